@@ -1,0 +1,16 @@
+/* base/base.h -- what lies under every other folder: status and diagnostics, arenas, text, numbers,
+ * tensor types, JSON with positions, files, threads.  Other folders include this header only. */
+#ifndef NNC_BASE_H
+#define NNC_BASE_H
+
+#include "base/status.h"
+#include "base/arena.h"
+#include "base/text.h"
+#include "base/num.h"
+#include "base/tensor.h"
+#include "base/json.h"
+#include "base/weight.h"
+#include "base/file.h"
+#include "base/par.h"
+
+#endif

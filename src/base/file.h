@@ -1,0 +1,37 @@
+/* base/file.h -- whole files, atomic replacement, cache directories, memory maps, plug-ins. */
+#ifndef NNC_FILE_H
+#define NNC_FILE_H
+
+#include "base/num.h"
+
+#include "base/arena.h"
+#include "base/text.h"
+
+/* Reads a whole file into *out (malloc'd with nnc_malloc, NUL appended, free with nnc_free). limit 0 = none. */
+nnc_status nnc_file_read(const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink) NNC_MUST;
+/* Writes path atomically: temporary file in the same folder, fsync when `durable`, rename. */
+nnc_status nnc_file_write(const char *path, const void *data, size_t n, bool durable, nnc_sink *sink) NNC_MUST;
+bool nnc_file_exists(const char *path);
+
+typedef struct nnc_map { /* a read-only private mapping */
+    const uint8_t *data;
+    size_t n;
+} nnc_map;
+nnc_status nnc_map_open(nnc_map *m, const char *path, nnc_sink *sink) NNC_MUST;
+void nnc_map_close(nnc_map *m);
+
+/* Content-addressed cache: one file per key under $XDG_CACHE_HOME/nnc or ~/.cache/nnc (or `dir` when not NULL).
+ * Entries carry a checksum; a damaged one reads as a miss and is removed. Safe under concurrent processes
+ * (write = temporary + rename). All failures are silent misses: a cache is never needed for correctness. */
+typedef struct nnc_cache nnc_cache;
+nnc_cache *nnc_cache_open(const char *dir); /* NULL: caching is off (unwritable) */
+void nnc_cache_close(nnc_cache *c);
+bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n); /* free with nnc_free */
+void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n);
+
+/* Loads "libnnc_<name>.so" from the plug-in folder (beside the executable, ../lib/nnc, or $NNC_PLUGIN_DIR) once per
+ * process and returns its exported symbol `symbol`; NULL when absent, and why in *why (static or leaked text).
+ * Thread-safe. */
+void *nnc_plugin(const char *name, const char *symbol, const char **why);
+
+#endif

@@ -1,0 +1,26 @@
+/* base/json.h -- JSON through cJSON, with what cJSON lacks: positions, integers beyond 2^53 rejected, duplicate keys
+ * and trailing text rejected, nesting limited (64). The text is kept; a position is found by scanning it again along
+ * the path of a value, only when an error is reported. */
+#ifndef NNC_JSON_H
+#define NNC_JSON_H
+
+#include "base/arena.h"
+#include <cjson/cJSON.h>
+
+typedef struct nnc_json {
+    char *text; /* owned */
+    size_t n;
+    const char *file; /* borrowed */
+    cJSON *root;      /* owned */
+} nnc_json;
+
+/* Parses `text` (copied). Errors name file, line and column; code NNC_E_MODEL. */
+nnc_status nnc_json_parse(nnc_json *j, const char *file, const char *text, size_t n, nnc_sink *sink) NNC_MUST;
+/* Reads a file (limit 64 MiB; NNC_E_IO when unreadable) and parses it. "-" is stdin. */
+nnc_status nnc_json_load(nnc_json *j, const char *file, nnc_sink *sink) NNC_MUST;
+void nnc_json_deinit(nnc_json *j);
+/* Position of an item of this document (its first character; a member's key when `key` is true).
+ * Unknown item: line 0. loc.file = j->file, loc.path = NULL. O(text): for errors. */
+nnc_loc nnc_json_loc(const nnc_json *j, const cJSON *item, bool key);
+
+#endif

@@ -1,0 +1,43 @@
+/* base/num.h -- numbers: checked arithmetic, 16-bit floats, hashing, counter-based random numbers, time. */
+#ifndef NNC_NUM_H
+#define NNC_NUM_H
+
+#include "base/status.h"
+
+/* Checked arithmetic: true when it fits (like the builtins, negated). */
+static inline bool nnc_mul_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
+static inline bool nnc_add_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
+static inline int64_t nnc_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t nnc_max64(int64_t a, int64_t b) { return a > b ? a : b; }
+/* b > 0; rounds towards minus infinity / up. */
+static inline int64_t nnc_floordiv(int64_t a, int64_t b) { return a >= 0 ? a / b : -((-a + b - 1) / b); }
+static inline int64_t nnc_ceildiv(int64_t a, int64_t b) { return -nnc_floordiv(-a, b); }
+static inline int64_t nnc_align_up(int64_t a, int64_t to) { return (a + to - 1) / to * to; }
+
+/* IEEE binary16 and bfloat16, round to nearest even, NaN kept quiet. */
+float nnc_f16_to_f32(uint16_t h);
+uint16_t nnc_f32_to_f16(float f);
+uint16_t nnc_f64_to_f16(double d); /* one rounding, not two */
+float nnc_bf16_to_f32(uint16_t h);
+uint16_t nnc_f32_to_bf16(float f);
+uint16_t nnc_f64_to_bf16(double d);
+
+/* 64- and 128-bit content hashes (xxHash: XXH3). Stable across machines of the same byte order. */
+uint64_t nnc_hash64(const void *p, size_t n, uint64_t seed);
+typedef struct nnc_hash128 { uint64_t lo, hi; } nnc_hash128;
+nnc_hash128 nnc_hash(const void *p, size_t n);
+void nnc_hash_hex(nnc_hash128 h, char out[33]);
+
+/* Counter-based generator (Philox 4x32-10, Salmon et al., SC'11): element i of the stream of `key` is the same
+ * whatever computes it, in any order. key = nnc_hash64(name) ^ seed mixing, see nnc_rng_key. */
+uint64_t nnc_rng_key(const char *name, uint64_t seed);
+uint32_t nnc_rng_u32(uint64_t key, uint64_t i);
+float nnc_rng_uniform(uint64_t key, uint64_t i); /* [0,1), 24 bits */
+/* Fills dst[0..n) with elements first.. of the stream: uniform in [-scale, scale). Exactly reproducible
+ * (no libm). This is the distribution of generated weights and inputs. */
+void nnc_rng_fill(uint64_t key, uint64_t first, size_t n, float scale, float *dst);
+
+/* Monotonic clock, nanoseconds. */
+int64_t nnc_now_ns(void);
+
+#endif

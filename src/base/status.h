@@ -1,0 +1,95 @@
+/* base/status.h -- how things fail.
+ * A function that can fail returns an nnc_status: a bare code.  What went wrong, and where, is a located
+ * message in the sink that was passed down.  Whoever holds a failure returns it or consumes it; a broken
+ * invariant of nnc itself is an assert, never a status.  Running out of host memory is a status like any other. */
+#ifndef NNC_STATUS_H
+#define NNC_STATUS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* Codes in the order of the exit codes they become (nnc_exit_code). */
+typedef enum nnc_status {
+    NNC_OK = 0,
+    NNC_E_DIFFERS, /* compared, and differs                exit 1 */
+    NNC_E_USAGE,   /* flags or arguments of the caller     exit 2 */
+    NNC_E_MODEL,   /* the model, IR text or artifact is rejected   exit 3 */
+    NNC_E_FIT,     /* does not fit in device memory        exit 4 */
+    NNC_E_DEVICE,  /* device or library missing or failed  exit 5 */
+    NNC_E_PEER,    /* a peer was lost, a deadline passed   exit 6 */
+    NNC_E_IO,      /* a file could not be read or written  exit 5 */
+    NNC_E_NOMEM,   /* host memory ran out                  exit 4 */
+    NNC_E_BUG,     /* nnc contradicts itself               exit 70 */
+} nnc_status;
+
+#define NNC_MUST __attribute__((warn_unused_result))
+#define NNC_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#define NNC_TRY(e) \
+    do { \
+        nnc_status s_ = (e); \
+        if (s_ != NNC_OK) \
+            return s_; \
+    } while (0)
+#define NNC_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+
+/* Process exit code of a status, as DESIGN.md lists them. */
+int nnc_exit_code(nnc_status s);
+/* Short lower-case name of a status ("model rejected", ...). Never NULL. */
+const char *nnc_status_name(nnc_status s);
+
+/* Where in the user's text something stands. Any field may be 0/NULL (unknown). The strings are borrowed:
+ * they must outlive the graph or sink that holds the location. */
+typedef struct nnc_loc {
+    const char *file; /* as the user spelled it */
+    int line, col;    /* 1-based; 0 = unknown */
+    const char *path; /* the user's layer: "/layers/12/conv" */
+} nnc_loc;
+
+typedef enum nnc_severity { NNC_ERROR, NNC_WARNING, NNC_NOTE } nnc_severity;
+
+typedef struct nnc_diag {
+    nnc_severity severity;
+    nnc_status code;
+    nnc_loc loc;         /* strings owned by the sink */
+    const char *message; /* one line: what was wrong and what would be right; owned by the sink */
+} nnc_diag;
+
+/* Collects diagnostics in order. Owns all its strings. One sink, one thread. At most `limit` diagnostics are
+ * kept (later ones are only counted). A message is never lost to out-of-memory: a static text stands in. */
+typedef struct nnc_sink nnc_sink;
+
+nnc_sink *nnc_sink_create(void); /* NULL: out of memory */
+void nnc_sink_destroy(nnc_sink *s);
+void nnc_sink_clear(nnc_sink *s);
+size_t nnc_sink_count(const nnc_sink *s);  /* diagnostics kept */
+size_t nnc_sink_errors(const nnc_sink *s); /* errors reported, kept or not */
+const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
+/* Prints "file:line:col: path: error: message" lines, parts omitted where unknown. */
+void nnc_sink_print(const nnc_sink *s, FILE *out);
+
+/* Reports an error and returns `code`, so that a failing function ends in `return nnc_fail(...)`.
+ * `sink` may be NULL (the message is dropped). `code` must not be NNC_OK. */
+nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(4, 5);
+/* Same without a location. */
+nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...) NNC_PRINTF(3, 4);
+void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
+void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
+/* NNC_E_NOMEM with its fixed message; allocates nothing. */
+nnc_status nnc_nomem(nnc_sink *sink);
+
+/* Edit-distance suggestion: the entry of names[0..n) nearest to `word`, or NULL when none is near enough
+ * (distance > max(1, strlen(word)/3)). For "did you mean". */
+const char *nnc_nearest(const char *word, const char *const *names, size_t n);
+
+/* Test hook: makes the N-th allocation from now (1-based) of malloc users in nnc fail; 0 turns it off.
+ * All of nnc allocates through nnc_malloc/nnc_realloc/nnc_free below, the arena included. Not thread-safe. */
+void nnc_fail_alloc_after(int64_t n);
+void *nnc_malloc(size_t bytes);                /* NULL when out of memory; not zeroed */
+void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
+void *nnc_realloc(void *p, size_t bytes);
+void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */
+void nnc_free(void *p);
+
+#endif

@@ -1,0 +1,66 @@
+/* base/tensor.h -- element types and tensor types: shape, dtype and storage order.  Plain data, shared by all
+ * three IRs and the runtime. */
+#ifndef NNC_TENSOR_H
+#define NNC_TENSOR_H
+
+#include "base/arena.h"
+#include "base/text.h"
+
+#define NNC_MAX_RANK 8
+
+typedef enum nnc_dtype {
+#define DT(name, bytes, kind, ctype, doc) DT_##name,
+#include "base/dtypes.def"
+    DT__COUNT
+} nnc_dtype;
+
+typedef enum nnc_dkind { NNC_FLOAT, NNC_INT, NNC_UINT, NNC_BOOL } nnc_dkind;
+
+int nnc_dtype_size(nnc_dtype d); /* bytes */
+nnc_dkind nnc_dtype_kind(nnc_dtype d);
+const char *nnc_dtype_name(nnc_dtype d);
+bool nnc_dtype_parse(const char *name, size_t n, nnc_dtype *out);
+static inline bool nnc_is_float(nnc_dtype d) { return nnc_dtype_kind(d) == NNC_FLOAT; }
+
+/* A tensor type. Logical dimensions keep the user's order (NCHW); `order` says how they lie in memory:
+ * order[0] is the outermost stored dimension, order[rank-1] the one with stride 1. Identity = row-major.
+ * NHWC of a 4-d value is {0,2,3,1}. (Padded extents, when a target wants them, enter nnc_type_strides alone.) */
+typedef struct nnc_type {
+    uint8_t dtype; /* nnc_dtype */
+    uint8_t rank;
+    uint8_t order[NNC_MAX_RANK];
+    int64_t dim[NNC_MAX_RANK];
+} nnc_type;
+
+nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim); /* row-major */
+int64_t nnc_type_numel(const nnc_type *t);  /* 1 for rank 0; callers have checked overflow with nnc_type_check */
+int64_t nnc_type_bytes(const nnc_type *t);
+/* Strides in elements by logical dimension. */
+void nnc_type_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK]);
+bool nnc_type_is_row_major(const nnc_type *t); /* memory order equals row-major (size-1 dims do not matter) */
+bool nnc_type_same_shape(const nnc_type *a, const nnc_type *b); /* dims only */
+bool nnc_type_same_memory(const nnc_type *a, const nnc_type *b); /* same dims and the same byte for each element */
+bool nnc_type_equal(const nnc_type *a, const nnc_type *b); /* dtype, dims and order */
+void nnc_type_set_order(nnc_type *t, const uint8_t *order);
+void nnc_type_channels_last(nnc_type *t); /* N, spatial..., C for rank >= 3 */
+/* rank <= NNC_MAX_RANK, every dim >= 1, bytes <= 2^46; otherwise false and why in *what (static text). */
+bool nnc_type_check(const nnc_type *t, const char **what);
+/* "f32[1,64,224,224]", with "{0,2,3,1}" appended when the order is not row-major. */
+void nnc_put_type(nnc_text *t, const nnc_type *ty);
+nnc_status nnc_scan_type(nnc_scan *s, nnc_sink *sink, nnc_type *out) NNC_MUST;
+
+/* One element to and from double / int64 (saturating nothing: conversions follow C for ints, RNE for floats). */
+double nnc_get_f64(nnc_dtype d, const void *p, int64_t i);
+void nnc_set_f64(nnc_dtype d, void *p, int64_t i, double v); /* ints: truncated towards zero and wrapped; NaN -> 0 */
+int64_t nnc_get_i64(nnc_dtype d, const void *p, int64_t i);
+void nnc_set_i64(nnc_dtype d, void *p, int64_t i, int64_t v); /* wraps */
+
+/* Dense host tensor that owns its data (64-byte aligned), stored as type.order says. */
+typedef struct nnc_tensor {
+    nnc_type type;
+    void *data;
+} nnc_tensor;
+nnc_status nnc_tensor_alloc(nnc_tensor *t, const nnc_type *type, nnc_sink *sink) NNC_MUST;
+void nnc_tensor_deinit(nnc_tensor *t);
+
+#endif

@@ -1,0 +1,53 @@
+/* base/text.h -- a growable string with a sticky out-of-memory flag, so that printers need one check at the end.
+ * `s` is always NUL-terminated (never NULL). Zero-initialise, then nnc_text_deinit. */
+#ifndef NNC_TEXT_H
+#define NNC_TEXT_H
+
+#include "base/arena.h"
+
+#include "base/status.h"
+#include <stdarg.h>
+
+typedef struct nnc_text {
+    char *s;    /* read through nnc_text_str: NULL until the first byte */
+    size_t n;   /* length without the NUL */
+    size_t cap;
+    bool oom;   /* something was lost */
+} nnc_text;
+
+void nnc_text_deinit(nnc_text *t);
+void nnc_text_clear(nnc_text *t); /* keeps the memory */
+const char *nnc_text_str(const nnc_text *t);
+void nnc_puts(nnc_text *t, const char *s);
+void nnc_putn(nnc_text *t, const char *s, size_t n);
+void nnc_putc(nnc_text *t, char c);
+void nnc_printf(nnc_text *t, const char *fmt, ...) NNC_PRINTF(2, 3);
+void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap);
+/* Shortest decimal that strtod reads back to exactly `v`; "nan", "inf", "-inf" for those. */
+void nnc_put_double(nnc_text *t, double v);
+/* JSON string with quotes and escapes. */
+void nnc_put_json_string(nnc_text *t, const char *s);
+/* Human sizes: "1.5 GiB", "512 B"; counts "12.3 M". */
+void nnc_put_bytes(nnc_text *t, int64_t bytes);
+
+/* Scanner for the three IRs' text forms. Tracks line and column; skips blanks and '#' comments. */
+typedef struct nnc_scan {
+    const char *file, *p, *end, *line_start;
+    int line;
+} nnc_scan;
+
+void nnc_scan_init(nnc_scan *s, const char *file, const char *text, size_t n);
+nnc_loc nnc_scan_loc(const nnc_scan *s);           /* of the next token */
+bool nnc_scan_end(nnc_scan *s);                    /* only blanks left? */
+bool nnc_scan_is(nnc_scan *s, const char *lit);    /* next text is `lit`? (word-bounded when lit is a word) */
+bool nnc_scan_eat(nnc_scan *s, const char *lit);   /* the same, and consumes it */
+/* Identifier [A-Za-z_][A-Za-z0-9_.]*: points into the text; length in *n; false when none stands here. */
+bool nnc_scan_word(nnc_scan *s, const char **word, size_t *n);
+bool nnc_scan_int(nnc_scan *s, int64_t *v);        /* optional '-'; false (nothing consumed) when absent or > 64 bit */
+bool nnc_scan_double(nnc_scan *s, double *v);      /* also nan, inf, -inf and hex floats */
+/* Quoted string with JSON escapes, unescaped into the arena. */
+bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out);
+/* "expected X, found `...`" at the scanner's place. */
+nnc_status nnc_scan_fail(nnc_scan *s, nnc_sink *sink, const char *expected);
+
+#endif

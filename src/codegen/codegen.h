@@ -1,0 +1,152 @@
+/* codegen/codegen.h -- fused regions to kernels: the kernel IR, lowering, value ranges, schedules; emitters are tables.
+ *
+ * A kernel is 1..n stages that share the outer axes. For every point of the outer axes the stages run in order. A stage
+ * iterates over its own map and reduce axes; `body` is executed at every point, `post` once per (outer, map) point after
+ * the reduce axes are done:
+ *
+ *     for outer                       softmax over rows:  outer r
+ *       for stage                       stage 0: reduce c    body: m = max(load x[r,c])
+ *         for map axes                  stage 1: reduce c    body: s = sum(exp(load x[r,c] - m))
+ *           for reduce axes: body       stage 2: map c       body: store y[r,c] = exp(load x[r,c] - m) / s
+ *           post
+ *
+ * Values: SSA, id = index in k->ins. Visible: body values in their own body; a reduce's result in its stage's post; post
+ * values of a stage without map axes (and reduce results there) in all later stages as well. Anything else crosses stages through memory: a tmp buffer
+ * (per worker) or an output, stored and loaded again.
+ * Types: bool, i8..i64, u8..u64, f32, f64. Buffers may be f16/bf16: a load gives f32, a store rounds. */
+#ifndef NNC_CODEGEN_H
+#define NNC_CODEGEN_H
+
+#include "ir/ir.h"
+#include "target/target.h"
+
+#define NNC_KAXES 16
+#define NNC_KGUARDS 8
+
+typedef enum nnc_kaxis_kind { KA_outer, KA_map, KA_reduce } nnc_kaxis_kind;
+typedef struct nnc_kaxis {
+    nnc_kaxis_kind kind;
+    int64_t extent;
+    const char *name; /* for print: "r0", "c", ... */
+} nnc_kaxis;
+
+/* c + sum k[axis] * axis, in elements for offsets */
+typedef struct nnc_affine {
+    int64_t c;
+    int64_t k[NNC_KAXES];
+} nnc_affine;
+
+typedef struct nnc_kguard { /* lo <= e < hi */
+    nnc_affine e;
+    int64_t lo, hi;
+} nnc_kguard;
+
+typedef enum nnc_kbuf_role { KB_in, KB_out, KB_tmp } nnc_kbuf_role;
+typedef struct nnc_kbuf {
+    nnc_kbuf_role role;
+    nnc_dtype dtype;
+    int64_t numel;    /* elements; KB_tmp: per worker */
+    const char *name;
+} nnc_kbuf;           /* arguments are the KB_in and KB_out buffers in order */
+
+typedef enum nnc_kop { KO_const, KO_index, KO_load, KO_store, KO_sop, KO_reduce } nnc_kop;
+typedef enum nnc_kred { KR_sum, KR_prod, KR_max, KR_min, KR_argmax, KR_argmin } nnc_kred;
+
+typedef struct nnc_kins {
+    uint8_t op;      /* nnc_kop */
+    uint8_t dtype;   /* of the result (store: of the stored value) */
+    uint8_t sop;     /* KO_sop: nnc_sop;  KO_reduce: nnc_kred */
+    uint8_t n_guard; /* load and store: all must hold; a load that is not allowed gives `fill` (arg[1]), a store does nothing */
+    uint8_t cast_to; /* KO_sop cast: nnc_dtype rounded to (f16 and bf16 round, the value stays f32) */
+    int16_t buf;     /* load, store */
+    int32_t arg[3];  /* SSA ids or -1. load: [0] index value added to the offset times `scale` (indirect; -1 none), [1] fill;
+                        store: [0] value; reduce: [0] value, [1] mask (bool; false = skipped; -1 none) */
+    int64_t scale;   /* indirect load: elements per unit of the index; the index is clamped to [0, limit) */
+    int64_t limit;
+    double f;        /* KO_const float */
+    int64_t i;       /* KO_const int/bool; KO_index: axis. KO_reduce arg*: extent order is that of the reduce axes, row-major */
+    nnc_affine at;   /* load, store */
+    nnc_kguard *guard;
+    double lo, hi;   /* value range found by nnc_kernel_ranges; lo > hi: not computed */
+    bool maybe_nan;
+    uint8_t hint;    /* KH_*: set by ranges; emitters may use them */
+} nnc_kins;
+
+enum nnc_khint {
+    KH_bounded = 1,  /* |argument| <= 2^16 and finite: no slow range reduction */
+    KH_halfpi = 2,   /* |argument| <= pi/2: no range reduction at all */
+    KH_nonneg = 4,   /* argument >= 0 */
+    KH_nonan = 8,    /* no operand is NaN */
+};
+
+typedef struct nnc_kstage {
+    uint32_t axes;      /* bit set of its own map and reduce axes; loop order = ascending axis number */
+    int32_t body0, body1, post0, post1; /* ranges of ins */
+} nnc_kstage;
+
+/* Analytic choices, printed with the kernel. The parallel domain is the product of all outer axes but vec_axis, times
+ * the chunks of vec_axis when it is an outer axis (chunk elements each): units 0..domain. */
+typedef struct nnc_kschedule {
+    int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"); inner: that stage's loop */
+    int16_t vec_width;  /* elements per IR vector (may exceed the machine's) */
+    int64_t chunk;      /* of an outer vec_axis, per unit; 0 = whole */
+    int64_t domain;     /* units */
+    int64_t grain;      /* units below which a part is not worth a thread */
+    bool stream_stores; /* non-temporal */
+} nnc_kschedule;
+
+typedef struct nnc_kernel {
+    const char *name;  /* ops and hash: "k_add_relu_1a2b3c4d" */
+    int n_axis, n_outer; /* outer axes come first */
+    nnc_kaxis axis[NNC_KAXES];
+    int n_buf;
+    nnc_kbuf *buf;
+    int n_stage;
+    nnc_kstage *stage;
+    int n_ins;
+    nnc_kins *ins;
+    nnc_kschedule sched;
+    int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order */
+} nnc_kernel;
+
+/* Lowers node n of g (a fused node, or any single generated op) to one kernel in `a`. Operand buffers: the distinct operands in
+ * order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_nest_ok). Views must not come here. */
+nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
+/* Interval analysis over the scalar body; removes decided max/min/select/clip, sets hints. Part of nnc_lower. */
+void nnc_kernel_ranges(nnc_kernel *k);
+/* Fills k->sched from the target by analytic rules and the name's hash. Part of nnc_lower. */
+void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
+
+nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
+void nnc_kernel_print(nnc_text *t, const nnc_kernel *k);
+nnc_kernel *nnc_kernel_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
+/* Hash of what decides the machine code: kernel IR and schedule, not the buffers' names. */
+nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
+
+/* An emitter: kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
+typedef enum nnc_emit { EMIT_object, EMIT_llvm, EMIT_asm, EMIT_cuda, EMIT_ptx, EMIT_cubin } nnc_emit;
+typedef struct nnc_emitter {
+    const char *name;
+    const char *version; /* enters cache keys */
+    /* One output (malloc'd with nnc_malloc) for all kernels together. Each object symbol: k->name with the type nnc_kernel_fn. */
+    nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what, char **out, size_t *size, nnc_sink *sink);
+} nnc_emitter;
+
+/* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
+typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
+
+/* The interpreter: the same contract on the IR itself, blockwise. `state` from nnc_interp_create (NULL: out of memory);
+ * nnc_interp_run may be called by many threads at once. */
+typedef struct nnc_interp nnc_interp;
+nnc_interp *nnc_interp_create(const nnc_kernel *k); /* k must outlive it */
+void nnc_interp_run(const nnc_interp *s, void *const *args, int64_t begin, int64_t end, void *scratch);
+void nnc_interp_destroy(nnc_interp *s);
+
+/* A minimal loader for the relocatable objects that the LLVM emitter makes (x86-64 ELF; text, rodata, PC-relative relocations).
+ * NULL with why in *why: the caller falls back to the plug-in's linker. */
+typedef struct nnc_object nnc_object;
+nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why);
+void *nnc_object_symbol(const nnc_object *o, const char *name); /* NULL when absent */
+void nnc_object_unload(nnc_object *o);
+
+#endif

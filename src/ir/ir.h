@@ -1,0 +1,290 @@
+/* ir/ir.h -- the tensor graph: nodes whose operands are 32-bit value ids (nnc_ref).
+ *
+ * A graph is pure and its shapes are static. Every node keeps its origin, the path of the user's layer. The graph owns
+ * an arena: names, attributes, bodies and inline data die with it. Threads: one graph, one thread; a graph that
+ * nobody changes may be read by many.
+ *
+ * Invariants after every pass (nnc_verify): operands are defined by earlier nodes, types are what shape inference
+ * says, attributes are those the op's row allows, parse(print(g)) prints the same text.
+ *
+ * Building never needs a check per call: on failure a builder reports to the graph's sink, makes g->status sticky
+ * and returns NNC_NONE; builders given NNC_NONE return NNC_NONE. Check g->status at the end. */
+#ifndef NNC_IR_H
+#define NNC_IR_H
+
+#include "base/base.h"
+
+/* ---- ops ------------------------------------------------------------------------------------------------- */
+
+/* What kind of computation an op is; passes and code generation ask for the class, never for a list of ops. */
+typedef enum nnc_class {
+    CL_leaf,     /* input, param, constant, iota: no operands */
+    CL_ewise,    /* one scalar op per element, operands broadcast (numpy rules) */
+    CL_ecomp,    /* elementwise, but holds a lowering to CL_ewise ops (relu, gelu, ...) */
+    CL_reduce,   /* reductions over axes */
+    CL_move,     /* reshape, transpose, broadcast, slice, pad, concat, gather, flip, relayout */
+    CL_window,   /* pooling */
+    CL_contract, /* matmul, linear, conv, conv_transpose */
+    CL_comp,     /* holds a lowering with reductions in it (softmax, layernorm, batchnorm, ...) */
+    CL_fused,    /* a region of ordinary ops */
+} nnc_class;
+
+/* Facts about ops, for passes. */
+enum nnc_op_flag {
+    OF_comm = 1 << 0,    /* f(a,b) = f(b,a) */
+    OF_assoc = 1 << 1,   /* associative up to rounding */
+    OF_nondec = 1 << 2,  /* non-decreasing in its (single or each) operand for every attribute value; see nnc_is_nondecreasing */
+    OF_zero = 1 << 3,    /* f(0) = 0 exactly, also elementwise f(0,0) = 0 */
+    OF_nan = 1 << 4,     /* NaN in gives NaN out */
+    OF_idem = 1 << 5,    /* f(f(x)) = f(x) */
+    OF_invol = 1 << 6,   /* f(f(x)) = x exactly */
+    OF_sign = 1 << 7,    /* odd: f(-x) = -f(x) exactly */
+    OF_float = 1 << 8,   /* operands must be floats */
+    OF_bool = 1 << 9,    /* result is bool */
+    OF_exact = 1 << 10,  /* no rounding: result is one of the operands' values or an integer (relu, max, transpose) */
+};
+
+typedef enum nnc_op {
+#define OP(name, nmin, nmax, cls, flags, lo, hi, attrs, doc) OP_##name,
+#include "ir/ops.def"
+    OP__COUNT
+} nnc_op;
+
+typedef struct nnc_op_info {
+    const char *name;
+    int8_t n_min, n_max; /* operands; n_max -1 = any number */
+    nnc_class cls;
+    uint32_t flags;
+    double lo, hi;     /* range of results for any non-NaN operands (-inf, inf when nothing is known) */
+    const char *attrs; /* "axes keepdims?": names that may stand; '?' = optional */
+    const char *doc;   /* the equation */
+} nnc_op_info;
+
+extern const nnc_op_info nnc_ops[OP__COUNT];
+bool nnc_op_parse(const char *name, size_t n, nnc_op *out);
+static inline nnc_class nnc_op_class(nnc_op op) { return nnc_ops[op].cls; }
+static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewise || nnc_ops[op].cls == CL_ecomp; }
+
+/* Scalar ops: the bodies of kernels. Each CL_ewise op of the graph has the scalar op of the same name. */
+typedef enum nnc_sop {
+#define SC(name, arity, res, flags, lo, hi, cuda, deriv, doc) SC_##name,
+#include "ir/scalar.def"
+    SC__COUNT
+} nnc_sop;
+
+typedef enum nnc_sres { SR_same, SR_bool, SR_select, SR_cast } nnc_sres; /* type of the result */
+
+typedef struct nnc_sop_info {
+    const char *name;
+    int8_t arity;
+    nnc_sres res;
+    uint32_t flags; /* OF_* */
+    double lo, hi;
+    const char *cuda;  /* CUDA C text, operands %0 %1 %2; f32 form */
+    const char *deriv; /* d/dx_i in graph-op notation, ';' between operands; "" = zero */
+    const char *doc;
+} nnc_sop_info;
+
+extern const nnc_sop_info nnc_sops[SC__COUNT];
+bool nnc_sop_parse(const char *name, size_t n, nnc_sop *out);
+bool nnc_sop_of(nnc_op op, nnc_sop *out); /* of a CL_ewise graph op */
+
+/* One scalar op on doubles / 64-bit integers of type d: the definition that the reference evaluator and constant
+ * folding share. Floats: IEEE f64, NaN kept by max/min/relu; ints wrap to d. cast rounds to `d`. */
+double nnc_sop_eval_f64(nnc_sop op, double a, double b, double c);
+int64_t nnc_sop_eval_i64(nnc_sop op, nnc_dtype d, int64_t a, int64_t b, int64_t c);
+
+/* ---- attributes ------------------------------------------------------------------------------------------ */
+
+typedef enum nnc_akind { AK_int, AK_float, AK_ints, AK_bool, AK_dtype, AK_word } nnc_akind;
+
+typedef enum nnc_akey {
+#define AT(name, kind, doc) AT_##name,
+#include "ir/attrs.def"
+    AT__COUNT
+} nnc_akey;
+
+typedef struct nnc_attr {
+    uint8_t key; /* nnc_akey; its kind is in nnc_attrs[key] */
+    int n;       /* AK_ints: count */
+    int64_t i;   /* AK_int, AK_bool, AK_dtype */
+    double f;
+    const int64_t *ints;
+    const char *word;
+} nnc_attr;
+
+typedef struct nnc_attr_info { const char *name; nnc_akind kind; const char *doc; } nnc_attr_info;
+extern const nnc_attr_info nnc_attrs[AT__COUNT];
+bool nnc_attr_parse(const char *name, size_t n, nnc_akey *out);
+
+/* ---- the graph ------------------------------------------------------------------------------------------- */
+
+typedef uint32_t nnc_ref; /* id of a value */
+#define NNC_NONE UINT32_MAX
+
+typedef struct nnc_graph nnc_graph;
+
+typedef struct nnc_node {
+    uint16_t op; /* nnc_op */
+    uint16_t n_in, n_out, n_attr;
+    int16_t device;   /* -1 = not placed */
+    bool frozen;      /* param: not trained */
+    nnc_ref *in;
+    nnc_ref out;      /* first result; results have consecutive ids */
+    nnc_attr *attr;   /* sorted by key */
+    const char *origin; /* "/layers/12/conv"; a fused node: the union, joined by '+' */
+    nnc_loc loc;
+    nnc_weight *weight; /* param and constant */
+    nnc_graph *body;    /* fused: body inputs = operands in order, body outputs = results in order */
+} nnc_node;
+
+typedef struct nnc_value {
+    nnc_type type;
+    uint32_t node;    /* who defines it */
+    uint16_t result;
+    const char *name; /* for print; unique; may be NULL (prints its number) */
+} nnc_value;
+
+struct nnc_graph {
+    nnc_arena arena;
+    nnc_sink *sink; /* borrowed; may be NULL */
+    nnc_status status;
+    const char *name;
+    nnc_node *node;
+    uint32_t n_node;
+    size_t cap_node;
+    nnc_value *value;
+    uint32_t n_value;
+    size_t cap_value;
+    nnc_ref *output; /* order of `return` */
+    const char **output_name;
+    uint32_t n_output;
+    size_t cap_output;
+    /* context that builders stamp on new nodes */
+    const char *origin;
+    nnc_loc loc;
+    int16_t device;
+};
+
+nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink); /* NULL: out of memory */
+void nnc_graph_destroy(nnc_graph *g);
+/* A deep copy (inline data and file weights are shared only if `borrow`: then src must outlive the copy). */
+nnc_graph *nnc_graph_clone(const nnc_graph *g, nnc_sink *sink);
+
+static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
+static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }
+
+/* Attributes of a node with defaults (defaults are also those of the text form and of shape inference). */
+const nnc_attr *nnc_attr_find(const nnc_node *n, nnc_akey k);
+int64_t nnc_attr_int(const nnc_node *n, nnc_akey k, int64_t dflt); /* int, bool, dtype */
+double nnc_attr_float(const nnc_node *n, nnc_akey k, double dflt);
+int nnc_attr_ints(const nnc_node *n, nnc_akey k, const int64_t **out); /* count; 0 when absent */
+
+/* General builder: infers the result types. attrs in any order. Returns the first result. */
+nnc_ref nnc_build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
+/* Same, for ops whose type is not inferable (input, param, constant, iota, relayout, fused: all give it) */
+nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr, const nnc_type *type);
+nnc_attr nnc_ai(nnc_akey k, int64_t v);
+nnc_attr nnc_af(nnc_akey k, double v);
+nnc_attr nnc_av(nnc_akey k, int n, const int64_t *v); /* copied by the builder */
+nnc_ref nnc_build1(nnc_graph *g, nnc_op op, nnc_ref a);
+nnc_ref nnc_build2(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b);
+nnc_ref nnc_build3(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b, nnc_ref c);
+nnc_ref nnc_input(nnc_graph *g, const char *name, const nnc_type *t);
+nnc_ref nnc_param(nnc_graph *g, const nnc_type *t, const nnc_weight *w); /* w copied shallowly, strings duplicated */
+nnc_ref nnc_scalar(nnc_graph *g, nnc_dtype d, double v);                 /* rank-0 constant */
+nnc_ref nnc_constant(nnc_graph *g, const nnc_type *t, const void *data); /* row-major, copied */
+nnc_ref nnc_reshape(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
+nnc_ref nnc_transpose(nnc_graph *g, nnc_ref x, const int64_t *perm);
+nnc_ref nnc_broadcast(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
+nnc_ref nnc_reduce(nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
+nnc_ref nnc_cast(nnc_graph *g, nnc_ref x, nnc_dtype to);
+/* Relayout to a memory order (no node when it is already so). */
+nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order);
+/* A fused node over `body` (ownership passes to g). Returns the first result. */
+nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in);
+void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
+void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, invalid characters replaced by '_' */
+
+/* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
+nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
+
+/* Changing a graph: append nodes, redirect uses, then tidy. nnc_graph_tidy removes what no output needs (inputs
+ * stay), restores topological order (stable: by old position among ready nodes) and renumbers. Old refs are invalid. */
+void nnc_replace_uses(nnc_graph *g, nnc_ref from, nnc_ref to); /* outputs too */
+nnc_status nnc_graph_tidy(nnc_graph *g) NNC_MUST;
+/* use_count[v] = operands plus outputs that name v; array of n_value in `a`. */
+uint32_t *nnc_use_counts(const nnc_graph *g, nnc_arena *a);
+
+/* Shape inference of one node from its operands' types: fills type[0..n_out). Errors name the node's loc and origin,
+ * what was wrong and what would be right; code NNC_E_MODEL. */
+nnc_status nnc_infer(const nnc_graph *g, nnc_node *n, nnc_type *out_type, nnc_sink *sink) NNC_MUST;
+int nnc_result_count(const nnc_node *n); /* split: by its sizes; others 1; fused: its body's outputs */
+
+nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink) NNC_MUST; /* NNC_E_BUG unless `user_text` parse errors */
+void nnc_graph_print(nnc_text *t, const nnc_graph *g);
+/* Parses one graph; NULL on error (reported). The text form is docs/graph-ir.md. */
+nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink);
+/* Content hash of everything that decides results (not names, origins, locations). */
+nnc_hash128 nnc_graph_hash(const nnc_graph *g);
+/* Graphviz text. */
+void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
+
+/* ---- facts ----------------------------------------------------------------------------------------------- */
+
+/* Is result = f(operand i) non-decreasing when the other operands are constants known now? Equal inputs give equal
+ * outputs and a <= b gives f(a) <= f(b), in floating point too (add of a constant, mul by a constant >= 0, relu, ...). */
+bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
+/* Does NaN in operand i always give NaN? */
+bool nnc_keeps_nan(const nnc_node *n, int i);
+/* Rank-0 or splat inline constant? its value. */
+bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
+/* Static: depends on params and constants alone; computed once, by `init`. static_[v] per value, in `a`. */
+bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
+
+/* What running a node once costs, by the one rule that plan, remarks, sim and compare share.
+ * bytes: each distinct operand read once, each result written once (a fused node: its outside edges; gather reads what
+ * it fetches; a view moves nothing). flops: 2 per multiply-add of contractions, 1 per scalar op, k*k per window.
+ * launches: 1, or 0 for leaves, views and static nodes (they run in init). */
+typedef struct nnc_cost { int64_t flops, bytes; int32_t launches; } nnc_cost;
+nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n);
+nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static */
+/* A node whose result is its operand's bytes under another type: reshape of row-major memory, transpose that only
+ * renames, identity. The planner gives both one buffer. */
+bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
+int64_t nnc_param_count(const nnc_graph *g); /* elements of all params */
+
+/* ---- lowering of named ops, and one-kernel regions ----------------------------------------------------------- */
+
+/* Builds in g the lowering of node n (CL_ecomp or CL_comp) over the operands `in` (values of g); returns the result
+ * that stands for n's, or NNC_NONE. Origin and loc of the new nodes are n's. */
+nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
+
+/* Can these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) be one generated
+ * kernel? The general rule of fusion, shared by passes (may I?) and codegen (how?): see ir/nest.c. On false *why is a
+ * one-line reason in words a user understands (static or arena text). */
+bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, nnc_arena *a, const char **why);
+
+/* ---- reference evaluator ----------------------------------------------------------------------------------- */
+
+/* The truth: integers exact (i64), floats in f64, rounding only at `cast`. Row-major results. */
+typedef struct nnc_rval {
+    nnc_type type; /* logical: row-major */
+    double *f;     /* float types */
+    int64_t *i;    /* integer and bool types */
+} nnc_rval;
+
+/* Evaluates all outputs. inputs[i]: data of the i-th input node, row-major in its dtype. outputs: caller's array of
+ * n_output, filled with values it then owns (nnc_rval_free). Values are freed when last used. Params come from nnc_weight_read
+ * (files under weight_dir). `threads` >= 1. */
+nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
+void nnc_rval_free(nnc_rval *v);
+/* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
+void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);
+
+/* A smaller graph that computes only some rows: where dimension 0 of inputs and outputs is carried through all nodes
+ * independently (a batch), keeps the given rows of it. On success *out is the graph, whose inputs are rows of the
+ * originals; inputs that do not carry the dimension stay whole (carried[i] false). NULL with NNC_OK when rows are not independent. */
+nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, bool *carried_inputs, bool *carried_outputs, nnc_sink *sink) NNC_MUST;
+
+#endif

@@ -1,0 +1,58 @@
+/* passes/passes.h -- graph to graph. The table passes.def gives order, level, needs and breaks; the driver verifies
+ * after each pass, collects remarks, and keeps the accounts: the applied remarks of a pass add up to the change
+ * of nnc_graph_cost that it made, exactly. */
+#ifndef NNC_PASSES_H
+#define NNC_PASSES_H
+
+#include "ir/ir.h"
+#include "target/target.h"
+
+/* One decision. Strings live in the remark list's arena. */
+typedef struct nnc_remark {
+    const char *pass;
+    bool applied;
+    const char *rule;    /* short name of the rule: "relu into conv epilogue" */
+    int n_layers;
+    const char **layer;  /* the user's layer paths, producer first */
+    const char *reason;  /* one sentence: why, or the blocker */
+    int64_t bytes_saved; /* may be negative (a relayout costs) */
+    int64_t launches_saved;
+} nnc_remark;
+
+typedef struct nnc_remarks {
+    nnc_arena arena;
+    nnc_remark *at;
+    size_t n, cap;
+} nnc_remarks;
+
+void nnc_remarks_init(nnc_remarks *r);
+void nnc_remarks_deinit(nnc_remarks *r);
+
+typedef struct nnc_pass_options {
+    int level;                 /* 0..3 */
+    bool math_fast;            /* --math=fast: what changes roundings beyond -O2's */
+    const nnc_target *target;
+    const char *const *skip;   /* names of passes not to run */
+    int n_skip;
+    const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */
+    int n_only;
+    /* called after every pass that ran; `changed` counts its applied rewrites */
+    void (*after)(void *ctx, const char *pass, const nnc_graph *g, int changed, int64_t ns);
+    void *after_ctx;
+} nnc_pass_options;
+
+typedef struct nnc_pass_info {
+    const char *name;
+    int level;        /* lowest -O level that runs it */
+    bool fusion;      /* left out of the "unfused" side of compare */
+    const char *doc;
+} nnc_pass_info;
+
+extern const nnc_pass_info nnc_pass_table[];
+extern const int nnc_pass_count;
+int nnc_pass_find(const char *name); /* index, or -1 */
+
+/* Transforms *g in place (the pointer may be replaced). On failure *g is still valid to destroy. */
+nnc_status nnc_passes_run(nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink) NNC_MUST;
+
+#endif

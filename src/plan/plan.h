@@ -1,0 +1,148 @@
+/* plan/plan.h -- the plan: an explicit list of commands with offsets in one arena per device. Plain data; the runtime
+ * and the engines include this and base only. Text form, parser and verifier: nnc_plan_print, _parse, _verify. */
+#ifndef NNC_PLAN_H
+#define NNC_PLAN_H
+
+#include "base/base.h"
+
+/* Where a tensor's bytes live. */
+typedef enum nnc_space {
+    SP_arena,   /* main's arena of its device, reused by liveness */
+    SP_persist, /* as long as the plan is loaded: weights, packed weights, results of init */
+    SP_init,    /* init's own arena, given back after init */
+} nnc_space;
+
+typedef struct nnc_ptensor {
+    const char *name;  /* value name or the layer's path; unique not required */
+    nnc_type type;     /* opaque bytes (packed weights, workspace): u8[n] */
+    int16_t device;
+    uint8_t space;     /* nnc_space */
+    bool is_input, is_output;
+    int64_t offset;    /* bytes in its space, 64-aligned */
+    int64_t bytes;     /* as allocated */
+    int32_t alias_of;  /* shares the memory of an earlier tensor (view, in place), or -1 */
+    int32_t first, last; /* commands that define and last use it (indices into cmd), -1 = before the first */
+} nnc_ptensor;
+
+/* Post-operations of a library call, in order, on the accumulated f32 result. */
+typedef enum nnc_post_kind {
+    PO_sum,   /* + argument tensor (in place when it is the destination) */
+    PO_relu, PO_clip, PO_leaky, PO_gelu_erf, PO_gelu_tanh, PO_silu, PO_sigmoid, PO_tanh, PO_hardswish,
+    PO__COUNT
+} nnc_post_kind;
+typedef struct nnc_post {
+    uint8_t kind;
+    bool in_place;      /* PO_sum */
+    float alpha, beta;  /* clip: lo, hi; leaky: alpha */
+} nnc_post;
+
+typedef enum nnc_call_kind { CALL_conv, CALL_conv_transpose, CALL_matmul, CALL_maxpool, CALL_avgpool, CALL_pack, CALL__COUNT } nnc_call_kind;
+
+#define NNC_MAX_POST 6
+/* What a library is asked to do. Arguments at run time: src, weights (conv, matmul: b), bias if any, sum operands that are not in
+ * place in order, dst. Tensor types carry logical dims (NCHW, weights OIHW / grouped O,I/g,H,W; matmul [..,m,k] [..,k,n]) and memory order. */
+typedef struct nnc_call {
+    uint8_t kind;
+    uint8_t spatial;     /* spatial dimensions of conv and pooling, 1..3 */
+    bool has_bias, trans_a, trans_b, count_pad;
+    bool packed;         /* weights come in the engine's own format (made by a CALL_pack in init) */
+    nnc_type src, wei, bias, dst;
+    int64_t kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
+    int64_t groups;
+    int n_post;
+    nnc_post post[NNC_MAX_POST];
+    int32_t pack_for;    /* CALL_pack: index of the call whose weights it packs: args raw, packed */
+    int threads;         /* intra-op */
+} nnc_call;
+
+typedef struct nnc_pkernel {
+    const char *symbol;
+    const char *ir;      /* kernel IR text (the interpreter's and the artifact's form) */
+    int n_args;
+    int64_t domain, grain, scratch_bytes; /* units, units worth a thread, bytes per worker */
+    int threads;
+    int object;          /* index into object[], -1: interpret */
+} nnc_pkernel;
+
+typedef struct nnc_blob { const void *data; size_t n; } nnc_blob;
+
+typedef enum nnc_cmd_kind { CMD_weight, CMD_kernel, CMD_call, CMD_copy, CMD_record, CMD_wait, CMD__COUNT } nnc_cmd_kind;
+typedef struct nnc_cmd {
+    uint8_t kind;
+    int16_t device, stream;
+    int16_t engine;       /* index into plan.engine: kernel, call */
+    int32_t item;         /* kernel, call, weight index; record/wait: event */
+    int n_arg;
+    int32_t *arg;         /* tensors: kernel and call arguments in order; copy: src, dst; weight: dst */
+    int32_t work;         /* workspace tensor, or -1 */
+    const char *layers;   /* the user's layers: "/layers/3/conv+/layers/4/relu" */
+    const char *op_class; /* "conv", "ewise", "reduce", "pool", "matmul", "move", ... */
+    int64_t flops, bytes; /* nnc_node_cost's */
+    const char *reason;   /* why this engine */
+} nnc_cmd;
+
+typedef struct nnc_plan_device {
+    const char *name;     /* "cpu:0" */
+    int64_t arena_bytes, persist_bytes, init_bytes; /* what the run requests, to the byte */
+    int64_t workspace_bytes; /* part of arena_bytes that is workspace at the peak (information) */
+    int64_t lower_bound;  /* of arena_bytes: most live bytes at any command */
+    int32_t peak_cmd;     /* where */
+    int streams;
+} nnc_plan_device;
+
+typedef struct nnc_plan {
+    nnc_arena arena;      /* owns everything below */
+    const char *target;   /* target name and hash */
+    int threads;
+    int n_engine; const char **engine;
+    int n_device; nnc_plan_device *device;
+    int n_tensor; nnc_ptensor *tensor;
+    int n_kernel; nnc_pkernel *kernel;
+    int n_object; nnc_blob *object;    /* machine code */
+    int n_call; nnc_call *call;
+    int n_weight; nnc_weight *weight;   /* how CMD_weight fills tensors */
+    int n_event;
+    int n_cmd; nnc_cmd *cmd;
+    int main_first;       /* cmd[0..main_first) is init, the rest is main */
+    int n_input; int32_t *input; const char **input_name;   /* tensors */
+    int n_output; int32_t *output; const char **output_name;
+} nnc_plan;
+
+nnc_plan *nnc_plan_create(void);
+void nnc_plan_destroy(nnc_plan *p);
+/* Text form without objects (they travel as blobs); parse(print(p)) prints the same. Inline weights print as hex. */
+void nnc_plan_print(nnc_text *t, const nnc_plan *p);
+nnc_plan *nnc_plan_parse(nnc_scan *s, nnc_sink *sink);
+/* Every index in range, every read after its write by stream order or events, no two live tensors overlap, all inside their
+ * space, aliases same size. A plan from a file passes through here before it runs: it must reject anything dangerous. */
+nnc_status nnc_plan_verify(const nnc_plan *p, nnc_sink *sink) NNC_MUST;
+nnc_hash128 nnc_plan_hash(const nnc_plan *p);
+
+/* ---- engines --------------------------------------------------------------------------------------------------- */
+
+typedef struct nnc_choice {
+    bool ok;                 /* supported */
+    int64_t workspace_bytes; /* with call.threads */
+    int64_t packed_bytes;    /* > 0: wants its weights packed in `init` */
+    int64_t time_ns;         /* estimate; 0 = unknown */
+    const char *reason;      /* static or plan-arena text: implementation name, or why not */
+} nnc_choice;
+
+/* One way to execute calls or kernels. `handle` is a prepared call or kernel: made once, run many times, by one thread at a time. */
+typedef struct nnc_engine {
+    const char *name;
+    const char *version;
+    /* compile time; the call is not kept */
+    nnc_status (*choose)(const nnc_call *c, nnc_choice *out, nnc_sink *sink);
+    /* load time: prepares plan->call[item] or plan->kernel[item]; exactly one of the two is not NULL */
+    nnc_status (*load_call)(const nnc_plan *p, int item, void **handle, nnc_sink *sink);
+    nnc_status (*load_kernel)(const nnc_plan *p, int item, void **handle, nnc_sink *sink);
+    nnc_status (*run)(void *handle, void *const *args, void *work);
+    void (*unload)(void *handle);
+} nnc_engine;
+
+/* Engines built in: loops (contractions and pooling in plain C), interp (kernel IR), llvm (machine code; its emitter is a plug-in, its
+ * loader is not). oneDNN is the plug-in "onednn", symbol "nnc_engine_onednn". api/ builds the list in order of preference. */
+extern const nnc_engine nnc_engine_loops, nnc_engine_interp, nnc_engine_llvm;
+
+#endif

@@ -1,0 +1,78 @@
+/* runtime/runtime.h -- runs a plan. The executor walks commands; it decides nothing, allocates nothing while running
+ * and touches no graph. */
+#ifndef NNC_RUNTIME_H
+#define NNC_RUNTIME_H
+
+#include "base/base.h"
+#include "plan/plan.h"
+
+/* ---- device.h: one table of functions per kind of device -------------------------------------------------------- */
+
+typedef struct nnc_device nnc_device;   /* one device, e.g. cpu:1; used by one executor at a time */
+typedef struct nnc_stream nnc_stream;   /* an in-order queue of a device, asynchronous to the host */
+typedef struct nnc_event nnc_event;
+
+/* Work given to a stream: a prepared engine handle and its arguments. args is copied. */
+typedef struct nnc_work {
+    nnc_status (*run)(void *handle, void *const *args, void *work);
+    void *handle;
+    void *const *args;
+    int n_arg;
+    void *work;
+} nnc_work;
+
+#define NNC_WORK_ARGS 64 /* most arguments of one command; the plan verifier checks it */
+
+/* All calls return a status; asynchronous failures are sticky in the stream and come out of sync. Streams of a device may be used from
+ * one host thread. Memory is 64-byte aligned and belongs to its device until freed. */
+typedef struct nnc_device_api {
+    const char *kind; /* "cpu", "cuda", "sim" */
+    nnc_status (*open)(int ordinal, nnc_device **out, nnc_sink *sink);
+    void (*close)(nnc_device *d);
+    nnc_status (*alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink); /* 0 bytes: NULL, fine; NNC_E_FIT when full */
+    void (*free)(nnc_device *d, void *p);
+    nnc_status (*stream_create)(nnc_device *d, nnc_stream **out, nnc_sink *sink);
+    void (*stream_destroy)(nnc_stream *s); /* waits */
+    nnc_status (*event_create)(nnc_device *d, nnc_event **out, nnc_sink *sink);
+    void (*event_destroy)(nnc_event *e);
+    nnc_status (*upload)(nnc_stream *s, void *dst, const void *src, int64_t bytes);   /* src must stay valid until sync */
+    nnc_status (*download)(nnc_stream *s, void *dst, const void *src, int64_t bytes);
+    nnc_status (*copy)(nnc_stream *s, nnc_device *dst_dev, void *dst, const void *src, int64_t bytes); /* between or within devices */
+    nnc_status (*launch)(nnc_stream *s, const nnc_work *w);
+    nnc_status (*record)(nnc_stream *s, nnc_event *e); /* resets e; it fires when all before it is done */
+    nnc_status (*wait)(nnc_stream *s, nnc_event *e);   /* later work of s waits for the latest record of e */
+    nnc_status (*sync)(nnc_stream *s, nnc_sink *sink); /* host waits for s; returns the first failure and clears it */
+    /* nanoseconds at which each recorded event fired, device clock; -1 = not yet */
+    int64_t (*event_ns)(const nnc_event *e);
+} nnc_device_api;
+
+extern const nnc_device_api nnc_device_cpu;
+
+/* ---- executor --------------------------------------------------------------------------------------------------- */
+
+typedef struct nnc_exec nnc_exec; /* a loaded plan */
+
+typedef struct nnc_exec_options {
+    const nnc_device_api *device;
+    const nnc_engine *const *engine; /* those whose names the plan holds must be here */
+    int n_engine;
+    /* fills weights of CMD_weight; NULL: inline, generated and file sources are read here */
+    const char *weight_dir; /* folder that relative weight files are under, NULL = as written */
+} nnc_exec_options;
+
+/* What was asked of the devices; equals the plan to the byte (a test checks it). */
+typedef struct nnc_exec_memory { int64_t arena, persist, init; } nnc_exec_memory;
+
+/* Opens devices, allocates the arenas, prepares engines, runs init. The plan must outlive it. */
+nnc_status nnc_exec_create(const nnc_plan *p, const nnc_exec_options *o, nnc_exec **out, nnc_sink *sink) NNC_MUST;
+void nnc_exec_destroy(nnc_exec *e);
+nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device);
+/* Host buffers in the tensors' own memory order. Asynchronous unless followed by nnc_exec_sync. */
+nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data);
+nnc_status nnc_exec_download(nnc_exec *e, int output, void *data);
+nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST; /* enqueues main; returns before it is done */
+nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
+/* Runs main once with a clock around every command: ns[n_cmd - main_first]. */
+nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
+
+#endif

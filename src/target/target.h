@@ -1,0 +1,74 @@
+/* target/target.h -- the machine file: what a device can do and what each engine on it supports and costs. Read by
+ * passes, codegen, plan and the simulator; measured (`nnc calibrate`) or described by hand. docs/schema/machine.schema.json. */
+#ifndef NNC_TARGET_H
+#define NNC_TARGET_H
+
+#include "base/base.h"
+
+typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
+
+/* Epilogues that an engine runs on a contraction's result at no extra memory pass. */
+enum nnc_epilogue {
+    EP_bias = 1 << 0,
+    EP_relu = 1 << 1,
+    EP_clip = 1 << 2,   /* relu6, clip */
+    EP_leaky = 1 << 3,
+    EP_sum = 1 << 4,    /* + a full tensor that dies here, in place */
+    EP_add = 1 << 5,    /* + a full tensor that lives on */
+    EP_gelu = 1 << 6,
+    EP_silu = 1 << 7,
+    EP_sigmoid = 1 << 8,
+    EP_tanh = 1 << 9,
+    EP_hardswish = 1 << 10,
+};
+
+#define NNC_T_ENGINES 8
+
+typedef struct nnc_target_engine {
+    const char *name;       /* "onednn", "loops", "llvm", "interp", ... as the engines are named */
+    bool contractions;      /* runs contractions */
+    bool pools;             /* runs pooling */
+    bool kernels;           /* runs kernel IR */
+    bool channels_last;     /* wants NHWC activations for convolutions and pooling */
+    uint32_t epilogues;     /* EP_* it fuses, f32 */
+    double efficiency;      /* reached share of peak FLOPs on contractions */
+} nnc_target_engine;
+
+typedef struct nnc_target {
+    nnc_tkind kind;
+    const char *name;       /* "cpu", "cuda:sm_90"; strings are owned by the target's arena */
+    const char *cpu;        /* LLVM CPU name, "" = host */
+    const char *features;   /* LLVM feature string, "" = of the CPU */
+    int vector_bits;        /* widest registers: 128, 256, 512 */
+    bool fma, f16c, avx512_bf16; /* instructions codegen must know of */
+    int cores;              /* physical parallelism usable by nnc */
+    int threads;            /* intra-op threads that plans are made for (an input of every plan) */
+    int64_t memory_bytes;   /* of the device */
+    int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared share */
+    int64_t flops_f32;      /* peak FLOP/s, all cores */
+    int64_t copy_bytes_s;   /* copy bandwidth, read + written, from memory */
+    int64_t cache_bytes_s;  /* the same within caches */
+    int64_t launch_ns;      /* cost of one command */
+    bool measured;          /* numbers were measured, not described */
+    int n_engines;          /* in order of preference */
+    nnc_target_engine engine[NNC_T_ENGINES];
+    nnc_arena arena;
+} nnc_target;
+
+/* Describes this machine from what the system tells (no measurement, ~1 ms). threads 0 = all cores. The engines listed
+ * are those present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. */
+nnc_status nnc_target_host(nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
+void nnc_target_print_json(nnc_text *out, const nnc_target *t);
+void nnc_target_deinit(nnc_target *t);
+/* The engine that would run contractions / pools / kernels (first in order), or NULL. */
+const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t);
+const nnc_target_engine *nnc_target_for_pools(const nnc_target *t);
+const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
+const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
+/* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
+int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
+/* Everything that changes generated code, as a key for caches. */
+nnc_hash128 nnc_target_hash(const nnc_target *t);
+
+#endif

@@ -1,0 +1,93 @@
+/* tests/test.c -- main of every test program; see test.h. */
+#include "test.h"
+#include <stdarg.h>
+#include <stdlib.h>
+
+static test_case *cases, **tail = &cases;
+static int failures;
+static bool skipped;
+uint64_t test_seed = 20260101;
+nnc_sink *test_sink;
+
+void test_register(test_case *t)
+{
+    *tail = t;
+    tail = &t->next;
+}
+
+void test_fail(const char *file, int line, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fprintf(stderr, "%s:%d: ", file, line);
+    vfprintf(stderr, fmt, ap);
+    fputc('\n', stderr);
+    va_end(ap);
+    failures++;
+}
+
+void test_skip(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    fputs("  skipped: ", stdout);
+    vfprintf(stdout, fmt, ap);
+    putchar('\n');
+    va_end(ap);
+    skipped = true;
+}
+
+bool test_has_diag(const char *part)
+{
+    for (size_t i = 0; i < nnc_sink_count(test_sink); i++) {
+        const nnc_diag *d = nnc_sink_at(test_sink, i);
+        char line[4096];
+        snprintf(line, sizeof line, "%s:%d:%d: %s: %s", d->loc.file ? d->loc.file : "", d->loc.line, d->loc.col,
+            d->loc.path ? d->loc.path : "", d->message);
+        if (strstr(line, part))
+            return true;
+    }
+    return false;
+}
+
+static bool wanted(const char *name, int argc, char **argv)
+{
+    bool any = false;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--seed")) {
+            i++;
+            continue;
+        }
+        any = true;
+        if (strstr(name, argv[i]))
+            return true;
+    }
+    return !any;
+}
+
+int main(int argc, char **argv)
+{
+    int passed = 0, failed = 0, skips = 0;
+    for (int i = 1; i + 1 < argc; i++)
+        if (!strcmp(argv[i], "--seed"))
+            test_seed = strtoull(argv[i + 1], NULL, 0);
+    test_sink = nnc_sink_create();
+    for (test_case *t = cases; t; t = t->next) {
+        if (!wanted(t->name, argc, argv))
+            continue;
+        nnc_sink_clear(test_sink);
+        failures = 0;
+        skipped = false;
+        int64_t t0 = nnc_now_ns();
+        t->run();
+        int64_t ms = (nnc_now_ns() - t0) / 1000000;
+        printf("%s %s%s", failures ? "FAIL" : skipped ? "skip" : "ok  ", t->name, ms > 200 ? "" : "\n");
+        if (ms > 200)
+            printf(" (%lld ms)\n", (long long)ms);
+        fflush(stdout);
+        failures ? failed++ : skipped ? skips++ : passed++;
+    }
+    nnc_sink_destroy(test_sink);
+    printf("%d passed, %d failed, %d skipped (seed %llu)\n", passed, failed, skips, (unsigned long long)test_seed);
+    return failed ? 1 : 0;
+}

@@ -1,0 +1,60 @@
+/* tests/test.h -- a test program is a set of TEST functions; each registers itself. `test_x` runs all, `test_x NAME...` those
+ * whose names contain NAME; `--seed N` sets test_seed. A failed CHECK prints both values and goes on; the exit code is 1. */
+#ifndef NNC_TEST_H
+#define NNC_TEST_H
+
+#include "base/base.h"
+#include <string.h>
+
+typedef struct test_case {
+    const char *name;
+    void (*run)(void);
+    struct test_case *next;
+} test_case;
+void test_register(test_case *t);
+void test_fail(const char *file, int line, const char *fmt, ...) NNC_PRINTF(3, 4);
+void test_skip(const char *fmt, ...) NNC_PRINTF(1, 2); /* prints why and counts the test as skipped */
+extern uint64_t test_seed;   /* --seed, default fixed; print it when a generated case fails */
+extern nnc_sink *test_sink;  /* cleared before each test */
+
+#define TEST(n) \
+    static void test_##n(void); \
+    __attribute__((constructor)) static void test_reg_##n(void) \
+    { \
+        static test_case c = {#n, test_##n, NULL}; \
+        test_register(&c); \
+    } \
+    static void test_##n(void)
+#define CHECK(e) ((e) ? (void)0 : test_fail(__FILE__, __LINE__, "%s", #e))
+#define CHECK_OK(e) \
+    do { \
+        nnc_status s_ = (e); \
+        if (s_ != NNC_OK) { \
+            test_fail(__FILE__, __LINE__, "%s: %s", #e, nnc_status_name(s_)); \
+            nnc_sink_print(test_sink, stderr); \
+        } \
+    } while (0)
+#define CHECK_INT(a, b) \
+    do { \
+        long long a_ = (long long)(a), b_ = (long long)(b); \
+        if (a_ != b_) \
+            test_fail(__FILE__, __LINE__, "%s is %lld, not %s = %lld", #a, a_, #b, b_); \
+    } while (0)
+#define CHECK_STR(a, b) \
+    do { \
+        const char *a_ = (a), *b_ = (b); \
+        if (strcmp(a_ ? a_ : "(null)", b_ ? b_ : "(null)")) \
+            test_fail(__FILE__, __LINE__, "%s is\n%s\nnot\n%s", #a, a_ ? a_ : "(null)", b_ ? b_ : "(null)"); \
+    } while (0)
+#define CHECK_NEAR(a, b, tol) \
+    do { \
+        double a_ = (a), b_ = (b), t_ = (tol); \
+        if (!((a_ - b_ <= t_ && b_ - a_ <= t_) || (a_ != a_ && b_ != b_) || a_ == b_)) \
+            test_fail(__FILE__, __LINE__, "%s is %.17g, not %s = %.17g (+- %g)", #a, a_, #b, b_, t_); \
+    } while (0)
+/* Is there a diagnostic whose text (with its location line) contains `part`? */
+#define CHECK_DIAG(part) \
+    (test_has_diag(part) ? (void)0 : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), nnc_sink_print(test_sink, stderr)))
+bool test_has_diag(const char *part);
+
+#endif
