@@ -1,0 +1,111 @@
+/* base/arena.c -- bump allocation in doubling blocks. */
+#include "base/base.h"
+#include <string.h>
+
+struct nnc_arena_block {
+    struct nnc_arena_block *next;
+    size_t cap, used;
+    _Alignas(16) char bytes[];
+};
+
+enum { FIRST_BLOCK = 4096, MAX_BLOCK = 1 << 20 };
+
+void nnc_arena_init(nnc_arena *a, size_t limit)
+{
+    *a = (nnc_arena){.limit = limit};
+}
+
+void nnc_arena_deinit(nnc_arena *a)
+{
+    for (struct nnc_arena_block *b = a->head, *next; b; b = next) {
+        next = b->next;
+        nnc_free(b);
+    }
+    a->head = NULL;
+    a->used = 0;
+}
+
+static struct nnc_arena_block *add_block(nnc_arena *a, size_t bytes)
+{
+    size_t cap = a->head ? a->head->cap * 2 : FIRST_BLOCK;
+    if (cap > MAX_BLOCK)
+        cap = MAX_BLOCK;
+    if (cap < bytes)
+        cap = bytes;
+    struct nnc_arena_block *b = nnc_malloc(sizeof *b + cap);
+    if (!b)
+        return NULL;
+    b->cap = cap;
+    b->used = 0;
+    b->next = a->head;
+    a->head = b;
+    return b;
+}
+
+void *nnc_arena_alloc(nnc_arena *a, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes) || bytes > SIZE_MAX / 2)
+        return NULL;
+    bytes = (bytes + 15) & ~(size_t)15;
+    if (a->limit && (bytes > a->limit || a->used > a->limit - bytes))
+        return NULL;
+    struct nnc_arena_block *b = a->head;
+    if (!b || b->cap - b->used < bytes)
+        b = add_block(a, bytes);
+    if (!b)
+        return NULL;
+    void *p = b->bytes + b->used;
+    b->used += bytes;
+    a->used += bytes;
+    return memset(p, 0, bytes);
+}
+
+char *nnc_arena_strndup(nnc_arena *a, const char *s, size_t n)
+{
+    char *p = nnc_arena_alloc(a, n + 1, 1);
+    if (p)
+        memcpy(p, s, n);
+    return p;
+}
+
+char *nnc_arena_strdup(nnc_arena *a, const char *s)
+{
+    return s ? nnc_arena_strndup(a, s, strlen(s)) : NULL;
+}
+
+void *nnc_arena_memdup(nnc_arena *a, const void *p, size_t bytes)
+{
+    void *q = nnc_arena_alloc(a, bytes, 1);
+    if (q && bytes)
+        memcpy(q, p, bytes);
+    return q;
+}
+
+char *nnc_arena_printf(nnc_arena *a, const char *fmt, ...)
+{
+    nnc_text t = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    nnc_vprintf(&t, fmt, ap);
+    va_end(ap);
+    char *s = t.oom ? NULL : nnc_arena_strndup(a, nnc_text_str(&t), t.n);
+    nnc_text_deinit(&t);
+    return s;
+}
+
+void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t size)
+{
+    if (need <= *cap)
+        return p;
+    size_t n = *cap ? *cap * 2 : 8;
+    if (n < need)
+        n = need;
+    void *q = nnc_arena_alloc(a, n, size);
+    if (!q)
+        return NULL;
+    if (p && *cap)
+        memcpy(q, p, *cap * size);
+    *cap = n;
+    return q;
+}

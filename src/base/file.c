@@ -1,0 +1,313 @@
+/* base/file.c -- whole files, atomic replacement, maps, the content-addressed cache, plug-ins. */
+#include "base/base.h"
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static nnc_status io_fail(nnc_sink *sink, const char *path, const char *what)
+{
+    return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "%s: %s", what, strerror(errno));
+}
+
+/* Reads fd to its end; grows as it goes, so that pipes work too. */
+static nnc_status read_all(
+    int fd, const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink)
+{
+    size_t cap = 65536, used = 0;
+    char *buf = nnc_malloc(cap + 1);
+    if (!buf)
+        return nnc_nomem(sink);
+    for (;;) {
+        ssize_t got = read(fd, buf + used, cap - used);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            nnc_free(buf);
+            return io_fail(sink, path, "cannot read");
+        }
+        if (got == 0)
+            break;
+        used += (size_t)got;
+        if (limit && used > limit) {
+            nnc_free(buf);
+            return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = path},
+                "larger than the limit of %zu MiB", limit >> 20);
+        }
+        if (used == cap) {
+            char *more = nnc_realloc(buf, cap * 2 + 1);
+            if (!more) {
+                nnc_free(buf);
+                return nnc_nomem(sink);
+            }
+            buf = more;
+            cap *= 2;
+        }
+    }
+    buf[used] = 0;
+    *out = buf;
+    *n = used;
+    return NNC_OK;
+}
+
+nnc_status nnc_file_read(const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink)
+{
+    bool std_in = !strcmp(path, "-");
+    int fd = std_in ? 0 : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return io_fail(sink, path, "cannot open");
+    struct stat st;
+    if (fstat(fd, &st) == 0 && S_ISDIR(st.st_mode)) {
+        close(fd);
+        return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "is a folder, not a file");
+    }
+    nnc_status s = read_all(fd, path, limit, out, n, sink);
+    if (!std_in)
+        close(fd);
+    return s;
+}
+
+static bool write_all(int fd, const char *p, size_t n)
+{
+    while (n) {
+        ssize_t w = write(fd, p, n);
+        if (w < 0 && errno == EINTR)
+            continue;
+        if (w <= 0)
+            return false;
+        p += w;
+        n -= (size_t)w;
+    }
+    return true;
+}
+
+nnc_status nnc_file_write(
+    const char *path, const void *data, size_t n, bool durable, nnc_sink *sink)
+{
+    char tmp[PATH_MAX];
+    struct stat st;
+    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* /dev/stdout, pipes: nothing to replace */
+        int fd = open(path, O_WRONLY | O_CLOEXEC);
+        bool ok = fd >= 0 && write_all(fd, data, n);
+        if (fd >= 0)
+            close(fd);
+        return ok ? NNC_OK : io_fail(sink, path, "cannot write");
+    }
+    if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", path) >= (int)sizeof tmp)
+        return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "the path is too long");
+    int fd = mkostemp(tmp, O_CLOEXEC);
+    if (fd < 0)
+        return io_fail(sink, path, "cannot create a file beside it");
+    mode_t mask = umask(0);
+    umask(mask);
+    bool ok =
+        write_all(fd, data, n) && fchmod(fd, 0666 & ~mask) == 0 && (!durable || fsync(fd) == 0);
+    ok = close(fd) == 0 && ok && rename(tmp, path) == 0;
+    if (ok)
+        return NNC_OK;
+    nnc_status s = io_fail(sink, path, "cannot write");
+    unlink(tmp);
+    return s;
+}
+
+bool nnc_file_exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+nnc_status nnc_map_open(nnc_map *m, const char *path, nnc_sink *sink)
+{
+    *m = (nnc_map){0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    struct stat st;
+    if (fd < 0)
+        return io_fail(sink, path, "cannot open");
+    if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "is not a regular file");
+    }
+    void *p = st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
+    close(fd);
+    if (p == MAP_FAILED)
+        return io_fail(sink, path, "cannot map");
+    m->data = p;
+    m->n = (size_t)st.st_size;
+    return NNC_OK;
+}
+
+void nnc_map_close(nnc_map *m)
+{
+    if (m->data)
+        munmap((void *)m->data, m->n);
+    *m = (nnc_map){0};
+}
+
+/* ---- cache ----------------------------------------------------------------------------------- */
+
+struct nnc_cache {
+    char dir[PATH_MAX - 128];
+};
+
+typedef struct entry_head {
+    char magic[8];
+    uint64_t n;
+    nnc_hash128 sum;
+} entry_head;
+
+static const char entry_magic[8] = "nncache1";
+
+static bool make_dirs(char *path)
+{
+    for (char *p = path + 1; *p; p++)
+        if (*p == '/') {
+            *p = 0;
+            mkdir(path, 0777);
+            *p = '/';
+        }
+    mkdir(path, 0777);
+    return access(path, W_OK | X_OK) == 0;
+}
+
+nnc_cache *nnc_cache_open(const char *dir)
+{
+    nnc_cache *c = nnc_calloc(1, sizeof *c);
+    if (!c)
+        return NULL;
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n = 0;
+    if (dir)
+        n = snprintf(c->dir, sizeof c->dir, "%s", dir);
+    else if (xdg && *xdg)
+        n = snprintf(c->dir, sizeof c->dir, "%s/nnc", xdg);
+    else if (home && *home)
+        n = snprintf(c->dir, sizeof c->dir, "%s/.cache/nnc", home);
+    if (n > 0 && n < (int)sizeof c->dir && make_dirs(c->dir))
+        return c;
+    nnc_free(c);
+    return NULL;
+}
+
+void nnc_cache_close(nnc_cache *c)
+{
+    nnc_free(c);
+}
+
+static void entry_path(const nnc_cache *c, const char *kind, nnc_hash128 key, char path[PATH_MAX])
+{
+    char hex[33];
+    nnc_hash_hex(key, hex);
+    snprintf(path, PATH_MAX, "%s/%.40s-%s", c->dir, kind, hex);
+}
+
+bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n)
+{
+    char path[PATH_MAX], *buf;
+    size_t size;
+    if (!c)
+        return false;
+    entry_path(c, kind, key, path);
+    if (!nnc_file_exists(path) || nnc_file_read(path, 0, &buf, &size, NULL) != NNC_OK)
+        return false;
+    entry_head h;
+    bool ok = size >= sizeof h;
+    if (ok) {
+        memcpy(&h, buf, sizeof h);
+        nnc_hash128 sum = nnc_hash(buf + sizeof h, size - sizeof h);
+        ok = !memcmp(h.magic, entry_magic, 8) && h.n == size - sizeof h && h.sum.lo == sum.lo &&
+             h.sum.hi == sum.hi;
+    }
+    if (!ok) {
+        nnc_free(buf);
+        unlink(path);
+        return false;
+    }
+    memmove(buf, buf + sizeof h, size - sizeof h);
+    *out = buf;
+    *n = size - sizeof h;
+    return true;
+}
+
+void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n)
+{
+    char path[PATH_MAX];
+    entry_head h = {.n = n, .sum = nnc_hash(data, n)};
+    if (!c)
+        return;
+    char *buf = nnc_malloc(sizeof h + n);
+    if (!buf)
+        return;
+    memcpy(h.magic, entry_magic, 8);
+    memcpy(buf, &h, sizeof h);
+    memcpy(buf + sizeof h, data, n);
+    entry_path(c, kind, key, path);
+    (void)!nnc_file_write(path, buf, sizeof h + n, false, NULL); /* a lost entry is only a miss */
+    nnc_free(buf);
+}
+
+/* ---- plug-ins -------------------------------------------------------------------------------- */
+
+enum { MAX_PLUGINS = 16 };
+static struct plugin {
+    char name[32];
+    void *handle;
+    char why[512];
+} plugins[MAX_PLUGINS];
+static int n_plugins;
+static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *open_plugin(const char *name, char why[512])
+{
+    const char *env = getenv("NNC_PLUGIN_DIR");
+    char exe[PATH_MAX - 64] = "", path[PATH_MAX];
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
+    if (slash)
+        *slash = 0;
+    const char *const dirs[] = {env, slash ? exe : NULL, slash ? exe : NULL};
+    const char *const sub[] = {"", "", "/../lib/nnc"};
+    for (int i = 0; i < 3; i++) {
+        if (!dirs[i] || !*dirs[i])
+            continue;
+        snprintf(
+            path, sizeof path, "%.*s%s/libnnc_%s.so", (int)sizeof exe - 1, dirs[i], sub[i], name);
+        if (!nnc_file_exists(path))
+            continue;
+        void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+        if (!h)
+            snprintf(why, 512, "%s", dlerror());
+        return h;
+    }
+    snprintf(why, 512, "libnnc_%s.so is not installed (nnc was built without it)", name);
+    return NULL;
+}
+
+void *nnc_plugin(const char *name, const char *symbol, const char **why)
+{
+    static const char *const full = "too many plug-ins";
+    struct plugin *p = NULL;
+    void *found = NULL;
+    pthread_mutex_lock(&plugin_lock);
+    for (int i = 0; i < n_plugins && !p; i++)
+        if (!strcmp(plugins[i].name, name))
+            p = &plugins[i];
+    if (!p && n_plugins < MAX_PLUGINS && strlen(name) < sizeof p->name) {
+        p = &plugins[n_plugins++];
+        strcpy(p->name, name);
+        p->handle = open_plugin(name, p->why);
+    }
+    if (p && p->handle)
+        found = dlsym(p->handle, symbol);
+    if (!found && why) {
+        if (p && p->handle)
+            snprintf(p->why, sizeof p->why, "libnnc_%s.so lacks the symbol %s", name, symbol);
+        *why = p ? p->why : full;
+    }
+    pthread_mutex_unlock(&plugin_lock);
+    return found;
+}

@@ -1,0 +1,200 @@
+/* base/scan.c -- the scanner shared by the text forms of the three IRs. */
+#include "base/base.h"
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void nnc_scan_init(nnc_scan *s, const char *file, const char *text, size_t n)
+{
+    *s = (nnc_scan){.file = file, .p = text, .end = text + n, .line_start = text, .line = 1};
+}
+
+static void skip(nnc_scan *s)
+{
+    for (; s->p < s->end; s->p++) {
+        if (*s->p == '\n') {
+            s->line++;
+            s->line_start = s->p + 1;
+        } else if (*s->p == '#') {
+            while (s->p + 1 < s->end && s->p[1] != '\n')
+                s->p++;
+        } else if (*s->p != ' ' && *s->p != '\t' && *s->p != '\r') {
+            return;
+        }
+    }
+}
+
+nnc_loc nnc_scan_loc(const nnc_scan *s)
+{
+    nnc_scan t = *s;
+    skip(&t);
+    return (nnc_loc){.file = t.file, .line = t.line, .col = (int)(t.p - t.line_start) + 1};
+}
+
+bool nnc_scan_end(nnc_scan *s)
+{
+    skip(s);
+    return s->p >= s->end;
+}
+
+static bool word_char(char c)
+{
+    return isalnum((unsigned char)c) || c == '_' || c == '.';
+}
+
+bool nnc_scan_is(nnc_scan *s, const char *lit)
+{
+    skip(s);
+    size_t n = strlen(lit), left = (size_t)(s->end - s->p);
+    if (n > left || memcmp(s->p, lit, n) != 0)
+        return false;
+    return !(word_char(lit[n - 1]) && n < left && word_char(s->p[n]));
+}
+
+bool nnc_scan_eat(nnc_scan *s, const char *lit)
+{
+    if (!nnc_scan_is(s, lit))
+        return false;
+    s->p += strlen(lit);
+    return true;
+}
+
+bool nnc_scan_word(nnc_scan *s, const char **word, size_t *n)
+{
+    skip(s);
+    if (s->p >= s->end || !(isalpha((unsigned char)*s->p) || *s->p == '_'))
+        return false;
+    *word = s->p;
+    while (s->p < s->end && word_char(*s->p))
+        s->p++;
+    *n = (size_t)(s->p - *word);
+    return true;
+}
+
+/* Copies the number-like text that stands here (the scanned text need not end in NUL). */
+static size_t number_text(nnc_scan *s, char *buf, size_t cap)
+{
+    skip(s);
+    size_t n = 0;
+    while (s->p + n < s->end && n + 1 < cap &&
+           (isalnum((unsigned char)s->p[n]) || strchr("+-.", s->p[n]))) {
+        buf[n] = s->p[n];
+        n++;
+    }
+    buf[n] = 0;
+    return n;
+}
+
+bool nnc_scan_int(nnc_scan *s, int64_t *v)
+{
+    char buf[64], *end;
+    number_text(s, buf, sizeof buf);
+    const char *digits = buf + (buf[0] == '-');
+    if (!isdigit((unsigned char)*digits))
+        return false;
+    errno = 0;
+    long long x = strtoll(buf, &end, 10);
+    if (errno || word_char(*end))
+        return false;
+    *v = x;
+    s->p += end - buf;
+    return true;
+}
+
+bool nnc_scan_double(nnc_scan *s, double *v)
+{
+    char buf[128], *end;
+    if (!number_text(s, buf, sizeof buf))
+        return false;
+    const char *digits = buf + (buf[0] == '-');
+    if (!isdigit((unsigned char)*digits) && *digits != '.' && strncmp(digits, "inf", 3) &&
+        strncmp(digits, "nan", 3))
+        return false;
+    double x = strtod(buf, &end);
+    if (end == buf || word_char(*end))
+        return false;
+    *v = x;
+    s->p += end - buf;
+    return true;
+}
+
+static int hex4(const char *p, const char *end)
+{
+    int v = 0;
+    for (int i = 0; i < 4; i++) {
+        if (p + i >= end || !isxdigit((unsigned char)p[i]))
+            return -1;
+        v = v * 16 + (isdigit((unsigned char)p[i]) ? p[i] - '0' : (p[i] | 32) - 'a' + 10);
+    }
+    return v;
+}
+
+/* One escape after the backslash; writes 1..3 bytes; returns characters consumed, 0 when malformed. */
+static int unescape(const char *p, const char *end, char *out, size_t *n)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    if (p >= end)
+        return 0;
+    const char *at = *p ? strchr(from, *p) : NULL;
+    if (at) {
+        out[(*n)++] = to[at - from];
+        return 1;
+    }
+    int c = *p == 'u' ? hex4(p + 1, end) : -1;
+    if (c <= 0)
+        return 0;
+    if (c < 0x80) {
+        out[(*n)++] = (char)c;
+    } else if (c < 0x800) {
+        out[(*n)++] = (char)(0xc0 | c >> 6);
+        out[(*n)++] = (char)(0x80 | (c & 63));
+    } else {
+        out[(*n)++] = (char)(0xe0 | c >> 12);
+        out[(*n)++] = (char)(0x80 | (c >> 6 & 63));
+        out[(*n)++] = (char)(0x80 | (c & 63));
+    }
+    return 5;
+}
+
+bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out)
+{
+    skip(s);
+    if (s->p >= s->end || *s->p != '"')
+        return false;
+    const char *close = s->p + 1;
+    while (close < s->end && *close != '"' && *close != '\n')
+        close += *close == '\\' && close + 1 < s->end ? 2 : 1;
+    if (close >= s->end || *close != '"')
+        return false;
+    char *buf = nnc_arena_alloc(a, (size_t)(close - s->p), 1);
+    size_t n = 0;
+    if (!buf)
+        return false;
+    for (const char *p = s->p + 1; p < close;) {
+        if (*p != '\\') {
+            buf[n++] = *p++;
+            continue;
+        }
+        int used = unescape(p + 1, close, buf, &n);
+        if (!used)
+            return false;
+        p += 1 + used;
+    }
+    s->p = close + 1;
+    *out = buf;
+    return true;
+}
+
+nnc_status nnc_scan_fail(nnc_scan *s, nnc_sink *sink, const char *expected)
+{
+    nnc_loc loc = nnc_scan_loc(s);
+    skip(s);
+    int n = 0;
+    while (n < 24 && s->p + n < s->end && s->p[n] != '\n')
+        n++;
+    if (n == 0)
+        return nnc_fail(sink, NNC_E_MODEL, loc, "expected %s, found the end of the text", expected);
+    return nnc_fail(sink, NNC_E_MODEL, loc, "expected %s, found `%.*s`", expected, n, s->p);
+}

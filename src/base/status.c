@@ -1,0 +1,266 @@
+/* base/status.c -- statuses, the diagnostic sink, word suggestions, and allocation that can be made to fail. */
+#include "base/base.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SINK_LIMIT 200
+
+static const struct {
+    const char *name;
+    int exit_code;
+} codes[] = {
+    [NNC_OK] = {"ok", 0},
+    [NNC_E_DIFFERS] = {"results differ", 1},
+    [NNC_E_USAGE] = {"usage", 2},
+    [NNC_E_MODEL] = {"model rejected", 3},
+    [NNC_E_FIT] = {"does not fit", 4},
+    [NNC_E_DEVICE] = {"device or library failed", 5},
+    [NNC_E_PEER] = {"peer lost", 6},
+    [NNC_E_IO] = {"file error", 5},
+    [NNC_E_NOMEM] = {"out of host memory", 4},
+    [NNC_E_BUG] = {"bug in nnc", 70},
+};
+
+int nnc_exit_code(nnc_status s)
+{
+    return (unsigned)s < NNC_COUNT(codes) ? codes[s].exit_code : 70;
+}
+
+const char *nnc_status_name(nnc_status s)
+{
+    return (unsigned)s < NNC_COUNT(codes) ? codes[s].name : "unknown status";
+}
+
+/* ---- allocation ------------------------------------------------------------------------------ */
+
+static int64_t fail_after;
+
+void nnc_fail_alloc_after(int64_t n)
+{
+    fail_after = n;
+}
+
+static bool must_fail(void)
+{
+    return fail_after > 0 && --fail_after == 0;
+}
+
+void *nnc_malloc(size_t bytes)
+{
+    return must_fail() ? NULL : malloc(bytes ? bytes : 1);
+}
+
+void *nnc_calloc(size_t count, size_t bytes)
+{
+    return must_fail() ? NULL : calloc(count ? count : 1, bytes ? bytes : 1);
+}
+
+void *nnc_realloc(void *p, size_t bytes)
+{
+    return must_fail() ? NULL : realloc(p, bytes ? bytes : 1);
+}
+
+void *nnc_aligned_alloc(size_t align, size_t bytes)
+{
+    void *p = NULL;
+    if (must_fail() ||
+        posix_memalign(&p, align < sizeof(void *) ? sizeof(void *) : align, bytes ? bytes : 1) != 0)
+        return NULL;
+    return p;
+}
+
+void nnc_free(void *p)
+{
+    free(p);
+}
+
+/* ---- sink ------------------------------------------------------------------------------------ */
+
+struct nnc_sink {
+    nnc_arena arena;
+    nnc_diag *at;
+    size_t n, errors;
+    bool lost; /* a message did not fit in memory: nomem_diag stands for it */
+};
+
+static const nnc_diag nomem_diag = {
+    NNC_ERROR, NNC_E_NOMEM, {0}, "out of host memory (a message could not be kept either)"};
+
+nnc_sink *nnc_sink_create(void)
+{
+    nnc_sink *s = nnc_calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    nnc_arena_init(&s->arena, 0);
+    s->at = nnc_calloc(SINK_LIMIT, sizeof *s->at);
+    if (!s->at) {
+        nnc_free(s);
+        return NULL;
+    }
+    return s;
+}
+
+void nnc_sink_destroy(nnc_sink *s)
+{
+    if (!s)
+        return;
+    nnc_arena_deinit(&s->arena);
+    nnc_free(s->at);
+    nnc_free(s);
+}
+
+void nnc_sink_clear(nnc_sink *s)
+{
+    nnc_arena_deinit(&s->arena);
+    s->n = s->errors = 0;
+    s->lost = false;
+}
+
+size_t nnc_sink_count(const nnc_sink *s)
+{
+    return s->n + (s->lost ? 1 : 0);
+}
+
+size_t nnc_sink_errors(const nnc_sink *s)
+{
+    return s->errors;
+}
+
+const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i)
+{
+    return i < s->n ? &s->at[i] : &nomem_diag;
+}
+
+static void print_one(const nnc_diag *d, FILE *out)
+{
+    static const char *const word[] = {"error", "warning", "note"};
+    if (d->loc.file) {
+        fprintf(out, "%s:", d->loc.file);
+        if (d->loc.line)
+            fprintf(out, "%d:%d:", d->loc.line, d->loc.col);
+        fputc(' ', out);
+    } else {
+        fputs("nnc: ", out);
+    }
+    if (d->loc.path)
+        fprintf(out, "%s: ", d->loc.path);
+    fprintf(out, "%s: %s\n", word[d->severity], d->message);
+}
+
+void nnc_sink_print(const nnc_sink *s, FILE *out)
+{
+    for (size_t i = 0; i < nnc_sink_count(s); i++)
+        print_one(nnc_sink_at(s, i), out);
+    if (s->errors > SINK_LIMIT)
+        fprintf(out, "nnc: %zu errors in all\n", s->errors);
+}
+
+static void report(
+    nnc_sink *s, nnc_severity sev, nnc_status code, nnc_loc loc, const char *fmt, va_list ap)
+{
+    if (!s)
+        return;
+    if (sev == NNC_ERROR)
+        s->errors++;
+    if (s->n == SINK_LIMIT)
+        return;
+    char buf[2048];
+    vsnprintf(buf, sizeof buf, fmt, ap);
+    nnc_diag d = {sev, code, loc, nnc_arena_strdup(&s->arena, buf)};
+    d.loc.file = nnc_arena_strdup(&s->arena, loc.file);
+    d.loc.path = nnc_arena_strdup(&s->arena, loc.path);
+    if (!d.message) {
+        s->lost = true;
+        return;
+    }
+    s->at[s->n++] = d;
+}
+
+nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report(sink, NNC_ERROR, code, loc, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report(sink, NNC_ERROR, code, (nnc_loc){0}, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report(sink, NNC_WARNING, NNC_OK, loc, fmt, ap);
+    va_end(ap);
+}
+
+void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    report(sink, NNC_NOTE, NNC_OK, loc, fmt, ap);
+    va_end(ap);
+}
+
+nnc_status nnc_nomem(nnc_sink *sink)
+{
+    if (sink) {
+        sink->errors++;
+        sink->lost = true;
+    }
+    return NNC_E_NOMEM;
+}
+
+/* ---- suggestions ----------------------------------------------------------------------------- */
+
+/* Optimal string alignment distance (Levenshtein with swaps of neighbours), words up to 63 letters. */
+static size_t distance(const char *a, const char *b)
+{
+    enum { MAX = 63 };
+    size_t n = strlen(a), m = strlen(b), row[3][MAX + 1];
+    if (n > MAX || m > MAX)
+        return SIZE_MAX;
+    for (size_t j = 0; j <= m; j++)
+        row[0][j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        size_t *cur = row[i % 3], *prev = row[(i + 2) % 3], *prev2 = row[(i + 1) % 3];
+        cur[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t best = prev[j - 1] + (a[i - 1] != b[j - 1]);
+            if (prev[j] + 1 < best)
+                best = prev[j] + 1;
+            if (cur[j - 1] + 1 < best)
+                best = cur[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+                prev2[j - 2] + 1 < best)
+                best = prev2[j - 2] + 1;
+            cur[j] = best;
+        }
+    }
+    return row[n % 3][m];
+}
+
+const char *nnc_nearest(const char *word, const char *const *names, size_t n)
+{
+    size_t limit = strlen(word) / 3, best = SIZE_MAX;
+    const char *found = NULL;
+    if (limit < 1)
+        limit = 1;
+    for (size_t i = 0; i < n; i++) {
+        size_t d = distance(word, names[i]);
+        if (d <= limit && d < best) {
+            best = d;
+            found = names[i];
+        }
+    }
+    return found;
+}

@@ -1,0 +1,126 @@
+/* base/text.c -- growable text. */
+#include "base/base.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void nnc_text_deinit(nnc_text *t)
+{
+    nnc_free(t->s);
+    *t = (nnc_text){0};
+}
+
+void nnc_text_clear(nnc_text *t)
+{
+    t->n = 0;
+    t->oom = false;
+    if (t->s)
+        t->s[0] = 0;
+}
+
+const char *nnc_text_str(const nnc_text *t)
+{
+    return t->s ? t->s : "";
+}
+
+static bool reserve(nnc_text *t, size_t more)
+{
+    size_t need = t->n + more + 1;
+    if (need <= t->cap)
+        return true;
+    size_t cap = t->cap ? t->cap * 2 : 128;
+    while (cap < need)
+        cap *= 2;
+    char *s = nnc_realloc(t->s, cap);
+    if (!s) {
+        t->oom = true;
+        return false;
+    }
+    t->s = s;
+    t->cap = cap;
+    return true;
+}
+
+void nnc_putn(nnc_text *t, const char *s, size_t n)
+{
+    if (!reserve(t, n))
+        return;
+    memcpy(t->s + t->n, s, n);
+    t->n += n;
+    t->s[t->n] = 0;
+}
+
+void nnc_puts(nnc_text *t, const char *s)
+{
+    nnc_putn(t, s, strlen(s));
+}
+
+void nnc_putc(nnc_text *t, char c)
+{
+    nnc_putn(t, &c, 1);
+}
+
+void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap)
+{
+    va_list again;
+    va_copy(again, ap);
+    int n = vsnprintf(NULL, 0, fmt, ap);
+    if (n >= 0 && reserve(t, (size_t)n)) {
+        vsnprintf(t->s + t->n, (size_t)n + 1, fmt, again);
+        t->n += (size_t)n;
+    }
+    va_end(again);
+}
+
+void nnc_printf(nnc_text *t, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    nnc_vprintf(t, fmt, ap);
+    va_end(ap);
+}
+
+void nnc_put_double(nnc_text *t, double v)
+{
+    if (isnan(v) || isinf(v)) {
+        nnc_puts(t, isnan(v) ? "nan" : v < 0 ? "-inf" : "inf");
+        return;
+    }
+    char buf[40];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(buf, sizeof buf, "%.*g", digits, v);
+        if (strtod(buf, NULL) == v)
+            break;
+    }
+    nnc_puts(t, buf);
+}
+
+void nnc_put_json_string(nnc_text *t, const char *s)
+{
+    nnc_putc(t, '"');
+    for (const unsigned char *p = (const unsigned char *)s; *p; p++) {
+        const char *esc = *p == '"'    ? "\\\""
+                          : *p == '\\' ? "\\\\"
+                          : *p == '\n' ? "\\n"
+                          : *p == '\t' ? "\\t"
+                          : *p == '\r' ? "\\r"
+                                       : NULL;
+        if (esc)
+            nnc_puts(t, esc);
+        else if (*p < 0x20 || *p == 0x7f)
+            nnc_printf(t, "\\u%04x", *p);
+        else
+            nnc_putc(t, (char)*p);
+    }
+    nnc_putc(t, '"');
+}
+
+void nnc_put_bytes(nnc_text *t, int64_t bytes)
+{
+    static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+    double v = (double)bytes;
+    size_t u = 0;
+    for (; fabs(v) >= 1024 && u + 1 < NNC_COUNT(unit); u++)
+        v /= 1024;
+    nnc_printf(t, u ? "%.*f %s" : "%.*f %s", u == 0 ? 0 : fabs(v) < 100 ? 2 : 1, v, unit[u]);
+}
