@@ -42,8 +42,8 @@ bool test_has_diag(const char *part)
     for (size_t i = 0; i < nnc_sink_count(test_sink); i++) {
         const nnc_diag *d = nnc_sink_at(test_sink, i);
         char line[4096];
-        snprintf(line, sizeof line, "%s:%d:%d: %s: %s", d->loc.file ? d->loc.file : "", d->loc.line, d->loc.col,
-            d->loc.path ? d->loc.path : "", d->message);
+        snprintf(line, sizeof line, "%s:%d:%d: %s: %s", d->loc.file ? d->loc.file : "", d->loc.line,
+            d->loc.col, d->loc.path ? d->loc.path : "", d->message);
         if (strstr(line, part))
             return true;
     }
@@ -81,13 +81,18 @@ int main(int argc, char **argv)
         int64_t t0 = nnc_now_ns();
         t->run();
         int64_t ms = (nnc_now_ns() - t0) / 1000000;
-        printf("%s %s%s", failures ? "FAIL" : skipped ? "skip" : "ok  ", t->name, ms > 200 ? "" : "\n");
+        printf("%s %s%s",
+            failures  ? "FAIL"
+            : skipped ? "skip"
+                      : "ok  ",
+            t->name, ms > 200 ? "" : "\n");
         if (ms > 200)
             printf(" (%lld ms)\n", (long long)ms);
         fflush(stdout);
         failures ? failed++ : skipped ? skips++ : passed++;
     }
     nnc_sink_destroy(test_sink);
-    printf("%d passed, %d failed, %d skipped (seed %llu)\n", passed, failed, skips, (unsigned long long)test_seed);
+    printf("%d passed, %d failed, %d skipped (seed %llu)\n", passed, failed, skips,
+        (unsigned long long)test_seed);
     return failed ? 1 : 0;
 }

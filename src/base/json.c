@@ -74,8 +74,8 @@ static nnc_status number(walk *w)
     if (end == buf || *end || !isdigit((unsigned char)*digits) ||
         (digits[0] == '0' && isdigit((unsigned char)digits[1])))
         return bad(w, "expected a JSON value");
-    if (!isfinite(v) || (v == floor(v) && fabs(v) > 0x1p53))
-        return bad(w, "expected a number whose integers are at most 2^53");
+    if (!isfinite(v) || (v == floor(v) && fabs(v) >= 0x1p53))
+        return bad(w, "expected a number whose integers are below 2^53");
     w->p += n;
     return NNC_OK;
 }

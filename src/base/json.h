@@ -1,4 +1,4 @@
-/* base/json.h -- JSON through cJSON, with what cJSON lacks: positions, integers beyond 2^53 rejected, duplicate keys
+/* base/json.h -- JSON through cJSON, with what cJSON lacks: positions, integers from 2^53 on rejected, duplicate keys
  * and trailing text rejected, nesting limited (64). The text is kept; a position is found by scanning it again along
  * the path of a value, only when an error is reported. */
 #ifndef NNC_JSON_H

@@ -1,0 +1,284 @@
+/* tests/base/base.c -- status and sink, arena, text, scanner, numbers, types. */
+#include "test.h"
+#include <math.h>
+#include <stdlib.h>
+
+TEST(sink_keeps_order_and_codes)
+{
+    nnc_loc at = {"m.json", 3, 7, "/layers/0/conv"};
+    CHECK_INT(nnc_fail(test_sink, NNC_E_MODEL, at, "kernel %d", 7), NNC_E_MODEL);
+    nnc_warn(test_sink, at, "slow");
+    CHECK_INT(nnc_sink_count(test_sink), 2);
+    CHECK_INT(nnc_sink_errors(test_sink), 1);
+    CHECK_DIAG("m.json:3:7: /layers/0/conv: kernel 7");
+}
+
+TEST(sink_survives_no_memory)
+{
+    nnc_fail_alloc_after(1);
+    CHECK_INT(nnc_fail0(test_sink, NNC_E_MODEL, "lost"), NNC_E_MODEL);
+    nnc_fail_alloc_after(0);
+    CHECK_INT(nnc_sink_count(test_sink), 1);
+    CHECK_INT(nnc_sink_at(test_sink, 0)->code, NNC_E_NOMEM);
+    CHECK_INT(nnc_nomem(test_sink), NNC_E_NOMEM);
+}
+
+TEST(sink_limits_what_it_keeps)
+{
+    for (int i = 0; i < 1000; i++)
+        (void)nnc_fail0(test_sink, NNC_E_MODEL, "%d", i);
+    CHECK_INT(nnc_sink_errors(test_sink), 1000);
+    CHECK(nnc_sink_count(test_sink) <= 200);
+}
+
+TEST(exit_codes)
+{
+    static const int want[] = {0, 1, 2, 3, 4, 5, 6, 5, 4, 70};
+    for (int i = 0; i <= NNC_E_BUG; i++)
+        CHECK_INT(nnc_exit_code((nnc_status)i), want[i]);
+    CHECK_INT(nnc_exit_code((nnc_status)99), 70);
+}
+
+TEST(nearest_word)
+{
+    static const char *const names[] = {"conv", "linear", "maxpool", "relu"};
+    CHECK_STR(nnc_nearest("cnov", names, 4), "conv");
+    CHECK_STR(nnc_nearest("max_pool", names, 4), "maxpool");
+    CHECK_STR(nnc_nearest("rellu", names, 4), "relu");
+    CHECK(!nnc_nearest("attention", names, 4));
+    CHECK(!nnc_nearest("", names, 0));
+}
+
+TEST(arena_limits_and_overflow)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 1000);
+    CHECK(!nnc_arena_alloc(&a, SIZE_MAX / 2, 4));
+    CHECK(!nnc_arena_alloc(&a, 1001, 1));
+    char *p = nnc_arena_alloc(&a, 100, 1);
+    CHECK(p && ((uintptr_t)p & 15) == 0);
+    for (int i = 0; p && i < 100; i++)
+        CHECK_INT(p[i], 0);
+    CHECK_STR(nnc_arena_printf(&a, "%s-%d", "x", 4), "x-4");
+    nnc_arena_deinit(&a);
+    CHECK_INT(a.used, 0);
+    nnc_arena_init(&a, 0);
+    size_t cap = 0;
+    int *v = NULL;
+    for (int i = 0; i < 10000; i++) {
+        v = nnc_arena_grow(&a, v, &cap, (size_t)i + 1, sizeof *v);
+        v[i] = i;
+    }
+    CHECK_INT(v[9999] + v[0], 9999);
+    nnc_arena_deinit(&a);
+}
+
+TEST(text_doubles_are_shortest_and_exact)
+{
+    nnc_text t = {0};
+    static const double v[] = {0.1, 1e300, -0.0, 1.0 / 3, 123456789, 5e-324};
+    for (size_t i = 0; i < NNC_COUNT(v); i++) {
+        nnc_text_clear(&t);
+        nnc_put_double(&t, v[i]);
+        CHECK(strtod(nnc_text_str(&t), NULL) == v[i]);
+    }
+    nnc_text_clear(&t);
+    nnc_put_double(&t, 0.1);
+    nnc_putc(&t, ' ');
+    nnc_put_double(&t, -INFINITY);
+    nnc_putc(&t, ' ');
+    nnc_put_bytes(&t, 1536);
+    nnc_put_json_string(&t, "a\"\n\x01");
+    CHECK_STR(nnc_text_str(&t), "0.1 -inf 1.50 KiB\"a\\\"\\n\\u0001\"");
+    nnc_text_deinit(&t);
+}
+
+TEST(text_survives_no_memory)
+{
+    nnc_text t = {0};
+    nnc_fail_alloc_after(1);
+    nnc_puts(&t, "hello");
+    nnc_fail_alloc_after(0);
+    CHECK(t.oom);
+    CHECK_STR(nnc_text_str(&t), "");
+    nnc_text_deinit(&t);
+}
+
+TEST(scanner)
+{
+    static const char text[] =
+        "# head\n  graph @net -12 0x1p-3 inf \"a\\u00e9\\n\" 99999999999999999999 relu6";
+    nnc_scan s;
+    nnc_arena a;
+    const char *w;
+    char *str;
+    size_t n;
+    int64_t i;
+    double d;
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&s, "t", text, strlen(text));
+    CHECK_INT(nnc_scan_loc(&s).line, 2);
+    CHECK_INT(nnc_scan_loc(&s).col, 3);
+    CHECK(!nnc_scan_eat(&s, "gra"));
+    CHECK(nnc_scan_eat(&s, "graph"));
+    CHECK(nnc_scan_eat(&s, "@"));
+    CHECK(nnc_scan_word(&s, &w, &n) && n == 3);
+    CHECK(nnc_scan_int(&s, &i));
+    CHECK_INT(i, -12);
+    CHECK(nnc_scan_double(&s, &d) && d == 0.125);
+    CHECK(nnc_scan_double(&s, &d) && isinf(d));
+    CHECK(nnc_scan_string(&s, &a, &str));
+    CHECK_STR(str, "a\xc3\xa9\n");
+    CHECK(!nnc_scan_int(&s, &i));
+    CHECK_INT(nnc_scan_fail(&s, test_sink, "a count"), NNC_E_MODEL);
+    CHECK_DIAG("t:2:41: : expected a count, found `99999999999999999999 rel`");
+    nnc_arena_deinit(&a);
+}
+
+TEST(f16_round_trips_and_rounds)
+{
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = nnc_f16_to_f32((uint16_t)h), b = nnc_bf16_to_f32((uint16_t)h);
+        if (isnan(f))
+            CHECK(isnan(nnc_f16_to_f32(nnc_f32_to_f16(f))));
+        else if (nnc_f32_to_f16(f) != h)
+            CHECK_INT(nnc_f32_to_f16(f), h);
+        if (!isnan(b) && (nnc_f32_to_bf16(b) != h || nnc_f64_to_bf16(b) != h))
+            CHECK_INT(nnc_f64_to_bf16(b), h);
+    }
+    CHECK_INT(nnc_f64_to_f16(65519.99), 0x7bff);
+    CHECK_INT(nnc_f64_to_f16(65520), 0x7c00);
+    CHECK_INT(nnc_f64_to_f16(0x1p-25), 0);
+    CHECK_INT(nnc_f64_to_f16(0x1.8p-25), 1);
+    CHECK_INT(nnc_f64_to_f16(1 + 0x1p-11), 0x3c00); /* tie to even */
+    CHECK_INT(nnc_f64_to_f16(1 + 0x1p-11 + 0x1p-40), 0x3c01); /* one rounding, not two */
+    for (uint32_t i = 0; i < 100000; i++) {
+        uint32_t u = nnc_rng_u32(test_seed, i);
+        float f;
+        memcpy(&f, &u, 4);
+        if (!isnan(f) && nnc_f32_to_bf16(f) != nnc_f64_to_bf16(f))
+            CHECK_INT(nnc_f32_to_bf16(f), nnc_f64_to_bf16(f));
+    }
+}
+
+/* Known answer of Philox 4x32-10 with key and counter 0 (Random123's kat_vectors). */
+TEST(philox_known_answer)
+{
+    CHECK_INT(nnc_rng_u32(0, 0), 0x6627e8d5);
+    CHECK_INT(nnc_rng_u32(0, 1), 0xe169c58d);
+    CHECK_INT(nnc_rng_u32(0, 2), 0xbc57ac4c);
+    CHECK_INT(nnc_rng_u32(0, 3), 0x9b00dbd8);
+}
+
+TEST(rng_fill_is_the_same_in_any_pieces)
+{
+    enum { N = 1003 };
+    static float whole[N], piece[N];
+    uint64_t key = nnc_rng_key("conv1.weight", 7), big = ((uint64_t)1 << 34) - 100;
+    nnc_rng_fill(key, big, N, 0.5f, whole);
+    for (size_t i = 0, n = 1; i < N; i += n, n = (n * 7 + 3) % 90 + 1)
+        nnc_rng_fill(key, big + i, n < N - i ? n : N - i, 0.5f, piece + i);
+    CHECK(!memcmp(whole, piece, sizeof whole));
+    double sum = 0;
+    for (int i = 0; i < N; i++) {
+        CHECK(whole[i] >= -0.5f && whole[i] < 0.5f);
+        CHECK_NEAR(whole[i], ((double)nnc_rng_uniform(key, big + (uint64_t)i) * 2 - 1) * 0.5, 1e-7);
+        sum += whole[i];
+    }
+    CHECK_NEAR(sum / N, 0, 0.05);
+}
+
+TEST(floor_and_ceil_division)
+{
+    for (int a = -20; a <= 20; a++)
+        for (int b = 1; b <= 7; b++) {
+            CHECK_INT(nnc_floordiv(a, b), (int)floor((double)a / b));
+            CHECK_INT(nnc_ceildiv(a, b), (int)ceil((double)a / b));
+        }
+}
+
+static nnc_status scan_type(const char *text, nnc_type *t)
+{
+    nnc_scan s;
+    nnc_scan_init(&s, "t", text, strlen(text));
+    return nnc_scan_type(&s, test_sink, t);
+}
+
+TEST(types)
+{
+    nnc_type t, u;
+    int64_t st[NNC_MAX_RANK];
+    nnc_text x = {0};
+    CHECK_OK(scan_type("f32[2,3,4,5]{0,2,3,1}", &t));
+    nnc_type_strides(&t, st);
+    CHECK_INT(st[0], 60);
+    CHECK_INT(st[1], 1);
+    CHECK_INT(st[2], 15);
+    CHECK_INT(st[3], 3);
+    CHECK_INT(nnc_type_bytes(&t), 480);
+    CHECK(!nnc_type_is_row_major(&t));
+    nnc_put_type(&x, &t);
+    CHECK_STR(nnc_text_str(&x), "f32[2,3,4,5]{0,2,3,1}");
+    nnc_text_deinit(&x);
+    u = nnc_type_make(DT_f32, 4, t.dim);
+    nnc_type_channels_last(&u);
+    CHECK(nnc_type_equal(&t, &u));
+    CHECK_OK(scan_type("f32[2,3,1,1]{0,2,3,1}", &t));
+    CHECK(nnc_type_is_row_major(&t)); /* extents of 1 do not matter */
+    CHECK_OK(scan_type("bool[]", &t));
+    CHECK_INT(nnc_type_numel(&t), 1);
+    CHECK_INT(scan_type("f32[0]", &t), NNC_E_MODEL);
+    CHECK_INT(scan_type("f32[1000000000,1000000000]", &t), NNC_E_MODEL);
+    CHECK_INT(scan_type("f32[1,1,1,1,1,1,1,1,1]", &t), NNC_E_MODEL);
+    CHECK_INT(scan_type("f33[1]", &t), NNC_E_MODEL);
+    CHECK_INT(scan_type("f32[2,3]{0,0}", &t), NNC_E_MODEL);
+}
+
+TEST(elements_convert)
+{
+    char buf[16];
+    for (int d = 0; d < DT__COUNT; d++) {
+        nnc_set_f64((nnc_dtype)d, buf, 0, 1);
+        CHECK(nnc_get_f64((nnc_dtype)d, buf, 0) == 1);
+        CHECK_INT(nnc_get_i64((nnc_dtype)d, buf, 0), 1);
+        nnc_set_f64((nnc_dtype)d, buf, 0, NAN);
+        if (nnc_is_float((nnc_dtype)d))
+            CHECK(isnan(nnc_get_f64((nnc_dtype)d, buf, 0)));
+    }
+    nnc_set_f64(DT_i8, buf, 0, 200.9);
+    CHECK_INT(nnc_get_i64(DT_i8, buf, 0), 200 - 256);
+    nnc_set_f64(DT_u64, buf, 0, 0x1p63);
+    CHECK(nnc_get_f64(DT_u64, buf, 0) == 0x1p63);
+}
+
+static void count_part(void *ctx, int part, int parts)
+{
+    (void)parts;
+    __atomic_fetch_add(&((int *)ctx)[part], 1, __ATOMIC_RELAXED);
+}
+
+TEST(par_runs_every_part_once)
+{
+    int hits[8] = {0};
+    for (int r = 0; r < 200; r++)
+        nnc_par_run(1 + r % 8, count_part, hits);
+    for (int i = 0; i < 8; i++)
+        CHECK_INT(hits[i], (8 - i) * 25);
+    nnc_par_thread_exit();
+    CHECK(nnc_cpu_count() >= 1);
+}
+
+TEST(par_ranges_cover)
+{
+    for (int64_t n = 0; n < 50; n++)
+        for (int parts = 1; parts < 6; parts++) {
+            int64_t at = 0, b, e;
+            for (int i = 0; i < parts; i++) {
+                nnc_par_range(n, 4, i, parts, &b, &e);
+                CHECK_INT(b, at);
+                CHECK(e >= b && (e % 4 == 0 || e == n));
+                at = e;
+            }
+            CHECK_INT(at, n);
+        }
+}

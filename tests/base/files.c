@@ -1,0 +1,187 @@
+/* tests/base/files.c -- JSON with positions, files, cache, weights. */
+#include "test.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+static nnc_status parse(nnc_json *j, const char *text)
+{
+    return nnc_json_parse(j, "m.json", text, strlen(text), test_sink);
+}
+
+TEST(json_positions)
+{
+    nnc_json j;
+    CHECK_OK(parse(&j, "{\n  \"a\": [1, {\"b\": true}],\n  \"c\": \"x\"\n}"));
+    const cJSON *a = cJSON_GetObjectItem(j.root, "a"), *b = a->child->next;
+    nnc_loc l = nnc_json_loc(&j, b, false);
+    CHECK_INT(l.line, 2);
+    CHECK_INT(l.col, 12);
+    l = nnc_json_loc(&j, cJSON_GetObjectItem(b, "b"), true);
+    CHECK_INT(l.col, 13);
+    l = nnc_json_loc(&j, cJSON_GetObjectItem(j.root, "c"), false);
+    CHECK_INT(l.line, 3);
+    CHECK_INT(l.col, 8);
+    nnc_json_deinit(&j);
+}
+
+TEST(json_rejects)
+{
+    static const struct {
+        const char *text, *diag;
+    } bad[] = {
+        {"", "m.json:1:1: : expected a JSON value, found the end"},
+        {"{\"a\":1,\n\"a\":2}", "m.json:2:1: : duplicate key \"a\""},
+        {"{\"a\":1} x", "m.json:1:9: : expected nothing after"},
+        {"[1,]", "m.json:1:4: : expected a JSON value"},
+        {"[9007199254740993]", "m.json:1:2: : expected a number whose integers"},
+        {"[1e999]", "m.json:1:2: : expected a number"},
+        {"[01]", "expected a JSON value"},
+        {"{\"a\" 1}", "m.json:1:6: : expected `:`"},
+        {"{a:1}", "expected a key in quotes"},
+        {"[\"a\n\"]", "expected a string closed"},
+        {"[tru]", "expected a JSON value"},
+        {"[1 2]", "m.json:1:4: : expected `,` or `]`"},
+    };
+    nnc_json j;
+    for (size_t i = 0; i < NNC_COUNT(bad); i++) {
+        nnc_sink_clear(test_sink);
+        CHECK_INT(parse(&j, bad[i].text), NNC_E_MODEL);
+        CHECK_DIAG(bad[i].diag);
+    }
+    char deep[200];
+    memset(deep, '[', sizeof deep - 1);
+    deep[sizeof deep - 1] = 0;
+    CHECK_INT(parse(&j, deep), NNC_E_MODEL);
+    CHECK_DIAG("nested deeper");
+    CHECK_INT(nnc_json_parse(&j, "m.json", "[\0]", 3, test_sink), NNC_E_MODEL);
+}
+
+TEST(json_survives_mutation)
+{
+    static const char good[] =
+        "{\"a\": [1, 2.5e3, {\"b\": true, \"c\": null}], \"s\": \"x\\u00e9\\n\"}";
+    char text[sizeof good];
+    for (uint64_t i = 0; i < 20000; i++) {
+        nnc_json j;
+        memcpy(text, good, sizeof good);
+        for (uint64_t k = 0; k < 1 + i % 3; k++)
+            text[nnc_rng_u32(test_seed, i * 8 + k) % (sizeof good - 1)] =
+                (char)nnc_rng_u32(test_seed + 1, i * 8 + k);
+        nnc_sink_clear(test_sink);
+        if (nnc_json_parse(&j, "m", text, sizeof good - 1, test_sink) == NNC_OK) {
+            CHECK(nnc_json_loc(&j, j.root, false).line >= 1);
+            nnc_json_deinit(&j);
+        } else {
+            CHECK(nnc_sink_errors(test_sink) == 1);
+        }
+    }
+}
+
+TEST(json_survives_no_memory)
+{
+    for (int64_t n = 1; n < 100; n++) {
+        nnc_json j;
+        nnc_fail_alloc_after(n);
+        nnc_status s = parse(&j, "{\"a\": [1, {\"b\": \"text\"}], \"c\": 2}");
+        nnc_fail_alloc_after(0);
+        if (s == NNC_OK) {
+            nnc_json_deinit(&j);
+            CHECK(n > 5);
+            return;
+        }
+        CHECK_INT(s, NNC_E_NOMEM);
+    }
+    CHECK(!"never succeeded");
+}
+
+static void in_tmp(char path[64], const char *name)
+{
+    snprintf(path, 64, "/tmp/nnc-test-%d-%s", (int)getpid(), name);
+}
+
+TEST(files)
+{
+    char path[64], *text;
+    size_t n;
+    nnc_map m;
+    in_tmp(path, "file");
+    CHECK_OK(nnc_file_write(path, "hello", 5, true, test_sink));
+    CHECK_OK(nnc_file_read(path, 0, &text, &n, test_sink));
+    CHECK_STR(text, "hello");
+    nnc_free(text);
+    CHECK_OK(nnc_map_open(&m, path, test_sink));
+    CHECK_INT(m.n, 5);
+    nnc_map_close(&m);
+    CHECK_INT(nnc_file_read(path, 4, &text, &n, test_sink), NNC_E_MODEL);
+    unlink(path);
+    CHECK_INT(nnc_file_read(path, 0, &text, &n, test_sink), NNC_E_IO);
+    CHECK_DIAG("No such file");
+    CHECK_INT(nnc_file_read("/tmp", 0, &text, &n, test_sink), NNC_E_IO);
+    CHECK_INT(nnc_file_write("/nonexistent/x", "a", 1, false, test_sink), NNC_E_IO);
+}
+
+TEST(cache_detects_damage)
+{
+    char dir[64], file[256], *data;
+    size_t n;
+    in_tmp(dir, "cache");
+    nnc_cache *c = nnc_cache_open(dir);
+    nnc_hash128 key = nnc_hash("key", 3);
+    char hex[33];
+    nnc_hash_hex(key, hex);
+    snprintf(file, sizeof file, "%s/obj-%s", dir, hex);
+    CHECK(c != NULL);
+    CHECK(!nnc_cache_get(c, "obj", key, &data, &n));
+    nnc_cache_put(c, "obj", key, "0123456789", 10);
+    CHECK(nnc_cache_get(c, "obj", key, &data, &n) && n == 10 && !memcmp(data, "0123456789", 10));
+    nnc_free(data);
+    CHECK_INT(truncate(file, 20), 0);
+    CHECK(!nnc_cache_get(c, "obj", key, &data, &n));
+    CHECK(!nnc_file_exists(file));
+    nnc_cache_put(c, "obj", key, "0123456789", 10);
+    FILE *f = fopen(file, "r+");
+    fseek(f, -1, SEEK_END);
+    fputc('X', f);
+    fclose(f);
+    CHECK(!nnc_cache_get(c, "obj", key, &data, &n));
+    nnc_cache_close(c);
+    rmdir(dir);
+    CHECK(!nnc_cache_get(NULL, "obj", key, &data, &n));
+}
+
+TEST(weights)
+{
+    int64_t dim = 100;
+    nnc_type t = nnc_type_make(DT_f32, 1, &dim), h = nnc_type_make(DT_f16, 1, &dim);
+    float a[100], b[100];
+    uint16_t half[100];
+    nnc_weight w = {.kind = NNC_W_gen, .name = "w", .seed = 3, .scale = 0.25f, .shift = 1};
+    CHECK_OK(nnc_weight_read(&w, &t, 0, 100, a, NULL, test_sink));
+    CHECK_OK(nnc_weight_read(&w, &t, 40, 60, b, NULL, test_sink));
+    CHECK(!memcmp(a + 40, b, 60 * sizeof *a));
+    CHECK_OK(nnc_weight_read(&w, &h, 0, 100, half, NULL, test_sink));
+    for (int i = 0; i < 100; i++) {
+        CHECK(a[i] >= 0.75f && a[i] <= 1.25f);
+        CHECK_INT(half[i], nnc_f32_to_f16(a[i]));
+    }
+    char path[64];
+    in_tmp(path, "weights");
+    CHECK_OK(nnc_file_write(path, a, sizeof a, false, test_sink));
+    nnc_weight f = {.kind = NNC_W_file, .name = "f", .file = path + 5, .offset = 40, .size = 360};
+    CHECK_OK(nnc_weight_read(&f, &t, 0, 90, b, "/tmp", test_sink));
+    CHECK(!memcmp(a + 10, b, 360));
+    CHECK_INT(nnc_weight_read(&f, &t, 1, 90, b, "/tmp", test_sink), NNC_E_IO);
+    f.size = 400;
+    CHECK_INT(nnc_weight_read(&f, &t, 0, 100, b, "/tmp", test_sink), NNC_E_IO);
+    CHECK_DIAG("ends before weight f does");
+    f.header_hash = 5;
+    CHECK_INT(nnc_weight_read(&f, &t, 0, 1, b, "/tmp", test_sink), NNC_E_IO);
+    unlink(path);
+}
+
+TEST(plugin_absent_says_so)
+{
+    const char *why = NULL;
+    CHECK(!nnc_plugin("nothing", "x", &why));
+    CHECK(why && strstr(why, "libnnc_nothing.so is not installed"));
+}
