@@ -87,7 +87,9 @@ typedef struct nnc_kstage {
 /* Analytic choices, printed with the kernel. The parallel domain is the product of all outer axes but vec_axis, times
  * the chunks of vec_axis when it is an outer axis (chunk elements each): units 0..domain. */
 typedef struct nnc_kschedule {
-    int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"); inner: that stage's loop */
+    int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"): EVERY stage that
+                         * has own axes runs its last own axis (highest number) in vectors; vec_axis names the costliest stage's. KB_tmp
+                         * buffers are used with inner vec_axis only (tmp offsets name own axes alone). */
     int16_t vec_width;  /* elements per IR vector (may exceed the machine's) */
     int64_t chunk;      /* of an outer vec_axis, per unit; 0 = whole */
     int64_t domain;     /* units */
