@@ -21,7 +21,8 @@ typedef struct nnc_ptensor {
     int64_t offset;    /* bytes in its space, 64-aligned */
     int64_t bytes;     /* as allocated */
     int32_t alias_of;  /* shares the memory of an earlier tensor (view, in place), or -1 */
-    int32_t first, last; /* commands that define and last use it (indices into cmd), -1 = before the first */
+    int32_t first, last; /* commands that define and last use it (indices into cmd), -1 = before the first. Inputs: -1, outputs and
+                            everything persistent: to the end. A root (alias_of -1): of its memory, so of all its aliases too */
 } nnc_ptensor;
 
 /* Post-operations of a library call, in order, on the accumulated f32 result. */
@@ -45,24 +46,27 @@ typedef struct nnc_call {
     uint8_t kind;
     uint8_t spatial;     /* spatial dimensions of conv and pooling, 1..3 */
     bool has_bias, trans_a, trans_b, count_pad;
-    bool packed;         /* weights come in the engine's own format (made by a CALL_pack in init) */
-    nnc_type src, wei, bias, dst;
+    bool packed;         /* weights come in the engine's own format (made by a CALL_pack in init). In choose(): weights are
+                            static, so they may be packed if the engine wants to */
+    nnc_type src, wei, bias, dst; /* as stored: with trans_a src is [..,k,m]; bias is [channels]; conv_transpose's wei I,O/g,H,W */
     int64_t kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
     int64_t groups;
     int n_post;
     nnc_post post[NNC_MAX_POST];
     int32_t pack_for;    /* CALL_pack: index of the call whose weights it packs: args raw, packed */
     int threads;         /* intra-op */
+    int64_t packed_bytes, work_bytes; /* of the choice: sizes of the buffers that the run gets. load_call refuses a call that needs
+                                         more (a plan from a file may lie) */
 } nnc_call;
 
 typedef struct nnc_pkernel {
     const char *symbol;
     const char *ir;      /* kernel IR text (the interpreter's and the artifact's form) */
-    int n_args;
+    int n_args, n_out;   /* the last n_out arguments are written */
     int64_t domain, grain, scratch_bytes; /* units, units worth a thread, bytes per worker */
     int threads;
     int object;          /* index into object[], -1: interpret */
-} nnc_pkernel;
+} nnc_pkernel;           /* several commands, on any streams, may share one; scratch: threads times scratch_bytes rounded up to 64, in cmd.work */
 
 typedef struct nnc_blob { const void *data; size_t n; } nnc_blob;
 
@@ -103,7 +107,8 @@ typedef struct nnc_plan {
     int n_weight; nnc_weight *weight;   /* how CMD_weight fills tensors */
     int n_event;
     int n_cmd; nnc_cmd *cmd;
-    int main_first;       /* cmd[0..main_first) is init, the rest is main */
+    int main_first;       /* cmd[0..main_first) is init, the rest is main. Init is done, on all devices, before main starts. Main may be
+                             run again at once: with several streams its first and last commands fork and join them */
     int n_input; int32_t *input; const char **input_name;   /* tensors */
     int n_output; int32_t *output; const char **output_name;
 } nnc_plan;
