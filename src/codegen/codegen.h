@@ -85,7 +85,9 @@ typedef struct nnc_kstage {
 } nnc_kstage;
 
 /* Analytic choices, printed with the kernel. The parallel domain is the product of all outer axes but vec_axis, times
- * the chunks of vec_axis when it is an outer axis (chunk elements each): units 0..domain. */
+ * the chunks of vec_axis when it is an outer axis (chunk elements each): units 0..domain. Unit u counts in mixed radix:
+ * the outer axes except vec_axis in order, the first most significant, then the chunk index of vec_axis as the fastest
+ * digit. An inner vec_axis says how its stage runs; the other stages run in vectors over their last own axis. */
 typedef struct nnc_kschedule {
     int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"): EVERY stage that
                          * has own axes runs its last own axis (highest number) in vectors; vec_axis names the costliest stage's. KB_tmp
