@@ -1,0 +1,245 @@
+/* target/host.c -- this machine, as the system describes it: cpuid, /proc, sysfs and cgroups. Nothing is timed, so
+ * the same machine always gives the same target; speeds are estimates from described facts (`measured` is false). */
+#include "target/internal.h"
+#include <stdlib.h>
+#include <string.h>
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+#define X86 1
+#endif
+
+/* First bytes of a small system file; "" when it cannot be read. */
+static const char *slurp(const char *path, char *buf, size_t cap)
+{
+    buf[0] = 0;
+    FILE *f = fopen(path, "re");
+    if (!f)
+        return buf;
+    size_t n = fread(buf, 1, cap - 1, f);
+    buf[n] = 0;
+    fclose(f);
+    return buf;
+}
+
+/* "48K", "2048K", "480M" -> bytes; 0 when it is no size. */
+static int64_t size_of(const char *s)
+{
+    char *end;
+    long long v = strtoll(s, &end, 10);
+    if (end == s || v < 0 || v > (1LL << 40))
+        return 0;
+    return v * (*end == 'K' ? 1024 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1);
+}
+
+/* CPUs in a list such as "0-3,8-11". */
+static int list_count(const char *s)
+{
+    int n = 0;
+    while (*s >= '0' && *s <= '9') {
+        char *end;
+        long a = strtol(s, &end, 10), b = a;
+        if (*end == '-')
+            b = strtol(end + 1, &end, 10);
+        n += b >= a && b - a < 65536 ? (int)(b - a) + 1 : 1;
+        s = *end == ',' ? end + 1 : end;
+    }
+    return n > 0 ? n : 1;
+}
+
+/* ---- instruction set ---------------------------------------------------------------------------------------- */
+
+#ifdef X86
+typedef struct regs {
+    unsigned a, b, c, d;
+} regs;
+
+static regs leaf(unsigned n, unsigned sub)
+{
+    regs r = {0};
+    if (!__get_cpuid_count(n, sub, &r.a, &r.b, &r.c, &r.d))
+        r = (regs){0};
+    return r;
+}
+
+/* What the operating system saves on a task switch (XCR0): registers that it does not save may not be used. */
+static uint64_t saved_state(void)
+{
+    if (!(leaf(1, 0).c >> 27 & 1))
+        return 0;
+    uint32_t lo, hi;
+    __asm__ volatile("xgetbv" : "=a"(lo), "=d"(hi) : "c"(0));
+    return (uint64_t)hi << 32 | lo;
+}
+
+static bool in_vm(void)
+{
+    return leaf(1, 0).c >> 31 & 1;
+}
+
+static void instructions(nnc_target *t)
+{
+    regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1);
+    uint64_t os = saved_state();
+    bool ymm = (os & 6) == 6, zmm = ymm && (os & 0xe0) == 0xe0;
+    bool avx2 = ymm && (one.c >> 28 & 1) && (seven.b >> 5 & 1);
+    /* F, DQ, BW and VL together: what every AVX-512 kernel here relies on */
+    bool avx512 = zmm && (seven.b >> 16 & 1) && (seven.b >> 17 & 1) && (seven.b >> 30 & 1) &&
+                  (seven.b >> 31 & 1);
+    t->vector_bits = avx512 ? 512 : avx2 ? 256 : 128;
+    t->fma = ymm && (one.c >> 12 & 1);
+    t->f16c = ymm && (one.c >> 29 & 1);
+    t->avx512_bf16 = avx512 && (more.a >> 5 & 1);
+}
+
+void target_host_signature(nnc_text *t)
+{
+    regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), vendor = leaf(0, 0);
+    nnc_printf(t, " host=%x.%x.%x:%x:%x.%x:%x.%x.%x:%x:%llx", vendor.b, vendor.c, vendor.d, one.a,
+        one.c, one.d, seven.b, seven.c, seven.d, more.a, (unsigned long long)saved_state());
+}
+#else
+static bool in_vm(void)
+{
+    return false;
+}
+
+static void instructions(nnc_target *t)
+{
+    t->vector_bits = 128;
+#if defined(__aarch64__)
+    t->fma = t->f16c = true;
+#endif
+}
+
+void target_host_signature(nnc_text *t)
+{
+    char buf[256];
+    slurp("/sys/devices/system/cpu/cpu0/regs/identification/midr_el1", buf, sizeof buf);
+    nnc_printf(t, " host=%s", buf);
+}
+#endif
+
+/* ---- clocks, caches, memory ---------------------------------------------------------------------------------- */
+
+/* Hz of one core. The highest the system admits to; else half the BogoMIPS (on x86 the time stamp counter's rate,
+ * which unlike "cpu MHz" does not move); else a guess. Rounded to 50 MHz. */
+static int64_t clock_hz(void)
+{
+    char buf[4096];
+    double hz = 1e3 * (double)strtoll(slurp("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq",
+                                          buf, sizeof buf),
+                          NULL, 10);
+    if (hz <= 0) {
+        const char *p = strcasestr(slurp("/proc/cpuinfo", buf, sizeof buf), "bogomips");
+        p = p ? strchr(p, ':') : NULL;
+        hz = p ? strtod(p + 1, NULL) / 2 * 1e6 : 0;
+    }
+    if (hz < 4e8 || hz > 1e10)
+        hz = 2.5e9;
+    return (int64_t)(hz / 5e7 + 0.5) * 50000000;
+}
+
+static void caches(nnc_target *t)
+{
+    t->l1_bytes = 32 << 10;
+    t->l2_bytes = 512 << 10;
+    t->l3_bytes = 0;
+    for (int i = 0; i < 8; i++) {
+        char path[96], level[16], type[32], size[32], shared[512];
+        const char *dir = "/sys/devices/system/cpu/cpu0/cache/index";
+        snprintf(path, sizeof path, "%s%d/level", dir, i);
+        if (!*slurp(path, level, sizeof level))
+            break;
+        snprintf(path, sizeof path, "%s%d/type", dir, i);
+        slurp(path, type, sizeof type);
+        snprintf(path, sizeof path, "%s%d/size", dir, i);
+        int64_t bytes = size_of(slurp(path, size, sizeof size));
+        snprintf(path, sizeof path, "%s%d/shared_cpu_list", dir, i);
+        int users = list_count(slurp(path, shared, sizeof shared));
+        if (strncmp(type, "Instruction", 11) == 0 || bytes <= 0)
+            continue;
+        if (level[0] == '1')
+            t->l1_bytes = bytes;
+        else if (level[0] == '2')
+            t->l2_bytes = users > 1 ? nnc_max64(bytes / users, 1 << 17) : bytes;
+        else if (level[0] == '3')
+            t->l3_bytes = t->cores < users ? bytes / users * t->cores : bytes;
+    }
+    /* A virtual machine sees the whole last-level cache of the socket; its neighbours have their part of it. */
+    if (in_vm())
+        t->l3_bytes = nnc_min64(t->l3_bytes, (int64_t)t->cores * (32 << 20));
+}
+
+static int64_t memory_bytes(void)
+{
+    char buf[256];
+    const char *p = strstr(slurp("/proc/meminfo", buf, sizeof buf), "MemTotal:");
+    int64_t total = p ? strtoll(p + 9, NULL, 10) * 1024 : (int64_t)4 << 30;
+    const char *const limit[] = {
+        "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"};
+    for (size_t i = 0; i < NNC_COUNT(limit); i++) {
+        long long v = strtoll(slurp(limit[i], buf, sizeof buf), NULL, 10);
+        if (v > 0 && v < total)
+            total = v;
+    }
+    return total;
+}
+
+/* ---- the target ------------------------------------------------------------------------------------------------ */
+
+enum {
+    /* relu, clip and leaky are free in oneDNN; `sum` in place keeps its fast kernels, a full binary add does not; the
+     * transcendental ones cost as much as a kernel of our own on thin layers, so they stay outside. */
+    EP_ONEDNN = EP_bias | EP_relu | EP_clip | EP_leaky | EP_sum,
+    EP_ALL = EP_bias | EP_relu | EP_clip | EP_leaky | EP_sum | EP_add | EP_gelu | EP_silu |
+             EP_sigmoid | EP_tanh | EP_hardswish,
+};
+
+/* Pools: machine code is generated for them (a window is a guarded reduction over an index map, at memory speed in
+ * any layout); oneDNN's channels-last pools come next, plain loops last. The first row that pools does it. */
+static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
+{
+    nnc_target_engine *e = t->engine;
+    if (have_onednn)
+        *e++ = (nnc_target_engine){.name = "onednn",
+            .contractions = true,
+            .pools = !have_llvm,
+            .channels_last = true,
+            .epilogues = EP_ONEDNN,
+            .efficiency = 0.9};
+    if (have_llvm)
+        *e++ =
+            (nnc_target_engine){.name = "llvm", .pools = true, .kernels = true, .efficiency = 0.6};
+    *e++ = (nnc_target_engine){.name = "loops",
+        .contractions = true,
+        .pools = true,
+        .epilogues = EP_ALL,
+        .efficiency = 0.1};
+    *e++ = (nnc_target_engine){.name = "interp", .kernels = true, .efficiency = 0.02};
+    t->n_engines = (int)(e - t->engine);
+}
+
+nnc_status nnc_target_host(
+    nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
+{
+    *t = (nnc_target){.kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = ""};
+    nnc_arena_init(&t->arena, 0);
+    t->cores = nnc_cpu_count();
+    if (threads < 0 || threads > 1024)
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "%d threads: expected 1 to 1024, or 0 for all cores", threads);
+    t->threads = threads ? threads : t->cores;
+    instructions(t);
+    caches(t);
+    t->memory_bytes = memory_bytes();
+    /* two vector units, a multiply-add is two operations */
+    int64_t per_clock = t->vector_bits / 32 * 2 * (t->fma ? 2 : 1);
+    t->flops_f32 = clock_hz() * per_clock * t->cores;
+    /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a socket at no more than
+     * ten times that; within its own L2 at about 60 GB/s. A command costs a parallel region and its dispatch. */
+    t->copy_bytes_s = (int64_t)15e9 * (t->cores < 10 ? t->cores : 10);
+    t->cache_bytes_s = (int64_t)60e9 * t->cores;
+    t->launch_ns = 1500;
+    engines(t, have_onednn, have_llvm);
+    return NNC_OK;
+}

@@ -1,0 +1,78 @@
+/* target/target.c -- questions to a target: which engine does what, how long a command takes, the cache key. */
+#include "target/internal.h"
+#include <string.h>
+
+void nnc_target_deinit(nnc_target *t)
+{
+    nnc_arena_deinit(&t->arena);
+    *t = (nnc_target){0};
+}
+
+const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (strcmp(t->engine[i].name, name) == 0)
+            return &t->engine[i];
+    return NULL;
+}
+
+const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (t->engine[i].contractions)
+            return &t->engine[i];
+    return NULL;
+}
+
+const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (t->engine[i].pools)
+            return &t->engine[i];
+    return NULL;
+}
+
+const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (t->engine[i].kernels)
+            return &t->engine[i];
+    return NULL;
+}
+
+/* ns of `amount` units at `rate` units a second, rounded up; 0 when the rate is unknown. */
+static int64_t ns_of(int64_t amount, int64_t rate)
+{
+    if (rate <= 0 || amount <= 0)
+        return 0;
+    double ns = (double)amount * 1e9 / (double)rate;
+    return ns < 9e18 ? (int64_t)(ns + 0.999) : INT64_MAX / 2;
+}
+
+/* Roofline: the slower of computing and moving. Bytes that fit the caches of all cores move at cache speed. */
+int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
+{
+    int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
+    int64_t rate = bytes <= caches && t->cache_bytes_s > 0 ? t->cache_bytes_s : t->copy_bytes_s;
+    return nnc_max64(ns_of(flops, t->flops_f32), ns_of(bytes, rate)) + t->launch_ns;
+}
+
+/* Engine rows and speeds choose kernels but do not change the code of one; they are left out, so that a calibrated
+ * machine file keeps its cache. An empty `cpu` means "this machine": its signature stands for it, since caches
+ * may be shared between machines. */
+nnc_hash128 nnc_target_hash(const nnc_target *t)
+{
+    nnc_text x = {0};
+    nnc_printf(&x, "kind=%d cpu=%s features=%s bits=%d fma=%d f16c=%d bf16=%d", t->kind,
+        t->cpu ? t->cpu : "", t->features ? t->features : "", t->vector_bits, t->fma, t->f16c,
+        t->avx512_bf16);
+    nnc_printf(&x, " threads=%d l1=%lld l2=%lld l3=%lld", t->threads, (long long)t->l1_bytes,
+        (long long)t->l2_bytes, (long long)t->l3_bytes);
+    if (t->kind == NNC_T_cpu && !(t->cpu && *t->cpu))
+        target_host_signature(&x);
+    nnc_hash128 h = nnc_hash(nnc_text_str(&x), x.n);
+    if (x.oom) /* no key is safe: one that nothing else has */
+        h = (nnc_hash128){(uint64_t)nnc_now_ns(), ~(uint64_t)0};
+    nnc_text_deinit(&x);
+    return h;
+}
