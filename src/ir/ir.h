@@ -164,6 +164,9 @@ struct nnc_graph {
     const char *origin;
     nnc_loc loc;
     int16_t device;
+    /* names in use (open addressing), so that they stay unique; graph.c alone reads it */
+    struct nnc_name_slot *name_slot;
+    size_t cap_name, n_name;
 };
 
 nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink); /* NULL: out of memory */
@@ -187,6 +190,7 @@ nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, in
 nnc_attr nnc_ai(nnc_akey k, int64_t v);
 nnc_attr nnc_af(nnc_akey k, double v);
 nnc_attr nnc_av(nnc_akey k, int n, const int64_t *v); /* copied by the builder */
+nnc_attr nnc_aw(nnc_akey k, const char *word);        /* AK_word; copied by the builder */
 nnc_ref nnc_build1(nnc_graph *g, nnc_op op, nnc_ref a);
 nnc_ref nnc_build2(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b);
 nnc_ref nnc_build3(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b, nnc_ref c);

@@ -1,0 +1,245 @@
+/* ir/infer_window.c -- shape rules of convolution, transposed convolution and pooling: x[N,C,spatial...] with 1 to 3
+ * spatial dimensions. All sums are overflow-checked, since a model file may say anything. */
+#include "ir/infer.h"
+
+#include <inttypes.h>
+
+#define MAX_SPATIAL 3
+/* Strides, dilations, pads and kernels beyond this are mistakes; below it no sum of a few overflows. */
+#define MAX_STEP ((int64_t)1 << 46)
+
+typedef struct window {
+    int s; /* spatial dimensions */
+    int64_t kernel[MAX_SPATIAL], stride[MAX_SPATIAL], dilation[MAX_SPATIAL];
+    int64_t begin[MAX_SPATIAL], end[MAX_SPATIAL], extra[MAX_SPATIAL];
+    int64_t reach[MAX_SPATIAL]; /* extent of the dilated kernel */
+} window;
+
+/* Reads an attribute of s (or 2s, for pads) numbers, each in lo..MAX_STEP, with a default. */
+static nnc_status read_ints(infer *c, nnc_akey key, int s, int64_t lo, int64_t dflt, int64_t *to)
+{
+    const int64_t *v;
+    const char *name = nnc_attrs[key].name;
+    int n = nnc_attr_ints(c->n, key, &v);
+    for (int i = 0; i < s; i++)
+        to[i] = dflt;
+    if (!nnc_attr_find(c->n, key))
+        return NNC_OK;
+    if (n != s)
+        return fail(c, "%s [%s] has %d number%s; %d spatial dimension%s need%s %d%s", name,
+            nnc_infer_list(c, v, n, ','), n, n == 1 ? "" : "s", key == AT_pads ? s / 2 : s,
+            (key == AT_pads ? s / 2 : s) == 1 ? "" : "s",
+            (key == AT_pads ? s / 2 : s) == 1 ? "s" : "", s,
+            key == AT_pads ? ": every begin, then every end" : "");
+    for (int i = 0; i < s; i++) {
+        if (v[i] < lo || v[i] > MAX_STEP)
+            return fail(c, "%s [%s]: %" PRId64 " is out of range; each must be at least %" PRId64,
+                name, nnc_infer_list(c, v, n, ','), v[i], lo);
+        to[i] = v[i];
+    }
+    return NNC_OK;
+}
+
+/* Everything of the window but the kernel, which a caller has filled in. */
+static nnc_status read_window(infer *c, window *w)
+{
+    int64_t pads[2 * MAX_SPATIAL];
+    NNC_TRY(read_ints(c, AT_strides, w->s, 1, 1, w->stride));
+    NNC_TRY(read_ints(c, AT_dilations, w->s, 1, 1, w->dilation));
+    NNC_TRY(read_ints(c, AT_pads, 2 * w->s, 0, 0, pads));
+    NNC_TRY(read_ints(c, AT_output_padding, w->s, 0, 0, w->extra));
+    for (int i = 0; i < w->s; i++) {
+        w->begin[i] = pads[i];
+        w->end[i] = pads[i + w->s];
+        if (!nnc_mul_ok(w->dilation[i], w->kernel[i] - 1, &w->reach[i]) || w->reach[i] > MAX_STEP)
+            return fail(c, "kernel %" PRId64 " with dilation %" PRId64 " is too large",
+                w->kernel[i], w->dilation[i]);
+        w->reach[i]++;
+    }
+    return NNC_OK;
+}
+
+static nnc_status check_rank(infer *c, const nnc_type *x)
+{
+    if (x->rank >= 3 && x->rank <= 2 + MAX_SPATIAL)
+        return NNC_OK;
+    return fail(c, "its input is %s; it must be [N,C,spatial...] with 1 to %d spatial dimensions%s",
+        nnc_infer_show(c, x), MAX_SPATIAL,
+        x->rank == 2 ? ": reshape it to [N,C,1,1], or use linear" : "");
+}
+
+/* Does the kernel fit the padded input? */
+static nnc_status check_fit(infer *c, const window *w, const nnc_type *x)
+{
+    int64_t padded[MAX_SPATIAL], more = 0;
+    for (int i = 0; i < w->s; i++) {
+        padded[i] = x->dim[2 + i] + w->begin[i] + w->end[i];
+        more = nnc_max64(more, w->reach[i] - padded[i]);
+    }
+    if (more <= 0)
+        return NNC_OK;
+    return fail(c,
+        "kernel %s%s%s is larger than its padded input %s; pad by %" PRId64
+        " more, or use a kernel whose reach is at most %s",
+        nnc_infer_list(c, w->kernel, w->s, 'x'), w->reach[0] != w->kernel[0] ? " with reach " : "",
+        w->reach[0] != w->kernel[0] ? nnc_infer_list(c, w->reach, w->s, 'x') : "",
+        nnc_infer_list(c, padded, w->s, 'x'), more, nnc_infer_list(c, padded, w->s, 'x'));
+}
+
+/* ---- pooling ---------------------------------------------------------------------------------------- */
+
+/* Every window must see an element: padding alone has no maximum and no mean. */
+static nnc_status check_pool_pads(infer *c, const window *w, const nnc_type *x)
+{
+    for (int i = 0; i < w->s; i++) {
+        int64_t most = nnc_max64(w->begin[i], w->end[i]);
+        if (most >= w->reach[i])
+            return fail(c,
+                "padding %" PRId64 " along spatial dimension %d: a window of %" PRId64
+                " would see padding only; at most %" PRId64,
+                most, i, w->reach[i], w->reach[i] - 1);
+        if (most > 0 && w->kernel[i] > 1 && w->dilation[i] > x->dim[2 + i])
+            return fail(c,
+                "dilation %" PRId64 " along spatial dimension %d steps over the whole input of "
+                "extent %" PRId64 " between two paddings",
+                w->dilation[i], i, x->dim[2 + i]);
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_infer_pool(infer *c)
+{
+    const nnc_type *x = arg(c, 0);
+    window w = {.s = x->rank - 2};
+    NNC_TRY(check_rank(c, x));
+    NNC_TRY(nnc_infer_number(c, 0));
+    if (nnc_ops[c->n->op].flags & OF_float)
+        NNC_TRY(nnc_infer_float(c, 0));
+    NNC_TRY(read_ints(c, AT_kernel, w.s, 1, 1, w.kernel));
+    NNC_TRY(read_window(c, &w));
+    NNC_TRY(check_fit(c, &w, x));
+    NNC_TRY(check_pool_pads(c, &w, x));
+    bool ceil_mode = nnc_attr_int(c->n, AT_ceil_mode, 0);
+    int64_t dim[NNC_MAX_RANK] = {x->dim[0], x->dim[1]};
+    for (int i = 0; i < w.s; i++) {
+        int64_t in = x->dim[2 + i], st = w.stride[i];
+        int64_t room = in + w.begin[i] + w.end[i] - w.reach[i];
+        int64_t n = (ceil_mode ? nnc_ceildiv(room, st) : room / st) + 1;
+        /* A window that would start in the end padding or beyond is none (PyTorch, ONNX). */
+        if (ceil_mode && (n - 1) * st >= in + w.begin[i])
+            n--;
+        dim[2 + i] = n;
+    }
+    nnc_infer_set(c, x->dtype, x->rank, dim);
+    nnc_infer_follow(c, 0, x);
+    return NNC_OK;
+}
+
+/* ---- convolution ------------------------------------------------------------------------------------ */
+
+static nnc_status check_weight(infer *c, window *w)
+{
+    const nnc_type *x = arg(c, 0), *k = arg(c, 1);
+    NNC_TRY(check_rank(c, x));
+    NNC_TRY(nnc_infer_same_dtype(c));
+    NNC_TRY(nnc_infer_number(c, 0));
+    if (k->rank != x->rank)
+        return fail(c, "the weight is %s but the input is %s; they must have equal rank",
+            nnc_infer_dims(c, k), nnc_infer_dims(c, x));
+    w->s = x->rank - 2;
+    for (int i = 0; i < w->s; i++)
+        w->kernel[i] = k->dim[2 + i];
+    return NNC_OK;
+}
+
+static nnc_status check_groups(infer *c, int64_t groups, int64_t channels, const char *which)
+{
+    if (groups < 1)
+        return fail(c, "groups is %" PRId64 "; it must be at least 1", groups);
+    if (channels % groups == 0)
+        return NNC_OK;
+    int64_t down = nnc_min64(groups, channels);
+    while (channels % down)
+        down--;
+    return fail(c, "groups %" PRId64 " does not divide the %" PRId64 " %s; %" PRId64 " would",
+        groups, channels, which, down);
+}
+
+nnc_status nnc_infer_conv(infer *c)
+{
+    window w = {0};
+    NNC_TRY(check_weight(c, &w));
+    const nnc_type *x = arg(c, 0), *k = arg(c, 1);
+    int64_t groups = nnc_attr_int(c->n, AT_groups, 1), channels = x->dim[1];
+    NNC_TRY(check_groups(c, groups, channels, "input channels"));
+    if (k->dim[1] != channels / groups) {
+        bool other = channels % k->dim[1] == 0 && k->dim[0] % (channels / k->dim[1]) == 0;
+        char hint[64] = "";
+        if (other)
+            snprintf(hint, sizeof hint, ", or groups %" PRId64, channels / k->dim[1]);
+        return fail(c,
+            "the input has %" PRId64 " channels in %" PRId64
+            " group%s, but the weight %s is for %" PRId64 " channels a group; it needs %" PRId64
+            " for its dimension 1%s",
+            channels, groups, groups == 1 ? "" : "s", nnc_infer_dims(c, k), k->dim[1],
+            channels / groups, hint);
+    }
+    NNC_TRY(check_groups(c, groups, k->dim[0], "output channels"));
+    if (c->n->n_in == 3)
+        NNC_TRY(nnc_infer_vector(c, 2, k->dim[0], "the bias"));
+    NNC_TRY(read_window(c, &w));
+    NNC_TRY(check_fit(c, &w, x));
+    int64_t dim[NNC_MAX_RANK] = {x->dim[0], k->dim[0]};
+    for (int i = 0; i < w.s; i++)
+        dim[2 + i] = (x->dim[2 + i] + w.begin[i] + w.end[i] - w.reach[i]) / w.stride[i] + 1;
+    nnc_infer_set(c, x->dtype, x->rank, dim);
+    nnc_infer_follow(c, 0, x);
+    return NNC_OK;
+}
+
+/* out = (in - 1) stride - pads + reach + output_padding */
+static nnc_status transposed_extent(infer *c, const window *w, int i, int64_t in, int64_t *out)
+{
+    int64_t v;
+    if (w->extra[i] >= nnc_max64(w->stride[i], w->dilation[i]))
+        return fail(c,
+            "output_padding %" PRId64
+            " along spatial dimension %d must be below the stride %" PRId64
+            " or the dilation %" PRId64,
+            w->extra[i], i, w->stride[i], w->dilation[i]);
+    if (!nnc_mul_ok(in - 1, w->stride[i], &v) ||
+        !nnc_add_ok(v, w->reach[i] + w->extra[i] - w->begin[i] - w->end[i], &v))
+        return fail(c, "the result is too large along spatial dimension %d", i);
+    if (v < 1)
+        return fail(c,
+            "the pads %" PRId64 " and %" PRId64 " along spatial dimension %d take away the whole "
+            "result; together at most %" PRId64,
+            w->begin[i], w->end[i], i, v + w->begin[i] + w->end[i] - 1);
+    *out = v;
+    return NNC_OK;
+}
+
+nnc_status nnc_infer_conv_transpose(infer *c)
+{
+    window w = {0};
+    NNC_TRY(check_weight(c, &w));
+    const nnc_type *x = arg(c, 0), *k = arg(c, 1);
+    int64_t groups = nnc_attr_int(c->n, AT_groups, 1), channels;
+    NNC_TRY(check_groups(c, groups, x->dim[1], "input channels"));
+    if (k->dim[0] != x->dim[1])
+        return fail(c,
+            "the input has %" PRId64 " channels, but the weight %s is for %" PRId64
+            "; it needs %" PRId64 " for its dimension 0 ([C,K/groups,k..])",
+            x->dim[1], nnc_infer_dims(c, k), k->dim[0], x->dim[1]);
+    if (!nnc_mul_ok(k->dim[1], groups, &channels))
+        return fail(c, "groups %" PRId64 " gives too many channels", groups);
+    if (c->n->n_in == 3)
+        NNC_TRY(nnc_infer_vector(c, 2, channels, "the bias"));
+    NNC_TRY(read_window(c, &w));
+    int64_t dim[NNC_MAX_RANK] = {x->dim[0], channels};
+    for (int i = 0; i < w.s; i++)
+        NNC_TRY(transposed_extent(c, &w, i, x->dim[2 + i], &dim[2 + i]));
+    nnc_infer_set(c, x->dtype, x->rank, dim);
+    nnc_infer_follow(c, 0, x);
+    return NNC_OK;
+}
