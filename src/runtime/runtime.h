@@ -19,6 +19,7 @@ typedef struct nnc_work {
     void *const *args;
     int n_arg;
     void *work;
+    const char *name; /* the user's layers, for messages; outlives the work; may be NULL */
 } nnc_work;
 
 #define NNC_WORK_ARGS 64 /* most arguments of one command; the plan verifier checks it */
@@ -27,6 +28,7 @@ typedef struct nnc_work {
  * one host thread. Memory is 64-byte aligned and belongs to its device until freed. */
 typedef struct nnc_device_api {
     const char *kind; /* "cpu", "cuda", "sim" */
+    bool host_memory; /* the host may read and write what alloc returns */
     nnc_status (*open)(int ordinal, nnc_device **out, nnc_sink *sink);
     void (*close)(nnc_device *d);
     nnc_status (*alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink); /* 0 bytes: NULL, fine; NNC_E_FIT when full */
@@ -47,6 +49,18 @@ typedef struct nnc_device_api {
 } nnc_device_api;
 
 extern const nnc_device_api nnc_device_cpu;
+
+/* ---- threads ---------------------------------------------------------------------------------------------------- */
+
+/* Passes of a waiting libgomp thread over its flag before it sleeps, set when the user has not set GOMP_SPINCOUNT or
+ * OMP_WAIT_POLICY. libgomp's own default spins for seconds, which makes two programs (or two ranks) on the same cores
+ * crawl, a hundred times slower; 1000 costs nothing when alone. */
+#define NNC_GOMP_SPINCOUNT "1000"
+
+/* Gives nnc_par_run to OpenMP's team (plug-in "openmp"), so that oneDNN and nnc's own loops share one pool of threads.
+ * Call it once, before the first parallel work and before any plug-in is loaded: libgomp reads its spin count when it
+ * is loaded. Without the plug-in nothing changes (pthreads) and *why says so. Returns whether OpenMP runs. */
+bool nnc_threads_init(const char **why);
 
 /* ---- executor --------------------------------------------------------------------------------------------------- */
 
@@ -70,6 +84,8 @@ nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device);
 /* Host buffers in the tensors' own memory order. Asynchronous unless followed by nnc_exec_sync. */
 nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data);
 nnc_status nnc_exec_download(nnc_exec *e, int output, void *data);
+/* Bytes offset.. of an output: large results are looked at in pieces. */
+nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data);
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST; /* enqueues main; returns before it is done */
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Runs main once with a clock around every command: ns[n_cmd - main_first]. */

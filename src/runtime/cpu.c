@@ -1,0 +1,410 @@
+/* runtime/cpu.c -- the device "cpu": any number of virtual devices on this machine's memory. A stream is a worker
+ * thread with a ring of items that one host thread fills; the host never waits for work, only for room or in sync.
+ *
+ * Handing over costs about a microsecond while the other side is awake. Whoever waits spins for some microseconds, then
+ * sleeps: a spinning worker would take the core that another team computes on. Waits are Dekker-style: the waiter
+ * publishes that it sleeps, then looks again; the other side publishes progress, then looks for sleepers. */
+#include "runtime/runtime.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { RING = 256 }; /* items; the host waits when a stream is so far behind */
+enum {
+    SPIN_WORKER_NS = 50 * 1000, /* about a sleeping host's way back to its next run */
+    SPIN_HOST_NS = 10 * 1000
+};
+enum { HUGE_PAGE = 2 << 20 };
+
+/* Something one side waits on: a counter that only grows, and the smallest value that a sleeper waits for (so that
+ * nobody is woken in vain). */
+typedef struct gate {
+    _Atomic uint64_t value, wanted; /* wanted: UINT64_MAX when nobody sleeps */
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+} gate;
+
+typedef struct block {
+    void *p;
+    int64_t bytes;
+    struct block *next;
+} block;
+
+struct nnc_device {
+    int ordinal;
+    int64_t bytes; /* allocated now */
+    block *blocks; /* a handful: arenas */
+    int64_t spin_ns; /* 0 on one core */
+};
+
+struct nnc_event {
+    gate fired; /* how many records have fired */
+    uint64_t recorded; /* how many were asked for; host thread */
+    _Atomic int64_t ns;
+};
+
+typedef enum item_kind { IT_work, IT_copy, IT_record, IT_wait, IT_exit } item_kind;
+
+typedef struct item {
+    item_kind kind;
+    nnc_work w;
+    nnc_event *e;
+    uint64_t count; /* of e: fires as, waits for */
+    void *dst;
+    const void *src;
+    int64_t bytes;
+    void *arg[NNC_WORK_ARGS];
+} item;
+
+struct nnc_stream {
+    nnc_device *d;
+    pthread_t thread;
+    gate pushed, done; /* items */
+    nnc_status failed; /* first failure since the last sync; worker's until `done` covers it */
+    const char *failed_name;
+    item ring[RING];
+};
+
+/* ---- gates -------------------------------------------------------------------------------------------------------- */
+
+static bool gate_init(gate *g)
+{
+    memset(g, 0, sizeof *g);
+    atomic_store(&g->wanted, UINT64_MAX);
+    if (pthread_mutex_init(&g->lock, NULL))
+        return false;
+    if (!pthread_cond_init(&g->wake, NULL))
+        return true;
+    pthread_mutex_destroy(&g->lock);
+    return false;
+}
+
+static void gate_deinit(gate *g)
+{
+    pthread_cond_destroy(&g->wake);
+    pthread_mutex_destroy(&g->lock);
+}
+
+static void gate_set(gate *g, uint64_t value)
+{
+    atomic_store(&g->value, value);
+    if (value >= atomic_load(&g->wanted)) {
+        pthread_mutex_lock(&g->lock);
+        atomic_store(&g->wanted, UINT64_MAX); /* those not served yet ask again */
+        pthread_cond_broadcast(&g->wake);
+        pthread_mutex_unlock(&g->lock);
+    }
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+/* Returns once the gate has reached `value`. */
+static void gate_wait(gate *g, uint64_t value, int64_t spin_ns)
+{
+    if (atomic_load_explicit(&g->value, memory_order_acquire) >= value)
+        return;
+    for (int64_t start = nnc_now_ns(); spin_ns && nnc_now_ns() - start < spin_ns;)
+        for (int i = 0; i < 16; i++) {
+            if (atomic_load_explicit(&g->value, memory_order_acquire) >= value)
+                return;
+            relax();
+        }
+    pthread_mutex_lock(&g->lock);
+    for (;;) {
+        if (atomic_load(&g->wanted) > value)
+            atomic_store(&g->wanted, value);
+        if (atomic_load(&g->value) >= value)
+            break;
+        pthread_cond_wait(&g->wake, &g->lock);
+    }
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* ---- device and memory -------------------------------------------------------------------------------------------- */
+
+static nnc_status cpu_open(int ordinal, nnc_device **out, nnc_sink *sink)
+{
+    if (ordinal < 0)
+        return nnc_fail0(sink, NNC_E_DEVICE, "there is no device cpu:%d", ordinal);
+    nnc_device *d = nnc_calloc(1, sizeof *d);
+    if (!d)
+        return nnc_nomem(sink);
+    d->ordinal = ordinal;
+    d->spin_ns = nnc_cpu_count() > 1;
+    *out = d;
+    return NNC_OK;
+}
+
+static void cpu_close(nnc_device *d)
+{
+    nnc_free(d);
+}
+
+static nnc_status cpu_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
+{
+    *out = NULL;
+    if (bytes == 0)
+        return NNC_OK;
+    int64_t room = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
+    /* Linux would promise more than there is and kill the process later */
+    if (bytes > room - d->bytes || bytes < 0)
+        return nnc_fail0(sink, NNC_E_FIT,
+            "cpu:%d: %lld bytes more than the %lld in use do not fit in %lld bytes of memory",
+            d->ordinal, (long long)bytes, (long long)d->bytes, (long long)room);
+    bool huge = bytes >= 2 * HUGE_PAGE;
+    block *b = nnc_malloc(sizeof *b);
+    void *p = b ? nnc_aligned_alloc(huge ? HUGE_PAGE : 64, (size_t)nnc_align_up(bytes, 64)) : NULL;
+    if (!p) {
+        nnc_free(b);
+        return nnc_fail0(sink, NNC_E_FIT, "cpu:%d: the system has no %lld bytes of memory left",
+            d->ordinal, (long long)bytes);
+    }
+    if (huge) /* only a hint: fewer page-table misses when weights stream */
+        (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
+    *b = (block){p, bytes, d->blocks};
+    d->blocks = b;
+    d->bytes += bytes;
+    *out = p;
+    return NNC_OK;
+}
+
+static void cpu_free(nnc_device *d, void *p)
+{
+    for (block **b = &d->blocks; *b; b = &(*b)->next)
+        if ((*b)->p == p) {
+            block *gone = *b;
+            *b = gone->next;
+            d->bytes -= gone->bytes;
+            nnc_free(gone);
+            nnc_free(p);
+            return;
+        }
+}
+
+/* ---- the worker --------------------------------------------------------------------------------------------------- */
+
+static void fail(nnc_stream *s, nnc_status status, const char *name)
+{
+    if (s->failed == NNC_OK) {
+        s->failed = status;
+        s->failed_name = name;
+    }
+}
+
+/* After a failure work and copies are skipped until sync; records still fire, so that nobody waits for ever. */
+static void perform(nnc_stream *s, item *i)
+{
+    switch (i->kind) {
+    case IT_work:
+        if (s->failed == NNC_OK) {
+            nnc_status status = i->w.run(i->w.handle, i->arg, i->w.work);
+            if (status != NNC_OK)
+                fail(s, status, i->w.name);
+        }
+        break;
+    case IT_copy:
+        if (s->failed == NNC_OK && i->bytes)
+            memmove(i->dst, i->src, (size_t)i->bytes);
+        break;
+    case IT_record:
+        atomic_store(&i->e->ns, nnc_now_ns());
+        gate_set(&i->e->fired, i->count);
+        break;
+    case IT_wait:
+        gate_wait(&i->e->fired, i->count, s->d->spin_ns ? SPIN_WORKER_NS : 0);
+        break;
+    case IT_exit:
+        break;
+    }
+}
+
+static void *worker(void *arg)
+{
+    nnc_stream *s = arg;
+    int64_t spin = s->d->spin_ns ? SPIN_WORKER_NS : 0;
+    for (uint64_t n = 0;; n++) {
+        gate_wait(&s->pushed, n + 1, spin);
+        item *i = &s->ring[n % RING];
+        item_kind kind = i->kind;
+        perform(s, i);
+        gate_set(&s->done, n + 1);
+        if (kind == IT_exit)
+            break;
+    }
+    nnc_par_thread_exit();
+    return NULL;
+}
+
+/* ---- streams and events ------------------------------------------------------------------------------------------- */
+
+static nnc_status cpu_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
+{
+    nnc_stream *s = nnc_calloc(1, sizeof *s);
+    if (!s)
+        return nnc_nomem(sink);
+    s->d = d;
+    bool a = gate_init(&s->pushed), b = gate_init(&s->done);
+    if (a && b && !pthread_create(&s->thread, NULL, worker, s)) {
+        *out = s;
+        return NNC_OK;
+    }
+    if (a)
+        gate_deinit(&s->pushed);
+    if (b)
+        gate_deinit(&s->done);
+    nnc_free(s);
+    return nnc_fail0(sink, NNC_E_DEVICE, "cpu:%d: no thread for a stream", d->ordinal);
+}
+
+/* The next free slot; waits for room. Publish it with push. */
+static item *slot(nnc_stream *s, item_kind kind)
+{
+    uint64_t n = atomic_load_explicit(&s->pushed.value, memory_order_relaxed);
+    if (n >= RING)
+        gate_wait(&s->done, n - RING + 1, s->d->spin_ns ? SPIN_HOST_NS : 0);
+    item *i = &s->ring[n % RING];
+    i->kind = kind;
+    return i;
+}
+
+static nnc_status push(nnc_stream *s)
+{
+    gate_set(&s->pushed, atomic_load_explicit(&s->pushed.value, memory_order_relaxed) + 1);
+    return NNC_OK;
+}
+
+static void drain(nnc_stream *s)
+{
+    uint64_t n = atomic_load_explicit(&s->pushed.value, memory_order_relaxed);
+    gate_wait(&s->done, n, s->d->spin_ns ? SPIN_HOST_NS : 0);
+}
+
+static void cpu_stream_destroy(nnc_stream *s)
+{
+    if (!s)
+        return;
+    slot(s, IT_exit);
+    push(s);
+    pthread_join(s->thread, NULL);
+    gate_deinit(&s->pushed);
+    gate_deinit(&s->done);
+    nnc_free(s);
+}
+
+static nnc_status cpu_event_create(nnc_device *d, nnc_event **out, nnc_sink *sink)
+{
+    nnc_event *e = nnc_calloc(1, sizeof *e);
+    if (!e)
+        return nnc_nomem(sink);
+    if (!gate_init(&e->fired)) {
+        nnc_free(e);
+        return nnc_fail0(sink, NNC_E_DEVICE, "cpu:%d: no event", d->ordinal);
+    }
+    *out = e;
+    return NNC_OK;
+}
+
+static void cpu_event_destroy(nnc_event *e)
+{
+    if (!e)
+        return;
+    /* the worker that fired it may still hold the lock for an instant */
+    pthread_mutex_lock(&e->fired.lock);
+    pthread_mutex_unlock(&e->fired.lock);
+    gate_deinit(&e->fired);
+    nnc_free(e);
+}
+
+/* ---- work --------------------------------------------------------------------------------------------------------- */
+
+static nnc_status copy(nnc_stream *s, void *dst, const void *src, int64_t bytes)
+{
+    item *i = slot(s, IT_copy);
+    i->dst = dst;
+    i->src = src;
+    i->bytes = bytes;
+    return push(s);
+}
+
+static nnc_status cpu_copy(
+    nnc_stream *s, nnc_device *dst_dev, void *dst, const void *src, int64_t bytes)
+{
+    (void)dst_dev; /* virtual devices share the machine's memory */
+    return copy(s, dst, src, bytes);
+}
+
+static nnc_status cpu_launch(nnc_stream *s, const nnc_work *w)
+{
+    if (w->n_arg < 0 || w->n_arg > NNC_WORK_ARGS)
+        return NNC_E_BUG;
+    item *i = slot(s, IT_work);
+    i->w = *w;
+    if (w->n_arg)
+        memcpy(i->arg, w->args, sizeof(void *) * (size_t)w->n_arg);
+    return push(s);
+}
+
+static nnc_status cpu_record(nnc_stream *s, nnc_event *e)
+{
+    item *i = slot(s, IT_record);
+    i->e = e;
+    i->count = ++e->recorded;
+    return push(s);
+}
+
+static nnc_status cpu_wait(nnc_stream *s, nnc_event *e)
+{
+    item *i = slot(s, IT_wait);
+    i->e = e;
+    i->count = e->recorded;
+    return push(s);
+}
+
+static nnc_status cpu_sync(nnc_stream *s, nnc_sink *sink)
+{
+    drain(s);
+    nnc_status status = s->failed;
+    s->failed = NNC_OK;
+    if (status != NNC_OK)
+        return nnc_fail0(sink, status, "cpu:%d: %s%s%s", s->d->ordinal,
+            s->failed_name ? s->failed_name : "", s->failed_name ? ": " : "",
+            nnc_status_name(status));
+    return NNC_OK;
+}
+
+static int64_t cpu_event_ns(const nnc_event *e)
+{
+    uint64_t fired = atomic_load(&((nnc_event *)e)->fired.value);
+    return e->recorded && fired >= e->recorded ? atomic_load(&((nnc_event *)e)->ns) : -1;
+}
+
+const nnc_device_api nnc_device_cpu = {
+    .kind = "cpu",
+    .host_memory = true,
+    .open = cpu_open,
+    .close = cpu_close,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .stream_create = cpu_stream_create,
+    .stream_destroy = cpu_stream_destroy,
+    .event_create = cpu_event_create,
+    .event_destroy = cpu_event_destroy,
+    .upload = copy,
+    .download = copy,
+    .copy = cpu_copy,
+    .launch = cpu_launch,
+    .record = cpu_record,
+    .wait = cpu_wait,
+    .sync = cpu_sync,
+    .event_ns = cpu_event_ns,
+};

@@ -1,0 +1,346 @@
+/* runtime/exec.c -- the executor: loads a plan onto devices and walks its commands. Everything that can be looked up or
+ * allocated is so in create; run only hands prepared work to streams.
+ *
+ * Order between runs: with several streams, each run begins when all streams have ended the last one, and what comes in
+ * or goes out between runs lies on stream 0 of its device. */
+#include "runtime/exec.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- streams and events ------------------------------------------------------------------------------------------- */
+
+static dev *device_of(nnc_exec *e, int tensor)
+{
+    return &e->dev[e->p->tensor[tensor].device];
+}
+
+static nnc_status open_device(nnc_exec *e, int i, nnc_sink *sink)
+{
+    const nnc_plan_device *pd = &e->p->device[i];
+    dev *d = &e->dev[i];
+    const char *colon = pd->name ? strchr(pd->name, ':') : NULL;
+    int ordinal = colon ? atoi(colon + 1) : i;
+    NNC_TRY(e->api->open(ordinal, &d->device, sink));
+    d->stream = nnc_calloc((size_t)pd->streams, sizeof *d->stream);
+    d->end = nnc_calloc((size_t)pd->streams, sizeof *d->end);
+    if (!d->stream || !d->end)
+        return nnc_nomem(sink);
+    for (int s = 0; s < pd->streams; s++) {
+        NNC_TRY(e->api->stream_create(d->device, &d->stream[s], sink));
+        NNC_TRY(e->api->event_create(d->device, &d->end[s], sink));
+        e->n_stream++;
+    }
+    NNC_TRY(e->api->event_create(d->device, &d->begin, sink));
+    const int64_t bytes[] = {pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
+    for (int s = 0; s < 3; s++)
+        NNC_TRY(e->api->alloc(d->device, bytes[s], &d->base[s], sink));
+    d->requested = (nnc_exec_memory){pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
+    return NNC_OK;
+}
+
+static void close_device(nnc_exec *e, int i)
+{
+    dev *d = &e->dev[i];
+    if (!d->device)
+        return;
+    for (int s = 0; s < e->p->device[i].streams; s++)
+        if (d->end && d->end[s])
+            e->api->event_destroy(d->end[s]);
+    if (d->begin)
+        e->api->event_destroy(d->begin);
+    for (int s = 0; s < 3; s++)
+        if (d->base[s])
+            e->api->free(d->device, d->base[s]);
+    e->api->close(d->device);
+}
+
+/* An event belongs to the device that records it. */
+static nnc_status create_events(nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_record && !e->event[c->item])
+            NNC_TRY(e->api->event_create(e->dev[c->device].device, &e->event[c->item], sink));
+    }
+    return NNC_OK;
+}
+
+/* ---- commands ----------------------------------------------------------------------------------------------------- */
+
+static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
+{
+    return e->dev[c->device].stream[c->stream];
+}
+
+static nnc_status issue(nnc_exec *e, int i)
+{
+    const nnc_cmd *c = &e->p->cmd[i];
+    const nnc_device_api *api = e->api;
+    nnc_stream *s = stream_of(e, c);
+    void *const *arg = e->arg + e->first_arg[i];
+    switch ((nnc_cmd_kind)c->kind) {
+    case CMD_kernel:
+    case CMD_call:
+        return api->launch(s, &(nnc_work){.run = e->engine[c->engine]->run,
+                                  .handle = e->handle[i]->handle,
+                                  .args = arg,
+                                  .n_arg = c->n_arg,
+                                  .work = c->work >= 0 ? nnc_exec_address(e, c->work) : NULL,
+                                  .name = c->layers});
+    case CMD_copy:
+        return api->copy(
+            s, device_of(e, c->arg[1])->device, arg[1], arg[0], e->p->tensor[c->arg[1]].bytes);
+    case CMD_record:
+        return api->record(s, e->event[c->item]);
+    case CMD_wait:
+        return api->wait(s, e->event[c->item]);
+    case CMD_weight:
+        return nnc_exec_weight(e, i);
+    case CMD__COUNT:
+        break;
+    }
+    return NNC_E_BUG;
+}
+
+/* Every stream waits for stream 0 of every device (begin) or stream 0 for every stream (end). */
+static nnc_status fence(nnc_exec *e, bool begin)
+{
+    const nnc_device_api *api = e->api;
+    const nnc_plan *p = e->p;
+    if (e->n_stream == 1)
+        return NNC_OK;
+    for (int d = 0; d < p->n_device; d++)
+        for (int s = 0; s < (begin ? 1 : p->device[d].streams); s++)
+            NNC_TRY(api->record(e->dev[d].stream[s], begin ? e->dev[d].begin : e->dev[d].end[s]));
+    for (int d = 0; d < p->n_device; d++)
+        for (int s = 0; s < (begin ? p->device[d].streams : 1); s++)
+            for (int from = 0; from < p->n_device; from++)
+                for (int f = 0; f < (begin ? 1 : p->device[from].streams); f++)
+                    if (from != d || f != s)
+                        NNC_TRY(api->wait(
+                            e->dev[d].stream[s], begin ? e->dev[from].begin : e->dev[from].end[f]));
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
+{
+    nnc_status first = NNC_OK;
+    for (int d = 0; d < e->p->n_device; d++)
+        for (int s = 0; s < e->p->device[d].streams; s++) {
+            nnc_status status = e->api->sync(e->dev[d].stream[s], first == NNC_OK ? sink : NULL);
+            first = first == NNC_OK ? status : first;
+        }
+    return first;
+}
+
+nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    nnc_status status = fence(e, true);
+    int i = p->main_first;
+    while (status == NNC_OK && i < p->n_cmd)
+        status = issue(e, i++);
+    if (status == NNC_OK)
+        status = fence(e, false);
+    if (status == NNC_OK)
+        return NNC_OK;
+    const char *layers = i > p->main_first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
+    return nnc_fail0(
+        sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
+}
+
+nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data)
+{
+    if (input < 0 || input >= e->p->n_input)
+        return NNC_E_BUG;
+    int t = e->p->input[input];
+    return e->api->upload(device_of(e, t)->stream[0], nnc_exec_address(e, t), data,
+        nnc_type_bytes(&e->p->tensor[t].type));
+}
+
+nnc_status nnc_exec_download(nnc_exec *e, int output, void *data)
+{
+    if (output < 0 || output >= e->p->n_output)
+        return NNC_E_BUG;
+    int t = e->p->output[output];
+    return e->api->download(device_of(e, t)->stream[0], data, nnc_exec_address(e, t),
+        nnc_type_bytes(&e->p->tensor[t].type));
+}
+
+static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    size_t n = 2 * (size_t)(p->n_cmd - p->main_first);
+    if (!e->clock)
+        e->clock = nnc_calloc(n + 1, sizeof *e->clock);
+    if (!e->clock)
+        return nnc_nomem(sink);
+    for (size_t i = 0; i < n; i++)
+        if (!e->clock[i])
+            NNC_TRY(e->api->event_create(
+                e->dev[p->cmd[p->main_first + (int)(i / 2)].device].device, &e->clock[i], sink));
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    NNC_TRY(clock_events(e, sink));
+    nnc_status status = fence(e, true);
+    for (int i = p->main_first; i < p->n_cmd && status == NNC_OK; i++) {
+        nnc_event **clock = e->clock + 2 * (i - p->main_first);
+        nnc_stream *s = stream_of(e, &p->cmd[i]);
+        status = e->api->record(s, clock[0]);
+        if (status == NNC_OK)
+            status = issue(e, i);
+        if (status == NNC_OK)
+            status = e->api->record(s, clock[1]);
+    }
+    if (status == NNC_OK)
+        status = fence(e, false);
+    nnc_status synced = nnc_exec_sync(e, sink);
+    if (status != NNC_OK)
+        return nnc_fail0(
+            sink, status, "profile: the device refused a command: %s", nnc_status_name(status));
+    NNC_TRY(synced);
+    for (int i = 0; i < p->n_cmd - p->main_first; i++) {
+        start_ns[i] = e->api->event_ns(e->clock[2 * i]);
+        end_ns[i] = e->api->event_ns(e->clock[2 * i + 1]);
+    }
+    return NNC_OK;
+}
+
+nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device)
+{
+    return e->dev[device].requested;
+}
+
+/* ---- create and destroy ------------------------------------------------------------------------------------------- */
+
+static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    nnc_status status = NNC_OK;
+    for (int i = 0; i < p->main_first && status == NNC_OK; i++)
+        status = issue(e, i);
+    nnc_status synced = nnc_exec_sync(e, NULL);
+    if (status == NNC_OK)
+        status = synced;
+    if (status == NNC_OK)
+        return NNC_OK;
+    if (!nnc_exec_weight_failure(e, sink))
+        return nnc_fail0(sink, status, "preparing the weights failed: %s", nnc_status_name(status));
+    return status;
+}
+
+/* Init's arena and the handles that only init used. */
+static void release_init(nnc_exec *e)
+{
+    for (int d = 0; d < e->p->n_device; d++)
+        if (e->dev[d].base[SP_init]) {
+            e->api->free(e->dev[d].device, e->dev[d].base[SP_init]);
+            e->dev[d].base[SP_init] = NULL;
+        }
+    nnc_exec_unload(e, false);
+}
+
+static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    int64_t args = 0;
+    for (int i = 0; i < p->n_cmd; i++)
+        args += p->cmd[i].n_arg;
+    e->dev = nnc_calloc((size_t)p->n_device, sizeof *e->dev);
+    e->event = nnc_calloc((size_t)p->n_event + 1, sizeof *e->event);
+    e->arg = nnc_calloc((size_t)args + 1, sizeof *e->arg);
+    e->first_arg = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->first_arg);
+    e->handle = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->handle);
+    e->owned = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->owned);
+    e->engine = nnc_calloc((size_t)p->n_engine + 1, sizeof *e->engine);
+    e->weight = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->weight);
+    if (!e->dev || !e->event || !e->arg || !e->first_arg || !e->handle || !e->owned || !e->engine ||
+        !e->weight)
+        return nnc_nomem(sink);
+    return NNC_OK;
+}
+
+static void fill_arguments(nnc_exec *e)
+{
+    int64_t at = 0;
+    for (int i = 0; i < e->p->n_cmd; i++) {
+        const nnc_cmd *c = &e->p->cmd[i];
+        e->first_arg[i] = at;
+        for (int a = 0; a < c->n_arg; a++)
+            e->arg[at++] = nnc_exec_address(e, c->arg[a]);
+    }
+}
+
+static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    NNC_TRY(nnc_exec_check(p, sink));
+    NNC_TRY(allocate_tables(e, sink));
+    NNC_TRY(nnc_exec_find_engines(e, o, sink));
+    for (int d = 0; d < p->n_device; d++)
+        NNC_TRY(open_device(e, d, sink));
+    NNC_TRY(create_events(e, sink));
+    fill_arguments(e);
+    NNC_TRY(nnc_exec_load(e, sink));
+    NNC_TRY(run_init(e, sink));
+    release_init(e);
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_create(
+    const nnc_plan *p, const nnc_exec_options *o, nnc_exec **out, nnc_sink *sink)
+{
+    *out = NULL;
+    nnc_exec *e = nnc_calloc(1, sizeof *e);
+    if (!e)
+        return nnc_nomem(sink);
+    e->p = p;
+    e->api = o->device;
+    e->weight_dir = o->weight_dir;
+    nnc_status status = create(e, o, sink);
+    if (status != NNC_OK) {
+        nnc_exec_destroy(e);
+        return status;
+    }
+    *out = e;
+    return NNC_OK;
+}
+
+void nnc_exec_destroy(nnc_exec *e)
+{
+    if (!e)
+        return;
+    /* streams first: destroying waits for their work, which uses all the rest */
+    for (int d = 0; e->dev && d < e->p->n_device; d++)
+        for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
+            if (e->dev[d].stream[s])
+                e->api->stream_destroy(e->dev[d].stream[s]);
+    if (e->owned)
+        nnc_exec_unload(e, true);
+    for (int i = 0; e->event && i < e->p->n_event; i++)
+        if (e->event[i])
+            e->api->event_destroy(e->event[i]);
+    for (int i = 0; e->clock && i < 2 * (e->p->n_cmd - e->p->main_first); i++)
+        if (e->clock[i])
+            e->api->event_destroy(e->clock[i]);
+    for (int d = 0; e->dev && d < e->p->n_device; d++) {
+        close_device(e, d);
+        nnc_free(e->dev[d].stream);
+        nnc_free(e->dev[d].end);
+    }
+    nnc_free(e->dev);
+    nnc_free(e->event);
+    nnc_free(e->clock);
+    nnc_free(e->arg);
+    nnc_free(e->first_arg);
+    nnc_free(e->handle);
+    nnc_free(e->owned);
+    nnc_free(e->engine);
+    nnc_free(e->weight);
+    nnc_free(e);
+}

@@ -1,0 +1,62 @@
+/* runtime/exec.h -- a loaded plan, shared by the executor's files. Internal to runtime/. */
+#ifndef NNC_EXEC_H
+#define NNC_EXEC_H
+
+#include "runtime/runtime.h"
+
+typedef struct dev {
+    nnc_device *device;
+    nnc_stream **stream;
+    nnc_event **end;  /* of each stream: its part of a run is done */
+    nnc_event *begin; /* stream 0: inputs are in */
+    void *base[3];    /* by nnc_space */
+    nnc_exec_memory requested;
+} dev;
+
+/* A prepared call or kernel. Commands of one stream that run the same item share it. */
+typedef struct prepared {
+    const nnc_engine *engine;
+    void *handle;
+    bool main; /* used by main, too: outlives init */
+} prepared;
+
+/* A CMD_weight as work on its stream, so that it keeps its place among the packs that read it. */
+typedef struct weight_work {
+    nnc_exec *e;
+    const nnc_cmd *cmd;
+    nnc_status status; /* of the read; the stream knows only that it failed */
+} weight_work;
+
+struct nnc_exec {
+    const nnc_plan *p;
+    const nnc_device_api *api;
+    const char *weight_dir;
+    const nnc_engine **engine; /* by plan index */
+    dev *dev;
+    int n_stream;
+    nnc_event **event, **clock; /* plan's; profile's: two per command of main */
+    void **arg;         /* all commands' arguments as addresses */
+    int64_t *first_arg; /* by command */
+    prepared **handle;  /* by command, into owned */
+    prepared *owned;
+    int n_owned;
+    weight_work *weight; /* by command */
+};
+
+static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
+{
+    const nnc_ptensor *t = &e->p->tensor[tensor];
+    return (char *)e->dev[t->device].base[t->space] + t->offset;
+}
+
+/* What run relies on without looking: indices in range, few enough arguments, as many as the call takes. */
+nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink);
+nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
+nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink);
+void nnc_exec_unload(nnc_exec *e, bool all); /* not all: what only init used */
+
+nnc_status nnc_exec_weight(nnc_exec *e, int cmd);
+/* Reports the first weight that could not be read; false when none. */
+bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink);
+
+#endif

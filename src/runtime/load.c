@@ -1,0 +1,298 @@
+/* runtime/load.c -- loading a plan: checks, engines and their prepared handles, and reading weights into place. */
+#include "runtime/exec.h"
+#include <string.h>
+
+/* ---- checks ------------------------------------------------------------------------------------------------------- */
+
+/* Arguments that a call takes, as plan.h lists them. */
+static int call_args(const nnc_call *c)
+{
+    bool pool = c->kind == CALL_maxpool || c->kind == CALL_avgpool;
+    int n = 2 + c->has_bias + !pool;
+    for (int i = 0; i < c->n_post; i++)
+        n += c->post[i].kind == PO_sum && !c->post[i].in_place;
+    return c->kind == CALL_pack ? 2 : n;
+}
+
+/* -1: any number */
+static int expected_args(const nnc_plan *p, const nnc_cmd *c)
+{
+    switch ((nnc_cmd_kind)c->kind) {
+    case CMD_kernel:
+        return c->item >= 0 && c->item < p->n_kernel ? p->kernel[c->item].n_args : -2;
+    case CMD_call:
+        return c->item >= 0 && c->item < p->n_call ? call_args(&p->call[c->item]) : -2;
+    case CMD_weight:
+        return c->item >= 0 && c->item < p->n_weight ? 1 : -2;
+    case CMD_copy:
+        return 2;
+    case CMD_record:
+    case CMD_wait:
+        return c->item >= 0 && c->item < p->n_event ? 0 : -2;
+    case CMD__COUNT:
+        break;
+    }
+    return -2;
+}
+
+static const char *check_command(const nnc_plan *p, int i)
+{
+    const nnc_cmd *c = &p->cmd[i];
+    if (c->device < 0 || c->device >= p->n_device || c->stream < 0 ||
+        c->stream >= p->device[c->device].streams)
+        return "its device or stream does not exist";
+    int want = expected_args(p, c);
+    if (want == -2)
+        return "it names something that does not exist";
+    if (c->n_arg != want)
+        return "it has the wrong number of arguments";
+    if (c->n_arg > NNC_WORK_ARGS)
+        return "it has too many arguments";
+    for (int a = 0; a < c->n_arg; a++)
+        if (c->arg[a] < 0 || c->arg[a] >= p->n_tensor)
+            return "an argument does not exist";
+    if (c->work >= p->n_tensor)
+        return "its workspace does not exist";
+    if ((c->kind == CMD_kernel || c->kind == CMD_call) &&
+        (c->engine < 0 || c->engine >= p->n_engine))
+        return "its engine does not exist";
+    if (c->kind == CMD_weight && i >= p->main_first)
+        return "weights are read in init only";
+    return NULL;
+}
+
+nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink)
+{
+    if (p->n_device < 1 || p->main_first < 0 || p->main_first > p->n_cmd)
+        return nnc_fail0(sink, NNC_E_BUG, "plan: no device, or main begins after its end");
+    for (int d = 0; d < p->n_device; d++)
+        if (p->device[d].streams < 1)
+            return nnc_fail0(sink, NNC_E_BUG, "plan: device %d has no stream", d);
+    for (int i = 0; i < p->n_tensor; i++)
+        if (p->tensor[i].device < 0 || p->tensor[i].device >= p->n_device ||
+            p->tensor[i].space > SP_init)
+            return nnc_fail0(sink, NNC_E_BUG, "plan: tensor %d lies nowhere", i);
+    for (int i = 0; i < p->n_cmd; i++) {
+        const char *wrong = check_command(p, i);
+        if (wrong)
+            return nnc_fail0(sink, NNC_E_BUG, "plan: command %d: %s", i, wrong);
+    }
+    for (int i = 0; i < p->n_input; i++)
+        if (p->input[i] < 0 || p->input[i] >= p->n_tensor)
+            return nnc_fail0(sink, NNC_E_BUG, "plan: input %d does not exist", i);
+    for (int i = 0; i < p->n_output; i++)
+        if (p->output[i] < 0 || p->output[i] >= p->n_tensor)
+            return nnc_fail0(sink, NNC_E_BUG, "plan: output %d does not exist", i);
+    return NNC_OK;
+}
+
+/* ---- engines and handles ------------------------------------------------------------------------------------------ */
+
+nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
+{
+    for (int i = 0; i < e->p->n_engine; i++) {
+        for (int k = 0; k < o->n_engine; k++)
+            if (!strcmp(o->engine[k]->name, e->p->engine[i]))
+                e->engine[i] = o->engine[k];
+        if (!e->engine[i])
+            return nnc_fail0(sink, NNC_E_DEVICE,
+                "the plan needs the engine '%s', which is not there (`nnc doctor` says why)",
+                e->p->engine[i]);
+    }
+    return NNC_OK;
+}
+
+static bool same_work(const nnc_cmd *a, const nnc_cmd *b)
+{
+    return a->kind == b->kind && a->item == b->item && a->engine == b->engine &&
+           a->device == b->device && a->stream == b->stream;
+}
+
+static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
+{
+    const nnc_cmd *c = &e->p->cmd[i];
+    const nnc_engine *g = e->engine[c->engine];
+    nnc_status (*load)(const nnc_plan *, int, void **, nnc_sink *) =
+        c->kind == CMD_call ? g->load_call : g->load_kernel;
+    if (!load)
+        return nnc_fail0(sink, NNC_E_BUG, "plan: engine %s does not run %s", g->name,
+            c->kind == CMD_call ? "calls" : "kernels");
+    prepared *p = &e->owned[e->n_owned];
+    NNC_TRY(load(e->p, c->item, &p->handle, sink));
+    p->engine = g;
+    e->handle[i] = p;
+    e->n_owned++;
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    /* first[kind][item]: the last command that prepared this item, to look for sharing without a search */
+    int items = p->n_call > p->n_kernel ? p->n_call : p->n_kernel;
+    int32_t *last = nnc_malloc(sizeof *last * 2 * (size_t)(items + 1));
+    nnc_status status = last ? NNC_OK : nnc_nomem(sink);
+    for (int i = 0; last && i < 2 * (items + 1); i++)
+        last[i] = -1;
+    for (int i = 0; i < p->n_cmd && status == NNC_OK; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind != CMD_kernel && c->kind != CMD_call)
+            continue;
+        int32_t *l = &last[2 * c->item + (c->kind == CMD_call)];
+        if (*l >= 0 && same_work(c, &p->cmd[*l]))
+            e->handle[i] = e->handle[*l];
+        else
+            status = prepare(e, i, sink);
+        *l = i;
+        if (status == NNC_OK && i >= p->main_first)
+            e->handle[i]->main = true;
+    }
+    nnc_free(last);
+    return status;
+}
+
+void nnc_exec_unload(nnc_exec *e, bool all)
+{
+    for (int i = 0; i < e->n_owned; i++) {
+        prepared *p = &e->owned[i];
+        if (p->engine && (all || !p->main)) {
+            p->engine->unload(p->handle);
+            p->engine = NULL;
+        }
+    }
+}
+
+/* ---- weights ------------------------------------------------------------------------------------------------------ */
+
+enum { CHUNK = 1 << 20 }; /* bytes of a piece that one thread reads or makes at a time */
+
+typedef struct read_job {
+    const weight_work *w;
+    char *dst;
+    int64_t n, chunk; /* elements */
+    nnc_status *status; /* of each part */
+} read_job;
+
+static nnc_status read_piece(
+    const weight_work *w, int64_t first, int64_t n, void *dst, nnc_sink *sink)
+{
+    const nnc_plan *p = w->e->p;
+    return nnc_weight_read(&p->weight[w->cmd->item], &p->tensor[w->cmd->arg[0]].type, first, n, dst,
+        w->e->weight_dir, sink);
+}
+
+static void read_part(void *ctx, int part, int parts)
+{
+    const read_job *j = ctx;
+    int size = nnc_dtype_size(j->w->e->p->tensor[j->w->cmd->arg[0]].type.dtype);
+    int64_t i, end;
+    nnc_status status = NNC_OK;
+    nnc_par_range(j->n, j->chunk, part, parts, &i, &end);
+    for (; i < end && status == NNC_OK; i += j->chunk)
+        status =
+            read_piece(j->w, i, end - i < j->chunk ? end - i : j->chunk, j->dst + i * size, NULL);
+    j->status[part] = status;
+}
+
+enum { MOST_PARTS = 256 };
+
+/* All of a weight into dst, row-major. */
+static nnc_status read_all(const weight_work *w, void *dst)
+{
+    const nnc_type *t = &w->e->p->tensor[w->cmd->arg[0]].type;
+    nnc_status status[MOST_PARTS] = {NNC_OK};
+    int threads = w->e->p->threads < 1            ? 1
+                  : w->e->p->threads > MOST_PARTS ? MOST_PARTS
+                                                  : w->e->p->threads;
+    read_job j = {w, dst, nnc_type_numel(t), CHUNK / nnc_dtype_size((nnc_dtype)t->dtype), status};
+    nnc_par_run(threads, read_part, &j);
+    for (int i = 0; i < threads; i++)
+        if (status[i] != NNC_OK)
+            return status[i];
+    return NNC_OK;
+}
+
+/* dst in the tensor's memory order from row-major src. */
+static void reorder(const nnc_type *t, const char *src, char *dst)
+{
+    int size = nnc_dtype_size((nnc_dtype)t->dtype);
+    int64_t stride[NNC_MAX_RANK], at[NNC_MAX_RANK] = {0}, n = nnc_type_numel(t), off = 0;
+    nnc_type_strides(t, stride);
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(dst + off * size, src + i * size, (size_t)size);
+        for (int d = t->rank - 1; d >= 0; d--) {
+            off += stride[d];
+            if (++at[d] < t->dim[d])
+                break;
+            off -= at[d] * stride[d];
+            at[d] = 0;
+        }
+    }
+}
+
+/* On the stream's thread (devices whose memory the host sees). */
+static nnc_status run_weight(void *handle, void *const *args, void *work)
+{
+    (void)work;
+    weight_work *w = handle;
+    const nnc_type *t = &w->e->p->tensor[w->cmd->arg[0]].type;
+    if (nnc_type_is_row_major(t)) {
+        w->status = read_all(w, args[0]);
+    } else {
+        char *tmp = nnc_malloc((size_t)nnc_type_bytes(t));
+        w->status = tmp ? read_all(w, tmp) : NNC_E_NOMEM;
+        if (w->status == NNC_OK)
+            reorder(t, tmp, args[0]);
+        nnc_free(tmp);
+    }
+    return w->status;
+}
+
+/* Other devices: through host memory, waiting for the upload. */
+static nnc_status stage_weight(nnc_exec *e, int i)
+{
+    const nnc_cmd *c = &e->p->cmd[i];
+    const nnc_ptensor *t = &e->p->tensor[c->arg[0]];
+    nnc_stream *s = e->dev[c->device].stream[c->stream];
+    void *host = nnc_malloc((size_t)t->bytes);
+    if (!host)
+        return NNC_E_NOMEM;
+    nnc_status status = run_weight(&e->weight[i], &host, NULL);
+    if (status == NNC_OK)
+        status = e->api->upload(s, nnc_exec_address(e, c->arg[0]), host, nnc_type_bytes(&t->type));
+    nnc_status synced = e->api->sync(s, NULL);
+    nnc_free(host);
+    return status != NNC_OK ? status : synced;
+}
+
+nnc_status nnc_exec_weight(nnc_exec *e, int i)
+{
+    const nnc_cmd *c = &e->p->cmd[i];
+    e->weight[i] = (weight_work){e, c, NNC_OK};
+    if (!e->api->host_memory)
+        return stage_weight(e, i);
+    return e->api->launch(e->dev[c->device].stream[c->stream], &(nnc_work){.run = run_weight,
+                                                                   .handle = &e->weight[i],
+                                                                   .args = e->arg + e->first_arg[i],
+                                                                   .n_arg = 1,
+                                                                   .name = c->layers});
+}
+
+bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink)
+{
+    for (int i = 0; i < e->p->main_first; i++) {
+        const weight_work *w = &e->weight[i];
+        if (!w->e || w->status == NNC_OK)
+            continue;
+        /* once more with a sink, piece by piece, for the message with the file's name */
+        const nnc_type *t = &e->p->tensor[w->cmd->arg[0]].type;
+        int64_t n = nnc_type_numel(t), chunk = CHUNK / nnc_dtype_size((nnc_dtype)t->dtype);
+        void *tmp = nnc_malloc(CHUNK);
+        nnc_status status = tmp ? NNC_OK : nnc_nomem(sink);
+        for (int64_t k = 0; k < n && status == NNC_OK; k += chunk)
+            status = read_piece(w, k, n - k < chunk ? n - k : chunk, tmp, sink);
+        nnc_free(tmp);
+        return status != NNC_OK;
+    }
+    return false;
+}
