@@ -60,6 +60,13 @@ static inline void ev_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK])
 
 /* A float attribute as a number of type d, for integers the nearest that d holds (an unbounded clip stays unbounded). */
 double ev_attr_value(nnc_dtype d, double v);
+/* Such a number of an integer type, as the evaluator holds it. */
+static inline int64_t ev_int(nnc_dtype d, double v)
+{
+    int64_t i = 0;
+    nnc_set_f64(d == DT_u64 ? DT_u64 : DT_i64, &i, 0, v);
+    return i;
+}
 
 /* Per-spatial-dimension attributes of windows and convolutions, padded to three dimensions at the front. */
 typedef struct ev_space {

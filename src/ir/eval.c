@@ -1,0 +1,512 @@
+/* ir/eval.c -- the reference evaluator: walks a graph in order, holds values while someone still needs them, and calls the
+ * op's class (eval_*.c). Slow and obvious where it can be, but usable at real sizes: a value is freed at its last use,
+ * leaves are read when first needed, reshapes share memory, and an elementwise op overwrites an operand that dies. */
+#include "ir/eval_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- parallel ranges ---- */
+
+typedef struct for_job {
+    int64_t n, grain;
+    ev_body *fn;
+    void *ctx;
+    int status; /* of any failed part */
+} for_job;
+
+static void for_part(void *ctx, int part, int parts)
+{
+    for_job *j = ctx;
+    int64_t begin, end;
+    nnc_par_range(j->n, j->grain, part, parts, &begin, &end);
+    nnc_status s = begin < end ? j->fn(j->ctx, begin, end) : NNC_OK;
+    if (s != NNC_OK)
+        __atomic_store_n(&j->status, (int)s, __ATOMIC_RELAXED);
+}
+
+nnc_status ev_for(const ev *e, int64_t n, int64_t grain, int64_t cost, ev_body *fn, void *ctx)
+{
+    for_job j = {.n = n, .grain = grain, .fn = fn, .ctx = ctx, .status = NNC_OK};
+    bool small = (double)n * (double)cost < 32768;
+    nnc_par_run(small ? 1 : e->threads, for_part, &j);
+    return (nnc_status)j.status;
+}
+
+/* ---- values ---- */
+
+/* Elements of a value, shared by the refs that look at it (in one frame, or in a fused node and around it). */
+typedef struct buf {
+    void *data;
+    int refs;
+} buf;
+
+static buf *new_buf(int64_t elements)
+{
+    buf *b = nnc_malloc(sizeof *b);
+    int64_t bytes;
+    if (!b || !nnc_mul_ok(elements, 8, &bytes)) {
+        nnc_free(b);
+        return NULL;
+    }
+    b->refs = 1;
+    b->data = nnc_aligned_alloc(64, (size_t)nnc_align_up(bytes, 64));
+    if (!b->data) {
+        nnc_free(b);
+        return NULL;
+    }
+    return b;
+}
+
+static void drop(buf *b)
+{
+    if (b && --b->refs == 0) {
+        nnc_free(b->data);
+        nnc_free(b);
+    }
+}
+
+/* One graph being evaluated: the whole, or the body of a fused node. */
+typedef struct frame {
+    const ev *e;
+    const nnc_graph *g;
+    const void *const
+        *inputs; /* whole graph: the caller's data; NULL in a body, whose inputs are in val */
+    buf **val; /* by value id; NULL: not computed, or no longer needed */
+    uint32_t *left; /* uses to come */
+} frame;
+
+/* ---- leaves ---- */
+
+typedef struct leaf_job {
+    const ev *e;
+    const nnc_type *t;
+    const nnc_weight *w; /* NULL: `data` */
+    const void *data;
+    int64_t inner, extent; /* iota */
+    nnc_sink *sink;
+    uint64_t *y;
+} leaf_job;
+
+enum { CHUNK = 8192 };
+
+static void widen(nnc_dtype d, const void *src, int64_t first, int64_t n, uint64_t *y)
+{
+    double *f = (double *)y;
+    if (d == DT_f64)
+        memcpy(y, (const double *)src + first, (size_t)n * 8);
+    else if (d == DT_f32)
+        for (int64_t i = 0; i < n; i++)
+            f[i] = ((const float *)src)[first + i];
+    else if (nnc_is_float(d))
+        for (int64_t i = 0; i < n; i++)
+            f[i] = nnc_get_f64(d, src, first + i);
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (uint64_t)nnc_get_i64(d, src, first + i);
+}
+
+static nnc_status widen_range(void *ctx, int64_t begin, int64_t end)
+{
+    const leaf_job *j = ctx;
+    nnc_dtype d = (nnc_dtype)j->t->dtype;
+    if (!j->w) {
+        widen(d, j->data, begin, end - begin, j->y + begin);
+        return NNC_OK;
+    }
+    void *tmp = nnc_malloc((size_t)CHUNK * (size_t)nnc_dtype_size(d));
+    if (!tmp)
+        return NNC_E_NOMEM;
+    nnc_status s = NNC_OK;
+    for (int64_t i = begin; i < end && s == NNC_OK; i += CHUNK) {
+        int64_t n = nnc_min64(CHUNK, end - i);
+        s = nnc_weight_read(j->w, j->t, i, n, tmp, j->e->weight_dir, j->sink);
+        if (s == NNC_OK)
+            widen(d, tmp, 0, n, j->y + i);
+    }
+    nnc_free(tmp);
+    return s;
+}
+
+static nnc_status iota_range(void *ctx, int64_t begin, int64_t end)
+{
+    const leaf_job *j = ctx;
+    nnc_dtype d = (nnc_dtype)j->t->dtype;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t v = i / j->inner % j->extent;
+        if (nnc_is_float(d))
+            ((double *)j->y)[i] = (double)v;
+        else
+            j->y[i] = (uint64_t)nnc_sop_eval_i64(SC_cast, d, v, 0, 0);
+    }
+    return NNC_OK;
+}
+
+/* The how-manieth input node of g is n? */
+static int input_index(const nnc_graph *g, const nnc_node *n)
+{
+    int at = 0;
+    for (const nnc_node *m = g->node; m < n; m++)
+        at += m->op == OP_input;
+    return at;
+}
+
+static nnc_status read_leaf(frame *f, nnc_ref r)
+{
+    const nnc_node *n = nnc_def(f->g, r);
+    const nnc_type *t = nnc_typeof(f->g, r);
+    buf *b = new_buf(nnc_type_numel(t));
+    if (!b)
+        return nnc_nomem(f->e->sink);
+    leaf_job j = {.e = f->e, .t = t, .w = n->weight, .y = b->data};
+    int64_t elements = nnc_type_numel(t);
+    nnc_status s;
+    if (n->op == OP_iota) {
+        int dim = (int)nnc_attr_int(n, AT_dim, 0);
+        j.inner = 1;
+        j.extent = t->rank ? t->dim[dim] : 1;
+        for (int d = dim + 1; d < t->rank; d++)
+            j.inner *= t->dim[d];
+        s = ev_for(f->e, elements, 1, 1, iota_range, &j);
+    } else {
+        if (n->op == OP_input) {
+            assert(f->inputs);
+            j.w = NULL;
+            j.data = f->inputs[input_index(f->g, n)];
+        }
+        s = ev_for(f->e, elements, CHUNK, 1, widen_range, &j);
+        if (s == NNC_E_NOMEM) {
+            s = nnc_nomem(f->e->sink);
+        } else if (
+            s !=
+            NNC_OK) { /* once more on this thread, for the message: a sink is not shared by threads */
+            j.sink = f->e->sink;
+            nnc_status again = widen_range(&j, 0, elements);
+            s = again == NNC_OK ? s : again;
+        }
+    }
+    if (s != NNC_OK) {
+        drop(b);
+        return s;
+    }
+    f->val[r] = b;
+    return NNC_OK;
+}
+
+/* ---- nodes ---- */
+
+static nnc_status run_graph(
+    const ev *e, const nnc_graph *g, const void *const *inputs, buf **args, buf **results);
+
+static void use_done(frame *f, nnc_ref r)
+{
+    if (--f->left[r] == 0) {
+        drop(f->val[r]);
+        f->val[r] = NULL;
+    }
+}
+
+static uint32_t occurrences(const nnc_node *n, nnc_ref r)
+{
+    uint32_t c = 0;
+    for (int i = 0; i < n->n_in; i++)
+        c += n->in[i] == r;
+    return c;
+}
+
+static bool shares_operand(nnc_op op)
+{
+    return op == OP_reshape || op == OP_relayout || op == OP_identity || op == OP_dropout;
+}
+
+/* An operand whose memory the elementwise result may take: it dies here and has the same elements. */
+static buf *dying_operand(const frame *f, const nnc_node *n, const nnc_type *out)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        nnc_ref r = n->in[i];
+        if (f->val[r]->refs == 1 && f->left[r] == occurrences(n, r) &&
+            nnc_type_same_shape(nnc_typeof(f->g, r), out))
+            return f->val[r];
+    }
+    return NULL;
+}
+
+static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in, ev_arg *out)
+{
+    static ev_run *const by_class[] = {[CL_ewise] = ev_ewise,
+        [CL_ecomp] = ev_ewise,
+        [CL_reduce] = ev_reduce,
+        [CL_move] = ev_move,
+        [CL_window] = ev_window,
+        [CL_contract] = ev_contract,
+        [CL_comp] = ev_comp};
+    return by_class[nnc_op_class((nnc_op)n->op)](f->e, n, in, out);
+}
+
+/* Results get their buffers: shared, taken over or new. */
+static nnc_status place_results(frame *f, const nnc_node *n)
+{
+    for (int i = 0; i < n->n_out; i++) {
+        const nnc_type *t = nnc_typeof(f->g, n->out + (nnc_ref)i);
+        buf *b = NULL;
+        if (shares_operand((nnc_op)n->op))
+            b = f->val[n->in[0]];
+        else if (nnc_op_is_ewise((nnc_op)n->op))
+            b = dying_operand(f, n, t);
+        if (b)
+            b->refs++;
+        else
+            b = new_buf(nnc_type_numel(t));
+        if (!b)
+            return nnc_nomem(f->e->sink);
+        f->val[n->out + (nnc_ref)i] = b;
+    }
+    return NNC_OK;
+}
+
+static nnc_status run_plain(frame *f, const nnc_node *n)
+{
+    NNC_TRY(place_results(f, n));
+    if (shares_operand((nnc_op)n->op))
+        return NNC_OK;
+    ev_arg *arg = nnc_malloc(sizeof *arg * ((size_t)n->n_in + n->n_out));
+    if (!arg)
+        return nnc_nomem(f->e->sink);
+    for (int i = 0; i < n->n_in; i++)
+        arg[i] = (ev_arg){.type = nnc_typeof(f->g, n->in[i]), .p = f->val[n->in[i]]->data};
+    ev_arg *out = arg + n->n_in;
+    for (int i = 0; i < n->n_out; i++) {
+        nnc_ref r = n->out + (nnc_ref)i;
+        out[i] = (ev_arg){.type = nnc_typeof(f->g, r), .p = f->val[r]->data};
+    }
+    nnc_status s = run_class(f, n, arg, out);
+    nnc_free(arg);
+    return s;
+}
+
+/* The body's inputs share the operands' memory; an operand that dies here is handed over, so that the body may
+ * overwrite it. */
+static nnc_status run_fused(frame *f, const nnc_node *n)
+{
+    buf **args = nnc_calloc((size_t)n->n_in + 1, sizeof *args);
+    if (!args)
+        return nnc_nomem(f->e->sink);
+    for (int i = 0; i < n->n_in; i++) {
+        args[i] = f->val[n->in[i]];
+        args[i]->refs++;
+    }
+    for (int i = 0; i < n->n_in; i++)
+        use_done(f, n->in[i]);
+    nnc_status s = run_graph(f->e, n->body, NULL, args, f->val + n->out);
+    nnc_free(args);
+    return s;
+}
+
+static nnc_status run_node(frame *f, const nnc_node *n)
+{
+    bool fused = n->op == OP_fused, needed = false;
+    for (int i = 0; i < n->n_out; i++)
+        needed |= f->left[n->out + (nnc_ref)i] > 0;
+    nnc_status s = NNC_OK;
+    for (int i = 0; needed && i < n->n_in && s == NNC_OK; i++)
+        if (!f->val[n->in[i]])
+            s = read_leaf(f, n->in[i]);
+    if (s == NNC_OK && needed)
+        s = fused ? run_fused(f, n) : run_plain(f, n);
+    if (s != NNC_OK)
+        return s;
+    for (int i = 0; i < n->n_in && !(needed && fused); i++)
+        use_done(f, n->in[i]);
+    for (int i = 0; needed && i < n->n_out; i++)
+        if (f->left[n->out + (nnc_ref)i] == 0) {
+            drop(f->val[n->out + (nnc_ref)i]);
+            f->val[n->out + (nnc_ref)i] = NULL;
+        }
+    return NNC_OK;
+}
+
+/* Hands the outputs to `results`, one reference each. */
+static nnc_status take_outputs(frame *f, buf **results)
+{
+    for (uint32_t o = 0; o < f->g->n_output; o++) {
+        nnc_ref r = f->g->output[o];
+        nnc_status s = f->val[r] ? NNC_OK : read_leaf(f, r);
+        if (s != NNC_OK) {
+            while (o-- > 0) {
+                drop(results[o]);
+                results[o] = NULL;
+            }
+            return s;
+        }
+        results[o] = f->val[r];
+        results[o]->refs++;
+        use_done(f, r);
+    }
+    return NNC_OK;
+}
+
+/* Evaluates g. args (a body's inputs) are consumed, also on failure. */
+static nnc_status run_graph(
+    const ev *e, const nnc_graph *g, const void *const *inputs, buf **args, buf **results)
+{
+    frame f = {.e = e, .g = g, .inputs = inputs};
+    nnc_arena tmp;
+    nnc_arena_init(&tmp, 0);
+    f.val = ARENA_NEW(&tmp, buf *, g->n_value + 1);
+    f.left = nnc_use_counts(g, &tmp);
+    nnc_status s = f.val && f.left ? NNC_OK : nnc_nomem(e->sink);
+    int at = 0;
+    for (uint32_t i = 0; args && i < g->n_node; i++) {
+        if (g->node[i].op != OP_input)
+            continue;
+        buf *b = args[at++];
+        if (s == NNC_OK && f.left[g->node[i].out])
+            f.val[g->node[i].out] = b;
+        else
+            drop(b);
+    }
+    for (uint32_t i = 0; s == NNC_OK && i < g->n_node; i++)
+        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
+            s = run_node(&f, &g->node[i]);
+    if (s == NNC_OK)
+        s = take_outputs(&f, results);
+    for (uint32_t r = 0; f.val && r < g->n_value; r++)
+        drop(f.val[r]);
+    nnc_arena_deinit(&tmp);
+    return s;
+}
+
+/* ---- the whole ---- */
+
+/* The caller's value from a buffer: its memory, or a copy where another output has it too. */
+static nnc_status to_rval(const ev *e, const nnc_type *t, buf *b, nnc_rval *out)
+{
+    size_t bytes = (size_t)nnc_type_numel(t) * 8;
+    void *data = b->data;
+    if (b->refs > 1) {
+        data = nnc_aligned_alloc(64, (size_t)nnc_align_up((int64_t)bytes, 64));
+        if (!data)
+            return nnc_nomem(e->sink);
+        memcpy(data, b->data, bytes);
+    } else {
+        b->data = NULL;
+    }
+    out->type = nnc_type_make((nnc_dtype)t->dtype, t->rank, t->dim);
+    if (nnc_is_float((nnc_dtype)t->dtype))
+        out->f = data;
+    else
+        out->i = data;
+    return NNC_OK;
+}
+
+nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
+    int threads, nnc_rval *outputs, nnc_sink *sink)
+{
+    ev e = {threads < 1 ? 1 : threads, weight_dir, sink};
+    memset(outputs, 0, sizeof *outputs * g->n_output);
+    buf **results = nnc_calloc((size_t)g->n_output + 1, sizeof *results);
+    if (!results)
+        return nnc_nomem(sink);
+    nnc_status s = run_graph(&e, g, inputs, NULL, results);
+    for (uint32_t o = 0; o < g->n_output; o++) {
+        if (s == NNC_OK)
+            s = to_rval(&e, nnc_typeof(g, g->output[o]), results[o], &outputs[o]);
+        drop(results[o]);
+    }
+    nnc_free(results);
+    for (uint32_t o = 0; s != NNC_OK && o < g->n_output; o++)
+        nnc_rval_free(&outputs[o]);
+    return s;
+}
+
+void nnc_rval_free(nnc_rval *v)
+{
+    nnc_free(v->f);
+    nnc_free(v->i);
+    v->f = NULL;
+    v->i = NULL;
+}
+
+/* ---- what it costs ---- */
+
+static double node_ops(const nnc_graph *g, const nnc_node *n)
+{
+    const nnc_type *x = n->n_in ? nnc_typeof(g, n->in[0]) : NULL;
+    double out = (double)nnc_type_numel(nnc_typeof(g, n->out));
+    const int64_t *kernel = NULL;
+    switch (nnc_op_class((nnc_op)n->op)) {
+    case CL_contract: {
+        const nnc_type *w = nnc_typeof(g, n->in[1]);
+        if (n->op == OP_matmul)
+            return out * (double)x->dim[x->rank - (nnc_attr_int(n, AT_transpose_a, 0) ? 2 : 1)];
+        /* linear, conv: a filter per output; conv_transpose: a filter per input */
+        double filter = (double)nnc_type_numel(w) / (double)w->dim[0];
+        return n->op == OP_conv_transpose ? (double)nnc_type_numel(x) * filter : out * filter;
+    }
+    case CL_window:
+        for (int k = nnc_attr_ints(n, AT_kernel, &kernel); k > 0; k--)
+            out *= (double)kernel[k - 1];
+        return out;
+    case CL_reduce:
+        return (double)nnc_type_numel(x);
+    case CL_comp:
+        return 8 * (double)nnc_type_numel(x);
+    default:
+        return out;
+    }
+}
+
+static void cost_of(const nnc_graph *g, double *ops, double *peak);
+
+static void cost_node(const nnc_graph *g, const nnc_node *n, bool *here, uint32_t *left,
+    double *now, double *ops, double *peak)
+{
+    double body_peak = 0, dying = 0, made = 0;
+    for (int i = 0; i < n->n_in; i++)
+        if (!here[n->in[i]]) { /* a leaf is read at its first use */
+            here[n->in[i]] = true;
+            *now += 8.0 * (double)nnc_type_numel(nnc_typeof(g, n->in[i]));
+        }
+    if (n->op == OP_fused)
+        cost_of(n->body, ops, &body_peak);
+    else
+        *ops += node_ops(g, n);
+    for (int i = 0; i < n->n_in; i++)
+        if (--left[n->in[i]] == 0)
+            dying += 8.0 * (double)nnc_type_numel(nnc_typeof(g, n->in[i]));
+    for (int i = 0; i < n->n_out; i++) {
+        here[n->out + (nnc_ref)i] = true;
+        made += 8.0 * (double)nnc_type_numel(nnc_typeof(g, n->out + (nnc_ref)i));
+    }
+    bool in_place = nnc_op_is_ewise((nnc_op)n->op) || shares_operand((nnc_op)n->op);
+    double during =
+        *now + body_peak + (n->op == OP_fused || (in_place && dying >= made) ? 0 : made);
+    *now += made - dying;
+    double after = *now > during ? *now : during;
+    if (after > *peak)
+        *peak = after;
+}
+
+static void cost_of(const nnc_graph *g, double *ops, double *peak)
+{
+    nnc_arena tmp;
+    nnc_arena_init(&tmp, 0);
+    uint32_t *left = nnc_use_counts(g, &tmp);
+    bool *here = ARENA_NEW(&tmp, bool, g->n_value + 1);
+    double now = 0;
+    if (!left || !here)
+        *ops = *peak = 0x1p62; /* unknown: as dear as can be */
+    else
+        for (uint32_t i = 0; i < g->n_node; i++)
+            if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
+                cost_node(g, &g->node[i], here, left, &now, ops, peak);
+    nnc_arena_deinit(&tmp);
+}
+
+void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes)
+{
+    double o = 0, p = 0;
+    cost_of(g, &o, &p);
+    *ops = o < 0x1p62 ? (int64_t)o : INT64_MAX;
+    *peak_bytes = p < 0x1p62 ? (int64_t)p : INT64_MAX;
+}

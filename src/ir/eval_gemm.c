@@ -1,0 +1,136 @@
+/* ir/eval_gemm.c -- the matrix product under the reference's matmul, linear, conv and conv_transpose.
+ *
+ * A block of rows of A is packed in strips of MR rows, then for each panel of NR columns B is packed (a convolution packs
+ * its windows here) and multiplied strip by strip in registers. A strip, a panel and the tile fit the first cache, a
+ * block of A the second. Sums run over k in order, so results do not depend on the number of threads. */
+#include "ir/eval_internal.h"
+
+#include <string.h>
+
+enum { MR = 4, NR = 16, KC = 192, MB = 256, NB = 512 };
+
+/* One portable source, compiled for what the machine has. Sanitizers start too late for the resolver functions. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#else
+#define CLONES
+#endif
+
+typedef double f64x8 __attribute__((vector_size(64)));
+typedef uint64_t u64x8 __attribute__((vector_size(64)));
+
+/* tile[MR][NR] = sum over k of a[k][MR] b[k][NR]; b and tile are 64-byte aligned. */
+#define MICRO(name, elem, vec) \
+    CLONES static void name(const elem *a, const elem *b, int64_t nk, elem *tile) \
+    { \
+        vec s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}; \
+        vec s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0}; \
+        for (int64_t k = 0; k < nk; k++, a += MR, b += NR) { \
+            vec b0 = *(const vec *)b, b1 = *(const vec *)(b + 8); \
+            s00 += a[0] * b0, s01 += a[0] * b1; \
+            s10 += a[1] * b0, s11 += a[1] * b1; \
+            s20 += a[2] * b0, s21 += a[2] * b1; \
+            s30 += a[3] * b0, s31 += a[3] * b1; \
+        } \
+        vec *t = (vec *)tile; \
+        t[0] = s00, t[1] = s01, t[2] = s10, t[3] = s11; \
+        t[4] = s20, t[5] = s21, t[6] = s30, t[7] = s31; \
+    }
+MICRO(micro_f64, double, f64x8)
+MICRO(micro_u64, uint64_t, u64x8)
+
+typedef struct bufs {
+    uint64_t *a, *b, *tile;
+} bufs;
+
+/* Rows i0.. of A in strips: dst[strip][k][MR], missing rows zero. */
+static void pack_a(const ev_gemm *g, const uint64_t *a, int64_t i0, int64_t ni, int64_t k0,
+    int64_t nk, uint64_t *dst)
+{
+    for (int64_t s = 0; s < ni; s += MR)
+        for (int r = 0; r < MR; r++) {
+            uint64_t *d = dst + s * nk + r;
+            const uint64_t *row = a + (i0 + s + r) * g->a_row;
+            if (s + r < ni)
+                for (int64_t k = 0; k < nk; k++)
+                    d[k * MR] = row[g->a_k[k0 + k]];
+            else
+                for (int64_t k = 0; k < nk; k++)
+                    d[k * MR] = 0;
+        }
+}
+
+/* C tile = (first ? bias : C) + tile */
+static void store(const ev_gemm *g, const uint64_t *tile, uint64_t *c, const uint64_t *bias,
+    int64_t ni, int64_t nj, bool first)
+{
+    for (int64_t i = 0; i < ni; i++)
+        for (int64_t j = 0; j < nj; j++) {
+            uint64_t *p = c + i * g->c_row + j * g->c_col;
+            uint64_t base = first ? (bias ? bias[i] : 0) : *p;
+            if (g->is_int) {
+                *p = base + tile[i * NR + j];
+            } else {
+                double x, y;
+                memcpy(&x, &base, 8);
+                memcpy(&y, &tile[i * NR + j], 8);
+                x += y;
+                memcpy(p, &x, 8);
+            }
+        }
+}
+
+/* Rows i0..i0+ni and columns j0..j0+nj of problem p. */
+static void run_job(
+    const ev_gemm *g, const bufs *w, int64_t p, int64_t i0, int64_t ni, int64_t j0, int64_t nj)
+{
+    const uint64_t *a, *bias = NULL;
+    uint64_t *c;
+    g->problem(g->ctx, p, &a, &c, &bias);
+    for (int64_t k0 = 0; k0 < g->k; k0 += KC) {
+        int64_t nk = nnc_min64(KC, g->k - k0);
+        pack_a(g, a, i0, ni, k0, nk, w->a);
+        for (int64_t j = 0; j < nj; j += NR) {
+            int64_t cols = nnc_min64(NR, nj - j);
+            if (cols < NR)
+                memset(w->b, 0, (size_t)(nk * NR) * 8);
+            g->pack(g->ctx, p, k0, nk, j0 + j, cols, w->b, NR);
+            for (int64_t s = 0; s < ni; s += MR) {
+                if (g->is_int)
+                    micro_u64(w->a + s * nk, w->b, nk, w->tile);
+                else
+                    micro_f64(
+                        (const double *)w->a + s * nk, (const double *)w->b, nk, (double *)w->tile);
+                store(g, w->tile, c + (i0 + s) * g->c_row + (j0 + j) * g->c_col,
+                    bias ? bias + i0 + s : NULL, nnc_min64(MR, ni - s), cols, k0 == 0);
+            }
+        }
+    }
+}
+
+static nnc_status run_jobs(void *ctx, int64_t begin, int64_t end)
+{
+    const ev_gemm *g = ctx;
+    bufs w;
+    w.a = nnc_aligned_alloc(64, (size_t)(MB * KC + KC * NR + MR * NR) * 8);
+    if (!w.a)
+        return NNC_E_NOMEM;
+    w.b = w.a + MB * KC;
+    w.tile = w.b + KC * NR;
+    int64_t mj = nnc_ceildiv(g->m, MB), nj = nnc_ceildiv(g->n, NB);
+    for (int64_t job = begin; job < end; job++) {
+        int64_t i0 = job / nj % mj * MB, j0 = job % nj * NB;
+        run_job(g, &w, job / nj / mj, i0, nnc_min64(MB, g->m - i0), j0, nnc_min64(NB, g->n - j0));
+    }
+    nnc_free(w.a);
+    return NNC_OK;
+}
+
+nnc_status ev_run_gemm(const ev *e, const ev_gemm *g)
+{
+    int64_t jobs = g->batch * nnc_ceildiv(g->m, MB) * nnc_ceildiv(g->n, NB);
+    int64_t cost = nnc_min64(g->m, MB) * nnc_min64(g->n, NB) * nnc_min64(g->k, 1 << 20);
+    nnc_status s = ev_for(e, jobs, 1, cost, run_jobs, (void *)g);
+    return s == NNC_E_NOMEM ? nnc_nomem(e->sink) : s;
+}

@@ -1,0 +1,419 @@
+/* ir/eval_reduce.c -- reference evaluation of reductions over any axes, argmax and argmin, and of the named nests made of
+ * them (softmax, the norms, global pooling), from their formulas and not from their lowering.
+ *
+ * The operand is seen as kept x reduced dimensions. Where the innermost dimension is reduced, a result is summed in
+ * blocks of partial sums; where it is kept, a row of results is accumulated at once, so that memory is walked in order. */
+#include "ir/eval_internal.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ROW = 512 }; /* results accumulated at once */
+
+typedef enum fold_kind { FOLD_sum, FOLD_prod, FOLD_max, FOLD_min } fold_kind;
+
+typedef struct reduction {
+    fold_kind kind;
+    bool mean;
+    nnc_dtype d;
+    int n_keep, n_red;
+    int64_t keep[NNC_MAX_RANK], keep_stride[NNC_MAX_RANK];
+    int64_t red[NNC_MAX_RANK], red_stride[NNC_MAX_RANK];
+    int64_t red_count;
+    const uint64_t *x;
+    uint64_t *y;
+} reduction;
+
+/* ---- folding ---- */
+
+static double fold_f64(fold_kind k, double a, double b)
+{
+    switch (k) {
+    case FOLD_sum:
+        return a + b;
+    case FOLD_prod:
+        return a * b;
+    case FOLD_max:
+        return a != a || a > b ? a : b;
+    default:
+        return a != a || a < b ? a : b;
+    }
+}
+
+static int64_t fold_i64(fold_kind k, nnc_dtype d, int64_t a, int64_t b)
+{
+    static const nnc_sop sop[] = {SC_add, SC_mul, SC_max, SC_min};
+    return nnc_sop_eval_i64(sop[k], d, a, b, 0);
+}
+
+/* acc[i] = fold(acc[i], x[i*stride]) */
+static void fold_row(
+    const reduction *r, uint64_t *acc, const uint64_t *x, int64_t stride, int64_t n)
+{
+    if (!nnc_is_float(r->d)) {
+        int64_t *a = (int64_t *)acc;
+        for (int64_t i = 0; i < n; i++)
+            a[i] = fold_i64(r->kind, r->d, a[i], (int64_t)x[i * stride]);
+        return;
+    }
+    double *a = (double *)acc;
+    const double *v = (const double *)x;
+    if (r->kind == FOLD_sum && stride == 1)
+        for (int64_t i = 0; i < n; i++)
+            a[i] += v[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            a[i] = fold_f64(r->kind, a[i], v[i * stride]);
+}
+
+/* fold of n elements `stride` apart into one, by eight partial results (fewer roundings in a row, and vectors). */
+static uint64_t fold_run(
+    const reduction *r, uint64_t acc, const uint64_t *x, int64_t stride, int64_t n)
+{
+    int64_t i = 0;
+    if (n >= 16) {
+        uint64_t part[8];
+        for (int j = 0; j < 8; j++)
+            part[j] = x[j * stride];
+        for (i = 8; i + 8 <= n; i += 8)
+            fold_row(r, part, x + i * stride, stride, 8);
+        for (int w = 4; w >= 1; w /= 2)
+            fold_row(r, part, part + w, 1, w);
+        fold_row(r, &acc, part, 1, 1);
+    }
+    for (; i < n; i++)
+        fold_row(r, &acc, x + i * stride, 1, 1);
+    return acc;
+}
+
+/* Steps the counter `at` over dims[0..n); the change of offset is returned; *done when it wrapped. */
+static int64_t step(int n, const int64_t *dim, const int64_t *stride, int64_t *at, bool *done)
+{
+    int64_t move = 0;
+    for (int d = n - 1; d >= 0; d--) {
+        move += stride[d];
+        if (++at[d] < dim[d]) {
+            *done = false;
+            return move;
+        }
+        move -= dim[d] * stride[d];
+        at[d] = 0;
+    }
+    *done = true;
+    return move;
+}
+
+static int64_t offset_of(int n, const int64_t *dim, const int64_t *stride, int64_t i)
+{
+    int64_t off = 0;
+    for (int d = n - 1; d >= 0; d--) {
+        off += i % dim[d] * stride[d];
+        i /= dim[d];
+    }
+    return off;
+}
+
+static uint64_t neutral(const reduction *r)
+{
+    static const double none[] = {0, 1, -INFINITY, INFINITY};
+    if (nnc_is_float(r->d)) {
+        uint64_t w;
+        memcpy(&w, &none[r->kind], 8);
+        return w;
+    }
+    return (uint64_t)ev_int(
+        r->d, r->kind < FOLD_max ? none[r->kind] : ev_attr_value(r->d, none[r->kind]));
+}
+
+static void finish(const reduction *r, uint64_t *y, int64_t n)
+{
+    if (r->mean)
+        for (int64_t i = 0; i < n; i++)
+            ((double *)y)[i] /= (double)r->red_count;
+}
+
+/* Innermost dimension reduced: one result at a time. */
+static nnc_status reduce_inner(void *ctx, int64_t begin, int64_t end)
+{
+    const reduction *r = ctx;
+    int outer = r->n_red - 1;
+    for (int64_t i = begin; i < end; i++) {
+        const uint64_t *x = r->x + offset_of(r->n_keep, r->keep, r->keep_stride, i);
+        int64_t at[NNC_MAX_RANK] = {0};
+        bool done = false;
+        uint64_t acc = neutral(r);
+        while (!done) {
+            acc = fold_run(r, acc, x, r->red_stride[outer], r->red[outer]);
+            x += step(outer, r->red, r->red_stride, at, &done);
+        }
+        r->y[i] = acc;
+        finish(r, r->y + i, 1);
+    }
+    return NNC_OK;
+}
+
+/* Innermost dimension kept: rows of results. */
+static nnc_status reduce_outer(void *ctx, int64_t begin, int64_t end)
+{
+    const reduction *r = ctx;
+    int64_t inner = r->keep[r->n_keep - 1];
+    for (int64_t i = begin; i < end;) {
+        int64_t n = nnc_min64(nnc_min64(inner - i % inner, end - i), ROW);
+        const uint64_t *x = r->x + offset_of(r->n_keep, r->keep, r->keep_stride, i);
+        int64_t at[NNC_MAX_RANK] = {0};
+        bool done = false;
+        uint64_t none = neutral(r);
+        for (int64_t j = 0; j < n; j++)
+            r->y[i + j] = none;
+        while (!done) {
+            fold_row(r, r->y + i, x, 1, n);
+            x += step(r->n_red, r->red, r->red_stride, at, &done);
+        }
+        finish(r, r->y + i, n);
+        i += n;
+    }
+    return NNC_OK;
+}
+
+/* Reduces x over the dimensions in `mask` (bit d) into y. */
+static nnc_status fold_axes(
+    const ev *e, const ev_arg *x, unsigned mask, fold_kind kind, bool mean, uint64_t *y)
+{
+    reduction r = {.kind = kind, .mean = mean, .x = x->w, .y = y, .red_count = 1};
+    r.d = (nnc_dtype)x->type->dtype;
+    int64_t stride[NNC_MAX_RANK], kept = 1;
+    ev_strides(x->type, stride);
+    bool before = false; /* was the previous dimension of extent > 1 reduced? */
+    bool any = false;
+    for (int d = 0; d < x->type->rank; d++) {
+        int64_t n = x->type->dim[d];
+        bool red = mask >> d & 1;
+        if (n == 1)
+            continue;
+        int64_t *dim = red ? r.red : r.keep, *st = red ? r.red_stride : r.keep_stride;
+        int *count = red ? &r.n_red : &r.n_keep;
+        if (any && red == before) { /* neighbours of one kind are one dimension */
+            dim[*count - 1] *= n;
+            st[*count - 1] = stride[d];
+        } else {
+            dim[*count] = n;
+            st[(*count)++] = stride[d];
+        }
+        *(red ? &r.red_count : &kept) *= n;
+        before = red;
+        any = true;
+    }
+    bool inner = before || r.n_keep == 0;
+    if (r.n_red == 0) { /* all reduced extents are 1 */
+        r.red[0] = 1;
+        r.red_stride[0] = 1;
+        r.n_red = 1;
+    }
+    return ev_for(e, kept, inner ? 1 : ROW, r.red_count, inner ? reduce_inner : reduce_outer, &r);
+}
+
+/* ---- argmax, argmin ---- */
+
+typedef struct arg_search {
+    bool want_max;
+    nnc_dtype d;
+    int64_t n, inner;
+    const uint64_t *x;
+    int64_t *y;
+} arg_search;
+
+/* Is b better than a? The first NaN beats all. */
+static bool better(const arg_search *s, uint64_t a, uint64_t b)
+{
+    if (!nnc_is_float(s->d))
+        return nnc_sop_eval_i64(s->want_max ? SC_gt : SC_lt, s->d, (int64_t)b, (int64_t)a, 0) != 0;
+    double fa, fb;
+    memcpy(&fa, &a, 8);
+    memcpy(&fb, &b, 8);
+    if (fa != fa || fb != fb)
+        return fa == fa;
+    return s->want_max ? fb > fa : fb < fa;
+}
+
+static nnc_status arg_range(void *ctx, int64_t begin, int64_t end)
+{
+    const arg_search *s = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        const uint64_t *x = s->x + i / s->inner * s->n * s->inner + i % s->inner;
+        int64_t at = 0;
+        for (int64_t j = 1; j < s->n; j++)
+            if (better(s, x[at * s->inner], x[j * s->inner]))
+                at = j;
+        s->y[i] = at;
+    }
+    return NNC_OK;
+}
+
+static nnc_status run_arg(const ev *e, const nnc_node *n, const ev_arg *x, ev_arg *out)
+{
+    int axis = (int)nnc_attr_int(n, AT_axis, 0);
+    arg_search s = {.want_max = n->op == OP_argmax, .d = (nnc_dtype)x->type->dtype};
+    s.n = x->type->dim[axis];
+    s.inner = 1;
+    for (int d = axis + 1; d < x->type->rank; d++)
+        s.inner *= x->type->dim[d];
+    s.x = x->w;
+    s.y = out->i;
+    return ev_for(e, nnc_type_numel(out->type), 1, s.n, arg_range, &s);
+}
+
+nnc_status ev_reduce(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+{
+    static const struct {
+        nnc_op op;
+        fold_kind kind;
+        bool mean;
+    } row[] = {
+        {OP_reduce_sum, FOLD_sum, false},
+        {OP_reduce_mean, FOLD_sum, true},
+        {OP_reduce_max, FOLD_max, false},
+        {OP_reduce_min, FOLD_min, false},
+        {OP_reduce_prod, FOLD_prod, false},
+    };
+    if (n->op == OP_argmax || n->op == OP_argmin)
+        return run_arg(e, n, &in[0], out);
+    const int64_t *axes = NULL;
+    int na = nnc_attr_ints(n, AT_axes, &axes);
+    unsigned mask = 0;
+    for (int k = 0; k < na; k++)
+        mask |= 1u << axes[k];
+    for (size_t k = 0; k < NNC_COUNT(row); k++)
+        if (row[k].op == (nnc_op)n->op)
+            return fold_axes(e, &in[0], mask, row[k].kind, row[k].mean, out->w);
+    return nnc_fail(e->sink, NNC_E_BUG, n->loc, "no reference for %s", nnc_ops[n->op].name);
+}
+
+/* ---- named nests ---- */
+
+/* x is lines of n elements `inner` apart (inner 1: contiguous); per-element gamma and beta are read at
+ * (position / g_div) % g_mod. */
+typedef struct lines {
+    nnc_op op;
+    int64_t n, inner;
+    const double *x, *gamma, *beta;
+    int64_t g_div, g_mod;
+    double eps;
+    double *y;
+} lines;
+
+static nnc_status softmax_lines(void *ctx, int64_t begin, int64_t end)
+{
+    const lines *l = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t at = i / l->inner * l->n * l->inner + i % l->inner;
+        const double *x = l->x + at;
+        double *y = l->y + at, max = -INFINITY, sum = 0;
+        for (int64_t j = 0; j < l->n; j++)
+            max = fold_f64(FOLD_max, max, x[j * l->inner]);
+        for (int64_t j = 0; j < l->n; j++) {
+            double z = x[j * l->inner] - max, ez = exp(z);
+            sum += ez;
+            y[j * l->inner] = l->op == OP_softmax ? ez : z;
+        }
+        double log_sum = log(sum);
+        for (int64_t j = 0; j < l->n; j++)
+            y[j * l->inner] =
+                l->op == OP_softmax ? y[j * l->inner] / sum : y[j * l->inner] - log_sum;
+    }
+    return NNC_OK;
+}
+
+static nnc_status norm_lines(void *ctx, int64_t begin, int64_t end)
+{
+    const lines *l = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        const double *x = l->x + i * l->n;
+        double *y = l->y + i * l->n, mean = 0, var = 0;
+        if (l->op != OP_rmsnorm) {
+            for (int64_t j = 0; j < l->n; j++)
+                mean += x[j];
+            mean /= (double)l->n;
+        }
+        for (int64_t j = 0; j < l->n; j++)
+            var += (x[j] - mean) * (x[j] - mean);
+        double inv = 1 / sqrt(var / (double)l->n + l->eps);
+        for (int64_t j = 0; j < l->n; j++) {
+            int64_t c = (i * l->n + j) / l->g_div % l->g_mod;
+            double v = (x[j] - mean) * inv;
+            v = l->gamma ? v * l->gamma[c] : v;
+            y[j] = l->beta ? v + l->beta[c] : v;
+        }
+    }
+    return NNC_OK;
+}
+
+typedef struct channels {
+    const double *x, *gamma, *beta, *mean, *var;
+    int64_t c, inner;
+    double eps, *y;
+} channels;
+
+static nnc_status batchnorm_planes(void *ctx, int64_t begin, int64_t end)
+{
+    const channels *b = ctx;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t c = i % b->c;
+        double inv = 1 / sqrt(b->var[c] + b->eps);
+        for (int64_t j = i * b->inner; j < (i + 1) * b->inner; j++)
+            b->y[j] = (b->x[j] - b->mean[c]) * inv * b->gamma[c] + b->beta[c];
+    }
+    return NNC_OK;
+}
+
+/* Elements in dimensions first.. of t. */
+static int64_t tail(const nnc_type *t, int first)
+{
+    int64_t n = 1;
+    for (int d = first; d < t->rank; d++)
+        n *= t->dim[d];
+    return n;
+}
+
+static nnc_status run_norm(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+{
+    const nnc_type *t = in[0].type;
+    lines l = {.op = (nnc_op)n->op, .inner = 1, .x = in[0].f, .y = out->f, .g_div = 1};
+    l.eps = nnc_attr_float(n, AT_eps, 1e-5);
+    l.gamma = n->n_in > 1 ? in[1].f : NULL;
+    l.beta = n->n_in > 2 ? in[2].f : NULL;
+    if (l.op == OP_groupnorm) {
+        l.n = tail(t, 1) / nnc_attr_int(n, AT_num_groups, 1);
+        l.g_div = tail(t, 2);
+        l.g_mod = t->dim[1];
+    } else {
+        l.n = tail(t, (int)nnc_attr_int(n, AT_axis, t->rank - 1));
+        l.g_mod = n->n_in > 1 ? nnc_type_numel(in[1].type) : 1;
+    }
+    return ev_for(e, nnc_type_numel(t) / l.n, 1, l.n, norm_lines, &l);
+}
+
+nnc_status ev_comp(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+{
+    const nnc_type *t = in[0].type;
+    unsigned spatial = ((1u << t->rank) - 1) & ~3u;
+    switch ((nnc_op)n->op) {
+    case OP_global_avgpool:
+        return fold_axes(e, &in[0], spatial, FOLD_sum, true, out->w);
+    case OP_global_maxpool:
+        return fold_axes(e, &in[0], spatial, FOLD_max, false, out->w);
+    case OP_softmax:
+    case OP_log_softmax: {
+        int axis = (int)nnc_attr_int(n, AT_axis, t->rank - 1);
+        lines l = {.op = (nnc_op)n->op, .n = t->dim[axis], .x = in[0].f, .y = out->f};
+        l.inner = tail(t, axis + 1);
+        return ev_for(e, nnc_type_numel(t) / l.n, 1, 8 * l.n, softmax_lines, &l);
+    }
+    case OP_batchnorm: {
+        channels b = {in[0].f, in[1].f, in[2].f, in[3].f, in[4].f, t->dim[1], tail(t, 2),
+            nnc_attr_float(n, AT_eps, 1e-5), out->f};
+        return ev_for(e, t->dim[0] * b.c, 1, b.inner, batchnorm_planes, &b);
+    }
+    default:
+        return run_norm(e, n, in, out);
+    }
+}
