@@ -1,0 +1,176 @@
+/* passes/driver.c -- runs passes by the table, verifies after each, and checks its accounts: the applied remarks of a pass
+ * must add up to the change of nnc_graph_cost, or the pass is wrong (NNC_E_BUG). */
+#include "passes/internal.h"
+
+typedef struct row {
+    uint8_t needs, breaks;
+    pass_fn run;
+} row;
+
+const nnc_pass_info nnc_pass_table[] = {
+#define PASS(name, level, fusion, needs, breaks, doc) {#name, level, fusion, doc},
+#include "passes/passes.def"
+};
+const int nnc_pass_count = (int)NNC_COUNT(nnc_pass_table);
+
+static const row rows[] = {
+#define PASS(name, level, fusion, needs, breaks, doc) {needs, breaks, pass_##name},
+#include "passes/passes.def"
+};
+
+int nnc_pass_find(const char *name)
+{
+    for (int i = 0; i < nnc_pass_count; i++)
+        if (!strcmp(nnc_pass_table[i].name, name))
+            return i;
+    return -1;
+}
+
+static nnc_status unknown_pass(const char *name, nnc_sink *sink)
+{
+    const char *names[PASS__COUNT];
+    for (int i = 0; i < nnc_pass_count; i++)
+        names[i] = nnc_pass_table[i].name;
+    const char *near = nnc_nearest(name, names, (size_t)nnc_pass_count);
+    return nnc_fail0(sink, NNC_E_USAGE, "there is no pass `%s`%s%s%s", name, near ? "; did you mean `" : "",
+        near ? near : "", near ? "`?" : "; `nnc passes` lists them");
+}
+
+/* The passes to run, in order. only[] may name a pass several times. */
+static nnc_status select(const nnc_pass_options *o, nnc_arena *a, int **out, int *n, nnc_sink *sink)
+{
+    int *list = ARENA_NEW(a, int, nnc_pass_count + o->n_only);
+    bool skip[PASS__COUNT] = {false};
+    if (!list)
+        return nnc_nomem(sink);
+    *n = 0;
+    *out = list;
+    for (int i = 0; i < o->n_skip; i++) {
+        int id = nnc_pass_find(o->skip[i]);
+        if (id < 0)
+            return unknown_pass(o->skip[i], sink);
+        skip[id] = true;
+    }
+    for (int i = 0; i < o->n_only; i++) {
+        int id = nnc_pass_find(o->only[i]);
+        if (id < 0)
+            return unknown_pass(o->only[i], sink);
+        list[(*n)++] = id;
+    }
+    for (int i = 0; o->n_only == 0 && i < nnc_pass_count; i++)
+        if (nnc_pass_table[i].level <= o->level && !skip[i])
+            list[(*n)++] = i;
+    return NNC_OK;
+}
+
+static bool all_live(const nnc_graph *g, nnc_arena *a)
+{
+    uint32_t *count = nnc_use_counts(g, a);
+    for (uint32_t i = 0; count && i < g->n_node; i++) {
+        bool used = g->node[i].op == OP_input;
+        for (uint32_t k = 0; k < g->node[i].n_out; k++)
+            used = used || count[g->node[i].out + k];
+        if (!used)
+            return false;
+    }
+    return true; /* every node has a user: an unused sink would have none */
+}
+
+static bool all_row_major(const nnc_graph *g)
+{
+    for (uint32_t v = 0; v < g->n_value; v++)
+        if (!nnc_type_is_row_major(&g->value[v].type))
+            return false;
+    return true;
+}
+
+static nnc_status check_accounts(const pass *p, size_t first_remark, nnc_cost before, nnc_cost after)
+{
+    int64_t bytes = 0, launches = 0;
+    for (size_t i = first_remark; i < p->remarks->n; i++) {
+        bytes += p->remarks->at[i].bytes_saved;
+        launches += p->remarks->at[i].launches_saved;
+    }
+    int64_t db = before.bytes - after.bytes, dl = before.launches - after.launches;
+    if (bytes == db && launches == dl)
+        return NNC_OK;
+    return nnc_fail0(p->sink, NNC_E_BUG,
+        "pass %s: its remarks say %lld bytes and %lld launches saved, the graph says %lld and %lld", p->name,
+        (long long)bytes, (long long)launches, (long long)db, (long long)dl);
+}
+
+/* Runs one pass on *g. */
+static nnc_status run_one(pass *p, nnc_arena *scratch)
+{
+    const row *r = &rows[p->id];
+    p->name = nnc_pass_table[p->id].name;
+    p->a = scratch;
+    p->changed = 0;
+    size_t first = p->remarks->n;
+    int64_t t0 = nnc_now_ns();
+    nnc_cost before = nnc_graph_cost(p->g);
+    NNC_TRY(edit_open(p));
+    const char *missing = NULL;
+    if ((r->needs & PF_target) && !p->t)
+        missing = "no target is described";
+    if ((r->needs & PF_rowmajor) && !all_row_major(p->g))
+        missing = "the graph already has memory orders of its own";
+    if (missing) {
+        layers none = {0};
+        remark_declined(p, &none, nnc_pass_table[p->id].doc, "%s", missing);
+    } else {
+        NNC_TRY(r->run(p));
+    }
+    edit_sync(p);
+    NNC_TRY(p->status);
+    NNC_TRY(nnc_graph_tidy(p->g));
+    NNC_TRY(nnc_verify(p->g, p->sink));
+    NNC_TRY(check_accounts(p, first, before, nnc_graph_cost(p->g)));
+    if (p->o->after)
+        p->o->after(p->o->after_ctx, p->name, p->g, p->changed, nnc_now_ns() - t0);
+    p->ran |= 1u << p->id;
+    return NNC_OK;
+}
+
+static nnc_status run_all(pass *p, const int *list, int n)
+{
+    for (int i = 0; i < n && p->status == NNC_OK; i++) {
+        nnc_arena scratch;
+        nnc_arena_init(&scratch, 0);
+        p->will_run = 0;
+        for (int k = i + 1; k < n; k++)
+            p->will_run |= 1u << list[k];
+        if ((rows[list[i]].needs & PF_live) && !all_live(p->g, &scratch)) {
+            p->id = PASS_dce;
+            p->status = run_one(p, &scratch);
+            nnc_arena_deinit(&scratch);
+        }
+        p->id = (pass_id)list[i];
+        if (p->status == NNC_OK)
+            p->status = run_one(p, &scratch);
+        nnc_arena_deinit(&scratch);
+    }
+    return p->status;
+}
+
+nnc_status nnc_passes_run(nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    nnc_remarks own;
+    nnc_remarks_init(&own);
+    int *list, n = 0;
+    nnc_sink *theirs = (*g)->sink;
+    pass p = {.g = *g, .o = o, .t = o->target, .remarks = remarks ? remarks : &own, .sink = sink};
+    nnc_status s = select(o, &a, &list, &n, sink);
+    if (s == NNC_OK) {
+        (*g)->sink = sink; /* what builders report goes to this caller */
+        s = run_all(&p, list, n);
+        p.g->sink = theirs;
+        p.g->origin = NULL;
+        p.g->loc = (nnc_loc){0};
+    }
+    nnc_remarks_deinit(&own);
+    nnc_arena_deinit(&a);
+    return s;
+}

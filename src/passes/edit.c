@@ -1,0 +1,284 @@
+/* passes/edit.c -- changing a graph while knowing, after every step, who uses what and what the graph costs. Replacing a
+ * value costs its number of users, not the size of the graph. */
+#include "passes/internal.h"
+
+static bool grow_arrays(pass *p)
+{
+    edit *e = &p->e;
+    nnc_graph *g = p->g;
+    size_t nv = g->n_value + (size_t)1, nn = g->n_node + (size_t)1;
+#define GROW(field, cap, need) \
+    do { \
+        void *q = nnc_arena_grow(p->a, e->field, &e->cap, need, sizeof *e->field); \
+        if (!q) \
+            return false; \
+        e->field = q; \
+    } while (0)
+    GROW(head, cap_head, nv);
+    GROW(tail, cap_tail, nv);
+    GROW(n_use, cap_n_use, nv);
+    GROW(n_out_use, cap_out, nv);
+    GROW(dead, cap_dead, nn);
+    GROW(is_static, cap_static, nn);
+    GROW(cost, cap_cost, nn);
+    return true;
+}
+
+static void fail_nomem(pass *p)
+{
+    if (p->status == NNC_OK)
+        p->status = nnc_nomem(p->sink);
+}
+
+static bool add_use(pass *p, nnc_ref v, uint32_t node)
+{
+    edit *e = &p->e;
+    use *u = nnc_arena_grow(p->a, e->uses, &e->cap_uses, e->n_uses + 1, sizeof *u);
+    if (!u)
+        return false;
+    e->uses = u;
+    e->uses[e->n_uses++] = (use){.node = node};
+    uint32_t at = (uint32_t)e->n_uses;
+    if (e->head[v])
+        e->uses[e->tail[v] - 1].next = at;
+    else
+        e->head[v] = at;
+    e->tail[v] = at;
+    e->n_use[v]++;
+    return true;
+}
+
+static nnc_cost cost_now(const pass *p, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    if (nnc_op_class(n->op) == CL_leaf || p->e.is_static[i] || p->e.dead[i])
+        return (nnc_cost){0};
+    return nnc_node_cost(p->g, n);
+}
+
+static bool static_now(const pass *p, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    if (n->op == OP_input)
+        return false;
+    for (int k = 0; k < n->n_in; k++)
+        if (!p->e.is_static[p->g->value[n->in[k]].node])
+            return false;
+    return true;
+}
+
+static void set_cost(pass *p, uint32_t i, nnc_cost c)
+{
+    edit *e = &p->e;
+    e->bytes += c.bytes - e->cost[i].bytes;
+    e->launches += c.launches - e->cost[i].launches;
+    e->cost[i] = c;
+}
+
+void edit_sync(pass *p)
+{
+    edit *e = &p->e;
+    nnc_graph *g = p->g;
+    if (g->status != NNC_OK && p->status == NNC_OK)
+        p->status = g->status;
+    if (p->status != NNC_OK || (e->n_node == g->n_node && e->n_value == g->n_value))
+        return;
+    if (!grow_arrays(p)) {
+        fail_nomem(p);
+        return;
+    }
+    for (; e->n_value < g->n_value; e->n_value++)
+        e->head[e->n_value] = e->tail[e->n_value] = e->n_use[e->n_value] =
+            e->n_out_use[e->n_value] = 0;
+    for (; e->n_node < g->n_node; e->n_node++) {
+        uint32_t i = e->n_node;
+        e->dead[i] = false;
+        e->cost[i] = (nnc_cost){0};
+        e->is_static[i] = static_now(p, i);
+        for (int k = 0; k < g->node[i].n_in; k++)
+            if (!add_use(p, g->node[i].in[k], i)) {
+                fail_nomem(p);
+                return;
+            }
+        set_cost(p, i, cost_now(p, i));
+    }
+}
+
+nnc_status edit_open(pass *p)
+{
+    p->e = (edit){.g = p->g, .a = p->a};
+    if (!grow_arrays(p))
+        return nnc_nomem(p->sink);
+    edit_sync(p);
+    NNC_TRY(p->status);
+    for (uint32_t i = 0; i < p->g->n_output; i++) {
+        p->e.n_use[p->g->output[i]]++;
+        p->e.n_out_use[p->g->output[i]]++;
+    }
+    p->e.bytes = p->e.launches = 0;
+    p->e.taken_node = p->g->n_node;
+    return NNC_OK;
+}
+
+void edit_at(pass *p, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    p->g->origin = n->origin;
+    p->g->loc = n->loc;
+    p->g->device = n->device;
+}
+
+void edit_refresh(pass *p, uint32_t i)
+{
+    edit *e = &p->e;
+    edit_sync(p);
+    /* A node that becomes static (or stops) may turn its users; a stack instead of recursion. */
+    uint32_t *stack = NULL;
+    size_t n = 0, cap = 0;
+    for (;;) {
+        bool s = static_now(p, i), turned = s != e->is_static[i];
+        e->is_static[i] = s;
+        set_cost(p, i, cost_now(p, i));
+        const nnc_node *node = &p->g->node[i];
+        for (uint32_t o = 0; turned && o < node->n_out; o++)
+            for (uint32_t u = e->head[node->out + o]; u; u = e->uses[u - 1].next) {
+                uint32_t *q = nnc_arena_grow(p->a, stack, &cap, n + 1, sizeof *q);
+                if (!q) {
+                    fail_nomem(p);
+                    return;
+                }
+                stack = q;
+                if (!e->dead[e->uses[u - 1].node])
+                    stack[n++] = e->uses[u - 1].node;
+            }
+        if (!n)
+            return;
+        i = stack[--n];
+    }
+}
+
+static bool unused(const pass *p, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    for (uint32_t o = 0; o < n->n_out; o++)
+        if (p->e.n_use[n->out + o])
+            return false;
+    return true;
+}
+
+void edit_sweep(pass *p, uint32_t i)
+{
+    edit *e = &p->e;
+    edit_sync(p);
+    uint32_t *stack = NULL;
+    size_t n = 0, cap = 0;
+    for (;;) {
+        nnc_node *node = &p->g->node[i];
+        if (p->status == NNC_OK && !e->dead[i] && node->op != OP_input && unused(p, i)) {
+            e->dead[i] = true;
+            set_cost(p, i, (nnc_cost){0});
+            uint32_t *q = nnc_arena_grow(p->a, stack, &cap, n + node->n_in + 1, sizeof *q);
+            if (!q) {
+                fail_nomem(p);
+                return;
+            }
+            stack = q;
+            for (int k = 0; k < node->n_in; k++) {
+                e->n_use[node->in[k]]--;
+                stack[n++] = p->g->value[node->in[k]].node;
+            }
+        }
+        if (!n)
+            return;
+        i = stack[--n];
+    }
+}
+
+void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r)
+{
+    edit_sync(p);
+    nnc_ref old = p->g->node[i].in[k];
+    if (r == NNC_NONE || p->status != NNC_OK || old == r)
+        return;
+    p->g->node[i].in[k] = r;
+    p->e.n_use[old]--;
+    if (!add_use(p, r, i)) {
+        fail_nomem(p);
+        return;
+    }
+    edit_refresh(p, i);
+    edit_sweep(p, p->g->value[old].node);
+}
+
+void edit_replace(pass *p, nnc_ref from, nnc_ref to)
+{
+    edit *e = &p->e;
+    edit_sync(p);
+    if (p->status != NNC_OK || from == to || from == NNC_NONE || to == NNC_NONE)
+        return;
+    uint32_t first = e->head[from];
+    for (uint32_t u = first; u; u = e->uses[u - 1].next) {
+        uint32_t i = e->uses[u - 1].node;
+        nnc_node *n = &p->g->node[i];
+        for (int k = 0; k < n->n_in && !e->dead[i]; k++)
+            if (n->in[k] == from) {
+                n->in[k] = to;
+                e->n_use[from]--;
+                e->n_use[to]++;
+            }
+    }
+    for (uint32_t o = 0; e->n_out_use[from] && o < p->g->n_output; o++)
+        if (p->g->output[o] == from) {
+            p->g->output[o] = to;
+            e->n_use[from]--, e->n_use[to]++;
+            e->n_out_use[from]--, e->n_out_use[to]++;
+        }
+    if (first) {
+        if (e->head[to])
+            e->uses[e->tail[to] - 1].next = first;
+        else
+            e->head[to] = first;
+        e->tail[to] = e->tail[from];
+        e->head[from] = e->tail[from] = 0;
+    }
+    for (uint32_t u = first; u; u = e->uses[u - 1].next)
+        if (!e->dead[e->uses[u - 1].node])
+            edit_refresh(p, e->uses[u - 1].node);
+    if (!p->g->value[to].name) { /* the user's name stays with what is computed */
+        p->g->value[to].name = p->g->value[from].name;
+        p->g->value[from].name = NULL;
+    }
+    edit_sweep(p, p->g->value[from].node);
+}
+
+int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap)
+{
+    const edit *e = &p->e;
+    int n = 0;
+    uint32_t last = NNC_NONE;
+    for (uint32_t u = e->head[v]; u; u = e->uses[u - 1].next) {
+        uint32_t i = e->uses[u - 1].node;
+        const nnc_node *node = &p->g->node[i];
+        bool reads = false;
+        for (int k = 0; k < node->n_in && !e->dead[i]; k++)
+            reads = reads || node->in[k] == v;
+        /* the entries of one node stand together unless operands moved: compare with those kept */
+        for (int k = 0; reads && k < n && k < cap; k++)
+            reads = out[k] != i;
+        if (!reads || i == last)
+            continue;
+        last = i;
+        if (n < cap)
+            out[n] = i;
+        n++;
+    }
+    return n;
+}
+
+nnc_node *edit_only_user(const pass *p, nnc_ref v)
+{
+    uint32_t u[1];
+    if (p->e.n_use[v] != 1 || p->e.n_out_use[v] || edit_users(p, v, u, 1) != 1)
+        return NULL;
+    return &p->g->node[u[0]];
+}

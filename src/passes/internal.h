@@ -1,0 +1,129 @@
+/* passes/internal.h -- what the passes share: the pass in progress, the editor that keeps the accounts, remarks. Only
+ * files of this folder include it.
+ *
+ * A rewrite is: edit_at (context of new nodes), build nodes with nnc_build..., edit_replace, then one applied remark, which
+ * takes the change of cost since the last one. Costs are kept per node, so a rewrite touches only its neighbourhood. */
+#ifndef NNC_PASSES_INTERNAL_H
+#define NNC_PASSES_INTERNAL_H
+
+#include "passes/passes.h"
+
+#include <stdarg.h>
+#include <string.h>
+
+enum { PF_live = 1, PF_rowmajor = 2, PF_target = 4 };
+
+typedef enum pass_id {
+#define PASS(name, level, fusion, needs, breaks, doc) PASS_##name,
+#include "passes/passes.def"
+    PASS__COUNT
+} pass_id;
+
+/* Users of values as lists through one pool, and which nodes are dead, static, and what they cost. */
+typedef struct use {
+    uint32_t node, next; /* next: 1-based index into the pool; 0 ends */
+} use;
+
+typedef struct edit {
+    nnc_graph *g;
+    nnc_arena *a;
+    uint32_t *head, *tail; /* per value, 1-based into uses; entries of dead nodes stay */
+    uint32_t *n_use;       /* per value: operands of live nodes and outputs */
+    uint32_t *n_out_use;   /* per value: outputs alone */
+    size_t cap_value, cap_head, cap_tail, cap_n_use, cap_out;
+    use *uses;
+    size_t n_uses, cap_uses;
+    bool *dead, *is_static; /* per node */
+    nnc_cost *cost;
+    size_t cap_dead, cap_static, cap_cost;
+    uint32_t n_node, n_value; /* known so far */
+    uint32_t taken_node;      /* nodes below were there when the last remark was made */
+    int64_t bytes, launches;  /* of live, non-static nodes, minus what remarks took */
+} edit;
+
+typedef struct pass {
+    pass_id id;
+    const char *name;
+    nnc_graph *g;
+    const nnc_pass_options *o;
+    const nnc_target *t;
+    nnc_remarks *remarks;
+    nnc_sink *sink;
+    nnc_arena *a; /* scratch, gone after the pass */
+    edit e;
+    uint32_t ran;       /* bit set of pass_id that ran before in this run */
+    uint32_t will_run;  /* ... that are still to come */
+    int changed;
+    nnc_status status; /* sticky */
+} pass;
+
+typedef nnc_status (*pass_fn)(pass *p);
+
+#define PASS(name, level, fusion, needs, breaks, doc) nnc_status pass_##name(pass *p);
+#include "passes/passes.def"
+
+/* ---- edit.c ---------------------------------------------------------------------------------------------- */
+
+nnc_status edit_open(pass *p) NNC_MUST;
+/* Registers nodes that were built since the last call; the functions below do so themselves. */
+void edit_sync(pass *p);
+/* New nodes get origin, place and device of node i. */
+void edit_at(pass *p, uint32_t i);
+/* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal. */
+void edit_replace(pass *p, nnc_ref from, nnc_ref to);
+/* Node i's operand k becomes r (its type may differ in order: call edit_refresh when the node's own type changes). */
+void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
+/* Recomputes what node i costs, and whether it is static. */
+void edit_refresh(pass *p, uint32_t i);
+/* A node none of whose results is used dies, and so does what only it used. */
+void edit_sweep(pass *p, uint32_t i);
+/* The only live node that reads v, when v has exactly one use and it is not an output; else NULL. */
+nnc_node *edit_only_user(const pass *p, nnc_ref v);
+/* Live users of v, each node once, into out[0..cap); returns how many there are. */
+int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap);
+static inline bool edit_static(const pass *p, nnc_ref v) { return p->e.is_static[p->g->value[v].node]; }
+static inline bool edit_is_output(const pass *p, nnc_ref v) { return p->e.n_out_use[v] > 0; }
+static inline uint32_t node_index(const pass *p, const nnc_node *n) { return (uint32_t)(n - p->g->node); }
+
+/* ---- remark.c -------------------------------------------------------------------------------------------- */
+
+/* The layers a remark names, in order, each once. */
+typedef struct layers {
+    const char **at;
+    size_t n, cap;
+} layers;
+
+/* Adds the layer paths of node i (a fused node: of all its members). */
+void layers_add(pass *p, layers *l, uint32_t i);
+/* `rule` must be static or live in the remark list's arena (remark_text). */
+void remark_applied(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
+void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
+const char *remark_text(pass *p, const char *fmt, ...) NNC_PRINTF(2, 3); /* never NULL */
+/* The same for one or two nodes. */
+layers layers_of(pass *p, uint32_t a, uint32_t b); /* b = NNC_NONE: one */
+/* "25.7 MB" etc. in the remark arena. */
+const char *text_bytes(pass *p, int64_t bytes);
+/* How a remark names a node: its op, and for a fused node the ops in it. */
+const char *node_word(pass *p, const nnc_node *n);
+
+/* ---- shared questions -------------------------------------------------------------------------------------- */
+
+/* Would fuse_epilogue put the chain that starts at contraction i's result into it? Fills chain[0..*n) with the nodes it
+ * takes in order (NNC_MAX_CHAIN at most); *stop: the node that ended the chain (NNC_NONE: none), *why: why. */
+#define MAX_CHAIN 8
+typedef struct epilogue {
+    uint32_t node[MAX_CHAIN];
+    int n;
+    uint32_t stop;
+    const char *why;
+} epilogue;
+void epilogue_plan(pass *p, uint32_t i, epilogue *out);
+/* May an f32 contraction on this engine end with op n of operand x? NULL: yes; else why not. */
+const char *epilogue_allows(pass *p, const nnc_node *n, nnc_ref x, nnc_ref contraction);
+/* Is this node a contraction, or a fused node that holds one? */
+bool is_contraction(const nnc_node *n);
+/* Range of a value's non-NaN elements from facts about ops. */
+void value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi);
+bool attrs_equal(const nnc_node *a, const nnc_node *b);
+
+#endif

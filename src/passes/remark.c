@@ -1,0 +1,156 @@
+/* passes/remark.c -- remarks: each decision with the user's layers and one sentence. An applied remark takes the change
+ * of cost since the last one, which is how the accounts come to add up. */
+#include "passes/internal.h"
+
+void nnc_remarks_init(nnc_remarks *r)
+{
+    *r = (nnc_remarks){0};
+    nnc_arena_init(&r->arena, 0);
+}
+
+void nnc_remarks_deinit(nnc_remarks *r)
+{
+    nnc_arena_deinit(&r->arena);
+    *r = (nnc_remarks){0};
+}
+
+static void fail_nomem(pass *p)
+{
+    if (p->status == NNC_OK)
+        p->status = nnc_nomem(p->sink);
+}
+
+static void add_layer(pass *p, layers *l, const char *s, size_t n)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (!strncmp(l->at[i], s, n) && !l->at[i][n])
+            return;
+    const char **at = nnc_arena_grow(p->a, l->at, &l->cap, l->n + 1, sizeof *at);
+    char *c = nnc_arena_strndup(&p->remarks->arena, s, n);
+    if (!at || !c) {
+        fail_nomem(p);
+        return;
+    }
+    l->at = at;
+    l->at[l->n++] = c;
+}
+
+void layers_add(pass *p, layers *l, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    const char *s = n->origin;
+    if (!s || !*s) {
+        const char *name = p->g->value[n->out].name;
+        s = name ? remark_text(p, "%%%s", name) : nnc_ops[n->op].name;
+    }
+    while (*s) {
+        size_t len = strcspn(s, "+");
+        if (len)
+            add_layer(p, l, s, len);
+        s += len + (s[len] == '+');
+    }
+}
+
+layers layers_of(pass *p, uint32_t a, uint32_t b)
+{
+    layers l = {0};
+    layers_add(p, &l, a);
+    if (b != NNC_NONE)
+        layers_add(p, &l, b);
+    return l;
+}
+
+const char *remark_text(pass *p, const char *fmt, ...)
+{
+    nnc_text t = {0};
+    va_list ap;
+    va_start(ap, fmt);
+    nnc_vprintf(&t, fmt, ap);
+    va_end(ap);
+    char *s = t.oom ? NULL : nnc_arena_strdup(&p->remarks->arena, nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    if (s)
+        return s;
+    fail_nomem(p);
+    return "";
+}
+
+const char *text_bytes(pass *p, int64_t bytes)
+{
+    nnc_text t = {0};
+    nnc_put_bytes(&t, bytes);
+    const char *s = remark_text(p, "%s", nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    return s;
+}
+
+const char *node_word(pass *p, const nnc_node *n)
+{
+    if (n->op != OP_fused)
+        return nnc_ops[n->op].name;
+    nnc_text t = {0};
+    int left = 3;
+    for (uint32_t i = 0; i < n->body->n_node; i++) {
+        const nnc_node *m = &n->body->node[i];
+        if (nnc_op_class(m->op) == CL_leaf || nnc_is_view(n->body, m))
+            continue;
+        if (left-- == 0) {
+            nnc_puts(&t, "+...");
+            break;
+        }
+        nnc_printf(&t, "%s%s", t.n ? "+" : "", nnc_ops[m->op].name);
+    }
+    const char *s = remark_text(p, "%s", nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    return s;
+}
+
+static void put(pass *p, bool applied, const layers *l, const char *rule, const char *fmt, va_list ap)
+{
+    nnc_remarks *r = p->remarks;
+    edit *e = &p->e;
+    edit_sync(p);
+    /* What a rewrite built and nobody uses never was. */
+    for (uint32_t i = e->taken_node; applied && i < e->n_node && p->status == NNC_OK; i++)
+        edit_sweep(p, i);
+    nnc_text t = {0};
+    nnc_vprintf(&t, fmt, ap);
+    const char **copy = nnc_arena_memdup(&r->arena, l->at, l->n * sizeof *l->at);
+    char *why = t.oom ? NULL : nnc_arena_strdup(&r->arena, nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    nnc_remark *at = nnc_arena_grow(&r->arena, r->at, &r->cap, r->n + 1, sizeof *at);
+    if (!at || !why || (l->n && !copy)) {
+        fail_nomem(p);
+        return;
+    }
+    r->at = at;
+    r->at[r->n++] = (nnc_remark){.pass = nnc_pass_table[p->id].name,
+        .applied = applied,
+        .rule = rule,
+        .n_layers = (int)l->n,
+        .layer = copy,
+        .reason = why,
+        .bytes_saved = applied ? -e->bytes : 0,
+        .launches_saved = applied ? -e->launches : 0};
+    if (applied) {
+        e->bytes = e->launches = 0;
+        e->taken_node = e->n_node;
+        p->changed++;
+    }
+}
+
+void remark_applied(pass *p, const layers *l, const char *rule, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(p, true, l, rule, fmt, ap);
+    va_end(ap);
+}
+
+void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(p, false, l, rule, fmt, ap);
+    va_end(ap);
+}
