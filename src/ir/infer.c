@@ -303,7 +303,7 @@ static nnc_status infer_leaf(infer *c)
             nnc_infer_show(c, &c->out[0]), bytes);
     if (n->weight->kind == NNC_W_file && (n->weight->offset < 0 || !n->weight->file))
         return fail(c, "its place in the file is wrong: offset %" PRId64, n->weight->offset);
-    if (n->weight->kind == NNC_W_gen && !nnc_is_float(c->out[0].dtype) && !n->weight->name)
+    if (n->weight->kind == NNC_W_gen && !n->weight->name)
         return fail(c, "a generated weight needs a name");
     return NNC_OK;
 }

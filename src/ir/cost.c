@@ -1,0 +1,184 @@
+/* ir/cost.c -- the one rule of what running a node once costs (docs/graph-ir.md, "Cost").
+ *
+ * bytes: each distinct operand read once and each result written once; slice and gather read what they fetch, also inside
+ *        a fused node when nothing else there reads that operand. A view moves nothing.
+ * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1 per scalar operation
+ *        of the lowering and element (the table below); k per window of k elements; movement 0.
+ * launches: 1; 0 for leaves and views.
+ * Sums and products saturate. */
+#include "ir/graph.h"
+
+#include <string.h>
+
+static int64_t sat_mul(int64_t a, int64_t b)
+{
+    int64_t v;
+    return nnc_mul_ok(a, b, &v) ? v : INT64_MAX;
+}
+
+static int64_t sat_add(int64_t a, int64_t b)
+{
+    int64_t v;
+    return nnc_add_ok(a, b, &v) ? v : INT64_MAX;
+}
+
+/* Scalar operations per element of operand 0 in the lowerings of named ops. */
+static const uint8_t per_element[OP__COUNT] = {
+    [OP_relu] = 1,
+    [OP_leaky_relu] = 3,
+    [OP_prelu] = 3,
+    [OP_relu6] = 2,
+    [OP_clip] = 2,
+    [OP_gelu] = 5,
+    [OP_silu] = 2,
+    [OP_hardswish] = 5,
+    [OP_hardsigmoid] = 4,
+    [OP_softplus] = 6,
+    [OP_softsign] = 3,
+    [OP_elu] = 4,
+    [OP_selu] = 5,
+    [OP_mish] = 8,
+    [OP_square] = 1,
+    [OP_global_avgpool] = 1,
+    [OP_global_maxpool] = 1,
+    [OP_softmax] = 5,
+    [OP_log_softmax] = 5,
+    [OP_batchnorm] = 4,
+    [OP_layernorm] = 7,
+    [OP_rmsnorm] = 4,
+    [OP_groupnorm] = 7,
+};
+
+static int64_t contract_flops(const nnc_graph *g, const nnc_node *n, int64_t results)
+{
+    const nnc_type *x = nnc_typeof(g, n->in[0]), *w = nnc_typeof(g, n->in[1]);
+    int64_t madds = 0;
+    switch (n->op) {
+    case OP_matmul:
+        madds = sat_mul(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
+        break;
+    case OP_linear:
+        madds = sat_mul(results, w->dim[1]);
+        break;
+    case OP_conv: /* each result: one weight of its output channel */
+        madds = sat_mul(results, nnc_type_numel(w) / w->dim[0]);
+        break;
+    default: /* conv_transpose: each input element meets the weights of its channel */
+        madds = sat_mul(nnc_type_numel(x), nnc_type_numel(w) / w->dim[0]);
+        break;
+    }
+    return sat_add(sat_mul(2, madds), n->n_in == 3 ? results : 0);
+}
+
+static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
+{
+    int64_t out = n->n_out ? nnc_type_numel(nnc_typeof(g, n->out)) : 0;
+    int64_t in = n->n_in ? nnc_type_numel(nnc_typeof(g, n->in[0])) : 0;
+    const int64_t *kernel;
+    switch (nnc_op_class(n->op)) {
+    case CL_leaf:
+    case CL_move:
+        return 0;
+    case CL_ewise:
+        return n->op == OP_identity ? 0 : out;
+    case CL_ecomp:
+        return sat_mul(out, per_element[n->op]);
+    case CL_comp:
+        return sat_mul(in, per_element[n->op]);
+    case CL_reduce:
+        return sat_add(in, n->op == OP_reduce_mean ? out : 0);
+    case CL_window:
+        for (int i = nnc_attr_ints(n, AT_kernel, &kernel) - 1; i >= 0; i--)
+            out = sat_mul(out, kernel[i]);
+        return out;
+    case CL_contract:
+        return contract_flops(g, n, out);
+    case CL_fused:
+        break;
+    }
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < n->body->n_node; i++)
+        sum = sat_add(sum, node_flops(n->body, &n->body->node[i]));
+    return sum;
+}
+
+/* Bytes that node n reads of its operand number i. */
+static int64_t fetched(const nnc_graph *g, const nnc_node *n, int i)
+{
+    int64_t all = nnc_type_bytes(nnc_typeof(g, n->in[i]));
+    if (i == 0 && (n->op == OP_slice || n->op == OP_gather))
+        return nnc_min64(all, nnc_type_bytes(nnc_typeof(g, n->out)));
+    return all;
+}
+
+/* Bytes that a body reads of the value r, one of its inputs. */
+static int64_t body_fetched(const nnc_graph *b, nnc_ref r)
+{
+    int64_t sum = 0, all = nnc_type_bytes(nnc_typeof(b, r));
+    for (uint32_t i = 0; i < b->n_node && sum < all; i++)
+        for (int k = 0; k < b->node[i].n_in; k++)
+            if (b->node[i].in[k] == r)
+                sum += fetched(b, &b->node[i], k);
+    for (uint32_t i = 0; i < b->n_output; i++)
+        if (b->output[i] == r)
+            sum = all;
+    return nnc_min64(sum, all);
+}
+
+/* Is operand i also an earlier operand? */
+static bool repeated(const nnc_node *n, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (n->in[k] == n->in[i])
+            return true;
+    return false;
+}
+
+static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
+{
+    int64_t sum = 0;
+    uint32_t input = 0; /* node of the body that is the next input */
+    for (int i = 0; i < n->n_in; i++) {
+        int64_t bytes;
+        if (n->op == OP_fused) {
+            while (n->body->node[input].op != OP_input)
+                input++;
+            bytes = body_fetched(n->body, n->body->node[input++].out);
+        } else {
+            bytes = fetched(g, n, i);
+        }
+        if (!repeated(n, i))
+            sum = sat_add(sum, bytes);
+    }
+    for (uint32_t i = 0; i < n->n_out; i++)
+        sum = sat_add(sum, nnc_type_bytes(nnc_typeof(g, n->out + i)));
+    return sum;
+}
+
+nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n)
+{
+    if (nnc_op_class(n->op) == CL_leaf || nnc_is_view(g, n))
+        return (nnc_cost){0};
+    return (nnc_cost){.flops = node_flops(g, n), .bytes = node_bytes(g, n), .launches = 1};
+}
+
+nnc_cost nnc_graph_cost(const nnc_graph *g)
+{
+    nnc_cost sum = {0};
+    nnc_arena scratch;
+    nnc_arena_init(&scratch, 0);
+    bool *fixed = nnc_static_values(g, &scratch);
+    if (!fixed)
+        sum = (nnc_cost){-1, -1, -1};
+    for (uint32_t i = 0; fixed && i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (n->n_out && fixed[n->out])
+            continue;
+        nnc_cost c = nnc_node_cost(g, n);
+        sum.flops = sat_add(sum.flops, c.flops);
+        sum.bytes = sat_add(sum.bytes, c.bytes);
+        sum.launches += c.launches;
+    }
+    nnc_arena_deinit(&scratch);
+    return sum;
+}

@@ -1,0 +1,203 @@
+/* ir/facts.c -- what may be said about values and nodes: monotonic, NaN-keeping, constant, static, view, cost. All answers
+ * are conservative: "no" may mean "not known". */
+#include "ir/graph.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- constants -------------------------------------------------------------------------------------- */
+
+static bool is_splat(const void *p, int64_t n, int size)
+{
+    /* Each element equals the one before: one comparison of the data with itself, shifted. */
+    return n == 1 || !memcmp(p, (const char *)p + size, (size_t)(n - 1) * (size_t)size);
+}
+
+bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out)
+{
+    const nnc_node *n = nnc_def(g, r);
+    while (n->op == OP_broadcast || n->op == OP_reshape)
+        n = nnc_def(g, n->in[0]);
+    if (n->op != OP_constant || n->weight->kind != NNC_W_inline)
+        return false;
+    const nnc_type *t = nnc_typeof(g, n->out);
+    if (!is_splat(n->weight->data, nnc_type_numel(t), nnc_dtype_size(t->dtype)))
+        return false;
+    *out = nnc_get_f64(t->dtype, n->weight->data, 0);
+    return true;
+}
+
+bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
+{
+    bool *s = ARENA_NEW(a, bool, g->n_value + (size_t)1);
+    if (!s)
+        return NULL;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        bool all = n->op != OP_input;
+        for (int k = 0; k < n->n_in && all; k++)
+            all = s[n->in[k]];
+        for (uint32_t k = 0; k < n->n_out; k++)
+            s[n->out + k] = all;
+    }
+    return s;
+}
+
+int64_t nnc_param_count(const nnc_graph *g)
+{
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param)
+            sum += nnc_type_numel(nnc_typeof(g, g->node[i].out));
+    return sum;
+}
+
+/* ---- order and NaN ---------------------------------------------------------------------------------- */
+
+/* Does every value of integer (or bool) type a stand in type b? Then converting keeps order. */
+static bool int_fits(nnc_dtype a, nnc_dtype b)
+{
+    nnc_dkind ka = nnc_dtype_kind(a), kb = nnc_dtype_kind(b);
+    if (a == b || ka == NNC_BOOL)
+        return true;
+    if (kb == NNC_BOOL)
+        return ka == NNC_UINT; /* 0 stays 0, the rest becomes 1; a negative would overtake 0 */
+    if (ka == kb)
+        return nnc_dtype_size(b) >= nnc_dtype_size(a);
+    return ka == NNC_UINT && nnc_dtype_size(b) > nnc_dtype_size(a);
+}
+
+/* Rounding keeps order; wrapping does not, so a float never goes to an integer here. */
+static bool cast_keeps_order(nnc_dtype from, nnc_dtype to)
+{
+    if (nnc_is_float(to))
+        return true;
+    return !nnc_is_float(from) && int_fits(from, to);
+}
+
+/* Elementwise with one more operand, which is one known finite number c. Integers wrap, so only min and max stay. */
+static bool nondec_with(nnc_op op, int i, bool is_float, double c)
+{
+    if (op == OP_min || op == OP_max)
+        return !isnan(c);
+    if (!is_float || !isfinite(c))
+        return false;
+    switch (op) {
+    case OP_add:
+        return true;
+    case OP_sub:
+        return i == 0;
+    case OP_mul:
+        return c > 0; /* not 0: infinity times 0 is NaN */
+    case OP_div:
+    case OP_prelu:
+        return i == 0 && c > 0;
+    default:
+        return false;
+    }
+}
+
+bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i)
+{
+    if (!nnc_op_is_ewise(n->op))
+        return false;
+    const nnc_type *x = nnc_typeof(g, n->in[i]);
+    if (n->n_in == 2) {
+        double c;
+        return nnc_const_scalar(g, n->in[1 - i], &c) &&
+               nondec_with(n->op, i, nnc_is_float(x->dtype), c);
+    }
+    switch (n->op) {
+    case OP_cast:
+        return cast_keeps_order(x->dtype, (nnc_dtype)nnc_attr_int(n, AT_to, DT_f32));
+    case OP_sqrt: /* NaN below 0 */
+        return nnc_ops[nnc_def(g, n->in[0])->op].lo >= 0;
+    case OP_leaky_relu:
+        return nnc_attr_float(n, AT_alpha, 0.01) > 0;
+    case OP_hardsigmoid:
+        return nnc_attr_float(n, AT_alpha, 1.0 / 6) > 0;
+    default:
+        return n->n_in == 1 && nnc_ops[n->op].flags & OF_nondec;
+    }
+}
+
+bool nnc_keeps_nan(const nnc_node *n, int i)
+{
+    switch (n->op) {
+    case OP_cast:
+        return nnc_is_float((nnc_dtype)nnc_attr_int(n, AT_to, DT_f32));
+    case OP_prelu: /* the slope is not looked at where x > 0 */
+        return i == 0;
+    case OP_reshape:
+    case OP_transpose:
+    case OP_broadcast:
+    case OP_concat:
+    case OP_flip:
+    case OP_relayout:
+        return true; /* every element stands in the result */
+    default:
+        return nnc_ops[n->op].flags & OF_nan;
+    }
+}
+
+/* ---- views ------------------------------------------------------------------------------------------ */
+
+/* An address as a function of the row-major index: digits of a mixed radix, fastest first, each with a stride. */
+typedef struct digits {
+    int n;
+    int64_t extent[NNC_MAX_RANK], stride[NNC_MAX_RANK];
+} digits;
+
+/* Extents of 1 drop out, and digits that count on from each other merge; then equal functions have equal digits. */
+static digits canonical(int rank, const int64_t *dim, const int64_t *stride)
+{
+    digits d = {0};
+    for (int i = rank - 1; i >= 0; i--) {
+        if (dim[i] == 1)
+            continue;
+        if (d.n && stride[i] == d.extent[d.n - 1] * d.stride[d.n - 1]) {
+            d.extent[d.n - 1] *= dim[i];
+            continue;
+        }
+        d.extent[d.n] = dim[i];
+        d.stride[d.n++] = stride[i];
+    }
+    return d;
+}
+
+static bool same_digits(const digits *a, const digits *b)
+{
+    return a->n == b->n && !memcmp(a->extent, b->extent, (size_t)a->n * sizeof a->extent[0]) &&
+           !memcmp(a->stride, b->stride, (size_t)a->n * sizeof a->stride[0]);
+}
+
+bool nnc_is_view(const nnc_graph *g, const nnc_node *n)
+{
+    if (n->n_in != 1 || n->n_out != 1)
+        return false;
+    const nnc_type *x = nnc_typeof(g, n->in[0]), *y = nnc_typeof(g, n->out);
+    int64_t sx[NNC_MAX_RANK], sy[NNC_MAX_RANK], moved[NNC_MAX_RANK];
+    const int64_t *perm;
+    nnc_type_strides(x, sx);
+    nnc_type_strides(y, sy);
+    digits from = canonical(x->rank, x->dim, sx), to = canonical(y->rank, y->dim, sy);
+    switch (n->op) {
+    case OP_identity:
+    case OP_dropout:
+    case OP_cast:
+    case OP_relayout:
+        return nnc_type_same_memory(x, y);
+    case OP_broadcast:
+        return nnc_type_numel(x) == nnc_type_numel(y) && same_digits(&from, &to);
+    case OP_reshape:
+        return same_digits(&from, &to);
+    case OP_transpose:
+        nnc_attr_ints(n, AT_perm, &perm);
+        for (int i = 0; i < y->rank; i++)
+            moved[i] = sx[perm[i]];
+        from = canonical(y->rank, y->dim, moved);
+        return same_digits(&from, &to);
+    default:
+        return false;
+    }
+}

@@ -1,0 +1,127 @@
+/* ir/hash.c -- content hash of a graph: all that decides results and placement (ops, operands, types, attributes, weights, bodies,
+ * devices), not names, origins or locations. Chained over small chunks, so that nothing is allocated. */
+#include "ir/graph.h"
+
+#include <string.h>
+
+typedef struct mixer {
+    nnc_hash128 h; /* of everything before `buf` */
+    uint8_t buf[1024];
+    size_t n;
+} mixer;
+
+static void flush(mixer *m)
+{
+    uint8_t block[sizeof m->h + sizeof m->buf];
+    memcpy(block, &m->h, sizeof m->h);
+    memcpy(block + sizeof m->h, m->buf, m->n);
+    m->h = nnc_hash(block, sizeof m->h + m->n);
+    m->n = 0;
+}
+
+static void put(mixer *m, const void *p, size_t n)
+{
+    nnc_hash128 long_hash;
+    if (n > sizeof m->buf) {
+        long_hash = nnc_hash(p, n);
+        p = &long_hash;
+        n = sizeof long_hash;
+    }
+    if (m->n + n > sizeof m->buf)
+        flush(m);
+    memcpy(m->buf + m->n, p, n);
+    m->n += n;
+}
+
+static void put_int(mixer *m, int64_t v)
+{
+    put(m, &v, sizeof v);
+}
+
+static void put_str(mixer *m, const char *s)
+{
+    put_int(m, s ? (int64_t)strlen(s) : -1);
+    if (s && *s)
+        put(m, s, strlen(s));
+}
+
+static void put_type(mixer *m, const nnc_type *t)
+{
+    bool plain =
+        nnc_type_is_row_major(t); /* {0,1,..} and an order that means the same hash alike */
+    put_int(m, t->dtype);
+    put_int(m, t->rank);
+    for (int i = 0; i < t->rank; i++) {
+        put_int(m, t->dim[i]);
+        put_int(m, plain ? i : t->order[i]);
+    }
+}
+
+static void put_attr(mixer *m, const nnc_attr *a)
+{
+    put_int(m, a->key);
+    put_int(m, a->i);
+    put(m, &a->f, sizeof a->f);
+    put_int(m, a->n);
+    if (a->n > 0)
+        put(m, a->ints, (size_t)a->n * sizeof *a->ints);
+    put_str(m, a->word);
+}
+
+static void put_weight(mixer *m, const nnc_weight *w)
+{
+    put_int(m, w->kind);
+    switch (w->kind) {
+    case NNC_W_inline:
+        put_int(m, w->size);
+        put(m, w->data, (size_t)w->size);
+        break;
+    case NNC_W_file:
+        put_str(m, w->file);
+        put_int(m, w->offset);
+        put_int(m, w->size);
+        put_int(m, (int64_t)w->header_hash);
+        break;
+    case NNC_W_gen: /* here the name is the generator's key */
+        put_str(m, w->name);
+        put_int(m, (int64_t)w->seed);
+        put(m, &w->scale, sizeof w->scale);
+        put(m, &w->shift, sizeof w->shift);
+        break;
+    }
+}
+
+static void put_graph(mixer *m, const nnc_graph *g)
+{
+    put_int(m, g->n_node);
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        put_str(m, nnc_ops[n->op].name); /* rows of ops.def may move */
+        put_int(m, n->device);
+        put_int(m, n->frozen);
+        put_int(m, n->n_in);
+        for (int k = 0; k < n->n_in; k++)
+            put_int(m, n->in[k]);
+        put_int(m, n->n_out);
+        for (uint32_t k = 0; k < n->n_out; k++)
+            put_type(m, nnc_typeof(g, n->out + k));
+        put_int(m, n->n_attr);
+        for (int k = 0; k < n->n_attr; k++)
+            put_attr(m, &n->attr[k]);
+        if (n->weight)
+            put_weight(m, n->weight);
+        if (n->body)
+            put_graph(m, n->body);
+    }
+    put_int(m, g->n_output);
+    for (uint32_t i = 0; i < g->n_output; i++)
+        put_int(m, g->output[i]);
+}
+
+nnc_hash128 nnc_graph_hash(const nnc_graph *g)
+{
+    mixer m = {0};
+    put_graph(&m, g);
+    flush(&m);
+    return m.h;
+}

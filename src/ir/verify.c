@@ -1,0 +1,102 @@
+/* ir/verify.c -- the invariants of ir.h, checked after every pass. What fails here is a bug of nnc, not of the model.
+ * (That parse(print(g)) prints the same text is a matter of text.c and parse.c and is tested there.) */
+#include "ir/graph.h"
+
+#include <string.h>
+
+static nnc_status broken(nnc_sink *sink, const nnc_node *n, const char *what)
+{
+    return nnc_fail(sink, NNC_E_BUG, nnc_node_loc(n), "verify: %s: %s", nnc_ops[n->op].name, what);
+}
+
+static bool is_permutation(const nnc_type *t)
+{
+    uint32_t seen = 0;
+    for (int i = 0; i < t->rank; i++)
+        seen |= 1u << (t->order[i] & 31);
+    return seen == (1u << t->rank) - 1;
+}
+
+/* The type that stands there against the type that inference gives. Where the op fixes the memory order, that too. */
+static nnc_status check_type(
+    const nnc_graph *g, const nnc_node *n, nnc_ref r, const nnc_type *want, nnc_sink *sink)
+{
+    const nnc_type *t = nnc_typeof(g, r);
+    bool ordered = n->op == OP_relayout || n->op == OP_fused;
+    if (!is_permutation(t))
+        return broken(sink, n, "the memory order of a result is no permutation");
+    if (t->dtype == want->dtype &&
+        (ordered ? nnc_type_same_memory(t, want) : nnc_type_same_shape(t, want)))
+        return NNC_OK;
+    nnc_text is = {0}, said = {0};
+    nnc_put_type(&said, t);
+    nnc_put_type(&is, want);
+    nnc_status s = nnc_fail(sink, NNC_E_BUG, nnc_node_loc(n),
+        "verify: %s: a result's type is %s, but inference says %s", nnc_ops[n->op].name,
+        nnc_text_str(&said), nnc_text_str(&is));
+    nnc_text_deinit(&is);
+    nnc_text_deinit(&said);
+    return s;
+}
+
+static nnc_status check_types(const nnc_graph *g, nnc_node *n, nnc_sink *sink)
+{
+    nnc_type few[8], *t = few;
+    if (n->n_out > NNC_COUNT(few) && !(t = nnc_calloc(n->n_out, sizeof *t)))
+        return nnc_nomem(sink);
+    nnc_status s = nnc_infer(g, n, t, sink);
+    if (s != NNC_OK && s != NNC_E_NOMEM)
+        s = NNC_E_BUG;
+    for (uint32_t i = 0; s == NNC_OK && i < n->n_out; i++)
+        s = check_type(g, n, n->out + i, &t[i], sink);
+    if (t != few)
+        nnc_free(t);
+    return s;
+}
+
+static nnc_status check_node(const nnc_graph *g, uint32_t i, uint32_t next, nnc_sink *sink)
+{
+    nnc_node *n = &g->node[i];
+    if (n->op >= OP__COUNT)
+        return nnc_fail0(sink, NNC_E_BUG, "verify: node %u has op %u", i, n->op);
+    for (int k = 0; k < n->n_in; k++)
+        if (n->in[k] >= next)
+            return broken(sink, n, "an operand is not defined before it");
+    if (n->n_out != nnc_result_count(n))
+        return broken(sink, n, "the number of results is wrong");
+    if (n->out != next || n->n_out > g->n_value - next)
+        return broken(sink, n, "its results are not numbered in order");
+    for (uint32_t k = 0; k < n->n_out; k++) {
+        const nnc_value *v = &g->value[n->out + k];
+        if (v->node != i || v->result != k)
+            return broken(sink, n, "a result does not name its node");
+        if (v->name && nnc_name_find(g, v->name) != n->out + k)
+            return broken(sink, n, "the name of a result is not its own");
+    }
+    if (n->device < -1)
+        return broken(sink, n, "the device is below -1");
+    if (n->frozen && n->op != OP_param)
+        return broken(sink, n, "only a param can be frozen");
+    if ((n->body != NULL) != (n->op == OP_fused))
+        return broken(sink, n, "a body belongs to a fused node");
+    if (n->body)
+        NNC_TRY(nnc_verify(n->body, sink));
+    return check_types(g, n, sink);
+}
+
+nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink)
+{
+    uint32_t next = 0;
+    if (g->status != NNC_OK)
+        return nnc_fail0(sink, NNC_E_BUG, "verify: graph @%s carries a failure", g->name);
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        NNC_TRY(check_node(g, i, next, sink));
+        next += g->node[i].n_out;
+    }
+    if (next != g->n_value)
+        return nnc_fail0(sink, NNC_E_BUG, "verify: graph @%s has values without a node", g->name);
+    for (uint32_t i = 0; i < g->n_output; i++)
+        if (g->output[i] >= g->n_value)
+            return nnc_fail0(sink, NNC_E_BUG, "verify: output %u of @%s is no value", i, g->name);
+    return NNC_OK;
+}
