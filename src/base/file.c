@@ -261,10 +261,11 @@ static struct plugin {
 static int n_plugins;
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static void *open_plugin(const char *name, char why[512])
+/* Path of the plug-in's file; false when there is none. */
+static bool find_plugin(const char *name, char path[PATH_MAX])
 {
     const char *env = getenv("NNC_PLUGIN_DIR");
-    char exe[PATH_MAX - 64] = "", path[PATH_MAX];
+    char exe[PATH_MAX - 64] = "";
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     char *slash = n > 0 ? strrchr(exe, '/') : NULL;
     if (slash)
@@ -274,17 +275,30 @@ static void *open_plugin(const char *name, char why[512])
     for (int i = 0; i < 3; i++) {
         if (!dirs[i] || !*dirs[i])
             continue;
-        snprintf(
-            path, sizeof path, "%.*s%s/libnnc_%s.so", (int)sizeof exe - 1, dirs[i], sub[i], name);
-        if (!nnc_file_exists(path))
-            continue;
-        void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-        if (!h)
-            snprintf(why, 512, "%s", dlerror());
-        return h;
+        snprintf(path, PATH_MAX, "%.*s%s/libnnc_%.32s.so", (int)sizeof exe - 1, dirs[i], sub[i], name);
+        if (nnc_file_exists(path))
+            return true;
     }
-    snprintf(why, 512, "libnnc_%s.so is not installed (nnc was built without it)", name);
-    return NULL;
+    return false;
+}
+
+bool nnc_plugin_exists(const char *name)
+{
+    char path[PATH_MAX];
+    return find_plugin(name, path);
+}
+
+static void *open_plugin(const char *name, char why[512])
+{
+    char path[PATH_MAX];
+    if (!find_plugin(name, path)) {
+        snprintf(why, 512, "libnnc_%s.so is not installed (nnc was built without it)", name);
+        return NULL;
+    }
+    void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!h)
+        snprintf(why, 512, "%s", dlerror());
+    return h;
 }
 
 void *nnc_plugin(const char *name, const char *symbol, const char **why)

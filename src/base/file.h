@@ -33,5 +33,7 @@ void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *
  * process and returns its exported symbol `symbol`; NULL when absent, and why in *why (static or leaked text).
  * Thread-safe. */
 void *nnc_plugin(const char *name, const char *symbol, const char **why);
+/* Is the plug-in's file there? Does not load it. */
+bool nnc_plugin_exists(const char *name);
 
 #endif

@@ -1,0 +1,35 @@
+# For those who develop nnc; CMake does the work. `make` builds build/nnc, `make test` runs the tests.
+JOBS ?= $(shell nproc)
+.PHONY: all test asan tsan lint format bless clean
+
+all:
+	@cmake -S . -B build -DBUILD_TESTING=ON >/dev/null
+	@cmake --build build -j $(JOBS)
+
+test: all
+	@ctest --test-dir build --output-on-failure
+
+# AddressSanitizer and UndefinedBehaviorSanitizer: build-asan/
+asan:
+	@cmake -S . -B build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=address,undefined -DNNC_WERROR=ON >/dev/null
+	@cmake --build build-asan -j $(JOBS) | tail -n 1
+	@ASAN_OPTIONS=detect_stack_use_after_return=0 ctest --test-dir build-asan --output-on-failure
+
+# ThreadSanitizer, with threads from pthreads (it reads libgomp wrongly): build-tsan/
+tsan:
+	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_OPENMP=OFF -DNNC_ONEDNN=OFF >/dev/null
+	@cmake --build build-tsan -j $(JOBS) | tail -n 1
+	@ctest --test-dir build-tsan --output-on-failure -R 'base|runtime|engines|api'
+
+lint:
+	@sh scripts/lint.sh
+
+format:
+	@git ls-files '*.c' | xargs clang-format -i
+
+# Rewrites the expected lines of the golden tests.
+bless: all
+	@NNC_BLESS=1 ctest --test-dir build -R 'passes|golden' --output-on-failure
+
+clean:
+	@rm -rf build build-asan build-tsan build-lint

@@ -1,0 +1,454 @@
+/* api/artifact.c -- a compiled model in one file. A first line with the manifest's size and hash, the manifest (JSON, readable), then
+ * the sections it lists: graph before and after the passes, plan, remarks, machine code, and weights when they are embedded. Every
+ * section has a checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
+#include "api/internal.h"
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC "nnc-artifact 1 "
+enum { MAX_SECTIONS = 1 << 20, ALIGN = 64, CHUNK = 1 << 20 };
+
+typedef struct section {
+    const char *name;   /* "source", "graph", "plan", "remarks", "object/N", "weight/N" */
+    const void *data;   /* in memory, or NULL: weight `weight` of the plan, streamed */
+    int weight;
+    int64_t offset, size; /* offset from the end of the manifest, aligned */
+    nnc_hash128 hash;
+} section;
+
+typedef struct writer {
+    const nnc_artifact *a;
+    section *s;
+    int n;
+    nnc_text text[4];
+    nnc_text manifest;
+    nnc_arena arena;
+    nnc_sink *sink;
+} writer;
+
+/* ---- writing ----------------------------------------------------------------------------------------- */
+
+static const nnc_type *weight_type(const nnc_plan *p, int w)
+{
+    for (int i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_weight && p->cmd[i].item == w)
+            return &p->tensor[p->cmd[i].arg[0]].type;
+    return NULL;
+}
+
+/* Passes the bytes of a section to `put` in chunks, so that weights larger than memory can be embedded. */
+static nnc_status stream(writer *w, const section *s, nnc_status (*put)(void *ctx, const void *p, size_t n), void *ctx)
+{
+    if (s->data)
+        return put(ctx, s->data, (size_t)s->size);
+    const nnc_plan *p = w->a->plan;
+    const nnc_type *t = weight_type(p, s->weight);
+    int64_t size = nnc_dtype_size((nnc_dtype)t->dtype), n = nnc_type_numel(t), step = CHUNK / size;
+    char *buf = nnc_malloc(CHUNK);
+    nnc_status st = buf ? NNC_OK : nnc_nomem(w->sink);
+    for (int64_t i = 0; !st && i < n; i += step) {
+        int64_t m = nnc_min64(step, n - i);
+        st = nnc_weight_read(&p->weight[s->weight], t, i, m, buf, NULL, w->sink);
+        if (!st)
+            st = put(ctx, buf, (size_t)(m * size));
+    }
+    nnc_free(buf);
+    return st;
+}
+
+/* The checksum of a streamed section: a hash over the hashes of its chunks. */
+typedef struct running {
+    nnc_hash128 h;
+} running;
+
+static nnc_status add_hash(void *ctx, const void *p, size_t n)
+{
+    running *r = ctx;
+    for (size_t i = 0; i < n || (n == 0 && i == 0); i += CHUNK) {
+        size_t m = n - i < CHUNK ? n - i : CHUNK;
+        nnc_hash128 both[2] = {r->h, nnc_hash((const char *)p + i, m)};
+        r->h = nnc_hash(both, sizeof both);
+    }
+    return NNC_OK;
+}
+
+static nnc_hash128 hash_bytes(const void *p, size_t n)
+{
+    running r = {{0, 0}};
+    (void)add_hash(&r, p, n);
+    return r.h;
+}
+
+static void add(writer *w, const char *name, const void *data, size_t size, int weight)
+{
+    section *s = &w->s[w->n];
+    *s = (section){.name = name, .data = data, .weight = weight, .size = (int64_t)size};
+    if (w->n)
+        s->offset = nnc_align_up(s[-1].offset + s[-1].size, ALIGN);
+    w->n++;
+}
+
+static nnc_status collect(writer *w, bool embed)
+{
+    const nnc_plan *p = w->a->plan;
+    static const char *const names[] = {"source", "graph", "plan", "remarks"};
+    w->s = nnc_calloc((size_t)(4 + p->n_object + p->n_weight), sizeof *w->s);
+    if (!w->s)
+        return nnc_nomem(w->sink);
+    nnc_graph_print(&w->text[0], w->a->source);
+    nnc_graph_print(&w->text[1], w->a->graph);
+    nnc_plan_print(&w->text[2], p);
+    NNC_TRY(nnc_report_explain(w->a, NNC_JSON, true, &w->text[3]));
+    for (int i = 0; i < 4; i++) {
+        if (w->text[i].oom)
+            return nnc_nomem(w->sink);
+        add(w, names[i], nnc_text_str(&w->text[i]), w->text[i].n, -1);
+    }
+    for (int i = 0; i < p->n_object; i++)
+        add(w, nnc_arena_printf(&w->arena, "object/%d", i), p->object[i].data, p->object[i].n, -1);
+    for (int i = 0; embed && i < p->n_weight; i++) {
+        const nnc_type *t = weight_type(p, i);
+        if (t && p->weight[i].kind != NNC_W_inline)
+            add(w, nnc_arena_printf(&w->arena, "weight/%d", i), NULL, (size_t)nnc_type_bytes(t), i);
+    }
+    for (int i = 0; i < w->n; i++) {
+        running r = {{0, 0}};
+        if (!w->s[i].name)
+            return nnc_nomem(w->sink);
+        NNC_TRY(stream(w, &w->s[i], add_hash, &r));
+        w->s[i].hash = r.h;
+    }
+    return NNC_OK;
+}
+
+static void manifest(writer *w)
+{
+    char hex[33];
+    nnc_text *t = &w->manifest;
+    nnc_puts(t, "{\"nnc\": \"" NNC_VERSION "\", \"model\": ");
+    nnc_put_json_string(t, w->a->source->name);
+    nnc_printf(t, ", \"level\": %d, \"threads\": %d, \"target\": ", w->a->level, w->a->plan->threads);
+    nnc_put_json_string(t, w->a->plan->target);
+    nnc_puts(t, ",\n \"sections\": [");
+    for (int i = 0; i < w->n; i++) {
+        nnc_hash_hex(w->s[i].hash, hex);
+        nnc_printf(t, "%s{\"name\": \"%s\", \"offset\": %lld, \"size\": %lld, \"hash\": \"%s\"}", i ? ",\n  " : "", w->s[i].name,
+            (long long)w->s[i].offset, (long long)w->s[i].size, hex);
+    }
+    nnc_puts(t, "]}\n");
+}
+
+static nnc_status put_file(void *ctx, const void *p, size_t n)
+{
+    return fwrite(p, 1, n, ctx) == n ? NNC_OK : NNC_E_IO;
+}
+
+/* First line and manifest, padded so that sections start aligned. */
+static nnc_status write_all(writer *w, FILE *f)
+{
+    static const char zero[ALIGN];
+    char line[128];
+    nnc_text *m = &w->manifest;
+    int n = snprintf(line, sizeof line, MAGIC "%016zx %016llx\n", m->n, (unsigned long long)nnc_hash64(m->s, m->n, 0));
+    NNC_TRY(put_file(f, line, (size_t)n));
+    NNC_TRY(put_file(f, m->s, m->n));
+    int64_t at = n + (int64_t)m->n, base = nnc_align_up(at, ALIGN);
+    for (int i = 0; i < w->n; i++) {
+        NNC_TRY(put_file(f, zero, (size_t)(base + w->s[i].offset - at)));
+        NNC_TRY(stream(w, &w->s[i], put_file, f));
+        at = base + w->s[i].offset + w->s[i].size;
+    }
+    return fflush(f) == 0 && fsync(fileno(f)) == 0 ? NNC_OK : NNC_E_IO;
+}
+
+static nnc_status save_to(writer *w, const char *file)
+{
+    char tmp[PATH_MAX];
+    nnc_loc loc = {.file = file};
+    if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", file) >= (int)sizeof tmp)
+        return nnc_fail(w->sink, NNC_E_IO, loc, "the path is too long");
+    int fd = mkstemp(tmp);
+    FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
+    if (!f) {
+        if (fd >= 0)
+            close(fd);
+        return nnc_fail(w->sink, NNC_E_IO, loc, "cannot create a file beside it: %s", strerror(errno));
+    }
+    mode_t mask = umask(0);
+    umask(mask);
+    nnc_status st = fchmod(fd, 0666 & ~mask) == 0 ? write_all(w, f) : NNC_E_IO;
+    int err = errno;
+    if (fclose(f) != 0 && !st)
+        st = NNC_E_IO;
+    if (!st && rename(tmp, file) != 0) {
+        err = errno;
+        st = NNC_E_IO;
+    }
+    if (st)
+        unlink(tmp);
+    return st == NNC_E_IO ? nnc_fail(w->sink, st, loc, "cannot write the artifact: %s", strerror(err)) : st;
+}
+
+nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink)
+{
+    writer w = {.a = a, .sink = sink};
+    nnc_arena_init(&w.arena, 0);
+    nnc_status st = collect(&w, embed);
+    if (!st) {
+        manifest(&w);
+        st = w.manifest.oom ? nnc_nomem(sink) : save_to(&w, file);
+    }
+    for (int i = 0; i < 4; i++)
+        nnc_text_deinit(&w.text[i]);
+    nnc_text_deinit(&w.manifest);
+    nnc_arena_deinit(&w.arena);
+    nnc_free(w.s);
+    return st;
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------- */
+
+bool nnc_is_artifact(const char *file)
+{
+    char head[sizeof MAGIC] = "";
+    FILE *f = strcmp(file, "-") ? fopen(file, "rbe") : NULL;
+    if (!f)
+        return false;
+    size_t n = fread(head, 1, sizeof MAGIC - 1, f);
+    fclose(f);
+    return n == sizeof MAGIC - 1 && !memcmp(head, MAGIC, n);
+}
+
+typedef struct reader {
+    nnc_artifact *a;
+    const char *file;
+    const uint8_t *base; /* where section offsets count from */
+    int64_t room;        /* bytes from there */
+    nnc_json manifest;
+    nnc_sink *sink;
+} reader;
+
+static nnc_status reject(const reader *r, const char *what)
+{
+    return nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file}, "%s; compile the model again", what);
+}
+
+static nnc_status open_manifest(reader *r)
+{
+    enum { LINE = sizeof MAGIC - 1 + 16 + 1 + 16 + 1 };
+    const nnc_map *m = &r->a->map;
+    char line[LINE + 1] = "", *end;
+    if (m->n < LINE || memcmp(m->data, MAGIC, sizeof MAGIC - 1) != 0)
+        return reject(r, "is not an nnc artifact of this format, or is cut short");
+    memcpy(line, m->data, LINE);
+    unsigned long long size = strtoull(line + sizeof MAGIC - 1, &end, 16), hash = strtoull(end, &end, 16);
+    if (*end != '\n' || size > m->n - LINE)
+        return reject(r, "is damaged or cut short: its first line does not match its size");
+    if (nnc_hash64(m->data + LINE, size, 0) != hash)
+        return reject(r, "is damaged: the manifest's checksum is wrong");
+    int64_t base = nnc_align_up(LINE + (int64_t)size, ALIGN);
+    r->base = m->data + base;
+    r->room = (int64_t)m->n - base;
+    return nnc_json_parse(&r->manifest, r->file, (const char *)m->data + LINE, size, r->sink);
+}
+
+static const char *manifest_string(const reader *r, const char *key)
+{
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(r->manifest.root, key));
+    return s ? s : "";
+}
+
+/* Checks one entry of the section list; *out points at its bytes. */
+static nnc_status open_section(const reader *r, const cJSON *e, const char **name, nnc_blob *out)
+{
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(e, "offset"), *n = cJSON_GetObjectItemCaseSensitive(e, "size");
+    const char *hash = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "hash"));
+    char hex[33];
+    *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "name"));
+    if (!*name || !hash || !cJSON_IsNumber(o) || !cJSON_IsNumber(n) || o->valuedouble < 0 || n->valuedouble < 0)
+        return reject(r, "is damaged: a section of the manifest is malformed");
+    int64_t at = (int64_t)o->valuedouble, size = (int64_t)n->valuedouble;
+    if (at > r->room || size > r->room - at)
+        return reject(r, "is cut short: a section lies beyond its end");
+    nnc_hash_hex(hash_bytes(r->base + at, (size_t)size), hex);
+    if (strcmp(hex, hash))
+        return reject(r, "is damaged: a section's checksum is wrong");
+    *out = (nnc_blob){r->base + at, (size_t)size};
+    return NNC_OK;
+}
+
+static nnc_status read_graph(const reader *r, nnc_blob b, nnc_graph **g)
+{
+    nnc_scan s;
+    nnc_scan_init(&s, r->file, b.data, b.n);
+    *g = nnc_graph_parse(&s, r->sink);
+    return *g ? NNC_OK : NNC_E_MODEL;
+}
+
+static nnc_status read_plan(const reader *r, nnc_blob b)
+{
+    nnc_scan s;
+    nnc_scan_init(&s, r->file, b.data, b.n);
+    r->a->plan = nnc_plan_parse(&s, r->sink);
+    return r->a->plan ? NNC_OK : NNC_E_MODEL;
+}
+
+static const char *text_of(nnc_remarks *out, const cJSON *e, const char *key)
+{
+    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, key));
+    return nnc_arena_strdup(&out->arena, s ? s : "");
+}
+
+static int64_t int_of(const cJSON *e, const char *key)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(e, key);
+    return cJSON_IsNumber(v) ? (int64_t)v->valuedouble : 0;
+}
+
+static bool add_remark(nnc_remarks *out, const cJSON *e)
+{
+    nnc_remark r = {.pass = text_of(out, e, "pass"), .rule = text_of(out, e, "rule"), .reason = text_of(out, e, "reason"),
+        .bytes_saved = int_of(e, "bytes_saved"), .launches_saved = int_of(e, "launches_saved")};
+    const char *verdict = text_of(out, e, "verdict");
+    const cJSON *layers = cJSON_GetObjectItemCaseSensitive(e, "layers"), *l;
+    r.layer = ARENA_NEW(&out->arena, const char *, cJSON_GetArraySize(layers) + 1);
+    nnc_remark *at = nnc_arena_grow(&out->arena, out->at, &out->cap, out->n + 1, sizeof *at);
+    if (!r.pass || !r.rule || !r.reason || !verdict || !r.layer || !at)
+        return false;
+    r.applied = !strcmp(verdict, "applied");
+    cJSON_ArrayForEach(l, layers)
+    {
+        r.layer[r.n_layers] = nnc_arena_strdup(&out->arena, cJSON_GetStringValue(l) ? cJSON_GetStringValue(l) : "");
+        if (!r.layer[r.n_layers++])
+            return false;
+    }
+    out->at = at;
+    out->at[out->n++] = r;
+    return true;
+}
+
+static nnc_status read_remarks(const reader *r, nnc_blob b)
+{
+    nnc_json j;
+    const cJSON *e;
+    NNC_TRY(nnc_json_parse(&j, r->file, b.data, b.n, r->sink));
+    nnc_status st = NNC_OK;
+    cJSON_ArrayForEach(e, j.root)
+    {
+        if (!add_remark(&r->a->remarks, e)) {
+            st = nnc_nomem(r->sink);
+            break;
+        }
+    }
+    nnc_json_deinit(&j);
+    return st;
+}
+
+/* An embedded weight becomes a byte range of the artifact itself. */
+static nnc_status use_weight(const reader *r, int i, nnc_blob b)
+{
+    nnc_plan *p = r->a->plan;
+    const nnc_type *t = p && i >= 0 && i < p->n_weight ? weight_type(p, i) : NULL;
+    if (!t || (int64_t)b.n != nnc_type_bytes(t))
+        return reject(r, "is damaged: an embedded weight does not match the plan");
+    nnc_weight *w = &p->weight[i];
+    w->kind = NNC_W_file;
+    w->file = r->a->file;
+    w->offset = (int64_t)((const uint8_t *)b.data - r->a->map.data);
+    w->size = (int64_t)b.n;
+    w->header_hash = 0;
+    return NNC_OK;
+}
+
+static nnc_status use_object(const reader *r, int i, nnc_blob b)
+{
+    nnc_plan *p = r->a->plan;
+    if (!p || i < 0 || i >= p->n_object)
+        return reject(r, "is damaged: machine code that the plan does not have");
+    p->object[i] = b; /* points into the mapping, which the artifact keeps */
+    return NNC_OK;
+}
+
+static nnc_status use_section(const reader *r, const char *name, nnc_blob b)
+{
+    if (!strcmp(name, "source"))
+        return r->a->source ? reject(r, "is damaged: a section stands twice") : read_graph(r, b, &r->a->source);
+    if (!strcmp(name, "graph"))
+        return r->a->graph ? reject(r, "is damaged: a section stands twice") : read_graph(r, b, &r->a->graph);
+    if (!strcmp(name, "plan"))
+        return r->a->plan ? reject(r, "is damaged: a section stands twice") : read_plan(r, b);
+    if (!strcmp(name, "remarks"))
+        return read_remarks(r, b);
+    if (!strncmp(name, "object/", 7))
+        return use_object(r, atoi(name + 7), b);
+    if (!strncmp(name, "weight/", 7))
+        return use_weight(r, atoi(name + 7), b);
+    return NNC_OK;
+}
+
+static nnc_status check_objects(const reader *r)
+{
+    const nnc_plan *p = r->a->plan;
+    if (!r->a->source || !r->a->graph || !p)
+        return reject(r, "is damaged: it lacks a graph or the plan");
+    for (int i = 0; i < p->n_object; i++)
+        if (!p->object[i].data)
+            return reject(r, "is damaged: machine code is missing");
+    return nnc_plan_verify(p, r->sink);
+}
+
+static nnc_status load(reader *r, nnc_env *e)
+{
+    NNC_TRY(open_manifest(r));
+    const char *version = manifest_string(r, "nnc");
+    if (strcmp(version, NNC_VERSION))
+        return nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file}, "was made by nnc %s, this is nnc " NNC_VERSION "; compile the model again",
+            *version ? version : "of unknown version");
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(r->manifest.root, "sections"), *s;
+    cJSON_ArrayForEach(s, list)
+    {
+        const char *name;
+        nnc_blob b;
+        NNC_TRY(open_section(r, s, &name, &b));
+        NNC_TRY(use_section(r, name, b));
+    }
+    NNC_TRY(check_objects(r));
+    r->a->level = (int)int_of(r->manifest.root, "level");
+    nnc_text here = {0};
+    nnc_plan_target_text(&here, &e->target);
+    nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
+    if (!st && strcmp(nnc_text_str(&here), r->a->plan->target))
+        st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file}, "was compiled for %s; this machine is %s; compile the model again",
+            r->a->plan->target, nnc_text_str(&here));
+    nnc_text_deinit(&here);
+    return st;
+}
+
+nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink)
+{
+    *out = NULL;
+    nnc_artifact *a = nnc_calloc(1, sizeof *a);
+    if (!a)
+        return nnc_nomem(sink);
+    int64_t t0 = nnc_now_ns();
+    nnc_arena_init(&a->arena, 0);
+    nnc_remarks_init(&a->remarks);
+    reader r = {.a = a, .file = file, .sink = sink};
+    char *full = realpath(file, NULL);
+    a->file = full ? nnc_arena_strdup(&a->arena, full) : NULL;
+    free(full);
+    nnc_status st = nnc_map_open(&a->map, file, sink);
+    if (!st)
+        st = a->file ? load(&r, e) : nnc_nomem(sink);
+    nnc_json_deinit(&r.manifest);
+    a->stats.total_ns = nnc_now_ns() - t0;
+    if (st)
+        nnc_artifact_destroy(a);
+    else
+        *out = a;
+    return st;
+}

@@ -1,0 +1,196 @@
+/* api/compare.c -- fused against unfused against float64. "Unfused" is the same optimisation level without the passes whose row says
+ * fusion, so that layout and library are equal on both sides; between "as written" and "fused", each pass that changes this model is
+ * a step of its own. */
+#include "api/compare.h"
+#include <math.h>
+#include <string.h>
+
+static void say(const comparison *c, const char *what)
+{
+    if (c->o->progress)
+        c->o->progress(c->o->progress_ctx, what);
+}
+
+static bool user_skips(const comparison *c, const char *pass)
+{
+    for (int i = 0; i < c->o->compile.n_skip; i++)
+        if (!strcmp(c->o->compile.skip[i], pass))
+            return true;
+    return false;
+}
+
+/* All passes of the level, the fusion passes last, each once. */
+static int list_passes(const comparison *c, int *pass)
+{
+    int n = 0;
+    for (int fusion = 0; fusion < 2; fusion++)
+        for (int i = 0; i < nnc_pass_count && n < MAX_PROGRAMS - 2; i++)
+            if (nnc_pass_table[i].fusion == (fusion == 1) && nnc_pass_table[i].level <= c->o->compile.level &&
+                !user_skips(c, nnc_pass_table[i].name))
+                pass[n++] = i;
+    return n;
+}
+
+/* Program with passes pass[0..k) on. */
+static nnc_status compile_with(comparison *c, program *p, const int *pass, int n, int k)
+{
+    nnc_compile_options o = c->o->compile;
+    p->level = o.level;
+    p->skip = ARENA_NEW(&c->arena, const char *, n - k + o.n_skip + 1);
+    if (!p->skip)
+        return nnc_nomem(c->sink);
+    for (int i = k; i < n; i++)
+        p->skip[p->n_skip++] = nnc_pass_table[pass[i]].name;
+    for (int i = 0; i < o.n_skip; i++)
+        p->skip[p->n_skip++] = o.skip[i];
+    o.skip = p->skip;
+    o.n_skip = p->n_skip;
+    o.after_pass = NULL;
+    o.on_kernel = NULL;
+    return nnc_compile(c->env, c->model, &o, &p->a, c->sink);
+}
+
+static bool same_program(const program *a, const program *b)
+{
+    nnc_hash128 x = nnc_plan_hash(a->a->plan), y = nnc_plan_hash(b->a->plan);
+    return x.lo == y.lo && x.hi == y.hi;
+}
+
+/* Compiles as written, then with one pass more at a time; programs that a pass does not change are dropped. */
+static nnc_status compile_all(comparison *c)
+{
+    int pass[MAX_PROGRAMS], n = list_passes(c, pass), n_plain = 0;
+    while (n_plain < n && !nnc_pass_table[pass[n_plain]].fusion)
+        n_plain++;
+    for (int k = 0; k <= n; k++) {
+        bool keep = k == 0 || k == n || k == n_plain || c->o->steps;
+        if (!keep || (k == 0 && !c->o->steps && n_plain > 0))
+            continue;
+        program *p = &c->p[c->n];
+        *p = (program){.pass = k ? nnc_pass_table[pass[k - 1]].name : NULL};
+        NNC_TRY(compile_with(c, p, pass, n, k));
+        bool same = c->n > 0 && same_program(p, p - 1);
+        if (same) {
+            nnc_artifact_destroy(p->a);
+            *p = (program){0};
+        } else {
+            c->n++;
+        }
+        if (k == n_plain)
+            c->unfused = c->n - 1;
+    }
+    c->fused = c->n - 1;
+    c->p[0].name = "as written";
+    c->p[c->unfused].name = "unfused";
+    c->p[c->fused].name = c->fused == c->unfused ? "fused = unfused" : "fused";
+    return NNC_OK;
+}
+
+/* The .npy file that the user gave for an input, or NULL. */
+static const char *file_for(const comparison *c, const char *name)
+{
+    for (int i = 0; i < c->o->n_input; i++)
+        if (!strcmp(c->o->input[i].name, name))
+            return c->o->input[i].value;
+    return NULL;
+}
+
+static nnc_status check_names(const comparison *c, const nnc_plan *p)
+{
+    for (int i = 0; i < c->o->n_input; i++) {
+        bool known = false;
+        for (int k = 0; k < p->n_input; k++)
+            known |= !strcmp(p->input_name[k], c->o->input[i].name);
+        if (!known)
+            return nnc_fail0(c->sink, NNC_E_USAGE, "the model has no input `%s`; its first is %s", c->o->input[i].name,
+                p->n_input ? p->input_name[0] : "none");
+    }
+    return NNC_OK;
+}
+
+static nnc_status make_inputs(comparison *c)
+{
+    const nnc_plan *p = c->p[c->fused].a->plan;
+    NNC_TRY(check_names(c, p));
+    c->input = nnc_calloc((size_t)p->n_input, sizeof *c->input);
+    if (!c->input)
+        return nnc_nomem(c->sink);
+    c->n_input = p->n_input;
+    for (int i = 0; i < p->n_input; i++) {
+        const nnc_type *t = &p->tensor[p->input[i]].type;
+        const char *file = file_for(c, p->input_name[i]);
+        if (file) {
+            NNC_TRY(nnc_read_input(file, p->input_name[i], t, &c->input[i], c->sink));
+            continue;
+        }
+        c->input[i] = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        if (!c->input[i])
+            return nnc_nomem(c->sink);
+        nnc_fill_input(p->input_name[i], t, c->o->seed, c->input[i]);
+    }
+    return NNC_OK;
+}
+
+static void judge(comparison *c)
+{
+    const nnc_plan *p = c->p[c->fused].a->plan;
+    c->tolerance = c->o->tolerance;
+    for (int i = 0; c->o->tolerance == 0 && i < p->n_output; i++)
+        c->tolerance = fmax(c->tolerance, nnc_default_tolerance((nnc_dtype)p->tensor[p->output[i]].type.dtype));
+    c->agrees = true;
+    for (int i = 0; i < c->n; i++) {
+        c->agrees &= !c->truth.ran || nnc_error_nmse(&c->p[i].truth) <= c->tolerance;
+        c->agrees &= nnc_error_nmse(&c->p[i].unfused) <= 4 * c->tolerance; /* both sides may err by it */
+    }
+}
+
+static nnc_status compare(comparison *c)
+{
+    say(c, "compiling");
+    NNC_TRY(compile_all(c));
+    NNC_TRY(make_inputs(c));
+    if (c->o->no_reference) {
+        snprintf(c->truth.scope, sizeof c->truth.scope, "not asked for");
+    } else {
+        say(c, "computing the float64 reference");
+        NNC_TRY(nnc_truth_make(c->model, c->input, nnc_env_threads(c->env), &c->truth, c->sink));
+    }
+    say(c, "running");
+    NNC_TRY(nnc_measure(c));
+    judge(c);
+    return NNC_OK;
+}
+
+static void release(comparison *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        nnc_artifact_destroy(c->p[i].a);
+        nnc_free(c->p[i].ns);
+    }
+    for (int i = 0; i < c->n_input; i++)
+        nnc_free(c->input[i]);
+    for (int i = 0; i < c->n_kept; i++)
+        nnc_free(c->kept[i].data);
+    nnc_free(c->input);
+    nnc_truth_free(&c->truth);
+    nnc_arena_deinit(&c->arena);
+}
+
+nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink)
+{
+    comparison *c = nnc_calloc(1, sizeof *c);
+    if (!c)
+        return nnc_nomem(sink);
+    c->env = e;
+    c->model = m;
+    c->o = o;
+    c->sink = sink;
+    nnc_arena_init(&c->arena, 0);
+    nnc_status st = compare(c);
+    if (!st)
+        st = nnc_compare_print(c, f, out);
+    *agrees = c->agrees;
+    release(c);
+    nnc_free(c);
+    return st;
+}

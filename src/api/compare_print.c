@@ -1,0 +1,233 @@
+/* api/compare_print.c -- a comparison as text, JSON (docs/formats.md) and CSV. */
+#include "api/compare.h"
+#include <math.h>
+#include <string.h>
+
+static double at_share(const program *p, double share)
+{
+    if (!p->n_ns)
+        return NAN;
+    double x = share * (p->n_ns - 1);
+    int i = (int)x, j = i + 1 < p->n_ns ? i + 1 : i;
+    return ((double)p->ns[i] + ((double)p->ns[j] - (double)p->ns[i]) * (x - i)) * 1e-6;
+}
+
+summary nnc_summarize(const program *p)
+{
+    const nnc_plan *plan = p->a->plan;
+    summary s = {
+        .median_ms = at_share(p, 0.5),
+        .mean_ms = p->n_ns ? (double)p->spent_ns * 1e-6 / p->n_ns : NAN,
+        .p10_ms = at_share(p, 0.1),
+        .p90_ms = at_share(p, 0.9),
+        .kernels = plan->n_kernel,
+    };
+    for (int i = plan->main_first; i < plan->n_cmd; i++) {
+        const nnc_cmd *c = &plan->cmd[i];
+        s.launches += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
+        s.bytes += c->bytes;
+        s.flops += c->flops;
+    }
+    for (int d = 0; d < plan->n_device; d++)
+        s.arena += plan->device[d].arena_bytes;
+    return s;
+}
+
+/* Applied remarks of one pass grouped by rule: "relu into conv epilogue x13; ...". */
+static void put_why(nnc_text *t, const program *p)
+{
+    const nnc_remarks *r = &p->a->remarks;
+    int groups = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        if (!r->at[i].applied || strcmp(r->at[i].pass, p->pass))
+            continue;
+        int count = 0;
+        bool first = true;
+        for (size_t k = 0; k < r->n; k++) {
+            bool same = r->at[k].applied && !strcmp(r->at[k].pass, p->pass) && !strcmp(r->at[k].rule, r->at[i].rule);
+            first &= !(same && k < i);
+            count += same;
+        }
+        if (!first || ++groups > 3)
+            continue;
+        nnc_printf(t, "%s%s", groups > 1 ? "; " : "", r->at[i].rule);
+        if (count > 1)
+            nnc_printf(t, " (%d times)", count);
+    }
+    if (groups > 3)
+        nnc_printf(t, "; %d more rules", groups - 3);
+}
+
+static void put_ms(nnc_text *t, double ms)
+{
+    nnc_printf(t, ms >= 100 ? "%9.1f" : ms >= 10 ? "%9.2f" : "%9.3f", ms);
+}
+
+static void put_column_bytes(nnc_text *t, int64_t bytes, int width)
+{
+    nnc_text b = {0};
+    nnc_put_bytes(&b, bytes);
+    nnc_printf(t, "%*s", width, nnc_text_str(&b));
+    nnc_text_deinit(&b);
+}
+
+static void text_row(nnc_text *t, const comparison *c, const program *p)
+{
+    summary s = nnc_summarize(p);
+    nnc_printf(t, "  %-16s", p->name);
+    put_ms(t, s.median_ms);
+    put_ms(t, s.p10_ms);
+    put_ms(t, s.p90_ms);
+    nnc_printf(t, "%6d%10lld", p->n_ns, (long long)s.launches);
+    put_column_bytes(t, s.bytes, 12);
+    put_column_bytes(t, s.arena, 12);
+    if (c->truth.ran)
+        nnc_printf(t, "%11.1e%11.1e", nnc_error_nmse(&p->truth), nnc_error_max_rel(&p->truth));
+    nnc_putc(t, '\n');
+}
+
+static void text_steps(nnc_text *t, const comparison *c)
+{
+    nnc_puts(t, "\nWhat each pass gave, from as written to fused\n");
+    nnc_puts(t, "  pass              median ms   change  launches       moved  why\n");
+    double before = NAN;
+    for (int i = 0; i < c->n; i++) {
+        const program *p = &c->p[i];
+        summary s = nnc_summarize(p);
+        nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
+        put_ms(t, s.median_ms);
+        if (i)
+            nnc_printf(t, "%+8.1f%%", (s.median_ms / before - 1) * 100);
+        else
+            nnc_puts(t, "         ");
+        nnc_printf(t, "%10lld", (long long)s.launches);
+        put_column_bytes(t, s.bytes, 12);
+        nnc_puts(t, "  ");
+        if (p->pass)
+            put_why(t, p);
+        if (i == c->unfused && i != c->fused)
+            nnc_puts(t, i ? "   [unfused]" : "[unfused]");
+        nnc_putc(t, '\n');
+        before = s.median_ms;
+    }
+}
+
+static void print_text(const comparison *c, nnc_text *t)
+{
+    const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
+    summary su = nnc_summarize(u), sf = nnc_summarize(f);
+    nnc_printf(t, "%s on %s, %d thread%s, -O%d; copies to and from the device not timed\n\n", c->model->name, nnc_env_target(c->env),
+        nnc_env_threads(c->env), nnc_env_threads(c->env) == 1 ? "" : "s", c->o->compile.level);
+    nnc_puts(t, "                   median      p10      p90  runs  launches       moved       arena");
+    nnc_puts(t, c->truth.ran ? "       nmse    max rel\n" : "\n");
+    if (c->unfused != 0)
+        text_row(t, c, &c->p[0]);
+    text_row(t, c, u);
+    if (c->fused != c->unfused)
+        text_row(t, c, f);
+    if (c->n > 1 && c->o->steps)
+        text_steps(t, c);
+    double ratio = su.median_ms / sf.median_ms;
+    nnc_putc(t, '\n');
+    if (c->fused == c->unfused)
+        nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
+    else
+        nnc_printf(t, "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries equal.\n", 1 / ratio, ratio);
+    if (c->truth.ran)
+        nnc_printf(t, "Same numbers: %s. Error against float64 (%s) %s the limit of nmse %.0e.\n", c->agrees ? "yes" : "NO", c->truth.scope,
+            c->agrees ? "is within" : "or between the programs exceeds", c->tolerance);
+    else
+        nnc_printf(t, "Same numbers on both sides: %s. The float64 reference did not run: %s.\n", c->agrees ? "yes" : "NO", c->truth.scope);
+    if (!c->kept_all)
+        nnc_puts(t, "The outputs are large: fused and unfused were compared on evenly spread pieces of them.\n");
+}
+
+/* JSON has no infinity: an error that is not finite becomes null. */
+static void json_number(nnc_text *t, const char *key, double v)
+{
+    nnc_printf(t, ", \"%s\": ", key);
+    if (isfinite(v))
+        nnc_put_double(t, v);
+    else
+        nnc_puts(t, "null");
+}
+
+static void json_run(nnc_text *t, const comparison *c, const program *p)
+{
+    summary s = nnc_summarize(p);
+    nnc_puts(t, "{\"name\": ");
+    nnc_put_json_string(t, p->name);
+    nnc_printf(t, ", \"level\": %d", p == &c->p[0] && c->unfused != 0 ? 0 : p->level);
+    json_number(t, "median_ms", s.median_ms);
+    json_number(t, "mean_ms", s.mean_ms);
+    json_number(t, "p10_ms", s.p10_ms);
+    json_number(t, "p90_ms", s.p90_ms);
+    nnc_printf(t, ", \"iterations\": %d, \"launches\": %lld, \"kernels\": %lld, \"bytes_moved\": %lld, \"flops\": %lld, \"arena_bytes\": %lld",
+        p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes, (long long)s.flops, (long long)s.arena);
+    json_number(t, "nmse", c->truth.ran ? nnc_error_nmse(&p->truth) : NAN);
+    json_number(t, "max_rel_err", c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
+    nnc_putc(t, '}');
+}
+
+static void print_json(const comparison *c, nnc_text *t)
+{
+    const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
+    nnc_puts(t, "{\"model\": ");
+    nnc_put_json_string(t, c->model->name);
+    nnc_puts(t, ", \"target\": ");
+    nnc_put_json_string(t, nnc_env_target(c->env));
+    nnc_printf(t, ", \"threads\": %d, \"args\": {", nnc_env_threads(c->env));
+    for (int i = 0; i < c->o->n_arg; i++) {
+        nnc_puts(t, i ? ", " : "");
+        nnc_put_json_string(t, c->o->arg[i].name);
+        nnc_puts(t, ": ");
+        nnc_put_json_string(t, c->o->arg[i].value);
+    }
+    nnc_printf(t, "}, \"io\": \"exclude\",\n \"reference\": {\"ran\": %s, \"scope\": ", c->truth.ran ? "true" : "false");
+    nnc_put_json_string(t, c->truth.scope);
+    nnc_puts(t, "},\n \"runs\": [");
+    if (c->unfused != 0) {
+        json_run(t, c, &c->p[0]);
+        nnc_puts(t, ",\n  ");
+    }
+    json_run(t, c, u);
+    if (f != u) {
+        nnc_puts(t, ",\n  ");
+        json_run(t, c, f);
+    }
+    nnc_puts(t, "],\n \"speedup\": ");
+    nnc_put_double(t, nnc_summarize(u).median_ms / nnc_summarize(f).median_ms);
+    nnc_printf(t, ", \"agree\": %s,\n \"steps\": [", c->agrees ? "true" : "false");
+    for (int i = 0; i < c->n && c->o->steps; i++) {
+        summary s = nnc_summarize(&c->p[i]);
+        nnc_puts(t, i ? ",\n  {\"pass\": " : "{\"pass\": ");
+        nnc_put_json_string(t, c->p[i].pass ? c->p[i].pass : "as written");
+        json_number(t, "median_ms", s.median_ms);
+        nnc_printf(t, ", \"launches\": %lld, \"bytes_moved\": %lld}", (long long)s.launches, (long long)s.bytes);
+    }
+    nnc_puts(t, "]}\n");
+}
+
+static void print_csv(const comparison *c, nnc_text *t)
+{
+    nnc_puts(t, "program,median_ms,mean_ms,p10_ms,p90_ms,iterations,launches,kernels,bytes_moved,flops,arena_bytes,nmse,max_rel_err\n");
+    for (int i = 0; i < c->n; i++) {
+        const program *p = &c->p[i];
+        summary s = nnc_summarize(p);
+        nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e\n", p->name ? "" : "+ ", p->name ? p->name : p->pass,
+            s.median_ms, s.mean_ms, s.p10_ms, s.p90_ms, p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
+            (long long)s.flops, (long long)s.arena, c->truth.ran ? nnc_error_nmse(&p->truth) : NAN,
+            c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
+    }
+}
+
+nnc_status nnc_compare_print(const comparison *c, nnc_format f, nnc_text *out)
+{
+    if (f == NNC_JSON)
+        print_json(c, out);
+    else if (f == NNC_CSV)
+        print_csv(c, out);
+    else
+        print_text(c, out);
+    return out->oom ? nnc_nomem(c->sink) : NNC_OK;
+}

@@ -1,0 +1,139 @@
+/* api/compile.c -- from a model to an artifact: open, passes, plan. */
+#include "api/internal.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+const nnc_compile_options nnc_compile_defaults = {.level = 2, .streams = 1, .devices = 1};
+
+/* Sorts --set values into integers and words. */
+nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink)
+{
+    nnc_set *set = nnc_calloc((size_t)o->n_arg, sizeof *set);
+    nnc_set_word *word = nnc_calloc((size_t)o->n_arg, sizeof *word);
+    nnc_model *m = NULL;
+    if (!set || !word) {
+        (void)nnc_nomem(sink);
+    } else {
+        nnc_model_options f = {.set = set, .word = word, .seed = o->seed, .weights = o->weights};
+        for (int i = 0; i < o->n_arg; i++) {
+            char *end;
+            errno = 0;
+            long long v = strtoll(o->arg[i].value, &end, 10);
+            if (*o->arg[i].value && !*end && !errno)
+                set[f.n_set++] = (nnc_set){o->arg[i].name, v};
+            else
+                word[f.n_word++] = (nnc_set_word){o->arg[i].name, o->arg[i].value};
+        }
+        m = nnc_model_load(file, &f, sink);
+    }
+    nnc_free(set);
+    nnc_free(word);
+    return m;
+}
+
+void nnc_model_close(nnc_model *m)
+{
+    nnc_graph_destroy(m);
+}
+
+static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+{
+    nnc_pass_options p = {
+        .level = o->level,
+        .math_fast = o->math_fast,
+        .target = &e->target,
+        .skip = o->skip,
+        .n_skip = o->n_skip,
+        .after = o->after_pass,
+        .after_ctx = o->ctx,
+    };
+    return nnc_passes_run(&a->graph, &p, &a->remarks, sink);
+}
+
+static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+{
+    nnc_plan_options p = {
+        .target = &e->target,
+        .engine = e->engine,
+        .n_engine = e->n_engine,
+        .emitter = e->has_emitter ? nnc_env_emitter : NULL,
+        .emitter_version = nnc_engine_llvm.version,
+        .cache = e->cache,
+        .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
+        .streams = o->streams > 0 ? o->streams : 1,
+        .devices = o->devices > 0 ? o->devices : 1,
+        .codegen_ns = &a->stats.codegen_ns,
+        .cache_hits = &a->stats.cache_hits,
+        .cache_misses = &a->stats.cache_misses,
+        .on_kernel = o->on_kernel,
+        .on_kernel_ctx = o->ctx,
+    };
+    return nnc_plan_make(a->graph, &p, &a->plan, sink);
+}
+
+nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink)
+{
+    *out = NULL;
+    nnc_artifact *a = nnc_calloc(1, sizeof *a);
+    if (!a)
+        return nnc_nomem(sink);
+    nnc_arena_init(&a->arena, 0);
+    nnc_remarks_init(&a->remarks);
+    a->level = o->level;
+    int64_t t0 = nnc_now_ns();
+    a->source = nnc_graph_clone(m, sink);
+    a->graph = nnc_graph_clone(m, sink);
+    nnc_status st = a->source && a->graph ? passes(e, o, a, sink) : nnc_nomem(sink);
+    int64_t t1 = nnc_now_ns();
+    if (!st)
+        st = plan(e, o, a, sink);
+    int64_t t2 = nnc_now_ns();
+    a->stats.passes_ns = t1 - t0;
+    a->stats.plan_ns = t2 - t1 - a->stats.codegen_ns;
+    a->stats.total_ns = t2 - t0;
+    if (st)
+        nnc_artifact_destroy(a);
+    else
+        *out = a;
+    return st;
+}
+
+void nnc_artifact_destroy(nnc_artifact *a)
+{
+    if (!a)
+        return;
+    nnc_plan_destroy(a->plan);
+    nnc_graph_destroy(a->graph);
+    nnc_graph_destroy(a->source);
+    nnc_remarks_deinit(&a->remarks);
+    nnc_free(a->backing);
+    nnc_map_close(&a->map);
+    nnc_arena_deinit(&a->arena);
+    nnc_free(a);
+}
+
+const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a)
+{
+    return &a->stats;
+}
+
+const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a)
+{
+    return a->plan;
+}
+
+const struct nnc_remarks *nnc_artifact_remarks(const nnc_artifact *a)
+{
+    return &a->remarks;
+}
+
+const nnc_model *nnc_artifact_source(const nnc_artifact *a)
+{
+    return a->source;
+}
+
+const nnc_model *nnc_artifact_graph(const nnc_artifact *a)
+{
+    return a->graph;
+}

@@ -1,0 +1,135 @@
+/* api/emit.c -- the stages of a compile as text, single passes, and the tables of ops and passes. */
+#include "api/internal.h"
+#include <string.h>
+
+nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o, nnc_sink *sink)
+{
+    nnc_remarks r;
+    nnc_remarks_init(&r);
+    nnc_pass_options p = {
+        .level = o->level,
+        .math_fast = o->math_fast,
+        .target = &e->target,
+        .skip = o->skip,
+        .n_skip = o->n_skip,
+        .only = pass,
+        .n_only = n_pass,
+        .after = o->after_pass,
+        .after_ctx = o->ctx,
+    };
+    nnc_status st = nnc_passes_run(m, &p, &r, sink);
+    nnc_remarks_deinit(&r);
+    return st;
+}
+
+void nnc_print_model(const nnc_model *m, nnc_text *out)
+{
+    nnc_graph_print(out, m);
+}
+
+/* The layers that kernel k computes: of the first command that launches it. */
+static const char *layers_of(const nnc_plan *p, int k)
+{
+    for (int i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_kernel && p->cmd[i].item == k)
+            return p->cmd[i].layers ? p->cmd[i].layers : "";
+    return "";
+}
+
+static void emit_kernels(const nnc_plan *p, nnc_text *out)
+{
+    for (int k = 0; k < p->n_kernel; k++) {
+        nnc_printf(out, "%s# %s\n", k ? "\n" : "", layers_of(p, k));
+        nnc_puts(out, p->kernel[k].ir);
+    }
+}
+
+/* Parses the plan's kernels back from their text and gives them to the emitter. */
+static nnc_status emit_machine(nnc_env *e, const nnc_plan *p, nnc_emit what, nnc_text *out, nnc_sink *sink)
+{
+    const nnc_emitter *em = e->has_emitter ? nnc_env_emitter() : NULL;
+    if (!em)
+        return nnc_fail0(sink, NNC_E_DEVICE, "this needs the LLVM plug-in, which is absent (nnc doctor)");
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    nnc_kernel **k = ARENA_NEW(&a, nnc_kernel *, p->n_kernel);
+    nnc_status st = k ? NNC_OK : nnc_nomem(sink);
+    char *text = NULL;
+    size_t n = 0;
+    for (int i = 0; !st && i < p->n_kernel; i++) {
+        nnc_scan s;
+        nnc_scan_init(&s, p->kernel[i].symbol, p->kernel[i].ir, strlen(p->kernel[i].ir));
+        k[i] = nnc_kernel_parse(&s, &a, sink);
+        st = k[i] ? NNC_OK : NNC_E_BUG;
+    }
+    if (!st && p->n_kernel)
+        st = em->emit((const nnc_kernel *const *)k, p->n_kernel, &e->target, what, &text, &n, sink);
+    if (!st && text)
+        nnc_putn(out, text, n);
+    nnc_free(text);
+    nnc_arena_deinit(&a);
+    return st;
+}
+
+nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink)
+{
+    nnc_status st = NNC_OK;
+    if (!strcmp(stage, "graph"))
+        nnc_graph_print(out, a->graph);
+    else if (!strcmp(stage, "dot"))
+        nnc_graph_dot(out, a->graph);
+    else if (!strcmp(stage, "plan"))
+        nnc_plan_print(out, a->plan);
+    else if (!strcmp(stage, "kernels"))
+        emit_kernels(a->plan, out);
+    else if (!strcmp(stage, "remarks"))
+        st = nnc_report_explain(a, NNC_JSON, true, out);
+    else if (!strcmp(stage, "llvm") || !strcmp(stage, "asm"))
+        st = emit_machine(e, a->plan, !strcmp(stage, "asm") ? EMIT_asm : EMIT_llvm, out, sink);
+    else
+        return nnc_fail0(sink, NNC_E_USAGE, "--emit=%s is unknown; there are graph, kernels, plan, llvm, asm, dot, remarks", stage);
+    return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
+}
+
+static const char *class_name(nnc_class c)
+{
+    static const char *const name[] = {"leaf", "elementwise", "elementwise, composite", "reduction", "movement", "window", "contraction",
+        "composite", "region"};
+    return name[c];
+}
+
+void nnc_report_ops(nnc_format f, nnc_text *out)
+{
+    for (int i = 0; i < OP__COUNT; i++) {
+        const nnc_op_info *o = &nnc_ops[i];
+        if (f != NNC_JSON) {
+            if (i == 0 || o->cls != nnc_ops[i - 1].cls)
+                nnc_printf(out, "%s%s\n", i ? "\n" : "", class_name(o->cls));
+            nnc_printf(out, "  %-15s %-40s %s\n", o->name, o->attrs, o->doc);
+            continue;
+        }
+        nnc_printf(out, "%s{\"op\": \"%s\", \"class\": \"%s\", \"operands\": [%d, %d], \"attributes\": ", i ? ",\n " : "[", o->name,
+            class_name(o->cls), o->n_min, o->n_max);
+        nnc_put_json_string(out, o->attrs);
+        nnc_puts(out, ", \"doc\": ");
+        nnc_put_json_string(out, o->doc);
+        nnc_putc(out, '}');
+    }
+    nnc_puts(out, f == NNC_JSON ? "]\n" : "");
+}
+
+void nnc_report_passes(nnc_format f, nnc_text *out)
+{
+    for (int i = 0; i < nnc_pass_count; i++) {
+        const nnc_pass_info *p = &nnc_pass_table[i];
+        if (f != NNC_JSON) {
+            nnc_printf(out, "  -O%d  %-18s %-7s %s\n", p->level, p->name, p->fusion ? "fusion" : "", p->doc);
+            continue;
+        }
+        nnc_printf(out, "%s{\"pass\": \"%s\", \"level\": %d, \"fusion\": %s, \"doc\": ", i ? ",\n " : "[", p->name, p->level,
+            p->fusion ? "true" : "false");
+        nnc_put_json_string(out, p->doc);
+        nnc_putc(out, '}');
+    }
+    nnc_puts(out, f == NNC_JSON ? "]\n" : "");
+}

@@ -1,0 +1,116 @@
+/* api/env.c -- a machine: its target description, the engines that are present, the kernel cache. Plug-ins are loaded when they are
+ * first needed: a program without contractions never loads oneDNN, a warm one never loads LLVM. */
+#include "api/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- oneDNN, loaded on need -------------------------------------------------------------------------- */
+
+static const nnc_engine *onednn(nnc_sink *sink)
+{
+    const char *why = NULL;
+    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
+    if (!e)
+        (void)nnc_fail0(sink, NNC_E_DEVICE, "the oneDNN plug-in does not load: %s", why);
+    return e;
+}
+
+static nnc_status onednn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
+{
+    const nnc_engine *e = onednn(NULL);
+    if (e)
+        return e->choose(c, out, sink);
+    *out = (nnc_choice){.reason = "the oneDNN plug-in does not load"};
+    return NNC_OK;
+}
+
+static nnc_status onednn_load_call(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    const nnc_engine *e = onednn(sink);
+    return e ? e->load_call(p, item, handle, sink) : NNC_E_DEVICE;
+}
+
+static nnc_status onednn_run(void *handle, void *const *args, void *work)
+{
+    const nnc_engine *e = onednn(NULL); /* loaded: it made the handle */
+    return e->run(handle, args, work);
+}
+
+static void onednn_unload(void *handle)
+{
+    const nnc_engine *e = onednn(NULL);
+    e->unload(handle);
+}
+
+static const nnc_engine engine_onednn = {
+    .name = "onednn",
+    .version = "plug-in",
+    .choose = onednn_choose,
+    .load_call = onednn_load_call,
+    .run = onednn_run,
+    .unload = onednn_unload,
+};
+
+/* ---- environment ------------------------------------------------------------------------------------- */
+
+const nnc_emitter *nnc_env_emitter(void)
+{
+    return nnc_plugin("llvm", "nnc_emitter_llvm", NULL);
+}
+
+/* libgomp reads its spin count when it is loaded: long spins make two teams on the same cores fight (150 times slower), short ones
+ * cost nothing alone. */
+static void use_openmp(void)
+{
+    setenv("GOMP_SPINCOUNT", "1000", 0);
+    void *run = nnc_plugin("openmp", "nnc_par_openmp", NULL);
+    if (run)
+        nnc_par_set((void (*)(int, nnc_par_body, void *))run);
+}
+
+nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
+{
+    *out = NULL;
+    nnc_env *e = nnc_calloc(1, sizeof *e);
+    if (!e)
+        return nnc_nomem(sink);
+    bool have_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
+    e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
+    bool host = !o->target || !strcmp(o->target, "cpu");
+    nnc_status st = host ? nnc_target_host(&e->target, o->threads, have_onednn, e->has_emitter, sink)
+                         : nnc_target_load(&e->target, o->target, sink);
+    if (st) {
+        nnc_free(e);
+        return st;
+    }
+    if (have_onednn)
+        e->engine[e->n_engine++] = &engine_onednn;
+    e->engine[e->n_engine++] = &nnc_engine_loops;
+    if (e->has_emitter)
+        e->engine[e->n_engine++] = &nnc_engine_llvm;
+    e->engine[e->n_engine++] = &nnc_engine_interp;
+    if (!o->no_cache)
+        e->cache = nnc_cache_open(o->cache_dir);
+    use_openmp();
+    *out = e;
+    return NNC_OK;
+}
+
+void nnc_env_destroy(nnc_env *e)
+{
+    if (!e)
+        return;
+    nnc_target_deinit(&e->target);
+    nnc_cache_close(e->cache);
+    nnc_free(e);
+}
+
+int nnc_env_threads(const nnc_env *e)
+{
+    return e->target.threads;
+}
+
+const char *nnc_env_target(const nnc_env *e)
+{
+    return e->target.name;
+}

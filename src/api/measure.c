@@ -1,0 +1,223 @@
+/* api/measure.c -- times programs and checks their numbers. Programs that are compared run in bursts in turn within the same
+ * seconds: clocks and neighbours drift by more than many differences that are of interest. */
+#include "api/compare.h"
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { BURST_NS = 30000000, WARMUP_NS = 50000000, PIECE = 1 << 20, KEEP_ALL = 1 << 30 };
+
+static int64_t memory_of(const program *p)
+{
+    int64_t n = 0;
+    for (int d = 0; d < p->a->plan->n_device; d++) {
+        const nnc_plan_device *v = &p->a->plan->device[d];
+        n += v->persist_bytes + nnc_max64(v->arena_bytes, v->init_bytes);
+    }
+    return n;
+}
+
+static int64_t output_bytes(const nnc_plan *p, int i)
+{
+    return nnc_type_bytes(&p->tensor[p->output[i]].type);
+}
+
+/* ---- time -------------------------------------------------------------------------------------------- */
+
+static nnc_status run_once(program *p, int64_t *ns, nnc_sink *sink)
+{
+    int64_t t0 = nnc_now_ns();
+    NNC_TRY(nnc_session_run(p->s, sink));
+    *ns = nnc_now_ns() - t0;
+    return NNC_OK;
+}
+
+static nnc_status keep_time(program *p, int64_t ns, nnc_sink *sink)
+{
+    if (p->n_ns == p->cap_ns) {
+        int cap = p->cap_ns ? p->cap_ns * 2 : 64;
+        int64_t *more = nnc_realloc(p->ns, (size_t)cap * sizeof *more);
+        if (!more)
+            return nnc_nomem(sink);
+        p->ns = more;
+        p->cap_ns = cap;
+    }
+    p->ns[p->n_ns++] = ns;
+    p->spent_ns += ns;
+    return NNC_OK;
+}
+
+static nnc_status warm_up(comparison *c, program *p)
+{
+    int64_t ns, spent = 0;
+    int runs = 0;
+    do {
+        NNC_TRY(run_once(p, &ns, c->sink));
+        spent += ns;
+        runs++;
+    } while (c->o->warmup ? runs < c->o->warmup : spent < WARMUP_NS && runs < 100);
+    return NNC_OK;
+}
+
+/* One burst of p; *more: it wants others. */
+static nnc_status burst(comparison *c, program *p, int64_t goal_ns, bool *more)
+{
+    int64_t ns, spent = 0;
+    while (spent < BURST_NS) {
+        bool enough = c->o->iterations ? p->n_ns >= c->o->iterations : p->spent_ns >= goal_ns && p->n_ns >= 3;
+        if (enough)
+            return NNC_OK;
+        NNC_TRY(run_once(p, &ns, c->sink));
+        NNC_TRY(keep_time(p, ns, c->sink));
+        spent += ns;
+    }
+    *more = true;
+    return NNC_OK;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static nnc_status time_all(comparison *c, program **p, int n)
+{
+    int64_t goal = (int64_t)(c->o->duration_ms > 0 ? c->o->duration_ms : 1000) * 1000000;
+    for (int i = 0; i < n; i++)
+        NNC_TRY(warm_up(c, p[i]));
+    for (bool more = true; more;) {
+        more = false;
+        for (int i = 0; i < n; i++) {
+            bool main_run = p[i] == &c->p[c->unfused] || p[i] == &c->p[c->fused];
+            NNC_TRY(burst(c, p[i], main_run ? goal : goal / 4, &more));
+        }
+    }
+    for (int i = 0; i < n; i++)
+        qsort(p[i]->ns, (size_t)p[i]->n_ns, sizeof *p[i]->ns, by_value);
+    return NNC_OK;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------- */
+
+static void add_range(nnc_error *e, const nnc_rval *want, int64_t first_want, nnc_dtype d, const void *got, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        nnc_error_add(e, nnc_get_f64(d, got, i), want->f ? want->f[first_want + i] : (double)want->i[first_want + i]);
+}
+
+/* Rows of one output against the truth, a piece at a time. */
+static nnc_status check_truth(comparison *c, program *p, int out, char *piece)
+{
+    const nnc_type *t = nnc_session_output_type(p->s, out);
+    nnc_dtype d = (nnc_dtype)t->dtype;
+    bool rows = c->truth.rows && c->truth.carried_out[out];
+    int64_t n_row = rows ? c->truth.rows : 1, size = nnc_dtype_size(d);
+    int64_t row = nnc_type_numel(t) / (rows ? t->dim[0] : 1), step = PIECE / size;
+    for (int64_t r = 0; r < n_row; r++)
+        for (int64_t at = 0; at < row; at += step) {
+            int64_t n = nnc_min64(step, row - at), from = (rows ? c->truth.row[r] : 0) * row + at;
+            NNC_TRY(nnc_exec_download_part(p->s->exec, out, from * size, n * size, piece));
+            NNC_TRY(nnc_exec_sync(p->s->exec, c->sink));
+            add_range(&p->truth, &c->truth.value[out], r * row + at, d, piece, n);
+        }
+    return NNC_OK;
+}
+
+static nnc_status keep_pieces(comparison *c, program *p)
+{
+    const nnc_plan *plan = p->a->plan;
+    int64_t total = 0;
+    for (int i = 0; i < plan->n_output; i++)
+        total += output_bytes(plan, i);
+    c->kept_all = total <= KEEP_ALL && plan->n_output <= MAX_KEPT;
+    int per_output = plan->n_output < MAX_KEPT ? MAX_KEPT / plan->n_output : 1;
+    for (int i = 0; i < plan->n_output; i++) {
+        int64_t bytes = output_bytes(plan, i), size = nnc_dtype_size((nnc_dtype)nnc_session_output_type(p->s, i)->dtype);
+        int64_t piece = c->kept_all ? bytes : nnc_min64(PIECE, bytes), n = c->kept_all ? 1 : nnc_min64(per_output, bytes / piece);
+        for (int64_t k = 0; k < n && c->n_kept < MAX_KEPT; k++) {
+            kept *q = &c->kept[c->n_kept];
+            *q = (kept){i, n > 1 ? (bytes - piece) / size * k / (n - 1) * size : 0, piece, nnc_malloc((size_t)piece)};
+            if (!q->data)
+                return nnc_nomem(c->sink);
+            c->n_kept++;
+            NNC_TRY(nnc_exec_download_part(p->s->exec, i, q->offset, q->bytes, q->data));
+            NNC_TRY(nnc_exec_sync(p->s->exec, c->sink));
+        }
+    }
+    return NNC_OK;
+}
+
+static nnc_status check_kept(comparison *c, program *p)
+{
+    for (int k = 0; k < c->n_kept; k++) {
+        const kept *q = &c->kept[k];
+        nnc_dtype d = (nnc_dtype)nnc_session_output_type(p->s, q->output)->dtype;
+        char *got = nnc_malloc((size_t)q->bytes);
+        nnc_status st = got ? nnc_exec_download_part(p->s->exec, q->output, q->offset, q->bytes, got) : nnc_nomem(c->sink);
+        if (!st)
+            st = nnc_exec_sync(p->s->exec, c->sink);
+        int64_t n = q->bytes / nnc_dtype_size(d);
+        for (int64_t i = 0; !st && i < n; i++)
+            nnc_error_add(&p->unfused, nnc_get_f64(d, got, i), nnc_get_f64(d, q->data, i));
+        nnc_free(got);
+        NNC_TRY(st);
+    }
+    return NNC_OK;
+}
+
+static nnc_status check(comparison *c, program *p)
+{
+    char *piece = nnc_malloc(PIECE);
+    nnc_status st = piece ? NNC_OK : nnc_nomem(c->sink);
+    for (int i = 0; !st && c->truth.ran && i < p->a->plan->n_output; i++)
+        st = check_truth(c, p, i, piece);
+    nnc_free(piece);
+    if (!st)
+        st = p == &c->p[c->unfused] && !c->n_kept ? keep_pieces(c, p) : check_kept(c, p);
+    return st;
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------ */
+
+static nnc_status load(comparison *c, program *p)
+{
+    NNC_TRY(nnc_session_create(c->env, p->a, &p->s, c->sink));
+    for (int i = 0; i < c->n_input; i++)
+        NNC_TRY(nnc_session_input(p->s, i, c->input[i], c->sink));
+    return NNC_OK;
+}
+
+static nnc_status measure_group(comparison *c, program **p, int n)
+{
+    nnc_status st = NNC_OK;
+    for (int i = 0; !st && i < n; i++)
+        st = load(c, p[i]);
+    if (!st)
+        st = time_all(c, p, n);
+    for (int i = 0; !st && i < n; i++)
+        st = check(c, p[i]);
+    for (int i = 0; i < n; i++) {
+        nnc_session_destroy(p[i]->s);
+        p[i]->s = NULL;
+    }
+    return st;
+}
+
+nnc_status nnc_measure(comparison *c)
+{
+    program *p[MAX_PROGRAMS];
+    int n = 0;
+    int64_t total = 0, room = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
+    p[n++] = &c->p[c->unfused]; /* first: the others are checked against it */
+    for (int i = 0; i < c->n; i++)
+        if (i != c->unfused)
+            p[n++] = &c->p[i];
+    for (int i = 0; i < n; i++)
+        total += memory_of(p[i]);
+    if (total <= room)
+        return measure_group(c, p, n);
+    for (int i = 0; i < n; i++)
+        NNC_TRY(measure_group(c, &p[i], 1));
+    return NNC_OK;
+}

@@ -1,0 +1,154 @@
+/* api/nnc.h -- nnc's C API: describe a machine, compile a model, load it, run it; and the questions that nnc answers about
+ * models (compare, explain, memory, show).
+ *
+ *     nnc_env *env;  nnc_artifact *a;  nnc_session *s;
+ *     nnc_env_create(&(nnc_env_options){0}, &env, sink);
+ *     nnc_model *m = nnc_model_open("vgg16.json", &(nnc_open_options){0}, sink);
+ *     nnc_compile(env, m, &nnc_compile_defaults, &a, sink);
+ *     nnc_session_create(env, a, &s, sink);
+ *     nnc_session_input(s, 0, pixels);  nnc_session_run(s, sink);  nnc_session_output(s, 0, logits, sink);
+ *
+ * Every function that can fail returns a status and puts located messages into the caller's sink (base/status.h). Objects have one
+ * owner: what a create, open, compile or load gives is yours to destroy, in the reverse order. An env may be used by one thread at a
+ * time; sessions of it run concurrently, each from one thread. */
+#ifndef NNC_H
+#define NNC_H
+
+#include "base/status.h"
+#include "base/tensor.h"
+
+typedef struct nnc_env nnc_env;           /* a machine: target, engines, kernel cache */
+typedef struct nnc_graph nnc_model;       /* a model as the user wrote it (the graph IR) */
+struct nnc_kernel;
+typedef struct nnc_artifact nnc_artifact; /* a compiled model: graph, plan, kernels, weight references, remarks */
+typedef struct nnc_session nnc_session;   /* an artifact loaded on devices, ready to run */
+
+typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of reports */
+
+/* ---- the machine --------------------------------------------------------------------------------------------------- */
+
+typedef struct nnc_env_options {
+    int threads;             /* intra-op threads; 0 = all CPUs of this process */
+    const char *target;      /* "cpu" (NULL), or a machine file (.json) */
+    const char *cache_dir;   /* NULL = the user's cache folder */
+    bool no_cache;           /* compile everything anew */
+    bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
+} nnc_env_options;
+
+nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink) NNC_MUST;
+void nnc_env_destroy(nnc_env *e);
+int nnc_env_threads(const nnc_env *e);
+const char *nnc_env_target(const nnc_env *e);
+
+/* ---- models -------------------------------------------------------------------------------------------------------- */
+
+typedef struct nnc_arg { const char *name, *value; } nnc_arg; /* --set name=value: an integer or a word */
+typedef struct nnc_open_options {
+    const nnc_arg *arg;
+    int n_arg;
+    uint64_t seed;       /* of generated weights and inputs */
+    const char *weights; /* safetensors file; NULL = generated */
+} nnc_open_options;
+
+/* Reads a model (.json), a text graph, or "-" for stdin. NULL: rejected, why in the sink. */
+nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink);
+void nnc_model_close(nnc_model *m);
+
+/* ---- compiling ----------------------------------------------------------------------------------------------------- */
+
+typedef struct nnc_compile_options {
+    int level;               /* 0..3, default 2 */
+    bool math_fast;
+    const char *const *skip; /* passes to leave out, by name */
+    int n_skip;
+    int streams;             /* per device, default 1 */
+    int devices;             /* virtual CPU devices, default 1 */
+    int jobs;                /* threads that compile; 0 = all; never changes a byte */
+    void (*after_pass)(void *ctx, const char *pass, const nnc_model *g, int changed, int64_t ns);
+    void (*on_kernel)(void *ctx, const struct nnc_kernel *k, const char *layers);
+    void *ctx;
+} nnc_compile_options;
+
+extern const nnc_compile_options nnc_compile_defaults;
+
+/* Where the time of a compile went, nanoseconds. */
+typedef struct nnc_compile_stats {
+    int64_t passes_ns, codegen_ns, plan_ns, total_ns; /* plan: all of planning, engine choice included, without codegen */
+    int cache_hits, cache_misses;                     /* kernels */
+} nnc_compile_stats;
+
+nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+void nnc_artifact_destroy(nnc_artifact *a);
+const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a);
+/* One file: readable manifest, graph, plan, kernels, remarks; weights too when `embed` (else references). Atomic. */
+nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink) NNC_MUST;
+/* Refuses damaged, truncated and foreign files (NNC_E_MODEL) and those made for another machine (NNC_E_DEVICE). */
+nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+/* Does the file start like an artifact? */
+bool nnc_is_artifact(const char *file);
+
+/* The parts, for tools; borrowed. */
+const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a);
+const struct nnc_remarks *nnc_artifact_remarks(const nnc_artifact *a);
+const nnc_model *nnc_artifact_source(const nnc_artifact *a); /* the graph before the passes */
+const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
+
+/* Runs exactly these passes, in this order (nnc opt), or the level's when n_pass is 0. The model is replaced. */
+nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
+/* A stage of a compiled model as text: "graph", "plan", "kernels", "llvm", "asm", "dot", "remarks". Unknown stages are NNC_E_USAGE. */
+nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
+void nnc_print_model(const nnc_model *m, nnc_text *out);
+/* Tables of ops and passes, with their documentation. */
+void nnc_report_ops(nnc_format f, nnc_text *out);
+void nnc_report_passes(nnc_format f, nnc_text *out);
+
+/* ---- running ------------------------------------------------------------------------------------------------------- */
+
+/* Allocates what nnc_report_memory says, to the byte; reads or generates the weights; runs `init`. NNC_E_FIT when it does not fit. */
+nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
+void nnc_session_destroy(nnc_session *s);
+int nnc_session_inputs(const nnc_session *s);
+int nnc_session_outputs(const nnc_session *s);
+const char *nnc_session_input_name(const nnc_session *s, int i);
+const char *nnc_session_output_name(const nnc_session *s, int i);
+const nnc_type *nnc_session_input_type(const nnc_session *s, int i);
+const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
+/* Copies row-major data to the device; it stays there for all later runs. */
+nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* and waits */
+/* Copies an output to row-major host memory. */
+nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
+/* A tensor file (.npy) as row-major data of type `want` for input `name`; *data is the caller's (nnc_free). */
+nnc_status nnc_read_input(const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink) NNC_MUST;
+/* Fills an input with numbers that depend on its name, type and seed alone: uniform in [-1, 1); integers 0..9; bool. */
+void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);
+
+/* ---- questions ------------------------------------------------------------------------------------------------------ */
+
+typedef struct nnc_compare_options {
+    nnc_compile_options compile;
+    uint64_t seed;
+    int warmup, iterations;     /* 0 = chosen by time: about `duration_ms` for each side */
+    int duration_ms;            /* default 1000 */
+    bool steps;                 /* also time the unfused program with one fusion pass after another (default true) */
+    bool no_reference;          /* only against each other */
+    double tolerance;           /* largest nmse that agrees; 0 = by dtype (1e-11 for f32) */
+    const nnc_arg *input;       /* name = .npy file, for inputs that are not generated from the seed */
+    int n_input;
+    const nnc_arg *arg;          /* the model's --set arguments, for the report */
+    int n_arg;
+    void (*progress)(void *ctx, const char *what);
+    void *progress_ctx;
+} nnc_compare_options;
+
+/* Fused against unfused against float64. *agrees: all within tolerance. The report is printed into `out`. */
+nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink) NNC_MUST;
+
+nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *out) NNC_MUST;
+nnc_status nnc_report_memory(nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *out, bool *fits) NNC_MUST;
+nnc_status nnc_report_show(const nnc_model *m, nnc_format f, nnc_text *out) NNC_MUST;
+nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;
+nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;
+
+#endif

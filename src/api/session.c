@@ -1,0 +1,125 @@
+/* api/session.c -- a loaded artifact: inputs in, run, outputs out, all in the user's row-major order. */
+#include "api/internal.h"
+#include <string.h>
+
+nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
+{
+    *out = NULL;
+    nnc_session *s = nnc_calloc(1, sizeof *s);
+    if (!s)
+        return nnc_nomem(sink);
+    nnc_exec_options o = {.device = &nnc_device_cpu, .engine = e->engine, .n_engine = e->n_engine};
+    s->plan = a->plan;
+    nnc_status st = nnc_exec_create(a->plan, &o, &s->exec, sink);
+    if (st)
+        nnc_free(s);
+    else
+        *out = s;
+    return st;
+}
+
+void nnc_session_destroy(nnc_session *s)
+{
+    if (!s)
+        return;
+    nnc_exec_destroy(s->exec);
+    nnc_free(s);
+}
+
+int nnc_session_inputs(const nnc_session *s)
+{
+    return s->plan->n_input;
+}
+
+int nnc_session_outputs(const nnc_session *s)
+{
+    return s->plan->n_output;
+}
+
+const char *nnc_session_input_name(const nnc_session *s, int i)
+{
+    return s->plan->input_name[i];
+}
+
+const char *nnc_session_output_name(const nnc_session *s, int i)
+{
+    return s->plan->output_name[i];
+}
+
+const nnc_type *nnc_session_input_type(const nnc_session *s, int i)
+{
+    return &s->plan->tensor[s->plan->input[i]].type;
+}
+
+const nnc_type *nnc_session_output_type(const nnc_session *s, int i)
+{
+    return &s->plan->tensor[s->plan->output[i]].type;
+}
+
+nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink)
+{
+    if (i < 0 || i >= s->plan->n_input)
+        return nnc_fail0(sink, NNC_E_USAGE, "there is no input %d; the model has %d", i, s->plan->n_input);
+    if (!nnc_type_is_row_major(nnc_session_input_type(s, i)))
+        return nnc_fail0(sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
+    NNC_TRY(nnc_exec_upload(s->exec, i, data));
+    return nnc_exec_sync(s->exec, sink);
+}
+
+nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
+{
+    NNC_TRY(nnc_exec_run(s->exec, sink));
+    return nnc_exec_sync(s->exec, sink);
+}
+
+/* Passes leave outputs row-major (a relayout is a command of the plan), so that this is one copy. */
+nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
+{
+    if (i < 0 || i >= s->plan->n_output)
+        return nnc_fail0(sink, NNC_E_USAGE, "there is no output %d; the model has %d", i, s->plan->n_output);
+    if (!nnc_type_is_row_major(nnc_session_output_type(s, i)))
+        return nnc_fail0(sink, NNC_E_BUG, "output %s is not row-major", nnc_session_output_name(s, i));
+    NNC_TRY(nnc_exec_download(s->exec, i, data));
+    return nnc_exec_sync(s->exec, sink);
+}
+
+nnc_status nnc_read_input(const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink)
+{
+    nnc_tensor x;
+    NNC_TRY(nnc_npy_load(file, &x, sink));
+    if (nnc_type_same_shape(&x.type, want) && x.type.dtype == want->dtype) {
+        *data = x.data;
+        return NNC_OK;
+    }
+    nnc_text t = {0};
+    nnc_put_type(&t, want);
+    nnc_puts(&t, ", the file has ");
+    nnc_put_type(&t, &x.type);
+    nnc_status st = nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s wants %s", name, nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    nnc_tensor_deinit(&x);
+    return st;
+}
+
+nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink)
+{
+    return nnc_npy_save(file, t, data, sink);
+}
+
+void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data)
+{
+    int64_t n = nnc_type_numel(t);
+    uint64_t key = nnc_rng_key(name, seed ^ 0x696e707574u); /* apart from a weight of the same name */
+    nnc_dtype d = (nnc_dtype)t->dtype;
+    if (d == DT_f32) {
+        nnc_rng_fill(key, 0, (size_t)n, 1.0f, data);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++) {
+        float u = nnc_rng_uniform(key, (uint64_t)i);
+        if (nnc_is_float(d))
+            nnc_set_f64(d, data, i, (double)u * 2 - 1);
+        else
+            nnc_set_i64(d, data, i, (int64_t)(u * (d == DT_bool ? 2 : 10)));
+    }
+}

@@ -1,0 +1,168 @@
+/* api/truth.c -- the float64 reference of a run, and how far results are from it. Where a whole reference would take too long or too
+ * much memory, some rows of the batch are computed and the scope says which. */
+#include "api/internal.h"
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+/* A reference of about ten seconds on two cores, and of at most a third of the free memory, is affordable. */
+enum { MAX_SAMPLE_ROWS = 65536 };
+static const double max_ops = 6e10;
+
+static int64_t free_memory(void)
+{
+    return (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE);
+}
+
+static int64_t carried_rows(const nnc_graph *g)
+{
+    const nnc_type *t = g->n_output ? nnc_typeof(g, g->output[0]) : NULL;
+    return t && t->rank ? t->dim[0] : 1;
+}
+
+/* Rows to sample of `all`, so that the work is affordable; 0 = all. */
+static int64_t choose_rows(const nnc_graph *g, int64_t all)
+{
+    int64_t ops, bytes;
+    nnc_eval_cost(g, &ops, &bytes);
+    double share = fmin(max_ops / (double)(ops + 1), (double)free_memory() / 3 / (double)(bytes + 1));
+    if (share >= 1)
+        return 0;
+    int64_t rows = (int64_t)((double)all * share);
+    return nnc_max64(1, nnc_min64(rows, MAX_SAMPLE_ROWS));
+}
+
+static void describe(nnc_truth *t, int64_t all)
+{
+    size_t n = 0;
+    if (t->rows > 4) {
+        snprintf(t->scope, sizeof t->scope, "%lld of %lld rows, evenly spread", (long long)t->rows, (long long)all);
+        return;
+    }
+    n = (size_t)snprintf(t->scope, sizeof t->scope, "row%s", t->rows > 1 ? "s" : "");
+    for (int64_t i = 0; i < t->rows; i++)
+        n += (size_t)snprintf(t->scope + n, sizeof t->scope - n, "%s %lld", i ? "," : "", (long long)t->row[i]);
+    snprintf(t->scope + n, sizeof t->scope - n, " of %lld", (long long)all);
+}
+
+/* The rows of one input, gathered. */
+static void *gather_rows(const nnc_type *whole, const void *data, const nnc_truth *t)
+{
+    int64_t row_bytes = nnc_type_bytes(whole) / whole->dim[0];
+    char *p = nnc_malloc((size_t)(row_bytes * t->rows));
+    for (int64_t i = 0; p && i < t->rows; i++)
+        memcpy(p + i * row_bytes, (const char *)data + t->row[i] * row_bytes, (size_t)row_bytes);
+    return p;
+}
+
+static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const bool *carried, void *const *inputs, int threads,
+    nnc_truth *t, nnc_sink *sink)
+{
+    const void **in = nnc_calloc(g->n_node, sizeof *in);
+    nnc_status st = in ? NNC_OK : nnc_nomem(sink);
+    int n = 0;
+    for (uint32_t i = 0; !st && i < g->n_node; i++) {
+        if (g->node[i].op != OP_input)
+            continue;
+        in[n] = carried[n] ? gather_rows(nnc_typeof(g, g->node[i].out), inputs[n], t) : inputs[n];
+        if (!in[n])
+            st = nnc_nomem(sink);
+        n++;
+    }
+    if (!st)
+        st = nnc_eval(small, in, NULL, threads, t->value, sink);
+    for (int i = 0; in && i < n; i++)
+        if (carried[i])
+            nnc_free((void *)in[i]);
+    nnc_free(in);
+    return st;
+}
+
+static nnc_status sampled(const nnc_graph *g, void *const *inputs, int64_t all, int threads, nnc_truth *t, nnc_sink *sink)
+{
+    nnc_graph *small = NULL;
+    bool *carried = nnc_calloc(g->n_node, sizeof *carried);
+    t->row = nnc_calloc((size_t)t->rows, sizeof *t->row);
+    nnc_status st = carried && t->row ? nnc_graph_sample(g, t->rows, &small, carried, t->carried_out, sink) : nnc_nomem(sink);
+    for (int64_t i = 0; !st && i < t->rows; i++)
+        t->row[i] = t->rows > 1 ? i * (all - 1) / (t->rows - 1) : all / 2;
+    if (!st && small) {
+        st = eval_sample(g, small, carried, inputs, threads, t, sink);
+        describe(t, all);
+        t->ran = st == NNC_OK;
+    } else if (!st) {
+        snprintf(t->scope, sizeof t->scope, "not run: too large, and its rows are not independent");
+    }
+    nnc_graph_destroy(small);
+    nnc_free(carried);
+    return st;
+}
+
+nnc_status nnc_truth_make(const nnc_graph *g, void *const *inputs, int threads, nnc_truth *t, nnc_sink *sink)
+{
+    *t = (nnc_truth){.n_out = (int)g->n_output};
+    int64_t all = carried_rows(g);
+    t->value = nnc_calloc(g->n_output, sizeof *t->value);
+    t->carried_out = nnc_calloc(g->n_output, sizeof *t->carried_out);
+    if (!t->value || !t->carried_out)
+        return nnc_nomem(sink);
+    t->rows = choose_rows(g, all);
+    if (t->rows && t->rows < all)
+        return sampled(g, inputs, all, threads, t, sink);
+    t->rows = 0;
+    snprintf(t->scope, sizeof t->scope, "all outputs");
+    nnc_status st = nnc_eval(g, (const void *const *)inputs, NULL, threads, t->value, sink);
+    t->ran = st == NNC_OK;
+    return st;
+}
+
+void nnc_truth_free(nnc_truth *t)
+{
+    for (int i = 0; t->value && i < t->n_out; i++)
+        nnc_rval_free(&t->value[i]);
+    nnc_free(t->value);
+    nnc_free(t->carried_out);
+    nnc_free(t->row);
+    *t = (nnc_truth){0};
+}
+
+/* ---- errors ------------------------------------------------------------------------------------------ */
+
+void nnc_error_add(nnc_error *e, double got, double want)
+{
+    e->n++;
+    if (!isfinite(got) || !isfinite(want)) {
+        e->broken |= !(got == want || (isnan(got) && isnan(want)));
+        return;
+    }
+    double d = got - want;
+    e->diff2 += d * d;
+    e->ref2 += want * want;
+    e->max_abs = fmax(e->max_abs, fabs(d));
+    e->ref_max = fmax(e->ref_max, fabs(want));
+}
+
+double nnc_error_nmse(const nnc_error *e)
+{
+    if (e->broken)
+        return INFINITY;
+    return e->diff2 == 0 ? 0 : e->ref2 == 0 ? INFINITY : e->diff2 / e->ref2;
+}
+
+double nnc_error_max_rel(const nnc_error *e)
+{
+    if (e->broken)
+        return INFINITY;
+    return e->max_abs == 0 ? 0 : e->ref_max == 0 ? INFINITY : e->max_abs / e->ref_max;
+}
+
+double nnc_default_tolerance(nnc_dtype d)
+{
+    switch (d) {
+    case DT_f64: return 1e-24;
+    case DT_f32: return 1e-11;
+    case DT_f16: return 1e-6;
+    case DT_bf16: return 1e-4;
+    default: return 0;
+    }
+}

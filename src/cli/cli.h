@@ -1,0 +1,71 @@
+/* cli/cli.h -- the command line: one table of flags, one function a command. The commands parse, call api/ and print; data goes to
+ * stdout, diagnostics and progress to stderr. */
+#ifndef NNC_CLI_H
+#define NNC_CLI_H
+
+#include "api/nnc.h"
+#include "base/base.h"
+
+enum { MAX_LIST = 64 };
+
+/* What the flags set. Strings point into argv. */
+typedef struct options {
+    const char *file[4]; /* positional arguments */
+    int n_file;
+    nnc_arg set[MAX_LIST];
+    int n_set;
+    nnc_arg input[MAX_LIST], output[MAX_LIST];
+    int n_input, n_output;
+    const char *skip[MAX_LIST], *pass[MAX_LIST], *print_after[MAX_LIST];
+    int n_skip, n_pass, n_print_after;
+    const char *emit, *out, *weights, *target, *cache_dir, *dump_dir;
+    int64_t seed, threads, jobs, iterations, warmup, duration, streams, devices, level;
+    double tolerance, percentile;
+    nnc_format format;
+    bool math_fast, no_cache, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
+} options;
+
+typedef struct command {
+    const char *name;
+    const char *args;   /* "MODEL" */
+    const char *doc;    /* one line */
+    const char *groups; /* letters of the flag groups it takes: see flags.c */
+    int min_files, max_files;
+    nnc_status (*run)(const options *o, nnc_sink *sink);
+    const char *more;   /* help text below the flags, or NULL */
+} command;
+
+extern const command commands[];
+extern const int n_commands;
+
+/* Parses argv[first..]; NNC_E_USAGE with a message on anything unknown. */
+nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
+void print_flags(const command *c, FILE *out);
+
+/* ---- helpers of commands (common.c) ---- */
+
+nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink);
+nnc_model *open_model(const options *o, nnc_sink *sink);
+nnc_compile_options compile_options(const options *o);
+/* Opens the model (or artifact, with `artifacts`) and compiles it. */
+nnc_status open_and_compile(const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink);
+/* Prints and frees the text: to -o FILE when given, else to stdout. */
+nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink);
+/* "compiling..." on a terminal, for what takes longer than a second. */
+void progress(void *ctx, const char *what);
+void progress_end(void);
+
+nnc_status cmd_compile(const options *o, nnc_sink *sink);
+nnc_status cmd_run(const options *o, nnc_sink *sink);
+nnc_status cmd_compare(const options *o, nnc_sink *sink);
+nnc_status cmd_explain(const options *o, nnc_sink *sink);
+nnc_status cmd_memory(const options *o, nnc_sink *sink);
+nnc_status cmd_show(const options *o, nnc_sink *sink);
+nnc_status cmd_check(const options *o, nnc_sink *sink);
+nnc_status cmd_opt(const options *o, nnc_sink *sink);
+nnc_status cmd_ops(const options *o, nnc_sink *sink);
+nnc_status cmd_passes(const options *o, nnc_sink *sink);
+nnc_status cmd_devices(const options *o, nnc_sink *sink);
+nnc_status cmd_doctor(const options *o, nnc_sink *sink);
+
+#endif

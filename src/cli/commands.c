@@ -1,0 +1,160 @@
+/* cli/commands.c -- the commands that compile and report. run and compare have files of their own. */
+#include "cli/cli.h"
+#include <string.h>
+
+typedef nnc_status report(nnc_env *e, const nnc_artifact *a, const options *o, nnc_text *t);
+
+/* Opens, compiles, reports, prints. */
+static nnc_status compiled_report(const options *o, report *print, nnc_sink *sink)
+{
+    nnc_env *e;
+    nnc_artifact *a;
+    nnc_text t = {0};
+    nnc_status st = open_and_compile(o, &e, &a, true, sink), fit = NNC_OK;
+    if (!st)
+        fit = print(e, a, o, &t);
+    if (!st)
+        st = deliver(o, &t, sink);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    return st ? st : fit;
+}
+
+static nnc_status explain(nnc_env *e, const nnc_artifact *a, const options *o, nnc_text *t)
+{
+    (void)e;
+    return nnc_report_explain(a, o->format, o->verbose, t);
+}
+
+nnc_status cmd_explain(const options *o, nnc_sink *sink)
+{
+    return compiled_report(o, explain, sink);
+}
+
+static nnc_status memory(nnc_env *e, const nnc_artifact *a, const options *o, nnc_text *t)
+{
+    bool fits = false;
+    nnc_status st = nnc_report_memory(e, a, o->format, t, &fits);
+    return st ? st : fits ? NNC_OK : NNC_E_FIT;
+}
+
+nnc_status cmd_memory(const options *o, nnc_sink *sink)
+{
+    return compiled_report(o, memory, sink);
+}
+
+static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
+{
+    const nnc_compile_stats *s = nnc_artifact_stats(a);
+    NNC_TRY(nnc_artifact_save(a, o->out, o->embed, sink));
+    progress_end();
+    printf("%s: compiled in %.1f ms (passes %.1f, kernels %.1f, plan %.1f); %d of %d kernels were in the cache\n", o->out,
+        (double)s->total_ns * 1e-6, (double)s->passes_ns * 1e-6, (double)s->codegen_ns * 1e-6, (double)s->plan_ns * 1e-6, s->cache_hits,
+        s->cache_hits + s->cache_misses);
+    return NNC_OK;
+}
+
+nnc_status cmd_compile(const options *o, nnc_sink *sink)
+{
+    nnc_env *e;
+    nnc_artifact *a;
+    nnc_text t = {0};
+    if (!o->emit && !o->out)
+        return nnc_fail0(sink, NNC_E_USAGE, "nnc compile wants -o FILE for the artifact, or --emit=STAGE for text");
+    nnc_status st = open_and_compile(o, &e, &a, o->emit != NULL, sink);
+    if (!st && o->emit) {
+        st = nnc_emit_text(e, a, o->emit, &t, sink);
+        if (!st)
+            st = deliver(o, &t, sink);
+        nnc_text_deinit(&t);
+    } else if (!st) {
+        st = save(o, a, sink);
+    }
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    return st;
+}
+
+static nnc_status model_failed(nnc_sink *sink)
+{
+    size_t n = nnc_sink_count(sink);
+    return n ? nnc_sink_at(sink, n - 1)->code : NNC_E_MODEL;
+}
+
+nnc_status cmd_show(const options *o, nnc_sink *sink)
+{
+    nnc_text t = {0};
+    nnc_model *m = open_model(o, sink);
+    if (!m)
+        return model_failed(sink);
+    nnc_status st = nnc_report_show(m, o->format, &t);
+    nnc_model_close(m);
+    return st ? st : deliver(o, &t, sink);
+}
+
+nnc_status cmd_check(const options *o, nnc_sink *sink)
+{
+    nnc_model *m = open_model(o, sink);
+    if (!m)
+        return model_failed(sink);
+    nnc_model_close(m);
+    if (!o->quiet)
+        printf("%s: ok\n", o->file[0]);
+    return NNC_OK;
+}
+
+nnc_status cmd_opt(const options *o, nnc_sink *sink)
+{
+    nnc_env *e = NULL;
+    nnc_text t = {0};
+    nnc_model *m = open_model(o, sink);
+    if (!m)
+        return model_failed(sink);
+    nnc_status st = open_env(o, &e, sink);
+    nnc_compile_options c = compile_options(o);
+    if (!st)
+        st = nnc_optimize(e, &m, o->pass, o->n_pass, &c, sink);
+    if (!st) {
+        nnc_print_model(m, &t);
+        st = deliver(o, &t, sink);
+    }
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    return st;
+}
+
+nnc_status cmd_ops(const options *o, nnc_sink *sink)
+{
+    nnc_text t = {0};
+    nnc_report_ops(o->format, &t);
+    return deliver(o, &t, sink);
+}
+
+nnc_status cmd_passes(const options *o, nnc_sink *sink)
+{
+    nnc_text t = {0};
+    nnc_report_passes(o->format, &t);
+    return deliver(o, &t, sink);
+}
+
+static nnc_status machine_report(const options *o, nnc_status (*print)(nnc_env *, nnc_format, nnc_text *), nnc_sink *sink)
+{
+    nnc_env *e;
+    nnc_text t = {0};
+    NNC_TRY(open_env(o, &e, sink));
+    nnc_status st = print(e, o->format, &t);
+    if (!st)
+        st = deliver(o, &t, sink);
+    nnc_env_destroy(e);
+    return st;
+}
+
+nnc_status cmd_devices(const options *o, nnc_sink *sink)
+{
+    return machine_report(o, nnc_report_devices, sink);
+}
+
+nnc_status cmd_doctor(const options *o, nnc_sink *sink)
+{
+    return machine_report(o, nnc_report_doctor, sink);
+}

@@ -1,0 +1,113 @@
+/* cli/common.c -- what most commands do: open the machine and the model, compile, deliver text, show progress. */
+#include "cli/cli.h"
+#include <string.h>
+#include <unistd.h>
+
+nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink)
+{
+    nnc_env_options eo = {
+        .threads = (int)o->threads,
+        .target = o->target,
+        .cache_dir = o->cache_dir,
+        .no_cache = o->no_cache,
+        .no_llvm = o->no_llvm,
+        .no_onednn = o->no_onednn,
+    };
+    return nnc_env_create(&eo, e, sink);
+}
+
+nnc_model *open_model(const options *o, nnc_sink *sink)
+{
+    nnc_open_options mo = {.arg = o->set, .n_arg = o->n_set, .seed = (uint64_t)o->seed, .weights = o->weights};
+    return nnc_model_open(o->file[0], &mo, sink);
+}
+
+static bool wants_print(const options *o, const char *pass)
+{
+    for (int i = 0; i < o->n_print_after; i++)
+        if (!strcmp(o->print_after[i], "all") || !strcmp(o->print_after[i], pass))
+            return true;
+    return false;
+}
+
+static void after_pass(void *ctx, const char *pass, const nnc_model *g, int changed, int64_t ns)
+{
+    const options *o = ctx;
+    if (o->time_passes)
+        fprintf(stderr, "%-20s %9.3f ms  %d change%s\n", pass, (double)ns * 1e-6, changed, changed == 1 ? "" : "s");
+    if (!wants_print(o, pass))
+        return;
+    nnc_text t = {0};
+    nnc_print_model(g, &t);
+    fprintf(stderr, "# after %s\n%s", pass, nnc_text_str(&t));
+    nnc_text_deinit(&t);
+}
+
+nnc_compile_options compile_options(const options *o)
+{
+    nnc_compile_options c = nnc_compile_defaults;
+    c.level = (int)o->level;
+    c.math_fast = o->math_fast;
+    c.skip = o->skip;
+    c.n_skip = o->n_skip;
+    if (o->streams)
+        c.streams = (int)o->streams;
+    if (o->devices)
+        c.devices = (int)o->devices;
+    c.jobs = (int)o->jobs;
+    if (o->time_passes || o->n_print_after)
+        c.after_pass = after_pass;
+    c.ctx = (void *)o;
+    return c;
+}
+
+nnc_status open_and_compile(const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink)
+{
+    *e = NULL;
+    *a = NULL;
+    NNC_TRY(open_env(o, e, sink));
+    if (artifacts && nnc_is_artifact(o->file[0]))
+        return nnc_artifact_load(*e, o->file[0], a, sink);
+    nnc_model *m = open_model(o, sink);
+    if (!m)
+        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code : NNC_E_MODEL;
+    nnc_compile_options c = compile_options(o);
+    nnc_status st = nnc_compile(*e, m, &c, a, sink);
+    nnc_model_close(m);
+    return st;
+}
+
+nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink)
+{
+    nnc_status st = NNC_OK;
+    progress_end();
+    if (t->oom)
+        st = nnc_nomem(sink);
+    else if (o->out)
+        st = nnc_file_write(o->out, nnc_text_str(t), t->n, true, sink);
+    else if (fwrite(nnc_text_str(t), 1, t->n, stdout) != t->n || fflush(stdout) != 0)
+        st = nnc_fail0(sink, NNC_E_IO, "cannot write to standard output");
+    nnc_text_deinit(t);
+    return st;
+}
+
+/* ---- progress ---------------------------------------------------------------------------------------- */
+
+static bool shown;
+
+void progress(void *ctx, const char *what)
+{
+    const options *o = ctx;
+    if (o->quiet || !isatty(2))
+        return;
+    fprintf(stderr, "\r\033[K%s...", what);
+    fflush(stderr);
+    shown = true;
+}
+
+void progress_end(void)
+{
+    if (shown)
+        fputs("\r\033[K", stderr);
+    shown = false;
+}

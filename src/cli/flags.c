@@ -1,0 +1,225 @@
+/* cli/flags.c -- the flags of all commands in one table: parsing and --help read the same rows. */
+#include "cli/cli.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum kind { F_int, F_float, F_bool, F_word, F_list, F_pairs, F_level, F_format, F_math } kind;
+
+/* Groups: m a model, c compiling, e engines and machine, t timing, r run, a artifacts, x compare, o opt, f format, h all. */
+typedef struct flag {
+    const char *name;
+    char group;
+    kind kind;
+    size_t at, count; /* offsets into options; count: of lists and pairs */
+    int64_t lo, hi;
+    const char *arg, *doc;
+} flag;
+
+#define AT(f) offsetof(options, f)
+static const flag flags[] = {
+    {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 0, "NAME=VALUE", "an argument of the model file, as batch=8; repeatable"},
+    {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N", "of generated weights and inputs (default 0)"},
+    {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE", "safetensors file with the weights (default: generated from the seed)"},
+    {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3", "0 as written, 1 nothing that changes a rounding, 2 fuse and lay out (default), 3 with --math=fast"},
+    {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "fast|exact", "fast: allow reassociation at -O3 (default exact)"},
+    {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...", "leave these passes out (nnc passes lists them)"},
+    {"--print-after", 'c', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all", "print the graph after a pass to stderr"},
+    {"--time-passes", 'c', F_bool, AT(time_passes), 0, 0, 0, NULL, "time of every pass to stderr"},
+    {"--streams", 'c', F_int, AT(streams), 0, 1, 64, "N", "streams per device (default 1)"},
+    {"--devices", 'c', F_int, AT(devices), 0, 1, 64, "N", "virtual CPU devices that layers may name (default 1)"},
+    {"--jobs", 'c', F_int, AT(jobs), 0, 1, 1024, "N", "threads that compile (default all); never changes the result"},
+    {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
+    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|FILE", "this CPU (default), or a machine file"},
+    {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR", "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
+    {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "compile every kernel anew"},
+    {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL, "interpret kernels instead of compiling them"},
+    {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL, "plain loops instead of oneDNN"},
+    {"--iterations", 't', F_int, AT(iterations), 0, 1, 1000000000, "N", "timed runs (default: as many as fit the duration)"},
+    {"--warmup", 't', F_int, AT(warmup), 0, 1, 1000000, "N", "runs before timing (default: about 50 ms)"},
+    {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS", "time to measure for, each side (default 1000)"},
+    {"--percentile", 'r', F_float, AT(percentile), 0, 0, 100, "P", "also print this percentile (default 99)"},
+    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy", "an input (default: generated from the seed); repeatable"},
+    {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy", "write an output; repeatable"},
+    {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy", "an input (default: generated from the seed); repeatable"},
+    {"--no-steps", 'x', F_bool, AT(no_steps), 0, 0, 0, NULL, "only unfused and fused, not pass by pass"},
+    {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL, "compare with each other only, not with float64"},
+    {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE", "largest error that counts as the same numbers (default 1e-11 for f32)"},
+    {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE", "where the artifact (or the text of --emit) goes"},
+    {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE", "graph, kernels, plan, llvm, asm, dot or remarks as text instead of an artifact"},
+    {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL, "store the weights in the artifact, not references to them"},
+    {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...", "run exactly these, in this order"},
+    {"--format", 'f', F_format, AT(format), 0, 0, 0, "text|json|csv", "of what is printed (default text)"},
+    {"--verbose", 'h', F_bool, AT(verbose), 0, 0, 0, NULL, "say more"},
+    {"--quiet", 'h', F_bool, AT(quiet), 0, 0, 0, NULL, "no progress on the terminal"},
+    {"--help", 'h', F_bool, AT(help), 0, 0, 0, NULL, "this text"},
+};
+
+static bool applies(const command *c, const flag *f)
+{
+    return f->group == 'h' || strchr(c->groups, f->group);
+}
+
+void print_flags(const command *c, FILE *out)
+{
+    for (size_t i = 0; i < NNC_COUNT(flags); i++) {
+        const flag *f = &flags[i];
+        char left[64];
+        if (!applies(c, f))
+            continue;
+        bool glued = f->kind == F_level;
+        snprintf(left, sizeof left, "%s%s%s", f->name, f->arg ? (glued ? "" : !strncmp(f->name, "--", 2) ? "=" : " ") : "", f->arg ? f->arg : "");
+        fprintf(out, "  %-28s %s\n", left, f->doc);
+    }
+}
+
+static nnc_status bad_value(const flag *f, const char *value, nnc_sink *sink)
+{
+    if (f->kind == F_int)
+        return nnc_fail0(sink, NNC_E_USAGE, "%s wants an integer from %lld to %lld, not `%s`", f->name, (long long)f->lo, (long long)f->hi, value);
+    return nnc_fail0(sink, NNC_E_USAGE, "%s wants %s, not `%s`", f->name, f->arg, value);
+}
+
+static nnc_status add_list(options *o, const flag *f, char *value, nnc_sink *sink)
+{
+    const char **list = (const char **)((char *)o + f->at);
+    int *n = (int *)((char *)o + f->count);
+    for (char *p = strtok(value, ","); p; p = strtok(NULL, ",")) {
+        if (*n == MAX_LIST)
+            return nnc_fail0(sink, NNC_E_USAGE, "%s has more than %d entries", f->name, MAX_LIST);
+        list[(*n)++] = p;
+    }
+    return NNC_OK;
+}
+
+static nnc_status add_pair(options *o, const flag *f, char *value, nnc_sink *sink)
+{
+    nnc_arg *list = (nnc_arg *)((char *)o + f->at);
+    int *n = (int *)((char *)o + f->count);
+    char *eq = strchr(value, '=');
+    if (!eq || eq == value || !eq[1])
+        return bad_value(f, value, sink);
+    if (*n == MAX_LIST)
+        return nnc_fail0(sink, NNC_E_USAGE, "%s is given more than %d times", f->name, MAX_LIST);
+    *eq = 0;
+    list[(*n)++] = (nnc_arg){value, eq + 1};
+    return NNC_OK;
+}
+
+static nnc_status set_format(options *o, const flag *f, const char *v, nnc_sink *sink)
+{
+    static const char *const names[] = {"text", "json", "csv"};
+    for (int i = 0; i < 3; i++)
+        if (!strcmp(v, names[i])) {
+            o->format = (nnc_format)i;
+            return NNC_OK;
+        }
+    return bad_value(f, v, sink);
+}
+
+static nnc_status set_number(options *o, const flag *f, const char *v, nnc_sink *sink)
+{
+    char *end;
+    errno = 0;
+    if (f->kind == F_float) {
+        double d = strtod(v, &end);
+        if (!*v || *end || !(d >= (double)f->lo && d <= (double)f->hi))
+            return bad_value(f, v, sink);
+        *(double *)((char *)o + f->at) = d;
+        return NNC_OK;
+    }
+    long long i = strtoll(v, &end, 10);
+    if (!*v || *end || errno || i < f->lo || i > f->hi)
+        return bad_value(f, v, sink);
+    *(int64_t *)((char *)o + f->at) = i;
+    return NNC_OK;
+}
+
+static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
+{
+    switch (f->kind) {
+    case F_bool: *((bool *)o + f->at) = true; return NNC_OK;
+    case F_word: *(const char **)((char *)o + f->at) = v; return NNC_OK;
+    case F_list: return add_list(o, f, v, sink);
+    case F_pairs: return add_pair(o, f, v, sink);
+    case F_format: return set_format(o, f, v, sink);
+    case F_math:
+        if (strcmp(v, "fast") && strcmp(v, "exact"))
+            return bad_value(f, v, sink);
+        o->math_fast = !strcmp(v, "fast");
+        return NNC_OK;
+    default: return set_number(o, f, v, sink);
+    }
+}
+
+/* The flag that `arg` names, and its glued value ("--set=a=1", "-O2"). */
+static const flag *find(const command *c, char *arg, char **value)
+{
+    size_t n = strcspn(arg, "=");
+    *value = NULL;
+    for (size_t i = 0; i < NNC_COUNT(flags); i++) {
+        const flag *f = &flags[i];
+        if (!applies(c, f))
+            continue;
+        if (f->kind == F_level && !strncmp(arg, "-O", 2)) {
+            *value = arg + 2;
+            return f;
+        }
+        if (strlen(f->name) == n && !strncmp(f->name, arg, n)) {
+            if (arg[n] == '=')
+                *value = arg + n + 1;
+            return f;
+        }
+    }
+    return NULL;
+}
+
+static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
+{
+    const char *names[NNC_COUNT(flags)];
+    char word[64];
+    size_t n = 0;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(arg, "="), arg);
+    for (size_t i = 0; i < NNC_COUNT(flags); i++)
+        if (applies(c, &flags[i]))
+            names[n++] = flags[i].name;
+    const char *near = nnc_nearest(word, names, n);
+    if (near)
+        return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s; did you mean %s?", c->name, word, near);
+    for (size_t i = 0; i < NNC_COUNT(flags); i++)
+        if (!strcmp(flags[i].name, word))
+            return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s (other commands do); nnc %s --help lists its flags", c->name, word, c->name);
+    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s; nnc %s --help lists them", c->name, word, c->name);
+}
+
+nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink)
+{
+    bool only_files = false;
+    for (int i = first; i < argc; i++) {
+        char *value, *arg = argv[i];
+        if (only_files || arg[0] != '-' || !arg[1]) {
+            if (o->n_file == c->max_files)
+                return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)", c->name, arg, *c->args ? c->args : "it takes none");
+            o->file[o->n_file++] = arg;
+            continue;
+        }
+        if (!strcmp(arg, "--")) {
+            only_files = true;
+            continue;
+        }
+        const flag *f = find(c, !strcmp(arg, "-h") ? (char[]){"--help"} : arg, &value);
+        if (!f)
+            return unknown(c, arg, sink);
+        if (f->kind == F_bool && value)
+            return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->name);
+        if (f->kind != F_bool && !value) {
+            if (i + 1 == argc)
+                return nnc_fail0(sink, NNC_E_USAGE, "%s wants a value: %s", f->name, f->arg);
+            value = argv[++i];
+        }
+        NNC_TRY(set_value(o, f, value, sink));
+    }
+    if (!o->help && o->n_file < c->min_files)
+        return nnc_fail0(sink, NNC_E_USAGE, "nnc %s wants %s; nnc %s --help explains", c->name, c->args, c->name);
+    return NNC_OK;
+}

@@ -1,0 +1,231 @@
+/* cli/run.c -- nnc run: inputs from files or the seed, timed iterations, outputs to files or as a summary. And nnc compare. */
+#include "cli/cli.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int find_name(const char *name, int n, const char *(*get)(const nnc_session *, int), const nnc_session *s)
+{
+    for (int i = 0; i < n; i++)
+        if (!strcmp(get(s, i), name))
+            return i;
+    return -1;
+}
+
+static nnc_status no_such(const char *what, const char *name, int n, const char *(*get)(const nnc_session *, int), const nnc_session *s,
+    nnc_sink *sink)
+{
+    nnc_text t = {0};
+    for (int i = 0; i < n; i++)
+        nnc_printf(&t, "%s%s", i ? ", " : "", get(s, i));
+    nnc_status st = nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s", what, name, nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    return st;
+}
+
+static nnc_status set_inputs(const options *o, nnc_session *s, nnc_sink *sink)
+{
+    int n = nnc_session_inputs(s);
+    for (int k = 0; k < o->n_input; k++)
+        if (find_name(o->input[k].name, n, nnc_session_input_name, s) < 0)
+            return no_such("input", o->input[k].name, n, nnc_session_input_name, s, sink);
+    for (int i = 0; i < n; i++) {
+        const char *name = nnc_session_input_name(s, i), *file = NULL;
+        const nnc_type *t = nnc_session_input_type(s, i);
+        void *data = NULL;
+        nnc_status st = NNC_OK;
+        for (int k = 0; k < o->n_input; k++)
+            file = !strcmp(o->input[k].name, name) ? o->input[k].value : file;
+        if (file) {
+            st = nnc_read_input(file, name, t, &data, sink);
+        } else {
+            data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+            if (data)
+                nnc_fill_input(name, t, (uint64_t)o->seed, data);
+            else
+                st = nnc_nomem(sink);
+        }
+        if (!st)
+            st = nnc_session_input(s, i, data, sink);
+        nnc_free(data);
+        NNC_TRY(st);
+    }
+    return NNC_OK;
+}
+
+/* ---- outputs ----------------------------------------------------------------------------------------- */
+
+/* A line that tells whether the result is plausible: range, mean, first numbers. */
+static void describe(const char *name, const nnc_type *t, const void *data, nnc_text *out)
+{
+    double lo = INFINITY, hi = -INFINITY, sum = 0;
+    int64_t n = nnc_type_numel(t), bad = 0;
+    for (int64_t i = 0; i < n; i++) {
+        double v = nnc_get_f64((nnc_dtype)t->dtype, data, i);
+        bad += !isfinite(v);
+        lo = fmin(lo, v);
+        hi = fmax(hi, v);
+        sum += v;
+    }
+    nnc_printf(out, "output %s ", name);
+    nnc_put_type(out, t);
+    nnc_printf(out, ": min %.6g, mean %.6g, max %.6g", lo, sum / (double)n, hi);
+    if (bad)
+        nnc_printf(out, ", %lld not finite", (long long)bad);
+    nnc_puts(out, "; first");
+    for (int64_t i = 0; i < n && i < 4; i++)
+        nnc_printf(out, " %.6g", nnc_get_f64((nnc_dtype)t->dtype, data, i));
+    nnc_putc(out, '\n');
+}
+
+static nnc_status get_outputs(const options *o, nnc_session *s, nnc_text *out, nnc_sink *sink)
+{
+    for (int i = 0; i < nnc_session_outputs(s); i++) {
+        const nnc_type *t = nnc_session_output_type(s, i);
+        const char *name = nnc_session_output_name(s, i);
+        void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        nnc_status st = data ? nnc_session_output(s, i, data, sink) : nnc_nomem(sink);
+        for (int k = 0; !st && k < o->n_output; k++)
+            if (!strcmp(o->output[k].name, name))
+                st = nnc_write_output(o->output[k].value, t, data, sink);
+        if (!st && o->format == NNC_TEXT)
+            describe(name, t, data, out);
+        nnc_free(data);
+        NNC_TRY(st);
+    }
+    return NNC_OK;
+}
+
+/* ---- timing ------------------------------------------------------------------------------------------ */
+
+typedef struct times {
+    int64_t *ns;
+    int n, cap;
+} times;
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sink *sink)
+{
+    int64_t t0 = nnc_now_ns(), goal = (o->duration ? o->duration : 1000) * 1000000;
+    for (int64_t i = 0; o->warmup ? i < o->warmup : i < 1 || nnc_now_ns() - t0 < 50000000; i++)
+        NNC_TRY(nnc_session_run(s, sink));
+    t0 = nnc_now_ns();
+    while (o->iterations ? t->n < o->iterations : t->n < 3 || nnc_now_ns() - t0 < goal) {
+        int64_t a = nnc_now_ns();
+        NNC_TRY(nnc_session_run(s, sink));
+        if (t->n == t->cap) {
+            int cap = t->cap ? t->cap * 2 : 256;
+            int64_t *more = nnc_realloc(t->ns, (size_t)cap * sizeof *more);
+            if (!more)
+                return nnc_nomem(sink);
+            t->ns = more;
+            t->cap = cap;
+        }
+        t->ns[t->n++] = nnc_now_ns() - a;
+    }
+    qsort(t->ns, (size_t)t->n, sizeof *t->ns, by_value);
+    return NNC_OK;
+}
+
+static double ms_at(const times *t, double percent)
+{
+    int i = (int)(percent / 100 * (t->n - 1) + 0.5);
+    return (double)t->ns[i] * 1e-6;
+}
+
+static void print_times(const options *o, const times *t, nnc_text *out)
+{
+    double sum = 0, p = o->percentile > 0 ? o->percentile : 99;
+    for (int i = 0; i < t->n; i++)
+        sum += (double)t->ns[i] * 1e-6;
+    if (o->format == NNC_JSON)
+        nnc_printf(out,
+            "{\"iterations\": %d, \"io\": \"exclude\", \"min_ms\": %.6f, \"median_ms\": %.6f, \"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": %.6f, "
+            "\"percentile\": %g, \"percentile_ms\": %.6f}\n",
+            t->n, ms_at(t, 0), ms_at(t, 50), sum / t->n, ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p));
+    else
+        nnc_printf(out, "%d runs: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; copies to and from the device not timed\n", t->n,
+            ms_at(t, 50), sum / t->n, ms_at(t, 0), ms_at(t, 90), p, ms_at(t, p));
+}
+
+static nnc_status run_session(const options *o, nnc_session *s, nnc_text *out, nnc_sink *sink)
+{
+    int n = nnc_session_outputs(s);
+    times t = {0};
+    for (int k = 0; k < o->n_output; k++)
+        if (find_name(o->output[k].name, n, nnc_session_output_name, s) < 0)
+            return no_such("output", o->output[k].name, n, nnc_session_output_name, s, sink);
+    NNC_TRY(set_inputs(o, s, sink));
+    progress((void *)o, "running");
+    nnc_status st = timed_runs(o, s, &t, sink);
+    if (!st)
+        st = get_outputs(o, s, out, sink);
+    if (!st)
+        print_times(o, &t, out);
+    nnc_free(t.ns);
+    return st;
+}
+
+nnc_status cmd_run(const options *o, nnc_sink *sink)
+{
+    nnc_env *e;
+    nnc_artifact *a;
+    nnc_session *s = NULL;
+    nnc_text t = {0};
+    nnc_status st = open_and_compile(o, &e, &a, true, sink);
+    if (!st) {
+        progress((void *)o, "loading weights");
+        st = nnc_session_create(e, a, &s, sink);
+    }
+    if (!st)
+        st = run_session(o, s, &t, sink);
+    if (!st)
+        st = deliver(o, &t, sink);
+    nnc_text_deinit(&t);
+    nnc_session_destroy(s);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    return st;
+}
+
+/* ---- compare ----------------------------------------------------------------------------------------- */
+
+nnc_status cmd_compare(const options *o, nnc_sink *sink)
+{
+    nnc_env *e = NULL;
+    nnc_text t = {0};
+    bool agrees = false;
+    nnc_model *m = open_model(o, sink);
+    if (!m)
+        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code : NNC_E_MODEL;
+    nnc_status st = open_env(o, &e, sink);
+    nnc_compare_options c = {
+        .compile = compile_options(o),
+        .seed = (uint64_t)o->seed,
+        .warmup = (int)o->warmup,
+        .iterations = (int)o->iterations,
+        .duration_ms = (int)o->duration,
+        .steps = !o->no_steps,
+        .no_reference = o->no_reference,
+        .tolerance = o->tolerance,
+        .input = o->input,
+        .n_input = o->n_input,
+        .arg = o->set,
+        .n_arg = o->n_set,
+        .progress = progress,
+        .progress_ctx = (void *)o,
+    };
+    if (!st)
+        st = nnc_compare(e, m, &c, o->format, &t, &agrees, sink);
+    if (!st)
+        st = deliver(o, &t, sink);
+    nnc_text_deinit(&t);
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    return st ? st : agrees ? NNC_OK : NNC_E_DIFFERS;
+}
