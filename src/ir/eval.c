@@ -1,6 +1,7 @@
-/* ir/eval.c -- the reference evaluator: walks a graph in order, holds values while someone still needs them, and calls the
- * op's class (eval_*.c). Slow and obvious where it can be, but usable at real sizes: a value is freed at its last use,
- * leaves are read when first needed, reshapes share memory, and an elementwise op overwrites an operand that dies. */
+/* ir/eval.c -- the reference evaluator: walks a graph in order, holds values while someone still
+ * needs them, and calls the op's class (eval_*.c). Slow and obvious where it can be, but usable
+ * at real sizes: a value is freed at its last use, leaves are read when first needed, reshapes
+ * share memory, and an elementwise op overwrites an operand that dies. */
 #include "ir/eval_internal.h"
 
 #include <assert.h>
@@ -35,7 +36,8 @@ nnc_status ev_for(const ev *e, int64_t n, int64_t grain, int64_t cost, ev_body *
 
 /* ---- values ---- */
 
-/* Elements of a value, shared by the refs that look at it (in one frame, or in a fused node and around it). */
+/* Elements of a value, shared by the refs that look at it (in one frame, or in a fused node and
+ * around it). */
 typedef struct buf {
     void *data;
     int refs;
@@ -219,7 +221,8 @@ static bool shares_operand(nnc_op op)
     return op == OP_reshape || op == OP_relayout || op == OP_identity || op == OP_dropout;
 }
 
-/* An operand whose memory the elementwise result may take: it dies here and has the same elements. */
+/* An operand whose memory the elementwise result may take: it dies here and has the same
+ * elements. */
 static buf *dying_operand(const frame *f, const nnc_node *n, const nnc_type *out)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -284,8 +287,8 @@ static nnc_status run_plain(frame *f, const nnc_node *n)
     return s;
 }
 
-/* The body's inputs share the operands' memory; an operand that dies here is handed over, so that the body may
- * overwrite it. */
+/* The body's inputs share the operands' memory; an operand that dies here is handed over, so
+ * that the body may overwrite it. */
 static nnc_status run_fused(frame *f, const nnc_node *n)
 {
     buf **args = nnc_calloc((size_t)n->n_in + 1, sizeof *args);

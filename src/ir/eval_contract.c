@@ -1,8 +1,11 @@
-/* ir/eval_contract.c -- reference evaluation of matmul, linear, conv and conv_transpose as matrix products
- * (eval_gemm.c). Convolutions never build their window matrix: panels of it are gathered as they are needed.
+/* ir/eval_contract.c -- reference evaluation of matmul, linear, conv and conv_transpose as
+ * matrix products (eval_gemm.c). Convolutions never build their window matrix: panels of it are
+ * gathered as they are needed.
  *
- *   conv            y[n,g,i,o] = sum over k=(c,kz,ky,kx) of w[g,i,k] x[n,g,c, o*stride - begin + kk*dil]
- *   conv_transpose  the same with x at (o + begin - kk*dil) / stride where that is whole, and w[g,c,i,kk]           */
+ *   conv            y[n,g,i,o] = sum over k = (c,kz,ky,kx) of w[g,i,k] x[n,g,c, index]
+ *                   with index = o*stride - begin + kk*dil
+ *   conv_transpose  the same with w[g,c,i,kk] and index = (o + begin - kk*dil) / stride
+ *                   where that is whole */
 #include "ir/eval_internal.h"
 
 #include <string.h>
@@ -112,7 +115,8 @@ static nnc_status run_matmul(const ev *e, const nnc_node *n, const ev_arg *in, e
     return run_product(e, &p, &g, tra ? a1 : 1);
 }
 
-/* Rows of the product are output features: the weights are read once, in order, even for one row of x. */
+/* Rows of the product are output features: the weights are read once, in order, even for one row
+ * of x. */
 static nnc_status run_linear(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *w = in[1].type;

@@ -1,8 +1,8 @@
 /* ir/eval_ewise.c -- reference evaluation of elementwise ops with numpy broadcasting.
  *
- * The result is computed in blocks: operands of a block are made contiguous (a pointer into the operand where it
- * already is, else a gathered copy), then one loop runs the op. The result may share memory with an operand of the
- * same shape: a block is read before it is written. */
+ * The result is computed in blocks: operands of a block are made contiguous (a pointer into the
+ * operand where it already is, else a gathered copy), then one loop runs the op. The result may
+ * share memory with an operand of the same shape: a block is read before it is written. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -205,17 +205,12 @@ static void test_f64(const ewise *w, int n, const double *a, const double *b, in
     }
 }
 
-static int64_t named_i64(const ewise *w, int64_t a, int64_t b)
+static int64_t named_i64(const ewise *w, int64_t a)
 {
     nnc_dtype d = w->d;
-    bool positive = nnc_sop_eval_i64(SC_gt, d, a, 0, 0) != 0;
     switch (w->op) {
     case OP_relu:
-        return positive ? a : 0;
-    case OP_leaky_relu:
-        return positive ? a : nnc_sop_eval_i64(SC_mul, d, ev_int(d, w->alpha), a, 0);
-    case OP_prelu:
-        return positive ? a : nnc_sop_eval_i64(SC_mul, d, b, a, 0);
+        return nnc_sop_eval_i64(SC_max, d, a, 0, 0);
     case OP_relu6:
     case OP_clip:
         if (w->lo != -INFINITY)
@@ -277,7 +272,7 @@ static void run_block(const ewise *w, int n, const void *const *in, uint64_t *ou
     } else {
         const int64_t *a = in[0], *b = w->n_in > 1 ? in[1] : in[0];
         for (int i = 0; i < n; i++)
-            out[i] = (uint64_t)(named ? named_i64(w, a[i], b[i])
+            out[i] = (uint64_t)(named ? named_i64(w, a[i])
                                       : nnc_sop_eval_i64(w->sop, w->d, a[i], b[i], 0));
     }
 }

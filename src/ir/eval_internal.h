@@ -1,7 +1,8 @@
 /* ir/eval_internal.h -- shared by the files of the reference evaluator (eval*.c) and expand.c.
  *
- * Inside the evaluator every element takes 8 bytes: a double of a float type, an int64_t of an integer or bool type.
- * Values are dense and row-major whatever memory order their type names: the evaluator computes what a graph means. */
+ * Inside the evaluator every element takes 8 bytes: a double of a float type, an int64_t of an
+ * integer or bool type. Values are dense and row-major whatever memory order their type names:
+ * the evaluator computes what a graph means. */
 #ifndef NNC_IR_EVAL_INTERNAL_H
 #define NNC_IR_EVAL_INTERNAL_H
 
@@ -27,23 +28,27 @@ typedef struct ev_arg {
 typedef nnc_status ev_run(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out);
 ev_run ev_ewise, ev_reduce, ev_move, ev_window, ev_contract, ev_comp;
 
-/* Splits 0..n into ranges (boundaries at multiples of `grain`) and calls fn on each, on the evaluator's threads.
- * `cost` is the work of one item in elements: what is too small stays on this thread. fn may run concurrently and
- * returns a status; the worst is returned. */
+/* Splits 0..n into ranges (boundaries at multiples of `grain`) and calls fn on each, on the
+ * evaluator's threads. `cost` is the work of one item in elements: what is too small stays on
+ * this thread. fn may run concurrently and returns a status; the worst is returned. */
 typedef nnc_status ev_body(void *ctx, int64_t begin, int64_t end);
-nnc_status ev_for(const ev *e, int64_t n, int64_t grain, int64_t cost, ev_body *fn, void *ctx) NNC_MUST;
+nnc_status ev_for(
+    const ev *e, int64_t n, int64_t grain, int64_t cost, ev_body *fn, void *ctx) NNC_MUST;
 
-/* C[m,n] = A B (+ bias) over 8-byte elements, doubles or wrapping integers; a batch of them, sliced among threads.
- * A(i,k) = a[i*a_row + a_k[k]]. B is packed on demand by pack: dst[k*ld + j] = B(k0+k, j0+j) for k < nk, j < nj;
- * C(i,j) = c[i*c_row + j*c_col]. bias: one per row i, or NULL. */
+/* C[m,n] = A B (+ bias) over 8-byte elements, doubles or wrapping integers; a batch of them,
+ * sliced among threads. A(i,k) = a[i*a_row + a_k[k]]. B is packed on demand by pack: dst[k*ld +
+ * j] = B(k0+k, j0+j) for k < nk, j < nj; C(i,j) = c[i*c_row + j*c_col]. bias: one per row i, or
+ * NULL. */
 typedef struct ev_gemm {
     bool is_int;
     int64_t m, n, k;
     const int64_t *a_k;
     int64_t a_row, c_row, c_col;
     int64_t batch; /* problems; problem(ctx, b, ...) gives the pointers of each */
-    void (*problem)(const void *ctx, int64_t b, const uint64_t **a, uint64_t **c, const uint64_t **bias);
-    void (*pack)(const void *ctx, int64_t b, int64_t k0, int64_t nk, int64_t j0, int64_t nj, uint64_t *dst, int64_t ld);
+    void (*problem)(
+        const void *ctx, int64_t b, const uint64_t **a, uint64_t **c, const uint64_t **bias);
+    void (*pack)(const void *ctx, int64_t b, int64_t k0, int64_t nk, int64_t j0, int64_t nj,
+        uint64_t *dst, int64_t ld);
     const void *ctx;
 } ev_gemm;
 nnc_status ev_run_gemm(const ev *e, const ev_gemm *g) NNC_MUST;
@@ -58,7 +63,8 @@ static inline void ev_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK])
     }
 }
 
-/* A float attribute as a number of type d, for integers the nearest that d holds (an unbounded clip stays unbounded). */
+/* A float attribute as a number of type d, for integers the nearest that d holds (an unbounded
+ * clip stays unbounded). */
 double ev_attr_value(nnc_dtype d, double v);
 /* Such a number of an integer type, as the evaluator holds it. */
 static inline int64_t ev_int(nnc_dtype d, double v)
@@ -68,11 +74,13 @@ static inline int64_t ev_int(nnc_dtype d, double v)
     return i;
 }
 
-/* Per-spatial-dimension attributes of windows and convolutions, padded to three dimensions at the front. */
+/* Per-spatial-dimension attributes of windows and convolutions, padded to three dimensions at
+ * the front. */
 typedef struct ev_space {
     int rank; /* 1..3 given */
     int64_t in[3], out[3], k[3], stride[3], begin[3], end[3], dil[3];
 } ev_space;
-void ev_space_of(ev_space *s, const nnc_node *n, const nnc_type *x, const nnc_type *y, const int64_t *kernel);
+void ev_space_of(ev_space *s, const nnc_node *n, const nnc_type *x, const nnc_type *y,
+    const int64_t *kernel);
 
 #endif

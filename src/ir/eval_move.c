@@ -1,8 +1,9 @@
-/* ir/eval_move.c -- reference evaluation of movement ops: every one is a copy through per-dimension index maps.
+/* ir/eval_move.c -- reference evaluation of movement ops: every one is a copy through per-
+ * dimension index maps.
  *
- * Result element (i0, i1, ...) is the source's element at base + sum of map_d(i_d), where a map is a stride or a table
- * of offsets; a table entry of -1 says "not in the source" and gives the fill. So slice, flip, transpose, broadcast, pad
- * in all modes and gather are one loop. */
+ * Result element (i0, i1, ...) is the source's element at base + sum of map_d(i_d), where a map
+ * is a stride or a table of offsets; a table entry of -1 says "not in the source" and gives the
+ * fill. So slice, flip, transpose, broadcast, pad in all modes and gather are one loop. */
 #include "ir/eval_internal.h"
 
 #include <string.h>
@@ -60,7 +61,8 @@ static nnc_status copy_range(void *ctx, int64_t begin, int64_t end)
             at[d] = rest % c->dim[d];
             rest /= c->dim[d];
         }
-        /* base may be large and a stride negative (flip): the sum is never negative, so -1 stays free */
+        /* base may be large and a stride negative (flip): the sum is never negative, so -1 stays
+         * free */
         for (int d = 0; d < last; d++) {
             off = follow(&c->from[d], at[d], off);
             out += at[d] * c->out_stride[d];
@@ -157,7 +159,8 @@ static nnc_status run_flip(const ev *e, const nnc_node *n, const ev_arg *in, ev_
     return run_copy(e, &c);
 }
 
-/* Source index of padded index i in a dimension of n elements, -1 outside (constant mode). reflect: ...2 1 0 1 2... */
+/* Source index of padded index i in a dimension of n elements, -1 outside (constant mode).
+ * reflect: ...2 1 0 1 2... */
 static int64_t pad_index(int64_t i, int64_t n, char mode)
 {
     if (i >= 0 && i < n)

@@ -1,8 +1,10 @@
-/* ir/eval_reduce.c -- reference evaluation of reductions over any axes, argmax and argmin, and of the named nests made of
- * them (softmax, the norms, global pooling), from their formulas and not from their lowering.
+/* ir/eval_reduce.c -- reference evaluation of reductions over any axes, argmax and argmin, and
+ * of the named nests made of them (softmax, the norms, global pooling), from their formulas and
+ * not from their lowering.
  *
- * The operand is seen as kept x reduced dimensions. Where the innermost dimension is reduced, a result is summed in
- * blocks of partial sums; where it is kept, a row of results is accumulated at once, so that memory is walked in order. */
+ * The operand is seen as kept x reduced dimensions. Where the innermost dimension is reduced, a
+ * result is summed in blocks of partial sums; where it is kept, a row of results is accumulated
+ * at once, so that memory is walked in order. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -66,7 +68,8 @@ static void fold_row(
             a[i] = fold_f64(r->kind, a[i], v[i * stride]);
 }
 
-/* fold of n elements `stride` apart into one, by eight partial results (fewer roundings in a row, and vectors). */
+/* fold of n elements `stride` apart into one, by eight partial results (fewer roundings in a
+ * row, and vectors). */
 static uint64_t fold_run(
     const reduction *r, uint64_t acc, const uint64_t *x, int64_t stride, int64_t n)
 {
@@ -86,7 +89,8 @@ static uint64_t fold_run(
     return acc;
 }
 
-/* Steps the counter `at` over dims[0..n); the change of offset is returned; *done when it wrapped. */
+/* Steps the counter `at` over dims[0..n); the change of offset is returned; *done when it
+ * wrapped. */
 static int64_t step(int n, const int64_t *dim, const int64_t *stride, int64_t *at, bool *done)
 {
     int64_t move = 0;
@@ -290,8 +294,8 @@ nnc_status ev_reduce(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *o
 
 /* ---- named nests ---- */
 
-/* x is lines of n elements `inner` apart (inner 1: contiguous); per-element gamma and beta are read at
- * (position / g_div) % g_mod. */
+/* x is lines of n elements `inner` apart (inner 1: contiguous); per-element gamma and beta are
+ * read at (position / g_div) % g_mod. */
 typedef struct lines {
     nnc_op op;
     int64_t n, inner;

@@ -1,7 +1,7 @@
 /* ir/eval_window.c -- reference evaluation of pooling over 1 to 3 spatial dimensions.
  *
- * Where avgpool's window hangs over the end of the padded input (ceil_mode), count_include_pad divides by the part
- * inside the padded input, as PyTorch and ONNX do. */
+ * Where avgpool's window hangs over the end of the padded input (ceil_mode), count_include_pad
+ * divides by the part inside the padded input, as PyTorch and ONNX do. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -35,7 +35,8 @@ typedef struct pool {
     uint64_t *y;
 } pool;
 
-/* First and one past the last kernel index whose input index lies inside, and the divisor of this dimension. */
+/* First and one past the last kernel index whose input index lies inside, and the divisor of
+ * this dimension. */
 static void clip_window(
     const ev_space *s, int d, int64_t o, int64_t *from, int64_t *to, int64_t *count)
 {

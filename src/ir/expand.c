@@ -1,8 +1,10 @@
-/* ir/expand.c -- the lowering of named ops into simpler ones: what relu, gelu, softmax, batchnorm, ... are made of.
+/* ir/expand.c -- the lowering of named ops into simpler ones: what relu, gelu, softmax,
+ * batchnorm, ... are made of.
  *
- * Everything stays in the operand's dtype (16-bit kernels compute in f32 inside), constants too. Parts that depend on
- * weights alone are built apart from the data, so that they are static and computed once (batchnorm's scale and
- * shift). The evaluator has its own direct formulas of these ops; tests hold the two against each other. */
+ * Everything stays in the operand's dtype (16-bit kernels compute in f32 inside), constants too.
+ * Parts that depend on weights alone are built apart from the data, so that they are static and
+ * computed once (batchnorm's scale and shift). The evaluator has its own direct formulas of
+ * these ops; tests hold the two against each other. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -149,7 +151,7 @@ static nnc_ref expand_ewise(ex *e)
 /* Reduction over dimensions first..last, which stay with extent 1. */
 static nnc_ref over(ex *e, nnc_op op, nnc_ref x, int first, int last)
 {
-    int64_t axes[NNC_MAX_RANK];
+    int64_t axes[NNC_MAX_RANK] = {0};
     for (int d = first; d <= last; d++)
         axes[d - first] = d;
     return nnc_reduce(e->g, op, x, last - first + 1, axes, true);
@@ -167,8 +169,8 @@ static nnc_ref per_channel(ex *e, nnc_ref v, int rank)
     return nnc_reshape(e->g, v, rank - 1, dim);
 }
 
-/* 1/sqrt(v + eps). An eps that the dtype would round to nothing becomes its smallest number, so that a constant row
- * stays finite. */
+/* 1/sqrt(v + eps). An eps that the dtype would round to nothing becomes its smallest number, so
+ * that a constant row stays finite. */
 static nnc_ref inverse_deviation(ex *e, nnc_ref v)
 {
     double eps = nnc_attr_float(e->n, AT_eps, 1e-5);
@@ -186,7 +188,8 @@ static nnc_ref expand_softmax(ex *e, bool log_form)
     return log_form ? bin(e, OP_sub, z, un(e, OP_log, sum)) : bin(e, OP_div, ez, sum);
 }
 
-/* y = x scale + shift, scale = gamma rsqrt(var + eps), shift = beta - mean scale: both static in a trained net. */
+/* y = x scale + shift, scale = gamma rsqrt(var + eps), shift = beta - mean scale: both static in
+ * a trained net. */
 static nnc_ref expand_batchnorm(ex *e, int rank)
 {
     nnc_ref scale = bin(e, OP_mul, e->in[1], inverse_deviation(e, e->in[4]));

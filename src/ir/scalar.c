@@ -1,8 +1,9 @@
-/* ir/scalar.c -- what every scalar op means, on doubles and on 64-bit integers.  The reference evaluator and constant
- * folding use these definitions; kernels and engines are tested against them.
+/* ir/scalar.c -- what every scalar op means, on doubles and on 64-bit integers.  The reference
+ * evaluator and constant folding use these definitions; kernels and engines are tested against
+ * them.
  *
- * Integers travel as int64_t: a value of a narrower type is extended, u64 is the same bits. `d` is the type of the
- * operands (of the result for cast); results wrap to it. */
+ * Integers travel as int64_t: a value of a narrower type is extended, u64 is the same bits. `d`
+ * is the type of the operands (of the result for cast); results wrap to it. */
 #include "ir/ir.h"
 
 #include <assert.h>
@@ -166,7 +167,8 @@ static int64_t wrap(nnc_dtype d, uint64_t v)
     }
 }
 
-/* a^b by squaring, wrapping. A negative exponent gives the truncated quotient: 0 unless a is 1 or -1. */
+/* a^b by squaring, wrapping. A negative exponent gives the truncated quotient: 0 unless a is 1
+ * or -1. */
 static uint64_t ipow(int64_t a, int64_t b, bool is_unsigned)
 {
     if (!is_unsigned && b < 0)
