@@ -13,8 +13,8 @@
 enum { MAX_SECTIONS = 1 << 20, ALIGN = 64, CHUNK = 1 << 20 };
 
 typedef struct section {
-    const char *name;   /* "source", "graph", "plan", "remarks", "object/N", "weight/N" */
-    const void *data;   /* in memory, or NULL: weight `weight` of the plan, streamed */
+    const char *name; /* "source", "graph", "plan", "remarks", "object/N", "weight/N" */
+    const void *data; /* in memory, or NULL: weight `weight` of the plan, streamed */
     int weight;
     int64_t offset, size; /* offset from the end of the manifest, aligned */
     nnc_hash128 hash;
@@ -41,7 +41,8 @@ static const nnc_type *weight_type(const nnc_plan *p, int w)
 }
 
 /* Passes the bytes of a section to `put` in chunks, so that weights larger than memory can be embedded. */
-static nnc_status stream(writer *w, const section *s, nnc_status (*put)(void *ctx, const void *p, size_t n), void *ctx)
+static nnc_status stream(
+    writer *w, const section *s, nnc_status (*put)(void *ctx, const void *p, size_t n), void *ctx)
 {
     if (s->data)
         return put(ctx, s->data, (size_t)s->size);
@@ -131,13 +132,15 @@ static void manifest(writer *w)
     nnc_text *t = &w->manifest;
     nnc_puts(t, "{\"nnc\": \"" NNC_VERSION "\", \"model\": ");
     nnc_put_json_string(t, w->a->source->name);
-    nnc_printf(t, ", \"level\": %d, \"threads\": %d, \"target\": ", w->a->level, w->a->plan->threads);
+    nnc_printf(
+        t, ", \"level\": %d, \"threads\": %d, \"target\": ", w->a->level, w->a->plan->threads);
     nnc_put_json_string(t, w->a->plan->target);
     nnc_puts(t, ",\n \"sections\": [");
     for (int i = 0; i < w->n; i++) {
         nnc_hash_hex(w->s[i].hash, hex);
-        nnc_printf(t, "%s{\"name\": \"%s\", \"offset\": %lld, \"size\": %lld, \"hash\": \"%s\"}", i ? ",\n  " : "", w->s[i].name,
-            (long long)w->s[i].offset, (long long)w->s[i].size, hex);
+        nnc_printf(t, "%s{\"name\": \"%s\", \"offset\": %lld, \"size\": %lld, \"hash\": \"%s\"}",
+            i ? ",\n  " : "", w->s[i].name, (long long)w->s[i].offset, (long long)w->s[i].size,
+            hex);
     }
     nnc_puts(t, "]}\n");
 }
@@ -153,7 +156,8 @@ static nnc_status write_all(writer *w, FILE *f)
     static const char zero[ALIGN];
     char line[128];
     nnc_text *m = &w->manifest;
-    int n = snprintf(line, sizeof line, MAGIC "%016zx %016llx\n", m->n, (unsigned long long)nnc_hash64(m->s, m->n, 0));
+    int n = snprintf(line, sizeof line, MAGIC "%016zx %016llx\n", m->n,
+        (unsigned long long)nnc_hash64(m->s, m->n, 0));
     NNC_TRY(put_file(f, line, (size_t)n));
     NNC_TRY(put_file(f, m->s, m->n));
     int64_t at = n + (int64_t)m->n, base = nnc_align_up(at, ALIGN);
@@ -176,7 +180,8 @@ static nnc_status save_to(writer *w, const char *file)
     if (!f) {
         if (fd >= 0)
             close(fd);
-        return nnc_fail(w->sink, NNC_E_IO, loc, "cannot create a file beside it: %s", strerror(errno));
+        return nnc_fail(
+            w->sink, NNC_E_IO, loc, "cannot create a file beside it: %s", strerror(errno));
     }
     mode_t mask = umask(0);
     umask(mask);
@@ -190,7 +195,9 @@ static nnc_status save_to(writer *w, const char *file)
     }
     if (st)
         unlink(tmp);
-    return st == NNC_E_IO ? nnc_fail(w->sink, st, loc, "cannot write the artifact: %s", strerror(err)) : st;
+    return st == NNC_E_IO
+               ? nnc_fail(w->sink, st, loc, "cannot write the artifact: %s", strerror(err))
+               : st;
 }
 
 nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink)
@@ -227,14 +234,15 @@ typedef struct reader {
     nnc_artifact *a;
     const char *file;
     const uint8_t *base; /* where section offsets count from */
-    int64_t room;        /* bytes from there */
+    int64_t room; /* bytes from there */
     nnc_json manifest;
     nnc_sink *sink;
 } reader;
 
 static nnc_status reject(const reader *r, const char *what)
 {
-    return nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file}, "%s; compile the model again", what);
+    return nnc_fail(
+        r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file}, "%s; compile the model again", what);
 }
 
 static nnc_status open_manifest(reader *r)
@@ -245,7 +253,8 @@ static nnc_status open_manifest(reader *r)
     if (m->n < LINE || memcmp(m->data, MAGIC, sizeof MAGIC - 1) != 0)
         return reject(r, "is not an nnc artifact of this format, or is cut short");
     memcpy(line, m->data, LINE);
-    unsigned long long size = strtoull(line + sizeof MAGIC - 1, &end, 16), hash = strtoull(end, &end, 16);
+    unsigned long long size = strtoull(line + sizeof MAGIC - 1, &end, 16),
+                       hash = strtoull(end, &end, 16);
     if (*end != '\n' || size > m->n - LINE)
         return reject(r, "is damaged or cut short: its first line does not match its size");
     if (nnc_hash64(m->data + LINE, size, 0) != hash)
@@ -265,11 +274,13 @@ static const char *manifest_string(const reader *r, const char *key)
 /* Checks one entry of the section list; *out points at its bytes. */
 static nnc_status open_section(const reader *r, const cJSON *e, const char **name, nnc_blob *out)
 {
-    const cJSON *o = cJSON_GetObjectItemCaseSensitive(e, "offset"), *n = cJSON_GetObjectItemCaseSensitive(e, "size");
+    const cJSON *o = cJSON_GetObjectItemCaseSensitive(e, "offset"),
+                *n = cJSON_GetObjectItemCaseSensitive(e, "size");
     const char *hash = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "hash"));
     char hex[33];
     *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "name"));
-    if (!*name || !hash || !cJSON_IsNumber(o) || !cJSON_IsNumber(n) || o->valuedouble < 0 || n->valuedouble < 0)
+    if (!*name || !hash || !cJSON_IsNumber(o) || !cJSON_IsNumber(n) || o->valuedouble < 0 ||
+        n->valuedouble < 0)
         return reject(r, "is damaged: a section of the manifest is malformed");
     int64_t at = (int64_t)o->valuedouble, size = (int64_t)n->valuedouble;
     if (at > r->room || size > r->room - at)
@@ -311,8 +322,11 @@ static int64_t int_of(const cJSON *e, const char *key)
 
 static bool add_remark(nnc_remarks *out, const cJSON *e)
 {
-    nnc_remark r = {.pass = text_of(out, e, "pass"), .rule = text_of(out, e, "rule"), .reason = text_of(out, e, "reason"),
-        .bytes_saved = int_of(e, "bytes_saved"), .launches_saved = int_of(e, "launches_saved")};
+    nnc_remark r = {.pass = text_of(out, e, "pass"),
+        .rule = text_of(out, e, "rule"),
+        .reason = text_of(out, e, "reason"),
+        .bytes_saved = int_of(e, "bytes_saved"),
+        .launches_saved = int_of(e, "launches_saved")};
     const char *verdict = text_of(out, e, "verdict");
     const cJSON *layers = cJSON_GetObjectItemCaseSensitive(e, "layers"), *l;
     r.layer = ARENA_NEW(&out->arena, const char *, cJSON_GetArraySize(layers) + 1);
@@ -322,7 +336,8 @@ static bool add_remark(nnc_remarks *out, const cJSON *e)
     r.applied = !strcmp(verdict, "applied");
     cJSON_ArrayForEach(l, layers)
     {
-        r.layer[r.n_layers] = nnc_arena_strdup(&out->arena, cJSON_GetStringValue(l) ? cJSON_GetStringValue(l) : "");
+        r.layer[r.n_layers] =
+            nnc_arena_strdup(&out->arena, cJSON_GetStringValue(l) ? cJSON_GetStringValue(l) : "");
         if (!r.layer[r.n_layers++])
             return false;
     }
@@ -376,9 +391,11 @@ static nnc_status use_object(const reader *r, int i, nnc_blob b)
 static nnc_status use_section(const reader *r, const char *name, nnc_blob b)
 {
     if (!strcmp(name, "source"))
-        return r->a->source ? reject(r, "is damaged: a section stands twice") : read_graph(r, b, &r->a->source);
+        return r->a->source ? reject(r, "is damaged: a section stands twice")
+                            : read_graph(r, b, &r->a->source);
     if (!strcmp(name, "graph"))
-        return r->a->graph ? reject(r, "is damaged: a section stands twice") : read_graph(r, b, &r->a->graph);
+        return r->a->graph ? reject(r, "is damaged: a section stands twice")
+                           : read_graph(r, b, &r->a->graph);
     if (!strcmp(name, "plan"))
         return r->a->plan ? reject(r, "is damaged: a section stands twice") : read_plan(r, b);
     if (!strcmp(name, "remarks"))
@@ -406,7 +423,8 @@ static nnc_status load(reader *r, nnc_env *e)
     NNC_TRY(open_manifest(r));
     const char *version = manifest_string(r, "nnc");
     if (strcmp(version, NNC_VERSION))
-        return nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file}, "was made by nnc %s, this is nnc " NNC_VERSION "; compile the model again",
+        return nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file},
+            "was made by nnc %s, this is nnc " NNC_VERSION "; compile the model again",
             *version ? version : "of unknown version");
     const cJSON *list = cJSON_GetObjectItemCaseSensitive(r->manifest.root, "sections"), *s;
     cJSON_ArrayForEach(s, list)
@@ -422,8 +440,9 @@ static nnc_status load(reader *r, nnc_env *e)
     nnc_plan_target_text(&here, &e->target);
     nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
     if (!st && strcmp(nnc_text_str(&here), r->a->plan->target))
-        st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file}, "was compiled for %s; this machine is %s; compile the model again",
-            r->a->plan->target, nnc_text_str(&here));
+        st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
+            "was compiled for %s; this machine is %s; compile the model again", r->a->plan->target,
+            nnc_text_str(&here));
     nnc_text_deinit(&here);
     return st;
 }

@@ -25,7 +25,8 @@ static int list_passes(const comparison *c, int *pass)
     int n = 0;
     for (int fusion = 0; fusion < 2; fusion++)
         for (int i = 0; i < nnc_pass_count && n < MAX_PROGRAMS - 2; i++)
-            if (nnc_pass_table[i].fusion == (fusion == 1) && nnc_pass_table[i].level <= c->o->compile.level &&
+            if (nnc_pass_table[i].fusion == (fusion == 1) &&
+                nnc_pass_table[i].level <= c->o->compile.level &&
                 !user_skips(c, nnc_pass_table[i].name))
                 pass[n++] = i;
     return n;
@@ -102,8 +103,8 @@ static nnc_status check_names(const comparison *c, const nnc_plan *p)
         for (int k = 0; k < p->n_input; k++)
             known |= !strcmp(p->input_name[k], c->o->input[i].name);
         if (!known)
-            return nnc_fail0(c->sink, NNC_E_USAGE, "the model has no input `%s`; its first is %s", c->o->input[i].name,
-                p->n_input ? p->input_name[0] : "none");
+            return nnc_fail0(c->sink, NNC_E_USAGE, "the model has no input `%s`; its first is %s",
+                c->o->input[i].name, p->n_input ? p->input_name[0] : "none");
     }
     return NNC_OK;
 }
@@ -136,11 +137,13 @@ static void judge(comparison *c)
     const nnc_plan *p = c->p[c->fused].a->plan;
     c->tolerance = c->o->tolerance;
     for (int i = 0; c->o->tolerance == 0 && i < p->n_output; i++)
-        c->tolerance = fmax(c->tolerance, nnc_default_tolerance((nnc_dtype)p->tensor[p->output[i]].type.dtype));
+        c->tolerance = fmax(
+            c->tolerance, nnc_default_tolerance((nnc_dtype)p->tensor[p->output[i]].type.dtype));
     c->agrees = true;
     for (int i = 0; i < c->n; i++) {
         c->agrees &= !c->truth.ran || nnc_error_nmse(&c->p[i].truth) <= c->tolerance;
-        c->agrees &= nnc_error_nmse(&c->p[i].unfused) <= 4 * c->tolerance; /* both sides may err by it */
+        c->agrees &=
+            nnc_error_nmse(&c->p[i].unfused) <= 4 * c->tolerance; /* both sides may err by it */
     }
 }
 
@@ -176,7 +179,8 @@ static void release(comparison *c)
     nnc_arena_deinit(&c->arena);
 }
 
-nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink)
+nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f,
+    nnc_text *out, bool *agrees, nnc_sink *sink)
 {
     comparison *c = nnc_calloc(1, sizeof *c);
     if (!c)

@@ -44,7 +44,8 @@ static void put_why(nnc_text *t, const program *p)
         int count = 0;
         bool first = true;
         for (size_t k = 0; k < r->n; k++) {
-            bool same = r->at[k].applied && !strcmp(r->at[k].pass, p->pass) && !strcmp(r->at[k].rule, r->at[i].rule);
+            bool same = r->at[k].applied && !strcmp(r->at[k].pass, p->pass) &&
+                        !strcmp(r->at[k].rule, r->at[i].rule);
             first &= !(same && k < i);
             count += same;
         }
@@ -116,9 +117,11 @@ static void print_text(const comparison *c, nnc_text *t)
 {
     const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
     summary su = nnc_summarize(u), sf = nnc_summarize(f);
-    nnc_printf(t, "%s on %s, %d thread%s, -O%d; copies to and from the device not timed\n\n", c->model->name, nnc_env_target(c->env),
-        nnc_env_threads(c->env), nnc_env_threads(c->env) == 1 ? "" : "s", c->o->compile.level);
-    nnc_puts(t, "                   median      p10      p90  runs  launches       moved       arena");
+    nnc_printf(t, "%s on %s, %d thread%s, -O%d; copies to and from the device not timed\n\n",
+        c->model->name, nnc_env_target(c->env), nnc_env_threads(c->env),
+        nnc_env_threads(c->env) == 1 ? "" : "s", c->o->compile.level);
+    nnc_puts(
+        t, "                   median      p10      p90  runs  launches       moved       arena");
     nnc_puts(t, c->truth.ran ? "       nmse    max rel\n" : "\n");
     if (c->unfused != 0)
         text_row(t, c, &c->p[0]);
@@ -132,14 +135,20 @@ static void print_text(const comparison *c, nnc_text *t)
     if (c->fused == c->unfused)
         nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
     else
-        nnc_printf(t, "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries equal.\n", 1 / ratio, ratio);
+        nnc_printf(t,
+            "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
+            "equal.\n",
+            1 / ratio, ratio);
     if (c->truth.ran)
-        nnc_printf(t, "Same numbers: %s. Error against float64 (%s) %s the limit of nmse %.0e.\n", c->agrees ? "yes" : "NO", c->truth.scope,
+        nnc_printf(t, "Same numbers: %s. Error against float64 (%s) %s the limit of nmse %.0e.\n",
+            c->agrees ? "yes" : "NO", c->truth.scope,
             c->agrees ? "is within" : "or between the programs exceeds", c->tolerance);
     else
-        nnc_printf(t, "Same numbers on both sides: %s. The float64 reference did not run: %s.\n", c->agrees ? "yes" : "NO", c->truth.scope);
+        nnc_printf(t, "Same numbers on both sides: %s. The float64 reference did not run: %s.\n",
+            c->agrees ? "yes" : "NO", c->truth.scope);
     if (!c->kept_all)
-        nnc_puts(t, "The outputs are large: fused and unfused were compared on evenly spread pieces of them.\n");
+        nnc_puts(t, "The outputs are large: fused and unfused were compared on evenly spread "
+                    "pieces of them.\n");
 }
 
 /* JSON has no infinity: an error that is not finite becomes null. */
@@ -162,8 +171,11 @@ static void json_run(nnc_text *t, const comparison *c, const program *p)
     json_number(t, "mean_ms", s.mean_ms);
     json_number(t, "p10_ms", s.p10_ms);
     json_number(t, "p90_ms", s.p90_ms);
-    nnc_printf(t, ", \"iterations\": %d, \"launches\": %lld, \"kernels\": %lld, \"bytes_moved\": %lld, \"flops\": %lld, \"arena_bytes\": %lld",
-        p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes, (long long)s.flops, (long long)s.arena);
+    nnc_printf(t,
+        ", \"iterations\": %d, \"launches\": %lld, \"kernels\": %lld, \"bytes_moved\": %lld, "
+        "\"flops\": %lld, \"arena_bytes\": %lld",
+        p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
+        (long long)s.flops, (long long)s.arena);
     json_number(t, "nmse", c->truth.ran ? nnc_error_nmse(&p->truth) : NAN);
     json_number(t, "max_rel_err", c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
     nnc_putc(t, '}');
@@ -183,7 +195,8 @@ static void print_json(const comparison *c, nnc_text *t)
         nnc_puts(t, ": ");
         nnc_put_json_string(t, c->o->arg[i].value);
     }
-    nnc_printf(t, "}, \"io\": \"exclude\",\n \"reference\": {\"ran\": %s, \"scope\": ", c->truth.ran ? "true" : "false");
+    nnc_printf(t, "}, \"io\": \"exclude\",\n \"reference\": {\"ran\": %s, \"scope\": ",
+        c->truth.ran ? "true" : "false");
     nnc_put_json_string(t, c->truth.scope);
     nnc_puts(t, "},\n \"runs\": [");
     if (c->unfused != 0) {
@@ -203,19 +216,22 @@ static void print_json(const comparison *c, nnc_text *t)
         nnc_puts(t, i ? ",\n  {\"pass\": " : "{\"pass\": ");
         nnc_put_json_string(t, c->p[i].pass ? c->p[i].pass : "as written");
         json_number(t, "median_ms", s.median_ms);
-        nnc_printf(t, ", \"launches\": %lld, \"bytes_moved\": %lld}", (long long)s.launches, (long long)s.bytes);
+        nnc_printf(t, ", \"launches\": %lld, \"bytes_moved\": %lld}", (long long)s.launches,
+            (long long)s.bytes);
     }
     nnc_puts(t, "]}\n");
 }
 
 static void print_csv(const comparison *c, nnc_text *t)
 {
-    nnc_puts(t, "program,median_ms,mean_ms,p10_ms,p90_ms,iterations,launches,kernels,bytes_moved,flops,arena_bytes,nmse,max_rel_err\n");
+    nnc_puts(t, "program,median_ms,mean_ms,p10_ms,p90_ms,iterations,launches,kernels,bytes_moved,"
+                "flops,arena_bytes,nmse,max_rel_err\n");
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
         summary s = nnc_summarize(p);
-        nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e\n", p->name ? "" : "+ ", p->name ? p->name : p->pass,
-            s.median_ms, s.mean_ms, s.p10_ms, s.p90_ms, p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
+        nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e\n",
+            p->name ? "" : "+ ", p->name ? p->name : p->pass, s.median_ms, s.mean_ms, s.p10_ms,
+            s.p90_ms, p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
             (long long)s.flops, (long long)s.arena, c->truth.ran ? nnc_error_nmse(&p->truth) : NAN,
             c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
     }

@@ -72,7 +72,8 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
     return nnc_plan_make(a->graph, &p, &a->plan, sink);
 }
 
-nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink)
+nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
+    nnc_artifact **out, nnc_sink *sink)
 {
     *out = NULL;
     nnc_artifact *a = nnc_calloc(1, sizeof *a);

@@ -2,7 +2,8 @@
 #include "api/internal.h"
 #include <string.h>
 
-nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o, nnc_sink *sink)
+nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass,
+    const nnc_compile_options *o, nnc_sink *sink)
 {
     nnc_remarks r;
     nnc_remarks_init(&r);
@@ -45,11 +46,13 @@ static void emit_kernels(const nnc_plan *p, nnc_text *out)
 }
 
 /* Parses the plan's kernels back from their text and gives them to the emitter. */
-static nnc_status emit_machine(nnc_env *e, const nnc_plan *p, nnc_emit what, nnc_text *out, nnc_sink *sink)
+static nnc_status emit_machine(
+    nnc_env *e, const nnc_plan *p, nnc_emit what, nnc_text *out, nnc_sink *sink)
 {
     const nnc_emitter *em = e->has_emitter ? nnc_env_emitter() : NULL;
     if (!em)
-        return nnc_fail0(sink, NNC_E_DEVICE, "this needs the LLVM plug-in, which is absent (nnc doctor)");
+        return nnc_fail0(
+            sink, NNC_E_DEVICE, "this needs the LLVM plug-in, which is absent (nnc doctor)");
     nnc_arena a;
     nnc_arena_init(&a, 0);
     nnc_kernel **k = ARENA_NEW(&a, nnc_kernel *, p->n_kernel);
@@ -71,7 +74,8 @@ static nnc_status emit_machine(nnc_env *e, const nnc_plan *p, nnc_emit what, nnc
     return st;
 }
 
-nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink)
+nnc_status nnc_emit_text(
+    nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink)
 {
     nnc_status st = NNC_OK;
     if (!strcmp(stage, "graph"))
@@ -87,14 +91,15 @@ nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, n
     else if (!strcmp(stage, "llvm") || !strcmp(stage, "asm"))
         st = emit_machine(e, a->plan, !strcmp(stage, "asm") ? EMIT_asm : EMIT_llvm, out, sink);
     else
-        return nnc_fail0(sink, NNC_E_USAGE, "--emit=%s is unknown; there are graph, kernels, plan, llvm, asm, dot, remarks", stage);
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--emit=%s is unknown; there are graph, kernels, plan, llvm, asm, dot, remarks", stage);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }
 
 static const char *class_name(nnc_class c)
 {
-    static const char *const name[] = {"leaf", "elementwise", "elementwise, composite", "reduction", "movement", "window", "contraction",
-        "composite", "region"};
+    static const char *const name[] = {"leaf", "elementwise", "elementwise, composite", "reduction",
+        "movement", "window", "contraction", "composite", "region"};
     return name[c];
 }
 
@@ -108,8 +113,9 @@ void nnc_report_ops(nnc_format f, nnc_text *out)
             nnc_printf(out, "  %-15s %-40s %s\n", o->name, o->attrs, o->doc);
             continue;
         }
-        nnc_printf(out, "%s{\"op\": \"%s\", \"class\": \"%s\", \"operands\": [%d, %d], \"attributes\": ", i ? ",\n " : "[", o->name,
-            class_name(o->cls), o->n_min, o->n_max);
+        nnc_printf(out,
+            "%s{\"op\": \"%s\", \"class\": \"%s\", \"operands\": [%d, %d], \"attributes\": ",
+            i ? ",\n " : "[", o->name, class_name(o->cls), o->n_min, o->n_max);
         nnc_put_json_string(out, o->attrs);
         nnc_puts(out, ", \"doc\": ");
         nnc_put_json_string(out, o->doc);
@@ -123,11 +129,13 @@ void nnc_report_passes(nnc_format f, nnc_text *out)
     for (int i = 0; i < nnc_pass_count; i++) {
         const nnc_pass_info *p = &nnc_pass_table[i];
         if (f != NNC_JSON) {
-            nnc_printf(out, "  -O%d  %-18s %-7s %s\n", p->level, p->name, p->fusion ? "fusion" : "", p->doc);
+            nnc_printf(out, "  -O%d  %-18s %-7s %s\n", p->level, p->name, p->fusion ? "fusion" : "",
+                p->doc);
             continue;
         }
-        nnc_printf(out, "%s{\"pass\": \"%s\", \"level\": %d, \"fusion\": %s, \"doc\": ", i ? ",\n " : "[", p->name, p->level,
-            p->fusion ? "true" : "false");
+        nnc_printf(out,
+            "%s{\"pass\": \"%s\", \"level\": %d, \"fusion\": %s, \"doc\": ", i ? ",\n " : "[",
+            p->name, p->level, p->fusion ? "true" : "false");
         nnc_put_json_string(out, p->doc);
         nnc_putc(out, '}');
     }

@@ -77,8 +77,9 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     bool have_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     bool host = !o->target || !strcmp(o->target, "cpu");
-    nnc_status st = host ? nnc_target_host(&e->target, o->threads, have_onednn, e->has_emitter, sink)
-                         : nnc_target_load(&e->target, o->target, sink);
+    nnc_status st = host
+                        ? nnc_target_host(&e->target, o->threads, have_onednn, e->has_emitter, sink)
+                        : nnc_target_load(&e->target, o->target, sink);
     if (st) {
         nnc_free(e);
         return st;

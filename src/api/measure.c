@@ -64,7 +64,8 @@ static nnc_status burst(comparison *c, program *p, int64_t goal_ns, bool *more)
 {
     int64_t ns, spent = 0;
     while (spent < BURST_NS) {
-        bool enough = c->o->iterations ? p->n_ns >= c->o->iterations : p->spent_ns >= goal_ns && p->n_ns >= 3;
+        bool enough =
+            c->o->iterations ? p->n_ns >= c->o->iterations : p->spent_ns >= goal_ns && p->n_ns >= 3;
         if (enough)
             return NNC_OK;
         NNC_TRY(run_once(p, &ns, c->sink));
@@ -100,10 +101,12 @@ static nnc_status time_all(comparison *c, program **p, int n)
 
 /* ---- numbers ----------------------------------------------------------------------------------------- */
 
-static void add_range(nnc_error *e, const nnc_rval *want, int64_t first_want, nnc_dtype d, const void *got, int64_t n)
+static void add_range(
+    nnc_error *e, const nnc_rval *want, int64_t first_want, nnc_dtype d, const void *got, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        nnc_error_add(e, nnc_get_f64(d, got, i), want->f ? want->f[first_want + i] : (double)want->i[first_want + i]);
+        nnc_error_add(e, nnc_get_f64(d, got, i),
+            want->f ? want->f[first_want + i] : (double)want->i[first_want + i]);
 }
 
 /* Rows of one output against the truth, a piece at a time. */
@@ -133,11 +136,14 @@ static nnc_status keep_pieces(comparison *c, program *p)
     c->kept_all = total <= KEEP_ALL && plan->n_output <= MAX_KEPT;
     int per_output = plan->n_output < MAX_KEPT ? MAX_KEPT / plan->n_output : 1;
     for (int i = 0; i < plan->n_output; i++) {
-        int64_t bytes = output_bytes(plan, i), size = nnc_dtype_size((nnc_dtype)nnc_session_output_type(p->s, i)->dtype);
-        int64_t piece = c->kept_all ? bytes : nnc_min64(PIECE, bytes), n = c->kept_all ? 1 : nnc_min64(per_output, bytes / piece);
+        int64_t bytes = output_bytes(plan, i),
+                size = nnc_dtype_size((nnc_dtype)nnc_session_output_type(p->s, i)->dtype);
+        int64_t piece = c->kept_all ? bytes : nnc_min64(PIECE, bytes),
+                n = c->kept_all ? 1 : nnc_min64(per_output, bytes / piece);
         for (int64_t k = 0; k < n && c->n_kept < MAX_KEPT; k++) {
             kept *q = &c->kept[c->n_kept];
-            *q = (kept){i, n > 1 ? (bytes - piece) / size * k / (n - 1) * size : 0, piece, nnc_malloc((size_t)piece)};
+            *q = (kept){i, n > 1 ? (bytes - piece) / size * k / (n - 1) * size : 0, piece,
+                nnc_malloc((size_t)piece)};
             if (!q->data)
                 return nnc_nomem(c->sink);
             c->n_kept++;
@@ -154,7 +160,9 @@ static nnc_status check_kept(comparison *c, program *p)
         const kept *q = &c->kept[k];
         nnc_dtype d = (nnc_dtype)nnc_session_output_type(p->s, q->output)->dtype;
         char *got = nnc_malloc((size_t)q->bytes);
-        nnc_status st = got ? nnc_exec_download_part(p->s->exec, q->output, q->offset, q->bytes, got) : nnc_nomem(c->sink);
+        nnc_status st =
+            got ? nnc_exec_download_part(p->s->exec, q->output, q->offset, q->bytes, got)
+                : nnc_nomem(c->sink);
         if (!st)
             st = nnc_exec_sync(p->s->exec, c->sink);
         int64_t n = q->bytes / nnc_dtype_size(d);

@@ -59,9 +59,11 @@ const nnc_type *nnc_session_output_type(const nnc_session *s, int i)
 nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink)
 {
     if (i < 0 || i >= s->plan->n_input)
-        return nnc_fail0(sink, NNC_E_USAGE, "there is no input %d; the model has %d", i, s->plan->n_input);
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "there is no input %d; the model has %d", i, s->plan->n_input);
     if (!nnc_type_is_row_major(nnc_session_input_type(s, i)))
-        return nnc_fail0(sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
+        return nnc_fail0(
+            sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
     NNC_TRY(nnc_exec_upload(s->exec, i, data));
     return nnc_exec_sync(s->exec, sink);
 }
@@ -76,14 +78,17 @@ nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
 nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
 {
     if (i < 0 || i >= s->plan->n_output)
-        return nnc_fail0(sink, NNC_E_USAGE, "there is no output %d; the model has %d", i, s->plan->n_output);
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "there is no output %d; the model has %d", i, s->plan->n_output);
     if (!nnc_type_is_row_major(nnc_session_output_type(s, i)))
-        return nnc_fail0(sink, NNC_E_BUG, "output %s is not row-major", nnc_session_output_name(s, i));
+        return nnc_fail0(
+            sink, NNC_E_BUG, "output %s is not row-major", nnc_session_output_name(s, i));
     NNC_TRY(nnc_exec_download(s->exec, i, data));
     return nnc_exec_sync(s->exec, sink);
 }
 
-nnc_status nnc_read_input(const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink)
+nnc_status nnc_read_input(
+    const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink)
 {
     nnc_tensor x;
     NNC_TRY(nnc_npy_load(file, &x, sink));
@@ -95,7 +100,8 @@ nnc_status nnc_read_input(const char *file, const char *name, const nnc_type *wa
     nnc_put_type(&t, want);
     nnc_puts(&t, ", the file has ");
     nnc_put_type(&t, &x.type);
-    nnc_status st = nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s wants %s", name, nnc_text_str(&t));
+    nnc_status st = nnc_fail(
+        sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s wants %s", name, nnc_text_str(&t));
     nnc_text_deinit(&t);
     nnc_tensor_deinit(&x);
     return st;
@@ -109,7 +115,8 @@ nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *dat
 void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data)
 {
     int64_t n = nnc_type_numel(t);
-    uint64_t key = nnc_rng_key(name, seed ^ 0x696e707574u); /* apart from a weight of the same name */
+    uint64_t key =
+        nnc_rng_key(name, seed ^ 0x696e707574u); /* apart from a weight of the same name */
     nnc_dtype d = (nnc_dtype)t->dtype;
     if (d == DT_f32) {
         nnc_rng_fill(key, 0, (size_t)n, 1.0f, data);

@@ -25,7 +25,8 @@ static int64_t choose_rows(const nnc_graph *g, int64_t all)
 {
     int64_t ops, bytes;
     nnc_eval_cost(g, &ops, &bytes);
-    double share = fmin(max_ops / (double)(ops + 1), (double)free_memory() / 3 / (double)(bytes + 1));
+    double share =
+        fmin(max_ops / (double)(ops + 1), (double)free_memory() / 3 / (double)(bytes + 1));
     if (share >= 1)
         return 0;
     int64_t rows = (int64_t)((double)all * share);
@@ -36,12 +37,14 @@ static void describe(nnc_truth *t, int64_t all)
 {
     size_t n = 0;
     if (t->rows > 4) {
-        snprintf(t->scope, sizeof t->scope, "%lld of %lld rows, evenly spread", (long long)t->rows, (long long)all);
+        snprintf(t->scope, sizeof t->scope, "%lld of %lld rows, evenly spread", (long long)t->rows,
+            (long long)all);
         return;
     }
     n = (size_t)snprintf(t->scope, sizeof t->scope, "row%s", t->rows > 1 ? "s" : "");
     for (int64_t i = 0; i < t->rows; i++)
-        n += (size_t)snprintf(t->scope + n, sizeof t->scope - n, "%s %lld", i ? "," : "", (long long)t->row[i]);
+        n += (size_t)snprintf(
+            t->scope + n, sizeof t->scope - n, "%s %lld", i ? "," : "", (long long)t->row[i]);
     snprintf(t->scope + n, sizeof t->scope - n, " of %lld", (long long)all);
 }
 
@@ -55,8 +58,8 @@ static void *gather_rows(const nnc_type *whole, const void *data, const nnc_trut
     return p;
 }
 
-static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const bool *carried, void *const *inputs, int threads,
-    nnc_truth *t, nnc_sink *sink)
+static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const bool *carried,
+    void *const *inputs, int threads, nnc_truth *t, nnc_sink *sink)
 {
     const void **in = nnc_calloc(g->n_node, sizeof *in);
     nnc_status st = in ? NNC_OK : nnc_nomem(sink);
@@ -78,12 +81,15 @@ static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const 
     return st;
 }
 
-static nnc_status sampled(const nnc_graph *g, void *const *inputs, int64_t all, int threads, nnc_truth *t, nnc_sink *sink)
+static nnc_status sampled(
+    const nnc_graph *g, void *const *inputs, int64_t all, int threads, nnc_truth *t, nnc_sink *sink)
 {
     nnc_graph *small = NULL;
     bool *carried = nnc_calloc(g->n_node, sizeof *carried);
     t->row = nnc_calloc((size_t)t->rows, sizeof *t->row);
-    nnc_status st = carried && t->row ? nnc_graph_sample(g, t->rows, &small, carried, t->carried_out, sink) : nnc_nomem(sink);
+    nnc_status st = carried && t->row
+                        ? nnc_graph_sample(g, t->rows, &small, carried, t->carried_out, sink)
+                        : nnc_nomem(sink);
     for (int64_t i = 0; !st && i < t->rows; i++)
         t->row[i] = t->rows > 1 ? i * (all - 1) / (t->rows - 1) : all / 2;
     if (!st && small) {
@@ -98,7 +104,8 @@ static nnc_status sampled(const nnc_graph *g, void *const *inputs, int64_t all, 
     return st;
 }
 
-nnc_status nnc_truth_make(const nnc_graph *g, void *const *inputs, int threads, nnc_truth *t, nnc_sink *sink)
+nnc_status nnc_truth_make(
+    const nnc_graph *g, void *const *inputs, int threads, nnc_truth *t, nnc_sink *sink)
 {
     *t = (nnc_truth){.n_out = (int)g->n_output};
     int64_t all = carried_rows(g);
@@ -159,10 +166,15 @@ double nnc_error_max_rel(const nnc_error *e)
 double nnc_default_tolerance(nnc_dtype d)
 {
     switch (d) {
-    case DT_f64: return 1e-24;
-    case DT_f32: return 1e-11;
-    case DT_f16: return 1e-6;
-    case DT_bf16: return 1e-4;
-    default: return 0;
+    case DT_f64:
+        return 1e-24;
+    case DT_f32:
+        return 1e-11;
+    case DT_f16:
+        return 1e-6;
+    case DT_bf16:
+        return 1e-4;
+    default:
+        return 0;
     }
 }

@@ -48,8 +48,10 @@ static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
     const nnc_compile_stats *s = nnc_artifact_stats(a);
     NNC_TRY(nnc_artifact_save(a, o->out, o->embed, sink));
     progress_end();
-    printf("%s: compiled in %.1f ms (passes %.1f, kernels %.1f, plan %.1f); %d of %d kernels were in the cache\n", o->out,
-        (double)s->total_ns * 1e-6, (double)s->passes_ns * 1e-6, (double)s->codegen_ns * 1e-6, (double)s->plan_ns * 1e-6, s->cache_hits,
+    printf("%s: compiled in %.1f ms (passes %.1f, kernels %.1f, plan %.1f); %d of %d kernels were "
+           "in the cache\n",
+        o->out, (double)s->total_ns * 1e-6, (double)s->passes_ns * 1e-6,
+        (double)s->codegen_ns * 1e-6, (double)s->plan_ns * 1e-6, s->cache_hits,
         s->cache_hits + s->cache_misses);
     return NNC_OK;
 }
@@ -60,7 +62,8 @@ nnc_status cmd_compile(const options *o, nnc_sink *sink)
     nnc_artifact *a;
     nnc_text t = {0};
     if (!o->emit && !o->out)
-        return nnc_fail0(sink, NNC_E_USAGE, "nnc compile wants -o FILE for the artifact, or --emit=STAGE for text");
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "nnc compile wants -o FILE for the artifact, or --emit=STAGE for text");
     nnc_status st = open_and_compile(o, &e, &a, o->emit != NULL, sink);
     if (!st && o->emit) {
         st = nnc_emit_text(e, a, o->emit, &t, sink);
@@ -137,7 +140,8 @@ nnc_status cmd_passes(const options *o, nnc_sink *sink)
     return deliver(o, &t, sink);
 }
 
-static nnc_status machine_report(const options *o, nnc_status (*print)(nnc_env *, nnc_format, nnc_text *), nnc_sink *sink)
+static nnc_status machine_report(
+    const options *o, nnc_status (*print)(nnc_env *, nnc_format, nnc_text *), nnc_sink *sink)
 {
     nnc_env *e;
     nnc_text t = {0};

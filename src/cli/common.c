@@ -18,7 +18,8 @@ nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink)
 
 nnc_model *open_model(const options *o, nnc_sink *sink)
 {
-    nnc_open_options mo = {.arg = o->set, .n_arg = o->n_set, .seed = (uint64_t)o->seed, .weights = o->weights};
+    nnc_open_options mo = {
+        .arg = o->set, .n_arg = o->n_set, .seed = (uint64_t)o->seed, .weights = o->weights};
     return nnc_model_open(o->file[0], &mo, sink);
 }
 
@@ -34,7 +35,8 @@ static void after_pass(void *ctx, const char *pass, const nnc_model *g, int chan
 {
     const options *o = ctx;
     if (o->time_passes)
-        fprintf(stderr, "%-20s %9.3f ms  %d change%s\n", pass, (double)ns * 1e-6, changed, changed == 1 ? "" : "s");
+        fprintf(stderr, "%-20s %9.3f ms  %d change%s\n", pass, (double)ns * 1e-6, changed,
+            changed == 1 ? "" : "s");
     if (!wants_print(o, pass))
         return;
     nnc_text t = {0};
@@ -61,7 +63,8 @@ nnc_compile_options compile_options(const options *o)
     return c;
 }
 
-nnc_status open_and_compile(const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink)
+nnc_status open_and_compile(
+    const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink)
 {
     *e = NULL;
     *a = NULL;
@@ -70,7 +73,8 @@ nnc_status open_and_compile(const options *o, nnc_env **e, nnc_artifact **a, boo
         return nnc_artifact_load(*e, o->file[0], a, sink);
     nnc_model *m = open_model(o, sink);
     if (!m)
-        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code : NNC_E_MODEL;
+        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code
+                                    : NNC_E_MODEL;
     nnc_compile_options c = compile_options(o);
     nnc_status st = nnc_compile(*e, m, &c, a, sink);
     nnc_model_close(m);

@@ -4,7 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum kind { F_int, F_float, F_bool, F_word, F_list, F_pairs, F_level, F_format, F_math } kind;
+typedef enum kind {
+    F_int,
+    F_float,
+    F_bool,
+    F_word,
+    F_list,
+    F_pairs,
+    F_level,
+    F_format,
+    F_math
+} kind;
 
 /* Groups: m a model, c compiling, e engines and machine, t timing, r run, a artifacts, x compare, o opt, f format, h all. */
 typedef struct flag {
@@ -18,38 +28,66 @@ typedef struct flag {
 
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
-    {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 0, "NAME=VALUE", "an argument of the model file, as batch=8; repeatable"},
-    {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N", "of generated weights and inputs (default 0)"},
-    {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE", "safetensors file with the weights (default: generated from the seed)"},
-    {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3", "0 as written, 1 nothing that changes a rounding, 2 fuse and lay out (default), 3 with --math=fast"},
-    {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "fast|exact", "fast: allow reassociation at -O3 (default exact)"},
-    {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...", "leave these passes out (nnc passes lists them)"},
-    {"--print-after", 'c', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all", "print the graph after a pass to stderr"},
+    {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 0, "NAME=VALUE",
+        "an argument of the model file, as batch=8; repeatable"},
+    {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N",
+        "of generated weights and inputs (default 0)"},
+    {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE",
+        "safetensors file with the weights (default: generated from the seed)"},
+    {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3",
+        "0 as written, 1 nothing that changes a rounding, 2 fuse and lay out (default), 3 with "
+        "--math=fast"},
+    {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "fast|exact",
+        "fast: allow reassociation at -O3 (default exact)"},
+    {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...",
+        "leave these passes out (nnc passes lists them)"},
+    {"--print-after", 'c', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all",
+        "print the graph after a pass to stderr"},
     {"--time-passes", 'c', F_bool, AT(time_passes), 0, 0, 0, NULL, "time of every pass to stderr"},
     {"--streams", 'c', F_int, AT(streams), 0, 1, 64, "N", "streams per device (default 1)"},
-    {"--devices", 'c', F_int, AT(devices), 0, 1, 64, "N", "virtual CPU devices that layers may name (default 1)"},
-    {"--jobs", 'c', F_int, AT(jobs), 0, 1, 1024, "N", "threads that compile (default all); never changes the result"},
+    {"--devices", 'c', F_int, AT(devices), 0, 1, 64, "N",
+        "virtual CPU devices that layers may name (default 1)"},
+    {"--jobs", 'c', F_int, AT(jobs), 0, 1, 1024, "N",
+        "threads that compile (default all); never changes the result"},
     {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
-    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|FILE", "this CPU (default), or a machine file"},
-    {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR", "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
+    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|FILE",
+        "this CPU (default), or a machine file"},
+    {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",
+        "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
     {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "compile every kernel anew"},
-    {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL, "interpret kernels instead of compiling them"},
+    {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
+        "interpret kernels instead of compiling them"},
     {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL, "plain loops instead of oneDNN"},
-    {"--iterations", 't', F_int, AT(iterations), 0, 1, 1000000000, "N", "timed runs (default: as many as fit the duration)"},
-    {"--warmup", 't', F_int, AT(warmup), 0, 1, 1000000, "N", "runs before timing (default: about 50 ms)"},
-    {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS", "time to measure for, each side (default 1000)"},
-    {"--percentile", 'r', F_float, AT(percentile), 0, 0, 100, "P", "also print this percentile (default 99)"},
-    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy", "an input (default: generated from the seed); repeatable"},
-    {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy", "write an output; repeatable"},
-    {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy", "an input (default: generated from the seed); repeatable"},
-    {"--no-steps", 'x', F_bool, AT(no_steps), 0, 0, 0, NULL, "only unfused and fused, not pass by pass"},
-    {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL, "compare with each other only, not with float64"},
-    {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE", "largest error that counts as the same numbers (default 1e-11 for f32)"},
-    {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE", "where the artifact (or the text of --emit) goes"},
-    {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE", "graph, kernels, plan, llvm, asm, dot or remarks as text instead of an artifact"},
-    {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL, "store the weights in the artifact, not references to them"},
-    {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...", "run exactly these, in this order"},
-    {"--format", 'f', F_format, AT(format), 0, 0, 0, "text|json|csv", "of what is printed (default text)"},
+    {"--iterations", 't', F_int, AT(iterations), 0, 1, 1000000000, "N",
+        "timed runs (default: as many as fit the duration)"},
+    {"--warmup", 't', F_int, AT(warmup), 0, 1, 1000000, "N",
+        "runs before timing (default: about 50 ms)"},
+    {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS",
+        "time to measure for, each side (default 1000)"},
+    {"--percentile", 'r', F_float, AT(percentile), 0, 0, 100, "P",
+        "also print this percentile (default 99)"},
+    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
+        "an input (default: generated from the seed); repeatable"},
+    {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy",
+        "write an output; repeatable"},
+    {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
+        "an input (default: generated from the seed); repeatable"},
+    {"--no-steps", 'x', F_bool, AT(no_steps), 0, 0, 0, NULL,
+        "only unfused and fused, not pass by pass"},
+    {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL,
+        "compare with each other only, not with float64"},
+    {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE",
+        "largest error that counts as the same numbers (default 1e-11 for f32)"},
+    {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE",
+        "where the artifact (or the text of --emit) goes"},
+    {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE",
+        "graph, kernels, plan, llvm, asm, dot or remarks as text instead of an artifact"},
+    {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL,
+        "store the weights in the artifact, not references to them"},
+    {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...",
+        "run exactly these, in this order"},
+    {"--format", 'f', F_format, AT(format), 0, 0, 0, "text|json|csv",
+        "of what is printed (default text)"},
     {"--verbose", 'h', F_bool, AT(verbose), 0, 0, 0, NULL, "say more"},
     {"--quiet", 'h', F_bool, AT(quiet), 0, 0, 0, NULL, "no progress on the terminal"},
     {"--help", 'h', F_bool, AT(help), 0, 0, 0, NULL, "this text"},
@@ -68,7 +106,12 @@ void print_flags(const command *c, FILE *out)
         if (!applies(c, f))
             continue;
         bool glued = f->kind == F_level;
-        snprintf(left, sizeof left, "%s%s%s", f->name, f->arg ? (glued ? "" : !strncmp(f->name, "--", 2) ? "=" : " ") : "", f->arg ? f->arg : "");
+        snprintf(left, sizeof left, "%s%s%s", f->name,
+            f->arg ? (glued                           ? ""
+                         : !strncmp(f->name, "--", 2) ? "="
+                                                      : " ")
+                   : "",
+            f->arg ? f->arg : "");
         fprintf(out, "  %-28s %s\n", left, f->doc);
     }
 }
@@ -76,7 +119,8 @@ void print_flags(const command *c, FILE *out)
 static nnc_status bad_value(const flag *f, const char *value, nnc_sink *sink)
 {
     if (f->kind == F_int)
-        return nnc_fail0(sink, NNC_E_USAGE, "%s wants an integer from %lld to %lld, not `%s`", f->name, (long long)f->lo, (long long)f->hi, value);
+        return nnc_fail0(sink, NNC_E_USAGE, "%s wants an integer from %lld to %lld, not `%s`",
+            f->name, (long long)f->lo, (long long)f->hi, value);
     return nnc_fail0(sink, NNC_E_USAGE, "%s wants %s, not `%s`", f->name, f->arg, value);
 }
 
@@ -138,17 +182,25 @@ static nnc_status set_number(options *o, const flag *f, const char *v, nnc_sink 
 static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
 {
     switch (f->kind) {
-    case F_bool: *((bool *)o + f->at) = true; return NNC_OK;
-    case F_word: *(const char **)((char *)o + f->at) = v; return NNC_OK;
-    case F_list: return add_list(o, f, v, sink);
-    case F_pairs: return add_pair(o, f, v, sink);
-    case F_format: return set_format(o, f, v, sink);
+    case F_bool:
+        *((bool *)o + f->at) = true;
+        return NNC_OK;
+    case F_word:
+        *(const char **)((char *)o + f->at) = v;
+        return NNC_OK;
+    case F_list:
+        return add_list(o, f, v, sink);
+    case F_pairs:
+        return add_pair(o, f, v, sink);
+    case F_format:
+        return set_format(o, f, v, sink);
     case F_math:
         if (strcmp(v, "fast") && strcmp(v, "exact"))
             return bad_value(f, v, sink);
         o->math_fast = !strcmp(v, "fast");
         return NNC_OK;
-    default: return set_number(o, f, v, sink);
+    default:
+        return set_number(o, f, v, sink);
     }
 }
 
@@ -185,21 +237,27 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
             names[n++] = flags[i].name;
     const char *near = nnc_nearest(word, names, n);
     if (near)
-        return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s; did you mean %s?", c->name, word, near);
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "nnc %s has no flag %s; did you mean %s?", c->name, word, near);
     for (size_t i = 0; i < NNC_COUNT(flags); i++)
         if (!strcmp(flags[i].name, word))
-            return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s (other commands do); nnc %s --help lists its flags", c->name, word, c->name);
-    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s; nnc %s --help lists them", c->name, word, c->name);
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "nnc %s has no flag %s (other commands do); nnc %s --help lists its flags", c->name,
+                word, c->name);
+    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s; nnc %s --help lists them", c->name,
+        word, c->name);
 }
 
-nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink)
+nnc_status parse_flags(
+    const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink)
 {
     bool only_files = false;
     for (int i = first; i < argc; i++) {
         char *value, *arg = argv[i];
         if (only_files || arg[0] != '-' || !arg[1]) {
             if (o->n_file == c->max_files)
-                return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)", c->name, arg, *c->args ? c->args : "it takes none");
+                return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)",
+                    c->name, arg, *c->args ? c->args : "it takes none");
             o->file[o->n_file++] = arg;
             continue;
         }
@@ -220,6 +278,7 @@ nnc_status parse_flags(const command *c, int argc, char **argv, int first, optio
         NNC_TRY(set_value(o, f, value, sink));
     }
     if (!o->help && o->n_file < c->min_files)
-        return nnc_fail0(sink, NNC_E_USAGE, "nnc %s wants %s; nnc %s --help explains", c->name, c->args, c->name);
+        return nnc_fail0(sink, NNC_E_USAGE, "nnc %s wants %s; nnc %s --help explains", c->name,
+            c->args, c->name);
     return NNC_OK;
 }

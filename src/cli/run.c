@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int find_name(const char *name, int n, const char *(*get)(const nnc_session *, int), const nnc_session *s)
+static int find_name(
+    const char *name, int n, const char *(*get)(const nnc_session *, int), const nnc_session *s)
 {
     for (int i = 0; i < n; i++)
         if (!strcmp(get(s, i), name))
@@ -12,13 +13,14 @@ static int find_name(const char *name, int n, const char *(*get)(const nnc_sessi
     return -1;
 }
 
-static nnc_status no_such(const char *what, const char *name, int n, const char *(*get)(const nnc_session *, int), const nnc_session *s,
-    nnc_sink *sink)
+static nnc_status no_such(const char *what, const char *name, int n,
+    const char *(*get)(const nnc_session *, int), const nnc_session *s, nnc_sink *sink)
 {
     nnc_text t = {0};
     for (int i = 0; i < n; i++)
         nnc_printf(&t, "%s%s", i ? ", " : "", get(s, i));
-    nnc_status st = nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s", what, name, nnc_text_str(&t));
+    nnc_status st = nnc_fail0(
+        sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s", what, name, nnc_text_str(&t));
     nnc_text_deinit(&t);
     return st;
 }
@@ -145,12 +147,16 @@ static void print_times(const options *o, const times *t, nnc_text *out)
         sum += (double)t->ns[i] * 1e-6;
     if (o->format == NNC_JSON)
         nnc_printf(out,
-            "{\"iterations\": %d, \"io\": \"exclude\", \"min_ms\": %.6f, \"median_ms\": %.6f, \"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": %.6f, "
+            "{\"iterations\": %d, \"io\": \"exclude\", \"min_ms\": %.6f, \"median_ms\": %.6f, "
+            "\"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": %.6f, "
             "\"percentile\": %g, \"percentile_ms\": %.6f}\n",
-            t->n, ms_at(t, 0), ms_at(t, 50), sum / t->n, ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p));
+            t->n, ms_at(t, 0), ms_at(t, 50), sum / t->n, ms_at(t, 10), ms_at(t, 90), p,
+            ms_at(t, p));
     else
-        nnc_printf(out, "%d runs: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; copies to and from the device not timed\n", t->n,
-            ms_at(t, 50), sum / t->n, ms_at(t, 0), ms_at(t, 90), p, ms_at(t, p));
+        nnc_printf(out,
+            "%d runs: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; copies to and from "
+            "the device not timed\n",
+            t->n, ms_at(t, 50), sum / t->n, ms_at(t, 0), ms_at(t, 90), p, ms_at(t, p));
 }
 
 static nnc_status run_session(const options *o, nnc_session *s, nnc_text *out, nnc_sink *sink)
@@ -202,7 +208,8 @@ nnc_status cmd_compare(const options *o, nnc_sink *sink)
     bool agrees = false;
     nnc_model *m = open_model(o, sink);
     if (!m)
-        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code : NNC_E_MODEL;
+        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code
+                                    : NNC_E_MODEL;
     nnc_status st = open_env(o, &e, sink);
     nnc_compare_options c = {
         .compile = compile_options(o),

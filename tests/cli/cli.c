@@ -1,0 +1,154 @@
+/* tests/cli/cli.c -- golden tests of the program itself. A case file is a shell session:
+ *
+ *     $ nnc check tests/cli/bad.json     run from the repository's root; stdout and stderr together
+ *     ! 3                                exit code (0 when the line is absent)
+ *     expected lines                     `...` stands for any run of characters within a line
+ *
+ * NNC_BLESS=1 rewrites the expected lines of cases that differ (where they hold no `...`). */
+#include "test.h"
+#include <dirent.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* Does `got` match `want`, where "..." in want is any run of characters? */
+static bool match(const char *want, const char *got)
+{
+    const char *dots = strstr(want, "...");
+    if (!dots)
+        return !strcmp(want, got);
+    size_t n = (size_t)(dots - want);
+    if (strncmp(want, got, n) != 0)
+        return false;
+    for (got += n;; got++) {
+        if (match(dots + 3, got))
+            return true;
+        if (!*got)
+            return false;
+    }
+}
+
+static char *run(const char *command, int *code)
+{
+    char exe[PATH_MAX] = "", line[2 * PATH_MAX];
+    nnc_text t = {0};
+    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
+    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
+    if (slash)
+        *slash = 0;
+    snprintf(line, sizeof line,
+        "PATH='%s':$PATH; export PATH; XDG_CACHE_HOME='%s/cache'; export XDG_CACHE_HOME; { %s ; } "
+        "2>&1 </dev/null",
+        exe, exe, command);
+    FILE *p = popen(line, "r");
+    char buf[4096];
+    size_t got;
+    while (p && (got = fread(buf, 1, sizeof buf, p)) > 0)
+        nnc_putn(&t, buf, got);
+    int rc = p ? pclose(p) : -1;
+    *code = WIFEXITED(rc) ? WEXITSTATUS(rc) : 128 + WTERMSIG(rc);
+    char *s = strdup(nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    return s;
+}
+
+/* Compares line by line; false at the first that differs (index in *at). */
+static bool same(char **want, int n_want, char *got, int *at)
+{
+    int i = 0;
+    char *save = NULL;
+    for (char *l = strtok_r(got, "\n", &save); l; l = strtok_r(NULL, "\n", &save), i++) {
+        *at = i;
+        if (i >= n_want || !match(want[i], l))
+            return false;
+    }
+    *at = i;
+    return i == n_want;
+}
+
+enum { MAX_WANT = 400 };
+
+typedef struct session {
+    const char *file;
+    const char *command;
+    int line, code, n_want;
+    char *want[MAX_WANT];
+} session;
+
+static void finish(const session *s, nnc_text *blessed)
+{
+    int code, at = 0;
+    char *got = run(s->command, &code), *copy = strdup(got);
+    bool ok = same((char **)s->want, s->n_want, copy, &at) && code == s->code;
+    free(copy);
+    if (!ok && !getenv("NNC_BLESS"))
+        test_fail(s->file, s->line,
+            "$ %s\nexit code %d (wanted %d); line %d differs; wanted `%s`; all of it:\n%s",
+            s->command, code, s->code, at + 1, at < s->n_want ? s->want[at] : "(end)", got);
+    nnc_printf(blessed, "$ %s\n", s->command);
+    if (ok ? s->code : code)
+        nnc_printf(blessed, "! %d\n", ok ? s->code : code);
+    if (ok) {
+        for (int i = 0; i < s->n_want; i++)
+            nnc_printf(blessed, "%s\n", s->want[i]);
+    } else {
+        char *save = NULL;
+        for (char *l = strtok_r(got, "\n", &save); l; l = strtok_r(NULL, "\n", &save))
+            nnc_printf(blessed, "%s\n", l);
+    }
+    free(got);
+}
+
+static void run_file(const char *path)
+{
+    char *text;
+    size_t n;
+    session s = {.file = path};
+    nnc_text blessed = {0};
+    int line = 0;
+    CHECK_OK(nnc_file_read(path, 0, &text, &n, test_sink));
+    for (char *p = text, *next; p && *p; p = next) {
+        next = strchr(p, '\n');
+        if (next)
+            *next++ = 0;
+        line++;
+        if (!strncmp(p, "$ ", 2) || *p == '#') {
+            if (s.command)
+                finish(&s, &blessed);
+            s = (session){.file = path, .command = *p == '$' ? p + 2 : NULL, .line = line};
+            if (*p == '#')
+                nnc_printf(&blessed, "%s\n", p);
+        } else if (!strncmp(p, "! ", 2) && s.command) {
+            s.code = atoi(p + 2);
+        } else if (*p && s.command && s.n_want < MAX_WANT) {
+            s.want[s.n_want++] = p;
+        }
+    }
+    if (s.command)
+        finish(&s, &blessed);
+    if (getenv("NNC_BLESS"))
+        CHECK_OK(nnc_file_write(path, nnc_text_str(&blessed), blessed.n, false, test_sink));
+    nnc_text_deinit(&blessed);
+    nnc_free(text);
+}
+
+static int is_case(const struct dirent *d)
+{
+    size_t n = strlen(d->d_name);
+    return n > 4 && !strcmp(d->d_name + n - 4, ".txt");
+}
+
+TEST(sessions)
+{
+    struct dirent **d;
+    int n = scandir("tests/cli", &d, is_case, alphasort);
+    CHECK(n > 0);
+    for (int i = 0; i < n; i++) {
+        char path[PATH_MAX];
+        snprintf(path, sizeof path, "tests/cli/%s", d[i]->d_name);
+        run_file(path);
+        free(d[i]);
+    }
+    free(d);
+}
