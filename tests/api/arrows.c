@@ -1,0 +1,92 @@
+/* tests/api/arrows.c -- the folders' arrows: a folder includes only the headers of folders below it, and of those only the public one. */
+#include "test.h"
+#include <dirent.h>
+#include <stdlib.h>
+
+static const struct {
+    const char *folder, *may;
+} arrows[] = {
+    {"base", ""},
+    {"target", "base"},
+    {"ir", "base"},
+    {"frontend", "base ir"},
+    {"passes", "base ir target"},
+    {"codegen", "base ir target"},
+    {"plan", "base ir target codegen"},
+    {"runtime", "base plan"},
+    {"engines", "base plan codegen runtime"},
+    {"plugins/llvm", "base ir target codegen"},
+    {"plugins/onednn", "base plan"},
+    {"plugins/openmp", "base"},
+    {"api", "base ir target frontend passes codegen plan runtime engines"},
+    {"cli", "base api"},
+};
+
+static bool listed(const char *words, const char *word, size_t n)
+{
+    for (const char *p = words; (p = strstr(p, word)) != NULL; p += n)
+        if ((p == words || p[-1] == ' ') && (p[n] == ' ' || !p[n]))
+            return true;
+    return false;
+}
+
+static bool public_header(const char *folder, size_t n, const char *file)
+{
+    char name[64];
+    snprintf(name, sizeof name, "%.*s.h", (int)n, folder);
+    if (!strcmp(file, name) || (n == 4 && !strncmp(folder, "base", 4)))
+        return true;
+    if (n == 2 && !strncmp(folder, "ir", 2)) /* tables, and the shared analysis of nests */
+        return strstr(file, ".def") || !strcmp(file, "nest.h");
+    if (n == 3 && !strncmp(folder, "api", 3))
+        return !strcmp(file, "nnc.h");
+    return n == 4 && !strncmp(folder, "plan", 4) && !strcmp(file, "make.h");
+}
+
+static void check_line(const char *path, int line, const char *text, const char *own, const char *may)
+{
+    char inc[128], folder[128];
+    if (sscanf(text, " # include \"%127[^\"]\"", inc) != 1 || !strchr(inc, '/'))
+        return;
+    snprintf(folder, sizeof folder, "%s", inc);
+    char *slash = strrchr(folder, '/');
+    *slash = 0;
+    if (!strcmp(folder, own))
+        return;
+    if (!listed(may, folder, strlen(folder)))
+        test_fail(path, line, "%s must not include %s (it may include: %s)", own, inc, may);
+    else if (!public_header(folder, strlen(folder), slash + 1))
+        test_fail(path, line, "%s is not the public header of %s", inc, folder);
+}
+
+static void check_file(const char *path, const char *own, const char *may)
+{
+    FILE *f = fopen(path, "r");
+    char text[1024];
+    for (int line = 1; f && fgets(text, sizeof text, f); line++)
+        check_line(path, line, text, own, may);
+    if (f)
+        fclose(f);
+}
+
+TEST(folders_point_one_way)
+{
+    int files = 0;
+    for (size_t i = 0; i < NNC_COUNT(arrows); i++) {
+        char dir[64], path[400];
+        snprintf(dir, sizeof dir, "src/%s", arrows[i].folder);
+        DIR *d = opendir(dir);
+        CHECK(d != NULL);
+        for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+            const char *dot = strrchr(e->d_name, '.');
+            if (!dot || (strcmp(dot, ".c") && strcmp(dot, ".h")))
+                continue;
+            snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
+            check_file(path, arrows[i].folder, arrows[i].may);
+            files++;
+        }
+        if (d)
+            closedir(d);
+    }
+    CHECK(files > 40);
+}
