@@ -18,6 +18,9 @@ typedef struct nnc_model_options {
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink);
 nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);
 
+/* JSON Schema (draft-07) of model files, made from the layer table; docs/schema/model.schema.json is its text. */
+void nnc_model_schema(nnc_text *t);
+
 /* Limits, stated in docs/model.md and checked before memory is touched. */
 #define NNC_MAX_LAYERS 100000
 #define NNC_MAX_NESTING 32

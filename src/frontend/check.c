@@ -1,0 +1,329 @@
+/* frontend/check.c -- what can be said about a model file without its args: shape of the document, unknown keys, unknown layer
+ * types, missing keys; in blocks that nobody uses too. All errors are reported, not the first alone. */
+#include "frontend/internal.h"
+#include <string.h>
+
+enum { MAX_ERRORS = 20 };
+
+static const char *const root_keys[] = {
+    "$schema", "name", "doc", "args", "blocks", "inputs", "layers", "outputs"};
+static const char *const block_keys[] = {"doc", "args", "inputs", "layers", "output"};
+static const char *const arg_keys[] = {"default", "min", "max", "choices", "doc"};
+
+static bool among(const char *s, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(s, names[i]))
+            return true;
+    return false;
+}
+
+static void only_keys(
+    fe *f, const cJSON *o, const char *path, const char *what, const char *const *names, size_t n)
+{
+    for (const cJSON *c = o->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
+        if (!among(c->string, names, n))
+            fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s", c->string, what,
+                fe_hint(f, c->string, names, n));
+}
+
+/* Lines and columns of all layers, in one walk over text and tree side by side: kept in the integer and double fields of the
+ * items, which cJSON uses for numbers alone. (nnc_json_loc is O(text) for one item: right for errors, not for 100,000 layers.) */
+typedef struct place {
+    const char *p, *line_start;
+    int line;
+} place;
+
+static void skip_blanks(place *w)
+{
+    for (; *w->p && strchr(" \t\r\n:,", *w->p); w->p++)
+        if (*w->p == '\n') {
+            w->line++;
+            w->line_start = w->p + 1;
+        }
+}
+
+static void skip_string(place *w)
+{
+    for (w->p++; *w->p && *w->p != '"'; w->p++)
+        w->p += *w->p == '\\' && w->p[1];
+    w->p += *w->p == '"';
+}
+
+static void place_item(place *w, cJSON *item)
+{
+    skip_blanks(w);
+    if (!cJSON_IsNumber(item)) {
+        item->valueint = w->line;
+        item->valuedouble = (double)(w->p - w->line_start + 1);
+    }
+    if (cJSON_IsString(item)) {
+        skip_string(w);
+    } else if (cJSON_IsObject(item) || cJSON_IsArray(item)) {
+        w->p++;
+        for (cJSON *c = item->child; c; c = c->next) { /* depth <= 64 (base/json.h) */
+            skip_blanks(w);
+            if (c->string)
+                skip_string(w);
+            place_item(w, c);
+        }
+        skip_blanks(w);
+        w->p += *w->p != 0;
+    } else {
+        w->p += strcspn(w->p, ",]} \t\r\n");
+    }
+}
+
+/* ---- layers ---------------------------------------------------------------------------------------------------- */
+
+static void unknown_op(fe *f, const cJSON *where, const char *op, const char *path)
+{
+    const char **names = NULL;
+    int n = fe_layer_count(), k = 0;
+    for (const cJSON *b = f->blocks ? f->blocks->child : NULL; b; b = b->next)
+        n++;
+    names = ARENA_NEW(&f->a, const char *, n);
+    if (!names) {
+        fe_nomem(f);
+        return;
+    }
+    for (int i = 0; i < fe_layer_count(); i++)
+        names[k++] = fe_layer_at(i).name;
+    for (const cJSON *b = f->blocks ? f->blocks->child : NULL; b; b = b->next)
+        names[k++] = b->string;
+    const char *near = nnc_nearest(op, names, (size_t)n);
+    fe_fail_at(f, where, false, path, "unknown layer type `%.60s`%s%s%s", op,
+        near ? "; did you mean `" : "", near ? near : "", near ? "`?" : " (`nnc ops` lists them)");
+}
+
+/* Keys of one layer whose type is known; item is an object. */
+static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *row,
+    const cJSON *block, const char *path)
+{
+    const char *names[64 + FE_MAX_ARGS];
+    char key[32];
+    bool must;
+    size_t n = 0;
+    for (int i = 0; i < fe_n_common; i++)
+        if (strcmp(fe_common[i], "layers") != 0 || !op)
+            if (strcmp(fe_common[i], "output") != 0 || !op)
+                names[n++] = fe_common[i];
+    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, key, &must);)
+        names[n++] = fe_key_find(key)->name;
+    const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : NULL;
+    for (const cJSON *a = args ? args->child : NULL; a && n < NNC_COUNT(names); a = a->next)
+        names[n++] = cJSON_IsArray(args) ? (a->valuestring ? a->valuestring : "") : a->string;
+    for (const cJSON *c = item->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
+        if (!among(c->string, names, n)) {
+            nnc_text t = {0};
+            for (size_t i = op ? (size_t)fe_n_common - 2 : (size_t)fe_n_common; i < n; i++)
+                nnc_printf(&t, "%s%s", t.n ? ", " : "", names[i]);
+            const char *hint = fe_hint(f, c->string, names, n);
+            fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s%s%s%s", c->string,
+                op ? op : "a group", hint,
+                *hint ? ""
+                : t.n ? " (it takes: "
+                      : " (it takes no keys of its own",
+                *hint ? "" : nnc_text_str(&t), *hint ? "" : ")");
+            nnc_text_deinit(&t);
+        }
+    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, key, &must);)
+        if (must && !cJSON_GetObjectItemCaseSensitive(item, key))
+            fe_fail_at(f, item, false, path, "%s needs \"%s\": %s", op, key, fe_key_find(key)->doc);
+    if (args && cJSON_IsArray(args))
+        for (const cJSON *a = args->child; a; a = a->next)
+            if (a->valuestring && !cJSON_GetObjectItemCaseSensitive(item, a->valuestring))
+                fe_fail_at(
+                    f, item, false, path, "block %s needs its arg \"%s\"", op, a->valuestring);
+}
+
+bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
+{
+    fe_row row;
+    static const cJSON none = {0};
+    size_t before = nnc_sink_errors(f->sink);
+    const cJSON *where = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "op") : item;
+    const cJSON *block = f->blocks ? cJSON_GetObjectItemCaseSensitive(f->blocks, op) : NULL;
+    if (!block && !fe_layer_find(op, &row))
+        unknown_op(f, where, op, path);
+    else if (cJSON_IsObject(item))
+        check_keys(f, item, op, block ? NULL : &row, block, path);
+    else {
+        char key[32];
+        bool must = false;
+        const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : &none;
+        for (const char *p = block ? "" : row.keys; fe_keys_next(&p, key, &must);)
+            if (must)
+                fe_fail_at(f, item, false, path,
+                    "%s needs \"%s\": write {\"op\": \"%s\", \"%s\": ...}", op, key, op, key);
+        if (args && cJSON_IsArray(args) && args->child)
+            fe_fail_at(f, item, false, path, "block %s needs its args: write {\"op\": \"%s\", ...}",
+                op, op);
+    }
+    return !f->status && nnc_sink_errors(f->sink) == before;
+}
+
+static void check_layers(fe *f, const cJSON *layers, const char *path, int depth);
+
+static void check_layer(fe *f, const cJSON *item, const char *path, int depth)
+{
+    if (cJSON_IsString(item)) {
+        if (!strstr(item->valuestring, "${"))
+            fe_check_op(f, item, item->valuestring, path);
+        return;
+    }
+    if (!cJSON_IsObject(item)) {
+        fe_fail_at(f, item, false, path,
+            "a layer is an object such as {\"op\": \"conv\", ...} or a type in quotes such as "
+            "\"relu\"");
+        return;
+    }
+    const cJSON *op = cJSON_GetObjectItemCaseSensitive(item, "op"),
+                *group = cJSON_GetObjectItemCaseSensitive(item, "layers");
+    if (!op == !group)
+        fe_fail_at(f, item, false, path,
+            op ? "a layer has either \"op\" or \"layers\", not both"
+               : "a layer needs \"op\" (its type), or \"layers\" (a group)");
+    else if (op && !cJSON_IsString(op))
+        fe_fail_at(f, op, false, path, "op: expected a layer type in quotes");
+    else if (op && !strstr(op->valuestring, "${"))
+        fe_check_op(f, item, op->valuestring, path);
+    else if (group) {
+        check_keys(f, item, NULL, NULL, NULL, path);
+        check_layers(f, group, path, depth + 1);
+    }
+}
+
+static void check_layers(fe *f, const cJSON *layers, const char *path, int depth)
+{
+    int i = 0;
+    if (!cJSON_IsArray(layers) || !layers->child) {
+        fe_fail_at(f, layers, false, path, "layers: expected a list of at least one layer");
+        return;
+    }
+    if (depth > NNC_MAX_NESTING) {
+        fe_fail_at(f, layers, false, path, "groups are nested deeper than %d", NNC_MAX_NESTING);
+        return;
+    }
+    for (const cJSON *l = layers->child; l && nnc_sink_errors(f->sink) < MAX_ERRORS;
+         l = l->next, i++) {
+        const cJSON *name = cJSON_GetObjectItemCaseSensitive(l, "name");
+        const cJSON *op = cJSON_IsString(l) ? l : cJSON_GetObjectItemCaseSensitive(l, "op");
+        const char *s = name && cJSON_IsString(name) ? name->valuestring
+                        : op && cJSON_IsString(op)   ? op->valuestring
+                                                     : "group";
+        char buf[FE_MAX_PATH + 200];
+        snprintf(buf, sizeof buf, "%s/%d/%.*s", path, i, FE_MAX_NAME, s);
+        check_layer(f, l, buf, depth);
+    }
+}
+
+/* ---- the rest -------------------------------------------------------------------------------------------------- */
+
+static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
+{
+    int n = 0;
+    if (!args)
+        return;
+    if (!cJSON_IsObject(args) && !(list_ok && cJSON_IsArray(args))) {
+        fe_fail_at(f, args, false, path, "args: expected an object such as {\"batch\": 1}%s",
+            list_ok ? ", or a list of names" : "");
+        return;
+    }
+    for (const cJSON *a = args->child; a && nnc_sink_errors(f->sink) < MAX_ERRORS; a = a->next) {
+        bool list = cJSON_IsArray(args);
+        const char *name = list ? a->valuestring : a->string;
+        if (!name || (list && !cJSON_IsString(a)) || !fe_is_name(name) || !strcmp(name, "min") ||
+            !strcmp(name, "max"))
+            fe_fail_at(f, a, !list, path,
+                "an arg's name is a letter, then letters, digits and _, and not min or max");
+        else if (strlen(name) > FE_MAX_NAME)
+            fe_fail_at(f, a, !list, path, "an arg's name has at most %d characters", FE_MAX_NAME);
+        else if (list_ok && fe_is_common(name))
+            fe_fail_at(f, a, !list, path,
+                "`%s` is a key of every layer, so it cannot be a block's arg", name);
+        if (!list && cJSON_IsObject(a))
+            only_keys(f, a, path, "an arg", arg_keys, NNC_COUNT(arg_keys));
+        if (++n > FE_MAX_ARGS) {
+            fe_fail_at(f, a, !list, path, "more than %d args", FE_MAX_ARGS);
+            return;
+        }
+    }
+}
+
+static void check_block(fe *f, const cJSON *b)
+{
+    fe_row row;
+    char path[FE_MAX_NAME + 32];
+    snprintf(path, sizeof path, "/blocks/%.*s", FE_MAX_NAME, b->string);
+    if (!fe_name_ok(f, b, path, b->string))
+        return;
+    if (fe_layer_find(b->string, &row)) {
+        fe_fail_at(f, b, true, path, "`%s` is a layer type; a block needs another name", b->string);
+        return;
+    }
+    if (!cJSON_IsObject(b)) {
+        fe_fail_at(f, b, false, path, "a block is an object with \"layers\"");
+        return;
+    }
+    only_keys(f, b, path, "a block", block_keys, NNC_COUNT(block_keys));
+    check_args(f, cJSON_GetObjectItemCaseSensitive(b, "args"), path, true);
+    const cJSON *layers = cJSON_GetObjectItemCaseSensitive(b, "layers");
+    if (!layers)
+        fe_fail_at(f, b, false, path, "a block needs \"layers\"");
+    else
+        check_layers(f, layers, path, 1);
+}
+
+static bool is_kind(
+    fe *f, const cJSON *root, const char *key, bool (*is)(const cJSON *), const char *what)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(root, key);
+    if (v && !is(v))
+        fe_fail_at(f, v, false, NULL, "%s: expected %s", key, what);
+    return v && is(v);
+}
+
+static bool is_object(const cJSON *v)
+{
+    return cJSON_IsObject(v);
+}
+
+static bool is_string(const cJSON *v)
+{
+    return cJSON_IsString(v);
+}
+
+nnc_status fe_check(fe *f)
+{
+    const cJSON *root = f->j.root;
+    if (!cJSON_IsObject(root))
+        return fe_fail_at(
+            f, root, false, NULL, "a model is an object: {\"inputs\": {...}, \"layers\": [...]}");
+    place w = {f->j.text, f->j.text, 1};
+    place_item(&w, f->j.root);
+    only_keys(f, root, NULL, "a model", root_keys, NNC_COUNT(root_keys));
+    is_kind(f, root, "name", is_string, "a string");
+    if (is_kind(f, root, "blocks", is_object, "an object of blocks by name"))
+        f->blocks = cJSON_GetObjectItemCaseSensitive(root, "blocks");
+    if (f->blocks && cJSON_GetArraySize(f->blocks) > FE_MAX_BLOCKS)
+        return fe_fail_at(f, f->blocks, false, NULL, "more than %d blocks", FE_MAX_BLOCKS);
+    check_args(f, cJSON_GetObjectItemCaseSensitive(root, "args"), "/args", false);
+    for (const cJSON *b = f->blocks ? f->blocks->child : NULL;
+         b && nnc_sink_errors(f->sink) < MAX_ERRORS; b = b->next)
+        check_block(f, b);
+    const cJSON *inputs = cJSON_GetObjectItemCaseSensitive(root, "inputs"),
+                *layers = cJSON_GetObjectItemCaseSensitive(root, "layers");
+    if (!inputs)
+        fe_fail_at(f, root, false, NULL,
+            "a model needs \"inputs\", as in {\"x\": [\"batch\", 3, 224, 224]}");
+    else if (is_kind(f, root, "inputs", is_object, "an object of shapes by name") && !inputs->child)
+        fe_fail_at(f, inputs, false, NULL, "inputs: expected at least one");
+    if (inputs && cJSON_GetArraySize(inputs) > FE_MAX_ARGS)
+        fe_fail_at(f, inputs, false, NULL, "more than %d inputs", FE_MAX_ARGS);
+    if (!layers)
+        fe_fail_at(f, root, false, NULL, "a model needs \"layers\"");
+    else
+        check_layers(f, layers, "/layers", 1);
+    return f->status;
+}

@@ -1,0 +1,480 @@
+/* frontend/expand.c -- walks the layers: conditions, repeats, groups and blocks, each layer built as it is met.
+ * Bounded before memory is touched: NNC_MAX_NESTING levels, NNC_MAX_LAYERS layers and iterations in all. */
+#include "frontend/internal.h"
+#include <string.h>
+
+typedef struct flow { /* what a layer yields, or the one before has yielded */
+    const nnc_ref *ref;
+    int n;
+    const char *name; /* of the layer, NULL */
+} flow;
+
+typedef struct use { /* one layer of the file, at one place */
+    const cJSON *item;
+    const char *op; /* NULL: a group */
+    const char *name; /* NULL: unnamed */
+    const char *path, *prefix;
+    nnc_ref *in;
+    int n_in;
+    int64_t repeat; /* -1: not repeated */
+    const char *index;
+} use;
+
+static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flow *out);
+
+static const cJSON *key(const cJSON *item, const char *name)
+{
+    return cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, name) : NULL;
+}
+
+static bool nomem(fe *f)
+{
+    return fe_nomem(f) != NNC_NONE;
+}
+
+static bool count_step(fe *f, const cJSON *item, const char *path)
+{
+    if (++f->steps <= NNC_MAX_LAYERS)
+        return true;
+    return fe_fail_at(f, item, false, path, "more than %d layers and iterations", NNC_MAX_LAYERS),
+           false;
+}
+
+/* ---- one op -------------------------------------------------------------------------------------------------- */
+
+static bool check_arity(fe_layer *l)
+{
+    const fe_row *r = &l->row;
+    bool given = fe_key(l, "in") != NULL;
+    if (r->n_max == 0 && given)
+        return fe_bad(l, "in", "%s takes no input", r->name) != NNC_NONE;
+    if (r->n_max == 0)
+        l->n_in = 0;
+    if (l->n_in >= r->n_min && (r->n_max < 0 || l->n_in <= r->n_max))
+        return true;
+    if (r->n_min > 1 && !given)
+        return fe_bad(l, NULL, "%s takes %d inputs: name them, as in \"in\": [\"a\", \"b\"%s]",
+                   r->name, r->n_min, r->n_min > 2 ? ", \"c\"" : "") != NNC_NONE;
+    return fe_bad(l, "in", "%s takes %d input%s, found %d", r->name,
+               l->n_in < r->n_min ? r->n_min : r->n_max,
+               (l->n_in < r->n_min ? r->n_min : r->n_max) == 1 ? "" : "s", l->n_in) != NNC_NONE;
+}
+
+/* "dtype" of a layer: its float inputs are cast, so it computes and yields that type. */
+static bool cast_inputs(fe_layer *l)
+{
+    fe *f = l->f;
+    if (l->dtype < 0 || l->n_in == 0 || l->row.op == OP_cast)
+        return true;
+    if (!nnc_is_float((nnc_dtype)l->dtype))
+        return fe_bad(l, "dtype",
+                   "dtype: %s computes in a float type, not %s; use a cast layer to convert",
+                   l->row.name, nnc_dtype_name((nnc_dtype)l->dtype)) != NNC_NONE;
+    nnc_ref *in = nnc_arena_memdup(&f->a, l->in, (size_t)l->n_in * sizeof *in);
+    if (!in)
+        return nomem(f);
+    l->in = in;
+    for (int i = 0; i < l->n_in; i++) {
+        nnc_dtype d = (nnc_dtype)nnc_typeof(f->g, in[i])->dtype;
+        if (nnc_is_float(d) && d != (nnc_dtype)l->dtype)
+            in[i] = nnc_cast(f->g, in[i], (nnc_dtype)l->dtype);
+        if (in[i] == NNC_NONE)
+            return false;
+    }
+    return true;
+}
+
+static bool build_op(
+    fe *f, const fe_ctx *c, const use *u, const char *path, const char *weights, flow *out)
+{
+    fe_layer l = {.f = f,
+        .item = u->item,
+        .ctx = c,
+        .path = path,
+        .weights = weights,
+        .n_in = u->n_in,
+        .in = u->in,
+        .dtype = c->dtype,
+        .n_out = 1};
+    const cJSON *w = key(u->item, "weights");
+    if (!fe_layer_find(u->op, &l.row))
+        return nomem(f); /* cannot be: fe_check_op has found it */
+    if (w && !fe_read_word(f, w, path, c->env, "weights", &l.weights))
+        return false;
+    l.tied = w != NULL;
+    l.loc = (nnc_loc){
+        f->file, u->item->valueint, (int)u->item->valuedouble, path}; /* check.c put them there */
+    f->g->origin = path;
+    f->g->loc = l.loc;
+    f->g->device = c->device;
+    uint32_t before = f->g->n_value;
+    if (!check_arity(&l) || !cast_inputs(&l))
+        return false;
+    nnc_ref r = l.row.build(&l);
+    if (f->g->status && !f->status)
+        f->status = f->g->status;
+    if (r == NNC_NONE || f->status)
+        return f->status ? false : (fe_bad(&l, NULL, "%s could not be built", u->op), false);
+    nnc_ref *refs = ARENA_NEW(&f->a, nnc_ref, l.n_out);
+    if (!refs)
+        return nomem(f);
+    for (int i = 0; i < l.n_out; i++)
+        refs[i] = r + (nnc_ref)i;
+    if (u->name && r >= before && nnc_def(f->g, r)->op != OP_param)
+        nnc_set_name(f->g, r, weights);
+    *out = (flow){refs, l.n_out, u->name};
+    return true;
+}
+
+/* ---- groups and blocks ---------------------------------------------------------------------------------------- */
+
+static bool body_result(
+    fe *f, const fe_ctx *in, const cJSON *where, const char *path, flow last, flow *out)
+{
+    const cJSON *o = key(where, "output");
+    nnc_ref *ref;
+    *out = last;
+    if (!o)
+        return true;
+    if (!fe_resolve_list(f, o, NULL, in, path, "output", last.ref, &out->n, &ref))
+        return false;
+    out->ref = ref;
+    return true;
+}
+
+static bool run_group(fe *f, const fe_ctx *c, const use *u, const char *path, flow *out)
+{
+    fe_scope scope = {c->scope, ++f->n_scope};
+    fe_ctx in = *c;
+    flow first = {u->in, 1, NULL};
+    in.up = c;
+    in.scope = &scope;
+    in.path = path;
+    in.block = NULL;
+    in.depth = c->depth + 1;
+    if (in.depth > NNC_MAX_NESTING)
+        return fe_fail_at(f, u->item, false, path, "groups and blocks are nested deeper than %d",
+                   NNC_MAX_NESTING),
+               false;
+    if (!fe_define(f, u->item, &in, path, "input", 1, u->in, false))
+        return false;
+    return run_layers(f, &in, key(u->item, "layers"), first, out) &&
+           body_result(f, &in, u->item, path, *out, out);
+}
+
+/* The block's args: from the layer's keys, else their defaults; above them the model's args. */
+static bool bind_args(
+    fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, const fe_env **out)
+{
+    const cJSON *args = key(block, "args");
+    *out = f->globals;
+    for (const cJSON *a = args ? args->child : NULL; a; a = a->next) {
+        const char *name = cJSON_IsArray(args) ? a->valuestring : a->string;
+        const cJSON *v = key(u->item, name);
+        fe_env *e = ARENA_NEW(&f->a, fe_env, 1);
+        if (!e)
+            return nomem(f);
+        *e = (fe_env){.name = name, .up = *out};
+        if (v ? !fe_eval(f, v, path, c->env, name, &e->v) : !fe_arg_default(f, a, path, &e->v))
+            return false;
+        if (!cJSON_IsArray(args) && !fe_arg_allowed(f, a, name, &e->v, v, path))
+            return false;
+        *out = e;
+    }
+    return true;
+}
+
+static bool define_inputs(
+    fe *f, const fe_ctx *in, const use *u, const cJSON *block, const char *path)
+{
+    const cJSON *names = key(block, "inputs");
+    int want = names ? cJSON_GetArraySize(names) : 1, i = 0;
+    if (names && (!cJSON_IsArray(names) || want == 0))
+        return fe_fail_at(f, names, false, path, "inputs: expected a list of names"), false;
+    if (want != u->n_in)
+        return fe_fail_at(f, key(u->item, "in") ? key(u->item, "in") : u->item, false, path,
+                   "block %s takes %d input%s, found %d: name them with \"in\"", u->op, want,
+                   want == 1 ? "" : "s", u->n_in),
+               false;
+    if (!names)
+        return fe_define(f, block, in, path, "input", 1, u->in, false);
+    for (const cJSON *n = names->child; n; n = n->next, i++) {
+        if (!cJSON_IsString(n))
+            return fe_fail_at(f, n, false, path, "inputs: expected names in quotes"), false;
+        if (!fe_name_ok(f, n, path, n->valuestring) ||
+            !fe_define(f, n, in, path, n->valuestring, 1, &u->in[i], false))
+            return false;
+    }
+    return true;
+}
+
+static bool run_block(
+    fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, flow *out)
+{
+    fe_scope scope = {NULL, ++f->n_scope};
+    fe_ctx in = *c;
+    flow first = {u->in, 1, NULL};
+    in.up = c;
+    in.scope = &scope;
+    in.path = path;
+    in.block = block;
+    in.depth = c->depth + 1;
+    for (const fe_ctx *p = c; p; p = p->up)
+        if (p->block == block)
+            return fe_fail_at(f, u->item, false, path, "block `%s` uses itself", u->op), false;
+    if (in.depth > NNC_MAX_NESTING)
+        return fe_fail_at(f, u->item, false, path, "groups and blocks are nested deeper than %d",
+                   NNC_MAX_NESTING),
+               false;
+    if (!bind_args(f, c, u, block, path, &in.env) || !define_inputs(f, &in, u, block, path))
+        return false;
+    return run_layers(f, &in, key(block, "layers"), first, out) &&
+           body_result(f, &in, block, path, *out, out);
+}
+
+/* ---- one layer of the file ---------------------------------------------------------------------------------------- */
+
+static bool run_once(
+    fe *f, const fe_ctx *c, const use *u, const char *path, const char *prefix, flow *out)
+{
+    const cJSON *block = u->op && f->blocks ? key(f->blocks, u->op) : NULL;
+    if (u->op && !block)
+        return build_op(f, c, u, path, prefix, out);
+    fe_ctx in = *c;
+    in.prefix = nnc_arena_printf(&f->a, "%s.", prefix);
+    if (!in.prefix)
+        return nomem(f);
+    return block ? run_block(f, &in, u, block, path, out) : run_group(f, &in, u, path, out);
+}
+
+/* Iteration k > 0 takes the result of the one before as its first input; the other inputs stay. */
+static bool run_repeated(fe *f, const fe_ctx *c, use *u, flow *out)
+{
+    nnc_ref *in = nnc_arena_memdup(&f->a, u->in, (size_t)u->n_in * sizeof *in);
+    if (!in)
+        return nomem(f);
+    *out = (flow){in, 1, u->name};
+    use once = *u;
+    for (int64_t k = 0; k < u->repeat; k++) {
+        fe_env var = {u->index, {.i = k}, c->env};
+        fe_ctx inner = *c;
+        const char *path = nnc_arena_printf(&f->a, "%s[%lld]", u->path, (long long)k);
+        const char *prefix = nnc_arena_printf(&f->a, "%s.%lld", u->prefix, (long long)k);
+        inner.env = &var;
+        once.in = nnc_arena_memdup(&f->a, u->in, (size_t)u->n_in * sizeof *in);
+        if (!path || !prefix || !once.in)
+            return nomem(f);
+        once.in[0] = out->ref[0];
+        if (!count_step(f, u->item, path) || !run_once(f, &inner, &once, path, prefix, out))
+            return false;
+    }
+    out->name = u->name;
+    return true;
+}
+
+/* Placement, dtype and frozen: the layer's own, else inherited. */
+static bool read_context(fe *f, const use *u, fe_ctx *c)
+{
+    const cJSON *d = key(u->item, "device"), *t = key(u->item, "dtype"),
+                *z = key(u->item, "frozen");
+    int64_t i = c->device;
+    nnc_dtype dtype = DT_f32;
+    if (d && !fe_read_int(f, d, u->path, c->env, "device", 0, INT16_MAX, &i))
+        return false;
+    c->device = (int16_t)i;
+    if (t && !fe_read_dtype(f, t, u->path, c->env, &dtype))
+        return false;
+    if (t)
+        c->dtype = dtype;
+    if (z && cJSON_IsBool(z))
+        c->frozen = cJSON_IsTrue(z);
+    else if (z) {
+        if (!fe_read_int(f, z, u->path, c->env, "frozen", 0, 1, &i))
+            return false;
+        c->frozen = i != 0;
+    }
+    return true;
+}
+
+static bool read_repeat(fe *f, const fe_ctx *c, use *u)
+{
+    const cJSON *r = key(u->item, "repeat"), *i = key(u->item, "index");
+    u->repeat = -1;
+    u->index = "i";
+    if (i &&
+        (!cJSON_IsString(i) || !fe_is_name(i->valuestring) || strlen(i->valuestring) > FE_MAX_NAME))
+        return fe_fail_at(f, i, false, u->path, "index: expected the name of a variable"), false;
+    if (i)
+        u->index = i->valuestring;
+    if (i && !r)
+        return fe_fail_at(f, i, true, u->path, "index: there is no \"repeat\" that it could count"),
+               false;
+    if (r && u->n_in == 0)
+        return fe_fail_at(f, r, true, u->path, "repeat: the layer needs an input"), false;
+    return !r || fe_read_int(f, r, u->path, c->env, "repeat", 0, NNC_MAX_LAYERS, &u->repeat);
+}
+
+static bool read_use(fe *f, const fe_ctx *c, int index, use *u)
+{
+    const cJSON *op = cJSON_IsString(u->item) ? u->item : key(u->item, "op"),
+                *name = key(u->item, "name");
+    const char *label = "group";
+    if (op && (!fe_read_word(f, op, c->path, c->env, "op", &u->op)))
+        return false;
+    if (name && (!fe_read_word(f, name, c->path, c->env, "name", &u->name) ||
+                    !fe_name_ok(f, name, c->path, u->name)))
+        return false;
+    if (name && (!strcmp(u->name, "prev")))
+        return fe_fail_at(
+                   f, name, false, c->path, "`prev` means the layer before; choose another name"),
+               false;
+    label = u->name ? u->name : u->op ? u->op : label;
+    u->path = nnc_arena_printf(&f->a, "%s/%d/%.*s", c->path, index, FE_MAX_NAME, label);
+    u->prefix = u->name ? nnc_arena_printf(&f->a, "%s%s", c->prefix, u->name)
+                        : nnc_arena_printf(&f->a, "%s%d", c->prefix, index);
+    if (!u->path || !u->prefix)
+        return nomem(f);
+    if (strlen(u->path) > FE_MAX_PATH)
+        return fe_fail_at(f, u->item, false, NULL, "the layer's path is longer than %d characters",
+                   FE_MAX_PATH),
+               false;
+    return !op || !strstr(op->valuestring, "${") || fe_check_op(f, u->item, u->op, u->path);
+}
+
+static bool run_layer(fe *f, const fe_ctx *c, const cJSON *item, int index, flow prev, flow *out)
+{
+    use u = {.item = item};
+    int64_t when = 1;
+    if (!read_use(f, c, index, &u) || !count_step(f, item, u.path))
+        return false;
+    const cJSON *w = key(item, "when"), *in = key(item, "in");
+    fe_val v;
+    if (w) {
+        if (!fe_eval(f, w, u.path, c->env, "when", &v))
+            return false;
+        if (v.is_word)
+            return fe_fail_at(f, w, false, u.path,
+                       "when: expected a condition such as \"bn == 1\" or \"order == "
+                       "'relu-pool'\""),
+                   false;
+        when = v.i;
+    }
+    if (in) {
+        if (!fe_resolve_list(f, in, item, c, u.path, "in", prev.ref, &u.n_in, &u.in))
+            return false;
+    } else {
+        u.in = (nnc_ref *)prev.ref;
+        u.n_in = 1;
+    }
+    fe_ctx inner = *c;
+    if (!read_context(f, &u, &inner) || !read_repeat(f, c, &u))
+        return false;
+    if (!when)
+        *out = in ? (flow){u.in, 1, u.name} : prev;
+    else if (u.repeat >= 0 ? !run_repeated(f, &inner, &u, out)
+                           : !run_once(f, &inner, &u, u.path, u.prefix, out))
+        return false;
+    out->name = when ? u.name : prev.name;
+    return !u.name || fe_define(f, item, c, u.path, u.name, out->n, out->ref, !when);
+}
+
+static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flow *out)
+{
+    int i = 0;
+    *out = in;
+    for (const cJSON *l = layers->child; l; l = l->next) {
+        flow prev = *out;
+        if (!run_layer(f, c, l, i++, prev, out))
+            return false;
+    }
+    return true;
+}
+
+/* ---- the model ------------------------------------------------------------------------------------------------------ */
+
+static bool add_input(fe *f, const fe_ctx *c, const cJSON *i, nnc_ref *out)
+{
+    const char *path = nnc_arena_printf(&f->a, "/inputs/%.*s", FE_MAX_NAME, i->string);
+    const cJSON *shape = cJSON_IsObject(i) ? key(i, "shape") : i, *d = key(i, "dtype");
+    nnc_dtype dtype = DT_f32;
+    nnc_type t;
+    static const char *const keys[] = {"shape", "dtype", "doc"};
+    if (!path)
+        return nomem(f);
+    for (const cJSON *k = cJSON_IsObject(i) ? i->child : NULL; k; k = k->next)
+        if (strcmp(k->string, "shape") != 0 && strcmp(k->string, "dtype") != 0 &&
+            strcmp(k->string, "doc") != 0)
+            return fe_fail_at(f, k, true, path,
+                       "unknown key \"%.60s\" of an input%s (it takes: shape, dtype, doc)",
+                       k->string, fe_hint(f, k->string, keys, 3)),
+                   false;
+    if (!shape)
+        return fe_fail_at(f, i, false, path, "an input needs \"shape\""), false;
+    if (!fe_name_ok(f, i, path, i->string) ||
+        (d && !fe_read_dtype(f, d, path, f->globals, &dtype)) ||
+        !fe_read_shape(f, shape, path, f->globals, dtype, &t))
+        return false;
+    if (!strcmp(i->string, "prev"))
+        return fe_fail_at(f, i, true, path, "`prev` means the layer before; choose another name"),
+               false;
+    f->g->origin = path;
+    f->g->loc = (nnc_loc){f->file, i->valueint, (int)i->valuedouble, path};
+    nnc_ref *ref = ARENA_NEW(&f->a, nnc_ref, 1);
+    if (!ref)
+        return nomem(f);
+    *out = *ref = nnc_input(f->g, i->string, &t);
+    if (f->g->status)
+        f->status = f->g->status;
+    return !f->status && fe_define(f, i, c, path, i->string, 1, ref, false);
+}
+
+static bool add_outputs(fe *f, const fe_ctx *c, const cJSON *outputs, flow last)
+{
+    int n = last.n, i = 0;
+    nnc_ref *ref;
+    if (outputs) {
+        if (!fe_resolve_list(f, outputs, NULL, c, "/outputs", "outputs", last.ref, &n, &ref))
+            return false;
+        for (const cJSON *o = cJSON_IsArray(outputs) ? outputs->child : outputs; i < n;
+             i++, o = o->next) {
+            const char *name;
+            if (!fe_read_word(f, o, "/outputs", c->env, "outputs", &name))
+                return false;
+            nnc_output(f->g, ref[i], name);
+        }
+    }
+    for (; !outputs && i < n; i++) {
+        const char *name = last.name ? last.name : "output";
+        if (n > 1 && !(name = nnc_arena_printf(&f->a, "%s_%d", name, i)))
+            return nomem(f);
+        nnc_output(f->g, last.ref[i], name);
+    }
+    if (f->g->status)
+        f->status = f->g->status;
+    return !f->status;
+}
+
+nnc_status fe_expand_model(fe *f, const cJSON *inputs, const cJSON *layers, const cJSON *outputs)
+{
+    fe_scope scope = {NULL, ++f->n_scope};
+    fe_ctx c = {.env = f->globals,
+        .scope = &scope,
+        .path = "/layers",
+        .prefix = "",
+        .device = -1,
+        .dtype = -1};
+    nnc_ref *first = ARENA_NEW(&f->a, nnc_ref, 1), r;
+    flow out;
+    if (!first)
+        return nnc_nomem(f->sink);
+    *first = NNC_NONE;
+    for (const cJSON *i = inputs->child; i; i = i->next) {
+        if (!add_input(f, &c, i, &r))
+            return f->status;
+        if (*first == NNC_NONE)
+            *first = r;
+    }
+    if (run_layers(f, &c, layers, (flow){first, 1, NULL}, &out))
+        add_outputs(f, &c, outputs, out);
+    return f->status;
+}

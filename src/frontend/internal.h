@@ -1,0 +1,235 @@
+/* frontend/internal.h -- what the files of this folder share: expressions, the layer table, the state of one load.
+ *
+ * A model goes text -> cJSON (base) -> check.c (every key of every layer, used or not) -> expand.c (blocks, repeats,
+ * names) -> build*.c (one layer = a few graph nodes) -> weights.c (where each weight's numbers come from). */
+#ifndef NNC_FRONTEND_INTERNAL_H
+#define NNC_FRONTEND_INTERNAL_H
+
+#include "frontend/frontend.h"
+
+/* ---- expressions (expr.c) --------------------------------------------------------------------------------- */
+
+typedef struct fe_val { /* an integer or a word; the word points into the model's text or the options */
+    bool is_word;
+    int64_t i;
+    const char *word;
+    int n; /* length of word */
+} fe_val;
+
+typedef struct fe_env { /* variables, innermost first */
+    const char *name;
+    fe_val v;
+    const struct fe_env *up;
+} fe_env;
+
+typedef struct fe_expr_error {
+    char text[256];
+    int at; /* offset of the offending token */
+} fe_expr_error;
+
+bool fe_expr(const char *s, size_t n, const fe_env *env, fe_val *out, fe_expr_error *err);
+/* Is `s` a valid variable name? */
+bool fe_is_name(const char *s);
+
+/* ---- the layer table (table.c, layers.def, keys.def) -------------------------------------------------------- */
+
+typedef enum fe_kind {
+    LK_int,     /* integer or expression */
+    LK_count,   /* the same, >= 1 */
+    LK_spatial, /* one count for all spatial dimensions, or one each */
+    LK_pad,     /* "same", one integer, one per spatial dimension, or begins then ends */
+    LK_ints,    /* list of integers; one integer stands for a list of one */
+    LK_bool,
+    LK_float,
+    LK_dtype,
+    LK_word, /* one of KEY's choices */
+} fe_kind;
+
+typedef struct fe_key_row {
+    const char *name;
+    fe_kind kind;
+    const char *choices; /* LK_word: "a|b|c" */
+    const char *doc;
+} fe_key_row;
+
+struct fe_layer;
+typedef nnc_ref (*fe_build)(struct fe_layer *l);
+
+typedef struct fe_row {
+    const char *name;
+    int n_min, n_max;  /* inputs; -1 = any */
+    nnc_op op;         /* of layers that are one op with attributes */
+    const char *keys;  /* "kernel stride? pad?": '?' = optional */
+    fe_build build;
+    const char *doc;
+} fe_row;
+
+bool fe_layer_find(const char *name, fe_row *out);
+int fe_layer_count(void);
+fe_row fe_layer_at(int i); /* sorted by table order: layers.def, then ops.def */
+const fe_key_row *fe_key_find(const char *name);
+bool fe_row_has(const fe_row *r, const char *key);
+/* Iterates "a b? c": next name in buf, *must; false at the end. */
+bool fe_keys_next(const char **keys, char buf[32], bool *must);
+
+/* Keys that every layer may carry. */
+extern const char *const fe_common[];
+extern const int fe_n_common;
+bool fe_is_common(const char *key);
+
+/* ---- one load ------------------------------------------------------------------------------------------------ */
+
+#define FE_MAX_NAME 100    /* characters of a name */
+#define FE_MAX_PATH 1000   /* characters of a layer path */
+#define FE_MAX_ARGS 256    /* of a model or block; also inputs, outputs */
+#define FE_MAX_BLOCKS 256
+#define FE_MAX_INPUTS 4096 /* operands of one layer */
+#define FE_MAX_DIM (INT64_C(1) << 40)
+#define FE_MAX_WEIGHT_BYTES (INT64_C(1) << 44)
+
+typedef struct fe_name { /* a layer or input that `in` may name */
+    uint32_t scope;
+    const char *name;
+    const nnc_ref *ref;
+    int n_ref;
+    int line;
+    bool absent; /* left out by "when": stands for its input */
+} fe_name;
+
+typedef struct fe_scaled { /* a weight whose scale depends on what follows its contraction */
+    uint32_t param, user;
+    double fan_in;
+} fe_scaled;
+
+typedef struct fe {
+    nnc_json j;
+    const nnc_model_options *o;
+    nnc_sink *sink;
+    nnc_graph *g;
+    nnc_arena a; /* dies with the load */
+    const char *file; /* in g's arena */
+    nnc_status status;
+    const fe_env *globals;
+    const cJSON *blocks;
+    /* names: array and open-addressing table of indices + 1 */
+    fe_name *name;
+    size_t n_name, cap_name;
+    uint32_t *slot;
+    size_t n_slot;
+    uint32_t n_scope;
+    int64_t steps; /* layers and iterations so far */
+    /* weights */
+    nnc_safetensors *st;
+    bool *st_used;
+    fe_name *weight; /* by full name: ref[0] the value that layers use */
+    size_t n_weight, cap_weight;
+    uint32_t *wslot;
+    size_t n_wslot;
+    int64_t weight_bytes;
+    int missing;
+    fe_scaled *scaled;
+    size_t n_scaled, cap_scaled;
+} fe;
+
+typedef struct fe_scope { /* where names are looked up */
+    const struct fe_scope *up; /* NULL at a block's edge */
+    uint32_t id;
+} fe_scope;
+
+typedef struct fe_ctx { /* what a layer inherits from what it stands in */
+    const struct fe_ctx *up;
+    const fe_env *env;
+    const fe_scope *scope;
+    const char *path;    /* "/layers/3/bottleneck[2]" */
+    const char *prefix;  /* of weight names, "" or "stage1.2." */
+    const cJSON *block;  /* the block this is the body of, for recursion; NULL */
+    int depth;
+    int16_t device;
+    int dtype; /* -1 = as the input */
+    bool frozen;
+} fe_ctx;
+
+typedef struct fe_layer { /* the layer being built */
+    fe *f;
+    const cJSON *item;
+    const fe_ctx *ctx;
+    fe_row row;
+    const char *path;
+    const char *weights; /* prefix of weight names without the last '.' */
+    bool tied;           /* `weights` was given: the same name may be used again */
+    int dtype;           /* of the layer, -1 = as its input */
+    nnc_loc loc;
+    int n_in;
+    nnc_ref *in;
+    int n_out;
+} fe_layer;
+
+nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, const char *fmt, ...) NNC_PRINTF(5, 6);
+nnc_status fe_stop(fe *f, nnc_status st); /* makes st sticky; returns it */
+nnc_ref fe_nomem(fe *f);
+/* ", did you mean `x`?" or "". `names` may hold NULLs. */
+const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n);
+
+/* Reading JSON values (value.c). All report and return false on error. */
+bool fe_eval(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
+bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
+bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int max, int *n, int64_t *out);
+bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, const char **out); /* ${...} replaced */
+bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype *out);
+bool fe_read_shape(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out);
+bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name);
+
+/* Keys of the layer being built. Absent keys leave *out alone and return true. */
+const cJSON *fe_key(const fe_layer *l, const char *key);
+bool fe_int(fe_layer *l, const char *key, int64_t lo, int64_t hi, int64_t *out);
+bool fe_ints(fe_layer *l, const char *key, int64_t lo, int64_t hi, int *n, int64_t out[2 * NNC_MAX_RANK]);
+bool fe_bool(fe_layer *l, const char *key, bool *out);
+bool fe_float(fe_layer *l, const char *key, double *out);
+bool fe_word(fe_layer *l, const char *key, const char **out);
+bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *out);
+bool fe_axes(fe_layer *l, const char *key, int rank, int *n, int64_t out[NNC_MAX_RANK]);
+bool fe_spatial(fe_layer *l, const char *key, int n, int64_t lo, int64_t out[3]);
+/* Reports at the layer's key (or the layer when absent) and returns NNC_NONE. */
+nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...) NNC_PRINTF(3, 4);
+const char *fe_type_text(fe *f, const nnc_type *t);
+/* Extents as "3x224x224". */
+const char *fe_dims_text(fe *f, int n, const int64_t *d);
+
+/* Layer builders that table.c names. */
+#define LAYER(name, n_min, n_max, build, keys, doc) nnc_ref build(fe_layer *l);
+#include "frontend/layers.def"
+nnc_ref fe_build_op(fe_layer *l);     /* any op, its attributes as keys */
+nnc_ref fe_build_binary(fe_layer *l); /* two operands, or one and "value" */
+
+/* Weights (weights.c). */
+nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scale, float shift);
+/* The weight's scale is settled at the end by what follows `user` (see weights.c). */
+bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in);
+nnc_status fe_weights_open(fe *f);
+nnc_status fe_weights_close(fe *f, bool ok);
+nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
+
+/* Args (model.c). */
+bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out);
+bool fe_arg_allowed(fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path);
+
+/* Names (names.c). `layer`: where the search for later layers of the name starts, or NULL; `prev`: what "prev" means, or NULL. */
+bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, const char *path, const char *name,
+    const nnc_ref *prev, nnc_ref *out);
+bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c, const char *path, const char *what,
+    const nnc_ref *prev, int *n, nnc_ref **out);
+bool fe_define(fe *f, const cJSON *at, const fe_ctx *c, const char *path, const char *name, int n, const nnc_ref *ref, bool absent);
+
+/* Writes a file from pieces, atomically (write.c). */
+typedef struct fe_piece { const void *p; size_t n; } fe_piece;
+nnc_status fe_write(const char *file, int n, const fe_piece *piece, nnc_sink *sink);
+
+/* Whole-document steps. */
+nnc_status fe_check(fe *f);                                         /* check.c */
+/* Type and keys of one layer (also when its type came from ${...}); false = reported. */
+bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path);
+nnc_status fe_expand_model(fe *f, const cJSON *inputs, const cJSON *layers, const cJSON *outputs); /* expand.c */
+fe_name *fe_find(fe_name *names, const uint32_t *slot, size_t n_slot, uint32_t scope, const char *name);
+fe_name *fe_add(fe *f, fe_name **names, size_t *n, size_t *cap, uint32_t **slot, size_t *n_slot, uint32_t scope, const char *name);
+
+#endif

@@ -1,0 +1,297 @@
+/* frontend/model.c -- loads a model: what kind of file it is, its args and what --set makes of them, and the order of the steps. */
+#include "frontend/internal.h"
+#include <ctype.h>
+#include <string.h>
+
+/* ---- args ---------------------------------------------------------------------------------------------------- */
+
+/* The default of `a`: 1, "word", or {"default": ...}. Strings are plain words here, not expressions. */
+bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out)
+{
+    const cJSON *v = cJSON_IsObject(a) ? cJSON_GetObjectItemCaseSensitive(a, "default") : a;
+    if (!v)
+        return fe_fail_at(f, a, false, path, "arg `%.60s` has no default and must be given",
+                   a->string ? a->string : "?"),
+               false;
+    if (cJSON_IsString(v)) {
+        *out = (fe_val){.is_word = true, .word = v->valuestring, .n = (int)strlen(v->valuestring)};
+        return true;
+    }
+    if (!cJSON_IsNumber(v))
+        return fe_fail_at(f, v, false, path,
+                   "arg `%.60s`: expected a whole number or a word in quotes as its default",
+                   a->string),
+               false;
+    return fe_eval(f, v, path, NULL, a->string, out);
+}
+
+static bool same(const fe_val *v, const cJSON *c)
+{
+    if (cJSON_IsString(c))
+        return v->is_word && (size_t)v->n == strlen(c->valuestring) &&
+               !memcmp(v->word, c->valuestring, (size_t)v->n);
+    return cJSON_IsNumber(c) && !v->is_word && c->valuedouble == (double)v->i;
+}
+
+/* What would be right instead of a value that choices, min or max forbid; "" when it is allowed. */
+static void arg_wants(const cJSON *a, const fe_val *v, nnc_text *t)
+{
+    const cJSON *choices = cJSON_GetObjectItemCaseSensitive(a, "choices");
+    const cJSON *lo = cJSON_GetObjectItemCaseSensitive(a, "min"),
+                *hi = cJSON_GetObjectItemCaseSensitive(a, "max");
+    if (cJSON_IsArray(choices)) {
+        for (const cJSON *c = choices->child; c; c = c->next)
+            if (same(v, c))
+                return;
+        nnc_puts(t, "one of");
+        for (const cJSON *c = choices->child; c; c = c->next) {
+            nnc_puts(t, c == choices->child ? " " : ", ");
+            if (cJSON_IsString(c))
+                nnc_puts(t, c->valuestring);
+            else
+                nnc_printf(t, "%lld", (long long)c->valuedouble);
+        }
+    } else if (v->is_word && (cJSON_IsNumber(lo) || cJSON_IsNumber(hi))) {
+        nnc_puts(t, "an integer");
+    } else if (cJSON_IsNumber(lo) && (double)v->i < lo->valuedouble) {
+        nnc_printf(t, "at least %lld", (long long)lo->valuedouble);
+    } else if (cJSON_IsNumber(hi) && (double)v->i > hi->valuedouble) {
+        nnc_printf(t, "at most %lld", (long long)hi->valuedouble);
+    }
+}
+
+static void put_val(nnc_text *t, const fe_val *v)
+{
+    if (v->is_word)
+        nnc_putn(t, v->word, (size_t)v->n);
+    else
+        nnc_printf(t, "%lld", (long long)v->i);
+}
+
+/* `v` obeys the choices, min and max of arg `a`? `given`: where the value stands, NULL for a default. */
+bool fe_arg_allowed(
+    fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path)
+{
+    nnc_text want = {0}, is = {0};
+    if (!cJSON_IsObject(a))
+        return true;
+    arg_wants(a, v, &want);
+    put_val(&is, v);
+    bool ok = want.n == 0 && !want.oom;
+    if (!ok)
+        fe_fail_at(f, given ? given : a, false, path, "arg `%s`: expected %s, found %.100s", name,
+            nnc_text_str(&want), nnc_text_str(&is));
+    nnc_text_deinit(&want);
+    nnc_text_deinit(&is);
+    return ok;
+}
+
+/* --set of one arg: same kind as its default, within its choices and bounds. */
+static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *name, fe_val v)
+{
+    const char *names[FE_MAX_ARGS];
+    size_t n = 0;
+    fe_env *e = env;
+    nnc_loc loc = {.file = f->file};
+    for (; e && strcmp(e->name, name) != 0; e = (fe_env *)e->up)
+        names[n++] = e->name;
+    nnc_text t = {0};
+    nnc_status st = NNC_OK;
+    nnc_printf(&t, "--set %.60s=", name);
+    put_val(&t, &v);
+    if (!e) {
+        const char *near = nnc_nearest(name, names, n);
+        if (near)
+            st = nnc_fail(f->sink, NNC_E_USAGE, loc,
+                "%s: the model has no arg `%.60s`; did you mean `%s`?", nnc_text_str(&t), name,
+                near);
+        else {
+            nnc_text all = {0};
+            for (size_t i = n; i-- > 0;)
+                nnc_printf(&all, "%s%s", all.n ? ", " : "", names[i]);
+            st =
+                nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: the model has no arg `%.60s` (it has: %s)",
+                    nnc_text_str(&t), name, n ? nnc_text_str(&all) : "none");
+            nnc_text_deinit(&all);
+        }
+    } else if (e->v.is_word != v.is_word) {
+        st = nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),
+            v.is_word ? "an integer" : "a word");
+    } else {
+        nnc_text want = {0};
+        const cJSON *a = cJSON_GetObjectItemCaseSensitive(args, name);
+        if (cJSON_IsObject(a))
+            arg_wants(a, &v, &want);
+        if (want.n)
+            st = nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),
+                nnc_text_str(&want));
+        nnc_text_deinit(&want);
+        e->v = v;
+    }
+    nnc_text_deinit(&t);
+    return st;
+}
+
+static nnc_status read_args(fe *f)
+{
+    const cJSON *args = cJSON_GetObjectItemCaseSensitive(f->j.root, "args");
+    fe_env *env = NULL;
+    for (const cJSON *a = args ? args->child : NULL; a; a = a->next) {
+        fe_env *e = ARENA_NEW(&f->a, fe_env, 1);
+        const char *path = nnc_arena_printf(&f->a, "/args/%s", a->string);
+        if (!e || !path)
+            return nnc_nomem(f->sink);
+        *e = (fe_env){.name = a->string, .up = env};
+        if (!fe_arg_default(f, a, path, &e->v) ||
+            !fe_arg_allowed(f, a, a->string, &e->v, NULL, path))
+            return f->status;
+        env = e;
+    }
+    f->globals = env;
+    for (int i = 0; i < f->o->n_set; i++)
+        NNC_TRY(set_arg(f, args, env, f->o->set[i].name, (fe_val){.i = f->o->set[i].value}));
+    for (int i = 0; i < f->o->n_word; i++) {
+        const char *w = f->o->word[i].value;
+        NNC_TRY(set_arg(f, args, env, f->o->word[i].name,
+            (fe_val){.is_word = true, .word = w, .n = (int)strlen(w)}));
+    }
+    return NNC_OK;
+}
+
+/* ---- the load ------------------------------------------------------------------------------------------------- */
+
+/* Results and inputs that nobody uses are likely mistakes. */
+static nnc_status warn_unused(fe *f)
+{
+    const nnc_graph *g = f->g;
+    uint32_t *uses = nnc_use_counts(g, &f->a);
+    int told = 0;
+    if (!uses)
+        return nnc_nomem(f->sink);
+    for (uint32_t i = 0; i < g->n_node && told < 10; i++) {
+        const nnc_node *n = &g->node[i];
+        bool used = false;
+        for (uint32_t r = n->out; r < n->out + n->n_out; r++)
+            used |= uses[r] > 0;
+        if (used || n->op == OP_param)
+            continue;
+        told++;
+        if (n->op == OP_input)
+            nnc_warn(f->sink, n->loc, "no layer uses this input");
+        else
+            nnc_warn(f->sink, n->loc,
+                "nothing uses the result of this layer; name it in \"outputs\" or in a layer's "
+                "\"in\"");
+    }
+    return NNC_OK;
+}
+
+static nnc_status build_model(fe *f)
+{
+    const cJSON *root = f->j.root, *name = cJSON_GetObjectItemCaseSensitive(root, "name");
+    NNC_TRY(fe_check(f));
+    f->g = nnc_graph_create(name ? name->valuestring : "model", f->sink);
+    if (!f->g)
+        return nnc_nomem(f->sink);
+    f->g->device = -1;
+    NNC_TRY(read_args(f));
+    NNC_TRY(fe_weights_open(f));
+    nnc_status st = fe_expand_model(f, cJSON_GetObjectItemCaseSensitive(root, "inputs"),
+        cJSON_GetObjectItemCaseSensitive(root, "layers"),
+        cJSON_GetObjectItemCaseSensitive(root, "outputs"));
+    nnc_status ws = fe_weights_close(f, st == NNC_OK);
+    NNC_TRY(st ? st : ws);
+    f->g->origin = NULL;
+    f->g->loc = (nnc_loc){0};
+    f->g->device = -1;
+    return warn_unused(f);
+}
+
+static nnc_graph *load_json(
+    const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
+{
+    fe f = {.o = o, .sink = sink, .file = file};
+    nnc_arena_init(&f.a, 0);
+    nnc_status st = nnc_json_parse(&f.j, file, text, n, sink);
+    if (!st) {
+        st = build_model(&f);
+        nnc_json_deinit(&f.j);
+    }
+    nnc_safetensors_close(f.st);
+    nnc_arena_deinit(&f.a);
+    if (st) {
+        nnc_graph_destroy(f.g);
+        return NULL;
+    }
+    return f.g;
+}
+
+static nnc_graph *load_text(
+    const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
+{
+    nnc_scan s;
+    if (o->n_set || o->n_word) {
+        nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
+            "--set %s: a graph in text form has no args",
+            o->n_set ? o->set[0].name : o->word[0].name);
+        return NULL;
+    }
+    nnc_scan_init(&s, file, text, n);
+    nnc_graph *g = nnc_graph_parse(&s, sink);
+    nnc_status st = g ? NNC_OK : NNC_E_MODEL;
+    if (g && !nnc_scan_end(&s))
+        st = nnc_scan_fail(&s, sink, "the end of the file (one graph)");
+    if (!st && o->weights)
+        st = fe_weights_bind_graph(g, o, sink);
+    if (st) {
+        nnc_graph_destroy(g);
+        return NULL;
+    }
+    return g;
+}
+
+/* The first thing that is neither blank nor a comment: { is a model, "graph" a graph. */
+nnc_graph *nnc_model_parse(
+    const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
+{
+    static const nnc_model_options none = {0};
+    const char *p = text, *end = text + n;
+    o = o ? o : &none;
+    if (n > NNC_MAX_MODEL_BYTES) {
+        nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
+            "the model file has %zu bytes; at most %d are read", n, NNC_MAX_MODEL_BYTES);
+        return NULL;
+    }
+    if (n >= 3 && !memcmp(p, "\xef\xbb\xbf", 3)) { /* a byte order mark */
+        p += 3;
+        text = p;
+        n -= 3;
+    }
+    while (p < end && (isspace((unsigned char)*p) || *p == '#')) {
+        const char *eol = *p == '#' ? memchr(p, '\n', (size_t)(end - p)) : NULL;
+        p = *p != '#' ? p + 1 : eol ? eol + 1 : end;
+    }
+    if (p == end) {
+        nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "the model file is empty");
+        return NULL;
+    }
+    if (end - p > 5 && !memcmp(p, "graph", 5))
+        return load_text(file, text, n, o, sink);
+    if (*p != '{' && (*p == 8 || !isprint((unsigned char)*p))) {
+        nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
+            "is neither a JSON model ({...}) nor a graph in text form (graph @...)");
+        return NULL;
+    }
+    return load_json(file, text, n, o, sink);
+}
+
+nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink)
+{
+    char *text;
+    size_t n;
+    if (nnc_file_read(file, NNC_MAX_MODEL_BYTES, &text, &n, sink) != NNC_OK)
+        return NULL;
+    nnc_graph *g = nnc_model_parse(file, text, n, o, sink);
+    nnc_free(text);
+    return g;
+}

@@ -1,0 +1,227 @@
+/* frontend/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON header of
+ * {name: {dtype, shape, data_offsets}}, then the bytes. A header is believed only after every claim was checked: lengths
+ * against the file, sizes against shapes, and (as the format demands) offsets that cover the data without hole or overlap. */
+#include "frontend/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_HEADER (100 << 20) /* bytes; the limit of the format's own readers */
+
+struct nnc_safetensors {
+    nnc_arena a;
+    nnc_st_entry *entry; /* by name */
+    int n;
+    uint64_t hash;
+};
+
+static const struct dtype_name {
+    const char *name;
+    nnc_dtype d;
+} dtypes[] = {{"F64", DT_f64}, {"F32", DT_f32}, {"F16", DT_f16}, {"BF16", DT_bf16}, {"I8", DT_i8},
+    {"I16", DT_i16}, {"I32", DT_i32}, {"I64", DT_i64}, {"U8", DT_u8}, {"U16", DT_u16},
+    {"U32", DT_u32}, {"U64", DT_u64}, {"BOOL", DT_bool}};
+
+static nnc_status bad(const char *file, nnc_sink *sink, const char *name, const char *why)
+{
+    return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
+        "damaged safetensors file: tensor `%.100s`: %s", name, why);
+}
+
+static bool whole(const cJSON *v, int64_t *out)
+{
+    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble <= 0x1p53) ||
+        v->valuedouble != (double)(int64_t)v->valuedouble)
+        return false;
+    *out = (int64_t)v->valuedouble;
+    return true;
+}
+
+static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *e, nnc_sink *sink)
+{
+    const cJSON *d = cJSON_GetObjectItemCaseSensitive(item, "dtype"),
+                *shape = cJSON_GetObjectItemCaseSensitive(item, "shape"),
+                *off = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
+    int64_t dim[NNC_MAX_RANK], end;
+    int rank = 0;
+    size_t k = 0;
+    const char *why;
+    while (k < NNC_COUNT(dtypes) && !(cJSON_IsString(d) && !strcmp(d->valuestring, dtypes[k].name)))
+        k++;
+    if (k == NNC_COUNT(dtypes))
+        return bad(file, sink, item->string, "its dtype is missing or none that nnc reads");
+    if (!cJSON_IsArray(shape))
+        return bad(file, sink, item->string, "its shape is missing");
+    for (const cJSON *s = shape->child; s; s = s->next, rank++)
+        if (rank == NNC_MAX_RANK || !whole(s, &dim[rank]))
+            return bad(file, sink, item->string, "its shape is not a list of at most 8 extents");
+    e->type = nnc_type_make(dtypes[k].d, rank, dim);
+    if (!nnc_type_check(&e->type, &why))
+        return bad(file, sink, item->string, why);
+    if (!cJSON_IsArray(off) || cJSON_GetArraySize(off) != 2 || !whole(off->child, &e->offset) ||
+        !whole(off->child->next, &end) || end < e->offset)
+        return bad(file, sink, item->string, "its data_offsets are not two ascending numbers");
+    e->size = end - e->offset;
+    if (e->size != nnc_type_bytes(&e->type))
+        return bad(file, sink, item->string, "its data_offsets do not match its shape and dtype");
+    return NNC_OK;
+}
+
+static int by_offset(const void *x, const void *y)
+{
+    const nnc_st_entry *a = x, *b = y;
+    return a->offset < b->offset ? -1 : a->offset > b->offset;
+}
+
+static int by_name(const void *x, const void *y)
+{
+    return strcmp(((const nnc_st_entry *)x)->name, ((const nnc_st_entry *)y)->name);
+}
+
+static nnc_status read_header(nnc_safetensors *s, const char *file, const cJSON *root, int64_t data,
+    int64_t n_data, nnc_sink *sink)
+{
+    int64_t at = 0;
+    if (!cJSON_IsObject(root))
+        return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
+            "damaged safetensors file: its header is not an object");
+    s->entry = ARENA_NEW(&s->a, nnc_st_entry, cJSON_GetArraySize(root) + 1);
+    if (!s->entry)
+        return nnc_nomem(sink);
+    for (const cJSON *i = root->child; i; i = i->next) {
+        if (!strcmp(i->string, "__metadata__"))
+            continue;
+        NNC_TRY(read_entry(file, i, &s->entry[s->n], sink));
+        s->entry[s->n].name = nnc_arena_strdup(&s->a, i->string);
+        if (!s->entry[s->n++].name)
+            return nnc_nomem(sink);
+    }
+    qsort(s->entry, (size_t)s->n, sizeof *s->entry, by_offset);
+    for (int i = 0; i < s->n; i++) {
+        if (s->entry[i].offset != at)
+            return bad(
+                file, sink, s->entry[i].name, "its bytes overlap another's, or leave a hole");
+        at += s->entry[i].size;
+        if (at > n_data)
+            return bad(file, sink, s->entry[i].name, "its bytes lie beyond the end of the file");
+        s->entry[i].offset += data;
+    }
+    if (at != n_data)
+        return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
+            "damaged safetensors file: the tensors take %lld bytes, the file holds %lld",
+            (long long)at, (long long)n_data);
+    qsort(s->entry, (size_t)s->n, sizeof *s->entry, by_name);
+    return NNC_OK;
+}
+
+static nnc_status open_mapped(
+    nnc_safetensors *s, const char *file, const nnc_map *m, nnc_sink *sink)
+{
+    uint64_t len = 0;
+    nnc_json j;
+    nnc_loc loc = {.file = file};
+    if (m->n < 8)
+        return nnc_fail(sink, NNC_E_MODEL, loc, "not a safetensors file: it has %zu bytes", m->n);
+    for (int i = 7; i >= 0; i--)
+        len = len << 8 | m->data[i];
+    if (len > m->n - 8 || len > MAX_HEADER)
+        return nnc_fail(sink, NNC_E_MODEL, loc,
+            "not a safetensors file: its header would have %llu bytes, the file has %zu",
+            (unsigned long long)len, m->n);
+    s->hash = nnc_hash64(m->data, 8 + (size_t)len, 0);
+    NNC_TRY(nnc_json_parse(&j, file, (const char *)m->data + 8, (size_t)len, sink));
+    nnc_status st = read_header(s, file, j.root, 8 + (int64_t)len, (int64_t)(m->n - 8 - len), sink);
+    nnc_json_deinit(&j);
+    return st;
+}
+
+nnc_status nnc_safetensors_open(const char *file, nnc_safetensors **out, nnc_sink *sink)
+{
+    nnc_map m;
+    *out = NULL;
+    NNC_TRY(nnc_map_open(&m, file, sink));
+    nnc_safetensors *s = nnc_calloc(1, sizeof *s);
+    nnc_status st = s ? NNC_OK : nnc_nomem(sink);
+    if (s) {
+        nnc_arena_init(&s->a, 0);
+        st = open_mapped(s, file, &m, sink);
+    }
+    nnc_map_close(&m); /* what is kept is in the arena; bytes are read by nnc_weight_read */
+    if (st) {
+        nnc_safetensors_close(s);
+        return st;
+    }
+    *out = s;
+    return NNC_OK;
+}
+
+void nnc_safetensors_close(nnc_safetensors *s)
+{
+    if (!s)
+        return;
+    nnc_arena_deinit(&s->a);
+    nnc_free(s);
+}
+
+int nnc_safetensors_count(const nnc_safetensors *s)
+{
+    return s->n;
+}
+
+const nnc_st_entry *nnc_safetensors_at(const nnc_safetensors *s, int i)
+{
+    return &s->entry[i];
+}
+
+const nnc_st_entry *nnc_safetensors_find(const nnc_safetensors *s, const char *name)
+{
+    nnc_st_entry key = {.name = name};
+    return s->n ? bsearch(&key, s->entry, (size_t)s->n, sizeof key, by_name) : NULL;
+}
+
+uint64_t nnc_safetensors_header_hash(const nnc_safetensors *s)
+{
+    return s->hash;
+}
+
+static void put_header(nnc_text *t, const nnc_st_write *w, int n)
+{
+    int64_t at = 0;
+    nnc_putc(t, '{');
+    for (int i = 0; i < n; i++) {
+        size_t k = 0;
+        while (dtypes[k].d != (nnc_dtype)w[i].type.dtype)
+            k++;
+        nnc_puts(t, i ? "," : "");
+        nnc_put_json_string(t, w[i].name);
+        nnc_printf(t, ":{\"dtype\":\"%s\",\"shape\":[", dtypes[k].name);
+        for (int d = 0; d < w[i].type.rank; d++)
+            nnc_printf(t, "%s%lld", d ? "," : "", (long long)w[i].type.dim[d]);
+        int64_t end = at + nnc_type_bytes(&w[i].type);
+        nnc_printf(t, "],\"data_offsets\":[%lld,%lld]}", (long long)at, (long long)end);
+        at = end;
+    }
+    nnc_putc(t, '}');
+    while (t->n % 8 && !t->oom) /* so that the data is aligned */
+        nnc_putc(t, ' ');
+}
+
+nnc_status nnc_safetensors_save(const char *file, const nnc_st_write *w, int n, nnc_sink *sink)
+{
+    nnc_text t = {0};
+    uint8_t len[8];
+    fe_piece *piece = nnc_calloc((size_t)n + 2, sizeof *piece);
+    put_header(&t, w, n);
+    nnc_status st = piece && !t.oom ? NNC_OK : nnc_nomem(sink);
+    if (!st) {
+        for (int i = 0; i < 8; i++)
+            len[i] = (uint8_t)((uint64_t)t.n >> (8 * i));
+        piece[0] = (fe_piece){len, 8};
+        piece[1] = (fe_piece){nnc_text_str(&t), t.n};
+        for (int i = 0; i < n; i++)
+            piece[2 + i] = (fe_piece){w[i].data, (size_t)nnc_type_bytes(&w[i].type)};
+        st = fe_write(file, n + 2, piece, sink);
+    }
+    nnc_free(piece);
+    nnc_text_deinit(&t);
+    return st;
+}

@@ -1,0 +1,265 @@
+/* frontend/table.c -- which layer types there are, which keys each takes, and the JSON Schema made from that. The rows are
+ * layers.def (layers with their own builder) and, for every other op a user may write, ir/ops.def with its attributes as keys. */
+#include "frontend/internal.h"
+#include <string.h>
+
+static const fe_row own[] = {
+#define LAYER(name, n_min, n_max, build, keys, doc) \
+    {#name, n_min, n_max, OP__COUNT, keys, build, doc},
+#include "frontend/layers.def"
+};
+enum { N_OWN = NNC_COUNT(own) };
+
+static const fe_key_row keys[] = {
+#define KEY(name, kind, choices, doc) {#name, LK_##kind, choices, doc},
+#include "frontend/keys.def"
+};
+
+const char *const fe_common[] = {"op", "layers", "name", "in", "device", "dtype", "frozen", "when",
+    "repeat", "index", "weights", "output", "doc"};
+const int fe_n_common = NNC_COUNT(fe_common);
+
+bool fe_is_common(const char *key)
+{
+    for (int i = 0; i < fe_n_common; i++)
+        if (!strcmp(key, fe_common[i]))
+            return true;
+    return false;
+}
+
+static const fe_row *find_own(const char *name)
+{
+    for (int i = 0; i < N_OWN; i++)
+        if (!strcmp(own[i].name, name))
+            return &own[i];
+    return NULL;
+}
+
+static bool op_row(nnc_op op, fe_row *out)
+{
+    const nnc_op_info *o = &nnc_ops[op];
+    if (find_own(o->name) || o->cls == CL_leaf || op == OP_relayout || op == OP_fused)
+        return false;
+    *out = (fe_row){o->name, o->n_min, o->n_max, op, o->attrs, fe_build_op, o->doc};
+    if (o->cls == CL_ewise && o->n_max == 2) {
+        out->n_min = 1;
+        out->keys = "value?";
+        out->build = fe_build_binary;
+    } else if (o->cls == CL_reduce) { /* without axes: over all dimensions */
+        out->keys = !strncmp(o->attrs, "axes", 4) ? "axes? keepdims?" : "axis? keepdims?";
+    } else if (op == OP_softmax || op == OP_log_softmax) {
+        out->keys = "axis?";
+    }
+    return true;
+}
+
+bool fe_layer_find(const char *name, fe_row *out)
+{
+    const fe_row *r = find_own(name);
+    nnc_op op;
+    if (r)
+        *out = *r;
+    return r || (nnc_op_parse(name, strlen(name), &op) && op_row(op, out));
+}
+
+int fe_layer_count(void)
+{
+    int n = N_OWN;
+    fe_row r;
+    for (int op = 0; op < OP__COUNT; op++)
+        n += op_row((nnc_op)op, &r);
+    return n;
+}
+
+fe_row fe_layer_at(int i)
+{
+    fe_row r = own[0];
+    if (i < N_OWN)
+        return own[i];
+    i -= N_OWN;
+    for (int op = 0; op < OP__COUNT; op++)
+        if (op_row((nnc_op)op, &r) && i-- == 0)
+            break;
+    return r;
+}
+
+const fe_key_row *fe_key_find(const char *name)
+{
+    for (size_t i = 0; i < NNC_COUNT(keys); i++)
+        if (!strcmp(keys[i].name, name))
+            return &keys[i];
+    return NULL;
+}
+
+bool fe_keys_next(const char **p, char buf[32], bool *must)
+{
+    while (**p == ' ')
+        ++*p;
+    size_t n = strcspn(*p, " ?");
+    if (n == 0 || n > 31)
+        return false;
+    memcpy(buf, *p, n);
+    buf[n] = 0;
+    *p += n;
+    *must = **p != '?';
+    if (**p == '?')
+        ++*p;
+    return true;
+}
+
+bool fe_row_has(const fe_row *r, const char *key)
+{
+    char buf[32];
+    bool must;
+    for (const char *p = r->keys; fe_keys_next(&p, buf, &must);)
+        if (!strcmp(buf, key))
+            return true;
+    return false;
+}
+
+/* ---- JSON Schema (draft-07: what editors understand best) ------------------------------------------------------ */
+
+static const char head[] =
+    "{\n"
+    "  \"$schema\": \"http://json-schema.org/draft-07/schema#\",\n"
+    "  \"title\": \"nnc model\",\n"
+    "  \"description\": \"See docs/model.md. Made by nnc from its layer table; nnc itself checks "
+    "far more.\",\n"
+    "  \"type\": \"object\",\n"
+    "  \"required\": [\"inputs\", \"layers\"],\n"
+    "  \"additionalProperties\": false,\n"
+    "  \"properties\": {\n"
+    "    \"$schema\": {\"type\": \"string\"},\n"
+    "    \"name\": {\"type\": \"string\"},\n"
+    "    \"doc\": {\"type\": \"string\"},\n"
+    "    \"args\": {\"$ref\": \"#/definitions/args\"},\n"
+    "    \"blocks\": {\"type\": \"object\", \"additionalProperties\": {\"$ref\": "
+    "\"#/definitions/block\"}},\n"
+    "    \"inputs\": {\"type\": \"object\", \"minProperties\": 1, \"additionalProperties\": "
+    "{\"$ref\": "
+    "\"#/definitions/input\"}},\n"
+    "    \"layers\": {\"$ref\": \"#/definitions/layers\"},\n"
+    "    \"outputs\": {\"$ref\": \"#/definitions/names\"}\n"
+    "  },\n"
+    "  \"definitions\": {\n"
+    "    \"int\": {\"type\": [\"integer\", \"string\"]},\n"
+    "    \"ints\": {\"anyOf\": [{\"$ref\": \"#/definitions/int\"}, {\"type\": \"array\", "
+    "\"items\": {\"$ref\": "
+    "\"#/definitions/int\"}}]},\n"
+    "    \"float\": {\"type\": [\"number\", \"string\"]},\n"
+    "    \"bool\": {\"type\": [\"boolean\", \"string\"]},\n"
+    "    \"names\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\", \"minItems\": 1, "
+    "\"items\": {\"type\": "
+    "\"string\"}}]},\n"
+    "    \"shape\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/definitions/int\"}, "
+    "\"maxItems\": 8},\n"
+    "    \"layers\": {\"type\": \"array\", \"minItems\": 1, \"items\": {\"$ref\": "
+    "\"#/definitions/layer\"}},\n"
+    "    \"arg\": {\"anyOf\": [{\"type\": [\"integer\", \"string\"]}, {\"type\": \"object\", "
+    "\"additionalProperties\": "
+    "false,\n"
+    "      \"properties\": {\"default\": {\"type\": [\"integer\", \"string\"]}, \"min\": "
+    "{\"type\": \"integer\"}, "
+    "\"max\": {\"type\": \"integer\"},\n"
+    "        \"choices\": {\"type\": \"array\", \"items\": {\"type\": [\"integer\", \"string\"]}}, "
+    "\"doc\": {\"type\": "
+    "\"string\"}}}]},\n"
+    "    \"args\": {\"type\": \"object\", \"additionalProperties\": {\"$ref\": "
+    "\"#/definitions/arg\"}},\n"
+    "    \"block\": {\"type\": \"object\", \"required\": [\"layers\"], \"additionalProperties\": "
+    "false, "
+    "\"properties\": {\n"
+    "      \"doc\": {\"type\": \"string\"},\n"
+    "      \"args\": {\"anyOf\": [{\"type\": \"array\", \"items\": {\"type\": \"string\"}}, "
+    "{\"$ref\": "
+    "\"#/definitions/args\"}]},\n"
+    "      \"inputs\": {\"type\": \"array\", \"minItems\": 1, \"items\": {\"type\": \"string\"}},\n"
+    "      \"layers\": {\"$ref\": \"#/definitions/layers\"},\n"
+    "      \"output\": {\"$ref\": \"#/definitions/names\"}}},\n";
+
+static const char common_props[] =
+    "        \"name\": {\"type\": \"string\"},\n"
+    "        \"in\": {\"$ref\": \"#/definitions/names\"},\n"
+    "        \"device\": {\"$ref\": \"#/definitions/int\"},\n"
+    "        \"dtype\": {\"type\": \"string\"},\n"
+    "        \"frozen\": {\"$ref\": \"#/definitions/bool\"},\n"
+    "        \"when\": {\"type\": [\"boolean\", \"integer\", \"string\"]},\n"
+    "        \"repeat\": {\"$ref\": \"#/definitions/int\"},\n"
+    "        \"index\": {\"type\": \"string\"},\n"
+    "        \"weights\": {\"type\": \"string\"},\n"
+    "        \"output\": {\"$ref\": \"#/definitions/names\"},\n"
+    "        \"doc\": {\"type\": \"string\"}";
+
+static void put_kind(nnc_text *t, const fe_key_row *k)
+{
+    static const char *const ref[] = {[LK_int] = "int",
+        [LK_count] = "int",
+        [LK_spatial] = "ints",
+        [LK_pad] = "ints",
+        [LK_ints] = "ints",
+        [LK_bool] = "bool",
+        [LK_float] = "float"};
+    if (k->kind == LK_dtype || k->kind == LK_word)
+        nnc_printf(t, "{\"type\": \"string\", \"description\": ");
+    else
+        nnc_printf(
+            t, "{\"allOf\": [{\"$ref\": \"#/definitions/%s\"}], \"description\": ", ref[k->kind]);
+    nnc_put_json_string(t, k->doc);
+    nnc_puts(t, "}");
+}
+
+/* One branch per layer type: its keys and no others. */
+static void put_layer(nnc_text *t, const fe_row *r)
+{
+    char key[32];
+    bool must;
+    nnc_printf(t,
+        ",\n      {\"if\": {\"properties\": {\"op\": {\"const\": \"%s\"}}, \"required\": "
+        "[\"op\"]},\n",
+        r->name);
+    nnc_puts(t, "       \"then\": {\"properties\": {");
+    for (int i = 0; i < fe_n_common; i++)
+        if (strcmp(fe_common[i], "layers") != 0 && strcmp(fe_common[i], "output") != 0)
+            nnc_printf(t, "%s\"%s\": true", i ? ", " : "", fe_common[i]);
+    for (const char *p = r->keys; fe_keys_next(&p, key, &must);)
+        nnc_printf(t, ", \"%s\": true", key);
+    nnc_puts(t, "}, \"additionalProperties\": false");
+    const char *sep = ", \"required\": [";
+    for (const char *p = r->keys; fe_keys_next(&p, key, &must);)
+        if (must) {
+            nnc_printf(t, "%s\"%s\"", sep, key);
+            sep = ", ";
+        }
+    nnc_puts(t, sep[2] ? "}}" : "]}}");
+}
+
+void nnc_model_schema(nnc_text *t)
+{
+    int n = fe_layer_count();
+    nnc_puts(t, head);
+    nnc_puts(t, "    \"layer\": {\"anyOf\": [\n      {\"type\": \"string\"},\n      {\"$ref\": "
+                "\"#/definitions/layer_object\"}]},\n");
+    nnc_puts(t, "    \"layer_object\": {\"type\": \"object\", \"properties\": {\n"
+                "        \"op\": {\"anyOf\": [{\"enum\": [");
+    for (int i = 0; i < n; i++)
+        nnc_printf(t, "%s\"%s\"",
+            i == 0  ? ""
+            : i % 8 ? ", "
+                    : ",\n          ",
+            fe_layer_at(i).name);
+    nnc_puts(t, "]},\n          {\"type\": \"string\", \"description\": \"a block of this file, or "
+                "${...}\"}]},\n"
+                "        \"layers\": {\"$ref\": \"#/definitions/layers\"},\n");
+    nnc_puts(t, common_props);
+    for (size_t i = 0; i < NNC_COUNT(keys); i++) {
+        nnc_printf(t, ",\n        \"%s\": ", keys[i].name);
+        put_kind(t, &keys[i]);
+    }
+    nnc_puts(t, "},\n      \"allOf\": [\n      {\"oneOf\": [{\"required\": [\"op\"]}, "
+                "{\"required\": [\"layers\"]}]}");
+    for (int i = 0; i < n; i++) {
+        fe_row r = fe_layer_at(i);
+        put_layer(t, &r);
+    }
+    nnc_puts(t, "]}\n  }\n}\n");
+}

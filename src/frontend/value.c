@@ -1,0 +1,248 @@
+/* frontend/value.c -- reads JSON values as numbers, words, lists, types and shapes, with expressions and ${...} replaced.
+ * Everything reports where it stands, what it found and what it expected. */
+#include "frontend/internal.h"
+#include <math.h>
+#include <string.h>
+
+/* After an error the graph's builders do nothing, so that builders of layers need no check per call. */
+nnc_status fe_stop(fe *f, nnc_status st)
+{
+    f->status = st;
+    if (f->g && !f->g->status)
+        f->g->status = st;
+    return st;
+}
+
+nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, const char *fmt, ...)
+{
+    char *msg;
+    va_list ap;
+    nnc_text t = {0};
+    va_start(ap, fmt);
+    nnc_vprintf(&t, fmt, ap);
+    va_end(ap);
+    msg = nnc_arena_strdup(&f->a, nnc_text_str(&t));
+    bool oom = t.oom || !msg;
+    nnc_text_deinit(&t);
+    if (oom)
+        return fe_stop(f, nnc_nomem(f->sink));
+    nnc_loc loc = nnc_json_loc(&f->j, item, key);
+    loc.path = path && *path ? path : NULL;
+    return fe_stop(f, nnc_fail(f->sink, NNC_E_MODEL, loc, "%s", msg));
+}
+
+nnc_ref fe_nomem(fe *f)
+{
+    if (!f->status)
+        fe_stop(f, nnc_nomem(f->sink));
+    return NNC_NONE;
+}
+
+const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n)
+{
+    const char *near = nnc_nearest(word, names, n);
+    const char *s = near ? nnc_arena_printf(&f->a, "; did you mean `%s`?", near) : "";
+    return s ? s : "";
+}
+
+static const char *kind_name(const cJSON *v)
+{
+    return cJSON_IsBool(v)     ? "true or false"
+           : cJSON_IsNull(v)   ? "null"
+           : cJSON_IsNumber(v) ? "a number"
+           : cJSON_IsString(v) ? "a string"
+           : cJSON_IsArray(v)  ? "a list"
+                               : "an object";
+}
+
+/* An error inside a string: the column of the token. Right when the string has no escapes. */
+static bool expr_fail(
+    fe *f, const cJSON *item, const char *path, const char *what, int at, const char *why)
+{
+    nnc_loc loc = nnc_json_loc(&f->j, item, false);
+    if (loc.line)
+        loc.col += 1 + at;
+    loc.path = path && *path ? path : NULL;
+    fe_stop(f,
+        nnc_fail(f->sink, NNC_E_MODEL, loc, "%s: in \"%.80s\": %s", what, item->valuestring, why));
+    return false;
+}
+
+bool fe_eval(
+    fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out)
+{
+    fe_expr_error err;
+    if (cJSON_IsBool(item)) {
+        *out = (fe_val){.i = cJSON_IsTrue(item)};
+        return true;
+    }
+    if (cJSON_IsNumber(item)) {
+        double v = item->valuedouble;
+        if (v != floor(v) || fabs(v) > 0x1p53)
+            return fe_fail_at(
+                       f, item, false, path, "%s: expected a whole number, found %g", what, v),
+                   false;
+        *out = (fe_val){.i = (int64_t)v};
+        return true;
+    }
+    if (!cJSON_IsString(item))
+        return fe_fail_at(f, item, false, path,
+                   "%s: expected a whole number or an expression such as \"64*width\", found %s",
+                   what, kind_name(item)),
+               false;
+    if (!fe_expr(item->valuestring, strlen(item->valuestring), env, out, &err))
+        return expr_fail(f, item, path, what, err.at, err.text);
+    return true;
+}
+
+bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
+    int64_t lo, int64_t hi, int64_t *out)
+{
+    fe_val v;
+    if (cJSON_IsBool(item))
+        return fe_fail_at(f, item, false, path, "%s: expected a whole number, found %s", what,
+                   cJSON_IsTrue(item) ? "true" : "false"),
+               false;
+    if (!fe_eval(f, item, path, env, what, &v))
+        return false;
+    if (v.is_word)
+        return fe_fail_at(f, item, false, path,
+                   "%s: expected a whole number, found the word '%.*s'", what, v.n > 60 ? 60 : v.n,
+                   v.word),
+               false;
+    const char *is = cJSON_IsString(item) ? " is" : "";
+    const char *text =
+        cJSON_IsString(item) ? nnc_arena_printf(&f->a, "\"%.80s\"", item->valuestring) : "";
+    if (!text)
+        return fe_nomem(f), false;
+    if (v.i < lo || v.i > hi) {
+        if (hi == INT64_MAX || v.i < lo)
+            fe_fail_at(f, item, false, path, "%s: %s%s%s%lld: expected at least %lld", what, text,
+                is, *is ? " " : "", (long long)v.i, (long long)lo);
+        else
+            fe_fail_at(f, item, false, path, "%s: %s%s%s%lld: expected at most %lld", what, text,
+                is, *is ? " " : "", (long long)v.i, (long long)hi);
+        return false;
+    }
+    *out = v.i;
+    return true;
+}
+
+bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
+    int64_t lo, int64_t hi, int max, int *n, int64_t *out)
+{
+    *n = 0;
+    if (!cJSON_IsArray(item)) {
+        *n = 1;
+        return fe_read_int(f, item, path, env, what, lo, hi, out);
+    }
+    for (const cJSON *e = item->child; e; e = e->next) {
+        if (*n == max)
+            return fe_fail_at(f, e, false, path, "%s: expected at most %d numbers", what, max),
+                   false;
+        if (!fe_read_int(f, e, path, env, what, lo, hi, &out[*n]))
+            return false;
+        ++*n;
+    }
+    return true;
+}
+
+bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
+    const char **out)
+{
+    if (!cJSON_IsString(item))
+        return fe_fail_at(
+                   f, item, false, path, "%s: expected a string, found %s", what, kind_name(item)),
+               false;
+    const char *s = item->valuestring, *dollar = strstr(s, "${");
+    if (!dollar) {
+        *out = s;
+        return true;
+    }
+    nnc_text t = {0};
+    bool ok = true;
+    for (; ok && dollar; dollar = strstr(s, "${")) {
+        fe_val v;
+        fe_expr_error err;
+        const char *close = strchr(dollar, '}');
+        int at = (int)(dollar - item->valuestring);
+        nnc_putn(&t, s, (size_t)(dollar - s));
+        if (!close) {
+            ok = expr_fail(f, item, path, what, at, "${ has no closing }");
+        } else if (!fe_expr(dollar + 2, (size_t)(close - dollar - 2), env, &v, &err)) {
+            ok = expr_fail(f, item, path, what, at + 2 + err.at, err.text);
+        } else if (v.is_word) {
+            nnc_putn(&t, v.word, (size_t)v.n);
+        } else {
+            nnc_printf(&t, "%lld", (long long)v.i);
+        }
+        s = close ? close + 1 : s;
+        if (ok && t.n > 65536)
+            ok = expr_fail(f, item, path, what, at, "grows beyond 65536 characters");
+    }
+    nnc_puts(&t, s);
+    *out = ok && !t.oom ? nnc_arena_strdup(&f->a, nnc_text_str(&t)) : NULL;
+    if (ok && !*out)
+        ok = fe_nomem(f) != NNC_NONE;
+    nnc_text_deinit(&t);
+    return ok;
+}
+
+bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype *out)
+{
+    const char *w;
+    const char *names[DT__COUNT];
+    if (!fe_read_word(f, item, path, env, "dtype", &w))
+        return false;
+    if (nnc_dtype_parse(w, strlen(w), out))
+        return true;
+    nnc_text t = {0};
+    for (int i = 0; i < DT__COUNT; i++) {
+        names[i] = nnc_dtype_name((nnc_dtype)i);
+        nnc_printf(&t, "%s%s", i ? " " : "", names[i]);
+    }
+    const char *near = nnc_nearest(w, names, DT__COUNT);
+    fe_fail_at(f, item, false, path, "unknown dtype `%.60s`%s%s%s (there are: %s)", w,
+        near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "", nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    return false;
+}
+
+bool fe_read_shape(
+    fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out)
+{
+    int64_t dim[NNC_MAX_RANK];
+    int n;
+    const char *why;
+    if (!cJSON_IsArray(item))
+        return fe_fail_at(f, item, false, path,
+                   "shape: expected a list of extents such as [\"batch\", 3, 224, 224], found %s",
+                   kind_name(item)),
+               false;
+    if (!fe_read_ints(f, item, path, env, "shape", 1, FE_MAX_DIM, NNC_MAX_RANK, &n, dim))
+        return false;
+    *out = nnc_type_make(d, n, dim);
+    if (!nnc_type_check(out, &why))
+        return fe_fail_at(f, item, false, path, "shape: %s", why), false;
+    return true;
+}
+
+/* Names stand in paths, weight files and `in`: letters, digits, _ . - and no ':' or '/'. */
+bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name)
+{
+    size_t n = strlen(name);
+    const char *bad =
+        name + strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
+    if (n == 0)
+        return fe_fail_at(f, item, false, path, "a name must not be empty"), false;
+    if (n > FE_MAX_NAME)
+        return fe_fail_at(f, item, false, path, "a name has at most %d characters, this one %zu",
+                   FE_MAX_NAME, n),
+               false;
+    if (*bad)
+        return fe_fail_at(f, item, false, path,
+                   "name `%s` holds `%c`: letters, digits, _ . and - may stand in names", name,
+                   (unsigned char)*bad < 0x20 || (unsigned char)*bad > 0x7e ? '?' : *bad),
+               false;
+    return true;
+}
