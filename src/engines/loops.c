@@ -50,8 +50,8 @@ static bool matmul_ok(const nnc_call *c, const char **why)
 static bool supported(const nnc_call *c, const char **why)
 {
     const lp_acc acc = acc_of(c->src.dtype);
-    *why = "weights are packed for another engine";
-    if (c->packed || c->kind == CALL_pack || c->kind >= CALL__COUNT)
+    *why = "not a call that loops run";
+    if (c->kind == CALL_pack || c->kind >= CALL__COUNT || c->threads > 1 << 16)
         return false;
     *why = "integer and float tensors in one call";
     if ((acc == LP_I64) != (acc_of(c->dst.dtype) == LP_I64))
@@ -103,12 +103,22 @@ static nnc_status loops_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
 static nnc_status loops_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
 {
     const char *why;
-    if (!supported(&p->call[item], &why))
+    const nnc_call *c = &p->call[item];
+    bool ok = supported(c, &why);
+    if (ok && c->packed) {
+        ok = false;
+        why = "its weights are packed for another engine";
+    }
+    if (!ok)
         return nnc_fail0(sink, NNC_E_DEVICE, "engine loops cannot run call %d: %s", item, why);
     lp_handle *h = nnc_malloc(sizeof *h);
     if (!h)
         return nnc_nomem(sink);
-    prepare(h, &p->call[item]);
+    prepare(h, c);
+    if (h->work > c->work_bytes) {
+        nnc_free(h);
+        return nnc_fail0(sink, NNC_E_MODEL, "call %d of the plan has too little workspace", item);
+    }
     *handle = h;
     return NNC_OK;
 }

@@ -189,7 +189,7 @@ static nnc_status run_skinny(const lp_handle *h, const lp_args *a, char *work)
 bool lp_is_skinny(const nnc_call *c)
 {
     if (c->kind != CALL_matmul || (c->src.dtype != DT_f32 && c->src.dtype != DT_f64) ||
-        c->wei.dtype != c->src.dtype || c->packed || c->wei.rank != 2)
+        c->wei.dtype != c->src.dtype || c->wei.rank != 2)
         return false;
     lp_handle h = {.c = *c};
     nnc_type_strides(&c->src, h.xs);

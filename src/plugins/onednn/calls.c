@@ -1,0 +1,316 @@
+/* plugins/onednn/calls.c -- nnc_call to oneDNN descriptors: shapes, memory orders as strides, windows, post-operations,
+ * and the judgement whether oneDNN has a fast implementation.
+ *
+ * Refused, with the reason: reference implementations (100 to 500 times slower than nnc's own loops), integers (nnc's
+ * wrap, oneDNN's saturate), max pooling (oneDNN's drops NaN, nnc keeps it), averages whose last window is cut. */
+#include "plugins/onednn/calls.h"
+#include <omp.h>
+#include <pthread.h>
+#include <string.h>
+
+static dnnl_engine_t the_engine;
+
+static void start(void)
+{
+    if (dnnl_engine_create(&the_engine, dnnl_cpu, 0) != dnnl_success)
+        the_engine = NULL;
+}
+
+dnnl_engine_t dn_engine(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, start);
+    return the_engine;
+}
+
+int dn_threads(int n)
+{
+    int before = omp_get_max_threads();
+    if (n < 1)
+        n = 1;
+    if (n != before)
+        omp_set_num_threads(n);
+    return before;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------- */
+
+static bool data_type(uint8_t d, dnnl_data_type_t *out)
+{
+    switch ((nnc_dtype)d) {
+    case DT_f32:
+        *out = dnnl_f32;
+        return true;
+    case DT_bf16:
+        *out = dnnl_bf16;
+        return true;
+    case DT_f16:
+        *out = dnnl_f16;
+        return true;
+    default:
+        return false;
+    }
+}
+
+static bool describe_type(dn_md *m, const nnc_type *t)
+{
+    dnnl_data_type_t d;
+    int64_t stride[NNC_MAX_RANK];
+    nnc_type_strides(t, stride);
+    return data_type(t->dtype, &d) && dn_md_init(m, t->rank, t->dim, d, stride) == dnnl_success;
+}
+
+/* Convolution weights: (groups,) O, I, spatial, whatever their order in nnc's type. */
+static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, bool any)
+{
+    const bool t = c->kind == CALL_conv_transpose;
+    int64_t s[NNC_MAX_RANK], dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
+    dnnl_data_type_t d;
+    if (!data_type(c->wei.dtype, &d))
+        return false;
+    nnc_type_strides(&c->wei, s);
+    int r = 0, o = t ? 1 : 0, i = t ? 0 : 1;
+    int64_t per_group = c->wei.dim[0] / c->groups; /* of the leading dimension */
+    if (c->groups > 1) {
+        dim[r] = c->groups;
+        stride[r++] = s[0] * per_group;
+    }
+    dim[r] = t ? c->wei.dim[1] : per_group;
+    stride[r++] = s[o];
+    dim[r] = t ? per_group : c->wei.dim[1];
+    stride[r++] = s[i];
+    for (int k = 0; k < c->spatial; k++) {
+        dim[r] = c->wei.dim[2 + k];
+        stride[r++] = s[2 + k];
+    }
+    return dn_md_init(as_is, r, dim, d, stride) == dnnl_success &&
+           dn_md_init(asked, r, dim, d, any ? NULL : stride) == dnnl_success;
+}
+
+/* ---- attributes --------------------------------------------------------------------------------------------------- */
+
+static dnnl_status_t append_post(dnnl_post_ops_t ops, const nnc_post *p)
+{
+    switch ((nnc_post_kind)p->kind) {
+    case PO_sum:
+        return dn_append_sum(ops);
+    case PO_relu:
+        return dn_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
+    case PO_clip:
+        return dn_append_eltwise(ops, dnnl_eltwise_clip, p->alpha, p->beta);
+    case PO_leaky:
+        return dn_append_eltwise(ops, dnnl_eltwise_relu, p->alpha, 0);
+    case PO_gelu_erf:
+        return dn_append_eltwise(ops, dnnl_eltwise_gelu_erf, 0, 0);
+    case PO_gelu_tanh:
+        return dn_append_eltwise(ops, dnnl_eltwise_gelu_tanh, 0, 0);
+    case PO_silu:
+        return dn_append_eltwise(ops, dnnl_eltwise_swish, 1, 0);
+    case PO_sigmoid:
+        return dn_append_eltwise(ops, dnnl_eltwise_logistic, 0, 0);
+    case PO_tanh:
+        return dn_append_eltwise(ops, dnnl_eltwise_tanh, 0, 0);
+    case PO_hardswish:
+        return dn_append_eltwise(ops, dnnl_eltwise_hardswish, 0, 0);
+    case PO__COUNT:
+        break;
+    }
+    return dnnl_invalid_arguments;
+}
+
+static dnnl_primitive_attr_t attributes(const nnc_call *c)
+{
+    dnnl_primitive_attr_t attr;
+    dnnl_post_ops_t ops;
+    if (dnnl_primitive_attr_create(&attr) != dnnl_success)
+        return NULL;
+    bool ok =
+        dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
+    if (ok && c->n_post && dnnl_post_ops_create(&ops) == dnnl_success) {
+        for (int i = 0; i < c->n_post && ok; i++)
+            ok = append_post(ops, &c->post[i]) == dnnl_success;
+        ok = ok && dnnl_primitive_attr_set_post_ops(attr, ops) == dnnl_success;
+        dnnl_post_ops_destroy(ops);
+    }
+    if (!ok) {
+        dnnl_primitive_attr_destroy(attr);
+        return NULL;
+    }
+    return attr;
+}
+
+/* ---- operations --------------------------------------------------------------------------------------------------- */
+
+/* oneDNN wants padding that gives exactly dst's extents; nnc's high padding may leave a rest, or be exceeded (ceil mode,
+ * output padding). */
+static void fill_window(dn_window *w, const nnc_call *c)
+{
+    for (int d = 0; d < c->spatial; d++) {
+        int64_t in = c->src.dim[2 + d], out = c->dst.dim[2 + d];
+        int64_t reach = (c->kernel[d] - 1) * c->dilation[d] + 1;
+        w->kernel[d] = c->kernel[d];
+        w->stride[d] = c->stride[d];
+        w->dilation[d] = c->dilation[d] - 1;
+        w->pad_lo[d] = c->pad_lo[d];
+        w->pad_hi[d] = c->kind == CALL_conv_transpose
+                           ? (in - 1) * c->stride[d] + reach - out - c->pad_lo[d]
+                           : (out - 1) * c->stride[d] + reach - in - c->pad_lo[d];
+    }
+}
+
+static void describe_conv(dn_call *d, const nnc_call *c, bool any, const_dnnl_primitive_attr_t attr)
+{
+    dn_md src = {0}, wei = {0}, bias = {0}, dst = {0};
+    dn_window w;
+    d->why = "oneDNN has no such element type here";
+    fill_window(&w, c);
+    if (describe_type(&src, &c->src) && describe_type(&dst, &c->dst) &&
+        describe_weights(&d->wei, &wei, c, any) &&
+        (!c->has_bias || describe_type(&bias, &c->bias))) {
+        d->why = "oneDNN has no implementation";
+        dn_conv(&d->pd, dn_engine(), c->kind == CALL_conv_transpose, dn_md_ref(&src),
+            dn_md_ref(&wei), dn_md_ref(&bias), dn_md_ref(&dst), &w, attr);
+    }
+    dn_md_deinit(&src);
+    dn_md_deinit(&wei);
+    dn_md_deinit(&bias);
+    dn_md_deinit(&dst);
+}
+
+/* Operands of one rank, transposed ones with their last two dimensions swapped. */
+static bool describe_operand(dn_md *m, const nnc_type *t, bool swap, int rank, bool any)
+{
+    int64_t s[NNC_MAX_RANK], dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
+    dnnl_data_type_t d;
+    if (!data_type(t->dtype, &d) || t->rank > rank)
+        return false;
+    nnc_type_strides(t, s);
+    int lead = rank - t->rank;
+    for (int i = 0; i < rank; i++) {
+        int from = i - lead;
+        if (swap && i >= rank - 2)
+            from = i == rank - 1 ? t->rank - 2 : t->rank - 1;
+        dim[i] = from < 0 ? 1 : t->dim[from];
+        stride[i] = from < 0 ? nnc_type_numel(t) : s[from];
+    }
+    return dn_md_init(m, rank, dim, d, any ? NULL : stride) == dnnl_success;
+}
+
+/* [.., m, k] with its leading dimensions joined to m. */
+static void join_rows(nnc_type *t)
+{
+    int64_t k = t->dim[t->rank - 1], dim[2] = {nnc_type_numel(t) / k, k};
+    *t = nnc_type_make((nnc_dtype)t->dtype, 2, dim);
+}
+
+static void describe_matmul(
+    dn_call *d, const nnc_call *c, bool any, const_dnnl_primitive_attr_t attr)
+{
+    dn_md src = {0}, wei = {0}, bias = {0}, dst = {0};
+    nnc_type a = c->src, y = c->dst;
+    if (c->wei.rank == 2 && a.rank > 2 && a.rank == y.rank && !c->trans_a &&
+        nnc_type_is_row_major(&a) && nnc_type_is_row_major(&y)) {
+        join_rows(&a);
+        join_rows(&y);
+    }
+    const int rank = y.rank;
+    int64_t bdim[NNC_MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        bdim[i] = i == rank - 1 ? y.dim[rank - 1] : 1;
+    nnc_type b = nnc_type_make((nnc_dtype)c->bias.dtype, rank, bdim);
+    d->why = "oneDNN has no such element type here";
+    if (describe_operand(&src, &a, c->trans_a, rank, false) && describe_type(&dst, &y) &&
+        describe_operand(&d->wei, &c->wei, c->trans_b, rank, false) &&
+        describe_operand(&wei, &c->wei, c->trans_b, rank, any) &&
+        (!c->has_bias || describe_type(&bias, &b))) {
+        d->why = "oneDNN has no implementation";
+        dn_matmul(&d->pd, dn_engine(), dn_md_ref(&src), dn_md_ref(&wei), dn_md_ref(&bias),
+            dn_md_ref(&dst), attr);
+    }
+    dn_md_deinit(&src);
+    dn_md_deinit(&wei);
+    dn_md_deinit(&bias);
+    dn_md_deinit(&dst);
+}
+
+static void describe_pool(dn_call *d, const nnc_call *c, const_dnnl_primitive_attr_t attr)
+{
+    dn_md src = {0}, dst = {0};
+    dn_window w;
+    d->why = "oneDNN's max pooling drops NaN";
+    if (c->kind == CALL_maxpool)
+        return;
+    fill_window(&w, c);
+    d->why = "oneDNN averages over the whole last window, which is cut here";
+    for (int i = 0; i < c->spatial; i++)
+        if (c->count_pad && w.pad_hi[i] > c->pad_hi[i])
+            return;
+    d->why = "oneDNN has no such element type here";
+    dnnl_alg_kind_t alg =
+        c->count_pad ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding;
+    if (describe_type(&src, &c->src) && describe_type(&dst, &c->dst)) {
+        d->why = "oneDNN has no implementation";
+        dn_pool(&d->pd, dn_engine(), alg, dn_md_ref(&src), dn_md_ref(&dst), &w, attr);
+    }
+    dn_md_deinit(&src);
+    dn_md_deinit(&dst);
+}
+
+/* The first implementation that is no reference code: oneDNN lists them from fast to slow. */
+static void judge(dn_call *d)
+{
+    const char *name = NULL;
+    if (!d->pd)
+        return;
+    if (dnnl_primitive_desc_query(d->pd, dnnl_query_impl_info_str, 0, (void *)&name) !=
+            dnnl_success ||
+        !name)
+        name = "unnamed";
+    d->impl = name;
+    if (!strstr(name, "ref"))
+        return;
+    dnnl_primitive_desc_destroy(d->pd);
+    d->pd = NULL;
+    d->impl = NULL;
+    d->why = "oneDNN has only its slow reference code";
+}
+
+static bool posts_ok(dn_call *d, const nnc_call *c)
+{
+    int sums = 0;
+    for (int i = 0; i < c->n_post; i++)
+        sums += c->post[i].kind == PO_sum;
+    d->why = "oneDNN adds one tensor only";
+    return sums <= 1;
+}
+
+void dn_describe(dn_call *d, const nnc_call *c, bool any_weights)
+{
+    memset(d, 0, sizeof *d);
+    d->why = "oneDNN could not start";
+    if (!dn_engine() || !posts_ok(d, c))
+        return;
+    dnnl_primitive_attr_t attr = attributes(c);
+    d->why = "oneDNN has no such post-operation";
+    if (!attr)
+        return;
+    if (c->kind == CALL_conv || c->kind == CALL_conv_transpose)
+        describe_conv(d, c, any_weights, attr);
+    else if (c->kind == CALL_matmul)
+        describe_matmul(d, c, any_weights, attr);
+    else
+        describe_pool(d, c, attr);
+    dnnl_primitive_attr_destroy(attr);
+    judge(d);
+    if (d->pd && d->wei.set)
+        d->reorders =
+            !dnnl_memory_desc_equal(dn_md_ref(&d->wei), dn_query(d->pd, dnnl_query_weights_md));
+}
+
+void dn_call_deinit(dn_call *d)
+{
+    if (d->pd)
+        dnnl_primitive_desc_destroy(d->pd);
+    d->pd = NULL;
+    dn_md_deinit(&d->wei);
+}

@@ -1,0 +1,34 @@
+/* plugins/onednn/calls.h -- from nnc_call to oneDNN's primitive descriptors. Internal to the plug-in. */
+#ifndef NNC_ONEDNN_CALLS_H
+#define NNC_ONEDNN_CALLS_H
+
+#include "plan/plan.h"
+#include "plugins/onednn/shim.h"
+
+/* A call described for oneDNN: what it asks for, and what the library offers. */
+typedef struct dn_call {
+    dnnl_primitive_desc_t pd; /* NULL: see why */
+    const char *why;          /* why not; static */
+    const char *impl;         /* implementation name; lives as long as pd */
+    dn_md wei;                /* weights as they lie, grouped dims; unset for pools */
+    bool reorders;            /* weights have to be brought from `wei` into pd's form, once or per run */
+} dn_call;
+
+dnnl_engine_t dn_engine(void); /* NULL: oneDNN could not start */
+/* any_weights: let the implementation choose their form. Fills d; d->pd NULL when oneDNN has no fast way. */
+void dn_describe(dn_call *d, const nnc_call *c, bool any_weights);
+void dn_call_deinit(dn_call *d);
+static inline dn_ref dn_query(const_dnnl_primitive_desc_t pd, dnnl_query_t what)
+{
+    return dnnl_primitive_desc_query_md(pd, what, 0);
+}
+static inline int64_t dn_scratch_bytes(const_dnnl_primitive_desc_t pd)
+{
+    dn_ref md = dn_query(pd, dnnl_query_scratchpad_md);
+    return md ? (int64_t)dnnl_memory_desc_get_size(md) : 0;
+}
+
+/* Threads of the calling thread's OpenMP teams; returns the number before. oneDNN binds a primitive to it. */
+int dn_threads(int n);
+
+#endif

@@ -1,0 +1,321 @@
+/* plugins/onednn/onednn.c -- the engine "onednn": convolutions, matrix products and average pooling on the CPU.
+ *
+ * Activations lie as nnc's types say; weights in whatever form the implementation likes (CALL_pack in init makes it).
+ * Weights that are not constants are brought into that form in the workspace at every run (convolutions), or used as they
+ * lie (matmul). Scratch memory is the plan's. Primitives are made for the call's number of threads. */
+#include "plugins/onednn/calls.h"
+#include <pthread.h>
+#include <string.h>
+
+enum { MOST_ARGS = 6 };
+
+typedef struct dn_handle {
+    dnnl_primitive_t prim,
+        reorder; /* reorder: weights into the workspace, or the whole work of CALL_pack */
+    dnnl_stream_t stream;
+    int threads;
+    int n;
+    dnnl_exec_arg_t arg[MOST_ARGS];
+    int from[MOST_ARGS]; /* index of the argument at run time; -1 scratch, -2 reordered weights */
+    void *seen[MOST_ARGS]; /* handles are set only when they change: setting may write padding */
+    dnnl_memory_t raw; /* weights as they lie, for reorder */
+    void *raw_seen;
+    int raw_from;
+    int64_t packed_at; /* offset of reordered weights in the workspace */
+    int copy_from,
+        dst_from; /* a sum operand that is not dst itself is copied there first; -1 = none */
+    int64_t copy_bytes;
+} dn_handle;
+
+/* ---- choose ------------------------------------------------------------------------------------------------------- */
+
+/* How a call would run: packed weights, weights as they lie, or reordered at each run. */
+typedef struct way {
+    dn_call d;
+    bool each_run;
+} way;
+
+static bool has_weights(const nnc_call *c)
+{
+    return c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;
+}
+
+static void find_way(way *w, const nnc_call *c)
+{
+    bool conv = c->kind == CALL_conv || c->kind == CALL_conv_transpose;
+    dn_describe(&w->d, c, c->packed || conv);
+    w->each_run = !c->packed && w->d.reorders;
+}
+
+static int64_t packed_bytes(const dn_call *d)
+{
+    return d->reorders ? (int64_t)dnnl_memory_desc_get_size(dn_query(d->pd, dnnl_query_weights_md))
+                       : 0;
+}
+
+static int64_t work_bytes(const way *w)
+{
+    int64_t scratch = nnc_align_up(dn_scratch_bytes(w->d.pd), 64);
+    return scratch + (w->each_run ? packed_bytes(&w->d) : 0);
+}
+
+/* A few rows against a large matrix is bound by memory: nnc's own loops read the weights once as they lie. */
+static bool streams(const nnc_call *c)
+{
+    const nnc_type *y = &c->dst;
+    return c->kind == CALL_matmul && c->src.dtype == DT_f32 && c->wei.dtype == DT_f32 &&
+           !c->trans_a && c->wei.rank == 2 && nnc_type_numel(y) / y->dim[y->rank - 1] <= 8 &&
+           nnc_type_is_row_major(&c->wei) && nnc_type_is_row_major(&c->src) &&
+           nnc_type_numel(&c->wei) >= 1 << 20;
+}
+
+/* Static copies of implementation names: a choice outlives its descriptor. */
+static const char *keep_name(const char *name)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static char kept[64][64];
+    const char *found = "oneDNN";
+    pthread_mutex_lock(&lock);
+    for (size_t i = 0; i < NNC_COUNT(kept); i++) {
+        if (!kept[i][0])
+            strncpy(kept[i], name, sizeof kept[i] - 1);
+        if (!strncmp(kept[i], name, sizeof kept[i] - 1)) {
+            found = kept[i];
+            break;
+        }
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* Sizes that hold whether the plan packs the weights or not. */
+static void fill_choice(nnc_choice *out, const nnc_call *c)
+{
+    nnc_call as_is = *c, packs = *c;
+    as_is.packed = false;
+    packs.packed = true;
+    way w = {0};
+    /* a product's weights take part in the choice of its implementation, so both are asked; a convolution always takes
+     * the implementation's own form */
+    bool may_pack = c->kind == CALL_matmul && c->wei.rank == 2;
+    if (may_pack) {
+        find_way(&w, &packs);
+        if (w.d.pd) {
+            out->ok = true;
+            out->reason = keep_name(w.d.impl);
+            out->packed_bytes = packed_bytes(&w.d);
+            out->workspace_bytes = work_bytes(&w);
+        }
+        dn_call_deinit(&w.d);
+        if (c->packed && out->ok)
+            return;
+    }
+    find_way(&w, c->packed ? c : &as_is);
+    if (w.d.pd) {
+        out->packed_bytes = may_pack || !has_weights(c) ? out->packed_bytes : packed_bytes(&w.d);
+        out->workspace_bytes =
+            work_bytes(&w) > out->workspace_bytes ? work_bytes(&w) : out->workspace_bytes;
+        out->reason = keep_name(w.d.impl);
+    } else {
+        out->reason = w.d.why;
+    }
+    out->ok = w.d.pd != NULL;
+    dn_call_deinit(&w.d);
+}
+
+static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
+{
+    (void)sink;
+    *out =
+        (nnc_choice){.reason = "weights stream through once: the engine loops is at memory speed"};
+    if (c->kind == CALL_pack) {
+        *out = (nnc_choice){.ok = true, .reason = "reorder"};
+    } else if (!streams(c)) {
+        int before = dn_threads(c->threads);
+        fill_choice(out, c);
+        dn_threads(before);
+    }
+    return NNC_OK;
+}
+
+/* ---- load --------------------------------------------------------------------------------------------------------- */
+
+static void unload(void *handle)
+{
+    dn_handle *h = handle;
+    if (!h)
+        return;
+    for (int i = 0; i < h->n; i++)
+        dnnl_memory_destroy(h->arg[i].memory);
+    if (h->raw)
+        dnnl_memory_destroy(h->raw);
+    if (h->prim)
+        dnnl_primitive_destroy(h->prim);
+    if (h->reorder)
+        dnnl_primitive_destroy(h->reorder);
+    if (h->stream)
+        dnnl_stream_destroy(h->stream);
+    nnc_free(h);
+}
+
+static bool add_arg(dn_handle *h, int dnnl_arg, dn_ref md, int from)
+{
+    dnnl_memory_t m;
+    if (!md || dnnl_memory_create(&m, md, dn_engine(), DNNL_MEMORY_NONE) != dnnl_success)
+        return false;
+    h->arg[h->n] = (dnnl_exec_arg_t){dnnl_arg, m};
+    h->from[h->n] = from;
+    h->n++;
+    return true;
+}
+
+static bool make_reorder(dn_handle *h, dn_ref from, dn_ref to)
+{
+    dnnl_primitive_desc_t pd;
+    if (dnnl_reorder_primitive_desc_create(&pd, from, dn_engine(), to, dn_engine(), NULL) !=
+        dnnl_success)
+        return false;
+    bool ok = dnnl_primitive_create(&h->reorder, pd) == dnnl_success;
+    dnnl_primitive_desc_destroy(pd);
+    return ok && dnnl_memory_create(&h->raw, from, dn_engine(), DNNL_MEMORY_NONE) == dnnl_success;
+}
+
+static bool load_pack(dn_handle *h, const nnc_call *packs)
+{
+    dn_call d;
+    dn_describe(&d, packs, true);
+    bool ok = d.pd != NULL && d.wei.set;
+    if (ok) {
+        dn_ref to = dn_query(d.pd, dnnl_query_weights_md);
+        ok = make_reorder(h, dn_md_ref(&d.wei), to) && add_arg(h, DNNL_ARG_TO, to, 1);
+    }
+    h->raw_from = 0;
+    dn_call_deinit(&d);
+    return ok;
+}
+
+/* Arguments in the order of plan.h. */
+static bool bind(dn_handle *h, const nnc_call *c, const way *w)
+{
+    const dnnl_primitive_desc_t pd = w->d.pd;
+    int next = 1;
+    bool ok = add_arg(h, DNNL_ARG_SRC, dn_query(pd, dnnl_query_src_md), 0);
+    if (has_weights(c)) {
+        h->raw_from = next;
+        ok = ok && add_arg(h, DNNL_ARG_WEIGHTS, dn_query(pd, dnnl_query_weights_md),
+                       w->each_run ? -2 : next);
+        next++;
+    }
+    if (c->has_bias)
+        ok = ok && add_arg(h, DNNL_ARG_BIAS,
+                       dnnl_primitive_desc_query_md(pd, dnnl_query_weights_md, 1), next++);
+    for (int p = 0; p < c->n_post; p++)
+        if (c->post[p].kind == PO_sum && !c->post[p].in_place)
+            h->copy_from = next++;
+    h->dst_from = next;
+    h->copy_bytes = nnc_type_bytes(&c->dst);
+    ok = ok && add_arg(h, DNNL_ARG_DST, dn_query(pd, dnnl_query_dst_md), next);
+    int64_t scratch = dn_scratch_bytes(pd);
+    h->packed_at = nnc_align_up(scratch, 64);
+    if (scratch)
+        ok = ok && add_arg(h, DNNL_ARG_SCRATCHPAD, dn_query(pd, dnnl_query_scratchpad_md), -1);
+    if (w->each_run)
+        ok = ok && make_reorder(h, dn_md_ref(&w->d.wei), dn_query(pd, dnnl_query_weights_md));
+    return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success;
+}
+
+/* A plan from a file may lie about the sizes of buffers. */
+static bool fits(const nnc_call *c, const way *w)
+{
+    return work_bytes(w) <= c->work_bytes &&
+           (!c->packed || (int64_t)dnnl_memory_desc_get_size(
+                              dn_query(w->d.pd, dnnl_query_weights_md)) <= c->packed_bytes);
+}
+
+static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    const nnc_call *c = &p->call[item];
+    bool pack = c->kind == CALL_pack;
+    if (pack &&
+        (c->pack_for < 0 || c->pack_for >= p->n_call || !has_weights(&p->call[c->pack_for])))
+        return nnc_fail0(sink, NNC_E_BUG, "plan: call %d packs weights for no call", item);
+    dn_handle *h = nnc_calloc(1, sizeof *h);
+    if (!h)
+        return nnc_nomem(sink);
+    h->copy_from = -1;
+    h->threads = c->threads;
+    int before = dn_threads(c->threads);
+    const char *why = "out of memory";
+    bool ok = dn_engine() && dnnl_stream_create(&h->stream, dn_engine(),
+                                 dnnl_stream_default_flags) == dnnl_success;
+    if (ok && pack) {
+        dn_threads(p->call[c->pack_for].threads);
+        ok = load_pack(h, &p->call[c->pack_for]);
+    } else if (ok) {
+        way w;
+        find_way(&w, c);
+        ok = w.d.pd && fits(c, &w) && bind(h, c, &w);
+        why = !w.d.pd ? w.d.why : fits(c, &w) ? why : "its buffers are too small";
+        dn_call_deinit(&w.d);
+    }
+    dn_threads(before);
+    if (!ok) {
+        unload(h);
+        return nnc_fail0(
+            sink, NNC_E_DEVICE, "oneDNN cannot run call %d of the plan: %s", item, why);
+    }
+    *handle = h;
+    return NNC_OK;
+}
+
+/* ---- run ---------------------------------------------------------------------------------------------------------- */
+
+static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t to)
+{
+    if (raw != h->raw_seen && dnnl_memory_set_data_handle(h->raw, raw) != dnnl_success)
+        return NNC_E_DEVICE;
+    h->raw_seen = raw;
+    const dnnl_exec_arg_t arg[] = {{DNNL_ARG_FROM, h->raw}, {DNNL_ARG_TO, to}};
+    return dnnl_primitive_execute(h->reorder, h->stream, 2, arg) == dnnl_success ? NNC_OK
+                                                                                 : NNC_E_DEVICE;
+}
+
+static nnc_status execute(dn_handle *h, void *const *args, void *work)
+{
+    for (int i = 0; i < h->n; i++) {
+        void *at = h->from[i] >= 0    ? args[h->from[i]]
+                   : h->from[i] == -1 ? work
+                                      : (char *)work + h->packed_at;
+        if (at != h->seen[i] && dnnl_memory_set_data_handle(h->arg[i].memory, at) != dnnl_success)
+            return NNC_E_DEVICE;
+        h->seen[i] = at;
+        if (h->reorder && (h->from[i] == -2 || !h->prim))
+            NNC_TRY(reorder_weights(h, args[h->raw_from], h->arg[i].memory));
+    }
+    if (h->copy_from >= 0)
+        memcpy(args[h->dst_from], args[h->copy_from], (size_t)h->copy_bytes);
+    if (h->prim && dnnl_primitive_execute(h->prim, h->stream, h->n, h->arg) != dnnl_success)
+        return NNC_E_DEVICE;
+    return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
+}
+
+static nnc_status run(void *handle, void *const *args, void *work)
+{
+    dn_handle *h = handle;
+    int before = dn_threads(h->threads);
+    nnc_status status = execute(h, args, work);
+    dn_threads(before);
+    return status;
+}
+
+#define TEXT_(x) #x
+#define TEXT(x) TEXT_(x)
+__attribute__((visibility("default"))) extern const nnc_engine nnc_engine_onednn;
+const nnc_engine nnc_engine_onednn = {
+    .name = "onednn",
+    .version = TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH),
+    .choose = choose,
+    .load_call = load_call,
+    .run = run,
+    .unload = unload,
+};

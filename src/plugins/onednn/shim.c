@@ -1,0 +1,130 @@
+/* plugins/onednn/shim.c -- see shim.h. */
+#include "plugins/onednn/shim.h"
+#include <string.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+
+dnnl_status_t dn_md_init(
+    dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride)
+{
+    dnnl_status_t s =
+        stride ? dnnl_memory_desc_create_with_strides(&m->own, rank, dim, type, stride)
+               : dnnl_memory_desc_create_with_tag(&m->own, rank, dim, type, dnnl_format_tag_any);
+    m->set = s == dnnl_success;
+    return s;
+}
+
+void dn_md_deinit(dn_md *m)
+{
+    if (m->set)
+        dnnl_memory_desc_destroy(m->own);
+    m->set = false;
+}
+
+dn_ref dn_md_ref(const dn_md *m)
+{
+    return m->set ? m->own : NULL;
+}
+
+dnnl_status_t dn_append_sum(dnnl_post_ops_t p)
+{
+    return dnnl_post_ops_append_sum(p, 1.0f, 0, dnnl_data_type_undef);
+}
+
+dnnl_status_t dn_append_eltwise(dnnl_post_ops_t p, dnnl_alg_kind_t alg, float alpha, float beta)
+{
+    if (alg == dnnl_eltwise_hardswish) { /* 2.x has these built in */
+        alpha = 1.0f / 6;
+        beta = 0.5f;
+    }
+    return dnnl_post_ops_append_eltwise(p, alg, alpha, beta);
+}
+
+dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transposed, dn_ref src,
+    dn_ref wei, dn_ref bias, dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+{
+    if (transposed)
+        return dnnl_deconvolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference,
+            dnnl_deconvolution_direct, src, wei, bias, dst, w->stride, w->dilation, w->pad_lo,
+            w->pad_hi, attr);
+    return dnnl_convolution_forward_primitive_desc_create(pd, e, dnnl_forward_inference,
+        dnnl_convolution_direct, src, wei, bias, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi,
+        attr);
+}
+
+dnnl_status_t dn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
+    dn_ref bias, dn_ref dst, const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_matmul_primitive_desc_create(pd, e, src, wei, bias, dst, attr);
+}
+
+dnnl_status_t dn_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dnnl_alg_kind_t alg, dn_ref src,
+    dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+{
+    return dnnl_pooling_forward_primitive_desc_create(pd, e, dnnl_forward_inference, alg, src, dst,
+        w->stride, w->kernel, w->dilation, w->pad_lo, w->pad_hi, attr);
+}
+
+#else /* 2.x */
+
+dnnl_status_t dn_md_init(
+    dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride)
+{
+    dnnl_status_t s =
+        stride ? dnnl_memory_desc_init_by_strides(&m->own, rank, dim, type, stride)
+               : dnnl_memory_desc_init_by_tag(&m->own, rank, dim, type, dnnl_format_tag_any);
+    m->set = s == dnnl_success;
+    return s;
+}
+
+void dn_md_deinit(dn_md *m)
+{
+    m->set = false;
+}
+
+dn_ref dn_md_ref(const dn_md *m)
+{
+    return m->set ? &m->own : NULL;
+}
+
+dnnl_status_t dn_append_sum(dnnl_post_ops_t p)
+{
+    return dnnl_post_ops_append_sum(p, 1.0f);
+}
+
+dnnl_status_t dn_append_eltwise(dnnl_post_ops_t p, dnnl_alg_kind_t alg, float alpha, float beta)
+{
+    return dnnl_post_ops_append_eltwise(p, 1.0f, alg, alpha, beta);
+}
+
+dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transposed, dn_ref src,
+    dn_ref wei, dn_ref bias, dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_convolution_desc_t d; /* deconvolution's type is the same */
+    dnnl_status_t s = transposed ? dnnl_dilated_deconvolution_forward_desc_init(&d,
+                                       dnnl_forward_inference, dnnl_deconvolution_direct, src, wei,
+                                       bias, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi)
+                                 : dnnl_dilated_convolution_forward_desc_init(&d,
+                                       dnnl_forward_inference, dnnl_convolution_direct, src, wei,
+                                       bias, dst, w->stride, w->dilation, w->pad_lo, w->pad_hi);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, e, NULL) : s;
+}
+
+dnnl_status_t dn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei,
+    dn_ref bias, dn_ref dst, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_matmul_desc_t d;
+    dnnl_status_t s = dnnl_matmul_desc_init(&d, src, wei, bias, dst);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, e, NULL) : s;
+}
+
+dnnl_status_t dn_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dnnl_alg_kind_t alg, dn_ref src,
+    dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr)
+{
+    dnnl_pooling_v2_desc_t d;
+    dnnl_status_t s = dnnl_pooling_v2_forward_desc_init(&d, dnnl_forward_inference, alg, src, dst,
+        w->stride, w->kernel, w->dilation, w->pad_lo, w->pad_hi);
+    return s == dnnl_success ? dnnl_primitive_desc_create(pd, &d, attr, e, NULL) : s;
+}
+
+#endif

@@ -1,0 +1,38 @@
+/* plugins/onednn/shim.h -- oneDNN 2.x and 3.x behind one set of names. What differs: 2.x describes operations by structs
+ * that a second call turns into a primitive descriptor, and memory descriptors are structs by value; 3.x has one call
+ * per operation and opaque descriptors. Everything else of the C API is common and used directly.
+ * Sources: oneDNN's "Transition from v2.x to v3.x" guide and both versions' dnnl.h. */
+#ifndef NNC_ONEDNN_SHIM_H
+#define NNC_ONEDNN_SHIM_H
+
+#include <oneapi/dnnl/dnnl.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#if DNNL_VERSION_MAJOR >= 3
+typedef struct dn_md { dnnl_memory_desc_t own; bool set; } dn_md;
+typedef const_dnnl_memory_desc_t dn_ref; /* a descriptor, borrowed */
+#else
+typedef struct dn_md { dnnl_memory_desc_t own; bool set; } dn_md;
+typedef const dnnl_memory_desc_t *dn_ref;
+#endif
+
+/* stride NULL: any layout, the implementation's choice. Strides in elements. */
+dnnl_status_t dn_md_init(dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride);
+void dn_md_deinit(dn_md *m);
+dn_ref dn_md_ref(const dn_md *m); /* NULL when never initialised */
+
+dnnl_status_t dn_append_sum(dnnl_post_ops_t p);
+dnnl_status_t dn_append_eltwise(dnnl_post_ops_t p, dnnl_alg_kind_t alg, float alpha, float beta);
+
+typedef struct dn_window { dnnl_dims_t kernel, stride, dilation, pad_lo, pad_hi; } dn_window; /* dilation 0 = dense */
+
+/* Forward inference. bias may be NULL. */
+dnnl_status_t dn_conv(dnnl_primitive_desc_t *pd, dnnl_engine_t e, bool transposed, dn_ref src, dn_ref wei,
+    dn_ref bias, dn_ref dst, const dn_window *w, const_dnnl_primitive_attr_t attr);
+dnnl_status_t dn_matmul(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dn_ref src, dn_ref wei, dn_ref bias,
+    dn_ref dst, const_dnnl_primitive_attr_t attr);
+dnnl_status_t dn_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dnnl_alg_kind_t alg, dn_ref src, dn_ref dst,
+    const dn_window *w, const_dnnl_primitive_attr_t attr);
+
+#endif

@@ -1,0 +1,319 @@
+/* tests/engines/calls.c -- see calls.h. The oracle is written for obviousness: every output element by itself. */
+#include "calls.h"
+#include <math.h>
+#include <stdlib.h>
+
+/* ---- making calls ------------------------------------------------------------------------------------------------- */
+
+void call_fix_dst(nnc_call *c)
+{
+    for (int d = 0; d < c->spatial; d++) {
+        int64_t reach = (c->kernel[d] - 1) * c->dilation[d] + 1, in = c->src.dim[2 + d];
+        c->dst.dim[2 + d] = c->kind == CALL_conv_transpose
+                                ? (in - 1) * c->stride[d] + reach - c->pad_lo[d] - c->pad_hi[d]
+                                : (in + c->pad_lo[d] + c->pad_hi[d] - reach) / c->stride[d] + 1;
+    }
+}
+
+static void fill_window(nnc_call *c, int spatial, int64_t n, int64_t ch, int64_t size, int64_t kernel, int64_t stride,
+    int64_t pad)
+{
+    int64_t dim[5] = {n, ch, size, size, size};
+    c->spatial = (uint8_t)spatial;
+    c->threads = 1;
+    c->groups = 1;
+    c->src = c->dst = nnc_type_make(DT_f32, spatial + 2, dim);
+    for (int d = 0; d < spatial; d++) {
+        c->kernel[d] = kernel;
+        c->stride[d] = stride;
+        c->dilation[d] = 1;
+        c->pad_lo[d] = c->pad_hi[d] = pad;
+    }
+}
+
+nnc_call conv_call(int spatial, int64_t n, int64_t ch, int64_t size, int64_t k, int64_t kernel, int64_t stride, int64_t pad)
+{
+    nnc_call c = {.kind = CALL_conv};
+    int64_t dim[5] = {k, ch, kernel, kernel, kernel};
+    fill_window(&c, spatial, n, ch, size, kernel, stride, pad);
+    c.wei = nnc_type_make(DT_f32, spatial + 2, dim);
+    c.dst.dim[1] = k;
+    call_fix_dst(&c);
+    return c;
+}
+
+nnc_call pool_call(nnc_call_kind kind, int spatial, int64_t n, int64_t ch, int64_t size, int64_t kernel, int64_t stride,
+    int64_t pad)
+{
+    nnc_call c = {.kind = (uint8_t)kind};
+    fill_window(&c, spatial, n, ch, size, kernel, stride, pad);
+    call_fix_dst(&c);
+    return c;
+}
+
+nnc_call matmul_call(int64_t m, int64_t n, int64_t k, bool trans_b)
+{
+    nnc_call c = {.kind = CALL_matmul, .threads = 1, .trans_b = trans_b};
+    c.src = nnc_type_make(DT_f32, 2, (int64_t[]){m, k});
+    c.wei = nnc_type_make(DT_f32, 2, trans_b ? (int64_t[]){n, k} : (int64_t[]){k, n});
+    c.dst = nnc_type_make(DT_f32, 2, (int64_t[]){m, n});
+    return c;
+}
+
+void call_dtype(nnc_call *c, nnc_dtype d)
+{
+    c->src.dtype = c->wei.dtype = c->dst.dtype = (uint8_t)d;
+    if (c->has_bias)
+        c->bias.dtype = (uint8_t)d;
+}
+
+void call_bias(nnc_call *c)
+{
+    int64_t n = c->kind == CALL_matmul ? c->dst.dim[c->dst.rank - 1] : c->dst.dim[1];
+    c->has_bias = true;
+    c->bias = nnc_type_make((nnc_dtype)c->dst.dtype, 1, &n);
+}
+
+void call_post(nnc_call *c, nnc_post_kind kind, float alpha, float beta)
+{
+    c->post[c->n_post++] = (nnc_post){.kind = (uint8_t)kind, .in_place = kind == PO_sum, .alpha = alpha, .beta = beta};
+}
+
+void call_channels_last(nnc_call *c)
+{
+    nnc_type_channels_last(&c->src);
+    nnc_type_channels_last(&c->dst);
+}
+
+/* ---- the oracle ---------------------------------------------------------------------------------------------------- */
+
+typedef struct operands { void *src, *wei, *bias, *sum[NNC_MAX_POST], *dst; } operands;
+
+static double at(const nnc_type *t, const void *p, const int64_t *i)
+{
+    int64_t s[NNC_MAX_RANK], off = 0;
+    nnc_type_strides(t, s);
+    for (int d = 0; d < t->rank; d++)
+        off += i[d] * s[d];
+    return nnc_is_float((nnc_dtype)t->dtype) ? nnc_get_f64((nnc_dtype)t->dtype, p, off)
+                                             : (double)nnc_get_i64((nnc_dtype)t->dtype, p, off);
+}
+
+static double post(const nnc_post *p, double v, double sum)
+{
+    switch ((nnc_post_kind)p->kind) {
+    case PO_sum: return v + sum;
+    case PO_relu: return v < 0 ? 0 : v;
+    case PO_clip: return v < p->alpha ? p->alpha : v > p->beta ? p->beta : v;
+    case PO_leaky: return v > 0 ? v : p->alpha * v;
+    case PO_gelu_erf: return 0.5 * v * (1 + erf(v / sqrt(2)));
+    case PO_gelu_tanh: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+    case PO_silu: return v / (1 + exp(-v));
+    case PO_sigmoid: return 1 / (1 + exp(-v));
+    case PO_tanh: return tanh(v);
+    case PO_hardswish: return v * fmin(fmax(v / 6 + 0.5, 0), 1);
+    case PO__COUNT: break;
+    }
+    return NAN;
+}
+
+static double matmul_at(const nnc_call *c, const operands *o, const int64_t *y)
+{
+    int64_t a[NNC_MAX_RANK], b[NNC_MAX_RANK], ra = c->src.rank, rb = c->wei.rank, rc = c->dst.rank;
+    int64_t K = c->src.dim[ra - (c->trans_a ? 2 : 1)];
+    double v = 0;
+    for (int64_t k = 0; k < K; k++) {
+        for (int d = 0; d < ra - 2; d++)
+            a[d] = c->src.dim[d] == 1 ? 0 : y[d + rc - ra];
+        for (int d = 0; d < rb - 2; d++)
+            b[d] = c->wei.dim[d] == 1 ? 0 : y[d + rc - rb];
+        a[ra - 2] = c->trans_a ? k : y[rc - 2];
+        a[ra - 1] = c->trans_a ? y[rc - 2] : k;
+        b[rb - 2] = c->trans_b ? y[rc - 1] : k;
+        b[rb - 1] = c->trans_b ? k : y[rc - 1];
+        v += at(&c->src, o->src, a) * at(&c->wei, o->wei, b);
+    }
+    return v;
+}
+
+/* Sum or maximum over all taps and, in convolutions, input channels of the group. */
+static double window_at(const nnc_call *c, const operands *o, const int64_t *y)
+{
+    bool conv = c->kind == CALL_conv || c->kind == CALL_conv_transpose, t = c->kind == CALL_conv_transpose;
+    int64_t ocg = conv ? c->dst.dim[1] / c->groups : 1, icg = conv ? c->src.dim[1] / c->groups : 1, taps = 1;
+    int64_t g = conv ? y[1] / ocg : 0, counted = 0;
+    double v = c->kind == CALL_maxpool ? -INFINITY : 0;
+    for (int d = 0; d < c->spatial; d++)
+        taps *= c->kernel[d];
+    for (int64_t tap = 0; tap < taps; tap++) {
+        int64_t x[NNC_MAX_RANK] = {y[0]}, w[NNC_MAX_RANK], rest = tap;
+        bool inside = true, counts = true;
+        for (int d = c->spatial - 1; d >= 0; d--) {
+            int64_t k = rest % c->kernel[d], p;
+            rest /= c->kernel[d];
+            w[2 + d] = k;
+            p = t ? y[2 + d] + c->pad_lo[d] - k * c->dilation[d] : y[2 + d] * c->stride[d] + k * c->dilation[d] - c->pad_lo[d];
+            counts = counts && p >= -c->pad_lo[d] && p < c->src.dim[2 + d] + c->pad_hi[d];
+            if (t && p % c->stride[d])
+                inside = false;
+            p = t ? p / c->stride[d] : p;
+            inside = inside && p >= 0 && p < c->src.dim[2 + d] && (!t || y[2 + d] + c->pad_lo[d] - k * c->dilation[d] >= 0);
+            x[2 + d] = p;
+        }
+        counted += c->count_pad ? counts : inside;
+        for (int64_t i = 0; inside && i < icg; i++) {
+            x[1] = conv ? g * icg + i : y[1];
+            w[0] = t ? x[1] : y[1];
+            w[1] = t ? y[1] % ocg : i;
+            double e = at(&c->src, o->src, x);
+            if (c->kind == CALL_maxpool)
+                v = isnan(v) || e <= v ? v : e;
+            else
+                v += conv ? e * at(&c->wei, o->wei, w) : e;
+        }
+    }
+    return c->kind == CALL_avgpool ? v / (double)counted : v;
+}
+
+/* Integers live in their own type between steps. */
+static double wrap(nnc_dtype d, double v)
+{
+    int64_t w = 0;
+    if (nnc_is_float(d))
+        return v;
+    nnc_set_i64(d, &w, 0, (int64_t)v);
+    return (double)nnc_get_i64(d, &w, 0);
+}
+
+static double expected(const nnc_call *c, const operands *o, const int64_t *y)
+{
+    nnc_dtype d = (nnc_dtype)c->dst.dtype;
+    double v = c->kind == CALL_matmul ? matmul_at(c, o, y) : window_at(c, o, y);
+    if (c->has_bias)
+        v += at(&c->bias, o->bias, &y[c->kind == CALL_matmul ? c->dst.rank - 1 : 1]);
+    for (int p = 0; p < c->n_post; p++)
+        v = post(&c->post[p], wrap(d, v), c->post[p].kind == PO_sum ? at(&c->dst, o->sum[p], y) : 0);
+    return wrap(d, v);
+}
+
+/* ---- running -------------------------------------------------------------------------------------------------------- */
+
+static void *random_operand(const nnc_type *t, uint64_t seed)
+{
+    int64_t n = nnc_type_numel(t);
+    void *p = nnc_aligned_alloc(64, (size_t)nnc_align_up(nnc_type_bytes(t), 64));
+    uint64_t key = nnc_rng_key("operand", seed ^ test_seed);
+    for (int64_t i = 0; i < n; i++) {
+        double v = 2.0 * nnc_rng_uniform(key, (uint64_t)i) - 1;
+        if (nnc_is_float((nnc_dtype)t->dtype))
+            nnc_set_f64((nnc_dtype)t->dtype, p, i, v);
+        else
+            nnc_set_i64((nnc_dtype)t->dtype, p, i, (int64_t)(v * 5));
+    }
+    return p;
+}
+
+static void *pack(const nnc_engine *e, nnc_plan *p, const void *raw, int64_t bytes)
+{
+    void *handle, *to = nnc_aligned_alloc(64, (size_t)nnc_align_up(bytes, 64));
+    p->call[1] = (nnc_call){.kind = CALL_pack, .pack_for = 0, .threads = p->call[0].threads, .packed_bytes = bytes};
+    CHECK_OK(e->load_call(p, 1, &handle, test_sink));
+    CHECK_OK(e->run(handle, (void *const[]){(void *)raw, to}, NULL));
+    e->unload(handle);
+    return to;
+}
+
+int64_t call_samples = 500;
+
+/* Large results by sample: a stride without a common factor with rows and channels. */
+static void compare(const nnc_call *c, const operands *o, double tol, const char *what)
+{
+    int64_t n = nnc_type_numel(&c->dst), step = n > call_samples ? n / call_samples | 1 : 1, bad = 0;
+    double largest = 0;
+    for (int pass = 0; pass < 2; pass++) /* first the scale, then the comparison */
+        for (int64_t i = 0; i < n; i += step) {
+            int64_t y[NNC_MAX_RANK], rest = i;
+            for (int d = c->dst.rank - 1; d >= 0; d--) {
+                y[d] = rest % c->dst.dim[d];
+                rest /= c->dst.dim[d];
+            }
+            double want = expected(c, o, y), got = at(&c->dst, o->dst, y);
+            if (pass == 0)
+                largest = fmax(largest, fabs(want));
+            else if (!(fabs(want - got) <= tol * (1 + largest)) && bad++ < 3)
+                test_fail(__FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g (seed %llu)", what, (long long)i, got, want,
+                    (unsigned long long)test_seed);
+        }
+}
+
+static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void *wei, void *work)
+{
+    void *args[16], *handle;
+    int n = 0, sum = -1;
+    const nnc_call *c = &p->call[0];
+    args[n++] = o->src;
+    if (wei)
+        args[n++] = wei;
+    if (c->has_bias)
+        args[n++] = o->bias;
+    for (int i = 0; i < c->n_post; i++)
+        if (c->post[i].kind == PO_sum && c->post[i].in_place)
+            sum = i;
+        else if (c->post[i].kind == PO_sum)
+            args[n++] = o->sum[i];
+    args[n++] = o->dst;
+    nnc_status s = e->load_call(p, 0, &handle, test_sink);
+    CHECK_OK(s);
+    for (int i = 0; i < 2 && s == NNC_OK; i++) {
+        if (sum >= 0)
+            memcpy(o->dst, o->sum[sum], (size_t)nnc_type_bytes(&c->dst));
+        else
+            memset(o->dst, 0x5a, (size_t)nnc_type_bytes(&c->dst));
+        CHECK_OK(e->run(handle, args, work));
+    }
+    if (s == NNC_OK)
+        e->unload(handle);
+}
+
+bool call_check(const nnc_engine *e, const nnc_call *asked, call_weights w, double tol, const char *what)
+{
+    nnc_call calls[2] = {*asked};
+    nnc_plan p = {.call = calls, .n_call = 2, .threads = asked->threads};
+    nnc_call *c = &calls[0];
+    nnc_choice choice;
+    bool has_wei = c->kind != CALL_maxpool && c->kind != CALL_avgpool;
+    c->packed = w == PACKED && has_wei;
+    CHECK_OK(e->choose(c, &choice, test_sink));
+    if (!choice.ok) {
+        CHECK(choice.reason != NULL);
+        return false;
+    }
+    c->packed = c->packed && choice.packed_bytes > 0;
+    c->packed_bytes = choice.packed_bytes;
+    c->work_bytes = choice.workspace_bytes;
+    operands o = {.src = random_operand(&c->src, 1), .dst = random_operand(&c->dst, 9)};
+    o.wei = has_wei ? random_operand(&c->wei, 2) : NULL;
+    o.bias = c->has_bias ? random_operand(&c->bias, 3) : NULL;
+    for (int i = 0; i < c->n_post; i++)
+        o.sum[i] = c->post[i].kind == PO_sum ? random_operand(&c->dst, 4 + (uint64_t)i) : NULL;
+    void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice.workspace_bytes + 64, 64));
+    /* a run must not reach beyond what it asked for */
+    memset((char *)work + choice.workspace_bytes, 0xa5, 64);
+    void *packed = c->packed ? pack(e, &p, o.wei, choice.packed_bytes) : NULL;
+    run_twice(e, &p, &o, packed ? packed : o.wei, work);
+    compare(c, &o, tol, what);
+    for (int i = 0; i < 64; i++)
+        if (((unsigned char *)work)[choice.workspace_bytes + i] != 0xa5) {
+            test_fail(__FILE__, __LINE__, "%s: wrote beyond its workspace", what);
+            break;
+        }
+    nnc_free(o.src);
+    nnc_free(o.wei);
+    nnc_free(o.bias);
+    nnc_free(o.dst);
+    nnc_free(packed);
+    nnc_free(work);
+    for (int i = 0; i < c->n_post; i++)
+        nnc_free(o.sum[i]);
+    return true;
+}

@@ -1,0 +1,314 @@
+/* tests/engines/contractions.c -- every call kind x dtype x layout x post-op on the engines "loops" and "onednn" against
+ * float64 loops. Tolerances are relative to the largest result: f32 2e-6 (a few hundred products), bf16 and f16 their
+ * rounding of operands' products and of the result. */
+#include "calls.h"
+
+static const nnc_engine *onednn(void)
+{
+    const char *why;
+    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
+    if (!e)
+        test_skip("the plug-in onednn is not there: %s", why ? why : "");
+    return e;
+}
+
+static double tolerance(nnc_dtype d)
+{
+    return d == DT_f64 ? 1e-14 : d == DT_f32 ? 2e-6 : d == DT_f16 ? 1e-3 : d == DT_bf16 ? 8e-3 : 0;
+}
+
+/* The shapes that both engines see. */
+static int conv_shapes(nnc_call *c)
+{
+    int n = 0;
+    c[n++] = conv_call(2, 1, 3, 20, 16, 3, 1, 1);   /* VGG's first layer, small */
+    c[n++] = conv_call(2, 2, 64, 14, 64, 3, 1, 1);  /* its middle */
+    c[n++] = conv_call(2, 1, 3, 30, 64, 7, 2, 3);   /* ResNet's stem */
+    c[n++] = conv_call(2, 1, 64, 9, 100, 1, 1, 0);  /* pointwise, odd channels */
+    c[n++] = conv_call(2, 1, 32, 9, 48, 1, 2, 0);   /* downsample */
+    c[n++] = conv_call(2, 1, 24, 7, 40, 5, 1, 2);
+    c[n] = conv_call(2, 1, 16, 12, 24, 3, 2, 1); /* asymmetric padding, uneven kernel and stride */
+    c[n].pad_hi[0] = 0;
+    c[n].pad_lo[1] = 2;
+    c[n].stride[1] = 1;
+    c[n].kernel[1] = c[n].wei.dim[3] = 2;
+    call_fix_dst(&c[n++]);
+    c[n] = conv_call(2, 1, 16, 13, 16, 3, 1, 2); /* dilated */
+    c[n].dilation[0] = c[n].dilation[1] = 2;
+    call_fix_dst(&c[n++]);
+    c[n] = conv_call(2, 2, 32, 8, 64, 3, 1, 1); /* groups */
+    c[n].groups = 4;
+    c[n++].wei.dim[1] = 8;
+    c[n] = conv_call(2, 1, 48, 11, 48, 3, 1, 1); /* depthwise */
+    c[n].groups = 48;
+    c[n++].wei.dim[1] = 1;
+    c[n] = conv_call(2, 2, 37, 11, 37, 5, 2, 2);
+    c[n].groups = 37;
+    c[n++].wei.dim[1] = 1;
+    c[n++] = conv_call(1, 3, 20, 40, 30, 3, 1, 1);
+    c[n++] = conv_call(3, 1, 8, 7, 12, 3, 1, 1);
+    c[n++] = conv_call(3, 1, 8, 8, 12, 2, 2, 0);
+    return n;
+}
+
+static int transpose_shapes(nnc_call *c)
+{
+    int n = 0;
+    const int64_t s[][5] = {{16, 8, 2, 2, 0}, {16, 24, 3, 2, 1}, {8, 8, 4, 2, 1}, {12, 20, 3, 1, 1}};
+    for (size_t i = 0; i < NNC_COUNT(s); i++) {
+        c[n] = conv_call(2, 2, s[i][0], 7, s[i][1], s[i][2], s[i][3], s[i][4]);
+        c[n].kind = CALL_conv_transpose;
+        c[n].wei.dim[0] = s[i][0];
+        c[n].wei.dim[1] = s[i][1];
+        call_fix_dst(&c[n++]);
+    }
+    c[n] = c[1]; /* output padding: one more row than dense */
+    c[n].dst.dim[2]++;
+    c[n++].dst.dim[3]++;
+    c[n] = c[1]; /* groups, dilation */
+    c[n].groups = 4;
+    c[n].wei.dim[1] /= 4;
+    c[n].dilation[0] = 2;
+    call_fix_dst(&c[n++]);
+    c[n] = conv_call(1, 1, 6, 9, 5, 3, 2, 1);
+    c[n].kind = CALL_conv_transpose;
+    c[n].wei.dim[0] = 6;
+    c[n].wei.dim[1] = 5;
+    call_fix_dst(&c[n++]);
+    return n;
+}
+
+static int matmul_shapes(nnc_call *c)
+{
+    int n = 0;
+    const int64_t s[][3] = {{1, 64, 48}, {1, 513, 300}, {3, 70, 129}, {8, 200, 1000}, {37, 65, 80}, {130, 270, 300}, {5, 1, 7}};
+    for (size_t i = 0; i < NNC_COUNT(s); i++)
+        for (int t = 0; t < 2; t++)
+            c[n++] = matmul_call(s[i][0], s[i][1], s[i][2], t);
+    c[n] = matmul_call(20, 30, 40, false); /* transposed first operand */
+    c[n].trans_a = true;
+    c[n].src = nnc_type_make(DT_f32, 2, (int64_t[]){40, 20});
+    n++;
+    c[n] = matmul_call(1, 1, 1, false); /* batched */
+    c[n].src = nnc_type_make(DT_f32, 4, (int64_t[]){2, 3, 17, 33});
+    c[n].wei = nnc_type_make(DT_f32, 4, (int64_t[]){2, 3, 33, 9});
+    c[n].dst = nnc_type_make(DT_f32, 4, (int64_t[]){2, 3, 17, 9});
+    n++;
+    c[n] = c[n - 1]; /* broadcast on both sides */
+    c[n].src.dim[0] = 1;
+    c[n].wei = nnc_type_make(DT_f32, 3, (int64_t[]){1, 9, 33});
+    c[n].trans_b = true;
+    n++;
+    c[n] = c[n - 1]; /* one matrix for a whole batch */
+    c[n].src.dim[0] = 2;
+    c[n].wei = nnc_type_make(DT_f32, 2, (int64_t[]){9, 33});
+    n++;
+    return n;
+}
+
+static int pool_shapes(nnc_call *c, nnc_call_kind kind)
+{
+    int n = 0;
+    c[n++] = pool_call(kind, 2, 2, 24, 12, 2, 2, 0);
+    c[n++] = pool_call(kind, 2, 1, 17, 13, 3, 2, 1);
+    c[n++] = pool_call(kind, 1, 2, 5, 30, 3, 1, 1);
+    c[n++] = pool_call(kind, 3, 1, 6, 7, 2, 2, 0);
+    c[n] = pool_call(kind, 2, 1, 16, 8, 3, 2, 0); /* ceil mode: the last window hangs over */
+    c[n].dst.dim[2]++;
+    c[n++].dst.dim[3]++;
+    c[n] = pool_call(kind, 2, 1, 16, 8, 3, 2, 1);
+    c[n].pad_hi[0] = 0;
+    c[n].dst.dim[3]++;
+    call_fix_dst(&c[n++]);
+    c[n++] = pool_call(kind, 2, 1, 600, 7, 7, 1, 0); /* global; more channels than one row of accumulators */
+    if (kind == CALL_avgpool) {
+        c[n] = c[1];
+        c[n++].count_pad = true;
+        c[n] = c[5];
+        c[n++].count_pad = true;
+    } else {
+        c[n] = pool_call(kind, 2, 1, 8, 12, 3, 1, 1);
+        c[n].dilation[0] = 2;
+        call_fix_dst(&c[n++]);
+    }
+    return n;
+}
+
+/* Shapes x layouts x threads x packing x with and without bias and relu. Returns how many the engine took. */
+static int sweep(const nnc_engine *e, const nnc_call *shapes, int n, nnc_dtype d, const char *what)
+{
+    int took = 0;
+    for (int i = 0; i < n; i++)
+        for (int v = 0; v < 8; v++) {
+            nnc_call c = shapes[i];
+            char name[80];
+            bool pool = c.kind == CALL_maxpool || c.kind == CALL_avgpool;
+            call_dtype(&c, d);
+            if (v & 1)
+                call_channels_last(&c);
+            if (d != DT_f32 && v != 0 && v != 7 && v != 5)
+                continue;
+            c.threads = v & 2 ? 2 : 1;
+            if (!pool && v & 4) {
+                call_bias(&c);
+                call_post(&c, PO_relu, 0, 0);
+            }
+            snprintf(name, sizeof name, "%s %s: %s shape %d variant %d", e->name, nnc_dtype_name(d), what, i, v);
+            took += call_check(e, &c, v & 4 ? PACKED : RAW, tolerance(d), name);
+        }
+    return took;
+}
+
+static void all_kinds(const nnc_engine *e, nnc_dtype d, int took[5])
+{
+    nnc_call c[32];
+    took[0] = sweep(e, c, conv_shapes(c), d, "conv");
+    took[1] = sweep(e, c, transpose_shapes(c), d, "conv_transpose");
+    took[2] = sweep(e, c, matmul_shapes(c), d, "matmul");
+    took[3] = sweep(e, c, pool_shapes(c, CALL_maxpool), d, "maxpool");
+    took[4] = nnc_is_float(d) ? sweep(e, c, pool_shapes(c, CALL_avgpool), d, "avgpool") : 0;
+}
+
+TEST(loops_f32)
+{
+    int took[5];
+    call_samples = 3000; /* it is the oracle of others: look closely */
+    all_kinds(&nnc_engine_loops, DT_f32, took);
+    call_samples = 500;
+    CHECK_INT(took[0], 14 * 8);
+    CHECK_INT(took[1], 7 * 8);
+    CHECK_INT(took[2], 18 * 8);
+    CHECK_INT(took[3], 8 * 8);
+    CHECK_INT(took[4], 9 * 8);
+}
+
+TEST(loops_dtypes)
+{
+    const nnc_dtype d[] = {DT_f64, DT_bf16, DT_f16, DT_i32, DT_i8, DT_u8, DT_i64};
+    for (size_t i = 0; i < NNC_COUNT(d); i++) {
+        int took[5];
+        all_kinds(&nnc_engine_loops, d[i], took);
+        CHECK_INT(took[0], 14 * 3);
+        CHECK_INT(took[3], 8 * 3);
+    }
+}
+
+TEST(loops_post_ops)
+{
+    for (int k = 0; k < PO__COUNT; k++)
+        for (int d = 0; d < 2; d++) {
+            nnc_call c = conv_call(2, 1, 8, 6, 20, 3, 1, 1), m = matmul_call(9, 33, 21, true);
+            call_post(&c, (nnc_post_kind)k, 0.25f, 1.5f);
+            call_post(&m, (nnc_post_kind)k, 0.25f, 1.5f);
+            call_dtype(&c, d ? DT_f64 : DT_f32);
+            call_dtype(&m, d ? DT_f64 : DT_f32);
+            CHECK(call_check(&nnc_engine_loops, &c, RAW, d ? 1e-14 : 2e-6, "conv post-op"));
+            CHECK(call_check(&nnc_engine_loops, &m, RAW, d ? 1e-14 : 2e-6, "matmul post-op"));
+        }
+}
+
+TEST(loops_two_sums)
+{
+    nnc_call c = conv_call(2, 1, 8, 6, 20, 3, 1, 1);
+    call_bias(&c);
+    call_post(&c, PO_sum, 0, 0);
+    call_post(&c, PO_relu, 0, 0);
+    call_post(&c, PO_sum, 0, 0);
+    c.post[2].in_place = false;
+    call_channels_last(&c);
+    CHECK(call_check(&nnc_engine_loops, &c, RAW, 2e-6, "two sums"));
+}
+
+TEST(loops_keeps_nan)
+{
+    float x[9] = {1, 2, 3, 4, __builtin_nanf(""), 6, 7, 8, 9}, y[4];
+    nnc_call c = pool_call(CALL_maxpool, 2, 1, 1, 3, 2, 1, 0);
+    nnc_choice choice;
+    CHECK_OK(nnc_engine_loops.choose(&c, &choice, test_sink));
+    c.work_bytes = choice.workspace_bytes;
+    nnc_plan p = {.call = &c, .n_call = 1};
+    void *handle, *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice.workspace_bytes, 64));
+    CHECK_OK(nnc_engine_loops.load_call(&p, 0, &handle, test_sink));
+    CHECK_OK(nnc_engine_loops.run(handle, (void *const[]){x, y}, work));
+    for (int i = 0; i < 4; i++)
+        CHECK(y[i] != y[i]); /* the middle element is in every window */
+    nnc_engine_loops.unload(handle);
+    nnc_free(work);
+}
+
+TEST(loops_declines)
+{
+    nnc_choice choice;
+    nnc_call c = matmul_call(4, 5, 6, false);
+    c.wei.dim[0] = 7;
+    CHECK_OK(nnc_engine_loops.choose(&c, &choice, test_sink));
+    CHECK(!choice.ok && choice.reason);
+    c = pool_call(CALL_avgpool, 2, 1, 4, 4, 2, 2, 0);
+    call_dtype(&c, DT_i32);
+    CHECK_OK(nnc_engine_loops.choose(&c, &choice, test_sink));
+    CHECK(!choice.ok && choice.reason);
+    /* a plan from a file may claim too small a workspace */
+    c = matmul_call(40, 50, 60, false);
+    nnc_plan p = {.call = &c, .n_call = 1};
+    void *handle;
+    CHECK_INT(nnc_engine_loops.load_call(&p, 0, &handle, test_sink), NNC_E_MODEL);
+}
+
+TEST(onednn_f32)
+{
+    const nnc_engine *e = onednn();
+    int took[5];
+    if (!e)
+        return;
+    all_kinds(e, DT_f32, took);
+    /* channels-last convolutions are what it is there for */
+    CHECK(took[0] >= 14 * 4);
+    CHECK(took[1] >= 1);
+    CHECK(took[2] >= 14 * 8);
+    CHECK_INT(took[3], 0); /* drops NaN */
+    CHECK(took[4] >= 1);
+}
+
+TEST(onednn_bf16)
+{
+    const nnc_engine *e = onednn();
+    int took[5];
+    if (e)
+        all_kinds(e, DT_bf16, took); /* what it takes must be right; which depends on the machine */
+}
+
+TEST(onednn_declines)
+{
+    const nnc_engine *e = onednn();
+    const nnc_dtype d[] = {DT_f64, DT_i32, DT_i8};
+    for (size_t i = 0; e && i < NNC_COUNT(d); i++) {
+        nnc_choice choice;
+        nnc_call c = conv_call(2, 1, 16, 8, 16, 3, 1, 1);
+        call_dtype(&c, d[i]);
+        CHECK_OK(e->choose(&c, &choice, test_sink));
+        CHECK(!choice.ok && choice.reason);
+    }
+}
+
+TEST(onednn_post_ops)
+{
+    const nnc_engine *e = onednn();
+    for (int k = 0; e && k < PO__COUNT; k++) {
+        nnc_call c = conv_call(2, 1, 16, 9, 32, 3, 1, 1), m = matmul_call(40, 33, 64, true);
+        call_channels_last(&c);
+        call_post(&c, (nnc_post_kind)k, 0.25f, 1.5f);
+        call_post(&m, (nnc_post_kind)k, 0.25f, 1.5f);
+        char name[40];
+        snprintf(name, sizeof name, "onednn post-op %d", k);
+        /* its erf, exp and tanh are polynomials: 1e-5 of the largest result */
+        CHECK(call_check(e, &c, PACKED, 1e-5, name));
+        CHECK(call_check(e, &m, PACKED, 1e-5, name));
+        if (k == PO_sum) {
+            c.post[0].in_place = false;
+            CHECK(call_check(e, &c, PACKED, 1e-5, "onednn sum of another tensor"));
+            call_post(&c, PO_relu, 0, 0);
+            c.post[0].in_place = true;
+            CHECK(call_check(e, &c, PACKED, 1e-5, "onednn sum and relu"));
+        }
+    }
+}
