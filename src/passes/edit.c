@@ -282,3 +282,15 @@ nnc_node *edit_only_user(const pass *p, nnc_ref v)
         return NULL;
     return &p->g->node[u[0]];
 }
+
+void edit_set_output(pass *p, uint32_t o, nnc_ref r)
+{
+    edit_sync(p);
+    nnc_ref old = p->g->output[o];
+    if (r == NNC_NONE || p->status != NNC_OK || old == r)
+        return;
+    p->g->output[o] = r;
+    p->e.n_use[old]--, p->e.n_out_use[old]--;
+    p->e.n_use[r]++, p->e.n_out_use[r]++;
+    edit_sweep(p, p->g->value[old].node);
+}

@@ -73,6 +73,8 @@ void edit_at(pass *p, uint32_t i);
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);
 /* Node i's operand k becomes r (its type may differ in order: call edit_refresh when the node's own type changes). */
 void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
+/* Output number o becomes r. */
+void edit_set_output(pass *p, uint32_t o, nnc_ref r);
 /* Recomputes what node i costs, and whether it is static. */
 void edit_refresh(pass *p, uint32_t i);
 /* A node none of whose results is used dies, and so does what only it used. */
@@ -118,12 +120,33 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
-/* May an f32 contraction on this engine end with op n of operand x? NULL: yes; else why not. */
-const char *epilogue_allows(pass *p, const nnc_node *n, nnc_ref x, nnc_ref contraction);
+/* May contraction i, after the chain `so_far`, go on with op n applied to x? NULL: yes; else why not. */
+const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* Is this node a contraction, or a fused node that holds one? */
 bool is_contraction(const nnc_node *n);
 /* Range of a value's non-NaN elements from facts about ops. */
 void value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi);
+/* Readers of v, with those of its views instead of the views: nodes, each once, into out[0..cap); their number. */
+int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
+/* Builds a `fused` node of these nodes (operands before users) that gives the values outs. Returns the first result. Uses
+ * are not redirected. The origin is the union of the members'. */
+nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
+/* Name of the engine for contractions, for remarks. */
+const char *engine_name(const pass *p);
+/* Minimum cut (mincut.c): sides of a graph of n vertices with capacities, vertex 0 the source, 1 the sink. */
+typedef struct mincut {
+    nnc_arena *a;
+    uint32_t n;
+    struct mincut_arc *arc;
+    size_t n_arc, cap_arc;
+    uint32_t *head, *level, *at; /* per vertex; arcs are 1-based */
+    bool oom;
+} mincut;
+void mincut_init(mincut *m, nnc_arena *a, uint32_t max_vertices);
+void mincut_arc(mincut *m, uint32_t from, uint32_t to, int64_t capacity);
+/* Fills side[v] = true for vertices on the source's side; of all minimum cuts the one with the fewest such. */
+bool mincut_run(mincut *m, bool *side); /* false: out of memory */
+#define MINCUT_INF (INT64_MAX / 4)
 bool attrs_equal(const nnc_node *a, const nnc_node *b);
 
 #endif

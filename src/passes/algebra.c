@@ -1,0 +1,590 @@
+/* passes/algebra.c -- simplification by facts about ops. Each rule states its equation; rules of level 1 change no result
+ * bit (payloads of NaN apart; which zero max and min return is left open by IEEE). Level 2 may change the sign of a
+ * zero or round less often.
+ * Ends: every rule removes a node, shortens a chain of moves, or replaces an op by one that no rule turns back. */
+#include "passes/internal.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef nnc_ref (*rule_fn)(pass *p, const nnc_node *n);
+
+/* ---- questions ---------------------------------------------------------------------------------------- */
+
+static const nnc_node *def_of(pass *p, nnc_ref v, nnc_op op)
+{
+    const nnc_node *d = nnc_def(p->g, v);
+    return d->op == op ? d : NULL;
+}
+
+static bool is_const(pass *p, nnc_ref v, double c)
+{
+    double x;
+    return nnc_const_scalar(p->g, v, &x) && x == c && !signbit(x) == !signbit(c);
+}
+
+static bool any_zero(pass *p, nnc_ref v)
+{
+    double x;
+    return nnc_const_scalar(p->g, v, &x) && x == 0;
+}
+
+static nnc_dtype dtype_of(pass *p, const nnc_node *n)
+{
+    return (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
+}
+
+static bool is_int(pass *p, const nnc_node *n)
+{
+    nnc_dkind k = nnc_dtype_kind(dtype_of(p, n));
+    return k == NNC_INT || k == NNC_UINT;
+}
+
+static nnc_ref rebuild(pass *p, const nnc_node *n, const nnc_ref *in)
+{
+    return nnc_build(p->g, (nnc_op)n->op, n->n_in, in, n->n_attr, n->attr);
+}
+
+static void range_depth(const nnc_graph *g, nnc_ref v, double *lo, double *hi, int depth)
+{
+    const nnc_node *n = nnc_def(g, v);
+    double c, a, b;
+    *lo = nnc_ops[n->op].lo;
+    *hi = nnc_ops[n->op].hi;
+    if (nnc_const_scalar(g, v, &c) && c == c) {
+        *lo = *hi = c;
+        return;
+    }
+    if (n->op == OP_clip) {
+        *lo = nnc_attr_float(n, AT_lo, -INFINITY);
+        *hi = fmax(*lo, nnc_attr_float(n, AT_hi, INFINITY));
+        *lo = fmin(*lo, nnc_attr_float(n, AT_hi, INFINITY));
+    }
+    /* Ops whose results are among their operands' values keep the operands' range. */
+    bool picks = (n->op != OP_pad) && (nnc_op_class(n->op) == CL_move || n->op == OP_maxpool ||
+        n->op == OP_reduce_max || n->op == OP_reduce_min || n->op == OP_identity ||
+        n->op == OP_dropout || n->op == OP_relu || n->op == OP_relu6);
+    if (!picks || depth == 0 || n->n_in == 0 || n->n_in > 8)
+        return;
+    double plo = INFINITY, phi = -INFINITY;
+    int count = n->op == OP_gather ? 1 : n->n_in;
+    for (int k = 0; k < count; k++) {
+        range_depth(g, n->in[k], &a, &b, depth - 1);
+        plo = fmin(plo, a);
+        phi = fmax(phi, b);
+    }
+    if (n->op == OP_relu || n->op == OP_relu6)
+        plo = fmax(plo, 0), phi = fmax(phi, 0);
+    *lo = fmax(*lo, plo);
+    *hi = fmin(*hi, phi);
+}
+
+void value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi)
+{
+    range_depth(g, v, lo, hi, 6);
+}
+
+/* ---- elementwise -------------------------------------------------------------------------------------- */
+
+/* identity(x) = x, dropout(x) = x at inference */
+static nnc_ref copy_of(pass *p, const nnc_node *n)
+{
+    (void)p;
+    return n->op == OP_identity || n->op == OP_dropout ? n->in[0] : NNC_NONE;
+}
+
+/* f(f(x)) = x */
+static nnc_ref involution(pass *p, const nnc_node *n)
+{
+    const nnc_node *d;
+    if (!(nnc_ops[n->op].flags & OF_invol) || n->n_in != 1 || !(d = def_of(p, n->in[0], n->op)))
+        return NNC_NONE;
+    return d->in[0];
+}
+
+/* f(f(x)) = f(x) */
+static nnc_ref idempotent(pass *p, const nnc_node *n)
+{
+    const nnc_node *d;
+    if (!(nnc_ops[n->op].flags & OF_idem) || n->n_in != 1 || !(d = def_of(p, n->in[0], n->op)))
+        return NNC_NONE;
+    return attrs_equal(n, d) ? n->in[0] : NNC_NONE;
+}
+
+/* x + (-0) = x; integers x + 0 = x */
+static nnc_ref add_zero(pass *p, const nnc_node *n)
+{
+    for (int k = 0; k < 2 && n->op == OP_add; k++)
+        if (is_int(p, n) ? any_zero(p, n->in[k]) : is_const(p, n->in[k], -0.0))
+            return n->in[1 - k];
+    return NNC_NONE;
+}
+
+/* x + 0 = x (turns -0 into 0 where it stands, so level 2) */
+static nnc_ref add_plus_zero(pass *p, const nnc_node *n)
+{
+    for (int k = 0; k < 2 && n->op == OP_add; k++)
+        if (any_zero(p, n->in[k]))
+            return n->in[1 - k];
+    return NNC_NONE;
+}
+
+/* x - 0 = x */
+static nnc_ref sub_zero(pass *p, const nnc_node *n)
+{
+    bool zero = n->op == OP_sub &&
+        (is_int(p, n) ? any_zero(p, n->in[1]) : is_const(p, n->in[1], 0.0));
+    return zero ? n->in[0] : NNC_NONE;
+}
+
+/* x 1 = x, x / 1 = x, x^1 = x */
+static nnc_ref times_one(pass *p, const nnc_node *n)
+{
+    for (int k = 0; k < 2 && n->op == OP_mul; k++)
+        if (is_const(p, n->in[k], 1))
+            return n->in[1 - k];
+    return (n->op == OP_div || n->op == OP_pow) && is_const(p, n->in[1], 1) ? n->in[0] : NNC_NONE;
+}
+
+/* x (-1) = -x, x / (-1) = -x */
+static nnc_ref times_minus_one(pass *p, const nnc_node *n)
+{
+    if (nnc_dtype_kind(dtype_of(p, n)) == NNC_UINT)
+        return NNC_NONE;
+    for (int k = 0; k < 2 && n->op == OP_mul; k++)
+        if (is_const(p, n->in[k], -1))
+            return nnc_build1(p->g, OP_neg, n->in[1 - k]);
+    if (n->op == OP_div && is_const(p, n->in[1], -1))
+        return nnc_build1(p->g, OP_neg, n->in[0]);
+    return NNC_NONE;
+}
+
+/* x / 2^k = x 2^-k, both powers normal numbers of the type */
+static nnc_ref div_power(pass *p, const nnc_node *n)
+{
+    double c;
+    int e;
+    nnc_dtype d = dtype_of(p, n);
+    if (n->op != OP_div || !nnc_is_float(d) || !nnc_const_scalar(p->g, n->in[1], &c) || c == 0 ||
+        !isfinite(c) || fabs(frexp(c, &e)) != 0.5 || abs(e) > (d == DT_f16 ? 12 : 120))
+        return NNC_NONE;
+    return nnc_build2(p->g, OP_mul, n->in[0], nnc_scalar(p->g, d, 1 / c));
+}
+
+/* a + (-b) = a - b, a - (-b) = a + b, (-a) (-b) = a b, (-a) / (-b) = a / b */
+static nnc_ref negated(pass *p, const nnc_node *n)
+{
+    if (n->n_in != 2)
+        return NNC_NONE;
+    const nnc_node *a = def_of(p, n->in[0], OP_neg), *b = def_of(p, n->in[1], OP_neg);
+    nnc_ref x = n->in[0], y = n->in[1];
+    if (n->op == OP_add && b)
+        return nnc_build2(p->g, OP_sub, x, b->in[0]);
+    if (n->op == OP_add && a)
+        return nnc_build2(p->g, OP_sub, y, a->in[0]);
+    if (n->op == OP_sub && b)
+        return nnc_build2(p->g, OP_add, x, b->in[0]);
+    if ((n->op == OP_mul || (n->op == OP_div && nnc_is_float(dtype_of(p, n)))) && a && b)
+        return nnc_build2(p->g, (nnc_op)n->op, a->in[0], b->in[0]);
+    return NNC_NONE;
+}
+
+/* |-x| = |x|, cos(-x) = cos x, x x = (-x)(-x) */
+static nnc_ref even(pass *p, const nnc_node *n)
+{
+    bool e = n->op == OP_abs || n->op == OP_cos || n->op == OP_cosh || n->op == OP_square;
+    const nnc_node *d = e ? def_of(p, n->in[0], OP_neg) : NULL;
+    return d ? nnc_build1(p->g, (nnc_op)n->op, d->in[0]) : NNC_NONE;
+}
+
+/* max(x,x) = min(x,x) = x and x = x or x = select(c,x,x) = x */
+static nnc_ref same_operands(pass *p, const nnc_node *n)
+{
+    (void)p;
+    bool two = n->op == OP_max || n->op == OP_min || n->op == OP_and || n->op == OP_or;
+    if (two && n->in[0] == n->in[1])
+        return n->in[0];
+    return n->op == OP_select && n->in[1] == n->in[2] ? n->in[1] : NNC_NONE;
+}
+
+/* integers: x - x = 0, x 0 = 0 (floats: NaN and infinity say no) */
+static nnc_ref int_zero(pass *p, const nnc_node *n)
+{
+    if (!is_int(p, n))
+        return NNC_NONE;
+    bool zero = (n->op == OP_sub && n->in[0] == n->in[1]) ||
+        (n->op == OP_mul && (any_zero(p, n->in[0]) || any_zero(p, n->in[1])));
+    if (!zero)
+        return NNC_NONE;
+    nnc_type t = *nnc_typeof(p->g, n->out);
+    return nnc_broadcast(p->g, nnc_scalar(p->g, (nnc_dtype)t.dtype, 0), t.rank, t.dim);
+}
+
+/* relu(x) = x where x >= 0, clip(x,lo,hi) = x where lo <= x <= hi, max(x,c) = x where x >= c, min likewise */
+static nnc_ref decided(pass *p, const nnc_node *n)
+{
+    double lo, hi, a = -INFINITY, b = INFINITY, c;
+    nnc_ref x = n->n_in ? n->in[0] : NNC_NONE;
+    if (!nnc_is_float(dtype_of(p, n))) /* integers wrap out of an op's range: |-128| */
+        return NNC_NONE;
+    if (n->op == OP_relu || n->op == OP_relu6) {
+        a = 0, b = n->op == OP_relu6 ? 6 : INFINITY;
+    } else if (n->op == OP_clip) {
+        a = nnc_attr_float(n, AT_lo, -INFINITY), b = nnc_attr_float(n, AT_hi, INFINITY);
+    } else if (n->op == OP_max || n->op == OP_min) {
+        int k = nnc_const_scalar(p->g, n->in[1], &c) ? 1 : 0;
+        if ((k == 0 && !nnc_const_scalar(p->g, n->in[0], &c)) || c != c)
+            return NNC_NONE;
+        x = n->in[1 - k];
+        *(n->op == OP_max ? &a : &b) = c;
+    } else {
+        return NNC_NONE;
+    }
+    value_range(p->g, x, &lo, &hi);
+    return lo >= a && hi <= b ? x : NNC_NONE;
+}
+
+/* max(x,0) = relu(x): engines know relu by name */
+static nnc_ref max_is_relu(pass *p, const nnc_node *n)
+{
+    if (n->op != OP_max || !nnc_is_float(dtype_of(p, n)))
+        return NNC_NONE;
+    for (int k = 0; k < 2; k++)
+        if (is_const(p, n->in[k], 0.0))
+            return nnc_build1(p->g, OP_relu, n->in[1 - k]);
+    return NNC_NONE;
+}
+
+static nnc_ref build_clip(pass *p, nnc_ref x, double lo, double hi)
+{
+    nnc_attr a[2] = {nnc_af(AT_lo, lo), nnc_af(AT_hi, hi)};
+    return nnc_build(p->g, OP_clip, 1, &x, 2, a);
+}
+
+static bool bounds(const nnc_node *n, double *lo, double *hi)
+{
+    *lo = n->op == OP_clip ? nnc_attr_float(n, AT_lo, -INFINITY) : 0;
+    *hi = n->op == OP_relu6 ? 6 : n->op == OP_relu ? INFINITY : nnc_attr_float(n, AT_hi, INFINITY);
+    return (n->op == OP_clip || n->op == OP_relu || n->op == OP_relu6) && *lo <= *hi;
+}
+
+/* clip(clip(x,a,b),c,d) = clip(x, max(a,c), min(b,d)) where the intervals meet; relu and relu6 are clips;
+ * min(clip(x,a,b),c) = clip(x,a,c), max(clip(x,a,b),c) = clip(x,c,b) likewise */
+static nnc_ref clip_clip(pass *p, const nnc_node *n)
+{
+    double a, b, lo = -INFINITY, hi = INFINITY, c;
+    nnc_ref x = n->n_in ? n->in[0] : NNC_NONE;
+    if ((n->op == OP_min || n->op == OP_max) && nnc_is_float(dtype_of(p, n))) {
+        int k = nnc_const_scalar(p->g, n->in[1], &c) ? 1 : 0;
+        if ((k == 0 && !nnc_const_scalar(p->g, n->in[0], &c)) || c != c)
+            return NNC_NONE;
+        x = n->in[1 - k];
+        *(n->op == OP_min ? &hi : &lo) = c;
+    } else if (!bounds(n, &lo, &hi)) {
+        return NNC_NONE;
+    }
+    const nnc_node *d = nnc_def(p->g, x);
+    if (!bounds(d, &a, &b) || fmax(a, lo) > fmin(b, hi))
+        return NNC_NONE;
+    return build_clip(p, d->in[0], fmax(a, lo), fmin(b, hi));
+}
+
+/* not (a == b) = (a != b); integers also not (a < b) = (a >= b) */
+static nnc_ref not_compare(pass *p, const nnc_node *n)
+{
+    static const nnc_op turned[][2] = {{OP_eq, OP_ne}, {OP_ne, OP_eq}, {OP_lt, OP_ge},
+        {OP_ge, OP_lt}, {OP_gt, OP_le}, {OP_le, OP_gt}};
+    if (n->op != OP_not)
+        return NNC_NONE;
+    const nnc_node *d = nnc_def(p->g, n->in[0]);
+    for (size_t i = 0; i < NNC_COUNT(turned); i++)
+        if (d->op == turned[i][0] &&
+            (i < 2 || !nnc_is_float((nnc_dtype)nnc_typeof(p->g, d->in[0])->dtype)))
+            return nnc_build2(p->g, turned[i][1], d->in[0], d->in[1]);
+    return NNC_NONE;
+}
+
+/* Does every value of `a` survive in `b`? */
+static bool widens(nnc_dtype a, nnc_dtype b)
+{
+    nnc_dkind ka = nnc_dtype_kind(a), kb = nnc_dtype_kind(b);
+    int sa = nnc_dtype_size(a), sb = nnc_dtype_size(b);
+    if (a == b || ka == NNC_BOOL)
+        return true;
+    if (ka == NNC_FLOAT)
+        return kb == NNC_FLOAT && sb > sa;
+    if (kb == NNC_FLOAT) /* bits of the integer fit the significand */
+        return sa * 8 <= (b == DT_f64 ? 53 : b == DT_f32 ? 24 : b == DT_f16 ? 11 : 8);
+    return (ka == kb && sb >= sa) || (ka == NNC_UINT && kb == NNC_INT && sb > sa);
+}
+
+/* cast(x, its own type) = x; cast(cast(x, wider), t) = cast(x, t) */
+static nnc_ref casts(pass *p, const nnc_node *n)
+{
+    if (n->op != OP_cast)
+        return NNC_NONE;
+    if (nnc_typeof(p->g, n->in[0])->dtype == dtype_of(p, n))
+        return n->in[0];
+    const nnc_node *d = def_of(p, n->in[0], OP_cast);
+    if (!d)
+        return NNC_NONE;
+    nnc_dtype from = (nnc_dtype)nnc_typeof(p->g, d->in[0])->dtype, mid = dtype_of(p, d);
+    bool to_bool = dtype_of(p, n) == DT_bool;
+    return widens(from, mid) && !to_bool ? nnc_cast(p->g, d->in[0], dtype_of(p, n)) : NNC_NONE;
+}
+
+/* x^2 = x x, x^-1 = 1/x (rounds less) */
+static nnc_ref powers(pass *p, const nnc_node *n)
+{
+    if (n->op != OP_pow || !nnc_is_float(dtype_of(p, n)))
+        return NNC_NONE;
+    if (is_const(p, n->in[1], 2))
+        return nnc_build1(p->g, OP_square, n->in[0]);
+    return is_const(p, n->in[1], -1) ? nnc_build1(p->g, OP_recip, n->in[0]) : NNC_NONE;
+}
+
+/* ---- movement ----------------------------------------------------------------------------------------- */
+
+/* A reshape, broadcast, slice, transpose, flip, relayout, split or concat that changes nothing. */
+static nnc_ref no_move(pass *p, const nnc_node *n)
+{
+    const int64_t *v;
+    if (n->n_in != 1 || n->n_out != 1)
+        return NNC_NONE;
+    switch ((nnc_op)n->op) {
+    case OP_transpose: {
+        int r = nnc_attr_ints(n, AT_perm, &v);
+        for (int i = 0; i < r; i++)
+            if (v[i] != i)
+                return NNC_NONE;
+        return n->in[0];
+    }
+    case OP_pad: {
+        int r = nnc_attr_ints(n, AT_pads, &v);
+        for (int i = 0; i < r; i++)
+            if (v[i])
+                return NNC_NONE;
+        return n->in[0];
+    }
+    case OP_flip: {
+        int r = nnc_attr_ints(n, AT_axes, &v);
+        for (int i = 0; i < r; i++)
+            if (nnc_typeof(p->g, n->out)->dim[v[i]] != 1)
+                return NNC_NONE;
+        return n->in[0];
+    }
+    case OP_reshape:
+    case OP_broadcast:
+    case OP_slice:
+    case OP_concat:
+    case OP_split:
+    case OP_relayout: /* the driver of rules checks that the types are equal */
+        return n->in[0];
+    default:
+        return NNC_NONE;
+    }
+}
+
+/* transpose(transpose(x,p),q) = transpose(x, p[q]) */
+static nnc_ref transposes(pass *p, const nnc_node *n)
+{
+    const int64_t *a, *b;
+    int64_t perm[NNC_MAX_RANK];
+    const nnc_node *d = n->op == OP_transpose ? def_of(p, n->in[0], OP_transpose) : NULL;
+    if (!d)
+        return NNC_NONE;
+    nnc_attr_ints(d, AT_perm, &a);
+    int r = nnc_attr_ints(n, AT_perm, &b);
+    for (int i = 0; i < r; i++)
+        perm[i] = a[b[i]];
+    return nnc_transpose(p->g, d->in[0], perm);
+}
+
+/* reshape(reshape(x)) = reshape(x); broadcast, relayout likewise; flip(flip(x)) = x on the same axes */
+static nnc_ref move_move(pass *p, const nnc_node *n)
+{
+    bool op = n->op == OP_reshape || n->op == OP_broadcast || n->op == OP_relayout || n->op == OP_flip;
+    const nnc_node *d = op ? def_of(p, n->in[0], n->op) : NULL;
+    if (!d)
+        return NNC_NONE;
+    if (n->op == OP_flip)
+        return attrs_equal(n, d) ? d->in[0] : NNC_NONE;
+    if (n->op == OP_broadcast) { /* extents that the first adds in front must stay in place */
+        const nnc_type *x = nnc_typeof(p->g, d->in[0]), *y = nnc_typeof(p->g, d->out);
+        if (x->rank != y->rank && y->rank > nnc_typeof(p->g, n->out)->rank)
+            return NNC_NONE;
+    }
+    return rebuild(p, n, d->in);
+}
+
+/* f(x, broadcast(b)) = f(x, b) where f broadcasts to the same shape itself */
+static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
+{
+    if (!nnc_op_is_ewise(n->op) || n->n_in < 2)
+        return NNC_NONE;
+    for (int k = 0; k < n->n_in; k++) {
+        const nnc_node *d = def_of(p, n->in[k], OP_broadcast);
+        if (!d)
+            continue;
+        nnc_ref in[3] = {n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : 0};
+        in[k] = d->in[0];
+        int64_t dim[NNC_MAX_RANK];
+        nnc_type t = *nnc_typeof(p->g, n->out);
+        int rank = 0;
+        for (int j = 0; j < n->n_in; j++) { /* the shape without this broadcast */
+            const nnc_type *o = nnc_typeof(p->g, in[j]);
+            for (; rank < o->rank; rank++)
+                memmove(dim + 1, dim, (size_t)rank * sizeof *dim), dim[0] = 1;
+            for (int i = 0; i < o->rank; i++)
+                dim[rank - o->rank + i] = nnc_max64(dim[rank - o->rank + i], o->dim[i]);
+        }
+        if (rank == t.rank && !memcmp(dim, t.dim, (size_t)rank * sizeof *dim))
+            return rebuild(p, n, in);
+    }
+    return NNC_NONE;
+}
+
+/* matmul(transpose(a), b) = matmul(a, b) with transpose_a turned, where the last two dimensions are swapped */
+static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
+{
+    if (n->op != OP_matmul)
+        return NNC_NONE;
+    bool flag[2] = {nnc_attr_int(n, AT_transpose_a, 0), nnc_attr_int(n, AT_transpose_b, 0)}, any = false;
+    nnc_ref in[2] = {n->in[0], n->in[1]};
+    for (int k = 0; k < 2; k++) {
+        const nnc_node *d = def_of(p, in[k], OP_transpose);
+        const int64_t *v;
+        if (!d || edit_static(p, in[k]))
+            continue;
+        int r = nnc_attr_ints(d, AT_perm, &v);
+        bool swap = r >= 2 && v[r - 1] == r - 2 && v[r - 2] == r - 1;
+        for (int i = 0; i < r - 2; i++)
+            swap = swap && v[i] == i;
+        if (swap)
+            in[k] = d->in[0], flag[k] = !flag[k], any = true;
+    }
+    nnc_attr a[2] = {nnc_ai(AT_transpose_a, flag[0]), nnc_ai(AT_transpose_b, flag[1])};
+    return any ? nnc_build(p->g, OP_matmul, 2, in, 2, a) : NNC_NONE;
+}
+
+/* ---- reductions and windows --------------------------------------------------------------------------- */
+
+/* A reduction over extents of 1 is a reshape; pooling 1x1 windows with stride 1 and no padding is nothing. */
+static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
+{
+    const nnc_type *x = n->n_in ? nnc_typeof(p->g, n->in[0]) : NULL;
+    const nnc_type y = *nnc_typeof(p->g, n->out);
+    const int64_t *v;
+    if (n->op == OP_maxpool || n->op == OP_avgpool) {
+        int r = nnc_attr_ints(n, AT_kernel, &v);
+        for (int i = 0; i < r; i++)
+            if (v[i] != 1)
+                return NNC_NONE;
+        r = nnc_attr_ints(n, AT_pads, &v);
+        for (int i = 0; i < r; i++)
+            if (v[i])
+                return NNC_NONE;
+        return n->in[0];
+    }
+    if (nnc_op_class(n->op) != CL_reduce || n->op == OP_argmax || n->op == OP_argmin ||
+        nnc_type_numel(x) != nnc_type_numel(&y))
+        return NNC_NONE;
+    return nnc_reshape(p->g, n->in[0], y.rank, y.dim);
+}
+
+/* reduce_max(reduce_max(x)) = reduce_max(x) over both, kept dimensions only; min likewise */
+static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
+{
+    const nnc_node *d = n->op == OP_reduce_max || n->op == OP_reduce_min ? def_of(p, n->in[0], n->op) : NULL;
+    const int64_t *a, *b;
+    int64_t axes[2 * NNC_MAX_RANK];
+    if (!d || !edit_only_user(p, d->out) || !nnc_attr_int(d, AT_keepdims, 1) ||
+        !nnc_attr_int(n, AT_keepdims, 1))
+        return NNC_NONE;
+    int na = nnc_attr_ints(n, AT_axes, &a), nb = nnc_attr_ints(d, AT_axes, &b), c = 0;
+    for (int64_t i = 0; i < NNC_MAX_RANK; i++) {
+        bool in = false;
+        for (int k = 0; k < na; k++)
+            in = in || a[k] == i;
+        for (int k = 0; k < nb; k++)
+            in = in || b[k] == i;
+        if (in)
+            axes[c++] = i;
+    }
+    return nnc_reduce(p->g, (nnc_op)n->op, d->in[0], c, axes, true);
+}
+
+/* ---- the table ---------------------------------------------------------------------------------------- */
+
+static const struct rule {
+    const char *name;
+    int level;
+    rule_fn match;
+    const char *equation;
+} table[] = {
+    {"copy", 1, copy_of, "identity and dropout at inference return their operand"},
+    {"involution", 1, involution, "f(f(x)) = x"},
+    {"idempotent", 1, idempotent, "f(f(x)) = f(x)"},
+    {"neutral operand", 1, add_zero, "x + 0 = x"},
+    {"neutral operand", 1, sub_zero, "x - 0 = x"},
+    {"neutral operand", 1, times_one, "x * 1 = x / 1 = x^1 = x"},
+    {"neutral operand", 2, add_plus_zero, "x + 0 = x, the sign of a zero apart"},
+    {"negation", 1, times_minus_one, "x * -1 = -x"},
+    {"negation", 1, negated, "two negations meet"},
+    {"negation", 1, even, "f(-x) = f(x)"},
+    {"division by a power of two", 1, div_power, "x / 2^k = x * 2^-k"},
+    {"equal operands", 1, same_operands, "f(x, x) = x"},
+    {"integer zero", 1, int_zero, "x - x = x * 0 = 0 for integers"},
+    {"decided bound", 1, decided, "the operand's range already lies within the bounds"},
+    {"max with 0", 1, max_is_relu, "max(x, 0) = relu(x)"},
+    {"merged bounds", 1, clip_clip, "clip(clip(x)) = one clip to the common interval"},
+    {"negated comparison", 1, not_compare, "not (a == b) = (a != b)"},
+    {"merged casts", 1, casts, "a cast to a wider type and back loses nothing"},
+    {"power", 2, powers, "x^2 = x * x, x^-1 = 1/x"},
+    {"empty move", 1, no_move, "the result is the operand"},
+    {"merged moves", 1, transposes, "two transpositions are one"},
+    {"merged moves", 1, move_move, "the first of two moves is undone or overtaken by the second"},
+    {"implicit broadcast", 1, broadcast_operand, "elementwise ops broadcast by themselves"},
+    {"transposed operand", 1, matmul_transposed, "matmul reads its operand transposed"},
+    {"empty reduction", 1, nothing_to_reduce, "windows and axes of extent 1"},
+    {"merged reductions", 1, reduce_reduce, "max(max(x)) = max(x) over both sets of axes"},
+};
+
+static bool try_rule(pass *p, uint32_t i, const struct rule *r)
+{
+    nnc_node n = p->g->node[i];
+    uint32_t first = p->g->n_node;
+    edit_at(p, i);
+    nnc_ref to = r->match(p, &n);
+    edit_sync(p);
+    if (p->status != NNC_OK || to == NNC_NONE)
+        return false;
+    if (!nnc_type_equal(nnc_typeof(p->g, to), nnc_typeof(p->g, n.out)) || to == n.out) {
+        for (uint32_t k = p->g->n_node; k-- > first;)
+            edit_sweep(p, k);
+        return false;
+    }
+    layers l = layers_of(p, i, NNC_NONE);
+    const char *word = nnc_ops[n.op].name;
+    edit_replace(p, n.out, to);
+    remark_applied(p, &l, r->name, "%s: %s", word, r->equation);
+    return true;
+}
+
+nnc_status pass_algebra(pass *p)
+{
+    int level = p->o->n_only > 0 && p->o->level == 0 ? 2 : p->o->level;
+    int64_t left = 4 * (int64_t)p->g->n_node + 64; /* no rule loops; this bounds a mistake */
+    for (bool again = true; again && p->status == NNC_OK && left > 0;) {
+        again = false;
+        for (uint32_t i = 0; i < p->g->n_node && p->status == NNC_OK && left > 0; i++)
+            for (size_t k = 0; k < NNC_COUNT(table) && !p->e.dead[i]; k++)
+                if (nnc_op_class(p->g->node[i].op) != CL_leaf && table[k].level <= level &&
+                    try_rule(p, i, &table[k])) {
+                    again = true;
+                    left--;
+                    break;
+                }
+    }
+    return p->status;
+}

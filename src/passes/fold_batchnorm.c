@@ -1,0 +1,115 @@
+/* passes/fold_batchnorm.c -- (w x + b - mean) s + beta = (w s) x + (b - mean) s + beta, with s = gamma / sqrt(var + eps), per
+ * output channel. The new weights are nodes that depend on params alone: `init` computes them once, and no weight is
+ * read while compiling. A batchnorm that stays is two ops with static operands for the fusion passes.
+ * Ends: every application removes a batchnorm. */
+#include "passes/internal.h"
+
+/* Numbers of weights are computed in f32 where the model is 16 bits wide: one rounding instead of four. */
+static nnc_ref widen(pass *p, nnc_ref v)
+{
+    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, v)->dtype;
+    return d == DT_f16 || d == DT_bf16 ? nnc_cast(p->g, v, DT_f32) : v;
+}
+
+static nnc_ref narrow(pass *p, nnc_ref v, nnc_dtype d)
+{
+    if (v == NNC_NONE || nnc_typeof(p->g, v)->dtype == d)
+        return v;
+    return nnc_cast(p->g, v, d);
+}
+
+/* w scaled per output channel: conv and linear hold it in dimension 0, conv_transpose [C, K/groups, ...] in 0 and 1. */
+static nnc_ref scale_weights(pass *p, const nnc_node *c, nnc_ref w, nnc_ref s)
+{
+    nnc_type t = *nnc_typeof(p->g, w);
+    int64_t dim[NNC_MAX_RANK + 1], wide[NNC_MAX_RANK + 1];
+    if (c->op != OP_conv_transpose) {
+        dim[0] = t.dim[0];
+        for (int i = 1; i < t.rank; i++)
+            dim[i] = 1;
+        return nnc_build2(p->g, OP_mul, w, nnc_reshape(p->g, s, t.rank, dim));
+    }
+    int64_t groups = nnc_attr_int(c, AT_groups, 1);
+    wide[0] = dim[0] = groups;
+    wide[1] = t.dim[0] / groups, dim[1] = 1;
+    wide[2] = dim[2] = t.dim[1];
+    for (int i = 2; i < t.rank; i++)
+        wide[i + 1] = t.dim[i], dim[i + 1] = 1;
+    nnc_ref scaled = nnc_build2(p->g, OP_mul, nnc_reshape(p->g, w, t.rank + 1, wide),
+        nnc_reshape(p->g, s, t.rank + 1, dim));
+    return nnc_reshape(p->g, scaled, t.rank, t.dim);
+}
+
+static const char *blocker(pass *p, const nnc_node *bn)
+{
+    const nnc_node *c = nnc_def(p->g, bn->in[0]);
+    for (int k = 1; k < 5; k++)
+        if (!edit_static(p, bn->in[k]))
+            return "its statistics or factors are computed at run time";
+    if (c->op != OP_conv && c->op != OP_linear && c->op != OP_conv_transpose)
+        return remark_text(p, "its operand comes from %s, which has no weights to take the scale; it fuses as two "
+                              "elementwise ops",
+            nnc_ops[c->op].name);
+    if (c->op == OP_linear && nnc_typeof(p->g, c->out)->rank != 2)
+        return "the channels of batchnorm are dimension 1, the features of linear the last one";
+    if (edit_is_output(p, bn->in[0]))
+        return remark_text(p, "the result of %s is also an output of the graph", nnc_ops[c->op].name);
+    if (p->e.n_use[bn->in[0]] != 1)
+        return remark_text(p, "the result of %s has %u readers", nnc_ops[c->op].name, p->e.n_use[bn->in[0]]);
+    for (int k = 1; k < c->n_in; k++)
+        if (!edit_static(p, c->in[k]))
+            return "the weights are computed at run time";
+    if (c->op == OP_conv_transpose && nnc_typeof(p->g, c->in[1])->rank + 1 > NNC_MAX_RANK)
+        return "the weights have too many dimensions";
+    return NULL;
+}
+
+static void fold(pass *p, uint32_t i)
+{
+    nnc_graph *g = p->g;
+    nnc_node bn = g->node[i];
+    uint32_t ci = g->value[bn.in[0]].node;
+    nnc_node c = g->node[ci];
+    layers l = layers_of(p, ci, i);
+    nnc_dtype d = (nnc_dtype)nnc_typeof(g, c.in[1])->dtype;
+    nnc_type type = *nnc_typeof(g, bn.out);
+    edit_at(p, i);
+    nnc_ref gamma = widen(p, bn.in[1]), beta = widen(p, bn.in[2]), mean = widen(p, bn.in[3]);
+    nnc_ref var = widen(p, bn.in[4]), w = widen(p, c.in[1]);
+    if (p->status != NNC_OK || g->status != NNC_OK) {
+        edit_sync(p);
+        return;
+    }
+    nnc_ref eps = nnc_scalar(g, (nnc_dtype)nnc_typeof(g, var)->dtype, nnc_attr_float(&bn, AT_eps, 1e-5));
+    nnc_ref s = nnc_build2(g, OP_div, gamma, nnc_build1(g, OP_sqrt, nnc_build2(g, OP_add, var, eps)));
+    nnc_ref shift = c.n_in == 3 ? nnc_build2(g, OP_sub, widen(p, c.in[2]), mean) : nnc_build1(g, OP_neg, mean);
+    nnc_ref b = nnc_build2(g, OP_add, nnc_build2(g, OP_mul, shift, s), beta);
+    nnc_ref in[3] = {c.in[0], NNC_NONE, NNC_NONE};
+    in[1] = g->status == NNC_OK ? narrow(p, scale_weights(p, &c, w, s), d) : NNC_NONE;
+    in[2] = narrow(p, b, d);
+    g->origin = c.origin && bn.origin ? remark_text(p, "%s+%s", c.origin, bn.origin) : bn.origin;
+    nnc_ref y = nnc_build_typed(g, (nnc_op)c.op, 3, in, c.n_attr, c.attr, &type);
+    edit_sync(p);
+    edit_replace(p, bn.out, y);
+    remark_applied(p, &l, "batchnorm into weights",
+        "%s takes the scale into its weights and the shift into its bias, once, when weights are loaded",
+        nnc_ops[c.op].name);
+}
+
+nnc_status pass_fold_batchnorm(pass *p)
+{
+    uint32_t n_node = p->g->n_node;
+    for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
+        const nnc_node *n = &p->g->node[i];
+        if (n->op != OP_batchnorm || p->e.dead[i] || edit_static(p, n->out))
+            continue;
+        const char *why = blocker(p, n);
+        if (!why) {
+            fold(p, i);
+            continue;
+        }
+        layers l = layers_of(p, p->g->value[n->in[0]].node, i);
+        remark_declined(p, &l, "batchnorm into weights", "%s", why);
+    }
+    return p->status;
+}

@@ -1,0 +1,317 @@
+/* passes/layout.c -- channels last where the engines want it, with the least total cost: each node takes one of two memory
+ * orders; a convolution or pooling that stays row-major loses time, a value whose reader has the other order is copied.
+ * That is a minimum cut, so no heuristic decides where the boundaries lie. Weights keep their order: packing is the
+ * plan's affair.
+ *
+ * Who follows: elementwise ops, moves and reductions that keep the rank, batchnorm and global pooling work in the order of
+ * their operands. Who does not: inputs, outputs, reshapes, contractions other than convolutions, nests over
+ * chosen axes, values of rank below 3. */
+#include "passes/internal.h"
+
+typedef struct lay {
+    pass *p;
+    bool *last;       /* per node: channels last */
+    nnc_ref *other;   /* per value: its copy in the other order, or NNC_NONE */
+    uint32_t n_node;  /* of the graph before relayouts */
+    bool conv, pool;  /* what the engines want */
+} lay;
+
+typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
+
+static stand stand_of(const nnc_graph *g, const nnc_node *n)
+{
+    const nnc_type *y = nnc_typeof(g, n->out);
+    if (y->rank < 3 || n->n_in == 0)
+        return ROW_MAJOR;
+    switch (nnc_op_class(n->op)) {
+    case CL_ewise:
+    case CL_ecomp:
+    case CL_window:
+        return FOLLOWS;
+    case CL_contract:
+        return n->op == OP_conv || n->op == OP_conv_transpose ? FOLLOWS : ROW_MAJOR;
+    case CL_move:
+        return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split || n->op == OP_flip
+            ? FOLLOWS
+            : ROW_MAJOR;
+    case CL_reduce:
+        return nnc_typeof(g, n->in[0])->rank == y->rank ? FOLLOWS : ROW_MAJOR;
+    case CL_comp:
+        return n->op == OP_batchnorm || n->op == OP_global_avgpool || n->op == OP_global_maxpool ? FOLLOWS
+                                                                                                  : ROW_MAJOR;
+    default:
+        return ROW_MAJOR;
+    }
+}
+
+/* Must operand k have the node's own order? Broadcast operands, weights and vectors lie as they like. */
+static bool sensitive(const pass *p, const nnc_node *n, int k)
+{
+    const nnc_type *t = nnc_typeof(p->g, n->in[k]), *y = nnc_typeof(p->g, n->out);
+    if (t->rank < 3 || edit_static(p, n->in[k]) || n->op == OP_transpose || n->op == OP_relayout)
+        return false;
+    switch (nnc_op_class(n->op)) {
+    case CL_ewise:
+    case CL_ecomp:
+        return nnc_type_same_shape(t, y);
+    case CL_contract:
+        return k == 0 || n->op == OP_matmul || n->op == OP_linear;
+    case CL_comp:
+        return k == 0;
+    default:
+        return true;
+    }
+}
+
+/* Would the two orders be different bytes? */
+static bool matters(const nnc_type *t)
+{
+    nnc_type a = nnc_type_make((nnc_dtype)t->dtype, t->rank, t->dim), b = a;
+    if (t->rank < 3)
+        return false;
+    nnc_type_channels_last(&b);
+    return !nnc_type_same_memory(&a, &b);
+}
+
+static int64_t copy_ns(const pass *p, const nnc_type *t)
+{
+    return nnc_target_time_ns(p->t, 0, 2 * nnc_type_bytes(t));
+}
+
+/* What node i loses in row-major order, in ns. Convolutions: notes of measurements give 1.5 times the time for larger
+ * kernels (im2col), 1.1 for 1x1, 20 for depthwise. */
+static int64_t loss_ns(const lay *l, uint32_t i)
+{
+    const pass *p = l->p;
+    const nnc_node *n = &p->g->node[i];
+    nnc_cost c = nnc_node_cost(p->g, n);
+    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
+    if (edit_static(p, n->out) || nnc_typeof(p->g, n->out)->rank < 3 || !nnc_is_float(d) || d == DT_f64)
+        return 0;
+    int64_t ns = nnc_target_time_ns(p->t, c.flops, c.bytes);
+    if (nnc_op_class(n->op) == CL_window)
+        return l->pool ? ns / 2 : 0;
+    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->conv)
+        return 0;
+    const nnc_type *w = nnc_typeof(p->g, n->in[1]);
+    int64_t window = 1;
+    for (int k = 2; k < w->rank; k++)
+        window *= w->dim[k];
+    if (nnc_attr_int(n, AT_groups, 1) > 1 && w->dim[1] == 1)
+        return 19 * ns;
+    return window > 1 ? ns / 2 : ns / 10;
+}
+
+/* Arcs of one value: its producer and the readers that care. */
+static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t next)
+{
+    pass *p = l->p;
+    const nnc_type *t = nnc_typeof(p->g, v);
+    if (!matters(t))
+        return next;
+    int64_t ns = copy_ns(p, t);
+    uint32_t after = next, before = next + 1; /* copies to channels last / to row-major are made behind `from` */
+    mincut_arc(m, after, from, ns);
+    mincut_arc(m, from, before, ns);
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
+        uint32_t i = p->e.uses[u - 1].node;
+        const nnc_node *n = &p->g->node[i];
+        bool cares = false;
+        for (int k = 0; k < n->n_in; k++)
+            cares = cares || (n->in[k] == v && sensitive(p, n, k));
+        if (!cares)
+            continue;
+        mincut_arc(m, i + 2, after, MINCUT_INF);
+        mincut_arc(m, before, i + 2, MINCUT_INF);
+    }
+    if (edit_is_output(p, v))
+        mincut_arc(m, before, 1, MINCUT_INF);
+    return next + 2;
+}
+
+static bool choose(lay *l)
+{
+    pass *p = l->p;
+    mincut m;
+    uint32_t n = p->g->n_node, max = 2 + n + 2 * p->g->n_value, next = n + 2;
+    mincut_init(&m, p->a, max);
+    bool *side = ARENA_NEW(p->a, bool, max);
+    if (!side)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        const nnc_node *node = &p->g->node[i];
+        if (p->e.is_static[i])
+            continue;
+        if (stand_of(p->g, node) == ROW_MAJOR)
+            mincut_arc(&m, i + 2, 1, MINCUT_INF);
+        mincut_arc(&m, 0, i + 2, loss_ns(l, i));
+        for (uint32_t o = 0; o < node->n_out; o++)
+            next = add_value(l, &m, i + 2, node->out + o, next);
+    }
+    if (!mincut_run(&m, side))
+        return false;
+    for (uint32_t i = 0; i < n; i++)
+        l->last[i] = side[i + 2];
+    return true;
+}
+
+/* v in the wanted order: itself, or a relayout made once. */
+static nnc_ref in_order(lay *l, nnc_ref v, bool last, uint32_t reader)
+{
+    pass *p = l->p;
+    nnc_type t = *nnc_typeof(p->g, v), want = nnc_type_make((nnc_dtype)t.dtype, t.rank, t.dim);
+    if (last)
+        nnc_type_channels_last(&want);
+    if (nnc_type_equal(&t, &want))
+        return v;
+    if (l->other[v] == NNC_NONE) {
+        int64_t wide[NNC_MAX_RANK];
+        for (int i = 0; i < t.rank; i++)
+            wide[i] = want.order[i];
+        edit_at(p, reader);
+        nnc_attr a = nnc_av(AT_order, t.rank, wide);
+        l->other[v] = nnc_build(p->g, OP_relayout, 1, &v, 1, &a);
+    }
+    return l->other[v];
+}
+
+static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
+{
+    pass *p = l->p;
+    layers ls = layers_of(p, p->g->value[v].node, reader);
+    const nnc_type *t = nnc_typeof(p->g, v);
+    if (matters(t))
+        remark_applied(p, &ls, last ? "relayout to channels last" : "relayout to row-major",
+            "%s of %s cross from the %s to the %s order here, copied once for all readers", text_bytes(p, nnc_type_bytes(t)),
+            nnc_ops[nnc_def(p->g, v)->op].name, last ? "row-major" : "channels-last",
+            last ? "channels-last" : "row-major");
+}
+
+static void apply_node(lay *l, uint32_t i)
+{
+    pass *p = l->p;
+    for (int k = 0; k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
+        nnc_ref v = p->g->node[i].in[k];
+        if (!sensitive(p, &p->g->node[i], k))
+            continue;
+        bool fresh = l->other[v] == NNC_NONE;
+        nnc_ref r = in_order(l, v, l->last[i], i);
+        if (r == v)
+            continue;
+        edit_set_operand(p, i, k, r);
+        if (fresh && p->status == NNC_OK)
+            remark_copy(l, v, i, l->last[i]);
+    }
+    const nnc_node *n = &p->g->node[i];
+    for (uint32_t o = 0; o < n->n_out && l->last[i]; o++)
+        if (p->g->value[n->out + o].type.rank >= 3)
+            nnc_type_channels_last(&p->g->value[n->out + o].type);
+    edit_refresh(p, i);
+}
+
+static void apply_outputs(lay *l)
+{
+    pass *p = l->p;
+    for (uint32_t o = 0; o < p->g->n_output && p->status == NNC_OK; o++) {
+        nnc_ref v = p->g->output[o];
+        bool fresh = l->other[v] == NNC_NONE;
+        nnc_ref r = in_order(l, v, false, p->g->value[v].node);
+        if (r == v)
+            continue;
+        edit_set_output(p, o, r);
+        if (p->status == NNC_OK && !p->g->value[r].name) {
+            p->g->value[r].name = p->g->value[v].name;
+            p->g->value[v].name = NULL;
+        }
+        if (fresh && p->status == NNC_OK)
+            remark_copy(l, v, p->g->value[v].node, false);
+    }
+}
+
+static bool is_seed(const lay *l, uint32_t i)
+{
+    const nnc_node *n = &l->p->g->node[i];
+    return !l->p->e.is_static[i] && (n->op == OP_conv || n->op == OP_conv_transpose || nnc_op_class(n->op) == CL_window);
+}
+
+/* One remark for each connected region of channels-last nodes; declined ones for seeds that stay row-major. */
+static void remark_regions(lay *l, const int64_t *loss)
+{
+    pass *p = l->p;
+    uint32_t *root = ARENA_NEW(p->a, uint32_t, l->n_node + 1);
+    if (!root) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    for (uint32_t i = 0; i < l->n_node; i++) {
+        root[i] = i;
+        const nnc_node *n = &p->g->node[i];
+        for (int k = 0; k < n->n_in && l->last[i]; k++) {
+            uint32_t d = p->g->value[n->in[k]].node;
+            if (d >= l->n_node || !l->last[d])
+                continue;
+            uint32_t a = i, b = d;
+            while (root[a] != a)
+                a = root[a] = root[root[a]];
+            while (root[b] != b)
+                b = root[b] = root[root[b]];
+            root[a > b ? a : b] = a > b ? b : a;
+        }
+    }
+    struct region {
+        layers l;
+        int64_t ns;
+        int n;
+    } *at = ARENA_NEW(p->a, struct region, l->n_node + 1);
+    for (uint32_t i = 0; at && i < l->n_node; i++) {
+        uint32_t a = i;
+        while (root[a] != a)
+            a = root[a];
+        if (!is_seed(l, i) || loss[i] == 0)
+            continue;
+        if (l->last[i]) {
+            layers_add(p, &at[a].l, i);
+            at[a].ns += loss[i];
+            at[a].n++;
+            continue;
+        }
+        layers ls = layers_of(p, i, NNC_NONE);
+        remark_declined(p, &ls, "channels last", "the copies at its borders would take longer than the order gains (%lld us)",
+            (long long)(loss[i] / 1000));
+    }
+    for (uint32_t i = 0; at && i < l->n_node && p->status == NNC_OK; i++)
+        if (at[i].n)
+            remark_applied(p, &at[i].l, "channels last",
+                "%d convolutions and poolings in one region run in the order %s wants: about %lld us less by the target's numbers",
+                at[i].n, engine_name(p), (long long)(at[i].ns / 1000));
+}
+
+nnc_status pass_layout(pass *p)
+{
+    const nnc_target_engine *c = nnc_target_for_contractions(p->t), *w = nnc_target_for_pools(p->t);
+    lay l = {.p = p, .conv = c && c->channels_last, .pool = w && w->channels_last, .n_node = p->g->n_node};
+    uint32_t n_value = p->g->n_value;
+    l.last = ARENA_NEW(p->a, bool, l.n_node + 1);
+    l.other = ARENA_NEW(p->a, nnc_ref, 3 * (size_t)n_value + 2);
+    int64_t *loss = ARENA_NEW(p->a, int64_t, l.n_node + 1);
+    if (!l.last || !l.other || !loss)
+        return nnc_nomem(p->sink);
+    memset(l.other, 0xff, (3 * (size_t)n_value + 2) * sizeof *l.other);
+    bool any = false;
+    for (uint32_t i = 0; i < l.n_node; i++) {
+        loss[i] = is_seed(&l, i) ? loss_ns(&l, i) : 0;
+        any = any || loss[i] > 0;
+    }
+    if (!any)
+        return NNC_OK;
+    if (!choose(&l))
+        return nnc_nomem(p->sink);
+    for (uint32_t i = 0; i < l.n_node && p->status == NNC_OK; i++)
+        if (!p->e.is_static[i])
+            apply_node(&l, i);
+    apply_outputs(&l);
+    edit_sync(p);
+    if (p->status == NNC_OK)
+        remark_regions(&l, loss);
+    return p->status;
+}

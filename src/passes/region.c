@@ -1,0 +1,161 @@
+/* passes/region.c -- making `fused` nodes, and questions that both fusion passes ask. */
+#include "passes/internal.h"
+
+bool is_contraction(const nnc_node *n)
+{
+    if (n->op != OP_fused)
+        return nnc_op_class(n->op) == CL_contract;
+    for (uint32_t i = 0; i < n->body->n_node; i++)
+        if (nnc_op_class(n->body->node[i].op) == CL_contract)
+            return true;
+    return false;
+}
+
+const char *engine_name(const pass *p)
+{
+    const nnc_target_engine *e = p->t ? nnc_target_for_contractions(p->t) : NULL;
+    return e ? e->name : "no engine";
+}
+
+int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap)
+{
+    int n = 0;
+    uint32_t last = NNC_NONE;
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
+        uint32_t i = p->e.uses[u - 1].node;
+        const nnc_node *node = &p->g->node[i];
+        bool reads = false, known = i == last;
+        for (int k = 0; k < node->n_in && !p->e.dead[i]; k++)
+            reads = reads || node->in[k] == v;
+        if (!reads || known)
+            continue;
+        last = i;
+        if (nnc_is_view(p->g, node)) {
+            n += users_through_views(p, node->out, out + nnc_min64(n, cap), n < cap ? cap - n : 0);
+            continue;
+        }
+        for (int k = 0; k < n && k < cap; k++)
+            known = known || out[k] == i;
+        if (known)
+            continue;
+        if (n < cap)
+            out[n] = i;
+        n++;
+    }
+    return n;
+}
+
+/* "/a+/b": the members' paths, each once, in order. */
+static const char *union_origin(pass *p, const uint32_t *nodes, int n)
+{
+    layers l = {0};
+    nnc_text t = {0};
+    for (int i = 0; i < n; i++) {
+        const nnc_node *m = &p->g->node[nodes[i]];
+        if (nnc_op_class(m->op) != CL_leaf && m->origin)
+            layers_add(p, &l, nodes[i]);
+    }
+    for (size_t i = 0; i < l.n; i++)
+        nnc_printf(&t, "%s%s", i ? "+" : "", l.at[i]);
+    char *s = t.n ? nnc_arena_strdup(&p->g->arena, nnc_text_str(&t)) : NULL;
+    nnc_text_deinit(&t);
+    return s;
+}
+
+typedef struct maker {
+    pass *p;
+    nnc_graph *body;
+    nnc_ref *outer, *inner; /* values of the graph and what they are in the body; n of them */
+    size_t n, cap_outer, cap_inner;
+    nnc_ref *operand;       /* of the fused node */
+    size_t n_operand, cap_operand;
+} maker;
+
+static nnc_ref find(const maker *m, nnc_ref v)
+{
+    for (size_t i = m->n; i-- > 0;)
+        if (m->outer[i] == v)
+            return m->inner[i];
+    return NNC_NONE;
+}
+
+static bool bind(maker *m, nnc_ref outer, nnc_ref inner)
+{
+    nnc_ref *a = nnc_arena_grow(m->p->a, m->outer, &m->cap_outer, m->n + 1, sizeof *a);
+    nnc_ref *b = nnc_arena_grow(m->p->a, m->inner, &m->cap_inner, m->n + 1, sizeof *b);
+    m->outer = a ? a : m->outer;
+    m->inner = b ? b : m->inner;
+    if (!a || !b)
+        return false;
+    m->outer[m->n] = outer;
+    m->inner[m->n++] = inner;
+    return true;
+}
+
+static bool defined_inside(const pass *p, const uint32_t *nodes, int n, nnc_ref v)
+{
+    for (int i = 0; i < n; i++)
+        if (p->g->value[v].node == nodes[i])
+            return true;
+    return false;
+}
+
+/* The body's inputs come first, in order of first use. */
+static bool add_inputs(maker *m, const uint32_t *nodes, int n)
+{
+    nnc_graph *g = m->p->g;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < g->node[nodes[i]].n_in; k++) {
+            nnc_ref v = g->node[nodes[i]].in[k];
+            if (defined_inside(m->p, nodes, n, v) || find(m, v) != NNC_NONE)
+                continue;
+            nnc_ref *q = nnc_arena_grow(m->p->a, m->operand, &m->cap_operand, m->n_operand + 1, sizeof *q);
+            if (!q)
+                return false;
+            m->operand = q;
+            m->operand[m->n_operand++] = v;
+            nnc_ref r = nnc_input(m->body, g->value[v].name, nnc_typeof(g, v));
+            if (r == NNC_NONE || !bind(m, v, r))
+                return false;
+        }
+    return true;
+}
+
+static bool add_members(maker *m, const uint32_t *nodes, int n)
+{
+    nnc_graph *g = m->p->g;
+    for (int i = 0; i < n; i++) {
+        const nnc_node *node = &g->node[nodes[i]];
+        nnc_ref *in = ARENA_NEW(m->p->a, nnc_ref, node->n_in + 1);
+        for (int k = 0; in && k < node->n_in; k++)
+            in[k] = find(m, node->in[k]);
+        nnc_ref r = in ? nnc_copy_node(m->body, g, node, in) : NNC_NONE;
+        if (r == NNC_NONE)
+            return false;
+        for (uint32_t o = 0; o < node->n_out; o++)
+            if (!bind(m, node->out + o, r + o))
+                return false;
+    }
+    return true;
+}
+
+nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out)
+{
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return NNC_NONE;
+    maker m = {.p = p, .body = nnc_graph_create("body", p->sink)};
+    bool ok = m.body && add_inputs(&m, nodes, n) && add_members(&m, nodes, n);
+    for (int i = 0; ok && i < n_out; i++)
+        nnc_output(m.body, find(&m, outs[i]), p->g->value[outs[i]].name);
+    if (!ok || m.body->status != NNC_OK) {
+        p->status = m.body && m.body->status != NNC_OK ? m.body->status : nnc_nomem(p->sink);
+        nnc_graph_destroy(m.body);
+        return NNC_NONE;
+    }
+    edit_at(p, nodes[n - 1]);
+    p->g->origin = union_origin(p, nodes, n);
+    nnc_ref r = nnc_fused(p->g, m.body, (int)m.n_operand, m.operand);
+    edit_sync(p);
+    return p->status == NNC_OK ? r : NNC_NONE;
+}

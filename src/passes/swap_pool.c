@@ -1,0 +1,229 @@
+/* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is non-decreasing and keeps NaN: the
+ * largest of f's values is f of the largest operand, and a NaN wins on both sides. Behind the pooling, f has k k times
+ * less to do. The other direction pays where a contraction then takes f as its epilogue, for nothing.
+ *
+ * Padding: maxpool's padding never wins, on either side; only a window that lies in padding altogether would turn
+ * f(-inf) into -inf, and such a window declines. Average pooling is no maximum: f would have to be linear.
+ * Ends: forward moves f towards the outputs past a pooling, backward only towards a contraction that will hold it; a pair that
+ * one direction moved is never of the other direction's form, since forward declines what an epilogue takes. */
+#include "passes/internal.h"
+
+static bool epilogues_come(const pass *p)
+{
+    return ((p->will_run | p->ran) >> PASS_fuse_epilogue) & 1;
+}
+
+/* Does some window of the pooling hold no element at all? */
+static bool empty_window(const pass *p, const nnc_node *pool)
+{
+    const int64_t *k, *s, *d, *pad;
+    int n = nnc_attr_ints(pool, AT_kernel, &k);
+    bool has_s = nnc_attr_ints(pool, AT_strides, &s) > 0, has_d = nnc_attr_ints(pool, AT_dilations, &d) > 0;
+    bool has_p = nnc_attr_ints(pool, AT_pads, &pad) > 0;
+    const nnc_type *x = nnc_typeof(p->g, pool->in[0]), *y = nnc_typeof(p->g, pool->out);
+    for (int i = 0; i < n; i++) {
+        int64_t stride = has_s ? s[i] : 1, dil = has_d ? d[i] : 1, lo = has_p ? pad[i] : 0;
+        int64_t extent = x->dim[i + 2], last = (y->dim[i + 2] - 1) * stride - lo;
+        if (last >= extent)
+            return true; /* starts behind the input */
+        for (int64_t at = -lo; at < 0 && at <= last; at += stride) {
+            int64_t j = nnc_ceildiv(-at, dil); /* first tap at or behind 0 */
+            if (j >= k[i] || at + j * dil >= extent)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Which operand of f is the tensor? The other ones are known numbers for nnc_is_nondecreasing. */
+static int tensor_operand(const pass *p, const nnc_node *f)
+{
+    double c;
+    for (int k = 0; k < f->n_in; k++)
+        if (!nnc_const_scalar(p->g, f->in[k], &c) &&
+            nnc_type_same_shape(nnc_typeof(p->g, f->in[k]), nnc_typeof(p->g, f->out)))
+            return k;
+    return -1;
+}
+
+/* Why f may not pass the maximum, or NULL. */
+static const char *order_blocker(pass *p, const nnc_node *f, int k)
+{
+    const char *word = nnc_ops[f->op].name;
+    if (k < 0)
+        return remark_text(p, "%s has no tensor operand of its result's shape", word);
+    for (int j = 0; j < f->n_in; j++)
+        if (j != k && nnc_type_numel(nnc_typeof(p->g, f->in[j])) != 1)
+            return remark_text(p, "%s has a second operand that is not one known number", word);
+    if (!nnc_is_nondecreasing(p->g, f, k))
+        return remark_text(p, "%s may decrease, so the largest operand need not give the largest result", word);
+    double lo, hi;
+    value_range(p->g, f->in[k], &lo, &hi);
+    if (f->op == OP_sqrt && !(lo >= 0))
+        return "sqrt of a negative number is NaN, which would win the maximum on one side only";
+    if (!nnc_keeps_nan(f, k))
+        return remark_text(p, "%s loses NaN, which the pooling keeps", word);
+    return NULL;
+}
+
+/* The contraction whose epilogue will take f (node i), or NNC_NONE. */
+static uint32_t takes_it(pass *p, uint32_t i)
+{
+    uint32_t at = i;
+    for (int step = 0; step < MAX_CHAIN && epilogues_come(p); step++) {
+        const nnc_node *n = &p->g->node[at];
+        int k = tensor_operand(p, n);
+        if (k < 0)
+            return NNC_NONE;
+        at = p->g->value[n->in[k]].node;
+        if (nnc_op_class(p->g->node[at].op) == CL_contract) {
+            epilogue e;
+            epilogue_plan(p, at, &e);
+            for (int j = 0; j < e.n; j++)
+                if (e.node[j] == i)
+                    return at;
+            return NNC_NONE;
+        }
+        if (!nnc_op_is_ewise(p->g->node[at].op))
+            return NNC_NONE;
+    }
+    return NNC_NONE;
+}
+
+/* f on the new operand; the other operands stay. */
+static nnc_ref again(pass *p, const nnc_node *f, int k, nnc_ref x)
+{
+    nnc_ref in[3] = {0};
+    for (int j = 0; j < f->n_in; j++)
+        in[j] = j == k ? x : f->in[j];
+    nnc_type t = *nnc_typeof(p->g, x);
+    t.dtype = nnc_typeof(p->g, f->out)->dtype;
+    return nnc_build_typed(p->g, (nnc_op)f->op, f->n_in, in, f->n_attr, f->attr, &t);
+}
+
+static nnc_ref pool_again(pass *p, const nnc_node *pool, nnc_ref x)
+{
+    nnc_type t = *nnc_typeof(p->g, pool->out);
+    t.dtype = nnc_typeof(p->g, x)->dtype;
+    return nnc_build_typed(p->g, OP_maxpool, 1, &x, pool->n_attr, pool->attr, &t);
+}
+
+/* maxpool(f(x)) -> f(maxpool(x)). Returns the index of the new pooling, to look at again, or NNC_NONE. */
+static uint32_t forward(pass *p, uint32_t i)
+{
+    nnc_node pool = p->g->node[i];
+    uint32_t fi = p->g->value[pool.in[0]].node;
+    nnc_node f = p->g->node[fi];
+    if (!nnc_op_is_ewise(f.op))
+        return NNC_NONE;
+    int k = tensor_operand(p, &f);
+    layers l = layers_of(p, fi, i);
+    const char *word = nnc_ops[f.op].name, *rule = "max pooling first", *why = order_blocker(p, &f, k);
+    uint32_t c;
+    int64_t n = nnc_type_bytes(nnc_typeof(p->g, f.out)), m = nnc_type_bytes(nnc_typeof(p->g, pool.out));
+    if (!why && edit_is_output(p, f.out))
+        why = remark_text(p, "the result of %s is also an output of the graph", word);
+    if (!why && p->e.n_use[f.out] != 1)
+        why = remark_text(p, "the result of %s has %u readers, so it is computed whole anyway", word, p->e.n_use[f.out]);
+    if (!why && empty_window(p, &pool))
+        why = "a window lies in padding altogether, whose -inf would pass through";
+    if (!why && (c = takes_it(p, fi)) != NNC_NONE)
+        why = remark_text(p, "%s is free as an epilogue of %s in %s; behind the pooling it would be a kernel that moves %s",
+            word, nnc_ops[p->g->node[c].op].name, engine_name(p), text_bytes(p, 2 * m));
+    if (!why && m >= n)
+        why = "the pooled tensor is not smaller";
+    if (why) {
+        remark_declined(p, &l, rule, "%s", why);
+        return NNC_NONE;
+    }
+    edit_at(p, i);
+    nnc_ref x = pool_again(p, &pool, f.in[k]);
+    edit_at(p, fi);
+    nnc_ref y = x == NNC_NONE ? x : again(p, &f, k, x);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return NNC_NONE;
+    edit_replace(p, pool.out, y);
+    remark_applied(p, &l, rule, "%s is non-decreasing and keeps NaN: behind the pooling it works on %s instead of %s", word,
+        text_bytes(p, m), text_bytes(p, n));
+    return p->g->value[x].node;
+}
+
+/* f(maxpool(x)) -> maxpool(f(x)), where the contraction that makes x (with its chain) will take f. */
+static bool backward(pass *p, uint32_t i)
+{
+    nnc_node pool = p->g->node[i];
+    const nnc_node *u = edit_only_user(p, pool.out);
+    if (!epilogues_come(p) || !u || !nnc_op_is_ewise(u->op))
+        return false;
+    nnc_node f = *u;
+    uint32_t fi = node_index(p, u), at = p->g->value[pool.in[0]].node;
+    int k = tensor_operand(p, &f);
+    if (k < 0 || f.in[k] != pool.out)
+        return false;
+    for (int step = 0; step < MAX_CHAIN && nnc_op_is_ewise(p->g->node[at].op); step++) {
+        int t = tensor_operand(p, &p->g->node[at]);
+        if (t < 0)
+            return false;
+        at = p->g->value[p->g->node[at].in[t]].node;
+    }
+    if (nnc_op_class(p->g->node[at].op) != CL_contract)
+        return false;
+    epilogue e;
+    epilogue_plan(p, at, &e);
+    const char *why = NULL;
+    layers l = layers_of(p, at, i);
+    layers_add(p, &l, fi);
+    if (e.stop != i) /* the chain does not reach the pooling, or its result has other readers */
+        why = remark_text(p, "the epilogue of %s ends before the pooling: %s", nnc_ops[p->g->node[at].op].name,
+            e.why ? e.why : "");
+    if (!why)
+        why = order_blocker(p, &f, k);
+    if (!why && empty_window(p, &pool))
+        why = "a window lies in padding altogether, whose -inf would pass through";
+    if (!why)
+        why = epilogue_allows(p, at, &e, &f, pool.in[0]);
+    if (why) {
+        remark_declined(p, &l, "activation into the contraction before the pooling", "%s", why);
+        return false;
+    }
+    int64_t m = nnc_type_bytes(nnc_typeof(p->g, pool.out));
+    edit_at(p, fi);
+    nnc_ref x = again(p, &f, k, pool.in[0]);
+    edit_at(p, i);
+    nnc_ref y = x == NNC_NONE ? x : pool_again(p, &pool, x);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return false;
+    edit_replace(p, f.out, y);
+    remark_applied(p, &l, "activation into the contraction before the pooling",
+        "%s is non-decreasing and keeps NaN: before the pooling it is free in %s's epilogue, which saves a kernel that moves %s "
+        "(fuse_epilogue gets back what this step costs)",
+        nnc_ops[f.op].name, engine_name(p), text_bytes(p, 2 * m));
+    return true;
+}
+
+nnc_status pass_swap_pool(pass *p)
+{
+    uint32_t n_node = p->g->n_node;
+    for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
+        const nnc_node *n = &p->g->node[i];
+        if (n->op == OP_avgpool && !p->e.dead[i] && nnc_op_is_ewise(nnc_def(p->g, n->in[0])->op)) {
+            layers l = layers_of(p, p->g->value[n->in[0]].node, i);
+            remark_declined(p, &l, "max pooling first", "this is average pooling: the mean of %s is not %s of the mean",
+                nnc_ops[nnc_def(p->g, n->in[0])->op].name, nnc_ops[nnc_def(p->g, n->in[0])->op].name);
+        }
+        if (n->op != OP_maxpool || p->e.dead[i] || edit_static(p, n->out))
+            continue;
+        uint32_t at = i;
+        bool moved = false;
+        while (p->status == NNC_OK && backward(p, at)) {
+            /* the pooling was built anew, last */
+            at = p->g->n_node - 1;
+            moved = true;
+        }
+        for (; !moved && p->status == NNC_OK && at != NNC_NONE;)
+            at = forward(p, at);
+    }
+    return p->status;
+}
