@@ -1,0 +1,142 @@
+/* plan/access.c -- what each command touches, which commands are ordered by streams and events, and how long tensors
+ * live. The planner decides by these facts and the verifier checks by the same ones. */
+#include "plan/internal.h"
+#include <string.h>
+
+int plan_call_args(const nnc_call *c)
+{
+    if (c->kind == CALL_maxpool || c->kind == CALL_avgpool || c->kind == CALL_pack)
+        return 2;
+    int n = 3 + c->has_bias;
+    for (int i = 0; i < c->n_post; i++)
+        n += c->post[i].kind == PO_sum && !c->post[i].in_place;
+    return n;
+}
+
+int plan_n_written(const nnc_plan *p, const nnc_cmd *c)
+{
+    switch (c->kind) {
+    case CMD_weight:
+    case CMD_copy:
+    case CMD_call:
+        return 1;
+    case CMD_kernel:
+        return p->kernel[c->item].n_out;
+    default:
+        return 0;
+    }
+}
+
+int32_t plan_sum_operand(const nnc_plan *p, const nnc_cmd *c)
+{
+    if (c->kind != CMD_call || c->n_arg == 0)
+        return -1;
+    const nnc_call *k = &p->call[c->item];
+    for (int i = 0; i < k->n_post; i++)
+        if (k->post[i].kind == PO_sum && k->post[i].in_place)
+            return p->tensor[c->arg[c->n_arg - 1]].alias_of;
+    return -1;
+}
+
+/* Numbers the lanes that commands use, in order of first use; false: out of memory. */
+static bool number_lanes(const nnc_plan *p, plan_order *o, nnc_arena *a)
+{
+    int *base = ARENA_NEW(a, int, p->n_device + 1); /* first lane slot of each device */
+    if (!base)
+        return false;
+    for (int d = 0; d < p->n_device; d++)
+        base[d + 1] = base[d] + p->device[d].streams;
+    int32_t *slot = ARENA_NEW(a, int32_t, base[p->n_device] + 1); /* lane + 1, 0 = none yet */
+    int32_t *count = ARENA_NEW(a, int32_t, base[p->n_device] + 1);
+    if (!slot || !count)
+        return false;
+    for (int i = 0; i < p->n_cmd; i++) {
+        if (i == p->main_first)
+            memset(count, 0, (size_t)(base[p->n_device] + 1) * sizeof *count);
+        int s = base[p->cmd[i].device] + p->cmd[i].stream;
+        if (!slot[s])
+            slot[s] = ++o->n_lane;
+        o->lane[i] = slot[s] - 1;
+        o->pos[i] = count[s]++;
+    }
+    return true;
+}
+
+bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)
+{
+    *o = (plan_order){0};
+    o->lane = ARENA_NEW(a, int32_t, p->n_cmd + 1);
+    o->pos = ARENA_NEW(a, int32_t, p->n_cmd + 1);
+    if (!o->lane || !o->pos || !number_lanes(p, o, a))
+        return false;
+    size_t n = (size_t)o->n_lane;
+    o->clock = ARENA_NEW(a, int32_t, (size_t)p->n_cmd * n + 1);
+    int32_t *now = o->end =
+        ARENA_NEW(a, int32_t, n * n + 1); /* of each lane, after its latest command */
+    int32_t *event = ARENA_NEW(a, int32_t, p->n_event + 1); /* command that records it, -1 */
+    if (!o->clock || !now || !event)
+        return false;
+    memset(event, 0xff, ((size_t)p->n_event + 1) * sizeof *event);
+    for (int i = 0; i < p->n_cmd; i++) {
+        if (i == p->main_first)
+            memset(now, 0, n * n * sizeof *now);
+        const nnc_cmd *c = &p->cmd[i];
+        int32_t *mine = now + (size_t)o->lane[i] * n, *at = o->clock + (size_t)i * n;
+        memcpy(at, mine, n * sizeof *now);
+        if (c->kind == CMD_record)
+            event[c->item] = i;
+        /* The waiting command itself is what later commands come after, so its clock is theirs. */
+        int32_t r = c->kind == CMD_wait ? event[c->item] : -1;
+        if (r >= 0 && (r < p->main_first) == (i < p->main_first))
+            for (size_t l = 0; l < n; l++)
+                mine[l] =
+                    mine[l] > o->clock[(size_t)r * n + l] ? mine[l] : o->clock[(size_t)r * n + l];
+        mine[o->lane[i]] = o->pos[i] + 1;
+    }
+    return true;
+}
+
+static void touch(int32_t t, int32_t cmd, int32_t *first, int32_t *last)
+{
+    if (first[t] < 0)
+        first[t] = cmd;
+    last[t] = cmd;
+}
+
+void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *root)
+{
+    for (int t = 0; t < p->n_tensor; t++) {
+        int32_t up = p->tensor[t].alias_of;
+        root[t] = up < 0 ? t : root[up];
+        first[t] = last[t] = -1;
+    }
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        int32_t sum = plan_sum_operand(p, c);
+        if (sum >= 0)
+            touch(sum, i, first, last);
+        for (int k = 0; k < c->n_arg; k++)
+            touch(c->arg[k], i, first, last);
+        if (c->work >= 0)
+            touch(c->work, i, first, last);
+    }
+    /* a view's memory is there from its operand's definition on */
+    for (int t = 0; t < p->n_tensor; t++) {
+        const nnc_ptensor *x = &p->tensor[t];
+        if (first[t] < 0 && x->alias_of >= 0)
+            first[t] = last[t] = first[x->alias_of];
+    }
+    for (int t = p->n_tensor - 1; t >= 0; t--) {
+        const nnc_ptensor *x = &p->tensor[t];
+        if (x->is_output || x->is_input || x->space == SP_persist)
+            last[t] = p->n_cmd - 1;
+        if (x->is_input)
+            first[t] = -1;
+        int32_t r = root[t];
+        if (r == t)
+            continue;
+        last[r] = last[t] > last[r] ? last[t] : last[r];
+        if (!p->tensor[r].is_input && first[t] >= 0 && (first[r] < 0 || first[t] < first[r]))
+            first[r] = first[t];
+    }
+}

@@ -1,0 +1,346 @@
+/* plan/call.c -- graph nodes as library calls: contractions, contractions with an epilogue (a `fused` body), pooling.
+ * The epilogue becomes post-operations, in order; what has no post-operation makes the node no call. */
+#include "plan/maker.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- windows --------------------------------------------------------------------------------------------------- */
+
+static void spatial_attrs(const nnc_node *n, nnc_call *c)
+{
+    const int64_t *v;
+    int k = nnc_attr_ints(n, AT_strides, &v);
+    for (int i = 0; i < c->spatial; i++)
+        c->stride[i] = i < k ? v[i] : 1;
+    k = nnc_attr_ints(n, AT_dilations, &v);
+    for (int i = 0; i < c->spatial; i++)
+        c->dilation[i] = i < k ? v[i] : 1;
+    k = nnc_attr_ints(n, AT_pads, &v);
+    for (int i = 0; i < c->spatial && k == 2 * c->spatial; i++) {
+        c->pad_lo[i] = v[i];
+        c->pad_hi[i] = v[i + c->spatial];
+    }
+    c->groups = nnc_attr_int(n, AT_groups, 1);
+}
+
+static bool window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
+{
+    c->src = *nnc_typeof(g, n->in[0]);
+    c->dst = g->value[n->out].type;
+    c->spatial = (uint8_t)(c->src.rank - 2);
+    spatial_attrs(n, c);
+    const int64_t *v;
+    if (n->op == OP_maxpool || n->op == OP_avgpool) {
+        c->kind = n->op == OP_maxpool ? CALL_maxpool : CALL_avgpool;
+        c->count_pad = nnc_attr_int(n, AT_count_include_pad, 0) != 0;
+        int k = nnc_attr_ints(n, AT_kernel, &v);
+        for (int i = 0; i < c->spatial && i < k; i++)
+            c->kernel[i] = v[i];
+        return true;
+    }
+    c->kind = n->op == OP_conv ? CALL_conv : CALL_conv_transpose;
+    c->wei = *nnc_typeof(g, n->in[1]);
+    for (int i = 0; i < c->spatial; i++)
+        c->kernel[i] = c->wei.dim[2 + i];
+    return true;
+}
+
+/* ---- matmul ---------------------------------------------------------------------------------------------------- */
+
+/* A vector operand is a matrix of one row (a) or one column (b). */
+static nnc_type as_matrix(const nnc_type *t, bool row)
+{
+    if (t->rank != 1)
+        return *t;
+    int64_t d[2] = {row ? 1 : t->dim[0], row ? t->dim[0] : 1};
+    return nnc_type_make(t->dtype, 2, d);
+}
+
+/* [batch.., m, k] x [k, n]: the batch is more rows, when they lie one after the other. */
+static void flatten_rows(nnc_call *c)
+{
+    if (c->src.rank <= 2 || c->wei.rank != 2 || c->trans_a || !nnc_type_is_row_major(&c->src) ||
+        !nnc_type_is_row_major(&c->dst))
+        return;
+    int64_t k = c->src.dim[c->src.rank - 1], n = c->dst.dim[c->dst.rank - 1];
+    int64_t src[2] = {nnc_type_numel(&c->src) / k, k}, dst[2] = {nnc_type_numel(&c->dst) / n, n};
+    c->src = nnc_type_make(c->src.dtype, 2, src);
+    c->dst = nnc_type_make(c->dst.dtype, 2, dst);
+}
+
+static bool matmul_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, const char **why)
+{
+    const nnc_type *a = nnc_typeof(g, n->in[0]), *b = nnc_typeof(g, n->in[1]);
+    c->kind = CALL_matmul;
+    c->trans_a = a->rank > 1 && nnc_attr_int(n, AT_transpose_a, 0);
+    c->trans_b = n->op == OP_linear || (b->rank > 1 && nnc_attr_int(n, AT_transpose_b, 0));
+    c->src = as_matrix(a, true);
+    c->wei = as_matrix(b, false);
+    c->dst = g->value[n->out].type;
+    if (a->rank == 1 || b->rank == 1) {
+        if (!nnc_type_is_row_major(&c->dst) || c->dst.rank + 2 > NNC_MAX_RANK) {
+            *why = "a vector operand of matmul with a result that is not row-major";
+            return false;
+        }
+        nnc_type t = c->dst;
+        int r = t.rank - (a->rank != 1) - (b->rank != 1); /* batch dimensions */
+        int64_t d[NNC_MAX_RANK];
+        memcpy(d, t.dim, sizeof d);
+        d[r] = a->rank == 1 ? 1 : t.dim[r];
+        d[r + 1] = b->rank == 1 ? 1 : t.dim[t.rank - 1];
+        c->dst = nnc_type_make(t.dtype, r + 2, d);
+    }
+    flatten_rows(c);
+    return true;
+}
+
+static bool core_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, const char **why)
+{
+    if (n->op == OP_matmul || n->op == OP_linear)
+        return matmul_call(g, n, c, why);
+    if (nnc_op_class(n->op) == CL_contract || n->op == OP_maxpool || n->op == OP_avgpool)
+        return window_call(g, n, c);
+    *why = "no library computes this op";
+    return false;
+}
+
+/* The call's bias is a plain vector over output channels. */
+static void set_bias(nnc_call *c, const nnc_type *t)
+{
+    int64_t d = nnc_type_numel(t);
+    c->has_bias = true;
+    c->bias = nnc_type_make(t->dtype, 1, &d);
+}
+
+/* ---- epilogues ------------------------------------------------------------------------------------------------- */
+
+static bool push_post(nnc_call *c, nnc_post_kind kind, double alpha, double beta, const char **why)
+{
+    if (c->n_post == NNC_MAX_POST) {
+        *why = "more post-operations than a call can hold";
+        return false;
+    }
+    c->post[c->n_post++] = (nnc_post){.kind = kind, .alpha = (float)alpha, .beta = (float)beta};
+    return true;
+}
+
+/* One-operand ops that are post-operations. */
+static bool unary_post(nnc_call *c, const nnc_node *n, const char **why)
+{
+    switch ((nnc_op)n->op) {
+    case OP_identity:
+    case OP_dropout:
+        return true;
+    case OP_relu:
+        return push_post(c, PO_relu, 0, 0, why);
+    case OP_relu6:
+        return push_post(c, PO_clip, 0, 6, why);
+    case OP_clip:
+        return push_post(c, PO_clip, nnc_attr_float(n, AT_lo, -INFINITY),
+            nnc_attr_float(n, AT_hi, INFINITY), why);
+    case OP_leaky_relu:
+        return push_post(c, PO_leaky, nnc_attr_float(n, AT_alpha, 0.01), 0, why);
+    case OP_gelu: {
+        const nnc_attr *a = nnc_attr_find(n, AT_approximate);
+        bool tanh_form = a && a->word && strcmp(a->word, "tanh") == 0;
+        return push_post(c, tanh_form ? PO_gelu_tanh : PO_gelu_erf, 0, 0, why);
+    }
+    case OP_silu:
+        return push_post(c, PO_silu, 0, 0, why);
+    case OP_sigmoid:
+        return push_post(c, PO_sigmoid, 0, 0, why);
+    case OP_tanh:
+        return push_post(c, PO_tanh, 0, 0, why);
+    case OP_hardswish:
+        return push_post(c, PO_hardswish, 0, 0, why);
+    default:
+        *why = "an op in the epilogue is no post-operation of any library";
+        return false;
+    }
+}
+
+/* Does t, broadcast to `to`, vary along dimension `ch` alone (and fully)? */
+static bool per_channel(const nnc_type *t, const nnc_type *to, int ch)
+{
+    int shift = to->rank - t->rank;
+    if (shift < 0 || ch < shift || t->dim[ch - shift] != to->dim[ch])
+        return false;
+    return nnc_type_numel(t) == to->dim[ch];
+}
+
+/* A walk along the body of a fused node, from the contraction to the result. */
+typedef struct walk {
+    const nnc_graph *body;
+    const nnc_node *outer;
+    nnc_call *c;
+    call_args *args;
+    const char **why;
+    nnc_ref *
+        outside; /* by body value: the operand of the fused node that it is (through views), or NNC_NONE */
+    nnc_type result; /* of the contraction, before flattening */
+    int channel; /* its dimension of output channels */
+} walk;
+
+static bool add_post(walk *w, nnc_ref other)
+{
+    const nnc_type *t = nnc_typeof(w->body, other);
+    nnc_ref outer = w->outside[other];
+    double v;
+    if (outer == NNC_NONE) {
+        *w->why = nnc_const_scalar(w->body, other, &v)
+                      ? "adding a constant number is no post-operation"
+                      : "an epilogue operand is computed inside the region";
+        return false;
+    }
+    if (!w->c->has_bias && w->c->n_post == 0 && per_channel(t, &w->result, w->channel)) {
+        set_bias(w->c, t);
+        w->args->bias = outer;
+        return true;
+    }
+    if (!nnc_type_same_memory(t, &w->result) || t->dtype != w->result.dtype) {
+        *w->why = "an added tensor is neither a bias nor of the result's shape and layout";
+        return false;
+    }
+    w->args->sum_post[w->args->n_sum] = w->c->n_post;
+    if (!push_post(w->c, PO_sum, 0, 0, w->why))
+        return false;
+    w->args->sum[w->args->n_sum++] = outer;
+    return true;
+}
+
+/* One node that consumes the running value `cur`. */
+static bool step(walk *w, const nnc_node *n, nnc_ref cur)
+{
+    if (n->n_in == 1)
+        return unary_post(w->c, n, w->why);
+    nnc_ref other = n->in[0] == cur ? n->in[1] : n->in[0];
+    double v;
+    if (n->n_in == 2 && other != cur && n->op == OP_add)
+        return add_post(w, other);
+    if (n->n_in == 2 && other != cur && (n->op == OP_max || n->op == OP_min) &&
+        nnc_const_scalar(w->body, other, &v) && v == v) {
+        bool max = n->op == OP_max;
+        return max && v == 0
+                   ? push_post(w->c, PO_relu, 0, 0, w->why)
+                   : push_post(w->c, PO_clip, max ? v : -INFINITY, max ? INFINITY : v, w->why);
+    }
+    *w->why = "an op in the epilogue is no post-operation of any library";
+    return false;
+}
+
+/* Which operand of the fused node is each value of its body? Views of operands count as the operand. */
+static void find_outside(walk *w)
+{
+    int k = 0;
+    for (uint32_t i = 0; i < w->body->n_node; i++) {
+        const nnc_node *n = &w->body->node[i];
+        for (int r = 0; r < n->n_out; r++)
+            w->outside[n->out + (nnc_ref)r] = NNC_NONE;
+        if (n->op == OP_input && k < w->outer->n_in)
+            w->outside[n->out] = w->outer->in[k++];
+        else if (n->n_in == 1 && nnc_op_class(n->op) != CL_leaf && nnc_is_view(w->body, n))
+            w->outside[n->out] = w->outside[n->in[0]];
+    }
+}
+
+static const nnc_node *find_core(const nnc_graph *b)
+{
+    const nnc_node *core = NULL;
+    for (uint32_t i = 0; i < b->n_node; i++) {
+        nnc_class k = nnc_op_class(b->node[i].op);
+        if (k != CL_contract && k != CL_window)
+            continue;
+        if (core)
+            return NULL;
+        core = &b->node[i];
+    }
+    return core && nnc_op_class(core->op) == CL_contract ? core : NULL;
+}
+
+static bool uses(const nnc_node *n, nnc_ref v)
+{
+    for (int i = 0; i < n->n_in; i++)
+        if (n->in[i] == v)
+            return true;
+    return false;
+}
+
+/* From the contraction on, every node must consume the running value and nothing else may. */
+static bool walk_chain(walk *w, const nnc_node *core)
+{
+    nnc_ref cur = core->out;
+    for (const nnc_node *n = core + 1; n < w->body->node + w->body->n_node; n++) {
+        if (nnc_op_class(n->op) == CL_leaf || w->outside[n->out] != NNC_NONE)
+            continue;
+        if (!uses(n, cur) || n->n_out != 1 ||
+            !nnc_type_same_memory(nnc_typeof(w->body, n->out), &w->result)) {
+            *w->why = "the region is no chain behind its contraction";
+            return false;
+        }
+        if (!step(w, n, cur))
+            return false;
+        for (const nnc_node *later = n + 1; later < w->body->node + w->body->n_node; later++)
+            if (uses(later, cur)) {
+                *w->why = "a value inside the region is used twice";
+                return false;
+            }
+        cur = n->out;
+    }
+    w->c->dst.dtype = nnc_typeof(w->body, cur)->dtype;
+    *w->why = "the region's result is not its last op's";
+    return w->body->n_output == 1 && w->body->output[0] == cur;
+}
+
+static bool fused_call(
+    const nnc_node *n, nnc_call *c, call_args *args, const char **why, nnc_arena *a)
+{
+    const nnc_graph *b = n->body;
+    const nnc_node *core = find_core(b);
+    *why = "no contraction in it";
+    if (!core || !core_call(b, core, c, why))
+        return false;
+    walk w = {.body = b, .outer = n, .c = c, .args = args, .why = why};
+    w.outside = ARENA_NEW(a, nnc_ref, b->n_value + 1);
+    *why = "out of memory";
+    if (!w.outside)
+        return false;
+    find_outside(&w);
+    w.result = *nnc_typeof(b, core->out);
+    w.channel = c->kind == CALL_matmul ? w.result.rank - 1 : 1;
+    for (int i = 0; i < core->n_in; i++)
+        if (w.outside[core->in[i]] == NNC_NONE) {
+            *why = "the contraction's operand is computed inside the region";
+            return false;
+        }
+    args->src = w.outside[core->in[0]];
+    args->wei = w.outside[core->in[1]];
+    if (core->n_in > 2) {
+        set_bias(c, nnc_typeof(b, core->in[2]));
+        args->bias = w.outside[core->in[2]];
+    }
+    return walk_chain(&w, core);
+}
+
+bool make_call(
+    const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why)
+{
+    *c = (nnc_call){.groups = 1};
+    *args = (call_args){.wei = NNC_NONE, .bias = NNC_NONE};
+    if (n->op == OP_fused) {
+        nnc_arena a;
+        nnc_arena_init(&a, 0);
+        bool ok = fused_call(n, c, args, why, &a);
+        nnc_arena_deinit(&a);
+        return ok;
+    }
+    if (!core_call(g, n, c, why))
+        return false;
+    args->src = n->in[0];
+    if (n->n_in > 1)
+        args->wei = n->in[1];
+    if (n->n_in > 2) {
+        set_bias(c, nnc_typeof(g, n->in[2]));
+        args->bias = n->in[2];
+    }
+    return true;
+}

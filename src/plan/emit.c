@@ -1,0 +1,415 @@
+/* plan/emit.c -- jobs become commands, values become tensors. */
+#include "plan/maker.h"
+#include <string.h>
+
+typedef struct emitter {
+    maker *m;
+    int32_t *packed; /* by call: the tensor that init packs its weights into, -1 */
+    int phase; /* 0 init, 1 main */
+} emitter;
+
+static nnc_type bytes_type(int64_t n)
+{
+    return nnc_type_make(DT_u8, 1, &n);
+}
+
+static nnc_status add_tensor(maker *m, const nnc_ptensor *t, int32_t *out)
+{
+    nnc_plan *p = m->p;
+    nnc_ptensor *all =
+        nnc_arena_grow(&p->arena, p->tensor, &m->cap_tensor, (size_t)p->n_tensor + 1, sizeof *t);
+    if (!all)
+        return nnc_nomem(m->sink);
+    p->tensor = all;
+    *out = p->n_tensor;
+    p->tensor[p->n_tensor++] = *t;
+    return NNC_OK;
+}
+
+static const char *value_name(const maker *m, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(m->g, v);
+    const char *name = m->g->value[v].name;
+    return name ? name : n->origin ? n->origin : nnc_ops[n->op].name;
+}
+
+/* The tensor of value v on a device. Its operand's, or its root's, comes first. `over`: value in whose memory it is written. */
+static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t *out)
+{
+    size_t at = slot(m, v, dev);
+    if (m->tensor[at] >= 0) {
+        *out = m->tensor[at];
+        return NNC_OK;
+    }
+    nnc_ref r = m->root[v];
+    int32_t alias = -1;
+    if (r != v)
+        NNC_TRY(tensor_of(m, r, dev, NNC_NONE, &alias));
+    else if (over != NNC_NONE)
+        NNC_TRY(tensor_of(m, over, dev, NNC_NONE, &alias));
+    nnc_ptensor t = {.type = *nnc_typeof(m->g, v), .device = (int16_t)dev, .alias_of = alias};
+    t.name = nnc_arena_strdup(&m->p->arena, value_name(m, v));
+    if (!t.name)
+        return nnc_nomem(m->sink);
+    t.bytes = nnc_type_bytes(&t.type);
+    t.space = !m->is_static[r] ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
+    t.is_input = nnc_def(m->g, v)->op == OP_input && dev == m->home[v];
+    NNC_TRY(add_tensor(m, &t, out));
+    m->tensor[at] = *out;
+    return NNC_OK;
+}
+
+static nnc_status add_bytes(
+    maker *m, const char *name, int dev, nnc_space space, int64_t n, int32_t *out)
+{
+    nnc_ptensor t = {
+        .type = bytes_type(n), .device = (int16_t)dev, .space = space, .bytes = n, .alias_of = -1};
+    t.name = nnc_arena_strdup(&m->p->arena, name);
+    return t.name ? add_tensor(m, &t, out) : nnc_nomem(m->sink);
+}
+
+/* ---- commands --------------------------------------------------------------------------------------------------------- */
+
+static const char *class_name(const nnc_graph *g, const nnc_node *n)
+{
+    (void)g;
+    static const char *const of_class[] = {[CL_leaf] = "move",
+        [CL_ewise] = "ewise",
+        [CL_ecomp] = "ewise",
+        [CL_reduce] = "reduce",
+        [CL_move] = "move",
+        [CL_window] = "pool",
+        [CL_contract] = "conv",
+        [CL_comp] = "reduce",
+        [CL_fused] = "move"};
+    if (n->op == OP_matmul || n->op == OP_linear)
+        return "matmul";
+    if (!n->body)
+        return of_class[nnc_op_class(n->op)];
+    /* a region is what costs most in it */
+    static const nnc_class rank[] = {
+        CL_contract, CL_comp, CL_reduce, CL_window, CL_ewise, CL_ecomp};
+    for (size_t k = 0; k < NNC_COUNT(rank); k++)
+        for (uint32_t i = 0; i < n->body->n_node; i++)
+            if (nnc_op_class(n->body->node[i].op) == rank[k])
+                return class_name(n->body, &n->body->node[i]);
+    return "move";
+}
+
+static nnc_status add_cmd(emitter *e, const job *j, nnc_cmd_kind kind, int n_arg, nnc_cmd **out)
+{
+    nnc_plan *p = e->m->p;
+    nnc_cmd *all =
+        nnc_arena_grow(&p->arena, p->cmd, &e->m->cap_cmd, (size_t)p->n_cmd + 1, sizeof *all);
+    int32_t *arg = ARENA_NEW(&p->arena, int32_t, n_arg > 0 ? n_arg : 1);
+    if (!all || !arg)
+        return nnc_nomem(e->m->sink);
+    p->cmd = all;
+    *out = &p->cmd[p->n_cmd++];
+    **out = (nnc_cmd){.kind = kind,
+        .device = j->device,
+        .stream = j->stream,
+        .engine = -1,
+        .item = j->item,
+        .n_arg = n_arg,
+        .arg = arg,
+        .work = -1,
+        .layers = "",
+        .op_class = "sync",
+        .reason = "",
+        .flops = j->cost.flops,
+        .bytes = j->cost.bytes};
+    return NNC_OK;
+}
+
+static nnc_status use_engine(maker *m, const char *name, int16_t *out)
+{
+    nnc_plan *p = m->p;
+    for (int i = 0; i < p->n_engine; i++)
+        if (strcmp(p->engine[i], name) == 0) {
+            *out = (int16_t)i;
+            return NNC_OK;
+        }
+    const char **all =
+        nnc_arena_grow(&p->arena, p->engine, &m->cap_engine, (size_t)p->n_engine + 1, sizeof *all);
+    if (!all)
+        return nnc_nomem(m->sink);
+    p->engine = all;
+    all[p->n_engine] = nnc_arena_strdup(&p->arena, name);
+    if (!all[p->n_engine])
+        return nnc_nomem(m->sink);
+    *out = (int16_t)p->n_engine++;
+    return NNC_OK;
+}
+
+static nnc_status add_work(emitter *e, nnc_cmd *c, int64_t bytes)
+{
+    if (bytes <= 0)
+        return NNC_OK;
+    return add_bytes(e->m, "workspace", c->device, e->phase ? SP_arena : SP_init, bytes, &c->work);
+}
+
+static nnc_status set_layers(maker *m, nnc_cmd *c, const nnc_node *n)
+{
+    c->layers = nnc_arena_strdup(&m->p->arena, n->origin ? n->origin : nnc_ops[n->op].name);
+    return c->layers ? NNC_OK : nnc_nomem(m->sink);
+}
+
+static nnc_status emit_weight(emitter *e, const job *j)
+{
+    maker *m = e->m;
+    nnc_plan *p = m->p;
+    const nnc_node *n = nnc_def(m->g, j->value);
+    nnc_weight *all =
+        nnc_arena_grow(&p->arena, p->weight, &m->cap_weight, (size_t)p->n_weight + 1, sizeof *all);
+    if (!all)
+        return nnc_nomem(m->sink);
+    p->weight = all;
+    nnc_weight *w = &all[p->n_weight];
+    *w = *n->weight;
+    w->name = nnc_arena_strdup(&p->arena, w->name);
+    w->file = nnc_arena_strdup(&p->arena, w->file);
+    if (w->kind == NNC_W_inline &&
+        !(w->data = nnc_arena_memdup(&p->arena, w->data, (size_t)w->size)))
+        return nnc_nomem(m->sink);
+    if ((n->weight->name && !w->name) || (n->weight->file && !w->file))
+        return nnc_nomem(m->sink);
+    nnc_cmd *c;
+    NNC_TRY(add_cmd(e, j, CMD_weight, 1, &c));
+    c->item = p->n_weight++;
+    c->op_class = "weight";
+    NNC_TRY(set_layers(m, c, n));
+    return tensor_of(m, j->value, j->device, NNC_NONE, &c->arg[0]);
+}
+
+static nnc_status emit_copy(emitter *e, const job *j)
+{
+    nnc_cmd *c;
+    NNC_TRY(add_cmd(e, j, CMD_copy, 2, &c));
+    c->op_class = "copy";
+    c->item = -1;
+    NNC_TRY(set_layers(e->m, c, nnc_def(e->m->g, j->value)));
+    NNC_TRY(tensor_of(e->m, j->value, j->device, NNC_NONE, &c->arg[0]));
+    return tensor_of(e->m, j->value, j->to, NNC_NONE, &c->arg[1]);
+}
+
+static nnc_status emit_pack(emitter *e, const job *j)
+{
+    maker *m = e->m;
+    nnc_plan *p = m->p;
+    nnc_call *all =
+        nnc_arena_grow(&p->arena, p->call, &m->cap_call, (size_t)p->n_call + 1, sizeof *all);
+    if (!all)
+        return nnc_nomem(m->sink);
+    p->call = all;
+    const nnc_call *main = &all[j->item];
+    all[p->n_call] = (nnc_call){.kind = CALL_pack,
+        .spatial = main->spatial,
+        .groups = main->groups,
+        .src = main->wei,
+        .wei = main->wei,
+        .dst = bytes_type(main->packed_bytes),
+        .pack_for = j->item,
+        .threads = main->threads,
+        .packed_bytes = main->packed_bytes};
+    nnc_cmd *c;
+    NNC_TRY(add_cmd(e, j, CMD_call, 2, &c));
+    c->item = p->n_call++;
+    c->op_class = "pack";
+    c->reason = j->reason;
+    NNC_TRY(use_engine(m, m->o->engine[j->engine]->name, &c->engine));
+    NNC_TRY(set_layers(m, c, &m->g->node[j->node]));
+    NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &c->arg[0]));
+    char name[64];
+    snprintf(name, sizeof name, "packed.%.40s", value_name(m, j->value));
+    NNC_TRY(add_bytes(m, name, j->device, SP_persist, all[j->item].packed_bytes, &c->arg[1]));
+    e->packed[j->item] = c->arg[1];
+    return NNC_OK;
+}
+
+static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
+{
+    maker *m = e->m;
+    const nnc_call *call = &m->p->call[j->item];
+    nnc_cmd *c;
+    NNC_TRY(add_cmd(e, j, CMD_call, plan_call_args(call), &c));
+    NNC_TRY(use_engine(m, m->o->engine[j->engine]->name, &c->engine));
+    c->reason = j->reason;
+    int k = 0;
+    NNC_TRY(tensor_of(m, j->args.src, j->device, NNC_NONE, &c->arg[k++]));
+    if (j->args.wei != NNC_NONE && call->packed)
+        c->arg[k++] = e->packed[j->item];
+    else if (j->args.wei != NNC_NONE)
+        NNC_TRY(tensor_of(m, j->args.wei, j->device, NNC_NONE, &c->arg[k++]));
+    if (call->has_bias)
+        NNC_TRY(tensor_of(m, j->args.bias, j->device, NNC_NONE, &c->arg[k++]));
+    for (int s = 0; s < j->args.n_sum; s++)
+        NNC_TRY(tensor_of(m, j->args.sum[s], j->device, NNC_NONE, &c->arg[k++]));
+    NNC_TRY(tensor_of(m, n->out, j->device, j->in_place, &c->arg[k++]));
+    return add_work(e, c, j->work_bytes);
+}
+
+static const char *kernel_engine(const maker *m, bool code)
+{
+    for (int i = 0; i < m->o->n_engine; i++) {
+        const nnc_engine *g = m->o->engine[i];
+        const nnc_target_engine *row = nnc_target_engine_named(m->o->target, g->name);
+        if (g->load_kernel && row && row->kernels && (code || strcmp(g->name, "interp") == 0))
+            return g->name;
+    }
+    return NULL;
+}
+
+static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
+{
+    maker *m = e->m;
+    const nnc_pkernel *k = &m->p->kernel[j->item];
+    const char *engine = kernel_engine(m, k->object >= 0);
+    if (!engine)
+        return nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine runs generated kernels");
+    nnc_cmd *c;
+    NNC_TRY(add_cmd(e, j, CMD_kernel, k->n_args, &c));
+    NNC_TRY(use_engine(m, engine, &c->engine));
+    c->reason = k->object >= 0 ? "generated machine code" : "interpreted: no machine code emitter";
+    int a = 0;
+    for (int i = 0; i < n->n_in; i++) {
+        bool again = false;
+        for (int b = 0; b < i && !again; b++)
+            again = n->in[b] == n->in[i];
+        if (again)
+            continue;
+        if (a >= k->n_args - k->n_out)
+            return nnc_fail(m->sink, NNC_E_BUG, n->loc,
+                "kernel %s has fewer operands than its node", k->symbol);
+        NNC_TRY(tensor_of(m, n->in[i], j->device, NNC_NONE, &c->arg[a++]));
+    }
+    if (a + n->n_out != k->n_args)
+        return nnc_fail(m->sink, NNC_E_BUG, n->loc, "kernel %s has %d arguments, not %d", k->symbol,
+            k->n_args, a + n->n_out);
+    for (int r = 0; r < n->n_out; r++) {
+        nnc_ref v = n->out + (nnc_ref)r;
+        nnc_ref over = v == j->in_place_of ? j->in_place : NNC_NONE;
+        NNC_TRY(tensor_of(m, v, j->device, over, &c->arg[a++]));
+    }
+    return add_work(e, c, j->work_bytes);
+}
+
+static nnc_status emit_node(emitter *e, const job *j)
+{
+    const nnc_node *n = &e->m->g->node[j->node];
+    NNC_TRY(j->is_call ? emit_call(e, j, n) : emit_kernel(e, j, n));
+    nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
+    c->op_class = class_name(e->m->g, n);
+    if (c->n_arg > 64)
+        return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,
+            "%d operands and results in one command: at most 64", c->n_arg);
+    return set_layers(e->m, c, n);
+}
+
+static nnc_status emit_list(emitter *e, const job_list *l)
+{
+    for (int32_t i = 0; i < l->n; i++) {
+        const job *j = &l->at[i];
+        nnc_cmd *c;
+        switch ((job_kind)j->kind) {
+        case J_weight:
+            NNC_TRY(emit_weight(e, j));
+            break;
+        case J_node:
+            NNC_TRY(emit_node(e, j));
+            break;
+        case J_pack:
+            NNC_TRY(emit_pack(e, j));
+            break;
+        case J_copy:
+            NNC_TRY(emit_copy(e, j));
+            break;
+        case J_record:
+        case J_wait:
+            NNC_TRY(add_cmd(e, j, j->kind == J_record ? CMD_record : CMD_wait, 0, &c));
+            break;
+        }
+    }
+    return NNC_OK;
+}
+
+/* ---- inputs and outputs ------------------------------------------------------------------------------------------------ */
+
+static nnc_status emit_inputs(maker *m)
+{
+    nnc_plan *p = m->p;
+    for (uint32_t i = 0; i < m->g->n_node; i++)
+        p->n_input += m->g->node[i].op == OP_input;
+    p->input = ARENA_NEW(&p->arena, int32_t, p->n_input + 1);
+    p->input_name = ARENA_NEW(&p->arena, const char *, p->n_input + 1);
+    if (!p->input || !p->input_name)
+        return nnc_nomem(m->sink);
+    int k = 0;
+    for (uint32_t i = 0; i < m->g->n_node; i++) {
+        const nnc_node *n = &m->g->node[i];
+        if (n->op != OP_input)
+            continue;
+        NNC_TRY(tensor_of(m, n->out, m->home[n->out], NNC_NONE, &p->input[k]));
+        p->input_name[k] = p->tensor[p->input[k]].name;
+        k++;
+    }
+    return NNC_OK;
+}
+
+static nnc_status emit_outputs(maker *m)
+{
+    nnc_plan *p = m->p;
+    p->output = ARENA_NEW(&p->arena, int32_t, m->g->n_output + 1);
+    p->output_name = ARENA_NEW(&p->arena, const char *, m->g->n_output + 1);
+    if (!p->output || !p->output_name)
+        return nnc_nomem(m->sink);
+    for (uint32_t i = 0; i < m->g->n_output; i++) {
+        nnc_ref v = m->g->output[i];
+        NNC_TRY(tensor_of(m, v, m->home[m->root[v]], NNC_NONE, &p->output[i]));
+        p->tensor[p->output[i]].is_output = true;
+        const char *name = m->g->output_name ? m->g->output_name[i] : NULL;
+        p->output_name[i] = nnc_arena_strdup(&p->arena, name ? name : value_name(m, v));
+        if (!p->output_name[i])
+            return nnc_nomem(m->sink);
+        p->n_output++;
+    }
+    return NNC_OK;
+}
+
+static nnc_status emit_devices(maker *m)
+{
+    nnc_plan *p = m->p;
+    p->device = ARENA_NEW(&p->arena, nnc_plan_device, m->n_dev);
+    if (!p->device)
+        return nnc_nomem(m->sink);
+    p->n_device = m->n_dev;
+    for (int d = 0; d < m->n_dev; d++) {
+        p->device[d].streams = 1;
+        p->device[d].name = nnc_arena_printf(
+            &p->arena, "%s:%d", m->o->target->kind == NNC_T_cuda ? "cuda" : "cpu", d);
+        if (!p->device[d].name)
+            return nnc_nomem(m->sink);
+    }
+    for (int i = 0; i < p->n_cmd; i++) {
+        nnc_plan_device *d = &p->device[p->cmd[i].device];
+        d->streams = p->cmd[i].stream >= d->streams ? p->cmd[i].stream + 1 : d->streams;
+    }
+    return NNC_OK;
+}
+
+nnc_status make_commands(maker *m)
+{
+    emitter e = {.m = m};
+    e.packed = ARENA_NEW(&m->scratch, int32_t, m->p->n_call + 1);
+    if (!e.packed)
+        return nnc_nomem(m->sink);
+    memset(e.packed, 0xff, ((size_t)m->p->n_call + 1) * sizeof *e.packed);
+    NNC_TRY(emit_inputs(m));
+    NNC_TRY(emit_list(&e, &m->init));
+    m->p->main_first = m->p->n_cmd;
+    e.phase = 1;
+    NNC_TRY(emit_list(&e, &m->main));
+    NNC_TRY(emit_outputs(m));
+    m->p->n_event = m->n_event;
+    return emit_devices(m);
+}

@@ -1,0 +1,136 @@
+/* plan/make.c -- graph to plan, step by step:
+ *
+ *   facts      which values are static, which are views of which, where each lives
+ *   schedule   main's commands in order, on streams, with copies and events              (schedule.c)
+ *   select     a library call (call.c) or a generated kernel for each; what is in place  (select.c, place.c)
+ *   init       what is computed once: weights, static values, packed weights             (init.c)
+ *   objects    machine code of the kernels                                               (kernels.c)
+ *   emit       tensors and commands                                                      (emit.c)
+ *   place      offsets in the arenas                                                     (memory.c, pack.c)
+ */
+#include "plan/maker.h"
+#include <string.h>
+
+static bool alloc_facts(maker *m)
+{
+    nnc_arena *a = &m->scratch;
+    size_t n = (size_t)m->g->n_value + 1, slots = n * (size_t)m->n_dev;
+    m->root = ARENA_NEW(a, nnc_ref, n);
+    m->home = ARENA_NEW(a, int16_t, n);
+    m->is_out = ARENA_NEW(a, bool, n);
+    m->tensor = ARENA_NEW(a, int32_t, slots);
+    m->use = ARENA_NEW(a, int32_t, slots);
+    m->made = ARENA_NEW(a, uint8_t, slots);
+    m->want = ARENA_NEW(a, uint8_t, slots);
+    m->is_static = nnc_static_values(m->g, a);
+    if (!m->root || !m->home || !m->is_out || !m->tensor || !m->use || !m->made || !m->want ||
+        !m->is_static)
+        return false;
+    memset(m->tensor, 0xff, slots * sizeof *m->tensor);
+    memset(m->use, 0xff, slots * sizeof *m->use);
+    return true;
+}
+
+static nnc_status find_facts(maker *m)
+{
+    const nnc_graph *g = m->g;
+    if (!alloc_facts(m))
+        return nnc_nomem(m->sink);
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (n->device >= m->n_dev)
+            return nnc_fail(m->sink, NNC_E_MODEL, n->loc, "placed on device %d, but there %s %d",
+                n->device,
+                m->n_dev == 1 ? "is only device 0 of" : "are devices 0 up to, not including,",
+                m->n_dev);
+        bool view = nnc_op_class(n->op) != CL_leaf && n->n_in == 1 && nnc_is_view(g, n);
+        for (int r = 0; r < n->n_out; r++) {
+            nnc_ref v = n->out + (nnc_ref)r;
+            m->root[v] = view ? m->root[n->in[0]] : v;
+            m->home[v] = view ? m->home[n->in[0]] : n->device < 0 ? 0 : n->device;
+        }
+    }
+    for (uint32_t i = 0; i < g->n_output; i++)
+        m->is_out[m->root[g->output[i]]] = true;
+    return NNC_OK;
+}
+
+static nnc_status add_use(maker *m, nnc_ref r, int dev, int32_t at)
+{
+    int32_t *head = &m->use[slot(m, r, dev)];
+    if (m->is_static[r] || (*head >= 0 && m->uses[*head].job == at))
+        return NNC_OK;
+    job_use *u =
+        nnc_arena_grow(&m->scratch, m->uses, &m->cap_uses, (size_t)m->n_uses + 1, sizeof *u);
+    if (!u)
+        return nnc_nomem(m->sink);
+    m->uses = u;
+    u[m->n_uses] = (job_use){at, *head};
+    *head = m->n_uses++;
+    return NNC_OK;
+}
+
+static nnc_status find_uses(maker *m)
+{
+    for (int32_t i = 0; i < m->main.n; i++) {
+        const job *j = &m->main.at[i];
+        if (j->kind == J_copy)
+            NNC_TRY(add_use(m, j->value, j->device, i));
+        if (j->kind != J_node)
+            continue;
+        const nnc_node *n = &m->g->node[j->node];
+        for (int k = 0; k < n->n_in; k++)
+            NNC_TRY(add_use(m, m->root[n->in[k]], j->device, i));
+    }
+    return NNC_OK;
+}
+
+static nnc_status select_main(maker *m)
+{
+    for (int32_t i = 0; i < m->main.n; i++)
+        if (m->main.at[i].kind == J_node)
+            NNC_TRY(make_select(m, &m->main.at[i], i));
+    return NNC_OK;
+}
+
+static nnc_status name_target(maker *m)
+{
+    char hex[33];
+    nnc_hash_hex(nnc_target_hash(m->o->target), hex);
+    m->p->target = nnc_arena_printf(&m->p->arena, "%s#%s", m->o->target->name, hex);
+    m->p->threads = m->o->target->threads;
+    return m->p->target ? NNC_OK : nnc_nomem(m->sink);
+}
+
+static nnc_status make_all(maker *m)
+{
+    NNC_TRY(find_facts(m));
+    NNC_TRY(make_schedule(m));
+    NNC_TRY(find_uses(m));
+    NNC_TRY(select_main(m));
+    NNC_TRY(make_init(m));
+    NNC_TRY(make_objects(m));
+    NNC_TRY(make_commands(m));
+    NNC_TRY(name_target(m));
+    return plan_place(m->p, m->sink);
+}
+
+nnc_status nnc_plan_make(
+    const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink)
+{
+    *out = NULL;
+    if (o->streams < 1 || o->streams > 64 || o->devices < 1 || o->devices > 64)
+        return nnc_fail0(sink, NNC_E_USAGE, "%d streams on %d devices: expected 1 to 64 of each",
+            o->streams, o->devices);
+    maker m = {.g = g, .o = o, .sink = sink, .n_dev = o->devices};
+    nnc_arena_init(&m.scratch, 0);
+    m.p = nnc_plan_create();
+    nnc_status status = m.p ? make_all(&m) : nnc_nomem(sink);
+    nnc_arena_deinit(&m.scratch);
+    if (status != NNC_OK) {
+        nnc_plan_destroy(m.p);
+        return status;
+    }
+    *out = m.p;
+    return NNC_OK;
+}

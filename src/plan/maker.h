@@ -1,0 +1,112 @@
+/* plan/maker.h -- the state that the steps of nnc_plan_make share (make.c lists them). Internal to plan/. */
+#ifndef NNC_PLAN_MAKER_H
+#define NNC_PLAN_MAKER_H
+
+#include "plan/internal.h"
+#include "plan/make.h"
+
+/* What a call reads besides its destination: values of the graph. */
+typedef struct call_args {
+    nnc_ref src, wei, bias;
+    int n_sum;
+    nnc_ref sum[NNC_MAX_POST];
+    int sum_post[NNC_MAX_POST]; /* which post-operation adds it */
+} call_args;
+
+/* A command to be: nodes, and what the plan adds around them. */
+typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait } job_kind;
+typedef struct job {
+    uint8_t kind;
+    bool is_call;
+    int16_t device, stream, to; /* to: J_copy's destination device */
+    int16_t engine;             /* index into options.engine */
+    uint32_t node;              /* J_node */
+    nnc_ref value;              /* J_weight, J_copy, J_pack: a root value */
+    int32_t item;               /* kernel, call, event */
+    int32_t packed;             /* tensor that J_pack makes and the call reads, -1 */
+    int64_t work_bytes;
+    call_args args;
+    nnc_ref in_place;           /* operand whose memory result `in_place_of` takes, or NNC_NONE */
+    nnc_ref in_place_of;
+    const char *reason;
+    nnc_cost cost;
+} job;
+
+typedef struct job_list {
+    job *at;
+    int32_t n;
+    size_t cap;
+} job_list;
+
+typedef struct job_use { int32_t job, next; } job_use;
+
+typedef struct kernel_entry {
+    nnc_hash128 hash;
+    nnc_kernel *k;
+    int32_t item;
+} kernel_entry;
+
+typedef struct maker {
+    const nnc_graph *g;
+    const nnc_plan_options *o;
+    nnc_plan *p;
+    nnc_sink *sink;
+    nnc_arena scratch;
+    int n_dev;
+    /* by value */
+    bool *is_static;
+    nnc_ref *root;     /* the value whose memory it is: itself, or through views */
+    int16_t *home;     /* device that computes its root */
+    bool *is_out;      /* root of an output */
+    /* by value * n_dev + device */
+    int32_t *tensor;   /* -1 */
+    int32_t *use;      /* head of the list of main jobs that read the root there, -1 */
+    uint8_t *made;     /* static values: computed there by an init job */
+    uint8_t *want;     /* static values: read by main there (persist) */
+    job_use *uses;
+    size_t cap_uses;
+    int32_t n_uses;
+    job_list main, init;
+    plan_order order;  /* of main jobs */
+    int streams_used;  /* most of any device */
+    int n_event;
+    int threads;       /* of each command */
+    /* what of the plan grows */
+    size_t cap_kernel, cap_call, cap_tensor, cap_cmd, cap_weight, cap_engine;
+    kernel_entry *kernel;
+    size_t cap_entry;
+    int32_t *by_hash;  /* hash table of kernel[]: index + 1 */
+    uint32_t hash_mask;
+} maker;
+
+static inline size_t slot(const maker *m, nnc_ref v, int dev)
+{
+    return (size_t)v * (size_t)m->n_dev + (size_t)dev;
+}
+
+/* schedule.c: main's jobs in order with streams, events and copies between devices. */
+nnc_status make_schedule(maker *m) NNC_MUST;
+job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory */
+
+/* call.c: node -> library call. False with why when the node is none (or holds what no call can). */
+bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
+
+/* select.c: who computes a node. `main_at`: the job's index in main, -1 for init. */
+nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
+
+/* kernels.c: machine code for all kernels, from the cache or the emitter. */
+nnc_status make_objects(maker *m) NNC_MUST;
+nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k) NNC_MUST; /* shares identical ones; sets j->item */
+/* place.c: may result buffer take the memory of operand buffer `in` of this kernel? */
+bool make_in_place_ok(const nnc_kernel *k, int in, int out);
+
+/* init.c: what must be computed once, in an order that keeps init's memory small. */
+nnc_status make_init(maker *m) NNC_MUST;
+
+/* emit.c: jobs -> tensors and commands. */
+nnc_status make_commands(maker *m) NNC_MUST;
+
+/* memory.c: offsets and sizes. */
+nnc_status plan_place(nnc_plan *p, nnc_sink *sink) NNC_MUST;
+
+#endif

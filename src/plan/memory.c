@@ -1,0 +1,167 @@
+/* plan/memory.c -- where tensors lie: offsets in each space of each device, and the sizes that the run will request.
+ * A block is a tensor with its aliases. In main's arena two blocks may share bytes when everything that touches the one is
+ * known to be done before the other is first written: by command order on one stream, by events between streams. */
+#include "plan/maker.h"
+#include <string.h>
+
+typedef struct places {
+    nnc_plan *p;
+    plan_order order;
+    int32_t *root;
+    int32_t *
+        last_pos; /* by tensor (roots) * n_lane: position of the last command of that lane that touches it, -1 */
+    nnc_block *block;
+    int32_t *tensor_of; /* by block */
+} places;
+
+static void touch(places *s, int32_t t, int32_t cmd)
+{
+    size_t n = (size_t)s->order.n_lane;
+    s->last_pos[(size_t)s->root[t] * n + (size_t)s->order.lane[cmd]] = s->order.pos[cmd];
+}
+
+static void find_touches(places *s)
+{
+    const nnc_plan *p = s->p;
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        int32_t sum = plan_sum_operand(p, c);
+        if (sum >= 0)
+            touch(s, sum, i);
+        for (int k = 0; k < c->n_arg; k++)
+            touch(s, c->arg[k], i);
+        if (c->work >= 0)
+            touch(s, c->work, i);
+    }
+}
+
+/* Is everything that touches block a done before block b is first written? */
+static bool frees(const places *s, int32_t a, int32_t b)
+{
+    const nnc_ptensor *x = &s->p->tensor[a], *y = &s->p->tensor[b];
+    size_t n = (size_t)s->order.n_lane;
+    if (y->first < s->p->main_first || x->last == s->p->n_cmd - 1)
+        return false;
+    const int32_t *pos = s->last_pos + (size_t)a * n;
+    const int32_t *clock = s->order.clock + (size_t)y->first * n;
+    for (size_t l = 0; l < n; l++)
+        if (pos[l] >= 0 && clock[l] <= pos[l])
+            return false;
+    return true;
+}
+
+static bool conflict(void *ctx, int i, int j)
+{
+    const places *s = ctx;
+    int32_t a = s->tensor_of[i], b = s->tensor_of[j];
+    return !frees(s, a, b) && !frees(s, b, a);
+}
+
+/* Packs the roots of one device and space; *size gets the bytes, *least the lower bound. */
+static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, int64_t *least,
+    nnc_arena *a, nnc_sink *sink)
+{
+    nnc_plan *p = s->p;
+    int n = 0;
+    for (int t = 0; t < p->n_tensor; t++) {
+        const nnc_ptensor *x = &p->tensor[t];
+        if (s->root[t] != t || x->device != device || x->space != space)
+            continue;
+        s->tensor_of[n] = t;
+        s->block[n++] = (nnc_block){x->bytes, x->first, x->last, 0};
+    }
+    bool events = space == SP_arena && s->order.n_lane > 1;
+    *size = nnc_pack_blocks(s->block, n, 64, events ? conflict : NULL, s, least, a);
+    if (*size < 0)
+        return nnc_nomem(sink);
+    for (int k = 0; k < n; k++)
+        p->tensor[s->tensor_of[k]].offset = s->block[k].offset;
+    return NNC_OK;
+}
+
+/* Persistent memory is never reused: one tensor after the other. */
+static int64_t line_up(nnc_plan *p, int device)
+{
+    int64_t at = 0;
+    for (int t = 0; t < p->n_tensor; t++) {
+        nnc_ptensor *x = &p->tensor[t];
+        if (x->device != device || x->space != SP_persist || x->alias_of >= 0)
+            continue;
+        x->offset = at;
+        at += nnc_align_up(x->bytes, 64);
+    }
+    return at;
+}
+
+/* Where most bytes of main's arena are alive, and how many of them are workspace. */
+static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
+{
+    nnc_plan *p = s->p;
+    int64_t *delta = ARENA_NEW(a, int64_t, p->n_cmd + 2);
+    if (!delta)
+        return nnc_nomem(sink);
+    for (int t = 0; t < p->n_tensor; t++) {
+        const nnc_ptensor *x = &p->tensor[t];
+        if (s->root[t] != t || x->device != device || x->space != SP_arena)
+            continue;
+        int first = x->first < p->main_first ? p->main_first : x->first;
+        delta[first] += nnc_align_up(x->bytes, 64);
+        delta[(x->last < first ? first : x->last) + 1] -= nnc_align_up(x->bytes, 64);
+    }
+    int64_t now = 0, most = -1;
+    nnc_plan_device *d = &p->device[device];
+    d->peak_cmd = p->main_first;
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        now += delta[i];
+        if (now > most) {
+            most = now;
+            d->peak_cmd = i;
+        }
+    }
+    const nnc_cmd *c = d->peak_cmd < p->n_cmd ? &p->cmd[d->peak_cmd] : NULL;
+    bool work = c && c->work >= 0 && c->device == device && p->main_first < p->n_cmd;
+    d->workspace_bytes = work ? p->tensor[c->work].bytes : 0;
+    return NNC_OK;
+}
+
+static nnc_status place_device(places *s, int d, nnc_arena *a, nnc_sink *sink)
+{
+    nnc_plan_device *dev = &s->p->device[d];
+    int64_t least;
+    NNC_TRY(pack(s, d, SP_arena, &dev->arena_bytes, &dev->lower_bound, a, sink));
+    NNC_TRY(pack(s, d, SP_init, &dev->init_bytes, &least, a, sink));
+    dev->persist_bytes = line_up(s->p, d);
+    return find_peak(s, d, a, sink);
+}
+
+nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    places s = {.p = p};
+    size_t n = (size_t)p->n_tensor + 1;
+    int32_t *first = ARENA_NEW(&a, int32_t, n), *last = ARENA_NEW(&a, int32_t, n);
+    s.root = ARENA_NEW(&a, int32_t, n);
+    s.block = ARENA_NEW(&a, nnc_block, n);
+    s.tensor_of = ARENA_NEW(&a, int32_t, n);
+    nnc_status status = NNC_E_NOMEM;
+    if (first && last && s.root && s.block && s.tensor_of && plan_order_make(p, &s.order, &a))
+        s.last_pos = ARENA_NEW(&a, int32_t, n * (size_t)s.order.n_lane + 1);
+    if (s.last_pos) {
+        status = NNC_OK;
+        memset(s.last_pos, 0xff, n * (size_t)s.order.n_lane * sizeof *s.last_pos);
+        plan_lifetimes(p, first, last, s.root);
+        for (int t = 0; t < p->n_tensor; t++) {
+            p->tensor[t].first = first[t];
+            p->tensor[t].last = last[t];
+        }
+        find_touches(&s);
+        for (int d = 0; d < p->n_device && status == NNC_OK; d++)
+            status = place_device(&s, d, &a, sink);
+        for (int t = 0; t < p->n_tensor; t++)
+            if (p->tensor[t].alias_of >= 0)
+                p->tensor[t].offset = p->tensor[p->tensor[t].alias_of].offset;
+    }
+    nnc_arena_deinit(&a);
+    return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
+}

@@ -1,0 +1,238 @@
+/* plan/pack.c -- offsets for blocks with lifetimes, so that what lives at the same time lies apart: dynamic storage
+ * allocation, NP-hard, and in practice solved by greedy placement in a good order. Six orders are tried and the smallest
+ * result kept; on inference graphs of CNNs it equals the lower bound (most bytes alive at any time).
+ *
+ * Each block goes into the smallest gap that fits between the conflicting blocks already placed, or on top of them. All
+ * ties are broken by index, so the result depends on the input alone. */
+#include "plan/make.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct key {
+    int64_t a, b; /* larger first */
+    int32_t i; /* smaller first */
+} key;
+
+typedef struct packer {
+    nnc_block *b;
+    int n;
+    int64_t align;
+    int64_t *size; /* aligned */
+    int64_t *near0; /* CSR: blocks that conflict with i: near[near0[i] .. near0[i+1]) */
+    int32_t *near;
+    int64_t *contention; /* most bytes alive during the block's life */
+    key *key;
+    int64_t *at, *best; /* offsets: being tried (-1: not placed), best so far */
+    int64_t (*gap)[2]; /* begin and end of the placed neighbours */
+} packer;
+
+static int by_key(const void *x, const void *y)
+{
+    const key *a = x, *b = y;
+    if (a->a != b->a)
+        return a->a > b->a ? -1 : 1;
+    if (a->b != b->b)
+        return a->b > b->b ? -1 : 1;
+    return (a->i > b->i) - (a->i < b->i);
+}
+
+static int by_begin(const void *x, const void *y)
+{
+    const int64_t *a = x, *b = y;
+    return (a[0] > b[0]) - (a[0] < b[0]);
+}
+
+/* ---- who conflicts with whom -------------------------------------------------------------------------------------- */
+
+typedef bool (*conflict_fn)(void *ctx, int i, int j);
+
+static bool overlap(const nnc_block *x, const nnc_block *y)
+{
+    return x->first <= y->last && y->first <= x->last;
+}
+
+/* Visits every conflicting pair once. `order`: indices by first. Without `conflict` only the blocks that start within a
+ * block's life are looked at. */
+static void each_pair(const packer *p, const key *order, conflict_fn conflict, void *ctx,
+    void (*fn)(packer *, int32_t, int32_t), packer *out)
+{
+    for (int a = 0; a < p->n; a++) {
+        int32_t i = order[a].i;
+        for (int c = a + 1; c < p->n; c++) {
+            int32_t j = order[c].i;
+            bool hit = overlap(&p->b[i], &p->b[j]);
+            if (!hit && !conflict)
+                break;
+            if (hit || conflict(ctx, i, j))
+                fn(out, i, j);
+        }
+    }
+}
+
+static void count_pair(packer *p, int32_t i, int32_t j)
+{
+    p->near0[i + 1]++;
+    p->near0[j + 1]++;
+}
+
+static void fill_pair(packer *p, int32_t i, int32_t j)
+{
+    p->near[p->near0[i] + p->at[i]++] = j;
+    p->near[p->near0[j] + p->at[j]++] = i;
+}
+
+static bool find_conflicts(packer *p, conflict_fn conflict, void *ctx, nnc_arena *a)
+{
+    for (int i = 0; i < p->n; i++)
+        p->key[i] = (key){-(int64_t)p->b[i].first, 0, i};
+    qsort(p->key, (size_t)p->n, sizeof *p->key, by_key);
+    each_pair(p, p->key, conflict, ctx, count_pair, p);
+    for (int i = 0; i < p->n; i++)
+        p->near0[i + 1] += p->near0[i];
+    p->near = ARENA_NEW(a, int32_t, p->near0[p->n] + 1);
+    if (!p->near)
+        return false;
+    memset(p->at, 0, (size_t)p->n * sizeof *p->at);
+    each_pair(p, p->key, conflict, ctx, fill_pair, p);
+    return true;
+}
+
+/* ---- bytes alive ---------------------------------------------------------------------------------------------------- */
+
+/* Sweeps over starts and ends; live[k] = bytes alive from the k-th start (in order of first) to the next. Returns the most;
+ * fills contention. Ends are visited through a copy of the blocks sorted by last. */
+static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
+{
+    size_t n = (size_t)p->n;
+    key *end = ARENA_NEW(a, key, n + 1);
+    int64_t *live = ARENA_NEW(a, int64_t, n + 1);
+    if (!end || !live)
+        return false;
+    for (int i = 0; i < p->n; i++)
+        end[i] = (key){-(int64_t)p->b[i].last, 0, i};
+    qsort(end, n, sizeof *end, by_key);
+    int64_t now = 0;
+    int e = 0;
+    *most = 0;
+    for (int k = 0; k < p->n; k++) { /* p->key is sorted by first here */
+        const nnc_block *b = &p->b[p->key[k].i];
+        for (; p->b[end[e].i].last < b->first; e++)
+            now -= p->size[end[e].i];
+        now += p->size[p->key[k].i];
+        live[k] = now;
+        *most = now > *most ? now : *most;
+    }
+    for (int k = 0; k < p->n; k++) {
+        int32_t i = p->key[k].i;
+        int64_t top = live[k];
+        for (int c = k + 1; c < p->n && p->b[p->key[c].i].first <= p->b[i].last; c++)
+            top = live[c] > top ? live[c] : top;
+        p->contention[i] = top;
+    }
+    return true;
+}
+
+/* ---- greedy placement ------------------------------------------------------------------------------------------------ */
+
+/* Lowest offset of the smallest gap that fits block i among its placed neighbours. */
+static int64_t best_fit(packer *p, int32_t i)
+{
+    int n = 0;
+    for (int64_t k = p->near0[i]; k < p->near0[i + 1]; k++) {
+        int32_t j = p->near[k];
+        if (p->at[j] < 0)
+            continue;
+        p->gap[n][0] = p->at[j];
+        p->gap[n++][1] = p->at[j] + p->size[j];
+    }
+    qsort(p->gap, (size_t)n, sizeof *p->gap, by_begin);
+    int64_t top = 0, best = -1, best_gap = INT64_MAX;
+    for (int k = 0; k < n; k++) {
+        int64_t gap = p->gap[k][0] - top;
+        if (gap >= p->size[i] && gap < best_gap) {
+            best = top;
+            best_gap = gap;
+        }
+        top = p->gap[k][1] > top ? p->gap[k][1] : top;
+    }
+    return best >= 0 ? best : top;
+}
+
+static int64_t place_all(packer *p)
+{
+    int64_t top = 0;
+    memset(p->at, 0xff, (size_t)p->n * sizeof *p->at);
+    qsort(p->key, (size_t)p->n, sizeof *p->key, by_key);
+    for (int k = 0; k < p->n; k++) {
+        int32_t i = p->key[k].i;
+        p->at[i] = best_fit(p, i);
+        top = nnc_max64(top, p->at[i] + p->size[i]);
+    }
+    return top;
+}
+
+/* Saturating area of a block in bytes times commands: only an order, so overflow may not wrap. */
+static int64_t area(const packer *p, int i)
+{
+    int64_t life = (int64_t)p->b[i].last - p->b[i].first + 1, v;
+    return nnc_mul_ok(p->size[i], life, &v) ? v : INT64_MAX;
+}
+
+static key key_of(const packer *p, int order, int i)
+{
+    int64_t life = (int64_t)p->b[i].last - p->b[i].first;
+    switch (order) {
+    case 0:
+        return (key){p->contention[i], area(p, i), i};
+    case 1:
+        return (key){p->contention[i], p->size[i], i};
+    case 2:
+        return (key){p->size[i], life, i};
+    case 3:
+        return (key){area(p, i), p->size[i], i};
+    case 4:
+        return (key){life, p->size[i], i};
+    default:
+        return (key){-(int64_t)p->b[i].first, p->size[i], i};
+    }
+}
+
+static bool packer_alloc(packer *p, nnc_arena *a)
+{
+    size_t n = (size_t)p->n + 1;
+    p->size = ARENA_NEW(a, int64_t, n);
+    p->near0 = ARENA_NEW(a, int64_t, n);
+    p->contention = ARENA_NEW(a, int64_t, n);
+    p->key = ARENA_NEW(a, key, n);
+    p->at = ARENA_NEW(a, int64_t, n);
+    p->best = ARENA_NEW(a, int64_t, n);
+    p->gap = nnc_arena_alloc(a, n, sizeof *p->gap);
+    return p->size && p->near0 && p->contention && p->key && p->at && p->best && p->gap;
+}
+
+int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, conflict_fn conflict, void *ctx,
+    int64_t *lower_bound, nnc_arena *scratch)
+{
+    packer p = {.b = b, .n = n, .align = align};
+    int64_t least = 0, top = INT64_MAX;
+    if (!packer_alloc(&p, scratch))
+        return -1;
+    for (int i = 0; i < n; i++)
+        p.size[i] = nnc_align_up(b[i].bytes, align);
+    if (!find_conflicts(&p, conflict, ctx, scratch) || !find_contention(&p, &least, scratch))
+        return -1;
+    for (int order = 0; order < 6 && top > least; order++) {
+        for (int i = 0; i < n; i++)
+            p.key[i] = key_of(&p, order, i);
+        int64_t size = place_all(&p);
+        if (size < top) {
+            top = size;
+            memcpy(p.best, p.at, (size_t)n * sizeof *p.best);
+        }
+    }
+    for (int i = 0; i < n; i++)
+        b[i].offset = p.best[i];
+    if (lower_bound)
+        *lower_bound = least;
+    return n ? top : 0;
+}

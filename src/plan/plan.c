@@ -1,0 +1,35 @@
+/* plan/plan.c -- a plan's life, and its hash. */
+#include "plan/internal.h"
+#include <string.h>
+
+nnc_plan *nnc_plan_create(void)
+{
+    nnc_plan *p = nnc_calloc(1, sizeof *p);
+    if (p)
+        nnc_arena_init(&p->arena, 0);
+    return p;
+}
+
+void nnc_plan_destroy(nnc_plan *p)
+{
+    if (!p)
+        return;
+    nnc_arena_deinit(&p->arena);
+    nnc_free(p);
+}
+
+/* The text form says everything but the objects. Zero when memory ran out. */
+nnc_hash128 nnc_plan_hash(const nnc_plan *p)
+{
+    nnc_text t = {0};
+    nnc_plan_print(&t, p);
+    for (int i = 0; i < p->n_object; i++) {
+        nnc_hash128 h = nnc_hash(p->object[i].data, p->object[i].n);
+        nnc_putn(&t, (const char *)&h, sizeof h);
+    }
+    nnc_hash128 h = {0};
+    if (!t.oom)
+        h = nnc_hash(nnc_text_str(&t), t.n);
+    nnc_text_deinit(&t);
+    return h;
+}

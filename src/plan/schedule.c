@@ -1,0 +1,454 @@
+/* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and events.
+ *
+ * One stream: program order. Several: list scheduling. The ready node with the longest remaining path goes first (ties:
+ * program order), to the stream of its device where it can start first (ties: the stream of its latest operand, which needs no
+ * event). Times are the target's roofline, so the result depends on nothing measured. Copies go out on the producer's
+ * stream right behind it. An event is recorded behind a command only when another lane waits for it, and a wait is left
+ * out where earlier waits already imply it. */
+#include "plan/maker.h"
+#include <string.h>
+
+job *make_job(job_list *l, nnc_arena *a, job_kind kind)
+{
+    job *at = nnc_arena_grow(a, l->at, &l->cap, (size_t)l->n + 1, sizeof *at);
+    if (!at)
+        return NULL;
+    l->at = at;
+    job *j = &l->at[l->n++];
+    *j = (job){.kind = kind,
+        .engine = -1,
+        .item = -1,
+        .packed = -1,
+        .in_place = NNC_NONE,
+        .in_place_of = NNC_NONE,
+        .value = NNC_NONE};
+    return j;
+}
+
+static bool runs_in_main(const maker *m, const nnc_node *n)
+{
+    return nnc_op_class(n->op) != CL_leaf && !m->is_static[n->out] && !nnc_is_view(m->g, n);
+}
+
+static int device_of(const nnc_node *n)
+{
+    return n->device < 0 ? 0 : n->device;
+}
+
+/* ---- order and streams ------------------------------------------------------------------------------------------- */
+
+typedef struct list {
+    maker *m;
+    uint32_t *order; /* nodes in issue order */
+    uint32_t n_order;
+    int16_t *stream; /* by node */
+    int64_t *path; /* longest time from a node's start to the end */
+    int64_t *time, *done;
+    uint32_t *waiting; /* operands not yet scheduled */
+    uint32_t *succ, *succ0; /* CSR of edges between nodes of main */
+    uint32_t *heap;
+    uint32_t n_heap;
+    int64_t *free_at; /* by device * streams + stream */
+} list;
+
+/* Calls fn for each producer in main of node n's operands; one that gives several operands comes several times. */
+static void each_producer(
+    const maker *m, const nnc_node *n, void (*fn)(list *, uint32_t, uint32_t), list *l)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        uint32_t p = m->g->value[m->root[n->in[i]]].node;
+        if (runs_in_main(m, &m->g->node[p]))
+            fn(l, p, (uint32_t)(n - m->g->node));
+    }
+}
+
+static void count_edge(list *l, uint32_t from, uint32_t to)
+{
+    l->succ0[from + 1]++;
+    l->waiting[to]++;
+}
+
+static void fill_edge(list *l, uint32_t from, uint32_t to)
+{
+    l->succ[l->succ0[from] + (uint32_t)l->done[from]++] = to;
+}
+
+static bool before_in_heap(const list *l, uint32_t a, uint32_t b)
+{
+    return l->path[a] != l->path[b] ? l->path[a] > l->path[b] : a < b;
+}
+
+static void heap_push(list *l, uint32_t n)
+{
+    uint32_t i = l->n_heap++;
+    for (; i > 0 && before_in_heap(l, n, l->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        l->heap[i] = l->heap[(i - 1) / 2];
+    l->heap[i] = n;
+}
+
+static uint32_t heap_pop(list *l)
+{
+    uint32_t top = l->heap[0], last = l->heap[--l->n_heap], i = 0;
+    for (;;) {
+        uint32_t c = 2 * i + 1;
+        if (c >= l->n_heap)
+            break;
+        if (c + 1 < l->n_heap && before_in_heap(l, l->heap[c + 1], l->heap[c]))
+            c++;
+        if (!before_in_heap(l, l->heap[c], last))
+            break;
+        l->heap[i] = l->heap[c];
+        i = c;
+    }
+    l->heap[i] = last;
+    return top;
+}
+
+/* Earliest start of n on stream s of its device: the stream is free and operands are there (an event costs a launch). */
+static int64_t start_on(const list *l, const nnc_node *n, int s, bool *local)
+{
+    const maker *m = l->m;
+    int dev = device_of(n);
+    int64_t at = l->free_at[dev * m->o->streams + s], latest = -1;
+    *local = false;
+    for (int i = 0; i < n->n_in; i++) {
+        uint32_t p = m->g->value[m->root[n->in[i]]].node;
+        const nnc_node *pn = &m->g->node[p];
+        if (!runs_in_main(m, pn))
+            continue;
+        bool same = device_of(pn) == dev && l->stream[p] == s;
+        at = nnc_max64(at, l->done[p] + (same ? 0 : m->o->target->launch_ns));
+        if (l->done[p] >= latest) {
+            latest = l->done[p];
+            *local = same;
+        }
+    }
+    return at;
+}
+
+static void place_node(list *l, uint32_t id)
+{
+    const maker *m = l->m;
+    const nnc_node *n = &m->g->node[id];
+    int best = 0;
+    bool best_local = false;
+    int64_t best_at = INT64_MAX;
+    for (int s = 0; s < m->o->streams; s++) {
+        bool local;
+        int64_t at = start_on(l, n, s, &local);
+        if (at < best_at || (at == best_at && local && !best_local)) {
+            best = s;
+            best_at = at;
+            best_local = local;
+        }
+    }
+    l->stream[id] = (int16_t)best;
+    l->done[id] = best_at + l->time[id];
+    l->free_at[device_of(n) * m->o->streams + best] = l->done[id];
+    l->order[l->n_order++] = id;
+    for (uint32_t e = l->succ0[id]; e < l->succ0[id + 1]; e++)
+        if (--l->waiting[l->succ[e]] == 0)
+            heap_push(l, l->succ[e]);
+}
+
+static bool list_alloc(list *l)
+{
+    nnc_arena *a = &l->m->scratch;
+    size_t n = (size_t)l->m->g->n_node + 2;
+    l->path = ARENA_NEW(a, int64_t, n);
+    l->time = ARENA_NEW(a, int64_t, n);
+    l->done = ARENA_NEW(a, int64_t, n);
+    l->waiting = ARENA_NEW(a, uint32_t, n);
+    l->succ0 = ARENA_NEW(a, uint32_t, n);
+    l->heap = ARENA_NEW(a, uint32_t, n);
+    l->free_at = ARENA_NEW(a, int64_t, l->m->n_dev * l->m->o->streams);
+    return l->path && l->time && l->done && l->waiting && l->succ0 && l->heap && l->free_at;
+}
+
+static nnc_status list_schedule(list *l)
+{
+    maker *m = l->m;
+    const nnc_graph *g = m->g;
+    if (!list_alloc(l))
+        return nnc_nomem(m->sink);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (runs_in_main(m, &g->node[i]))
+            each_producer(m, &g->node[i], count_edge, l);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        l->succ0[i + 1] += l->succ0[i];
+    l->succ = ARENA_NEW(&m->scratch, uint32_t, l->succ0[g->n_node] + 1);
+    if (!l->succ)
+        return nnc_nomem(m->sink);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (runs_in_main(m, &g->node[i]))
+            each_producer(m, &g->node[i], fill_edge, l);
+    memset(l->done, 0, g->n_node * sizeof *l->done);
+    for (uint32_t i = g->n_node; i-- > 0;) {
+        if (!runs_in_main(m, &g->node[i]))
+            continue;
+        nnc_cost c = nnc_node_cost(g, &g->node[i]);
+        l->time[i] = nnc_target_time_ns(m->o->target, c.flops, c.bytes);
+        for (uint32_t e = l->succ0[i]; e < l->succ0[i + 1]; e++)
+            l->path[i] = nnc_max64(l->path[i], l->path[l->succ[e]]);
+        l->path[i] += l->time[i];
+    }
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (runs_in_main(m, &g->node[i]) && l->waiting[i] == 0)
+            heap_push(l, i);
+    while (l->n_heap)
+        place_node(l, heap_pop(l));
+    return NNC_OK;
+}
+
+/* ---- copies between devices --------------------------------------------------------------------------------------- */
+
+/* need[slot(root, device)]: some node there reads it and it is not computed there. */
+static void find_copies(const maker *m, uint8_t *need)
+{
+    for (uint32_t i = 0; i < m->g->n_node; i++) {
+        const nnc_node *n = &m->g->node[i];
+        if (!runs_in_main(m, n))
+            continue;
+        for (int k = 0; k < n->n_in; k++) {
+            nnc_ref r = m->root[n->in[k]];
+            if (!m->is_static[r] && m->home[r] != device_of(n))
+                need[slot(m, r, device_of(n))] = 1;
+        }
+    }
+}
+
+static nnc_status add_copies(maker *m, job_list *l, const uint8_t *need, nnc_ref r, int stream)
+{
+    for (int d = 0; d < m->n_dev; d++) {
+        if (!need[slot(m, r, d)])
+            continue;
+        job *j = make_job(l, &m->scratch, J_copy);
+        if (!j)
+            return nnc_nomem(m->sink);
+        j->value = r;
+        j->device = m->home[r];
+        j->to = (int16_t)d;
+        j->stream = (int16_t)stream;
+        int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, r));
+        j->cost.bytes = 2 * bytes;
+    }
+    return NNC_OK;
+}
+
+static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_list *out)
+{
+    const nnc_graph *g = m->g;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_input)
+            NNC_TRY(add_copies(m, out, need, g->node[i].out, 0));
+    for (uint32_t i = 0; i < l->n_order; i++) {
+        const nnc_node *n = &g->node[l->order[i]];
+        job *j = make_job(out, &m->scratch, J_node);
+        if (!j)
+            return nnc_nomem(m->sink);
+        j->node = l->order[i];
+        j->device = (int16_t)device_of(n);
+        j->stream = l->stream[j->node];
+        j->cost = nnc_node_cost(g, n);
+        int16_t stream = j->stream;
+        for (int r = 0; r < n->n_out; r++)
+            NNC_TRY(add_copies(m, out, need, n->out + (nnc_ref)r, stream));
+    }
+    return NNC_OK;
+}
+
+/* ---- events ----------------------------------------------------------------------------------------------------- */
+
+typedef struct sync {
+    maker *m;
+    const job_list *in;
+    int n_lane;
+    int32_t *writer; /* by slot: the job that puts the root there, -1 */
+    int32_t *now; /* lane * n_lane: what each lane knows */
+    int32_t *after; /* job * n_lane: what is known once it is done */
+    int32_t *pos;
+    int32_t *event; /* of a job that others wait for, -1 */
+    job_use *wait; /* lists of jobs to wait for */
+    size_t cap_wait;
+    int32_t n_wait, *first_wait;
+} sync;
+
+static int lane_of(const sync *s, const job *j)
+{
+    return j->device * s->m->o->streams + j->stream;
+}
+
+static nnc_status depend(sync *s, int32_t i, nnc_ref root, int dev)
+{
+    int32_t p = s->writer[slot(s->m, root, dev)];
+    if (p < 0 || s->m->is_static[root])
+        return NNC_OK;
+    int l = lane_of(s, &s->in->at[i]), pl = lane_of(s, &s->in->at[p]);
+    int32_t *mine = s->now + (size_t)l * (size_t)s->n_lane;
+    if (mine[pl] > s->pos[p])
+        return NNC_OK;
+    const int32_t *theirs = s->after + (size_t)p * (size_t)s->n_lane;
+    for (int k = 0; k < s->n_lane; k++)
+        mine[k] = mine[k] > theirs[k] ? mine[k] : theirs[k];
+    job_use *w =
+        nnc_arena_grow(&s->m->scratch, s->wait, &s->cap_wait, (size_t)s->n_wait + 1, sizeof *w);
+    if (!w)
+        return nnc_nomem(s->m->sink);
+    s->wait = w;
+    w[s->n_wait] = (job_use){.job = p, .next = s->first_wait[i]};
+    s->first_wait[i] = s->n_wait++;
+    s->event[p] = 0;
+    return NNC_OK;
+}
+
+/* Walks the jobs with vector clocks, as the verifier will, and notes which waits are needed. */
+static nnc_status find_waits(sync *s)
+{
+    maker *m = s->m;
+    int32_t *count = ARENA_NEW(&m->scratch, int32_t, s->n_lane);
+    if (!count)
+        return nnc_nomem(m->sink);
+    for (int32_t i = 0; i < s->in->n; i++) {
+        const job *j = &s->in->at[i];
+        int l = lane_of(s, j);
+        if (j->kind == J_copy) {
+            NNC_TRY(depend(s, i, j->value, j->device));
+            s->writer[slot(m, j->value, j->to)] = i;
+        } else {
+            const nnc_node *n = &m->g->node[j->node];
+            for (int k = n->n_in; k-- > 0;) /* later operands tend to imply the earlier ones */
+                NNC_TRY(depend(s, i, m->root[n->in[k]], j->device));
+            for (int r = 0; r < n->n_out; r++)
+                s->writer[slot(m, n->out + (nnc_ref)r, j->device)] = i;
+        }
+        s->pos[i] = count[l]++;
+        int32_t *mine = s->now + (size_t)l * (size_t)s->n_lane;
+        mine[l] = s->pos[i] + 1;
+        memcpy(s->after + (size_t)i * (size_t)s->n_lane, mine, (size_t)s->n_lane * sizeof *mine);
+    }
+    return NNC_OK;
+}
+
+static nnc_status add_sync(maker *m, job_kind kind, int device, int stream, int event)
+{
+    job *j = make_job(&m->main, &m->scratch, kind);
+    if (!j)
+        return nnc_nomem(m->sink);
+    j->device = (int16_t)device;
+    j->stream = (int16_t)stream;
+    j->item = event;
+    return NNC_OK;
+}
+
+/* All used lanes meet: the others tell the first, the first tells the others. */
+static nnc_status barrier(maker *m, const bool *used, int n_lane)
+{
+    int first = 0, s = m->o->streams, base = m->n_event;
+    while (!used[first])
+        first++;
+    for (int l = first + 1; l < n_lane; l++)
+        if (used[l])
+            NNC_TRY(add_sync(m, J_record, l / s, l % s, m->n_event++));
+    for (int e = base, top = m->n_event; e < top; e++)
+        NNC_TRY(add_sync(m, J_wait, first / s, first % s, e));
+    NNC_TRY(add_sync(m, J_record, first / s, first % s, m->n_event++));
+    for (int l = first + 1; l < n_lane; l++)
+        if (used[l])
+            NNC_TRY(add_sync(m, J_wait, l / s, l % s, m->n_event - 1));
+    return NNC_OK;
+}
+
+static nnc_status insert_sync(sync *s)
+{
+    maker *m = s->m;
+    bool *used = ARENA_NEW(&m->scratch, bool, s->n_lane);
+    if (!used)
+        return nnc_nomem(m->sink);
+    int lanes = 0;
+    for (int32_t i = 0; i < s->in->n; i++)
+        used[lane_of(s, &s->in->at[i])] = true;
+    for (int l = 0; l < s->n_lane; l++)
+        lanes += used[l];
+    m->threads = m->o->target->threads / (lanes > 1 ? lanes : 1);
+    m->threads = m->threads > 1 ? m->threads : 1;
+    if (lanes > 1)
+        NNC_TRY(barrier(m, used, s->n_lane));
+    for (int32_t i = 0; i < s->in->n; i++) {
+        const job *j = &s->in->at[i];
+        for (int32_t w = s->first_wait[i]; w >= 0; w = s->wait[w].next)
+            NNC_TRY(add_sync(m, J_wait, j->device, j->stream, s->event[s->wait[w].job]));
+        job *to = make_job(&m->main, &m->scratch, j->kind);
+        if (!to)
+            return nnc_nomem(m->sink);
+        *to = *j;
+        m->streams_used = j->stream + 1 > m->streams_used ? j->stream + 1 : m->streams_used;
+        if (s->event[i] >= 0) {
+            s->event[i] = m->n_event++;
+            NNC_TRY(add_sync(m, J_record, j->device, j->stream, s->event[i]));
+        }
+    }
+    return lanes > 1 ? barrier(m, used, s->n_lane) : NNC_OK;
+}
+
+static nnc_status add_events(maker *m, const job_list *in)
+{
+    sync s = {.m = m, .in = in, .n_lane = m->n_dev * m->o->streams};
+    nnc_arena *a = &m->scratch;
+    size_t n = (size_t)in->n + 1, slots = slot(m, m->g->n_value, 0) + 1;
+    s.writer = ARENA_NEW(a, int32_t, slots);
+    s.now = ARENA_NEW(a, int32_t, s.n_lane * s.n_lane);
+    s.after = ARENA_NEW(a, int32_t, n * (size_t)s.n_lane);
+    s.pos = ARENA_NEW(a, int32_t, n);
+    s.event = ARENA_NEW(a, int32_t, n);
+    s.first_wait = ARENA_NEW(a, int32_t, n);
+    if (!s.writer || !s.now || !s.after || !s.pos || !s.event || !s.first_wait)
+        return nnc_nomem(m->sink);
+    memset(s.writer, 0xff, slots * sizeof *s.writer);
+    memset(s.event, 0xff, n * sizeof *s.event);
+    memset(s.first_wait, 0xff, n * sizeof *s.first_wait);
+    NNC_TRY(find_waits(&s));
+    return insert_sync(&s);
+}
+
+/* Vector clocks of the jobs, by the very code that the verifier uses on the finished plan. */
+static nnc_status order_jobs(maker *m)
+{
+    nnc_plan p = {.n_device = m->n_dev, .n_cmd = m->main.n, .n_event = m->n_event};
+    p.device = ARENA_NEW(&m->scratch, nnc_plan_device, m->n_dev);
+    p.cmd = ARENA_NEW(&m->scratch, nnc_cmd, m->main.n + 1);
+    if (!p.device || !p.cmd)
+        return nnc_nomem(m->sink);
+    for (int d = 0; d < m->n_dev; d++)
+        p.device[d].streams = m->o->streams;
+    for (int32_t i = 0; i < m->main.n; i++) {
+        const job *j = &m->main.at[i];
+        p.cmd[i] = (nnc_cmd){.device = j->device, .stream = j->stream, .item = j->item};
+        p.cmd[i].kind = j->kind == J_record ? CMD_record
+                        : j->kind == J_wait ? CMD_wait
+                                            : CMD_kernel;
+    }
+    return plan_order_make(&p, &m->order, &m->scratch) ? NNC_OK : nnc_nomem(m->sink);
+}
+
+nnc_status make_schedule(maker *m)
+{
+    list l = {.m = m};
+    uint8_t *need = ARENA_NEW(&m->scratch, uint8_t, slot(m, m->g->n_value, 0) + 1);
+    l.order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
+    l.stream = ARENA_NEW(&m->scratch, int16_t, m->g->n_node + 1);
+    if (!need || !l.order || !l.stream)
+        return nnc_nomem(m->sink);
+    if (m->o->streams > 1) {
+        NNC_TRY(list_schedule(&l));
+    } else {
+        for (uint32_t i = 0; i < m->g->n_node; i++)
+            if (runs_in_main(m, &m->g->node[i]))
+                l.order[l.n_order++] = i;
+    }
+    find_copies(m, need);
+    job_list jobs = {0};
+    m->streams_used = 1;
+    NNC_TRY(list_jobs(m, &l, need, &jobs));
+    NNC_TRY(add_events(m, &jobs));
+    return order_jobs(m);
+}

@@ -1,0 +1,204 @@
+/* plan/select.c -- who computes a node. Contractions, and pooling where the target gives it to a library, go to the
+ * first engine that takes the call; everything else becomes a generated kernel. Also decides what happens in place. */
+#include "plan/maker.h"
+#include <string.h>
+
+/* ---- what dies ----------------------------------------------------------------------------------------------------- */
+
+/* Is root r free to be overwritten on device dev by main job `at`? It was computed in main, is no output, and all its
+ * other readers are done for certain. */
+static bool dies(const maker *m, nnc_ref r, int dev, int32_t at)
+{
+    bool copy = dev != m->home[r];
+    if (at < 0 || m->is_static[r] || (!copy && m->is_out[r]))
+        return false;
+    if (!copy && nnc_def(m->g, r)->op == OP_input)
+        return false;
+    for (int32_t u = m->use[slot(m, r, dev)]; u >= 0; u = m->uses[u].next)
+        if (m->uses[u].job != at && !plan_before(&m->order, m->uses[u].job, at))
+            return false;
+    return true;
+}
+
+/* How often root r stands among the node's operands. */
+static int count_root(const maker *m, const nnc_node *n, nnc_ref r)
+{
+    int k = 0;
+    for (int i = 0; i < n->n_in; i++) {
+        bool again = false;
+        for (int j = 0; j < i && !again; j++)
+            again = n->in[j] == n->in[i];
+        k += !again && m->root[n->in[i]] == r;
+    }
+    return k;
+}
+
+static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, nnc_ref result)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    nnc_ref r = m->root[operand];
+    int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, result));
+    return nnc_type_bytes(nnc_typeof(m->g, r)) == bytes && count_root(m, n, r) == 1 &&
+           dies(m, r, j->device, at);
+}
+
+/* ---- calls ---------------------------------------------------------------------------------------------------------- */
+
+static bool engine_may(const maker *m, const nnc_engine *e, bool pool)
+{
+    const nnc_target_engine *row = nnc_target_engine_named(m->o->target, e->name);
+    return e->choose && row && (pool ? row->pools : row->contractions);
+}
+
+/* Asks engines in order of preference; for each first with the sum in place (when legal), then with it as an argument. */
+static nnc_status choose(
+    maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *got, nnc_text *why)
+{
+    bool pool = c->kind == CALL_maxpool || c->kind == CALL_avgpool;
+    *got = (nnc_choice){0};
+    for (int e = 0; e < m->o->n_engine; e++) {
+        if (!engine_may(m, m->o->engine[e], pool))
+            continue;
+        for (int in_place = sum_post >= 0; in_place >= 0; in_place--) {
+            if (sum_post >= 0)
+                c->post[sum_post].in_place = in_place;
+            NNC_TRY(m->o->engine[e]->choose(c, got, m->sink));
+            j->engine = (int16_t)e;
+            if (got->ok)
+                return NNC_OK;
+            nnc_printf(why, "%s%s: %s", why->n ? "; " : "", m->o->engine[e]->name,
+                got->reason ? got->reason : "not supported");
+        }
+    }
+    return NNC_OK;
+}
+
+/* Weights are packed for main only: init uses them once. */
+static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got, bool in_main)
+{
+    nnc_plan *p = m->p;
+    c->packed =
+        in_main && got->packed_bytes > 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei];
+    c->packed_bytes = c->packed ? got->packed_bytes : 0;
+    c->work_bytes = got->workspace_bytes;
+    j->work_bytes = got->workspace_bytes;
+    const char *reason = got->reason ? got->reason : m->o->engine[j->engine]->name;
+    j->reason = nnc_arena_strdup(&p->arena, reason);
+    nnc_call *all =
+        nnc_arena_grow(&p->arena, p->call, &m->cap_call, (size_t)p->n_call + 1, sizeof *c);
+    if (!j->reason || !all)
+        return nnc_nomem(m->sink);
+    p->call = all;
+    j->item = p->n_call;
+    j->is_call = true;
+    p->call[p->n_call++] = *c;
+    return NNC_OK;
+}
+
+/* Tries the node as a call; j->is_call says whether it became one. Why not is added to `why`. */
+static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    const char *reason = "not supported";
+    nnc_call c;
+    nnc_choice got;
+    if (!make_call(m->g, n, &c, &j->args, &reason)) {
+        nnc_puts(why, reason);
+        return NNC_OK;
+    }
+    c.threads = m->threads;
+    int sum = -1; /* the first operand that may be overwritten */
+    for (int k = 0; k < j->args.n_sum && sum < 0; k++)
+        if (may_take(m, j, at, j->args.sum[k], n->out))
+            sum = k;
+    NNC_TRY(choose(m, j, &c, sum < 0 ? -1 : j->args.sum_post[sum], &got, why));
+    if (!got.ok)
+        return NNC_OK;
+    if (sum >= 0 && c.post[j->args.sum_post[sum]].in_place) {
+        j->in_place = j->args.sum[sum];
+        j->in_place_of = n->out;
+        for (int k = sum + 1; k < j->args.n_sum; k++)
+            j->args.sum[k - 1] = j->args.sum[k];
+        j->args.n_sum--;
+    }
+    return keep_call(m, j, &c, &got, at >= 0);
+}
+
+/* ---- kernels -------------------------------------------------------------------------------------------------------- */
+
+/* Distinct operands in order: the kernel's input buffers. */
+static int distinct(const nnc_node *n, int i, nnc_ref *v)
+{
+    int k = 0;
+    for (int a = 0; a < n->n_in; a++) {
+        bool again = false;
+        for (int b = 0; b < a && !again; b++)
+            again = n->in[b] == n->in[a];
+        if (again)
+            continue;
+        if (k++ == i) {
+            *v = n->in[a];
+            return k;
+        }
+    }
+    return k;
+}
+
+static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    int n_in = distinct(n, -1, NULL);
+    for (int i = 0; i < n_in && at >= 0 && n->n_out == 1; i++) {
+        nnc_ref v = NNC_NONE;
+        distinct(n, i, &v);
+        if (may_take(m, j, at, v, n->out) && make_in_place_ok(k, i, n_in)) {
+            j->in_place = v;
+            j->in_place_of = n->out;
+            return;
+        }
+    }
+}
+
+static nnc_status select_kernel(maker *m, job *j, int32_t at)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    nnc_kernel *k = nnc_lower(m->g, n, m->o->target, &m->scratch, m->sink);
+    if (!k)
+        return NNC_E_BUG;
+    NNC_TRY(make_kernel(m, j, k));
+    find_in_place(m, j, at, k);
+    if (m->o->on_kernel)
+        m->o->on_kernel(m->o->on_kernel_ctx, k, n->origin ? n->origin : nnc_ops[n->op].name);
+    return NNC_OK;
+}
+
+static bool has_contraction(const nnc_node *n)
+{
+    if (nnc_op_class(n->op) == CL_contract)
+        return true;
+    for (uint32_t i = 0; n->body && i < n->body->n_node; i++)
+        if (nnc_op_class(n->body->node[i].op) == CL_contract)
+            return true;
+    return false;
+}
+
+nnc_status make_select(maker *m, job *j, int32_t main_at)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    bool contraction = has_contraction(n), pool = n->op == OP_maxpool || n->op == OP_avgpool;
+    const nnc_target_engine *pools = nnc_target_for_pools(m->o->target);
+    pool = pool && pools && !pools->kernels;
+    if (!contraction && !pool)
+        return select_kernel(m, j, main_at);
+    nnc_text why = {0};
+    nnc_status status = select_call(m, j, main_at, &why);
+    if (status == NNC_OK && why.oom)
+        status = nnc_nomem(m->sink);
+    if (status == NNC_OK && !j->is_call && contraction)
+        status = nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine computes this %s: %s",
+            nnc_ops[n->op].name, nnc_text_str(&why));
+    nnc_text_deinit(&why);
+    if (status != NNC_OK || j->is_call)
+        return status;
+    return select_kernel(m, j, main_at);
+}

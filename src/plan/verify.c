@@ -1,0 +1,339 @@
+/* plan/verify.c -- may this plan be run? Rows first, each on its own; then the commands' arguments against what they ask
+ * for; then memory and order (verify_memory.c), which leans on all of that. Reports the first fault. */
+#include "plan/verify.h"
+#include <string.h>
+
+#define MOST (INT64_C(1) << 48) /* bytes of anything: sums of two stay far from overflow */
+
+static nnc_status bad_at(const check *v, const char *what, int i, const char *why)
+{
+    return nnc_fail0(v->sink, v->code, "plan: %s %d: %s", what, i, why);
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------------- */
+
+static const char *tensor_fault(const nnc_plan *p, int i)
+{
+    const nnc_ptensor *t = &p->tensor[i];
+    if (!t->name)
+        return "no name";
+    if (!plan_type_ok(&t->type))
+        return "its type is malformed";
+    if (t->device < 0 || t->device >= p->n_device || t->space > SP_init)
+        return "no such device or space";
+    const nnc_plan_device *d = &p->device[t->device];
+    int64_t size = t->space == SP_arena  ? d->arena_bytes
+                   : t->space == SP_init ? d->init_bytes
+                                         : d->persist_bytes;
+    if (t->bytes != nnc_type_bytes(&t->type))
+        return "its bytes are not those of its type";
+    if (t->offset < 0 || t->offset % 64 || t->offset > size || t->bytes > size - t->offset)
+        return "it does not lie inside its space, 64-byte aligned";
+    if (t->alias_of < -1 || t->alias_of >= i)
+        return "it shares the memory of no earlier tensor";
+    if (t->first < -1 || t->first >= p->n_cmd || t->last < -1 || t->last >= p->n_cmd)
+        return "it lives outside the commands";
+    if (t->is_input && (t->alias_of >= 0 || t->space != SP_arena))
+        return "an input has memory of its own in main's arena";
+    if (t->alias_of < 0)
+        return NULL;
+    const nnc_ptensor *a = &p->tensor[t->alias_of];
+    if (a->device != t->device || a->space != t->space || a->offset != t->offset ||
+        a->bytes != t->bytes)
+        return "it does not lie where the tensor lies whose memory it shares";
+    return NULL;
+}
+
+static const char *kernel_fault(const nnc_plan *p, int i)
+{
+    const nnc_pkernel *k = &p->kernel[i];
+    if (!k->symbol || !*k->symbol || !k->ir)
+        return "no symbol or text";
+    if (k->n_args < 1 || k->n_args > 64 || k->n_out < 1 || k->n_out > k->n_args)
+        return "its arguments are not 1 to 64, the written ones last";
+    if (k->domain < 1 || k->grain < 0 || k->threads < 1 || k->threads > 1024)
+        return "domain, grain or threads are out of range";
+    if (k->scratch_bytes < 0 || k->scratch_bytes > MOST)
+        return "its scratch is out of range";
+    if (k->object < -1 || k->object >= p->n_object)
+        return "no such object";
+    if (k->object >= 0 && (!p->object[k->object].data || !p->object[k->object].n))
+        return "its object is empty";
+    return NULL;
+}
+
+static const char *weight_fault(const nnc_plan *p, int i)
+{
+    const nnc_weight *w = &p->weight[i];
+    if (w->kind == NNC_W_inline)
+        return w->size >= 0 && w->data ? NULL : "it has no data";
+    if (w->kind == NNC_W_file)
+        return w->file && w->offset >= 0 && w->size >= 0 && w->offset <= INT64_MAX - w->size
+                   ? NULL
+                   : "it has no file or no place in it";
+    return w->kind == NNC_W_gen && w->name ? NULL : "it has no name to be generated from";
+}
+
+static const char *device_fault(const nnc_plan *p, int i)
+{
+    const nnc_plan_device *d = &p->device[i];
+    if (!d->name)
+        return "no name";
+    if (d->streams < 1 || d->streams > 1024)
+        return "streams: expected 1 to 1024";
+    if (d->arena_bytes < 0 || d->arena_bytes > MOST || d->persist_bytes < 0 ||
+        d->persist_bytes > MOST || d->init_bytes < 0 || d->init_bytes > MOST)
+        return "sizes are out of range";
+    return NULL;
+}
+
+static nnc_status check_rows(const check *v)
+{
+    const nnc_plan *p = v->p;
+    const char *why;
+    if (p->n_device < 1 || p->n_device > 1024 || p->n_cmd < 0 || p->main_first < 0 ||
+        p->main_first > p->n_cmd || p->n_event < 0 || p->n_event > p->n_cmd || p->threads < 1 ||
+        p->threads > 1024)
+        return nnc_fail0(v->sink, v->code,
+            "plan: devices, events, threads or the start of main are out of range");
+    for (int i = 0; i < p->n_device; i++)
+        if ((why = device_fault(p, i)))
+            return bad_at(v, "device", i, why);
+    for (int i = 0; i < p->n_tensor; i++)
+        if ((why = tensor_fault(p, i)))
+            return bad_at(v, "tensor", i, why);
+    for (int i = 0; i < p->n_kernel; i++)
+        if ((why = kernel_fault(p, i)))
+            return bad_at(v, "kernel", i, why);
+    for (int i = 0; i < p->n_weight; i++)
+        if ((why = weight_fault(p, i)))
+            return bad_at(v, "weight", i, why);
+    for (int i = 0; i < p->n_call; i++) {
+        const nnc_call *c = &p->call[i];
+        if (!plan_call_ok(c, &why))
+            return bad_at(v, "call", i, why);
+        if (c->kind != CALL_pack)
+            continue;
+        if (c->pack_for < 0 || c->pack_for >= p->n_call || !p->call[c->pack_for].packed)
+            return bad_at(v, "call", i, "it packs for no call with packed weights");
+        if (c->packed_bytes != p->call[c->pack_for].packed_bytes)
+            return bad_at(v, "call", i, "it packs into another size than its call reads");
+    }
+    return NNC_OK;
+}
+
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
+
+static int64_t bytes_of(const check *v, const nnc_cmd *c, int k)
+{
+    return v->p->tensor[c->arg[k]].bytes;
+}
+
+static const char *weight_cmd_fault(const check *v, const nnc_cmd *c, int i)
+{
+    const nnc_plan *p = v->p;
+    if (c->item < 0 || c->item >= p->n_weight)
+        return "no such weight";
+    if (i >= p->main_first)
+        return "weights are loaded in init";
+    if (c->n_arg != 1)
+        return "a weight fills one tensor";
+    const nnc_weight *w = &p->weight[c->item];
+    const nnc_ptensor *t = &p->tensor[c->arg[0]];
+    if (!nnc_type_is_row_major(&t->type))
+        return "a weight is stored row-major";
+    if (w->kind != NNC_W_gen && w->size != t->bytes)
+        return "the weight's size is not its tensor's";
+    return NULL;
+}
+
+static const char *kernel_cmd_fault(const check *v, const nnc_cmd *c)
+{
+    const nnc_plan *p = v->p;
+    if (c->item < 0 || c->item >= p->n_kernel)
+        return "no such kernel";
+    const nnc_pkernel *k = &p->kernel[c->item];
+    if (c->n_arg != k->n_args)
+        return "its arguments are not as many as its kernel's";
+    for (int a = 0; a < c->n_arg; a++)
+        if (v->arg_bytes && bytes_of(v, c, a) != v->arg_bytes[v->first_arg[c->item] + a])
+            return "an argument's bytes are not those of the kernel's buffer";
+    int64_t need = k->scratch_bytes ? nnc_align_up(k->scratch_bytes, 64) * k->threads : 0;
+    if (need && (c->work < 0 || p->tensor[c->work].bytes < need))
+        return "its workspace is too small";
+    return NULL;
+}
+
+/* Bytes of the a-th argument of a call that is not the last (dst), or -1. */
+static int64_t call_arg_bytes(const nnc_call *k, int a)
+{
+    if (a == 0)
+        return nnc_type_bytes(&k->src);
+    if (a == 1)
+        return k->packed ? k->packed_bytes : nnc_type_bytes(&k->wei);
+    if (a == 2 && k->has_bias)
+        return nnc_type_bytes(&k->bias);
+    return nnc_type_bytes(&k->dst); /* sum operands */
+}
+
+static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
+{
+    const nnc_plan *p = v->p;
+    if (c->item < 0 || c->item >= p->n_call)
+        return "no such call";
+    const nnc_call *k = &p->call[c->item];
+    if (c->n_arg != plan_call_args(k))
+        return "its arguments are not as many as its call's";
+    int last = c->n_arg - 1;
+    if (k->kind == CALL_pack) {
+        const nnc_call *f = &p->call[k->pack_for];
+        if (bytes_of(v, c, 0) != nnc_type_bytes(&f->wei) || bytes_of(v, c, 1) != k->packed_bytes)
+            return "its arguments are not as large as the weights it packs";
+        return NULL;
+    }
+    for (int a = 0; a < last; a++)
+        if (bytes_of(v, c, a) != call_arg_bytes(k, a))
+            return "an argument's bytes are not those of the call's type";
+    if (bytes_of(v, c, last) != nnc_type_bytes(&k->dst))
+        return "the result's bytes are not those of the call's type";
+    if (k->work_bytes && (c->work < 0 || p->tensor[c->work].bytes < k->work_bytes))
+        return "its workspace is too small";
+    bool in_place = false;
+    for (int i = 0; i < k->n_post; i++)
+        in_place |= k->post[i].in_place;
+    if (in_place && p->tensor[c->arg[last]].alias_of < 0)
+        return "a sum in place needs a result that lies in its operand's memory";
+    return NULL;
+}
+
+/* Devices and spaces of arguments: init knows no arena of main's, and main writes nothing that lasts. */
+static const char *arg_fault(const check *v, const nnc_cmd *c, int i)
+{
+    const nnc_plan *p = v->p;
+    bool init = i < p->main_first;
+    if (c->n_arg < 0 || c->n_arg > 64 || (c->n_arg && !c->arg))
+        return "it has more than 64 arguments";
+    for (int a = 0; a < c->n_arg; a++)
+        if (c->arg[a] < 0 || c->arg[a] >= p->n_tensor)
+            return "no such tensor";
+    if (c->work < -1 || c->work >= p->n_tensor)
+        return "no such workspace";
+    for (int a = -1; a < c->n_arg; a++) {
+        int32_t t = a < 0 ? c->work : c->arg[a];
+        if (t < 0)
+            continue;
+        const nnc_ptensor *x = &p->tensor[t];
+        if (x->space == (init ? SP_arena : SP_init))
+            return "an argument lies in the memory of the other phase";
+        if (x->device != c->device && !(c->kind == CMD_copy && a == 1))
+            return "an argument lies on another device";
+    }
+    if (c->work >= 0 && p->tensor[c->work].space == SP_persist)
+        return "its workspace lasts";
+    return NULL;
+}
+
+static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
+{
+    const nnc_plan *p = v->p;
+    if (c->kind >= CMD__COUNT || !c->layers || !c->op_class || !c->reason)
+        return "its kind or a text is missing";
+    if (c->device < 0 || c->device >= p->n_device || c->stream < 0 ||
+        c->stream >= p->device[c->device].streams)
+        return "no such device or stream";
+    if (c->flops < 0 || c->bytes < 0)
+        return "negative cost";
+    const char *why = arg_fault(v, c, i);
+    if (why)
+        return why;
+    bool engine = c->kind == CMD_kernel || c->kind == CMD_call;
+    if (engine ? c->engine < 0 || c->engine >= p->n_engine || !p->engine[c->engine] : c->work >= 0)
+        return "no such engine, or a workspace without one";
+    switch ((nnc_cmd_kind)c->kind) {
+    case CMD_weight:
+        return weight_cmd_fault(v, c, i);
+    case CMD_kernel:
+        return kernel_cmd_fault(v, c);
+    case CMD_call:
+        return call_cmd_fault(v, c);
+    case CMD_copy:
+        if (c->n_arg != 2 || bytes_of(v, c, 0) != bytes_of(v, c, 1))
+            return "a copy has two tensors of one size";
+        return NULL;
+    default:
+        return c->n_arg                               ? "it takes no arguments"
+               : c->item < 0 || c->item >= p->n_event ? "no such event"
+                                                      : NULL;
+    }
+}
+
+/* Each event is recorded once, and waited for later in the list and in the same phase. */
+static nnc_status check_events(const check *v, nnc_arena *a)
+{
+    const nnc_plan *p = v->p;
+    int32_t *at = ARENA_NEW(a, int32_t, p->n_event + 1); /* recording command + 1 */
+    if (!at)
+        return nnc_nomem(v->sink);
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_record) {
+            if (at[c->item])
+                return bad_at(v, "command", i, "its event is recorded twice");
+            at[c->item] = i + 1;
+        } else if (c->kind == CMD_wait) {
+            int r = at[c->item] - 1;
+            if (r < 0 || (r < p->main_first) != (i < p->main_first))
+                return bad_at(
+                    v, "command", i, "it waits for an event that was not recorded before");
+        }
+    }
+    return NNC_OK;
+}
+
+static nnc_status check_ends(const check *v)
+{
+    const nnc_plan *p = v->p;
+    int inputs = 0;
+    for (int t = 0; t < p->n_tensor; t++)
+        inputs += p->tensor[t].is_input;
+    if (inputs != p->n_input)
+        return nnc_fail0(v->sink, v->code, "plan: %d inputs are named, %d tensors are inputs",
+            p->n_input, inputs);
+    for (int i = 0; i < p->n_input; i++)
+        if (p->input[i] < 0 || p->input[i] >= p->n_tensor || !p->tensor[p->input[i]].is_input ||
+            !p->input_name[i])
+            return bad_at(v, "input", i, "its tensor is no input");
+    for (int i = 0; i < p->n_input; i++)
+        for (int k = 0; k < i && p->n_input <= 4096; k++)
+            if (p->input[i] == p->input[k])
+                return bad_at(v, "input", i, "its tensor is another input's");
+    for (int i = 0; i < p->n_output; i++)
+        if (p->output[i] < 0 || p->output[i] >= p->n_tensor || !p->tensor[p->output[i]].is_output ||
+            p->tensor[p->output[i]].space == SP_init || !p->output_name[i])
+            return bad_at(v, "output", i, "its tensor is no output, or does not last");
+    return NNC_OK;
+}
+
+static nnc_status check_all(check *v, nnc_arena *a)
+{
+    const nnc_plan *p = v->p;
+    const char *why;
+    NNC_TRY(check_rows(v));
+    NNC_TRY(plan_check_kernels(v, a));
+    for (int i = 0; i < p->n_cmd; i++)
+        if ((why = cmd_fault(v, &p->cmd[i], i)))
+            return bad_at(v, "command", i, why);
+    NNC_TRY(check_events(v, a));
+    NNC_TRY(check_ends(v));
+    return plan_check_memory(v, a);
+}
+
+nnc_status nnc_plan_verify(const nnc_plan *p, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    check v = {.p = p, .sink = sink, .code = NNC_E_MODEL};
+    nnc_status status = check_all(&v, &a);
+    nnc_arena_deinit(&a);
+    return status;
+}

@@ -1,0 +1,22 @@
+/* plan/verify.h -- shared by the verifier's files. Internal to plan/. */
+#ifndef NNC_PLAN_VERIFY_H
+#define NNC_PLAN_VERIFY_H
+
+#include "plan/internal.h"
+
+typedef struct check {
+    const nnc_plan *p;
+    nnc_sink *sink;
+    nnc_status code;
+    int64_t *arg_bytes;  /* of each argument of each kernel */
+    int32_t *first_arg;  /* by kernel: into arg_bytes */
+    uint64_t *in_place;  /* by kernel: bit i: its only result may lie over argument i */
+} check;
+
+bool plan_type_ok(const nnc_type *t); /* dims in range, order a permutation */
+/* verify_kernel.c: every kernel's text is sound, and how large its buffers are. */
+nnc_status plan_check_kernels(check *v, nnc_arena *a) NNC_MUST;
+/* verify_memory.c: every read after its write, nothing alive overwritten. */
+nnc_status plan_check_memory(check *v, nnc_arena *a) NNC_MUST;
+
+#endif

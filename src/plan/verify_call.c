@@ -1,0 +1,163 @@
+/* plan/verify_call.c -- are the shapes of a library call consistent? Engines trust them: whatever passes here keeps them
+ * inside buffers of the sizes that the types say. */
+#include "plan/verify.h"
+#include <math.h>
+
+bool plan_type_ok(const nnc_type *t)
+{
+    const char *what;
+    if (t->dtype >= DT__COUNT || t->rank > NNC_MAX_RANK || !nnc_type_check(t, &what))
+        return false;
+    unsigned seen = 0;
+    for (int i = 0; i < t->rank; i++)
+        seen |= t->order[i] < t->rank ? 1u << t->order[i] : 0;
+    return seen == (1u << t->rank) - 1;
+}
+
+/* Window numbers that cannot overflow anything: none beyond 2^31. */
+static bool window_numbers_ok(const nnc_call *c)
+{
+    const int64_t most = INT64_C(1) << 31;
+    for (int i = 0; i < c->spatial; i++)
+        if (c->kernel[i] < 1 || c->kernel[i] > most || c->stride[i] < 1 || c->stride[i] > most ||
+            c->dilation[i] < 1 || c->dilation[i] > most || c->pad_lo[i] < 0 ||
+            c->pad_lo[i] > most || c->pad_hi[i] < 0 || c->pad_hi[i] > most)
+            return false;
+    return true;
+}
+
+/* Extent that the last window begins at, relative to the padded begin: every window must begin inside input or begin
+ * padding, and lie inside the padded input (pools with ceil_mode may hang over the end). */
+static bool extent_ok(const nnc_call *c, int i, bool may_hang)
+{
+    int64_t in = c->src.dim[2 + i], out = c->dst.dim[2 + i];
+    if (in > INT64_C(1) << 40 || out > INT64_C(1) << 40)
+        return false;
+    if (out - 1 > (in + c->pad_lo[i]) / c->stride[i])
+        return false;
+    int64_t begin = (out - 1) * c->stride[i], reach = c->dilation[i] * (c->kernel[i] - 1) + 1;
+    if (may_hang)
+        return begin < in + c->pad_lo[i];
+    int64_t room = in + c->pad_lo[i] + c->pad_hi[i] - reach;
+    return room >= 0 && out == room / c->stride[i] + 1;
+}
+
+static bool transposed_extent_ok(const nnc_call *c, int i)
+{
+    int64_t in = c->src.dim[2 + i], out = c->dst.dim[2 + i];
+    if (in > INT64_C(1) << 30 || out > INT64_C(1) << 40)
+        return false;
+    int64_t least = (in - 1) * c->stride[i] - c->pad_lo[i] - c->pad_hi[i] +
+                    c->dilation[i] * (c->kernel[i] - 1) + 1;
+    int64_t extra = out - least;
+    return extra >= 0 &&
+           extra < (c->stride[i] > c->dilation[i] ? c->stride[i] : c->dilation[i]) + 1;
+}
+
+static bool conv_ok(const nnc_call *c, const char **why)
+{
+    bool transposed = c->kind == CALL_conv_transpose;
+    *why = "channels, groups and weights do not belong together";
+    if (c->wei.rank != c->src.rank || c->groups < 1 || c->groups > c->src.dim[1] ||
+        c->src.dim[1] % c->groups || c->dst.dim[1] % c->groups)
+        return false;
+    int64_t in = c->src.dim[1], out = c->dst.dim[1];
+    if (transposed ? c->wei.dim[0] != in || c->wei.dim[1] != out / c->groups
+                   : c->wei.dim[0] != out || c->wei.dim[1] != in / c->groups)
+        return false;
+    *why = "weights and kernel extents differ";
+    for (int i = 0; i < c->spatial; i++)
+        if (c->wei.dim[2 + i] != c->kernel[i])
+            return false;
+    *why = "the result's extents are not those of the windows";
+    for (int i = 0; i < c->spatial; i++)
+        if (transposed ? !transposed_extent_ok(c, i) : !extent_ok(c, i, false))
+            return false;
+    return true;
+}
+
+static bool spatial_ok(const nnc_call *c, const char **why)
+{
+    *why = "ranks and spatial dimensions do not belong together";
+    if (c->spatial < 1 || c->spatial > 3 || c->src.rank != c->spatial + 2 ||
+        c->dst.rank != c->src.rank || c->src.dim[0] != c->dst.dim[0])
+        return false;
+    *why = "a window's number is out of range";
+    if (!window_numbers_ok(c))
+        return false;
+    if (c->kind == CALL_conv || c->kind == CALL_conv_transpose)
+        return conv_ok(c, why);
+    *why =
+        "pooling changes channels or dtype, or its result's extents are not those of the windows";
+    if (c->src.dim[1] != c->dst.dim[1] || c->src.dtype != c->dst.dtype)
+        return false;
+    for (int i = 0; i < c->spatial; i++)
+        if (!extent_ok(c, i, true))
+            return false;
+    return true;
+}
+
+/* Leading dimensions of a and b broadcast to c's. */
+static bool batch_ok(const nnc_type *t, const nnc_type *c)
+{
+    int shift = c->rank - t->rank;
+    if (shift < 0)
+        return false;
+    for (int i = 0; i < t->rank - 2; i++)
+        if (t->dim[i] != 1 && t->dim[i] != c->dim[i + shift])
+            return false;
+    return true;
+}
+
+static bool matmul_ok(const nnc_call *c, const char **why)
+{
+    int ra = c->src.rank, rb = c->wei.rank, rc = c->dst.rank;
+    *why = "matrix extents do not belong together";
+    if (ra < 2 || rb < 2 || rc < 2)
+        return false;
+    int64_t m = c->src.dim[ra - (c->trans_a ? 1 : 2)], ka = c->src.dim[ra - (c->trans_a ? 2 : 1)];
+    int64_t n = c->wei.dim[rb - (c->trans_b ? 2 : 1)], kb = c->wei.dim[rb - (c->trans_b ? 1 : 2)];
+    if (ka != kb || m != c->dst.dim[rc - 2] || n != c->dst.dim[rc - 1])
+        return false;
+    return batch_ok(&c->src, &c->dst) && batch_ok(&c->wei, &c->dst);
+}
+
+static bool posts_ok(const nnc_call *c, const char **why)
+{
+    int in_place = 0;
+    *why = "post-operations are out of range";
+    if (c->n_post < 0 || c->n_post > NNC_MAX_POST)
+        return false;
+    for (int i = 0; i < c->n_post; i++) {
+        if (c->post[i].kind >= PO__COUNT || (c->post[i].in_place && c->post[i].kind != PO_sum))
+            return false;
+        in_place += c->post[i].in_place;
+    }
+    *why = "two sums in place";
+    return in_place <= 1;
+}
+
+bool plan_call_ok(const nnc_call *c, const char **why)
+{
+    *why = "a type is malformed";
+    if (!plan_type_ok(&c->src) || !plan_type_ok(&c->wei) || !plan_type_ok(&c->bias) ||
+        !plan_type_ok(&c->dst))
+        return false;
+    *why = "threads or sizes are out of range";
+    if (c->threads < 1 || c->threads > 1024 || c->work_bytes < 0 || c->packed_bytes < 0)
+        return false;
+    if (!posts_ok(c, why))
+        return false;
+    bool weights = c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;
+    *why = "only contractions have a bias, packed weights and post-operations";
+    if (!weights && (c->has_bias || c->packed || c->n_post))
+        return false;
+    *why = "the bias is not one number a channel";
+    int channel = c->kind == CALL_matmul ? c->dst.rank - 1 : 1;
+    if (c->has_bias && (c->bias.rank != 1 || channel < 0 || channel >= c->dst.rank ||
+                           c->bias.dim[0] != c->dst.dim[channel]))
+        return false;
+    if (c->kind == CALL_pack)
+        return true;
+    return c->kind == CALL_matmul ? matmul_ok(c, why) : spatial_ok(c, why);
+}
