@@ -26,35 +26,41 @@ static char *ring(infer *c)
     return c->text[c->next++ & 3];
 }
 
-const char *nnc_infer_list(infer *c, const int64_t *v, int n, char by)
+/* "1,2,3" into s[0..cap). */
+static void list_into(char *s, size_t cap, const int64_t *v, int n, char by)
 {
-    char *s = ring(c);
-    size_t at = 0, room = sizeof c->text[0];
+    size_t at = 0;
     s[0] = 0;
     for (int i = 0; i < n; i++) {
-        int k = snprintf(s + at, room - at, "%.*s%" PRId64, i > 0, &by, v[i]);
-        if (k < 0 || (size_t)k >= room - at) {
-            snprintf(s + (at < room - 4 ? at : room - 4), 4, "...");
-            break;
+        int k = snprintf(s + at, cap - at, "%.*s%" PRId64, i > 0, &by, v[i]);
+        if (k < 0 || (size_t)k >= cap - at) {
+            snprintf(s + (at < cap - 4 ? at : cap - 4), 4, "...");
+            return;
         }
         at += (size_t)k;
     }
+}
+
+const char *nnc_infer_list(infer *c, const int64_t *v, int n, char by)
+{
+    char *s = ring(c);
+    list_into(s, sizeof c->text[0], v, n, by);
     return s;
 }
 
 const char *nnc_infer_dims(infer *c, const nnc_type *t)
 {
-    const char *list = nnc_infer_list(c, t->dim, t->rank, ',');
-    char *s = ring(c);
-    snprintf(s, sizeof c->text[0], "[%.220s]", list);
+    char list[200], *s = ring(c);
+    list_into(list, sizeof list, t->dim, t->rank, ',');
+    snprintf(s, sizeof c->text[0], "[%s]", list);
     return s;
 }
 
 const char *nnc_infer_show(infer *c, const nnc_type *t)
 {
-    const char *list = nnc_infer_list(c, t->dim, t->rank, ',');
-    char *s = ring(c);
-    snprintf(s, sizeof c->text[0], "%s[%.200s]", nnc_dtype_name(t->dtype), list);
+    char list[200], *s = ring(c);
+    list_into(list, sizeof list, t->dim, t->rank, ',');
+    snprintf(s, sizeof c->text[0], "%s[%s]", nnc_dtype_name(t->dtype), list);
     return s;
 }
 

@@ -66,6 +66,12 @@ static nnc_status scan_string(parser *p, char **out)
         return expected(p, "a string in double quotes");
     if (nnc_scan_string(p->s, &p->g->arena, out))
         return NNC_OK;
+    /* Malformed, or out of memory? The rest of the line holds the string, if it is one. */
+    const char *line = memchr(p->s->p, '\n', (size_t)(p->s->end - p->s->p));
+    if (!nnc_arena_alloc(&p->g->arena, (size_t)((line ? line : p->s->end) - p->s->p), 1))
+        return nnc_nomem(p->sink);
+    if (nnc_scan_string(p->s, &p->g->arena, out))
+        return NNC_OK;
     return expected(p, "a string with its closing quote and valid escapes");
 }
 
@@ -540,7 +546,8 @@ nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink)
     if (!nnc_scan_eat(s, "graph") || !nnc_scan_eat(s, "@")) {
         (void)nnc_scan_fail(s, sink, "`graph @name {`");
     } else if (nnc_scan_word(s, &word, &n)) {
-        name = nnc_arena_strndup(&scratch, word, n);
+        if (!(name = nnc_arena_strndup(&scratch, word, n)))
+            (void)nnc_nomem(sink);
     } else if (!nnc_scan_string(s, &scratch, &name)) {
         (void)nnc_scan_fail(s, sink, "the name of the graph, a word or a string");
     }

@@ -3,6 +3,7 @@
 #include "ir/graph.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,10 @@ static bool element_text(nnc_dtype d, const void *p, int64_t i, char *buf, size_
         return !memcmp(&back, want, (size_t)size);
     }
     double v = nnc_get_f64(d, p, i);
+    if (v == rint(v) && fabs(v) < 1e6) { /* 65504, not 6.55e+04 */
+        snprintf(buf, cap, "%.0f", v);
+        return true;
+    }
     for (int digits = 1; digits <= 17; digits++) {
         snprintf(buf, cap, "%.*g", digits, v);
         nnc_set_f64(d, &back, 0, strtod(buf, NULL));
