@@ -463,7 +463,7 @@ nnc_status fe_expand_model(fe *f, const cJSON *inputs, const cJSON *layers, cons
         .prefix = "",
         .device = -1,
         .dtype = -1};
-    nnc_ref *first = ARENA_NEW(&f->a, nnc_ref, 1), r;
+    nnc_ref *first = ARENA_NEW(&f->a, nnc_ref, 1), r = NNC_NONE;
     flow out;
     if (!first)
         return nnc_nomem(f->sink);

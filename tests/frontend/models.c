@@ -1,0 +1,123 @@
+/* tests/frontend/models.c -- the models of models/: shapes and parameter counts known from the papers. */
+#include "frontend/frontend.h"
+#include "test.h"
+
+static nnc_graph *load(
+    const char *file, const nnc_set *set, int n_set, const nnc_set_word *word, int n_word)
+{
+    nnc_model_options o = {.set = set, .n_set = n_set, .word = word, .n_word = n_word, .seed = 1};
+    nnc_graph *g = nnc_model_load(file, &o, test_sink);
+    if (!g) {
+        test_fail(__FILE__, __LINE__, "%s does not load", file);
+        nnc_sink_print(test_sink, stderr);
+        return NULL;
+    }
+    CHECK_OK(nnc_verify(g, test_sink));
+    CHECK_INT(nnc_sink_count(test_sink), 0);
+    return g;
+}
+
+static void check_type(const nnc_graph *g, nnc_ref r, const char *want)
+{
+    nnc_text t = {0};
+    nnc_put_type(&t, nnc_typeof(g, r));
+    CHECK_STR(nnc_text_str(&t), want);
+    nnc_text_deinit(&t);
+}
+
+/* Loads with at most one integer and one word set; checks the only output's type, and the number of parameters. */
+static void expect(
+    const char *file, nnc_set set, nnc_set_word word, const char *out, int64_t params)
+{
+    nnc_graph *g = load(file, &set, set.name != NULL, &word, word.name != NULL);
+    if (!g)
+        return;
+    CHECK_INT(g->n_output, 1);
+    check_type(g, g->output[0], out);
+    CHECK_INT(nnc_param_count(g), params);
+    nnc_text a = {0}, b = {0};
+    nnc_graph_print(&a, g); /* models survive the text form */
+    nnc_graph *again = nnc_model_parse("text", nnc_text_str(&a), a.n, NULL, test_sink);
+    CHECK(again != NULL);
+    if (again) {
+        nnc_graph_print(&b, again);
+        CHECK_STR(nnc_text_str(&b), nnc_text_str(&a));
+    }
+    nnc_graph_destroy(again);
+    nnc_text_deinit(&a);
+    nnc_text_deinit(&b);
+    nnc_graph_destroy(g);
+}
+
+#define NO_SET ((nnc_set){0})
+#define NO_WORD ((nnc_set_word){0})
+
+TEST(vgg16)
+{
+    expect("models/vgg16.json", NO_SET, NO_WORD, "f32[1,1000]", 138357544);
+    expect("models/vgg16.json", (nnc_set){"batch", 8}, (nnc_set_word){"order", "pool-relu"},
+        "f32[8,1000]", 138357544);
+    /* gamma, beta, mean, var of 4224 channels */
+    expect("models/vgg16.json", (nnc_set){"bn", 1}, NO_WORD, "f32[1,1000]", 138357544 + 4 * 4224);
+    /* 32: the last map is 1x1, so the first linear layer has 512 inputs instead of 25088 */
+    expect("models/vgg16.json", (nnc_set){"image", 32}, NO_WORD, "f32[1,1000]",
+        138357544 - 4096 * (25088 - 512));
+}
+
+TEST(small_models)
+{
+    expect("models/nested_sin.json", NO_SET, NO_WORD, "f32[16777216]", 0);
+    expect("models/nested_sin.json", (nnc_set){"n", 100}, (nnc_set_word){"dtype", "f16"},
+        "f16[100]", 0);
+    expect("models/matmul.json", (nnc_set){"dim", 512}, NO_WORD, "f32[512,512]", 0);
+    expect("models/relu.json", NO_SET, NO_WORD, "f32[256,3,224,224]", 0);
+    expect("models/maxpool.json", NO_SET, NO_WORD, "f32[256,3,112,112]", 0);
+    expect("models/conv.json", NO_SET, NO_WORD, "f32[256,128,224,224]", 128 * 27 + 128);
+    expect("models/linear.json", (nnc_set){"batch", 2}, NO_WORD, "f32[2,4096]",
+        INT64_C(25088) * 4096 + 4096);
+    expect("models/mlp.json", NO_SET, (nnc_set_word){"act", "silu"}, "f32[256,10]",
+        785 * 512 + 2 * 513 * 512 + 513 * 10);
+    expect("models/conv_fc_stack.json", NO_SET, NO_WORD, "f32[16,4096]",
+        4 * (64 * 64 * 9 + 64) + 65 * 4096 + 4097 * 4096);
+    expect("models/softmax.json", NO_SET, NO_WORD, "f32[4096,4096]", 0);
+    expect("models/layernorm.json", NO_SET, NO_WORD, "f32[4096,4096]", 8192);
+    expect("models/transformer_mlp.json", NO_SET, NO_WORD, "f32[8,128,768]",
+        2 * (2 * 768 + 769 * 3072 + 3073 * 768) + 2 * 768);
+}
+
+static const nnc_node *find_param(const nnc_graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param && !strcmp(g->node[i].weight->name, name))
+            return &g->node[i];
+    return NULL;
+}
+
+TEST(vgg16_names_and_scales)
+{
+    nnc_graph *g = load("models/vgg16.json", NULL, 0, NULL, 0);
+    if (!g)
+        return;
+    const nnc_node *first = find_param(g, "features.0.weight"),
+                   *last = find_param(g, "classifier.6.weight");
+    CHECK(first && find_param(g, "features.28.bias") && find_param(g, "classifier.3.bias") && last);
+    if (first && last) {
+        CHECK_STR(first->origin, "/layers/0/conv1[0]/0/conv");
+        CHECK_INT(first->loc.line, 9);
+        CHECK_NEAR(first->weight->scale, 0.47140452, 1e-6); /* sqrt(6/27): relu follows */
+        CHECK_NEAR(last->weight->scale, 0.027063293, 1e-7); /* sqrt(3/4096): nothing follows */
+    }
+    nnc_graph_destroy(g);
+}
+
+TEST(nested_sin_origins)
+{
+    nnc_set set[2] = {{"n", 8}, {"depth", 3}};
+    nnc_graph *g = load("models/nested_sin.json", set, 2, NULL, 0);
+    if (!g)
+        return;
+    CHECK_INT(g->n_node, 4);
+    CHECK_STR(g->node[3].origin, "/layers/0/sin[2]");
+    CHECK_STR(g->node[0].origin, "/inputs/x");
+    nnc_graph_destroy(g);
+}
