@@ -430,7 +430,7 @@ static nnc_status load(reader *r, nnc_env *e)
     cJSON_ArrayForEach(s, list)
     {
         const char *name;
-        nnc_blob b;
+        nnc_blob b = {NULL, 0};
         NNC_TRY(open_section(r, s, &name, &b));
         NNC_TRY(use_section(r, name, b));
     }

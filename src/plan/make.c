@@ -93,12 +93,20 @@ static nnc_status select_main(maker *m)
     return NNC_OK;
 }
 
-static nnc_status name_target(maker *m)
+void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
 {
     char hex[33];
-    nnc_hash_hex(nnc_target_hash(m->o->target), hex);
-    m->p->target = nnc_arena_printf(&m->p->arena, "%s#%s", m->o->target->name, hex);
+    nnc_hash_hex(nnc_target_hash(t), hex);
+    nnc_printf(out, "%s#%s", t->name, hex);
+}
+
+static nnc_status name_target(maker *m)
+{
+    nnc_text t = {0};
+    nnc_plan_target_text(&t, m->o->target);
+    m->p->target = t.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&t));
     m->p->threads = m->o->target->threads;
+    nnc_text_deinit(&t);
     return m->p->target ? NNC_OK : nnc_nomem(m->sink);
 }
 

@@ -159,13 +159,24 @@ nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data)
         nnc_type_bytes(&e->p->tensor[t].type));
 }
 
-nnc_status nnc_exec_download(nnc_exec *e, int output, void *data)
+nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data)
 {
     if (output < 0 || output >= e->p->n_output)
         return NNC_E_BUG;
     int t = e->p->output[output];
-    return e->api->download(device_of(e, t)->stream[0], data, nnc_exec_address(e, t),
-        nnc_type_bytes(&e->p->tensor[t].type));
+    int64_t size = nnc_type_bytes(&e->p->tensor[t].type);
+    if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset)
+        return NNC_E_BUG;
+    return e->api->download(
+        device_of(e, t)->stream[0], data, (char *)nnc_exec_address(e, t) + offset, bytes);
+}
+
+nnc_status nnc_exec_download(nnc_exec *e, int output, void *data)
+{
+    if (output < 0 || output >= e->p->n_output)
+        return NNC_E_BUG;
+    int64_t size = nnc_type_bytes(&e->p->tensor[e->p->output[output]].type);
+    return nnc_exec_download_part(e, output, 0, size, data);
 }
 
 static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
