@@ -280,7 +280,7 @@ TEST(text_out_of_memory)
     nnc_puts(&good, text);
     char *bad = strstr(good.s, ", %9 =");
     memmove(bad, bad + 4, strlen(bad + 4) + 1);
-    memcpy(strstr(good.s, ",0]}"), "]} ", 3);
+    memcpy(strstr(good.s, ",0]}"), "]}  ", 4);
     int64_t n = 1;
     for (nnc_graph *g = NULL; !g && n < 2000; n++) {
         nnc_sink_clear(test_sink);
