@@ -1,0 +1,234 @@
+/* tests/runtime/exec.c -- the executor on plans made by hand: results, memory to the byte, several runs, profile, and
+ * the sweep that fails every device call in turn. */
+#include "plans.h"
+#include <stdlib.h>
+
+static float x[VALUES], y[VALUES];
+
+static void inputs(int round)
+{
+    for (int i = 0; i < VALUES; i++)
+        x[i] = (float)(i + round);
+}
+
+static void check_result(float (*want)(int, float), int round)
+{
+    for (int i = 0; i < VALUES; i++)
+        if (y[i] != want(i, (float)(i + round))) {
+            CHECK_NEAR(y[i], want(i, (float)(i + round)), 0);
+            return;
+        }
+}
+
+static void run_rounds(const nnc_plan *p, float (*want)(int, float))
+{
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
+    if (!e)
+        return;
+    for (int d = 0; d < p->n_device; d++) {
+        CHECK_INT(nnc_exec_requested(e, d).arena, p->device[d].arena_bytes);
+        CHECK_INT(nnc_exec_requested(e, d).persist, p->device[d].persist_bytes);
+        CHECK_INT(nnc_exec_requested(e, d).init, p->device[d].init_bytes);
+    }
+    for (int round = 0; round < 30; round++) {
+        inputs(round);
+        memset(y, 0, sizeof y);
+        CHECK_OK(nnc_exec_upload(e, 0, x));
+        for (int again = 0; again < 3; again++) /* runs one after the other without sync */
+            CHECK_OK(nnc_exec_run(e, test_sink));
+        CHECK_OK(nnc_exec_download(e, 0, y));
+        CHECK_OK(nnc_exec_sync(e, test_sink));
+        check_result(want, round);
+    }
+    nnc_exec_destroy(e);
+    CHECK_INT(toy_loaded, 0);
+}
+
+TEST(exec_line)
+{
+    nnc_plan *p = plan_line();
+    run_rounds(p, line_result);
+    plan_free(p);
+}
+
+TEST(exec_diamond)
+{
+    nnc_plan *p = plan_diamond();
+    run_rounds(p, diamond_result);
+    plan_free(p);
+}
+
+TEST(exec_profile)
+{
+    nnc_plan *p = plan_diamond();
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    int64_t start[32], end[32];
+    CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
+    inputs(5);
+    CHECK_OK(nnc_exec_upload(e, 0, x));
+    for (int again = 0; again < 2; again++) {
+        CHECK_OK(nnc_exec_profile(e, start, end, test_sink));
+        for (int i = 0; i < p->n_cmd - p->main_first; i++)
+            CHECK(start[i] > 0 && end[i] >= start[i]);
+        CHECK(end[0] - start[0] >= 300000); /* slow_add sleeps that long */
+        CHECK(start[6] >= end[0]);          /* cpu:1 doubles what cpu:0 made */
+    }
+    CHECK_OK(nnc_exec_download(e, 0, y));
+    CHECK_OK(nnc_exec_sync(e, test_sink));
+    check_result(diamond_result, 5);
+    nnc_exec_destroy(e);
+    plan_free(p);
+}
+
+TEST(exec_rejects_bad_plans)
+{
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    nnc_plan *p = plan_line();
+    p->cmd[3].n_arg = 2;
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
+    CHECK_DIAG("command 3: it has the wrong number of arguments");
+    p->cmd[3].n_arg = 3;
+    p->cmd[4].stream = 1;
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
+    p->cmd[4].stream = 0;
+    p->cmd[4].item = 99;
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
+    p->cmd[4].item = 1;
+    p->engine[0] = "warp";
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_DEVICE);
+    CHECK_DIAG("'warp'");
+    CHECK(e == NULL);
+    plan_free(p);
+}
+
+TEST(exec_names_the_missing_weight_file)
+{
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    nnc_plan *p = plan_line();
+    p->weight[1] = (nnc_weight){.kind = NNC_W_file, .name = "v", .file = "no-such.safetensors", .size = 4 * VALUES};
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_IO);
+    CHECK_DIAG("no-such.safetensors");
+    CHECK_INT(toy_loaded, 0);
+    plan_free(p);
+}
+
+TEST(exec_weight_in_memory_order)
+{
+    nnc_plan *p = plan_line();
+    int64_t dim[2] = {64, 64};
+    const uint8_t columns[] = {1, 0};
+    p->tensor[0].type = nnc_type_make(DT_f32, 2, dim);
+    nnc_type_set_order(&p->tensor[0].type, columns);
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
+    inputs(0);
+    CHECK_OK(nnc_exec_upload(e, 0, x));
+    CHECK_OK(nnc_exec_run(e, test_sink));
+    CHECK_OK(nnc_exec_download(e, 0, y));
+    CHECK_OK(nnc_exec_sync(e, test_sink));
+    for (int i = 0; i < VALUES; i++) { /* byte i of memory is element (i % 64, i / 64) */
+        int from = i % 64 * 64 + i / 64;
+        CHECK_NEAR(y[i], (float)i + 2 * ((float)(from % 7) + 2), 0);
+    }
+    nnc_exec_destroy(e);
+    plan_free(p);
+}
+
+TEST(exec_failing_kernel)
+{
+    nnc_plan *p = plan_diamond();
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    p->kernel[1].symbol = "fail"; /* main only */
+    CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
+    for (int again = 0; again < 3; again++) {
+        CHECK_OK(nnc_exec_run(e, test_sink));
+        CHECK_INT(nnc_exec_sync(e, test_sink), NNC_E_DEVICE);
+        CHECK_DIAG("/toy");
+    }
+    nnc_exec_destroy(e);
+    p->kernel[0].symbol = "fail"; /* init */
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_DEVICE);
+    CHECK_INT(toy_loaded, 0);
+    plan_free(p);
+}
+
+/* Everything an executor is used for. */
+static nnc_status use(const nnc_plan *p)
+{
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&faulty_device);
+    int64_t start[32], end[32];
+    nnc_status s = nnc_exec_create(p, &o, &e, test_sink);
+    if (s == NNC_OK)
+        s = nnc_exec_upload(e, 0, x);
+    if (s == NNC_OK)
+        s = nnc_exec_run(e, test_sink);
+    if (s == NNC_OK)
+        s = nnc_exec_download(e, 0, y);
+    if (s == NNC_OK)
+        s = nnc_exec_sync(e, test_sink);
+    if (s == NNC_OK)
+        s = nnc_exec_profile(e, start, end, test_sink);
+    nnc_exec_destroy(e);
+    return s;
+}
+
+static void sweep(nnc_plan *p, float (*want)(int, float))
+{
+    inputs(0);
+    faulty_at = 0;
+    faulty_calls = 0;
+    faulty_alive = 0;
+    CHECK_OK(use(p));
+    check_result(want, 0);
+    int calls = faulty_calls;
+    CHECK(calls > 20);
+    for (int n = 1; n <= calls; n++) {
+        faulty_at = n;
+        faulty_calls = 0;
+        nnc_sink_clear(test_sink);
+        CHECK_INT(use(p), NNC_E_DEVICE);
+        CHECK_INT(faulty_alive, 0);
+        CHECK_INT(toy_loaded, 0);
+    }
+    faulty_at = 0;
+}
+
+TEST(every_device_call_may_fail)
+{
+    nnc_plan *line = plan_line(), *diamond = plan_diamond();
+    sweep(line, line_result);
+    sweep(diamond, diamond_result);
+    plan_free(line);
+    plan_free(diamond);
+}
+
+TEST(every_allocation_may_fail)
+{
+    nnc_plan *p = plan_diamond();
+    faulty_at = 0;
+    inputs(0);
+    for (int n = 1;; n++) {
+        nnc_sink_clear(test_sink);
+        nnc_fail_alloc_after(n);
+        nnc_status s = use(p);
+        nnc_fail_alloc_after(0);
+        CHECK_INT(faulty_alive, 0);
+        CHECK_INT(toy_loaded, 0);
+        if (s == NNC_OK)
+            break;
+        CHECK(s == NNC_E_NOMEM || s == NNC_E_FIT || s == NNC_E_IO);
+        if (n > 500) {
+            test_fail(__FILE__, __LINE__, "the sweep does not end");
+            break;
+        }
+    }
+    plan_free(p);
+}

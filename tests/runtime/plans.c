@@ -1,0 +1,172 @@
+/* tests/runtime/plans.c -- see plans.h. */
+#include "plans.h"
+#include <stdlib.h>
+#include <time.h>
+
+int toy_loaded;
+
+typedef struct toy { const char *symbol; } toy;
+
+static nnc_status toy_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    toy *t = nnc_malloc(sizeof *t);
+    if (!t)
+        return nnc_nomem(sink);
+    t->symbol = p->kernel[item].symbol;
+    *handle = t;
+    toy_loaded++;
+    return NNC_OK;
+}
+
+static nnc_status toy_run(void *handle, void *const *args, void *work)
+{
+    const toy *t = handle;
+    const float *a = args[0], *b = args[1];
+    float *y = args[2];
+    (void)work;
+    if (!strcmp(t->symbol, "fail"))
+        return NNC_E_DEVICE;
+    if (!strcmp(t->symbol, "slow_add"))
+        nanosleep(&(struct timespec){.tv_nsec = 300000}, NULL);
+    for (int i = 0; i < VALUES; i++)
+        y[i] = a[i] + b[i];
+    return NNC_OK;
+}
+
+static void toy_unload(void *handle)
+{
+    toy_loaded--;
+    nnc_free(handle);
+}
+
+const nnc_engine toy_engine = {
+    .name = "toy", .version = "1", .load_kernel = toy_load, .run = toy_run, .unload = toy_unload};
+
+nnc_exec_options exec_options(const nnc_device_api *api)
+{
+    static const nnc_engine *const engines[] = {&toy_engine};
+    return (nnc_exec_options){.device = api, .engine = engines, .n_engine = 1};
+}
+
+/* ---- plans ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct making { nnc_plan p; int32_t arg[64]; int n_arg; float v[VALUES]; } making;
+
+static int tensor(nnc_plan *p, int device, nnc_space space)
+{
+    int64_t n = VALUES, *used;
+    nnc_plan_device *d = &p->device[device];
+    used = space == SP_arena ? &d->arena_bytes : space == SP_persist ? &d->persist_bytes : &d->init_bytes;
+    p->tensor[p->n_tensor] = (nnc_ptensor){.name = "t", .type = nnc_type_make(DT_f32, 1, &n), .device = (int16_t)device,
+        .space = (uint8_t)space, .offset = *used, .bytes = 4 * n, .alias_of = -1};
+    *used += 4 * n;
+    return p->n_tensor++;
+}
+
+static void command(making *m, nnc_cmd_kind kind, int device, int stream, int item, int n, const int *args)
+{
+    nnc_plan *p = &m->p;
+    nnc_cmd *c = &p->cmd[p->n_cmd++];
+    *c = (nnc_cmd){.kind = (uint8_t)kind, .device = (int16_t)device, .stream = (int16_t)stream, .item = item, .n_arg = n,
+        .arg = m->arg + m->n_arg, .work = -1, .layers = "/toy", .op_class = "ewise"};
+    for (int i = 0; i < n; i++)
+        m->arg[m->n_arg++] = args[i];
+}
+
+static making *start(int devices, int streams)
+{
+    making *m = nnc_calloc(1, sizeof *m);
+    nnc_plan *p = &m->p;
+    static const char *names[] = {"cpu:0", "cpu:1"};
+    p->target = "test";
+    p->threads = 2;
+    p->engine = nnc_calloc(1, sizeof *p->engine);
+    p->engine[p->n_engine++] = "toy";
+    p->device = nnc_calloc(2, sizeof *p->device);
+    p->n_device = devices;
+    for (int d = 0; d < devices; d++)
+        p->device[d] = (nnc_plan_device){.name = names[d], .streams = streams};
+    p->tensor = nnc_calloc(32, sizeof *p->tensor);
+    p->cmd = nnc_calloc(32, sizeof *p->cmd);
+    p->kernel = nnc_calloc(2, sizeof *p->kernel);
+    p->kernel[p->n_kernel++] = (nnc_pkernel){.symbol = "add", .n_args = 3, .object = -1};
+    p->kernel[p->n_kernel++] = (nnc_pkernel){.symbol = "slow_add", .n_args = 3, .object = -1};
+    p->weight = nnc_calloc(2, sizeof *p->weight);
+    for (int i = 0; i < VALUES; i++)
+        m->v[i] = (float)(i % 7);
+    p->weight[p->n_weight++] = (nnc_weight){.kind = NNC_W_inline, .name = "w", .data = m->v, .size = sizeof m->v};
+    p->weight[p->n_weight++] = (nnc_weight){.kind = NNC_W_gen, .name = "v", .seed = 1, .scale = 0, .shift = 2};
+    p->input = nnc_calloc(1, sizeof *p->input);
+    p->output = nnc_calloc(1, sizeof *p->output);
+    p->n_input = p->n_output = 1;
+    return m;
+}
+
+/* p = w + v in init. */
+static int weights(making *m)
+{
+    int w = tensor(&m->p, 0, SP_init), v = tensor(&m->p, 0, SP_init), p = tensor(&m->p, 0, SP_persist);
+    command(m, CMD_weight, 0, 0, 0, 1, (int[]){w});
+    command(m, CMD_weight, 0, 0, 1, 1, (int[]){v});
+    command(m, CMD_kernel, 0, 0, 0, 3, (int[]){w, v, p});
+    m->p.main_first = m->p.n_cmd;
+    return p;
+}
+
+nnc_plan *plan_line(void)
+{
+    making *m = start(1, 1);
+    int p = weights(m);
+    int x = tensor(&m->p, 0, SP_arena), y = tensor(&m->p, 0, SP_arena), z = tensor(&m->p, 0, SP_arena);
+    command(m, CMD_kernel, 0, 0, 0, 3, (int[]){x, p, y});
+    command(m, CMD_kernel, 0, 0, 1, 3, (int[]){y, p, z});
+    m->p.input[0] = x;
+    m->p.output[0] = z;
+    return &m->p;
+}
+
+float line_result(int i, float x)
+{
+    return x + 2 * ((float)(i % 7) + 2);
+}
+
+nnc_plan *plan_diamond(void)
+{
+    making *m = start(2, 2);
+    nnc_plan *p = &m->p;
+    int w = weights(m);
+    int x = tensor(p, 0, SP_arena), y = tensor(p, 0, SP_arena), z = tensor(p, 0, SP_arena);
+    int y1 = tensor(p, 1, SP_arena), z1 = tensor(p, 1, SP_arena);
+    p->n_event = 3;
+    command(m, CMD_kernel, 0, 1, 1, 3, (int[]){x, w, y}); /* slow, so that a missing wait shows */
+    command(m, CMD_record, 0, 1, 0, 0, NULL);
+    command(m, CMD_wait, 0, 0, 0, 0, NULL);
+    command(m, CMD_copy, 0, 0, 0, 2, (int[]){y, y1});
+    command(m, CMD_record, 0, 0, 1, 0, NULL);
+    command(m, CMD_wait, 1, 1, 1, 0, NULL);
+    command(m, CMD_kernel, 1, 1, 1, 3, (int[]){y1, y1, z1});
+    command(m, CMD_record, 1, 1, 2, 0, NULL);
+    command(m, CMD_wait, 1, 0, 2, 0, NULL);
+    command(m, CMD_copy, 1, 0, 0, 2, (int[]){z1, z});
+    p->input[0] = x;
+    p->output[0] = z;
+    return p;
+}
+
+float diamond_result(int i, float x)
+{
+    return 2 * (x + (float)(i % 7) + 2);
+}
+
+void plan_free(nnc_plan *p)
+{
+    nnc_free(p->engine);
+    nnc_free(p->device);
+    nnc_free(p->tensor);
+    nnc_free(p->cmd);
+    nnc_free(p->kernel);
+    nnc_free(p->weight);
+    nnc_free(p->input);
+    nnc_free(p->output);
+    nnc_free(p); /* the first member of what start made */
+}
