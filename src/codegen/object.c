@@ -1,0 +1,369 @@
+/* codegen/object.c -- loads the relocatable objects that the LLVM emitter makes, without LLVM: x86-64 ELF, code and constants,
+ * PC-relative relocations, calls of a few libm functions through stubs. Objects come from caches and artifacts, so nothing in them
+ * is believed: every offset, size, index, name and relocation is checked against the file, and whatever this
+ * loader does not know is refused with a reason. (What the code itself does cannot be checked: trust the artifact's origin.)
+ * Memory is never writable and executable at once. Reference: System V ABI, AMD64 supplement. */
+#include "codegen/codegen.h"
+
+#include <elf.h>
+#include <math.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+struct nnc_object {
+    uint8_t *map; /* code pages, then read-only pages */
+    size_t size;
+    char *names; /* copy of the string table, NUL at its end */
+    struct symbol {
+        const char *name;
+        void *at;
+    } * sym;
+    size_t n_sym;
+};
+
+#if defined __x86_64__ && defined __LP64__
+
+#define MAX_SECTIONS 4096
+#define MAX_MAP ((size_t)1 << 30)
+#define STUB 16 /* jmp *2(%rip); ud2; address */
+
+/* Functions that emitted code may call. */
+#define FN1(f) \
+    { \
+#f, (void (*)(void))(double (*)(double))f \
+    }
+#define FN2(f) \
+    { \
+#f, (void (*)(void))(double (*)(double, double))f \
+    }
+static const struct {
+    const char *name;
+    void (*fn)(void);
+} imports[] = {
+    FN1(acos),
+    FN1(asin),
+    FN1(atan),
+    FN1(cos),
+    FN1(cosh),
+    FN1(erf),
+    FN1(exp),
+    FN1(exp2),
+    FN1(expm1),
+    FN1(log),
+    FN1(log1p),
+    FN1(log2),
+    FN1(sin),
+    FN1(sinh),
+    FN1(tan),
+    FN1(tanh),
+    FN2(fmod),
+    FN2(pow),
+    {"fmodf", (void (*)(void))(float (*)(float, float))fmodf},
+    {"memcpy", (void (*)(void))memcpy},
+    {"memmove", (void (*)(void))memmove},
+    {"memset", (void (*)(void))memset},
+};
+#define N_IMPORTS (sizeof imports / sizeof imports[0])
+
+typedef struct loading {
+    const uint8_t *bytes;
+    size_t n;
+    const char *why;
+    Elf64_Shdr *sec; /* aligned copies of the tables */
+    size_t n_sec;
+    size_t *at; /* place of each section in the map; SIZE_MAX: not loaded */
+    Elf64_Sym *sym;
+    size_t n_sym, symtab;
+    const char *str; /* of the symbols */
+    size_t n_str;
+    size_t stubs; /* their place in the map */
+    size_t text_end;
+    nnc_object *o;
+} loading;
+
+static bool no(loading *l, const char *why)
+{
+    l->why = why;
+    return false;
+}
+
+static bool inside(const loading *l, uint64_t offset, uint64_t size)
+{
+    return offset <= l->n && size <= l->n - offset;
+}
+
+static bool read_header(loading *l)
+{
+    Elf64_Ehdr h;
+    if (l->n < sizeof h)
+        return no(l, "object is shorter than an ELF header");
+    memcpy(&h, l->bytes, sizeof h);
+    if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
+        h.e_ident[EI_DATA] != ELFDATA2LSB)
+        return no(l, "not a 64-bit little-endian ELF file");
+    if (h.e_type != ET_REL || h.e_machine != EM_X86_64)
+        return no(l, "not a relocatable x86-64 object");
+    if (h.e_shentsize != sizeof(Elf64_Shdr) || h.e_shnum == 0 || h.e_shnum > MAX_SECTIONS ||
+        !inside(l, h.e_shoff, (uint64_t)h.e_shnum * sizeof(Elf64_Shdr)))
+        return no(l, "section table lies outside the object");
+    l->n_sec = h.e_shnum;
+    l->sec = nnc_malloc(l->n_sec * sizeof *l->sec);
+    l->at = nnc_malloc(l->n_sec * sizeof *l->at);
+    if (!l->sec || !l->at)
+        return no(l, "out of memory");
+    memcpy(l->sec, l->bytes + h.e_shoff, l->n_sec * sizeof *l->sec);
+    for (size_t i = 1; i < l->n_sec; i++)
+        if (l->sec[i].sh_type != SHT_NOBITS && l->sec[i].sh_type != SHT_NULL &&
+            !inside(l, l->sec[i].sh_offset, l->sec[i].sh_size))
+            return no(l, "a section lies outside the object");
+    return true;
+}
+
+static bool read_symbols(loading *l)
+{
+    for (size_t i = 1; i < l->n_sec; i++) {
+        if (l->sec[i].sh_type != SHT_SYMTAB)
+            continue;
+        if (l->symtab)
+            return no(l, "two symbol tables");
+        l->symtab = i;
+    }
+    if (!l->symtab)
+        return no(l, "no symbol table");
+    const Elf64_Shdr *s = &l->sec[l->symtab];
+    if (s->sh_entsize != sizeof(Elf64_Sym) || s->sh_size % sizeof(Elf64_Sym) || s->sh_link == 0 ||
+        s->sh_link >= l->n_sec || l->sec[s->sh_link].sh_type != SHT_STRTAB)
+        return no(l, "malformed symbol table");
+    const Elf64_Shdr *t = &l->sec[s->sh_link];
+    l->n_sym = s->sh_size / sizeof(Elf64_Sym);
+    l->sym = nnc_malloc(s->sh_size + 1);
+    l->o->names = nnc_malloc(t->sh_size + 1);
+    if (!l->sym || !l->o->names)
+        return no(l, "out of memory");
+    memcpy(l->sym, l->bytes + s->sh_offset, s->sh_size);
+    memcpy(l->o->names, l->bytes + t->sh_offset, t->sh_size);
+    l->o->names[t->sh_size] = 0;
+    l->str = l->o->names;
+    l->n_str = t->sh_size;
+    for (size_t i = 0; i < l->n_sym; i++)
+        if (l->sym[i].st_name > l->n_str)
+            return no(l, "a symbol's name lies outside the string table");
+    return true;
+}
+
+/* Loaded at all? The unwind table is not: kernels never throw and are never unwound through. */
+static bool wanted(const Elf64_Shdr *s)
+{
+    return s->sh_flags & SHF_ALLOC && s->sh_type == SHT_PROGBITS && s->sh_size > 0;
+}
+
+static bool place_sections(loading *l)
+{
+    size_t end = 0, page = (size_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < l->n_sec; i++)
+        l->at[i] = SIZE_MAX;
+    for (int code = 1; code >= 0; code--) {
+        for (size_t i = 1; i < l->n_sec; i++) {
+            const Elf64_Shdr *s = &l->sec[i];
+            if (s->sh_flags & SHF_ALLOC && s->sh_type == SHT_NOBITS && s->sh_size > 0)
+                return no(l, "a section of writable data");
+            if (!wanted(s) || !!(s->sh_flags & SHF_EXECINSTR) != code)
+                continue;
+            if (s->sh_flags & (SHF_WRITE | SHF_TLS))
+                return no(l, "a section of writable data");
+            size_t align = s->sh_addralign ? s->sh_addralign : 1;
+            if (align & (align - 1) || align > page)
+                return no(l, "a section with a bad alignment");
+            end = (end + align - 1) & ~(align - 1);
+            if (s->sh_size > MAX_MAP - end)
+                return no(l, "object is too large");
+            l->at[i] = end;
+            end += s->sh_size;
+        }
+        if (code) {
+            l->stubs = (end + STUB - 1) & ~(size_t)(STUB - 1);
+            end = l->stubs + N_IMPORTS * STUB;
+            end = (end + page - 1) & ~(page - 1);
+            l->text_end = end;
+        }
+    }
+    l->o->size = (end + page - 1) & ~(page - 1);
+    return true;
+}
+
+static bool map_sections(loading *l)
+{
+    void *p = mmap(NULL, l->o->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return no(l, "out of memory");
+    l->o->map = p;
+    for (size_t i = 1; i < l->n_sec; i++)
+        if (l->at[i] != SIZE_MAX)
+            memcpy(l->o->map + l->at[i], l->bytes + l->sec[i].sh_offset, l->sec[i].sh_size);
+    return true;
+}
+
+/* ---- relocations ------------------------------------------------------------------------------- */
+
+/* Address of an imported function's stub, made on first use. 0: not on the list. */
+static uint64_t import(loading *l, const char *name)
+{
+    for (size_t i = 0; i < N_IMPORTS; i++) {
+        if (strcmp(imports[i].name, name))
+            continue;
+        uint8_t *s = l->o->map + l->stubs + i * STUB;
+        static const uint8_t jump[8] = {0xff, 0x25, 2, 0, 0, 0, 0x0f, 0x0b};
+        memcpy(s, jump, 8);
+        memcpy(s + 8, &imports[i].fn, 8);
+        return (uint64_t)(uintptr_t)s;
+    }
+    return 0;
+}
+
+/* Address of symbol i in the map. */
+static bool address(loading *l, size_t i, uint64_t *out)
+{
+    if (i == 0 || i >= l->n_sym)
+        return no(l, "a relocation names no symbol");
+    const Elf64_Sym *s = &l->sym[i];
+    if (s->st_shndx == SHN_UNDEF) {
+        *out = import(l, l->str + s->st_name);
+        return *out ? true : no(l, "an undefined symbol that nnc does not provide");
+    }
+    if (s->st_shndx >= l->n_sec || l->at[s->st_shndx] == SIZE_MAX)
+        return no(l, "a relocation to a section that is not loaded");
+    if (s->st_value > l->sec[s->st_shndx].sh_size)
+        return no(l, "a symbol lies outside its section");
+    *out = (uint64_t)(uintptr_t)(l->o->map + l->at[s->st_shndx]) + s->st_value;
+    return true;
+}
+
+static bool relocate(loading *l, const Elf64_Shdr *target, size_t base, const Elf64_Rela *r)
+{
+    uint64_t type = ELF64_R_TYPE(r->r_info), s;
+    size_t width = type == R_X86_64_PC32 || type == R_X86_64_PLT32 ? 4
+                   : type == R_X86_64_64 || type == R_X86_64_PC64  ? 8
+                                                                   : 0;
+    if (!width)
+        return no(l, "a relocation type that this loader does not know");
+    if (r->r_offset > target->sh_size || width > target->sh_size - r->r_offset)
+        return no(l, "a relocation lies outside its section");
+    if (!address(l, ELF64_R_SYM(r->r_info), &s))
+        return false;
+    uint8_t *place = l->o->map + base + r->r_offset;
+    uint64_t v = s + (uint64_t)r->r_addend; /* modulo 2^64, as the ABI has it */
+    if (type != R_X86_64_64)
+        v -= (uint64_t)(uintptr_t)place;
+    if (width == 4) {
+        int64_t d = (int64_t)v;
+        if (d < INT32_MIN || d > INT32_MAX)
+            return no(l, "a relocation does not fit in 32 bits");
+    }
+    memcpy(place, &v, width);
+    return true;
+}
+
+static bool relocate_all(loading *l)
+{
+    for (size_t i = 1; i < l->n_sec; i++) {
+        const Elf64_Shdr *s = &l->sec[i];
+        if (s->sh_type != SHT_RELA && s->sh_type != SHT_REL)
+            continue;
+        if (s->sh_info == 0 || s->sh_info >= l->n_sec)
+            return no(l, "relocations for no section");
+        size_t base = l->at[s->sh_info];
+        if (base == SIZE_MAX)
+            continue; /* of the unwind table or of debug sections */
+        if (s->sh_type == SHT_REL || s->sh_entsize != sizeof(Elf64_Rela) ||
+            s->sh_size % sizeof(Elf64_Rela) || s->sh_link != l->symtab)
+            return no(l, "malformed relocations");
+        for (uint64_t at = 0; at < s->sh_size; at += sizeof(Elf64_Rela)) {
+            Elf64_Rela r;
+            memcpy(&r, l->bytes + s->sh_offset + at, sizeof r);
+            if (!relocate(l, &l->sec[s->sh_info], base, &r))
+                return false;
+        }
+    }
+    return true;
+}
+
+/* ---- symbols ------------------------------------------------------------------------------------- */
+
+static bool export_symbols(loading *l)
+{
+    l->o->sym = nnc_malloc((l->n_sym + 1) * sizeof *l->o->sym);
+    if (!l->o->sym)
+        return no(l, "out of memory");
+    for (size_t i = 1; i < l->n_sym; i++) {
+        const Elf64_Sym *s = &l->sym[i];
+        if (ELF64_ST_BIND(s->st_info) != STB_GLOBAL || ELF64_ST_TYPE(s->st_info) != STT_FUNC ||
+            s->st_shndx == SHN_UNDEF)
+            continue;
+        if (s->st_shndx >= l->n_sec || l->at[s->st_shndx] == SIZE_MAX ||
+            !(l->sec[s->st_shndx].sh_flags & SHF_EXECINSTR) ||
+            s->st_value >= l->sec[s->st_shndx].sh_size)
+            return no(l, "a function lies outside the code");
+        l->o->sym[l->o->n_sym++] =
+            (struct symbol){l->str + s->st_name, l->o->map + l->at[s->st_shndx] + s->st_value};
+    }
+    return true;
+}
+
+static bool protect(loading *l)
+{
+    nnc_object *o = l->o;
+    if (mprotect(o->map, l->text_end, PROT_READ | PROT_EXEC) ||
+        (o->size > l->text_end && mprotect(o->map + l->text_end, o->size - l->text_end, PROT_READ)))
+        return no(l, "the system does not allow executable memory");
+    return true;
+}
+
+nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why)
+{
+    loading l = {.bytes = bytes, .n = n, .why = "out of memory"};
+    l.o = nnc_calloc(1, sizeof *l.o);
+    bool ok = l.o && read_header(&l) && read_symbols(&l) && place_sections(&l) &&
+              map_sections(&l) && relocate_all(&l) && export_symbols(&l) && protect(&l);
+    nnc_free(l.sec);
+    nnc_free(l.at);
+    nnc_free(l.sym);
+    if (ok)
+        return l.o;
+    if (why)
+        *why = l.why;
+    nnc_object_unload(l.o);
+    return NULL;
+}
+
+#else
+
+nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why)
+{
+    (void)bytes;
+    (void)n;
+    if (why)
+        *why = "this loader knows x86-64 objects only";
+    return NULL;
+}
+
+#endif
+
+void *nnc_object_symbol(const nnc_object *o, const char *name)
+{
+    for (size_t i = 0; i < o->n_sym; i++)
+        if (!strcmp(o->sym[i].name, name))
+            return o->sym[i].at;
+    return NULL;
+}
+
+void nnc_object_unload(nnc_object *o)
+{
+    if (!o)
+        return;
+    if (o->map)
+        munmap(o->map, o->size);
+    nnc_free(o->names);
+    nnc_free(o->sym);
+    nnc_free(o);
+}

@@ -1,0 +1,153 @@
+/* engines/llvm.c -- the engine "llvm": machine code of the plan's objects, loaded by codegen's ELF loader. libLLVM is not needed
+ * here: the emitter plug-in made the code earlier, perhaps in another process.
+ *
+ * An object holds many kernels; it is mapped once per plan and shared by their handles, counted. */
+#include "engines/engines.h"
+#include "codegen/codegen.h"
+
+#include <pthread.h>
+#include <string.h>
+#if defined __x86_64__
+#include <cpuid.h>
+#endif
+
+typedef struct loaded {
+    const void *data; /* the blob: it outlives the plan's handles */
+    size_t n;
+    const nnc_plan *plan;
+    nnc_object *object;
+    int users;
+    struct loaded *next;
+} loaded;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static loaded *all;
+
+typedef struct handle {
+    const nnc_pkernel *k;
+    nnc_kernel_fn fn;
+    loaded *from;
+} handle;
+
+static void release(loaded *l)
+{
+    pthread_mutex_lock(&lock);
+    if (--l->users == 0) {
+        loaded **p = &all;
+        while (*p != l)
+            p = &(*p)->next;
+        *p = l->next;
+        nnc_object_unload(l->object);
+        nnc_free(l);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, loaded **out, nnc_sink *sink)
+{
+    loaded *l = nnc_malloc(sizeof *l);
+    const char *why = "";
+    if (!l)
+        return nnc_nomem(sink);
+    *l = (loaded){b->data, b->n, p, nnc_object_load(b->data, b->n, &why), 1, all};
+    if (!l->object) {
+        nnc_free(l);
+        return nnc_fail0(sink, NNC_E_DEVICE, "machine code cannot be loaded: %s", why);
+    }
+    all = l;
+    *out = l;
+    return NNC_OK;
+}
+
+static nnc_status acquire(const nnc_plan *p, int object, loaded **out, nnc_sink *sink)
+{
+    const nnc_blob *b = &p->object[object];
+    nnc_status s = NNC_OK;
+    pthread_mutex_lock(&lock);
+    loaded *l = all;
+    while (l && (l->plan != p || l->data != b->data || l->n != b->n))
+        l = l->next;
+    if (l) {
+        l->users++;
+        *out = l;
+    } else {
+        s = load_object(p, b, out, sink);
+    }
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink *sink)
+{
+    const nnc_pkernel *k = &p->kernel[item];
+    *out = NULL;
+    if (k->object < 0 || k->object >= p->n_object)
+        return nnc_fail0(sink, NNC_E_DEVICE, "kernel %s has no machine code", k->symbol);
+    handle *h = nnc_malloc(sizeof *h);
+    if (!h)
+        return nnc_nomem(sink);
+    h->k = k;
+    nnc_status s = acquire(p, k->object, &h->from, sink);
+    if (s != NNC_OK) {
+        nnc_free(h);
+        return s;
+    }
+    void *fn = nnc_object_symbol(h->from->object, k->symbol);
+    memcpy(&h->fn, &fn, sizeof fn);
+    if (!fn) {
+        s = nnc_fail0(sink, NNC_E_DEVICE, "the machine code has no kernel %s", k->symbol);
+        release(h->from);
+        nnc_free(h);
+        return s;
+    }
+    *out = h;
+    return NNC_OK;
+}
+
+static void call(void *ctx, void *const *args, int64_t begin, int64_t end, void *scratch)
+{
+    const handle *h = ctx;
+    h->fn(args, begin, end, scratch);
+}
+
+static nnc_status run(void *p, void *const *args, void *work)
+{
+    handle *h = p;
+    nnc_run_domain(call, h, h->k, args, work);
+    return NNC_OK;
+}
+
+static void unload(void *p)
+{
+    handle *h = p;
+    release(h->from);
+    nnc_free(h);
+}
+
+/* Machine code is for one kind of CPU: the version names it by its feature words, so that caches and artifacts made on
+ * another are not taken for ours. */
+static char version[48] = "1";
+
+__attribute__((constructor)) static void name_version(void)
+{
+    uint32_t w[16] = {0};
+#if defined __x86_64__
+    __get_cpuid(1, &w[0], &w[1], &w[2], &w[3]);
+    w[1] = 0; /* holds the number of the core that asks */
+    w[2] &= ~(UINT32_C(1) << 27); /* OSXSAVE follows the kernel: in xgetbv below */
+    __get_cpuid_count(7, 0, &w[4], &w[5], &w[6], &w[7]);
+    __get_cpuid_count(7, 1, &w[8], &w[9], &w[10], &w[11]);
+    __get_cpuid_count(0xd, 0, &w[12], &w[13], &w[14], &w[15]);
+    w[13] = 0;
+#endif
+    snprintf(
+        version, sizeof version, "1-cpu-%016llx", (unsigned long long)nnc_hash64(w, sizeof w, 0));
+}
+
+const nnc_engine nnc_engine_llvm = {
+    .name = "llvm",
+    .version = version,
+    .load_kernel = load_kernel,
+    .run = run,
+    .unload = unload,
+};

@@ -1,0 +1,361 @@
+/* plugins/llvm/access.c -- loads and stores: affine offsets split into what is known, what is uniform and what moves with the
+ * lanes; guards that do not see the lanes become one condition, those that do become masks; unit stride is a vector
+ * access, no stride a splat, anything else a gather or scatter. */
+#include "plugins/llvm/internal.h"
+
+#include <assert.h>
+
+uint32_t ll_affine_axes(const nnc_affine *a, int n_axis)
+{
+    uint32_t s = 0;
+    for (int i = 0; i < n_axis; i++)
+        if (a->k[i])
+            s |= 1u << i;
+    return s;
+}
+
+/* The part of `a` known now in *known; returns the i64 rest at lane 0, or NULL. */
+static V affine(ll_emit *e, const nnc_affine *a, int64_t *known)
+{
+    LLVMBuilderRef b = e->m->b;
+    V sum = NULL;
+    *known = a->c;
+    for (int i = 0; i < e->k->n_axis; i++) {
+        int64_t c;
+        if (!a->k[i])
+            continue;
+        assert(e->axis[i] && "an axis is used outside its loop");
+        if (ll_const_int(e->axis[i], &c)) {
+            *known += c * a->k[i];
+            continue;
+        }
+        V t = e->axis[i];
+        if (a->k[i] != 1)
+            t = LLVMBuildNSWMul(b, t, ll_i64(e->m, a->k[i]), "");
+        sum = sum ? LLVMBuildNSWAdd(b, sum, t, "") : t;
+    }
+    return sum;
+}
+
+static V and_(ll_mod *m, V a, V b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    ll_match(m, &a, &b);
+    return LLVMBuildAnd(m->b, a, b, "");
+}
+
+/* Values that `a` can take now, from the extents. */
+static void bounds(const ll_emit *e, const nnc_affine *a, int64_t *lo, int64_t *hi)
+{
+    *lo = *hi = a->c;
+    for (int i = 0; i < e->k->n_axis; i++) {
+        int64_t c, last = e->k->axis[i].extent - 1, first = 0;
+        if (!a->k[i])
+            continue;
+        if (i != e->vax && e->axis[i] && ll_const_int(e->axis[i], &c))
+            first = last = c;
+        *lo += a->k[i] * (a->k[i] > 0 ? first : last);
+        *hi += a->k[i] * (a->k[i] > 0 ? last : first);
+    }
+}
+
+/* lo <= S + s i < hi for lanes i: the bounds less S are clamped, so that 32-bit lanes compare. */
+static V lane_guard(ll_emit *e, const nnc_kguard *g, V dyn, int64_t known, bool low, bool high)
+{
+    ll_mod *m = e->m;
+    int64_t s = g->e.k[e->vax], end = s * (e->lanes - 1);
+    int64_t min = end < 0 ? end : 0, max = end > 0 ? end : 0;
+    bool fits = max < INT32_MAX - 1 && min > INT32_MIN + 1;
+    T t = fits ? m->i32 : m->i64;
+    V place = ll_iota(t, e->lanes, s), r = NULL;
+    for (int side = 0; side < 2; side++) {
+        if (!(side ? high : low))
+            continue;
+        V lim = ll_i64(m, (side ? g->hi : g->lo) - known);
+        if (dyn)
+            lim = LLVMBuildSub(m->b, lim, dyn, "");
+        V a[2] = {lim, ll_i64(m, min)};
+        a[0] = ll_call(m, "llvm.smax", m->i64, a, 2);
+        a[1] = ll_i64(m, max + 1);
+        lim = ll_call(m, "llvm.smin", m->i64, a, 2);
+        V cut = ll_splat(m, LLVMBuildTrunc(m->b, lim, t, ""), e->lanes);
+        r = and_(m, r, LLVMBuildICmp(m->b, side ? LLVMIntSLT : LLVMIntSGE, place, cut, ""));
+    }
+    return r;
+}
+
+/* The guards: *never when one cannot hold; else *uni (i1) and *lane (mask), NULL = always true. */
+static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
+{
+    ll_mod *m = e->m;
+    *uni = *lane = NULL;
+    *never = false;
+    for (int i = 0; i < ins->n_guard; i++) {
+        const nnc_kguard *g = &ins->guard[i];
+        int64_t lo, hi, known;
+        bounds(e, &g->e, &lo, &hi);
+        if (hi < g->lo || lo >= g->hi)
+            *never = true;
+        bool low = lo < g->lo, high = hi >= g->hi;
+        if (!low && !high)
+            continue;
+        V dyn = affine(e, &g->e, &known);
+        if (e->vax >= 0 && g->e.k[e->vax]) {
+            *lane = and_(m, *lane, lane_guard(e, g, dyn, known, low, high));
+            continue;
+        }
+        V v = dyn ? dyn : ll_i64(m, 0);
+        if (low)
+            *uni = and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSGE, v, ll_i64(m, g->lo - known), ""));
+        if (high)
+            *uni = and_(m, *uni, LLVMBuildICmp(m->b, LLVMIntSLT, v, ll_i64(m, g->hi - known), ""));
+    }
+}
+
+/* ---- memory types ---------------------------------------------------------------------------------- */
+
+static T memory_type(ll_mod *m, nnc_dtype d)
+{
+    return d == DT_bool ? m->i8 : d == DT_f16 || d == DT_bf16 ? m->i16 : ll_dtype(m, d);
+}
+
+static V from_memory(ll_mod *m, V v, nnc_dtype d)
+{
+    if (d == DT_bool)
+        return LLVMBuildICmp(m->b, LLVMIntNE, v, ll_ik(v, 0), "");
+    return d == DT_f16 || d == DT_bf16 ? ll_from16(m, v, d) : v;
+}
+
+static V to_memory(ll_mod *m, V v, nnc_dtype d)
+{
+    if (d == DT_bool)
+        return LLVMBuildZExt(m->b, v, ll_vec(m->i8, ll_lanes(v)), "");
+    return d == DT_f16 || d == DT_bf16 ? ll_to16(m, v, d) : v;
+}
+
+/* Address of element dyn + known; the known part goes last so that it becomes a displacement. */
+static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
+{
+    V p = e->buf[buf], k = ll_i64(e->m, known);
+    if (dyn)
+        p = LLVMBuildGEP2(e->m->b, t, p, &dyn, 1, "");
+    return known ? LLVMBuildGEP2(e->m->b, t, p, &k, 1, "") : p;
+}
+
+/* Addresses of the lanes from lane 0's; `index`: per-lane offsets beyond the stride, or NULL. */
+static V places(ll_emit *e, T t, V p, int64_t stride, V index)
+{
+    ll_mod *m = e->m;
+    int64_t far = stride * e->lanes;
+    V at = NULL;
+    if (stride && !index && far < INT32_MAX && far > INT32_MIN)
+        at = ll_iota(m->i32, e->lanes, stride);
+    else if (stride)
+        at = ll_iota(m->i64, e->lanes, stride);
+    if (index)
+        at = at ? LLVMBuildAdd(m->b, at, index, "") : index;
+    if (!at)
+        at = ll_splat(m, ll_i64(m, 0), e->lanes);
+    return LLVMBuildGEP2(m->b, t, p, &at, 1, "");
+}
+
+/* Offset of an indirect load: the index clamped to [0, limit) times scale; i64, scalar or lanes. NULL: none. */
+static V indirect(ll_emit *e, const nnc_kins *ins)
+{
+    ll_mod *m = e->m;
+    if (ins->arg[0] < 0)
+        return NULL;
+    nnc_dtype d = (nnc_dtype)e->k->ins[ins->arg[0]].dtype;
+    bool u = d == DT_u64;
+    V i = ll_cast(m, e->val[ins->arg[0]], d, u ? DT_u64 : DT_i64);
+    V a[2] = {i, ll_ik(i, ins->limit - 1)};
+    i = ll_call(m, u ? "llvm.umin" : "llvm.smin", LLVMTypeOf(i), a, 2);
+    a[0] = i;
+    a[1] = ll_ik(i, 0);
+    if (!u)
+        i = ll_call(m, "llvm.smax", LLVMTypeOf(i), a, 2);
+    return LLVMBuildMul(m->b, i, ll_ik(i, ins->scale), "");
+}
+
+/* ---- loads ------------------------------------------------------------------------------------------- */
+
+/* One address for all lanes. `allowed` (i1 or NULL): when false another readable place is read instead. */
+static V load_one(ll_emit *e, T t, V p, V allowed, int size)
+{
+    if (allowed)
+        p = LLVMBuildSelect(e->m->b, allowed, p, e->args, "");
+    V v = LLVMBuildLoad2(e->m->b, t, p, "");
+    LLVMSetAlignment(v, (unsigned)size);
+    return v;
+}
+
+static V reverse(ll_emit *e, V v)
+{
+    V c[256];
+    for (int i = 0; i < e->lanes; i++)
+        c[i] = LLVMConstInt(e->m->i32, (unsigned)(e->lanes - 1 - i), 0);
+    return LLVMBuildShuffleVector(
+        e->m->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(c, (unsigned)e->lanes), "");
+}
+
+/* lanes consecutive elements at p; mask NULL = all. Lanes not read are 0. */
+static V load_row(ll_emit *e, T t, V p, V mask, int size)
+{
+    ll_mod *m = e->m;
+    T vt = ll_vec(t, e->lanes);
+    if (!mask) {
+        V v = LLVMBuildLoad2(m->b, vt, p, "");
+        LLVMSetAlignment(v, (unsigned)size);
+        return v;
+    }
+    unsigned id = LLVMLookupIntrinsicID("llvm.masked.load", 16);
+    T over[2] = {vt, m->ptr};
+    V arg[4] = {
+        p, LLVMConstInt(m->i32, (unsigned)size, 0), ll_splat(m, mask, e->lanes), LLVMConstNull(vt)};
+    V f = LLVMGetIntrinsicDeclaration(m->m, id, over, 2);
+    return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
+}
+
+static V gather(ll_emit *e, T t, V ps, V mask, int size)
+{
+    ll_mod *m = e->m;
+    T vt = ll_vec(t, e->lanes);
+    unsigned id = LLVMLookupIntrinsicID("llvm.masked.gather", 18);
+    T over[2] = {vt, LLVMTypeOf(ps)};
+    if (!mask)
+        mask = LLVMConstInt(m->i1, 1, 0);
+    V arg[4] = {ps, LLVMConstInt(m->i32, (unsigned)size, 0), ll_splat(m, mask, e->lanes),
+        LLVMConstNull(vt)};
+    V f = LLVMGetIntrinsicDeclaration(m->m, id, over, 2);
+    return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
+}
+
+V ll_load(ll_emit *e, const nnc_kins *ins)
+{
+    ll_mod *m = e->m;
+    nnc_dtype d = e->k->buf[ins->buf].dtype;
+    T t = memory_type(m, d);
+    int size = nnc_dtype_size(d);
+    V fill = ins->arg[1] >= 0 ? e->val[ins->arg[1]] : NULL;
+    if (!fill)
+        fill = LLVMConstNull(ll_dtype(m, d));
+    V uni, lane, index = indirect(e, ins);
+    bool never;
+    guards(e, ins, &uni, &lane, &never);
+    if (never)
+        return fill;
+    int64_t known, stride = e->vax >= 0 ? ins->at.k[e->vax] : 0;
+    V dyn = affine(e, &ins->at, &known), v;
+    V lanes_index = index && ll_lanes(index) ? index : NULL;
+    if (index && !lanes_index)
+        dyn = dyn ? LLVMBuildAdd(m->b, dyn, index, "") : index;
+    bool spread = lane && !stride && !lanes_index; /* one address, but not for every lane */
+    if ((stride == 1 || stride == -1) && !lanes_index) {
+        V mask = and_(m, and_(m, lane, e->mask), uni);
+        if (stride == -1)
+            known -= e->lanes - 1;
+        if (stride == -1 && mask)
+            mask = reverse(e, ll_splat(m, mask, e->lanes));
+        v = load_row(e, t, place(e, ins->buf, t, dyn, known), mask, size);
+        if (stride == -1)
+            v = reverse(e, v);
+    } else if (stride || lanes_index) {
+        V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);
+        v = gather(e, t, ps, and_(m, and_(m, lane, e->mask), uni), size);
+    } else {
+        V some = spread ? and_(m, ll_any(m, and_(m, lane, e->mask)), uni) : uni;
+        v = load_one(e, t, place(e, ins->buf, t, dyn, known), some, size);
+    }
+    v = from_memory(m, v, d);
+    V ok = and_(m, lane, uni);
+    return ok ? ll_select(m, ok, v, fill) : v;
+}
+
+/* ---- stores -------------------------------------------------------------------------------------------- */
+
+static void store_one(ll_emit *e, V v, V p, V allowed, int size)
+{
+    ll_mod *m = e->m;
+    LLVMBasicBlockRef yes = NULL, next = NULL;
+    if (allowed) {
+        yes = ll_block(m, "store");
+        next = ll_block(m, "");
+        LLVMBuildCondBr(m->b, allowed, yes, next);
+        LLVMPositionBuilderAtEnd(m->b, yes);
+    }
+    LLVMSetAlignment(LLVMBuildStore(m->b, v, p), (unsigned)size);
+    if (allowed) {
+        LLVMBuildBr(m->b, next);
+        LLVMPositionBuilderAtEnd(m->b, next);
+    }
+}
+
+static void masked(ll_emit *e, const char *name, size_t n, V v, V p, V mask, int size)
+{
+    ll_mod *m = e->m;
+    unsigned id = LLVMLookupIntrinsicID(name, n);
+    T over[2] = {LLVMTypeOf(v), LLVMTypeOf(p)};
+    if (!mask)
+        mask = LLVMConstInt(m->i1, 1, 0);
+    V arg[4] = {v, p, LLVMConstInt(m->i32, (unsigned)size, 0), ll_splat(m, mask, e->lanes)};
+    V f = LLVMGetIntrinsicDeclaration(m->m, id, over, 2);
+    LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
+}
+
+/* Is every place of this store, at lane 0, a multiple of 64 bytes from its buffer's start? */
+static bool aligned64(const ll_emit *e, const nnc_kins *ins, int size)
+{
+    int64_t bytes = e->lanes * (int64_t)size;
+    if (bytes % 64 || ins->at.c * size % 64)
+        return false;
+    for (int i = 0; i < e->k->n_axis; i++)
+        if (i != e->vax && ins->at.k[i] * size % 64)
+            return false;
+    return e->k->sched.chunk * size % 64 == 0;
+}
+
+static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int size)
+{
+    ll_mod *m = e->m;
+    if (mask) {
+        masked(e, "llvm.masked.store", 17, v, p, mask, size);
+        return;
+    }
+    V s = LLVMBuildStore(m->b, v, p);
+    LLVMSetAlignment(s, (unsigned)size);
+    if (e->stream && aligned64(e, ins, size)) {
+        LLVMValueRef one = LLVMConstInt(m->i32, 1, 0);
+        LLVMMetadataRef md = LLVMValueAsMetadata(one);
+        md = LLVMMDNodeInContext2(m->c, &md, 1);
+        LLVMSetMetadata(
+            s, LLVMGetMDKindIDInContext(m->c, "nontemporal", 11), LLVMMetadataAsValue(m->c, md));
+        LLVMSetAlignment(s, 64);
+    }
+}
+
+void ll_store(ll_emit *e, const nnc_kins *ins)
+{
+    ll_mod *m = e->m;
+    nnc_dtype d = e->k->buf[ins->buf].dtype;
+    T t = memory_type(m, d);
+    int size = nnc_dtype_size(d);
+    V uni, lane;
+    bool never;
+    guards(e, ins, &uni, &lane, &never);
+    if (never)
+        return;
+    int64_t known, stride = e->vax >= 0 ? ins->at.k[e->vax] : 0;
+    V v = to_memory(m, e->val[ins->arg[0]], d), dyn = affine(e, &ins->at, &known);
+    V p = place(e, ins->buf, t, dyn, known);
+    if (!stride && !ll_lanes(v) && !lane) {
+        store_one(e, v, p, uni, size);
+        return;
+    }
+    v = ll_splat(m, v, e->lanes);
+    V mask = and_(m, and_(m, lane, e->mask), uni);
+    if (stride == 1)
+        store_row(e, ins, v, p, mask, size);
+    else /* no stride: the last lane wins, as scatter is ordered */
+        masked(e, "llvm.masked.scatter", 19, v, places(e, t, p, stride, NULL), mask, size);
+}

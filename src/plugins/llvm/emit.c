@@ -1,0 +1,149 @@
+/* plugins/llvm/emit.c -- the emitter's door: kernels in, one object, LLVM text or assembly out. Every call has a context, module
+ * and target machine of its own (0.2 ms), so calls run in parallel. No IR passes: the IR is emitted as it should be. */
+#include "plugins/llvm/internal.h"
+
+#include <llvm-c/Analysis.h>
+#include <llvm-c/Target.h>
+#include <llvm-c/TargetMachine.h>
+#include <llvm/Config/llvm-config.h>
+#include <pthread.h>
+#include <string.h>
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void init_llvm(void)
+{
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+}
+
+/* LLVM's own idea of the host, with what the target description narrows: a described CPU is taken as it is. */
+static LLVMTargetMachineRef machine(const nnc_target *t, nnc_sink *sink)
+{
+    char *triple = LLVMGetDefaultTargetTriple(), *error = NULL;
+    bool host = !t->cpu || !t->cpu[0];
+    char *cpu = host ? LLVMGetHostCPUName() : NULL;
+    char *features = host && !(t->features && t->features[0]) ? LLVMGetHostCPUFeatures() : NULL;
+    LLVMTargetRef target;
+    LLVMTargetMachineRef tm = NULL;
+    pthread_once(&once, init_llvm);
+    if (!LLVMGetTargetFromTriple(triple, &target, &error))
+        tm = LLVMCreateTargetMachine(target, triple, cpu ? cpu : t->cpu,
+            features      ? features
+            : t->features ? t->features
+                          : "",
+            LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
+    if (!tm)
+        nnc_fail0(sink, NNC_E_DEVICE, "LLVM has no code generator for %s: %s", triple,
+            error ? error : "no target machine");
+    LLVMDisposeMessage(triple);
+    LLVMDisposeMessage(cpu);
+    LLVMDisposeMessage(features);
+    LLVMDisposeMessage(error);
+    return tm;
+}
+
+static void open_module(ll_mod *m, const nnc_target *t, LLVMTargetMachineRef tm)
+{
+    *m = (ll_mod){.c = LLVMContextCreate(), .t = t};
+    m->m = LLVMModuleCreateWithNameInContext("nnc", m->c);
+    m->b = LLVMCreateBuilderInContext(m->c);
+    char *triple = LLVMGetTargetMachineTriple(tm);
+    LLVMTargetDataRef layout = LLVMCreateTargetDataLayout(tm);
+    LLVMSetTarget(m->m, triple);
+    LLVMSetModuleDataLayout(m->m, layout);
+    LLVMDisposeTargetData(layout);
+    LLVMDisposeMessage(triple);
+    m->fma = t->fma;
+    m->f16c = t->f16c;
+    m->sse41 = t->vector_bits >= 256; /* every CPU with AVX has it */
+    m->f32 = LLVMFloatTypeInContext(m->c);
+    m->f64 = LLVMDoubleTypeInContext(m->c);
+    m->i1 = LLVMInt1TypeInContext(m->c);
+    m->i8 = LLVMInt8TypeInContext(m->c);
+    m->i16 = LLVMInt16TypeInContext(m->c);
+    m->i32 = LLVMInt32TypeInContext(m->c);
+    m->i64 = LLVMInt64TypeInContext(m->c);
+    m->ptr = LLVMPointerTypeInContext(m->c, 0);
+}
+
+static void close_module(ll_mod *m)
+{
+    LLVMDisposeBuilder(m->b);
+    LLVMDisposeModule(m->m);
+    LLVMContextDispose(m->c);
+}
+
+static nnc_status copy_out(const char *p, size_t n, char **out, size_t *size, nnc_sink *sink)
+{
+    *out = nnc_malloc(n + 1);
+    if (!*out)
+        return nnc_nomem(sink);
+    memcpy(*out, p, n);
+    (*out)[n] = 0;
+    *size = n;
+    return NNC_OK;
+}
+
+static nnc_status finish(
+    ll_mod *m, LLVMTargetMachineRef tm, nnc_emit what, char **out, size_t *size, nnc_sink *sink)
+{
+    char *error = NULL;
+    nnc_status s = NNC_OK;
+    if (LLVMVerifyModule(m->m, LLVMReturnStatusAction, &error))
+        s = nnc_fail0(sink, NNC_E_BUG, "emitted LLVM IR is invalid: %.300s", error);
+    LLVMDisposeMessage(error);
+    if (s != NNC_OK)
+        return s;
+    if (what == EMIT_llvm) {
+        char *text = LLVMPrintModuleToString(m->m);
+        s = copy_out(text, strlen(text), out, size, sink);
+        LLVMDisposeMessage(text);
+        return s;
+    }
+    LLVMMemoryBufferRef buf = NULL;
+    LLVMCodeGenFileType type = what == EMIT_asm ? LLVMAssemblyFile : LLVMObjectFile;
+    error = NULL;
+    if (LLVMTargetMachineEmitToMemoryBuffer(tm, m->m, type, &error, &buf)) {
+        s = nnc_fail0(sink, NNC_E_BUG, "LLVM could not emit: %.300s", error ? error : "?");
+        LLVMDisposeMessage(error);
+        return s;
+    }
+    s = copy_out(LLVMGetBufferStart(buf), LLVMGetBufferSize(buf), out, size, sink);
+    LLVMDisposeMemoryBuffer(buf);
+    return s;
+}
+
+static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
+    char **out, size_t *size, nnc_sink *sink)
+{
+    *out = NULL;
+    *size = 0;
+    if (what != EMIT_object && what != EMIT_llvm && what != EMIT_asm)
+        return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter makes object, llvm and asm only");
+    if (t->kind != NNC_T_cpu)
+        return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter makes code for CPUs only");
+    LLVMTargetMachineRef tm = machine(t, sink);
+    if (!tm)
+        return NNC_E_DEVICE;
+    ll_mod m;
+    open_module(&m, t, tm);
+    nnc_status s = NNC_OK;
+    for (int i = 0; i < n && s == NNC_OK; i++)
+        if (!LLVMGetNamedFunction(m.m, k[i]->name)) /* equal names are equal kernels */
+            s = ll_kernel(&m, k[i], sink);
+    if (s == NNC_OK)
+        s = finish(&m, tm, what, out, size, sink);
+    close_module(&m);
+    LLVMDisposeTargetMachine(tm);
+    return s;
+}
+
+/* The digit after the slash counts changes of this emitter: it must grow whenever code it emits changes. */
+__attribute__((visibility("default"))) const nnc_emitter nnc_emitter_llvm = {
+    .name = "llvm",
+    .version = "llvm-" LLVM_VERSION_STRING "/1",
+    .emit = emit,
+};

@@ -1,0 +1,129 @@
+/* plugins/llvm/internal.h -- what the files of the LLVM emitter share. Internal to this folder.
+ *
+ * Code is emitted as vector IR directly: an nnc value that differs between the lanes is an LLVM vector (often wider than the
+ * machine's: LLVM splits it and interleaves the parts, which hides latencies), one that does not is an LLVM scalar. The LLVM type
+ * says which; ll_match widens where the two meet. No IR pass runs, so whatever should be hoisted or folded is emitted that way. */
+#ifndef NNC_PLUGIN_LLVM_H
+#define NNC_PLUGIN_LLVM_H
+
+#include "codegen/codegen.h"
+
+#include <llvm-c/Core.h>
+
+typedef LLVMValueRef V;
+typedef LLVMTypeRef T;
+
+#define LL_SLOTS 4
+
+/* One module being built. */
+typedef struct ll_mod {
+    LLVMContextRef c;
+    LLVMModuleRef m;
+    LLVMBuilderRef b;
+    const nnc_target *t;
+    bool fma, f16c, sse41;
+    T f32, f64, i1, i8, i16, i32, i64, ptr;
+    V fn;           /* function being built */
+    V slot[LL_SLOTS]; /* its stack buffers of slot_bytes, made on need */
+    int slot_bytes; /* 8 * widest vector */
+} ll_mod;
+
+/* What is known of a scalar op's first operand. */
+typedef struct ll_fact {
+    double lo, hi; /* lo > hi: nothing */
+    uint8_t hint;  /* KH_* of the op */
+} ll_fact;
+
+/* ---- build.c: types, constants, small instructions -------------------------------------------------- */
+
+T ll_vec(T elem, int lanes); /* lanes 0: the element itself */
+T ll_dtype(ll_mod *m, nnc_dtype d); /* of values: bool is i1 */
+T ll_elem(V v);
+int ll_lanes(V v); /* 0: scalar */
+V ll_splat(ll_mod *m, V v, int lanes); /* a vector, or lanes 0: unchanged */
+void ll_match(ll_mod *m, V *a, V *b);  /* widens the scalar one of the two */
+V ll_fk(V like, double v);             /* float constant of the type of `like` */
+V ll_ik(V like, int64_t v);            /* integer constant of the type of `like` */
+V ll_i64(ll_mod *m, int64_t v);
+V ll_iota(T elem, int lanes, int64_t scale); /* 0, scale, 2 scale, ... */
+V ll_call(ll_mod *m, const char *intrinsic, T overload, V *arg, int n);
+V ll_un(ll_mod *m, const char *intrinsic, V a);
+V ll_select(ll_mod *m, V c, V a, V b); /* widens as needed */
+V ll_bits(ll_mod *m, V f);             /* float to the integer of its size */
+V ll_float(ll_mod *m, V i);            /* back */
+V ll_any(ll_mod *m, V mask);           /* i1: is any lane true? */
+V ll_wide(ll_mod *m, V x);             /* f32 to f64 */
+V ll_narrow(ll_mod *m, V x);           /* f64 to f32 */
+V ll_slot(ll_mod *m, int i);           /* stack buffer i of the function, 64-byte aligned */
+V ll_slot_put(ll_mod *m, int i, V v);  /* stores v there, returns the buffer */
+V ll_slot_get(ll_mod *m, int i, T t);
+LLVMBasicBlockRef ll_block(ll_mod *m, const char *name);
+void ll_attr(ll_mod *m, V fn, const char *name);
+bool ll_const_int(V v, int64_t *out);
+bool ll_const_float(V v, double *out);
+
+/* A loop tested at the bottom over i64 from, from + step, ... < to; it runs at least once. phi[] are carried values. */
+typedef struct ll_loop {
+    LLVMBasicBlockRef head;
+    V i, from, to, step;
+    int n_phi;
+    V *phi; /* the caller's array: in: start values, inside: phis; ll_loop_end takes the next values, leaves the last */
+    V *node; /* the caller's array of n_phi: the phi nodes */
+} ll_loop;
+void ll_loop_begin(ll_mod *m, ll_loop *l, V from, V to, V step, V *phi, V *node, int n_phi);
+void ll_loop_end(ll_mod *m, ll_loop *l);
+
+/* ---- math.c, trig.c, lanes.c: functions of floats --------------------------------------------------- */
+
+V ll_fma(ll_mod *m, V a, V b, V c);
+V ll_poly(ll_mod *m, V x, const double *c, int n); /* c[0] + c[1] x + ... */
+V ll_copysign(ll_mod *m, V magnitude, V sign);
+V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan); /* floats; NaN if either is */
+/* a, b: f32 or f64, scalar or vector. */
+V ll_math(ll_mod *m, nnc_sop op, V a, V b, const ll_fact *f);
+V ll_trig(ll_mod *m, nnc_sop op, V x, const ll_fact *f); /* sin, cos, tan of f32 */
+/* libm's function of that name (fmodf, sin, pow, ...) lane by lane. b may be NULL. */
+V ll_lanes_call(ll_mod *m, const char *name, V a, V b);
+
+/* ---- scalar.c: scalar ops ---------------------------------------------------------------------------- */
+
+V ll_sop(ll_mod *m, const nnc_kernel *k, const nnc_kins *ins, V *arg);
+V ll_cast(ll_mod *m, V x, nnc_dtype from, nnc_dtype to);
+V ll_compare(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b); /* eq .. ge */
+V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan); /* add mul min max */
+/* The two 16-bit formats: value f32 <-> i16 bits. */
+V ll_from16(ll_mod *m, V bits, nnc_dtype d);
+V ll_to16(ll_mod *m, V x, nnc_dtype d); /* x: f32 or f64 */
+
+/* ---- kernel.c, access.c -------------------------------------------------------------------------------- */
+
+typedef struct ll_emit {
+    ll_mod *m;
+    const nnc_kernel *k;
+    int vax;        /* vector axis now, -1 = scalar code */
+    int lanes;      /* of vectors now; 0 without vax */
+    V mask;         /* <lanes x i1>: lanes that exist; NULL = all */
+    V axis[NNC_KAXES]; /* i64: place on the axis; of vax: of lane 0 */
+    V args;         /* the pointer array: readable memory, whatever the kernel */
+    V *buf;         /* base pointers */
+    V *val;         /* by instruction */
+    uint32_t *dep;  /* axes that a value depends on, by instruction */
+    bool stream;    /* non-temporal stores in this copy of the code */
+    V *acc;         /* reductions of the current stage: 2 per reduce (value, index) */
+    V *node;        /* scratch of loops: 2 per reduce and level */
+    int n_red, vec_red; /* reductions of the stage; is vax one of its reduce axes? */
+    int32_t *red;   /* their instructions */
+} ll_emit;
+
+V ll_load(ll_emit *e, const nnc_kins *ins);
+void ll_store(ll_emit *e, const nnc_kins *ins);
+uint32_t ll_affine_axes(const nnc_affine *a, int n_axis);
+/* Defines the function of kernel k in the module. */
+nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
+
+/* reduce.c: accumulators */
+void ll_red_init(ll_emit *e, int r, bool vec);
+void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes);
+V ll_red_done(ll_emit *e, int r, bool vec);
+
+#endif

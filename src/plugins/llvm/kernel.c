@@ -1,0 +1,510 @@
+/* plugins/llvm/kernel.c -- one kernel as one function: the loop over units, the outer axes from the unit's number, the stages and
+ * their loops.
+ *
+ * Vectors run over sched.vec_axis. An outer one ("columns"): each unit is a chunk of it, all stages run inside the vector
+ * loop. An inner one: each stage has a vector axis of its own. Whole vectors first, then one step whose missing lanes are masked
+ * by a constant. Body instructions are emitted at the shallowest loop they depend on; small loops are unrolled. */
+#include "plugins/llvm/internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+#define UNROLL_TRIPS 16
+#define UNROLL_INS 160 /* body instructions after unrolling */
+
+typedef struct stage {
+    const nnc_kstage *st;
+    int n, n_map; /* own axes; the first n_map are map axes */
+    uint8_t ax[NNC_KAXES];
+    bool unroll[NNC_KAXES];
+    int vlevel; /* place of the vector axis in ax, -1 when it is not the stage's */
+    int64_t stride[NNC_KAXES]; /* of reduce axes: places of argmax, by place in ax */
+} stage;
+
+/* ---- what depends on what ---------------------------------------------------------------------------- */
+
+static uint32_t axes_of(const ll_emit *e, const nnc_kins *ins)
+{
+    uint32_t s = 0;
+    if (ins->op == KO_index)
+        s |= 1u << ins->i;
+    if (ins->op == KO_load || ins->op == KO_store) {
+        s |= ll_affine_axes(&ins->at, e->k->n_axis);
+        for (int g = 0; g < ins->n_guard; g++)
+            s |= ll_affine_axes(&ins->guard[g].e, e->k->n_axis);
+    }
+    if (ins->op != KO_const && ins->op != KO_index)
+        for (int a = 0; a < 3; a++)
+            if (ins->arg[a] >= 0 && (ins->op != KO_sop || a < nnc_sops[ins->sop].arity))
+                s |= e->dep[ins->arg[a]];
+    return s;
+}
+
+/* A reduce's result no longer depends on the stage's reduce axes. */
+static void depend(ll_emit *e)
+{
+    for (int s = 0; s < e->k->n_stage; s++) {
+        const nnc_kstage *st = &e->k->stage[s];
+        uint32_t red = 0;
+        for (int a = 0; a < e->k->n_axis; a++)
+            if (st->axes >> a & 1 && e->k->axis[a].kind == KA_reduce)
+                red |= 1u << a;
+        for (int i = st->body0; i < st->body1; i++)
+            e->dep[i] = axes_of(e, &e->k->ins[i]) & ~(e->k->ins[i].op == KO_reduce ? red : 0);
+        for (int i = st->post0; i < st->post1; i++)
+            e->dep[i] = axes_of(e, &e->k->ins[i]);
+    }
+}
+
+static bool stored_in(const ll_emit *e, const nnc_kstage *st, int buf)
+{
+    for (int i = st->body0; i < st->body1; i++)
+        if (e->k->ins[i].op == KO_store && e->k->ins[i].buf == buf)
+            return true;
+    return false;
+}
+
+/* How many of the stage's loops instruction i of its body stands in. */
+static int level_of(const ll_emit *e, const stage *s, int i)
+{
+    const nnc_kins *ins = &e->k->ins[i];
+    if (ins->op == KO_store || ins->op == KO_reduce ||
+        (ins->op == KO_load && stored_in(e, s->st, ins->buf)))
+        return s->n;
+    for (int l = s->n; l > 0; l--)
+        if (e->dep[i] >> s->ax[l - 1] & 1)
+            return l;
+    return 0;
+}
+
+/* ---- instructions -------------------------------------------------------------------------------------- */
+
+static V index_value(ll_emit *e, const nnc_kins *ins)
+{
+    V v = e->axis[ins->i];
+    assert(v && "an axis is used outside its loop");
+    if (ins->i == e->vax)
+        v = LLVMBuildAdd(e->m->b, ll_splat(e->m, v, e->lanes), ll_iota(e->m->i64, e->lanes, 1), "");
+    return ll_cast(e->m, v, DT_i64, (nnc_dtype)ins->dtype);
+}
+
+static V constant(ll_emit *e, const nnc_kins *ins)
+{
+    T t = ll_dtype(e->m, (nnc_dtype)ins->dtype);
+    if (nnc_is_float((nnc_dtype)ins->dtype))
+        return LLVMConstReal(t, ins->f);
+    return LLVMConstInt(t, (unsigned long long)ins->i, 1);
+}
+
+static void emit_ins(ll_emit *e, const stage *s, int i)
+{
+    const nnc_kins *ins = &e->k->ins[i];
+    V arg[3] = {0};
+    switch ((nnc_kop)ins->op) {
+    case KO_const:
+        e->val[i] = constant(e, ins);
+        break;
+    case KO_index:
+        e->val[i] = index_value(e, ins);
+        break;
+    case KO_load:
+        e->val[i] = ll_load(e, ins);
+        break;
+    case KO_store:
+        ll_store(e, ins);
+        break;
+    case KO_sop:
+        for (int a = 0; a < nnc_sops[ins->sop].arity; a++)
+            arg[a] = e->val[ins->arg[a]];
+        e->val[i] = ll_sop(e->m, e->k, ins, arg);
+        break;
+    case KO_reduce:
+        for (int r = 0; r < e->n_red; r++)
+            if (e->red[r] == i)
+                ll_red_step(e, r, s->ax + s->n_map, s->stride + s->n_map, s->n - s->n_map);
+        break;
+    }
+}
+
+/* ---- one stage -------------------------------------------------------------------------------------------- */
+
+static V lanes_mask(ll_mod *m, int lanes, int64_t live)
+{
+    V c[256];
+    for (int i = 0; i < lanes; i++)
+        c[i] = LLVMConstInt(m->i1, i < live, 0);
+    return LLVMConstVector(c, (unsigned)lanes);
+}
+
+static int pow2_up(int64_t n)
+{
+    int p = 1;
+    while (p < n)
+        p *= 2;
+    return p;
+}
+
+static void nest(ll_emit *e, stage *s, int level);
+
+/* Steps of `step` over 0..to (a multiple) of the axis at `level`, unrolled when there is one step only. */
+static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
+{
+    int a = s->ax[level], phis = level >= s->n_map ? 2 * e->n_red : 0;
+    if (s->unroll[level] || to == step) {
+        for (int64_t i = 0; i < to; i += step) {
+            e->axis[a] = ll_i64(e->m, i);
+            nest(e, s, level + 1);
+        }
+        return;
+    }
+    ll_loop l;
+    ll_loop_begin(e->m, &l, ll_i64(e->m, 0), ll_i64(e->m, to), ll_i64(e->m, step), e->acc,
+        e->node + (size_t)level * 2 * (size_t)e->n_red, phis);
+    e->axis[a] = l.i;
+    nest(e, s, level + 1);
+    ll_loop_end(e->m, &l);
+}
+
+static void run_axis(ll_emit *e, stage *s, int level)
+{
+    int a = s->ax[level], lanes = e->lanes;
+    int64_t n = e->k->axis[a].extent;
+    if (level != s->vlevel) {
+        loop_axis(e, s, level, n, 1);
+        e->axis[a] = NULL;
+        return;
+    }
+    int64_t full = n / lanes * lanes;
+    if (full)
+        loop_axis(e, s, level, full, lanes);
+    if (full < n) {
+        if (level < s->n_map) /* accumulators along a reduce axis keep their width */
+            e->lanes = pow2_up(n - full) < 2 ? 2 : pow2_up(n - full);
+        e->mask = n - full < e->lanes ? lanes_mask(e->m, e->lanes, n - full) : NULL;
+        e->axis[a] = ll_i64(e->m, full);
+        nest(e, s, level + 1);
+        e->mask = NULL;
+        e->lanes = lanes;
+    }
+    e->axis[a] = NULL;
+}
+
+/* Accumulators are vectors where the value is: always along a vector reduce axis, else where it depends on the
+ * vector axis. */
+static bool wide_acc(const ll_emit *e, int r)
+{
+    const nnc_kins *ins = &e->k->ins[e->red[r]];
+    uint32_t d = e->dep[ins->arg[0]] | (ins->arg[1] >= 0 ? e->dep[ins->arg[1]] : 0);
+    return e->vec_red || (e->vax >= 0 && d >> e->vax & 1);
+}
+
+static void nest(ll_emit *e, stage *s, int level)
+{
+    if (level == s->n_map)
+        for (int r = 0; r < e->n_red; r++)
+            ll_red_init(e, r, wide_acc(e, r));
+    for (int i = s->st->body0; i < s->st->body1; i++)
+        if (level_of(e, s, i) == level)
+            emit_ins(e, s, i);
+    if (level < s->n)
+        run_axis(e, s, level);
+    if (level != s->n_map)
+        return;
+    for (int r = 0; r < e->n_red; r++)
+        e->val[e->red[r]] = ll_red_done(e, r, e->vec_red);
+    for (int i = s->st->post0; i < s->st->post1; i++)
+        emit_ins(e, s, i);
+}
+
+static void order_axes(ll_emit *e, stage *s)
+{
+    const nnc_kernel *k = e->k;
+    for (int kind = KA_map; kind <= KA_reduce; kind++) {
+        for (int a = 0; a < k->n_axis; a++)
+            if (s->st->axes >> a & 1 && k->axis[a].kind == (nnc_kaxis_kind)kind)
+                s->ax[s->n++] = (uint8_t)a;
+        if (kind == KA_map)
+            s->n_map = s->n;
+    }
+    int64_t stride = 1;
+    for (int l = s->n - 1; l >= s->n_map; l--) {
+        s->stride[l] = stride;
+        stride *= k->axis[s->ax[l]].extent;
+    }
+}
+
+static int vector_width(const nnc_kernel *k)
+{
+    int w = k->sched.vec_width, p = 1;
+    while (p * 2 <= w && p < 128)
+        p *= 2;
+    return p;
+}
+
+/* The stage's own vector axis: vec_axis if it has it, else its last one. */
+static void pick_vector(ll_emit *e, stage *s)
+{
+    s->vlevel = -1;
+    e->vec_red = 0;
+    int w = vector_width(e->k), vec = e->k->sched.vec_axis;
+    if (e->vax >= 0 || vec < 0 || vec < e->k->n_outer || s->n == 0 || w < 2)
+        return;
+    s->vlevel = s->n - 1;
+    for (int l = 0; l < s->n; l++)
+        if (s->ax[l] == vec)
+            s->vlevel = l;
+        else if (!(s->st->axes >> vec & 1) && s->ax[l] > s->ax[s->vlevel])
+            s->vlevel = l;
+    int64_t n = e->k->axis[s->ax[s->vlevel]].extent;
+    if (n < 3) {
+        s->vlevel = -1;
+        return;
+    }
+    e->vax = s->ax[s->vlevel];
+    for (e->lanes = w; e->lanes / 2 >= n;)
+        e->lanes /= 2;
+    e->vec_red = s->vlevel >= s->n_map;
+}
+
+static void pick_unroll(ll_emit *e, stage *s)
+{
+    int64_t cost = s->st->body1 - s->st->body0;
+    for (int i = s->st->body0; i < s->st->body1; i++)
+        if (e->k->ins[i].op == KO_sop && e->k->ins[i].sop >= SC_exp && e->k->ins[i].sop <= SC_erf)
+            cost += 20;
+    for (int l = s->n - 1; l >= 0 && l != s->vlevel; l--) {
+        int64_t n = e->k->axis[s->ax[l]].extent;
+        if (n > UNROLL_TRIPS || cost * n > UNROLL_INS)
+            break;
+        s->unroll[l] = true;
+        cost *= n;
+    }
+}
+
+static void emit_stage(ll_emit *e, const nnc_kstage *st)
+{
+    stage s = {.st = st};
+    int vax = e->vax, lanes = e->lanes;
+    order_axes(e, &s);
+    e->n_red = 0;
+    for (int i = st->body0; i < st->body1; i++)
+        if (e->k->ins[i].op == KO_reduce)
+            e->red[e->n_red++] = i;
+    pick_vector(e, &s);
+    pick_unroll(e, &s);
+    nest(e, &s, 0);
+    e->vax = vax;
+    e->lanes = lanes;
+}
+
+static void emit_stages(ll_emit *e)
+{
+    for (int s = 0; s < e->k->n_stage; s++)
+        emit_stage(e, &e->k->stage[s]);
+}
+
+/* ---- units ------------------------------------------------------------------------------------------------- */
+
+/* One chunk of an outer vector axis: elements from..to (i64; known when the axis is not split). */
+static void run_chunk(ll_emit *e, V index, int64_t chunk)
+{
+    ll_mod *m = e->m;
+    int vax = e->k->sched.vec_axis, lanes = vector_width(e->k);
+    int64_t n = e->k->axis[vax].extent, full, rest;
+    while (lanes > 1 && (lanes / 2 >= chunk || (chunk < n && chunk % lanes)))
+        lanes /= 2;
+    full = n / lanes * lanes;
+    rest = n - full;
+    bool split = chunk<n, vec = lanes> 1;
+    V from = ll_i64(m, 0), to = ll_i64(m, full), end = NULL;
+    if (split) {
+        V a[2] = {NULL, ll_i64(m, n)};
+        from = LLVMBuildNSWMul(m->b, index, ll_i64(m, chunk), "");
+        a[0] = LLVMBuildNSWAdd(m->b, from, ll_i64(m, chunk), "");
+        end = ll_call(m, "llvm.smin", m->i64, a, 2);
+        to = rest ? LLVMBuildAnd(m->b, end, ll_i64(m, -(int64_t)lanes), "") : end;
+    }
+    e->vax = vec ? vax : -1;
+    e->lanes = vec ? lanes : 0;
+    LLVMBasicBlockRef body = NULL, next = NULL;
+    bool may_skip = split && n % chunk && n % chunk < lanes;
+    if (may_skip) {
+        body = ll_block(m, "");
+        next = ll_block(m, "");
+        LLVMBuildCondBr(m->b, LLVMBuildICmp(m->b, LLVMIntSLT, from, to, ""), body, next);
+        LLVMPositionBuilderAtEnd(m->b, body);
+    }
+    if (split || full) {
+        ll_loop l;
+        ll_loop_begin(m, &l, from, to, ll_i64(m, lanes), NULL, NULL, 0);
+        e->axis[vax] = l.i;
+        emit_stages(e);
+        ll_loop_end(m, &l);
+    }
+    if (may_skip) {
+        LLVMBuildBr(m->b, next);
+        LLVMPositionBuilderAtEnd(m->b, next);
+    }
+    if (!rest)
+        return;
+    if (split) {
+        body = ll_block(m, "tail");
+        next = ll_block(m, "");
+        LLVMBuildCondBr(m->b, LLVMBuildICmp(m->b, LLVMIntEQ, end, ll_i64(m, n), ""), body, next);
+        LLVMPositionBuilderAtEnd(m->b, body);
+    }
+    e->lanes = pow2_up(rest) < 2 ? 2 : pow2_up(rest);
+    e->mask = rest < e->lanes ? lanes_mask(m, e->lanes, rest) : NULL;
+    e->axis[vax] = ll_i64(m, full);
+    emit_stages(e);
+    e->mask = NULL;
+    if (split) {
+        LLVMBuildBr(m->b, next);
+        LLVMPositionBuilderAtEnd(m->b, next);
+    }
+}
+
+/* Digit of u in base n; *u becomes the rest. */
+static V digit(ll_mod *m, V *u, int64_t n)
+{
+    V base = ll_i64(m, n), q = LLVMBuildUDiv(m->b, *u, base, "");
+    V d = LLVMBuildSub(m->b, *u, LLVMBuildMul(m->b, q, base, ""), "");
+    *u = q;
+    return d;
+}
+
+/* for (u = begin; u < end; u++) the unit u. */
+static void run_units(ll_emit *e)
+{
+    ll_mod *m = e->m;
+    const nnc_kernel *k = e->k;
+    int vec = k->sched.vec_axis;
+    bool columns = vec >= 0 && vec < k->n_outer;
+    int64_t chunk = 0, chunks = 1;
+    if (columns) {
+        int64_t n = k->axis[vec].extent;
+        chunk = k->sched.chunk > 0 && k->sched.chunk < n ? k->sched.chunk : n;
+        chunks = (n + chunk - 1) / chunk;
+    }
+    ll_loop l;
+    ll_loop_begin(
+        m, &l, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), ll_i64(m, 1), NULL, NULL, 0);
+    V u = l.i, c = chunks > 1 ? digit(m, &u, chunks) : ll_i64(m, 0);
+    int first = 0;
+    while (first < k->n_outer && (first == vec || k->axis[first].extent == 1))
+        first++;
+    for (int a = k->n_outer - 1; a >= 0; a--) {
+        if (a == vec)
+            continue;
+        int64_t n = k->axis[a].extent;
+        e->axis[a] = n == 1 ? ll_i64(m, 0) : a == first ? u : digit(m, &u, n);
+    }
+    if (columns)
+        run_chunk(e, c, chunk);
+    else
+        emit_stages(e);
+    e->vax = -1;
+    e->lanes = 0;
+    ll_loop_end(m, &l);
+}
+
+/* ---- the function --------------------------------------------------------------------------------------------- */
+
+static void string_attr(ll_mod *m, const char *key, const char *value)
+{
+    LLVMAttributeRef a =
+        LLVMCreateStringAttribute(m->c, key, (unsigned)strlen(key), value, (unsigned)strlen(value));
+    LLVMAddAttributeAtIndex(m->fn, (LLVMAttributeIndex)LLVMAttributeFunctionIndex, a);
+}
+
+static void declare(ll_mod *m, const nnc_kernel *k)
+{
+    T par[4] = {m->ptr, m->i64, m->i64, m->ptr};
+    char bits[16];
+    m->fn =
+        LLVMAddFunction(m->m, k->name, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 4, 0));
+    ll_attr(m, m->fn, "nounwind");
+    snprintf(bits, sizeof bits, "%d", m->t->vector_bits > 128 ? m->t->vector_bits : 128);
+    string_attr(m, "prefer-vector-width", bits);
+    string_attr(m, "min-legal-vector-width", bits);
+    memset(m->slot, 0, sizeof m->slot);
+    int w = vector_width(k);
+    m->slot_bytes = 8 * (w < 8 ? 8 : w);
+}
+
+/* Base pointers of all buffers; *aligned: i1, are all outputs at multiples of 64? */
+static void buffers(ll_emit *e, V *aligned)
+{
+    ll_mod *m = e->m;
+    int64_t arg = 0, at = 0;
+    V bits = ll_i64(m, 0);
+    for (int i = 0; i < e->k->n_buf; i++) {
+        const nnc_kbuf *b = &e->k->buf[i];
+        if (b->role == KB_tmp) {
+            V off = ll_i64(m, at);
+            e->buf[i] = LLVMBuildGEP2(m->b, m->i8, LLVMGetParam(m->fn, 3), &off, 1, "");
+            at += nnc_align_up(b->numel * nnc_dtype_size(b->dtype), 64);
+            continue;
+        }
+        V idx = ll_i64(m, arg++);
+        e->buf[i] =
+            LLVMBuildLoad2(m->b, m->ptr, LLVMBuildGEP2(m->b, m->ptr, e->args, &idx, 1, ""), "");
+        if (b->role == KB_out)
+            bits = LLVMBuildOr(m->b, bits, LLVMBuildPtrToInt(m->b, e->buf[i], m->i64, ""), "");
+    }
+    bits = LLVMBuildAnd(m->b, bits, ll_i64(m, 63), "");
+    *aligned = LLVMBuildICmp(m->b, LLVMIntEQ, bits, ll_i64(m, 0), "");
+}
+
+static void define(ll_emit *e)
+{
+    ll_mod *m = e->m;
+    V aligned;
+    LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
+    e->args = LLVMGetParam(m->fn, 0);
+    buffers(e, &aligned);
+    LLVMBasicBlockRef some = ll_block(m, "some"), none = ll_block(m, "none");
+    V any = LLVMBuildICmp(m->b, LLVMIntSLT, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), "");
+    LLVMBuildCondBr(m->b, any, some, none);
+    LLVMPositionBuilderAtEnd(m->b, none);
+    LLVMBuildRetVoid(m->b);
+    LLVMPositionBuilderAtEnd(m->b, some);
+    if (e->k->sched.stream_stores) {
+        LLVMBasicBlockRef yes = ll_block(m, "stream"), no = ll_block(m, "plain");
+        LLVMBuildCondBr(m->b, aligned, yes, no);
+        LLVMPositionBuilderAtEnd(m->b, yes);
+        e->stream = true;
+        run_units(e);
+        e->stream = false;
+        ll_call(m, "llvm.x86.sse.sfence", NULL, NULL, 0);
+        LLVMBuildRetVoid(m->b);
+        LLVMPositionBuilderAtEnd(m->b, no);
+    }
+    run_units(e);
+    LLVMBuildRetVoid(m->b);
+}
+
+nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    size_t n = (size_t)k->n_ins + 1;
+    ll_emit e = {.m = m, .k = k, .vax = -1};
+    e.buf = ARENA_NEW(&a, V, k->n_buf + 1);
+    e.val = ARENA_NEW(&a, V, n);
+    e.dep = ARENA_NEW(&a, uint32_t, n);
+    e.red = ARENA_NEW(&a, int32_t, n);
+    int most = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        most += k->ins[i].op == KO_reduce;
+    e.acc = ARENA_NEW(&a, V, 2 * most + 2);
+    e.node = ARENA_NEW(&a, V, (2 * most + 2) * (NNC_KAXES + 1));
+    bool ok = e.buf && e.val && e.dep && e.red && e.acc && e.node;
+    if (ok) {
+        declare(m, k);
+        depend(&e);
+        define(&e);
+    }
+    nnc_arena_deinit(&a);
+    return ok ? NNC_OK : nnc_nomem(sink);
+}

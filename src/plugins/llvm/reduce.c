@@ -1,0 +1,180 @@
+/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis every lane accumulates for itself, and the lanes are
+ * combined in a fixed tree at the end, so results are the same from run to run. argmax and argmin keep a value and a
+ * place; the first place wins ties, a NaN beats everything. */
+#include "plugins/llvm/internal.h"
+
+#include <assert.h>
+#include <math.h>
+
+static bool is_arg(nnc_kred r)
+{
+    return r == KR_argmax || r == KR_argmin;
+}
+
+static const nnc_kins *red(const ll_emit *e, int r)
+{
+    return &e->k->ins[e->red[r]];
+}
+
+/* Type of the accumulator: argmax keeps the operand's, the others accumulate in the result's. */
+static nnc_dtype value_type(const ll_emit *e, int r)
+{
+    const nnc_kins *ins = red(e, r);
+    return (nnc_dtype)(is_arg((nnc_kred)ins->sop) ? e->k->ins[ins->arg[0]].dtype : ins->dtype);
+}
+
+static V int_limit(ll_mod *m, nnc_dtype d, bool largest)
+{
+    int bits = d == DT_bool ? 1 : nnc_dtype_size(d) * 8;
+    bool sign = nnc_dtype_kind(d) == NNC_INT;
+    uint64_t all = bits == 64 ? UINT64_MAX : (UINT64_C(1) << bits) - 1;
+    uint64_t v = sign ? largest ? all >> 1 : (all >> 1) + 1 : largest ? all : 0;
+    return LLVMConstInt(ll_dtype(m, d), v, 0);
+}
+
+static V identity(ll_mod *m, nnc_kred r, nnc_dtype d)
+{
+    T t = ll_dtype(m, d);
+    bool fl = nnc_is_float(d);
+    switch (r) {
+    case KR_sum:
+        return LLVMConstNull(t);
+    case KR_prod:
+        return fl ? LLVMConstReal(t, 1) : LLVMConstInt(t, 1, 0);
+    case KR_max:
+    case KR_argmax:
+        return fl ? LLVMConstReal(t, -INFINITY) : int_limit(m, d, false);
+    default:
+        return fl ? LLVMConstReal(t, INFINITY) : int_limit(m, d, true);
+    }
+}
+
+/* Places fit in 32 bits unless the reduce axes are huge. */
+static T place_type(const ll_emit *e)
+{
+    int64_t n = 1;
+    for (int i = 0; i < e->k->n_axis; i++)
+        if (e->k->axis[i].kind == KA_reduce && !nnc_mul_ok(n, e->k->axis[i].extent, &n))
+            return e->m->i64;
+    return n < INT32_MAX ? e->m->i32 : e->m->i64;
+}
+
+void ll_red_init(ll_emit *e, int r, bool vec)
+{
+    nnc_kred kind = (nnc_kred)red(e, r)->sop;
+    V id = identity(e->m, kind, value_type(e, r));
+    e->acc[2 * r] = ll_splat(e->m, id, vec ? e->lanes : 0);
+    e->acc[2 * r + 1] = NULL;
+    if (!is_arg(kind))
+        return;
+    T t = place_type(e);
+    V none = LLVMConstInt(t, t == e->m->i32 ? INT32_MAX : INT64_MAX, 0);
+    e->acc[2 * r + 1] = ll_splat(e->m, none, vec ? e->lanes : 0);
+}
+
+/* Does (x at i) beat (a at j)? */
+static V beats(ll_mod *m, nnc_kred kind, nnc_dtype d, V x, V i, V a, V j)
+{
+    LLVMBuilderRef b = m->b;
+    V win = ll_compare(m, kind == KR_argmax ? SC_gt : SC_lt, d, x, a);
+    V tie = ll_compare(m, SC_eq, d, x, a);
+    if (nnc_is_float(d)) {
+        V xn = LLVMBuildFCmp(b, LLVMRealUNO, x, x, ""),
+          an = LLVMBuildFCmp(b, LLVMRealUNO, a, a, "");
+        win = LLVMBuildOr(b, win, LLVMBuildAnd(b, xn, LLVMBuildNot(b, an, ""), ""), "");
+        tie = LLVMBuildOr(b, tie, LLVMBuildAnd(b, xn, an, ""), "");
+    }
+    V first = LLVMBuildICmp(b, LLVMIntSLT, i, j, "");
+    return LLVMBuildOr(b, win, LLVMBuildAnd(b, tie, first, ""), "");
+}
+
+static nnc_sop combine_op(nnc_kred kind)
+{
+    return kind == KR_sum ? SC_add : kind == KR_prod ? SC_mul : kind == KR_max ? SC_max : SC_min;
+}
+
+/* acc[r] takes (x, i) in. */
+static void take(ll_emit *e, int r, V x, V i)
+{
+    ll_mod *m = e->m;
+    const nnc_kins *ins = red(e, r);
+    nnc_kred kind = (nnc_kred)ins->sop;
+    nnc_dtype d = value_type(e, r);
+    V *a = &e->acc[2 * r];
+    if (!is_arg(kind)) {
+        a[0] = ll_arith(m, combine_op(kind), d, a[0], x, ins->hint & KH_nonan);
+        return;
+    }
+    V b = beats(m, kind, d, x, i, a[0], a[1]);
+    a[0] = LLVMBuildSelect(m->b, b, x, a[0], "");
+    a[1] = LLVMBuildSelect(m->b, b, i, a[1], "");
+}
+
+void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes)
+{
+    ll_mod *m = e->m;
+    const nnc_kins *ins = red(e, r);
+    nnc_kred kind = (nnc_kred)ins->sop;
+    int lanes = ll_lanes(e->acc[2 * r]);
+    V x = e->val[ins->arg[0]], i = NULL;
+    x = ll_cast(m, x, (nnc_dtype)e->k->ins[ins->arg[0]].dtype, value_type(e, r));
+    x = ll_splat(m, x, lanes);
+    V ok = ins->arg[1] >= 0 ? e->val[ins->arg[1]] : NULL;
+    if (e->vec_red && e->mask) {
+        V k = e->mask;
+        if (ok)
+            ll_match(m, &ok, &k);
+        ok = ok ? LLVMBuildAnd(m->b, ok, k, "") : k;
+    }
+    if (is_arg(kind)) {
+        T t = place_type(e);
+        i = LLVMConstNull(t);
+        for (int a = 0; a < n_axes; a++) {
+            V p = LLVMBuildIntCast2(m->b, e->axis[axes[a]], t, 1, "");
+            if (axes[a] == e->vax) {
+                p = ll_splat(m, p, lanes);
+                p = LLVMBuildAdd(m->b, p, ll_iota(t, lanes, 1), "");
+            }
+            ll_match(m, &i, &p);
+            i = LLVMBuildAdd(m->b, i, LLVMBuildMul(m->b, p, ll_ik(p, stride[a]), ""), "");
+        }
+        i = ll_splat(m, i, lanes);
+        if (ok)
+            i = ll_select(m, ok, i, ll_ik(i, t == m->i32 ? INT32_MAX : INT64_MAX));
+    }
+    if (ok)
+        x = ll_select(m, ok, x, identity(m, kind, value_type(e, r)));
+    take(e, r, x, i);
+}
+
+/* Lanes from..from+n-1 of v. */
+static V part(ll_mod *m, V v, int from, int n)
+{
+    V c[256];
+    if (n == 1)
+        return LLVMBuildExtractElement(m->b, v, LLVMConstInt(m->i32, (unsigned)from, 0), "");
+    for (int i = 0; i < n; i++)
+        c[i] = LLVMConstInt(m->i32, (unsigned)(from + i), 0);
+    return LLVMBuildShuffleVector(
+        m->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(c, (unsigned)n), "");
+}
+
+V ll_red_done(ll_emit *e, int r, bool vec)
+{
+    ll_mod *m = e->m;
+    V *a = &e->acc[2 * r];
+    for (int n = vec ? ll_lanes(a[0]) / 2 : 0; n > 0; n /= 2) {
+        V x = part(m, a[0], n, n), i = a[1] ? part(m, a[1], n, n) : NULL;
+        a[0] = part(m, a[0], 0, n);
+        if (a[1])
+            a[1] = part(m, a[1], 0, n);
+        take(e, r, x, i);
+    }
+    nnc_dtype d = (nnc_dtype)red(e, r)->dtype;
+    if (!a[1])
+        return a[0];
+    V none = ll_ik(a[1], ll_elem(a[1]) == m->i32 ? INT32_MAX : INT64_MAX);
+    V nothing = LLVMBuildICmp(m->b, LLVMIntEQ, a[1], none, "");
+    V i = LLVMBuildSelect(m->b, nothing, ll_ik(a[1], 0), a[1], "");
+    return ll_cast(m, i, ll_elem(i) == m->i32 ? DT_i32 : DT_i64, d);
+}
