@@ -62,6 +62,9 @@ static bool number_lanes(const nnc_plan *p, plan_order *o, nnc_arena *a)
     return true;
 }
 
+/* Most vector clock entries: a plan from a file may not ask for all memory by naming many streams. */
+#define LANE_LIMIT ((size_t)1 << 27)
+
 bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)
 {
     *o = (plan_order){0};
@@ -70,6 +73,8 @@ bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)
     if (!o->lane || !o->pos || !number_lanes(p, o, a))
         return false;
     size_t n = (size_t)o->n_lane;
+    if (n * n > LANE_LIMIT || n * (size_t)p->n_cmd > LANE_LIMIT)
+        return false;
     o->clock = ARENA_NEW(a, int32_t, (size_t)p->n_cmd * n + 1);
     int32_t *now = o->end =
         ARENA_NEW(a, int32_t, n * n + 1); /* of each lane, after its latest command */

@@ -87,7 +87,7 @@ static nnc_status string(parser *r, const char **out)
 /* key="16 hex digits" */
 static nnc_status field_hex(parser *r, const char *key, uint64_t *out)
 {
-    const char *s;
+    const char *s = "";
     NNC_TRY(want(r, key));
     NNC_TRY(want(r, "="));
     nnc_scan before = *r->s;
@@ -368,7 +368,7 @@ static nnc_status parse_weight(parser *r, size_t *cap)
     NNC_TRY(more(r, &p->weight, cap, p->n_weight, sizeof *p->weight));
     nnc_weight *w = &p->weight[p->n_weight];
     *w = (nnc_weight){0};
-    uint8_t kind;
+    uint8_t kind = 0;
     NNC_TRY(word(r, plan_weight_word, NNC_COUNT(plan_weight_word), "inline, file or gen", &kind));
     w->kind = kind;
     NNC_TRY(string(r, &w->name));

@@ -1,0 +1,82 @@
+/* plan/verify_kernel.c -- the kernels' texts: parsed and verified by codegen's own rules, and compared with what the plan says of
+ * them, so that no kernel gets a buffer, a workspace or a domain that is not its own. */
+#include "plan/maker.h"
+#include "plan/verify.h"
+#include <string.h>
+
+static nnc_status bad(const check *v, int i, const char *why)
+{
+    return nnc_fail0(v->sink, v->code, "plan: kernel %d: %s", i, why);
+}
+
+/* Fills the kernel's part of arg_bytes. */
+static const char *compare(check *v, int i, const nnc_kernel *k)
+{
+    const nnc_pkernel *pk = &v->p->kernel[i];
+    int n = 0, out = 0;
+    for (int b = 0; b < k->n_buf; b++) {
+        if (k->buf[b].role == KB_tmp)
+            continue;
+        int64_t bytes;
+        if (k->buf[b].numel < 1 ||
+            !nnc_mul_ok(k->buf[b].numel, nnc_dtype_size(k->buf[b].dtype), &bytes))
+            return "a buffer's size is out of range";
+        if (out && k->buf[b].role != KB_out)
+            return "its written buffers are not the last";
+        if (n == pk->n_args)
+            return "its text has more buffers than arguments";
+        v->arg_bytes[v->first_arg[i] + n++] = bytes;
+        out += k->buf[b].role == KB_out;
+    }
+    if (n != pk->n_args || out != pk->n_out)
+        return "its text has other buffers than arguments";
+    if (strcmp(k->name, pk->symbol) != 0)
+        return "its text has another name";
+    if (k->sched.domain != pk->domain || k->scratch_bytes != pk->scratch_bytes)
+        return "its text has another domain or scratch size";
+    for (int a = 0; a < n - 1 && out == 1; a++)
+        if (make_in_place_ok(k, a, n - 1))
+            v->in_place[i] |= UINT64_C(1) << a;
+    return NULL;
+}
+
+static nnc_status check_kernel(check *v, int i)
+{
+    nnc_arena a;
+    nnc_scan s;
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&s, "kernel", v->p->kernel[i].ir, strlen(v->p->kernel[i].ir));
+    nnc_kernel *k = nnc_kernel_parse(&s, &a, v->sink);
+    nnc_status status = NNC_OK;
+    const char *why;
+    if (!k)
+        status = bad(v, i, "its text does not parse");
+    else if (!nnc_scan_end(&s))
+        status = bad(v, i, "its text goes on behind the kernel");
+    else if (nnc_kernel_verify(k, v->sink) != NNC_OK)
+        status = bad(v, i, "its text is not sound");
+    else if ((why = compare(v, i, k)))
+        status = bad(v, i, why);
+    nnc_arena_deinit(&a);
+    return status;
+}
+
+nnc_status plan_check_kernels(check *v, nnc_arena *a)
+{
+    const nnc_plan *p = v->p;
+    int32_t n = 0;
+    v->first_arg = ARENA_NEW(a, int32_t, p->n_kernel + 1);
+    v->in_place = ARENA_NEW(a, uint64_t, p->n_kernel + 1);
+    if (!v->first_arg || !v->in_place)
+        return nnc_nomem(v->sink);
+    for (int i = 0; i < p->n_kernel; i++) {
+        v->first_arg[i] = n;
+        n += p->kernel[i].n_args;
+    }
+    v->arg_bytes = ARENA_NEW(a, int64_t, n + 1);
+    if (!v->arg_bytes)
+        return nnc_nomem(v->sink);
+    for (int i = 0; i < p->n_kernel; i++)
+        NNC_TRY(check_kernel(v, i));
+    return NNC_OK;
+}

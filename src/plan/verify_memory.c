@@ -1,0 +1,302 @@
+/* plan/verify_memory.c -- is everything that is read what was written for it? Walks the commands in list order and keeps, for each
+ * space of each device, which tensor's content lies where. A write takes its bytes over from whoever had them, which is
+ * allowed only when everything that touched that content is done for certain (or when the command itself may work in
+ * place); a read needs its tensor's content untouched and its write done for certain.
+ *
+ * List order is an order in which the commands may really run, so of two touches that no event orders, the later in the
+ * list meets the earlier one here. The content map is a treap over segments: O(log n) a write. */
+#include "plan/verify.h"
+#include <string.h>
+
+typedef struct seg {
+    int64_t lo, hi;
+    int32_t owner, left, right; /* 0 = none */
+    uint32_t prio;
+} seg;
+
+typedef struct memory {
+    const check *v;
+    const nnc_plan *p;
+    plan_order order;
+    seg *seg; /* [0] unused */
+    int32_t n_seg;
+    uint32_t rng;
+    int32_t *map; /* by device * 3 + space: root segment */
+    int32_t *writer; /* by tensor: command, -1 none yet, -2 before main (inputs) */
+    int32_t *owner; /* by tensor: whose content it is: itself when anything writes it */
+    bool *dead; /* its content was overwritten, if only in part */
+    int32_t *touched; /* owner * n_lane: last position in the lane, -1 */
+    int32_t *read_by; /* by owner: last command that reads it */
+} memory;
+
+static nnc_status bad(const memory *m, int i, int32_t t, const char *why)
+{
+    return nnc_fail0(m->v->sink, m->v->code, "plan: command %d: tensor %d (%s) %s", i, t,
+        m->p->tensor[t].name, why);
+}
+
+/* ---- segments -------------------------------------------------------------------------------------------------------- */
+
+static int32_t new_seg(memory *m, int64_t lo, int64_t hi, int32_t owner)
+{
+    m->rng = m->rng * 1664525u + 1013904223u;
+    m->seg[++m->n_seg] = (seg){lo, hi, owner, 0, 0, m->rng};
+    return m->n_seg;
+}
+
+/* Parts t at key x: segments that begin before x, and the others. */
+static void split(memory *m, int32_t t, int64_t x, int32_t *left, int32_t *right)
+{
+    if (!t) {
+        *left = *right = 0;
+    } else if (m->seg[t].lo < x) {
+        split(m, m->seg[t].right, x, &m->seg[t].right, right);
+        *left = t;
+    } else {
+        split(m, m->seg[t].left, x, left, &m->seg[t].left);
+        *right = t;
+    }
+}
+
+static int32_t merge(memory *m, int32_t a, int32_t b)
+{
+    if (!a || !b)
+        return a ? a : b;
+    if (m->seg[a].prio > m->seg[b].prio) {
+        m->seg[a].right = merge(m, m->seg[a].right, b);
+        return a;
+    }
+    m->seg[b].left = merge(m, a, m->seg[b].left);
+    return b;
+}
+
+/* Cuts the segment that has x inside it, if any. */
+static void cut(memory *m, int32_t *map, int64_t x)
+{
+    int32_t t = *map;
+    while (t && !(m->seg[t].lo < x && x < m->seg[t].hi))
+        t = x <= m->seg[t].lo ? m->seg[t].left : m->seg[t].right;
+    if (!t)
+        return;
+    int32_t tail = new_seg(m, x, m->seg[t].hi, m->seg[t].owner), a, b;
+    m->seg[t].hi = x;
+    split(m, *map, x, &a, &b);
+    *map = merge(m, merge(m, a, tail), b);
+}
+
+/* ---- order ----------------------------------------------------------------------------------------------------------- */
+
+static bool all_done(const memory *m, int32_t owner, int32_t cmd)
+{
+    size_t n = (size_t)m->order.n_lane;
+    const int32_t *pos = m->touched + (size_t)owner * n, *clock = m->order.clock + (size_t)cmd * n;
+    for (size_t l = 0; l < n; l++)
+        if (pos[l] >= 0 && clock[l] <= pos[l])
+            return false;
+    return true;
+}
+
+static void touch(memory *m, int32_t owner, int32_t cmd)
+{
+    m->touched[(size_t)owner * (size_t)m->order.n_lane + (size_t)m->order.lane[cmd]] =
+        m->order.pos[cmd];
+}
+
+static nnc_status read(memory *m, int32_t t, int32_t cmd)
+{
+    int32_t o = m->owner[t], w = m->writer[o];
+    if (w == -1)
+        return bad(m, cmd, t, "is read before it is written");
+    if (m->dead[o])
+        return bad(m, cmd, t, "is read after its memory was given to another");
+    bool same_phase = w >= 0 && (w < m->p->main_first) == (cmd < m->p->main_first);
+    if (same_phase && !plan_before(&m->order, w, cmd))
+        return bad(m, cmd, t, "is read on a stream that does not wait for its write");
+    m->read_by[o] = cmd;
+    return NNC_OK;
+}
+
+/* May this command write tensor t over the content of `o`, which it reads? */
+static bool may_overwrite(const memory *m, const nnc_cmd *c, int32_t t, int32_t o)
+{
+    const nnc_plan *p = m->p;
+    int32_t up = p->tensor[t].alias_of;
+    int last = c->n_arg - 1, seen = 0, which = -1;
+    if (up < 0 || m->owner[up] != o || c->arg[last] != t)
+        return false;
+    for (int a = 0; a < last; a++)
+        if (m->owner[c->arg[a]] == o) {
+            seen++;
+            which = a;
+        }
+    if (c->kind == CMD_call)
+        return seen == 0; /* read by the sum in place alone */
+    return c->kind == CMD_kernel && seen == 1 && (m->v->in_place[c->item] >> which & 1);
+}
+
+/* Takes over the segments of subtree s. */
+static nnc_status take(memory *m, int32_t s, const nnc_cmd *c, int32_t t, int32_t cmd)
+{
+    if (!s)
+        return NNC_OK;
+    NNC_TRY(take(m, m->seg[s].left, c, t, cmd));
+    int32_t o = m->seg[s].owner;
+    if (m->writer[o] == cmd && cmd >= 0)
+        return bad(m, cmd, t, "is written over another result of the same command");
+    if (cmd >= 0 && m->read_by[o] == cmd && !may_overwrite(m, c, t, o))
+        return bad(m, cmd, t, "is written over an operand of the same command");
+    if (cmd >= 0 && !all_done(m, o, cmd))
+        return bad(m, cmd, t, "is written over memory that another stream may still use");
+    m->dead[o] = true;
+    return take(m, m->seg[s].right, c, t, cmd);
+}
+
+static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
+{
+    const nnc_ptensor *x = &m->p->tensor[t];
+    if (m->writer[t] != -1)
+        return bad(m, cmd, t, x->is_input ? "is an input, and written" : "is written twice");
+    if (cmd >= m->p->main_first && x->space != SP_arena)
+        return bad(m, cmd, t, "lasts, and is written by main");
+    int32_t *map = &m->map[x->device * 3 + x->space], a, b, mid;
+    int64_t lo = x->offset, hi = x->offset + x->bytes;
+    cut(m, map, lo);
+    cut(m, map, hi);
+    split(m, *map, lo, &a, &b);
+    split(m, b, hi, &mid, &b);
+    NNC_TRY(take(m, mid, c, t, cmd));
+    *map = merge(m, merge(m, a, new_seg(m, lo, hi, t)), b);
+    m->writer[t] = cmd >= 0 ? cmd : -2;
+    return NNC_OK;
+}
+
+/* ---- the walk ---------------------------------------------------------------------------------------------------------- */
+
+static nnc_status walk_cmd(memory *m, int32_t i)
+{
+    const nnc_plan *p = m->p;
+    const nnc_cmd *c = &p->cmd[i];
+    int n_read = c->n_arg - plan_n_written(p, c);
+    int32_t sum = plan_sum_operand(p, c);
+    for (int a = 0; a < n_read; a++)
+        NNC_TRY(read(m, c->arg[a], i));
+    if (sum >= 0)
+        NNC_TRY(read(m, sum, i));
+    if (c->kind == CMD_call && p->call[c->item].packed) {
+        int32_t w = m->writer[m->owner[c->arg[1]]];
+        const nnc_cmd *k = w >= 0 ? &p->cmd[w] : NULL;
+        if (!k || k->kind != CMD_call || p->call[k->item].kind != CALL_pack ||
+            p->call[k->item].pack_for != c->item || k->engine != c->engine)
+            return bad(m, i, c->arg[1], "was not packed for this call");
+    }
+    for (int a = n_read; a < c->n_arg; a++)
+        NNC_TRY(write(m, c->arg[a], c, i));
+    if (c->work >= 0)
+        NNC_TRY(write(m, c->work, c, i));
+    for (int a = 0; a < c->n_arg; a++)
+        touch(m, m->owner[c->arg[a]], i);
+    if (sum >= 0)
+        touch(m, m->owner[sum], i);
+    if (c->work >= 0) {
+        touch(m, c->work, i);
+        m->dead[c->work] = true; /* what is in it afterwards is nothing */
+    }
+    return NNC_OK;
+}
+
+/* All that ran is done before anything of the next run starts: each lane knows of each. */
+static nnc_status check_barrier(const memory *m)
+{
+    const nnc_plan *p = m->p;
+    size_t n = (size_t)m->order.n_lane;
+    for (int i = p->main_first; i < p->n_cmd && n > 1; i++) {
+        if (p->cmd[i].kind == CMD_record || p->cmd[i].kind == CMD_wait)
+            continue;
+        for (size_t l = 0; l < n; l++)
+            if (m->order.end[l * n + (size_t)m->order.lane[i]] <= m->order.pos[i])
+                return nnc_fail0(m->v->sink, m->v->code,
+                    "plan: command %d: not all streams wait for it at the end of main", i);
+    }
+    return NNC_OK;
+}
+
+static nnc_status check_end(const memory *m, nnc_arena *a)
+{
+    const nnc_plan *p = m->p;
+    for (int i = 0; i < p->n_input; i++)
+        if (m->dead[p->input[i]])
+            return bad(
+                m, p->n_cmd, p->input[i], "is an input, but its memory was given to another");
+    for (int i = 0; i < p->n_output; i++) {
+        int32_t o = m->owner[p->output[i]];
+        if (m->dead[o] || m->writer[o] == -1)
+            return bad(m, p->n_cmd, p->output[i], "is an output, but is not there at the end");
+    }
+    int32_t *life = ARENA_NEW(a, int32_t, 3 * (size_t)p->n_tensor + 3);
+    if (!life)
+        return nnc_nomem(m->v->sink);
+    plan_lifetimes(p, life, life + p->n_tensor, life + 2 * (size_t)p->n_tensor);
+    for (int t = 0; t < p->n_tensor; t++)
+        if (p->tensor[t].first != life[t] || p->tensor[t].last != life[p->n_tensor + t])
+            return bad(m, p->n_cmd, t, "is not first and last used where the plan says");
+    return check_barrier(m);
+}
+
+static bool alloc_memory(memory *m, nnc_arena *a)
+{
+    const nnc_plan *p = m->p;
+    size_t n = (size_t)p->n_tensor + 1;
+    m->seg = ARENA_NEW(a, seg, 3 * n + 4);
+    m->map = ARENA_NEW(a, int32_t, 3 * (size_t)p->n_device);
+    m->writer = ARENA_NEW(a, int32_t, n);
+    m->owner = ARENA_NEW(a, int32_t, n);
+    m->dead = ARENA_NEW(a, bool, n);
+    m->read_by = ARENA_NEW(a, int32_t, n);
+    if (!m->seg || !m->map || !m->writer || !m->owner || !m->dead || !m->read_by)
+        return false;
+    if (!plan_order_make(p, &m->order, a))
+        return false;
+    m->touched = ARENA_NEW(a, int32_t, n * (size_t)m->order.n_lane + 1);
+    return m->touched != NULL;
+}
+
+/* A tensor that some command writes has content of its own; else it is a view. */
+static nnc_status find_owners(memory *m)
+{
+    const nnc_plan *p = m->p;
+    memset(m->writer, 0xff, (size_t)p->n_tensor * sizeof *m->writer);
+    memset(m->read_by, 0xff, (size_t)p->n_tensor * sizeof *m->read_by);
+    memset(m->owner, 0xff, (size_t)p->n_tensor * sizeof *m->owner);
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        for (int a = c->n_arg - plan_n_written(p, c); a < c->n_arg; a++)
+            m->owner[c->arg[a]] = c->arg[a];
+        if (c->work >= 0)
+            m->owner[c->work] = c->work;
+    }
+    for (int t = 0; t < p->n_tensor; t++)
+        if (m->owner[t] < 0)
+            m->owner[t] = p->tensor[t].alias_of < 0 ? t : m->owner[p->tensor[t].alias_of];
+    return NNC_OK;
+}
+
+nnc_status plan_check_memory(check *v, nnc_arena *a)
+{
+    const nnc_plan *p = v->p;
+    memory m = {.v = v, .p = p, .rng = 1};
+    if (!alloc_memory(&m, a))
+        return nnc_nomem(v->sink);
+    size_t touches = (size_t)p->n_tensor * (size_t)m.order.n_lane * sizeof *m.touched;
+    memset(m.touched, 0xff, touches);
+    NNC_TRY(find_owners(&m));
+    for (int i = 0; i <= p->n_cmd; i++) {
+        if (i == p->main_first) {
+            memset(m.touched, 0xff, touches);
+            for (int k = 0; k < p->n_input; k++)
+                NNC_TRY(write(&m, p->input[k], NULL, -1));
+        }
+        if (i < p->n_cmd)
+            NNC_TRY(walk_cmd(&m, i));
+    }
+    return check_end(&m, a);
+}

@@ -1,0 +1,155 @@
+/* tests/plan/pack.c -- offset assignment: answers on paper, exhaustive search on small cases, properties on generated ones. */
+#include "plan/make.h"
+#include "test.h"
+
+static int64_t pack(nnc_block *b, int n, int64_t align, int64_t *least)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    int64_t size = nnc_pack_blocks(b, n, align, NULL, NULL, least, &a);
+    nnc_arena_deinit(&a);
+    return size;
+}
+
+static bool together(const nnc_block *x, const nnc_block *y)
+{
+    return x->first <= y->last && y->first <= x->last;
+}
+
+/* First fault of a placement, or NULL. */
+static const char *fault(const nnc_block *b, int n, int64_t align, int64_t size)
+{
+    for (int i = 0; i < n; i++) {
+        if (b[i].offset < 0 || b[i].offset % align || b[i].offset + b[i].bytes > size)
+            return "outside";
+        for (int j = 0; j < i; j++)
+            if (together(&b[i], &b[j]) && b[i].offset < b[j].offset + b[j].bytes &&
+                b[j].offset < b[i].offset + b[i].bytes)
+                return "overlap";
+    }
+    return NULL;
+}
+
+TEST(pack_nothing)
+{
+    int64_t least = -1;
+    CHECK_INT(pack(NULL, 0, 64, &least), 0);
+    CHECK_INT(least, 0);
+}
+
+TEST(pack_on_paper)
+{
+    /* a chain: neighbours live together, so two places alternate */
+    nnc_block chain[] = {{100, 0, 1, -1}, {200, 1, 2, -1}, {300, 2, 3, -1}, {64, 3, 4, -1}};
+    int64_t least;
+    CHECK_INT(pack(chain, 4, 64, &least), 256 + 320);
+    CHECK_INT(least, 256 + 320);
+    /* three that live together need their sum; the fourth comes when two are gone */
+    nnc_block four[] = {{64, 0, 5, -1}, {128, 0, 2, -1}, {64, 0, 2, -1}, {192, 3, 5, -1}};
+    CHECK_INT(pack(four, 4, 64, &least), 256);
+    CHECK(!fault(four, 4, 64, 256));
+    nnc_block one[] = {{1, 7, 7, -1}};
+    CHECK_INT(pack(one, 1, 64, &least), 64);
+    CHECK_INT(one[0].offset, 0);
+}
+
+static bool odd_even(void *ctx, int i, int j)
+{
+    (void)ctx;
+    return (i ^ j) & 1;
+}
+
+TEST(pack_conflict_callback)
+{
+    /* never alive together, but blocks of other parity may not share */
+    nnc_block b[] = {{64, 0, 0, -1}, {64, 1, 1, -1}, {64, 2, 2, -1}, {64, 3, 3, -1}};
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    int64_t least;
+    CHECK_INT(nnc_pack_blocks(b, 4, 64, odd_even, NULL, &least, &a), 128);
+    CHECK_INT(least, 64);
+    CHECK_INT(b[0].offset, b[2].offset);
+    CHECK_INT(b[1].offset, b[3].offset);
+    nnc_arena_deinit(&a);
+}
+
+/* Best size over all orders of first-fit placement: for up to 6 blocks some order gives the optimum. */
+static void search(nnc_block *b, int n, unsigned placed, int64_t top, int64_t *best)
+{
+    if (placed == (1u << n) - 1 && top < *best)
+        *best = top;
+    for (int i = 0; i < n && top < *best; i++) {
+        if (placed >> i & 1)
+            continue;
+        int64_t at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int j = 0; j < n; j++)
+                if ((placed >> j & 1) && together(&b[i], &b[j]) && at < b[j].offset + b[j].bytes &&
+                    b[j].offset < at + b[i].bytes) {
+                    at = b[j].offset + b[j].bytes;
+                    moved = true;
+                }
+        }
+        b[i].offset = at;
+        search(b, n, placed | 1u << i, nnc_max64(top, at + b[i].bytes), best);
+    }
+}
+
+TEST(pack_near_the_best)
+{
+    uint64_t key = nnc_rng_key("pack", test_seed);
+    int optimal = 0, cases = 300;
+    for (int c = 0; c < cases; c++) {
+        nnc_block b[6], s[6];
+        int n = 2 + (int)(nnc_rng_u32(key, (uint64_t)c * 32) % 5);
+        for (int i = 0; i < n; i++) {
+            uint64_t at = (uint64_t)c * 32 + 1 + (uint64_t)i * 3;
+            b[i].bytes = 1 + nnc_rng_u32(key, at) % 9;
+            b[i].first = (int32_t)(nnc_rng_u32(key, at + 1) % 8);
+            b[i].last = b[i].first + (int32_t)(nnc_rng_u32(key, at + 2) % 5);
+            s[i] = b[i];
+        }
+        int64_t best = INT64_MAX, least, size = pack(b, n, 1, &least);
+        search(s, n, 0, 0, &best);
+        const char *why = fault(b, n, 1, size);
+        if (why || size < best || least > best || size * 4 > best * 5)
+            test_fail(__FILE__, __LINE__, "case %d seed %llu: %s size %lld best %lld bound %lld", c,
+                (unsigned long long)test_seed, why ? why : "", (long long)size, (long long)best, (long long)least);
+        optimal += size == best;
+    }
+    CHECK(optimal * 100 >= cases * 97);
+}
+
+TEST(pack_generated)
+{
+    uint64_t key = nnc_rng_key("pack2", test_seed);
+    for (int c = 0; c < 20; c++) {
+        enum { N = 400 };
+        static nnc_block b[N], again[N];
+        for (int i = 0; i < N; i++) {
+            uint64_t at = ((uint64_t)c * N + (uint64_t)i) * 3;
+            b[i].bytes = 1 + nnc_rng_u32(key, at) % 100000;
+            b[i].first = (int32_t)(nnc_rng_u32(key, at + 1) % 600);
+            b[i].last = b[i].first + (int32_t)(nnc_rng_u32(key, at + 2) % (c % 2 ? 8 : 60));
+            again[i] = b[i];
+        }
+        int64_t least, size = pack(b, N, 64, &least), second = pack(again, N, 64, NULL);
+        CHECK(!fault(b, N, 64, size));
+        CHECK(size >= least && size < least * 2);
+        CHECK_INT(second, size);
+        for (int i = 0; i < N; i++)
+            CHECK_INT(again[i].offset, b[i].offset);
+    }
+}
+
+TEST(pack_out_of_memory)
+{
+    for (int64_t n = 1; n < 12; n++) {
+        nnc_block b[] = {{100, 0, 1, -1}, {200, 1, 2, -1}, {300, 2, 3, -1}};
+        nnc_fail_alloc_after(n);
+        int64_t size = pack(b, 3, 64, NULL);
+        nnc_fail_alloc_after(0);
+        CHECK(size == -1 || size == 576);
+    }
+}

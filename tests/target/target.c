@@ -1,0 +1,152 @@
+/* tests/target/target.c -- this machine's description, machine files and their mistakes, the roofline. */
+#include "target/target.h"
+#include "test.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+TEST(target_host)
+{
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 0, true, true, test_sink));
+    CHECK(t.cores >= 1 && t.threads == t.cores);
+    CHECK(t.vector_bits == 128 || t.vector_bits == 256 || t.vector_bits == 512);
+    CHECK(t.l1_bytes >= 8 << 10 && t.l2_bytes >= t.l1_bytes);
+    CHECK(t.flops_f32 > 1000000000 && t.copy_bytes_s > 1000000000 && t.cache_bytes_s > t.copy_bytes_s);
+    CHECK(t.memory_bytes > 1 << 20);
+    CHECK_STR(nnc_target_for_contractions(&t)->name, "onednn");
+    CHECK_STR(nnc_target_for_kernels(&t)->name, "llvm");
+    CHECK_STR(nnc_target_for_pools(&t)->name, "llvm");
+    CHECK(!(nnc_target_engine_named(&t, "onednn")->epilogues & (EP_gelu | EP_silu)));
+    CHECK(nnc_target_engine_named(&t, "cudnn") == NULL);
+    nnc_target_deinit(&t);
+    CHECK_OK(nnc_target_host(&t, 3, false, false, test_sink));
+    CHECK_INT(t.threads, 3);
+    CHECK_STR(nnc_target_for_contractions(&t)->name, "loops");
+    CHECK_STR(nnc_target_for_pools(&t)->name, "loops");
+    CHECK_STR(nnc_target_for_kernels(&t)->name, "interp");
+    nnc_target_deinit(&t);
+    CHECK_OK(nnc_target_host(&t, 1, true, false, test_sink));
+    CHECK_STR(nnc_target_for_pools(&t)->name, "onednn");
+    nnc_target_deinit(&t);
+    CHECK_INT(nnc_target_host(&t, 5000, false, false, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("5000 threads");
+}
+
+TEST(target_host_is_the_same_twice)
+{
+    nnc_target a, b;
+    CHECK_OK(nnc_target_host(&a, 2, true, true, test_sink));
+    CHECK_OK(nnc_target_host(&b, 2, true, true, test_sink));
+    nnc_text x = {0}, y = {0};
+    nnc_target_print_json(&x, &a);
+    nnc_target_print_json(&y, &b);
+    CHECK_STR(nnc_text_str(&x), nnc_text_str(&y));
+    nnc_hash128 h = nnc_target_hash(&a), k = nnc_target_hash(&b);
+    CHECK(h.lo == k.lo && h.hi == k.hi);
+    b.vector_bits = b.vector_bits == 512 ? 256 : 512;
+    k = nnc_target_hash(&b);
+    CHECK(h.lo != k.lo);
+    nnc_text_deinit(&x);
+    nnc_text_deinit(&y);
+    nnc_target_deinit(&a);
+    nnc_target_deinit(&b);
+}
+
+TEST(target_roofline)
+{
+    nnc_target t = {.flops_f32 = 1000000000000, .copy_bytes_s = 10000000000, .cache_bytes_s = 100000000000,
+        .l2_bytes = 1 << 20, .cores = 2, .launch_ns = 1000};
+    CHECK_INT(nnc_target_time_ns(&t, 0, 0), 1000);
+    CHECK_INT(nnc_target_time_ns(&t, 1000000000, 0), 1001000);   /* 1 GFLOP at 1 TFLOP/s */
+    CHECK_INT(nnc_target_time_ns(&t, 0, 100000000), 10001000);   /* 100 MB at 10 GB/s */
+    CHECK_INT(nnc_target_time_ns(&t, 0, 1000000), 11000);        /* in the caches at 100 GB/s */
+    CHECK_INT(nnc_target_time_ns(&t, 1000000000, 100000000), 10001000);
+}
+
+/* Writes text to a file, loads it, removes it. */
+static nnc_status load(nnc_target *t, const char *text)
+{
+    char path[] = "/tmp/nnc-machine-XXXXXX";
+    int fd = mkstemp(path);
+    if (fd < 0 || write(fd, text, strlen(text)) != (ssize_t)strlen(text))
+        test_fail(__FILE__, __LINE__, "cannot write %s", path);
+    close(fd);
+    nnc_status s = nnc_target_load(t, path, test_sink);
+    unlink(path);
+    return s;
+}
+
+TEST(target_file_round_trip)
+{
+    nnc_target a, b;
+    CHECK_OK(nnc_target_host(&a, 2, true, true, test_sink));
+    nnc_text x = {0}, y = {0};
+    nnc_target_print_json(&x, &a);
+    CHECK_OK(load(&b, nnc_text_str(&x)));
+    nnc_target_print_json(&y, &b);
+    CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
+    CHECK_INT(b.engine[0].epilogues, a.engine[0].epilogues);
+    nnc_text_deinit(&x);
+    nnc_text_deinit(&y);
+    nnc_target_deinit(&a);
+    nnc_target_deinit(&b);
+}
+
+#define HEAD "{\n\"kind\": \"cpu\", \"name\": \"box\", \"vector_bits\": 256, \"cores\": 4, \"memory_bytes\": 1000,\n"
+#define REST "\"l1_bytes\": 1, \"l2_bytes\": 2, \"l3_bytes\": 3, \"flops_f32\": 4, \"copy_bytes_s\": 5,\n\"cache_bytes_s\": 6, \"launch_ns\": 7"
+
+TEST(target_file_errors)
+{
+    static const struct { const char *text, *says; } bad[] = {
+        {HEAD "\"l1_byte\": 1, " REST ", \"engines\": []}", ":3:1: : machine file: unknown key \"l1_byte\"; did you mean \"l1_bytes\"?"},
+        {HEAD REST "}", "engines: expected a list"},
+        {HEAD "\"threads\": 0,\n" REST ", \"engines\": []}", "threads: expected an integer from 1 to 1024"},
+        {HEAD "\"fma\": 1,\n" REST ", \"engines\": []}", "fma: expected true or false"},
+        {HEAD "\"cpu\": 1,\n" REST ", \"engines\": []}", "cpu: expected a string"},
+        {"{\"kind\": \"cpu\", \"engines\": []}", "\"name\" is missing"},
+        {"[1]", "the file: expected an object"},
+        {"{\"kind\": ", "expected a JSON value"},
+        {HEAD REST ", \"engines\": [{\"name\": \"x\", \"epilogues\": [\"rellu\"]}]}", "unknown epilogue \"rellu\"; did you mean \"relu\""},
+        {HEAD REST ", \"engines\": [{\"name\": \"x\"}, {\"name\": \"x\"}]}", "each engine once"},
+        {HEAD REST ", \"engines\": [{\"pools\": true}]}", "\"name\" is missing"},
+        {HEAD REST ", \"engines\": [3]}", "engines: expected an object"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(bad); i++) {
+        nnc_target t;
+        nnc_sink_clear(test_sink);
+        if (load(&t, bad[i].text) == NNC_OK) {
+            test_fail(__FILE__, __LINE__, "accepted: %s", bad[i].text);
+            nnc_target_deinit(&t);
+        }
+        CHECK_DIAG(bad[i].says);
+    }
+}
+
+TEST(target_file_minimal)
+{
+    nnc_target t;
+    CHECK_OK(load(&t, HEAD REST ", \"engines\": []}"));
+    CHECK_INT(t.threads, 4);
+    CHECK_STR(t.cpu, "");
+    CHECK(nnc_target_for_kernels(&t) == NULL);
+    nnc_target_deinit(&t);
+}
+
+TEST(target_file_out_of_memory)
+{
+    const char *text = HEAD REST ", \"engines\": [{\"name\": \"x\"}]}";
+    int failed = 0;
+    for (int64_t n = 1; n < 200; n++) {
+        nnc_target t;
+        nnc_fail_alloc_after(n);
+        nnc_status s = load(&t, text);
+        nnc_fail_alloc_after(0);
+        if (s == NNC_OK) {
+            nnc_target_deinit(&t);
+            break;
+        }
+        failed++;
+        CHECK(s == NNC_E_NOMEM);
+    }
+    CHECK(failed > 0 && failed < 199);
+}
