@@ -1,0 +1,39 @@
+/* codegen/internal.h -- what the files of codegen/ share; nobody else includes it. */
+#ifndef NNC_CODEGEN_INTERNAL_H
+#define NNC_CODEGEN_INTERNAL_H
+
+#include "codegen/codegen.h"
+
+/* Bounds of what kernel text may ask for, so that a hostile file is refused before memory is touched. */
+#define NNC_KMAX_BUF 4096
+#define NNC_KMAX_INS 65536
+#define NNC_KMAX_STAGE 4096
+
+typedef struct nnc_span {
+    int64_t lo, hi; /* inclusive */
+    bool ok;        /* false: does not fit 64 bits */
+} nnc_span;
+
+bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b);
+/* Least and greatest value over the axes' extents. */
+nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e);
+/* The same for an access, given that its guards hold. */
+nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in);
+
+/* SSA type of what a buffer's element becomes when loaded. */
+static inline nnc_dtype nnc_kdtype(nnc_dtype d) { return d == DT_f16 || d == DT_bf16 ? DT_f32 : d; }
+
+extern const char *const nnc_kred_names[6];
+extern const char *const nnc_kaxis_names[3];
+extern const char *const nnc_khint_names[4]; /* by bit */
+
+/* Print with the kernel's and buffers' own names, or without (what the hash reads). */
+void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
+
+/* Domain arithmetic shared by schedule, verify and the interpreter. */
+int64_t nnc_kernel_domain(const nnc_kernel *k); /* units that the schedule's vec_axis and chunk make */
+int64_t nnc_kernel_scratch(const nnc_kernel *k);
+/* Which axis a stage runs in vectors: the outer vec_axis, its own last axis, or -1. */
+int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s);
+
+#endif

@@ -1,0 +1,473 @@
+/* codegen/ranges.c -- interval analysis over a kernel's instructions: which values each can take, and whether NaN.
+ *
+ * Bounds hold for every operand's value, whatever the inputs are (infinities and NaN included): [lo, hi] bounds what is
+ * not NaN. Bounds of rounded results are widened by a relative 2^-20, which keeps zero where it is, so that a sum of
+ * squares stays known to be non-negative. A max, min, select, comparison or abs whose result is decided goes
+ * away only where the result is the same for NaN too; what is then unused goes with it. */
+#include "codegen/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct range {
+    double lo, hi;
+    bool nan;
+} range;
+
+static const range anything = {-INFINITY, INFINITY, true};
+
+static range of_dtype(nnc_dtype d)
+{
+    switch (nnc_dtype_kind(d)) {
+    case NNC_FLOAT:
+        return anything;
+    case NNC_BOOL:
+        return (range){0, 1, false};
+    case NNC_UINT:
+        return (range){0, ldexp(1, 8 * nnc_dtype_size(d)) - (nnc_dtype_size(d) < 8), false};
+    default:
+        return (range){-ldexp(1, 8 * nnc_dtype_size(d) - 1),
+            ldexp(1, 8 * nnc_dtype_size(d) - 1) - (nnc_dtype_size(d) < 8), false};
+    }
+}
+
+static range join(range a, range b)
+{
+    return (range){fmin(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan};
+}
+
+static bool has_inf(range a) { return a.lo == -INFINITY || a.hi == INFINITY; }
+static bool has_zero(range a) { return a.lo <= 0 && a.hi >= 0; }
+
+/* Room for the roundings of type d; ints that may wrap can be anything. */
+static range rounded(range r, nnc_dtype d)
+{
+    if (!nnc_is_float(d)) {
+        range all = of_dtype(d);
+        return r.lo >= all.lo && r.hi <= all.hi ? r : all;
+    }
+    const double rel = 0x1p-20, most = d == DT_f32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
+    r.lo -= fabs(r.lo) * rel;
+    r.hi += fabs(r.hi) * rel;
+    if (r.lo != r.lo || r.lo < -most)
+        r.lo = -INFINITY;
+    if (r.hi != r.hi || r.hi > most)
+        r.hi = INFINITY;
+    return r;
+}
+
+/* Product of bounds, where 0 * inf is the 0 that finite values approach. */
+static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
+
+static range mul(range a, range b, bool same)
+{
+    if (same) {
+        double l = has_zero(a) ? 0 : fmin(fabs(a.lo), fabs(a.hi)), h = fmax(fabs(a.lo), fabs(a.hi));
+        return (range){l * l, h * h, a.nan};
+    }
+    double p[4] = {times(a.lo, b.lo), times(a.lo, b.hi), times(a.hi, b.lo), times(a.hi, b.hi)};
+    range r = {p[0], p[0], a.nan || b.nan};
+    for (int i = 1; i < 4; i++) {
+        r.lo = fmin(r.lo, p[i]);
+        r.hi = fmax(r.hi, p[i]);
+    }
+    r.nan |= (has_inf(a) && has_zero(b)) || (has_inf(b) && has_zero(a));
+    return r;
+}
+
+static range add(range a, range b)
+{
+    bool clash = (a.hi == INFINITY && b.lo == -INFINITY) || (a.lo == -INFINITY && b.hi == INFINITY);
+    double lo = a.lo + b.lo, hi = a.hi + b.hi;
+    return (range){lo != lo ? -INFINITY : lo, hi != hi ? INFINITY : hi, a.nan || b.nan || clash};
+}
+
+static range recip(range a)
+{
+    if (a.lo > 0 || a.hi < 0)
+        return (range){1 / a.hi, 1 / a.lo, a.nan};
+    if (a.lo == 0) /* -0 is in [0, x] */
+        return (range){-INFINITY, INFINITY, a.nan};
+    return (range){-INFINITY, INFINITY, a.nan};
+}
+
+static range divide(range a, range b, nnc_dtype d)
+{
+    if (!nnc_is_float(d)) { /* towards zero, x/0 = 0, and -min wraps */
+        double h = fmax(fabs(a.lo), fabs(a.hi));
+        return a.lo >= 0 && b.lo >= 0 ? (range){0, a.hi, false} : (range){-h, h, false};
+    }
+    range r = mul(a, recip(b), false);
+    r.nan = a.nan || b.nan || (has_zero(a) && has_zero(b)) || (has_inf(a) && has_inf(b));
+    return r;
+}
+
+static range monotone(double (*f)(double), range a, double dom_lo, double dom_hi)
+{
+    range r = {f(fmax(a.lo, dom_lo)), f(fmin(a.hi, dom_hi)), a.nan || a.lo < dom_lo || a.hi > dom_hi};
+    if (r.lo != r.lo)
+        r.lo = -INFINITY;
+    if (r.hi != r.hi)
+        r.hi = INFINITY;
+    return r;
+}
+
+static double logistic(double x) { return 1 / (1 + exp(-x)); }
+
+static range sine(range a)
+{
+    const double half = 1.5707963;
+    range r = {-1, 1, a.nan || has_inf(a)};
+    if (a.lo >= -half && a.hi <= half)
+        r = (range){sin(a.lo), sin(a.hi), a.nan};
+    return r;
+}
+
+/* Of an op without a rule here: its row's bounds; NaN from nowhere is possible. */
+static range from_table(nnc_sop op, range a, range b)
+{
+    range r = {nnc_sops[op].lo, nnc_sops[op].hi, true};
+    bool total = op == SC_tanh || op == SC_erf || op == SC_sigmoid || op == SC_atan ||
+                 op == SC_sinh || op == SC_cosh;
+    if (total)
+        r.nan = a.nan || b.nan;
+    if ((op == SC_cos || op == SC_tan) && !has_inf(a))
+        r.nan = a.nan;
+    return r;
+}
+
+static range unary(nnc_sop op, range a)
+{
+    switch (op) {
+    case SC_identity:
+        return a;
+    case SC_neg:
+        return (range){-a.hi, -a.lo, a.nan};
+    case SC_abs:
+        return (range){has_zero(a) ? 0 : fmin(fabs(a.lo), fabs(a.hi)), fmax(fabs(a.lo), fabs(a.hi)),
+            a.nan};
+    case SC_sign:
+        return (range){a.lo > 0 ? 1 : a.lo >= 0 ? 0 : -1, a.hi < 0 ? -1 : a.hi <= 0 ? 0 : 1, a.nan};
+    case SC_floor:
+        return monotone(floor, a, -INFINITY, INFINITY);
+    case SC_ceil:
+        return monotone(ceil, a, -INFINITY, INFINITY);
+    case SC_round:
+        return monotone(rint, a, -INFINITY, INFINITY);
+    case SC_trunc:
+        return monotone(trunc, a, -INFINITY, INFINITY);
+    case SC_sqrt:
+        return monotone(sqrt, a, 0, INFINITY);
+    case SC_rsqrt:
+        return (range){a.hi > 0 ? 1 / sqrt(a.hi) : 0, a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY,
+            a.nan || a.lo < 0};
+    case SC_recip:
+        return recip(a);
+    case SC_exp:
+        return monotone(exp, a, -INFINITY, INFINITY);
+    case SC_exp2:
+        return monotone(exp2, a, -INFINITY, INFINITY);
+    case SC_expm1:
+        return monotone(expm1, a, -INFINITY, INFINITY);
+    case SC_log:
+        return monotone(log, a, 0, INFINITY);
+    case SC_log2:
+        return monotone(log2, a, 0, INFINITY);
+    case SC_log1p:
+        return monotone(log1p, a, -1, INFINITY);
+    case SC_tanh:
+        return monotone(tanh, a, -INFINITY, INFINITY);
+    case SC_erf:
+        return monotone(erf, a, -INFINITY, INFINITY);
+    case SC_sigmoid:
+        return monotone(logistic, a, -INFINITY, INFINITY);
+    case SC_sin:
+        return sine(a);
+    default:
+        return from_table(op, a, a);
+    }
+}
+
+/* 1 true, 0 false, -1 open. Any comparison with NaN is false but ne. */
+static int decide(nnc_sop op, range a, range b)
+{
+    bool nan = a.nan || b.nan;
+    switch (op) {
+    case SC_lt:
+        return a.lo >= b.hi ? 0 : a.hi < b.lo && !nan ? 1 : -1;
+    case SC_le:
+        return a.lo > b.hi ? 0 : a.hi <= b.lo && !nan ? 1 : -1;
+    case SC_gt:
+        return a.hi <= b.lo ? 0 : a.lo > b.hi && !nan ? 1 : -1;
+    case SC_ge:
+        return a.hi < b.lo ? 0 : a.lo >= b.hi && !nan ? 1 : -1;
+    case SC_eq:
+        return a.hi < b.lo || a.lo > b.hi ? 0 : -1;
+    case SC_ne:
+        return a.hi < b.lo || a.lo > b.hi ? 1 : -1;
+    case SC_isnan:
+        return a.nan ? -1 : 0;
+    case SC_isinf:
+        return has_inf(a) ? -1 : 0;
+    case SC_not:
+        return a.lo > 0 ? 0 : a.hi < 1 ? 1 : -1;
+    case SC_and:
+        return a.hi < 1 || b.hi < 1 ? 0 : a.lo > 0 && b.lo > 0 ? 1 : -1;
+    case SC_or:
+        return a.lo > 0 || b.lo > 0 ? 1 : a.hi < 1 && b.hi < 1 ? 0 : -1;
+    default:
+        return -1;
+    }
+}
+
+static range cast_to(range a, nnc_dtype to)
+{
+    range all = of_dtype(to);
+    if (nnc_is_float(to)) {
+        range r = rounded(a, to == DT_f64 ? DT_f64 : DT_f32);
+        double most = to == DT_f16 ? 65504 : INFINITY;
+        if (to == DT_f16 || to == DT_bf16) { /* 8 or 11 bits */
+            r.lo -= fabs(r.lo) * 0x1p-7;
+            r.hi += fabs(r.hi) * 0x1p-7;
+        }
+        return (range){r.lo < -most ? -INFINITY : r.lo, r.hi > most ? INFINITY : r.hi, a.nan};
+    }
+    if (to == DT_bool || a.nan || a.lo < all.lo || a.hi > all.hi)
+        return all;
+    return (range){trunc(a.lo), trunc(a.hi), false};
+}
+
+static range of_sop(const nnc_kins *in, range a, range b, range c)
+{
+    nnc_dtype d = (nnc_dtype)in->dtype;
+    switch ((nnc_sop)in->sop) {
+    case SC_cast:
+        return cast_to(a, (nnc_dtype)in->cast_to);
+    case SC_add:
+        return rounded(add(a, b), d);
+    case SC_sub:
+        return rounded(add(a, (range){-b.hi, -b.lo, b.nan}), d);
+    case SC_mul:
+        return rounded(mul(a, b, in->arg[0] == in->arg[1]), d);
+    case SC_fma:
+        return rounded(add(mul(a, b, in->arg[0] == in->arg[1]), c), d);
+    case SC_div:
+        return rounded(divide(a, b, d), d);
+    case SC_min:
+        return (range){fmin(a.lo, b.lo), fmin(a.hi, b.hi), a.nan || b.nan};
+    case SC_max:
+        return (range){fmax(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan};
+    case SC_select:
+        return a.lo > 0 ? b : a.hi < 1 ? c : join(b, c);
+    case SC_mod:
+    case SC_pow:
+        return nnc_is_float(d) ? anything : of_dtype(d);
+    default:
+        break;
+    }
+    if (nnc_sops[in->sop].res == SR_bool) {
+        int known = decide((nnc_sop)in->sop, a, b);
+        return known < 0 ? (range){0, 1, false} : (range){known, known, false};
+    }
+    if (d == DT_bool) /* and, or, not, xor */
+        return (range){0, 1, false};
+    return rounded(unary((nnc_sop)in->sop, a), d);
+}
+
+static range of_reduce(const nnc_kins *in, range a, double count)
+{
+    bool both = a.lo == -INFINITY && a.hi == INFINITY;
+    switch ((nnc_kred)in->sop) {
+    case KR_sum:
+        return rounded((range){times(fmin(a.lo, 0), count), times(fmax(a.hi, 0), count), a.nan || both},
+            (nnc_dtype)in->dtype);
+    case KR_max:
+    case KR_min:
+        return a;
+    case KR_argmax:
+    case KR_argmin:
+        return (range){0, count - 1, false};
+    default: { /* prod: sums of logs are not followed, only the sign */
+        range r = of_dtype((nnc_dtype)in->dtype);
+        if (nnc_is_float((nnc_dtype)in->dtype)) {
+            r.lo = a.lo >= 0 ? 0 : r.lo;
+            if (a.lo >= -1 && a.hi <= 1)
+                r = (range){a.lo >= 0 ? 0 : -1, 1, a.nan};
+        }
+        return r;
+    }
+    }
+}
+
+/* ---- the pass ---- */
+
+static range get(const nnc_kernel *k, int32_t id)
+{
+    return id < 0 ? anything : (range){k->ins[id].lo, k->ins[id].hi, k->ins[id].maybe_nan};
+}
+
+/* What memory holds: inputs anything of their type, the rest what this kernel stored before. */
+static range of_load(const nnc_kernel *k, int id)
+{
+    const nnc_kins *in = &k->ins[id];
+    const nnc_kbuf *b = &k->buf[in->buf];
+    range r = of_dtype(b->dtype);
+    bool stored = false;
+    for (int i = 0; b->role == KB_tmp && i < id; i++)
+        if (k->ins[i].op == KO_store && k->ins[i].buf == in->buf) {
+            r = stored ? join(r, get(k, k->ins[i].arg[0])) : get(k, k->ins[i].arg[0]);
+            stored = true;
+        }
+    return in->n_guard > 0 ? join(r, get(k, in->arg[1])) : r;
+}
+
+static double reduce_count(const nnc_kernel *k, int id)
+{
+    double n = 1;
+    for (int s = 0; s < k->n_stage; s++)
+        if (id >= k->stage[s].body0 && id < k->stage[s].body1)
+            for (int a = 0; a < k->n_axis; a++)
+                if ((k->stage[s].axes >> a & 1) && k->axis[a].kind == KA_reduce)
+                    n *= (double)k->axis[a].extent;
+    return n;
+}
+
+static range compute(const nnc_kernel *k, int id)
+{
+    const nnc_kins *in = &k->ins[id];
+    switch (in->op) {
+    case KO_const: {
+        double v = nnc_is_float((nnc_dtype)in->dtype) ? in->f
+                   : in->dtype == DT_u64              ? (double)(uint64_t)in->i
+                                                      : (double)in->i;
+        return v != v ? (range){INFINITY, INFINITY, true} : (range){v, v, false};
+    }
+    case KO_index:
+        return (range){0, (double)k->axis[in->i].extent - 1, false};
+    case KO_load:
+        return of_load(k, id);
+    case KO_reduce:
+        return of_reduce(in, get(k, in->arg[0]), reduce_count(k, id));
+    case KO_sop:
+        return of_sop(in, get(k, in->arg[0]), get(k, in->arg[1]), get(k, in->arg[2]));
+    default:
+        return get(k, in->arg[0]);
+    }
+}
+
+/* The operand that the instruction always equals, or -1. */
+static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
+{
+    range a = get(k, in->arg[0]), b = get(k, in->arg[1]);
+    const nnc_kins *x = in->arg[0] >= 0 ? &k->ins[in->arg[0]] : NULL;
+    switch ((nnc_sop)in->sop) {
+    case SC_identity:
+        return in->arg[0];
+    case SC_cast:
+        return x->dtype == in->dtype && in->cast_to == in->dtype ? in->arg[0] : -1;
+    case SC_abs:
+        return a.lo >= 0 ? in->arg[0] : -1;
+    case SC_max:
+        return in->arg[0] == in->arg[1] || (a.lo >= b.hi && !b.nan)   ? in->arg[0]
+               : b.lo >= a.hi && !a.nan ? in->arg[1]
+                                          : -1;
+    case SC_min:
+        return in->arg[0] == in->arg[1] || (a.hi <= b.lo && !b.nan)   ? in->arg[0]
+               : b.hi <= a.lo && !a.nan ? in->arg[1]
+                                          : -1;
+    case SC_select:
+        return in->arg[1] == in->arg[2] || a.lo > 0 ? in->arg[1] : a.hi < 1 ? in->arg[2] : -1;
+    case SC_mul: /* exact, NaN and zeros included */
+        return b.lo == 1 && b.hi == 1 && !b.nan ? in->arg[0] : a.lo == 1 && a.hi == 1 && !a.nan ? in->arg[1] : -1;
+    case SC_and:
+        return b.lo > 0 ? in->arg[0] : a.lo > 0 ? in->arg[1] : -1;
+    case SC_or:
+        return b.hi < 1 ? in->arg[0] : a.hi < 1 ? in->arg[1] : -1;
+    default:
+        return -1;
+    }
+}
+
+static uint8_t hints(const nnc_kernel *k, const nnc_kins *in)
+{
+    uint8_t h = KH_nonan;
+    if (in->op != KO_sop)
+        return 0;
+    for (int i = 0; i < nnc_sops[in->sop].arity; i++)
+        if (get(k, in->arg[i]).nan)
+            h = 0;
+    range a = get(k, in->arg[0]);
+    double most = fmax(fabs(a.lo), fabs(a.hi));
+    return h | (most <= 65536 ? KH_bounded : 0) | (most <= 1.5707963267948966 ? KH_halfpi : 0) |
+           (a.lo >= 0 ? KH_nonneg : 0);
+}
+
+/* Drops what no store needs; keep[] holds a mark for each instruction that stays. */
+static void compact(nnc_kernel *k, int32_t *map)
+{
+    for (int i = k->n_ins - 1; i >= 0; i--) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store)
+            map[i] = 1;
+        for (int j = 0; map[i] && j < 3; j++)
+            if (in->arg[j] >= 0)
+                map[in->arg[j]] = 1;
+    }
+    int n = 0, stages = 0;
+    for (int s = 0; s < k->n_stage; s++) {
+        nnc_kstage *g = &k->stage[s], to = {.axes = g->axes, .body0 = n};
+        for (int i = g->body0; i < g->post1; i++) {
+            if (i == g->post0)
+                to.body1 = n;
+            if (!map[i])
+                continue;
+            nnc_kins in = k->ins[i];
+            for (int j = 0; j < 3; j++)
+                if (in.arg[j] >= 0)
+                    in.arg[j] = map[in.arg[j]];
+            map[i] = n;
+            k->ins[n++] = in;
+        }
+        if (g->post0 == g->post1)
+            to.body1 = n;
+        to.post0 = to.body1;
+        to.post1 = n;
+        if (to.body0 < n)
+            k->stage[stages++] = to;
+    }
+    k->n_ins = n;
+    k->n_stage = stages;
+}
+
+static void analyse(nnc_kernel *k, int32_t *same)
+{
+    for (int i = 0; i < k->n_ins; i++) {
+        nnc_kins *in = &k->ins[i];
+        for (int j = 0; j < 3; j++)
+            if (in->arg[j] >= 0)
+                in->arg[j] = same[in->arg[j]];
+        range r = compute(k, i);
+        in->lo = r.lo;
+        in->hi = r.hi;
+        in->maybe_nan = r.nan;
+        in->hint = hints(k, in);
+        same[i] = i;
+        int32_t s = in->op == KO_sop ? same_as(k, in) : -1;
+        if (s >= 0)
+            same[i] = s;
+        else if (in->op == KO_sop && in->dtype == DT_bool && r.lo == r.hi)
+            *in = (nnc_kins){.op = KO_const, .dtype = DT_bool, .buf = -1, .arg = {-1, -1, -1},
+                .i = r.lo > 0, .lo = r.lo, .hi = r.hi};
+    }
+}
+
+void nnc_kernel_ranges(nnc_kernel *k)
+{
+    int32_t *map = nnc_calloc((size_t)k->n_ins + 1, sizeof *map);
+    if (!map)
+        return; /* nothing is known; still a right kernel */
+    analyse(k, map);
+    memset(map, 0, sizeof *map * (size_t)k->n_ins);
+    compact(k, map);
+    nnc_free(map);
+}
