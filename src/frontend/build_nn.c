@@ -45,6 +45,10 @@ static bool read_pad(fe_layer *l, window *w)
         }
         return true;
     }
+    if (cJSON_IsString(v) && nnc_nearest(v->valuestring, (const char *const[]){"same"}, 1) &&
+        !strncmp(v->valuestring, "s", 1))
+        return fe_bad(l, "pad", "pad: `%.20s` is not a way to pad; did you mean `same`?",
+                   v->valuestring) != NNC_NONE;
     if (!fe_ints(l, "pad", 0, INT32_MAX, &n, p))
         return false;
     bool one = !cJSON_IsArray(v);

@@ -318,15 +318,17 @@ static bool read_use(fe *f, const fe_ctx *c, int index, use *u)
 {
     const cJSON *op = cJSON_IsString(u->item) ? u->item : key(u->item, "op"),
                 *name = key(u->item, "name");
-    const char *label = "group";
-    if (op && (!fe_read_word(f, op, c->path, c->env, "op", &u->op)))
+    const char *label = "group", *here = nnc_arena_printf(&f->a, "%s/%d", c->path, index);
+    if (!here)
+        return nomem(f);
+    if (op && (!fe_read_word(f, op, here, c->env, "op", &u->op)))
         return false;
-    if (name && (!fe_read_word(f, name, c->path, c->env, "name", &u->name) ||
-                    !fe_name_ok(f, name, c->path, u->name)))
+    if (name && (!fe_read_word(f, name, here, c->env, "name", &u->name) ||
+                    !fe_name_ok(f, name, here, u->name)))
         return false;
     if (name && (!strcmp(u->name, "prev")))
         return fe_fail_at(
-                   f, name, false, c->path, "`prev` means the layer before; choose another name"),
+                   f, name, false, here, "`prev` means the layer before; choose another name"),
                false;
     label = u->name ? u->name : u->op ? u->op : label;
     u->path = nnc_arena_printf(&f->a, "%s/%d/%.*s", c->path, index, FE_MAX_NAME, label);

@@ -92,6 +92,18 @@ TEST(layer_table)
     }
 }
 
+/* Every "$ref" names a definition. */
+static void check_refs(const cJSON *item, const cJSON *defs)
+{
+    if (item->string && !strcmp(item->string, "$ref") && cJSON_IsString(item)) {
+        CHECK(!strncmp(item->valuestring, "#/definitions/", 14));
+        if (!cJSON_GetObjectItem(defs, item->valuestring + 14))
+            test_fail(__FILE__, __LINE__, "%s is not defined", item->valuestring);
+    }
+    for (const cJSON *c = item->child; c; c = c->next)
+        check_refs(c, defs);
+}
+
 TEST(schema_file)
 {
     static const char file[] = "docs/schema/model.schema.json";
@@ -109,6 +121,7 @@ TEST(schema_file)
     const cJSON *defs = cJSON_GetObjectItem(j.root, "definitions"), *layer = cJSON_GetObjectItem(defs, "layer_object");
     const cJSON *all = cJSON_GetObjectItem(layer, "allOf");
     CHECK_INT(cJSON_GetArraySize(all), fe_layer_count() + 1); /* a branch per layer type */
+    check_refs(j.root, defs);
     nnc_json_deinit(&j);
     nnc_text_deinit(&t);
 }
