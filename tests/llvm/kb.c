@@ -1,0 +1,181 @@
+/* tests/llvm/kb.c -- see kb.h */
+#include "kb.h"
+
+void kb_init(kb *b, const char *name)
+{
+    memset(b, 0, sizeof *b);
+    b->k = (nnc_kernel){.name = name, .buf = b->buf, .stage = b->stage, .ins = b->ins};
+}
+
+int kb_axis(kb *b, nnc_kaxis_kind kind, int64_t extent)
+{
+    int a = b->k.n_axis++;
+    b->k.axis[a] = (nnc_kaxis){kind, extent, "a"};
+    b->k.n_outer += kind == KA_outer;
+    return a;
+}
+
+int kb_buf(kb *b, nnc_kbuf_role role, nnc_dtype d, int64_t numel)
+{
+    b->buf[b->k.n_buf] = (nnc_kbuf){role, d, numel, "b"};
+    if (role == KB_tmp)
+        b->k.scratch_bytes += nnc_align_up(numel * nnc_dtype_size(d), 64);
+    return b->k.n_buf++;
+}
+
+static void close_stage(kb *b)
+{
+    nnc_kstage *s = &b->stage[b->k.n_stage - 1];
+    if (s->post0 < 0)
+        s->body1 = s->post0 = b->k.n_ins;
+    s->post1 = b->k.n_ins;
+}
+
+void kb_stage(kb *b, uint32_t axes)
+{
+    if (b->k.n_stage)
+        close_stage(b);
+    b->stage[b->k.n_stage++] = (nnc_kstage){axes, b->k.n_ins, 0, -1, 0};
+}
+
+void kb_post(kb *b)
+{
+    nnc_kstage *s = &b->stage[b->k.n_stage - 1];
+    s->body1 = s->post0 = b->k.n_ins;
+}
+
+static int add(kb *b, nnc_kins ins)
+{
+    ins.lo = 1;
+    ins.hi = 0;
+    ins.maybe_nan = true;
+    b->ins[b->k.n_ins] = ins;
+    return b->k.n_ins++;
+}
+
+int kb_fconst(kb *b, nnc_dtype d, double v)
+{
+    return add(b, (nnc_kins){.op = KO_const, .dtype = d, .f = v, .arg = {-1, -1, -1}});
+}
+
+int kb_iconst(kb *b, nnc_dtype d, int64_t v)
+{
+    return add(b, (nnc_kins){.op = KO_const, .dtype = d, .i = v, .arg = {-1, -1, -1}});
+}
+
+int kb_index(kb *b, int axis)
+{
+    return add(b, (nnc_kins){.op = KO_index, .dtype = DT_i64, .i = axis, .arg = {-1, -1, -1}});
+}
+
+static nnc_dtype loaded(nnc_dtype d)
+{
+    return d == DT_f16 || d == DT_bf16 ? DT_f32 : d;
+}
+
+int kb_load(kb *b, int buf, nnc_affine at)
+{
+    return add(b, (nnc_kins){.op = KO_load, .dtype = loaded(b->buf[buf].dtype), .buf = (int16_t)buf,
+                      .at = at, .arg = {-1, -1, -1}});
+}
+
+int kb_load_if(kb *b, int buf, nnc_affine at, int fill, const nnc_kguard *g, int n)
+{
+    int i = kb_load(b, buf, at);
+    b->ins[i].arg[1] = fill;
+    b->ins[i].n_guard = (uint8_t)n;
+    b->ins[i].guard = &b->guard[b->n_guard];
+    memcpy(&b->guard[b->n_guard], g, (size_t)n * sizeof *g);
+    b->n_guard += n;
+    return i;
+}
+
+int kb_load_at(kb *b, int buf, nnc_affine at, int index, int64_t scale, int64_t limit)
+{
+    int i = kb_load(b, buf, at);
+    b->ins[i].arg[0] = index;
+    b->ins[i].scale = scale;
+    b->ins[i].limit = limit;
+    return i;
+}
+
+void kb_store(kb *b, int buf, nnc_affine at, int value)
+{
+    add(b, (nnc_kins){.op = KO_store, .dtype = b->ins[value].dtype, .buf = (int16_t)buf, .at = at,
+               .arg = {value, -1, -1}});
+}
+
+int kb_op(kb *b, nnc_sop op, nnc_dtype d, int x, int y, int z)
+{
+    return add(b, (nnc_kins){.op = KO_sop, .dtype = d, .sop = op, .cast_to = d, .arg = {x, y, z}});
+}
+
+int kb_reduce(kb *b, nnc_kred r, nnc_dtype d, int x, int mask)
+{
+    return add(b, (nnc_kins){.op = KO_reduce, .dtype = d, .sop = r, .arg = {x, mask, -1}});
+}
+
+void kb_done(kb *b, int vec_axis, int width, int64_t chunk)
+{
+    close_stage(b);
+    int64_t domain = 1;
+    for (int a = 0; a < b->k.n_outer; a++) {
+        int64_t n = b->k.axis[a].extent;
+        if (a == vec_axis)
+            n = chunk > 0 ? (n + chunk - 1) / chunk : 1;
+        domain *= n;
+    }
+    b->k.sched = (nnc_kschedule){
+        .vec_axis = (int16_t)vec_axis, .vec_width = (int16_t)width, .chunk = chunk, .domain = domain,
+        .grain = 1};
+}
+
+const nnc_emitter *kb_emitter(void)
+{
+    const char *why = "";
+    const nnc_emitter *e = nnc_plugin("llvm", "nnc_emitter_llvm", &why);
+    if (!e)
+        test_skip("no LLVM plug-in: %s", why);
+    return e;
+}
+
+const nnc_target *kb_host(void)
+{
+    static nnc_target t;
+    static bool have;
+    if (!have)
+        CHECK_OK(nnc_target_host(&t, 1, false, true, test_sink));
+    have = true;
+    return &t;
+}
+
+bool kb_compile(const kb *b, const nnc_target *t, kb_code *c)
+{
+    const nnc_emitter *e = kb_emitter();
+    const nnc_kernel *k = &b->k;
+    const char *why = "";
+    memset(c, 0, sizeof *c);
+    if (!e)
+        return false;
+    nnc_status s = e->emit(&k, 1, t, EMIT_object, &c->bytes, &c->n, test_sink);
+    CHECK_OK(s);
+    if (s != NNC_OK)
+        return false;
+    c->o = nnc_object_load(c->bytes, c->n, &why);
+    if (!c->o) {
+        test_fail(__FILE__, __LINE__, "%s: %s", k->name, why);
+        kb_free(c);
+        return false;
+    }
+    void *p = nnc_object_symbol(c->o, k->name);
+    memcpy(&c->fn, &p, sizeof p);
+    CHECK(p != NULL);
+    return p != NULL;
+}
+
+void kb_free(kb_code *c)
+{
+    nnc_object_unload(c->o);
+    nnc_free(c->bytes);
+    memset(c, 0, sizeof *c);
+}

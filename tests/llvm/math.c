@@ -1,0 +1,169 @@
+/* tests/llvm/math.c -- accuracy of every function of f32, against libm in f64: all special values, neighbourhoods of the places
+ * where the method changes, and every 1009th bit pattern. NNC_EXHAUSTIVE=1 (or a function's name) goes through all 2^32
+ * arguments and prints the largest error; docs/math.md holds the table. */
+#include "kb.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static double sigmoid_d(double x)
+{
+    return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
+}
+
+static double rsqrt_d(double x)
+{
+    return 1 / sqrt(x);
+}
+
+static double recip_d(double x)
+{
+    return 1 / x;
+}
+
+static const struct fn {
+    nnc_sop op;
+    double (*ref)(double);
+    double bound; /* ulp */
+} fns[] = {
+    {SC_exp, exp, 1.1}, {SC_exp2, exp2, 1.1}, {SC_expm1, expm1, 1.6}, {SC_log, log, 1.1},
+    {SC_log2, log2, 1.5}, {SC_log1p, log1p, 0.7}, {SC_sin, sin, 2.5}, {SC_cos, cos, 2.5},
+    {SC_tan, tan, 0.7}, {SC_asin, asin, 0.6}, {SC_acos, acos, 0.6}, {SC_atan, atan, 1.9},
+    {SC_sinh, sinh, 0.7}, {SC_cosh, cosh, 0.7}, {SC_tanh, tanh, 1.6}, {SC_sigmoid, sigmoid_d, 2.5},
+    {SC_erf, erf, 2.5}, {SC_sqrt, sqrt, 0.5}, {SC_rsqrt, rsqrt_d, 1.5}, {SC_recip, recip_d, 0.5},
+};
+
+#define BLOCK 65536
+
+/* y = op(x) over BLOCK elements. */
+static bool compile(nnc_sop op, const nnc_target *t, kb_code *c)
+{
+    static kb b;
+    kb_init(&b, "k_math");
+    int a = kb_axis(&b, KA_outer, BLOCK);
+    int x = kb_buf(&b, KB_in, DT_f32, BLOCK), y = kb_buf(&b, KB_out, DT_f32, BLOCK);
+    kb_stage(&b, 0);
+    int v = kb_load(&b, x, (nnc_affine){.k = {1}});
+    kb_store(&b, y, (nnc_affine){.k = {1}}, kb_op(&b, op, DT_f32, v, -1, -1));
+    kb_done(&b, a, 32, 0);
+    return kb_compile(&b, t, c);
+}
+
+/* Error of y in ulps of f32 at the true value r; a huge number for NaN against a number and the like. */
+static double ulps(float y, double r)
+{
+    if (isnan(r) || isnan(y))
+        return isnan(r) && isnan(y) ? 0 : 1e30;
+    if (isinf(r) || r == 0)
+        return y == (float)r ? 0 : r == 0 ? fabs(y) * 0x1p149 : 1e30;
+    int e;
+    frexp(r, &e);
+    double ulp = e - 24 < -149 ? 0x1p-149 : ldexp(1, e - 24), v = y;
+    if (isinf(y))
+        v = copysign(0x1p128, y);
+    if (fabs(r) >= 0x1p128) /* beyond every f32: infinity is right */
+        return isinf(y) && (y > 0) == (r > 0) ? 0 : 1e30;
+    return fabs(v - r) / ulp;
+}
+
+typedef struct worst {
+    double ulp;
+    float at;
+} worst;
+
+static void run_block(const kb_code *c, double (*ref)(double), const float *x, int n, worst *w)
+{
+    static float y[BLOCK];
+    void *args[2] = {(void *)(uintptr_t)x, y};
+    c->fn(args, 0, 1, NULL);
+    for (int i = 0; i < n; i++) {
+        double e = ulps(y[i], ref(x[i]));
+        if (!(e <= w->ulp)) {
+            w->ulp = e;
+            w->at = x[i];
+        }
+    }
+}
+
+/* Every step-th bit pattern from `first` on. */
+static void sweep(const kb_code *c, double (*ref)(double), uint64_t first, uint64_t step, worst *w)
+{
+    static float x[BLOCK];
+    for (uint64_t at = first; at < UINT64_C(1) << 32;) {
+        int n = 0;
+        for (; n < BLOCK && at < UINT64_C(1) << 32; n++, at += step) {
+            uint32_t u = (uint32_t)at;
+            memcpy(&x[n], &u, 4);
+        }
+        run_block(c, ref, x, n, w);
+    }
+}
+
+/* Special values and +-40 neighbours of where methods change, both signs. */
+static void places(const kb_code *c, double (*ref)(double), worst *w)
+{
+    static const float at[] = {0, 0x1p-149f, 0x1p-126f, 0x1p-25f, 0x1p-10f, 0x1p-12f, 0.5f, 0.625f,
+        0.7071068f, 0.842f, 0.9270f, 0.93f, 1, 1.4142135f, 1.5707964f, 3.1415927f, 4, 9.01f, 10, 17.33f,
+        18, 87.33f, 88, 88.72f, 89, 103.97f, 104, 126, 127, 128, 149, 150, 151, 105615, 65536, 0x1p22f,
+        0x1p23f, 0x1p24f, 1e10f, 0x1p100f, 3.4028235e38f, INFINITY};
+    static float x[BLOCK];
+    int n = 0;
+    for (size_t i = 0; i < NNC_COUNT(at); i++)
+        for (int d = -40; d <= 40; d++)
+            for (uint32_t s = 0; s < 2; s++) {
+                uint32_t u;
+                memcpy(&u, &at[i], 4);
+                u = (u + (uint32_t)d) ^ s << 31;
+                memcpy(&x[n++], &u, 4);
+            }
+    run_block(c, ref, x, n, w);
+}
+
+static void check_all(const nnc_target *t, uint64_t step, const char *set, const char *only)
+{
+    for (size_t i = 0; i < NNC_COUNT(fns); i++) {
+        const struct fn *f = &fns[i];
+        kb_code c;
+        worst w = {0, 0};
+        if (only && strcmp(only, nnc_sops[f->op].name))
+            continue;
+        if (!compile(f->op, t, &c))
+            return;
+        places(&c, f->ref, &w);
+        sweep(&c, f->ref, test_seed % step, step, &w);
+        if (step == 1 || getenv("NNC_VERBOSE"))
+            fprintf(stderr, "%-8s %s %.3f ulp at %a\n", nnc_sops[f->op].name, set, w.ulp, (double)w.at);
+        if (!(w.ulp <= f->bound))
+            test_fail(__FILE__, __LINE__, "%s (%s) is off by %g ulp at %a (%.9g), bound %g",
+                nnc_sops[f->op].name, set, w.ulp, (double)w.at, (double)w.at, f->bound);
+        kb_free(&c);
+    }
+}
+
+TEST(math_f32)
+{
+    const char *all = getenv("NNC_EXHAUSTIVE");
+    if (kb_emitter())
+        check_all(kb_host(), all ? 1 : 1009, "fma", all && strcmp(all, "1") ? all : NULL);
+}
+
+TEST(math_f32_without_fma)
+{
+    const char *all = getenv("NNC_EXHAUSTIVE");
+    nnc_target t = *kb_host();
+    t.fma = false;
+    if (kb_emitter())
+        check_all(&t, all ? 1 : 10007, "no fma", all && strcmp(all, "1") ? all : NULL);
+}
+
+/* A CPU of the first generation: 128-bit vectors, no SSE4.1, no FMA, no F16C. */
+TEST(math_f32_plain_x86_64)
+{
+    nnc_target t = *kb_host();
+    t.cpu = "x86-64";
+    t.features = "";
+    t.vector_bits = 128;
+    t.fma = t.f16c = t.avx512_bf16 = false;
+    if (kb_emitter())
+        check_all(&t, 100003, "x86-64", NULL);
+}
