@@ -1,6 +1,6 @@
-/* ir/build.c -- builders. All end in nnc_add_node, which copies what it is given into the graph's arena, infers the
- * types and appends. After a failure the graph's status sticks and every builder returns NNC_NONE, so that a
- * caller checks once, at the end. */
+/* ir/build.c -- builders. All end in nnc_add_node, which copies what it is given into the graph's
+ * arena, infers the types and appends. After a failure the graph's status sticks and every builder
+ * returns NNC_NONE, so that a caller checks once, at the end. */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -132,7 +132,8 @@ static nnc_ref infer_and_append(nnc_graph *g, nnc_node *n, const nnc_type *typed
     return r;
 }
 
-/* A leaf's type and the size of its data are checked before anything is copied. Size -1: the type's. */
+/* A leaf's type and the size of its data are checked before anything is copied. Size -1: the
+ * type's. */
 static bool check_leaf(nnc_graph *g, const nnc_node *p, const nnc_type *t)
 {
     const char *what = "it was built without a type";
@@ -171,7 +172,7 @@ nnc_ref nnc_add_node(nnc_graph *g, const nnc_node *proto, const nnc_type *typed)
     return r;
 }
 
-/* ---- the public builders ---------------------------------------------------------------------------- */
+/* ---- the public builders --------------------------------------------------------------------- */
 
 static nnc_ref build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr,
     const nnc_attr *attr, const nnc_type *type, const nnc_weight *w)

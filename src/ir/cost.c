@@ -1,13 +1,15 @@
 /* ir/cost.c -- the one rule of what running a node once costs (docs/graph-ir.md, "Cost").
- *
- * bytes: each distinct operand read once and each result written once; slice and gather read what they fetch, also inside
- *        a fused node when nothing else there reads that operand. A view moves nothing.
- * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1 per scalar operation
- *        of the lowering and element (the table below); k per window of k elements; movement 0.
+ * bytes: each distinct operand read once and each result written once; slice and gather read what
+ * they fetch, also inside a fused node when nothing else there reads that operand. A view moves
+ * nothing.
+ * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1
+ * per scalar operation of the lowering and element (the table below); k per window of k elements;
+ * movement 0.
  * launches: 1; 0 for leaves and views.
  * Sums and products saturate. */
 #include "ir/graph.h"
 
+#include <math.h>
 #include <string.h>
 
 static int64_t sat_mul(int64_t a, int64_t b)
@@ -28,14 +30,13 @@ static const uint8_t per_element[OP__COUNT] = {
     [OP_leaky_relu] = 3,
     [OP_prelu] = 3,
     [OP_relu6] = 2,
-    [OP_clip] = 2,
     [OP_gelu] = 5,
     [OP_silu] = 2,
     [OP_hardswish] = 5,
     [OP_hardsigmoid] = 4,
     [OP_softplus] = 6,
     [OP_softsign] = 3,
-    [OP_elu] = 4,
+    [OP_elu] = 3,
     [OP_selu] = 5,
     [OP_mish] = 8,
     [OP_square] = 1,
@@ -48,6 +49,23 @@ static const uint8_t per_element[OP__COUNT] = {
     [OP_rmsnorm] = 4,
     [OP_groupnorm] = 7,
 };
+
+/* Scalar operations of the lowering of a CL_ecomp node, which attributes may change. */
+static int64_t ecomp_ops(const nnc_node *n)
+{
+    const nnc_attr *form = nnc_attr_find(n, AT_approximate);
+    switch (n->op) {
+    case OP_clip: /* a bound that every number keeps is left out */
+        return (nnc_attr_float(n, AT_lo, -INFINITY) != -INFINITY) +
+               (nnc_attr_float(n, AT_hi, INFINITY) != INFINITY);
+    case OP_elu:
+        return per_element[OP_elu] + (nnc_attr_float(n, AT_alpha, 1) != 1);
+    case OP_gelu:
+        return form && !strcmp(form->word, "tanh") ? 9 : per_element[OP_gelu];
+    default:
+        return per_element[n->op];
+    }
+}
 
 static int64_t contract_flops(const nnc_graph *g, const nnc_node *n, int64_t results)
 {
@@ -82,7 +100,7 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     case CL_ewise:
         return n->op == OP_identity ? 0 : out;
     case CL_ecomp:
-        return sat_mul(out, per_element[n->op]);
+        return sat_mul(out, ecomp_ops(n));
     case CL_comp:
         return sat_mul(in, per_element[n->op]);
     case CL_reduce:

@@ -1,5 +1,5 @@
-/* ir/dot.c -- Graphviz text of a graph: one box a node, edges with their types; constants and params are small, bodies
- * of fused nodes are lists inside their box. */
+/* ir/dot.c -- Graphviz text of a graph: one box a node, edges with their types; constants and
+ * params are small, bodies of fused nodes are lists inside their box. */
 #include "ir/graph.h"
 
 #include <string.h>

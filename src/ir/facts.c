@@ -1,11 +1,11 @@
-/* ir/facts.c -- what may be said about values and nodes: monotonic, NaN-keeping, constant, static, view, cost. All answers
- * are conservative: "no" may mean "not known". */
+/* ir/facts.c -- what may be said about values and nodes: monotonic, NaN-keeping, constant, static,
+ * view, cost. All answers are conservative: "no" may mean "not known". */
 #include "ir/graph.h"
 
 #include <math.h>
 #include <string.h>
 
-/* ---- constants -------------------------------------------------------------------------------------- */
+/* ---- constants ------------------------------------------------------------------------------- */
 
 static bool is_splat(const void *p, int64_t n, int size)
 {
@@ -52,7 +52,7 @@ int64_t nnc_param_count(const nnc_graph *g)
     return sum;
 }
 
-/* ---- order and NaN ---------------------------------------------------------------------------------- */
+/* ---- order and NaN --------------------------------------------------------------------------- */
 
 /* Does every value of integer (or bool) type a stand in type b? Then converting keeps order. */
 static bool int_fits(nnc_dtype a, nnc_dtype b)
@@ -75,7 +75,8 @@ static bool cast_keeps_order(nnc_dtype from, nnc_dtype to)
     return !nnc_is_float(from) && int_fits(from, to);
 }
 
-/* Elementwise with one more operand, which is one known finite number c. Integers wrap, so only min and max stay. */
+/* Elementwise with one more operand, which is one known finite number c. Integers wrap, so only min
+ * and max stay. */
 static bool nondec_with(nnc_op op, int i, bool is_float, double c)
 {
     if (op == OP_min || op == OP_max)
@@ -140,15 +141,17 @@ bool nnc_keeps_nan(const nnc_node *n, int i)
     }
 }
 
-/* ---- views ------------------------------------------------------------------------------------------ */
+/* ---- views ----------------------------------------------------------------------------------- */
 
-/* An address as a function of the row-major index: digits of a mixed radix, fastest first, each with a stride. */
+/* An address as a function of the row-major index: digits of a mixed radix, fastest first, each
+ * with a stride. */
 typedef struct digits {
     int n;
     int64_t extent[NNC_MAX_RANK], stride[NNC_MAX_RANK];
 } digits;
 
-/* Extents of 1 drop out, and digits that count on from each other merge; then equal functions have equal digits. */
+/* Extents of 1 drop out, and digits that count on from each other merge; then equal functions have
+ * equal digits. */
 static digits canonical(int rank, const int64_t *dim, const int64_t *stride)
 {
     digits d = {0};

@@ -1,5 +1,5 @@
-/* ir/graph.c -- the graph as a container: life, names, copies, uses, and tidy (dead code out, order restored, ids
- * renumbered). A fused node's body is a graph of its own, owned by the node. */
+/* ir/graph.c -- the graph as a container: life, names, copies, uses, and tidy (dead code out, order
+ * restored, ids renumbered). A fused node's body is a graph of its own, owned by the node. */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -45,7 +45,7 @@ nnc_loc nnc_node_loc(const nnc_node *n)
     return loc;
 }
 
-/* ---- names ------------------------------------------------------------------------------------------ */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 struct nnc_name_slot {
     const char *name; /* NULL: free */
@@ -137,7 +137,7 @@ void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name)
         g->value[r].name = s;
 }
 
-/* ---- copies ----------------------------------------------------------------------------------------- */
+/* ---- copies ---------------------------------------------------------------------------------- */
 
 nnc_weight *nnc_weight_copy(nnc_graph *g, const nnc_weight *w, const nnc_type *t)
 {
@@ -280,7 +280,7 @@ nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, c
     return dst->status == NNC_OK ? r : NNC_NONE;
 }
 
-/* ---- uses and order --------------------------------------------------------------------------------- */
+/* ---- uses and order -------------------------------------------------------------------------- */
 
 void nnc_replace_uses(nnc_graph *g, nnc_ref from, nnc_ref to)
 {

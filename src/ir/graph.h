@@ -1,21 +1,25 @@
-/* ir/graph.h -- what graph.c, build.c, text.c and parse.c share; nobody outside src/ir includes it. */
+/* ir/graph.h -- what graph.c, build.c, text.c and parse.c share; nobody outside src/ir includes
+ * it. */
 #ifndef NNC_IR_GRAPH_H
 #define NNC_IR_GRAPH_H
 
 #include "ir/ir.h"
 
-/* Appends a node made from *proto (op, operands, attributes, weight, body, origin, loc, device, frozen): everything but the body
- * is copied into g, attributes are sorted, types inferred. `typed`: n_out types, or NULL; leaves must give theirs; for other
- * ops they must agree with inference in dtype and dimensions and decide the memory order. On failure g->status is
- * set, the body destroyed and NNC_NONE returned. */
+/* Appends a node made from *proto (op, operands, attributes, weight, body, origin, loc, device,
+ * frozen): everything but the body is copied into g, attributes are sorted, types inferred.
+ * `typed`: n_out types, or NULL; leaves must give theirs; for other ops they must agree with
+ * inference in dtype and dimensions and decide the memory order. On failure g->status is set, the
+ * body destroyed and NNC_NONE returned. */
 nnc_ref nnc_add_node(nnc_graph *g, const nnc_node *proto, const nnc_type *typed);
 
 /* The value a name (or, while parsing, a number) stands for; NNC_NONE when none does. */
 nnc_ref nnc_name_find(const nnc_graph *g, const char *name);
-/* Reserves `name` for r without making it unique; false: taken or out of memory (then g->status is set). */
+/* Reserves `name` for r without making it unique; false: taken or out of memory (then g->status is
+ * set). */
 bool nnc_name_claim(nnc_graph *g, const char *name, nnc_ref r);
 
-/* Copies of the things a node refers to, in g's arena; NULL and sticky NNC_E_NOMEM when memory is out. */
+/* Copies of the things a node refers to, in g's arena; NULL and sticky NNC_E_NOMEM when memory is
+ * out. */
 nnc_weight *nnc_weight_copy(nnc_graph *g, const nnc_weight *w, const nnc_type *t);
 
 /* Where to report on a node: its location, with the origin for a path. */

@@ -1,5 +1,6 @@
-/* ir/hash.c -- content hash of a graph: all that decides results and placement (ops, operands, types, attributes, weights, bodies,
- * devices), not names, origins or locations. Chained over small chunks, so that nothing is allocated. */
+/* ir/hash.c -- content hash of a graph: all that decides results and placement (ops, operands,
+ * types, attributes, weights, bodies, devices), not names, origins or locations. Chained over small
+ * chunks, so that nothing is allocated. */
 #include "ir/graph.h"
 
 #include <string.h>

@@ -1,8 +1,9 @@
-/* ir/infer.c -- shape inference: the driver, the rules that hold for every op (operand counts, attributes, dtypes), leaves,
- * elementwise ops and fused regions. infer_move.c, infer_window.c and infer_nest.c have the other classes.
+/* ir/infer.c -- shape inference: the driver, the rules that hold for every op (operand counts,
+ * attributes, dtypes), leaves, elementwise ops and fused regions. infer_move.c, infer_window.c and
+ * infer_nest.c have the other classes.
  *
- * Messages are for the person who wrote the model: which op, what stands there, what would be right, and the nearest
- * valid choice where there is one. */
+ * Messages are for the person who wrote the model: which op, what stands there, what would be
+ * right, and the nearest valid choice where there is one. */
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -64,9 +65,10 @@ const char *nnc_infer_show(infer *c, const nnc_type *t)
     return s;
 }
 
-/* ---- shared checks ---------------------------------------------------------------------------------- */
+/* ---- shared checks --------------------------------------------------------------------------- */
 
-/* The wider of two dtypes, for the cast that a message proposes: float over integer over bool, then size. */
+/* The wider of two dtypes, for the cast that a message proposes: float over integer over bool, then
+ * size. */
 static nnc_dtype wider(nnc_dtype a, nnc_dtype b)
 {
     int ka = nnc_is_float(a) ? 2 : nnc_dtype_kind(a) != NNC_BOOL;
@@ -175,7 +177,7 @@ void nnc_infer_follow(infer *c, int i, const nnc_type *t)
         nnc_type_set_order(&c->out[i], t->order);
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 /* Does the op's row allow (or, with `required`, ask for) this attribute? */
 static bool row_has(const char *row, const char *name, bool *required)
@@ -281,7 +283,7 @@ static nnc_status check_count(infer *c)
     return fail(c, "%d operand%s; it takes %d to %d", n, n == 1 ? "" : "s", o->n_min, o->n_max);
 }
 
-/* ---- leaves, elementwise, regions ------------------------------------------------------------------- */
+/* ---- leaves, elementwise, regions ------------------------------------------------------------ */
 
 static nnc_status infer_leaf(infer *c)
 {
@@ -405,7 +407,7 @@ static nnc_status infer_fused(infer *c)
     return NNC_OK;
 }
 
-/* ---- dispatch --------------------------------------------------------------------------------------- */
+/* ---- dispatch -------------------------------------------------------------------------------- */
 
 static const infer_fn rule[OP__COUNT] = {
     [OP_argmax] = nnc_infer_arg,

@@ -29,12 +29,13 @@ const char *nnc_infer_dims(infer *c, const nnc_type *t);                /* [1,3]
 const char *nnc_infer_list(infer *c, const int64_t *v, int n, char by); /* 3x3 with 'x' */
 
 /* Shared checks. */
-nnc_status nnc_infer_same_dtype(infer *c);          /* all operands; the message says which cast to add */
+nnc_status nnc_infer_same_dtype(infer *c); /* all operands; the message says which cast to add */
 nnc_status nnc_infer_number(infer *c, int i);       /* operand i is not bool */
 nnc_status nnc_infer_float(infer *c, int i);        /* operand i is a float */
 nnc_status nnc_infer_axis(infer *c, int64_t axis, int rank, const char *what);
 nnc_status nnc_infer_axes(infer *c, const int64_t *axes, int n, int rank); /* ascending, in range */
-nnc_status nnc_infer_vector(infer *c, int i, int64_t extent, const char *name); /* operand i is [extent] */
+/* Operand i is [extent]. */
+nnc_status nnc_infer_vector(infer *c, int i, int64_t extent, const char *name);
 /* Broadcasts dims of a and b into *out (rank and dim only). */
 nnc_status nnc_infer_broadcast(infer *c, const nnc_type *a, const nnc_type *b, nnc_type *out);
 

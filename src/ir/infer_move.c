@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- reductions ------------------------------------------------------------------------------------- */
+/* ---- reductions ------------------------------------------------------------------------------ */
 
 /* The operand without (or with extent 1 in) the axes of the set; its memory order follows. */
 static void reduced(infer *c, nnc_dtype d, uint32_t axes, bool keepdims)
@@ -52,7 +52,7 @@ nnc_status nnc_infer_arg(infer *c)
     return NNC_OK;
 }
 
-/* ---- movement --------------------------------------------------------------------------------------- */
+/* ---- movement -------------------------------------------------------------------------------- */
 
 /* The attribute `shape` as a type of x's dtype. */
 static nnc_status shape_attr(infer *c, nnc_type *t)

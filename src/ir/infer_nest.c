@@ -1,4 +1,5 @@
-/* ir/infer_nest.c -- shape rules of matmul and linear, and of the named nests (softmax, normalisations, global pools). */
+/* ir/infer_nest.c -- shape rules of matmul and linear, and of the named nests (softmax,
+ * normalisations, global pools). */
 #include "ir/infer.h"
 
 #include <inttypes.h>

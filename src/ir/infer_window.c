@@ -1,11 +1,13 @@
-/* ir/infer_window.c -- shape rules of convolution, transposed convolution and pooling: x[N,C,spatial...] with 1 to 3
- * spatial dimensions. All sums are overflow-checked, since a model file may say anything. */
+/* ir/infer_window.c -- shape rules of convolution, transposed convolution and pooling:
+ * x[N,C,spatial...] with 1 to 3 spatial dimensions. All sums are overflow-checked, since a model
+ * file may say anything. */
 #include "ir/infer.h"
 
 #include <inttypes.h>
 
 #define MAX_SPATIAL 3
-/* Strides, dilations, pads and kernels beyond this are mistakes; below it no sum of a few overflows. */
+/* Strides, dilations, pads and kernels beyond this are mistakes; below it no sum of a few
+ * overflows. */
 #define MAX_STEP ((int64_t)1 << 46)
 
 typedef struct window {
@@ -86,7 +88,7 @@ static nnc_status check_fit(infer *c, const window *w, const nnc_type *x)
         nnc_infer_list(c, padded, w->s, 'x'), more, nnc_infer_list(c, padded, w->s, 'x'));
 }
 
-/* ---- pooling ---------------------------------------------------------------------------------------- */
+/* ---- pooling --------------------------------------------------------------------------------- */
 
 /* Every window must see an element: padding alone has no maximum and no mean. */
 static nnc_status check_pool_pads(infer *c, const window *w, const nnc_type *x)
@@ -135,7 +137,7 @@ nnc_status nnc_infer_pool(infer *c)
     return NNC_OK;
 }
 
-/* ---- convolution ------------------------------------------------------------------------------------ */
+/* ---- convolution ----------------------------------------------------------------------------- */
 
 static nnc_status check_weight(infer *c, window *w)
 {

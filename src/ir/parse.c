@@ -1,6 +1,7 @@
-/* ir/parse.c -- reads the text form of docs/graph-ir.md. Types of inferable ops may be left out; where they stand they must
- * agree with inference, and their memory order holds. The first error ends it. Hostile text gets an error: sizes are
- * bounded by the text's own length, inline data by DATA_MAX, nesting by one level. */
+/* ir/parse.c -- reads the text form of docs/graph-ir.md. Types of inferable ops may be left out;
+ * where they stand they must agree with inference, and their memory order holds. The first error
+ * ends it. Hostile text gets an error: sizes are bounded by the text's own length, inline data by
+ * DATA_MAX, nesting by one level. */
 #include "ir/graph.h"
 
 #include <inttypes.h>
@@ -103,7 +104,7 @@ static nnc_status scan_ref(parser *p, nnc_ref *out)
     return NNC_OK;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 static nnc_status scan_ints(parser *p, nnc_attr *a)
 {
@@ -186,7 +187,7 @@ static nnc_status scan_attrs(parser *p, draft *d)
     return NNC_OK;
 }
 
-/* ---- weights ---------------------------------------------------------------------------------------- */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 static nnc_status scan_element(parser *p, nnc_dtype d, void *data, int64_t i)
 {
@@ -345,7 +346,7 @@ static nnc_status scan_weight(parser *p, draft *d)
     return scan_data(p, d);
 }
 
-/* ---- nodes ------------------------------------------------------------------------------------------ */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 static nnc_graph *parse_graph(nnc_scan *s, nnc_sink *sink, const char *name, int depth);
 

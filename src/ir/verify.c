@@ -1,5 +1,6 @@
-/* ir/verify.c -- the invariants of ir.h, checked after every pass. What fails here is a bug of nnc, not of the model.
- * (That parse(print(g)) prints the same text is a matter of text.c and parse.c and is tested there.) */
+/* ir/verify.c -- the invariants of ir.h, checked after every pass. What fails here is a bug of nnc,
+ * not of the model. (That parse(print(g)) prints the same text is a matter of text.c and parse.c
+ * and is tested there.) */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -17,7 +18,8 @@ static bool is_permutation(const nnc_type *t)
     return seen == (1u << t->rank) - 1;
 }
 
-/* The type that stands there against the type that inference gives. Where the op fixes the memory order, that too. */
+/* The type that stands there against the type that inference gives. Where the op fixes the memory
+ * order, that too. */
 static nnc_status check_type(
     const nnc_graph *g, const nnc_node *n, nnc_ref r, const nnc_type *want, nnc_sink *sink)
 {

@@ -1,5 +1,5 @@
-/* tests/ir/docs_test.c -- docs/ops.md is made from the tables; the committed file must be current. With NNC_BLESS=1 in the
- * environment it is written instead. */
+/* tests/ir/docs_test.c -- docs/ops.md is made from the tables; the committed file must be current.
+ * With NNC_BLESS=1 in the environment it is written instead. */
 #include "help.h"
 
 #include <stdlib.h>
@@ -16,8 +16,8 @@ static void put_flags(nnc_text *t, uint32_t flags)
         const char *word;
     } words[] = {{OF_comm, "commutative"}, {OF_assoc, "associative"}, {OF_nondec, "non-decreasing"},
         {OF_zero, "f(0)=0"}, {OF_nan, "keeps NaN"}, {OF_idem, "f(f(x))=f(x)"},
-        {OF_invol, "f(f(x))=x"}, {OF_sign, "odd"}, {OF_float, "floats only"}, {OF_bool, "gives bool"},
-        {OF_exact, "no rounding"}};
+        {OF_invol, "f(f(x))=x"}, {OF_sign, "odd"}, {OF_float, "floats only"},
+        {OF_bool, "gives bool"}, {OF_exact, "no rounding"}};
     bool first = true;
     for (size_t i = 0; i < NNC_COUNT(words); i++)
         if (flags & words[i].flag) {
@@ -45,7 +45,9 @@ static void put_range(nnc_text *t, double lo, double hi)
 static void put_ops(nnc_text *t)
 {
     for (int cls = 0; cls <= CL_fused; cls++) {
-        nnc_printf(t, "\n## %s\n\n| op | operands | attributes | result | facts | range |\n|---|---|---|---|---|---|\n",
+        nnc_printf(t,
+            "\n## %s\n\n| op | operands | attributes | result | facts | range "
+            "|\n|---|---|---|---|---|---|\n",
             class_title[cls]);
         for (int i = 0; i < OP__COUNT; i++) {
             const nnc_op_info *o = &nnc_ops[i];
@@ -71,9 +73,12 @@ static void put_ops(nnc_text *t)
 
 static void put_tables(nnc_text *t)
 {
-    static const char *const kind[] = {"integer", "number", "integers", "0 or 1", "element type", "word"};
-    nnc_puts(t, "# Ops\n\nMade from `src/ir/ops.def`, `attrs.def` and `scalar.def` (`NNC_BLESS=1 test_ir docs`). "
-                "The text form is described in [graph-ir.md](graph-ir.md).\n\nAn attribute with `?` may be left out. "
+    static const char *const kind[] = {
+        "integer", "number", "integers", "0 or 1", "element type", "word"};
+    nnc_puts(t, "# Ops\n\nMade from `src/ir/ops.def`, `attrs.def` and `scalar.def` (`NNC_BLESS=1 "
+                "test_ir docs`). "
+                "The text form is described in [graph-ir.md](graph-ir.md).\n\nAn attribute with "
+                "`?` may be left out. "
                 "The range holds for all operands that are not NaN.\n");
     put_ops(t);
     nnc_puts(t, "\n## Attributes\n\n| attribute | kind | meaning |\n|---|---|---|\n");
@@ -82,7 +87,8 @@ static void put_tables(nnc_text *t)
         put_cell(t, nnc_attrs[i].doc);
         nnc_puts(t, " |\n");
     }
-    nnc_puts(t, "\n## Scalar ops of kernels\n\n| op | operands | CUDA C | derivative | note |\n|---|---|---|---|---|\n");
+    nnc_puts(t, "\n## Scalar ops of kernels\n\n| op | operands | CUDA C | derivative | note "
+                "|\n|---|---|---|---|---|\n");
     for (int i = 0; i < SC__COUNT; i++) {
         nnc_printf(t, "| `%s` | %d | `", nnc_sops[i].name, nnc_sops[i].arity);
         put_cell(t, nnc_sops[i].cuda);

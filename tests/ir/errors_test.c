@@ -1,4 +1,5 @@
-/* tests/ir/errors_test.c -- wrong nodes: each is rejected with words that name what is wrong and what would be right. */
+/* tests/ir/errors_test.c -- wrong nodes: each is rejected with words that name what is wrong and
+ * what would be right. */
 #include "help.h"
 
 static const struct row {

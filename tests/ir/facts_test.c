@@ -1,7 +1,10 @@
 /* tests/ir/facts_test.c -- facts about nodes: order, NaN, constants, static values, views, cost. */
 #include "help.h"
 
-static const nnc_node *last(const nnc_graph *g) { return nnc_def(g, g->output[0]); }
+static const nnc_node *last(const nnc_graph *g)
+{
+    return nnc_def(g, g->output[0]);
+}
 
 TEST(facts_nondecreasing)
 {
@@ -50,7 +53,8 @@ TEST(facts_nondecreasing)
         nnc_text t = {0};
         nnc_printf(&t,
             "graph @t { %%x = input : f32[4] %%i = input : i32[4] %%c = constant : f32[] = [2]\n"
-            " %%m = constant : f32[] = [-2] %%z = constant : f32[] = [0] %%inf = constant : f32[] = [inf]\n"
+            " %%m = constant : f32[] = [-2] %%z = constant : f32[] = [0] %%inf = constant : f32[] "
+            "= [inf]\n"
             " %%nan = constant : f32[] = [nan] %%v = constant : f32[4] = [1,2,3,4]\n"
             " %%ic = constant : i32[4] = splat 1 %s return %%y }",
             rows[i].text);
@@ -64,11 +68,13 @@ TEST(facts_nondecreasing)
 
 TEST(facts_nan_and_constants)
 {
-    nnc_graph *g = parse_text(
-        "graph @t { %x = input : f32[4] %c = constant : f32[2,2] = splat 3 %r = reshape %c {shape=[4]}\n"
-        " %v = constant : f32[2] = [1,2] %b = broadcast %r {shape=[5,4]} %p = prelu %x, %r %k = clip %x {lo=0}\n"
-        " %s = pow %x, %r %t = transpose %x {perm=[0]} %i = cast %x {to=i32} %h = cast %x {to=f16}\n"
-        " return %p, %k, %s, %t, %i, %h }");
+    nnc_graph *g = parse_text("graph @t { %x = input : f32[4] %c = constant : f32[2,2] = splat 3 "
+                              "%r = reshape %c {shape=[4]}\n"
+                              " %v = constant : f32[2] = [1,2] %b = broadcast %r {shape=[5,4]} %p "
+                              "= prelu %x, %r %k = clip %x {lo=0}\n"
+                              " %s = pow %x, %r %t = transpose %x {perm=[0]} %i = cast %x {to=i32} "
+                              "%h = cast %x {to=f16}\n"
+                              " return %p, %k, %s, %t, %i, %h }");
     double d = 0;
     CHECK(nnc_const_scalar(g, 1, &d) && d == 3);
     CHECK(nnc_const_scalar(g, 4, &d) && d == 3);
@@ -83,7 +89,8 @@ TEST(facts_nan_and_constants)
 
 TEST(facts_static)
 {
-    nnc_graph *g = parse_text("graph @t { %x = input : f32[4] %w = param : f32[4] = [1,2,3,4] %c = iota {dim=0} : f32[4]\n"
+    nnc_graph *g = parse_text("graph @t { %x = input : f32[4] %w = param : f32[4] = [1,2,3,4] %c = "
+                              "iota {dim=0} : f32[4]\n"
                               " %s = mul %w, %c %y = add %x, %s return %y }");
     nnc_arena a;
     nnc_arena_init(&a, 0);
@@ -116,8 +123,10 @@ TEST(facts_view)
         {"f32[2,512,7,7]{0,2,3,1}", "reshape", "{shape=[2,25088]}", false},
         {"f32[2,512,7,7]{0,2,3,1}", "reshape", "{shape=[2,512,49]}", false},
         {"f32[2,512,7,7]{0,2,3,1}", "reshape", "{shape=[2,512,49]} : f32[2,512,49]{0,2,1}", true},
-        {"f32[2,6,7,7]{0,2,3,1}", "reshape", "{shape=[2,2,3,7,7]} : f32[2,2,3,7,7]{0,3,4,1,2}", true},
-        {"f32[2,6,7,7]{0,2,3,1}", "reshape", "{shape=[2,2,3,7,7]} : f32[2,2,3,7,7]{0,3,4,2,1}", false},
+        {"f32[2,6,7,7]{0,2,3,1}", "reshape", "{shape=[2,2,3,7,7]} : f32[2,2,3,7,7]{0,3,4,1,2}",
+            true},
+        {"f32[2,6,7,7]{0,2,3,1}", "reshape", "{shape=[2,2,3,7,7]} : f32[2,2,3,7,7]{0,3,4,2,1}",
+            false},
         {"f32[4,6]{1,0}", "reshape", "{shape=[6,4]} : f32[6,4]{1,0}", false},
         {"f32[2,3,4]", "transpose", "{perm=[0,2,1]}", false},
         {"f32[2,1,4]", "transpose", "{perm=[0,2,1]}", true},
@@ -158,11 +167,14 @@ TEST(facts_cost)
         {"f32[4,5]", "reduce_mean", "{axes=[1]}", 24, 96, 1},
         {"f32[3,4];f32[4,5]", "matmul", "", 2 * 3 * 4 * 5, (12 + 20 + 15) * 4, 1},
         {"f32[4,3];f32[4,5]", "matmul", "{transpose_a=1}", 2 * 3 * 4 * 5, (12 + 20 + 15) * 4, 1},
-        {"f32[2,10];f32[5,10];f32[5]", "linear", "", 2 * 2 * 10 * 5 + 10, (20 + 50 + 5 + 10) * 4, 1},
+        {"f32[2,10];f32[5,10];f32[5]", "linear", "", 2 * 2 * 10 * 5 + 10, (20 + 50 + 5 + 10) * 4,
+            1},
         {"f32[1,3,224,224];f32[64,3,7,7]", "conv", "{strides=[2,2], pads=[3,3,3,3]}", 236027904,
             (150528 + 9408 + 802816) * 4, 1},
-        {"f32[1,8,4,4];f32[8,1,3,3]", "conv", "{groups=8, pads=[1,1,1,1]}", 2 * 128 * 9, (128 + 72 + 128) * 4, 1},
-        {"f32[1,2,4];f32[2,3,2]", "conv_transpose", "{strides=[2]}", 2 * 8 * 6, (8 + 12 + 24) * 4, 1},
+        {"f32[1,8,4,4];f32[8,1,3,3]", "conv", "{groups=8, pads=[1,1,1,1]}", 2 * 128 * 9,
+            (128 + 72 + 128) * 4, 1},
+        {"f32[1,2,4];f32[2,3,2]", "conv_transpose", "{strides=[2]}", 2 * 8 * 6, (8 + 12 + 24) * 4,
+            1},
         {"f32[1,1,4,4]", "maxpool", "{kernel=[2,2], strides=[2,2]}", 16, 80, 1},
         {"f32[1000,8];i64[2]", "gather", "", 0, 2 * 8 * 4 * 2 + 16, 1}, /* reads what it fetches */
         {"f32[1000]", "slice", "{axes=[0], starts=[5], ends=[15]}", 0, 80, 1},
@@ -170,27 +182,63 @@ TEST(facts_cost)
         {"f32[4,4]", "split", "{axis=0, sizes=[1,3]}", 0, 128, 1},
     };
     for (size_t i = 0; i < NNC_COUNT(rows); i++) {
-        nnc_graph *g = parse_node_text(rows[i].in, rows[i].op, rows[i].attrs,
-            strcmp(rows[i].op, "split") ? 1 : 2);
+        nnc_graph *g = parse_node_text(
+            rows[i].in, rows[i].op, rows[i].attrs, strcmp(rows[i].op, "split") ? 1 : 2);
         nnc_cost c = g ? nnc_node_cost(g, last(g)) : (nnc_cost){-1, -1, -1};
         if (c.flops != rows[i].flops || c.bytes != rows[i].bytes || c.launches != rows[i].launches)
-            test_fail(__FILE__, __LINE__, "%s(%s) %s: %lld flops, %lld bytes, %d launches", rows[i].op,
-                rows[i].in, rows[i].attrs, (long long)c.flops, (long long)c.bytes, c.launches);
+            test_fail(__FILE__, __LINE__, "%s(%s) %s: %lld flops, %lld bytes, %d launches",
+                rows[i].op, rows[i].in, rows[i].attrs, (long long)c.flops, (long long)c.bytes,
+                c.launches);
         nnc_graph_destroy(g);
     }
 }
 
 TEST(facts_cost_fused)
 {
-    /* x read once though named twice; of the table only what the gather fetches; one result of two dropped nowhere */
+    /* x read once though named twice; of the table only what the gather fetches; one result of two
+     * dropped nowhere */
     nnc_graph *g = parse_text(
         "graph @t { %x = input : f32[8] %table = input : f32[1000,8] %i = input : i32[1]\n"
-        " %f, %h = fused %x, %table, %i, %x { %a = input : f32[8] %t = input : f32[1000,8] %k = input : i32[1]\n"
-        "  %b = input : f32[8] %r = gather %t, %k %s = add %a, %r %m = mul %s, %b %q = relu %m return %q, %s }\n"
+        " %f, %h = fused %x, %table, %i, %x { %a = input : f32[8] %t = input : f32[1000,8] %k = "
+        "input : i32[1]\n"
+        "  %b = input : f32[8] %r = gather %t, %k %s = add %a, %r %m = mul %s, %b %q = relu %m "
+        "return %q, %s }\n"
         " return %f, %h }");
     nnc_cost c = nnc_node_cost(g, last(g));
     CHECK_INT(c.bytes, 32 + 32 + 4 + 32 + 32);
     CHECK_INT(c.flops, 8 * 3);
     CHECK_INT(c.launches, 1);
     nnc_graph_destroy(g);
+}
+
+/* Flops of op(x) and of the nodes that its lowering adds. */
+static void check_lowering(const char *op, int operands, const char *attrs)
+{
+    nnc_graph *g = parse_node_text(operands == 2 ? "f32[10];f32[10]" : "f32[10]", op, attrs, 1);
+    CHECK(g != NULL);
+    if (!g)
+        return;
+    nnc_node n = *last(g);
+    nnc_cost before = nnc_node_cost(g, &n);
+    uint32_t first = g->n_node;
+    int64_t flops = 0;
+    CHECK(nnc_expand(g, g, &n, n.in) != NNC_NONE);
+    for (uint32_t k = first; k < g->n_node; k++)
+        flops += nnc_node_cost(g, &g->node[k]).flops;
+    if (before.flops != flops)
+        test_fail(__FILE__, __LINE__, "%s %s counts %lld per element, its lowering %lld", op, attrs,
+            (long long)before.flops / 10, (long long)flops / 10);
+    nnc_graph_destroy(g);
+}
+
+/* The cost of a named elementwise op is that of its lowering. */
+TEST(facts_cost_matches_lowering)
+{
+    for (int i = 0; i < OP__COUNT; i++)
+        if (nnc_ops[i].cls == CL_ecomp)
+            check_lowering(nnc_ops[i].name, nnc_ops[i].n_min, "");
+    check_lowering("clip", 1, "{lo=0}");
+    check_lowering("clip", 1, "{lo=0, hi=1}");
+    check_lowering("elu", 1, "{alpha=2}");
+    check_lowering("gelu", 1, "{approximate=tanh}");
 }

@@ -1,4 +1,5 @@
-/* tests/ir/graph_test.c -- the container: names, sticky failure, tidy, clone, copies, verify, hash. */
+/* tests/ir/graph_test.c -- the container: names, sticky failure, tidy, clone, copies, verify,
+ * hash. */
 #include "help.h"
 
 static nnc_type vec(int64_t n)

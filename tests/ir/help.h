@@ -19,7 +19,8 @@ static inline nnc_graph *parse_text(const char *text)
     return g;
 }
 
-/* "f32[2,3]; f32[3]" and "add" and " {..}": a graph of inputs %a, %b, ... and the node; results %r0, %r1, ... are returned. */
+/* "f32[2,3]; f32[3]" and "add" and " {..}": a graph of inputs %a, %b, ... and the node; results
+ * %r0, %r1, ... are returned. */
 static inline void node_text(
     nnc_text *t, const char *inputs, const char *op, const char *attrs, int results)
 {

@@ -1,4 +1,5 @@
-/* tests/ir/infer_test.c -- shape inference: every op with results known on paper. A row without a test for some op fails. */
+/* tests/ir/infer_test.c -- shape inference: every op with results known on paper. A row without a
+ * test for some op fails. */
 #include "help.h"
 
 static const struct row {

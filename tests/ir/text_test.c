@@ -1,5 +1,6 @@
-/* tests/ir/text_test.c -- the text form: chosen round trips, every op of a random program, mutated texts, and memory that
- * runs out at every possible place. */
+/* tests/ir/text_test.c -- the text form: chosen round trips, every op of a random program, mutated
+ * texts, and memory that runs out at every possible place. */
+#include "gen/gen.h"
 #include "help.h"
 
 #include <math.h>
@@ -79,6 +80,21 @@ TEST(text_net)
     nnc_text_deinit(&t);
 }
 
+/* The example of docs/graph-ir.md is what it says it is. */
+TEST(text_docs_example)
+{
+    char *doc = NULL;
+    size_t n;
+    CHECK_OK(nnc_file_read("docs/graph-ir.md", 0, &doc, &n, test_sink));
+    char *from = doc ? strstr(doc, "graph @net") : NULL, *to = from ? strstr(from, "```") : NULL;
+    CHECK(to != NULL);
+    if (to) {
+        *to = 0;
+        check_text(from, from);
+    }
+    nnc_free(doc);
+}
+
 TEST(text_constants)
 {
     static const char text[] =
@@ -120,7 +136,8 @@ TEST(text_big_constant)
 
 TEST(text_terse)
 {
-    /* Types of inferable ops may be left out; comments and blanks do not matter; numbers are renumbered. */
+    /* Types of inferable ops may be left out; comments and blanks do not matter; numbers are
+     * renumbered. */
     check_text("graph @t{%5=input:f32[2,3]#x\n%y=relu %5 %7=add %y,%5 return %7 as\"o\"}",
         "graph @t {\n  %0 = input : f32[2,3]\n  %y = relu %0 : f32[2,3]\n  %2 = add %y, %0 : "
         "f32[2,3]\n"
@@ -135,7 +152,8 @@ TEST(text_numbers_and_names_mix)
         "  return %2\n}\n");
 }
 
-/* A program of random ops over values of one shape; whatever the builder accepts must survive the text form. */
+/* A program of random ops over values of one shape; whatever the builder accepts must survive the
+ * text form. */
 static nnc_graph *random_graph(uint64_t key)
 {
     nnc_graph *g = nnc_graph_create("random", test_sink);
@@ -192,6 +210,44 @@ TEST(text_random)
         nnc_graph_destroy(h);
         nnc_text_deinit(&a);
         nnc_text_deinit(&b);
+    }
+}
+
+/* Generated graphs over all ops and element types: text, clone and tidy keep their meaning. */
+TEST(text_generated)
+{
+    for (uint64_t i = 0; i < 150; i++) {
+        gen_options o = {
+            .seed = test_seed + i, .nodes = 20, .dtypes = (1 << DT__COUNT) - 1, .wild = i % 2};
+        nnc_graph *g = gen_graph(&o, test_sink);
+        CHECK(g != NULL);
+        if (!g)
+            continue;
+        nnc_text a = {0}, b = {0}, c = {0};
+        print_graph(&a, g);
+        nnc_graph *h = parse_text(nnc_text_str(&a)), *k = nnc_graph_clone(g, test_sink);
+        CHECK(h && k);
+        if (h && k) {
+            print_graph(&b, h);
+            print_graph(&c, k);
+            CHECK_STR(nnc_text_str(&b), nnc_text_str(&a));
+            CHECK_STR(nnc_text_str(&c), nnc_text_str(&a));
+            nnc_hash128 x = nnc_graph_hash(g), y = nnc_graph_hash(h);
+            CHECK(x.lo == y.lo && x.hi == y.hi);
+            CHECK_OK(nnc_graph_tidy(k));
+            CHECK_OK(nnc_graph_tidy(h));
+            CHECK_OK(nnc_verify(k, test_sink));
+            x = nnc_graph_hash(k), y = nnc_graph_hash(h);
+            CHECK(x.lo == y.lo && x.hi == y.hi);
+            nnc_cost cost = nnc_graph_cost(k);
+            CHECK(cost.bytes >= 0 && cost.flops >= 0 && cost.launches >= 0);
+        }
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(h);
+        nnc_graph_destroy(k);
+        nnc_text_deinit(&a);
+        nnc_text_deinit(&b);
+        nnc_text_deinit(&c);
     }
 }
 
@@ -265,7 +321,8 @@ TEST(text_fuzz)
     nnc_sink_clear(test_sink);
 }
 
-/* The N-th allocation fails, N = 1, 2, ... until all succeed: always a clean failure, never a leak (ASan). */
+/* The N-th allocation fails, N = 1, 2, ... until all succeed: always a clean failure, never a leak
+ * (ASan). */
 TEST(text_out_of_memory)
 {
     static const char text[] =
