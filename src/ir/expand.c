@@ -94,8 +94,7 @@ static nnc_ref softplus(ex *e)
 /* alpha (e^x - 1) */
 static nnc_ref scaled_expm1(ex *e, double alpha)
 {
-    nnc_ref y = un(e, OP_expm1, e->x);
-    return alpha == 1 ? y : binc(e, OP_mul, y, alpha);
+    return binc(e, OP_mul, un(e, OP_expm1, e->x), alpha);
 }
 
 static nnc_ref hard_gate(ex *e, double alpha, double beta)

@@ -67,8 +67,8 @@ static void keep(gen *m, nnc_ref r, double mag, bool exact)
 /* A value, late ones more often: graphs become deep. */
 static entry *pick(gen *m)
 {
-    uint32_t n = (uint32_t)m->n, a = draw(m, n), b = draw(m, n);
-    return &m->pool[chance(m, 70) && b > a ? b : a];
+    uint32_t n = (uint32_t)m->n, last = n < 3 ? n : 3;
+    return &m->pool[chance(m, 55) ? n - 1 - draw(m, last) : draw(m, n)];
 }
 
 static entry *pick_where(gen *m, bool (*fits)(const gen *, const entry *))
@@ -316,6 +316,9 @@ static void add_ewise(gen *m, nnc_class cls)
     for (int tries = 0; tries < 40; tries++) {
         nnc_op op = (nnc_op)draw(m, OP__COUNT);
         const entry *e = pick(m);
+        static const nnc_op logic[] = {OP_and, OP_or, OP_xor, OP_not};
+        if (dtype_of(m, e->r) == DT_bool && cls == CL_ewise && chance(m, 50))
+            op = logic[draw(m, NNC_COUNT(logic))];
         if (nnc_op_class(op) != cls || !allowed(m, op, e))
             continue;
         if (op == OP_select)
