@@ -10,8 +10,9 @@ static void diagnostics(nnc_text *t, const char *mark)
 {
     for (size_t i = 0; i < nnc_sink_count(test_sink); i++) {
         const nnc_diag *d = nnc_sink_at(test_sink, i);
-        nnc_printf(t, "%s%s:%d:%d: %s%s%s\n", mark, d->severity == NNC_WARNING ? "warning: " : "", d->loc.line, d->loc.col,
-            d->loc.path ? d->loc.path : "", d->loc.path ? ": " : "", d->message);
+        nnc_printf(t, "%s%s:%d:%d: %s%s%s\n", mark, d->severity == NNC_WARNING ? "warning: " : "",
+            d->loc.line, d->loc.col, d->loc.path ? d->loc.path : "", d->loc.path ? ": " : "",
+            d->message);
     }
 }
 
@@ -25,7 +26,8 @@ TEST(broken_models)
     char *p = strstr(text, "---\n");
     nnc_putn(&blessed, text, (size_t)(p - text));
     while (p) {
-        char *json = p + 4, *next = strstr(json, "---\n"), *stop = next ? next : text + n, *want = strstr(json, "#> ");
+        char *json = p + 4, *next = strstr(json, "---\n"), *stop = next ? next : text + n,
+             *want = strstr(json, "#> ");
         if (!want || want > stop)
             want = stop;
         nnc_text got = {0}, expected = {0};
@@ -55,7 +57,8 @@ TEST(broken_models)
 
 static void set_fails(nnc_set s, nnc_set_word w, const char *want)
 {
-    nnc_model_options o = {.set = &s, .n_set = s.name != NULL, .word = &w, .n_word = w.name != NULL};
+    nnc_model_options o = {
+        .set = &s, .n_set = s.name != NULL, .word = &w, .n_word = w.name != NULL};
     nnc_sink_clear(test_sink);
     nnc_graph *g = nnc_model_load("models/vgg16.json", &o, test_sink);
     CHECK(g == NULL);
@@ -67,22 +70,31 @@ static void set_fails(nnc_set s, nnc_set_word w, const char *want)
 TEST(set_errors)
 {
     nnc_set_word none = {0};
-    set_fails((nnc_set){"bacth", 2}, none, "--set bacth=2: the model has no arg `bacth`; did you mean `batch`?");
+    set_fails((nnc_set){"bacth", 2}, none,
+        "--set bacth=2: the model has no arg `bacth`; did you mean `batch`?");
     set_fails((nnc_set){"zzzzzz", 2}, none, "(it has: batch, image, order, bn)");
     set_fails((nnc_set){"image", 16}, none, "--set image=16: expected at least 32");
     set_fails((nnc_set){"bn", 2}, none, "--set bn=2: expected at most 1");
     set_fails((nnc_set){"order", 1}, none, "--set order=1: expected a word");
-    set_fails((nnc_set){0}, (nnc_set_word){"order", "relu"}, "--set order=relu: expected one of relu-pool, pool-relu");
-    set_fails((nnc_set){0}, (nnc_set_word){"batch", "many"}, "--set batch=many: expected an integer");
+    set_fails((nnc_set){0}, (nnc_set_word){"order", "relu"},
+        "--set order=relu: expected one of relu-pool, pool-relu");
+    set_fails(
+        (nnc_set){0}, (nnc_set_word){"batch", "many"}, "--set batch=many: expected an integer");
 }
 
 static const char small[] =
-    "{\"args\": {\"n\": 2, \"w\": \"same\"}, \"blocks\": {\"b\": {\"args\": {\"c\": 4, \"k\": {\"default\": 3, \"min\": 1}}, \"layers\": [\n"
-    "{\"op\": \"conv\", \"name\": \"c\", \"channels\": \"c\", \"kernel\": \"k\", \"pad\": \"same\"}, \"batchnorm\", \"relu\",\n"
-    "{\"op\": \"conv\", \"channels\": 4, \"kernel\": [1, 1], \"bias\": false}, {\"op\": \"add\", \"in\": [\"prev\", \"input\"]}]}},\n"
-    "\"inputs\": {\"x\": [\"n\", 4, 8, \"n*4\"]}, \"layers\": [{\"op\": \"b\", \"name\": \"s\", \"repeat\": \"n\", \"c\": \"4*(i+1)\"},\n"
-    "{\"op\": \"split\", \"parts\": 2, \"name\": \"h\"}, {\"op\": \"concat\", \"in\": [\"h:1\", \"h:0\", \"prev\"]},\n"
-    "{\"op\": \"maxpool\", \"kernel\": 2, \"when\": \"w == 'same' && n > 1\"}, \"flatten\", {\"op\": \"linear\", \"out\": \"max(n, 5) % 7\"},\n"
+    "{\"args\": {\"n\": 2, \"w\": \"same\"}, \"blocks\": {\"b\": {\"args\": {\"c\": 4, \"k\": "
+    "{\"default\": 3, \"min\": 1}}, \"layers\": [\n"
+    "{\"op\": \"conv\", \"name\": \"c\", \"channels\": \"c\", \"kernel\": \"k\", \"pad\": "
+    "\"same\"}, \"batchnorm\", \"relu\",\n"
+    "{\"op\": \"conv\", \"channels\": 4, \"kernel\": [1, 1], \"bias\": false}, {\"op\": \"add\", "
+    "\"in\": [\"prev\", \"input\"]}]}},\n"
+    "\"inputs\": {\"x\": [\"n\", 4, 8, \"n*4\"]}, \"layers\": [{\"op\": \"b\", \"name\": \"s\", "
+    "\"repeat\": \"n\", \"c\": \"4*(i+1)\"},\n"
+    "{\"op\": \"split\", \"parts\": 2, \"name\": \"h\"}, {\"op\": \"concat\", \"in\": [\"h:1\", "
+    "\"h:0\", \"prev\"]},\n"
+    "{\"op\": \"maxpool\", \"kernel\": 2, \"when\": \"w == 'same' && n > 1\"}, \"flatten\", "
+    "{\"op\": \"linear\", \"out\": \"max(n, 5) % 7\"},\n"
     "{\"op\": \"softmax\", \"name\": \"y\", \"dtype\": \"f16\"}], \"outputs\": [\"y\", \"h:1\"]}";
 
 TEST(small_model)
@@ -104,8 +116,9 @@ TEST(small_model)
 /* Bytes and pieces of a good model changed at random: an error or a graph that verifies, never a crash. */
 TEST(mutated_models)
 {
-    static const char *const parts[] = {"\"", "{", "}", "[", "]", ",", ":", "-1", "99999999999999", "0", "1e300", "\"n\"", "null",
-        "true", "\"op\"", "\"in\"", "\"prev\"", "\"h:9\"", "${", "'", "n/0", "\"repeat\": 100000, ", "\"b\"", "\\u0000", "\x80"};
+    static const char *const parts[] = {"\"", "{", "}", "[", "]", ",", ":", "-1", "99999999999999",
+        "0", "1e300", "\"n\"", "null", "true", "\"op\"", "\"in\"", "\"prev\"", "\"h:9\"", "${", "'",
+        "n/0", "\"repeat\": 100000, ", "\"b\"", "\\u0000", "\x80"};
     uint64_t key = nnc_rng_key("mutate", test_seed), at = 0;
     nnc_model_options o = {0};
     int good = 0;
@@ -127,10 +140,12 @@ TEST(mutated_models)
         nnc_sink_clear(test_sink);
         nnc_graph *g = nnc_model_parse("fuzz", text, n, &o, test_sink);
         if (!g && nnc_sink_errors(test_sink) == 0)
-            test_fail(__FILE__, __LINE__, "rejected without a word (seed %llu, round %d)", (unsigned long long)test_seed, round);
+            test_fail(__FILE__, __LINE__, "rejected without a word (seed %llu, round %d)",
+                (unsigned long long)test_seed, round);
         for (size_t i = 0; !g && i < nnc_sink_count(test_sink); i++)
             if (nnc_sink_at(test_sink, i)->code == NNC_E_BUG)
-                test_fail(__FILE__, __LINE__, "round %d: %s\n%.*s", round, nnc_sink_at(test_sink, i)->message, (int)n, text);
+                test_fail(__FILE__, __LINE__, "round %d: %s\n%.*s", round,
+                    nnc_sink_at(test_sink, i)->message, (int)n, text);
         if (g && nnc_verify(g, test_sink) != NNC_OK)
             test_fail(__FILE__, __LINE__, "round %d does not verify", round);
         good += g != NULL;

@@ -53,12 +53,14 @@ TEST(expressions)
     error("1/0", 1, "division by zero");
     error("n % (n - 7)", 2, "division by zero");
     error("9223372036854775807 + 1", 20, "9223372036854775807 + 1 does not fit in 64 bits");
-    error("(-9223372036854775807 - 1) / -1", 27, "-9223372036854775808 / -1 does not fit in 64 bits");
+    error(
+        "(-9223372036854775807 - 1) / -1", 27, "-9223372036854775808 / -1 does not fit in 64 bits");
     error("9223372036854775808", 0, "a number does not fit in 64 bits");
     error("n n", 2, "expected an operator, found `n`");
     error("2x", 1, "expected an operator after 2, found `x`");
     error("", 0, "the expression ends where a value is expected");
-    error("order + 1", 6, "`+` needs integers, but 'pool-relu' is a word (words compare with == and !=)");
+    error("order + 1", 6,
+        "`+` needs integers, but 'pool-relu' is a word (words compare with == and !=)");
     error("order == 1", 6, "compares a word with an integer");
     error("m", 0, "`m` is not an arg here; did you mean `n`?");
     error("'open", 0, "a quoted word has no closing '");
@@ -92,6 +94,41 @@ TEST(layer_table)
     }
 }
 
+/* docs/model.md names every layer that is more than an op, and its keys; its example loads. */
+TEST(document)
+{
+    char *text = NULL, word[64], key[32];
+    size_t n;
+    bool must;
+    CHECK_OK(nnc_file_read("docs/model.md", 0, &text, &n, test_sink));
+    if (!text)
+        return;
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        snprintf(word, sizeof word, "\n| `%s` |", r.name);
+        const char *line = strstr(text, word);
+        if (r.op != OP__COUNT)
+            continue;
+        if (!line)
+            test_fail(__FILE__, __LINE__, "docs/model.md has no row for %s", r.name);
+        for (const char *p = r.keys; line && fe_keys_next(&p, key, &must);) {
+            snprintf(word, sizeof word, must ? "`%s`" : "`%s`?", key);
+            const char *at = strstr(line + 1, word);
+            if (!at || at > strchr(line + 1, '\n'))
+                test_fail(__FILE__, __LINE__, "docs/model.md: row %s lacks key %s", r.name, key);
+        }
+    }
+    char *start = strstr(text, "```json\n"), *end = start ? strstr(start + 8, "```") : NULL;
+    CHECK(end != NULL);
+    nnc_graph *g = end ? nnc_model_parse(
+                             "docs/model.md", start + 8, (size_t)(end - start - 8), NULL, test_sink)
+                       : NULL;
+    CHECK(g != NULL);
+    nnc_sink_print(test_sink, stderr);
+    nnc_graph_destroy(g);
+    nnc_free(text);
+}
+
 /* Every "$ref" names a definition. */
 static void check_refs(const cJSON *item, const cJSON *defs)
 {
@@ -118,7 +155,8 @@ TEST(schema_file)
     CHECK_STR(text, nnc_text_str(&t));
     nnc_free(text);
     CHECK_OK(nnc_json_parse(&j, "schema", nnc_text_str(&t), t.n, test_sink));
-    const cJSON *defs = cJSON_GetObjectItem(j.root, "definitions"), *layer = cJSON_GetObjectItem(defs, "layer_object");
+    const cJSON *defs = cJSON_GetObjectItem(j.root, "definitions"),
+                *layer = cJSON_GetObjectItem(defs, "layer_object");
     const cJSON *all = cJSON_GetObjectItem(layer, "allOf");
     CHECK_INT(cJSON_GetArraySize(all), fe_layer_count() + 1); /* a branch per layer type */
     check_refs(j.root, defs);

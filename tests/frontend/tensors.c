@@ -38,7 +38,8 @@ static const char *npy(int version, const char *dict, const void *data, size_t n
 {
     nnc_text t = {0};
     size_t len = strlen(dict);
-    char head[12] = {'\x93', 'N', 'U', 'M', 'P', 'Y', (char)version, 0, (char)(len & 255), (char)(len >> 8), 0, 0};
+    char head[12] = {'\x93', 'N', 'U', 'M', 'P', 'Y', (char)version, 0, (char)(len & 255),
+        (char)(len >> 8), 0, 0};
     nnc_putn(&t, head, version == 1 ? 10 : 12);
     nnc_puts(&t, dict);
     nnc_putn(&t, data, n);
@@ -52,11 +53,15 @@ TEST(npy_foreign)
     static const uint8_t bytes[12] = {0, 1, 0, 2, 0, 3, 0, 4, 0, 5, 0, 6};
     nnc_tensor t;
     /* big-endian 2x3, column-major: columns (1,2), (3,4), (5,6) */
-    CHECK_OK(nnc_npy_load(npy(2, "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }", bytes, 12), &t, test_sink));
+    CHECK_OK(nnc_npy_load(
+        npy(2, "{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }", bytes, 12), &t,
+        test_sink));
     int16_t want[6] = {1, 3, 5, 2, 4, 6};
     CHECK(t.data && !memcmp(t.data, want, 12));
     nnc_tensor_deinit(&t);
-    CHECK_OK(nnc_npy_load(npy(3, "{\"shape\":(2L,3L),\"fortran_order\":False,\"descr\":\">u2\"}\n", bytes, 12), &t, test_sink));
+    CHECK_OK(nnc_npy_load(
+        npy(3, "{\"shape\":(2L,3L),\"fortran_order\":False,\"descr\":\">u2\"}\n", bytes, 12), &t,
+        test_sink));
     CHECK(t.data && ((uint16_t *)t.data)[5] == 6);
     CHECK_INT(t.type.rank, 2);
     nnc_tensor_deinit(&t);
@@ -78,15 +83,26 @@ TEST(npy_hostile)
     npy_fails(temp("\x93NUMPY\x01\x00\xff\xff{}", 12), "it ends in its header");
     npy_fails(npy(9, "{}", "", 0), "its version");
     npy_fails(npy(1, "{}", "", 0), "lacks descr");
-    npy_fails(npy(1, "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "12345678", 8), "its dtype is none of");
-    npy_fails(npy(1, "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "1234", 4), "structured");
-    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "1234", 4), "its shape needs 8 bytes of data, the file has 4");
-    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "12345678", 8), "its shape needs 4 bytes of data, the file has 8");
-    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "", 0), "64 bits");
-    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,4)}", "", 0), "not a .npy file");
-    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "1234", 4), "more than 8");
+    npy_fails(npy(1, "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "12345678", 8),
+        "its dtype is none of");
+    npy_fails(npy(1, "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "1234", 4),
+        "structured");
+    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "1234", 4),
+        "its shape needs 8 bytes of data, the file has 4");
+    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,)}", "12345678", 8),
+        "its shape needs 4 bytes of data, the file has 8");
+    npy_fails(
+        npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,)}", "", 0),
+        "64 bits");
+    npy_fails(
+        npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904,4)}", "", 0),
+        "not a .npy file");
+    npy_fails(
+        npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (1,1,1,1,1,1,1,1,1)}", "1234", 4),
+        "more than 8");
     npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}", "", 0), "damaged");
-    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}", "", 0), "not a .npy file");
+    npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}", "", 0),
+        "not a .npy file");
     npy_fails("/nonexistent/x.npy", "cannot open");
     unlink(path);
 }
@@ -118,28 +134,43 @@ TEST(safetensors_hostile)
     st_fails(temp("1234", 4), "not a safetensors file");
     st_fails(temp("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "its header would have");
     st_fails(st_file("[]", 0), "not an object");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F7\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4), "its dtype");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4), "its shape");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4), "ascending");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4), "do not match");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 2), "beyond the end");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5), "the file holds 5");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8), "leave a hole");
-    st_fails(st_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}", 6), "overlap");
-    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4), "damaged");
+    st_fails(
+        st_file("{\"a\":{\"dtype\":\"F7\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4), "its dtype");
+    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4),
+        "its shape");
+    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4),
+        "ascending");
+    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4),
+        "do not match");
+    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 2),
+        "beyond the end");
+    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 5),
+        "the file holds 5");
+    st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8),
+        "leave a hole");
+    st_fails(st_file("{\"a\":{\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[0,4]},\"b\":{"
+                     "\"dtype\":\"U8\",\"shape\":[4],\"data_offsets\":[2,6]}}",
+                 6),
+        "overlap");
+    st_fails(
+        st_file(
+            "{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}",
+            4),
+        "damaged");
     st_fails(st_file("{\"a\":7}", 0), "its dtype");
     unlink(path);
 }
 
-static const char model[] = "{\"inputs\": {\"x\": [1, 3]}, \"layers\": [{\"op\": \"linear\", \"name\": \"fc\", \"out\": 2}]}";
+static const char model[] = "{\"inputs\": {\"x\": [1, 3]}, \"layers\": [{\"op\": \"linear\", "
+                            "\"name\": \"fc\", \"out\": 2}]}";
 
 TEST(safetensors_weights)
 {
     float w[6] = {1, 2, 3, 4, 5, 6}, read[6];
     uint16_t b[2] = {0x3f80, 0x4000}; /* bf16 1, 2 */
     int64_t wd[2] = {2, 3}, bd[1] = {2};
-    nnc_st_write t[3] = {{"fc.weight", nnc_type_make(DT_f32, 2, wd), w}, {"fc.bias", nnc_type_make(DT_bf16, 1, bd), b},
-        {"other", nnc_type_make(DT_bf16, 1, bd), b}};
+    nnc_st_write t[3] = {{"fc.weight", nnc_type_make(DT_f32, 2, wd), w},
+        {"fc.bias", nnc_type_make(DT_bf16, 1, bd), b}, {"other", nnc_type_make(DT_bf16, 1, bd), b}};
     temp("", 0);
     CHECK_OK(nnc_safetensors_save(path, t, 3, test_sink));
     nnc_model_options o = {.weights = path};
@@ -151,8 +182,10 @@ TEST(safetensors_weights)
         if (n->op != OP_param)
             continue;
         CHECK_INT(n->weight->kind, NNC_W_file);
-        CHECK_OK(nnc_weight_read(n->weight, nnc_typeof(g, n->out), 0, nnc_type_numel(nnc_typeof(g, n->out)), read, NULL, test_sink));
-        CHECK(!memcmp(read, !strcmp(n->weight->name, "fc.bias") ? (void *)b : w, (size_t)n->weight->size));
+        CHECK_OK(nnc_weight_read(n->weight, nnc_typeof(g, n->out), 0,
+            nnc_type_numel(nnc_typeof(g, n->out)), read, NULL, test_sink));
+        CHECK(!memcmp(
+            read, !strcmp(n->weight->name, "fc.bias") ? (void *)b : w, (size_t)n->weight->size));
     }
     nnc_graph_destroy(g);
     nnc_sink_clear(test_sink);

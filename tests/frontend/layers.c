@@ -1,0 +1,229 @@
+/* tests/frontend/layers.c -- every layer type builds what it should: result types known on paper, names, scopes, inheritance. */
+#include "frontend/internal.h"
+#include "test.h"
+
+static nnc_graph *parse(const char *inputs, const char *rest)
+{
+    nnc_text t = {0};
+    nnc_printf(&t, "{\"inputs\": {%s}, %s}", inputs, rest);
+    nnc_graph *g = nnc_model_parse("m", nnc_text_str(&t), t.n, NULL, test_sink);
+    if (!g) {
+        test_fail(__FILE__, __LINE__, "%s", nnc_text_str(&t));
+        nnc_sink_print(test_sink, stderr);
+    }
+    nnc_text_deinit(&t);
+    return g;
+}
+
+static void yields(const char *inputs, const char *layers, const char *want)
+{
+    nnc_text t = {0}, l = {0};
+    nnc_printf(&l, "\"layers\": [%s]", layers);
+    nnc_graph *g = parse(inputs, nnc_text_str(&l));
+    if (g) {
+        CHECK_OK(nnc_verify(g, test_sink));
+        nnc_put_type(&t, nnc_typeof(g, g->output[0]));
+        if (strcmp(nnc_text_str(&t), want) != 0)
+            test_fail(__FILE__, __LINE__, "%s gives %s, not %s", layers, nnc_text_str(&t), want);
+    }
+    nnc_graph_destroy(g);
+    nnc_text_deinit(&t);
+    nnc_text_deinit(&l);
+}
+
+#define IMG "\"x\": [2, 6, 8, 9]"
+#define ROW "\"x\": [4, 6]"
+
+TEST(windows)
+{
+    yields(IMG,
+        "{\"op\": \"conv\", \"channels\": 4, \"kernel\": [3, 2], \"stride\": [2, 1], \"pad\": [1, "
+        "0]}",
+        "f32[2,4,4,8]");
+    yields(IMG,
+        "{\"op\": \"conv\", \"channels\": 4, \"kernel\": 3, \"stride\": 2, \"pad\": \"same\"}",
+        "f32[2,4,4,5]");
+    yields(IMG, "{\"op\": \"conv\", \"channels\": 4, \"kernel\": 2, \"pad\": [1, 0, 0, 3]}",
+        "f32[2,4,8,11]");
+    yields(IMG,
+        "{\"op\": \"conv\", \"channels\": 4, \"kernel\": 3, \"dilation\": 2, \"groups\": 2, "
+        "\"bias\": false}",
+        "f32[2,4,4,5]");
+    yields("\"x\": [2, 6, 8]", "{\"op\": \"conv\", \"channels\": 4, \"kernel\": 3}", "f32[2,4,6]");
+    yields("\"x\": [1, 2, 4, 5, 6]",
+        "{\"op\": \"conv\", \"channels\": 4, \"kernel\": 3, \"pad\": \"same\"}", "f32[1,4,4,5,6]");
+    yields(IMG, "{\"op\": \"depthwise\", \"kernel\": 3, \"pad\": 1, \"multiplier\": 2}",
+        "f32[2,12,8,9]");
+    yields(IMG, "{\"op\": \"conv_transpose\", \"channels\": 4, \"kernel\": 2, \"stride\": 2}",
+        "f32[2,4,16,18]");
+    yields(IMG, "{\"op\": \"maxpool\", \"kernel\": 2}", "f32[2,6,4,4]");
+    yields(IMG, "{\"op\": \"maxpool\", \"kernel\": 2, \"ceil\": true}", "f32[2,6,4,5]");
+    yields(IMG,
+        "{\"op\": \"avgpool\", \"kernel\": 3, \"stride\": 1, \"pad\": 1, \"count_include_pad\": "
+        "true}",
+        "f32[2,6,8,9]");
+    yields(IMG, "\"global_avgpool\"", "f32[2,6,1,1]");
+    yields(IMG, "\"global_maxpool\", \"squeeze\"", "f32[2,6]");
+}
+
+TEST(norms_and_weights)
+{
+    yields(IMG,
+        "\"batchnorm\", {\"op\": \"groupnorm\", \"groups\": 3}, \"layernorm\", {\"op\": "
+        "\"layernorm\", \"axis\": 1}, \"rmsnorm\", \"prelu\"",
+        "f32[2,6,8,9]");
+    yields("\"x\": {\"shape\": [2, 5], \"dtype\": \"i64\"}",
+        "{\"op\": \"embedding\", \"rows\": 100, \"channels\": 8}", "f32[2,5,8]");
+    yields("\"x\": {\"shape\": [2, 5], \"dtype\": \"i32\"}",
+        "{\"op\": \"embedding\", \"rows\": 100, \"channels\": 8, \"dtype\": \"bf16\"}",
+        "bf16[2,5,8]");
+    yields(ROW,
+        "{\"op\": \"param\", \"name\": \"p\", \"shape\": [6]}, {\"op\": \"add\", \"in\": [\"x\", "
+        "\"p\"]}",
+        "f32[4,6]");
+    yields(ROW,
+        "{\"op\": \"constant\", \"value\": 2, \"shape\": [6], \"name\": \"c\"}, {\"op\": \"mul\", "
+        "\"in\": [\"x\", \"c\"]}",
+        "f32[4,6]");
+    yields(
+        ROW, "{\"op\": \"iota\", \"shape\": [3, 4], \"dim\": -1, \"dtype\": \"i32\"}", "i32[3,4]");
+    yields("\"x\": {\"shape\": [2, 5], \"dtype\": \"f16\"}", "{\"op\": \"linear\", \"out\": 3}",
+        "f16[2,3]");
+    yields(ROW, "{\"op\": \"linear\", \"out\": 3, \"dtype\": \"f16\"}, \"relu\"", "f16[4,3]");
+}
+
+TEST(movement)
+{
+    yields(IMG, "\"flatten\"", "f32[2,432]");
+    yields(IMG, "{\"op\": \"flatten\", \"axis\": -2}", "f32[2,6,72]");
+    yields(ROW, "{\"op\": \"unsqueeze\", \"axes\": [0, -1]}", "f32[1,4,6,1]");
+    yields(ROW, "{\"op\": \"unsqueeze\", \"axes\": 1}, {\"op\": \"squeeze\", \"axes\": [1]}",
+        "f32[4,6]");
+    yields(IMG, "{\"op\": \"reshape\", \"shape\": [0, 3, -1, \"2 + 1\"]}", "f32[2,3,48,3]");
+    yields(IMG, "\"transpose\"", "f32[2,6,9,8]");
+    yields(IMG, "{\"op\": \"transpose\", \"perm\": [0, 2, 3, 1]}", "f32[2,8,9,6]");
+    yields(IMG, "{\"op\": \"slice\", \"axes\": [1, 3], \"starts\": [1, -4], \"ends\": [99, -1]}",
+        "f32[2,5,8,3]");
+    yields(ROW, "{\"op\": \"slice\", \"starts\": 1, \"ends\": 4, \"steps\": 2}", "f32[2,6]");
+    yields(ROW, "{\"op\": \"pad\", \"pads\": [0, 1, 2, 3], \"value\": 7}", "f32[6,10]");
+    yields(ROW, "{\"op\": \"pad\", \"pads\": [1, 1, 1, 1], \"mode\": \"reflect\"}", "f32[6,8]");
+    yields(ROW, "{\"op\": \"concat\", \"in\": [\"x\", \"x\", \"x\"], \"axis\": 0}", "f32[12,6]");
+    yields(ROW,
+        "{\"op\": \"split\", \"sizes\": [1, 5], \"name\": \"s\"}, {\"op\": \"relu\", \"in\": "
+        "\"s:1\"}",
+        "f32[4,5]");
+    yields(ROW, "{\"op\": \"broadcast\", \"shape\": [3, 4, 6]}", "f32[3,4,6]");
+    yields(ROW, "{\"op\": \"flip\", \"axes\": [-1]}", "f32[4,6]");
+    yields(ROW ", \"i\": {\"shape\": [5], \"dtype\": \"i64\"}",
+        "{\"op\": \"gather\", \"in\": [\"x\", \"i\"], \"axis\": 1}", "f32[4,5]");
+}
+
+TEST(reductions_and_products)
+{
+    yields(ROW, "\"reduce_sum\"", "f32[1,1]");
+    yields(ROW, "{\"op\": \"reduce_mean\", \"axes\": [-1], \"keepdims\": false}", "f32[4]");
+    yields(ROW, "{\"op\": \"argmax\", \"keepdims\": false}", "i64[4]");
+    yields(ROW, "{\"op\": \"softmax\", \"axis\": 0}, \"log_softmax\"", "f32[4,6]");
+    yields("\"a\": [2, 3, 4], \"b\": [5, 4]",
+        "{\"op\": \"matmul\", \"in\": [\"a\", \"b\"], \"transpose_b\": true}", "f32[2,3,5]");
+    yields("\"c\": {\"shape\": [4, 1], \"dtype\": \"bool\"}, \"x\": [4, 6]",
+        "{\"op\": \"select\", \"in\": [\"c\", \"x\", \"x\"]}", "f32[4,6]");
+    yields(ROW,
+        "{\"op\": \"gt\", \"value\": 0.5}, {\"op\": \"cast\", \"to\": \"i8\"}, {\"op\": \"mul\", "
+        "\"value\": 3}",
+        "i8[4,6]");
+}
+
+/* Every elementwise op of one operand, by name alone. */
+TEST(all_elementwise)
+{
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        if (r.op == OP__COUNT || !nnc_op_is_ewise(r.op) || r.n_max != 1 || r.op == OP_cast)
+            continue;
+        bool logic = r.op == OP_not;
+        nnc_text l = {0};
+        nnc_printf(&l, "\"%s\"", r.name);
+        yields(logic ? "\"x\": {\"shape\": [4], \"dtype\": \"bool\"}" : "\"x\": [4]",
+            nnc_text_str(&l), nnc_ops[r.op].flags & OF_bool ? "bool[4]" : "f32[4]");
+        nnc_text_deinit(&l);
+    }
+}
+
+static const nnc_node *named(const nnc_graph *g, const char *weight)
+{
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param && !strcmp(g->node[i].weight->name, weight))
+            return &g->node[i];
+    test_fail(__FILE__, __LINE__, "no weight %s", weight);
+    return &g->node[0];
+}
+
+TEST(names_paths_inheritance)
+{
+    nnc_graph *g =
+        parse(ROW, "\"blocks\": {\"b\": {\"args\": [\"n\"], \"layers\": [{\"op\": \"linear\", "
+                   "\"out\": \"n\"}, {\"name\": \"in\", \"layers\": ["
+                   "{\"op\": \"linear\", \"name\": \"fc\", \"out\": 6, \"frozen\": false}]}]}},"
+                   "\"layers\": [{\"op\": \"b\", \"name\": \"s\", \"repeat\": 2, \"n\": \"i + 1\", "
+                   "\"frozen\": true, \"device\": 3},\n"
+                   "{\"op\": \"relu\", \"when\": false, \"name\": \"gone\"}, {\"op\": \"add\", "
+                   "\"in\": [\"gone\", \"s\"]},"
+                   "{\"op\": \"linear\", \"out\": 6, \"weights\": \"t\", \"bias\": false}, "
+                   "{\"op\": \"linear\", \"out\": 6, \"weights\": \"t\", \"bias\": false}]");
+    if (!g)
+        return;
+    const nnc_node *a = named(g, "s.1.0.weight"), *b = named(g, "s.1.in.fc.bias");
+    CHECK_STR(a->origin, "/layers/0/s[1]/0/linear");
+    CHECK_STR(b->origin, "/layers/0/s[1]/1/in/0/fc");
+    CHECK(a->frozen && !b->frozen);
+    CHECK_INT(a->device, 3);
+    CHECK_INT(nnc_typeof(g, a->out)->dim[0], 2);
+    CHECK_INT(a->weight->seed, 0);
+    CHECK_INT(nnc_param_count(g), (6 + 1 + 6 + 6) + (12 + 2 + 12 + 6) + 36); /* t counts once */
+    const nnc_node *add = NULL;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_add)
+            add = &g->node[i];
+    CHECK(add && add->in[0] == add->in[1] && add->device == -1 && add->loc.line == 2);
+    nnc_graph_destroy(g);
+}
+
+/* As many layers as are allowed, in a time that shows no square: 100,000 layers, half of them named and looked up. */
+TEST(many_layers)
+{
+    nnc_text t = {0};
+    nnc_puts(&t, "\"layers\": [\"relu\"");
+    for (int i = 0; i < 49998; i++)
+        nnc_printf(&t, ",\n\"relu\", {\"op\": \"tanh\", \"name\": \"l%d\", \"in\": \"prev\"}", i);
+    nnc_puts(&t, "]");
+    int64_t start = nnc_now_ns();
+    nnc_graph *g = parse(ROW, nnc_text_str(&t));
+    CHECK(nnc_now_ns() - start < INT64_C(20000000000));
+    if (g)
+        CHECK_INT(g->n_node, 99998);
+    nnc_graph_destroy(g);
+    nnc_text_deinit(&t);
+}
+
+TEST(files_by_content)
+{
+    static const char text[] =
+        "# a comment\ngraph @g {\n  %x = input : f32[2]\n  %y = relu %x : f32[2]\n  return %y\n}\n";
+    nnc_model_options o = {.set = &(nnc_set){"n", 1}, .n_set = 1};
+    nnc_graph *g = nnc_model_parse("g.nnc", text, sizeof text - 1, NULL, test_sink);
+    nnc_sink_print(test_sink, stderr);
+    CHECK(g != NULL);
+    nnc_graph_destroy(g);
+    CHECK(nnc_model_parse("g.nnc", text, sizeof text - 1, &o, test_sink) == NULL);
+    CHECK_DIAG("has no args");
+    CHECK(nnc_model_parse("e", " \n", 2, NULL, test_sink) == NULL);
+    CHECK_DIAG("the model file is empty");
+    CHECK(nnc_model_parse("e", "\x89PNG", 4, NULL, test_sink) == NULL);
+    CHECK_DIAG("is neither");
+    CHECK(nnc_model_load("/nonexistent.json", NULL, test_sink) == NULL);
+    static const char bom[] = "\xef\xbb\xbf{\"inputs\": {\"x\": [1]}, \"layers\": [\"relu\"]}";
+    g = nnc_model_parse("bom", bom, sizeof bom - 1, NULL, test_sink);
+    CHECK(g != NULL);
+    nnc_graph_destroy(g);
+}
