@@ -133,7 +133,7 @@ nnc_status pass_fold_constants(pass *p)
         }
     if (!any)
         return NNC_OK;
-    int n_want;
+    int n_want = 0;
     nnc_graph *sub = extract(p, known, want, &n_want);
     nnc_status s = !sub ? nnc_nomem(p->sink) : sub->status;
     if (s == NNC_OK && n_want)

@@ -1,0 +1,30 @@
+/* passes/expand.c -- named nests (softmax, layernorm, batchnorm, ...) become the ops they are made of, so that fusion can group
+ * them with their neighbours by its general rules. The new nodes keep the layer's path; `fuse` puts the members of one
+ * nest together again first, so that no nest ends up in more kernels than before unless that runs in parallel better.
+ * Ends: lowerings hold no named nests. */
+#include "passes/internal.h"
+
+nnc_status pass_expand(pass *p)
+{
+    uint32_t n_node = p->g->n_node;
+    for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
+        nnc_node n = p->g->node[i];
+        if (nnc_op_class(n.op) != CL_comp || p->e.dead[i])
+            continue;
+        layers l = layers_of(p, i, NNC_NONE);
+        nnc_type want = *nnc_typeof(p->g, n.out);
+        edit_at(p, i);
+        nnc_ref r = nnc_expand(p->g, p->g, &n, n.in);
+        edit_sync(p);
+        if (p->status != NNC_OK)
+            break;
+        if (r == NNC_NONE)
+            return nnc_fail(p->sink, NNC_E_BUG, n.loc, "%s has no lowering", nnc_ops[n.op].name);
+        if (!nnc_type_equal(&want, nnc_typeof(p->g, r)))
+            r = nnc_relayout(p->g, r, want.order);
+        edit_replace(p, n.out, r);
+        remark_applied(p, &l, "expanded", "%s becomes the ops it is made of, for fusion to group (what this costs here, fuse gets back)",
+            nnc_ops[n.op].name);
+    }
+    return p->status;
+}

@@ -1,0 +1,428 @@
+/* passes/fuse.c -- ops that pass data to each other become one kernel. Which sets can is nnc_nest_ok's to say (the general rule
+ * that codegen lowers by); this file finds sets that are worth it.
+ *
+ * Greedy: edges between generated ops by bytes saved, largest first; the groups at both ends merge when nothing blocks it;
+ * again, until nothing merges. First the members of one expanded nest are put together, and views join their reader.
+ * A merge must leave the graph of groups without cycles: group.c keeps it in topological order.
+ * Ends: each merge makes one group less. */
+#include "passes/group.h"
+
+#include <stdlib.h>
+
+enum {
+    MAX_MEMBERS = 192,          /* keeps merging linear; larger kernels gain nothing */
+    FEW_ROWS = 64,              /* fewer parallel rows than this leave cores idle ... */
+    SMALL_BYTES = 256 << 10,    /* ... which matters above this much data */
+    MAX_ROUNDS = 6,
+};
+
+typedef struct edge {
+    uint32_t from, to; /* nodes */
+    int64_t bytes;
+} edge;
+
+/* ---- what a merge gives ------------------------------------------------------------------------------ */
+
+static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    if (edit_is_output(p, v))
+        return false;
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
+        uint32_t i = p->e.uses[u - 1].node, g = group_of(s, i);
+        if (!p->e.dead[i] && g != a && g != b)
+            return false;
+    }
+    return true;
+}
+
+/* Bytes that one kernel for both saves: b's reads of a's results, writes that nobody else needs, shared operands. */
+static int64_t bytes_saved(groups *s, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    int64_t sum = 0;
+    uint32_t by_a = ++s->stamp, seen = ++s->stamp;
+    for (uint32_t k = 0; k < s->of[a].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+        for (int j = 0; j < n->n_in; j++)
+            s->mark[n->in[j]] = by_a;
+    }
+    for (uint32_t k = 0; k < s->of[b].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+        for (int j = 0; j < n->n_in; j++) {
+            nnc_ref v = n->in[j];
+            uint32_t g = group_of(s, p->g->value[v].node), before = s->mark[v];
+            if (before == seen || g == b)
+                continue;
+            s->mark[v] = seen;
+            int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, v));
+            if (g == a)
+                sum += all_users_inside(s, v, a, b) ? 2 * bytes : bytes;
+            else if (before == by_a)
+                sum += bytes;
+        }
+    }
+    return sum;
+}
+
+static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
+{
+    int64_t rows = nnc_min64(s->of[a].rows, s->of[b].rows);
+    if (rows >= FEW_ROWS)
+        return NULL;
+    for (int k = 0; k < 2; k++) {
+        const group *g = &s->of[k ? b : a];
+        int64_t own = g->rows == INT64_MAX ? g->numel : g->rows;
+        if (g->bytes > SMALL_BYTES && own >= 4 * rows)
+            return nnc_arena_printf(s->p->a, "one kernel for both would have only %lld row%s to run in parallel",
+                (long long)rows, rows == 1 ? "" : "s");
+    }
+    return NULL;
+}
+
+/* Why the groups at both ends of an edge may not merge; NULL: they may. */
+static const char *blocker(groups *s, uint32_t a, uint32_t b)
+{
+    pass *p = s->p;
+    if (s->of[a].n + s->of[b].n > MAX_MEMBERS)
+        return "the kernel would have more than 192 ops";
+    if (p->g->node[s->of[a].member[0]].device != p->g->node[s->of[b].member[0]].device)
+        return "they are placed on different devices";
+    if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
+        return "it would save no bytes";
+    const char *why = loses_parallelism(s, a, b);
+    if (why)
+        return why;
+    if (!groups_can_merge(s, a, b))
+        return "a third op lies between them that must run after the one and before the other";
+    uint32_t n;
+    const uint32_t *nodes = groups_joined(s, a, b, &n);
+    if (!nodes)
+        return "out of memory";
+    if (!nnc_nest_ok(p->g, nodes, (int)n, p->a, &why))
+        return why ? why : "no kernel computes both";
+    return NULL;
+}
+
+/* ---- seeds ---------------------------------------------------------------------------------------------- */
+
+/* The nodes of one expanded nest have the layer's path in common and a reduction among them. */
+static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    pass *p = s->p;
+    bool reduces = false;
+    int64_t rows = INT64_MAX, bytes = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        reduces = reduces || nnc_op_class(p->g->node[nodes[i]].op) == CL_reduce;
+        rows = nnc_min64(rows, s->of[group_of(s, nodes[i])].rows);
+        bytes = nnc_max64(bytes, s->of[group_of(s, nodes[i])].bytes);
+    }
+    const char *why;
+    if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
+        !nnc_nest_ok(p->g, nodes, (int)n, p->a, &why))
+        return;
+    /* From the last node backwards, each time the latest member that feeds the group: no path can lie between. */
+    for (uint32_t i = n - 1; i-- > 0 && p->status == NNC_OK;) {
+        uint32_t a = group_of(s, nodes[i]);
+        const nnc_node *d = &p->g->node[nodes[i]];
+        for (uint32_t o = 0; o < d->n_out; o++)
+            for (uint32_t u = p->e.head[d->out + o]; u; u = p->e.uses[u - 1].next) {
+                uint32_t j = p->e.uses[u - 1].node, b = group_of(s, j);
+                bool member = false;
+                for (uint32_t k = 0; k < n; k++)
+                    member = member || nodes[k] == j;
+                if (member && a != b && groups_can_merge(s, a, b)) {
+                    groups_merge(s, a, b);
+                    a = group_of(s, nodes[i]);
+                }
+            }
+    }
+}
+
+static int by_origin(const void *x, const void *y, void *ctx)
+{
+    const nnc_graph *g = ctx;
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    int c = strcmp(g->node[a].origin, g->node[b].origin);
+    return c ? c : (a > b) - (a < b);
+}
+
+static void seed_nests(groups *s)
+{
+    pass *p = s->p;
+    uint32_t *list = ARENA_NEW(p->a, uint32_t, s->n_node + 1), n = 0;
+    if (!list) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    for (uint32_t i = 0; i < s->n_node; i++)
+        if (s->fusable[i] && p->g->node[i].origin)
+            list[n++] = i;
+    qsort_r(list, n, sizeof *list, by_origin, p->g);
+    for (uint32_t i = 0, k; i < n; i = k) {
+        for (k = i + 1; k < n && !strcmp(p->g->node[list[i]].origin, p->g->node[list[k]].origin);)
+            k++;
+        seed_nest(s, list + i, k - i);
+    }
+}
+
+/* A view with one reader is an index map of that reader. */
+static void seed_views(groups *s)
+{
+    pass *p = s->p;
+    for (uint32_t i = s->n_node; i-- > 0 && p->status == NNC_OK;) {
+        if (!s->fusable[i] || s->of[group_of(s, i)].n_real)
+            continue;
+        const nnc_node *u = edit_only_user(p, p->g->node[i].out);
+        if (!u || !s->fusable[node_index(p, u)])
+            continue;
+        uint32_t a = group_of(s, i), b = group_of(s, node_index(p, u));
+        if (a != b && !blocker(s, a, b))
+            groups_merge(s, a, b);
+    }
+}
+
+/* ---- merging -------------------------------------------------------------------------------------------- */
+
+static int by_bytes(const void *x, const void *y)
+{
+    const edge *a = x, *b = y;
+    if (a->bytes != b->bytes)
+        return a->bytes < b->bytes ? 1 : -1;
+    if (a->to != b->to)
+        return a->to < b->to ? -1 : 1;
+    return (a->from > b->from) - (a->from < b->from);
+}
+
+static edge *find_edges(groups *s, uint32_t *count)
+{
+    pass *p = s->p;
+    size_t n = 0, cap = 0;
+    edge *e = NULL;
+    for (uint32_t i = 0; i < s->n_node; i++)
+        for (int k = 0; s->fusable[i] && k < p->g->node[i].n_in; k++) {
+            nnc_ref v = p->g->node[i].in[k];
+            uint32_t from = p->g->value[v].node;
+            if (!s->fusable[from] || (k && p->g->node[i].in[k - 1] == v))
+                continue;
+            edge *q = nnc_arena_grow(p->a, e, &cap, n + 1, sizeof *q);
+            if (!q) {
+                p->status = nnc_nomem(p->sink);
+                return NULL;
+            }
+            e = q;
+            e[n++] = (edge){from, i, nnc_type_bytes(nnc_typeof(p->g, v))};
+        }
+    if (n)
+        qsort(e, n, sizeof *e, by_bytes);
+    *count = (uint32_t)n;
+    return e;
+}
+
+static void merge_edges(groups *s)
+{
+    uint32_t n = 0;
+    edge *e = find_edges(s, &n);
+    bool again = true;
+    for (int round = 0; round < MAX_ROUNDS && again && s->p->status == NNC_OK; round++) {
+        again = false;
+        uint32_t left = 0;
+        for (uint32_t i = 0; i < n && s->p->status == NNC_OK; i++) {
+            uint32_t a = group_of(s, e[i].from), b = group_of(s, e[i].to);
+            if (a == b)
+                continue;
+            if (!s->of[a].n_real || blocker(s, a, b)) {
+                e[left++] = e[i];
+                continue;
+            }
+            groups_merge(s, a, b);
+            again = true;
+        }
+        n = left;
+    }
+}
+
+/* ---- verdicts on what stays apart ------------------------------------------------------------------------- */
+
+static bool generated(const groups *s, uint32_t i)
+{
+    const nnc_node *n = &s->p->g->node[i];
+    return s->fusable[i] || nnc_op_class(n->op) == CL_comp || (n->op == OP_fused && !is_contraction(n));
+}
+
+static const char *why_apart(groups *s, uint32_t i, uint32_t j)
+{
+    pass *p = s->p;
+    const nnc_node *a = &p->g->node[i], *b = &p->g->node[j];
+    if (is_contraction(b))
+        return remark_text(p, "%s reads its operands from memory: a contraction has an epilogue, but no prologue",
+            engine_name(p));
+    if (is_contraction(a))
+        return "what ends a contraction is fuse_epilogue's to decide, which did not run";
+    if (!s->fusable[i] || !s->fusable[j])
+        return remark_text(p, "%s is a kernel already", node_word(p, s->fusable[i] ? b : a));
+    const char *why = blocker(s, group_of(s, i), group_of(s, j));
+    return why ? why : "views of the value between them have several readers";
+}
+
+typedef struct pair {
+    uint32_t a, b;
+} pair;
+
+static int by_pair(const void *x, const void *y)
+{
+    const pair *a = x, *b = y;
+    if (a->a != b->a)
+        return a->a < b->a ? -1 : 1;
+    return (a->b > b->b) - (a->b < b->b);
+}
+
+/* One declined remark for each pair of commands that pass data to each other. */
+static void remark_apart(groups *s)
+{
+    pass *p = s->p;
+    bool epilogues_ran = p->ran >> PASS_fuse_epilogue & 1;
+    size_t n = 0, cap = 0;
+    struct apart { pair key; uint32_t from, to; } *list = NULL;
+    uint32_t *user = ARENA_NEW(p->a, uint32_t, s->n_node + 1);
+    for (uint32_t i = 0; i < s->n_node && user && p->status == NNC_OK; i++) {
+        const nnc_node *a = &p->g->node[i];
+        bool contraction = is_contraction(a);
+        if (p->e.dead[i] || p->e.is_static[i] || (!contraction && !generated(s, i)) || nnc_is_view(p->g, a) ||
+            (contraction && epilogues_ran))
+            continue;
+        for (uint32_t o = 0; o < a->n_out; o++) {
+            int users = users_through_views(p, a->out + o, user, (int)s->n_node);
+            for (int k = 0; k < users; k++) {
+                if (group_of(s, i) == group_of(s, user[k]) || (!generated(s, user[k]) && !is_contraction(&p->g->node[user[k]])))
+                    continue;
+                void *q = nnc_arena_grow(p->a, list, &cap, n + 1, sizeof *list);
+                if (!q) {
+                    p->status = nnc_nomem(p->sink);
+                    return;
+                }
+                list = q;
+                list[n++] = (struct apart){{group_of(s, i), group_of(s, user[k])}, i, user[k]};
+            }
+        }
+    }
+    if (n)
+        qsort(list, n, sizeof *list, by_pair);
+    for (size_t i = 0; i < n && p->status == NNC_OK; i++) {
+        if (i && by_pair(&list[i - 1], &list[i]) == 0)
+            continue;
+        layers l = layers_of(p, list[i].from, list[i].to);
+        const char *rule = remark_text(p, "%s into %s", node_word(p, &p->g->node[list[i].from]),
+            node_word(p, &p->g->node[list[i].to]));
+        remark_declined(p, &l, rule, "%s", why_apart(s, list[i].from, list[i].to));
+    }
+}
+
+/* ---- rewriting -------------------------------------------------------------------------------------------- */
+
+/* Members without the views that only stand before the kernel, and the scalar constants they read, in front. */
+static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
+{
+    pass *p = s->p;
+    const group *g = &s->of[r];
+    size_t slots = g->n;
+    for (uint32_t k = 0; k < g->n; k++)
+        slots += p->g->node[g->member[k]].n_in;
+    uint32_t *list = ARENA_NEW(p->a, uint32_t, slots), *kept = ARENA_NEW(p->a, uint32_t, g->n);
+    uint32_t in = ++s->stamp;
+    int n = 0, c = 0;
+    if (!list || !kept)
+        return NULL;
+    for (uint32_t k = 0; k < g->n; k++) {
+        const nnc_node *m = &p->g->node[g->member[k]];
+        if (nnc_is_view(p->g, m) && s->mark[m->in[0]] != in)
+            continue;
+        kept[n++] = g->member[k];
+        for (uint32_t o = 0; o < m->n_out; o++)
+            s->mark[m->out + o] = in;
+        for (int j = 0; j < m->n_in; j++) {
+            const nnc_node *d = nnc_def(p->g, m->in[j]);
+            if (d->op == OP_constant && nnc_type_numel(nnc_typeof(p->g, d->out)) == 1 && s->mark[d->out] != in) {
+                s->mark[d->out] = in;
+                list[c++] = node_index(p, d);
+            }
+        }
+    }
+    memcpy(list + c, kept, (size_t)n * sizeof *kept);
+    *n_const = c;
+    *count = c + n;
+    return list;
+}
+
+static bool needed_outside(const groups *s, nnc_ref v, const uint32_t *nodes, int n)
+{
+    const pass *p = s->p;
+    if (edit_is_output(p, v))
+        return true;
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
+        uint32_t i = p->e.uses[u - 1].node;
+        bool inside = p->e.dead[i];
+        for (int k = 0; k < n && !inside; k++)
+            inside = nodes[k] == i;
+        if (!inside)
+            return true;
+    }
+    return false;
+}
+
+static void rewrite(groups *s, uint32_t r)
+{
+    pass *p = s->p;
+    int n = 0, n_const = 0, n_out = 0;
+    uint32_t *nodes = region_nodes(s, r, &n, &n_const);
+    size_t n_result = 1;
+    for (uint32_t k = 0; k < s->of[r].n; k++)
+        n_result += p->g->node[s->of[r].member[k]].n_out;
+    nnc_ref *out = ARENA_NEW(p->a, nnc_ref, n_result);
+    if (!nodes || !out) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    layers l = {0};
+    int64_t inside = 0;
+    for (int k = n_const; k < n; k++) {
+        const nnc_node *m = &p->g->node[nodes[k]];
+        layers_add(p, &l, nodes[k]);
+        for (uint32_t o = 0; o < m->n_out; o++) {
+            if (needed_outside(s, m->out + o, nodes, n))
+                out[n_out++] = m->out + o;
+            else if (!nnc_is_view(p->g, m))
+                inside += nnc_type_bytes(nnc_typeof(p->g, m->out + o));
+        }
+    }
+    uint32_t real = s->of[r].n_real;
+    nnc_ref v = region_build(p, nodes, n, out, n_out);
+    const char *words = v == NNC_NONE ? "" : node_word(p, nnc_def(p->g, v));
+    for (int k = 0; k < n_out; k++)
+        edit_replace(p, out[k], v + (nnc_ref)k);
+    remark_applied(p, &l, remark_text(p, "%s in one kernel", words),
+        "%u ops pass their results on in registers: %s are neither stored nor loaded", real, text_bytes(p, inside));
+}
+
+nnc_status pass_fuse(pass *p)
+{
+    groups s;
+    if (!groups_init(&s, p))
+        return nnc_nomem(p->sink);
+    seed_nests(&s);
+    if (p->status == NNC_OK)
+        seed_views(&s);
+    merge_edges(&s);
+    if (p->status == NNC_OK)
+        remark_apart(&s);
+    for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++) {
+        if (group_of(&s, i) != i || s.of[i].n_real < 2)
+            continue;
+        const char *why;
+        /* Seeds that came together only in part are no nest for sure. */
+        if (!nnc_nest_ok(p->g, s.of[i].member, (int)s.of[i].n, p->a, &why))
+            continue;
+        rewrite(&s, i);
+    }
+    return p->status;
+}

@@ -1,0 +1,206 @@
+/* passes/group.c -- union-find of nodes with a topological order of the groups that is repaired after each merge (Pearce and Kelly,
+ * "A dynamic topological sort algorithm for directed acyclic graphs", JEA 2006): a search looks only at groups that
+ * stand between the two. */
+#include "passes/group.h"
+
+#include <stdlib.h>
+
+static bool may_fuse(const pass *p, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    if (p->e.dead[i] || p->e.is_static[i])
+        return false;
+    switch (nnc_op_class(n->op)) {
+    case CL_ewise:
+    case CL_ecomp:
+    case CL_reduce:
+    case CL_move:
+    case CL_window:
+        return true;
+    default:
+        return false;
+    }
+}
+
+static void init_group(groups *s, uint32_t i, uint32_t *self)
+{
+    const nnc_graph *g = s->p->g;
+    const nnc_node *n = &g->node[i];
+    *self = i;
+    group *q = &s->of[i];
+    *q = (group){.member = self, .n = 1, .n_real = !nnc_is_view(g, n), .rows = INT64_MAX};
+    for (uint32_t o = 0; o < n->n_out; o++) {
+        q->numel = nnc_max64(q->numel, nnc_type_numel(nnc_typeof(g, n->out + o)));
+        q->bytes = nnc_max64(q->bytes, nnc_type_bytes(nnc_typeof(g, n->out + o)));
+    }
+    for (int k = 0; k < n->n_in; k++)
+        q->bytes = nnc_max64(q->bytes, nnc_type_bytes(nnc_typeof(g, n->in[k])));
+    if (nnc_op_class(n->op) == CL_reduce)
+        q->rows = q->numel;
+}
+
+bool groups_init(groups *s, pass *p)
+{
+    uint32_t n = p->g->n_node;
+    *s = (groups){.p = p, .n_node = n};
+    uint32_t *self = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->parent = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->of = ARENA_NEW(p->a, group, n + 1);
+    s->fusable = ARENA_NEW(p->a, bool, n + 1);
+    s->ord = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->mark = ARENA_NEW(p->a, uint32_t, p->g->n_value + 1);
+    s->seen = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->stack = ARENA_NEW(p->a, uint32_t, n + 1);
+    s->ahead = ARENA_NEW(p->a, uint32_t, n + 2);
+    s->behind = ARENA_NEW(p->a, uint32_t, 2 * (size_t)n + 4);
+    s->joined = ARENA_NEW(p->a, uint32_t, n + 1);
+    if (!self || !s->parent || !s->of || !s->fusable || !s->ord || !s->mark || !s->seen || !s->stack ||
+        !s->ahead || !s->behind || !s->joined)
+        return false;
+    for (uint32_t i = 0; i < n; i++) {
+        s->parent[i] = s->ord[i] = i;
+        s->fusable[i] = may_fuse(p, i);
+        init_group(s, i, &self[i]);
+    }
+    return true;
+}
+
+uint32_t group_of(const groups *s, uint32_t i)
+{
+    while (s->parent[i] != i)
+        i = s->parent[i] = s->parent[s->parent[i]];
+    return i;
+}
+
+static void visit(groups *s, uint32_t g, uint32_t *top)
+{
+    if (s->seen[g] == s->stamp)
+        return;
+    s->seen[g] = s->stamp;
+    s->stack[(*top)++] = g;
+}
+
+/* Pushes the groups that read results of g and stand before `limit`. True when `target` is one of the readers. */
+static bool push_readers(groups *s, uint32_t g, uint32_t target, uint32_t *top)
+{
+    const pass *p = s->p;
+    bool hit = false;
+    for (uint32_t k = 0; k < s->of[g].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[g].member[k]];
+        for (uint32_t o = 0; o < n->n_out; o++)
+            for (uint32_t u = p->e.head[n->out + o]; u; u = p->e.uses[u - 1].next) {
+                uint32_t i = p->e.uses[u - 1].node, r = group_of(s, i);
+                if (p->e.dead[i] || r == g)
+                    continue;
+                hit = hit || r == target;
+                if (r != target && s->ord[r] < s->ord[target])
+                    visit(s, r, top);
+            }
+    }
+    return hit;
+}
+
+static void push_sources(groups *s, uint32_t g, uint32_t target, uint32_t *top)
+{
+    const pass *p = s->p;
+    for (uint32_t k = 0; k < s->of[g].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[g].member[k]];
+        for (int j = 0; j < n->n_in; j++) {
+            uint32_t r = group_of(s, p->g->value[n->in[j]].node);
+            if (r != g && r != target && s->ord[r] > s->ord[target])
+                visit(s, r, top);
+        }
+    }
+}
+
+bool groups_can_merge(groups *s, uint32_t a, uint32_t b)
+{
+    uint32_t top = 0;
+    if (s->ord[a] > s->ord[b])
+        return false;
+    s->stamp++;
+    s->n_ahead = 0;
+    push_readers(s, a, b, &top);
+    while (top) {
+        uint32_t g = s->stack[--top];
+        s->ahead[s->n_ahead++] = g;
+        if (push_readers(s, g, b, &top))
+            return false;
+    }
+    return true;
+}
+
+static int by_ord(const void *x, const void *y, void *ctx)
+{
+    const uint32_t *ord = ctx;
+    uint32_t a = ord[*(const uint32_t *)x], b = ord[*(const uint32_t *)y];
+    return (a > b) - (a < b);
+}
+
+static int by_value(const void *x, const void *y)
+{
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return (a > b) - (a < b);
+}
+
+const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n)
+{
+    const group *x = &s->of[a], *y = &s->of[b];
+    uint32_t i = 0, j = 0, k = 0;
+    while (i < x->n || j < y->n)
+        s->joined[k++] = j == y->n || (i < x->n && x->member[i] < y->member[j]) ? x->member[i++] : y->member[j++];
+    *n = k;
+    return s->joined;
+}
+
+/* The places of all groups concerned are dealt out again: sources of b, the merged group, readers of a. */
+static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
+{
+    uint32_t top = 0, n = 0;
+    uint32_t *place = s->stack; /* free between searches */
+    s->stamp++;
+    s->n_behind = 0;
+    push_sources(s, b, a, &top);
+    while (top) {
+        uint32_t g = s->stack[--top];
+        s->behind[s->n_behind++] = g;
+        push_sources(s, g, a, &top);
+    }
+    qsort_r(s->behind, s->n_behind, sizeof *s->behind, by_ord, s->ord);
+    qsort_r(s->ahead, s->n_ahead, sizeof *s->ahead, by_ord, s->ord);
+    for (uint32_t i = 0; i < s->n_behind; i++)
+        place[n++] = s->ord[s->behind[i]];
+    place[n++] = s->ord[a];
+    for (uint32_t i = 0; i < s->n_ahead; i++)
+        place[n++] = s->ord[s->ahead[i]];
+    qsort(place, n, sizeof *place, by_value);
+    n = 0;
+    for (uint32_t i = 0; i < s->n_behind; i++)
+        s->ord[s->behind[i]] = place[n++];
+    s->ord[root] = place[n++];
+    for (uint32_t i = 0; i < s->n_ahead; i++)
+        s->ord[s->ahead[i]] = place[n++];
+}
+
+void groups_merge(groups *s, uint32_t a, uint32_t b)
+{
+    pass *p = s->p;
+    if (!groups_can_merge(s, a, b)) /* refreshes s->ahead: other searches may have run since */
+        return;
+    uint32_t n, root = a < b ? a : b;
+    groups_joined(s, a, b, &n);
+    uint32_t *member = nnc_arena_memdup(p->a, s->joined, n * sizeof *member);
+    if (!member) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    reorder(s, a, b, root);
+    group x = s->of[a], y = s->of[b];
+    s->parent[a == root ? b : a] = root;
+    s->of[root] = (group){.member = member,
+        .n = n,
+        .n_real = x.n_real + y.n_real,
+        .rows = nnc_min64(x.rows, y.rows),
+        .numel = nnc_max64(x.numel, y.numel),
+        .bytes = nnc_max64(x.bytes, y.bytes)};
+}

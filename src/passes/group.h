@@ -1,0 +1,39 @@
+/* passes/group.h -- groups of nodes that are to become one kernel each, in an order that has no cycle between groups. */
+#ifndef NNC_PASSES_GROUP_H
+#define NNC_PASSES_GROUP_H
+
+#include "passes/internal.h"
+
+typedef struct group {
+    uint32_t *member; /* ascending */
+    uint32_t n, n_real; /* members; of them not views */
+    int64_t rows;     /* fewest results of a reduction in it; INT64_MAX: none */
+    int64_t numel;    /* of its largest result */
+    int64_t bytes;    /* of the largest value it touches */
+} group;
+
+typedef struct groups {
+    pass *p;
+    uint32_t n_node;
+    uint32_t *parent; /* union-find over nodes; a root stands for its group */
+    group *of;        /* by root */
+    bool *fusable;    /* may join a kernel */
+    uint32_t *ord;    /* by root: position in a topological order of groups; unique */
+    uint32_t *mark;   /* per value: stamps */
+    uint32_t *seen;   /* per node: stamps */
+    uint32_t stamp;
+    uint32_t *stack, *ahead, *behind; /* scratch of searches */
+    uint32_t n_ahead, n_behind;
+    uint32_t *joined; /* scratch: members of two groups */
+} groups;
+
+bool groups_init(groups *s, pass *p); /* false: out of memory */
+uint32_t group_of(const groups *s, uint32_t node);
+/* Would merging a and b (a feeds b) leave no cycle? */
+bool groups_can_merge(groups *s, uint32_t a, uint32_t b);
+/* Merges after groups_can_merge said yes. */
+void groups_merge(groups *s, uint32_t a, uint32_t b);
+/* Members of both, ascending; valid until the next call. */
+const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);
+
+#endif

@@ -1,0 +1,98 @@
+/* passes/split_reduce.c -- reduce(x) over a huge extent with few results = reduce(reduce(chunks of x)): the first step has enough
+ * results to run in parallel. The number of chunks depends on the shape alone, never on threads, so that the result is
+ * the same everywhere. A mean of equal chunks' means is the mean.
+ * Ends: the first step has too many results to be split again, the second too little to reduce. */
+#include "passes/internal.h"
+
+enum {
+    FEW_RESULTS = 64,       /* fewer than this many results leave cores idle */
+    HUGE_EXTENT = 1 << 16,  /* elements per result from which on it pays */
+    MIN_CHUNK = 1 << 12,
+    WANT_CHUNKS = 256,
+};
+
+/* A divisor of `extent`: the smallest that gives WANT_CHUNKS results, else the largest below. 0: none of use. */
+static int64_t chunks_of(int64_t extent, int64_t results, int64_t per_result)
+{
+    int64_t best = 0;
+    for (int64_t d = 2; d <= extent && d <= 4096; d++) {
+        if (extent % d || per_result / d < MIN_CHUNK)
+            continue;
+        best = d;
+        if (d * results >= WANT_CHUNKS)
+            break;
+    }
+    return best * results >= 4 && best >= 4 ? best : 0;
+}
+
+static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
+{
+    nnc_graph *g = p->g;
+    nnc_node n = g->node[i];
+    nnc_type x = *nnc_typeof(g, n.in[0]), y = *nnc_typeof(g, n.out);
+    const int64_t *axes;
+    int n_axes = nnc_attr_ints(&n, AT_axes, &axes);
+    int64_t dim[NNC_MAX_RANK], first[NNC_MAX_RANK], kept = 0;
+    int r = 0, nf = 0;
+    for (int k = 0; k < x.rank; k++) {
+        if (k == axis)
+            dim[r++] = chunks;
+        dim[r++] = k == axis ? x.dim[k] / chunks : x.dim[k];
+    }
+    for (int k = 0; k < n_axes; k++)
+        first[nf++] = axes[k] + (axes[k] >= axis); /* the chunk dimension stands at `axis` and stays */
+    for (int64_t k = 0; k < axis; k++) {
+        bool gone = false;
+        for (int j = 0; j < n_axes; j++)
+            gone = gone || axes[j] == k;
+        kept += !gone;
+    }
+    layers l = layers_of(p, i, NNC_NONE);
+    edit_at(p, i);
+    nnc_ref v = nnc_reduce(g, (nnc_op)n.op, nnc_reshape(g, n.in[0], r, dim), nf, first, false);
+    v = nnc_reduce(g, (nnc_op)n.op, v, 1, &kept, false);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    if (!nnc_type_equal(nnc_typeof(g, v), &y))
+        v = nnc_reshape(g, v, y.rank, y.dim);
+    edit_replace(p, n.out, v);
+    remark_applied(p, &l, "two-step reduction", "%lld results of %lld elements each: %lld chunks are reduced side by side, then their results",
+        (long long)nnc_type_numel(&y), (long long)(nnc_type_numel(&x) / nnc_type_numel(&y)),
+        (long long)(chunks * nnc_type_numel(&y)));
+}
+
+nnc_status pass_split_reduce(pass *p)
+{
+    uint32_t n_node = p->g->n_node;
+    for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
+        const nnc_node *n = &p->g->node[i];
+        if (nnc_op_class(n->op) != CL_reduce || p->e.dead[i] || edit_static(p, n->out))
+            continue;
+        const nnc_type *x = nnc_typeof(p->g, n->in[0]);
+        int64_t results = nnc_type_numel(nnc_typeof(p->g, n->out)), each = nnc_type_numel(x) / results;
+        if (results >= FEW_RESULTS || each < HUGE_EXTENT)
+            continue;
+        const char *why = NULL;
+        const int64_t *axes;
+        int n_axes = nnc_attr_ints(n, AT_axes, &axes);
+        int64_t axis = 0, chunks = 0;
+        for (int k = 0; k < n_axes; k++)
+            if (k == 0 || x->dim[axes[k]] > x->dim[axis])
+                axis = axes[k];
+        if (n->op == OP_argmax || n->op == OP_argmin)
+            why = "the index of the winner would need a second kernel with its value";
+        else if (x->rank == NNC_MAX_RANK || !nnc_type_is_row_major(x))
+            why = "its operand has no dimension to split in place";
+        else if (!(chunks = chunks_of(x->dim[axis], results, each)))
+            why = "no reduced extent has a divisor that makes chunks of a useful size";
+        if (!why) {
+            split(p, i, axis, chunks);
+            continue;
+        }
+        layers l = layers_of(p, i, NNC_NONE);
+        remark_declined(p, &l, "two-step reduction", "%lld results of %lld elements each run on few cores, but %s",
+            (long long)results, (long long)each, why);
+    }
+    return p->status;
+}

@@ -1,0 +1,298 @@
+/* tests/passes/props.c -- what holds for passes on any graph: results stay, the accounts are exact (the driver fails
+ * otherwise, and here they are added up again over all passes), a second run changes nothing, memory may run out anywhere. */
+#include "gen/gen.h"
+#include "help.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+static nnc_status run_passes(nnc_graph **g, int level, const char *const *only, int n_only, const nnc_target *t,
+    nnc_remarks *r)
+{
+    nnc_pass_options o = {.level = level, .target = t, .only = only, .n_only = n_only};
+    return nnc_passes_run(g, &o, r, test_sink);
+}
+
+/* Evaluates with generated inputs; values of each output are the caller's. */
+static bool eval(const nnc_graph *g, uint64_t seed, nnc_rval *out)
+{
+    const void *in[64];
+    void *own[64];
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node && n < 64; i++)
+        if (g->node[i].op == OP_input) {
+            const nnc_type *t = nnc_typeof(g, g->node[i].out);
+            own[n] = nnc_malloc((size_t)nnc_type_bytes(t) + 1);
+            if (own[n])
+                gen_fill_input(t, seed, n, own[n]);
+            in[n] = own[n];
+            n++;
+        }
+    nnc_status s = nnc_eval(g, in, NULL, 1, out, test_sink);
+    while (n > 0)
+        nnc_free(own[--n]);
+    CHECK_OK(s);
+    return s == NNC_OK;
+}
+
+/* Largest error relative to the values' size; NaN must meet NaN. */
+static double difference(const nnc_rval *a, const nnc_rval *b)
+{
+    int64_t n = nnc_type_numel(&a->type);
+    double worst = 0, scale = 1;
+    if (!nnc_type_same_shape(&a->type, &b->type) || a->type.dtype != b->type.dtype)
+        return INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        double x = a->f ? a->f[i] : (double)a->i[i], y = b->f ? b->f[i] : (double)b->i[i];
+        if (isnan(x) != isnan(y))
+            return INFINITY;
+        if (isnan(x) || x == y)
+            continue;
+        scale = fmax(scale, fabs(x));
+        worst = fmax(worst, fabs(x - y));
+    }
+    return worst / scale;
+}
+
+static void compare(const nnc_graph *before, const nnc_graph *after, uint64_t seed, double bound)
+{
+    nnc_rval *a = calloc(before->n_output + 1, sizeof *a), *b = calloc(before->n_output + 1, sizeof *b);
+    CHECK_INT(after->n_output, before->n_output);
+    if (a && b && after->n_output == before->n_output && eval(before, seed, a)) {
+        if (eval(after, seed, b))
+            for (uint32_t i = 0; i < before->n_output; i++) {
+                double d = difference(&a[i], &b[i]);
+                if (!(d <= bound))
+                    test_fail(__FILE__, __LINE__, "seed %llu: output %u differs by %g", (unsigned long long)seed, i, d);
+                nnc_rval_free(&b[i]);
+            }
+        for (uint32_t i = 0; i < before->n_output; i++)
+            nnc_rval_free(&a[i]);
+    }
+    free(a);
+    free(b);
+}
+
+static void check_accounts(const nnc_remarks *r, nnc_cost before, nnc_cost after)
+{
+    int64_t bytes = 0, launches = 0;
+    for (size_t i = 0; i < r->n; i++) {
+        bytes += r->at[i].bytes_saved;
+        launches += r->at[i].launches_saved;
+        CHECK(r->at[i].reason && r->at[i].reason[0] && r->at[i].rule && r->at[i].pass);
+        if (!r->at[i].applied)
+            CHECK(r->at[i].bytes_saved == 0 && r->at[i].launches_saved == 0);
+    }
+    CHECK_INT(bytes, before.bytes - after.bytes);
+    CHECK_INT(launches, before.launches - after.launches);
+}
+
+static void print_text(nnc_text *t, const nnc_graph *g)
+{
+    nnc_text_clear(t);
+    nnc_graph_print(t, g);
+}
+
+static nnc_graph *random_graph(uint64_t seed, int nodes, bool ints)
+{
+    gen_options o = {.seed = seed, .nodes = nodes};
+    if (ints)
+        o.dtypes = 1u << DT_f32 | 1u << DT_i32 | 1u << DT_f16 | 1u << DT_u8;
+    nnc_graph *g = gen_graph(&o, test_sink);
+    CHECK(g != NULL);
+    return g;
+}
+
+/* -O1..-O3 on generated graphs: same results, exact accounts; a second run of each pass changes nothing. */
+TEST(generated)
+{
+    nnc_target t[2] = {help_target(true), help_target(false)};
+    for (int k = 0; k < 300; k++) {
+        uint64_t seed = test_seed + (uint64_t)k;
+        nnc_graph *g = random_graph(seed, 6 + k % 40, k % 3 == 0), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
+        nnc_remarks r;
+        nnc_remarks_init(&r);
+        if (g && h) {
+            int level = 1 + k % 3;
+            nnc_status s = run_passes(&h, level, NULL, 0, &t[k & 1], &r);
+            CHECK_OK(s);
+            if (s == NNC_OK) {
+                check_accounts(&r, nnc_graph_cost(g), nnc_graph_cost(h));
+                compare(g, h, seed, k % 3 == 0 ? 2e-2 : 1e-9);
+                CHECK(nnc_graph_cost(h).launches <= nnc_graph_cost(g).launches || level < 2);
+            } else {
+                printf("  seed %llu\n", (unsigned long long)seed);
+            }
+        }
+        nnc_remarks_deinit(&r);
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(h);
+    }
+}
+
+TEST(idempotent)
+{
+    nnc_target t = help_target(true);
+    for (int k = 0; k < 60; k++)
+        for (int id = 0; id < nnc_pass_count; id++) {
+            const char *name = nnc_pass_table[id].name;
+            nnc_graph *g = random_graph(test_seed + 1000 + (uint64_t)k, 25, false);
+            nnc_text a = {0}, b = {0};
+            nnc_remarks r;
+            nnc_remarks_init(&r);
+            if (g) {
+                CHECK_OK(run_passes(&g, 2, &name, 1, &t, NULL));
+                print_text(&a, g);
+                CHECK_OK(run_passes(&g, 2, &name, 1, &t, &r));
+                print_text(&b, g);
+                int applied = 0;
+                for (size_t i = 0; i < r.n; i++)
+                    applied += r.at[i].applied;
+                if (strcmp(nnc_text_str(&a), nnc_text_str(&b)) || applied)
+                    test_fail(__FILE__, __LINE__, "%s is not idempotent (seed %llu, %d applied)", name,
+                        (unsigned long long)test_seed + 1000 + (unsigned)k, applied);
+            }
+            nnc_remarks_deinit(&r);
+            nnc_text_deinit(&a);
+            nnc_text_deinit(&b);
+            nnc_graph_destroy(g);
+        }
+}
+
+TEST(out_of_memory)
+{
+    nnc_target t = help_target(true);
+    nnc_graph *g = random_graph(test_seed + 5, 14, false);
+    bool done = false;
+    for (int64_t n = 1; g && !done && n < 200000; n += n < 200 ? 1 : n / 37) {
+        nnc_graph *h = nnc_graph_clone(g, test_sink);
+        nnc_remarks r;
+        nnc_remarks_init(&r);
+        nnc_fail_alloc_after(n);
+        nnc_status s = run_passes(&h, 2, NULL, 0, &t, &r);
+        nnc_fail_alloc_after(0);
+        if (s == NNC_OK)
+            done = true;
+        else if (s != NNC_E_NOMEM)
+            test_fail(__FILE__, __LINE__, "allocation %lld: %s", (long long)n, nnc_status_name(s));
+        nnc_remarks_deinit(&r);
+        nnc_graph_destroy(h);
+        if (s != NNC_OK && s != NNC_E_NOMEM)
+            break;
+        nnc_sink_clear(test_sink);
+    }
+    CHECK(done);
+    nnc_graph_destroy(g);
+}
+
+TEST(unknown_pass)
+{
+    const char *name = "fuse_epilog";
+    nnc_graph *g = nnc_graph_create("g", test_sink);
+    CHECK_INT(run_passes(&g, 2, &name, 1, NULL, NULL), NNC_E_USAGE);
+    CHECK_DIAG("did you mean `fuse_epilogue`?");
+    nnc_graph_destroy(g);
+}
+
+static nnc_ref convolution(nnc_graph *g, nnc_ref x, int64_t out, int64_t k, int64_t stride)
+{
+    const nnc_type *t = nnc_typeof(g, x);
+    int64_t pad = k / 2, dim[4] = {out, t->dim[1], k, k}, s[2] = {stride, stride}, p[4] = {pad, pad, pad, pad};
+    nnc_type wt = nnc_type_make(DT_f32, 4, dim), bt = nnc_type_make(DT_f32, 1, &out);
+    nnc_weight w = {.kind = NNC_W_gen, .name = "w", .scale = 0.1f}, b = {.kind = NNC_W_gen, .name = "b", .scale = 0.1f};
+    nnc_ref in[3] = {x, nnc_param(g, &wt, &w), nnc_param(g, &bt, &b)};
+    nnc_attr a[2] = {nnc_av(AT_strides, 2, s), nnc_av(AT_pads, 4, p)};
+    return nnc_build(g, OP_conv, 3, in, 2, a);
+}
+
+static nnc_ref batchnorm(nnc_graph *g, nnc_ref x)
+{
+    int64_t c = nnc_typeof(g, x)->dim[1];
+    nnc_type t = nnc_type_make(DT_f32, 1, &c);
+    nnc_weight w = {.kind = NNC_W_gen, .name = "bn", .scale = 0.1f, .shift = 1};
+    nnc_ref in[5] = {x};
+    for (int i = 1; i < 5; i++)
+        in[i] = nnc_param(g, &t, &w);
+    return nnc_build(g, OP_batchnorm, 5, in, 0, NULL);
+}
+
+/* ResNet's middle: blocks of conv-bn-relu, conv-bn, add, relu; with `names` each layer its path. */
+static nnc_graph *resnet(int blocks, int64_t channels, int64_t size)
+{
+    nnc_graph *g = nnc_graph_create("resnet", test_sink);
+    int64_t dim[4] = {1, channels, size, size};
+    nnc_type t = nnc_type_make(DT_f32, 4, dim);
+    nnc_ref x = nnc_input(g, "x", &t);
+    char path[64];
+    for (int i = 0; i < blocks; i++) {
+        nnc_ref y = x;
+        for (int j = 0; j < 2; j++) {
+            snprintf(path, sizeof path, "/blocks/%d/conv%d", i, j);
+            g->origin = path;
+            y = convolution(g, y, channels, 3, 1);
+            snprintf(path, sizeof path, "/blocks/%d/bn%d", i, j);
+            y = batchnorm(g, y);
+            snprintf(path, sizeof path, "/blocks/%d/relu%d", i, j);
+            y = j ? y : nnc_build1(g, OP_relu, y);
+        }
+        snprintf(path, sizeof path, "/blocks/%d/add", i);
+        y = nnc_build2(g, OP_add, y, x);
+        snprintf(path, sizeof path, "/blocks/%d/out", i);
+        x = nnc_build1(g, OP_relu, y);
+    }
+    g->origin = NULL;
+    nnc_output(g, x, "y");
+    return g;
+}
+
+TEST(resnet_blocks)
+{
+    nnc_target t = help_target(true);
+    nnc_graph *g = resnet(3, 8, 12), *h = nnc_graph_clone(g, test_sink);
+    nnc_remarks r;
+    nnc_remarks_init(&r);
+    CHECK_OK(run_passes(&h, 2, NULL, 0, &t, &r));
+    check_accounts(&r, nnc_graph_cost(g), nnc_graph_cost(h));
+    compare(g, h, test_seed, 1e-9);
+    nnc_remarks_deinit(&r);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(h);
+}
+
+static void report_time(void *ctx, const char *name, const nnc_graph *g, int changed, int64_t ns)
+{
+    (void)ctx;
+    (void)g;
+    if (ns > 500000)
+        printf("    %-15s %6.2f ms, %d changes\n", name, (double)ns / 1e6, changed);
+}
+
+static void time_graph(const char *what, nnc_graph *g)
+{
+    nnc_target t = help_target(true);
+    nnc_remarks r;
+    nnc_remarks_init(&r);
+    nnc_pass_options o = {.level = 2, .target = &t, .after = report_time};
+    uint32_t n = g->n_node;
+    CHECK_INT(g->status, NNC_OK);
+    int64_t t0 = nnc_now_ns();
+    CHECK_OK(nnc_passes_run(&g, &o, &r, test_sink));
+    printf("  %s: %u nodes, all passes %.2f ms, %zu remarks\n", what, n, (double)(nnc_now_ns() - t0) / 1e6, r.n);
+    nnc_remarks_deinit(&r);
+    nnc_graph_destroy(g);
+}
+
+/* Printed, not asserted: passes are to stay near-linear. */
+TEST(timing)
+{
+    time_graph("ResNet-34's size", resnet(16, 64, 56));
+    time_graph("large ResNet", resnet(300, 64, 56));
+    nnc_graph *g = nnc_graph_create("chain", test_sink);
+    int64_t dim[2] = {512, 512};
+    nnc_type t = nnc_type_make(DT_f32, 2, dim);
+    nnc_ref x = nnc_input(g, "x", &t), y = x;
+    for (int i = 0; i < 5000; i++)
+        y = i % 3 ? nnc_build1(g, OP_sin, y) : nnc_build2(g, OP_add, y, x);
+    nnc_output(g, y, "y");
+    time_graph("elementwise chain", g);
+}
