@@ -36,7 +36,7 @@ static const uint8_t per_element[OP__COUNT] = {
     [OP_hardsigmoid] = 4,
     [OP_softplus] = 6,
     [OP_softsign] = 3,
-    [OP_elu] = 3,
+    [OP_elu] = 4,
     [OP_selu] = 5,
     [OP_mish] = 8,
     [OP_square] = 1,
@@ -58,8 +58,6 @@ static int64_t ecomp_ops(const nnc_node *n)
     case OP_clip: /* a bound that every number keeps is left out */
         return (nnc_attr_float(n, AT_lo, -INFINITY) != -INFINITY) +
                (nnc_attr_float(n, AT_hi, INFINITY) != INFINITY);
-    case OP_elu:
-        return per_element[OP_elu] + (nnc_attr_float(n, AT_alpha, 1) != 1);
     case OP_gelu:
         return form && !strcmp(form->word, "tanh") ? 9 : per_element[OP_gelu];
     default:

@@ -171,7 +171,7 @@ struct nnc_graph {
 
 nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink); /* NULL: out of memory */
 void nnc_graph_destroy(nnc_graph *g);
-/* A deep copy (inline data and file weights are shared only if `borrow`: then src must outlive the copy). */
+/* A deep copy with the same value ids; nothing of src is shared. NULL: out of memory (reported). */
 nnc_graph *nnc_graph_clone(const nnc_graph *g, nnc_sink *sink);
 
 static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
@@ -185,7 +185,8 @@ int nnc_attr_ints(const nnc_node *n, nnc_akey k, const int64_t **out); /* count;
 
 /* General builder: infers the result types. attrs in any order. Returns the first result. */
 nnc_ref nnc_build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
-/* Same, for ops whose type is not inferable (input, param, constant, iota, relayout, fused: all give it) */
+/* Same with the type of the (one) result: leaves must give it; for other ops it must agree with inference in dtype and
+ * dimensions, and its memory order holds. */
 nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr, const nnc_type *type);
 nnc_attr nnc_ai(nnc_akey k, int64_t v);
 nnc_attr nnc_af(nnc_akey k, double v);
@@ -252,7 +253,7 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
  * launches: 1, or 0 for leaves, views and static nodes (they run in init). */
 typedef struct nnc_cost { int64_t flops, bytes; int32_t launches; } nnc_cost;
 nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n);
-nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static */
+nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static; all -1: out of memory */
 /* A node whose result is its operand's bytes under another type: reshape of row-major memory, transpose that only
  * renames, identity. The planner gives both one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
