@@ -1,5 +1,6 @@
-/* frontend/build_nn.c -- layers with weights, windows and norms: checks in the user's words, then a few nodes each.
- * What shape inference can say as well is left to it: the layer's place stands on the graph while it builds. */
+/* frontend/build_nn.c -- layers with weights, windows and norms: checks in the user's words,
+ * then a few nodes each. What shape inference can say as well is left to it: the layer's place
+ * stands on the graph while it builds. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -26,7 +27,8 @@ typedef struct window {
     int64_t kernel[3], stride[3], pad[6], dilation[3], ceil;
 } window;
 
-/* "pad": "same" keeps ceil(in / stride); the odd zero goes to the end (as ONNX's SAME_UPPER and TensorFlow). */
+/* "pad": "same" keeps ceil(in / stride); the odd zero goes to the end (as ONNX's SAME_UPPER and
+ * TensorFlow). */
 static bool read_pad(fe_layer *l, window *w)
 {
     const cJSON *v = fe_key(l, "pad");

@@ -1,5 +1,5 @@
-/* frontend/build_op.c -- layers that are one op: movement with its conveniences (negative axes, -1, defaults), and every
- * other op of ops.def by its attributes. */
+/* frontend/build_op.c -- layers that are one op: movement with its conveniences (negative axes,
+ * -1, defaults), and every other op of ops.def by its attributes. */
 #include "frontend/internal.h"
 #include <string.h>
 

@@ -1,5 +1,6 @@
-/* frontend/check.c -- what can be said about a model file without its args: shape of the document, unknown keys, unknown layer
- * types, missing keys; in blocks that nobody uses too. All errors are reported, not the first alone. */
+/* frontend/check.c -- what can be said about a model file without its args: shape of the
+ * document, unknown keys, unknown layer types, missing keys; in blocks that nobody uses too.
+ * All errors are reported, not the first alone. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -27,8 +28,9 @@ static void only_keys(
                 fe_hint(f, c->string, names, n));
 }
 
-/* Lines and columns of all layers, in one walk over text and tree side by side: kept in the integer and double fields of the
- * items, which cJSON uses for numbers alone. (nnc_json_loc is O(text) for one item: right for errors, not for 100,000 layers.) */
+/* Lines and columns of all layers, in one walk over text and tree side by side: kept in the
+ * integer and double fields of the items, which cJSON uses for numbers alone. (nnc_json_loc is
+ * O(text) for one item: right for errors, not for 100,000 layers.) */
 typedef struct place {
     const char *p, *line_start;
     int line;
@@ -74,7 +76,7 @@ static void place_item(place *w, cJSON *item)
     }
 }
 
-/* ---- layers ---------------------------------------------------------------------------------------------------- */
+/* ---- layers ---------------------------------------------------------------------------------- */
 
 static void unknown_op(fe *f, const cJSON *where, const char *op, const char *path)
 {
@@ -218,7 +220,7 @@ static void check_layers(fe *f, const cJSON *layers, const char *path, int depth
     }
 }
 
-/* ---- the rest -------------------------------------------------------------------------------------------------- */
+/* ---- the rest -------------------------------------------------------------------------------- */
 
 static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
 {

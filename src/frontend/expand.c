@@ -1,5 +1,6 @@
-/* frontend/expand.c -- walks the layers: conditions, repeats, groups and blocks, each layer built as it is met.
- * Bounded before memory is touched: NNC_MAX_NESTING levels, NNC_MAX_LAYERS layers and iterations in all. */
+/* frontend/expand.c -- walks the layers: conditions, repeats, groups and blocks, each layer
+ * built as it is met. Bounded before memory is touched: NNC_MAX_NESTING levels, NNC_MAX_LAYERS
+ * layers and iterations in all. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -40,7 +41,7 @@ static bool count_step(fe *f, const cJSON *item, const char *path)
            false;
 }
 
-/* ---- one op -------------------------------------------------------------------------------------------------- */
+/* ---- one op ---------------------------------------------------------------------------------- */
 
 static bool check_arity(fe_layer *l)
 {
@@ -126,7 +127,7 @@ static bool build_op(
     return true;
 }
 
-/* ---- groups and blocks ---------------------------------------------------------------------------------------- */
+/* ---- groups and blocks ----------------------------------------------------------------------- */
 
 static bool body_result(
     fe *f, const fe_ctx *in, const cJSON *where, const char *path, flow last, flow *out)
@@ -232,7 +233,7 @@ static bool run_block(
            body_result(f, &in, block, path, *out, out);
 }
 
-/* ---- one layer of the file ---------------------------------------------------------------------------------------- */
+/* ---- one layer of the file ------------------------------------------------------------------- */
 
 static bool run_once(
     fe *f, const fe_ctx *c, const use *u, const char *path, const char *prefix, flow *out)
@@ -392,7 +393,7 @@ static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flo
     return true;
 }
 
-/* ---- the model ------------------------------------------------------------------------------------------------------ */
+/* ---- the model ------------------------------------------------------------------------------- */
 
 static bool add_input(fe *f, const fe_ctx *c, const cJSON *i, nnc_ref *out)
 {

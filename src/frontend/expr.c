@@ -1,7 +1,8 @@
-/* frontend/expr.c -- integer expressions of a model's sizes and conditions.
- * Precedence as in C: ?:  ||  &&  == !=  < <= > >=  + -  * / %  unary - !.  Values are 64-bit integers, checked for
- * overflow, and words ('quoted', or args whose value is a word), which only compare. / and % round down.
- * The branch of ?: && || that is not taken is read but not computed, so it may divide by zero. */
+/* frontend/expr.c -- integer expressions of a model's sizes and conditions. Precedence as in C:
+ * ?:  ||  &&  == !=  < <= > >=  + -  * / %  unary - !.  Values are 64-bit integers, checked for
+ * overflow, and words ('quoted', or args whose value is a word), which only compare. / and %
+ * round down. The branch of ?: && || that is not taken is read but not computed, so it may
+ * divide by zero. */
 #include "frontend/internal.h"
 #include <ctype.h>
 #include <string.h>

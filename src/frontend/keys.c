@@ -1,4 +1,5 @@
-/* frontend/keys.c -- the keys of the layer being built, read by the kind that keys.def gives them. */
+/* frontend/keys.c -- the keys of the layer being built, read by the kind that keys.def gives
+ * them. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>

@@ -1,11 +1,13 @@
-/* frontend/model.c -- loads a model: what kind of file it is, its args and what --set makes of them, and the order of the steps. */
+/* frontend/model.c -- loads a model: what kind of file it is, its args and what --set makes of
+ * them, and the order of the steps. */
 #include "frontend/internal.h"
 #include <ctype.h>
 #include <string.h>
 
-/* ---- args ---------------------------------------------------------------------------------------------------- */
+/* ---- args ------------------------------------------------------------------------------------ */
 
-/* The default of `a`: 1, "word", or {"default": ...}. Strings are plain words here, not expressions. */
+/* The default of `a`: 1, "word", or {"default": ...}. Strings are plain words here, not
+ * expressions. */
 bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out)
 {
     const cJSON *v = cJSON_IsObject(a) ? cJSON_GetObjectItemCaseSensitive(a, "default") : a;
@@ -68,7 +70,8 @@ static void put_val(nnc_text *t, const fe_val *v)
         nnc_printf(t, "%lld", (long long)v->i);
 }
 
-/* `v` obeys the choices, min and max of arg `a`? `given`: where the value stands, NULL for a default. */
+/* `v` obeys the choices, min and max of arg `a`? `given`: where the value stands, NULL for a
+ * default. */
 bool fe_arg_allowed(
     fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path)
 {
@@ -158,7 +161,7 @@ static nnc_status read_args(fe *f)
     return NNC_OK;
 }
 
-/* ---- the load ------------------------------------------------------------------------------------------------- */
+/* ---- the load -------------------------------------------------------------------------------- */
 
 /* Results and inputs that nobody uses are likely mistakes. */
 static nnc_status warn_unused(fe *f)

@@ -1,5 +1,5 @@
-/* frontend/names.c -- names of layers by scope, and what `in` and `output` refer to.
- * A scope is a block's body (closed: what is outside cannot be seen), a group's body, or the model. */
+/* frontend/names.c -- names of layers by scope, and what `in` and `output` refer to. A scope is
+ * a block's body (closed: what is outside cannot be seen), a group's body, or the model. */
 #include "frontend/internal.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,7 @@
-/* frontend/npy.c -- one tensor in NumPy's format, versions 1 to 3: magic, version, header length, a Python dictionary of
- * descr, fortran_order and shape, then the bytes. Either byte order is read; little-endian is written. NumPy has no bfloat16:
- * as with ml_dtypes it is the 2-byte void type V2, so that it comes back as bf16 (in NumPy: a.view(ml_dtypes.bfloat16)). */
+/* frontend/npy.c -- one tensor in NumPy's format, versions 1 to 3: magic, version, header
+ * length, a Python dictionary of descr, fortran_order and shape, then the bytes. Either byte
+ * order is read; little-endian is written. NumPy has no bfloat16: as with ml_dtypes it is the
+ * 2-byte void type V2, so that it comes back as bf16 (in NumPy: a.view(ml_dtypes.bfloat16)). */
 #include "frontend/internal.h"
 #include <ctype.h>
 #include <string.h>

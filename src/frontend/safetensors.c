@@ -1,6 +1,7 @@
-/* frontend/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON header of
- * {name: {dtype, shape, data_offsets}}, then the bytes. A header is believed only after every claim was checked: lengths
- * against the file, sizes against shapes, and (as the format demands) offsets that cover the data without hole or overlap. */
+/* frontend/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON
+ * header of {name: {dtype, shape, data_offsets}}, then the bytes. A header is believed only
+ * after every claim was checked: lengths against the file, sizes against shapes, and (as the
+ * format demands) offsets that cover the data without hole or overlap. */
 #include "frontend/internal.h"
 #include <stdlib.h>
 #include <string.h>

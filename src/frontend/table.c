@@ -1,5 +1,6 @@
-/* frontend/table.c -- which layer types there are, which keys each takes, and the JSON Schema made from that. The rows are
- * layers.def (layers with their own builder) and, for every other op a user may write, ir/ops.def with its attributes as keys. */
+/* frontend/table.c -- which layer types there are, which keys each takes, and the JSON Schema
+ * made from that. The rows are layers.def (layers with their own builder) and, for every other
+ * op a user may write, ir/ops.def with its attributes as keys. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -117,7 +118,7 @@ bool fe_row_has(const fe_row *r, const char *key)
     return false;
 }
 
-/* ---- JSON Schema (draft-07: what editors understand best) ------------------------------------------------------ */
+/* ---- JSON Schema (draft-07: what editors understand best) ------------------------------------ */
 
 static const char head[] =
     "{\n"

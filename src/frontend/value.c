@@ -1,10 +1,12 @@
-/* frontend/value.c -- reads JSON values as numbers, words, lists, types and shapes, with expressions and ${...} replaced.
- * Everything reports where it stands, what it found and what it expected. */
+/* frontend/value.c -- reads JSON values as numbers, words, lists, types and shapes, with
+ * expressions and ${...} replaced. Everything reports where it stands, what it found and what
+ * it expected. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>
 
-/* After an error the graph's builders do nothing, so that builders of layers need no check per call. */
+/* After an error the graph's builders do nothing, so that builders of layers need no check per
+ * call. */
 nnc_status fe_stop(fe *f, nnc_status st)
 {
     f->status = st;

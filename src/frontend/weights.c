@@ -1,9 +1,11 @@
-/* frontend/weights.c -- where each weight's numbers come from: the generator, or a tensor of a safetensors file.
+/* frontend/weights.c -- where each weight's numbers come from: the generator, or a tensor of a
+ * safetensors file.
  *
- * Generated weights keep activations at their size through a deep net: a contraction with fan-in n draws uniformly from
- * +-sqrt(6/n) when a relu-like activation follows (He et al. 2015: relu halves the second moment), else +-sqrt(3/n);
- * a branch that ends in a residual add gets half of that, so that a chain of residual blocks grows slowly. What follows is
- * known once the model is built, so these scales are settled at the end. */
+ * Generated weights keep activations at their size through a deep net: a contraction with
+ * fan-in n draws uniformly from +-sqrt(6/n) when a relu-like activation follows (He et al.
+ * 2015: relu halves the second moment), else +-sqrt(3/n); a branch that ends in a residual add
+ * gets half of that, so that a chain of residual blocks grows slowly. What follows is known
+ * once the model is built, so these scales are settled at the end. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>
@@ -135,7 +137,7 @@ bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in)
     return true;
 }
 
-/* ---- at the end ------------------------------------------------------------------------------------------------ */
+/* ---- at the end ------------------------------------------------------------------------------ */
 
 static bool relu_like(nnc_op op)
 {

@@ -1,5 +1,6 @@
-/* frontend/write.c -- writes a file from pieces without joining them in memory (tensors may be many GB): a temporary
- * file in the same folder, then rename, so that a reader never sees half of it. */
+/* frontend/write.c -- writes a file from pieces without joining them in memory (tensors may be
+ * many GB): a temporary file in the same folder, then rename, so that a reader never sees half
+ * of it. */
 #include "frontend/internal.h"
 #include <errno.h>
 #include <string.h>

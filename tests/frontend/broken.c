@@ -1,4 +1,5 @@
-/* tests/frontend/broken.c -- what is said about broken models (broken.txt), about --set, and mutated and starved loads. */
+/* tests/frontend/broken.c -- what is said about broken models (broken.txt), about --set, and
+ * mutated and starved loads. */
 #include "frontend/frontend.h"
 #include "test.h"
 #include <stdlib.h>
@@ -113,7 +114,8 @@ TEST(small_model)
     nnc_graph_destroy(g);
 }
 
-/* Bytes and pieces of a good model changed at random: an error or a graph that verifies, never a crash. */
+/* Bytes and pieces of a good model changed at random: an error or a graph that verifies, never
+ * a crash. */
 TEST(mutated_models)
 {
     static const char *const parts[] = {"\"", "{", "}", "[", "]", ",", ":", "-1", "99999999999999",

@@ -1,4 +1,5 @@
-/* tests/frontend/layers.c -- every layer type builds what it should: result types known on paper, names, scopes, inheritance. */
+/* tests/frontend/layers.c -- every layer type builds what it should: result types known on
+ * paper, names, scopes, inheritance. */
 #include "frontend/internal.h"
 #include "test.h"
 
@@ -189,7 +190,8 @@ TEST(names_paths_inheritance)
     nnc_graph_destroy(g);
 }
 
-/* As many layers as are allowed, in a time that shows no square: 100,000 layers, half of them named and looked up. */
+/* As many layers as are allowed, in a time that shows no square: 100,000 layers, half of them
+ * named and looked up. */
 TEST(many_layers)
 {
     nnc_text t = {0};

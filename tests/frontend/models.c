@@ -1,4 +1,5 @@
-/* tests/frontend/models.c -- the models of models/: shapes and parameter counts known from the papers. */
+/* tests/frontend/models.c -- the models of models/: shapes and parameter counts known from the
+ * papers. */
 #include "frontend/frontend.h"
 #include "test.h"
 
@@ -25,7 +26,8 @@ static void check_type(const nnc_graph *g, nnc_ref r, const char *want)
     nnc_text_deinit(&t);
 }
 
-/* Loads with at most one integer and one word set; checks the only output's type, and the number of parameters. */
+/* Loads with at most one integer and one word set; checks the only output's type, and the
+ * number of parameters. */
 static void expect(
     const char *file, nnc_set set, nnc_set_word word, const char *out, int64_t params)
 {

@@ -1,4 +1,5 @@
-/* tests/frontend/tensors.c -- .npy and safetensors: round trips, byte orders, and files that lie. */
+/* tests/frontend/tensors.c -- .npy and safetensors: round trips, byte orders, and files that
+ * lie. */
 #include "frontend/frontend.h"
 #include "test.h"
 #include <stdlib.h>
