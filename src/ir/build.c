@@ -68,7 +68,10 @@ static bool agree(nnc_graph *g, const nnc_node *n, nnc_type *t, const nnc_type *
     for (int i = 0; i < count; i++) {
         const char *what;
         bool valid = nnc_type_check(&typed[i], &what);
-        if (valid && t[i].dtype == typed[i].dtype && nnc_type_same_shape(&t[i], &typed[i])) {
+        bool fixed = n->op == OP_relayout || n->op == OP_fused; /* the memory order too */
+        if (valid && t[i].dtype == typed[i].dtype &&
+            (fixed ? nnc_type_same_memory(&t[i], &typed[i])
+                   : nnc_type_same_shape(&t[i], &typed[i]))) {
             t[i] = typed[i];
             continue;
         }

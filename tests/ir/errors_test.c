@@ -146,6 +146,7 @@ static const struct row {
         "beta has the shape [4]; it must be [6]"},
     /* the written type */
     {"f32[2]", "relu", ": f32[3]", "relu: the result is given as f32[3], but is f32[2]"},
+    {"f32[2,3]", "relayout", "{order=[1,0]} : f32[2,3]", "but is f32[2,3]{1,0}"},
     {"f32[2]", "relu", ": f64[2]", "but is f32[2]"},
     {"f32[2]", "relu", ": f32[2], f32[2]", "has 1 results here, but 1 names and 2 types"},
     {"f32[2]", "relu", "frozen", "only a param can be frozen"},
