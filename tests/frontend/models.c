@@ -123,3 +123,24 @@ TEST(nested_sin_origins)
     CHECK_STR(g->node[0].origin, "/inputs/x");
     nnc_graph_destroy(g);
 }
+
+/* Sixteen convolutions and two linear layers deep, activations still have the size of the input. */
+TEST(activations_keep_their_size)
+{
+    nnc_set set[] = {{"batch", 1}, {"image", 6}, {"conv", 16}, {"channels", 32}, {"features", 64}};
+    nnc_graph *g = load("models/conv_fc_stack.json", set, 5, NULL, 0);
+    static float x[64 * 36];
+    const void *in[1] = {x};
+    nnc_rval out = {0};
+    double sum = 0;
+    if (!g)
+        return;
+    nnc_rng_fill(nnc_rng_key("x", 1), 0, NNC_COUNT(x), 1.7320508f, x); /* variance 1 */
+    CHECK_OK(nnc_eval(g, in, NULL, 1, &out, test_sink));
+    for (int i = 0; i < 64 && out.f; i++)
+        sum += out.f[i] * out.f[i];
+    /* The mean over the map shrinks it, borders lose taps: within a factor of 30 after 18 layers. */
+    CHECK(sum / 64 > 1.0 / 900 && sum / 64 < 900);
+    nnc_rval_free(&out);
+    nnc_graph_destroy(g);
+}
