@@ -179,12 +179,10 @@ static nnc_status read_leaf(frame *f, nnc_ref r)
         s = ev_for(f->e, elements, CHUNK, 1, widen_range, &j);
         if (s == NNC_E_NOMEM) {
             s = nnc_nomem(f->e->sink);
-        } else if (
-            s !=
-            NNC_OK) { /* once more on this thread, for the message: a sink is not shared by threads */
+        } else if (s != NNC_OK) {
+            /* once more on this thread, for the message: a sink is not shared by threads */
             j.sink = f->e->sink;
-            nnc_status again = widen_range(&j, 0, elements);
-            s = again == NNC_OK ? s : again;
+            s = widen_range(&j, 0, elements);
         }
     }
     if (s != NNC_OK) {

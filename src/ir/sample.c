@@ -316,7 +316,8 @@ static nnc_ref copy_row_node(sampler *s, nnc_graph *out, const nnc_node *n, cons
     for (int k = 0; k < n->n_in; k++)
         in[k] = first_rows(s, out, n, k, map[n->in[k]]);
     int64_t ints[NNC_MAX_RANK];
-    memcpy(attr, n->attr, n->n_attr * sizeof *attr);
+    if (n->n_attr)
+        memcpy(attr, n->attr, n->n_attr * sizeof *attr);
     resize_attrs(s, n, attr, ints);
     nnc_node copy = *n;
     copy.attr = attr;

@@ -614,6 +614,7 @@ static void add_conv(gen *m, entry e, bool transposed)
     int64_t c = t.dim[1], groups = chance(m, 30) ? c : c % 2 == 0 && chance(m, 30) ? 2 : 1;
     int64_t k = groups * between(m, 1, nnc_max64(1, 8 / groups)), dim[5] = {k, c / groups};
     if (transposed) {
+        memset(w.pads, 0, sizeof w.pads); /* the result must not vanish */
         dim[0] = c;
         dim[1] = k / groups;
     }
@@ -632,8 +633,6 @@ static void add_conv(gen *m, entry e, bool transposed)
         in[2] = weight(m, d, 1, &k, 1, 0);
     nnc_attr at[5] = {nnc_av(AT_strides, w.s, w.stride), nnc_av(AT_pads, 2 * w.s, w.pads),
         nnc_av(AT_dilations, w.s, w.dil), nnc_ai(AT_groups, groups)};
-    if (transposed) /* the result must not vanish */
-        at[1] = nnc_av(AT_pads, 2 * w.s, (const int64_t[6]){0});
     keep(m, nnc_build(m->g, transposed ? OP_conv_transpose : OP_conv, n, in, 4, at), mag, false);
 }
 

@@ -1,5 +1,6 @@
-/* tests/gen/gen.h -- random graphs for tests: DAGs over all ops, with emphasis on what fuses (nests of reductions and elementwise
- * ops, broadcasts, movement, pooling, contractions with epilogues). Everything follows from the seed. */
+/* tests/gen/gen.h -- random graphs for tests: DAGs over all ops, with emphasis on what fuses
+ * (nests of reductions and elementwise ops, broadcasts, movement, pooling, contractions with
+ * epilogues). Everything follows from the seed. */
 #ifndef NNC_TESTS_GEN_H
 #define NNC_TESTS_GEN_H
 
@@ -11,19 +12,21 @@ typedef struct gen_options {
     uint32_t dtypes;      /* 1 << DT_x, of inputs and casts; 0 = f32 alone */
     uint32_t classes;     /* 1 << CL_x; 0 = all (leaves and fused are never drawn) */
     int64_t max_elements; /* of a value; 0 = 4096 */
-    /* Off (the default) every float value stays within +-16, and is a continuous function of the inputs wherever
-     * rounding can reach: no log of negatives, no division near zero, no floor or comparison of computed floats, eps
-     * of the norms 0.1. So |got - reference| <= c * 16 * epsilon(dtype) holds with a moderate c (about 10 per node).
-     * On: any op on anything; only runs with the same arithmetic agree (and NaNs abound). */
+    /* Off (the default) every float value stays within +-16, and is a continuous function of the
+     * inputs wherever rounding can reach: no log of negatives, no division near zero, no floor
+     * or comparison of computed floats, eps of the norms 0.1. So |got - reference| <= c * 16 *
+     * epsilon(dtype) holds with a moderate c (about 10 per node). On: any op on anything; only
+     * runs with the same arithmetic agree (and NaNs abound). */
     bool wild;
 } gen_options;
 
-/* A graph that passes nnc_verify; its outputs are the values nobody uses. NULL: out of memory, or a bug, which is
- * reported to the sink. */
+/* A graph that passes nnc_verify; its outputs are the values nobody uses. NULL: out of memory,
+ * or a bug, which is reported to the sink. */
 nnc_graph *gen_graph(const gen_options *o, nnc_sink *sink);
 
-/* Data for input number `index`: floats uniform in [-2, 2), bools, and integers that often wrap when multiplied (indices of
- * gather are made inside the graph). Row-major, nnc_type_bytes of them. */
+/* Data for input number `index`: floats uniform in [-2, 2), bools, and integers that often wrap
+ * when multiplied (indices of gather are made inside the graph). Row-major, nnc_type_bytes of
+ * them. */
 void gen_fill_input(const nnc_type *t, uint64_t seed, int index, void *dst);
 
 #endif

@@ -1,5 +1,6 @@
-/* tests/ir/eval_contract.c -- the reference of matmul, linear, conv and conv_transpose: against the definition written as
- * loops, over strides, pads, dilations, groups and 1 to 3 dimensions; conv_transpose against conv's adjoint. */
+/* tests/ir/eval_contract.c -- the reference of matmul, linear, conv and conv_transpose: against
+ * the definition written as loops, over strides, pads, dilations, groups and 1 to 3 dimensions;
+ * conv_transpose against conv's adjoint. */
 #include "eval_util.h"
 
 TEST(eval_matmul)
@@ -163,7 +164,8 @@ TEST(eval_conv_and_its_adjoint)
         nnc_graph *g = new_graph();
         nnc_ref a = arg_of(g, DT_f64, 2 + q->s, dx), b = arg_of(g, DT_f64, 2 + q->s, dw);
         EXPECT(g, build_conv(g, OP_conv, q, a, b, NULL), IN(x, w), ny, wy, 1e-12);
-        /* conv's weight [K, C/groups, ..] is conv_transpose's [its C, its K/groups, ..] as it stands */
+        /* conv's weight [K, C/groups, ..] is conv_transpose's [its C, its K/groups, ..] as it
+         * stands */
         g = new_graph();
         a = arg_of(g, DT_f64, 2 + q->s, dy);
         b = arg_of(g, DT_f64, 2 + q->s, dw);

@@ -1,4 +1,5 @@
-/* tests/ir/eval_ewise.c -- the reference of elementwise ops: numbers known on paper, NaN, infinities, integer wrap. */
+/* tests/ir/eval_ewise.c -- the reference of elementwise ops: numbers known on paper, NaN,
+ * infinities, integer wrap. */
 #include "eval_util.h"
 
 static void one(nnc_op op, double x, double want)

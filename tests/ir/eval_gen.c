@@ -1,5 +1,6 @@
-/* tests/ir/eval_gen.c -- properties of the reference on generated graphs: the same numbers on any number of threads, after a
- * print and a parse, and with every named op replaced by its lowering; clean failure wherever memory runs out. */
+/* tests/ir/eval_gen.c -- properties of the reference on generated graphs: the same numbers on
+ * any number of threads, after a print and a parse, and with every named op replaced by its
+ * lowering; clean failure wherever memory runs out. */
 #include "eval_util.h"
 #include "gen/gen.h"
 
@@ -168,6 +169,44 @@ TEST(expand_equals_formulas)
         nnc_graph_destroy(e);
         nnc_graph_destroy(g);
     }
+}
+
+/* The generator's promise: values within bounds, and small changes of the inputs stay small. */
+TEST(gen_is_well_conditioned)
+{
+    double worst = 0;
+    for (uint64_t s = 0; s < 200; s++) {
+        gen_options o = {.seed = test_seed + 5000 + s, .nodes = 16, .dtypes = 1u << DT_f64};
+        nnc_graph *g = gen_graph(&o, test_sink);
+        run a = {0}, b = {0};
+        CHECK(g && begin(&a, g, s) && begin(&b, g, s));
+        for (int i = 0, k = 0; g && i < (int)g->n_node; i++) {
+            if (g->node[i].op != OP_input)
+                continue;
+            int64_t n = nnc_type_numel(nnc_typeof(g, g->node[i].out));
+            for (double *x = b.in [k++]; n > 0; n--)
+                x[n - 1] *= 1 + 1e-10 * (n % 3 - 1.0);
+        }
+        CHECK_OK(eval_into(g, &a, 1, a.out, test_sink));
+        CHECK_OK(eval_into(g, &b, 1, b.out, test_sink));
+        for (uint32_t k = 0; k < a.n_out; k++) {
+            double d = distance(&a.out[k], &b.out[k]);
+            worst = d > worst ? d : worst;
+            if (!(d <= 1e-10 * 16 * 1000))
+                test_fail(__FILE__, __LINE__, "seed %llu output %u moves by %g",
+                    (unsigned long long)o.seed, (unsigned)k, d);
+            for (int64_t i = 0; a.out[k].f && i < nnc_type_numel(&a.out[k].type); i++)
+                if (!(fabs(a.out[k].f[i]) <= 16.0001)) {
+                    test_fail(__FILE__, __LINE__, "seed %llu output %u has %g",
+                        (unsigned long long)o.seed, (unsigned)k, a.out[k].f[i]);
+                    break;
+                }
+        }
+        end(&a);
+        end(&b);
+        nnc_graph_destroy(g);
+    }
+    CHECK(worst > 0);
 }
 
 /* All nodes but leaves in one fused node. */

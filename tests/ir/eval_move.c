@@ -149,7 +149,8 @@ TEST(eval_pooling)
     v = arg_of(g, DT_f64, DIMS(1, 1, 5));
     EXPECT(g, pool(OP_avgpool, v, 1, INTS(3), INTS(2), INTS(1, 1), 2), IN(five), 3,
         NUMS(-1, -3, -3), 1e-15);
-    /* ceil with count_include_pad: the last window is the 5th element and one pad, its third place is outside */
+    /* ceil with count_include_pad: the last window is the 5th element and one pad, its third
+     * place is outside */
     g = new_graph();
     v = arg_of(g, DT_f64, DIMS(1, 1, 5));
     nnc_attr at[5] = {nnc_av(AT_kernel, 1, INTS(3)), nnc_av(AT_strides, 1, INTS(4)),

@@ -1,10 +1,12 @@
-/* tests/ir/eval_sample.c -- rows of a batch computed alone equal the rows of the whole, and graphs whose rows mix are declined. */
+/* tests/ir/eval_sample.c -- rows of a batch computed alone equal the rows of the whole, and
+ * graphs whose rows mix are declined. */
 #include "eval_util.h"
 #include "gen/gen.h"
 
 enum { MOST = 8 };
 
-/* Evaluates g whole and its sample of `rows`, compares row for row. Returns 1 when sampled, 0 when declined. */
+/* Evaluates g whole and its sample of `rows`, compares row for row. Returns 1 when sampled, 0
+ * when declined. */
 static int check(nnc_graph *g, int64_t rows, const bool *want_in)
 {
     bool in[MOST] = {0}, out[MOST] = {0};
@@ -145,4 +147,22 @@ TEST(sample_generated)
         nnc_graph_destroy(h);
     }
     CHECK(sampled > 60);
+}
+
+TEST(sample_out_of_memory)
+{
+    gen_options o = {.seed = 4, .nodes = 8};
+    nnc_graph *h = gen_graph(&o, test_sink), *s = NULL;
+    bool in[MOST], out[64];
+    nnc_status status = NNC_E_NOMEM;
+    CHECK(h && h->n_output <= 64);
+    for (int64_t n = 1; h && n < 5000 && status != NNC_OK; n++) {
+        nnc_fail_alloc_after(n);
+        status = nnc_graph_sample(h, 1, &s, in, out, NULL);
+        nnc_fail_alloc_after(0);
+        CHECK(status == NNC_OK || (status == NNC_E_NOMEM && !s));
+    }
+    CHECK_INT(status, NNC_OK);
+    nnc_graph_destroy(s);
+    nnc_graph_destroy(h);
 }

@@ -1,4 +1,5 @@
-/* tests/ir/eval_util.h -- short ways to build a graph of f64 or i64 inputs, run it and compare with known numbers. */
+/* tests/ir/eval_util.h -- short ways to build a graph of f64 or i64 inputs, run it and compare
+ * with known numbers. */
 #ifndef EVAL_UTIL_H
 #define EVAL_UTIL_H
 
@@ -17,7 +18,8 @@ static inline nnc_ref arg_of(nnc_graph *g, nnc_dtype d, int rank, const int64_t 
     return nnc_input(g, NULL, &t);
 }
 
-/* Makes r the output, evaluates, compares with `want` (doubles, or int64_t for integer results), destroys g. */
+/* Makes r the output, evaluates, compares with `want` (doubles, or int64_t for integer results),
+ * destroys g. */
 static inline void expect_(const char *file, int line, nnc_graph *g, nnc_ref r, const void *const *in,
     int64_t n, const void *want, double tol)
 {
