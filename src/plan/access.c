@@ -76,8 +76,7 @@ bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)
     if (n * n > LANE_LIMIT || n * (size_t)p->n_cmd > LANE_LIMIT)
         return false;
     o->clock = ARENA_NEW(a, int32_t, (size_t)p->n_cmd * n + 1);
-    int32_t *now = o->end =
-        ARENA_NEW(a, int32_t, n * n + 1); /* of each lane, after its latest command */
+    int32_t *now = ARENA_NEW(a, int32_t, n * n + 1); /* of each lane, after its latest command */
     int32_t *event = ARENA_NEW(a, int32_t, p->n_event + 1); /* command that records it, -1 */
     if (!o->clock || !now || !event)
         return false;

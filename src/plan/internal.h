@@ -20,7 +20,6 @@ typedef struct plan_order {
     int32_t *lane;  /* of each command */
     int32_t *pos;   /* of each command: its number in its lane */
     int32_t *clock;
-    int32_t *end;   /* n_lane * n_lane: what each lane knows of each after main's last command */
 } plan_order;
 
 /* Needs valid devices, streams and events (each recorded before it is waited for). False: out of memory. */

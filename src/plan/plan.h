@@ -46,8 +46,9 @@ typedef struct nnc_call {
     uint8_t kind;
     uint8_t spatial;     /* spatial dimensions of conv and pooling, 1..3 */
     bool has_bias, trans_a, trans_b, count_pad;
-    bool packed;         /* weights come in the engine's own format (made by a CALL_pack in init). False in choose():
-                            packed_bytes > 0 there asks for it, and is granted when the weights are static */
+    bool packed;         /* weights come in the engine's own format (made by a CALL_pack in init). choose(): true when the weights
+                            are static; the sizes are those of a packed call then. An engine that declines or wants no packing
+                            (packed_bytes 0) is asked again with false */
     nnc_type src, wei, bias, dst; /* as stored: with trans_a src is [..,k,m]; bias is [channels]; conv_transpose's wei I,O/g,H,W */
     int64_t kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3];
     int64_t groups;
@@ -107,8 +108,8 @@ typedef struct nnc_plan {
     int n_weight; nnc_weight *weight;   /* how CMD_weight fills tensors */
     int n_event;
     int n_cmd; nnc_cmd *cmd;
-    int main_first;       /* cmd[0..main_first) is init, the rest is main. Init is done, on all devices, before main starts. Main may be
-                             run again at once: with several streams its first and last commands are a barrier over all of them */
+    int main_first;       /* cmd[0..main_first) is init, the rest is main. Init is done, on all devices, before main starts. Between runs of main
+                             the executor lets all streams meet */
     int n_input; int32_t *input; const char **input_name;   /* tensors */
     int n_output; int32_t *output; const char **output_name;
 } nnc_plan;

@@ -340,24 +340,6 @@ static nnc_status add_sync(maker *m, job_kind kind, int device, int stream, int 
     return NNC_OK;
 }
 
-/* All used lanes meet: the others tell the first, the first tells the others. */
-static nnc_status barrier(maker *m, const bool *used, int n_lane)
-{
-    int first = 0, s = m->o->streams, base = m->n_event;
-    while (!used[first])
-        first++;
-    for (int l = first + 1; l < n_lane; l++)
-        if (used[l])
-            NNC_TRY(add_sync(m, J_record, l / s, l % s, m->n_event++));
-    for (int e = base, top = m->n_event; e < top; e++)
-        NNC_TRY(add_sync(m, J_wait, first / s, first % s, e));
-    NNC_TRY(add_sync(m, J_record, first / s, first % s, m->n_event++));
-    for (int l = first + 1; l < n_lane; l++)
-        if (used[l])
-            NNC_TRY(add_sync(m, J_wait, l / s, l % s, m->n_event - 1));
-    return NNC_OK;
-}
-
 static nnc_status insert_sync(sync *s)
 {
     maker *m = s->m;
@@ -371,8 +353,6 @@ static nnc_status insert_sync(sync *s)
         lanes += used[l];
     m->threads = m->o->target->threads / (lanes > 1 ? lanes : 1);
     m->threads = m->threads > 1 ? m->threads : 1;
-    if (lanes > 1)
-        NNC_TRY(barrier(m, used, s->n_lane));
     for (int32_t i = 0; i < s->in->n; i++) {
         const job *j = &s->in->at[i];
         for (int32_t w = s->first_wait[i]; w >= 0; w = s->wait[w].next)
@@ -387,7 +367,7 @@ static nnc_status insert_sync(sync *s)
             NNC_TRY(add_sync(m, J_record, j->device, j->stream, s->event[i]));
         }
     }
-    return lanes > 1 ? barrier(m, used, s->n_lane) : NNC_OK;
+    return NNC_OK;
 }
 
 static nnc_status add_events(maker *m, const job_list *in)

@@ -50,9 +50,20 @@ static bool engine_may(const maker *m, const nnc_engine *e, bool pool)
     return e->choose && row && (pool ? row->pools : row->contractions);
 }
 
+/* One engine: with packed weights where they are static, else as they lie. */
+static nnc_status ask(maker *m, const nnc_engine *e, nnc_call *c, bool may_pack, nnc_choice *got)
+{
+    c->packed = may_pack;
+    NNC_TRY(e->choose(c, got, m->sink));
+    if (may_pack && got->ok && got->packed_bytes > 0)
+        return NNC_OK;
+    c->packed = false;
+    return may_pack ? e->choose(c, got, m->sink) : NNC_OK;
+}
+
 /* Asks engines in order of preference; for each first with the sum in place (when legal), then with it as an argument. */
 static nnc_status choose(
-    maker *m, job *j, nnc_call *c, int sum_post, nnc_choice *got, nnc_text *why)
+    maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got, nnc_text *why)
 {
     bool pool = c->kind == CALL_maxpool || c->kind == CALL_avgpool;
     *got = (nnc_choice){0};
@@ -62,23 +73,20 @@ static nnc_status choose(
         for (int in_place = sum_post >= 0; in_place >= 0; in_place--) {
             if (sum_post >= 0)
                 c->post[sum_post].in_place = in_place;
-            NNC_TRY(m->o->engine[e]->choose(c, got, m->sink));
+            NNC_TRY(ask(m, m->o->engine[e], c, may_pack, got));
             j->engine = (int16_t)e;
             if (got->ok)
                 return NNC_OK;
-            nnc_printf(why, "%s%s: %s", why->n ? "; " : "", m->o->engine[e]->name,
-                got->reason ? got->reason : "not supported");
         }
+        nnc_printf(why, "%s%s: %s", why->n ? "; " : "", m->o->engine[e]->name,
+            got->reason ? got->reason : "not supported");
     }
     return NNC_OK;
 }
 
-/* Weights are packed for main only: init uses them once. */
-static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got, bool in_main)
+static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got)
 {
     nnc_plan *p = m->p;
-    c->packed =
-        in_main && got->packed_bytes > 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei];
     c->packed_bytes = c->packed ? got->packed_bytes : 0;
     c->work_bytes = got->workspace_bytes;
     j->work_bytes = got->workspace_bytes;
@@ -111,7 +119,9 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_take(m, j, at, j->args.sum[k], n->out))
             sum = k;
-    NNC_TRY(choose(m, j, &c, sum < 0 ? -1 : j->args.sum_post[sum], &got, why));
+    /* weights are packed for main only: init uses them once */
+    bool may_pack = at >= 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei];
+    NNC_TRY(choose(m, j, &c, may_pack, sum < 0 ? -1 : j->args.sum_post[sum], &got, why));
     if (!got.ok)
         return NNC_OK;
     if (sum >= 0 && c.post[j->args.sum_post[sum]].in_place) {
@@ -121,7 +131,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
             j->args.sum[k - 1] = j->args.sum[k];
         j->args.n_sum--;
     }
-    return keep_call(m, j, &c, &got, at >= 0);
+    return keep_call(m, j, &c, &got);
 }
 
 /* ---- kernels -------------------------------------------------------------------------------------------------------- */

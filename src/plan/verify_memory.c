@@ -204,22 +204,6 @@ static nnc_status walk_cmd(memory *m, int32_t i)
     return NNC_OK;
 }
 
-/* All that ran is done before anything of the next run starts: each lane knows of each. */
-static nnc_status check_barrier(const memory *m)
-{
-    const nnc_plan *p = m->p;
-    size_t n = (size_t)m->order.n_lane;
-    for (int i = p->main_first; i < p->n_cmd && n > 1; i++) {
-        if (p->cmd[i].kind == CMD_record || p->cmd[i].kind == CMD_wait)
-            continue;
-        for (size_t l = 0; l < n; l++)
-            if (m->order.end[l * n + (size_t)m->order.lane[i]] <= m->order.pos[i])
-                return nnc_fail0(m->v->sink, m->v->code,
-                    "plan: command %d: not all streams wait for it at the end of main", i);
-    }
-    return NNC_OK;
-}
-
 static nnc_status check_end(const memory *m, nnc_arena *a)
 {
     const nnc_plan *p = m->p;
@@ -239,7 +223,7 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
     for (int t = 0; t < p->n_tensor; t++)
         if (p->tensor[t].first != life[t] || p->tensor[t].last != life[p->n_tensor + t])
             return bad(m, p->n_cmd, t, "is not first and last used where the plan says");
-    return check_barrier(m);
+    return NNC_OK;
 }
 
 static bool alloc_memory(memory *m, nnc_arena *a)

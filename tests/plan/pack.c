@@ -115,7 +115,8 @@ TEST(pack_near_the_best)
         const char *why = fault(b, n, 1, size);
         if (why || size < best || least > best || size * 4 > best * 5)
             test_fail(__FILE__, __LINE__, "case %d seed %llu: %s size %lld best %lld bound %lld", c,
-                (unsigned long long)test_seed, why ? why : "", (long long)size, (long long)best, (long long)least);
+                (unsigned long long)test_seed, why ? why : "", (long long)size, (long long)best,
+                (long long)least);
         optimal += size == best;
     }
     CHECK(optimal * 100 >= cases * 97);

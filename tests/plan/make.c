@@ -1,0 +1,420 @@
+/* tests/plan/make.c -- plans of chosen graphs: calls and their post-operations, init, aliases, memory, streams, devices. */
+#include "help.h"
+
+TEST(make_conv_relu_ewise)
+{
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[1,8,16,16]\n"
+                                 "%w = param : f32[8,8,3,3] = gen(\"w\", seed=1, scale=0.1)\n"
+                                 "%c = conv %x, %w {pads=[1,1,1,1]} loc \"/c\"\n"
+                                 "%r = relu %c loc \"/r\"\n"
+                                 "%a = add %r, %x loc \"/a\"\n"
+                                 "%s = sigmoid %a loc \"/s\"\n"
+                                 "return %s as \"y\" }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    /* init: weight, pack; main: conv, relu, add, sigmoid */
+    CHECK_INT(p->main_first, 2);
+    CHECK_INT(p->n_cmd, 6);
+    CHECK_STR(p->cmd[1].op_class, "pack");
+    const nnc_cmd *c = help_cmd(p, "/c");
+    CHECK_INT(c->kind, CMD_call);
+    CHECK_STR(p->engine[c->engine], "fake");
+    CHECK_STR(c->reason, "fake:jit");
+    CHECK_STR(c->op_class, "conv");
+    CHECK_INT(p->call[c->item].packed_bytes, 8 * 8 * 9 * 4 + 128);
+    CHECK_INT(p->tensor[c->work].bytes, 1000);
+    CHECK_INT(c->flops, 2 * 8 * 8 * 9 * 256);
+    /* the raw weight lives in init only; the packed one for good */
+    const nnc_plan_device *d = &p->device[0];
+    CHECK_INT(d->init_bytes, 8 * 8 * 9 * 4);
+    CHECK_INT(d->persist_bytes, 8 * 8 * 9 * 4 + 128);
+    /* relu and sigmoid in place, add over the relu: x, conv's result and the workspace */
+    CHECK_INT(d->arena_bytes, 8192 + 8192 + 1024);
+    CHECK_INT(d->lower_bound, d->arena_bytes);
+    CHECK_INT(d->peak_cmd, 2);
+    CHECK_INT(d->workspace_bytes, 1000);
+    CHECK_INT(p->n_input, 1);
+    CHECK_STR(p->output_name[0], "y");
+    nnc_plan_destroy(p);
+}
+
+/* Sum over main's commands of nodes = the graph's cost, whatever the streams. */
+static void check_cost(const nnc_graph *g, const nnc_plan *p)
+{
+    int64_t flops = 0, bytes = 0, launches = 0;
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind != CMD_call && c->kind != CMD_kernel)
+            continue;
+        flops += c->flops;
+        bytes += c->bytes;
+        launches++;
+    }
+    nnc_cost want = nnc_graph_cost(g);
+    CHECK_INT(flops, want.flops);
+    CHECK_INT(bytes, want.bytes);
+    CHECK_INT(launches, want.launches);
+}
+
+TEST(make_static_values)
+{
+    nnc_graph *g = help_graph("graph @t {\n"
+                              "%x = input : f32[4,8]\n"
+                              "%w = param : f32[8,8] = gen(\"w\", seed=1, scale=0.1)\n"
+                              "%s = param : f32[8,1] = gen(\"s\", seed=1, scale=0.1)\n"
+                              "%b = param : f32[8] = gen(\"b\", seed=1, scale=0.1)\n"
+                              "%unused = param : f32[999] = gen(\"u\", seed=1, scale=0.1)\n"
+                              "%w2 = mul %w, %s loc \"/fold\"\n"
+                              "%b2 = neg %b loc \"/negate\"\n"
+                              "%y = linear %x, %w2, %b2 loc \"/fc\"\n"
+                              "return %y as \"y\", %b2 as \"b\" }");
+    nnc_plan *p = g ? help_plan(g, 1, 1) : NULL;
+    CHECK(p != NULL);
+    if (p) {
+        help_check(p);
+        check_cost(g, p);
+        /* w, s, mul, pack, b, neg: each before its first need; the unused weight is not loaded */
+        CHECK_INT(p->main_first, 6);
+        CHECK_INT(p->n_weight, 3);
+        CHECK_STR(p->cmd[2].layers, "/fold");
+        CHECK_STR(p->cmd[3].op_class, "pack");
+        CHECK_STR(p->cmd[5].layers, "/negate");
+        const nnc_cmd *c = help_cmd(p, "/fc");
+        const nnc_call *k = &p->call[c->item];
+        CHECK(k->kind == CALL_matmul && k->trans_b && !k->trans_a && k->has_bias);
+        CHECK_INT(p->tensor[c->arg[2]].space, SP_persist);
+        CHECK_INT(p->tensor[p->output[1]].space, SP_persist);
+        CHECK_INT(p->tensor[p->cmd[2].arg[0]].space, SP_init);
+        /* 256 + 64 + 256 alive at once in init; b comes when they are gone */
+        CHECK_INT(p->device[0].init_bytes, 256 + 64 + 256);
+        nnc_plan_destroy(p);
+    }
+    nnc_graph_destroy(g);
+}
+
+TEST(make_views_and_outputs)
+{
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[2,6]\n"
+                                 "%v = reshape %x {shape=[3,4]}\n"
+                                 "%u = reshape %v {shape=[12]}\n"
+                                 "%e = exp %u loc \"/e\"\n"
+                                 "%f = reshape %e {shape=[2,6]}\n"
+                                 "%n = neg %f loc \"/n\"\n"
+                                 "return %v as \"v\", %f as \"f\", %n as \"n\", %x as \"x\" }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    CHECK_INT(p->n_cmd, 2);
+    /* neither the input nor an output may be overwritten */
+    CHECK_INT(p->device[0].arena_bytes, 3 * 64);
+    CHECK_INT(p->tensor[p->output[0]].alias_of, p->input[0]);
+    CHECK_INT(p->output[3], p->input[0]);
+    nnc_plan_destroy(p);
+}
+
+TEST(make_in_place_declines)
+{
+    /* broadcast operand, transposed access, an operand read again later, two views of one buffer */
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[16,16]\n"
+                                 "%a = exp %x loc \"/a\"\n"
+                                 "%t = transpose %a {perm=[1,0]} loc \"/t\"\n"
+                                 "%b = exp %t loc \"/b\"\n"
+                                 "%c = add %b, %t loc \"/c\"\n"
+                                 "%v = reshape %c {shape=[16,16]}\n"
+                                 "return %v as \"y\" }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    const nnc_cmd *t = help_cmd(p, "/t"), *b = help_cmd(p, "/b"), *c = help_cmd(p, "/c");
+    CHECK_INT(p->tensor[t->arg[1]].alias_of, -1);
+    CHECK_INT(p->tensor[b->arg[1]].alias_of, -1); /* t is read again */
+    CHECK(p->tensor[c->arg[2]].alias_of == c->arg[0] || p->tensor[c->arg[2]].alias_of == c->arg[1]);
+    nnc_plan_destroy(p);
+}
+
+/* ---- epilogues ------------------------------------------------------------------------------------------------- */
+
+static const char residual[] = "graph @t {\n"
+                               "%x = input : f32[1,8,16,16]\n"
+                               "%w = param : f32[8,8,1,1] = gen(\"w\", seed=1, scale=0.1)\n"
+                               "%b = param : f32[8] = gen(\"b\", seed=1, scale=0.1)\n"
+                               "%h = exp %x loc \"/h\"\n"
+                               "%g = neg %h loc \"/g\"\n"
+                               "%f = fused %g, %w, %b, %h {\n"
+                               "  %1 = input : f32[1,8,16,16]\n"
+                               "  %2 = input : f32[8,8,1,1]\n"
+                               "  %3 = input : f32[8]\n"
+                               "  %4 = input : f32[1,8,16,16]\n"
+                               "  %c = conv %1, %2\n"
+                               "  %r = reshape %3 {shape=[8,1,1]}\n"
+                               "  %5 = add %c, %r\n"
+                               "  %6 = add %4, %5\n"
+                               "  %7 = clip %6 {lo=-1, hi=2.5}\n"
+                               "  return %7\n"
+                               "} loc \"/conv+/add\"\n"
+                               "return %f as \"y\" }";
+
+TEST(make_residual_in_place)
+{
+    fake_in_place = true;
+    nnc_plan *p = help_plan_text(residual, 1, 1);
+    fake_in_place = false;
+    if (!p)
+        return;
+    help_check(p);
+    const nnc_cmd *c = help_cmd(p, "/conv+/add");
+    const nnc_call *k = &p->call[c->item];
+    CHECK(k->has_bias && k->n_post == 2);
+    CHECK_INT(k->post[0].kind, PO_sum);
+    CHECK(k->post[0].in_place);
+    CHECK_INT(k->post[1].kind, PO_clip);
+    CHECK_NEAR(k->post[1].alpha, -1, 0);
+    CHECK_NEAR(k->post[1].beta, 2.5, 0);
+    CHECK_INT(c->n_arg, 4); /* src, weights, bias, dst */
+    CHECK_INT(p->tensor[c->arg[3]].alias_of, help_cmd(p, "/h")->arg[1]);
+    CHECK_STR(c->op_class, "conv");
+    nnc_plan_destroy(p);
+}
+
+TEST(make_residual_of_an_input)
+{
+    /* the summed tensor is the graph's input, which must survive: an argument */
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[4,8]\n"
+                                 "%w = param : f32[8,8] = gen(\"w\", seed=1, scale=0.1)\n"
+                                 "%h = exp %x loc \"/h\"\n"
+                                 "%f = fused %h, %w, %x {\n"
+                                 "  %1 = input : f32[4,8]\n"
+                                 "  %2 = input : f32[8,8]\n"
+                                 "  %3 = input : f32[4,8]\n"
+                                 "  %m = matmul %1, %2\n"
+                                 "  %5 = add %m, %3\n"
+                                 "  %6 = gelu %5\n"
+                                 "  %z = constant : f32[] = [0]\n"
+                                 "  %7 = max %6, %z\n"
+                                 "  return %7\n"
+                                 "} loc \"/f\"\n"
+                                 "return %f as \"y\" }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    const nnc_cmd *c = help_cmd(p, "/f");
+    const nnc_call *k = &p->call[c->item];
+    CHECK_INT(k->n_post, 3);
+    CHECK(k->post[0].kind == PO_sum && !k->post[0].in_place);
+    CHECK_INT(k->post[1].kind, PO_gelu_erf);
+    CHECK_INT(k->post[2].kind, PO_relu);
+    CHECK_INT(c->n_arg, 4);
+    CHECK_INT(c->arg[2], p->input[0]);
+    nnc_plan_destroy(p);
+}
+
+/* ---- calls of single nodes ------------------------------------------------------------------------------------------ */
+
+TEST(make_matmul_forms)
+{
+    nnc_plan *p =
+        help_plan_text("graph @t {\n"
+                       "%a = input : f32[5,2,3,7]\n"
+                       "%w = param : f32[9,7] = gen(\"w\", seed=1, scale=0.1)\n"
+                       "%b = input : f32[2,7,4]\n"
+                       "%y = linear %a, %w loc \"/linear\"\n"
+                       "%m = matmul %a, %b loc \"/batched\"\n"
+                       "%q = matmul %b, %w {transpose_a=1, transpose_b=1} loc \"/both\"\n"
+                       "return %y, %m, %q }",
+            1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    const nnc_call *k = &p->call[help_cmd(p, "/linear")->item];
+    CHECK(k->src.rank == 2 && k->src.dim[0] == 30 && k->src.dim[1] == 7 && k->trans_b);
+    CHECK(k->dst.rank == 2 && k->dst.dim[0] == 30 && k->dst.dim[1] == 9);
+    CHECK(k->packed);
+    k = &p->call[help_cmd(p, "/batched")->item];
+    CHECK(k->src.rank == 4 && k->wei.rank == 3 && k->dst.rank == 4 && !k->packed);
+    k = &p->call[help_cmd(p, "/both")->item];
+    CHECK(k->trans_a && k->trans_b && k->src.rank == 3);
+    CHECK_STR(help_cmd(p, "/both")->op_class, "matmul");
+    nnc_plan_destroy(p);
+}
+
+TEST(make_window_forms)
+{
+    nnc_plan *p = help_plan_text(
+        "graph @t {\n"
+        "%x = input : f32[2,4,9,9]\n"
+        "%w = param : f32[4,3,2,2] = gen(\"w\", seed=1, scale=0.1)\n"
+        "%d = param : f32[4,1,3] = gen(\"d\", seed=1, scale=0.1)\n"
+        "%z = input : f32[2,4,50]\n"
+        "%t = conv_transpose %x, %w {strides=[3,3], pads=[1,0,0,1], output_padding=[1,2], "
+        "groups=2} loc \"/t\"\n"
+        "%c = conv %z, %d {strides=[2], dilations=[3], pads=[4,5], groups=4} loc \"/c\"\n"
+        "%m = maxpool %x {kernel=[3,3], strides=[2,2], pads=[1,1,1,1], ceil_mode=1} loc \"/m\"\n"
+        "%v = avgpool %x {kernel=[3,2], count_include_pad=1, pads=[1,0,1,1]} loc \"/v\"\n"
+        "return %t, %c, %m, %v }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    const nnc_call *k = &p->call[help_cmd(p, "/t")->item];
+    CHECK_INT(k->kind, CALL_conv_transpose);
+    CHECK(k->groups == 2 && k->stride[0] == 3 && k->pad_lo[0] == 1 && k->pad_lo[1] == 0 &&
+          k->pad_hi[0] == 0 && k->pad_hi[1] == 1 && k->kernel[0] == 2);
+    k = &p->call[help_cmd(p, "/c")->item];
+    CHECK(k->spatial == 1 && k->dilation[0] == 3 && k->pad_lo[0] == 4 && k->pad_hi[0] == 5 &&
+          k->groups == 4);
+    k = &p->call[help_cmd(p, "/m")->item];
+    CHECK(
+        k->kind == CALL_maxpool && k->dilation[1] == 1 && k->stride[1] == 2 && k->dst.dim[2] == 5);
+    k = &p->call[help_cmd(p, "/v")->item];
+    CHECK(k->kind == CALL_avgpool && k->count_pad && k->kernel[1] == 2 && k->stride[0] == 1);
+    CHECK_STR(help_cmd(p, "/v")->op_class, "pool");
+    nnc_plan_destroy(p);
+}
+
+TEST(make_declined)
+{
+    nnc_graph *g = help_graph("graph @t {\n"
+                              "%x = input : f32[2,4]\n"
+                              "%w = param : f32[3,4] = gen(\"w\", seed=1, scale=0.1)\n"
+                              "%y = linear %x, %w loc \"/fc\"\n"
+                              "return %y }");
+    fake_declines = true;
+    nnc_plan *p = g ? help_plan(g, 1, 1) : NULL;
+    fake_declines = false;
+    CHECK(p == NULL);
+    CHECK_DIAG("no engine computes this linear: fake: it is only a fake");
+    nnc_graph_destroy(g);
+}
+
+/* ---- streams and devices ------------------------------------------------------------------------------------------------ */
+
+/* Four branches of two convolutions each, joined by adds. */
+static const char branches[] = "graph @t {\n"
+                               "%x = input : f32[1,16,32,32]\n"
+                               "%w = param : f32[16,16,3,3] = gen(\"w\", seed=1, scale=0.1)\n"
+                               "%a1 = conv %x, %w {pads=[1,1,1,1]} loc \"/a1\"\n"
+                               "%b1 = conv %x, %w {pads=[1,1,1,1]} loc \"/b1\"\n"
+                               "%c1 = conv %x, %w {pads=[1,1,1,1]} loc \"/c1\"\n"
+                               "%d1 = conv %x, %w {pads=[1,1,1,1]} loc \"/d1\"\n"
+                               "%a2 = conv %a1, %w {pads=[1,1,1,1]} loc \"/a2\"\n"
+                               "%b2 = conv %b1, %w {pads=[1,1,1,1]} loc \"/b2\"\n"
+                               "%c2 = conv %c1, %w {pads=[1,1,1,1]} loc \"/c2\"\n"
+                               "%d2 = conv %d1, %w {pads=[1,1,1,1]} loc \"/d2\"\n"
+                               "%s = add %a2, %b2 loc \"/s\"\n"
+                               "%t = add %c2, %d2 loc \"/t\"\n"
+                               "%y = add %s, %t loc \"/y\"\n"
+                               "return %y }";
+
+TEST(make_streams)
+{
+    for (int streams = 1; streams <= 4; streams++) {
+        nnc_plan *p = help_plan_text(branches, streams, 1);
+        if (!p)
+            return;
+        help_check(p);
+        CHECK_INT(p->device[0].streams, streams);
+        CHECK_INT(help_count(p, CMD_record) > 0, streams > 1);
+        CHECK_INT(p->call[0].threads, 4 / streams);
+        /* a branch stays on its stream: one wait for each stream that is joined, no more */
+        if (streams != 3) {
+            CHECK(help_count(p, CMD_wait) <= (streams > 1 ? 6 : 0));
+            CHECK_INT(help_cmd(p, "/a1")->stream, help_cmd(p, "/a2")->stream);
+        }
+        CHECK(p->device[0].arena_bytes >= p->device[0].lower_bound);
+        nnc_plan *q = help_plan_text(branches, streams, 1);
+        nnc_hash128 a = nnc_plan_hash(p), b = nnc_plan_hash(q);
+        CHECK(a.lo == b.lo && a.hi == b.hi);
+        nnc_plan_destroy(p);
+        nnc_plan_destroy(q);
+    }
+}
+
+TEST(make_streams_of_a_chain)
+{
+    /* nothing to run side by side: one stream, all threads, no event */
+    nnc_plan *p = help_plan_text(
+        "graph @t {\n%x = input : f32[64]\n%a = exp %x\n%b = neg %a\n%c = exp %b\nreturn %c }", 3,
+        1);
+    if (!p)
+        return;
+    help_check(p);
+    CHECK_INT(p->device[0].streams, 1);
+    CHECK_INT(p->n_event, 0);
+    nnc_plan_destroy(p);
+}
+
+TEST(make_devices)
+{
+    nnc_graph *g = help_graph("graph @t {\n"
+                              "%x = input : f32[64,8]\n"
+                              "%w = param : f32[8,8] = gen(\"w\", seed=1, scale=0.1)\n"
+                              "%a = matmul %x, %w device 0 loc \"/a\"\n"
+                              "%v = reshape %a {shape=[8,64]} device 0\n"
+                              "%b = exp %v device 1 loc \"/b\"\n"
+                              "%c = neg %v device 1 loc \"/c\"\n"
+                              "%d = add %b, %c device 0 loc \"/d\"\n"
+                              "%k = matmul %x, %w device 1 loc \"/k\"\n"
+                              "return %d, %k }");
+    nnc_plan *p = g ? help_plan(g, 1, 2) : NULL;
+    CHECK(p != NULL);
+    if (p) {
+        help_check(p);
+        check_cost(g, p);
+        /* x and a go to device 1 once each; b and c come back; the weight is made on both */
+        CHECK_INT(help_count(p, CMD_copy), 4);
+        CHECK_INT(p->n_weight, 2);
+        CHECK(p->device[0].persist_bytes == p->device[1].persist_bytes &&
+              p->device[1].arena_bytes > 0);
+        CHECK_INT(help_cmd(p, "/k")->device, 1);
+        CHECK_STR(p->device[1].name, "cpu:1");
+        nnc_plan_destroy(p);
+    }
+    nnc_sink_clear(test_sink);
+    p = g ? help_plan(g, 1, 1) : NULL;
+    CHECK(p == NULL);
+    CHECK_DIAG("placed on device 1, but there is only device 0 of 1");
+    nnc_graph_destroy(g);
+}
+
+TEST(make_usage)
+{
+    nnc_graph *g = help_graph("graph @t {\n%x = input : f32[4]\nreturn %x }");
+    CHECK(help_plan(g, 0, 1) == NULL);
+    CHECK(help_plan(g, 1, 65) == NULL);
+    CHECK_DIAG("expected 1 to 64");
+    nnc_plan *p = help_plan(g, 1, 1);
+    CHECK(p && p->n_cmd == 0 && p->output[0] == p->input[0]);
+    if (p)
+        help_check(p);
+    nnc_plan_destroy(p);
+    nnc_graph_destroy(g);
+}
+
+TEST(make_out_of_memory)
+{
+    nnc_graph *g = help_graph(residual);
+    int failed = 0;
+    for (int64_t n = 1; g && n < 5000; n++) {
+        nnc_fail_alloc_after(n);
+        nnc_plan *p = help_plan(g, 2, 1);
+        nnc_fail_alloc_after(0);
+        nnc_sink_clear(test_sink);
+        if (p) {
+            CHECK_OK(nnc_plan_verify(p, test_sink));
+            nnc_plan_destroy(p);
+            break;
+        }
+        failed++;
+    }
+    CHECK(failed > 5 && failed < 4999);
+    nnc_graph_destroy(g);
+}
