@@ -109,6 +109,8 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
     size_t first = p->remarks->n;
     int64_t t0 = nnc_now_ns();
     nnc_cost before = nnc_graph_cost(p->g);
+    if (before.launches < 0)
+        return nnc_nomem(p->sink);
     NNC_TRY(edit_open(p));
     const char *missing = NULL;
     if ((r->needs & PF_target) && !p->t)
@@ -125,7 +127,10 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
     NNC_TRY(p->status);
     NNC_TRY(nnc_graph_tidy(p->g));
     NNC_TRY(nnc_verify(p->g, p->sink));
-    NNC_TRY(check_accounts(p, first, before, nnc_graph_cost(p->g)));
+    nnc_cost after = nnc_graph_cost(p->g);
+    if (after.launches < 0)
+        return nnc_nomem(p->sink);
+    NNC_TRY(check_accounts(p, first, before, after));
     if (p->o->after)
         p->o->after(p->o->after_ctx, p->name, p->g, p->changed, nnc_now_ns() - t0);
     p->ran |= 1u << p->id;

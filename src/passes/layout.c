@@ -86,7 +86,8 @@ static int64_t loss_ns(const lay *l, uint32_t i)
     const nnc_node *n = &p->g->node[i];
     nnc_cost c = nnc_node_cost(p->g, n);
     nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
-    if (edit_static(p, n->out) || nnc_typeof(p->g, n->out)->rank < 3 || !nnc_is_float(d) || d == DT_f64)
+    if (n->n_in == 0 || edit_static(p, n->out) || nnc_typeof(p->g, n->out)->rank < 3 || !nnc_is_float(d) || d == DT_f64 ||
+        (!matters(nnc_typeof(p->g, n->in[0])) && !matters(nnc_typeof(p->g, n->out))))
         return 0;
     int64_t ns = nnc_target_time_ns(p->t, c.flops, c.bytes);
     if (nnc_op_class(n->op) == CL_window)
