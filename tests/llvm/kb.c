@@ -1,6 +1,8 @@
 /* tests/llvm/kb.c -- see kb.h */
 #include "kb.h"
 
+#include <math.h>
+
 void kb_init(kb *b, const char *name)
 {
     memset(b, 0, sizeof *b);
@@ -178,4 +180,94 @@ void kb_free(kb_code *c)
     nnc_object_unload(c->o);
     nnc_free(c->bytes);
     memset(c, 0, sizeof *c);
+}
+
+/* ---- running both ways ------------------------------------------------------------------------ */
+
+#define PAD 64 /* bytes after each buffer that must stay as they were */
+
+static size_t bytes_of(const nnc_kbuf *b)
+{
+    return (size_t)(b->numel * nnc_dtype_size(b->dtype));
+}
+
+/* Small numbers: integers -8..7 for integer types, [-2, 2) for floats with now and then a special value. */
+static void fill(const nnc_kbuf *b, void *p, uint64_t key)
+{
+    for (int64_t i = 0; i < b->numel; i++) {
+        uint32_t r = nnc_rng_u32(key, (uint64_t)i);
+        double v = (double)(r >> 8) * 0x1p-22 - 2;
+        if (nnc_is_float(b->dtype))
+            nnc_set_f64(b->dtype, p, i, v);
+        else
+            nnc_set_i64(b->dtype, p, i, b->dtype == DT_bool ? r >> 20 & 1 : (int64_t)(r >> 20 & 15) - 8);
+    }
+}
+
+static bool same(nnc_dtype d, const void *x, const void *y, int64_t i, double rel, double abs)
+{
+    if (!nnc_is_float(d))
+        return nnc_get_i64(d, x, i) == nnc_get_i64(d, y, i);
+    double a = nnc_get_f64(d, x, i), r = nnc_get_f64(d, y, i);
+    return (isnan(a) && isnan(r)) || a == r || fabs(a - r) <= rel * fabs(r) + abs;
+}
+
+static void run_code(const kb *b, const kb_code *c, void *const *args, void *scratch, int64_t split)
+{
+    int64_t n = b->k.sched.domain;
+    for (int64_t u = 0; u < n; u += split)
+        c->fn(args, u, u + split < n ? u + split : n, scratch);
+}
+
+static bool compare(const kb *b, void **got, void **want, double rel, double abs)
+{
+    for (int i = 0, n = 0; i < b->k.n_buf; i++) {
+        const nnc_kbuf *f = &b->buf[i];
+        if (f->role == KB_tmp)
+            continue;
+        for (int64_t j = 0; j < f->numel; j++)
+            if (!same(f->dtype, got[n], want[n], j, rel, abs)) {
+                test_fail(__FILE__, __LINE__, "%s: buffer %d (%s) [%lld] is %.9g, not %.9g", b->k.name, i,
+                    nnc_dtype_name(f->dtype), (long long)j, nnc_get_f64(f->dtype, got[n], j),
+                    nnc_get_f64(f->dtype, want[n], j));
+                return false;
+            }
+        if (memcmp((char *)got[n] + bytes_of(f), (char *)want[n] + bytes_of(f), PAD)) {
+            test_fail(__FILE__, __LINE__, "%s: writes beyond buffer %d", b->k.name, i);
+            return false;
+        }
+        n++;
+    }
+    return true;
+}
+
+bool kb_check(const kb *b, const nnc_target *t, double rel, double abs, int64_t split)
+{
+    kb_code c;
+    void *got[16] = {0}, *want[16] = {0};
+    int n = 0;
+    if (!kb_compile(b, t, &c))
+        return false;
+    for (int i = 0; i < b->k.n_buf; i++) {
+        size_t size = bytes_of(&b->buf[i]) + PAD;
+        if (b->buf[i].role == KB_tmp)
+            continue;
+        got[n] = nnc_aligned_alloc(64, size);
+        want[n] = nnc_aligned_alloc(64, size);
+        memset(got[n], 0x55, size);
+        fill(&b->buf[i], got[n], test_seed + (uint64_t)i);
+        memcpy(want[n], got[n], size);
+        n++;
+    }
+    void *scratch = nnc_aligned_alloc(64, (size_t)b->k.scratch_bytes + 64);
+    run_code(b, &c, got, scratch, split);
+    kb_reference(&b->k, want, scratch);
+    bool ok = compare(b, got, want, rel, abs);
+    for (int i = 0; i < n; i++) {
+        nnc_free(got[i]);
+        nnc_free(want[i]);
+    }
+    nnc_free(scratch);
+    kb_free(&c);
+    return ok;
 }

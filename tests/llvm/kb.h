@@ -48,4 +48,10 @@ const nnc_target *kb_host(void);
 bool kb_compile(const kb *b, const nnc_target *t, kb_code *c);
 void kb_free(kb_code *c);
 
+/* Runs k point by point: the oracle (ref.c). */
+void kb_reference(const nnc_kernel *k, void *const *args, void *scratch);
+/* Runs the kernel compiled and by the oracle on the same generated inputs and compares every output: integers exactly,
+ * floats within rel * |value| + abs. The compiled run is split at every `split` units. */
+bool kb_check(const kb *b, const nnc_target *t, double rel, double abs, int64_t split);
+
 #endif

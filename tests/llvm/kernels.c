@@ -1,0 +1,415 @@
+/* tests/llvm/kernels.c -- emitted kernels against the point-by-point oracle: tails, broadcasts, strides, reductions, guards,
+ * indirect loads, every type, for the host and for narrower targets. */
+#include "kb.h"
+
+#include <math.h>
+
+static kb b;
+
+#define AT(...) ((nnc_affine){__VA_ARGS__})
+
+/* The host as it is; without FMA, F16C and with 256-bit vectors; a plain x86-64. */
+static nnc_target target(int which)
+{
+    nnc_target t = *kb_host();
+    if (which >= 1) {
+        t.fma = t.f16c = false;
+        t.vector_bits = nnc_min64(t.vector_bits, 256);
+    }
+    if (which == 2) {
+        t.cpu = "x86-64";
+        t.features = "";
+        t.vector_bits = 128;
+    }
+    return t;
+}
+
+static void chain(int64_t n, nnc_dtype in, nnc_dtype out, int width, int64_t chunk)
+{
+    kb_init(&b, "k_chain");
+    int a = kb_axis(&b, KA_outer, n);
+    int x = kb_buf(&b, KB_in, in, n), y = kb_buf(&b, KB_in, DT_f32, 1), z = kb_buf(&b, KB_out, out, n);
+    kb_stage(&b, 0);
+    int v = kb_load(&b, x, AT(.k = {1})), s = kb_load(&b, y, AT(.c = 0));
+    int m = kb_op(&b, SC_mul, DT_f32, v, s, -1), zero = kb_fconst(&b, DT_f32, 0);
+    kb_store(&b, z, AT(.k = {1}), kb_op(&b, SC_max, DT_f32, m, zero, -1));
+    kb_done(&b, a, width, chunk);
+}
+
+TEST(tails_of_every_length)
+{
+    for (int which = 0; kb_emitter() && which < 3; which++) {
+        nnc_target t = target(which);
+        for (int64_t n = 1; n <= 130; n += which ? 7 : 1) {
+            chain(n, DT_f32, DT_f32, 32, 0);
+            if (!kb_check(&b, &t, 0, 0, 1))
+                return;
+        }
+        static const int64_t at[][2] = {{1000, 64}, {1024, 64}, {1001, 24}, {70, 64}, {64, 64}, {65, 64}};
+        for (size_t i = 0; i < NNC_COUNT(at); i++) {
+            chain(at[i][0], DT_f32, DT_f32, 64, at[i][1]);
+            CHECK(kb_check(&b, &t, 0, 0, 2));
+        }
+    }
+}
+
+TEST(half_formats)
+{
+    for (int which = 0; kb_emitter() && which < 3; which++) {
+        nnc_target t = target(which);
+        for (int64_t n = 5; n < 80; n += 31) {
+            chain(n, DT_f16, DT_bf16, 16, 0);
+            CHECK(kb_check(&b, &t, 0, 0, 1));
+            chain(n, DT_bf16, DT_f16, 32, 0);
+            CHECK(kb_check(&b, &t, 0, 0, 1));
+        }
+    }
+}
+
+/* All 2^16 patterns of the 16-bit formats up to f32, and f32 values around every rounding boundary down again. */
+static void sixteen(const nnc_target *t, nnc_dtype d)
+{
+    enum { N = 65536 };
+    static uint16_t h[N], g[4 * N];
+    static float f[N], v[4 * N];
+    for (int up = 0; up < 2; up++) {
+        int64_t n = up ? N : 4 * N;
+        kb_code c;
+        kb_init(&b, "k_16");
+        int a = kb_axis(&b, KA_outer, n);
+        int x = kb_buf(&b, KB_in, up ? d : DT_f32, n), y = kb_buf(&b, KB_out, up ? DT_f32 : d, n);
+        kb_stage(&b, 0);
+        kb_store(&b, y, AT(.k = {1}), kb_load(&b, x, AT(.k = {1})));
+        kb_done(&b, a, 32, 0);
+        if (!kb_compile(&b, t, &c))
+            return;
+        for (int i = 0; i < N; i++)
+            h[i] = (uint16_t)i;
+        for (int i = 0; i < 4 * N; i++) { /* at and beside each number, and half way to the next */
+            uint32_t u;
+            float w = d == DT_f16 ? nnc_f16_to_f32((uint16_t)(i / 4)) : nnc_bf16_to_f32((uint16_t)(i / 4));
+            memcpy(&u, &w, 4);
+            u += (uint32_t[]){0, d == DT_f16 ? 0xfff : 0x7fff, d == DT_f16 ? 0x1000 : 0x8000, 0x1001}[i % 4];
+            memcpy(&v[i], &u, 4);
+        }
+        void *args[2] = {up ? (void *)h : v, up ? (void *)f : g};
+        c.fn(args, 0, 1, NULL);
+        for (int i = 0; i < n; i++) {
+            float w = d == DT_f16 ? nnc_f16_to_f32(h[i % N]) : nnc_bf16_to_f32(h[i % N]);
+            uint16_t r = d == DT_f16 ? nnc_f32_to_f16(v[i]) : nnc_f32_to_bf16(v[i]);
+            bool nan = isnan(up ? w : v[i]);
+            float back = d == DT_f16 ? nnc_f16_to_f32(g[i]) : nnc_bf16_to_f32(g[i]);
+            if (up ? !(f[i] == w || (nan && isnan(f[i]))) : !(g[i] == r || (nan && isnan(back)))) {
+                test_fail(__FILE__, __LINE__, "%s %s: wrong at %d", nnc_dtype_name(d), up ? "up" : "down", i);
+                break;
+            }
+        }
+        kb_free(&c);
+    }
+}
+
+TEST(sixteen_bit_rounding)
+{
+    for (int which = 0; kb_emitter() && which < 2; which++) {
+        nnc_target t = target(which);
+        sixteen(&t, DT_f16);
+        sixteen(&t, DT_bf16);
+    }
+}
+
+/* y[c, r] = x[r, c] + row[c] - col[r] */
+TEST(broadcast_and_transpose)
+{
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (int vec = -1; vec < 2; vec++) {
+            nnc_target t = target(which);
+            int64_t R = 13, C = 37;
+            kb_init(&b, "k_transpose");
+            int r = kb_axis(&b, KA_outer, R);
+            kb_axis(&b, KA_outer, C);
+            int x = kb_buf(&b, KB_in, DT_f32, R * C), row = kb_buf(&b, KB_in, DT_f32, C);
+            int col = kb_buf(&b, KB_in, DT_f32, R), y = kb_buf(&b, KB_out, DT_f32, R * C);
+            kb_stage(&b, 0);
+            int v = kb_load(&b, x, AT(.k = {C, 1}));
+            v = kb_op(&b, SC_add, DT_f32, v, kb_load(&b, row, AT(.k = {0, 1})), -1);
+            v = kb_op(&b, SC_sub, DT_f32, v, kb_load(&b, col, AT(.k = {1, 0})), -1);
+            kb_store(&b, y, AT(.k = {1, R}), v);
+            kb_done(&b, vec, 16, vec == r ? 0 : 16);
+            CHECK(kb_check(&b, &t, 0, 0, 1));
+        }
+}
+
+/* y[i] = x[n-1-i]; z[i] = x[3 i] */
+TEST(flip_and_stride)
+{
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (int64_t n = 1; n < 70; n += 11) {
+            nnc_target t = target(which);
+            kb_init(&b, "k_flip");
+            int a = kb_axis(&b, KA_outer, n);
+            int x = kb_buf(&b, KB_in, DT_f32, 3 * n), y = kb_buf(&b, KB_out, DT_f32, n);
+            int z = kb_buf(&b, KB_out, DT_f32, n);
+            kb_stage(&b, 0);
+            kb_store(&b, y, AT(.c = n - 1, .k = {-1}), kb_load(&b, x, AT(.k = {1})));
+            kb_store(&b, z, AT(.k = {1}), kb_load(&b, x, AT(.c = n - 1, .k = {-1})));
+            kb_store(&b, z, AT(.k = {1}), kb_load(&b, x, AT(.k = {3})));
+            kb_done(&b, a, 16, 0);
+            CHECK(kb_check(&b, &t, 0, 0, 1));
+        }
+}
+
+static void softmax(int64_t rows, int64_t cols, int width)
+{
+    kb_init(&b, "k_softmax");
+    kb_axis(&b, KA_outer, rows);
+    int c0 = kb_axis(&b, KA_reduce, cols), c1 = kb_axis(&b, KA_reduce, cols);
+    int c2 = kb_axis(&b, KA_map, cols);
+    int x = kb_buf(&b, KB_in, DT_f32, rows * cols), y = kb_buf(&b, KB_out, DT_f32, rows * cols);
+    int tmp = kb_buf(&b, KB_tmp, DT_f32, cols);
+    kb_stage(&b, 1u << c0);
+    int m = kb_reduce(&b, KR_max, DT_f32, kb_load(&b, x, AT(.k = {cols, 1})), -1);
+    kb_stage(&b, 1u << c1);
+    int d = kb_op(&b, SC_sub, DT_f32, kb_load(&b, x, AT(.k = {cols, 0, 1})), m, -1);
+    int e = kb_op(&b, SC_exp, DT_f32, d, -1, -1);
+    kb_store(&b, tmp, AT(.k = {0, 0, 1}), e);
+    int s = kb_reduce(&b, KR_sum, DT_f32, e, -1);
+    kb_post(&b);
+    int r = kb_op(&b, SC_recip, DT_f32, s, -1, -1);
+    kb_stage(&b, 1u << c2);
+    int q = kb_op(&b, SC_mul, DT_f32, kb_load(&b, tmp, AT(.k = {0, 0, 0, 1})), r, -1);
+    kb_store(&b, y, AT(.k = {cols, 0, 0, 1}), q);
+    kb_done(&b, width ? c2 : -1, width, 0);
+}
+
+TEST(softmax_in_three_stages)
+{
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (int64_t n = 1; n < 140; n += 9) {
+            nnc_target t = target(which);
+            softmax(5, n, n % 2 ? 32 : 16);
+            if (!kb_check(&b, &t, 3e-7 * 8, 1e-12, 2))
+                return;
+        }
+    nnc_target t = target(0);
+    softmax(3, 1000, 0);
+    CHECK(kb_emitter() == NULL || kb_check(&b, &t, 1e-5, 1e-12, 2));
+}
+
+static const nnc_kred reds[] = {KR_sum, KR_prod, KR_max, KR_min, KR_argmax, KR_argmin};
+
+/* Reduction of R x C over rows (columns stay) or over columns, of every kind; `vec`: 0 outer, 1 the reduce axis. */
+static void reduction(nnc_dtype d, nnc_kred k, int64_t R, int64_t C, bool columns, bool vec)
+{
+    bool arg = k == KR_argmax || k == KR_argmin;
+    nnc_dtype od = arg ? DT_i64 : d;
+    kb_init(&b, "k_reduce");
+    int o = kb_axis(&b, KA_outer, columns ? C : R), r = kb_axis(&b, KA_reduce, columns ? R : C);
+    int x = kb_buf(&b, KB_in, d, R * C), y = kb_buf(&b, KB_out, od, columns ? C : R);
+    kb_stage(&b, 1u << r);
+    int v = kb_load(&b, x, columns ? AT(.k = {1, C}) : AT(.k = {C, 1}));
+    v = kb_reduce(&b, k, arg ? DT_i64 : b.ins[v].dtype, v, -1);
+    kb_post(&b);
+    kb_store(&b, y, AT(.k = {1}), v);
+    kb_done(&b, vec ? r : o, 16, 0);
+}
+
+TEST(reductions_of_every_type)
+{
+    static const nnc_dtype types[] = {
+        DT_f32, DT_f64, DT_i8, DT_i16, DT_i32, DT_i64, DT_u8, DT_u16, DT_u32, DT_u64, DT_bool, DT_bf16};
+    for (size_t d = 0; kb_emitter() && d < NNC_COUNT(types); d++)
+        for (size_t k = 0; k < NNC_COUNT(reds); k++)
+            for (int way = 0; way < 4; way++) {
+                nnc_target t = target(way == 3 && d % 3 == 0 ? 2 : 0);
+                int64_t C = way < 2 ? 45 : 67;
+                reduction(types[d], reds[k], way == 1 ? 3 : 9, C, way & 1, way & 2);
+                if (!kb_check(&b, &t, 1e-5, 1e-6, 3))
+                    test_fail(__FILE__, __LINE__, "%s kind %d way %d", nnc_dtype_name(types[d]), (int)reds[k], way);
+            }
+}
+
+/* NaN wins max, min and the arg reductions; the first one's place counts; ties go to the first. */
+TEST(nan_and_ties)
+{
+    nnc_target t = target(0);
+    for (size_t k = 2; kb_emitter() && k < NNC_COUNT(reds); k++)
+        for (int where = -1; where < 100; where += 33) {
+            static float x[100];
+            union { float f; int64_t i; } out = {0};
+            kb_code c;
+            for (int i = 0; i < 100; i++)
+                x[i] = (float)(i % 7);
+            if (where >= 0)
+                x[where] = x[99] = NAN;
+            reduction(DT_f32, reds[k], 1, 100, false, true);
+            if (!kb_compile(&b, &t, &c))
+                return;
+            void *args[2] = {x, &out};
+            c.fn(args, 0, 1, NULL);
+            if (reds[k] == KR_max || reds[k] == KR_min)
+                CHECK(where >= 0 ? isnan(out.f) : out.f == (reds[k] == KR_max ? 6 : 0));
+            else
+                CHECK_INT(out.i, where >= 0 ? where : reds[k] == KR_argmax ? 6 : 0);
+            kb_free(&c);
+        }
+}
+
+/* 3x3 max pool, stride 2, padding 1, over H x W; avg with a mask counts what is inside. */
+static void pool(int64_t H, int64_t W, int stride, bool masked)
+{
+    int64_t h = (H + 2 - 3) / stride + 1, w = (W + 2 - 3) / stride + 1;
+    kb_init(&b, "k_pool");
+    kb_axis(&b, KA_outer, 2);
+    kb_axis(&b, KA_outer, h);
+    int ow = kb_axis(&b, KA_outer, w);
+    int kh = kb_axis(&b, KA_reduce, 3), kw = kb_axis(&b, KA_reduce, 3);
+    int x = kb_buf(&b, KB_in, DT_f32, 2 * H * W), y = kb_buf(&b, KB_out, DT_f32, 2 * h * w);
+    nnc_kguard g[2] = {{AT(.c = -1, .k = {0, stride, 0, 1, 0}), 0, H},
+        {AT(.c = -1, .k = {0, 0, stride, 0, 1}), 0, W}};
+    kb_stage(&b, 1u << kh | 1u << kw);
+    int low = kb_fconst(&b, DT_f32, masked ? 0 : -INFINITY);
+    nnc_affine at = AT(.c = -W - 1, .k = {H * W, stride * W, stride, W, 1});
+    int v = kb_load_if(&b, x, at, low, g, 2);
+    v = kb_reduce(&b, masked ? KR_sum : KR_max, DT_f32, v, -1);
+    kb_post(&b);
+    kb_store(&b, y, AT(.k = {h * w, w, 1}), v);
+    kb_done(&b, ow, 16, 0);
+}
+
+TEST(pooling_with_guards)
+{
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (int64_t W = 3; W < 60; W += 8)
+            for (int stride = 1; stride < 4; stride++) {
+                nnc_target t = target(which);
+                pool(5, W, stride, stride == 2 && W % 16 == 3);
+                if (!kb_check(&b, &t, 1e-5, 1e-6, 3))
+                    return;
+            }
+}
+
+/* y[i, j] = x[index[i], j] and z[j, i] = x2[index[i] + j]: uniform and per-lane indices, out of range ones clamped. */
+TEST(indirect_loads)
+{
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (int vec = 0; vec < 2; vec++) {
+            nnc_target t = target(which);
+            kb_init(&b, "k_gather");
+            kb_axis(&b, KA_outer, 9);
+            kb_axis(&b, KA_outer, 21);
+            int ix = kb_buf(&b, KB_in, DT_i32, 9), x = kb_buf(&b, KB_in, DT_f32, 6 * 21);
+            int y = kb_buf(&b, KB_out, DT_f32, 9 * 21);
+            kb_stage(&b, 0);
+            int i = kb_load(&b, ix, AT(.k = {1}));
+            kb_store(&b, y, AT(.k = {21, 1}), kb_load_at(&b, x, AT(.k = {0, 1}), i, 21, 6));
+            kb_done(&b, vec, 16, 0);
+            CHECK(kb_check(&b, &t, 0, 0, 1));
+        }
+}
+
+/* Every scalar op on every type it takes. */
+static void one_op(nnc_sop op, nnc_dtype d, nnc_dtype to, int64_t n)
+{
+    int arity = nnc_sops[op].arity;
+    bool cmp = nnc_sops[op].res == SR_bool;
+    kb_init(&b, "k_op");
+    int a = kb_axis(&b, KA_outer, n), in[3], v[3] = {-1, -1, -1};
+    for (int i = 0; i < arity; i++)
+        in[i] = kb_buf(&b, KB_in, op == SC_select && i == 0 ? DT_bool : d, n);
+    int y = kb_buf(&b, KB_out, cmp ? DT_bool : to, n);
+    kb_stage(&b, 0);
+    for (int i = 0; i < arity; i++)
+        v[i] = kb_load(&b, in[i], AT(.k = {1}));
+    kb_store(&b, y, AT(.k = {1}), kb_op(&b, op, cmp ? DT_bool : to, v[0], v[1], v[2]));
+    kb_done(&b, a, 16, 0);
+}
+
+TEST(scalar_ops_of_every_type)
+{
+    static const nnc_dtype types[] = {
+        DT_f32, DT_f64, DT_i8, DT_i16, DT_i32, DT_i64, DT_u8, DT_u16, DT_u32, DT_u64, DT_bool};
+    for (int op = 0; kb_emitter() && op < SC__COUNT; op++)
+        for (size_t d = 0; d < NNC_COUNT(types); d++) {
+            bool fl = nnc_is_float(types[d]);
+            if (!fl && nnc_sops[op].flags & OF_float)
+                continue;
+            nnc_target t = target((op + (int)d) % 5 == 0 ? 2 : 0);
+            one_op((nnc_sop)op, types[d], types[d], 43);
+            double rel = types[d] == DT_f64 ? 4e-16 : 4e-7;
+            if (!kb_check(&b, &t, rel, fl ? 1e-40 : 0, 1))
+                test_fail(__FILE__, __LINE__, "%s on %s", nnc_sops[op].name, nnc_dtype_name(types[d]));
+        }
+}
+
+TEST(casts_between_all_types)
+{
+    static const nnc_dtype types[] = {
+        DT_f32, DT_f64, DT_i8, DT_i16, DT_i32, DT_i64, DT_u8, DT_u16, DT_u32, DT_u64, DT_bool};
+    for (size_t i = 0; kb_emitter() && i < NNC_COUNT(types); i++)
+        for (size_t j = 0; j < NNC_COUNT(types); j++) {
+            nnc_target t = target((i + j) % 7 == 0 ? 2 : 0);
+            one_op(SC_cast, types[i], types[j], 37);
+            if (!kb_check(&b, &t, 0, 0, 1))
+                test_fail(__FILE__, __LINE__, "%s to %s", nnc_dtype_name(types[i]), nnc_dtype_name(types[j]));
+        }
+}
+
+/* Streaming stores: aligned and unaligned outputs, with and without a tail. */
+TEST(streaming_stores)
+{
+    nnc_target t = target(0);
+    for (int64_t n = 1024; kb_emitter() && n < 1080; n += 17) {
+        kb_code c;
+        static float x[2048], y[2048] __attribute__((aligned(64)));
+        chain(n, DT_f32, DT_f32, 32, 512);
+        b.k.sched.stream_stores = true;
+        if (!kb_compile(&b, &t, &c))
+            return;
+        float s = 2;
+        for (int i = 0; i < 2048; i++)
+            x[i] = (float)i;
+        for (int off = 0; off < 3; off++) {
+            void *args[3] = {x, &s, y + off};
+            memset(y, 0, sizeof y);
+            c.fn(args, 0, b.k.sched.domain, NULL);
+            for (int i = 0; i < n; i++)
+                if (y[off + i] != 2 * x[i]) {
+                    test_fail(__FILE__, __LINE__, "n %lld off %d i %d", (long long)n, off, i);
+                    break;
+                }
+            CHECK(y[off + n] == 0);
+        }
+        kb_free(&c);
+    }
+}
+
+TEST(emission_is_deterministic)
+{
+    kb_code one, two;
+    nnc_target t = target(0);
+    if (!kb_emitter())
+        return;
+    softmax(5, 77, 32);
+    CHECK(kb_compile(&b, &t, &one) && kb_compile(&b, &t, &two));
+    CHECK(one.n == two.n && one.bytes && !memcmp(one.bytes, two.bytes, one.n));
+    kb_free(&one);
+    kb_free(&two);
+}
+
+TEST(text_and_assembly)
+{
+    const nnc_emitter *e = kb_emitter();
+    const nnc_kernel *k = &b.k;
+    char *text;
+    size_t n;
+    if (!e)
+        return;
+    softmax(5, 77, 32);
+    CHECK_OK(e->emit(&k, 1, kb_host(), EMIT_llvm, &text, &n, test_sink));
+    CHECK(text && strstr(text, "define void @k_softmax"));
+    nnc_free(text);
+    CHECK_OK(e->emit(&k, 1, kb_host(), EMIT_asm, &text, &n, test_sink));
+    CHECK(text && strstr(text, "k_softmax:"));
+    nnc_free(text);
+    CHECK(e->emit(&k, 1, kb_host(), EMIT_cuda, &text, &n, test_sink) == NNC_E_USAGE);
+}
