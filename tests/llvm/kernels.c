@@ -279,7 +279,7 @@ static void pool(int64_t H, int64_t W, int stride, bool masked)
 TEST(pooling_with_guards)
 {
     for (int which = 0; kb_emitter() && which < 3; which++)
-        for (int64_t W = 3; W < 60; W += 8)
+        for (int64_t W = 3; W < 60; W += which ? 25 : 8)
             for (int stride = 1; stride < 4; stride++) {
                 nnc_target t = target(which);
                 pool(5, W, stride, stride == 2 && W % 16 == 3);
@@ -334,7 +334,7 @@ TEST(scalar_ops_of_every_type)
             if (!fl && nnc_sops[op].flags & OF_float)
                 continue;
             nnc_target t = target((op + (int)d) % 5 == 0 ? 2 : 0);
-            one_op((nnc_sop)op, types[d], types[d], 43);
+            one_op((nnc_sop)op, types[d], types[d], 27);
             double rel = types[d] == DT_f64 ? 4e-16 : 4e-7;
             if (!kb_check(&b, &t, rel, fl ? 1e-40 : 0, 1))
                 test_fail(__FILE__, __LINE__, "%s on %s", nnc_sops[op].name, nnc_dtype_name(types[d]));
