@@ -1,0 +1,220 @@
+/* tests/plan/hostile.c -- plans that lie: chosen lies are named by the verifier, random damage to the text never crashes. */
+#include "help.h"
+
+static const char net[] = "graph @t {\n"
+                          "%x = input : f32[1,8,16,16]\n"
+                          "%w = param : f32[8,8,3,3] = gen(\"w\", seed=1, scale=0.1)\n"
+                          "%b = param : f32[8] = name \"b\" [1,2,3,4,5,6,7,8]\n"
+                          "%p = conv %x, %w, %b {pads=[1,1,1,1]} loc \"/p\"\n"
+                          "%q = conv %x, %w, %b {pads=[1,1,1,1]} loc \"/q\"\n"
+                          "%r = relu %p loc \"/r\"\n"
+                          "%s = softmax %q {axis=1} loc \"/s\"\n"
+                          "%m = maxpool %r {kernel=[2,2], strides=[2,2]} loc \"/m\"\n"
+                          "%a = add %r, %s loc \"/a\"\n"
+                          "return %a as \"a\", %m as \"m\" }";
+
+/* The index of main's command for a layer. */
+static int at(const nnc_plan *p, const char *layers)
+{
+    const nnc_cmd *c = help_cmd(p, layers);
+    return c ? (int)(c - p->cmd) : 0;
+}
+
+static void rejected(nnc_plan *p, const char *why)
+{
+    nnc_sink_clear(test_sink);
+    if (nnc_plan_verify(p, test_sink) == NNC_OK)
+        test_fail(__FILE__, __LINE__, "accepted; should say: %s", why);
+    CHECK_DIAG(why);
+}
+
+#define LIE(streams, why, ...) \
+    do { \
+        nnc_plan *p = help_plan_text(net, streams, 1); \
+        if (p) { \
+            __VA_ARGS__; \
+            rejected(p, why); \
+        } \
+        nnc_plan_destroy(p); \
+    } while (0)
+
+TEST(hostile_rows)
+{
+    LIE(1, "does not lie inside its space", p->tensor[0].offset = INT64_MAX - 63);
+    LIE(1, "does not lie inside its space", p->tensor[0].offset += 4);
+    LIE(1, "does not lie inside its space", p->device[0].arena_bytes -= 64);
+    LIE(1, "its bytes are not those of its type", p->tensor[0].bytes = 64);
+    LIE(1, "its type is malformed", p->tensor[0].type.order[0] = 3);
+    LIE(1, "its type is malformed", p->tensor[0].type.dim[0] = INT64_MAX);
+    LIE(1, "no such device or space", p->tensor[0].device = 1);
+    LIE(1, "shares the memory of no earlier tensor", p->tensor[0].alias_of = 0);
+    LIE(1, "sizes are out of range", p->device[0].arena_bytes = INT64_MAX);
+    LIE(1, "its scratch is out of range", p->kernel[0].scratch_bytes = INT64_MAX);
+    LIE(1, "no such object", p->kernel[0].object = 0);
+    LIE(1, "its text does not parse", p->kernel[0].ir = "kernel");
+    LIE(1, "its text has another domain", p->kernel[0].domain++);
+    LIE(1, "its text has another name", p->kernel[0].symbol = "system");
+    LIE(1, "weights and kernel extents differ", p->call[0].kernel[0] = 5);
+    LIE(1, "a window's number is out of range", p->call[0].stride[1] = 0);
+    LIE(1, "the result's extents are not those of the windows", p->call[0].pad_lo[0] = 9);
+    LIE(1, "channels, groups and weights", p->call[0].groups = 3);
+    LIE(1, "the bias is not one number a channel", p->call[0].bias.dim[0] = 1 << 20);
+    LIE(1, "threads or sizes", p->call[0].threads = 1 << 30);
+    LIE(1, "packs for no call", p->call[p->n_call - 1].pack_for = -5);
+}
+
+TEST(hostile_commands)
+{
+    LIE(1, "no such tensor", p->cmd[at(p, "/r")].arg[0] = 1000000);
+    LIE(1, "no such kernel", p->cmd[at(p, "/r")].item = 99);
+    LIE(1, "not as many as its kernel's", p->cmd[at(p, "/r")].n_arg = 1);
+    LIE(1, "not as many as its call's", p->cmd[at(p, "/p")].n_arg = 3);
+    LIE(1, "bytes are not those of the kernel's buffer",
+        p->cmd[at(p, "/r")].arg[0] = p->cmd[0].arg[0] * 0 + p->cmd[at(p, "/m")].arg[1]);
+    LIE(1, "bytes are not those of the call's type", p->cmd[at(p, "/p")].arg[2] = p->input[0]);
+    LIE(1, "its workspace is too small", p->call[p->cmd[at(p, "/p")].item].work_bytes = 1 << 20);
+    LIE(1, "no such device or stream", p->cmd[at(p, "/p")].stream = 1);
+    LIE(1, "no such engine", p->cmd[at(p, "/p")].engine = 2);
+    LIE(1, "lies in the memory of the other phase", p->main_first = 0);
+    LIE(1, "lies in the memory of the other phase", p->cmd[at(p, "/p")].arg[1] = p->cmd[0].arg[0]);
+    LIE(1, "the weight's size is not its tensor's", p->weight[p->n_weight - 1].size--);
+    LIE(1, "1 tensors are inputs", p->n_input = 0);
+    LIE(1, "its tensor is no output", p->output[0] = p->input[0]);
+    LIE(2, "is recorded twice",
+        for (int i = 0; i < p->n_cmd; i++) p->cmd[i].kind =
+            p->cmd[i].kind == CMD_wait ? CMD_record : p->cmd[i].kind);
+}
+
+/* Every wait becomes a record that nobody waits for. */
+static void drop_waits(nnc_plan *p)
+{
+    for (int i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_wait) {
+            p->cmd[i].kind = CMD_record;
+            p->cmd[i].item = p->n_event++;
+        }
+}
+
+TEST(hostile_memory)
+{
+    LIE(1, "is read before it is written", p->cmd[at(p, "/r")].arg[0] = p->cmd[at(p, "/a")].arg[2]);
+    LIE(1, "is an input, and written", p->cmd[at(p, "/p")].arg[3] = p->input[0]);
+    LIE(1, "is written twice", p->cmd[at(p, "/q")].arg[3] = p->cmd[at(p, "/p")].arg[3]);
+    LIE(1, "was not packed for this call", p->cmd[at(p, "/p")].arg[1] = p->cmd[at(p, "/q")].arg[1]);
+    LIE(1, "first and last used", p->tensor[0].last--);
+    LIE(2, "does not wait for its write", drop_waits(p));
+    /* two tensors alive together at one place */
+    LIE(1, "memory was given to another",
+        p->tensor[p->cmd[at(p, "/q")].arg[3]].offset = p->tensor[p->cmd[at(p, "/p")].arg[3]].offset;
+        p->device[0].arena_bytes += 1 << 20);
+    LIE(1, "written over an operand of the same command",
+        p->tensor[p->cmd[at(p, "/m")].arg[1]].offset = p->tensor[p->cmd[at(p, "/m")].arg[0]].offset;
+        p->device[0].arena_bytes += 1 << 20);
+}
+
+TEST(hostile_text)
+{
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"", "expected plan"},
+        {"plan \"t\" threads=1 events=0 objects=0 main=0", "expected end"},
+        {"plan \"t\" threads=99999999999 events=0 objects=0 main=0 end", "out of range"},
+        {"plan \"t\" threads=1 events=0 objects=9999999 main=0 end", "out of range"},
+        {"plan \"t\" threads=1 events=0 objects=0 main=0\nengine 1 \"x\" end",
+            "1 is out of range: 0 to 0"},
+        {"plan \"t\" threads=1 events=0 objects=0 main=0\nweight 0 inline \"w\" size=3 \"0102\" "
+         "end",
+            "two hex digits"},
+        {"plan \"t\" threads=1 events=0 objects=0 main=0\nweight 0 inline \"w\" size=2000000000000 "
+         "\"0102\" end",
+            "two hex digits"},
+        {"plan \"t\" threads=1 events=0 objects=0 main=0\ncmd 0 jump", "the name of a command"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(bad); i++) {
+        nnc_scan s;
+        nnc_sink_clear(test_sink);
+        nnc_scan_init(&s, "plan", bad[i].text, strlen(bad[i].text));
+        nnc_plan *p = nnc_plan_parse(&s, test_sink);
+        CHECK(p == NULL);
+        nnc_plan_destroy(p);
+        CHECK_DIAG(bad[i].says);
+    }
+}
+
+static const char *const numbers[] = {"0", "-1", "1", "64", "63", "9223372036854775807",
+    "-9223372036854775808", "2147483647", "-2147483648", "4096", "1000000000000"};
+
+/* One random change of text in place; returns the new length. buf has room for n + 64. */
+static size_t damage(char *buf, size_t n, uint64_t key, uint64_t *i)
+{
+    size_t at = nnc_rng_u32(key, ++*i) % n;
+    switch (nnc_rng_u32(key, ++*i) % 4) {
+    case 0: /* a byte */
+        buf[at] = (char)nnc_rng_u32(key, ++*i);
+        return n;
+    case 1: { /* a cut */
+        size_t len = nnc_rng_u32(key, ++*i) % 40;
+        len = at + len > n ? n - at : len;
+        memmove(buf + at, buf + at + len, n - at - len);
+        return n - len ? n - len : n;
+    }
+    default: { /* a number becomes another */
+        while (at < n && !(buf[at] >= '0' && buf[at] <= '9'))
+            at++;
+        size_t end = at;
+        while (end < n && buf[end] >= '0' && buf[end] <= '9')
+            end++;
+        const char *v = numbers[nnc_rng_u32(key, ++*i) % NNC_COUNT(numbers)];
+        size_t len = strlen(v);
+        memmove(buf + at + len, buf + end, n - end);
+        memcpy(buf + at, v, len);
+        return n - (end - at) + len;
+    }
+    }
+}
+
+static void fuzz(const char *graph, int streams, int rounds, int *parsed, int *accepted)
+{
+    nnc_plan *p = help_plan_text(graph, streams, 1);
+    nnc_text t = {0};
+    if (!p)
+        return;
+    nnc_plan_print(&t, p);
+    char *buf = nnc_malloc(t.n + 256);
+    uint64_t key = nnc_rng_key("damage", test_seed), at = 0;
+    for (int r = 0; buf && r < rounds; r++) {
+        size_t n = t.n;
+        memcpy(buf, t.s, n);
+        for (unsigned k = 1 + nnc_rng_u32(key, ++at) % 2; k > 0; k--)
+            n = damage(buf, n, key, &at);
+        nnc_scan s;
+        nnc_sink_clear(test_sink);
+        nnc_scan_init(&s, "plan", buf, n);
+        nnc_plan *q = nnc_plan_parse(&s, test_sink);
+        *parsed += q != NULL;
+        if (!q && nnc_sink_errors(test_sink) == 0)
+            test_fail(__FILE__, __LINE__, "rejected without a word (seed %llu, round %d)",
+                (unsigned long long)test_seed, r);
+        nnc_status status = q ? nnc_plan_verify(q, test_sink) : NNC_E_MODEL;
+        *accepted += status == NNC_OK;
+        if (q && status != NNC_OK && nnc_sink_errors(test_sink) == 0)
+            test_fail(__FILE__, __LINE__, "unverified without a word (seed %llu, round %d)",
+                (unsigned long long)test_seed, r);
+        nnc_plan_destroy(q);
+    }
+    nnc_free(buf);
+    nnc_text_deinit(&t);
+    nnc_plan_destroy(p);
+    nnc_sink_clear(test_sink);
+}
+
+TEST(hostile_damage)
+{
+    int parsed = 0, accepted = 0;
+    fuzz(net, 1, 1500, &parsed, &accepted);
+    fuzz(net, 3, 1500, &parsed, &accepted);
+    /* most damage is seen; names, costs and numbers of generators are free */
+    CHECK(parsed > 300);
+    CHECK(accepted < parsed);
+}
