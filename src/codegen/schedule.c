@@ -11,9 +11,6 @@ static bool is_expensive(const nnc_kins *in)
 {
     if (in->op != KO_sop || !nnc_is_float((nnc_dtype)in->dtype))
         return false;
-    nnc_op op;
-    const char *name = nnc_sops[in->sop].name;
-    (void)op;
     switch ((nnc_sop)in->sop) {
     case SC_fma:
     case SC_sqrt:
@@ -24,7 +21,7 @@ static bool is_expensive(const nnc_kins *in)
     case SC_mod:
         return true;
     default:
-        return name && (nnc_sops[in->sop].flags & OF_float);
+        return (nnc_sops[in->sop].flags & OF_float) != 0;
     }
 }
 
@@ -200,7 +197,7 @@ static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
     return any;
 }
 
-static void split_domain(nnc_kernel *k, int threads)
+static void split_domain(nnc_kernel *k)
 {
     nnc_kschedule *s = &k->sched;
     double ns = point_ns(k), whole = ns;
@@ -219,7 +216,6 @@ static void split_domain(nnc_kernel *k, int threads)
     s->grain = grain < 1 ? 1 : grain > 1e15 ? (int64_t)1e15 : (int64_t)grain;
     if (s->grain > s->domain)
         s->grain = s->domain;
-    (void)threads;
 }
 
 void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
@@ -231,5 +227,5 @@ void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     if (v >= 0)
         s->vec_width = (int16_t)pick_width(k, v, bits);
     s->stream_stores = streams(k, v, t);
-    split_domain(k, t ? t->threads : 1);
+    split_domain(k);
 }

@@ -1,0 +1,87 @@
+/* engines/interp.c -- the engine "interp": kernels run by the interpreter of kernel IR, where no machine code is. */
+#include "codegen/codegen.h"
+#include "engines/engines.h"
+
+#include <string.h>
+
+typedef struct loaded {
+    nnc_arena arena; /* the kernel's */
+    nnc_kernel *k;
+    nnc_interp *interp;
+    const nnc_pkernel *entry;
+} loaded;
+
+static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
+{
+    (void)c;
+    (void)sink;
+    *out = (nnc_choice){.reason = "runs kernels, not library calls"};
+    return NNC_OK;
+}
+
+static void unload(void *handle)
+{
+    loaded *h = handle;
+    if (!h)
+        return;
+    nnc_interp_destroy(h->interp);
+    nnc_arena_deinit(&h->arena);
+    nnc_free(h);
+}
+
+/* The plan entry must say of the kernel what the kernel says: a plan from a file may lie. */
+static nnc_status check(const loaded *h, nnc_sink *sink)
+{
+    const nnc_pkernel *e = h->entry;
+    int n = 0;
+    for (int b = 0; b < h->k->n_buf; b++)
+        n += h->k->buf[b].role != KB_tmp;
+    if (n != e->n_args || h->k->sched.domain != e->domain || h->k->scratch_bytes > e->scratch_bytes)
+        return nnc_fail0(
+            sink, NNC_E_MODEL, "kernel %s: the plan's entry does not fit its text", e->symbol);
+    return NNC_OK;
+}
+
+static nnc_status load_kernel(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    loaded *h = nnc_calloc(1, sizeof *h);
+    if (!h)
+        return nnc_nomem(sink);
+    nnc_scan s;
+    h->entry = &p->kernel[item];
+    nnc_arena_init(&h->arena, 0);
+    const char *text = h->entry->ir ? h->entry->ir : "";
+    nnc_scan_init(&s, h->entry->symbol, text, strlen(text));
+    h->k = nnc_kernel_parse(&s, &h->arena, sink);
+    nnc_status status = h->k ? check(h, sink) : NNC_E_MODEL;
+    if (status == NNC_OK && !(h->interp = nnc_interp_create(h->k)))
+        status = nnc_nomem(sink);
+    if (status != NNC_OK) {
+        unload(h);
+        return status;
+    }
+    *handle = h;
+    return NNC_OK;
+}
+
+static void run_domain(void *ctx, void *const *args, int64_t begin, int64_t end, void *scratch)
+{
+    const loaded *h = ctx;
+    nnc_interp_run(h->interp, args, begin, end, scratch);
+}
+
+static nnc_status run(void *handle, void *const *args, void *work)
+{
+    loaded *h = handle;
+    nnc_run_domain(run_domain, h, h->entry, args, work);
+    return NNC_OK;
+}
+
+const nnc_engine nnc_engine_interp = {
+    .name = "interp",
+    .version = "1",
+    .choose = choose,
+    .load_kernel = load_kernel,
+    .run = run,
+    .unload = unload,
+};
