@@ -61,9 +61,10 @@ static void range_depth(const nnc_graph *g, nnc_ref v, double *lo, double *hi, i
         *lo = fmin(*lo, nnc_attr_float(n, AT_hi, INFINITY));
     }
     /* Ops whose results are among their operands' values keep the operands' range. */
-    bool picks = (n->op != OP_pad) && (nnc_op_class(n->op) == CL_move || n->op == OP_maxpool ||
-        n->op == OP_reduce_max || n->op == OP_reduce_min || n->op == OP_identity ||
-        n->op == OP_dropout || n->op == OP_relu || n->op == OP_relu6);
+    bool picks = (n->op != OP_pad) &&
+                 (nnc_op_class(n->op) == CL_move || n->op == OP_maxpool || n->op == OP_reduce_max ||
+                     n->op == OP_reduce_min || n->op == OP_identity || n->op == OP_dropout ||
+                     n->op == OP_relu || n->op == OP_relu6);
     if (!picks || depth == 0 || n->n_in == 0 || n->n_in > 8)
         return;
     double plo = INFINITY, phi = -INFINITY;
@@ -132,8 +133,8 @@ static nnc_ref add_plus_zero(pass *p, const nnc_node *n)
 /* x - 0 = x */
 static nnc_ref sub_zero(pass *p, const nnc_node *n)
 {
-    bool zero = n->op == OP_sub &&
-        (is_int(p, n) ? any_zero(p, n->in[1]) : is_const(p, n->in[1], 0.0));
+    bool zero =
+        n->op == OP_sub && (is_int(p, n) ? any_zero(p, n->in[1]) : is_const(p, n->in[1], 0.0));
     return zero ? n->in[0] : NNC_NONE;
 }
 
@@ -213,7 +214,7 @@ static nnc_ref int_zero(pass *p, const nnc_node *n)
     if (!is_int(p, n))
         return NNC_NONE;
     bool zero = (n->op == OP_sub && n->in[0] == n->in[1]) ||
-        (n->op == OP_mul && (any_zero(p, n->in[0]) || any_zero(p, n->in[1])));
+                (n->op == OP_mul && (any_zero(p, n->in[0]) || any_zero(p, n->in[1])));
     if (!zero)
         return NNC_NONE;
     nnc_type t = *nnc_typeof(p->g, n->out);
@@ -403,7 +404,8 @@ static nnc_ref transposes(pass *p, const nnc_node *n)
 /* reshape(reshape(x)) = reshape(x); broadcast, relayout likewise; flip(flip(x)) = x on the same axes */
 static nnc_ref move_move(pass *p, const nnc_node *n)
 {
-    bool op = n->op == OP_reshape || n->op == OP_broadcast || n->op == OP_relayout || n->op == OP_flip;
+    bool op =
+        n->op == OP_reshape || n->op == OP_broadcast || n->op == OP_relayout || n->op == OP_flip;
     const nnc_node *d = op ? def_of(p, n->in[0], n->op) : NULL;
     if (!d)
         return NNC_NONE;
@@ -449,7 +451,8 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 {
     if (n->op != OP_matmul)
         return NNC_NONE;
-    bool flag[2] = {nnc_attr_int(n, AT_transpose_a, 0), nnc_attr_int(n, AT_transpose_b, 0)}, any = false;
+    bool flag[2] = {nnc_attr_int(n, AT_transpose_a, 0), nnc_attr_int(n, AT_transpose_b, 0)},
+         any = false;
     nnc_ref in[2] = {n->in[0], n->in[1]};
     for (int k = 0; k < 2; k++) {
         const nnc_node *d = def_of(p, in[k], OP_transpose);
@@ -495,7 +498,8 @@ static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 /* reduce_max(reduce_max(x)) = reduce_max(x) over both, kept dimensions only; min likewise */
 static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
 {
-    const nnc_node *d = n->op == OP_reduce_max || n->op == OP_reduce_min ? def_of(p, n->in[0], n->op) : NULL;
+    const nnc_node *d =
+        n->op == OP_reduce_max || n->op == OP_reduce_min ? def_of(p, n->in[0], n->op) : NULL;
     const int64_t *a, *b;
     int64_t axes[2 * NNC_MAX_RANK];
     if (!d || !edit_only_user(p, d->out) || !nnc_attr_int(d, AT_keepdims, 1) ||

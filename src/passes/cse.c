@@ -68,7 +68,7 @@ static bool same(const nnc_graph *g, const nnc_node *a, const nnc_node *b)
             return false;
     if (a->op == OP_constant)
         return a->weight->size == b->weight->size &&
-            !memcmp(a->weight->data, b->weight->data, (size_t)a->weight->size);
+               !memcmp(a->weight->data, b->weight->data, (size_t)a->weight->size);
     nnc_ref x[2], y[2];
     if (commutes(a)) {
         sorted_operands(a, x);

@@ -32,8 +32,9 @@ static nnc_status unknown_pass(const char *name, nnc_sink *sink)
     for (int i = 0; i < nnc_pass_count; i++)
         names[i] = nnc_pass_table[i].name;
     const char *near = nnc_nearest(name, names, (size_t)nnc_pass_count);
-    return nnc_fail0(sink, NNC_E_USAGE, "there is no pass `%s`%s%s%s", name, near ? "; did you mean `" : "",
-        near ? near : "", near ? "`?" : "; `nnc passes` lists them");
+    return nnc_fail0(sink, NNC_E_USAGE, "there is no pass `%s`%s%s%s", name,
+        near ? "; did you mean `" : "", near ? near : "",
+        near ? "`?" : "; `nnc passes` lists them");
 }
 
 /* The passes to run, in order. only[] may name a pass several times. */
@@ -84,7 +85,8 @@ static bool all_row_major(const nnc_graph *g)
     return true;
 }
 
-static nnc_status check_accounts(const pass *p, size_t first_remark, nnc_cost before, nnc_cost after)
+static nnc_status check_accounts(
+    const pass *p, size_t first_remark, nnc_cost before, nnc_cost after)
 {
     int64_t bytes = 0, launches = 0;
     for (size_t i = first_remark; i < p->remarks->n; i++) {
@@ -95,8 +97,8 @@ static nnc_status check_accounts(const pass *p, size_t first_remark, nnc_cost be
     if (bytes == db && launches == dl)
         return NNC_OK;
     return nnc_fail0(p->sink, NNC_E_BUG,
-        "pass %s: its remarks say %lld bytes and %lld launches saved, the graph says %lld and %lld", p->name,
-        (long long)bytes, (long long)launches, (long long)db, (long long)dl);
+        "pass %s: its remarks say %lld bytes and %lld launches saved, the graph says %lld and %lld",
+        p->name, (long long)bytes, (long long)launches, (long long)db, (long long)dl);
 }
 
 /* Runs one pass on *g. */
@@ -158,7 +160,8 @@ static nnc_status run_all(pass *p, const int *list, int n)
     return p->status;
 }
 
-nnc_status nnc_passes_run(nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink)
+nnc_status nnc_passes_run(
+    nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink)
 {
     nnc_arena a;
     nnc_arena_init(&a, 0);

@@ -23,7 +23,9 @@ nnc_status pass_expand(pass *p)
         if (!nnc_type_equal(&want, nnc_typeof(p->g, r)))
             r = nnc_relayout(p->g, r, want.order);
         edit_replace(p, n.out, r);
-        remark_applied(p, &l, "expanded", "%s becomes the ops it is made of, for fusion to group (what this costs here, fuse gets back)",
+        remark_applied(p, &l, "expanded",
+            "%s becomes the ops it is made of, for fusion to group (what this costs here, fuse "
+            "gets back)",
             nnc_ops[n.op].name);
     }
     return p->status;

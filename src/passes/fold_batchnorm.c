@@ -47,15 +47,18 @@ static const char *blocker(pass *p, const nnc_node *bn)
         if (!edit_static(p, bn->in[k]))
             return "its statistics or factors are computed at run time";
     if (c->op != OP_conv && c->op != OP_linear && c->op != OP_conv_transpose)
-        return remark_text(p, "its operand comes from %s, which has no weights to take the scale; it fuses as two "
-                              "elementwise ops",
+        return remark_text(p,
+            "its operand comes from %s, which has no weights to take the scale; it fuses as two "
+            "elementwise ops",
             nnc_ops[c->op].name);
     if (c->op == OP_linear && nnc_typeof(p->g, c->out)->rank != 2)
         return "the channels of batchnorm are dimension 1, the features of linear the last one";
     if (edit_is_output(p, bn->in[0]))
-        return remark_text(p, "the result of %s is also an output of the graph", nnc_ops[c->op].name);
+        return remark_text(
+            p, "the result of %s is also an output of the graph", nnc_ops[c->op].name);
     if (p->e.n_use[bn->in[0]] != 1)
-        return remark_text(p, "the result of %s has %u readers", nnc_ops[c->op].name, p->e.n_use[bn->in[0]]);
+        return remark_text(
+            p, "the result of %s has %u readers", nnc_ops[c->op].name, p->e.n_use[bn->in[0]]);
     for (int k = 1; k < c->n_in; k++)
         if (!edit_static(p, c->in[k]))
             return "the weights are computed at run time";
@@ -80,9 +83,12 @@ static void fold(pass *p, uint32_t i)
         edit_sync(p);
         return;
     }
-    nnc_ref eps = nnc_scalar(g, (nnc_dtype)nnc_typeof(g, var)->dtype, nnc_attr_float(&bn, AT_eps, 1e-5));
-    nnc_ref s = nnc_build2(g, OP_div, gamma, nnc_build1(g, OP_sqrt, nnc_build2(g, OP_add, var, eps)));
-    nnc_ref shift = c.n_in == 3 ? nnc_build2(g, OP_sub, widen(p, c.in[2]), mean) : nnc_build1(g, OP_neg, mean);
+    nnc_ref eps =
+        nnc_scalar(g, (nnc_dtype)nnc_typeof(g, var)->dtype, nnc_attr_float(&bn, AT_eps, 1e-5));
+    nnc_ref s =
+        nnc_build2(g, OP_div, gamma, nnc_build1(g, OP_sqrt, nnc_build2(g, OP_add, var, eps)));
+    nnc_ref shift =
+        c.n_in == 3 ? nnc_build2(g, OP_sub, widen(p, c.in[2]), mean) : nnc_build1(g, OP_neg, mean);
     nnc_ref b = nnc_build2(g, OP_add, nnc_build2(g, OP_mul, shift, s), beta);
     nnc_ref in[3] = {c.in[0], NNC_NONE, NNC_NONE};
     in[1] = g->status == NNC_OK ? narrow(p, scale_weights(p, &c, w, s), d) : NNC_NONE;
@@ -92,7 +98,8 @@ static void fold(pass *p, uint32_t i)
     edit_sync(p);
     edit_replace(p, bn.out, y);
     remark_applied(p, &l, "batchnorm into weights",
-        "%s takes the scale into its weights and the shift into its bias, once, when weights are loaded",
+        "%s takes the scale into its weights and the shift into its bias, once, when weights are "
+        "loaded",
         nnc_ops[c.op].name);
 }
 

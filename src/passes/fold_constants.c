@@ -4,8 +4,8 @@
 #include "passes/internal.h"
 
 enum {
-    MAX_NUMEL = 4096,      /* elements of a folded result and of each operand */
-    MAX_WORK = 1 << 22,    /* multiply-adds of all folding together */
+    MAX_NUMEL = 4096, /* elements of a folded result and of each operand */
+    MAX_WORK = 1 << 22, /* multiply-adds of all folding together */
 };
 
 static bool small(const nnc_graph *g, nnc_ref v)
@@ -109,8 +109,9 @@ static nnc_status fold(pass *p, nnc_graph *sub, const nnc_ref *want, int n_want)
         if (c == NNC_NONE)
             continue;
         edit_replace(p, want[i], c);
-        remark_applied(p, &l, "constant operands", "%s of constants alone: its %lld numbers are computed now",
-            word, (long long)nnc_type_numel(&t));
+        remark_applied(p, &l, "constant operands",
+            "%s of constants alone: its %lld numbers are computed now", word,
+            (long long)nnc_type_numel(&t));
     }
     for (int i = 0; i < n_want; i++)
         nnc_rval_free(&val[i]);

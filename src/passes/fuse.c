@@ -10,9 +10,9 @@
 #include <stdlib.h>
 
 enum {
-    MAX_MEMBERS = 192,          /* keeps merging linear; larger kernels gain nothing */
-    FEW_ROWS = 64,              /* fewer parallel rows than this leave cores idle ... */
-    SMALL_BYTES = 256 << 10,    /* ... which matters above this much data */
+    MAX_MEMBERS = 192, /* keeps merging linear; larger kernels gain nothing */
+    FEW_ROWS = 64, /* fewer parallel rows than this leave cores idle ... */
+    SMALL_BYTES = 256 << 10, /* ... which matters above this much data */
     MAX_ROUNDS = 6,
 };
 
@@ -74,7 +74,8 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
         const group *g = &s->of[k ? b : a];
         int64_t own = g->rows == INT64_MAX ? g->numel : g->rows;
         if (g->bytes > SMALL_BYTES && own >= 4 * rows)
-            return nnc_arena_printf(s->p->a, "one kernel for both would have only %lld row%s to run in parallel",
+            return nnc_arena_printf(s->p->a,
+                "one kernel for both would have only %lld row%s to run in parallel",
                 (long long)rows, rows == 1 ? "" : "s");
     }
     return NULL;
@@ -247,7 +248,8 @@ static void merge_edges(groups *s)
 static bool generated(const groups *s, uint32_t i)
 {
     const nnc_node *n = &s->p->g->node[i];
-    return s->fusable[i] || nnc_op_class(n->op) == CL_comp || (n->op == OP_fused && !is_contraction(n));
+    return s->fusable[i] || nnc_op_class(n->op) == CL_comp ||
+           (n->op == OP_fused && !is_contraction(n));
 }
 
 static const char *why_apart(groups *s, uint32_t i, uint32_t j)
@@ -255,7 +257,8 @@ static const char *why_apart(groups *s, uint32_t i, uint32_t j)
     pass *p = s->p;
     const nnc_node *a = &p->g->node[i], *b = &p->g->node[j];
     if (is_contraction(b))
-        return remark_text(p, "%s reads its operands from memory: a contraction has an epilogue, but no prologue",
+        return remark_text(p,
+            "%s reads its operands from memory: a contraction has an epilogue, but no prologue",
             engine_name(p));
     if (is_contraction(a))
         return "what ends a contraction is fuse_epilogue's to decide, which did not run";
@@ -283,18 +286,22 @@ static void remark_apart(groups *s)
     pass *p = s->p;
     bool epilogues_ran = p->ran >> PASS_fuse_epilogue & 1;
     size_t n = 0, cap = 0;
-    struct apart { pair key; uint32_t from, to; } *list = NULL;
+    struct apart {
+        pair key;
+        uint32_t from, to;
+    } *list = NULL;
     uint32_t *user = ARENA_NEW(p->a, uint32_t, s->n_node + 1);
     for (uint32_t i = 0; i < s->n_node && user && p->status == NNC_OK; i++) {
         const nnc_node *a = &p->g->node[i];
         bool contraction = is_contraction(a);
-        if (p->e.dead[i] || p->e.is_static[i] || (!contraction && !generated(s, i)) || nnc_is_view(p->g, a) ||
-            (contraction && epilogues_ran))
+        if (p->e.dead[i] || p->e.is_static[i] || (!contraction && !generated(s, i)) ||
+            nnc_is_view(p->g, a) || (contraction && epilogues_ran))
             continue;
         for (uint32_t o = 0; o < a->n_out; o++) {
             int users = users_through_views(p, a->out + o, user, (int)s->n_node);
             for (int k = 0; k < users; k++) {
-                if (group_of(s, i) == group_of(s, user[k]) || (!generated(s, user[k]) && !is_contraction(&p->g->node[user[k]])))
+                if (group_of(s, i) == group_of(s, user[k]) ||
+                    (!generated(s, user[k]) && !is_contraction(&p->g->node[user[k]])))
                     continue;
                 void *q = nnc_arena_grow(p->a, list, &cap, n + 1, sizeof *list);
                 if (!q) {
@@ -342,7 +349,8 @@ static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
             s->mark[m->out + o] = in;
         for (int j = 0; j < m->n_in; j++) {
             const nnc_node *d = nnc_def(p->g, m->in[j]);
-            if (d->op == OP_constant && nnc_type_numel(nnc_typeof(p->g, d->out)) == 1 && s->mark[d->out] != in) {
+            if (d->op == OP_constant && nnc_type_numel(nnc_typeof(p->g, d->out)) == 1 &&
+                s->mark[d->out] != in) {
                 s->mark[d->out] = in;
                 list[c++] = node_index(p, d);
             }
@@ -400,8 +408,15 @@ static void rewrite(groups *s, uint32_t r)
     const char *words = v == NNC_NONE ? "" : node_word(p, nnc_def(p->g, v));
     for (int k = 0; k < n_out; k++)
         edit_replace(p, out[k], v + (nnc_ref)k);
-    remark_applied(p, &l, remark_text(p, "%s in one kernel", words),
-        "%u ops pass their results on in registers: %s are neither stored nor loaded", real, text_bytes(p, inside));
+    const char *rule = remark_text(p, "%s in one kernel", words);
+    if (inside)
+        remark_applied(p, &l, rule,
+            "%u ops pass their results on in registers: %s are neither stored nor loaded", real,
+            text_bytes(p, inside));
+    else
+        remark_applied(p, &l, rule,
+            "%u ops share what they read and each other's results, which others need as well",
+            real);
 }
 
 nnc_status pass_fuse(pass *p)

@@ -24,7 +24,7 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
     const nnc_type *y = nnc_typeof(p->g, c->out), *t = nnc_typeof(p->g, v);
     int ch = c->op == OP_matmul || c->op == OP_linear ? y->rank - 1 : 1, shift = y->rank - t->rank;
     return ch >= 0 && shift >= 0 && ch >= shift && t->dim[ch - shift] == y->dim[ch] &&
-        nnc_type_numel(t) == y->dim[ch];
+           nnc_type_numel(t) == y->dim[ch];
 }
 
 static nnc_ref other_operand(const nnc_node *n, nnc_ref x)
@@ -32,8 +32,8 @@ static nnc_ref other_operand(const nnc_node *n, nnc_ref x)
     return n->in[0] == x ? n->in[1] : n->in[0];
 }
 
-static const char *allows_sum(pass *p, uint32_t i, const nnc_node *n, nnc_ref other,
-    const nnc_target_engine *e)
+static const char *allows_sum(
+    pass *p, uint32_t i, const nnc_node *n, nnc_ref other, const nnc_target_engine *e)
 {
     const nnc_type *y = nnc_typeof(p->g, p->g->node[i].out), *t = nnc_typeof(p->g, other);
     if (!nnc_type_same_shape(y, nnc_typeof(p->g, n->out)) || !nnc_type_same_shape(y, t))
@@ -46,19 +46,22 @@ static const char *allows_sum(pass *p, uint32_t i, const nnc_node *n, nnc_ref ot
         return remark_text(p, "%s adds no tensor to its result", e->name);
     const nnc_node *d = nnc_def(p->g, other);
     if (nnc_op_class(d->op) == CL_leaf || edit_static(p, other) || nnc_is_view(p->g, d))
-        return remark_text(p, "%s adds in place only, and the added tensor's memory is not its own", e->name);
+        return remark_text(
+            p, "%s adds in place only, and the added tensor's memory is not its own", e->name);
     if (!edit_only_user(p, other))
-        return remark_text(p, "%s adds in place only, and the added tensor has other readers", e->name);
+        return remark_text(
+            p, "%s adds in place only, and the added tensor has other readers", e->name);
     int64_t caches = p->t->l2_bytes * (p->t->cores > 0 ? p->t->cores : 1) + p->t->l3_bytes;
     int64_t bytes = nnc_type_bytes(y);
     if (caches > 0 && bytes > caches)
-        return remark_text(p, "the sum of %s does not fit the caches (%s), where a kernel of its own is faster",
+        return remark_text(p,
+            "the sum of %s does not fit the caches (%s), where a kernel of its own is faster",
             text_bytes(p, bytes), text_bytes(p, caches));
     return NULL;
 }
 
-static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x,
-    const nnc_target_engine *e)
+static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n,
+    nnc_ref x, const nnc_target_engine *e)
 {
     const nnc_node *c = &p->g->node[i];
     nnc_ref other = other_operand(n, x);
@@ -79,7 +82,8 @@ static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const
     return allows_sum(p, i, n, other, e);
 }
 
-const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x)
+const char *epilogue_allows(
+    pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x)
 {
     const nnc_target_engine *e = p->t ? nnc_target_for_contractions(p->t) : NULL;
     if (!e)
@@ -148,20 +152,20 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
     return p->g->value[r].node;
 }
 
-static void decline(pass *p, uint32_t i, uint32_t last, const epilogue *e)
+static void decline(pass *p, uint32_t i, const char *a, const epilogue *e)
 {
     uint32_t user[256];
-    nnc_ref v = p->g->node[last].out;
-    int n = users_through_views(p, v, user, 256);
+    int n = users_through_views(p, p->g->node[i].out, user, 256);
     if (n == 0)
         return;
     for (int k = 0; k < n && k < 256; k++) {
         layers l = layers_of(p, i, user[k]);
-        const char *a = nnc_ops[p->g->node[i].op].name, *b = node_word(p, &p->g->node[user[k]]);
+        const char *b = node_word(p, &p->g->node[user[k]]);
         const char *rule = remark_text(p, "%s into %s", b, a);
         if (is_contraction(&p->g->node[user[k]]))
-            remark_declined(p, &l, rule, "%s and %s are two calls of %s, which reads its operands from memory", a,
-                b, engine_name(p));
+            remark_declined(p, &l, rule,
+                "%s and %s are two calls of %s, which reads its operands from memory", a, b,
+                engine_name(p));
         else
             remark_declined(p, &l, rule, "%s", e->why);
     }
@@ -174,7 +178,8 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
     for (int k = 0; k < e->n; k++) {
         const nnc_node *n = &p->g->node[e->node[k]];
         layers_add(p, &l, e->node[k]);
-        bool bias = k == 0 && n->op == OP_add && per_channel(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
+        bool bias = k == 0 && n->op == OP_add &&
+                    per_channel(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
         nnc_printf(&words, "%s%s", k ? "+" : "", bias ? "bias" : nnc_ops[n->op].name);
     }
     const char *word = remark_text(p, "%s", nnc_text_str(&words));
@@ -199,7 +204,7 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
     }
     remark_applied(p, &l, remark_text(p, "%s into %s", word, core),
         "%s ends the %s before its result is stored", engine_name(p), core);
-    decline(p, first, first, e);
+    decline(p, first, core, e);
 }
 
 nnc_status pass_fuse_epilogue(pass *p)
@@ -214,7 +219,7 @@ nnc_status pass_fuse_epilogue(pass *p)
         if (e.n)
             fuse(p, i, &e);
         else
-            decline(p, i, i, &e);
+            decline(p, i, nnc_ops[n->op].name, &e);
     }
     return p->status;
 }

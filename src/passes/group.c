@@ -54,8 +54,8 @@ bool groups_init(groups *s, pass *p)
     s->ahead = ARENA_NEW(p->a, uint32_t, n + 2);
     s->behind = ARENA_NEW(p->a, uint32_t, 2 * (size_t)n + 4);
     s->joined = ARENA_NEW(p->a, uint32_t, n + 1);
-    if (!self || !s->parent || !s->of || !s->fusable || !s->ord || !s->mark || !s->seen || !s->stack ||
-        !s->ahead || !s->behind || !s->joined)
+    if (!self || !s->parent || !s->of || !s->fusable || !s->ord || !s->mark || !s->seen ||
+        !s->stack || !s->ahead || !s->behind || !s->joined)
         return false;
     for (uint32_t i = 0; i < n; i++) {
         s->parent[i] = s->ord[i] = i;
@@ -148,7 +148,8 @@ const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n)
     const group *x = &s->of[a], *y = &s->of[b];
     uint32_t i = 0, j = 0, k = 0;
     while (i < x->n || j < y->n)
-        s->joined[k++] = j == y->n || (i < x->n && x->member[i] < y->member[j]) ? x->member[i++] : y->member[j++];
+        s->joined[k++] = j == y->n || (i < x->n && x->member[i] < y->member[j]) ? x->member[i++]
+                                                                                : y->member[j++];
     *n = k;
     return s->joined;
 }

@@ -10,10 +10,10 @@
 
 typedef struct lay {
     pass *p;
-    bool *last;       /* per node: channels last */
-    nnc_ref *other;   /* per value: its copy in the other order, or NNC_NONE */
-    uint32_t n_node;  /* of the graph before relayouts */
-    bool conv, pool;  /* what the engines want */
+    bool *last; /* per node: channels last */
+    nnc_ref *other; /* per value: its copy in the other order, or NNC_NONE */
+    uint32_t n_node; /* of the graph before relayouts */
+    bool conv, pool; /* what the engines want */
 } lay;
 
 typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
@@ -31,14 +31,16 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     case CL_contract:
         return n->op == OP_conv || n->op == OP_conv_transpose ? FOLLOWS : ROW_MAJOR;
     case CL_move:
-        return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split || n->op == OP_flip
-            ? FOLLOWS
-            : ROW_MAJOR;
+        return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split ||
+                       n->op == OP_flip
+                   ? FOLLOWS
+                   : ROW_MAJOR;
     case CL_reduce:
         return nnc_typeof(g, n->in[0])->rank == y->rank ? FOLLOWS : ROW_MAJOR;
     case CL_comp:
-        return n->op == OP_batchnorm || n->op == OP_global_avgpool || n->op == OP_global_maxpool ? FOLLOWS
-                                                                                                  : ROW_MAJOR;
+        return n->op == OP_batchnorm || n->op == OP_global_avgpool || n->op == OP_global_maxpool
+                   ? FOLLOWS
+                   : ROW_MAJOR;
     default:
         return ROW_MAJOR;
     }
@@ -86,7 +88,8 @@ static int64_t loss_ns(const lay *l, uint32_t i)
     const nnc_node *n = &p->g->node[i];
     nnc_cost c = nnc_node_cost(p->g, n);
     nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
-    if (n->n_in == 0 || edit_static(p, n->out) || nnc_typeof(p->g, n->out)->rank < 3 || !nnc_is_float(d) || d == DT_f64 ||
+    if (n->n_in == 0 || edit_static(p, n->out) || nnc_typeof(p->g, n->out)->rank < 3 ||
+        !nnc_is_float(d) || d == DT_f64 ||
         (!matters(nnc_typeof(p->g, n->in[0])) && !matters(nnc_typeof(p->g, n->out))))
         return 0;
     int64_t ns = nnc_target_time_ns(p->t, c.flops, c.bytes);
@@ -111,7 +114,8 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     if (!matters(t))
         return next;
     int64_t ns = copy_ns(p, t);
-    uint32_t after = next, before = next + 1; /* copies to channels last / to row-major are made behind `from` */
+    uint32_t after = next,
+             before = next + 1; /* copies to channels last / to row-major are made behind `from` */
     mincut_arc(m, after, from, ns);
     mincut_arc(m, from, before, ns);
     for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
@@ -183,9 +187,9 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
     const nnc_type *t = nnc_typeof(p->g, v);
     if (matters(t))
         remark_applied(p, &ls, last ? "relayout to channels last" : "relayout to row-major",
-            "%s of %s cross from the %s to the %s order here, copied once for all readers", text_bytes(p, nnc_type_bytes(t)),
-            nnc_ops[nnc_def(p->g, v)->op].name, last ? "row-major" : "channels-last",
-            last ? "channels-last" : "row-major");
+            "%s of %s cross from the %s to the %s order here, copied once for all readers",
+            text_bytes(p, nnc_type_bytes(t)), nnc_ops[nnc_def(p->g, v)->op].name,
+            last ? "row-major" : "channels-last", last ? "channels-last" : "row-major");
 }
 
 static void apply_node(lay *l, uint32_t i)
@@ -232,7 +236,8 @@ static void apply_outputs(lay *l)
 static bool is_seed(const lay *l, uint32_t i)
 {
     const nnc_node *n = &l->p->g->node[i];
-    return !l->p->e.is_static[i] && (n->op == OP_conv || n->op == OP_conv_transpose || nnc_op_class(n->op) == CL_window);
+    return !l->p->e.is_static[i] &&
+           (n->op == OP_conv || n->op == OP_conv_transpose || nnc_op_class(n->op) == CL_window);
 }
 
 /* One remark for each connected region of channels-last nodes; declined ones for seeds that stay row-major. */
@@ -277,20 +282,25 @@ static void remark_regions(lay *l, const int64_t *loss)
             continue;
         }
         layers ls = layers_of(p, i, NNC_NONE);
-        remark_declined(p, &ls, "channels last", "the copies at its borders would take longer than the order gains (%lld us)",
+        remark_declined(p, &ls, "channels last",
+            "the copies at its borders would take longer than the order gains (%lld us)",
             (long long)(loss[i] / 1000));
     }
     for (uint32_t i = 0; at && i < l->n_node && p->status == NNC_OK; i++)
         if (at[i].n)
             remark_applied(p, &at[i].l, "channels last",
-                "%d convolutions and poolings in one region run in the order %s wants: about %lld us less by the target's numbers",
+                "%d convolutions and poolings in one region run in the order %s wants: about %lld "
+                "us less by the target's numbers",
                 at[i].n, engine_name(p), (long long)(at[i].ns / 1000));
 }
 
 nnc_status pass_layout(pass *p)
 {
     const nnc_target_engine *c = nnc_target_for_contractions(p->t), *w = nnc_target_for_pools(p->t);
-    lay l = {.p = p, .conv = c && c->channels_last, .pool = w && w->channels_last, .n_node = p->g->n_node};
+    lay l = {.p = p,
+        .conv = c && c->channels_last,
+        .pool = w && w->channels_last,
+        .n_node = p->g->n_node};
     uint32_t n_value = p->g->n_value;
     l.last = ARENA_NEW(p->a, bool, l.n_node + 1);
     l.other = ARENA_NEW(p->a, nnc_ref, 3 * (size_t)n_value + 2);

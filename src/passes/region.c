@@ -67,7 +67,7 @@ typedef struct maker {
     nnc_graph *body;
     nnc_ref *outer, *inner; /* values of the graph and what they are in the body; n of them */
     size_t n, cap_outer, cap_inner;
-    nnc_ref *operand;       /* of the fused node */
+    nnc_ref *operand; /* of the fused node */
     size_t n_operand, cap_operand;
 } maker;
 
@@ -109,7 +109,8 @@ static bool add_inputs(maker *m, const uint32_t *nodes, int n)
             nnc_ref v = g->node[nodes[i]].in[k];
             if (defined_inside(m->p, nodes, n, v) || find(m, v) != NNC_NONE)
                 continue;
-            nnc_ref *q = nnc_arena_grow(m->p->a, m->operand, &m->cap_operand, m->n_operand + 1, sizeof *q);
+            nnc_ref *q =
+                nnc_arena_grow(m->p->a, m->operand, &m->cap_operand, m->n_operand + 1, sizeof *q);
             if (!q)
                 return false;
             m->operand = q;

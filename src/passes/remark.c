@@ -105,7 +105,8 @@ const char *node_word(pass *p, const nnc_node *n)
     return s;
 }
 
-static void put(pass *p, bool applied, const layers *l, const char *rule, const char *fmt, va_list ap)
+static void put(
+    pass *p, bool applied, const layers *l, const char *rule, const char *fmt, va_list ap)
 {
     nnc_remarks *r = p->remarks;
     edit *e = &p->e;

@@ -5,8 +5,8 @@
 #include "passes/internal.h"
 
 enum {
-    FEW_RESULTS = 64,       /* fewer than this many results leave cores idle */
-    HUGE_EXTENT = 1 << 16,  /* elements per result from which on it pays */
+    FEW_RESULTS = 64, /* fewer than this many results leave cores idle */
+    HUGE_EXTENT = 1 << 16, /* elements per result from which on it pays */
     MIN_CHUNK = 1 << 12,
     WANT_CHUNKS = 256,
 };
@@ -40,7 +40,8 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
         dim[r++] = k == axis ? x.dim[k] / chunks : x.dim[k];
     }
     for (int k = 0; k < n_axes; k++)
-        first[nf++] = axes[k] + (axes[k] >= axis); /* the chunk dimension stands at `axis` and stays */
+        first[nf++] =
+            axes[k] + (axes[k] >= axis); /* the chunk dimension stands at `axis` and stays */
     for (int64_t k = 0; k < axis; k++) {
         bool gone = false;
         for (int j = 0; j < n_axes; j++)
@@ -57,7 +58,9 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
     if (!nnc_type_equal(nnc_typeof(g, v), &y))
         v = nnc_reshape(g, v, y.rank, y.dim);
     edit_replace(p, n.out, v);
-    remark_applied(p, &l, "two-step reduction", "%lld results of %lld elements each: %lld chunks are reduced side by side, then their results",
+    remark_applied(p, &l, "two-step reduction",
+        "%lld results of %lld elements each: %lld chunks are reduced side by side, then their "
+        "results",
         (long long)nnc_type_numel(&y), (long long)(nnc_type_numel(&x) / nnc_type_numel(&y)),
         (long long)(chunks * nnc_type_numel(&y)));
 }
@@ -70,7 +73,8 @@ nnc_status pass_split_reduce(pass *p)
         if (nnc_op_class(n->op) != CL_reduce || p->e.dead[i] || edit_static(p, n->out))
             continue;
         const nnc_type *x = nnc_typeof(p->g, n->in[0]);
-        int64_t results = nnc_type_numel(nnc_typeof(p->g, n->out)), each = nnc_type_numel(x) / results;
+        int64_t results = nnc_type_numel(nnc_typeof(p->g, n->out)),
+                each = nnc_type_numel(x) / results;
         if (results >= FEW_RESULTS || each < HUGE_EXTENT)
             continue;
         const char *why = NULL;
@@ -91,8 +95,9 @@ nnc_status pass_split_reduce(pass *p)
             continue;
         }
         layers l = layers_of(p, i, NNC_NONE);
-        remark_declined(p, &l, "two-step reduction", "%lld results of %lld elements each run on few cores, but %s",
-            (long long)results, (long long)each, why);
+        remark_declined(p, &l, "two-step reduction",
+            "%lld results of %lld elements each run on few cores, but %s", (long long)results,
+            (long long)each, why);
     }
     return p->status;
 }

@@ -18,7 +18,8 @@ static bool empty_window(const pass *p, const nnc_node *pool)
 {
     const int64_t *k, *s, *d, *pad;
     int n = nnc_attr_ints(pool, AT_kernel, &k);
-    bool has_s = nnc_attr_ints(pool, AT_strides, &s) > 0, has_d = nnc_attr_ints(pool, AT_dilations, &d) > 0;
+    bool has_s = nnc_attr_ints(pool, AT_strides, &s) > 0,
+         has_d = nnc_attr_ints(pool, AT_dilations, &d) > 0;
     bool has_p = nnc_attr_ints(pool, AT_pads, &pad) > 0;
     const nnc_type *x = nnc_typeof(p->g, pool->in[0]), *y = nnc_typeof(p->g, pool->out);
     for (int i = 0; i < n; i++) {
@@ -56,7 +57,8 @@ static const char *order_blocker(pass *p, const nnc_node *f, int k)
         if (j != k && nnc_type_numel(nnc_typeof(p->g, f->in[j])) != 1)
             return remark_text(p, "%s has a second operand that is not one known number", word);
     if (!nnc_is_nondecreasing(p->g, f, k))
-        return remark_text(p, "%s may decrease, so the largest operand need not give the largest result", word);
+        return remark_text(
+            p, "%s may decrease, so the largest operand need not give the largest result", word);
     double lo, hi;
     value_range(p->g, f->in[k], &lo, &hi);
     if (f->op == OP_sqrt && !(lo >= 0))
@@ -118,17 +120,22 @@ static uint32_t forward(pass *p, uint32_t i)
         return NNC_NONE;
     int k = tensor_operand(p, &f);
     layers l = layers_of(p, fi, i);
-    const char *word = nnc_ops[f.op].name, *rule = "max pooling first", *why = order_blocker(p, &f, k);
+    const char *word = nnc_ops[f.op].name, *rule = "max pooling first",
+               *why = order_blocker(p, &f, k);
     uint32_t c;
-    int64_t n = nnc_type_bytes(nnc_typeof(p->g, f.out)), m = nnc_type_bytes(nnc_typeof(p->g, pool.out));
+    int64_t n = nnc_type_bytes(nnc_typeof(p->g, f.out)),
+            m = nnc_type_bytes(nnc_typeof(p->g, pool.out));
     if (!why && edit_is_output(p, f.out))
         why = remark_text(p, "the result of %s is also an output of the graph", word);
     if (!why && p->e.n_use[f.out] != 1)
-        why = remark_text(p, "the result of %s has %u readers, so it is computed whole anyway", word, p->e.n_use[f.out]);
+        why = remark_text(p, "the result of %s has %u readers, so it is computed whole anyway",
+            word, p->e.n_use[f.out]);
     if (!why && empty_window(p, &pool))
         why = "a window lies in padding altogether, whose -inf would pass through";
     if (!why && (c = takes_it(p, fi)) != NNC_NONE)
-        why = remark_text(p, "%s is free as an epilogue of %s in %s; behind the pooling it would be a kernel that moves %s",
+        why = remark_text(p,
+            "%s is free as an epilogue of %s in %s; behind the pooling it would be a kernel that "
+            "moves %s",
             word, nnc_ops[p->g->node[c].op].name, engine_name(p), text_bytes(p, 2 * m));
     if (!why && m >= n)
         why = "the pooled tensor is not smaller";
@@ -144,7 +151,8 @@ static uint32_t forward(pass *p, uint32_t i)
     if (p->status != NNC_OK)
         return NNC_NONE;
     edit_replace(p, pool.out, y);
-    remark_applied(p, &l, rule, "%s is non-decreasing and keeps NaN: behind the pooling it works on %s instead of %s", word,
+    remark_applied(p, &l, rule,
+        "%s is non-decreasing and keeps NaN: behind the pooling it works on %s instead of %s", word,
         text_bytes(p, m), text_bytes(p, n));
     return p->g->value[x].node;
 }
@@ -175,8 +183,8 @@ static bool backward(pass *p, uint32_t i)
     layers l = layers_of(p, at, i);
     layers_add(p, &l, fi);
     if (e.stop != i) /* the chain does not reach the pooling, or its result has other readers */
-        why = remark_text(p, "the epilogue of %s ends before the pooling: %s", nnc_ops[p->g->node[at].op].name,
-            e.why ? e.why : "");
+        why = remark_text(p, "the epilogue of %s ends before the pooling: %s",
+            nnc_ops[p->g->node[at].op].name, e.why ? e.why : "");
     if (!why)
         why = order_blocker(p, &f, k);
     if (!why && empty_window(p, &pool))
@@ -197,7 +205,8 @@ static bool backward(pass *p, uint32_t i)
         return false;
     edit_replace(p, f.out, y);
     remark_applied(p, &l, "activation into the contraction before the pooling",
-        "%s is non-decreasing and keeps NaN: before the pooling it is free in %s's epilogue, which saves a kernel that moves %s "
+        "%s is non-decreasing and keeps NaN: before the pooling it is free in %s's epilogue, which "
+        "saves a kernel that moves %s "
         "(fuse_epilogue gets back what this step costs)",
         nnc_ops[f.op].name, engine_name(p), text_bytes(p, 2 * m));
     return true;
@@ -210,8 +219,10 @@ nnc_status pass_swap_pool(pass *p)
         const nnc_node *n = &p->g->node[i];
         if (n->op == OP_avgpool && !p->e.dead[i] && nnc_op_is_ewise(nnc_def(p->g, n->in[0])->op)) {
             layers l = layers_of(p, p->g->value[n->in[0]].node, i);
-            remark_declined(p, &l, "max pooling first", "this is average pooling: the mean of %s is not %s of the mean",
-                nnc_ops[nnc_def(p->g, n->in[0])->op].name, nnc_ops[nnc_def(p->g, n->in[0])->op].name);
+            remark_declined(p, &l, "max pooling first",
+                "this is average pooling: the mean of %s is not %s of the mean",
+                nnc_ops[nnc_def(p->g, n->in[0])->op].name,
+                nnc_ops[nnc_def(p->g, n->in[0])->op].name);
         }
         if (n->op != OP_maxpool || p->e.dead[i] || edit_static(p, n->out))
             continue;

@@ -24,7 +24,8 @@ static bool parse_request(request *q, const char *line, size_t n)
     for (char *save = NULL, *w = strtok_r(q->text, " ", &save); w; w = strtok_r(NULL, " ", &save)) {
         if (!strncmp(w, "--passes=", 9)) {
             char *inner = NULL;
-            for (char *s = strtok_r(w + 9, ",", &inner); s && q->n_pass < MAX_PASSES; s = strtok_r(NULL, ",", &inner))
+            for (char *s = strtok_r(w + 9, ",", &inner); s && q->n_pass < MAX_PASSES;
+                 s = strtok_r(NULL, ",", &inner))
                 q->pass[q->n_pass++] = s;
         } else if (!strncmp(w, "-O", 2)) {
             q->level = atoi(w + 2);
@@ -46,7 +47,8 @@ static void put_remark(nnc_text *t, const nnc_remark *r)
         nnc_printf(t, "%s%s", i ? " " : "", r->layer[i]);
     nnc_puts(t, "]");
     if (r->applied)
-        nnc_printf(t, " bytes %lld launches %lld", (long long)r->bytes_saved, (long long)r->launches_saved);
+        nnc_printf(t, " bytes %lld launches %lld", (long long)r->bytes_saved,
+            (long long)r->launches_saved);
     nnc_printf(t, ": %s\n", r->reason);
 }
 
@@ -57,7 +59,8 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
     nnc_remarks r;
     nnc_remarks_init(&r);
     nnc_graph *g = help_parse(file, graph, n);
-    nnc_pass_options o = {.level = q->level, .target = &target, .only = q->pass, .n_only = q->n_pass};
+    nnc_pass_options o = {
+        .level = q->level, .target = &target, .only = q->pass, .n_only = q->n_pass};
     if (g && nnc_passes_run(&g, &o, &r, test_sink) == NNC_OK) {
         for (size_t i = 0; q->remarks && i < r.n; i++)
             put_remark(out, &r.at[i]);
@@ -102,7 +105,8 @@ static const char *one_case(const char *file, const char *p, nnc_text *blessed, 
     if (!ok)
         test_fail(file, 0, "bad run line: %.*s", (int)(line_end(run) - run), run);
     else if (!getenv("NNC_BLESS") && strcmp(nnc_text_str(&got), nnc_text_str(&want)))
-        test_fail(file, 0, "%.*sgives\n%snot\n%s", (int)(line_end(run) - run), run, nnc_text_str(&got), nnc_text_str(&want));
+        test_fail(file, 0, "%.*sgives\n%snot\n%s", (int)(line_end(run) - run), run,
+            nnc_text_str(&got), nnc_text_str(&want));
     (*count)++;
     nnc_text_deinit(&graph);
     nnc_text_deinit(&want);

@@ -6,8 +6,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-static nnc_status run_passes(nnc_graph **g, int level, const char *const *only, int n_only, const nnc_target *t,
-    nnc_remarks *r)
+static nnc_status run_passes(nnc_graph **g, int level, const char *const *only, int n_only,
+    const nnc_target *t, nnc_remarks *r)
 {
     nnc_pass_options o = {.level = level, .target = t, .only = only, .n_only = n_only};
     return nnc_passes_run(g, &o, r, test_sink);
@@ -56,14 +56,16 @@ static double difference(const nnc_rval *a, const nnc_rval *b)
 
 static void compare(const nnc_graph *before, const nnc_graph *after, uint64_t seed, double bound)
 {
-    nnc_rval *a = calloc(before->n_output + 1, sizeof *a), *b = calloc(before->n_output + 1, sizeof *b);
+    nnc_rval *a = calloc(before->n_output + 1, sizeof *a),
+             *b = calloc(before->n_output + 1, sizeof *b);
     CHECK_INT(after->n_output, before->n_output);
     if (a && b && after->n_output == before->n_output && eval(before, seed, a)) {
         if (eval(after, seed, b))
             for (uint32_t i = 0; i < before->n_output; i++) {
                 double d = difference(&a[i], &b[i]);
                 if (!(d <= bound))
-                    test_fail(__FILE__, __LINE__, "seed %llu: output %u differs by %g", (unsigned long long)seed, i, d);
+                    test_fail(__FILE__, __LINE__, "seed %llu: output %u differs by %g",
+                        (unsigned long long)seed, i, d);
                 nnc_rval_free(&b[i]);
             }
         for (uint32_t i = 0; i < before->n_output; i++)
@@ -109,7 +111,8 @@ TEST(generated)
     nnc_target t[2] = {help_target(true), help_target(false)};
     for (int k = 0; k < 300; k++) {
         uint64_t seed = test_seed + (uint64_t)k;
-        nnc_graph *g = random_graph(seed, 6 + k % 40, k % 3 == 0), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
+        nnc_graph *g = random_graph(seed, 6 + k % 40, k % 3 == 0),
+                  *h = g ? nnc_graph_clone(g, test_sink) : NULL;
         nnc_remarks r;
         nnc_remarks_init(&r);
         if (g && h) {
@@ -127,6 +130,92 @@ TEST(generated)
         nnc_remarks_deinit(&r);
         nnc_graph_destroy(g);
         nnc_graph_destroy(h);
+    }
+}
+
+/* -O1 changes no bit, on any op on anything (NaN, infinities, wrapping integers). fold_constants is left out: it rounds
+ * to the dtype, which the f64 reference does at casts only. */
+TEST(level_1_is_exact)
+{
+    nnc_target t = help_target(true);
+    static const char *const skip[] = {"fold_constants"};
+    for (int k = 0; k < 200; k++) {
+        gen_options o = {.seed = test_seed + 5000 + (uint64_t)k,
+            .nodes = 30,
+            .wild = true,
+            .dtypes = 1u << DT_f32 | 1u << DT_i8 | 1u << DT_f16 | 1u << DT_u32 | 1u << DT_bool};
+        nnc_graph *g = gen_graph(&o, test_sink), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
+        nnc_pass_options po = {.level = 1, .target = &t, .skip = skip, .n_skip = 1};
+        CHECK(g && h);
+        if (g && h) {
+            CHECK_OK(nnc_passes_run(&h, &po, NULL, test_sink));
+            compare(g, h, o.seed, 0);
+        }
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(h);
+    }
+}
+
+static bool names_one_of(const nnc_remark *r, const char *origin)
+{
+    for (int i = 0; i < r->n_layers; i++) {
+        size_t n = strlen(r->layer[i]);
+        for (const char *p = origin; (p = strstr(p, r->layer[i])) != NULL; p++)
+            if ((p == origin || p[-1] == '+') && (p[n] == 0 || p[n] == '+'))
+                return true;
+    }
+    return false;
+}
+
+static bool has_verdict(const nnc_remarks *r, const char *a, const char *b)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (!r->at[i].applied && !strncmp(r->at[i].pass, "fuse", 4) && names_one_of(&r->at[i], a) &&
+            names_one_of(&r->at[i], b))
+            return true;
+    return false;
+}
+
+/* Every edge that is left between two commands has a verdict that names layers at both ends. */
+static void check_edges(const nnc_graph *g, const nnc_remarks *r, uint64_t seed)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    bool *fixed = nnc_static_values(g, &a);
+    for (uint32_t i = 0; fixed && i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (fixed[n->out] || nnc_op_class(n->op) == CL_leaf || nnc_is_view(g, n) || !n->origin)
+            continue;
+        for (int k = 0; k < n->n_in; k++) {
+            const nnc_node *d = nnc_def(g, n->in[k]);
+            while (nnc_is_view(g, d))
+                d = nnc_def(g, d->in[0]);
+            if (nnc_op_class(d->op) == CL_leaf || fixed[d->out] || !d->origin)
+                continue;
+            if (!has_verdict(r, d->origin, n->origin))
+                test_fail(__FILE__, __LINE__, "seed %llu: no verdict on %s -> %s",
+                    (unsigned long long)seed, d->origin, n->origin);
+        }
+    }
+    nnc_arena_deinit(&a);
+}
+
+TEST(every_edge_has_a_verdict)
+{
+    nnc_target t = help_target(true);
+    for (int k = 0; k < 100; k++) {
+        nnc_graph *g = random_graph(test_seed + 9000 + (uint64_t)k, 40, false);
+        nnc_remarks r;
+        nnc_remarks_init(&r);
+        /* A path for each node, where the generator gives none. */
+        for (uint32_t i = 0; g && i < g->n_node; i++)
+            g->node[i].origin = nnc_arena_printf(&g->arena, "/n%u", i);
+        if (g) {
+            CHECK_OK(run_passes(&g, 2, NULL, 0, &t, &r));
+            check_edges(g, &r, test_seed + 9000 + (uint64_t)k);
+        }
+        nnc_remarks_deinit(&r);
+        nnc_graph_destroy(g);
     }
 }
 
@@ -149,8 +238,8 @@ TEST(idempotent)
                 for (size_t i = 0; i < r.n; i++)
                     applied += r.at[i].applied;
                 if (strcmp(nnc_text_str(&a), nnc_text_str(&b)) || applied)
-                    test_fail(__FILE__, __LINE__, "%s is not idempotent (seed %llu, %d applied)", name,
-                        (unsigned long long)test_seed + 1000 + (unsigned)k, applied);
+                    test_fail(__FILE__, __LINE__, "%s is not idempotent (seed %llu, %d applied)",
+                        name, (unsigned long long)test_seed + 1000 + (unsigned)k, applied);
             }
             nnc_remarks_deinit(&r);
             nnc_text_deinit(&a);
@@ -197,9 +286,11 @@ TEST(unknown_pass)
 static nnc_ref convolution(nnc_graph *g, nnc_ref x, int64_t out, int64_t k, int64_t stride)
 {
     const nnc_type *t = nnc_typeof(g, x);
-    int64_t pad = k / 2, dim[4] = {out, t->dim[1], k, k}, s[2] = {stride, stride}, p[4] = {pad, pad, pad, pad};
+    int64_t pad = k / 2, dim[4] = {out, t->dim[1], k, k}, s[2] = {stride, stride},
+            p[4] = {pad, pad, pad, pad};
     nnc_type wt = nnc_type_make(DT_f32, 4, dim), bt = nnc_type_make(DT_f32, 1, &out);
-    nnc_weight w = {.kind = NNC_W_gen, .name = "w", .scale = 0.1f}, b = {.kind = NNC_W_gen, .name = "b", .scale = 0.1f};
+    nnc_weight w = {.kind = NNC_W_gen, .name = "w", .scale = 0.1f},
+               b = {.kind = NNC_W_gen, .name = "b", .scale = 0.1f};
     nnc_ref in[3] = {x, nnc_param(g, &wt, &w), nnc_param(g, &bt, &b)};
     nnc_attr a[2] = {nnc_av(AT_strides, 2, s), nnc_av(AT_pads, 4, p)};
     return nnc_build(g, OP_conv, 3, in, 2, a);
@@ -277,7 +368,8 @@ static void time_graph(const char *what, nnc_graph *g)
     CHECK_INT(g->status, NNC_OK);
     int64_t t0 = nnc_now_ns();
     CHECK_OK(nnc_passes_run(&g, &o, &r, test_sink));
-    printf("  %s: %u nodes, all passes %.2f ms, %zu remarks\n", what, n, (double)(nnc_now_ns() - t0) / 1e6, r.n);
+    printf("  %s: %u nodes, all passes %.2f ms, %zu remarks\n", what, n,
+        (double)(nnc_now_ns() - t0) / 1e6, r.n);
     nnc_remarks_deinit(&r);
     nnc_graph_destroy(g);
 }
