@@ -1,6 +1,6 @@
 # For those who develop nnc; CMake does the work. `make` builds build/nnc, `make test` runs the tests.
 JOBS ?= $(shell nproc)
-.PHONY: all test asan tsan lint format bless clean
+.PHONY: all bench test asan tsan lint format bless clean
 
 all:
 	@cmake -S . -B build -DBUILD_TESTING=ON >/dev/null
@@ -20,6 +20,11 @@ tsan:
 	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_OPENMP=OFF -DNNC_ONEDNN=OFF >/dev/null
 	@cmake --build build-tsan -j $(JOBS) | tail -n 1
 	@ctest --test-dir build-tsan --output-on-failure -R 'base|runtime|engines|api'
+
+# Builds the benchmarks and runs the one over models; results are tables on stdout (bench/results/ keeps some).
+bench: all
+	@cmake --build build -j $(JOBS) --target bench_models bench_kernels bench_calls | tail -n 1
+	@sh bench/run.sh build
 
 lint:
 	@sh scripts/lint.sh

@@ -100,6 +100,9 @@ static double seconds(bench *b, const nnc_emitter *e, const nnc_target *t, void 
     const char *why = "";
     char *bytes = NULL;
     size_t n = 0;
+    if (getenv("BENCH_ASM") && e->emit(&k, 1, t, EMIT_asm, &bytes, &n, sink) == NNC_OK)
+        puts(bytes);
+    nnc_free(bytes);
     int64_t t0 = nnc_now_ns();
     nnc_status s = e->emit(&k, 1, t, EMIT_object, &bytes, &n, sink);
     int64_t t1 = nnc_now_ns();

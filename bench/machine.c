@@ -1,0 +1,134 @@
+/* bench/machine.c -- multiply-add peak and bandwidths. */
+#include "machine.h"
+#include "base/base.h"
+#include <string.h>
+
+typedef float v16 __attribute__((vector_size(64), aligned(4)));
+
+enum { FMA_LOOPS = 4000000, BIG = 256 << 20, SMALL = 256 << 10 };
+static float sink_value;
+
+/* 12 independent chains hide the latency of two multiply-add units. */
+__attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3"))) static float
+fma_loop(int n, float a, float b)
+{
+    v16 x[12];
+    for (int i = 0; i < 12; i++)
+        x[i] = (v16){0} + (float)i;
+    for (int k = 0; k < n; k++) {
+        x[0] = x[0] * a + b;
+        x[1] = x[1] * a + b;
+        x[2] = x[2] * a + b;
+        x[3] = x[3] * a + b;
+        x[4] = x[4] * a + b;
+        x[5] = x[5] * a + b;
+        x[6] = x[6] * a + b;
+        x[7] = x[7] * a + b;
+        x[8] = x[8] * a + b;
+        x[9] = x[9] * a + b;
+        x[10] = x[10] * a + b;
+        x[11] = x[11] * a + b;
+    }
+    float s = 0;
+    for (int i = 0; i < 12; i++)
+        s += x[i][0] + x[i][15];
+    return s;
+}
+
+static void fma_part(void *ctx, int part, int parts)
+{
+    (void)parts;
+    ((float *)ctx)[part * 16] = fma_loop(FMA_LOOPS / 10, 0.999f, 0.001f);
+}
+
+typedef struct buffers {
+    char *a, *b;
+    size_t n;
+    int times;
+    double *sum;
+} buffers;
+
+static void copy_part(void *ctx, int part, int parts)
+{
+    const buffers *p = ctx;
+    size_t from = p->n * (size_t)part / (size_t)parts,
+           to = p->n * (size_t)(part + 1) / (size_t)parts;
+    for (int i = 0; i < p->times; i++) {
+        memcpy(p->b + from, p->a + from, to - from);
+        __asm__ volatile("" ::: "memory");
+    }
+}
+
+__attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3"))) static void
+stream_copy(char *dst, const char *src, size_t n)
+{
+    for (size_t i = 0; i + 64 <= n; i += 64)
+        for (int k = 0; k < 64; k += 8) {
+            long long v;
+            memcpy(&v, src + i + k, 8);
+            __builtin_ia32_movnti64((long long *)(dst + i + k), v);
+        }
+}
+
+static void stream_part(void *ctx, int part, int parts)
+{
+    const buffers *p = ctx;
+    size_t from = p->n / 64 * (size_t)part / (size_t)parts * 64,
+           to = p->n / 64 * (size_t)(part + 1) / (size_t)parts * 64;
+    stream_copy(p->b + from, p->a + from, to - from);
+    __builtin_ia32_sfence();
+}
+
+__attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3"))) static float
+sum_loop(const float *p, size_t n)
+{
+    v16 s[8] = {{0}};
+    for (size_t i = 0; i + 128 <= n; i += 128)
+        for (int k = 0; k < 8; k++)
+            s[k] += *(const v16 *)(p + i + 16 * k);
+    v16 t = s[0] + s[1] + s[2] + s[3] + s[4] + s[5] + s[6] + s[7];
+    return t[0] + t[7];
+}
+
+static void sum_part(void *ctx, int part, int parts)
+{
+    const buffers *p = ctx;
+    size_t n = p->n / 4, from = n * (size_t)part / (size_t)parts,
+           to = n * (size_t)(part + 1) / (size_t)parts;
+    p->sum[part * 8] += sum_loop((const float *)p->a + from, to - from);
+}
+
+static double best(int tries, int threads, nnc_par_body body, void *ctx)
+{
+    double s = 1e30;
+    for (int i = 0; i < tries; i++) {
+        int64_t t0 = nnc_now_ns();
+        nnc_par_run(threads, body, ctx);
+        double t = (double)(nnc_now_ns() - t0) * 1e-9;
+        s = t < s ? t : s;
+    }
+    return s;
+}
+
+machine measure_machine(int threads)
+{
+    machine m = {0};
+    static float out[64 * 16];
+    static double sums[64 * 8];
+    buffers big = {nnc_aligned_alloc(64, BIG), nnc_aligned_alloc(64, BIG), BIG, 1, sums};
+    if (!big.a || !big.b || threads > 64)
+        return m;
+    memset(big.a, 0, BIG);
+    memset(big.b, 0, BIG);
+    m.flops = 2.0 * 16 * 12 * (FMA_LOOPS / 10) * threads / best(10, threads, fma_part, out);
+    m.copy = 2.0 * BIG / best(8, threads, copy_part, &big);
+    double streamed = 2.0 * BIG / best(8, threads, stream_part, &big);
+    m.copy = streamed > m.copy ? streamed : m.copy;
+    m.read = 1.0 * BIG / best(8, threads, sum_part, &big);
+    buffers small = {big.a, big.b, (size_t)SMALL * (size_t)threads, 1000, sums};
+    m.cache_copy = 2.0 * SMALL * threads * 1000 / best(5, threads, copy_part, &small);
+    sink_value += out[0] + (float)sums[0];
+    nnc_free(big.a);
+    nnc_free(big.b);
+    return m;
+}

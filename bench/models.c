@@ -1,0 +1,185 @@
+/* bench/models.c -- how far models are from what the machine allows. For each: the median of whole runs, the roofline (sum over commands of the
+ * larger of FLOPs over measured peak and bytes over measured bandwidth), and a table of where the rest goes.
+ *
+ *     bench_models [--threads N] [--layers] MODEL [name=value ...] [-- MODEL ...]
+ *
+ * Bytes of weights move from memory in every run and are held against the read bandwidth; a tensor that the command before has just
+ * written and that fits the caches is held against the copy bandwidth of memory all the same: the roofline is that of the issue's
+ * definition, not a cache model. */
+#include "api/internal.h"
+#include "machine.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct options {
+    int threads, layers;
+} options;
+
+static int by_value(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static int64_t weight_bytes(const nnc_plan *p, const nnc_cmd *c)
+{
+    int64_t n = 0;
+    for (int i = 0; i < c->n_arg; i++)
+        if (p->tensor[c->arg[i]].space == SP_persist)
+            n += p->tensor[c->arg[i]].bytes;
+    return n;
+}
+
+/* Seconds that command c needs at the machine's ceilings. */
+static double limit(const nnc_plan *p, const nnc_cmd *c, const machine *m)
+{
+    int64_t w = nnc_min64(weight_bytes(p, c), c->bytes);
+    double mem = (double)w / m->read + (double)(c->bytes - w) / m->copy,
+           fma = (double)c->flops / m->flops;
+    return mem > fma ? mem : fma;
+}
+
+static void print_layers(const nnc_plan *p, const machine *m, const int64_t *ns)
+{
+    printf("    %9s %9s %7s %9s %8s  %-10s %s\n", "us", "limit us", "share", "GFLOP/s", "GB/s",
+        "class", "layers");
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        double t = (double)ns[i - p->main_first] * 1e-9, l = limit(p, c, m);
+        if (c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy)
+            printf("    %9.1f %9.1f %6.0f%% %9.1f %8.1f  %-10s %s\n", t * 1e6, l * 1e6, 100 * l / t,
+                (double)c->flops / t * 1e-9, (double)c->bytes / t * 1e-9,
+                c->op_class ? c->op_class : "", c->layers ? c->layers : "");
+    }
+}
+
+static nnc_status fill(nnc_session *s, nnc_sink *sink)
+{
+    for (int i = 0; i < nnc_session_inputs(s); i++) {
+        const nnc_type *t = nnc_session_input_type(s, i);
+        void *x = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        if (!x)
+            return nnc_nomem(sink);
+        nnc_fill_input(nnc_session_input_name(s, i), t, 0, x);
+        nnc_status st = nnc_session_input(s, i, x, sink);
+        nnc_free(x);
+        NNC_TRY(st);
+    }
+    return NNC_OK;
+}
+
+/* Least time of every command over some profiled runs: where time goes without the noise. */
+static nnc_status profile(nnc_session *s, int64_t *least, nnc_sink *sink)
+{
+    int n = s->plan->n_cmd - s->plan->main_first;
+    int64_t *a = nnc_calloc((size_t)n, 8), *b = nnc_calloc((size_t)n, 8);
+    nnc_status st = a && b ? NNC_OK : nnc_nomem(sink);
+    for (int r = 0; !st && r < 10; r++) {
+        st = nnc_exec_profile(s->exec, a, b, sink);
+        for (int i = 0; !st && i < n; i++)
+            least[i] = r == 0 || b[i] - a[i] < least[i] ? b[i] - a[i] : least[i];
+    }
+    nnc_free(a);
+    nnc_free(b);
+    return st;
+}
+
+static nnc_status time_session(
+    const char *title, nnc_session *s, const machine *m, const options *o, nnc_sink *sink)
+{
+    const nnc_plan *p = s->plan;
+    int64_t ns[2000], spent = 0, sum_flops = 0, sum_bytes = 0;
+    int n = 0;
+    double roof = 0;
+    NNC_TRY(fill(s, sink));
+    for (int i = 0; i < 3; i++)
+        NNC_TRY(nnc_session_run(s, sink));
+    while (n < 5 || (n < 2000 && spent < 2000000000)) {
+        int64_t t0 = nnc_now_ns();
+        NNC_TRY(nnc_session_run(s, sink));
+        ns[n] = nnc_now_ns() - t0;
+        spent += ns[n++];
+    }
+    qsort(ns, (size_t)n, 8, by_value);
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        roof += limit(p, &p->cmd[i], m);
+        sum_flops += p->cmd[i].flops;
+        sum_bytes += p->cmd[i].bytes;
+    }
+    double median = (double)ns[n / 2] * 1e-9;
+    printf("%-44s %9.3f %9.3f %9.3f %6.0f%% %9.1f %8.1f\n", title, median * 1e3,
+        (double)ns[0] * 1e-6, roof * 1e3, 100 * roof / median, (double)sum_flops / median * 1e-9,
+        (double)sum_bytes / median * 1e-9);
+    if (!o->layers)
+        return NNC_OK;
+    int64_t *least = nnc_calloc((size_t)(p->n_cmd - p->main_first) + 1, 8);
+    nnc_status st = least ? profile(s, least, sink) : nnc_nomem(sink);
+    if (!st)
+        print_layers(p, m, least);
+    nnc_free(least);
+    return st;
+}
+
+static nnc_status bench(
+    nnc_env *e, const machine *m, const options *o, char **arg, int n_arg, nnc_sink *sink)
+{
+    nnc_arg set[16];
+    char title[200];
+    nnc_open_options mo = {.arg = set};
+    size_t at = (size_t)snprintf(title, sizeof title, "%s", arg[0]);
+    for (int i = 1; i < n_arg && mo.n_arg < 16; i++) {
+        at += (size_t)snprintf(title + at, sizeof title - at, " %s", arg[i]);
+        char *eq = strchr(arg[i], '=');
+        if (!eq)
+            return nnc_fail0(sink, NNC_E_USAGE, "expected name=value, found %s", arg[i]);
+        *eq = 0;
+        set[mo.n_arg++] = (nnc_arg){arg[i], eq + 1};
+    }
+    nnc_artifact *a = NULL;
+    nnc_session *s = NULL;
+    nnc_model *model = nnc_model_open(arg[0], &mo, sink);
+    nnc_status st = model ? nnc_compile(e, model, &nnc_compile_defaults, &a, sink) : NNC_E_MODEL;
+    if (!st)
+        st = nnc_session_create(e, a, &s, sink);
+    if (!st)
+        st = time_session(title, s, m, o, sink);
+    nnc_session_destroy(s);
+    nnc_artifact_destroy(a);
+    nnc_model_close(model);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    options o = {0};
+    int i = 1;
+    for (; i < argc && !strncmp(argv[i], "--", 2) && argv[i][2]; i++) {
+        if (!strcmp(argv[i], "--layers"))
+            o.layers = 1;
+        else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
+            o.threads = atoi(argv[++i]);
+    }
+    nnc_sink *sink = nnc_sink_create();
+    nnc_env *e = NULL;
+    nnc_status st = nnc_env_create(&(nnc_env_options){.threads = o.threads}, &e, sink);
+    if (!st) {
+        int threads = nnc_env_threads(e);
+        machine m = measure_machine(threads);
+        printf("%d threads: multiply-add peak %.0f GFLOP/s, copy %.1f GB/s, read %.1f GB/s, copy "
+               "in cache %.0f GB/s\n",
+            threads, m.flops * 1e-9, m.copy * 1e-9, m.read * 1e-9, m.cache_copy * 1e-9);
+        printf("%-44s %9s %9s %9s %7s %9s %8s\n", "model", "median ms", "least ms", "limit ms",
+            "share", "GFLOP/s", "GB/s");
+        while (!st && i < argc) {
+            int n = 1;
+            while (i + n < argc && strcmp(argv[i + n], "--") != 0)
+                n++;
+            st = bench(e, &m, &o, argv + i, n, sink);
+            i += n + 1;
+        }
+    }
+    nnc_sink_print(sink, stderr);
+    nnc_env_destroy(e);
+    nnc_sink_destroy(sink);
+    return nnc_exit_code(st);
+}
