@@ -1,5 +1,6 @@
-/* bench/kernels.c -- generated kernels against the machine's copy bandwidth: nested sines, row softmax. Prints GB/s (bytes read and
- * written) and the share of a copy of the same bytes by a kernel that only copies. usage: bench_kernels [threads] [log2 n] */
+/* bench/kernels.c -- generated kernels against the machine's copy bandwidth: nested sines, row
+ * softmax. Prints GB/s (bytes read and written) and the share of a copy of the same bytes by a
+ * kernel that only copies. usage: bench_kernels [threads] [log2 n] */
 #include "codegen/codegen.h"
 
 #include <stdio.h>
@@ -29,21 +30,33 @@ static int add(bench *b, nnc_kins ins)
     return b->k.n_ins++;
 }
 
-/* What nnc_kernel_ranges finds for sin: results in [-1, 1], the third and later in [-0.8415, 0.8415] and below. */
+/* What nnc_kernel_ranges finds for sin: results in [-1, 1], the third and later in [-0.8415,
+ * 0.8415] and below. */
 static void sines(bench *b, int64_t n, int depth, bool stream)
 {
     int64_t chunk = 16384;
     memset(b, 0, sizeof *b);
-    b->k = (nnc_kernel){.name = "k_sines", .n_axis = 1, .n_outer = 1, .n_buf = 2, .buf = b->buf, .n_stage = 1,
-        .stage = b->stage, .ins = b->ins};
+    b->k = (nnc_kernel){.name = "k_sines",
+        .n_axis = 1,
+        .n_outer = 1,
+        .n_buf = 2,
+        .buf = b->buf,
+        .n_stage = 1,
+        .stage = b->stage,
+        .ins = b->ins};
     b->k.axis[0] = (nnc_kaxis){KA_outer, n, "i"};
     b->buf[0] = (nnc_kbuf){KB_in, DT_f32, n, "x"};
     b->buf[1] = (nnc_kbuf){KB_out, DT_f32, n, "y"};
     int v = add(b, (nnc_kins){.op = KO_load, .dtype = DT_f32, .at.k = {1}, .arg = {-1, -1, -1}});
     double most = 1;
     for (int d = 0; d < depth; d++) {
-        v = add(b, (nnc_kins){.op = KO_sop, .dtype = DT_f32, .sop = SC_sin, .arg = {v, -1, -1}, .lo = -most,
-                       .hi = most, .hint = d ? KH_bounded | KH_halfpi : 0});
+        v = add(b, (nnc_kins){.op = KO_sop,
+                       .dtype = DT_f32,
+                       .sop = SC_sin,
+                       .arg = {v, -1, -1},
+                       .lo = -most,
+                       .hi = most,
+                       .hint = d ? KH_bounded | KH_halfpi : 0});
         most = d ? most * 0.8415 < 0.5 ? 0.5 : 0.8415 : 0.8415;
         b->ins[v].lo = d ? -most : -1;
         b->ins[v].hi = d ? most : 1;
@@ -56,8 +69,14 @@ static void sines(bench *b, int64_t n, int depth, bool stream)
 static void softmax(bench *b, int64_t rows, int64_t cols, int width)
 {
     memset(b, 0, sizeof *b);
-    b->k = (nnc_kernel){.name = "k_softmax", .n_axis = 4, .n_outer = 1, .n_buf = 2, .buf = b->buf, .n_stage = 3,
-        .stage = b->stage, .ins = b->ins};
+    b->k = (nnc_kernel){.name = "k_softmax",
+        .n_axis = 4,
+        .n_outer = 1,
+        .n_buf = 2,
+        .buf = b->buf,
+        .n_stage = 3,
+        .stage = b->stage,
+        .ins = b->ins};
     b->k.axis[0] = (nnc_kaxis){KA_outer, rows, "r"};
     b->k.axis[1] = b->k.axis[2] = (nnc_kaxis){KA_reduce, cols, "c"};
     b->k.axis[3] = (nnc_kaxis){KA_map, cols, "c"};
@@ -77,7 +96,8 @@ static void softmax(bench *b, int64_t rows, int64_t cols, int width)
     s = add(b, (nnc_kins){.op = KO_sop, .dtype = DT_f32, .sop = SC_recip, .arg = {s, -1, -1}});
     b->stage[1] = (nnc_kstage){4, first, post, post, b->k.n_ins};
     first = b->k.n_ins;
-    v = add(b, (nnc_kins){.op = KO_load, .dtype = DT_f32, .buf = 1, .at = at[2], .arg = {-1, -1, -1}});
+    v = add(
+        b, (nnc_kins){.op = KO_load, .dtype = DT_f32, .buf = 1, .at = at[2], .arg = {-1, -1, -1}});
     v = add(b, (nnc_kins){.op = KO_sop, .dtype = DT_f32, .sop = SC_mul, .arg = {v, s, -1}});
     add(b, (nnc_kins){.op = KO_store, .dtype = DT_f32, .buf = 1, .at = at[2], .arg = {v, -1, -1}});
     b->stage[2] = (nnc_kstage){8, first, b->k.n_ins, b->k.n_ins, b->k.n_ins};
@@ -156,13 +176,14 @@ int main(int argc, char **argv)
         double s = seconds(&b, e, &t, x, y);
         if (!depth[i])
             copy = s;
-        printf(" sin depth %2d, 2^%d, %d threads: %.3f ms, %.1f GB/s, %.0f %% of copy\n", depth[i], lg, t.threads,
-            s * 1e3, (double)n * 8 / s * 1e-9, copy / s * 100);
+        printf(" sin depth %2d, 2^%d, %d threads: %.3f ms, %.1f GB/s, %.0f %% of copy\n", depth[i],
+            lg, t.threads, s * 1e3, (double)n * 8 / s * 1e-9, copy / s * 100);
     }
     for (int w = 16; w <= 64 && n >= 4096 * 1000; w *= 2) {
         softmax(&b, 4096, 1000, w);
         double s = seconds(&b, e, &t, x, y);
-        printf(" softmax 4096x1000, vectors of %d: %.3f ms, %.1f GB/s\n", w, s * 1e3, 4096e3 * 8 / s * 1e-9);
+        printf(" softmax 4096x1000, vectors of %d: %.3f ms, %.1f GB/s\n", w, s * 1e3,
+            4096e3 * 8 / s * 1e-9);
     }
     nnc_free(x);
     nnc_free(y);

@@ -1,8 +1,10 @@
-/* codegen/object.c -- loads the relocatable objects that the LLVM emitter makes, without LLVM: x86-64 ELF, code and constants,
- * PC-relative relocations, calls of a few libm functions through stubs. Objects come from caches and artifacts, so nothing in them
- * is believed: every offset, size, index, name and relocation is checked against the file, and whatever this
- * loader does not know is refused with a reason. (What the code itself does cannot be checked: trust the artifact's origin.)
- * Memory is never writable and executable at once. Reference: System V ABI, AMD64 supplement. */
+/* codegen/object.c -- loads the relocatable objects that the LLVM emitter makes, without LLVM:
+ * x86-64 ELF, code and constants, PC-relative relocations, calls of a few libm functions through
+ * stubs. Objects come from caches and artifacts, so nothing in them is believed: every offset,
+ * size, index, name and relocation is checked against the file, and whatever this loader does
+ * not know is refused with a reason. (What the code itself does cannot be checked: trust the
+ * artifact's origin.) Memory is never writable and executable at once. Reference: System V ABI,
+ * AMD64 supplement. */
 #include "codegen/codegen.h"
 
 #include <elf.h>
@@ -204,7 +206,8 @@ static bool map_sections(loading *l)
     return true;
 }
 
-/* ---- relocations ------------------------------------------------------------------------------- */
+/* ---- relocations
+ * ------------------------------------------------------------------------------- */
 
 /* Address of an imported function's stub, made on first use. 0: not on the list. */
 static uint64_t import(loading *l, const char *name)
@@ -288,7 +291,8 @@ static bool relocate_all(loading *l)
     return true;
 }
 
-/* ---- symbols ------------------------------------------------------------------------------------- */
+/* ---- symbols
+ * ------------------------------------------------------------------------------------- */
 
 static bool export_symbols(loading *l)
 {

@@ -1,5 +1,6 @@
-/* engines/llvm.c -- the engine "llvm": machine code of the plan's objects, loaded by codegen's ELF loader. libLLVM is not needed
- * here: the emitter plug-in made the code earlier, perhaps in another process.
+/* engines/llvm.c -- the engine "llvm": machine code of the plan's objects, loaded by codegen's
+ * ELF loader. libLLVM is not needed here: the emitter plug-in made the code earlier, perhaps in
+ * another process.
  *
  * An object holds many kernels; it is mapped once per plan and shared by their handles, counted. */
 #include "engines/engines.h"
@@ -124,8 +125,8 @@ static void unload(void *p)
     nnc_free(h);
 }
 
-/* Machine code is for one kind of CPU: the version names it by its feature words, so that caches and artifacts made on
- * another are not taken for ours. */
+/* Machine code is for one kind of CPU: the version names it by its feature words, so that caches
+ * and artifacts made on another are not taken for ours. */
 static char version[48] = "1";
 
 __attribute__((constructor)) static void name_version(void)

@@ -77,8 +77,11 @@ static nnc_dtype loaded(nnc_dtype d)
 
 int kb_load(kb *b, int buf, nnc_affine at)
 {
-    return add(b, (nnc_kins){.op = KO_load, .dtype = loaded(b->buf[buf].dtype), .buf = (int16_t)buf,
-                      .at = at, .arg = {-1, -1, -1}});
+    return add(b, (nnc_kins){.op = KO_load,
+                      .dtype = loaded(b->buf[buf].dtype),
+                      .buf = (int16_t)buf,
+                      .at = at,
+                      .arg = {-1, -1, -1}});
 }
 
 int kb_load_if(kb *b, int buf, nnc_affine at, int fill, const nnc_kguard *g, int n)
@@ -103,7 +106,10 @@ int kb_load_at(kb *b, int buf, nnc_affine at, int index, int64_t scale, int64_t 
 
 void kb_store(kb *b, int buf, nnc_affine at, int value)
 {
-    add(b, (nnc_kins){.op = KO_store, .dtype = b->ins[value].dtype, .buf = (int16_t)buf, .at = at,
+    add(b, (nnc_kins){.op = KO_store,
+               .dtype = b->ins[value].dtype,
+               .buf = (int16_t)buf,
+               .at = at,
                .arg = {value, -1, -1}});
 }
 
@@ -127,8 +133,10 @@ void kb_done(kb *b, int vec_axis, int width, int64_t chunk)
             n = chunk > 0 ? (n + chunk - 1) / chunk : 1;
         domain *= n;
     }
-    b->k.sched = (nnc_kschedule){
-        .vec_axis = (int16_t)vec_axis, .vec_width = (int16_t)width, .chunk = chunk, .domain = domain,
+    b->k.sched = (nnc_kschedule){.vec_axis = (int16_t)vec_axis,
+        .vec_width = (int16_t)width,
+        .chunk = chunk,
+        .domain = domain,
         .grain = 1};
 }
 
@@ -182,7 +190,8 @@ void kb_free(kb_code *c)
     memset(c, 0, sizeof *c);
 }
 
-/* ---- running both ways ------------------------------------------------------------------------ */
+/* ---- running both ways
+ * ------------------------------------------------------------------------ */
 
 #define PAD 64 /* bytes after each buffer that must stay as they were */
 
@@ -191,7 +200,8 @@ static size_t bytes_of(const nnc_kbuf *b)
     return (size_t)(b->numel * nnc_dtype_size(b->dtype));
 }
 
-/* Small numbers: integers -8..7 for integer types, [-2, 2) for floats with now and then a special value. */
+/* Small numbers: integers -8..7 for integer types, [-2, 2) for floats with now and then a
+ * special value. */
 static void fill(const nnc_kbuf *b, void *p, uint64_t key)
 {
     for (int64_t i = 0; i < b->numel; i++) {
@@ -200,7 +210,8 @@ static void fill(const nnc_kbuf *b, void *p, uint64_t key)
         if (nnc_is_float(b->dtype))
             nnc_set_f64(b->dtype, p, i, v);
         else
-            nnc_set_i64(b->dtype, p, i, b->dtype == DT_bool ? r >> 20 & 1 : (int64_t)(r >> 20 & 15) - 8);
+            nnc_set_i64(
+                b->dtype, p, i, b->dtype == DT_bool ? r >> 20 & 1 : (int64_t)(r >> 20 & 15) - 8);
     }
 }
 
@@ -227,9 +238,9 @@ static bool compare(const kb *b, void **got, void **want, double rel, double abs
             continue;
         for (int64_t j = 0; j < f->numel; j++)
             if (!same(f->dtype, got[n], want[n], j, rel, abs)) {
-                test_fail(__FILE__, __LINE__, "%s: buffer %d (%s) [%lld] is %.9g, not %.9g", b->k.name, i,
-                    nnc_dtype_name(f->dtype), (long long)j, nnc_get_f64(f->dtype, got[n], j),
-                    nnc_get_f64(f->dtype, want[n], j));
+                test_fail(__FILE__, __LINE__, "%s: buffer %d (%s) [%lld] is %.9g, not %.9g",
+                    b->k.name, i, nnc_dtype_name(f->dtype), (long long)j,
+                    nnc_get_f64(f->dtype, got[n], j), nnc_get_f64(f->dtype, want[n], j));
                 return false;
             }
         if (memcmp((char *)got[n] + bytes_of(f), (char *)want[n] + bytes_of(f), PAD)) {
@@ -244,7 +255,7 @@ static bool compare(const kb *b, void **got, void **want, double rel, double abs
 bool kb_check(const kb *b, const nnc_target *t, double rel, double abs, int64_t split)
 {
     kb_code c;
-    void *got[16] = {0}, *want[16] = {0};
+    void *got[16] = {0}, *want[16] = {0}, *third[16] = {0};
     int n = 0;
     if (!kb_compile(b, t, &c))
         return false;
@@ -257,15 +268,28 @@ bool kb_check(const kb *b, const nnc_target *t, double rel, double abs, int64_t 
         memset(got[n], 0x55, size);
         fill(&b->buf[i], got[n], test_seed + (uint64_t)i);
         memcpy(want[n], got[n], size);
+        third[n] = nnc_aligned_alloc(64, size);
+        memcpy(third[n], got[n], size);
         n++;
     }
     void *scratch = nnc_aligned_alloc(64, (size_t)b->k.scratch_bytes + 64);
     run_code(b, &c, got, scratch, split);
     kb_reference(&b->k, want, scratch);
     bool ok = compare(b, got, want, rel, abs);
+    nnc_interp *s = nnc_interp_create(&b->k); /* nnc's own interpreter: the same contract */
+    if (ok && s) {
+        for (int64_t u = 0; u < b->k.sched.domain; u += split)
+            nnc_interp_run(s, third, u, nnc_min64(u + split, b->k.sched.domain), scratch);
+        ok = compare(b, third, want, rel, abs);
+        if (!ok)
+            test_fail(__FILE__, __LINE__, "(interpreter)");
+    }
+    CHECK(s != NULL);
+    nnc_interp_destroy(s);
     for (int i = 0; i < n; i++) {
         nnc_free(got[i]);
         nnc_free(want[i]);
+        nnc_free(third[i]);
     }
     nnc_free(scratch);
     kb_free(&c);

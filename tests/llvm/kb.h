@@ -1,4 +1,5 @@
-/* tests/llvm/kb.h -- builds kernels by hand and compiles them with the LLVM plug-in, for tests of emitted code. */
+/* tests/llvm/kb.h -- builds kernels by hand and compiles them with the LLVM plug-in, for tests
+ * of emitted code. */
 #ifndef KB_H
 #define KB_H
 
@@ -50,8 +51,9 @@ void kb_free(kb_code *c);
 
 /* Runs k point by point: the oracle (ref.c). */
 void kb_reference(const nnc_kernel *k, void *const *args, void *scratch);
-/* Runs the kernel compiled and by the oracle on the same generated inputs and compares every output: integers exactly,
- * floats within rel * |value| + abs. The compiled run is split at every `split` units. */
+/* Runs the kernel compiled, by the oracle and by nnc_interp on the same generated inputs and
+ * compares every output: integers exactly, floats within rel * |value| + abs. The compiled run
+ * is split at every `split` units. */
 bool kb_check(const kb *b, const nnc_target *t, double rel, double abs, int64_t split);
 
 #endif

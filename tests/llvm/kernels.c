@@ -1,5 +1,6 @@
-/* tests/llvm/kernels.c -- emitted kernels against the point-by-point oracle: tails, broadcasts, strides, reductions, guards,
- * indirect loads, every type, for the host and for narrower targets. */
+/* tests/llvm/kernels.c -- emitted kernels against the point-by-point oracle: tails, broadcasts,
+ * strides, reductions, guards, indirect loads, every type, for the host and for narrower
+ * targets. */
 #include "kb.h"
 
 #include <math.h>
@@ -28,7 +29,8 @@ static void chain(int64_t n, nnc_dtype in, nnc_dtype out, int width, int64_t chu
 {
     kb_init(&b, "k_chain");
     int a = kb_axis(&b, KA_outer, n);
-    int x = kb_buf(&b, KB_in, in, n), y = kb_buf(&b, KB_in, DT_f32, 1), z = kb_buf(&b, KB_out, out, n);
+    int x = kb_buf(&b, KB_in, in, n), y = kb_buf(&b, KB_in, DT_f32, 1),
+        z = kb_buf(&b, KB_out, out, n);
     kb_stage(&b, 0);
     int v = kb_load(&b, x, AT(.k = {1})), s = kb_load(&b, y, AT(.c = 0));
     int m = kb_op(&b, SC_mul, DT_f32, v, s, -1), zero = kb_fconst(&b, DT_f32, 0);
@@ -45,7 +47,8 @@ TEST(tails_of_every_length)
             if (!kb_check(&b, &t, 0, 0, 1))
                 return;
         }
-        static const int64_t at[][2] = {{1000, 64}, {1024, 64}, {1001, 24}, {70, 64}, {64, 64}, {65, 64}};
+        static const int64_t at[][2] = {
+            {1000, 64}, {1024, 64}, {1001, 24}, {70, 64}, {64, 64}, {65, 64}};
         for (size_t i = 0; i < NNC_COUNT(at); i++) {
             chain(at[i][0], DT_f32, DT_f32, 64, at[i][1]);
             CHECK(kb_check(&b, &t, 0, 0, 2));
@@ -66,7 +69,8 @@ TEST(half_formats)
     }
 }
 
-/* All 2^16 patterns of the 16-bit formats up to f32, and f32 values around every rounding boundary down again. */
+/* All 2^16 patterns of the 16-bit formats up to f32, and f32 values around every rounding
+ * boundary down again. */
 static void sixteen(const nnc_target *t, nnc_dtype d)
 {
     enum { N = 65536 };
@@ -87,9 +91,11 @@ static void sixteen(const nnc_target *t, nnc_dtype d)
             h[i] = (uint16_t)i;
         for (int i = 0; i < 4 * N; i++) { /* at and beside each number, and half way to the next */
             uint32_t u;
-            float w = d == DT_f16 ? nnc_f16_to_f32((uint16_t)(i / 4)) : nnc_bf16_to_f32((uint16_t)(i / 4));
+            float w = d == DT_f16 ? nnc_f16_to_f32((uint16_t)(i / 4))
+                                  : nnc_bf16_to_f32((uint16_t)(i / 4));
             memcpy(&u, &w, 4);
-            u += (uint32_t[]){0, d == DT_f16 ? 0xfff : 0x7fff, d == DT_f16 ? 0x1000 : 0x8000, 0x1001}[i % 4];
+            u += (uint32_t[]){
+                0, d == DT_f16 ? 0xfff : 0x7fff, d == DT_f16 ? 0x1000 : 0x8000, 0x1001}[i % 4];
             memcpy(&v[i], &u, 4);
         }
         void *args[2] = {up ? (void *)h : v, up ? (void *)f : g};
@@ -100,7 +106,8 @@ static void sixteen(const nnc_target *t, nnc_dtype d)
             bool nan = isnan(up ? w : v[i]);
             float back = d == DT_f16 ? nnc_f16_to_f32(g[i]) : nnc_bf16_to_f32(g[i]);
             if (up ? !(f[i] == w || (nan && isnan(f[i]))) : !(g[i] == r || (nan && isnan(back)))) {
-                test_fail(__FILE__, __LINE__, "%s %s: wrong at %d", nnc_dtype_name(d), up ? "up" : "down", i);
+                test_fail(__FILE__, __LINE__, "%s %s: wrong at %d", nnc_dtype_name(d),
+                    up ? "up" : "down", i);
                 break;
             }
         }
@@ -197,7 +204,8 @@ TEST(softmax_in_three_stages)
 
 static const nnc_kred reds[] = {KR_sum, KR_prod, KR_max, KR_min, KR_argmax, KR_argmin};
 
-/* Reduction of R x C over rows (columns stay) or over columns, of every kind; `vec`: 0 outer, 1 the reduce axis. */
+/* Reduction of R x C over rows (columns stay) or over columns, of every kind; `vec`: 0 outer, 1
+ * the reduce axis. */
 static void reduction(nnc_dtype d, nnc_kred k, int64_t R, int64_t C, bool columns, bool vec)
 {
     bool arg = k == KR_argmax || k == KR_argmin;
@@ -215,8 +223,8 @@ static void reduction(nnc_dtype d, nnc_kred k, int64_t R, int64_t C, bool column
 
 TEST(reductions_of_every_type)
 {
-    static const nnc_dtype types[] = {
-        DT_f32, DT_f64, DT_i8, DT_i16, DT_i32, DT_i64, DT_u8, DT_u16, DT_u32, DT_u64, DT_bool, DT_bf16};
+    static const nnc_dtype types[] = {DT_f32, DT_f64, DT_i8, DT_i16, DT_i32, DT_i64, DT_u8, DT_u16,
+        DT_u32, DT_u64, DT_bool, DT_bf16};
     for (size_t d = 0; kb_emitter() && d < NNC_COUNT(types); d++)
         for (size_t k = 0; k < NNC_COUNT(reds); k++)
             for (int way = 0; way < 4; way++) {
@@ -224,7 +232,8 @@ TEST(reductions_of_every_type)
                 int64_t C = way < 2 ? 45 : 67;
                 reduction(types[d], reds[k], way == 1 ? 3 : 9, C, way & 1, way & 2);
                 if (!kb_check(&b, &t, 1e-5, 1e-6, 3))
-                    test_fail(__FILE__, __LINE__, "%s kind %d way %d", nnc_dtype_name(types[d]), (int)reds[k], way);
+                    test_fail(__FILE__, __LINE__, "%s kind %d way %d", nnc_dtype_name(types[d]),
+                        (int)reds[k], way);
             }
 }
 
@@ -235,7 +244,10 @@ TEST(nan_and_ties)
     for (size_t k = 2; kb_emitter() && k < NNC_COUNT(reds); k++)
         for (int where = -1; where < 100; where += 33) {
             static float x[100];
-            union { float f; int64_t i; } out = {0};
+            union {
+                float f;
+                int64_t i;
+            } out = {0};
             kb_code c;
             for (int i = 0; i < 100; i++)
                 x[i] = (float)(i % 7);
@@ -288,7 +300,8 @@ TEST(pooling_with_guards)
             }
 }
 
-/* y[i, j] = x[index[i], j] and z[j, i] = x2[index[i] + j]: uniform and per-lane indices, out of range ones clamped. */
+/* y[i, j] = x[index[i], j] and z[j, i] = x2[index[i] + j]: uniform and per-lane indices, out of
+ * range ones clamped. */
 TEST(indirect_loads)
 {
     for (int which = 0; kb_emitter() && which < 3; which++)
@@ -331,13 +344,15 @@ TEST(scalar_ops_of_every_type)
     for (int op = 0; kb_emitter() && op < SC__COUNT; op++)
         for (size_t d = 0; d < NNC_COUNT(types); d++) {
             bool fl = nnc_is_float(types[d]);
-            if (!fl && nnc_sops[op].flags & OF_float)
+            bool logic = op == SC_and || op == SC_or || op == SC_xor || op == SC_not;
+            if ((!fl && nnc_sops[op].flags & OF_float) || (logic && types[d] != DT_bool))
                 continue;
             nnc_target t = target((op + (int)d) % 5 == 0 ? 2 : 0);
             one_op((nnc_sop)op, types[d], types[d], 27);
             double rel = types[d] == DT_f64 ? 4e-16 : 4e-7;
             if (!kb_check(&b, &t, rel, fl ? 1e-40 : 0, 1))
-                test_fail(__FILE__, __LINE__, "%s on %s", nnc_sops[op].name, nnc_dtype_name(types[d]));
+                test_fail(
+                    __FILE__, __LINE__, "%s on %s", nnc_sops[op].name, nnc_dtype_name(types[d]));
         }
 }
 
@@ -350,7 +365,8 @@ TEST(casts_between_all_types)
             nnc_target t = target((i + j) % 7 == 0 ? 2 : 0);
             one_op(SC_cast, types[i], types[j], 37);
             if (!kb_check(&b, &t, 0, 0, 1))
-                test_fail(__FILE__, __LINE__, "%s to %s", nnc_dtype_name(types[i]), nnc_dtype_name(types[j]));
+                test_fail(__FILE__, __LINE__, "%s to %s", nnc_dtype_name(types[i]),
+                    nnc_dtype_name(types[j]));
         }
 }
 

@@ -1,6 +1,7 @@
-/* tests/llvm/math.c -- accuracy of every function of f32, against libm in f64: all special values, neighbourhoods of the places
- * where the method changes, and every 1009th bit pattern. NNC_EXHAUSTIVE=1 (or a function's name) goes through all 2^32
- * arguments and prints the largest error; docs/math.md holds the table. */
+/* tests/llvm/math.c -- accuracy of every function of f32, against libm in f64: all special
+ * values, neighbourhoods of the places where the method changes, and every 1009th bit pattern.
+ * NNC_EXHAUSTIVE=1 (or a function's name) goes through all 2^32 arguments and prints the largest
+ * error; docs/math.md holds the table. */
 #include "kb.h"
 
 #include <math.h>
@@ -26,11 +27,26 @@ static const struct fn {
     double (*ref)(double);
     double bound; /* ulp */
 } fns[] = {
-    {SC_exp, exp, 1.1}, {SC_exp2, exp2, 1.1}, {SC_expm1, expm1, 1.6}, {SC_log, log, 1.1},
-    {SC_log2, log2, 1.5}, {SC_log1p, log1p, 0.7}, {SC_sin, sin, 2.5}, {SC_cos, cos, 2.5},
-    {SC_tan, tan, 0.7}, {SC_asin, asin, 0.6}, {SC_acos, acos, 0.6}, {SC_atan, atan, 1.9},
-    {SC_sinh, sinh, 0.7}, {SC_cosh, cosh, 0.7}, {SC_tanh, tanh, 1.6}, {SC_sigmoid, sigmoid_d, 2.5},
-    {SC_erf, erf, 2.5}, {SC_sqrt, sqrt, 0.5}, {SC_rsqrt, rsqrt_d, 1.5}, {SC_recip, recip_d, 0.5},
+    {SC_exp, exp, 1.1},
+    {SC_exp2, exp2, 1.1},
+    {SC_expm1, expm1, 1.6},
+    {SC_log, log, 1.1},
+    {SC_log2, log2, 1.5},
+    {SC_log1p, log1p, 0.7},
+    {SC_sin, sin, 2.5},
+    {SC_cos, cos, 2.5},
+    {SC_tan, tan, 0.7},
+    {SC_asin, asin, 0.6},
+    {SC_acos, acos, 0.6},
+    {SC_atan, atan, 1.9},
+    {SC_sinh, sinh, 0.7},
+    {SC_cosh, cosh, 0.7},
+    {SC_tanh, tanh, 1.6},
+    {SC_sigmoid, sigmoid_d, 2.5},
+    {SC_erf, erf, 2.5},
+    {SC_sqrt, sqrt, 0.5},
+    {SC_rsqrt, rsqrt_d, 1.5},
+    {SC_recip, recip_d, 0.5},
 };
 
 #define BLOCK 65536
@@ -49,7 +65,8 @@ static bool compile(nnc_sop op, const nnc_target *t, kb_code *c)
     return kb_compile(&b, t, c);
 }
 
-/* Error of y in ulps of f32 at the true value r; a huge number for NaN against a number and the like. */
+/* Error of y in ulps of f32 at the true value r; a huge number for NaN against a number and the
+ * like. */
 static double ulps(float y, double r)
 {
     if (isnan(r) || isnan(y))
@@ -103,9 +120,9 @@ static void sweep(const kb_code *c, double (*ref)(double), uint64_t first, uint6
 static void places(const kb_code *c, double (*ref)(double), worst *w)
 {
     static const float at[] = {0, 0x1p-149f, 0x1p-126f, 0x1p-25f, 0x1p-10f, 0x1p-12f, 0.5f, 0.625f,
-        0.7071068f, 0.842f, 0.9270f, 0.93f, 1, 1.4142135f, 1.5707964f, 3.1415927f, 4, 9.01f, 10, 17.33f,
-        18, 87.33f, 88, 88.72f, 89, 103.97f, 104, 126, 127, 128, 149, 150, 151, 105615, 65536, 0x1p22f,
-        0x1p23f, 0x1p24f, 1e10f, 0x1p100f, 3.4028235e38f, INFINITY};
+        0.7071068f, 0.842f, 0.9270f, 0.93f, 1, 1.4142135f, 1.5707964f, 3.1415927f, 4, 9.01f, 10,
+        17.33f, 18, 87.33f, 88, 88.72f, 89, 103.97f, 104, 126, 127, 128, 149, 150, 151, 105615,
+        65536, 0x1p22f, 0x1p23f, 0x1p24f, 1e10f, 0x1p100f, 3.4028235e38f, INFINITY};
     static float x[BLOCK];
     int n = 0;
     for (size_t i = 0; i < NNC_COUNT(at); i++)
@@ -132,7 +149,8 @@ static void check_all(const nnc_target *t, uint64_t step, const char *set, const
         places(&c, f->ref, &w);
         sweep(&c, f->ref, test_seed % step, step, &w);
         if (step == 1 || getenv("NNC_VERBOSE"))
-            fprintf(stderr, "%-8s %s %.3f ulp at %a\n", nnc_sops[f->op].name, set, w.ulp, (double)w.at);
+            fprintf(
+                stderr, "%-8s %s %.3f ulp at %a\n", nnc_sops[f->op].name, set, w.ulp, (double)w.at);
         if (!(w.ulp <= f->bound))
             test_fail(__FILE__, __LINE__, "%s (%s) is off by %g ulp at %a (%.9g), bound %g",
                 nnc_sops[f->op].name, set, w.ulp, (double)w.at, (double)w.at, f->bound);

@@ -1,5 +1,6 @@
-/* tests/llvm/object.c -- the object loader and the engine over it. Objects are damaged in every way that a byte can be: the loader
- * accepts or refuses, and never reads or writes outside its memory (run under AddressSanitizer). Damaged code is not run. */
+/* tests/llvm/object.c -- the object loader and the engine over it. Objects are damaged in every
+ * way that a byte can be: the loader accepts or refuses, and never reads or writes outside its
+ * memory (run under AddressSanitizer). Damaged code is not run. */
 #include "kb.h"
 #include "plan/plan.h"
 
@@ -8,7 +9,8 @@
 
 static kb b;
 
-/* One kernel with constants, calls of libm and a helper, so that every kind of relocation is there. */
+/* One kernel with constants, calls of libm and a helper, so that every kind of relocation is
+ * there. */
 static void make(kb_code *c)
 {
     kb_init(&b, "k_object");

@@ -1,5 +1,6 @@
-/* tests/llvm/ref.c -- walks a kernel point by point, as the kernel IR's comment defines it, in f64 rounded to the type after
- * every operation: an oracle that shares nothing with the emitter or the interpreter. */
+/* tests/llvm/ref.c -- walks a kernel point by point, as the kernel IR's comment defines it, in
+ * f64 rounded to the type after every operation: an oracle that shares nothing with the emitter
+ * or the interpreter. */
 #include "kb.h"
 
 #include <math.h>
@@ -63,8 +64,10 @@ static val sop(walk *w, const nnc_kins *n)
             to = (nnc_dtype)n->cast_to;
         uint64_t cell = 0;
         if (nnc_is_float(from) || nnc_is_float(to))
-            nnc_set_f64(to, &cell, 0, nnc_is_float(from) ? x[0].f : from == DT_u64
-                    ? (double)(uint64_t)x[0].i : (double)x[0].i);
+            nnc_set_f64(to, &cell, 0,
+                nnc_is_float(from) ? x[0].f
+                : from == DT_u64   ? (double)(uint64_t)x[0].i
+                                   : (double)x[0].i);
         else
             nnc_set_i64(to, &cell, 0, x[0].i);
         if (nnc_is_float(to))

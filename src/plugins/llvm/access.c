@@ -1,6 +1,7 @@
-/* plugins/llvm/access.c -- loads and stores: affine offsets split into what is known, what is uniform and what moves with the
- * lanes; guards that do not see the lanes become one condition, those that do become masks; unit stride is a vector
- * access, no stride a splat, anything else a gather or scatter. */
+/* plugins/llvm/access.c -- loads and stores: affine offsets split into what is known, what is
+ * uniform and what moves with the lanes; guards that do not see the lanes become one condition,
+ * those that do become masks; unit stride is a vector access, no stride a splat, anything else a
+ * gather or scatter. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -113,7 +114,8 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
     }
 }
 
-/* ---- memory types ---------------------------------------------------------------------------------- */
+/* ---- memory types
+ * ---------------------------------------------------------------------------------- */
 
 static T memory_type(ll_mod *m, nnc_dtype d)
 {
@@ -160,7 +162,8 @@ static V places(ll_emit *e, T t, V p, int64_t stride, V index)
     return LLVMBuildGEP2(m->b, t, p, &at, 1, "");
 }
 
-/* Offset of an indirect load: the index clamped to [0, limit) times scale; i64, scalar or lanes. NULL: none. */
+/* Offset of an indirect load: the index clamped to [0, limit) times scale; i64, scalar or lanes.
+ * NULL: none. */
 static V indirect(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
@@ -178,9 +181,11 @@ static V indirect(ll_emit *e, const nnc_kins *ins)
     return LLVMBuildMul(m->b, i, ll_ik(i, ins->scale), "");
 }
 
-/* ---- loads ------------------------------------------------------------------------------------------- */
+/* ---- loads
+ * ------------------------------------------------------------------------------------------- */
 
-/* One address for all lanes. `allowed` (i1 or NULL): when false another readable place is read instead. */
+/* One address for all lanes. `allowed` (i1 or NULL): when false another readable place is read
+ * instead. */
 static V load_one(ll_emit *e, T t, V p, V allowed, int size)
 {
     if (allowed)
@@ -272,7 +277,8 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
     return ok ? ll_select(m, ok, v, fill) : v;
 }
 
-/* ---- stores -------------------------------------------------------------------------------------------- */
+/* ---- stores
+ * -------------------------------------------------------------------------------------------- */
 
 static void store_one(ll_emit *e, V v, V p, V allowed, int size)
 {

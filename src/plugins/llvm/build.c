@@ -1,4 +1,5 @@
-/* plugins/llvm/build.c -- types, constants and small instruction patterns over scalars and vectors alike. */
+/* plugins/llvm/build.c -- types, constants and small instruction patterns over scalars and
+ * vectors alike. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>

@@ -1,5 +1,6 @@
-/* plugins/llvm/emit.c -- the emitter's door: kernels in, one object, LLVM text or assembly out. Every call has a context, module
- * and target machine of its own (0.2 ms), so calls run in parallel. No IR passes: the IR is emitted as it should be. */
+/* plugins/llvm/emit.c -- the emitter's door: kernels in, one object, LLVM text or assembly out.
+ * Every call has a context, module and target machine of its own (0.2 ms), so calls run in
+ * parallel. No IR passes: the IR is emitted as it should be. */
 #include "plugins/llvm/internal.h"
 
 #include <llvm-c/Analysis.h>
@@ -19,7 +20,8 @@ static void init_llvm(void)
     LLVMInitializeX86AsmPrinter();
 }
 
-/* LLVM's own idea of the host, with what the target description narrows: a described CPU is taken as it is. */
+/* LLVM's own idea of the host, with what the target description narrows: a described CPU is
+ * taken as it is. */
 static LLVMTargetMachineRef machine(const nnc_target *t, nnc_sink *sink)
 {
     char *triple = LLVMGetDefaultTargetTriple(), *error = NULL;
@@ -141,7 +143,8 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
     return s;
 }
 
-/* The digit after the slash counts changes of this emitter: it must grow whenever code it emits changes. */
+/* The digit after the slash counts changes of this emitter: it must grow whenever code it emits
+ * changes. */
 __attribute__((visibility("default"))) const nnc_emitter nnc_emitter_llvm = {
     .name = "llvm",
     .version = "llvm-" LLVM_VERSION_STRING "/1",

@@ -1,8 +1,10 @@
 /* plugins/llvm/internal.h -- what the files of the LLVM emitter share. Internal to this folder.
  *
- * Code is emitted as vector IR directly: an nnc value that differs between the lanes is an LLVM vector (often wider than the
- * machine's: LLVM splits it and interleaves the parts, which hides latencies), one that does not is an LLVM scalar. The LLVM type
- * says which; ll_match widens where the two meet. No IR pass runs, so whatever should be hoisted or folded is emitted that way. */
+ * Code is emitted as vector IR directly: an nnc value that differs between the lanes is an LLVM
+ * vector (often wider than the machine's: LLVM splits it and interleaves the parts, which hides
+ * latencies), one that does not is an LLVM scalar. The LLVM type says which; ll_match widens
+ * where the two meet. No IR pass runs, so whatever should be hoisted or folded is emitted that
+ * way. */
 #ifndef NNC_PLUGIN_LLVM_H
 #define NNC_PLUGIN_LLVM_H
 
@@ -34,7 +36,8 @@ typedef struct ll_fact {
     uint8_t hint;  /* KH_* of the op */
 } ll_fact;
 
-/* ---- build.c: types, constants, small instructions -------------------------------------------------- */
+/* ---- build.c: types, constants, small instructions
+ * -------------------------------------------------- */
 
 T ll_vec(T elem, int lanes); /* lanes 0: the element itself */
 T ll_dtype(ll_mod *m, nnc_dtype d); /* of values: bool is i1 */
@@ -62,7 +65,8 @@ void ll_attr(ll_mod *m, V fn, const char *name);
 bool ll_const_int(V v, int64_t *out);
 bool ll_const_float(V v, double *out);
 
-/* A loop tested at the bottom over i64 from, from + step, ... < to; it runs at least once. phi[] are carried values. */
+/* A loop tested at the bottom over i64 from, from + step, ... < to; it runs at least once. phi[]
+ * are carried values. */
 typedef struct ll_loop {
     LLVMBasicBlockRef head;
     V i, from, to, step;
@@ -73,7 +77,8 @@ typedef struct ll_loop {
 void ll_loop_begin(ll_mod *m, ll_loop *l, V from, V to, V step, V *phi, V *node, int n_phi);
 void ll_loop_end(ll_mod *m, ll_loop *l);
 
-/* ---- math.c, trig.c, lanes.c: functions of floats --------------------------------------------------- */
+/* ---- math.c, trig.c, lanes.c: functions of floats
+ * --------------------------------------------------- */
 
 V ll_fma(ll_mod *m, V a, V b, V c);
 V ll_poly(ll_mod *m, V x, const double *c, int n); /* c[0] + c[1] x + ... */
@@ -85,7 +90,8 @@ V ll_trig(ll_mod *m, nnc_sop op, V x, const ll_fact *f); /* sin, cos, tan of f32
 /* libm's function of that name (fmodf, sin, pow, ...) lane by lane. b may be NULL. */
 V ll_lanes_call(ll_mod *m, const char *name, V a, V b);
 
-/* ---- scalar.c: scalar ops ---------------------------------------------------------------------------- */
+/* ---- scalar.c: scalar ops
+ * ---------------------------------------------------------------------------- */
 
 V ll_sop(ll_mod *m, const nnc_kernel *k, const nnc_kins *ins, V *arg);
 V ll_cast(ll_mod *m, V x, nnc_dtype from, nnc_dtype to);
@@ -95,7 +101,8 @@ V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan); /* add mul
 V ll_from16(ll_mod *m, V bits, nnc_dtype d);
 V ll_to16(ll_mod *m, V x, nnc_dtype d); /* x: f32 or f64 */
 
-/* ---- kernel.c, access.c -------------------------------------------------------------------------------- */
+/* ---- kernel.c, access.c
+ * -------------------------------------------------------------------------------- */
 
 typedef struct ll_emit {
     ll_mod *m;
@@ -109,6 +116,7 @@ typedef struct ll_emit {
     V *val;         /* by instruction */
     uint32_t *dep;  /* axes that a value depends on, by instruction */
     bool stream;    /* non-temporal stores in this copy of the code */
+    bool narrow;    /* this copy runs seldom: at most 16 lanes */
     V *acc;         /* reductions of the current stage: 2 per reduce (value, index) */
     V *node;        /* scratch of loops: 2 per reduce and level */
     int n_red, vec_red; /* reductions of the stage; is vax one of its reduce axes? */

@@ -1,14 +1,16 @@
-/* plugins/llvm/kernel.c -- one kernel as one function: the loop over units, the outer axes from the unit's number, the stages and
- * their loops.
+/* plugins/llvm/kernel.c -- one kernel as one function: the loop over units, the outer axes from
+ * the unit's number, the stages and their loops.
  *
- * Vectors run over sched.vec_axis. An outer one ("columns"): each unit is a chunk of it, all stages run inside the vector
- * loop. An inner one: each stage has a vector axis of its own. Whole vectors first, then one step whose missing lanes are masked
- * by a constant. Body instructions are emitted at the shallowest loop they depend on; small loops are unrolled. */
+ * Vectors run over sched.vec_axis. An outer one ("columns"): each unit is a chunk of it, all
+ * stages run inside the vector loop. An inner one: each stage has a vector axis of its own.
+ * Whole vectors first, then one step whose missing lanes are masked by a constant. Body
+ * instructions are emitted at the shallowest loop they depend on; small loops are unrolled. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
 #include <string.h>
 
+#define MAX_LANES 128
 #define UNROLL_TRIPS 16
 #define UNROLL_INS 160 /* body instructions after unrolling */
 
@@ -21,7 +23,8 @@ typedef struct stage {
     int64_t stride[NNC_KAXES]; /* of reduce axes: places of argmax, by place in ax */
 } stage;
 
-/* ---- what depends on what ---------------------------------------------------------------------------- */
+/* ---- what depends on what
+ * ---------------------------------------------------------------------------- */
 
 static uint32_t axes_of(const ll_emit *e, const nnc_kins *ins)
 {
@@ -77,7 +80,8 @@ static int level_of(const ll_emit *e, const stage *s, int i)
     return 0;
 }
 
-/* ---- instructions -------------------------------------------------------------------------------------- */
+/* ---- instructions
+ * -------------------------------------------------------------------------------------- */
 
 static V index_value(ll_emit *e, const nnc_kins *ins)
 {
@@ -126,7 +130,8 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
     }
 }
 
-/* ---- one stage -------------------------------------------------------------------------------------------- */
+/* ---- one stage
+ * -------------------------------------------------------------------------------------------- */
 
 static V lanes_mask(ll_mod *m, int lanes, int64_t live)
 {
@@ -146,7 +151,8 @@ static int pow2_up(int64_t n)
 
 static void nest(ll_emit *e, stage *s, int level);
 
-/* Steps of `step` over 0..to (a multiple) of the axis at `level`, unrolled when there is one step only. */
+/* Steps of `step` over 0..to (a multiple) of the axis at `level`, unrolled when there is one
+ * step only. */
 static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
 {
     int a = s->ax[level], phis = level >= s->n_map ? 2 * e->n_red : 0;
@@ -189,8 +195,8 @@ static void run_axis(ll_emit *e, stage *s, int level)
     e->axis[a] = NULL;
 }
 
-/* Accumulators are vectors where the value is: always along a vector reduce axis, else where it depends on the
- * vector axis. */
+/* Accumulators are vectors where the value is: always along a vector reduce axis, else where it
+ * depends on the vector axis. */
 static bool wide_acc(const ll_emit *e, int r)
 {
     const nnc_kins *ins = &e->k->ins[e->red[r]];
@@ -233,10 +239,12 @@ static void order_axes(ll_emit *e, stage *s)
     }
 }
 
-static int vector_width(const nnc_kernel *k)
+/* Elements per vector: the schedule's, and less in the second copy of a streaming kernel, which
+ * runs for unaligned outputs alone and should be quick to compile. */
+static int vector_width(const ll_emit *e)
 {
-    int w = k->sched.vec_width, p = 1;
-    while (p * 2 <= w && p < 128)
+    int w = e->k->sched.vec_width, p = 1;
+    while (p * 2 <= w && p < (e->narrow ? 16 : MAX_LANES))
         p *= 2;
     return p;
 }
@@ -246,7 +254,7 @@ static void pick_vector(ll_emit *e, stage *s)
 {
     s->vlevel = -1;
     e->vec_red = 0;
-    int w = vector_width(e->k), vec = e->k->sched.vec_axis;
+    int w = vector_width(e), vec = e->k->sched.vec_axis;
     if (e->vax >= 0 || vec < 0 || vec < e->k->n_outer || s->n == 0 || w < 2)
         return;
     s->vlevel = s->n - 1;
@@ -303,13 +311,14 @@ static void emit_stages(ll_emit *e)
         emit_stage(e, &e->k->stage[s]);
 }
 
-/* ---- units ------------------------------------------------------------------------------------------------- */
+/* ---- units -----------------------------------------------------------------------------------
+ * -------------- */
 
 /* One chunk of an outer vector axis: elements from..to (i64; known when the axis is not split). */
 static void run_chunk(ll_emit *e, V index, int64_t chunk)
 {
     ll_mod *m = e->m;
-    int vax = e->k->sched.vec_axis, lanes = vector_width(e->k);
+    int vax = e->k->sched.vec_axis, lanes = vector_width(e);
     int64_t n = e->k->axis[vax].extent, full, rest;
     while (lanes > 1 && (lanes / 2 >= chunk || (chunk < n && chunk % lanes)))
         lanes /= 2;
@@ -408,7 +417,8 @@ static void run_units(ll_emit *e)
     ll_loop_end(m, &l);
 }
 
-/* ---- the function --------------------------------------------------------------------------------------------- */
+/* ---- the function
+ * --------------------------------------------------------------------------------------------- */
 
 static void string_attr(ll_mod *m, const char *key, const char *value)
 {
@@ -428,8 +438,7 @@ static void declare(ll_mod *m, const nnc_kernel *k)
     string_attr(m, "prefer-vector-width", bits);
     string_attr(m, "min-legal-vector-width", bits);
     memset(m->slot, 0, sizeof m->slot);
-    int w = vector_width(k);
-    m->slot_bytes = 8 * (w < 8 ? 8 : w);
+    m->slot_bytes = 8 * MAX_LANES;
 }
 
 /* Base pointers of all buffers; *aligned: i1, are all outputs at multiples of 64? */
@@ -456,6 +465,14 @@ static void buffers(ll_emit *e, V *aligned)
     *aligned = LLVMBuildICmp(m->b, LLVMIntEQ, bits, ll_i64(m, 0), "");
 }
 
+static bool has_reductions(const nnc_kernel *k)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_reduce)
+            return true;
+    return false;
+}
+
 static void define(ll_emit *e)
 {
     ll_mod *m = e->m;
@@ -479,6 +496,7 @@ static void define(ll_emit *e)
         ll_call(m, "llvm.x86.sse.sfence", NULL, NULL, 0);
         LLVMBuildRetVoid(m->b);
         LLVMPositionBuilderAtEnd(m->b, no);
+        e->narrow = !has_reductions(e->k); /* lanes decide the order of sums */
     }
     run_units(e);
     LLVMBuildRetVoid(m->b);

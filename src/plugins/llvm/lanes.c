@@ -1,5 +1,6 @@
-/* plugins/llvm/lanes.c -- libm lane by lane: f64 transcendental functions and the far cases of fmodf, where speed is not
- * worth code. One internal helper per function and module; the object loader resolves libm's name. */
+/* plugins/llvm/lanes.c -- libm lane by lane: f64 transcendental functions and the far cases of
+ * fmodf, where speed is not worth code. One internal helper per function and module; the object
+ * loader resolves libm's name. */
 #include "plugins/llvm/internal.h"
 
 #include <string.h>

@@ -1,10 +1,13 @@
-/* plugins/llvm/math.c -- functions of f32 as inline polynomials: no calls, everything stays in registers.
+/* plugins/llvm/math.c -- functions of f32 as inline polynomials: no calls, everything stays in
+ * registers.
  *
- * Each function is written once over its working type: f32 where the target has fused multiply-add, f64 where it has not or where
- * f32 would cost accuracy (then the same coefficients serve: they are good to 2^-26 or better). Working in f64 without FMA is
- * slower, but exact where FMA would have been. Bounds: docs/math.md, measured over all 2^32 inputs. Coefficients: minimax, from
- * Sollya's fpminimax over the intervals named below. Comparisons are ordered so that NaN stays NaN. Rounding to integer adds and
- * subtracts 1.5 * 2^23 (2^52): never fptosi, which is poison for NaN. True f64 functions go to libm (lanes.c). */
+ * Each function is written once over its working type: f32 where the target has fused multiply-
+ * add, f64 where it has not or where f32 would cost accuracy (then the same coefficients serve:
+ * they are good to 2^-26 or better). Working in f64 without FMA is slower, but exact where FMA
+ * would have been. Bounds: docs/math.md, measured over all 2^32 inputs. Coefficients: minimax,
+ * from Sollya's fpminimax over the intervals named below. Comparisons are ordered so that NaN
+ * stays NaN. Rounding to integer adds and subtracts 1.5 * 2^23 (2^52): never fptosi, which is
+ * poison for NaN. True f64 functions go to libm (lanes.c). */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -103,8 +106,8 @@ static V at_least(ll_mod *m, V x, double c)
     return SEL(LT(x, K(c)), K(c), x);
 }
 
-/* max and min that are one instruction where NaN cannot come from the first operand: the machine's max gives the
- * second operand when either is NaN. */
+/* max and min that are one instruction where NaN cannot come from the first operand: the
+ * machine's max gives the second operand when either is NaN. */
 V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan)
 {
     double c;
@@ -137,7 +140,8 @@ static V exp2i(ll_mod *m, V t, int off)
     return ll_float(m, LLVMBuildAdd(m->b, i, ll_ik(i, one * (INT64_C(1) << shift)), ""));
 }
 
-/* p 2^n. In f32 by two factors when n may leave the exponents of normal numbers: subnormal results round once. */
+/* p 2^n. In f32 by two factors when n may leave the exponents of normal numbers: subnormal
+ * results round once. */
 static V scale(ll_mod *m, V p, V t, bool small)
 {
     if (small || is_f64(m, p))
@@ -254,7 +258,8 @@ static V log1p_(ll_mod *m, V x)
 
 /* ---- functions over the pieces --------------------------------------------------------------- */
 
-/* f64 only. asin and acos share s + s z P(z) on [0, 1/2]; beyond, asin a = pi/2 - 2 asin sqrt((1-a)/2). */
+/* f64 only. asin and acos share s + s z P(z) on [0, 1/2]; beyond, asin a = pi/2 - 2 asin
+ * sqrt((1-a)/2). */
 static V asin_(ll_mod *m, V x, bool acos)
 {
     V a = fabs_(m, x), big = GT(a, K(0.5));
@@ -337,7 +342,8 @@ static V pow_(ll_mod *m, V x, V y)
     return SEL(LLVMBuildAnd(m->b, bad, LT(fabs_(m, y), K(INFINITY)), ""), K(NAN), p);
 }
 
-/* a - trunc(a/b) b: exact while the quotient is small; any other lane sends the vector to libm's fmodf. */
+/* a - trunc(a/b) b: exact while the quotient is small; any other lane sends the vector to libm's
+ * fmodf. */
 static V fmod_(ll_mod *m, V a, V b)
 {
     if (is_f64(m, a))

@@ -1,6 +1,7 @@
-/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis every lane accumulates for itself, and the lanes are
- * combined in a fixed tree at the end, so results are the same from run to run. argmax and argmin keep a value and a
- * place; the first place wins ties, a NaN beats everything. */
+/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis every lane
+ * accumulates for itself, and the lanes are combined in a fixed tree at the end, so results are
+ * the same from run to run. argmax and argmin keep a value and a place; the first place wins
+ * ties, a NaN beats everything. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>

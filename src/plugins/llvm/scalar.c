@@ -1,5 +1,6 @@
-/* plugins/llvm/scalar.c -- scalar ops of the kernel IR on any type: arithmetic, comparisons, conversions. Meanings are those of
- * ir/scalar.c; integers wrap, x/0 and x%0 are 0, bool arithmetic is "differs from zero". */
+/* plugins/llvm/scalar.c -- scalar ops of the kernel IR on any type: arithmetic, comparisons,
+ * conversions. Meanings are those of ir/scalar.c; integers wrap, x/0 and x%0 are 0, bool
+ * arithmetic is "differs from zero". */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -11,7 +12,8 @@ static bool is_signed(nnc_dtype d)
     return nnc_dtype_kind(d) == NNC_INT;
 }
 
-/* ---- conversions ------------------------------------------------------------------------------- */
+/* ---- conversions
+ * ------------------------------------------------------------------------------- */
 
 /* f64 to f32 rounding to odd: a second rounding to fewer bits is then right. */
 static V narrow_odd(ll_mod *m, V d)
@@ -37,8 +39,8 @@ static V to_bf16(ll_mod *m, V x)
     return LLVMBuildTrunc(b, r, ll_vec(m->i16, ll_lanes(x)), "");
 }
 
-/* f32 to binary16 where the machine cannot: scaling makes overflow infinite, adding a power of two with the result's
- * spacing rounds (the method of Maratyszcza's FP16 library). */
+/* f32 to binary16 where the machine cannot: scaling makes overflow infinite, adding a power of
+ * two with the result's spacing rounds (the method of Maratyszcza's FP16 library). */
 static V to_f16_soft(ll_mod *m, V x)
 {
     LLVMBuilderRef b = m->b;
@@ -145,7 +147,8 @@ V ll_cast(ll_mod *m, V x, nnc_dtype from, nnc_dtype to)
     return int_to(m, x, from, to);
 }
 
-/* ---- integers ------------------------------------------------------------------------------------ */
+/* ---- integers
+ * ------------------------------------------------------------------------------------ */
 
 static V idiv(ll_mod *m, V a, V c, bool sign, bool rem)
 {
@@ -164,7 +167,8 @@ static V idiv(ll_mod *m, V a, V c, bool sign, bool rem)
     return LLVMBuildSelect(b, zero, ll_ik(c, 0), q, "");
 }
 
-/* a^n by squaring, every bit of n in turn (wrapping; a negative exponent: 1 and -1 keep, others give 0). */
+/* a^n by squaring, every bit of n in turn (wrapping; a negative exponent: 1 and -1 keep, others
+ * give 0). */
 static V ipow(ll_mod *m, V a, V n, nnc_dtype d)
 {
     LLVMBuilderRef b = m->b;
@@ -256,7 +260,8 @@ static V int_unary(ll_mod *m, nnc_sop op, nnc_dtype d, V a)
     }
 }
 
-/* ---- floats ---------------------------------------------------------------------------------------- */
+/* ---- floats
+ * ---------------------------------------------------------------------------------------- */
 
 /* floor, ceil, rint, trunc before SSE4.1: adding and subtracting 2^23 (2^52) rounds to nearest. */
 static V round_soft(ll_mod *m, nnc_sop op, V x)
@@ -294,7 +299,8 @@ static V sign_(ll_mod *m, V x)
     return LLVMBuildSelect(m->b, some, one, x, "");
 }
 
-/* a b + c with one rounding: without the instruction in f64, where a b is exact (c may still round twice). */
+/* a b + c with one rounding: without the instruction in f64, where a b is exact (c may still
+ * round twice). */
 static V fma_(ll_mod *m, V a, V b, V c)
 {
     ll_match(m, &a, &b);
@@ -359,7 +365,8 @@ static V float_arith(ll_mod *m, nnc_sop op, V x, V y, bool nonan, const ll_fact 
     }
 }
 
-/* ---- dispatch ---------------------------------------------------------------------------------------- */
+/* ---- dispatch
+ * ---------------------------------------------------------------------------------------- */
 
 V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan)
 {

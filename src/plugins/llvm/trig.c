@@ -1,7 +1,8 @@
-/* plugins/llvm/trig.c -- sin, cos and tan of f32. Up to |x| = 105615 the argument is reduced by pi in three parts, without a
- * branch; beyond (and for inf and NaN) one lane sends the whole vector through a helper, which reduces lane by lane with 96
- * bits of 2/pi (Payne and Hanek), so every f32 argument is right. Known ranges skip what they make needless: nested sines
- * have arguments in [-1, 1] and cost six instructions. */
+/* plugins/llvm/trig.c -- sin, cos and tan of f32. Up to |x| = 105615 the argument is reduced by
+ * pi in three parts, without a branch; beyond (and for inf and NaN) one lane sends the whole
+ * vector through a helper, which reduces lane by lane with 96 bits of 2/pi (Payne and Hanek), so
+ * every f32 argument is right. Known ranges skip what they make needless: nested sines have
+ * arguments in [-1, 1] and cost six instructions. */
 #include "plugins/llvm/internal.h"
 
 #include <math.h>
@@ -31,7 +32,8 @@ static V odd_poly(ll_mod *m, V x, const double *c, int n)
     return ll_fma(m, MUL(z, x), ll_poly(m, z, c, n), x);
 }
 
-/* ---- the far helper --------------------------------------------------------------------------- */
+/* ---- the far helper
+ * --------------------------------------------------------------------------- */
 
 static V table(ll_mod *m)
 {
@@ -68,8 +70,8 @@ static V turns(ll_mod *m, V xi)
     return LLVMBuildAdd(b, LLVMBuildOr(b, hi, lo, ""), LLVMBuildMul(b, f, word[1], ""), "");
 }
 
-/* Body of the helper for one far x (f32): its reduced argument in type w with the sign of the result folded in;
- * tan: *odd = quadrant & 1. */
+/* Body of the helper for one far x (f32): its reduced argument in type w with the sign of the
+ * result folded in; tan: *odd = quadrant & 1. */
 static V reduce_far(ll_mod *m, nnc_sop op, V x, T w, V *odd)
 {
     LLVMBuilderRef b = m->b;
@@ -93,7 +95,8 @@ static V reduce_far(ll_mod *m, nnc_sop op, V x, T w, V *odd)
     return w == m->f64 ? r : LLVMBuildFPTrunc(b, r, w, "");
 }
 
-/* define internal void @nnc.far.op(ptr x, ptr r, ptr odd, i64 n): patches the lanes whose |x| <= FAR is false */
+/* define internal void @nnc.far.op(ptr x, ptr r, ptr odd, i64 n): patches the lanes whose |x| <=
+ * FAR is false */
 static V helper(ll_mod *m, nnc_sop op, T w)
 {
     char sym[32];
@@ -133,7 +136,8 @@ static V helper(ll_mod *m, nnc_sop op, T w)
     return f;
 }
 
-/* Branches around the helper: r and (tan) odd, an i1 per lane, come back right for far lanes of x too. */
+/* Branches around the helper: r and (tan) odd, an i1 per lane, come back right for far lanes of
+ * x too. */
 static V patch_far(ll_mod *m, nnc_sop op, V x, V r, V *odd)
 {
     int lanes = ll_lanes(x);
@@ -164,7 +168,8 @@ static V patch_far(ll_mod *m, nnc_sop op, V x, V r, V *odd)
     return phi;
 }
 
-/* ---- the functions ---------------------------------------------------------------------------- */
+/* ---- the functions
+ * ---------------------------------------------------------------------------- */
 
 /* Flips the sign of r where the low bit of t's integer is set. */
 static V flip(ll_mod *m, V r, V t)
