@@ -1,7 +1,7 @@
-/* passes/algebra.c -- simplification by facts about ops. Each rule states its equation; rules of level 1 change no result
- * bit (payloads of NaN apart; which zero max and min return is left open by IEEE). Level 2 may change the sign of a
- * zero or round less often.
- * Ends: every rule removes a node, shortens a chain of moves, or replaces an op by one that no rule turns back. */
+/* passes/algebra.c -- simplification by facts about ops. Each rule states its equation; rules of
+ * level 1 change no result bit (payloads of NaN apart; which zero max and min return is left open
+ * by IEEE). Level 2 may change the sign of a zero or round less often. Ends: every rule removes a
+ * node, shortens a chain of moves, or replaces an op by one that no rule turns back. */
 #include "passes/internal.h"
 
 #include <math.h>
@@ -9,7 +9,8 @@
 
 typedef nnc_ref (*rule_fn)(pass *p, const nnc_node *n);
 
-/* ---- questions ---------------------------------------------------------------------------------------- */
+/* ---- questions
+ * ---------------------------------------------------------------------------------------- */
 
 static const nnc_node *def_of(pass *p, nnc_ref v, nnc_op op)
 {
@@ -85,7 +86,8 @@ void value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi)
     range_depth(g, v, lo, hi, 6);
 }
 
-/* ---- elementwise -------------------------------------------------------------------------------------- */
+/* ---- elementwise
+ * -------------------------------------------------------------------------------------- */
 
 /* identity(x) = x, dropout(x) = x at inference */
 static nnc_ref copy_of(pass *p, const nnc_node *n)
@@ -195,6 +197,8 @@ static nnc_ref even(pass *p, const nnc_node *n)
 {
     bool e = n->op == OP_abs || n->op == OP_cos || n->op == OP_cosh || n->op == OP_square;
     const nnc_node *d = e ? def_of(p, n->in[0], OP_neg) : NULL;
+    if (d && n->op == OP_abs && nnc_dtype_kind(dtype_of(p, n)) == NNC_UINT)
+        return NNC_NONE; /* -x is 2^n - x there, and |x| is x */
     return d ? nnc_build1(p->g, (nnc_op)n->op, d->in[0]) : NNC_NONE;
 }
 
@@ -221,7 +225,8 @@ static nnc_ref int_zero(pass *p, const nnc_node *n)
     return nnc_broadcast(p->g, nnc_scalar(p->g, (nnc_dtype)t.dtype, 0), t.rank, t.dim);
 }
 
-/* relu(x) = x where x >= 0, clip(x,lo,hi) = x where lo <= x <= hi, max(x,c) = x where x >= c, min likewise */
+/* relu(x) = x where x >= 0, clip(x,lo,hi) = x where lo <= x <= hi, max(x,c) = x where x >= c, min
+ * likewise */
 static nnc_ref decided(pass *p, const nnc_node *n)
 {
     double lo, hi, a = -INFINITY, b = INFINITY, c;
@@ -269,8 +274,8 @@ static bool bounds(const nnc_node *n, double *lo, double *hi)
     return (n->op == OP_clip || n->op == OP_relu || n->op == OP_relu6) && *lo <= *hi;
 }
 
-/* clip(clip(x,a,b),c,d) = clip(x, max(a,c), min(b,d)) where the intervals meet; relu and relu6 are clips;
- * min(clip(x,a,b),c) = clip(x,a,c), max(clip(x,a,b),c) = clip(x,c,b) likewise */
+/* clip(clip(x,a,b),c,d) = clip(x, max(a,c), min(b,d)) where the intervals meet; relu and relu6 are
+ * clips; min(clip(x,a,b),c) = clip(x,a,c), max(clip(x,a,b),c) = clip(x,c,b) likewise */
 static nnc_ref clip_clip(pass *p, const nnc_node *n)
 {
     double a, b, lo = -INFINITY, hi = INFINITY, c;
@@ -344,7 +349,8 @@ static nnc_ref powers(pass *p, const nnc_node *n)
     return is_const(p, n->in[1], -1) ? nnc_build1(p->g, OP_recip, n->in[0]) : NNC_NONE;
 }
 
-/* ---- movement ----------------------------------------------------------------------------------------- */
+/* ---- movement
+ * ----------------------------------------------------------------------------------------- */
 
 /* A reshape, broadcast, slice, transpose, flip, relayout, split or concat that changes nothing. */
 static nnc_ref no_move(pass *p, const nnc_node *n)
@@ -401,7 +407,8 @@ static nnc_ref transposes(pass *p, const nnc_node *n)
     return nnc_transpose(p->g, d->in[0], perm);
 }
 
-/* reshape(reshape(x)) = reshape(x); broadcast, relayout likewise; flip(flip(x)) = x on the same axes */
+/* reshape(reshape(x)) = reshape(x); broadcast, relayout likewise; flip(flip(x)) = x on the same
+ * axes */
 static nnc_ref move_move(pass *p, const nnc_node *n)
 {
     bool op =
@@ -446,7 +453,8 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
     return NNC_NONE;
 }
 
-/* matmul(transpose(a), b) = matmul(a, b) with transpose_a turned, where the last two dimensions are swapped */
+/* matmul(transpose(a), b) = matmul(a, b) with transpose_a turned, where the last two dimensions are
+ * swapped */
 static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 {
     if (n->op != OP_matmul)
@@ -470,9 +478,11 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
     return any ? nnc_build(p->g, OP_matmul, 2, in, 2, a) : NNC_NONE;
 }
 
-/* ---- reductions and windows --------------------------------------------------------------------------- */
+/* ---- reductions and windows
+ * --------------------------------------------------------------------------- */
 
-/* A reduction over extents of 1 is a reshape; pooling 1x1 windows with stride 1 and no padding is nothing. */
+/* A reduction over extents of 1 is a reshape; pooling 1x1 windows with stride 1 and no padding is
+ * nothing. */
 static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 {
     const nnc_type *x = n->n_in ? nnc_typeof(p->g, n->in[0]) : NULL;
@@ -518,7 +528,8 @@ static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
     return nnc_reduce(p->g, (nnc_op)n->op, d->in[0], c, axes, true);
 }
 
-/* ---- the table ---------------------------------------------------------------------------------------- */
+/* ---- the table
+ * ---------------------------------------------------------------------------------------- */
 
 static const struct rule {
     const char *name;

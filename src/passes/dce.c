@@ -1,4 +1,5 @@
-/* passes/dce.c -- what no output needs goes. One remark for each dead end, with everything that only it needed. */
+/* passes/dce.c -- what no output needs goes. One remark for each dead end, with everything that
+ * only it needed. */
 #include "passes/internal.h"
 
 static bool used(const pass *p, uint32_t i)
@@ -37,7 +38,8 @@ nnc_status pass_dce(pass *p)
     uint32_t *stack = ARENA_NEW(p->a, uint32_t, n_node + 1);
     if (!listed || !stack)
         return nnc_nomem(p->sink);
-    /* Backwards: a dead end's producers come before it, so they die with it and get no remark of their own. */
+    /* Backwards: a dead end's producers come before it, so they die with it and get no remark of
+     * their own. */
     for (uint32_t i = n_node; i-- > 0 && p->status == NNC_OK;) {
         if (p->e.dead[i] || p->g->node[i].op == OP_input || used(p, i))
             continue;

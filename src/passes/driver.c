@@ -1,5 +1,6 @@
-/* passes/driver.c -- runs passes by the table, verifies after each, and checks its accounts: the applied remarks of a pass
- * must add up to the change of nnc_graph_cost, or the pass is wrong (NNC_E_BUG). */
+/* passes/driver.c -- runs passes by the table, verifies after each, and checks its accounts: the
+ * applied remarks of a pass must add up to the change of nnc_graph_cost, or the pass is wrong
+ * (NNC_E_BUG). */
 #include "passes/internal.h"
 
 typedef struct row {

@@ -1,5 +1,5 @@
-/* passes/edit.c -- changing a graph while knowing, after every step, who uses what and what the graph costs. Replacing a
- * value costs its number of users, not the size of the graph. */
+/* passes/edit.c -- changing a graph while knowing, after every step, who uses what and what the
+ * graph costs. Replacing a value costs its number of users, not the size of the graph. */
 #include "passes/internal.h"
 
 static bool grow_arrays(pass *p)

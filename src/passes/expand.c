@@ -1,7 +1,8 @@
-/* passes/expand.c -- named nests (softmax, layernorm, batchnorm, ...) become the ops they are made of, so that fusion can group
- * them with their neighbours by its general rules. The new nodes keep the layer's path; `fuse` puts the members of one
- * nest together again first, so that no nest ends up in more kernels than before unless that runs in parallel better.
- * Ends: lowerings hold no named nests. */
+/* passes/expand.c -- named nests (softmax, layernorm, batchnorm, ...) become the ops they are made
+ * of, so that fusion can group them with their neighbours by its general rules. The new nodes keep
+ * the layer's path; `fuse` puts the members of one nest together again first, so that no nest ends
+ * up in more kernels than before unless that runs in parallel better. Ends: lowerings hold no named
+ * nests. */
 #include "passes/internal.h"
 
 nnc_status pass_expand(pass *p)

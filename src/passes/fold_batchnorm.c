@@ -1,10 +1,12 @@
-/* passes/fold_batchnorm.c -- (w x + b - mean) s + beta = (w s) x + (b - mean) s + beta, with s = gamma / sqrt(var + eps), per
- * output channel. The new weights are nodes that depend on params alone: `init` computes them once, and no weight is
- * read while compiling. A batchnorm that stays is two ops with static operands for the fusion passes.
- * Ends: every application removes a batchnorm. */
+/* passes/fold_batchnorm.c -- (w x + b - mean) s + beta = (w s) x + (b - mean) s + beta, with s =
+ * gamma / sqrt(var + eps), per output channel. The new weights are nodes that depend on params
+ * alone: `init` computes them once, and no weight is read while compiling. A batchnorm that stays
+ * is two ops with static operands for the fusion passes. Ends: every application removes a
+ * batchnorm. */
 #include "passes/internal.h"
 
-/* Numbers of weights are computed in f32 where the model is 16 bits wide: one rounding instead of four. */
+/* Numbers of weights are computed in f32 where the model is 16 bits wide: one rounding instead of
+ * four. */
 static nnc_ref widen(pass *p, nnc_ref v)
 {
     nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, v)->dtype;
@@ -18,7 +20,8 @@ static nnc_ref narrow(pass *p, nnc_ref v, nnc_dtype d)
     return nnc_cast(p->g, v, d);
 }
 
-/* w scaled per output channel: conv and linear hold it in dimension 0, conv_transpose [C, K/groups, ...] in 0 and 1. */
+/* w scaled per output channel: conv and linear hold it in dimension 0, conv_transpose [C, K/groups,
+ * ...] in 0 and 1. */
 static nnc_ref scale_weights(pass *p, const nnc_node *c, nnc_ref w, nnc_ref s)
 {
     nnc_type t = *nnc_typeof(p->g, w);

@@ -1,6 +1,7 @@
-/* passes/fold_constants.c -- computes what depends on small inline constants alone, with the reference evaluator: float
- * results are rounded once from f64, which for + - * / and sqrt is the same as computing in the narrow type. Params
- * are never touched: their numbers are not read while compiling. */
+/* passes/fold_constants.c -- computes what depends on small inline constants alone, with the
+ * reference evaluator: float results are rounded once from f64, which for + - * / and sqrt is the
+ * same as computing in the narrow type. Params are never touched: their numbers are not read while
+ * compiling. */
 #include "passes/internal.h"
 
 enum {

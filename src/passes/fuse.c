@@ -1,10 +1,11 @@
-/* passes/fuse.c -- ops that pass data to each other become one kernel. Which sets can is nnc_nest_ok's to say (the general rule
- * that codegen lowers by); this file finds sets that are worth it.
+/* passes/fuse.c -- ops that pass data to each other become one kernel. Which sets can is
+ * nnc_nest_ok's to say (the general rule that codegen lowers by); this file finds sets that are
+ * worth it.
  *
- * Greedy: edges between generated ops by bytes saved, largest first; the groups at both ends merge when nothing blocks it;
- * again, until nothing merges. First the members of one expanded nest are put together, and views join their reader.
- * A merge must leave the graph of groups without cycles: group.c keeps it in topological order.
- * Ends: each merge makes one group less. */
+ * Greedy: edges between generated ops by bytes saved, largest first; the groups at both ends merge
+ * when nothing blocks it; again, until nothing merges. First the members of one expanded nest are
+ * put together, and views join their reader. A merge must leave the graph of groups without cycles:
+ * group.c keeps it in topological order. Ends: each merge makes one group less. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -21,7 +22,8 @@ typedef struct edge {
     int64_t bytes;
 } edge;
 
-/* ---- what a merge gives ------------------------------------------------------------------------------ */
+/* ---- what a merge gives
+ * ------------------------------------------------------------------------------ */
 
 static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
 {
@@ -36,7 +38,8 @@ static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Bytes that one kernel for both saves: b's reads of a's results, writes that nobody else needs, shared operands. */
+/* Bytes that one kernel for both saves: b's reads of a's results, writes that nobody else needs,
+ * shared operands. */
 static int64_t bytes_saved(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
@@ -105,7 +108,8 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* ---- seeds ---------------------------------------------------------------------------------------------- */
+/* ---- seeds
+ * ---------------------------------------------------------------------------------------------- */
 
 /* The nodes of one expanded nest have the layer's path in common and a reduction among them. */
 static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
@@ -122,7 +126,8 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
         !nnc_nest_ok(p->g, nodes, (int)n, p->a, &why))
         return;
-    /* From the last node backwards, each time the latest member that feeds the group: no path can lie between. */
+    /* From the last node backwards, each time the latest member that feeds the group: no path can
+     * lie between. */
     for (uint32_t i = n - 1; i-- > 0 && p->status == NNC_OK;) {
         uint32_t a = group_of(s, nodes[i]);
         const nnc_node *d = &p->g->node[nodes[i]];
@@ -183,7 +188,8 @@ static void seed_views(groups *s)
     }
 }
 
-/* ---- merging -------------------------------------------------------------------------------------------- */
+/* ---- merging
+ * -------------------------------------------------------------------------------------------- */
 
 static int by_bytes(const void *x, const void *y)
 {
@@ -243,7 +249,8 @@ static void merge_edges(groups *s)
     }
 }
 
-/* ---- verdicts on what stays apart ------------------------------------------------------------------------- */
+/* ---- verdicts on what stays apart
+ * ------------------------------------------------------------------------- */
 
 static bool generated(const groups *s, uint32_t i)
 {
@@ -325,9 +332,11 @@ static void remark_apart(groups *s)
     }
 }
 
-/* ---- rewriting -------------------------------------------------------------------------------------------- */
+/* ---- rewriting
+ * -------------------------------------------------------------------------------------------- */
 
-/* Members without the views that only stand before the kernel, and the scalar constants they read, in front. */
+/* Members without the views that only stand before the kernel, and the scalar constants they read,
+ * in front. */
 static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
 {
     pass *p = s->p;

@@ -1,7 +1,8 @@
-/* passes/fuse_epilogue.c -- what follows a contraction element by element is done by the engine that computes it, before the
- * result is stored: bias, activations, a residual sum. The target's engine row says which (EP_*); the order in the body
- * of the fused node is the order of the call's post-operations.
- * Ends: every contraction is looked at once; the chain behind it is as long as its nodes have one reader each. */
+/* passes/fuse_epilogue.c -- what follows a contraction element by element is done by the engine
+ * that computes it, before the result is stored: bias, activations, a residual sum. The target's
+ * engine row says which (EP_*); the order in the body of the fused node is the order of the call's
+ * post-operations. Ends: every contraction is looked at once; the chain behind it is as long as its
+ * nodes have one reader each. */
 #include "passes/internal.h"
 
 enum { MAX_POST = 6 }; /* NNC_MAX_POST of plan.h */
@@ -125,8 +126,8 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out)
     }
 }
 
-/* A contraction's own bias operand takes the sum: conv(x,w) + b = conv(x,w,b), conv(x,w,c) + b = conv(x,w,c+b). Returns the
- * new contraction's index. */
+/* A contraction's own bias operand takes the sum: conv(x,w) + b = conv(x,w,b), conv(x,w,c) + b =
+ * conv(x,w,c+b). Returns the new contraction's index. */
 static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
 {
     nnc_node c = p->g->node[i], a = p->g->node[add];
@@ -209,7 +210,8 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
 
 nnc_status pass_fuse_epilogue(pass *p)
 {
-    /* Backwards, so that of two contractions that a sum joins the later one takes it: its other operand exists then. */
+    /* Backwards, so that of two contractions that a sum joins the later one takes it: its other
+     * operand exists then. */
     for (uint32_t i = p->g->n_node; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *n = &p->g->node[i];
         if (nnc_op_class(n->op) != CL_contract || p->e.dead[i] || edit_static(p, n->out))

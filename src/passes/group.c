@@ -1,6 +1,6 @@
-/* passes/group.c -- union-find of nodes with a topological order of the groups that is repaired after each merge (Pearce and Kelly,
- * "A dynamic topological sort algorithm for directed acyclic graphs", JEA 2006): a search looks only at groups that
- * stand between the two. */
+/* passes/group.c -- union-find of nodes with a topological order of the groups that is repaired
+ * after each merge (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
+ * graphs", JEA 2006): a search looks only at groups that stand between the two. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -80,7 +80,8 @@ static void visit(groups *s, uint32_t g, uint32_t *top)
     s->stack[(*top)++] = g;
 }
 
-/* Pushes the groups that read results of g and stand before `limit`. True when `target` is one of the readers. */
+/* Pushes the groups that read results of g and stand before `limit`. True when `target` is one of
+ * the readers. */
 static bool push_readers(groups *s, uint32_t g, uint32_t target, uint32_t *top)
 {
     const pass *p = s->p;
@@ -154,7 +155,8 @@ const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n)
     return s->joined;
 }
 
-/* The places of all groups concerned are dealt out again: sources of b, the merged group, readers of a. */
+/* The places of all groups concerned are dealt out again: sources of b, the merged group, readers
+ * of a. */
 static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
 {
     uint32_t top = 0, n = 0;

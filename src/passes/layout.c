@@ -1,11 +1,11 @@
-/* passes/layout.c -- channels last where the engines want it, with the least total cost: each node takes one of two memory
- * orders; a convolution or pooling that stays row-major loses time, a value whose reader has the other order is copied.
- * That is a minimum cut, so no heuristic decides where the boundaries lie. Weights keep their order: packing is the
- * plan's affair.
+/* passes/layout.c -- channels last where the engines want it, with the least total cost: each node
+ * takes one of two memory orders; a convolution or pooling that stays row-major loses time, a value
+ * whose reader has the other order is copied. That is a minimum cut, so no heuristic decides where
+ * the boundaries lie. Weights keep their order: packing is the plan's affair.
  *
- * Who follows: elementwise ops, moves and reductions that keep the rank, batchnorm and global pooling work in the order of
- * their operands. Who does not: inputs, outputs, reshapes, contractions other than convolutions, nests over
- * chosen axes, values of rank below 3. */
+ * Who follows: elementwise ops, moves and reductions that keep the rank, batchnorm and global
+ * pooling work in the order of their operands. Who does not: inputs, outputs, reshapes,
+ * contractions other than convolutions, nests over chosen axes, values of rank below 3. */
 #include "passes/internal.h"
 
 typedef struct lay {
@@ -46,7 +46,8 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     }
 }
 
-/* Must operand k have the node's own order? Broadcast operands, weights and vectors lie as they like. */
+/* Must operand k have the node's own order? Broadcast operands, weights and vectors lie as they
+ * like. */
 static bool sensitive(const pass *p, const nnc_node *n, int k)
 {
     const nnc_type *t = nnc_typeof(p->g, n->in[k]), *y = nnc_typeof(p->g, n->out);
@@ -80,8 +81,8 @@ static int64_t copy_ns(const pass *p, const nnc_type *t)
     return nnc_target_time_ns(p->t, 0, 2 * nnc_type_bytes(t));
 }
 
-/* What node i loses in row-major order, in ns. Convolutions: notes of measurements give 1.5 times the time for larger
- * kernels (im2col), 1.1 for 1x1, 20 for depthwise. */
+/* What node i loses in row-major order, in ns. Convolutions: notes of measurements give 1.5 times
+ * the time for larger kernels (im2col), 1.1 for 1x1, 20 for depthwise. */
 static int64_t loss_ns(const lay *l, uint32_t i)
 {
     const pass *p = l->p;
@@ -240,7 +241,8 @@ static bool is_seed(const lay *l, uint32_t i)
            (n->op == OP_conv || n->op == OP_conv_transpose || nnc_op_class(n->op) == CL_window);
 }
 
-/* One remark for each connected region of channels-last nodes; declined ones for seeds that stay row-major. */
+/* One remark for each connected region of channels-last nodes; declined ones for seeds that stay
+ * row-major. */
 static void remark_regions(lay *l, const int64_t *loss)
 {
     pass *p = l->p;

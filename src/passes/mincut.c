@@ -1,5 +1,6 @@
-/* passes/mincut.c -- minimum cut by Dinic's algorithm, integers only: which nodes of a graph take which of two choices at the
- * least total cost. Depth-first search keeps its path in an array, so a long chain needs no deep stack. */
+/* passes/mincut.c -- minimum cut by Dinic's algorithm, integers only: which nodes of a graph take
+ * which of two choices at the least total cost. Depth-first search keeps its path in an array, so a
+ * long chain needs no deep stack. */
 #include "passes/internal.h"
 
 struct mincut_arc { /* arcs come in pairs: i and i^1 are each other's reverse */
@@ -36,7 +37,8 @@ void mincut_arc(mincut *m, uint32_t from, uint32_t to, int64_t capacity)
     push(m, to, from, 0);
 }
 
-/* Levels by breadth-first search over arcs with capacity left; is the sink reached? queue has room for n. */
+/* Levels by breadth-first search over arcs with capacity left; is the sink reached? queue has room
+ * for n. */
 static bool find_levels(mincut *m, uint32_t *queue)
 {
     memset(m->level, 0, m->n * sizeof *m->level);

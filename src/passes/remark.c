@@ -1,5 +1,5 @@
-/* passes/remark.c -- remarks: each decision with the user's layers and one sentence. An applied remark takes the change
- * of cost since the last one, which is how the accounts come to add up. */
+/* passes/remark.c -- remarks: each decision with the user's layers and one sentence. An applied
+ * remark takes the change of cost since the last one, which is how the accounts come to add up. */
 #include "passes/internal.h"
 
 void nnc_remarks_init(nnc_remarks *r)

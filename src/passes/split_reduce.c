@@ -1,7 +1,8 @@
-/* passes/split_reduce.c -- reduce(x) over a huge extent with few results = reduce(reduce(chunks of x)): the first step has enough
- * results to run in parallel. The number of chunks depends on the shape alone, never on threads, so that the result is
- * the same everywhere. A mean of equal chunks' means is the mean.
- * Ends: the first step has too many results to be split again, the second too little to reduce. */
+/* passes/split_reduce.c -- reduce(x) over a huge extent with few results = reduce(reduce(chunks of
+ * x)): the first step has enough results to run in parallel. The number of chunks depends on the
+ * shape alone, never on threads, so that the result is the same everywhere. A mean of equal chunks'
+ * means is the mean. Ends: the first step has too many results to be split again, the second too
+ * little to reduce. */
 #include "passes/internal.h"
 
 enum {
@@ -11,7 +12,8 @@ enum {
     WANT_CHUNKS = 256,
 };
 
-/* A divisor of `extent`: the smallest that gives WANT_CHUNKS results, else the largest below. 0: none of use. */
+/* A divisor of `extent`: the smallest that gives WANT_CHUNKS results, else the largest below. 0:
+ * none of use. */
 static int64_t chunks_of(int64_t extent, int64_t results, int64_t per_result)
 {
     int64_t best = 0;

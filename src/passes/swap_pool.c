@@ -1,11 +1,13 @@
-/* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is non-decreasing and keeps NaN: the
- * largest of f's values is f of the largest operand, and a NaN wins on both sides. Behind the pooling, f has k k times
- * less to do. The other direction pays where a contraction then takes f as its epilogue, for nothing.
+/* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is
+ * non-decreasing and keeps NaN: the largest of f's values is f of the largest operand, and a NaN
+ * wins on both sides. Behind the pooling, f has k k times less to do. The other direction pays
+ * where a contraction then takes f as its epilogue, for nothing.
  *
- * Padding: maxpool's padding never wins, on either side; only a window that lies in padding altogether would turn
- * f(-inf) into -inf, and such a window declines. Average pooling is no maximum: f would have to be linear.
- * Ends: forward moves f towards the outputs past a pooling, backward only towards a contraction that will hold it; a pair that
- * one direction moved is never of the other direction's form, since forward declines what an epilogue takes. */
+ * Padding: maxpool's padding never wins, on either side; only a window that lies in padding
+ * altogether would turn f(-inf) into -inf, and such a window declines. Average pooling is no
+ * maximum: f would have to be linear. Ends: forward moves f towards the outputs past a pooling,
+ * backward only towards a contraction that will hold it; a pair that one direction moved is never
+ * of the other direction's form, since forward declines what an epilogue takes. */
 #include "passes/internal.h"
 
 static bool epilogues_come(const pass *p)
@@ -110,7 +112,8 @@ static nnc_ref pool_again(pass *p, const nnc_node *pool, nnc_ref x)
     return nnc_build_typed(p->g, OP_maxpool, 1, &x, pool->n_attr, pool->attr, &t);
 }
 
-/* maxpool(f(x)) -> f(maxpool(x)). Returns the index of the new pooling, to look at again, or NNC_NONE. */
+/* maxpool(f(x)) -> f(maxpool(x)). Returns the index of the new pooling, to look at again, or
+ * NNC_NONE. */
 static uint32_t forward(pass *p, uint32_t i)
 {
     nnc_node pool = p->g->node[i];
@@ -157,7 +160,8 @@ static uint32_t forward(pass *p, uint32_t i)
     return p->g->value[x].node;
 }
 
-/* f(maxpool(x)) -> maxpool(f(x)), where the contraction that makes x (with its chain) will take f. */
+/* f(maxpool(x)) -> maxpool(f(x)), where the contraction that makes x (with its chain) will take f.
+ */
 static bool backward(pass *p, uint32_t i)
 {
     nnc_node pool = p->g->node[i];

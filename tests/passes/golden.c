@@ -1,6 +1,7 @@
-/* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt --passes=a,b [-O2] [--engines=onednn|loops]
- * [--remarks]` line, a graph, and the expected output behind `#> `. A file holds any number of cases. NNC_BLESS=1 in the
- * environment rewrites the expected lines. */
+/* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
+ * --passes=a,b [-O2] [--engines=onednn|loops]
+ * [--remarks]` line, a graph, and the expected output behind `#> `. A file holds any number of
+ * cases. NNC_BLESS=1 in the environment rewrites the expected lines. */
 #include "help.h"
 
 #include <dirent.h>
