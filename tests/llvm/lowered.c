@@ -1,0 +1,146 @@
+/* tests/llvm/lowered.c -- what nnc_lower makes of random graphs, for the host: all kernels of a
+ * graph in one object, each run as machine code and by the interpreter on the same data. Any op
+ * on any type, with schedules as users get them. */
+#include "kb.h"
+#include "gen/gen.h"
+
+#include <math.h>
+
+enum { MAX_KERNELS = 64, MAX_BUFS = 24 };
+
+typedef struct set {
+    nnc_arena arena;
+    const nnc_kernel *k[MAX_KERNELS];
+    int n;
+} set;
+
+static void lower_all(set *s, const nnc_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_node && s->n < MAX_KERNELS; i++) {
+        const nnc_node *n = &g->node[i];
+        nnc_class c = nnc_op_class((nnc_op)n->op);
+        if (c == CL_leaf || c == CL_contract || c == CL_fused || nnc_is_view(g, n))
+            continue;
+        const nnc_kernel *k = nnc_lower(g, n, kb_host(), &s->arena, test_sink);
+        if (k)
+            s->k[s->n++] = k;
+    }
+}
+
+static void fill(const nnc_kbuf *b, void *p, uint64_t key)
+{
+    for (int64_t i = 0; i < b->numel; i++) {
+        uint32_t r = nnc_rng_u32(key, (uint64_t)i);
+        if (nnc_is_float(b->dtype))
+            nnc_set_f64(b->dtype, p, i, (double)(r >> 8) * 0x1p-22 - 2);
+        else
+            nnc_set_i64(
+                b->dtype, p, i, b->dtype == DT_bool ? r >> 20 & 1 : (int64_t)(r >> 20 & 15) - 8);
+    }
+}
+
+/* The two may round differently: a few ulps for each operation of a body, more after a sum. */
+static bool close_to(nnc_dtype d, const void *x, const void *y, int64_t i)
+{
+    if (!nnc_is_float(d))
+        return nnc_get_i64(d, x, i) == nnc_get_i64(d, y, i);
+    double a = nnc_get_f64(d, x, i), r = nnc_get_f64(d, y, i);
+    double eps = d == DT_bf16 ? 0x1p-7 : d == DT_f16 ? 0x1p-10 : d == DT_f64 ? 1e-13 : 2e-6;
+    return (isnan(a) && isnan(r)) || a == r || fabs(a - r) <= eps * fabs(r) + eps * 4;
+}
+
+static bool run_both(const nnc_kernel *k, nnc_kernel_fn fn, uint64_t seed)
+{
+    void *got[MAX_BUFS] = {0}, *want[MAX_BUFS] = {0};
+    const nnc_kbuf *buf[MAX_BUFS];
+    int n = 0;
+    bool ok = true;
+    for (int i = 0; i < k->n_buf && n < MAX_BUFS; i++) {
+        size_t size = (size_t)(k->buf[i].numel * nnc_dtype_size(k->buf[i].dtype));
+        if (k->buf[i].role == KB_tmp)
+            continue;
+        buf[n] = &k->buf[i];
+        got[n] = nnc_aligned_alloc(64, size + 8);
+        want[n] = nnc_aligned_alloc(64, size + 8);
+        fill(buf[n], got[n], seed + (uint64_t)i);
+        memcpy(want[n], got[n], size);
+        n++;
+    }
+    void *scratch = nnc_aligned_alloc(64, (size_t)k->scratch_bytes + 64);
+    nnc_interp *s = nnc_interp_create(k);
+    int64_t half = k->sched.domain / 2;
+    fn(got, 0, half, scratch);
+    fn(got, half, k->sched.domain, scratch);
+    nnc_interp_run(s, want, 0, k->sched.domain, scratch);
+    for (int b = 0; b < n && ok; b++)
+        for (int64_t i = 0; i < buf[b]->numel && ok; i++) {
+            ok = close_to(buf[b]->dtype, got[b], want[b], i);
+            if (!ok)
+                test_fail(__FILE__, __LINE__, "%s: buffer %d (%s) [%lld] is %.9g, interpreted %.9g",
+                    k->name, b, nnc_dtype_name(buf[b]->dtype), (long long)i,
+                    nnc_get_f64(buf[b]->dtype, got[b], i), nnc_get_f64(buf[b]->dtype, want[b], i));
+        }
+    nnc_interp_destroy(s);
+    nnc_free(scratch);
+    for (int b = 0; b < n; b++) {
+        nnc_free(got[b]);
+        nnc_free(want[b]);
+    }
+    return ok;
+}
+
+static bool run_set(const set *s, const nnc_emitter *e, uint64_t seed)
+{
+    char *bytes = NULL;
+    size_t n = 0;
+    const char *why = "";
+    bool ok = true;
+    CHECK_OK(e->emit(s->k, s->n, kb_host(), EMIT_object, &bytes, &n, test_sink));
+    nnc_object *o = bytes ? nnc_object_load(bytes, n, &why) : NULL;
+    if (!o)
+        test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
+    for (int i = 0; o && i < s->n && ok; i++) {
+        nnc_kernel_fn fn;
+        void *p = nnc_object_symbol(o, s->k[i]->name);
+        memcpy(&fn, &p, sizeof p);
+        CHECK(p != NULL);
+        ok = p && run_both(s->k[i], fn, seed);
+        if (!ok) {
+            nnc_text t = {0};
+            nnc_kernel_print(&t, s->k[i]);
+            fprintf(stderr, "seed %llu\n%s\n", (unsigned long long)seed, nnc_text_str(&t));
+            nnc_text_deinit(&t);
+        }
+    }
+    nnc_object_unload(o);
+    nnc_free(bytes);
+    return ok && o;
+}
+
+TEST(lowered_random_graphs)
+{
+    const nnc_emitter *e = kb_emitter();
+    int kernels = 0;
+    static const uint32_t types[] = {0, 1u << DT_f32 | 1u << DT_f16 | 1u << DT_bf16,
+        1u << DT_i32 | 1u << DT_f32, 1u << DT_i8 | 1u << DT_u64 | 1u << DT_f64,
+        1u << DT_bool | 1u << DT_i64 | 1u << DT_f32};
+    for (uint64_t i = 0; e && i < 25; i++) {
+        gen_options o = {.seed = test_seed + i,
+            .nodes = 10,
+            .dtypes = types[i % NNC_COUNT(types)],
+            .max_elements = 700};
+        nnc_graph *g = gen_graph(&o, test_sink);
+        set s = {.n = 0};
+        CHECK(g != NULL);
+        nnc_arena_init(&s.arena, 0);
+        if (g)
+            lower_all(&s, g);
+        kernels += s.n;
+        bool ok = !s.n || run_set(&s, e, o.seed);
+        nnc_arena_deinit(&s.arena);
+        nnc_graph_destroy(g);
+        if (!ok)
+            break;
+    }
+    CHECK(!e || kernels > 50);
+}
