@@ -1,6 +1,7 @@
-/* bench/calls.c -- how fast library calls run: VGG-16's layers at batch 1 and 8 on oneDNN and on nnc's own loops, in
- * GFLOP/s, and the linear layers in GB/s of weights beside the machine's read bandwidth measured in the same run; what a
- * choice, a load and the handover to a stream cost. Not a test.
+/* bench/calls.c -- how fast library calls run: VGG-16's layers at batch 1 and 8 on oneDNN and on
+ * nnc's own loops, in GFLOP/s, and the linear layers in GB/s of weights beside the machine's
+ * read bandwidth measured in the same run; what a choice, a load and the handover to a stream
+ * cost. Not a test.
  *
  *   bench_calls [threads] [batch]... (default: all CPUs, batches 1 and 8) */
 #include "runtime/runtime.h"
@@ -123,7 +124,7 @@ static void row(const nnc_engine *e, const layer *l, nnc_call c, int64_t batch)
     fflush(stdout);
 }
 
-/* ---- the machine ------------------------------------------------------------------------------------------------------ */
+/* ---- the machine ----------------------------------------------------------------------------- */
 
 typedef struct reading {
     const uint64_t *p;

@@ -1,5 +1,6 @@
-/* engines/loops.c -- the engine "loops": every contraction and pooling in plain C, for every dtype and memory order. It
- * is always there, so it is what runs where no library does, and what libraries are checked against. */
+/* engines/loops.c -- the engine "loops": every contraction and pooling in plain C, for every
+ * dtype and memory order. It is always there, so it is what runs where no library does, and what
+ * libraries are checked against. */
 #include "engines/loops.h"
 #include <string.h>
 

@@ -1,7 +1,8 @@
-/* engines/loops_conv.c -- convolution and transposed convolution, 1 to 3 spatial dimensions, groups, dilation and any
- * padding, as a blocked product: rows are output positions, columns output channels of a group, the inner dimension is
- * (tap, input channel). Weights are brought into panels once per run, in the workspace; rows of the other operand are
- * gathered per block. Depthwise convolution is in loops_window.c. */
+/* engines/loops_conv.c -- convolution and transposed convolution, 1 to 3 spatial dimensions,
+ * groups, dilation and any padding, as a blocked product: rows are output positions, columns
+ * output channels of a group, the inner dimension is (tap, input channel). Weights are brought
+ * into panels once per run, in the workspace; rows of the other operand are gathered per block.
+ * Depthwise convolution is in loops_window.c. */
 #include "engines/loops.h"
 #include <string.h>
 
@@ -114,7 +115,7 @@ static void finish_row(
     lp_finish(h, g->a, row, nn, oc, 1, off, h->ys[1]);
 }
 
-/* ---- weights into panels: [group][panel][k = (tap, ic)][LP_PANEL] ----------------------------------------------- */
+/* ---- weights into panels: [group][panel][k = (tap, ic)][LP_PANEL] ---------------------------- */
 
 typedef struct pack {
     const lp_handle *h;

@@ -1,6 +1,7 @@
-/* engines/loops_gemm.c -- one blocked matrix product under convolutions and matmul. Both operands come in panels of
- * accumulators made by callbacks (which know layouts, padding, strides and dtypes); tiles of the result are summed in a
- * thread's own block and handed out row by row. Block sizes keep both panels and the block within 1 MB of cache (f32).*/
+/* engines/loops_gemm.c -- one blocked matrix product under convolutions and matmul. Both
+ * operands come in panels of accumulators made by callbacks (which know layouts, padding,
+ * strides and dtypes); tiles of the result are summed in a thread's own block and handed out row
+ * by row. Block sizes keep both panels and the block within 1 MB of cache (f32). */
 #include "engines/loops.h"
 #include <string.h>
 

@@ -1,8 +1,9 @@
 /* engines/loops_matmul.c -- batched matrix products with broadcast leading dimensions, two ways.
  *
- * Skinny: few rows against a large second operand (linear layers at batch 1 to 8). Memory-bound, so the weights must
- * stream through exactly once, straight from where they lie: no panels, every weight multiplied by all rows while in a
- * register. General: the blocked product of loops_gemm.c. */
+ * Skinny: few rows against a large second operand (linear layers at batch 1 to 8). Memory-bound,
+ * so the weights must stream through exactly once, straight from where they lie: no panels,
+ * every weight multiplied by all rows while in a register. General: the blocked product of
+ * loops_gemm.c. */
 #include "engines/loops.h"
 #include <string.h>
 
@@ -11,7 +12,8 @@ typedef struct shape {
     int64_t am, ak, bk, bn, cm, cn; /* strides of a[m][k], b[k][n], c[m][n] */
 } shape;
 
-/* All leading dimensions of a and c one after the other in memory, so that they can join m? (b must not have any.) */
+/* All leading dimensions of a and c one after the other in memory, so that they can join m? (b
+ * must not have any.) */
 static bool joins(const nnc_type *t, const int64_t *s)
 {
     for (int d = t->rank - 3; d >= 0; d--)
@@ -63,7 +65,7 @@ static int64_t batch_offset(
     return off;
 }
 
-/* ---- general ---------------------------------------------------------------------------------------------------- */
+/* ---- general --------------------------------------------------------------------------------- */
 
 static void fill_a(const lp_gemm *g, int64_t batch, int64_t m0, int64_t mn, int64_t k0, int64_t kn,
     char *out, int64_t ld)
@@ -76,7 +78,8 @@ static void fill_a(const lp_gemm *g, int64_t batch, int64_t m0, int64_t mn, int6
             out + h->esize * i * ld);
 }
 
-/* Rows along n where n is the nearer dimension in memory, else columns along k scattered into the panel. */
+/* Rows along n where n is the nearer dimension in memory, else columns along k scattered into
+ * the panel. */
 static void fill_b(const lp_gemm *g, int64_t batch, int64_t n0, int64_t k0, int64_t kn, char *out)
 {
     const lp_handle *h = g->h;
@@ -141,7 +144,7 @@ static nnc_status run_blocked(const lp_handle *h, const lp_args *a, char *work)
     return NNC_OK;
 }
 
-/* ---- skinny ----------------------------------------------------------------------------------------------------- */
+/* ---- skinny ---------------------------------------------------------------------------------- */
 
 typedef struct skinny {
     const lp_handle *h;
@@ -170,7 +173,8 @@ static void skinny_part(void *ctx, int part, int parts)
 {
     const skinny *k = ctx;
     char *y = k->work + (int64_t)part * LP_SKINNY * LP_ROW * k->h->esize;
-    /* along k: pieces of 48 columns keep many short streams; along n: rows of the weights in pieces a page long */
+    /* along k: pieces of 48 columns keep many short streams; along n: rows of the weights in
+     * pieces a page long */
     int64_t step = k->s.bk == 1 ? 48 : LP_ROW, n, end;
     nnc_par_range(k->s.n, 16, part, parts, &n, &end);
     for (; n < end; n += step)
@@ -184,8 +188,8 @@ static nnc_status run_skinny(const lp_handle *h, const lp_args *a, char *work)
     return NNC_OK;
 }
 
-/* f32 or f64 throughout, at most LP_SKINNY rows contiguous in k, and enough weights that they cannot stay in a cache:
- * below, packing pays instead. */
+/* f32 or f64 throughout, at most LP_SKINNY rows contiguous in k, and enough weights that they
+ * cannot stay in a cache: below, packing pays instead. */
 bool lp_is_skinny(const nnc_call *c)
 {
     if (c->kind != CALL_matmul || (c->src.dtype != DT_f32 && c->src.dtype != DT_f64) ||

@@ -1,5 +1,5 @@
-/* engines/loops_rows.c -- rows of elements in and out of the "loops" engine: conversion between any dtype and the
- * accumulator types, and the end of every row (bias, post-operations, store). */
+/* engines/loops_rows.c -- rows of elements in and out of the "loops" engine: conversion between
+ * any dtype and the accumulator types, and the end of every row (bias, post-operations, store). */
 #include "engines/loops.h"
 #include <math.h>
 #include <string.h>
@@ -112,7 +112,8 @@ bool lp_post_ok(lp_acc a, const nnc_post *p, const char **why)
     return a != LP_I64 || p->kind == PO_sum || p->kind == PO_relu || p->kind == PO_clip;
 }
 
-/* One post-operation over a row. Comparisons are written so that NaN stays NaN. F: suffix of libm's functions. */
+/* One post-operation over a row. Comparisons are written so that NaN stays NaN. F: suffix of
+ * libm's functions. */
 #define POST_FLOAT(NAME, T, F) \
     static void NAME(const nnc_post *p, T *r, int64_t n) \
     { \
@@ -169,7 +170,8 @@ POST_FLOAT(post_f32, float, f)
 POST_FLOAT(post_f64, double, )
 #undef POST_FLOAT
 
-/* Integers: the accumulator is first brought into the destination's type, where comparisons are meant. */
+/* Integers: the accumulator is first brought into the destination's type, where comparisons are
+ * meant. */
 static void post_int(const nnc_post *p, nnc_dtype d, int64_t *r, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {

@@ -1,6 +1,7 @@
-/* engines/loops_simd.c -- instances of the inner loops (loops_tile.h) for float, double and 64-bit integers, and on
- * x86-64 for three instruction sets, chosen when first asked for. Integers are unsigned: they wrap without undefined
- * behaviour, and modulo 2^64 signed and unsigned sums are the same bits. */
+/* engines/loops_simd.c -- instances of the inner loops (loops_tile.h) for float, double and
+ * 64-bit integers, and on x86-64 for three instruction sets, chosen when first asked for.
+ * Integers are unsigned: they wrap without undefined behaviour, and modulo 2^64 signed and
+ * unsigned sums are the same bits. */
 #include "engines/loops.h"
 
 typedef uint64_t u64;

@@ -1,6 +1,7 @@
-/* engines/loops_tile.h -- the inner loops of the "loops" engine, a template. loops_simd.c includes it once per element
- * type and instruction set with T (element), V (lanes of a register), R (rows of a tile), X(name) defined. Written with
- * GNU vector types: two registers of V lanes across, so that R x 2 accumulators and both operands stay in registers. */
+/* engines/loops_tile.h -- the inner loops of the "loops" engine, a template. loops_simd.c
+ * includes it once per element type and instruction set with T (element), V (lanes of a
+ * register), R (rows of a tile), X(name) defined. Written with GNU vector types: two registers
+ * of V lanes across, so that R x 2 accumulators and both operands stay in registers. */
 
 typedef T X(vec) __attribute__((vector_size(sizeof(T) * V), aligned(sizeof(T)), may_alias));
 
@@ -33,8 +34,9 @@ static void X(tile)(int64_t kn, const void *a_, int64_t lda, const void *b_, voi
     }
 }
 
-/* rn weight rows against m rows of x. m and rn are constants after inlining: m x rn accumulators in registers, each
- * weight read once. Prefetches a few kB ahead of each stream: hardware stops at page ends. */
+/* rn weight rows against m rows of x. m and rn are constants after inlining: m x rn accumulators
+ * in registers, each weight read once. Prefetches a few kB ahead of each stream: hardware stops
+ * at page ends. */
 static inline __attribute__((always_inline)) void X(dots)(const int m, const int rn, int64_t k, const T *x,
     int64_t ldx, const T *w, int64_t ldw, T *y, int64_t ldy)
 {

@@ -1,6 +1,6 @@
-/* engines/loops_window.c -- pooling and depthwise convolution: nothing is shared between channels, so a row of
- * accumulators takes one tap after the other. Rows run along channels where channels are nearest in memory (NHWC), else
- * along the last spatial dimension (NCHW). */
+/* engines/loops_window.c -- pooling and depthwise convolution: nothing is shared between
+ * channels, so a row of accumulators takes one tap after the other. Rows run along channels
+ * where channels are nearest in memory (NHWC), else along the last spatial dimension (NCHW). */
 #include "engines/loops.h"
 #include <math.h>
 #include <string.h>

@@ -1,9 +1,11 @@
-/* runtime/cpu.c -- the device "cpu": any number of virtual devices on this machine's memory. A stream is a worker
- * thread with a ring of items that one host thread fills; the host never waits for work, only for room or in sync.
+/* runtime/cpu.c -- the device "cpu": any number of virtual devices on this machine's memory. A
+ * stream is a worker thread with a ring of items that one host thread fills; the host never
+ * waits for work, only for room or in sync.
  *
- * Handing over costs about a microsecond while the other side is awake. Whoever waits spins for some microseconds, then
- * sleeps: a spinning worker would take the core that another team computes on. Waits are Dekker-style: the waiter
- * publishes that it sleeps, then looks again; the other side publishes progress, then looks for sleepers. */
+ * Handing over costs about a microsecond while the other side is awake. Whoever waits spins for
+ * some microseconds, then sleeps: a spinning worker would take the core that another team
+ * computes on. Waits are Dekker-style: the waiter publishes that it sleeps, then looks again;
+ * the other side publishes progress, then looks for sleepers. */
 #include "runtime/runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -19,8 +21,8 @@ enum {
 };
 enum { HUGE_PAGE = 2 << 20 };
 
-/* Something one side waits on: a counter that only grows, and the smallest value that a sleeper waits for (so that
- * nobody is woken in vain). */
+/* Something one side waits on: a counter that only grows, and the smallest value that a sleeper
+ * waits for (so that nobody is woken in vain). */
 typedef struct gate {
     _Atomic uint64_t value, wanted; /* wanted: UINT64_MAX when nobody sleeps */
     pthread_mutex_t lock;
@@ -68,7 +70,7 @@ struct nnc_stream {
     item ring[RING];
 };
 
-/* ---- gates -------------------------------------------------------------------------------------------------------- */
+/* ---- gates ----------------------------------------------------------------------------------- */
 
 static bool gate_init(gate *g)
 {
@@ -130,7 +132,7 @@ static void gate_wait(gate *g, uint64_t value, int64_t spin_ns)
     pthread_mutex_unlock(&g->lock);
 }
 
-/* ---- device and memory -------------------------------------------------------------------------------------------- */
+/* ---- device and memory ----------------------------------------------------------------------- */
 
 static nnc_status cpu_open(int ordinal, nnc_device **out, nnc_sink *sink)
 {
@@ -191,7 +193,7 @@ static void cpu_free(nnc_device *d, void *p)
         }
 }
 
-/* ---- the worker --------------------------------------------------------------------------------------------------- */
+/* ---- the worker ------------------------------------------------------------------------------ */
 
 static void fail(nnc_stream *s, nnc_status status, const char *name)
 {
@@ -201,7 +203,8 @@ static void fail(nnc_stream *s, nnc_status status, const char *name)
     }
 }
 
-/* After a failure work and copies are skipped until sync; records still fire, so that nobody waits for ever. */
+/* After a failure work and copies are skipped until sync; records still fire, so that nobody
+ * waits for ever. */
 static void perform(nnc_stream *s, item *i)
 {
     switch (i->kind) {
@@ -245,7 +248,7 @@ static void *worker(void *arg)
     return NULL;
 }
 
-/* ---- streams and events ------------------------------------------------------------------------------------------- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 static nnc_status cpu_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
 {
@@ -325,7 +328,7 @@ static void cpu_event_destroy(nnc_event *e)
     nnc_free(e);
 }
 
-/* ---- work --------------------------------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 static nnc_status copy(nnc_stream *s, void *dst, const void *src, int64_t bytes)
 {

@@ -1,13 +1,13 @@
-/* runtime/exec.c -- the executor: loads a plan onto devices and walks its commands. Everything that can be looked up or
- * allocated is so in create; run only hands prepared work to streams.
+/* runtime/exec.c -- the executor: loads a plan onto devices and walks its commands. Everything
+ * that can be looked up or allocated is so in create; run only hands prepared work to streams.
  *
- * Order between runs: with several streams, each run begins when all streams have ended the last one, and what comes in
- * or goes out between runs lies on stream 0 of its device. */
+ * Order between runs: with several streams, each run begins when all streams have ended the last
+ * one, and what comes in or goes out between runs lies on stream 0 of its device. */
 #include "runtime/exec.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- streams and events ------------------------------------------------------------------------------------------- */
+/* ---- streams and events ---------------------------------------------------------------------- */
 
 static dev *device_of(nnc_exec *e, int tensor)
 {
@@ -66,7 +66,7 @@ static nnc_status create_events(nnc_exec *e, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* ---- commands ----------------------------------------------------------------------------------------------------- */
+/* ---- commands -------------------------------------------------------------------------------- */
 
 static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
 {
@@ -159,7 +159,8 @@ nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data)
         nnc_type_bytes(&e->p->tensor[t].type));
 }
 
-nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data)
+nnc_status nnc_exec_download_part(
+    nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data)
 {
     if (output < 0 || output >= e->p->n_output)
         return NNC_E_BUG;
@@ -227,7 +228,7 @@ nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device)
     return e->dev[device].requested;
 }
 
-/* ---- create and destroy ------------------------------------------------------------------------------------------- */
+/* ---- create and destroy ---------------------------------------------------------------------- */
 
 static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
 {

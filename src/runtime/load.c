@@ -1,8 +1,9 @@
-/* runtime/load.c -- loading a plan: checks, engines and their prepared handles, and reading weights into place. */
+/* runtime/load.c -- loading a plan: checks, engines and their prepared handles, and reading
+ * weights into place. */
 #include "runtime/exec.h"
 #include <string.h>
 
-/* ---- checks ------------------------------------------------------------------------------------------------------- */
+/* ---- checks ---------------------------------------------------------------------------------- */
 
 /* Arguments that a call takes, as plan.h lists them. */
 static int call_args(const nnc_call *c)
@@ -86,7 +87,7 @@ nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* ---- engines and handles ------------------------------------------------------------------------------------------ */
+/* ---- engines and handles --------------------------------------------------------------------- */
 
 nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
 {
@@ -128,7 +129,8 @@ static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
 nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    /* first[kind][item]: the last command that prepared this item, to look for sharing without a search */
+    /* first[kind][item]: the last command that prepared this item, to look for sharing without a
+     * search */
     int items = p->n_call > p->n_kernel ? p->n_call : p->n_kernel;
     int32_t *last = nnc_malloc(sizeof *last * 2 * (size_t)(items + 1));
     nnc_status status = last ? NNC_OK : nnc_nomem(sink);
@@ -162,7 +164,7 @@ void nnc_exec_unload(nnc_exec *e, bool all)
     }
 }
 
-/* ---- weights ------------------------------------------------------------------------------------------------------ */
+/* ---- weights --------------------------------------------------------------------------------- */
 
 enum { CHUNK = 1 << 20 }; /* bytes of a piece that one thread reads or makes at a time */
 

@@ -1,9 +1,10 @@
-/* tests/engines/calls.c -- see calls.h. The oracle is written for obviousness: every output element by itself. */
+/* tests/engines/calls.c -- see calls.h. The oracle is written for obviousness: every output
+ * element by itself. */
 #include "calls.h"
 #include <math.h>
 #include <stdlib.h>
 
-/* ---- making calls ------------------------------------------------------------------------------------------------- */
+/* ---- making calls ---------------------------------------------------------------------------- */
 
 void call_fix_dst(nnc_call *c)
 {
@@ -15,8 +16,8 @@ void call_fix_dst(nnc_call *c)
     }
 }
 
-static void fill_window(nnc_call *c, int spatial, int64_t n, int64_t ch, int64_t size, int64_t kernel, int64_t stride,
-    int64_t pad)
+static void fill_window(nnc_call *c, int spatial, int64_t n, int64_t ch, int64_t size,
+    int64_t kernel, int64_t stride, int64_t pad)
 {
     int64_t dim[5] = {n, ch, size, size, size};
     c->spatial = (uint8_t)spatial;
@@ -31,7 +32,8 @@ static void fill_window(nnc_call *c, int spatial, int64_t n, int64_t ch, int64_t
     }
 }
 
-nnc_call conv_call(int spatial, int64_t n, int64_t ch, int64_t size, int64_t k, int64_t kernel, int64_t stride, int64_t pad)
+nnc_call conv_call(int spatial, int64_t n, int64_t ch, int64_t size, int64_t k, int64_t kernel,
+    int64_t stride, int64_t pad)
 {
     nnc_call c = {.kind = CALL_conv};
     int64_t dim[5] = {k, ch, kernel, kernel, kernel};
@@ -42,8 +44,8 @@ nnc_call conv_call(int spatial, int64_t n, int64_t ch, int64_t size, int64_t k, 
     return c;
 }
 
-nnc_call pool_call(nnc_call_kind kind, int spatial, int64_t n, int64_t ch, int64_t size, int64_t kernel, int64_t stride,
-    int64_t pad)
+nnc_call pool_call(nnc_call_kind kind, int spatial, int64_t n, int64_t ch, int64_t size,
+    int64_t kernel, int64_t stride, int64_t pad)
 {
     nnc_call c = {.kind = (uint8_t)kind};
     fill_window(&c, spatial, n, ch, size, kernel, stride, pad);
@@ -76,7 +78,8 @@ void call_bias(nnc_call *c)
 
 void call_post(nnc_call *c, nnc_post_kind kind, float alpha, float beta)
 {
-    c->post[c->n_post++] = (nnc_post){.kind = (uint8_t)kind, .in_place = kind == PO_sum, .alpha = alpha, .beta = beta};
+    c->post[c->n_post++] =
+        (nnc_post){.kind = (uint8_t)kind, .in_place = kind == PO_sum, .alpha = alpha, .beta = beta};
 }
 
 void call_channels_last(nnc_call *c)
@@ -85,7 +88,7 @@ void call_channels_last(nnc_call *c)
     nnc_type_channels_last(&c->dst);
 }
 
-/* ---- the oracle ---------------------------------------------------------------------------------------------------- */
+/* ---- the oracle ------------------------------------------------------------------------------ */
 
 typedef struct operands {
     void *src, *wei, *bias, *sum[NNC_MAX_POST], *dst;
@@ -104,17 +107,28 @@ static double at(const nnc_type *t, const int64_t *stride, const void *p, const 
 static double post(const nnc_post *p, double v, double sum)
 {
     switch ((nnc_post_kind)p->kind) {
-    case PO_sum: return v + sum;
-    case PO_relu: return v < 0 ? 0 : v;
-    case PO_clip: return v < p->alpha ? p->alpha : v > p->beta ? p->beta : v;
-    case PO_leaky: return v > 0 ? v : p->alpha * v;
-    case PO_gelu_erf: return 0.5 * v * (1 + erf(v / sqrt(2)));
-    case PO_gelu_tanh: return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-    case PO_silu: return v / (1 + exp(-v));
-    case PO_sigmoid: return 1 / (1 + exp(-v));
-    case PO_tanh: return tanh(v);
-    case PO_hardswish: return v * fmin(fmax(v / 6 + 0.5, 0), 1);
-    case PO__COUNT: break;
+    case PO_sum:
+        return v + sum;
+    case PO_relu:
+        return v < 0 ? 0 : v;
+    case PO_clip:
+        return v < p->alpha ? p->alpha : v > p->beta ? p->beta : v;
+    case PO_leaky:
+        return v > 0 ? v : p->alpha * v;
+    case PO_gelu_erf:
+        return 0.5 * v * (1 + erf(v / sqrt(2)));
+    case PO_gelu_tanh:
+        return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+    case PO_silu:
+        return v / (1 + exp(-v));
+    case PO_sigmoid:
+        return 1 / (1 + exp(-v));
+    case PO_tanh:
+        return tanh(v);
+    case PO_hardswish:
+        return v * fmin(fmax(v / 6 + 0.5, 0), 1);
+    case PO__COUNT:
+        break;
     }
     return NAN;
 }
@@ -141,8 +155,10 @@ static double matmul_at(const nnc_call *c, const operands *o, const int64_t *y)
 /* Sum or maximum over all taps and, in convolutions, input channels of the group. */
 static double window_at(const nnc_call *c, const operands *o, const int64_t *y)
 {
-    bool conv = c->kind == CALL_conv || c->kind == CALL_conv_transpose, t = c->kind == CALL_conv_transpose;
-    int64_t ocg = conv ? c->dst.dim[1] / c->groups : 1, icg = conv ? c->src.dim[1] / c->groups : 1, taps = 1;
+    bool conv = c->kind == CALL_conv || c->kind == CALL_conv_transpose,
+         t = c->kind == CALL_conv_transpose;
+    int64_t ocg = conv ? c->dst.dim[1] / c->groups : 1, icg = conv ? c->src.dim[1] / c->groups : 1,
+            taps = 1;
     int64_t g = conv ? y[1] / ocg : 0, counted = 0;
     double v = c->kind == CALL_maxpool ? -INFINITY : 0;
     for (int d = 0; d < c->spatial; d++)
@@ -154,12 +170,14 @@ static double window_at(const nnc_call *c, const operands *o, const int64_t *y)
             int64_t k = rest % c->kernel[d], p;
             rest /= c->kernel[d];
             w[2 + d] = k;
-            p = t ? y[2 + d] + c->pad_lo[d] - k * c->dilation[d] : y[2 + d] * c->stride[d] + k * c->dilation[d] - c->pad_lo[d];
+            p = t ? y[2 + d] + c->pad_lo[d] - k * c->dilation[d]
+                  : y[2 + d] * c->stride[d] + k * c->dilation[d] - c->pad_lo[d];
             counts = counts && p >= -c->pad_lo[d] && p < c->src.dim[2 + d] + c->pad_hi[d];
             if (t && p % c->stride[d])
                 inside = false;
             p = t ? p / c->stride[d] : p;
-            inside = inside && p >= 0 && p < c->src.dim[2 + d] && (!t || y[2 + d] + c->pad_lo[d] - k * c->dilation[d] >= 0);
+            inside = inside && p >= 0 && p < c->src.dim[2 + d] &&
+                     (!t || y[2 + d] + c->pad_lo[d] - k * c->dilation[d] >= 0);
             x[2 + d] = p;
         }
         counted += c->count_pad ? counts : inside;
@@ -192,13 +210,15 @@ static double expected(const nnc_call *c, const operands *o, const int64_t *y)
     nnc_dtype d = (nnc_dtype)c->dst.dtype;
     double v = c->kind == CALL_matmul ? matmul_at(c, o, y) : window_at(c, o, y);
     if (c->has_bias)
-        v += at(&c->bias, (int64_t[]){1}, o->bias, &y[c->kind == CALL_matmul ? c->dst.rank - 1 : 1]);
+        v +=
+            at(&c->bias, (int64_t[]){1}, o->bias, &y[c->kind == CALL_matmul ? c->dst.rank - 1 : 1]);
     for (int p = 0; p < c->n_post; p++)
-        v = post(&c->post[p], wrap(d, v), c->post[p].kind == PO_sum ? at(&c->dst, o->ys, o->sum[p], y) : 0);
+        v = post(&c->post[p], wrap(d, v),
+            c->post[p].kind == PO_sum ? at(&c->dst, o->ys, o->sum[p], y) : 0);
     return wrap(d, v);
 }
 
-/* ---- running -------------------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 static void *random_operand(const nnc_type *t, uint64_t seed)
 {
@@ -218,7 +238,8 @@ static void *random_operand(const nnc_type *t, uint64_t seed)
 static void *pack(const nnc_engine *e, nnc_plan *p, const void *raw, int64_t bytes)
 {
     void *handle, *to = nnc_aligned_alloc(64, (size_t)nnc_align_up(bytes, 64));
-    p->call[1] = (nnc_call){.kind = CALL_pack, .pack_for = 0, .threads = p->call[0].threads, .packed_bytes = bytes};
+    p->call[1] = (nnc_call){
+        .kind = CALL_pack, .pack_for = 0, .threads = p->call[0].threads, .packed_bytes = bytes};
     CHECK_OK(e->load_call(p, 1, &handle, test_sink));
     CHECK_OK(e->run(handle, (void *const[]){(void *)raw, to}, NULL));
     e->unload(handle);
@@ -230,7 +251,8 @@ int64_t call_samples = 200;
 /* Large results by sample: a stride without a common factor with rows and channels. */
 static void compare(const nnc_call *c, const operands *o, double tol, const char *what)
 {
-    int64_t n = nnc_type_numel(&c->dst), step = n > call_samples ? n / call_samples | 1 : 1, bad = 0;
+    int64_t n = nnc_type_numel(&c->dst), step = n > call_samples ? n / call_samples | 1 : 1,
+            bad = 0;
     double largest = 0;
     for (int pass = 0; pass < 2; pass++) /* first the scale, then the comparison */
         for (int64_t i = 0; i < n; i += step) {
@@ -243,8 +265,8 @@ static void compare(const nnc_call *c, const operands *o, double tol, const char
             if (pass == 0)
                 largest = fmax(largest, fabs(want));
             else if (!(fabs(want - got) <= tol * (1 + largest)) && bad++ < 3)
-                test_fail(__FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g (seed %llu)", what, (long long)i, got, want,
-                    (unsigned long long)test_seed);
+                test_fail(__FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g (seed %llu)",
+                    what, (long long)i, got, want, (unsigned long long)test_seed);
         }
 }
 
@@ -277,7 +299,8 @@ static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void 
         e->unload(handle);
 }
 
-bool call_check(const nnc_engine *e, const nnc_call *asked, call_weights w, double tol, const char *what)
+bool call_check(
+    const nnc_engine *e, const nnc_call *asked, call_weights w, double tol, const char *what)
 {
     nnc_call calls[2] = {*asked};
     nnc_plan p = {.call = calls, .n_call = 2, .threads = asked->threads};

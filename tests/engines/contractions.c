@@ -1,6 +1,7 @@
-/* tests/engines/contractions.c -- every call kind x dtype x layout x post-op on the engines "loops" and "onednn" against
- * float64 loops. Tolerances are relative to the largest result: f32 2e-6 (a few hundred products), bf16 and f16 their
- * rounding of operands' products and of the result. */
+/* tests/engines/contractions.c -- every call kind x dtype x layout x post-op on the engines
+ * "loops" and "onednn" against float64 loops. Tolerances are relative to the largest result: f32
+ * 2e-6 (a few hundred products), bf16 and f16 their rounding of operands' products and of the
+ * result. */
 #include "calls.h"
 
 static const nnc_engine *onednn(void)
@@ -21,11 +22,11 @@ static double tolerance(nnc_dtype d)
 static int conv_shapes(nnc_call *c)
 {
     int n = 0;
-    c[n++] = conv_call(2, 1, 3, 20, 16, 3, 1, 1);   /* VGG's first layer, small */
-    c[n++] = conv_call(2, 2, 64, 14, 64, 3, 1, 1);  /* its middle */
-    c[n++] = conv_call(2, 1, 3, 30, 64, 7, 2, 3);   /* ResNet's stem */
-    c[n++] = conv_call(2, 1, 64, 9, 100, 1, 1, 0);  /* pointwise, odd channels */
-    c[n++] = conv_call(2, 1, 32, 9, 48, 1, 2, 0);   /* downsample */
+    c[n++] = conv_call(2, 1, 3, 20, 16, 3, 1, 1); /* VGG's first layer, small */
+    c[n++] = conv_call(2, 2, 64, 14, 64, 3, 1, 1); /* its middle */
+    c[n++] = conv_call(2, 1, 3, 30, 64, 7, 2, 3); /* ResNet's stem */
+    c[n++] = conv_call(2, 1, 64, 9, 100, 1, 1, 0); /* pointwise, odd channels */
+    c[n++] = conv_call(2, 1, 32, 9, 48, 1, 2, 0); /* downsample */
     c[n++] = conv_call(2, 1, 24, 7, 40, 5, 1, 2);
     c[n] = conv_call(2, 1, 16, 12, 24, 3, 2, 1); /* asymmetric padding, uneven kernel and stride */
     c[n].pad_hi[0] = 0;
@@ -54,7 +55,8 @@ static int conv_shapes(nnc_call *c)
 static int transpose_shapes(nnc_call *c)
 {
     int n = 0;
-    const int64_t s[][5] = {{16, 8, 2, 2, 0}, {16, 24, 3, 2, 1}, {8, 8, 4, 2, 1}, {12, 20, 3, 1, 1}};
+    const int64_t s[][5] = {
+        {16, 8, 2, 2, 0}, {16, 24, 3, 2, 1}, {8, 8, 4, 2, 1}, {12, 20, 3, 1, 1}};
     for (size_t i = 0; i < NNC_COUNT(s); i++) {
         c[n] = conv_call(2, 2, s[i][0], 7, s[i][1], s[i][2], s[i][3], s[i][4]);
         c[n].kind = CALL_conv_transpose;
@@ -81,7 +83,8 @@ static int transpose_shapes(nnc_call *c)
 static int matmul_shapes(nnc_call *c)
 {
     int n = 0;
-    const int64_t s[][3] = {{1, 64, 48}, {1, 513, 300}, {3, 70, 129}, {8, 200, 1000}, {37, 65, 80}, {130, 270, 300}, {5, 1, 7}};
+    const int64_t s[][3] = {{1, 64, 48}, {1, 513, 300}, {3, 70, 129}, {8, 200, 1000}, {37, 65, 80},
+        {130, 270, 300}, {5, 1, 7}};
     for (size_t i = 0; i < NNC_COUNT(s); i++)
         for (int t = 0; t < 2; t++)
             c[n++] = matmul_call(s[i][0], s[i][1], s[i][2], t);
@@ -120,7 +123,8 @@ static int pool_shapes(nnc_call *c, nnc_call_kind kind)
     c[n].pad_hi[0] = 0;
     c[n].dst.dim[3]++;
     call_fix_dst(&c[n++]);
-    c[n++] = pool_call(kind, 2, 1, 600, 7, 7, 1, 0); /* global; more channels than one row of accumulators */
+    c[n++] = pool_call(
+        kind, 2, 1, 600, 7, 7, 1, 0); /* global; more channels than one row of accumulators */
     if (kind == CALL_avgpool) {
         c[n] = c[1];
         c[n++].count_pad = true;
@@ -134,7 +138,8 @@ static int pool_shapes(nnc_call *c, nnc_call_kind kind)
     return n;
 }
 
-/* Shapes x layouts x threads x packing x with and without bias and relu. Returns how many the engine took. */
+/* Shapes x layouts x threads x packing x with and without bias and relu. Returns how many the
+ * engine took. */
 static int sweep(const nnc_engine *e, const nnc_call *shapes, int n, nnc_dtype d, const char *what)
 {
     int took = 0;
@@ -153,7 +158,8 @@ static int sweep(const nnc_engine *e, const nnc_call *shapes, int n, nnc_dtype d
                 call_bias(&c);
                 call_post(&c, PO_relu, 0, 0);
             }
-            snprintf(name, sizeof name, "%s %s: %s shape %d variant %d", e->name, nnc_dtype_name(d), what, i, v);
+            snprintf(name, sizeof name, "%s %s: %s shape %d variant %d", e->name, nnc_dtype_name(d),
+                what, i, v);
             took += call_check(e, &c, v & 4 ? PACKED : RAW, tolerance(d), name);
         }
     return took;

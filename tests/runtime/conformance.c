@@ -1,13 +1,19 @@
-/* tests/runtime/conformance.c -- what every device that runs host work must do: order within a stream, streams that
- * overlap, events, copies, errors that stay until sync. Runs over all such devices (the faulty one without a fault, too).
- * Overlap is proven by a rendezvous: two works that each wait for the other cannot finish one after the other. */
+/* tests/runtime/conformance.c -- what every device that runs host work must do: order within a
+ * stream, streams that overlap, events, copies, errors that stay until sync. Runs over all such
+ * devices (the faulty one without a fault, too). Overlap is proven by a rendezvous: two works
+ * that each wait for the other cannot finish one after the other. */
 #include "plans.h"
 #include <stdatomic.h>
 #include <time.h>
 
 static const nnc_device_api *const devices[] = {&nnc_device_cpu, &faulty_device};
 
-typedef struct fixture { const nnc_device_api *api; nnc_device *d; nnc_stream *s[2]; nnc_event *e[2]; } fixture;
+typedef struct fixture {
+    const nnc_device_api *api;
+    nnc_device *d;
+    nnc_stream *s[2];
+    nnc_event *e[2];
+} fixture;
 
 static bool up(fixture *f, const nnc_device_api *api)
 {
@@ -47,9 +53,11 @@ static nnc_status append(void *handle, void *const *args, void *work)
     return NNC_OK;
 }
 
-static nnc_status launch(fixture *f, int s, nnc_status (*run)(void *, void *const *, void *), void *a, intptr_t b)
+static nnc_status launch(
+    fixture *f, int s, nnc_status (*run)(void *, void *const *, void *), void *a, intptr_t b)
 {
-    return f->api->launch(f->s[s], &(nnc_work){.run = run, .args = (void *[]){a, (void *)b}, .n_arg = 2, .name = "/work"});
+    return f->api->launch(f->s[s],
+        &(nnc_work){.run = run, .args = (void *[]){a, (void *)b}, .n_arg = 2, .name = "/work"});
 }
 
 TEST(stream_order)
@@ -128,7 +136,8 @@ TEST(event_orders_streams)
     fixture f;
     EACH_DEVICE(f)
     {
-        for (int round = 0; round < 50; round++) { /* the same event again and again: the latest record counts */
+        for (int round = 0; round < 50;
+             round++) { /* the same event again and again: the latest record counts */
             atomic_int go = 0;
             list[0] = 0;
             CHECK_OK(launch(&f, 0, hold, &go, 0));

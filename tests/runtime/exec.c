@@ -1,5 +1,5 @@
-/* tests/runtime/exec.c -- the executor on plans made by hand: results, memory to the byte, several runs, profile, and
- * the sweep that fails every device call in turn. */
+/* tests/runtime/exec.c -- the executor on plans made by hand: results, memory to the byte,
+ * several runs, profile, and the sweep that fails every device call in turn. */
 #include "plans.h"
 #include <stdlib.h>
 
@@ -74,7 +74,7 @@ TEST(exec_profile)
         for (int i = 0; i < p->n_cmd - p->main_first; i++)
             CHECK(start[i] > 0 && end[i] >= start[i]);
         CHECK(end[0] - start[0] >= 300000); /* slow_add sleeps that long */
-        CHECK(start[6] >= end[0]);          /* cpu:1 doubles what cpu:0 made */
+        CHECK(start[6] >= end[0]); /* cpu:1 doubles what cpu:0 made */
     }
     CHECK_OK(nnc_exec_download(e, 0, y));
     CHECK_OK(nnc_exec_sync(e, test_sink));
@@ -110,7 +110,8 @@ TEST(exec_names_the_missing_weight_file)
     nnc_exec *e;
     nnc_exec_options o = exec_options(&nnc_device_cpu);
     nnc_plan *p = plan_line();
-    p->weight[1] = (nnc_weight){.kind = NNC_W_file, .name = "v", .file = "no-such.safetensors", .size = 4 * VALUES};
+    p->weight[1] = (nnc_weight){
+        .kind = NNC_W_file, .name = "v", .file = "no-such.safetensors", .size = 4 * VALUES};
     CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_IO);
     CHECK_DIAG("no-such.safetensors");
     CHECK_INT(toy_loaded, 0);

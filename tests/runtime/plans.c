@@ -5,7 +5,9 @@
 
 int toy_loaded;
 
-typedef struct toy { const char *symbol; } toy;
+typedef struct toy {
+    const char *symbol;
+} toy;
 
 static nnc_status toy_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
 {
@@ -48,27 +50,47 @@ nnc_exec_options exec_options(const nnc_device_api *api)
     return (nnc_exec_options){.device = api, .engine = engines, .n_engine = 1};
 }
 
-/* ---- plans ---------------------------------------------------------------------------------------------------------- */
+/* ---- plans ----------------------------------------------------------------------------------- */
 
-typedef struct making { nnc_plan p; int32_t arg[64]; int n_arg; float v[VALUES]; } making;
+typedef struct making {
+    nnc_plan p;
+    int32_t arg[64];
+    int n_arg;
+    float v[VALUES];
+} making;
 
 static int tensor(nnc_plan *p, int device, nnc_space space)
 {
     int64_t n = VALUES, *used;
     nnc_plan_device *d = &p->device[device];
-    used = space == SP_arena ? &d->arena_bytes : space == SP_persist ? &d->persist_bytes : &d->init_bytes;
-    p->tensor[p->n_tensor] = (nnc_ptensor){.name = "t", .type = nnc_type_make(DT_f32, 1, &n), .device = (int16_t)device,
-        .space = (uint8_t)space, .offset = *used, .bytes = 4 * n, .alias_of = -1};
+    used = space == SP_arena     ? &d->arena_bytes
+           : space == SP_persist ? &d->persist_bytes
+                                 : &d->init_bytes;
+    p->tensor[p->n_tensor] = (nnc_ptensor){.name = "t",
+        .type = nnc_type_make(DT_f32, 1, &n),
+        .device = (int16_t)device,
+        .space = (uint8_t)space,
+        .offset = *used,
+        .bytes = 4 * n,
+        .alias_of = -1};
     *used += 4 * n;
     return p->n_tensor++;
 }
 
-static void command(making *m, nnc_cmd_kind kind, int device, int stream, int item, int n, const int *args)
+static void command(
+    making *m, nnc_cmd_kind kind, int device, int stream, int item, int n, const int *args)
 {
     nnc_plan *p = &m->p;
     nnc_cmd *c = &p->cmd[p->n_cmd++];
-    *c = (nnc_cmd){.kind = (uint8_t)kind, .device = (int16_t)device, .stream = (int16_t)stream, .item = item, .n_arg = n,
-        .arg = m->arg + m->n_arg, .work = -1, .layers = "/toy", .op_class = "ewise"};
+    *c = (nnc_cmd){.kind = (uint8_t)kind,
+        .device = (int16_t)device,
+        .stream = (int16_t)stream,
+        .item = item,
+        .n_arg = n,
+        .arg = m->arg + m->n_arg,
+        .work = -1,
+        .layers = "/toy",
+        .op_class = "ewise"};
     for (int i = 0; i < n; i++)
         m->arg[m->n_arg++] = args[i];
 }
@@ -94,8 +116,10 @@ static making *start(int devices, int streams)
     p->weight = nnc_calloc(2, sizeof *p->weight);
     for (int i = 0; i < VALUES; i++)
         m->v[i] = (float)(i % 7);
-    p->weight[p->n_weight++] = (nnc_weight){.kind = NNC_W_inline, .name = "w", .data = m->v, .size = sizeof m->v};
-    p->weight[p->n_weight++] = (nnc_weight){.kind = NNC_W_gen, .name = "v", .seed = 1, .scale = 0, .shift = 2};
+    p->weight[p->n_weight++] =
+        (nnc_weight){.kind = NNC_W_inline, .name = "w", .data = m->v, .size = sizeof m->v};
+    p->weight[p->n_weight++] =
+        (nnc_weight){.kind = NNC_W_gen, .name = "v", .seed = 1, .scale = 0, .shift = 2};
     p->input = nnc_calloc(1, sizeof *p->input);
     p->output = nnc_calloc(1, sizeof *p->output);
     p->n_input = p->n_output = 1;
@@ -105,7 +129,8 @@ static making *start(int devices, int streams)
 /* p = w + v in init. */
 static int weights(making *m)
 {
-    int w = tensor(&m->p, 0, SP_init), v = tensor(&m->p, 0, SP_init), p = tensor(&m->p, 0, SP_persist);
+    int w = tensor(&m->p, 0, SP_init), v = tensor(&m->p, 0, SP_init),
+        p = tensor(&m->p, 0, SP_persist);
     command(m, CMD_weight, 0, 0, 0, 1, (int[]){w});
     command(m, CMD_weight, 0, 0, 1, 1, (int[]){v});
     command(m, CMD_kernel, 0, 0, 0, 3, (int[]){w, v, p});
@@ -117,7 +142,8 @@ nnc_plan *plan_line(void)
 {
     making *m = start(1, 1);
     int p = weights(m);
-    int x = tensor(&m->p, 0, SP_arena), y = tensor(&m->p, 0, SP_arena), z = tensor(&m->p, 0, SP_arena);
+    int x = tensor(&m->p, 0, SP_arena), y = tensor(&m->p, 0, SP_arena),
+        z = tensor(&m->p, 0, SP_arena);
     command(m, CMD_kernel, 0, 0, 0, 3, (int[]){x, p, y});
     command(m, CMD_kernel, 0, 0, 1, 3, (int[]){y, p, z});
     m->p.input[0] = x;

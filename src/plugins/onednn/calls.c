@@ -1,8 +1,9 @@
-/* plugins/onednn/calls.c -- nnc_call to oneDNN descriptors: shapes, memory orders as strides, windows, post-operations,
- * and the judgement whether oneDNN has a fast implementation.
+/* plugins/onednn/calls.c -- nnc_call to oneDNN descriptors: shapes, memory orders as strides,
+ * windows, post-operations, and the judgement whether oneDNN has a fast implementation.
  *
- * Refused, with the reason: reference implementations (100 to 500 times slower than nnc's own loops), integers (nnc's
- * wrap, oneDNN's saturate), max pooling (oneDNN's drops NaN, nnc keeps it), averages whose last window is cut. */
+ * Refused, with the reason: reference implementations (100 to 500 times slower than nnc's own
+ * loops), integers (nnc's wrap, oneDNN's saturate), max pooling (oneDNN's drops NaN, nnc keeps
+ * it), averages whose last window is cut. */
 #include "plugins/onednn/calls.h"
 #include <omp.h>
 #include <pthread.h>
@@ -33,7 +34,7 @@ int dn_threads(int n)
     return before;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------------- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static bool data_type(uint8_t d, dnnl_data_type_t *out)
 {
@@ -87,7 +88,7 @@ static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, bool
            dn_md_init(asked, r, dim, d, any ? NULL : stride) == dnnl_success;
 }
 
-/* ---- attributes --------------------------------------------------------------------------------------------------- */
+/* ---- attributes ------------------------------------------------------------------------------ */
 
 static dnnl_status_t append_post(dnnl_post_ops_t ops, const nnc_post *p)
 {
@@ -139,10 +140,10 @@ static dnnl_primitive_attr_t attributes(const nnc_call *c)
     return attr;
 }
 
-/* ---- operations --------------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
-/* oneDNN wants padding that gives exactly dst's extents; nnc's high padding may leave a rest, or be exceeded (ceil mode,
- * output padding). */
+/* oneDNN wants padding that gives exactly dst's extents; nnc's high padding may leave a rest, or
+ * be exceeded (ceil mode, output padding). */
 static void fill_window(dn_window *w, const nnc_call *c)
 {
     for (int d = 0; d < c->spatial; d++) {

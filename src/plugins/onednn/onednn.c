@@ -1,8 +1,10 @@
-/* plugins/onednn/onednn.c -- the engine "onednn": convolutions, matrix products and average pooling on the CPU.
+/* plugins/onednn/onednn.c -- the engine "onednn": convolutions, matrix products and average
+ * pooling on the CPU.
  *
- * Activations lie as nnc's types say; weights in whatever form the implementation likes (CALL_pack in init makes it).
- * Weights that are not constants are brought into that form in the workspace at every run (convolutions), or used as they
- * lie (matmul). Scratch memory is the plan's. Primitives are made for the call's number of threads. */
+ * Activations lie as nnc's types say; weights in whatever form the implementation likes
+ * (CALL_pack in init makes it). Weights that are not constants are brought into that form in the
+ * workspace at every run (convolutions), or used as they lie (matmul). Scratch memory is the
+ * plan's. Primitives are made for the call's number of threads. */
 #include "plugins/onednn/calls.h"
 #include <pthread.h>
 #include <string.h>
@@ -27,7 +29,7 @@ typedef struct dn_handle {
     int64_t copy_bytes;
 } dn_handle;
 
-/* ---- choose ------------------------------------------------------------------------------------------------------- */
+/* ---- choose ---------------------------------------------------------------------------------- */
 
 /* How a call would run: packed weights, weights as they lie, or reordered at each run. */
 typedef struct way {
@@ -59,7 +61,8 @@ static int64_t work_bytes(const way *w)
     return scratch + (w->each_run ? packed_bytes(&w->d) : 0);
 }
 
-/* A few rows against a large matrix is bound by memory: nnc's own loops read the weights once as they lie. */
+/* A few rows against a large matrix is bound by memory: nnc's own loops read the weights once as
+ * they lie. */
 static bool streams(const nnc_call *c)
 {
     const nnc_type *y = &c->dst;
@@ -95,8 +98,8 @@ static void fill_choice(nnc_choice *out, const nnc_call *c)
     as_is.packed = false;
     packs.packed = true;
     way w = {0};
-    /* a product's weights take part in the choice of its implementation, so both are asked; a convolution always takes
-     * the implementation's own form */
+    /* a product's weights take part in the choice of its implementation, so both are asked; a
+     * convolution always takes the implementation's own form */
     bool may_pack = c->kind == CALL_matmul && c->wei.rank == 2;
     if (may_pack) {
         find_way(&w, &packs);
@@ -138,7 +141,7 @@ static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* ---- load --------------------------------------------------------------------------------------------------------- */
+/* ---- load ------------------------------------------------------------------------------------ */
 
 static void unload(void *handle)
 {
@@ -268,7 +271,7 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
     return NNC_OK;
 }
 
-/* ---- run ---------------------------------------------------------------------------------------------------------- */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t to)
 {
