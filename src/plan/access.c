@@ -1,5 +1,6 @@
-/* plan/access.c -- what each command touches, which commands are ordered by streams and events, and how long tensors
- * live. The planner decides by these facts and the verifier checks by the same ones. */
+/* plan/access.c -- what each command touches, which commands are ordered by streams and
+ * events, and how long tensors live. The planner decides by these facts and the verifier
+ * checks by the same ones. */
 #include "plan/internal.h"
 #include <string.h>
 
@@ -62,7 +63,8 @@ static bool number_lanes(const nnc_plan *p, plan_order *o, nnc_arena *a)
     return true;
 }
 
-/* Most vector clock entries: a plan from a file may not ask for all memory by naming many streams. */
+/* Most vector clock entries: a plan from a file may not ask for all memory by naming many
+ * streams. */
 #define LANE_LIMIT ((size_t)1 << 27)
 
 bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)

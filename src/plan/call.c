@@ -1,10 +1,11 @@
-/* plan/call.c -- graph nodes as library calls: contractions, contractions with an epilogue (a `fused` body), pooling.
- * The epilogue becomes post-operations, in order; what has no post-operation makes the node no call. */
+/* plan/call.c -- graph nodes as library calls: contractions, contractions with an epilogue (a
+ * `fused` body), pooling. The epilogue becomes post-operations, in order; what has no
+ * post-operation makes the node no call. */
 #include "plan/maker.h"
 #include <math.h>
 #include <string.h>
 
-/* ---- windows --------------------------------------------------------------------------------------------------- */
+/* ---- windows ------------------------------------------------------------------------------- */
 
 static void spatial_attrs(const nnc_node *n, nnc_call *c)
 {
@@ -45,7 +46,7 @@ static bool window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
     return true;
 }
 
-/* ---- matmul ---------------------------------------------------------------------------------------------------- */
+/* ---- matmul -------------------------------------------------------------------------------- */
 
 /* A vector operand is a matrix of one row (a) or one column (b). */
 static nnc_type as_matrix(const nnc_type *t, bool row)
@@ -112,7 +113,7 @@ static void set_bias(nnc_call *c, const nnc_type *t)
     c->bias = nnc_type_make(t->dtype, 1, &d);
 }
 
-/* ---- epilogues ------------------------------------------------------------------------------------------------- */
+/* ---- epilogues ----------------------------------------------------------------------------- */
 
 static bool push_post(nnc_call *c, nnc_post_kind kind, double alpha, double beta, const char **why)
 {
@@ -176,7 +177,8 @@ typedef struct walk {
     call_args *args;
     const char **why;
     nnc_ref *
-        outside; /* by body value: the operand of the fused node that it is (through views), or NNC_NONE */
+        /* by body value: the operand of the fused node that it is (through views), or NNC_NONE */
+        outside;
     nnc_type result; /* of the contraction, before flattening */
     int channel; /* its dimension of output channels */
 } walk;
@@ -228,7 +230,8 @@ static bool step(walk *w, const nnc_node *n, nnc_ref cur)
     return false;
 }
 
-/* Which operand of the fused node is each value of its body? Views of operands count as the operand. */
+/* Which operand of the fused node is each value of its body? Views of operands count as the
+ * operand. */
 static void find_outside(walk *w)
 {
     int k = 0;

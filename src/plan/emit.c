@@ -33,7 +33,8 @@ static const char *value_name(const maker *m, nnc_ref v)
     return name ? name : n->origin ? n->origin : nnc_ops[n->op].name;
 }
 
-/* The tensor of value v on a device. Its operand's, or its root's, comes first. `over`: value in whose memory it is written. */
+/* The tensor of value v on a device. Its operand's, or its root's, comes first. `over`: value
+ * in whose memory it is written. */
 static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t *out)
 {
     size_t at = slot(m, v, dev);
@@ -68,7 +69,7 @@ static nnc_status add_bytes(
     return t.name ? add_tensor(m, &t, out) : nnc_nomem(m->sink);
 }
 
-/* ---- commands --------------------------------------------------------------------------------------------------------- */
+/* ---- commands ------------------------------------------------------------------------------ */
 
 static const char *class_name(const nnc_graph *g, const nnc_node *n)
 {
@@ -333,7 +334,7 @@ static nnc_status emit_list(emitter *e, const job_list *l)
     return NNC_OK;
 }
 
-/* ---- inputs and outputs ------------------------------------------------------------------------------------------------ */
+/* ---- inputs and outputs -------------------------------------------------------------------- */
 
 static nnc_status emit_inputs(maker *m)
 {

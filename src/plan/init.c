@@ -1,5 +1,6 @@
-/* plan/init.c -- what is computed once, before main: weights, values that depend on weights alone, packed weights. Each is
- * made on every device that needs it, just before its first need, so that init's own memory holds little at a time. */
+/* plan/init.c -- what is computed once, before main: weights, values that depend on weights
+ * alone, packed weights. Each is made on every device that needs it, just before its first
+ * need, so that init's own memory holds little at a time. */
 #include "plan/maker.h"
 
 typedef struct stack {

@@ -1,6 +1,7 @@
-/* plan/kernels.c -- kernels of the plan: identical ones are one, and each has an object of machine code of its own, so
- * that the cache shares them between models. Missing objects are emitted by `jobs` threads; neither their number nor the
- * cache's contents changes a byte of the plan. Without an emitter, kernels are interpreted. */
+/* plan/kernels.c -- kernels of the plan: identical ones are one, and each has an object of
+ * machine code of its own, so that the cache shares them between models. Missing objects are
+ * emitted by `jobs` threads; neither their number nor the cache's contents changes a byte of
+ * the plan. Without an emitter, kernels are interpreted. */
 #include "plan/maker.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -87,7 +88,7 @@ nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k)
     return NNC_OK;
 }
 
-/* ---- machine code --------------------------------------------------------------------------------------------------- */
+/* ---- machine code -------------------------------------------------------------------------- */
 
 /* The first engine that runs machine code, or NULL: the interpreter then. */
 static const nnc_engine *code_engine(const maker *m)

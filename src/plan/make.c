@@ -1,13 +1,13 @@
 /* plan/make.c -- graph to plan, step by step:
  *
  *   facts      which values are static, which are views of which, where each lives
- *   schedule   main's commands in order, on streams, with copies and events              (schedule.c)
- *   select     a library call (call.c) or a generated kernel for each; what is in place  (select.c, place.c)
- *   init       what is computed once: weights, static values, packed weights             (init.c)
- *   objects    machine code of the kernels                                               (kernels.c)
- *   emit       tensors and commands                                                      (emit.c)
- *   place      offsets in the arenas                                                     (memory.c, pack.c)
- */
+ *   schedule   main's commands in order, on streams, with copies and events   (schedule.c)
+ *   select     a library call (call.c) or a generated kernel for each, and
+ *              what happens in place                            (select.c, place.c)
+ *   init       what is computed once: weights, static values, packed weights  (init.c)
+ *   objects    machine code of the kernels                                    (kernels.c)
+ *   emit       tensors and commands                                           (emit.c)
+ *   place      offsets in the arenas                               (memory.c, pack.c) */
 #include "plan/maker.h"
 #include <string.h>
 

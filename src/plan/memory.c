@@ -1,6 +1,7 @@
-/* plan/memory.c -- where tensors lie: offsets in each space of each device, and the sizes that the run will request.
- * A block is a tensor with its aliases. In main's arena two blocks may share bytes when everything that touches the one is
- * known to be done before the other is first written: by command order on one stream, by events between streams. */
+/* plan/memory.c -- where tensors lie: offsets in each space of each device, and the sizes that
+ * the run will request. A block is a tensor with its aliases. In main's arena two blocks may
+ * share bytes when everything that touches the one is known to be done before the other is
+ * first written: by command order on one stream, by events between streams. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -9,7 +10,9 @@ typedef struct places {
     plan_order order;
     int32_t *root;
     int32_t *
-        last_pos; /* by tensor (roots) * n_lane: position of the last command of that lane that touches it, -1 */
+        /* by tensor (roots) * n_lane: position of the last command of that lane that touches
+         * it, -1 */
+        last_pos;
     nnc_block *block;
     int32_t *tensor_of; /* by block */
 } places;

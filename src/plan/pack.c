@@ -1,9 +1,11 @@
-/* plan/pack.c -- offsets for blocks with lifetimes, so that what lives at the same time lies apart: dynamic storage
- * allocation, NP-hard, and in practice solved by greedy placement in a good order. Six orders are tried and the smallest
- * result kept; on inference graphs of CNNs it equals the lower bound (most bytes alive at any time).
+/* plan/pack.c -- offsets for blocks with lifetimes, so that what lives at the same time lies
+ * apart: dynamic storage allocation, NP-hard, and in practice solved by greedy placement in a
+ * good order. Six orders are tried and the smallest result kept; on inference graphs of CNNs
+ * it equals the lower bound (most bytes alive at any time).
  *
- * Each block goes into the smallest gap that fits between the conflicting blocks already placed, or on top of them. All
- * ties are broken by index, so the result depends on the input alone. */
+ * Each block goes into the smallest gap that fits between the conflicting blocks already
+ * placed, or on top of them. All ties are broken by index, so the result depends on the input
+ * alone. */
 #include "plan/make.h"
 #include <stdlib.h>
 #include <string.h>
@@ -42,7 +44,7 @@ static int by_begin(const void *x, const void *y)
     return (a[0] > b[0]) - (a[0] < b[0]);
 }
 
-/* ---- who conflicts with whom -------------------------------------------------------------------------------------- */
+/* ---- who conflicts with whom --------------------------------------------------------------- */
 
 typedef bool (*conflict_fn)(void *ctx, int i, int j);
 
@@ -51,8 +53,8 @@ static bool overlap(const nnc_block *x, const nnc_block *y)
     return x->first <= y->last && y->first <= x->last;
 }
 
-/* Visits every conflicting pair once. `order`: indices by first. Without `conflict` only the blocks that start within a
- * block's life are looked at. */
+/* Visits every conflicting pair once. `order`: indices by first. Without `conflict` only the
+ * blocks that start within a block's life are looked at. */
 static void each_pair(const packer *p, const key *order, conflict_fn conflict, void *ctx,
     void (*fn)(packer *, int32_t, int32_t), packer *out)
 {
@@ -97,10 +99,11 @@ static bool find_conflicts(packer *p, conflict_fn conflict, void *ctx, nnc_arena
     return true;
 }
 
-/* ---- bytes alive ---------------------------------------------------------------------------------------------------- */
+/* ---- bytes alive --------------------------------------------------------------------------- */
 
-/* Sweeps over starts and ends; live[k] = bytes alive from the k-th start (in order of first) to the next. Returns the most;
- * fills contention. Ends are visited through a copy of the blocks sorted by last. */
+/* Sweeps over starts and ends; live[k] = bytes alive from the k-th start (in order of first)
+ * to the next. Returns the most; fills contention. Ends are visited through a copy of the
+ * blocks sorted by last. */
 static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
 {
     size_t n = (size_t)p->n;
@@ -132,7 +135,7 @@ static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
     return true;
 }
 
-/* ---- greedy placement ------------------------------------------------------------------------------------------------ */
+/* ---- greedy placement ---------------------------------------------------------------------- */
 
 /* Lowest offset of the smallest gap that fits block i among its placed neighbours. */
 static int64_t best_fit(packer *p, int32_t i)

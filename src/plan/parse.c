@@ -1,5 +1,5 @@
-/* plan/parse.c -- reads the plan's text form (docs/plan.md). It checks the form and that numbers fit their fields; whether the
- * plan may be run is nnc_plan_verify's question. */
+/* plan/parse.c -- reads the plan's text form (docs/plan.md). It checks the form and that
+ * numbers fit their fields; whether the plan may be run is nnc_plan_verify's question. */
 #include "plan/internal.h"
 #include "plan/words.h"
 #include <math.h>
@@ -129,7 +129,7 @@ static nnc_status more(parser *r, void *array, size_t *cap, int n, size_t size)
     return NNC_OK;
 }
 
-/* ---- head --------------------------------------------------------------------------------------------------------- */
+/* ---- head ---------------------------------------------------------------------------------- */
 
 static nnc_status parse_engine(parser *r, size_t *cap)
 {
@@ -180,7 +180,7 @@ static nnc_status parse_head(parser *r)
     return NNC_OK;
 }
 
-/* ---- tensors, kernels ------------------------------------------------------------------------------------------------ */
+/* ---- tensors, kernels ---------------------------------------------------------------------- */
 
 static nnc_status parse_tensor(parser *r, size_t *cap)
 {
@@ -215,7 +215,8 @@ static nnc_status parse_tensor(parser *r, size_t *cap)
     return NNC_OK;
 }
 
-/* Lines behind "| " (or "|-": the last, and without its newline). The scanner stands behind the row above. */
+/* Lines behind "| " (or "|-": the last, and without its newline). The scanner stands behind
+ * the row above. */
 static nnc_status parse_ir(parser *r, const char **out)
 {
     nnc_text t = {0};
@@ -260,7 +261,7 @@ static nnc_status parse_kernel(parser *r, size_t *cap)
     return NNC_OK;
 }
 
-/* ---- calls ------------------------------------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------- */
 
 static nnc_status parse_window(parser *r, const char *key, int64_t *v, int n)
 {
@@ -333,7 +334,7 @@ static nnc_status parse_call(parser *r, size_t *cap)
     return NNC_OK;
 }
 
-/* ---- weights, commands ------------------------------------------------------------------------------------------------- */
+/* ---- weights, commands --------------------------------------------------------------------- */
 
 static int hex_digit(char c)
 {

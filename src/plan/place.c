@@ -1,6 +1,7 @@
-/* plan/place.c -- may a kernel write its result over one of its operands? Only when every element is read before
- * it is written, by the very iteration that writes it. The rule asks for little and declines the rest: one stage; one store
- * without guards that visits every element exactly once; all loads of the operand directly at the stored index. */
+/* plan/place.c -- may a kernel write its result over one of its operands? Only when every
+ * element is read before it is written, by the very iteration that writes it. The rule asks
+ * for little and declines the rest: one stage; one store without guards that visits every
+ * element exactly once; all loads of the operand directly at the stored index. */
 #include "plan/maker.h"
 #include <string.h>
 

@@ -1,10 +1,12 @@
-/* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and events.
+/* plan/schedule.c -- main's commands in issue order, with streams, copies between devices, and
+ * events.
  *
- * One stream: program order. Several: list scheduling. The ready node with the longest remaining path goes first (ties:
- * program order), to the stream of its device where it can start first (ties: the stream of its latest operand, which needs no
- * event). Times are the target's roofline, so the result depends on nothing measured. Copies go out on the producer's
- * stream right behind it. An event is recorded behind a command only when another lane waits for it, and a wait is left
- * out where earlier waits already imply it. */
+ * One stream: program order. Several: list scheduling. The ready node with the longest
+ * remaining path goes first (ties: program order), to the stream of its device where it can
+ * start first (ties: the stream of its latest operand, which needs no event). Times are the
+ * target's roofline, so the result depends on nothing measured. Copies go out on the
+ * producer's stream right behind it. An event is recorded behind a command only when another
+ * lane waits for it, and a wait is left out where earlier waits already imply it. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -35,7 +37,7 @@ static int device_of(const nnc_node *n)
     return n->device < 0 ? 0 : n->device;
 }
 
-/* ---- order and streams ------------------------------------------------------------------------------------------- */
+/* ---- order and streams --------------------------------------------------------------------- */
 
 typedef struct list {
     maker *m;
@@ -51,7 +53,8 @@ typedef struct list {
     int64_t *free_at; /* by device * streams + stream */
 } list;
 
-/* Calls fn for each producer in main of node n's operands; one that gives several operands comes several times. */
+/* Calls fn for each producer in main of node n's operands; one that gives several operands
+ * comes several times. */
 static void each_producer(
     const maker *m, const nnc_node *n, void (*fn)(list *, uint32_t, uint32_t), list *l)
 {
@@ -104,7 +107,8 @@ static uint32_t heap_pop(list *l)
     return top;
 }
 
-/* Earliest start of n on stream s of its device: the stream is free and operands are there (an event costs a launch). */
+/* Earliest start of n on stream s of its device: the stream is free and operands are there (an
+ * event costs a launch). */
 static int64_t start_on(const list *l, const nnc_node *n, int s, bool *local)
 {
     const maker *m = l->m;
@@ -200,7 +204,7 @@ static nnc_status list_schedule(list *l)
     return NNC_OK;
 }
 
-/* ---- copies between devices --------------------------------------------------------------------------------------- */
+/* ---- copies between devices ---------------------------------------------------------------- */
 
 /* need[slot(root, device)]: some node there reads it and it is not computed there. */
 static void find_copies(const maker *m, uint8_t *need)
@@ -257,7 +261,7 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
     return NNC_OK;
 }
 
-/* ---- events ----------------------------------------------------------------------------------------------------- */
+/* ---- events -------------------------------------------------------------------------------- */
 
 typedef struct sync {
     maker *m;

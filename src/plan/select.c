@@ -1,12 +1,13 @@
-/* plan/select.c -- who computes a node. Contractions, and pooling where the target gives it to a library, go to the
- * first engine that takes the call; everything else becomes a generated kernel. Also decides what happens in place. */
+/* plan/select.c -- who computes a node. Contractions, and pooling where the target gives it to
+ * a library, go to the first engine that takes the call; everything else becomes a generated
+ * kernel. Also decides what happens in place. */
 #include "plan/maker.h"
 #include <string.h>
 
-/* ---- what dies ----------------------------------------------------------------------------------------------------- */
+/* ---- what dies ----------------------------------------------------------------------------- */
 
-/* Is root r free to be overwritten on device dev by main job `at`? It was computed in main, is no output, and all its
- * other readers are done for certain. */
+/* Is root r free to be overwritten on device dev by main job `at`? It was computed in main, is
+ * no output, and all its other readers are done for certain. */
 static bool dies(const maker *m, nnc_ref r, int dev, int32_t at)
 {
     bool copy = dev != m->home[r];
@@ -42,7 +43,7 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
            dies(m, r, j->device, at);
 }
 
-/* ---- calls ---------------------------------------------------------------------------------------------------------- */
+/* ---- calls --------------------------------------------------------------------------------- */
 
 static bool engine_may(const maker *m, const nnc_engine *e, bool pool)
 {
@@ -61,7 +62,8 @@ static nnc_status ask(maker *m, const nnc_engine *e, nnc_call *c, bool may_pack,
     return may_pack ? e->choose(c, got, m->sink) : NNC_OK;
 }
 
-/* Asks engines in order of preference; for each first with the sum in place (when legal), then with it as an argument. */
+/* Asks engines in order of preference; for each first with the sum in place (when legal), then
+ * with it as an argument. */
 static nnc_status choose(
     maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got, nnc_text *why)
 {
@@ -134,7 +136,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     return keep_call(m, j, &c, &got);
 }
 
-/* ---- kernels -------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ------------------------------------------------------------------------------- */
 
 /* Distinct operands in order: the kernel's input buffers. */
 static int distinct(const nnc_node *n, int i, nnc_ref *v)

@@ -1,5 +1,6 @@
-/* plan/verify.c -- may this plan be run? Rows first, each on its own; then the commands' arguments against what they ask
- * for; then memory and order (verify_memory.c), which leans on all of that. Reports the first fault. */
+/* plan/verify.c -- may this plan be run? Rows first, each on its own; then the commands'
+ * arguments against what they ask for; then memory and order (verify_memory.c), which leans on
+ * all of that. Reports the first fault. */
 #include "plan/verify.h"
 #include <string.h>
 
@@ -10,7 +11,7 @@ static nnc_status bad_at(const check *v, const char *what, int i, const char *wh
     return nnc_fail0(v->sink, v->code, "plan: %s %d: %s", what, i, why);
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------- */
+/* ---- rows ---------------------------------------------------------------------------------- */
 
 static const char *tensor_fault(const nnc_plan *p, int i)
 {
@@ -122,7 +123,7 @@ static nnc_status check_rows(const check *v)
     return NNC_OK;
 }
 
-/* ---- commands ---------------------------------------------------------------------------------------------------- */
+/* ---- commands ------------------------------------------------------------------------------ */
 
 static int64_t bytes_of(const check *v, const nnc_cmd *c, int k)
 {
@@ -206,7 +207,8 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
     return NULL;
 }
 
-/* Devices and spaces of arguments: init knows no arena of main's, and main writes nothing that lasts. */
+/* Devices and spaces of arguments: init knows no arena of main's, and main writes nothing that
+ * lasts. */
 static const char *arg_fault(const check *v, const nnc_cmd *c, int i)
 {
     const nnc_plan *p = v->p;

@@ -1,5 +1,5 @@
-/* plan/verify_call.c -- are the shapes of a library call consistent? Engines trust them: whatever passes here keeps them
- * inside buffers of the sizes that the types say. */
+/* plan/verify_call.c -- are the shapes of a library call consistent? Engines trust them:
+ * whatever passes here keeps them inside buffers of the sizes that the types say. */
 #include "plan/verify.h"
 #include <math.h>
 
@@ -26,8 +26,9 @@ static bool window_numbers_ok(const nnc_call *c)
     return true;
 }
 
-/* Extent that the last window begins at, relative to the padded begin: every window must begin inside input or begin
- * padding, and lie inside the padded input (pools with ceil_mode may hang over the end). */
+/* Extent that the last window begins at, relative to the padded begin: every window must begin
+ * inside input or begin padding, and lie inside the padded input (pools with ceil_mode may
+ * hang over the end). */
 static bool extent_ok(const nnc_call *c, int i, bool may_hang)
 {
     int64_t in = c->src.dim[2 + i], out = c->dst.dim[2 + i];

@@ -1,10 +1,12 @@
-/* plan/verify_memory.c -- is everything that is read what was written for it? Walks the commands in list order and keeps, for each
- * space of each device, which tensor's content lies where. A write takes its bytes over from whoever had them, which is
- * allowed only when everything that touched that content is done for certain (or when the command itself may work in
- * place); a read needs its tensor's content untouched and its write done for certain.
+/* plan/verify_memory.c -- is everything that is read what was written for it? Walks the
+ * commands in list order and keeps, for each space of each device, which tensor's content lies
+ * where. A write takes its bytes over from whoever had them, which is allowed only when
+ * everything that touched that content is done for certain (or when the command itself may
+ * work in place); a read needs its tensor's content untouched and its write done for certain.
  *
- * List order is an order in which the commands may really run, so of two touches that no event orders, the later in the
- * list meets the earlier one here. The content map is a treap over segments: O(log n) a write. */
+ * List order is an order in which the commands may really run, so of two touches that no event
+ * orders, the later in the list meets the earlier one here. The content map is a treap over
+ * segments: O(log n) a write. */
 #include "plan/verify.h"
 #include <string.h>
 
@@ -35,7 +37,7 @@ static nnc_status bad(const memory *m, int i, int32_t t, const char *why)
         m->p->tensor[t].name, why);
 }
 
-/* ---- segments -------------------------------------------------------------------------------------------------------- */
+/* ---- segments ------------------------------------------------------------------------------ */
 
 static int32_t new_seg(memory *m, int64_t lo, int64_t hi, int32_t owner)
 {
@@ -84,7 +86,7 @@ static void cut(memory *m, int32_t *map, int64_t x)
     *map = merge(m, merge(m, a, tail), b);
 }
 
-/* ---- order ----------------------------------------------------------------------------------------------------------- */
+/* ---- order --------------------------------------------------------------------------------- */
 
 static bool all_done(const memory *m, int32_t owner, int32_t cmd)
 {
@@ -170,7 +172,7 @@ static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
     return NNC_OK;
 }
 
-/* ---- the walk ---------------------------------------------------------------------------------------------------------- */
+/* ---- the walk ------------------------------------------------------------------------------ */
 
 static nnc_status walk_cmd(memory *m, int32_t i)
 {

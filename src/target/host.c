@@ -1,5 +1,6 @@
-/* target/host.c -- this machine, as the system describes it: cpuid, /proc, sysfs and cgroups. Nothing is timed, so
- * the same machine always gives the same target; speeds are estimates from described facts (`measured` is false). */
+/* target/host.c -- this machine, as the system describes it: cpuid, /proc, sysfs and cgroups.
+ * Nothing is timed, so the same machine always gives the same target; speeds are estimates
+ * from described facts (`measured` is false). */
 #include "target/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -46,7 +47,7 @@ static int list_count(const char *s)
     return n > 0 ? n : 1;
 }
 
-/* ---- instruction set ---------------------------------------------------------------------------------------- */
+/* ---- instruction set ----------------------------------------------------------------------- */
 
 #ifdef X86
 typedef struct regs {
@@ -61,7 +62,8 @@ static regs leaf(unsigned n, unsigned sub)
     return r;
 }
 
-/* What the operating system saves on a task switch (XCR0): registers that it does not save may not be used. */
+/* What the operating system saves on a task switch (XCR0): registers that it does not save may
+ * not be used. */
 static uint64_t saved_state(void)
 {
     if (!(leaf(1, 0).c >> 27 & 1))
@@ -119,10 +121,11 @@ void target_host_signature(nnc_text *t)
 }
 #endif
 
-/* ---- clocks, caches, memory ---------------------------------------------------------------------------------- */
+/* ---- clocks, caches, memory ---------------------------------------------------------------- */
 
-/* Hz of one core. The highest the system admits to; else half the BogoMIPS (on x86 the time stamp counter's rate,
- * which unlike "cpu MHz" does not move); else a guess. Rounded to 50 MHz. */
+/* Hz of one core. The highest the system admits to; else half the BogoMIPS (on x86 the time
+ * stamp counter's rate, which unlike "cpu MHz" does not move); else a guess. Rounded to 50
+ * MHz. */
 static int64_t clock_hz(void)
 {
     char buf[4096];
@@ -165,7 +168,8 @@ static void caches(nnc_target *t)
         else if (level[0] == '3')
             t->l3_bytes = t->cores < users ? bytes / users * t->cores : bytes;
     }
-    /* A virtual machine sees the whole last-level cache of the socket; its neighbours have their part of it. */
+    /* A virtual machine sees the whole last-level cache of the socket; its neighbours have
+     * their part of it. */
     if (in_vm())
         t->l3_bytes = nnc_min64(t->l3_bytes, (int64_t)t->cores * (32 << 20));
 }
@@ -185,18 +189,20 @@ static int64_t memory_bytes(void)
     return total;
 }
 
-/* ---- the target ------------------------------------------------------------------------------------------------ */
+/* ---- the target ---------------------------------------------------------------------------- */
 
 enum {
-    /* relu, clip and leaky are free in oneDNN; `sum` in place keeps its fast kernels, a full binary add does not; the
-     * transcendental ones cost as much as a kernel of our own on thin layers, so they stay outside. */
+    /* relu, clip and leaky are free in oneDNN; `sum` in place keeps its fast kernels, a full
+     * binary add does not; the transcendental ones cost as much as a kernel of our own on thin
+     * layers, so they stay outside. */
     EP_ONEDNN = EP_bias | EP_relu | EP_clip | EP_leaky | EP_sum,
     EP_ALL = EP_bias | EP_relu | EP_clip | EP_leaky | EP_sum | EP_add | EP_gelu | EP_silu |
              EP_sigmoid | EP_tanh | EP_hardswish,
 };
 
-/* Pools: machine code is generated for them (a window is a guarded reduction over an index map, at memory speed in
- * any layout); oneDNN's channels-last pools come next, plain loops last. The first row that pools does it. */
+/* Pools: machine code is generated for them (a window is a guarded reduction over an index
+ * map, at memory speed in any layout); oneDNN's channels-last pools come next, plain loops
+ * last. The first row that pools does it. */
 static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
 {
     nnc_target_engine *e = t->engine;
@@ -235,8 +241,9 @@ nnc_status nnc_target_host(
     /* two vector units, a multiply-add is two operations */
     int64_t per_clock = t->vector_bits / 32 * 2 * (t->fma ? 2 : 1);
     t->flops_f32 = clock_hz() * per_clock * t->cores;
-    /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a socket at no more than
-     * ten times that; within its own L2 at about 60 GB/s. A command costs a parallel region and its dispatch. */
+    /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a
+     * socket at no more than ten times that; within its own L2 at about 60 GB/s. A command
+     * costs a parallel region and its dispatch. */
     t->copy_bytes_s = (int64_t)15e9 * (t->cores < 10 ? t->cores : 10);
     t->cache_bytes_s = (int64_t)60e9 * t->cores;
     t->launch_ns = 1500;

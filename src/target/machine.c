@@ -1,5 +1,6 @@
-/* target/machine.c -- the machine file: JSON in (every mistake with its place and the nearest key) and out. One table
- * of fields serves both; docs/schema/machine.schema.json says the same for editors. */
+/* target/machine.c -- the machine file: JSON in (every mistake with its place and the nearest
+ * key) and out. One table of fields serves both; docs/schema/machine.schema.json says the same
+ * for editors. */
 #include "target/internal.h"
 #include <math.h>
 #include <string.h>
@@ -51,7 +52,7 @@ static const char *const epilogue_names[] = {
     "bias", "relu", "clip", "leaky", "sum", "add", "gelu", "silu", "sigmoid", "tanh", "hardswish"};
 _Static_assert(1 << (NNC_COUNT(epilogue_names) - 1) == EP_hardswish, "a name for each EP_ bit");
 
-/* ---- out ------------------------------------------------------------------------------------------------------- */
+/* ---- out ----------------------------------------------------------------------------------- */
 
 static void put_field(nnc_text *out, const field *f, const void *base)
 {
@@ -107,7 +108,7 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
     nnc_puts(out, t->n_engines ? "\n  ]\n}\n" : "]\n}\n");
 }
 
-/* ---- in -------------------------------------------------------------------------------------------------------- */
+/* ---- in ------------------------------------------------------------------------------------ */
 
 typedef struct reader {
     nnc_json json;

@@ -1,4 +1,5 @@
-/* target/target.c -- questions to a target: which engine does what, how long a command takes, the cache key. */
+/* target/target.c -- questions to a target: which engine does what, how long a command takes,
+ * the cache key. */
 #include "target/internal.h"
 #include <string.h>
 
@@ -49,7 +50,8 @@ static int64_t ns_of(int64_t amount, int64_t rate)
     return ns < 9e18 ? (int64_t)(ns + 0.999) : INT64_MAX / 2;
 }
 
-/* Roofline: the slower of computing and moving. Bytes that fit the caches of all cores move at cache speed. */
+/* Roofline: the slower of computing and moving. Bytes that fit the caches of all cores move at
+ * cache speed. */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
 {
     int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
@@ -57,9 +59,9 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
     return nnc_max64(ns_of(flops, t->flops_f32), ns_of(bytes, rate)) + t->launch_ns;
 }
 
-/* Engine rows and speeds choose kernels but do not change the code of one; they are left out, so that a calibrated
- * machine file keeps its cache. An empty `cpu` means "this machine": its signature stands for it, since caches
- * may be shared between machines. */
+/* Engine rows and speeds choose kernels but do not change the code of one; they are left out,
+ * so that a calibrated machine file keeps its cache. An empty `cpu` means "this machine": its
+ * signature stands for it, since caches may be shared between machines. */
 nnc_hash128 nnc_target_hash(const nnc_target *t)
 {
     nnc_text x = {0};

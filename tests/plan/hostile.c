@@ -1,4 +1,5 @@
-/* tests/plan/hostile.c -- plans that lie: chosen lies are named by the verifier, random damage to the text never crashes. */
+/* tests/plan/hostile.c -- plans that lie: chosen lies are named by the verifier, random damage
+ * to the text never crashes. */
 #include "help.h"
 
 static const char net[] = "graph @t {\n"

@@ -1,4 +1,5 @@
-/* tests/plan/make.c -- plans of chosen graphs: calls and their post-operations, init, aliases, memory, streams, devices. */
+/* tests/plan/make.c -- plans of chosen graphs: calls and their post-operations, init, aliases,
+ * memory, streams, devices. */
 #include "help.h"
 
 TEST(make_conv_relu_ewise)
@@ -139,7 +140,7 @@ TEST(make_in_place_declines)
     nnc_plan_destroy(p);
 }
 
-/* ---- epilogues ------------------------------------------------------------------------------------------------- */
+/* ---- epilogues ----------------------------------------------------------------------------- */
 
 static const char residual[] = "graph @t {\n"
                                "%x = input : f32[1,8,16,16]\n"
@@ -217,20 +218,19 @@ TEST(make_residual_of_an_input)
     nnc_plan_destroy(p);
 }
 
-/* ---- calls of single nodes ------------------------------------------------------------------------------------------ */
+/* ---- calls of single nodes ----------------------------------------------------------------- */
 
 TEST(make_matmul_forms)
 {
-    nnc_plan *p =
-        help_plan_text("graph @t {\n"
-                       "%a = input : f32[5,2,3,7]\n"
-                       "%w = param : f32[9,7] = gen(\"w\", seed=1, scale=0.1)\n"
-                       "%b = input : f32[2,7,4]\n"
-                       "%y = linear %a, %w loc \"/linear\"\n"
-                       "%m = matmul %a, %b loc \"/batched\"\n"
-                       "%q = matmul %b, %w {transpose_a=1, transpose_b=1} loc \"/both\"\n"
-                       "return %y, %m, %q }",
-            1, 1);
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%a = input : f32[5,2,3,7]\n"
+                                 "%w = param : f32[9,7] = gen(\"w\", seed=1, scale=0.1)\n"
+                                 "%b = input : f32[2,7,4]\n"
+                                 "%y = linear %a, %w loc \"/linear\"\n"
+                                 "%m = matmul %a, %b loc \"/batched\"\n"
+                                 "%q = matmul %b, %w {transpose_a=1, transpose_b=1} loc \"/both\"\n"
+                                 "return %y, %m, %q }",
+        1, 1);
     if (!p)
         return;
     help_check(p);
@@ -295,7 +295,7 @@ TEST(make_declined)
     nnc_graph_destroy(g);
 }
 
-/* ---- streams and devices ------------------------------------------------------------------------------------------------ */
+/* ---- streams and devices ------------------------------------------------------------------- */
 
 /* Four branches of two convolutions each, joined by adds. */
 static const char branches[] = "graph @t {\n"

@@ -1,4 +1,5 @@
-/* tests/plan/pack.c -- offset assignment: answers on paper, exhaustive search on small cases, properties on generated ones. */
+/* tests/plan/pack.c -- offset assignment: answers on paper, exhaustive search on small cases,
+ * properties on generated ones. */
 #include "plan/make.h"
 #include "test.h"
 
@@ -73,7 +74,8 @@ TEST(pack_conflict_callback)
     nnc_arena_deinit(&a);
 }
 
-/* Best size over all orders of first-fit placement: for up to 6 blocks some order gives the optimum. */
+/* Best size over all orders of first-fit placement: for up to 6 blocks some order gives the
+ * optimum. */
 static void search(nnc_block *b, int n, unsigned placed, int64_t top, int64_t *best)
 {
     if (placed == (1u << n) - 1 && top < *best)

@@ -1,4 +1,5 @@
-/* tests/target/target.c -- this machine's description, machine files and their mistakes, the roofline. */
+/* tests/target/target.c -- this machine's description, machine files and their mistakes, the
+ * roofline. */
 #include "target/target.h"
 #include "test.h"
 #include <stdlib.h>
@@ -11,7 +12,8 @@ TEST(target_host)
     CHECK(t.cores >= 1 && t.threads == t.cores);
     CHECK(t.vector_bits == 128 || t.vector_bits == 256 || t.vector_bits == 512);
     CHECK(t.l1_bytes >= 8 << 10 && t.l2_bytes >= t.l1_bytes);
-    CHECK(t.flops_f32 > 1000000000 && t.copy_bytes_s > 1000000000 && t.cache_bytes_s > t.copy_bytes_s);
+    CHECK(t.flops_f32 > 1000000000 && t.copy_bytes_s > 1000000000 &&
+          t.cache_bytes_s > t.copy_bytes_s);
     CHECK(t.memory_bytes > 1 << 20);
     CHECK_STR(nnc_target_for_contractions(&t)->name, "onednn");
     CHECK_STR(nnc_target_for_kernels(&t)->name, "llvm");
@@ -54,12 +56,16 @@ TEST(target_host_is_the_same_twice)
 
 TEST(target_roofline)
 {
-    nnc_target t = {.flops_f32 = 1000000000000, .copy_bytes_s = 10000000000, .cache_bytes_s = 100000000000,
-        .l2_bytes = 1 << 20, .cores = 2, .launch_ns = 1000};
+    nnc_target t = {.flops_f32 = 1000000000000,
+        .copy_bytes_s = 10000000000,
+        .cache_bytes_s = 100000000000,
+        .l2_bytes = 1 << 20,
+        .cores = 2,
+        .launch_ns = 1000};
     CHECK_INT(nnc_target_time_ns(&t, 0, 0), 1000);
-    CHECK_INT(nnc_target_time_ns(&t, 1000000000, 0), 1001000);   /* 1 GFLOP at 1 TFLOP/s */
-    CHECK_INT(nnc_target_time_ns(&t, 0, 100000000), 10001000);   /* 100 MB at 10 GB/s */
-    CHECK_INT(nnc_target_time_ns(&t, 0, 1000000), 11000);        /* in the caches at 100 GB/s */
+    CHECK_INT(nnc_target_time_ns(&t, 1000000000, 0), 1001000); /* 1 GFLOP at 1 TFLOP/s */
+    CHECK_INT(nnc_target_time_ns(&t, 0, 100000000), 10001000); /* 100 MB at 10 GB/s */
+    CHECK_INT(nnc_target_time_ns(&t, 0, 1000000), 11000); /* in the caches at 100 GB/s */
     CHECK_INT(nnc_target_time_ns(&t, 1000000000, 100000000), 10001000);
 }
 
@@ -92,21 +98,30 @@ TEST(target_file_round_trip)
     nnc_target_deinit(&b);
 }
 
-#define HEAD "{\n\"kind\": \"cpu\", \"name\": \"box\", \"vector_bits\": 256, \"cores\": 4, \"memory_bytes\": 1000,\n"
-#define REST "\"l1_bytes\": 1, \"l2_bytes\": 2, \"l3_bytes\": 3, \"flops_f32\": 4, \"copy_bytes_s\": 5,\n\"cache_bytes_s\": 6, \"launch_ns\": 7"
+#define HEAD \
+    "{\n\"kind\": \"cpu\", \"name\": \"box\", \"vector_bits\": 256, \"cores\": 4, " \
+    "\"memory_bytes\": 1000,\n"
+#define REST \
+    "\"l1_bytes\": 1, \"l2_bytes\": 2, \"l3_bytes\": 3, \"flops_f32\": 4, \"copy_bytes_s\": " \
+    "5,\n\"cache_bytes_s\": 6, \"launch_ns\": 7"
 
 TEST(target_file_errors)
 {
-    static const struct { const char *text, *says; } bad[] = {
-        {HEAD "\"l1_byte\": 1, " REST ", \"engines\": []}", ":3:1: : machine file: unknown key \"l1_byte\"; did you mean \"l1_bytes\"?"},
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {HEAD "\"l1_byte\": 1, " REST ", \"engines\": []}",
+            ":3:1: : machine file: unknown key \"l1_byte\"; did you mean \"l1_bytes\"?"},
         {HEAD REST "}", "engines: expected a list"},
-        {HEAD "\"threads\": 0,\n" REST ", \"engines\": []}", "threads: expected an integer from 1 to 1024"},
+        {HEAD "\"threads\": 0,\n" REST ", \"engines\": []}",
+            "threads: expected an integer from 1 to 1024"},
         {HEAD "\"fma\": 1,\n" REST ", \"engines\": []}", "fma: expected true or false"},
         {HEAD "\"cpu\": 1,\n" REST ", \"engines\": []}", "cpu: expected a string"},
         {"{\"kind\": \"cpu\", \"engines\": []}", "\"name\" is missing"},
         {"[1]", "the file: expected an object"},
         {"{\"kind\": ", "expected a JSON value"},
-        {HEAD REST ", \"engines\": [{\"name\": \"x\", \"epilogues\": [\"rellu\"]}]}", "unknown epilogue \"rellu\"; did you mean \"relu\""},
+        {HEAD REST ", \"engines\": [{\"name\": \"x\", \"epilogues\": [\"rellu\"]}]}",
+            "unknown epilogue \"rellu\"; did you mean \"relu\""},
         {HEAD REST ", \"engines\": [{\"name\": \"x\"}, {\"name\": \"x\"}]}", "each engine once"},
         {HEAD REST ", \"engines\": [{\"pools\": true}]}", "\"name\" is missing"},
         {HEAD REST ", \"engines\": [3]}", "engines: expected an object"},
