@@ -82,12 +82,11 @@ static range add(range a, range b)
     return (range){lo != lo ? -INFINITY : lo, hi != hi ? INFINITY : hi, a.nan || b.nan || clash};
 }
 
+/* [0, x] holds -0, whose reciprocal is -inf. */
 static range recip(range a)
 {
     if (a.lo > 0 || a.hi < 0)
         return (range){1 / a.hi, 1 / a.lo, a.nan};
-    if (a.lo == 0) /* -0 is in [0, x] */
-        return (range){-INFINITY, INFINITY, a.nan};
     return (range){-INFINITY, INFINITY, a.nan};
 }
 
@@ -391,7 +390,7 @@ static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
 static uint8_t hints(const nnc_kernel *k, const nnc_kins *in)
 {
     uint8_t h = KH_nonan;
-    if (in->op != KO_sop)
+    if (in->op != KO_sop || !nnc_is_float((nnc_dtype)k->ins[in->arg[0]].dtype))
         return 0;
     for (int i = 0; i < nnc_sops[in->sop].arity; i++)
         if (get(k, in->arg[i]).nan)

@@ -42,11 +42,33 @@ static bool divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc
     return false;
 }
 
+/* Row-major memory from outside: the linear index is the place, whatever the dimensions. It stands in the one of
+ * stride 1. */
+static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    nnc_ref x = nnc_def(t->g, v)->in[0];
+    const nnc_type *to = type_of(t, v), *from = type_of(t, x);
+    nnc_nest_map *in = nx_maps(t, from->rank);
+    int64_t place = 1;
+    if (!in)
+        return -1;
+    for (int d = to->rank - 1; d >= 0; d--) {
+        nnc_nest_map *e = &in[from->order[from->rank - 1]];
+        e->c += idx[d].c * place;
+        for (int a = 0; a < NNC_NEST_AXES; a++)
+            e->k[a] += idx[d].k[a] * place;
+        place *= to->dim[d];
+    }
+    return nx_demand(t, ctx, x, in, guard);
+}
+
 /* Neighbouring dimensions of equal products form groups; in each, the linear index is divided anew. */
 static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *to = type_of(t, v), *from = type_of(t, x);
+    if (from->rank > 0 && !nx_is_inside(t, t->g->value[x].node) && nnc_type_is_row_major(from))
+        return reshape_memory(t, ctx, v, idx, guard);
     nnc_nest_map *in = nx_maps(t, from->rank);
     if (!in)
         return -1;
