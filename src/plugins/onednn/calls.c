@@ -90,6 +90,9 @@ static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, bool
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
+/* oneDNN's relu and clip turn NaN into their lower bound (2.6 and 3.2, seen on x86-64), where
+ * nnc's own keep it; the others keep it here, too. Known and accepted: a pass over the result for
+ * NaN's sake would cost what fusing gains. */
 static dnnl_status_t append_post(dnnl_post_ops_t ops, const nnc_post *p)
 {
     switch ((nnc_post_kind)p->kind) {
