@@ -1,0 +1,129 @@
+/* tests/plan/objects.c -- machine code of kernels: identical kernels are one, the cache serves a warm
+ * run without the emitter, threads of emission change nothing, a failing emitter means the
+ * interpreter. */
+#include "help.h"
+#include <stdatomic.h>
+#include <stdlib.h>
+
+static atomic_int emitted;
+static int asked;
+static bool emitter_fails;
+
+static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
+    char **out, size_t *size, nnc_sink *sink)
+{
+    (void)t;
+    if (n != 1 || what != EMIT_object || emitter_fails)
+        return nnc_fail0(sink, NNC_E_DEVICE, "no");
+    atomic_fetch_add(&emitted, 1);
+    *size = strlen(k[0]->name) + 4;
+    *out = nnc_malloc(*size + 1);
+    if (!*out)
+        return NNC_E_NOMEM;
+    snprintf(*out, *size + 1, "ELF %s", k[0]->name);
+    return NNC_OK;
+}
+
+static const nnc_emitter fake_emitter = {"fake", "1", emit};
+
+static const nnc_emitter *emitter(void)
+{
+    asked++;
+    return &fake_emitter;
+}
+
+static nnc_status load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    (void)p;
+    (void)item;
+    *handle = NULL;
+    return nnc_fail0(sink, NNC_E_BUG, "a fake engine does not run");
+}
+
+static const nnc_engine code = {.name = "llvm", .version = "1", .load_kernel = load};
+
+static const char net[] = "graph @t {\n"
+                          "%x = input : f32[4,16]\n"
+                          "%z = input : f32[4,16]\n"
+                          "%a = exp %x loc \"/a\"\n"
+                          "%b = exp %z loc \"/b\"\n"
+                          "%c = add %a, %b loc \"/c\"\n"
+                          "%d = softmax %c {axis=1} loc \"/d\"\n"
+                          "return %d }";
+
+static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const char *version)
+{
+    static const nnc_engine *const engines[] = {&fake_library, &code, &fake_kernels};
+    nnc_target t;
+    help_target(&t, 2);
+    t.engine[2] = t.engine[1];
+    t.engine[1] = (nnc_target_engine){.name = "llvm", .kernels = true};
+    t.n_engines = 3;
+    *hits = *misses = asked = 0;
+    emitted = 0;
+    nnc_plan_options o = {.target = &t,
+        .engine = engines,
+        .n_engine = 3,
+        .emitter = emitter,
+        .emitter_version = version,
+        .cache = cache,
+        .jobs = jobs,
+        .streams = 1,
+        .devices = 1,
+        .cache_hits = hits,
+        .cache_misses = misses};
+    nnc_plan *p = NULL;
+    nnc_graph *g = help_graph(net);
+    if (g)
+        CHECK_OK(nnc_plan_make(g, &o, &p, test_sink));
+    nnc_graph_destroy(g);
+    return p;
+}
+
+static bool same(const nnc_plan *p, const nnc_plan *q)
+{
+    nnc_hash128 a = nnc_plan_hash(p), b = nnc_plan_hash(q);
+    return a.lo == b.lo && a.hi == b.hi;
+}
+
+TEST(objects)
+{
+    char dir[] = "/tmp/nnc-objects-XXXXXX";
+    CHECK(mkdtemp(dir) != NULL);
+    nnc_cache *cache = nnc_cache_open(dir);
+    int hits, misses;
+    nnc_plan *cold = make(cache, 1, &hits, &misses, "1");
+    CHECK(cache && cold);
+    if (!cache || !cold)
+        return;
+    /* two exps are one kernel */
+    CHECK_INT(cold->n_kernel, 3);
+    CHECK_INT(cold->n_object, 3);
+    CHECK(hits == 0 && misses == 3 && emitted == 3 && asked == 1);
+    CHECK_STR(cold->engine[help_cmd(cold, "/a")->engine], "llvm");
+    CHECK_INT(help_cmd(cold, "/a")->item, help_cmd(cold, "/b")->item);
+    CHECK_OK(nnc_plan_verify(cold, test_sink));
+    nnc_plan *warm = make(cache, 1, &hits, &misses, "1");
+    CHECK(hits == 3 && misses == 0 && emitted == 0 && asked == 0);
+    CHECK(warm && same(cold, warm));
+    nnc_plan *jobs = make(NULL, 4, &hits, &misses, "1");
+    CHECK(jobs && same(cold, jobs) && emitted == 3);
+    nnc_plan *newer = make(cache, 1, &hits, &misses, "2");
+    CHECK(newer && hits == 0 && misses == 3);
+    emitter_fails = true;
+    nnc_plan *plain = make(NULL, 2, &hits, &misses, "1");
+    emitter_fails = false;
+    CHECK(plain && plain->n_object == 0);
+    if (plain)
+        CHECK_STR(plain->engine[help_cmd(plain, "/a")->engine], "interp");
+    CHECK_DIAG("has no machine code");
+    nnc_plan_destroy(cold);
+    nnc_plan_destroy(warm);
+    nnc_plan_destroy(jobs);
+    nnc_plan_destroy(newer);
+    nnc_plan_destroy(plain);
+    nnc_cache_close(cache);
+    char cmd[64];
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    CHECK_INT(system(cmd), 0);
+}
