@@ -26,6 +26,9 @@ if(NNC_LLVM)
     add_library(nnc_llvm_dep INTERFACE)
     target_include_directories(nnc_llvm_dep SYSTEM INTERFACE ${LLVM_INCLUDE})
     target_link_libraries(nnc_llvm_dep INTERFACE ${LLVM_LIBRARY})
+    # Enters cache keys of processes that never load the plug-in.
+    file(STRINGS ${LLVM_INCLUDE}/llvm/Config/llvm-config.h NNC_LLVM_VERSION REGEX "define LLVM_VERSION_STRING")
+    string(REGEX REPLACE ".*\"(.*)\".*" "\\1" NNC_LLVM_VERSION "${NNC_LLVM_VERSION}")
   endif()
 endif()
 

@@ -136,6 +136,10 @@ typedef struct nnc_emitter {
     nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what, char **out, size_t *size, nnc_sink *sink);
 } nnc_emitter;
 
+/* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
+ * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
+#define NNC_LLVM_EMITTER_REVISION "1"
+
 /* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
 

@@ -125,9 +125,12 @@ static void unload(void *p)
     nnc_free(h);
 }
 
-/* Machine code is for one kind of CPU: the version names it by its feature words, so that caches
- * and artifacts made on another are not taken for ours. */
-static char version[48] = "1";
+/* Key of cached code: the emitter that makes it (known here without loading it) and the CPU it
+ * is for, by its feature words, so that what was made on another machine is not taken for ours. */
+#ifndef NNC_LLVM_VERSION
+#define NNC_LLVM_VERSION "none"
+#endif
+static char version[96] = "llvm";
 
 __attribute__((constructor)) static void name_version(void)
 {
@@ -135,14 +138,15 @@ __attribute__((constructor)) static void name_version(void)
 #if defined __x86_64__
     __get_cpuid(1, &w[0], &w[1], &w[2], &w[3]);
     w[1] = 0; /* holds the number of the core that asks */
-    w[2] &= ~(UINT32_C(1) << 27); /* OSXSAVE follows the kernel: in xgetbv below */
+    w[2] &= ~(UINT32_C(1) << 27); /* OSXSAVE: the kernel's choice */
     __get_cpuid_count(7, 0, &w[4], &w[5], &w[6], &w[7]);
     __get_cpuid_count(7, 1, &w[8], &w[9], &w[10], &w[11]);
     __get_cpuid_count(0xd, 0, &w[12], &w[13], &w[14], &w[15]);
     w[13] = 0;
 #endif
-    snprintf(
-        version, sizeof version, "1-cpu-%016llx", (unsigned long long)nnc_hash64(w, sizeof w, 0));
+    snprintf(version, sizeof version,
+        "llvm-" NNC_LLVM_VERSION "/" NNC_LLVM_EMITTER_REVISION " cpu-%016llx",
+        (unsigned long long)nnc_hash64(w, sizeof w, 0));
 }
 
 const nnc_engine nnc_engine_llvm = {

@@ -164,6 +164,17 @@ TEST(object_out_of_memory)
     kb_free(&c);
 }
 
+/* A process that never loads libLLVM finds cached objects by the engine's version: it must name
+ * the plug-in's. */
+TEST(engine_version_names_the_emitter)
+{
+    const nnc_emitter *e = kb_emitter();
+    if (!e)
+        return;
+    CHECK(!strncmp(nnc_engine_llvm.version, e->version, strlen(e->version)));
+    CHECK(strstr(nnc_engine_llvm.version, " cpu-") != NULL);
+}
+
 TEST(engine_shares_objects)
 {
     kb_code c;

@@ -143,10 +143,8 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
     return s;
 }
 
-/* The digit after the slash counts changes of this emitter: it must grow whenever code it emits
- * changes. */
 __attribute__((visibility("default"))) const nnc_emitter nnc_emitter_llvm = {
     .name = "llvm",
-    .version = "llvm-" LLVM_VERSION_STRING "/1",
+    .version = "llvm-" LLVM_VERSION_STRING "/" NNC_LLVM_EMITTER_REVISION,
     .emit = emit,
 };
