@@ -53,9 +53,11 @@ nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
         nnc_affine r = rest;
         if (m == 0 || q->hi <= q->lo || !subtract(&r, m, &q->e))
             continue;
-        nnc_span s = nnc_affine_span(k, &r);
+        nnc_span s = nnc_affine_span(k, &r), own = nnc_affine_span(k, &q->e);
+        int64_t from = own.ok ? nnc_max64(q->lo, own.lo) : q->lo;
+        int64_t to = own.ok ? nnc_min64(q->hi - 1, own.hi) : q->hi - 1;
         int64_t nlo = lo, nhi = hi;
-        if (!s.ok || !nnc_mul_ok(m, q->lo, &x) || !nnc_mul_ok(m, q->hi - 1, &y))
+        if (!s.ok || from > to || !nnc_mul_ok(m, from, &x) || !nnc_mul_ok(m, to, &y))
             continue;
         if (!nnc_add_ok(nlo, nnc_min64(x, y), &nlo) || !nnc_add_ok(nhi, nnc_max64(x, y), &nhi) ||
             !nnc_add_ok(s.lo, nlo, &s.lo) || !nnc_add_ok(s.hi, nhi, &s.hi))

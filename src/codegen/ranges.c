@@ -222,6 +222,9 @@ static int decide(nnc_sop op, range a, range b)
 static range cast_to(range a, nnc_dtype to)
 {
     range all = of_dtype(to);
+    if (a.lo == a.hi && !a.nan && a.lo == trunc(a.lo) && fabs(a.lo) <= 128 && to != DT_bool &&
+        a.lo >= all.lo)
+        return a; /* exact in every type; zero may be -0 */
     if (nnc_is_float(to)) {
         range r = rounded(a, to == DT_f64 ? DT_f64 : DT_f32);
         double most = to == DT_f16 ? 65504 : INFINITY;
@@ -454,9 +457,10 @@ static void analyse(nnc_kernel *k, int32_t *same)
         int32_t s = in->op == KO_sop ? same_as(k, in) : -1;
         if (s >= 0)
             same[i] = s;
-        else if (in->op == KO_sop && in->dtype == DT_bool && r.lo == r.hi)
-            *in = (nnc_kins){.op = KO_const, .dtype = DT_bool, .buf = -1, .arg = {-1, -1, -1},
-                .i = r.lo > 0, .lo = r.lo, .hi = r.hi};
+        else if (in->op == KO_sop && r.lo == r.hi && fabs(r.lo) < 0x1p53 && !r.nan &&
+                 (!nnc_is_float((nnc_dtype)in->dtype) || in->sop == SC_cast))
+            *in = (nnc_kins){.op = KO_const, .dtype = in->dtype, .buf = -1, .arg = {-1, -1, -1},
+                .i = (int64_t)r.lo, .f = r.lo, .lo = r.lo, .hi = r.hi};
     }
 }
 

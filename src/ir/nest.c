@@ -469,6 +469,28 @@ static int32_t trivial(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32
     return in ? nx_demand(t, ctx, n->in[0], in, guard) : -1;
 }
 
+/* The guards that a row's own axes decide; the others do not bound where its operand is read. -2: out of memory, or a
+ * guard over both (then why is set). */
+static int32_t row_guard(nx *t, nnc_ref v, uint32_t axes, int32_t guard)
+{
+    int32_t chain[NNC_NEST_AXES], kept = -1;
+    int n = 0;
+    for (; guard >= 0; guard = t->s->guard[guard].parent) {
+        uint32_t m = nx_axes(&t->s->guard[guard].e, 1);
+        if ((m & axes) && ((m & ~axes) || n == NNC_NEST_AXES)) {
+            nx_fail(t, v, "is read beyond its edge along other loops as well");
+            return -2;
+        }
+        if (m & axes)
+            chain[n++] = guard;
+    }
+    while (n > 0 && kept != -2) {
+        nnc_nest_guard g = t->s->guard[chain[--n]];
+        kept = nx_guard(t, kept, &g.e, g.lo, g.hi);
+    }
+    return kept;
+}
+
 int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     nnc_nest *s = t->s;
@@ -479,6 +501,8 @@ int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard
         count *= dim[d];
     if (count == 1)
         return trivial(t, ctx, v, idx, guard, reduced);
+    if ((guard = row_guard(t, v, nx_axes(idx, rank), guard)) == -2)
+        return -1;
     int32_t r = 0;
     while (r < s->n_reduce && !(s->reduce[r].v == v && s->reduce[r].guard == guard &&
                                   memcmp(s->reduce[r].idx, idx, sizeof *idx * (size_t)rank) == 0))

@@ -192,8 +192,7 @@ static int32_t split(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
 
 /* ---- pad and concat ---- */
 
-static int32_t pad_constant(
-    nx *t, int ctx, nnc_ref v, const nnc_nest_map *in, int32_t guard)
+static int32_t pad_constant(nx *t, int ctx, nnc_ref v, nnc_nest_map *in, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *from = type_of(t, x);
@@ -201,6 +200,9 @@ static int32_t pad_constant(
     for (int d = 0; d < from->rank; d++)
         if ((inner = nx_guard(t, inner, &in[d], 0, from->dim[d])) == -2)
             return -1;
+    for (int d = 0; d < from->rank; d++)
+        if (from->dim[d] == 1)
+            in[d] = (nnc_nest_map){0};
     int32_t arg = nx_demand(t, ctx, x, in, inner);
     if (arg < 0 || inner == guard)
         return arg;

@@ -1,0 +1,163 @@
+/* tests/codegen/facts.c -- answers on paper: value ranges, merged axes, schedules, what pooling and padding cost. */
+#include "help.h"
+
+#include <math.h>
+
+typedef struct lowered {
+    nnc_arena a;
+    nnc_graph *g, *f;
+    nnc_kernel *k;
+} lowered;
+
+static lowered lower(const char *text)
+{
+    lowered l = {0};
+    nnc_arena_init(&l.a, 0);
+    l.g = ck_parse(text);
+    l.f = l.g ? ck_fuse(l.g) : NULL;
+    l.k = l.f ? ck_lower(l.f, &l.a) : NULL;
+    CHECK(l.k != NULL);
+    if (!l.k)
+        nnc_sink_print(test_sink, stderr);
+    return l;
+}
+
+static void end(lowered *l)
+{
+    nnc_graph_destroy(l->g);
+    nnc_graph_destroy(l->f);
+    nnc_arena_deinit(&l->a);
+}
+
+/* The n-th scalar op `sop`. */
+static const nnc_kins *find(const nnc_kernel *k, nnc_sop sop, int n)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_sop && k->ins[i].sop == sop && n-- == 0)
+            return &k->ins[i];
+    static const nnc_kins none;
+    return &none;
+}
+
+TEST(nested_sin_needs_no_reduction)
+{
+    lowered l = lower("graph @t {\n%x = input : f32[4,100]\n%a = sin %x\n%b = sin %a\n%c = sin %b\nreturn %c }");
+    if (l.k) {
+        CHECK(!(find(l.k, SC_sin, 0)->hint & KH_bounded));
+        CHECK(find(l.k, SC_sin, 1)->hint & KH_halfpi);
+        CHECK(find(l.k, SC_sin, 2)->hint & KH_halfpi);
+        CHECK(find(l.k, SC_sin, 2)->maybe_nan); /* sin of infinity */
+        CHECK_NEAR(find(l.k, SC_sin, 1)->hi, 0.8414709848, 1e-5);
+        CHECK_INT(l.k->n_axis, 1);
+        CHECK_INT(l.k->axis[0].extent, 400);
+        CHECK_INT(l.k->sched.vec_width, 64);
+    }
+    end(&l);
+}
+
+TEST(decided_ops_go)
+{
+    lowered l = lower("graph @t {\n%x = input : f32[100]\n%q = square %x\n%r = relu %q\n%s = abs %r\n%t = tanh %s\n"
+                      "%c = clip %t {lo=-2, hi=2}\nreturn %c }");
+    if (l.k) {
+        CHECK_INT(ck_count(l.k, KO_sop, SC_max), 0);
+        CHECK_INT(ck_count(l.k, KO_sop, SC_min), 0);
+        CHECK_INT(ck_count(l.k, KO_sop, SC_abs), 0);
+        CHECK_INT(ck_count(l.k, KO_sop, SC_mul), 1);
+        CHECK_INT(l.k->n_ins, 4);
+    }
+    end(&l);
+    l = lower("graph @t {\n%x = input : f32[100]\n%r = relu %x\n%s = relu %r\n%q = sqrt %s\nreturn %q }");
+    if (l.k) {
+        CHECK_INT(ck_count(l.k, KO_sop, SC_max), 1);
+        CHECK(find(l.k, SC_sqrt, 0)->hint & KH_nonneg);
+        CHECK(!(find(l.k, SC_sqrt, 0)->hint & KH_nonan));
+    }
+    end(&l);
+}
+
+TEST(nan_keeps_what_it_decides)
+{
+    /* max(x - x, ...) may be NaN: clip of an unknown stays; isnan of a bool cast is decided */
+    lowered l = lower("graph @t {\n%b = input : bool[100]\n%x = cast %b {to=f32}\n%n = isnan %x\n%k = cast %n {to=f32}\n"
+                      "%y = add %x, %k\n%r = relu %y\n%c = clip %r {lo=0, hi=3}\nreturn %c }");
+    if (l.k) {
+        CHECK_INT(ck_count(l.k, KO_sop, SC_isnan), 0);
+        CHECK_INT(ck_count(l.k, KO_sop, SC_max), 0);
+        CHECK_INT(ck_count(l.k, KO_sop, SC_min), 0);
+    }
+    end(&l);
+    l = lower("graph @t {\n%x = input : f32[100]\n%s = sin %x\n%c = clip %s {lo=-1, hi=0.5}\nreturn %c }");
+    if (l.k)
+        CHECK_INT(ck_count(l.k, KO_sop, SC_min), 1);
+    end(&l);
+    l = lower("graph @t {\n%x = input : u8[100]\n%f = cast %x {to=f32}\n%s = sin %f\n%e = exp %s\n%y = add %e, %f\nreturn %y }");
+    if (l.k) {
+        CHECK(find(l.k, SC_sin, 0)->hint & KH_bounded);
+        CHECK(find(l.k, SC_sin, 0)->hint & KH_nonan);
+        CHECK_NEAR(find(l.k, SC_add, 0)->hi, 255 + 2.7182818, 1e-3);
+    }
+    end(&l);
+}
+
+static void axes(const char *text, int n, int outer, int64_t first)
+{
+    lowered l = lower(text);
+    if (l.k) {
+        CHECK_INT(l.k->n_axis, n);
+        CHECK_INT(l.k->n_outer, outer);
+        if (l.k->n_axis)
+            CHECK_INT(l.k->axis[0].extent, first);
+    }
+    end(&l);
+}
+
+TEST(axes_merge)
+{
+    axes("graph @t {\n%a = input : f32[2,3,4,5]{0,2,3,1}\n%b = input : f32[2,3,4,5]{0,2,3,1}\n%y = add %a, %b\nreturn %y }",
+        1, 1, 120);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%b = input : f32[3,1,1]\n%y = add %a, %b\nreturn %y }", 3, 3, 2);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%b = input : f32[4,5]\n%y = add %a, %b\nreturn %y }", 2, 2, 6);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%y = reduce_sum %a {axes=[2,3]}\nreturn %y }", 2, 1, 6);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%y = reduce_sum %a {axes=[0,1,2,3]}\nreturn %y }", 1, 0, 120);
+    /* planes and rows are one: 24 = 12 * 2 going in, 6 = 3 * 2 coming out; columns are not (12, 2 * 3) */
+    axes("graph @t {\n%a = input : f32[2,3,4,6]\n%y = maxpool %a {kernel=[2,2], strides=[2,2]}\nreturn %y }", 4, 2, 12);
+    axes("graph @t {\n%a = input : f32[6,4]\n%y = transpose %a {perm=[1,0]}\nreturn %y }", 2, 2, 4);
+}
+
+TEST(guards_stand_where_padding_is)
+{
+    lowered l = lower("graph @t {\n%x = input : f32[1,8,14,14]\n"
+                      "%y = maxpool %x {kernel=[3,3], strides=[2,2], pads=[1,0,0,0]}\nreturn %y }");
+    if (l.k)
+        for (int i = 0; i < l.k->n_ins; i++)
+            if (l.k->ins[i].op == KO_load)
+                CHECK_INT(l.k->ins[i].n_guard, 1);
+    end(&l);
+    l = lower("graph @t {\n%x = input : f32[1,8,14,14]\n%y = avgpool %x {kernel=[2,2], strides=[2,2]}\nreturn %y }");
+    if (l.k) {
+        CHECK_INT(ck_count(l.k, KO_index, -1), 0); /* the divisor is 4 everywhere */
+        CHECK_NEAR(find(l.k, SC_div, 0)->hi, INFINITY, 0);
+    }
+    end(&l);
+}
+
+TEST(schedules)
+{
+    lowered l = lower("graph @t {\n%x = input : f32[64,56,56,64]\n%y = relu %x\nreturn %y }");
+    if (l.k) {
+        CHECK(l.k->sched.chunk > 0 && l.k->sched.domain > 16);
+        CHECK(l.k->sched.stream_stores); /* 51 MB, more than the last cache */
+    }
+    end(&l);
+    l = lower("graph @t {\n%x = input : f32[100]\n%y = relu %x\nreturn %y }");
+    if (l.k) {
+        CHECK_INT(l.k->sched.domain, 1);
+        CHECK(!l.k->sched.stream_stores);
+    }
+    end(&l);
+    l = lower("graph @t {\n%x = input : f32[512,100]\n%y = reduce_max %x {axes=[0]}\nreturn %y }");
+    if (l.k) /* columns: along memory, not along what is reduced */
+        CHECK_INT(l.k->axis[l.k->sched.vec_axis].kind, KA_outer);
+    end(&l);
+}

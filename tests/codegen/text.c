@@ -1,0 +1,129 @@
+/* tests/codegen/text.c -- the text form: what a kernel looks like, what is refused, and random damage. */
+#include "help.h"
+
+static const char add_text[] =
+    "kernel k_test {\n"
+    "  axis i0 outer 8\n"
+    "  axis r0 reduce 5\n"
+    "  buf x0 in f32 40\n"
+    "  buf y0 out f16 8\n"
+    "  schedule vec i0 width 8 chunk 0 domain 1 grain 1\n"
+    "  stage r0 {\n"
+    "    %0 = const f32 -0.5\n"
+    "    %1 = load f32 x0[i0*5 + r0 + -1] if 0 <= i0*5 + r0 + -1 < 40 else %0\n"
+    "    %2 = reduce sum f32 %1\n"
+    "  post\n"
+    "    %3 = store f32 y0[i0] %2\n"
+    "  }\n"
+    "}\n";
+
+static nnc_kernel *parse(const char *text, size_t n, nnc_arena *a)
+{
+    nnc_scan s;
+    nnc_scan_init(&s, "k", text, n);
+    return nnc_kernel_parse(&s, a, test_sink);
+}
+
+TEST(reads_and_prints)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    nnc_kernel *k = parse(add_text, sizeof add_text - 1, &a);
+    CHECK(k != NULL);
+    nnc_text t = {0};
+    if (k)
+        nnc_kernel_print(&t, k);
+    else
+        nnc_sink_print(test_sink, stderr);
+    CHECK_STR(nnc_text_str(&t), add_text);
+    nnc_text_deinit(&t);
+    nnc_arena_deinit(&a);
+}
+
+/* Replaces the first `from` by `to`; the text must then be refused. */
+static void refused(const char *from, const char *to, const char *why)
+{
+    nnc_arena a;
+    nnc_text t = {0};
+    const char *at = strstr(add_text, from);
+    nnc_arena_init(&a, 0);
+    nnc_sink_clear(test_sink);
+    CHECK(at != NULL);
+    if (at) {
+        nnc_putn(&t, add_text, (size_t)(at - add_text));
+        nnc_puts(&t, to);
+        nnc_puts(&t, at + strlen(from));
+        if (parse(nnc_text_str(&t), t.n, &a))
+            test_fail(__FILE__, __LINE__, "accepted with '%s' for '%s'", to, from);
+        else
+            CHECK_DIAG(why);
+    }
+    nnc_text_deinit(&t);
+    nnc_arena_deinit(&a);
+}
+
+TEST(dangerous_text_is_refused)
+{
+    refused("< 40", "< 41", "may leave its buffer");
+    refused(" if 0 <= i0*5 + r0 + -1 < 40 else %0", "", "may leave its buffer");
+    refused("in f32 40", "in f32 39", "may leave its buffer");
+    refused(" else %0", "", "needs a fill");
+    refused("y0[i0]", "x0[i0]", "stores to an input");
+    refused("y0[i0]", "y0[i0 + r0]", "axis that does not run here");
+    refused("y0[i0] %2", "y0[i0] %1", "something else than it says");
+    refused("reduce sum f32 %1", "reduce sum f32 %2", "not visible");
+    refused("domain 1", "domain 2", "contradicts");
+    refused("chunk 0", "chunk 4", "contradicts");
+    refused("f32 %1\n", "f64 %1\n", "types do not fit");
+    refused("stage r0", "stage", "axis that does not run here");
+    refused("outer 8", "outer 0", "number in range");
+    refused("%1 = load", "%2 = load", "numbered");
+    refused("x0[", "z0[", "a buffer");
+    refused("sum", "median", "argmin");
+    refused("post", "stage i0 {}", "expected");
+}
+
+/* Damaged text is refused or read as a kernel that verifies: never a crash (and, under the sanitizers, no access outside). */
+TEST(random_damage)
+{
+    static const char bits[] = "%0123456789+-*[]{}() :<=ixyr\n#\"e.";
+    uint64_t key = nnc_rng_key("kernel text", test_seed);
+    int read = 0;
+    for (uint64_t i = 0; i < 4000; i++) {
+        char text[sizeof add_text];
+        nnc_arena a;
+        memcpy(text, add_text, sizeof text);
+        for (uint64_t j = 0; j <= nnc_rng_u32(key, 8 * i + 7) % 3; j++)
+            text[nnc_rng_u32(key, 8 * i + 2 * j) % (sizeof text - 1)] =
+                bits[nnc_rng_u32(key, 8 * i + 2 * j + 1) % (sizeof bits - 1)];
+        nnc_arena_init(&a, 64 << 20);
+        nnc_sink_clear(test_sink);
+        nnc_kernel *k = parse(text, sizeof text - 1 - nnc_rng_u32(key, 8 * i + 6) % 20, &a);
+        read += k != NULL;
+        nnc_interp *s = k ? nnc_interp_create(k) : NULL;
+        nnc_interp_destroy(s);
+        nnc_arena_deinit(&a);
+    }
+    CHECK(read > 0);
+}
+
+TEST(hash_sees_code_not_names)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    char text[sizeof add_text];
+    memcpy(text, add_text, sizeof text);
+    nnc_kernel *k = parse(text, sizeof text - 1, &a);
+    for (char *p = text; (p = strstr(p, "x0")); p++)
+        *p = 'q';
+    nnc_kernel *l = parse(text, sizeof text - 1, &a);
+    *strstr(text, "width 8") = 'w';
+    memcpy(strstr(text, "width 8"), "width 4", 7);
+    nnc_kernel *m = parse(text, sizeof text - 1, &a);
+    CHECK(k && l && m);
+    if (k && l && m) {
+        CHECK(nnc_kernel_hash(k).lo == nnc_kernel_hash(l).lo);
+        CHECK(nnc_kernel_hash(k).lo != nnc_kernel_hash(m).lo);
+    }
+    nnc_arena_deinit(&a);
+}
