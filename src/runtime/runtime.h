@@ -86,7 +86,8 @@ nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data);
 nnc_status nnc_exec_download(nnc_exec *e, int output, void *data);
 /* Bytes offset.. of an output: large results are looked at in pieces. */
 nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data);
-nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST; /* enqueues main; returns before it is done */
+/* Enqueues main; returns before it is done. After a failure sync before anything else: earlier commands may still run. */
+nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Runs main once with a clock around every command: ns[n_cmd - main_first]. */
 nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;

@@ -178,7 +178,7 @@ static void all_kinds(const nnc_engine *e, nnc_dtype d, int took[5])
 TEST(loops_f32)
 {
     int took[5];
-    call_samples = 1500; /* it is the oracle of others: look closely */
+    call_samples = 600; /* it is the oracle of others: look closely */
     all_kinds(&nnc_engine_loops, DT_f32, took);
     call_samples = 200;
     CHECK_INT(took[0], 14 * 8);
