@@ -72,7 +72,7 @@ typedef struct nnc_kins {
     uint8_t hint;    /* KH_*: set by ranges; emitters may use them */
 } nnc_kins;
 
-enum nnc_khint {
+enum nnc_khint { /* bounds are those of what is not NaN: NaN operands are possible unless KH_nonan stands as well */
     KH_bounded = 1,  /* |argument| <= 2^16 and finite: no slow range reduction */
     KH_halfpi = 2,   /* |argument| <= pi/2: no range reduction at all */
     KH_nonneg = 4,   /* argument >= 0 */

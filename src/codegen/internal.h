@@ -4,7 +4,8 @@
 
 #include "codegen/codegen.h"
 
-/* Bounds of what kernel text may ask for, so that a hostile file is refused before memory is touched. */
+/* Bounds of what kernel text may ask for, so that a hostile file is refused before memory is
+ * touched. */
 #define NNC_KMAX_BUF 4096
 #define NNC_KMAX_INS 65536
 #define NNC_KMAX_STAGE 4096

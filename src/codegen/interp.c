@@ -1,6 +1,7 @@
-/* codegen/interp.c -- runs kernel IR directly, a block of elements per instruction at a time, so that the cost of
- * interpreting is shared by a few hundred elements. Vectors run along the axis that the schedule names; what does not
- * vary along it is computed once per block. Values live in slots on the stack, reused when a value is dead.
+/* codegen/interp.c -- runs kernel IR directly, a block of elements per instruction at a time,
+ * so that the cost of interpreting is shared by a few hundred elements. Vectors run along the
+ * axis that the schedule names; what does not vary along it is computed once per block. Values
+ * live in slots on the stack, reused when a value is dead.
  *
  * Thread-safe: a run changes nothing but its stack, the arguments and its scratch. */
 #include "codegen/interp.h"
@@ -10,19 +11,19 @@
 enum { STACK_BYTES = 192 << 10, MAX_BLOCK = 512, MIN_BLOCK = 8 };
 
 typedef struct plan_ins {
-    int32_t slot;    /* of the value; reductions: of the accumulator lanes */
+    int32_t slot; /* of the value; reductions: of the accumulator lanes */
     int32_t at_slot; /* argmax, argmin: indices; else -1 */
-    bool varies;     /* differs along the stage's vector axis */
-    bool spread;     /* one number, but read by what varies: fill all lanes */
+    bool varies; /* differs along the stage's vector axis */
+    bool spread; /* one number, but read by what varies: fill all lanes */
 } plan_ins;
 
 struct nnc_interp {
     const nnc_kernel *k;
     plan_ins *ins;
     int32_t n_slot;
-    int block;           /* lanes of a slot */
-    int64_t *tmp_at;     /* by buffer: byte offset in scratch, or -1 */
-    int32_t *arg_of;     /* by buffer: argument index, or -1 */
+    int block; /* lanes of a slot */
+    int64_t *tmp_at; /* by buffer: byte offset in scratch, or -1 */
+    int32_t *arg_of; /* by buffer: argument index, or -1 */
 };
 
 typedef struct run {
@@ -31,14 +32,17 @@ typedef struct run {
     void *const *args;
     char *scratch;
     int64_t at[NNC_KAXES]; /* where each axis stands; the vector axis: first lane */
-    int vec;               /* of the stage that runs, -1 = none */
-    int lanes;             /* along it */
+    int vec; /* of the stage that runs, -1 = none */
+    int lanes; /* along it */
     char *mem;
 } run;
 
 /* ---- preparation ---- */
 
-static bool form_varies(const nnc_affine *e, int v) { return v >= 0 && e->k[v] != 0; }
+static bool form_varies(const nnc_affine *e, int v)
+{
+    return v >= 0 && e->k[v] != 0;
+}
 
 static bool ins_varies(const nnc_interp *s, int id, int v)
 {
@@ -84,8 +88,8 @@ static void mark_varying(nnc_interp *s)
     }
 }
 
-/* Last instruction that reads each value; a value read in a stage's loop lives to the end of that stage when it was
- * made before the stage. */
+/* Last instruction that reads each value; a value read in a stage's loop lives to the end of
+ * that stage when it was made before the stage. */
 static void find_last(const nnc_kernel *k, int32_t *last)
 {
     for (int i = 0; i < k->n_ins; i++)
@@ -110,11 +114,13 @@ static bool assign_slots(nnc_interp *s)
 {
     const nnc_kernel *k = s->k;
     int32_t *last = nnc_calloc((size_t)k->n_ins + 1, sizeof *last);
-    int32_t *ends = nnc_calloc(2 * (size_t)k->n_ins + 1, sizeof *ends); /* by slot: free from here on */
+    int32_t *ends =
+        nnc_calloc(2 * (size_t)k->n_ins + 1, sizeof *ends); /* by slot: free from here on */
     if (last && ends) {
         find_last(k, last);
         for (int i = 0; i < k->n_stage; i++)
-            for (int pass = 0; pass < 2; pass++) /* accumulators first: they live through the body */
+            for (int pass = 0; pass < 2;
+                 pass++) /* accumulators first: they live through the body */
                 for (int id = k->stage[i].body0; id < k->stage[i].post1; id++) {
                     bool acc = k->ins[id].op == KO_reduce;
                     if (acc != (pass == 0) || k->ins[id].op == KO_store)
@@ -196,8 +202,14 @@ void nnc_interp_destroy(nnc_interp *s)
 
 /* ---- one instruction ---- */
 
-static void *slot(const run *r, int32_t i) { return r->mem + (size_t)i * (size_t)r->s->block * 8; }
-static void *value(const run *r, int32_t id) { return id < 0 ? NULL : slot(r, r->s->ins[id].slot); }
+static void *slot(const run *r, int32_t i)
+{
+    return r->mem + (size_t)i * (size_t)r->s->block * 8;
+}
+static void *value(const run *r, int32_t id)
+{
+    return id < 0 ? NULL : slot(r, r->s->ins[id].slot);
+}
 
 static int64_t form(const run *r, const nnc_affine *e)
 {
@@ -234,7 +246,10 @@ static void *buffer(const run *r, int b)
     return r->s->tmp_at[b] >= 0 ? r->scratch + r->s->tmp_at[b] : r->args[r->s->arg_of[b]];
 }
 
-static size_t lane_size(nnc_dtype d) { return nnc_lane_of(d) == LANE_f32 ? 4 : 8; }
+static size_t lane_size(nnc_dtype d)
+{
+    return nnc_lane_of(d) == LANE_f32 ? 4 : 8;
+}
 
 static void load_indirect(
     const run *r, const nnc_kins *in, int first, int end, int64_t at, int64_t stride, char *y)
@@ -290,7 +305,8 @@ static void run_store(const run *r, const nnc_kins *in, int n)
             end - first, (char *)value(r, in->arg[0]) + size * (size_t)first);
 }
 
-/* Row-major number of the point among the stage's reduce axes, and its step along the vector axis. */
+/* Row-major number of the point among the stage's reduce axes, and its step along the vector
+ * axis. */
 static int64_t reduce_number(const run *r, const nnc_kstage *g, int64_t *step)
 {
     int64_t i = 0;
@@ -399,7 +415,8 @@ static bool step(run *r, uint32_t axes)
     return false;
 }
 
-/* All reduce points of one (outer, map) point, then the post. n: lanes along a vector axis that is not reduced. */
+/* All reduce points of one (outer, map) point, then the post. n: lanes along a vector axis that
+ * is not reduced. */
 static void run_point(run *r, const nnc_kstage *g, uint32_t reduce, int n)
 {
     bool fold = folds(r->k, g);
@@ -487,7 +504,8 @@ static void run_units(run *r, int64_t begin, int64_t end)
         run_unit(r, u);
 }
 
-void nnc_interp_run(const nnc_interp *s, void *const *args, int64_t begin, int64_t end, void *scratch)
+void nnc_interp_run(
+    const nnc_interp *s, void *const *args, int64_t begin, int64_t end, void *scratch)
 {
     run r = {.s = s, .k = s->k, .args = args, .scratch = scratch};
     size_t bytes = (size_t)s->block * 8 * (size_t)(s->n_slot + 1);

@@ -1,4 +1,5 @@
-/* codegen/interp.h -- blocks of values: what interp.c (loops) and interp_ops.c (one instruction on a block) share. */
+/* codegen/interp.h -- blocks of values: what interp.c (loops) and interp_ops.c (one instruction
+ * on a block) share. */
 #ifndef NNC_INTERP_H
 #define NNC_INTERP_H
 
@@ -17,7 +18,8 @@ void nnc_lanes_sop(const nnc_kins *in, nnc_dtype from, int n, const void *a, con
 void nnc_lanes_load(nnc_dtype d, const void *buf, int64_t at, int64_t stride, int n, void *y);
 void nnc_lanes_store(nnc_dtype d, void *buf, int64_t at, int64_t stride, int n, const void *x);
 void nnc_lanes_fill(nnc_lane l, void *y, int from, int to, const void *one); /* y[from..to) = *one */
-/* acc[i] = fold(acc[i], x[i]) where mask (NULL: everywhere). arg*: at[i] is the index of the best, first + i step new. */
+/* acc[i] = fold(acc[i], x[i]) where mask (NULL: everywhere). arg*: at[i] is the index of the
+ * best, first + i step new. */
 void nnc_lanes_fold(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, const void *x, const int64_t *mask,
     int64_t first, int64_t step);
 /* Start values, and lanes 0..n to one result in lane 0 of y (arg*: the index). */

@@ -1,5 +1,6 @@
-/* codegen/interp_ops.c -- one instruction on a block of values, as loops that the compiler vectorises. f32 is computed
- * in f32 (libm's float functions), f64 in f64; integers wrap to their type. */
+/* codegen/interp_ops.c -- one instruction on a block of values, as loops that the compiler
+ * vectorises. f32 is computed in f32 (libm's float functions), f64 in f64; integers wrap to
+ * their type. */
 #include "codegen/interp.h"
 
 #include <math.h>
@@ -33,7 +34,8 @@
 #define FLOAT_OPS(F) \
     switch (op) { \
     UNARY(identity, x) UNARY(neg, -x) UNARY(abs, F(fabs)(x)) UNARY(sign, SIGN(x)) \
-    UNARY(floor, F(floor)(x)) UNARY(ceil, F(ceil)(x)) UNARY(round, F(rint)(x)) UNARY(trunc, F(trunc)(x)) \
+    UNARY(floor, F(floor)(x)) UNARY(ceil, F(ceil)(x)) UNARY(round, F(rint)(x)) \
+    UNARY(trunc, F(trunc)(x)) \
     UNARY(sqrt, F(sqrt)(x)) UNARY(rsqrt, 1 / F(sqrt)(x)) UNARY(recip, 1 / x) \
     UNARY(exp, F(exp)(x)) UNARY(exp2, F(exp2)(x)) UNARY(expm1, F(expm1)(x)) \
     UNARY(log, F(log)(x)) UNARY(log2, F(log2)(x)) UNARY(log1p, F(log1p)(x)) \
@@ -210,7 +212,8 @@ static void select_lanes(nnc_lane l, int n, const int64_t *c, const void *a, con
     }
 }
 
-void nnc_lanes_sop(const nnc_kins *in, nnc_dtype from, int n, const void *a, const void *b, const void *c, void *y)
+void nnc_lanes_sop(
+    const nnc_kins *in, nnc_dtype from, int n, const void *a, const void *b, const void *c, void *y)
 {
     nnc_sop op = (nnc_sop)in->sop;
     if (op == SC_cast)
@@ -337,14 +340,14 @@ void nnc_lanes_fill(nnc_lane l, void *y, int from, int to, const void *one)
         FOLD_ARG(KR_argmin, acc[i] == acc[i] && (x[i] != x[i] || x[i] < acc[i])) \
     }
 
-static void fold_f32(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_, const int64_t *mask,
-    int64_t first, int64_t step)
+static void fold_f32(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
+    const int64_t *mask, int64_t first, int64_t step)
 {
     FOLD_FLOAT(float)
 }
 
-static void fold_f64(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_, const int64_t *mask,
-    int64_t first, int64_t step)
+static void fold_f64(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
+    const int64_t *mask, int64_t first, int64_t step)
 {
     FOLD_FLOAT(double)
 }
@@ -364,8 +367,8 @@ static void fold_int(nnc_kred r, nnc_dtype d, int n, int64_t *acc, int64_t *at, 
     }
 }
 
-void nnc_lanes_fold(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, const void *x, const int64_t *mask,
-    int64_t first, int64_t step)
+void nnc_lanes_fold(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, const void *x,
+    const int64_t *mask, int64_t first, int64_t step)
 {
     switch (nnc_lane_of(d)) {
     case LANE_f32:
@@ -421,7 +424,8 @@ static void take_lane(nnc_kred r, nnc_dtype d, void *acc, int64_t *at, int i)
     nnc_lanes_fold(r, d, 1, acc, at, one, NULL, at[i], 0);
     if (at[0] != now || now < at[i])
         return;
-    /* not better: equal (or both NaN) with a smaller index? then the other way round does not win either */
+    /* not better: equal (or both NaN) with a smaller index? then the other way round does not
+     * win either */
     kept = at[i];
     uint64_t back = 0;
     memcpy(&back, one, size);

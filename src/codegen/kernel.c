@@ -1,4 +1,5 @@
-/* codegen/kernel.c -- small facts about kernels: affine forms over the axes' extents, the parallel domain, hashes. */
+/* codegen/kernel.c -- small facts about kernels: affine forms over the axes' extents, the
+ * parallel domain, hashes. */
 #include "codegen/internal.h"
 
 #include <string.h>
@@ -37,8 +38,9 @@ static bool subtract(nnc_affine *rest, int64_t m, const nnc_affine *e)
     return nnc_mul_ok(m, e->c, &v) && !__builtin_sub_overflow(rest->c, v, &rest->c);
 }
 
-/* Writes at = sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by that rather than by
- * the axes. A multiple is kept only where it narrows the span, so the answer is always a bound. */
+/* Writes at = sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by
+ * that rather than by the axes. A multiple is kept only where it narrows the span, so the
+ * answer is always a bound. */
 nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
 {
     nnc_affine rest = in->at;

@@ -1,4 +1,5 @@
-/* codegen/lower.c -- a node to a kernel: its nest (ir/nest.h) becomes stages, its points instructions, its axes loops. */
+/* codegen/lower.c -- a node to a kernel: its nest (ir/nest.h) becomes stages, its points
+ * instructions, its axes loops. */
 #include "codegen/lower.h"
 
 #include <string.h>
@@ -10,7 +11,8 @@ static void add_stage(lw *l, uint32_t axes, int level, int space, int ctx)
     l->stage[l->n_stage++] = (lw_stage){axes, level, space, ctx};
 }
 
-/* Rows before all reductions, then level by level the reductions of one space together, then the outputs. */
+/* Rows before all reductions, then level by level the reductions of one space together, then
+ * the outputs. */
 static bool plan_stages(lw *l)
 {
     const nnc_nest *s = l->nest;
@@ -90,8 +92,8 @@ static bool name_parts(lw *l)
     nnc_kernel *k = l->k;
     int count[3] = {0};
     for (int b = 0; b < k->n_buf; b++)
-        if (!(k->buf[b].name = nnc_arena_printf(
-                  l->out, "%s%d", buf[k->buf[b].role], count[k->buf[b].role]++)))
+        if (!(k->buf[b].name =
+                    nnc_arena_printf(l->out, "%s%d", buf[k->buf[b].role], count[k->buf[b].role]++)))
             return false;
     memset(count, 0, sizeof count);
     for (int a = 0; a < k->n_axis; a++)
@@ -202,7 +204,8 @@ static nnc_status lower(lw *l, const nnc_graph *g, const nnc_node *n)
     return NNC_OK;
 }
 
-nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink)
+nnc_kernel *nnc_lower(
+    const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink)
 {
     lw *l = nnc_calloc(1, sizeof *l);
     if (!l) {

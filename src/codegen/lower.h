@@ -7,7 +7,8 @@
 
 _Static_assert(NNC_NEST_AXES == NNC_KAXES, "a map of the nest is an affine form of the kernel");
 
-/* An instruction under construction: arguments name instructions by their index in lw.ins; `section` says where it goes. */
+/* An instruction under construction: arguments name instructions by their index in lw.ins;
+ * `section` says where it goes. */
 typedef struct lw_ins {
     nnc_kins k;
     int section;

@@ -1,12 +1,16 @@
 /* codegen/lower_axes.c -- the order of a kernel's loops and the merging of neighbours.
  *
- * Outer and map axes follow the memory order of the largest result, reduce axes that of the largest operand. Two
- * neighbours become one where every access sees them as one: k[outer] = k[inner] * extent[inner] in all forms. */
+ * Outer and map axes follow the memory order of the largest result, reduce axes that of the
+ * largest operand. Two neighbours become one where every access sees them as one: k[outer] =
+ * k[inner] * extent[inner] in all forms. */
 #include "codegen/lower.h"
 
 #include <string.h>
 
-static int64_t magnitude(int64_t k) { return k < 0 ? -k : k; }
+static int64_t magnitude(int64_t k)
+{
+    return k < 0 ? -k : k;
+}
 
 /* Stride of each axis in the access that decides where it stands; 0 = none. */
 static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])

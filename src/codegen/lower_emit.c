@@ -1,5 +1,6 @@
-/* codegen/lower_emit.c -- points of a nest to instructions. Equal instructions of one section, or of the rows before
- * it, are one. What depends on outer axes alone is computed once per row, in the post of the last stage it needs. */
+/* codegen/lower_emit.c -- points of a nest to instructions. Equal instructions of one section,
+ * or of the rows before it, are one. What depends on outer axes alone is computed once per row,
+ * in the post of the last stage it needs. */
 #include "codegen/lower.h"
 
 #include <math.h>
@@ -122,7 +123,8 @@ static int32_t index_value(lw *l, int section, const nnc_nest_map *e)
         in.i = a;
         int32_t x = lw_add(l, section, &in);
         if (e->k[a] != 1)
-            x = lw_sop(l, section, SC_mul, DT_i64, x, lw_const_int(l, section, DT_i64, e->k[a]), -1);
+            x = lw_sop(
+                l, section, SC_mul, DT_i64, x, lw_const_int(l, section, DT_i64, e->k[a]), -1);
         sum = sum < 0 ? x : lw_sop(l, section, SC_add, DT_i64, sum, x, -1);
     }
     if (sum < 0)
@@ -239,7 +241,8 @@ static int32_t emit_gather(lw *l, int section, const nnc_nest_point *p)
         int64_t dim = nnc_typeof(l->g, p->v)->dim[p->at];
         if (d != DT_i64)
             i = lw_sop(l, section, SC_cast, DT_i64, i, -1, -1);
-        int32_t neg = lw_sop(l, section, SC_lt, DT_bool, i, lw_const_int(l, section, DT_i64, 0), -1);
+        int32_t neg =
+            lw_sop(l, section, SC_lt, DT_bool, i, lw_const_int(l, section, DT_i64, 0), -1);
         int32_t up =
             lw_sop(l, section, SC_add, DT_i64, i, lw_const_int(l, section, DT_i64, dim), -1);
         i = lw_sop(l, section, SC_select, DT_i64, neg, up, i);
@@ -269,7 +272,8 @@ static int32_t emit_ewise(lw *l, int section, const nnc_nest_point *p)
 }
 
 /* The point under a guard, with `fill` where the guards between `inner` and `outer` fail. */
-static int32_t emit_filled(lw *l, int section, int32_t point, int32_t inner, int32_t outer, int32_t fill)
+static int32_t emit_filled(
+    lw *l, int section, int32_t point, int32_t inner, int32_t outer, int32_t fill)
 {
     const nnc_nest_point *p = &l->nest->point[point];
     if (p->what == NP_load && p->guard == inner)
@@ -483,10 +487,9 @@ bool lw_emit_reduce(lw *l, int stage, int reduction)
     nnc_op op = (nnc_op)n->op;
     int body = 2 * stage, post = body + 1;
     nnc_dtype d = nnc_kdtype((nnc_dtype)nnc_typeof(l->g, n->in[0])->dtype);
-    int32_t x = r->inner == r->guard
-                    ? lw_emit(l, body, r->operand)
-                    : emit_filled(
-                          l, body, r->operand, r->inner, r->guard, neutral_const(l, body, op, d));
+    int32_t x = r->inner == r->guard ? lw_emit(l, body, r->operand)
+                                     : emit_filled(l, body, r->operand, r->inner, r->guard,
+                                           neutral_const(l, body, op, d));
     if (x < 0)
         return false;
     nnc_kred kind = kind_of(op);
@@ -517,9 +520,9 @@ bool lw_emit_store(lw *l, const nnc_nest_store *o)
     for (int d = 0; d < rank; d++)
         for (int a = 0; a < NNC_KAXES; a++)
             axes |= (uint32_t)(o->idx[d].k[a] != 0) << a;
-    int section = l->flat                     ? 0
+    int section = l->flat                  ? 0
                   : axes & ~l->nest->outer ? 2 * lw_stage_of_ctx(l, o->ctx)
-                                              : l->row_section[l->nest->point[o->point].level];
+                                           : l->row_section[l->nest->point[o->point].level];
     int32_t x = lw_emit(l, section, o->point);
     for (; x >= 0 && j < l->n_result; j++) { /* one value may be several results */
         if (l->result[j] != o->v)

@@ -1,8 +1,8 @@
-/* codegen/lower_graph.c -- the graph that a lowering works on: the node (or the body of a fused node) with composites
- * replaced by primitives, operands as inputs, numbers as constants.
+/* codegen/lower_graph.c -- the graph that a lowering works on: the node (or the body of a fused
+ * node) with composites replaced by primitives, operands as inputs, numbers as constants.
  *
- * 16-bit floats are f32 in it, as they are in the kernel: only loads, stores and casts know of them. So the constants of
- * a composite's lowering are those of f32, not rounded to 16 bits. */
+ * 16-bit floats are f32 in it, as they are in the kernel: only loads, stores and casts know of
+ * them. So the constants of a composite's lowering are those of f32, not rounded to 16 bits. */
 #include "codegen/lower.h"
 
 #include <string.h>
@@ -14,7 +14,10 @@ static nnc_status broken(lw *l, const char *what)
     return nnc_fail0(l->sink, NNC_E_BUG, "lowering: %s", what);
 }
 
-static bool is_half(nnc_dtype d) { return nnc_kdtype(d) != d; }
+static bool is_half(nnc_dtype d)
+{
+    return nnc_kdtype(d) != d;
+}
 
 static nnc_ref to_f32(lw *l, nnc_ref r)
 {
@@ -33,7 +36,8 @@ static nnc_ref number(lw *l, const nnc_graph *src, nnc_ref v, double f)
 }
 
 /* Copies or expands node n of src over `in`; out: its n_out results. */
-static nnc_status add_node(lw *l, const nnc_graph *src, const nnc_node *n, const nnc_ref *in, nnc_ref *out)
+static nnc_status add_node(
+    lw *l, const nnc_graph *src, const nnc_node *n, const nnc_ref *in, nnc_ref *out)
 {
     nnc_class cls = nnc_op_class((nnc_op)n->op);
     bool named = cls == CL_ecomp || cls == CL_comp;

@@ -1,7 +1,8 @@
-/* codegen/lower_keep.c -- values that an earlier stage of the row has computed already (softmax: the exponentials that
- * were summed). Cheap ones are computed again; expensive ones are kept in a per-worker buffer, if a row of them stays
- * in the nearest caches and rows run along memory (a kernel over columns recomputes: its buffer would need a place for
- * every lane). */
+/* codegen/lower_keep.c -- values that an earlier stage of the row has computed already
+ * (softmax: the exponentials that were summed). Cheap ones are computed again; expensive ones
+ * are kept in a per-worker buffer, if a row of them stays in the nearest caches and rows run
+ * along memory (a kernel over columns recomputes: its buffer would need a place for every
+ * lane). */
 #include "codegen/lower.h"
 
 enum { KEEP_BYTES = 256 << 10 };
@@ -12,7 +13,8 @@ static bool rows_along_memory(const lw *l)
     const nnc_nest_store *best = NULL;
     for (int i = 0; i < l->nest->n_store; i++) {
         const nnc_nest_store *o = &l->nest->store[i];
-        if (!best || nnc_type_numel(nnc_typeof(l->g, o->v)) > nnc_type_numel(nnc_typeof(l->g, best->v)))
+        if (!best ||
+            nnc_type_numel(nnc_typeof(l->g, o->v)) > nnc_type_numel(nnc_typeof(l->g, best->v)))
             best = o;
     }
     int j = 0;
@@ -26,7 +28,8 @@ static bool rows_along_memory(const lw *l)
 }
 
 /* Is q's map p's with reduce axes in place of map axes? Fills mate[map axis] = reduce axis. */
-static bool mirrors(const nnc_nest *s, const nnc_nest_map *p, const nnc_nest_map *q, int rank, int mate[])
+static bool mirrors(
+    const nnc_nest *s, const nnc_nest_map *p, const nnc_nest_map *q, int rank, int mate[])
 {
     for (int d = 0; d < rank; d++) {
         if (p[d].c != q[d].c)
@@ -120,7 +123,8 @@ void lw_choose_kept(lw *l)
                 covered[s->arg[p->arg + j]] = true;
             continue;
         }
-        if (p->what != NP_ewise || !s->ctx[p->ctx].output || !(p->axes & ~s->outer) || p->guard >= 0)
+        if (p->what != NP_ewise || !s->ctx[p->ctx].output || !(p->axes & ~s->outer) ||
+            p->guard >= 0)
             continue;
         if (l->n_keep < 8 && nnc_op_is_expensive((nnc_op)nnc_def(l->g, p->v)->op) &&
             find_producer(l, i))

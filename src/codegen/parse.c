@@ -1,5 +1,5 @@
-/* codegen/parse.c -- reads the text form of a kernel. What it returns has passed nnc_kernel_verify, so that a kernel
- * from a file may be run. */
+/* codegen/parse.c -- reads the text form of a kernel. What it returns has passed
+ * nnc_kernel_verify, so that a kernel from a file may be run. */
 #include "codegen/internal.h"
 
 #include <string.h>

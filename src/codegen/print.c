@@ -1,4 +1,5 @@
-/* codegen/print.c -- the text form of a kernel (docs/kernel-ir.md): the schedule first, then stage by stage. */
+/* codegen/print.c -- the text form of a kernel (docs/kernel-ir.md): the schedule first, then
+ * stage by stage. */
 #include "codegen/internal.h"
 
 typedef struct printer {
@@ -120,8 +121,8 @@ static void put_ins(const printer *p, int id)
             nnc_printf(p->t, " %%%d", in->arg[i]);
         break;
     case KO_reduce:
-        nnc_printf(
-            p->t, "reduce %s %s %%%d", nnc_kred_names[in->sop], nnc_dtype_name(in->dtype), in->arg[0]);
+        nnc_printf(p->t, "reduce %s %s %%%d", nnc_kred_names[in->sop], nnc_dtype_name(in->dtype),
+            in->arg[0]);
         if (in->arg[1] >= 0)
             nnc_printf(p->t, " mask %%%d", in->arg[1]);
         break;
@@ -170,8 +171,7 @@ void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names)
     for (int a = 0; a < k->n_axis; a++) {
         nnc_printf(t, "  axis ");
         put_axis(&p, a);
-        nnc_printf(
-            t, " %s %lld\n", nnc_kaxis_names[k->axis[a].kind], (long long)k->axis[a].extent);
+        nnc_printf(t, " %s %lld\n", nnc_kaxis_names[k->axis[a].kind], (long long)k->axis[a].extent);
     }
     for (int b = 0; b < k->n_buf; b++) {
         nnc_puts(t, "  buf ");
@@ -185,4 +185,7 @@ void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names)
     nnc_puts(t, "}\n");
 }
 
-void nnc_kernel_print(nnc_text *t, const nnc_kernel *k) { nnc_kernel_print_as(t, k, true); }
+void nnc_kernel_print(nnc_text *t, const nnc_kernel *k)
+{
+    nnc_kernel_print_as(t, k, true);
+}

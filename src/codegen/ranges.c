@@ -1,9 +1,11 @@
-/* codegen/ranges.c -- interval analysis over a kernel's instructions: which values each can take, and whether NaN.
+/* codegen/ranges.c -- interval analysis over a kernel's instructions: which values each can
+ * take, and whether NaN.
  *
- * Bounds hold for every operand's value, whatever the inputs are (infinities and NaN included): [lo, hi] bounds what is
- * not NaN. Bounds of rounded results are widened by a relative 2^-20, which keeps zero where it is, so that a sum of
- * squares stays known to be non-negative. A max, min, select, comparison or abs whose result is decided goes
- * away only where the result is the same for NaN too; what is then unused goes with it. */
+ * Bounds hold for every operand's value, whatever the inputs are (infinities and NaN included):
+ * [lo, hi] bounds what is not NaN. Bounds of rounded results are widened by a relative 2^-20,
+ * which keeps zero where it is, so that a sum of squares stays known to be non-negative. A max,
+ * min, select, comparison or abs whose result is decided goes away only where the result is the
+ * same for NaN too; what is then unused goes with it. */
 #include "codegen/internal.h"
 
 #include <math.h>
@@ -36,8 +38,14 @@ static range join(range a, range b)
     return (range){fmin(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan};
 }
 
-static bool has_inf(range a) { return a.lo == -INFINITY || a.hi == INFINITY; }
-static bool has_zero(range a) { return a.lo <= 0 && a.hi >= 0; }
+static bool has_inf(range a)
+{
+    return a.lo == -INFINITY || a.hi == INFINITY;
+}
+static bool has_zero(range a)
+{
+    return a.lo <= 0 && a.hi >= 0;
+}
 
 /* Room for the roundings of type d; ints that may wrap can be anything. */
 static range rounded(range r, nnc_dtype d)
@@ -57,7 +65,10 @@ static range rounded(range r, nnc_dtype d)
 }
 
 /* Product of bounds, where 0 * inf is the 0 that finite values approach. */
-static double times(double a, double b) { return a == 0 || b == 0 ? 0 : a * b; }
+static double times(double a, double b)
+{
+    return a == 0 || b == 0 ? 0 : a * b;
+}
 
 static range mul(range a, range b, bool same)
 {
@@ -103,7 +114,8 @@ static range divide(range a, range b, nnc_dtype d)
 
 static range monotone(double (*f)(double), range a, double dom_lo, double dom_hi)
 {
-    range r = {f(fmax(a.lo, dom_lo)), f(fmin(a.hi, dom_hi)), a.nan || a.lo < dom_lo || a.hi > dom_hi};
+    range r = {
+        f(fmax(a.lo, dom_lo)), f(fmin(a.hi, dom_hi)), a.nan || a.lo < dom_lo || a.hi > dom_hi};
     if (r.lo != r.lo)
         r.lo = -INFINITY;
     if (r.hi != r.hi)
@@ -111,7 +123,10 @@ static range monotone(double (*f)(double), range a, double dom_lo, double dom_hi
     return r;
 }
 
-static double logistic(double x) { return 1 / (1 + exp(-x)); }
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
 
 static range sine(range a)
 {
@@ -143,8 +158,8 @@ static range unary(nnc_sop op, range a)
     case SC_neg:
         return (range){-a.hi, -a.lo, a.nan};
     case SC_abs:
-        return (range){has_zero(a) ? 0 : fmin(fabs(a.lo), fabs(a.hi)), fmax(fabs(a.lo), fabs(a.hi)),
-            a.nan};
+        return (range){
+            has_zero(a) ? 0 : fmin(fabs(a.lo), fabs(a.hi)), fmax(fabs(a.lo), fabs(a.hi)), a.nan};
     case SC_sign:
         return (range){a.lo > 0 ? 1 : a.lo >= 0 ? 0 : -1, a.hi < 0 ? -1 : a.hi <= 0 ? 0 : 1, a.nan};
     case SC_floor:
@@ -158,8 +173,8 @@ static range unary(nnc_sop op, range a)
     case SC_sqrt:
         return monotone(sqrt, a, 0, INFINITY);
     case SC_rsqrt:
-        return (range){a.hi > 0 ? 1 / sqrt(a.hi) : 0, a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY,
-            a.nan || a.lo < 0};
+        return (range){
+            a.hi > 0 ? 1 / sqrt(a.hi) : 0, a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY, a.nan || a.lo < 0};
     case SC_recip:
         return recip(a);
     case SC_exp:
@@ -281,7 +296,8 @@ static range of_reduce(const nnc_kins *in, range a, double count)
     bool both = a.lo == -INFINITY && a.hi == INFINITY;
     switch ((nnc_kred)in->sop) {
     case KR_sum:
-        return rounded((range){times(fmin(a.lo, 0), count), times(fmax(a.hi, 0), count), a.nan || both},
+        return rounded(
+            (range){times(fmin(a.lo, 0), count), times(fmax(a.hi, 0), count), a.nan || both},
             (nnc_dtype)in->dtype);
     case KR_max:
     case KR_min:
@@ -370,17 +386,19 @@ static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
     case SC_abs:
         return a.lo >= 0 ? in->arg[0] : -1;
     case SC_max:
-        return in->arg[0] == in->arg[1] || (a.lo >= b.hi && !b.nan)   ? in->arg[0]
-               : b.lo >= a.hi && !a.nan ? in->arg[1]
-                                          : -1;
+        return in->arg[0] == in->arg[1] || (a.lo >= b.hi && !b.nan) ? in->arg[0]
+               : b.lo >= a.hi && !a.nan                             ? in->arg[1]
+                                                                    : -1;
     case SC_min:
-        return in->arg[0] == in->arg[1] || (a.hi <= b.lo && !b.nan)   ? in->arg[0]
-               : b.hi <= a.lo && !a.nan ? in->arg[1]
-                                          : -1;
+        return in->arg[0] == in->arg[1] || (a.hi <= b.lo && !b.nan) ? in->arg[0]
+               : b.hi <= a.lo && !a.nan                             ? in->arg[1]
+                                                                    : -1;
     case SC_select:
         return in->arg[1] == in->arg[2] || a.lo > 0 ? in->arg[1] : a.hi < 1 ? in->arg[2] : -1;
     case SC_mul: /* exact, NaN and zeros included */
-        return b.lo == 1 && b.hi == 1 && !b.nan ? in->arg[0] : a.lo == 1 && a.hi == 1 && !a.nan ? in->arg[1] : -1;
+        return b.lo == 1 && b.hi == 1 && !b.nan   ? in->arg[0]
+               : a.lo == 1 && a.hi == 1 && !a.nan ? in->arg[1]
+                                                  : -1;
     case SC_and:
         return b.lo > 0 ? in->arg[0] : a.lo > 0 ? in->arg[1] : -1;
     case SC_or:
@@ -459,8 +477,14 @@ static void analyse(nnc_kernel *k, int32_t *same)
             same[i] = s;
         else if (in->op == KO_sop && r.lo == r.hi && fabs(r.lo) < 0x1p53 && !r.nan &&
                  (!nnc_is_float((nnc_dtype)in->dtype) || in->sop == SC_cast))
-            *in = (nnc_kins){.op = KO_const, .dtype = in->dtype, .buf = -1, .arg = {-1, -1, -1},
-                .i = (int64_t)r.lo, .f = r.lo, .lo = r.lo, .hi = r.hi};
+            *in = (nnc_kins){.op = KO_const,
+                .dtype = in->dtype,
+                .buf = -1,
+                .arg = {-1, -1, -1},
+                .i = (int64_t)r.lo,
+                .f = r.lo,
+                .lo = r.lo,
+                .hi = r.hi};
     }
 }
 

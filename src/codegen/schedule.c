@@ -1,8 +1,10 @@
-/* codegen/schedule.c -- analytic choices: which axis runs in vectors and how wide, and what one thread takes at a time.
+/* codegen/schedule.c -- analytic choices: which axis runs in vectors and how wide, and what one
+ * thread takes at a time.
  *
- * Numbers are from measurements on AVX-512 (ns per element, f32, in cache): a load or store 0.02, a cheap op 0.01, a
- * division or root 0.06, an exp or sin 0.12. Math chains gain from IR vectors of four machine registers, row reductions
- * from one or two (the masked tail is then short). */
+ * Numbers are from measurements on AVX-512 (ns per element, f32, in cache): a load or store
+ * 0.02, a cheap op 0.01, a division or root 0.06, an exp or sin 0.12. Math chains gain from IR
+ * vectors of four machine registers, row reductions from one or two (the masked tail is then
+ * short). */
 #include "codegen/internal.h"
 
 enum { UNIT_NS = 5000, GRAIN_NS = 20000, MAX_CHUNK = 65536 };
@@ -164,7 +166,8 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
     }
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
-        wide |= nnc_dtype_size((nnc_dtype)in->dtype) == 8 && in->op != KO_index && in->op != KO_const;
+        wide |=
+            nnc_dtype_size((nnc_dtype)in->dtype) == 8 && in->op != KO_index && in->op != KO_const;
         reduces |= in->op == KO_reduce;
         math += is_expensive(in);
     }

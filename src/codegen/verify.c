@@ -1,5 +1,6 @@
-/* codegen/verify.c -- is this a kernel? Visibility and types of SSA values, axes, the schedule, and that no access
- * leaves its buffer: a kernel from a file that passes here reads and writes only its arguments and its scratch. */
+/* codegen/verify.c -- is this a kernel? Visibility and types of SSA values, axes, the schedule,
+ * and that no access leaves its buffer: a kernel from a file that passes here reads and writes
+ * only its arguments and its scratch. */
 #include "codegen/internal.h"
 
 typedef struct verifier {
@@ -29,8 +30,14 @@ static bool typed(const verifier *v, int32_t id, int dtype)
     return visible(v, id) && v->k->ins[id].dtype == dtype;
 }
 
-static bool is_int(int d) { return d >= DT_i8 && d <= DT_u64; }
-static bool ssa_dtype(int d) { return d < DT__COUNT && d != DT_f16 && d != DT_bf16; }
+static bool is_int(int d)
+{
+    return d >= DT_i8 && d <= DT_u64;
+}
+static bool ssa_dtype(int d)
+{
+    return d < DT__COUNT && d != DT_f16 && d != DT_bf16;
+}
 
 static bool affine_ok(const nnc_affine *e, uint32_t axes)
 {
@@ -131,8 +138,7 @@ static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
             return bad(v, id, "index of an axis that does not run here");
         return NNC_OK;
     case KO_load:
-        if (in->arg[0] >= 0 &&
-            (!visible(v, in->arg[0]) || !is_int(v->k->ins[in->arg[0]].dtype)))
+        if (in->arg[0] >= 0 && (!visible(v, in->arg[0]) || !is_int(v->k->ins[in->arg[0]].dtype)))
             return bad(v, id, "index must be a visible integer");
         if (in->arg[1] >= 0 && !typed(v, in->arg[1], in->dtype))
             return bad(v, id, "fill has another type");
@@ -156,7 +162,8 @@ static nnc_status section_ok(const verifier *v, int b, int e, uint32_t axes, boo
 {
     for (int i = b; i < e; i++) {
         NNC_TRY(ins_ok(v, i, axes, body));
-        v->seen[i] = v->k->ins[i].op != KO_reduce; /* a reduction's result is there only in the post */
+        v->seen[i] =
+            v->k->ins[i].op != KO_reduce; /* a reduction's result is there only in the post */
     }
     return NNC_OK;
 }

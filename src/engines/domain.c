@@ -1,5 +1,6 @@
-/* engines/domain.c -- a kernel's domain over threads, the same for machine code and for the interpreter. The split
- * depends on the plan alone (domain, grain, threads), so that results never depend on who was free. */
+/* engines/domain.c -- a kernel's domain over threads, the same for machine code and for the
+ * interpreter. The split depends on the plan alone (domain, grain, threads), so that results
+ * never depend on who was free. */
 #include "engines/engines.h"
 
 typedef struct domain {
@@ -20,7 +21,8 @@ static void run_part(void *p, int part, int parts)
         d->fn(d->ctx, d->args, begin, end, scratch);
 }
 
-void nnc_run_domain(nnc_domain_fn fn, void *ctx, const nnc_pkernel *k, void *const *args, void *work)
+void nnc_run_domain(
+    nnc_domain_fn fn, void *ctx, const nnc_pkernel *k, void *const *args, void *work)
 {
     domain d = {fn, ctx, k, args, work};
     int64_t grain = k->grain > 0 ? k->grain : 1;

@@ -1,21 +1,24 @@
-/* engines/engines.h -- what the built-in engines share: running a kernel's domain over the threads of its plan entry.
- * Internal to engines/. */
+/* engines/engines.h -- what the built-in engines share: running a kernel's domain over the
+ * threads of its plan entry. Internal to engines/. */
 #ifndef NNC_ENGINES_H
 #define NNC_ENGINES_H
 
 #include "plan/plan.h"
 
-/* Runs units begin..end of a kernel; ctx is the engine's own. scratch: k->scratch_bytes of this worker, 64-byte aligned. */
+/* Runs units begin..end of a kernel; ctx is the engine's own. scratch: k->scratch_bytes of this
+ * worker, 64-byte aligned. */
 typedef void (*nnc_domain_fn)(void *ctx, void *const *args, int64_t begin, int64_t end, void *scratch);
 
-/* Bytes of workspace that a kernel needs at run time: one slice per worker, each 64-byte aligned. */
+/* Bytes of workspace that a kernel needs at run time: one slice per worker, each 64-byte
+ * aligned. */
 static inline int64_t nnc_domain_work_bytes(const nnc_pkernel *k)
 {
     return nnc_align_up(k->scratch_bytes, 64) * (k->threads > 1 ? k->threads : 1);
 }
 
-/* Splits 0..k->domain into ranges of whole grains for at most k->threads workers and calls fn once for each that has work.
- * `work`: nnc_domain_work_bytes(k), may be NULL when the kernel has no scratch. Returns when all are done. */
+/* Splits 0..k->domain into ranges of whole grains for at most k->threads workers and calls fn
+ * once for each that has work. `work`: nnc_domain_work_bytes(k), may be NULL when the kernel
+ * has no scratch. Returns when all are done. */
 void nnc_run_domain(nnc_domain_fn fn, void *ctx, const nnc_pkernel *k, void *const *args, void *work);
 
 #endif

@@ -1,4 +1,5 @@
-/* engines/interp.c -- the engine "interp": kernels run by the interpreter of kernel IR, where no machine code is. */
+/* engines/interp.c -- the engine "interp": kernels run by the interpreter of kernel IR, where
+ * no machine code is. */
 #include "codegen/codegen.h"
 #include "engines/engines.h"
 

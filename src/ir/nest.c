@@ -1,7 +1,8 @@
-/* ir/nest.c -- can a set of nodes be one generated kernel, and how: see nest.h for the idea, nest_move.c for movement.
+/* ir/nest.c -- can a set of nodes be one generated kernel, and how: see nest.h for the idea,
+ * nest_move.c for movement.
  *
- * Cost: each attempt visits a value once per context that needs it; attempts are repeated once per split axis or
- * segmented dimension, of which there are at most NNC_NEST_AXES. */
+ * Cost: each attempt visits a value once per context that needs it; attempts are repeated once
+ * per split axis or segmented dimension, of which there are at most NNC_NEST_AXES. */
 #include "ir/nest_internal.h"
 
 #include <string.h>
@@ -178,7 +179,8 @@ bool nx_segment(nx *t, const nnc_nest_map *e, int n, const int64_t *bounds)
         return false;
     int64_t seg[NX_SEGMENTS + 1] = {0};
     int n_seg = 1;
-    for (int i = 0; i < n; i++) { /* where c + k x reaches the bound; seen from the other side when mirrored */
+    for (int i = 0; i < n;
+         i++) { /* where c + k x reaches the bound; seen from the other side when mirrored */
         int j = e->k[a] > 0 ? i : n - 1 - i;
         int64_t x = e->k[a] > 0 ? bounds[j] - e->c : e->c - bounds[j] + 1;
         if (x > seg[n_seg - 1] && x < k->extent) {
@@ -197,7 +199,8 @@ bool nx_segment(nx *t, const nnc_nest_map *e, int n, const int64_t *bounds)
 
 /* ---- points ---- */
 
-int32_t nx_point(nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+int32_t nx_point(
+    nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     nnc_nest *s = t->s;
     if (s->n_point > 16 * t->n_set + 512)
@@ -230,7 +233,8 @@ bool nx_args(nx *t, int32_t point, int n, const int32_t *args)
     return true;
 }
 
-static int32_t load(nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t load(
+    nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     int32_t p = nx_point(t, what, ctx, v, idx, guard);
     if (p >= 0)
@@ -424,8 +428,8 @@ static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_
     return in;
 }
 
-static int32_t add_reduce(nx *t, nnc_ref v, const nnc_nest_map *idx, int32_t guard, int space,
-    const bool *reduced)
+static int32_t add_reduce(
+    nx *t, nnc_ref v, const nnc_nest_map *idx, int32_t guard, int space, const bool *reduced)
 {
     nnc_nest *s = t->s;
     const nnc_nest_map *win[NNC_MAX_RANK], *start;
@@ -446,14 +450,21 @@ static int32_t add_reduce(nx *t, nnc_ref v, const nnc_nest_map *idx, int32_t gua
     if (!r)
         return -1;
     s->reduce = r;
-    r[s->n_reduce] = (nnc_nest_reduce){.v = v, .ctx = (int16_t)ctx, .space = (int16_t)space,
-        .level = (int16_t)(s->point[x].level + 1), .operand = x, .guard = guard, .inner = inner,
-        .idx = idx, .start = start};
+    r[s->n_reduce] = (nnc_nest_reduce){.v = v,
+        .ctx = (int16_t)ctx,
+        .space = (int16_t)space,
+        .level = (int16_t)(s->point[x].level + 1),
+        .operand = x,
+        .guard = guard,
+        .inner = inner,
+        .idx = idx,
+        .start = start};
     return s->n_reduce++;
 }
 
 /* All reduced extents are 1: the result is the operand. */
-static int32_t trivial(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard, const bool *reduced)
+static int32_t trivial(
+    nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard, const bool *reduced)
 {
     const nnc_node *n = nnc_def(t->g, v);
     static const nnc_nest_map zero;
@@ -469,8 +480,8 @@ static int32_t trivial(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32
     return in ? nx_demand(t, ctx, n->in[0], in, guard) : -1;
 }
 
-/* The guards that a row's own axes decide; the others do not bound where its operand is read. -2: out of memory, or a
- * guard over both (then why is set). */
+/* The guards that a row's own axes decide; the others do not bound where its operand is read.
+ * -2: out of memory, or a guard over both (then why is set). */
 static int32_t row_guard(nx *t, nnc_ref v, uint32_t axes, int32_t guard)
 {
     int32_t chain[NNC_NEST_AXES], kept = -1;
@@ -552,13 +563,15 @@ static const nnc_nest_map *find_visited(const nx *t, int ctx, nnc_ref v)
 {
     for (int32_t i = t->bucket[(v * 31u + (uint32_t)ctx) % 256u]; i >= 0; i = t->memo[i].next) {
         const nx_memo *m = &t->memo[i];
-        if (m->v == v && m->ctx == ctx && m->guard < 0 && is_bijective(t, m->idx, nnc_typeof(t->g, v)))
+        if (m->v == v && m->ctx == ctx && m->guard < 0 &&
+            is_bijective(t, m->idx, nnc_typeof(t->g, v)))
             return m->idx;
     }
     return NULL;
 }
 
-/* Where v would stand in ctx, judged by operands that were already demanded there; NULL: not known. */
+/* Where v would stand in ctx, judged by operands that were already demanded there; NULL: not
+ * known. */
 static const nnc_nest_map *forward(nx *t, int ctx, nnc_ref v)
 {
     const nnc_nest_map *f = find_visited(t, ctx, v);
@@ -569,7 +582,8 @@ static const nnc_nest_map *forward(nx *t, int ctx, nnc_ref v)
     nnc_class cls = nnc_op_class((nnc_op)n->op);
     if (cls == CL_ewise || cls == CL_ecomp || n->op == OP_relayout)
         for (int i = 0; i < n->n_in; i++)
-            if (nnc_type_same_shape(nnc_typeof(t->g, n->in[i]), y) && (f = forward(t, ctx, n->in[i])))
+            if (nnc_type_same_shape(nnc_typeof(t->g, n->in[i]), y) &&
+                (f = forward(t, ctx, n->in[i])))
                 return f;
     if (cls != CL_reduce && n->op != OP_transpose)
         return NULL;
@@ -629,7 +643,8 @@ static bool open_root(nx *t, nx_root *r)
     return r->idx != NULL;
 }
 
-/* The root of outputs with v's dimensions; dimensions shared with an earlier root share its axes. */
+/* The root of outputs with v's dimensions; dimensions shared with an earlier root share its
+ * axes. */
 static nx_root *find_root(nx *t, nnc_ref v)
 {
     const nnc_type *y = nnc_typeof(t->g, v);
@@ -733,9 +748,9 @@ static bool finish(nx *t)
         if (s->outer & ~nx_axes(s->store[i].idx, nnc_typeof(t->g, s->store[i].v)->rank))
             return nx_fail(t, s->store[i].v, "has a result smaller than the loops around it") == 0;
     for (int a = 0; a < s->n_axis; a++)
-        s->axis[a].kind = s->outer >> a & 1                ? NX_outer
+        s->axis[a].kind = s->outer >> a & 1             ? NX_outer
                           : t->key[s->axis[a].key].root ? NX_map
-                                                           : NX_reduce;
+                                                        : NX_reduce;
     return true;
 }
 
@@ -768,7 +783,8 @@ static bool attempt(nx *t, const nnc_ref *outs, int n_out)
     t->restart = t->outer_set = false;
     t->memo = NULL;
     t->n_memo = 0;
-    t->cap_memo = t->cap_point = t->cap_arg = t->cap_guard = t->cap_reduce = t->cap_ctx = t->cap_store = 0;
+    t->cap_memo = t->cap_point = t->cap_arg = t->cap_guard = t->cap_reduce = t->cap_ctx =
+        t->cap_store = 0;
     memset(t->bucket, -1, sizeof t->bucket);
     for (int i = 0; i < t->n_key; i++)
         memset(t->key[i].made, 0, sizeof t->key[i].made);
@@ -796,8 +812,8 @@ static nnc_ref *by_size(nx *t, const nnc_ref *outs, int n)
     return o;
 }
 
-nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, bool strict,
-    nnc_arena *a, const char **why)
+nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
+    int n_out, bool strict, nnc_arena *a, const char **why)
 {
     nx t = {.g = g, .a = a, .why = why, .strict = strict, .n_set = n};
     *why = NULL;

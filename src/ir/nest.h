@@ -1,13 +1,14 @@
-/* ir/nest.h -- the analysis behind nnc_nest_ok, whole: how a set of nodes becomes one generated kernel. codegen/ lowers
- * from the same result, so that "may I?" and "how?" cannot differ. This is the one header of ir/ beside ir.h that
- * another folder (codegen/ alone) includes.
+/* ir/nest.h -- the analysis behind nnc_nest_ok, whole: how a set of nodes becomes one generated
+ * kernel. codegen/ lowers from the same result, so that "may I?" and "how?" cannot differ. This
+ * is the one header of ir/ beside ir.h that another folder (codegen/ alone) includes.
  *
- * The outputs are traced backwards. A value is demanded at an index map: for each of its dimensions an affine form
- * over the kernel's axes. Movement only rewrites the map; elementwise ops pass it on; a reduction starts a context of
- * its own with reduce axes, and the axes of the map at which its result is demanded are the kernel's outer axes: all
- * reductions of a kernel must agree on them. Where a reshape needs digits of an axis, the axis is split and
- * the trace starts again; where the output needs another operand of a concat (or a mirrored edge) from some index on,
- * the axis is cut into segments, one context each. */
+ * The outputs are traced backwards. A value is demanded at an index map: for each of its
+ * dimensions an affine form over the kernel's axes. Movement only rewrites the map; elementwise
+ * ops pass it on; a reduction starts a context of its own with reduce axes, and the axes of the
+ * map at which its result is demanded are the kernel's outer axes: all reductions of a kernel
+ * must agree on them. Where a reshape needs digits of an axis, the axis is split and the trace
+ * starts again; where the output needs another operand of a concat (or a mirrored edge) from
+ * some index on, the axis is cut into segments, one context each. */
 #ifndef NNC_NEST_H
 #define NNC_NEST_H
 
@@ -93,8 +94,9 @@ typedef struct nnc_nest {
     int32_t *arg;
 } nnc_nest;
 
-/* Traces `outs` (values of the nodes). NULL with *why, one line (in `a` or static); *why NULL: out of memory. With
- * `strict`, expensive ops that would be computed over again are a reason too. The result lives in `a`. */
+/* Traces `outs` (values of the nodes). NULL with *why, one line (in `a` or static); *why NULL:
+ * out of memory. With `strict`, expensive ops that would be computed over again are a reason
+ * too. The result lives in `a`. */
 nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, bool strict,
     nnc_arena *a, const char **why);
 

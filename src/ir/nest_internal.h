@@ -1,4 +1,5 @@
-/* ir/nest_internal.h -- the state of a trace (nest.c) and its rules for movement and windows (nest_move.c). */
+/* ir/nest_internal.h -- the state of a trace (nest.c) and its rules for movement and windows
+ * (nest_move.c). */
 #ifndef NNC_NEST_INTERNAL_H
 #define NNC_NEST_INTERNAL_H
 
@@ -8,8 +9,8 @@
 #define NX_SEGMENTS 12
 #define NX_CTX 96
 
-/* One dimension of an output's or a reduction's index space: the digits it is split into, or its segments. Kept from
- * one attempt to the next; `expr` is made new in each. */
+/* One dimension of an output's or a reduction's index space: the digits it is split into, or
+ * its segments. Kept from one attempt to the next; `expr` is made new in each. */
 typedef struct nx_key {
     int64_t extent;
     bool root; /* of an output */
@@ -79,11 +80,13 @@ const nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx,
 nnc_nest_map *nx_maps(nx *t, int n); /* zeroed; NULL and oom */
 uint32_t nx_axes(const nnc_nest_map *e, int n);
 uint32_t nx_guard_axes(const nx *t, int32_t guard);
-/* The guard chain with lo <= e < hi added; unchanged when that always holds; -1 cannot fail, -2: out of memory. */
+/* The guard chain with lo <= e < hi added; unchanged when that always holds; -1 cannot fail,
+ * -2: out of memory. */
 int32_t nx_guard(nx *t, int32_t parent, const nnc_nest_map *e, int64_t lo, int64_t hi);
 int nx_find_key(nx *t, int64_t extent, bool root); /* a new key */
 const nnc_nest_map *nx_key_expr(nx *t, int key, int piece);
-/* Asks for digits at place value `place` of axis a (relative to it), or segments; true: restart is set. */
+/* Asks for digits at place value `place` of axis a (relative to it), or segments; true: restart
+ * is set. */
 bool nx_split(nx *t, int axis, int64_t place);
 bool nx_segment(nx *t, const nnc_nest_map *e, int n, const int64_t *bounds);
 int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; returns -1 */

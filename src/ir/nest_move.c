@@ -1,15 +1,21 @@
-/* ir/nest_move.c -- index maps of movement ops and windows: where a result is demanded at `idx`, where its operand is.
+/* ir/nest_move.c -- index maps of movement ops and windows: where a result is demanded at
+ * `idx`, where its operand is.
  *
- * Termination: each rule demands an operand, which is defined earlier; restarts are bounded in nest.c. */
+ * Termination: each rule demands an operand, which is defined earlier; restarts are bounded in
+ * nest.c. */
 #include "ir/nest_internal.h"
 
 #include <string.h>
 
-static const nnc_type *type_of(const nx *t, nnc_ref v) { return nnc_typeof(t->g, v); }
+static const nnc_type *type_of(const nx *t, nnc_ref v)
+{
+    return nnc_typeof(t->g, v);
+}
 
 /* ---- reshape ---- */
 
-/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split so that it is. */
+/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split so
+ * that it is. */
 static bool divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc_nest_map *r)
 {
     int64_t lo, hi;
@@ -35,15 +41,14 @@ static bool divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc
     }
     for (int a = 0; a < t->s->n_axis; a++) {
         int64_t k = r->k[a] < 0 ? -r->k[a] : r->k[a];
-        if (k != 0 && k < d && d % k == 0 && k * t->s->axis[a].extent > d &&
-            nx_split(t, a, d / k))
+        if (k != 0 && k < d && d % k == 0 && k * t->s->axis[a].extent > d && nx_split(t, a, d / k))
             return false;
     }
     return false;
 }
 
-/* Row-major memory from outside: the linear index is the place, whatever the dimensions. It stands in the one of
- * stride 1. */
+/* Row-major memory from outside: the linear index is the place, whatever the dimensions. It
+ * stands in the one of stride 1. */
 static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
@@ -62,7 +67,8 @@ static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx
     return nx_demand(t, ctx, x, in, guard);
 }
 
-/* Neighbouring dimensions of equal products form groups; in each, the linear index is divided anew. */
+/* Neighbouring dimensions of equal products form groups; in each, the linear index is divided
+ * anew. */
 static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
@@ -147,7 +153,8 @@ static int32_t slice(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
     memcpy(in, idx, sizeof *in * (size_t)rank);
     for (int i = 0; i < k; i++) {
         nnc_nest_map *e = &in[axes[i]];
-        int64_t step = ns ? steps[i] : 1, start = starts[i], dim = type_of(t, n->in[0])->dim[axes[i]];
+        int64_t step = ns ? steps[i] : 1, start = starts[i],
+                dim = type_of(t, n->in[0])->dim[axes[i]];
         if (start < 0)
             start += dim;
         for (int a = 0; a < NNC_NEST_AXES; a++)
@@ -236,7 +243,8 @@ static bool fold_edge(nx *t, nnc_ref v, nnc_nest_map *e, int64_t n, bool reflect
     for (int a = 0; a < NNC_NEST_AXES; a++)
         e->k[a] = -e->k[a];
     e->c = (lo < 0 ? 0 : 2 * (n - 1)) - e->c;
-    return fold_edge(t, v, e, n, true); /* ever nearer: padding wider than the dimension folds again */
+    return fold_edge(
+        t, v, e, n, true); /* ever nearer: padding wider than the dimension folds again */
 }
 
 static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)

@@ -1,4 +1,5 @@
-/* tests/codegen/facts.c -- answers on paper: value ranges, merged axes, schedules, what pooling and padding cost. */
+/* tests/codegen/facts.c -- answers on paper: value ranges, merged axes, schedules, what pooling
+ * and padding cost. */
 #include "help.h"
 
 #include <math.h>
@@ -41,7 +42,8 @@ static const nnc_kins *find(const nnc_kernel *k, nnc_sop sop, int n)
 
 TEST(nested_sin_needs_no_reduction)
 {
-    lowered l = lower("graph @t {\n%x = input : f32[4,100]\n%a = sin %x\n%b = sin %a\n%c = sin %b\nreturn %c }");
+    lowered l = lower(
+        "graph @t {\n%x = input : f32[4,100]\n%a = sin %x\n%b = sin %a\n%c = sin %b\nreturn %c }");
     if (l.k) {
         CHECK(!(find(l.k, SC_sin, 0)->hint & KH_bounded));
         CHECK(find(l.k, SC_sin, 1)->hint & KH_halfpi);
@@ -57,7 +59,8 @@ TEST(nested_sin_needs_no_reduction)
 
 TEST(decided_ops_go)
 {
-    lowered l = lower("graph @t {\n%x = input : f32[100]\n%q = square %x\n%r = relu %q\n%s = abs %r\n%t = tanh %s\n"
+    lowered l = lower("graph @t {\n%x = input : f32[100]\n%q = square %x\n%r = relu %q\n%s = abs "
+                      "%r\n%t = tanh %s\n"
                       "%c = clip %t {lo=-2, hi=2}\nreturn %c }");
     if (l.k) {
         CHECK_INT(ck_count(l.k, KO_sop, SC_max), 0);
@@ -67,7 +70,8 @@ TEST(decided_ops_go)
         CHECK_INT(l.k->n_ins, 4);
     }
     end(&l);
-    l = lower("graph @t {\n%x = input : f32[100]\n%r = relu %x\n%s = relu %r\n%q = sqrt %s\nreturn %q }");
+    l = lower(
+        "graph @t {\n%x = input : f32[100]\n%r = relu %x\n%s = relu %r\n%q = sqrt %s\nreturn %q }");
     if (l.k) {
         CHECK_INT(ck_count(l.k, KO_sop, SC_max), 1);
         CHECK(find(l.k, SC_sqrt, 0)->hint & KH_nonneg);
@@ -79,7 +83,8 @@ TEST(decided_ops_go)
 TEST(nan_keeps_what_it_decides)
 {
     /* max(x - x, ...) may be NaN: clip of an unknown stays; isnan of a bool cast is decided */
-    lowered l = lower("graph @t {\n%b = input : bool[100]\n%x = cast %b {to=f32}\n%n = isnan %x\n%k = cast %n {to=f32}\n"
+    lowered l = lower("graph @t {\n%b = input : bool[100]\n%x = cast %b {to=f32}\n%n = isnan "
+                      "%x\n%k = cast %n {to=f32}\n"
                       "%y = add %x, %k\n%r = relu %y\n%c = clip %r {lo=0, hi=3}\nreturn %c }");
     if (l.k) {
         CHECK_INT(ck_count(l.k, KO_sop, SC_isnan), 0);
@@ -87,11 +92,13 @@ TEST(nan_keeps_what_it_decides)
         CHECK_INT(ck_count(l.k, KO_sop, SC_min), 0);
     }
     end(&l);
-    l = lower("graph @t {\n%x = input : f32[100]\n%s = sin %x\n%c = clip %s {lo=-1, hi=0.5}\nreturn %c }");
+    l = lower("graph @t {\n%x = input : f32[100]\n%s = sin %x\n%c = clip %s {lo=-1, "
+              "hi=0.5}\nreturn %c }");
     if (l.k)
         CHECK_INT(ck_count(l.k, KO_sop, SC_min), 1);
     end(&l);
-    l = lower("graph @t {\n%x = input : u8[100]\n%f = cast %x {to=f32}\n%s = sin %f\n%e = exp %s\n%y = add %e, %f\nreturn %y }");
+    l = lower("graph @t {\n%x = input : u8[100]\n%f = cast %x {to=f32}\n%s = sin %f\n%e = exp "
+              "%s\n%y = add %e, %f\nreturn %y }");
     if (l.k) {
         CHECK(find(l.k, SC_sin, 0)->hint & KH_bounded);
         CHECK(find(l.k, SC_sin, 0)->hint & KH_nonan);
@@ -114,14 +121,24 @@ static void axes(const char *text, int n, int outer, int64_t first)
 
 TEST(axes_merge)
 {
-    axes("graph @t {\n%a = input : f32[2,3,4,5]{0,2,3,1}\n%b = input : f32[2,3,4,5]{0,2,3,1}\n%y = add %a, %b\nreturn %y }",
+    axes("graph @t {\n%a = input : f32[2,3,4,5]{0,2,3,1}\n%b = input : f32[2,3,4,5]{0,2,3,1}\n%y = "
+         "add %a, %b\nreturn %y }",
         1, 1, 120);
-    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%b = input : f32[3,1,1]\n%y = add %a, %b\nreturn %y }", 3, 3, 2);
-    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%b = input : f32[4,5]\n%y = add %a, %b\nreturn %y }", 2, 2, 6);
-    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%y = reduce_sum %a {axes=[2,3]}\nreturn %y }", 2, 1, 6);
-    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%y = reduce_sum %a {axes=[0,1,2,3]}\nreturn %y }", 1, 0, 120);
-    /* planes and rows are one: 24 = 12 * 2 going in, 6 = 3 * 2 coming out; columns are not (12, 2 * 3) */
-    axes("graph @t {\n%a = input : f32[2,3,4,6]\n%y = maxpool %a {kernel=[2,2], strides=[2,2]}\nreturn %y }", 4, 2, 12);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%b = input : f32[3,1,1]\n%y = add %a, %b\nreturn "
+         "%y }",
+        3, 3, 2);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%b = input : f32[4,5]\n%y = add %a, %b\nreturn %y "
+         "}",
+        2, 2, 6);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%y = reduce_sum %a {axes=[2,3]}\nreturn %y }", 2,
+        1, 6);
+    axes("graph @t {\n%a = input : f32[2,3,4,5]\n%y = reduce_sum %a {axes=[0,1,2,3]}\nreturn %y }",
+        1, 0, 120);
+    /* planes and rows are one: 24 = 12 * 2 going in, 6 = 3 * 2 coming out; columns are not (12,
+     * 2 * 3) */
+    axes("graph @t {\n%a = input : f32[2,3,4,6]\n%y = maxpool %a {kernel=[2,2], "
+         "strides=[2,2]}\nreturn %y }",
+        4, 2, 12);
     axes("graph @t {\n%a = input : f32[6,4]\n%y = transpose %a {perm=[1,0]}\nreturn %y }", 2, 2, 4);
 }
 
@@ -134,7 +151,8 @@ TEST(guards_stand_where_padding_is)
             if (l.k->ins[i].op == KO_load)
                 CHECK_INT(l.k->ins[i].n_guard, 1);
     end(&l);
-    l = lower("graph @t {\n%x = input : f32[1,8,14,14]\n%y = avgpool %x {kernel=[2,2], strides=[2,2]}\nreturn %y }");
+    l = lower("graph @t {\n%x = input : f32[1,8,14,14]\n%y = avgpool %x {kernel=[2,2], "
+              "strides=[2,2]}\nreturn %y }");
     if (l.k) {
         CHECK_INT(ck_count(l.k, KO_index, -1), 0); /* the divisor is 4 everywhere */
         CHECK_NEAR(find(l.k, SC_div, 0)->hi, INFINITY, 0);

@@ -5,8 +5,16 @@
 
 #include <math.h>
 
-const nnc_target ck_target = {.kind = NNC_T_cpu, .name = "test", .cpu = "", .features = "",
-    .vector_bits = 512, .fma = true, .f16c = true, .cores = 2, .threads = 2, .l3_bytes = 32 << 20};
+const nnc_target ck_target = {.kind = NNC_T_cpu,
+    .name = "test",
+    .cpu = "",
+    .features = "",
+    .vector_bits = 512,
+    .fma = true,
+    .f16c = true,
+    .cores = 2,
+    .threads = 2,
+    .l3_bytes = 32 << 20};
 
 nnc_graph *ck_parse(const char *text)
 {
@@ -47,7 +55,8 @@ static const nnc_node *only_node(const nnc_graph *g)
     return n == 1 ? found : NULL;
 }
 
-/* One node that reads the inputs in order and whose results are the outputs in order: needs no fused node around it. */
+/* One node that reads the inputs in order and whose results are the outputs in order: needs no
+ * fused node around it. */
 static bool is_plain(const nnc_graph *g)
 {
     const nnc_node *n = only_node(g);
@@ -105,7 +114,8 @@ static bool round_trip(const nnc_kernel *k, const char *what)
              p->scratch_bytes == k->scratch_bytes;
     }
     if (!ok) {
-        test_fail(__FILE__, __LINE__, "%s: round trip\n%s\n%s", what, nnc_text_str(&t), nnc_text_str(&u));
+        test_fail(
+            __FILE__, __LINE__, "%s: round trip\n%s\n%s", what, nnc_text_str(&t), nnc_text_str(&u));
         nnc_sink_print(test_sink, stderr);
     }
     nnc_text_deinit(&t);
@@ -133,7 +143,8 @@ static void to_memory(const nnc_type *t, const char *src, char *dst)
         memcpy(dst + place(t, i) * size, src + i * size, (size_t)size);
 }
 
-static bool agrees(const nnc_type *t, const char *mem, const nnc_rval *want, ck_bound b, const char *what)
+static bool agrees(
+    const nnc_type *t, const char *mem, const nnc_rval *want, ck_bound b, const char *what)
 {
     nnc_dtype d = (nnc_dtype)t->dtype;
     int64_t n = nnc_type_numel(t);
@@ -152,7 +163,8 @@ static bool agrees(const nnc_type *t, const char *mem, const nnc_rval *want, ck_
         bool over = isinf(g) && fabs(w) > (d == DT_f16 ? 65000 : d == DT_f64 ? INFINITY : 3.4e38);
         if (near || g == w || (g != g && w != w) || over)
             continue;
-        test_fail(__FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g", what, (long long)i, g, w);
+        test_fail(
+            __FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g", what, (long long)i, g, w);
         return false;
     }
     return true;
@@ -193,7 +205,8 @@ static void make_inputs(data *d, const nnc_graph *g)
     }
 }
 
-static bool compare(data *d, const nnc_graph *g, const nnc_kernel *k, ck_bound b, int parts, const char *what)
+static bool compare(
+    data *d, const nnc_graph *g, const nnc_kernel *k, ck_bound b, int parts, const char *what)
 {
     bool ok = true;
     nnc_rval *want = nnc_calloc(g->n_output, sizeof *want);
@@ -218,7 +231,8 @@ static bool compare(data *d, const nnc_graph *g, const nnc_kernel *k, ck_bound b
     return ok;
 }
 
-bool ck_check(const nnc_graph *g, ck_bound bound, int parts, const char *what, nnc_arena *a, nnc_kernel **out)
+bool ck_check(
+    const nnc_graph *g, ck_bound bound, int parts, const char *what, nnc_arena *a, nnc_kernel **out)
 {
     nnc_graph *f = is_plain(g) ? NULL : ck_fuse(g);
     const nnc_graph *h = f ? f : g;
@@ -260,7 +274,9 @@ bool ck_text(const char *text, ck_bound bound)
     nnc_arena_init(&a, 0);
     nnc_sink_clear(test_sink);
     nnc_graph *g = ck_parse(text);
-    if (!g && (test_has_diag("must be a float") || test_has_diag("must be an integer"))) /* the op does not take this type: nothing to lower */
+    if (!g && (test_has_diag("must be a float") ||
+                  test_has_diag(
+                      "must be an integer"))) /* the op does not take this type: nothing to lower */
         return true;
     bool ok = g && ck_check(g, bound, 3, text, &a, NULL);
     if (!g) {

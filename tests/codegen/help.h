@@ -1,5 +1,5 @@
-/* tests/codegen/help.h -- graphs from text lowered to one kernel, checked (verifier, text round trip), interpreted and
- * compared with the reference evaluator. */
+/* tests/codegen/help.h -- graphs from text lowered to one kernel, checked (verifier, text round
+ * trip), interpreted and compared with the reference evaluator. */
 #ifndef TESTS_CODEGEN_HELP_H
 #define TESTS_CODEGEN_HELP_H
 
@@ -18,8 +18,8 @@ nnc_kernel *ck_lower(const nnc_graph *g, nnc_arena *a);
 typedef struct ck_bound {
     double rel, abs; /* |got - want| <= abs + rel |want| */
 } ck_bound;
-/* Lowers g whole into one kernel, runs it with `parts` ranges of units and compares every output. False: a check failed (told
- * with `what`). *out (may be NULL): the kernel, in `a`. */
+/* Lowers g whole into one kernel, runs it with `parts` ranges of units and compares every
+ * output. False: a check failed (told with `what`). *out (may be NULL): the kernel, in `a`. */
 bool ck_check(const nnc_graph *g, ck_bound bound, int parts, const char *what, nnc_arena *a, nnc_kernel **out);
 /* The same from text, on its own arena. */
 bool ck_text(const char *text, ck_bound bound);

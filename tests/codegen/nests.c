@@ -1,4 +1,5 @@
-/* tests/codegen/nests.c -- several ops in one kernel: what may be one and why not, random nests, generated graphs. */
+/* tests/codegen/nests.c -- several ops in one kernel: what may be one and why not, random
+ * nests, generated graphs. */
 #include "help.h"
 
 #include "../gen/gen.h"
@@ -40,53 +41,76 @@ static void declined(const char *body, const char *reason)
 
 TEST(nests_that_are_one_kernel)
 {
-    one_kernel("graph @softmax {\n%x = input : f32[20,70]\n%m = reduce_max %x {axes=[1]}\n%z = sub %x, %m\n"
+    one_kernel("graph @softmax {\n%x = input : f32[20,70]\n%m = reduce_max %x {axes=[1]}\n%z = sub "
+               "%x, %m\n"
                "%e = exp %z\n%s = reduce_sum %e {axes=[1]}\n%y = div %e, %s\nreturn %y }");
-    one_kernel("graph @softmax_of_columns {\n%x = input : f32[70,20]\n%m = reduce_max %x {axes=[0]}\n%z = sub %x, %m\n"
+    one_kernel("graph @softmax_of_columns {\n%x = input : f32[70,20]\n%m = reduce_max %x "
+               "{axes=[0]}\n%z = sub %x, %m\n"
                "%e = exp %z\n%s = reduce_sum %e {axes=[0]}\n%y = div %e, %s\nreturn %y }");
-    one_kernel("graph @mean_variance {\n%x = input : f32[4,6,5,5]\n%m = reduce_mean %x {axes=[0,2,3], keepdims=0}\n"
+    one_kernel("graph @mean_variance {\n%x = input : f32[4,6,5,5]\n%m = reduce_mean %x "
+               "{axes=[0,2,3], keepdims=0}\n"
                "%k = reshape %m {shape=[6,1,1]}\n%c = sub %x, %k\n%q = mul %c, %c\n"
                "%v = reduce_mean %q {axes=[0,2,3], keepdims=0}\nreturn %m, %v }");
-    one_kernel("graph @two_sums {\n%x = input : f32[30,50]\n%q = mul %x, %x\n%a = reduce_sum %x {axes=[1]}\n"
-               "%b = reduce_sum %q {axes=[1]}\n%m = reduce_max %x {axes=[1], keepdims=0}\n%d = mul %x, %b\n%y = add %d, %a\n"
+    one_kernel("graph @two_sums {\n%x = input : f32[30,50]\n%q = mul %x, %x\n%a = reduce_sum %x "
+               "{axes=[1]}\n"
+               "%b = reduce_sum %q {axes=[1]}\n%m = reduce_max %x {axes=[1], keepdims=0}\n%d = mul "
+               "%x, %b\n%y = add %d, %a\n"
                "return %y, %m, %a }");
-    one_kernel("graph @residual_norm {\n%x = input : f32[3,9,32]\n%r = input : f32[3,9,32]\n%g = input : f32[32]\n"
+    one_kernel("graph @residual_norm {\n%x = input : f32[3,9,32]\n%r = input : f32[3,9,32]\n%g = "
+               "input : f32[32]\n"
                "%h = add %x, %r\n%m = reduce_mean %h {axes=[2]}\n%c = sub %h, %m\n%q = mul %c, %c\n"
-               "%v = reduce_mean %q {axes=[2]}\n%e = constant : f32[] = [0.001]\n%w = add %v, %e\n%i = rsqrt %w\n"
+               "%v = reduce_mean %q {axes=[2]}\n%e = constant : f32[] = [0.001]\n%w = add %v, "
+               "%e\n%i = rsqrt %w\n"
                "%n = mul %c, %i\n%y = mul %n, %g\nreturn %h, %y }");
-    one_kernel("graph @pool_relu {\n%x = input : f32[2,3,8,8]\n%b = input : f32[3,1,1]\n%h = add %x, %b\n%r = relu %h\n"
+    one_kernel("graph @pool_relu {\n%x = input : f32[2,3,8,8]\n%b = input : f32[3,1,1]\n%h = add "
+               "%x, %b\n%r = relu %h\n"
                "%p = maxpool %r {kernel=[2,2], strides=[2,2]}\n%y = sigmoid %p\nreturn %y }");
-    one_kernel("graph @pool_pads {\n%x = input : f32[2,3,7,7]{0,2,3,1}\n%h = neg %x\n"
-               "%p = avgpool %h {kernel=[3,3], strides=[2,2], pads=[1,1,1,1]}\n%y = relu %p\nreturn %y }");
+    one_kernel(
+        "graph @pool_pads {\n%x = input : f32[2,3,7,7]{0,2,3,1}\n%h = neg %x\n"
+        "%p = avgpool %h {kernel=[3,3], strides=[2,2], pads=[1,1,1,1]}\n%y = relu %p\nreturn %y }");
     one_kernel("graph @heads {\n%x = input : f32[2,6,12]\n%r = reshape %x {shape=[2,6,3,4]}\n"
                "%t = transpose %r {perm=[0,2,1,3]}\n%y = exp %t\nreturn %y }");
     one_kernel("graph @join {\n%a = input : f32[2,20,5]\n%b = input : f32[2,20,5]\n%c = relu %a\n"
                "%j = concat %c, %b {axis=2}\n%y = sin %j\nreturn %y }");
-    one_kernel("graph @softmax_of_join {\n%a = input : f32[6,20]\n%b = input : f32[6,10]\n%j = concat %a, %b {axis=1}\n"
+    one_kernel("graph @softmax_of_join {\n%a = input : f32[6,20]\n%b = input : f32[6,10]\n%j = "
+               "concat %a, %b {axis=1}\n"
                "%y0 = reduce_max %j {axes=[1]}\n%y = sub %j, %y0\nreturn %y }");
-    one_kernel("graph @padded {\n%a = input : f32[6,20]\n%e = exp %a\n%p = pad %e {pads=[1,0,2,3], value=-1}\n"
+    one_kernel("graph @padded {\n%a = input : f32[6,20]\n%e = exp %a\n%p = pad %e {pads=[1,0,2,3], "
+               "value=-1}\n"
                "%f = flip %p {axes=[1]}\n%y = mul %f, %f\nreturn %y }");
-    one_kernel("graph @row_only {\n%a = input : f32[40,7]\n%q = mul %a, %a\n%s = reduce_sum %q {axes=[0,1]}\n"
+    one_kernel("graph @row_only {\n%a = input : f32[40,7]\n%q = mul %a, %a\n%s = reduce_sum %q "
+               "{axes=[0,1]}\n"
                "%y = sqrt %s\nreturn %y }");
-    one_kernel("graph @half {\n%a = input : f16[40,30]\n%c = cast %a {to=f32}\n%m = reduce_mean %c {axes=[1]}\n"
+    one_kernel("graph @half {\n%a = input : f16[40,30]\n%c = cast %a {to=f32}\n%m = reduce_mean %c "
+               "{axes=[1]}\n"
                "%d = sub %c, %m\n%y = cast %d {to=bf16}\nreturn %y }");
-    one_kernel("graph @lookup {\n%t = input : f32[50,8]\n%i = input : u8[9]\n%k = constant : u8[] = [50]\n%j = mod %i, %k\n"
+    one_kernel("graph @lookup {\n%t = input : f32[50,8]\n%i = input : u8[9]\n%k = constant : u8[] "
+               "= [50]\n%j = mod %i, %k\n"
                "%g = gather %t, %j\n%y = tanh %g\nreturn %y }");
 }
 
 TEST(nests_that_are_not)
 {
-    declined("graph @a {\n%x = input : f32[8,9,10]\n%s = reduce_sum %x {axes=[2]}\n%m = reduce_max %s {axes=[1]}\n"
-             "return %m }", "reduced once more");
-    declined("graph @b {\n%x = input : f32[8,9,10]\n%s = reduce_sum %x {axes=[2]}\n%m = reduce_max %x {axes=[1]}\n"
-             "%a = add %x, %s\n%y = add %a, %m\nreturn %y }", "keeps other dimensions");
-    declined("graph @c {\n%x = input : f32[8,9]\n%w = input : f32[9,4]\n%r = relu %x\n%y = matmul %r, %w\nreturn %y }",
+    declined("graph @a {\n%x = input : f32[8,9,10]\n%s = reduce_sum %x {axes=[2]}\n%m = reduce_max "
+             "%s {axes=[1]}\n"
+             "return %m }",
+        "reduced once more");
+    declined("graph @b {\n%x = input : f32[8,9,10]\n%s = reduce_sum %x {axes=[2]}\n%m = reduce_max "
+             "%x {axes=[1]}\n"
+             "%a = add %x, %s\n%y = add %a, %m\nreturn %y }",
+        "keeps other dimensions");
+    declined("graph @c {\n%x = input : f32[8,9]\n%w = input : f32[9,4]\n%r = relu %x\n%y = matmul "
+             "%r, %w\nreturn %y }",
         "contraction");
-    declined("graph @d {\n%x = input : f32[64,8]\n%v = input : f32[8]\n%e = exp %v\n%w = input : f32[4096,64,8]\n"
-             "%y = add %w, %e\nreturn %y }", "several times");
-    declined("graph @e {\n%x = input : f32[6,5]\n%t = input : i64[6]\n%h = relu %x\n%g = gather %h, %t\nreturn %g }",
+    declined("graph @d {\n%x = input : f32[64,8]\n%v = input : f32[8]\n%e = exp %v\n%w = input : "
+             "f32[4096,64,8]\n"
+             "%y = add %w, %e\nreturn %y }",
+        "several times");
+    declined("graph @e {\n%x = input : f32[6,5]\n%t = input : i64[6]\n%h = relu %x\n%g = gather "
+             "%h, %t\nreturn %g }",
         "looks up a table");
-    declined("graph @f {\n%x = input : f32[6,5]\n%z = input : f32[7,4]\n%h = relu %x\n%y = relu %z\nreturn %h, %y }",
+    declined("graph @f {\n%x = input : f32[6,5]\n%z = input : f32[7,4]\n%h = relu %x\n%y = relu "
+             "%z\nreturn %h, %y }",
         "another shape");
 }
 
@@ -95,7 +119,8 @@ TEST(softmax_keeps_its_exponentials)
 {
     nnc_arena a;
     nnc_arena_init(&a, 0);
-    nnc_graph *g = ck_parse("graph @t {\n%x = input : f32[64,1000]\n%y = softmax %x {axis=1}\nreturn %y }");
+    nnc_graph *g =
+        ck_parse("graph @t {\n%x = input : f32[64,1000]\n%y = softmax %x {axis=1}\nreturn %y }");
     nnc_kernel *k = NULL;
     CHECK(g && ck_check(g, sums, 2, "softmax", &a, &k));
     if (k) {
@@ -110,7 +135,8 @@ TEST(softmax_keeps_its_exponentials)
     nnc_arena_deinit(&a);
 }
 
-/* g with its params as inputs; NULL where it holds other data (indices), which a kernel takes as operands. */
+/* g with its params as inputs; NULL where it holds other data (indices), which a kernel takes
+ * as operands. */
 static nnc_graph *opened(const nnc_graph *g)
 {
     nnc_graph *o = nnc_graph_create("opened", test_sink);
@@ -125,7 +151,8 @@ static nnc_graph *opened(const nnc_graph *g)
         }
         for (int j = 0; j < n->n_in; j++)
             in[j] = map[n->in[j]];
-        nnc_ref r = n->op == OP_param ? nnc_input(o, NULL, nnc_typeof(g, n->out)) : nnc_copy_node(o, g, n, in);
+        nnc_ref r = n->op == OP_param ? nnc_input(o, NULL, nnc_typeof(g, n->out))
+                                      : nnc_copy_node(o, g, n, in);
         for (int j = 0; j < n->n_out; j++)
             map[n->out + (nnc_ref)j] = r + (nnc_ref)j;
     }
@@ -139,8 +166,11 @@ TEST(generated)
 {
     int taken = 0;
     for (uint64_t i = 0; i < 400; i++) {
-        gen_options o = {.seed = test_seed * 1000 + i, .nodes = 1 + (int)(i % 9), .max_elements = 600,
-            .classes = 1 << CL_ewise | 1 << CL_ecomp | 1 << CL_reduce | 1 << CL_move | 1 << CL_window};
+        gen_options o = {.seed = test_seed * 1000 + i,
+            .nodes = 1 + (int)(i % 9),
+            .max_elements = 600,
+            .classes =
+                1 << CL_ewise | 1 << CL_ecomp | 1 << CL_reduce | 1 << CL_move | 1 << CL_window};
         nnc_arena a;
         const char *why = NULL;
         char what[64];
@@ -166,7 +196,8 @@ TEST(generated)
 
 TEST(out_of_memory)
 {
-    nnc_graph *g = ck_parse("graph @t {\n%x = input : f32[6,30]\n%y = softmax %x {axis=1}\nreturn %y }");
+    nnc_graph *g =
+        ck_parse("graph @t {\n%x = input : f32[6,30]\n%y = softmax %x {axis=1}\nreturn %y }");
     bool done = false;
     for (int64_t n = 1; g && !done && n < 3000; n++) {
         nnc_arena a;
