@@ -37,6 +37,30 @@ void nnc_model_close(nnc_model *m)
     nnc_graph_destroy(m);
 }
 
+/* What crosses the border is row-major: a text graph may end in another memory order, and gets a relayout there. */
+static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
+{
+    static const uint8_t row_major[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (n->op == OP_input && !nnc_type_is_row_major(nnc_typeof(g, n->out)))
+            return nnc_fail(sink, NNC_E_MODEL, n->loc,
+                "inputs are row-major; expected an input without {...}, and a relayout behind it");
+    }
+    for (uint32_t i = 0; i < g->n_output; i++) {
+        nnc_ref old = g->output[i];
+        if (nnc_type_is_row_major(nnc_typeof(g, old)))
+            continue;
+        nnc_ref r = nnc_relayout(g, old, row_major);
+        if (r == NNC_NONE)
+            return g->status ? g->status : nnc_nomem(sink);
+        for (uint32_t k = i; k < g->n_output; k++)
+            if (g->output[k] == old)
+                g->output[k] = r;
+    }
+    return NNC_OK;
+}
+
 static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
 {
     nnc_pass_options p = {
@@ -84,8 +108,11 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
     a->level = o->level;
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);
-    a->graph = nnc_graph_clone(m, sink);
-    nnc_status st = a->source && a->graph ? passes(e, o, a, sink) : nnc_nomem(sink);
+    nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);
+    if (!st) {
+        a->graph = nnc_graph_clone(a->source, sink);
+        st = a->graph ? passes(e, o, a, sink) : nnc_nomem(sink);
+    }
     int64_t t1 = nnc_now_ns();
     if (!st)
         st = plan(e, o, a, sink);
@@ -117,6 +144,18 @@ void nnc_artifact_destroy(nnc_artifact *a)
 const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a)
 {
     return &a->stats;
+}
+
+void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches)
+{
+    const nnc_plan *p = a->plan;
+    *flops = *bytes = *launches = 0;
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        *launches += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
+        *flops += c->flops;
+        *bytes += c->bytes;
+    }
 }
 
 const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a)
