@@ -313,7 +313,7 @@ api_diff api_compare(const nnc_type *t, const void *got, const nnc_rval *want)
         if (!same && (!want->f || !isfinite(a) || !isfinite(b))) {
             if (!x.wrong++)
                 note(&x, i, a, b);
-        } else if (isfinite(b)) {
+        } else if (want->f && isfinite(b)) {
             double e = fabs(a - b);
             if (e > x.max_abs && !x.wrong)
                 note(&x, i, a, b);
