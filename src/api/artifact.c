@@ -166,13 +166,31 @@ static nnc_status write_all(writer *w, FILE *f)
         NNC_TRY(stream(w, &w->s[i], put_file, f));
         at = base + w->s[i].offset + w->s[i].size;
     }
-    return fflush(f) == 0 && fsync(fileno(f)) == 0 ? NNC_OK : NNC_E_IO;
+    return fflush(f) == 0 && (fsync(fileno(f)) == 0 || errno == EINVAL) ? NNC_OK : NNC_E_IO;
+}
+
+/* A pipe or device, which a rename would replace by a file. */
+static nnc_status save_into(writer *w, const char *file)
+{
+    FILE *f = fopen(file, "wbe");
+    nnc_status st = f ? write_all(w, f) : NNC_E_IO;
+    int err = errno;
+    if (f && fclose(f) != 0 && !st) {
+        err = errno;
+        st = NNC_E_IO;
+    }
+    return st == NNC_E_IO ? nnc_fail(w->sink, st, (nnc_loc){.file = file},
+                                "cannot write the artifact: %s", strerror(err))
+                          : st;
 }
 
 static nnc_status save_to(writer *w, const char *file)
 {
     char tmp[PATH_MAX];
+    struct stat there;
     nnc_loc loc = {.file = file};
+    if (stat(file, &there) == 0 && !S_ISREG(there.st_mode))
+        return save_into(w, file);
     if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", file) >= (int)sizeof tmp)
         return nnc_fail(w->sink, NNC_E_IO, loc, "the path is too long");
     int fd = mkstemp(tmp);

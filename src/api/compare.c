@@ -57,24 +57,51 @@ static bool same_program(const program *a, const program *b)
     return x.lo == y.lo && x.hi == y.hi;
 }
 
+static int64_t launches(const program *p)
+{
+    int64_t flops, bytes, n;
+    nnc_artifact_work(p->a, &flops, &bytes, &n);
+    return n;
+}
+
+/* A fusion pass that leaves more launches than it found (expand) prepares the next one: the two are one step. */
+static bool prepares(const comparison *c, const program *p, int pass)
+{
+    return nnc_pass_table[pass].fusion && c->n > 0 && launches(p) > launches(p - 1);
+}
+
+static void drop(program *p)
+{
+    nnc_artifact_destroy(p->a);
+    *p = (program){0};
+}
+
 /* Compiles as written, then with one pass more at a time; programs that a pass does not change are dropped. */
 static nnc_status compile_all(comparison *c)
 {
     int pass[MAX_PROGRAMS], n = list_passes(c, pass), n_plain = 0;
+    const char *prepared = NULL;
     while (n_plain < n && !nnc_pass_table[pass[n_plain]].fusion)
         n_plain++;
     for (int k = 0; k <= n; k++) {
         bool keep = k == 0 || k == n || k == n_plain || c->o->steps;
         if (!keep || (k == 0 && !c->o->steps && n_plain > 0))
             continue;
+        const char *name = k ? nnc_pass_table[pass[k - 1]].name : NULL;
         program *p = &c->p[c->n];
-        *p = (program){.pass = k ? nnc_pass_table[pass[k - 1]].name : NULL};
+        *p = (program){.pass = name};
         NNC_TRY(compile_with(c, p, pass, n, k));
-        bool same = c->n > 0 && same_program(p, p - 1);
-        if (same) {
-            nnc_artifact_destroy(p->a);
-            *p = (program){0};
+        if (c->n > 0 && same_program(p, p - 1)) {
+            drop(p);
+        } else if (k > n_plain && k < n && prepares(c, p, pass[k - 1])) {
+            drop(p);
+            prepared = prepared ? nnc_arena_printf(&c->arena, "%s + %s", prepared, name) : name;
         } else {
+            if (prepared)
+                p->pass = nnc_arena_printf(&c->arena, "%s + %s", prepared, name);
+            if (name && !p->pass)
+                return nnc_nomem(c->sink);
+            prepared = NULL;
             c->n++;
         }
         if (k == n_plain)

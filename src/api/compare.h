@@ -9,7 +9,7 @@ enum { MAX_PROGRAMS = 40, MAX_KEPT = 256 };
 
 /* The model compiled with some of the passes. */
 typedef struct program {
-    const char *pass;     /* the pass that this one has and the one before has not; NULL for the first */
+    const char *pass;     /* the passes that this one has and the one before has not ("fuse", "expand + fuse"); NULL for the first */
     const char *name;     /* "as written", "unfused", "fused", or NULL: only a step */
     int level;
     const char **skip;    /* names of the passes left out */

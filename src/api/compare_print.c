@@ -1,5 +1,6 @@
 /* api/compare_print.c -- a comparison as text, JSON (docs/formats.md) and CSV. */
 #include "api/compare.h"
+#include "api/words.h"
 #include <math.h>
 #include <string.h>
 
@@ -22,29 +23,32 @@ summary nnc_summarize(const program *p)
         .p90_ms = at_share(p, 0.9),
         .kernels = plan->n_kernel,
     };
-    for (int i = plan->main_first; i < plan->n_cmd; i++) {
-        const nnc_cmd *c = &plan->cmd[i];
-        s.launches += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
-        s.bytes += c->bytes;
-        s.flops += c->flops;
-    }
+    nnc_artifact_work(p->a, &s.flops, &s.bytes, &s.launches);
     for (int d = 0; d < plan->n_device; d++)
         s.arena += plan->device[d].arena_bytes;
     return s;
 }
 
-/* Applied remarks of one pass grouped by rule: "relu into conv epilogue x13; ...". */
+/* The pass that a step is named after: of "expand + fuse" the last. */
+static const char *main_pass(const program *p)
+{
+    const char *plus = strrchr(p->pass, '+');
+    return plus ? plus + 2 : p->pass;
+}
+
+/* Applied remarks of a step's pass grouped by rule: "relu into conv (13 times); ...". */
 static void put_why(nnc_text *t, const program *p)
 {
     const nnc_remarks *r = &p->a->remarks;
+    const char *pass = main_pass(p);
     int groups = 0;
     for (size_t i = 0; i < r->n; i++) {
-        if (!r->at[i].applied || strcmp(r->at[i].pass, p->pass))
+        if (!r->at[i].applied || strcmp(r->at[i].pass, pass))
             continue;
         int count = 0;
         bool first = true;
         for (size_t k = 0; k < r->n; k++) {
-            bool same = r->at[k].applied && !strcmp(r->at[k].pass, p->pass) &&
+            bool same = r->at[k].applied && !strcmp(r->at[k].pass, pass) &&
                         !strcmp(r->at[k].rule, r->at[i].rule);
             first &= !(same && k < i);
             count += same;
@@ -56,20 +60,12 @@ static void put_why(nnc_text *t, const program *p)
             nnc_printf(t, " (%d times)", count);
     }
     if (groups > 3)
-        nnc_printf(t, "; %d more rules", groups - 3);
+        nnc_printf(t, "; %d more rule%s", groups - 3, nnc_plural(groups - 3, "s"));
 }
 
 static void put_ms(nnc_text *t, double ms)
 {
     nnc_printf(t, ms >= 100 ? "%9.1f" : ms >= 10 ? "%9.2f" : "%9.3f", ms);
-}
-
-static void put_column_bytes(nnc_text *t, int64_t bytes, int width)
-{
-    nnc_text b = {0};
-    nnc_put_bytes(&b, bytes);
-    nnc_printf(t, "%*s", width, nnc_text_str(&b));
-    nnc_text_deinit(&b);
 }
 
 static void text_row(nnc_text *t, const comparison *c, const program *p)
@@ -80,8 +76,8 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
     put_ms(t, s.p10_ms);
     put_ms(t, s.p90_ms);
     nnc_printf(t, "%6d%10lld", p->n_ns, (long long)s.launches);
-    put_column_bytes(t, s.bytes, 12);
-    put_column_bytes(t, s.arena, 12);
+    nnc_put_bytes_column(t, s.bytes, 12, false);
+    nnc_put_bytes_column(t, s.arena, 12, false);
     if (c->truth.ran)
         nnc_printf(t, "%11.1e%11.1e", nnc_error_nmse(&p->truth), nnc_error_max_rel(&p->truth));
     nnc_putc(t, '\n');
@@ -90,11 +86,12 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
 static void text_steps(nnc_text *t, const comparison *c)
 {
     nnc_puts(t, "\nWhat each pass gave, from as written to fused\n");
-    nnc_puts(t, "  pass              median ms   change  launches       moved  why\n");
+    nnc_puts(t, "  step              median ms   change  launches       moved  what it did\n");
     double before = NAN;
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
         summary s = nnc_summarize(p);
+        nnc_text why = {0};
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
         put_ms(t, s.median_ms);
         if (i)
@@ -102,27 +99,52 @@ static void text_steps(nnc_text *t, const comparison *c)
         else
             nnc_puts(t, "         ");
         nnc_printf(t, "%10lld", (long long)s.launches);
-        put_column_bytes(t, s.bytes, 12);
+        nnc_put_bytes_column(t, s.bytes, 12, false);
         nnc_puts(t, "  ");
         if (p->pass)
-            put_why(t, p);
+            put_why(&why, p);
         if (i == c->unfused && i != c->fused)
-            nnc_puts(t, i ? "   [unfused]" : "[unfused]");
+            nnc_puts(&why, i ? " [= unfused]" : "[= unfused]");
+        nnc_put_wrapped(t, nnc_text_str(&why), 60, 60, REPORT_WIDTH);
+        nnc_trim(t);
         nnc_putc(t, '\n');
+        t->oom |= why.oom;
+        nnc_text_deinit(&why);
         before = s.median_ms;
     }
+}
+
+static bool within(double x, summary s)
+{
+    return x >= s.p10_ms && x <= s.p90_ms;
+}
+
+static void text_speed(nnc_text *t, const comparison *c)
+{
+    summary u = nnc_summarize(&c->p[c->unfused]), f = nnc_summarize(&c->p[c->fused]);
+    double ratio = u.median_ms / f.median_ms;
+    bool noise = within(u.median_ms, f) || within(f.median_ms, u);
+    if (c->fused == c->unfused)
+        nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
+    else
+        nnc_printf(t,
+            "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
+            "equal%s.\n",
+            1 / ratio, ratio, noise ? "; that is within the spread of the runs" : "");
+    nnc_printf(t, "Fused computes %.4g GFLOP/s and moves %.4g GB/s.\n",
+        (double)f.flops / f.median_ms * 1e-6, (double)f.bytes / f.median_ms * 1e-6);
 }
 
 static void print_text(const comparison *c, nnc_text *t)
 {
     const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
-    summary su = nnc_summarize(u), sf = nnc_summarize(f);
     nnc_printf(t, "%s on %s, %d thread%s, -O%d; copies to and from the device not timed\n\n",
         c->model->name, nnc_env_target(c->env), nnc_env_threads(c->env),
-        nnc_env_threads(c->env) == 1 ? "" : "s", c->o->compile.level);
-    nnc_puts(
-        t, "                   median      p10      p90  runs  launches       moved       arena");
+        nnc_plural(nnc_env_threads(c->env), "s"), c->o->compile.level);
+    nnc_puts(t, "                   median      p10      p90  runs  launches       moved       "
+                "arena");
     nnc_puts(t, c->truth.ran ? "       nmse    max rel\n" : "\n");
+    nnc_puts(t, "                       ms       ms       ms           per run     per run\n");
     if (c->unfused != 0)
         text_row(t, c, &c->p[0]);
     text_row(t, c, u);
@@ -130,15 +152,8 @@ static void print_text(const comparison *c, nnc_text *t)
         text_row(t, c, f);
     if (c->n > 1 && c->o->steps)
         text_steps(t, c);
-    double ratio = su.median_ms / sf.median_ms;
     nnc_putc(t, '\n');
-    if (c->fused == c->unfused)
-        nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
-    else
-        nnc_printf(t,
-            "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
-            "equal.\n",
-            1 / ratio, ratio);
+    text_speed(t, c);
     if (c->truth.ran)
         nnc_printf(t, "Same numbers: %s. Error against float64 (%s) %s the limit of nmse %.0e.\n",
             c->agrees ? "yes" : "NO", c->truth.scope,
@@ -161,12 +176,11 @@ static void json_number(nnc_text *t, const char *key, double v)
         nnc_puts(t, "null");
 }
 
-static void json_run(nnc_text *t, const comparison *c, const program *p)
+static void json_run(nnc_text *t, const comparison *c, const program *p, const char *name)
 {
     summary s = nnc_summarize(p);
-    nnc_puts(t, "{\"name\": ");
-    nnc_put_json_string(t, p->name);
-    nnc_printf(t, ", \"level\": %d", p == &c->p[0] && c->unfused != 0 ? 0 : p->level);
+    nnc_printf(t, "{\"name\": \"%s\", \"level\": %d", name,
+        p == &c->p[0] && c->unfused != 0 ? 0 : p->level);
     json_number(t, "median_ms", s.median_ms);
     json_number(t, "mean_ms", s.mean_ms);
     json_number(t, "p10_ms", s.p10_ms);
@@ -200,14 +214,12 @@ static void print_json(const comparison *c, nnc_text *t)
     nnc_put_json_string(t, c->truth.scope);
     nnc_puts(t, "},\n \"runs\": [");
     if (c->unfused != 0) {
-        json_run(t, c, &c->p[0]);
+        json_run(t, c, &c->p[0], "as written");
         nnc_puts(t, ",\n  ");
     }
-    json_run(t, c, u);
-    if (f != u) {
-        nnc_puts(t, ",\n  ");
-        json_run(t, c, f);
-    }
+    json_run(t, c, u, "unfused"); /* both sides, even when they are one program */
+    nnc_puts(t, ",\n  ");
+    json_run(t, c, f, "fused");
     nnc_puts(t, "],\n \"speedup\": ");
     nnc_put_double(t, nnc_summarize(u).median_ms / nnc_summarize(f).median_ms);
     nnc_printf(t, ", \"agree\": %s,\n \"steps\": [", c->agrees ? "true" : "false");

@@ -66,6 +66,7 @@ static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
     nnc_pass_options p = {
         .level = o->level,
         .math_fast = o->math_fast,
+        .math_exact = o->math_exact,
         .target = &e->target,
         .skip = o->skip,
         .n_skip = o->n_skip,

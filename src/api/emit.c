@@ -10,6 +10,7 @@ nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int 
     nnc_pass_options p = {
         .level = o->level,
         .math_fast = o->math_fast,
+        .math_exact = o->math_exact,
         .target = &e->target,
         .skip = o->skip,
         .n_skip = o->n_skip,
@@ -122,6 +123,16 @@ void nnc_report_ops(nnc_format f, nnc_text *out)
         nnc_putc(out, '}');
     }
     nnc_puts(out, f == NNC_JSON ? "]\n" : "");
+}
+
+bool nnc_is_pass(const char *name, const char **near)
+{
+    const char *names[64];
+    size_t n = 0;
+    for (int i = 0; i < nnc_pass_count && n < NNC_COUNT(names); i++)
+        names[n++] = nnc_pass_table[i].name;
+    *near = nnc_nearest(name, names, n);
+    return nnc_pass_find(name) >= 0;
 }
 
 void nnc_report_passes(nnc_format f, nnc_text *out)

@@ -74,17 +74,19 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     nnc_env *e = nnc_calloc(1, sizeof *e);
     if (!e)
         return nnc_nomem(sink);
-    bool have_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
+    e->no_llvm = o->no_llvm;
+    e->no_onednn = o->no_onednn;
+    e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     bool host = !o->target || !strcmp(o->target, "cpu");
-    nnc_status st = host
-                        ? nnc_target_host(&e->target, o->threads, have_onednn, e->has_emitter, sink)
-                        : nnc_target_load(&e->target, o->target, sink);
+    nnc_status st =
+        host ? nnc_target_host(&e->target, o->threads, e->has_onednn, e->has_emitter, sink)
+             : nnc_target_load(&e->target, o->target, sink);
     if (st) {
         nnc_free(e);
         return st;
     }
-    if (have_onednn)
+    if (e->has_onednn)
         e->engine[e->n_engine++] = &engine_onednn;
     e->engine[e->n_engine++] = &nnc_engine_loops;
     if (e->has_emitter)
@@ -92,6 +94,9 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->engine[e->n_engine++] = &nnc_engine_interp;
     if (!o->no_cache)
         e->cache = nnc_cache_open(o->cache_dir);
+    if (!o->no_cache && !e->cache && o->cache_dir)
+        nnc_warn(sink, (nnc_loc){.file = o->cache_dir},
+            "cannot be written: compiled kernels are not kept");
     use_openmp();
     *out = e;
     return NNC_OK;

@@ -16,7 +16,8 @@ struct nnc_env {
     nnc_cache *cache;
     const nnc_engine *engine[MAX_ENGINES]; /* in order of preference */
     int n_engine;
-    bool has_emitter;
+    bool has_emitter, has_onednn;
+    bool no_llvm, no_onednn; /* as the caller wished, not absent */
 };
 
 struct nnc_artifact {

@@ -58,7 +58,8 @@ void nnc_model_close(nnc_model *m);
 
 typedef struct nnc_compile_options {
     int level;               /* 0..3, default 2 */
-    bool math_fast;
+    bool math_fast;          /* -O3 may reorder sums */
+    bool math_exact;         /* NaN survives every relu: none inside an engine's call that drops it */
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;
     int streams;             /* per device, default 1 */
@@ -98,6 +99,10 @@ nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int 
 /* A stage of a compiled model as text: "graph", "plan", "kernels", "llvm", "asm", "dot", "remarks". Unknown stages are NNC_E_USAGE. */
 nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 void nnc_print_model(const nnc_model *m, nnc_text *out);
+/* Is there a pass of this name? If not, *near is the nearest name, or NULL. */
+bool nnc_is_pass(const char *name, const char **near);
+/* What one run of the artifact does: floating point operations, bytes moved, launches. */
+void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 /* Tables of ops and passes, with their documentation. */
 void nnc_report_ops(nnc_format f, nnc_text *out);
 void nnc_report_passes(nnc_format f, nnc_text *out);

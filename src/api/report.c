@@ -1,5 +1,6 @@
-/* api/report.c -- the answers to explain, memory, show, doctor and devices, as text and JSON (docs/formats.md). */
+/* api/report.c -- the answers to show, doctor and devices, as text, JSON and CSV (docs/formats.md). */
 #include "api/internal.h"
+#include "api/words.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -7,232 +8,6 @@
 static nnc_status done(const nnc_text *t)
 {
     return t->oom ? NNC_E_NOMEM : NNC_OK;
-}
-
-/* ---- explain ----------------------------------------------------------------------------------------- */
-
-static void json_remark(nnc_text *t, const nnc_remark *r)
-{
-    nnc_puts(t, "{\"pass\": ");
-    nnc_put_json_string(t, r->pass);
-    nnc_printf(t, ", \"verdict\": \"%s\", \"rule\": ", r->applied ? "applied" : "declined");
-    nnc_put_json_string(t, r->rule);
-    nnc_puts(t, ", \"layers\": [");
-    for (int i = 0; i < r->n_layers; i++) {
-        nnc_puts(t, i ? ", " : "");
-        nnc_put_json_string(t, r->layer[i]);
-    }
-    nnc_puts(t, "], \"reason\": ");
-    nnc_put_json_string(t, r->reason ? r->reason : "");
-    nnc_printf(t, ", \"bytes_saved\": %lld, \"launches_saved\": %lld}", (long long)r->bytes_saved,
-        (long long)r->launches_saved);
-}
-
-/* "/layers/3/conv + /layers/4/relu"; long lists keep their ends. */
-static void put_layers(nnc_text *t, const nnc_remark *r)
-{
-    for (int i = 0; i < r->n_layers; i++) {
-        if (r->n_layers > 6 && i == 3) {
-            nnc_printf(t, " + ... %d more ...", r->n_layers - 5);
-            i = r->n_layers - 3;
-            continue;
-        }
-        nnc_printf(t, "%s%s", i ? " + " : "", r->layer[i]);
-    }
-}
-
-static void text_remark(nnc_text *t, const nnc_remark *r)
-{
-    nnc_printf(t, "  %s %-28s ", r->applied ? "yes" : "no ", r->rule);
-    put_layers(t, r);
-    nnc_putc(t, '\n');
-    nnc_printf(t, "      %s", r->reason ? r->reason : "");
-    if (r->applied && (r->bytes_saved || r->launches_saved)) {
-        nnc_printf(t, " [%+lld launch%s, ", (long long)-r->launches_saved,
-            r->launches_saved == 1 || r->launches_saved == -1 ? "" : "es");
-        nnc_putc(t, r->bytes_saved > 0 ? '-' : '+');
-        nnc_put_bytes(t, r->bytes_saved > 0 ? r->bytes_saved : -r->bytes_saved);
-        nnc_putc(t, ']');
-    }
-    nnc_putc(t, '\n');
-}
-
-typedef struct totals {
-    int applied, declined;
-    int64_t bytes, launches;
-} totals;
-
-static totals sum(const nnc_remarks *r, const char *pass)
-{
-    totals s = {0};
-    for (size_t i = 0; i < r->n; i++) {
-        if (pass && strcmp(r->at[i].pass, pass))
-            continue;
-        r->at[i].applied ? s.applied++ : s.declined++;
-        s.bytes += r->at[i].applied ? r->at[i].bytes_saved : 0;
-        s.launches += r->at[i].applied ? r->at[i].launches_saved : 0;
-    }
-    return s;
-}
-
-static void text_totals(nnc_text *t, totals s)
-{
-    nnc_printf(t, "%d applied, %d declined", s.applied, s.declined);
-    if (s.launches || s.bytes) {
-        nnc_printf(t, "; %lld launches and ", (long long)s.launches);
-        nnc_put_bytes(t, s.bytes);
-        nnc_puts(t, " saved");
-    }
-}
-
-nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *t)
-{
-    const nnc_remarks *r = &a->remarks;
-    if (f == NNC_JSON) {
-        for (size_t i = 0; i < r->n; i++) {
-            nnc_puts(t, i ? ",\n " : "[");
-            json_remark(t, &r->at[i]);
-        }
-        nnc_puts(t, r->n ? "]\n" : "[]\n");
-        return done(t);
-    }
-    nnc_cost before = nnc_graph_cost(a->source), after = nnc_graph_cost(a->graph);
-    nnc_printf(t, "%s: %d -> %d launches, ", a->source->name, before.launches, after.launches);
-    nnc_put_bytes(t, before.bytes);
-    nnc_puts(t, " -> ");
-    nnc_put_bytes(t, after.bytes);
-    nnc_puts(t, " moved per run\n");
-    for (int p = 0; p < nnc_pass_count; p++) {
-        totals s = sum(r, nnc_pass_table[p].name);
-        if (!s.applied && !s.declined)
-            continue;
-        nnc_printf(t, "\n%s: ", nnc_pass_table[p].name);
-        text_totals(t, s);
-        nnc_putc(t, '\n');
-        for (size_t i = 0; i < r->n; i++)
-            if (!strcmp(r->at[i].pass, nnc_pass_table[p].name))
-                text_remark(t, &r->at[i]);
-    }
-    (void)verbose;
-    return done(t);
-}
-
-/* ---- memory ------------------------------------------------------------------------------------------ */
-
-/* Bytes live in main's arena of a device while command i runs, and the layer. */
-static int64_t live_at(const nnc_plan *p, int device, int i)
-{
-    int64_t n = 0;
-    for (int k = 0; k < p->n_tensor; k++) {
-        const nnc_ptensor *x = &p->tensor[k];
-        if (x->device == device && x->space == SP_arena && x->alias_of < 0 && x->first <= i &&
-            i <= x->last)
-            n += x->bytes;
-    }
-    return n;
-}
-
-static const char *peak_layer(const nnc_plan *p, const nnc_plan_device *d)
-{
-    bool known = d->peak_cmd >= 0 && d->peak_cmd < p->n_cmd && p->cmd[d->peak_cmd].layers;
-    return known ? p->cmd[d->peak_cmd].layers : "";
-}
-
-static void json_device(nnc_text *t, const nnc_plan *p, int d)
-{
-    const nnc_plan_device *v = &p->device[d];
-    nnc_puts(t, "{\"device\": ");
-    nnc_put_json_string(t, v->name);
-    nnc_printf(t,
-        ", \"weights\": %lld, \"arena\": %lld, \"workspace\": %lld, \"init\": %lld, \"total\": "
-        "%lld, \"lower_bound\": %lld, \"peak_at\": ",
-        (long long)v->persist_bytes, (long long)v->arena_bytes, (long long)v->workspace_bytes,
-        (long long)v->init_bytes, (long long)(v->persist_bytes + v->arena_bytes),
-        (long long)v->lower_bound);
-    nnc_put_json_string(t, peak_layer(p, v));
-    nnc_puts(t, ",\n  \"timeline\": [");
-    bool first = true;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
-        if (p->cmd[i].device != d || p->cmd[i].kind == CMD_record || p->cmd[i].kind == CMD_wait)
-            continue;
-        nnc_puts(t, first ? "{\"layers\": " : ",\n   {\"layers\": ");
-        nnc_put_json_string(t, p->cmd[i].layers ? p->cmd[i].layers : "");
-        nnc_printf(t, ", \"live\": %lld}", (long long)live_at(p, d, i));
-        first = false;
-    }
-    nnc_puts(t, "]}");
-}
-
-static void text_timeline(nnc_text *t, const nnc_plan *p, int d)
-{
-    int64_t peak = nnc_max64(p->device[d].lower_bound, 1);
-    nnc_puts(t, "        live  while\n");
-    for (int i = p->main_first; i < p->n_cmd; i++) {
-        if (p->cmd[i].device != d || p->cmd[i].kind == CMD_record || p->cmd[i].kind == CMD_wait)
-            continue;
-        int64_t live = live_at(p, d, i);
-        nnc_text b = {0};
-        nnc_put_bytes(&b, live);
-        nnc_printf(
-            t, "%12s  %-50.50s ", nnc_text_str(&b), p->cmd[i].layers ? p->cmd[i].layers : "");
-        nnc_text_deinit(&b);
-        for (int64_t k = 0; k < live * 24 / peak; k++)
-            nnc_putc(t, '#');
-        nnc_puts(t, i == p->device[d].peak_cmd ? "  <- peak\n" : "\n");
-    }
-}
-
-static void text_line(nnc_text *t, const char *what, int64_t bytes, const char *note)
-{
-    nnc_text b = {0};
-    nnc_put_bytes(&b, bytes);
-    nnc_printf(t, "  %-12s %14lld B  %11s  %s\n", what, (long long)bytes, nnc_text_str(&b), note);
-    nnc_text_deinit(&b);
-}
-
-static void text_device(nnc_text *t, const nnc_plan *p, int d)
-{
-    const nnc_plan_device *v = &p->device[d];
-    nnc_printf(t, "%s\n", v->name);
-    text_line(
-        t, "weights", v->persist_bytes, "as long as the model is loaded, packed forms included");
-    text_line(t, "arena", v->arena_bytes, "activations and workspace, reused by liveness");
-    text_line(t, "  workspace", v->workspace_bytes, "part of the arena at its peak");
-    text_line(t, "total", v->persist_bytes + v->arena_bytes, "");
-    text_line(t, "init", v->init_bytes, "given back before the first run");
-    text_line(t, "lower bound", v->lower_bound, "of the arena: most bytes live at once");
-    nnc_printf(t, "  peak at      %s\n\n", peak_layer(p, v));
-    text_timeline(t, p, d);
-}
-
-nnc_status nnc_report_memory(
-    nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *t, bool *fits)
-{
-    const nnc_plan *p = a->plan;
-    int64_t need = 0;
-    for (int d = 0; d < p->n_device; d++) /* virtual CPU devices share the machine's memory */
-        need += p->device[d].persist_bytes +
-                nnc_max64(p->device[d].arena_bytes, p->device[d].init_bytes);
-    *fits = need <= e->target.memory_bytes;
-    nnc_puts(t, f == NNC_JSON ? "{\"devices\": [" : "");
-    for (int d = 0; d < p->n_device; d++) {
-        if (f == NNC_JSON) {
-            nnc_puts(t, d ? ",\n " : "");
-            json_device(t, p, d);
-        } else {
-            text_device(t, p, d);
-        }
-    }
-    if (f == NNC_JSON) {
-        nnc_printf(t, "], \"fits\": %s}\n", *fits ? "true" : "false");
-    } else {
-        nnc_printf(t, "\n%s: ", *fits ? "Fits" : "Does not fit");
-        nnc_put_bytes(t, need);
-        nnc_puts(t, " needed at most, ");
-        nnc_put_bytes(t, e->target.memory_bytes);
-        nnc_puts(t, " on this machine.\n");
-    }
-    return done(t);
 }
 
 /* ---- show -------------------------------------------------------------------------------------------- */
@@ -257,43 +32,131 @@ static void json_ports(nnc_text *t, const nnc_graph *g, const char *key, bool in
     nnc_putc(t, ']');
 }
 
+/* Elements of the weights that a node reads. */
+static int64_t weights_of(const nnc_graph *g, const nnc_node *n)
+{
+    int64_t count = 0;
+    for (int k = 0; k < n->n_in; k++)
+        if (g->node[g->value[n->in[k]].node].op == OP_param)
+            count += nnc_type_numel(nnc_typeof(g, n->in[k]));
+    return count;
+}
+
+static bool is_layer(const nnc_node *n)
+{
+    return nnc_op_class((nnc_op)n->op) != CL_leaf;
+}
+
 static void text_layer(nnc_text *t, const nnc_graph *g, const nnc_node *n)
 {
     nnc_text ty = {0};
     nnc_cost c = nnc_node_cost(g, n);
+    int64_t w = weights_of(g, n);
     nnc_put_type(&ty, nnc_typeof(g, n->out));
-    nnc_printf(t, "  %-14s %-28s %10.3f  ", nnc_ops[n->op].name, nnc_text_str(&ty),
-        (double)c.flops * 1e-6);
-    nnc_put_bytes(t, c.bytes);
-    nnc_printf(t, "  %s\n", n->origin ? n->origin : "");
+    nnc_printf(t, "  %-14s %-26s", nnc_ops[n->op].name, nnc_text_str(&ty));
+    if (w)
+        nnc_printf(t, " %12lld", (long long)w);
+    else
+        nnc_printf(t, " %12s", "");
+    if (c.flops)
+        nnc_printf(t, " %12.3f", (double)c.flops * 1e-6);
+    else
+        nnc_printf(t, " %12s", "");
+    if (c.bytes)
+        nnc_put_bytes_column(t, c.bytes, 12, false);
+    else
+        nnc_printf(t, "%12s", "");
+    nnc_puts(t, "  ");
+    nnc_put_layers(t, n->origin ? n->origin : "", 0);
+    nnc_putc(t, '\n');
+    t->oom |= ty.oom;
     nnc_text_deinit(&ty);
+}
+
+static void text_ports(nnc_text *t, const nnc_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_input) {
+            nnc_printf(t, "  input  %-12s ", g->value[g->node[i].out].name);
+            nnc_put_type(t, nnc_typeof(g, g->node[i].out));
+            nnc_putc(t, '\n');
+        }
+    for (uint32_t i = 0; i < g->n_output; i++) {
+        nnc_printf(t, "  output %-12s ", g->output_name[i] ? g->output_name[i] : "");
+        nnc_put_type(t, nnc_typeof(g, g->output[i]));
+        nnc_putc(t, '\n');
+    }
 }
 
 static void text_show(nnc_text *t, const nnc_graph *g)
 {
-    int64_t params = nnc_param_count(g);
     nnc_cost c = nnc_graph_cost(g);
-    nnc_printf(t, "%s: %lld parameters, %.3f GFLOP per run, %d launches as written\n\n", g->name,
-        (long long)params, (double)c.flops * 1e-9, c.launches);
-    nnc_puts(t, "  op             result                           MFLOP  moves  layer\n");
+    nnc_printf(t, "%s: %lld parameters, %.3f GFLOP, ", g->name, (long long)nnc_param_count(g),
+        (double)c.flops * 1e-9);
+    nnc_put_bytes(t, c.bytes);
+    nnc_printf(t, " moved per run in %d launch%s as written\n\n", c.launches,
+        nnc_plural(c.launches, "es"));
+    text_ports(t, g);
+    nnc_puts(t, "\n  op             result                       parameters        MFLOP       "
+                "moves  layer\n");
     for (uint32_t i = 0; i < g->n_node; i++)
-        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf || g->node[i].op == OP_input)
+        if (is_layer(&g->node[i]))
             text_layer(t, g, &g->node[i]);
+}
+
+static void json_layers(nnc_text *t, const nnc_graph *g)
+{
+    bool first = true;
+    nnc_puts(t, ",\n \"layers\": [");
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (!is_layer(n))
+            continue;
+        nnc_cost c = nnc_node_cost(g, n);
+        nnc_printf(t, "%s{\"op\": \"%s\", \"layer\": ", first ? "" : ",\n  ", nnc_ops[n->op].name);
+        nnc_put_json_string(t, n->origin ? n->origin : "");
+        nnc_puts(t, ", \"result\": \"");
+        nnc_put_type(t, nnc_typeof(g, n->out));
+        nnc_printf(t, "\", \"parameters\": %lld, \"flops\": %lld, \"bytes_moved\": %lld}",
+            (long long)weights_of(g, n), (long long)c.flops, (long long)c.bytes);
+        first = false;
+    }
+    nnc_putc(t, ']');
+}
+
+static void csv_show(nnc_text *t, const nnc_graph *g)
+{
+    nnc_puts(t, "op,result,parameters,flops,bytes_moved,layer\n");
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (!is_layer(n))
+            continue;
+        nnc_cost c = nnc_node_cost(g, n);
+        nnc_printf(t, "%s,\"", nnc_ops[n->op].name);
+        nnc_put_type(t, nnc_typeof(g, n->out));
+        nnc_printf(t, "\",%lld,%lld,%lld,", (long long)weights_of(g, n), (long long)c.flops,
+            (long long)c.bytes);
+        nnc_put_csv(t, n->origin ? n->origin : "");
+        nnc_putc(t, '\n');
+    }
 }
 
 nnc_status nnc_report_show(const nnc_model *g, nnc_format f, nnc_text *t)
 {
-    if (f != NNC_JSON) {
+    if (f == NNC_CSV) {
+        csv_show(t, g);
+    } else if (f == NNC_TEXT) {
         text_show(t, g);
-        return done(t);
+    } else {
+        nnc_puts(t, "{\"name\": ");
+        nnc_put_json_string(t, g->name);
+        nnc_printf(t, ", \"parameters\": %lld, \"flops\": %lld, \"nodes\": %u",
+            (long long)nnc_param_count(g), (long long)nnc_graph_cost(g).flops, g->n_node);
+        json_ports(t, g, "inputs", true);
+        json_ports(t, g, "outputs", false);
+        json_layers(t, g);
+        nnc_puts(t, "}\n");
     }
-    nnc_puts(t, "{\"name\": ");
-    nnc_put_json_string(t, g->name);
-    nnc_printf(t, ", \"parameters\": %lld, \"flops\": %lld, \"nodes\": %u",
-        (long long)nnc_param_count(g), (long long)nnc_graph_cost(g).flops, g->n_node);
-    json_ports(t, g, "inputs", true);
-    json_ports(t, g, "outputs", false);
-    nnc_puts(t, "}\n");
     return done(t);
 }
 

@@ -18,11 +18,12 @@ typedef struct options {
     int n_input, n_output;
     const char *skip[MAX_LIST], *pass[MAX_LIST], *print_after[MAX_LIST];
     int n_skip, n_pass, n_print_after;
-    const char *emit, *out, *weights, *target, *cache_dir, *dump_dir;
+    const char *emit, *out, *weights, *target, *cache_dir;
+    const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
     int64_t seed, threads, jobs, iterations, warmup, duration, streams, devices, level;
     double tolerance, percentile;
     nnc_format format;
-    bool math_fast, no_cache, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
+    bool math_fast, math_exact, no_cache, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
 } options;
 
 typedef struct command {
@@ -47,11 +48,17 @@ void print_flags(const command *c, FILE *out);
 nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink);
 nnc_model *open_model(const options *o, nnc_sink *sink);
 nnc_compile_options compile_options(const options *o);
+/* The status that made open_model return NULL. */
+nnc_status model_failed(const nnc_sink *sink);
+/* An artifact that is given as a model. NNC_E_USAGE when flags of compiling were given, which would have no effect. */
+nnc_status open_artifact(const options *o, nnc_env *e, nnc_artifact **a, nnc_sink *sink);
 /* Opens the model (or artifact, with `artifacts`) and compiles it. */
 nnc_status open_and_compile(const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink);
 /* Prints and frees the text: to -o FILE when given, else to stdout. */
 nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink);
-/* "compiling..." on a terminal, for what takes longer than a second. */
+/* Prints warnings now, before the work that they are about. */
+void print_warnings(nnc_sink *sink);
+/* progress.c: "compiling... 2 s" on a terminal, for what takes longer than a second. */
 void progress(void *ctx, const char *what);
 void progress_end(void);
 

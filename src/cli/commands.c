@@ -48,11 +48,15 @@ static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
     const nnc_compile_stats *s = nnc_artifact_stats(a);
     NNC_TRY(nnc_artifact_save(a, o->out, o->embed, sink));
     progress_end();
-    printf("%s: compiled in %.1f ms (passes %.1f, kernels %.1f, plan %.1f); %d of %d kernels were "
-           "in the cache\n",
-        o->out, (double)s->total_ns * 1e-6, (double)s->passes_ns * 1e-6,
-        (double)s->codegen_ns * 1e-6, (double)s->plan_ns * 1e-6, s->cache_hits,
-        s->cache_hits + s->cache_misses);
+    if (o->quiet)
+        return NNC_OK;
+    printf("%s: compiled in %.1f ms (passes %.1f, kernels %.1f, plan %.1f)", o->out,
+        (double)s->total_ns * 1e-6, (double)s->passes_ns * 1e-6, (double)s->codegen_ns * 1e-6,
+        (double)s->plan_ns * 1e-6);
+    if (s->cache_hits + s->cache_misses)
+        printf("; %d of %d kernel%s from the cache", s->cache_hits, s->cache_hits + s->cache_misses,
+            s->cache_hits + s->cache_misses == 1 ? "" : "s");
+    putchar('\n');
     return NNC_OK;
 }
 
@@ -65,6 +69,8 @@ nnc_status cmd_compile(const options *o, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc compile wants -o FILE for the artifact, or --emit=STAGE for text");
     nnc_status st = open_and_compile(o, &e, &a, o->emit != NULL, sink);
+    if (!st && o->embed && o->emit)
+        st = nnc_fail0(sink, NNC_E_USAGE, "--embed-weights is for artifacts, not for --emit");
     if (!st && o->emit) {
         st = nnc_emit_text(e, a, o->emit, &t, sink);
         if (!st)
@@ -78,32 +84,48 @@ nnc_status cmd_compile(const options *o, nnc_sink *sink)
     return st;
 }
 
-static nnc_status model_failed(nnc_sink *sink)
+/* The model of a file, or the one that an artifact was made from; the caller closes *m, or else *a and *e. */
+static nnc_status open_either(
+    const options *o, nnc_env **e, nnc_artifact **a, nnc_model **m, nnc_sink *sink)
 {
-    size_t n = nnc_sink_count(sink);
-    return n ? nnc_sink_at(sink, n - 1)->code : NNC_E_MODEL;
+    if (!nnc_is_artifact(o->file[0])) {
+        *m = open_model(o, sink);
+        return *m ? NNC_OK : model_failed(sink);
+    }
+    NNC_TRY(open_env(o, e, sink));
+    return open_artifact(o, *e, a, sink);
 }
 
 nnc_status cmd_show(const options *o, nnc_sink *sink)
 {
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_model *m = NULL;
     nnc_text t = {0};
-    nnc_model *m = open_model(o, sink);
-    if (!m)
-        return model_failed(sink);
-    nnc_status st = nnc_report_show(m, o->format, &t);
+    nnc_status st = open_either(o, &e, &a, &m, sink);
+    if (!st)
+        st = nnc_report_show(m ? m : nnc_artifact_source(a), o->format, &t);
+    if (!st)
+        st = deliver(o, &t, sink);
+    nnc_text_deinit(&t);
     nnc_model_close(m);
-    return st ? st : deliver(o, &t, sink);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    return st;
 }
 
 nnc_status cmd_check(const options *o, nnc_sink *sink)
 {
-    nnc_model *m = open_model(o, sink);
-    if (!m)
-        return model_failed(sink);
-    nnc_model_close(m);
-    if (!o->quiet)
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_model *m = NULL;
+    nnc_status st = open_either(o, &e, &a, &m, sink);
+    if (!st && !o->quiet)
         printf("%s: ok\n", o->file[0]);
-    return NNC_OK;
+    nnc_model_close(m);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    return st;
 }
 
 nnc_status cmd_opt(const options *o, nnc_sink *sink)

@@ -1,7 +1,6 @@
-/* cli/common.c -- what most commands do: open the machine and the model, compile, deliver text, show progress. */
+/* cli/common.c -- what most commands do: open the machine and the model, compile, deliver text. */
 #include "cli/cli.h"
 #include <string.h>
-#include <unistd.h>
 
 nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink)
 {
@@ -18,6 +17,11 @@ nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink)
 
 nnc_model *open_model(const options *o, nnc_sink *sink)
 {
+    if (nnc_is_artifact(o->file[0])) {
+        (void)nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+            "is an artifact of nnc compile; this command wants the model that it was made from");
+        return NULL;
+    }
     nnc_open_options mo = {
         .arg = o->set, .n_arg = o->n_set, .seed = (uint64_t)o->seed, .weights = o->weights};
     return nnc_model_open(o->file[0], &mo, sink);
@@ -50,6 +54,7 @@ nnc_compile_options compile_options(const options *o)
     nnc_compile_options c = nnc_compile_defaults;
     c.level = (int)o->level;
     c.math_fast = o->math_fast;
+    c.math_exact = o->math_exact;
     c.skip = o->skip;
     c.n_skip = o->n_skip;
     if (o->streams)
@@ -63,6 +68,23 @@ nnc_compile_options compile_options(const options *o)
     return c;
 }
 
+nnc_status model_failed(const nnc_sink *sink)
+{
+    for (size_t n = nnc_sink_count(sink); n > 0; n--)
+        if (nnc_sink_at(sink, n - 1)->severity == NNC_ERROR)
+            return nnc_sink_at(sink, n - 1)->code;
+    return NNC_E_MODEL;
+}
+
+nnc_status open_artifact(const options *o, nnc_env *e, nnc_artifact **a, nnc_sink *sink)
+{
+    if (o->compile_flag)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+            "is compiled already: %s has no effect on it; compile the model again with it",
+            o->compile_flag);
+    return nnc_artifact_load(e, o->file[0], a, sink);
+}
+
 nnc_status open_and_compile(
     const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink)
 {
@@ -70,14 +92,15 @@ nnc_status open_and_compile(
     *a = NULL;
     NNC_TRY(open_env(o, e, sink));
     if (artifacts && nnc_is_artifact(o->file[0]))
-        return nnc_artifact_load(*e, o->file[0], a, sink);
+        return open_artifact(o, *e, a, sink);
     nnc_model *m = open_model(o, sink);
     if (!m)
-        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code
-                                    : NNC_E_MODEL;
+        return model_failed(sink);
+    progress((void *)o, "compiling");
     nnc_compile_options c = compile_options(o);
     nnc_status st = nnc_compile(*e, m, &c, a, sink);
     nnc_model_close(m);
+    print_warnings(sink);
     return st;
 }
 
@@ -87,31 +110,20 @@ nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink)
     progress_end();
     if (t->oom)
         st = nnc_nomem(sink);
-    else if (o->out)
+    else if (o->out && strcmp(o->out, "-"))
         st = nnc_file_write(o->out, nnc_text_str(t), t->n, true, sink);
     else if (fwrite(nnc_text_str(t), 1, t->n, stdout) != t->n || fflush(stdout) != 0)
-        st = nnc_fail0(sink, NNC_E_IO, "cannot write to standard output");
+        st = NNC_E_IO; /* main says why: it asks stdout */
     nnc_text_deinit(t);
     return st;
 }
 
-/* ---- progress ---------------------------------------------------------------------------------------- */
-
-static bool shown;
-
-void progress(void *ctx, const char *what)
+void print_warnings(nnc_sink *sink)
 {
-    const options *o = ctx;
-    if (o->quiet || !isatty(2))
+    if (nnc_sink_errors(sink) || !nnc_sink_count(sink))
         return;
-    fprintf(stderr, "\r\033[K%s...", what);
-    fflush(stderr);
-    shown = true;
-}
-
-void progress_end(void)
-{
-    if (shown)
-        fputs("\r\033[K", stderr);
-    shown = false;
+    progress_end();
+    fflush(stdout);
+    nnc_sink_print(sink, stderr);
+    nnc_sink_clear(sink);
 }

@@ -16,7 +16,26 @@ typedef enum kind {
     F_math
 } kind;
 
-/* Groups: m a model, c compiling, e engines and machine, t timing, r run, a artifacts, x compare, o opt, f format, h all. */
+/* Groups of flags: a command names those that it takes. In the order in which --help prints them. */
+static const struct {
+    char group;
+    const char *heading;
+} groups[] = {
+    {'m', "model"},
+    {'o', "passes"},
+    {'c', "compiling"},
+    {'p', "compiling, for those who work on nnc"},
+    {'a', "result"},
+    {'r', "inputs and outputs"},
+    {'t', "timing"},
+    {'x', "comparing"},
+    {'e', "machine"},
+    {'f', "printing"}, /* with csv */
+    {'j', "printing"}, /* text or JSON */
+    {'v', "printing"}, /* what --verbose says more of */
+    {'h', "all commands"},
+};
+
 typedef struct flag {
     const char *name;
     char group;
@@ -29,66 +48,74 @@ typedef struct flag {
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
     {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 0, "NAME=VALUE",
-        "an argument of the model file, as batch=8; repeatable"},
+        "an argument of the model file, as --set batch=8; repeatable"},
     {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N",
         "of generated weights and inputs (default 0)"},
     {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE",
         "safetensors file with the weights (default: generated from the seed)"},
+    {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...",
+        "run exactly these, in this order (default: those of the -O level)"},
     {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3",
-        "0 as written, 1 nothing that changes a rounding, 2 fuse and lay out (default), 3 with "
-        "--math=fast"},
-    {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "fast|exact",
-        "fast: allow reassociation at -O3 (default exact)"},
+        "0: each layer as written; 1: only what keeps every bit of the result; 2: fuse and choose "
+        "layouts (default); 3: with --math=fast also what changes roundings more"},
+    {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "exact|ulp2|fast",
+        "exact: NaN survives every relu, also one inside a library's convolution; ulp2 (default): "
+        "functions within 2.5 ulp; fast: -O3 may reorder sums"},
     {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...",
         "leave these passes out (nnc passes lists them)"},
-    {"--print-after", 'c', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all",
-        "print the graph after a pass to stderr"},
-    {"--time-passes", 'c', F_bool, AT(time_passes), 0, 0, 0, NULL, "time of every pass to stderr"},
-    {"--streams", 'c', F_int, AT(streams), 0, 1, 64, "N", "streams per device (default 1)"},
+    {"--streams", 'c', F_int, AT(streams), 0, 1, 64, "N", "command streams per device (default 1)"},
     {"--devices", 'c', F_int, AT(devices), 0, 1, 64, "N",
         "virtual CPU devices that layers may name (default 1)"},
-    {"--jobs", 'c', F_int, AT(jobs), 0, 1, 1024, "N",
+    {"--print-after", 'p', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all",
+        "print the graph after these passes to stderr"},
+    {"--time-passes", 'p', F_bool, AT(time_passes), 0, 0, 0, NULL,
+        "print the time of every pass to stderr"},
+    {"--jobs", 'p', F_int, AT(jobs), 0, 1, 1024, "N",
         "threads that compile (default all); never changes the result"},
-    {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
-    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|FILE",
-        "this CPU (default), or a machine file"},
-    {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",
-        "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
-    {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "compile every kernel anew"},
-    {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
-        "interpret kernels instead of compiling them"},
-    {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL, "plain loops instead of oneDNN"},
+    {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE",
+        "where the artifact goes, or the text of --emit (default: standard output)"},
+    {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE",
+        "a stage as text instead of an artifact: graph (after the passes), kernels, plan, llvm, "
+        "asm, dot (for Graphviz), remarks (explain's JSON)"},
+    {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL,
+        "store the weights in the artifact, not references to them"},
+    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
+        "read an input (default: generated from the seed); repeatable"},
+    {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy",
+        "write an output; repeatable"},
     {"--iterations", 't', F_int, AT(iterations), 0, 1, 1000000000, "N",
         "timed runs (default: as many as fit the duration)"},
     {"--warmup", 't', F_int, AT(warmup), 0, 1, 1000000, "N",
         "runs before timing (default: about 50 ms)"},
     {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS",
-        "time to measure for, each side (default 1000)"},
+        "milliseconds to measure for, each program (default 1000)"},
     {"--percentile", 'r', F_float, AT(percentile), 0, 0, 100, "P",
-        "also print this percentile (default 99)"},
-    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
-        "an input (default: generated from the seed); repeatable"},
-    {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy",
-        "write an output; repeatable"},
+        "also print this percentile of the times (default 99)"},
     {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
-        "an input (default: generated from the seed); repeatable"},
+        "read an input (default: generated from the seed); repeatable"},
     {"--no-steps", 'x', F_bool, AT(no_steps), 0, 0, 0, NULL,
         "only unfused and fused, not pass by pass"},
     {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL,
         "compare with each other only, not with float64"},
     {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE",
-        "largest error that counts as the same numbers (default 1e-11 for f32)"},
-    {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE",
-        "where the artifact (or the text of --emit) goes"},
-    {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE",
-        "graph, kernels, plan, llvm, asm, dot or remarks as text instead of an artifact"},
-    {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL,
-        "store the weights in the artifact, not references to them"},
-    {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...",
-        "run exactly these, in this order"},
-    {"--format", 'f', F_format, AT(format), 0, 0, 0, "text|json|csv",
+        "largest sum of squared errors over sum of squares that counts as the same numbers "
+        "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16)"},
+    {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
+    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|FILE",
+        "this CPU (default), or a machine file as nnc devices --format=json prints it"},
+    {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",
+        "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
+    {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "compile every kernel anew"},
+    {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
+        "interpret kernels instead of compiling them (slow)"},
+    {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL,
+        "plain loops instead of oneDNN (slow)"},
+    {"--format", 'f', F_format, AT(format), 0, 0, 3, "text|json|csv",
         "of what is printed (default text)"},
-    {"--verbose", 'h', F_bool, AT(verbose), 0, 0, 0, NULL, "say more"},
+    {"--format", 'j', F_format, AT(format), 0, 0, 2, "text|json",
+        "of what is printed (default text)"},
+    {"--verbose", 'v', F_bool, AT(verbose), 0, 0, 0, NULL,
+        "list every decision, also those that differ in their layers only"},
     {"--quiet", 'h', F_bool, AT(quiet), 0, 0, 0, NULL, "no progress on the terminal"},
     {"--help", 'h', F_bool, AT(help), 0, 0, 0, NULL, "this text"},
 };
@@ -98,21 +125,36 @@ static bool applies(const command *c, const flag *f)
     return f->group == 'h' || strchr(c->groups, f->group);
 }
 
+static void print_flag(const flag *f, FILE *out)
+{
+    enum { INDENT = 31, WIDTH = 110 };
+    char left[64];
+    const char *between = f->kind == F_level ? "" : strncmp(f->name, "--", 2) ? " " : "=";
+    snprintf(left, sizeof left, "%s%s%s", f->name, f->arg ? between : "", f->arg ? f->arg : "");
+    int at = fprintf(out, "  %-*s", INDENT - 2, left);
+    for (const char *p = f->doc; *p;) {
+        int n = (int)strcspn(p, " ");
+        if (at > INDENT && at + 1 + n > WIDTH)
+            at = fprintf(out, "\n%*s", INDENT, "") - 1;
+        at += fprintf(out, "%s%.*s", at > INDENT ? " " : "", n, p);
+        p += n;
+        p += *p == ' ';
+    }
+    fputc('\n', out);
+}
+
 void print_flags(const command *c, FILE *out)
 {
-    for (size_t i = 0; i < NNC_COUNT(flags); i++) {
-        const flag *f = &flags[i];
-        char left[64];
-        if (!applies(c, f))
+    const char *heading = "";
+    for (size_t g = 0; g < NNC_COUNT(groups); g++) {
+        if (groups[g].group != 'h' && !strchr(c->groups, groups[g].group))
             continue;
-        bool glued = f->kind == F_level;
-        snprintf(left, sizeof left, "%s%s%s", f->name,
-            f->arg ? (glued                           ? ""
-                         : !strncmp(f->name, "--", 2) ? "="
-                                                      : " ")
-                   : "",
-            f->arg ? f->arg : "");
-        fprintf(out, "  %-28s %s\n", left, f->doc);
+        if (strcmp(heading, groups[g].heading))
+            fprintf(out, "\n%s:\n", groups[g].heading);
+        heading = groups[g].heading;
+        for (size_t i = 0; i < NNC_COUNT(flags); i++)
+            if (flags[i].group == groups[g].group)
+                print_flag(&flags[i], out);
     }
 }
 
@@ -153,7 +195,7 @@ static nnc_status add_pair(options *o, const flag *f, char *value, nnc_sink *sin
 static nnc_status set_format(options *o, const flag *f, const char *v, nnc_sink *sink)
 {
     static const char *const names[] = {"text", "json", "csv"};
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < (int)f->hi; i++)
         if (!strcmp(v, names[i])) {
             o->format = (nnc_format)i;
             return NNC_OK;
@@ -195,9 +237,10 @@ static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
     case F_format:
         return set_format(o, f, v, sink);
     case F_math:
-        if (strcmp(v, "fast") && strcmp(v, "exact"))
-            return bad_value(f, v, sink);
         o->math_fast = !strcmp(v, "fast");
+        o->math_exact = !strcmp(v, "exact");
+        if (!o->math_fast && !o->math_exact && strcmp(v, "ulp2") != 0)
+            return bad_value(f, v, sink);
         return NNC_OK;
     default:
         return set_number(o, f, v, sink);
@@ -248,6 +291,20 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
         word, c->name);
 }
 
+/* --print-after is nnc's own affair: a name that is no pass would print nothing, and nobody would know why. */
+static nnc_status check_passes(const options *o, nnc_sink *sink)
+{
+    for (int i = 0; i < o->n_print_after; i++) {
+        const char *near, *name = o->print_after[i];
+        if (strcmp(name, "all") && !nnc_is_pass(name, &near))
+            return nnc_fail0(sink, NNC_E_USAGE,
+                near ? "--print-after: there is no pass `%s`; did you mean `%s`?"
+                     : "--print-after: there is no pass `%s`; nnc passes lists them%s",
+                name, near ? near : "");
+    }
+    return NNC_OK;
+}
+
 nnc_status parse_flags(
     const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink)
 {
@@ -276,9 +333,11 @@ nnc_status parse_flags(
             value = argv[++i];
         }
         NNC_TRY(set_value(o, f, value, sink));
+        if (strchr("mc", f->group) && strcmp(f->name, "--seed"))
+            o->compile_flag = f->name;
     }
     if (!o->help && o->n_file < c->min_files)
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s wants %s; nnc %s --help explains", c->name,
             c->args, c->name);
-    return NNC_OK;
+    return o->help ? NNC_OK : check_passes(o, sink);
 }

@@ -1,37 +1,57 @@
 /* cli/main.c -- the program: finds the command, parses its flags, runs it, prints diagnostics, chooses the exit code. */
 #include "cli/cli.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MODEL_HELP \
-    "MODEL is a .json model file, a text graph, or an artifact of nnc compile where that makes " \
-    "sense; - is standard input.\n"
+    "MODEL is a model file (.json, docs/model.md) or graph text (docs/graph-ir.md); - is " \
+    "standard " \
+    "input.\n"
+#define ARTIFACT_HELP "ARTIFACT is a file made by nnc compile -o.\n"
+#define EXIT_HELP \
+    "exit codes: 0 done, 1 compared and differs, 2 usage, 3 model rejected, 4 does not fit, 5 " \
+    "device, library or file\n" \
+    "missing or failed, 6 a peer lost, 70 bug in nnc\n"
 
 const command commands[] = {
-    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mceafh", 1, 1,
+    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mcpaeh", 1, 1,
         cmd_compile,
-        "examples:\n  nnc compile models/vgg16.json -o vgg16.nnc\n  nnc compile "
-        "models/softmax.json --emit=kernels\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mcetrfh", 1, 1, cmd_run,
-        "example:\n  nnc run models/mlp.json --set batch=8 --input x=a.npy --output y=b.npy\n"},
+        "examples:\n"
+        "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
+        "  nnc compile models/softmax.json --emit=kernels\n"
+        "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mcprtefh", 1, 1, cmd_run,
+        "examples:\n"
+        "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
+        "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"},
     {"compare", "MODEL",
-        "fused against unfused against float64: numbers, time, what each pass gave", "mcetxfh", 1,
+        "fused against unfused against float64: numbers, time, what each pass gave", "mcptxefh", 1,
         1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
-        "both sides.\nExit code 1 when the numbers differ.\n"
-        "example:\n  nnc compare models/vgg16.json --set batch=8\n"},
-    {"explain", "MODEL|ARTIFACT", "every decision of the passes and its reason", "mcefh", 1, 1,
-        cmd_explain, NULL},
+        "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
+        "the numbers differ.\n\n"
+        "examples:\n"
+        "  nnc compare models/vgg16.json --set batch=8\n"
+        "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
+    {"explain", "MODEL|ARTIFACT", "every decision of the passes and its reason", "mcpefvh", 1, 1,
+        cmd_explain, "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL|ARTIFACT",
-        "peak memory and its timeline, before running; exit code 4 when it does not fit", "mcefh",
-        1, 1, cmd_memory, NULL},
-    {"show", "MODEL", "layers, shapes, parameters, FLOPs", "mfh", 1, 1, cmd_show, NULL},
-    {"check", "MODEL", "is the file right? (exit code 3 when not)", "mh", 1, 1, cmd_check, NULL},
-    {"opt", "FILE", "graph text (or model) in, graph text out, after some passes", "mceoh", 1, 1,
-        cmd_opt, "example:\n  nnc opt graph.nnc --passes=algebra,cse\n"},
-    {"ops", "", "the ops of the graph IR", "fh", 0, 0, cmd_ops, NULL},
-    {"passes", "", "the passes, in the order in which they run", "fh", 0, 0, cmd_passes, NULL},
-    {"devices", "", "this machine as nnc sees it", "efh", 0, 0, cmd_devices, NULL},
-    {"doctor", "", "which optional parts are present, and what their absence costs", "efh", 0, 0,
+        "peak memory and its timeline, before running; exit code 4 when it does not fit", "mcpefh",
+        1, 1, cmd_memory, "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
+    {"show", "MODEL|ARTIFACT", "layers, shapes, parameters, FLOPs", "mfh", 1, 1, cmd_show,
+        "example:\n  nnc show models/vgg16.json --set image=64\n"},
+    {"check", "MODEL|ARTIFACT", "is the file right? exit code 3 when not", "mh", 1, 1, cmd_check,
+        "example:\n  nnc check models/vgg16.json --set batch=0\n"},
+    {"opt", "MODEL", "graph text (or a model) in, graph text out, after some passes", "moceph", 1,
+        1, cmd_opt,
+        "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "
+        "--passes=fuse_epilogue\n"},
+    {"ops", "", "the ops of the graph IR", "jh", 0, 0, cmd_ops, NULL},
+    {"passes", "", "the passes, in the order in which they run", "jh", 0, 0, cmd_passes, NULL},
+    {"devices", "", "this machine as nnc sees it", "ejh", 0, 0, cmd_devices, NULL},
+    {"doctor", "", "which optional parts are present, and what their absence costs", "ejh", 0, 0,
         cmd_doctor, NULL},
 };
 const int n_commands = NNC_COUNT(commands);
@@ -43,19 +63,20 @@ static void usage(FILE *out)
         out);
     for (int i = 0; i < n_commands; i++)
         fprintf(out, "  %-9s%-15s %s\n", commands[i].name, commands[i].args, commands[i].doc);
-    fputs("\nnnc COMMAND --help lists a command's flags.  " MODEL_HELP
-          "exit codes: 0 done, 1 compared and differs, 2 usage, 3 model rejected, 4 does not fit, "
-          "5 device, library or file\n"
-          "missing or failed, 6 a peer lost, 70 bug in nnc\n",
+    fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
+          "Data goes to standard output, messages to standard error.\n"
+          "\n" MODEL_HELP ARTIFACT_HELP EXIT_HELP,
         out);
 }
 
 static void help(const command *c)
 {
-    printf("nnc %s %s -- %s\n\n", c->name, c->args, c->doc);
-    print_flags(c, stdout);
+    printf("nnc %s%s%s [flags]: %s\n", c->name, *c->args ? " " : "", c->args, c->doc);
     if (*c->args)
         fputs("\n" MODEL_HELP, stdout);
+    if (strstr(c->args, "ARTIFACT"))
+        fputs(ARTIFACT_HELP, stdout);
+    print_flags(c, stdout);
     if (c->more)
         printf("\n%s", c->more);
 }
@@ -80,26 +101,30 @@ static int unknown(const char *name)
     return nnc_exit_code(NNC_E_USAGE);
 }
 
-int main(int argc, char **argv)
+/* With a closed standard stream the next file that is opened would take its place, and what is printed would go into it. */
+static void keep_streams_apart(void)
 {
-    const char *name = argc > 1 ? argv[1] : "--help";
-    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
-        const command *c = argc > 2 ? find_command(argv[2]) : NULL;
-        c ? help(c) : usage(argc > 1 ? stdout : stderr);
-        return argc > 1 ? 0 : nnc_exit_code(NNC_E_USAGE);
-    }
-    if (!strcmp(name, "--version")) {
-        puts("nnc " NNC_VERSION);
-        return 0;
-    }
-    const command *c = find_command(name);
-    if (!c)
-        return unknown(name);
+    for (int fd = 0; fd < 3; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd ? O_RDONLY : O_WRONLY) < 0)
+            _exit(nnc_exit_code(NNC_E_IO));
+}
+
+/* Everything printed has to arrive; a reader that went away (| head) is not an error to talk about. */
+static nnc_status close_stdout(nnc_status st)
+{
+    bool lost = fflush(stdout) != 0 || ferror(stdout);
+    if (lost && errno != EPIPE)
+        fprintf(stderr, "nnc: error: cannot write to standard output: %s\n", strerror(errno));
+    return lost && (!st || st == NNC_E_IO) ? NNC_E_IO : st;
+}
+
+static nnc_status run_command(const command *c, int argc, char **argv)
+{
     options o = {.level = 2};
     nnc_sink *sink = nnc_sink_create();
     if (!sink) {
         fputs("nnc: error: out of host memory\n", stderr);
-        return nnc_exit_code(NNC_E_NOMEM);
+        return NNC_E_NOMEM;
     }
     nnc_status st = parse_flags(c, argc, argv, 2, &o, sink);
     if (!st && o.help)
@@ -107,9 +132,30 @@ int main(int argc, char **argv)
     else if (!st)
         st = c->run(&o, sink);
     progress_end();
+    bool silent = st && !nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT;
     nnc_sink_print(sink, stderr);
-    if (st && !nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT)
-        fprintf(stderr, "nnc: error: %s\n", nnc_status_name(st));
     nnc_sink_destroy(sink);
-    return nnc_exit_code(st);
+    nnc_status end = close_stdout(st);
+    if (silent && !ferror(stdout))
+        fprintf(stderr, "nnc: error: %s\n", nnc_status_name(st));
+    return end;
+}
+
+int main(int argc, char **argv)
+{
+    const char *name = argc > 1 ? argv[1] : "--help";
+    keep_streams_apart();
+    if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
+        const command *c = argc > 2 ? find_command(argv[2]) : NULL;
+        if (argc > 2 && !c)
+            return unknown(argv[2]);
+        c ? help(c) : usage(argc > 1 ? stdout : stderr);
+        return nnc_exit_code(argc > 1 ? close_stdout(NNC_OK) : NNC_E_USAGE);
+    }
+    if (!strcmp(name, "--version")) {
+        puts("nnc " NNC_VERSION);
+        return nnc_exit_code(close_stdout(NNC_OK));
+    }
+    const command *c = find_command(name);
+    return c ? nnc_exit_code(run_command(c, argc, argv)) : unknown(name);
 }

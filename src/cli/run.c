@@ -64,16 +64,21 @@ static void describe(const char *name, const nnc_type *t, const void *data, nnc_
     int64_t n = nnc_type_numel(t), bad = 0;
     for (int64_t i = 0; i < n; i++) {
         double v = nnc_get_f64((nnc_dtype)t->dtype, data, i);
-        bad += !isfinite(v);
+        if (!isfinite(v)) {
+            bad++;
+            continue;
+        }
         lo = fmin(lo, v);
         hi = fmax(hi, v);
         sum += v;
     }
-    nnc_printf(out, "output %s ", name);
+    nnc_printf(out, "%s ", name);
     nnc_put_type(out, t);
-    nnc_printf(out, ": min %.6g, mean %.6g, max %.6g", lo, sum / (double)n, hi);
+    if (n > bad)
+        nnc_printf(out, ": min %.6g, mean %.6g, max %.6g", lo, sum / (double)(n - bad), hi);
     if (bad)
-        nnc_printf(out, ", %lld not finite", (long long)bad);
+        nnc_printf(
+            out, "%s %lld of %lld not finite", n > bad ? "," : ":", (long long)bad, (long long)n);
     nnc_puts(out, "; first");
     for (int64_t i = 0; i < n && i < 4; i++)
         nnc_printf(out, " %.6g", nnc_get_f64((nnc_dtype)t->dtype, data, i));
@@ -134,45 +139,66 @@ static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sin
     return NNC_OK;
 }
 
+/* Between two runs: in proportion. */
 static double ms_at(const times *t, double percent)
 {
-    int i = (int)(percent / 100 * (t->n - 1) + 0.5);
-    return (double)t->ns[i] * 1e-6;
+    double x = percent / 100 * (t->n - 1);
+    int i = (int)x, j = i + 1 < t->n ? i + 1 : i;
+    return ((double)t->ns[i] + (double)(t->ns[j] - t->ns[i]) * (x - i)) * 1e-6;
 }
 
-static void print_times(const options *o, const times *t, nnc_text *out)
+/* min, median, mean, p10, p90, percentile: as the flags and docs/formats.md name them. */
+static void print_times(const options *o, const times *t, const nnc_artifact *a, nnc_text *out)
 {
-    double sum = 0, p = o->percentile > 0 ? o->percentile : 99;
+    double sum = 0, p = o->percentile > 0 ? o->percentile : 99, median = ms_at(t, 50);
+    int64_t flops, bytes, launches;
+    nnc_artifact_work(a, &flops, &bytes, &launches);
     for (int i = 0; i < t->n; i++)
         sum += (double)t->ns[i] * 1e-6;
     if (o->format == NNC_JSON)
         nnc_printf(out,
             "{\"iterations\": %d, \"io\": \"exclude\", \"min_ms\": %.6f, \"median_ms\": %.6f, "
             "\"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": %.6f, "
-            "\"percentile\": %g, \"percentile_ms\": %.6f}\n",
-            t->n, ms_at(t, 0), ms_at(t, 50), sum / t->n, ms_at(t, 10), ms_at(t, 90), p,
-            ms_at(t, p));
+            "\"percentile\": %g, \"percentile_ms\": %.6f, \"launches\": %lld, \"flops\": %lld, "
+            "\"bytes_moved\": %lld}\n",
+            t->n, ms_at(t, 0), median, sum / t->n, ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p),
+            (long long)launches, (long long)flops, (long long)bytes);
+    else if (o->format == NNC_CSV)
+        nnc_printf(out,
+            "iterations,min_ms,median_ms,mean_ms,p10_ms,p90_ms,percentile,percentile_ms,launches,"
+            "flops,bytes_moved\n%d,%.6f,%.6f,%.6f,%.6f,%.6f,%g,%.6f,%lld,%lld,%lld\n",
+            t->n, ms_at(t, 0), median, sum / t->n, ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p),
+            (long long)launches, (long long)flops, (long long)bytes);
     else
         nnc_printf(out,
-            "%d runs: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; copies to and from "
-            "the device not timed\n",
-            t->n, ms_at(t, 50), sum / t->n, ms_at(t, 0), ms_at(t, 90), p, ms_at(t, p));
+            "%d run%s: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; copies to and from "
+            "the device not timed\n%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n",
+            t->n, t->n == 1 ? "" : "s", median, sum / t->n, ms_at(t, 0), ms_at(t, 90), p,
+            ms_at(t, p), (long long)launches, launches == 1 ? "" : "es",
+            (double)flops / median * 1e-6, (double)bytes / median * 1e-6);
 }
 
-static nnc_status run_session(const options *o, nnc_session *s, nnc_text *out, nnc_sink *sink)
+static nnc_status check_outputs(const options *o, const nnc_session *s, nnc_sink *sink)
 {
     int n = nnc_session_outputs(s);
-    times t = {0};
     for (int k = 0; k < o->n_output; k++)
         if (find_name(o->output[k].name, n, nnc_session_output_name, s) < 0)
             return no_such("output", o->output[k].name, n, nnc_session_output_name, s, sink);
+    return NNC_OK;
+}
+
+static nnc_status run_session(
+    const options *o, const nnc_artifact *a, nnc_session *s, nnc_text *out, nnc_sink *sink)
+{
+    times t = {0};
+    NNC_TRY(check_outputs(o, s, sink));
     NNC_TRY(set_inputs(o, s, sink));
     progress((void *)o, "running");
     nnc_status st = timed_runs(o, s, &t, sink);
     if (!st)
         st = get_outputs(o, s, out, sink);
     if (!st)
-        print_times(o, &t, out);
+        print_times(o, &t, a, out);
     nnc_free(t.ns);
     return st;
 }
@@ -188,8 +214,10 @@ nnc_status cmd_run(const options *o, nnc_sink *sink)
         progress((void *)o, "loading weights");
         st = nnc_session_create(e, a, &s, sink);
     }
-    if (!st)
-        st = run_session(o, s, &t, sink);
+    if (!st) {
+        print_warnings(sink);
+        st = run_session(o, a, s, &t, sink);
+    }
     if (!st)
         st = deliver(o, &t, sink);
     nnc_text_deinit(&t);
@@ -208,8 +236,7 @@ nnc_status cmd_compare(const options *o, nnc_sink *sink)
     bool agrees = false;
     nnc_model *m = open_model(o, sink);
     if (!m)
-        return nnc_sink_count(sink) ? nnc_sink_at(sink, nnc_sink_count(sink) - 1)->code
-                                    : NNC_E_MODEL;
+        return model_failed(sink);
     nnc_status st = open_env(o, &e, sink);
     nnc_compare_options c = {
         .compile = compile_options(o),

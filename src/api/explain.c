@@ -1,0 +1,279 @@
+/* api/explain.c -- what the passes decided and why: a table of passes, then each pass' decisions. Decisions that differ in their
+ * layers only stand together; --verbose lists all of them. */
+#include "api/internal.h"
+#include "api/words.h"
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LIST_APPLIED = 24, LIST_DECLINED = 1, LAYERS = 76 };
+
+/* ---- JSON, CSV --------------------------------------------------------------------------------------- */
+
+static void json_remark(nnc_text *t, const nnc_remark *r)
+{
+    nnc_puts(t, "{\"pass\": ");
+    nnc_put_json_string(t, r->pass);
+    nnc_printf(t, ", \"verdict\": \"%s\", \"rule\": ", r->applied ? "applied" : "declined");
+    nnc_put_json_string(t, r->rule);
+    nnc_puts(t, ", \"layers\": [");
+    for (int i = 0; i < r->n_layers; i++) {
+        nnc_puts(t, i ? ", " : "");
+        nnc_put_json_string(t, r->layer[i]);
+    }
+    nnc_puts(t, "], \"reason\": ");
+    nnc_put_json_string(t, r->reason ? r->reason : "");
+    nnc_printf(t, ", \"bytes_saved\": %lld, \"launches_saved\": %lld}", (long long)r->bytes_saved,
+        (long long)r->launches_saved);
+}
+
+static void print_json(nnc_text *t, const nnc_remarks *r)
+{
+    for (size_t i = 0; i < r->n; i++) {
+        nnc_puts(t, i ? ",\n " : "[");
+        json_remark(t, &r->at[i]);
+    }
+    nnc_puts(t, r->n ? "]\n" : "[]\n");
+}
+
+static void print_csv(nnc_text *t, const nnc_remarks *r)
+{
+    nnc_puts(t, "pass,verdict,rule,layers,reason,bytes_saved,launches_saved\n");
+    for (size_t i = 0; i < r->n; i++) {
+        const nnc_remark *x = &r->at[i];
+        nnc_printf(t, "%s,%s,", x->pass, x->applied ? "applied" : "declined");
+        nnc_put_csv(t, x->rule);
+        nnc_putc(t, ',');
+        for (int k = 0; k < x->n_layers; k++)
+            nnc_printf(t, "%s%s", k ? "+" : "", x->layer[k]);
+        nnc_putc(t, ',');
+        nnc_put_csv(t, x->reason ? x->reason : "");
+        nnc_printf(t, ",%lld,%lld\n", (long long)x->bytes_saved, (long long)x->launches_saved);
+    }
+}
+
+/* ---- groups ------------------------------------------------------------------------------------------ */
+
+typedef struct entry {
+    const nnc_remark *r;
+    const char *key; /* rule, and reason with its numbers masked */
+    const char *first; /* layer */
+} entry;
+
+typedef struct group {
+    size_t first, n; /* in the sorted entries */
+    bool applied;
+    const char *layer;
+} group;
+
+/* "moves 6.12 MiB" and "moves 784.0 KiB" are the same reason. */
+static void mask(nnc_text *t, const char *s)
+{
+    while (*s) {
+        if (!isdigit((unsigned char)*s)) {
+            nnc_putc(t, *s++);
+            continue;
+        }
+        nnc_putc(t, '#');
+        while (isdigit((unsigned char)*s) || (*s == '.' && isdigit((unsigned char)s[1])))
+            s++;
+        if (*s == ' ' && s[1] && strchr("KMGTP", s[1]) && s[2] == 'i' && s[3] == 'B')
+            s += 4;
+        else if (*s == ' ' && s[1] == 'B' && !isalnum((unsigned char)s[2]))
+            s += 2;
+    }
+}
+
+static int by_key(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->r->applied != y->r->applied)
+        return x->r->applied ? -1 : 1;
+    int c = strcmp(x->key, y->key);
+    if (!c)
+        c = nnc_compare_paths(x->first, y->first);
+    return c ? c : (x->r > y->r) - (x->r < y->r);
+}
+
+static int by_layer(const void *a, const void *b)
+{
+    const group *x = a, *y = b;
+    if (x->applied != y->applied)
+        return x->applied ? -1 : 1;
+    int c = nnc_compare_paths(x->layer, y->layer);
+    return c ? c : (x->first > y->first) - (x->first < y->first);
+}
+
+static bool enter(entry *e, const nnc_remark *r, nnc_arena *a)
+{
+    nnc_text t = {0};
+    nnc_printf(&t, "%s\n", r->rule);
+    mask(&t, r->reason ? r->reason : "");
+    *e = (entry){r, nnc_arena_strdup(a, nnc_text_str(&t)), r->n_layers ? r->layer[0] : ""};
+    bool ok = !t.oom && e->key;
+    nnc_text_deinit(&t);
+    return ok;
+}
+
+static size_t make_groups(const entry *e, size_t n, group *g)
+{
+    size_t n_group = 0;
+    for (size_t i = 0, j; i < n; i = j) {
+        for (j = i + 1; j < n && e[j].r->applied == e[i].r->applied; j++)
+            if (strcmp(e[j].key, e[i].key))
+                break;
+        g[n_group++] = (group){i, j - i, e[i].r->applied, e[i].first};
+    }
+    qsort(g, n_group, sizeof *g, by_layer);
+    return n_group;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------- */
+
+static void put_where(nnc_text *t, const nnc_remark *r, int width)
+{
+    nnc_text all = {0};
+    for (int i = 0; i < r->n_layers; i++)
+        nnc_printf(&all, "%s%s", i ? "+" : "", r->layer[i]);
+    nnc_put_layers_column(t, nnc_text_str(&all), width);
+    t->oom |= all.oom;
+    nnc_text_deinit(&all);
+}
+
+static void put_member(nnc_text *t, const nnc_remark *r)
+{
+    bool saves = r->applied && (r->bytes_saved || r->launches_saved);
+    nnc_puts(t, "         ");
+    put_where(t, r, LAYERS);
+    if (saves && r->launches_saved)
+        nnc_printf(t, "  %+3lld launch%-2s", (long long)-r->launches_saved,
+            nnc_plural(r->launches_saved, "es"));
+    else if (saves)
+        nnc_printf(t, "%14s", "");
+    if (saves && r->bytes_saved)
+        nnc_put_bytes_column(t, -r->bytes_saved, 12, true);
+    nnc_trim(t);
+    nnc_putc(t, '\n');
+}
+
+static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
+{
+    const nnc_remark *r = e[g->first].r;
+    size_t shown = verbose ? g->n : g->applied ? LIST_APPLIED : LIST_DECLINED;
+    bool alike = true;
+    nnc_text line = {0};
+    for (size_t i = 0; i < g->n; i++)
+        alike &= !strcmp(e[g->first + i].r->reason, r->reason);
+    nnc_printf(&line, "%s", r->rule);
+    if (g->n > 1)
+        nnc_printf(&line, " (%zu times%s)", g->n, alike ? "" : "; numbers of the first");
+    nnc_printf(&line, ": %s", r->reason);
+    nnc_printf(t, "  %s  ", g->applied ? "yes" : "no ");
+    nnc_put_wrapped(t, nnc_text_str(&line), 7, 7, REPORT_WIDTH);
+    nnc_putc(t, '\n');
+    t->oom |= line.oom;
+    nnc_text_deinit(&line);
+    if (g->n <= shown + 1) /* "1 more" would take the same line */
+        shown = g->n;
+    for (size_t i = 0; i < shown; i++)
+        put_member(t, e[g->first + i].r);
+    if (g->n > shown) {
+        nnc_printf(t, "         and %zu more, the last: ", g->n - shown);
+        put_where(t, e[g->first + g->n - 1].r, 1);
+        nnc_putc(t, '\n');
+    }
+}
+
+static nnc_status put_pass(nnc_text *t, const nnc_remarks *r, const char *pass, bool verbose)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    entry *e = ARENA_NEW(&a, entry, r->n);
+    group *g = ARENA_NEW(&a, group, r->n);
+    size_t n = 0;
+    bool ok = e && g;
+    for (size_t i = 0; ok && i < r->n; i++)
+        if (!strcmp(r->at[i].pass, pass))
+            ok = enter(&e[n++], &r->at[i], &a);
+    if (ok) {
+        qsort(e, n, sizeof *e, by_key);
+        size_t n_group = make_groups(e, n, g);
+        for (size_t i = 0; i < n_group; i++)
+            put_group(t, e, &g[i], verbose);
+    }
+    nnc_arena_deinit(&a);
+    return ok ? NNC_OK : NNC_E_NOMEM;
+}
+
+typedef struct totals {
+    int applied, declined;
+    int64_t bytes, launches;
+} totals;
+
+static totals sum(const nnc_remarks *r, const char *pass)
+{
+    totals s = {0};
+    for (size_t i = 0; i < r->n; i++) {
+        if (pass && strcmp(r->at[i].pass, pass))
+            continue;
+        r->at[i].applied ? s.applied++ : s.declined++;
+        s.bytes += r->at[i].applied ? r->at[i].bytes_saved : 0;
+        s.launches += r->at[i].applied ? r->at[i].launches_saved : 0;
+    }
+    return s;
+}
+
+static void put_totals(nnc_text *t, const char *name, totals s)
+{
+    nnc_printf(t, "  %-16s%8d%10d", name, s.applied, s.declined);
+    if (s.launches)
+        nnc_printf(t, "%+11lld", (long long)-s.launches);
+    else
+        nnc_printf(t, "%11s", s.bytes ? "0" : "");
+    if (s.bytes || s.launches)
+        nnc_put_bytes_column(t, -s.bytes, 14, true);
+    nnc_trim(t);
+    nnc_putc(t, '\n');
+}
+
+static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
+{
+    const nnc_remarks *r = &a->remarks;
+    nnc_cost before = nnc_graph_cost(a->source), after = nnc_graph_cost(a->graph);
+    nnc_printf(t, "%s at -O%d: %d -> %d launches, ", a->source->name, a->level, before.launches,
+        after.launches);
+    nnc_put_bytes(t, before.bytes);
+    nnc_puts(t, " -> ");
+    nnc_put_bytes(t, after.bytes);
+    nnc_puts(t, " moved per run\n");
+    if (!r->n) {
+        nnc_puts(t, "\nNo pass had anything to decide.\n");
+        return NNC_OK;
+    }
+    nnc_puts(t, "\n  pass             applied  declined   launches         moved\n");
+    for (int p = 0; p < nnc_pass_count; p++) {
+        totals s = sum(r, nnc_pass_table[p].name);
+        if (s.applied || s.declined)
+            put_totals(t, nnc_pass_table[p].name, s);
+    }
+    put_totals(t, "all", sum(r, NULL));
+    for (int p = 0; p < nnc_pass_count; p++) {
+        totals s = sum(r, nnc_pass_table[p].name);
+        if (!s.applied && !s.declined)
+            continue;
+        nnc_printf(t, "\n%s -- %s\n", nnc_pass_table[p].name, nnc_pass_table[p].doc);
+        NNC_TRY(put_pass(t, r, nnc_pass_table[p].name, verbose));
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *t)
+{
+    if (f == NNC_JSON)
+        print_json(t, &a->remarks);
+    else if (f == NNC_CSV)
+        print_csv(t, &a->remarks);
+    else
+        NNC_TRY(print_text(t, a, verbose));
+    return t->oom ? NNC_E_NOMEM : NNC_OK;
+}

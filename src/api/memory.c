@@ -1,0 +1,257 @@
+/* api/memory.c -- the planned memory of a model before it runs: sizes to the byte, what is live at the peak, and the timeline. */
+#include "api/internal.h"
+#include "api/words.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONG_TIMELINE = 64, KEEP_ROWS = 40, BAR = 24, LAYERS = 52, AT_PEAK = 6 };
+
+typedef struct timeline {
+    const nnc_plan *p;
+    int device;
+    int64_t *live; /* arena bytes while command i runs */
+} timeline;
+
+static bool in_arena(const timeline *m, const nnc_ptensor *x)
+{
+    return x->device == m->device && x->space == SP_arena && x->alias_of < 0;
+}
+
+/* One sweep: what starts and ends at each command. */
+static bool measure(timeline *m)
+{
+    const nnc_plan *p = m->p;
+    m->live = nnc_calloc((size_t)p->n_cmd + 1, sizeof *m->live);
+    if (!m->live)
+        return false;
+    for (int k = 0; k < p->n_tensor; k++) {
+        const nnc_ptensor *x = &p->tensor[k];
+        int first = x->first > 0 ? x->first : 0, last = x->last < p->n_cmd ? x->last : p->n_cmd - 1;
+        if (!in_arena(m, x) || first > last)
+            continue;
+        m->live[first] += x->bytes;
+        m->live[last + 1] -= x->bytes;
+    }
+    for (int i = 1; i <= p->n_cmd; i++)
+        m->live[i] += m->live[i - 1];
+    return true;
+}
+
+/* Does command i stand in the timeline? */
+static bool stands(const timeline *m, int i)
+{
+    const nnc_cmd *c = &m->p->cmd[i];
+    return c->device == m->device && c->kind != CMD_record && c->kind != CMD_wait;
+}
+
+static const char *layers_of(const nnc_plan *p, int i)
+{
+    return i >= 0 && i < p->n_cmd && p->cmd[i].layers ? p->cmd[i].layers : "";
+}
+
+/* ---- JSON, CSV --------------------------------------------------------------------------------------- */
+
+static void json_device(nnc_text *t, const timeline *m)
+{
+    const nnc_plan *p = m->p;
+    const nnc_plan_device *v = &p->device[m->device];
+    nnc_puts(t, "{\"device\": ");
+    nnc_put_json_string(t, v->name);
+    nnc_printf(t,
+        ", \"weights\": %lld, \"arena\": %lld, \"workspace\": %lld, \"init\": %lld, \"total\": "
+        "%lld, \"lower_bound\": %lld, \"peak_at\": ",
+        (long long)v->persist_bytes, (long long)v->arena_bytes, (long long)v->workspace_bytes,
+        (long long)v->init_bytes, (long long)(v->persist_bytes + v->arena_bytes),
+        (long long)v->lower_bound);
+    nnc_put_json_string(t, layers_of(p, v->peak_cmd));
+    nnc_puts(t, ",\n  \"timeline\": [");
+    bool first = true;
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        if (!stands(m, i))
+            continue;
+        nnc_puts(t, first ? "{\"layers\": " : ",\n   {\"layers\": ");
+        nnc_put_json_string(t, layers_of(p, i));
+        nnc_printf(t, ", \"live\": %lld}", (long long)m->live[i]);
+        first = false;
+    }
+    nnc_puts(t, "]}");
+}
+
+static void csv_device(nnc_text *t, const timeline *m)
+{
+    for (int i = m->p->main_first; i < m->p->n_cmd; i++)
+        if (stands(m, i))
+            nnc_printf(t, "%s,%s,%s,%lld\n", m->p->device[m->device].name, m->p->cmd[i].op_class,
+                layers_of(m->p, i), (long long)m->live[i]);
+}
+
+/* ---- text -------------------------------------------------------------------------------------------- */
+
+static int falling(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x < y) - (x > y);
+}
+
+/* A long timeline shows its largest rows only: those with at least this many bytes. */
+static int64_t least_shown(const timeline *m)
+{
+    int n = 0;
+    int64_t *sorted = nnc_malloc((size_t)m->p->n_cmd * sizeof *sorted + 1), least = 0;
+    for (int i = m->p->main_first; sorted && i < m->p->n_cmd; i++)
+        if (stands(m, i))
+            sorted[n++] = m->live[i];
+    if (n > LONG_TIMELINE) {
+        qsort(sorted, (size_t)n, sizeof *sorted, falling);
+        least = sorted[KEEP_ROWS - 1];
+    }
+    nnc_free(sorted);
+    return least;
+}
+
+static void put_row(nnc_text *t, const timeline *m, int i)
+{
+    const nnc_plan_device *v = &m->p->device[m->device];
+    nnc_put_bytes_column(t, m->live[i], 12, false);
+    nnc_printf(t, "  %-9.9s ", m->p->cmd[i].op_class);
+    nnc_put_layers_column(t, layers_of(m->p, i), LAYERS);
+    nnc_puts(t, "  ");
+    for (int64_t k = 0; k < m->live[i] * BAR / nnc_max64(v->lower_bound, 1); k++)
+        nnc_putc(t, '#');
+    nnc_trim(t);
+    nnc_puts(t, i == v->peak_cmd ? "  <- peak\n" : "\n");
+}
+
+static void put_hidden(nnc_text *t, int n, int64_t most)
+{
+    if (n == 0)
+        return;
+    nnc_printf(t, "%12s  %d command%s with at most ", "...", n, nnc_plural(n, "s"));
+    nnc_put_bytes(t, most);
+    nnc_putc(t, '\n');
+}
+
+static void put_timeline(nnc_text *t, const timeline *m)
+{
+    int64_t least = least_shown(m), most = 0;
+    int hidden = 0, shown = 0;
+    nnc_puts(t, "        live  while\n");
+    for (int i = m->p->main_first; i < m->p->n_cmd; i++) {
+        if (!stands(m, i))
+            continue;
+        bool show = m->live[i] >= least && (!least || shown < LONG_TIMELINE);
+        if (!show && i != m->p->device[m->device].peak_cmd) {
+            hidden++;
+            most = nnc_max64(most, m->live[i]);
+            continue;
+        }
+        put_hidden(t, hidden, most);
+        hidden = 0;
+        most = 0;
+        shown++;
+        put_row(t, m, i);
+    }
+    put_hidden(t, hidden, most);
+}
+
+static void put_line(nnc_text *t, const char *what, int64_t bytes, const char *note)
+{
+    nnc_printf(t, "  %-12s%16lld B", what, (long long)bytes);
+    nnc_put_bytes_column(t, bytes, 12, false);
+    nnc_printf(t, "%s%s\n", *note ? "  " : "", note);
+}
+
+/* The largest tensors that are live at the peak: what has to shrink for it to shrink. */
+static void put_peak(nnc_text *t, const timeline *m)
+{
+    const nnc_plan *p = m->p;
+    int at = p->device[m->device].peak_cmd;
+    int64_t below = INT64_MAX;
+    nnc_puts(t, "  peak at     ");
+    nnc_put_layers(t, layers_of(p, at), 90);
+    nnc_puts(t, ", where these are live:\n");
+    for (int n = 0; n < AT_PEAK && below > 0;) {
+        int64_t size = 0;
+        for (int k = 0; k < p->n_tensor; k++) {
+            const nnc_ptensor *x = &p->tensor[k];
+            if (in_arena(m, x) && x->first <= at && at <= x->last && x->bytes < below)
+                size = nnc_max64(size, x->bytes);
+        }
+        for (int k = 0; size && k < p->n_tensor && n < AT_PEAK; k++) {
+            const nnc_ptensor *x = &p->tensor[k];
+            if (!in_arena(m, x) || x->first > at || at > x->last || x->bytes != size)
+                continue;
+            nnc_put_bytes_column(t, size, 26, false);
+            nnc_puts(t, "  ");
+            nnc_put_layers(t, x->name ? x->name : "", 60);
+            nnc_puts(t, "  ");
+            nnc_put_type(t, &x->type);
+            nnc_putc(t, '\n');
+            n++;
+        }
+        below = size;
+    }
+}
+
+static void text_device(nnc_text *t, const timeline *m)
+{
+    const nnc_plan_device *v = &m->p->device[m->device];
+    nnc_printf(t, "%s%s\n", m->device ? "\n" : "", v->name);
+    put_line(
+        t, "weights", v->persist_bytes, "as long as the model is loaded, packed forms included");
+    put_line(t, "arena", v->arena_bytes, "activations and workspace, reused by liveness");
+    put_line(t, "total", v->persist_bytes + v->arena_bytes, "");
+    put_line(t, "workspace", v->workspace_bytes, "part of the arena at its peak");
+    put_line(t, "lower bound", v->lower_bound, "of the arena: most bytes live at once");
+    put_line(t, "init", v->init_bytes, "only while loading: given back before the first run");
+    put_peak(t, m);
+    nnc_putc(t, '\n');
+    put_timeline(t, m);
+}
+
+static void put_device(nnc_text *t, const timeline *m, nnc_format f)
+{
+    if (f == NNC_JSON) {
+        nnc_puts(t, m->device ? ",\n " : "");
+        json_device(t, m);
+    } else if (f == NNC_CSV) {
+        csv_device(t, m);
+    } else {
+        text_device(t, m);
+    }
+}
+
+static void put_fit(nnc_text *t, nnc_format f, int64_t need, int64_t have)
+{
+    if (f == NNC_JSON)
+        nnc_printf(t, "], \"fits\": %s}\n", need <= have ? "true" : "false");
+    if (f != NNC_TEXT)
+        return;
+    nnc_puts(t, need <= have ? "\nFits: it needs " : "\nDoes not fit: it needs ");
+    nnc_put_bytes(t, need);
+    nnc_puts(t, " at most, this machine has ");
+    nnc_put_bytes(t, have);
+    nnc_puts(t, ".\n");
+}
+
+nnc_status nnc_report_memory(
+    nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *t, bool *fits)
+{
+    const nnc_plan *p = a->plan;
+    int64_t need = 0;
+    for (int d = 0; d < p->n_device; d++) /* virtual CPU devices share the machine's memory */
+        need += p->device[d].persist_bytes +
+                nnc_max64(p->device[d].arena_bytes, p->device[d].init_bytes);
+    *fits = need <= e->target.memory_bytes;
+    nnc_puts(t, f == NNC_JSON ? "{\"devices\": [" : "");
+    nnc_puts(t, f == NNC_CSV ? "device,op,layers,live\n" : "");
+    for (int d = 0; d < p->n_device; d++) {
+        timeline m = {.p = p, .device = d};
+        if (!measure(&m))
+            return NNC_E_NOMEM;
+        put_device(t, &m, f);
+        nnc_free(m.live);
+    }
+    put_fit(t, f, need, e->target.memory_bytes);
+    return t->oom ? NNC_E_NOMEM : NNC_OK;
+}
