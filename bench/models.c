@@ -1,5 +1,6 @@
-/* bench/models.c -- how far models are from what the machine allows. For each: the median of whole runs, the roofline (sum over commands of the
- * larger of FLOPs over measured peak and bytes over measured bandwidth), and a table of where the rest goes.
+/* bench/models.c -- how far models are from what the machine allows. For each: the median of whole runs, the roofline
+ * (sum over commands of the larger of FLOPs over measured peak and bytes over measured bandwidth), and a table of where the
+ * rest goes.
  *
  *     bench_models [--threads N] [--layers] MODEL [name=value ...] [-- MODEL ...]
  *

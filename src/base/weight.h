@@ -13,12 +13,14 @@ typedef struct nnc_weight {
     const char *file;     /* file: byte range, and hash of the file's header (nnc_safetensors_header_hash; 0 = not checked) */
     int64_t offset, size;
     uint64_t header_hash;
-    uint64_t seed;        /* gen: element i = shift + scale * u_i, u_i of nnc_rng_fill(nnc_rng_key(name, seed), ...), rounded to the dtype */
+    uint64_t seed;        /* gen: element i = shift + scale * u_i, u_i of nnc_rng_fill(nnc_rng_key(name, seed), ...),
+                           * rounded to the dtype */
     float scale, shift;
 } nnc_weight;
 
 /* Fills dst (dtype of `t`) with elements first..first+n of the row-major weight. `dir`: folder that a relative file is under, or
  * NULL. A file too short or with another header hash is NNC_E_IO with its name. Thread-safe. */
-nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n, void *dst, const char *dir, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n, void *dst,
+    const char *dir, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -11,8 +11,8 @@
  *           post
  *
  * Values: SSA, id = index in k->ins. Visible: body values in their own body; a reduce's result in its stage's post; post
- * values of a stage without map axes (and reduce results there) in all later stages as well. Anything else crosses stages through memory: a tmp buffer
- * (per worker) or an output, stored and loaded again.
+ * values of a stage without map axes (and reduce results there) in all later stages as well. Anything else crosses stages
+ * through memory: a tmp buffer (per worker) or an output, stored and loaded again.
  * Types: bool, i8..i64, u8..u64, f32, f64. Buffers may be f16/bf16: a load gives f32, a store rounds. */
 #ifndef NNC_CODEGEN_H
 #define NNC_CODEGEN_H
@@ -89,9 +89,10 @@ typedef struct nnc_kstage {
  * the outer axes except vec_axis in order, the first most significant, then the chunk index of vec_axis as the fastest
  * digit. An inner vec_axis says how its stage runs; the other stages run in vectors over their last own axis. */
 typedef struct nnc_kschedule {
-    int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"): EVERY stage that
-                         * has own axes runs its last own axis (highest number) in vectors; vec_axis names the costliest stage's. KB_tmp
-                         * buffers are used with inner vec_axis only (tmp offsets name own axes alone). */
+    int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"):
+                         * EVERY stage that has own axes runs its last own axis (highest number) in vectors; vec_axis names
+                         * the costliest stage's. KB_tmp buffers are used with inner vec_axis only (tmp offsets name own
+                         * axes alone). */
     int16_t vec_width;  /* elements per IR vector (may exceed the machine's) */
     int64_t chunk;      /* of an outer vec_axis, per unit; 0 = whole */
     int64_t domain;     /* units */

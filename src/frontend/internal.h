@@ -173,7 +173,8 @@ const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n)
 /* Reading JSON values (value.c). All report and return false on error. */
 bool fe_eval(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
 bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
-bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int max, int *n, int64_t *out);
+bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo,
+    int64_t hi, int max, int *n, int64_t *out);
 bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, const char **out); /* ${...} replaced */
 bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype *out);
 bool fe_read_shape(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out);

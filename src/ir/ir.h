@@ -282,7 +282,8 @@ typedef struct nnc_rval {
 /* Evaluates all outputs. inputs[i]: data of the i-th input node, row-major in its dtype. outputs: caller's array of
  * n_output, filled with values it then owns (nnc_rval_free). Values are freed when last used. Params come from nnc_weight_read
  * (files under weight_dir). `threads` >= 1. */
-nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
+    nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
 /* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);
@@ -290,6 +291,7 @@ void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);
 /* A smaller graph that computes only some rows: where dimension 0 of inputs and outputs is carried through all nodes
  * independently (a batch), keeps the given rows of it. On success *out is the graph, whose inputs are rows of the
  * originals; inputs that do not carry the dimension stay whole (carried[i] false). NULL with NNC_OK when rows are not independent. */
-nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, bool *carried_inputs, bool *carried_outputs, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, bool *carried_inputs,
+    bool *carried_outputs, nnc_sink *sink) NNC_MUST;
 
 #endif

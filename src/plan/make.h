@@ -35,6 +35,7 @@ nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan
  * Six greedy orders, the best kept (notes: ratio to the lower bound is in *lower_bound). Blocks conflict when their intervals overlap or
  * `conflict` (optional) says so -- how happens-before between streams enters. align: power of two. -1: out of memory. */
 typedef struct nnc_block { int64_t bytes; int32_t first, last; int64_t offset; } nnc_block;
-int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, bool (*conflict)(void *ctx, int i, int j), void *ctx, int64_t *lower_bound, nnc_arena *scratch);
+int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, bool (*conflict)(void *ctx, int i, int j), void *ctx,
+    int64_t *lower_bound, nnc_arena *scratch);
 
 #endif

@@ -37,11 +37,14 @@ typedef struct nnc_post {
     float alpha, beta;  /* clip: lo, hi; leaky: alpha */
 } nnc_post;
 
-typedef enum nnc_call_kind { CALL_conv, CALL_conv_transpose, CALL_matmul, CALL_maxpool, CALL_avgpool, CALL_pack, CALL__COUNT } nnc_call_kind;
+typedef enum nnc_call_kind {
+    CALL_conv, CALL_conv_transpose, CALL_matmul, CALL_maxpool, CALL_avgpool, CALL_pack, CALL__COUNT
+} nnc_call_kind;
 
 #define NNC_MAX_POST 6
 /* What a library is asked to do. Arguments at run time: src, weights (conv, matmul: b), bias if any, sum operands that are not in
- * place in order, dst. Tensor types carry logical dims (NCHW, weights OIHW / grouped O,I/g,H,W; matmul [..,m,k] [..,k,n]) and memory order. */
+ * place in order, dst. Tensor types carry logical dims (NCHW, weights OIHW / grouped O,I/g,H,W; matmul [..,m,k] [..,k,n]) and
+ * memory order. */
 typedef struct nnc_call {
     uint8_t kind;
     uint8_t spatial;     /* spatial dimensions of conv and pooling, 1..3 */
@@ -67,7 +70,8 @@ typedef struct nnc_pkernel {
     int64_t domain, grain, scratch_bytes; /* units, units worth a thread, bytes per worker */
     int threads;
     int object;          /* index into object[], -1: interpret */
-} nnc_pkernel;           /* several commands, on any streams, may share one; scratch: threads times scratch_bytes rounded up to 64, in cmd.work */
+} nnc_pkernel;           /* several commands, on any streams, may share one; scratch: threads times scratch_bytes rounded up
+                          * to 64, in cmd.work */
 
 typedef struct nnc_blob { const void *data; size_t n; } nnc_blob;
 
@@ -108,8 +112,8 @@ typedef struct nnc_plan {
     int n_weight; nnc_weight *weight;   /* how CMD_weight fills tensors */
     int n_event;
     int n_cmd; nnc_cmd *cmd;
-    int main_first;       /* cmd[0..main_first) is init, the rest is main. Init is done, on all devices, before main starts. Between runs of main
-                             the executor lets all streams meet */
+    int main_first;       /* cmd[0..main_first) is init, the rest is main. Init is done, on all devices, before main starts.
+                           * Between runs of main the executor lets all streams meet */
     int n_input; int32_t *input; const char **input_name;   /* tensors */
     int n_output; int32_t *output; const char **output_name;
 } nnc_plan;
