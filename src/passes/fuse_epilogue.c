@@ -83,6 +83,11 @@ static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const
     return allows_sum(p, i, n, other, e);
 }
 
+static bool drops_nan(const pass *p, const nnc_target_engine *e, uint32_t flag)
+{
+    return p->o->math_exact && e->relu_drops_nan && (flag & (EP_relu | EP_clip));
+}
+
 const char *epilogue_allows(
     pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x)
 {
@@ -97,6 +102,9 @@ const char *epilogue_allows(
         return allows_add(p, i, so_far, n, x, e);
     for (size_t k = 0; k < NNC_COUNT(unary); k++)
         if (unary[k].op == (nnc_op)n->op) {
+            if (drops_nan(p, e, unary[k].flag))
+                return remark_text(p, "%s's %s turns NaN into a number, which --math=exact forbids",
+                    e->name, nnc_ops[n->op].name);
             if (e->epilogues & unary[k].flag)
                 return NULL;
             return remark_text(p, "%s has no %s epilogue", e->name, nnc_ops[n->op].name);

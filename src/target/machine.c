@@ -43,6 +43,7 @@ static const field engine_fields[] = {
     {"pools", F_bool, E(pools), false, 0, 0},
     {"kernels", F_bool, E(kernels), false, 0, 0},
     {"channels_last", F_bool, E(channels_last), false, 0, 0},
+    {"relu_drops_nan", F_bool, E(relu_drops_nan), false, 0, 0},
     {"efficiency", F_double, E(efficiency), false, 0, 1},
 };
 #undef E

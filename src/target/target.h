@@ -31,6 +31,7 @@ typedef struct nnc_target_engine {
     bool kernels;           /* runs kernel IR */
     bool channels_last;     /* wants NHWC activations for convolutions and pooling */
     uint32_t epilogues;     /* EP_* it fuses, f32 */
+    bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */
     double efficiency;      /* reached share of peak FLOPs on contractions */
 } nnc_target_engine;
 
