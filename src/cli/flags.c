@@ -28,6 +28,7 @@ static const struct {
     {'a', "result"},
     {'r', "inputs and outputs"},
     {'t', "timing"},
+    {'q', "timing"},
     {'x', "comparing"},
     {'e', "machine"},
     {'f', "printing"}, /* with csv */
@@ -89,7 +90,7 @@ static const flag flags[] = {
         "runs before timing (default: about 50 ms)"},
     {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS",
         "milliseconds to measure for, each program (default 1000)"},
-    {"--percentile", 'r', F_float, AT(percentile), 0, 0, 100, "P",
+    {"--percentile", 'q', F_float, AT(percentile), 0, 0, 100, "P",
         "also print this percentile of the times (default 99)"},
     {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
         "read an input (default: generated from the seed); repeatable"},
