@@ -12,7 +12,7 @@ static int count_nan(bool exact, const char *body)
     nnc_artifact *a = NULL;
     nnc_session *s = NULL;
     nnc_scan scan;
-    float x[4 * 16], y[4 * 16];
+    float x[4 * 16], y[8 * 16];
     int n = 0;
     o.math_exact = exact;
     for (int i = 0; i < 64; i++)
