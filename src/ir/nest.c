@@ -670,7 +670,7 @@ static nx_root *find_root(nx *t, nnc_ref v)
             return NULL;
         }
     }
-    if (!shared) {
+    if (!shared && t->strict) { /* a split alone may: its parts one after the other */
         nx_fail(t, v, "has a result of another shape than the rest");
         return NULL;
     }
