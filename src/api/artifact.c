@@ -169,7 +169,7 @@ static nnc_status write_all(writer *w, FILE *f)
     return fflush(f) == 0 && (fsync(fileno(f)) == 0 || errno == EINVAL) ? NNC_OK : NNC_E_IO;
 }
 
-/* A pipe or device, which a rename would replace by a file. */
+/* A link, pipe or device, which a rename would replace by a file. */
 static nnc_status save_into(writer *w, const char *file)
 {
     FILE *f = fopen(file, "wbe");
@@ -189,7 +189,7 @@ static nnc_status save_to(writer *w, const char *file)
     char tmp[PATH_MAX];
     struct stat there;
     nnc_loc loc = {.file = file};
-    if (stat(file, &there) == 0 && !S_ISREG(there.st_mode))
+    if (lstat(file, &there) == 0 && !S_ISREG(there.st_mode))
         return save_into(w, file);
     if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", file) >= (int)sizeof tmp)
         return nnc_fail(w->sink, NNC_E_IO, loc, "the path is too long");
@@ -436,6 +436,26 @@ static nnc_status check_objects(const reader *r)
     return nnc_plan_verify(p, r->sink);
 }
 
+static nnc_status check_machine(const reader *r, const nnc_env *e)
+{
+    nnc_text here = {0};
+    nnc_plan_target_text(&here, &e->target);
+    nnc_loc loc = {.file = r->file};
+    const nnc_plan *p = r->a->plan;
+    nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
+    if (!st && p->threads != e->target.threads)
+        st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
+            "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",
+            p->threads, p->threads == 1 ? "" : "s", e->target.threads, p->threads);
+    else if (!st && strcmp(nnc_text_str(&here), p->target))
+        st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
+            "was compiled for another machine or other libraries (%s, this is %s); compile the "
+            "model again",
+            p->target, nnc_text_str(&here));
+    nnc_text_deinit(&here);
+    return st;
+}
+
 static nnc_status load(reader *r, nnc_env *e)
 {
     NNC_TRY(open_manifest(r));
@@ -454,15 +474,7 @@ static nnc_status load(reader *r, nnc_env *e)
     }
     NNC_TRY(check_objects(r));
     r->a->level = (int)int_of(r->manifest.root, "level");
-    nnc_text here = {0};
-    nnc_plan_target_text(&here, &e->target);
-    nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
-    if (!st && strcmp(nnc_text_str(&here), r->a->plan->target))
-        st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
-            "was compiled for %s; this machine is %s; compile the model again", r->a->plan->target,
-            nnc_text_str(&here));
-    nnc_text_deinit(&here);
-    return st;
+    return check_machine(r, e);
 }
 
 nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink)

@@ -130,7 +130,7 @@ static void text_speed(nnc_text *t, const comparison *c)
         nnc_printf(t,
             "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
             "equal%s.\n",
-            1 / ratio, ratio, noise ? "; that is within the spread of the runs" : "");
+            1 / ratio, ratio, noise ? "; within the spread of the runs" : "");
     nnc_printf(t, "Fused computes %.4g GFLOP/s and moves %.4g GB/s.\n",
         (double)f.flops / f.median_ms * 1e-6, (double)f.bytes / f.median_ms * 1e-6);
 }

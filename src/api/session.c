@@ -36,10 +36,10 @@ static void warn_slow(const nnc_env *e, const nnc_plan *p, nnc_sink *sink)
             e->no_llvm ? "LLVM is switched off" : "the LLVM plug-in is absent (nnc doctor)");
     n = e->has_onednn ? 0 : looped(p);
     if (n && !atomic_exchange(&said_calls, true))
-        nnc_warn(sink, (nnc_loc){0},
-            "%d %s computed in plain loops, several times slower than a library: %s", n,
-            n == 1 ? "convolution or matrix product is" : "convolutions or matrix products are",
-            e->no_onednn ? "oneDNN is switched off" : "the oneDNN plug-in is absent (nnc doctor)");
+        nnc_warn(sink, (nnc_loc){0}, "%d %s in plain loops, several times slower than oneDNN: %s",
+            n,
+            n == 1 ? "convolution or matrix product runs" : "convolutions or matrix products run",
+            e->no_onednn ? "it is switched off" : "its plug-in is absent (nnc doctor)");
 }
 
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)

@@ -92,8 +92,8 @@ nnc_status nnc_file_write(
 {
     char tmp[PATH_MAX];
     struct stat st;
-    if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* /dev/stdout, pipes: nothing to replace */
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
+    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* links, pipes, devices: not to be replaced */
+        int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
         bool ok = fd >= 0 && write_all(fd, data, n);
         if (fd >= 0)
             close(fd);

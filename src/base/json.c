@@ -29,8 +29,11 @@ static nnc_status bad(walk *w, const char *what)
 {
     if (w->p >= w->end)
         return nnc_fail(w->sink, NNC_E_MODEL, here(w, w->p), "%s, found the end of the file", what);
-    return nnc_fail(w->sink, NNC_E_MODEL, here(w, w->p), "%s, found `%.12s`", what,
-        isprint((unsigned char)*w->p) ? w->p : "a control character");
+    int n = 0; /* a piece of the line */
+    while (n < 12 && w->p + n < w->end && isprint((unsigned char)w->p[n]))
+        n++;
+    return nnc_fail(w->sink, NNC_E_MODEL, here(w, w->p), "%s, found `%.*s`", what,
+        n ? n : (int)strlen("a control character"), n ? w->p : "a control character");
 }
 
 static void blanks(walk *w)

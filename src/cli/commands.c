@@ -1,6 +1,7 @@
 /* cli/commands.c -- the commands that compile and report. run and compare have files of their own. */
 #include "cli/cli.h"
 #include <string.h>
+#include <sys/stat.h>
 
 typedef nnc_status report(nnc_env *e, const nnc_artifact *a, const options *o, nnc_text *t);
 
@@ -43,20 +44,30 @@ nnc_status cmd_memory(const options *o, nnc_sink *sink)
     return compiled_report(o, memory, sink);
 }
 
-static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
+/* What was made and in what time; on stderr where the artifact itself goes to stdout or another pipe. */
+static void say_saved(const options *o, const char *file, const nnc_compile_stats *s)
 {
-    const nnc_compile_stats *s = nnc_artifact_stats(a);
-    NNC_TRY(nnc_artifact_save(a, o->out, o->embed, sink));
-    progress_end();
+    struct stat there;
+    bool regular = stat(file, &there) == 0 && S_ISREG(there.st_mode);
+    FILE *f = regular && strcmp(o->out, "-") && strncmp(file, "/dev/", 5) ? stdout : stderr;
+    int kernels = s->cache_hits + s->cache_misses;
     if (o->quiet)
-        return NNC_OK;
-    printf("%s: compiled in %.1f ms (passes %.1f, kernels %.1f, plan %.1f)", o->out,
+        return;
+    fprintf(f, "%s: compiled in %.1f ms (passes %.1f, kernels %.1f, plan %.1f)", o->out,
         (double)s->total_ns * 1e-6, (double)s->passes_ns * 1e-6, (double)s->codegen_ns * 1e-6,
         (double)s->plan_ns * 1e-6);
-    if (s->cache_hits + s->cache_misses)
-        printf("; %d of %d kernel%s from the cache", s->cache_hits, s->cache_hits + s->cache_misses,
-            s->cache_hits + s->cache_misses == 1 ? "" : "s");
-    putchar('\n');
+    if (kernels)
+        fprintf(f, "; %d of %d kernel%s from the cache", s->cache_hits, kernels,
+            kernels == 1 ? "" : "s");
+    fputc('\n', f);
+}
+
+static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
+{
+    const char *file = strcmp(o->out, "-") ? o->out : "/dev/stdout";
+    NNC_TRY(nnc_artifact_save(a, file, o->embed, sink));
+    progress_end();
+    say_saved(o, file, nnc_artifact_stats(a));
     return NNC_OK;
 }
 

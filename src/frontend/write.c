@@ -29,8 +29,8 @@ nnc_status fe_write(const char *file, int n, const fe_piece *piece, nnc_sink *si
     struct stat there;
     int why = 0;
     bool ok;
-    if (stat(file, &there) == 0 &&
-        !S_ISREG(there.st_mode)) { /* a pipe or device: not to be replaced */
+    if (lstat(file, &there) == 0 &&
+        !S_ISREG(there.st_mode)) { /* a link, pipe or device: not to be replaced */
         ok = write_pieces(file, n, piece, &why);
         return ok ? NNC_OK : nnc_fail(sink, NNC_E_IO, loc, "cannot write: %s", strerror(why));
     }
