@@ -13,19 +13,74 @@ bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b)
     return a->c == b->c && memcmp(a->k, b->k, sizeof a->k) == 0;
 }
 
-nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e)
+/* Values that axes take, inclusive. */
+typedef struct box {
+    int64_t lo[NNC_KAXES], hi[NNC_KAXES];
+} box;
+
+static box whole_box(const nnc_kernel *k)
+{
+    box b = {{0}, {0}};
+    for (int a = 0; a < k->n_axis; a++)
+        b.hi[a] = k->axis[a].extent - 1;
+    return b;
+}
+
+/* Of e without the term of axis `skip` (-1: all of it). */
+static nnc_span span_in(const nnc_kernel *k, const box *b, const nnc_affine *e, int skip)
 {
     nnc_span s = {e->c, e->c, true};
     for (int a = 0; a < NNC_KAXES; a++) {
-        int64_t most;
-        if (e->k[a] == 0)
+        int64_t x, y;
+        if (e->k[a] == 0 || a == skip)
             continue;
-        if (a >= k->n_axis || !nnc_mul_ok(e->k[a], k->axis[a].extent - 1, &most))
-            return (nnc_span){0, 0, false};
-        if (!(most >= 0 ? nnc_add_ok(s.hi, most, &s.hi) : nnc_add_ok(s.lo, most, &s.lo)))
+        if (a >= k->n_axis || !nnc_mul_ok(e->k[a], b->lo[a], &x) ||
+            !nnc_mul_ok(e->k[a], b->hi[a], &y) || !nnc_add_ok(s.lo, nnc_min64(x, y), &s.lo) ||
+            !nnc_add_ok(s.hi, nnc_max64(x, y), &s.hi))
             return (nnc_span){0, 0, false};
     }
     return s;
+}
+
+nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e)
+{
+    box b = whole_box(k);
+    return span_in(k, &b, e, -1);
+}
+
+/* Narrows axis a of the box to where q can hold, whatever the other axes are. */
+static void narrow_axis(const nnc_kernel *k, box *b, const nnc_kguard *q, int a)
+{
+    static const int64_t large = (int64_t)1 << 61; /* hostile text; real sizes are below 2^47 */
+    int64_t c = q->e.k[a], lo, hi;
+    nnc_span rest = span_in(k, b, &q->e, a);
+    if (c == 0 || c < -large || c > large || !rest.ok || q->hi == INT64_MIN ||
+        __builtin_sub_overflow(q->lo, rest.hi, &lo) ||
+        __builtin_sub_overflow(q->hi - 1, rest.lo, &hi) || lo < -large || lo > large ||
+        hi < -large || hi > large)
+        return;
+    if (c < 0) {
+        int64_t t = -lo;
+        lo = -hi;
+        hi = t;
+        c = -c;
+    }
+    b->lo[a] = nnc_max64(b->lo[a], nnc_ceildiv(lo, c));
+    b->hi[a] = nnc_min64(b->hi[a], nnc_floordiv(hi, c));
+}
+
+/* The axes' values where all guards hold, or more; false: there are none. */
+static bool guarded_box(const nnc_kernel *k, const nnc_kins *in, box *b)
+{
+    *b = whole_box(k);
+    for (int round = 0; round < 2; round++)
+        for (int g = 0; g < in->n_guard; g++)
+            for (int a = 0; a < k->n_axis; a++) {
+                narrow_axis(k, b, &in->guard[g], a);
+                if (b->lo[a] > b->hi[a])
+                    return false;
+            }
+    return true;
 }
 
 /* rest = at - m e; false when it leaves 64 bits. */
@@ -38,14 +93,17 @@ static bool subtract(nnc_affine *rest, int64_t m, const nnc_affine *e)
     return nnc_mul_ok(m, e->c, &v) && !__builtin_sub_overflow(rest->c, v, &rest->c);
 }
 
-/* Writes at = sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by
+/* First the guards narrow the axes. Then writes at = sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by
  * that rather than by the axes. A multiple is kept only where it narrows the span, so the
  * answer is always a bound. */
 nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
 {
     nnc_affine rest = in->at;
-    nnc_span best = nnc_affine_span(k, &rest);
     int64_t lo = 0, hi = 0;
+    box b;
+    if (!guarded_box(k, in, &b))
+        return (nnc_span){0, 0, true}; /* never happens */
+    nnc_span best = span_in(k, &b, &rest, -1);
     for (int g = 0; g < in->n_guard; g++) {
         const nnc_kguard *q = &in->guard[g];
         int64_t m = 0, x, y;
@@ -55,7 +113,7 @@ nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
         nnc_affine r = rest;
         if (m == 0 || q->hi <= q->lo || !subtract(&r, m, &q->e))
             continue;
-        nnc_span s = nnc_affine_span(k, &r), own = nnc_affine_span(k, &q->e);
+        nnc_span s = span_in(k, &b, &r, -1), own = span_in(k, &b, &q->e, -1);
         int64_t from = own.ok ? nnc_max64(q->lo, own.lo) : q->lo;
         int64_t to = own.ok ? nnc_min64(q->hi - 1, own.hi) : q->hi - 1;
         int64_t nlo = lo, nhi = hi;
