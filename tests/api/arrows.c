@@ -43,7 +43,8 @@ static bool public_header(const char *folder, size_t n, const char *file)
     return n == 4 && !strncmp(folder, "plan", 4) && !strcmp(file, "make.h");
 }
 
-static void check_line(const char *path, int line, const char *text, const char *own, const char *may)
+static void check_line(
+    const char *path, int line, const char *text, const char *own, const char *may)
 {
     char inc[128], folder[128];
     if (sscanf(text, " # include \"%127[^\"]\"", inc) != 1 || !strchr(inc, '/'))

@@ -28,7 +28,8 @@ test_graph case_make(uint64_t index, nnc_sink *sink)
         [CK_half] = 1 << DT_f32 | 1 << DT_f16 | 1 << DT_bf16,
         [CK_double] = 1 << DT_f64 | 1 << DT_f32,
         [CK_mixed] = (1 << DT__COUNT) - 1,
-        [CK_ints] = ((1 << DT__COUNT) - 1) & ~(1 << DT_f64 | 1 << DT_f32 | 1 << DT_f16 | 1 << DT_bf16),
+        [CK_ints] =
+            ((1 << DT__COUNT) - 1) & ~(1 << DT_f64 | 1 << DT_f32 | 1 << DT_f16 | 1 << DT_bf16),
     };
     test_graph c = {.seed = test_seed * 1000003 + index};
     uint32_t at = (uint32_t)(index % 32);
@@ -78,7 +79,8 @@ static bool ready(const nnc_node *n, const nnc_ref *map)
     return true;
 }
 
-static nnc_graph *finished(nnc_graph *h, const nnc_graph *g, nnc_ref *map, const bool *keep, nnc_sink *sink)
+static nnc_graph *finished(
+    nnc_graph *h, const nnc_graph *g, nnc_ref *map, const bool *keep, nnc_sink *sink)
 {
     for (uint32_t i = 0; map && h && i < g->n_output; i++)
         if (!keep || keep[i])

@@ -112,7 +112,8 @@ static nnc_graph *graph_for(const test_graph *c, const config *f, nnc_sink *sink
     return g;
 }
 
-static bool execute(worker *w, const test_graph *c, const config *f, const api_data *d, api_run *r, nnc_text *why)
+static bool execute(
+    worker *w, const test_graph *c, const config *f, const api_data *d, api_run *r, nnc_text *why)
 {
     const char *skip[32];
     nnc_compile_options o = nnc_compile_defaults;
@@ -136,7 +137,8 @@ static bool execute(worker *w, const test_graph *c, const config *f, const api_d
     return ok;
 }
 
-static bool near(worker *w, const test_graph *c, const config *f, const api_data *d, const api_run *r, nnc_text *why)
+static bool near(worker *w, const test_graph *c, const config *f, const api_data *d,
+    const api_run *r, nnc_text *why)
 {
     double eps = api_coarsest(c->g);
     int k = class_of(eps);
@@ -151,10 +153,11 @@ static bool near(worker *w, const test_graph *c, const config *f, const api_data
         if (!x.wrong && x.max_abs <= bound && x.nmse <= nmse_bound[k] * (f->fast ? 10 : 1))
             continue;
         nnc_printf(why,
-            "output %u (%s): element %lld is %.9g, not %.9g; %lld NaN, infinite or integer ones differ, "
+            "output %u (%s): element %lld is %.9g, not %.9g; %lld NaN, infinite or integer ones "
+            "differ, "
             "others by up to %g (bound %g), nmse %.2e",
-            (unsigned)i, d->n_out > i ? c->g->output_name[i] : "", (long long)x.first, x.got, x.want,
-            (long long)x.wrong, x.max_abs, bound, x.nmse);
+            (unsigned)i, d->n_out > i ? c->g->output_name[i] : "", (long long)x.first, x.got,
+            x.want, (long long)x.wrong, x.max_abs, bound, x.nmse);
         return false;
     }
     return true;
@@ -175,7 +178,8 @@ static bool accounts(const api_run *base, const api_run *r, nnc_text *why)
 {
     nnc_cost before = api_plan_cost(base->a->plan), after = api_plan_cost(r->a->plan),
              saved = api_saved(&r->a->remarks);
-    if (saved.bytes == before.bytes - after.bytes && saved.launches == before.launches - after.launches)
+    if (saved.bytes == before.bytes - after.bytes &&
+        saved.launches == before.launches - after.launches)
         return true;
     nnc_printf(why, "remarks save %lld bytes and %d launches, the plans differ by %lld and %d",
         (long long)saved.bytes, saved.launches, (long long)(before.bytes - after.bytes),
@@ -184,8 +188,8 @@ static bool accounts(const api_run *base, const api_run *r, nnc_text *why)
 }
 
 /* Does configuration f agree with the reference, or in a wild graph with `base`? */
-static bool agrees(
-    worker *w, const test_graph *c, const config *f, const api_data *d, const api_run *base, nnc_text *why)
+static bool agrees(worker *w, const test_graph *c, const config *f, const api_data *d,
+    const api_run *base, nnc_text *why)
 {
     api_run r;
     snprintf(doing, sizeof doing, "case of seed %llu, %s", (unsigned long long)c->seed, f->name);
@@ -241,7 +245,8 @@ static bool fails(worker *w, const test_graph *c, nnc_graph *g, const config *f)
     t.g = g;
     nnc_sink_clear(w->sink);
     bool ok = api_inputs(&d, g, c->seed, c->odd) && api_truth(&d, g, w->sink) == NNC_OK;
-    bool bad = ok && (!execute(w, &t, &plain, &d, &base, &why) || !agrees(w, &t, f, &d, &base, &why));
+    bool bad =
+        ok && (!execute(w, &t, &plain, &d, &base, &why) || !agrees(w, &t, f, &d, &base, &why));
     if (ok && !bad && f->level == 0 && t.kind != CK_wild)
         bad = !near(w, &t, f, &d, &base, &why);
     api_run_free(&base);
@@ -298,7 +303,8 @@ static void report(worker *w, test_graph *c, uint64_t index, const config *f, co
     pthread_mutex_lock(&printing);
     w->failed = true;
     test_fail(__FILE__, __LINE__, "NNC_CASE=%llu --seed %llu (%s%s): %s", (unsigned long long)index,
-        (unsigned long long)test_seed, f->name, c->odd ? ", odd inputs" : "", nnc_text_str((nnc_text *)why));
+        (unsigned long long)test_seed, f->name, c->odd ? ", odd inputs" : "",
+        nnc_text_str((nnc_text *)why));
     if (getenv("NNC_REDUCE"))
         reduce(w, c, f);
     if (getenv("NNC_CASE") || getenv("NNC_REDUCE") || c->nodes <= 12)
@@ -344,7 +350,8 @@ TEST(generated)
     uint64_t first = one ? strtoull(one, NULL, 0) : 0, end = one ? first + 1 : n;
     int n_worker = one ? 1 : (int)nnc_min64(nnc_cpu_count(), 4);
     worker w[4];
-    void (*old[3])(int) = {signal(SIGSEGV, crashed), signal(SIGILL, crashed), signal(SIGFPE, crashed)};
+    void (*old[3])(int) = {
+        signal(SIGSEGV, crashed), signal(SIGILL, crashed), signal(SIGFPE, crashed)};
     for (int i = 0; i < n_worker; i++) {
         w[i] = (worker){.first = first + (uint64_t)i, .step = (uint64_t)n_worker, .end = end};
         CHECK_INT(pthread_create(&w[i].thread, NULL, work, &w[i]), 0);
@@ -362,10 +369,12 @@ TEST(generated)
     signal(SIGSEGV, old[0]);
     signal(SIGILL, old[1]);
     signal(SIGFPE, old[2]);
-    printf("  %llu graphs, %lld programs, seed %llu; largest nmse: f64 %.1e, f32 %.1e, 16 bits %.1e\n",
-        (unsigned long long)(end - first), (long long)all.runs, (unsigned long long)test_seed, all.worst[3],
-        all.worst[2], all.worst[1]);
+    printf(
+        "  %llu graphs, %lld programs, seed %llu; largest nmse: f64 %.1e, f32 %.1e, 16 bits %.1e\n",
+        (unsigned long long)(end - first), (long long)all.runs, (unsigned long long)test_seed,
+        all.worst[3], all.worst[2], all.worst[1]);
     for (int k = 1; k < 4; k++)
         if (getenv("NNC_CASES"))
-            printf("  worst %d at case %llu\n", k, (unsigned long long)(all.worst_at[k] - test_seed * 1000003));
+            printf("  worst %d at case %llu\n", k,
+                (unsigned long long)(all.worst_at[k] - test_seed * 1000003));
 }

@@ -54,7 +54,7 @@ bool api_check_artifact(const nnc_artifact *a, nnc_text *why, nnc_sink *sink);
 
 typedef struct api_diff {
     double max_abs;  /* over pairs of finite numbers */
-    double nmse;     /* sum (got-want)^2 / max(sum want^2, 1e-4 n): values near zero are not measured by themselves */
+    double nmse;     /* sum (got-want)^2 / max(sum want^2, 0.01 n): values near zero are not measured by themselves */
     int64_t wrong;   /* elements where only one is NaN, infinities differ, or integers differ */
     int64_t first;   /* the first of those, or the worst element */
     double got, want; /* there */
