@@ -1,0 +1,324 @@
+/* tests/api/models.c -- every model that comes with nnc, at a small size: compared end to end, and every report about it
+ * holds what docs/formats.md promises. A model without a row here is a failure. */
+#include "help.h"
+#include "plan/plan.h"
+
+#include <dirent.h>
+#include <math.h>
+
+enum { MAX_ARGS = 6 };
+typedef struct row {
+    const char *model;
+    nnc_arg arg[MAX_ARGS];
+} row;
+
+static const row rows[] = {
+    {"conv", {{"batch", "2"}}},
+    {"conv_fc_stack", {{"batch", "2"}, {"image", "14"}, {"conv", "2"}, {"fc", "1"},
+                          {"channels", "32"}, {"features", "96"}}},
+    {"conv_fc_stack",
+        {{"batch", "1"}, {"image", "7"}, {"conv", "3"}, {"fc", "3"}, {"features", "10"}}},
+    {"layernorm", {{"batch", "37"}, {"cols", "129"}}},
+    {"linear", {{"batch", "3"}}},
+    {"matmul", {{"dim", "65"}}},
+    {"maxpool", {{"batch", "1"}}},
+    {"mlp", {{"batch", "5"}, {"hidden", "48"}}},
+    {"mlp", {{"batch", "5"}, {"hidden", "48"}, {"act", "gelu"}, {"depth", "1"}}},
+    {"mlp", {{"batch", "2"}, {"hidden", "33"}, {"act", "silu"}}},
+    {"nested_sin", {{"n", "100003"}}},
+    {"nested_sin", {{"n", "5001"}, {"depth", "16"}}},
+    {"nested_sin", {{"n", "5001"}, {"dtype", "f64"}}},
+    {"nested_sin", {{"n", "5001"}, {"dtype", "f16"}}},
+    {"nested_sin", {{"n", "5001"}, {"dtype", "bf16"}, {"depth", "3"}}},
+    {"relu", {{"batch", "1"}}},
+    {"softmax", {{"batch", "33"}, {"cols", "257"}}},
+    {"transformer_mlp", {{"batch", "2"}, {"tokens", "5"}, {"dim", "24"}}},
+    {"transformer_mlp",
+        {{"batch", "1"}, {"tokens", "7"}, {"dim", "32"}, {"blocks", "1"}, {"gelu", "tanh"}}},
+    {"vgg16", {{"image", "32"}}},
+    {"vgg16", {{"image", "32"}, {"order", "pool-relu"}}},
+    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"batch", "2"}}},
+    {"vgg16", {{"image", "32"}, {"bn", "1"}, {"order", "pool-relu"}}},
+};
+
+static int n_args(const row *r)
+{
+    int n = 0;
+    while (n < MAX_ARGS && r->arg[n].name)
+        n++;
+    return n;
+}
+
+static nnc_model *open_row(const row *r)
+{
+    char file[128];
+    snprintf(file, sizeof file, "models/%s.json", r->model);
+    nnc_open_options o = {.arg = r->arg, .n_arg = n_args(r), .seed = test_seed};
+    nnc_model *m = nnc_model_open(file, &o, test_sink);
+    if (!m) {
+        test_fail(__FILE__, __LINE__, "%s does not open", file);
+        nnc_sink_print(test_sink, stderr);
+    }
+    return m;
+}
+
+static nnc_env *open_env(bool least)
+{
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.no_cache = true, .no_llvm = least, .no_onednn = least}, &e, test_sink));
+    return e;
+}
+
+/* ---- JSON ---- */
+
+/* "name:s n:i x:n ok:b list:a obj:o": all there, with these kinds (i: an integer; N: number or null)? */
+static void check_fields(const row *r, const char *what, const cJSON *j, const char *fields)
+{
+    char name[64], kind;
+    int n;
+    for (const char *p = fields; sscanf(p, " %63[^:]:%c%n", name, &kind, &n) == 2; p += n) {
+        const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, name);
+        bool integer = cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble);
+        bool ok = kind == 's'   ? cJSON_IsString(v)
+                  : kind == 'i' ? integer
+                  : kind == 'n' ? cJSON_IsNumber(v)
+                  : kind == 'N' ? cJSON_IsNumber(v) || cJSON_IsNull(v)
+                  : kind == 'b' ? cJSON_IsBool(v)
+                  : kind == 'a' ? cJSON_IsArray(v)
+                                : cJSON_IsObject(v);
+        if (!ok)
+            test_fail(__FILE__, __LINE__, "%s, %s: %s is missing or of another kind", r->model,
+                what, name);
+    }
+}
+
+static cJSON *parsed(const row *r, const char *what, nnc_text *t)
+{
+    cJSON *j = cJSON_Parse(nnc_text_str(t));
+    if (!j)
+        test_fail(__FILE__, __LINE__, "%s: %s is not JSON:\n%s", r->model, what, nnc_text_str(t));
+    nnc_text_deinit(t);
+    return j;
+}
+
+static double number(const cJSON *j, const char *key)
+{
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(j, key);
+    return cJSON_IsNumber(v) ? v->valuedouble : NAN;
+}
+
+static void check_compare(const row *r, nnc_text *t)
+{
+    cJSON *j = parsed(r, "compare", t), *e;
+    check_fields(r, "compare", j,
+        "model:s target:s threads:i args:o io:s reference:o runs:a speedup:n agree:b steps:a");
+    check_fields(r, "reference", cJSON_GetObjectItem(j, "reference"), "ran:b scope:s");
+    CHECK(cJSON_IsTrue(cJSON_GetObjectItem(cJSON_GetObjectItem(j, "reference"), "ran")));
+    CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(j, "model")), r->model);
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "runs"))
+    {
+        check_fields(r, "run", e,
+            "name:s level:i median_ms:n mean_ms:n p10_ms:n p90_ms:n iterations:i launches:i "
+            "kernels:i "
+            "bytes_moved:i flops:i arena_bytes:i nmse:n max_rel_err:n");
+        CHECK(number(e, "p10_ms") <= number(e, "median_ms") &&
+              number(e, "median_ms") <= number(e, "p90_ms"));
+    }
+    const cJSON *steps = cJSON_GetObjectItem(j, "steps");
+    cJSON_ArrayForEach(e, steps)
+        check_fields(r, "step", e, "pass:s median_ms:n launches:i bytes_moved:i");
+    CHECK(cJSON_GetArraySize(steps) >= 1);
+    const cJSON *args = cJSON_GetObjectItem(j, "args");
+    CHECK_INT(cJSON_GetArraySize(args), n_args(r));
+    for (int i = 0; i < n_args(r); i++)
+        CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(args, r->arg[i].name)), r->arg[i].value);
+    cJSON_Delete(j);
+}
+
+static void compare_row(nnc_env *env, const row *r)
+{
+    nnc_model *m = open_row(r);
+    nnc_text t = {0};
+    bool agrees = false;
+    nnc_compare_options o = {.compile = nnc_compile_defaults,
+        .seed = test_seed,
+        .warmup = 1,
+        .iterations = 2,
+        .steps = true,
+        .arg = r->arg,
+        .n_arg = n_args(r)};
+    if (m) {
+        CHECK_OK(nnc_compare(env, m, &o, NNC_JSON, &t, &agrees, test_sink));
+        if (!agrees)
+            test_fail(__FILE__, __LINE__, "%s (%s=%s): %s", r->model, r->arg[0].name,
+                r->arg[0].value, nnc_text_str(&t));
+        check_compare(r, &t);
+    }
+    nnc_text_deinit(&t);
+    nnc_model_close(m);
+}
+
+TEST(models_agree)
+{
+    nnc_env *env = open_env(false);
+    for (size_t i = 0; env && i < NNC_COUNT(rows); i++)
+        if (!api_sanitized || strcmp(rows[i].model, "vgg16"))
+            compare_row(env, &rows[i]);
+    nnc_env_destroy(env);
+}
+
+/* The same without plug-ins, where that is not too slow. */
+TEST(models_agree_without_plugins)
+{
+    nnc_env *env = open_env(true);
+    for (size_t i = 0; env && i < NNC_COUNT(rows); i++) {
+        static const char *const slow[] = {"vgg16", "conv", "relu", "maxpool", "linear"};
+        bool skip = false;
+        for (size_t k = 0; k < NNC_COUNT(slow); k++)
+            skip |= !strcmp(rows[i].model, slow[k]);
+        if (!skip)
+            compare_row(env, &rows[i]);
+    }
+    nnc_env_destroy(env);
+}
+
+TEST(every_model_has_a_row)
+{
+    DIR *d = opendir("models");
+    CHECK(d != NULL);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        size_t n = strlen(e->d_name);
+        bool known = n < 5 || strcmp(e->d_name + n - 5, ".json");
+        for (size_t i = 0; i < NNC_COUNT(rows) && !known; i++)
+            known = strlen(rows[i].model) == n - 5 && !strncmp(rows[i].model, e->d_name, n - 5);
+        if (!known)
+            test_fail(__FILE__, __LINE__, "models/%s is not tested", e->d_name);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* ---- the other reports ---- */
+
+static void check_show(const row *r, const nnc_model *m)
+{
+    nnc_text t = {0};
+    CHECK_OK(nnc_report_show(m, NNC_JSON, &t));
+    cJSON *j = parsed(r, "show", &t), *e;
+    check_fields(r, "show", j, "name:s parameters:i flops:i nodes:i inputs:a outputs:a");
+    CHECK(number(j, "parameters") == (double)nnc_param_count(m));
+    CHECK(cJSON_GetArraySize(cJSON_GetObjectItem(j, "inputs")) >= 1);
+    CHECK_INT(cJSON_GetArraySize(cJSON_GetObjectItem(j, "outputs")), m->n_output);
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "inputs"))
+        check_fields(r, "input", e, "name:s dtype:s shape:a");
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "outputs"))
+        check_fields(r, "output", e, "name:s dtype:s shape:a");
+    cJSON_Delete(j);
+}
+
+/* Adds up to the difference between the model as written and the optimised one; `before`: its -O0 plan. */
+static void check_explain(const row *r, const nnc_artifact *a, nnc_cost before)
+{
+    nnc_text t = {0};
+    double bytes = 0, launches = 0;
+    CHECK_OK(nnc_report_explain(a, NNC_JSON, true, &t));
+    cJSON *j = parsed(r, "explain", &t), *e;
+    CHECK(cJSON_IsArray(j));
+    cJSON_ArrayForEach(e, j)
+    {
+        check_fields(r, "remark", e,
+            "pass:s verdict:s rule:s layers:a reason:s bytes_saved:i launches_saved:i");
+        const char *verdict = cJSON_GetStringValue(cJSON_GetObjectItem(e, "verdict"));
+        bool applied = verdict && !strcmp(verdict, "applied");
+        CHECK(applied || (verdict && !strcmp(verdict, "declined")));
+        bytes += applied ? number(e, "bytes_saved") : 0;
+        launches += applied ? number(e, "launches_saved") : 0;
+    }
+    nnc_cost after = api_plan_cost(nnc_artifact_plan(a));
+    CHECK_INT(bytes, before.bytes - after.bytes);
+    CHECK_INT(launches, before.launches - after.launches);
+    cJSON_Delete(j);
+}
+
+static void check_memory(const row *r, nnc_env *env, const nnc_artifact *a)
+{
+    nnc_text t = {0};
+    bool fits = false;
+    nnc_session *s = NULL;
+    CHECK_OK(nnc_report_memory(env, a, NNC_JSON, &t, &fits));
+    cJSON *j = parsed(r, "memory", &t), *e, *c;
+    check_fields(r, "memory", j, "devices:a fits:b");
+    CHECK(fits && cJSON_IsTrue(cJSON_GetObjectItem(j, "fits")));
+    CHECK_OK(nnc_session_create(env, a, &s, test_sink));
+    int device = 0;
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "devices"))
+    {
+        check_fields(r, "device", e,
+            "device:s weights:i arena:i workspace:i init:i total:i lower_bound:i peak_at:s "
+            "timeline:a");
+        double peak = 0;
+        cJSON_ArrayForEach(c, cJSON_GetObjectItem(e, "timeline"))
+        {
+            check_fields(r, "timeline", c, "layers:s live:i");
+            peak = fmax(peak, number(c, "live"));
+        }
+        CHECK(peak == number(e, "lower_bound"));
+        CHECK(number(e, "total") == number(e, "weights") + number(e, "arena"));
+        if (s) {
+            nnc_exec_memory m = nnc_exec_requested(s->exec, device++);
+            CHECK_INT(number(e, "arena"), m.arena);
+            CHECK_INT(number(e, "weights"), m.persist);
+            CHECK_INT(number(e, "init"), m.init);
+        }
+    }
+    CHECK_INT(device, nnc_artifact_plan(a)->n_device);
+    nnc_session_destroy(s);
+    cJSON_Delete(j);
+}
+
+static void check_stages(nnc_env *env, const nnc_artifact *a)
+{
+    static const char *const stage[] = {
+        "graph", "plan", "kernels", "llvm", "asm", "dot", "remarks"};
+    for (size_t i = 0; i < NNC_COUNT(stage); i++) {
+        nnc_text t = {0};
+        bool machine = i == 3 || i == 4;
+        if (!machine || env->has_emitter) {
+            CHECK_OK(nnc_emit_text(env, a, stage[i], &t, test_sink));
+            CHECK(t.n > 0 || ((machine || i == 2) && nnc_artifact_plan(a)->n_kernel == 0));
+        }
+        nnc_text_deinit(&t);
+    }
+}
+
+TEST(reports)
+{
+    nnc_env *env = open_env(false);
+    for (size_t i = 0; env && i < NNC_COUNT(rows); i++) {
+        const row *r = &rows[i];
+        nnc_model *m = open_row(r);
+        nnc_artifact *a = NULL, *plain = NULL;
+        nnc_compile_options o = nnc_compile_defaults;
+        o.level = 0;
+        nnc_text why = {0};
+        if (m) {
+            check_show(r, m);
+            CHECK_OK(nnc_compile(env, m, &nnc_compile_defaults, &a, test_sink));
+            CHECK_OK(nnc_compile(env, m, &o, &plain, test_sink));
+        }
+        if (a && plain) {
+            if (!api_check_artifact(a, &why, test_sink) ||
+                !api_check_artifact(plain, &why, test_sink))
+                test_fail(__FILE__, __LINE__, "%s: %s", r->model, nnc_text_str(&why));
+            check_explain(r, a, api_plan_cost(nnc_artifact_plan(plain)));
+            check_memory(r, env, a);
+            check_stages(env, a);
+        }
+        nnc_text_deinit(&why);
+        nnc_artifact_destroy(a);
+        nnc_artifact_destroy(plain);
+        nnc_model_close(m);
+    }
+    nnc_env_destroy(env);
+}
