@@ -32,8 +32,14 @@ static nnc_status bad(walk *w, const char *what)
     int n = 0; /* a piece of the line */
     while (n < 12 && w->p + n < w->end && isprint((unsigned char)w->p[n]))
         n++;
-    return nnc_fail(w->sink, NNC_E_MODEL, here(w, w->p), "%s, found `%.*s`", what,
-        n ? n : (int)strlen("a control character"), n ? w->p : "a control character");
+    bool comment = n > 0 && (*w->p == '#' || !strncmp(w->p, "//", 2) || !strncmp(w->p, "/*", 2));
+    const char *before = w->p;
+    while (before > w->j->text && strchr(" \t\r\n", before[-1]))
+        before--;
+    bool after_comma = n > 0 && strchr("]}", *w->p) && before > w->j->text && before[-1] == ',';
+    return nnc_fail(w->sink, NNC_E_MODEL, here(w, w->p), "%s%s, found `%.*s`%s", what,
+        after_comma ? " after the comma" : "", n ? n : (int)strlen("a control character"),
+        n ? w->p : "a control character", comment ? "; JSON has no comments" : "");
 }
 
 static void blanks(walk *w)

@@ -167,6 +167,21 @@ bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
 
 static void check_layers(fe *f, const cJSON *layers, const char *path, int depth);
 
+/* {"conv": {...}}, as other formats have it: says how it is written here. */
+static void no_op(fe *f, const cJSON *item, const char *path)
+{
+    fe_row row;
+    for (const cJSON *k = item->child; k; k = k->next)
+        if (fe_layer_find(k->string, &row)) {
+            fe_fail_at(f, k, true, path,
+                "a layer needs \"op\" (its type): write {\"op\": \"%s\", ...} with its keys beside "
+                "it",
+                k->string);
+            return;
+        }
+    fe_fail_at(f, item, false, path, "a layer needs \"op\" (its type), or \"layers\" (a group)");
+}
+
 static void check_layer(fe *f, const cJSON *item, const char *path, int depth)
 {
     if (cJSON_IsString(item)) {
@@ -182,10 +197,10 @@ static void check_layer(fe *f, const cJSON *item, const char *path, int depth)
     }
     const cJSON *op = cJSON_GetObjectItemCaseSensitive(item, "op"),
                 *group = cJSON_GetObjectItemCaseSensitive(item, "layers");
-    if (!op == !group)
-        fe_fail_at(f, item, false, path,
-            op ? "a layer has either \"op\" or \"layers\", not both"
-               : "a layer needs \"op\" (its type), or \"layers\" (a group)");
+    if (!op && !group)
+        no_op(f, item, path);
+    else if (op && group)
+        fe_fail_at(f, item, false, path, "a layer has either \"op\" or \"layers\", not both");
     else if (op && !cJSON_IsString(op))
         fe_fail_at(f, op, false, path, "op: expected a layer type in quotes");
     else if (op && !strstr(op->valuestring, "${"))

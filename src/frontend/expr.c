@@ -143,7 +143,10 @@ static fe_val variable(ex *e)
     char list[160] = "";
     for (size_t i = 0, k = 0; i < n_names && k + strlen(names[i]) + 3 < sizeof list; i++)
         k += (size_t)snprintf(list + k, sizeof list - k, "%s%s", i ? ", " : "", names[i]);
-    return fail(e, w, "`%s` is not an arg here (known: %s)", word, *list ? list : "none");
+    return fail(e, w, "`%s` is not an arg here (known: %s)%s", word, *list ? list : "none",
+        !strchr(e->s, '\'') && (strstr(e->s, "==") || strstr(e->s, "!="))
+            ? "; words stand in single quotes"
+            : "");
 }
 
 static fe_val primary(ex *e)

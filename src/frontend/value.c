@@ -190,6 +190,21 @@ bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env,
     return ok;
 }
 
+/* What other frameworks call a dtype. */
+static const char *dtype_elsewhere(const char *w)
+{
+    static const char *const names[][2] = {{"double", "f64"}, {"float", "f32"}, {"half", "f16"},
+        {"float64", "f64"}, {"float32", "f32"}, {"float16", "f16"}, {"bfloat16", "bf16"},
+        {"fp64", "f64"}, {"fp32", "f32"}, {"fp16", "f16"}, {"int8", "i8"}, {"int16", "i16"},
+        {"int32", "i32"}, {"int", "i32"}, {"int64", "i64"}, {"long", "i64"}, {"uint8", "u8"},
+        {"byte", "u8"}, {"uint16", "u16"}, {"uint32", "u32"}, {"uint64", "u64"},
+        {"boolean", "bool"}};
+    for (size_t i = 0; i < NNC_COUNT(names); i++)
+        if (!strcmp(w, names[i][0]))
+            return names[i][1];
+    return NULL;
+}
+
 bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype *out)
 {
     const char *w;
@@ -203,7 +218,9 @@ bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env
         names[i] = nnc_dtype_name((nnc_dtype)i);
         nnc_printf(&t, "%s%s", i ? " " : "", names[i]);
     }
-    const char *near = nnc_nearest(w, names, DT__COUNT);
+    const char *near = dtype_elsewhere(w);
+    if (!near)
+        near = nnc_nearest(w, names, DT__COUNT);
     fe_fail_at(f, item, false, path, "unknown dtype `%.60s`%s%s%s (there are: %s)", w,
         near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "", nnc_text_str(&t));
     nnc_text_deinit(&t);

@@ -1,19 +1,21 @@
-/* ir/dot.c -- Graphviz text of a graph: one box a node, edges with their types; constants and
- * params are small, bodies of fused nodes are lists inside their box. */
+/* ir/dot.c -- Graphviz text of a graph: one box an op with its result; one launch (fused node) is a frame around the ops that it is made
+ * of; the layers of one block or repeat stand in a frame of their own. Edges carry the bytes that go through memory, thicker for
+ * more; inside a launch they are dotted: results stay in registers. Weights and constants are lines of the box that reads them. */
 #include "ir/graph.h"
 
+#include <math.h>
 #include <string.h>
 
 /* Text inside a double-quoted DOT string. */
-static void put_escaped(nnc_text *t, const char *s)
+static void put_escaped(nnc_text *t, const char *s, size_t n)
 {
-    for (; *s; s++) {
-        if (*s == '"' || *s == '\\')
+    for (size_t i = 0; i < n; i++) {
+        if (s[i] == '"' || s[i] == '\\')
             nnc_putc(t, '\\');
-        if (*s == '\n')
+        if (s[i] == '\n')
             nnc_puts(t, "\\n");
         else
-            nnc_putc(t, *s);
+            nnc_putc(t, s[i]);
     }
 }
 
@@ -21,62 +23,231 @@ static const char *colour(const nnc_node *n)
 {
     switch (nnc_op_class(n->op)) {
     case CL_leaf:
-        return n->op == OP_input ? "#cfe8cf" : "#eeeeee";
+        return "#d9ead3";
     case CL_contract:
-        return "#cfdcf5";
-    case CL_fused:
-        return "#f7e3c0";
+        return "#cfe2f3";
     case CL_reduce:
     case CL_comp:
+        return "#ead1dc";
     case CL_window:
-        return "#f5d5e5";
+        return "#fce5cd";
+    case CL_move:
+        return "#eeeeee";
     default:
         return "#ffffff";
     }
 }
 
-static void put_box(nnc_text *t, const nnc_graph *g, uint32_t i)
+/* Leaves that are shown as lines of their readers. */
+static bool hidden(const nnc_node *n)
 {
-    const nnc_node *n = &g->node[i];
-    nnc_printf(
-        t, "  n%u [style=filled, fillcolor=\"%s\", label=\"%s", i, colour(n), nnc_ops[n->op].name);
-    if (n->n_out && g->value[n->out].name && nnc_op_class(n->op) == CL_leaf)
-        nnc_printf(t, " %s", g->value[n->out].name);
-    for (uint32_t k = 0; n->body && k < n->body->n_node; k++)
-        if (n->body->node[k].op != OP_input)
-            nnc_printf(t, "\\n- %s", nnc_ops[n->body->node[k].op].name);
-    if (n->origin) {
-        nnc_puts(t, "\\n");
-        put_escaped(t, n->origin);
+    return nnc_op_class(n->op) == CL_leaf && n->op != OP_input;
+}
+
+static const nnc_node *maker(const nnc_graph *g, nnc_ref r)
+{
+    return &g->node[g->value[r].node];
+}
+
+/* The operand of the fused node that input `node` of its body stands for. */
+static int operand_of(const nnc_graph *body, uint32_t node)
+{
+    int k = 0;
+    for (uint32_t i = 0; i < node; i++)
+        k += body->node[i].op == OP_input;
+    return k;
+}
+
+/* The box that makes value r: "n3", or "n3_2" inside a kernel. */
+static void put_maker(nnc_text *t, const nnc_graph *g, nnc_ref r)
+{
+    const nnc_node *n = maker(g, r);
+    while (n->body) {
+        const nnc_graph *b = n->body;
+        nnc_ref inner = b->output[r - n->out];
+        uint32_t k = b->value[inner].node;
+        if (b->node[k].op != OP_input) {
+            nnc_printf(t, "n%u_%u", g->value[r].node, k);
+            return;
+        }
+        r = n->in[operand_of(b, k)]; /* handed through */
+        n = maker(g, r);
     }
-    if (n->device >= 0)
+    nnc_printf(t, "n%u", g->value[r].node);
+}
+
+/* ---- boxes ------------------------------------------------------------------------------------------- */
+
+/* Lines for the weights and constants among a node's operands. In a body they are operands of the fused node `outer` in `g`. */
+static void put_weights(
+    nnc_text *t, const nnc_graph *in, const nnc_node *n, const nnc_graph *g, const nnc_node *outer)
+{
+    for (int i = 0; i < n->n_in; i++) {
+        const nnc_node *m = maker(in, n->in[i]);
+        if (outer && m->op == OP_input)
+            m = maker(g, outer->in[operand_of(in, in->value[n->in[i]].node)]);
+        if (!hidden(m))
+            continue;
+        nnc_printf(t, "\\n%s ", m->op == OP_param ? "weight" : nnc_ops[m->op].name);
+        nnc_put_type(t, nnc_typeof(in, n->in[i]));
+    }
+}
+
+static void put_box(nnc_text *t, const nnc_graph *in, uint32_t i, const nnc_graph *g,
+    const nnc_node *outer, uint32_t outer_id)
+{
+    const nnc_node *n = &in->node[i];
+    if (outer)
+        nnc_printf(t, "n%u_%u", outer_id, i);
+    else
+        nnc_printf(t, "n%u", i);
+    nnc_printf(t, " [fillcolor=\"%s\", label=\"%s", colour(n), nnc_ops[n->op].name);
+    if (n->op == OP_input && in->value[n->out].name) {
+        nnc_putc(t, ' ');
+        put_escaped(t, in->value[n->out].name, strlen(in->value[n->out].name));
+    }
+    for (int k = 0; k < n->n_out; k++) {
+        nnc_puts(t, k ? ", " : "\\n");
+        nnc_put_type(t, nnc_typeof(in, n->out + (nnc_ref)k));
+    }
+    put_weights(t, in, n, g, outer);
+    if (n->device > 0)
         nnc_printf(t, "\\ndevice %d", n->device);
+    nnc_puts(t, "\", tooltip=\"");
+    put_escaped(t, n->origin ? n->origin : "", n->origin ? strlen(n->origin) : 0);
     nnc_puts(t, "\"];\n");
 }
 
-static void put_edge(nnc_text *t, const nnc_graph *g, nnc_ref r, const char *to, uint32_t id)
+static void put_kernel(nnc_text *t, const nnc_graph *g, uint32_t i)
 {
-    nnc_printf(t, "  n%u -> %s%u [label=\"", g->value[r].node, to, id);
-    nnc_put_type(t, nnc_typeof(g, r));
-    nnc_puts(t, "\"];\n");
+    const nnc_node *n = &g->node[i];
+    nnc_printf(t,
+        "subgraph cluster_k%u { label=\"one launch\"; style=\"rounded,filled\"; "
+        "color=\"#b45f06\"; fillcolor=\"#fff8e6\";\n",
+        i);
+    for (uint32_t k = 0; k < n->body->n_node; k++)
+        if (n->body->node[k].op != OP_input && !hidden(&n->body->node[k]))
+            put_box(t, n->body, k, g, n, i);
+    nnc_puts(t, "}\n");
+}
+
+/* ---- frames of layers -------------------------------------------------------------------------------- */
+
+/* Length of the way to a node's first layer: "/layers/0/conv1[1]" of "/layers/0/conv1[1]/0/conv+...". 0: it stands at the top. */
+static size_t way(const nnc_node *n)
+{
+    size_t end = n->origin ? strcspn(n->origin, "+") : 0, slashes = 0;
+    while (end > 0 && (n->origin[--end] != '/' || ++slashes < 2))
+        continue;
+    return end > strlen("/layers") ? end : 0;
+}
+
+static bool same_way(const nnc_node *a, const nnc_node *b)
+{
+    size_t n = way(a);
+    return n > 0 && n == way(b) && !memcmp(a->origin, b->origin, n);
+}
+
+static void put_nodes(nnc_text *t, const nnc_graph *g)
+{
+    const nnc_node *open = NULL; /* whose frame is open */
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (hidden(n))
+            continue;
+        if (open && !same_way(open, n)) {
+            nnc_puts(t, "}\n");
+            open = NULL;
+        }
+        if (!open && way(n)) {
+            open = n;
+            nnc_printf(t,
+                "subgraph cluster_l%u { style=\"rounded,dashed\"; color=\"#999999\"; "
+                "label=\"",
+                i);
+            put_escaped(t, n->origin, way(n));
+            nnc_puts(t, "\";\n");
+        }
+        if (n->body)
+            put_kernel(t, g, i);
+        else
+            put_box(t, g, i, g, NULL, 0);
+    }
+    nnc_puts(t, open ? "}\n" : "");
+}
+
+/* ---- edges ------------------------------------------------------------------------------------------- */
+
+static void put_memory_edge(nnc_text *t, const nnc_graph *g, nnc_ref r, const char *to)
+{
+    int64_t bytes = nnc_type_bytes(nnc_typeof(g, r));
+    put_maker(t, g, r);
+    nnc_printf(t, " -> %s [label=\" ", to);
+    nnc_put_bytes(t, bytes);
+    nnc_printf(t, "\", penwidth=%.1f];\n", fmax(0.7, fmin(5, log2((double)bytes + 1) / 4 - 2)));
+}
+
+static void put_body_edges(nnc_text *t, const nnc_graph *g, uint32_t i)
+{
+    const nnc_node *n = &g->node[i];
+    const nnc_graph *b = n->body;
+    char to[64];
+    for (uint32_t k = 0; k < b->n_node; k++)
+        for (int j = 0; j < b->node[k].n_in; j++) {
+            nnc_ref r = b->node[k].in[j];
+            const nnc_node *m = maker(b, r);
+            snprintf(to, sizeof to, "n%u_%u", i, k);
+            if (m->op != OP_input && !hidden(m)) {
+                nnc_printf(t, "n%u_%u -> %s [style=dotted];\n", i, b->value[r].node, to);
+                continue;
+            }
+            nnc_ref outer = m->op == OP_input ? n->in[operand_of(b, b->value[r].node)] : 0;
+            if (m->op == OP_input && !hidden(maker(g, outer)))
+                put_memory_edge(t, g, outer, to);
+        }
+}
+
+static void put_edges(nnc_text *t, const nnc_graph *g)
+{
+    char to[64];
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (n->body) {
+            put_body_edges(t, g, i);
+            continue;
+        }
+        snprintf(to, sizeof to, "n%u", i);
+        for (int k = 0; k < n->n_in; k++)
+            if (!hidden(maker(g, n->in[k])))
+                put_memory_edge(t, g, n->in[k], to);
+    }
 }
 
 void nnc_graph_dot(nnc_text *t, const nnc_graph *g)
 {
+    char to[64];
     nnc_puts(t, "digraph \"");
-    put_escaped(t, g->name);
-    nnc_puts(t, "\" {\n  node [shape=box, fontname=\"sans-serif\", fontsize=10];\n"
-                "  edge [fontname=\"sans-serif\", fontsize=8];\n");
-    for (uint32_t i = 0; i < g->n_node; i++)
-        put_box(t, g, i);
-    for (uint32_t i = 0; i < g->n_node; i++)
-        for (int k = 0; k < g->node[i].n_in; k++)
-            put_edge(t, g, g->node[i].in[k], "n", i);
+    put_escaped(t, g->name, strlen(g->name));
+    nnc_puts(t,
+        "\" {\n"
+        "node [shape=box, style=\"rounded,filled\", fontname=\"Helvetica\", fontsize=11, "
+        "height=0.3, color=\"#666666\"];\n"
+        "edge [fontname=\"Helvetica\", fontsize=9, color=\"#444444\", fontcolor=\"#444444\", "
+        "arrowsize=0.6];\n"
+        "graph [fontname=\"Helvetica\", fontsize=10, fontcolor=\"#666666\", nodesep=0.25, "
+        "ranksep=0.3, labeljust=l];\n");
+    put_nodes(t, g);
     for (uint32_t i = 0; i < g->n_output; i++) {
-        nnc_printf(t, "  out%u [shape=ellipse, label=\"", i);
-        put_escaped(t, g->output_name[i] ? g->output_name[i] : "result");
+        nnc_printf(t, "out%u [fillcolor=\"#d9ead3\", label=\"output ", i);
+        if (g->output_name[i])
+            put_escaped(t, g->output_name[i], strlen(g->output_name[i]));
         nnc_puts(t, "\"];\n");
-        put_edge(t, g, g->output[i], "out", i);
+    }
+    put_edges(t, g);
+    for (uint32_t i = 0; i < g->n_output; i++) {
+        snprintf(to, sizeof to, "out%u", i);
+        if (!hidden(maker(g, g->output[i])))
+            put_memory_edge(t, g, g->output[i], to);
     }
     nnc_puts(t, "}\n");
 }

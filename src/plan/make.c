@@ -39,10 +39,10 @@ static nnc_status find_facts(maker *m)
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (n->device >= m->n_dev)
-            return nnc_fail(m->sink, NNC_E_MODEL, n->loc, "placed on device %d, but there %s %d",
-                n->device,
+            return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
+                "placed on device %d, but there %s %d (--devices=%d makes enough)", n->device,
                 m->n_dev == 1 ? "is only device 0 of" : "are devices 0 up to, not including,",
-                m->n_dev);
+                m->n_dev, n->device + 1);
         bool view = nnc_op_class(n->op) != CL_leaf && n->n_in == 1 && nnc_is_view(g, n);
         for (int r = 0; r < n->n_out; r++) {
             nnc_ref v = n->out + (nnc_ref)r;
