@@ -123,6 +123,17 @@ static bool take_section(lw *l, int section, int32_t *map)
     return true;
 }
 
+static void add_axes(lw *l)
+{
+    nnc_kernel *k = l->k;
+    for (int a = 0; a < l->nest->n_axis; a++) {
+        static const nnc_kaxis_kind kind[3] = {KA_outer, KA_map, KA_reduce};
+        k->axis[a] = (nnc_kaxis){kind[l->nest->axis[a].kind], l->nest->axis[a].extent, NULL};
+        k->n_outer += kind[l->nest->axis[a].kind] == KA_outer;
+    }
+    k->n_axis = l->nest->n_axis;
+}
+
 static bool assemble(lw *l)
 {
     nnc_kernel *k = l->k;
@@ -142,12 +153,6 @@ static bool assemble(lw *l)
         if (g.body0 < g.post1)
             k->stage[k->n_stage++] = g;
     }
-    for (int a = 0; a < l->nest->n_axis; a++) {
-        static const nnc_kaxis_kind kind[3] = {KA_outer, KA_map, KA_reduce};
-        k->axis[a] = (nnc_kaxis){kind[l->nest->axis[a].kind], l->nest->axis[a].extent, NULL};
-        k->n_outer += kind[l->nest->axis[a].kind] == KA_outer;
-    }
-    k->n_axis = l->nest->n_axis;
     return true;
 }
 
@@ -192,6 +197,7 @@ static nnc_status lower(lw *l, const nnc_graph *g, const nnc_node *n)
         return why ? nnc_fail0(l->sink, NNC_E_BUG, "%s (%s): no kernel: %s", nnc_ops[n->op].name,
                          n->origin ? n->origin : "", why)
                    : nnc_nomem(l->sink);
+    add_axes(l);
     if (!add_buffers(l) || !emit_all(l) || !assemble(l))
         return nnc_nomem(l->sink);
     nnc_kernel_ranges(l->k);

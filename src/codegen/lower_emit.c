@@ -154,6 +154,7 @@ static int32_t condition(lw *l, int section, int32_t inner, int32_t outer)
     return all >= 0 ? all : lw_const_int(l, section, DT_bool, 1);
 }
 
+/* The guards of the chain as the access's own; false: out of memory. */
 static bool set_guards(lw *l, nnc_kins *in, int32_t guard)
 {
     int n = 0;
@@ -162,7 +163,7 @@ static bool set_guards(lw *l, nnc_kins *in, int32_t guard)
     if (n == 0)
         return true;
     in->guard = ARENA_NEW(&l->scratch, nnc_kguard, n);
-    if (!in->guard || n > NNC_KGUARDS) {
+    if (!in->guard) {
         l->oom = true;
         return false;
     }
@@ -173,6 +174,14 @@ static bool set_guards(lw *l, nnc_kins *in, int32_t guard)
         g->hi = l->nest->guard[i].hi;
     }
     return true;
+}
+
+static int chain_length(const lw *l, int32_t guard)
+{
+    int n = 0;
+    for (; guard >= 0; guard = l->nest->guard[guard].parent)
+        n++;
+    return n;
 }
 
 /* ---- where ---- */
@@ -211,18 +220,65 @@ static int buffer_of(const lw *l, nnc_ref v)
     return -1;
 }
 
-/* fill: an instruction for what lies outside the guards, or -1 = zero. */
+/* Can the bounds of the access be seen, from its axes and guards? */
+static bool stays_inside(const lw *l, const nnc_kins *in)
+{
+    nnc_span s = nnc_access_span(l->k, in);
+    int64_t most = 0;
+    if (s.ok && in->arg[0] >= 0) {
+        s.ok = nnc_mul_ok(in->scale, in->limit - 1, &most);
+        s.ok = s.ok && (most >= 0 ? nnc_add_ok(s.hi, most, &s.hi) : nnc_add_ok(s.lo, most, &s.lo));
+    }
+    return s.ok && s.lo >= 0 && s.hi < l->k->buf[in->buf].numel;
+}
+
+/* The whole offset becomes a computed index, which is clamped into the buffer: for accesses
+ * whose bounds hold for reasons that a look at each guard for itself does not show. */
+static void make_indirect(lw *l, int section, nnc_kins *in)
+{
+    nnc_nest_map e = {.c = in->at.c};
+    memcpy(e.k, in->at.k, sizeof e.k);
+    int32_t x = index_value(l, section, &e);
+    if (in->arg[0] >= 0) {
+        int32_t i = in->arg[0];
+        i = lw_sop(
+            l, section, SC_min, DT_i64, i, lw_const_int(l, section, DT_i64, in->limit - 1), -1);
+        i = lw_sop(l, section, SC_max, DT_i64, i, lw_const_int(l, section, DT_i64, 0), -1);
+        i = lw_sop(l, section, SC_mul, DT_i64, i, lw_const_int(l, section, DT_i64, in->scale), -1);
+        x = lw_sop(l, section, SC_add, DT_i64, x, i, -1);
+    }
+    in->at = (nnc_affine){0};
+    in->arg[0] = x;
+    in->scale = 1;
+    in->limit = l->k->buf[in->buf].numel;
+}
+
+/* A load of p's value; the caller gives the place. fill: an instruction for what lies outside
+ * the guards, or -1 = zero. */
+static int32_t finish_load(lw *l, int section, const nnc_nest_point *p, nnc_kins *in, int32_t fill)
+{
+    nnc_dtype d = (nnc_dtype)in->dtype;
+    int n = chain_length(l, p->guard);
+    if (n <= NNC_KGUARDS && !set_guards(l, in, p->guard))
+        return -1;
+    if (n > 0 && fill < 0)
+        fill = lw_const(l, section, d, 0);
+    if (in->n_guard > 0)
+        in->arg[1] = fill;
+    if (!stays_inside(l, in))
+        make_indirect(l, section, in);
+    int32_t x = l->oom ? -1 : lw_add(l, section, in);
+    if (n <= NNC_KGUARDS)
+        return x;
+    return lw_sop(l, section, SC_select, d, condition(l, section, p->guard, -1), x, fill);
+}
+
 static int32_t emit_load(lw *l, int section, const nnc_nest_point *p, int32_t index, int32_t fill)
 {
     const nnc_type *t = nnc_typeof(l->g, p->v);
-    nnc_dtype d = nnc_kdtype((nnc_dtype)t->dtype);
-    nnc_kins in = blank(KO_load, d);
+    nnc_kins in = blank(KO_load, nnc_kdtype((nnc_dtype)t->dtype));
     in.buf = (int16_t)buffer_of(l, p->v);
     in.at = lw_offset(t, p->idx, t->rank);
-    if (!set_guards(l, &in, p->guard))
-        return -1;
-    if (in.n_guard > 0)
-        in.arg[1] = fill >= 0 ? fill : lw_const(l, section, d, 0);
     if (index >= 0) {
         int64_t stride[NNC_MAX_RANK];
         nnc_type_strides(t, stride);
@@ -230,7 +286,51 @@ static int32_t emit_load(lw *l, int section, const nnc_nest_point *p, int32_t in
         in.scale = stride[p->at];
         in.limit = t->dim[p->at];
     }
-    return lw_add(l, section, &in);
+    return finish_load(l, section, p, &in, fill);
+}
+
+/* Mirrored at 0 and n-1 until inside; `least`: the smallest value of x. */
+static int32_t emit_reflected(lw *l, int section, int32_t x, int64_t n, int64_t least)
+{
+    int64_t period = n > 1 ? 2 * (n - 1) : 1;
+    int64_t up = least < 0 ? -nnc_floordiv(least, period) * period : 0;
+    x = lw_sop(l, section, SC_add, DT_i64, x, lw_const_int(l, section, DT_i64, up), -1);
+    x = lw_sop(l, section, SC_mod, DT_i64, x, lw_const_int(l, section, DT_i64, period), -1);
+    int32_t y = lw_sop(l, section, SC_sub, DT_i64, lw_const_int(l, section, DT_i64, period), x, -1);
+    return lw_sop(l, section, SC_min, DT_i64, x, y, -1);
+}
+
+static int32_t emit_wild(lw *l, int section, const nnc_nest_point *p)
+{
+    const nnc_type *t = nnc_typeof(l->g, p->v);
+    int64_t stride[NNC_MAX_RANK], place = 1, lo, hi;
+    nnc_type_strides(t, stride);
+    int32_t sum = lw_const_int(l, section, DT_i64, 0);
+    for (int d = t->rank - 1; d >= 0 && !l->oom; d--) {
+        const nnc_nest_map *e = &p->idx[p->at == NW_digits ? 0 : d];
+        int32_t n = lw_const_int(l, section, DT_i64, t->dim[d]), x = index_value(l, section, e);
+        nnc_nest_span(l->nest, e, &lo, &hi);
+        if (p->at == NW_digits) {
+            int32_t by = lw_const_int(l, section, DT_i64, place);
+            x = place > 1 ? lw_sop(l, section, SC_div, DT_i64, x, by, -1) : x;
+            x = d > 0 ? lw_sop(l, section, SC_mod, DT_i64, x, n, -1) : x;
+        } else if (p->at == NW_reflect && (lo < 0 || hi >= t->dim[d])) {
+            x = emit_reflected(l, section, x, t->dim[d], lo);
+        } else if (lo < 0 || hi >= t->dim[d]) {
+            n = lw_const_int(l, section, DT_i64, t->dim[d] - 1);
+            x = lw_sop(l, section, SC_min, DT_i64, x, n, -1);
+            x = lw_sop(l, section, SC_max, DT_i64, x, lw_const_int(l, section, DT_i64, 0), -1);
+        }
+        place *= t->dim[d];
+        x = lw_sop(l, section, SC_mul, DT_i64, x, lw_const_int(l, section, DT_i64, stride[d]), -1);
+        sum = lw_sop(l, section, SC_add, DT_i64, sum, x, -1);
+    }
+    nnc_kins in = blank(KO_load, nnc_kdtype((nnc_dtype)t->dtype));
+    in.buf = (int16_t)buffer_of(l, p->v);
+    in.arg[0] = sum;
+    in.scale = 1;
+    in.limit = nnc_type_numel(t);
+    return l->oom ? -1 : finish_load(l, section, p, &in, -1);
 }
 
 static int32_t emit_gather(lw *l, int section, const nnc_nest_point *p)
@@ -353,6 +453,8 @@ static int32_t emit_new(lw *l, int section, int32_t point)
         return emit_gather(l, section, p);
     case NP_row:
         return l->row[p->at];
+    case NP_wild:
+        return emit_wild(l, section, p);
     default:
         return -1;
     }
@@ -531,7 +633,7 @@ bool lw_emit_store(lw *l, const nnc_nest_store *o)
         in.buf = (int16_t)(l->n_operand + j);
         in.at = lw_offset(&l->result_type[j], o->idx, rank);
         in.arg[0] = x;
-        if (lw_add(l, section, &in) < 0)
+        if (!set_guards(l, &in, o->guard) || lw_add(l, section, &in) < 0)
             return false;
     }
     return x >= 0;

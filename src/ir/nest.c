@@ -158,7 +158,7 @@ bool nx_split(nx *t, int axis, int64_t place)
 {
     const nnc_nest_axis *x = &t->s->axis[axis];
     nx_key *k = &t->key[x->key];
-    if (place <= 1 || x->extent % place != 0 || k->n_seg > 1 || k->n_cut == NX_CUTS)
+    if (t->no_split || place <= 1 || x->extent % place != 0 || k->n_seg > 1 || k->n_cut == NX_CUTS)
         return false;
     int64_t cut = x->base * place;
     int i = k->n_cut++;
@@ -203,7 +203,7 @@ int32_t nx_point(
     nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     nnc_nest *s = t->s;
-    if (s->n_point > 16 * t->n_set + 512)
+    if (s->n_point > t->most)
         return nx_fail(t, v, "would be computed at too many places");
     nnc_nest_point *p = grow(t, s->point, &t->cap_point, s->n_point + 1, sizeof *p);
     if (!p)
@@ -239,6 +239,17 @@ static int32_t load(
     int32_t p = nx_point(t, what, ctx, v, idx, guard);
     if (p >= 0)
         t->s->point[p].axes = nx_axes(idx, nnc_typeof(t->g, v)->rank) | nx_guard_axes(t, guard);
+    return p;
+}
+
+int32_t nx_wild(
+    nx *t, nnc_nest_wild how, int ctx, nnc_ref v, const nnc_nest_map *idx, int n, int32_t guard)
+{
+    int32_t p = nx_point(t, NP_wild, ctx, v, idx, guard);
+    if (p >= 0) {
+        t->s->point[p].at = how;
+        t->s->point[p].axes = nx_axes(idx, n) | nx_guard_axes(t, guard);
+    }
     return p;
 }
 
@@ -386,6 +397,7 @@ static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RAN
     const nnc_type *x = nnc_typeof(t->g, n->in[0]);
     const int64_t *axes = NULL;
     int64_t one;
+    memset(reduced, 0, sizeof *reduced * NNC_MAX_RANK);
     if (nnc_op_class((nnc_op)n->op) == CL_window) {
         int k = nnc_attr_ints(n, AT_kernel, &axes);
         memcpy(dim, axes, sizeof *dim * (size_t)k);
@@ -397,7 +409,6 @@ static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RAN
         axes = &one;
         k = 1;
     }
-    memset(reduced, 0, sizeof *reduced * NNC_MAX_RANK);
     for (int i = 0; i < k; i++)
         reduced[axes[i]] = true;
     for (int d = 0; d < x->rank; d++)
@@ -678,18 +689,47 @@ static nx_root *find_root(nx *t, nnc_ref v)
     return r;
 }
 
-static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_nest_map *idx)
+static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_nest_map *idx, int32_t guard)
 {
     nnc_nest *s = t->s;
-    int32_t p = nx_demand(t, ctx, v, idx, -1);
+    int32_t p = nx_demand(t, ctx, v, idx, guard);
     if (p < 0)
         return false;
     nnc_nest_store *o = grow(t, s->store, &t->cap_store, s->n_store + 1, sizeof *o);
     if (!o)
         return false;
     s->store = o;
-    o[s->n_store++] = (nnc_nest_store){v, p, (int16_t)ctx, idx};
+    o[s->n_store++] = (nnc_nest_store){v, p, (int16_t)ctx, guard, idx};
     return true;
+}
+
+/* A piece of a split that shares no axis with the larger ones: it runs with the largest, whose
+ * other dimensions are the same, and is guarded. */
+static bool is_piece(const nx *t, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    const nx_root *first = &t->root[0];
+    if (!t->wild || n->op != OP_split || t->n_root == 0 || !first->idx || first->n_combo != 1)
+        return false;
+    const nnc_type *y = nnc_typeof(t->g, v);
+    int axis = (int)nnc_attr_int(n, AT_axis, 0);
+    bool shared = false;
+    if (first->rank != y->rank || y->dim[axis] >= first->dim[axis])
+        return false;
+    for (int d = 0; d < y->rank; d++) {
+        if (d != axis && first->dim[d] != y->dim[d])
+            return false;
+        shared |= d != axis && y->dim[d] > 1;
+    }
+    return !shared || t->no_split;
+}
+
+static bool add_piece(nx *t, nnc_ref v)
+{
+    const nnc_nest_map *idx = t->root[0].idx[0];
+    int axis = (int)nnc_attr_int(nnc_def(t->g, v), AT_axis, 0);
+    int32_t guard = nx_guard(t, -1, &idx[axis], 0, nnc_typeof(t->g, v)->dim[axis]);
+    return guard != -2 && add_store(t, v, t->root[0].ctx0, idx, guard);
 }
 
 /* First choice: where an open root's trace already knows the value to stand. */
@@ -702,21 +742,23 @@ static bool trace_output(nx *t, nnc_ref v)
         t->steps = 0;
         const nnc_nest_map *f = forward(t, t->root[i].ctx0, v);
         if (f && t->root[i].n_combo == 1)
-            return add_store(t, v, t->root[i].ctx0, f);
+            return add_store(t, v, t->root[i].ctx0, f, -1);
         if (f && !(nx_axes(f, rank) & ~t->s->ctx[t->root[i].ctx0].axes)) {
             uint32_t common = ~0u;
             for (int c = 0; c < t->root[i].n_combo; c++)
                 common &= t->s->ctx[t->root[i].ctx0 + c].axes;
             if (!(nx_axes(f, rank) & ~common))
-                return add_store(t, v, t->root[i].ctx0, f);
+                return add_store(t, v, t->root[i].ctx0, f, -1);
         }
     }
+    if (is_piece(t, v))
+        return add_piece(t, v);
     nx_root *r = find_root(t, v);
     if (!r || (!r->idx && !open_root(t, r)))
         return false;
     int i = (int)(r - t->root);
     for (int c = 0; c < t->root[i].n_combo; c++)
-        if (!add_store(t, v, t->root[i].ctx0 + c, t->root[i].idx[c]))
+        if (!add_store(t, v, t->root[i].ctx0 + c, t->root[i].idx[c], -1))
             return false;
     return true;
 }
@@ -812,35 +854,55 @@ static nnc_ref *by_size(nx *t, const nnc_ref *outs, int n)
     return o;
 }
 
+static nnc_nest *try_all(nx *t, const nnc_ref *outs, int n_out)
+{
+    for (int tries = 0; tries < 2 * NNC_NEST_AXES; tries++) {
+        if (attempt(t, outs, n_out))
+            return t->s;
+        if (!t->restart || t->oom)
+            return NULL;
+        *t->why = NULL;
+    }
+    return NULL;
+}
+
+static bool mark_inside(nx *t, const uint32_t *nodes, int n)
+{
+    t->first = nodes[0];
+    t->last = nodes[n - 1];
+    t->inside = ARENA_NEW(t->a, uint8_t, (t->last - t->first) / 8 + 1);
+    for (int i = 0; t->inside && i < n; i++)
+        t->inside[(nodes[i] - t->first) / 8] |= (uint8_t)(1u << ((nodes[i] - t->first) & 7));
+    return t->inside != NULL;
+}
+
 nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
     int n_out, bool strict, nnc_arena *a, const char **why)
 {
-    nx t = {.g = g, .a = a, .why = why, .strict = strict, .n_set = n};
+    nx t = {.g = g, .a = a, .why = why, .strict = strict, .n_set = n, .wild = !strict || n == 1};
     *why = NULL;
     if (n < 1 || n_out < 1 || n > NNC_NEST_NODES) {
         *why = n > NNC_NEST_NODES ? "more than 1024 ops" : "nothing to compute";
         return NULL;
     }
-    t.first = nodes[0];
-    t.last = nodes[n - 1];
-    t.inside = ARENA_NEW(a, uint8_t, (t.last - t.first) / 8 + 1);
-    if (!t.inside)
-        return NULL;
+    t.most = 512;
     for (int i = 0; i < n; i++)
-        t.inside[(nodes[i] - t.first) / 8] |= (uint8_t)(1u << ((nodes[i] - t.first) & 7));
-    const nnc_ref *order = by_size(&t, outs, n_out);
-    for (int tries = 0; order && tries < 2 * NNC_NEST_AXES; tries++) {
-        if (attempt(&t, order, n_out))
-            return t.s;
-        if (!t.restart || t.oom)
-            break;
+        t.most += 16 + 4 * g->node[nodes[i]].n_in + 4 * g->node[nodes[i]].n_out;
+    const nnc_ref *order = mark_inside(&t, nodes, n) ? by_size(&t, outs, n_out) : NULL;
+    if (!order)
+        return NULL;
+    nnc_nest *s = try_all(&t, order, n_out);
+    if (!s && !t.oom && t.wild) {
+        t.no_split = t.no_segments = true;
+        t.n_key = t.n_root = t.n_space = 0;
         *why = NULL;
+        s = try_all(&t, order, n_out);
     }
     if (t.oom)
         *why = NULL;
-    else if (!*why)
+    else if (!s && !*why)
         *why = "its reshapes regroup elements in too many ways";
-    return NULL;
+    return s;
 }
 
 /* Values of the set that something outside reads. Scans the graph from the set on. */
@@ -879,11 +941,8 @@ bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, nnc_arena *a,
     nnc_nest *s = NULL;
     nnc_arena_init(&scratch, 0);
     if (n > 0) {
-        nx t = {.g = g, .a = &scratch, .first = nodes[0], .last = nodes[n - 1]};
-        t.inside = ARENA_NEW(&scratch, uint8_t, (t.last - t.first) / 8 + 1);
-        for (int i = 0; t.inside && i < n; i++)
-            t.inside[(nodes[i] - t.first) / 8] |= (uint8_t)(1u << ((nodes[i] - t.first) & 7));
-        int k = t.inside ? find_outputs(g, &t, out, MAX_OUT) : -1;
+        nx t = {.g = g, .a = &scratch};
+        int k = mark_inside(&t, nodes, n) ? find_outputs(g, &t, out, MAX_OUT) : -1;
         reason = k < 0 ? "out of memory" : k > MAX_OUT ? "more than 64 results" : reason;
         if (k > 0 && k <= MAX_OUT)
             s = nnc_nest_trace(g, nodes, n, out, k, true, &scratch, &reason);

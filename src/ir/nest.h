@@ -8,7 +8,11 @@
  * map at which its result is demanded are the kernel's outer axes: all reductions of a kernel
  * must agree on them. Where a reshape needs digits of an axis, the axis is split and the trace
  * starts again; where the output needs another operand of a concat (or a mirrored edge) from
- * some index on, the axis is cut into segments, one context each. */
+ * some index on, the axis is cut into segments, one context each.
+ *
+ * A node alone always has a kernel: where splitting and cutting do not do, elements of its
+ * operand are read at computed places, and pieces of a split that share no axis are stored
+ * under guards. */
 #ifndef NNC_NEST_H
 #define NNC_NEST_H
 
@@ -45,7 +49,14 @@ typedef enum nnc_nest_what {
     NP_concat, /* the argument whose guard holds */
     NP_gather, /* v at idx, plus argument 0 along dimension `at` */
     NP_row,    /* result of reduction `at` */
+    NP_wild,   /* an element of a value from outside, at a place that no loop follows: `at` is a nnc_nest_wild */
 } nnc_nest_what;
+
+typedef enum nnc_nest_wild { /* how idx says the place */
+    NW_digits,  /* idx[0] is the row-major index of the element */
+    NW_edge,    /* idx[d] is moved to the nearest of 0 .. dim-1 */
+    NW_reflect, /* idx[d] is mirrored at 0 and dim-1 until inside */
+} nnc_nest_wild;
 
 typedef struct nnc_nest_point {
     uint8_t what;             /* nnc_nest_what */
@@ -79,6 +90,7 @@ typedef struct nnc_nest_store {
     nnc_ref v;
     int32_t point;
     int16_t ctx;
+    int32_t guard; /* under which the place exists */
     const nnc_nest_map *idx;
 } nnc_nest_store;
 

@@ -47,9 +47,11 @@ typedef struct nx {
     nnc_arena *a;
     const char **why;
     bool restart, oom, outer_set, no_segments, strict;
+    bool wild;     /* places may be computed: a node alone, or a kernel that was promised */
+    bool no_split; /* second try, without digits and segments */
     uint32_t first, last; /* node range of the set */
     uint8_t *inside;      /* bits */
-    int n_set;
+    int n_set, most; /* ops; points that they may need */
     nx_key *key;
     int n_key;
     size_t cap_key;
@@ -77,6 +79,8 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guar
 const nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *const *win,
     int32_t *guard, const nnc_nest_map **start);
 
+/* A point of v, which is outside, at computed places. */
+int32_t nx_wild(nx *t, nnc_nest_wild how, int ctx, nnc_ref v, const nnc_nest_map *idx, int n, int32_t guard);
 nnc_nest_map *nx_maps(nx *t, int n); /* zeroed; NULL and oom */
 uint32_t nx_axes(const nnc_nest_map *e, int n);
 uint32_t nx_guard_axes(const nx *t, int32_t guard);

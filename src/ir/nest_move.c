@@ -67,6 +67,26 @@ static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx
     return nx_demand(t, ctx, x, in, guard);
 }
 
+/* The row-major index is taken apart at run time. */
+static int32_t reshape_wild(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    nnc_ref x = nnc_def(t->g, v)->in[0];
+    const nnc_type *to = type_of(t, v);
+    int64_t place = 1;
+    if (!t->wild || nx_is_inside(t, t->g->value[x].node))
+        return nx_fail(t, v, "regroups elements that no loop can follow");
+    nnc_nest_map *e = nx_maps(t, 1);
+    if (!e)
+        return -1;
+    for (int d = to->rank - 1; d >= 0; d--) {
+        e->c += idx[d].c * place;
+        for (int a = 0; a < NNC_NEST_AXES; a++)
+            e->k[a] += idx[d].k[a] * place;
+        place *= to->dim[d];
+    }
+    return nx_wild(t, NW_digits, ctx, x, e, 1, guard);
+}
+
 /* Neighbouring dimensions of equal products form groups; in each, the linear index is divided
  * anew. */
 static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
@@ -99,9 +119,7 @@ static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32
         for (int d = top - 1; d > j; d--) {
             nnc_nest_map q;
             if (!divide(t, &lin, from->dim[d], &q, &in[d]))
-                return t->restart
-                           ? -1
-                           : nx_fail(t, v, "its reshape regroups elements that no loop can follow");
+                return t->restart ? -1 : reshape_wild(t, ctx, v, idx, guard);
             lin = q;
         }
         in[j] = lin;
@@ -204,6 +222,16 @@ static int32_t pad_constant(nx *t, int ctx, nnc_ref v, nnc_nest_map *in, int32_t
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *from = type_of(t, x);
     int32_t inner = guard;
+    for (int d = 0; d < from->rank; d++) {
+        int64_t lo, hi;
+        nnc_nest_span(t->s, &in[d], &lo, &hi);
+        if (hi < 0 || lo >= from->dim[d]) { /* nothing but padding is asked for */
+            int32_t p = nx_point(t, NP_const, ctx, v, in, guard);
+            if (p >= 0)
+                t->s->point[p].f = nnc_attr_float(nnc_def(t->g, v), AT_value, 0);
+            return p;
+        }
+    }
     for (int d = 0; d < from->rank; d++)
         if ((inner = nx_guard(t, inner, &in[d], 0, from->dim[d])) == -2)
             return -1;
@@ -256,16 +284,19 @@ static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t g
     const int64_t *pads = NULL;
     nnc_attr_ints(n, AT_pads, &pads);
     nnc_nest_map *in = nx_maps(t, from->rank);
+    bool wild = t->wild && t->no_segments && !nx_is_inside(t, t->g->value[n->in[0]].node);
     if (!in)
         return -1;
     for (int d = 0; d < from->rank; d++) {
         in[d] = idx[d];
         in[d].c -= pads[d];
-        if (m != 'c' && (!fold_edge(t, v, &in[d], from->dim[d], m == 'r') || t->restart))
+        if (m != 'c' && !wild && (!fold_edge(t, v, &in[d], from->dim[d], m == 'r') || t->restart))
             return -1;
     }
     if (m == 'c')
         return pad_constant(t, ctx, v, in, guard);
+    if (wild)
+        return nx_wild(t, m == 'r' ? NW_reflect : NW_edge, ctx, n->in[0], in, from->rank, guard);
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
@@ -274,10 +305,11 @@ static int32_t concat_guarded(
 {
     const nnc_node *n = nnc_def(t->g, v);
     int rank = type_of(t, v)->rank;
-    if (n->n_in > 16)
-        return nx_fail(t, v, "joins too many operands inside the kernel");
-    int32_t args[16];
+    int32_t *args = ARENA_NEW(t->a, int32_t, n->n_in);
     int64_t at = 0;
+    t->oom |= !args;
+    if (!args || (n->n_in > 16 && !t->wild))
+        return nx_fail(t, v, "joins too many operands inside the kernel");
     for (int i = 0; i < n->n_in; i++) {
         int64_t size = type_of(t, n->in[i])->dim[axis];
         nnc_nest_map *in = nx_maps(t, rank);
