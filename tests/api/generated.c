@@ -121,6 +121,7 @@ static bool execute(
     o.streams = f->streams;
     o.devices = f->devices;
     o.math_fast = f->fast;
+    o.math_exact = c->odd; /* NaN survives every relu */
     o.jobs = 1;
     o.skip = skip;
     o.n_skip = f->skip ? skip_some(c->seed, skip) : 0;
@@ -255,37 +256,34 @@ static bool fails(worker *w, const test_graph *c, nnc_graph *g, const config *f)
     return bad;
 }
 
-/* One output, then inputs in the place of nodes, as long as f fails. */
+static bool take(worker *w, test_graph *c, const config *f, nnc_ref cut, const bool *keep)
+{
+    nnc_graph *h = case_part(c->g, cut, keep, w->sink);
+    bool smaller = h && (h->n_node < c->g->n_node || h->n_output < c->g->n_output);
+    if (!smaller || !fails(w, c, h, f)) {
+        nnc_graph_destroy(h);
+        return false;
+    }
+    nnc_graph_destroy(c->g);
+    c->g = h;
+    return true;
+}
+
+/* One output less at a time, then inputs in the place of nodes, as long as f fails. */
 static void reduce(worker *w, test_graph *c, const config *f)
 {
-    bool keep[4096] = {false};
-    for (uint32_t i = 0; i < c->g->n_output && c->g->n_output > 1 && i < NNC_COUNT(keep); i++) {
-        keep[i] = true;
-        nnc_graph *h = case_part(c->g, NNC_NONE, keep, w->sink);
+    bool keep[4096];
+    memset(keep, 1, sizeof keep);
+    for (uint32_t i = 0; i < c->g->n_output && i < NNC_COUNT(keep);) {
         keep[i] = false;
-        if (h && fails(w, c, h, f)) {
-            nnc_graph_destroy(c->g);
-            c->g = h;
-            break;
-        }
-        nnc_graph_destroy(h);
+        i += c->g->n_output == 1 || !take(w, c, f, NNC_NONE, keep);
+        memset(keep, 1, sizeof keep);
     }
     for (bool more = true; more;) {
         more = false;
         for (uint32_t i = c->g->n_node; i-- > 0 && !more;) {
             const nnc_node *n = &c->g->node[i];
-            if (n->op == OP_input || n->n_out != 1)
-                continue;
-            for (uint32_t k = 0; k < c->g->n_output; k++)
-                keep[k] = true;
-            nnc_graph *h = case_part(c->g, n->out, keep, w->sink);
-            more = h && h->n_node < c->g->n_node && fails(w, c, h, f);
-            if (more) {
-                nnc_graph_destroy(c->g);
-                c->g = h;
-            } else {
-                nnc_graph_destroy(h);
-            }
+            more = n->op != OP_input && n->n_out == 1 && take(w, c, f, n->out, keep);
         }
     }
 }
