@@ -9,7 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAGIC "nnc-artifact 1 "
+#define ANY_MAGIC "nnc-artifact "
+#define MAGIC ANY_MAGIC "1 "
 enum { MAX_SECTIONS = 1 << 20, ALIGN = 64, CHUNK = 1 << 20 };
 
 typedef struct section {
@@ -239,13 +240,13 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
 
 bool nnc_is_artifact(const char *file)
 {
-    char head[sizeof MAGIC] = "";
+    char head[sizeof ANY_MAGIC] = "";
     FILE *f = strcmp(file, "-") ? fopen(file, "rbe") : NULL;
     if (!f)
         return false;
-    size_t n = fread(head, 1, sizeof MAGIC - 1, f);
+    size_t n = fread(head, 1, sizeof ANY_MAGIC - 1, f);
     fclose(f);
-    return n == sizeof MAGIC - 1 && !memcmp(head, MAGIC, n);
+    return n == sizeof ANY_MAGIC - 1 && !memcmp(head, ANY_MAGIC, n);
 }
 
 typedef struct reader {
@@ -268,8 +269,10 @@ static nnc_status open_manifest(reader *r)
     enum { LINE = sizeof MAGIC - 1 + 16 + 1 + 16 + 1 };
     const nnc_map *m = &r->a->map;
     char line[LINE + 1] = "", *end;
-    if (m->n < LINE || memcmp(m->data, MAGIC, sizeof MAGIC - 1) != 0)
-        return reject(r, "is not an nnc artifact of this format, or is cut short");
+    if (m->n < LINE)
+        return reject(r, "is cut short");
+    if (memcmp(m->data, MAGIC, sizeof MAGIC - 1) != 0)
+        return reject(r, "is an nnc artifact of another format than this nnc reads");
     memcpy(line, m->data, LINE);
     unsigned long long size = strtoull(line + sizeof MAGIC - 1, &end, 16),
                        hash = strtoull(end, &end, 16);
@@ -310,12 +313,19 @@ static nnc_status open_section(const reader *r, const cJSON *e, const char **nam
     return NNC_OK;
 }
 
+/* A parser that gives nothing says why in the sink alone. */
+static nnc_status why_none(const reader *r)
+{
+    size_t n = r->sink ? nnc_sink_count(r->sink) : 0;
+    return n && nnc_sink_at(r->sink, n - 1)->code == NNC_E_NOMEM ? NNC_E_NOMEM : NNC_E_MODEL;
+}
+
 static nnc_status read_graph(const reader *r, nnc_blob b, nnc_graph **g)
 {
     nnc_scan s;
     nnc_scan_init(&s, r->file, b.data, b.n);
     *g = nnc_graph_parse(&s, r->sink);
-    return *g ? NNC_OK : NNC_E_MODEL;
+    return *g ? NNC_OK : why_none(r);
 }
 
 static nnc_status read_plan(const reader *r, nnc_blob b)
@@ -323,7 +333,7 @@ static nnc_status read_plan(const reader *r, nnc_blob b)
     nnc_scan s;
     nnc_scan_init(&s, r->file, b.data, b.n);
     r->a->plan = nnc_plan_parse(&s, r->sink);
-    return r->a->plan ? NNC_OK : NNC_E_MODEL;
+    return r->a->plan ? NNC_OK : why_none(r);
 }
 
 static const char *text_of(nnc_remarks *out, const cJSON *e, const char *key)

@@ -123,7 +123,7 @@ static void text_speed(nnc_text *t, const comparison *c)
 {
     summary u = nnc_summarize(&c->p[c->unfused]), f = nnc_summarize(&c->p[c->fused]);
     double ratio = u.median_ms / f.median_ms;
-    bool noise = within(u.median_ms, f) || within(f.median_ms, u);
+    bool noise = within(u.median_ms, f) && within(f.median_ms, u);
     if (c->fused == c->unfused)
         nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
     else
@@ -131,8 +131,9 @@ static void text_speed(nnc_text *t, const comparison *c)
             "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
             "equal%s.\n",
             1 / ratio, ratio, noise ? "; within the spread of the runs" : "");
-    nnc_printf(t, "Fused computes %.4g GFLOP/s and moves %.4g GB/s.\n",
-        (double)f.flops / f.median_ms * 1e-6, (double)f.bytes / f.median_ms * 1e-6);
+    nnc_printf(t, "%s computes %.4g GFLOP/s and moves %.4g GB/s.\n",
+        c->fused == c->unfused ? "It" : "Fused", (double)f.flops / f.median_ms * 1e-6,
+        (double)f.bytes / f.median_ms * 1e-6);
 }
 
 static void print_text(const comparison *c, nnc_text *t)
@@ -176,15 +177,21 @@ static void json_number(nnc_text *t, const char *key, double v)
         nnc_puts(t, "null");
 }
 
+/* Nanoseconds are what was measured: no digits beyond. */
+static void json_ms(nnc_text *t, const char *key, double ms)
+{
+    json_number(t, key, round(ms * 1e6) / 1e6);
+}
+
 static void json_run(nnc_text *t, const comparison *c, const program *p, const char *name)
 {
     summary s = nnc_summarize(p);
     nnc_printf(t, "{\"name\": \"%s\", \"level\": %d", name,
         p == &c->p[0] && c->unfused != 0 ? 0 : p->level);
-    json_number(t, "median_ms", s.median_ms);
-    json_number(t, "mean_ms", s.mean_ms);
-    json_number(t, "p10_ms", s.p10_ms);
-    json_number(t, "p90_ms", s.p90_ms);
+    json_ms(t, "median_ms", s.median_ms);
+    json_ms(t, "mean_ms", s.mean_ms);
+    json_ms(t, "p10_ms", s.p10_ms);
+    json_ms(t, "p90_ms", s.p90_ms);
     nnc_printf(t,
         ", \"iterations\": %d, \"launches\": %lld, \"kernels\": %lld, \"bytes_moved\": %lld, "
         "\"flops\": %lld, \"arena_bytes\": %lld",
@@ -227,7 +234,7 @@ static void print_json(const comparison *c, nnc_text *t)
         summary s = nnc_summarize(&c->p[i]);
         nnc_puts(t, i ? ",\n  {\"pass\": " : "{\"pass\": ");
         nnc_put_json_string(t, c->p[i].pass ? c->p[i].pass : "as written");
-        json_number(t, "median_ms", s.median_ms);
+        json_ms(t, "median_ms", s.median_ms);
         nnc_printf(t, ", \"launches\": %lld, \"bytes_moved\": %lld}", (long long)s.launches,
             (long long)s.bytes);
     }

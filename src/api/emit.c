@@ -52,8 +52,8 @@ static nnc_status emit_machine(
 {
     const nnc_emitter *em = e->has_emitter ? nnc_env_emitter() : NULL;
     if (!em)
-        return nnc_fail0(
-            sink, NNC_E_DEVICE, "this needs the LLVM plug-in, which is absent (nnc doctor)");
+        return nnc_fail0(sink, NNC_E_DEVICE, "this needs the LLVM plug-in, which is %s",
+            e->no_llvm ? "switched off" : "absent (nnc doctor)");
     nnc_arena a;
     nnc_arena_init(&a, 0);
     nnc_kernel **k = ARENA_NEW(&a, nnc_kernel *, p->n_kernel);

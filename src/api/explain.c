@@ -247,7 +247,7 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
     nnc_put_bytes(t, after.bytes);
     nnc_puts(t, " moved per run\n");
     if (!r->n) {
-        nnc_puts(t, "\nNo pass had anything to decide.\n");
+        nnc_puts(t, a->level ? "\nNo pass had anything to decide.\n" : "\nAt -O0 no pass runs.\n");
         return NNC_OK;
     }
     nnc_puts(t, "\n  pass             applied  declined   launches         moved\n");

@@ -197,8 +197,10 @@ nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
             nnc_put_json_string(t, p ? "" : why);
             nnc_putc(t, '}');
         } else {
-            nnc_printf(t, "  %-8s %-8s %-44s %s\n", parts[i].name, p ? "found" : "absent",
+            nnc_printf(t, "  %-8s %-8s %-44s %s", parts[i].name, p ? "found" : "absent",
                 parts[i].what, version);
+            nnc_trim(t);
+            nnc_putc(t, '\n');
             if (!p)
                 nnc_printf(t, "           %s\n           %s\n", why, parts[i].without);
         }
@@ -220,13 +222,14 @@ nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *t)
         nnc_target_print_json(t, g);
         return done(t);
     }
-    nnc_printf(t, "  %s: %s, %d core%s, %d-bit vectors, %d threads used; memory ", g->name,
-        g->cpu && *g->cpu ? g->cpu : "this CPU", g->cores, g->cores == 1 ? "" : "s", g->vector_bits,
-        g->threads);
+    bool known = g->cpu && *g->cpu;
+    nnc_printf(t, "  %s: %s%s%d core%s, %d-bit vectors, %d thread%s used; memory ", g->name,
+        known ? g->cpu : "", known ? ", " : "", g->cores, nnc_plural(g->cores, "s"), g->vector_bits,
+        g->threads, nnc_plural(g->threads, "s"));
     nnc_put_bytes(t, g->memory_bytes);
     nnc_printf(t, "\n  peak %.0f GFLOP/s (f32), copies %.0f GB/s; %s\n",
         (double)g->flops_f32 * 1e-9, (double)g->copy_bytes_s * 1e-9,
-        g->measured ? "measured" : "described from what the system says, not measured");
+        g->measured ? "measured" : "described, not measured");
     nnc_printf(t, "  virtual devices cpu:0, cpu:1, ... share this machine (--devices)\n");
     return done(t);
 }

@@ -132,7 +132,7 @@ nnc_status cmd_check(const options *o, nnc_sink *sink)
     nnc_model *m = NULL;
     nnc_status st = open_either(o, &e, &a, &m, sink);
     if (!st && !o->quiet)
-        printf("%s: ok\n", o->file[0]);
+        printf("%s: ok\n", strcmp(o->file[0], "-") ? o->file[0] : "<stdin>");
     nnc_model_close(m);
     nnc_artifact_destroy(a);
     nnc_env_destroy(e);

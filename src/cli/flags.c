@@ -1,5 +1,6 @@
 /* cli/flags.c -- the flags of all commands in one table: parsing and --help read the same rows. */
 #include "cli/cli.h"
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -196,6 +197,7 @@ static nnc_status add_pair(options *o, const flag *f, char *value, nnc_sink *sin
 static nnc_status set_format(options *o, const flag *f, const char *v, nnc_sink *sink)
 {
     static const char *const names[] = {"text", "json", "csv"};
+    assert(f->hi <= (int64_t)NNC_COUNT(names));
     for (int i = 0; i < (int)f->hi; i++)
         if (!strcmp(v, names[i])) {
             o->format = (nnc_format)i;

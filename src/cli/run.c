@@ -1,5 +1,6 @@
 /* cli/run.c -- nnc run: inputs from files or the seed, timed iterations, outputs to files or as a summary. And nnc compare. */
 #include "cli/cli.h"
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -135,6 +136,7 @@ static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sin
         }
         t->ns[t->n++] = nnc_now_ns() - a;
     }
+    assert(t->n > 0); /* --iterations is at least 1, --duration runs three times or more */
     qsort(t->ns, (size_t)t->n, sizeof *t->ns, by_value);
     return NNC_OK;
 }

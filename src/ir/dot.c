@@ -122,9 +122,12 @@ static void put_kernel(nnc_text *t, const nnc_graph *g, uint32_t i)
 {
     const nnc_node *n = &g->node[i];
     nnc_printf(t,
-        "subgraph cluster_k%u { label=\"one launch\"; style=\"rounded,filled\"; "
-        "color=\"#b45f06\"; fillcolor=\"#fff8e6\";\n",
+        "subgraph cluster_k%u { style=\"rounded,filled\"; color=\"#b45f06\"; "
+        "fillcolor=\"#fff8e6\"; label=\"one launch",
         i);
+    if (n->device > 0)
+        nnc_printf(t, " on device %d", n->device);
+    nnc_puts(t, "\";\n");
     for (uint32_t k = 0; k < n->body->n_node; k++)
         if (n->body->node[k].op != OP_input && !hidden(&n->body->node[k]))
             put_box(t, n->body, k, g, n, i);
