@@ -207,8 +207,8 @@ static void entry_path(const nnc_cache *c, const char *kind, nnc_hash128 key, ch
 
 bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n)
 {
-    char path[PATH_MAX], *buf;
-    size_t size;
+    char path[PATH_MAX], *buf = NULL;
+    size_t size = 0;
     if (!c)
         return false;
     entry_path(c, kind, key, path);

@@ -136,7 +136,7 @@ static void print_one(const nnc_diag *d, FILE *out)
 {
     static const char *const word[] = {"error", "warning", "note"};
     if (d->loc.file) {
-        fprintf(out, "%s:", d->loc.file);
+        fprintf(out, "%s:", strcmp(d->loc.file, "-") ? d->loc.file : "<stdin>");
         if (d->loc.line)
             fprintf(out, "%d:%d:", d->loc.line, d->loc.col);
         fputc(' ', out);
@@ -211,13 +211,12 @@ void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...)
     va_end(ap);
 }
 
-nnc_status nnc_nomem(nnc_sink *sink)
+void nnc_report_nomem(nnc_sink *sink)
 {
     if (sink) {
         sink->errors++;
         sink->lost = true;
     }
-    return NNC_E_NOMEM;
 }
 
 /* ---- suggestions ----------------------------------------------------------------------------- */

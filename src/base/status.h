@@ -76,8 +76,13 @@ nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fm
 nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
-/* NNC_E_NOMEM with its fixed message; allocates nothing. */
-nnc_status nnc_nomem(nnc_sink *sink);
+/* NNC_E_NOMEM with its fixed message; allocates nothing. Inline: compilers see that it is never NNC_OK. */
+void nnc_report_nomem(nnc_sink *sink);
+static inline nnc_status nnc_nomem(nnc_sink *sink)
+{
+    nnc_report_nomem(sink);
+    return NNC_E_NOMEM;
+}
 
 /* Edit-distance suggestion: the entry of names[0..n) nearest to `word`, or NULL when none is near enough
  * (distance > max(1, strlen(word)/3)). For "did you mean". */

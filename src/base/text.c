@@ -122,5 +122,5 @@ void nnc_put_bytes(nnc_text *t, int64_t bytes)
     size_t u = 0;
     for (; fabs(v) >= 1024 && u + 1 < NNC_COUNT(unit); u++)
         v /= 1024;
-    nnc_printf(t, u ? "%.*f %s" : "%.*f %s", u == 0 ? 0 : fabs(v) < 100 ? 2 : 1, v, unit[u]);
+    nnc_printf(t, "%.*f %s", u == 0 ? 0 : fabs(v) < 100 ? 2 : 1, v, unit[u]);
 }

@@ -4,6 +4,7 @@
  * along memory (a kernel over columns recomputes: its buffer would need a place for every
  * lane). */
 #include "codegen/lower.h"
+#include <assert.h>
 
 enum { KEEP_BYTES = 256 << 10 };
 
@@ -17,6 +18,7 @@ static bool rows_along_memory(const lw *l)
             nnc_type_numel(nnc_typeof(l->g, o->v)) > nnc_type_numel(nnc_typeof(l->g, best->v)))
             best = o;
     }
+    assert(best); /* a nest stores something */
     int j = 0;
     while (l->result[j] != best->v)
         j++;

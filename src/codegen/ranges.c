@@ -377,12 +377,11 @@ static range compute(const nnc_kernel *k, int id)
 static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
 {
     range a = get(k, in->arg[0]), b = get(k, in->arg[1]);
-    const nnc_kins *x = in->arg[0] >= 0 ? &k->ins[in->arg[0]] : NULL;
     switch ((nnc_sop)in->sop) {
     case SC_identity:
         return in->arg[0];
     case SC_cast:
-        return x->dtype == in->dtype && in->cast_to == in->dtype ? in->arg[0] : -1;
+        return k->ins[in->arg[0]].dtype == in->dtype && in->cast_to == in->dtype ? in->arg[0] : -1;
     case SC_abs:
         return a.lo >= 0 ? in->arg[0] : -1;
     case SC_max:

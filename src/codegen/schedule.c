@@ -7,7 +7,7 @@
  * short). */
 #include "codegen/internal.h"
 
-enum { UNIT_NS = 5000, GRAIN_NS = 20000, MAX_CHUNK = 65536 };
+enum { UNIT_NS = 5000, GRAIN_NS = 20000, MAX_CHUNK = 65536, TILE = 64, TILE_CHUNK = 512 };
 
 static bool is_expensive(const nnc_kins *in)
 {
@@ -73,7 +73,7 @@ static double point_ns(const nnc_kernel *k)
 /* Share of lanes in use when n elements run in vectors. */
 static double fill(int64_t n, int lanes)
 {
-    return (double)n / (double)((n + lanes - 1) / lanes * lanes);
+    return (double)n / (double)nnc_align_up(n, lanes);
 }
 
 /* How well memory is accessed when the stage's vectors run along axis v (of extent n). */
@@ -200,15 +200,69 @@ static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
     return any;
 }
 
+/* ---- transposing kernels ---- */
+
+/* The axis along which all stores lie, in a kernel that is one flat body; -1: none. */
+static int store_axis(const nnc_kernel *k)
+{
+    uint32_t along = ~0u;
+    if (k->n_stage != 1 || k->stage[0].axes || k->n_outer < 2)
+        return -1;
+    for (int i = 0; i < k->n_ins; i++) {
+        uint32_t m = 0;
+        if (k->ins[i].op != KO_store)
+            continue;
+        for (int a = 0; a < k->n_outer; a++)
+            m |= (uint32_t)(k->ins[i].at.k[a] == 1) << a;
+        along &= m;
+    }
+    along &= (1u << k->n_outer) - 1;
+    return along ? __builtin_ctz(along) : -1;
+}
+
+/* Loads that lie along another axis than the stores: squares of `width` elements are read along
+ * the one, transposed, written along the other. Each square's rows are separate copies of the
+ * body, so it must be short. */
+static bool pick_tile(nnc_kernel *k, int bits)
+{
+    nnc_kschedule *s = &k->sched;
+    int v = store_axis(k), w = -1, size = 1, cost = 0;
+    int64_t most = 0;
+    for (int a = 0; v >= 0 && a < k->n_outer; a++) {
+        int64_t n = 0;
+        for (int i = 0; i < k->n_ins; i++)
+            if (a != v && nnc_kernel_tiles(k, &k->ins[i], v, a))
+                n += k->buf[k->ins[i].buf].numel;
+        w = n > most ? a : w;
+        most = n > most ? n : most;
+    }
+    if (w < 0 || k->axis[v].extent < 8 || k->axis[w].extent < 8)
+        return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        cost += is_expensive(&k->ins[i]) ? 20 : 1;
+        if (k->ins[i].op == KO_store || k->ins[i].op == KO_load)
+            size = nnc_max64(size, nnc_dtype_size(k->buf[k->ins[i].buf].dtype));
+    }
+    int width = bits / 8 / size > 16 ? 16 : bits / 8 / size;
+    if (width < 2 || cost * width > 400)
+        return false;
+    s->vec_axis = (int16_t)v;
+    s->vec_width = (int16_t)width;
+    s->tile_axis = (int16_t)w;
+    s->tile = (int16_t)nnc_min64(TILE, nnc_align_up(k->axis[w].extent, width));
+    return true;
+}
+
 static void split_domain(nnc_kernel *k)
 {
     nnc_kschedule *s = &k->sched;
-    double ns = point_ns(k), whole = ns;
+    double ns = point_ns(k) * (s->tile > 0 ? s->tile : 1), whole = ns;
+    double cap = s->tile > 0 ? TILE_CHUNK : MAX_CHUNK;
     s->chunk = 0;
     if (s->vec_axis >= 0 && s->vec_axis < k->n_outer) {
         int64_t n = k->axis[s->vec_axis].extent;
-        double want = ns > 0 ? UNIT_NS / ns : MAX_CHUNK;
-        int64_t chunk = want > MAX_CHUNK ? MAX_CHUNK : (int64_t)want;
+        double want = ns > 0 ? UNIT_NS / ns : cap;
+        int64_t chunk = (int64_t)(want > cap ? cap : want);
         chunk = nnc_align_up(chunk > 0 ? chunk : 1, s->vec_width < 16 ? 16 : s->vec_width);
         if (chunk < n)
             s->chunk = chunk;
@@ -225,9 +279,11 @@ void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
 {
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
     nnc_kschedule *s = &k->sched;
-    int v = pick_axis(k, bits / 32);
-    *s = (nnc_kschedule){.vec_axis = (int16_t)v, .vec_width = 1};
-    if (v >= 0)
+    *s = (nnc_kschedule){.vec_width = 1};
+    bool tiled = pick_tile(k, bits);
+    int v = tiled ? s->vec_axis : pick_axis(k, bits / 32);
+    s->vec_axis = (int16_t)v;
+    if (v >= 0 && !tiled)
         s->vec_width = (int16_t)pick_width(k, v, bits);
     s->stream_stores = streams(k, v, t);
     split_domain(k);

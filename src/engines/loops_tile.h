@@ -160,7 +160,7 @@ static void X(max)(int64_t n, const void *x_, void *acc_)
     T *restrict acc = acc_;
     /* a NaN on either side stays: as x it is not <= acc, as acc nothing is > it */
     for (int64_t i = 0; i < n; i++)
-        acc[i] = x[i] > acc[i] || x[i] != x[i] ? x[i] : acc[i];
+        acc[i] = x[i] > acc[i] || x[i] != x[i] ? x[i] : acc[i]; /* NOLINT(misc-redundant-expression): u64 has no NaN */
 }
 
 static void X(fma)(int64_t n, const void *x_, const void *w_, void *acc_)

@@ -211,7 +211,8 @@ nnc_ref fe_build_deconv(fe_layer *l)
         return NNC_NONE;
     const nnc_type x = *in_type(l);
     int64_t d[5] = {x.dim[1], channels / groups};
-    double fan = (double)(x.dim[1] / groups);
+    int64_t group_in = x.dim[1] / groups;
+    double fan = (double)group_in;
     for (int i = 0; i < w.n; i++) {
         d[2 + i] = w.kernel[i];
         fan *= (double)nnc_ceildiv(w.kernel[i], w.stride[i]);

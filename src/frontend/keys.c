@@ -122,7 +122,7 @@ bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *out)
 
 bool fe_axes(fe_layer *l, const char *key, int rank, int *n, int64_t out[NNC_MAX_RANK])
 {
-    int64_t v[2 * NNC_MAX_RANK];
+    int64_t v[2 * NNC_MAX_RANK] = {0};
     bool seen[NNC_MAX_RANK + 1] = {false};
     if (!fe_key(l, key))
         return true;
@@ -145,7 +145,7 @@ bool fe_axes(fe_layer *l, const char *key, int rank, int *n, int64_t out[NNC_MAX
 
 bool fe_spatial(fe_layer *l, const char *key, int n, int64_t lo, int64_t out[3])
 {
-    int64_t v[2 * NNC_MAX_RANK];
+    int64_t v[2 * NNC_MAX_RANK] = {0};
     int m = 0;
     const cJSON *item = fe_key(l, key);
     if (!item)

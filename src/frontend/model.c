@@ -1,6 +1,7 @@
 /* frontend/model.c -- loads a model: what kind of file it is, its args and what --set makes of
  * them, and the order of the steps. */
 #include "frontend/internal.h"
+#include <assert.h>
 #include <ctype.h>
 #include <string.h>
 
@@ -10,6 +11,7 @@
  * expressions. */
 bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out)
 {
+    assert(a);
     const cJSON *v = cJSON_IsObject(a) ? cJSON_GetObjectItemCaseSensitive(a, "default") : a;
     if (!v)
         return fe_fail_at(f, a, false, path, "arg `%.60s` has no default and must be given",

@@ -432,8 +432,10 @@ void nnc_rval_free(nnc_rval *v)
 
 static double node_ops(const nnc_graph *g, const nnc_node *n)
 {
-    const nnc_type *x = n->n_in ? nnc_typeof(g, n->in[0]) : NULL;
     double out = (double)nnc_type_numel(nnc_typeof(g, n->out));
+    if (n->n_in == 0)
+        return out;
+    const nnc_type *x = nnc_typeof(g, n->in[0]);
     const int64_t *kernel = NULL;
     switch (nnc_op_class((nnc_op)n->op)) {
     case CL_contract: {

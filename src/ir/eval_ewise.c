@@ -270,7 +270,7 @@ static void run_block(const ewise *w, int n, const void *const *in, uint64_t *ou
         else
             scalar_f64(w, n, in[0], in[1], (double *)out);
     } else {
-        const int64_t *a = in[0], *b = w->n_in > 1 ? in[1] : in[0];
+        const int64_t *a = in[0], *b = in[1];
         for (int i = 0; i < n; i++)
             out[i] = (uint64_t)(named ? named_i64(w, a[i])
                                       : nnc_sop_eval_i64(w->sop, w->d, a[i], b[i], 0));
@@ -283,9 +283,9 @@ static nnc_status run_range(void *ctx, int64_t begin, int64_t end)
     uint64_t tmp[3][BLOCK];
     for (int64_t i = begin; i < end; i += BLOCK) {
         int n = (int)nnc_min64(BLOCK, end - i);
-        const void *in[3] = {NULL, NULL, NULL};
-        for (int k = 0; k < w->n_in; k++)
-            in[k] = operand(w, k, i, n, tmp[k]);
+        const void *in[3];
+        for (int k = 0; k < 3; k++) /* where an op has fewer, the first again */
+            in[k] = k == 0 || k < w->n_in ? operand(w, k, i, n, tmp[k]) : in[0];
         run_block(w, n, in, w->out + i);
     }
     return NNC_OK;

@@ -45,7 +45,7 @@ static nnc_status read_ints(infer *c, nnc_akey key, int s, int64_t lo, int64_t d
 /* Everything of the window but the kernel, which a caller has filled in. */
 static nnc_status read_window(infer *c, window *w)
 {
-    int64_t pads[2 * MAX_SPATIAL];
+    int64_t pads[2 * MAX_SPATIAL] = {0};
     NNC_TRY(read_ints(c, AT_strides, w->s, 1, 1, w->stride));
     NNC_TRY(read_ints(c, AT_dilations, w->s, 1, 1, w->dilation));
     NNC_TRY(read_ints(c, AT_pads, 2 * w->s, 0, 0, pads));

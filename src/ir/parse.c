@@ -96,7 +96,7 @@ static nnc_status scan_name(parser *p, char **out)
 static nnc_status scan_ref(parser *p, nnc_ref *out)
 {
     nnc_loc loc = nnc_scan_loc(p->s);
-    char *name;
+    char *name = NULL;
     NNC_TRY(scan_name(p, &name));
     *out = nnc_name_find(p->g, name);
     if (*out == NNC_NONE)

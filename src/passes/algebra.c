@@ -4,6 +4,7 @@
  * node, shortens a chain of moves, or replaces an op by one that no rule turns back. */
 #include "passes/internal.h"
 
+#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -435,6 +436,7 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
         const nnc_node *d = def_of(p, n->in[k], OP_broadcast);
         if (!d)
             continue;
+        assert(n->n_in <= 3);
         nnc_ref in[3] = {n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : 0};
         in[k] = d->in[0];
         int64_t dim[NNC_MAX_RANK];

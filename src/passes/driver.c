@@ -157,6 +157,7 @@ static nnc_status run_all(pass *p, const int *list, int n)
         if (p->status == NNC_OK)
             p->status = run_one(p, &scratch);
         nnc_arena_deinit(&scratch);
+        p->a = NULL;
     }
     return p->status;
 }
@@ -168,7 +169,7 @@ nnc_status nnc_passes_run(
     nnc_arena_init(&a, 0);
     nnc_remarks own;
     nnc_remarks_init(&own);
-    int *list, n = 0;
+    int *list = NULL, n = 0;
     nnc_sink *theirs = (*g)->sink;
     pass p = {.g = *g, .o = o, .t = o->target, .remarks = remarks ? remarks : &own, .sink = sink};
     nnc_status s = select(o, &a, &list, &n, sink);
