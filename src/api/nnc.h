@@ -95,7 +95,8 @@ const nnc_model *nnc_artifact_source(const nnc_artifact *a); /* the graph before
 const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
 
 /* Runs exactly these passes, in this order (nnc opt), or the level's when n_pass is 0. The model is replaced. */
-nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o,
+    nnc_sink *sink) NNC_MUST;
 /* A stage of a compiled model as text: "graph", "plan", "kernels", "llvm", "asm", "dot", "remarks". Unknown stages are NNC_E_USAGE. */
 nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 void nnc_print_model(const nnc_model *m, nnc_text *out);
@@ -148,7 +149,8 @@ typedef struct nnc_compare_options {
 } nnc_compare_options;
 
 /* Fused against unfused against float64. *agrees: all within tolerance. The report is printed into `out`. */
-nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f, nnc_text *out,
+    bool *agrees, nnc_sink *sink) NNC_MUST;
 
 nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *out) NNC_MUST;
 nnc_status nnc_report_memory(nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *out, bool *fits) NNC_MUST;

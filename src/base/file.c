@@ -92,7 +92,8 @@ nnc_status nnc_file_write(
 {
     char tmp[PATH_MAX];
     struct stat st;
-    if (lstat(path, &st) == 0 && !S_ISREG(st.st_mode)) { /* links, pipes, devices: not to be replaced */
+    if (lstat(path, &st) == 0 &&
+        !S_ISREG(st.st_mode)) { /* links, pipes, devices: not to be replaced */
         int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
         bool ok = fd >= 0 && write_all(fd, data, n);
         if (fd >= 0)
@@ -275,7 +276,8 @@ static bool find_plugin(const char *name, char path[PATH_MAX])
     for (int i = 0; i < 3; i++) {
         if (!dirs[i] || !*dirs[i])
             continue;
-        snprintf(path, PATH_MAX, "%.*s%s/libnnc_%.32s.so", (int)sizeof exe - 1, dirs[i], sub[i], name);
+        snprintf(
+            path, PATH_MAX, "%.*s%s/libnnc_%.32s.so", (int)sizeof exe - 1, dirs[i], sub[i], name);
         if (nnc_file_exists(path))
             return true;
     }
