@@ -170,8 +170,10 @@ bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out)
         return false;
     char *buf = nnc_arena_alloc(a, (size_t)(close - s->p), 1);
     size_t n = 0;
-    if (!buf)
+    if (!buf) {
+        *out = NULL;
         return false;
+    }
     for (const char *p = s->p + 1; p < close;) {
         if (*p != '\\') {
             buf[n++] = *p++;

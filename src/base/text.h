@@ -45,7 +45,7 @@ bool nnc_scan_eat(nnc_scan *s, const char *lit);   /* the same, and consumes it 
 bool nnc_scan_word(nnc_scan *s, const char **word, size_t *n);
 bool nnc_scan_int(nnc_scan *s, int64_t *v);        /* optional '-'; false (nothing consumed) when absent or > 64 bit */
 bool nnc_scan_double(nnc_scan *s, double *v);      /* also nan, inf, -inf and hex floats */
-/* Quoted string with JSON escapes, unescaped into the arena. */
+/* Quoted string with JSON escapes, unescaped into the arena. False: malformed, or out of memory (then *out becomes NULL). */
 bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out);
 /* "expected X, found `...`" at the scanner's place. */
 nnc_status nnc_scan_fail(nnc_scan *s, nnc_sink *sink, const char *expected);

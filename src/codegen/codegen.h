@@ -87,7 +87,9 @@ typedef struct nnc_kstage {
 /* Analytic choices, printed with the kernel. The parallel domain is the product of all outer axes but vec_axis, times
  * the chunks of vec_axis when it is an outer axis (chunk elements each): units 0..domain. Unit u counts in mixed radix:
  * the outer axes except vec_axis in order, the first most significant, then the chunk index of vec_axis as the fastest
- * digit. An inner vec_axis says how its stage runs; the other stages run in vectors over their last own axis. */
+ * digit. With `tile` the axis tile_axis (outer, not vec_axis) counts in blocks of `tile` points: loads that lie along it
+ * while the stores lie along vec_axis are read in squares of vec_width elements and transposed in registers.
+ * An inner vec_axis says how its stage runs; the other stages run in vectors over their last own axis. */
 typedef struct nnc_kschedule {
     int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"):
                          * EVERY stage that has own axes runs its last own axis (highest number) in vectors; vec_axis names
@@ -98,6 +100,8 @@ typedef struct nnc_kschedule {
     int64_t domain;     /* units */
     int64_t grain;      /* units below which a part is not worth a thread */
     bool stream_stores; /* non-temporal */
+    int16_t tile_axis;  /* when tile > 0: one stage without own axes, vec_width a power of 2 up to 16 that divides tile and chunk */
+    int16_t tile;       /* 0 = none */
 } nnc_kschedule;
 
 typedef struct nnc_kernel {
@@ -114,6 +118,13 @@ typedef struct nnc_kernel {
     int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order */
 } nnc_kernel;
 
+/* Does a kernel with a tile read this load in squares? */
+static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)
+{
+    int64_t s = k->axis[vec].extent > 1 ? in->at.k[vec] : 0;
+    return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
+}
+
 /* Lowers node n of g (a fused node, or any single generated op) to one kernel in `a`. Operand buffers: the distinct operands in
  * order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_nest_ok). Views must not come here. */
 nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
@@ -125,7 +136,7 @@ void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
 void nnc_kernel_print(nnc_text *t, const nnc_kernel *k);
 nnc_kernel *nnc_kernel_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
-/* Hash of what decides the machine code: kernel IR and schedule, not the buffers' names. */
+/* Hash of what decides the machine code: kernel IR and schedule, not the buffers' names. Out of memory: hi is all ones. */
 nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 
 /* An emitter: kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
@@ -139,7 +150,7 @@ typedef struct nnc_emitter {
 
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "1"
+#define NNC_LLVM_EMITTER_REVISION "2"
 
 /* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
@@ -152,7 +163,7 @@ void nnc_interp_run(const nnc_interp *s, void *const *args, int64_t begin, int64
 void nnc_interp_destroy(nnc_interp *s);
 
 /* A minimal loader for the relocatable objects that the LLVM emitter makes (x86-64 ELF; text, rodata, PC-relative relocations).
- * NULL with why in *why: the caller falls back to the plug-in's linker. */
+ * NULL with why in *why (NULL: out of memory): the caller falls back to the plug-in's linker. */
 typedef struct nnc_object nnc_object;
 nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why);
 void *nnc_object_symbol(const nnc_object *o, const char *name); /* NULL when absent */

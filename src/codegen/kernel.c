@@ -132,11 +132,17 @@ nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
     return best;
 }
 
+int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis)
+{
+    int64_t n = k->axis[axis].extent, t = k->sched.tile;
+    return t > 0 && axis == k->sched.tile_axis ? (n + t - 1) / t : n;
+}
+
 int64_t nnc_kernel_domain(const nnc_kernel *k)
 {
     int64_t d = 1;
     for (int a = 0; a < k->n_outer; a++)
-        if (a != k->sched.vec_axis && !nnc_mul_ok(d, k->axis[a].extent, &d))
+        if (a != k->sched.vec_axis && !nnc_mul_ok(d, nnc_kernel_blocks(k, a), &d))
             return -1;
     int v = k->sched.vec_axis;
     if (v >= 0 && v < k->n_outer && k->sched.chunk > 0) {
@@ -169,6 +175,8 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k)
     nnc_text t = {0};
     nnc_kernel_print_as(&t, k, false);
     nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
+    if (t.oom)
+        h = (nnc_hash128){(uint64_t)nnc_now_ns(), ~(uint64_t)0};
     nnc_text_deinit(&t);
     return h;
 }

@@ -172,6 +172,8 @@ static bool name_kernel(lw *l, const nnc_node *n)
         shown++;
     }
     nnc_hash128 h = nnc_kernel_hash(l->k);
+    if (h.hi == ~(uint64_t)0)
+        return false;
     l->k->name = nnc_arena_printf(l->out, "%s_%08x", text, (unsigned)(h.lo & 0xffffffffu));
     return l->k->name != NULL;
 }

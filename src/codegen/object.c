@@ -113,7 +113,7 @@ static bool read_header(loading *l)
     l->sec = nnc_malloc(l->n_sec * sizeof *l->sec);
     l->at = nnc_malloc(l->n_sec * sizeof *l->at);
     if (!l->sec || !l->at)
-        return no(l, "out of memory");
+        return no(l, NULL);
     memcpy(l->sec, l->bytes + h.e_shoff, l->n_sec * sizeof *l->sec);
     for (size_t i = 1; i < l->n_sec; i++)
         if (l->sec[i].sh_type != SHT_NOBITS && l->sec[i].sh_type != SHT_NULL &&
@@ -142,7 +142,7 @@ static bool read_symbols(loading *l)
     l->sym = nnc_malloc(s->sh_size + 1);
     l->o->names = nnc_malloc(t->sh_size + 1);
     if (!l->sym || !l->o->names)
-        return no(l, "out of memory");
+        return no(l, NULL);
     memcpy(l->sym, l->bytes + s->sh_offset, s->sh_size);
     memcpy(l->o->names, l->bytes + t->sh_offset, t->sh_size);
     l->o->names[t->sh_size] = 0;
@@ -198,7 +198,7 @@ static bool map_sections(loading *l)
 {
     void *p = mmap(NULL, l->o->size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED)
-        return no(l, "out of memory");
+        return no(l, NULL);
     l->o->map = p;
     for (size_t i = 1; i < l->n_sec; i++)
         if (l->at[i] != SIZE_MAX)
@@ -298,7 +298,7 @@ static bool export_symbols(loading *l)
 {
     l->o->sym = nnc_malloc((l->n_sym + 1) * sizeof *l->o->sym);
     if (!l->o->sym)
-        return no(l, "out of memory");
+        return no(l, NULL);
     for (size_t i = 1; i < l->n_sym; i++) {
         const Elf64_Sym *s = &l->sym[i];
         if (ELF64_ST_BIND(s->st_info) != STB_GLOBAL || ELF64_ST_TYPE(s->st_info) != STT_FUNC ||
@@ -325,7 +325,7 @@ static bool protect(loading *l)
 
 nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why)
 {
-    loading l = {.bytes = bytes, .n = n, .why = "out of memory"};
+    loading l = {.bytes = bytes, .n = n, .why = NULL};
     l.o = nnc_calloc(1, sizeof *l.o);
     bool ok = l.o && read_header(&l) && read_symbols(&l) && place_sections(&l) &&
               map_sections(&l) && relocate_all(&l) && export_symbols(&l) && protect(&l);

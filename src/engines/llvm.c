@@ -53,7 +53,8 @@ static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, loaded **out
     *l = (loaded){b->data, b->n, p, nnc_object_load(b->data, b->n, &why), 1, all};
     if (!l->object) {
         nnc_free(l);
-        return nnc_fail0(sink, NNC_E_DEVICE, "machine code cannot be loaded: %s", why);
+        return why ? nnc_fail0(sink, NNC_E_DEVICE, "machine code cannot be loaded: %s", why)
+                   : nnc_nomem(sink);
     }
     all = l;
     *out = l;

@@ -304,7 +304,7 @@ static bool fused_call(
         return false;
     walk w = {.body = b, .outer = n, .c = c, .args = args, .why = why};
     w.outside = ARENA_NEW(a, nnc_ref, b->n_value + 1);
-    *why = "out of memory";
+    *why = NULL;
     if (!w.outside)
         return false;
     find_outside(&w);

@@ -75,7 +75,8 @@ static nnc_status add_kernel(maker *m, const nnc_kernel *k, nnc_hash128 h)
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k)
 {
     nnc_hash128 h = nnc_kernel_hash(k);
-    if ((uint32_t)m->p->n_kernel * 2 >= m->hash_mask && !grow_table(m))
+    bool lost = h.hi == ~(uint64_t)0;
+    if (lost || ((uint32_t)m->p->n_kernel * 2 >= m->hash_mask && !grow_table(m)))
         return nnc_nomem(m->sink);
     uint32_t at = probe(m, h, k->name);
     if (!m->by_hash[at]) {

@@ -96,7 +96,9 @@ static nnc_status select_main(maker *m)
 void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
 {
     char hex[33];
-    nnc_hash_hex(nnc_target_hash(t), hex);
+    nnc_hash128 h = nnc_target_hash(t);
+    out->oom |= h.hi == ~(uint64_t)0;
+    nnc_hash_hex(h, hex);
     nnc_printf(out, "%s#%s", t->name, hex);
 }
 

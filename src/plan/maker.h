@@ -88,7 +88,7 @@ static inline size_t slot(const maker *m, nnc_ref v, int dev)
 nnc_status make_schedule(maker *m) NNC_MUST;
 job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory */
 
-/* call.c: node -> library call. False with why when the node is none (or holds what no call can). */
+/* call.c: node -> library call. False with the reason in *why (NULL: out of memory) when the node is none (or holds what no call can). */
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
 /* select.c: who computes a node. `main_at`: the job's index in main, -1 for init. */

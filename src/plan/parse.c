@@ -75,11 +75,11 @@ static nnc_status field_float(parser *r, const char *key, float *out)
 
 static nnc_status string(parser *r, const char **out)
 {
-    char *s;
+    char none[1] = "", *s = none;
     if (!nnc_scan_is(r->s, "\""))
         return nnc_scan_fail(r->s, r->sink, "a string");
     if (!nnc_scan_string(r->s, &r->p->arena, &s))
-        return nnc_scan_fail(r->s, r->sink, "a well-formed string");
+        return s ? nnc_scan_fail(r->s, r->sink, "a well-formed string") : nnc_nomem(r->sink);
     *out = s;
     return NNC_OK;
 }

@@ -113,6 +113,8 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     nnc_call c;
     nnc_choice got;
     if (!make_call(m->g, n, &c, &j->args, &reason)) {
+        if (!reason)
+            return nnc_nomem(m->sink);
         nnc_puts(why, reason);
         return NNC_OK;
     }

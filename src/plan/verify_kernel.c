@@ -41,6 +41,13 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
     return NULL;
 }
 
+/* A parser that gives nothing says why in the sink alone. */
+static bool ends_short_of_memory(const nnc_sink *sink)
+{
+    size_t n = sink ? nnc_sink_count(sink) : 0;
+    return n && nnc_sink_at(sink, n - 1)->code == NNC_E_NOMEM;
+}
+
 static nnc_status check_kernel(check *v, int i)
 {
     nnc_arena a;
@@ -50,12 +57,14 @@ static nnc_status check_kernel(check *v, int i)
     nnc_kernel *k = nnc_kernel_parse(&s, &a, v->sink);
     nnc_status status = NNC_OK;
     const char *why;
-    if (!k)
+    if (!k && ends_short_of_memory(v->sink))
+        status = NNC_E_NOMEM;
+    else if (!k)
         status = bad(v, i, "its text does not parse");
     else if (!nnc_scan_end(&s))
         status = bad(v, i, "its text goes on behind the kernel");
-    else if (nnc_kernel_verify(k, v->sink) != NNC_OK)
-        status = bad(v, i, "its text is not sound");
+    else if ((status = nnc_kernel_verify(k, v->sink)) != NNC_OK)
+        status = status == NNC_E_NOMEM ? status : bad(v, i, "its text is not sound");
     else if ((why = compare(v, i, k)))
         status = bad(v, i, why);
     nnc_arena_deinit(&a);

@@ -69,7 +69,7 @@ const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
 /* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
-/* Everything that changes generated code, as a key for caches. */
+/* Everything that changes generated code, as a key for caches. Out of memory: a number that nothing else has, hi all ones. */
 nnc_hash128 nnc_target_hash(const nnc_target *t);
 
 #endif
