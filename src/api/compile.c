@@ -147,6 +147,16 @@ const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a)
     return &a->stats;
 }
 
+const char *nnc_artifact_input_name(const nnc_artifact *a, int i)
+{
+    return i >= 0 && i < a->plan->n_input ? a->plan->input_name[i] : NULL;
+}
+
+const char *nnc_artifact_output_name(const nnc_artifact *a, int i)
+{
+    return i >= 0 && i < a->plan->n_output ? a->plan->output_name[i] : NULL;
+}
+
 void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches)
 {
     const nnc_plan *p = a->plan;

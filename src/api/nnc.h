@@ -102,6 +102,9 @@ nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, n
 void nnc_print_model(const nnc_model *m, nnc_text *out);
 /* Is there a pass of this name? If not, *near is the nearest name, or NULL. */
 bool nnc_is_pass(const char *name, const char **near);
+/* Names of what goes in and comes out, in order; NULL past the last. */
+const char *nnc_artifact_input_name(const nnc_artifact *a, int i);
+const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
 /* What one run of the artifact does: floating point operations, bytes moved, launches. */
 void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 /* Tables of ops and passes, with their documentation. */

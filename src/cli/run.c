@@ -5,33 +5,31 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int find_name(
-    const char *name, int n, const char *(*get)(const nnc_session *, int), const nnc_session *s)
-{
-    for (int i = 0; i < n; i++)
-        if (!strcmp(get(s, i), name))
-            return i;
-    return -1;
-}
+typedef const char *name_of(const nnc_artifact *a, int i);
 
-static nnc_status no_such(const char *what, const char *name, int n,
-    const char *(*get)(const nnc_session *, int), const nnc_session *s, nnc_sink *sink)
+/* Do the files that the user named belong to inputs (outputs) of the model? Asked before weights are loaded. */
+static nnc_status check_names(const nnc_artifact *a, const char *what, name_of *name,
+    const nnc_arg *file, int n_file, nnc_sink *sink)
 {
-    nnc_text t = {0};
-    for (int i = 0; i < n; i++)
-        nnc_printf(&t, "%s%s", i ? ", " : "", get(s, i));
-    nnc_status st = nnc_fail0(
-        sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s", what, name, nnc_text_str(&t));
-    nnc_text_deinit(&t);
-    return st;
+    for (int k = 0; k < n_file; k++) {
+        nnc_text t = {0};
+        bool known = false;
+        for (int i = 0; name(a, i); i++) {
+            known |= !strcmp(name(a, i), file[k].name);
+            nnc_printf(&t, "%s%s", i ? ", " : "", name(a, i));
+        }
+        nnc_status st = known ? NNC_OK
+                              : nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s",
+                                    what, file[k].name, nnc_text_str(&t));
+        nnc_text_deinit(&t);
+        NNC_TRY(st);
+    }
+    return NNC_OK;
 }
 
 static nnc_status set_inputs(const options *o, nnc_session *s, nnc_sink *sink)
 {
     int n = nnc_session_inputs(s);
-    for (int k = 0; k < o->n_input; k++)
-        if (find_name(o->input[k].name, n, nnc_session_input_name, s) < 0)
-            return no_such("input", o->input[k].name, n, nnc_session_input_name, s, sink);
     for (int i = 0; i < n; i++) {
         const char *name = nnc_session_input_name(s, i), *file = NULL;
         const nnc_type *t = nnc_session_input_type(s, i);
@@ -180,20 +178,10 @@ static void print_times(const options *o, const times *t, const nnc_artifact *a,
             (double)flops / median * 1e-6, (double)bytes / median * 1e-6);
 }
 
-static nnc_status check_outputs(const options *o, const nnc_session *s, nnc_sink *sink)
-{
-    int n = nnc_session_outputs(s);
-    for (int k = 0; k < o->n_output; k++)
-        if (find_name(o->output[k].name, n, nnc_session_output_name, s) < 0)
-            return no_such("output", o->output[k].name, n, nnc_session_output_name, s, sink);
-    return NNC_OK;
-}
-
 static nnc_status run_session(
     const options *o, const nnc_artifact *a, nnc_session *s, nnc_text *out, nnc_sink *sink)
 {
     times t = {0};
-    NNC_TRY(check_outputs(o, s, sink));
     NNC_TRY(set_inputs(o, s, sink));
     progress((void *)o, "running");
     nnc_status st = timed_runs(o, s, &t, sink);
@@ -212,6 +200,10 @@ nnc_status cmd_run(const options *o, nnc_sink *sink)
     nnc_session *s = NULL;
     nnc_text t = {0};
     nnc_status st = open_and_compile(o, &e, &a, true, sink);
+    if (!st)
+        st = check_names(a, "input", nnc_artifact_input_name, o->input, o->n_input, sink);
+    if (!st)
+        st = check_names(a, "output", nnc_artifact_output_name, o->output, o->n_output, sink);
     if (!st) {
         progress((void *)o, "loading weights");
         st = nnc_session_create(e, a, &s, sink);
