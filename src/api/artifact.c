@@ -313,19 +313,12 @@ static nnc_status open_section(const reader *r, const cJSON *e, const char **nam
     return NNC_OK;
 }
 
-/* A parser that gives nothing says why in the sink alone. */
-static nnc_status why_none(const reader *r)
-{
-    size_t n = r->sink ? nnc_sink_count(r->sink) : 0;
-    return n && nnc_sink_at(r->sink, n - 1)->code == NNC_E_NOMEM ? NNC_E_NOMEM : NNC_E_MODEL;
-}
-
 static nnc_status read_graph(const reader *r, nnc_blob b, nnc_graph **g)
 {
     nnc_scan s;
     nnc_scan_init(&s, r->file, b.data, b.n);
     *g = nnc_graph_parse(&s, r->sink);
-    return *g ? NNC_OK : why_none(r);
+    return *g ? NNC_OK : nnc_sink_cause(r->sink, NNC_E_MODEL);
 }
 
 static nnc_status read_plan(const reader *r, nnc_blob b)
@@ -333,7 +326,7 @@ static nnc_status read_plan(const reader *r, nnc_blob b)
     nnc_scan s;
     nnc_scan_init(&s, r->file, b.data, b.n);
     r->a->plan = nnc_plan_parse(&s, r->sink);
-    return r->a->plan ? NNC_OK : why_none(r);
+    return r->a->plan ? NNC_OK : nnc_sink_cause(r->sink, NNC_E_MODEL);
 }
 
 static const char *text_of(nnc_remarks *out, const cJSON *e, const char *key)

@@ -64,7 +64,7 @@ static nnc_status emit_machine(
         nnc_scan s;
         nnc_scan_init(&s, p->kernel[i].symbol, p->kernel[i].ir, strlen(p->kernel[i].ir));
         k[i] = nnc_kernel_parse(&s, &a, sink);
-        st = k[i] ? NNC_OK : NNC_E_BUG;
+        st = k[i] ? NNC_OK : nnc_sink_cause(sink, NNC_E_BUG);
     }
     if (!st && p->n_kernel)
         st = em->emit((const nnc_kernel *const *)k, p->n_kernel, &e->target, what, &text, &n, sink);

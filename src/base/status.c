@@ -148,6 +148,14 @@ static void print_one(const nnc_diag *d, FILE *out)
     fprintf(out, "%s: %s\n", word[d->severity], d->message);
 }
 
+nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise)
+{
+    for (size_t i = s ? nnc_sink_count(s) : 0; i-- > 0;)
+        if (nnc_sink_at(s, i)->severity == NNC_ERROR)
+            return nnc_sink_at(s, i)->code;
+    return otherwise;
+}
+
 void nnc_sink_print(const nnc_sink *s, FILE *out)
 {
     for (size_t i = 0; i < nnc_sink_count(s); i++)

@@ -66,6 +66,8 @@ void nnc_sink_clear(nnc_sink *s);
 size_t nnc_sink_count(const nnc_sink *s);  /* diagnostics kept */
 size_t nnc_sink_errors(const nnc_sink *s); /* errors reported, kept or not */
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
+/* Code of the last error, for what returns NULL and says why in the sink alone; `otherwise` when there is none. */
+nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
 /* Prints "file:line:col: path: error: message" lines, parts omitted where unknown. */
 void nnc_sink_print(const nnc_sink *s, FILE *out);
 

@@ -173,20 +173,12 @@ static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
     }
 }
 
-/* Lowering says why in the sink alone. */
-static nnc_status lowering_failed(nnc_sink *sink)
-{
-    size_t n = sink ? nnc_sink_count(sink) : 0;
-    nnc_status code = n ? nnc_sink_at(sink, n - 1)->code : NNC_E_BUG;
-    return code != NNC_OK ? code : NNC_E_BUG;
-}
-
 static nnc_status select_kernel(maker *m, job *j, int32_t at)
 {
     const nnc_node *n = &m->g->node[j->node];
     nnc_kernel *k = nnc_lower(m->g, n, m->o->target, &m->scratch, m->sink);
     if (!k)
-        return lowering_failed(m->sink);
+        return nnc_sink_cause(m->sink, NNC_E_BUG);
     NNC_TRY(make_kernel(m, j, k));
     find_in_place(m, j, at, k);
     if (m->o->on_kernel)

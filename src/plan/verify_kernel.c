@@ -41,13 +41,6 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
     return NULL;
 }
 
-/* A parser that gives nothing says why in the sink alone. */
-static bool ends_short_of_memory(const nnc_sink *sink)
-{
-    size_t n = sink ? nnc_sink_count(sink) : 0;
-    return n && nnc_sink_at(sink, n - 1)->code == NNC_E_NOMEM;
-}
-
 static nnc_status check_kernel(check *v, int i)
 {
     nnc_arena a;
@@ -57,7 +50,7 @@ static nnc_status check_kernel(check *v, int i)
     nnc_kernel *k = nnc_kernel_parse(&s, &a, v->sink);
     nnc_status status = NNC_OK;
     const char *why;
-    if (!k && ends_short_of_memory(v->sink))
+    if (!k && nnc_sink_cause(v->sink, NNC_E_MODEL) == NNC_E_NOMEM)
         status = NNC_E_NOMEM;
     else if (!k)
         status = bad(v, i, "its text does not parse");
