@@ -5,6 +5,7 @@
  * per split axis or segmented dimension, of which there are at most NNC_NEST_AXES. */
 #include "ir/nest_internal.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- small parts ---- */
@@ -430,10 +431,8 @@ static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_
     if (!in)
         return NULL;
     for (int d = 0, r = 0, k = 0; d < x->rank; d++) {
-        if (reduced[d])
-            in[d] = *win[r++];
-        else
-            in[d] = idx[keep ? d : k];
+        assert(!reduced[d] || win[r]); /* the space has the rank of what is reduced */
+        in[d] = reduced[d] ? *win[r++] : idx[keep ? d : k];
         k += !reduced[d];
     }
     return in;
@@ -443,7 +442,7 @@ static int32_t add_reduce(
     nx *t, nnc_ref v, const nnc_nest_map *idx, int32_t guard, int space, const bool *reduced)
 {
     nnc_nest *s = t->s;
-    const nnc_nest_map *win[NNC_MAX_RANK], *start;
+    const nnc_nest_map *win[NNC_MAX_RANK] = {NULL}, *start;
     uint32_t axes = 0;
     for (int d = 0; d < t->space[space].rank; d++) {
         if (!(win[d] = nx_key_expr(t, t->space[space].key[d], 0)))
