@@ -31,6 +31,8 @@ extern const char *const nnc_khint_names[4]; /* by bit */
 /* Print with the kernel's and buffers' own names, or without (what the hash reads). */
 void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
 
+/* Digits of an outer axis that is not the vector axis: its extent, or its blocks. */
+int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
 /* Domain arithmetic shared by schedule, verify and the interpreter. */
 int64_t nnc_kernel_domain(const nnc_kernel *k); /* units that the schedule's vec_axis and chunk make */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);

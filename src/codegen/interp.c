@@ -469,6 +469,15 @@ static void run_stages(run *r)
         run_stage(r, &r->k->stage[s]);
 }
 
+static void run_columns(run *r, int64_t begin, int64_t end)
+{
+    for (int64_t i = begin; i < end; i += r->s->block) {
+        r->at[r->k->sched.vec_axis] = i;
+        r->lanes = (int)nnc_min64(r->s->block, end - i);
+        run_stages(r);
+    }
+}
+
 /* Unit u: outer axes but the vector axis in mixed radix, then the chunk as the fastest digit. */
 static void run_unit(run *r, int64_t u)
 {
@@ -482,19 +491,22 @@ static void run_unit(run *r, int64_t u)
     for (int a = k->n_outer - 1; a >= 0; a--) {
         if (a == v)
             continue;
-        r->at[a] = u % k->axis[a].extent;
-        u /= k->axis[a].extent;
+        int64_t n = nnc_kernel_blocks(k, a);
+        r->at[a] = u % n;
+        u /= n;
     }
     if (!columns) {
         r->lanes = 1;
         run_stages(r);
         return;
     }
-    int64_t end = nnc_min64((c + 1) * chunk, extent);
-    for (int64_t i = c * chunk; i < end; i += r->s->block) {
-        r->at[v] = i;
-        r->lanes = (int)nnc_min64(r->s->block, end - i);
-        run_stages(r);
+    int w = k->sched.tile_axis, tile = k->sched.tile;
+    int64_t from = tile ? r->at[w] * tile : 0;
+    int64_t to = tile ? nnc_min64(from + tile, k->axis[w].extent) : 1;
+    for (int64_t j = from; j < to; j++) {
+        if (tile)
+            r->at[w] = j;
+        run_columns(r, c * chunk, nnc_min64((c + 1) * chunk, extent));
     }
 }
 

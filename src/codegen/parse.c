@@ -367,6 +367,12 @@ static bool get_schedule(parser *p)
     s->vec_axis = (int16_t)a;
     s->vec_width = (int16_t)width;
     s->stream_stores = nnc_scan_eat(p->s, "stream");
+    if (!nnc_scan_eat(p->s, "tile"))
+        return true;
+    if (!get_axis(p, &a) || !get_int(p, 1, 4096, &width))
+        return false;
+    s->tile_axis = (int16_t)a;
+    s->tile = (int16_t)width;
     return true;
 }
 

@@ -142,6 +142,11 @@ static void put_schedule(const printer *p)
     nnc_printf(p->t, " width %d chunk %lld domain %lld grain %lld%s\n", s->vec_width,
         (long long)s->chunk, (long long)s->domain, (long long)s->grain,
         s->stream_stores ? " stream" : "");
+    if (s->tile > 0) {
+        nnc_puts(p->t, "  tile ");
+        put_axis(p, s->tile_axis);
+        nnc_printf(p->t, " %d\n", s->tile);
+    }
 }
 
 static void put_stage(const printer *p, const nnc_kstage *s)

@@ -193,9 +193,16 @@ static nnc_status schedule_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kschedule *s = &k->sched;
     if (s->vec_axis < -1 || s->vec_axis >= k->n_axis || s->vec_width < 1 || s->chunk < 0 ||
-        s->grain < 1 || s->domain != nnc_kernel_domain(k))
+        s->grain < 1 || s->tile < 0 ||
+        (s->tile > 0 && (s->tile_axis < 0 || s->tile_axis >= k->n_outer)) ||
+        s->domain != nnc_kernel_domain(k))
         return bad_kernel(k, sink, "the schedule contradicts the axes");
     bool outer = s->vec_axis >= 0 && s->vec_axis < k->n_outer;
+    if (s->tile > 0 &&
+        (!outer || k->n_stage != 1 || k->stage[0].axes || s->tile_axis == s->vec_axis ||
+            s->vec_width < 2 || s->vec_width > 16 || (s->vec_width & (s->vec_width - 1)) ||
+            s->tile % s->vec_width || s->chunk % s->vec_width))
+        return bad_kernel(k, sink, "the schedule's tile does not fit the axes");
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && outer)
             return bad_kernel(k, sink, "tmp buffers need an inner vector axis");

@@ -144,3 +144,42 @@ TEST(lowered_random_graphs)
     }
     CHECK(!e || kernels > 50);
 }
+
+static void transposed(const nnc_emitter *e, const char *type, const char *line)
+{
+    char text[300];
+    set s = {.n = 0};
+    nnc_scan scan;
+    snprintf(text, sizeof text, "graph @t {\n%%x = input : %s%s\nreturn %%y }", type, line);
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    nnc_arena_init(&s.arena, 0);
+    CHECK(g != NULL);
+    if (g)
+        lower_all(&s, g);
+    CHECK_INT(s.n, 1);
+    if (s.n == 1 && kb_host()->vector_bits >= 128)
+        CHECK(s.k[0]->sched.tile > 0);
+    if (s.n == 1 && !run_set(&s, e, 1))
+        test_fail(__FILE__, __LINE__, "%s", text);
+    nnc_arena_deinit(&s.arena);
+    nnc_graph_destroy(g);
+}
+
+/* Squares of every element size; whole ones, and rests of rows, of columns, of both. */
+TEST(transposing_kernels)
+{
+    static const char *const types[] = {"f32", "f16", "f64", "i8", "bool", "i16", "u64"};
+    const nnc_emitter *e = kb_emitter();
+    for (size_t i = 0; e && i < NNC_COUNT(types); i++) {
+        transposed(e, types[i], "[64,96]\n%y = transpose %x {perm=[1,0]}");
+        transposed(e, types[i], "[3,71,1,83]\n%y = transpose %x {perm=[0,3,2,1]}");
+        transposed(e, types[i], "[9,600]\n%y = transpose %x {perm=[1,0]}");
+        transposed(e, types[i], "[1100,8]\n%y = transpose %x {perm=[1,0]}");
+    }
+    if (e) {
+        transposed(e, "f32", "[2,40,9,9]{0,2,3,1}\n%a = input : f32[2,40,9,9]\n%y = add %x, %a");
+        transposed(
+            e, "f32", "[2,40,9,9]\n%y = relayout %x {order=[0,2,3,1]} : f32[2,40,9,9]{0,2,3,1}");
+    }
+}

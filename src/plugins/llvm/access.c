@@ -5,6 +5,7 @@
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
+#include <string.h>
 
 uint32_t ll_affine_axes(const nnc_affine *a, int n_axis)
 {
@@ -15,27 +16,63 @@ uint32_t ll_affine_axes(const nnc_affine *a, int n_axis)
     return s;
 }
 
+/* The last sums made in this block: unrolled code asks for the same again and again, and what
+ * is not there twice costs LLVM no time. */
+static V find_sum(ll_emit *e, const nnc_affine *a)
+{
+    LLVMBasicBlockRef here = LLVMGetInsertBlock(e->m->b);
+    for (int j = 0; j < LL_SUMS; j++) {
+        const ll_sum *s = &e->sum[j];
+        bool same = s->block == here && memcmp(s->k, a->k, sizeof s->k) == 0;
+        for (int i = 0; same && i < e->k->n_axis; i++)
+            same = !a->k[i] || s->axis[i] == e->axis[i] ||
+                   (LLVMIsConstant(e->axis[i]) && s->axis[i] && LLVMIsConstant(s->axis[i]));
+        if (same)
+            return s->v;
+    }
+    return NULL;
+}
+
+static V keep_sum(ll_emit *e, const nnc_affine *a, V v)
+{
+    ll_sum *s = &e->sum[e->next_sum++ % LL_SUMS];
+    s->block = LLVMGetInsertBlock(e->m->b);
+    s->v = v;
+    s->p = NULL;
+    memcpy(s->k, a->k, sizeof s->k);
+    memcpy(s->axis, e->axis, sizeof s->axis);
+    return v;
+}
+
 /* The part of `a` known now in *known; returns the i64 rest at lane 0, or NULL. */
 static V affine(ll_emit *e, const nnc_affine *a, int64_t *known)
 {
     LLVMBuilderRef b = e->m->b;
     V sum = NULL;
+    bool open = false;
     *known = a->c;
     for (int i = 0; i < e->k->n_axis; i++) {
         int64_t c;
         if (!a->k[i])
             continue;
         assert(e->axis[i] && "an axis is used outside its loop");
-        if (ll_const_int(e->axis[i], &c)) {
+        *known += e->shift[i] * a->k[i];
+        if (ll_const_int(e->axis[i], &c))
             *known += c * a->k[i];
+        else
+            open = true;
+    }
+    if (!open || (sum = find_sum(e, a)))
+        return sum;
+    for (int i = 0; i < e->k->n_axis; i++) {
+        if (!a->k[i] || LLVMIsConstant(e->axis[i]))
             continue;
-        }
         V t = e->axis[i];
         if (a->k[i] != 1)
             t = LLVMBuildNSWMul(b, t, ll_i64(e->m, a->k[i]), "");
         sum = sum ? LLVMBuildNSWAdd(b, sum, t, "") : t;
     }
-    return sum;
+    return keep_sum(e, a, sum);
 }
 
 static V and_(ll_mod *m, V a, V b)
@@ -55,7 +92,7 @@ static void bounds(const ll_emit *e, const nnc_affine *a, int64_t *lo, int64_t *
         if (!a->k[i])
             continue;
         if (i != e->vax && e->axis[i] && ll_const_int(e->axis[i], &c))
-            first = last = c;
+            first = last = c + e->shift[i];
         *lo += a->k[i] * (a->k[i] > 0 ? first : last);
         *hi += a->k[i] * (a->k[i] > 0 ? last : first);
     }
@@ -117,12 +154,12 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
 /* ---- memory types
  * ---------------------------------------------------------------------------------- */
 
-static T memory_type(ll_mod *m, nnc_dtype d)
+T ll_memory_type(ll_mod *m, nnc_dtype d)
 {
     return d == DT_bool ? m->i8 : d == DT_f16 || d == DT_bf16 ? m->i16 : ll_dtype(m, d);
 }
 
-static V from_memory(ll_mod *m, V v, nnc_dtype d)
+V ll_from_memory(ll_mod *m, V v, nnc_dtype d)
 {
     if (d == DT_bool)
         return LLVMBuildICmp(m->b, LLVMIntNE, v, ll_ik(v, 0), "");
@@ -140,8 +177,21 @@ static V to_memory(ll_mod *m, V v, nnc_dtype d)
 static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
 {
     V p = e->buf[buf], k = ll_i64(e->m, known);
-    if (dyn)
+    ll_sum *s = NULL;
+    for (int j = 0; j < LL_SUMS && dyn && !s; j++)
+        if (e->sum[j].v == dyn && e->sum[j].block == LLVMGetInsertBlock(e->m->b))
+            s = &e->sum[j];
+    if (s && s->p && s->buf == buf) {
+        p = s->p;
+    } else if (dyn) {
         p = LLVMBuildGEP2(e->m->b, t, p, &dyn, 1, "");
+        if (e->opaque) /* half the time of a long body goes into relating its addresses to loops */
+            p = LLVMBuildFreeze(e->m->b, p, "");
+        if (s) {
+            s->p = p;
+            s->buf = buf;
+        }
+    }
     return known ? LLVMBuildGEP2(e->m->b, t, p, &k, 1, "") : p;
 }
 
@@ -236,11 +286,21 @@ static V gather(ll_emit *e, T t, V ps, V mask, int size)
     return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
 }
 
+V ll_load_row(ll_emit *e, const nnc_kins *ins, int live)
+{
+    nnc_dtype d = e->k->buf[ins->buf].dtype;
+    T t = ll_memory_type(e->m, d);
+    int64_t known;
+    V dyn = affine(e, &ins->at, &known);
+    V mask = live < e->lanes ? ll_lanes_mask(e->m, e->lanes, live) : NULL;
+    return load_row(e, t, place(e, ins->buf, t, dyn, known), mask, nnc_dtype_size(d));
+}
+
 V ll_load(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
     nnc_dtype d = e->k->buf[ins->buf].dtype;
-    T t = memory_type(m, d);
+    T t = ll_memory_type(m, d);
     int size = nnc_dtype_size(d);
     V fill = ins->arg[1] >= 0 ? e->val[ins->arg[1]] : NULL;
     if (!fill)
@@ -272,7 +332,7 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
         V some = spread ? and_(m, ll_any(m, and_(m, lane, e->mask)), uni) : uni;
         v = load_one(e, t, place(e, ins->buf, t, dyn, known), some, size);
     }
-    v = from_memory(m, v, d);
+    v = ll_from_memory(m, v, d);
     V ok = and_(m, lane, uni);
     return ok ? ll_select(m, ok, v, fill) : v;
 }
@@ -344,7 +404,7 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
     nnc_dtype d = e->k->buf[ins->buf].dtype;
-    T t = memory_type(m, d);
+    T t = ll_memory_type(m, d);
     int size = nnc_dtype_size(d);
     V uni, lane;
     bool never;

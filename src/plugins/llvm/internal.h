@@ -104,6 +104,14 @@ V ll_to16(ll_mod *m, V x, nnc_dtype d); /* x: f32 or f64 */
 /* ---- kernel.c, access.c
  * -------------------------------------------------------------------------------- */
 
+#define LL_SUMS 8
+typedef struct ll_sum { /* an offset made in `block`, and its address in a buffer */
+    LLVMBasicBlockRef block;
+    int64_t k[NNC_KAXES];
+    V axis[NNC_KAXES], v, p;
+    int buf;
+} ll_sum;
+
 typedef struct ll_emit {
     ll_mod *m;
     const nnc_kernel *k;
@@ -111,11 +119,17 @@ typedef struct ll_emit {
     int lanes;      /* of vectors now; 0 without vax */
     V mask;         /* <lanes x i1>: lanes that exist; NULL = all */
     V axis[NNC_KAXES]; /* i64: place on the axis; of vax: of lane 0 */
+    int64_t shift[NNC_KAXES]; /* known part of the place beyond `axis` */
+    V *given;       /* by instruction: a load's value made elsewhere, or NULL */
     V args;         /* the pointer array: readable memory, whatever the kernel */
     V *buf;         /* base pointers */
     V *val;         /* by instruction */
     uint32_t *dep;  /* axes that a value depends on, by instruction */
     bool stream;    /* non-temporal stores in this copy of the code */
+    ll_sum sum[LL_SUMS];
+    unsigned next_sum;
+    bool opaque;    /* addresses are hidden from loop strength reduction */
+    bool oom;
     bool narrow;    /* this copy runs seldom: at most 16 lanes */
     V *acc;         /* reductions of the current stage: 2 per reduce (value, index) */
     V *node;        /* scratch of loops: 2 per reduce and level */
@@ -124,10 +138,19 @@ typedef struct ll_emit {
 } ll_emit;
 
 V ll_load(ll_emit *e, const nnc_kins *ins);
+/* As it stands in memory: `lanes` elements from the current place on, the first `live` of them. */
+V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);
+V ll_from_memory(ll_mod *m, V v, nnc_dtype d);
+T ll_memory_type(ll_mod *m, nnc_dtype d);
+V ll_lanes_mask(ll_mod *m, int lanes, int64_t live);
 void ll_store(ll_emit *e, const nnc_kins *ins);
 uint32_t ll_affine_axes(const nnc_affine *a, int n_axis);
 /* Defines the function of kernel k in the module. */
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
+
+void ll_stages(ll_emit *e); /* all stages at the current place */
+/* tile.c: chunk number `chunk` of the vector axis by block number `block` of the tile axis */
+void ll_tiles(ll_emit *e, V chunk, V block);
 
 /* reduce.c: accumulators */
 void ll_red_init(ll_emit *e, int r, bool vec);

@@ -87,6 +87,8 @@ static V index_value(ll_emit *e, const nnc_kins *ins)
 {
     V v = e->axis[ins->i];
     assert(v && "an axis is used outside its loop");
+    if (e->shift[ins->i])
+        v = LLVMBuildAdd(e->m->b, v, ll_i64(e->m, e->shift[ins->i]), "");
     if (ins->i == e->vax)
         v = LLVMBuildAdd(e->m->b, ll_splat(e->m, v, e->lanes), ll_iota(e->m->i64, e->lanes, 1), "");
     return ll_cast(e->m, v, DT_i64, (nnc_dtype)ins->dtype);
@@ -112,7 +114,7 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
         e->val[i] = index_value(e, ins);
         break;
     case KO_load:
-        e->val[i] = ll_load(e, ins);
+        e->val[i] = e->given && e->given[i] ? e->given[i] : ll_load(e, ins);
         break;
     case KO_store:
         ll_store(e, ins);
@@ -133,7 +135,7 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
 /* ---- one stage
  * -------------------------------------------------------------------------------------------- */
 
-static V lanes_mask(ll_mod *m, int lanes, int64_t live)
+V ll_lanes_mask(ll_mod *m, int lanes, int64_t live)
 {
     V c[256];
     for (int i = 0; i < lanes; i++)
@@ -186,7 +188,7 @@ static void run_axis(ll_emit *e, stage *s, int level)
     if (full < n) {
         if (level < s->n_map) /* accumulators along a reduce axis keep their width */
             e->lanes = pow2_up(n - full) < 2 ? 2 : pow2_up(n - full);
-        e->mask = n - full < e->lanes ? lanes_mask(e->m, e->lanes, n - full) : NULL;
+        e->mask = n - full < e->lanes ? ll_lanes_mask(e->m, e->lanes, n - full) : NULL;
         e->axis[a] = ll_i64(e->m, full);
         nest(e, s, level + 1);
         e->mask = NULL;
@@ -305,7 +307,7 @@ static void emit_stage(ll_emit *e, const nnc_kstage *st)
     e->lanes = lanes;
 }
 
-static void emit_stages(ll_emit *e)
+void ll_stages(ll_emit *e)
 {
     for (int s = 0; s < e->k->n_stage; s++)
         emit_stage(e, &e->k->stage[s]);
@@ -347,7 +349,7 @@ static void run_chunk(ll_emit *e, V index, int64_t chunk)
         ll_loop l;
         ll_loop_begin(m, &l, from, to, ll_i64(m, lanes), NULL, NULL, 0);
         e->axis[vax] = l.i;
-        emit_stages(e);
+        ll_stages(e);
         ll_loop_end(m, &l);
     }
     if (may_skip) {
@@ -363,9 +365,9 @@ static void run_chunk(ll_emit *e, V index, int64_t chunk)
         LLVMPositionBuilderAtEnd(m->b, body);
     }
     e->lanes = pow2_up(rest) < 2 ? 2 : pow2_up(rest);
-    e->mask = rest < e->lanes ? lanes_mask(m, e->lanes, rest) : NULL;
+    e->mask = rest < e->lanes ? ll_lanes_mask(m, e->lanes, rest) : NULL;
     e->axis[vax] = ll_i64(m, full);
-    emit_stages(e);
+    ll_stages(e);
     e->mask = NULL;
     if (split) {
         LLVMBuildBr(m->b, next);
@@ -400,18 +402,24 @@ static void run_units(ll_emit *e)
         m, &l, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), ll_i64(m, 1), NULL, NULL, 0);
     V u = l.i, c = chunks > 1 ? digit(m, &u, chunks) : ll_i64(m, 0);
     int first = 0;
-    while (first < k->n_outer && (first == vec || k->axis[first].extent == 1))
+    while (first < k->n_outer && (first == vec || k->axis[first].extent == 1 ||
+                                     (k->sched.tile && first == k->sched.tile_axis &&
+                                         k->axis[first].extent <= k->sched.tile)))
         first++;
     for (int a = k->n_outer - 1; a >= 0; a--) {
         if (a == vec)
             continue;
-        int64_t n = k->axis[a].extent;
+        int64_t n = k->axis[a].extent, t = k->sched.tile;
+        if (t && a == k->sched.tile_axis)
+            n = (n + t - 1) / t;
         e->axis[a] = n == 1 ? ll_i64(m, 0) : a == first ? u : digit(m, &u, n);
     }
-    if (columns)
+    if (columns && k->sched.tile)
+        ll_tiles(e, c, e->axis[k->sched.tile_axis]);
+    else if (columns)
         run_chunk(e, c, chunk);
     else
-        emit_stages(e);
+        ll_stages(e);
     e->vax = -1;
     e->lanes = 0;
     ll_loop_end(m, &l);
@@ -522,6 +530,7 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
         declare(m, k);
         depend(&e);
         define(&e);
+        ok = !e.oom;
     }
     nnc_arena_deinit(&a);
     return ok ? NNC_OK : nnc_nomem(sink);

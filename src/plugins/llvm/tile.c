@@ -1,0 +1,189 @@
+/* plugins/llvm/tile.c -- kernels that transpose: squares of lanes x lanes elements are read along
+ * one axis, transposed in registers by log2(lanes) rounds of shuffles, and written along the
+ * other. Squares at the ends of the axes have masked rows or fewer of them. */
+#include "plugins/llvm/internal.h"
+
+#include <string.h>
+
+enum { SIDE = 16 };
+
+typedef struct tiles {
+    ll_emit *e;
+    int axis[2]; /* vec, tile */
+    V index[2]; /* chunk, block */
+    int64_t size[2]; /* elements of one */
+    int live[2]; /* of the square now */
+} tiles;
+
+static V shuffle(ll_mod *m, V a, V b, const int *lane, int n)
+{
+    V c[SIDE];
+    for (int i = 0; i < n; i++)
+        c[i] = LLVMConstInt(m->i32, (unsigned)lane[i], 0);
+    return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
+}
+
+/* One round inside lanes of `run` elements: rows i and i + half interleave their lower and upper
+ * halves. log2(run) rounds transpose squares of run elements. */
+static void interleave(ll_mod *m, V *rows, int run, int n)
+{
+    V out[SIDE];
+    for (int i = 0; i < run / 2; i++)
+        for (int up = 0; up < 2; up++) {
+            int lane[SIDE];
+            for (int j = 0; j < n; j++)
+                lane[j] = j / run * run + up * run / 2 + j % run / 2 + (j & 1) * n;
+            out[2 * i + up] = shuffle(m, rows[i], rows[i + run / 2], lane, n);
+        }
+    memcpy(rows, out, sizeof *rows * (size_t)run);
+}
+
+/* One round over whole lanes: rows 2i and 2i + 1, `step` apart, give their even and odd lanes. */
+static void separate(ll_mod *m, V *rows, int step, int run, int n)
+{
+    V out[SIDE];
+    int lanes = n / run;
+    for (int i = 0; i < lanes / 2; i++)
+        for (int odd = 0; odd < 2; odd++) {
+            int lane[SIDE];
+            for (int j = 0; j < n; j++)
+                lane[j] = (2 * (j / run) + odd) * run + j % run;
+            out[i + odd * lanes / 2] =
+                shuffle(m, rows[2 * i * step], rows[(2 * i + 1) * step], lane, n);
+        }
+    for (int i = 0; i < lanes; i++)
+        rows[i * step] = out[i];
+}
+
+/* Row i's element j becomes row j's element i. Only shuffles that are one instruction on x86:
+ * unpack inside lanes of 16 bytes, then exchanges of whole lanes. */
+static void transpose(ll_mod *m, V *rows, int n, int size)
+{
+    int run = 16 / size < n ? 16 / size : n, lanes = n / run;
+    for (int q = 0; q < lanes; q++)
+        for (int r = run; r > 1; r /= 2)
+            interleave(m, rows + (ptrdiff_t)q * run, run, n);
+    for (int c = 0; c < run; c++)
+        for (int r = lanes; r > 1; r /= 2)
+            separate(m, rows + c, run, run, n);
+}
+
+/* The square's values of load i by place on the tile axis. */
+static void load_square(tiles *t, const nnc_kins *ins, V *out)
+{
+    ll_emit *e = t->e;
+    nnc_dtype d = e->k->buf[ins->buf].dtype;
+    e->vax = t->axis[1];
+    for (int r = 0; r < e->lanes; r++) {
+        e->shift[t->axis[0]] = r;
+        out[r] = r < t->live[0] ? ll_load_row(e, ins, t->live[1])
+                                : LLVMConstNull(ll_vec(ll_memory_type(e->m, d), e->lanes));
+    }
+    e->shift[t->axis[0]] = 0;
+    e->vax = t->axis[0];
+    transpose(e->m, out, e->lanes, nnc_dtype_size(d));
+    for (int r = 0; r < t->live[1]; r++)
+        out[r] = ll_from_memory(e->m, out[r], d);
+}
+
+static void square(tiles *t)
+{
+    ll_emit *e = t->e;
+    const nnc_kernel *k = e->k;
+    V *got = nnc_calloc((size_t)k->n_ins * SIDE + 1, sizeof *got);
+    e->given = nnc_calloc((size_t)k->n_ins + 1, sizeof *e->given);
+    if (!got || !e->given) {
+        e->oom = true;
+    } else {
+        for (int i = 0; i < k->n_ins; i++)
+            if (nnc_kernel_tiles(k, &k->ins[i], t->axis[0], t->axis[1]))
+                load_square(t, &k->ins[i], got + (size_t)i * SIDE);
+        e->mask = t->live[0] < e->lanes ? ll_lanes_mask(e->m, e->lanes, t->live[0]) : NULL;
+        for (int j = 0; j < t->live[1]; j++) {
+            e->shift[t->axis[1]] = j;
+            for (int i = 0; i < k->n_ins; i++)
+                e->given[i] = got[(size_t)i * SIDE + (size_t)j];
+            ll_stages(e);
+        }
+        e->shift[t->axis[1]] = 0;
+        e->mask = NULL;
+    }
+    nnc_free(got);
+    nnc_free(e->given);
+    e->given = NULL;
+}
+
+static void squares(tiles *t, int dim);
+
+static void inside(tiles *t, int dim, V at, int live)
+{
+    t->e->axis[t->axis[dim]] = at;
+    t->live[dim] = live;
+    if (dim == 0)
+        squares(t, 1);
+    else
+        square(t);
+}
+
+static LLVMBasicBlockRef branch(ll_mod *m, V condition)
+{
+    LLVMBasicBlockRef yes = ll_block(m, ""), next = ll_block(m, "");
+    LLVMBuildCondBr(m->b, condition, yes, next);
+    LLVMPositionBuilderAtEnd(m->b, yes);
+    return next;
+}
+
+static void join(ll_mod *m, LLVMBasicBlockRef next)
+{
+    LLVMBuildBr(m->b, next);
+    LLVMPositionBuilderAtEnd(m->b, next);
+}
+
+/* Whole squares of part t->index[dim] of the axis, then the last one if it stands in this part. */
+static void squares(tiles *t, int dim)
+{
+    ll_mod *m = t->e->m;
+    int lanes = t->e->lanes;
+    int64_t n = t->e->k->axis[t->axis[dim]].extent, size = t->size[dim];
+    int64_t full = n / lanes * lanes;
+    V from = ll_i64(m, 0), to = ll_i64(m, full), end = NULL;
+    LLVMBasicBlockRef next = NULL;
+    if (size < n) {
+        V a[2] = {NULL, ll_i64(m, n)};
+        from = LLVMBuildNSWMul(m->b, t->index[dim], ll_i64(m, size), "");
+        a[0] = LLVMBuildNSWAdd(m->b, from, ll_i64(m, size), "");
+        end = ll_call(m, "llvm.smin", m->i64, a, 2);
+        to = full < n ? LLVMBuildAnd(m->b, end, ll_i64(m, -(int64_t)lanes), "") : end;
+        if (n % size && n % size < lanes)
+            next = branch(m, LLVMBuildICmp(m->b, LLVMIntSLT, from, to, ""));
+    }
+    if (full) {
+        ll_loop l;
+        ll_loop_begin(m, &l, from, to, ll_i64(m, lanes), NULL, NULL, 0);
+        inside(t, dim, l.i, lanes);
+        ll_loop_end(m, &l);
+    }
+    if (next)
+        join(m, next);
+    if (full == n)
+        return;
+    next = end ? branch(m, LLVMBuildICmp(m->b, LLVMIntEQ, end, ll_i64(m, n), "")) : NULL;
+    inside(t, dim, ll_i64(m, full), (int)(n - full));
+    if (next)
+        join(m, next);
+}
+
+void ll_tiles(ll_emit *e, V chunk, V block)
+{
+    const nnc_kschedule *s = &e->k->sched;
+    int64_t n = e->k->axis[s->vec_axis].extent;
+    tiles t = {.e = e,
+        .axis = {s->vec_axis, s->tile_axis},
+        .index = {chunk, block},
+        .size = {s->chunk > 0 ? s->chunk : n, s->tile}};
+    e->vax = s->vec_axis;
+    e->lanes = s->vec_width;
+    e->opaque = true;
+    squares(&t, 0);
+    e->opaque = false;
+}
