@@ -184,6 +184,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "no emitter or target: %s\n", why);
         return 5;
     }
+    if (getenv("BENCH_L3")) /* MiB: a smaller one makes kernels stream */
+        t.l3_bytes = (int64_t)atoi(getenv("BENCH_L3")) << 20;
     for (size_t i = 0; i < NNC_COUNT(cases); i++)
         if (strstr(cases[i][0], which))
             run(cases[i][0], cases[i][1], e, &t);

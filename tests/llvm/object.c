@@ -158,7 +158,7 @@ TEST(object_out_of_memory)
         nnc_fail_alloc_after(i);
         nnc_object *o = nnc_object_load(c.bytes, c.n, &why);
         nnc_fail_alloc_after(0);
-        CHECK(o || (why && !strcmp(why, "out of memory")));
+        CHECK(o || !why);
         nnc_object_unload(o);
     }
     kb_free(&c);

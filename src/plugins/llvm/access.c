@@ -286,6 +286,17 @@ static V gather(ll_emit *e, T t, V ps, V mask, int size)
     return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
 }
 
+void ll_prefetch(ll_emit *e, const nnc_kins *ins)
+{
+    ll_mod *m = e->m;
+    int64_t known;
+    V dyn = affine(e, &ins->at, &known);
+    T t = ll_memory_type(m, e->k->buf[ins->buf].dtype);
+    V arg[4] = {place(e, ins->buf, t, dyn, known), LLVMConstInt(m->i32, 0, 0),
+        LLVMConstInt(m->i32, 3, 0), LLVMConstInt(m->i32, 1, 0)}; /* a read, to stay, data */
+    ll_call(m, "llvm.prefetch", m->ptr, arg, 4);
+}
+
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live)
 {
     nnc_dtype d = e->k->buf[ins->buf].dtype;

@@ -140,6 +140,7 @@ typedef struct ll_emit {
 V ll_load(ll_emit *e, const nnc_kins *ins);
 /* As it stands in memory: `lanes` elements from the current place on, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);
+void ll_prefetch(ll_emit *e, const nnc_kins *ins); /* the current place, wherever it is */
 V ll_from_memory(ll_mod *m, V v, nnc_dtype d);
 T ll_memory_type(ll_mod *m, nnc_dtype d);
 V ll_lanes_mask(ll_mod *m, int lanes, int64_t live);

@@ -79,6 +79,11 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
         out[r] = r < t->live[0] ? ll_load_row(e, ins, t->live[1])
                                 : LLVMConstNull(ll_vec(ll_memory_type(e->m, d), e->lanes));
     }
+    for (int r = 0; r < e->lanes && t->live[0] == e->lanes && t->live[1] == e->lanes; r++) {
+        e->shift[t->axis[0]] =
+            r + e->lanes; /* of the next squares: too far apart for the CPU to guess */
+        ll_prefetch(e, ins);
+    }
     e->shift[t->axis[0]] = 0;
     e->vax = t->axis[0];
     transpose(e->m, out, e->lanes, nnc_dtype_size(d));
