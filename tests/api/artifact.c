@@ -485,8 +485,8 @@ static void reseal(bytes *b)
          (p = memmem(p, (size_t)(manifest + size - p), "{\"name\": ", 9)) != NULL; p++) {
         unsigned long long at, n;
         char *o = strstr(p, "\"offset\": "), *h = strstr(p, "\"hash\": \""), hex[33];
-        if (!o || !h || sscanf(o, "\"offset\": %llu, \"size\": %llu", &at, &n) != 2 ||
-            base + at + n > b->n)
+        if (!o || !h || sscanf(o, "\"offset\": %llu, \"size\": %llu", &at, &n) != 2 || at > b->n ||
+            n > b->n || base + at + n > b->n)
             return;
         nnc_hash128 sum = {0, 0};
         for (unsigned long long i = 0; i < n || i == 0; i += 1 << 20) {
