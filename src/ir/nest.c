@@ -878,7 +878,7 @@ static bool mark_inside(nx *t, const uint32_t *nodes, int n)
 nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
     int n_out, bool strict, nnc_arena *a, const char **why)
 {
-    nx t = {.g = g, .a = a, .why = why, .strict = strict, .n_set = n, .wild = !strict || n == 1};
+    nx t = {.g = g, .a = a, .why = why, .strict = strict, .n_set = n};
     *why = NULL;
     if (n < 1 || n_out < 1 || n > NNC_NEST_NODES) {
         *why = n > NNC_NEST_NODES ? "more than 1024 ops" : "nothing to compute";
@@ -890,7 +890,14 @@ nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const
     const nnc_ref *order = mark_inside(&t, nodes, n) ? by_size(&t, outs, n_out) : NULL;
     if (!order)
         return NULL;
+    t.wild = n == 1; /* first what nnc_nest_ok looks for */
     nnc_nest *s = try_all(&t, order, n_out);
+    if (!s && !t.oom && !t.wild && !strict) {
+        t.wild = true;
+        t.n_key = t.n_root = t.n_space = 0;
+        *why = NULL;
+        s = try_all(&t, order, n_out);
+    }
     if (!s && !t.oom && t.wild) {
         t.no_split = t.no_segments = true;
         t.n_key = t.n_root = t.n_space = 0;
