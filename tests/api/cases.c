@@ -14,6 +14,15 @@ static bool named_inputs(nnc_graph *g)
     return g->status == NNC_OK;
 }
 
+/* Products of many numbers vanish in f32 and not in f64, and what is 0 makes NaN of a NaN where 1e-60 does not. */
+static bool vanishes(const nnc_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_reduce_prod)
+            return true;
+    return false;
+}
+
 test_graph case_make(uint64_t index, nnc_sink *sink)
 {
     /* of 32 cases, how many of each kind */
@@ -46,6 +55,7 @@ test_graph case_make(uint64_t index, nnc_sink *sink)
         .wild = c.kind >= CK_ints,
     };
     c.g = gen_graph(&o, sink);
+    c.odd = c.odd && c.g && !vanishes(c.g);
     if (c.g && !named_inputs(c.g)) {
         nnc_graph_destroy(c.g);
         c.g = NULL;
