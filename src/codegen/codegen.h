@@ -150,7 +150,7 @@ typedef struct nnc_emitter {
 
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "3"
+#define NNC_LLVM_EMITTER_REVISION "4"
 
 /* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);

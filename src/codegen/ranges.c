@@ -350,6 +350,21 @@ static double reduce_count(const nnc_kernel *k, int id)
     return n;
 }
 
+/* x - max(x) over all places of x: at most 0. The operand of the maximum is x itself or, in a
+ * later stage, the same element of an input loaded again. */
+static bool is_below_its_max(const nnc_kernel *k, const nnc_kins *in)
+{
+    if (in->op != KO_sop || in->sop != SC_sub || !nnc_is_float((nnc_dtype)in->dtype))
+        return false;
+    const nnc_kins *m = &k->ins[in->arg[1]];
+    if (m->op != KO_reduce || m->sop != KR_max || m->arg[1] >= 0)
+        return false;
+    const nnc_kins *x = &k->ins[in->arg[0]], *y = &k->ins[m->arg[0]];
+    return x == y || (x->op == KO_load && y->op == KO_load && x->buf == y->buf &&
+                         k->buf[x->buf].role == KB_in && x->arg[0] < 0 && y->arg[0] < 0 &&
+                         x->n_guard == 0 && y->n_guard == 0 && nnc_affine_equal(&x->at, &y->at));
+}
+
 static range compute(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];
@@ -366,8 +381,12 @@ static range compute(const nnc_kernel *k, int id)
         return of_load(k, id);
     case KO_reduce:
         return of_reduce(in, get(k, in->arg[0]), reduce_count(k, id));
-    case KO_sop:
-        return of_sop(in, get(k, in->arg[0]), get(k, in->arg[1]), get(k, in->arg[2]));
+    case KO_sop: {
+        range r = of_sop(in, get(k, in->arg[0]), get(k, in->arg[1]), get(k, in->arg[2]));
+        if (is_below_its_max(k, in) && r.lo <= 0)
+            r.hi = fmin(r.hi, 0);
+        return r;
+    }
     default:
         return get(k, in->arg[0]);
     }

@@ -179,3 +179,40 @@ TEST(schedules)
         CHECK_INT(l.k->axis[l.k->sched.vec_axis].kind, KA_outer);
     end(&l);
 }
+
+/* What softmax subtracts is a maximum: its exponents are at most 0, its exponentials at most 1
+ * (and a rounding). Another value's maximum bounds nothing. */
+TEST(nothing_exceeds_its_maximum)
+{
+    lowered l = lower("graph @t {\n%x = input : f32[64,1000]\n%m = reduce_max %x {axes=[1]}\n%z = "
+                      "sub %x, %m\n%e = exp %z\n%s = reduce_sum %e {axes=[1]}\nreturn %s }");
+    if (l.k) {
+        CHECK(find(l.k, SC_sub, 0)->hi == 0);
+        CHECK(find(l.k, SC_sub, 0)->maybe_nan);
+        CHECK(find(l.k, SC_exp, 0)->hi < 1.001);
+    }
+    end(&l);
+    l = lower("graph @t {\n%x = input : f32[64,1000]\n%w = input : f32[64,1000]\n%m = reduce_max "
+              "%w {axes=[1]}\n%z = sub %x, %m\n%s = reduce_sum %z {axes=[1]}\nreturn %s }");
+    if (l.k)
+        CHECK(find(l.k, SC_sub, 0)->hi > 0);
+    end(&l);
+}
+
+TEST(transposing_schedules)
+{
+    lowered l = lower("graph @t {\n%x = input : f32[4096,4096]\n%y = transpose %x {perm=[1,0]}\n"
+                      "return %y }");
+    if (l.k) {
+        CHECK_INT(l.k->sched.vec_width, 16);
+        CHECK_INT(l.k->sched.tile, 128);
+        CHECK_INT(l.k->sched.chunk, 256);
+        CHECK_INT(l.k->sched.domain, 16 * 32);
+        CHECK(l.k->sched.stream_stores);
+    }
+    end(&l);
+    l = lower("graph @t {\n%x = input : f32[64,64]\n%y = exp %x\nreturn %y }");
+    if (l.k)
+        CHECK_INT(l.k->sched.tile, 0);
+    end(&l);
+}
