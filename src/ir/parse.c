@@ -275,7 +275,7 @@ static nnc_status scan_field_int(parser *p, const char *name, int64_t *v)
 
 static nnc_status scan_field_float(parser *p, const char *name, float *v)
 {
-    double f;
+    double f = 0;
     NNC_TRY(need(p, ","));
     NNC_TRY(need(p, name));
     NNC_TRY(need(p, "="));
@@ -287,8 +287,8 @@ static nnc_status scan_field_float(parser *p, const char *name, float *v)
 
 static nnc_status scan_gen(parser *p, nnc_weight *w)
 {
-    char *name;
-    int64_t seed;
+    char *name = NULL;
+    int64_t seed = 0;
     w->kind = NNC_W_gen;
     NNC_TRY(need(p, "("));
     NNC_TRY(scan_string(p, &name));
@@ -303,7 +303,7 @@ static nnc_status scan_gen(parser *p, nnc_weight *w)
 
 static nnc_status scan_file(parser *p, nnc_weight *w)
 {
-    char *text;
+    char *text = NULL;
     int64_t hash = 0;
     w->kind = NNC_W_file;
     NNC_TRY(need(p, "("));
