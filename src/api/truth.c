@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A reference of about ten seconds on two cores, and of at most a third of the free memory, is affordable. */
+/* A reference of about ten seconds on two cores, and of at most a sixth of the free memory, is affordable. */
 enum { MAX_SAMPLE_ROWS = 65536 };
 static const double max_ops = 6e10;
 
@@ -26,7 +26,7 @@ static int64_t choose_rows(const nnc_graph *g, int64_t all)
     int64_t ops, bytes;
     nnc_eval_cost(g, &ops, &bytes);
     double share =
-        fmin(max_ops / (double)(ops + 1), (double)free_memory() / 3 / (double)(bytes + 1));
+        fmin(max_ops / (double)(ops + 1), (double)free_memory() / 6 / (double)(bytes + 1));
     if (share >= 1)
         return 0;
     int64_t rows = (int64_t)((double)all * share);
