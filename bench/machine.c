@@ -5,7 +5,7 @@
 
 typedef float v16 __attribute__((vector_size(64), aligned(4)));
 
-enum { FMA_LOOPS = 4000000, BIG = 256 << 20, SMALL = 256 << 10 };
+enum { FMA_LOOPS = 8000000, BIG = 256 << 20, SMALL = 256 << 10 };
 static float sink_value;
 
 /* 12 independent chains hide the latency of two multiply-add units. */
@@ -38,7 +38,7 @@ fma_loop(int n, float a, float b)
 static void fma_part(void *ctx, int part, int parts)
 {
     (void)parts;
-    ((float *)ctx)[part * 16] = fma_loop(FMA_LOOPS / 10, 0.999f, 0.001f);
+    ((float *)ctx)[part * 16] = fma_loop(FMA_LOOPS, 0.999f, 0.001f);
 }
 
 typedef struct buffers {
@@ -120,7 +120,7 @@ machine measure_machine(int threads)
         return m;
     memset(big.a, 0, BIG);
     memset(big.b, 0, BIG);
-    m.flops = 2.0 * 16 * 12 * (FMA_LOOPS / 10) * threads / best(10, threads, fma_part, out);
+    m.flops = 2.0 * 16 * 12 * (FMA_LOOPS)*threads / best(10, threads, fma_part, out);
     m.copy = 2.0 * BIG / best(8, threads, copy_part, &big);
     double streamed = 2.0 * BIG / best(8, threads, stream_part, &big);
     m.copy = streamed > m.copy ? streamed : m.copy;
