@@ -229,7 +229,7 @@ static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
 nnc_status nnc_target_host(
     nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
 {
-    *t = (nnc_target){.kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = ""};
+    *t = (nnc_target){.kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = "", .card = ""};
     nnc_arena_init(&t->arena, 0);
     t->cores = nnc_cpu_count();
     if (threads < 0 || threads > 1024)

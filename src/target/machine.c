@@ -35,6 +35,16 @@ static const field target_fields[] = {
     {"launch_ns", F_int64, T(launch_ns), true, 0, 1e9},
     {"measured", F_bool, T(measured), false, 0, 0},
 };
+static const field gpu_fields[] = {
+    {"card", F_string, T(card), false, 0, 0},
+    {"sm", F_int, T(sm), true, 50, 999},
+    {"sms", F_int, T(sms), true, 1, 65536},
+    {"sm_threads", F_int, T(sm_threads), true, 32, 65536},
+    {"shared_bytes", F_int64, T(shared_bytes), true, 16384, 1 << 30},
+    {"clock_hz", F_int64, T(clock_hz), true, 1, 1e12},
+    {"flops_tf32", F_int64, T(flops_tf32), false, 0, 9007199254740991.0},
+    {"flops_f16", F_int64, T(flops_f16), false, 0, 9007199254740991.0},
+};
 #undef T
 #define E(f) offsetof(nnc_target_engine, f)
 static const field engine_fields[] = {
@@ -89,7 +99,11 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
         put_field(out, &target_fields[i], t);
         nnc_puts(out, ",\n");
     }
-    nnc_puts(out, "  \"engines\": [");
+    for (size_t i = 0; i < NNC_COUNT(gpu_fields) && t->kind == NNC_T_cuda; i++) {
+        nnc_puts(out, i ? ", " : "  \"gpu\": {");
+        put_field(out, &gpu_fields[i], t);
+    }
+    nnc_puts(out, t->kind == NNC_T_cuda ? "},\n  \"engines\": [" : "  \"engines\": [");
     for (int e = 0; e < t->n_engines; e++) {
         nnc_puts(out, e ? ",\n    {" : "\n    {");
         for (size_t i = 0; i < NNC_COUNT(engine_fields); i++) {
@@ -236,19 +250,33 @@ static nnc_status read_engines(reader *r, const cJSON *list)
     return NNC_OK;
 }
 
+/* What a GPU has and a CPU has not: there for "cuda", and for it alone. */
+static nnc_status read_gpu(reader *r, const cJSON *gpu)
+{
+    if (!gpu && r->t->kind == NNC_T_cpu)
+        return NNC_OK;
+    if (!gpu || !cJSON_IsObject(gpu))
+        return bad(r, gpu ? gpu : r->json.root, "gpu",
+            "an object with sm, sms, sm_threads, shared_bytes and clock_hz");
+    if (r->t->kind == NNC_T_cpu)
+        return bad(r, gpu, "gpu", "\"kind\": \"cuda\" where it is given");
+    return read_object(r, gpu, gpu_fields, NNC_COUNT(gpu_fields), NULL, 0, r->t);
+}
+
 static nnc_status read_target(reader *r)
 {
-    static const char *const also[] = {"kind", "engines"};
+    static const char *const also[] = {"kind", "gpu", "engines"};
     nnc_target *t = r->t;
     const cJSON *root = r->json.root;
     if (!cJSON_IsObject(root))
         return bad(r, root, "the file", "an object");
-    NNC_TRY(read_object(r, root, target_fields, NNC_COUNT(target_fields), also, 2, t));
+    NNC_TRY(read_object(r, root, target_fields, NNC_COUNT(target_fields), also, 3, t));
     const cJSON *kind = cJSON_GetObjectItemCaseSensitive(root, "kind");
     if (!kind || !cJSON_IsString(kind) ||
         (strcmp(kind->valuestring, "cpu") && strcmp(kind->valuestring, "cuda")))
         return bad(r, kind ? kind : root, "kind", "\"cpu\" or \"cuda\"");
     t->kind = strcmp(kind->valuestring, "cuda") ? NNC_T_cpu : NNC_T_cuda;
+    NNC_TRY(read_gpu(r, cJSON_GetObjectItemCaseSensitive(root, "gpu")));
     if (t->vector_bits & (t->vector_bits - 1))
         return bad(r, cJSON_GetObjectItemCaseSensitive(root, "vector_bits"), "vector_bits",
             "128, 256 or 512");
@@ -259,7 +287,7 @@ static nnc_status read_target(reader *r)
 
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
 {
-    *t = (nnc_target){.name = "", .cpu = "", .features = ""};
+    *t = (nnc_target){.name = "", .cpu = "", .features = "", .card = ""};
     nnc_arena_init(&t->arena, 0);
     reader r = {.t = t, .sink = sink};
     nnc_status status = nnc_json_load(&r.json, file, sink);

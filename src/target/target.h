@@ -45,12 +45,20 @@ typedef struct nnc_target {
     int cores;              /* physical parallelism usable by nnc */
     int threads;            /* intra-op threads that plans are made for (an input of every plan) */
     int64_t memory_bytes;   /* of the device */
-    int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared share */
+    int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared share (a GPU: per SM, 0, the L2 that all SMs share) */
     int64_t flops_f32;      /* peak FLOP/s, all cores */
     int64_t copy_bytes_s;   /* copy bandwidth, read + written, from memory */
     int64_t cache_bytes_s;  /* the same within caches */
     int64_t launch_ns;      /* cost of one command */
     bool measured;          /* numbers were measured, not described */
+    /* of a GPU alone; 0 elsewhere. `cores` is its SMs, `vector_bits` the widest access of one thread. */
+    const char *card;       /* "H200 SXM": whose numbers these are; "" elsewhere */
+    int sm;                 /* compute capability: 90 = sm_90 */
+    int sms;                /* streaming multiprocessors */
+    int sm_threads;         /* resident threads of one SM */
+    int64_t shared_bytes;   /* shared memory that one block may ask for */
+    int64_t clock_hz;
+    int64_t flops_tf32, flops_f16; /* tensor cores, dense, sums in f32; 0 = none */
     int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
@@ -59,6 +67,11 @@ typedef struct nnc_target {
 /* Describes this machine from what the system tells (no measurement, ~1 ms). threads 0 = all cores. The engines listed
  * are those present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. */
 nnc_status nnc_target_host(nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
+/* Describes the GPU that `name` ("cuda:sm_90") stands for, from a table of data sheets: no driver is asked. An architecture
+ * between or above the known ones takes the numbers of the next older one, and a note says so. NNC_E_USAGE: no such name. */
+nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
+/* The architectures of the table, ascending; returns how many. */
+int nnc_target_cuda_sms(const int **sm);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);

@@ -34,6 +34,57 @@ TEST(target_host)
     CHECK_DIAG("5000 threads");
 }
 
+TEST(target_cuda)
+{
+    nnc_target t;
+    const int *sm;
+    int n = nnc_target_cuda_sms(&sm);
+    CHECK_INT(n, 9);
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "cuda:sm_%d", sm[i]);
+        CHECK_OK(nnc_target_cuda(&t, name, test_sink));
+        CHECK_STR(t.name, name);
+        CHECK_INT(t.sm, sm[i]);
+        CHECK(i == 0 || sm[i] > sm[i - 1]);
+        /* f32 lanes of an SM by its clock: what the data sheet says of the card, within 5 % */
+        double lanes = (double)t.flops_f32 / (2.0 * (double)t.clock_hz * t.sms);
+        int want = sm[i] == 70 || sm[i] == 75 || sm[i] == 80 ? 64 : 128;
+        CHECK(lanes > 0.95 * want && lanes < 1.05 * want);
+        CHECK(t.shared_bytes <= t.l1_bytes && t.sm_threads % 512 == 0);
+        CHECK(t.copy_bytes_s < t.cache_bytes_s && t.l3_bytes < t.memory_bytes);
+        CHECK_STR(nnc_target_for_kernels(&t)->name, "cuda");
+        CHECK(nnc_target_for_contractions(&t) == NULL);
+        nnc_target_deinit(&t);
+    }
+    CHECK_INT((int)nnc_sink_count(test_sink), 0);
+}
+
+TEST(target_cuda_names)
+{
+    static const char *const bad[] = {
+        "cuda", "cuda:", "cuda:90", "cuda:sm_", "cuda:sm_90a", "cuda:sm_-9", "cuda:sm_12345"};
+    nnc_target t;
+    for (size_t i = 0; i < NNC_COUNT(bad); i++) {
+        nnc_sink_clear(test_sink);
+        CHECK_INT(nnc_target_cuda(&t, bad[i], test_sink), NNC_E_USAGE);
+        CHECK_DIAG("expected cuda:sm_ and a number");
+        CHECK_DIAG("cuda:sm_90");
+        nnc_target_deinit(&t);
+    }
+    CHECK_INT(nnc_target_cuda(&t, "cuda:sm_52", test_sink), NNC_E_USAGE);
+    CHECK_DIAG("no GPU before sm_61");
+    nnc_target_deinit(&t);
+    nnc_sink_clear(test_sink);
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_103", test_sink));
+    CHECK_DIAG("that of sm_100 (B200) stands for it");
+    CHECK_INT(t.sm, 103);
+    nnc_hash128 h = nnc_target_hash(&t);
+    t.sm = 100;
+    CHECK(nnc_target_hash(&t).lo != h.lo);
+    nnc_target_deinit(&t);
+}
+
 TEST(target_host_is_the_same_twice)
 {
     nnc_target a, b;
@@ -98,8 +149,30 @@ TEST(target_file_round_trip)
     nnc_target_deinit(&b);
 }
 
+TEST(target_file_of_a_gpu)
+{
+    nnc_target a, b;
+    nnc_text x = {0}, y = {0};
+    CHECK_OK(nnc_target_cuda(&a, "cuda:sm_90", test_sink));
+    nnc_target_print_json(&x, &a);
+    CHECK_OK(load(&b, nnc_text_str(&x)));
+    nnc_target_print_json(&y, &b);
+    CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
+    CHECK_INT(b.kind, NNC_T_cuda);
+    CHECK_INT(b.sm, 90);
+    CHECK_INT(b.shared_bytes, 232448);
+    CHECK(nnc_target_hash(&a).lo == nnc_target_hash(&b).lo);
+    nnc_text_deinit(&x);
+    nnc_text_deinit(&y);
+    nnc_target_deinit(&a);
+    nnc_target_deinit(&b);
+}
+
 #define HEAD \
     "{\n\"kind\": \"cpu\", \"name\": \"box\", \"vector_bits\": 256, \"cores\": 4, " \
+    "\"memory_bytes\": 1000,\n"
+#define GPU \
+    "{\n\"kind\": \"cuda\", \"name\": \"box\", \"vector_bits\": 128, \"cores\": 4, " \
     "\"memory_bytes\": 1000,\n"
 #define REST \
     "\"l1_bytes\": 1, \"l2_bytes\": 2, \"l3_bytes\": 3, \"flops_f32\": 4, \"copy_bytes_s\": " \
@@ -125,6 +198,11 @@ TEST(target_file_errors)
         {HEAD REST ", \"engines\": [{\"name\": \"x\"}, {\"name\": \"x\"}]}", "each engine once"},
         {HEAD REST ", \"engines\": [{\"pools\": true}]}", "\"name\" is missing"},
         {HEAD REST ", \"engines\": [3]}", "engines: expected an object"},
+        {HEAD REST ", \"gpu\": {\"sm\": 90}, \"engines\": []}",
+            "gpu: expected \"kind\": \"cuda\" where it is given"},
+        {GPU REST ", \"engines\": []}", "gpu: expected an object with sm, sms"},
+        {GPU REST ", \"gpu\": {\"sm\": 90}, \"engines\": []}", "\"sms\" is missing"},
+        {GPU REST ", \"gpu\": {\"sn\": 90}, \"engines\": []}", "did you mean \"sm\"?"},
     };
     for (size_t i = 0; i < NNC_COUNT(bad); i++) {
         nnc_target t;

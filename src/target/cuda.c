@@ -1,0 +1,123 @@
+/* target/cuda.c -- NVIDIA GPUs as they are described: one card for each architecture that kernels are compiled for. Nothing is
+ * asked of a driver, so any machine can compile for any of them.
+ *
+ * Where the numbers are from:
+ *   - SMs, clocks (boost), memory, its bandwidth, FLOP/s: NVIDIA's data sheets of the cards named; FLOP/s of tensor cores are
+ *     those without sparsity and with f32 sums.
+ *   - shared memory of one block (the largest that can be asked for) and threads of one SM: CUDA C++ Programming Guide,
+ *     "Technical Specifications per Compute Capability".
+ *   - L1: the same guide, L1 and shared memory together, per SM.  L2: the architectures' white papers; H200 and B200: what
+ *     cudaDevAttrL2CacheSize gives.
+ * Derived: a copy reaches 0.9 of the data sheet's bandwidth (4.3 of 4.8 TB/s measured on an H200); L2 gives 32 bytes a clock to
+ * each SM (half of an A100's 64); a launch within a CUDA graph costs about 2 us. */
+#include "target/internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct card {
+    int sm;
+    const char *name;
+    int sms, sm_threads;
+    int shared_kib; /* of one block */
+    int l1_kib; /* of one SM */
+    int l2_mib;
+    int clock_mhz;
+    int memory_gb;
+    int gb_s;
+    double tf_f32, tf_tf32, tf_f16;
+} card;
+
+static const card cards[] = {
+    {61, "Tesla P40", 30, 2048, 48, 48, 3, 1531, 24, 346, 11.76, 0, 0},
+    {70, "Tesla V100 SXM2", 80, 2048, 96, 128, 6, 1530, 32, 900, 15.7, 0, 125},
+    {75, "Tesla T4", 40, 1024, 64, 96, 4, 1590, 16, 320, 8.1, 0, 65},
+    {80, "A100 SXM4 80GB", 108, 2048, 163, 192, 40, 1410, 80, 2039, 19.5, 156, 312},
+    {86, "A10", 72, 1536, 99, 128, 6, 1695, 24, 600, 31.2, 62.5, 125},
+    {89, "L4", 58, 1536, 99, 128, 48, 2040, 24, 300, 30.3, 60, 121},
+    {90, "H200 SXM", 132, 2048, 227, 256, 60, 1980, 141, 4800, 67, 494, 989},
+    {100, "B200", 148, 2048, 227, 256, 126, 1965, 180, 8000, 75, 1125, 2250},
+    {120, "GeForce RTX 5090", 170, 1536, 99, 128, 96, 2407, 32, 1792, 104.8, 104.8, 209.5},
+};
+
+int nnc_target_cuda_sms(const int **sm)
+{
+    static int list[NNC_COUNT(cards)];
+    for (size_t i = 0; i < NNC_COUNT(cards); i++)
+        list[i] = cards[i].sm;
+    *sm = list;
+    return (int)NNC_COUNT(cards);
+}
+
+/* The newest card that is not newer than sm; NULL when all are. */
+static const card *card_for(int sm)
+{
+    const card *best = NULL;
+    for (size_t i = 0; i < NNC_COUNT(cards); i++)
+        if (cards[i].sm <= sm)
+            best = &cards[i];
+    return best;
+}
+
+static void describe(nnc_target *t, const card *c, int sm)
+{
+    int64_t clock_hz = (int64_t)c->clock_mhz * 1000000;
+    t->sm = sm;
+    t->sms = c->sms;
+    t->sm_threads = c->sm_threads;
+    t->shared_bytes = (int64_t)c->shared_kib << 10;
+    t->clock_hz = clock_hz;
+    t->cores = c->sms;
+    t->threads = 1; /* one host thread gives a device its commands */
+    t->vector_bits = 128;
+    t->fma = true;
+    t->f16c = true;
+    t->memory_bytes = (int64_t)c->memory_gb * 1000000000;
+    t->l1_bytes = (int64_t)c->l1_kib << 10;
+    t->l3_bytes = (int64_t)c->l2_mib << 20;
+    t->flops_f32 = (int64_t)(c->tf_f32 * 1e12);
+    t->flops_tf32 = (int64_t)(c->tf_tf32 * 1e12);
+    t->flops_f16 = (int64_t)(c->tf_f16 * 1e12);
+    t->copy_bytes_s = (int64_t)c->gb_s * 900000000;
+    t->cache_bytes_s = clock_hz * c->sms * 32;
+    t->launch_ns = 2000;
+    t->engine[0] =
+        (nnc_target_engine){.name = "cuda", .pools = true, .kernels = true, .efficiency = 0.6};
+    t->n_engines = 1;
+}
+
+/* The number in "cuda:sm_90"; 0 when the name is none of this form. */
+static int sm_of(const char *name)
+{
+    if (strncmp(name, "cuda:sm_", 8) != 0 || name[8] < '1' || name[8] > '9')
+        return 0;
+    char *end;
+    long sm = strtol(name + 8, &end, 10);
+    return *end || sm > 999 ? 0 : (int)sm;
+}
+
+nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink)
+{
+    *t = (nnc_target){.kind = NNC_T_cuda, .cpu = "", .features = "", .card = ""};
+    nnc_arena_init(&t->arena, 0);
+    int sm = sm_of(name);
+    const card *c = card_for(sm);
+    if (!c) {
+        nnc_text known = {0};
+        for (size_t i = 0; i < NNC_COUNT(cards); i++)
+            nnc_printf(&known, "%scuda:sm_%d", i ? ", " : "", cards[i].sm);
+        nnc_status st = nnc_fail0(sink, NNC_E_USAGE,
+            sm ? "target %s: no GPU before sm_%d; known are %s"
+               : "target %s: expected cuda:sm_ and a number (not below %d); known are %s",
+            name, cards[0].sm, nnc_text_str(&known));
+        nnc_text_deinit(&known);
+        return st;
+    }
+    if (c->sm != sm)
+        nnc_note(sink, (nnc_loc){0},
+            "target %s has no description of its own: that of sm_%d (%s) stands for it", name,
+            c->sm, c->name);
+    t->name = nnc_arena_strdup(&t->arena, name);
+    t->card = c->name;
+    describe(t, c, sm);
+    return t->name ? NNC_OK : nnc_nomem(sink);
+}
