@@ -45,6 +45,21 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
+/* May the call's result take the memory of its k-th sum? Not when the call reads that memory as
+ * another argument, too (a convolution added to its own source). */
+static bool may_sum_in_place(const maker *m, const job *j, int32_t at, int k, nnc_ref result)
+{
+    const call_args *a = &j->args;
+    nnc_ref r = m->root[a->sum[k]];
+    const nnc_ref others[] = {a->src, a->wei, a->bias};
+    int reads = 0;
+    for (size_t i = 0; i < NNC_COUNT(others); i++)
+        reads += others[i] != NNC_NONE && m->root[others[i]] == r;
+    for (int i = 0; i < a->n_sum; i++)
+        reads += m->root[a->sum[i]] == r;
+    return reads == 1 && may_take(m, j, at, a->sum[k], result);
+}
+
 static bool engine_may(const maker *m, const nnc_engine *e, bool pool)
 {
     const nnc_target_engine *row = nnc_target_engine_named(m->o->target, e->name);
@@ -121,7 +136,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     c.threads = m->threads;
     int sum = -1; /* the first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
-        if (may_take(m, j, at, j->args.sum[k], n->out))
+        if (may_sum_in_place(m, j, at, k, n->out))
             sum = k;
     /* weights are packed for main only: init uses them once */
     bool may_pack = at >= 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei];

@@ -218,6 +218,52 @@ TEST(make_residual_of_an_input)
     nnc_plan_destroy(p);
 }
 
+TEST(make_sum_of_what_else_is_read)
+{
+    /* what is added is the source, or is added twice, or is a view of the source: an argument */
+    static const char *const body[] = {"%x, %w {\n"
+                                       "  %1 = input : f32[8,8]\n"
+                                       "  %2 = input : f32[8,8]\n"
+                                       "  %m = matmul %1, %2\n"
+                                       "  %3 = add %m, %1\n",
+        "%y, %w, %x {\n"
+        "  %1 = input : f32[8,8]\n"
+        "  %2 = input : f32[8,8]\n"
+        "  %4 = input : f32[8,8]\n"
+        "  %m = matmul %1, %2\n"
+        "  %5 = add %m, %4\n"
+        "  %3 = add %5, %4\n",
+        "%x, %w, %v {\n"
+        "  %1 = input : f32[8,8]\n"
+        "  %2 = input : f32[8,8]\n"
+        "  %4 = input : f32[8,8]\n"
+        "  %m = matmul %1, %2\n"
+        "  %3 = add %m, %4\n"};
+    for (size_t i = 0; i < NNC_COUNT(body); i++) {
+        char text[1024];
+        snprintf(text, sizeof text,
+            "graph @t {\n"
+            "%%i = input : f32[8,8]\n"
+            "%%w = param : f32[8,8] = gen(\"w\", seed=1, scale=0.1)\n"
+            "%%y = neg %%i\n"
+            "%%x = exp %%i loc \"/x\"\n"
+            "%%u = reshape %%x {shape=[64]}\n"
+            "%%v = reshape %%u {shape=[8,8]}\n"
+            "%%f = fused %s  return %%3\n} loc \"/f\"\n"
+            "return %%f as \"y\" }",
+            body[i]);
+        nnc_plan *p = help_plan_text(text, 1, 1);
+        if (!p)
+            continue;
+        help_check(p);
+        const nnc_cmd *c = help_cmd(p, "/f");
+        const nnc_call *k = &p->call[c->item];
+        CHECK(k->n_post > 0 && k->post[0].kind == PO_sum && !k->post[0].in_place);
+        CHECK_INT(p->tensor[c->arg[c->n_arg - 1]].alias_of, -1);
+        nnc_plan_destroy(p);
+    }
+}
+
 /* ---- calls of single nodes ----------------------------------------------------------------- */
 
 TEST(make_matmul_forms)
