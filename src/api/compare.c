@@ -5,10 +5,10 @@
 #include <math.h>
 #include <string.h>
 
-static void say(const comparison *c, const char *what)
+void nnc_compare_say(const comparison *c, const char *phase, const char *detail)
 {
     if (c->o->progress)
-        c->o->progress(c->o->progress_ctx, what);
+        c->o->progress(c->o->progress_ctx, phase, detail);
 }
 
 static bool user_skips(const comparison *c, const char *pass)
@@ -90,6 +90,7 @@ static nnc_status compile_all(comparison *c)
         const char *name = k ? nnc_pass_table[pass[k - 1]].name : NULL;
         program *p = &c->p[c->n];
         *p = (program){.pass = name};
+        nnc_compare_say(c, "compiling", k == n ? "fused" : k == n_plain ? "unfused" : name);
         NNC_TRY(compile_with(c, p, pass, n, k));
         if (c->n > 0 && same_program(p, p - 1)) {
             drop(p);
@@ -176,16 +177,15 @@ static void judge(comparison *c)
 
 static nnc_status compare(comparison *c)
 {
-    say(c, "compiling");
     NNC_TRY(compile_all(c));
     NNC_TRY(make_inputs(c));
     if (c->o->no_reference) {
         snprintf(c->truth.scope, sizeof c->truth.scope, "not asked for");
     } else {
-        say(c, "computing the float64 reference");
+        nnc_compare_say(c, "computing the float64 reference", NULL);
         NNC_TRY(nnc_truth_make(c->model, c->input, nnc_env_threads(c->env), &c->truth, c->sink));
     }
-    say(c, "running");
+    nnc_compare_say(c, "loading weights", NULL);
     NNC_TRY(nnc_measure(c));
     judge(c);
     return NNC_OK;
@@ -196,6 +196,7 @@ static void release(comparison *c)
     for (int i = 0; i < c->n; i++) {
         nnc_artifact_destroy(c->p[i].a);
         nnc_free(c->p[i].ns);
+        nnc_free(c->p[i].burst_ms);
     }
     for (int i = 0; i < c->n_input; i++)
         nnc_free(c->input[i]);
@@ -216,6 +217,7 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->model = m;
     c->o = o;
     c->sink = sink;
+    c->paired = (pairs){0, NAN, NAN, NAN};
     nnc_arena_init(&c->arena, 0);
     nnc_status st = compare(c);
     if (!st)

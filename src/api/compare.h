@@ -1,5 +1,5 @@
-/* api/compare.h -- the programs of a comparison and what was measured of them: made by compare.c, timed by measure.c, printed by
- * compare_print.c. */
+/* api/compare.h -- the programs of a comparison and what was measured of them: made by compare.c, timed by timing.c, checked by
+ * measure.c, printed by compare_print.c. */
 #ifndef NNC_API_COMPARE_H
 #define NNC_API_COMPARE_H
 
@@ -16,9 +16,12 @@ typedef struct program {
     int n_skip;
     nnc_artifact *a;
     nnc_session *s;       /* while it is being measured */
-    int64_t *ns;          /* sorted times of its runs */
+    int64_t *ns;          /* times of its timed runs; sorted when all are there */
     int n_ns, cap_ns;
-    int64_t spent_ns;
+    int64_t spent_ns;     /* their sum */
+    int64_t n_untimed;    /* runs of warming up, and the first of each burst */
+    double *burst_ms;     /* the median of each burst */
+    int n_burst, cap_burst;
     nnc_error truth, unfused; /* against float64; against the unfused program */
 } program;
 
@@ -28,6 +31,14 @@ typedef struct kept {
     int64_t offset, bytes; /* bytes: a whole number of elements */
     char *data;
 } kept;
+
+/* Fused against unfused, burst against burst of the same round: the median of the ratios of their times, and an interval that holds
+ * the true median with a confidence of 95 % whatever the ratios' distribution (taken as independent). Fewer than 6 pairs have no such
+ * interval: low and high are NaN; with none at all, the ratio too. */
+typedef struct pairs {
+    int n;
+    double ratio, low, high;
+} pairs;
 
 typedef struct comparison {
     nnc_env *env;
@@ -41,15 +52,21 @@ typedef struct comparison {
     kept kept[MAX_KEPT];
     int n_kept;
     bool kept_all;
+    pairs paired;
     double tolerance;
     bool agrees;
     nnc_sink *sink;
     nnc_arena arena;
 } comparison;
 
-/* Loads, times and checks programs first..first+n: together (bursts in turn, so that drift hits all alike) when they fit in memory
- * at once, otherwise one after the other. */
+/* Loads, times and checks all programs: together when they fit in memory at once, otherwise one after the other. */
 nnc_status nnc_measure(comparison *c) NNC_MUST;
+/* Times the n loaded programs in bursts in turn, and pairs the bursts of the fused and the unfused one when both are among them. */
+nnc_status nnc_time(comparison *c, program **p, int n) NNC_MUST;
+/* The time below which `share` (0..1) of n sorted times lie, in ms; between two of them in proportion. NaN when n is 0. */
+double nnc_time_at(const int64_t *sorted_ns, int n, double share);
+/* Tells the caller's progress function what is being done; `detail` may be NULL and is read at once. */
+void nnc_compare_say(const comparison *c, const char *phase, const char *detail);
 
 typedef struct summary { /* of a program's plan and times */
     double median_ms, mean_ms, p10_ms, p90_ms;

@@ -4,23 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-static double at_share(const program *p, double share)
-{
-    if (!p->n_ns)
-        return NAN;
-    double x = share * (p->n_ns - 1);
-    int i = (int)x, j = i + 1 < p->n_ns ? i + 1 : i;
-    return ((double)p->ns[i] + ((double)p->ns[j] - (double)p->ns[i]) * (x - i)) * 1e-6;
-}
-
 summary nnc_summarize(const program *p)
 {
     const nnc_plan *plan = p->a->plan;
     summary s = {
-        .median_ms = at_share(p, 0.5),
+        .median_ms = nnc_time_at(p->ns, p->n_ns, 0.5),
         .mean_ms = p->n_ns ? (double)p->spent_ns * 1e-6 / p->n_ns : NAN,
-        .p10_ms = at_share(p, 0.1),
-        .p90_ms = at_share(p, 0.9),
+        .p10_ms = nnc_time_at(p->ns, p->n_ns, 0.1),
+        .p90_ms = nnc_time_at(p->ns, p->n_ns, 0.9),
         .kernels = plan->n_kernel,
     };
     nnc_artifact_work(p->a, &s.flops, &s.bytes, &s.launches);
@@ -114,23 +105,40 @@ static void text_steps(nnc_text *t, const comparison *c)
     }
 }
 
-static bool within(double x, summary s)
+/* Is the difference more than chance? */
+static void text_pairs(nnc_text *t, const pairs *p)
 {
-    return x >= s.p10_ms && x <= s.p90_ms;
+    if (!p->n) {
+        nnc_puts(t,
+            "They do not fit into memory together and ran one after the other: what drifted "
+            "in between is in this number.\n");
+    } else if (!isfinite(p->low)) {
+        nnc_printf(t,
+            "%d pair%s of bursts (median ratio %.3f) %s too few to tell this from chance.\n", p->n,
+            nnc_plural(p->n, "s"), p->ratio, p->n == 1 ? "is" : "are");
+    } else {
+        bool chance = p->low <= 1 && p->high >= 1;
+        nnc_printf(t,
+            "Burst against burst, %d pairs: median ratio %.3f, with 95 %% confidence between %.3f "
+            "and "
+            "%.3f: %s.\n",
+            p->n, p->ratio, p->low, p->high, chance ? "may be chance" : "more than chance");
+    }
 }
 
 static void text_speed(nnc_text *t, const comparison *c)
 {
     summary u = nnc_summarize(&c->p[c->unfused]), f = nnc_summarize(&c->p[c->fused]);
     double ratio = u.median_ms / f.median_ms;
-    bool noise = within(u.median_ms, f) && within(f.median_ms, u);
-    if (c->fused == c->unfused)
+    if (c->fused == c->unfused) {
         nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
-    else
+    } else {
         nnc_printf(t,
             "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
-            "equal%s.\n",
-            1 / ratio, ratio, noise ? "; within the spread of the runs" : "");
+            "equal.\n",
+            1 / ratio, ratio);
+        text_pairs(t, &c->paired);
+    }
     nnc_printf(t, "%s computes %.4g GFLOP/s and moves %.4g GB/s.\n",
         c->fused == c->unfused ? "It" : "Fused", (double)f.flops / f.median_ms * 1e-6,
         (double)f.bytes / f.median_ms * 1e-6);
@@ -151,6 +159,9 @@ static void print_text(const comparison *c, nnc_text *t)
     text_row(t, c, u);
     if (c->fused != c->unfused)
         text_row(t, c, f);
+    if (c->n > 1)
+        nnc_puts(t, "  runs: the timed ones, in bursts in turn; one that follows another program's "
+                    "is not timed\n");
     if (c->n > 1 && c->o->steps)
         text_steps(t, c);
     nnc_putc(t, '\n');
@@ -199,7 +210,7 @@ static void json_run(nnc_text *t, const comparison *c, const program *p, const c
         (long long)s.flops, (long long)s.arena);
     json_number(t, "nmse", c->truth.ran ? nnc_error_nmse(&p->truth) : NAN);
     json_number(t, "max_rel_err", c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
-    nnc_putc(t, '}');
+    nnc_printf(t, ", \"bursts\": %d, \"untimed_runs\": %lld}", p->n_burst, (long long)p->n_untimed);
 }
 
 static void print_json(const comparison *c, nnc_text *t)
@@ -229,7 +240,12 @@ static void print_json(const comparison *c, nnc_text *t)
     json_run(t, c, f, "fused");
     nnc_puts(t, "],\n \"speedup\": ");
     nnc_put_double(t, nnc_summarize(u).median_ms / nnc_summarize(f).median_ms);
-    nnc_printf(t, ", \"agree\": %s,\n \"steps\": [", c->agrees ? "true" : "false");
+    nnc_printf(t, ", \"agree\": %s,\n \"paired\": {\"pairs\": %d", c->agrees ? "true" : "false",
+        c->paired.n);
+    json_number(t, "ratio", c->paired.ratio);
+    json_number(t, "low", c->paired.low);
+    json_number(t, "high", c->paired.high);
+    nnc_puts(t, "},\n \"steps\": [");
     for (int i = 0; i < c->n && c->o->steps; i++) {
         summary s = nnc_summarize(&c->p[i]);
         nnc_puts(t, i ? ",\n  {\"pass\": " : "{\"pass\": ");
@@ -244,15 +260,15 @@ static void print_json(const comparison *c, nnc_text *t)
 static void print_csv(const comparison *c, nnc_text *t)
 {
     nnc_puts(t, "program,median_ms,mean_ms,p10_ms,p90_ms,iterations,launches,kernels,bytes_moved,"
-                "flops,arena_bytes,nmse,max_rel_err\n");
+                "flops,arena_bytes,nmse,max_rel_err,bursts,untimed_runs\n");
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
         summary s = nnc_summarize(p);
-        nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e\n",
+        nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e,%d,%lld\n",
             p->name ? "" : "+ ", p->name ? p->name : p->pass, s.median_ms, s.mean_ms, s.p10_ms,
             s.p90_ms, p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
             (long long)s.flops, (long long)s.arena, c->truth.ran ? nnc_error_nmse(&p->truth) : NAN,
-            c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
+            c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN, p->n_burst, (long long)p->n_untimed);
     }
 }
 

@@ -1,11 +1,9 @@
-/* api/measure.c -- times programs and checks their numbers. Programs that are compared run in bursts in turn within the same
- * seconds: clocks and neighbours drift by more than many differences that are of interest. */
+/* api/measure.c -- loads programs, has them timed (timing.c) and checks their numbers. */
 #include "api/compare.h"
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-enum { BURST_NS = 30000000, WARMUP_NS = 50000000, PIECE = 1 << 20, KEEP_ALL = 1 << 30 };
+enum { PIECE = 1 << 20, KEEP_ALL = 1 << 30 };
 
 static int64_t memory_of(const program *p)
 {
@@ -20,83 +18,6 @@ static int64_t memory_of(const program *p)
 static int64_t output_bytes(const nnc_plan *p, int i)
 {
     return nnc_type_bytes(&p->tensor[p->output[i]].type);
-}
-
-/* ---- time -------------------------------------------------------------------------------------------- */
-
-static nnc_status run_once(program *p, int64_t *ns, nnc_sink *sink)
-{
-    int64_t t0 = nnc_now_ns();
-    NNC_TRY(nnc_session_run(p->s, sink));
-    *ns = nnc_now_ns() - t0;
-    return NNC_OK;
-}
-
-static nnc_status keep_time(program *p, int64_t ns, nnc_sink *sink)
-{
-    if (p->n_ns == p->cap_ns) {
-        int cap = p->cap_ns ? p->cap_ns * 2 : 64;
-        int64_t *more = nnc_realloc(p->ns, (size_t)cap * sizeof *more);
-        if (!more)
-            return nnc_nomem(sink);
-        p->ns = more;
-        p->cap_ns = cap;
-    }
-    p->ns[p->n_ns++] = ns;
-    p->spent_ns += ns;
-    return NNC_OK;
-}
-
-static nnc_status warm_up(comparison *c, program *p)
-{
-    int64_t ns, spent = 0;
-    int runs = 0;
-    do {
-        NNC_TRY(run_once(p, &ns, c->sink));
-        spent += ns;
-        runs++;
-    } while (c->o->warmup ? runs < c->o->warmup : spent < WARMUP_NS && runs < 100);
-    return NNC_OK;
-}
-
-/* One burst of p; *more: it wants others. */
-static nnc_status burst(comparison *c, program *p, int64_t goal_ns, bool *more)
-{
-    int64_t ns, spent = 0;
-    while (spent < BURST_NS) {
-        bool enough =
-            c->o->iterations ? p->n_ns >= c->o->iterations : p->spent_ns >= goal_ns && p->n_ns >= 3;
-        if (enough)
-            return NNC_OK;
-        NNC_TRY(run_once(p, &ns, c->sink));
-        NNC_TRY(keep_time(p, ns, c->sink));
-        spent += ns;
-    }
-    *more = true;
-    return NNC_OK;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
-static nnc_status time_all(comparison *c, program **p, int n)
-{
-    int64_t goal = (int64_t)(c->o->duration_ms > 0 ? c->o->duration_ms : 1000) * 1000000;
-    for (int i = 0; i < n; i++)
-        NNC_TRY(warm_up(c, p[i]));
-    for (bool more = true; more;) {
-        more = false;
-        for (int i = 0; i < n; i++) {
-            bool main_run = p[i] == &c->p[c->unfused] || p[i] == &c->p[c->fused];
-            NNC_TRY(burst(c, p[i], main_run ? goal : goal / 4, &more));
-        }
-    }
-    for (int i = 0; i < n; i++)
-        qsort(p[i]->ns, (size_t)p[i]->n_ns, sizeof *p[i]->ns, by_value);
-    return NNC_OK;
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------------- */
@@ -202,7 +123,7 @@ static nnc_status measure_group(comparison *c, program **p, int n)
     for (int i = 0; !st && i < n; i++)
         st = load(c, p[i]);
     if (!st)
-        st = time_all(c, p, n);
+        st = nnc_time(c, p, n);
     for (int i = 0; !st && i < n; i++)
         st = check(c, p[i]);
     for (int i = 0; i < n; i++) {
@@ -218,8 +139,10 @@ nnc_status nnc_measure(comparison *c)
     int n = 0;
     int64_t total = 0, room = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
     p[n++] = &c->p[c->unfused]; /* first: the others are checked against it */
+    if (c->fused != c->unfused)
+        p[n++] = &c->p[c->fused]; /* beside it: bursts of the two make pairs */
     for (int i = 0; i < c->n; i++)
-        if (i != c->unfused)
+        if (i != c->unfused && i != c->fused)
             p[n++] = &c->p[i];
     for (int i = 0; i < n; i++)
         total += memory_of(p[i]);

@@ -138,8 +138,8 @@ void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *da
 typedef struct nnc_compare_options {
     nnc_compile_options compile;
     uint64_t seed;
-    int warmup, iterations;     /* 0 = chosen by time: about `duration_ms` for each side */
-    int duration_ms;            /* default 1000 */
+    int warmup, iterations;     /* 0 = chosen by time: about `duration_ms` for each side. iterations: of timed runs, exactly */
+    int duration_ms;            /* 0 = 1000, and up to 4000 for a slow model, until it had nine bursts */
     bool steps;                 /* also time the unfused program with one fusion pass after another (default true) */
     bool no_reference;          /* only against each other */
     double tolerance;           /* largest nmse that agrees; 0 = by dtype (1e-11 for f32) */
@@ -147,7 +147,8 @@ typedef struct nnc_compare_options {
     int n_input;
     const nnc_arg *arg;          /* the model's --set arguments, for the report */
     int n_arg;
-    void (*progress)(void *ctx, const char *what);
+    /* What is being done ("timing"), and to what ("fused, run 3 of 10", or NULL; gone after the call). On the caller's thread. */
+    void (*progress)(void *ctx, const char *phase, const char *detail);
     void *progress_ctx;
 } nnc_compare_options;
 

@@ -58,8 +58,9 @@ nnc_status open_and_compile(const options *o, nnc_env **e, nnc_artifact **a, boo
 nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink);
 /* Prints warnings now, before the work that they are about. */
 void print_warnings(nnc_sink *sink);
-/* progress.c: "compiling... 2 s" on a terminal, for what takes longer than a second. */
-void progress(void *ctx, const char *what);
+/* progress.c: "compiling: fused... 2 s" on a terminal, for what takes longer than a second; the seconds are those of the phase. Both
+ * strings are copied, detail may be NULL. ctx: the options. */
+void progress(void *ctx, const char *phase, const char *detail);
 void progress_end(void);
 
 nnc_status cmd_compile(const options *o, nnc_sink *sink);

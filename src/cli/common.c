@@ -96,7 +96,7 @@ nnc_status open_and_compile(
     nnc_model *m = open_model(o, sink);
     if (!m)
         return model_failed(sink);
-    progress((void *)o, "compiling");
+    progress((void *)o, "compiling", NULL);
     nnc_compile_options c = compile_options(o);
     nnc_status st = nnc_compile(*e, m, &c, a, sink);
     nnc_model_close(m);

@@ -1,9 +1,10 @@
-/* cli/progress.c -- "computing the float64 reference... 4 s" on a terminal, for what takes longer than a second. A thread of its own
- * writes the line, since the work does not come back in between; nothing is ever written when stderr is not a terminal. */
+/* cli/progress.c -- "timing: fused, 9 runs, 1.1 of 1.0 s... 4 s" on a terminal, for what takes longer than a second. A thread of its
+ * own writes the line, since the work does not come back in between; nothing is ever written when stderr is not a terminal. */
 #include "cli/cli.h"
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -11,8 +12,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static pthread_t writer;
 static bool running;
-static const char *doing; /* NULL: stop */
-static time_t since;
+static char phase[64], detail[128];
+static bool stop;
+static time_t since; /* the phase began */
 static volatile sig_atomic_t shown;
 
 static time_t seconds(void)
@@ -22,19 +24,31 @@ static time_t seconds(void)
     return t.tv_sec;
 }
 
+/* One line at the most: of a line that wraps only the last part could be cleared. */
+static void write_line(long elapsed)
+{
+    char line[256], end[32];
+    struct winsize w = {0};
+    snprintf(line, sizeof line, "%s%s%s", phase, *detail ? ": " : "", detail);
+    int end_n = snprintf(end, sizeof end, "... %ld s", elapsed);
+    int columns = ioctl(2, TIOCGWINSZ, &w) == 0 && w.ws_col ? w.ws_col : 80;
+    int room = columns - 1 - end_n;
+    fprintf(stderr, "\r\033[K%.*s%s", room > 0 ? room : 0, line, end);
+    fflush(stderr);
+}
+
 static void *write_lines(void *unused)
 {
     (void)unused;
     pthread_mutex_lock(&lock);
-    while (doing) {
+    while (!stop) {
         struct timespec next;
         clock_gettime(CLOCK_REALTIME, &next);
         next.tv_sec++;
-        if (pthread_cond_timedwait(&changed, &lock, &next) == 0 || !doing || seconds() <= since)
+        if (pthread_cond_timedwait(&changed, &lock, &next) == 0 || stop || seconds() <= since)
             continue;
         shown = 1;
-        fprintf(stderr, "\r\033[K%s... %ld s", doing, (long)(seconds() - since));
-        fflush(stderr);
+        write_line((long)(seconds() - since));
     }
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -47,15 +61,18 @@ static void interrupted(int signal)
     raise(signal); /* SA_RESETHAND: now it ends the process as it would have */
 }
 
-void progress(void *ctx, const char *what)
+void progress(void *ctx, const char *what, const char *more)
 {
     const options *o = ctx;
     if (o->quiet || !isatty(2))
         return;
     pthread_mutex_lock(&lock);
-    doing = what;
-    since = seconds();
-    pthread_cond_signal(&changed);
+    if (!running || strcmp(phase, what) != 0) {
+        snprintf(phase, sizeof phase, "%s", what);
+        since = seconds();
+    }
+    snprintf(detail, sizeof detail, "%s", more ? more : "");
+    stop = false;
     pthread_mutex_unlock(&lock);
     if (running)
         return;
@@ -73,7 +90,7 @@ void progress_end(void)
     if (!running)
         return;
     pthread_mutex_lock(&lock);
-    doing = NULL;
+    stop = true;
     pthread_cond_signal(&changed);
     pthread_mutex_unlock(&lock);
     pthread_join(writer, NULL);

@@ -183,7 +183,7 @@ static nnc_status run_session(
 {
     times t = {0};
     NNC_TRY(set_inputs(o, s, sink));
-    progress((void *)o, "running");
+    progress((void *)o, "running", NULL);
     nnc_status st = timed_runs(o, s, &t, sink);
     if (!st)
         st = get_outputs(o, s, out, sink);
@@ -205,7 +205,7 @@ nnc_status cmd_run(const options *o, nnc_sink *sink)
     if (!st)
         st = check_names(a, "output", nnc_artifact_output_name, o->output, o->n_output, sink);
     if (!st) {
-        progress((void *)o, "loading weights");
+        progress((void *)o, "loading weights", NULL);
         st = nnc_session_create(e, a, &s, sink);
     }
     if (!st) {

@@ -112,7 +112,9 @@ static void check_compare(const row *r, nnc_text *t)
 {
     cJSON *j = parsed(r, "compare", t), *e;
     check_fields(r, "compare", j,
-        "model:s target:s threads:i args:o io:s reference:o runs:a speedup:n agree:b steps:a");
+        "model:s target:s threads:i args:o io:s reference:o runs:a speedup:n agree:b paired:o "
+        "steps:a");
+    check_fields(r, "paired", cJSON_GetObjectItem(j, "paired"), "pairs:i ratio:N low:N high:N");
     check_fields(r, "reference", cJSON_GetObjectItem(j, "reference"), "ran:b scope:s");
     CHECK(cJSON_IsTrue(cJSON_GetObjectItem(cJSON_GetObjectItem(j, "reference"), "ran")));
     CHECK_STR(cJSON_GetStringValue(cJSON_GetObjectItem(j, "model")), r->model);
@@ -121,7 +123,7 @@ static void check_compare(const row *r, nnc_text *t)
         check_fields(r, "run", e,
             "name:s level:i median_ms:n mean_ms:n p10_ms:n p90_ms:n iterations:i launches:i "
             "kernels:i "
-            "bytes_moved:i flops:i arena_bytes:i nmse:n max_rel_err:n");
+            "bytes_moved:i flops:i arena_bytes:i nmse:n max_rel_err:n bursts:i untimed_runs:i");
         CHECK(number(e, "p10_ms") <= number(e, "median_ms") &&
               number(e, "median_ms") <= number(e, "p90_ms"));
     }
@@ -180,6 +182,54 @@ TEST(models_agree_without_plugins)
         if (!skip)
             compare_row(env, &rows[i]);
     }
+    nnc_env_destroy(env);
+}
+
+/* With --iterations: so many timed runs in up to nine bursts, which make pairs; six pairs or more have an interval. */
+static void check_pairs(nnc_env *env, const nnc_model *m, int iterations, int warmup, int pairs)
+{
+    static const row r = {"nested_sin", {{"n", "1000"}}};
+    nnc_text t = {0};
+    bool agrees = false;
+    nnc_compare_options o = {
+        .compile = nnc_compile_defaults, .warmup = warmup, .iterations = iterations};
+    CHECK_OK(nnc_compare(env, m, &o, NNC_JSON, &t, &agrees, test_sink));
+    cJSON *j = parsed(&r, "compare", &t), *e;
+    const cJSON *p = cJSON_GetObjectItem(j, "paired");
+    CHECK_INT(number(p, "pairs"), pairs);
+    CHECK(number(p, "ratio") > 0);
+    if (pairs < 6) {
+        CHECK(isnan(number(p, "low")) && isnan(number(p, "high")));
+    } else {
+        CHECK(number(p, "low") <= number(p, "ratio") && number(p, "ratio") <= number(p, "high"));
+    }
+    double untimed = 0;
+    cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "runs"))
+    {
+        CHECK_INT(number(e, "iterations"), iterations);
+        CHECK_INT(number(e, "bursts"), pairs);
+        untimed += number(e, "untimed_runs");
+    }
+    CHECK_INT(untimed,
+        2 * warmup + pairs - 1); /* every other round begins with the program that ran last */
+    cJSON_Delete(j);
+}
+
+TEST(compare_pairs_bursts)
+{
+    static const nnc_arg arg = {"n", "1000"};
+    nnc_env *env = open_env(false);
+    nnc_model *m = nnc_model_open(
+        "models/nested_sin.json", &(nnc_open_options){.arg = &arg, .n_arg = 1}, test_sink);
+    CHECK(m != NULL);
+    if (env && m) {
+        check_pairs(env, m, 1, 3, 1);
+        check_pairs(env, m, 5, 1, 5);
+        check_pairs(env, m, 9, 2, 9);
+        check_pairs(env, m, 90, 1, 9);
+        check_pairs(env, m, 100, 1, 9); /* 8 bursts of 12 runs, one of 4 */
+    }
+    nnc_model_close(m);
     nnc_env_destroy(env);
 }
 

@@ -1,0 +1,228 @@
+/* api/timing.c -- times programs against each other.
+ *
+ * Clocks and neighbours drift by more than many differences that are of interest, so programs that are compared run in turn within
+ * the same seconds, a burst of runs each. A burst starts with a run that is not timed: it finds caches, TLBs and the memory's open
+ * pages as another program left them, which costs a large model a tenth of its time and is the same for both sides, so that it
+ * drowns what sets them apart. The runs after it are what a program does that runs alone. Their number matters as well as their
+ * time: a burst as short as one run would be nothing but its own beginning.
+ *
+ * A round is one burst of each program; every other round goes backwards, so that no program always runs before another. The spread
+ * is that of pairs: fused and unfused bursts of one round lie next to each other in time, what drifts hits both, and the ratios of
+ * their medians differ by what is left of chance. Runs of one program scatter by far more, for reasons that the other side shares. */
+#include "api/compare.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum {
+    BURST_NS = 30000000,
+    BURST_RUNS = 3,
+    BURSTS =
+        9, /* 6 pairs have an interval of 95 %, from the smallest to the largest; with 9 one odd pair no longer sets its ends */
+    WARMUP_NS = 50000000,
+    WARMUP_RUNS = 100,
+    DEFAULT_MS = 1000,
+    STRETCH = 4 /* times the default that a slow model gets, to have BURSTS bursts */
+};
+
+/* How much of a program is timed: exactly `runs`, or when that is 0 at least `ns`, and up to most_ns for the sake of BURSTS bursts. */
+typedef struct quota {
+    int64_t runs, ns, most_ns;
+} quota;
+
+static bool is_side(const comparison *c, const program *p)
+{
+    return p == &c->p[c->unfused] || p == &c->p[c->fused];
+}
+
+/* Programs that are only steps get a quarter of the time. */
+static quota quota_of(const comparison *c, const program *p)
+{
+    int ms = c->o->duration_ms > 0 ? c->o->duration_ms : DEFAULT_MS;
+    bool stretch = c->o->duration_ms <= 0 && is_side(c, p);
+    int64_t ns = (int64_t)ms * 1000000 / (is_side(c, p) ? 1 : 4);
+    return (quota){c->o->iterations, ns, stretch ? STRETCH * ns : ns};
+}
+
+static bool has_enough(const program *p, quota q)
+{
+    if (q.runs)
+        return p->n_ns >= q.runs;
+    return p->spent_ns >= q.ns && p->n_burst > 0 &&
+           (p->n_burst >= BURSTS || p->spent_ns >= q.most_ns);
+}
+
+static bool burst_ends(const program *p, quota q, int ran, int64_t spent)
+{
+    if (q.runs && (p->n_ns >= q.runs || ran >= (q.runs + BURSTS - 1) / BURSTS))
+        return true;
+    int64_t ns = q.runs ? BURST_NS : nnc_min64(BURST_NS, q.ns / BURSTS);
+    return ran >= BURST_RUNS && spent >= ns;
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------- */
+
+static nnc_status run_once(program *p, int64_t *ns, nnc_sink *sink)
+{
+    int64_t t0 = nnc_now_ns();
+    NNC_TRY(nnc_session_run(p->s, sink));
+    *ns = nnc_now_ns() - t0;
+    return NNC_OK;
+}
+
+/* The array with room for one element more, or NULL: it stays as it is. */
+static void *grown(void *at, int n, int *cap, size_t size)
+{
+    if (n < *cap)
+        return at;
+    int more = *cap ? *cap * 2 : 64;
+    void *p = nnc_realloc(at, (size_t)more * size);
+    *cap = p ? more : *cap;
+    return p;
+}
+
+static nnc_status keep_time(program *p, int64_t ns, nnc_sink *sink)
+{
+    int64_t *at = grown(p->ns, p->n_ns, &p->cap_ns, sizeof *at);
+    if (!at)
+        return nnc_nomem(sink);
+    p->ns = at;
+    p->ns[p->n_ns++] = ns;
+    p->spent_ns += ns;
+    return NNC_OK;
+}
+
+static nnc_status warm_up(comparison *c, program *p)
+{
+    int64_t ns, spent = 0;
+    do {
+        NNC_TRY(run_once(p, &ns, c->sink));
+        spent += ns;
+        p->n_untimed++;
+    } while (c->o->warmup ? p->n_untimed < c->o->warmup
+                          : spent < WARMUP_NS && p->n_untimed < WARMUP_RUNS);
+    return NNC_OK;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+double nnc_time_at(const int64_t *sorted_ns, int n, double share)
+{
+    if (!n)
+        return NAN;
+    double x = share * (n - 1);
+    int i = (int)x, j = i + 1 < n ? i + 1 : i;
+    return ((double)sorted_ns[i] + (double)(sorted_ns[j] - sorted_ns[i]) * (x - i)) * 1e-6;
+}
+
+static void say_burst(const comparison *c, const program *p, quota q)
+{
+    char detail[96];
+    const char *name = p->name ? p->name : "step";
+    const char *pass = p->name ? "" : p->pass;
+    const char *plus = p->name ? "" : " + ";
+    if (q.runs)
+        snprintf(detail, sizeof detail, "%s%s%s, run %d of %lld", name, plus, pass, p->n_ns + 1,
+            (long long)q.runs);
+    else
+        snprintf(detail, sizeof detail, "%s%s%s, %d run%s, %.1f of %.1f s", name, plus, pass,
+            p->n_ns, p->n_ns == 1 ? "" : "s", (double)p->spent_ns * 1e-9, (double)q.ns * 1e-9);
+    nnc_compare_say(c, "timing", detail);
+}
+
+/* One burst of p. `again`: p ran last, and finds everything as it left it. */
+static nnc_status burst(comparison *c, program *p, quota q, bool again)
+{
+    int64_t ns, spent = 0;
+    int first = p->n_ns;
+    say_burst(c, p, q);
+    if (!p->n_untimed) {
+        NNC_TRY(warm_up(c, p));
+    } else if (!again) {
+        NNC_TRY(run_once(p, &ns, c->sink));
+        p->n_untimed++;
+    }
+    do {
+        NNC_TRY(run_once(p, &ns, c->sink));
+        NNC_TRY(keep_time(p, ns, c->sink));
+        spent += ns;
+    } while (!burst_ends(p, q, p->n_ns - first, spent));
+    double *at = grown(p->burst_ms, p->n_burst, &p->cap_burst, sizeof *at);
+    if (!at)
+        return nnc_nomem(c->sink);
+    p->burst_ms = at;
+    qsort(p->ns + first, (size_t)(p->n_ns - first), sizeof *p->ns, by_time);
+    p->burst_ms[p->n_burst++] = nnc_time_at(p->ns + first, p->n_ns - first, 0.5);
+    return NNC_OK;
+}
+
+/* ---- pairs ------------------------------------------------------------------------------------------- */
+
+static int by_value(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* The sign test's interval for a median: from the k-th smallest of n to the k-th largest, for the largest k with P(X < k) <= 2.5 %,
+ * X the heads among n tosses (W. J. Conover, Practical Nonparametric Statistics, 3.2). 0: n is too small for any. */
+static int rank_of_bound(int n)
+{
+    if (n > 1000) /* 2^-n leaves the doubles' range; the normal distribution is near enough */
+        return (int)((n - 1.96 * sqrt(n)) / 2);
+    double exactly = pow(0.5, n), fewer = 0;
+    int k = 0;
+    for (; fewer + exactly <= 0.025; k++) {
+        fewer += exactly;
+        exactly *= (double)(n - k) / (k + 1);
+    }
+    return k;
+}
+
+static nnc_status pair_bursts(comparison *c)
+{
+    const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
+    int n = u->n_burst < f->n_burst ? u->n_burst : f->n_burst, k = rank_of_bound(n);
+    double *ratio = nnc_malloc((size_t)(n + 1) * sizeof *ratio);
+    if (!ratio)
+        return nnc_nomem(c->sink);
+    for (int i = 0; i < n; i++)
+        ratio[i] = f->burst_ms[i] / u->burst_ms[i];
+    qsort(ratio, (size_t)n, sizeof *ratio, by_value);
+    c->paired = (pairs){n, NAN, NAN, NAN};
+    if (n)
+        c->paired.ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
+    if (k) {
+        c->paired.low = ratio[k - 1];
+        c->paired.high = ratio[n - k];
+    }
+    nnc_free(ratio);
+    return NNC_OK;
+}
+
+nnc_status nnc_time(comparison *c, program **p, int n)
+{
+    const program *last = NULL;
+    int sides = 0;
+    bool more = true;
+    for (int round = 0; more; round++) {
+        more = false;
+        for (int i = 0; i < n; i++) {
+            program *now = p[round % 2 ? n - 1 - i : i];
+            quota q = quota_of(c, now);
+            if (has_enough(now, q))
+                continue;
+            NNC_TRY(burst(c, now, q, now == last));
+            last = now;
+            more |= !has_enough(now, q);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        sides += is_side(c, p[i]);
+        qsort(p[i]->ns, (size_t)p[i]->n_ns, sizeof *p[i]->ns, by_time);
+    }
+    return sides == 2 ? pair_bursts(c) : NNC_OK;
+}
