@@ -3,6 +3,7 @@
 #include "api/internal.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- oneDNN, loaded on need -------------------------------------------------------------------------- */
 
@@ -68,6 +69,24 @@ static void use_openmp(void)
         nnc_par_set((void (*)(int, nnc_par_body, void *))run);
 }
 
+#define TARGETS "cpu (this machine), or a machine file as nnc devices --format=json prints it"
+
+/* The machine that --target names: a word, or else a file. What neither is nor looks like a file was meant as a word. */
+static nnc_status open_target(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+{
+    if (!o->target || !strcmp(o->target, "cpu"))
+        return nnc_target_host(&e->target, o->threads, e->has_onednn, e->has_emitter, sink);
+    if (!strpbrk(o->target, "./") && access(o->target, F_OK) != 0)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--target=%s is no machine that nnc knows; there is " TARGETS, o->target);
+    nnc_status st = nnc_target_load(&e->target, o->target, sink);
+    if (st && st != NNC_E_NOMEM)
+        nnc_note(sink, (nnc_loc){0}, "--target is " TARGETS);
+    if (!st && o->threads > 0)
+        e->target.threads = o->threads;
+    return st;
+}
+
 nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
 {
     *out = NULL;
@@ -78,10 +97,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->no_onednn = o->no_onednn;
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
-    bool host = !o->target || !strcmp(o->target, "cpu");
-    nnc_status st =
-        host ? nnc_target_host(&e->target, o->threads, e->has_onednn, e->has_emitter, sink)
-             : nnc_target_load(&e->target, o->target, sink);
+    nnc_status st = open_target(e, o, sink);
     if (st) {
         nnc_free(e);
         return st;

@@ -28,7 +28,7 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
 /* ---- the machine --------------------------------------------------------------------------------------------------- */
 
 typedef struct nnc_env_options {
-    int threads;             /* intra-op threads; 0 = all CPUs of this process */
+    int threads;             /* intra-op threads; 0 = all CPUs of this process, or what the machine file says */
     const char *target;      /* "cpu" (NULL), or a machine file (.json) */
     const char *cache_dir;   /* NULL = the user's cache folder */
     bool no_cache;           /* compile everything anew */

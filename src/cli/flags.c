@@ -43,14 +43,15 @@ typedef struct flag {
     char group;
     kind kind;
     size_t at, count; /* offsets into options; count: of lists and pairs */
-    int64_t lo, hi;
+    int64_t lo,
+        hi; /* of numbers; hi: also how many formats there are, and how many values a name of F_pairs may have (0: any) */
     const char *arg, *doc;
 } flag;
 
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
-    {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 0, "NAME=VALUE",
-        "an argument of the model file, as --set batch=8; repeatable"},
+    {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 1, "NAME=VALUE",
+        "an argument of the model file, as --set batch=8; repeatable, once a name"},
     {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N",
         "of generated weights and inputs (default 0)"},
     {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE",
@@ -81,10 +82,10 @@ static const flag flags[] = {
         "asm, dot (for Graphviz), remarks (explain's JSON)"},
     {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL,
         "store the weights in the artifact, not references to them"},
-    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
-        "read an input (default: generated from the seed); repeatable"},
+    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
+        "read an input (default: generated from the seed); repeatable, once a name"},
     {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy",
-        "write an output; repeatable"},
+        "write an output; repeatable, an output to several files too"},
     {"--iterations", 't', F_int, AT(iterations), 0, 1, 1000000000, "N",
         "timed runs of each program (default: as many as fit the duration)"},
     {"--warmup", 't', F_int, AT(warmup), 0, 1, 1000000, "N",
@@ -94,8 +95,8 @@ static const flag flags[] = {
         "and up to 4000 for slow models)"},
     {"--percentile", 'q', F_float, AT(percentile), 0, 0, 100, "P",
         "also print this percentile of the times (default 99)"},
-    {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 0, "NAME=FILE.npy",
-        "read an input (default: generated from the seed); repeatable"},
+    {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
+        "read an input (default: generated from the seed); repeatable, once a name"},
     {"--no-steps", 'x', F_bool, AT(no_steps), 0, 0, 0, NULL,
         "only unfused and fused, not pass by pass"},
     {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL,
@@ -191,6 +192,13 @@ static nnc_status add_pair(options *o, const flag *f, char *value, nnc_sink *sin
     if (*n == MAX_LIST)
         return nnc_fail0(sink, NNC_E_USAGE, "%s is given more than %d times", f->name, MAX_LIST);
     *eq = 0;
+    for (int i = 0; f->hi == 1 && i < *n; i++)
+        if (!strcmp(list[i].name, value))
+            return strcmp(list[i].value, eq + 1)
+                       ? nnc_fail0(sink, NNC_E_USAGE,
+                             "%s %s is given twice, as %s and as %s: leave one out", f->name, value,
+                             list[i].value, eq + 1)
+                       : NNC_OK;
     list[(*n)++] = (nnc_arg){value, eq + 1};
     return NNC_OK;
 }
@@ -251,6 +259,32 @@ static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
     }
 }
 
+/* A flag of one value may come twice when both say the same: scripts add flags to flags. Which of two values is meant nobody knows. */
+static nnc_status check_twice(const flag *f, const char **before, const char *value, nnc_sink *sink)
+{
+    bool one_value = f->kind != F_bool && f->kind != F_list && f->kind != F_pairs;
+    const char *first = *before;
+    if (!one_value)
+        return NNC_OK;
+    *before = value;
+    if (!first || !strcmp(first, value))
+        return NNC_OK;
+    return nnc_fail0(sink, NNC_E_USAGE, "%s is given twice, as %s and as %s: leave one out",
+        f->name, first, value);
+}
+
+/* Pairs of flags of which one would make the other mean nothing. */
+static nnc_status check_exclusive(const options *o, nnc_sink *sink)
+{
+    if (o->iterations && o->duration)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--iterations and --duration both say how long to measure: leave one out");
+    if (o->no_cache && o->cache_dir)
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "--no-cache uses no cache, --cache-dir names one: leave one out");
+    return NNC_OK;
+}
+
 /* The flag that `arg` names, and its glued value ("--set=a=1", "-O2"). */
 static const flag *find(const command *c, char *arg, char **value)
 {
@@ -261,7 +295,7 @@ static const flag *find(const command *c, char *arg, char **value)
         if (!applies(c, f))
             continue;
         if (f->kind == F_level && !strncmp(arg, "-O", 2)) {
-            *value = arg + 2;
+            *value = arg[2] ? arg + 2 : NULL;
             return f;
         }
         if (strlen(f->name) == n && !strncmp(f->name, arg, n)) {
@@ -309,39 +343,51 @@ static nnc_status check_passes(const options *o, nnc_sink *sink)
     return NNC_OK;
 }
 
+/* The flag at argv[*i], and its value, which may be the next argument. */
+static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, options *o,
+    const char **before, nnc_sink *sink)
+{
+    char *value, *arg = argv[*i];
+    const flag *f = find(c, !strcmp(arg, "-h") ? (char[]){"--help"} : arg, &value);
+    if (!f)
+        return unknown(c, arg, sink);
+    if (f->kind == F_bool && value)
+        return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->name);
+    if (f->kind != F_bool && !value) {
+        if (*i + 1 == argc)
+            return nnc_fail0(sink, NNC_E_USAGE, "%s wants a value: %s", f->name, f->arg);
+        value = argv[++*i];
+    }
+    NNC_TRY(check_twice(f, &before[f - flags], value, sink));
+    if (strchr("mc", f->group) && strcmp(f->name, "--seed"))
+        o->compile_flag = f->name;
+    return set_value(o, f, value, sink);
+}
+
 nnc_status parse_flags(
     const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink)
 {
+    const char *before[NNC_COUNT(flags)] = {NULL}; /* the value that each flag had already */
     bool only_files = false;
     for (int i = first; i < argc; i++) {
-        char *value, *arg = argv[i];
-        if (only_files || arg[0] != '-' || !arg[1]) {
-            if (o->n_file == c->max_files)
-                return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)",
-                    c->name, arg, *c->args ? c->args : "it takes none");
-            o->file[o->n_file++] = arg;
+        const char *arg = argv[i];
+        if (!only_files && arg[0] == '-' && arg[1]) {
+            if (!strcmp(arg, "--"))
+                only_files = true;
+            else
+                NNC_TRY(parse_flag(c, argc, argv, &i, o, before, sink));
             continue;
         }
-        if (!strcmp(arg, "--")) {
-            only_files = true;
-            continue;
-        }
-        const flag *f = find(c, !strcmp(arg, "-h") ? (char[]){"--help"} : arg, &value);
-        if (!f)
-            return unknown(c, arg, sink);
-        if (f->kind == F_bool && value)
-            return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->name);
-        if (f->kind != F_bool && !value) {
-            if (i + 1 == argc)
-                return nnc_fail0(sink, NNC_E_USAGE, "%s wants a value: %s", f->name, f->arg);
-            value = argv[++i];
-        }
-        NNC_TRY(set_value(o, f, value, sink));
-        if (strchr("mc", f->group) && strcmp(f->name, "--seed"))
-            o->compile_flag = f->name;
+        if (o->n_file == c->max_files)
+            return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)",
+                c->name, arg, *c->args ? c->args : "it takes none");
+        o->file[o->n_file++] = arg;
     }
-    if (!o->help && o->n_file < c->min_files)
+    if (o->help)
+        return NNC_OK;
+    if (o->n_file < c->min_files)
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s wants %s; nnc %s --help explains", c->name,
             c->args, c->name);
-    return o->help ? NNC_OK : check_passes(o, sink);
+    NNC_TRY(check_exclusive(o, sink));
+    return check_passes(o, sink);
 }

@@ -64,6 +64,8 @@ static void usage(FILE *out)
     for (int i = 0; i < n_commands; i++)
         fprintf(out, "  %-9s%-15s %s\n", commands[i].name, commands[i].args, commands[i].doc);
     fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
+          "A flag that is given twice with two values is a mistake, not an order: nnc asks which "
+          "one.\n"
           "Data goes to standard output, messages to standard error.\n"
           "\n" MODEL_HELP ARTIFACT_HELP EXIT_HELP,
         out);
@@ -77,6 +79,8 @@ static void help(const command *c)
     if (strstr(c->args, "ARTIFACT"))
         fputs(ARTIFACT_HELP, stdout);
     print_flags(c, stdout);
+    fputs("\nA flag may come twice only with the same value; repeatable ones and lists add up.\n",
+        stdout);
     if (c->more)
         printf("\n%s", c->more);
 }
