@@ -266,9 +266,11 @@ int64_t nnc_param_count(const nnc_graph *g); /* elements of all params */
 nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
 
 /* Can these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) be one generated
- * kernel? The general rule of fusion, shared by passes (may I?) and codegen (how?): see ir/nest.c. On false *why is a
- * one-line reason in words a user understands (static or arena text). */
-bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, nnc_arena *a, const char **why);
+ * kernel that gives outs[0..n_out), the values of theirs that anything else needs, ascending? The general rule of fusion,
+ * shared by passes (may I?) and codegen (how?): see ir/nest.c. On false *why is a one-line reason in words a user
+ * understands (static or text in `a`). Costs no more for a large graph: only these nodes and their operands are looked at. */
+#define NNC_NEST_RESULTS 64 /* more than these is a reason */
+bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
 /* ---- reference evaluator ----------------------------------------------------------------------------------- */
 

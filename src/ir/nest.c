@@ -911,48 +911,15 @@ nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const
     return s;
 }
 
-/* Values of the set that something outside reads. Scans the graph from the set on. */
-static int find_outputs(const nnc_graph *g, nx *t, nnc_ref *out, int cap)
+bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out,
+    nnc_arena *a, const char **why)
 {
-    uint32_t v0 = g->node[t->first].out, v1 = g->node[t->last].out + g->node[t->last].n_out;
-    uint8_t *is_out = ARENA_NEW(t->a, uint8_t, v1 - v0);
-    int n = 0;
-    if (!is_out)
-        return -1;
-    for (uint32_t i = t->first + 1; i < g->n_node; i++) {
-        if (nx_is_inside(t, i))
-            continue;
-        for (int j = 0; j < g->node[i].n_in; j++)
-            if (g->node[i].in[j] >= v0 && g->node[i].in[j] < v1)
-                is_out[g->node[i].in[j] - v0] = 1;
-    }
-    for (uint32_t i = 0; i < g->n_output; i++)
-        if (g->output[i] >= v0 && g->output[i] < v1)
-            is_out[g->output[i] - v0] = 1;
-    for (uint32_t v = v0; v < v1; v++)
-        if (is_out[v - v0] && nx_is_inside(t, g->value[v].node)) {
-            if (n == cap)
-                return cap + 1;
-            out[n++] = v;
-        }
-    return n;
-}
-
-bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, nnc_arena *a, const char **why)
-{
-    enum { MAX_OUT = 64 };
-    nnc_ref out[MAX_OUT];
-    const char *reason = "nothing to compute";
+    const char *reason = "more than 64 results";
     nnc_arena scratch;
     nnc_nest *s = NULL;
     nnc_arena_init(&scratch, 0);
-    if (n > 0) {
-        nx t = {.g = g, .a = &scratch};
-        int k = mark_inside(&t, nodes, n) ? find_outputs(g, &t, out, MAX_OUT) : -1;
-        reason = k < 0 ? "out of memory" : k > MAX_OUT ? "more than 64 results" : reason;
-        if (k > 0 && k <= MAX_OUT)
-            s = nnc_nest_trace(g, nodes, n, out, k, true, &scratch, &reason);
-    }
+    if (n_out <= NNC_NEST_RESULTS)
+        s = nnc_nest_trace(g, nodes, n, outs, n_out, true, &scratch, &reason);
     if (why)
         *why = s ? NULL : reason ? nnc_arena_strdup(a, reason) : "out of memory";
     nnc_arena_deinit(&scratch);

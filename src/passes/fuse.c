@@ -22,6 +22,47 @@ typedef struct edge {
     int64_t bytes;
 } edge;
 
+/* ---- one kernel?
+ * ------------------------------------------------------------------------------------------ */
+
+/* Afterwards needed_outside tells of these nodes, until the next search of groups. */
+static void mark_nodes(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    s->stamp++;
+    for (uint32_t k = 0; k < n; k++)
+        s->seen[nodes[k]] = s->stamp;
+}
+
+/* Does a node that is not marked, or an output, need v? */
+static bool needed_outside(const groups *s, nnc_ref v)
+{
+    const pass *p = s->p;
+    if (edit_is_output(p, v))
+        return true;
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
+        uint32_t i = p->e.uses[u - 1].node;
+        if (!p->e.dead[i] && (i >= s->n_node || s->seen[i] != s->stamp))
+            return true;
+    }
+    return false;
+}
+
+/* Can these nodes (ascending) be one kernel? Asks for no more of the graph than who reads them. */
+static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
+{
+    const pass *p = s->p;
+    nnc_ref out[NNC_NEST_RESULTS + 1];
+    int n_out = 0;
+    mark_nodes(s, nodes, n);
+    for (uint32_t k = 0; k < n; k++) {
+        const nnc_node *m = &p->g->node[nodes[k]];
+        for (uint32_t o = 0; o < m->n_out && n_out <= NNC_NEST_RESULTS; o++)
+            if (needed_outside(s, m->out + o))
+                out[n_out++] = m->out + o;
+    }
+    return nnc_nest_ok(p->g, nodes, (int)n, out, n_out, p->a, why);
+}
+
 /* ---- what a merge gives
  * ------------------------------------------------------------------------------ */
 
@@ -101,9 +142,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
         return "a third op lies between them that must run after the one and before the other";
     uint32_t n;
     const uint32_t *nodes = groups_joined(s, a, b, &n);
-    if (!nodes)
-        return "out of memory";
-    if (!nnc_nest_ok(p->g, nodes, (int)n, p->a, &why))
+    if (!one_kernel(s, nodes, n, &why))
         return why ? why : "no kernel computes both";
     return NULL;
 }
@@ -124,7 +163,7 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     }
     const char *why;
     if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
-        !nnc_nest_ok(p->g, nodes, (int)n, p->a, &why))
+        !one_kernel(s, nodes, n, &why))
         return;
     /* From the last node backwards, each time the latest member that feeds the group: no path can
      * lie between. */
@@ -371,22 +410,6 @@ static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
     return list;
 }
 
-static bool needed_outside(const groups *s, nnc_ref v, const uint32_t *nodes, int n)
-{
-    const pass *p = s->p;
-    if (edit_is_output(p, v))
-        return true;
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        uint32_t i = p->e.uses[u - 1].node;
-        bool inside = p->e.dead[i];
-        for (int k = 0; k < n && !inside; k++)
-            inside = nodes[k] == i;
-        if (!inside)
-            return true;
-    }
-    return false;
-}
-
 static void rewrite(groups *s, uint32_t r)
 {
     pass *p = s->p;
@@ -402,11 +425,12 @@ static void rewrite(groups *s, uint32_t r)
     }
     layers l = {0};
     int64_t inside = 0;
+    mark_nodes(s, nodes, (uint32_t)n);
     for (int k = n_const; k < n; k++) {
         const nnc_node *m = &p->g->node[nodes[k]];
         layers_add(p, &l, nodes[k]);
         for (uint32_t o = 0; o < m->n_out; o++) {
-            if (needed_outside(s, m->out + o, nodes, n))
+            if (needed_outside(s, m->out + o))
                 out[n_out++] = m->out + o;
             else if (!nnc_is_view(p->g, m))
                 inside += nnc_type_bytes(nnc_typeof(p->g, m->out + o));
@@ -444,7 +468,7 @@ nnc_status pass_fuse(pass *p)
             continue;
         const char *why;
         /* Seeds that came together only in part are no nest for sure. */
-        if (!nnc_nest_ok(p->g, s.of[i].member, (int)s.of[i].n, p->a, &why))
+        if (!one_kernel(&s, s.of[i].member, s.of[i].n, &why))
             continue;
         rewrite(&s, i);
     }

@@ -89,11 +89,20 @@ int ck_count(const nnc_kernel *k, nnc_kop op, int sop)
 bool ck_nest_ok(const nnc_graph *g, nnc_arena *a, const char **why)
 {
     uint32_t nodes[1024];
-    int n = 0;
-    for (uint32_t i = 0; i < g->n_node && n < 1024; i++)
-        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
-            nodes[n++] = i;
-    return nnc_nest_ok(g, nodes, n, a, why);
+    nnc_ref outs[1024];
+    int n = 0, n_out = 0;
+    for (uint32_t i = 0; i < g->n_node && n < 1024; i++) {
+        if (nnc_op_class((nnc_op)g->node[i].op) == CL_leaf)
+            continue;
+        nodes[n++] = i;
+        for (uint32_t v = g->node[i].out; v < g->node[i].out + g->node[i].n_out; v++)
+            for (uint32_t o = 0; o < g->n_output && n_out < 1024; o++)
+                if (g->output[o] == v) {
+                    outs[n_out++] = v;
+                    break;
+                }
+    }
+    return nnc_nest_ok(g, nodes, n, outs, n_out, a, why);
 }
 
 /* parse(print(k)) prints the same, and has the same hash. */

@@ -391,4 +391,12 @@ TEST(timing)
         y = i % 3 ? nnc_build1(g, OP_sin, y) : nnc_build2(g, OP_add, y, x);
     nnc_output(g, y, "y");
     time_graph("elementwise chain", g);
+    g = nnc_graph_create("wide", test_sink);
+    for (int i = 0; i < 3000;
+         i++) { /* each question about one branch must not look at the others */
+        x = nnc_build1(g, OP_tanh, nnc_input(g, "x", &t));
+        nnc_attr axis = nnc_ai(AT_axis, 1);
+        nnc_output(g, nnc_build(g, OP_softmax, 1, &x, 1, &axis), NULL);
+    }
+    time_graph("separate branches", g);
 }
