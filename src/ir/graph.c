@@ -247,12 +247,8 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
         g->cap_output = g->n_output = src->n_output;
         g->cap_node = src->n_node;
     }
-    for (; ok && g->n_node < src->n_node; g->n_node++)
-        if (!own_node(g, g->n_node, src)) {
-            ok = false;
-            if (g->node[g->n_node].body != src->node[g->n_node].body)
-                nnc_graph_destroy(g->node[g->n_node].body);
-        }
+    while (ok && g->n_node < src->n_node) /* also a node that fails has a body of its own, or none */
+        ok = own_node(g, g->n_node++, src);
     if (ok && own_values(g))
         return g;
     (void)nnc_nomem(sink);

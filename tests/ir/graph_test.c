@@ -134,6 +134,33 @@ TEST(graph_clone)
     nnc_text_deinit(&b);
 }
 
+/* Each allocation in turn fails: a half-made copy is taken down once. */
+TEST(graph_clone_out_of_memory)
+{
+    nnc_text t = {0};
+    nnc_puts(&t, "graph @t { %x = input : f32[4]");
+    for (int i = 0; i < 100; i++)
+        nnc_printf(&t,
+            " %%f%d = fused %%x { %%a = input : f32[4] %%b = clip %%a {lo=0, hi=1} return %%b } "
+            "loc "
+            "\"/layers/%0*d/clip\"",
+            i, 10 + 10 * i, i); /* the arena takes blocks in the middle of nodes */
+    nnc_puts(&t, " return %f0 }");
+    nnc_graph *g = parse_text(nnc_text_str(&t)), *c = NULL;
+    CHECK(g != NULL);
+    for (int64_t n = 1; g && !c && n < 10000; n++) {
+        nnc_fail_alloc_after(n);
+        c = nnc_graph_clone(g, test_sink);
+        nnc_fail_alloc_after(0);
+        CHECK(c || nnc_sink_cause(test_sink, NNC_OK) == NNC_E_NOMEM);
+        nnc_sink_clear(test_sink);
+    }
+    CHECK(c != NULL);
+    nnc_graph_destroy(c);
+    nnc_graph_destroy(g);
+    nnc_text_deinit(&t);
+}
+
 TEST(graph_copy_node)
 {
     nnc_graph *g = parse_text(fused_text), *c = nnc_graph_create("t", test_sink);
