@@ -52,6 +52,48 @@ int64_t nnc_param_count(const nnc_graph *g)
     return sum;
 }
 
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+static void range_depth(const nnc_graph *g, nnc_ref v, double *lo, double *hi, int depth)
+{
+    const nnc_node *n = nnc_def(g, v);
+    double c, a, b;
+    *lo = nnc_ops[n->op].lo;
+    *hi = nnc_ops[n->op].hi;
+    if (nnc_const_scalar(g, v, &c) && c == c) {
+        *lo = *hi = c;
+        return;
+    }
+    if (n->op == OP_clip) {
+        *lo = nnc_attr_float(n, AT_lo, -INFINITY);
+        *hi = fmax(*lo, nnc_attr_float(n, AT_hi, INFINITY));
+        *lo = fmin(*lo, nnc_attr_float(n, AT_hi, INFINITY));
+    }
+    /* Ops whose results are among their operands' values keep the operands' range. */
+    bool picks = (n->op != OP_pad) &&
+                 (nnc_op_class(n->op) == CL_move || n->op == OP_maxpool || n->op == OP_reduce_max ||
+                     n->op == OP_reduce_min || n->op == OP_identity || n->op == OP_dropout ||
+                     n->op == OP_relu || n->op == OP_relu6);
+    if (!picks || depth == 0 || n->n_in == 0 || n->n_in > 8)
+        return;
+    double plo = INFINITY, phi = -INFINITY;
+    int count = n->op == OP_gather ? 1 : n->n_in;
+    for (int k = 0; k < count; k++) {
+        range_depth(g, n->in[k], &a, &b, depth - 1);
+        plo = fmin(plo, a);
+        phi = fmax(phi, b);
+    }
+    if (n->op == OP_relu || n->op == OP_relu6)
+        plo = fmax(plo, 0), phi = fmax(phi, 0);
+    *lo = fmax(*lo, plo);
+    *hi = fmin(*hi, phi);
+}
+
+void nnc_value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi)
+{
+    range_depth(g, v, lo, hi, 6);
+}
+
 /* ---- order and NaN --------------------------------------------------------------------------- */
 
 /* Does every value of integer (or bool) type a stand in type b? Then converting keeps order. */
@@ -100,6 +142,7 @@ static bool nondec_with(nnc_op op, int i, bool is_float, double c)
 
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i)
 {
+    double lo, hi;
     if (!nnc_op_is_ewise(n->op))
         return false;
     const nnc_type *x = nnc_typeof(g, n->in[i]);
@@ -112,7 +155,8 @@ bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i)
     case OP_cast:
         return cast_keeps_order(x->dtype, (nnc_dtype)nnc_attr_int(n, AT_to, DT_f32));
     case OP_sqrt: /* NaN below 0 */
-        return nnc_ops[nnc_def(g, n->in[0])->op].lo >= 0;
+        nnc_value_range(g, n->in[0], &lo, &hi);
+        return lo >= 0;
     case OP_leaky_relu:
         return nnc_attr_float(n, AT_alpha, 0.01) > 0;
     case OP_hardsigmoid:

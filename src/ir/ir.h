@@ -237,6 +237,9 @@ void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
 
 /* ---- facts ----------------------------------------------------------------------------------------------- */
 
+/* Least and greatest of a value's elements, NaN apart, as far as facts about ops tell; floats only (integers wrap out of an
+ * op's range). Looks a few moves, selections and bounds back. */
+void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
 /* Is result = f(operand i) non-decreasing when the other operands are constants known now? Equal inputs give equal
  * outputs and a <= b gives f(a) <= f(b), in floating point too (add of a constant, mul by a constant >= 0, relu, ...). */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);

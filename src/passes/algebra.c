@@ -47,46 +47,6 @@ static nnc_ref rebuild(pass *p, const nnc_node *n, const nnc_ref *in)
     return nnc_build(p->g, (nnc_op)n->op, n->n_in, in, n->n_attr, n->attr);
 }
 
-static void range_depth(const nnc_graph *g, nnc_ref v, double *lo, double *hi, int depth)
-{
-    const nnc_node *n = nnc_def(g, v);
-    double c, a, b;
-    *lo = nnc_ops[n->op].lo;
-    *hi = nnc_ops[n->op].hi;
-    if (nnc_const_scalar(g, v, &c) && c == c) {
-        *lo = *hi = c;
-        return;
-    }
-    if (n->op == OP_clip) {
-        *lo = nnc_attr_float(n, AT_lo, -INFINITY);
-        *hi = fmax(*lo, nnc_attr_float(n, AT_hi, INFINITY));
-        *lo = fmin(*lo, nnc_attr_float(n, AT_hi, INFINITY));
-    }
-    /* Ops whose results are among their operands' values keep the operands' range. */
-    bool picks = (n->op != OP_pad) &&
-                 (nnc_op_class(n->op) == CL_move || n->op == OP_maxpool || n->op == OP_reduce_max ||
-                     n->op == OP_reduce_min || n->op == OP_identity || n->op == OP_dropout ||
-                     n->op == OP_relu || n->op == OP_relu6);
-    if (!picks || depth == 0 || n->n_in == 0 || n->n_in > 8)
-        return;
-    double plo = INFINITY, phi = -INFINITY;
-    int count = n->op == OP_gather ? 1 : n->n_in;
-    for (int k = 0; k < count; k++) {
-        range_depth(g, n->in[k], &a, &b, depth - 1);
-        plo = fmin(plo, a);
-        phi = fmax(phi, b);
-    }
-    if (n->op == OP_relu || n->op == OP_relu6)
-        plo = fmax(plo, 0), phi = fmax(phi, 0);
-    *lo = fmax(*lo, plo);
-    *hi = fmin(*hi, phi);
-}
-
-void value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi)
-{
-    range_depth(g, v, lo, hi, 6);
-}
-
 /* ---- elementwise
  * -------------------------------------------------------------------------------------- */
 
@@ -247,7 +207,7 @@ static nnc_ref decided(pass *p, const nnc_node *n)
     } else {
         return NNC_NONE;
     }
-    value_range(p->g, x, &lo, &hi);
+    nnc_value_range(p->g, x, &lo, &hi);
     return lo >= a && hi <= b ? x : NNC_NONE;
 }
 

@@ -124,8 +124,6 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* Is this node a contraction, or a fused node that holds one? */
 bool is_contraction(const nnc_node *n);
-/* Range of a value's non-NaN elements from facts about ops. */
-void value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi);
 /* Readers of v, with those of its views instead of the views: nodes, each once, into out[0..cap); their number. */
 int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node of these nodes (operands before users) that gives the values outs. Returns the first result. Uses

@@ -3,8 +3,8 @@
  * wins on both sides. Behind the pooling, f has k k times less to do. The other direction pays
  * where a contraction then takes f as its epilogue, for nothing.
  *
- * Padding: maxpool's padding never wins, on either side; only a window that lies in padding
- * altogether would turn f(-inf) into -inf, and such a window declines. Average pooling is no
+ * Padding: maxpool's padding never wins, on either side; a window that lies in padding altogether
+ * would turn f(-inf) into -inf, but shape inference lets none through. Average pooling is no
  * maximum: f would have to be linear. Ends: forward moves f towards the outputs past a pooling,
  * backward only towards a contraction that will hold it; a pair that one direction moved is never
  * of the other direction's form, since forward declines what an epilogue takes. */
@@ -13,29 +13,6 @@
 static bool epilogues_come(const pass *p)
 {
     return ((p->will_run | p->ran) >> PASS_fuse_epilogue) & 1;
-}
-
-/* Does some window of the pooling hold no element at all? */
-static bool empty_window(const pass *p, const nnc_node *pool)
-{
-    const int64_t *k, *s, *d, *pad;
-    int n = nnc_attr_ints(pool, AT_kernel, &k);
-    bool has_s = nnc_attr_ints(pool, AT_strides, &s) > 0,
-         has_d = nnc_attr_ints(pool, AT_dilations, &d) > 0;
-    bool has_p = nnc_attr_ints(pool, AT_pads, &pad) > 0;
-    const nnc_type *x = nnc_typeof(p->g, pool->in[0]), *y = nnc_typeof(p->g, pool->out);
-    for (int i = 0; i < n; i++) {
-        int64_t stride = has_s ? s[i] : 1, dil = has_d ? d[i] : 1, lo = has_p ? pad[i] : 0;
-        int64_t extent = x->dim[i + 2], last = (y->dim[i + 2] - 1) * stride - lo;
-        if (last >= extent)
-            return true; /* starts behind the input */
-        for (int64_t at = -lo; at < 0 && at <= last; at += stride) {
-            int64_t j = nnc_ceildiv(-at, dil); /* first tap at or behind 0 */
-            if (j >= k[i] || at + j * dil >= extent)
-                return true;
-        }
-    }
-    return false;
 }
 
 /* Which operand of f is the tensor? The other ones are known numbers for nnc_is_nondecreasing. */
@@ -58,13 +35,15 @@ static const char *order_blocker(pass *p, const nnc_node *f, int k)
     for (int j = 0; j < f->n_in; j++)
         if (j != k && nnc_type_numel(nnc_typeof(p->g, f->in[j])) != 1)
             return remark_text(p, "%s has a second operand that is not one known number", word);
+    if (nnc_typeof(p->g, f->in[k])->dtype == DT_bool)
+        return remark_text(p, "%s reads bool, which has no maximum", word);
     if (!nnc_is_nondecreasing(p->g, f, k))
-        return remark_text(
-            p, "%s may decrease, so the largest operand need not give the largest result", word);
-    double lo, hi;
-    value_range(p->g, f->in[k], &lo, &hi);
-    if (f->op == OP_sqrt && !(lo >= 0))
-        return "sqrt of a negative number is NaN, which would win the maximum on one side only";
+        return f->op == OP_sqrt
+                   ? "sqrt of a negative number is NaN, which would win the maximum on one side "
+                     "only"
+                   : remark_text(p,
+                         "%s may decrease, so the largest operand need not give the largest result",
+                         word);
     if (!nnc_keeps_nan(f, k))
         return remark_text(p, "%s loses NaN, which the pooling keeps", word);
     return NULL;
@@ -133,8 +112,6 @@ static uint32_t forward(pass *p, uint32_t i)
     if (!why && p->e.n_use[f.out] != 1)
         why = remark_text(p, "the result of %s has %u readers, so it is computed whole anyway",
             word, p->e.n_use[f.out]);
-    if (!why && empty_window(p, &pool))
-        why = "a window lies in padding altogether, whose -inf would pass through";
     if (!why && (c = takes_it(p, fi)) != NNC_NONE)
         why = remark_text(p,
             "%s is free as an epilogue of %s in %s; behind the pooling it would be a kernel that "
@@ -191,8 +168,6 @@ static bool backward(pass *p, uint32_t i)
             nnc_ops[p->g->node[at].op].name, e.why ? e.why : "");
     if (!why)
         why = order_blocker(p, &f, k);
-    if (!why && empty_window(p, &pool))
-        why = "a window lies in padding altogether, whose -inf would pass through";
     if (!why)
         why = epilogue_allows(p, at, &e, &f, pool.in[0]);
     if (why) {

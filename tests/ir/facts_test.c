@@ -1,6 +1,8 @@
 /* tests/ir/facts_test.c -- facts about nodes: order, NaN, constants, static values, views, cost. */
 #include "help.h"
 
+#include <math.h>
+
 static const nnc_node *last(const nnc_graph *g)
 {
     return nnc_def(g, g->output[0]);
@@ -16,6 +18,8 @@ TEST(facts_nondecreasing)
         {"%y = relu %x", 0, true},
         {"%y = sqrt %x", 0, false}, /* NaN below 0 */
         {"%p = square %x %y = sqrt %p", 0, true},
+        {"%p = clip %x {lo=0, hi=1} %q = transpose %p {perm=[0]} %y = sqrt %q", 0, true},
+        {"%p = rsqrt %x %y = sqrt %p", 0, false}, /* 1/sqrt(-0) = -inf */
         {"%y = neg %x", 0, false},
         {"%y = abs %x", 0, false},
         {"%y = exp %x", 0, true},
@@ -64,6 +68,81 @@ TEST(facts_nondecreasing)
         nnc_graph_destroy(g);
         nnc_text_deinit(&t);
     }
+}
+
+/* Ascending, with what is special: both zeros, infinities, numbers whose squares leave the range. */
+static const double grid[] = {-INFINITY, -1e200, -800, -7.5, -3, -2.5, -1.6, -1, -0.9, -0.7525,
+    -0.5, -1e-3, -1e-200, -0.0, 0.0, 1e-200, 1e-3, 0.4, 0.5, 0.9, 1, 1.5, 2, 2.5, 3, 6.5, 90, 800,
+    1e200, INFINITY, NAN};
+enum { N_GRID = NNC_COUNT(grid), AT_ZERO = 14 };
+
+/* y = f(grid), z = f(f(grid)), m = f(-grid) for "op %x {attrs}". */
+static void apply(const char *op, const char *attrs, nnc_rval out[3])
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "graph @t { %%x = input : f64[%d] %%n = neg %%x %%y = %s %%x %s %%z = %s %%y %s %%m = %s "
+        "%%n "
+        "%s return %%y, %%z, %%m }",
+        (int)N_GRID, op, attrs, op, attrs, op, attrs);
+    nnc_graph *g = parse_text(nnc_text_str(&t));
+    const void *in = grid;
+    memset(out, 0, 3 * sizeof *out);
+    CHECK(g != NULL);
+    if (g)
+        CHECK_OK(nnc_eval(g, &in, NULL, 1, out, test_sink));
+    nnc_graph_destroy(g);
+    nnc_text_deinit(&t);
+}
+
+static bool same_number(double a, double b)
+{
+    return a == b || (a != a && b != b);
+}
+
+static void check_facts(nnc_op op, const char *attrs)
+{
+    const nnc_op_info *o = &nnc_ops[op];
+    nnc_rval r[3];
+    apply(o->name, attrs, r);
+    const double *y = r[0].f, *z = r[1].f, *m = r[2].f;
+    for (int i = 0; y && i < N_GRID; i++) {
+        const char *wrong = NULL;
+        bool nan = grid[i] != grid[i];
+        if (!nan && (y[i] < o->lo || y[i] > o->hi))
+            wrong = "leaves its range";
+        if (o->flags & OF_nan && nan && y[i] == y[i])
+            wrong = "loses NaN";
+        if (o->flags & OF_zero && i == AT_ZERO && y[i] != 0)
+            wrong = "is not 0";
+        if (o->flags & OF_nondec && i > 0 && !nan && y[i] < y[i - 1])
+            wrong = "decreases";
+        if (o->flags & OF_idem && !same_number(z[i], y[i]))
+            wrong = "is not idempotent";
+        if (o->flags & OF_invol && !same_number(z[i], grid[i]))
+            wrong = "is no involution";
+        if (o->flags & OF_sign && !same_number(m[i], -y[i]))
+            wrong = "is not odd";
+        if (wrong)
+            test_fail(
+                __FILE__, __LINE__, "%s %s of %g = %g %s", o->name, attrs, grid[i], y[i], wrong);
+    }
+    for (int i = 0; i < 3; i++)
+        nnc_rval_free(&r[i]);
+}
+
+/* What ops.def says of elementwise ops of one operand, held against their reference. */
+TEST(facts_hold)
+{
+    for (int op = 0; op < OP__COUNT; op++)
+        if (nnc_op_is_ewise((nnc_op)op) && nnc_ops[op].n_max == 1 && op != OP_cast &&
+            !(nnc_ops[op].flags & OF_bool))
+            check_facts((nnc_op)op, "");
+    check_facts(OP_gelu, "{approximate=tanh}");
+    check_facts(OP_clip, "{lo=-1, hi=2}");
+    check_facts(OP_leaky_relu, "{alpha=-3}");
+    check_facts(OP_hardsigmoid, "{alpha=-3, beta=7}");
+    check_facts(OP_elu, "{alpha=-3}");
 }
 
 TEST(facts_nan_and_constants)
