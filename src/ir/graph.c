@@ -247,7 +247,8 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
         g->cap_output = g->n_output = src->n_output;
         g->cap_node = src->n_node;
     }
-    while (ok && g->n_node < src->n_node) /* also a node that fails has a body of its own, or none */
+    while (
+        ok && g->n_node < src->n_node) /* also a node that fails has a body of its own, or none */
         ok = own_node(g, g->n_node++, src);
     if (ok && own_values(g))
         return g;

@@ -205,9 +205,9 @@ static nnc_status check_word(infer *c, const nnc_attr *a)
         if (a->word && !strcmp(a->word, words[i]))
             return NNC_OK;
     const char *near = a->word ? nnc_nearest(a->word, words, n) : NULL;
-    return fail(c, "%s is \"%s\"; it must be %s%s%s%s%s%s", nnc_attrs[a->key].name,
-        a->word ? a->word : "", words[0], n == 3 ? ", " : "", n == 3 ? words[1] : "", " or ",
-        words[n - 1], near ? " (did you mean the nearest?)" : "");
+    return fail(c, "%s is \"%s\"; it must be %s%s%s or %s%s%s%s", nnc_attrs[a->key].name,
+        a->word ? a->word : "", words[0], n == 3 ? ", " : "", n == 3 ? words[1] : "", words[n - 1],
+        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
 /* Numbers that no op wants: NaN anywhere, infinities but for clip's bounds and pad's value. */

@@ -171,13 +171,10 @@ static int32_t slice(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
     memcpy(in, idx, sizeof *in * (size_t)rank);
     for (int i = 0; i < k; i++) {
         nnc_nest_map *e = &in[axes[i]];
-        int64_t step = ns ? steps[i] : 1, start = starts[i],
-                dim = type_of(t, n->in[0])->dim[axes[i]];
-        if (start < 0)
-            start += dim;
+        int64_t step = ns ? steps[i] : 1;
         for (int a = 0; a < NNC_NEST_AXES; a++)
             e->k[a] *= step;
-        e->c = e->c * step + start;
+        e->c = e->c * step + starts[i];
     }
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
@@ -392,33 +389,29 @@ static int32_t gather(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_
     return p;
 }
 
+static int32_t relayout(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    return nx_demand(t, ctx, nnc_def(t->g, v)->in[0], idx, guard);
+}
+
 int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
-    const nnc_node *n = nnc_def(t->g, v);
-    switch ((nnc_op)n->op) {
-    case OP_reshape:
-        return reshape(t, ctx, v, idx, guard);
-    case OP_transpose:
-        return transpose(t, ctx, v, idx, guard);
-    case OP_broadcast:
-        return broadcast(t, ctx, v, idx, guard);
-    case OP_slice:
-        return slice(t, ctx, v, idx, guard);
-    case OP_pad:
-        return pad(t, ctx, v, idx, guard);
-    case OP_concat:
-        return concat(t, ctx, v, idx, guard);
-    case OP_split:
-        return split(t, ctx, v, idx, guard);
-    case OP_gather:
-        return gather(t, ctx, v, idx, guard);
-    case OP_flip:
-        return flip(t, ctx, v, idx, guard);
-    case OP_relayout:
-        return nx_demand(t, ctx, n->in[0], idx, guard);
-    default:
+    static int32_t (*const rule[OP__COUNT])(nx *, int, nnc_ref, const nnc_nest_map *, int32_t) = {
+        [OP_reshape] = reshape,
+        [OP_transpose] = transpose,
+        [OP_broadcast] = broadcast,
+        [OP_slice] = slice,
+        [OP_pad] = pad,
+        [OP_concat] = concat,
+        [OP_split] = split,
+        [OP_gather] = gather,
+        [OP_flip] = flip,
+        [OP_relayout] = relayout,
+    };
+    nnc_op op = (nnc_op)nnc_def(t->g, v)->op;
+    if (!rule[op])
         return nx_fail(t, v, "moves elements in a way that kernels do not know");
-    }
+    return rule[op](t, ctx, v, idx, guard);
 }
 
 /* ---- windows ---- */

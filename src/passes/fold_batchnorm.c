@@ -25,7 +25,7 @@ static nnc_ref narrow(pass *p, nnc_ref v, nnc_dtype d)
 static nnc_ref scale_weights(pass *p, const nnc_node *c, nnc_ref w, nnc_ref s)
 {
     nnc_type t = *nnc_typeof(p->g, w);
-    int64_t dim[NNC_MAX_RANK + 1], wide[NNC_MAX_RANK + 1];
+    int64_t dim[NNC_MAX_RANK], wide[NNC_MAX_RANK]; /* a convolution's weights have rank 5 at most */
     if (c->op != OP_conv_transpose) {
         dim[0] = t.dim[0];
         for (int i = 1; i < t.rank; i++)
@@ -65,8 +65,6 @@ static const char *blocker(pass *p, const nnc_node *bn)
     for (int k = 1; k < c->n_in; k++)
         if (!edit_static(p, c->in[k]))
             return "the weights are computed at run time";
-    if (c->op == OP_conv_transpose && nnc_typeof(p->g, c->in[1])->rank + 1 > NNC_MAX_RANK)
-        return "the weights have too many dimensions";
     return NULL;
 }
 

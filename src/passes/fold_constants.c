@@ -1,6 +1,6 @@
 /* passes/fold_constants.c -- computes what depends on small inline constants alone, with the
- * reference evaluator: float results are rounded once from f64, which for + - * / and sqrt is the
- * same as computing in the narrow type. Params are never touched: their numbers are not read while
+ * reference evaluator: float results are rounded once from f64, which for one + - * / or sqrt is the
+ * same as computing in the narrow type, and nearer to the truth for several in a row. Params are never touched: their numbers are not read while
  * compiling. */
 #include "passes/internal.h"
 
@@ -74,8 +74,10 @@ static nnc_graph *extract(pass *p, const bool *known, nnc_ref *want, int *n_want
         if (!known[n->out] || p->e.dead[i])
             continue;
         nnc_ref *in = ARENA_NEW(p->a, nnc_ref, n->n_in + 1);
-        if (!in)
+        if (!in) {
+            g->status = nnc_nomem(p->sink);
             break;
+        }
         for (int k = 0; k < n->n_in; k++)
             in[k] = map[n->in[k]];
         nnc_ref r = nnc_copy_node(g, p->g, n, in);

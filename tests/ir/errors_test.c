@@ -78,6 +78,7 @@ static const struct row {
     {"f32[4]", "softmax", "", "the attribute \"axis\" is missing"},
     {"f32[4]", "softmax", "{axis=0, axis=0}", "\"axis\" is given twice"},
     {"f32[4]", "gelu", "{approximate=erf}", "it must be none or tanh"},
+    {"f32[4]", "gelu", "{approximate=tan}", "none or tanh; did you mean \"tanh\"?"},
     {"f32[4];f32[4]", "relu", "", "relu: 2 operands; it takes 1"},
     {"f32[4]", "add", "", "add: 1 operand; it takes 2"},
     {"f32[4]", "linear", "", "it takes 2 to 3"},
