@@ -406,7 +406,7 @@ nnc_ref fe_build_constant(fe_layer *l)
 {
     nnc_type t;
     double v = 0;
-    if (!read_layer_shape(l, &t) || !fe_float(l, "value", &v))
+    if (!read_layer_shape(l, &t) || !fe_number(l, "value", (nnc_dtype)t.dtype, "the constant", &v))
         return NNC_NONE;
     nnc_ref r = nnc_scalar(l->f->g, (nnc_dtype)t.dtype, v);
     return t.rank ? nnc_broadcast(l->f->g, r, t.rank, t.dim) : r;

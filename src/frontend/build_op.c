@@ -115,17 +115,9 @@ nnc_ref fe_build_binary(fe_layer *l)
         return nnc_build2(l->f->g, l->row.op, l->in[0], l->in[1]);
     if (l->n_in != 1)
         return fe_bad(l, "value", "%s takes 2 inputs, or 1 and \"value\", not both", l->row.name);
-    if (!fe_float(l, "value", &v))
-        return NNC_NONE;
     nnc_dtype d = (nnc_dtype)in_type(l)->dtype;
-    if (!nnc_is_float(d) &&
-        v != (double)(int64_t)nnc_max64(INT32_MIN, nnc_min64((int64_t)(v > 2e9    ? 2e9
-                                                                       : v < -2e9 ? -2e9
-                                                                                  : v),
-                                                       INT32_MAX)))
-        return fe_bad(l, "value",
-            "value: expected a whole number because the input is %s, found %g", nnc_dtype_name(d),
-            v);
+    if (!fe_number(l, "value", d, "the input", &v))
+        return NNC_NONE;
     return nnc_build2(l->f->g, l->row.op, l->in[0], nnc_scalar(l->f->g, d, v));
 }
 
@@ -256,7 +248,7 @@ nnc_ref fe_build_slice(fe_layer *l)
 {
     const nnc_type x = *in_type(l);
     int64_t axes[2 * NNC_MAX_RANK], v[3][2 * NNC_MAX_RANK];
-    int n = 0, m[3] = {0, -1, -1}, na = -1;
+    int n = 0, m[3] = {0, -1, -1}, na = -1; /* -1: left out; ends are then the extents */
     if (!fe_ints(l, "starts", INT32_MIN, FE_MAX_DIM, &m[0], v[0]) ||
         !fe_ints(l, "ends", INT32_MIN, FE_MAX_DIM, &m[1], v[1]) ||
         !fe_ints(l, "steps", 1, FE_MAX_DIM, &m[2], v[2]) ||
@@ -266,19 +258,19 @@ nnc_ref fe_build_slice(fe_layer *l)
     if (na < 0) /* the first n dimensions */
         for (na = 0; na < n; na++)
             axes[na] = na;
-    if (n > x.rank || na != n || m[1] != n || (m[2] >= 0 && m[2] != n))
+    if (n > x.rank || na != n || (m[1] >= 0 && m[1] != n) || (m[2] >= 0 && m[2] != n))
         return fe_bad(l, NULL,
             "slice: starts, ends, axes and steps name %d, %d, %d and %d dimensions; expected the "
             "same number, at most %d",
-            n, m[1], na, m[2] < 0 ? n : m[2], x.rank);
+            n, m[1] < 0 ? n : m[1], na, m[2] < 0 ? n : m[2], x.rank);
     for (int i = 0; i < n; i++) {
         axes[i] += axes[i] < 0 ? x.rank : 0;
         if (axes[i] < 0 || axes[i] >= x.rank || (i && axes[i] <= axes[i - 1]))
             return fe_bad(l, "axes", "slice: axes must ascend within 0 to %d", x.rank - 1);
         int64_t e = x.dim[axes[i]];
         v[0][i] += v[0][i] < 0 ? e : 0;
-        v[1][i] += v[1][i] < 0 ? e : 0;
-        v[1][i] = nnc_min64(v[1][i], e);
+        v[1][i] += m[1] >= 0 && v[1][i] < 0 ? e : 0;
+        v[1][i] = m[1] < 0 ? e : nnc_min64(v[1][i], e);
         if (v[0][i] < 0 || v[0][i] >= v[1][i])
             return fe_bad(l, NULL,
                 "slice: %lld to %lld of dimension %lld is empty (its extent is %lld)",

@@ -186,6 +186,8 @@ bool fe_int(fe_layer *l, const char *key, int64_t lo, int64_t hi, int64_t *out);
 bool fe_ints(fe_layer *l, const char *key, int64_t lo, int64_t hi, int *n, int64_t out[2 * NNC_MAX_RANK]);
 bool fe_bool(fe_layer *l, const char *key, bool *out);
 bool fe_float(fe_layer *l, const char *key, double *out);
+/* The same, and d can hold it (an integer exactly); `whose` says in an error what has the type d. */
+bool fe_number(fe_layer *l, const char *key, nnc_dtype d, const char *whose, double *out);
 bool fe_word(fe_layer *l, const char *key, const char **out);
 bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *out);
 bool fe_axes(fe_layer *l, const char *key, int rank, int *n, int64_t out[NNC_MAX_RANK]);

@@ -75,6 +75,22 @@ bool fe_float(fe_layer *l, const char *key, double *out)
     return true;
 }
 
+bool fe_number(fe_layer *l, const char *key, nnc_dtype d, const char *whose, double *out)
+{
+    uint64_t room = 0;
+    if (!fe_float(l, key, out))
+        return false;
+    nnc_set_f64(d, &room, 0, *out);
+    double held = nnc_get_f64(d, &room, 0);
+    if (nnc_is_float(d) ? isfinite(held) : held == *out)
+        return true;
+    if (!nnc_is_float(d) && *out != floor(*out))
+        return fe_bad(l, key, "%s: expected a whole number because %s is %s, found %g", key, whose,
+                   nnc_dtype_name(d), *out) != NNC_NONE;
+    return fe_bad(l, key, "%s: %.17g does not fit in %s, the type of %s", key, *out,
+               nnc_dtype_name(d), whose) != NNC_NONE;
+}
+
 bool fe_word(fe_layer *l, const char *key, const char **out)
 {
     const cJSON *v = fe_key(l, key);

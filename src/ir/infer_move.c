@@ -171,12 +171,14 @@ static nnc_status check_fill(infer *c)
 {
     double v = nnc_attr_float(c->n, AT_value, 0);
     nnc_dtype d = arg(c, 0)->dtype;
+    uint64_t room = 0;
     if (nnc_is_float(d))
         return NNC_OK;
     if (v != floor(v) || !(fabs(v) <= 0x1p53))
         return fail(c, "the value %g for a %s must be an integer up to 2^53", v, nnc_dtype_name(d));
-    if (d == DT_bool && v != 0 && v != 1)
-        return fail(c, "the value %g for a bool must be 0 or 1", v);
+    nnc_set_f64(d, &room, 0, v);
+    if (nnc_get_f64(d, &room, 0) != v)
+        return fail(c, "the value %.17g does not fit in %s", v, nnc_dtype_name(d));
     return NNC_OK;
 }
 

@@ -106,6 +106,9 @@ TEST(movement)
     yields(IMG, "{\"op\": \"slice\", \"axes\": [1, 3], \"starts\": [1, -4], \"ends\": [99, -1]}",
         "f32[2,5,8,3]");
     yields(ROW, "{\"op\": \"slice\", \"starts\": 1, \"ends\": 4, \"steps\": 2}", "f32[2,6]");
+    yields(ROW, "{\"op\": \"slice\", \"starts\": [1, -2]}", "f32[3,2]");
+    yields("\"i\": {\"shape\": [5], \"dtype\": \"i64\"}",
+        "{\"op\": \"add\", \"value\": 3000000000}", "i64[5]");
     yields(ROW, "{\"op\": \"pad\", \"pads\": [0, 1, 2, 3], \"value\": 7}", "f32[6,10]");
     yields(ROW, "{\"op\": \"pad\", \"pads\": [1, 1, 1, 1], \"mode\": \"reflect\"}", "f32[6,8]");
     yields(ROW, "{\"op\": \"concat\", \"in\": [\"x\", \"x\", \"x\"], \"axis\": 0}", "f32[12,6]");
