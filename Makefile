@@ -7,19 +7,19 @@ all:
 	@cmake --build build -j $(JOBS)
 
 test: all
-	@ctest --test-dir build --output-on-failure
+	@ctest --test-dir build --output-on-failure -j $(JOBS)
 
 # AddressSanitizer and UndefinedBehaviorSanitizer: build-asan/
 asan:
 	@cmake -S . -B build-asan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=address,undefined -DNNC_WERROR=ON >/dev/null
 	@cmake --build build-asan -j $(JOBS) | tail -n 1
-	@ASAN_OPTIONS=detect_stack_use_after_return=0 ctest --test-dir build-asan --output-on-failure
+	@ASAN_OPTIONS=detect_stack_use_after_return=0 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
 
 # ThreadSanitizer, with threads from pthreads (it reads libgomp wrongly): build-tsan/
 tsan:
 	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_OPENMP=OFF -DNNC_ONEDNN=OFF >/dev/null
 	@cmake --build build-tsan -j $(JOBS) | tail -n 1
-	@ctest --test-dir build-tsan --output-on-failure -R 'base|runtime|engines|api'
+	@ctest --test-dir build-tsan --output-on-failure -j $(JOBS) -R 'base|runtime|engines|api'
 
 # Builds the benchmarks and runs the one over models; results are tables on stdout (bench/results/ keeps some).
 bench: all

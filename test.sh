@@ -5,4 +5,4 @@ cd "$(dirname "$0")" || exit 1
 . scripts/setup.sh
 nnc_setup
 nnc_build build -DBUILD_TESTING=ON
-exec ctest --test-dir build --output-on-failure "$@"
+exec ctest --test-dir build --output-on-failure -j "$(nproc)" "$@"

@@ -54,8 +54,10 @@ static bool wanted(const char *name, int argc, char **argv)
 {
     bool any = false;
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--seed")) {
-            i++;
+        bool skip = !strcmp(argv[i], "--skip");
+        if (skip || !strcmp(argv[i], "--seed")) {
+            if (++i < argc && skip && strstr(name, argv[i]))
+                return false;
             continue;
         }
         any = true;

@@ -17,12 +17,13 @@
 
 enum { E_full, E_threads, E_interp, E_loops, E_least, E__COUNT }; /* environments */
 static const nnc_env_options env_options[E__COUNT] = {
-    [E_full] = {.threads = 1, .no_cache = true},
-    [E_threads] = {.threads = 2, .no_cache = true},
-    [E_interp] = {.threads = 1, .no_cache = true, .no_llvm = true},
-    [E_loops] = {.threads = 1, .no_cache = true, .no_onednn = true},
-    [E_least] = {.threads = 2, .no_cache = true, .no_llvm = true, .no_onednn = true},
+    [E_full] = {.threads = 1},
+    [E_threads] = {.threads = 2},
+    [E_interp] = {.threads = 1, .no_llvm = true},
+    [E_loops] = {.threads = 1, .no_onednn = true},
+    [E_least] = {.threads = 2, .no_llvm = true, .no_onednn = true},
 };
+static char cache[256]; /* of kernels, for all environments: the machine code of a kernel is made once */
 
 typedef struct config {
     const char *name;
@@ -77,7 +78,9 @@ static void crashed(int sig)
 
 static nnc_env *env_of(worker *w, int i)
 {
-    if (!w->env[i] && nnc_env_create(&env_options[i], &w->env[i], w->sink) != NNC_OK)
+    nnc_env_options o = env_options[i];
+    o.cache_dir = cache;
+    if (!w->env[i] && nnc_env_create(&o, &w->env[i], w->sink) != NNC_OK)
         w->env[i] = NULL;
     return w->env[i];
 }
@@ -348,6 +351,7 @@ TEST(generated)
     uint64_t first = one ? strtoull(one, NULL, 0) : 0, end = one ? first + 1 : n;
     int n_worker = one ? 1 : (int)nnc_min64(nnc_cpu_count(), 4);
     worker w[4];
+    CHECK(api_tmpdir(cache, sizeof cache));
     void (*old[3])(int) = {
         signal(SIGSEGV, crashed), signal(SIGILL, crashed), signal(SIGFPE, crashed)};
     for (int i = 0; i < n_worker; i++) {
@@ -367,6 +371,7 @@ TEST(generated)
     signal(SIGSEGV, old[0]);
     signal(SIGILL, old[1]);
     signal(SIGFPE, old[2]);
+    api_rmdir(cache);
     printf(
         "  %llu graphs, %lld programs, seed %llu; largest nmse: f64 %.1e, f32 %.1e, 16 bits %.1e\n",
         (unsigned long long)(end - first), (long long)all.runs, (unsigned long long)test_seed,
