@@ -25,6 +25,7 @@ static const struct {
     {'m', "model"},
     {'o', "passes"},
     {'c', "compiling"},
+    {'s', "compiling"}, /* what concerns the plan, not the passes */
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
     {'r', "inputs and outputs"},
@@ -66,14 +67,14 @@ static const flag flags[] = {
         "functions within 2.5 ulp; fast: -O3 may reorder sums"},
     {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...",
         "leave these passes out (nnc passes lists them)"},
-    {"--streams", 'c', F_int, AT(streams), 0, 1, 64, "N", "command streams per device (default 1)"},
-    {"--devices", 'c', F_int, AT(devices), 0, 1, 64, "N",
+    {"--streams", 's', F_int, AT(streams), 0, 1, 64, "N", "command streams per device (default 1)"},
+    {"--devices", 's', F_int, AT(devices), 0, 1, 64, "N",
         "virtual CPU devices that layers may name (default 1)"},
     {"--print-after", 'p', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all",
         "print the graph after these passes to stderr"},
     {"--time-passes", 'p', F_bool, AT(time_passes), 0, 0, 0, NULL,
         "print the time of every pass to stderr"},
-    {"--jobs", 'p', F_int, AT(jobs), 0, 1, 1024, "N",
+    {"--jobs", 's', F_int, AT(jobs), 0, 1, 1024, "N",
         "threads that compile (default all); never changes the result"},
     {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE",
         "where the artifact goes, or the text of --emit (default: standard output)"},
@@ -174,6 +175,8 @@ static nnc_status add_list(options *o, const flag *f, char *value, nnc_sink *sin
 {
     const char **list = (const char **)((char *)o + f->at);
     int *n = (int *)((char *)o + f->count);
+    if (!value[strspn(value, ",")])
+        return bad_value(f, value, sink);
     for (char *p = strtok(value, ","); p; p = strtok(NULL, ",")) {
         if (*n == MAX_LIST)
             return nnc_fail0(sink, NNC_E_USAGE, "%s has more than %d entries", f->name, MAX_LIST);
@@ -294,8 +297,9 @@ static const flag *find(const command *c, char *arg, char **value)
         const flag *f = &flags[i];
         if (!applies(c, f))
             continue;
-        if (f->kind == F_level && !strncmp(arg, "-O", 2)) {
-            *value = arg[2] ? arg + 2 : NULL;
+        bool one_letter = f->name[1] != '-';
+        if (one_letter && !strncmp(f->name, arg, 2) && arg[2] && arg[2] != '=') {
+            *value = arg + 2;
             return f;
         }
         if (strlen(f->name) == n && !strncmp(f->name, arg, n)) {
@@ -316,15 +320,19 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
     for (size_t i = 0; i < NNC_COUNT(flags); i++)
         if (applies(c, &flags[i]))
             names[n++] = flags[i].name;
-    const char *near = nnc_nearest(word, names, n);
-    if (near)
-        return nnc_fail0(
-            sink, NNC_E_USAGE, "nnc %s has no flag %s; did you mean %s?", c->name, word, near);
+    const char *near = nnc_nearest(word, names, n), *value = arg[strlen(word)] ? arg + 2 : NULL;
     for (size_t i = 0; i < NNC_COUNT(flags); i++)
         if (!strcmp(flags[i].name, word))
             return nnc_fail0(sink, NNC_E_USAGE,
                 "nnc %s has no flag %s (other commands do); nnc %s --help lists its flags", c->name,
                 word, c->name);
+    if (value && !strncmp(arg, "--", 2) && strchr(c->groups, 'm'))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "nnc %s has no flag %s; did you mean %s%sthe model's argument, --set %s?", c->name,
+            word, near ? near : "", near ? ", or " : "", value);
+    if (near)
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "nnc %s has no flag %s; did you mean %s?", c->name, word, near);
     return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s; nnc %s --help lists them", c->name,
         word, c->name);
 }
@@ -359,9 +367,19 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         value = argv[++*i];
     }
     NNC_TRY(check_twice(f, &before[f - flags], value, sink));
-    if (strchr("mc", f->group) && strcmp(f->name, "--seed"))
+    if (strchr("mcs", f->group) && strcmp(f->name, "--seed"))
         o->compile_flag = f->name;
     return set_value(o, f, value, sink);
+}
+
+static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
+{
+    if (strchr(c->groups, 'm') && strchr(arg, '='))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "nnc %s: `%s` is one argument too many (%s); did you mean --set %s?", c->name, arg,
+            c->args, arg);
+    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)", c->name, arg,
+        *c->args ? c->args : "it takes none");
 }
 
 nnc_status parse_flags(
@@ -379,8 +397,7 @@ nnc_status parse_flags(
             continue;
         }
         if (o->n_file == c->max_files)
-            return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)",
-                c->name, arg, *c->args ? c->args : "it takes none");
+            return too_many(c, arg, sink);
         o->file[o->n_file++] = arg;
     }
     if (o->help)

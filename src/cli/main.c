@@ -16,18 +16,19 @@
     "missing or failed, 6 a peer lost, 70 bug in nnc\n"
 
 const command commands[] = {
-    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mcpaeh", 1, 1,
+    {"compile", "MODEL", "compile to an artifact, or print a stage of the compile", "mcspaeh", 1, 1,
         cmd_compile,
         "examples:\n"
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mcprtqefh", 1, 1, cmd_run,
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mcsprtqefh", 1, 1,
+        cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"},
     {"compare", "MODEL",
-        "fused against unfused against float64: numbers, time, what each pass gave", "mcptxefh", 1,
+        "fused against unfused against float64: numbers, time, what each pass gave", "mcsptxefh", 1,
         1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
@@ -35,10 +36,10 @@ const command commands[] = {
         "examples:\n"
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
-    {"explain", "MODEL|ARTIFACT", "every decision of the passes and its reason", "mcpefvh", 1, 1,
+    {"explain", "MODEL|ARTIFACT", "every decision of the passes and its reason", "mcspefvh", 1, 1,
         cmd_explain, "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL|ARTIFACT",
-        "peak memory and its timeline, before running; exit code 4 when it does not fit", "mcpefh",
+        "peak memory and its timeline, before running; exit code 4 when it does not fit", "mcspefh",
         1, 1, cmd_memory, "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
     {"show", "MODEL|ARTIFACT", "layers, shapes, parameters, FLOPs", "mfh", 1, 1, cmd_show,
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
@@ -93,9 +94,15 @@ static const command *find_command(const char *name)
     return NULL;
 }
 
+/* The first word is none of the commands. */
 static int unknown(const char *name)
 {
     const char *names[32];
+    if (*name == '-' || access(name, F_OK) == 0) {
+        fprintf(stderr, "nnc: `%s` is a %s; the command comes first: nnc COMMAND [FILE] [flags]\n",
+            name, *name == '-' ? "flag" : "file");
+        return nnc_exit_code(NNC_E_USAGE);
+    }
     for (int i = 0; i < n_commands; i++)
         names[i] = commands[i].name;
     const char *near = nnc_nearest(name, names, (size_t)n_commands);
@@ -156,7 +163,7 @@ int main(int argc, char **argv)
         c ? help(c) : usage(argc > 1 ? stdout : stderr);
         return nnc_exit_code(argc > 1 ? close_stdout(NNC_OK) : NNC_E_USAGE);
     }
-    if (!strcmp(name, "--version")) {
+    if (!strcmp(name, "--version") || !strcmp(name, "version")) {
         puts("nnc " NNC_VERSION);
         return nnc_exit_code(close_stdout(NNC_OK));
     }
