@@ -131,7 +131,17 @@ static int hex4(const char *p, const char *end)
     return v;
 }
 
-/* One escape after the backslash; writes 1..3 bytes; returns characters consumed, 0 when malformed. */
+static void put_utf8(int c, char *out, size_t *n)
+{
+    int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes behind the first */
+    static const unsigned char lead[] = {0, 0xc0, 0xe0, 0xf0};
+    out[(*n)++] = (char)(lead[more] | c >> (6 * more));
+    while (more-- > 0)
+        out[(*n)++] = (char)(0x80 | (c >> (6 * more) & 63));
+}
+
+/* One escape after the backslash; writes 1..4 bytes, never more than it has characters; returns
+ * characters consumed, 0 when malformed. */
 static int unescape(const char *p, const char *end, char *out, size_t *n)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
@@ -142,20 +152,18 @@ static int unescape(const char *p, const char *end, char *out, size_t *n)
         out[(*n)++] = to[at - from];
         return 1;
     }
-    int c = *p == 'u' ? hex4(p + 1, end) : -1;
+    int c = *p == 'u' ? hex4(p + 1, end) : -1, used = 5;
     if (c <= 0)
         return 0;
-    if (c < 0x80) {
-        out[(*n)++] = (char)c;
-    } else if (c < 0x800) {
-        out[(*n)++] = (char)(0xc0 | c >> 6);
-        out[(*n)++] = (char)(0x80 | (c & 63));
-    } else {
-        out[(*n)++] = (char)(0xe0 | c >> 12);
-        out[(*n)++] = (char)(0x80 | (c >> 6 & 63));
-        out[(*n)++] = (char)(0x80 | (c & 63));
+    if (c >= 0xd800 && c < 0xe000) { /* the first of a pair, which is one character */
+        int low = end - p > 6 && p[5] == '\\' && p[6] == 'u' ? hex4(p + 7, end) : -1;
+        if (c >= 0xdc00 || low < 0xdc00 || low >= 0xe000)
+            return 0;
+        c = 0x10000 + ((c & 0x3ff) << 10) + (low & 0x3ff);
+        used = 11;
     }
-    return 5;
+    put_utf8(c, out, n);
+    return used;
 }
 
 bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out)

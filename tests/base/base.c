@@ -132,6 +132,24 @@ TEST(scanner)
     CHECK(!nnc_scan_int(&s, &i));
     CHECK_INT(nnc_scan_fail(&s, test_sink, "a count"), NNC_E_MODEL);
     CHECK_DIAG("t:2:41: : expected a count, found `99999999999999999999 rel`");
+    static const struct {
+        const char *text, *want; /* NULL: malformed */
+    } strings[] = {
+        {"\"\\u007f\\u0080\\u07ff\\u0800\\uffff\"", "\x7f\xc2\x80\xdf\xbf\xe0\xa0\x80\xef\xbf\xbf"},
+        {"\"a\\ud83d\\ude00b\"", "a\xf0\x9f\x98\x80"
+                                 "b"},
+        {"\"\\ud83d\"", NULL},
+        {"\"\\ud83d\\u0041\"", NULL},
+        {"\"\\ude00\\ud83d\"", NULL},
+        {"\"\\u0000\"", NULL},
+        {"\"\\u12g4\"", NULL},
+    };
+    for (size_t k = 0; k < NNC_COUNT(strings); k++) {
+        nnc_scan_init(&s, "t", strings[k].text, strlen(strings[k].text));
+        CHECK_INT(nnc_scan_string(&s, &a, &str), strings[k].want != NULL);
+        if (strings[k].want)
+            CHECK_STR(str, strings[k].want);
+    }
     nnc_arena_deinit(&a);
 }
 
