@@ -104,6 +104,35 @@ typedef struct nnc_kschedule {
     int16_t tile;       /* 0 = none */
 } nnc_kschedule;
 
+/* How a kernel runs on a GPU (docs/kernel-ir.md, "Schedule on a GPU"): choices, then what follows from them. A point is one
+ * point of the outer axes. A launch is `blocks` blocks of `threads` threads with `shared` bytes of dynamic shared memory.
+ * With split > 1 a second launch of <name>_finish with the same arguments, `finish` blocks of `threads` threads and no
+ * dynamic shared memory comes after it in the same stream. */
+typedef enum nnc_kclass {
+    KC_none,   /* no GPU's: the CPU's schedule stands in nnc_kernel.sched */
+    KC_point,  /* a thread computes `vec` points that lie along `axis`, `flight` times */
+    KC_tile,   /* squares: loads that lie along `across` turned in shared memory, stores along `axis` */
+    KC_row,    /* `group` neighbouring threads share a point: own axes are spread over them */
+    KC_column, /* points along `axis` on neighbouring threads, `group` rows of threads share a point's reduce axes */
+} nnc_kclass;
+
+typedef struct nnc_kgrid {
+    uint8_t cls;     /* nnc_kclass */
+    int16_t axis;    /* point, tile, column: the outer axis that counts fastest, -1 = there is none */
+    int16_t across;  /* tile: the outer axis along which its loads lie */
+    int16_t threads; /* of a block: a multiple of 32 */
+    int16_t vec;     /* elements of one access */
+    int16_t flight;  /* point: vectors of one thread, loaded before any is used */
+    int16_t group;   /* row, column: threads that share a point */
+    int16_t split;   /* blocks that share a point */
+    int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = rows are read again by each stage */
+    int16_t regs;    /* registers a thread may use, 0 = no limit of its own */
+    int16_t index;   /* bits of offsets: 32 or 64 */
+    int64_t blocks, finish;
+    int64_t shared;  /* bytes */
+    int64_t work;    /* bytes of device memory behind one more argument, the last; 0 = no such argument */
+} nnc_kgrid;
+
 typedef struct nnc_kernel {
     const char *name;  /* ops and hash: "k_add_relu_1a2b3c4d" */
     int n_axis, n_outer; /* outer axes come first */
@@ -115,7 +144,9 @@ typedef struct nnc_kernel {
     int n_ins;
     nnc_kins *ins;
     nnc_kschedule sched;
+    nnc_kgrid grid;        /* of a GPU's kernel: cls is not KC_none; sched then names no vector axis */
     int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order */
+    const char *note;      /* what nnc_lower made cheaper, a line each, or NULL; no part of the text or hash */
 } nnc_kernel;
 
 /* Does a kernel with a tile read this load in squares? */
@@ -130,7 +161,7 @@ static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int
 nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
 /* Interval analysis over the scalar body; removes decided max/min/select/clip, sets hints. Part of nnc_lower. */
 void nnc_kernel_ranges(nnc_kernel *k);
-/* Fills k->sched from the target by analytic rules and the name's hash. Part of nnc_lower. */
+/* Fills k->sched (a CPU) or k->grid (a GPU) from the target by analytic rules. Part of nnc_lower. */
 void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 
 nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
@@ -151,6 +182,15 @@ typedef struct nnc_emitter {
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
 #define NNC_LLVM_EMITTER_REVISION "4"
+
+/* CUDA C, the emitter "cuda" (EMIT_cuda alone): one translation unit for all kernels, C++17, without #include. Each kernel is
+ * extern "C" __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where
+ * k->grid.work > 0. All pointers are aligned to 16 bytes. Compile it with --fmad=false: the kernel IR says where a product and
+ * a sum are one operation. Kernels without a grid: NNC_E_BUG. */
+extern const nnc_emitter nnc_emitter_cuda;
+
+/* Counts changes of the text that the CUDA emitter makes. */
+#define NNC_CUDA_EMITTER_REVISION "1"
 
 /* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);

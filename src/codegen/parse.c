@@ -350,12 +350,56 @@ static bool get_bufs(parser *p)
     return true;
 }
 
+/* The word and its number, or what stands for their absence. */
+static bool get_choice(parser *p, const char *word, int64_t usual, int64_t hi, int64_t *out)
+{
+    *out = usual;
+    return !nnc_scan_eat(p->s, word) || get_int(p, 0, hi, out);
+}
+
+static bool get_small(parser *p, const char *word, int64_t usual, int16_t *out)
+{
+    int64_t v;
+    bool ok = get_choice(p, word, usual, 4096, &v);
+    *out = (int16_t)(ok ? v : usual);
+    return ok;
+}
+
+static bool get_grid(parser *p)
+{
+    nnc_kgrid *g = &p->k->grid;
+    int axis = -1, across = -1, cls = find_word(p, nnc_kclass_names + 1, 4);
+    if (cls < 0)
+        return fail(p, "point, tile, row or column");
+    if ((nnc_scan_eat(p->s, "along") && !get_axis(p, &axis)) ||
+        (nnc_scan_eat(p->s, "across") && !get_axis(p, &across)))
+        return false;
+    *g = (nnc_kgrid){
+        .cls = (uint8_t)(cls + 1), .axis = (int16_t)axis, .across = (int16_t)across};
+    p->k->sched = nnc_cuda_sched(p->k);
+    if (!nnc_scan_is(p->s, "threads"))
+        return fail(p, "threads");
+    return get_small(p, "threads", 0, &g->threads) &&
+           get_small(p, "vec", 1, &g->vec) && get_small(p, "flight", 1, &g->flight) &&
+           get_small(p, "group", 1, &g->group) && get_small(p, "split", 1, &g->split) &&
+           get_small(p, "keep", 0, &g->keep) && get_small(p, "regs", 0, &g->regs) &&
+           get_small(p, "index", 32, &g->index) && eat(p, "blocks") &&
+           get_int(p, 1, INT64_MAX / 4, &g->blocks) &&
+           get_choice(p, "finish", 0, INT64_MAX / 4, &g->finish) &&
+           get_choice(p, "shared", 0, INT64_MAX / 4, &g->shared) &&
+           get_choice(p, "work", 0, INT64_MAX / 4, &g->work);
+}
+
 static bool get_schedule(parser *p)
 {
     nnc_kschedule *s = &p->k->sched;
     int64_t width;
     int a = -1;
-    if (!eat(p, "schedule") || !eat(p, "vec"))
+    if (!eat(p, "schedule"))
+        return false;
+    if (nnc_scan_eat(p->s, "cuda"))
+        return get_grid(p);
+    if (!eat(p, "vec"))
         return false;
     if (!nnc_scan_eat(p->s, "none") && !get_axis(p, &a))
         return false;

@@ -131,8 +131,46 @@ static void put_ins(const printer *p, int id)
     nnc_puts(p->t, "\n");
 }
 
+/* A word and a number, where it is not what the reader assumes. */
+static void put_choice(const printer *p, const char *word, int64_t value, int64_t usual)
+{
+    if (value != usual)
+        nnc_printf(p->t, " %s %lld", word, (long long)value);
+}
+
+static void put_grid(const printer *p)
+{
+    const nnc_kgrid *g = &p->k->grid;
+    nnc_printf(p->t, "  schedule cuda %s", nnc_kclass_names[g->cls]);
+    if (g->axis >= 0) {
+        nnc_puts(p->t, " along ");
+        put_axis(p, g->axis);
+    }
+    if (g->cls == KC_tile) {
+        nnc_puts(p->t, " across ");
+        put_axis(p, g->across);
+    }
+    nnc_printf(p->t, " threads %d", g->threads);
+    put_choice(p, "vec", g->vec, 1);
+    put_choice(p, "flight", g->flight, 1);
+    put_choice(p, "group", g->group, 1);
+    put_choice(p, "split", g->split, 1);
+    put_choice(p, "keep", g->keep, 0);
+    put_choice(p, "regs", g->regs, 0);
+    put_choice(p, "index", g->index, 32);
+    nnc_printf(p->t, " blocks %lld", (long long)g->blocks);
+    put_choice(p, "finish", g->finish, 0);
+    put_choice(p, "shared", g->shared, 0);
+    put_choice(p, "work", g->work, 0);
+    nnc_puts(p->t, "\n");
+}
+
 static void put_schedule(const printer *p)
 {
+    if (p->k->grid.cls != KC_none) {
+        put_grid(p);
+        return;
+    }
     const nnc_kschedule *s = &p->k->sched;
     nnc_puts(p->t, "  schedule vec ");
     if (s->vec_axis < 0)

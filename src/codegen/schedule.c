@@ -289,6 +289,11 @@ static void split_domain(nnc_kernel *k)
 
 void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
 {
+    if (t && t->kind == NNC_T_cuda) {
+        nnc_cuda_schedule(k, t);
+        return;
+    }
+    k->grid = (nnc_kgrid){0};
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
     nnc_kschedule *s = &k->sched;
     *s = (nnc_kschedule){.vec_width = 1};

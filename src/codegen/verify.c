@@ -189,6 +189,18 @@ static nnc_status stage_ok(const verifier *v, const nnc_kstage *s, uint32_t oute
     return NNC_OK;
 }
 
+/* The choices of a GPU's kernel are possible, and the rest is what follows from them. */
+static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
+{
+    const nnc_kgrid *g = &k->grid;
+    nnc_kgrid want = *g;
+    bool ok = g->cls <= KC_column && k->sched.vec_axis == -1 && k->sched.tile == 0 &&
+              k->sched.domain == nnc_kernel_domain(k) && nnc_cuda_derive(k, &want) &&
+              want.blocks == g->blocks && want.finish == g->finish && want.shared == g->shared &&
+              want.work == g->work && want.index == g->index;
+    return ok ? NNC_OK : bad_kernel(k, sink, "the schedule contradicts the axes");
+}
+
 static nnc_status schedule_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kschedule *s = &k->sched;
@@ -257,5 +269,5 @@ nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink)
     if (s == NNC_OK && at != k->n_ins)
         s = bad_kernel(k, sink, "stages do not cover the instructions in order");
     nnc_free(v.seen);
-    return s;
+    return s == NNC_OK && k->grid.cls != KC_none ? grid_ok(k, sink) : s;
 }

@@ -4,8 +4,8 @@
  * Each function is written once over its working type: f32 where the target has fused multiply-
  * add, f64 where it has not or where f32 would cost accuracy (then the same coefficients serve:
  * they are good to 2^-26 or better). Working in f64 without FMA is slower, but exact where FMA
- * would have been. Bounds: docs/math.md, measured over all 2^32 inputs. Coefficients: minimax,
- * from Sollya's fpminimax over the intervals named below. Comparisons are ordered so that NaN
+ * would have been. Bounds: docs/math.md, measured over all 2^32 inputs. Coefficients:
+ * codegen/minimax.def. Comparisons are ordered so that NaN
  * stays NaN. Rounding to integer adds and subtracts 1.5 * 2^23 (2^52): never fptosi, which is
  * poison for NaN. True f64 functions go to libm (lanes.c). */
 #include "plugins/llvm/internal.h"
@@ -25,44 +25,8 @@
 #define SEL(c, p, q) LLVMBuildSelect(m->b, (c), (p), (q), "")
 #define POLY(x, c) ll_poly(m, (x), (c), (int)NNC_COUNT(c))
 
-/* e^r = 1 + r + r^2 (c0 + c1 r + ...), |r| <= ln2/2 */
-static const double EXP[] = {
-    0x1.fffffap-2, 0x1.55549p-3, 0x1.555a22p-5, 0x1.123b04p-7, 0x1.695414p-10};
-/* e^r - 1 = r + r^2 (...), |r| <= ln2/2, relative */
-static const double EXPM1[] = {
-    0x1p-1, 0x1.555554p-3, 0x1.5554fp-5, 0x1.111306p-7, 0x1.6d43c2p-10, 0x1.9e0de4p-13};
-/* 2^r = 1 + r (...), |r| <= 1/2 */
-static const double EXP2[] = {
-    0x1.62e43p-1, 0x1.ebfbd8p-3, 0x1.c6af74p-5, 0x1.3b3098p-7, 0x1.5f0ccap-10, 0x1.3fabfep-13};
-static const double EXP2D[] = {0x1.62e42ff0e41dcp-1, 0x1.ebfbe07849cddp-3, 0x1.c6b08abc4b898p-5,
-    0x1.3b29f2d608eebp-7, 0x1.5d8a8894a99d5p-10, 0x1.445d313fd2f8dp-13, 0x1.fde506d463929p-17};
-/* ln(1+f) = f - f^2/2 + f^3 (...), sqrt(1/2) <= 1+f <= sqrt 2 */
-static const double LOG[] = {0x1.555548p-2, -0x1.000008p-2, 0x1.99a47ap-3, -0x1.555b92p-3,
-    0x1.233ab8p-3, -0x1.fc3c88p-4, 0x1.e6dfep-4, -0x1.dda796p-4, 0x1.13ca2cp-4};
-/* log2(1+f) = f/ln2 + f^2 (...), same interval */
-static const double LOG2[] = {-0x1.71547p-1, 0x1.ec7094p-2, -0x1.715acap-2, 0x1.277ef8p-2,
-    -0x1.eab1p-3, 0x1.a2e54p-3, -0x1.877e68p-3, 0x1.7e19a4p-3, -0x1.c3734p-4};
-/* log2((1+s)/(1-s)) = s (c0 + c1 s^2 + ...), |s| <= 0.1716, to 2^-52 */
-static const double POWLOG2[] = {0x1.71547652b82ffp1, 0x1.ec709dc39ccf7p-1, 0x1.2776c5167668bp-1,
-    0x1.a61756a444b79p-2, 0x1.484fa2652e17ep-2, 0x1.0bb8bf71260b3p-2, 0x1.f1704ea64338bp-3};
-/* asin(x) = x + x^3 (c0 + c1 x^2 + ...), |x| <= 1/2 */
-static const double ASIN[] = {0x1.55554c5fb049bp-3, 0x1.33387c9d34b84p-4, 0x1.6caed2156bccbp-5,
-    0x1.0491a13d065ffp-5, 0x1.d91fa33709eb7p-7, 0x1.3355c1d85742fp-5};
-/* atan, |x| <= 1 */
-static const double ATAN[] = {-0x1.5554dcp-2, 0x1.9978eep-3, -0x1.230abp-3, 0x1.b4dfdcp-4,
-    -0x1.3553f4p-4, 0x1.61f756p-5, -0x1.0c23fep-6, 0x1.7ec1c4p-9};
-/* sinh, |x| <= 1 */
-static const double SINH[] = {
-    0x1.5555551b3aa4fp-3, 0x1.111134fba4372p-7, 0x1.9ffe9268ad594p-13, 0x1.7a15b4fd814fcp-19};
-/* tanh, |x| <= 0.625 */
-static const double TANH[] = {
-    -0x1.555532p-2, 0x1.1106fcp-3, -0x1.b836e8p-5, 0x1.52034ep-6, -0x1.75438ap-8};
-/* erf(x) = x (c0 + c1 x^2 + ...), |x| <= 0.93 */
-static const double ERF[] = {0x1.20dd75p0, -0x1.812742p-2, 0x1.ce2decp-4, -0x1.b80cdap-6,
-    0x1.54bb3ap-8, -0x1.a9e392p-11, 0x1.5bd58cp-14};
-/* ln erfc(x), 0.92 <= x <= 4, weighted with erfc */
-static const double ERFC[] = {0x1.5600b2p-13, -0x1.21238cp0, -0x1.445b6p-1, -0x1.ba98f2p-4,
-    0x1.98753ap-6, -0x1.0acadap-8, 0x1.a589e4p-12, -0x1.fe6f8ap-17, -0x1.ea2aeep-22};
+#define MM(name, ...) static const double name[] __attribute__((unused)) = {__VA_ARGS__};
+#include "codegen/minimax.def"
 
 V ll_fma(ll_mod *m, V a, V b, V c)
 {

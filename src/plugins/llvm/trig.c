@@ -14,11 +14,8 @@
 
 #define FAR 105615.0
 
-/* sin x = x + x^3 (c0 + c1 x^2 + ...), |x| <= pi/2; |x| <= 0.842; tan, |x| <= pi/4 */
-static const double SIN[] = {-0x1.55554cp-3, 0x1.110edap-7, -0x1.9f70fp-13, 0x1.5dc904p-19};
-static const double SIN_SHORT[] = {-0x1.55553cp-3, 0x1.1103e4p-7, -0x1.9834aap-13};
-static const double TAN[] = {0x1.55556060e0cf4p-2, 0x1.110d8c0f0bbb7p-3, 0x1.badc2e95c053dp-5,
-    0x1.5cac90d4844a3p-6, 0x1.6323782d225fap-7, 0x1.6bcba006c40a6p-14, 0x1.1ee56ea2a7daep-8};
+#define MM(name, ...) static const double name[] __attribute__((unused)) = {__VA_ARGS__};
+#include "codegen/minimax.def"
 
 /* 2/pi in overlapping 32-bit words, eight bits further each. */
 static const uint32_t TWO_OVER_PI[24] = {0xa2, 0xa2f9, 0xa2f983, 0xa2f9836e, 0xf9836e4e, 0x836e4e44,

@@ -1,0 +1,204 @@
+/* codegen/cuda.c -- the emitter "cuda": kernels as one translation unit of CUDA C that needs no
+ * headers. */
+#include "codegen/cuda.h"
+
+#include <string.h>
+
+/* Product of the extents of axes of this kind, as "64 x 1000". */
+static void extents(nnc_text *t, const nnc_kernel *k, nnc_kaxis_kind kind, const char *label)
+{
+    bool any = false;
+    for (int a = 0; a < k->n_axis; a++)
+        if (k->axis[a].kind == kind) {
+            nnc_printf(t, "%s%s %lld", any ? " x" : label, "", (long long)k->axis[a].extent);
+            any = true;
+        }
+}
+
+static void buffers(const cu *c, nnc_kbuf_role role, const char *label)
+{
+    nnc_text *t = c->t;
+    const nnc_kernel *k = c->k;
+    bool any = false;
+    for (int b = 0; b < k->n_buf; b++) {
+        const nnc_kbuf *u = &k->buf[b];
+        if (u->role != role)
+            continue;
+        nnc_printf(t, "%s %s %s[%lld], ", any ? "" : label, c->buf_name[b],
+            nnc_dtype_name(u->dtype), (long long)u->numel);
+        nnc_put_bytes(t, u->numel * nnc_dtype_size(u->dtype));
+        nnc_puts(t, ";");
+        any = true;
+    }
+    if (any) {
+        t->s[--t->n] = 0; /* the last semicolon */
+        nnc_puts(t, "\n");
+    }
+}
+
+static void geometry(nnc_text *t, const nnc_kgrid *g)
+{
+    nnc_printf(t, " *   launch    %lld block%s of %d threads", (long long)g->blocks,
+        g->blocks == 1 ? "" : "s", g->threads);
+    if (g->shared)
+        nnc_printf(t, ", %lld bytes of shared memory", (long long)g->shared);
+    if (g->vec > 1)
+        nnc_printf(t, "; %d elements an access", g->vec);
+    if (g->flight > 1)
+        nnc_printf(t, ", %d in flight", g->flight);
+    if (g->index == 64)
+        nnc_puts(t, "; 64-bit offsets");
+    nnc_puts(t, "\n");
+}
+
+static void header(const cu *c)
+{
+    nnc_text *t = c->t;
+    const nnc_kernel *k = c->k;
+    nnc_printf(t, "\n/* %s\n", k->name);
+    extents(t, k, KA_outer, " *   points   ");
+    nnc_puts(t, k->n_outer ? "" : " *   points    1");
+    extents(t, k, KA_map, ", map");
+    extents(t, k, KA_reduce, ", reduce");
+    nnc_puts(t, "\n");
+    buffers(c, KB_in, " *   reads    ");
+    buffers(c, KB_out, " *   writes   ");
+    buffers(c, KB_tmp, " *   keeps    ");
+    geometry(t, &k->grid);
+    nnc_puts(t, " */\n");
+}
+
+static void signature(const cu *c)
+{
+    nnc_text *t = c->t;
+    const nnc_kernel *k = c->k;
+    nnc_printf(
+        t, "extern \"C\" __global__ void __launch_bounds__(%d)\n%s(", k->grid.threads, k->name);
+    bool first = true;
+    size_t line = t->n;
+    for (int b = 0; b < k->n_buf; b++) {
+        const nnc_kbuf *u = &k->buf[b];
+        if (u->role == KB_tmp)
+            continue;
+        if (t->n > line + 60) {
+            nnc_puts(t, ",\n    ");
+            line = t->n;
+            first = true;
+        }
+        nnc_printf(t, "%s%s%s *__restrict__ %s", first ? "" : ", ",
+            u->role == KB_in ? "const " : "", cu_storage(u->dtype), c->buf_name[b]);
+        first = false;
+    }
+    if (k->grid.work > 0)
+        nnc_printf(t, "%schar *__restrict__ work", first ? "" : ", ");
+    nnc_puts(t, ")\n");
+}
+
+/* The same parameters by an array of pointers: what a test calls that has compiled this for a CPU. */
+static void thunk(nnc_text *t, const nnc_kernel *k)
+{
+    int n = 0;
+    nnc_printf(t, "extern \"C\" void %s_thunk(void *const *a)\n{\n    %s(", k->name, k->name);
+    for (int b = 0; b < k->n_buf; b++) {
+        const nnc_kbuf *u = &k->buf[b];
+        if (u->role == KB_tmp)
+            continue;
+        nnc_printf(t, "%s(%s%s *)a[%d]", n ? ", " : "", u->role == KB_in ? "const " : "",
+            cu_storage(u->dtype), n);
+        n++;
+    }
+    if (k->grid.work > 0)
+        nnc_printf(t, "%s(char *)a[%d]", n ? ", " : "", n);
+    nnc_puts(t, ");\n}\n");
+}
+
+/* What stores and reductions need, backwards. */
+static void find_live(cu *c)
+{
+    const nnc_kernel *k = c->k;
+    for (int32_t id = k->n_ins - 1; id >= 0; id--) {
+        cu_value *v = &c->v[id];
+        v->as = -1;
+        v->live |= k->ins[id].op == KO_store;
+        for (int j = 0; v->live && j < 3; j++)
+            if (k->ins[id].arg[j] >= 0)
+                c->v[k->ins[id].arg[j]].live = true;
+    }
+}
+
+/* Names by role and number, as nnc_lower gives them. */
+static void name_parts(cu *c)
+{
+    int count[3] = {0};
+    for (int a = 0; a < c->k->n_axis; a++)
+        snprintf(c->axis_name[a], sizeof c->axis_name[a], "%c%d", "imr"[c->k->axis[a].kind],
+            count[c->k->axis[a].kind]++ % 100);
+    memset(count, 0, sizeof count);
+    for (int b = 0; b < c->k->n_buf; b++)
+        snprintf(c->buf_name[b], sizeof c->buf_name[b], "%c%d", "xyt"[c->k->buf[b].role],
+            count[c->k->buf[b].role]++);
+}
+
+static bool c_word(const char *s)
+{
+    return s && strncmp(s, "k_", 2) == 0 &&
+           s[strspn(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")] == 0;
+}
+
+static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
+{
+    cu c = {.t = t, .k = k, .g = &k->grid, .axis = -1, .lanes = 1, .sink = sink};
+    if (k->grid.cls == KC_none || !c_word(k->name))
+        return nnc_fail0(sink, NNC_E_BUG, "kernel %s: %s", k->name ? k->name : "?",
+            k->grid.cls == KC_none ? "no schedule for a GPU" : "no name for C: k_ and letters");
+    c.v = nnc_calloc((size_t)k->n_ins + 1, sizeof *c.v);
+    c.buf_name = nnc_calloc((size_t)k->n_buf + 1, sizeof *c.buf_name);
+    if (c.v && c.buf_name) {
+        name_parts(&c);
+        find_live(&c);
+        header(&c);
+        signature(&c);
+        cu_open(&c, "{");
+        switch (k->grid.cls) {
+        default:
+            cu_point(&c);
+        }
+        cu_close(&c, "}");
+    }
+    nnc_status s = c.v && c.buf_name ? NNC_OK : nnc_nomem(sink);
+    nnc_free(c.v);
+    nnc_free(c.buf_name);
+    return s;
+}
+
+static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *target, nnc_emit what,
+    char **out, size_t *size, nnc_sink *sink)
+{
+    (void)target;
+    if (what != EMIT_cuda)
+        return nnc_fail0(sink, NNC_E_BUG, "the CUDA emitter writes CUDA C alone");
+    nnc_text body = {0}, all = {0};
+    nnc_status s = NNC_OK;
+    for (int i = 0; i < n && s == NNC_OK; i++)
+        s = emit_kernel(&body, k[i], sink);
+    if (s == NNC_OK) {
+        nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel by an array of its arguments */\n");
+        for (int i = 0; i < n; i++)
+            thunk(&body, k[i]);
+        nnc_puts(&body, "#endif\n");
+        cu_prelude(&all, nnc_text_str(&body));
+        nnc_puts(&all, nnc_text_str(&body));
+        if (body.oom || all.oom)
+            s = nnc_nomem(sink);
+    }
+    nnc_text_deinit(&body);
+    if (s != NNC_OK) {
+        nnc_text_deinit(&all);
+        return s;
+    }
+    *out = all.s;
+    *size = all.n;
+    return NNC_OK;
+}
+
+const nnc_emitter nnc_emitter_cuda = {"cuda", "cuda " NNC_CUDA_EMITTER_REVISION, emit};

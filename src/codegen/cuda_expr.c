@@ -1,0 +1,521 @@
+/* codegen/cuda_expr.c -- pieces of CUDA C: types, numbers, index forms, values and scalar
+ * operations as text. What C leaves undefined (signed overflow, division by zero, conversion of
+ * what does not fit) goes through functions of the prelude. */
+#include "codegen/cuda.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char *cu_type(nnc_dtype d)
+{
+    switch (d) {
+    case DT_f64:
+        return "double";
+    case DT_bool:
+        return "bool";
+    case DT_i8:
+        return "signed char";
+    case DT_i16:
+        return "short";
+    case DT_i32:
+        return "int";
+    case DT_i64:
+        return "long long";
+    case DT_u8:
+        return "unsigned char";
+    case DT_u16:
+        return "unsigned short";
+    case DT_u32:
+        return "unsigned";
+    case DT_u64:
+        return "unsigned long long";
+    default:
+        return "float";
+    }
+}
+
+const char *cu_storage(nnc_dtype d)
+{
+    return d == DT_f16    ? "nnc_f16"
+           : d == DT_bf16 ? "nnc_bf16"
+           : d == DT_bool ? "nnc_bool"
+                          : cu_type(d);
+}
+
+const char *cu_index(const cu *c)
+{
+    return c->g->index == 64 ? "long long" : "int";
+}
+
+/* ---- lines ---- */
+
+void cu_indent(const cu *c)
+{
+    for (int i = 0; i < c->depth; i++)
+        nnc_puts(c->t, "    ");
+}
+
+void cu_line(cu *c, const char *fmt, ...)
+{
+    va_list ap;
+    if (fmt[0] != '#')
+        cu_indent(c);
+    va_start(ap, fmt);
+    nnc_vprintf(c->t, fmt, ap);
+    va_end(ap);
+    nnc_putc(c->t, '\n');
+}
+
+void cu_open(cu *c, const char *fmt, ...)
+{
+    va_list ap;
+    cu_indent(c);
+    va_start(ap, fmt);
+    nnc_vprintf(c->t, fmt, ap);
+    va_end(ap);
+    nnc_putc(c->t, '\n');
+    c->depth++;
+}
+
+void cu_close(cu *c, const char *text)
+{
+    c->depth--;
+    cu_line(c, "%s", text);
+}
+
+/* ---- numbers and index forms ---- */
+
+void cu_int(const cu *c, int64_t v)
+{
+    if (v == INT64_MIN)
+        nnc_puts(c->t, "(-9223372036854775807ll - 1)");
+    else
+        nnc_printf(c->t, "%lld%s", (long long)v, v > INT32_MAX || v < -INT32_MAX ? "ll" : "");
+}
+
+static void put_float(const cu *c, double f, bool single)
+{
+    if (isnan(f) || isinf(f)) {
+        const char *name = isnan(f) ? "nnc_nan" : "nnc_inf";
+        nnc_printf(c->t, "%s%s%s()", f < 0 ? "-" : "", single ? "" : "(double)", name);
+        return;
+    }
+    char s[40];
+    snprintf(s, sizeof s, single ? "%.9g" : "%.17g", f);
+    for (int digits = 1; digits < (single ? 9 : 17); digits++) {
+        char shorter[40];
+        snprintf(shorter, sizeof shorter, "%.*g", digits, f);
+        double back = strtod(shorter, NULL);
+        if (single ? (float)back == (float)f : back == f) {
+            memcpy(s, shorter, sizeof s);
+            break;
+        }
+    }
+    nnc_printf(c->t, "%s%s%s", s, strpbrk(s, ".e") ? "" : ".0", single ? "f" : "");
+}
+
+void cu_number(const cu *c, nnc_dtype d, double f, int64_t i)
+{
+    if (d == DT_f32 || d == DT_f64)
+        put_float(c, f, d == DT_f32);
+    else if (d == DT_bool)
+        nnc_puts(c->t, i ? "true" : "false");
+    else if (d == DT_u64)
+        nnc_printf(c->t, "%lluull", (unsigned long long)i);
+    else if (d == DT_u32)
+        nnc_printf(c->t, "%lldu", (long long)i);
+    else if (d == DT_i64) {
+        cu_int(c, i);
+        nnc_puts(c->t, i > INT32_MAX || i < -INT32_MAX ? "" : "ll");
+    } else if (d == DT_i32) {
+        nnc_printf(
+            c->t, i == INT32_MIN ? "(%lld - 1)" : "%lld", (long long)(i == INT32_MIN ? i + 1 : i));
+    } else {
+        nnc_printf(c->t, "(%s)%lld", cu_type(d), (long long)i);
+    }
+}
+
+void cu_axis(const cu *c, int a)
+{
+    if (c->in_lanes && a == c->axis)
+        nnc_printf(c->t, "(%s + e)", c->axis_name[a]);
+    else
+        nnc_puts(c->t, c->axis_name[a]);
+}
+
+/* Axes of extent 1 stand at 0 and are not written. */
+static bool stands(const cu *c, const nnc_affine *e, int a)
+{
+    return e->k[a] != 0 && c->k->axis[a].extent > 1;
+}
+
+void cu_affine(const cu *c, const nnc_affine *e)
+{
+    bool first = true;
+    for (int a = 0; a < c->k->n_axis; a++) {
+        int64_t k = e->k[a];
+        if (!stands(c, e, a))
+            continue;
+        nnc_puts(c->t, first ? k < 0 ? "-" : "" : k < 0 ? " - " : " + ");
+        cu_axis(c, a);
+        if (k != 1 && k != -1) {
+            nnc_puts(c->t, " * ");
+            cu_int(c, k < 0 ? -k : k);
+        }
+        first = false;
+    }
+    if (first) {
+        cu_int(c, e->c);
+    } else if (e->c != 0) {
+        nnc_puts(c->t, e->c < 0 ? " - " : " + ");
+        cu_int(c, e->c < 0 ? -e->c : e->c);
+    }
+}
+
+/* What is left to ask of a guard: its lower bound, its upper bound. */
+static void open_bounds(const cu *c, const nnc_kguard *q, bool *lo, bool *hi)
+{
+    nnc_span s = nnc_affine_span(c->k, &q->e);
+    *lo = !s.ok || s.lo < q->lo;
+    *hi = !s.ok || s.hi >= q->hi;
+}
+
+bool cu_guarded(const cu *c, const nnc_kins *in)
+{
+    bool any = false;
+    for (int g = 0; g < in->n_guard; g++) {
+        bool lo, hi;
+        open_bounds(c, &in->guard[g], &lo, &hi);
+        any |= lo || hi;
+    }
+    return any;
+}
+
+void cu_guards(const cu *c, const nnc_kins *in)
+{
+    bool first = true;
+    for (int g = 0; g < in->n_guard; g++) {
+        const nnc_kguard *q = &in->guard[g];
+        nnc_affine e = q->e;
+        bool lo, hi;
+        open_bounds(c, q, &lo, &hi);
+        e.c = 0; /* constants go to the numbers' side */
+        for (int half = 0; half < 2; half++) {
+            if (half ? !hi : !lo)
+                continue;
+            nnc_puts(c->t, first ? "" : " && ");
+            first = false;
+            cu_affine(c, &e);
+            nnc_puts(c->t, half ? " < " : " >= ");
+            cu_int(c, (half ? q->hi : q->lo) - q->e.c);
+        }
+    }
+    if (first)
+        nnc_puts(c->t, "true");
+}
+
+/* ---- values ---- */
+
+void cu_name(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    if (in->op == KO_load) {
+        nnc_printf(c->t, "%s_%d", c->buf_name[in->buf], id);
+    } else if (in->op == KO_reduce) {
+        nnc_printf(c->t, "%s_%d", nnc_kred_names[in->sop], id);
+    } else {
+        nnc_printf(c->t, "%s_%d", nnc_sops[in->sop].name, id);
+    }
+}
+
+void cu_ref(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const cu_value *v = &c->v[id];
+    if (in->op == KO_const) {
+        cu_number(c, (nnc_dtype)in->dtype, in->f, in->i);
+        return;
+    }
+    if (in->op == KO_index) {
+        nnc_puts(c->t, c->g->index == 64 ? "" : "(long long)");
+        if (c->k->axis[in->i].extent == 1)
+            nnc_puts(c->t, "0");
+        else
+            cu_axis(c, (int)in->i);
+        return;
+    }
+    if (in->op == KO_reduce && in->sop >= KR_argmax)
+        nnc_puts(c->t, c->g->index == 64 ? "" : "(long long)");
+    cu_name(c, v->as >= 0 ? v->as : id);
+    if (v->held)
+        nnc_printf(c->t, "[%s]", c->unroll);
+    if (v->lanes && c->in_lanes)
+        nnc_puts(c->t, "[e]");
+}
+
+/* ---- scalar operations ---- */
+
+/* %0.. of a text become operands; of f64 the C functions lose their f, as do numbers. */
+static void put_text(const cu *c, const char *text, const nnc_kins *in)
+{
+    const char *s = text;
+    bool wide = c->k->ins[in->arg[in->sop == SC_select]].dtype == DT_f64;
+    for (; *s; s++) {
+        if (*s == '%' && s[1] >= '0' && s[1] <= '2') {
+            const nnc_kins *x = &c->k->ins[in->arg[s[1] - '0']];
+            bool minus = s > text && s[-1] == '-' && x->op == KO_const && (x->f < 0 || x->i < 0);
+            nnc_puts(c->t, minus ? "(" : "");
+            cu_ref(c, in->arg[*++s - '0']);
+            nnc_puts(c->t, minus ? ")" : "");
+        } else if (isalpha((unsigned char)*s)) {
+            size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz_0123456789");
+            bool drop = wide && s[n - 1] == 'f' && s[n] == '(' && memcmp(s, "nnc_", 4) != 0;
+            nnc_putn(c->t, s, drop ? n - 1 : n);
+            s += n - 1;
+        } else if (wide && *s == 'f' && isdigit((unsigned char)s[-1])) {
+            continue;
+        } else {
+            nnc_putc(c->t, *s);
+        }
+    }
+}
+
+static void call(const cu *c, const char *fn, const nnc_kins *in, int n)
+{
+    nnc_printf(c->t, "%s(", fn);
+    for (int i = 0; i < n; i++) {
+        nnc_puts(c->t, i ? ", " : "");
+        cu_ref(c, in->arg[i]);
+    }
+    nnc_puts(c->t, ")");
+}
+
+/* Variants of functions whose argument is known to be in a short interval (docs/math.md). */
+static const char *known(const cu *c, const nnc_kins *in)
+{
+    const nnc_kins *x = &c->k->ins[in->arg[0]];
+    bool have = x->lo < x->hi || (x->lo == x->hi && x->lo != 0);
+    double lo = have ? x->lo : -INFINITY, hi = have ? x->hi : INFINITY;
+    if (in->hint & KH_nonneg && lo < 0)
+        lo = 0;
+    double most = fmax(-lo, hi);
+    switch ((nnc_sop)in->sop) {
+    case SC_sin:
+        if (most <= 0.842)
+            return "nnc_sin_short";
+        if (most <= 1.5707 || in->hint & KH_halfpi)
+            return "nnc_sin_half";
+        return most <= 105615 || in->hint & KH_bounded ? "nnc_sin_near" : NULL;
+    case SC_cos:
+        if (most <= 1.5707 || in->hint & KH_halfpi)
+            return "nnc_cos_half";
+        return most <= 105615 || in->hint & KH_bounded ? "nnc_cos_near" : NULL;
+    case SC_exp:
+        return lo >= -87 && hi <= 88 ? "nnc_exp_normal" : NULL;
+    case SC_log:
+        return lo >= 0x1p-126 && hi < INFINITY && in->hint & KH_nonan ? "nnc_log_normal" : NULL;
+    case SC_tanh:
+        return most <= 0.625 ? "nnc_tanh_short" : NULL;
+    case SC_min:
+        return in->hint & KH_nonan ? "fminf" : NULL;
+    case SC_max:
+        return in->hint & KH_nonan ? "fmaxf" : NULL;
+    default:
+        return NULL;
+    }
+}
+
+static void float_sop(const cu *c, const nnc_kins *in)
+{
+    const char *fn = c->k->ins[in->arg[0]].dtype == DT_f32 ? known(c, in) : NULL;
+    if (fn)
+        call(c, fn, in, nnc_sops[in->sop].arity);
+    else
+        put_text(c, nnc_sops[in->sop].cuda, in);
+}
+
+static void cast(const cu *c, const nnc_kins *in)
+{
+    nnc_dtype from = (nnc_dtype)c->k->ins[in->arg[0]].dtype, to = (nnc_dtype)in->cast_to;
+    bool sixteen = to == DT_f16 || to == DT_bf16;
+    if (sixteen || (nnc_is_float(from) && !nnc_is_float(to) && to != DT_bool)) {
+        if (sixteen)
+            nnc_printf(c->t, "nnc_get(nnc_put<%s>(%s", cu_storage(to),
+                nnc_is_float(from) ? "" : "(double)");
+        else
+            nnc_printf(c->t, "nnc_int<%s>(", cu_type(to));
+        cu_ref(c, in->arg[0]);
+        nnc_puts(c->t, sixteen ? "))" : ")");
+        return;
+    }
+    if (to == from) {
+        cu_ref(c, in->arg[0]);
+        return;
+    }
+    nnc_printf(c->t, to == DT_bool ? "(" : "(%s)", cu_type(to));
+    cu_ref(c, in->arg[0]);
+    nnc_puts(c->t, to != DT_bool ? "" : " != 0)");
+}
+
+/* Operands that are no bool count as "is not 0". */
+static void logic(const cu *c, const nnc_kins *in)
+{
+    const char *op = in->sop == SC_and ? " & " : in->sop == SC_or ? " | " : " ^ ";
+    bool plain = c->k->ins[in->arg[0]].dtype == DT_bool;
+    nnc_puts(c->t, in->sop == SC_not ? "!" : "(");
+    for (int i = 0; i < nnc_sops[in->sop].arity; i++) {
+        nnc_puts(c->t, i ? op : "");
+        nnc_puts(c->t, plain ? "" : "(");
+        cu_ref(c, in->arg[i]);
+        nnc_puts(c->t, plain ? "" : " != 0)");
+    }
+    nnc_puts(c->t, in->sop == SC_not ? "" : ")");
+}
+
+/* Sums of indices that fit their type stay + and *; what may wrap is a function. */
+static bool fits(const nnc_kins *in)
+{
+    double most = in->dtype == DT_i64 ? 0x1p62 : in->dtype == DT_i32 ? 0x1p31 - 1 : 0;
+    return in->lo <= in->hi && in->lo >= -most && in->hi <= most;
+}
+
+static void int_sop(const cu *c, const nnc_kins *in)
+{
+    char name[24];
+    nnc_sop op = (nnc_sop)in->sop;
+    if (op == SC_identity || (op >= SC_floor && op <= SC_trunc)) {
+        cu_ref(c, in->arg[0]);
+        return;
+    }
+    bool compare = op >= SC_eq && op <= SC_ge;
+    if (compare || ((op == SC_add || op == SC_sub || op == SC_mul) && fits(in))) {
+        put_text(c, nnc_sops[op].cuda, in);
+        return;
+    }
+    snprintf(name, sizeof name, "nnc_%s", op == SC_pow ? "ipow" : nnc_sops[op].name);
+    call(c, name, in, nnc_sops[op].arity);
+}
+
+/* "(a + b)" is written where it stands alone, as "a + b". */
+static void bare(nnc_text *t, size_t from)
+{
+    int depth = 0;
+    if (t->n <= from || t->s[from] != '(' || t->s[t->n - 1] != ')')
+        return;
+    for (size_t i = from; i < t->n; i++) {
+        depth += (t->s[i] == '(') - (t->s[i] == ')');
+        if (depth == 0 && i + 1 < t->n)
+            return;
+    }
+    memmove(t->s + from, t->s + from + 1, t->n - from - 2);
+    t->n -= 2;
+    t->s[t->n] = 0;
+}
+
+static void sop(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    nnc_dtype from = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
+    switch ((nnc_sop)in->sop) {
+    case SC_cast:
+        cast(c, in);
+        return;
+    case SC_select:
+        put_text(c, nnc_sops[SC_select].cuda, in);
+        return;
+    case SC_and:
+    case SC_or:
+    case SC_xor:
+    case SC_not:
+        logic(c, in);
+        return;
+    default:
+        break;
+    }
+    if (nnc_is_float(from))
+        float_sop(c, in);
+    else
+        int_sop(c, in);
+}
+
+void cu_sop(const cu *c, int32_t id)
+{
+    size_t from = c->t->n;
+    sop(c, id);
+    bare(c->t, from);
+}
+
+/* ---- reductions ---- */
+
+static int64_t int_end(nnc_dtype d, bool top)
+{
+    int bits = 8 * nnc_dtype_size(d);
+    if (d == DT_bool)
+        return top;
+    if (nnc_dtype_kind(d) == NNC_INT)
+        return top ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX << (bits - 1));
+    return top ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
+}
+
+void cu_start(const cu *c, const nnc_kins *in)
+{
+    nnc_dtype d = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
+    double f = in->sop == KR_prod  ? 1
+               : in->sop == KR_max ? -INFINITY
+               : in->sop == KR_min ? INFINITY
+                                   : 0;
+    int64_t i = in->sop == KR_prod                       ? 1
+                : in->sop == KR_max || in->sop == KR_min ? int_end(d, in->sop == KR_min)
+                                                         : 0;
+    cu_number(c, d, f, i);
+}
+
+/* The number of the point among the stage's reduce axes, row-major. */
+static void reduce_number(const cu *c, const nnc_kstage *s)
+{
+    nnc_affine e = {0};
+    int64_t step = 1;
+    for (int a = c->k->n_axis - 1; a >= 0; a--)
+        if (c->k->axis[a].kind == KA_reduce && s->axes >> a & 1) {
+            e.k[a] = step;
+            step *= c->k->axis[a].extent;
+        }
+    cu_affine(c, &e);
+}
+
+void cu_fold(cu *c, const nnc_kstage *s, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    nnc_dtype d = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
+    cu_indent(c);
+    if (in->arg[1] >= 0) {
+        nnc_puts(c->t, "if (");
+        cu_ref(c, in->arg[1]);
+        nnc_puts(c->t, ") ");
+    }
+    if (in->sop >= KR_argmax) {
+        nnc_printf(c->t, "nnc_%s_take(best_%d%s, %s_%d%s, ", nnc_kred_names[in->sop], id,
+            c->v[id].lanes ? "[e]" : "", nnc_kred_names[in->sop], id, c->v[id].lanes ? "[e]" : "");
+        cu_ref(c, in->arg[0]);
+        nnc_puts(c->t, ", ");
+        reduce_number(c, s);
+        nnc_puts(c->t, ");\n");
+        return;
+    }
+    cu_ref(c, id);
+    if (nnc_is_float(d) && in->sop <= KR_prod) {
+        nnc_puts(c->t, in->sop == KR_sum ? " += " : " *= ");
+        cu_ref(c, in->arg[0]);
+        nnc_puts(c->t, ";\n");
+        return;
+    }
+    static const char *const fn[] = {"nnc_add", "nnc_mul", "nnc_max", "nnc_min"};
+    bool plain = d == DT_f32 && in->hint & KH_nonan;
+    nnc_printf(c->t, " = %s(", plain ? in->sop == KR_max ? "fmaxf" : "fminf" : fn[in->sop]);
+    cu_ref(c, id);
+    nnc_puts(c->t, ", ");
+    cu_ref(c, in->arg[0]);
+    nnc_puts(c->t, ");\n");
+}

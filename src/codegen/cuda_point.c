@@ -1,0 +1,164 @@
+/* codegen/cuda_point.c -- a thread computes its points alone: pointwise kernels, windows (pooling,
+ * depthwise convolution), and whatever no other schedule fits. */
+#include "codegen/cuda.h"
+
+/* Where unit q stands: `along` counts fastest, in vectors; then the other outer axes. */
+static void place(cu *c, const char *q)
+{
+    const nnc_kernel *k = c->k;
+    int order[NNC_KAXES], n = 0;
+    int64_t below = 1;
+    if (c->g->axis >= 0 && k->axis[c->g->axis].extent > 1)
+        order[n++] = c->g->axis;
+    for (int a = k->n_outer - 1; a >= 0; a--)
+        if (a != c->g->axis && k->axis[a].extent > 1)
+            order[n++] = a;
+    for (int i = 0; i < n; i++) {
+        int vec = order[i] == c->g->axis ? c->g->vec : 1;
+        int64_t count = (k->axis[order[i]].extent + vec - 1) / vec;
+        cu_indent(c);
+        nnc_printf(c->t, "const %s %s = %s", cu_index(c), c->axis_name[order[i]], q);
+        if (below > 1) {
+            nnc_puts(c->t, " / ");
+            cu_int(c, below);
+        }
+        if (i + 1 < n) {
+            nnc_puts(c->t, " % ");
+            cu_int(c, count);
+        }
+        if (vec > 1)
+            nnc_printf(c->t, " * %d", vec);
+        nnc_puts(c->t, ";\n");
+        below *= count;
+    }
+}
+
+static int64_t units(const cu *c)
+{
+    int64_t n = 1;
+    for (int a = 0; a < c->k->n_outer; a++) {
+        int64_t vec = a == c->g->axis ? c->g->vec : 1;
+        n *= (c->k->axis[a].extent + vec - 1) / vec;
+    }
+    return n;
+}
+
+/* Own axes of kind `kind` as loops; returns how many were opened. */
+static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
+{
+    int n = 0;
+    for (int a = c->k->n_outer; a < c->k->n_axis; a++) {
+        const nnc_kaxis *x = &c->k->axis[a];
+        if (x->kind != kind || !(s->axes >> a & 1) || x->extent == 1)
+            continue;
+        cu_open(c, "for (%s %s = 0; %s < %lld; %s++) {", cu_index(c), c->axis_name[a],
+            c->axis_name[a], (long long)x->extent, c->axis_name[a]);
+        n++;
+    }
+    return n;
+}
+
+static void close_loops(cu *c, int n)
+{
+    while (n-- > 0)
+        cu_close(c, "}");
+}
+
+/* Values of a stage without map axes that later stages read. */
+static void find_outside(cu *c)
+{
+    const nnc_kernel *k = c->k;
+    for (int i = 0; i < k->n_stage; i++)
+        for (int32_t id = k->stage[i].body0; id < k->stage[i].post1; id++)
+            for (int j = 0; j < 3; j++) {
+                int32_t a = k->ins[id].arg[j];
+                if (a >= 0 && a < k->stage[i].body0)
+                    c->v[a].outside = true;
+            }
+}
+
+static void stage(cu *c, const nnc_kstage *s)
+{
+    int maps = open_loops(c, s, KA_map);
+    cu_declare(c, s);
+    int reduces = open_loops(c, s, KA_reduce);
+    cu_section(c, s, s->body0, s->body1);
+    close_loops(c, reduces);
+    cu_finish_arg(c, s);
+    cu_section(c, s, s->post0, s->post1);
+    close_loops(c, maps);
+}
+
+/* Loads of all of the thread's vectors, before any of them is used. */
+static bool hold_loads(cu *c, const nnc_kstage *s)
+{
+    bool any = false;
+    for (int32_t id = s->body0; id < s->post1; id++)
+        if (c->k->ins[id].op == KO_load && c->v[id].live && c->k->ins[id].arg[0] < 0 &&
+            c->v[id].vector) {
+            const nnc_kins *in = &c->k->ins[id];
+            if (cu_guarded(c, in) && c->k->ins[in->arg[1]].op != KO_const)
+                continue;
+            c->v[id].held = any = true;
+            cu_indent(c);
+            nnc_printf(c->t, "nnc_vec<%s, %d> ", cu_type((nnc_dtype)in->dtype), c->lanes);
+            cu_name(c, id);
+            nnc_printf(c->t, "[%d];\n", c->g->flight);
+        }
+    return any;
+}
+
+static void open_unit(cu *c, bool loop, bool inexact)
+{
+    if (loop) {
+        cu_line(c, "#pragma unroll");
+        cu_open(c, "for (int u = 0; u < %d; u++) {", c->g->flight);
+        cu_line(c, "const %s q = first + u * %d;", cu_index(c), c->g->threads);
+    }
+    if (inexact) {
+        cu_indent(c);
+        nnc_puts(c->t, "if (q >= ");
+        cu_int(c, units(c));
+        nnc_puts(c->t, loop ? ")\n" : ")\n");
+        cu_indent(c);
+        nnc_puts(c->t, loop ? "    break;\n" : "    return;\n");
+    }
+    place(c, "q");
+}
+
+void cu_point(cu *c)
+{
+    const nnc_kernel *k = c->k;
+    const nnc_kgrid *g = c->g;
+    bool wide = g->index == 64;
+    char left[96];
+    find_outside(c);
+    bool ragged = g->vec > 1 && k->axis[g->axis].extent % g->vec;
+    if (ragged) {
+        snprintf(left, sizeof left, "%lld%s - %s", (long long)k->axis[g->axis].extent,
+            wide ? "ll" : "", c->axis_name[g->axis]);
+        c->ragged = left;
+    }
+    for (int i = 0; i < k->n_stage; i++)
+        cu_analyse(c, &k->stage[i], g->axis, g->vec);
+    bool inexact = units(c) % ((int64_t)g->threads * g->flight) != 0, loop = g->flight > 1;
+    cu_line(c, "const %s %s = %sblockIdx.x * %d + threadIdx.x;", cu_index(c), loop ? "first" : "q",
+        wide ? "(long long)" : "", g->threads * g->flight);
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp)
+            cu_line(c, "%s %s[%lld];", cu_storage(k->buf[b].dtype), c->buf_name[b],
+                (long long)k->buf[b].numel);
+    c->unroll = "u";
+    if (loop && hold_loads(c, &k->stage[0])) {
+        open_unit(c, true, inexact);
+        for (int32_t id = 0; id < k->n_ins; id++)
+            if (c->v[id].held)
+                cu_load(c, id);
+        cu_close(c, "}");
+    }
+    open_unit(c, loop, inexact);
+    for (int i = 0; i < k->n_stage; i++)
+        stage(c, &k->stage[i]);
+    if (loop)
+        cu_close(c, "}");
+}

@@ -1,0 +1,330 @@
+/* codegen/cuda_section.c -- the body or the post of a stage as CUDA C, for one or more lanes. */
+#include "codegen/cuda.h"
+
+static bool form_varies(const nnc_affine *e, int a)
+{
+    return a >= 0 && e->k[a] != 0;
+}
+
+static bool varies(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    bool yes = in->op == KO_index && in->i == c->axis;
+    if (in->op == KO_load || in->op == KO_store) {
+        yes = form_varies(&in->at, c->axis);
+        for (int g = 0; g < in->n_guard; g++)
+            yes |= form_varies(&in->guard[g].e, c->axis);
+    }
+    for (int j = 0; j < 3; j++)
+        yes |= in->arg[j] >= 0 && c->v[in->arg[j]].varies;
+    return yes;
+}
+
+/* One access for all lanes: what it depends on beside its place is the same for all of them. */
+static bool is_vector(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    if (c->lanes == 1 || !cu_vector(c->k, in, c->axis, c->lanes))
+        return false;
+    return in->op == KO_store || ((in->arg[0] < 0 || !c->v[in->arg[0]].varies) &&
+                                     (in->arg[1] < 0 || !c->v[in->arg[1]].varies));
+}
+
+void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
+{
+    const nnc_kernel *k = c->k;
+    c->axis = lanes > 1 ? axis : -1;
+    c->lanes = lanes;
+    bool folds = c->axis >= 0 && k->axis[c->axis].kind == KA_reduce;
+    for (int32_t id = s->body0; id < s->post1; id++) {
+        const nnc_kins *in = &k->ins[id];
+        cu_value *v = &c->v[id];
+        bool body = id < s->body1;
+        v->varies = lanes > 1 && (body || !folds) && varies(c, id);
+        if (in->op == KO_reduce) {
+            v->outside = true;
+            v->varies = v->varies && !folds;
+            v->lanes = v->varies;
+        } else if (in->op == KO_load) {
+            v->vector = v->lanes = (body || !folds) && is_vector(c, id);
+        } else if (in->op == KO_store) {
+            v->vector = (body || !folds) && is_vector(c, id);
+            cu_value *x = &c->v[in->arg[0]];
+            if (v->vector && x->varies && in->arg[0] >= s->body0)
+                x->lanes = true; /* stored as a whole */
+        }
+        if (v->outside && v->varies)
+            v->lanes = true;
+    }
+}
+
+/* ---- memory ---- */
+
+static void address(const cu *c, const nnc_kins *in)
+{
+    cu_affine(c, &in->at);
+    if (in->op != KO_load || in->arg[0] < 0)
+        return;
+    nnc_printf(c->t, " + (%s)nnc_clamp(", cu_index(c));
+    cu_ref(c, in->arg[0]);
+    nnc_printf(c->t, ", %lldll)", (long long)in->limit);
+    if (in->scale != 1) {
+        nnc_puts(c->t, " * ");
+        cu_int(c, in->scale);
+    }
+}
+
+static void element(const cu *c, const nnc_kins *in)
+{
+    nnc_printf(c->t, "%s[", c->buf_name[in->buf]);
+    address(c, in);
+    nnc_puts(c->t, "]");
+}
+
+static bool converts(const cu *c, const nnc_kins *in)
+{
+    nnc_dtype d = c->k->buf[in->buf].dtype;
+    return d == DT_f16 || d == DT_bf16 || d == DT_bool;
+}
+
+static void vector_load(const cu *c, const nnc_kins *in, bool guarded)
+{
+    nnc_printf(
+        c->t, "nnc_load%s<%d>(%s + ", c->ragged ? "_some" : "", c->lanes, c->buf_name[in->buf]);
+    address(c, in);
+    if (c->ragged)
+        nnc_printf(c->t, ", %s", c->ragged);
+    nnc_puts(c->t, ")");
+    if (guarded) {
+        nnc_printf(c->t, " : nnc_splat<%d>(", c->lanes);
+        cu_ref(c, in->arg[1]);
+        nnc_puts(c->t, ")");
+    }
+}
+
+void cu_load(cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const cu_value *v = &c->v[id];
+    bool guarded = cu_guarded(c, in);
+    if (guarded) {
+        cu_indent(c);
+        nnc_printf(c->t, "const bool in_%d = ", id);
+        cu_guards(c, in);
+        nnc_puts(c->t, ";\n");
+    }
+    cu_indent(c);
+    if (!v->held)
+        nnc_printf(c->t, v->vector ? "const auto " : "const %s ", cu_type((nnc_dtype)in->dtype));
+    cu_name(c, id);
+    if (v->held)
+        nnc_printf(c->t, "[%s]", c->unroll);
+    nnc_puts(c->t, " = ");
+    if (guarded)
+        nnc_printf(c->t, "in_%d ? ", id);
+    if (v->vector) {
+        vector_load(c, in, guarded);
+    } else {
+        nnc_puts(c->t, converts(c, in) ? "nnc_get(" : "");
+        element(c, in);
+        nnc_puts(c->t, converts(c, in) ? ")" : "");
+        if (guarded) {
+            nnc_puts(c->t, " : ");
+            cu_ref(c, in->arg[1]);
+        }
+    }
+    nnc_puts(c->t, ";\n");
+}
+
+static void store(cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const nnc_kbuf *b = &c->k->buf[in->buf];
+    const cu_value *x = &c->v[in->arg[0]];
+    bool guarded = cu_guarded(c, in), out = b->role == KB_out && c->store_if;
+    cu_indent(c);
+    if (guarded || out) {
+        nnc_puts(c->t, "if (");
+        nnc_puts(c->t, out ? c->store_if : "");
+        nnc_puts(c->t, out && guarded ? " && " : "");
+        if (guarded)
+            cu_guards(c, in);
+        nnc_puts(c->t, ")\n    ");
+        cu_indent(c);
+    }
+    if (c->v[id].vector) {
+        nnc_printf(c->t, "nnc_store%s<%d>(%s + ", c->ragged ? "_some" : "", c->lanes,
+            c->buf_name[in->buf]);
+        address(c, in);
+        nnc_puts(c->t, ", ");
+        if (!x->lanes)
+            nnc_printf(c->t, "nnc_splat<%d>(", c->lanes);
+        cu_ref(c, in->arg[0]);
+        nnc_puts(c->t, x->lanes ? "" : ")");
+        if (c->ragged)
+            nnc_printf(c->t, ", %s", c->ragged);
+        nnc_puts(c->t, ");\n");
+        return;
+    }
+    element(c, in);
+    nnc_puts(c->t, " = ");
+    if (converts(c, in))
+        nnc_printf(c->t, "nnc_put<%s>(", cu_storage(b->dtype));
+    cu_ref(c, in->arg[0]);
+    nnc_puts(c->t, converts(c, in) ? ");\n" : ";\n");
+}
+
+/* ---- sections ---- */
+
+static void statement(cu *c, const nnc_kstage *s, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const cu_value *v = &c->v[id];
+    switch (in->op) {
+    case KO_load:
+        cu_load(c, id);
+        break;
+    case KO_store:
+        store(c, id);
+        break;
+    case KO_reduce:
+        cu_fold(c, s, id);
+        break;
+    case KO_sop:
+        cu_indent(c);
+        if (!v->outside && !v->lanes)
+            nnc_printf(c->t, "const %s ", cu_type((nnc_dtype)in->dtype));
+        cu_ref(c, id);
+        nnc_puts(c->t, " = ");
+        cu_sop(c, id);
+        nnc_puts(c->t, ";\n");
+        break;
+    default: /* constants and indices are written where they are read */
+        break;
+    }
+}
+
+/* Is instruction id written in the loop over lanes? Folding lanes of a vector is, too. */
+static bool in_loop(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const cu_value *v = &c->v[id];
+    if (c->lanes == 1 || in->op == KO_const || in->op == KO_index)
+        return false;
+    if (in->op == KO_load || in->op == KO_store)
+        return v->varies && !v->vector;
+    if (in->op == KO_reduce) /* what is the same in all lanes counts once for each, too */
+        return v->varies || (c->axis >= 0 && c->k->axis[c->axis].kind == KA_reduce);
+    return v->varies;
+}
+
+static bool written(const cu *c, int32_t id)
+{
+    const cu_value *v = &c->v[id];
+    int op = c->k->ins[id].op;
+    return v->live && !(op == KO_load && (v->held || v->as >= 0)) && op != KO_const &&
+           op != KO_index;
+}
+
+/* Values of this section that vectors take whole. */
+static void declare_lanes(cu *c, int begin, int end)
+{
+    for (int32_t id = begin; id < end; id++)
+        if (c->v[id].lanes && !c->v[id].outside && c->k->ins[id].op == KO_sop && written(c, id)) {
+            cu_indent(c);
+            nnc_printf(c->t, "nnc_vec<%s, %d> ", cu_type((nnc_dtype)c->k->ins[id].dtype), c->lanes);
+            cu_name(c, id);
+            nnc_puts(c->t, ";\n");
+        }
+}
+
+void cu_section(cu *c, const nnc_kstage *s, int begin, int end)
+{
+    bool loop = false;
+    for (int32_t id = begin; id < end; id++)
+        if (written(c, id)) {
+            if (in_loop(c, id))
+                loop = true;
+            else if (c->k->ins[id].op != KO_store || !c->v[id].vector)
+                statement(c, s, id);
+        }
+    if (loop) {
+        declare_lanes(c, begin, end);
+        cu_line(c, "#pragma unroll");
+        cu_open(c, "for (int e = 0; e < %d; e++) {", c->lanes);
+        c->in_lanes = true;
+        for (int32_t id = begin; id < end; id++)
+            if (written(c, id) && in_loop(c, id))
+                statement(c, s, id);
+        c->in_lanes = false;
+        cu_close(c, "}");
+    }
+    for (int32_t id = begin; id < end; id++)
+        if (c->k->ins[id].op == KO_store && c->v[id].vector)
+            statement(c, s, id);
+}
+
+/* ---- what lives longer than a section ---- */
+
+static void declare(cu *c, int32_t id, const char *type, const char *prefix)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    bool lanes = c->v[id].lanes;
+    cu_indent(c);
+    if (lanes)
+        nnc_printf(c->t, "nnc_vec<%s, %d> ", type, c->lanes);
+    else
+        nnc_printf(c->t, "%s ", type);
+    if (prefix)
+        nnc_printf(c->t, "%s_%d", prefix, id);
+    else
+        cu_name(c, id);
+    if (in->op == KO_reduce) {
+        nnc_puts(c->t, " = ");
+        if (lanes)
+            nnc_printf(c->t, "nnc_splat<%d>(", c->lanes);
+        if (!prefix && in->sop >= KR_argmax)
+            nnc_printf(c->t, "(%s)-1", cu_index(c));
+        else
+            cu_start(c, in);
+        nnc_puts(c->t, lanes ? ")" : "");
+    }
+    nnc_puts(c->t, ";\n");
+}
+
+void cu_declare(cu *c, const nnc_kstage *s)
+{
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        const nnc_kins *in = &c->k->ins[id];
+        if (in->op != KO_reduce || !c->v[id].live)
+            continue;
+        const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
+        if (in->sop >= KR_argmax) {
+            declare(c, id, type, "best");
+            declare(c, id, cu_index(c), NULL);
+        } else {
+            declare(c, id, type, NULL);
+        }
+    }
+    for (int32_t id = s->post0; id < s->post1; id++)
+        if (c->v[id].outside && c->v[id].live && c->k->ins[id].op == KO_sop)
+            declare(c, id, cu_type((nnc_dtype)c->k->ins[id].dtype), NULL);
+}
+
+/* An index of -1: everything was masked. */
+void cu_finish_arg(cu *c, const nnc_kstage *s)
+{
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        const nnc_kins *in = &c->k->ins[id];
+        if (in->op != KO_reduce || in->sop < KR_argmax || !c->v[id].live)
+            continue;
+        const char *name = nnc_kred_names[in->sop];
+        if (c->v[id].lanes) {
+            cu_line(c, "#pragma unroll");
+            cu_line(c, "for (int e = 0; e < %d; e++)", c->lanes);
+            cu_line(c, "    %s_%d[e] = %s_%d[e] < 0 ? 0 : %s_%d[e];", name, id, name, id, name, id);
+        } else if (in->arg[1] >= 0) {
+            cu_line(c, "%s_%d = %s_%d < 0 ? 0 : %s_%d;", name, id, name, id, name, id);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+/* codegen/schedule_cuda.c -- how a kernel runs on a GPU: choices by analytic rules, and what
+ * follows from them. The rules' numbers are those of memory-bound kernels on an H200: a copy needs
+ * two 16-byte loads in flight in each of 2048 threads of an SM to reach its bandwidth. */
+#include "codegen/internal.h"
+#include "codegen/cuda.h"
+
+enum {
+    MAX_THREADS = 1024,
+    POINT_THREADS = 256,
+    POINT_TMP = 1024, /* bytes of a thread's own arrays */
+    MAX_GRID = 0x7fffffff
+};
+
+nnc_kschedule nnc_cuda_sched(const nnc_kernel *k)
+{
+    nnc_kschedule s = {.vec_axis = -1, .vec_width = 1, .grain = 1, .domain = 1};
+    for (int a = 0; a < k->n_outer; a++)
+        if (!nnc_mul_ok(s.domain, k->axis[a].extent, &s.domain))
+            s.domain = -1;
+    return s;
+}
+
+/* ---- accesses ---- */
+
+/* Is e a multiple of vec at every place where axis a is one, but for axis a's own term? */
+static bool whole(const nnc_kernel *k, const nnc_affine *e, int a, int64_t c, int vec)
+{
+    for (int b = 0; b < k->n_axis; b++)
+        if (b != a && k->axis[b].extent > 1 && e->k[b] % vec)
+            return false;
+    return c % vec == 0;
+}
+
+bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec)
+{
+    if (in->at.k[a] != 1 || !whole(k, &in->at, a, in->at.c, vec))
+        return false;
+    if (in->op == KO_load && in->arg[0] >= 0 && in->scale % vec)
+        return false;
+    for (int g = 0; g < in->n_guard; g++) { /* holds for all lanes or for none */
+        const nnc_kguard *q = &in->guard[g];
+        if (q->e.k[a] == 0)
+            continue;
+        if (q->e.k[a] != 1 || !whole(k, &q->e, a, q->lo - q->e.c, vec) || (q->hi - q->e.c) % vec)
+            return false;
+    }
+    return true;
+}
+
+static bool apart(const nnc_kins *in, int a)
+{
+    bool same = in->at.k[a] == 0 && (in->op == KO_store || in->arg[0] < 0);
+    for (int g = 0; g < in->n_guard; g++)
+        same &= in->guard[g].e.k[a] == 0;
+    return same;
+}
+
+/* May the last vector along axis a be cut short? Rows must not begin inside a vector, and
+ * whatever depends on a must be a vector. */
+static bool may_end_short(const nnc_kernel *k, int a, int vec)
+{
+    for (int b = 0; b < k->n_outer; b++)
+        if (b != a && k->axis[b].extent > 1)
+            return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if ((in->op == KO_load || in->op == KO_store) && !cu_vector(k, in, a, vec) && !apart(in, a))
+            return false;
+    }
+    return true;
+}
+
+static bool has_tmp(const nnc_kernel *k)
+{
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp)
+            return true;
+    return false;
+}
+
+static bool flat(const nnc_kernel *k)
+{
+    return k->n_stage == 1 && k->stage[0].axes == 0 && !has_tmp(k);
+}
+
+/* ---- what follows from choices ---- */
+
+static bool fits32(nnc_span s)
+{
+    return s.ok && s.lo >= -INT32_MAX && s.hi <= INT32_MAX - 65536;
+}
+
+/* Do all offsets and counters fit in 32 bits? */
+static bool narrow(const nnc_kernel *k, int64_t units)
+{
+    int64_t own = 1;
+    if (units > INT32_MAX - (1 << 20))
+        return false;
+    for (int a = 0; a < k->n_axis; a++)
+        if (k->axis[a].extent > INT32_MAX / 2 ||
+            (a >= k->n_outer && (!nnc_mul_ok(own, k->axis[a].extent, &own) || own > INT32_MAX / 2)))
+            return false;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].numel > INT32_MAX)
+            return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        if (!fits32(nnc_affine_span(k, &in->at)))
+            return false;
+        for (int g = 0; g < in->n_guard; g++)
+            if (!fits32(nnc_affine_span(k, &in->guard[g].e)))
+                return false;
+    }
+    return true;
+}
+
+static int64_t points(const nnc_kernel *k, int axis, int vec)
+{
+    int64_t n = 1;
+    for (int a = 0; a < k->n_outer; a++)
+        if (!nnc_mul_ok(n, a == axis ? (k->axis[a].extent + vec - 1) / vec : k->axis[a].extent, &n))
+            return -1;
+    return n;
+}
+
+static bool derive_point(const nnc_kernel *k, nnc_kgrid *g)
+{
+    if (g->vec > 1 && (g->axis < 0 || g->vec > 16 || (g->vec & (g->vec - 1)) || has_tmp(k) ||
+                          (k->axis[g->axis].extent % g->vec && !may_end_short(k, g->axis, g->vec))))
+        return false;
+    if (g->flight > 1 && (!flat(k) || g->flight > 8))
+        return false;
+    int64_t units = points(k, g->axis, g->vec), each = (int64_t)g->threads * g->flight;
+    if (units < 1 || g->group != 1 || g->split != 1 || g->keep != 0 ||
+        nnc_kernel_scratch(k) > 256 << 10)
+        return false;
+    g->blocks = (units + each - 1) / each;
+    g->index = narrow(k, units * (k->n_outer ? 1 : 1)) ? 32 : 64;
+    return true;
+}
+
+bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
+{
+    g->finish = g->shared = g->work = 0;
+    if (g->threads < 32 || g->threads > MAX_THREADS || g->threads % 32 || g->vec < 1 ||
+        g->flight < 1 || g->group < 1 || g->split < 1 || g->keep < 0 || g->axis < -1 ||
+        g->axis >= k->n_outer || g->regs < 0 || g->regs > 255)
+        return false;
+    bool ok = false;
+    if (g->cls == KC_point)
+        ok = derive_point(k, g);
+    return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
+}
+
+/* ---- choices ---- */
+
+/* The outer axis that most bytes are stored, then loaded along. */
+static int fast_axis(const nnc_kernel *k)
+{
+    int64_t most = -1;
+    int axis = k->n_outer - 1;
+    for (int a = 0; a < k->n_outer; a++) {
+        int64_t n = 0;
+        for (int i = 0; i < k->n_ins; i++) {
+            const nnc_kins *in = &k->ins[i];
+            if ((in->op == KO_load || in->op == KO_store) && in->at.k[a] == 1 &&
+                k->axis[a].extent > 1)
+                n += k->buf[in->buf].numel * (in->op == KO_store ? 4 : 1);
+        }
+        if (n >= most) {
+            most = n;
+            axis = a;
+        }
+    }
+    return axis;
+}
+
+/* Elements of one access along axis a: 16 bytes of the narrowest type, at most 8. */
+static int pick_vec(const nnc_kernel *k, int a)
+{
+    int narrowest = 16;
+    bool stores = false;
+    if (a < 0 || has_tmp(k))
+        return 1;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if ((in->op != KO_load && in->op != KO_store) || !cu_vector(k, in, a, 1))
+            continue;
+        int size = nnc_dtype_size(k->buf[in->buf].dtype);
+        narrowest = size < narrowest ? size : narrowest;
+    }
+    int vec = 16 / narrowest > 8 ? 8 : 16 / narrowest;
+    for (; vec > 1; vec /= 2) {
+        stores = true;
+        for (int i = 0; i < k->n_ins; i++)
+            if (k->ins[i].op == KO_store)
+                stores &= cu_vector(k, &k->ins[i], a, vec);
+        if (stores && (k->axis[a].extent % vec == 0 ||
+                          (vec * 2 > 16 / narrowest && may_end_short(k, a, vec))))
+            break;
+    }
+    return vec;
+}
+
+static void choose_point(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kgrid *g = &k->grid;
+    int64_t resident =
+        (int64_t)(t->sms > 0 ? t->sms : 132) * (t->sm_threads > 0 ? t->sm_threads : 2048);
+    int inputs = 0;
+    bool small = true;
+    g->cls = KC_point;
+    g->threads = POINT_THREADS;
+    g->axis = (int16_t)fast_axis(k);
+    int vec = pick_vec(k, g->axis);
+    while (
+        vec > 1 && points(k, g->axis, vec) < resident / 4) /* more threads rather than wider ones */
+        vec /= 2;
+    if (vec > 1 && k->axis[g->axis].extent % vec && !may_end_short(k, g->axis, vec))
+        vec = 1;
+    g->vec = (int16_t)vec;
+    for (int b = 0; b < k->n_buf; b++) {
+        inputs += k->buf[b].role == KB_in;
+        small &= nnc_dtype_size(k->buf[b].dtype) <= 2;
+    }
+    if (flat(k) && vec > 1 && points(k, g->axis, vec) >= 4 * resident)
+        g->flight = small && inputs == 1 ? 4 : 2;
+}
+
+void nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
+{
+    k->sched = nnc_cuda_sched(k);
+    k->grid = (nnc_kgrid){.axis = -1, .across = -1, .vec = 1, .flight = 1, .group = 1, .split = 1};
+    choose_point(k, t);
+    if (!nnc_cuda_derive(k, &k->grid)) { /* one point a thread is always possible */
+        k->grid.vec = k->grid.flight = 1;
+        (void)nnc_cuda_derive(k, &k->grid);
+    }
+}
