@@ -444,8 +444,9 @@ static void rewrite(groups *s, uint32_t r)
     const char *rule = remark_text(p, "%s in one kernel", words);
     if (inside)
         remark_applied(p, &l, rule,
-            "%u ops pass their results on in registers: %s are neither stored nor loaded", real,
-            text_bytes(p, inside));
+            "%u ops pass their results on in registers: %s of results are neither stored nor "
+            "loaded",
+            real, text_bytes(p, inside));
     else
         remark_applied(p, &l, rule,
             "%u ops share what they read and each other's results, which others need as well",

@@ -242,6 +242,19 @@ static bool is_seed(const lay *l, uint32_t i)
            (n->op == OP_conv || n->op == OP_conv_transpose || nnc_op_class(n->op) == CL_window);
 }
 
+static const char *text_ns(pass *p, int64_t ns)
+{
+    if (ns < 10000000)
+        return remark_text(p, "%lld us", (long long)(ns / 1000));
+    return remark_text(p, "%lld ms", (long long)(ns / 1000000));
+}
+
+/* "1 pooling", "2 poolings"; none: nothing. */
+static const char *count_of(pass *p, int n, const char *what)
+{
+    return n ? remark_text(p, "%d %s%s", n, what, n == 1 ? "" : "s") : "";
+}
+
 /* One remark for each connected region of channels-last nodes; declined ones for seeds that stay
  * row-major. */
 static void remark_regions(lay *l, const int64_t *loss)
@@ -270,7 +283,7 @@ static void remark_regions(lay *l, const int64_t *loss)
     struct region {
         layers l;
         int64_t ns;
-        int n;
+        int n_conv, n_pool;
     } *at = ARENA_NEW(p->a, struct region, l->n_node + 1);
     for (uint32_t i = 0; at && i < l->n_node; i++) {
         uint32_t a = i;
@@ -281,20 +294,22 @@ static void remark_regions(lay *l, const int64_t *loss)
         if (l->last[i]) {
             layers_add(p, &at[a].l, i);
             at[a].ns += loss[i];
-            at[a].n++;
+            *(nnc_op_class(p->g->node[i].op) == CL_window ? &at[a].n_pool : &at[a].n_conv) += 1;
             continue;
         }
         layers ls = layers_of(p, i, NNC_NONE);
         remark_declined(p, &ls, "channels last",
-            "the copies at its borders would take longer than the order gains (%lld us)",
-            (long long)(loss[i] / 1000));
+            "the copies at its borders would take longer than the order gains (%s)",
+            text_ns(p, loss[i]));
     }
     for (uint32_t i = 0; at && i < l->n_node && p->status == NNC_OK; i++)
-        if (at[i].n)
+        if (at[i].n_conv + at[i].n_pool)
             remark_applied(p, &at[i].l, "channels last",
-                "%d convolutions and poolings in one region run in the order %s wants: about %lld "
-                "us less by the target's numbers",
-                at[i].n, engine_name(p), (long long)(at[i].ns / 1000));
+                "%s%s%s in one region run%s in the order %s wants: about %s less by the target's "
+                "numbers, the copies at the region's borders apart",
+                count_of(p, at[i].n_conv, "convolution"),
+                at[i].n_conv && at[i].n_pool ? " and " : "", count_of(p, at[i].n_pool, "pooling"),
+                at[i].n_conv + at[i].n_pool == 1 ? "s" : "", engine_name(p), text_ns(p, at[i].ns));
 }
 
 nnc_status pass_layout(pass *p)
