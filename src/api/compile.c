@@ -61,9 +61,9 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
 {
-    nnc_pass_options p = {
+    return (nnc_pass_options){
         .level = o->level,
         .math_fast = o->math_fast,
         .math_exact = o->math_exact,
@@ -73,6 +73,11 @@ static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
         .after = o->after_pass,
         .after_ctx = o->ctx,
     };
+}
+
+static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+{
+    nnc_pass_options p = nnc_env_passes(e, o);
     return nnc_passes_run(&a->graph, &p, &a->remarks, sink);
 }
 

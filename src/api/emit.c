@@ -7,18 +7,9 @@ nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int 
 {
     nnc_remarks r;
     nnc_remarks_init(&r);
-    nnc_pass_options p = {
-        .level = o->level,
-        .math_fast = o->math_fast,
-        .math_exact = o->math_exact,
-        .target = &e->target,
-        .skip = o->skip,
-        .n_skip = o->n_skip,
-        .only = pass,
-        .n_only = n_pass,
-        .after = o->after_pass,
-        .after_ctx = o->ctx,
-    };
+    nnc_pass_options p = nnc_env_passes(e, o);
+    p.only = pass;
+    p.n_only = n_pass;
     nnc_status st = nnc_passes_run(m, &p, &r, sink);
     nnc_remarks_deinit(&r);
     return st;

@@ -38,6 +38,8 @@ struct nnc_session {
     nnc_exec *exec;
 };
 
+/* What `o` says of the passes, on the machine of `e`. Borrows from both. */
+nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
 

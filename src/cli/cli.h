@@ -45,15 +45,25 @@ void print_flags(const command *c, FILE *out);
 
 /* ---- helpers of commands (common.c) ---- */
 
+/* What a command works with; NULL what it has not opened. */
+typedef struct work {
+    nnc_env *env;
+    nnc_model *model;
+    nnc_artifact *artifact;
+    nnc_session *session;
+    nnc_text text; /* what it prints */
+} work;
+
+void close_work(work *w);
 nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink);
 nnc_model *open_model(const options *o, nnc_sink *sink);
 nnc_compile_options compile_options(const options *o);
 /* The status that made open_model return NULL. */
 nnc_status model_failed(const nnc_sink *sink);
-/* An artifact that is given as a model. NNC_E_USAGE when flags of compiling were given, which would have no effect. */
-nnc_status open_artifact(const options *o, nnc_env *e, nnc_artifact **a, nnc_sink *sink);
-/* Opens the model (or artifact, with `artifacts`) and compiles it. */
-nnc_status open_and_compile(const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink);
+/* The model of a file, or the artifact when that is what the file is: flags of compiling are NNC_E_USAGE then, as without effect. */
+nnc_status open_either(const options *o, work *w, nnc_sink *sink);
+/* Opens the machine and the model, and compiles it; or opens the artifact. */
+nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
 /* Prints and frees the text: to -o FILE when given, else to stdout. */
 nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink);
 /* Prints warnings now, before the work that they are about. */

@@ -3,28 +3,24 @@
 #include <string.h>
 #include <sys/stat.h>
 
-typedef nnc_status report(nnc_env *e, const nnc_artifact *a, const options *o, nnc_text *t);
+typedef nnc_status report(const options *o, work *w);
 
 /* Opens, compiles, reports, prints. */
 static nnc_status compiled_report(const options *o, report *print, nnc_sink *sink)
 {
-    nnc_env *e;
-    nnc_artifact *a;
-    nnc_text t = {0};
-    nnc_status st = open_and_compile(o, &e, &a, true, sink), fit = NNC_OK;
+    work w = {0};
+    nnc_status st = open_and_compile(o, &w, sink), fit = NNC_OK;
     if (!st)
-        fit = print(e, a, o, &t);
+        fit = print(o, &w);
     if (!st)
-        st = deliver(o, &t, sink);
-    nnc_artifact_destroy(a);
-    nnc_env_destroy(e);
+        st = deliver(o, &w.text, sink);
+    close_work(&w);
     return st ? st : fit;
 }
 
-static nnc_status explain(nnc_env *e, const nnc_artifact *a, const options *o, nnc_text *t)
+static nnc_status explain(const options *o, work *w)
 {
-    (void)e;
-    return nnc_report_explain(a, o->format, o->verbose, t);
+    return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
 
 nnc_status cmd_explain(const options *o, nnc_sink *sink)
@@ -32,10 +28,10 @@ nnc_status cmd_explain(const options *o, nnc_sink *sink)
     return compiled_report(o, explain, sink);
 }
 
-static nnc_status memory(nnc_env *e, const nnc_artifact *a, const options *o, nnc_text *t)
+static nnc_status memory(const options *o, work *w)
 {
     bool fits = false;
-    nnc_status st = nnc_report_memory(e, a, o->format, t, &fits);
+    nnc_status st = nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits);
     return st ? st : fits ? NNC_OK : NNC_E_FIT;
 }
 
@@ -71,91 +67,65 @@ static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
     return NNC_OK;
 }
 
+static nnc_status emit(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_TRY(nnc_emit_text(w->env, w->artifact, o->emit, &w->text, sink));
+    return deliver(o, &w->text, sink);
+}
+
 nnc_status cmd_compile(const options *o, nnc_sink *sink)
 {
-    nnc_env *e;
-    nnc_artifact *a;
-    nnc_text t = {0};
+    work w = {0};
     if (!o->emit && !o->out)
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc compile wants -o FILE for the artifact, or --emit=STAGE for text");
-    nnc_status st = open_and_compile(o, &e, &a, o->emit != NULL, sink);
-    if (!st && o->embed && o->emit)
-        st = nnc_fail0(sink, NNC_E_USAGE, "--embed-weights is for artifacts, not for --emit");
-    if (!st && o->emit) {
-        st = nnc_emit_text(e, a, o->emit, &t, sink);
-        if (!st)
-            st = deliver(o, &t, sink);
-        nnc_text_deinit(&t);
-    } else if (!st) {
-        st = save(o, a, sink);
-    }
-    nnc_artifact_destroy(a);
-    nnc_env_destroy(e);
+    if (o->emit && o->embed)
+        return nnc_fail0(sink, NNC_E_USAGE, "--embed-weights is for artifacts, not for --emit");
+    if (!o->emit && nnc_is_artifact(o->file[0]))
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+            "is compiled already; --emit=STAGE prints what is in it");
+    nnc_status st = open_and_compile(o, &w, sink);
+    if (!st)
+        st = o->emit ? emit(o, &w, sink) : save(o, w.artifact, sink);
+    close_work(&w);
     return st;
-}
-
-/* The model of a file, or the one that an artifact was made from; the caller closes *m, or else *a and *e. */
-static nnc_status open_either(
-    const options *o, nnc_env **e, nnc_artifact **a, nnc_model **m, nnc_sink *sink)
-{
-    if (!nnc_is_artifact(o->file[0])) {
-        *m = open_model(o, sink);
-        return *m ? NNC_OK : model_failed(sink);
-    }
-    NNC_TRY(open_env(o, e, sink));
-    return open_artifact(o, *e, a, sink);
 }
 
 nnc_status cmd_show(const options *o, nnc_sink *sink)
 {
-    nnc_env *e = NULL;
-    nnc_artifact *a = NULL;
-    nnc_model *m = NULL;
-    nnc_text t = {0};
-    nnc_status st = open_either(o, &e, &a, &m, sink);
+    work w = {0};
+    nnc_status st = open_either(o, &w, sink);
     if (!st)
-        st = nnc_report_show(m ? m : nnc_artifact_source(a), o->format, &t);
+        st = nnc_report_show(
+            w.model ? w.model : nnc_artifact_source(w.artifact), o->format, &w.text);
     if (!st)
-        st = deliver(o, &t, sink);
-    nnc_text_deinit(&t);
-    nnc_model_close(m);
-    nnc_artifact_destroy(a);
-    nnc_env_destroy(e);
+        st = deliver(o, &w.text, sink);
+    close_work(&w);
     return st;
 }
 
 nnc_status cmd_check(const options *o, nnc_sink *sink)
 {
-    nnc_env *e = NULL;
-    nnc_artifact *a = NULL;
-    nnc_model *m = NULL;
-    nnc_status st = open_either(o, &e, &a, &m, sink);
+    work w = {0};
+    nnc_status st = open_either(o, &w, sink);
     if (!st && !o->quiet)
         printf("%s: ok\n", strcmp(o->file[0], "-") ? o->file[0] : "<stdin>");
-    nnc_model_close(m);
-    nnc_artifact_destroy(a);
-    nnc_env_destroy(e);
+    close_work(&w);
     return st;
 }
 
 nnc_status cmd_opt(const options *o, nnc_sink *sink)
 {
-    nnc_env *e = NULL;
-    nnc_text t = {0};
-    nnc_model *m = open_model(o, sink);
-    if (!m)
-        return model_failed(sink);
-    nnc_status st = open_env(o, &e, sink);
+    work w = {.model = open_model(o, sink)};
+    nnc_status st = w.model ? open_env(o, &w.env, sink) : model_failed(sink);
     nnc_compile_options c = compile_options(o);
     if (!st)
-        st = nnc_optimize(e, &m, o->pass, o->n_pass, &c, sink);
+        st = nnc_optimize(w.env, &w.model, o->pass, o->n_pass, &c, sink);
     if (!st) {
-        nnc_print_model(m, &t);
-        st = deliver(o, &t, sink);
+        nnc_print_model(w.model, &w.text);
+        st = deliver(o, &w.text, sink);
     }
-    nnc_model_close(m);
-    nnc_env_destroy(e);
+    close_work(&w);
     return st;
 }
 
@@ -176,13 +146,13 @@ nnc_status cmd_passes(const options *o, nnc_sink *sink)
 static nnc_status machine_report(
     const options *o, nnc_status (*print)(nnc_env *, nnc_format, nnc_text *), nnc_sink *sink)
 {
-    nnc_env *e;
-    nnc_text t = {0};
-    NNC_TRY(open_env(o, &e, sink));
-    nnc_status st = print(e, o->format, &t);
+    work w = {0};
+    nnc_status st = open_env(o, &w.env, sink);
     if (!st)
-        st = deliver(o, &t, sink);
-    nnc_env_destroy(e);
+        st = print(w.env, o->format, &w.text);
+    if (!st)
+        st = deliver(o, &w.text, sink);
+    close_work(&w);
     return st;
 }
 

@@ -76,32 +76,44 @@ nnc_status model_failed(const nnc_sink *sink)
     return NNC_E_MODEL;
 }
 
-nnc_status open_artifact(const options *o, nnc_env *e, nnc_artifact **a, nnc_sink *sink)
+static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 {
     if (o->compile_flag)
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already: %s has no effect on it; compile the model again with it",
             o->compile_flag);
-    return nnc_artifact_load(e, o->file[0], a, sink);
+    NNC_TRY(open_env(o, &w->env, sink));
+    return nnc_artifact_load(w->env, o->file[0], &w->artifact, sink);
 }
 
-nnc_status open_and_compile(
-    const options *o, nnc_env **e, nnc_artifact **a, bool artifacts, nnc_sink *sink)
+nnc_status open_either(const options *o, work *w, nnc_sink *sink)
 {
-    *e = NULL;
-    *a = NULL;
-    NNC_TRY(open_env(o, e, sink));
-    if (artifacts && nnc_is_artifact(o->file[0]))
-        return open_artifact(o, *e, a, sink);
-    nnc_model *m = open_model(o, sink);
-    if (!m)
-        return model_failed(sink);
+    if (nnc_is_artifact(o->file[0]))
+        return open_artifact(o, w, sink);
+    w->model = open_model(o, sink);
+    return w->model ? NNC_OK : model_failed(sink);
+}
+
+nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_TRY(open_either(o, w, sink));
+    if (w->artifact)
+        return NNC_OK;
+    NNC_TRY(open_env(o, &w->env, sink));
     progress((void *)o, "compiling", NULL);
     nnc_compile_options c = compile_options(o);
-    nnc_status st = nnc_compile(*e, m, &c, a, sink);
-    nnc_model_close(m);
+    nnc_status st = nnc_compile(w->env, w->model, &c, &w->artifact, sink);
     print_warnings(sink);
     return st;
+}
+
+void close_work(work *w)
+{
+    nnc_text_deinit(&w->text);
+    nnc_session_destroy(w->session);
+    nnc_artifact_destroy(w->artifact);
+    nnc_model_close(w->model);
+    nnc_env_destroy(w->env);
 }
 
 nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink)

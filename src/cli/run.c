@@ -178,46 +178,41 @@ static void print_times(const options *o, const times *t, const nnc_artifact *a,
             (double)flops / median * 1e-6, (double)bytes / median * 1e-6);
 }
 
-static nnc_status run_session(
-    const options *o, const nnc_artifact *a, nnc_session *s, nnc_text *out, nnc_sink *sink)
+static nnc_status load(const options *o, work *w, nnc_sink *sink)
+{
+    NNC_TRY(check_names(w->artifact, "input", nnc_artifact_input_name, o->input, o->n_input, sink));
+    NNC_TRY(
+        check_names(w->artifact, "output", nnc_artifact_output_name, o->output, o->n_output, sink));
+    progress((void *)o, "loading weights", NULL);
+    NNC_TRY(nnc_session_create(w->env, w->artifact, &w->session, sink));
+    print_warnings(sink);
+    return set_inputs(o, w->session, sink);
+}
+
+static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
 {
     times t = {0};
-    NNC_TRY(set_inputs(o, s, sink));
     progress((void *)o, "running", NULL);
-    nnc_status st = timed_runs(o, s, &t, sink);
+    nnc_status st = timed_runs(o, w->session, &t, sink);
     if (!st)
-        st = get_outputs(o, s, out, sink);
+        st = get_outputs(o, w->session, &w->text, sink);
     if (!st)
-        print_times(o, &t, a, out);
+        print_times(o, &t, w->artifact, &w->text);
     nnc_free(t.ns);
     return st;
 }
 
 nnc_status cmd_run(const options *o, nnc_sink *sink)
 {
-    nnc_env *e;
-    nnc_artifact *a;
-    nnc_session *s = NULL;
-    nnc_text t = {0};
-    nnc_status st = open_and_compile(o, &e, &a, true, sink);
+    work w = {0};
+    nnc_status st = open_and_compile(o, &w, sink);
     if (!st)
-        st = check_names(a, "input", nnc_artifact_input_name, o->input, o->n_input, sink);
+        st = load(o, &w, sink);
     if (!st)
-        st = check_names(a, "output", nnc_artifact_output_name, o->output, o->n_output, sink);
-    if (!st) {
-        progress((void *)o, "loading weights", NULL);
-        st = nnc_session_create(e, a, &s, sink);
-    }
-    if (!st) {
-        print_warnings(sink);
-        st = run_session(o, a, s, &t, sink);
-    }
+        st = time_session(o, &w, sink);
     if (!st)
-        st = deliver(o, &t, sink);
-    nnc_text_deinit(&t);
-    nnc_session_destroy(s);
-    nnc_artifact_destroy(a);
-    nnc_env_destroy(e);
+        st = deliver(o, &w.text, sink);
+    close_work(&w);
     return st;
 }
 
@@ -225,13 +220,9 @@ nnc_status cmd_run(const options *o, nnc_sink *sink)
 
 nnc_status cmd_compare(const options *o, nnc_sink *sink)
 {
-    nnc_env *e = NULL;
-    nnc_text t = {0};
     bool agrees = false;
-    nnc_model *m = open_model(o, sink);
-    if (!m)
-        return model_failed(sink);
-    nnc_status st = open_env(o, &e, sink);
+    work w = {.model = open_model(o, sink)};
+    nnc_status st = w.model ? open_env(o, &w.env, sink) : model_failed(sink);
     nnc_compare_options c = {
         .compile = compile_options(o),
         .seed = (uint64_t)o->seed,
@@ -249,11 +240,9 @@ nnc_status cmd_compare(const options *o, nnc_sink *sink)
         .progress_ctx = (void *)o,
     };
     if (!st)
-        st = nnc_compare(e, m, &c, o->format, &t, &agrees, sink);
+        st = nnc_compare(w.env, w.model, &c, o->format, &w.text, &agrees, sink);
     if (!st)
-        st = deliver(o, &t, sink);
-    nnc_text_deinit(&t);
-    nnc_model_close(m);
-    nnc_env_destroy(e);
+        st = deliver(o, &w.text, sink);
+    close_work(&w);
     return st ? st : agrees ? NNC_OK : NNC_E_DIFFERS;
 }
