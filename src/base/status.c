@@ -138,7 +138,7 @@ static void print_one(const nnc_diag *d, FILE *out)
     if (d->loc.file) {
         fprintf(out, "%s:", strcmp(d->loc.file, "-") ? d->loc.file : "<stdin>");
         if (d->loc.line)
-            fprintf(out, "%d:%d:", d->loc.line, d->loc.col);
+            fprintf(out, d->loc.col ? "%d:%d:" : "%d:", d->loc.line, d->loc.col);
         fputc(' ', out);
     } else {
         fputs("nnc: ", out);

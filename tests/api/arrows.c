@@ -8,6 +8,7 @@ static const struct {
 } arrows[] = {
     {"base", ""},
     {"target", "base"},
+    {"cuda", "base"},
     {"ir", "base"},
     {"frontend", "base ir"},
     {"passes", "base ir target"},
@@ -18,7 +19,7 @@ static const struct {
     {"plugins/llvm", "base ir target codegen"},
     {"plugins/onednn", "base plan"},
     {"plugins/openmp", "base"},
-    {"api", "base ir target frontend passes codegen plan runtime engines"},
+    {"api", "base ir target cuda frontend passes codegen plan runtime engines"},
     {"cli", "base api"},
 };
 

@@ -1,0 +1,320 @@
+/* cuda/cudnn.c -- describing a graph to cuDNN: every descriptor is created, given its attributes and finalized once; the first
+ * error sticks and the rest is passed over. */
+#include "cuda/cudnn_internal.h"
+#include <string.h>
+
+nnc_status cudnn_refused(nnc_cudnn *g, int status)
+{
+    char text[1024] = "";
+    g->api->cudnnGetLastErrorString(text, sizeof text);
+    char *nl = strchr(text, '\n');
+    if (nl)
+        *nl = 0;
+    const char *name = g->api->cudnnGetErrorString(status);
+    snprintf(g->why, sizeof g->why, "%s%s%.400s", name ? name : "error", *text ? ": " : "", text);
+    return NNC_E_DEVICE;
+}
+
+static void *own(nnc_cudnn *g, void *desc)
+{
+    if (g->n_own == g->cap_own) {
+        size_t cap = g->cap_own ? g->cap_own * 2 : 32;
+        void **all = nnc_realloc(g->own, cap * sizeof *all);
+        if (!all) {
+            g->api->cudnnBackendDestroyDescriptor(desc);
+            g->status = nnc_nomem(g->sink);
+            return NULL;
+        }
+        g->own = all;
+        g->cap_own = cap;
+    }
+    return g->own[g->n_own++] = desc;
+}
+
+void *cudnn_desc(nnc_cudnn *g, int type, bool mine)
+{
+    void *d = NULL;
+    if (g->status)
+        return NULL;
+    int status = g->api->cudnnBackendCreateDescriptor(type, &d);
+    if (status || !d) {
+        g->status = cudnn_refused(g, status);
+        return NULL;
+    }
+    return mine ? own(g, d) : d;
+}
+
+void cudnn_set(nnc_cudnn *g, void *desc, int attribute, int type, int64_t n, const void *value)
+{
+    if (g->status || !desc)
+        return;
+    int status = g->api->cudnnBackendSetAttribute(desc, attribute, type, n, value);
+    if (status)
+        g->status = cudnn_refused(g, status);
+}
+
+void *cudnn_final(nnc_cudnn *g, void *desc)
+{
+    if (g->status || !desc)
+        return NULL;
+    int status = g->api->cudnnBackendFinalize(desc);
+    if (!status)
+        return desc;
+    g->status = cudnn_refused(g, status);
+    return NULL;
+}
+
+/* ---- the graph ----------------------------------------------------------------------------------------------------- */
+
+void nnc_cudnn_device_json(nnc_text *out, const nnc_cudnn_device *d)
+{
+    int64_t limits[][2] = {
+        {75, 16}, {86, 16}, {89, 24}, {120, 24}}; /* resident blocks of an SM; others 32 */
+    int64_t blocks = 32;
+    for (size_t i = 0; i < NNC_COUNT(limits); i++)
+        if (limits[i][0] == d->sm)
+            blocks = limits[i][1];
+    nnc_puts(out, "{\"deviceName\":");
+    nnc_put_json_string(out, d->name && *d->name ? d->name : "GPU");
+    nnc_printf(out,
+        ",\"deviceVer\":%d,\"driverVer\":13000,\"cudaDeviceId\":0,\"totalGlobalMem\":%lld,"
+        "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],\"regsPerBlock\":"
+        "65536,"
+        "\"multiProcessorCount\":%d,\"warpSize\":32,\"maxSharedMemoryPerBlock\":49152,"
+        "\"maxSharedMemoryPerBlockOptin\":%lld,\"reservedSharedMemoryPerBlock\":%d,"
+        "\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":%lld,\"maxThreadsPerBlock\":1024,"
+        "\"maxThreadsPerSM\":%d,\"pciDeviceId\":0,\"isTccDriver\":0,\"supportCoopLaunch\":1,"
+        "\"smClockRateKHz\":%lld,\"memClockRateKHz\":%lld,\"l2CacheSize\":%lld}",
+        d->sm * 10, (long long)d->memory_bytes, d->sms, (long long)d->shared_bytes,
+        d->sm >= 80 ? 1024 : 0, (long long)blocks, d->sm_threads, (long long)(d->clock_hz / 1000),
+        (long long)(d->clock_hz / 1000), (long long)d->l2_bytes);
+}
+
+static void describe_device(nnc_cudnn *g, const nnc_cudnn_device *d)
+{
+    nnc_text json = {0};
+    nnc_cudnn_device_json(&json, d);
+    if (json.oom)
+        g->status = nnc_nomem(g->sink);
+    void *desc = cudnn_desc(g, D_DEVICE, true);
+    cudnn_set(g, desc, A_DEVICE_JSON, T_CHAR, (int64_t)json.n, nnc_text_str(&json));
+    g->device = cudnn_final(g, desc);
+    nnc_text_deinit(&json);
+}
+
+nnc_cudnn *nnc_cudnn_create(const nnc_cudnn_device *d, nnc_sink *sink)
+{
+    const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, sink);
+    if (!api)
+        return NULL;
+    nnc_cudnn *g = nnc_calloc(1, sizeof *g);
+    if (!g) {
+        (void)nnc_nomem(sink);
+        return NULL;
+    }
+    g->api = api;
+    g->sink = sink;
+    g->workspace = -1;
+    if (d)
+        describe_device(g, d);
+    if (!g->status)
+        return g;
+    if (g->status == NNC_E_DEVICE)
+        (void)nnc_fail0(sink, NNC_E_DEVICE, "cuDNN does not take the description of %s: %s",
+            d && d->name ? d->name : "the GPU", g->why);
+    nnc_cudnn_destroy(g);
+    return NULL;
+}
+
+static void destroy_found(nnc_cudnn *g)
+{
+    for (int i = 0; i < g->n_found; i++)
+        g->api->cudnnBackendDestroyDescriptor(g->found[i].desc);
+    nnc_free(g->found);
+    g->found = NULL;
+    g->n_found = 0;
+}
+
+void nnc_cudnn_destroy(nnc_cudnn *g)
+{
+    if (!g)
+        return;
+    if (g->plan)
+        g->api->cudnnBackendDestroyDescriptor(g->plan);
+    destroy_found(g);
+    while (g->n_own)
+        g->api->cudnnBackendDestroyDescriptor(g->own[--g->n_own]);
+    nnc_free(g->own);
+    nnc_free(g->tensor);
+    nnc_free(g);
+}
+
+const char *nnc_cudnn_why(const nnc_cudnn *g)
+{
+    return g->why;
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------- */
+
+static bool data_type(nnc_dtype d, int *out)
+{
+    *out = d == DT_f32 ? 0 : d == DT_f64 ? 1 : d == DT_f16 ? 2 : 9;
+    return d == DT_f32 || d == DT_f64 || d == DT_f16 || d == DT_bf16;
+}
+
+static bool keep_tensor(nnc_cudnn *g, void *desc)
+{
+    if (g->n_tensor == g->cap_tensor) {
+        size_t cap = g->cap_tensor ? g->cap_tensor * 2 : 8;
+        void **all = nnc_realloc(g->tensor, cap * sizeof *all);
+        if (!all) {
+            g->status = nnc_nomem(g->sink);
+            return false;
+        }
+        g->tensor = all;
+        g->cap_tensor = cap;
+    }
+    g->tensor[g->n_tensor++] = desc;
+    return true;
+}
+
+int nnc_cudnn_add_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t)
+{
+    int64_t id = (int64_t)g->n_tensor, alignment = 16;
+    int type;
+    if (!data_type(t->dtype, &type) && !g->status) {
+        snprintf(g->why, sizeof g->why, "no tensors of %s", nnc_dtype_name(t->dtype));
+        g->status = NNC_E_DEVICE;
+    }
+    void *d = cudnn_desc(g, D_TENSOR, true);
+    cudnn_set(g, d, A_TENSOR_TYPE, T_DATA_TYPE, 1, &type);
+    cudnn_set(g, d, A_TENSOR_DIMS, T_INT64, t->rank, t->dim);
+    cudnn_set(g, d, A_TENSOR_STRIDES, T_INT64, t->rank, t->stride);
+    cudnn_set(g, d, A_TENSOR_ID, T_INT64, 1, &id);
+    cudnn_set(g, d, A_TENSOR_ALIGNMENT, T_INT64, 1, &alignment);
+    cudnn_set(g, d, A_TENSOR_VIRTUAL, T_BOOL, 1, &t->is_virtual);
+    d = cudnn_final(g, d);
+    return d && keep_tensor(g, d) ? (int)id : -1;
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------------------- */
+
+static void set_tensor(nnc_cudnn *g, void *op, int attribute, int tensor)
+{
+    if (!g->status && (tensor < 0 || (size_t)tensor >= g->n_tensor))
+        g->status = nnc_fail0(g->sink, NNC_E_BUG, "cuDNN graph: there is no tensor %d", tensor);
+    if (!g->status)
+        cudnn_set(g, op, attribute, T_DESC, 1, &g->tensor[tensor]);
+}
+
+static void set_desc(nnc_cudnn *g, void *op, int attribute, void *desc)
+{
+    if (desc)
+        cudnn_set(g, op, attribute, T_DESC, 1, &desc);
+}
+
+static void end_op(nnc_cudnn *g, void *op)
+{
+    op = cudnn_final(g, op);
+    if (op && g->n_op == MAX_OPS)
+        g->status = nnc_fail0(g->sink, NNC_E_BUG, "cuDNN graph: more than %d operations", MAX_OPS);
+    else if (op)
+        g->op[g->n_op++] = op;
+}
+
+static void *convolution(nnc_cudnn *g, const nnc_cudnn_window *w)
+{
+    const int precision = 0, mode = CROSS_CORRELATION; /* f32 sums */
+    int64_t n = w->spatial;
+    void *d = cudnn_desc(g, D_CONVOLUTION, true);
+    cudnn_set(g, d, A_CONV_SPATIAL, T_INT64, 1, &n);
+    cudnn_set(g, d, A_CONV_PREC, T_DATA_TYPE, 1, &precision);
+    cudnn_set(g, d, A_CONV_MODE, T_CONV_MODE, 1, &mode);
+    cudnn_set(g, d, A_CONV_PAD_LO, T_INT64, n, w->pad_lo);
+    cudnn_set(g, d, A_CONV_PAD_HI, T_INT64, n, w->pad_hi);
+    cudnn_set(g, d, A_CONV_STRIDES, T_INT64, n, w->stride);
+    cudnn_set(g, d, A_CONV_DILATIONS, T_INT64, n, w->dilation);
+    return cudnn_final(g, d);
+}
+
+void nnc_cudnn_conv(
+    nnc_cudnn *g, nnc_cudnn_conv_kind kind, const nnc_cudnn_window *w, int x, int filter, int y)
+{
+    static const int desc[] = {D_OP_CONV, D_OP_CONV_BWD_DATA, D_OP_CONV_BWD_FILTER},
+                     first[] = {A_OP_CONV, A_OP_BWD_DATA, A_OP_BWD_FILTER};
+    const float alpha = 1, beta = 0;
+    const int a = first[kind];
+    void *c = convolution(g, w), *op = cudnn_desc(g, desc[kind], true);
+    cudnn_set(g, op, a, T_FLOAT, 1, &alpha);
+    cudnn_set(g, op, a + 1, T_FLOAT, 1, &beta);
+    set_desc(g, op, a + 2, c);
+    set_tensor(g, op, a + 3, filter);
+    set_tensor(g, op, a + 4, x);
+    set_tensor(g, op, a + 5, y);
+    end_op(g, op);
+}
+
+void nnc_cudnn_pointwise(
+    nnc_cudnn *g, nnc_cudnn_pointwise_mode mode, const nnc_cudnn_clip *clip, int x, int b, int y)
+{
+    const int precision = 0, m = (int)mode;
+    const bool grad = mode >= CUDNN_RELU_GRAD;
+    void *p = cudnn_desc(g, D_POINTWISE, true);
+    cudnn_set(g, p, A_POINTWISE_MODE, T_POINTWISE_MODE, 1, &m);
+    cudnn_set(g, p, A_POINTWISE_PREC, T_DATA_TYPE, 1, &precision);
+    if (clip) {
+        cudnn_set(g, p, A_POINTWISE_LOWER, T_DOUBLE, 1, &clip->lo);
+        cudnn_set(g, p, A_POINTWISE_UPPER, T_DOUBLE, 1, &clip->hi);
+        cudnn_set(g, p, A_POINTWISE_SLOPE, T_DOUBLE, 1, &clip->slope);
+    }
+    p = cudnn_final(g, p);
+    void *op = cudnn_desc(g, D_OP_POINTWISE, true);
+    set_desc(g, op, A_OP_POINTWISE_DESC, p);
+    set_tensor(g, op, A_OP_POINTWISE_X, x);
+    if (b >= 0)
+        set_tensor(g, op, grad ? A_OP_POINTWISE_DY : A_OP_POINTWISE_B, b);
+    set_tensor(g, op, grad ? A_OP_POINTWISE_DX : A_OP_POINTWISE_Y, y);
+    end_op(g, op);
+}
+
+/* cudnnFraction_t */
+typedef struct fraction {
+    int64_t numerator, denominator;
+} fraction;
+
+static void set_fractions(nnc_cudnn *g, void *d, int attribute, int n, const int64_t *v)
+{
+    fraction f[3];
+    for (int i = 0; i < n; i++)
+        f[i] = (fraction){v[i], 1};
+    cudnn_set(g, d, attribute, T_FRACTION, n, f);
+}
+
+void nnc_cudnn_resample(nnc_cudnn *g, nnc_cudnn_pool mode, const nnc_cudnn_window *w, int x, int y)
+{
+    const int precision = 0, m = (int)mode, pad = mode == CUDNN_MAXIMUM ? PAD_NEG_INF : PAD_ZERO;
+    int64_t n = w->spatial;
+    void *d = cudnn_desc(g, D_RESAMPLE, true);
+    cudnn_set(g, d, A_RESAMPLE_MODE, T_RESAMPLE_MODE, 1, &m);
+    cudnn_set(g, d, A_RESAMPLE_PREC, T_DATA_TYPE, 1, &precision);
+    cudnn_set(g, d, A_RESAMPLE_SPATIAL, T_INT64, 1, &n);
+    cudnn_set(g, d, A_RESAMPLE_PADDING, T_PADDING_MODE, 1, &pad);
+    set_fractions(g, d, A_RESAMPLE_WINDOW, w->spatial, w->kernel);
+    set_fractions(g, d, A_RESAMPLE_PAD_LO, w->spatial, w->pad_lo);
+    set_fractions(g, d, A_RESAMPLE_PAD_HI, w->spatial, w->pad_hi);
+    set_fractions(g, d, A_RESAMPLE_STRIDES, w->spatial, w->stride);
+    d = cudnn_final(g, d);
+    void *op = cudnn_desc(g, D_OP_RESAMPLE, true);
+    set_tensor(g, op, A_OP_RESAMPLE_X, x);
+    set_tensor(g, op, A_OP_RESAMPLE_Y, y);
+    set_desc(g, op, A_OP_RESAMPLE_DESC, d);
+    end_op(g, op);
+}
+
+nnc_status nnc_cudnn_finish(nnc_cudnn *g)
+{
+    void *d = cudnn_desc(g, D_GRAPH, true);
+    cudnn_set(g, d, A_GRAPH_OPS, T_DESC, g->n_op, g->op);
+    g->graph = cudnn_final(g, d);
+    return g->status;
+}

@@ -1,0 +1,14 @@
+/* cuda/current.c -- the calling thread's stream: how a device tells an engine where to put its commands. */
+#include "cuda/cuda.h"
+
+static _Thread_local cuda_stream current;
+
+cuda_stream nnc_cuda_current(void)
+{
+    return current;
+}
+
+void nnc_cuda_set_current(cuda_stream s)
+{
+    current = s;
+}

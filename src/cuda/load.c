@@ -1,0 +1,209 @@
+/* cuda/load.c -- opens a library when it is first needed and fills its table from symbols.def. */
+#include "cuda/internal.h"
+#include <dlfcn.h>
+#include <pthread.h>
+#include <string.h>
+
+typedef struct symbol {
+    const char *name;
+    bool needed;
+} symbol;
+
+#define CUDA_SYMBOL(ret, name, args, needed) {#name, needed},
+static const symbol driver_symbols[] = {
+#define DRIVER CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+static const symbol cudart_symbols[] = {
+#define CUDART CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+static const symbol nvrtc_symbols[] = {
+#define NVRTC CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+static const symbol cublaslt_symbols[] = {
+#define CUBLASLT CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+static const symbol cudnn_symbols[] = {
+#define CUDNN CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+static const symbol cupti_symbols[] = {
+#define CUPTI CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+static const symbol nvml_symbols[] = {
+#define NVML CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+static const symbol nccl_symbols[] = {
+#define NCCL CUDA_SYMBOL
+#include "cuda/symbols.def"
+};
+
+static nnc_cuda_driver driver;
+static nnc_cuda_cudart cudart;
+static nnc_cuda_nvrtc nvrtc;
+static nnc_cuda_nvrtc12 nvrtc12;
+static nnc_cuda_cublaslt cublaslt;
+static nnc_cuda_cudnn cudnn;
+static nnc_cuda_cupti cupti;
+static nnc_cuda_nvml nvml;
+static nnc_cuda_nccl nccl;
+
+/* A table is its functions and nothing else: one pointer for each symbol, in order. */
+#define LIB(lib, with, driver_s, needs, does, ...) \
+    { \
+        .name = #lib, .what = does, .soname = {__VA_ARGS__}, .of_driver = driver_s, \
+        .symbol = with, .n = NNC_COUNT(with), .table = &lib, .since = needs \
+    }
+
+typedef enum state { UNKNOWN, OPEN, ABSENT, REPLACED } state;
+
+static struct lib {
+    const char *name, *what, *since;
+    const char *soname[3];
+    bool of_driver; /* installed with the driver, not with CUDA */
+    const symbol *symbol;
+    size_t n;
+    void *table;
+    state state;
+    const void *replaced; /* REPLACED: the table, or NULL */
+    cuda_file file; /* OPEN */
+    char why[256]; /* ABSENT */
+} libs[CUDA__LIBS] = {
+    LIB(driver, driver_symbols, true, "driver 525", "the GPU driver", "libcuda.so.1"),
+    LIB(cudart, cudart_symbols, false, "CUDA 12.8", "memory, streams, launches", "libcudart.so.13",
+        "libcudart.so.12"),
+    LIB(nvrtc, nvrtc_symbols, false, "CUDA 12.0", "compiles kernels", "libnvrtc.so.13",
+        "libnvrtc.so.12"),
+    LIB(nvrtc12, nvrtc_symbols, false, "CUDA 12.0", "compiles kernels for sm_61 and sm_70",
+        "libnvrtc.so.12"),
+    LIB(cublaslt, cublaslt_symbols, false, "CUDA 12.0", "matrix products", "libcublasLt.so.13",
+        "libcublasLt.so.12"),
+    LIB(cudnn, cudnn_symbols, false, "cuDNN 9.0", "convolutions", "libcudnn.so.9"),
+    LIB(cupti, cupti_symbols, false, "CUDA 12.0", "profiles of kernels", "libcupti.so.13",
+        "libcupti.so.12"),
+    LIB(nvml, nvml_symbols, true, "driver 525", "power and clocks", "libnvidia-ml.so.1"),
+    LIB(nccl, nccl_symbols, false, "NCCL 2.14", "sums over several GPUs", "libnccl.so.2"),
+};
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Fills the table from an open library; the name of a needed function that it lacks, or NULL. */
+static const char *fill(struct lib *l, void *handle)
+{
+    for (size_t i = 0; i < l->n; i++) {
+        void *fn = dlsym(handle, l->symbol[i].name);
+        if (!fn && l->symbol[i].needed)
+            return l->symbol[i].name;
+        memcpy((char *)l->table + i * sizeof fn, &fn, sizeof fn);
+    }
+    return NULL;
+}
+
+/* Opens the first file that loads and has every needed function. `why` keeps the reason against the first file that exists: a name
+ * that the loader does not know is no reason where another file was there. */
+static void open_lib(struct lib *l)
+{
+    l->state = ABSENT;
+    snprintf(l->why, sizeof l->why, "%s is nowhere to be found", l->soname[0]);
+    bool reason = false;
+    for (int skip = 0; cuda_search(l->soname, l->of_driver, skip, &l->file); skip++) {
+        void *handle = dlopen(l->file.path, RTLD_NOW | RTLD_LOCAL);
+        const char *error = handle ? NULL : dlerror();
+        const char *lacks = handle ? fill(l, handle) : NULL;
+        if (handle && !lacks) {
+            l->state = OPEN;
+            return;
+        }
+        bool there = handle || strchr(l->file.path, '/');
+        if (there && !reason) {
+            reason = true;
+            if (lacks)
+                snprintf(l->why, sizeof l->why, "%.160s lacks %s: nnc needs %s or newer",
+                    l->file.path, lacks, l->since);
+            else
+                snprintf(l->why, sizeof l->why, "%s", error ? error : "does not load");
+        }
+        if (handle)
+            dlclose(handle);
+    }
+}
+
+static struct lib *look(nnc_cuda_lib lib)
+{
+    struct lib *l = &libs[lib];
+    if (l->state == UNKNOWN)
+        open_lib(l);
+    return l;
+}
+
+const void *nnc_cuda_table(nnc_cuda_lib lib, nnc_sink *sink)
+{
+    pthread_mutex_lock(&lock);
+    struct lib *l = look(lib);
+    const void *t = l->state == OPEN ? l->table : l->state == REPLACED ? l->replaced : NULL;
+    pthread_mutex_unlock(&lock);
+    if (!t)
+        (void)nnc_fail0(sink, NNC_E_DEVICE, "%s is missing: %s (nnc doctor)", l->name,
+            l->state == REPLACED ? "it is switched off" : l->why);
+    return t;
+}
+
+void nnc_cuda_override(nnc_cuda_lib lib, const void *table)
+{
+    libs[lib].state = REPLACED;
+    libs[lib].replaced = table;
+}
+
+void nnc_cuda_forget(void)
+{
+    for (int i = 0; i < CUDA__LIBS; i++)
+        libs[i].state = UNKNOWN;
+}
+
+bool cuda_file_of(nnc_cuda_lib lib, cuda_file *out)
+{
+    pthread_mutex_lock(&lock);
+    const struct lib *l = &libs[lib];
+    bool found = l->state == OPEN;
+    if (found)
+        *out = l->file;
+    else if (l->state == UNKNOWN)
+        found = cuda_search(l->soname, l->of_driver, 0, out);
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+/* The file's whole name; where the loader found the library, it knows. */
+static void file_name(const struct lib *l, char *out, size_t n)
+{
+    void *fn;
+    Dl_info info;
+    memcpy(&fn, l->table, sizeof fn);
+    bool known = !strchr(l->file.path, '/') && dladdr(fn, &info) && info.dli_fname;
+    snprintf(out, n, "%s", known ? info.dli_fname : l->file.path);
+}
+
+void nnc_cuda_look(nnc_cuda_lib lib, nnc_cuda_found *out)
+{
+    pthread_mutex_lock(&lock);
+    const struct lib *l = look(lib);
+    *out = (nnc_cuda_found){.name = l->name,
+        .what = l->what,
+        .ok = l->state == OPEN || (l->state == REPLACED && l->replaced)};
+    if (l->state == OPEN) {
+        file_name(l, out->path, sizeof out->path);
+        snprintf(out->place, sizeof out->place, "%s", l->file.place);
+    } else if (l->state == REPLACED) {
+        snprintf(out->place, sizeof out->place, "replaced");
+    }
+    if (!out->ok)
+        snprintf(
+            out->why, sizeof out->why, "%s", l->state == REPLACED ? "it is switched off" : l->why);
+    pthread_mutex_unlock(&lock);
+    if (out->ok)
+        cuda_version(lib, out);
+}

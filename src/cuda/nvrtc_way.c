@@ -1,0 +1,183 @@
+/* cuda/nvrtc_way.c -- which NVRTC makes code for a GPU, and of what kind. Opening NVRTC takes 10 to 80 ms, so that what it knows is
+ * remembered in the cache by the library file's path, size and time. */
+#include "cuda/internal.h"
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { MAX_ARCHS = 64 };
+
+typedef struct known {
+    nnc_cuda_lib lib;
+    char version[32];
+    int major;
+    int n;
+    int arch[MAX_ARCHS]; /* as NVRTC lists them, ascending */
+} known;
+
+/* ---- asking and remembering ---------------------------------------------------------------------------------------- */
+
+static bool file_key(nnc_cuda_lib lib, nnc_hash128 *key, long long *bytes)
+{
+    cuda_file f;
+    struct stat st;
+    if (!cuda_file_of(lib, &f) || stat(f.path, &st) != 0)
+        return false;
+    char text[700];
+    int n = snprintf(text, sizeof text, "nvrtc 1 %s %lld %lld.%09ld", f.path, (long long)st.st_size,
+        (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
+    *key = nnc_hash(text, (size_t)n);
+    *bytes = (long long)st.st_size;
+    return true;
+}
+
+/* "13.0-109338064 75 80 86": the version, then the architectures. */
+static bool read_memo(const char *text, known *k)
+{
+    int at = 0;
+    k->n = 0;
+    if (sscanf(text, "%31s%n", k->version, &at) != 1)
+        return false;
+    k->major = atoi(k->version);
+    for (char *end; k->n < MAX_ARCHS; at = (int)(end - text)) {
+        long arch = strtol(text + at, &end, 10);
+        if (end == text + at)
+            break;
+        k->arch[k->n++] = (int)arch;
+    }
+    return k->n > 0;
+}
+
+static void write_memo(const known *k, nnc_hash128 key, nnc_cache *cache)
+{
+    nnc_text t = {0};
+    nnc_puts(&t, k->version);
+    for (int i = 0; i < k->n; i++)
+        nnc_printf(&t, " %d", k->arch[i]);
+    if (!t.oom)
+        nnc_cache_put(cache, "nvrtc", key, nnc_text_str(&t), t.n + 1);
+    nnc_text_deinit(&t);
+}
+
+static bool ask(const nnc_cuda_nvrtc *l, known *k)
+{
+    int minor = 0, n = 0;
+    int list[256];
+    if (l->nvrtcVersion(&k->major, &minor) || l->nvrtcGetNumSupportedArchs(&n) || n < 1 ||
+        n > (int)NNC_COUNT(list) || l->nvrtcGetSupportedArchs(list))
+        return false;
+    k->n = 0;
+    for (int i = 0; i < n && k->n < MAX_ARCHS; i++)
+        k->arch[k->n++] = list[i];
+    snprintf(k->version, sizeof k->version, "%d.%d", k->major, minor);
+    return true;
+}
+
+/* What the NVRTC `lib` knows; false when it is not there (why in the sink). */
+static bool know(nnc_cuda_lib lib, nnc_cache *cache, known *k, nnc_sink *sink)
+{
+    nnc_hash128 key;
+    long long bytes = 0;
+    char *text;
+    size_t n;
+    *k = (known){.lib = lib};
+    bool file = file_key(lib, &key, &bytes);
+    if (file && cache && nnc_cache_get(cache, "nvrtc", key, &text, &n)) {
+        bool ok = n > 0 && !text[n - 1] && read_memo(text, k);
+        nnc_free(text);
+        if (ok)
+            return true;
+    }
+    const nnc_cuda_nvrtc *l = nnc_cuda_table(lib, sink);
+    if (!l)
+        return false;
+    if (!ask(l, k)) {
+        (void)nnc_fail0(sink, NNC_E_DEVICE, "NVRTC does not say which GPUs it compiles for");
+        return false;
+    }
+    size_t at = strlen(k->version); /* builds of one version differ in size */
+    snprintf(k->version + at, sizeof k->version - at, "-%lld", bytes);
+    if (file && cache)
+        write_memo(k, key, cache);
+    return true;
+}
+
+/* ---- deciding ------------------------------------------------------------------------------------------------------ */
+
+/* Systems on a chip: their machine code is for themselves alone. */
+static bool on_chip(int sm)
+{
+    return sm == 53 || sm == 62 || sm == 72 || sm == 87 || sm == 88 || sm == 101 || sm == 110;
+}
+
+static bool knows(const known *k, int sm)
+{
+    for (int i = 0; i < k->n; i++)
+        if (k->arch[i] == sm)
+            return true;
+    return false;
+}
+
+/* The newest architecture below sm, of its generation when `same`; 0 = none. */
+static int below(const known *k, int sm, bool same)
+{
+    int best = 0;
+    for (int i = 0; i < k->n; i++)
+        if (k->arch[i] < sm && k->arch[i] > best && !on_chip(k->arch[i]) &&
+            (!same || k->arch[i] / 10 == sm / 10))
+            best = k->arch[i];
+    return best;
+}
+
+static void take(nnc_nvrtc_way *w, const known *k, int arch, bool ptx)
+{
+    *w = (nnc_nvrtc_way){.lib = k->lib, .arch = arch, .ptx = ptx};
+    snprintf(w->version, sizeof w->version, "%s", k->version);
+}
+
+static int plain(const known *k) /* length of the version without what tells builds apart */
+{
+    return (int)strcspn(k->version, "-");
+}
+
+/* sm is in no list of k's. */
+static nnc_status stand_in(const known *k, int sm, bool ptx, nnc_nvrtc_way *w, nnc_sink *sink)
+{
+    int same = ptx || on_chip(sm) ? 0 : below(k, sm, true), older = below(k, sm, false);
+    if (same) {
+        nnc_note(sink, (nnc_loc){0},
+            "NVRTC %.*s does not know sm_%d: machine code for sm_%d is made, which runs there too",
+            plain(k), k->version, sm, same);
+        take(w, k, same, false);
+        return NNC_OK;
+    }
+    if (older) {
+        nnc_note(sink, (nnc_loc){0},
+            "NVRTC %.*s does not know sm_%d: PTX for compute_%d is kept, which the driver compiles "
+            "when it is loaded",
+            plain(k), k->version, sm, older);
+        take(w, k, older, true);
+        return NNC_OK;
+    }
+    return nnc_fail0(sink, NNC_E_DEVICE,
+        "NVRTC %.*s compiles for sm_%d and newer; sm_%d needs that of CUDA 12 beside it (pip "
+        "install nvidia-cuda-nvrtc-cu12, in an active environment)",
+        plain(k), k->version, k->arch[0], sm);
+}
+
+nnc_status nnc_nvrtc_way_to(int sm, bool ptx, nnc_cache *cache, nnc_nvrtc_way *w, nnc_sink *sink)
+{
+    known newest, old;
+    if (!know(CUDA_nvrtc, cache, &newest, sink))
+        return NNC_E_DEVICE;
+    if (knows(&newest, sm)) {
+        take(w, &newest, sm, ptx);
+        return NNC_OK;
+    }
+    bool older = newest.major > 12 && sm < newest.arch[0] && know(CUDA_nvrtc12, cache, &old, NULL);
+    if (older && knows(&old, sm)) {
+        take(w, &old, sm, ptx);
+        return NNC_OK;
+    }
+    return stand_in(&newest, sm, ptx, w, sink);
+}
