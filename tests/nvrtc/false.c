@@ -1,5 +1,5 @@
-/* tests/cuda/nvrtc.c -- compiling through a false NVRTC: which one is asked for which GPU, errors with their places, the cache, threads,
- * running out of memory. tests/nvrtc does it with the real one. */
+/* tests/nvrtc/false.c -- compiling through a false NVRTC: which one is asked for which GPU, errors with their places, the cache, threads,
+ * running out of memory. nvrtc.c does it with the real one. */
 #include "cuda/cuda.h"
 #include "test.h"
 #include <stdatomic.h>

@@ -1,4 +1,4 @@
-/* tests/cuda/load.c -- where libraries are looked for, what is said when they are absent, too old or do not match. The libraries are
+/* tests/nvrtc/load.c -- where libraries are looked for, what is said when they are absent, too old or do not match. The libraries are
  * fakes (fake/fake.c) in folders laid out like a toolkit's and like those of NVIDIA's wheels. */
 #include "cuda/cuda.h"
 #include "test.h"

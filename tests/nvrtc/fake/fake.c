@@ -1,4 +1,4 @@
-/* tests/cuda/fake/fake.c -- a library of CUDA that does nothing: every function of one table (FAKE names it) returns 0, and those that
+/* tests/nvrtc/fake/fake.c -- a library of CUDA that does nothing: every function of one table (FAKE names it) returns 0, and those that
  * ask for versions and devices say FAKE_VERSION. With FAKE_LACKS the first needed function is left out. */
 #include "cuda/cuda.h"
 #include <string.h>
