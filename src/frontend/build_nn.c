@@ -72,7 +72,8 @@ static bool fits(fe_layer *l, const window *w)
     for (int i = 0; i < w->n; i++) {
         padded[i] = x->dim[2 + i] + w->pad[i] + w->pad[w->n + i];
         reach[i] = (w->kernel[i] - 1) * w->dilation[i] + 1;
-        small |= reach[i] > padded[i];
+        small |=
+            reach[i] > padded[i] + (w->ceil ? w->stride[i] - 1 : 0); /* may hang over the end */
         dilated |= w->dilation[i] > 1;
         more = nnc_max64(more, w->pad[i] + (reach[i] - padded[i] + 1) / 2);
     }

@@ -70,13 +70,13 @@ static nnc_status check_rank(infer *c, const nnc_type *x)
         x->rank == 2 ? ": reshape it to [N,C,1,1], or use linear" : "");
 }
 
-/* Does the kernel fit the padded input? */
-static nnc_status check_fit(infer *c, const window *w, const nnc_type *x)
+/* Does the kernel fit the padded input? With `ceil_mode` it may hang over the end, but by less than a stride. */
+static nnc_status check_fit(infer *c, const window *w, const nnc_type *x, bool ceil_mode)
 {
     int64_t padded[MAX_SPATIAL], more = 0;
     for (int i = 0; i < w->s; i++) {
         padded[i] = x->dim[2 + i] + w->begin[i] + w->end[i];
-        more = nnc_max64(more, w->reach[i] - padded[i]);
+        more = nnc_max64(more, w->reach[i] - padded[i] - (ceil_mode ? w->stride[i] - 1 : 0));
     }
     if (more <= 0)
         return NNC_OK;
@@ -119,9 +119,9 @@ nnc_status nnc_infer_pool(infer *c)
         NNC_TRY(nnc_infer_float(c, 0));
     NNC_TRY(read_ints(c, AT_kernel, w.s, 1, 1, w.kernel));
     NNC_TRY(read_window(c, &w));
-    NNC_TRY(check_fit(c, &w, x));
-    NNC_TRY(check_pool_pads(c, &w, x));
     bool ceil_mode = nnc_attr_int(c->n, AT_ceil_mode, 0);
+    NNC_TRY(check_fit(c, &w, x, ceil_mode));
+    NNC_TRY(check_pool_pads(c, &w, x));
     int64_t dim[NNC_MAX_RANK] = {x->dim[0], x->dim[1]};
     for (int i = 0; i < w.s; i++) {
         int64_t in = x->dim[2 + i], st = w.stride[i];
@@ -190,7 +190,7 @@ nnc_status nnc_infer_conv(infer *c)
     if (c->n->n_in == 3)
         NNC_TRY(nnc_infer_vector(c, 2, k->dim[0], "the bias"));
     NNC_TRY(read_window(c, &w));
-    NNC_TRY(check_fit(c, &w, x));
+    NNC_TRY(check_fit(c, &w, x, false));
     int64_t dim[NNC_MAX_RANK] = {x->dim[0], k->dim[0]};
     for (int i = 0; i < w.s; i++)
         dim[2 + i] = (x->dim[2 + i] + w.begin[i] + w.end[i] - w.reach[i]) / w.stride[i] + 1;

@@ -59,6 +59,8 @@ TEST(windows)
         "f32[2,4,16,18]");
     yields(IMG, "{\"op\": \"maxpool\", \"kernel\": 2}", "f32[2,6,4,4]");
     yields(IMG, "{\"op\": \"maxpool\", \"kernel\": 2, \"ceil\": true}", "f32[2,6,4,5]");
+    yields("\"x\": [1, 4, 2, 2]", /* the last layers of a deep net on a small image */
+        "{\"op\": \"maxpool\", \"kernel\": 3, \"stride\": 2, \"ceil\": true}", "f32[1,4,1,1]");
     yields(IMG,
         "{\"op\": \"avgpool\", \"kernel\": 3, \"stride\": 1, \"pad\": 1, \"count_include_pad\": "
         "true}",

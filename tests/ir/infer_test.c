@@ -111,6 +111,7 @@ static const struct row {
     {"f32[1,1,4]", "avgpool", "{kernel=[2], strides=[3], pads=[1,1], ceil_mode=1}", "f32[1,1,2]"},
     {"f32[1,1,5]", "maxpool", "{kernel=[2], strides=[3], pads=[1,1], ceil_mode=1}", "f32[1,1,2]"},
     {"f32[1,1,6]", "avgpool", "{kernel=[1], strides=[4], ceil_mode=1}", "f32[1,1,2]"},
+    {"f32[1,1,2,2]", "maxpool", "{kernel=[3,3], strides=[2,2], ceil_mode=1}", "f32[1,1,1,1]"},
     {"f32[1,1,9,9,9]", "maxpool", "{kernel=[3,3,3], dilations=[1,2,4]}", "f32[1,1,7,5,1]"},
     {"f32[1,2,4,4]{0,2,3,1}", "avgpool", "{kernel=[2,2], strides=[2,2], count_include_pad=1}",
         "f32[1,2,2,2]{0,2,3,1}"},
