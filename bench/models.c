@@ -5,8 +5,7 @@
  *     bench_models [--threads N] [--layers] MODEL [name=value ...] [-- MODEL ...]
  *
  * Bytes of weights move from memory in every run and are held against the read bandwidth; a tensor that the command before has just
- * written and that fits the caches is held against the copy bandwidth of memory all the same: the roofline is that of the issue's
- * definition, not a cache model. */
+ * written and that fits the caches is held against the copy bandwidth of memory all the same: a roofline, not a cache model. */
 #include "api/internal.h"
 #include "machine.h"
 #include <stdlib.h>

@@ -170,10 +170,9 @@ static nnc_status write_all(writer *w, FILE *f)
     return fflush(f) == 0 && (fsync(fileno(f)) == 0 || errno == EINVAL) ? NNC_OK : NNC_E_IO;
 }
 
-/* A link, pipe or device, which a rename would replace by a file. */
-static nnc_status save_into(writer *w, const char *file)
+/* Writes all into f, which may be NULL, and closes it. */
+static nnc_status write_and_close(writer *w, FILE *f, const char *file)
 {
-    FILE *f = fopen(file, "wbe");
     nnc_status st = f ? write_all(w, f) : NNC_E_IO;
     int err = errno;
     if (f && fclose(f) != 0 && !st) {
@@ -185,38 +184,32 @@ static nnc_status save_into(writer *w, const char *file)
                           : st;
 }
 
+/* To a file beside it first, which then takes its name: never half an artifact. What is no regular file (a link, a pipe, a device),
+ * and would be replaced by one, is written as it is. */
 static nnc_status save_to(writer *w, const char *file)
 {
     char tmp[PATH_MAX];
     struct stat there;
     nnc_loc loc = {.file = file};
     if (lstat(file, &there) == 0 && !S_ISREG(there.st_mode))
-        return save_into(w, file);
+        return write_and_close(w, fopen(file, "wbe"), file);
     if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", file) >= (int)sizeof tmp)
         return nnc_fail(w->sink, NNC_E_IO, loc, "the path is too long");
     int fd = mkstemp(tmp);
-    FILE *f = fd >= 0 ? fdopen(fd, "wb") : NULL;
-    if (!f) {
-        if (fd >= 0)
-            close(fd);
+    if (fd < 0)
         return nnc_fail(
             w->sink, NNC_E_IO, loc, "cannot create a file beside it: %s", strerror(errno));
-    }
     mode_t mask = umask(0);
     umask(mask);
-    nnc_status st = fchmod(fd, 0666 & ~mask) == 0 ? write_all(w, f) : NNC_E_IO;
-    int err = errno;
-    if (fclose(f) != 0 && !st)
-        st = NNC_E_IO;
-    if (!st && rename(tmp, file) != 0) {
-        err = errno;
-        st = NNC_E_IO;
-    }
+    FILE *f = fchmod(fd, 0666 & ~mask) == 0 ? fdopen(fd, "wb") : NULL;
+    nnc_status st = write_and_close(w, f, file);
+    if (!f)
+        close(fd);
+    if (!st && rename(tmp, file) != 0)
+        st = nnc_fail(w->sink, NNC_E_IO, loc, "cannot write the artifact: %s", strerror(errno));
     if (st)
         unlink(tmp);
-    return st == NNC_E_IO
-               ? nnc_fail(w->sink, st, loc, "cannot write the artifact: %s", strerror(err))
-               : st;
+    return st;
 }
 
 nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink)

@@ -36,6 +36,12 @@ static void print_json(nnc_text *t, const nnc_remarks *r)
     nnc_puts(t, r->n ? "]\n" : "[]\n");
 }
 
+static void put_joined(nnc_text *t, const nnc_remark *r)
+{
+    for (int i = 0; i < r->n_layers; i++)
+        nnc_printf(t, "%s%s", i ? "+" : "", r->layer[i]);
+}
+
 static void print_csv(nnc_text *t, const nnc_remarks *r)
 {
     nnc_puts(t, "pass,verdict,rule,layers,reason,bytes_saved,launches_saved\n");
@@ -44,8 +50,11 @@ static void print_csv(nnc_text *t, const nnc_remarks *r)
         nnc_printf(t, "%s,%s,", x->pass, x->applied ? "applied" : "declined");
         nnc_put_csv(t, x->rule);
         nnc_putc(t, ',');
-        for (int k = 0; k < x->n_layers; k++)
-            nnc_printf(t, "%s%s", k ? "+" : "", x->layer[k]);
+        nnc_text layers = {0};
+        put_joined(&layers, x);
+        nnc_put_csv(t, nnc_text_str(&layers));
+        t->oom |= layers.oom;
+        nnc_text_deinit(&layers);
         nnc_putc(t, ',');
         nnc_put_csv(t, x->reason ? x->reason : "");
         nnc_printf(t, ",%lld,%lld\n", (long long)x->bytes_saved, (long long)x->launches_saved);
@@ -133,8 +142,7 @@ static size_t make_groups(const entry *e, size_t n, group *g)
 static void put_where(nnc_text *t, const nnc_remark *r, int width)
 {
     nnc_text all = {0};
-    for (int i = 0; i < r->n_layers; i++)
-        nnc_printf(&all, "%s%s", i ? "+" : "", r->layer[i]);
+    put_joined(&all, r);
     nnc_put_layers_column(t, nnc_text_str(&all), width);
     t->oom |= all.oom;
     nnc_text_deinit(&all);

@@ -79,10 +79,13 @@ static void json_device(nnc_text *t, const timeline *m)
 
 static void csv_device(nnc_text *t, const timeline *m)
 {
-    for (int i = m->p->main_first; i < m->p->n_cmd; i++)
-        if (stands(m, i))
-            nnc_printf(t, "%s,%s,%s,%lld\n", m->p->device[m->device].name, m->p->cmd[i].op_class,
-                layers_of(m->p, i), (long long)m->live[i]);
+    for (int i = m->p->main_first; i < m->p->n_cmd; i++) {
+        if (!stands(m, i))
+            continue;
+        nnc_printf(t, "%s,%s,", m->p->device[m->device].name, m->p->cmd[i].op_class);
+        nnc_put_csv(t, layers_of(m->p, i));
+        nnc_printf(t, ",%lld\n", (long long)m->live[i]);
+    }
 }
 
 /* ---- text -------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@
  *     nnc_model *m = nnc_model_open("vgg16.json", &(nnc_open_options){0}, sink);
  *     nnc_compile(env, m, &nnc_compile_defaults, &a, sink);
  *     nnc_session_create(env, a, &s, sink);
- *     nnc_session_input(s, 0, pixels);  nnc_session_run(s, sink);  nnc_session_output(s, 0, logits, sink);
+ *     nnc_session_input(s, 0, pixels, sink);  nnc_session_run(s, sink);  nnc_session_output(s, 0, logits, sink);
  *
  * Every function that can fail returns a status and puts located messages into the caller's sink (base/status.h). Objects have one
  * owner: what a create, open, compile or load gives is yours to destroy, in the reverse order. An env may be used by one thread at a
@@ -140,7 +140,7 @@ typedef struct nnc_compare_options {
     uint64_t seed;
     int warmup, iterations;     /* 0 = chosen by time: about `duration_ms` for each side. iterations: of timed runs, exactly */
     int duration_ms;            /* 0 = 1000, and up to 4000 for a slow model, until it had nine bursts */
-    bool steps;                 /* also time the unfused program with one fusion pass after another (default true) */
+    bool steps;                 /* also time what lies between as written and fused, one pass more at a time */
     bool no_reference;          /* only against each other */
     double tolerance;           /* largest nmse that agrees; 0 = by dtype (1e-11 for f32) */
     const nnc_arg *input;       /* name = .npy file, for inputs that are not generated from the seed */

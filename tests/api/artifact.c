@@ -473,12 +473,28 @@ TEST(artifact_for_another_machine)
     close_damaged(&d);
 }
 
+static char *find_manifest(const bytes *b, unsigned long long *size)
+{
+    char *line = memchr(b->p, '\n', b->n);
+    return line && sscanf(b->p, "nnc-artifact 1 %llx", size) == 1 ? line + 1 : NULL;
+}
+
+static void reseal_manifest(bytes *b)
+{
+    unsigned long long size;
+    char *manifest = find_manifest(b, &size), hex[24];
+    if (!manifest)
+        return;
+    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)nnc_hash64(manifest, size, 0));
+    memcpy(manifest - 17, hex, 16);
+}
+
 /* The file's checksums are right, its parts are not: read, never run. */
 static void reseal(bytes *b)
 {
     unsigned long long size;
-    char *manifest = memchr(b->p, '\n', b->n);
-    if (!manifest++ || sscanf(b->p, "nnc-artifact 1 %llx", &size) != 1)
+    char *manifest = find_manifest(b, &size);
+    if (!manifest)
         return;
     size_t base = ((size_t)(manifest - b->p) + size + 63) / 64 * 64;
     for (char *p = manifest;
@@ -497,9 +513,7 @@ static void reseal(bytes *b)
         nnc_hash_hex(sum, hex);
         memcpy(h + 9, hex, 32);
     }
-    char hex[24];
-    snprintf(hex, sizeof hex, "%016llx", (unsigned long long)nnc_hash64(manifest, size, 0));
-    memcpy(manifest - 17, hex, 16);
+    reseal_manifest(b);
 }
 
 static void mutate(char *p, size_t n, uint64_t key, int i)
@@ -551,6 +565,38 @@ TEST(artifact_resealed)
             nnc_artifact_destroy(a);
         }
         printf("  %d refused, %d still make sense\n", refused, accepted);
+        nnc_free(b.p);
+    }
+    close_damaged(&d);
+}
+
+/* Numbers of the manifest that no file has: more than a double, than 64 bits, than the file, and less than nothing. */
+TEST(artifact_sizes_beyond_all)
+{
+    static const char *const key[] = {"\"offset\": ", "\"size\": "};
+    static const char *const number[] = {"9e99", "9e18", "9e15", "-1e9"};
+    damaged d;
+    if (open_damaged(&d)) {
+        bytes b = {nnc_malloc(d.good.n + 1), d.good.n};
+        for (size_t i = 0; b.p && i < NNC_COUNT(key) * NNC_COUNT(number); i++) {
+            nnc_artifact *a = NULL;
+            memcpy(b.p, d.good.p, d.good.n);
+            b.p[d.good.n] = 0;
+            char *plan = strstr(b.p, "{\"name\": \"plan\""),
+                 *at = plan ? strstr(plan, key[i % 2]) + strlen(key[i % 2]) : NULL;
+            CHECK(at != NULL);
+            if (!at)
+                continue;
+            size_t digits = strspn(at, "0123456789");
+            CHECK(digits >= 4);
+            memset(at, ' ', digits);
+            memcpy(at, number[i / 2], 4);
+            reseal_manifest(&b);
+            write_bytes(in_dir("sealed.nnc"), b.p, b.n);
+            nnc_sink_clear(test_sink);
+            CHECK_INT(nnc_artifact_load(d.e, in_dir("sealed.nnc"), &a, test_sink), NNC_E_MODEL);
+            CHECK(a == NULL && nnc_sink_errors(test_sink) > 0);
+        }
         nnc_free(b.p);
     }
     close_damaged(&d);
