@@ -548,6 +548,12 @@ static const part parts[] = {
 "    return copysignf(inv ? 0x1.921fb6p0f - p + -0x1.777a5cp-25f : p, x);\n"
 "}\n"
 "NNC_FN double nnc_atan(double x) { return atan(x); }\n"},
+{"nnc_exp2_wide",
+"/* 2^n from n + 1.5 * 2^52 */\n"
+"NNC_FN double nnc_exp2_wide(double t)\n"
+"{\n"
+"    return __longlong_as_double((long long)(((unsigned long long)__double_as_longlong(t) + 1023) << 52));\n"
+"}\n"},
 {"nnc_exp_wide",
 "/* e^x in f64, to f32's accuracy, 0 <= x */\n"
 "NNC_FN double nnc_exp_wide(double x)\n"
@@ -556,7 +562,7 @@ static const part parts[] = {
 "    const double t = x * 1.4426950408889634 + 0x1.8p52, n = t - 0x1.8p52;\n"
 "    const double r = fma(n, 0x1.05c610ca86c39p-29, fma(n, -0x1.62e43p-1, x));\n"
 "    const double p = fma(r * r, nnc_poly(r, $EXP:d$), r) + 1.0;\n"
-"    return p * __longlong_as_double((__double_as_longlong(t) << 52) + (1023ll << 52));\n"
+"    return p * nnc_exp2_wide(t);\n"
 "}\n"},
 {"nnc_sinh",
 "NNC_FN float nnc_sinh(float x32)\n"
@@ -631,7 +637,7 @@ static const part parts[] = {
 "    t = t > 200.0 ? 200.0 : t < -200.0 ? -200.0 : t;\n"
 "    const double m = t + 0x1.8p52, r = t - (m - 0x1.8p52);\n"
 "    double p = fma(r, nnc_poly(r, $EXP2D:d$), 1.0);\n"
-"    p *= __longlong_as_double((long long)((unsigned long long)__double_as_longlong(m) << 52) + (1023ll << 52));\n"
+"    p *= nnc_exp2_wide(m);\n"
 "    const bool whole = rint(y) == y;\n"
 "    if (whole && rint(y * 0.5) != y * 0.5)\n"
 "        p = copysign(p, (double)x);\n"

@@ -1,0 +1,370 @@
+/* tests/cudac/ct.c -- see ct.h. */
+#include "ct.h"
+
+#include <dlfcn.h>
+#include <math.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const nnc_target *ct_h200(void)
+{
+    static nnc_target t;
+    if (!t.name && nnc_target_cuda(&t, "cuda:sm_90", test_sink) != NNC_OK)
+        test_fail(__FILE__, __LINE__, "no target cuda:sm_90");
+    return &t;
+}
+
+nnc_graph *ct_parse(const char *text)
+{
+    nnc_scan s;
+    nnc_scan_init(&s, "t", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    if (!g) {
+        test_fail(__FILE__, __LINE__, "does not parse:\n%s", text);
+        nnc_sink_print(test_sink, stderr);
+    }
+    return g;
+}
+
+nnc_graph *ct_fuse(const nnc_graph *g)
+{
+    nnc_graph *f = nnc_graph_create("fused", test_sink), *body = nnc_graph_clone(g, test_sink);
+    nnc_ref in[64];
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_input && n < 64)
+            in[n++] = nnc_input(f, NULL, nnc_typeof(g, g->node[i].out));
+    nnc_ref r = nnc_fused(f, body, n, in);
+    for (uint32_t i = 0; r != NNC_NONE && i < g->n_output; i++)
+        nnc_output(f, r + i, NULL);
+    return f;
+}
+
+/* ---- sets ---- */
+
+/* parse(print(k)) prints the same and is the same to the hash. */
+static bool round_trip(const nnc_kernel *k)
+{
+    nnc_text t = {0}, u = {0};
+    nnc_arena a;
+    nnc_scan s;
+    nnc_arena_init(&a, 0);
+    nnc_kernel_print(&t, k);
+    nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
+    nnc_kernel *p = nnc_kernel_parse(&s, &a, test_sink);
+    if (p)
+        nnc_kernel_print(&u, p);
+    nnc_hash128 h = nnc_kernel_hash(k), i = p ? nnc_kernel_hash(p) : (nnc_hash128){0};
+    bool ok = p && strcmp(nnc_text_str(&t), nnc_text_str(&u)) == 0 && h.lo == i.lo && h.hi == i.hi;
+    if (!ok) {
+        test_fail(__FILE__, __LINE__, "round trip\n%s\n%s", nnc_text_str(&t), nnc_text_str(&u));
+        nnc_sink_print(test_sink, stderr);
+    }
+    nnc_text_deinit(&t);
+    nnc_text_deinit(&u);
+    nnc_arena_deinit(&a);
+    return ok;
+}
+
+void ct_add(ct_set *s, const nnc_kernel *k)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->k[i]->name, k->name) == 0)
+            return;
+    CHECK(k->grid.cls != KC_none);
+    if (nnc_kernel_verify(k, test_sink) != NNC_OK) {
+        nnc_text t = {0};
+        nnc_kernel_print(&t, k);
+        test_fail(__FILE__, __LINE__, "not verified:\n%s", nnc_text_str(&t));
+        nnc_sink_print(test_sink, stderr);
+        nnc_text_deinit(&t);
+    } else if (round_trip(k) && s->n < CT_KERNELS) {
+        s->k[s->n++] = k;
+    }
+}
+
+void ct_add_graph(ct_set *s, const nnc_graph *g)
+{
+    if (!s->open)
+        nnc_arena_init(&s->arena, 0);
+    s->open = true;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        nnc_class c = nnc_op_class((nnc_op)n->op);
+        if ((c == CL_leaf && n->op != OP_iota) || c == CL_contract || nnc_is_view(g, n))
+            continue;
+        bool calls = false; /* a contraction with its epilogue is a library's */
+        for (uint32_t j = 0; n->op == OP_fused && j < n->body->n_node; j++)
+            calls |= nnc_op_class((nnc_op)n->body->node[j].op) == CL_contract;
+        if (calls)
+            continue;
+        const nnc_kernel *k = nnc_lower(g, n, ct_h200(), &s->arena, test_sink);
+        if (k)
+            ct_add(s, k);
+        else {
+            test_fail(__FILE__, __LINE__, "%s is not lowered", nnc_ops[n->op].name);
+            nnc_sink_print(test_sink, stderr);
+        }
+    }
+}
+
+void ct_add_text(ct_set *s, const char *text)
+{
+    nnc_graph *g = ct_parse(text);
+    if (g)
+        ct_add_graph(s, g);
+    nnc_graph_destroy(g);
+}
+
+void ct_add_fused(ct_set *s, const char *text)
+{
+    nnc_graph *g = ct_parse(text), *f = g ? ct_fuse(g) : NULL;
+    if (f)
+        ct_add_graph(s, f);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(f);
+}
+
+void ct_set_deinit(ct_set *s)
+{
+    if (s->lib)
+        dlclose(s->lib);
+    if (s->open)
+        nnc_arena_deinit(&s->arena);
+    *s = (ct_set){0};
+}
+
+static bool compile(ct_set *s, const char *dir, const char *text, size_t n)
+{
+    char cmd[800], source[128], lib[128];
+    snprintf(source, sizeof source, "%s/k.cpp", dir);
+    snprintf(lib, sizeof lib, "%s/k.so", dir);
+    FILE *f = fopen(source, "w");
+    bool ok = f && fwrite(text, 1, n, f) == n;
+    if (f)
+        fclose(f);
+    snprintf(cmd, sizeof cmd,
+        "%s -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-math-errno -fsanitize=undefined "
+        "-fsanitize-undefined-trap-on-error -include tests/cudac/shim.h -o %s %s",
+        NNC_TEST_CXX, lib, source);
+    ok = ok && system(cmd) == 0;
+    if (ok)
+        s->lib = dlopen(lib, RTLD_NOW | RTLD_LOCAL);
+    if (!s->lib)
+        test_fail(__FILE__, __LINE__, "not built: %s %s", cmd, ok ? dlerror() : "");
+    else if (!getenv("NNC_KEEP")) {
+        unlink(source);
+        unlink(lib);
+    }
+    return s->lib != NULL;
+}
+
+bool ct_build(ct_set *s, void (*edit)(char *text))
+{
+    char *text = NULL, dir[] = "/tmp/nnc_cudac_XXXXXX";
+    size_t n = 0;
+    if (!*NNC_TEST_CXX) {
+        test_skip("no C++ compiler to build kernels for the CPU");
+        return false;
+    }
+    if (s->n == 0 || !mkdtemp(dir))
+        return false;
+    CHECK_OK(nnc_emitter_cuda.emit(s->k, s->n, ct_h200(), EMIT_cuda, &text, &n, test_sink));
+    if (text && edit)
+        edit(text);
+    bool ok = text && compile(s, dir, text, strlen(text));
+    nnc_free(text);
+    rmdir(dir);
+    if (ok) {
+        void *p = dlsym(s->lib, "shim_launch");
+        memcpy(&s->launch, &p, sizeof p);
+    }
+    return ok && s->launch;
+}
+
+/* ---- running ---- */
+
+enum { PAGE = 4096 };
+
+void *ct_guarded(size_t bytes, void **base)
+{
+    size_t size = nnc_align_up((int64_t)bytes, PAGE) + 2 * PAGE;
+    char *p = mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED || mprotect(p + PAGE, size - 2 * PAGE, PROT_READ | PROT_WRITE) != 0)
+        abort();
+    memset(p + PAGE, 0xa5, size - 2 * PAGE);
+    *base = p;
+    return p + size - PAGE - nnc_align_up((int64_t)bytes, 16);
+}
+
+void ct_unguard(void *base, size_t bytes)
+{
+    munmap(base, nnc_align_up((int64_t)bytes, PAGE) + 2 * PAGE);
+}
+
+static void fill(const nnc_kbuf *b, void *p, uint64_t key)
+{
+    for (int64_t i = 0; i < b->numel; i++) {
+        uint32_t r = nnc_rng_u32(key, (uint64_t)i);
+        if (nnc_is_float(b->dtype))
+            nnc_set_f64(b->dtype, p, i, (double)(r >> 8) * 0x1p-22 - 2);
+        else
+            nnc_set_i64(
+                b->dtype, p, i, b->dtype == DT_bool ? r >> 20 & 1 : (int64_t)(r >> 20 & 15) - 8);
+    }
+}
+
+/* The two may round differently: a few ulps for each operation of a body, more after a sum. */
+static bool close_to(nnc_dtype d, const void *x, const void *y, int64_t i)
+{
+    if (!nnc_is_float(d))
+        return nnc_get_i64(d, x, i) == nnc_get_i64(d, y, i);
+    double a = nnc_get_f64(d, x, i), r = nnc_get_f64(d, y, i);
+    double eps = d == DT_bf16 ? 0x1p-7 : d == DT_f16 ? 0x1p-10 : d == DT_f64 ? 1e-13 : 2e-6;
+    return (isnan(a) && isnan(r)) || a == r || fabs(a - r) <= eps * fabs(r) + eps * 4;
+}
+
+typedef struct args {
+    int n;
+    const nnc_kbuf *buf[64];
+    void *got[65], *base[65], *want[64];
+    size_t bytes[65];
+} args;
+
+static void make_args(args *a, const nnc_kernel *k, uint64_t seed)
+{
+    for (int i = 0; i < k->n_buf && a->n < 64; i++) {
+        if (k->buf[i].role == KB_tmp)
+            continue;
+        int j = a->n++;
+        a->buf[j] = &k->buf[i];
+        a->bytes[j] = (size_t)(k->buf[i].numel * nnc_dtype_size(k->buf[i].dtype));
+        a->got[j] = ct_guarded(a->bytes[j], &a->base[j]);
+        a->want[j] = nnc_aligned_alloc(64, a->bytes[j] + 64);
+        fill(a->buf[j], a->got[j], seed + (uint64_t)i);
+        memcpy(a->want[j], a->got[j], a->bytes[j]);
+    }
+    a->bytes[a->n] = (size_t)k->grid.work;
+    a->got[a->n] = ct_guarded((size_t)k->grid.work, &a->base[a->n]);
+}
+
+static void free_args(args *a)
+{
+    for (int i = 0; i <= a->n; i++) {
+        ct_unguard(a->base[i], a->bytes[i]);
+        if (i < a->n)
+            nnc_free(a->want[i]);
+    }
+}
+
+static void interpret(const nnc_kernel *k, args *a)
+{
+    void *scratch = nnc_aligned_alloc(64, (size_t)k->scratch_bytes + 64);
+    nnc_interp *s = nnc_interp_create(k);
+    nnc_interp_run(s, a->want, 0, k->sched.domain, scratch);
+    nnc_interp_destroy(s);
+    nnc_free(scratch);
+}
+
+/* A kernel that leaves its buffers, or does what C leaves undefined, is stopped by a signal. */
+static sigjmp_buf rescue;
+static void stopped(int sig)
+{
+    siglongjmp(rescue, sig);
+}
+
+static const char *launch_one(
+    ct_set *s, void (*thunk)(void *const *), const nnc_kernel *k, args *a, bool finish, int reverse)
+{
+    static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP};
+    struct sigaction old[NNC_COUNT(signals)], now = {.sa_handler = stopped};
+    for (size_t i = 0; i < NNC_COUNT(signals); i++)
+        sigaction(signals[i], &now, &old[i]);
+    const char *volatile bad;
+    int sig = sigsetjmp(rescue, 1);
+    if (sig == 0)
+        bad = s->launch(thunk, a->got, finish ? k->grid.finish : k->grid.blocks, k->grid.threads,
+            finish ? 0 : k->grid.shared, reverse);
+    else
+        bad = sig == SIGILL || sig == SIGTRAP ? "does what C++ leaves undefined"
+                                              : "leaves its buffers";
+    for (size_t i = 0; i < NNC_COUNT(signals); i++)
+        sigaction(signals[i], &old[i], NULL);
+    return bad;
+}
+
+static const char *launch(ct_set *s, const nnc_kernel *k, args *a, int reverse)
+{
+    char name[200];
+    void (*thunk)(void *const *);
+    for (int finish = 0; finish <= (k->grid.split > 1); finish++) {
+        snprintf(name, sizeof name, "%s%s_thunk", k->name, finish ? "_finish" : "");
+        void *p = dlsym(s->lib, name);
+        if (!p)
+            return "no such kernel";
+        memcpy(&thunk, &p, sizeof p);
+        const char *bad = launch_one(s, thunk, k, a, finish, reverse);
+        if (bad)
+            return bad;
+    }
+    return NULL;
+}
+
+static bool compare(const args *a, const nnc_kernel *k, char why[256])
+{
+    for (int b = 0; b < a->n; b++)
+        for (int64_t i = 0; i < a->buf[b]->numel; i++)
+            if (!close_to(a->buf[b]->dtype, a->got[b], a->want[b], i)) {
+                snprintf(why, 256, "%s: argument %d (%s) [%lld] is %.9g, interpreted %.9g", k->name,
+                    b, nnc_dtype_name(a->buf[b]->dtype), (long long)i,
+                    nnc_get_f64(a->buf[b]->dtype, a->got[b], i),
+                    nnc_get_f64(a->buf[b]->dtype, a->want[b], i));
+                return false;
+            }
+    for (int b = 0; b <= a->n; b++) /* what is left of the last 16 bytes */
+        for (size_t i = a->bytes[b]; i < (size_t)nnc_align_up((int64_t)a->bytes[b], 16); i++)
+            if (((unsigned char *)a->got[b])[i] != 0xa5) {
+                snprintf(why, 256, "%s: writes behind argument %d", k->name, b);
+                return false;
+            }
+    return true;
+}
+
+bool ct_run(ct_set *s, int i, uint64_t seed, char why[256])
+{
+    const nnc_kernel *k = s->k[i];
+    bool ok = true;
+    for (int reverse = 0; reverse < 2 && ok; reverse++) {
+        args a = {0};
+        make_args(&a, k, seed);
+        interpret(k, &a);
+        const char *bad = launch(s, k, &a, reverse);
+        if (bad)
+            snprintf(why, 256, "%s: %s", k->name, bad);
+        ok = !bad && compare(&a, k, why);
+        free_args(&a);
+    }
+    return ok;
+}
+
+int ct_run_all(ct_set *s, uint64_t seed)
+{
+    int good = 0;
+    char why[256] = "";
+    for (int i = 0; i < s->n; i++) {
+        if (ct_run(s, i, seed, why)) {
+            good++;
+            continue;
+        }
+        nnc_text t = {0};
+        nnc_kernel_print(&t, s->k[i]);
+        test_fail(__FILE__, __LINE__, "%s", why);
+        fprintf(stderr, "%s\n", nnc_text_str(&t));
+        nnc_text_deinit(&t);
+        break;
+    }
+    return good;
+}

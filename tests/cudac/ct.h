@@ -1,0 +1,40 @@
+/* tests/cudac/ct.h -- kernels as CUDA C, built by the C++ compiler over shim.h, run, and compared with the interpreter. */
+#ifndef TESTS_CUDA_CT_H
+#define TESTS_CUDA_CT_H
+
+#include "codegen/codegen.h"
+#include "test.h"
+
+#define CT_KERNELS 512
+
+/* Kernels that are built together. Zero-initialise, ct_set_deinit. */
+typedef struct ct_set {
+    nnc_arena arena;
+    bool open;
+    const nnc_kernel *k[CT_KERNELS];
+    int n;
+    void *lib;
+    const char *(*launch)(void (*)(void *const *), void *const *, long long, int, long long, int);
+} ct_set;
+
+const nnc_target *ct_h200(void);
+nnc_graph *ct_parse(const char *text);
+/* The graph's nodes as one fused node. */
+nnc_graph *ct_fuse(const nnc_graph *g);
+/* Lowers every node that becomes a kernel; also checks the verifier and the text's round trip. */
+void ct_add_graph(ct_set *s, const nnc_graph *g);
+void ct_add_text(ct_set *s, const char *text);       /* each node a kernel of its own */
+void ct_add_fused(ct_set *s, const char *text);      /* all nodes one kernel */
+void ct_add(ct_set *s, const nnc_kernel *k);
+/* Compiles; false and a line when there is no C++ compiler. edit (may be NULL) may change the text: a planted fault. */
+bool ct_build(ct_set *s, void (*edit)(char *text));
+/* Runs kernel i on random data in both orders and compares with the interpreter. False: told in *why. */
+bool ct_run(ct_set *s, int i, uint64_t seed, char why[256]);
+/* All of them; test failures are reported. Returns how many agreed. */
+int ct_run_all(ct_set *s, uint64_t seed);
+void ct_set_deinit(ct_set *s);
+/* Memory whose end and beginning touch pages that may not be accessed. */
+void *ct_guarded(size_t bytes, void **base);
+void ct_unguard(void *base, size_t bytes);
+
+#endif

@@ -1,0 +1,177 @@
+/* tests/cudac/shim.h -- lets a C++ compiler build what the CUDA emitter writes, and runs it: one block at a time, every
+ * thread a fiber. Fibers change hands only at barriers and shuffles. The order is chosen to find what barriers are missing:
+ * a warp runs as far as it can before the next one starts (or, reversed, the last warp first), so a value that should have
+ * come from another warp is still poison when it is read. Included before the kernels' text (-include shim.h). */
+#ifndef NNC_SHIM_H
+#define NNC_SHIM_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+#define __shared__ static __attribute__((section("shim_shared")))
+#define NNC_THUNKS
+#define NNC_DYNAMIC(name) char *const name = shim_dynamic
+
+struct shim_dim { unsigned x, y, z; };
+static shim_dim threadIdx, blockIdx, blockDim, gridDim;
+
+enum { SHIM_THREADS = 1024, SHIM_STACK = 96 << 10 };
+enum shim_state { SHIM_RUN, SHIM_WARP, SHIM_BLOCK, SHIM_DONE };
+
+struct shim_thread {
+    ucontext_t at;
+    char *stack;
+    shim_state state;
+    unsigned parity;
+    uint64_t slot[2]; /* what it shows to its warp, by the parity of the shuffle */
+};
+
+static shim_thread shim_of[SHIM_THREADS];
+static ucontext_t shim_main;
+static int shim_me;
+static char *shim_dynamic;
+static void (*shim_thunk)(void *const *);
+static void *const *shim_args;
+
+static void shim_yield(shim_state s)
+{
+    shim_of[shim_me].state = s;
+    swapcontext(&shim_of[shim_me].at, &shim_main);
+}
+
+static inline void __syncthreads() { shim_yield(SHIM_BLOCK); }
+static inline void __syncwarp(unsigned = ~0u) { shim_yield(SHIM_WARP); }
+
+/* Every lane shows its value and waits for the others; the next shuffle shows in the other slot. */
+template <typename T> static T shim_shuffle(T x, int from)
+{
+    static_assert(sizeof(T) <= 8, "a shuffled value");
+    int me = shim_me;
+    unsigned p = shim_of[me].parity ^= 1;
+    memcpy(&shim_of[me].slot[p], &x, sizeof x);
+    shim_yield(SHIM_WARP);
+    T y;
+    memcpy(&y, &shim_of[(me & ~31) | from].slot[p], sizeof y);
+    return y;
+}
+template <typename T> static T __shfl_xor_sync(unsigned, T x, int o) { return shim_shuffle(x, (shim_me & 31) ^ o); }
+template <typename T> static T __shfl_sync(unsigned, T x, int l, int w = 32)
+{
+    return shim_shuffle(x, (shim_me & 31 & ~(w - 1)) | (l & (w - 1)));
+}
+
+template <typename A, typename B> static A shim_bits(B b)
+{
+    A a;
+    memcpy(&a, &b, sizeof a);
+    return a;
+}
+static inline unsigned __float_as_uint(float x) { return shim_bits<unsigned>(x); }
+static inline float __uint_as_float(unsigned x) { return shim_bits<float>(x); }
+static inline long long __double_as_longlong(double x) { return shim_bits<long long>(x); }
+static inline double __longlong_as_double(long long x) { return shim_bits<double>(x); }
+
+/* ---- running ---- */
+
+static void shim_entry()
+{
+    shim_thunk(shim_args);
+    shim_yield(SHIM_DONE);
+}
+
+static void shim_begin(int t)
+{
+    shim_thread *f = &shim_of[t];
+    if (!f->stack)
+        f->stack = (char *)malloc(SHIM_STACK);
+    getcontext(&f->at);
+    f->at.uc_stack.ss_sp = f->stack;
+    f->at.uc_stack.ss_size = SHIM_STACK;
+    f->at.uc_link = NULL;
+    makecontext(&f->at, shim_entry, 0);
+    f->state = SHIM_RUN;
+}
+
+/* Runs the lanes until each stands at a block barrier or is done. */
+static const char *shim_warp(int first, int lanes, bool reverse)
+{
+    for (;;) {
+        int warp = 0, other = 0;
+        for (int i = 0; i < lanes; i++) {
+            int t = first + (reverse ? lanes - 1 - i : i);
+            shim_me = t;
+            threadIdx.x = (unsigned)t;
+            if (shim_of[t].state == SHIM_RUN)
+                swapcontext(&shim_main, &shim_of[t].at);
+        }
+        for (int i = 0; i < lanes; i++) {
+            warp += shim_of[first + i].state == SHIM_WARP;
+            other += shim_of[first + i].state != SHIM_WARP;
+        }
+        if (!warp)
+            return NULL;
+        if (other)
+            return "a part of a warp waits for lanes that have gone elsewhere";
+        for (int i = 0; i < lanes; i++)
+            shim_of[first + i].state = SHIM_RUN;
+    }
+}
+
+static const char *shim_block(int threads, bool reverse)
+{
+    for (int t = 0; t < threads; t++)
+        shim_begin(t);
+    for (;;) {
+        int done = 0, warps = threads / 32;
+        for (int w = 0; w < warps; w++) {
+            const char *bad = shim_warp(32 * (reverse ? warps - 1 - w : w), 32, reverse);
+            if (bad)
+                return bad;
+        }
+        for (int t = 0; t < threads; t++) {
+            done += shim_of[t].state == SHIM_DONE;
+            if (shim_of[t].state == SHIM_BLOCK)
+                shim_of[t].state = SHIM_RUN;
+        }
+        if (done == threads)
+            return NULL;
+        if (done)
+            return "some threads are done, others wait at a barrier";
+    }
+}
+
+extern "C" char __start_shim_shared[] __attribute__((weak)), __stop_shim_shared[] __attribute__((weak));
+
+/* NULL, or what went wrong. */
+extern "C" __attribute__((visibility("default"))) const char *shim_launch(
+    void (*thunk)(void *const *), void *const *args, long long blocks, int threads, long long shared, int reverse)
+{
+    const char *bad = NULL;
+    shim_thunk = thunk;
+    shim_args = args;
+    gridDim = {(unsigned)blocks, 1, 1};
+    blockDim = {(unsigned)threads, 1, 1};
+    shim_dynamic = (char *)aligned_alloc(64, ((size_t)shared + 127) / 64 * 64);
+    for (long long b = 0; b < blocks && !bad; b++) {
+        blockIdx = {(unsigned)(reverse ? blocks - 1 - b : b), 0, 0};
+        memset(shim_dynamic, 0xff, ((size_t)shared + 127) / 64 * 64);
+        if (__start_shim_shared)
+            memset(__start_shim_shared, 0xff, (size_t)(__stop_shim_shared - __start_shim_shared));
+        bad = shim_block(threads, reverse);
+    }
+    free(shim_dynamic);
+    return bad;
+}
+
+#endif
