@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MAX_SET = 16, MAX_RUNS = 2000 };
+
 typedef struct options {
     int threads, layers;
 } options;
@@ -88,13 +90,13 @@ static nnc_status time_session(
     const char *title, nnc_session *s, const machine *m, const options *o, nnc_sink *sink)
 {
     const nnc_plan *p = s->plan;
-    int64_t ns[2000], spent = 0, sum_flops = 0, sum_bytes = 0;
+    int64_t ns[MAX_RUNS], spent = 0, sum_flops = 0, sum_bytes = 0;
     int n = 0;
     double roof = 0;
     NNC_TRY(fill(s, sink));
     for (int i = 0; i < 3; i++)
         NNC_TRY(nnc_session_run(s, sink));
-    while (n < 5 || (n < 2000 && spent < 2000000000)) {
+    while (n < 5 || (n < MAX_RUNS && spent < 2000000000)) {
         int64_t t0 = nnc_now_ns();
         NNC_TRY(nnc_session_run(s, sink));
         ns[n] = nnc_now_ns() - t0;
@@ -120,29 +122,40 @@ static nnc_status time_session(
     return st;
 }
 
+/* "MODEL name=value ..." as options and as a title. */
+static nnc_status read_words(
+    char **arg, int n_arg, nnc_arg *set, int *n_set, nnc_text *title, nnc_sink *sink)
+{
+    nnc_puts(title, arg[0]);
+    for (int i = 1; i < n_arg; i++) {
+        nnc_printf(title, " %s", arg[i]);
+        char *eq = strchr(arg[i], '=');
+        if (!eq || *n_set == MAX_SET)
+            return nnc_fail0(sink, NNC_E_USAGE, "expected name=value (at most %d), found %s",
+                (int)MAX_SET, arg[i]);
+        *eq = 0;
+        set[(*n_set)++] = (nnc_arg){arg[i], eq + 1};
+    }
+    return NNC_OK;
+}
+
 static nnc_status bench(
     nnc_env *e, const machine *m, const options *o, char **arg, int n_arg, nnc_sink *sink)
 {
-    nnc_arg set[16];
-    char title[200];
+    nnc_arg set[MAX_SET];
     nnc_open_options mo = {.arg = set};
-    size_t at = (size_t)snprintf(title, sizeof title, "%s", arg[0]);
-    for (int i = 1; i < n_arg && mo.n_arg < 16; i++) {
-        at += (size_t)snprintf(title + at, sizeof title - at, " %s", arg[i]);
-        char *eq = strchr(arg[i], '=');
-        if (!eq)
-            return nnc_fail0(sink, NNC_E_USAGE, "expected name=value, found %s", arg[i]);
-        *eq = 0;
-        set[mo.n_arg++] = (nnc_arg){arg[i], eq + 1};
-    }
+    nnc_text title = {0};
     nnc_artifact *a = NULL;
     nnc_session *s = NULL;
-    nnc_model *model = nnc_model_open(arg[0], &mo, sink);
-    nnc_status st = model ? nnc_compile(e, model, &nnc_compile_defaults, &a, sink) : NNC_E_MODEL;
+    nnc_status st = read_words(arg, n_arg, set, &mo.n_arg, &title, sink);
+    nnc_model *model = st ? NULL : nnc_model_open(arg[0], &mo, sink);
+    if (!st)
+        st = model ? nnc_compile(e, model, &nnc_compile_defaults, &a, sink) : NNC_E_MODEL;
     if (!st)
         st = nnc_session_create(e, a, &s, sink);
     if (!st)
-        st = time_session(title, s, m, o, sink);
+        st = time_session(nnc_text_str(&title), s, m, o, sink);
+    nnc_text_deinit(&title);
     nnc_session_destroy(s);
     nnc_artifact_destroy(a);
     nnc_model_close(model);
@@ -158,6 +171,14 @@ int main(int argc, char **argv)
             o.layers = 1;
         else if (!strcmp(argv[i], "--threads") && i + 1 < argc)
             o.threads = atoi(argv[++i]);
+        else
+            break;
+    }
+    if (i == argc || argv[i][0] == '-') {
+        fputs(
+            "usage: bench_models [--threads N] [--layers] MODEL [name=value ...] [-- MODEL ...]\n",
+            stderr);
+        return nnc_exit_code(NNC_E_USAGE);
     }
     nnc_sink *sink = nnc_sink_create();
     nnc_env *e = NULL;
