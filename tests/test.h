@@ -1,5 +1,6 @@
 /* tests/test.h -- a test program is a set of TEST functions; each registers itself. `test_x` runs all, `test_x NAME...` those
- * whose names contain NAME; `--skip NAME` leaves those out; `--seed N` sets test_seed. A failed CHECK prints both values and goes on; the exit code is 1. */
+ * whose names contain NAME; `--skip NAME` leaves out those that do; `--seed N` sets test_seed. A failed CHECK prints both values and
+ * goes on; the exit code is 1. */
 #ifndef NNC_TEST_H
 #define NNC_TEST_H
 

@@ -23,7 +23,8 @@ static const nnc_env_options env_options[E__COUNT] = {
     [E_loops] = {.threads = 1, .no_onednn = true},
     [E_least] = {.threads = 2, .no_llvm = true, .no_onednn = true},
 };
-static char cache[256]; /* of kernels, for all environments: the machine code of a kernel is made once */
+static char
+    cache[256]; /* of kernels, for all environments: the machine code of a kernel is made once */
 
 typedef struct config {
     const char *name;
