@@ -305,7 +305,7 @@ static const char *why_apart(groups *s, uint32_t i, uint32_t j)
     if (is_contraction(b))
         return remark_text(p,
             "%s reads its operands from memory: a contraction has an epilogue, but no prologue",
-            engine_name(p));
+            engine_name(p, b));
     if (is_contraction(a))
         return "what ends a contraction is fuse_epilogue's to decide, which did not run";
     if (!s->fusable[i] || !s->fusable[j])

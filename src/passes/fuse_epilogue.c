@@ -4,6 +4,7 @@
  * post-operations. Ends: every contraction is looked at once; the chain behind it is as long as its
  * nodes have one reader each. */
 #include "passes/internal.h"
+#include <string.h>
 
 enum { MAX_POST = 6 }; /* NNC_MAX_POST of plan.h */
 
@@ -80,6 +81,9 @@ static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const
         if (m->op == OP_add && (k > 0 || !per_channel(p, c, other_operand(m, c->out))))
             return "one sum is in the epilogue already";
     }
+    for (int k = 0; k < so_far->n && e->sum_first; k++)
+        if (p->g->node[so_far->node[k]].op != OP_add)
+            return remark_text(p, "%s adds a tensor only before the activation", e->name);
     return allows_sum(p, i, n, other, e);
 }
 
@@ -88,12 +92,18 @@ static bool drops_nan(const pass *p, const nnc_target_engine *e, uint32_t flag)
     return p->o->math_exact && e->relu_drops_nan && (flag & (EP_relu | EP_clip));
 }
 
+static bool is_tanh_gelu(const nnc_node *n)
+{
+    const nnc_attr *a = n->op == OP_gelu ? nnc_attr_find(n, AT_approximate) : NULL;
+    return a && a->word && strcmp(a->word, "tanh") == 0;
+}
+
 const char *epilogue_allows(
     pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x)
 {
-    const nnc_target_engine *e = p->t ? nnc_target_for_contractions(p->t) : NULL;
+    const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
     if (!e)
-        return "the target has no engine for contractions";
+        return "the target has no engine for it";
     if (nnc_typeof(p->g, x)->dtype != DT_f32 || nnc_typeof(p->g, n->out)->dtype != DT_f32)
         return remark_text(p, "%s fuses epilogues of f32 only", e->name);
     if (so_far->n >= MAX_POST)
@@ -102,10 +112,11 @@ const char *epilogue_allows(
         return allows_add(p, i, so_far, n, x, e);
     for (size_t k = 0; k < NNC_COUNT(unary); k++)
         if (unary[k].op == (nnc_op)n->op) {
-            if (drops_nan(p, e, unary[k].flag))
+            uint32_t flag = unary[k].flag | (is_tanh_gelu(n) ? EP_gelu_tanh : 0);
+            if (drops_nan(p, e, flag))
                 return remark_text(p, "%s's %s turns NaN into a number, which --math=exact forbids",
                     e->name, nnc_ops[n->op].name);
-            if (e->epilogues & unary[k].flag)
+            if (e->epilogues & flag)
                 return NULL;
             return remark_text(p, "%s has no %s epilogue", e->name, nnc_ops[n->op].name);
         }
@@ -174,7 +185,7 @@ static void decline(pass *p, uint32_t i, const char *a, const epilogue *e)
         if (is_contraction(&p->g->node[user[k]]))
             remark_declined(p, &l, rule,
                 "%s and %s are two calls of %s, which reads its operands from memory", a, b,
-                engine_name(p));
+                engine_name(p, &p->g->node[i]));
         else
             remark_declined(p, &l, rule, "%s", e->why);
     }
@@ -212,7 +223,7 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
         first = r == NNC_NONE ? first : p->g->value[r].node;
     }
     remark_applied(p, &l, remark_text(p, "%s into %s", word, core),
-        "%s ends the %s before its result is stored", engine_name(p), core);
+        "%s ends the %s before its result is stored", engine_name(p, &p->g->node[first]), core);
     decline(p, first, core, e);
 }
 

@@ -129,8 +129,9 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node of these nodes (operands before users) that gives the values outs. Returns the first result. Uses
  * are not redirected. The origin is the union of the members'. */
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
-/* Name of the engine for contractions, for remarks. */
-const char *engine_name(const pass *p);
+/* The target's engine for this contraction (a fused node: for the one that it holds), NULL without one; its name, for remarks. */
+const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);
+const char *engine_name(const pass *p, const nnc_node *n);
 /* Minimum cut (mincut.c): sides of a graph of n vertices with capacities, vertex 0 the source, 1 the sink. */
 typedef struct mincut {
     nnc_arena *a;

@@ -13,7 +13,8 @@ typedef struct lay {
     bool *last; /* per node: channels last */
     nnc_ref *other; /* per value: its copy in the other order, or NNC_NONE */
     uint32_t n_node; /* of the graph before relayouts */
-    bool conv, pool; /* what the engines want */
+    const nnc_target_engine *conv; /* that wants channels last; NULL: does not mind */
+    bool pool; /* its engine wants it, too */
 } lay;
 
 typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
@@ -97,7 +98,8 @@ static int64_t loss_ns(const lay *l, uint32_t i)
     int64_t ns = nnc_target_time_ns(p->t, c.flops, c.bytes);
     if (nnc_op_class(n->op) == CL_window)
         return l->pool ? ns / 2 : 0;
-    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->conv)
+    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->conv ||
+        (d == DT_f32 && l->conv->f32_row_major))
         return 0;
     const nnc_type *w = nnc_typeof(p->g, n->in[1]);
     int64_t window = 1;
@@ -309,14 +311,15 @@ static void remark_regions(lay *l, const int64_t *loss)
                 "numbers, the copies at the region's borders apart",
                 count_of(p, at[i].n_conv, "convolution"),
                 at[i].n_conv && at[i].n_pool ? " and " : "", count_of(p, at[i].n_pool, "pooling"),
-                at[i].n_conv + at[i].n_pool == 1 ? "s" : "", engine_name(p), text_ns(p, at[i].ns));
+                at[i].n_conv + at[i].n_pool == 1 ? "s" : "", l->conv ? l->conv->name : "the target",
+                text_ns(p, at[i].ns));
 }
 
 nnc_status pass_layout(pass *p)
 {
-    const nnc_target_engine *c = nnc_target_for_contractions(p->t), *w = nnc_target_for_pools(p->t);
+    const nnc_target_engine *c = nnc_target_for_convs(p->t), *w = nnc_target_for_pools(p->t);
     lay l = {.p = p,
-        .conv = c && c->channels_last,
+        .conv = c && c->channels_last ? c : NULL,
         .pool = w && w->channels_last,
         .n_node = p->g->n_node};
     uint32_t n_value = p->g->n_value;

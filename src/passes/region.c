@@ -11,9 +11,20 @@ bool is_contraction(const nnc_node *n)
     return false;
 }
 
-const char *engine_name(const pass *p)
+const nnc_target_engine *engine_of(const pass *p, const nnc_node *n)
 {
-    const nnc_target_engine *e = p->t ? nnc_target_for_contractions(p->t) : NULL;
+    if (!p->t)
+        return NULL;
+    for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node; i++)
+        if (nnc_op_class(n->body->node[i].op) == CL_contract)
+            return engine_of(p, &n->body->node[i]);
+    return n->op == OP_matmul || n->op == OP_linear ? nnc_target_for_matmuls(p->t)
+                                                    : nnc_target_for_convs(p->t);
+}
+
+const char *engine_name(const pass *p, const nnc_node *n)
+{
+    const nnc_target_engine *e = engine_of(p, n);
     return e ? e->name : "no engine";
 }
 

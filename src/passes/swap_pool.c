@@ -116,7 +116,8 @@ static uint32_t forward(pass *p, uint32_t i)
         why = remark_text(p,
             "%s is free as an epilogue of %s in %s; behind the pooling it would be a kernel that "
             "moves %s",
-            word, nnc_ops[p->g->node[c].op].name, engine_name(p), text_bytes(p, 2 * m));
+            word, nnc_ops[p->g->node[c].op].name, engine_name(p, &p->g->node[c]),
+            text_bytes(p, 2 * m));
     if (!why && m >= n)
         why = "the pooled tensor is not smaller";
     if (why) {
@@ -175,6 +176,7 @@ static bool backward(pass *p, uint32_t i)
         return false;
     }
     int64_t m = nnc_type_bytes(nnc_typeof(p->g, pool.out));
+    const char *engine = engine_name(p, &p->g->node[at]);
     edit_at(p, fi);
     nnc_ref x = again(p, &f, k, pool.in[0]);
     edit_at(p, i);
@@ -187,7 +189,7 @@ static bool backward(pass *p, uint32_t i)
         "%s is non-decreasing and keeps NaN: before the pooling it is free in %s's epilogue, which "
         "saves a kernel that moves %s "
         "(fuse_epilogue gets back what this step costs)",
-        nnc_ops[f.op].name, engine_name(p), text_bytes(p, 2 * m));
+        nnc_ops[f.op].name, engine, text_bytes(p, 2 * m));
     return true;
 }
 

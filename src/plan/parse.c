@@ -329,6 +329,7 @@ static nnc_status parse_call(parser *r, size_t *cap)
     c->trans_b = nnc_scan_eat(r->s, "trans_b");
     c->count_pad = nnc_scan_eat(r->s, "count_pad");
     c->packed = nnc_scan_eat(r->s, "is_packed");
+    c->tf32 = nnc_scan_eat(r->s, "tf32");
     NNC_TRY(parse_posts(r, c));
     p->n_call++;
     return NNC_OK;

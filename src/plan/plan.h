@@ -59,6 +59,8 @@ typedef struct nnc_call {
     nnc_post post[NNC_MAX_POST];
     int32_t pack_for;    /* CALL_pack: index of the call whose weights it packs: args raw, packed */
     int threads;         /* intra-op */
+    bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); sums stay f32 */
+    const struct nnc_target *target; /* during choose() alone: what is compiled for. NULL in a plan */
     int64_t packed_bytes, work_bytes; /* of the choice: sizes of the buffers that the run gets. load_call refuses a call that needs
                                          more (a plan from a file may lie) */
 } nnc_call;

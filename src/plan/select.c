@@ -60,10 +60,14 @@ static bool may_sum_in_place(const maker *m, const job *j, int32_t at, int k, nn
     return reads == 1 && may_take(m, j, at, a->sum[k], result);
 }
 
-static bool engine_may(const maker *m, const nnc_engine *e, bool pool)
+static bool engine_may(const maker *m, const nnc_engine *e, const nnc_call *c)
 {
     const nnc_target_engine *row = nnc_target_engine_named(m->o->target, e->name);
-    return e->choose && row && (pool ? row->pools : row->contractions);
+    if (!e->choose || !row)
+        return false;
+    if (c->kind == CALL_maxpool || c->kind == CALL_avgpool)
+        return row->pools;
+    return row->contractions && !(c->kind == CALL_matmul ? row->convs_only : row->matmuls_only);
 }
 
 /* One engine: with packed weights where they are static, else as they lie. */
@@ -82,10 +86,9 @@ static nnc_status ask(maker *m, const nnc_engine *e, nnc_call *c, bool may_pack,
 static nnc_status choose(
     maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got, nnc_text *why)
 {
-    bool pool = c->kind == CALL_maxpool || c->kind == CALL_avgpool;
     *got = (nnc_choice){0};
     for (int e = 0; e < m->o->n_engine; e++) {
-        if (!engine_may(m, m->o->engine[e], pool))
+        if (!engine_may(m, m->o->engine[e], c))
             continue;
         for (int in_place = sum_post >= 0; in_place >= 0; in_place--) {
             if (sum_post >= 0)
@@ -116,7 +119,8 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     p->call = all;
     j->item = p->n_call;
     j->is_call = true;
-    p->call[p->n_call++] = *c;
+    p->call[p->n_call] = *c;
+    p->call[p->n_call++].target = NULL;
     return NNC_OK;
 }
 
@@ -134,6 +138,9 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
         return NNC_OK;
     }
     c.threads = m->threads;
+    c.target = m->o->target;
+    c.tf32 = c.target->tf32 && c.src.dtype == DT_f32 &&
+             (c.kind == CALL_conv || c.kind == CALL_conv_transpose || c.kind == CALL_matmul);
     int sum = -1; /* the first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))
@@ -224,8 +231,11 @@ nnc_status make_select(maker *m, job *j, int32_t main_at)
     if (status == NNC_OK && why.oom)
         status = nnc_nomem(m->sink);
     if (status == NNC_OK && !j->is_call && contraction)
-        status = nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine computes this %s: %s",
-            nnc_ops[n->op].name, nnc_text_str(&why));
+        status = why.n ? nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine computes this %s: %s",
+                             nnc_ops[n->op].name, nnc_text_str(&why))
+                       : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
+                             "no engine of %s computes contractions, and this is one: %s",
+                             m->o->target->name, nnc_ops[n->op].name);
     nnc_text_deinit(&why);
     if (status != NNC_OK || j->is_call)
         return status;

@@ -8,6 +8,8 @@
  *     "Technical Specifications per Compute Capability".
  *   - L1: the same guide, L1 and shared memory together, per SM.  L2: the architectures' white papers; H200 and B200: what
  *     cudaDevAttrL2CacheSize gives.
+ * Engines: what cuDNN 9.19 answers for these GPUs (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines;
+ * strict f32 wants row-major tensors, all else channels last) and what cuBLASLt's epilogues are. Their relu is max(0, x): no NaN.
  * Derived: a copy reaches 0.9 of the data sheet's bandwidth (4.3 of 4.8 TB/s measured on an H200); L2 gives 32 bytes a clock to
  * each SM (half of an A100's 64); a launch within a CUDA graph costs about 2 us. */
 #include "target/internal.h"
@@ -80,9 +82,25 @@ static void describe(nnc_target *t, const card *c, int sm)
     t->copy_bytes_s = (int64_t)c->gb_s * 900000000;
     t->cache_bytes_s = clock_hz * c->sms * 32;
     t->launch_ns = 2000;
-    t->engine[0] =
+    t->engine[0] = (nnc_target_engine){.name = "cudnn",
+        .contractions = true,
+        .convs_only = true,
+        .channels_last = true,
+        .f32_row_major = true,
+        .epilogues = EP_bias | EP_relu | EP_add,
+        .sum_first = true,
+        .relu_drops_nan = true,
+        .efficiency = 0.6};
+    t->engine[1] = (nnc_target_engine){.name = "cublaslt",
+        .contractions = true,
+        .matmuls_only = true,
+        .epilogues = EP_bias | EP_relu | EP_gelu_tanh | EP_add,
+        .sum_first = true,
+        .relu_drops_nan = true,
+        .efficiency = 0.7};
+    t->engine[2] =
         (nnc_target_engine){.name = "cuda", .pools = true, .kernels = true, .efficiency = 0.6};
-    t->n_engines = 1;
+    t->n_engines = 3;
 }
 
 /* The number in "cuda:sm_90"; 0 when the name is none of this form. */

@@ -50,18 +50,22 @@ static const field gpu_fields[] = {
 static const field engine_fields[] = {
     {"name", F_string, E(name), true, 0, 0},
     {"contractions", F_bool, E(contractions), false, 0, 0},
+    {"convs_only", F_bool, E(convs_only), false, 0, 0},
+    {"matmuls_only", F_bool, E(matmuls_only), false, 0, 0},
     {"pools", F_bool, E(pools), false, 0, 0},
     {"kernels", F_bool, E(kernels), false, 0, 0},
     {"channels_last", F_bool, E(channels_last), false, 0, 0},
+    {"f32_row_major", F_bool, E(f32_row_major), false, 0, 0},
+    {"sum_first", F_bool, E(sum_first), false, 0, 0},
     {"relu_drops_nan", F_bool, E(relu_drops_nan), false, 0, 0},
     {"efficiency", F_double, E(efficiency), false, 0, 1},
 };
 #undef E
 
 static const char *const kind_names[] = {"cpu", "cuda"};
-static const char *const epilogue_names[] = {
-    "bias", "relu", "clip", "leaky", "sum", "add", "gelu", "silu", "sigmoid", "tanh", "hardswish"};
-_Static_assert(1 << (NNC_COUNT(epilogue_names) - 1) == EP_hardswish, "a name for each EP_ bit");
+static const char *const epilogue_names[] = {"bias", "relu", "clip", "leaky", "sum", "add", "gelu",
+    "silu", "sigmoid", "tanh", "hardswish", "gelu_tanh"};
+_Static_assert(1 << (NNC_COUNT(epilogue_names) - 1) == EP_gelu_tanh, "a name for each EP_ bit");
 
 /* ---- out ----------------------------------------------------------------------------------- */
 

@@ -25,6 +25,22 @@ const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t)
     return NULL;
 }
 
+const nnc_target_engine *nnc_target_for_convs(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (t->engine[i].contractions && !t->engine[i].matmuls_only)
+            return &t->engine[i];
+    return NULL;
+}
+
+const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (t->engine[i].contractions && !t->engine[i].convs_only)
+            return &t->engine[i];
+    return NULL;
+}
+
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
 {
     for (int i = 0; i < t->n_engines; i++)
@@ -39,6 +55,20 @@ const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t)
         if (t->engine[i].kernels)
             return &t->engine[i];
     return NULL;
+}
+
+void nnc_target_allow_tf32(nnc_target *t, bool on)
+{
+    t->tf32 = on && t->flops_tf32 > 0;
+    for (int i = 0; i < t->n_engines && t->kind == NNC_T_cuda; i++)
+        t->engine[i].f32_row_major = t->engine[i].channels_last && !t->tf32;
+}
+
+int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d)
+{
+    if ((d == DT_f16 || d == DT_bf16) && t->flops_f16 > 0)
+        return t->flops_f16;
+    return d == DT_f32 && t->tf32 ? t->flops_tf32 : t->flops_f32;
 }
 
 /* ns of `amount` units at `rate` units a second, rounded up; 0 when the rate is unknown. */
@@ -71,8 +101,8 @@ nnc_hash128 nnc_target_hash(const nnc_target *t)
     nnc_printf(&x, " threads=%d l1=%lld l2=%lld l3=%lld", t->threads, (long long)t->l1_bytes,
         (long long)t->l2_bytes, (long long)t->l3_bytes);
     if (t->kind == NNC_T_cuda)
-        nnc_printf(&x, " sm=%d sms=%d sm_threads=%d shared=%lld", t->sm, t->sms, t->sm_threads,
-            (long long)t->shared_bytes);
+        nnc_printf(&x, " sm=%d sms=%d sm_threads=%d shared=%lld%s", t->sm, t->sms, t->sm_threads,
+            (long long)t->shared_bytes, t->tf32 ? " tf32" : "");
     if (t->kind == NNC_T_cpu && !(t->cpu && *t->cpu))
         target_host_signature(&x);
     nnc_hash128 h = nnc_hash(nnc_text_str(&x), x.n);

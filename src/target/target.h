@@ -20,6 +20,7 @@ enum nnc_epilogue {
     EP_sigmoid = 1 << 8,
     EP_tanh = 1 << 9,
     EP_hardswish = 1 << 10,
+    EP_gelu_tanh = 1 << 11, /* gelu's tanh form alone */
 };
 
 #define NNC_T_ENGINES 8
@@ -27,10 +28,13 @@ enum nnc_epilogue {
 typedef struct nnc_target_engine {
     const char *name;       /* "onednn", "loops", "llvm", "interp", ... as the engines are named */
     bool contractions;      /* runs contractions */
+    bool convs_only, matmuls_only; /* of them */
     bool pools;             /* runs pooling */
     bool kernels;           /* runs kernel IR */
     bool channels_last;     /* wants NHWC activations for convolutions and pooling */
+    bool f32_row_major;     /* but not those of f32 */
     uint32_t epilogues;     /* EP_* it fuses, f32 */
+    bool sum_first;         /* adds a tensor only before any activation */
     bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */
     double efficiency;      /* reached share of peak FLOPs on contractions */
 } nnc_target_engine;
@@ -44,6 +48,7 @@ typedef struct nnc_target {
     bool fma, f16c, avx512_bf16; /* instructions codegen must know of */
     int cores;              /* physical parallelism usable by nnc */
     int threads;            /* intra-op threads that plans are made for (an input of every plan) */
+    bool math_exact;        /* kernels keep every function as it is written (--math=exact; an input of every plan, not of the hash) */
     int64_t memory_bytes;   /* of the device */
     int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared share (a GPU: per SM, 0, the L2 that all SMs share) */
     int64_t flops_f32;      /* peak FLOP/s, all cores */
@@ -59,6 +64,7 @@ typedef struct nnc_target {
     int64_t shared_bytes;   /* shared memory that one block may ask for */
     int64_t clock_hz;
     int64_t flops_tf32, flops_f16; /* tensor cores, dense, sums in f32; 0 = none */
+    bool tf32;              /* contractions may round f32 operands to tf32: nnc_target_allow_tf32 */
     int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
@@ -75,13 +81,20 @@ int nnc_target_cuda_sms(const int **sm);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
-/* The engine that would run contractions / pools / kernels (first in order), or NULL. */
+/* Lets contractions of f32 round their operands to 10 bits of mantissa on tensor cores, or not (how a target begins). Without tensor
+ * cores for tf32 it stays off. Enters the hash. */
+void nnc_target_allow_tf32(nnc_target *t, bool on);
+/* The engine that would run contractions (of any kind, convolutions, matrix products) / pools / kernels, the first in order, or NULL. */
 const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t);
+const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
+const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
 /* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
+/* Peak FLOP/s of contractions of this element type: what tensor cores give where they may be used. */
+int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d);
 /* Everything that changes generated code, as a key for caches. Out of memory: a number that nothing else has, hi all ones. */
 nnc_hash128 nnc_target_hash(const nnc_target *t);
 

@@ -54,7 +54,18 @@ TEST(target_cuda)
         CHECK(t.shared_bytes <= t.l1_bytes && t.sm_threads % 512 == 0);
         CHECK(t.copy_bytes_s < t.cache_bytes_s && t.l3_bytes < t.memory_bytes);
         CHECK_STR(nnc_target_for_kernels(&t)->name, "cuda");
-        CHECK(nnc_target_for_contractions(&t) == NULL);
+        CHECK_STR(nnc_target_for_convs(&t)->name, "cudnn");
+        CHECK_STR(nnc_target_for_matmuls(&t)->name, "cublaslt");
+        CHECK_STR(nnc_target_for_pools(&t)->name, "cuda");
+        nnc_hash128 strict = nnc_target_hash(&t);
+        CHECK(!t.tf32 && t.engine[0].f32_row_major);
+        CHECK_INT(nnc_target_peak_flops(&t, DT_f32), t.flops_f32);
+        nnc_target_allow_tf32(&t, true);
+        CHECK_INT(t.tf32, t.flops_tf32 > 0);
+        CHECK_INT(t.engine[0].f32_row_major, !t.tf32);
+        CHECK_INT(nnc_target_peak_flops(&t, DT_f32), t.tf32 ? t.flops_tf32 : t.flops_f32);
+        CHECK_INT(nnc_target_peak_flops(&t, DT_bf16), t.flops_f16 ? t.flops_f16 : t.flops_f32);
+        CHECK_INT(nnc_target_hash(&t).lo != strict.lo, t.tf32);
         nnc_target_deinit(&t);
     }
     CHECK_INT((int)nnc_sink_count(test_sink), 0);
