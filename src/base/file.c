@@ -87,34 +87,48 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-nnc_status nnc_file_write(
-    const char *path, const void *data, size_t n, bool durable, nnc_sink *sink)
+static bool write_pieces(int fd, int n, const nnc_piece *piece)
+{
+    for (int i = 0; i < n; i++)
+        if (!write_all(fd, piece[i].p, piece[i].n))
+            return false;
+    return true;
+}
+
+nnc_status nnc_file_write_pieces(
+    const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink)
 {
     char tmp[PATH_MAX];
     struct stat st;
     if (lstat(path, &st) == 0 &&
         !S_ISREG(st.st_mode)) { /* links, pipes, devices: not to be replaced */
         int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-        bool ok = fd >= 0 && write_all(fd, data, n);
-        if (fd >= 0)
-            close(fd);
+        bool ok = fd >= 0 && write_pieces(fd, n, piece);
+        ok = fd >= 0 && close(fd) == 0 && ok;
         return ok ? NNC_OK : io_fail(sink, path, "cannot write");
     }
     if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", path) >= (int)sizeof tmp)
         return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "the path is too long");
     int fd = mkostemp(tmp, O_CLOEXEC);
     if (fd < 0)
-        return io_fail(sink, path, "cannot create a file beside it");
+        return io_fail(sink, path, "cannot write");
     mode_t mask = umask(0);
     umask(mask);
     bool ok =
-        write_all(fd, data, n) && fchmod(fd, 0666 & ~mask) == 0 && (!durable || fsync(fd) == 0);
+        write_pieces(fd, n, piece) && fchmod(fd, 0666 & ~mask) == 0 && (!durable || fsync(fd) == 0);
     ok = close(fd) == 0 && ok && rename(tmp, path) == 0;
     if (ok)
         return NNC_OK;
     nnc_status s = io_fail(sink, path, "cannot write");
     unlink(tmp);
     return s;
+}
+
+nnc_status nnc_file_write(
+    const char *path, const void *data, size_t n, bool durable, nnc_sink *sink)
+{
+    nnc_piece all = {data, n};
+    return nnc_file_write_pieces(path, 1, &all, durable, sink);
 }
 
 bool nnc_file_exists(const char *path)

@@ -9,8 +9,12 @@
 
 /* Reads a whole file into *out (malloc'd with nnc_malloc, NUL appended, free with nnc_free). limit 0 = none. */
 nnc_status nnc_file_read(const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink) NNC_MUST;
-/* Writes path atomically: temporary file in the same folder, fsync when `durable`, rename. */
+/* Writes path atomically: temporary file in the same folder, fsync when `durable`, rename. A link, pipe or device is
+ * written through, never replaced. */
 nnc_status nnc_file_write(const char *path, const void *data, size_t n, bool durable, nnc_sink *sink) NNC_MUST;
+/* The same of several pieces, one after the other: tensors of many GB are not joined in memory. */
+typedef struct nnc_piece { const void *p; size_t n; } nnc_piece;
+nnc_status nnc_file_write_pieces(const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink) NNC_MUST;
 bool nnc_file_exists(const char *path);
 
 typedef struct nnc_map { /* a read-only private mapping */

@@ -107,7 +107,7 @@ typedef struct fe {
     nnc_sink *sink;
     nnc_graph *g;
     nnc_arena a; /* dies with the load */
-    const char *file; /* in g's arena */
+    const char *file; /* the caller's; nodes copy it */
     nnc_status status;
     const fe_env *globals;
     const cJSON *blocks;
@@ -222,10 +222,6 @@ bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, con
 bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c, const char *path, const char *what,
     const nnc_ref *prev, int *n, nnc_ref **out);
 bool fe_define(fe *f, const cJSON *at, const fe_ctx *c, const char *path, const char *name, int n, const nnc_ref *ref, bool absent);
-
-/* Writes a file from pieces, atomically (write.c). */
-typedef struct fe_piece { const void *p; size_t n; } fe_piece;
-nnc_status fe_write(const char *file, int n, const fe_piece *piece, nnc_sink *sink);
 
 /* Whole-document steps. */
 nnc_status fe_check(fe *f);                                         /* check.c */

@@ -231,8 +231,8 @@ nnc_status nnc_npy_save(const char *file, const nnc_type *t, const void *row_maj
     if (!st) {
         x.s[8] = (char)((x.n - 10) & 0xff);
         x.s[9] = (char)((x.n - 10) >> 8);
-        fe_piece piece[2] = {{x.s, x.n}, {row_major, (size_t)nnc_type_bytes(t)}};
-        st = fe_write(file, 2, piece, sink);
+        nnc_piece piece[2] = {{x.s, x.n}, {row_major, (size_t)nnc_type_bytes(t)}};
+        st = nnc_file_write_pieces(file, 2, piece, false, sink);
     }
     nnc_text_deinit(&x);
     return st;

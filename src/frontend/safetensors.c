@@ -210,17 +210,17 @@ nnc_status nnc_safetensors_save(const char *file, const nnc_st_write *w, int n, 
 {
     nnc_text t = {0};
     uint8_t len[8];
-    fe_piece *piece = nnc_calloc((size_t)n + 2, sizeof *piece);
+    nnc_piece *piece = nnc_calloc((size_t)n + 2, sizeof *piece);
     put_header(&t, w, n);
     nnc_status st = piece && !t.oom ? NNC_OK : nnc_nomem(sink);
     if (!st) {
         for (int i = 0; i < 8; i++)
             len[i] = (uint8_t)((uint64_t)t.n >> (8 * i));
-        piece[0] = (fe_piece){len, 8};
-        piece[1] = (fe_piece){nnc_text_str(&t), t.n};
+        piece[0] = (nnc_piece){len, 8};
+        piece[1] = (nnc_piece){nnc_text_str(&t), t.n};
         for (int i = 0; i < n; i++)
-            piece[2 + i] = (fe_piece){w[i].data, (size_t)nnc_type_bytes(&w[i].type)};
-        st = fe_write(file, n + 2, piece, sink);
+            piece[2 + i] = (nnc_piece){w[i].data, (size_t)nnc_type_bytes(&w[i].type)};
+        st = nnc_file_write_pieces(file, n + 2, piece, false, sink);
     }
     nnc_free(piece);
     nnc_text_deinit(&t);
