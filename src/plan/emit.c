@@ -255,7 +255,10 @@ static const char *kernel_engine(const maker *m, bool code)
     for (int i = 0; i < m->o->n_engine; i++) {
         const nnc_engine *g = m->o->engine[i];
         const nnc_target_engine *row = nnc_target_engine_named(m->o->target, g->name);
-        if (g->load_kernel && row && row->kernels && (code || strcmp(g->name, "interp") == 0))
+        bool waits =
+            m->o->target->kind == NNC_T_cuda; /* for a compiler: nothing interprets there */
+        if (g->load_kernel && row && row->kernels &&
+            (code || waits || strcmp(g->name, "interp") == 0))
             return g->name;
     }
     return NULL;
@@ -271,7 +274,9 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
     nnc_cmd *c;
     NNC_TRY(add_cmd(e, j, CMD_kernel, k->n_args, &c));
     NNC_TRY(use_engine(m, engine, &c->engine));
-    c->reason = k->object >= 0 ? "generated machine code" : "interpreted: no machine code emitter";
+    c->reason = k->object >= 0                     ? "generated machine code"
+                : m->o->target->kind == NNC_T_cuda ? "no machine code: no compiler for it"
+                                                   : "interpreted: no machine code emitter";
     int a = 0;
     for (int i = 0; i < n->n_in; i++) {
         bool again = false;

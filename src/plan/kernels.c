@@ -1,7 +1,8 @@
 /* plan/kernels.c -- kernels of the plan: identical ones are one, and each has an object of
- * machine code of its own, so that the cache shares them between models. Missing objects are
- * emitted by `jobs` threads; neither their number nor the cache's contents changes a byte of
- * the plan. Without an emitter, kernels are interpreted. */
+ * machine code of its own, so that the cache shares them between models; where a compiler takes
+ * long for a little (options.unit), several in a row have one. Missing objects are emitted by
+ * `jobs` threads; neither their number nor the cache's contents changes a byte of the plan.
+ * Without an emitter, kernels are interpreted. */
 #include "plan/maker.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -103,14 +104,40 @@ static const nnc_engine *code_engine(const maker *m)
     return NULL;
 }
 
-static nnc_hash128 object_key(const maker *m, const kernel_entry *e, nnc_hash128 target)
+/* Unit u: kernels first .. first + n - 1 of the plan, which share an object. */
+typedef struct unit {
+    int first, n;
+} unit;
+
+static int unit_size(const maker *m)
+{
+    int n = m->o->unit > 1 ? m->o->unit : 1;
+    return n < NNC_MAX_UNIT ? n : NNC_MAX_UNIT;
+}
+
+static unit unit_of(const maker *m, int u)
+{
+    int size = unit_size(m), first = u * size, left = m->p->n_kernel - first;
+    return (unit){first, left < size ? left : size};
+}
+
+static int count_units(const maker *m)
+{
+    int size = unit_size(m);
+    return (m->p->n_kernel + size - 1) / size;
+}
+
+static nnc_hash128 object_key(const maker *m, unit u, nnc_hash128 target)
 {
     nnc_text t = {0};
     char a[33], b[33];
-    nnc_hash_hex(e->hash, a);
     nnc_hash_hex(target, b);
-    nnc_printf(&t, "object 1 %s %s %s %s", a, e->k->name, b,
-        m->o->emitter_version ? m->o->emitter_version : "");
+    nnc_puts(&t, "object 1");
+    for (int i = u.first; i < u.first + u.n; i++) {
+        nnc_hash_hex(m->kernel[i].hash, a);
+        nnc_printf(&t, " %s %s", a, m->kernel[i].k->name);
+    }
+    nnc_printf(&t, " %s %s", b, m->o->emitter_version ? m->o->emitter_version : "");
     nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
     if (t.oom)
         h = (nnc_hash128){0};
@@ -121,35 +148,73 @@ static nnc_hash128 object_key(const maker *m, const kernel_entry *e, nnc_hash128
 typedef struct emission {
     maker *m;
     const nnc_emitter *e;
-    const int *todo;
+    const int *todo; /* units */
     int n;
     atomic_int next, failed;
     char **data; /* by todo */
     size_t *size;
 } emission;
 
+static nnc_status emit_unit(emission *x, int i, nnc_sink *sink)
+{
+    const nnc_kernel *k[NNC_MAX_UNIT];
+    unit u = unit_of(x->m, x->todo[i]);
+    for (int j = 0; j < u.n; j++)
+        k[j] = x->m->kernel[u.first + j].k;
+    nnc_status s = x->e->emit(k, u.n, x->m->o->target, EMIT_object, &x->data[i], &x->size[i], sink);
+    if (s != NNC_OK)
+        x->data[i] = NULL;
+    return s;
+}
+
 static void emit_some(void *ctx, int part, int parts)
 {
     emission *x = ctx;
     (void)part;
     (void)parts;
-    for (int i; (i = atomic_fetch_add(&x->next, 1)) < x->n;) {
-        const nnc_kernel *k = x->m->kernel[x->todo[i]].k;
-        if (x->e->emit(&k, 1, x->m->o->target, EMIT_object, &x->data[i], &x->size[i], NULL) !=
-            NNC_OK) {
-            x->data[i] = NULL;
+    for (int i; (i = atomic_fetch_add(&x->next, 1)) < x->n;)
+        if (emit_unit(x, i, NULL) != NNC_OK)
             atomic_store(&x->failed, i + 1);
-        }
-    }
 }
 
-/* Objects are parallel to kernels while they are collected; a kernel without one is interpreted. */
-static nnc_status keep_object(maker *m, int kernel, const char *data, size_t n)
+/* Objects are parallel to units while they are collected; a kernel without one is interpreted. */
+static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
 {
-    nnc_blob *b = &m->p->object[kernel];
+    nnc_blob *b = &m->p->object[u];
     b->data = nnc_arena_memdup(&m->p->arena, data, n);
     b->n = n;
     return b->data ? NNC_OK : nnc_nomem(m->sink);
+}
+
+static bool can_interpret(const maker *m)
+{
+    const nnc_target_engine *row = nnc_target_engine_named(m->o->target, "interp");
+    return row && row->kernels;
+}
+
+/* A unit that no code could be made for. Threads share no sink: where that is an error, it is made once more to hear why. */
+static nnc_status without_code(emission *x, int i)
+{
+    maker *m = x->m;
+    if (!can_interpret(m))
+        return emit_unit(x, i, m->sink);
+    nnc_warn(m->sink, (nnc_loc){0},
+        "kernel %s has no machine code (the emitter failed); it is interpreted",
+        m->kernel[unit_of(m, x->todo[i]).first].k->name);
+    return NNC_OK;
+}
+
+static nnc_status collect(emission *x, int i, nnc_hash128 target)
+{
+    maker *m = x->m;
+    nnc_status status = x->data[i] ? NNC_OK : without_code(x, i);
+    if (!x->data[i])
+        return status;
+    status = keep_object(m, x->todo[i], x->data[i], x->size[i]);
+    if (m->o->cache)
+        nnc_cache_put(m->o->cache, "object", object_key(m, unit_of(m, x->todo[i]), target),
+            x->data[i], x->size[i]);
+    return status;
 }
 
 static nnc_status emit_missing(maker *m, const int *todo, int n, nnc_hash128 target)
@@ -168,30 +233,25 @@ static nnc_status emit_missing(maker *m, const int *todo, int n, nnc_hash128 tar
     nnc_par_run(jobs > 1 ? jobs : 1, emit_some, &x);
     nnc_status status = NNC_OK;
     for (int i = 0; i < n; i++) {
-        const kernel_entry *k = &m->kernel[todo[i]];
-        if (x.data[i] && status == NNC_OK)
-            status = keep_object(m, todo[i], x.data[i], x.size[i]);
-        if (x.data[i] && m->o->cache)
-            nnc_cache_put(m->o->cache, "object", object_key(m, k, target), x.data[i], x.size[i]);
-        if (!x.data[i])
-            nnc_warn(m->sink, (nnc_loc){0},
-                "kernel %s has no machine code (the emitter failed); it is interpreted",
-                k->k->name);
+        if (status == NNC_OK)
+            status = collect(&x, i, target);
         nnc_free(x.data[i]);
     }
     return status;
 }
 
-/* Drops kernels without an object from object[], which was parallel to kernel[]. */
-static void number_objects(nnc_plan *p)
+/* Gives each kernel its unit's object, and drops the units without one. */
+static void number_objects(maker *m)
 {
+    nnc_plan *p = m->p;
     p->n_object = 0;
-    for (int i = 0; i < p->n_kernel; i++) {
-        p->kernel[i].object = -1;
-        if (!p->object[i].data)
-            continue;
-        p->kernel[i].object = p->n_object;
-        p->object[p->n_object++] = p->object[i];
+    for (int u = 0; u < count_units(m); u++) {
+        unit k = unit_of(m, u);
+        bool made = p->object[u].data != NULL;
+        for (int i = k.first; i < k.first + k.n; i++)
+            p->kernel[i].object = made ? p->n_object : -1;
+        if (made)
+            p->object[p->n_object++] = p->object[u];
     }
 }
 
@@ -199,33 +259,35 @@ nnc_status make_objects(maker *m)
 {
     nnc_plan *p = m->p;
     int64_t began = nnc_now_ns();
-    int hits = 0, n = 0;
+    int hits = 0, misses = 0, n = 0, units = count_units(m);
     if (!code_engine(m) || !p->n_kernel)
         return NNC_OK;
     nnc_hash128 target = nnc_target_hash(m->o->target);
-    p->object = ARENA_NEW(&p->arena, nnc_blob, p->n_kernel);
-    int *todo = ARENA_NEW(&m->scratch, int, p->n_kernel);
+    p->object = ARENA_NEW(&p->arena, nnc_blob, units);
+    int *todo = ARENA_NEW(&m->scratch, int, units);
     if (!p->object || !todo)
         return nnc_nomem(m->sink);
-    for (int i = 0; i < p->n_kernel; i++) {
+    for (int u = 0; u < units; u++) {
         char *data;
         size_t size;
-        if (!m->o->cache || !nnc_cache_get(m->o->cache, "object",
-                                object_key(m, &m->kernel[i], target), &data, &size)) {
-            todo[n++] = i;
+        unit k = unit_of(m, u);
+        if (!m->o->cache ||
+            !nnc_cache_get(m->o->cache, "object", object_key(m, k, target), &data, &size)) {
+            todo[n++] = u;
+            misses += k.n;
             continue;
         }
-        nnc_status status = keep_object(m, i, data, size);
+        nnc_status status = keep_object(m, u, data, size);
         nnc_free(data);
         NNC_TRY(status);
-        hits++;
+        hits += k.n;
     }
     NNC_TRY(emit_missing(m, todo, n, target));
-    number_objects(p);
+    number_objects(m);
     if (m->o->cache_hits)
         *m->o->cache_hits += hits;
     if (m->o->cache_misses)
-        *m->o->cache_misses += n;
+        *m->o->cache_misses += misses;
     if (m->o->codegen_ns)
         *m->o->codegen_ns += nnc_now_ns() - began;
     return NNC_OK;

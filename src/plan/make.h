@@ -8,6 +8,7 @@
 #include "plan/plan.h"
 #include "target/target.h"
 
+enum { NNC_MAX_UNIT = 32 };
 typedef struct nnc_plan_options {
     const nnc_target *target;
     const nnc_engine *const *engine; /* in order of preference */
@@ -15,6 +16,8 @@ typedef struct nnc_plan_options {
     const nnc_emitter *(*emitter)(void); /* called on a cache miss only (loads libLLVM); NULL result or pointer: kernels are interpreted */
     const char *emitter_version;     /* enters the key; known without loading */
     nnc_cache *cache;                /* NULL: none */
+    int unit;                        /* kernels that share an object, in the plan's order, at most NNC_MAX_UNIT; 0 = 1. One each lets models
+                                      * share objects in the cache; more is for compilers that take long for a little */
     int jobs;                        /* threads for emission; never changes a byte */
     int streams;                     /* per device, >= 1 */
     int devices;                     /* virtual devices, >= 1; nodes' device numbers are below it */
