@@ -59,16 +59,6 @@ const nnc_emitter *nnc_env_emitter(void)
     return nnc_plugin("llvm", "nnc_emitter_llvm", NULL);
 }
 
-/* libgomp reads its spin count when it is loaded: long spins make two teams on the same cores fight (150 times slower), short ones
- * cost nothing alone. */
-static void use_openmp(void)
-{
-    setenv("GOMP_SPINCOUNT", "1000", 0);
-    void *run = nnc_plugin("openmp", "nnc_par_openmp", NULL);
-    if (run)
-        nnc_par_set((void (*)(int, nnc_par_body, void *))run);
-}
-
 #define TARGETS "cpu (this machine), or a machine file as nnc devices --format=json prints it"
 
 /* The machine that --target names: a word, or else a file. What neither is nor looks like a file was meant as a word. */
@@ -113,7 +103,8 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     if (!o->no_cache && !e->cache && o->cache_dir)
         nnc_warn(sink, (nnc_loc){.file = o->cache_dir},
             "cannot be written: compiled kernels are not kept");
-    use_openmp();
+    const char *why_not;
+    (void)nnc_threads_init(&why_not); /* pthreads without it */
     *out = e;
     return NNC_OK;
 }

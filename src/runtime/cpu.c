@@ -2,10 +2,12 @@
  * stream is a worker thread with a ring of items that one host thread fills; the host never
  * waits for work, only for room or in sync.
  *
- * Handing over costs about a microsecond while the other side is awake. Whoever waits spins for
- * some microseconds, then sleeps: a spinning worker would take the core that another team
- * computes on. Waits are Dekker-style: the waiter publishes that it sleeps, then looks again;
- * the other side publishes progress, then looks for sleepers. */
+ * Handing over costs some three microseconds: whoever waits sleeps at once. Spinning first would
+ * save two of them when the other side runs on another core; but the host, a stream and the
+ * stream's team are more threads than cores, and a spinner beside the one that it waits for, or
+ * beside a thread of that one's team, costs all the time it spins. Waits are Dekker-style: the
+ * waiter publishes that it sleeps, then looks again; the other side publishes progress, then
+ * looks for sleepers. */
 #include "runtime/runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,10 +17,6 @@
 #include <unistd.h>
 
 enum { RING = 256 }; /* items; the host waits when a stream is so far behind */
-enum {
-    SPIN_WORKER_NS = 50 * 1000, /* about a sleeping host's way back to its next run */
-    SPIN_HOST_NS = 10 * 1000
-};
 enum { HUGE_PAGE = 2 << 20 };
 
 /* Something one side waits on: a counter that only grows, and the smallest value that a sleeper
@@ -39,7 +37,6 @@ struct nnc_device {
     int ordinal;
     int64_t bytes; /* allocated now */
     block *blocks; /* a handful: arenas */
-    int64_t spin_ns; /* 0 on one core */
 };
 
 struct nnc_event {
@@ -101,26 +98,11 @@ static void gate_set(gate *g, uint64_t value)
     }
 }
 
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#else
-    atomic_signal_fence(memory_order_seq_cst);
-#endif
-}
-
 /* Returns once the gate has reached `value`. */
-static void gate_wait(gate *g, uint64_t value, int64_t spin_ns)
+static void gate_wait(gate *g, uint64_t value)
 {
     if (atomic_load_explicit(&g->value, memory_order_acquire) >= value)
         return;
-    for (int64_t start = nnc_now_ns(); spin_ns && nnc_now_ns() - start < spin_ns;)
-        for (int i = 0; i < 16; i++) {
-            if (atomic_load_explicit(&g->value, memory_order_acquire) >= value)
-                return;
-            relax();
-        }
     pthread_mutex_lock(&g->lock);
     for (;;) {
         if (atomic_load(&g->wanted) > value)
@@ -142,7 +124,6 @@ static nnc_status cpu_open(int ordinal, nnc_device **out, nnc_sink *sink)
     if (!d)
         return nnc_nomem(sink);
     d->ordinal = ordinal;
-    d->spin_ns = nnc_cpu_count() > 1;
     *out = d;
     return NNC_OK;
 }
@@ -224,7 +205,7 @@ static void perform(nnc_stream *s, item *i)
         gate_set(&i->e->fired, i->count);
         break;
     case IT_wait:
-        gate_wait(&i->e->fired, i->count, s->d->spin_ns ? SPIN_WORKER_NS : 0);
+        gate_wait(&i->e->fired, i->count);
         break;
     case IT_exit:
         break;
@@ -234,9 +215,8 @@ static void perform(nnc_stream *s, item *i)
 static void *worker(void *arg)
 {
     nnc_stream *s = arg;
-    int64_t spin = s->d->spin_ns ? SPIN_WORKER_NS : 0;
     for (uint64_t n = 0;; n++) {
-        gate_wait(&s->pushed, n + 1, spin);
+        gate_wait(&s->pushed, n + 1);
         item *i = &s->ring[n % RING];
         item_kind kind = i->kind;
         perform(s, i);
@@ -274,7 +254,7 @@ static item *slot(nnc_stream *s, item_kind kind)
 {
     uint64_t n = atomic_load_explicit(&s->pushed.value, memory_order_relaxed);
     if (n >= RING)
-        gate_wait(&s->done, n - RING + 1, s->d->spin_ns ? SPIN_HOST_NS : 0);
+        gate_wait(&s->done, n - RING + 1);
     item *i = &s->ring[n % RING];
     i->kind = kind;
     return i;
@@ -289,7 +269,7 @@ static nnc_status push(nnc_stream *s)
 static void drain(nnc_stream *s)
 {
     uint64_t n = atomic_load_explicit(&s->pushed.value, memory_order_relaxed);
-    gate_wait(&s->done, n, s->d->spin_ns ? SPIN_HOST_NS : 0);
+    gate_wait(&s->done, n);
 }
 
 static void cpu_stream_destroy(nnc_stream *s)
@@ -321,9 +301,6 @@ static void cpu_event_destroy(nnc_event *e)
 {
     if (!e)
         return;
-    /* the worker that fired it may still hold the lock for an instant */
-    pthread_mutex_lock(&e->fired.lock);
-    pthread_mutex_unlock(&e->fired.lock);
     gate_deinit(&e->fired);
     nnc_free(e);
 }

@@ -36,7 +36,7 @@ typedef struct nnc_device_api {
     nnc_status (*stream_create)(nnc_device *d, nnc_stream **out, nnc_sink *sink);
     void (*stream_destroy)(nnc_stream *s); /* waits */
     nnc_status (*event_create)(nnc_device *d, nnc_event **out, nnc_sink *sink);
-    void (*event_destroy)(nnc_event *e);
+    void (*event_destroy)(nnc_event *e); /* after sync or destroy of the streams that recorded it or wait for it */
     nnc_status (*upload)(nnc_stream *s, void *dst, const void *src, int64_t bytes);   /* src must stay valid until sync */
     nnc_status (*download)(nnc_stream *s, void *dst, const void *src, int64_t bytes);
     nnc_status (*copy)(nnc_stream *s, nnc_device *dst_dev, void *dst, const void *src, int64_t bytes); /* between or within devices */
@@ -54,7 +54,8 @@ extern const nnc_device_api nnc_device_cpu;
 
 /* Passes of a waiting libgomp thread over its flag before it sleeps, set when the user has not set GOMP_SPINCOUNT or
  * OMP_WAIT_POLICY. libgomp's own default spins for seconds, which makes two programs (or two ranks) on the same cores
- * crawl, a hundred times slower; 1000 costs nothing when alone. */
+ * crawl, a hundred times slower. 1000 is some 20 us. More is worse even alone: a spinner keeps the thread that it waits
+ * for off the core when the scheduler has put both on one (10 000: a region of microseconds takes 230 us then). */
 #define NNC_GOMP_SPINCOUNT "1000"
 
 /* Gives nnc_par_run to OpenMP's team (plug-in "openmp"), so that oneDNN and nnc's own loops share one pool of threads.
