@@ -74,11 +74,27 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
     nnc_putc(t, '\n');
 }
 
+static bool within(double x, summary s)
+{
+    return x >= s.p10_ms && x <= s.p90_ms;
+}
+
+/* In brackets when each median lies among most runs of the other: steps have too few bursts for more than that. */
+static void put_change(nnc_text *t, summary before, summary now)
+{
+    char change[32];
+    bool noise = within(before.median_ms, now) && within(now.median_ms, before);
+    snprintf(change, sizeof change, noise ? "(%+.1f%%)" : "%+.1f%%",
+        (now.median_ms / before.median_ms - 1) * 100);
+    nnc_printf(t, "%9s", change);
+}
+
 static void text_steps(nnc_text *t, const comparison *c)
 {
-    nnc_puts(t, "\nWhat each pass gave, from as written to fused\n");
+    nnc_puts(t, "\nWhat each pass gave, from as written to fused (in brackets: within the runs' "
+                "spread, p10 to p90)\n");
     nnc_puts(t, "  step              median ms   change  launches       moved  what it did\n");
-    double before = NAN;
+    summary before = {0};
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
         summary s = nnc_summarize(p);
@@ -86,7 +102,7 @@ static void text_steps(nnc_text *t, const comparison *c)
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
         put_ms(t, s.median_ms);
         if (i)
-            nnc_printf(t, "%+8.1f%%", (s.median_ms / before - 1) * 100);
+            put_change(t, before, s);
         else
             nnc_puts(t, "         ");
         nnc_printf(t, "%10lld", (long long)s.launches);
@@ -101,7 +117,7 @@ static void text_steps(nnc_text *t, const comparison *c)
         nnc_putc(t, '\n');
         t->oom |= why.oom;
         nnc_text_deinit(&why);
-        before = s.median_ms;
+        before = s;
     }
 }
 

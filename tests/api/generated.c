@@ -178,20 +178,6 @@ static bool same(const nnc_graph *g, const api_run *a, const api_run *b, nnc_tex
     return true;
 }
 
-/* What the remarks save is what the plans differ by. */
-static bool accounts(const api_run *base, const api_run *r, nnc_text *why)
-{
-    nnc_cost before = api_plan_cost(base->a->plan), after = api_plan_cost(r->a->plan),
-             saved = api_saved(&r->a->remarks);
-    if (saved.bytes == before.bytes - after.bytes &&
-        saved.launches == before.launches - after.launches)
-        return true;
-    nnc_printf(why, "remarks save %lld bytes and %d launches, the plans differ by %lld and %d",
-        (long long)saved.bytes, saved.launches, (long long)(before.bytes - after.bytes),
-        before.launches - after.launches);
-    return false;
-}
-
 /* Does configuration f agree with the reference, or in a wild graph with `base`? */
 static bool agrees(worker *w, const test_graph *c, const config *f, const api_data *d,
     const api_run *base, nnc_text *why)
@@ -204,7 +190,8 @@ static bool agrees(worker *w, const test_graph *c, const config *f, const api_da
     else if (ok && f->level <= 1 && f->env == plain.env)
         ok = same(c->g, base, &r, why);
     if (ok && f->streams == 1 && f->devices == 1 && base)
-        ok = accounts(base, &r, why);
+        ok = api_accounts(
+            &r.a->remarks, api_plan_cost(base->a->plan), api_plan_cost(r.a->plan), "plans", why);
     api_run_free(&r);
     return ok;
 }

@@ -168,6 +168,19 @@ nnc_cost api_saved(const nnc_remarks *r)
     return s;
 }
 
+bool api_accounts(
+    const nnc_remarks *r, nnc_cost before, nnc_cost after, const char *what, nnc_text *why)
+{
+    nnc_cost saved = api_saved(r);
+    if (saved.bytes == before.bytes - after.bytes &&
+        saved.launches == before.launches - after.launches)
+        return true;
+    nnc_printf(why, "remarks save %lld bytes and %d launches, the %s %lld and %d",
+        (long long)saved.bytes, saved.launches, what, (long long)(before.bytes - after.bytes),
+        before.launches - after.launches);
+    return false;
+}
+
 static bool check_remarks(const nnc_artifact *a, nnc_text *why)
 {
     const nnc_remarks *r = &a->remarks;
@@ -179,15 +192,7 @@ static bool check_remarks(const nnc_artifact *a, nnc_text *why)
             return false;
         }
     }
-    nnc_cost before = nnc_graph_cost(a->source), after = nnc_graph_cost(a->graph),
-             saved = api_saved(r);
-    if (saved.bytes == before.bytes - after.bytes &&
-        saved.launches == before.launches - after.launches)
-        return true;
-    nnc_printf(why, "remarks save %lld bytes and %d launches, the graph %lld and %d",
-        (long long)saved.bytes, saved.launches, (long long)(before.bytes - after.bytes),
-        before.launches - after.launches);
-    return false;
+    return api_accounts(r, nnc_graph_cost(a->source), nnc_graph_cost(a->graph), "graph", why);
 }
 
 bool api_check_artifact(const nnc_artifact *a, nnc_text *why, nnc_sink *sink)

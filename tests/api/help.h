@@ -47,6 +47,8 @@ void api_run_free(api_run *r);
 nnc_cost api_plan_cost(const nnc_plan *p);
 /* The applied remarks, added up. */
 nnc_cost api_saved(const nnc_remarks *r);
+/* Is what the remarks save the difference between `before` and `after`? False: `why` says so, of `what`. */
+bool api_accounts(const nnc_remarks *r, nnc_cost before, nnc_cost after, const char *what, nnc_text *why);
 /* Plan verified; plan, graph and kernel texts parse back to themselves; remarks account for the graph's change. */
 bool api_check_artifact(const nnc_artifact *a, nnc_text *why, nnc_sink *sink);
 
