@@ -60,20 +60,23 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     return NNC_OK;
 }
 
+/* `name` lives as long as the plan; NULL: out of memory. */
 static nnc_status add_bytes(
     maker *m, const char *name, int dev, nnc_space space, int64_t n, int32_t *out)
 {
-    nnc_ptensor t = {
-        .type = bytes_type(n), .device = (int16_t)dev, .space = space, .bytes = n, .alias_of = -1};
-    t.name = nnc_arena_strdup(&m->p->arena, name);
-    return t.name ? add_tensor(m, &t, out) : nnc_nomem(m->sink);
+    nnc_ptensor t = {.name = name,
+        .type = bytes_type(n),
+        .device = (int16_t)dev,
+        .space = space,
+        .bytes = n,
+        .alias_of = -1};
+    return name ? add_tensor(m, &t, out) : nnc_nomem(m->sink);
 }
 
 /* ---- commands ------------------------------------------------------------------------------ */
 
-static const char *class_name(const nnc_graph *g, const nnc_node *n)
+static const char *class_name(const nnc_node *n)
 {
-    (void)g;
     static const char *const of_class[] = {[CL_leaf] = "move",
         [CL_ewise] = "ewise",
         [CL_ecomp] = "ewise",
@@ -93,7 +96,7 @@ static const char *class_name(const nnc_graph *g, const nnc_node *n)
     for (size_t k = 0; k < NNC_COUNT(rank); k++)
         for (uint32_t i = 0; i < n->body->n_node; i++)
             if (nnc_op_class(n->body->node[i].op) == rank[k])
-                return class_name(n->body, &n->body->node[i]);
+                return class_name(&n->body->node[i]);
     return "move";
 }
 
@@ -221,8 +224,7 @@ static nnc_status emit_pack(emitter *e, const job *j)
     NNC_TRY(use_engine(m, m->o->engine[j->engine]->name, &c->engine));
     NNC_TRY(set_layers(m, c, &m->g->node[j->node]));
     NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &c->arg[0]));
-    char name[64];
-    snprintf(name, sizeof name, "packed.%.40s", value_name(m, j->value));
+    const char *name = nnc_arena_printf(&p->arena, "packed.%s", value_name(m, j->value));
     NNC_TRY(add_bytes(m, name, j->device, SP_persist, all[j->item].packed_bytes, &c->arg[1]));
     e->packed[j->item] = c->arg[1];
     return NNC_OK;
@@ -305,7 +307,7 @@ static nnc_status emit_node(emitter *e, const job *j)
     const nnc_node *n = &e->m->g->node[j->node];
     NNC_TRY(j->is_call ? emit_call(e, j, n) : emit_kernel(e, j, n));
     nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
-    c->op_class = class_name(e->m->g, n);
+    c->op_class = class_name(n);
     if (c->n_arg > 64)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,
             "%d operands and results in one command: at most 64", c->n_arg);

@@ -68,7 +68,7 @@ static nnc_status add_kernel(maker *m, const nnc_kernel *k, nnc_hash128 h)
     nnc_text_deinit(&t);
     if (!pk->symbol || !pk->ir)
         return nnc_nomem(m->sink);
-    m->kernel[p->n_kernel] = (kernel_entry){h, (nnc_kernel *)k, p->n_kernel};
+    m->kernel[p->n_kernel] = (kernel_entry){h, k, p->n_kernel};
     p->n_kernel++;
     return NNC_OK;
 }
@@ -127,7 +127,8 @@ static int count_units(const maker *m)
     return (m->p->n_kernel + size - 1) / size;
 }
 
-static nnc_hash128 object_key(const maker *m, unit u, nnc_hash128 target)
+/* False: out of memory. A key of less than all of that would be another kernel's, too. */
+static bool object_key(const maker *m, unit u, nnc_hash128 target, nnc_hash128 *key)
 {
     nnc_text t = {0};
     char a[33], b[33];
@@ -138,11 +139,10 @@ static nnc_hash128 object_key(const maker *m, unit u, nnc_hash128 target)
         nnc_printf(&t, " %s %s", a, m->kernel[i].k->name);
     }
     nnc_printf(&t, " %s %s", b, m->o->emitter_version ? m->o->emitter_version : "");
-    nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
-    if (t.oom)
-        h = (nnc_hash128){0};
+    bool whole = !t.oom;
+    *key = nnc_hash(nnc_text_str(&t), t.n);
     nnc_text_deinit(&t);
-    return h;
+    return whole;
 }
 
 typedef struct emission {
@@ -150,8 +150,8 @@ typedef struct emission {
     const nnc_emitter *e;
     const int *todo; /* units */
     int n;
-    atomic_int next, failed;
-    char **data; /* by todo */
+    atomic_int next;
+    char **data; /* by todo; NULL: it failed */
     size_t *size;
 } emission;
 
@@ -173,8 +173,7 @@ static void emit_some(void *ctx, int part, int parts)
     (void)part;
     (void)parts;
     for (int i; (i = atomic_fetch_add(&x->next, 1)) < x->n;)
-        if (emit_unit(x, i, NULL) != NNC_OK)
-            atomic_store(&x->failed, i + 1);
+        (void)emit_unit(x, i, NULL);
 }
 
 /* Objects are parallel to units while they are collected; a kernel without one is interpreted. */
@@ -211,9 +210,9 @@ static nnc_status collect(emission *x, int i, nnc_hash128 target)
     if (!x->data[i])
         return status;
     status = keep_object(m, x->todo[i], x->data[i], x->size[i]);
-    if (m->o->cache)
-        nnc_cache_put(m->o->cache, "object", object_key(m, unit_of(m, x->todo[i]), target),
-            x->data[i], x->size[i]);
+    nnc_hash128 key;
+    if (m->o->cache && object_key(m, unit_of(m, x->todo[i]), target, &key))
+        nnc_cache_put(m->o->cache, "object", key, x->data[i], x->size[i]);
     return status;
 }
 
@@ -262,7 +261,9 @@ nnc_status make_objects(maker *m)
     int hits = 0, misses = 0, n = 0, units = count_units(m);
     if (!code_engine(m) || !p->n_kernel)
         return NNC_OK;
-    nnc_hash128 target = nnc_target_hash(m->o->target);
+    nnc_hash128 key, target = nnc_target_hash(m->o->target);
+    if (target.hi == ~(uint64_t)0)
+        return nnc_nomem(m->sink);
     p->object = ARENA_NEW(&p->arena, nnc_blob, units);
     int *todo = ARENA_NEW(&m->scratch, int, units);
     if (!p->object || !todo)
@@ -271,8 +272,8 @@ nnc_status make_objects(maker *m)
         char *data;
         size_t size;
         unit k = unit_of(m, u);
-        if (!m->o->cache ||
-            !nnc_cache_get(m->o->cache, "object", object_key(m, k, target), &data, &size)) {
+        if (!m->o->cache || !object_key(m, k, target, &key) ||
+            !nnc_cache_get(m->o->cache, "object", key, &data, &size)) {
             todo[n++] = u;
             misses += k.n;
             continue;

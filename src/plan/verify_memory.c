@@ -157,7 +157,10 @@ static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
 {
     const nnc_ptensor *x = &m->p->tensor[t];
     if (m->writer[t] != -1)
-        return bad(m, cmd, t, x->is_input ? "is an input, and written" : "is written twice");
+        return bad(m, cmd < 0 ? m->p->main_first : cmd, t,
+            cmd < 0       ? "is two inputs"
+            : x->is_input ? "is an input, and written"
+                          : "is written twice");
     if (cmd >= m->p->main_first && x->space != SP_arena)
         return bad(m, cmd, t, "lasts, and is written by main");
     int32_t *map = &m->map[x->device * 3 + x->space], a, b, mid;

@@ -54,6 +54,7 @@ TEST(hostile_rows)
     LIE(1, "no such object", p->kernel[0].object = 0);
     LIE(1, "its text does not parse", p->kernel[0].ir = "kernel");
     LIE(1, "its text has another domain", p->kernel[0].domain++);
+    LIE(1, "domain, grain or threads", p->kernel[0].grain = INT64_MAX);
     LIE(1, "its text has another name", p->kernel[0].symbol = "system");
     LIE(1, "weights and kernel extents differ", p->call[0].kernel[0] = 5);
     LIE(1, "a window's number is out of range", p->call[0].stride[1] = 0);
@@ -100,6 +101,9 @@ TEST(hostile_memory)
 {
     LIE(1, "is read before it is written", p->cmd[at(p, "/r")].arg[0] = p->cmd[at(p, "/a")].arg[2]);
     LIE(1, "is an input, and written", p->cmd[at(p, "/p")].arg[3] = p->input[0]);
+    LIE(1, "tensor 0 (x) is two inputs", p->input = (int32_t[]){p->input[0], p->input[0]};
+        p->input_name = (const char *[]){"x", "y"}; p->n_input = 2;
+        p->tensor[p->cmd[at(p, "/p")].arg[3]].is_input = true);
     LIE(1, "is written twice", p->cmd[at(p, "/q")].arg[3] = p->cmd[at(p, "/p")].arg[3]);
     LIE(1, "was not packed for this call", p->cmd[at(p, "/p")].arg[1] = p->cmd[at(p, "/q")].arg[1]);
     LIE(1, "first and last used", p->tensor[0].last--);
