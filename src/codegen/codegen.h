@@ -126,6 +126,7 @@ typedef struct nnc_kgrid {
     int16_t group;   /* row, column: threads that share a point */
     int16_t split;   /* blocks that share a point */
     int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = rows are read again by each stage */
+    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory */
     int16_t regs;    /* registers a thread may use, 0 = no limit of its own */
     int16_t index;   /* bits of offsets: 32 or 64 */
     int64_t blocks, finish;

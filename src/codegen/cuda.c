@@ -160,6 +160,9 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
         signature(&c);
         cu_open(&c, "{");
         switch (k->grid.cls) {
+        case KC_row:
+            cu_row(&c);
+            break;
         default:
             cu_point(&c);
         }

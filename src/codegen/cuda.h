@@ -30,6 +30,7 @@ typedef struct cu {
     bool in_lanes;          /* inside the loop over lanes */
     const char *ragged;     /* text of how many elements are left for a vector access, NULL = all */
     const char *store_if;   /* text that must hold for stores, NULL = nothing */
+    const bool *kept;       /* by buffer: tmp buffers that live in registers, or NULL */
     const char *unroll;     /* name of the index of held values, "u" */
     nnc_sink *sink;
 } cu;
@@ -58,11 +59,33 @@ void cu_fold(cu *c, const nnc_kstage *s, int32_t id); /* the statement that take
 void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes); /* fills c->v of the stage; sets the section's lanes */
 void cu_section(cu *c, const nnc_kstage *s, int begin, int end);
 void cu_declare(cu *c, const nnc_kstage *s); /* reductions and what later sections read */
+uint32_t cu_axes_used(const cu *c, const nnc_kstage *s); /* what the stage's text names */
 void cu_finish_arg(cu *c, const nnc_kstage *s);
 void cu_load(cu *c, int32_t id);
 
+void cu_find_outside(cu *c); /* marks values that sections of later stages read */
+void cu_place(cu *c, const char *unit); /* declares the outer axes from the number of a unit */
+
+/* cuda_row.c: how a group of threads shares a point. */
+typedef struct cu_spread {
+    uint32_t spread, serial; /* own axes that are spread over the threads, and those that each thread runs */
+    int vec;                 /* elements of an access along the last spread axis */
+    int64_t units, trips;    /* vectors of the spread axes; of them, the most that one thread has */
+} cu_spread;
+typedef struct cu_rows {
+    cu_spread *stage;
+    int keep;
+    int32_t *as;             /* by instruction, as in cu_value */
+    bool *held;
+    bool *in_registers;      /* by buffer: a tmp buffer that became held values */
+    int64_t scratch;         /* bytes of the other tmp buffers, for one point */
+} cu_rows;
+bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
+void cu_rows_deinit(cu_rows *r);
+
 /* One kernel in one schedule. */
 void cu_point(cu *c);
+void cu_row(cu *c);
 
 /* schedule_cuda.c: does the access move `vec` neighbouring elements along axis a at once, where a counts in multiples of vec? */
 bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);

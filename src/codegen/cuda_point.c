@@ -3,7 +3,7 @@
 #include "codegen/cuda.h"
 
 /* Where unit q stands: `along` counts fastest, in vectors; then the other outer axes. */
-static void place(cu *c, const char *q)
+void cu_place(cu *c, const char *q)
 {
     const nnc_kernel *k = c->k;
     int order[NNC_KAXES], n = 0;
@@ -65,7 +65,7 @@ static void close_loops(cu *c, int n)
 }
 
 /* Values of a stage without map axes that later stages read. */
-static void find_outside(cu *c)
+void cu_find_outside(cu *c)
 {
     const nnc_kernel *k = c->k;
     for (int i = 0; i < k->n_stage; i++)
@@ -123,7 +123,7 @@ static void open_unit(cu *c, bool loop, bool inexact)
         cu_indent(c);
         nnc_puts(c->t, loop ? "    break;\n" : "    return;\n");
     }
-    place(c, "q");
+    cu_place(c, "q");
 }
 
 void cu_point(cu *c)
@@ -132,7 +132,7 @@ void cu_point(cu *c)
     const nnc_kgrid *g = c->g;
     bool wide = g->index == 64;
     char left[96];
-    find_outside(c);
+    cu_find_outside(c);
     bool ragged = g->vec > 1 && k->axis[g->axis].extent % g->vec;
     if (ragged) {
         snprintf(left, sizeof left, "%lld%s - %s", (long long)k->axis[g->axis].extent,

@@ -282,6 +282,117 @@ static const part parts[] = {
 "        at = i;\n"
 "    }\n"
 "}\n"},
+/* ---- groups of threads ---- */
+{"NNC_DYNAMIC",
+"#ifndef NNC_DYNAMIC\n"
+"#define NNC_DYNAMIC(name) extern __shared__ __align__(16) char name[]\n"
+"#endif\n"},
+{"nnc_join_sum",
+"struct nnc_join_sum {\n"
+"    NNC_FN float operator()(float a, float b) const { return a + b; }\n"
+"    NNC_FN double operator()(double a, double b) const { return a + b; }\n"
+"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_add(a, b); }\n"
+"};\n"},
+{"nnc_join_prod",
+"struct nnc_join_prod {\n"
+"    NNC_FN float operator()(float a, float b) const { return a * b; }\n"
+"    NNC_FN double operator()(double a, double b) const { return a * b; }\n"
+"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_mul(a, b); }\n"
+"};\n"},
+{"nnc_join_max",
+"struct nnc_join_max {\n"
+"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_max(a, b); }\n"
+"};\n"},
+{"nnc_join_min",
+"struct nnc_join_min {\n"
+"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_min(a, b); }\n"
+"};\n"},
+{"nnc_join_argmax",
+"/* Of equals the smaller index. at < 0: none. */\n"
+"struct nnc_join_argmax {\n"
+"    template <typename T, typename I> NNC_FN void operator()(T &best, I &at, T x, I i) const\n"
+"    {\n"
+"        const bool over = best == best && (x != x || x > best);\n"
+"        const bool under = x == x && (best != best || best > x);\n"
+"        if (i >= 0 && (at < 0 || over || (!under && i < at))) {\n"
+"            best = x;\n"
+"            at = i;\n"
+"        }\n"
+"    }\n"
+"};\n"},
+{"nnc_join_argmin",
+"/* Of equals the smaller index. at < 0: none. */\n"
+"struct nnc_join_argmin {\n"
+"    template <typename T, typename I> NNC_FN void operator()(T &best, I &at, T x, I i) const\n"
+"    {\n"
+"        const bool under = best == best && (x != x || x < best);\n"
+"        const bool over = x == x && (best != best || best < x);\n"
+"        if (i >= 0 && (at < 0 || under || (!over && i < at))) {\n"
+"            best = x;\n"
+"            at = i;\n"
+"        }\n"
+"    }\n"
+"};\n"},
+{"nnc_other",
+"/* The value of the lane whose number differs in the bits of o. */\n"
+"template <typename T> NNC_FN T nnc_other(T x, int o)\n"
+"{\n"
+"    if constexpr (sizeof(T) < 4)\n"
+"        return (T)__shfl_xor_sync(0xffffffffu, (int)x, o);\n"
+"    else\n"
+"        return __shfl_xor_sync(0xffffffffu, x, o);\n"
+"}\n"},
+{"nnc_warp",
+"/* What G neighbouring lanes hold, joined; all of them get the same bits. */\n"
+"template <int G, typename F, typename T> NNC_FN T nnc_warp(T x)\n"
+"{\n"
+"#pragma unroll\n"
+"    for (int o = G / 2; o > 0; o /= 2)\n"
+"        x = F()(x, nnc_other(x, o));\n"
+"    return x;\n"
+"}\n"},
+{"nnc_block",
+"/* The same of G threads, whole warps; part: one element a warp of the block. */\n"
+"template <int G, typename F, typename T> NNC_FN T nnc_block(T x, T *part)\n"
+"{\n"
+"    const int first = threadIdx.x / G * (G / 32);\n"
+"    x = nnc_warp<32, F>(x);\n"
+"    if (threadIdx.x % 32 == 0)\n"
+"        part[threadIdx.x / 32] = x;\n"
+"    __syncthreads();\n"
+"    x = part[first];\n"
+"#pragma unroll\n"
+"    for (int w = 1; w < G / 32; w++)\n"
+"        x = F()(x, part[first + w]);\n"
+"    return x;\n"
+"}\n"},
+{"nnc_warp_arg",
+"template <int G, typename F, typename T, typename I> NNC_FN void nnc_warp_arg(T &best, I &at)\n"
+"{\n"
+"#pragma unroll\n"
+"    for (int o = G / 2; o > 0; o /= 2) {\n"
+"        const T x = nnc_other(best, o);\n"
+"        const I i = nnc_other(at, o);\n"
+"        F()(best, at, x, i);\n"
+"    }\n"
+"}\n"},
+{"nnc_block_arg",
+"template <int G, typename F, typename T, typename I>\n"
+"NNC_FN void nnc_block_arg(T &best, I &at, T *part, I *place)\n"
+"{\n"
+"    const int first = threadIdx.x / G * (G / 32);\n"
+"    nnc_warp_arg<32, F>(best, at);\n"
+"    if (threadIdx.x % 32 == 0) {\n"
+"        part[threadIdx.x / 32] = best;\n"
+"        place[threadIdx.x / 32] = at;\n"
+"    }\n"
+"    __syncthreads();\n"
+"    best = part[first];\n"
+"    at = place[first];\n"
+"#pragma unroll\n"
+"    for (int w = 1; w < G / 32; w++)\n"
+"        F()(best, at, part[first + w], place[first + w]);\n"
+"}\n"},
 /* ---- functions ---- */
 {"nnc_poly",
 "/* c0 + x (c1 + x (...)) */\n"

@@ -26,8 +26,10 @@ static bool is_vector(const cu *c, int32_t id)
     const nnc_kins *in = &c->k->ins[id];
     if (c->lanes == 1 || !cu_vector(c->k, in, c->axis, c->lanes))
         return false;
-    return in->op == KO_store || ((in->arg[0] < 0 || !c->v[in->arg[0]].varies) &&
-                                     (in->arg[1] < 0 || !c->v[in->arg[1]].varies));
+    if (in->op == KO_store)
+        return c->k->ins[in->arg[0]].op != KO_index;
+    return ((in->arg[0] < 0 || !c->v[in->arg[0]].varies) &&
+            (in->arg[1] < 0 || !c->v[in->arg[1]].varies));
 }
 
 void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
@@ -114,12 +116,13 @@ void cu_load(cu *c, int32_t id)
         nnc_puts(c->t, ";\n");
     }
     cu_indent(c);
-    if (!v->held)
+    bool lane = v->lanes && !v->vector;
+    if (!v->held && !lane)
         nnc_printf(c->t, v->vector ? "const auto " : "const %s ", cu_type((nnc_dtype)in->dtype));
     cu_name(c, id);
     if (v->held)
         nnc_printf(c->t, "[%s]", c->unroll);
-    nnc_puts(c->t, " = ");
+    nnc_puts(c->t, lane ? "[e] = " : " = ");
     if (guarded)
         nnc_printf(c->t, "in_%d ? ", id);
     if (v->vector) {
@@ -192,7 +195,7 @@ static void statement(cu *c, const nnc_kstage *s, int32_t id)
         break;
     case KO_sop:
         cu_indent(c);
-        if (!v->outside && !v->lanes)
+        if (!v->lanes && !v->held)
             nnc_printf(c->t, "const %s ", cu_type((nnc_dtype)in->dtype));
         cu_ref(c, id);
         nnc_puts(c->t, " = ");
@@ -222,6 +225,8 @@ static bool written(const cu *c, int32_t id)
 {
     const cu_value *v = &c->v[id];
     int op = c->k->ins[id].op;
+    if (op == KO_store && c->kept && c->kept[c->k->ins[id].buf])
+        return false;
     return v->live && !(op == KO_load && (v->held || v->as >= 0)) && op != KO_const &&
            op != KO_index;
 }
@@ -230,7 +235,9 @@ static bool written(const cu *c, int32_t id)
 static void declare_lanes(cu *c, int begin, int end)
 {
     for (int32_t id = begin; id < end; id++)
-        if (c->v[id].lanes && !c->v[id].outside && c->k->ins[id].op == KO_sop && written(c, id)) {
+        if (c->v[id].lanes && !c->v[id].outside && !c->v[id].held &&
+            (c->k->ins[id].op == KO_sop || (c->k->ins[id].op == KO_load && !c->v[id].vector)) &&
+            written(c, id)) {
             cu_indent(c);
             nnc_printf(c->t, "nnc_vec<%s, %d> ", cu_type((nnc_dtype)c->k->ins[id].dtype), c->lanes);
             cu_name(c, id);
@@ -240,28 +247,51 @@ static void declare_lanes(cu *c, int begin, int end)
 
 void cu_section(cu *c, const nnc_kstage *s, int begin, int end)
 {
-    bool loop = false;
+    int loop = 0;
     for (int32_t id = begin; id < end; id++)
         if (written(c, id)) {
             if (in_loop(c, id))
-                loop = true;
+                loop++;
             else if (c->k->ins[id].op != KO_store || !c->v[id].vector)
                 statement(c, s, id);
         }
     if (loop) {
         declare_lanes(c, begin, end);
         cu_line(c, "#pragma unroll");
-        cu_open(c, "for (int e = 0; e < %d; e++) {", c->lanes);
+        cu_open(c, "for (int e = 0; e < %d; e++)%s", c->lanes, loop > 1 ? " {" : "");
         c->in_lanes = true;
         for (int32_t id = begin; id < end; id++)
             if (written(c, id) && in_loop(c, id))
                 statement(c, s, id);
         c->in_lanes = false;
-        cu_close(c, "}");
+        c->depth--;
+        if (loop > 1)
+            cu_line(c, "}");
     }
     for (int32_t id = begin; id < end; id++)
-        if (c->k->ins[id].op == KO_store && c->v[id].vector)
+        if (c->k->ins[id].op == KO_store && c->v[id].vector && written(c, id))
             statement(c, s, id);
+}
+
+uint32_t cu_axes_used(const cu *c, const nnc_kstage *s)
+{
+    uint32_t used = 0;
+    for (int32_t id = s->body0; id < s->post1; id++) {
+        const nnc_kins *in = &c->k->ins[id];
+        bool first = in->op == KO_load && c->v[id].held && c->v[id].as < 0;
+        if (in->op == KO_index && c->v[id].live)
+            used |= 1u << in->i;
+        if (in->op == KO_reduce && in->sop >= KR_argmax)
+            used |= s->axes;
+        if ((in->op != KO_load && in->op != KO_store) || (!written(c, id) && !first))
+            continue;
+        for (int a = 0; a < c->k->n_axis; a++) {
+            used |= (uint32_t)(in->at.k[a] != 0) << a;
+            for (int g = 0; g < in->n_guard; g++)
+                used |= (uint32_t)(in->guard[g].e.k[a] != 0) << a;
+        }
+    }
+    return used;
 }
 
 /* ---- what lives longer than a section ---- */
@@ -306,8 +336,8 @@ void cu_declare(cu *c, const nnc_kstage *s)
             declare(c, id, type, NULL);
         }
     }
-    for (int32_t id = s->post0; id < s->post1; id++)
-        if (c->v[id].outside && c->v[id].live && c->k->ins[id].op == KO_sop)
+    for (int32_t id = s->post0; id < s->post1; id++) /* assigned lane by lane */
+        if (c->v[id].outside && c->v[id].lanes && c->v[id].live && c->k->ins[id].op == KO_sop)
             declare(c, id, cu_type((nnc_dtype)c->k->ins[id].dtype), NULL);
 }
 

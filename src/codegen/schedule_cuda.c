@@ -8,7 +8,10 @@ enum {
     MAX_THREADS = 1024,
     POINT_THREADS = 256,
     POINT_TMP = 1024, /* bytes of a thread's own arrays */
-    MAX_GRID = 0x7fffffff
+    MAX_GRID = 0x7fffffff,
+    MAX_SHARED = 227 << 10,
+    MAX_KEEP = 32, /* vectors of a row in one thread's registers */
+    KEEP_REGISTERS = 64 /* of them, elements */
 };
 
 nnc_kschedule nnc_cuda_sched(const nnc_kernel *k)
@@ -141,6 +144,28 @@ static bool derive_point(const nnc_kernel *k, nnc_kgrid *g)
     return true;
 }
 
+static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
+{
+    cu_rows r;
+    int rows = g->threads / g->group;
+    if (g->threads % g->group || g->group > MAX_THREADS || g->axis != -1 || g->flight != 1 ||
+        g->split != 1 || g->keep > MAX_KEEP || g->vec > 16 || (g->vec & (g->vec - 1)) ||
+        g->spill > 1 || (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
+        return false;
+    int64_t n = points(k, -1, 1);
+    bool ok = cu_rows_plan(&r, k, g) && n > 0;
+    if (ok) {
+        g->blocks = (n + rows - 1) / rows;
+        if (g->spill)
+            ok = nnc_mul_ok(g->blocks * rows, r.scratch, &g->work);
+        else
+            g->shared = r.scratch * rows;
+        g->index = narrow(k, n) ? 32 : 64;
+    }
+    cu_rows_deinit(&r);
+    return ok && g->shared <= MAX_SHARED;
+}
+
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
 {
     g->finish = g->shared = g->work = 0;
@@ -151,6 +176,8 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
     bool ok = false;
     if (g->cls == KC_point)
         ok = derive_point(k, g);
+    if (g->cls == KC_row)
+        ok = derive_row(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
@@ -229,10 +256,91 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
         g->flight = small && inputs == 1 ? 4 : 2;
 }
 
+/* ---- rows ---- */
+
+static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
+{
+    int64_t n = 1;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if ((s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
+            return INT64_MAX;
+    return n;
+}
+
+/* Do more bytes lie along own axes than along an outer one? */
+static bool rows_along_memory(const nnc_kernel *k)
+{
+    double inner = 0, outer = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        for (int a = 0; a < k->n_axis; a++)
+            if (in->at.k[a] == 1 && k->axis[a].extent > 1 && k->buf[in->buf].role != KB_tmp)
+                *(a < k->n_outer ? &outer : &inner) += (double)k->buf[in->buf].numel;
+    }
+    return inner > outer;
+}
+
+static int row_vec(const nnc_kernel *k)
+{
+    int narrowest = 16;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_load || k->ins[i].op == KO_store) {
+            int size = nnc_dtype_size(k->buf[k->ins[i].buf].dtype);
+            narrowest = size < narrowest ? size : narrowest;
+        }
+    return 16 / narrowest > 8 ? 8 : 16 / narrowest;
+}
+
+/* Threads for a row of n elements: about four vectors each; more where rows alone do not fill the
+ * machine. */
+static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
+{
+    int64_t vectors = (n + vec - 1) / vec, group = 1;
+    while (group < 32 && group * 2 < vectors)
+        group *= 2;
+    while (group < 512 && group * 4 < vectors && group >= 32)
+        group *= 2;
+    while (group < MAX_THREADS && group >= 32 && group < vectors && rows * group < resident / 2)
+        group *= 2;
+    return (int)group;
+}
+
+static bool choose_row(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kgrid *g = &k->grid;
+    int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1, rows = points(k, -1, 1);
+    for (int i = 0; i < k->n_stage; i++)
+        longest = nnc_max64(longest, own_points(k, &k->stage[i]));
+    bool large = nnc_kernel_scratch(k) > POINT_TMP;
+    if (!large && (longest < 8 || (!rows_along_memory(k) && rows >= resident / 8)))
+        return false;
+    g->cls = KC_row;
+    g->axis = -1;
+    g->flight = 1;
+    g->vec = (int16_t)row_vec(k);
+    g->group = (int16_t)row_group(longest, rows, g->vec, resident > 0 ? resident : 132 * 2048);
+    g->threads = (int16_t)(g->group > 128 ? g->group : 128);
+    while (g->threads > 32 && g->threads > g->group && rows * g->group <= g->threads / 2)
+        g->threads /= 2;
+    int64_t trips = (longest + (int64_t)g->vec * g->group - 1) / ((int64_t)g->vec * g->group);
+    g->keep = (int16_t)(trips * g->vec <= KEEP_REGISTERS ? trips : 0);
+    if (nnc_cuda_derive(k, g) && g->shared <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10))
+        return true;
+    g->spill = 1;
+    return nnc_cuda_derive(k, g);
+}
+
 void nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
 {
+    static const nnc_kgrid none = {
+        .axis = -1, .across = -1, .vec = 1, .flight = 1, .group = 1, .split = 1};
     k->sched = nnc_cuda_sched(k);
-    k->grid = (nnc_kgrid){.axis = -1, .across = -1, .vec = 1, .flight = 1, .group = 1, .split = 1};
+    k->grid = none;
+    if (choose_row(k, t))
+        return;
+    k->grid = none;
     choose_point(k, t);
     if (!nnc_cuda_derive(k, &k->grid)) { /* one point a thread is always possible */
         k->grid.vec = k->grid.flight = 1;

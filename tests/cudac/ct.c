@@ -217,20 +217,45 @@ static void fill(const nnc_kbuf *b, void *p, uint64_t key)
     }
 }
 
-/* The two may round differently: a few ulps for each operation of a body, more after a sum. */
-static bool close_to(nnc_dtype d, const void *x, const void *y, int64_t i)
+/* got is right when it is as near to the answer in f64 as f32 arithmetic can be told to be: a few
+ * ulps for each operation, and what the interpreter in f32 is itself wrong by, four times. */
+static bool close_to(nnc_dtype d, const void *got, const void *f32, const void *f64, int64_t i)
 {
     if (!nnc_is_float(d))
-        return nnc_get_i64(d, x, i) == nnc_get_i64(d, y, i);
-    double a = nnc_get_f64(d, x, i), r = nnc_get_f64(d, y, i);
+        return nnc_get_i64(d, got, i) == nnc_get_i64(d, f32, i);
+    double a = nnc_get_f64(d, got, i), r = nnc_get_f64(d, f32, i);
+    double w = f64 ? ((const double *)f64)[i] : r;
     double eps = d == DT_bf16 ? 0x1p-7 : d == DT_f16 ? 0x1p-10 : d == DT_f64 ? 1e-13 : 2e-6;
-    return (isnan(a) && isnan(r)) || a == r || fabs(a - r) <= eps * fabs(r) + eps * 4;
+    return (isnan(a) && isnan(r)) || a == r ||
+           fabs(a - w) <= eps * fabs(w) + eps * 4 + 4 * fabs(r - w);
+}
+
+/* The same kernel in f64, where it rounds nowhere on purpose. NULL: it does. */
+static nnc_kernel *widened(const nnc_kernel *k, nnc_arena *arena)
+{
+    nnc_kernel *w = nnc_arena_memdup(arena, k, sizeof *k);
+    w->ins = nnc_arena_memdup(arena, k->ins, sizeof *k->ins * ((size_t)k->n_ins + 1));
+    w->buf = nnc_arena_memdup(arena, k->buf, sizeof *k->buf * ((size_t)k->n_buf + 1));
+    bool narrow = false;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_sop && in->sop == SC_cast &&
+            (nnc_is_float((nnc_dtype)in->cast_to) || nnc_is_float(k->ins[in->arg[0]].dtype)))
+            return NULL;
+        narrow |= in->dtype == DT_f32;
+        if (in->dtype == DT_f32)
+            w->ins[i].dtype = DT_f64;
+    }
+    for (int b = 0; b < k->n_buf; b++)
+        if (nnc_is_float(k->buf[b].dtype))
+            w->buf[b].dtype = DT_f64;
+    return narrow ? w : NULL;
 }
 
 typedef struct args {
     int n;
     const nnc_kbuf *buf[64];
-    void *got[65], *base[65], *want[64];
+    void *got[65], *base[65], *want[64], *wide[64]; /* wide: f64, NULL where there is none */
     size_t bytes[65];
 } args;
 
@@ -255,18 +280,40 @@ static void free_args(args *a)
 {
     for (int i = 0; i <= a->n; i++) {
         ct_unguard(a->base[i], a->bytes[i]);
-        if (i < a->n)
+        if (i < a->n) {
             nnc_free(a->want[i]);
+            nnc_free(a->wide[i]);
+        }
     }
 }
 
-static void interpret(const nnc_kernel *k, args *a)
+static void interpret(const nnc_kernel *k, void *const *arg)
 {
-    void *scratch = nnc_aligned_alloc(64, (size_t)k->scratch_bytes + 64);
+    void *scratch = nnc_aligned_alloc(64, 2 * (size_t)k->scratch_bytes + 64);
     nnc_interp *s = nnc_interp_create(k);
-    nnc_interp_run(s, a->want, 0, k->sched.domain, scratch);
+    nnc_interp_run(s, arg, 0, k->sched.domain, scratch);
     nnc_interp_destroy(s);
     nnc_free(scratch);
+}
+
+static void find_answers(const nnc_kernel *k, args *a)
+{
+    nnc_arena arena;
+    nnc_arena_init(&arena, 0);
+    nnc_kernel *w = widened(k, &arena);
+    for (int j = 0; w && j < a->n; j++) {
+        a->wide[j] = nnc_aligned_alloc(64, 8 * (size_t)a->buf[j]->numel + 64);
+        if (!nnc_is_float(a->buf[j]->dtype)) {
+            memcpy(a->wide[j], a->want[j], a->bytes[j]);
+            continue;
+        }
+        for (int64_t i = 0; i < a->buf[j]->numel; i++)
+            ((double *)a->wide[j])[i] = nnc_get_f64(a->buf[j]->dtype, a->want[j], i);
+    }
+    interpret(k, a->want);
+    if (w)
+        interpret(w, a->wide);
+    nnc_arena_deinit(&arena);
 }
 
 /* A kernel that leaves its buffers, or does what C leaves undefined, is stopped by a signal. */
@@ -317,7 +364,7 @@ static bool compare(const args *a, const nnc_kernel *k, char why[256])
 {
     for (int b = 0; b < a->n; b++)
         for (int64_t i = 0; i < a->buf[b]->numel; i++)
-            if (!close_to(a->buf[b]->dtype, a->got[b], a->want[b], i)) {
+            if (!close_to(a->buf[b]->dtype, a->got[b], a->want[b], a->wide[b], i)) {
                 snprintf(why, 256, "%s: argument %d (%s) [%lld] is %.9g, interpreted %.9g", k->name,
                     b, nnc_dtype_name(a->buf[b]->dtype), (long long)i,
                     nnc_get_f64(a->buf[b]->dtype, a->got[b], i),
@@ -340,7 +387,7 @@ bool ct_run(ct_set *s, int i, uint64_t seed, char why[256])
     for (int reverse = 0; reverse < 2 && ok; reverse++) {
         args a = {0};
         make_args(&a, k, seed);
-        interpret(k, &a);
+        find_answers(k, &a);
         const char *bad = launch(s, k, &a, reverse);
         if (bad)
             snprintf(why, 256, "%s: %s", k->name, bad);

@@ -1,0 +1,80 @@
+/* tests/cudac/shapes.c -- shapes chosen for each schedule: short, long and odd rows, columns, windows, transposes, tails. */
+#include "ct.h"
+
+static void all_agree(ct_set *s)
+{
+    int n = s->n;
+    if (ct_build(s, NULL))
+        CHECK_INT(ct_run_all(s, test_seed), n);
+    ct_set_deinit(s);
+}
+
+static const nnc_kernel *last(const ct_set *s)
+{
+    return s->n ? s->k[s->n - 1] : NULL;
+}
+
+static void add(ct_set *s, bool fused, const char *fmt, ...) NNC_PRINTF(3, 4);
+static void add(ct_set *s, bool fused, const char *fmt, ...)
+{
+    char text[1200];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    (fused ? ct_add_fused : ct_add_text)(s, text);
+}
+
+TEST(rows_of_every_length)
+{
+    static const int cols[] = {8, 9, 31, 32, 100, 256, 257, 1000, 1024, 4096, 5003, 20000};
+    static const char *const type[] = {"f32", "f16", "bf16", "f64"};
+    ct_set s = {0};
+    for (size_t i = 0; i < NNC_COUNT(cols); i++) {
+        int n = cols[i], rows = n > 2000 ? 3 : 5;
+        add(&s, false,
+            "graph @t {\n%%x = input : %s[%d,%d]\n%%y = softmax %%x {axis=1}\nreturn %%y }",
+            type[i % 4], rows, n);
+        CHECK(last(&s) && last(&s)->grid.cls == KC_row);
+        add(&s, false,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%g = input : f32[%d]\n%%b = input : f32[%d]\n"
+            "%%y = layernorm %%x, %%g, %%b {axis=1}\nreturn %%y }",
+            rows, n, n, n);
+        add(&s, false,
+            "graph @t {\n%%x = input : %s[%d,%d]\n%%y = argmax %%x {axis=1}\nreturn %%y }",
+            i % 2 ? "f32" : "i32", rows, n);
+        add(&s, true,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%y = reduce_max %%x {axes=[1]}\n%%e = exp %%y\n"
+            "return %%e }",
+            rows, n);
+    }
+    all_agree(&s);
+}
+
+/* More than one row of threads a block, rows that do not fill the last block. */
+TEST(many_rows)
+{
+    ct_set s = {0};
+    for (int n = 8; n <= 128; n *= 2)
+        add(&s, false,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%y = softmax %%x {axis=1}\nreturn %%y }", 77,
+            n);
+    add(&s, true,
+        "graph @t {\n%%x = input : i32[45,16]\n%%y = reduce_sum %%x {axes=[1]}\nreturn %%y }");
+    add(&s, true,
+        "graph @t {\n%%x = input : i8[45,24]\n%%y = reduce_min %%x {axes=[1]}\nreturn %%y }");
+    all_agree(&s);
+}
+
+TEST(tails_of_vectors)
+{
+    ct_set s = {0};
+    for (int n = 290000; n < 290005; n++)
+        add(&s, true,
+            "graph @t {\n%%x = input : f32[%d]\n%%y = relu %%x\n%%z = add %%x, %%y\nreturn %%z }",
+            n);
+    add(&s, true, "graph @t {\n%%x = input : f16[600002]\n%%y = neg %%x\nreturn %%y }");
+    add(&s, true, "graph @t {\n%%x = input : bool[600003]\n%%y = not %%x\nreturn %%y }");
+    CHECK(s.n > 5 && s.k[1]->grid.vec > 1);
+    all_agree(&s);
+}
