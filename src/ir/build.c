@@ -9,8 +9,7 @@
 /* Results whose types fit on the stack; a split may have more. */
 #define FEW 8
 
-/* Strings of consecutive nodes are often the same: shared with the node before. */
-static const char *keep_string(nnc_graph *g, const char *s, const char *before)
+const char *nnc_keep_string(nnc_graph *g, const char *s, const char *before)
 {
     if (!s)
         return NULL;
@@ -22,6 +21,15 @@ static const char *keep_string(nnc_graph *g, const char *s, const char *before)
     return c;
 }
 
+bool nnc_keep_attr(nnc_graph *g, nnc_attr *a)
+{
+    if (a->n > 0 &&
+        !(a->ints = nnc_arena_memdup(&g->arena, a->ints, (size_t)a->n * sizeof *a->ints)))
+        return false;
+    return !a->word || (a->word = nnc_arena_strdup(&g->arena, a->word));
+}
+
+/* Copies, sorted by key. */
 static bool copy_attrs(nnc_graph *g, nnc_node *n, const nnc_attr *from, int count)
 {
     n->attr = count ? ARENA_NEW(&g->arena, nnc_attr, count) : NULL;
@@ -29,10 +37,7 @@ static bool copy_attrs(nnc_graph *g, nnc_node *n, const nnc_attr *from, int coun
         return false;
     for (int i = 0; i < count; i++) {
         nnc_attr a = from[i];
-        if (a.n > 0 &&
-            !(a.ints = nnc_arena_memdup(&g->arena, a.ints, (size_t)a.n * sizeof *a.ints)))
-            return false;
-        if (a.word && !(a.word = nnc_arena_strdup(&g->arena, a.word)))
+        if (!nnc_keep_attr(g, &a))
             return false;
         int j = i;
         for (; j > 0 && n->attr[j - 1].key > a.key; j--)
@@ -49,9 +54,9 @@ static bool copy_proto(nnc_graph *g, const nnc_node *p, const nnc_type *typed, n
     const nnc_node none = {0}, *before = g->n_node ? &g->node[g->n_node - 1] : &none;
     *n = *p;
     n->out = NNC_NONE;
-    n->origin = keep_string(g, p->origin, before->origin);
-    n->loc.file = keep_string(g, p->loc.file, before->loc.file);
-    n->loc.path = keep_string(g, p->loc.path, before->loc.path);
+    n->origin = nnc_keep_string(g, p->origin, before->origin);
+    n->loc.file = nnc_keep_string(g, p->loc.file, before->loc.file);
+    n->loc.path = nnc_keep_string(g, p->loc.path, before->loc.path);
     bool ok = copy_attrs(g, n, p->attr, p->n_attr);
     if (p->n_in)
         ok = (n->in = nnc_arena_memdup(&g->arena, p->in, p->n_in * sizeof *p->in)) && ok;

@@ -158,31 +158,14 @@ nnc_weight *nnc_weight_copy(nnc_graph *g, const nnc_weight *w, const nnc_type *t
     return NULL;
 }
 
-/* One string of src in g; equal to the one before: shared. *ok turns false when memory is out. */
-static const char *copy_string(nnc_graph *g, const char *s, const char *before, bool *ok)
-{
-    if (!s)
-        return NULL;
-    if (before && !strcmp(s, before))
-        return before;
-    char *c = nnc_arena_strdup(&g->arena, s);
-    *ok = *ok && c;
-    return c;
-}
-
-static bool copy_attrs(nnc_graph *g, nnc_node *d)
+static bool own_attrs(nnc_graph *g, nnc_node *d)
 {
     d->attr = d->n_attr ? nnc_arena_memdup(&g->arena, d->attr, d->n_attr * sizeof *d->attr) : NULL;
     if (d->n_attr && !d->attr)
         return false;
-    for (int i = 0; i < d->n_attr; i++) {
-        nnc_attr *a = &d->attr[i];
-        if (a->n &&
-            !(a->ints = nnc_arena_memdup(&g->arena, a->ints, (size_t)a->n * sizeof *a->ints)))
+    for (int i = 0; i < d->n_attr; i++)
+        if (!nnc_keep_attr(g, &d->attr[i]))
             return false;
-        if (a->word && !(a->word = nnc_arena_strdup(&g->arena, a->word)))
-            return false;
-    }
     return true;
 }
 
@@ -191,18 +174,17 @@ static bool own_node(nnc_graph *g, uint32_t i, const nnc_graph *src)
 {
     nnc_node *d = &g->node[i];
     const nnc_node none = {0}, *before = i ? d - 1 : &none;
-    bool ok = true;
-    d->origin = copy_string(g, d->origin, before->origin, &ok);
-    d->loc.file = copy_string(g, d->loc.file, before->loc.file, &ok);
-    d->loc.path = copy_string(g, d->loc.path, before->loc.path, &ok);
-    ok = copy_attrs(g, d) && ok;
+    d->origin = nnc_keep_string(g, d->origin, before->origin);
+    d->loc.file = nnc_keep_string(g, d->loc.file, before->loc.file);
+    d->loc.path = nnc_keep_string(g, d->loc.path, before->loc.path);
+    bool ok = own_attrs(g, d);
     if (d->n_in)
         ok = (d->in = nnc_arena_memdup(&g->arena, d->in, d->n_in * sizeof *d->in)) && ok;
     if (d->weight)
         ok = (d->weight = nnc_weight_copy(g, d->weight, &src->value[d->out].type)) && ok;
     if (d->body)
         ok = (d->body = nnc_graph_clone(d->body, g->sink)) && ok;
-    return ok;
+    return ok && g->status == NNC_OK;
 }
 
 static bool own_values(nnc_graph *g)
@@ -237,7 +219,6 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
         return NULL;
     }
     bool ok = true;
-    g->status = src->status;
     g->value = dup_array(g, src->value, src->n_value, sizeof *g->value, &ok);
     g->output = dup_array(g, src->output, src->n_output, sizeof *g->output, &ok);
     g->output_name = dup_array(g, src->output_name, src->n_output, sizeof *g->output_name, &ok);
@@ -250,8 +231,10 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
     while (
         ok && g->n_node < src->n_node) /* also a node that fails has a body of its own, or none */
         ok = own_node(g, g->n_node++, src);
-    if (ok && own_values(g))
+    if (ok && own_values(g)) {
+        g->status = src->status;
         return g;
+    }
     (void)nnc_nomem(sink);
     nnc_graph_destroy(g);
     return NULL;

@@ -22,6 +22,11 @@ bool nnc_name_claim(nnc_graph *g, const char *name, nnc_ref r);
  * out. */
 nnc_weight *nnc_weight_copy(nnc_graph *g, const nnc_weight *w, const nnc_type *t);
 
+/* A copy of s, or `before` where that says the same: the strings of consecutive nodes often do. NULL for NULL. */
+const char *nnc_keep_string(nnc_graph *g, const char *s, const char *before);
+/* Makes what an attribute points to g's own. False: out of memory, not yet reported. */
+bool nnc_keep_attr(nnc_graph *g, nnc_attr *a);
+
 /* Where to report on a node: its location, with the origin for a path. */
 nnc_loc nnc_node_loc(const nnc_node *n);
 

@@ -10,8 +10,7 @@
 
 typedef nnc_ref (*rule_fn)(pass *p, const nnc_node *n);
 
-/* ---- questions
- * ---------------------------------------------------------------------------------------- */
+/* ---- questions ------------------------------------------------------------------------------- */
 
 static const nnc_node *def_of(pass *p, nnc_ref v, nnc_op op)
 {
@@ -47,8 +46,7 @@ static nnc_ref rebuild(pass *p, const nnc_node *n, const nnc_ref *in)
     return nnc_build(p->g, (nnc_op)n->op, n->n_in, in, n->n_attr, n->attr);
 }
 
-/* ---- elementwise
- * -------------------------------------------------------------------------------------- */
+/* ---- elementwise ----------------------------------------------------------------------------- */
 
 /* identity(x) = x, dropout(x) = x at inference */
 static nnc_ref copy_of(pass *p, const nnc_node *n)
@@ -310,8 +308,7 @@ static nnc_ref powers(pass *p, const nnc_node *n)
     return is_const(p, n->in[1], -1) ? nnc_build1(p->g, OP_recip, n->in[0]) : NNC_NONE;
 }
 
-/* ---- movement
- * ----------------------------------------------------------------------------------------- */
+/* ---- movement -------------------------------------------------------------------------------- */
 
 /* A reshape, broadcast, slice, transpose, flip, relayout, split or concat that changes nothing. */
 static nnc_ref no_move(pass *p, const nnc_node *n)
@@ -440,8 +437,7 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
     return any ? nnc_build(p->g, OP_matmul, 2, in, 2, a) : NNC_NONE;
 }
 
-/* ---- reductions and windows
- * --------------------------------------------------------------------------- */
+/* ---- reductions and windows ------------------------------------------------------------------ */
 
 /* A reduction over extents of 1 is a reshape; pooling 1x1 windows with stride 1 and no padding is
  * nothing. */
@@ -490,8 +486,7 @@ static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
     return nnc_reduce(p->g, (nnc_op)n->op, d->in[0], c, axes, true);
 }
 
-/* ---- the table
- * ---------------------------------------------------------------------------------------- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct rule {
     const char *name;

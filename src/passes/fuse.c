@@ -22,8 +22,7 @@ typedef struct edge {
     int64_t bytes;
 } edge;
 
-/* ---- one kernel?
- * ------------------------------------------------------------------------------------------ */
+/* ---- one kernel? ----------------------------------------------------------------------------- */
 
 /* Afterwards needed_outside tells of these nodes, until the next search of groups. */
 static void mark_nodes(groups *s, const uint32_t *nodes, uint32_t n)
@@ -63,8 +62,7 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     return nnc_nest_ok(p->g, nodes, (int)n, out, n_out, p->a, why);
 }
 
-/* ---- what a merge gives
- * ------------------------------------------------------------------------------ */
+/* ---- what a merge gives ---------------------------------------------------------------------- */
 
 static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
 {
@@ -147,8 +145,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* ---- seeds
- * ---------------------------------------------------------------------------------------------- */
+/* ---- seeds ----------------------------------------------------------------------------------- */
 
 /* The nodes of one expanded nest have the layer's path in common and a reduction among them. */
 static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
@@ -227,8 +224,7 @@ static void seed_views(groups *s)
     }
 }
 
-/* ---- merging
- * -------------------------------------------------------------------------------------------- */
+/* ---- merging --------------------------------------------------------------------------------- */
 
 static int by_bytes(const void *x, const void *y)
 {
@@ -288,8 +284,7 @@ static void merge_edges(groups *s)
     }
 }
 
-/* ---- verdicts on what stays apart
- * ------------------------------------------------------------------------- */
+/* ---- verdicts on what stays apart ------------------------------------------------------------ */
 
 static bool generated(const groups *s, uint32_t i)
 {
@@ -371,8 +366,7 @@ static void remark_apart(groups *s)
     }
 }
 
-/* ---- rewriting
- * -------------------------------------------------------------------------------------------- */
+/* ---- rewriting ------------------------------------------------------------------------------- */
 
 /* Members without the views that only stand before the kernel, and the scalar constants they read,
  * in front. */
