@@ -21,4 +21,10 @@ static inline int64_t nnc_domain_work_bytes(const nnc_pkernel *k)
  * has no scratch. Returns when all are done. */
 void nnc_run_domain(nnc_domain_fn fn, void *ctx, const nnc_pkernel *k, void *const *args, void *work);
 
+/* Where engines of GPUs keep algorithms that they settled: nowhere, until it is switched on; `dir` as nnc_cache_open takes it. Reads and
+ * writes are nnc_cache_get's and nnc_cache_put's. Thread-safe. */
+void nnc_engines_keep(bool on, const char *dir);
+bool nnc_engines_kept(const char *kind, nnc_hash128 key, char **out, size_t *n);
+void nnc_engines_put(const char *kind, nnc_hash128 key, const void *data, size_t n);
+
 #endif

@@ -81,9 +81,6 @@ static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const
         if (m->op == OP_add && (k > 0 || !per_channel(p, c, other_operand(m, c->out))))
             return "one sum is in the epilogue already";
     }
-    for (int k = 0; k < so_far->n && e->sum_first; k++)
-        if (p->g->node[so_far->node[k]].op != OP_add)
-            return remark_text(p, "%s adds a tensor only before the activation", e->name);
     return allows_sum(p, i, n, other, e);
 }
 
@@ -108,6 +105,9 @@ const char *epilogue_allows(
         return remark_text(p, "%s fuses epilogues of f32 only", e->name);
     if (so_far->n >= MAX_POST)
         return "the epilogue is full";
+    for (int k = 0; k < so_far->n && e->one_activation; k++)
+        if (p->g->node[so_far->node[k]].op != OP_add)
+            return remark_text(p, "%s takes nothing behind an activation", e->name);
     if (n->op == OP_add)
         return allows_add(p, i, so_far, n, x, e);
     for (size_t k = 0; k < NNC_COUNT(unary); k++)

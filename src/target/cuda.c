@@ -88,14 +88,14 @@ static void describe(nnc_target *t, const card *c, int sm)
         .channels_last = true,
         .f32_row_major = true,
         .epilogues = EP_bias | EP_relu | EP_add,
-        .sum_first = true,
+        .one_activation = true,
         .relu_drops_nan = true,
         .efficiency = 0.6};
     t->engine[1] = (nnc_target_engine){.name = "cublaslt",
         .contractions = true,
         .matmuls_only = true,
         .epilogues = EP_bias | EP_relu | EP_gelu_tanh | EP_add,
-        .sum_first = true,
+        .one_activation = true,
         .relu_drops_nan = true,
         .efficiency = 0.7};
     t->engine[2] =

@@ -34,8 +34,8 @@ typedef struct nnc_target_engine {
     bool channels_last;     /* wants NHWC activations for convolutions and pooling */
     bool f32_row_major;     /* but not those of f32 */
     uint32_t epilogues;     /* EP_* it fuses, f32 */
-    bool sum_first;         /* adds a tensor only before any activation */
-    bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */
+    bool one_activation;    /* adds a tensor only before an activation, and takes one of those */
+    bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact. oneDNN's engine sees to NaN itself */
     double efficiency;      /* reached share of peak FLOPs on contractions */
 } nnc_target_engine;
 

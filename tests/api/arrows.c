@@ -15,7 +15,7 @@ static const struct {
     {"codegen", "base ir target"},
     {"plan", "base ir target codegen"},
     {"runtime", "base plan"},
-    {"engines", "base plan codegen runtime"},
+    {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target codegen"},
     {"plugins/onednn", "base plan"},
     {"plugins/openmp", "base"},
@@ -39,6 +39,8 @@ static bool public_header(const char *folder, size_t n, const char *file)
         return true;
     if (n == 2 && !strncmp(folder, "ir", 2)) /* tables, and the shared analysis of nests */
         return strstr(file, ".def") || !strcmp(file, "nest.h");
+    if (n == 4 && !strncmp(folder, "cuda", 4))
+        return !strcmp(file, "cudnn.h");
     if (n == 3 && !strncmp(folder, "api", 3))
         return !strcmp(file, "nnc.h");
     return n == 4 && !strncmp(folder, "plan", 4) && !strcmp(file, "make.h");

@@ -1,0 +1,234 @@
+/* engines/cudnn_graph.c -- what a call is in cuDNN's words. The order sum, bias, relu is the one that has precompiled engines; the
+ * order of the call (bias, sum, relu) has none, so sums go first: both are sums in f32, rounded in another order. */
+#include "engines/cudnn.h"
+#include <math.h>
+#include <string.h>
+
+int dn_args(const nnc_call *c)
+{
+    int n = 3 + c->has_bias;
+    for (int i = 0; i < c->n_post; i++)
+        n += c->post[i].kind == PO_sum;
+    return n;
+}
+
+/* ---- judging ------------------------------------------------------------------------------------------------------- */
+
+/* Ends that precompiled engines have: a sum, then a relu, each at most once. More relus than one are one. */
+static bool ends_plainly(const nnc_call *c)
+{
+    int i = 0;
+    i += i < c->n_post && c->post[i].kind == PO_sum;
+    while (i < c->n_post && c->post[i].kind == PO_relu)
+        i++;
+    return i == c->n_post;
+}
+
+static bool posts_ok(const nnc_call *c, const char **why)
+{
+    for (int i = 0; i < c->n_post; i++) {
+        *why = "cuDNN has no hardswish";
+        if (c->post[i].kind == PO_hardswish)
+            return false;
+        *why = "cuDNN adds out of place";
+        if (c->post[i].in_place)
+            return false;
+    }
+    return true;
+}
+
+bool dn_way_of(const nnc_call *c, dn_way *w, const char **why)
+{
+    *w = (dn_way){.packed = c->packed};
+    *why = "cuDNN computes convolutions here, nothing else";
+    if (c->kind != CALL_conv && c->kind != CALL_conv_transpose)
+        return false;
+    *why = "cuDNN convolves f32, f16 and bf16";
+    nnc_dtype d = (nnc_dtype)c->src.dtype;
+    if (d != DT_f32 && d != DT_f16 && d != DT_bf16)
+        return false;
+    *why = "cuDNN wants operands and result of one type";
+    if (c->wei.dtype != d || c->dst.dtype != d || (c->has_bias && c->bias.dtype != d))
+        return false;
+    if (!posts_ok(c, why))
+        return false;
+    bool any = c->has_bias || c->n_post > 0;
+    w->split = any && (c->kind == CALL_conv_transpose || !ends_plainly(c));
+    w->zero_bias = !w->split && any && !c->has_bias;
+    return true;
+}
+
+static bool channels_last(const nnc_type *t)
+{
+    nnc_type last = *t;
+    nnc_type_channels_last(&last);
+    return nnc_type_same_memory(t, &last);
+}
+
+bool dn_wants_packing(const nnc_call *c)
+{
+    return !channels_last(&c->wei) && channels_last(&c->dst) && !nnc_type_is_row_major(&c->dst);
+}
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------- */
+
+/* cuDNN's tensors have two spatial dimensions at least: one of 1 stands before the only one. */
+static nnc_cudnn_tensor tensor_of(const nnc_type *t)
+{
+    nnc_cudnn_tensor r = {.dtype = (nnc_dtype)t->dtype, .rank = t->rank};
+    nnc_type_strides(t, r.stride);
+    memcpy(r.dim, t->dim, sizeof r.dim);
+    if (t->rank != 3)
+        return r;
+    r.rank = 4;
+    r.dim[3] = r.dim[2];
+    r.stride[3] = r.stride[2];
+    r.dim[2] = 1;
+    r.stride[2] = r.dim[3] * r.stride[3];
+    return r;
+}
+
+static nnc_cudnn_tensor weights_of(const nnc_call *c, bool packed)
+{
+    nnc_type t = c->wei;
+    if (packed)
+        nnc_type_channels_last(&t);
+    return tensor_of(&t);
+}
+
+/* One number a channel, shaped like the result. */
+static nnc_cudnn_tensor bias_of(const nnc_call *c)
+{
+    nnc_cudnn_tensor y = tensor_of(&c->dst), b = {.dtype = y.dtype, .rank = y.rank};
+    for (int i = 0; i < y.rank; i++) {
+        b.dim[i] = i == 1 ? y.dim[1] : 1;
+        b.stride[i] = i == 1 ? 1 : i == 0 || y.stride[1] == 1 ? y.dim[1] : 1;
+    }
+    return b;
+}
+
+/* All arguments of the call, so that ids are their places. Returns the place of the first sum. */
+static int add_arguments(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
+{
+    nnc_cudnn_tensor src = tensor_of(&c->src), wei = weights_of(c, w->packed),
+                     dst = tensor_of(&c->dst), bias = bias_of(c);
+    nnc_cudnn_add_tensor(g, &src);
+    nnc_cudnn_add_tensor(g, &wei);
+    if (c->has_bias)
+        nnc_cudnn_add_tensor(g, &bias);
+    for (int i = 3 + c->has_bias; i < dn_args(c); i++)
+        nnc_cudnn_add_tensor(g, &dst);
+    nnc_cudnn_add_tensor(g, &dst);
+    if (w->zero_bias)
+        nnc_cudnn_add_tensor(g, &bias);
+    return 2 + c->has_bias;
+}
+
+/* The window in two dimensions at least. Padding behind is what the result's extent leaves; where as much as in front gives the same
+ * extent, it is that: more engines take symmetric padding. */
+static nnc_cudnn_window window_of(const nnc_call *c)
+{
+    int at = c->spatial == 1; /* dimension 0 is the one put in */
+    nnc_cudnn_window w = {
+        .spatial = c->spatial + at, .kernel = {1}, .stride = {1}, .dilation = {1}};
+    const nnc_type *x = c->kind == CALL_conv ? &c->src : &c->dst,
+                   *y = c->kind == CALL_conv ? &c->dst : &c->src;
+    for (int d = 0; d < c->spatial; d++) {
+        int64_t reach = (c->kernel[d] - 1) * c->dilation[d] + 1, in = x->dim[2 + d],
+                out = y->dim[2 + d];
+        int64_t lo = c->pad_lo[d], hi = (out - 1) * c->stride[d] + reach - in - lo;
+        if ((in + 2 * lo - reach) / c->stride[d] + 1 == out && in + 2 * lo >= reach)
+            hi = lo;
+        w.kernel[d + at] = c->kernel[d];
+        w.stride[d + at] = c->stride[d];
+        w.dilation[d + at] = c->dilation[d];
+        w.pad_lo[d + at] = lo;
+        w.pad_hi[d + at] = hi > 0 ? hi : 0;
+    }
+    return w;
+}
+
+/* ---- operations ---------------------------------------------------------------------------------------------------- */
+
+/* A walk from one operation to the next: between them virtual tensors in f32, the last one into `dst`. */
+typedef struct walk {
+    nnc_cudnn *g;
+    nnc_cudnn_tensor shape;
+    int left; /* operations to come */
+    int dst;
+} walk;
+
+static int next(walk *w)
+{
+    nnc_cudnn_tensor v = w->shape;
+    v.dtype = DT_f32;
+    v.is_virtual = true;
+    return --w->left > 0 ? nnc_cudnn_add_tensor(w->g, &v) : w->dst;
+}
+
+static int add(walk *w, int x, int other)
+{
+    int y = next(w);
+    nnc_cudnn_pointwise(w->g, CUDNN_ADD, NULL, x, other, y);
+    return y;
+}
+
+static int post(walk *w, const nnc_post *p, int x)
+{
+    static const nnc_cudnn_pointwise_mode mode[PO__COUNT] = {[PO_relu] = CUDNN_RELU,
+        [PO_clip] = CUDNN_RELU,
+        [PO_leaky] = CUDNN_RELU,
+        [PO_gelu_erf] = CUDNN_GELU,
+        [PO_gelu_tanh] = CUDNN_GELU_TANH,
+        [PO_silu] = CUDNN_SWISH,
+        [PO_sigmoid] = CUDNN_SIGMOID,
+        [PO_tanh] = CUDNN_TANH};
+    const nnc_cudnn_clip clip = {p->alpha, p->beta, 0}, leak = {0, INFINITY, p->alpha};
+    int y = next(w);
+    nnc_cudnn_pointwise(w->g, mode[p->kind],
+        p->kind == PO_clip    ? &clip
+        : p->kind == PO_leaky ? &leak
+                              : NULL,
+        x, -1, y);
+    return y;
+}
+
+void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
+{
+    const nnc_cudnn_window window = window_of(c);
+    const bool forward = c->kind == CALL_conv, ends = !w->split && (c->has_bias || c->n_post);
+    int sum = add_arguments(g, c, w), n = dn_args(c);
+    bool adds = ends && c->n_post && c->post[0].kind == PO_sum, relu = ends && c->n_post > adds,
+         bias = ends || (w->split && forward && c->has_bias);
+    walk k = {g, tensor_of(&c->dst), 1 + adds + bias + relu, n - 1};
+    int y = next(&k);
+    nnc_cudnn_conv(g, forward ? CUDNN_FORWARD : CUDNN_BACKWARD_DATA, &window, forward ? 0 : y, 1,
+        forward ? y : 0);
+    if (adds)
+        y = add(&k, y, sum);
+    if (bias)
+        y = add(&k, y, c->has_bias ? 2 : n);
+    if (relu)
+        post(&k, &(nnc_post){.kind = PO_relu}, y);
+}
+
+void dn_describe_tail(nnc_cudnn *g, const nnc_call *c)
+{
+    const dn_way all = {.split = true};
+    int sum = add_arguments(g, c, &all), n = dn_args(c);
+    const nnc_cudnn_tensor y = tensor_of(&c->dst);
+    bool bias = c->has_bias && c->kind == CALL_conv_transpose;
+    walk k = {g, y, bias + c->n_post, n - 1};
+    int x = nnc_cudnn_add_tensor(g, &y); /* the result so far: id n, the same memory */
+    if (bias)
+        x = add(&k, x, 2);
+    for (int i = 0; i < c->n_post; i++)
+        x = c->post[i].kind == PO_sum ? add(&k, x, sum++) : post(&k, &c->post[i], x);
+}
+
+void dn_describe_pack(nnc_cudnn *g, const nnc_call *call)
+{
+    nnc_cudnn_tensor raw = weights_of(call, false), packed = weights_of(call, true);
+    int x = nnc_cudnn_add_tensor(g, &raw), y = nnc_cudnn_add_tensor(g, &packed);
+    nnc_cudnn_pointwise(g, CUDNN_IDENTITY, NULL, x, -1, y);
+}
