@@ -112,9 +112,10 @@ static nnc_status fold(pass *p, nnc_graph *sub, const nnc_ref *want, int n_want)
         if (c == NNC_NONE)
             continue;
         edit_replace(p, want[i], c);
+        long long n = (long long)nnc_type_numel(&t);
         remark_applied(p, &l, "constant operands",
-            "%s of constants alone: its %lld numbers are computed now", word,
-            (long long)nnc_type_numel(&t));
+            "%s of constants alone: its %lld number%s computed now", word, n,
+            n == 1 ? " is" : "s are");
     }
     for (int i = 0; i < n_want; i++)
         nnc_rval_free(&val[i]);
