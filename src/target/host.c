@@ -212,7 +212,6 @@ static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
             .pools = !have_llvm,
             .channels_last = true,
             .epilogues = EP_ONEDNN,
-            .relu_drops_nan = true, /* maxps with the bound second: measured on 2.6 and 3.2 */
             .efficiency = 0.9};
     if (have_llvm)
         *e++ =

@@ -220,6 +220,8 @@ static double expected(const nnc_call *c, const operands *o, const int64_t *y)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
+call_operand call_nan_in = CALL_NONE;
+
 static void *random_operand(const nnc_type *t, uint64_t seed)
 {
     int64_t n = nnc_type_numel(t);
@@ -248,6 +250,16 @@ static void *pack(const nnc_engine *e, nnc_plan *p, const void *raw, int64_t byt
 
 int64_t call_samples = 200;
 
+/* In the middle, and in the middle of a kernel, which never lies on padding: there, libraries differ about 0 NaN. */
+static void put_nan(const nnc_call *c, call_operand which, const nnc_type *t, void *p)
+{
+    int64_t taps = 1;
+    for (int d = 0; which == CALL_WEI && d < c->spatial; d++)
+        taps *= c->kernel[d];
+    if (p && which == call_nan_in)
+        nnc_set_f64((nnc_dtype)t->dtype, p, nnc_type_numel(t) / taps / 2 * taps + taps / 2, NAN);
+}
+
 /* Large results by sample: a stride without a common factor with rows and channels. */
 static void compare(const nnc_call *c, const operands *o, double tol, const char *what)
 {
@@ -264,7 +276,8 @@ static void compare(const nnc_call *c, const operands *o, double tol, const char
             double want = expected(c, o, y), got = at(&c->dst, o->ys, o->dst, y);
             if (pass == 0)
                 largest = fmax(largest, fabs(want));
-            else if (!(fabs(want - got) <= tol * (1 + largest)) && bad++ < 3)
+            else if (!(isnan(want) && isnan(got)) && !(fabs(want - got) <= tol * (1 + largest)) &&
+                     bad++ < 3)
                 test_fail(__FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g (seed %llu)",
                     what, (long long)i, got, want, (unsigned long long)test_seed);
         }
@@ -324,6 +337,11 @@ bool call_check(
     o.bias = c->has_bias ? random_operand(&c->bias, 3) : NULL;
     for (int i = 0; i < c->n_post; i++)
         o.sum[i] = c->post[i].kind == PO_sum ? random_operand(&c->dst, 4 + (uint64_t)i) : NULL;
+    put_nan(c, CALL_SRC, &c->src, o.src);
+    put_nan(c, CALL_WEI, &c->wei, o.wei);
+    put_nan(c, CALL_BIAS, &c->bias, o.bias);
+    for (int i = 0; i < c->n_post; i++)
+        put_nan(c, CALL_SUM, &c->dst, o.sum[i]);
     void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice.workspace_bytes + 64, 64));
     /* a run must not reach beyond what it asked for */
     memset((char *)work + choice.workspace_bytes, 0xa5, 64);

@@ -318,3 +318,115 @@ TEST(onednn_post_ops)
         }
     }
 }
+
+/* ---- NaN ------------------------------------------------------------------------------------- */
+
+/* Endings whose relu or clip would lose a NaN inside oneDNN. */
+static void nan_ending(nnc_call *c, int i)
+{
+    if (i == 2 || i == 3)
+        call_post(c, PO_sum, 0, 0);
+    c->post[0].in_place = i != 3;
+    if (i == 1)
+        call_post(c, PO_clip, -0.5f, 6);
+    else
+        call_post(c, PO_relu, 0, 0);
+    if (i == 4)
+        call_post(c, PO_sum, 0, 0);
+    if (i == 5)
+        call_post(c, PO_leaky, 0.1f, 0);
+}
+enum { NAN_ENDINGS = 6 };
+
+/* Shapes x threads x layouts; each shape with relu and with one of the other endings. Returns how
+ * many the engine took. */
+static int sweep_nan(const nnc_engine *e, const nnc_call *shapes, int n, const char *what)
+{
+    int took = 0;
+    for (int i = 0; i < n; i++)
+        for (int v = 0; v < 8; v++) {
+            nnc_call c = shapes[i];
+            char name[80];
+            bool sum = call_nan_in == CALL_SUM;
+            /* a NaN times padding: implementations differ, and it is no matter of the ending */
+            if (call_nan_in == CALL_WEI && c.pad_lo[1] > c.kernel[1] / 2 * c.dilation[1])
+                continue;
+            nan_ending(&c, v & 4 ? 1 + i % (NAN_ENDINGS - 1) : sum ? 2 + i % 3 : 0);
+            c.threads = v & 1 ? 2 : 1;
+            if (v & 2)
+                call_channels_last(&c);
+            if (v & 2 || call_nan_in == CALL_BIAS)
+                call_bias(&c);
+            snprintf(name, sizeof name, "%s NaN in operand %d: %s shape %d variant %d", e->name,
+                (int)call_nan_in, what, i, v);
+            took += call_check(e, &c, v & 2 ? PACKED : RAW, 1e-5, name);
+        }
+    return took;
+}
+
+static int all_nan(const nnc_engine *e, call_operand which)
+{
+    nnc_call c[32];
+    bool few = which == CALL_BIAS || which == CALL_SUM;
+    int took = 0;
+    call_nan_in = which;
+    took += sweep_nan(e, c, few ? (conv_shapes(c), 5) : conv_shapes(c), "conv");
+    took += few ? 0 : sweep_nan(e, c, transpose_shapes(c), "conv_transpose");
+    took += sweep_nan(e, c, few ? (matmul_shapes(c), 5) : matmul_shapes(c), "matmul");
+    call_nan_in = CALL_NONE;
+    return took;
+}
+
+TEST(onednn_keeps_nan)
+{
+    const nnc_engine *e = onednn();
+    call_samples = 250;
+    for (int which = CALL_SRC; e && which <= CALL_SUM; which++)
+        CHECK(all_nan(e, (call_operand)which) > 60);
+    call_samples = 200;
+}
+
+TEST(onednn_computes_once_without_nan)
+{
+    const nnc_engine *e = onednn();
+    const char *why;
+    _Atomic uint64_t *reruns = e ? nnc_plugin("onednn", "nnc_onednn_reruns", &why) : NULL;
+    if (!e)
+        return;
+    CHECK(reruns != NULL);
+    uint64_t before = *reruns;
+    CHECK(all_nan(e, CALL_NONE) > 150);
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) /* its SSE code computes with whatever lies behind a tail */
+#endif
+        CHECK_INT((int64_t)(*reruns - before), 0);
+    before = *reruns;
+    call_nan_in = CALL_SRC; /* and the count counts */
+    nnc_call c = conv_call(2, 2, 16, 8, 16, 3, 1, 1);
+    call_channels_last(&c);
+    call_post(&c, PO_relu, 0, 0);
+    CHECK(call_check(e, &c, PACKED, 2e-6, "NaN"));
+    call_nan_in = CALL_NONE;
+#if defined(__x86_64__)
+    CHECK_INT((int64_t)(*reruns - before), 1); /* in the second run it is known */
+#endif
+}
+
+TEST(onednn_post_ops_keep_nan)
+{
+    const nnc_engine *e = onednn();
+    for (int k = 0; e && k < PO__COUNT; k++)
+        for (int t = 1; t <= 2; t++) {
+            nnc_call c = conv_call(2, 2, 16, 9, 32, 3, 1, 1), m = matmul_call(40, 33, 64, true);
+            char name[40];
+            call_channels_last(&c);
+            call_post(&c, (nnc_post_kind)k, 0.25f, 1.5f);
+            call_post(&m, (nnc_post_kind)k, 0.25f, 1.5f);
+            c.threads = m.threads = t;
+            snprintf(name, sizeof name, "onednn post-op %d with NaN", k);
+            call_nan_in = CALL_SRC;
+            CHECK(call_check(e, &c, PACKED, 1e-5, name));
+            CHECK(call_check(e, &m, PACKED, 1e-5, name));
+            call_nan_in = CALL_NONE;
+        }
+}

@@ -5,6 +5,7 @@
  * loops), integers (nnc's wrap, oneDNN's saturate), max pooling (oneDNN's drops NaN, nnc keeps
  * it), averages whose last window is cut. */
 #include "plugins/onednn/calls.h"
+#include "plugins/onednn/tail.h"
 #include <omp.h>
 #include <pthread.h>
 #include <string.h>
@@ -62,7 +63,7 @@ static bool describe_type(dn_md *m, const nnc_type *t)
 }
 
 /* Convolution weights: (groups,) O, I, spatial, whatever their order in nnc's type. */
-static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, bool any)
+static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, dn_form form)
 {
     const bool t = c->kind == CALL_conv_transpose;
     int64_t s[NNC_MAX_RANK], dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
@@ -85,14 +86,22 @@ static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, bool
         stride[r++] = s[2 + k];
     }
     return dn_md_init(as_is, r, dim, d, stride) == dnnl_success &&
-           dn_md_init(asked, r, dim, d, any ? NULL : stride) == dnnl_success;
+           (form.like ? dn_md_copy(asked, form.like)
+                      : dn_md_init(asked, r, dim, d, form.any ? NULL : stride)) == dnnl_success;
 }
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* oneDNN's relu and clip turn NaN into their lower bound (2.6 and 3.2, seen on x86-64), where
- * nnc's own keep it; the others keep it here, too. Known and accepted: a pass over the result for
- * NaN's sake would cost what fusing gains. */
+/* oneDNN's relu and clip turn NaN into their lower bound (2.6 and 3.2, seen on x86-64): a maximum
+ * whose second operand is the bound. Its other functions keep NaN. */
+int dn_tail_first(const nnc_call *c)
+{
+    int i = 0;
+    while (i < c->n_post && c->post[i].kind != PO_relu && c->post[i].kind != PO_clip)
+        i++;
+    return i;
+}
+
 static dnnl_status_t append_post(dnnl_post_ops_t ops, const nnc_post *p)
 {
     switch ((nnc_post_kind)p->kind) {
@@ -122,7 +131,7 @@ static dnnl_status_t append_post(dnnl_post_ops_t ops, const nnc_post *p)
     return dnnl_invalid_arguments;
 }
 
-static dnnl_primitive_attr_t attributes(const nnc_call *c)
+static dnnl_primitive_attr_t attributes(const nnc_call *c, int n_post)
 {
     dnnl_primitive_attr_t attr;
     dnnl_post_ops_t ops;
@@ -130,8 +139,8 @@ static dnnl_primitive_attr_t attributes(const nnc_call *c)
         return NULL;
     bool ok =
         dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user) == dnnl_success;
-    if (ok && c->n_post && dnnl_post_ops_create(&ops) == dnnl_success) {
-        for (int i = 0; i < c->n_post && ok; i++)
+    if (ok && n_post && dnnl_post_ops_create(&ops) == dnnl_success) {
+        for (int i = 0; i < n_post && ok; i++)
             ok = append_post(ops, &c->post[i]) == dnnl_success;
         ok = ok && dnnl_primitive_attr_set_post_ops(attr, ops) == dnnl_success;
         dnnl_post_ops_destroy(ops);
@@ -162,14 +171,15 @@ static void fill_window(dn_window *w, const nnc_call *c)
     }
 }
 
-static void describe_conv(dn_call *d, const nnc_call *c, bool any, const_dnnl_primitive_attr_t attr)
+static void describe_conv(
+    dn_call *d, const nnc_call *c, dn_form form, const_dnnl_primitive_attr_t attr)
 {
     dn_md src = {0}, wei = {0}, bias = {0}, dst = {0};
     dn_window w;
     d->why = "oneDNN has no such element type here";
     fill_window(&w, c);
     if (describe_type(&src, &c->src) && describe_type(&dst, &c->dst) &&
-        describe_weights(&d->wei, &wei, c, any) &&
+        describe_weights(&d->wei, &wei, c, form) &&
         (!c->has_bias || describe_type(&bias, &c->bias))) {
         d->why = "oneDNN has no implementation";
         dn_conv(&d->pd, dn_engine(), c->kind == CALL_conv_transpose, dn_md_ref(&src),
@@ -182,13 +192,15 @@ static void describe_conv(dn_call *d, const nnc_call *c, bool any, const_dnnl_pr
 }
 
 /* Operands of one rank, transposed ones with their last two dimensions swapped. */
-static bool describe_operand(dn_md *m, const nnc_type *t, bool swap, int rank, bool any)
+static bool describe_operand(dn_md *m, const nnc_type *t, bool swap, int rank, dn_form form)
 {
     int64_t s[NNC_MAX_RANK], dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
     dnnl_data_type_t d;
     if (!data_type(t->dtype, &d) || t->rank > rank)
         return false;
     nnc_type_strides(t, s);
+    if (form.like)
+        return dn_md_copy(m, form.like) == dnnl_success;
     int lead = rank - t->rank;
     for (int i = 0; i < rank; i++) {
         int from = i - lead;
@@ -197,7 +209,7 @@ static bool describe_operand(dn_md *m, const nnc_type *t, bool swap, int rank, b
         dim[i] = from < 0 ? 1 : t->dim[from];
         stride[i] = from < 0 ? nnc_type_numel(t) : s[from];
     }
-    return dn_md_init(m, rank, dim, d, any ? NULL : stride) == dnnl_success;
+    return dn_md_init(m, rank, dim, d, form.any ? NULL : stride) == dnnl_success;
 }
 
 /* [.., m, k] with its leading dimensions joined to m. */
@@ -208,8 +220,9 @@ static void join_rows(nnc_type *t)
 }
 
 static void describe_matmul(
-    dn_call *d, const nnc_call *c, bool any, const_dnnl_primitive_attr_t attr)
+    dn_call *d, const nnc_call *c, dn_form form, const_dnnl_primitive_attr_t attr)
 {
+    const dn_form as_is = {0};
     dn_md src = {0}, wei = {0}, bias = {0}, dst = {0};
     nnc_type a = c->src, y = c->dst;
     if (c->wei.rank == 2 && a.rank > 2 && a.rank == y.rank && !c->trans_a &&
@@ -223,9 +236,9 @@ static void describe_matmul(
         bdim[i] = i == rank - 1 ? y.dim[rank - 1] : 1;
     nnc_type b = nnc_type_make((nnc_dtype)c->bias.dtype, rank, bdim);
     d->why = "oneDNN has no such element type here";
-    if (describe_operand(&src, &a, c->trans_a, rank, false) && describe_type(&dst, &y) &&
-        describe_operand(&d->wei, &c->wei, c->trans_b, rank, false) &&
-        describe_operand(&wei, &c->wei, c->trans_b, rank, any) &&
+    if (describe_operand(&src, &a, c->trans_a, rank, as_is) && describe_type(&dst, &y) &&
+        describe_operand(&d->wei, &c->wei, c->trans_b, rank, as_is) &&
+        describe_operand(&wei, &c->wei, c->trans_b, rank, form) &&
         (!c->has_bias || describe_type(&bias, &b))) {
         d->why = "oneDNN has no implementation";
         dn_matmul(&d->pd, dn_engine(), dn_md_ref(&src), dn_md_ref(&wei), dn_md_ref(&bias),
@@ -285,23 +298,29 @@ static bool posts_ok(dn_call *d, const nnc_call *c)
     for (int i = 0; i < c->n_post; i++)
         sums += c->post[i].kind == PO_sum;
     d->why = "oneDNN adds one tensor only";
-    return sums <= 1;
+    if (sums > 1)
+        return false;
+    d->why = "what follows a relu or clip is none that NaN survives"; /* tail.h */
+    for (int i = dn_tail_first(c); i < c->n_post; i++)
+        if (!dn_tail_does((nnc_post_kind)c->post[i].kind))
+            return false;
+    return true;
 }
 
-void dn_describe(dn_call *d, const nnc_call *c, bool any_weights)
+void dn_describe(dn_call *d, const nnc_call *c, int n_post, dn_form form)
 {
     memset(d, 0, sizeof *d);
     d->why = "oneDNN could not start";
     if (!dn_engine() || !posts_ok(d, c))
         return;
-    dnnl_primitive_attr_t attr = attributes(c);
+    dnnl_primitive_attr_t attr = attributes(c, n_post);
     d->why = "oneDNN has no such post-operation";
     if (!attr)
         return;
     if (c->kind == CALL_conv || c->kind == CALL_conv_transpose)
-        describe_conv(d, c, any_weights, attr);
+        describe_conv(d, c, form, attr);
     else if (c->kind == CALL_matmul)
-        describe_matmul(d, c, any_weights, attr);
+        describe_matmul(d, c, form, attr);
     else
         describe_pool(d, c, attr);
     dnnl_primitive_attr_destroy(attr);

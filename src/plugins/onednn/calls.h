@@ -15,8 +15,10 @@ typedef struct dn_call {
 } dn_call;
 
 dnnl_engine_t dn_engine(void); /* NULL: oneDNN could not start */
-/* any_weights: let the implementation choose their form. Fills d; d->pd NULL when oneDNN has no fast way. */
-void dn_describe(dn_call *d, const nnc_call *c, bool any_weights);
+/* Which form the weights have: as the call's type says, the implementation's choice, or another description's choice. */
+typedef struct dn_form { bool any; dn_ref like; } dn_form;
+/* The first n_post post-operations of c only. Fills d; d->pd NULL when oneDNN has no fast way. */
+void dn_describe(dn_call *d, const nnc_call *c, int n_post, dn_form form);
 void dn_call_deinit(dn_call *d);
 static inline dn_ref dn_query(const_dnnl_primitive_desc_t pd, dnnl_query_t what)
 {
@@ -27,6 +29,9 @@ static inline int64_t dn_scratch_bytes(const_dnnl_primitive_desc_t pd)
     dn_ref md = dn_query(pd, dnnl_query_scratchpad_md);
     return md ? (int64_t)dnnl_memory_desc_get_size(md) : 0;
 }
+
+/* Index of the first post-operation with which oneDNN turns NaN into a number; n_post: there is none. */
+int dn_tail_first(const nnc_call *c);
 
 /* Threads of the calling thread's OpenMP teams; returns the number before. oneDNN binds a primitive to it. */
 int dn_threads(int n);

@@ -6,16 +6,24 @@
  * workspace at every run (convolutions), or used as they lie (matmul). Scratch memory is the
  * plan's. Primitives are made for the call's number of threads. */
 #include "plugins/onednn/calls.h"
+#include "plugins/onednn/tail.h"
+#include "plugins/onednn/watch.h"
 #include <pthread.h>
 #include <string.h>
 
 enum { MOST_ARGS = 6 };
 
 typedef struct dn_handle {
+    nnc_call call;
     dnnl_primitive_t prim,
         reorder; /* reorder: weights into the workspace, or the whole work of CALL_pack */
+    dnnl_primitive_t again; /* watched: the call without its tail */
+    dnnl_memory_t again_scratch;
     dnnl_stream_t stream;
     int threads;
+    int tail; /* first post-operation that oneDNN did not do; n_post = none */
+    bool apart; /* prim leaves the tail to us */
+    int64_t aside_at; /* offset in the workspace of prim's result, -1 = dst */
     int n;
     dnnl_exec_arg_t arg[MOST_ARGS];
     int from[MOST_ARGS]; /* index of the argument at run time; -1 scratch, -2 reordered weights */
@@ -31,9 +39,15 @@ typedef struct dn_handle {
 
 /* ---- choose ---------------------------------------------------------------------------------- */
 
-/* How a call would run: packed weights, weights as they lie, or reordered at each run. */
+/* How a call would run: packed weights, weights as they lie, or reordered at each run; and, where
+ * oneDNN's relu loses a NaN, by which means the result has it all the same. */
 typedef struct way {
-    dn_call d;
+    dn_call d; /* without the tail when `apart` */
+    dn_call
+        again; /* watched: the call without its tail, for when there was a NaN; pd NULL otherwise */
+    int tail; /* first post-operation that is ours if any is */
+    bool apart; /* the tail is always ours */
+    bool aside; /* the tail adds what dst held: the primitive's result goes to the workspace */
     bool each_run;
 } way;
 
@@ -42,10 +56,41 @@ static bool has_weights(const nnc_call *c)
     return c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;
 }
 
+static void leave_way(way *w)
+{
+    dn_call_deinit(&w->d);
+    dn_call_deinit(&w->again);
+}
+
+/* A sum is over when a NaN is noticed: what it was added to is gone. So watching is for calls
+ * without one; the others end in our own code, while their result is in the caches. */
+static void find_tail(way *w, const nnc_call *c, dn_form form)
+{
+    bool sums = false;
+    for (int i = 0; i < c->n_post; i++) {
+        sums = sums || c->post[i].kind == PO_sum;
+        w->aside = w->aside || (c->post[i].kind == PO_sum && i > w->tail);
+    }
+    if (!sums && dn_watch_works(c->threads)) {
+        dn_form same = {.any = form.any,
+            .like = has_weights(c) ? dn_query(w->d.pd, dnnl_query_weights_md) : NULL};
+        dn_describe(&w->again, c, w->tail, same);
+        if (w->again.pd)
+            return;
+    }
+    leave_way(w);
+    dn_describe(&w->d, c, w->tail, form);
+    w->apart = true;
+}
+
 static void find_way(way *w, const nnc_call *c)
 {
-    bool conv = c->kind == CALL_conv || c->kind == CALL_conv_transpose;
-    dn_describe(&w->d, c, c->packed || conv);
+    const dn_form form = {
+        .any = c->packed || c->kind == CALL_conv || c->kind == CALL_conv_transpose};
+    *w = (way){.tail = dn_tail_first(c)};
+    dn_describe(&w->d, c, c->n_post, form);
+    if (w->d.pd && w->tail < c->n_post)
+        find_tail(w, c, form);
     w->each_run = !c->packed && w->d.reorders;
 }
 
@@ -55,10 +100,27 @@ static int64_t packed_bytes(const dn_call *d)
                        : 0;
 }
 
-static int64_t work_bytes(const way *w)
+/* The workspace: scratch memory, weights brought into form, the result of a call whose tail is aside. */
+typedef struct work_layout {
+    int64_t weights, aside, bytes;
+} work_layout;
+
+static work_layout lay_out_work(const way *w, const nnc_call *c)
 {
-    int64_t scratch = nnc_align_up(dn_scratch_bytes(w->d.pd), 64);
-    return scratch + (w->each_run ? packed_bytes(&w->d) : 0);
+    work_layout l;
+    l.weights = nnc_align_up(dn_scratch_bytes(w->d.pd), 64);
+    if (w->again.pd)
+        l.weights = nnc_max64(l.weights, nnc_align_up(dn_scratch_bytes(w->again.pd), 64));
+    l.bytes = l.weights + (w->each_run ? packed_bytes(&w->d) : 0);
+    l.aside = w->aside ? nnc_align_up(l.bytes, 64) : l.bytes;
+    if (w->aside)
+        l.bytes = l.aside + nnc_type_bytes(&c->dst);
+    return l;
+}
+
+static int64_t work_bytes(const way *w, const nnc_call *c)
+{
+    return lay_out_work(w, c).bytes;
 }
 
 /* A few rows against a large matrix is bound by memory: nnc's own loops read the weights once as
@@ -97,7 +159,7 @@ static void fill_choice(nnc_choice *out, const nnc_call *c)
     nnc_call as_is = *c, packs = *c;
     as_is.packed = false;
     packs.packed = true;
-    way w = {0};
+    way w;
     /* a product's weights take part in the choice of its implementation, so both are asked; a
      * convolution always takes the implementation's own form */
     bool may_pack = c->kind == CALL_matmul && c->wei.rank == 2;
@@ -107,23 +169,22 @@ static void fill_choice(nnc_choice *out, const nnc_call *c)
             out->ok = true;
             out->reason = keep_name(w.d.impl);
             out->packed_bytes = packed_bytes(&w.d);
-            out->workspace_bytes = work_bytes(&w);
+            out->workspace_bytes = work_bytes(&w, c);
         }
-        dn_call_deinit(&w.d);
+        leave_way(&w);
         if (c->packed && out->ok)
             return;
     }
     find_way(&w, c->packed ? c : &as_is);
     if (w.d.pd) {
         out->packed_bytes = may_pack || !has_weights(c) ? out->packed_bytes : packed_bytes(&w.d);
-        out->workspace_bytes =
-            work_bytes(&w) > out->workspace_bytes ? work_bytes(&w) : out->workspace_bytes;
+        out->workspace_bytes = nnc_max64(work_bytes(&w, c), out->workspace_bytes);
         out->reason = keep_name(w.d.impl);
     } else {
         out->reason = w.d.why;
     }
     out->ok = w.d.pd != NULL;
-    dn_call_deinit(&w.d);
+    leave_way(&w);
 }
 
 static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
@@ -152,8 +213,12 @@ static void unload(void *handle)
         dnnl_memory_destroy(h->arg[i].memory);
     if (h->raw)
         dnnl_memory_destroy(h->raw);
+    if (h->again_scratch)
+        dnnl_memory_destroy(h->again_scratch);
     if (h->prim)
         dnnl_primitive_destroy(h->prim);
+    if (h->again)
+        dnnl_primitive_destroy(h->again);
     if (h->reorder)
         dnnl_primitive_destroy(h->reorder);
     if (h->stream)
@@ -185,16 +250,31 @@ static bool make_reorder(dn_handle *h, dn_ref from, dn_ref to)
 
 static bool load_pack(dn_handle *h, const nnc_call *packs)
 {
-    dn_call d;
-    dn_describe(&d, packs, true);
-    bool ok = d.pd != NULL && d.wei.set;
+    nnc_call as_packed = *packs;
+    way w;
+    as_packed.packed = true;
+    find_way(&w, &as_packed);
+    bool ok = w.d.pd != NULL && w.d.wei.set;
     if (ok) {
-        dn_ref to = dn_query(d.pd, dnnl_query_weights_md);
-        ok = make_reorder(h, dn_md_ref(&d.wei), to) && add_arg(h, DNNL_ARG_TO, to, 1);
+        dn_ref to = dn_query(w.d.pd, dnnl_query_weights_md);
+        ok = make_reorder(h, dn_md_ref(&w.d.wei), to) && add_arg(h, DNNL_ARG_TO, to, 1);
     }
     h->raw_from = 0;
-    dn_call_deinit(&d);
+    leave_way(&w);
     return ok;
+}
+
+/* The same call without its tail: on the same arguments but for the scratch memory. Made with the
+ * plan, not when a NaN comes: running allocates nothing. */
+static bool bind_again(dn_handle *h, const way *w)
+{
+    if (!w->again.pd)
+        return true;
+    dn_ref scratch = dn_query(w->again.pd, dnnl_query_scratchpad_md);
+    if (dn_scratch_bytes(w->again.pd) && dnnl_memory_create(&h->again_scratch, scratch, dn_engine(),
+                                             DNNL_MEMORY_NONE) != dnnl_success)
+        return false;
+    return dnnl_primitive_create(&h->again, w->again.pd) == dnnl_success;
 }
 
 /* Arguments in the order of plan.h. */
@@ -219,18 +299,21 @@ static bool bind(dn_handle *h, const nnc_call *c, const way *w)
     h->copy_bytes = nnc_type_bytes(&c->dst);
     ok = ok && add_arg(h, DNNL_ARG_DST, dn_query(pd, dnnl_query_dst_md), next);
     int64_t scratch = dn_scratch_bytes(pd);
-    h->packed_at = nnc_align_up(scratch, 64);
+    const work_layout l = lay_out_work(w, c);
+    h->packed_at = l.weights;
+    h->aside_at = w->aside ? l.aside : -1;
+    h->tail = w->apart || w->again.pd ? w->tail : c->n_post;
     if (scratch)
         ok = ok && add_arg(h, DNNL_ARG_SCRATCHPAD, dn_query(pd, dnnl_query_scratchpad_md), -1);
     if (w->each_run)
         ok = ok && make_reorder(h, dn_md_ref(&w->d.wei), dn_query(pd, dnnl_query_weights_md));
-    return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success;
+    return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success && bind_again(h, w);
 }
 
 /* A plan from a file may lie about the sizes of buffers. */
 static bool fits(const nnc_call *c, const way *w)
 {
-    return work_bytes(w) <= c->work_bytes &&
+    return work_bytes(w, c) <= c->work_bytes &&
            (!c->packed || (int64_t)dnnl_memory_desc_get_size(
                               dn_query(w->d.pd, dnnl_query_weights_md)) <= c->packed_bytes);
 }
@@ -245,8 +328,9 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
     dn_handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
-    h->copy_from = -1;
+    h->copy_from = h->aside_at = -1;
     h->threads = c->threads;
+    h->call = *c;
     int before = dn_threads(c->threads);
     const char *why = "out of memory";
     bool ok = dn_engine() && dnnl_stream_create(&h->stream, dn_engine(),
@@ -259,7 +343,7 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
         find_way(&w, c);
         ok = w.d.pd && fits(c, &w) && bind(h, c, &w);
         why = !w.d.pd ? w.d.why : fits(c, &w) ? why : "its buffers are too small";
-        dn_call_deinit(&w.d);
+        leave_way(&w);
     }
     dn_threads(before);
     if (!ok) {
@@ -270,6 +354,9 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
     *handle = h;
     return NNC_OK;
 }
+
+/* How often a call was computed twice for the sake of a NaN, in this process. */
+__attribute__((visibility("default"))) _Atomic uint64_t nnc_onednn_reruns;
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
@@ -283,30 +370,83 @@ static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t to)
                                                                                  : NNC_E_DEVICE;
 }
 
-static nnc_status execute(dn_handle *h, void *const *args, void *work)
+static nnc_status place_args(dn_handle *h, void *const *args, void *work)
 {
     for (int i = 0; i < h->n; i++) {
         void *at = h->from[i] >= 0    ? args[h->from[i]]
                    : h->from[i] == -1 ? work
                                       : (char *)work + h->packed_at;
+        if (h->arg[i].arg == DNNL_ARG_DST && h->aside_at >= 0)
+            at = (char *)work + h->aside_at;
         if (at != h->seen[i] && dnnl_memory_set_data_handle(h->arg[i].memory, at) != dnnl_success)
             return NNC_E_DEVICE;
         h->seen[i] = at;
         if (h->reorder && (h->from[i] == -2 || !h->prim))
             NNC_TRY(reorder_weights(h, args[h->raw_from], h->arg[i].memory));
     }
-    if (h->copy_from >= 0)
-        memcpy(args[h->dst_from], args[h->copy_from], (size_t)h->copy_bytes);
-    if (h->prim && dnnl_primitive_execute(h->prim, h->stream, h->n, h->arg) != dnnl_success)
+    return NNC_OK;
+}
+
+static nnc_status execute(dn_handle *h, dnnl_primitive_t prim, int n, const dnnl_exec_arg_t *arg)
+{
+    if (dnnl_primitive_execute(prim, h->stream, n, arg) != dnnl_success)
         return NNC_E_DEVICE;
     return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
+}
+
+/* The result once more, NaN kept. Operands are as they were: a watched call adds nothing to dst. */
+static nnc_status compute_again(dn_handle *h, void *dst, void *work)
+{
+    dnnl_exec_arg_t arg[MOST_ARGS];
+    int n = 0;
+    for (int i = 0; i < h->n; i++)
+        if (h->arg[i].arg != DNNL_ARG_SCRATCHPAD)
+            arg[n++] = h->arg[i];
+    if (h->again_scratch) {
+        if (dnnl_memory_set_data_handle(h->again_scratch, work) != dnnl_success)
+            return NNC_E_DEVICE;
+        arg[n++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, h->again_scratch};
+    }
+    NNC_TRY(execute(h, h->again, n, arg));
+    dn_tail(&h->call, h->tail, dst, dst);
+    return NNC_OK;
+}
+
+static nnc_status run_watched(dn_handle *h, void *dst, void *work)
+{
+    if (!h->apart) {
+        dn_watch_begin(h->threads);
+        nnc_status s = execute(h, h->prim, h->n, h->arg);
+        if (!dn_watch_end(h->threads) || s != NNC_OK)
+            return s;
+        nnc_onednn_reruns++;
+        /* What was seen once is seen again, be it NaNs, a false alarm or a team that changes. */
+        h->apart = true;
+    }
+    return compute_again(h, dst, work);
+}
+
+static nnc_status run_all(dn_handle *h, void *const *args, void *work)
+{
+    NNC_TRY(place_args(h, args, work));
+    if (!h->prim)
+        return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
+    void *dst = args[h->dst_from];
+    if (h->copy_from >= 0)
+        memcpy(dst, args[h->copy_from], (size_t)h->copy_bytes);
+    if (h->again)
+        return run_watched(h, dst, work);
+    NNC_TRY(execute(h, h->prim, h->n, h->arg));
+    if (h->tail < h->call.n_post)
+        dn_tail(&h->call, h->tail, h->aside_at >= 0 ? (char *)work + h->aside_at : dst, dst);
+    return NNC_OK;
 }
 
 static nnc_status run(void *handle, void *const *args, void *work)
 {
     dn_handle *h = handle;
     int before = dn_threads(h->threads);
-    nnc_status status = execute(h, args, work);
+    nnc_status status = run_all(h, args, work);
     dn_threads(before);
     return status;
 }

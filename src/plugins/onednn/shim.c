@@ -14,6 +14,13 @@ dnnl_status_t dn_md_init(
     return s;
 }
 
+dnnl_status_t dn_md_copy(dn_md *m, dn_ref from)
+{
+    dnnl_status_t s = dnnl_memory_desc_clone(&m->own, from);
+    m->set = s == dnnl_success;
+    return s;
+}
+
 void dn_md_deinit(dn_md *m)
 {
     if (m->set)
@@ -75,6 +82,13 @@ dnnl_status_t dn_md_init(
                : dnnl_memory_desc_init_by_tag(&m->own, rank, dim, type, dnnl_format_tag_any);
     m->set = s == dnnl_success;
     return s;
+}
+
+dnnl_status_t dn_md_copy(dn_md *m, dn_ref from)
+{
+    m->own = *from;
+    m->set = true;
+    return dnnl_success;
 }
 
 void dn_md_deinit(dn_md *m)

@@ -19,6 +19,7 @@ typedef const dnnl_memory_desc_t *dn_ref;
 
 /* stride NULL: any layout, the implementation's choice. Strides in elements. */
 dnnl_status_t dn_md_init(dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride);
+dnnl_status_t dn_md_copy(dn_md *m, dn_ref from); /* m: not initialised yet */
 void dn_md_deinit(dn_md *m);
 dn_ref dn_md_ref(const dn_md *m); /* NULL when never initialised */
 

@@ -1,0 +1,85 @@
+/* plugins/onednn/tail.c -- see tail.h. */
+#include "plugins/onednn/tail.h"
+#include <string.h>
+
+enum { BLOCK = 1024 }; /* elements at a time: stays in L1 */
+
+bool dn_tail_does(nnc_post_kind k)
+{
+    return k == PO_sum || k == PO_relu || k == PO_clip || k == PO_leaky;
+}
+
+/* Comparisons are written so that NaN stays NaN. */
+static void post(const nnc_post *p, float *restrict v, const float *restrict sum, int n)
+{
+    const float lo = p->kind == PO_relu ? 0 : p->alpha, hi = p->beta;
+    switch ((nnc_post_kind)p->kind) {
+    case PO_sum:
+        for (int i = 0; i < n; i++)
+            v[i] += sum[i];
+        break;
+    case PO_relu:
+        for (int i = 0; i < n; i++)
+            v[i] = v[i] < 0 ? 0 : v[i];
+        break;
+    case PO_clip:
+        for (int i = 0; i < n; i++) {
+            float x = v[i] < lo ? lo : v[i];
+            v[i] = x > hi ? hi : x;
+        }
+        break;
+    case PO_leaky:
+        for (int i = 0; i < n; i++)
+            v[i] = v[i] > 0 ? v[i] : lo * v[i];
+        break;
+    default:
+        break;
+    }
+}
+
+static void load(nnc_dtype d, const void *from, int64_t at, int n, float *to)
+{
+    if (d == DT_f32)
+        memcpy(to, (const float *)from + at, (size_t)n * sizeof *to);
+    else
+        for (int i = 0; i < n; i++)
+            to[i] = (float)nnc_get_f64(d, from, at + i);
+}
+
+static void store(nnc_dtype d, void *to, int64_t at, int n, const float *from)
+{
+    if (d == DT_f32)
+        memcpy((float *)to + at, from, (size_t)n * sizeof *from);
+    else
+        for (int i = 0; i < n; i++)
+            nnc_set_f64(d, to, at + i, from[i]);
+}
+
+static void block(const nnc_call *c, int first, const void *from, void *dst, int64_t at, int n)
+{
+    const nnc_dtype d = (nnc_dtype)c->dst.dtype;
+    float v[BLOCK], sum[BLOCK];
+    if (d == DT_f32 && from == dst) { /* no sum */
+        for (int i = first; i < c->n_post; i++)
+            post(&c->post[i], (float *)dst + at, NULL, n);
+        return;
+    }
+    load(d, from, at, n, v);
+    if (from != dst)
+        load(d, dst, at, n, sum);
+    for (int i = first; i < c->n_post; i++)
+        post(&c->post[i], v, sum, n);
+    store(d, dst, at, n, v);
+}
+
+void dn_tail(const nnc_call *c, int first, const void *from, void *dst)
+{
+    const int64_t all = nnc_type_numel(&c->dst), blocks = (all + BLOCK - 1) / BLOCK;
+    /* all or one: a smaller team would end the others' threads */
+    const int threads = c->threads > 1 && blocks > 1 ? c->threads : 1;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int64_t b = 0; b < blocks; b++) {
+        int64_t at = b * BLOCK;
+        block(c, first, from, dst, at, (int)(all - at < BLOCK ? all - at : BLOCK));
+    }
+}
