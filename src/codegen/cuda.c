@@ -163,6 +163,9 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
         case KC_row:
             cu_row(&c);
             break;
+        case KC_tile:
+            cu_tile(&c);
+            break;
         default:
             cu_point(&c);
         }

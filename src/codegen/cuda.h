@@ -13,6 +13,7 @@ typedef struct cu_value {
     bool vector;   /* load: the lanes are one access */
     bool lanes;    /* declared outside the loop over lanes: name[e] */
     bool held;     /* load: in registers for all of a row, or for all of a thread's vectors: name[u] */
+    bool tiled;    /* load: turned in shared memory, declared before the section */
     bool outside;  /* declared before its section: read by later sections */
     bool live;     /* something that is stored depends on it */
     int32_t as;    /* load: the earlier instruction that has loaded the same, or -1 */
@@ -86,6 +87,8 @@ void cu_rows_deinit(cu_rows *r);
 /* One kernel in one schedule. */
 void cu_point(cu *c);
 void cu_row(cu *c);
+void cu_tile(cu *c);
+int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */
 
 /* schedule_cuda.c: does the access move `vec` neighbouring elements along axis a at once, where a counts in multiples of vec? */
 bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);

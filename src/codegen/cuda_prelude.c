@@ -144,6 +144,12 @@ static const part parts[] = {
 "        x[i] = nnc_get(s[i]);\n"
 "    return x;\n"
 "}\n"},
+{"nnc_raw",
+"/* The same without conversion. */\n"
+"template <int N, typename S> NNC_FN nnc_vec<S, N> nnc_raw(const S *p)\n"
+"{\n"
+"    return *reinterpret_cast<const nnc_vec<S, N> *>(p);\n"
+"}\n"},
 {"nnc_load_some",
 "/* The first `left` of them, when there are fewer than N. */\n"
 "template <int N, typename S, typename I> NNC_FN auto nnc_load_some(const S *p, I left)\n"

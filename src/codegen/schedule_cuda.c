@@ -144,6 +144,26 @@ static bool derive_point(const nnc_kernel *k, nnc_kgrid *g)
     return true;
 }
 
+static bool derive_tile(const nnc_kernel *k, nnc_kgrid *g)
+{
+    int v = g->axis, w = g->across, side = 32 * g->vec, count = 0;
+    if (g->threads != 256 || !flat(k) || v < 0 || w < 0 || w >= k->n_outer || v == w ||
+        g->flight != 1 || g->group != 1 || g->split != 1 || g->keep || g->vec > 4 ||
+        (g->vec & (g->vec - 1)) || k->axis[v].extent < 2 || k->axis[w].extent < 2 ||
+        k->axis[v].extent % g->vec || k->axis[w].extent % g->vec || cu_tile_bytes(k, g) > 48 << 10)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (nnc_kernel_tiles(k, &k->ins[i], v, w)) {
+            count++;
+            if (g->vec > 1 && !cu_vector(k, &k->ins[i], w, g->vec))
+                return false;
+        }
+    int64_t nv = (k->axis[v].extent + side - 1) / side, nw = (k->axis[w].extent + side - 1) / side;
+    int64_t all = points(k, -1, 1) / k->axis[v].extent / k->axis[w].extent;
+    g->index = narrow(k, points(k, -1, 1)) ? 32 : 64;
+    return count > 0 && nnc_mul_ok(nv, nw, &nv) && nnc_mul_ok(nv, all, &g->blocks);
+}
+
 static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
 {
     cu_rows r;
@@ -176,6 +196,8 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
     bool ok = false;
     if (g->cls == KC_point)
         ok = derive_point(k, g);
+    if (g->cls == KC_tile)
+        ok = derive_tile(k, g);
     if (g->cls == KC_row)
         ok = derive_row(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
@@ -254,6 +276,50 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
     }
     if (flat(k) && vec > 1 && points(k, g->axis, vec) >= 4 * resident)
         g->flight = small && inputs == 1 ? 4 : 2;
+}
+
+/* ---- squares ---- */
+
+/* The axis along which all stores lie; -1: none. */
+static int store_axis(const nnc_kernel *k)
+{
+    uint32_t along = (1u << k->n_outer) - 1;
+    for (int i = 0; i < k->n_ins; i++)
+        for (int a = 0; k->ins[i].op == KO_store && a < k->n_outer; a++)
+            if (k->ins[i].at.k[a] != 1 || k->axis[a].extent < 2)
+                along &= ~(1u << a);
+    return along ? __builtin_ctz(along) : -1;
+}
+
+/* Squares where most bytes are loaded across the stores; 16-bit and 8-bit elements in vectors. */
+static bool choose_tile(nnc_kernel *k)
+{
+    nnc_kgrid *g = &k->grid;
+    int v = flat(k) ? store_axis(k) : -1, w = -1, size = 8;
+    int64_t most = 0;
+    for (int a = 0; v >= 0 && a < k->n_outer; a++) {
+        int64_t n = 0;
+        for (int i = 0; i < k->n_ins; i++)
+            if (a != v && nnc_kernel_tiles(k, &k->ins[i], v, a))
+                n += k->buf[k->ins[i].buf].numel;
+        w = n > most ? a : w;
+        most = n > most ? n : most;
+    }
+    if (w < 0 || k->axis[v].extent < 8 || k->axis[w].extent < 8 || most < 4096)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (nnc_kernel_tiles(k, &k->ins[i], v, w)) {
+            int n = nnc_dtype_size(k->buf[k->ins[i].buf].dtype);
+            size = n < size ? n : size;
+        }
+    g->cls = KC_tile;
+    g->axis = (int16_t)v;
+    g->across = (int16_t)w;
+    g->threads = 256;
+    for (g->vec = size == 1 ? 4 : size == 2 ? 2 : 1; g->vec >= 1; g->vec /= 2)
+        if (nnc_cuda_derive(k, g))
+            return true;
+    return false;
 }
 
 /* ---- rows ---- */
@@ -339,6 +405,9 @@ void nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
     k->sched = nnc_cuda_sched(k);
     k->grid = none;
     if (choose_row(k, t))
+        return;
+    k->grid = none;
+    if (choose_tile(k))
         return;
     k->grid = none;
     choose_point(k, t);

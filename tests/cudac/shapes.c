@@ -78,3 +78,26 @@ TEST(tails_of_vectors)
     CHECK(s.n > 5 && s.k[1]->grid.vec > 1);
     all_agree(&s);
 }
+
+static void transposed(ct_set *s, const char *type, const char *shape, const char *line)
+{
+    add(s, false, "graph @t {\n%%x = input : %s%s\n%s\nreturn %%y }", type, shape, line);
+    CHECK(last(s) && last(s)->grid.cls == KC_tile);
+}
+
+/* Squares of every element size; whole ones, and rests of rows, of columns, of both. */
+TEST(transposing_kernels)
+{
+    static const char *const types[] = {"f32", "f16", "f64", "i8", "bool", "i16", "u64"};
+    ct_set s = {0};
+    for (size_t i = 0; i < NNC_COUNT(types); i++) {
+        transposed(&s, types[i], "[64,96]", "%y = transpose %x {perm=[1,0]}");
+        transposed(&s, types[i], "[3,71,1,83]", "%y = transpose %x {perm=[0,3,2,1]}");
+        transposed(&s, types[i], "[9,600]", "%y = transpose %x {perm=[1,0]}");
+        transposed(&s, types[i], "[1100,8]", "%y = transpose %x {perm=[1,0]}");
+    }
+    transposed(&s, "f32", "[2,40,9,9]{0,2,3,1}", "%a = input : f32[2,40,9,9]\n%y = add %x, %a");
+    transposed(
+        &s, "f32", "[2,40,9,9]", "%y = relayout %x {order=[0,2,3,1]} : f32[2,40,9,9]{0,2,3,1}");
+    all_agree(&s);
+}

@@ -1,0 +1,154 @@
+/* codegen/cuda_tile.c -- kernels that transpose: loads that lie along one axis while the stores lie along another are read
+ * in squares of 32 vectors, turned in shared memory, and written along the other. The squares' lines are one element
+ * longer than they look, so that columns are spread over the banks. */
+#include "codegen/cuda.h"
+
+static bool tiled(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    return c->v[id].live && nnc_kernel_tiles(c->k, in, c->g->axis, c->g->across);
+}
+
+int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g)
+{
+    int64_t n = 0, side = 32 * g->vec;
+    for (int i = 0; i < k->n_ins; i++)
+        if (nnc_kernel_tiles(k, &k->ins[i], g->axis, g->across))
+            n += side * (side + 1) * nnc_dtype_size(k->buf[k->ins[i].buf].dtype);
+    return n;
+}
+
+/* The square's corner and the other axes from the number of the block. */
+static void place_square(cu *c)
+{
+    const nnc_kernel *k = c->k;
+    int order[NNC_KAXES] = {c->g->axis, c->g->across}, n = 2;
+    int64_t below = 1, side = 32 * c->g->vec;
+    for (int a = k->n_outer - 1; a >= 0; a--)
+        if (a != c->g->axis && a != c->g->across && k->axis[a].extent > 1)
+            order[n++] = a;
+    for (int i = 0; i < n; i++) {
+        int64_t extent = k->axis[order[i]].extent,
+                count = i < 2 ? (extent + side - 1) / side : extent;
+        cu_indent(c);
+        nnc_printf(c->t, "const %s %s%s = %sblockIdx.x", cu_index(c), i < 2 ? "from_" : "",
+            c->axis_name[order[i]], c->g->index == 64 ? "(long long)" : "(int)");
+        if (below > 1)
+            nnc_printf(c->t, " / %lld", (long long)below);
+        if (i + 1 < n)
+            nnc_printf(c->t, " %% %lld", (long long)count);
+        if (i < 2)
+            nnc_printf(c->t, " * %lld", (long long)side);
+        nnc_puts(c->t, ";\n");
+        below *= count;
+    }
+}
+
+/* A pass over the square: neighbouring threads along `fast`, eight lines of it at a time. Returns the scopes opened. */
+static int open_pass(cu *c, int fast, int slow)
+{
+    int vec = c->g->vec, side = 32 * vec;
+    const nnc_kaxis *x = c->k->axis;
+    bool cut = x[fast].extent % side || x[slow].extent % side;
+    cu_line(c, "#pragma unroll");
+    cu_open(c, "for (int k = 0; k < %d; k += 8) {", side);
+    cu_line(c, "const %s %s = from_%s + line + k;", cu_index(c), c->axis_name[slow],
+        c->axis_name[slow]);
+    if (cut) {
+        cu_open(c, "if (%s < %lld && %s < %lld) {", c->axis_name[fast], (long long)x[fast].extent,
+            c->axis_name[slow], (long long)x[slow].extent);
+        return 2;
+    }
+    return 1;
+}
+
+static void fast_axis(cu *c, int fast)
+{
+    if (c->g->vec > 1)
+        cu_line(c, "const %s %s = from_%s + lane * %d;", cu_index(c), c->axis_name[fast],
+            c->axis_name[fast], c->g->vec);
+    else
+        cu_line(c, "const %s %s = from_%s + lane;", cu_index(c), c->axis_name[fast],
+            c->axis_name[fast]);
+}
+
+static void close_pass(cu *c, int scopes)
+{
+    while (scopes-- > 0)
+        cu_close(c, "}");
+}
+
+/* Along `across` into the squares: what memory holds, unconverted. */
+static void read_squares(cu *c)
+{
+    int vec = c->g->vec;
+    cu_open(c, "{");
+    fast_axis(c, c->g->across);
+    int scopes = open_pass(c, c->g->across, c->g->axis);
+    for (int32_t id = 0; id < c->k->n_ins; id++) {
+        const nnc_kins *in = &c->k->ins[id];
+        if (!tiled(c, id))
+            continue;
+        cu_indent(c);
+        if (vec == 1)
+            nnc_printf(c->t, "tile_%d[line + k][lane] = %s[", id, c->buf_name[in->buf]);
+        else
+            nnc_printf(
+                c->t, "const auto part_%d = nnc_raw<%d>(%s + ", id, vec, c->buf_name[in->buf]);
+        cu_affine(c, &in->at);
+        nnc_puts(c->t, vec == 1 ? "];\n" : ");\n");
+        if (vec > 1) {
+            cu_line(c, "#pragma unroll");
+            cu_line(c, "for (int e = 0; e < %d; e++)", vec);
+            cu_line(c, "    tile_%d[line + k][lane * %d + e] = part_%d[e];", id, vec, id);
+        }
+    }
+    close_pass(c, scopes);
+    cu_close(c, "}");
+}
+
+static void take_from_squares(cu *c)
+{
+    int vec = c->g->vec;
+    for (int32_t id = 0; id < c->k->n_ins; id++) {
+        const nnc_kins *in = &c->k->ins[id];
+        const char *type = cu_type((nnc_dtype)in->dtype);
+        if (!tiled(c, id))
+            continue;
+        if (vec == 1) {
+            cu_line(c, "const %s %s_%d = nnc_get(tile_%d[lane][line + k]);", type,
+                c->buf_name[in->buf], id, id);
+            continue;
+        }
+        cu_line(c, "nnc_vec<%s, %d> %s_%d;", type, vec, c->buf_name[in->buf], id);
+        cu_line(c, "#pragma unroll");
+        cu_line(c, "for (int e = 0; e < %d; e++)", vec);
+        cu_line(c, "    %s_%d[e] = nnc_get(tile_%d[lane * %d + e][line + k]);",
+            c->buf_name[in->buf], id, id, vec);
+    }
+}
+
+void cu_tile(cu *c)
+{
+    const nnc_kernel *k = c->k;
+    const nnc_kstage *s = &k->stage[0];
+    int side = 32 * c->g->vec;
+    cu_analyse(c, s, c->g->axis, c->g->vec);
+    for (int32_t id = 0; id < k->n_ins; id++)
+        if (tiled(c, id)) {
+            c->v[id].tiled = true;
+            c->v[id].lanes = c->g->vec > 1;
+            cu_line(c, "__shared__ %s tile_%d[%d][%d];", cu_storage(k->buf[k->ins[id].buf].dtype),
+                id, side, side + 1);
+        }
+    cu_line(c, "const int lane = threadIdx.x %% 32, line = threadIdx.x / 32;");
+    place_square(c);
+    read_squares(c);
+    cu_line(c, "__syncthreads();");
+    fast_axis(c, c->g->axis);
+    int scopes = open_pass(c, c->g->axis, c->g->across);
+    take_from_squares(c);
+    cu_section(c, s, s->body0, s->body1);
+    cu_section(c, s, s->post0, s->post1);
+    close_pass(c, scopes);
+}
