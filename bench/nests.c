@@ -24,6 +24,14 @@ typedef struct program {
     double lower_ms, emit_ms;
 } program;
 
+/* Four nested sines from %from to %to; a kernel of such. */
+#define SIN4(t, from, to) \
+    "%" t "1 = sin %" from "\n%" t "2 = sin %" t "1\n%" t "3 = sin %" t "2\n%" to " = sin %" t "3" \
+                                                                                               "\n"
+#define NESTED(body, last) \
+    "%x = input : f32[67108864]\n%y = fused %x {\n%i = input : f32[67108864]\n" body \
+    "return %" last " }"
+
 static const char *const cases[][2] = {
     {"nchw_to_nhwc", "%x = input : f32[8,64,112,112]\n%y = relayout %x {order=[0,2,3,1]} : "
                      "f32[8,64,112,112]{0,2,3,1}"},
@@ -56,6 +64,11 @@ static const char *const cases[][2] = {
                      "ends=[65536], steps=[2]}"},
     {"gelu", "%x = input : f32[16777216]\n%y = gelu %x"},
     {"sigmoid", "%x = input : f32[16777216]\n%y = sigmoid %x"},
+    {"sin_1", "%x = input : f32[67108864]\n%y = sin %x"},
+    {"sin_4", NESTED(SIN4("a", "i", "d"), "d")},
+    {"sin_16",
+        NESTED(
+            SIN4("a", "i", "d") SIN4("e", "d", "h") SIN4("j", "h", "m") SIN4("n", "m", "q"), "q")},
 };
 
 static double now_ms(void)
@@ -186,6 +199,7 @@ int main(int argc, char **argv)
     }
     if (getenv("BENCH_L3")) /* MiB: a smaller one makes kernels stream */
         t.l3_bytes = (int64_t)atoi(getenv("BENCH_L3")) << 20;
+    t.math_exact = getenv("BENCH_EXACT") != NULL; /* functions as they are written */
     for (size_t i = 0; i < NNC_COUNT(cases); i++)
         if (strstr(cases[i][0], which))
             run(cases[i][0], cases[i][1], e, &t);

@@ -2,6 +2,8 @@
  * instructions, its axes loops. */
 #include "codegen/lower.h"
 
+#include "codegen/collapse.h"
+
 #include <string.h>
 
 /* ---- stages ---- */
@@ -178,6 +180,56 @@ static bool name_kernel(lw *l, const nnc_node *n)
     return l->k->name != NULL;
 }
 
+/* ---- what ranges say ---- */
+
+static const nnc_sop decidable[] = {SC_max, SC_min, SC_abs, SC_select, SC_isnan, SC_isinf, SC_eq,
+    SC_ne, SC_lt, SC_le, SC_gt, SC_ge, SC_and, SC_or, SC_not};
+
+static void count_decidable(const nnc_kernel *k, int *count)
+{
+    for (size_t j = 0; j < NNC_COUNT(decidable); j++) {
+        count[j] = 0;
+        for (int i = 0; i < k->n_ins; i++)
+            count[j] += k->ins[i].op == KO_sop && k->ins[i].sop == decidable[j];
+    }
+}
+
+/* Ranges, and a line for what they decided. */
+static void find_ranges(nnc_kernel *k, nnc_text *note)
+{
+    int before[NNC_COUNT(decidable)], after[NNC_COUNT(decidable)], n = 0;
+    count_decidable(k, before);
+    nnc_kernel_ranges(k);
+    count_decidable(k, after);
+    for (size_t j = 0; j < NNC_COUNT(decidable); j++) {
+        if (after[j] >= before[j])
+            continue;
+        nnc_printf(note, "%s%s", n++ ? ", " : "", nnc_sops[decidable[j]].name);
+        if (before[j] - after[j] > 1)
+            nnc_printf(note, " x%d", before[j] - after[j]);
+    }
+    if (n)
+        nnc_puts(note, ": decided by the range of its argument, gone\n");
+}
+
+static bool improve(lw *l)
+{
+    nnc_kernel *k = l->k;
+    bool exact = l->target && l->target->math_exact, changed = false;
+    nnc_text note = {0};
+    find_ranges(k, &note);
+    bool ok = nnc_kernel_simplify(k, exact, l->out, &note, &changed);
+    if (ok && changed)
+        nnc_kernel_ranges(k);
+    if (ok && !exact)
+        ok = nnc_kernel_collapse(k, l->target, l->out, &note);
+    if (ok && note.n > 0)
+        k->note = nnc_arena_strdup(l->out, nnc_text_str(&note));
+    ok = ok && !note.oom && (note.n == 0 || k->note);
+    nnc_text_deinit(&note);
+    return ok;
+}
+
 static nnc_status lower(lw *l, const nnc_graph *g, const nnc_node *n)
 {
     NNC_TRY(lw_open_graph(l, g, n));
@@ -202,7 +254,8 @@ static nnc_status lower(lw *l, const nnc_graph *g, const nnc_node *n)
     add_axes(l);
     if (!add_buffers(l) || !emit_all(l) || !assemble(l))
         return nnc_nomem(l->sink);
-    nnc_kernel_ranges(l->k);
+    if (!improve(l))
+        return nnc_nomem(l->sink);
     lw_order_axes(l);
     nnc_kernel_merge_axes(l->k);
     nnc_kernel_schedule(l->k, l->target);

@@ -6,7 +6,8 @@
  * which keeps zero where it is, so that a sum of squares stays known to be non-negative. A max,
  * min, select, comparison or abs whose result is decided goes away only where the result is the
  * same for NaN too; what is then unused goes with it. */
-#include "codegen/internal.h"
+#include "codegen/collapse.h"
+#include "codegen/poly.h"
 
 #include <math.h>
 #include <string.h>
@@ -112,10 +113,11 @@ static range divide(range a, range b, nnc_dtype d)
     return r;
 }
 
-static range monotone(double (*f)(double), range a, double dom_lo, double dom_hi)
+/* Of a function that does not fall, by its ends inside the domain. */
+static range monotone(nnc_sop op, range a, double dom_lo, double dom_hi)
 {
-    range r = {
-        f(fmax(a.lo, dom_lo)), f(fmin(a.hi, dom_hi)), a.nan || a.lo < dom_lo || a.hi > dom_hi};
+    range r = {nnc_steady_f64(op, fmax(a.lo, dom_lo), 0, 0),
+        nnc_steady_f64(op, fmin(a.hi, dom_hi), 0, 0), a.nan || a.lo < dom_lo || a.hi > dom_hi};
     if (r.lo != r.lo)
         r.lo = -INFINITY;
     if (r.hi != r.hi)
@@ -123,17 +125,24 @@ static range monotone(double (*f)(double), range a, double dom_lo, double dom_hi
     return r;
 }
 
-static double logistic(double x)
+/* Does [lo, hi] hold a place `at` + 2 pi k, or come near? */
+static bool holds(range a, double at)
 {
-    return 1 / (1 + exp(-x));
+    const double turn = 0x1.921fb54442d18p2;
+    double k = ceil((a.lo - 1e-3 - at) / turn);
+    return at + k * turn <= a.hi + 1e-3;
 }
 
-static range sine(range a)
+/* sin x, or cos x = sin(x + pi/2): its ends, and 1 and -1 where a top or bottom lies between. */
+static range sine(nnc_sop op, range a)
 {
-    const double half = 1.5707963;
     range r = {-1, 1, a.nan || has_inf(a)};
-    if (a.lo >= -half && a.hi <= half)
-        r = (range){sin(a.lo), sin(a.hi), a.nan};
+    if (!(a.lo >= -0x1p16 && a.hi <= 0x1p16))
+        return r;
+    const double half = 0x1.921fb54442d18p0, top = op == SC_sin ? half : 0;
+    double u = nnc_steady_f64(op, a.lo, 0, 0), v = nnc_steady_f64(op, a.hi, 0, 0);
+    r.lo = holds(a, top - 2 * half) ? -1 : fmin(u, v);
+    r.hi = holds(a, top) ? 1 : fmax(u, v);
     return r;
 }
 
@@ -141,12 +150,8 @@ static range sine(range a)
 static range from_table(nnc_sop op, range a, range b)
 {
     range r = {nnc_sops[op].lo, nnc_sops[op].hi, true};
-    bool total = op == SC_tanh || op == SC_erf || op == SC_sigmoid || op == SC_atan ||
-                 op == SC_sinh || op == SC_cosh;
-    if (total)
+    if (op == SC_tan && !has_inf(a))
         r.nan = a.nan || b.nan;
-    if ((op == SC_cos || op == SC_tan) && !has_inf(a))
-        r.nan = a.nan;
     return r;
 }
 
@@ -163,40 +168,56 @@ static range unary(nnc_sop op, range a)
     case SC_sign:
         return (range){a.lo > 0 ? 1 : a.lo >= 0 ? 0 : -1, a.hi < 0 ? -1 : a.hi <= 0 ? 0 : 1, a.nan};
     case SC_floor:
-        return monotone(floor, a, -INFINITY, INFINITY);
+        return monotone(SC_floor, a, -INFINITY, INFINITY);
     case SC_ceil:
-        return monotone(ceil, a, -INFINITY, INFINITY);
+        return monotone(SC_ceil, a, -INFINITY, INFINITY);
     case SC_round:
-        return monotone(rint, a, -INFINITY, INFINITY);
+        return monotone(SC_round, a, -INFINITY, INFINITY);
     case SC_trunc:
-        return monotone(trunc, a, -INFINITY, INFINITY);
+        return monotone(SC_trunc, a, -INFINITY, INFINITY);
     case SC_sqrt:
-        return monotone(sqrt, a, 0, INFINITY);
+        return monotone(SC_sqrt, a, 0, INFINITY);
     case SC_rsqrt:
         return (range){
             a.hi > 0 ? 1 / sqrt(a.hi) : 0, a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY, a.nan || a.lo < 0};
     case SC_recip:
         return recip(a);
     case SC_exp:
-        return monotone(exp, a, -INFINITY, INFINITY);
+        return monotone(SC_exp, a, -INFINITY, INFINITY);
     case SC_exp2:
-        return monotone(exp2, a, -INFINITY, INFINITY);
+        return monotone(SC_exp2, a, -INFINITY, INFINITY);
     case SC_expm1:
-        return monotone(expm1, a, -INFINITY, INFINITY);
+        return monotone(SC_expm1, a, -INFINITY, INFINITY);
     case SC_log:
-        return monotone(log, a, 0, INFINITY);
+        return monotone(SC_log, a, 0, INFINITY);
     case SC_log2:
-        return monotone(log2, a, 0, INFINITY);
+        return monotone(SC_log2, a, 0, INFINITY);
     case SC_log1p:
-        return monotone(log1p, a, -1, INFINITY);
+        return monotone(SC_log1p, a, -1, INFINITY);
     case SC_tanh:
-        return monotone(tanh, a, -INFINITY, INFINITY);
+        return monotone(SC_tanh, a, -INFINITY, INFINITY);
     case SC_erf:
-        return monotone(erf, a, -INFINITY, INFINITY);
+        return monotone(SC_erf, a, -INFINITY, INFINITY);
     case SC_sigmoid:
-        return monotone(logistic, a, -INFINITY, INFINITY);
+        return monotone(SC_sigmoid, a, -INFINITY, INFINITY);
+    case SC_atan:
+        return monotone(SC_atan, a, -INFINITY, INFINITY);
+    case SC_sinh:
+        return monotone(SC_sinh, a, -INFINITY, INFINITY);
+    case SC_asin:
+        return monotone(SC_asin, a, -1, 1);
+    case SC_acos: {
+        range r = monotone(SC_asin, a, -1, 1);
+        const double half = 0x1.921fb54442d18p0;
+        return (range){fmax(half - r.hi, 0), half - r.lo, r.nan};
+    }
+    case SC_cosh: {
+        double h = fmax(fabs(a.lo), fabs(a.hi)), l = has_zero(a) ? 0 : fmin(fabs(a.lo), fabs(a.hi));
+        return (range){nnc_steady_f64(op, l, 0, 0), nnc_steady_f64(op, h, 0, 0), a.nan};
+    }
     case SC_sin:
-        return sine(a);
+    case SC_cos:
+        return sine(op, a);
     default:
         return from_table(op, a, a);
     }
@@ -254,6 +275,36 @@ static range cast_to(range a, nnc_dtype to)
     return (range){trunc(a.lo), trunc(a.hi), false};
 }
 
+/* The sign of a, nearer to 0 than b and no farther than a. */
+static range modulo(range a, range b, nnc_dtype d)
+{
+    double most = fmax(fabs(b.lo), fabs(b.hi));
+    range r = {fmax(fmin(a.lo, 0), -most), fmin(fmax(a.hi, 0), most), false};
+    r.nan = nnc_is_float(d) && (a.nan || b.nan || has_inf(a) || has_zero(b));
+    return r;
+}
+
+/* Of bases that are not negative: monotone in each operand, so the ends bound it. */
+static range power(range a, range b)
+{
+    if (a.lo < 0 || b.lo == -INFINITY || b.hi == INFINITY)
+        return a.lo >= 0 ? (range){0, INFINITY, true} : anything;
+    double base[2] = {a.lo, a.hi}, e[2] = {b.lo, b.hi};
+    range r = {INFINITY, 0, a.nan || b.nan};
+    for (int i = 0; i < 4; i++) {
+        double v = nnc_steady_f64(SC_pow, base[i & 1], e[i >> 1], 0);
+        r.lo = fmin(r.lo, v);
+        r.hi = fmax(r.hi, v);
+    }
+    if (a.lo < 1 && a.hi > 1 && (b.lo < 0) != (b.hi < 0)) { /* 1 lies between */
+        r.lo = fmin(r.lo, 1);
+        r.hi = fmax(r.hi, 1);
+    }
+    if (has_zero(a) && b.lo < 0) /* -0 to an odd power */
+        r.lo = -INFINITY;
+    return r;
+}
+
 static range of_sop(const nnc_kins *in, range a, range b, range c)
 {
     nnc_dtype d = (nnc_dtype)in->dtype;
@@ -277,8 +328,9 @@ static range of_sop(const nnc_kins *in, range a, range b, range c)
     case SC_select:
         return a.lo > 0 ? b : a.hi < 1 ? c : join(b, c);
     case SC_mod:
+        return rounded(modulo(a, b, d), d);
     case SC_pow:
-        return nnc_is_float(d) ? anything : of_dtype(d);
+        return nnc_is_float(d) ? rounded(power(a, b), d) : of_dtype(d);
     default:
         break;
     }
@@ -440,8 +492,7 @@ static uint8_t hints(const nnc_kernel *k, const nnc_kins *in)
            (a.lo >= 0 ? KH_nonneg : 0);
 }
 
-/* Drops what no store needs; keep[] holds a mark for each instruction that stays. */
-static void compact(nnc_kernel *k, int32_t *map)
+void nnc_kernel_compact(nnc_kernel *k, int32_t *map)
 {
     for (int i = k->n_ins - 1; i >= 0; i--) {
         const nnc_kins *in = &k->ins[i];
@@ -513,6 +564,6 @@ void nnc_kernel_ranges(nnc_kernel *k)
         return; /* nothing is known; still a right kernel */
     analyse(k, map);
     memset(map, 0, sizeof *map * (size_t)k->n_ins);
-    compact(k, map);
+    nnc_kernel_compact(k, map);
     nnc_free(map);
 }

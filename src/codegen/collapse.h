@@ -1,0 +1,35 @@
+/* codegen/collapse.h -- what ranges make cheaper: chains of functions as polynomials, powers as products. */
+#ifndef NNC_COLLAPSE_H
+#define NNC_COLLAPSE_H
+
+#include "codegen/internal.h"
+
+/* Replaces chains of functions of one bounded value by polynomials where that takes fewer instructions. Needs
+ * nnc_kernel_ranges; later calls of it would widen what is known of the results. Instructions come from `a`; `note` gets
+ * a line for each. False: out of memory. */
+bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_text *note);
+/* Powers with a constant exponent as products and roots, division by powers of two as products, both by ranges. `exact`:
+ * only where each result stays the correctly rounded one. *changed: nnc_kernel_ranges has to run again. */
+bool nnc_kernel_simplify(nnc_kernel *k, bool exact, nnc_arena *a, nnc_text *note, bool *changed);
+
+/* A kernel's instructions written anew, section by section. */
+typedef struct nnc_kedit {
+    nnc_kernel *k;
+    nnc_kins *ins;
+    int n;
+    int32_t *map; /* old instruction to new */
+} nnc_kedit;
+
+/* Room for `extra` more instructions. False: out of memory. */
+bool nnc_kedit_begin(nnc_kedit *e, nnc_kernel *k, int extra, nnc_arena *a);
+int32_t nnc_kedit_sop(nnc_kedit *e, nnc_sop op, nnc_dtype d, int32_t x, int32_t y, int32_t z);
+int32_t nnc_kedit_const(nnc_kedit *e, nnc_dtype d, double v);
+/* Copies instruction i, its operands mapped. */
+void nnc_kedit_copy(nnc_kedit *e, int i);
+/* Walks all sections; put(ctx, e, i) writes what stands for instruction i and sets e->map[i]. Drops what is unused. */
+void nnc_kedit_run(nnc_kedit *e, void (*put)(void *ctx, nnc_kedit *e, int i), void *ctx);
+
+/* ranges.c: drops what no store needs. map: n_ins + 1 zeros; comes back as old instruction to new. */
+void nnc_kernel_compact(nnc_kernel *k, int32_t *map);
+
+#endif
