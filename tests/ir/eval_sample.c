@@ -116,7 +116,11 @@ TEST(sample_rows_of_rows)
 
 TEST(sample_declines)
 {
-    nnc_attr ax = nnc_ai(AT_axis, 0);
+    nnc_attr ax = nnc_ai(AT_axis, 0), ax1 = nnc_ai(AT_axis, 1);
+    g = new_graph(); /* every row taken at the indices of all rows */
+    nnc_type ti = nnc_type_make(DT_bool, DIMS(8));
+    nnc_ref at[2] = {in32(DIMS(8, 4)), nnc_cast(g, nnc_input(g, NULL, &ti), DT_i32)};
+    finish(nnc_build(g, OP_gather, 2, at, 1, &ax1), 2, 0, NULL);
     g = new_graph();
     nnc_ref x = in32(DIMS(8, 3));
     finish(nnc_build(g, OP_softmax, 1, &x, 1, &ax), 2, 0, NULL);

@@ -287,6 +287,35 @@ TEST(graph_hash)
           hash_of("graph @t { %w = param : f32[2] = name \"b\" [1,2] return %w }"));
     CHECK(hash_of("graph @t { %w = param : f32[2] = [1,2] return %w }") !=
           hash_of("graph @t { %w = param : f32[2] = [1,3] return %w }"));
+    static const char *const differ[][2] = {
+        {"leaky_relu %x {alpha=0.1}", "leaky_relu %x {alpha=0.2}"},
+        {"gelu %x {approximate=none}", "gelu %x {approximate=tanh}"},
+        {"cast %x {to=f16}", "cast %x {to=bf16}"},
+        {"pad %x {pads=[0,0,1,0,0,0]}", "pad %x {pads=[0,0,0,0,0,1]}"},
+        {"sub %x, %y", "sub %y, %x"},
+        {"relu %x", "relu %x device 1"},
+        {"param : f32[4] = file(\"f\", offset=0, size=16)",
+            "param : f32[4] = file(\"f\", offset=4, size=16)"},
+        {"param : f32[4] = file(\"f\", offset=0, size=16)",
+            "param : f32[4] = file(\"g\", offset=0, size=16)"},
+        {"param : f32[4] = gen(\"a\", seed=1, scale=1, shift=0)",
+            "param : f32[4] = gen(\"a\", seed=1, scale=1, shift=1)"},
+        {"param : f32[4] = splat 1", "param : f32[4] = splat 1 frozen"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(differ); i++) {
+        uint64_t two[2];
+        for (int k = 0; k < 2; k++) {
+            nnc_text t = {0};
+            nnc_printf(&t,
+                "graph @t { %%x = input : f32[1,1,4] %%y = input : f32[1,1,4] %%z = %s return %%z "
+                "}",
+                differ[i][k]);
+            two[k] = hash_of(nnc_text_str(&t));
+            nnc_text_deinit(&t);
+        }
+        if (two[0] == two[1])
+            test_fail(__FILE__, __LINE__, "%s and %s", differ[i][0], differ[i][1]);
+    }
 }
 
 TEST(graph_dot)
