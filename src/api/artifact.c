@@ -439,7 +439,14 @@ static nnc_status check_machine(const reader *r, const nnc_env *e)
     nnc_loc loc = {.file = r->file};
     const nnc_plan *p = r->a->plan;
     nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
-    if (!st && p->threads != e->target.threads)
+    int kind = (int)strcspn(p->target, "#"); /* name#hash */
+    bool other = strncmp(p->target, "cuda", 4) == 0 ? e->target.kind == NNC_T_cpu
+                                                    : e->target.kind == NNC_T_cuda;
+    if (!st && other)
+        st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
+            "was compiled for %.*s, this is %s; --target=%.*s is what it is for", kind, p->target,
+            e->target.name, kind, p->target);
+    else if (!st && p->threads != e->target.threads)
         st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
             "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",
             p->threads, p->threads == 1 ? "" : "s", e->target.threads, p->threads);

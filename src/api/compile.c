@@ -99,6 +99,8 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
         .on_kernel = o->on_kernel,
         .on_kernel_ctx = o->ctx,
     };
+    if (e->target.kind == NNC_T_cuda)
+        nnc_env_cuda_plan(e, &p, sink);
     return nnc_plan_make(a->graph, &p, &a->plan, sink);
 }
 

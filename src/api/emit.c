@@ -37,10 +37,28 @@ static void emit_kernels(const nnc_plan *p, nnc_text *out)
     }
 }
 
+nnc_status nnc_plan_kernels(
+    const nnc_plan *p, int first, int n, nnc_kernel **k, nnc_arena *a, nnc_sink *sink)
+{
+    for (int i = 0; i < n; i++) {
+        const nnc_pkernel *pk = &p->kernel[first + i];
+        nnc_scan s;
+        nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
+        k[i] = nnc_kernel_parse(&s, a, sink);
+        if (!k[i])
+            return nnc_sink_cause(sink, NNC_E_BUG);
+    }
+    return NNC_OK;
+}
+
 /* Parses the plan's kernels back from their text and gives them to the emitter. */
 static nnc_status emit_machine(
     nnc_env *e, const nnc_plan *p, nnc_emit what, nnc_text *out, nnc_sink *sink)
 {
+    if (e->target.kind != NNC_T_cpu)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--emit=llvm and asm are for CPUs; for %s there are cuda, ptx and cubin",
+            e->target.name);
     const nnc_emitter *em = e->has_emitter ? nnc_env_emitter() : NULL;
     if (!em)
         return nnc_fail0(sink, NNC_E_DEVICE, "this needs the LLVM plug-in, which is %s",
@@ -51,12 +69,8 @@ static nnc_status emit_machine(
     nnc_status st = k ? NNC_OK : nnc_nomem(sink);
     char *text = NULL;
     size_t n = 0;
-    for (int i = 0; !st && i < p->n_kernel; i++) {
-        nnc_scan s;
-        nnc_scan_init(&s, p->kernel[i].symbol, p->kernel[i].ir, strlen(p->kernel[i].ir));
-        k[i] = nnc_kernel_parse(&s, &a, sink);
-        st = k[i] ? NNC_OK : nnc_sink_cause(sink, NNC_E_BUG);
-    }
+    if (!st)
+        st = nnc_plan_kernels(p, 0, p->n_kernel, k, &a, sink);
     if (!st && p->n_kernel)
         st = em->emit((const nnc_kernel *const *)k, p->n_kernel, &e->target, what, &text, &n, sink);
     if (!st && text)
@@ -82,9 +96,13 @@ nnc_status nnc_emit_text(
         st = nnc_report_explain(a, NNC_JSON, true, out);
     else if (!strcmp(stage, "llvm") || !strcmp(stage, "asm"))
         st = emit_machine(e, a->plan, !strcmp(stage, "asm") ? EMIT_asm : EMIT_llvm, out, sink);
+    else if (!strcmp(stage, "cuda") || !strcmp(stage, "ptx") || !strcmp(stage, "cubin"))
+        st = nnc_cuda_emit(e, a->plan, stage, out, sink);
     else
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--emit=%s is unknown; there are graph, kernels, plan, llvm, asm, dot, remarks", stage);
+            "--emit=%s is unknown; there are graph, kernels, plan, llvm, asm, cuda, ptx, cubin, "
+            "dot, remarks",
+            stage);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }
 

@@ -59,13 +59,17 @@ const nnc_emitter *nnc_env_emitter(void)
     return nnc_plugin("llvm", "nnc_emitter_llvm", NULL);
 }
 
-#define TARGETS "cpu (this machine), or a machine file as nnc devices --format=json prints it"
+#define TARGETS \
+    "cpu (this machine), cuda:sm_90 or another GPU, or a machine file as nnc devices " \
+    "--format=json prints it"
 
 /* The machine that --target names: a word, or else a file. What neither is nor looks like a file was meant as a word. */
 static nnc_status open_target(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
     if (!o->target || !strcmp(o->target, "cpu"))
         return nnc_target_host(&e->target, o->threads, e->has_onednn, e->has_emitter, sink);
+    if (!strncmp(o->target, "cuda", 4) && (!o->target[4] || o->target[4] == ':'))
+        return nnc_env_cuda(e, o->target, sink);
     if (!strpbrk(o->target, "./") && access(o->target, F_OK) != 0)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--target=%s is no machine that nnc knows; there is " TARGETS, o->target);
@@ -75,6 +79,16 @@ static nnc_status open_target(nnc_env *e, const nnc_env_options *o, nnc_sink *si
     if (!st && o->threads > 0)
         e->target.threads = o->threads;
     return st;
+}
+
+static void cpu_engines(nnc_env *e)
+{
+    if (e->has_onednn)
+        e->engine[e->n_engine++] = &engine_onednn;
+    e->engine[e->n_engine++] = &nnc_engine_loops;
+    if (e->has_emitter)
+        e->engine[e->n_engine++] = &nnc_engine_llvm;
+    e->engine[e->n_engine++] = &nnc_engine_interp;
 }
 
 nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
@@ -92,12 +106,10 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
         nnc_free(e);
         return st;
     }
-    if (e->has_onednn)
-        e->engine[e->n_engine++] = &engine_onednn;
-    e->engine[e->n_engine++] = &nnc_engine_loops;
-    if (e->has_emitter)
-        e->engine[e->n_engine++] = &nnc_engine_llvm;
-    e->engine[e->n_engine++] = &nnc_engine_interp;
+    if (e->target.kind == NNC_T_cuda)
+        nnc_env_cuda_engines(e);
+    else
+        cpu_engines(e);
     if (!o->no_cache)
         e->cache = nnc_cache_open(o->cache_dir);
     if (!o->no_cache && !e->cache && o->cache_dir)

@@ -18,6 +18,7 @@ struct nnc_env {
     int n_engine;
     bool has_emitter, has_onednn;
     bool no_llvm, no_onednn; /* as the caller wished, not absent */
+    char cuda_version[96];   /* of what compiles kernels for a GPU: part of cache keys */
 };
 
 struct nnc_artifact {
@@ -42,6 +43,29 @@ struct nnc_session {
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
+
+/* ---- emit.c, emit_cuda.c, dump.c: stages of a compiled model ---- */
+
+/* Kernels first .. first + n - 1 of the plan, parsed back from their text into k[], in `a`. */
+nnc_status nnc_plan_kernels(const nnc_plan *p, int first, int n, nnc_kernel **k, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* Describes the GPU `target` in e, and lists its engines there. */
+nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink) NNC_MUST;
+void nnc_env_cuda_engines(nnc_env *e);
+/* Fills in who makes code for e's GPU; notes what stands in for a GPU that NVRTC does not know, warns where there is no NVRTC. */
+void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *sink);
+/* Stage "cuda", "ptx" or "cubin" of all units. */
+nnc_status nnc_cuda_emit(nnc_env *e, const nnc_plan *p, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* One translation unit of a plan for a GPU: EMIT_cuda (with the layers of each kernel) or EMIT_ptx. */
+int nnc_cuda_units(const nnc_plan *p);
+nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_plan *p, int u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* Appends a line for each kernel of object `object`: registers, stack, instructions, widths of accesses. */
+nnc_status nnc_cuda_describe(const nnc_plan *p, int object, nnc_text *out, nnc_sink *sink) NNC_MUST;
+
+/* ---- report_cuda.c: parts of doctor and devices ---- */
+
+void nnc_doctor_cuda_text(nnc_text *t);
+void nnc_doctor_cuda_json(nnc_text *t); /* a member "cuda" */
+void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t);
 
 /* What of a run was compared with the reference. */
 typedef struct nnc_truth {

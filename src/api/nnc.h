@@ -29,7 +29,7 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
 
 typedef struct nnc_env_options {
     int threads;             /* intra-op threads; 0 = all CPUs of this process, or what the machine file says */
-    const char *target;      /* "cpu" (NULL), or a machine file (.json) */
+    const char *target;      /* "cpu" (NULL), a GPU to compile for ("cuda:sm_90"), or a machine file (.json) */
     const char *cache_dir;   /* NULL = the user's cache folder */
     bool no_cache;           /* compile everything anew */
     bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
@@ -97,8 +97,12 @@ const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
 /* Runs exactly these passes, in this order (nnc opt), or the level's when n_pass is 0. The model is replaced. */
 nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o,
     nnc_sink *sink) NNC_MUST;
-/* A stage of a compiled model as text: "graph", "plan", "kernels", "llvm", "asm", "dot", "remarks". Unknown stages are NNC_E_USAGE. */
+/* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; of a CPU's: "llvm", "asm"; of a GPU's: "cuda", "ptx",
+ * "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* Writes every stage into the folder `dir`, which is made when it is not there: graph.txt, plan.txt, kernels.txt, remarks.json, and
+ * kernels.ll and kernels.s or, for a GPU, unit<N>.cu, .ptx, .cubin and code.txt (registers, instructions, widths of accesses). */
+nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink) NNC_MUST;
 void nnc_print_model(const nnc_model *m, nnc_text *out);
 /* Is there a pass of this name? If not, *near is the nearest name, or NULL. */
 bool nnc_is_pass(const char *name, const char **near);

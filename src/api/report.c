@@ -206,11 +206,14 @@ nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
         }
     }
     if (f == NNC_JSON) {
-        nnc_puts(t, "], \"machine\": ");
+        nnc_puts(t, "], ");
+        nnc_doctor_cuda_json(t);
+        nnc_puts(t, ", \"machine\": ");
         nnc_target_print_json(t, &e->target);
         nnc_puts(t, "}\n");
         return done(t);
     }
+    nnc_doctor_cuda_text(t);
     nnc_puts(t, "\n");
     return nnc_report_devices(e, f, t);
 }
@@ -220,6 +223,10 @@ nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *t)
     const nnc_target *g = &e->target;
     if (f == NNC_JSON) {
         nnc_target_print_json(t, g);
+        return done(t);
+    }
+    if (g->kind == NNC_T_cuda) {
+        nnc_devices_cuda_text(g, t);
         return done(t);
     }
     bool known = g->cpu && *g->cpu;

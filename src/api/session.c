@@ -45,6 +45,9 @@ static void warn_slow(const nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
 {
     *out = NULL;
+    if (e->target.kind == NNC_T_cuda)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "%s: nnc compiles for GPUs, and runs on CPUs alone (--target=cpu)", e->target.name);
     nnc_session *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);

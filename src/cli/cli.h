@@ -18,7 +18,7 @@ typedef struct options {
     int n_input, n_output;
     const char *skip[MAX_LIST], *pass[MAX_LIST], *print_after[MAX_LIST];
     int n_skip, n_pass, n_print_after;
-    const char *emit, *out, *weights, *target, *cache_dir;
+    const char *emit, *dump_dir, *out, *weights, *target, *cache_dir;
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
     int64_t seed, threads, jobs, iterations, warmup, duration, streams, devices, level;
     double tolerance, percentile;

@@ -76,16 +76,19 @@ static nnc_status emit(const options *o, work *w, nnc_sink *sink)
 nnc_status cmd_compile(const options *o, nnc_sink *sink)
 {
     work w = {0};
-    if (!o->emit && !o->out)
+    if (!o->emit && !o->out && !o->dump_dir)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "nnc compile wants -o FILE for the artifact, or --emit=STAGE for text");
+            "nnc compile wants -o FILE for the artifact, --emit=STAGE for text, or "
+            "--dump-dir=FOLDER for all stages");
     if (o->emit && o->embed)
         return nnc_fail0(sink, NNC_E_USAGE, "--embed-weights is for artifacts, not for --emit");
-    if (!o->emit && nnc_is_artifact(o->file[0]))
+    if (!o->emit && !o->dump_dir && nnc_is_artifact(o->file[0]))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already; --emit=STAGE prints what is in it");
     nnc_status st = open_and_compile(o, &w, sink);
-    if (!st)
+    if (!st && o->dump_dir)
+        st = nnc_dump(w.env, w.artifact, o->dump_dir, sink);
+    if (!st && (o->emit || o->out))
         st = o->emit ? emit(o, &w, sink) : save(o, w.artifact, sink);
     close_work(&w);
     return st;

@@ -79,8 +79,10 @@ static const flag flags[] = {
     {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE",
         "where the artifact goes, or the text of --emit (default: standard output)"},
     {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE",
-        "a stage as text instead of an artifact: graph (after the passes), kernels, plan, llvm, "
-        "asm, dot (for Graphviz), remarks (explain's JSON)"},
+        "a stage as text instead of an artifact: graph (after the passes), kernels, plan, dot (for "
+        "Graphviz), remarks (explain's JSON); of a CPU's llvm, asm; of a GPU's cuda, ptx, cubin"},
+    {"--dump-dir", 'a', F_word, AT(dump_dir), 0, 0, 0, "FOLDER",
+        "also write every stage into files there, sources and machine code of a GPU among them"},
     {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL,
         "store the weights in the artifact, not references to them"},
     {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
@@ -106,8 +108,10 @@ static const flag flags[] = {
         "largest sum of squared errors over sum of squares that counts as the same numbers "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16)"},
     {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
-    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|FILE",
-        "this CPU (default), or a machine file as nnc devices --format=json prints it"},
+    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|cuda:sm_NN|FILE",
+        "this CPU (default), a GPU to compile for (sm_61, 70, 75, 80, 86, 89, 90, 100, 120), or a "
+        "machine file as nnc "
+        "devices --format=json prints it"},
     {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",
         "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
     {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "compile every kernel anew"},

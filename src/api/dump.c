@@ -1,0 +1,98 @@
+/* api/dump.c -- every stage of a compiled model as files in a folder, for reading. */
+#include "api/internal.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct dump {
+    nnc_env *e;
+    const nnc_artifact *a;
+    const char *dir;
+    nnc_sink *sink;
+} dump;
+
+static nnc_status write_file(const dump *d, const char *name, const void *data, size_t n)
+{
+    char path[4096];
+    if (snprintf(path, sizeof path, "%s/%s", d->dir, name) >= (int)sizeof path)
+        return nnc_fail(d->sink, NNC_E_IO, (nnc_loc){.file = d->dir}, "the path is too long");
+    return nnc_file_write(path, data, n, false, d->sink);
+}
+
+/* Writes and frees the text. */
+static nnc_status write_text(const dump *d, const char *name, nnc_text *t)
+{
+    nnc_status st = t->oom ? nnc_nomem(d->sink) : write_file(d, name, nnc_text_str(t), t->n);
+    nnc_text_deinit(t);
+    return st;
+}
+
+static nnc_status stage(const dump *d, const char *what, const char *name)
+{
+    nnc_text t = {0};
+    nnc_status st = nnc_emit_text(d->e, d->a, what, &t, d->sink);
+    if (!st)
+        return write_text(d, name, &t);
+    nnc_text_deinit(&t);
+    return st;
+}
+
+static nnc_status unit(const dump *d, int u, nnc_emit what, const char *ending)
+{
+    nnc_text t = {0};
+    char name[32];
+    snprintf(name, sizeof name, "unit%d.%s", u, ending);
+    nnc_status st = nnc_cuda_emit_unit(d->e, d->a->plan, u, what, &t, d->sink);
+    if (!st)
+        return write_text(d, name, &t);
+    nnc_text_deinit(&t);
+    return st;
+}
+
+static bool is_elf(const nnc_blob *b)
+{
+    return b->n > 4 && !memcmp(b->data, "\177ELF", 4);
+}
+
+/* Objects are units in the same order, and all are there or none: then NVRTC is absent, and sources are all there is. */
+static nnc_status units(const dump *d)
+{
+    const nnc_plan *p = d->a->plan;
+    nnc_text code = {0};
+    nnc_status st = NNC_OK;
+    for (int u = 0; u < nnc_cuda_units(p) && !st; u++) {
+        char name[32];
+        st = unit(d, u, EMIT_cuda, "cu");
+        if (st || u >= p->n_object)
+            continue;
+        st = unit(d, u, EMIT_ptx, "ptx");
+        if (st || !is_elf(&p->object[u]))
+            continue;
+        snprintf(name, sizeof name, "unit%d.cubin", u);
+        st = write_file(d, name, p->object[u].data, p->object[u].n);
+        if (!st && d->e->target.sm >= 70)
+            st = nnc_cuda_describe(p, u, &code, d->sink);
+    }
+    if (!st && code.n)
+        return write_text(d, "code.txt", &code);
+    nnc_text_deinit(&code);
+    return st;
+}
+
+nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink)
+{
+    dump d = {e, a, dir, sink};
+    if (mkdir(dir, 0777) != 0 && errno != EEXIST)
+        return nnc_fail(
+            sink, NNC_E_IO, (nnc_loc){.file = dir}, "cannot make the folder: %s", strerror(errno));
+    NNC_TRY(stage(&d, "graph", "graph.txt"));
+    NNC_TRY(stage(&d, "plan", "plan.txt"));
+    NNC_TRY(stage(&d, "kernels", "kernels.txt"));
+    NNC_TRY(stage(&d, "remarks", "remarks.json"));
+    if (e->target.kind == NNC_T_cuda)
+        return units(&d);
+    if (!e->has_emitter)
+        return NNC_OK;
+    NNC_TRY(stage(&d, "llvm", "kernels.ll"));
+    return stage(&d, "asm", "kernels.s");
+}

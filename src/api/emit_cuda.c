@@ -1,0 +1,185 @@
+/* api/emit_cuda.c -- compiling for NVIDIA GPUs: CUDA C from codegen, machine code from NVRTC, and both as text or files. Needs no GPU
+ * and no driver. */
+#include "api/internal.h"
+#include "cuda/cuda.h"
+#include <string.h>
+
+/* Kernels of one translation unit. One alone takes NVRTC 30 ms; each more, 5 to 10. */
+enum { UNIT_KERNELS = 24 };
+
+/* codegen says where a product and a sum are one operation; NVRTC must not find more of them. */
+static const char *const options[] = {"--fmad=false"};
+
+/* ---- the emitter ------------------------------------------------------------------------------------------------- */
+
+static nnc_status source_of(
+    const nnc_kernel *const *k, int n, const nnc_target *t, char **out, nnc_sink *sink)
+{
+    size_t size;
+    return nnc_emitter_cuda.emit(k, n, t, EMIT_cuda, out, &size, sink);
+}
+
+/* EMIT_cuda: source; EMIT_ptx: PTX; else machine code (PTX for a GPU newer than NVRTC). */
+static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
+    char **out, size_t *size, nnc_sink *sink)
+{
+    char *source;
+    NNC_TRY(source_of(k, n, t, &source, sink));
+    if (what == EMIT_cuda) {
+        *out = source;
+        *size = strlen(source);
+        return NNC_OK;
+    }
+    nnc_nvrtc_unit u = {.name = n == 1 ? k[0]->name : "kernels.cu", .source = source};
+    nnc_nvrtc_options o = {.sm = t->sm,
+        .ptx = what == EMIT_ptx,
+        .jobs = 1,
+        .option = options,
+        .n_option = NNC_COUNT(options)};
+    nnc_status st = nnc_nvrtc_compile(&u, 1, &o, sink);
+    nnc_free(source);
+    *out = u.code;
+    *size = u.n;
+    return st;
+}
+
+static const nnc_emitter emitter = {"nvrtc", "", emit};
+
+static const nnc_emitter *get_emitter(void)
+{
+    return &emitter;
+}
+
+/* Without NVRTC the plan has no code, which is enough for every question about it. */
+void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *sink)
+{
+    nnc_nvrtc_way w = {0};
+    nnc_sink *own = nnc_sink_create();
+    nnc_status st = nnc_nvrtc_way_to(e->target.sm, false, e->cache, &w, own);
+    for (size_t i = 0; own && i < nnc_sink_count(own); i++) {
+        const nnc_diag *d = nnc_sink_at(own, i);
+        if (st)
+            nnc_warn(sink, (nnc_loc){0}, "kernels get no machine code: %s", d->message);
+        else
+            nnc_note(sink, (nnc_loc){0}, "%s", d->message);
+    }
+    nnc_sink_destroy(own);
+    snprintf(e->cuda_version, sizeof e->cuda_version, "%s nvrtc %s %s_%d %s",
+        nnc_emitter_cuda.version, w.version, w.ptx ? "compute" : "sm", w.arch, options[0]);
+    p->unit = UNIT_KERNELS;
+    p->emitter = st ? NULL : get_emitter;
+    p->emitter_version = e->cuda_version;
+}
+
+/* ---- the engine ---------------------------------------------------------------------------------------------------- */
+
+static nnc_status no_device(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    *handle = NULL;
+    return nnc_fail0(sink, NNC_E_DEVICE,
+        "kernel %s is for a GPU: this nnc compiles for GPUs and runs on CPUs",
+        p->kernel[item].symbol);
+}
+
+static const nnc_engine engine = {.name = "cuda", .version = "compiles", .load_kernel = no_device};
+
+nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
+{
+    return nnc_target_cuda(&e->target, target, sink);
+}
+
+void nnc_env_cuda_engines(nnc_env *e)
+{
+    e->engine[e->n_engine++] = &nnc_engine_cudnn;
+    e->engine[e->n_engine++] = &nnc_engine_cublaslt;
+    e->engine[e->n_engine++] = &engine;
+}
+
+/* ---- a compiled model's sources and code ---------------------------------------------------------------------------- */
+
+int nnc_cuda_units(const nnc_plan *p)
+{
+    return (p->n_kernel + UNIT_KERNELS - 1) / UNIT_KERNELS;
+}
+
+/* The layers of every launch of kernels first..first+n-1, as a comment. */
+static void put_layers(nnc_text *out, const nnc_plan *p, int first, int n)
+{
+    nnc_puts(out, "/*\n");
+    for (int i = first; i < first + n; i++) {
+        nnc_printf(out, " * %s:\n", p->kernel[i].symbol);
+        for (int c = 0; c < p->n_cmd; c++)
+            if (p->cmd[c].kind == CMD_kernel && p->cmd[c].item == i)
+                nnc_printf(out, " *     %s\n", p->cmd[c].layers ? p->cmd[c].layers : "");
+    }
+    nnc_puts(out, " */\n");
+}
+
+nnc_status nnc_cuda_emit_unit(
+    nnc_env *e, const nnc_plan *p, int u, nnc_emit what, nnc_text *out, nnc_sink *sink)
+{
+    int first = u * UNIT_KERNELS,
+        n = p->n_kernel - first < UNIT_KERNELS ? p->n_kernel - first : UNIT_KERNELS;
+    nnc_kernel *k[UNIT_KERNELS];
+    nnc_arena a;
+    char *text = NULL;
+    size_t size = 0;
+    nnc_arena_init(&a, 0);
+    nnc_status st = nnc_plan_kernels(p, first, n, k, &a, sink);
+    if (!st)
+        st = emit((const nnc_kernel *const *)k, n, &e->target, what, &text, &size, sink);
+    if (!st && what == EMIT_cuda)
+        put_layers(out, p, first, n);
+    if (!st)
+        nnc_putn(out, text, what == EMIT_ptx && size ? size - 1 : size);
+    nnc_free(text);
+    nnc_arena_deinit(&a);
+    return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
+}
+
+/* Machine code is one file for each unit: as one stream it can only be had where there is one. */
+static nnc_status emit_cubin(const nnc_plan *p, nnc_text *out, nnc_sink *sink)
+{
+    if (!p->n_object)
+        return nnc_fail0(
+            sink, NNC_E_DEVICE, "--emit=cubin: the model's kernels have no machine code");
+    if (p->n_object > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--emit=cubin: the model's %d kernels are %d cubins; --dump-dir=FOLDER writes each to "
+            "a file",
+            p->n_kernel, p->n_object);
+    nnc_putn(out, p->object[0].data, p->object[0].n);
+    return NNC_OK;
+}
+
+nnc_status nnc_cuda_emit(
+    nnc_env *e, const nnc_plan *p, const char *stage, nnc_text *out, nnc_sink *sink)
+{
+    if (e->target.kind != NNC_T_cuda)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--emit=%s is for GPUs: with it goes --target=cuda:sm_90, or another", stage);
+    if (!strcmp(stage, "cubin"))
+        return emit_cubin(p, out, sink);
+    for (int u = 0; u < nnc_cuda_units(p); u++) {
+        if (u)
+            nnc_printf(out, "\n/* ---- unit %d ---- */\n\n", u);
+        NNC_TRY(
+            nnc_cuda_emit_unit(e, p, u, strcmp(stage, "ptx") ? EMIT_cuda : EMIT_ptx, out, sink));
+    }
+    return NNC_OK;
+}
+
+/* What the machine code of object u looks like: registers, stack, instructions of each kernel. */
+nnc_status nnc_cuda_describe(const nnc_plan *p, int object, nnc_text *out, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_cubin_kernel *k;
+    int n, sm;
+    nnc_arena_init(&a, 0);
+    nnc_status st =
+        nnc_cubin_read(p->object[object].data, p->object[object].n, &a, &k, &n, &sm, sink);
+    if (!st)
+        nnc_cubin_print(out, k, n);
+    nnc_arena_deinit(&a);
+    return st;
+}

@@ -1,0 +1,126 @@
+/* api/report_cuda.c -- what doctor says of NVIDIA's libraries and GPUs, and devices of a GPU that is compiled for. */
+#include "api/internal.h"
+#include "cuda/cuda.h"
+#include <string.h>
+
+enum { MAX_GPUS = 16 };
+
+static void text_libraries(nnc_text *t)
+{
+    nnc_cuda_found f[CUDA__LIBS];
+    int found = 0;
+    for (int i = 0; i < CUDA__LIBS; i++) {
+        nnc_cuda_look((nnc_cuda_lib)i, &f[i]);
+        found += f[i].ok;
+    }
+    nnc_puts(t, "\n  NVIDIA GPUs: nnc compiles for them (--target=cuda:sm_90)\n");
+    if (!found) {
+        nnc_puts(t, "  cuda     absent   no library of CUDA is found in $NNC_CUDA_PATH, the "
+                    "toolkit, the loader's path or the active Python\n"
+                    "           environment; pip install nvidia-cuda-nvrtc is enough to compile\n");
+        return;
+    }
+    for (int i = 0; i < CUDA__LIBS; i++) {
+        nnc_printf(t, "  %-8s %-8s %s%s%s", f[i].name, f[i].ok ? "found" : "absent", f[i].what,
+            *f[i].version ? ", " : "", f[i].version);
+        if (f[i].ok)
+            nnc_printf(t, "\n           %s (%s)\n", f[i].path, f[i].place);
+        else
+            nnc_printf(t, "\n           %s\n", f[i].why);
+    }
+}
+
+static void text_gpus(nnc_text *t)
+{
+    nnc_cuda_device d[MAX_GPUS];
+    nnc_sink *sink = nnc_sink_create();
+    int n = nnc_cuda_devices(d, MAX_GPUS, sink);
+    for (int i = 0; i < n && i < MAX_GPUS; i++) {
+        nnc_printf(t, "  GPU %d    %s, sm_%d, %d SMs, memory ", i, d[i].name, d[i].sm, d[i].sms);
+        nnc_put_bytes(t, d[i].memory_bytes);
+        nnc_putc(t, '\n');
+    }
+    for (size_t i = 0; sink && i < nnc_sink_count(sink); i++)
+        nnc_printf(t, "  %s\n", nnc_sink_at(sink, i)->message);
+    nnc_sink_destroy(sink);
+}
+
+/* Each line of nnc_cuda_mismatches, behind `before`. */
+static void each_mismatch(nnc_text *t, const char *before, bool json)
+{
+    nnc_text m = {0};
+    nnc_cuda_mismatches(&m);
+    int lines = 0;
+    for (const char *p = nnc_text_str(&m); *p;) {
+        int n = (int)strcspn(p, "\n");
+        char line[1024];
+        snprintf(line, sizeof line, "%.*s", n, p);
+        nnc_puts(t, json && !lines++ ? "" : before);
+        if (json)
+            nnc_put_json_string(t, line);
+        else
+            nnc_printf(t, "%s\n", line);
+        p += n + (p[n] == '\n');
+    }
+    nnc_text_deinit(&m);
+}
+
+static void json_member(nnc_text *t, const char *name, const char *value)
+{
+    nnc_printf(t, ", \"%s\": ", name);
+    nnc_put_json_string(t, value);
+}
+
+void nnc_doctor_cuda_json(nnc_text *t)
+{
+    nnc_cuda_device d[MAX_GPUS];
+    nnc_puts(t, "\"cuda\": {\"libraries\": [");
+    for (int i = 0; i < CUDA__LIBS; i++) {
+        nnc_cuda_found f;
+        nnc_cuda_look((nnc_cuda_lib)i, &f);
+        nnc_printf(t, "%s{\"name\": \"%s\", \"found\": %s", i ? ", " : "", f.name,
+            f.ok ? "true" : "false");
+        json_member(t, "version", f.version);
+        json_member(t, "path", f.path);
+        json_member(t, "place", f.place);
+        json_member(t, "note", f.why);
+        nnc_putc(t, '}');
+    }
+    nnc_puts(t, "], \"mismatches\": [");
+    each_mismatch(t, ", ", true);
+    nnc_puts(t, "], \"gpus\": [");
+    int n = nnc_cuda_devices(d, MAX_GPUS, NULL);
+    for (int i = 0; i < n && i < MAX_GPUS; i++) {
+        nnc_printf(t, "%s{\"sm\": %d, \"sms\": %d, \"memory_bytes\": %lld", i ? ", " : "", d[i].sm,
+            d[i].sms, (long long)d[i].memory_bytes);
+        json_member(t, "name", d[i].name);
+        json_member(t, "pci", d[i].pci);
+        nnc_putc(t, '}');
+    }
+    nnc_puts(t, "]}");
+}
+
+void nnc_doctor_cuda_text(nnc_text *t)
+{
+    text_libraries(t);
+    each_mismatch(t, "  does not match: ", false);
+    text_gpus(t);
+}
+
+void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t)
+{
+    nnc_printf(t, "  %s: %s, %d SMs of %d threads at %.0f MHz; memory ", g->name,
+        *g->card ? g->card : "a GPU", g->sms, g->sm_threads, (double)g->clock_hz * 1e-6);
+    nnc_put_bytes(t, g->memory_bytes);
+    nnc_puts(t, ", L2 ");
+    nnc_put_bytes(t, g->l3_bytes);
+    nnc_puts(t, ", shared memory of a block ");
+    nnc_put_bytes(t, g->shared_bytes);
+    nnc_printf(t, "\n  peak %.1f TFLOP/s (f32)", (double)g->flops_f32 * 1e-12);
+    if (g->flops_tf32)
+        nnc_printf(t, ", %.0f (tf32)", (double)g->flops_tf32 * 1e-12);
+    if (g->flops_f16)
+        nnc_printf(t, ", %.0f (f16)", (double)g->flops_f16 * 1e-12);
+    nnc_printf(t, ", copies %.0f GB/s; %s\n", (double)g->copy_bytes_s * 1e-9,
+        g->measured ? "measured" : "described, not measured");
+}
