@@ -35,7 +35,7 @@ typedef struct nnc_target_engine {
     bool f32_row_major;     /* but not those of f32 */
     uint32_t epilogues;     /* EP_* it fuses, f32 */
     bool one_activation;    /* adds a tensor only before an activation, and takes one of those */
-    bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact. oneDNN's engine sees to NaN itself */
+    bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */
     double efficiency;      /* reached share of peak FLOPs on contractions */
 } nnc_target_engine;
 
@@ -82,7 +82,7 @@ nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
 /* Lets contractions of f32 round their operands to 10 bits of mantissa on tensor cores, or not (how a target begins). Without tensor
- * cores for tf32 it stays off. Enters the hash. */
+ * cores for tf32 it stays off. Calls of a plan say it one by one; it changes no generated kernel and not the hash. */
 void nnc_target_allow_tf32(nnc_target *t, bool on);
 /* The engine that would run contractions (of any kind, convolutions, matrix products) / pools / kernels, the first in order, or NULL. */
 const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t);
