@@ -248,3 +248,39 @@ void ll_loop_end(ll_mod *m, ll_loop *l)
     LLVMBuildCondBr(m->b, more, l->head, after);
     LLVMPositionBuilderAtEnd(m->b, after);
 }
+
+bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym, int n_ptr)
+{
+    *h = (ll_helper){.fn = LLVMGetNamedFunction(m->m, sym)};
+    if (h->fn)
+        return false;
+    T par[4] = {m->ptr, m->ptr, m->ptr, m->ptr};
+    assert(n_ptr < (int)NNC_COUNT(par));
+    par[n_ptr] = m->i64;
+    T type = LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, (unsigned)n_ptr + 1, 0);
+    h->fn = LLVMAddFunction(m->m, sym, type);
+    LLVMSetLinkage(h->fn, LLVMInternalLinkage);
+    ll_attr(m, h->fn, "nounwind");
+    ll_attr(m, h->fn, "noinline");
+    h->here = LLVMGetInsertBlock(m->b);
+    h->outer = m->fn;
+    m->fn = h->fn;
+    LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
+    V n = LLVMGetParam(h->fn, (unsigned)n_ptr);
+    ll_loop_begin(m, &h->loop, ll_i64(m, 0), n, ll_i64(m, 1), NULL, NULL, 0);
+    return true;
+}
+
+V ll_helper_at(ll_mod *m, const ll_helper *h, int ptr, T elem)
+{
+    V i = h->loop.i;
+    return LLVMBuildGEP2(m->b, elem, LLVMGetParam(h->fn, (unsigned)ptr), &i, 1, "");
+}
+
+void ll_helper_end(ll_mod *m, ll_helper *h)
+{
+    ll_loop_end(m, &h->loop);
+    LLVMBuildRetVoid(m->b);
+    m->fn = h->outer;
+    LLVMPositionBuilderAtEnd(m->b, h->here);
+}

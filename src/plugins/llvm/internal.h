@@ -77,6 +77,16 @@ typedef struct ll_loop {
 void ll_loop_begin(ll_mod *m, ll_loop *l, V from, V to, V step, V *phi, V *node, int n_phi);
 void ll_loop_end(ll_mod *m, ll_loop *l);
 
+/* An internal function void sym(ptr.., i64 n) with a loop over i < n, made once in a module. */
+typedef struct ll_helper {
+    V fn, outer; /* the function, and the one that was being built */
+    LLVMBasicBlockRef here;
+    ll_loop loop; /* loop.i: the element */
+} ll_helper;
+bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym, int n_ptr); /* false: it is there already; h->fn is set */
+V ll_helper_at(ll_mod *m, const ll_helper *h, int ptr, T elem);           /* address of the element */
+void ll_helper_end(ll_mod *m, ll_helper *h);
+
 /* ---- math.c, trig.c, lanes.c: functions of floats
  * --------------------------------------------------- */
 

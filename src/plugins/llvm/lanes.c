@@ -10,35 +10,19 @@ static V helper(ll_mod *m, const char *name, T elem, int arity)
 {
     char sym[64];
     snprintf(sym, sizeof sym, "nnc.%s", name);
-    V f = LLVMGetNamedFunction(m->m, sym);
-    if (f)
-        return f;
-    T two[2] = {elem, elem}, par[3] = {m->ptr, m->ptr, m->i64};
-    T libm_t = LLVMFunctionType(elem, two, (unsigned)arity, 0);
-    V libm = LLVMAddFunction(m->m, name, libm_t);
+    ll_helper h;
+    if (!ll_helper_begin(m, &h, sym, 2))
+        return h.fn;
+    T two[2] = {elem, elem}, libm_t = LLVMFunctionType(elem, two, (unsigned)arity, 0);
+    V libm = LLVMAddFunction(m->m, name, libm_t), arg[2], place = NULL;
     ll_attr(m, libm, "nounwind");
-    f = LLVMAddFunction(m->m, sym, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 3, 0));
-    LLVMSetLinkage(f, LLVMInternalLinkage);
-    ll_attr(m, f, "nounwind");
-    ll_attr(m, f, "noinline");
-
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b);
-    V fn = m->fn;
-    m->fn = f;
-    LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
-    ll_loop l;
-    ll_loop_begin(m, &l, ll_i64(m, 0), LLVMGetParam(f, 2), ll_i64(m, 1), NULL, NULL, 0);
-    V arg[2], place = NULL;
     for (int i = arity - 1; i >= 0; i--) {
-        place = LLVMBuildGEP2(m->b, elem, LLVMGetParam(f, (unsigned)i), &l.i, 1, "");
+        place = ll_helper_at(m, &h, i, elem);
         arg[i] = LLVMBuildLoad2(m->b, elem, place, "");
     }
     LLVMBuildStore(m->b, LLVMBuildCall2(m->b, libm_t, libm, arg, (unsigned)arity, ""), place);
-    ll_loop_end(m, &l);
-    LLVMBuildRetVoid(m->b);
-    m->fn = fn;
-    LLVMPositionBuilderAtEnd(m->b, here);
-    return f;
+    ll_helper_end(m, &h);
+    return h.fn;
 }
 
 V ll_lanes_call(ll_mod *m, const char *name, V a, V b)

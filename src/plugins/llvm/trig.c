@@ -98,22 +98,10 @@ static V helper(ll_mod *m, nnc_sop op, T w)
 {
     char sym[32];
     snprintf(sym, sizeof sym, "nnc.far.%s", nnc_sops[op].name);
-    V f = LLVMGetNamedFunction(m->m, sym);
-    if (f)
-        return f;
-    T par[4] = {m->ptr, m->ptr, m->ptr, m->i64};
-    f = LLVMAddFunction(m->m, sym, LLVMFunctionType(LLVMVoidTypeInContext(m->c), par, 4, 0));
-    LLVMSetLinkage(f, LLVMInternalLinkage);
-    ll_attr(m, f, "nounwind");
-    ll_attr(m, f, "noinline");
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b);
-    V fn = m->fn;
-    m->fn = f;
-    LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
-    ll_loop l;
-    ll_loop_begin(m, &l, ll_i64(m, 0), LLVMGetParam(f, 3), ll_i64(m, 1), NULL, NULL, 0);
-    V x = LLVMBuildGEP2(m->b, m->f32, LLVMGetParam(f, 0), &l.i, 1, "");
-    V r = LLVMBuildGEP2(m->b, w, LLVMGetParam(f, 1), &l.i, 1, ""), odd;
+    ll_helper h;
+    if (!ll_helper_begin(m, &h, sym, 3))
+        return h.fn;
+    V x = ll_helper_at(m, &h, 0, m->f32), r = ll_helper_at(m, &h, 1, w), odd;
     x = LLVMBuildLoad2(m->b, m->f32, x, "");
     LLVMBasicBlockRef far = ll_block(m, "far"), next = ll_block(m, "next");
     V near = LLVMBuildFCmp(m->b, LLVMRealOLE, ll_un(m, "llvm.fabs", x), K(FAR), "");
@@ -121,16 +109,13 @@ static V helper(ll_mod *m, nnc_sop op, T w)
     LLVMPositionBuilderAtEnd(m->b, far);
     LLVMBuildStore(m->b, reduce_far(m, op, x, w, &odd), r);
     if (op == SC_tan) {
-        V o = LLVMBuildGEP2(m->b, m->i8, LLVMGetParam(f, 2), &l.i, 1, "");
+        V o = ll_helper_at(m, &h, 2, m->i8);
         LLVMBuildStore(m->b, LLVMBuildZExt(m->b, odd, m->i8, ""), o);
     }
     LLVMBuildBr(m->b, next);
     LLVMPositionBuilderAtEnd(m->b, next);
-    ll_loop_end(m, &l);
-    LLVMBuildRetVoid(m->b);
-    m->fn = fn;
-    LLVMPositionBuilderAtEnd(m->b, here);
-    return f;
+    ll_helper_end(m, &h);
+    return h.fn;
 }
 
 /* Branches around the helper: r and (tan) odd, an i1 per lane, come back right for far lanes of
