@@ -101,8 +101,8 @@ nnc_hash128 nnc_target_hash(const nnc_target *t)
     nnc_printf(&x, " threads=%d l1=%lld l2=%lld l3=%lld", t->threads, (long long)t->l1_bytes,
         (long long)t->l2_bytes, (long long)t->l3_bytes);
     if (t->kind == NNC_T_cuda)
-        nnc_printf(&x, " sm=%d sms=%d sm_threads=%d shared=%lld%s", t->sm, t->sms, t->sm_threads,
-            (long long)t->shared_bytes, t->tf32 ? " tf32" : "");
+        nnc_printf(&x, " sm=%d sms=%d sm_threads=%d shared=%lld", t->sm, t->sms, t->sm_threads,
+            (long long)t->shared_bytes);
     if (t->kind == NNC_T_cpu && !(t->cpu && *t->cpu))
         target_host_signature(&x);
     nnc_hash128 h = nnc_hash(nnc_text_str(&x), x.n);
