@@ -207,6 +207,8 @@ TEST(eval_integers_wrap)
     ints(OP_div, DT_i32, -7, 2, -3);
     ints(OP_div, DT_i32, 5, 0, 0);
     ints(OP_div, DT_i64, INT64_MIN, -1, INT64_MIN);
+    ints(OP_div, DT_i64, 7, -1, -7);
+    ints(OP_div, DT_i8, -128, -1, -128);
     ints(OP_div, DT_u64, -1, 2, INT64_MAX);
     ints(OP_mod, DT_i32, -7, 3, -1);
     ints(OP_mod, DT_i32, 7, 0, 0);

@@ -49,6 +49,9 @@ TEST(facts_nondecreasing)
         {"%y = cast %i {to=i64}", 0, true},
         {"%y = cast %i {to=i16}", 0, false},
         {"%y = cast %i {to=u64}", 0, false},
+        {"%y = cast %i {to=bool}", 0, false}, /* -1 is true, 0 false */
+        {"%u = cast %i {to=u8} %y = cast %u {to=bool}", 0, true},
+        {"%b = not %t %y = cast %b {to=i8}", 0, true},
         {"%y = add %i, %ic", 0, false}, /* wraps */
         {"%y = max %i, %ic", 0, true},
         {"%y = reduce_max %x {axes=[0]}", 0, false},
@@ -60,7 +63,7 @@ TEST(facts_nondecreasing)
             " %%m = constant : f32[] = [-2] %%z = constant : f32[] = [0] %%inf = constant : f32[] "
             "= [inf]\n"
             " %%nan = constant : f32[] = [nan] %%v = constant : f32[4] = [1,2,3,4]\n"
-            " %%ic = constant : i32[4] = splat 1 %s return %%y }",
+            " %%ic = constant : i32[4] = splat 1 %%t = input : bool[4] %s return %%y }",
             rows[i].text);
         nnc_graph *g = parse_text(nnc_text_str(&t));
         if (!g || nnc_is_nondecreasing(g, last(g), rows[i].operand) != rows[i].yes)

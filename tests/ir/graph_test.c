@@ -213,7 +213,7 @@ TEST(graph_builders)
 
 TEST(graph_verify_finds)
 {
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 12; i++) {
         nnc_graph *g = parse_text(fused_text);
         nnc_sink_clear(test_sink);
         switch (i) {
@@ -243,6 +243,12 @@ TEST(graph_verify_finds)
             break;
         case 8:
             g->value[3].node = 0;
+            break;
+        case 9:
+            g->node[3].device = -2;
+            break;
+        case 10:
+            g->node[2].n_out = 1;
             break;
         default:
             g->node[3].op = OP_matmul;
