@@ -83,6 +83,7 @@ static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
 
 static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
 {
+    nnc_noter notes = {.a = a, .o = o};
     nnc_plan_options p = {
         .target = &e->target,
         .engine = e->engine,
@@ -96,12 +97,14 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
         .codegen_ns = &a->stats.codegen_ns,
         .cache_hits = &a->stats.cache_hits,
         .cache_misses = &a->stats.cache_misses,
-        .on_kernel = o->on_kernel,
-        .on_kernel_ctx = o->ctx,
+        .on_kernel = nnc_note_kernel,
+        .on_kernel_ctx = &notes,
     };
     if (e->target.kind == NNC_T_cuda)
         nnc_env_cuda_plan(e, &p, sink);
-    return nnc_plan_make(a->graph, &p, &a->plan, sink);
+    e->target.math_exact = o->math_exact;
+    nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
+    return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }
 
 nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,

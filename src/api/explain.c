@@ -244,6 +244,12 @@ static void put_totals(nnc_text *t, const char *name, totals s)
     nnc_putc(t, '\n');
 }
 
+/* The passes in their order, then what was done inside kernels. */
+static const nnc_pass_info *stage(int i)
+{
+    return i < nnc_pass_count ? &nnc_pass_table[i] : &nnc_kernel_notes;
+}
+
 static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
 {
     const nnc_remarks *r = &a->remarks;
@@ -259,18 +265,18 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
         return NNC_OK;
     }
     nnc_puts(t, "\n  pass             applied  declined   launches         moved\n");
-    for (int p = 0; p < nnc_pass_count; p++) {
-        totals s = sum(r, nnc_pass_table[p].name);
+    for (int p = 0; p <= nnc_pass_count; p++) {
+        totals s = sum(r, stage(p)->name);
         if (s.applied || s.declined)
-            put_totals(t, nnc_pass_table[p].name, s);
+            put_totals(t, stage(p)->name, s);
     }
     put_totals(t, "all", sum(r, NULL));
-    for (int p = 0; p < nnc_pass_count; p++) {
-        totals s = sum(r, nnc_pass_table[p].name);
+    for (int p = 0; p <= nnc_pass_count; p++) {
+        totals s = sum(r, stage(p)->name);
         if (!s.applied && !s.declined)
             continue;
-        nnc_printf(t, "\n%s -- %s\n", nnc_pass_table[p].name, nnc_pass_table[p].doc);
-        NNC_TRY(put_pass(t, r, nnc_pass_table[p].name, verbose));
+        nnc_printf(t, "\n%s -- %s\n", stage(p)->name, stage(p)->doc);
+        NNC_TRY(put_pass(t, r, stage(p)->name, verbose));
     }
     return NNC_OK;
 }

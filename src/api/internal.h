@@ -44,6 +44,17 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
 
+/* ---- notes.c: remarks of what lowering did inside kernels ---- */
+
+extern const nnc_pass_info nnc_kernel_notes; /* the name under which they stand */
+typedef struct nnc_noter {
+    nnc_artifact *a;
+    const nnc_compile_options *o;
+    bool oom;
+} nnc_noter;
+/* nnc_plan_options.on_kernel with an nnc_noter: keeps the kernel's notes, then calls the user's own. */
+void nnc_note_kernel(void *noter, const nnc_kernel *k, const char *layers);
+
 /* ---- emit.c, emit_cuda.c, dump.c: stages of a compiled model ---- */
 
 /* Kernels first .. first + n - 1 of the plan, parsed back from their text into k[], in `a`. */

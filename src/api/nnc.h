@@ -59,7 +59,7 @@ void nnc_model_close(nnc_model *m);
 typedef struct nnc_compile_options {
     int level;               /* 0..3, default 2 */
     bool math_fast;          /* -O3 may reorder sums */
-    bool math_exact;         /* NaN survives every relu: none inside an engine's call that drops it */
+    bool math_exact;         /* NaN survives every relu: none inside an engine's call that drops it; functions in kernels as written */
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;
     int streams;             /* per device, default 1 */
