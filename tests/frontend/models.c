@@ -3,6 +3,8 @@
 #include "frontend/frontend.h"
 #include "test.h"
 
+#include <math.h>
+
 static nnc_graph *load(
     const char *file, const nnc_set *set, int n_set, const nnc_set_word *word, int n_word)
 {
@@ -108,6 +110,31 @@ TEST(vgg16_names_and_scales)
         CHECK_INT(first->loc.line, 9);
         CHECK_NEAR(first->weight->scale, 0.47140452, 1e-6); /* sqrt(6/27): relu follows */
         CHECK_NEAR(last->weight->scale, 0.027063293, 1e-7); /* sqrt(3/4096): nothing follows */
+    }
+    nnc_graph_destroy(g);
+}
+
+/* What follows a contraction decides its scale, also behind a batchnorm: relu, a residual sum, nothing. */
+TEST(scales_by_what_follows)
+{
+    static const char text[] =
+        "{\"inputs\": {\"x\": [1, 6, 4, 4]}, \"layers\": ["
+        "{\"op\": \"conv\", \"name\": \"a\", \"channels\": 6, \"kernel\": 1}, \"batchnorm\", "
+        "{\"op\": \"relu\", \"name\": \"r\"}, "
+        "{\"op\": \"conv\", \"name\": \"b\", \"channels\": 6, \"kernel\": 1}, \"batchnorm\", "
+        "{\"op\": \"add\", \"in\": [\"prev\", \"r\"], \"name\": \"sum\"}, "
+        "{\"op\": \"conv\", \"name\": \"c\", \"channels\": 6, \"kernel\": 1}, \"softmax\"]}";
+    static const struct {
+        const char *name;
+        double variance; /* times the fan-in */
+    } want[] = {{"a.weight", 6}, {"b.weight", 0.75}, {"c.weight", 3}};
+    nnc_graph *g = nnc_model_parse("m.json", text, strlen(text), NULL, test_sink);
+    CHECK(g != NULL);
+    for (size_t i = 0; g && i < NNC_COUNT(want); i++) {
+        const nnc_node *n = find_param(g, want[i].name);
+        CHECK(n != NULL);
+        if (n)
+            CHECK_NEAR(n->weight->scale, sqrt(want[i].variance / 6), 1e-6);
     }
     nnc_graph_destroy(g);
 }
