@@ -129,22 +129,27 @@ static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
 nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    /* first[kind][item]: the last command that prepared this item, to look for sharing without a
-     * search */
-    int items = p->n_call > p->n_kernel ? p->n_call : p->n_kernel;
-    int32_t *last = nnc_malloc(sizeof *last * 2 * (size_t)(items + 1));
+    /* last: by item and kind, the last command with it; before: by command, the one before with
+     * its item. Another stream needs a handle of its own. */
+    size_t items = (size_t)(p->n_call > p->n_kernel ? p->n_call : p->n_kernel) + 1;
+    int32_t *last = nnc_malloc(sizeof *last * (2 * items + (size_t)p->n_cmd));
     nnc_status status = last ? NNC_OK : nnc_nomem(sink);
-    for (int i = 0; last && i < 2 * (items + 1); i++)
+    int32_t *before = last ? last + 2 * items : NULL;
+    for (size_t i = 0; last && i < 2 * items; i++)
         last[i] = -1;
     for (int i = 0; i < p->n_cmd && status == NNC_OK; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind != CMD_kernel && c->kind != CMD_call)
             continue;
         int32_t *l = &last[2 * c->item + (c->kind == CMD_call)];
-        if (*l >= 0 && same_work(c, &p->cmd[*l]))
-            e->handle[i] = e->handle[*l];
+        int32_t same = *l;
+        while (same >= 0 && !same_work(c, &p->cmd[same]))
+            same = before[same];
+        if (same >= 0)
+            e->handle[i] = e->handle[same];
         else
             status = prepare(e, i, sink);
+        before[i] = *l;
         *l = i;
         if (status == NNC_OK && i >= p->main_first)
             e->handle[i]->main = true;

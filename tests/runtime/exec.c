@@ -60,6 +60,22 @@ TEST(exec_diamond)
     plan_free(p);
 }
 
+TEST(exec_shares_handles_of_a_stream)
+{
+    nnc_plan *p = plan_line();
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    p->device[0].streams = 2; /* main has one kernel on streams 1, 0, 1 */
+    p->cmd[3].stream = 1;
+    p->cmd[4].item = p->cmd[3].item;
+    p->cmd[p->n_cmd++] = p->cmd[3];
+    CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
+    CHECK_INT(toy_loaded, 2);
+    nnc_exec_destroy(e);
+    CHECK_INT(toy_loaded, 0);
+    plan_free(p);
+}
+
 TEST(exec_profile)
 {
     nnc_plan *p = plan_diamond();
