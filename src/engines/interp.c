@@ -12,14 +12,6 @@ typedef struct loaded {
     const nnc_pkernel *entry;
 } loaded;
 
-static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
-{
-    (void)c;
-    (void)sink;
-    *out = (nnc_choice){.reason = "runs kernels, not library calls"};
-    return NNC_OK;
-}
-
 static void unload(void *handle)
 {
     loaded *h = handle;
@@ -81,7 +73,6 @@ static nnc_status run(void *handle, void *const *args, void *work)
 const nnc_engine nnc_engine_interp = {
     .name = "interp",
     .version = "1",
-    .choose = choose,
     .load_kernel = load_kernel,
     .run = run,
     .unload = unload,

@@ -144,7 +144,7 @@ typedef struct nnc_choice {
 typedef struct nnc_engine {
     const char *name;
     const char *version;
-    /* compile time; the call is not kept */
+    /* compile time; the call is not kept. NULL: runs kernels only */
     nnc_status (*choose)(const nnc_call *c, nnc_choice *out, nnc_sink *sink);
     /* load time: prepares plan->call[item] or plan->kernel[item]; exactly one of the two is not NULL */
     nnc_status (*load_call)(const nnc_plan *p, int item, void **handle, nnc_sink *sink);

@@ -9,19 +9,27 @@ static void put_str(nnc_text *t, const char *s)
     nnc_put_json_string(t, s ? s : "");
 }
 
-static void put_int(nnc_text *t, const char *key, int64_t v)
+typedef struct field {
+    const char *key;
+    int64_t v;
+} field;
+
+static void put_fields(nnc_text *t, const field *f, size_t n)
 {
-    nnc_printf(t, " %s=%lld", key, (long long)v);
+    for (size_t i = 0; i < n; i++)
+        nnc_printf(t, " %s=%lld", f[i].key, (long long)f[i].v);
 }
+
+/* {"key", value}, ... */
+#define PUT(t, ...) \
+    put_fields(t, (const field[]){__VA_ARGS__}, sizeof(const field[]){__VA_ARGS__} / sizeof(field))
 
 static void put_head(nnc_text *t, const nnc_plan *p)
 {
     nnc_puts(t, "plan");
     put_str(t, p->target);
-    put_int(t, "threads", p->threads);
-    put_int(t, "events", p->n_event);
-    put_int(t, "objects", p->n_object);
-    put_int(t, "main", p->main_first);
+    PUT(t, {"threads", p->threads}, {"events", p->n_event}, {"objects", p->n_object},
+        {"main", p->main_first});
     nnc_puts(t, "\n");
     for (int i = 0; i < p->n_engine; i++) {
         nnc_printf(t, "engine %d", i);
@@ -32,13 +40,9 @@ static void put_head(nnc_text *t, const nnc_plan *p)
         const nnc_plan_device *d = &p->device[i];
         nnc_printf(t, "device %d", i);
         put_str(t, d->name);
-        put_int(t, "arena", d->arena_bytes);
-        put_int(t, "persist", d->persist_bytes);
-        put_int(t, "init", d->init_bytes);
-        put_int(t, "workspace", d->workspace_bytes);
-        put_int(t, "bound", d->lower_bound);
-        put_int(t, "peak", d->peak_cmd);
-        put_int(t, "streams", d->streams);
+        PUT(t, {"arena", d->arena_bytes}, {"persist", d->persist_bytes}, {"init", d->init_bytes},
+            {"workspace", d->workspace_bytes}, {"bound", d->lower_bound}, {"peak", d->peak_cmd},
+            {"streams", d->streams});
         nnc_puts(t, "\n");
     }
 }
@@ -50,12 +54,8 @@ static void put_tensor(nnc_text *t, const nnc_ptensor *x, int i)
     nnc_putc(t, ' ');
     nnc_put_type(t, &x->type);
     nnc_printf(t, " %s", plan_space_word[x->space]);
-    put_int(t, "device", x->device);
-    put_int(t, "at", x->offset);
-    put_int(t, "bytes", x->bytes);
-    put_int(t, "alias", x->alias_of);
-    put_int(t, "first", x->first);
-    put_int(t, "last", x->last);
+    PUT(t, {"device", x->device}, {"at", x->offset}, {"bytes", x->bytes}, {"alias", x->alias_of},
+        {"first", x->first}, {"last", x->last});
     nnc_puts(t, x->is_input ? " input" : "");
     nnc_puts(t, x->is_output ? " output\n" : "\n");
 }
@@ -76,13 +76,8 @@ static void put_kernel(nnc_text *t, const nnc_pkernel *k, int i)
 {
     nnc_printf(t, "kernel %d", i);
     put_str(t, k->symbol);
-    put_int(t, "args", k->n_args);
-    put_int(t, "out", k->n_out);
-    put_int(t, "domain", k->domain);
-    put_int(t, "grain", k->grain);
-    put_int(t, "scratch", k->scratch_bytes);
-    put_int(t, "threads", k->threads);
-    put_int(t, "object", k->object);
+    PUT(t, {"args", k->n_args}, {"out", k->n_out}, {"domain", k->domain}, {"grain", k->grain},
+        {"scratch", k->scratch_bytes}, {"threads", k->threads}, {"object", k->object});
     nnc_puts(t, "\n");
     put_ir(t, k->ir ? k->ir : "");
 }
@@ -116,12 +111,8 @@ static void put_posts(nnc_text *t, const nnc_call *c)
 static void put_call(nnc_text *t, const nnc_call *c, int i)
 {
     nnc_printf(t, "call %d %s", i, plan_call_word[c->kind]);
-    put_int(t, "threads", c->threads);
-    put_int(t, "work", c->work_bytes);
-    put_int(t, "packed", c->packed_bytes);
-    put_int(t, "for", c->pack_for);
-    put_int(t, "groups", c->groups);
-    put_int(t, "spatial", c->spatial);
+    PUT(t, {"threads", c->threads}, {"work", c->work_bytes}, {"packed", c->packed_bytes},
+        {"for", c->pack_for}, {"groups", c->groups}, {"spatial", c->spatial});
     int n = plan_window_dims(c);
     if (n > 0) {
         put_window(t, "kernel", c->kernel, n);
@@ -151,7 +142,7 @@ static void put_weight(nnc_text *t, const nnc_weight *w, int i)
     put_str(t, w->name);
     switch (w->kind) {
     case NNC_W_inline:
-        put_int(t, "size", w->size);
+        PUT(t, {"size", w->size});
         nnc_puts(t, " \"");
         for (int64_t k = 0; k < w->size; k++) {
             uint8_t b = ((const uint8_t *)w->data)[k];
@@ -162,8 +153,7 @@ static void put_weight(nnc_text *t, const nnc_weight *w, int i)
         return;
     case NNC_W_file:
         put_str(t, w->file);
-        put_int(t, "at", w->offset);
-        put_int(t, "size", w->size);
+        PUT(t, {"at", w->offset}, {"size", w->size});
         nnc_printf(t, " hash=\"%016llx\"\n", (unsigned long long)w->header_hash);
         return;
     case NNC_W_gen:
@@ -179,13 +169,8 @@ static void put_weight(nnc_text *t, const nnc_weight *w, int i)
 static void put_cmd(nnc_text *t, const nnc_cmd *c, int i)
 {
     nnc_printf(t, "cmd %d %s", i, plan_cmd_word[c->kind]);
-    put_int(t, "item", c->item);
-    put_int(t, "device", c->device);
-    put_int(t, "stream", c->stream);
-    put_int(t, "engine", c->engine);
-    put_int(t, "work", c->work);
-    put_int(t, "flops", c->flops);
-    put_int(t, "bytes", c->bytes);
+    PUT(t, {"item", c->item}, {"device", c->device}, {"stream", c->stream}, {"engine", c->engine},
+        {"work", c->work}, {"flops", c->flops}, {"bytes", c->bytes});
     nnc_puts(t, " (");
     for (int k = 0; k < c->n_arg; k++)
         nnc_printf(t, "%s%d", k ? " " : "", c->arg[k]);
