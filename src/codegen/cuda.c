@@ -68,12 +68,12 @@ static void header(const cu *c)
     nnc_puts(t, " */\n");
 }
 
-static void signature(const cu *c)
+static void signature(const cu *c, const char *suffix)
 {
     nnc_text *t = c->t;
     const nnc_kernel *k = c->k;
-    nnc_printf(
-        t, "extern \"C\" __global__ void __launch_bounds__(%d)\n%s(", k->grid.threads, k->name);
+    nnc_printf(t, "extern \"C\" __global__ void __launch_bounds__(%d)\n%s%s(", k->grid.threads,
+        k->name, suffix);
     bool first = true;
     size_t line = t->n;
     for (int b = 0; b < k->n_buf; b++) {
@@ -95,10 +95,11 @@ static void signature(const cu *c)
 }
 
 /* The same parameters by an array of pointers: what a test calls that has compiled this for a CPU. */
-static void thunk(nnc_text *t, const nnc_kernel *k)
+static void thunk(nnc_text *t, const nnc_kernel *k, const char *suffix)
 {
     int n = 0;
-    nnc_printf(t, "extern \"C\" void %s_thunk(void *const *a)\n{\n    %s(", k->name, k->name);
+    nnc_printf(t, "extern \"C\" void %s%s_thunk(void *const *a)\n{\n    %s%s(", k->name, suffix,
+        k->name, suffix);
     for (int b = 0; b < k->n_buf; b++) {
         const nnc_kbuf *u = &k->buf[b];
         if (u->role == KB_tmp)
@@ -157,10 +158,11 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
         name_parts(&c);
         find_live(&c);
         header(&c);
-        signature(&c);
+        signature(&c, "");
         cu_open(&c, "{");
         switch (k->grid.cls) {
         case KC_row:
+        case KC_column:
             cu_row(&c);
             break;
         case KC_tile:
@@ -170,6 +172,13 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
             cu_point(&c);
         }
         cu_close(&c, "}");
+        if (k->grid.split > 1) {
+            nnc_puts(t, "\n/* Joins the parts: launched after the one above. */\n");
+            signature(&c, "_finish");
+            cu_open(&c, "{");
+            cu_finish(&c);
+            cu_close(&c, "}");
+        }
     }
     nnc_status s = c.v && c.buf_name ? NNC_OK : nnc_nomem(sink);
     nnc_free(c.v);
@@ -190,7 +199,8 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *targ
     if (s == NNC_OK) {
         nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel by an array of its arguments */\n");
         for (int i = 0; i < n; i++)
-            thunk(&body, k[i]);
+            for (int finish = 0; finish <= (k[i]->grid.split > 1); finish++)
+                thunk(&body, k[i], finish ? "_finish" : "");
         nnc_puts(&body, "#endif\n");
         cu_prelude(&all, nnc_text_str(&body));
         nnc_puts(&all, nnc_text_str(&body));

@@ -87,6 +87,8 @@ void cu_rows_deinit(cu_rows *r);
 /* One kernel in one schedule. */
 void cu_point(cu *c);
 void cu_row(cu *c);
+void cu_finish(cu *c); /* of a split kernel: the second launch */
+int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's parts; -1: too many */
 void cu_tile(cu *c);
 int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */
 

@@ -8,6 +8,9 @@ void cu_place(cu *c, const char *q)
     const nnc_kernel *k = c->k;
     int order[NNC_KAXES], n = 0;
     int64_t below = 1;
+    uint32_t used = 0;
+    for (int i = 0; i < k->n_stage; i++)
+        used |= cu_axes_used(c, &k->stage[i]);
     if (c->g->axis >= 0 && k->axis[c->g->axis].extent > 1)
         order[n++] = c->g->axis;
     for (int a = k->n_outer - 1; a >= 0; a--)
@@ -15,12 +18,15 @@ void cu_place(cu *c, const char *q)
             order[n++] = a;
     for (int i = 0; i < n; i++) {
         int vec = order[i] == c->g->axis ? c->g->vec : 1;
-        int64_t count = (k->axis[order[i]].extent + vec - 1) / vec;
+        int64_t count = (k->axis[order[i]].extent + vec - 1) / vec, from = below;
+        below *= count;
+        if (!(used >> order[i] & 1))
+            continue;
         cu_indent(c);
         nnc_printf(c->t, "const %s %s = %s", cu_index(c), c->axis_name[order[i]], q);
-        if (below > 1) {
+        if (from > 1) {
             nnc_puts(c->t, " / ");
-            cu_int(c, below);
+            cu_int(c, from);
         }
         if (i + 1 < n) {
             nnc_puts(c->t, " % ");
@@ -29,7 +35,6 @@ void cu_place(cu *c, const char *q)
         if (vec > 1)
             nnc_printf(c->t, " * %d", vec);
         nnc_puts(c->t, ";\n");
-        below *= count;
     }
 }
 

@@ -1,5 +1,7 @@
 /* codegen/cuda_row.c -- threads that share a point: each stage's own axes are spread over the group; sums of the group go
- * through shuffles (a warp or a part of it) or shared memory. What several stages load from the same place, and what one
+ * through shuffles (a warp or a part of it) or shared memory. In rows the group is neighbouring threads and vectors lie along
+ * own axes; in columns neighbouring threads have neighbouring points, vectors lie along that outer axis, and the group
+ * is one thread of each warp. What several stages load from the same place, and what one
  * stage keeps for another, stays in registers where a thread's share of the row is small enough. */
 #include "codegen/cuda.h"
 
@@ -189,7 +191,7 @@ bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
         uint32_t all = own(k, s, KA_map) | own(k, s, KA_reduce);
         p->spread = spread_axes(k, s, g->group);
         p->serial = all & ~p->spread;
-        p->vec = stage_vec(k, s, p->spread, g->vec);
+        p->vec = g->cls == KC_column ? 1 : stage_vec(k, s, p->spread, g->vec);
         p->units = product(k, p->spread) / p->vec;
         p->trips = (p->units + g->group - 1) / g->group;
     }
@@ -254,6 +256,11 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
             cu_open(c, "if (%s < %lld) {", j, units);
             scopes++;
         }
+    } else if (c->g->split > 1) {
+        long long chunk = (units + c->g->split - 1) / c->g->split;
+        cu_line(c, "const %s from = slice * %lld, to = from + %lld < %lld ? from + %lld : %lld;",
+            cu_index(c), chunk, chunk, units, chunk, units);
+        cu_open(c, "for (%s %s = from + t; %s < to; %s += %d) {", cu_index(c), j, j, j, group);
     } else if (p->units <= group) {
         if (p->units < group)
             cu_open(c, "if (t < %lld) {", units);
@@ -288,26 +295,34 @@ static void close_all(cu *c, int n)
 
 /* ---- sums of the group ---- */
 
+static bool across_warps(const cu *c)
+{
+    return c->g->group > 32 || (c->g->cls == KC_column && c->g->group > 1);
+}
+
 static void join_one(cu *c, int32_t id, bool again)
 {
     const nnc_kins *in = &c->k->ins[id];
     const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
     const char *red = nnc_kred_names[in->sop];
-    bool block = c->g->group > 32, arg = in->sop >= KR_argmax;
-    int warps = c->g->threads / 32;
+    bool arg = in->sop >= KR_argmax, column = c->g->cls == KC_column;
+    bool block = c->g->group > 32 || column;
+    int parts = column ? c->g->threads : c->g->threads / 32;
+    const char *how = column ? "column" : "block";
     if (block && !again) {
-        cu_line(c, "__shared__ %s part_%d[%d];", type, id, warps);
+        cu_line(
+            c, "__shared__ %s part_%d[%d];", type, id, c->v[id].lanes ? parts * c->lanes : parts);
         if (arg)
-            cu_line(c, "__shared__ %s place_%d[%d];", cu_index(c), id, warps);
+            cu_line(c, "__shared__ %s place_%d[%d];", cu_index(c), id, parts);
     }
     if (arg && block)
-        cu_line(c, "nnc_block_arg<%d, nnc_join_%s>(best_%d, %s_%d, part_%d, place_%d);",
+        cu_line(c, "nnc_%s_arg<%d, nnc_join_%s>(best_%d, %s_%d, part_%d, place_%d);", how,
             c->g->group, red, id, red, id, id, id);
     else if (arg)
         cu_line(c, "nnc_warp_arg<%d, nnc_join_%s>(best_%d, %s_%d);", c->g->group, red, id, red, id);
     else if (block)
-        cu_line(c, "%s_%d = nnc_block<%d, nnc_join_%s>(%s_%d, part_%d);", red, id, c->g->group, red,
-            red, id, id);
+        cu_line(c, "%s_%d = nnc_%s<%d, nnc_join_%s>(%s_%d, part_%d);", red, id, how, c->g->group,
+            red, red, id, id);
     else
         cu_line(c, "%s_%d = nnc_warp<%d, nnc_join_%s>(%s_%d);", red, id, c->g->group, red, red, id);
 }
@@ -322,7 +337,7 @@ static void join(cu *c, const nnc_kstage *s, bool in_loop)
             join_one(c, id, false);
             any = true;
         }
-    if (any && in_loop && c->g->group > 32) /* the next point of the loop writes the parts again */
+    if (any && in_loop && across_warps(c)) /* the next point of the loop writes the parts again */
         cu_line(c, "__syncthreads();");
 }
 
@@ -354,7 +369,7 @@ static void wait_before(cu *c, const cu_rows *r, int i, int *since)
     }
     if (!wait || c->g->group == 1)
         return;
-    cu_line(c, c->g->group > 32 ? "__syncthreads();" : "__syncwarp();");
+    cu_line(c, across_warps(c) ? "__syncthreads();" : "__syncwarp();");
     *since = i;
 }
 
@@ -374,6 +389,91 @@ static bool uses_held(const cu *c, const cu_rows *r, const nnc_kstage *s)
     return false;
 }
 
+static int64_t all_points(const nnc_kernel *k)
+{
+    return product(k, (1u << k->n_outer) - 1);
+}
+
+/* Where the parts of reduction id begin in `work`: [slice][point]; id = k->n_ins: how long all are. */
+static int64_t part_at(const nnc_kernel *k, int split, int32_t id)
+{
+    int64_t at = 0, n = 0;
+    for (int32_t i = 0; i < id; i++)
+        if (k->ins[i].op == KO_reduce) {
+            int size = nnc_dtype_size((nnc_dtype)k->ins[i].dtype);
+            if (!nnc_mul_ok(all_points(k), (int64_t)size * split, &n) || n > (int64_t)1 << 40)
+                return -1;
+            at += nnc_align_up(n, 16);
+        }
+    return at;
+}
+
+int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g)
+{
+    return part_at(k, g->split, k->n_ins);
+}
+
+static void open_parts(cu *c, int32_t id)
+{
+    const char *type = cu_type((nnc_dtype)c->k->ins[id].dtype);
+    cu_line(c, "%s *const parts_%d = reinterpret_cast<%s *>(work + %lld);", type, id, type,
+        (long long)part_at(c->k, c->g->split, id));
+}
+
+static void store_parts(cu *c, const nnc_kstage *s, const char *lead)
+{
+    const char *unit = strstr(lead, "live") ? "q" : "p";
+    int vec = c->g->cls == KC_column ? c->g->vec : 1;
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
+            continue;
+        open_parts(c, id);
+        cu_indent(c);
+        nnc_printf(c->t, "if (%s)\n", lead);
+        c->depth++;
+        if (c->v[id].lanes) {
+            cu_line(c, "#pragma unroll");
+            cu_line(c, "for (int e = 0; e < %d; e++)", vec);
+            cu_line(c, "    parts_%d[slice * %lldll + %s * %d + e] = %s_%d[e];", id,
+                (long long)all_points(c->k), unit, vec, nnc_kred_names[c->k->ins[id].sop], id);
+        } else {
+            cu_line(c, "parts_%d[slice * %lldll + %s] = %s_%d;", id, (long long)all_points(c->k),
+                unit, nnc_kred_names[c->k->ins[id].sop], id);
+        }
+        c->depth--;
+    }
+}
+
+/* The second launch: a thread joins the parts of its point, in their order. */
+void cu_finish(cu *c)
+{
+    const nnc_kstage *s = &c->k->stage[0];
+    nnc_kgrid g = *c->g;
+    long long n = (long long)all_points(c->k);
+    g.vec = 1;
+    c->g = &g;
+    c->store_if = NULL;
+    for (int32_t id = s->body0; id < s->body1; id++)
+        c->v[id].live &= c->k->ins[id].op == KO_reduce;
+    cu_analyse(c, s, -1, 1);
+    cu_line(c, "const %s q = %sblockIdx.x * %d + threadIdx.x;", cu_index(c),
+        g.index == 64 ? "(long long)" : "", g.threads);
+    cu_line(c, "if (q >= %lld)", n);
+    cu_line(c, "    return;");
+    cu_place(c, "q");
+    cu_declare(c, s);
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        const char *red = nnc_kred_names[c->k->ins[id].sop];
+        if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
+            continue;
+        open_parts(c, id);
+        cu_line(c, "for (int s = 0; s < %d; s++)", g.split);
+        cu_line(c, "    %s_%d = nnc_join_%s()(%s_%d, parts_%d[s * %lldll + q]);", red, id, red, red,
+            id, id, n);
+    }
+    cu_section(c, s, s->post0, s->post1);
+}
+
 static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *lead)
 {
     const nnc_kstage *s = &c->k->stage[i];
@@ -381,8 +481,10 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     bool maps = p->spread && c->k->axis[last_of(p->spread)].kind == KA_map;
     int loops = 0, serial;
     c->store_if = live;
-    c->axis = p->vec > 1 ? last_of(p->spread) : -1;
-    c->lanes = p->vec;
+    if (c->g->cls == KC_row) {
+        c->axis = p->vec > 1 ? last_of(p->spread) : -1;
+        c->lanes = p->vec;
+    }
     if (!maps)
         loops = open_serial(c, p->serial);
     if (!maps)
@@ -406,9 +508,14 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     close_all(c, scopes);
     if (p->spread)
         join(c, s, loops > 0);
+    if (c->g->split > 1) {
+        store_parts(c, s, lead);
+        return;
+    }
     cu_finish_arg(c, s);
     c->store_if = lead;
-    c->lanes = 1;
+    if (c->g->cls == KC_row)
+        c->lanes = 1;
     cu_section(c, s, s->post0, s->post1);
     close_all(c, loops);
 }
@@ -430,7 +537,8 @@ static void declare_held(cu *c, const cu_rows *r)
                 c->v[id].lanes = true;
             cu_indent(c);
             if (c->v[id].lanes)
-                nnc_printf(c->t, "nnc_vec<%s, %d> ", type, r->stage[i].vec);
+                nnc_printf(c->t, "nnc_vec<%s, %d> ", type,
+                    c->g->cls == KC_column ? c->g->vec : r->stage[i].vec);
             else
                 nnc_printf(c->t, "%s ", type);
             cu_name(c, id);
@@ -467,29 +575,50 @@ static void place_tmp(cu *c, const cu_rows *r)
     }
 }
 
+/* t: which thread of its group; p: the group's point, or the vector of points. */
+static void place_threads(cu *c, int per_block)
+{
+    const nnc_kgrid *g = c->g;
+    const char *wide = g->index == 64 ? "(long long)" : "", *block = "blockIdx.x";
+    if (g->split > 1) {
+        cu_line(
+            c, "const int slice = blockIdx.x %% %d, block = blockIdx.x / %d;", g->split, g->split);
+        block = "block";
+    }
+    if (g->cls == KC_column) {
+        cu_line(c, "const int t = threadIdx.x / 32;");
+        cu_line(c, "const %s p = %s%s * 32 + threadIdx.x %% 32;", cu_index(c), wide, block);
+    } else if (per_block == 1) {
+        cu_line(c, "const int t = threadIdx.x;");
+        cu_line(c, "const %s p = %s;", cu_index(c), block);
+    } else {
+        cu_line(c, "const int t = threadIdx.x %% %d;", g->group);
+        cu_line(c, "const %s p = %s%s * %d + threadIdx.x / %d;", cu_index(c), wide, block,
+            per_block, g->group);
+    }
+}
+
 void cu_row(cu *c)
 {
     const nnc_kgrid *g = c->g;
-    int rows = g->threads / g->group, since = 0;
+    int per_block = g->threads / g->group, since = 0;
     int64_t points = product(c->k, (1u << c->k->n_outer) - 1);
-    bool inexact = points % rows != 0;
     cu_rows r;
     if (!cu_rows_plan(&r, c->k, g)) {
         c->t->oom = true;
         cu_rows_deinit(&r);
         return;
     }
+    if (g->cls == KC_column)
+        points /= g->vec;
+    bool inexact = points % per_block != 0;
     cu_find_outside(c);
     for (int i = 0; i < c->k->n_stage; i++)
-        cu_analyse(c, &c->k->stage[i], last_of(r.stage[i].spread), r.stage[i].vec);
-    if (rows == 1) {
-        cu_line(c, "const int t = threadIdx.x;");
-        cu_line(c, "const %s p = blockIdx.x;", cu_index(c));
-    } else {
-        cu_line(c, "const int t = threadIdx.x %% %d;", g->group);
-        cu_line(c, "const %s p = %sblockIdx.x * %d + threadIdx.x / %d;", cu_index(c),
-            g->index == 64 ? "(long long)" : "", rows, g->group);
-    }
+        if (g->cls == KC_column)
+            cu_analyse(c, &c->k->stage[i], g->axis, g->vec);
+        else
+            cu_analyse(c, &c->k->stage[i], last_of(r.stage[i].spread), r.stage[i].vec);
+    place_threads(c, per_block);
     if (inexact) {
         cu_line(c, "const bool live = p < %lld;", (long long)points);
         cu_line(c, "const %s q = live ? p : %lld;", cu_index(c), (long long)points - 1);
@@ -503,5 +632,6 @@ void cu_row(cu *c)
         wait_before(c, &r, i, &since);
         stage(c, &r, i, inexact ? "live" : NULL, inexact ? "t == 0 && live" : "t == 0");
     }
+    c->kept = NULL;
     cu_rows_deinit(&r);
 }

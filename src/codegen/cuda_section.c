@@ -227,8 +227,7 @@ static bool written(const cu *c, int32_t id)
     int op = c->k->ins[id].op;
     if (op == KO_store && c->kept && c->kept[c->k->ins[id].buf])
         return false;
-    return v->live && !(op == KO_load && (v->held || v->tiled || v->as >= 0)) &&
-           op != KO_const &&
+    return v->live && !(op == KO_load && (v->held || v->tiled || v->as >= 0)) && op != KO_const &&
            op != KO_index;
 }
 

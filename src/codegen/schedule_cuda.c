@@ -164,13 +164,72 @@ static bool derive_tile(const nnc_kernel *k, nnc_kgrid *g)
     return count > 0 && nnc_mul_ok(nv, nw, &nv) && nnc_mul_ok(nv, all, &g->blocks);
 }
 
+/* One sum after another over own axes that are all reduced, and what is made of them. */
+static bool may_split(const nnc_kernel *k)
+{
+    if (k->n_stage != 1 || has_tmp(k))
+        return false;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if (k->axis[a].kind == KA_map && k->axis[a].extent > 1)
+            return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if ((k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax) ||
+            (k->ins[i].op == KO_store && i < k->stage[0].body1) ||
+            (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].role != KB_in))
+            return false;
+    return true;
+}
+
+/* Of a kernel whose points blocks share: their parts, and the launch that joins them. */
+static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, int64_t units)
+{
+    if (g->split == 1)
+        return true;
+    g->work = may_split(k) && g->keep == 0 && !g->spill && g->split <= units ? cu_work(k, g) : -1;
+    int64_t n = points(k, -1, 1);
+    g->finish = (n + g->threads - 1) / g->threads;
+    return g->work > 0 && g->finish <= MAX_GRID && nnc_mul_ok(g->blocks, g->split, &g->blocks);
+}
+
+static bool finds_places(const nnc_kernel *k)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax)
+            return true;
+    return false;
+}
+
+static int reductions(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        n += k->ins[i].op == KO_reduce;
+    return n;
+}
+
+static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
+{
+    cu_rows r;
+    if (g->threads != 32 * g->group || g->axis < 0 || g->flight != 1 || g->keep > MAX_KEEP ||
+        g->spill || g->vec > 8 || (g->vec & (g->vec - 1)) || k->axis[g->axis].extent % g->vec ||
+        (g->vec > 1 && finds_places(k)) || reductions(k) * g->threads * g->vec * 16 > 48 << 10)
+        return false;
+    int64_t n = points(k, g->axis, g->vec);
+    bool ok = cu_rows_plan(&r, k, g) && r.scratch == 0 && n > 0;
+    g->blocks = (n + 31) / 32;
+    g->index = narrow(k, n * g->vec) ? 32 : 64;
+    ok = ok && derive_split(k, g, r.stage[0].units);
+    cu_rows_deinit(&r);
+    return ok;
+}
+
 static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
 {
     cu_rows r;
     int rows = g->threads / g->group;
     if (g->threads % g->group || g->group > MAX_THREADS || g->axis != -1 || g->flight != 1 ||
-        g->split != 1 || g->keep > MAX_KEEP || g->vec > 16 || (g->vec & (g->vec - 1)) ||
-        g->spill > 1 || (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
+        g->keep > MAX_KEEP || g->vec > 16 || (g->vec & (g->vec - 1)) || g->spill > 1 ||
+        (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
         return false;
     int64_t n = points(k, -1, 1);
     bool ok = cu_rows_plan(&r, k, g) && n > 0;
@@ -182,6 +241,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
             g->shared = r.scratch * rows;
         g->index = narrow(k, n) ? 32 : 64;
     }
+    ok = ok && derive_split(k, g, r.stage[0].units);
     cu_rows_deinit(&r);
     return ok && g->shared <= MAX_SHARED;
 }
@@ -200,6 +260,8 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
         ok = derive_tile(k, g);
     if (g->cls == KC_row)
         ok = derive_row(k, g);
+    if (g->cls == KC_column)
+        ok = derive_column(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 
@@ -322,6 +384,23 @@ static bool choose_tile(nnc_kernel *k)
     return false;
 }
 
+/* More blocks for each point where points are few and their sums long: at least eight steps of a
+ * thread stay. */
+static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
+{
+    nnc_kgrid *g = &k->grid, one = *g;
+    int64_t want = (2 * t->sms + g->blocks - 1) / g->blocks, most = units / g->group / 8;
+    want = want > most ? most : want;
+    if (want < 2 || !may_split(k))
+        return;
+    g->split = (int16_t)(want > 1024 ? 1024 : want);
+    g->keep = 0;
+    if (!nnc_cuda_derive(k, g)) {
+        *g = one;
+        (void)nnc_cuda_derive(k, g);
+    }
+}
+
 /* ---- rows ---- */
 
 static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
@@ -373,14 +452,14 @@ static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
     return (int)group;
 }
 
-static bool choose_row(nnc_kernel *k, const nnc_target *t)
+/* has_to: nothing else holds its tmp buffers, or lies along memory. */
+static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 {
     nnc_kgrid *g = &k->grid;
     int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1, rows = points(k, -1, 1);
     for (int i = 0; i < k->n_stage; i++)
         longest = nnc_max64(longest, own_points(k, &k->stage[i]));
-    bool large = nnc_kernel_scratch(k) > POINT_TMP;
-    if (!large && (longest < 8 || (!rows_along_memory(k) && rows >= resident / 8)))
+    if (!has_to && (longest < 8 || (!rows_along_memory(k) && rows >= resident / 8)))
         return false;
     g->cls = KC_row;
     g->axis = -1;
@@ -392,10 +471,47 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t)
         g->threads /= 2;
     int64_t trips = (longest + (int64_t)g->vec * g->group - 1) / ((int64_t)g->vec * g->group);
     g->keep = (int16_t)(trips * g->vec <= KEEP_REGISTERS ? trips : 0);
-    if (nnc_cuda_derive(k, g) && g->shared <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10))
+    if (nnc_cuda_derive(k, g) && g->shared <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
+        choose_split(k, t, longest / g->vec);
         return true;
+    }
     g->spill = 1;
     return nnc_cuda_derive(k, g);
+}
+
+/* ---- columns ---- */
+
+/* Reductions over what lies apart in memory, where points alone do not fill the machine. */
+static bool choose_column(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kgrid *g = &k->grid;
+    int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1;
+    for (int i = 0; i < k->n_stage; i++)
+        longest = nnc_max64(longest, own_points(k, &k->stage[i]));
+    int axis = fast_axis(k);
+    if (axis < 0 || k->axis[axis].extent < 8 || longest < 16 || has_tmp(k))
+        return false;
+    g->cls = KC_column;
+    g->axis = (int16_t)axis;
+    for (g->vec = (int16_t)pick_vec(k, axis); g->vec > 1; g->vec /= 2)
+        if (k->axis[axis].extent % g->vec == 0 && points(k, axis, g->vec) >= 32 * (int64_t)t->sms &&
+            !finds_places(k))
+            break;
+    int64_t n = points(k, axis, g->vec);
+    if (n >= resident / 2)
+        return false;
+    g->group = 1;
+    while (g->group < 16 && g->group * 4 <= longest && n * g->group < resident)
+        g->group *= 2;
+    g->threads = (int16_t)(32 * g->group);
+    int64_t trips = (longest + g->group - 1) / g->group;
+    g->keep = (int16_t)(k->n_stage > 1 && trips * g->vec <= KEEP_REGISTERS / 2 && trips <= MAX_KEEP
+                            ? trips
+                            : 0);
+    if (g->group == 1 || !nnc_cuda_derive(k, g))
+        return false;
+    choose_split(k, t, longest);
+    return true;
 }
 
 void nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
@@ -404,10 +520,14 @@ void nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
         .axis = -1, .across = -1, .vec = 1, .flight = 1, .group = 1, .split = 1};
     k->sched = nnc_cuda_sched(k);
     k->grid = none;
-    if (choose_row(k, t))
+    bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
+    if ((large || along) && choose_row(k, t, large))
         return;
-    k->grid = none;
-    if (choose_tile(k))
+    if (k->grid = none, choose_tile(k))
+        return;
+    if (k->grid = none, choose_column(k, t))
+        return;
+    if (k->grid = none, !along && choose_row(k, t, false))
         return;
     k->grid = none;
     choose_point(k, t);

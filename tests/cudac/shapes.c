@@ -101,3 +101,47 @@ TEST(transposing_kernels)
         &s, "f32", "[2,40,9,9]", "%y = relayout %x {order=[0,2,3,1]} : f32[2,40,9,9]{0,2,3,1}");
     all_agree(&s);
 }
+
+TEST(columns)
+{
+    static const int rows[] = {16, 100, 3000};
+    static const int cols[] = {8, 64, 333};
+    ct_set s = {0};
+    for (int i = 0; i < 9; i++) {
+        int r = rows[i % 3], c = cols[i / 3];
+        add(&s, true,
+            "graph @t {\n%%x = input : %s[%d,%d]\n%%y = reduce_sum %%x {axes=[0]}\nreturn %%y }",
+            i % 2 ? "f16" : "f32", r, c);
+        CHECK(last(&s) && last(&s)->grid.cls == KC_column);
+        add(&s, false,
+            "graph @t {\n%%x = input : f32[2,%d,%d]\n%%y = softmax %%x {axis=1}\nreturn %%y }", r,
+            c);
+        add(&s, false,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%y = argmin %%x {axis=0}\nreturn %%y }", r, c);
+        add(&s, true,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%m = reduce_mean %%x {axes=[0], keepdims=1}\n"
+            "%%d = sub %%x, %%m\n%%q = square %%d\n%%v = reduce_mean %%q {axes=[0]}\nreturn %%v }",
+            r, c);
+    }
+    all_agree(&s);
+}
+
+/* Few points with long sums: blocks share a point, a second launch joins the parts. */
+TEST(split_sums)
+{
+    ct_set s = {0};
+    for (int i = 0; i < 4; i++) {
+        static const char *const red[] = {"reduce_sum", "reduce_max", "reduce_mean", "reduce_prod"};
+        add(&s, true,
+            "graph @t {\n%%x = input : f32[%d]\n%%y = %s %%x {axes=[0]}\n%%e = abs %%y\nreturn %%e "
+            "}",
+            300000 + i, red[i]);
+        CHECK(last(&s) && last(&s)->grid.split > 1);
+        add(&s, true, "graph @t {\n%%x = input : %s[%d,40]\n%%y = %s %%x {axes=[0]}\nreturn %%y }",
+            i % 2 ? "f16" : "f32", 5000 + i, red[i]);
+        CHECK(last(&s) && last(&s)->grid.split > 1);
+    }
+    add(&s, true,
+        "graph @t {\n%%x = input : i64[5,90001]\n%%y = reduce_sum %%x {axes=[1]}\nreturn %%y }");
+    all_agree(&s);
+}
