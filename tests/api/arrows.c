@@ -37,8 +37,10 @@ static bool public_header(const char *folder, size_t n, const char *file)
     snprintf(name, sizeof name, "%.*s.h", (int)n, folder);
     if (!strcmp(file, name) || (n == 4 && !strncmp(folder, "base", 4)))
         return true;
-    if (n == 2 && !strncmp(folder, "ir", 2)) /* tables, and the shared analysis of nests */
-        return strstr(file, ".def") || !strcmp(file, "nest.h");
+    if (strstr(file, ".def")) /* a table: data that several read */
+        return true;
+    if (n == 2 && !strncmp(folder, "ir", 2)) /* the shared analysis of nests */
+        return !strcmp(file, "nest.h");
     if (n == 4 && !strncmp(folder, "cuda", 4))
         return !strcmp(file, "cudnn.h");
     if (n == 3 && !strncmp(folder, "api", 3))
