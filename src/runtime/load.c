@@ -59,6 +59,8 @@ static const char *check_command(const nnc_plan *p, int i)
         return "its engine does not exist";
     if (c->kind == CMD_weight && i >= p->main_first)
         return "weights are read in init only";
+    if (c->kind == CMD_weight && !nnc_type_is_row_major(&p->tensor[c->arg[0]].type))
+        return "a weight is stored row-major";
     return NULL;
 }
 
@@ -219,39 +221,12 @@ static nnc_status read_all(const weight_work *w, void *dst)
     return NNC_OK;
 }
 
-/* dst in the tensor's memory order from row-major src. */
-static void reorder(const nnc_type *t, const char *src, char *dst)
-{
-    int size = nnc_dtype_size((nnc_dtype)t->dtype);
-    int64_t stride[NNC_MAX_RANK], at[NNC_MAX_RANK] = {0}, n = nnc_type_numel(t), off = 0;
-    nnc_type_strides(t, stride);
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(dst + off * size, src + i * size, (size_t)size);
-        for (int d = t->rank - 1; d >= 0; d--) {
-            off += stride[d];
-            if (++at[d] < t->dim[d])
-                break;
-            off -= at[d] * stride[d];
-            at[d] = 0;
-        }
-    }
-}
-
 /* On the stream's thread (devices whose memory the host sees). */
 static nnc_status run_weight(void *handle, void *const *args, void *work)
 {
     (void)work;
     weight_work *w = handle;
-    const nnc_type *t = &w->e->p->tensor[w->cmd->arg[0]].type;
-    if (nnc_type_is_row_major(t)) {
-        w->status = read_all(w, args[0]);
-    } else {
-        char *tmp = nnc_malloc((size_t)nnc_type_bytes(t));
-        w->status = tmp ? read_all(w, tmp) : NNC_E_NOMEM;
-        if (w->status == NNC_OK)
-            reorder(t, tmp, args[0]);
-        nnc_free(tmp);
-    }
+    w->status = read_all(w, args[0]);
     return w->status;
 }
 
