@@ -61,3 +61,17 @@ nnc_build() {
     fi
     sed -n '/^-- nnc:/s/^-- //p' "$log"
 }
+
+# nnc_nvrtc DIR: sees to it that the nnc built in DIR finds NVRTC: what is installed, or else PyPI's in DIR/cuda; says so when it cannot.
+nnc_nvrtc() {
+    local said
+    "$1/nnc" doctor --format=json 2>/dev/null | grep -q '"name": "nvrtc", "found": true' && return
+    if [ -n "${NNC_NO_WHEELS:-}${NNC_CUDA_PATH:-}" ]; then
+        echo "kernels for GPUs are not compiled by these tests: there is no NVRTC"
+    elif said=$(scripts/cuda-wheels.sh "$1/cuda" 2>&1); then
+        export NNC_CUDA_PATH=$PWD/$1/cuda
+        echo "$said"
+    else
+        echo "kernels for GPUs are not compiled by these tests: $said"
+    fi
+}
