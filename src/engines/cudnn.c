@@ -144,6 +144,7 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
     *out = (nnc_choice){.reason = "cuDNN runs on NVIDIA GPUs"};
     if (!c->target || c->target->kind != NNC_T_cuda || !dn_way_of(c, &w, &out->reason))
         return NNC_OK;
+    out->reason = "its weights lie as cuDNN wants them";
     if (c->packed && !dn_wants_packing(c))
         return NNC_OK; /* asked again without */
     if (NNC_CUDA(cudnn, NULL))
@@ -277,7 +278,7 @@ static nnc_status prepare(cudnn_handle *h, const nnc_plan *p, const nnc_call *c,
     h->n_arg = dn_args(c);
     h->zero_bytes = zero_bytes(c, &w);
     h->zero_at = (c->work_bytes - h->zero_bytes) / WORK_ALIGN * WORK_ALIGN;
-    if (h->zero_at < 0 || (c->packed && c->packed_bytes < nnc_type_bytes(&c->wei)))
+    if (c->work_bytes < h->zero_bytes || (c->packed && c->packed_bytes < nnc_type_bytes(&c->wei)))
         return nnc_fail0(sink, NNC_E_MODEL, "a convolution of the plan has too little memory");
     NNC_TRY(settle(&h->core, c, &w, CORE, h->zero_bytes ? h->zero_at : c->work_bytes, sink));
     return w.split ? settle(&h->tail, c, &w, TAIL, c->work_bytes, sink) : NNC_OK;

@@ -1,5 +1,5 @@
 /* engines/engines.h -- what the built-in engines share: running a kernel's domain over the
- * threads of its plan entry. Internal to engines/. */
+ * threads of its plan entry, and keeping what engines of GPUs settled. */
 #ifndef NNC_ENGINES_H
 #define NNC_ENGINES_H
 

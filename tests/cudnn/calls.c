@@ -1,0 +1,422 @@
+/* tests/cudnn/calls.c -- the engines cudnn and cublaslt over false libraries (fake.h), against float64 loops: which argument goes where,
+ * strides, padding, the order of what follows, workspaces, what is given back. */
+#include "engines/calls.h"
+#include "fake.h"
+#include "target/target.h"
+#include <stdlib.h>
+
+static nnc_target target;
+
+static void begin(const char *name)
+{
+    CHECK_OK(nnc_target_cuda(&target, name, test_sink));
+    fake_install();
+}
+
+static void end(void)
+{
+    CHECK_INT(fake_alive, 0);
+    CHECK_INT(fake_handles, 0);
+    fake_remove();
+    nnc_target_deinit(&target);
+}
+
+static bool check(const nnc_engine *e, nnc_call c, call_weights w, const char *what)
+{
+    c.target = &target;
+    double tol = c.src.dtype == DT_f32 || c.src.dtype == DT_f64 ? 1e-5 : 2e-2;
+    return call_check(e, &c, w, tol, what);
+}
+
+#define ENGINE_CUDNN (&nnc_engine_cudnn)
+#define ENGINE_LT (&nnc_engine_cublaslt)
+
+static const char *declined(const nnc_engine *e, nnc_call c)
+{
+    nnc_choice choice;
+    c.target = &target;
+    CHECK_OK(e->choose(&c, &choice, test_sink));
+    CHECK(!choice.ok);
+    return choice.reason;
+}
+
+/* ---- convolutions -------------------------------------------------------------------------------------------------- */
+
+static void bias(nnc_call *c)
+{
+    call_bias(c);
+}
+
+static void relu(nnc_call *c)
+{
+    call_post(c, PO_relu, 0, 0);
+}
+
+static void sum(nnc_call *c)
+{
+    call_post(c, PO_sum, 0, 0);
+    c->post[c->n_post - 1].in_place = false;
+}
+
+static void silu(nnc_call *c)
+{
+    call_post(c, PO_silu, 0, 0);
+}
+
+static void clip(nnc_call *c)
+{
+    call_post(c, PO_clip, -0.5f, 1.5f);
+}
+
+static void leaky(nnc_call *c)
+{
+    call_post(c, PO_leaky, 0.1f, 0);
+}
+
+/* compiled: kernels that cuDNN makes when the call is loaded. */
+static const struct {
+    const char *name;
+    void (*step[4])(nnc_call *);
+    int compiled;
+} ends[] = {
+    {"plain", {NULL}, 0},
+    {"bias", {bias}, 0},
+    {"bias relu", {bias, relu}, 0},
+    {"bias sum relu", {bias, sum, relu}, 0},
+    {"bias sum", {bias, sum}, 0},
+    {"relu", {relu}, 0},
+    {"sum relu", {sum, relu}, 0},
+    {"sum", {sum}, 0},
+    {"relu relu", {relu, relu}, 0},
+    {"bias relu sum", {bias, relu, sum}, 1},
+    {"bias silu", {bias, silu}, 1},
+    {"sum silu relu", {sum, silu, relu}, 1},
+    {"clip", {clip}, 1},
+    {"bias leaky sum", {bias, leaky, sum}, 1},
+};
+
+static void with_ends(const nnc_call *plain, call_weights w, int more, const char *what)
+{
+    for (size_t i = 0; i < NNC_COUNT(ends); i++) {
+        nnc_call c = *plain;
+        char name[96];
+        for (int k = 0; k < 4 && ends[i].step[k]; k++)
+            ends[i].step[k](&c);
+        snprintf(name, sizeof name, "%s, %s", what, ends[i].name);
+        fake_compiled = 0;
+        CHECK(check(ENGINE_CUDNN, c, w, name));
+        bool transposed = c.kind == CALL_conv_transpose;
+        CHECK_INT(fake_compiled, (transposed ? ends[i].step[0] != NULL : ends[i].compiled) + more);
+    }
+}
+
+TEST(cudnn_ends)
+{
+    begin("cuda:sm_90");
+    nnc_call c = conv_call(2, 2, 5, 7, 6, 3, 1, 1);
+    with_ends(&c, RAW, 0, "3x3");
+    nnc_call t = conv_call(2, 2, 4, 5, 6, 3, 2, 1);
+    t.kind = CALL_conv_transpose;
+    t.wei = nnc_type_make(DT_f32, 4, (int64_t[]){4, 6, 3, 3});
+    call_fix_dst(&t);
+    with_ends(&t, RAW, 0, "transposed");
+    end();
+}
+
+TEST(cudnn_packs_for_channels_last)
+{
+    begin("cuda:sm_90");
+    nnc_call c = conv_call(2, 2, 5, 7, 6, 3, 1, 1);
+    call_channels_last(&c);
+    with_ends(&c, PACKED, 1, "3x3, channels last"); /* one kernel packs */
+    nnc_call one = conv_call(2, 1, 8, 4, 3, 1, 1, 0);
+    call_channels_last(&one);
+    fake_compiled = 0;
+    CHECK(check(ENGINE_CUDNN, one, RAW, "1x1"));
+    CHECK_INT(fake_compiled, 0);
+    one.packed = true;
+    CHECK_STR(declined(ENGINE_CUDNN, one), "its weights lie as cuDNN wants them");
+    end();
+}
+
+TEST(cudnn_windows)
+{
+    begin("cuda:sm_80");
+    for (int spatial = 1; spatial <= 3; spatial++)
+        for (int stride = 1; stride <= 2; stride++)
+            for (int groups = 1; groups <= 4; groups += 3)
+                for (int last = 0; last < 2; last++) {
+                    nnc_call c = conv_call(spatial, 2, 8, 6, 4, 3, stride, 1);
+                    char what[64];
+                    c.groups = groups;
+                    c.wei.dim[1] = 8 / groups;
+                    if (last)
+                        call_channels_last(&c);
+                    call_bias(&c);
+                    snprintf(
+                        what, sizeof what, "%dd, stride %d, %d groups", spatial, stride, groups);
+                    CHECK(check(ENGINE_CUDNN, c, RAW, what));
+                }
+    /* padding on one side, dilation, a rest behind the last window */
+    for (int lo = 0; lo < 3; lo++)
+        for (int hi = 0; hi < 3; hi++) {
+            nnc_call c = conv_call(2, 1, 3, 8, 2, 3, 2, 0);
+            c.pad_lo[0] = c.pad_hi[1] = lo;
+            c.pad_hi[0] = c.pad_lo[1] = hi;
+            c.dilation[1] = 1 + lo % 2;
+            call_fix_dst(&c);
+            CHECK(check(ENGINE_CUDNN, c, RAW, "one-sided padding"));
+            c.kind = CALL_conv_transpose;
+            c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){3, 2, 3, 3});
+            call_fix_dst(&c);
+            CHECK(check(ENGINE_CUDNN, c, RAW, "one-sided padding, transposed"));
+        }
+    end();
+}
+
+TEST(cudnn_types)
+{
+    static const nnc_dtype yes[] = {DT_f32, DT_f16, DT_bf16}, no[] = {DT_f64, DT_i32};
+    begin("cuda:sm_90");
+    for (size_t i = 0; i < NNC_COUNT(yes); i++) {
+        nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+        call_dtype(&c, yes[i]);
+        call_bias(&c);
+        relu(&c);
+        CHECK(check(ENGINE_CUDNN, c, RAW, nnc_dtype_name(yes[i])));
+    }
+    for (size_t i = 0; i < NNC_COUNT(no); i++) {
+        nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+        call_dtype(&c, no[i]);
+        CHECK(!check(ENGINE_CUDNN, c, RAW, nnc_dtype_name(no[i])));
+    }
+    end();
+}
+
+TEST(cudnn_declines)
+{
+    begin("cuda:sm_90");
+    nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+    call_post(&c, PO_sum, 0, 0); /* in place */
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN adds out of place");
+    c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+    call_post(&c, PO_hardswish, 0, 0);
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN has no hardswish");
+    CHECK_STR(declined(ENGINE_CUDNN, matmul_call(2, 3, 4, true)),
+        "cuDNN computes convolutions here, nothing else");
+    nnc_choice choice;
+    c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+    CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink)); /* no target: a CPU's call */
+    CHECK(!choice.ok);
+    end();
+}
+
+/* Machines without cuDNN: the plan is made all the same, with room for whatever is settled later. */
+TEST(cudnn_by_rule)
+{
+    begin("cuda:sm_90");
+    nnc_cuda_override(CUDA_cudnn, NULL);
+    nnc_choice choice;
+    nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+    c.target = &target;
+    CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
+    CHECK(choice.ok);
+    CHECK_STR(choice.reason, "cudnn by rule, strict f32: libcudnn is not here to be asked; its "
+                             "engine is settled when the plan is loaded");
+    CHECK_INT(choice.workspace_bytes, (32 << 20) + 2 * 4 * 100);
+    end();
+    begin("cuda:sm_75");
+    nnc_cuda_override(CUDA_cudnn, NULL);
+    call_dtype(&c, DT_bf16);
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN 9 does not convolve bf16 on sm_75");
+    end();
+}
+
+/* A plan from a file may lie about its sizes; without a GPU loading says so. */
+TEST(cudnn_refuses_to_load)
+{
+    begin("cuda:sm_90");
+    void *handle = NULL;
+    nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+    nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
+    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
+    CHECK_DIAG("none of its 1 ways keeps to the limits");
+    relu(&c); /* zeros of a bias do not fit */
+    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_MODEL);
+    c.work_bytes = 1 << 20;
+    nnc_cuda_override(CUDA_cudart, NULL);
+    nnc_sink_clear(test_sink);
+    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
+    CHECK_DIAG("there is no current one");
+    nnc_cuda_override(CUDA_cudnn, NULL);
+    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
+    CHECK(handle == NULL);
+    end();
+}
+
+TEST(engines_out_of_memory)
+{
+    begin("cuda:sm_90");
+    nnc_call calls[] = {conv_call(2, 1, 4, 5, 4, 3, 1, 1), matmul_call(3, 4, 5, true)};
+    nnc_plan p = {.call = calls, .n_call = 2, .threads = 1};
+    const nnc_engine *const e[] = {ENGINE_CUDNN, ENGINE_LT};
+    relu(&calls[0]);
+    for (int i = 0; i < 2; i++) {
+        nnc_choice choice = {0};
+        void *handle = NULL;
+        nnc_status st = NNC_E_NOMEM;
+        calls[i].target = &target;
+        for (int64_t n = 0; st != NNC_OK && n < 400; n++) {
+            nnc_fail_alloc_after(n);
+            st = e[i]->choose(&calls[i], &choice, test_sink);
+            if (st == NNC_OK && choice.ok) {
+                calls[i].work_bytes = choice.workspace_bytes;
+                st = e[i]->load_call(&p, i, &handle, test_sink);
+            }
+            nnc_fail_alloc_after(-1);
+            CHECK(st == NNC_OK || st == NNC_E_NOMEM);
+        }
+        CHECK_OK(st);
+        if (st == NNC_OK)
+            e[i]->unload(handle);
+    }
+    end();
+}
+
+/* ---- matrix products ----------------------------------------------------------------------------------------------- */
+
+TEST(cublaslt_ends)
+{
+    begin("cuda:sm_90");
+    for (int i = 0; i < 32; i++) {
+        nnc_call c = matmul_call(5, 7, 3, i & 1);
+        char what[64];
+        snprintf(what, sizeof what, "matmul, end %d", i);
+        if (i & 2)
+            call_bias(&c);
+        if (i & 4)
+            sum(&c);
+        if (i & 8)
+            call_post(&c, i & 16 ? PO_gelu_tanh : PO_relu, 0, 0);
+        CHECK(check(ENGINE_LT, c, RAW, what));
+        if (i & 4) {
+            c.post[0].in_place = true;
+            CHECK(check(ENGINE_LT, c, RAW, what));
+        }
+    }
+    end();
+}
+
+TEST(cublaslt_types)
+{
+    static const nnc_dtype yes[] = {DT_f32, DT_f64, DT_f16, DT_bf16};
+    begin("cuda:sm_75");
+    for (size_t i = 0; i < NNC_COUNT(yes); i++) {
+        nnc_call c = matmul_call(5, 7, 3, true);
+        call_dtype(&c, yes[i]);
+        CHECK(check(ENGINE_LT, c, RAW, nnc_dtype_name(yes[i])));
+    }
+    nnc_call c = matmul_call(5, 7, 3, true);
+    call_dtype(&c, DT_i32);
+    CHECK_STR(declined(ENGINE_LT, c), "cuBLASLt multiplies f16, bf16, f32 and f64 here");
+    call_dtype(&c, DT_f64);
+    call_bias(&c);
+    CHECK_STR(declined(ENGINE_LT, c), "cuBLASLt has no epilogues in f64");
+    c = matmul_call(5, 7, 3, true);
+    relu(&c);
+    sum(&c);
+    CHECK_STR(declined(ENGINE_LT, c),
+        "cuBLASLt ends with a sum, then relu or gelu's tanh form, then nothing");
+    end();
+}
+
+/* A matmul of batches; dimensions of 1 in an operand are broadcast. */
+static nnc_call batched(
+    int rank, const int64_t *a, const int64_t *b, const int64_t *y, bool ta, bool tb)
+{
+    nnc_call c = matmul_call(1, 1, 1, tb);
+    int64_t da[6], db[6], dy[6];
+    const int64_t m = 3, k = 4, n = 5;
+    for (int i = 0; i < rank; i++)
+        da[i] = a[i], db[i] = b[i], dy[i] = y[i];
+    da[rank] = ta ? k : m, da[rank + 1] = ta ? m : k;
+    db[rank] = tb ? n : k, db[rank + 1] = tb ? k : n;
+    dy[rank] = m, dy[rank + 1] = n;
+    c.trans_a = ta;
+    c.src = nnc_type_make(DT_f32, rank + 2, da);
+    c.wei = nnc_type_make(DT_f32, rank + 2, db);
+    c.dst = nnc_type_make(DT_f32, rank + 2, dy);
+    return c;
+}
+
+TEST(cublaslt_batches)
+{
+    static const struct {
+        int rank;
+        int64_t a[3], b[3], y[3];
+        int multiplies;
+    } t[] = {
+        {1, {6}, {6}, {6}, 1},
+        {1, {6}, {1}, {6}, 1},
+        {1, {1}, {6}, {6}, 1},
+        {2, {2, 3}, {2, 3}, {2, 3}, 1},
+        {2, {2, 3}, {1, 1}, {2, 3}, 1},
+        {2, {2, 3}, {2, 1}, {2, 3}, 2},
+        {2, {2, 1}, {1, 3}, {2, 3}, 2},
+        {3, {2, 3, 2}, {1, 3, 1}, {2, 3, 2}, 6},
+        {3, {2, 1, 2}, {2, 1, 2}, {2, 1, 2}, 1},
+    };
+    begin("cuda:sm_90");
+    for (size_t i = 0; i < NNC_COUNT(t); i++)
+        for (int trans = 0; trans < 4; trans++) {
+            nnc_call c = batched(t[i].rank, t[i].a, t[i].b, t[i].y, trans & 1, trans & 2);
+            char what[64];
+            snprintf(what, sizeof what, "batches %zu, transposed %d", i, trans);
+            if (trans == 3)
+                sum(&c);
+            fake_multiplies = 0;
+            CHECK(check(ENGINE_LT, c, RAW, what));
+            CHECK_INT(fake_multiplies, 2 * t[i].multiplies); /* runs twice */
+        }
+    end();
+}
+
+TEST(cublaslt_orders)
+{
+    begin("cuda:sm_90");
+    static const uint8_t swapped[NNC_MAX_RANK] = {1, 0};
+    nnc_call c = matmul_call(3, 4, 5, false);
+    nnc_type_set_order(&c.src, swapped);
+    nnc_type_set_order(&c.wei, swapped);
+    CHECK(check(ENGINE_LT, c, RAW, "operands column by column"));
+    nnc_type_set_order(&c.dst, swapped);
+    CHECK_STR(
+        declined(ENGINE_LT, c), "cuBLASLt wants the elements of a row or of a column side by side");
+    for (int i = 0; i < 8; i++) { /* extents of 1 */
+        c = matmul_call(i & 1 ? 1 : 3, i & 2 ? 1 : 4, i & 4 ? 1 : 5, i & 1);
+        call_bias(&c);
+        CHECK(check(ENGINE_LT, c, RAW, "an extent of 1"));
+    }
+    end();
+}
+
+TEST(cublaslt_workspace)
+{
+    static const struct {
+        const char *target;
+        int64_t bytes;
+    } t[] = {{"cuda:sm_75", 4 << 20}, {"cuda:sm_80", 4 << 20}, {"cuda:sm_90", 32 << 20}};
+    for (size_t i = 0; i < NNC_COUNT(t); i++) {
+        begin(t[i].target);
+        nnc_choice choice;
+        nnc_call c = matmul_call(64, 64, 64, true);
+        c.target = &target;
+        CHECK_OK(nnc_engine_cublaslt.choose(&c, &choice, test_sink));
+        CHECK_INT(choice.workspace_bytes, t[i].bytes);
+        CHECK_STR(choice.reason, "cublaslt, strict f32");
+        c.tf32 = true;
+        CHECK_OK(nnc_engine_cublaslt.choose(&c, &choice, test_sink));
+        CHECK_STR(choice.reason, "cublaslt, tf32 allowed");
+        end();
+    }
+}

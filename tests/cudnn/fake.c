@@ -1,0 +1,236 @@
+/* tests/cudnn/fake.c -- cuBLASLt over plain loops, column-major as it is; CUDA's runtime with one device; switching all of them on. */
+#include "fake.h"
+#include "test.h"
+#include <math.h>
+#include <stdlib.h>
+
+int fake_multiplies;
+extern const nnc_cuda_cudnn fake_cudnn;
+
+/* ---- cuBLASLt ------------------------------------------------------------------------------------------------------ */
+
+typedef struct layout {
+    int type;
+    int64_t rows, cols, ld, stride;
+    int32_t count;
+} layout;
+
+typedef struct product {
+    int compute, scale;
+    int32_t trans_a, trans_b, epilogue;
+    const void *bias;
+} product;
+
+static int lt_create(void **handle)
+{
+    static int something;
+    fake_handles++;
+    *handle = &something;
+    return 0;
+}
+
+static int lt_destroy(void *handle)
+{
+    (void)handle;
+    fake_handles--;
+    return 0;
+}
+
+static int free_one(void *p)
+{
+    fake_alive--;
+    free(p);
+    return 0;
+}
+
+static int desc_create(void **out, int compute, int scale)
+{
+    product *p = calloc(1, sizeof *p);
+    *p = (product){.compute = compute, .scale = scale, .epilogue = 1};
+    fake_alive++;
+    *out = p;
+    return 0;
+}
+
+static int desc_set(void *desc, int attribute, const void *value, size_t n)
+{
+    product *p = desc;
+    void *to[] = {[3] = &p->trans_a, [4] = &p->trans_b, [7] = &p->epilogue, [8] = &p->bias};
+    if (attribute < 3 || attribute > 8 || !to[attribute] || n != (attribute == 8 ? 8u : 4u))
+        return 7;
+    memcpy(to[attribute], value, n);
+    return 0;
+}
+
+static int layout_create(void **out, int type, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    layout *l = calloc(1, sizeof *l);
+    *l = (layout){type, (int64_t)rows, (int64_t)cols, ld, 0, 1};
+    fake_alive++;
+    *out = l;
+    return 0;
+}
+
+static int layout_set(void *p, int attribute, const void *value, size_t n)
+{
+    layout *l = p;
+    if (attribute == 5 && n == 4)
+        memcpy(&l->count, value, n);
+    else if (attribute == 6 && n == 8)
+        memcpy(&l->stride, value, n);
+    else
+        return 7;
+    return 0;
+}
+
+static int pref_create(void **out)
+{
+    fake_alive++;
+    return (*out = calloc(1, 8)) ? 0 : 3;
+}
+
+static int pref_set(void *pref, int attribute, const void *value, size_t n)
+{
+    (void)pref;
+    uint32_t align = 0;
+    if (attribute >= 5 && attribute <= 8 && n == 4)
+        memcpy(&align, value, n);
+    return attribute == 1 ? n != 8 : !align || (align & (align - 1));
+}
+
+/* Extents, leading dimensions and batches that belong together. */
+static bool fits(const product *p, const layout *a, const layout *b, const layout *c)
+{
+    int64_t m = p->trans_a ? a->cols : a->rows, ka = p->trans_a ? a->rows : a->cols;
+    int64_t n = p->trans_b ? b->rows : b->cols, kb = p->trans_b ? b->cols : b->rows;
+    return ka == kb && m == c->rows && n == c->cols && a->ld >= a->rows && b->ld >= b->rows &&
+           c->ld >= c->rows && a->count == c->count && b->count == c->count;
+}
+
+static int heuristic(void *handle, void *desc, void *a, void *b, void *c, void *d, void *pref,
+    int want, void *results, int *got)
+{
+    struct {
+        uint64_t algo[8];
+        size_t workspace;
+        int state;
+        float waves;
+        int reserved[4];
+    } r = {.algo = {42}};
+    (void)pref;
+    *got = 0;
+    if (!handle || want < 1 || c != d || !fits(desc, a, b, c))
+        return 15; /* not supported */
+    memcpy(results, &r, sizeof r);
+    *got = 1;
+    return 0;
+}
+
+static nnc_dtype dtype_of(const layout *l)
+{
+    return l->type == 1 ? DT_f64 : l->type == 2 ? DT_f16 : l->type == 14 ? DT_bf16 : DT_f32;
+}
+
+static double element(
+    const layout *l, const void *p, bool trans, int64_t i, int64_t j, int64_t batch)
+{
+    int64_t r = trans ? j : i, c = trans ? i : j;
+    return nnc_get_f64(dtype_of(l), p, batch * l->stride + c * l->ld + r);
+}
+
+static double finish(const product *p, const layout *d, double v, int64_t row)
+{
+    if (p->epilogue & 4)
+        v += nnc_get_f64(dtype_of(d), p->bias, row);
+    if (p->epilogue & 2)
+        v = v > 0 ? v : 0;
+    if (p->epilogue & 32)
+        v = 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+    return v;
+}
+
+static int matmul(void *handle, void *desc, const void *alpha, const void *a, void *la,
+    const void *b, void *lb, const void *beta, const void *c, void *lc, void *d, void *ld,
+    const void *algo, void *work, size_t work_bytes, cuda_stream s)
+{
+    const product *p = desc;
+    const layout *A = la, *B = lb, *C = lc, *D = ld;
+    (void)alpha;
+    (void)work;
+    (void)s;
+    double keep = p->scale == 1 ? *(const double *)beta : *(const float *)beta;
+    if (!handle || !work_bytes || *(const uint64_t *)algo != 42 || !fits(p, A, B, D))
+        return 7;
+    fake_multiplies++;
+    int64_t k = p->trans_a ? A->rows : A->cols;
+    for (int64_t t = 0; t < D->count; t++)
+        for (int64_t j = 0; j < D->cols; j++)
+            for (int64_t i = 0; i < D->rows; i++) {
+                double v = keep != 0 ? keep * element(C, c, false, i, j, t) : 0;
+                for (int64_t x = 0; x < k; x++)
+                    v += element(A, a, p->trans_a, i, x, t) * element(B, b, p->trans_b, x, j, t);
+                nnc_set_f64(dtype_of(D), d, t * D->stride + j * D->ld + i, finish(p, D, v, i));
+            }
+    return 0;
+}
+
+static const char *status_string(int status)
+{
+    return status ? "CUBLAS_STATUS_FAKE" : "CUBLAS_STATUS_SUCCESS";
+}
+
+static const nnc_cuda_cublaslt fake_cublaslt = {
+    .cublasLtGetStatusString = status_string,
+    .cublasLtCreate = lt_create,
+    .cublasLtDestroy = lt_destroy,
+    .cublasLtMatmul = matmul,
+    .cublasLtMatmulAlgoGetHeuristic = heuristic,
+    .cublasLtMatmulDescCreate = desc_create,
+    .cublasLtMatmulDescDestroy = free_one,
+    .cublasLtMatmulDescSetAttribute = desc_set,
+    .cublasLtMatrixLayoutCreate = layout_create,
+    .cublasLtMatrixLayoutDestroy = free_one,
+    .cublasLtMatrixLayoutSetAttribute = layout_set,
+    .cublasLtMatmulPreferenceCreate = pref_create,
+    .cublasLtMatmulPreferenceDestroy = free_one,
+    .cublasLtMatmulPreferenceSetAttribute = pref_set,
+};
+
+/* ---- CUDA's runtime ------------------------------------------------------------------------------------------------ */
+
+static int get_device(int *device)
+{
+    *device = 0;
+    return 0;
+}
+
+static int memset_async(void *p, int value, size_t bytes, cuda_stream s)
+{
+    (void)s;
+    memset(p, value, bytes);
+    return 0;
+}
+
+static int device_count(int *n)
+{
+    *n = 0;
+    return 0;
+}
+
+static const nnc_cuda_cudart fake_cudart = {.cudaGetDevice = get_device,
+    .cudaMemsetAsync = memset_async,
+    .cudaGetDeviceCount = device_count};
+
+void fake_install(void)
+{
+    nnc_cuda_override(CUDA_cudnn, &fake_cudnn);
+    nnc_cuda_override(CUDA_cublaslt, &fake_cublaslt);
+    nnc_cuda_override(CUDA_cudart, &fake_cudart);
+    nnc_cuda_override(CUDA_driver, NULL);
+    fake_alive = fake_handles = fake_compiled = fake_precompiled = fake_multiplies = 0;
+}
+
+void fake_remove(void)
+{
+    nnc_cuda_forget();
+}

@@ -1,0 +1,18 @@
+/* tests/cudnn/fake.h -- false libraries behind the tables of cuda/: cuDNN and cuBLASLt that compute on the CPU, and as much of CUDA's
+ * runtime as engines need. They refuse what the real ones refuse, as far as nnc's engines depend on it. */
+#ifndef TEST_CUDNN_FAKE_H
+#define TEST_CUDNN_FAKE_H
+
+#include "cuda/cuda.h"
+
+void fake_install(void); /* all three in place of the real ones */
+void fake_remove(void);
+/* As cuDNN has descriptors, as cuBLASLt has: those made and not destroyed. */
+extern int fake_alive;
+extern int fake_handles; /* of both libraries */
+/* Engines of cuDNN: compiled ones take this order alone, conv [+ sum + bias] [+ bias] [+ relu behind a bias]. */
+extern int fake_compiled;  /* plans made of those that compile at run time */
+extern int fake_precompiled;
+extern int fake_multiplies; /* calls of cublasLtMatmul */
+
+#endif

@@ -1,0 +1,444 @@
+/* tests/cudnn/fake_cudnn.c -- cuDNN's backend API over plain loops: descriptors keep their attributes as they came, executing walks the
+ * operations in order. */
+#include "cuda/cudnn_internal.h"
+#include "fake.h"
+#include "test.h"
+#include <math.h>
+#include <stdlib.h>
+
+int fake_alive, fake_handles, fake_compiled, fake_precompiled;
+
+enum { MAX_ATTR = 24, WORKSPACE = 4096 };
+
+typedef struct attr {
+    int name, type;
+    int64_t n;
+    char data[256];
+} attr;
+
+typedef struct desc {
+    int type;
+    bool final;
+    int n;
+    attr a[MAX_ATTR];
+    struct desc *graph; /* of a configuration */
+} desc;
+
+static const char *last = "";
+
+static size_t width(int type)
+{
+    switch (type) {
+    case T_BOOL:
+    case T_CHAR:
+        return 1;
+    case T_INT64:
+    case T_DOUBLE:
+    case T_POINTER:
+    case T_DESC:
+        return 8;
+    case T_FRACTION:
+        return 16;
+    default:
+        return 4;
+    }
+}
+
+static int create(int type, void **out)
+{
+    desc *d = calloc(1, sizeof *d);
+    d->type = type;
+    fake_alive++;
+    *out = d;
+    return 0;
+}
+
+static int destroy(void *d)
+{
+    fake_alive--;
+    free(d);
+    return 0;
+}
+
+static int refuse(const char *why)
+{
+    last = why;
+    return 3000;
+}
+
+static int set(void *p, int name, int type, int64_t n, const void *value)
+{
+    desc *d = p;
+    size_t bytes = (size_t)n * width(type);
+    if (d->final || d->n == MAX_ATTR)
+        return refuse("finalized, or too many attributes");
+    attr *a = &d->a[d->n++];
+    a->name = name;
+    a->type = type;
+    a->n = n;
+    if (bytes <= sizeof a->data)
+        memcpy(a->data, value, bytes);
+    return 0;
+}
+
+static const attr *find(const desc *d, int name)
+{
+    for (int i = 0; i < d->n; i++)
+        if (d->a[i].name == name)
+            return &d->a[i];
+    return NULL;
+}
+
+static const int64_t *ints(const desc *d, int name)
+{
+    const attr *a = find(d, name);
+    return a ? (const int64_t *)(const void *)a->data : NULL;
+}
+
+static int one(const desc *d, int name)
+{
+    const attr *a = find(d, name);
+    return a ? *(const int *)(const void *)a->data : -1;
+}
+
+static desc *link_of(const desc *d, int name, int i)
+{
+    const attr *a = find(d, name);
+    return a && i < a->n ? ((desc *const *)(const void *)a->data)[i] : NULL;
+}
+
+/* ---- what it supports ---------------------------------------------------------------------------------------------- */
+
+static bool is_relu(const desc *op)
+{
+    const desc *p = link_of(op, A_OP_POINTWISE_DESC, 0);
+    return p && one(p, A_POINTWISE_MODE) == CUDNN_RELU && !find(p, A_POINTWISE_UPPER);
+}
+
+/* 0: not an addition; 1: of a full tensor, 2: of a bias. */
+static int adds(const desc *op)
+{
+    const desc *p = link_of(op, A_OP_POINTWISE_DESC, 0), *b = link_of(op, A_OP_POINTWISE_B, 0);
+    if (!p || one(p, A_POINTWISE_MODE) != CUDNN_ADD || !b)
+        return 0;
+    const int64_t *dim = ints(b, A_TENSOR_DIMS);
+    return dim[0] == 1 && dim[2] == 1 && dim[3] == 1 ? 2 : 1;
+}
+
+static bool precompiled(const desc *graph)
+{
+    const attr *ops = find(graph, A_GRAPH_OPS);
+    int i = 1, n = (int)ops->n, type = link_of(graph, A_GRAPH_OPS, 0)->type;
+    if (type != D_OP_CONV)
+        return n == 1 && type != D_OP_POINTWISE;
+    if (n == 1)
+        return true;
+    i += adds(link_of(graph, A_GRAPH_OPS, i)) == 1;
+    if (i == n || adds(link_of(graph, A_GRAPH_OPS, i++)) != 2)
+        return false;
+    i += i < n && is_relu(link_of(graph, A_GRAPH_OPS, i));
+    return i == n;
+}
+
+static int finalize(void *p)
+{
+    desc *d = p;
+    if (d->type == D_TENSOR) {
+        const attr *dim = find(d, A_TENSOR_DIMS), *stride = find(d, A_TENSOR_STRIDES);
+        if (!dim || !stride || dim->n < 4 || dim->n != stride->n)
+            return refuse("_nbDims < 4");
+    }
+    if (d->type == D_PLAN) {
+        const desc *config = link_of(d, A_PLAN_CONFIG, 0);
+        if (!config)
+            return refuse("no configuration");
+        d->graph = config->graph;
+        *(precompiled(d->graph) ? &fake_precompiled : &fake_compiled) += 1;
+    }
+    d->final = true;
+    return 0;
+}
+
+static int get(void *p, int name, int type, int64_t want, int64_t *got, void *value)
+{
+    desc *d = p;
+    *got = 0;
+    (void)want;
+    if (name == A_HEUR_RESULTS) {
+        if (one(d, A_HEUR_MODE) != HEUR_A)
+            return 0;
+        ((desc **)value)[0]->graph = link_of(d, A_HEUR_GRAPH, 0);
+        *got = 1;
+    } else if (name == A_CONFIG_ENGINE) {
+        (*(desc **)value)->graph = d->graph;
+        *got = 1;
+    } else if (name == A_ENGINE_INDEX) {
+        *(int64_t *)value = 7;
+        *got = 1;
+    } else if (name == A_ENGINE_BEHAVIOR && !precompiled(d->graph)) {
+        *(int *)value = 0; /* runtime compilation */
+        *got = 1;
+    } else if (name == A_CONFIG_WORKSPACE || name == A_PLAN_WORKSPACE) {
+        *(int64_t *)value = precompiled(d->graph) ? WORKSPACE : 0;
+        *got = 1;
+    } else if (name == A_PLAN_JSON) {
+        return refuse("no text");
+    }
+    (void)type;
+    return 0;
+}
+
+/* ---- executing ----------------------------------------------------------------------------------------------------- */
+
+typedef struct tensor {
+    nnc_dtype dtype;
+    int rank;
+    const int64_t *dim, *stride;
+    char *data;
+} tensor;
+
+typedef struct run {
+    const desc *pack;
+    float *virtual[32]; /* by id */
+    int failed;
+} run;
+
+static int64_t numel(const tensor *t)
+{
+    int64_t n = 1;
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dim[i];
+    return n;
+}
+
+static tensor open_tensor(run *r, const desc *d)
+{
+    static const nnc_dtype types[] = {DT_f32, DT_f64, DT_f16};
+    int type = one(d, A_TENSOR_TYPE);
+    int64_t id = *ints(d, A_TENSOR_ID);
+    tensor t = {type == 9 ? DT_bf16 : types[type], (int)find(d, A_TENSOR_DIMS)->n,
+        ints(d, A_TENSOR_DIMS), ints(d, A_TENSOR_STRIDES), NULL};
+    if (find(d, A_TENSOR_VIRTUAL)->data[0]) {
+        if (!r->virtual[id])
+            r->virtual[id] = calloc((size_t)numel(&t), sizeof(float));
+        t.data = (char *)r->virtual[id];
+        return t;
+    }
+    const attr *ids = find(r->pack, A_PACK_IDS), *ptr = find(r->pack, A_PACK_POINTERS);
+    for (int i = 0; i < ids->n; i++)
+        if (ints(r->pack, A_PACK_IDS)[i] == id)
+            t.data = ((char *const *)(const void *)ptr->data)[i];
+    r->failed |= !t.data;
+    return t;
+}
+
+static int64_t at(const tensor *t, const int64_t *i)
+{
+    int64_t off = 0;
+    for (int d = 0; d < t->rank; d++)
+        off += (t->dim[d] == 1 ? 0 : i[d]) * t->stride[d];
+    return off;
+}
+
+/* The next index in row-major order; false behind the last. */
+static bool advance(const tensor *t, int64_t *i)
+{
+    for (int d = t->rank - 1; d >= 0; d--) {
+        if (++i[d] < t->dim[d])
+            return true;
+        i[d] = 0;
+    }
+    return false;
+}
+
+static double read_at(const tensor *t, const int64_t *i)
+{
+    return nnc_get_f64(t->dtype, t->data, at(t, i));
+}
+
+/* Calls `each` for all (output point, channel, tap) of a convolution x * w = y. */
+typedef struct taps {
+    tensor x, w, y;
+    const int64_t *lo, *stride, *dilation;
+    int spatial;
+} taps;
+
+static bool source(const taps *t, const int64_t *y, const int64_t *tap, int64_t *x)
+{
+    for (int d = 0; d < t->spatial; d++) {
+        x[2 + d] = y[2 + d] * t->stride[d] + tap[2 + d] * t->dilation[d] - t->lo[d];
+        if (x[2 + d] < 0 || x[2 + d] >= t->x.dim[2 + d])
+            return false;
+    }
+    return true;
+}
+
+static void convolve(const taps *t, bool backward)
+{
+    int64_t y[8] = {0}, tap[8], x[8];
+    int64_t per_group = t->y.dim[1] / (t->x.dim[1] / t->w.dim[1]), n = numel(&t->x);
+    double *back = calloc((size_t)n, sizeof *back);
+    do {
+        double sum = 0;
+        memset(tap, 0, sizeof tap);
+        do {
+            if (tap[0] != 0) /* the filter of this output channel alone */
+                break;
+            int64_t w[8];
+            memcpy(w, tap, sizeof w);
+            w[0] = y[1];
+            x[0] = y[0];
+            x[1] = y[1] / per_group * t->w.dim[1] + tap[1];
+            if (!source(t, y, tap, x))
+                continue;
+            if (backward)
+                back[at(&t->x, x)] += read_at(&t->y, y) * read_at(&t->w, w);
+            else
+                sum += read_at(&t->x, x) * read_at(&t->w, w);
+        } while (advance(&t->w, tap));
+        if (!backward)
+            nnc_set_f64(t->y.dtype, t->y.data, at(&t->y, y), sum);
+    } while (advance(&t->y, y));
+    for (int64_t i = 0; backward && i < n; i++)
+        nnc_set_f64(t->x.dtype, t->x.data, i, back[i]);
+    free(back);
+}
+
+static void run_conv(run *r, const desc *op)
+{
+    bool backward = op->type == D_OP_CONV_BWD_DATA;
+    int a = backward ? A_OP_BWD_DATA : A_OP_CONV;
+    const desc *c = link_of(op, a + 2, 0);
+    taps t = {.x = open_tensor(r, link_of(op, a + 4, 0)),
+        .w = open_tensor(r, link_of(op, a + 3, 0)),
+        .y = open_tensor(r, link_of(op, a + 5, 0)),
+        .lo = ints(c, A_CONV_PAD_LO),
+        .stride = ints(c, A_CONV_STRIDES),
+        .dilation = ints(c, A_CONV_DILATIONS),
+        .spatial = (int)*ints(c, A_CONV_SPATIAL)};
+    for (int d = 0; d < t.spatial; d++) {
+        int64_t reach = (t.w.dim[2 + d] - 1) * t.dilation[d] + 1;
+        int64_t room = t.x.dim[2 + d] + t.lo[d] + ints(c, A_CONV_PAD_HI)[d] - reach;
+        if (room / t.stride[d] + 1 != t.y.dim[2 + d])
+            r->failed = 1; /* as cuDNN says when the graph is made */
+    }
+    if (!r->failed)
+        convolve(&t, backward);
+}
+
+static double apply(const desc *p, double x, double b)
+{
+    const attr *lo = find(p, A_POINTWISE_LOWER), *hi = find(p, A_POINTWISE_UPPER),
+               *slope = find(p, A_POINTWISE_SLOPE);
+    double l = lo ? *(const double *)(const void *)lo->data : 0,
+           h = hi ? *(const double *)(const void *)hi->data : INFINITY,
+           s = slope ? *(const double *)(const void *)slope->data : 0;
+    switch (one(p, A_POINTWISE_MODE)) {
+    case CUDNN_ADD:
+        return x + b;
+    case CUDNN_IDENTITY:
+        return x;
+    case CUDNN_RELU:
+        return x < l ? l + s * (x - l) : x > h ? h : x;
+    case CUDNN_TANH:
+        return tanh(x);
+    case CUDNN_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case CUDNN_SWISH:
+        return x / (1 + exp(-x));
+    case CUDNN_GELU:
+        return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case CUDNN_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    default:
+        return NAN;
+    }
+}
+
+static void run_pointwise(run *r, const desc *op)
+{
+    const desc *p = link_of(op, A_OP_POINTWISE_DESC, 0), *other = link_of(op, A_OP_POINTWISE_B, 0);
+    tensor x = open_tensor(r, link_of(op, A_OP_POINTWISE_X, 0)),
+           y = open_tensor(r, link_of(op, A_OP_POINTWISE_Y, 0)), b = x;
+    int64_t i[8] = {0};
+    if (other)
+        b = open_tensor(r, other);
+    if (r->failed)
+        return;
+    do
+        nnc_set_f64(y.dtype, y.data, at(&y, i), apply(p, read_at(&x, i), read_at(&b, i)));
+    while (advance(&y, i));
+}
+
+static int execute(void *handle, void *plan, void *pack)
+{
+    run r = {.pack = pack};
+    const desc *graph = ((desc *)plan)->graph;
+    if (!handle || !((desc *)pack)->final)
+        return refuse("no handle");
+    for (int i = 0; i < find(graph, A_GRAPH_OPS)->n; i++) {
+        const desc *op = link_of(graph, A_GRAPH_OPS, i);
+        if (op->type == D_OP_POINTWISE)
+            run_pointwise(&r, op);
+        else
+            run_conv(&r, op);
+    }
+    for (int i = 0; i < 32; i++)
+        free(r.virtual[i]);
+    return r.failed ? refuse("a tensor without memory, or extents that do not belong together") : 0;
+}
+
+/* ---- the table ----------------------------------------------------------------------------------------------------- */
+
+static size_t get_version(void)
+{
+    return 91900;
+}
+
+static const char *error_string(int status)
+{
+    (void)status;
+    return "CUDNN_STATUS_FAKE";
+}
+
+static void last_error(char *out, size_t n)
+{
+    snprintf(out, n, "%s", last);
+}
+
+static int handle_create(void **handle)
+{
+    static int something;
+    fake_handles++;
+    *handle = &something;
+    return 0;
+}
+
+static int handle_destroy(void *handle)
+{
+    (void)handle;
+    fake_handles--;
+    return 0;
+}
+
+static int set_stream(void *handle, cuda_stream s)
+{
+    (void)handle;
+    (void)s;
+    return 0;
+}
+
+const nnc_cuda_cudnn fake_cudnn = {
+    .cudnnGetVersion = get_version,
+    .cudnnGetErrorString = error_string,
+    .cudnnGetLastErrorString = last_error,
+    .cudnnCreate = handle_create,
+    .cudnnDestroy = handle_destroy,
+    .cudnnSetStream = set_stream,
+    .cudnnBackendCreateDescriptor = create,
+    .cudnnBackendDestroyDescriptor = destroy,
+    .cudnnBackendSetAttribute = set,
+    .cudnnBackendGetAttribute = get,
+    .cudnnBackendFinalize = finalize,
+    .cudnnBackendExecute = execute,
+};
