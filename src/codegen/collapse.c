@@ -14,7 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { LINKS = 24, SPAN = 12, QUICK = 128, SAMPLE = 1500, LOOSE = 4, NEVER = 30000 };
+enum { LINKS = 24, SPAN = 12, BODY = 128, QUICK = 128, SAMPLE = 1500, LOOSE = 4, NEVER = 30000 };
 
 /* ---- costs and bounds of the plain functions ---- */
 
@@ -165,7 +165,7 @@ static bool make_link(collapser *c, link *l, int32_t to)
     const nnc_kernel *k = c->k;
     int32_t from = c->dom[to];
     *l = (link){.from = from, .to = to, .closed = true};
-    if (from < 0 || k->ins[from].dtype != DT_f32)
+    if (from < 0 || to - from > BODY || k->ins[from].dtype != DT_f32)
         return false;
     l->node = ARENA_NEW(c->a, int32_t, to - from);
     c->oom |= !l->node;

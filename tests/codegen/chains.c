@@ -354,6 +354,52 @@ static void one_power(const char *op, double e, double ulp)
     nnc_text_deinit(&c.text);
 }
 
+/* C's special cases, signs of zeros included. */
+TEST(square_roots_as_powers)
+{
+    static float x[N], want[] = {0, 0, INFINITY, INFINITY};
+    chain c;
+    result r;
+    begin(&c, 1, 0);
+    with_number(&c, "pow", 0.5);
+    fill(&c, x);
+    if (run(finish(&c), &ck_target, x, &r))
+        for (int i = 0; i < 4; i++)
+            CHECK(r.y[DENSE + i] == want[i] && !signbit(r.y[DENSE + i]));
+    nnc_free(r.y);
+    nnc_text_deinit(&c.text);
+}
+
+/* Every allocation in turn fails: an error or the same kernel, never a crash. */
+TEST(out_of_memory_in_chains)
+{
+    nnc_graph *g =
+        ck_parse("graph @t {\n%x = input : f32[100]\n%k = constant : f32[] = [3]\n%a = sin "
+                 "%x\n%b = tanh %a\n%c = pow %b, %k\nreturn %c }");
+    nnc_graph *f = g ? ck_fuse(g) : NULL;
+    const char *note = NULL;
+    for (int n = 1; f && n < 400 && !note; n++) {
+        nnc_arena a;
+        nnc_arena_init(&a, 0);
+        nnc_sink_clear(test_sink);
+        nnc_fail_alloc_after(n);
+        nnc_kernel *k = NULL;
+        for (uint32_t i = 0; i < f->n_node; i++)
+            if (f->node[i].op == OP_fused)
+                k = nnc_lower(f, &f->node[i], &ck_target, &a, test_sink);
+        nnc_fail_alloc_after(0);
+        if (k)
+            CHECK_OK(nnc_kernel_verify(k, test_sink));
+        else
+            CHECK_INT(nnc_sink_cause(test_sink, NNC_E_BUG), NNC_E_NOMEM);
+        note = k && k->note && strstr(k->note, "polynomial") ? "noted" : NULL;
+        nnc_arena_deinit(&a);
+    }
+    CHECK(note != NULL);
+    nnc_graph_destroy(f);
+    nnc_graph_destroy(g);
+}
+
 TEST(powers_and_quotients)
 {
     static const double e[] = {0, 1, 2, 3, 4, 5, 7, 8, 16, 33, -1, -2, -3, -8, 0.5};
