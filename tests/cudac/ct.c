@@ -323,8 +323,8 @@ static void stopped(int sig)
     siglongjmp(rescue, sig);
 }
 
-static const char *launch_one(
-    ct_set *s, void (*thunk)(void *const *), const nnc_kernel *k, args *a, bool finish, int reverse)
+static const char *launch_one(ct_set *s, void (*thunk)(void *const *), const nnc_kernel *k,
+    void *const *arg, bool finish, int reverse)
 {
     static const int signals[] = {SIGSEGV, SIGBUS, SIGILL, SIGTRAP};
     struct sigaction old[NNC_COUNT(signals)], now = {.sa_handler = stopped};
@@ -333,7 +333,7 @@ static const char *launch_one(
     const char *volatile bad;
     int sig = sigsetjmp(rescue, 1);
     if (sig == 0)
-        bad = s->launch(thunk, a->got, finish ? k->grid.finish : k->grid.blocks, k->grid.threads,
+        bad = s->launch(thunk, arg, finish ? k->grid.finish : k->grid.blocks, k->grid.threads,
             finish ? 0 : k->grid.shared, reverse);
     else
         bad = sig == SIGILL || sig == SIGTRAP ? "does what C++ leaves undefined"
@@ -343,7 +343,7 @@ static const char *launch_one(
     return bad;
 }
 
-static const char *launch(ct_set *s, const nnc_kernel *k, args *a, int reverse)
+static const char *launch(ct_set *s, const nnc_kernel *k, void *const *arg, int reverse)
 {
     char name[200];
     void (*thunk)(void *const *);
@@ -353,11 +353,16 @@ static const char *launch(ct_set *s, const nnc_kernel *k, args *a, int reverse)
         if (!p)
             return "no such kernel";
         memcpy(&thunk, &p, sizeof p);
-        const char *bad = launch_one(s, thunk, k, a, finish, reverse);
+        const char *bad = launch_one(s, thunk, k, arg, finish, reverse);
         if (bad)
             return bad;
     }
     return NULL;
+}
+
+const char *ct_call(ct_set *s, int i, void *const *arg)
+{
+    return launch(s, s->k[i], arg, 0);
 }
 
 static bool compare(const args *a, const nnc_kernel *k, char why[256])
@@ -388,7 +393,7 @@ bool ct_run(ct_set *s, int i, uint64_t seed, char why[256])
         args a = {0};
         make_args(&a, k, seed);
         find_answers(k, &a);
-        const char *bad = launch(s, k, &a, reverse);
+        const char *bad = launch(s, k, a.got, reverse);
         if (bad)
             snprintf(why, 256, "%s: %s", k->name, bad);
         ok = !bad && compare(&a, k, why);

@@ -30,6 +30,8 @@ void ct_add(ct_set *s, const nnc_kernel *k);
 bool ct_build(ct_set *s, void (*edit)(char *text));
 /* Runs kernel i on random data in both orders and compares with the interpreter. False: told in *why. */
 bool ct_run(ct_set *s, int i, uint64_t seed, char why[256]);
+/* Runs kernel i once on these arguments. NULL, or what went wrong. */
+const char *ct_call(ct_set *s, int i, void *const *arg);
 /* All of them; test failures are reported. Returns how many agreed. */
 int ct_run_all(ct_set *s, uint64_t seed);
 void ct_set_deinit(ct_set *s);
