@@ -117,6 +117,7 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
     nnc_arena_init(&a->arena, 0);
     nnc_remarks_init(&a->remarks);
     a->level = o->level;
+    nnc_target_allow_tf32(&e->target, o->math_fast);
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);
     nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);

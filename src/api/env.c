@@ -1,6 +1,7 @@
 /* api/env.c -- a machine: its target description, the engines that are present, the kernel cache. Plug-ins are loaded when they are
  * first needed: a program without contractions never loads oneDNN, a warm one never loads LLVM. */
 #include "api/internal.h"
+#include "engines/engines.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -115,6 +116,8 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     if (!o->no_cache && !e->cache && o->cache_dir)
         nnc_warn(sink, (nnc_loc){.file = o->cache_dir},
             "cannot be written: compiled kernels are not kept");
+    if (e->target.kind == NNC_T_cuda)
+        nnc_engines_keep(!o->no_cache, o->cache_dir);
     const char *why_not;
     (void)nnc_threads_init(&why_not); /* pthreads without it */
     *out = e;
