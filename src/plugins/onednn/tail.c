@@ -9,13 +9,13 @@ bool dn_tail_does(nnc_post_kind k)
     return k == PO_sum || k == PO_relu || k == PO_clip || k == PO_leaky;
 }
 
-/* Comparisons are written so that NaN stays NaN. */
+/* Comparisons are written so that NaN stays NaN. sum: NULL when no post-operation is one. */
 static void post(const nnc_post *p, float *restrict v, const float *restrict sum, int n)
 {
     const float lo = p->kind == PO_relu ? 0 : p->alpha, hi = p->beta;
     switch ((nnc_post_kind)p->kind) {
     case PO_sum:
-        for (int i = 0; i < n; i++)
+        for (int i = 0; sum && i < n; i++)
             v[i] += sum[i];
         break;
     case PO_relu:
