@@ -99,7 +99,7 @@ void ct_add_graph(ct_set *s, const nnc_graph *g)
         bool calls = false; /* a contraction with its epilogue is a library's */
         for (uint32_t j = 0; n->op == OP_fused && j < n->body->n_node; j++)
             calls |= nnc_op_class((nnc_op)n->body->node[j].op) == CL_contract;
-        if (calls)
+        if (calls || nnc_type_numel(nnc_typeof(g, n->out)) > 1000000) /* too long for fibers */
             continue;
         const nnc_kernel *k = nnc_lower(g, n, ct_h200(), &s->arena, test_sink);
         if (k)

@@ -21,7 +21,7 @@ const nnc_target *ct_h200(void);
 nnc_graph *ct_parse(const char *text);
 /* The graph's nodes as one fused node. */
 nnc_graph *ct_fuse(const nnc_graph *g);
-/* Lowers every node that becomes a kernel; also checks the verifier and the text's round trip. */
+/* Lowers every node that becomes a kernel (of at most 10^6 elements); also checks the verifier and the text's round trip. */
 void ct_add_graph(ct_set *s, const nnc_graph *g);
 void ct_add_text(ct_set *s, const char *text);       /* each node a kernel of its own */
 void ct_add_fused(ct_set *s, const char *text);      /* all nodes one kernel */

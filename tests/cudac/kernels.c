@@ -1,5 +1,6 @@
 /* tests/cudac/kernels.c -- kernels of generated graphs and of the example models, and shapes chosen for each schedule. */
 #include "ct.h"
+#include "frontend/frontend.h"
 #include "gen/gen.h"
 #include "passes/passes.h"
 
@@ -47,4 +48,51 @@ TEST(generated_graphs)
     for (int i = 0; i < 10; i++)
         kernels += generated((uint64_t)(30 * i), 30);
     CHECK(kernels > 600 || !*NNC_TEST_CXX);
+}
+
+/* Every kernel of every example model, small: fused as the compiler does it, and op by op. */
+TEST(example_models)
+{
+    static const struct model {
+        const char *file;
+        nnc_set set[4];
+    } models[] = {
+        {"conv", {{"batch", 1}}},
+        {"conv_fc_stack", {{"batch", 2}, {"image", 16}}},
+        {"layernorm", {{"batch", 9}, {"cols", 500}}},
+        {"linear", {{"batch", 3}}},
+        {"matmul", {{"dim", 40}}},
+        {"maxpool", {{"batch", 1}}},
+        {"mlp", {{"batch", 3}}},
+        {"nested_sin", {{"n", 5000}}},
+        {"relu", {{"batch", 1}}},
+        {"softmax", {{"batch", 9}, {"cols", 777}}},
+        {"transformer_mlp", {{"batch", 2}, {"tokens", 5}, {"dim", 48}}},
+        {"vgg16", {{"image", 32}}},
+    };
+    ct_set s = {0};
+    for (size_t i = 0; i < 2 * NNC_COUNT(models); i++) {
+        const struct model *m = &models[i / 2];
+        char file[64];
+        int n = 0;
+        while (n < 4 && m->set[n].name)
+            n++;
+        snprintf(file, sizeof file, "models/%s.json", m->file);
+        nnc_model_options o = {.set = m->set, .n_set = n, .seed = 1};
+        nnc_graph *g = nnc_model_load(file, &o, test_sink);
+        if (g && i % 2)
+            CHECK_OK(optimise(&g));
+        if (g)
+            ct_add_graph(&s, g);
+        else {
+            test_fail(__FILE__, __LINE__, "%s", file);
+            nnc_sink_print(test_sink, stderr);
+        }
+        nnc_graph_destroy(g);
+    }
+    CHECK(s.n > 20);
+    int n = s.n;
+    if (ct_build(&s, NULL))
+        CHECK_INT(ct_run_all(&s, test_seed), n);
+    ct_set_deinit(&s);
 }
