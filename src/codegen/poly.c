@@ -186,7 +186,7 @@ static bool fit(nnc_poly *p, const nnc_poly_nodes *at, const double *h, const do
     if (at0 && p->order < 2 && is_short(c0, &exact)) {
         if (!refit(p, at, h, w, lo, hi, exact))
             return false;
-    } else if (p->order == 1 && !p->wide) {
+    } else if (p->order == 1 && !p->wide && p->offset == 0) {
         c0 = p->c[0];
         p->c[0] = (double)(float)c0;
         p->tail = c0 - p->c[0];
@@ -205,27 +205,37 @@ static void over_power(double *h, const double *y, const double *x, int order)
         h[k] = y[k] / (order == 0 ? 1 : order == 1 ? x[k] : x[k] * x[k]);
 }
 
-/* Odd: 1, even: 2, neither: 0. */
-static int symmetry(const double *y)
+typedef enum symmetry { SYM_none, SYM_odd, SYM_even, SYM_offset } symmetry;
+
+/* offset: odd but for the value at 0, which has few bits. */
+static symmetry symmetry_of(const double *y, double zero)
 {
     bool odd = true, even = true;
+    double s, off = 0;
     for (int k = NODES; k < 2 * NODES; k++) {
         odd &= y[k] == -y[k + NODES];
         even &= y[k] == y[k + NODES];
+        off = fmax(off, fabs(y[k] + y[k + NODES] - 2 * zero));
     }
-    return odd ? 1 : even ? 2 : 0;
+    return odd                                                              ? SYM_odd
+           : even                                                           ? SYM_even
+           : zero != 0 && off <= 0x1p-48 * fabs(zero) && is_short(zero, &s) ? SYM_offset
+                                                                            : SYM_none;
 }
 
 static bool fit_squared(
-    nnc_poly *p, const nnc_poly_nodes *at, const double *y, double zero, int sym, int loose)
+    nnc_poly *p, const nnc_poly_nodes *at, const double *y, double zero, symmetry sym, int loose)
 {
     double h[NODES], w[NODES], a = at->lo * at->lo, b = at->hi * at->hi;
     const double *x = at->x + NODES;
     p->squared = true;
-    p->order = sym == 1 ? 1 : zero == 0 ? 2 : 0;
-    over_power(h, y + NODES, x, p->order);
-    for (int k = 0; k < NODES; k++)
+    p->order = sym != SYM_even ? 1 : zero == 0 ? 2 : 0;
+    p->offset = sym == SYM_offset ? zero : 0;
+    for (int k = 0; k < NODES; k++) {
         w[k] = x[k] * x[k];
+        h[k] = y[NODES + k] - p->offset;
+    }
+    over_power(h, h, x, p->order);
     return fit(p, at, h, w, at->lo <= 0 && at->hi >= 0 ? 0 : fmin(a, b), fmax(a, b), loose);
 }
 
@@ -245,7 +255,7 @@ static bool fit_plain(
 bool nnc_poly_fit(
     nnc_poly *p, const nnc_poly_nodes *at, const double *y, double zero, bool wide, int loose)
 {
-    int sym = symmetry(y);
+    symmetry sym = symmetry_of(y, zero);
     for (int i = sym ? 0 : 1; i < 2; i++) {
         *p = (nnc_poly){.lo = at->lo, .hi = at->hi, .wide = wide, .ulp = -1};
         if (!(i ? fit_plain(p, at, y, zero, loose) : fit_squared(p, at, y, zero, sym, loose)))
@@ -301,6 +311,9 @@ void nnc_poly_steps(nnc_poly *p)
         w = put(p, SC_sub, x, number(p, p->shift), -1);
     if (p->order == 0) {
         y = horner(p, w, 0);
+    } else if (p->offset != 0) {
+        y = horner(p, w, 0);
+        y = muladd(p, x, y, number(p, p->offset));
     } else if (p->order == 2) {
         int f = p->squared ? w : put(p, SC_mul, x, x, -1);
         y = put(p, SC_mul, f, horner(p, w, 0), -1);

@@ -26,6 +26,7 @@ typedef struct nnc_poly {
     double lo, hi;          /* where it holds */
     bool squared;           /* in x^2 */
     int order;              /* times x^order */
+    double offset;          /* plus this: odd about the value at 0, as sigmoid is */
     double shift;           /* else in x - shift */
     int n;
     double c[NNC_POLY_COEFS]; /* ascending; c[0] of order 1 stands apart: c0 x + x (rest), rest = tail + c1 w + .. */
