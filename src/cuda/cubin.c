@@ -107,6 +107,21 @@ static bool is_code(const elf *e, const Elf64_Shdr *s)
     return s->sh_type != SHT_NOBITS && !strncmp(section_name(e, s), ".text.", 6);
 }
 
+static nnc_cubin_class class_of(const elf *e, int bits)
+{
+    if (bits == 0x035 && e->sm < 100)
+        return CC_real;
+    return opcodes[bits].name ? opcodes[bits].class : CC_unknown;
+}
+
+/* Of a global access, from its upper half: 0 = 8 bits to 4 = 128. */
+static int width_of(uint64_t high)
+{
+    static const int8_t width[8] = {
+        0, 0, 1, 1, 2, 3, 4, 4}; /* 8 and 16 bits without and with sign, 32, 64, 128 */
+    return width[high >> 9 & 7];
+}
+
 static void count(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
 {
     for (uint64_t at = 0; at + INSTRUCTION <= s->sh_size; at += INSTRUCTION) {
@@ -114,19 +129,98 @@ static void count(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
         memcpy(&low, e->data + s->sh_offset + at, 8);
         memcpy(&high, e->data + s->sh_offset + at + 8, 8);
         int bits = (int)(low & (CUBIN_OPS - 1));
-        nnc_cubin_class c = opcodes[bits].name ? opcodes[bits].class : CC_unknown;
-        if (bits == 0x035 && e->sm < 100)
-            c = CC_real;
+        nnc_cubin_class c = class_of(e, bits);
         k->op[bits]++;
         k->n[c]++;
         k->instructions += c != CC_nothing;
-        /* width: 0, 1 = 8 bits, 2, 3 = 16 (without and with sign), 4 = 32, 5 = 64, 6 = 128 */
-        static const int8_t width[8] = {0, 0, 1, 1, 2, 3, 4, 4};
         if (c == CC_load_global)
-            k->load_bits[width[high >> 9 & 7]]++;
+            k->load_bits[width_of(high)]++;
         if (c == CC_store_global)
-            k->store_bits[width[high >> 9 & 7]]++;
+            k->store_bits[width_of(high)]++;
     }
+}
+
+/* ---- the usual path ---- */
+
+typedef struct step {
+    int64_t bytes; /* stored to global memory by one thread from here on; -1: no way out */
+    int length; /* instructions from here on */
+    int next;
+} step;
+
+enum { OP_EXIT = 0x14d, OP_RET = 0x150, OP_BRA = 0x147, PREDICATE_TRUE = 7 };
+
+/* The instruction that the branch at `i` leads to. Offsets are from the next instruction: up to sm_89 in bytes in bits 32 to 81, later
+ * in words, the low eight bits apart from the others. */
+static int64_t target_of(const elf *e, int64_t i, uint64_t low, uint64_t high)
+{
+    int64_t top = (int64_t)(high << 46) >> 46, offset; /* 18 bits */
+    if (e->sm >= 90)
+        offset = top * ((int64_t)1 << 40) + (int64_t)((low >> 34) << 10) +
+                 (int64_t)((low >> 16 & 0xff) << 2);
+    else
+        offset = top * ((int64_t)1 << 32) + (int64_t)(low >> 32 & ~(uint64_t)3);
+    return i + 1 + offset / INSTRUCTION;
+}
+
+/* Predicates, uniform and plain, and divergence: whatever makes a branch one of two ways. */
+static bool always(uint64_t low, uint64_t high)
+{
+    return (low & 0xfff) == 0x947 && (low >> 12 & 15) == PREDICATE_TRUE &&
+           (high >> 23 & 15) == PREDICATE_TRUE && (low >> 24 & 0xff) == 0;
+}
+
+static bool better(const step *a, const step *b)
+{
+    return a->bytes > b->bytes || (a->bytes == b->bytes && a->length < b->length);
+}
+
+/* Steps of a section, last first: branches forward have been looked at then, branches backward are loops and not taken. */
+static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
+{
+    at[n] = (step){.bytes = -1};
+    for (int64_t i = n - 1; i >= 0; i--) {
+        uint64_t low, high;
+        memcpy(&low, e->data + s->sh_offset + i * INSTRUCTION, 8);
+        memcpy(&high, e->data + s->sh_offset + i * INSTRUCTION + 8, 8);
+        int bits = (int)(low & (CUBIN_OPS - 1)), next = (int)i + 1;
+        bool plain = (low >> 12 & 15) == PREDICATE_TRUE;
+        step end = {0};
+        const step *way = &at[next];
+        if ((bits == OP_EXIT || bits == OP_RET) && plain) {
+            way = &end;
+            next = -1;
+        } else if (bits == OP_BRA) {
+            int64_t to = target_of(e, i, low, high);
+            bool forward = to > i && to < n;
+            if (always(low, high) || (forward && better(&at[to], way))) {
+                next = forward ? (int)to : (int)n;
+                way = &at[next];
+            }
+        }
+        at[i] = (step){way->bytes, way->length + 1, next};
+        nnc_cubin_class c = class_of(e, bits);
+        if (way->bytes >= 0 && c == CC_store_global)
+            at[i].bytes += (int64_t)1 << width_of(high);
+    }
+}
+
+static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
+{
+    int64_t n = (int64_t)(s->sh_size / INSTRUCTION);
+    step *at = nnc_calloc((size_t)n + 1, sizeof *at);
+    if (!at)
+        return false;
+    find_steps(e, s, at, n);
+    for (int64_t i = 0; i >= 0 && i < n && at[0].bytes >= 0; i = at[i].next) {
+        uint64_t low;
+        memcpy(&low, e->data + s->sh_offset + i * INSTRUCTION, 8);
+        k->path++;
+        k->path_n[class_of(e, (int)(low & (CUBIN_OPS - 1)))]++;
+    }
+    k->path_stored = at[0].bytes > 0 ? (int)at[0].bytes : 0;
+    nnc_free(at);
+    return true;
 }
 
 /* Registers and stack of all kernels: attributes of a symbol and a number. */
@@ -187,7 +281,7 @@ nnc_status nnc_cubin_read(const void *cubin, size_t n, nnc_arena *a, nnc_cubin_k
             continue;
         nnc_cubin_kernel *one = &k[(*n_kernel)++];
         one->name = nnc_arena_strdup(a, section_name(&e, &s) + 6);
-        if (!one->name)
+        if (!one->name || !find_path(&e, &s, one))
             return nnc_nomem(sink);
         count(&e, &s, one);
     }
@@ -218,10 +312,12 @@ void nnc_cubin_print(nnc_text *out, const nnc_cubin_kernel *k, int n)
     for (int i = 0; i < n; i++) {
         const int *c = k[i].n;
         nnc_printf(out,
-            "%s: %d registers, %d bytes of stack, %d of shared memory; %d instructions: %d float, "
+            "%s: %d registers, %d bytes of stack, %d of shared memory; %d instructions, %d on "
+            "the usual path: %d float, "
             "%d special, %d integer, %d move, %d branch",
             k[i].name, k[i].registers, k[i].stack_bytes, k[i].shared_bytes, k[i].instructions,
-            c[CC_real], c[CC_mufu], c[CC_integer], c[CC_move] + c[CC_load_const], c[CC_branch]);
+            k[i].path, c[CC_real], c[CC_mufu], c[CC_integer], c[CC_move] + c[CC_load_const],
+            c[CC_branch]);
         if (c[CC_shuffle] + c[CC_barrier])
             nnc_printf(out, ", %d shuffle, %d barrier", c[CC_shuffle], c[CC_barrier]);
         if (c[CC_load_shared] + c[CC_store_shared])

@@ -61,6 +61,14 @@ static void check_kernels(const nnc_cubin_kernel *k, int n)
         spill->stack_bytes >= 128 && spill->n[CC_load_local] > 64 && spill->n[CC_store_local] > 32);
     for (int i = 0; i < n; i++)
         CHECK_INT(k[i].n[CC_unknown], 0);
+    /* the usual path: all of straight code, what no slow path is of a sine */
+    const nnc_cubin_kernel *sine = named(k, n, "k_sin");
+    CHECK(relu->path >= relu->instructions - 2 && relu->path_stored == 16);
+    CHECK(sine->path >= 25 && sine->path <= 45 && sine->instructions > 2 * sine->path &&
+          sine->path_stored == 4);
+    CHECK(soft->path < soft->instructions - 30 && soft->path_n[CC_shuffle] >= 16 &&
+          soft->path_stored == 16);
+    CHECK_INT(w->path_stored, 1 + 2 + 4 + 8 + 16);
 }
 
 TEST(nvrtc_every_architecture)
