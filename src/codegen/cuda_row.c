@@ -248,10 +248,13 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
     int a = last_of(p->spread);
     bool single = __builtin_popcount(p->spread) == 1 && p->vec == 1;
     const char *j = single ? c->axis_name[a] : "j";
-    if (kept) {
+    bool named = cu_axes_used(c, s) & p->spread;
+    c->unroll = p->trips == 1 ? "0" : "k";
+    if (kept && p->trips > 1) {
         cu_line(c, "#pragma unroll");
         cu_open(c, "for (int k = 0; k < %lld; k++) {", (long long)p->trips);
-        cu_line(c, "const %s %s = t + k * %d;", cu_index(c), j, group);
+        if (named || p->units % group)
+            cu_line(c, "const %s %s = t + k * %d;", cu_index(c), j, group);
         if (p->units % group) {
             cu_open(c, "if (%s < %lld) {", j, units);
             scopes++;
@@ -266,7 +269,8 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
             cu_open(c, "if (t < %lld) {", units);
         else
             cu_open(c, "{");
-        cu_line(c, "const %s %s = t;", cu_index(c), j);
+        if (named)
+            cu_line(c, "const %s %s = t;", cu_index(c), j);
     } else {
         cu_open(c, "for (%s %s = t; %s < %lld; %s += %d) {", cu_index(c), j, j, units, j, group);
     }
@@ -576,7 +580,7 @@ static void place_tmp(cu *c, const cu_rows *r)
 }
 
 /* t: which thread of its group; p: the group's point, or the vector of points. */
-static void place_threads(cu *c, int per_block)
+static void place_threads(cu *c, int per_block, bool point)
 {
     const nnc_kgrid *g = c->g;
     const char *wide = g->index == 64 ? "(long long)" : "", *block = "blockIdx.x";
@@ -590,7 +594,11 @@ static void place_threads(cu *c, int per_block)
         cu_line(c, "const %s p = %s%s * 32 + threadIdx.x %% 32;", cu_index(c), wide, block);
     } else if (per_block == 1) {
         cu_line(c, "const int t = threadIdx.x;");
-        cu_line(c, "const %s p = %s;", cu_index(c), block);
+        if (point)
+            cu_line(c, "const %s p = %s;", cu_index(c), block);
+    } else if (g->group == 1) {
+        cu_line(c, "const int t = 0;");
+        cu_line(c, "const %s p = %s%s * %d + threadIdx.x;", cu_index(c), wide, block, per_block);
     } else {
         cu_line(c, "const int t = threadIdx.x %% %d;", g->group);
         cu_line(c, "const %s p = %s%s * %d + threadIdx.x / %d;", cu_index(c), wide, block,
@@ -618,10 +626,17 @@ void cu_row(cu *c)
             cu_analyse(c, &c->k->stage[i], g->axis, g->vec);
         else
             cu_analyse(c, &c->k->stage[i], last_of(r.stage[i].spread), r.stage[i].vec);
-    place_threads(c, per_block);
+    uint32_t used = 0;
+    for (int i = 0; i < c->k->n_stage; i++)
+        used |= cu_axes_used(c, &c->k->stage[i]);
+    bool point = g->spill || g->split > 1;
+    for (int a = 0; a < c->k->n_outer; a++)
+        point |= (used >> a & 1) && c->k->axis[a].extent > 1;
+    place_threads(c, per_block, point);
     if (inexact) {
         cu_line(c, "const bool live = p < %lld;", (long long)points);
-        cu_line(c, "const %s q = live ? p : %lld;", cu_index(c), (long long)points - 1);
+        if (point)
+            cu_line(c, "const %s q = live ? p : %lld;", cu_index(c), (long long)points - 1);
     }
     cu_place(c, inexact ? "q" : "p");
     place_tmp(c, &r);

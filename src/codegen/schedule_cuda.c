@@ -438,6 +438,15 @@ static int row_vec(const nnc_kernel *k)
     return 16 / narrowest > 8 ? 8 : 16 / narrowest;
 }
 
+/* Registers of one value. */
+static int words(const nnc_kernel *k)
+{
+    for (int b = 0; b < k->n_buf; b++)
+        if (nnc_dtype_size(k->buf[b].dtype) == 8)
+            return 2;
+    return 1;
+}
+
 /* Threads for a row of n elements: about four vectors each; more where rows alone do not fill the
  * machine. */
 static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
@@ -466,11 +475,14 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
     g->flight = 1;
     g->vec = (int16_t)row_vec(k);
     g->group = (int16_t)row_group(longest, rows, g->vec, resident > 0 ? resident : 132 * 2048);
+    if (g->group == 1 && !has_to)
+        return false;
     g->threads = (int16_t)(g->group > 128 ? g->group : 128);
     while (g->threads > 32 && g->threads > g->group && rows * g->group <= g->threads / 2)
         g->threads /= 2;
     int64_t trips = (longest + (int64_t)g->vec * g->group - 1) / ((int64_t)g->vec * g->group);
-    g->keep = (int16_t)(trips * g->vec <= KEEP_REGISTERS ? trips : 0);
+    int64_t most = g->threads > 512 ? KEEP_REGISTERS / 2 : KEEP_REGISTERS;
+    g->keep = (int16_t)(trips * g->vec * words(k) <= most && trips <= MAX_KEEP ? trips : 0);
     if (nnc_cuda_derive(k, g) && g->shared <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
         choose_split(k, t, longest / g->vec);
         return true;

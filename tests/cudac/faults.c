@@ -24,7 +24,7 @@ static void drop_warp_barriers(char *text)
 
 static void reach_further(char *text)
 {
-    replace(text, "j < 250", "j < 256");
+    replace(text, "t < 250", "t < 256");
 }
 
 static void forget_tail(char *text)
