@@ -27,7 +27,7 @@ typedef struct program {
 /* Four nested sines from %from to %to; a kernel of such. */
 #define SIN4(t, from, to) \
     "%" t "1 = sin %" from "\n%" t "2 = sin %" t "1\n%" t "3 = sin %" t "2\n%" to " = sin %" t "3" \
-                                                                                               "\n"
+    "\n"
 #define NESTED(body, last) \
     "%x = input : f32[67108864]\n%y = fused %x {\n%i = input : f32[67108864]\n" body \
     "return %" last " }"
