@@ -374,15 +374,14 @@ static bool get_grid(parser *p)
     if ((nnc_scan_eat(p->s, "along") && !get_axis(p, &axis)) ||
         (nnc_scan_eat(p->s, "across") && !get_axis(p, &across)))
         return false;
-    *g = (nnc_kgrid){
-        .cls = (uint8_t)(cls + 1), .axis = (int16_t)axis, .across = (int16_t)across};
+    *g = (nnc_kgrid){.cls = (uint8_t)(cls + 1), .axis = (int16_t)axis, .across = (int16_t)across};
     p->k->sched = nnc_cuda_sched(p->k);
     if (!nnc_scan_is(p->s, "threads"))
         return fail(p, "threads");
-    return get_small(p, "threads", 0, &g->threads) &&
-           get_small(p, "vec", 1, &g->vec) && get_small(p, "flight", 1, &g->flight) &&
-           get_small(p, "group", 1, &g->group) && get_small(p, "split", 1, &g->split) &&
-           get_small(p, "keep", 0, &g->keep) && get_small(p, "spill", 0, &g->spill) && get_small(p, "regs", 0, &g->regs) &&
+    return get_small(p, "threads", 0, &g->threads) && get_small(p, "vec", 1, &g->vec) &&
+           get_small(p, "flight", 1, &g->flight) && get_small(p, "group", 1, &g->group) &&
+           get_small(p, "split", 1, &g->split) && get_small(p, "keep", 0, &g->keep) &&
+           get_small(p, "spill", 0, &g->spill) && get_small(p, "regs", 0, &g->regs) &&
            get_small(p, "index", 32, &g->index) && eat(p, "blocks") &&
            get_int(p, 1, INT64_MAX / 4, &g->blocks) &&
            get_choice(p, "finish", 0, INT64_MAX / 4, &g->finish) &&
