@@ -4,7 +4,11 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define FN(ret, name, args, needed) EXPORT ret name args { return (ret)0; }
+#define FN(ret, name, args, needed) \
+    EXPORT ret name args \
+    { \
+        return (ret)0; \
+    }
 #define cat_(a, b) a##b
 #define cat(a, b) cat_(a, b)
 
@@ -23,11 +27,19 @@
 #undef cudaRuntimeGetVersion
 #undef cudaGetDeviceCount
 #undef cudaDeviceGetAttribute
-EXPORT int cudaRuntimeGetVersion(int *version) { return *version = FAKE_VERSION, 0; }
-EXPORT int cudaGetDeviceCount(int *n) { return *n = 2, 0; }
+EXPORT int cudaRuntimeGetVersion(int *version)
+{
+    return *version = FAKE_VERSION, 0;
+}
+EXPORT int cudaGetDeviceCount(int *n)
+{
+    return *n = 2, 0;
+}
 EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int device)
 {
-    *value = attribute == CUDA_ATTR_MAJOR ? 9 : attribute == CUDA_ATTR_MINOR ? 0 : attribute * 10 + device;
+    *value = attribute == CUDA_ATTR_MAJOR   ? 9
+             : attribute == CUDA_ATTR_MINOR ? 0
+                                            : attribute * 10 + device;
     return 0;
 }
 #elif defined FAKE_DRIVER
@@ -37,8 +49,14 @@ EXPORT int cudaDeviceGetAttribute(int *value, int attribute, int device)
 #include "cuda/symbols.def"
 #undef cuDriverGetVersion
 #undef cuDeviceGetName
-EXPORT int cuDriverGetVersion(int *version) { return *version = FAKE_VERSION, 0; }
-EXPORT int cuDeviceGetName(char *name, int n, int device) { return snprintf(name, (size_t)n, "Fake GPU"), 0; }
+EXPORT int cuDriverGetVersion(int *version)
+{
+    return *version = FAKE_VERSION, 0;
+}
+EXPORT int cuDeviceGetName(char *name, int n, int device)
+{
+    return snprintf(name, (size_t)n, "Fake GPU"), 0;
+}
 #elif defined FAKE_CUDNN
 #define cudnnGetVersion nothing_version
 #define cudnnGetCudartVersion nothing_cudart
@@ -46,8 +64,14 @@ EXPORT int cuDeviceGetName(char *name, int n, int device) { return snprintf(name
 #include "cuda/symbols.def"
 #undef cudnnGetVersion
 #undef cudnnGetCudartVersion
-EXPORT size_t cudnnGetVersion(void) { return 91900; }
-EXPORT size_t cudnnGetCudartVersion(void) { return FAKE_VERSION; }
+EXPORT size_t cudnnGetVersion(void)
+{
+    return 91900;
+}
+EXPORT size_t cudnnGetCudartVersion(void)
+{
+    return FAKE_VERSION;
+}
 #else
 #define cublasLtGetVersion nothing_version
 #define CUBLASLT FN
@@ -56,5 +80,8 @@ EXPORT size_t cudnnGetCudartVersion(void) { return FAKE_VERSION; }
 #define NCCL FN
 #include "cuda/symbols.def"
 #undef cublasLtGetVersion
-EXPORT size_t cublasLtGetVersion(void) { return 130101; }
+EXPORT size_t cublasLtGetVersion(void)
+{
+    return 130101;
+}
 #endif
