@@ -69,7 +69,6 @@ static void take(const nnc_call *c, const dn_way *w, nnc_choice *out, int64_t wo
     out->ok = true;
     out->workspace_bytes =
         w->zero_bias ? nnc_align_up(workspace, WORK_ALIGN) + zero_bytes(c, w) : workspace;
-    out->packed_bytes = c->packed ? nnc_type_bytes(&c->wei) : 0;
     out->time_ns = time_ns(c);
     out->reason = reason;
 }
@@ -144,8 +143,8 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
     *out = (nnc_choice){.reason = "cuDNN runs on NVIDIA GPUs"};
     if (!c->target || c->target->kind != NNC_T_cuda || !dn_way_of(c, &w, &out->reason))
         return NNC_OK;
-    out->reason = "its weights lie as cuDNN wants them";
-    if (c->packed && !dn_wants_packing(c))
+    out->reason = "cuDNN packs no weights";
+    if (c->packed)
         return NNC_OK; /* asked again without */
     if (NNC_CUDA(cudnn, NULL))
         return ask(c, &w, out, sink);
@@ -166,8 +165,8 @@ static nnc_hash128 plan_key(const nnc_call *c, const dn_way *w, bool tail, int64
     version(v);
     if (rt && !rt->cudaGetDevice(&device) && device < n)
         nnc_printf(&t, "%s sm=%d sms=%d ", d[device].name, d[device].sm, d[device].sms);
-    nnc_printf(&t, "cudnn %s limit=%lld %d%d%d%d tf32=%d ", v, (long long)limit, w->split, tail,
-        w->zero_bias, w->packed, c->tf32);
+    nnc_printf(&t, "cudnn %s limit=%lld %d%d%d tf32=%d ", v, (long long)limit, w->split, tail,
+        w->zero_bias, c->tf32);
     nnc_printf(&t, "kind=%d groups=%lld bias=%d ", c->kind, (long long)c->groups, c->has_bias);
     nnc_put_type(&t, &c->src);
     nnc_put_type(&t, &c->wei);
@@ -216,7 +215,7 @@ typedef struct cudnn_handle {
     bool held;
 } cudnn_handle;
 
-typedef enum part { CORE, TAIL, PACK } part;
+typedef enum part { CORE, TAIL } part;
 
 /* Describes a part on the current device and makes its plan. */
 static nnc_status settle(
@@ -228,17 +227,13 @@ static nnc_status settle(
     *out = g;
     nnc_hash128 key = plan_key(c, w, what != CORE, limit);
     nnc_cudnn_filter f = filter_of(c, limit);
-    if (what == PACK)
-        key.lo ^= 1;
     if (kept_plan(g, key, limit))
         return NNC_OK;
     if (what == CORE)
         dn_describe_core(g, c, w);
-    else if (what == TAIL)
-        dn_describe_tail(g, c);
     else
-        dn_describe_pack(g, c);
-    if (what != CORE) /* elementwise: compiled on the device, no products to round */
+        dn_describe_tail(g, c);
+    if (what == TAIL) /* elementwise: compiled on the device, no products to round */
         f = (nnc_cudnn_filter){.workspace_limit = limit};
     nnc_status status = nnc_cudnn_finish(g);
     int n = status ? 0 : nnc_cudnn_query(g, &f);
@@ -262,24 +257,19 @@ static void cudnn_unload(void *handle)
     nnc_free(h);
 }
 
-static nnc_status prepare(cudnn_handle *h, const nnc_plan *p, const nnc_call *c, nnc_sink *sink)
+static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
 {
-    const char *why;
+    const char *why = "its weights are packed for another engine";
     dn_way w;
-    const nnc_call *conv = c->kind == CALL_pack ? &p->call[c->pack_for] : c;
-    if (!dn_way_of(conv, &w, &why))
+    if (c->packed || !dn_way_of(c, &w, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "engine cudnn cannot run a call of the plan: %s", why);
-    NNC_TRY(nnc_cudnn_hold(sink));
-    h->held = true;
-    if (c->kind == CALL_pack) {
-        h->n_arg = 2;
-        return settle(&h->core, conv, &w, PACK, 0, sink);
-    }
     h->n_arg = dn_args(c);
     h->zero_bytes = zero_bytes(c, &w);
     h->zero_at = (c->work_bytes - h->zero_bytes) / WORK_ALIGN * WORK_ALIGN;
-    if (c->work_bytes < h->zero_bytes || (c->packed && c->packed_bytes < nnc_type_bytes(&c->wei)))
-        return nnc_fail0(sink, NNC_E_MODEL, "a convolution of the plan has too little memory");
+    if (c->work_bytes < h->zero_bytes)
+        return nnc_fail0(sink, NNC_E_MODEL, "a convolution of the plan has too little workspace");
+    NNC_TRY(nnc_cudnn_hold(sink));
+    h->held = true;
     NNC_TRY(settle(&h->core, c, &w, CORE, h->zero_bytes ? h->zero_at : c->work_bytes, sink));
     return w.split ? settle(&h->tail, c, &w, TAIL, c->work_bytes, sink) : NNC_OK;
 }
@@ -289,7 +279,7 @@ static nnc_status cudnn_load(const nnc_plan *p, int item, void **handle, nnc_sin
     cudnn_handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
-    nnc_status status = prepare(h, p, &p->call[item], sink);
+    nnc_status status = prepare(h, &p->call[item], sink);
     if (status) {
         cudnn_unload(h);
         return status;

@@ -9,20 +9,14 @@
 typedef struct dn_way {
     bool split;     /* the convolution with its bias, then a second graph of what follows, in place */
     bool zero_bias; /* the precompiled engines end a convolution only behind a bias: zeros, written into the workspace at each run */
-    bool packed;    /* weights as they lie after packing: channels last */
 } dn_way;
 
 /* The way that keeps cuDNN's precompiled engines; false: cuDNN does not compute the call, and why. */
 bool dn_way_of(const nnc_call *c, dn_way *w, const char **why);
-/* Do the weights have to be packed to lie as the engines want them? */
-bool dn_wants_packing(const nnc_call *c);
-
 int dn_args(const nnc_call *c); /* how many the call has */
 
 /* Describe a part of the call into an empty graph; nnc_cudnn_finish comes after. */
 void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w);
 void dn_describe_tail(nnc_cudnn *g, const nnc_call *c);
-/* `call` packed: its raw weights (0) to their packed form (1). */
-void dn_describe_pack(nnc_cudnn *g, const nnc_call *call);
 
 #endif

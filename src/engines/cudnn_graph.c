@@ -37,9 +37,16 @@ static bool posts_ok(const nnc_call *c, const char **why)
     return true;
 }
 
+static bool channels_last(const nnc_type *t)
+{
+    nnc_type last = *t;
+    nnc_type_channels_last(&last);
+    return nnc_type_same_memory(t, &last);
+}
+
 bool dn_way_of(const nnc_call *c, dn_way *w, const char **why)
 {
-    *w = (dn_way){.packed = c->packed};
+    *w = (dn_way){0};
     *why = "cuDNN computes convolutions here, nothing else";
     if (c->kind != CALL_conv && c->kind != CALL_conv_transpose)
         return false;
@@ -52,22 +59,13 @@ bool dn_way_of(const nnc_call *c, dn_way *w, const char **why)
         return false;
     if (!posts_ok(c, why))
         return false;
+    *why = "cuDNN ends a transposed convolution with a bias in channels-last order alone";
+    if (c->kind == CALL_conv_transpose && c->has_bias && !channels_last(&c->dst))
+        return false;
     bool any = c->has_bias || c->n_post > 0;
     w->split = any && (c->kind == CALL_conv_transpose || !ends_plainly(c));
     w->zero_bias = !w->split && any && !c->has_bias;
     return true;
-}
-
-static bool channels_last(const nnc_type *t)
-{
-    nnc_type last = *t;
-    nnc_type_channels_last(&last);
-    return nnc_type_same_memory(t, &last);
-}
-
-bool dn_wants_packing(const nnc_call *c)
-{
-    return !channels_last(&c->wei) && channels_last(&c->dst) && !nnc_type_is_row_major(&c->dst);
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------- */
@@ -88,14 +86,6 @@ static nnc_cudnn_tensor tensor_of(const nnc_type *t)
     return r;
 }
 
-static nnc_cudnn_tensor weights_of(const nnc_call *c, bool packed)
-{
-    nnc_type t = c->wei;
-    if (packed)
-        nnc_type_channels_last(&t);
-    return tensor_of(&t);
-}
-
 /* One number a channel, shaped like the result. */
 static nnc_cudnn_tensor bias_of(const nnc_call *c)
 {
@@ -110,8 +100,8 @@ static nnc_cudnn_tensor bias_of(const nnc_call *c)
 /* All arguments of the call, so that ids are their places. Returns the place of the first sum. */
 static int add_arguments(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
 {
-    nnc_cudnn_tensor src = tensor_of(&c->src), wei = weights_of(c, w->packed),
-                     dst = tensor_of(&c->dst), bias = bias_of(c);
+    nnc_cudnn_tensor src = tensor_of(&c->src), wei = tensor_of(&c->wei), dst = tensor_of(&c->dst),
+                     bias = bias_of(c);
     nnc_cudnn_add_tensor(g, &src);
     nnc_cudnn_add_tensor(g, &wei);
     if (c->has_bias)
@@ -212,23 +202,34 @@ void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
         post(&k, &(nnc_post){.kind = PO_relu}, y);
 }
 
+/* cuDNN's elementwise kernels take one order, channels last. Without a bias any dense tensor is rows of numbers. */
+static void as_rows(nnc_cudnn_tensor *t)
+{
+    int64_t n = 1, c = t->dim[1];
+    for (int i = 0; i < t->rank; i++)
+        n *= t->dim[i];
+    t->rank = 4;
+    t->dim[0] = t->dim[3] = 1;
+    t->dim[2] = n / c;
+    t->stride[0] = n;
+    t->stride[1] = 1;
+    t->stride[2] = t->stride[3] = c;
+}
+
 void dn_describe_tail(nnc_cudnn *g, const nnc_call *c)
 {
-    const dn_way all = {.split = true};
-    int sum = add_arguments(g, c, &all), n = dn_args(c);
-    const nnc_cudnn_tensor y = tensor_of(&c->dst);
-    bool bias = c->has_bias && c->kind == CALL_conv_transpose;
+    const bool bias = c->has_bias && c->kind == CALL_conv_transpose;
+    int n = dn_args(c), sum = 2 + c->has_bias;
+    nnc_cudnn_tensor y = tensor_of(&c->dst), b = bias_of(c);
+    if (!bias)
+        as_rows(&y);
+    for (int i = 0; i < n;
+         i++) /* ids are places: the first two stand for tensors that are not read */
+        nnc_cudnn_add_tensor(g, i == 2 && c->has_bias ? &b : &y);
     walk k = {g, y, bias + c->n_post, n - 1};
     int x = nnc_cudnn_add_tensor(g, &y); /* the result so far: id n, the same memory */
     if (bias)
         x = add(&k, x, 2);
     for (int i = 0; i < c->n_post; i++)
         x = c->post[i].kind == PO_sum ? add(&k, x, sum++) : post(&k, &c->post[i], x);
-}
-
-void dn_describe_pack(nnc_cudnn *g, const nnc_call *call)
-{
-    nnc_cudnn_tensor raw = weights_of(call, false), packed = weights_of(call, true);
-    int x = nnc_cudnn_add_tensor(g, &raw), y = nnc_cudnn_add_tensor(g, &packed);
-    nnc_cudnn_pointwise(g, CUDNN_IDENTITY, NULL, x, -1, y);
 }

@@ -196,9 +196,24 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
             last ? "row-major" : "channels-last", last ? "channels-last" : "row-major");
 }
 
+/* Static weights that the engine reads in the order of the activations: init lays them so, once. */
+static void turn_weights(lay *l, uint32_t i)
+{
+    pass *p = l->p;
+    const nnc_node *n = &p->g->node[i];
+    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->last[i] || !l->conv ||
+        !l->conv->weights_follow || !edit_static(p, n->in[1]) ||
+        !matters(nnc_typeof(p->g, n->in[1])))
+        return;
+    nnc_ref w = n->in[1], r = in_order(l, w, true, i);
+    if (r != w && p->status == NNC_OK)
+        edit_set_operand(p, i, 1, r);
+}
+
 static void apply_node(lay *l, uint32_t i)
 {
     pass *p = l->p;
+    turn_weights(l, i);
     for (int k = 0; k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
         nnc_ref v = p->g->node[i].in[k];
         if (!sensitive(p, &p->g->node[i], k))

@@ -87,6 +87,7 @@ static void describe(nnc_target *t, const card *c, int sm)
         .convs_only = true,
         .channels_last = true,
         .f32_row_major = true,
+        .weights_follow = true,
         .epilogues = EP_bias | EP_relu | EP_add,
         .one_activation = true,
         .relu_drops_nan = true,

@@ -33,6 +33,7 @@ typedef struct nnc_target_engine {
     bool kernels;           /* runs kernel IR */
     bool channels_last;     /* wants NHWC activations for convolutions and pooling */
     bool f32_row_major;     /* but not those of f32 */
+    bool weights_follow;    /* convolutions read weights in the order of their activations; else any order is as good */
     uint32_t epilogues;     /* EP_* it fuses, f32 */
     bool one_activation;    /* adds a tensor only before an activation, and takes one of those */
     bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */

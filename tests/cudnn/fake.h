@@ -10,9 +10,8 @@ void fake_remove(void);
 /* As cuDNN has descriptors, as cuBLASLt has: those made and not destroyed. */
 extern int fake_alive;
 extern int fake_handles; /* of both libraries */
-/* Engines of cuDNN: compiled ones take this order alone, conv [+ sum + bias] [+ bias] [+ relu behind a bias]. */
-extern int fake_compiled;  /* plans made of those that compile at run time */
-extern int fake_precompiled;
+/* Plans of cuDNN made: precompiled engines take conv [[+ sum] + bias [+ relu]] alone. */
+extern int fake_precompiled, fake_compiled; /* compiled: when the plan is made */
 extern int fake_multiplies; /* calls of cublasLtMatmul */
 
 #endif

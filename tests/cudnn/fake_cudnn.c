@@ -140,6 +140,14 @@ static bool precompiled(const desc *graph)
     return i == n;
 }
 
+/* Elementwise graphs are for channels last alone. */
+static bool supported(const desc *graph)
+{
+    const desc *op = link_of(graph, A_GRAPH_OPS, 0);
+    return op->type != D_OP_POINTWISE ||
+           ints(link_of(op, A_OP_POINTWISE_X, 0), A_TENSOR_STRIDES)[1] == 1;
+}
+
 static int finalize(void *p)
 {
     desc *d = p;
@@ -165,7 +173,7 @@ static int get(void *p, int name, int type, int64_t want, int64_t *got, void *va
     *got = 0;
     (void)want;
     if (name == A_HEUR_RESULTS) {
-        if (one(d, A_HEUR_MODE) != HEUR_A)
+        if (one(d, A_HEUR_MODE) != HEUR_A || !supported(link_of(d, A_HEUR_GRAPH, 0)))
             return 0;
         ((desc **)value)[0]->graph = link_of(d, A_HEUR_GRAPH, 0);
         *got = 1;

@@ -13,7 +13,8 @@ typedef struct request {
     char text[512];
     const char *pass[MAX_PASSES];
     int n_pass, level;
-    bool onednn, remarks;
+    bool onednn, remarks, tf32;
+    const char *target; /* a GPU's name; NULL: help_target */
 } request;
 
 static bool parse_request(request *q, const char *line, size_t n)
@@ -32,6 +33,10 @@ static bool parse_request(request *q, const char *line, size_t n)
             q->level = atoi(w + 2);
         } else if (!strncmp(w, "--engines=", 10)) {
             q->onednn = !strcmp(w + 10, "onednn");
+        } else if (!strncmp(w, "--target=", 9)) {
+            q->target = w + 9;
+        } else if (!strcmp(w, "--tf32")) {
+            q->tf32 = true;
         } else if (!strcmp(w, "--remarks")) {
             q->remarks = true;
         } else if (strcmp(w, "nnc") && strcmp(w, "opt")) {
@@ -57,6 +62,10 @@ static void put_remark(nnc_text *t, const nnc_remark *r)
 static void run_case(nnc_text *out, const char *file, const request *q, const char *graph, size_t n)
 {
     nnc_target target = help_target(q->onednn);
+    if (q->target) {
+        CHECK_OK(nnc_target_cuda(&target, q->target, test_sink));
+        nnc_target_allow_tf32(&target, q->tf32);
+    }
     nnc_remarks r;
     nnc_remarks_init(&r);
     nnc_graph *g = help_parse(file, graph, n);
@@ -72,6 +81,8 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
     }
     nnc_graph_destroy(g);
     nnc_remarks_deinit(&r);
+    if (q->target)
+        nnc_target_deinit(&target);
 }
 
 static const char *line_end(const char *p)

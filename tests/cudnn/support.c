@@ -1,0 +1,244 @@
+/* tests/cudnn/support.c -- what the real cuDNN answers for GPUs that are not there: which graphs its precompiled engines compute, how
+ * many configurations pass nnc's filter, the first plan and its workspace; against a golden table of one version of cuDNN (of others:
+ * what is computed at all). Skipped where there is no cuDNN. NNC_BLESS=1 writes the table. */
+#include "cuda/cudnn.h"
+#include "target/target.h"
+#include "test.h"
+#include <dlfcn.h>
+#include <stdlib.h>
+
+#define GOLDEN "tests/cudnn/support.txt"
+
+static const int gpus[] = {90, 80, 75};
+
+typedef struct form {
+    const char *name;
+    nnc_dtype dtype;
+    bool last; /* channels last */
+    uint32_t without; /* notes */
+} form;
+static const form forms[] = {
+    {"f32", DT_f32, false, CUDNN_TENSOR_CORE},
+    {"tf32", DT_f32, true, 0},
+    {"f16", DT_f16, true, 0},
+    {"bf16", DT_bf16, true, 0},
+};
+
+/* ops: c convolution, d its data gradient, w its filter gradient, z sum, b bias, r relu, s swish, p pointwise from the source. */
+typedef struct shape {
+    const char *name;
+    int64_t n, c, k, size, kernel, stride, groups;
+    const char *ops;
+} shape;
+static const shape shapes[] = {
+    {"conv", 32, 64, 64, 56, 3, 1, 1, "c"},
+    {"conv bias", 32, 64, 64, 56, 3, 1, 1, "cb"},
+    {"conv bias relu", 32, 64, 64, 56, 3, 1, 1, "cbr"},
+    {"conv sum bias", 32, 64, 64, 56, 3, 1, 1, "czb"},
+    {"conv sum bias relu", 32, 64, 64, 56, 3, 1, 1, "czbr"},
+    {"conv bias sum relu", 32, 64, 64, 56, 3, 1, 1, "cbzr"},
+    {"conv relu", 32, 64, 64, 56, 3, 1, 1, "cr"},
+    {"conv sum", 32, 64, 64, 56, 3, 1, 1, "cz"},
+    {"dgrad", 32, 64, 64, 56, 3, 1, 1, "d"},
+    {"wgrad", 32, 64, 64, 56, 3, 1, 1, "w"},
+    {"3x3 stride 2", 32, 64, 128, 56, 3, 2, 1, "cbr"},
+    {"1x1", 32, 256, 64, 56, 1, 1, 1, "cbr"},
+    {"1x1 stride 2", 32, 256, 512, 56, 1, 2, 1, "cb"},
+    {"stem 7x7 stride 2", 32, 3, 64, 224, 7, 2, 1, "cbr"},
+    {"stem 3x3", 1, 3, 64, 224, 3, 1, 1, "cbr"},
+    {"one image", 1, 512, 512, 14, 3, 1, 1, "cbr"},
+    {"channels 30", 32, 30, 30, 56, 3, 1, 1, "cb"},
+    {"grouped 32", 32, 128, 128, 56, 3, 1, 32, "cbr"},
+    {"depthwise", 32, 96, 96, 112, 3, 2, 96, "c"},
+    {"depthwise bias relu", 32, 96, 96, 112, 3, 2, 96, "cbr"},
+};
+
+static int tensor(nnc_cudnn *g, const form *f, const int64_t dim[4], bool is_virtual)
+{
+    const int64_t c = dim[1], h = dim[2], w = dim[3];
+    nnc_cudnn_tensor t = {
+        .dtype = is_virtual ? DT_f32 : f->dtype, .rank = 4, .is_virtual = is_virtual};
+    const int64_t plain[4] = {c * h * w, h * w, w, 1}, last[4] = {c * h * w, 1, c * w, c};
+    memcpy(t.dim, dim, 4 * sizeof *dim);
+    memcpy(t.stride, f->last ? last : plain, sizeof plain);
+    return nnc_cudnn_add_tensor(g, &t);
+}
+
+static void describe(nnc_cudnn *g, const form *f, const shape *s)
+{
+    int64_t pad = s->kernel / 2, out = (s->size + 2 * pad - s->kernel) / s->stride + 1;
+    const int64_t src[4] = {s->n, s->c, s->size, s->size}, dst[4] = {s->n, s->k, out, out},
+                  wei[4] = {s->k, s->c / s->groups, s->kernel, s->kernel},
+                  bias[4] = {1, s->k, 1, 1};
+    const nnc_cudnn_window w = {.spatial = 2,
+        .stride = {s->stride, s->stride},
+        .dilation = {1, 1},
+        .pad_lo = {pad, pad},
+        .pad_hi = {pad, pad}};
+    int x = tensor(g, f, src, false), k = tensor(g, f, wei, false), y = tensor(g, f, dst, false);
+    int z = tensor(g, f, dst, false), b = tensor(g, f, bias, false), at = x;
+    for (const char *o = s->ops; *o; o++) {
+        int to = o[1] ? tensor(g, f, dst, true) : y;
+        if (*o == 'c')
+            nnc_cudnn_conv(g, CUDNN_FORWARD, &w, x, k, to);
+        else if (*o == 'd')
+            nnc_cudnn_conv(g, CUDNN_BACKWARD_DATA, &w, x, k, y);
+        else if (*o == 'w')
+            nnc_cudnn_conv(g, CUDNN_BACKWARD_FILTER, &w, x, k, y);
+        else if (*o == 'z' || *o == 'b')
+            nnc_cudnn_pointwise(g, CUDNN_ADD, NULL, at, *o == 'z' ? z : b, to);
+        else if (*o == 'r' || *o == 's')
+            nnc_cudnn_pointwise(g, *o == 'r' ? CUDNN_RELU : CUDNN_SWISH, NULL, at, -1, to);
+        at = to;
+    }
+}
+
+static nnc_cudnn *graph_for(int sm)
+{
+    char name[16];
+    nnc_target t;
+    snprintf(name, sizeof name, "cuda:sm_%d", sm);
+    if (nnc_target_cuda(&t, name, test_sink))
+        return NULL;
+    nnc_cudnn *g = nnc_cudnn_create(&(nnc_cudnn_device){.name = t.card,
+                                        .sm = t.sm,
+                                        .sms = t.sms,
+                                        .sm_threads = t.sm_threads,
+                                        .memory_bytes = t.memory_bytes,
+                                        .shared_bytes = t.shared_bytes,
+                                        .l2_bytes = t.l3_bytes,
+                                        .clock_hz = t.clock_hz},
+        test_sink);
+    nnc_target_deinit(&t);
+    return g;
+}
+
+/* The plan's text is read again, into an empty graph. */
+static void check_text(nnc_cudnn *g, int sm)
+{
+    nnc_text t = {0};
+    nnc_cudnn *again = graph_for(sm);
+    nnc_cudnn_plan_text(g, &t);
+    CHECK(t.n > 100 && !t.oom);
+    if (again) {
+        CHECK_OK(nnc_cudnn_plan_read(again, nnc_text_str(&t), t.n));
+        CHECK_INT(nnc_cudnn_workspace(again), nnc_cudnn_workspace(g));
+        CHECK_INT(nnc_cudnn_plan_read(again, "{}", 2), NNC_E_DEVICE);
+    }
+    nnc_cudnn_destroy(again);
+    nnc_text_deinit(&t);
+}
+
+static void put_line(nnc_text *out, int sm, const form *f, const shape *s)
+{
+    const nnc_cudnn_filter filter = {
+        .without = CUDNN_DOWN_CONVERT | CUDNN_NONDETERMINISTIC | f->without,
+        .precompiled = true,
+        .workspace_limit = INT64_MAX};
+    nnc_cudnn *g = graph_for(sm);
+    nnc_printf(out, "sm_%d %-4s %-20s ", sm, f->name, s->name);
+    if (!g)
+        return;
+    describe(g, f, s);
+    int n = nnc_cudnn_finish(g) ? 0 : nnc_cudnn_query(g, &filter);
+    int i = n > 0 ? nnc_cudnn_plan_first(g, 0, INT64_MAX) : -1;
+    if (i >= 0) {
+        const nnc_cudnn_config *c = nnc_cudnn_config_at(g, i);
+        nnc_printf(out, "%3d  engine %lld%s, workspace %lld\n", n, (long long)c->engine,
+            c->fallback ? " (fallback)" : "", (long long)nnc_cudnn_workspace(g));
+        CHECK(c->workspace < 0 || c->workspace == nnc_cudnn_workspace(g));
+        check_text(g, sm);
+    } else {
+        nnc_puts(out, "none\n");
+        CHECK(nnc_cudnn_why(g)[0]);
+    }
+    nnc_cudnn_destroy(g);
+}
+
+static bool absent(void)
+{
+    nnc_cuda_forget();
+    if (NNC_CUDA(cudnn, test_sink))
+        return false;
+    test_skip("there is no cuDNN (pip install nvidia-cudnn-cu13, and NNC_CUDA_PATH)");
+    return true;
+}
+
+/* Lines that differ; of another version: in whether anything computes the graph. */
+static void compare(const char *got, const char *want, bool same_version)
+{
+    while (*got && *want) {
+        size_t n = strcspn(got, "\n"), m = strcspn(want, "\n");
+        bool none = n >= 4 && !strncmp(got + n - 4, "none", 4),
+             none_before = m >= 4 && !strncmp(want + m - 4, "none", 4);
+        if (same_version ? n != m || strncmp(got, want, n) : none && !none_before)
+            test_fail(__FILE__, __LINE__, "cuDNN says\n%.*s\nnot\n%.*s", (int)n, got, (int)m, want);
+        got += n + (got[n] != 0);
+        want += m + (want[m] != 0);
+    }
+    CHECK(!*got && !*want);
+}
+
+TEST(support_table)
+{
+    if (absent())
+        return;
+    nnc_text t = {0};
+    char *golden = NULL, head[64];
+    size_t n;
+    size_t v = NNC_CUDA(cudnn, NULL)->cudnnGetVersion();
+    snprintf(head, sizeof head, "cuDNN %zu.%zu\n", v / 10000, v / 100 % 100);
+    nnc_puts(&t, head);
+    for (size_t g = 0; g < NNC_COUNT(gpus); g++)
+        for (size_t f = 0; f < NNC_COUNT(forms); f++)
+            for (size_t s = 0; s < NNC_COUNT(shapes); s++)
+                put_line(&t, gpus[g], &forms[f], &shapes[s]);
+    if (getenv("NNC_BLESS"))
+        CHECK_OK(nnc_file_write(GOLDEN, nnc_text_str(&t), t.n, false, test_sink));
+    CHECK_OK(nnc_file_read(GOLDEN, 0, &golden, &n, test_sink));
+    if (golden) {
+        bool same = !strncmp(golden, head, strlen(head));
+        if (!same)
+            printf("     the table is of another version of cuDNN: only what is computed at all is "
+                   "compared\n");
+        compare(strchr(nnc_text_str(&t), '\n') + 1, strchr(golden, '\n') + 1, same);
+    }
+    nnc_free(golden);
+    nnc_text_deinit(&t);
+}
+
+/* Kernels that cuDNN compiles itself, all of them channels last: only with a driver's library; a false one is enough to plan (fake/libcuda.c). */
+TEST(support_compiled)
+{
+    static const shape some[] = {
+        {"conv bias sum relu", 32, 64, 64, 56, 3, 1, 1, "cbzr"},
+        {"conv bias swish", 32, 64, 64, 56, 3, 1, 1, "cbs"},
+        {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "pbzr"},
+    };
+    if (absent())
+        return;
+    const nnc_cudnn_filter filter = {.workspace_limit = 0};
+    if (!dlopen("libcuda.so.1", RTLD_NOW) && !dlopen(FAKE_LIBCUDA, RTLD_NOW | RTLD_GLOBAL)) {
+        test_skip("%s", dlerror());
+        return;
+    }
+    for (size_t f = 0; f < NNC_COUNT(forms) - 1; f++)
+        for (size_t s = 0; forms[f].last && s < NNC_COUNT(some); s++) {
+            nnc_cudnn *g = graph_for(80);
+            CHECK(g != NULL);
+            if (!g)
+                return;
+            shape one = some[s];
+            one.ops += *one.ops == 'p';
+            describe(g, &forms[f], &one);
+            CHECK_OK(nnc_cudnn_finish(g));
+            CHECK(nnc_cudnn_query(g, &filter) > 0);
+            int i = nnc_cudnn_plan_first(g, 0, 0);
+            if (i < 0)
+                test_fail(
+                    __FILE__, __LINE__, "%s, %s: %s", forms[f].name, one.name, nnc_cudnn_why(g));
+            else
+                CHECK(nnc_cudnn_config_at(g, i)->behavior & CUDNN_COMPILES);
+            nnc_cudnn_destroy(g);
+        }
+}
