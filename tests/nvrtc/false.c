@@ -41,6 +41,7 @@ static int compile(nvrtc_program p, int n, const char *const *option)
         fprintf(f, "%s ", option[i]);
     fprintf(f, "\n%s", p->source);
     fclose(f);
+    p->n++; /* with the NUL */
     atomic_fetch_add(&compiled, 1);
     const char *wrong = strstr(p->source, "WRONG"), *cut = strstr(p->source, "STRANGE");
     if (wrong)
