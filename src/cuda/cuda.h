@@ -7,8 +7,8 @@
  *   2. the toolkit: $CUDA_HOME, $CUDA_PATH, /usr/local/cuda, /usr/local/cuda-*;
  *   3. the loader's path (LD_LIBRARY_PATH, ld.so.conf);
  *   4. NVIDIA's wheels in the active Python environment: nvidia/<part>/lib in the site-packages of $VIRTUAL_ENV.
- * The driver's own libraries are on the loader's path whatever NNC_CUDA_PATH says. In each place CUDA 13's library is tried before CUDA 12's. All functions are thread-safe but nnc_cuda_override and
- * nnc_cuda_forget. */
+ * The driver's own libraries are on the loader's path whatever NNC_CUDA_PATH says. In each place CUDA 13's library is tried before
+ * CUDA 12's. All functions are thread-safe but nnc_cuda_override and nnc_cuda_forget. */
 #ifndef NNC_CUDA_H
 #define NNC_CUDA_H
 
@@ -182,8 +182,8 @@ typedef struct nnc_nvrtc_way {
 } nnc_nvrtc_way;
 
 /* Decides: machine code for `sm`; else for an older GPU of the same generation, which sm runs as it is; else PTX, which the driver
- * compiles (both noted in the sink). NNC_E_DEVICE: no NVRTC, or none that knows a GPU so old, with what to install. `cache` (or NULL) remembers what an
- * NVRTC knows, so that it need not be opened to be asked. */
+ * compiles (both noted in the sink). NNC_E_DEVICE: no NVRTC, or none that knows a GPU so old, with what to install. `cache` (or
+ * NULL) remembers what an NVRTC knows, so that it need not be opened to be asked. */
 nnc_status nnc_nvrtc_way_to(int sm, bool ptx, nnc_cache *cache, nnc_nvrtc_way *w, nnc_sink *sink) NNC_MUST;
 
 /* Compiles n units, `jobs` at a time, those that the cache has not (key: source, options, NVRTC's version, architecture). Errors of the

@@ -1,7 +1,7 @@
 /* passes/fold_constants.c -- computes what depends on small inline constants alone, with the
  * reference evaluator: float results are rounded once from f64, which for one + - * / or sqrt is the
- * same as computing in the narrow type, and nearer to the truth for several in a row. Params are never touched: their numbers are not read while
- * compiling. */
+ * same as computing in the narrow type, and nearer to the truth for several in a row. Params are never
+ * touched: their numbers are not read while compiling. */
 #include "passes/internal.h"
 
 enum {
