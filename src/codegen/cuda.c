@@ -38,14 +38,22 @@ static void buffers(const cu *c, nnc_kbuf_role role, const char *label)
 
 static void geometry(nnc_text *t, const nnc_kgrid *g)
 {
-    nnc_printf(t, " *   launch    %lld block%s of %d threads", (long long)g->blocks,
-        g->blocks == 1 ? "" : "s", g->threads);
+    static const char *const how[5] = {
+        "", "points", "squares turned in shared memory", "rows", "columns"};
+    nnc_printf(t, " *   schedule  %s: %lld block%s of %d threads", how[g->cls],
+        (long long)g->blocks, g->blocks == 1 ? "" : "s", g->threads);
+    if (g->group > 1)
+        nnc_printf(t, ", %d a %s", g->group, g->cls == KC_column ? "column" : "row");
+    if (g->split > 1)
+        nnc_printf(t, ", %d blocks a point", g->split);
     if (g->shared)
         nnc_printf(t, ", %lld bytes of shared memory", (long long)g->shared);
     if (g->vec > 1)
         nnc_printf(t, "; %d elements an access", g->vec);
     if (g->flight > 1)
         nnc_printf(t, ", %d in flight", g->flight);
+    if (g->keep > 0)
+        nnc_printf(t, ", rows stay in registers");
     if (g->index == 64)
         nnc_puts(t, "; 64-bit offsets");
     nnc_puts(t, "\n");
@@ -63,8 +71,14 @@ static void header(const cu *c)
     nnc_puts(t, "\n");
     buffers(c, KB_in, " *   reads    ");
     buffers(c, KB_out, " *   writes   ");
-    buffers(c, KB_tmp, " *   keeps    ");
+    if (k->grid.cls == KC_point || k->grid.shared > 0 || k->grid.spill) /* else in registers */
+        buffers(c, KB_tmp, " *   keeps    ");
     geometry(t, &k->grid);
+    for (const char *p = k->note; p && *p;) {
+        size_t n = strcspn(p, "\n");
+        nnc_printf(t, " *   %-9s %.*s\n", p == k->note ? "remark" : "", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
     nnc_puts(t, " */\n");
 }
 

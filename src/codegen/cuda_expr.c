@@ -301,6 +301,8 @@ static const char *known(const cu *c, const nnc_kins *in)
     if (in->hint & KH_nonneg && lo < 0)
         lo = 0;
     double most = fmax(-lo, hi);
+    if (x->op == KO_load && c->k->buf[x->buf].dtype == DT_f16) /* infinities come out as NaN */
+        most = fmin(most, 65504);
     switch ((nnc_sop)in->sop) {
     case SC_sin:
         if (most <= 0.842)

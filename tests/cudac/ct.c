@@ -99,7 +99,7 @@ void ct_add_graph(ct_set *s, const nnc_graph *g)
         bool calls = false; /* a contraction with its epilogue is a library's */
         for (uint32_t j = 0; n->op == OP_fused && j < n->body->n_node; j++)
             calls |= nnc_op_class((nnc_op)n->body->node[j].op) == CL_contract;
-        if (calls || nnc_type_numel(nnc_typeof(g, n->out)) > 1000000) /* too long for fibers */
+        if (calls || (s->most && nnc_type_numel(nnc_typeof(g, n->out)) > s->most))
             continue;
         const nnc_kernel *k = nnc_lower(g, n, ct_h200(), &s->arena, test_sink);
         if (k)
@@ -332,8 +332,9 @@ static const char *launch_one(ct_set *s, void (*thunk)(void *const *), const nnc
         sigaction(signals[i], &now, &old[i]);
     const char *volatile bad;
     int sig = sigsetjmp(rescue, 1);
+    long long blocks = finish ? k->grid.finish : k->grid.blocks;
     if (sig == 0)
-        bad = s->launch(thunk, arg, finish ? k->grid.finish : k->grid.blocks, k->grid.threads,
+        bad = s->launch(thunk, arg, blocks, s->first, s->count ? s->count : blocks, k->grid.threads,
             finish ? 0 : k->grid.shared, reverse);
     else
         bad = sig == SIGILL || sig == SIGTRAP ? "does what C++ leaves undefined"

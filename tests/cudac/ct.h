@@ -13,15 +13,18 @@ typedef struct ct_set {
     bool open;
     const nnc_kernel *k[CT_KERNELS];
     int n;
+    int64_t most; /* elements that a result may have for ct_add_graph; 0 = any */
+    long long first, count; /* blocks that ct_call runs; count 0: all */
     void *lib;
-    const char *(*launch)(void (*)(void *const *), void *const *, long long, int, long long, int);
+    const char *(*launch)(void (*)(void *const *), void *const *, long long, long long, long long,
+        int, long long, int);
 } ct_set;
 
 const nnc_target *ct_h200(void);
 nnc_graph *ct_parse(const char *text);
 /* The graph's nodes as one fused node. */
 nnc_graph *ct_fuse(const nnc_graph *g);
-/* Lowers every node that becomes a kernel (of at most 10^6 elements); also checks the verifier and the text's round trip. */
+/* Lowers every node that becomes a kernel; also checks the verifier and the text's round trip. */
 void ct_add_graph(ct_set *s, const nnc_graph *g);
 void ct_add_text(ct_set *s, const char *text);       /* each node a kernel of its own */
 void ct_add_fused(ct_set *s, const char *text);      /* all nodes one kernel */

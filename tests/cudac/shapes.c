@@ -1,6 +1,9 @@
 /* tests/cudac/shapes.c -- shapes chosen for each schedule: short, long and odd rows, columns, windows, transposes, tails. */
 #include "ct.h"
 
+#include <math.h>
+#include <sys/mman.h>
+
 static void all_agree(ct_set *s)
 {
     int n = s->n;
@@ -144,4 +147,41 @@ TEST(split_sums)
     add(&s, true,
         "graph @t {\n%%x = input : i64[5,90001]\n%%y = reduce_sum %%x {axes=[1]}\nreturn %%y }");
     all_agree(&s);
+}
+
+/* 2^32 + 4 elements: offsets of 64 bits. Memory is reserved, and touched where the last blocks are. */
+TEST(more_elements_than_32_bits_count)
+{
+    static const int64_t n = ((int64_t)1 << 32) + 4;
+    ct_set s = {0};
+    add(&s, true,
+        "graph @t {\n%%x = input : f32[%lld]\n%%a = sin %%x\n%%b = sin %%a\n%%c = sin %%b\n%%d = "
+        "sin %%c\n"
+        "return %%d }",
+        (long long)n);
+    CHECK_INT(s.n, 1);
+    CHECK_INT(s.n ? s.k[0]->grid.index : 0, 64);
+    void *arg[2];
+    for (int i = 0; i < 2; i++) {
+        arg[i] = mmap(NULL, 4 * (size_t)n, PROT_READ | PROT_WRITE,
+            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (arg[i] == MAP_FAILED) {
+            test_skip("no address space of 16 GiB");
+            ct_set_deinit(&s);
+            return;
+        }
+    }
+    float *x = arg[0], *y = arg[1];
+    for (int64_t i = n - 3000; i < n; i++)
+        x[i] = (float)(n - i) * 0.01f - 9;
+    if (ct_build(&s, NULL)) {
+        s.first = s.k[0]->grid.blocks - 2;
+        s.count = 2;
+        CHECK_STR(ct_call(&s, 0, arg), NULL);
+        for (int64_t i = n - 2000; i < n; i++)
+            CHECK_NEAR(y[i], sin(sin(sin(sin((double)x[i])))), 3e-7);
+    }
+    munmap(x, 4 * (size_t)n);
+    munmap(y, 4 * (size_t)n);
+    ct_set_deinit(&s);
 }

@@ -153,9 +153,10 @@ static const char *shim_block(int threads, bool reverse)
 
 extern "C" char __start_shim_shared[] __attribute__((weak)), __stop_shim_shared[] __attribute__((weak));
 
-/* NULL, or what went wrong. */
+/* Runs blocks first .. first + count - 1 of a grid of `blocks`. NULL, or what went wrong. */
 extern "C" __attribute__((visibility("default"))) const char *shim_launch(
-    void (*thunk)(void *const *), void *const *args, long long blocks, int threads, long long shared, int reverse)
+    void (*thunk)(void *const *), void *const *args, long long blocks, long long first, long long count, int threads,
+    long long shared, int reverse)
 {
     const char *bad = NULL;
     shim_thunk = thunk;
@@ -163,8 +164,8 @@ extern "C" __attribute__((visibility("default"))) const char *shim_launch(
     gridDim = {(unsigned)blocks, 1, 1};
     blockDim = {(unsigned)threads, 1, 1};
     shim_dynamic = (char *)aligned_alloc(64, ((size_t)shared + 127) / 64 * 64);
-    for (long long b = 0; b < blocks && !bad; b++) {
-        blockIdx = {(unsigned)(reverse ? blocks - 1 - b : b), 0, 0};
+    for (long long b = 0; b < count && !bad; b++) {
+        blockIdx = {(unsigned)(first + (reverse ? count - 1 - b : b)), 0, 0};
         memset(shim_dynamic, 0xff, ((size_t)shared + 127) / 64 * 64);
         if (__start_shim_shared)
             memset(__start_shim_shared, 0xff, (size_t)(__stop_shim_shared - __start_shim_shared));
