@@ -2,12 +2,10 @@
  * many configurations pass nnc's filter, the first plan and its workspace; against a golden table of one version of cuDNN (of others:
  * what is computed at all). Skipped where there is no cuDNN. NNC_BLESS=1 writes the table. */
 #include "cuda/cudnn.h"
+#include "golden.h"
 #include "target/target.h"
 #include "test.h"
 #include <dlfcn.h>
-#include <stdlib.h>
-
-#define GOLDEN "tests/cudnn/support.txt"
 
 static const int gpus[] = {90, 80, 75};
 
@@ -155,56 +153,17 @@ static void put_line(nnc_text *out, int sm, const form *f, const shape *s)
     nnc_cudnn_destroy(g);
 }
 
-static bool absent(void)
-{
-    nnc_cuda_forget();
-    if (NNC_CUDA(cudnn, test_sink))
-        return false;
-    test_skip("there is no cuDNN (pip install nvidia-cudnn-cu13, and NNC_CUDA_PATH)");
-    return true;
-}
-
-/* Lines that differ; of another version: in whether anything computes the graph. */
-static void compare(const char *got, const char *want, bool same_version)
-{
-    while (*got && *want) {
-        size_t n = strcspn(got, "\n"), m = strcspn(want, "\n");
-        bool none = n >= 4 && !strncmp(got + n - 4, "none", 4),
-             none_before = m >= 4 && !strncmp(want + m - 4, "none", 4);
-        if (same_version ? n != m || strncmp(got, want, n) : none && !none_before)
-            test_fail(__FILE__, __LINE__, "cuDNN says\n%.*s\nnot\n%.*s", (int)n, got, (int)m, want);
-        got += n + (got[n] != 0);
-        want += m + (want[m] != 0);
-    }
-    CHECK(!*got && !*want);
-}
-
 TEST(support_table)
 {
-    if (absent())
+    if (golden_absent())
         return;
     nnc_text t = {0};
-    char *golden = NULL, head[64];
-    size_t n;
-    size_t v = NNC_CUDA(cudnn, NULL)->cudnnGetVersion();
-    snprintf(head, sizeof head, "cuDNN %zu.%zu\n", v / 10000, v / 100 % 100);
-    nnc_puts(&t, head);
+    golden_head(&t);
     for (size_t g = 0; g < NNC_COUNT(gpus); g++)
         for (size_t f = 0; f < NNC_COUNT(forms); f++)
             for (size_t s = 0; s < NNC_COUNT(shapes); s++)
                 put_line(&t, gpus[g], &forms[f], &shapes[s]);
-    if (getenv("NNC_BLESS"))
-        CHECK_OK(nnc_file_write(GOLDEN, nnc_text_str(&t), t.n, false, test_sink));
-    CHECK_OK(nnc_file_read(GOLDEN, 0, &golden, &n, test_sink));
-    if (golden) {
-        bool same = !strncmp(golden, head, strlen(head));
-        if (!same)
-            printf("     the table is of another version of cuDNN: only what is computed at all is "
-                   "compared\n");
-        compare(strchr(nnc_text_str(&t), '\n') + 1, strchr(golden, '\n') + 1, same);
-    }
-    nnc_free(golden);
-    nnc_text_deinit(&t);
+    golden_check(&t, "tests/cudnn/support.txt");
 }
 
 /* Kernels that cuDNN compiles itself, all of them channels last: only with a driver's library; a false one is enough to plan (fake/libcuda.c). */
@@ -215,7 +174,7 @@ TEST(support_compiled)
         {"conv bias swish", 32, 64, 64, 56, 3, 1, 1, "cbs"},
         {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "pbzr"},
     };
-    if (absent())
+    if (golden_absent())
         return;
     const nnc_cudnn_filter filter = {.workspace_limit = 0};
     if (!dlopen("libcuda.so.1", RTLD_NOW) && !dlopen(FAKE_LIBCUDA, RTLD_NOW | RTLD_GLOBAL)) {

@@ -1,0 +1,13 @@
+/* tests/cudnn/golden.h -- tables of what one version of cuDNN answers. */
+#ifndef TEST_CUDNN_GOLDEN_H
+#define TEST_CUDNN_GOLDEN_H
+
+#include "base/base.h"
+
+bool golden_absent(void); /* skips the test where there is no cuDNN */
+void golden_head(nnc_text *t); /* the version's line */
+/* Compares a table with a file and frees it: of the same version line by line, of another in what is computed at all (a line that ends
+ * in "none" is not). NNC_BLESS=1 writes the file. */
+void golden_check(nnc_text *t, const char *file);
+
+#endif
