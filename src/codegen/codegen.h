@@ -127,7 +127,7 @@ typedef struct nnc_kgrid {
     int16_t split;   /* blocks that share a point */
     int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = rows are read again by each stage */
     int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory */
-    int16_t regs;    /* registers a thread may use, 0 = no limit of its own */
+    int16_t regs;    /* registers a thread should not exceed, 0 = no limit of its own */
     int16_t index;   /* bits of offsets: 32 or 64 */
     int64_t blocks, finish;
     int64_t shared;  /* bytes */
@@ -149,6 +149,12 @@ typedef struct nnc_kernel {
     int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order */
     const char *note;      /* what nnc_lower made cheaper, a line each, or NULL; no part of the text or hash */
 } nnc_kernel;
+
+/* Bytes that a run of the kernel gets for itself: on a CPU per worker, on a GPU once. */
+static inline int64_t nnc_kernel_work(const nnc_kernel *k)
+{
+    return k->grid.cls == KC_none ? k->scratch_bytes : k->grid.work;
+}
 
 /* Does a kernel with a tile read this load in squares? */
 static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)

@@ -86,8 +86,10 @@ static void signature(const cu *c, const char *suffix)
 {
     nnc_text *t = c->t;
     const nnc_kernel *k = c->k;
-    nnc_printf(t, "extern \"C\" __global__ void __launch_bounds__(%d)\n%s%s(", k->grid.threads,
-        k->name, suffix);
+    nnc_printf(t, "extern \"C\" __global__ void __launch_bounds__(%d", k->grid.threads);
+    if (k->grid.regs > 0) /* so many blocks must fit the 65536 registers of an SM */
+        nnc_printf(t, ", %d", 65536 / k->grid.regs / k->grid.threads);
+    nnc_printf(t, ")\n%s%s(", k->name, suffix);
     bool first = true;
     size_t line = t->n;
     for (int b = 0; b < k->n_buf; b++) {

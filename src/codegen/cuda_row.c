@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+enum { KEEP_INS = 4096 }; /* instructions of a kernel whose loads are compared with each other */
+
 /* ---- how stages are spread ---- */
 
 static int64_t product(const nnc_kernel *k, uint32_t axes)
@@ -195,8 +197,10 @@ bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
         p->units = product(k, p->spread) / p->vec;
         p->trips = (p->units + g->group - 1) / g->group;
     }
-    keep_loads(r, k);
-    for (int b = 0; b < k->n_buf; b++)
+    bool few = k->n_ins <= KEEP_INS;
+    if (few && g->keep > 0)
+        keep_loads(r, k);
+    for (int b = 0; few && g->keep > 0 && b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp)
             keep_tmp(r, k, b);
     for (int b = 0; b < k->n_buf; b++)

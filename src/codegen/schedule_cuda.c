@@ -10,6 +10,8 @@ enum {
     POINT_TMP = 1024, /* bytes of a thread's own arrays */
     MAX_GRID = 0x7fffffff,
     MAX_SHARED = 227 << 10,
+    MAX_STAGES = 64, /* of rows and columns: what is found out about stages is found in pairs */
+    MAX_PARTS = 32, /* reductions of a split kernel */
     MAX_KEEP = 32, /* vectors of a row in one thread's registers */
     KEEP_REGISTERS = 64 /* of them, elements */
 };
@@ -140,7 +142,7 @@ static bool derive_point(const nnc_kernel *k, nnc_kgrid *g)
         nnc_kernel_scratch(k) > 256 << 10)
         return false;
     g->blocks = (units + each - 1) / each;
-    g->index = narrow(k, units * (k->n_outer ? 1 : 1)) ? 32 : 64;
+    g->index = narrow(k, units) ? 32 : 64;
     return true;
 }
 
@@ -164,6 +166,14 @@ static bool derive_tile(const nnc_kernel *k, nnc_kgrid *g)
     return count > 0 && nnc_mul_ok(nv, nw, &nv) && nnc_mul_ok(nv, all, &g->blocks);
 }
 
+static int reductions(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        n += k->ins[i].op == KO_reduce;
+    return n;
+}
+
 /* One sum after another over own axes that are all reduced, and what is made of them. */
 static bool may_split(const nnc_kernel *k)
 {
@@ -185,7 +195,10 @@ static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, int64_t units)
 {
     if (g->split == 1)
         return true;
-    g->work = may_split(k) && g->keep == 0 && !g->spill && g->split <= units ? cu_work(k, g) : -1;
+    g->work =
+        may_split(k) && reductions(k) <= MAX_PARTS && g->keep == 0 && !g->spill && g->split <= units
+            ? cu_work(k, g)
+            : -1;
     int64_t n = points(k, -1, 1);
     g->finish = (n + g->threads - 1) / g->threads;
     return g->work > 0 && g->finish <= MAX_GRID && nnc_mul_ok(g->blocks, g->split, &g->blocks);
@@ -199,23 +212,15 @@ static bool finds_places(const nnc_kernel *k)
     return false;
 }
 
-static int reductions(const nnc_kernel *k)
-{
-    int n = 0;
-    for (int i = 0; i < k->n_ins; i++)
-        n += k->ins[i].op == KO_reduce;
-    return n;
-}
-
 static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
 {
-    cu_rows r;
+    cu_rows r = {0};
     if (g->threads != 32 * g->group || g->axis < 0 || g->flight != 1 || g->keep > MAX_KEEP ||
         g->spill || g->vec > 8 || (g->vec & (g->vec - 1)) || k->axis[g->axis].extent % g->vec ||
         (g->vec > 1 && finds_places(k)) || reductions(k) * g->threads * g->vec * 16 > 48 << 10)
         return false;
     int64_t n = points(k, g->axis, g->vec);
-    bool ok = cu_rows_plan(&r, k, g) && r.scratch == 0 && n > 0;
+    bool ok = k->n_stage <= MAX_STAGES && cu_rows_plan(&r, k, g) && r.scratch == 0 && n > 0;
     g->blocks = (n + 31) / 32;
     g->index = narrow(k, n * g->vec) ? 32 : 64;
     ok = ok && derive_split(k, g, r.stage[0].units);
@@ -225,14 +230,14 @@ static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
 
 static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
 {
-    cu_rows r;
+    cu_rows r = {0};
     int rows = g->threads / g->group;
     if (g->threads % g->group || g->group > MAX_THREADS || g->axis != -1 || g->flight != 1 ||
         g->keep > MAX_KEEP || g->vec > 16 || (g->vec & (g->vec - 1)) || g->spill > 1 ||
         (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
         return false;
     int64_t n = points(k, -1, 1);
-    bool ok = cu_rows_plan(&r, k, g) && n > 0;
+    bool ok = k->n_stage <= MAX_STAGES && cu_rows_plan(&r, k, g) && n > 0;
     if (ok) {
         g->blocks = (n + rows - 1) / rows;
         if (g->spill)
@@ -251,7 +256,7 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
     g->finish = g->shared = g->work = 0;
     if (g->threads < 32 || g->threads > MAX_THREADS || g->threads % 32 || g->vec < 1 ||
         g->flight < 1 || g->group < 1 || g->split < 1 || g->keep < 0 || g->axis < -1 ||
-        g->axis >= k->n_outer || g->regs < 0 || g->regs > 255)
+        g->axis >= k->n_outer || g->regs < 0 || g->regs * g->threads > 65536)
         return false;
     bool ok = false;
     if (g->cls == KC_point)
