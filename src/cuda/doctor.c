@@ -139,7 +139,9 @@ int nnc_cuda_devices(nnc_cuda_device *d, int max, nnc_sink *sink)
     int n = 0, error = rt ? rt->cudaGetDeviceCount(&n) : 0;
     if (!rt || error) {
         nnc_note(sink, (nnc_loc){0}, "no GPU: %s",
-            rt ? rt->cudaGetErrorString(error) : "the CUDA runtime is missing");
+            !rt                      ? "the CUDA runtime is missing"
+            : NNC_CUDA(driver, NULL) ? rt->cudaGetErrorString(error)
+                                     : "there is no driver");
         return 0;
     }
     for (int i = 0; i < n && i < max; i++)

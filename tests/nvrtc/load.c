@@ -239,7 +239,12 @@ TEST(cuda_override)
     CHECK_STR(d[0].name, "GPU");
     rt.cudaGetDeviceCount = no_driver;
     CHECK_INT(nnc_cuda_devices(d, 1, test_sink), 0);
+    CHECK_DIAG("no GPU: there is no driver");
+    static const nnc_cuda_driver driver;
+    nnc_cuda_override(CUDA_driver, &driver);
+    CHECK_INT(nnc_cuda_devices(d, 1, test_sink), 0);
     CHECK_DIAG("no GPU: CUDA driver version is insufficient");
+    nnc_cuda_override(CUDA_driver, NULL);
     CHECK(NNC_CUDA(driver, test_sink) == NULL);
     CHECK_DIAG("driver is missing: it is switched off");
     end();
