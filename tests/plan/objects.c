@@ -1,27 +1,29 @@
 /* tests/plan/objects.c -- machine code of kernels: identical kernels are one, the cache serves a warm
  * run without the emitter, threads of emission change nothing, a failing emitter means the
- * interpreter. */
+ * interpreter, or an error where there is none; kernels in units share objects. */
 #include "help.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 
 static atomic_int emitted;
 static int asked;
-static bool emitter_fails;
+static bool emitter_fails, no_interpreter;
+static int unit = 1; /* kernels of one object */
 
 static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
     char **out, size_t *size, nnc_sink *sink)
 {
     (void)t;
-    if (n != 1 || what != EMIT_object || emitter_fails)
-        return nnc_fail0(sink, NNC_E_DEVICE, "no");
+    if (n > unit || what != EMIT_object || emitter_fails)
+        return nnc_fail0(sink, NNC_E_DEVICE, "the fake emitter fails");
     atomic_fetch_add(&emitted, 1);
-    *size = strlen(k[0]->name) + 4;
-    *out = nnc_malloc(*size + 1);
-    if (!*out)
-        return NNC_E_NOMEM;
-    snprintf(*out, *size + 1, "ELF %s", k[0]->name);
-    return NNC_OK;
+    nnc_text text = {0};
+    nnc_puts(&text, "ELF");
+    for (int i = 0; i < n; i++)
+        nnc_printf(&text, " %s", k[i]->name);
+    *size = text.n;
+    *out = text.s;
+    return text.oom ? NNC_E_NOMEM : NNC_OK;
 }
 
 static const nnc_emitter fake_emitter = {"fake", "1", emit};
@@ -51,6 +53,8 @@ static const char net[] = "graph @t {\n"
                           "%d = softmax %c {axis=1} loc \"/d\"\n"
                           "return %d }";
 
+static nnc_status make_status; /* of the last plan */
+
 static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const char *version)
 {
     static const nnc_engine *const engines[] = {&fake_library, &code, &fake_kernels};
@@ -58,7 +62,7 @@ static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const 
     help_target(&t, 2);
     t.engine[2] = t.engine[1];
     t.engine[1] = (nnc_target_engine){.name = "llvm", .kernels = true};
-    t.n_engines = 3;
+    t.n_engines = no_interpreter ? 2 : 3;
     *hits = *misses = asked = 0;
     emitted = 0;
     nnc_plan_options o = {.target = &t,
@@ -68,16 +72,16 @@ static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const 
         .emitter_version = version,
         .cache = cache,
         .jobs = jobs,
+        .unit = unit,
         .streams = 1,
         .devices = 1,
         .cache_hits = hits,
         .cache_misses = misses};
     nnc_plan *p = NULL;
     nnc_graph *g = help_graph(net);
-    if (g)
-        CHECK_OK(nnc_plan_make(g, &o, &p, test_sink));
+    make_status = g ? nnc_plan_make(g, &o, &p, test_sink) : NNC_E_BUG;
     nnc_graph_destroy(g);
-    return p;
+    return make_status ? NULL : p;
 }
 
 static bool same(const nnc_plan *p, const nnc_plan *q)
@@ -126,4 +130,54 @@ TEST(objects)
     char cmd[64];
     snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
     CHECK_INT(system(cmd), 0);
+}
+
+TEST(objects_in_units)
+{
+    char dir[] = "/tmp/nnc-objects-XXXXXX", cmd[64], want[256];
+    CHECK(mkdtemp(dir) != NULL);
+    nnc_cache *cache = nnc_cache_open(dir);
+    int hits, misses;
+    unit = 2;
+    nnc_plan *cold = make(cache, 2, &hits, &misses, "1");
+    CHECK(cache && cold);
+    if (cache && cold) {
+        CHECK_INT(cold->n_kernel, 3);
+        CHECK_INT(cold->n_object, 2);
+        CHECK(hits == 0 && misses == 3 && emitted == 2);
+        CHECK(cold->kernel[0].object == 0 && cold->kernel[1].object == 0 &&
+              cold->kernel[2].object == 1);
+        int n = snprintf(
+            want, sizeof want, "ELF %s %s", cold->kernel[0].symbol, cold->kernel[1].symbol);
+        CHECK(cold->object[0].n == (size_t)n && !memcmp(cold->object[0].data, want, (size_t)n));
+        CHECK_OK(nnc_plan_verify(cold, test_sink));
+        nnc_plan *warm = make(cache, 1, &hits, &misses, "1");
+        CHECK(warm && same(cold, warm) && hits == 3 && misses == 0 && asked == 0);
+        nnc_plan_destroy(warm);
+    }
+    unit = 1; /* the objects of units are not those of their kernels */
+    nnc_plan *one = make(cache, 1, &hits, &misses, "1");
+    CHECK(one && one->n_object == 3 && hits == 1 && misses == 2);
+    unit = 1000; /* as many as there may be */
+    nnc_plan *all = make(NULL, 1, &hits, &misses, "1");
+    CHECK(all && all->n_object == 1);
+    unit = 1;
+    nnc_plan_destroy(cold);
+    nnc_plan_destroy(one);
+    nnc_plan_destroy(all);
+    nnc_cache_close(cache);
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    CHECK_INT(system(cmd), 0);
+}
+
+TEST(objects_without_an_interpreter)
+{
+    int hits, misses;
+    no_interpreter = emitter_fails = true;
+    nnc_plan *p = make(NULL, 2, &hits, &misses, "1");
+    no_interpreter = emitter_fails = false;
+    CHECK(p == NULL);
+    CHECK_INT(make_status, NNC_E_DEVICE);
+    CHECK_DIAG("the fake emitter fails");
+    nnc_plan_destroy(p);
 }
