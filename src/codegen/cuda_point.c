@@ -124,7 +124,7 @@ static void open_unit(cu *c, bool loop, bool inexact)
         cu_indent(c);
         nnc_puts(c->t, "if (q >= ");
         cu_int(c, units(c));
-        nnc_puts(c->t, loop ? ")\n" : ")\n");
+        nnc_puts(c->t, ")\n");
         cu_indent(c);
         nnc_puts(c->t, loop ? "    break;\n" : "    return;\n");
     }

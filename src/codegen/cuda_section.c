@@ -285,7 +285,7 @@ uint32_t cu_axes_used(const cu *c, const nnc_kstage *s)
             used |= s->axes;
         if ((in->op != KO_load && in->op != KO_store) || (!written(c, id) && !first))
             continue;
-        for (int a = 0; a < c->k->n_axis; a++) {
+        for (int a = 0; a < NNC_KAXES; a++) {
             used |= (uint32_t)(in->at.k[a] != 0) << a;
             for (int g = 0; g < in->n_guard; g++)
                 used |= (uint32_t)(in->guard[g].e.k[a] != 0) << a;

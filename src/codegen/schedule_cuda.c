@@ -394,9 +394,11 @@ static bool choose_tile(nnc_kernel *k)
 static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 {
     nnc_kgrid *g = &k->grid, one = *g;
+    if (g->blocks < 1 || !may_split(k))
+        return;
     int64_t want = (2 * t->sms + g->blocks - 1) / g->blocks, most = units / g->group / 8;
     want = want > most ? most : want;
-    if (want < 2 || !may_split(k))
+    if (want < 2)
         return;
     g->split = (int16_t)(want > 1024 ? 1024 : want);
     g->keep = 0;

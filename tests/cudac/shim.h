@@ -163,6 +163,7 @@ extern "C" __attribute__((visibility("default"))) const char *shim_launch(
     shim_args = args;
     gridDim = {(unsigned)blocks, 1, 1};
     blockDim = {(unsigned)threads, 1, 1};
+    free(shim_dynamic); /* a kernel that was stopped has left it */
     shim_dynamic = (char *)aligned_alloc(64, ((size_t)shared + 127) / 64 * 64);
     for (long long b = 0; b < count && !bad; b++) {
         blockIdx = {(unsigned)(first + (reverse ? count - 1 - b : b)), 0, 0};
@@ -171,8 +172,14 @@ extern "C" __attribute__((visibility("default"))) const char *shim_launch(
             memset(__start_shim_shared, 0xff, (size_t)(__stop_shim_shared - __start_shim_shared));
         bad = shim_block(threads, reverse);
     }
-    free(shim_dynamic);
     return bad;
+}
+
+__attribute__((destructor)) static void shim_end()
+{
+    free(shim_dynamic);
+    for (int t = 0; t < SHIM_THREADS; t++)
+        free(shim_of[t].stack);
 }
 
 #endif
