@@ -107,6 +107,9 @@ nnc_cudnn *nnc_cudnn_create(const nnc_cudnn_device *d, nnc_sink *sink)
     const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, sink);
     if (!api)
         return NULL;
+    /* cuDNN opens and closes these at each question, which takes longer than the answer: they stay open */
+    (void)NNC_CUDA(cublaslt, NULL);
+    (void)NNC_CUDA(nvrtc, NULL);
     nnc_cudnn *g = nnc_calloc(1, sizeof *g);
     if (!g) {
         (void)nnc_nomem(sink);
