@@ -166,7 +166,8 @@ TEST(support_table)
     golden_check(&t, "tests/cudnn/support.txt");
 }
 
-/* Kernels that cuDNN compiles itself, all of them channels last: only with a driver's library; a false one is enough to plan (fake/libcuda.c). */
+/* Kernels that cuDNN compiles itself, all of them channels last: only with a driver's library; a false one is enough to plan
+ * (fake/libcuda.c). */
 TEST(support_compiled)
 {
     static const shape some[] = {
