@@ -71,17 +71,7 @@ void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *sink)
     p->emitter_version = e->cuda_version;
 }
 
-/* ---- the engine ---------------------------------------------------------------------------------------------------- */
-
-static nnc_status no_device(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
-{
-    *handle = NULL;
-    return nnc_fail0(sink, NNC_E_DEVICE,
-        "kernel %s is for a GPU: this nnc compiles for GPUs and runs on CPUs",
-        p->kernel[item].symbol);
-}
-
-static const nnc_engine engine = {.name = "cuda", .version = "compiles", .load_kernel = no_device};
+/* ---- the target -------------------------------------------------------------------------------------------------- */
 
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
 {
@@ -92,7 +82,7 @@ void nnc_env_cuda_engines(nnc_env *e)
 {
     e->engine[e->n_engine++] = &nnc_engine_cudnn;
     e->engine[e->n_engine++] = &nnc_engine_cublaslt;
-    e->engine[e->n_engine++] = &engine;
+    e->engine[e->n_engine++] = &nnc_engine_cuda;
 }
 
 /* ---- a compiled model's sources and code ---------------------------------------------------------------------------- */

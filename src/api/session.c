@@ -45,20 +45,20 @@ static void warn_slow(const nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
 {
     *out = NULL;
-    if (e->target.kind == NNC_T_cuda)
-        return nnc_fail0(sink, NNC_E_DEVICE,
-            "%s: nnc compiles for GPUs, and runs on CPUs alone (--target=cpu)", e->target.name);
     nnc_session *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);
-    nnc_exec_options o = {.device = &nnc_device_cpu, .engine = e->engine, .n_engine = e->n_engine};
+    nnc_exec_options o = {
+        .device = e->target.kind == NNC_T_cuda ? &nnc_device_cuda : &nnc_device_cpu,
+        .engine = e->engine,
+        .n_engine = e->n_engine};
     s->plan = a->plan;
     nnc_status st = nnc_exec_create(a->plan, &o, &s->exec, sink);
     if (st)
         nnc_free(s);
     else
         *out = s;
-    if (!st)
+    if (!st && e->target.kind != NNC_T_cuda)
         warn_slow(e, a->plan, sink);
     return st;
 }

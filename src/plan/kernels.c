@@ -56,7 +56,7 @@ static nnc_status add_kernel(maker *m, const nnc_kernel *k, nnc_hash128 h)
     pk = &p->kernel[p->n_kernel];
     *pk = (nnc_pkernel){.domain = k->sched.domain,
         .grain = k->sched.grain,
-        .scratch_bytes = k->scratch_bytes,
+        .scratch_bytes = nnc_kernel_work(k),
         .threads = useful_threads(m, k),
         .object = -1};
     for (int b = 0; b < k->n_buf; b++) {

@@ -33,7 +33,7 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
         return "its text has other buffers than arguments";
     if (strcmp(k->name, pk->symbol) != 0)
         return "its text has another name";
-    if (k->sched.domain != pk->domain || k->scratch_bytes != pk->scratch_bytes)
+    if (k->sched.domain != pk->domain || nnc_kernel_work(k) != pk->scratch_bytes)
         return "its text has another domain or scratch size";
     for (int a = 0; a < n - 1 && out == 1; a++)
         if (make_in_place_ok(k, a, n - 1))

@@ -17,6 +17,7 @@ typedef struct dev {
 typedef struct prepared {
     const nnc_engine *engine;
     void *handle;
+    nnc_device *device;
     bool main; /* used by main, too: outlives init */
 } prepared;
 

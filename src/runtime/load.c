@@ -121,6 +121,9 @@ static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_BUG, "plan: engine %s does not run %s", g->name,
             c->kind == CMD_call ? "calls" : "kernels");
     prepared *p = &e->owned[e->n_owned];
+    p->device = e->dev[c->device].device;
+    if (e->api->use)
+        NNC_TRY(e->api->use(p->device));
     NNC_TRY(load(e->p, c->item, &p->handle, sink));
     p->engine = g;
     e->handle[i] = p;
@@ -165,6 +168,8 @@ void nnc_exec_unload(nnc_exec *e, bool all)
     for (int i = 0; i < e->n_owned; i++) {
         prepared *p = &e->owned[i];
         if (p->engine && (all || !p->main)) {
+            if (e->api->use)
+                (void)e->api->use(p->device);
             p->engine->unload(p->handle);
             p->engine = NULL;
         }

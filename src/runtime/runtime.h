@@ -31,6 +31,8 @@ typedef struct nnc_device_api {
     bool host_memory; /* the host may read and write what alloc returns */
     nnc_status (*open)(int ordinal, nnc_device **out, nnc_sink *sink);
     void (*close)(nnc_device *d);
+    /* Makes d the calling thread's device, for engines that load and unload what they run there; NULL: engines do not ask. */
+    nnc_status (*use)(nnc_device *d);
     nnc_status (*alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink); /* 0 bytes: NULL, fine; NNC_E_FIT when full */
     void (*free)(nnc_device *d, void *p);
     nnc_status (*stream_create)(nnc_device *d, nnc_stream **out, nnc_sink *sink);
@@ -48,7 +50,7 @@ typedef struct nnc_device_api {
     int64_t (*event_ns)(const nnc_event *e);
 } nnc_device_api;
 
-extern const nnc_device_api nnc_device_cpu;
+extern const nnc_device_api nnc_device_cpu, nnc_device_cuda;
 
 /* ---- threads ---------------------------------------------------------------------------------------------------- */
 

@@ -14,7 +14,7 @@ static const struct {
     {"passes", "base ir target"},
     {"codegen", "base ir target"},
     {"plan", "base ir target codegen"},
-    {"runtime", "base plan"},
+    {"runtime", "base cuda plan"},
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target codegen"},
     {"plugins/onednn", "base plan"},

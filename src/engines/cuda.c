@@ -1,0 +1,214 @@
+/* engines/cuda.c -- the engine "cuda": kernels of an NVIDIA GPU, as machine code (or PTX) in the plan's objects. Nothing is compiled
+ * here: NVRTC made the objects earlier, perhaps on another machine. How a kernel is launched stands in its text.
+ *
+ * An object holds many kernels; CUDA loads it once for all devices, and the plan's handles share it, counted. */
+#include "codegen/codegen.h"
+#include "cuda/cuda.h"
+#include "engines/engines.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum {
+    PLAIN_SHARED = 48 << 10, /* bytes that a kernel gets without asking */
+    MOST_ARGS = 64, /* of a command, as the executor has it */
+    ATTRIBUTES = 1024, /* bytes, more than cudaFuncAttributes has */
+};
+
+typedef struct loaded {
+    const void *data; /* the blob: it outlives the plan's handles */
+    size_t n;
+    const nnc_plan *plan;
+    const nnc_cuda_cudart *rt;
+    cuda_library library;
+    int users;
+    struct loaded *next;
+} loaded;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static loaded *all;
+
+typedef struct handle {
+    const nnc_cuda_cudart *rt;
+    loaded *from;
+    cuda_kernel kernel, finish; /* finish: NULL where blocks do not share points */
+    nnc_kgrid grid;
+    int n_arg;
+} handle;
+
+/* ---- objects ------------------------------------------------------------------------------------------------------- */
+
+static nnc_status failed(
+    const nnc_cuda_cudart *rt, const nnc_plan *p, const char *what, int error, nnc_sink *sink)
+{
+    (void)rt->cudaGetLastError();
+    return nnc_fail0(sink, NNC_E_DEVICE, "%s does not load on this GPU: %s (%s); it is for %s",
+        what, rt->cudaGetErrorString(error), rt->cudaGetErrorName(error),
+        p->target ? p->target : "another");
+}
+
+static void release(loaded *l)
+{
+    pthread_mutex_lock(&lock);
+    if (--l->users == 0) {
+        loaded **p = &all;
+        while (*p != l)
+            p = &(*p)->next;
+        *p = l->next;
+        l->rt->cudaLibraryUnload(l->library);
+        nnc_free(l);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, loaded **out, nnc_sink *sink)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, sink);
+    if (!rt)
+        return NNC_E_DEVICE;
+    loaded *l = nnc_malloc(sizeof *l);
+    if (!l)
+        return nnc_nomem(sink);
+    *l = (loaded){b->data, b->n, p, rt, NULL, 1, all};
+    int error = rt->cudaLibraryLoadData(&l->library, b->data, NULL, NULL, 0, NULL, NULL, 0);
+    if (error) {
+        nnc_free(l);
+        return failed(rt, p, "machine code", error, sink);
+    }
+    all = l;
+    *out = l;
+    return NNC_OK;
+}
+
+static nnc_status acquire(const nnc_plan *p, int object, loaded **out, nnc_sink *sink)
+{
+    const nnc_blob *b = &p->object[object];
+    nnc_status s = NNC_OK;
+    pthread_mutex_lock(&lock);
+    loaded *l = all;
+    while (l && (l->plan != p || l->data != b->data || l->n != b->n))
+        l = l->next;
+    if (l) {
+        l->users++;
+        *out = l;
+    } else {
+        s = load_object(p, b, out, sink);
+    }
+    pthread_mutex_unlock(&lock);
+    return s;
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+
+/* The launch that the kernel's text gives; what a plan from a file says was verified against the same text. */
+static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_scan s;
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
+    const nnc_kernel *k = nnc_kernel_parse(&s, &a, sink);
+    nnc_status status = k ? NNC_OK : NNC_E_MODEL;
+    if (k)
+        *grid = k->grid;
+    if (k && grid->cls == KC_none)
+        status = nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is none for a GPU", pk->symbol);
+    nnc_arena_deinit(&a);
+    return status;
+}
+
+/* Finds a kernel on the current device and has it loaded now: not in the first run, and not while a graph is captured. */
+static nnc_status find(const handle *h, const nnc_plan *p, const char *name, int64_t shared,
+    cuda_kernel *out, nnc_sink *sink)
+{
+    _Alignas(16) char attributes[ATTRIBUTES];
+    int device = 0, error = h->rt->cudaLibraryGetKernel(out, h->from->library, name);
+    error = error ? error : h->rt->cudaGetDevice(&device);
+    if (!error && shared > PLAIN_SHARED)
+        error = h->rt->cudaKernelSetAttributeForDevice(
+            *out, CUDA_FUNC_SHARED_BYTES, (int)shared, device);
+    error = error ? error : h->rt->cudaFuncGetAttributes(attributes, *out);
+    if (!error)
+        return NNC_OK;
+    char what[200];
+    snprintf(what, sizeof what, "kernel %.180s", name);
+    return failed(h->rt, p, what, error, sink);
+}
+
+static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, nnc_sink *sink)
+{
+    h->n_arg = pk->n_args;
+    if (h->n_arg > MOST_ARGS)
+        return nnc_fail0(sink, NNC_E_BUG, "kernel %s has %d arguments", pk->symbol, h->n_arg);
+    NNC_TRY(read_grid(pk, &h->grid, sink));
+    NNC_TRY(acquire(p, pk->object, &h->from, sink));
+    h->rt = h->from->rt;
+    NNC_TRY(find(h, p, pk->symbol, h->grid.shared, &h->kernel, sink));
+    if (h->grid.finish == 0)
+        return NNC_OK;
+    char name[200];
+    snprintf(name, sizeof name, "%.180s_finish", pk->symbol);
+    return find(h, p, name, 0, &h->finish, sink);
+}
+
+static void unload(void *p)
+{
+    handle *h = p;
+    if (h->from)
+        release(h->from);
+    nnc_free(h);
+}
+
+static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink *sink)
+{
+    const nnc_pkernel *k = &p->kernel[item];
+    *out = NULL;
+    if (k->object < 0 || k->object >= p->n_object)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "kernel %s has no machine code: the model was compiled where there is no NVRTC (nnc "
+            "doctor)",
+            k->symbol);
+    handle *h = nnc_calloc(1, sizeof *h);
+    if (!h)
+        return nnc_nomem(sink);
+    nnc_status s = prepare(h, p, k, sink);
+    if (s == NNC_OK)
+        *out = h;
+    else
+        unload(h);
+    return s;
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------- */
+
+static int launch(const handle *h, cuda_kernel k, int64_t blocks, int64_t shared, void **params)
+{
+    cuda_launch l = {.grid = {(unsigned)blocks, 1, 1},
+        .block = {(unsigned)h->grid.threads, 1, 1},
+        .shared_bytes = (size_t)shared,
+        .stream = nnc_cuda_current()};
+    return h->rt->cudaLaunchKernelExC(&l, k, params);
+}
+
+static nnc_status run(void *p, void *const *args, void *work)
+{
+    handle *h = p;
+    void *value[MOST_ARGS + 1], *param[MOST_ARGS + 1];
+    for (int i = 0; i < h->n_arg; i++)
+        value[i] = args[i];
+    value[h->n_arg] = work; /* where the kernel has no such parameter, CUDA does not look at it */
+    for (int i = 0; i <= h->n_arg; i++)
+        param[i] = &value[i];
+    int error = launch(h, h->kernel, h->grid.blocks, h->grid.shared, param);
+    if (!error && h->finish)
+        error = launch(h, h->finish, h->grid.finish, 0, param);
+    return error ? NNC_E_DEVICE : NNC_OK;
+}
+
+const nnc_engine nnc_engine_cuda = {
+    .name = "cuda",
+    .version = "compiles",
+    .load_kernel = load_kernel,
+    .run = run,
+    .unload = unload,
+};

@@ -1,0 +1,452 @@
+/* runtime/cuda.c -- the device "cuda": a GPU behind CUDA's runtime, opened when it is first asked for.
+ *
+ * A launch runs the engine on the host, which gives its kernels to the stream; so a failure is either known at once (the engine's
+ * status) or comes out of a later call for all that ran before it (CUDA's own errors, which a process does not get rid of). Both
+ * stay with the stream until sync.
+ *
+ * What goes up or comes down passes through two blocks of pinned memory of each stream: the copy of one runs while the host fills or
+ * empties the other. What was copied down leaves its block when the block is wanted again, or in sync. */
+#include "cuda/cuda.h"
+#include "runtime/runtime.h"
+#include <string.h>
+
+enum {
+    ERROR_MEMORY = 2, /* cudaErrorMemoryAllocation */
+    ERROR_NOT_READY = 600,
+    ERROR_PEER_ENABLED = 704,
+    MAX_DEVICES = 64,
+    BLOCK =
+        4
+        << 20, /* bytes of pinned memory: 25 GB/s of a bus are 170 us, much more than a command costs */
+};
+#define REBASE_NS INT64_C(1000000000)
+
+struct nnc_device {
+    const nnc_cuda_cudart *rt;
+    int ordinal;
+    uint64_t peers; /* devices that may be written from here, asked once each */
+    cuda_event base; /* fired at base_ns of the host's clock */
+    int64_t base_ns;
+};
+
+struct nnc_event {
+    nnc_device *d;
+    cuda_event e;
+    bool recorded;
+};
+
+/* Pinned memory on its way. */
+typedef struct block {
+    char *p;
+    cuda_event done; /* of the copy that uses it */
+    bool busy;
+    void *out; /* where it goes once the copy is done; NULL: an upload */
+    size_t bytes;
+} block;
+
+struct nnc_stream {
+    nnc_device *d;
+    cuda_stream s;
+    block pin[2];
+    int turn;
+    bool unpinned; /* there is no pinned memory to be had: CUDA copies through its own */
+    nnc_status failed; /* the first failure since the last sync */
+    int error; /* CUDA's, 0: the engine alone knows */
+    const char *name; /* of the work that failed, or else of the last one launched */
+};
+
+static int use(const nnc_device *d)
+{
+    return d->rt->cudaSetDevice(d->ordinal);
+}
+
+static nnc_status cuda_use(nnc_device *d)
+{
+    return use(d) ? NNC_E_DEVICE : NNC_OK;
+}
+
+static nnc_status cuda_fail(const nnc_device *d, int error, const char *what, nnc_sink *sink)
+{
+    return nnc_fail0(sink, NNC_E_DEVICE, "cuda:%d: %s: %s (%s)", d->ordinal, what,
+        d->rt->cudaGetErrorString(error), d->rt->cudaGetErrorName(error));
+}
+
+/* ---- device and memory --------------------------------------------------------------------------------------------- */
+
+static nnc_status check_ordinal(const nnc_cuda_cudart *rt, int ordinal, nnc_sink *sink)
+{
+    int n = 0, error = rt->cudaGetDeviceCount(&n);
+    if (error)
+        return nnc_fail0(sink, NNC_E_DEVICE, "cuda:%d: no GPU can be used: %s (%s; nnc doctor)",
+            ordinal, rt->cudaGetErrorString(error), rt->cudaGetErrorName(error));
+    if (ordinal < 0 || ordinal >= n || ordinal >= MAX_DEVICES)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "there is no device cuda:%d: this machine has %d GPU%s", ordinal, n, n == 1 ? "" : "s");
+    return NNC_OK;
+}
+
+/* The point on the device's clock that others are measured from. On the default stream, which nothing else uses. */
+static int set_base(nnc_device *d)
+{
+    int error = d->rt->cudaEventRecord(d->base, NULL);
+    error = error ? error : d->rt->cudaEventSynchronize(d->base);
+    d->base_ns = nnc_now_ns();
+    return error;
+}
+
+static void cuda_close(nnc_device *d)
+{
+    if (d->base && !use(d))
+        d->rt->cudaEventDestroy(d->base);
+    nnc_free(d);
+}
+
+static nnc_status cuda_open(int ordinal, nnc_device **out, nnc_sink *sink)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, sink);
+    *out = NULL;
+    if (!rt)
+        return NNC_E_DEVICE;
+    NNC_TRY(check_ordinal(rt, ordinal, sink));
+    nnc_device *d = nnc_calloc(1, sizeof *d);
+    if (!d)
+        return nnc_nomem(sink);
+    d->rt = rt;
+    d->ordinal = ordinal;
+    int error = use(d);
+    error = error ? error : rt->cudaEventCreateWithFlags(&d->base, 0);
+    error = error ? error : set_base(d);
+    if (error) {
+        nnc_status st = cuda_fail(d, error, "does not start", sink);
+        cuda_close(d);
+        return st;
+    }
+    *out = d;
+    return NNC_OK;
+}
+
+static nnc_status cuda_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
+{
+    size_t room = 0, total = 0;
+    *out = NULL;
+    if (bytes == 0)
+        return NNC_OK;
+    int error = use(d);
+    error = error ? error : d->rt->cudaMalloc(out, (size_t)bytes);
+    if (!error)
+        return NNC_OK;
+    *out = NULL;
+    (void)d->rt->cudaGetLastError(); /* this one does not last */
+    if (error != ERROR_MEMORY)
+        return cuda_fail(d, error, "no memory can be had", sink);
+    (void)d->rt->cudaMemGetInfo(&room, &total);
+    return nnc_fail0(sink, NNC_E_FIT, "cuda:%d: %lld bytes more do not fit: %lld of %lld are free",
+        d->ordinal, (long long)bytes, (long long)room, (long long)total);
+}
+
+static void cuda_free(nnc_device *d, void *p)
+{
+    if (p && !use(d))
+        d->rt->cudaFree(p);
+}
+
+/* ---- failures ------------------------------------------------------------------------------------------------------ */
+
+static void keep_failure(nnc_stream *s, nnc_status status, int error)
+{
+    if (s->failed == NNC_OK) {
+        s->failed = status;
+        s->error = error;
+    }
+}
+
+/* A CUDA call's result into the stream; true when it went well. */
+static bool went(nnc_stream *s, int error)
+{
+    if (error && s->failed == NNC_OK)
+        s->name = NULL; /* no work's own */
+    if (error)
+        keep_failure(s, NNC_E_DEVICE, error);
+    return !error;
+}
+
+/* ---- pinned memory ------------------------------------------------------------------------------------------------- */
+
+/* Waits until the block is free; what came down goes where it was wanted. */
+static void settle(nnc_stream *s, block *b)
+{
+    if (!b->busy)
+        return;
+    b->busy = false;
+    int error = s->d->rt->cudaEventSynchronize(b->done);
+    if (error)
+        keep_failure(s, NNC_E_DEVICE, error);
+    else if (b->out)
+        memcpy(b->out, b->p, b->bytes);
+}
+
+/* The next block, free; NULL: there is no pinned memory. */
+static block *next_block(nnc_stream *s)
+{
+    const nnc_cuda_cudart *rt = s->d->rt;
+    block *b = &s->pin[s->turn];
+    if (s->unpinned)
+        return NULL;
+    if (!b->done && rt->cudaEventCreateWithFlags(&b->done, CUDA_EVENT_DISABLE_TIMING))
+        b->done = NULL;
+    if (b->done && !b->p && rt->cudaMallocHost((void **)&b->p, BLOCK))
+        b->p = NULL;
+    if (!b->p) {
+        (void)rt->cudaGetLastError();
+        s->unpinned = true;
+        return NULL;
+    }
+    s->turn ^= 1;
+    settle(s, b);
+    return b;
+}
+
+static void drop_blocks(nnc_stream *s)
+{
+    for (int i = 0; i < 2; i++) {
+        if (s->pin[i].p)
+            s->d->rt->cudaFreeHost(s->pin[i].p);
+        if (s->pin[i].done)
+            s->d->rt->cudaEventDestroy(s->pin[i].done);
+    }
+}
+
+static bool copy_piece(nnc_stream *s, void *dst, const void *src, size_t n, int kind)
+{
+    const nnc_cuda_cudart *rt = s->d->rt;
+    block *b = next_block(s);
+    bool up = kind == CUDA_MEMCPY_TO_DEVICE;
+    if (!b)
+        return went(s, rt->cudaMemcpyAsync(dst, src, n, kind, s->s));
+    if (up)
+        memcpy(b->p, src, n);
+    if (!went(s, rt->cudaMemcpyAsync(up ? dst : b->p, up ? b->p : src, n, kind, s->s)) ||
+        !went(s, rt->cudaEventRecord(b->done, s->s)))
+        return false;
+    b->busy = true;
+    b->out = up ? NULL : dst;
+    b->bytes = n;
+    return true;
+}
+
+static nnc_status transfer(nnc_stream *s, void *dst, const void *src, int64_t bytes, int kind)
+{
+    if (s->failed != NNC_OK || !went(s, use(s->d)))
+        return NNC_OK; /* sync says it */
+    for (int64_t i = 0; i < bytes; i += BLOCK) {
+        size_t n = (size_t)(bytes - i < BLOCK ? bytes - i : BLOCK);
+        if (!copy_piece(s, (char *)dst + i, (const char *)src + i, n, kind))
+            break;
+    }
+    return NNC_OK;
+}
+
+static nnc_status cuda_upload(nnc_stream *s, void *dst, const void *src, int64_t bytes)
+{
+    return transfer(s, dst, src, bytes, CUDA_MEMCPY_TO_DEVICE);
+}
+
+static nnc_status cuda_download(nnc_stream *s, void *dst, const void *src, int64_t bytes)
+{
+    return transfer(s, dst, src, bytes, CUDA_MEMCPY_TO_HOST);
+}
+
+/* ---- streams and events -------------------------------------------------------------------------------------------- */
+
+static nnc_status cuda_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
+{
+    nnc_stream *s = nnc_calloc(1, sizeof *s);
+    if (!s)
+        return nnc_nomem(sink);
+    s->d = d;
+    int error = use(d);
+    error = error ? error : d->rt->cudaStreamCreateWithPriority(&s->s, CUDA_STREAM_NON_BLOCKING, 0);
+    if (error) {
+        nnc_free(s);
+        return cuda_fail(d, error, "no stream can be had", sink);
+    }
+    *out = s;
+    return NNC_OK;
+}
+
+static void cuda_stream_destroy(nnc_stream *s)
+{
+    if (!s)
+        return;
+    if (!use(s->d)) {
+        (void)s->d->rt->cudaStreamSynchronize(s->s);
+        drop_blocks(s);
+        s->d->rt->cudaStreamDestroy(s->s);
+    }
+    nnc_free(s);
+}
+
+static nnc_status cuda_event_create(nnc_device *d, nnc_event **out, nnc_sink *sink)
+{
+    nnc_event *e = nnc_calloc(1, sizeof *e);
+    if (!e)
+        return nnc_nomem(sink);
+    e->d = d;
+    int error = use(d);
+    error = error ? error : d->rt->cudaEventCreateWithFlags(&e->e, 0);
+    if (error) {
+        nnc_free(e);
+        return cuda_fail(d, error, "no event can be had", sink);
+    }
+    *out = e;
+    return NNC_OK;
+}
+
+static void cuda_event_destroy(nnc_event *e)
+{
+    if (!e)
+        return;
+    if (!use(e->d))
+        e->d->rt->cudaEventDestroy(e->e);
+    nnc_free(e);
+}
+
+/* Records and waits go on after a failure: other streams wait for them. */
+static nnc_status cuda_record(nnc_stream *s, nnc_event *e)
+{
+    if (went(s, use(s->d)) && went(s, s->d->rt->cudaEventRecord(e->e, s->s)))
+        e->recorded = true;
+    return NNC_OK;
+}
+
+static nnc_status cuda_wait(nnc_stream *s, nnc_event *e)
+{
+    if (e->recorded && went(s, use(s->d)))
+        (void)went(s, s->d->rt->cudaStreamWaitEvent(s->s, e->e, 0));
+    return NNC_OK;
+}
+
+static int64_t cuda_event_ns(const nnc_event *e)
+{
+    const nnc_device *d = e->d;
+    float ms = 0;
+    if (!e->recorded || use(d) || d->rt->cudaEventQuery(e->e)) {
+        (void)d->rt->cudaGetLastError(); /* "not ready" is no failure */
+        return -1;
+    }
+    if (d->rt->cudaEventElapsedTime(&ms, d->base, e->e))
+        return -1;
+    return d->base_ns + (int64_t)((double)ms * 1e6);
+}
+
+/* ---- work ---------------------------------------------------------------------------------------------------------- */
+
+/* Lets the memory of `to` be written from d directly, where the GPUs can; elsewhere CUDA goes through the host. */
+static void reach(nnc_device *d, const nnc_device *to)
+{
+    uint64_t bit = UINT64_C(1) << to->ordinal;
+    int can = 0;
+    if (d->peers & bit)
+        return;
+    d->peers |= bit;
+    if (!d->rt->cudaDeviceCanAccessPeer(&can, d->ordinal, to->ordinal) && can)
+        (void)d->rt->cudaDeviceEnablePeerAccess(to->ordinal, 0);
+    (void)d->rt->cudaGetLastError(); /* enabled by another plan */
+}
+
+static nnc_status cuda_copy(
+    nnc_stream *s, nnc_device *dst_dev, void *dst, const void *src, int64_t bytes)
+{
+    nnc_device *d = s->d;
+    if (bytes == 0 || s->failed != NNC_OK || !went(s, use(d)))
+        return NNC_OK;
+    if (dst_dev->ordinal == d->ordinal) {
+        (void)went(s, d->rt->cudaMemcpyAsync(dst, src, (size_t)bytes, CUDA_MEMCPY_ON_DEVICE, s->s));
+        return NNC_OK;
+    }
+    reach(d, dst_dev);
+    (void)went(
+        s, d->rt->cudaMemcpyPeerAsync(dst, dst_dev->ordinal, src, d->ordinal, (size_t)bytes, s->s));
+    return NNC_OK;
+}
+
+static nnc_status cuda_work(nnc_stream *s, const nnc_work *w)
+{
+    if (w->n_arg < 0 || w->n_arg > NNC_WORK_ARGS)
+        return NNC_E_BUG;
+    if (s->failed != NNC_OK || !went(s, use(s->d)))
+        return NNC_OK;
+    s->name = w->name;
+    nnc_cuda_set_current(s->s);
+    nnc_status status = w->run(w->handle, w->args, w->work);
+    nnc_cuda_set_current(NULL);
+    if (status != NNC_OK)
+        keep_failure(s, status, s->d->rt->cudaGetLastError());
+    return NNC_OK;
+}
+
+/* An error that CUDA found while kernels ran is of any work before: only with launches one at a time is it that of the last. */
+static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
+{
+    const nnc_cuda_cudart *rt = s->d->rt;
+    nnc_status status = s->failed != NNC_OK ? s->failed : NNC_E_DEVICE;
+    int error = s->failed != NNC_OK ? s->error : late;
+    const char *name = s->name ? s->name : "a copy or an event";
+    nnc_text t = {0};
+    nnc_printf(&t, "cuda:%d: %s%s: %s", s->d->ordinal, late ? "at or before " : "", name,
+        error ? rt->cudaGetErrorString(error) : nnc_status_name(status));
+    if (error)
+        nnc_printf(&t, " (%s)", rt->cudaGetErrorName(error));
+    if (late)
+        nnc_puts(&t, "; CUDA_LAUNCH_BLOCKING=1 in the environment tells which layer it is");
+    status = nnc_fail0(sink, status, "%s", nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    return status;
+}
+
+/* A float of milliseconds tells microseconds apart for some seconds: the base moves on, never between the events of one run. */
+static void follow_clock(nnc_device *d)
+{
+    if (nnc_now_ns() - d->base_ns > REBASE_NS)
+        (void)set_base(d);
+}
+
+static nnc_status cuda_sync(nnc_stream *s, nnc_sink *sink)
+{
+    int late = use(s->d);
+    late = late ? late : s->d->rt->cudaStreamSynchronize(s->s);
+    /* in the order in which they were filled */
+    settle(s, &s->pin[s->turn]);
+    settle(s, &s->pin[s->turn ^ 1]);
+    nnc_status status = NNC_OK;
+    if (late || s->failed != NNC_OK)
+        status = report(s, late, sink);
+    else
+        follow_clock(s->d);
+    s->failed = NNC_OK;
+    s->error = 0;
+    s->name = NULL;
+    return status;
+}
+
+const nnc_device_api nnc_device_cuda = {
+    .kind = "cuda",
+    .host_memory = false,
+    .open = cuda_open,
+    .close = cuda_close,
+    .use = cuda_use,
+    .alloc = cuda_alloc,
+    .free = cuda_free,
+    .stream_create = cuda_stream_create,
+    .stream_destroy = cuda_stream_destroy,
+    .event_create = cuda_event_create,
+    .event_destroy = cuda_event_destroy,
+    .upload = cuda_upload,
+    .download = cuda_download,
+    .copy = cuda_copy,
+    .launch = cuda_work,
+    .record = cuda_record,
+    .wait = cuda_wait,
+    .sync = cuda_sync,
+    .event_ns = cuda_event_ns,
+};

@@ -1,0 +1,480 @@
+/* tests/cuda_fake/cudart.c -- the table "cudart" over queue.c: as much of CUDA's runtime as nnc calls, and it refuses what the real one
+ * would refuse. */
+#include "internal.h"
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    INVALID_VALUE = 1,
+    OUT_OF_MEMORY = 2,
+    INVALID_DEVICE = 101,
+    INVALID_HANDLE = 400,
+    NOT_FOUND = 500,
+    NOT_READY = 600,
+    PEER_ENABLED = 704,
+};
+#define DEVICE_BYTES ((size_t)1 << 30)
+
+int fake_fail_at, fake_fail_with, fake_calls, fake_break_launch;
+static int device, last_error;
+static cuda_stream default_stream[FAKE_DEVICES];
+static bool peer[FAKE_DEVICES][FAKE_DEVICES];
+static size_t used[FAKE_DEVICES];
+
+static int gives(int error)
+{
+    if (!error && ++fake_calls == fake_fail_at)
+        error = fake_fail_with;
+    if (fake_sticky)
+        error = fake_sticky;
+    if (error && error != NOT_READY)
+        last_error = error;
+    return error;
+}
+
+/* At the top of what changes something: a call that fails does nothing. */
+#define ENTER() \
+    do { \
+        int error_ = gives(0); \
+        if (error_) \
+            return error_; \
+    } while (0)
+
+static cuda_stream of(cuda_stream s)
+{
+    return s ? s : default_stream[device];
+}
+
+/* ---- devices ------------------------------------------------------------------------------------------------------- */
+
+static int version(int *v)
+{
+    *v = 13000;
+    return 0;
+}
+
+static const char *error_name(int error)
+{
+    return error == 700 ? "cudaErrorIllegalAddress" : error ? "cudaErrorOfTheFake" : "cudaSuccess";
+}
+
+static const char *error_string(int error)
+{
+    return error == 700 ? "an illegal memory access was encountered" : "the fake refuses";
+}
+
+static int get_last_error(void)
+{
+    int error = last_error;
+    last_error = fake_sticky;
+    return error;
+}
+
+static int device_count(int *n)
+{
+    *n = FAKE_DEVICES;
+    return gives(0);
+}
+
+static int set_device(int d)
+{
+    if (d < 0 || d >= FAKE_DEVICES)
+        return gives(INVALID_DEVICE);
+    device = d;
+    return 0;
+}
+
+static int get_device(int *d)
+{
+    *d = device;
+    return 0;
+}
+
+static int can_access(int *can, int from, int to)
+{
+    *can = from != to && (from ^ to) != 3; /* two of four cannot */
+    return gives(0);
+}
+
+static int enable_peer(int to, unsigned flags)
+{
+    int can;
+    if (flags || can_access(&can, device, to) || !can)
+        return gives(INVALID_VALUE);
+    if (peer[device][to])
+        return gives(PEER_ENABLED);
+    peer[device][to] = true;
+    return gives(0);
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------- */
+
+static int mem_info(size_t *free_bytes, size_t *total)
+{
+    *total = DEVICE_BYTES;
+    *free_bytes = DEVICE_BYTES - used[device];
+    return gives(0);
+}
+
+static int mem_alloc(void **p, size_t bytes)
+{
+    ENTER();
+    *p = NULL;
+    if (bytes > DEVICE_BYTES - used[device])
+        return gives(OUT_OF_MEMORY);
+    *p = fake_memory_create(bytes, device);
+    used[device] += bytes;
+    return 0;
+}
+
+static int mem_free(void *p)
+{
+    memory *m = fake_memory_of(p);
+    if (m && m->device >= 0)
+        used[m->device] -= m->bytes;
+    return fake_memory_destroy(p, false) ? gives(0) : gives(INVALID_VALUE);
+}
+
+static int host_alloc(void **p, size_t bytes)
+{
+    ENTER();
+    *p = fake_memory_create(bytes, -1);
+    return 0;
+}
+
+static int host_free(void *p)
+{
+    return fake_memory_destroy(p, true) ? gives(0) : gives(INVALID_VALUE);
+}
+
+typedef struct copy {
+    void *to;
+    const void *from;
+    size_t n;
+    void *kept; /* pageable memory is read when the copy is asked for */
+} copy;
+
+static void run_copy(void *ctx)
+{
+    const copy *c = ctx;
+    memmove(c->to, c->kept ? c->kept : c->from, c->n);
+    free(c->kept);
+}
+
+static void add_copy(cuda_stream s, void *to, const void *from, size_t n, bool any_device)
+{
+    copy *c = calloc(1, sizeof *c);
+    fake_access a[2];
+    int k = 0;
+    *c = (copy){.to = to, .from = from, .n = n};
+    if (fake_memory_of(from))
+        a[k++] = (fake_access){from, n, false};
+    if (fake_memory_of(to))
+        a[k++] = (fake_access){to, n, true};
+    if (!fake_memory_of(from)) {
+        c->kept = malloc(n + 1);
+        memcpy(c->kept, from, n);
+    }
+    fake_enqueue(s, run_copy, c, a, k, "a copy");
+    s->last->any_device = any_device;
+    fake_count.copies++;
+}
+
+static bool on_device(const void *p)
+{
+    const memory *m = fake_memory_of(p);
+    return m && m->device >= 0;
+}
+
+static int memcpy_async(void *to, const void *from, size_t n, int kind, cuda_stream s)
+{
+    bool from_device = kind == CUDA_MEMCPY_TO_HOST || kind == CUDA_MEMCPY_ON_DEVICE;
+    bool to_device = kind == CUDA_MEMCPY_TO_DEVICE || kind == CUDA_MEMCPY_ON_DEVICE;
+    ENTER();
+    if (on_device(from) != from_device || on_device(to) != to_device || of(s)->device != device)
+        return gives(INVALID_VALUE);
+    add_copy(of(s), to, from, n, false);
+    return fake_memory_of(to) ? 0 : fake_until_empty(of(s)); /* pageable: the call waits */
+}
+
+static int memcpy_peer(
+    void *to, int to_device, const void *from, int from_device, size_t n, cuda_stream s)
+{
+    ENTER();
+    const memory *a = fake_memory_of(from), *b = fake_memory_of(to);
+    if (!a || !b || a->device != from_device || b->device != to_device || of(s)->device != device)
+        return gives(INVALID_VALUE);
+    add_copy(of(s), to, from, n, true);
+    fake_count.peer_copies++;
+    return 0;
+}
+
+typedef struct fill {
+    void *p;
+    int value;
+    size_t n;
+} fill;
+
+static void run_fill(void *ctx)
+{
+    const fill *f = ctx;
+    memset(f->p, f->value, f->n);
+}
+
+static int memset_async(void *p, int value, size_t bytes, cuda_stream s)
+{
+    fill *f = malloc(sizeof *f);
+    *f = (fill){p, value, bytes};
+    return gives(fake_enqueue(of(s), run_fill, f, &(fake_access){p, bytes, true}, 1, "a fill"));
+}
+
+/* ---- streams and events -------------------------------------------------------------------------------------------- */
+
+static int stream_create(cuda_stream *s, unsigned flags, int priority)
+{
+    (void)priority;
+    ENTER();
+    if (flags != CUDA_STREAM_NON_BLOCKING)
+        fake_wrong("a stream that waits for the default stream");
+    *s = fake_stream_create(device);
+    fake_count.streams += *s != NULL;
+    return *s ? 0 : gives(OUT_OF_MEMORY);
+}
+
+static int stream_destroy(cuda_stream s)
+{
+    fake_count.streams -= fake_stream_destroy(s);
+    return gives(0);
+}
+
+static int stream_sync(cuda_stream s)
+{
+    int error = fake_until_empty(of(s));
+    return gives(error);
+}
+
+static int event_create(cuda_event *e, unsigned flags)
+{
+    ENTER();
+    *e = calloc(1, sizeof **e);
+    (*e)->device = device;
+    (*e)->timed = !(flags & CUDA_EVENT_DISABLE_TIMING);
+    fake_count.events++;
+    return 0;
+}
+
+static int event_destroy(cuda_event e)
+{
+    free(e);
+    fake_count.events--;
+    return gives(0);
+}
+
+static int event_record(cuda_event e, cuda_stream s)
+{
+    ENTER();
+    if (e->device != of(s)->device)
+        return gives(INVALID_HANDLE);
+    e->latest = fake_firing();
+    fake_push(of(s), C_record, "a record")->f = e->latest;
+    return 0;
+}
+
+static int stream_wait(cuda_stream s, cuda_event e, unsigned flags)
+{
+    ENTER();
+    if (flags)
+        return gives(INVALID_VALUE);
+    if (e->latest)
+        fake_push(of(s), C_wait, "a wait")->f = e->latest;
+    return 0;
+}
+
+static int event_sync(cuda_event e)
+{
+    return gives(e->latest ? fake_until_fired(e->latest) : 0);
+}
+
+static int event_query(cuda_event e)
+{
+    if (e->latest && !e->latest->fired)
+        return NOT_READY;
+    if (e->latest)
+        fake_host_after(e->latest);
+    return gives(0);
+}
+
+static int event_elapsed(float *ms, cuda_event a, cuda_event b)
+{
+    if (!a->timed || !b->timed || !a->latest || !b->latest || a->device != b->device)
+        return gives(INVALID_HANDLE);
+    if (!a->latest->fired || !b->latest->fired)
+        return NOT_READY;
+    *ms = (float)((double)(b->latest->ns - a->latest->ns) * 1e-6);
+    return gives(0);
+}
+
+typedef struct call {
+    void (*fn)(void *);
+    void *ctx;
+} call;
+
+static void run_call(void *ctx)
+{
+    const call *c = ctx;
+    c->fn(c->ctx);
+}
+
+static int host_func(cuda_stream s, void (*fn)(void *), void *ctx)
+{
+    ENTER();
+    call *c = malloc(sizeof *c);
+    *c = (call){fn, ctx};
+    return fake_enqueue(of(s), run_call, c, NULL, 0, "a host function");
+}
+
+/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+
+static int library_load(cuda_library *l, const void *code, const int *jit, void **jit_values,
+    unsigned n_jit, const int *options, void **values, unsigned n)
+{
+    ENTER();
+    if (jit || jit_values || n_jit || options || values || n)
+        return gives(INVALID_VALUE);
+    int error = fake_library_load(code, (fake_library **)l);
+    fake_count.libraries += !error;
+    return gives(error);
+}
+
+static int library_unload(cuda_library l)
+{
+    fake_library_unload((fake_library *)l);
+    fake_count.libraries--;
+    return gives(0);
+}
+
+static int get_kernel(cuda_kernel *out, cuda_library l, const char *name)
+{
+    fake_library *f = (fake_library *)l;
+    ENTER();
+    for (int i = 0; i < f->n; i++)
+        if (strcmp(f->k[i].name, name) == 0) {
+            *out = (cuda_kernel)&f->k[i];
+            return 0;
+        }
+    return gives(NOT_FOUND);
+}
+
+static int set_attribute(cuda_kernel k, int attribute, int value, int d)
+{
+    ENTER();
+    if (attribute != CUDA_FUNC_SHARED_BYTES || value > 227 << 10 || d != device)
+        return gives(INVALID_VALUE);
+    ((fake_kernel *)(uintptr_t)k)->shared_limit = value;
+    return 0;
+}
+
+static int get_attributes(void *attributes, cuda_kernel k)
+{
+    memset(attributes, 0, 64);
+    return gives(k ? 0 : INVALID_HANDLE);
+}
+
+typedef struct launch {
+    const fake_kernel *k;
+    long long blocks, shared;
+    int threads, number;
+    void *arg[64];
+} launch;
+
+static void run_launch(void *ctx)
+{
+    const launch *l = ctx;
+    if (l->number == fake_break_launch) {
+        fake_sticky = 700;
+        return;
+    }
+    const char *bad = l->k->launch(
+        l->k->thunk, l->arg, l->blocks, 0, l->blocks, l->threads, l->shared, l->number & 1);
+    if (bad)
+        fake_wrong("%s: %s", l->k->name, bad);
+}
+
+static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
+{
+    const fake_kernel *k = (const fake_kernel *)kernel;
+    int n = k->n_in + k->n_out;
+    fake_access a[64];
+    ENTER();
+    if (c->grid[0] < 1 || c->grid[1] != 1 || c->grid[2] != 1 || c->block[1] != 1 ||
+        c->block[2] != 1 || c->block[0] < 1 || (int)c->block[0] > k->max_threads ||
+        c->n_attribute || of(c->stream)->device != device ||
+        (c->shared_bytes > 48 << 10 && (int)c->shared_bytes > k->shared_limit))
+        return gives(INVALID_VALUE);
+    launch *l = calloc(1, sizeof *l);
+    *l = (launch){
+        k, c->grid[0], (long long)c->shared_bytes, (int)c->block[0], ++fake_count.launches, {NULL}};
+    for (int i = 0; i < n + k->work; i++) {
+        l->arg[i] = *(void **)args[i];
+        a[i] = (fake_access){l->arg[i], i < n ? k->bytes[i] : 64, i >= k->n_in};
+        if ((uintptr_t)l->arg[i] % 16)
+            fake_wrong("%s: argument %d is not aligned", k->name, i);
+    }
+    return fake_enqueue(of(c->stream), run_launch, l, a, n + k->work, k->name);
+}
+
+/* ---- all of it ----------------------------------------------------------------------------------------------------- */
+
+static const nnc_cuda_cudart cudart = {
+    .cudaDriverGetVersion = version,
+    .cudaRuntimeGetVersion = version,
+    .cudaGetErrorName = error_name,
+    .cudaGetErrorString = error_string,
+    .cudaGetLastError = get_last_error,
+    .cudaGetDeviceCount = device_count,
+    .cudaSetDevice = set_device,
+    .cudaGetDevice = get_device,
+    .cudaDeviceCanAccessPeer = can_access,
+    .cudaDeviceEnablePeerAccess = enable_peer,
+    .cudaMemGetInfo = mem_info,
+    .cudaMalloc = mem_alloc,
+    .cudaFree = mem_free,
+    .cudaMallocHost = host_alloc,
+    .cudaFreeHost = host_free,
+    .cudaMemcpyAsync = memcpy_async,
+    .cudaMemcpyPeerAsync = memcpy_peer,
+    .cudaMemsetAsync = memset_async,
+    .cudaStreamCreateWithPriority = stream_create,
+    .cudaStreamDestroy = stream_destroy,
+    .cudaStreamSynchronize = stream_sync,
+    .cudaStreamWaitEvent = stream_wait,
+    .cudaLaunchHostFunc = host_func,
+    .cudaEventCreateWithFlags = event_create,
+    .cudaEventDestroy = event_destroy,
+    .cudaEventRecord = event_record,
+    .cudaEventSynchronize = event_sync,
+    .cudaEventQuery = event_query,
+    .cudaEventElapsedTime = event_elapsed,
+    .cudaLibraryLoadData = library_load,
+    .cudaLibraryUnload = library_unload,
+    .cudaLibraryGetKernel = get_kernel,
+    .cudaKernelSetAttributeForDevice = set_attribute,
+    .cudaFuncGetAttributes = get_attributes,
+    .cudaLaunchKernelExC = launch_kernel,
+};
+
+void fake_begin(uint64_t seed)
+{
+    fake_queues_begin(seed);
+    fake_fail_at = fake_fail_with = fake_calls = fake_break_launch = 0;
+    device = last_error = 0;
+    memset(peer, 0, sizeof peer);
+    memset(used, 0, sizeof used);
+    for (int d = 0; d < FAKE_DEVICES; d++)
+        default_stream[d] = fake_stream_create(d);
+    fake_libraries_begin();
+    nnc_cuda_override(CUDA_driver, NULL);
+    nnc_cuda_override(CUDA_cudart, &cudart);
+    nnc_cuda_override(CUDA_nvrtc, &fake_nvrtc);
+    nnc_cuda_override(CUDA_nvrtc12, NULL);
+}

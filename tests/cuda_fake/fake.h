@@ -1,0 +1,83 @@
+/* tests/cuda_fake/fake.h -- CUDA without a GPU, behind nnc's tables: a runtime whose streams are queues, NVRTC that keeps the source,
+ * kernels that the C++ compiler builds for this machine, cuBLASLt and cuDNN that compute in plain loops (tests/cudnn).
+ *
+ * Nothing runs when it is given to a stream. Commands run when the host waits for something, in any order that streams and events
+ * allow: which one, the seed decides. So a missing event shows in the result with some seed; and whatever the seed, a checker holds a
+ * vector clock against every access to device memory: two accesses of the same bytes, one of them a write, that neither stream order
+ * nor an event puts in order are an error. */
+#ifndef TEST_CUDA_FAKE_H
+#define TEST_CUDA_FAKE_H
+
+#include "cuda/cuda.h"
+
+enum { FAKE_DEVICES = 4, FAKE_STREAMS = 32 };
+
+/* Puts the fake in place of driver, cudart, NVRTC, cuBLASLt and cuDNN. Seeds 0 and 1 let one stream run as far as it can before
+ * another one, the first and the last created; others choose at random. */
+void fake_begin(uint64_t seed);
+/* Takes it away. The number of things wrong: races, accesses outside device memory, calls that the real runtime would refuse, blocks,
+ * streams, events and libraries not given back. `why` gets the first. */
+int fake_end(char why[512]);
+
+/* Counts since fake_begin. */
+typedef struct fake_counts {
+    int launches, copies, library_calls, kernels_built, peer_copies, replays;
+    int blocks, streams, events, libraries; /* now alive */
+} fake_counts;
+extern fake_counts fake_count;
+
+/* The n-th call (1-based) of cudart that gives a status fails with this error; 0: none. */
+extern int fake_fail_at, fake_fail_with;
+extern int fake_calls;
+/* The n-th launch does not run but leaves the error of an illegal address, which every later call returns; 0: none. */
+extern int fake_break_launch;
+
+/* ---- between the files of the fake ---- */
+
+/* An access to memory by a command: bytes at p. */
+typedef struct fake_access {
+    const void *p;
+    size_t n;
+    bool write;
+} fake_access;
+
+/* Gives work to a stream: run(ctx) when its turn comes, then free(ctx). `access`: what it touches on the stream's device (copied). */
+int fake_enqueue(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_access *access,
+    int n_access, const char *what);
+void fake_wrong(const char *fmt, ...) NNC_PRINTF(1, 2);
+
+/* check.c: who wrote and read each 64 bytes of device memory, and whether that is ordered before `clock`, the vector clock of an
+ * access by `stream` (clock[stream] is its own time). */
+typedef struct fake_shadow fake_shadow;
+fake_shadow *fake_shadow_create(size_t bytes);
+void fake_shadow_destroy(fake_shadow *s);
+/* NULL, or what is wrong with the access to bytes begin..end. */
+const char *fake_shadow_access(fake_shadow *s, size_t begin, size_t end, bool write, int stream,
+    const uint32_t clock[FAKE_STREAMS]);
+
+/* kernels.c: NVRTC and the loading of what it made. */
+extern const nnc_cuda_nvrtc fake_nvrtc;
+typedef struct fake_kernel {
+    char name[160];
+    int n_in, n_out;
+    bool work;
+    size_t bytes[64]; /* of each argument */
+    int max_threads;
+    void (*thunk)(void *const *);
+    /* shim.h: grid's blocks, first and number of those to run, threads, shared bytes, reversed */
+    const char *(*launch)(void (*)(void *const *), void *const *, long long, long long, long long,
+        int, long long, int);
+    int shared_limit;
+} fake_kernel;
+typedef struct fake_library {
+    fake_kernel *k;
+    int n;
+} fake_library;
+int fake_library_load(const char *code, fake_library **out); /* a cudaError */
+void fake_library_unload(fake_library *l);
+
+/* libraries.c */
+void fake_libraries_begin(void);
+void fake_libraries_end(void);
+
+#endif

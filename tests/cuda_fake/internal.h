@@ -1,0 +1,65 @@
+/* tests/cuda_fake/internal.h -- streams, events and memory of the fake runtime, shared by its files. */
+#ifndef TEST_CUDA_FAKE_INTERNAL_H
+#define TEST_CUDA_FAKE_INTERNAL_H
+
+#include "fake.h"
+
+/* One record of an event: waits hold on to it, so that recording again does not change what they wait for. */
+typedef struct firing {
+    bool fired;
+    int64_t ns;
+    uint32_t clock[FAKE_STREAMS];
+    struct firing *next;
+} firing;
+
+struct cuda_event_of {
+    int device;
+    bool timed;
+    firing *latest; /* NULL: never recorded */
+};
+
+typedef enum command_kind { C_work, C_record, C_wait } command_kind;
+typedef struct command {
+    command_kind kind;
+    void (*run)(void *ctx);
+    void *ctx;
+    fake_access *access;
+    int n_access;
+    bool any_device; /* a copy between devices */
+    const char *what;
+    firing *f;
+    uint32_t host[FAKE_STREAMS]; /* the host's clock when it gave the command */
+    struct command *next;
+} command;
+
+struct cuda_stream_of {
+    int id, device; /* id: its place in clocks; 0 is the host's */
+    command *first, *last;
+    uint32_t clock[FAKE_STREAMS];
+};
+
+typedef struct memory {
+    char *p;
+    size_t bytes;
+    int device; /* -1: pinned memory of the host */
+    fake_shadow *shadow;
+    struct memory *next;
+} memory;
+
+/* queue.c */
+extern int fake_sticky; /* the error that every call returns, once a kernel has failed */
+void fake_queues_begin(uint64_t seed);
+void fake_queues_end(void);
+cuda_stream fake_stream_create(int device);
+bool fake_stream_destroy(cuda_stream s);
+command *fake_push(cuda_stream s, command_kind kind, const char *what);
+firing *fake_firing(void);
+int fake_until_empty(
+    cuda_stream s); /* runs commands until s has none; the host is then after them */
+int fake_until_fired(const firing *f);
+void fake_host_after(const firing *f);
+memory *fake_memory_of(const void *p);
+void *fake_memory_create(size_t bytes, int device);
+bool fake_memory_destroy(void *p, bool pinned);
+
+#endif

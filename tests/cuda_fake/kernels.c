@@ -1,0 +1,257 @@
+/* tests/cuda_fake/kernels.c -- NVRTC whose machine code is the source; loading it builds it with the C++ compiler and the header of
+ * tests/cudac, once for each source and process. What a kernel reads and writes stands in the comment above it. */
+#include "fake.h"
+#include "test.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* ---- NVRTC --------------------------------------------------------------------------------------------------------- */
+
+struct nvrtc_program_of {
+    char *source;
+};
+
+static int version(int *major, int *minor)
+{
+    *major = 13;
+    *minor = 0;
+    return 0;
+}
+
+static const int archs[] = {75, 80, 90, 100, 120};
+
+static int n_archs(int *n)
+{
+    *n = (int)NNC_COUNT(archs);
+    return 0;
+}
+
+static int get_archs(int *arch)
+{
+    memcpy(arch, archs, sizeof archs);
+    return 0;
+}
+
+static int create(nvrtc_program *p, const char *source, const char *name, int n_header,
+    const char *const *headers, const char *const *header_names)
+{
+    (void)name;
+    (void)headers;
+    (void)header_names;
+    *p = malloc(sizeof **p);
+    (*p)->source = strdup(source);
+    return n_header != 0;
+}
+
+static int destroy(nvrtc_program *p)
+{
+    free((*p)->source);
+    free(*p);
+    *p = NULL;
+    return 0;
+}
+
+static int compile(nvrtc_program p, int n_option, const char *const *option)
+{
+    bool arch = false;
+    for (int i = 0; i < n_option; i++)
+        arch |= strncmp(option[i], "-arch=", 6) == 0;
+    return p->source && arch ? 0 : 5;
+}
+
+static int code_size(nvrtc_program p, size_t *n)
+{
+    *n = strlen(p->source) + 1;
+    return 0;
+}
+
+static int get_code(nvrtc_program p, char *out)
+{
+    memcpy(out, p->source, strlen(p->source) + 1);
+    return 0;
+}
+
+static int log_size(nvrtc_program p, size_t *n)
+{
+    (void)p;
+    *n = 0;
+    return 0;
+}
+
+static int get_log(nvrtc_program p, char *out)
+{
+    (void)p;
+    (void)out;
+    return 0;
+}
+
+static const char *error_string(int error)
+{
+    return error ? "the fake NVRTC refuses" : "no error";
+}
+
+const nnc_cuda_nvrtc fake_nvrtc = {
+    .nvrtcVersion = version,
+    .nvrtcGetErrorString = error_string,
+    .nvrtcGetNumSupportedArchs = n_archs,
+    .nvrtcGetSupportedArchs = get_archs,
+    .nvrtcCreateProgram = create,
+    .nvrtcDestroyProgram = destroy,
+    .nvrtcCompileProgram = compile,
+    .nvrtcGetCUBINSize = code_size,
+    .nvrtcGetCUBIN = get_code,
+    .nvrtcGetPTXSize = code_size,
+    .nvrtcGetPTX = get_code,
+    .nvrtcGetProgramLogSize = log_size,
+    .nvrtcGetProgramLog = get_log,
+};
+
+/* ---- building ------------------------------------------------------------------------------------------------------ */
+
+enum { MOST_BUILT = 512 };
+static struct built {
+    nnc_hash128 hash;
+    void *lib;
+} built[MOST_BUILT];
+static int n_built;
+
+static void *build(const char *source, size_t n)
+{
+    char dir[] = "/tmp/nnc_cuda_fake_XXXXXX", cmd[800], cpp[128], so[128];
+    if (!mkdtemp(dir))
+        return NULL;
+    snprintf(cpp, sizeof cpp, "%s/k.cpp", dir);
+    snprintf(so, sizeof so, "%s/k.so", dir);
+    FILE *f = fopen(cpp, "w");
+    bool ok = f && fwrite(source, 1, n, f) == n;
+    if (f)
+        ok = fclose(f) == 0 && ok;
+    snprintf(cmd, sizeof cmd,
+        "%s -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-math-errno -include "
+        "tests/cudac/shim.h -o %s %s",
+        NNC_TEST_CXX, so, cpp);
+    ok = ok && system(cmd) == 0;
+    void *lib = ok ? dlopen(so, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!lib)
+        fprintf(stderr, "not built: %s\n", cmd);
+    unlink(so);
+    unlink(cpp);
+    rmdir(dir);
+    fake_count.kernels_built += lib != NULL;
+    return lib;
+}
+
+static void *open_source(const char *source)
+{
+    size_t n = strlen(source);
+    nnc_hash128 h = nnc_hash(source, n);
+    for (int i = 0; i < n_built; i++)
+        if (built[i].hash.lo == h.lo && built[i].hash.hi == h.hi)
+            return built[i].lib;
+    void *lib = build(source, n);
+    if (lib && n_built < MOST_BUILT)
+        built[n_built++] = (struct built){h, lib};
+    return lib;
+}
+
+/* ---- what the comments say ----------------------------------------------------------------------------------------- */
+
+/* The buffers of a line "reads   x0 f32[64,...], 4 KB; x1 ..." of kernel k's comment: x of an argument read, y of one written. */
+static bool read_buffers(const char *begin, const char *end, char letter, fake_kernel *k, int *n)
+{
+    *n = 0;
+    for (const char *p = begin; p < end; p++) {
+        int number, used = 0;
+        char type[16];
+        long long numel;
+        if (*p != letter || p == begin || p[-1] != ' ' ||
+            sscanf(p, "%*c%d %15[a-z0-9][%lld]%n", &number, type, &numel, &used) != 3 || !used)
+            continue;
+        nnc_dtype d;
+        if (number != *n || k->n_in + k->n_out >= 60 || !nnc_dtype_parse(type, strlen(type), &d))
+            return false;
+        k->bytes[letter == 'x' ? *n : k->n_in + *n] = (size_t)numel * (size_t)nnc_dtype_size(d);
+        ++*n;
+    }
+    return true;
+}
+
+/* The next kernel at or after *at; false: no more, or the text is not what it should be. */
+static bool next_kernel(const char **at, fake_kernel *k)
+{
+    const char *head = "extern \"C\" __global__ void __launch_bounds__(";
+    const char *p = strstr(*at, head);
+    if (!p)
+        return false;
+    k->max_threads = atoi(p + strlen(head));
+    p = strchr(p, '\n') + 1;
+    size_t n = strcspn(p, "(");
+    if (n >= sizeof k->name)
+        return false;
+    memcpy(k->name, p, n);
+    k->name[n] = 0;
+    const char *close = strchr(p, ')');
+    k->work = memmem(p, (size_t)(close - p), "char *__restrict__ work", 23) != NULL;
+    *at = close;
+    return true;
+}
+
+/* Its comment stands above it, and above the kernel that finishes it. */
+static bool read_comment(const char *source, fake_kernel *k)
+{
+    char head[200];
+    size_t n = strlen(k->name);
+    if (n > 7 && strcmp(k->name + n - 7, "_finish") == 0)
+        n -= 7;
+    snprintf(head, sizeof head, "/* %.*s\n", (int)n, k->name);
+    const char *begin = strstr(source, head), *end = begin ? strstr(begin, "*/") : NULL;
+    const char *reads = begin ? strstr(begin, " *   reads") : NULL;
+    const char *writes = begin ? strstr(begin, " *   writes") : NULL;
+    if (!end || !writes || writes > end)
+        return false;
+    if (reads && reads < end && !read_buffers(reads, strchr(reads, '\n'), 'x', k, &k->n_in))
+        return false;
+    return read_buffers(writes, strchr(writes, '\n'), 'y', k, &k->n_out) && k->n_out > 0;
+}
+
+static bool find(void *lib, const char *name, const char *suffix, void *to)
+{
+    char symbol[200];
+    snprintf(symbol, sizeof symbol, "%s%s", name, suffix);
+    void *p = dlsym(lib, symbol);
+    memcpy(to, &p, sizeof p);
+    return p != NULL;
+}
+
+int fake_library_load(const char *code, fake_library **out)
+{
+    enum { INVALID_IMAGE = 200 };
+    const char *at = code;
+    fake_kernel k = {0};
+    void *lib = open_source(code);
+    fake_library *l = calloc(1, sizeof *l);
+    *out = l;
+    bool ok = lib != NULL;
+    while (ok && next_kernel(&at, &k)) {
+        ok = read_comment(code, &k) && find(lib, k.name, "_thunk", &k.thunk) &&
+             find(lib, "shim_launch", "", &k.launch);
+        if (!ok)
+            fake_wrong("kernel %s is not as the fake runtime expects it", k.name);
+        l->k = realloc(l->k, sizeof *l->k * (size_t)(l->n + 1));
+        l->k[l->n++] = k;
+        k = (fake_kernel){0};
+    }
+    if (ok && l->n)
+        return 0;
+    fake_library_unload(l);
+    *out = NULL;
+    return INVALID_IMAGE;
+}
+
+void fake_library_unload(fake_library *l)
+{
+    free(l->k);
+    free(l);
+}

@@ -1,0 +1,64 @@
+/* tests/cuda_fake/models.c -- models on the fake GPU: `nnc compare` against the float64 reference, plans of several streams. */
+#include "fake.h"
+#include "api/nnc.h"
+#include "test.h"
+#include <stdio.h>
+#include <stdlib.h>
+
+static nnc_env *env(void)
+{
+    nnc_env *e = NULL;
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
+    return e;
+}
+
+static bool no_compiler(void)
+{
+    if (*NNC_TEST_CXX)
+        return false;
+    test_skip("no C++ compiler to build kernels for the CPU");
+    return true;
+}
+
+static void check_end(const char *what)
+{
+    char why[512];
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "%s: %s", what, why);
+}
+
+/* Compares on the fake with this seed; `args` are n pairs of name and value. */
+static void compare(const char *file, const nnc_arg *arg, int n, uint64_t seed, int streams)
+{
+    char what[200];
+    snprintf(
+        what, sizeof what, "%s, seed %llu, %d streams", file, (unsigned long long)seed, streams);
+    fake_begin(seed);
+    nnc_env *e = env();
+    nnc_model *m = nnc_model_open(file, &(nnc_open_options){.arg = arg, .n_arg = n}, test_sink);
+    nnc_compare_options o = {
+        .compile = nnc_compile_defaults, .warmup = 1, .iterations = 1, .arg = arg, .n_arg = n};
+    o.compile.streams = streams;
+    nnc_text t = {0};
+    bool agrees = false;
+    if (e && m)
+        CHECK_OK(nnc_compare(e, m, &o, NNC_TEXT, &t, &agrees, test_sink));
+    if (!agrees)
+        test_fail(__FILE__, __LINE__, "%s differs\n%s", what, nnc_text_str(&t));
+    CHECK(fake_count.launches + fake_count.library_calls > 0);
+    nnc_text_deinit(&t);
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    check_end(what);
+}
+
+TEST(compare_kernels_alone)
+{
+    if (no_compiler())
+        return;
+    compare("models/nested_sin.json", (nnc_arg[]){{"n", "4096"}}, 1, 0, 1);
+    compare("models/relu.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
+    compare("models/softmax.json", (nnc_arg[]){{"batch", "6"}, {"cols", "300"}}, 2, 2, 1);
+    compare("models/layernorm.json", (nnc_arg[]){{"batch", "5"}, {"cols", "1000"}}, 2, 3, 1);
+}

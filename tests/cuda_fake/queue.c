@@ -1,0 +1,270 @@
+/* tests/cuda_fake/queue.c -- streams as queues of commands, run in an order that the seed chooses, under the checker's eyes. */
+#include "internal.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+fake_counts fake_count;
+int fake_sticky;
+
+static cuda_stream stream[FAKE_STREAMS]; /* by id */
+static uint32_t host[FAKE_STREAMS], last_time[FAKE_STREAMS];
+static firing *firings;
+static memory *memories;
+static uint64_t order, steps;
+static int n_wrong;
+static char first_wrong[512];
+
+void fake_wrong(const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    if (!n_wrong++)
+        vsnprintf(first_wrong, sizeof first_wrong, fmt, ap);
+    va_end(ap);
+}
+
+static void join(uint32_t *to, const uint32_t *from)
+{
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        if (to[i] < from[i])
+            to[i] = from[i];
+}
+
+/* ---- memory -------------------------------------------------------------------------------------------------------- */
+
+void *fake_memory_create(size_t bytes, int device)
+{
+    memory *m = calloc(1, sizeof *m);
+    m->bytes = bytes;
+    m->device = device;
+    m->p = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (m->p)
+        memset(m->p, 0xff, bytes); /* NaN */
+    if (device >= 0)
+        m->shadow = fake_shadow_create(bytes);
+    m->next = memories;
+    memories = m;
+    fake_count.blocks++;
+    return m->p;
+}
+
+static void free_memory(memory *m)
+{
+    fake_shadow_destroy(m->shadow);
+    free(m->p);
+    free(m);
+    fake_count.blocks--;
+}
+
+bool fake_memory_destroy(void *p, bool pinned)
+{
+    for (memory **m = &memories; *m; m = &(*m)->next)
+        if ((*m)->p == p && ((*m)->device < 0) == pinned) {
+            memory *gone = *m;
+            *m = gone->next;
+            free_memory(gone);
+            return true;
+        }
+    fake_wrong("memory is freed that is not there");
+    return false;
+}
+
+memory *fake_memory_of(const void *p)
+{
+    for (memory *m = memories; m; m = m->next)
+        if ((const char *)p >= m->p && (const char *)p < m->p + m->bytes)
+            return m;
+    return NULL;
+}
+
+static void check_access(cuda_stream s, const command *c, const fake_access *a)
+{
+    memory *m = fake_memory_of(a->p);
+    if (!a->n)
+        return;
+    if (!m || (m->device >= 0 && m->device != s->device && !c->any_device)) {
+        fake_wrong(
+            "%s: an argument is %s", c->what, m ? "memory of another device" : "no device memory");
+        return;
+    }
+    size_t at = (size_t)((const char *)a->p - m->p);
+    const char *why =
+        m->shadow ? fake_shadow_access(m->shadow, at, at + a->n, a->write, s->id, s->clock) : NULL;
+    if (why)
+        fake_wrong("%s: stream %d %s", c->what, s->id, why);
+}
+
+/* ---- running ------------------------------------------------------------------------------------------------------- */
+
+static bool can_run(cuda_stream s)
+{
+    return s && s->first && (s->first->kind != C_wait || s->first->f->fired);
+}
+
+static void run_first(cuda_stream s)
+{
+    command *c = s->first;
+    s->first = c->next;
+    if (!s->first)
+        s->last = NULL;
+    s->clock[s->id] = ++last_time[s->id];
+    join(s->clock, c->host);
+    if (c->kind == C_wait)
+        join(s->clock, c->f->clock);
+    /* reads first: a command that writes where it reads is in order with itself */
+    for (int write = 0; write < 2; write++)
+        for (int i = 0; i < c->n_access; i++)
+            if (c->access[i].write == (write == 1))
+                check_access(s, c, &c->access[i]);
+    if (c->kind == C_work && !fake_sticky)
+        c->run(c->ctx);
+    if (c->kind == C_record) {
+        c->f->fired = true;
+        c->f->ns = nnc_now_ns();
+        memcpy(c->f->clock, s->clock, sizeof s->clock);
+    }
+    free(c->ctx);
+    free(c->access);
+    free(c);
+}
+
+/* One command of a stream that can go on; false: none can. */
+static bool step(void)
+{
+    int ready[FAKE_STREAMS], n = 0;
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        if (can_run(stream[i]))
+            ready[n++] = i;
+    if (!n)
+        return false;
+    int i = order == 0 ? 0 : order == 1 ? n - 1 : (int)(nnc_rng_u32(order, steps++) % (uint32_t)n);
+    run_first(stream[ready[i]]);
+    return true;
+}
+
+int fake_until_empty(cuda_stream s)
+{
+    while (s->first)
+        if (!step()) {
+            fake_wrong("a stream waits for an event that nothing will record");
+            return fake_sticky = 719;
+        }
+    join(host, s->clock);
+    return fake_sticky;
+}
+
+int fake_until_fired(const firing *f)
+{
+    while (!f->fired)
+        if (!step()) {
+            fake_wrong("the host waits for an event that nothing will record");
+            return fake_sticky = 719;
+        }
+    fake_host_after(f);
+    return fake_sticky;
+}
+
+void fake_host_after(const firing *f)
+{
+    join(host, f->clock);
+}
+
+/* ---- giving -------------------------------------------------------------------------------------------------------- */
+
+command *fake_push(cuda_stream s, command_kind kind, const char *what)
+{
+    command *c = calloc(1, sizeof *c);
+    c->kind = kind;
+    c->what = what;
+    memcpy(c->host, host, sizeof host);
+    if (s->last)
+        s->last->next = c;
+    else
+        s->first = c;
+    return s->last = c;
+}
+
+int fake_enqueue(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_access *access,
+    int n_access, const char *what)
+{
+    command *c = fake_push(s, C_work, what);
+    c->run = run;
+    c->ctx = ctx;
+    c->n_access = n_access;
+    c->access = malloc(sizeof *access * (size_t)(n_access + 1));
+    if (n_access)
+        memcpy(c->access, access, sizeof *access * (size_t)n_access);
+    return 0;
+}
+
+firing *fake_firing(void)
+{
+    firing *f = calloc(1, sizeof *f);
+    f->next = firings;
+    return firings = f;
+}
+
+cuda_stream fake_stream_create(int device)
+{
+    for (int i = 1; i < FAKE_STREAMS; i++)
+        if (!stream[i]) {
+            cuda_stream s = calloc(1, sizeof *s);
+            s->id = i;
+            s->device = device;
+            return stream[i] = s;
+        }
+    return NULL;
+}
+
+bool fake_stream_destroy(cuda_stream s)
+{
+    if (!s || stream[s->id] != s) {
+        fake_wrong("a stream is destroyed that is not there");
+        return false;
+    }
+    (void)fake_until_empty(s);
+    stream[s->id] = NULL;
+    free(s);
+    return true;
+}
+
+void fake_queues_begin(uint64_t seed)
+{
+    order = seed;
+    steps = 0;
+    n_wrong = fake_sticky = 0;
+    first_wrong[0] = 0;
+    fake_count = (fake_counts){0};
+    memset(host, 0, sizeof host);
+    memset(last_time, 0, sizeof last_time);
+}
+
+void fake_queues_end(void)
+{
+    while (firings) {
+        firing *f = firings;
+        firings = f->next;
+        free(f);
+    }
+    while (memories) {
+        memory *m = memories;
+        memories = m->next;
+        free_memory(m);
+    }
+}
+
+int fake_end(char why[512])
+{
+    fake_libraries_end();
+    if (fake_count.streams || fake_count.events || fake_count.blocks || fake_count.libraries)
+        fake_wrong("left: %d streams, %d events, %d blocks, %d libraries", fake_count.streams,
+            fake_count.events, fake_count.blocks, fake_count.libraries);
+    fake_queues_end();
+    for (int i = 1; i < FAKE_STREAMS; i++)
+        if (stream[i])
+            (void)fake_stream_destroy(stream[i]);
+    snprintf(why, 512, "%s", first_wrong);
+    return n_wrong;
+}
