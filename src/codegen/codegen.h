@@ -106,7 +106,7 @@ typedef struct nnc_kschedule {
 
 /* How a kernel runs on a GPU (docs/kernel-ir.md, "Schedule on a GPU"): choices, then what follows from them. A point is one
  * point of the outer axes. A launch is `blocks` blocks of `threads` threads with `shared` bytes of dynamic shared memory.
- * With split > 1 a second launch of <name>_finish with the same arguments, `finish` blocks of `threads` threads and no
+ * With finish > 0 a second launch of <name>_finish with the same arguments, `finish` blocks of `threads` threads and no
  * dynamic shared memory comes after it in the same stream. */
 typedef enum nnc_kclass {
     KC_none,   /* no GPU's: the CPU's schedule stands in nnc_kernel.sched */

@@ -188,7 +188,7 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
             cu_point(&c);
         }
         cu_close(&c, "}");
-        if (k->grid.split > 1) {
+        if (k->grid.finish > 0) {
             nnc_puts(t, "\n/* Joins the parts: launched after the one above. */\n");
             signature(&c, "_finish");
             cu_open(&c, "{");
@@ -215,7 +215,7 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *targ
     if (s == NNC_OK) {
         nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel by an array of its arguments */\n");
         for (int i = 0; i < n; i++)
-            for (int finish = 0; finish <= (k[i]->grid.split > 1); finish++)
+            for (int finish = 0; finish <= (k[i]->grid.finish > 0); finish++)
                 thunk(&body, k[i], finish ? "_finish" : "");
         nnc_puts(&body, "#endif\n");
         cu_prelude(&all, nnc_text_str(&body));

@@ -264,10 +264,8 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
             scopes++;
         }
     } else if (c->g->split > 1) {
-        long long chunk = (units + c->g->split - 1) / c->g->split;
-        cu_line(c, "const %s from = slice * %lld, to = from + %lld < %lld ? from + %lld : %lld;",
-            cu_index(c), chunk, chunk, units, chunk, units);
-        cu_open(c, "for (%s %s = from + t; %s < to; %s += %d) {", cu_index(c), j, j, j, group);
+        cu_open(c, "for (%s %s = slice * %d + t; %s < %lld; %s += %d) {", cu_index(c), j, group, j,
+            units, j, group * c->g->split);
     } else if (p->units <= group) {
         if (p->units < group)
             cu_open(c, "if (t < %lld) {", units);
@@ -516,7 +514,7 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     close_all(c, scopes);
     if (p->spread)
         join(c, s, loops > 0);
-    if (c->g->split > 1) {
+    if (c->g->finish > 0) {
         store_parts(c, s, lead);
         return;
     }

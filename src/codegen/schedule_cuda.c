@@ -90,6 +90,15 @@ static bool flat(const nnc_kernel *k)
 
 /* ---- what follows from choices ---- */
 
+static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
+{
+    int64_t n = 1;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if ((s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
+            return INT64_MAX;
+    return n;
+}
+
 static bool fits32(nnc_span s)
 {
     return s.ok && s.lo >= -INT32_MAX && s.hi <= INT32_MAX - 65536;
@@ -98,12 +107,13 @@ static bool fits32(nnc_span s)
 /* Do all offsets and counters fit in 32 bits? */
 static bool narrow(const nnc_kernel *k, int64_t units)
 {
-    int64_t own = 1;
     if (units > INT32_MAX - (1 << 20))
         return false;
     for (int a = 0; a < k->n_axis; a++)
-        if (k->axis[a].extent > INT32_MAX / 2 ||
-            (a >= k->n_outer && (!nnc_mul_ok(own, k->axis[a].extent, &own) || own > INT32_MAX / 2)))
+        if (k->axis[a].extent > INT32_MAX / 2)
+            return false;
+    for (int i = 0; i < k->n_stage; i++)
+        if (own_points(k, &k->stage[i]) > INT32_MAX / 2)
             return false;
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].numel > INT32_MAX)
@@ -190,11 +200,24 @@ static bool may_split(const nnc_kernel *k)
     return true;
 }
 
+/* Stages that store what they load, each on its own: blocks may take any part of them. */
+static bool may_share(const nnc_kernel *k)
+{
+    if (has_tmp(k) || reductions(k) > 0)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].role != KB_in)
+            return false;
+    return true;
+}
+
 /* Of a kernel whose points blocks share: their parts, and the launch that joins them. */
 static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, int64_t units)
 {
     if (g->split == 1)
         return true;
+    if (may_share(k))
+        return g->keep == 0 && nnc_mul_ok(g->blocks, g->split, &g->blocks);
     g->work =
         may_split(k) && reductions(k) <= MAX_PARTS && g->keep == 0 && !g->spill && g->split <= units
             ? cu_work(k, g)
@@ -389,14 +412,16 @@ static bool choose_tile(nnc_kernel *k)
     return false;
 }
 
-/* More blocks for each point where points are few and their sums long: at least eight steps of a
- * thread stay. */
+/* More blocks for each point where points are few and long: at least eight steps of a thread's sum
+ * stay, or two of what is only moved. */
 static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 {
     nnc_kgrid *g = &k->grid, one = *g;
-    if (g->blocks < 1 || !may_split(k))
+    bool share = may_share(k);
+    if (g->blocks < 1 || !(share || may_split(k)))
         return;
-    int64_t want = (2 * t->sms + g->blocks - 1) / g->blocks, most = units / g->group / 8;
+    int64_t blocks = share ? (int64_t)t->sms * t->sm_threads / g->threads : 2 * t->sms;
+    int64_t want = (blocks + g->blocks - 1) / g->blocks, most = units / g->group / (share ? 2 : 8);
     want = want > most ? most : want;
     if (want < 2)
         return;
@@ -408,16 +433,19 @@ static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
     }
 }
 
-/* ---- rows ---- */
-
-static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
+/* Nothing is kept: then nothing need be said of it. */
+static void drop_keep(nnc_kernel *k)
 {
-    int64_t n = 1;
-    for (int a = k->n_outer; a < k->n_axis; a++)
-        if ((s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
-            return INT64_MAX;
-    return n;
+    cu_rows r = {0};
+    bool any = !cu_rows_plan(&r, k, &k->grid);
+    for (int i = 0; !any && i < k->n_ins; i++)
+        any = r.held[i];
+    cu_rows_deinit(&r);
+    if (!any)
+        k->grid.keep = 0;
 }
+
+/* ---- rows ---- */
 
 /* Do more bytes lie along own axes than along an outer one? */
 static bool rows_along_memory(const nnc_kernel *k)
@@ -491,6 +519,7 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
     int64_t most = g->threads > 512 ? KEEP_REGISTERS / 2 : KEEP_REGISTERS;
     g->keep = (int16_t)(trips * g->vec * words(k) <= most && trips <= MAX_KEEP ? trips : 0);
     if (nnc_cuda_derive(k, g) && g->shared <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
+        drop_keep(k);
         choose_split(k, t, longest / g->vec);
         return true;
     }
@@ -529,6 +558,7 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
                             : 0);
     if (g->group == 1 || !nnc_cuda_derive(k, g))
         return false;
+    drop_keep(k);
     choose_split(k, t, longest);
     return true;
 }

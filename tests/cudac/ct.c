@@ -348,7 +348,7 @@ static const char *launch(ct_set *s, const nnc_kernel *k, void *const *arg, int 
 {
     char name[200];
     void (*thunk)(void *const *);
-    for (int finish = 0; finish <= (k->grid.split > 1); finish++) {
+    for (int finish = 0; finish <= (k->grid.finish > 0); finish++) {
         snprintf(name, sizeof name, "%s%s_thunk", k->name, finish ? "_finish" : "");
         void *p = dlsym(s->lib, name);
         if (!p)

@@ -185,3 +185,32 @@ TEST(more_elements_than_32_bits_count)
     munmap(y, 4 * (size_t)n);
     ct_set_deinit(&s);
 }
+
+/* Few long rows that are moved alone: blocks share them, and there is nothing to join. */
+TEST(shared_rows)
+{
+    static const char head[] = "axis i0 outer 2 axis m0 map 50000 axis m1 map 30001\n"
+                               "buf x0 in f32 100000 buf x1 in f32 60002 buf y0 out f32 160002\n";
+    static const char tail[] =
+        "stage m0 { %0 = load f32 x0[i0*50000 + m0] %1 = store f32 y0[i0*80001 + m0] %0 }\n"
+        "stage m1 { %2 = load f32 x1[i0*30001 + m1] %3 = neg f32 %2\n"
+        "%4 = store f32 y0[i0*80001 + m1 + 50000] %3 } }";
+    static const char *const how[] = {"threads 1024 group 1024 split 7 blocks 14",
+        "threads 128 vec 4 group 32 split 300 blocks 300", "threads 128 vec 2 group 64 blocks 1"};
+    ct_set s = {.open = true};
+    nnc_arena_init(&s.arena, 0);
+    for (size_t i = 0; i < NNC_COUNT(how); i++) {
+        char text[800];
+        nnc_scan scan;
+        snprintf(text, sizeof text, "kernel k_move_%zu {\n%sschedule cuda row %s\n%s", i, head,
+            how[i], tail);
+        nnc_scan_init(&scan, "k", text, strlen(text));
+        const nnc_kernel *k = nnc_kernel_parse(&scan, &s.arena, test_sink);
+        CHECK(k != NULL);
+        if (k)
+            ct_add(&s, k);
+        else
+            nnc_sink_print(test_sink, stderr);
+    }
+    all_agree(&s);
+}
