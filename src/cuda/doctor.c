@@ -54,7 +54,11 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
         f->number = (int)NNC_CUDA(cudnn, NULL)->cudnnGetCudartVersion();
         break;
     case CUDA_cupti:
-        if (!NNC_CUDA(cupti, NULL)->cuptiGetVersion(&u))
+        if (NNC_CUDA(cupti, NULL)->cuptiGetVersion(&u))
+            break;
+        if (u >= 100000) /* 130001; before CUDA 13 it counted its own versions */
+            cuda_number(f, (int)(u / 10000 * 1000 + u % 10000 / 100 * 10));
+        else
             snprintf(f->version, sizeof f->version, "API %u", u);
         break;
     case CUDA_nvml:

@@ -9,6 +9,22 @@
 /* ---- a machine's folders --------------------------------------------------------------------------------------------- */
 
 static char root[64];
+static char *was_path, *was_venv; /* what the other tests are run with */
+
+static char *keep(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value ? strdup(value) : NULL;
+}
+
+static void restore(const char *variable, char *value)
+{
+    if (value)
+        setenv(variable, value, 1);
+    else
+        unsetenv(variable);
+    free(value);
+}
 
 static void folder(const char *path)
 {
@@ -47,6 +63,8 @@ static void begin(void)
     snprintf(root, sizeof root, "/tmp/nnc-cuda-XXXXXX");
     if (!mkdtemp(root))
         test_fail(__FILE__, __LINE__, "cannot make a folder");
+    was_path = keep("NNC_CUDA_PATH");
+    was_venv = keep("VIRTUAL_ENV");
     set("NNC_CUDA_PATH", "none");
     unsetenv("VIRTUAL_ENV");
     nnc_cuda_forget();
@@ -57,7 +75,8 @@ static void end(void)
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", root);
     CHECK_INT(system(command), 0);
-    unsetenv("NNC_CUDA_PATH");
+    restore("NNC_CUDA_PATH", was_path);
+    restore("VIRTUAL_ENV", was_venv);
     nnc_cuda_forget();
 }
 
