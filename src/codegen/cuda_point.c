@@ -94,22 +94,25 @@ static void stage(cu *c, const nnc_kstage *s)
     close_loops(c, maps);
 }
 
-/* Loads of all of the thread's vectors, before any of them is used. */
+/* Loads of all of the thread's vectors, and of what is the same for a vector, before any is used. */
 static bool hold_loads(cu *c, const nnc_kstage *s)
 {
     bool any = false;
-    for (int32_t id = s->body0; id < s->post1; id++)
-        if (c->k->ins[id].op == KO_load && c->v[id].live && c->k->ins[id].arg[0] < 0 &&
-            c->v[id].vector) {
-            const nnc_kins *in = &c->k->ins[id];
-            if (cu_guarded(c, in) && c->k->ins[in->arg[1]].op != KO_const)
-                continue;
-            c->v[id].held = any = true;
-            cu_indent(c);
+    for (int32_t id = s->body0; id < s->post1; id++) {
+        const nnc_kins *in = &c->k->ins[id];
+        cu_value *v = &c->v[id];
+        if (in->op != KO_load || !v->live || in->arg[0] >= 0 || (v->varies && !v->vector) ||
+            (cu_guarded(c, in) && c->k->ins[in->arg[1]].op != KO_const))
+            continue;
+        v->held = any = true;
+        cu_indent(c);
+        if (v->lanes)
             nnc_printf(c->t, "nnc_vec<%s, %d> ", cu_type((nnc_dtype)in->dtype), c->lanes);
-            cu_name(c, id);
-            nnc_printf(c->t, "[%d];\n", c->g->flight);
-        }
+        else
+            nnc_printf(c->t, "%s ", cu_type((nnc_dtype)in->dtype));
+        cu_name(c, id);
+        nnc_printf(c->t, "[%d];\n", c->g->flight);
+    }
     return any;
 }
 
