@@ -27,7 +27,7 @@ static bool is_vector(const cu *c, int32_t id)
     if (c->lanes == 1 || !cu_vector(c->k, in, c->axis, c->lanes))
         return false;
     if (in->op == KO_store)
-        return c->k->ins[in->arg[0]].op != KO_index;
+        return true;
     return ((in->arg[0] < 0 || !c->v[in->arg[0]].varies) &&
             (in->arg[1] < 0 || !c->v[in->arg[1]].varies));
 }

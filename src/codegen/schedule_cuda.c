@@ -42,6 +42,11 @@ bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec)
         return false;
     if (in->op == KO_load && in->arg[0] >= 0 && in->scale % vec)
         return false;
+    if (in->op == KO_store) { /* places are converted one by one */
+        const nnc_kins *x = &k->ins[in->arg[0]];
+        if (x->op == KO_index || (x->op == KO_reduce && x->sop >= KR_argmax))
+            return false;
+    }
     for (int g = 0; g < in->n_guard; g++) { /* holds for all lanes or for none */
         const nnc_kguard *q = &in->guard[g];
         if (q->e.k[a] == 0)

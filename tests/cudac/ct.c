@@ -17,6 +17,15 @@ const nnc_target *ct_h200(void)
     return &t;
 }
 
+const nnc_target *ct_tiny(void)
+{
+    static nnc_target t;
+    t = *ct_h200();
+    t.sms = t.cores = 1;
+    t.sm_threads = 32;
+    return &t;
+}
+
 nnc_graph *ct_parse(const char *text)
 {
     nnc_scan s;
@@ -101,7 +110,8 @@ void ct_add_graph(ct_set *s, const nnc_graph *g)
             calls |= nnc_op_class((nnc_op)n->body->node[j].op) == CL_contract;
         if (calls || (s->most && nnc_type_numel(nnc_typeof(g, n->out)) > s->most))
             continue;
-        const nnc_kernel *k = nnc_lower(g, n, ct_h200(), &s->arena, test_sink);
+        const nnc_kernel *k =
+            nnc_lower(g, n, s->tiny ? ct_tiny() : ct_h200(), &s->arena, test_sink);
         if (k)
             ct_add(s, k);
         else {

@@ -13,6 +13,7 @@ typedef struct ct_set {
     bool open;
     const nnc_kernel *k[CT_KERNELS];
     int n;
+    bool tiny;    /* for ct_tiny */
     int64_t most; /* elements that a result may have for ct_add_graph; 0 = any */
     long long first, count; /* blocks that ct_call runs; count 0: all */
     void *lib;
@@ -21,6 +22,8 @@ typedef struct ct_set {
 } ct_set;
 
 const nnc_target *ct_h200(void);
+/* The same with one SM of few threads: small tensors fill it, so kernels use vectors, several in flight, long rows. */
+const nnc_target *ct_tiny(void);
 nnc_graph *ct_parse(const char *text);
 /* The graph's nodes as one fused node. */
 nnc_graph *ct_fuse(const nnc_graph *g);

@@ -149,6 +149,21 @@ TEST(split_sums)
     all_agree(&s);
 }
 
+/* Places as results: of an axis, of the best; rows cut short included. */
+TEST(places_in_vectors)
+{
+    ct_set s = {.tiny = true};
+    for (int n = 64; n < 67; n++) {
+        add(&s, false,
+            "graph @t {\n%%x = input : f32[3,%d]\n%%y = argmax %%x {axis=0}\nreturn %%y }", n);
+        add(&s, true,
+            "graph @t {\n%%i = iota {dim=0} : i64[%d]\n%%x = input : i64[%d]\n%%y = add %%i, %%x\n"
+            "return %%y, %%i }",
+            n, n);
+    }
+    all_agree(&s);
+}
+
 /* 2^32 + 4 elements: offsets of 64 bits. Memory is reserved, and touched where the last blocks are. */
 TEST(more_elements_than_32_bits_count)
 {
