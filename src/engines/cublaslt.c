@@ -8,6 +8,7 @@
  * there; the algorithm is the first of the heuristic's when the plan is loaded. */
 #include "cuda/cuda.h"
 #include "engines/engines.h"
+#include "engines/tune.h"
 #include "target/target.h"
 #include <pthread.h>
 #include <string.h>
@@ -334,14 +335,14 @@ static uint32_t alignment(const lt_handle *h, int operand)
     return (uint32_t)(bits & -bits);
 }
 
-static nnc_status find_algorithm(lt_handle *h, nnc_sink *sink)
+enum { MEASURED = 16 }; /* algorithms */
+
+/* Asks for up to `want` algorithms, best first. Returns cuBLASLt's status. */
+static int ask(const lt_handle *h, int want, heuristic *out, int *got)
 {
     void *pref = NULL;
-    int got = 0;
     uint64_t limit = (uint64_t)h->work_bytes;
-    const void *somewhere = (const void *)(uintptr_t)ARENA_ALIGN; /* its alignment is looked at */
-    int s = h->has_bias ? set(h, DESC_BIAS, &somewhere, sizeof somewhere) : 0;
-    s = s ? s : h->api->cublasLtMatmulPreferenceCreate(&pref);
+    int s = h->api->cublasLtMatmulPreferenceCreate(&pref);
     s = s ? s
           : h->api->cublasLtMatmulPreferenceSetAttribute(
                 pref, PREF_WORKSPACE, &limit, sizeof limit);
@@ -352,13 +353,64 @@ static nnc_status find_algorithm(lt_handle *h, nnc_sink *sink)
     }
     s = s ? s
           : h->api->cublasLtMatmulAlgoGetHeuristic(
-                h->held->handle, h->desc, h->a, h->b, h->d, h->d, pref, 1, &h->best, &got);
+                h->held->handle, h->desc, h->a, h->b, h->d, h->d, pref, want, out, got);
     if (pref)
         h->api->cublasLtMatmulPreferenceDestroy(pref);
-    if (s || got < 1 || h->best.state)
-        return failed(
-            sink, h, "has no algorithm for a product of the model", s ? s : h->best.state);
-    return NNC_OK;
+    return s;
+}
+
+static nnc_status run_trial(void *ctx);
+
+typedef struct trial {
+    lt_handle *h;
+    nnc_trial t;
+} trial;
+
+/* The fastest of n algorithms, recorded; NNC_E_DEVICE: none could be measured. */
+static nnc_status fastest(
+    lt_handle *h, const nnc_call *c, const heuristic *r, int n, nnc_hash128 key, nnc_sink *sink)
+{
+    trial t = {.h = h};
+    nnc_tuned best = {.choice = -1};
+    const int64_t y = nnc_type_bytes(&c->dst),
+                  bytes[] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei), y, y, y};
+    NNC_TRY(nnc_trial_open(&t.t, bytes, NNC_COUNT(bytes), h->work_bytes, NULL));
+    for (int i = 0; i < n; i++) {
+        h->best = r[i];
+        int64_t ns = r[i].state ? -1 : nnc_trial_ns(run_trial, &t);
+        if (ns >= 0 && (best.choice < 0 || ns < best.ns))
+            best = (nnc_tuned){.choice = i, .ns = ns};
+    }
+    nnc_trial_close(&t.t);
+    if (best.choice < 0)
+        return NNC_E_DEVICE;
+    h->best = r[best.choice];
+    return nnc_tune_record(key, "cublaslt", &best, sink);
+}
+
+static nnc_status find_algorithm(lt_handle *h, const nnc_call *c, nnc_sink *sink)
+{
+    heuristic r[MEASURED];
+    char library[40];
+    nnc_tuned t = {0};
+    int got = 0;
+    const void *somewhere = (const void *)(uintptr_t)ARENA_ALIGN; /* its alignment is looked at */
+    snprintf(library, sizeof library, "cublaslt %zu", h->api->cublasLtGetVersion());
+    nnc_hash128 key = nnc_tune_key(library, c, h->work_bytes);
+    bool known = nnc_tune_find(key, &t), measures = !known && nnc_tune_measures();
+    int s = h->has_bias ? set(h, DESC_BIAS, &somewhere, sizeof somewhere) : 0;
+    s = s ? s : ask(h, known || measures ? MEASURED : 1, r, &got);
+    if (s || got < 1)
+        return failed(sink, h, "has no algorithm for a product of the model", s ? s : 15);
+    if (measures) {
+        nnc_status status = fastest(h, c, r, got, key, sink);
+        if (status != NNC_E_DEVICE)
+            return status;
+    }
+    h->best = r[known && t.choice < got ? t.choice : 0];
+    return h->best.state
+               ? failed(sink, h, "has no algorithm for a product of the model", h->best.state)
+               : NNC_OK;
 }
 
 static nnc_status prepare(lt_handle *h, const nnc_call *c, nnc_sink *sink)
@@ -374,7 +426,7 @@ static nnc_status prepare(lt_handle *h, const nnc_call *c, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_DEVICE, "cuBLASLt takes batches below 2^31");
     NNC_TRY(hold(h, sink));
     int s = describe(h);
-    return s ? failed(sink, h, "refuses a product of the model", s) : find_algorithm(h, sink);
+    return s ? failed(sink, h, "refuses a product of the model", s) : find_algorithm(h, c, sink);
 }
 
 static nnc_status lt_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
@@ -440,6 +492,13 @@ static nnc_status lt_run(void *handle, void *const *args, void *work)
     if (h->has_bias && set(h, DESC_BIAS, &bias, sizeof bias))
         return NNC_E_DEVICE;
     return walk(h, o, h->p.n_batch - 1, work) ? NNC_E_DEVICE : NNC_OK;
+}
+
+/* Arguments in the order of the call; those that it has not are passed over. */
+static nnc_status run_trial(void *ctx)
+{
+    const trial *t = ctx;
+    return lt_run(t->h, t->t.arg, t->t.work);
 }
 
 const nnc_engine nnc_engine_cublaslt = {

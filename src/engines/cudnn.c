@@ -8,6 +8,7 @@
  * GPU, else the first of the heuristics' list that becomes a plan. */
 #include "engines/cudnn.h"
 #include "engines/engines.h"
+#include "engines/tune.h"
 #include "target/target.h"
 #include <string.h>
 
@@ -154,34 +155,13 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
 
 /* ---- plans that are kept ------------------------------------------------------------------------------------------- */
 
-/* What a plan's text depends on: cuDNN, the GPU, the graph, what it may use. */
-static nnc_hash128 plan_key(const nnc_call *c, const dn_way *w, bool tail, int64_t limit)
+/* What a plan depends on besides the call. */
+static nnc_hash128 plan_key(const nnc_call *c, bool tail, int64_t limit)
 {
-    nnc_text t = {0};
-    char v[24];
-    nnc_cuda_device d[64];
-    int device = 0, n = nnc_cuda_devices(d, 64, NULL);
-    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    char v[24], library[40];
     version(v);
-    if (rt && !rt->cudaGetDevice(&device) && device < n)
-        nnc_printf(&t, "%s sm=%d sms=%d ", d[device].name, d[device].sm, d[device].sms);
-    nnc_printf(&t, "cudnn %s limit=%lld %d%d%d tf32=%d ", v, (long long)limit, w->split, tail,
-        w->zero_bias, c->tf32);
-    nnc_printf(&t, "kind=%d groups=%lld bias=%d ", c->kind, (long long)c->groups, c->has_bias);
-    nnc_put_type(&t, &c->src);
-    nnc_put_type(&t, &c->wei);
-    nnc_put_type(&t, &c->dst);
-    for (int i = 0; i < c->spatial; i++)
-        nnc_printf(&t, " %lld,%lld,%lld,%lld", (long long)c->kernel[i], (long long)c->stride[i],
-            (long long)c->dilation[i], (long long)c->pad_lo[i]);
-    for (int i = 0; i < c->n_post; i++)
-        nnc_printf(&t, " post %d %a %a", c->post[i].kind, (double)c->post[i].alpha,
-            (double)c->post[i].beta);
-    nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
-    if (t.oom)
-        h = (nnc_hash128){0};
-    nnc_text_deinit(&t);
-    return h;
+    snprintf(library, sizeof library, "cudnn %s%s", v, tail ? " tail" : "");
+    return nnc_tune_key(library, c, limit);
 }
 
 static bool kept_plan(nnc_cudnn *g, nnc_hash128 key, int64_t limit)
@@ -207,15 +187,87 @@ static void keep_plan(nnc_cudnn *g, nnc_hash128 key)
 /* ---- load time ----------------------------------------------------------------------------------------------------- */
 
 enum { MAX_ARGS = NNC_MAX_POST + 5 };
+_Static_assert(MAX_ARGS <= (int)NNC_TRIAL_ARGS, "a buffer for each argument");
 
 typedef struct cudnn_handle {
     nnc_cudnn *core, *tail; /* tail NULL: one graph */
     int n_arg; /* of the call; ids beyond are zeros (core) or the result (tail) */
+    uint32_t core_used, tail_used;
     int64_t zero_at, zero_bytes;
     bool held;
 } cudnn_handle;
 
 typedef enum part { CORE, TAIL } part;
+
+/* The used ones of ids 0..n-1, packed. */
+static int pack_ids(uint32_t used, int n, void *const *from, int64_t *id, void **ptr)
+{
+    int k = 0;
+    for (int i = 0; i < n; i++)
+        if (used >> i & 1) {
+            id[k] = i;
+            ptr[k++] = from[i];
+        }
+    return k;
+}
+
+/* A graph in a trial: buffers as large as the call's arguments, and one of the result's size for what is behind them. */
+typedef struct trial {
+    nnc_cudnn *g;
+    uint32_t used;
+    nnc_trial t;
+} trial;
+
+static nnc_status run_trial(void *ctx)
+{
+    const trial *t = ctx;
+    int64_t id[MAX_ARGS];
+    void *ptr[MAX_ARGS];
+    return nnc_cudnn_run(t->g, pack_ids(t->used, t->t.n, t->t.arg, id, ptr), id, ptr, t->t.work);
+}
+
+static nnc_status open_trial(trial *t, const nnc_call *c, int64_t work)
+{
+    int n = dn_args(c);
+    int64_t bytes[MAX_ARGS] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei)};
+    for (int i = 2; i <= n; i++)
+        bytes[i] = nnc_type_bytes(&c->dst);
+    return nnc_trial_open(&t->t, bytes, n + 1, work, NULL);
+}
+
+enum { MEASURED = 16 }; /* configurations; the list has the promising ones in front */
+
+/* Makes the fastest of n configurations the plan, and records it. NNC_E_DEVICE: none could be measured. */
+static nnc_status fastest(
+    trial *t, const nnc_call *c, int n, int64_t limit, nnc_hash128 key, nnc_sink *sink)
+{
+    nnc_tuned best = {.choice = -1};
+    NNC_TRY(open_trial(t, c, limit));
+    for (int i = 0; i < n && i < MEASURED; i++) {
+        if (nnc_cudnn_plan(t->g, i, limit) != NNC_OK)
+            continue;
+        int64_t ns = nnc_trial_ns(run_trial, t);
+        if (ns >= 0 && (best.choice < 0 || ns < best.ns))
+            best = (nnc_tuned){i, nnc_cudnn_config_at(t->g, i)->engine, ns};
+    }
+    nnc_trial_close(&t->t);
+    if (best.choice < 0)
+        return NNC_E_DEVICE;
+    NNC_TRY(nnc_tune_record(key, "cudnn", &best, sink));
+    return nnc_cudnn_plan(t->g, best.choice, limit);
+}
+
+/* The plan that was recorded, or the one that is the fastest. NNC_E_DEVICE: the list's own order decides. */
+static nnc_status tuned(nnc_cudnn *g, const nnc_call *c, const dn_way *w, int n, int64_t limit,
+    nnc_hash128 key, nnc_sink *sink)
+{
+    nnc_tuned t;
+    trial run = {.g = g, .used = dn_used(c, w, false)};
+    if (!nnc_tune_find(key, &t))
+        return nnc_tune_measures() ? fastest(&run, c, n, limit, key, sink) : NNC_E_DEVICE;
+    bool same = t.choice < n && nnc_cudnn_config_at(g, t.choice)->engine == t.number;
+    return same ? nnc_cudnn_plan(g, t.choice, limit) : NNC_E_DEVICE;
+}
 
 /* Describes a part on the current device and makes its plan. */
 static nnc_status settle(
@@ -225,9 +277,11 @@ static nnc_status settle(
     if (!g)
         return nnc_sink_cause(sink, NNC_E_DEVICE);
     *out = g;
-    nnc_hash128 key = plan_key(c, w, what != CORE, limit);
+    nnc_hash128 key = plan_key(c, what == TAIL, limit);
     nnc_cudnn_filter f = filter_of(c, limit);
-    if (kept_plan(g, key, limit))
+    nnc_tuned known;
+    bool tunes = what == CORE && (nnc_tune_measures() || nnc_tune_find(key, &known));
+    if (!tunes && kept_plan(g, key, limit))
         return NNC_OK;
     if (what == CORE)
         dn_describe_core(g, c, w);
@@ -239,11 +293,15 @@ static nnc_status settle(
     int n = status ? 0 : nnc_cudnn_query(g, &f);
     if (n < 0 || status == NNC_E_NOMEM)
         return nnc_nomem(sink);
+    status = n > 0 && tunes ? tuned(g, c, w, n, limit, key, sink) : NNC_E_DEVICE;
+    if (status != NNC_E_DEVICE)
+        return status;
     if (n == 0 || nnc_cudnn_plan_first(g, 0, limit) < 0)
         return nnc_fail0(sink, NNC_E_DEVICE,
             "cuDNN has no plan for a convolution of the model with %lld bytes of workspace: %s",
             (long long)limit, nnc_cudnn_why(g));
-    keep_plan(g, key);
+    if (!tunes)
+        keep_plan(g, key);
     return NNC_OK;
 }
 
@@ -264,6 +322,8 @@ static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
     if (c->packed || !dn_way_of(c, &w, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "engine cudnn cannot run a call of the plan: %s", why);
     h->n_arg = dn_args(c);
+    h->core_used = dn_used(c, &w, false);
+    h->tail_used = dn_used(c, &w, true);
     h->zero_bytes = zero_bytes(c, &w);
     h->zero_at = (c->work_bytes - h->zero_bytes) / WORK_ALIGN * WORK_ALIGN;
     if (c->work_bytes < h->zero_bytes)
@@ -291,22 +351,22 @@ static nnc_status cudnn_load(const nnc_plan *p, int item, void **handle, nnc_sin
 static nnc_status cudnn_run(void *handle, void *const *args, void *work)
 {
     const cudnn_handle *h = handle;
+    void *all[MAX_ARGS], *ptr[MAX_ARGS];
     int64_t id[MAX_ARGS];
-    void *ptr[MAX_ARGS];
     int n = h->n_arg;
-    for (int i = 0; i < n; i++) {
-        id[i] = i;
-        ptr[i] = args[i];
-    }
-    id[n] = n;
-    ptr[n] = h->zero_bytes ? (char *)work + h->zero_at : args[n - 1];
+    memcpy(all, args, (size_t)n * sizeof *all);
+    all[n] = h->zero_bytes ? (char *)work + h->zero_at : args[n - 1];
     if (h->zero_bytes) {
         const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
-        if (!rt || rt->cudaMemsetAsync(ptr[n], 0, (size_t)h->zero_bytes, nnc_cuda_current()))
+        if (!rt || rt->cudaMemsetAsync(all[n], 0, (size_t)h->zero_bytes, nnc_cuda_current()))
             return NNC_E_DEVICE;
     }
-    nnc_status status = nnc_cudnn_run(h->core, n + (h->zero_bytes > 0), id, ptr, work);
-    return status || !h->tail ? status : nnc_cudnn_run(h->tail, n + 1, id, ptr, work);
+    int k = pack_ids(h->core_used, n + 1, all, id, ptr);
+    NNC_TRY(nnc_cudnn_run(h->core, k, id, ptr, work));
+    if (!h->tail)
+        return NNC_OK;
+    k = pack_ids(h->tail_used, n + 1, all, id, ptr);
+    return nnc_cudnn_run(h->tail, k, id, ptr, work);
 }
 
 const nnc_engine nnc_engine_cudnn = {

@@ -12,6 +12,18 @@ int dn_args(const nnc_call *c)
     return n;
 }
 
+uint32_t dn_used(const nnc_call *c, const dn_way *w, bool tail)
+{
+    const bool forward = c->kind == CALL_conv;
+    int n = dn_args(c);
+    uint32_t sums = 0, bias = c->has_bias ? 1u << 2 : 0, result = 1u << (n - 1);
+    for (int i = 2 + c->has_bias; i < n - 1; i++)
+        sums |= 1u << i;
+    if (tail)
+        return sums | result | 1u << n | (forward ? 0 : bias);
+    return 3 | result | (forward ? bias : 0) | (w->split ? 0 : sums) | (w->zero_bias ? 1u << n : 0);
+}
+
 /* ---- judging ------------------------------------------------------------------------------------------------------- */
 
 /* Ends that precompiled engines have: a sum, then a relu, each at most once. More relus than one are one. */

@@ -27,4 +27,9 @@ void nnc_engines_keep(bool on, const char *dir);
 bool nnc_engines_kept(const char *kind, nnc_hash128 key, char **out, size_t *n);
 void nnc_engines_put(const char *kind, nnc_hash128 key, const void *data, size_t n);
 
+/* Algorithms of cuDNN and cuBLASLt by measured time: `file` holds the choices of an earlier time, which are replayed; `measure`: the others
+ * are measured when a plan is loaded, and added to it (it need not exist). NULL: the libraries' own order. The choices of a file are
+ * those of its libraries' versions and GPUs; for others it holds nothing. NNC_E_MODEL: it is no such file. Thread-safe. */
+nnc_status nnc_engines_tune(const char *file, bool measure, nnc_sink *sink) NNC_MUST;
+
 #endif

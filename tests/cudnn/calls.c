@@ -245,7 +245,7 @@ TEST(cudnn_refuses_to_load)
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
     CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
-    CHECK_DIAG("none of its 1 ways keeps to the limits");
+    CHECK_DIAG("none of its 3 ways keeps to the limits");
     relu(&c); /* zeros of a bias do not fit */
     CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_MODEL);
     c.work_bytes = 1 << 20;

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-int fake_multiplies;
+int fake_multiplies, fake_choice, fake_timed;
+float fake_ms[FAKE_CHOICES] = {1, 1, 1};
 extern const nnc_cuda_cudnn fake_cudnn;
 
 /* ---- cuBLASLt ------------------------------------------------------------------------------------------------------ */
@@ -116,13 +117,13 @@ static int heuristic(void *handle, void *desc, void *a, void *b, void *c, void *
         int state;
         float waves;
         int reserved[4];
-    } r = {.algo = {42}};
+    } r[FAKE_CHOICES] = {{.algo = {42}}, {.algo = {43}}, {.algo = {44}}};
     (void)pref;
     *got = 0;
     if (!handle || want < 1 || c != d || !fits(desc, a, b, c))
         return 15; /* not supported */
-    memcpy(results, &r, sizeof r);
-    *got = 1;
+    *got = want < FAKE_CHOICES ? want : FAKE_CHOICES;
+    memcpy(results, r, (size_t)*got * sizeof *r);
     return 0;
 }
 
@@ -159,8 +160,10 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     (void)work;
     (void)s;
     double keep = p->scale == 1 ? *(const double *)beta : *(const float *)beta;
-    if (!handle || !work_bytes || *(const uint64_t *)algo != 42 || !fits(p, A, B, D))
+    uint64_t id = *(const uint64_t *)algo;
+    if (!handle || !work_bytes || id < 42 || id >= 42 + FAKE_CHOICES || !fits(p, A, B, D))
         return 7;
+    fake_choice = (int)(id - 42);
     fake_multiplies++;
     int64_t k = p->trans_a ? A->rows : A->cols;
     for (int64_t t = 0; t < D->count; t++)
@@ -174,12 +177,43 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     return 0;
 }
 
+/* From the first element to the last. */
+static fake_touch whole(const void *p, const layout *l, bool write)
+{
+    int64_t n = (l->count - 1) * l->stride + (l->cols - 1) * l->ld + l->rows;
+    return (fake_touch){p, n * nnc_dtype_size(dtype_of(l)), write};
+}
+
+int fake_matmul_touches(const void *desc, const void *a, const void *la, const void *b,
+    const void *lb, const void *c, const void *lc, const void *d, const void *ld, fake_touch *t,
+    const void **bias)
+{
+    const product *p = desc;
+    const layout *D = ld;
+    int n = 0;
+    t[n++] = whole(a, la, false);
+    t[n++] = whole(b, lb, false);
+    t[n++] = whole(d, ld, true);
+    if (c != d)
+        t[n++] = whole(c, lc, false);
+    if (p->bias)
+        t[n++] = (fake_touch){p->bias, D->rows * nnc_dtype_size(dtype_of(D)), false};
+    *bias = p->bias;
+    return n;
+}
+
+static size_t lt_version(void)
+{
+    return 130100;
+}
+
 static const char *status_string(int status)
 {
     return status ? "CUBLAS_STATUS_FAKE" : "CUBLAS_STATUS_SUCCESS";
 }
 
 static const nnc_cuda_cublaslt fake_cublaslt = {
+    .cublasLtGetVersion = lt_version,
     .cublasLtGetStatusString = status_string,
     .cublasLtCreate = lt_create,
     .cublasLtDestroy = lt_destroy,
@@ -217,7 +251,50 @@ static int device_count(int *n)
     return 0;
 }
 
-static const nnc_cuda_cudart fake_cudart = {.cudaGetDevice = get_device,
+static int cu_malloc(void **p, size_t bytes)
+{
+    fake_alive++;
+    return (*p = aligned_alloc(256, (size_t)nnc_align_up((int64_t)bytes, 256))) ? 0 : 2;
+}
+
+static int event_create(cuda_event *e, unsigned flags)
+{
+    (void)flags;
+    fake_alive++;
+    return (*e = calloc(1, 8)) ? 0 : 2;
+}
+
+static int event_destroy(cuda_event e)
+{
+    return free_one(e);
+}
+
+static int event_record(cuda_event e, cuda_stream s)
+{
+    (void)s;
+    return !e;
+}
+
+static int event_synchronize(cuda_event e)
+{
+    return !e;
+}
+
+static int elapsed(float *ms, cuda_event a, cuda_event b)
+{
+    fake_timed++;
+    *ms = fake_ms[fake_choice];
+    return !a || !b;
+}
+
+static const nnc_cuda_cudart fake_cudart = {.cudaMalloc = cu_malloc,
+    .cudaFree = free_one,
+    .cudaEventCreateWithFlags = event_create,
+    .cudaEventDestroy = event_destroy,
+    .cudaEventRecord = event_record,
+    .cudaEventSynchronize = event_synchronize,
+    .cudaEventElapsedTime = elapsed,
+    .cudaGetDevice = get_device,
     .cudaMemsetAsync = memset_async,
     .cudaGetDeviceCount = device_count};
 
@@ -227,7 +304,7 @@ void fake_install(void)
     nnc_cuda_override(CUDA_cublaslt, &fake_cublaslt);
     nnc_cuda_override(CUDA_cudart, &fake_cudart);
     nnc_cuda_override(CUDA_driver, NULL);
-    fake_alive = fake_handles = fake_compiled = fake_precompiled = fake_multiplies = 0;
+    fake_alive = fake_handles = fake_compiled = fake_precompiled = fake_multiplies = fake_timed = 0;
 }
 
 void fake_remove(void)

@@ -12,6 +12,22 @@ extern int fake_alive;
 extern int fake_handles; /* of both libraries */
 /* Plans of cuDNN made: precompiled engines take conv [[+ sum] + bias [+ relu]] alone. */
 extern int fake_precompiled, fake_compiled; /* compiled: when the plan is made */
+enum { FAKE_CHOICES = 3 }; /* engines of cuDNN (7, 8, 9) and algorithms of cuBLASLt for everything */
+extern int fake_choice;     /* of the last run */
+extern float fake_ms[FAKE_CHOICES]; /* between two events, by the last choice */
+extern int fake_timed;      /* times taken */
 extern int fake_multiplies; /* calls of cublasLtMatmul */
+
+/* What a call touches: bytes at p. At most FAKE_TOUCHES of one call; they return how many. */
+enum { FAKE_TOUCHES = 32 };
+typedef struct fake_touch {
+    const void *p;
+    int64_t bytes;
+    bool write;
+} fake_touch;
+int fake_cudnn_touches(const void *plan, const void *pack, fake_touch *t);
+/* As cublasLtMatmul is called; *bias: what the description has. */
+int fake_matmul_touches(const void *desc, const void *a, const void *la, const void *b, const void *lb, const void *c,
+    const void *lc, const void *d, const void *ld, fake_touch *t, const void **bias);
 
 #endif

@@ -21,7 +21,8 @@ typedef struct desc {
     bool final;
     int n;
     attr a[MAX_ATTR];
-    struct desc *graph; /* of a configuration */
+    struct desc *graph; /* of a configuration, an engine, a plan */
+    int choice;
 } desc;
 
 static const char *last = "";
@@ -161,6 +162,7 @@ static int finalize(void *p)
         if (!config)
             return refuse("no configuration");
         d->graph = config->graph;
+        d->choice = config->choice;
         *(precompiled(d->graph) ? &fake_precompiled : &fake_compiled) += 1;
     }
     d->final = true;
@@ -175,13 +177,17 @@ static int get(void *p, int name, int type, int64_t want, int64_t *got, void *va
     if (name == A_HEUR_RESULTS) {
         if (one(d, A_HEUR_MODE) != HEUR_A || !supported(link_of(d, A_HEUR_GRAPH, 0)))
             return 0;
-        ((desc **)value)[0]->graph = link_of(d, A_HEUR_GRAPH, 0);
-        *got = 1;
+        for (int i = 0; i < FAKE_CHOICES; i++) {
+            ((desc **)value)[i]->graph = link_of(d, A_HEUR_GRAPH, 0);
+            ((desc **)value)[i]->choice = i;
+        }
+        *got = FAKE_CHOICES;
     } else if (name == A_CONFIG_ENGINE) {
         (*(desc **)value)->graph = d->graph;
+        (*(desc **)value)->choice = d->choice;
         *got = 1;
     } else if (name == A_ENGINE_INDEX) {
-        *(int64_t *)value = 7;
+        *(int64_t *)value = 7 + d->choice;
         *got = 1;
     } else if (name == A_ENGINE_BEHAVIOR && !precompiled(d->graph)) {
         *(int *)value = 0; /* runtime compilation */
@@ -381,6 +387,7 @@ static void run_pointwise(run *r, const desc *op)
 static int execute(void *handle, void *plan, void *pack)
 {
     run r = {.pack = pack};
+    fake_choice = ((desc *)plan)->choice;
     const desc *graph = ((desc *)plan)->graph;
     if (!handle || !((desc *)pack)->final)
         return refuse("no handle");
@@ -394,6 +401,33 @@ static int execute(void *handle, void *plan, void *pack)
     for (int i = 0; i < 32; i++)
         free(r.virtual[i]);
     return r.failed ? refuse("a tensor without memory, or extents that do not belong together") : 0;
+}
+
+static void touch(run *r, const desc *d, bool write, fake_touch *t, int *n)
+{
+    if (!d || find(d, A_TENSOR_VIRTUAL)->data[0] || *n == FAKE_TOUCHES)
+        return;
+    tensor x = open_tensor(r, d);
+    int64_t end = 0;
+    for (int i = 0; i < x.rank; i++)
+        end += (x.dim[i] - 1) * x.stride[i];
+    t[(*n)++] = (fake_touch){x.data, (end + 1) * nnc_dtype_size(x.dtype), write};
+}
+
+int fake_cudnn_touches(const void *plan, const void *pack, fake_touch *t)
+{
+    run r = {.pack = pack};
+    const desc *graph = ((const desc *)plan)->graph;
+    int n = 0;
+    for (int i = 0; i < find(graph, A_GRAPH_OPS)->n; i++) {
+        const desc *op = link_of(graph, A_GRAPH_OPS, i);
+        bool conv = op->type != D_OP_POINTWISE, backward = op->type == D_OP_CONV_BWD_DATA;
+        int a = backward ? A_OP_BWD_DATA : A_OP_CONV;
+        touch(&r, link_of(op, conv ? a + 3 : A_OP_POINTWISE_B, 0), false, t, &n);
+        touch(&r, link_of(op, conv ? a + 4 : A_OP_POINTWISE_X, 0), backward, t, &n);
+        touch(&r, link_of(op, conv ? a + 5 : A_OP_POINTWISE_Y, 0), !backward, t, &n);
+    }
+    return n;
 }
 
 /* ---- the table ----------------------------------------------------------------------------------------------------- */

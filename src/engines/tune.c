@@ -1,0 +1,257 @@
+/* engines/tune.c -- measured choices of algorithms, kept in a text file that replays them:
+ *
+ *     <library> <key> choice=<place in its list> number=<its own> ns=<measured>
+ *
+ * one line a call, in the order of keys; lines of other keys stay as they are. */
+#include "engines/tune.h"
+#include "cuda/cuda.h"
+#include "engines/engines.h"
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct entry {
+    char library[24], key[33];
+    nnc_tuned t;
+} entry;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    char *file; /* NULL: off */
+    bool measure;
+    entry *at;
+    size_t n, cap;
+} all;
+
+/* ---- the file ------------------------------------------------------------------------------------------------------ */
+
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const entry *)a)->key, ((const entry *)b)->key);
+}
+
+static entry *find(const char *key)
+{
+    for (size_t i = 0; i < all.n; i++)
+        if (!strcmp(all.at[i].key, key))
+            return &all.at[i];
+    return NULL;
+}
+
+static entry *put(const entry *e)
+{
+    entry *old = find(e->key);
+    if (old) {
+        *old = *e;
+        return old;
+    }
+    if (all.n == all.cap) {
+        size_t cap = all.cap ? all.cap * 2 : 32;
+        entry *more = nnc_realloc(all.at, cap * sizeof *more);
+        if (!more)
+            return NULL;
+        all.at = more;
+        all.cap = cap;
+    }
+    all.at[all.n] = *e;
+    return &all.at[all.n++];
+}
+
+static void forget(void)
+{
+    nnc_free(all.file);
+    nnc_free(all.at);
+    memset(&all, 0, sizeof all);
+}
+
+static nnc_status read_file(char *text, nnc_sink *sink)
+{
+    int number = 0;
+    char *save = NULL;
+    for (char *line = strtok_r(text, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+        entry e = {0};
+        long long engine, ns;
+        char more;
+        number++;
+        if (sscanf(line, "%23s %32[0-9a-f] choice=%d number=%lld ns=%lld %c", e.library, e.key,
+                &e.t.choice, &engine, &ns, &more) != 5 ||
+            strlen(e.key) != 32 || e.t.choice < 0)
+            return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = all.file, .line = number},
+                "no measured choice; expected LIBRARY KEY choice=N number=N ns=N");
+        e.t.number = engine;
+        e.t.ns = ns;
+        if (!put(&e))
+            return nnc_nomem(sink);
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_engines_tune(const char *file, bool measure, nnc_sink *sink)
+{
+    char *text = NULL;
+    size_t n;
+    nnc_status st = NNC_OK;
+    pthread_mutex_lock(&lock);
+    forget();
+    if (file) {
+        size_t length = strlen(file) + 1;
+        all.file = nnc_malloc(length);
+        all.measure = measure;
+        if (all.file)
+            memcpy(all.file, file, length);
+        st = all.file ? NNC_OK : nnc_nomem(sink);
+        if (!st && (!measure || nnc_file_exists(file)))
+            st = nnc_file_read(file, 64 << 20, &text, &n, sink);
+        if (!st && text)
+            st = read_file(text, sink);
+        nnc_free(text);
+        if (st)
+            forget();
+    }
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+bool nnc_tune_measures(void)
+{
+    pthread_mutex_lock(&lock);
+    bool yes = all.file && all.measure;
+    pthread_mutex_unlock(&lock);
+    return yes;
+}
+
+bool nnc_tune_find(nnc_hash128 key, nnc_tuned *out)
+{
+    char hex[33];
+    nnc_hash_hex(key, hex);
+    pthread_mutex_lock(&lock);
+    const entry *e = find(hex);
+    if (e)
+        *out = e->t;
+    pthread_mutex_unlock(&lock);
+    return e != NULL;
+}
+
+static nnc_status write_file(nnc_sink *sink)
+{
+    nnc_text t = {0};
+    qsort(all.at, all.n, sizeof *all.at, by_key);
+    for (size_t i = 0; i < all.n; i++) {
+        const entry *e = &all.at[i];
+        nnc_printf(&t, "%s %s choice=%d number=%lld ns=%lld\n", e->library, e->key, e->t.choice,
+            (long long)e->t.number, (long long)e->t.ns);
+    }
+    nnc_status st =
+        t.oom ? nnc_nomem(sink) : nnc_file_write(all.file, nnc_text_str(&t), t.n, false, sink);
+    nnc_text_deinit(&t);
+    return st;
+}
+
+nnc_status nnc_tune_record(nnc_hash128 key, const char *library, const nnc_tuned *t, nnc_sink *sink)
+{
+    entry e = {.t = *t};
+    snprintf(e.library, sizeof e.library, "%s", library);
+    nnc_hash_hex(key, e.key);
+    pthread_mutex_lock(&lock);
+    nnc_status st = NNC_OK;
+    if (all.file)
+        st = put(&e) ? write_file(sink) : nnc_nomem(sink);
+    pthread_mutex_unlock(&lock);
+    return st;
+}
+
+/* ---- calls in words ------------------------------------------------------------------------------------------------ */
+
+nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace)
+{
+    nnc_text t = {0};
+    nnc_cuda_device d[64];
+    int device = 0, n = nnc_cuda_devices(d, 64, NULL);
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    if (rt && !rt->cudaGetDevice(&device) && device < n)
+        nnc_printf(&t, "%s sm=%d sms=%d ", d[device].name, d[device].sm, d[device].sms);
+    nnc_printf(&t, "%s work=%lld kind=%d groups=%lld flags=%d%d%d%d ", library,
+        (long long)workspace, c->kind, (long long)c->groups, c->has_bias, c->trans_a, c->trans_b,
+        c->tf32);
+    nnc_put_type(&t, &c->src);
+    nnc_put_type(&t, &c->wei);
+    nnc_put_type(&t, &c->dst);
+    for (int i = 0; i < c->spatial; i++)
+        nnc_printf(&t, " %lld,%lld,%lld,%lld", (long long)c->kernel[i], (long long)c->stride[i],
+            (long long)c->dilation[i], (long long)c->pad_lo[i]);
+    for (int i = 0; i < c->n_post; i++)
+        nnc_printf(&t, " post %d%s %a %a", c->post[i].kind, c->post[i].in_place ? " here" : "",
+            (double)c->post[i].alpha, (double)c->post[i].beta);
+    nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
+    if (t.oom)
+        h = (nnc_hash128){0};
+    nnc_text_deinit(&t);
+    return h;
+}
+
+/* ---- measuring ----------------------------------------------------------------------------------------------------- */
+
+nnc_status nnc_trial_open(nnc_trial *t, const int64_t *bytes, int n, int64_t work, nnc_sink *sink)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, sink);
+    int64_t total = work;
+    *t = (nnc_trial){.n = n};
+    for (int i = 0; i < n; i++)
+        total += nnc_align_up(bytes[i], 256);
+    if (!rt || rt->cudaMalloc((void **)&t->memory, (size_t)total + 256))
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "there are no %lld bytes on the GPU to measure algorithms with", (long long)total);
+    if (rt->cudaMemsetAsync(t->memory, 0, (size_t)total, NULL)) {
+        nnc_trial_close(t);
+        return nnc_fail0(sink, NNC_E_DEVICE, "the GPU does not fill a buffer");
+    }
+    char *p = t->memory;
+    for (int i = 0; i < n; i++, p += nnc_align_up(bytes[i - 1], 256))
+        t->arg[i] = p;
+    t->work = p;
+    return NNC_OK;
+}
+
+void nnc_trial_close(nnc_trial *t)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    if (rt && t->memory)
+        rt->cudaFree(t->memory);
+    t->memory = NULL;
+}
+
+enum { SERIES = 3, RUNS = 5 };
+
+/* One series between two events, in ns; -1: it fails. */
+static int64_t series(
+    const nnc_cuda_cudart *rt, cuda_event e[2], nnc_status (*run)(void *), void *ctx)
+{
+    float ms = 0;
+    bool ok = !rt->cudaEventRecord(e[0], NULL);
+    for (int i = 0; i < RUNS && ok; i++)
+        ok = run(ctx) == NNC_OK;
+    ok = ok && !rt->cudaEventRecord(e[1], NULL) && !rt->cudaEventSynchronize(e[1]) &&
+         !rt->cudaEventElapsedTime(&ms, e[0], e[1]);
+    return ok ? (int64_t)((double)ms * 1e6 / RUNS) : -1;
+}
+
+int64_t nnc_trial_ns(nnc_status (*run)(void *ctx), void *ctx)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    cuda_event e[2] = {NULL, NULL};
+    int64_t best = -1;
+    cuda_stream before = nnc_cuda_current();
+    nnc_cuda_set_current(NULL);
+    bool ok = rt && !rt->cudaEventCreateWithFlags(&e[0], 0) &&
+              !rt->cudaEventCreateWithFlags(&e[1], 0) && run(ctx) == NNC_OK;
+    for (int i = 0; i < SERIES && ok; i++) {
+        int64_t ns = series(rt, e, run, ctx);
+        ok = ns >= 0;
+        best = best < 0 || ns < best ? ns : best;
+    }
+    for (int i = 0; i < 2; i++)
+        if (e[i])
+            rt->cudaEventDestroy(e[i]);
+    nnc_cuda_set_current(before);
+    return ok ? best : -1;
+}

@@ -1,0 +1,102 @@
+/* tests/cudnn/tune.c -- algorithms by measured time, over false libraries whose clock is told what to show. */
+#include "engines/calls.h"
+#include "engines/engines.h"
+#include "fake.h"
+#include "target/target.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/nnc-tune-XXXXXX", file[64];
+
+static void times(float a, float b, float c)
+{
+    fake_ms[0] = a;
+    fake_ms[1] = b;
+    fake_ms[2] = c;
+    fake_timed = 0;
+}
+
+/* Loads and runs a call; the choice that ran. */
+static int runs(const nnc_engine *e, nnc_call *c)
+{
+    static float memory[5][4096];
+    void *const args[] = {memory[0], memory[1], memory[2], memory[3], memory[4]};
+    nnc_plan p = {.call = c, .n_call = 1, .threads = 1};
+    void *handle = NULL, *work = nnc_aligned_alloc(64, (size_t)c->work_bytes + 64);
+    fake_choice = -1;
+    CHECK_OK(e->load_call(&p, 0, &handle, test_sink));
+    if (handle) {
+        CHECK_OK(e->run(handle, args, work));
+        e->unload(handle);
+    }
+    nnc_free(work);
+    return fake_choice;
+}
+
+static void tune_engine(const nnc_engine *e, nnc_call *c)
+{
+    c->work_bytes = 1 << 20;
+    times(3, 1, 2);
+    CHECK_INT(runs(e, c), 0); /* the library's own order */
+    CHECK_INT(fake_timed, 0);
+    CHECK_OK(nnc_engines_tune(file, true, test_sink));
+    CHECK_INT(runs(e, c), 1);
+    CHECK_INT(fake_timed, 3 * FAKE_CHOICES);
+    times(1, 2, 3); /* what is recorded is not measured again */
+    CHECK_INT(runs(e, c), 1);
+    CHECK_INT(fake_timed, 0);
+    CHECK_OK(
+        nnc_engines_tune(file, false, test_sink)); /* read from the file, nothing is measured */
+    CHECK_INT(runs(e, c), 1);
+    c->work_bytes += 4096;
+    CHECK_INT(runs(e, c), 0); /* another call: not in the file */
+    CHECK_INT(fake_timed, 0);
+    CHECK_OK(nnc_engines_tune(NULL, false, test_sink));
+    CHECK_INT(runs(e, c), 0);
+}
+
+TEST(tuning)
+{
+    CHECK(mkdtemp(folder) != NULL);
+    snprintf(file, sizeof file, "%s/tuned", folder);
+    fake_install();
+    nnc_call conv = conv_call(2, 1, 4, 5, 4, 3, 1, 1), product = matmul_call(3, 4, 5, true);
+    call_post(&conv, PO_relu, 0, 0);
+    call_bias(&product);
+    tune_engine(&nnc_engine_cudnn, &conv);
+    tune_engine(&nnc_engine_cublaslt, &product);
+    CHECK_INT(fake_alive, 0);
+    CHECK_INT(fake_handles, 0);
+    times(1, 1, 1);
+
+    char *text;
+    size_t n;
+    CHECK_OK(nnc_file_read(file, 0, &text, &n, test_sink));
+    CHECK(strstr(text, "cudnn ") && strstr(text, " choice=1 number=8 ns=200000\n"));
+    CHECK(strstr(text, "cublaslt ") && strstr(text, " choice=1 number=0 ns=200000\n"));
+    nnc_free(text);
+    fake_remove();
+    unlink(file);
+    rmdir(folder);
+}
+
+TEST(tuning_files)
+{
+    static const char *const bad[] = {"hello\n", "cudnn 00 choice=1 number=2 ns=3\n",
+        "cudnn 0123456789abcdef0123456789abcdef choice=-1 number=2 ns=3\n",
+        "cudnn 0123456789abcdef0123456789abcdef choice=1 number=2 ns=3 more\n"};
+    char name[] = "/tmp/nnc-tune-XXXXXX";
+    int fd = mkstemp(name);
+    CHECK(fd >= 0);
+    close(fd);
+    for (size_t i = 0; i < NNC_COUNT(bad); i++) {
+        nnc_sink_clear(test_sink);
+        CHECK_OK(nnc_file_write(name, bad[i], strlen(bad[i]), false, test_sink));
+        CHECK_INT(nnc_engines_tune(name, true, test_sink), NNC_E_MODEL);
+        CHECK_DIAG("expected LIBRARY KEY choice=N number=N ns=N");
+    }
+    unlink(name);
+    CHECK(nnc_engines_tune(name, false, test_sink) != NNC_OK); /* nothing to replay */
+    CHECK_OK(nnc_engines_tune(name, true, test_sink)); /* nothing yet */
+    CHECK_OK(nnc_engines_tune(NULL, false, test_sink));
+}
