@@ -1,6 +1,7 @@
 /* tests/cuda_fake/cudart.c -- the table "cudart" over queue.c: as much of CUDA's runtime as nnc calls, and it refuses what the real one
  * would refuse. */
 #include "internal.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static int gives(int error)
             return error_; \
     } while (0)
 
-static cuda_stream of(cuda_stream s)
+cuda_stream fake_stream_of(cuda_stream s)
 {
     return s ? s : default_stream[device];
 }
@@ -90,6 +91,28 @@ static int get_device(int *d)
     return 0;
 }
 
+static int get_attribute(int *value, int attribute, int d)
+{
+    static const int values[128] = {[CUDA_ATTR_CLOCK_KHZ] = 1980000,
+        [CUDA_ATTR_SMS] = 132,
+        [CUDA_ATTR_MEMORY_KHZ] = 3201000,
+        [CUDA_ATTR_BUS_BITS] = 6016,
+        [CUDA_ATTR_L2_BYTES] = 60 << 20,
+        [CUDA_ATTR_SM_THREADS] = 2048,
+        [CUDA_ATTR_MAJOR] = 9,
+        [CUDA_ATTR_SHARED_BYTES] = 227 << 10};
+    if (attribute < 0 || attribute >= 128 || d < 0 || d >= FAKE_DEVICES)
+        return gives(INVALID_VALUE);
+    *value = values[attribute];
+    return gives(0);
+}
+
+static int pci_id(char *id, int n, int d)
+{
+    snprintf(id, (size_t)n, "0000:%02x:00.0", d);
+    return gives(0);
+}
+
 static int can_access(int *can, int from, int to)
 {
     *can = from != to && (from ^ to) != 3; /* two of four cannot */
@@ -130,6 +153,7 @@ static int mem_alloc(void **p, size_t bytes)
 static int mem_free(void *p)
 {
     memory *m = fake_memory_of(p);
+    fake_until_idle(); /* as CUDA waits here */
     if (m && m->device >= 0)
         used[m->device] -= m->bytes;
     return fake_memory_destroy(p, false) ? gives(0) : gives(INVALID_VALUE);
@@ -191,10 +215,12 @@ static int memcpy_async(void *to, const void *from, size_t n, int kind, cuda_str
     bool from_device = kind == CUDA_MEMCPY_TO_HOST || kind == CUDA_MEMCPY_ON_DEVICE;
     bool to_device = kind == CUDA_MEMCPY_TO_DEVICE || kind == CUDA_MEMCPY_ON_DEVICE;
     ENTER();
-    if (on_device(from) != from_device || on_device(to) != to_device || of(s)->device != device)
+    if (on_device(from) != from_device || on_device(to) != to_device ||
+        fake_stream_of(s)->device != device)
         return gives(INVALID_VALUE);
-    add_copy(of(s), to, from, n, false);
-    return fake_memory_of(to) ? 0 : fake_until_empty(of(s)); /* pageable: the call waits */
+    add_copy(fake_stream_of(s), to, from, n, false);
+    return fake_memory_of(to) ? 0
+                              : fake_until_empty(fake_stream_of(s)); /* pageable: the call waits */
 }
 
 static int memcpy_peer(
@@ -202,9 +228,10 @@ static int memcpy_peer(
 {
     ENTER();
     const memory *a = fake_memory_of(from), *b = fake_memory_of(to);
-    if (!a || !b || a->device != from_device || b->device != to_device || of(s)->device != device)
+    if (!a || !b || a->device != from_device || b->device != to_device ||
+        fake_stream_of(s)->device != device)
         return gives(INVALID_VALUE);
-    add_copy(of(s), to, from, n, true);
+    add_copy(fake_stream_of(s), to, from, n, true);
     fake_count.peer_copies++;
     return 0;
 }
@@ -225,7 +252,8 @@ static int memset_async(void *p, int value, size_t bytes, cuda_stream s)
 {
     fill *f = malloc(sizeof *f);
     *f = (fill){p, value, bytes};
-    return gives(fake_enqueue(of(s), run_fill, f, &(fake_access){p, bytes, true}, 1, "a fill"));
+    return gives(
+        fake_enqueue(fake_stream_of(s), run_fill, f, &(fake_access){p, bytes, true}, 1, "a fill"));
 }
 
 /* ---- streams and events -------------------------------------------------------------------------------------------- */
@@ -238,6 +266,8 @@ static int stream_create(cuda_stream *s, unsigned flags, int priority)
         fake_wrong("a stream that waits for the default stream");
     *s = fake_stream_create(device);
     fake_count.streams += *s != NULL;
+    if (fake_count.most_streams < fake_count.streams)
+        fake_count.most_streams = fake_count.streams;
     return *s ? 0 : gives(OUT_OF_MEMORY);
 }
 
@@ -249,7 +279,7 @@ static int stream_destroy(cuda_stream s)
 
 static int stream_sync(cuda_stream s)
 {
-    int error = fake_until_empty(of(s));
+    int error = fake_until_empty(fake_stream_of(s));
     return gives(error);
 }
 
@@ -273,10 +303,10 @@ static int event_destroy(cuda_event e)
 static int event_record(cuda_event e, cuda_stream s)
 {
     ENTER();
-    if (e->device != of(s)->device)
+    if (e->device != fake_stream_of(s)->device)
         return gives(INVALID_HANDLE);
     e->latest = fake_firing();
-    fake_push(of(s), C_record, "a record")->f = e->latest;
+    fake_push(fake_stream_of(s), C_record, "a record")->f = e->latest;
     return 0;
 }
 
@@ -286,7 +316,7 @@ static int stream_wait(cuda_stream s, cuda_event e, unsigned flags)
     if (flags)
         return gives(INVALID_VALUE);
     if (e->latest)
-        fake_push(of(s), C_wait, "a wait")->f = e->latest;
+        fake_push(fake_stream_of(s), C_wait, "a wait")->f = e->latest;
     return 0;
 }
 
@@ -330,7 +360,7 @@ static int host_func(cuda_stream s, void (*fn)(void *), void *ctx)
     ENTER();
     call *c = malloc(sizeof *c);
     *c = (call){fn, ctx};
-    return fake_enqueue(of(s), run_call, c, NULL, 0, "a host function");
+    return fake_enqueue(fake_stream_of(s), run_call, c, NULL, 0, "a host function");
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------- */
@@ -408,7 +438,7 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
     ENTER();
     if (c->grid[0] < 1 || c->grid[1] != 1 || c->grid[2] != 1 || c->block[1] != 1 ||
         c->block[2] != 1 || c->block[0] < 1 || (int)c->block[0] > k->max_threads ||
-        c->n_attribute || of(c->stream)->device != device ||
+        c->n_attribute || fake_stream_of(c->stream)->device != device ||
         (c->shared_bytes > 48 << 10 && (int)c->shared_bytes > k->shared_limit))
         return gives(INVALID_VALUE);
     launch *l = calloc(1, sizeof *l);
@@ -420,7 +450,7 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
         if ((uintptr_t)l->arg[i] % 16)
             fake_wrong("%s: argument %d is not aligned", k->name, i);
     }
-    return fake_enqueue(of(c->stream), run_launch, l, a, n + k->work, k->name);
+    return fake_enqueue(fake_stream_of(c->stream), run_launch, l, a, n + k->work, k->name);
 }
 
 /* ---- all of it ----------------------------------------------------------------------------------------------------- */
@@ -434,6 +464,8 @@ static const nnc_cuda_cudart cudart = {
     .cudaGetDeviceCount = device_count,
     .cudaSetDevice = set_device,
     .cudaGetDevice = get_device,
+    .cudaDeviceGetAttribute = get_attribute,
+    .cudaDeviceGetPCIBusId = pci_id,
     .cudaDeviceCanAccessPeer = can_access,
     .cudaDeviceEnablePeerAccess = enable_peer,
     .cudaMemGetInfo = mem_info,

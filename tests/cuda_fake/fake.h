@@ -23,6 +23,7 @@ int fake_end(char why[512]);
 typedef struct fake_counts {
     int launches, copies, library_calls, kernels_built, peer_copies, replays;
     int blocks, streams, events, libraries; /* now alive */
+    int most_streams; /* at any time */
 } fake_counts;
 extern fake_counts fake_count;
 
@@ -41,6 +42,7 @@ typedef struct fake_access {
     bool write;
 } fake_access;
 
+cuda_stream fake_stream_of(cuda_stream s); /* NULL: the current device's default stream */
 /* Gives work to a stream: run(ctx) when its turn comes, then free(ctx). `access`: what it touches on the stream's device (copied). */
 int fake_enqueue(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_access *access,
     int n_access, const char *what);

@@ -56,6 +56,7 @@ command *fake_push(cuda_stream s, command_kind kind, const char *what);
 firing *fake_firing(void);
 int fake_until_empty(
     cuda_stream s); /* runs commands until s has none; the host is then after them */
+void fake_until_idle(void);
 int fake_until_fired(const firing *f);
 void fake_host_after(const firing *f);
 memory *fake_memory_of(const void *p);

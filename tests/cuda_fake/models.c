@@ -4,6 +4,7 @@
 #include "test.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static nnc_env *env(void)
 {
@@ -47,6 +48,7 @@ static void compare(const char *file, const nnc_arg *arg, int n, uint64_t seed, 
     if (!agrees)
         test_fail(__FILE__, __LINE__, "%s differs\n%s", what, nnc_text_str(&t));
     CHECK(fake_count.launches + fake_count.library_calls > 0);
+    CHECK(streams == 1 || fake_count.most_streams > 2); /* of two programs at a time */
     nnc_text_deinit(&t);
     nnc_model_close(m);
     nnc_env_destroy(e);
@@ -61,4 +63,38 @@ TEST(compare_kernels_alone)
     compare("models/relu.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
     compare("models/softmax.json", (nnc_arg[]){{"batch", "6"}, {"cols", "300"}}, 2, 2, 1);
     compare("models/layernorm.json", (nnc_arg[]){{"batch", "5"}, {"cols", "1000"}}, 2, 3, 1);
+}
+
+TEST(compare_with_libraries)
+{
+    if (no_compiler())
+        return;
+    compare("models/mlp.json", (nnc_arg[]){{"batch", "4"}, {"hidden", "32"}}, 2, 4, 1);
+    compare("models/matmul.json", (nnc_arg[]){{"dim", "40"}}, 1, 0, 1);
+    compare("models/transformer_mlp.json",
+        (nnc_arg[]){{"batch", "2"}, {"tokens", "6"}, {"dim", "16"}}, 3, 5, 1);
+    compare("models/conv_fc_stack.json",
+        (nnc_arg[]){{"batch", "2"}, {"image", "8"}, {"channels", "8"}, {"features", "20"}}, 4, 6,
+        1);
+    compare("models/maxpool.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
+}
+
+/* Branches on several streams: events alone keep them in order, and memory is shared as far as they do. */
+TEST(streams)
+{
+    static const char text[] = "{\"inputs\": {\"x\": [64, 96]}, \"layers\": ["
+                               "{\"op\": \"exp\", \"name\": \"a\"},"
+                               "{\"op\": \"softmax\", \"in\": \"x\", \"name\": \"b\"},"
+                               "{\"op\": \"layernorm\", \"in\": \"x\", \"name\": \"c\"},"
+                               "{\"op\": \"add\", \"in\": [\"a\", \"b\"], \"name\": \"d\"},"
+                               "{\"op\": \"add\", \"in\": [\"d\", \"c\"]}]}";
+    char file[] = "/tmp/nnc_streams_XXXXXX.json";
+    if (no_compiler())
+        return;
+    int fd = mkstemps(file, 5);
+    CHECK(fd >= 0 && write(fd, text, sizeof text - 1) == (ssize_t)(sizeof text - 1));
+    close(fd);
+    for (uint64_t seed = 0; seed < 6; seed++)
+        compare(file, NULL, 0, seed, 3);
+    unlink(file);
 }

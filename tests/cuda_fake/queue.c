@@ -155,6 +155,13 @@ int fake_until_empty(cuda_stream s)
     return fake_sticky;
 }
 
+void fake_until_idle(void)
+{
+    for (int i = 0; i < FAKE_STREAMS; i++)
+        if (stream[i])
+            (void)fake_until_empty(stream[i]);
+}
+
 int fake_until_fired(const firing *f)
 {
     while (!f->fired)
@@ -261,10 +268,10 @@ int fake_end(char why[512])
     if (fake_count.streams || fake_count.events || fake_count.blocks || fake_count.libraries)
         fake_wrong("left: %d streams, %d events, %d blocks, %d libraries", fake_count.streams,
             fake_count.events, fake_count.blocks, fake_count.libraries);
-    fake_queues_end();
     for (int i = 1; i < FAKE_STREAMS; i++)
         if (stream[i])
             (void)fake_stream_destroy(stream[i]);
+    fake_queues_end();
     snprintf(why, 512, "%s", first_wrong);
     return n_wrong;
 }
