@@ -216,6 +216,68 @@ TEST(cudnn_declines)
     end();
 }
 
+/* Which engines are let in: by their notes, and by what rounding is allowed. */
+TEST(cudnn_notes)
+{
+    enum { TENSOR_CORE = 0, DOWN_CONVERT = 1, FFT = 3, NONDETERMINISTIC = 4 };
+    static const struct {
+        int note;
+        nnc_dtype dtype;
+        bool tf32;
+        const char *says;
+    } t[] = {
+        {-1, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
+        {TENSOR_CORE, DT_f32, false, "cudnn 9.19.0: engine 8, strict f32"},
+        {TENSOR_CORE, DT_f32, true, "cudnn 9.19.0: engine 7, tensor cores, tf32 allowed"},
+        {TENSOR_CORE, DT_f16, false, "cudnn 9.19.0: engine 7, tensor cores"},
+        {DOWN_CONVERT, DT_f32, true, "cudnn 9.19.0: engine 8, tf32 allowed"},
+        {NONDETERMINISTIC, DT_bf16, false, "cudnn 9.19.0: engine 8"},
+        {FFT, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
+    };
+    begin("cuda:sm_90");
+    for (size_t i = 0; i < NNC_COUNT(t); i++) {
+        nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+        nnc_choice choice;
+        call_dtype(&c, t[i].dtype);
+        c.tf32 = t[i].tf32;
+        c.target = &target;
+        fake_note = t[i].note;
+        CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
+        CHECK_STR(choice.reason, t[i].says);
+    }
+    fake_note = -1;
+    end();
+}
+
+/* A convolution without a bias of its own ends behind zeros, whatever the workspace held before. */
+TEST(cudnn_zeros)
+{
+    begin("cuda:sm_90");
+    nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+    nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
+    nnc_choice choice;
+    float x[100], w[144], y[100];
+    void *handle = NULL, *const args[] = {x, w, y};
+    nnc_rng_fill(1, 0, NNC_COUNT(x), 1, x);
+    nnc_rng_fill(2, 0, NNC_COUNT(w), 1, w);
+    relu(&c);
+    c.target = &target;
+    CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
+    c.work_bytes = choice.workspace_bytes;
+    void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(c.work_bytes, 64));
+    CHECK_OK(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink));
+    for (int i = 0; i < 2 && handle && work; i++) {
+        memset(work, 0xff, (size_t)c.work_bytes); /* NaN */
+        CHECK_OK(nnc_engine_cudnn.run(handle, args, work));
+        for (size_t k = 0; k < NNC_COUNT(y); k++)
+            CHECK(y[k] >= 0);
+    }
+    if (handle)
+        nnc_engine_cudnn.unload(handle);
+    nnc_free(work);
+    end();
+}
+
 /* Machines without cuDNN: the plan is made all the same, with room for whatever is settled later. */
 TEST(cudnn_by_rule)
 {
