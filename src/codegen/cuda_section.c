@@ -247,11 +247,11 @@ static void declare_lanes(cu *c, int begin, int end)
 
 void cu_section(cu *c, const nnc_kstage *s, int begin, int end)
 {
-    int loop = 0;
+    int loop = 0; /* lines in the loop over lanes */
     for (int32_t id = begin; id < end; id++)
         if (written(c, id)) {
             if (in_loop(c, id))
-                loop++;
+                loop += c->k->ins[id].op == KO_load && cu_guarded(c, &c->k->ins[id]) ? 2 : 1;
             else if (c->k->ins[id].op != KO_store || !c->v[id].vector)
                 statement(c, s, id);
         }

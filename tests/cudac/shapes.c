@@ -164,6 +164,18 @@ TEST(places_in_vectors)
     all_agree(&s);
 }
 
+/* Padding by what no vector divides: lanes are guarded one by one. */
+TEST(guards_of_lanes)
+{
+    ct_set s = {.tiny = true};
+    for (int n = 1; n < 5; n++)
+        add(&s, false,
+            "graph @t {\n%%x = input : %s[5,%d]\n%%y = pad %%x {pads=[0,%d,1,%d], value=1}\nreturn "
+            "%%y }",
+            n % 2 ? "f32" : "bool", 64 - n, n, 8 - n % 2);
+    all_agree(&s);
+}
+
 /* 2^32 + 4 elements: offsets of 64 bits. Memory is reserved, and touched where the last blocks are. */
 TEST(more_elements_than_32_bits_count)
 {
