@@ -92,6 +92,19 @@ static void cpu_engines(nnc_env *e)
     e->engine[e->n_engine++] = &nnc_engine_interp;
 }
 
+/* What a GPU's engines keep and replay belongs to the process. */
+static nnc_status settle_gpu(const nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+{
+    if (e->target.kind == NNC_T_cuda) {
+        nnc_engines_keep(!o->no_cache, o->cache_dir);
+        return nnc_engines_tune(o->tuning, o->tune, sink);
+    }
+    return o->tuning
+               ? nnc_fail0(sink, NNC_E_USAGE,
+                     "--tuning holds algorithms of a GPU's libraries; %s has none", e->target.name)
+               : NNC_OK;
+}
+
 nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
 {
     *out = NULL;
@@ -103,6 +116,8 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     nnc_status st = open_target(e, o, sink);
+    if (!st && (st = settle_gpu(e, o, sink)) != NNC_OK)
+        nnc_target_deinit(&e->target);
     if (st) {
         nnc_free(e);
         return st;
@@ -116,8 +131,6 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     if (!o->no_cache && !e->cache && o->cache_dir)
         nnc_warn(sink, (nnc_loc){.file = o->cache_dir},
             "cannot be written: compiled kernels are not kept");
-    if (e->target.kind == NNC_T_cuda)
-        nnc_engines_keep(!o->no_cache, o->cache_dir);
     const char *why_not;
     (void)nnc_threads_init(&why_not); /* pthreads without it */
     *out = e;

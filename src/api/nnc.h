@@ -32,6 +32,8 @@ typedef struct nnc_env_options {
     const char *target;      /* "cpu" (NULL), a GPU to compile for ("cuda:sm_90"), or a machine file (.json) */
     const char *cache_dir;   /* NULL = the user's cache folder */
     bool no_cache;           /* compile everything anew */
+    const char *tuning;      /* of a GPU: file of its libraries' measured algorithms, replayed when a model is loaded; NULL = none */
+    bool tune;               /* measure what the file has not, and add it */
     bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
 } nnc_env_options;
 

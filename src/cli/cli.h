@@ -18,12 +18,12 @@ typedef struct options {
     int n_input, n_output;
     const char *skip[MAX_LIST], *pass[MAX_LIST], *print_after[MAX_LIST];
     int n_skip, n_pass, n_print_after;
-    const char *emit, *dump_dir, *out, *weights, *target, *cache_dir;
+    const char *emit, *dump_dir, *out, *weights, *target, *cache_dir, *tuning;
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
     int64_t seed, threads, jobs, iterations, warmup, duration, streams, devices, level;
     double tolerance, percentile;
     nnc_format format;
-    bool math_fast, math_exact, no_cache, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
+    bool math_fast, math_exact, no_cache, tune, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
 } options;
 
 typedef struct command {

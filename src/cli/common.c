@@ -9,6 +9,8 @@ nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink)
         .target = o->target,
         .cache_dir = o->cache_dir,
         .no_cache = o->no_cache,
+        .tuning = o->tuning,
+        .tune = o->tune,
         .no_llvm = o->no_llvm,
         .no_onednn = o->no_onednn,
     };

@@ -64,7 +64,8 @@ static const flag flags[] = {
         "layouts (default); 3: with --math=fast also what changes roundings more"},
     {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "exact|ulp2|fast",
         "exact: NaN survives every relu, also one inside a library's convolution; ulp2 (default): "
-        "functions within 2.5 ulp; fast: -O3 may reorder sums"},
+        "functions within 2.5 ulp; fast: -O3 may reorder sums, GPUs may round f32 operands of "
+        "convolutions and matrix products to tf32"},
     {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...",
         "leave these passes out (nnc passes lists them)"},
     {"--streams", 's', F_int, AT(streams), 0, 1, 64, "N", "command streams per device (default 1)"},
@@ -114,6 +115,10 @@ static const flag flags[] = {
         "devices --format=json prints it"},
     {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",
         "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
+    {"--tuning", 'e', F_word, AT(tuning), 0, 0, 0, "FILE",
+        "measured algorithms of a GPU's libraries, replayed when a model is loaded"},
+    {"--tune", 'e', F_bool, AT(tune), 0, 0, 0, NULL,
+        "measure what --tuning's FILE has not, and add it"},
     {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "compile every kernel anew"},
     {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
         "interpret kernels instead of compiling them (slow)"},
@@ -289,6 +294,8 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
     if (o->no_cache && o->cache_dir)
         return nnc_fail0(
             sink, NNC_E_USAGE, "--no-cache uses no cache, --cache-dir names one: leave one out");
+    if (o->tune && !o->tuning)
+        return nnc_fail0(sink, NNC_E_USAGE, "--tune adds to a file: say which with --tuning=FILE");
     return NNC_OK;
 }
 
