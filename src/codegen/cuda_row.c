@@ -117,13 +117,22 @@ static bool in_spread(const cu_rows *r, const nnc_kstage *s, int g, int32_t id)
            !r->stage[g].serial;
 }
 
-static void keep_loads(cu_rows *r, const nnc_kernel *k)
+/* One access for all lanes, or the same for all: what a register array of vectors can hold. */
+static bool in_one(const nnc_kernel *k, const nnc_kgrid *g, const cu_spread *p, const nnc_kins *in)
+{
+    int axis = g->cls == KC_column ? g->axis : last_of(p->spread);
+    int vec = g->cls == KC_column ? g->vec : p->vec;
+    return vec == 1 || in->at.k[axis] == 0 || cu_vector(k, in, axis, vec);
+}
+
+static void keep_loads(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *grid)
 {
     for (int g = 0; g < k->n_stage; g++)
         for (int32_t id = k->stage[g].body0; id < k->stage[g].post1; id++) {
             const nnc_kins *in = &k->ins[id];
             if (in->op != KO_load || !plain(in) || k->buf[in->buf].role != KB_in ||
-                !in_spread(r, &k->stage[g], g, id) || r->as[id] >= 0)
+                !in_spread(r, &k->stage[g], g, id) || r->as[id] >= 0 ||
+                !in_one(k, grid, &r->stage[g], in))
                 continue;
             for (int h = g + 1; h < k->n_stage; h++)
                 for (int32_t j = k->stage[h].body0; j < k->stage[h].post1; j++)
@@ -199,7 +208,7 @@ bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
     }
     bool few = k->n_ins <= KEEP_INS;
     if (few && g->keep > 0)
-        keep_loads(r, k);
+        keep_loads(r, k, g);
     for (int b = 0; few && g->keep > 0 && b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp)
             keep_tmp(r, k, b);

@@ -164,6 +164,33 @@ TEST(places_in_vectors)
     all_agree(&s);
 }
 
+/* Rows of which one operand lies along memory and the other across: lanes of the latter are loaded one by one, again by each
+ * stage. */
+TEST(rows_across_memory)
+{
+    ct_set s = {.tiny = true};
+    for (int n = 12; n < 80; n *= 2)
+        add(&s, true,
+            "graph @t {\n%%x = input : f64[%d,24]\n%%y = input : f64[%d,1]\n%%d = sub %%x, %%y\n"
+            "%%z = softmax %%d {axis=0}\nreturn %%z }",
+            n, n);
+    nnc_scan scan;
+    static const char text[] =
+        "kernel k_across { axis i0 outer 24 axis m0 map 12 axis r0 reduce 12\n"
+        "buf x0 in f32 288 buf x1 in f32 12 buf y0 out f32 288\n"
+        "schedule cuda row threads 128 vec 4 group 2 keep 2 blocks 1\n"
+        "stage r0 { %0 = load f32 x0[i0 + r0*24] %1 = load f32 x1[r0] %2 = sub f32 %0 %1\n"
+        "%3 = reduce max f32 %2 }\n"
+        "stage m0 { %4 = load f32 x0[i0 + m0*24] %5 = load f32 x1[m0] %6 = sub f32 %4 %5\n"
+        "%7 = sub f32 %6 %3 %8 = store f32 y0[i0 + m0*24] %7 } }";
+    nnc_scan_init(&scan, "k", text, sizeof text - 1);
+    const nnc_kernel *k = nnc_kernel_parse(&scan, &s.arena, test_sink);
+    CHECK(k != NULL);
+    if (k)
+        ct_add(&s, k);
+    all_agree(&s);
+}
+
 /* Padding by what no vector divides: lanes are guarded one by one. */
 TEST(guards_of_lanes)
 {
