@@ -1,5 +1,6 @@
 /* tests/nvrtc/false.c -- compiling through a false NVRTC: which one is asked for which GPU, errors with their places, the cache, threads,
  * running out of memory. nvrtc.c does it with the real one. */
+#include "api/nnc.h"
 #include "cuda/cuda.h"
 #include "test.h"
 #include <stdatomic.h>
@@ -308,5 +309,55 @@ TEST(nvrtc_out_of_memory)
             CHECK(u[i].code == NULL);
     }
     CHECK(failed > UNITS && failed < 499);
+    nnc_cuda_forget();
+}
+
+/* A whole compile for a GPU, and its stages as text, with the N-th allocation failing. */
+static nnc_status compile_model(const nnc_model *m)
+{
+    static const char *const stage[] = {"cuda", "ptx", "cubin", "plan"};
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_compile_options o = nnc_compile_defaults;
+    o.jobs = 1;
+    nnc_status st =
+        nnc_env_create(&(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink);
+    if (!st)
+        st = nnc_compile(e, m, &o, &a, test_sink);
+    for (size_t i = 0; i < NNC_COUNT(stage) && !st; i++) {
+        nnc_text t = {0};
+        st = nnc_emit_text(e, a, stage[i], &t, test_sink);
+        nnc_text_deinit(&t);
+    }
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    return st;
+}
+
+TEST(nvrtc_compile_out_of_memory)
+{
+    enum {
+        ENOUGH = 40
+    }; /* runs in a row without a failure: what is lost in some may be of no importance */
+    nnc_model *m = nnc_model_open("models/nested_sin.json", &(nnc_open_options){0}, test_sink);
+    int fine = 0, failed = 0;
+    begin(true);
+    CHECK(m != NULL);
+    CHECK_OK(compile_model(m));
+    for (int64_t n = 1; m && fine < ENOUGH && n < 1000000; n += failed < 150 ? 1 : 1 + n / 50) {
+        nnc_sink_clear(test_sink);
+        nnc_fail_alloc_after(n);
+        nnc_status st = compile_model(m);
+        nnc_fail_alloc_after(0);
+        fine = st ? 0 : fine + 1;
+        failed += st != NNC_OK;
+        if (st != NNC_OK && st != NNC_E_NOMEM) {
+            test_fail(
+                __FILE__, __LINE__, "allocation %lld fails: %s", (long long)n, nnc_status_name(st));
+            nnc_sink_print(test_sink, stderr);
+        }
+    }
+    CHECK(fine == ENOUGH && failed > 100);
+    nnc_model_close(m);
     nnc_cuda_forget();
 }
