@@ -385,6 +385,65 @@ static nnc_status cuda_work(nnc_stream *s, const nnc_work *w)
     return NNC_OK;
 }
 
+/* ---- graphs -------------------------------------------------------------------------------------------------------- */
+
+struct nnc_capture {
+    nnc_device *d;
+    cuda_graph_exec x;
+};
+
+static nnc_status cuda_capture_begin(nnc_stream *s)
+{
+    if (s->failed != NNC_OK || !went(s, use(s->d)))
+        return NNC_E_DEVICE; /* sync says why */
+    return s->d->rt->cudaStreamBeginCapture(s->s, CUDA_CAPTURE_THREAD_LOCAL) ? NNC_E_DEVICE
+                                                                             : NNC_OK;
+}
+
+static nnc_status cuda_capture_end(nnc_stream *s, nnc_capture **out, nnc_sink *sink)
+{
+    const nnc_cuda_cudart *rt = s->d->rt;
+    cuda_graph g = NULL;
+    nnc_capture *c = nnc_calloc(1, sizeof *c);
+    *out = c;
+    int error = use(s->d);
+    error = error ? error : rt->cudaStreamEndCapture(s->s, &g);
+    if (!error && c && s->failed == NNC_OK)
+        error = rt->cudaGraphInstantiate(&c->x, g, 0);
+    if (!error && c && c->x)
+        (void)rt->cudaGraphUpload(c->x, s->s); /* else the first replay does it */
+    if (g)
+        (void)rt->cudaGraphDestroy(g);
+    if (!error && c && c->x) {
+        c->d = s->d;
+        return NNC_OK;
+    }
+    (void)rt->cudaGetLastError();
+    s->failed = NNC_OK;
+    s->error = 0;
+    nnc_free(c);
+    *out = NULL;
+    if (!c)
+        return nnc_nomem(sink);
+    return error ? cuda_fail(s->d, error, "the run cannot be captured", sink) : NNC_E_DEVICE;
+}
+
+static nnc_status cuda_replay(nnc_stream *s, nnc_capture *c)
+{
+    if (s->failed == NNC_OK && went(s, use(s->d)))
+        (void)went(s, s->d->rt->cudaGraphLaunch(c->x, s->s));
+    return NNC_OK;
+}
+
+static void cuda_capture_destroy(nnc_capture *c)
+{
+    if (!use(c->d))
+        c->d->rt->cudaGraphExecDestroy(c->x);
+    nnc_free(c);
+}
+
+/* ---- sync ---------------------------------------------------------------------------------------------------------- */
+
 /* An error that CUDA found while kernels ran is of any work before: only with launches one at a time is it that of the last. */
 static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
 {
@@ -449,4 +508,8 @@ const nnc_device_api nnc_device_cuda = {
     .wait = cuda_wait,
     .sync = cuda_sync,
     .event_ns = cuda_event_ns,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .replay = cuda_replay,
+    .capture_destroy = cuda_capture_destroy,
 };

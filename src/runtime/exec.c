@@ -73,7 +73,7 @@ static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
     return e->dev[c->device].stream[c->stream];
 }
 
-static nnc_status issue(nnc_exec *e, int i)
+nnc_status nnc_exec_issue(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     const nnc_device_api *api = e->api;
@@ -137,14 +137,21 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    nnc_status status = fence(e, true);
+    bool replayed = false;
+    nnc_status status = nnc_exec_replay(e, &replayed, sink);
+    if (replayed && status == NNC_OK)
+        return NNC_OK;
     int i = p->main_first;
+    if (status == NNC_OK)
+        status = fence(e, true);
     while (status == NNC_OK && i < p->n_cmd)
-        status = issue(e, i++);
+        status = nnc_exec_issue(e, i++);
     if (status == NNC_OK)
         status = fence(e, false);
-    if (status == NNC_OK)
+    if (status == NNC_OK) {
+        e->runs++;
         return NNC_OK;
+    }
     const char *layers = i > p->main_first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
     return nnc_fail0(
         sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
@@ -205,7 +212,7 @@ nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc
         nnc_stream *s = stream_of(e, &p->cmd[i]);
         status = e->api->record(s, clock[0]);
         if (status == NNC_OK)
-            status = issue(e, i);
+            status = nnc_exec_issue(e, i);
         if (status == NNC_OK)
             status = e->api->record(s, clock[1]);
     }
@@ -235,7 +242,7 @@ static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
     const nnc_plan *p = e->p;
     nnc_status status = NNC_OK;
     for (int i = 0; i < p->main_first && status == NNC_OK; i++)
-        status = issue(e, i);
+        status = nnc_exec_issue(e, i);
     nnc_status synced = nnc_exec_sync(e, NULL);
     if (status == NNC_OK)
         status = synced;
@@ -314,6 +321,8 @@ nnc_status nnc_exec_create(
     e->p = p;
     e->api = o->device;
     e->weight_dir = o->weight_dir;
+    /* a single command is as cheap as a replay */
+    e->no_replay = o->no_replay || !o->device->capture_begin || p->n_cmd - p->main_first < 2;
     nnc_status status = create(e, o, sink);
     if (status != NNC_OK) {
         nnc_exec_destroy(e);
@@ -332,6 +341,8 @@ void nnc_exec_destroy(nnc_exec *e)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
             if (e->dev[d].stream[s])
                 e->api->stream_destroy(e->dev[d].stream[s]);
+    if (e->capture)
+        e->api->capture_destroy(e->capture);
     if (e->owned)
         nnc_exec_unload(e, true);
     for (int i = 0; e->event && i < e->p->n_event; i++)

@@ -42,6 +42,9 @@ struct nnc_exec {
     prepared *owned;
     int n_owned;
     weight_work *weight; /* by command */
+    int runs;             /* of main, given command by command and well */
+    bool no_replay;       /* not wanted, or the device could not write main down */
+    nnc_capture *capture; /* main, written down */
 };
 
 static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
@@ -57,6 +60,12 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink);
 void nnc_exec_unload(nnc_exec *e, bool all); /* not all: what only init used */
 
 nnc_status nnc_exec_weight(nnc_exec *e, int cmd);
+/* Gives command `cmd` to its stream. */
+nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
+
+/* replay.c. Runs main from what the device has written down, which it is made to do when main has run once (what engines and libraries
+ * do once only is behind them then). *done: it was so run; else the caller gives it command by command. */
+nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink);
 /* Reports the first weight that could not be read; false when none. */
 bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink);
 

@@ -11,6 +11,7 @@
 typedef struct nnc_device nnc_device;   /* one device, e.g. cpu:1; used by one executor at a time */
 typedef struct nnc_stream nnc_stream;   /* an in-order queue of a device, asynchronous to the host */
 typedef struct nnc_event nnc_event;
+typedef struct nnc_capture nnc_capture; /* work of one run, written down */
 
 /* Work given to a stream: a prepared engine handle and its arguments. args is copied. */
 typedef struct nnc_work {
@@ -48,6 +49,14 @@ typedef struct nnc_device_api {
     nnc_status (*sync)(nnc_stream *s, nnc_sink *sink); /* host waits for s; returns the first failure and clears it */
     /* nanoseconds at which each recorded event fired, device clock; -1 = not yet */
     int64_t (*event_ns)(const nnc_event *e);
+    /* What a device can be given once and told to do again, cheaper than command by command; all NULL where it is none. Between begin
+     * and end nothing runs: what s is given is written down, and what other streams are given from where they wait for an event of
+     * those that are written down. s must wait for them all before the end. No sync, upload, download or alloc in between. A failure
+     * comes out of end; then nothing was written down and all streams are as before. */
+    nnc_status (*capture_begin)(nnc_stream *s);
+    nnc_status (*capture_end)(nnc_stream *s, nnc_capture **out, nnc_sink *sink);
+    nnc_status (*replay)(nnc_stream *s, nnc_capture *c); /* all of it, in s's turn */
+    void (*capture_destroy)(nnc_capture *c);             /* after sync of the streams that replay it */
 } nnc_device_api;
 
 extern const nnc_device_api nnc_device_cpu, nnc_device_cuda;
@@ -75,6 +84,7 @@ typedef struct nnc_exec_options {
     int n_engine;
     /* fills weights of CMD_weight; NULL: inline, generated and file sources are read here */
     const char *weight_dir; /* folder that relative weight files are under, NULL = as written */
+    bool no_replay;         /* give every run command by command, even where the device could replay it */
 } nnc_exec_options;
 
 /* What was asked of the devices; equals the plan to the byte (a test checks it). */

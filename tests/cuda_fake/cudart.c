@@ -13,6 +13,8 @@ enum {
     NOT_FOUND = 500,
     NOT_READY = 600,
     PEER_ENABLED = 704,
+    CAPTURE_UNSUPPORTED = 900,
+    CAPTURED_EVENT = 907,
 };
 #define DEVICE_BYTES ((size_t)1 << 30)
 
@@ -22,7 +24,7 @@ static cuda_stream default_stream[FAKE_DEVICES];
 static bool peer[FAKE_DEVICES][FAKE_DEVICES];
 static size_t used[FAKE_DEVICES];
 
-static int gives(int error)
+int fake_gives(int error)
 {
     if (!error && ++fake_calls == fake_fail_at)
         error = fake_fail_with;
@@ -36,7 +38,7 @@ static int gives(int error)
 /* At the top of what changes something: a call that fails does nothing. */
 #define ENTER() \
     do { \
-        int error_ = gives(0); \
+        int error_ = fake_gives(0); \
         if (error_) \
             return error_; \
     } while (0)
@@ -74,13 +76,13 @@ static int get_last_error(void)
 static int device_count(int *n)
 {
     *n = FAKE_DEVICES;
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int set_device(int d)
 {
     if (d < 0 || d >= FAKE_DEVICES)
-        return gives(INVALID_DEVICE);
+        return fake_gives(INVALID_DEVICE);
     device = d;
     return 0;
 }
@@ -102,32 +104,32 @@ static int get_attribute(int *value, int attribute, int d)
         [CUDA_ATTR_MAJOR] = 9,
         [CUDA_ATTR_SHARED_BYTES] = 227 << 10};
     if (attribute < 0 || attribute >= 128 || d < 0 || d >= FAKE_DEVICES)
-        return gives(INVALID_VALUE);
+        return fake_gives(INVALID_VALUE);
     *value = values[attribute];
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int pci_id(char *id, int n, int d)
 {
     snprintf(id, (size_t)n, "0000:%02x:00.0", d);
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int can_access(int *can, int from, int to)
 {
     *can = from != to && (from ^ to) != 3; /* two of four cannot */
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int enable_peer(int to, unsigned flags)
 {
     int can;
     if (flags || can_access(&can, device, to) || !can)
-        return gives(INVALID_VALUE);
+        return fake_gives(INVALID_VALUE);
     if (peer[device][to])
-        return gives(PEER_ENABLED);
+        return fake_gives(PEER_ENABLED);
     peer[device][to] = true;
-    return gives(0);
+    return fake_gives(0);
 }
 
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
@@ -136,15 +138,17 @@ static int mem_info(size_t *free_bytes, size_t *total)
 {
     *total = DEVICE_BYTES;
     *free_bytes = DEVICE_BYTES - used[device];
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int mem_alloc(void **p, size_t bytes)
 {
     ENTER();
     *p = NULL;
+    if (fake_capturing)
+        return fake_gives(CAPTURE_UNSUPPORTED);
     if (bytes > DEVICE_BYTES - used[device])
-        return gives(OUT_OF_MEMORY);
+        return fake_gives(OUT_OF_MEMORY);
     *p = fake_memory_create(bytes, device);
     used[device] += bytes;
     return 0;
@@ -156,7 +160,7 @@ static int mem_free(void *p)
     fake_until_idle(); /* as CUDA waits here */
     if (m && m->device >= 0)
         used[m->device] -= m->bytes;
-    return fake_memory_destroy(p, false) ? gives(0) : gives(INVALID_VALUE);
+    return fake_memory_destroy(p, false) ? fake_gives(0) : fake_gives(INVALID_VALUE);
 }
 
 static int host_alloc(void **p, size_t bytes)
@@ -168,7 +172,7 @@ static int host_alloc(void **p, size_t bytes)
 
 static int host_free(void *p)
 {
-    return fake_memory_destroy(p, true) ? gives(0) : gives(INVALID_VALUE);
+    return fake_memory_destroy(p, true) ? fake_gives(0) : fake_gives(INVALID_VALUE);
 }
 
 typedef struct copy {
@@ -199,8 +203,7 @@ static void add_copy(cuda_stream s, void *to, const void *from, size_t n, bool a
         c->kept = malloc(n + 1);
         memcpy(c->kept, from, n);
     }
-    fake_enqueue(s, run_copy, c, a, k, "a copy");
-    s->last->any_device = any_device;
+    fake_push_work(s, run_copy, c, a, k, "a copy")->any_device = any_device;
     fake_count.copies++;
 }
 
@@ -217,7 +220,9 @@ static int memcpy_async(void *to, const void *from, size_t n, int kind, cuda_str
     ENTER();
     if (on_device(from) != from_device || on_device(to) != to_device ||
         fake_stream_of(s)->device != device)
-        return gives(INVALID_VALUE);
+        return fake_gives(INVALID_VALUE);
+    if (fake_capturing && kind != CUDA_MEMCPY_ON_DEVICE)
+        return fake_gives(CAPTURE_UNSUPPORTED);
     add_copy(fake_stream_of(s), to, from, n, false);
     return fake_memory_of(to) ? 0
                               : fake_until_empty(fake_stream_of(s)); /* pageable: the call waits */
@@ -230,7 +235,7 @@ static int memcpy_peer(
     const memory *a = fake_memory_of(from), *b = fake_memory_of(to);
     if (!a || !b || a->device != from_device || b->device != to_device ||
         fake_stream_of(s)->device != device)
-        return gives(INVALID_VALUE);
+        return fake_gives(INVALID_VALUE);
     add_copy(fake_stream_of(s), to, from, n, true);
     fake_count.peer_copies++;
     return 0;
@@ -252,8 +257,8 @@ static int memset_async(void *p, int value, size_t bytes, cuda_stream s)
 {
     fill *f = malloc(sizeof *f);
     *f = (fill){p, value, bytes};
-    return gives(
-        fake_enqueue(fake_stream_of(s), run_fill, f, &(fake_access){p, bytes, true}, 1, "a fill"));
+    fake_enqueue(fake_stream_of(s), run_fill, f, &(fake_access){p, bytes, true}, 1, "a fill");
+    return fake_gives(0);
 }
 
 /* ---- streams and events -------------------------------------------------------------------------------------------- */
@@ -268,19 +273,21 @@ static int stream_create(cuda_stream *s, unsigned flags, int priority)
     fake_count.streams += *s != NULL;
     if (fake_count.most_streams < fake_count.streams)
         fake_count.most_streams = fake_count.streams;
-    return *s ? 0 : gives(OUT_OF_MEMORY);
+    return *s ? 0 : fake_gives(OUT_OF_MEMORY);
 }
 
 static int stream_destroy(cuda_stream s)
 {
     fake_count.streams -= fake_stream_destroy(s);
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int stream_sync(cuda_stream s)
 {
+    if (fake_stream_of(s)->capturing)
+        return fake_gives(CAPTURE_UNSUPPORTED);
     int error = fake_until_empty(fake_stream_of(s));
-    return gives(error);
+    return fake_gives(error);
 }
 
 static int event_create(cuda_event *e, unsigned flags)
@@ -297,15 +304,16 @@ static int event_destroy(cuda_event e)
 {
     free(e);
     fake_count.events--;
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int event_record(cuda_event e, cuda_stream s)
 {
     ENTER();
     if (e->device != fake_stream_of(s)->device)
-        return gives(INVALID_HANDLE);
+        return fake_gives(INVALID_HANDLE);
     e->latest = fake_firing();
+    e->latest->graph = fake_stream_of(s)->capturing;
     fake_push(fake_stream_of(s), C_record, "a record")->f = e->latest;
     return 0;
 }
@@ -314,34 +322,42 @@ static int stream_wait(cuda_stream s, cuda_event e, unsigned flags)
 {
     ENTER();
     if (flags)
-        return gives(INVALID_VALUE);
-    if (e->latest)
-        fake_push(fake_stream_of(s), C_wait, "a wait")->f = e->latest;
+        return fake_gives(INVALID_VALUE);
+    if (!e->latest)
+        return 0;
+    int error = fake_graph_join(fake_stream_of(s), e->latest);
+    if (error)
+        return fake_gives(error);
+    fake_push(fake_stream_of(s), C_wait, "a wait")->f = e->latest;
     return 0;
 }
 
 static int event_sync(cuda_event e)
 {
-    return gives(e->latest ? fake_until_fired(e->latest) : 0);
+    if (e->latest && e->latest->graph)
+        return fake_gives(CAPTURED_EVENT);
+    return fake_gives(e->latest ? fake_until_fired(e->latest) : 0);
 }
 
 static int event_query(cuda_event e)
 {
+    if (e->latest && e->latest->graph)
+        return fake_gives(CAPTURED_EVENT);
     if (e->latest && !e->latest->fired)
         return NOT_READY;
     if (e->latest)
         fake_host_after(e->latest);
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int event_elapsed(float *ms, cuda_event a, cuda_event b)
 {
     if (!a->timed || !b->timed || !a->latest || !b->latest || a->device != b->device)
-        return gives(INVALID_HANDLE);
+        return fake_gives(INVALID_HANDLE);
     if (!a->latest->fired || !b->latest->fired)
         return NOT_READY;
     *ms = (float)((double)(b->latest->ns - a->latest->ns) * 1e-6);
-    return gives(0);
+    return fake_gives(0);
 }
 
 typedef struct call {
@@ -370,17 +386,17 @@ static int library_load(cuda_library *l, const void *code, const int *jit, void 
 {
     ENTER();
     if (jit || jit_values || n_jit || options || values || n)
-        return gives(INVALID_VALUE);
+        return fake_gives(INVALID_VALUE);
     int error = fake_library_load(code, (fake_library **)l);
     fake_count.libraries += !error;
-    return gives(error);
+    return error ? fake_gives(error) : 0;
 }
 
 static int library_unload(cuda_library l)
 {
     fake_library_unload((fake_library *)l);
     fake_count.libraries--;
-    return gives(0);
+    return fake_gives(0);
 }
 
 static int get_kernel(cuda_kernel *out, cuda_library l, const char *name)
@@ -392,14 +408,14 @@ static int get_kernel(cuda_kernel *out, cuda_library l, const char *name)
             *out = (cuda_kernel)&f->k[i];
             return 0;
         }
-    return gives(NOT_FOUND);
+    return fake_gives(NOT_FOUND);
 }
 
 static int set_attribute(cuda_kernel k, int attribute, int value, int d)
 {
     ENTER();
     if (attribute != CUDA_FUNC_SHARED_BYTES || value > 227 << 10 || d != device)
-        return gives(INVALID_VALUE);
+        return fake_gives(INVALID_VALUE);
     ((fake_kernel *)(uintptr_t)k)->shared_limit = value;
     return 0;
 }
@@ -407,7 +423,7 @@ static int set_attribute(cuda_kernel k, int attribute, int value, int d)
 static int get_attributes(void *attributes, cuda_kernel k)
 {
     memset(attributes, 0, 64);
-    return gives(k ? 0 : INVALID_HANDLE);
+    return fake_gives(k ? 0 : INVALID_HANDLE);
 }
 
 typedef struct launch {
@@ -440,7 +456,7 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
         c->block[2] != 1 || c->block[0] < 1 || (int)c->block[0] > k->max_threads ||
         c->n_attribute || fake_stream_of(c->stream)->device != device ||
         (c->shared_bytes > 48 << 10 && (int)c->shared_bytes > k->shared_limit))
-        return gives(INVALID_VALUE);
+        return fake_gives(INVALID_VALUE);
     launch *l = calloc(1, sizeof *l);
     *l = (launch){
         k, c->grid[0], (long long)c->shared_bytes, (int)c->block[0], ++fake_count.launches, {NULL}};
@@ -455,7 +471,7 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
 
 /* ---- all of it ----------------------------------------------------------------------------------------------------- */
 
-static const nnc_cuda_cudart cudart = {
+static nnc_cuda_cudart cudart = {
     .cudaDriverGetVersion = version,
     .cudaRuntimeGetVersion = version,
     .cudaGetErrorName = error_name,
@@ -505,6 +521,7 @@ void fake_begin(uint64_t seed)
     for (int d = 0; d < FAKE_DEVICES; d++)
         default_stream[d] = fake_stream_create(d);
     fake_libraries_begin();
+    fake_graph_table(&cudart);
     nnc_cuda_override(CUDA_driver, NULL);
     nnc_cuda_override(CUDA_cudart, &cudart);
     nnc_cuda_override(CUDA_nvrtc, &fake_nvrtc);

@@ -10,7 +10,7 @@
 
 #include "cuda/cuda.h"
 
-enum { FAKE_DEVICES = 4, FAKE_STREAMS = 32 };
+enum { FAKE_DEVICES = 4, FAKE_STREAMS = 64 };
 
 /* Puts the fake in place of driver, cudart, NVRTC, cuBLASLt and cuDNN. Seeds 0 and 1 let one stream run as far as it can before
  * another one, the first and the last created; others choose at random. */
@@ -18,6 +18,7 @@ void fake_begin(uint64_t seed);
 /* Takes it away. The number of things wrong: races, accesses outside device memory, calls that the real runtime would refuse, blocks,
  * streams, events and libraries not given back. `why` gets the first. */
 int fake_end(char why[512]);
+extern int fake_left; /* of them, what was not given back */
 
 /* Counts since fake_begin. */
 typedef struct fake_counts {

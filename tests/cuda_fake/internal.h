@@ -7,6 +7,8 @@
 /* One record of an event: waits hold on to it, so that recording again does not change what they wait for. */
 typedef struct firing {
     bool fired;
+    cuda_graph graph; /* where it was captured, and stands for one of each replay */
+    struct firing *now; /* that of the replay under way */
     int64_t ns;
     uint32_t clock[FAKE_STREAMS];
     struct firing *next;
@@ -35,6 +37,8 @@ typedef struct command {
 struct cuda_stream_of {
     int id, device; /* id: its place in clocks; 0 is the host's */
     command *first, *last;
+    cuda_graph capturing;
+    bool inner; /* of a replay: goes away when it is empty */
     uint32_t clock[FAKE_STREAMS];
 };
 
@@ -46,13 +50,38 @@ typedef struct memory {
     struct memory *next;
 } memory;
 
+/* What one stream gave during a capture. */
+typedef struct captured {
+    command *first, *last;
+    int device;
+    cuda_stream by;
+} captured;
+
+struct cuda_graph_of {
+    captured part[FAKE_STREAMS]; /* [0]: of the stream where the capture began */
+    int n, users; /* the graph, and each instance of it */
+    bool open; /* still being captured */
+    cuda_graph next;
+};
+
+/* graph.c */
+extern int fake_capturing; /* captures under way */
+void fake_graphs_end(void);
+captured *fake_captured_by(cuda_stream s);
+int fake_graph_join(cuda_stream s, const firing *f); /* s waits for f: a cudaError */
+void fake_graph_table(nnc_cuda_cudart *t); /* fills in the functions of graphs */
+int fake_gives(int error); /* counts the call, and makes it fail where a test wants that */
+
 /* queue.c */
+void fake_command_free(command *c);
 extern int fake_sticky; /* the error that every call returns, once a kernel has failed */
 void fake_queues_begin(uint64_t seed);
 void fake_queues_end(void);
-cuda_stream fake_stream_create(int device);
+cuda_stream fake_stream_create(int device); /* an id that was not used for long */
 bool fake_stream_destroy(cuda_stream s);
 command *fake_push(cuda_stream s, command_kind kind, const char *what);
+command *fake_push_work(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_access *access,
+    int n_access, const char *what); /* as fake_enqueue */
 firing *fake_firing(void);
 int fake_until_empty(
     cuda_stream s); /* runs commands until s has none; the host is then after them */

@@ -63,40 +63,34 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
 
 static cuda_stream dnn_stream;
 
-/* A pack of pointers that a call still needs, and whether its owner has destroyed it. */
+/* A pack of pointers that calls need, and whether its owner has destroyed it. Graphs may execute it again: it is kept to the end. */
 typedef struct execution {
     void *handle, *plan, *pack;
     bool orphan;
     struct execution *next;
 } execution;
-static execution *waiting;
+static execution *all;
 
 static void run_execution(void *ctx)
 {
-    execution *x = *(execution **)ctx, **at = &waiting;
+    const execution *x = *(execution **)ctx;
     if (dnn_now->cudnnBackendExecute(x->handle, x->plan, x->pack))
         fake_wrong("cuDNN refuses to execute a plan");
-    if (x->orphan)
-        (void)dnn_now->cudnnBackendDestroyDescriptor(x->pack);
-    while (*at != x)
-        at = &(*at)->next;
-    *at = x->next;
-    free(x);
 }
 
 static int execute(void *handle, void *plan, void *pack)
 {
     fake_touch t[FAKE_TOUCHES];
     execution *x = calloc(1, sizeof *x), **ctx = malloc(sizeof(execution *));
-    *x = (execution){handle, plan, pack, false, waiting};
-    waiting = *ctx = x;
+    *x = (execution){handle, plan, pack, false, all};
+    all = *ctx = x;
     return give(
         dnn_stream, run_execution, ctx, t, fake_cudnn_touches(plan, pack, t), NULL, "cuDNN");
 }
 
 static int destroy(void *desc)
 {
-    for (execution *x = waiting; x; x = x->next)
+    for (execution *x = all; x; x = x->next)
         if (x->pack == desc) {
             x->orphan = true;
             return 0;
@@ -128,6 +122,13 @@ void fake_libraries_begin(void)
 
 void fake_libraries_end(void)
 {
+    while (all) {
+        execution *x = all;
+        all = x->next;
+        if (x->orphan)
+            (void)dnn_now->cudnnBackendDestroyDescriptor(x->pack);
+        free(x);
+    }
     if (fake_alive || fake_handles)
         fake_wrong("left: %d descriptors, %d handles of libraries", fake_alive, fake_handles);
     nnc_cuda_forget();

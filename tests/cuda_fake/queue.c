@@ -6,14 +6,14 @@
 #include <string.h>
 
 fake_counts fake_count;
-int fake_sticky;
+int fake_sticky, fake_left;
 
 static cuda_stream stream[FAKE_STREAMS]; /* by id */
 static uint32_t host[FAKE_STREAMS], last_time[FAKE_STREAMS];
 static firing *firings;
 static memory *memories;
 static uint64_t order, steps;
-static int n_wrong;
+static int n_wrong, last_id;
 static char first_wrong[512];
 
 void fake_wrong(const char *fmt, ...)
@@ -41,7 +41,7 @@ void *fake_memory_create(size_t bytes, int device)
     m->device = device;
     m->p = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (m->p)
-        memset(m->p, 0xff, bytes); /* NaN */
+        memset(m->p, 0xff, bytes < 1 << 18 ? bytes : 1 << 18); /* NaN, where small tensors lie */
     if (device >= 0)
         m->shadow = fake_shadow_create(bytes);
     m->next = memories;
@@ -103,6 +103,13 @@ static bool can_run(cuda_stream s)
     return s && s->first && (s->first->kind != C_wait || s->first->f->fired);
 }
 
+void fake_command_free(command *c)
+{
+    free(c->ctx);
+    free(c->access);
+    free(c);
+}
+
 static void run_first(cuda_stream s)
 {
     command *c = s->first;
@@ -125,9 +132,11 @@ static void run_first(cuda_stream s)
         c->f->ns = nnc_now_ns();
         memcpy(c->f->clock, s->clock, sizeof s->clock);
     }
-    free(c->ctx);
-    free(c->access);
-    free(c);
+    fake_command_free(c);
+    if (s->inner && !s->first) {
+        stream[s->id] = NULL;
+        free(s);
+    }
 }
 
 /* One command of a stream that can go on; false: none can. */
@@ -186,14 +195,16 @@ command *fake_push(cuda_stream s, command_kind kind, const char *what)
     c->kind = kind;
     c->what = what;
     memcpy(c->host, host, sizeof host);
-    if (s->last)
-        s->last->next = c;
+    captured *part = s->capturing ? fake_captured_by(s) : NULL;
+    command **head = part ? &part->first : &s->first, **tail = part ? &part->last : &s->last;
+    if (*tail)
+        (*tail)->next = c;
     else
-        s->first = c;
-    return s->last = c;
+        *head = c;
+    return *tail = c;
 }
 
-int fake_enqueue(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_access *access,
+command *fake_push_work(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_access *access,
     int n_access, const char *what)
 {
     command *c = fake_push(s, C_work, what);
@@ -203,6 +214,13 @@ int fake_enqueue(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_ac
     c->access = malloc(sizeof *access * (size_t)(n_access + 1));
     if (n_access)
         memcpy(c->access, access, sizeof *access * (size_t)n_access);
+    return c;
+}
+
+int fake_enqueue(cuda_stream s, void (*run)(void *ctx), void *ctx, const fake_access *access,
+    int n_access, const char *what)
+{
+    fake_push_work(s, run, ctx, access, n_access, what);
     return 0;
 }
 
@@ -215,13 +233,15 @@ firing *fake_firing(void)
 
 cuda_stream fake_stream_create(int device)
 {
-    for (int i = 1; i < FAKE_STREAMS; i++)
-        if (!stream[i]) {
+    for (int k = 0; k < FAKE_STREAMS; k++) {
+        last_id = last_id % (FAKE_STREAMS - 1) + 1; /* never 0, the host's */
+        if (!stream[last_id]) {
             cuda_stream s = calloc(1, sizeof *s);
-            s->id = i;
+            s->id = last_id;
             s->device = device;
-            return stream[i] = s;
+            return stream[last_id] = s;
         }
+    }
     return NULL;
 }
 
@@ -241,7 +261,7 @@ void fake_queues_begin(uint64_t seed)
 {
     order = seed;
     steps = 0;
-    n_wrong = fake_sticky = 0;
+    n_wrong = fake_sticky = last_id = 0;
     first_wrong[0] = 0;
     fake_count = (fake_counts){0};
     memset(host, 0, sizeof host);
@@ -265,12 +285,14 @@ void fake_queues_end(void)
 int fake_end(char why[512])
 {
     fake_libraries_end();
-    if (fake_count.streams || fake_count.events || fake_count.blocks || fake_count.libraries)
+    fake_left = fake_count.streams + fake_count.events + fake_count.blocks + fake_count.libraries;
+    if (fake_left)
         fake_wrong("left: %d streams, %d events, %d blocks, %d libraries", fake_count.streams,
             fake_count.events, fake_count.blocks, fake_count.libraries);
     for (int i = 1; i < FAKE_STREAMS; i++)
         if (stream[i])
             (void)fake_stream_destroy(stream[i]);
+    fake_graphs_end();
     fake_queues_end();
     snprintf(why, 512, "%s", first_wrong);
     return n_wrong;

@@ -1,0 +1,77 @@
+/* runtime/replay.c -- main written down once by the device and replayed: one call to the driver instead of one for each command.
+ *
+ * All of main hangs on stream 0 of device 0: the other streams wait for it first, and it waits for them last. Inputs and outputs of
+ * other devices pass through their own streams 0, which meet it before and after. */
+#include "runtime/exec.h"
+
+static nnc_stream *origin(const nnc_exec *e)
+{
+    return e->dev[0].stream[0];
+}
+
+/* Every other stream waits for the origin, or (join) it for them. */
+static nnc_status fork_or_join(nnc_exec *e, bool join)
+{
+    const nnc_device_api *api = e->api;
+    if (!join && e->n_stream > 1)
+        NNC_TRY(api->record(origin(e), e->dev[0].begin));
+    for (int d = 0; d < e->p->n_device; d++)
+        for (int s = d == 0; s < e->p->device[d].streams; s++) {
+            nnc_stream *other = e->dev[d].stream[s];
+            if (join)
+                NNC_TRY(api->record(other, e->dev[d].end[s]));
+            NNC_TRY(api->wait(join ? origin(e) : other, join ? e->dev[d].end[s] : e->dev[0].begin));
+        }
+    return NNC_OK;
+}
+
+/* Writes main down. What fails here fails again, and is told, when it is given command by command. */
+static void write_down(nnc_exec *e)
+{
+    nnc_capture *c = NULL;
+    if (e->api->capture_begin(origin(e)) != NNC_OK)
+        return;
+    nnc_status status = fork_or_join(e, false);
+    for (int i = e->p->main_first; i < e->p->n_cmd && status == NNC_OK; i++)
+        status = nnc_exec_issue(e, i);
+    if (status == NNC_OK)
+        status = fork_or_join(e, true);
+    nnc_status ended = e->api->capture_end(origin(e), &c, NULL);
+    nnc_status synced = nnc_exec_sync(e, NULL); /* failures of the other streams */
+    if (ended == NNC_OK && status == NNC_OK && synced == NNC_OK)
+        e->capture = c;
+    else if (ended == NNC_OK)
+        e->api->capture_destroy(c);
+}
+
+/* Streams 0 of the other devices meet the origin. */
+static nnc_status meet(nnc_exec *e, bool before)
+{
+    const nnc_device_api *api = e->api;
+    if (!before && e->p->n_device > 1)
+        NNC_TRY(api->record(origin(e), e->dev[0].begin));
+    for (int d = 1; d < e->p->n_device; d++) {
+        nnc_stream *other = e->dev[d].stream[0];
+        if (before)
+            NNC_TRY(api->record(other, e->dev[d].begin));
+        NNC_TRY(api->wait(before ? origin(e) : other, e->dev[before ? d : 0].begin));
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink)
+{
+    *done = false;
+    if (!e->no_replay && e->runs > 0) {
+        e->no_replay = true; /* once, whatever comes of it */
+        NNC_TRY(nnc_exec_sync(e, sink));
+        write_down(e);
+    }
+    if (!e->capture)
+        return NNC_OK;
+    NNC_TRY(meet(e, true));
+    NNC_TRY(e->api->replay(origin(e), e->capture));
+    NNC_TRY(meet(e, false));
+    *done = true;
+    return NNC_OK;
+}

@@ -1,0 +1,187 @@
+/* tests/cuda_fake/graph.c -- capture and replay. A graph is what each stream was given; a replay gives it again: the part of the first
+ * stream to the stream that replays, the others to streams of their own. So the checker sees of a replay what it sees of a run. */
+#include "internal.h"
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    INVALID_VALUE = 1,
+    CAPTURE_UNMATCHED = 903,
+    CAPTURE_UNJOINED = 904,
+    CAPTURE_ISOLATION = 905,
+    CAPTURE_MERGE = 906,
+    CAPTURED_EVENT = 907,
+};
+
+int fake_capturing;
+static cuda_graph graphs;
+static cuda_stream member[FAKE_STREAMS]; /* those that take part in the capture under way */
+
+captured *fake_captured_by(cuda_stream s)
+{
+    cuda_graph g = s->capturing;
+    for (int i = 0; i < g->n; i++)
+        if (g->part[i].by == s)
+            return &g->part[i];
+    g->part[g->n] = (captured){.device = s->device, .by = s};
+    member[g->n] = s;
+    return &g->part[g->n++];
+}
+
+int fake_graph_join(cuda_stream s, const firing *f)
+{
+    if (!f->graph)
+        return s->capturing ? CAPTURE_ISOLATION : 0;
+    if (!f->graph->open)
+        return CAPTURED_EVENT;
+    if (!s->capturing)
+        s->capturing = f->graph;
+    return s->capturing == f->graph ? 0 : CAPTURE_MERGE;
+}
+
+static int begin(cuda_stream s, int mode)
+{
+    int error = fake_gives(0);
+    if (error)
+        return error;
+    if (mode != CUDA_CAPTURE_THREAD_LOCAL || fake_capturing || !s)
+        return fake_gives(INVALID_VALUE);
+    cuda_graph g = calloc(1, sizeof *g);
+    g->next = graphs;
+    g->users = 1;
+    g->open = true;
+    graphs = g;
+    s->capturing = g;
+    fake_capturing++;
+    (void)fake_captured_by(s);
+    return 0;
+}
+
+/* Does the first stream wait for the last command of part i, which is a record? */
+static bool joined(const struct cuda_graph_of *g, int i)
+{
+    const command *last = g->part[i].last;
+    if (!last || last->kind != C_record)
+        return !last;
+    for (const command *c = g->part[0].first; c; c = c->next)
+        if (c->kind == C_wait && c->f == last->f)
+            return true;
+    return false;
+}
+
+static int end(cuda_stream s, cuda_graph *out)
+{
+    cuda_graph g = s->capturing;
+    *out = NULL;
+    if (!g || g->part[0].by != s)
+        return fake_gives(CAPTURE_UNMATCHED);
+    bool whole = true;
+    for (int i = 0; i < g->n; i++) {
+        whole &= i == 0 || joined(g, i);
+        member[i]->capturing = NULL;
+    }
+    g->open = false;
+    fake_capturing--;
+    int error = fake_gives(whole ? 0 : CAPTURE_UNJOINED);
+    if (!error)
+        *out = g;
+    return error;
+}
+
+static int instantiate(cuda_graph_exec *x, cuda_graph g, unsigned long long flags)
+{
+    int error = fake_gives(flags ? INVALID_VALUE : 0);
+    if (error)
+        return error;
+    g->users++;
+    fake_count.libraries++; /* counted with what must be given back */
+    *x = (cuda_graph_exec)g;
+    return 0;
+}
+
+static int upload(cuda_graph_exec x, cuda_stream s)
+{
+    (void)x;
+    (void)s;
+    return fake_gives(0);
+}
+
+static void *copy_of(const void *p)
+{
+    size_t n = p ? malloc_usable_size((void *)(uintptr_t)p) : 0;
+    return p ? memcpy(malloc(n), p, n) : NULL;
+}
+
+static void replay_part(const captured *p, cuda_stream s)
+{
+    for (const command *c = p->first; c; c = c->next) {
+        command *d = fake_push(s, c->kind, c->what);
+        d->run = c->run;
+        d->ctx = copy_of(c->ctx);
+        d->access = copy_of(c->access);
+        d->n_access = c->n_access;
+        d->any_device = c->any_device;
+        d->f = c->f ? c->f->now : NULL;
+    }
+}
+
+static int graph_launch(cuda_graph_exec x, cuda_stream s)
+{
+    cuda_graph g = (cuda_graph)x;
+    int error = fake_gives(0);
+    if (error)
+        return error;
+    fake_count.replays++;
+    for (int i = 0; i < g->n; i++)
+        for (command *c = g->part[i].first; c; c = c->next)
+            if (c->kind == C_record)
+                c->f->now = fake_firing();
+    for (int i = 0; i < g->n; i++) {
+        cuda_stream to = i ? fake_stream_create(g->part[i].device) : s;
+        if (!to)
+            return fake_gives(INVALID_VALUE);
+        to->inner = i > 0;
+        replay_part(&g->part[i], to);
+    }
+    return 0;
+}
+
+static int exec_destroy(cuda_graph_exec x)
+{
+    ((cuda_graph)x)->users--;
+    fake_count.libraries--;
+    return fake_gives(0);
+}
+
+static int destroy(cuda_graph g)
+{
+    g->users--;
+    return fake_gives(0);
+}
+
+void fake_graphs_end(void)
+{
+    while (graphs) {
+        cuda_graph g = graphs;
+        graphs = g->next;
+        for (int i = 0; i < g->n; i++)
+            for (command *c = g->part[i].first, *next; c; c = next) {
+                next = c->next;
+                fake_command_free(c);
+            }
+        free(g);
+    }
+    fake_capturing = 0;
+}
+
+void fake_graph_table(nnc_cuda_cudart *t)
+{
+    t->cudaStreamBeginCapture = begin;
+    t->cudaStreamEndCapture = end;
+    t->cudaGraphInstantiate = instantiate;
+    t->cudaGraphUpload = upload;
+    t->cudaGraphLaunch = graph_launch;
+    t->cudaGraphExecDestroy = exec_destroy;
+    t->cudaGraphDestroy = destroy;
+}

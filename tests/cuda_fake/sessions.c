@@ -1,0 +1,182 @@
+/* tests/cuda_fake/sessions.c -- a model loaded on the fake GPU and run again and again: first command by command, then as a graph; with
+ * every call of the runtime failing once; with a kernel that breaks. */
+#include "fake.h"
+#include "api/nnc.h"
+#include "plan/plan.h"
+#include "test.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Branches that streams may share, and a product. */
+static const char text[] = "{\"inputs\": {\"x\": [16, 40]}, \"layers\": ["
+                           "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"a\", \"out\": 24},"
+                           "{\"op\": \"softmax\", \"in\": \"a\", \"name\": \"b\"},"
+                           "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"c\", \"out\": 24},"
+                           "{\"op\": \"layernorm\", \"in\": \"c\", \"name\": \"d\"},"
+                           "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"e\", \"out\": 24},"
+                           "{\"op\": \"add\", \"in\": [\"b\", \"d\"], \"name\": \"f\"},"
+                           "{\"op\": \"add\", \"in\": [\"f\", \"e\"], \"name\": \"g\"}]}";
+enum { IN = 16 * 40, OUT = 16 * 24 };
+
+static bool no_compiler(void)
+{
+    if (*NNC_TEST_CXX)
+        return false;
+    test_skip("no C++ compiler to build kernels for the CPU");
+    return true;
+}
+
+static nnc_model *model(void)
+{
+    char file[] = "/tmp/nnc_session_XXXXXX.json";
+    int fd = mkstemps(file, 5);
+    bool ok = fd >= 0 && write(fd, text, sizeof text - 1) == (ssize_t)(sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    nnc_model *m = ok ? nnc_model_open(file, &(nnc_open_options){.seed = 1}, test_sink) : NULL;
+    unlink(file);
+    CHECK(m != NULL);
+    return m;
+}
+
+typedef struct loaded {
+    nnc_env *e;
+    nnc_model *m;
+    nnc_artifact *a;
+    nnc_session *s;
+} loaded;
+
+static void compile(loaded *l, const char *target, int streams)
+{
+    nnc_compile_options o = nnc_compile_defaults;
+    o.streams = streams;
+    *l = (loaded){.m = model()};
+    CHECK_OK(
+        nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &l->e, test_sink));
+    CHECK_OK(nnc_compile(l->e, l->m, &o, &l->a, test_sink));
+}
+
+static void unload(loaded *l)
+{
+    nnc_session_destroy(l->s);
+    nnc_artifact_destroy(l->a);
+    nnc_model_close(l->m);
+    nnc_env_destroy(l->e);
+}
+
+/* One run with inputs of this seed. */
+static nnc_status run(loaded *l, uint64_t seed, float out[OUT])
+{
+    float in[IN];
+    nnc_fill_input("x", nnc_session_input_type(l->s, 0), seed, in);
+    NNC_TRY(nnc_session_input(l->s, 0, in, test_sink));
+    NNC_TRY(nnc_session_run(l->s, test_sink));
+    return nnc_session_output(l->s, 0, out, test_sink);
+}
+
+static void check_near(const float *got, const float *want)
+{
+    for (int i = 0; i < OUT; i++)
+        if (!(fabsf(got[i] - want[i]) < 1e-4f)) {
+            CHECK_NEAR(got[i], want[i], 1e-4);
+            break;
+        }
+}
+
+enum { RUNS = 4 };
+static float want[RUNS][OUT];
+
+/* What the CPU makes of it. */
+static void make_want(void)
+{
+    loaded l;
+    compile(&l, NULL, 1);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    for (int i = 0; i < RUNS; i++)
+        CHECK_OK(run(&l, (uint64_t)i, want[i]));
+    unload(&l);
+}
+
+TEST(runs_are_replayed)
+{
+    float got[OUT];
+    char why[512];
+    if (no_compiler())
+        return;
+    make_want();
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        loaded l;
+        fake_begin(seed);
+        compile(&l, "cuda:sm_90", 3);
+        CHECK(nnc_artifact_plan(l.a)->device[0].streams > 1);
+        CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+        for (int i = 0; i < RUNS && l.s; i++) {
+            CHECK_OK(run(&l, (uint64_t)i, got));
+            check_near(got, want[i]);
+            CHECK_INT(fake_count.replays, i);
+        }
+        unload(&l);
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
+    }
+}
+
+/* A run that cannot be captured goes on as it did; any other call that fails is an error; and nothing is left behind. */
+TEST(any_call_of_a_session_may_fail)
+{
+    bool all = false;
+    int went = 0, at = 1;
+    if (no_compiler())
+        return;
+    make_want();
+    for (; at < 2000 && !all; at++) {
+        float got[OUT];
+        char why[512];
+        loaded l;
+        fake_begin(0);
+        compile(&l, "cuda:sm_90", 2);
+        fake_calls = 0;
+        fake_fail_at = at;
+        fake_fail_with = 46;
+        nnc_status st = nnc_session_create(l.e, l.a, &l.s, test_sink);
+        for (int i = 0; i < RUNS && st == NNC_OK; i++) {
+            st = run(&l, (uint64_t)i, got);
+            if (st == NNC_OK)
+                check_near(got, want[i]);
+        }
+        all = fake_calls < at;
+        went += st == NNC_OK;
+        CHECK(st == NNC_OK || st == NNC_E_DEVICE);
+        fake_fail_at = 0;
+        unload(&l);
+        /* where a record or a wait failed, another stream may have read too early: the error is told, and no result is */
+        int wrong = fake_end(why);
+        if (st == NNC_OK ? wrong : fake_left)
+            test_fail(__FILE__, __LINE__, "call %d fails: %s", at, why);
+    }
+    CHECK(all);
+    CHECK(at > 50);
+    CHECK(went > 5); /* those of the capture, of pinned memory, of what is given back */
+}
+
+TEST(a_kernel_that_breaks_is_told)
+{
+    float got[OUT];
+    char why[512];
+    loaded l;
+    if (no_compiler())
+        return;
+    fake_begin(0);
+    compile(&l, "cuda:sm_90", 1);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    fake_break_launch = fake_count.launches + 1;
+    if (l.s)
+        CHECK_INT(run(&l, 0, got), NNC_E_DEVICE);
+    CHECK_DIAG("cuda:0: at or before /layers/");
+    CHECK_DIAG("an illegal memory access was encountered (cudaErrorIllegalAddress)");
+    CHECK_DIAG("CUDA_LAUNCH_BLOCKING=1");
+    unload(&l);
+    (void)fake_end(why); /* after such an error nothing is given back */
+}
