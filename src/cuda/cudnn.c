@@ -102,31 +102,33 @@ static void describe_device(nnc_cudnn *g, const nnc_cudnn_device *d)
     nnc_text_deinit(&json);
 }
 
-nnc_cudnn *nnc_cudnn_create(const nnc_cudnn_device *d, nnc_sink *sink)
+nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink *sink)
 {
+    *out = NULL;
     const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, sink);
     if (!api)
-        return NULL;
+        return NNC_E_DEVICE;
     /* cuDNN opens and closes these at each question, which takes longer than the answer: they stay open */
     (void)NNC_CUDA(cublaslt, NULL);
     (void)NNC_CUDA(nvrtc, NULL);
     nnc_cudnn *g = nnc_calloc(1, sizeof *g);
-    if (!g) {
-        (void)nnc_nomem(sink);
-        return NULL;
-    }
+    if (!g)
+        return nnc_nomem(sink);
     g->api = api;
     g->sink = sink;
     g->workspace = -1;
     if (d)
         describe_device(g, d);
-    if (!g->status)
-        return g;
-    if (g->status == NNC_E_DEVICE)
-        (void)nnc_fail0(sink, NNC_E_DEVICE, "cuDNN does not take the description of %s: %s",
+    nnc_status status = g->status;
+    if (!status) {
+        *out = g;
+        return NNC_OK;
+    }
+    if (status == NNC_E_DEVICE)
+        (void)nnc_fail0(sink, NNC_E_DEVICE, "cuDNN cannot be asked about %s: %s",
             d && d->name ? d->name : "the GPU", g->why);
     nnc_cudnn_destroy(g);
-    return NULL;
+    return status;
 }
 
 static void destroy_found(nnc_cudnn *g)

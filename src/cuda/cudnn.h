@@ -24,8 +24,9 @@ void nnc_cudnn_device_json(nnc_text *out, const nnc_cudnn_device *d);
 
 typedef struct nnc_cudnn nnc_cudnn;
 
-/* An empty graph for the GPU described, or for the current device where `d` is NULL. NULL: no cuDNN (why in the sink), no memory. */
-nnc_cudnn *nnc_cudnn_create(const nnc_cudnn_device *d, nnc_sink *sink);
+/* An empty graph for the GPU described, or for the current device where `d` is NULL. NNC_E_DEVICE: no cuDNN, or one that cannot be asked
+ * here: 9.28's libraries load only beside the driver's, 9.19's need none. */
+nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink *sink) NNC_MUST;
 void nnc_cudnn_destroy(nnc_cudnn *g); /* NULL is allowed */
 
 /* ---- describing ---------------------------------------------------------------------------------------------------- */

@@ -10,11 +10,13 @@
 #include "engines/engines.h"
 #include "engines/tune.h"
 #include "target/target.h"
+#include <stdatomic.h>
 #include <string.h>
 
 enum { WORK_ALIGN = 256 };
 
 static _Thread_local char reason[256]; /* the plan maker copies it */
+static _Atomic(const void *) mute; /* a cuDNN that was asked in vain: not once more for each call */
 
 /* cuDNN may copy both tensors into an order of its own, and take 32 MiB besides. */
 static int64_t workspace_limit(const nnc_call *c)
@@ -84,9 +86,9 @@ static void by_rule(const nnc_call *c, const dn_way *w, nnc_choice *out)
         return;
     }
     snprintf(reason, sizeof reason,
-        "cudnn by rule%s: libcudnn is not here to be asked; its engine is settled when the plan is "
-        "loaded",
-        precision(c));
+        "cudnn by rule%s: %s; its engine is settled when the plan is loaded", precision(c),
+        NNC_CUDA(cudnn, NULL) ? "this cuDNN answers only beside a driver"
+                              : "libcudnn is not here to be asked");
     take(c, w, out, workspace_limit(c));
 }
 
@@ -115,16 +117,22 @@ static nnc_status ask(const nnc_call *c, const dn_way *w, nnc_choice *out, nnc_s
         .shared_bytes = t->shared_bytes,
         .l2_bytes = t->l3_bytes,
         .clock_hz = t->clock_hz};
-    nnc_cudnn *g = nnc_cudnn_create(&d, sink);
-    if (!g)
-        return nnc_sink_cause(sink, NNC_E_DEVICE);
+    nnc_cudnn *g;
+    nnc_status status = nnc_cudnn_create(&d, &g, NULL);
+    if (status == NNC_E_NOMEM)
+        return nnc_nomem(sink);
+    if (status) {
+        atomic_store(&mute, NNC_CUDA(cudnn, NULL));
+        by_rule(c, w, out);
+        return NNC_OK;
+    }
     const int64_t limit = workspace_limit(c);
     const nnc_cudnn_filter f = filter_of(c, limit);
     dn_describe_core(g, c, w);
-    nnc_status status = nnc_cudnn_finish(g);
+    status = nnc_cudnn_finish(g);
     int n = status ? 0 : nnc_cudnn_query(g, &f), i = n > 0 ? nnc_cudnn_plan_first(g, 0, limit) : -1;
     if (n < 0 || status == NNC_E_NOMEM)
-        status = NNC_E_NOMEM;
+        status = nnc_nomem(sink);
     else if (i >= 0) {
         say(g, i, c, w);
         take(c, w, out, nnc_cudnn_workspace(g));
@@ -147,7 +155,8 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
     out->reason = "cuDNN packs no weights";
     if (c->packed)
         return NNC_OK; /* asked again without */
-    if (NNC_CUDA(cudnn, NULL))
+    const void *api = NNC_CUDA(cudnn, NULL);
+    if (api && api != atomic_load(&mute))
         return ask(c, &w, out, sink);
     by_rule(c, &w, out);
     return NNC_OK;
@@ -273,10 +282,8 @@ static nnc_status tuned(nnc_cudnn *g, const nnc_call *c, const dn_way *w, int n,
 static nnc_status settle(
     nnc_cudnn **out, const nnc_call *c, const dn_way *w, part what, int64_t limit, nnc_sink *sink)
 {
-    nnc_cudnn *g = nnc_cudnn_create(NULL, sink);
-    if (!g)
-        return nnc_sink_cause(sink, NNC_E_DEVICE);
-    *out = g;
+    NNC_TRY(nnc_cudnn_create(NULL, out, sink));
+    nnc_cudnn *g = *out;
     nnc_hash128 key = plan_key(c, what == TAIL, limit);
     nnc_cudnn_filter f = filter_of(c, limit);
     nnc_tuned known;

@@ -98,15 +98,16 @@ static nnc_cudnn *graph_for(int sm)
     snprintf(name, sizeof name, "cuda:sm_%d", sm);
     if (nnc_target_cuda(&t, name, test_sink))
         return NULL;
-    nnc_cudnn *g = nnc_cudnn_create(&(nnc_cudnn_device){.name = t.card,
-                                        .sm = t.sm,
-                                        .sms = t.sms,
-                                        .sm_threads = t.sm_threads,
-                                        .memory_bytes = t.memory_bytes,
-                                        .shared_bytes = t.shared_bytes,
-                                        .l2_bytes = t.l3_bytes,
-                                        .clock_hz = t.clock_hz},
-        test_sink);
+    nnc_cudnn *g = NULL;
+    CHECK_OK(nnc_cudnn_create(&(nnc_cudnn_device){.name = t.card,
+                                  .sm = t.sm,
+                                  .sms = t.sms,
+                                  .sm_threads = t.sm_threads,
+                                  .memory_bytes = t.memory_bytes,
+                                  .shared_bytes = t.shared_bytes,
+                                  .l2_bytes = t.l3_bytes,
+                                  .clock_hz = t.clock_hz},
+        &g, test_sink));
     nnc_target_deinit(&t);
     return g;
 }
