@@ -98,3 +98,13 @@ TEST(streams)
         compare(file, NULL, 0, seed, 3);
     unlink(file);
 }
+
+/* Shapes that are large as the models have them. */
+TEST(large_models)
+{
+    if (no_compiler())
+        return;
+    compare("models/conv.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
+    compare("models/linear.json", (nnc_arg[]){{"batch", "1"}}, 1, 2, 1);
+    compare("models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
+}

@@ -9,15 +9,25 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Branches that streams may share, and a product. */
-static const char text[] = "{\"inputs\": {\"x\": [16, 40]}, \"layers\": ["
-                           "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"a\", \"out\": 24},"
-                           "{\"op\": \"softmax\", \"in\": \"a\", \"name\": \"b\"},"
-                           "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"c\", \"out\": 24},"
-                           "{\"op\": \"layernorm\", \"in\": \"c\", \"name\": \"d\"},"
-                           "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"e\", \"out\": 24},"
-                           "{\"op\": \"add\", \"in\": [\"b\", \"d\"], \"name\": \"f\"},"
-                           "{\"op\": \"add\", \"in\": [\"f\", \"e\"], \"name\": \"g\"}]}";
+/* Branches that streams may share, and products. */
+static const char branches[] = "{\"inputs\": {\"x\": [16, 40]}, \"layers\": ["
+                               "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"a\", \"out\": 24},"
+                               "{\"op\": \"softmax\", \"in\": \"a\", \"name\": \"b\"},"
+                               "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"c\", \"out\": 24},"
+                               "{\"op\": \"layernorm\", \"in\": \"c\", \"name\": \"d\"},"
+                               "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"e\", \"out\": 24},"
+                               "{\"op\": \"add\", \"in\": [\"b\", \"d\"], \"name\": \"f\"},"
+                               "{\"op\": \"add\", \"in\": [\"f\", \"e\"], \"name\": \"g\"}]}";
+/* The same over four devices, each with copies to others. */
+static const char spread[] =
+    "{\"inputs\": {\"x\": [16, 40]}, \"layers\": ["
+    "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"a\", \"out\": 24, \"device\": 1},"
+    "{\"op\": \"softmax\", \"in\": \"a\", \"name\": \"b\", \"device\": 3},"
+    "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"c\", \"out\": 24, \"device\": 2},"
+    "{\"op\": \"layernorm\", \"in\": \"c\", \"name\": \"d\", \"device\": 2},"
+    "{\"op\": \"linear\", \"in\": \"x\", \"name\": \"e\", \"out\": 24},"
+    "{\"op\": \"add\", \"in\": [\"b\", \"d\"], \"name\": \"f\", \"device\": 3},"
+    "{\"op\": \"add\", \"in\": [\"f\", \"e\"], \"name\": \"g\", \"device\": 1}]}";
 enum { IN = 16 * 40, OUT = 16 * 24 };
 
 static bool no_compiler(void)
@@ -28,11 +38,11 @@ static bool no_compiler(void)
     return true;
 }
 
-static nnc_model *model(void)
+static nnc_model *model(const char *text)
 {
     char file[] = "/tmp/nnc_session_XXXXXX.json";
     int fd = mkstemps(file, 5);
-    bool ok = fd >= 0 && write(fd, text, sizeof text - 1) == (ssize_t)(sizeof text - 1);
+    bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
     if (fd >= 0)
         close(fd);
     nnc_model *m = ok ? nnc_model_open(file, &(nnc_open_options){.seed = 1}, test_sink) : NULL;
@@ -48,11 +58,12 @@ typedef struct loaded {
     nnc_session *s;
 } loaded;
 
-static void compile(loaded *l, const char *target, int streams)
+static void compile(loaded *l, const char *text, const char *target, int streams, int devices)
 {
     nnc_compile_options o = nnc_compile_defaults;
     o.streams = streams;
-    *l = (loaded){.m = model()};
+    o.devices = devices;
+    *l = (loaded){.m = model(text)};
     CHECK_OK(
         nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &l->e, test_sink));
     CHECK_OK(nnc_compile(l->e, l->m, &o, &l->a, test_sink));
@@ -92,35 +103,52 @@ static float want[RUNS][OUT];
 static void make_want(void)
 {
     loaded l;
-    compile(&l, NULL, 1);
+    compile(&l, branches, NULL, 1, 1);
     CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
     for (int i = 0; i < RUNS; i++)
         CHECK_OK(run(&l, (uint64_t)i, want[i]));
     unload(&l);
 }
 
-TEST(runs_are_replayed)
+/* Eager, captured, replayed, replayed; each run on inputs of its own. */
+static void check_runs(const char *text, uint64_t seed, int streams, int devices)
 {
     float got[OUT];
     char why[512];
+    loaded l;
+    fake_begin(seed);
+    compile(&l, text, "cuda:sm_90", streams, devices);
+    const nnc_plan *p = nnc_artifact_plan(l.a);
+    CHECK_INT(p->n_device, devices);
+    CHECK(p->device[0].streams > 1 || streams == 1);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    for (int i = 0; i < RUNS && l.s; i++) {
+        CHECK_OK(run(&l, (uint64_t)i, got));
+        check_near(got, want[i]);
+        CHECK_INT(fake_count.replays, i);
+    }
+    CHECK(devices == 1 || fake_count.peer_copies > 0);
+    unload(&l);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
+}
+
+TEST(runs_are_replayed)
+{
     if (no_compiler())
         return;
     make_want();
-    for (uint64_t seed = 0; seed < 8; seed++) {
-        loaded l;
-        fake_begin(seed);
-        compile(&l, "cuda:sm_90", 3);
-        CHECK(nnc_artifact_plan(l.a)->device[0].streams > 1);
-        CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
-        for (int i = 0; i < RUNS && l.s; i++) {
-            CHECK_OK(run(&l, (uint64_t)i, got));
-            check_near(got, want[i]);
-            CHECK_INT(fake_count.replays, i);
-        }
-        unload(&l);
-        if (fake_end(why))
-            test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
-    }
+    for (uint64_t seed = 0; seed < 8; seed++)
+        check_runs(branches, seed, 3, 1);
+}
+
+TEST(several_devices)
+{
+    if (no_compiler())
+        return;
+    make_want();
+    for (uint64_t seed = 0; seed < 8; seed++)
+        check_runs(spread, seed, 1, 4);
 }
 
 /* A run that cannot be captured goes on as it did; any other call that fails is an error; and nothing is left behind. */
@@ -136,7 +164,7 @@ TEST(any_call_of_a_session_may_fail)
         char why[512];
         loaded l;
         fake_begin(0);
-        compile(&l, "cuda:sm_90", 2);
+        compile(&l, branches, "cuda:sm_90", 2, 1);
         fake_calls = 0;
         fake_fail_at = at;
         fake_fail_with = 46;
@@ -169,7 +197,7 @@ TEST(a_kernel_that_breaks_is_told)
     if (no_compiler())
         return;
     fake_begin(0);
-    compile(&l, "cuda:sm_90", 1);
+    compile(&l, branches, "cuda:sm_90", 1, 1);
     CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
     fake_break_launch = fake_count.launches + 1;
     if (l.s)
