@@ -117,7 +117,7 @@ static const part parts[] = {
 "template <typename A> constexpr bool nnc_same<A, A> = true;\n"},
 {"nnc_single",
 "NNC_FN float nnc_single(float x) { return x; }\n"
-"NNC_FN float nnc_single(double x) { return nnc_narrow(x); }\n"},
+"$if double$NNC_FN float nnc_single(double x) { return nnc_narrow(x); }\n$end$"},
 {"nnc_put",
 "template <typename T, typename V> NNC_FN T nnc_put(V x)\n"
 "{\n"
@@ -488,7 +488,7 @@ static const part parts[] = {
 "    const float r = nnc_exp_reduce(x, t);\n"
 "    return nnc_scale(fmaf(r * r, nnc_poly(r, $EXP$), r) + 1.0f, t);\n"
 "}\n"
-"NNC_FN double nnc_exp(double x) { return exp(x); }\n"},
+"$if double$NNC_FN double nnc_exp(double x) { return exp(x); }\n$end$"},
 {"nnc_exp2",
 "NNC_FN float nnc_exp2(float x)\n"
 "{\n"
@@ -496,7 +496,7 @@ static const part parts[] = {
 "    const float t = x + 12582912.0f, r = x - (t - 12582912.0f);\n"
 "    return nnc_scale(fmaf(r, nnc_poly(r, $EXP2$), 1.0f), t);\n"
 "}\n"
-"NNC_FN double nnc_exp2(double x) { return exp2(x); }\n"},
+"$if double$NNC_FN double nnc_exp2(double x) { return exp2(x); }\n$end$"},
 {"nnc_expm1",
 "NNC_FN float nnc_expm1(float x)\n"
 "{\n"
@@ -506,7 +506,7 @@ static const part parts[] = {
 "    const float y = fmaf(fmaf(r * r, nnc_poly(r, $EXPM1$), r), s, s - 0.5f);\n"
 "    return fabsf(x) < 0x1p-25f ? x : y + y;\n"
 "}\n"
-"NNC_FN double nnc_expm1(double x) { return expm1(x); }\n"},
+"$if double$NNC_FN double nnc_expm1(double x) { return expm1(x); }\n$end$"},
 {"nnc_split",
 "/* x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2), of a normal x > 0 */\n"
 "NNC_FN float nnc_split(float x, float &f)\n"
@@ -553,7 +553,7 @@ static const part parts[] = {
 "    const float e = nnc_split_any(x, f);\n"
 "    return nnc_log_ends(x, nnc_log_of(e, f));\n"
 "}\n"
-"NNC_FN double nnc_log(double x) { return log(x); }\n"},
+"$if double$NNC_FN double nnc_log(double x) { return log(x); }\n$end$"},
 {"nnc_log2",
 "NNC_FN float nnc_log2(float x)\n"
 "{\n"
@@ -562,7 +562,7 @@ static const part parts[] = {
 "    const float t = fmaf(f * f, nnc_poly(f, $LOG2$), f * 0x1.4ae0cp-26f);\n"
 "    return nnc_log_ends(x, e + fmaf(f, 0x1.715476p0f, t));\n"
 "}\n"
-"NNC_FN double nnc_log2(double x) { return log2(x); }\n"},
+"$if double$NNC_FN double nnc_log2(double x) { return log2(x); }\n$end$"},
 {"nnc_log1p",
 "/* In f64, where 1 + x is exact enough. */\n"
 "NNC_FN float nnc_log1p(float x32)\n"
@@ -576,7 +576,7 @@ static const part parts[] = {
 "    const double y = fma((double)e, 0x1.62e43p-1, f + fma((double)e, -0x1.05c610ca86c39p-29, t));\n"
 "    return (float)nnc_log_ends(z, y);\n"
 "}\n"
-"NNC_FN double nnc_log1p(double x) { return log1p(x); }\n"},
+"$if double$NNC_FN double nnc_log1p(double x) { return log1p(x); }\n$end$"},
 {"nnc_two_over_pi",
 "/* 2/pi in overlapping 32-bit words, eight bits further each. */\n"
 "static __device__ const unsigned nnc_two_over_pi[24] = {0xa2, 0xa2f9, 0xa2f983, 0xa2f9836e,\n"
@@ -651,14 +651,14 @@ static const part parts[] = {
 "    bool odd;\n"
 "    return nnc_sin_half(fabsf(x) <= 105615.0f ? nnc_sin_reduce(x) : (float)nnc_far(x, false, 63, odd));\n"
 "}\n"
-"NNC_FN double nnc_sin(double x) { return sin(x); }\n"},
+"$if double$NNC_FN double nnc_sin(double x) { return sin(x); }\n$end$"},
 {"nnc_cos",
 "NNC_FN float nnc_cos(float x)\n"
 "{\n"
 "    bool odd;\n"
 "    return nnc_sin_half(fabsf(x) <= 105615.0f ? nnc_cos_reduce(x) : (float)nnc_far(x, true, 63, odd));\n"
 "}\n"
-"NNC_FN double nnc_cos(double x) { return cos(x); }\n"},
+"$if double$NNC_FN double nnc_cos(double x) { return cos(x); }\n$end$"},
 {"nnc_tan",
 "/* In f64: x = n pi/2 + r, tan x = tan r or -1 / tan r. */\n"
 "NNC_FN float nnc_tan(float x32)\n"
@@ -671,7 +671,7 @@ static const part parts[] = {
 "    const double z = r * r, y = fma(z * r, nnc_poly(z, $TAN:d$), r);\n"
 "    return (float)(odd ? -1.0 / y : y);\n"
 "}\n"
-"NNC_FN double nnc_tan(double x) { return tan(x); }\n"},
+"$if double$NNC_FN double nnc_tan(double x) { return tan(x); }\n$end$"},
 {"nnc_asin_of",
 "/* asin a of 0 <= a <= 1/2 for both: beyond, pi/2 - 2 asin sqrt((1-a)/2). */\n"
 "NNC_FN double nnc_asin_of(double a, bool big)\n"
@@ -685,7 +685,7 @@ static const part parts[] = {
 "    const double a = fabs((double)x), p = nnc_asin_of(a, a > 0.5);\n"
 "    return (float)copysign(a > 0.5 ? 0x1.921fb54442d18p0 - (p + p) : p, (double)x);\n"
 "}\n"
-"NNC_FN double nnc_asin(double x) { return asin(x); }\n"},
+"$if double$NNC_FN double nnc_asin(double x) { return asin(x); }\n$end$"},
 {"nnc_acos",
 "NNC_FN float nnc_acos(float x)\n"
 "{\n"
@@ -694,7 +694,7 @@ static const part parts[] = {
 "        return (float)(x < 0.0f ? 0x1.921fb54442d18p1 - (p + p) : p + p);\n"
 "    return (float)(0x1.921fb54442d18p0 - copysign(p, (double)x));\n"
 "}\n"
-"NNC_FN double nnc_acos(double x) { return acos(x); }\n"},
+"$if double$NNC_FN double nnc_acos(double x) { return acos(x); }\n$end$"},
 {"nnc_atan",
 "NNC_FN float nnc_atan(float x)\n"
 "{\n"
@@ -704,7 +704,7 @@ static const part parts[] = {
 "    const float p = fmaf(t * z, nnc_poly(z, $ATAN$), t);\n"
 "    return copysignf(inv ? 0x1.921fb6p0f - p + -0x1.777a5cp-25f : p, x);\n"
 "}\n"
-"NNC_FN double nnc_atan(double x) { return atan(x); }\n"},
+"$if double$NNC_FN double nnc_atan(double x) { return atan(x); }\n$end$"},
 {"nnc_exp2_wide",
 "/* 2^n from n + 1.5 * 2^52 */\n"
 "NNC_FN double nnc_exp2_wide(double t)\n"
@@ -729,14 +729,14 @@ static const part parts[] = {
 "        return (float)fma(x * z, nnc_poly(z, $SINH:d$), x);\n"
 "    return (float)copysign((e - 1.0 / e) * 0.5, x);\n"
 "}\n"
-"NNC_FN double nnc_sinh(double x) { return sinh(x); }\n"},
+"$if double$NNC_FN double nnc_sinh(double x) { return sinh(x); }\n$end$"},
 {"nnc_cosh",
 "NNC_FN float nnc_cosh(float x)\n"
 "{\n"
 "    const double e = nnc_exp_wide(fabs((double)x));\n"
 "    return (float)((e + 1.0 / e) * 0.5);\n"
 "}\n"
-"NNC_FN double nnc_cosh(double x) { return cosh(x); }\n"},
+"$if double$NNC_FN double nnc_cosh(double x) { return cosh(x); }\n$end$"},
 {"nnc_tanh_short",
 "/* |x| <= 0.625 */\n"
 "NNC_FN float nnc_tanh_short(float x)\n"
@@ -751,7 +751,7 @@ static const part parts[] = {
 "    const float y = 1.0f - 2.0f / (nnc_exp_normal(b + b) + 1.0f);\n"
 "    return a < 0.625f ? nnc_tanh_short(x) : copysignf(y, x);\n"
 "}\n"
-"NNC_FN double nnc_tanh(double x) { return tanh(x); }\n"},
+"$if double$NNC_FN double nnc_tanh(double x) { return tanh(x); }\n$end$"},
 {"nnc_sigmoid",
 "/* Both sides by e^-|x|, so that small results keep their accuracy. */\n"
 "NNC_FN float nnc_sigmoid(float x)\n"
@@ -771,10 +771,10 @@ static const part parts[] = {
 "    const float e = nnc_exp_normal(nnc_poly(a > 4.0f ? 4.0f : a, $ERFC$));\n"
 "    return a < 0.927f ? x * nnc_poly(x * x, $ERF$) : copysignf(1.0f - e, x);\n"
 "}\n"
-"NNC_FN double nnc_erf(double x) { return erf(x); }\n"},
+"$if double$NNC_FN double nnc_erf(double x) { return erf(x); }\n$end$"},
 {"nnc_rsqrt",
 "NNC_FN float nnc_rsqrt(float x) { return 1.0f / sqrtf(x); }\n"
-"NNC_FN double nnc_rsqrt(double x) { return 1.0 / sqrt(x); }\n"},
+"$if double$NNC_FN double nnc_rsqrt(double x) { return 1.0 / sqrt(x); }\n$end$"},
 {"nnc_isinf",
 "NNC_FN bool nnc_isinf(float x) { return fabsf(x) == nnc_inf(); }\n"
 "NNC_FN bool nnc_isinf(double x) { return fabs(x) == (double)nnc_inf(); }\n"},
@@ -802,7 +802,7 @@ static const part parts[] = {
 "        p = (double)nnc_nan();\n"
 "    return (float)p;\n"
 "}\n"
-"NNC_FN double nnc_pow(double x, double y) { return pow(x, y); }\n"},
+"$if double$NNC_FN double nnc_pow(double x, double y) { return pow(x, y); }\n$end$"},
 };
 /* clang-format on */
 
