@@ -2,7 +2,7 @@
  * every call of the runtime failing once; with a kernel that breaks. */
 #include "fake.h"
 #include "api/nnc.h"
-#include "plan/plan.h"
+#include "runtime/runtime.h"
 #include "test.h"
 #include <math.h>
 #include <stdio.h>
@@ -207,4 +207,85 @@ TEST(a_kernel_that_breaks_is_told)
     CHECK_DIAG("CUDA_LAUNCH_BLOCKING=1");
     unload(&l);
     (void)fake_end(why); /* after such an error nothing is given back */
+}
+
+/* ---- the executor itself ------------------------------------------------------------------------------------------- */
+
+static const nnc_engine *const engines[] = {
+    &nnc_engine_cudnn, &nnc_engine_cublaslt, &nnc_engine_cuda};
+
+static nnc_exec *load(const loaded *l, bool no_replay)
+{
+    nnc_exec *x = NULL;
+    CHECK_OK(nnc_exec_create(nnc_artifact_plan(l->a),
+        &(nnc_exec_options){.device = &nnc_device_cuda,
+            .engine = engines,
+            .n_engine = NNC_COUNT(engines),
+            .no_replay = no_replay},
+        &x, test_sink));
+    return x;
+}
+
+/* Inputs up, runs and outputs down are given one after the other, and the host waits once. */
+TEST(nothing_waits_before_sync)
+{
+    static float in[RUNS][IN], got[RUNS][OUT];
+    if (no_compiler())
+        return;
+    make_want();
+    for (uint64_t seed = 0; seed < 8; seed++) {
+        char why[512];
+        loaded l;
+        fake_begin(seed);
+        compile(&l, branches, "cuda:sm_90", 2, 1);
+        const nnc_plan *p = nnc_artifact_plan(l.a);
+        nnc_exec *x = load(&l, seed % 2 == 0);
+        int before = fake_count.launches;
+        for (int i = 0; i < RUNS && x; i++) {
+            nnc_fill_input("x", &p->tensor[p->input[0]].type, (uint64_t)i, in[i]);
+            CHECK_OK(nnc_exec_upload(x, 0, in[i]));
+            CHECK_OK(nnc_exec_run(x, test_sink));
+            CHECK_OK(nnc_exec_download(x, 0, got[i]));
+        }
+        CHECK_OK(nnc_exec_sync(x, test_sink));
+        for (int i = 0; i < RUNS; i++)
+            check_near(got[i], want[i]);
+        CHECK_INT(fake_count.replays, seed % 2 ? RUNS - 1 : 0);
+        CHECK(fake_count.launches > before);
+        nnc_exec_destroy(x);
+        unload(&l);
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
+    }
+}
+
+/* Profiles are command by command, also once runs are replayed. */
+TEST(profiles_between_replays)
+{
+    char why[512];
+    loaded l;
+    if (no_compiler())
+        return;
+    fake_begin(3);
+    compile(&l, branches, "cuda:sm_90", 2, 1);
+    const nnc_plan *p = nnc_artifact_plan(l.a);
+    int n = p->n_cmd - p->main_first;
+    int64_t *begin = calloc((size_t)n, sizeof *begin), *end = calloc((size_t)n, sizeof *end);
+    static float in[IN];
+    nnc_exec *x = load(&l, false);
+    CHECK_OK(nnc_exec_upload(x, 0, in));
+    for (int round = 0; round < 3; round++) {
+        CHECK_OK(nnc_exec_run(x, test_sink));
+        CHECK_OK(nnc_exec_run(x, test_sink));
+        CHECK_OK(nnc_exec_profile(x, begin, end, test_sink));
+        for (int i = 0; i < n; i++)
+            CHECK(begin[i] > 0 && end[i] >= begin[i]);
+    }
+    CHECK_INT(fake_count.replays, 5);
+    nnc_exec_destroy(x);
+    free(begin);
+    free(end);
+    unload(&l);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "%s", why);
 }
