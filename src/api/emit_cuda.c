@@ -73,9 +73,19 @@ void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *sink)
 
 /* ---- the target -------------------------------------------------------------------------------------------------- */
 
+/* "cuda" is the first GPU of this machine, described as its architecture's card. */
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
 {
-    return nnc_target_cuda(&e->target, target, sink);
+    nnc_cuda_device d = {0};
+    char name[32];
+    if (strcmp(target, "cuda") != 0)
+        return nnc_target_cuda(&e->target, target, sink);
+    if (!nnc_cuda_devices(&d, 1, sink))
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "--target=cuda is this machine's GPU, and none can be used (nnc doctor); "
+            "--target=cuda:sm_90 compiles for one that is elsewhere");
+    snprintf(name, sizeof name, "cuda:sm_%d", d.sm);
+    return nnc_target_cuda(&e->target, name, sink);
 }
 
 void nnc_env_cuda_engines(nnc_env *e)

@@ -61,7 +61,8 @@ const nnc_emitter *nnc_env_emitter(void)
 }
 
 #define TARGETS \
-    "cpu (this machine), cuda:sm_90 or another GPU, or a machine file as nnc devices " \
+    "cpu (this machine), cuda (its GPU), cuda:sm_90 or another GPU, or a machine file as nnc " \
+    "devices " \
     "--format=json prints it"
 
 /* The machine that --target names: a word, or else a file. What neither is nor looks like a file was meant as a word. */

@@ -29,7 +29,7 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
 
 typedef struct nnc_env_options {
     int threads;             /* intra-op threads; 0 = all CPUs of this process, or what the machine file says */
-    const char *target;      /* "cpu" (NULL), a GPU to compile for ("cuda:sm_90"), or a machine file (.json) */
+    const char *target;      /* "cpu" (NULL), this machine's GPU ("cuda"), a GPU to compile for ("cuda:sm_90"), or a machine file (.json) */
     const char *cache_dir;   /* NULL = the user's cache folder */
     bool no_cache;           /* compile everything anew */
     const char *tuning;      /* of a GPU: file of its libraries' measured algorithms, replayed when a model is loaded; NULL = none */

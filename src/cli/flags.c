@@ -109,8 +109,9 @@ static const flag flags[] = {
         "largest sum of squared errors over sum of squares that counts as the same numbers "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16)"},
     {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
-    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|cuda:sm_NN|FILE",
-        "this CPU (default), a GPU to compile for (sm_61, 70, 75, 80, 86, 89, 90, 100, 120), or a "
+    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE",
+        "this CPU (default), the GPU beside it, a GPU to compile for (sm_61, 70, 75, 80, 86, 89, "
+        "90, 100, 120), or a "
         "machine file as nnc "
         "devices --format=json prints it"},
     {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",

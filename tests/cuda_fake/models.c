@@ -9,8 +9,7 @@
 static nnc_env *env(void)
 {
     nnc_env *e = NULL;
-    CHECK_OK(nnc_env_create(
-        &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
     return e;
 }
 
