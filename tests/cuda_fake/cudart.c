@@ -271,8 +271,6 @@ static int stream_create(cuda_stream *s, unsigned flags, int priority)
         fake_wrong("a stream that waits for the default stream");
     *s = fake_stream_create(device);
     fake_count.streams += *s != NULL;
-    if (fake_count.most_streams < fake_count.streams)
-        fake_count.most_streams = fake_count.streams;
     return *s ? 0 : fake_gives(OUT_OF_MEMORY);
 }
 

@@ -24,7 +24,6 @@ extern int fake_left; /* of them, what was not given back */
 typedef struct fake_counts {
     int launches, copies, library_calls, kernels_built, peer_copies, replays;
     int blocks, streams, events, libraries; /* now alive */
-    int most_streams; /* at any time */
 } fake_counts;
 extern fake_counts fake_count;
 

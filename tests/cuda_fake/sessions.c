@@ -289,3 +289,32 @@ TEST(profiles_between_replays)
     if (fake_end(why))
         test_fail(__FILE__, __LINE__, "%s", why);
 }
+
+/* A saved artifact on another day: code, plan and launch geometry from the file. */
+TEST(artifacts_run)
+{
+    char file[] = "/tmp/nnc_artifact_XXXXXX.nnc", why[512];
+    float got[OUT];
+    loaded l;
+    if (no_compiler())
+        return;
+    make_want();
+    fake_begin(2);
+    int fd = mkstemps(file, 4);
+    if (fd >= 0)
+        close(fd);
+    compile(&l, branches, "cuda:sm_90", 2, 1);
+    CHECK_OK(nnc_artifact_save(l.a, file, true, test_sink));
+    nnc_artifact_destroy(l.a);
+    l.a = NULL;
+    CHECK_OK(nnc_artifact_load(l.e, file, &l.a, test_sink));
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    for (int i = 0; i < 3 && l.s; i++) {
+        CHECK_OK(run(&l, (uint64_t)i, got));
+        check_near(got, want[i]);
+    }
+    unload(&l);
+    unlink(file);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "%s", why);
+}
