@@ -132,6 +132,7 @@ typedef struct nnc_kgrid {
     int64_t blocks, finish;
     int64_t shared;  /* bytes */
     int64_t work;    /* bytes of device memory behind one more argument, the last; 0 = no such argument */
+    bool oom;        /* memory ran out while it was chosen: the rest may not be what it would be */
 } nnc_kgrid;
 
 typedef struct nnc_kernel {
@@ -168,8 +169,8 @@ static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int
 nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
 /* Interval analysis over the scalar body; removes decided max/min/select/clip, sets hints. Part of nnc_lower. */
 void nnc_kernel_ranges(nnc_kernel *k);
-/* Fills k->sched (a CPU) or k->grid (a GPU) from the target by analytic rules. Part of nnc_lower. */
-void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
+/* Fills k->sched (a CPU) or k->grid (a GPU) from the target by analytic rules. Part of nnc_lower. False: out of memory. */
+bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 
 nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
 void nnc_kernel_print(nnc_text *t, const nnc_kernel *k);

@@ -36,9 +36,9 @@ int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
 /* Domain arithmetic shared by schedule, verify and the interpreter. */
 int64_t nnc_kernel_domain(const nnc_kernel *k); /* units that the schedule's vec_axis and chunk make */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
-/* schedule_cuda.c. Choices for target t; and what follows from choices: fills blocks, finish, shared, work, index of *g. False:
- * the kernel cannot run so. */
-void nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t);
+/* schedule_cuda.c. Choices for target t (false: out of memory); and what follows from choices: fills blocks, finish, shared, work,
+ * index of *g. False: the kernel cannot run so, or g->oom. */
+bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t);
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g);
 nnc_kschedule nnc_cuda_sched(const nnc_kernel *k); /* what stands in k->sched of a GPU's kernel: for the interpreter */
 extern const char *const nnc_kclass_names[5];

@@ -258,7 +258,8 @@ static nnc_status lower(lw *l, const nnc_graph *g, const nnc_node *n)
         return nnc_nomem(l->sink);
     lw_order_axes(l);
     nnc_kernel_merge_axes(l->k);
-    nnc_kernel_schedule(l->k, l->target);
+    if (!nnc_kernel_schedule(l->k, l->target))
+        return nnc_nomem(l->sink);
     l->k->scratch_bytes = nnc_kernel_scratch(l->k);
     if (!name_parts(l) || !name_kernel(l, n))
         return nnc_nomem(l->sink);

@@ -287,12 +287,10 @@ static void split_domain(nnc_kernel *k)
         s->grain = s->domain;
 }
 
-void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
+bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
 {
-    if (t && t->kind == NNC_T_cuda) {
-        nnc_cuda_schedule(k, t);
-        return;
-    }
+    if (t && t->kind == NNC_T_cuda)
+        return nnc_cuda_schedule(k, t);
     k->grid = (nnc_kgrid){0};
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
     nnc_kschedule *s = &k->sched;
@@ -304,4 +302,5 @@ void nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
         s->vec_width = (int16_t)pick_width(k, v, bits);
     s->stream_stores = streams(k, v, t);
     split_domain(k);
+    return true;
 }

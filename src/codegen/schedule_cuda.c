@@ -240,6 +240,14 @@ static bool finds_places(const nnc_kernel *k)
     return false;
 }
 
+/* cu_rows_plan; notes in *g that memory ran out. */
+static bool rows_planned(cu_rows *r, const nnc_kernel *k, nnc_kgrid *g)
+{
+    bool ok = cu_rows_plan(r, k, g);
+    g->oom |= !ok;
+    return ok;
+}
+
 static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
 {
     cu_rows r = {0};
@@ -248,7 +256,7 @@ static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
         (g->vec > 1 && finds_places(k)) || reductions(k) * g->threads * g->vec * 16 > 48 << 10)
         return false;
     int64_t n = points(k, g->axis, g->vec);
-    bool ok = k->n_stage <= MAX_STAGES && cu_rows_plan(&r, k, g) && r.scratch == 0 && n > 0;
+    bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && r.scratch == 0 && n > 0;
     g->blocks = (n + 31) / 32;
     g->index = narrow(k, n * g->vec) ? 32 : 64;
     ok = ok && derive_split(k, g, r.stage[0].units);
@@ -265,7 +273,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
         (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
         return false;
     int64_t n = points(k, -1, 1);
-    bool ok = k->n_stage <= MAX_STAGES && cu_rows_plan(&r, k, g) && n > 0;
+    bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && n > 0;
     if (ok) {
         g->blocks = (n + rows - 1) / rows;
         if (g->spill)
@@ -433,6 +441,7 @@ static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
     g->split = (int16_t)(want > 1024 ? 1024 : want);
     g->keep = 0;
     if (!nnc_cuda_derive(k, g)) {
+        one.oom = g->oom;
         *g = one;
         (void)nnc_cuda_derive(k, g);
     }
@@ -442,7 +451,7 @@ static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 static void drop_keep(nnc_kernel *k)
 {
     cu_rows r = {0};
-    bool any = !cu_rows_plan(&r, k, &k->grid);
+    bool any = !rows_planned(&r, k, &k->grid);
     for (int i = 0; !any && i < k->n_ins; i++)
         any = r.held[i];
     cu_rows_deinit(&r);
@@ -568,25 +577,37 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     return true;
 }
 
-void nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
+/* Nothing chosen yet, but whether memory ran out meanwhile. */
+static void choose_none(nnc_kernel *k)
 {
-    static const nnc_kgrid none = {
-        .axis = -1, .across = -1, .vec = 1, .flight = 1, .group = 1, .split = 1};
+    k->grid = (nnc_kgrid){.axis = -1,
+        .across = -1,
+        .vec = 1,
+        .flight = 1,
+        .group = 1,
+        .split = 1,
+        .oom = k->grid.oom};
+}
+
+bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
+{
     k->sched = nnc_cuda_sched(k);
-    k->grid = none;
+    k->grid.oom = false;
+    choose_none(k);
     bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
     if ((large || along) && choose_row(k, t, large))
-        return;
-    if (k->grid = none, choose_tile(k))
-        return;
-    if (k->grid = none, choose_column(k, t))
-        return;
-    if (k->grid = none, !along && choose_row(k, t, false))
-        return;
-    k->grid = none;
+        return !k->grid.oom;
+    if (choose_none(k), choose_tile(k))
+        return !k->grid.oom;
+    if (choose_none(k), choose_column(k, t))
+        return !k->grid.oom;
+    if (choose_none(k), !along && choose_row(k, t, false))
+        return !k->grid.oom;
+    choose_none(k);
     choose_point(k, t);
     if (!nnc_cuda_derive(k, &k->grid)) { /* one point a thread is always possible */
         k->grid.vec = k->grid.flight = 1;
         (void)nnc_cuda_derive(k, &k->grid);
     }
+    return !k->grid.oom;
 }

@@ -198,6 +198,8 @@ static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
               k->sched.domain == nnc_kernel_domain(k) && nnc_cuda_derive(k, &want) &&
               want.blocks == g->blocks && want.finish == g->finish && want.shared == g->shared &&
               want.work == g->work && want.index == g->index;
+    if (want.oom)
+        return nnc_nomem(sink);
     return ok ? NNC_OK : bad_kernel(k, sink, "the schedule contradicts the axes");
 }
 
