@@ -117,6 +117,10 @@ TEST(large_models)
 {
     if (no_compiler())
         return;
+#ifdef __SANITIZE_ADDRESS__
+    test_skip("the plain loops of cuDNN's fake take minutes with a sanitizer");
+    return;
+#endif
     compare("models/conv.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
     compare("models/linear.json", (nnc_arg[]){{"batch", "1"}}, 1, 2, 1);
     compare("models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);

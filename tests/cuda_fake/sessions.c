@@ -318,3 +318,34 @@ TEST(artifacts_run)
     if (fake_end(why))
         test_fail(__FILE__, __LINE__, "%s", why);
 }
+
+/* Each allocation of loading and running fails once: NNC_E_NOMEM, or it is done without (the capture), and nothing is left. */
+TEST(out_of_memory)
+{
+    int fine = 0;
+    if (no_compiler())
+        return;
+    make_want();
+    for (int64_t n = 1; fine < 20 && n < 5000; n++) {
+        float got[OUT];
+        char why[512];
+        loaded l;
+        fake_begin(0);
+        compile(&l, branches, "cuda:sm_90", 2, 1);
+        nnc_fail_alloc_after(n);
+        nnc_status st = nnc_session_create(l.e, l.a, &l.s, test_sink);
+        for (int i = 0; i < RUNS && st == NNC_OK; i++) {
+            st = run(&l, (uint64_t)i, got);
+            if (st == NNC_OK)
+                check_near(got, want[i]);
+        }
+        nnc_fail_alloc_after(0);
+        fine = st == NNC_OK ? fine + 1 : 0;
+        if (st != NNC_OK && st != NNC_E_NOMEM)
+            test_fail(__FILE__, __LINE__, "allocation %lld: %s", (long long)n, nnc_status_name(st));
+        unload(&l);
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "allocation %lld: %s", (long long)n, why);
+    }
+    CHECK_INT(fine, 20);
+}
