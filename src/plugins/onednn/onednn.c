@@ -62,6 +62,11 @@ static void leave_way(way *w)
     dn_call_deinit(&w->again);
 }
 
+/* On several threads a watch costs two regions, 60 us each where waiting threads sleep; our own code
+ * goes over a result in the caches at 20 GB/s and more. Below this many bytes that is the lesser cost.
+ * (Tests watch all.) */
+__attribute__((visibility("default"))) int64_t nnc_onednn_watch_bytes = 2 << 20;
+
 /* A sum is over when a NaN is noticed: what it was added to is gone. So watching is for calls
  * without one; the others end in our own code, while their result is in the caches. */
 static void find_tail(way *w, const nnc_call *c, dn_form form)
@@ -71,7 +76,8 @@ static void find_tail(way *w, const nnc_call *c, dn_form form)
         sums = sums || c->post[i].kind == PO_sum;
         w->aside = w->aside || (c->post[i].kind == PO_sum && i > w->tail);
     }
-    if (!sums && dn_watch_works(c->threads)) {
+    bool worth = c->threads <= 1 || nnc_type_bytes(&c->dst) >= nnc_onednn_watch_bytes;
+    if (!sums && worth && dn_watch_works(c->threads)) {
         dn_form same = {.any = form.any,
             .like = has_weights(c) ? dn_query(w->d.pd, dnnl_query_weights_md) : NULL};
         dn_describe(&w->again, c, w->tail, same);

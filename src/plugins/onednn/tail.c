@@ -3,6 +3,9 @@
 #include <string.h>
 
 enum { BLOCK = 1024 }; /* elements at a time: stays in L1 */
+enum {
+    PARALLEL_BYTES = 2 << 20
+}; /* less takes no longer than a region whose waiting threads sleep */
 
 bool dn_tail_does(nnc_post_kind k)
 {
@@ -76,7 +79,7 @@ void dn_tail(const nnc_call *c, int first, const void *from, void *dst)
 {
     const int64_t all = nnc_type_numel(&c->dst), blocks = (all + BLOCK - 1) / BLOCK;
     /* all or one: a smaller team would end the others' threads */
-    const int threads = c->threads > 1 && blocks > 1 ? c->threads : 1;
+    const int threads = nnc_type_bytes(&c->dst) >= PARALLEL_BYTES ? c->threads : 1;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
     for (int64_t b = 0; b < blocks; b++) {
         int64_t at = b * BLOCK;
