@@ -13,7 +13,8 @@ static void text_libraries(nnc_text *t)
         nnc_cuda_look((nnc_cuda_lib)i, &f[i]);
         found += f[i].ok;
     }
-    nnc_puts(t, "\n  NVIDIA GPUs: nnc compiles for them (--target=cuda:sm_90), and runs where there is one\n");
+    nnc_puts(t, "\n  NVIDIA GPUs: nnc compiles for them (--target=cuda:sm_90), and runs where "
+                "there is one\n");
     if (!found) {
         nnc_puts(t, "  cuda     absent   no library of CUDA is found in $NNC_CUDA_PATH, the "
                     "toolkit, the loader's path or the active Python\n"
