@@ -1,19 +1,26 @@
 /* plugins/onednn/tail.c -- see tail.h. */
 #include "plugins/onednn/tail.h"
+#include <omp.h>
 #include <string.h>
 
-enum { BLOCK = 1024 }; /* elements at a time: stays in L1 */
 enum {
-    PARALLEL_BYTES = 2 << 20
-}; /* less takes no longer than a region whose waiting threads sleep */
+    BLOCK = 1024, /* elements at a time: stays in L1 */
+    PARALLEL_BYTES = 2 << 20, /* less takes no longer than a region whose waiting threads sleep */
+};
 
 bool dn_tail_does(nnc_post_kind k)
 {
     return k == PO_sum || k == PO_relu || k == PO_clip || k == PO_leaky;
 }
 
+#if defined(__x86_64__)
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define CLONES
+#endif
+
 /* Comparisons are written so that NaN stays NaN. sum: NULL when no post-operation is one. */
-static void post(const nnc_post *p, float *restrict v, const float *restrict sum, int n)
+CLONES static void post(const nnc_post *p, float *restrict v, const float *restrict sum, int n)
 {
     const float lo = p->kind == PO_relu ? 0 : p->alpha, hi = p->beta;
     switch ((nnc_post_kind)p->kind) {
@@ -75,14 +82,25 @@ static void block(const nnc_call *c, int first, const void *from, void *dst, int
     store(d, dst, at, n, v);
 }
 
+static void blocks_of(
+    const nnc_call *c, int first, const void *from, void *dst, int64_t begin, int64_t end)
+{
+    const int64_t all = nnc_type_numel(&c->dst);
+    for (int64_t at = begin * BLOCK; at < end * BLOCK && at < all; at += BLOCK)
+        block(c, first, from, dst, at, (int)(all - at < BLOCK ? all - at : BLOCK));
+}
+
 void dn_tail(const nnc_call *c, int first, const void *from, void *dst)
 {
     const int64_t all = nnc_type_numel(&c->dst), blocks = (all + BLOCK - 1) / BLOCK;
     /* all or one: a smaller team would end the others' threads */
-    const int threads = nnc_type_bytes(&c->dst) >= PARALLEL_BYTES ? c->threads : 1;
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int64_t b = 0; b < blocks; b++) {
-        int64_t at = b * BLOCK;
-        block(c, first, from, dst, at, (int)(all - at < BLOCK ? all - at : BLOCK));
+    if (c->threads <= 1 || nnc_type_bytes(&c->dst) < PARALLEL_BYTES) {
+        blocks_of(c, first, from, dst, 0, blocks);
+        return;
+    }
+#pragma omp parallel num_threads(c->threads)
+    {
+        const int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+        blocks_of(c, first, from, dst, blocks * me / team, blocks * (me + 1) / team);
     }
 }
