@@ -1,6 +1,7 @@
 /* cuda/load.c -- opens a library when it is first needed and fills its table from symbols.def. */
 #include "cuda/internal.h"
 #include <dlfcn.h>
+#include <glob.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -103,6 +104,23 @@ static const char *fill(struct lib *l, void *handle)
     return NULL;
 }
 
+/* NVRTC opens its builtins by name alone when it first compiles: found where they are loaded already, though their folder is not on
+ * the loader's path (wheels). They stay open with it. */
+static void open_builtins(const char *nvrtc_path)
+{
+    const char *slash = strrchr(nvrtc_path, '/');
+    nnc_text pattern = {0};
+    glob_t found = {0};
+    if (!slash)
+        return;
+    nnc_printf(&pattern, "%.*s/libnvrtc-builtins.so.*", (int)(slash - nvrtc_path), nvrtc_path);
+    if (!pattern.oom && glob(nnc_text_str(&pattern), 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++)
+            (void)dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL); /* if not, NVRTC says so */
+    globfree(&found);
+    nnc_text_deinit(&pattern);
+}
+
 /* Opens the first file that loads and has every needed function. `why` keeps the reason against the first file that exists: a name
  * that the loader does not know is no reason where another file was there. */
 static void open_lib(struct lib *l)
@@ -115,6 +133,8 @@ static void open_lib(struct lib *l)
         const char *error = handle ? NULL : dlerror();
         const char *lacks = handle ? fill(l, handle) : NULL;
         if (handle && !lacks) {
+            if (l->symbol == nvrtc_symbols)
+                open_builtins(l->file.path);
             l->state = OPEN;
             return;
         }
