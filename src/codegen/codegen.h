@@ -172,6 +172,9 @@ void nnc_kernel_ranges(nnc_kernel *k);
 /* Fills k->sched (a CPU) or k->grid (a GPU) from the target by analytic rules. Part of nnc_lower. False: out of memory. */
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 
+/* May argument `out` lie in the memory of argument `in`, each of its elements read before it is written, by whoever writes it? */
+bool nnc_kernel_in_place(const nnc_kernel *k, int in, int out);
+
 nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
 void nnc_kernel_print(nnc_text *t, const nnc_kernel *k);
 nnc_kernel *nnc_kernel_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
@@ -193,12 +196,13 @@ typedef struct nnc_emitter {
 
 /* CUDA C, the emitter "cuda" (EMIT_cuda alone): one translation unit for all kernels, C++17, without #include. Each kernel is
  * extern "C" __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where
- * k->grid.work > 0. All pointers are aligned to 16 bytes. Compile it with --fmad=false: the kernel IR says where a product and
- * a sum are one operation. Kernels without a grid: NNC_E_BUG. */
+ * k->grid.work > 0. All pointers are aligned to 16 bytes, and apart
+ * from all others, but for those that nnc_kernel_in_place allows (they stand without __restrict__). Compile it with --fmad=false: the
+ * kernel IR says where a product and a sum are one operation. Kernels without a grid: NNC_E_BUG. */
 extern const nnc_emitter nnc_emitter_cuda;
 
 /* Counts changes of the text that the CUDA emitter makes. */
-#define NNC_CUDA_EMITTER_REVISION "2"
+#define NNC_CUDA_EMITTER_REVISION "3"
 
 /* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);

@@ -82,6 +82,16 @@ static void header(const cu *c)
     nnc_puts(t, " */\n");
 }
 
+/* May buffer b lie in another one's memory, or another one in its? Then the compiler must know, or it may read the one past the L1's
+ * order (ld.global.nc) and move reads behind writes. */
+static bool overlaid(const nnc_kernel *k, int b)
+{
+    bool any = false;
+    for (int o = 0; o < k->n_buf && !any; o++)
+        any = nnc_kernel_may_overlay(k, b, o) || nnc_kernel_may_overlay(k, o, b);
+    return any;
+}
+
 static void signature(const cu *c, const char *suffix)
 {
     nnc_text *t = c->t;
@@ -101,8 +111,8 @@ static void signature(const cu *c, const char *suffix)
             line = t->n;
             first = true;
         }
-        nnc_printf(t, "%s%s%s *__restrict__ %s", first ? "" : ", ",
-            u->role == KB_in ? "const " : "", cu_storage(u->dtype), c->buf_name[b]);
+        nnc_printf(t, "%s%s%s *%s%s", first ? "" : ", ", u->role == KB_in ? "const " : "",
+            cu_storage(u->dtype), overlaid(k, b) ? "" : "__restrict__ ", c->buf_name[b]);
         first = false;
     }
     if (k->grid.work > 0)

@@ -42,6 +42,8 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t);
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g);
 nnc_kschedule nnc_cuda_sched(const nnc_kernel *k); /* what stands in k->sched of a GPU's kernel: for the interpreter */
 extern const char *const nnc_kclass_names[5];
+/* place.c: nnc_kernel_in_place, by buffer. */
+bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
 /* Which axis a stage runs in vectors: the outer vec_axis, its own last axis, or -1. */
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s);
 

@@ -3,7 +3,7 @@
  *   facts      which values are static, which are views of which, where each lives
  *   schedule   main's commands in order, on streams, with copies and events   (schedule.c)
  *   select     a library call (call.c) or a generated kernel for each, and
- *              what happens in place                            (select.c, place.c)
+ *              what happens in place                            (select.c)
  *   init       what is computed once: weights, static values, packed weights  (init.c)
  *   objects    machine code of the kernels                                    (kernels.c)
  *   emit       tensors and commands                                           (emit.c)

@@ -97,8 +97,6 @@ nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
 /* kernels.c: machine code for all kernels, from the cache or the emitter. */
 nnc_status make_objects(maker *m) NNC_MUST;
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k) NNC_MUST; /* shares identical ones; sets j->item */
-/* place.c: may result buffer take the memory of operand buffer `in` of this kernel? */
-bool make_in_place_ok(const nnc_kernel *k, int in, int out);
 
 /* init.c: what must be computed once, in an order that keeps init's memory small. */
 nnc_status make_init(maker *m) NNC_MUST;

@@ -187,7 +187,7 @@ static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
     for (int i = 0; i < n_in && at >= 0 && n->n_out == 1; i++) {
         nnc_ref v = NNC_NONE;
         distinct(n, i, &v);
-        if (may_take(m, j, at, v, n->out) && make_in_place_ok(k, i, n_in)) {
+        if (may_take(m, j, at, v, n->out) && nnc_kernel_in_place(k, i, n_in)) {
             j->in_place = v;
             j->in_place_of = n->out;
             return;

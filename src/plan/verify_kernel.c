@@ -36,7 +36,7 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
     if (k->sched.domain != pk->domain || nnc_kernel_work(k) != pk->scratch_bytes)
         return "its text has another domain or scratch size";
     for (int a = 0; a < n - 1 && out == 1; a++)
-        if (make_in_place_ok(k, a, n - 1))
+        if (nnc_kernel_in_place(k, a, n - 1))
             v->in_place[i] |= UINT64_C(1) << a;
     return NULL;
 }

@@ -1,9 +1,8 @@
-/* plan/place.c -- may a kernel write its result over one of its operands? Only when every
+/* codegen/place.c -- may a kernel write its result over one of its operands? Only when every
  * element is read before it is written, by the very iteration that writes it. The rule asks
- * for little and declines the rest: one stage; one store without guards that visits every
- * element exactly once; all loads of the operand directly at the stored index. */
-#include "plan/maker.h"
-#include <string.h>
+ * for little and declines the rest: one stage; one result; one store without guards that visits
+ * every element exactly once; all loads of the operand directly at the stored index. */
+#include "codegen/internal.h"
 
 static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *b)
 {
@@ -25,20 +24,17 @@ static int64_t store_points(const nnc_kernel *k)
     return n;
 }
 
-/* The kernel's index of its a-th argument. */
-static int arg_buffer(const nnc_kernel *k, int a)
+static bool one_result(const nnc_kernel *k)
 {
+    int n = 0;
     for (int b = 0; b < k->n_buf; b++)
-        if (k->buf[b].role != KB_tmp && a-- == 0)
-            return b;
-    return -1;
+        n += k->buf[b].role == KB_out;
+    return n == 1;
 }
 
-bool make_in_place_ok(const nnc_kernel *k, int in, int out)
+bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
 {
-    int bi = arg_buffer(k, in), bo = arg_buffer(k, out);
-    if (k->n_stage != 1 || bi < 0 || bo < 0 || k->buf[bi].role != KB_in ||
-        k->buf[bo].role != KB_out)
+    if (k->n_stage != 1 || k->buf[bi].role != KB_in || k->buf[bo].role != KB_out || !one_result(k))
         return false;
     const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
     if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype) ||
@@ -60,4 +56,19 @@ bool make_in_place_ok(const nnc_kernel *k, int in, int out)
             return false;
     }
     return store != NULL;
+}
+
+/* The kernel's index of its a-th argument. */
+static int arg_buffer(const nnc_kernel *k, int a)
+{
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role != KB_tmp && a-- == 0)
+            return b;
+    return -1;
+}
+
+bool nnc_kernel_in_place(const nnc_kernel *k, int in, int out)
+{
+    int bi = arg_buffer(k, in), bo = arg_buffer(k, out);
+    return bi >= 0 && bo >= 0 && nnc_kernel_may_overlay(k, bi, bo);
 }
