@@ -131,6 +131,15 @@ nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink
     return status;
 }
 
+nnc_status nnc_cudnn_sketch(nnc_text *out, nnc_cudnn **g)
+{
+    *g = nnc_calloc(1, sizeof **g);
+    if (!*g)
+        return NNC_E_NOMEM;
+    (*g)->words = out;
+    return NNC_OK;
+}
+
 static void destroy_found(nnc_cudnn *g)
 {
     for (int i = 0; i < g->n_found; i++)
@@ -183,10 +192,21 @@ static bool keep_tensor(nnc_cudnn *g, void *desc)
     return true;
 }
 
+static int sketch_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t)
+{
+    nnc_printf(
+        g->words, "\ntensor %s%s", nnc_dtype_name(t->dtype), t->is_virtual ? " virtual" : "");
+    for (int i = 0; i < t->rank; i++)
+        nnc_printf(g->words, " %lld:%lld", (long long)t->dim[i], (long long)t->stride[i]);
+    return (int)g->n_tensor++;
+}
+
 int nnc_cudnn_add_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t)
 {
     int64_t id = (int64_t)g->n_tensor, alignment = 16;
     int type;
+    if (g->words)
+        return sketch_tensor(g, t);
     if (!data_type(t->dtype, &type) && !g->status) {
         snprintf(g->why, sizeof g->why, "no tensors of %s", nnc_dtype_name(t->dtype));
         g->status = NNC_E_DEVICE;
@@ -242,6 +262,14 @@ static void *convolution(nnc_cudnn *g, const nnc_cudnn_window *w)
     return cudnn_final(g, d);
 }
 
+static void sketch_window(nnc_cudnn *g, const nnc_cudnn_window *w, bool kernel)
+{
+    for (int i = 0; i < w->spatial; i++)
+        nnc_printf(g->words, " %lld,%lld,%lld,%lld", (long long)w->stride[i],
+            (long long)(kernel ? w->kernel[i] : w->dilation[i]), (long long)w->pad_lo[i],
+            (long long)w->pad_hi[i]);
+}
+
 void nnc_cudnn_conv(
     nnc_cudnn *g, nnc_cudnn_conv_kind kind, const nnc_cudnn_window *w, int x, int filter, int y)
 {
@@ -249,6 +277,11 @@ void nnc_cudnn_conv(
                      first[] = {A_OP_CONV, A_OP_BWD_DATA, A_OP_BWD_FILTER};
     const float alpha = 1, beta = 0;
     const int a = first[kind];
+    if (g->words) {
+        nnc_printf(g->words, "\nconv %d of %d %d %d", (int)kind, x, filter, y);
+        sketch_window(g, w, false);
+        return;
+    }
     void *c = convolution(g, w), *op = cudnn_desc(g, desc[kind], true);
     cudnn_set(g, op, a, T_FLOAT, 1, &alpha);
     cudnn_set(g, op, a + 1, T_FLOAT, 1, &beta);
@@ -264,6 +297,12 @@ void nnc_cudnn_pointwise(
 {
     const int precision = 0, m = (int)mode;
     const bool grad = mode >= CUDNN_RELU_GRAD;
+    if (g->words) {
+        nnc_printf(g->words, "\npointwise %d of %d %d %d", m, x, b, y);
+        if (clip)
+            nnc_printf(g->words, " %a %a %a", clip->lo, clip->hi, clip->slope);
+        return;
+    }
     void *p = cudnn_desc(g, D_POINTWISE, true);
     cudnn_set(g, p, A_POINTWISE_MODE, T_POINTWISE_MODE, 1, &m);
     cudnn_set(g, p, A_POINTWISE_PREC, T_DATA_TYPE, 1, &precision);
@@ -299,6 +338,11 @@ void nnc_cudnn_resample(nnc_cudnn *g, nnc_cudnn_pool mode, const nnc_cudnn_windo
 {
     const int precision = 0, m = (int)mode, pad = mode == CUDNN_MAXIMUM ? PAD_NEG_INF : PAD_ZERO;
     int64_t n = w->spatial;
+    if (g->words) {
+        nnc_printf(g->words, "\nresample %d of %d %d", m, x, y);
+        sketch_window(g, w, true);
+        return;
+    }
     void *d = cudnn_desc(g, D_RESAMPLE, true);
     cudnn_set(g, d, A_RESAMPLE_MODE, T_RESAMPLE_MODE, 1, &m);
     cudnn_set(g, d, A_RESAMPLE_PREC, T_DATA_TYPE, 1, &precision);

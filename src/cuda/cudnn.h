@@ -29,6 +29,10 @@ typedef struct nnc_cudnn nnc_cudnn;
 nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink *sink) NNC_MUST;
 void nnc_cudnn_destroy(nnc_cudnn *g); /* NULL is allowed */
 
+/* A graph that is only written down: describing it appends a line a tensor and an operation, and needs no cuDNN. Two graphs of the same
+ * text are the same question. `out` lives until nnc_cudnn_destroy; nothing else may be asked of it. */
+nnc_status nnc_cudnn_sketch(nnc_text *out, nnc_cudnn **g) NNC_MUST;
+
 /* ---- describing ---------------------------------------------------------------------------------------------------- */
 
 /* A tensor's number, its id when the plan runs; -1 after an error. Strides in elements. At least 3 dimensions: cuDNN's are N, C,

@@ -120,6 +120,7 @@ typedef struct cudnn_found {
 
 struct nnc_cudnn {
     const nnc_cuda_cudnn *api;
+    nnc_text *words;   /* of a sketch; api is NULL then */
     nnc_sink *sink;    /* during create and describing */
     nnc_status status; /* the first error of describing */
     char why[512];

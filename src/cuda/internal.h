@@ -12,8 +12,11 @@ typedef struct cuda_file {
 } cuda_file;
 bool cuda_search(const char *const *soname, bool of_driver, int skip, cuda_file *out);
 
-/* load.c: the first file that stands for `lib`, unopened; false: none, or the table was replaced. */
+/* load.c: the file that stands for `lib`: the open one, or the first that there is; false: none, or the table was replaced. */
 bool cuda_file_of(nnc_cuda_lib lib, cuda_file *out);
+/* identity.c: the file that stands for `lib`, on the loader's path too, unopened. */
+struct stat;
+bool cuda_file_stat(nnc_cuda_lib lib, char path[512], struct stat *st);
 /* doctor.c: asks an open library for its version. */
 void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *out);
 

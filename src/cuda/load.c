@@ -184,19 +184,6 @@ void nnc_cuda_forget(void)
         libs[i].state = UNKNOWN;
 }
 
-bool cuda_file_of(nnc_cuda_lib lib, cuda_file *out)
-{
-    pthread_mutex_lock(&lock);
-    const struct lib *l = &libs[lib];
-    bool found = l->state == OPEN;
-    if (found)
-        *out = l->file;
-    else if (l->state == UNKNOWN)
-        found = cuda_search(l->soname, l->of_driver, 0, out);
-    pthread_mutex_unlock(&lock);
-    return found;
-}
-
 /* The file's whole name; where the loader found the library, it knows. */
 static void file_name(const struct lib *l, char *out, size_t n)
 {
@@ -205,6 +192,21 @@ static void file_name(const struct lib *l, char *out, size_t n)
     memcpy(&fn, l->table, sizeof fn);
     bool known = !strchr(l->file.path, '/') && dladdr(fn, &info) && info.dli_fname;
     snprintf(out, n, "%s", known ? info.dli_fname : l->file.path);
+}
+
+bool cuda_file_of(nnc_cuda_lib lib, cuda_file *out)
+{
+    pthread_mutex_lock(&lock);
+    const struct lib *l = &libs[lib];
+    bool found = l->state == OPEN;
+    if (found) {
+        *out = l->file;
+        file_name(l, out->path, sizeof out->path);
+    } else if (l->state == UNKNOWN) {
+        found = cuda_search(l->soname, l->of_driver, 0, out);
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
 }
 
 void nnc_cuda_look(nnc_cuda_lib lib, nnc_cuda_found *out)

@@ -19,12 +19,11 @@ typedef struct known {
 
 static bool file_key(nnc_cuda_lib lib, nnc_hash128 *key, long long *bytes)
 {
-    cuda_file f;
     struct stat st;
-    if (!cuda_file_of(lib, &f) || stat(f.path, &st) != 0)
+    char path[512], text[700];
+    if (!cuda_file_stat(lib, path, &st))
         return false;
-    char text[700];
-    int n = snprintf(text, sizeof text, "nvrtc 1 %s %lld %lld.%09ld", f.path, (long long)st.st_size,
+    int n = snprintf(text, sizeof text, "nvrtc 1 %s %lld %lld.%09ld", path, (long long)st.st_size,
         (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
     *key = nnc_hash(text, (size_t)n);
     *bytes = (long long)st.st_size;

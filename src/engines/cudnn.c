@@ -60,11 +60,16 @@ static const char *precision(const nnc_call *c)
     return c->src.dtype != DT_f32 ? "" : c->tf32 ? ", tf32 allowed" : ", strict f32";
 }
 
-static void version(char out[24])
+static int64_t version(void)
 {
     const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, NULL);
-    size_t v = api ? api->cudnnGetVersion() : 0;
-    snprintf(out, 24, "%zu.%zu.%zu", v / 10000, v / 100 % 100, v % 100);
+    return api ? (int64_t)api->cudnnGetVersion() : 0;
+}
+
+static void version_text(int64_t v, char out[32])
+{
+    snprintf(out, 32, "%lld.%lld.%lld", (long long)(v / 10000), (long long)(v / 100 % 100),
+        (long long)(v % 100));
 }
 
 static void take(const nnc_call *c, const dn_way *w, nnc_choice *out, int64_t workspace)
@@ -92,55 +97,52 @@ static void by_rule(const nnc_call *c, const dn_way *w, nnc_choice *out)
     take(c, w, out, workspace_limit(c));
 }
 
-static void say(const nnc_cudnn *g, int i, const nnc_call *c, const dn_way *w)
+/* What cuDNN said, as the plan's choice. */
+static void settle_choice(const nnc_call *c, const dn_way *w, const dn_answer *a, nnc_choice *out)
 {
-    const nnc_cudnn_config *k = nnc_cudnn_config_at(g, i);
-    char v[24];
-    version(v);
-    snprintf(reason, sizeof reason, "cudnn %s: engine %lld%s%s%s%s%s", v, (long long)k->engine,
-        k->numerical & CUDNN_TENSOR_CORE ? ", tensor cores" : "",
-        k->numerical & CUDNN_WINOGRAD ? ", Winograd" : "", k->fallback ? ", a fallback" : "",
+    char v[32];
+    version_text(a->version, v);
+    if (!a->ok) {
+        snprintf(reason, sizeof reason, "cuDNN declines on sm_%d: %.180s", c->target->sm, a->why);
+        out->reason = reason;
+        return;
+    }
+    snprintf(reason, sizeof reason, "cudnn %s: engine %lld%s%s%s%s%s", v, (long long)a->engine,
+        a->numerical & CUDNN_TENSOR_CORE ? ", tensor cores" : "",
+        a->numerical & CUDNN_WINOGRAD ? ", Winograd" : "", a->fallback ? ", a fallback" : "",
         precision(c),
         w->split       ? "; what follows is a second kernel, compiled when loaded"
         : w->zero_bias ? "; behind a bias of zeros"
                        : "");
+    take(c, w, out, a->workspace);
 }
 
-static nnc_status ask(const nnc_call *c, const dn_way *w, nnc_choice *out, nnc_sink *sink)
+/* Asks the open cuDNN. NNC_E_DEVICE: it cannot be asked here. */
+static nnc_status ask(
+    const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, dn_answer *a, nnc_sink *sink)
 {
-    const nnc_target *t = c->target;
-    const nnc_cudnn_device d = {.name = t->card,
-        .sm = t->sm,
-        .sms = t->sms,
-        .sm_threads = t->sm_threads,
-        .memory_bytes = t->memory_bytes,
-        .shared_bytes = t->shared_bytes,
-        .l2_bytes = t->l3_bytes,
-        .clock_hz = t->clock_hz};
+    nnc_cudnn_device d;
     nnc_cudnn *g;
+    dn_device_of(c->target, &d);
     nnc_status status = nnc_cudnn_create(&d, &g, NULL);
-    if (status == NNC_E_NOMEM)
-        return nnc_nomem(sink);
-    if (status) {
-        atomic_store(&mute, NNC_CUDA(cudnn, NULL));
-        by_rule(c, w, out);
-        return NNC_OK;
-    }
-    const int64_t limit = workspace_limit(c);
-    const nnc_cudnn_filter f = filter_of(c, limit);
+    if (status)
+        return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
     dn_describe_core(g, c, w);
     status = nnc_cudnn_finish(g);
-    int n = status ? 0 : nnc_cudnn_query(g, &f), i = n > 0 ? nnc_cudnn_plan_first(g, 0, limit) : -1;
-    if (n < 0 || status == NNC_E_NOMEM)
+    int n = status ? 0 : nnc_cudnn_query(g, f),
+        i = n > 0 ? nnc_cudnn_plan_first(g, 0, f->workspace_limit) : -1;
+    *a = (dn_answer){.ok = i >= 0, .version = version()};
+    if (n < 0 || status == NNC_E_NOMEM) {
         status = nnc_nomem(sink);
-    else if (i >= 0) {
-        say(g, i, c, w);
-        take(c, w, out, nnc_cudnn_workspace(g));
-        status = NNC_OK;
-    } else if (status == NNC_OK || status == NNC_E_DEVICE) {
-        snprintf(reason, sizeof reason, "cuDNN declines on sm_%d: %.180s", t->sm, nnc_cudnn_why(g));
-        out->reason = reason;
-        status = NNC_OK;
+    } else if (i >= 0) {
+        const nnc_cudnn_config *k = nnc_cudnn_config_at(g, i);
+        a->engine = k->engine;
+        a->numerical = k->numerical;
+        a->fallback = k->fallback;
+        a->workspace = nnc_cudnn_workspace(g);
+    } else {
+        snprintf(a->why, sizeof a->why, "%.180s", nnc_cudnn_why(g));
+        status = status == NNC_E_DEVICE ? NNC_OK : status;
     }
     nnc_cudnn_destroy(g);
     return status;
@@ -155,10 +157,20 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
     out->reason = "cuDNN packs no weights";
     if (c->packed)
         return NNC_OK; /* asked again without */
-    const void *api = NNC_CUDA(cudnn, NULL);
-    if (api && api != atomic_load(&mute))
-        return ask(c, &w, out, sink);
-    by_rule(c, &w, out);
+    const nnc_cudnn_filter f = filter_of(c, workspace_limit(c));
+    dn_answer a;
+    if (!dn_answer_kept(c, &w, &f, &a)) {
+        const void *api = NNC_CUDA(cudnn, NULL);
+        nnc_status st = api && api != atomic_load(&mute) ? ask(c, &w, &f, &a, sink) : NNC_E_DEVICE;
+        if (st == NNC_E_DEVICE) {
+            atomic_store(&mute, api);
+            by_rule(c, &w, out);
+            return NNC_OK;
+        }
+        NNC_TRY(st);
+        dn_answer_keep(c, &w, &f, &a);
+    }
+    settle_choice(c, &w, &a, out);
     return NNC_OK;
 }
 
@@ -167,8 +179,8 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
 /* What a plan depends on besides the call. */
 static nnc_hash128 plan_key(const nnc_call *c, bool tail, int64_t limit)
 {
-    char v[24], library[40];
-    version(v);
+    char v[32], library[48];
+    version_text(version(), v);
     snprintf(library, sizeof library, "cudnn %s%s", v, tail ? " tail" : "");
     return nnc_tune_key(library, c, limit);
 }

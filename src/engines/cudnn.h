@@ -21,4 +21,23 @@ uint32_t dn_used(const nnc_call *c, const dn_way *w, bool tail);
 void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w);
 void dn_describe_tail(nnc_cudnn *g, const nnc_call *c);
 
+/* The GPU that cuDNN is asked about. Strings are the target's. */
+void dn_device_of(const struct nnc_target *t, nnc_cudnn_device *d);
+
+/* What cuDNN says of a call at compile time: its first engine that becomes a plan, or why there is none. */
+typedef struct dn_answer {
+    bool ok;
+    int64_t version;    /* of cuDNN: 91900 */
+    int64_t engine, workspace;
+    uint32_t numerical; /* notes */
+    bool fallback;
+    char why[192];
+} dn_answer;
+
+/* The answer of an earlier compile, by the files of cuDNN that would be opened, the target, the call's graph and the filter. What is
+ * damaged is none. */
+bool dn_answer_kept(const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, dn_answer *a);
+/* Keeps what the open cuDNN said. */
+void dn_answer_keep(const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, const dn_answer *a);
+
 #endif

@@ -177,8 +177,9 @@ nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspa
     nnc_put_type(&t, &c->wei);
     nnc_put_type(&t, &c->dst);
     for (int i = 0; i < c->spatial; i++)
-        nnc_printf(&t, " %lld,%lld,%lld,%lld", (long long)c->kernel[i], (long long)c->stride[i],
-            (long long)c->dilation[i], (long long)c->pad_lo[i]);
+        nnc_printf(&t, " %lld,%lld,%lld,%lld,%lld", (long long)c->kernel[i],
+            (long long)c->stride[i], (long long)c->dilation[i], (long long)c->pad_lo[i],
+            (long long)c->pad_hi[i]);
     for (int i = 0; i < c->n_post; i++)
         nnc_printf(&t, " post %d%s %a %a", c->post[i].kind, c->post[i].in_place ? " here" : "",
             (double)c->post[i].alpha, (double)c->post[i].beta);

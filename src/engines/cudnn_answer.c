@@ -1,0 +1,103 @@
+/* engines/cudnn_answer.c -- what cuDNN answers for a call is kept on disk, so that the next compile does not open cuDNN: by its files,
+ * the GPU in numbers, the graph and the filter. The text is one line,
+ *
+ *     <cuDNN's version> ok <engine> <numerical notes, hex> <1: a fallback> <workspace>
+ *     <cuDNN's version> no <its words> */
+#include "engines/cudnn.h"
+#include "engines/engines.h"
+#include "target/target.h"
+#include <stdlib.h>
+#include <string.h>
+
+void dn_device_of(const nnc_target *t, nnc_cudnn_device *d)
+{
+    *d = (nnc_cudnn_device){.name = t->card,
+        .sm = t->sm,
+        .sms = t->sms,
+        .sm_threads = t->sm_threads,
+        .memory_bytes = t->memory_bytes,
+        .shared_bytes = t->shared_bytes,
+        .l2_bytes = t->l3_bytes,
+        .clock_hz = t->clock_hz};
+}
+
+/* Engines built on cuBLASLt are among the precompiled ones where it is there. NVIDIA_TF32_OVERRIDE=0 takes tensor cores away. False:
+ * cuDNN's files are not known, or out of memory. */
+static bool answer_key(
+    const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, nnc_hash128 *key)
+{
+    nnc_text t = {0};
+    nnc_cudnn_device d;
+    nnc_cudnn *g;
+    const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
+    bool known = nnc_cuda_identity(CUDA_cudnn, &t);
+    (void)nnc_cuda_identity(CUDA_cublaslt, &t);
+    dn_device_of(c->target, &d);
+    nnc_printf(&t, "answer 1 override %s without %x precompiled %d limit %lld ", tf32 ? tf32 : "-",
+        f->without, f->precompiled, (long long)f->workspace_limit);
+    nnc_cudnn_device_json(&t, &d);
+    known = known && nnc_cudnn_sketch(&t, &g) == NNC_OK;
+    if (known) {
+        dn_describe_core(g, c, w);
+        nnc_cudnn_destroy(g);
+    }
+    *key = nnc_hash(nnc_text_str(&t), t.n);
+    known = known && !t.oom;
+    nnc_text_deinit(&t);
+    return known;
+}
+
+static bool read_answer(const char *text, size_t n, dn_answer *a)
+{
+    char word[3] = "";
+    long long version, engine, workspace;
+    int fallback, at = 0, end = 0;
+    unsigned numerical;
+    *a = (dn_answer){0};
+    if (!n || text[n - 1] || strlen(text) != n - 1 ||
+        sscanf(text, "%lld %2s %n", &version, word, &at) != 2 || !at)
+        return false;
+    a->version = version;
+    if (!strcmp(word, "no")) {
+        snprintf(a->why, sizeof a->why, "%s", text + at);
+        return true;
+    }
+    if (strcmp(word, "ok") != 0 || sscanf(text + at, "%lld %x %d %lld%n", &engine, &numerical,
+                                       &fallback, &workspace, &end) != 4)
+        return false;
+    a->ok = true;
+    a->engine = engine;
+    a->numerical = numerical;
+    a->fallback = fallback;
+    a->workspace = workspace;
+    return text[at + end] == 0 && workspace >= 0;
+}
+
+bool dn_answer_kept(const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, dn_answer *a)
+{
+    nnc_hash128 key;
+    char *text;
+    size_t n;
+    if (!answer_key(c, w, f, &key) || !nnc_engines_kept("choice", key, &text, &n))
+        return false;
+    bool ok = read_answer(text, n, a) && a->workspace <= f->workspace_limit;
+    nnc_free(text);
+    return ok;
+}
+
+void dn_answer_keep(
+    const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, const dn_answer *a)
+{
+    nnc_hash128 key;
+    nnc_text t = {0};
+    if (!answer_key(c, w, f, &key)) /* of the files that were opened */
+        return;
+    if (a->ok)
+        nnc_printf(&t, "%lld ok %lld %x %d %lld", (long long)a->version, (long long)a->engine,
+            a->numerical, a->fallback, (long long)a->workspace);
+    else
+        nnc_printf(&t, "%lld no %s", (long long)a->version, a->why);
+    if (!t.oom)
+        nnc_engines_put("choice", key, nnc_text_str(&t), t.n + 1);
+    nnc_text_deinit(&t);
+}
