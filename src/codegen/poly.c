@@ -323,7 +323,7 @@ void nnc_poly_steps(nnc_poly *p)
         if (!p->wide)
             y = put(p, SC_fma, x, number(p, p->c[0]), y);
     } else {
-        int xw = put(p, SC_mul, x, w, -1), q = horner(p, w, 1);
+        int q = horner(p, w, 1), xw = put(p, SC_mul, x, w, -1);
         if (p->c[0] == 1)
             y = put(p, SC_fma, xw, q, x);
         else

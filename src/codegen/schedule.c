@@ -11,6 +11,7 @@ enum {
     UNIT_NS = 5000,
     GRAIN_NS = 20000,
     MAX_CHUNK = 65536,
+    LONG = 30,
     TILE_CHUNK = 256,
     TILE_AREA = 32768,
     TILE_STREAM = 8 << 20
@@ -162,13 +163,32 @@ static int pressure(const nnc_kernel *k, const nnc_kstage *g)
     return most;
 }
 
+/* Operations of a body that wait for each other: polynomials in Horner's form, sines among them. */
+static int chain_length(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_sop || in->dtype != DT_f32)
+            continue;
+        if (is_expensive(in) && in->sop != SC_sin && in->sop != SC_cos)
+            return 0; /* many values of its own */
+        n += is_expensive(in) ? 8 : 1;
+    }
+    return n;
+}
+
+/* Vectors at once. A multiply-add takes four cycles and two start in each: eight independent chains fill the machine, and
+ * of a long chain few iterations fit what it looks ahead. Such a body goes by eight vectors: where sixteen registers are
+ * too few the values that wait in memory cost less than waiting (sin x16: 60 cycles for 16 elements by two vectors, 49 by
+ * four, 42 by eight; 37 is what its multiply-adds take). */
 static int pick_width(const nnc_kernel *k, int v, int bits)
 {
     int lanes = bits / 32, math = 0, live = 0;
     bool wide = false, reduces = false;
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
-        int p = g->body1 - g->body0 > 200 ? 32 : pressure(k, g);
+        int p = g->body1 - g->body0 > 400 ? 32 : pressure(k, g);
         live = p > live ? p : live;
     }
     for (int i = 0; i < k->n_ins; i++) {
@@ -180,9 +200,10 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
     }
     if (wide)
         lanes /= 2;
-    int width = reduces || v >= k->n_outer ? 2 * lanes
-                : math > 0 && live <= 4    ? 4 * lanes
-                                           : 2 * lanes;
+    int width = reduces || v >= k->n_outer                      ? 2 * lanes
+                : live <= 5 && !wide && chain_length(k) >= LONG ? 8 * lanes
+                : math > 0 && live <= 4                         ? 4 * lanes
+                                                                : 2 * lanes;
     if (live > 10)
         width = lanes;
     while (width > 4 && width / 2 >= k->axis[v].extent)

@@ -72,6 +72,29 @@ TEST(nested_sin_needs_no_reduction)
     end(&l);
 }
 
+/* Vectors at once: of one function four, of a long chain eight, of functions with many values of their own less. */
+TEST(long_chains_run_by_eight_vectors)
+{
+    static const struct {
+        const char *op;
+        int depth, width;
+    } cases[] = {{"sin", 2, 32}, {"sin", 16, 64}, {"tanh", 2, 32}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_text t = {0};
+        nnc_target cpu = ck_target;
+        cpu.vector_bits = 256;
+        nnc_puts(&t, "graph @t {\n%v0 = input : f32[100000]\n");
+        for (int d = 0; d < cases[i].depth; d++)
+            nnc_printf(&t, "%%v%d = %s %%v%d\n", d + 1, cases[i].op, d);
+        nnc_printf(&t, "return %%v%d }", cases[i].depth);
+        lowered l = lower_for(nnc_text_str(&t), &cpu);
+        if (l.k)
+            CHECK_INT(l.k->sched.vec_width, cases[i].width);
+        end(&l);
+        nnc_text_deinit(&t);
+    }
+}
+
 TEST(decided_ops_go)
 {
     lowered l = lower("graph @t {\n%x = input : f32[100]\n%q = square %x\n%r = relu %q\n%s = abs "
