@@ -432,6 +432,23 @@ static nnc_status check_objects(const reader *r)
     return nnc_plan_verify(p, r->sink);
 }
 
+/* Kernels of one architecture run on all of its GPUs; those of another size only wish for other schedules. */
+static bool runs_there(const reader *r, const nnc_env *e, int kind)
+{
+    const char *name = r->a->plan->target;
+    nnc_text here = {0};
+    if (e->target.kind != NNC_T_cuda || strncmp(e->target.name, name, (size_t)kind) != 0 ||
+        e->target.name[kind])
+        return false;
+    nnc_plan_target_text(&here, &e->target);
+    if (strncmp(nnc_text_str(&here), name, (size_t)kind + 33) != 0) /* #hash */
+        nnc_note(r->sink, (nnc_loc){.file = r->file},
+            "was compiled for a GPU of the same architecture with other numbers (SMs, caches): it "
+            "runs as it is; compiled again, it may run faster");
+    nnc_text_deinit(&here);
+    return true;
+}
+
 static nnc_status check_machine(const reader *r, const nnc_env *e)
 {
     nnc_text here = {0};
@@ -450,6 +467,8 @@ static nnc_status check_machine(const reader *r, const nnc_env *e)
         st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
             "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",
             p->threads, p->threads == 1 ? "" : "s", e->target.threads, p->threads);
+    else if (!st && runs_there(r, e, kind))
+        ;
     else if (!st && strcmp(nnc_text_str(&here), p->target))
         st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
             "was compiled for another machine or other libraries (%s, this is %s); compile the "

@@ -73,7 +73,7 @@ void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *sink)
 
 /* ---- the target -------------------------------------------------------------------------------------------------- */
 
-/* "cuda" is the first GPU of this machine, described as its architecture's card. */
+/* "cuda" is the first GPU of this machine, in the numbers that the driver gives. */
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
 {
     nnc_cuda_device d = {0};
@@ -85,7 +85,13 @@ nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
             "--target=cuda is this machine's GPU, and none can be used (nnc doctor); "
             "--target=cuda:sm_90 compiles for one that is elsewhere");
     snprintf(name, sizeof name, "cuda:sm_%d", d.sm);
-    return nnc_target_cuda(&e->target, name, sink);
+    NNC_TRY(nnc_target_cuda(&e->target, name, sink));
+    nnc_target_gpu g = {d.name, d.sms, d.sm_threads, d.shared_bytes, d.l2_bytes, d.memory_bytes,
+        d.clock_hz, d.bytes_s};
+    nnc_status st = nnc_target_cuda_ask(&e->target, &g, sink);
+    if (st)
+        nnc_target_deinit(&e->target);
+    return st;
 }
 
 void nnc_env_cuda_engines(nnc_env *e)

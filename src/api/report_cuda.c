@@ -123,5 +123,7 @@ void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t)
     if (g->flops_f16)
         nnc_printf(t, ", %.0f (f16)", (double)g->flops_f16 * 1e-12);
     nnc_printf(t, ", copies %.0f GB/s; %s\n", (double)g->copy_bytes_s * 1e-9,
-        g->measured ? "measured" : "described, not measured");
+        g->measured ? "measured"
+        : g->asked  ? "numbers of this machine's GPU, peaks as described for its architecture"
+                    : "described, not measured");
 }

@@ -113,6 +113,18 @@ static int attribute(const nnc_cuda_cudart *rt, int what, int device)
 }
 
 /* Asks for nothing that would make a context. */
+/* By the runtime, which makes a context for it: where the driver does not say. */
+static int64_t memory_of(const nnc_cuda_cudart *rt, int device)
+{
+    size_t free_bytes, total = 0;
+    int before = 0;
+    bool ok = !rt->cudaGetDevice(&before) && !rt->cudaSetDevice(device) &&
+              !rt->cudaMemGetInfo(&free_bytes, &total);
+    (void)rt->cudaSetDevice(before);
+    (void)rt->cudaGetLastError();
+    return ok ? (int64_t)total : 0;
+}
+
 static void describe(const nnc_cuda_cudart *rt, int i, nnc_cuda_device *d)
 {
     const nnc_cuda_driver *driver = NNC_CUDA(driver, NULL);
@@ -124,6 +136,8 @@ static void describe(const nnc_cuda_cudart *rt, int i, nnc_cuda_device *d)
             snprintf(d->name, sizeof d->name, "GPU");
         d->memory_bytes = driver->cuDeviceTotalMem_v2(&bytes, handle) ? 0 : (int64_t)bytes;
     }
+    if (!d->memory_bytes)
+        d->memory_bytes = memory_of(rt, i);
     if (rt->cudaDeviceGetPCIBusId(d->pci, sizeof d->pci, i))
         d->pci[0] = 0;
     d->sm = attribute(rt, CUDA_ATTR_MAJOR, i) * 10 + attribute(rt, CUDA_ATTR_MINOR, i);

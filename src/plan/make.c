@@ -100,6 +100,9 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
     out->oom |= h.hi == ~(uint64_t)0;
     nnc_hash_hex(h, hex);
     nnc_printf(out, "%s#%s", t->name, hex);
+    if (t->asked) /* what else the plan's decisions read */
+        nnc_printf(out, " %s: %lld bytes, %lld MHz, %lld GB/s", t->card, (long long)t->memory_bytes,
+            (long long)t->clock_hz / 1000000, (long long)t->copy_bytes_s / 1000000000);
 }
 
 static nnc_status name_target(maker *m)

@@ -29,7 +29,8 @@ typedef struct nnc_plan_options {
     void *on_kernel_ctx;
 } nnc_plan_options;
 
-/* "cpu (name, features hash)": what plan->target holds and an artifact is checked against. */
+/* "cpu#<hash>", and of a GPU whose driver was asked the numbers that the hash leaves out. What plan->target holds and an artifact is
+ * checked against. */
 void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;

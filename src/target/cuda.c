@@ -140,3 +140,24 @@ nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink)
     describe(t, c, sm);
     return t->name ? NNC_OK : nnc_nomem(sink);
 }
+
+/* A copy reaches 0.9 of what the bus could carry, and the caches 32 bytes a clock and SM: as where a card is described. */
+nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink *sink)
+{
+    double before = (double)t->sms * (double)t->clock_hz;
+    t->asked = true;
+    t->sms = t->cores = g->sms ? g->sms : t->sms;
+    t->sm_threads = g->sm_threads ? g->sm_threads : t->sm_threads;
+    t->shared_bytes = g->shared_bytes ? g->shared_bytes : t->shared_bytes;
+    t->clock_hz = g->clock_hz ? g->clock_hz : t->clock_hz;
+    t->memory_bytes = g->memory_bytes ? g->memory_bytes : t->memory_bytes;
+    t->l3_bytes = g->l2_bytes ? g->l2_bytes : t->l3_bytes;
+    t->copy_bytes_s = g->bytes_s ? g->bytes_s / 10 * 9 : t->copy_bytes_s;
+    double grown = (double)t->sms * (double)t->clock_hz / before;
+    t->flops_f32 = (int64_t)((double)t->flops_f32 * grown);
+    t->flops_tf32 = (int64_t)((double)t->flops_tf32 * grown);
+    t->flops_f16 = (int64_t)((double)t->flops_f16 * grown);
+    t->cache_bytes_s = t->clock_hz * t->sms * 32;
+    t->card = g->card && *g->card ? nnc_arena_strdup(&t->arena, g->card) : t->card;
+    return t->card ? NNC_OK : nnc_nomem(sink);
+}

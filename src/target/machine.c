@@ -44,6 +44,7 @@ static const field gpu_fields[] = {
     {"clock_hz", F_int64, T(clock_hz), true, 1, 1e12},
     {"flops_tf32", F_int64, T(flops_tf32), false, 0, 9007199254740991.0},
     {"flops_f16", F_int64, T(flops_f16), false, 0, 9007199254740991.0},
+    {"asked", F_bool, T(asked), false, 0, 0},
 };
 #undef T
 #define E(f) offsetof(nnc_target_engine, f)

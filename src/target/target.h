@@ -65,6 +65,7 @@ typedef struct nnc_target {
     int64_t shared_bytes;   /* shared memory that one block may ask for */
     int64_t clock_hz;
     int64_t flops_tf32, flops_f16; /* tensor cores, dense, sums in f32; 0 = none */
+    bool asked;             /* the driver gave sms, sm_threads, shared_bytes, clock, memory and L2; peaks follow from the description */
     bool tf32;              /* contractions may round f32 operands to tf32: nnc_target_allow_tf32 */
     int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
@@ -77,6 +78,15 @@ nnc_status nnc_target_host(nnc_target *t, int threads, bool have_onednn, bool ha
 /* Describes the GPU that `name` ("cuda:sm_90") stands for, from a table of data sheets: no driver is asked. An architecture
  * between or above the known ones takes the numbers of the next older one, and a note says so. NNC_E_USAGE: no such name. */
 nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
+/* What a driver says of a GPU; 0: it does not say. */
+typedef struct nnc_target_gpu {
+    const char *card;
+    int sms, sm_threads;
+    int64_t shared_bytes, l2_bytes, memory_bytes, clock_hz;
+    int64_t bytes_s; /* that the memory's bus could carry */
+} nnc_target_gpu;
+/* Puts these numbers in the place of those that nnc_target_cuda described; peak FLOP/s grow as SMs times clock do. */
+nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink *sink) NNC_MUST;
 /* The architectures of the table, ascending; returns how many. */
 int nnc_target_cuda_sms(const int **sm);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */

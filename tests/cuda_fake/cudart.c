@@ -16,8 +16,9 @@ enum {
     CAPTURE_UNSUPPORTED = 900,
     CAPTURED_EVENT = 907,
 };
-#define DEVICE_BYTES ((size_t)1 << 30)
 
+static const fake_card h200 = {132, 1980000, 3201000, 6016, 60 << 20, (size_t)1 << 30};
+fake_card fake_gpu;
 int fake_fail_at, fake_fail_with, fake_calls, fake_break_launch;
 static int device, last_error;
 static cuda_stream default_stream[FAKE_DEVICES];
@@ -95,11 +96,11 @@ static int get_device(int *d)
 
 static int get_attribute(int *value, int attribute, int d)
 {
-    static const int values[128] = {[CUDA_ATTR_CLOCK_KHZ] = 1980000,
-        [CUDA_ATTR_SMS] = 132,
-        [CUDA_ATTR_MEMORY_KHZ] = 3201000,
-        [CUDA_ATTR_BUS_BITS] = 6016,
-        [CUDA_ATTR_L2_BYTES] = 60 << 20,
+    const int values[128] = {[CUDA_ATTR_CLOCK_KHZ] = fake_gpu.clock_khz,
+        [CUDA_ATTR_SMS] = fake_gpu.sms,
+        [CUDA_ATTR_MEMORY_KHZ] = fake_gpu.memory_khz,
+        [CUDA_ATTR_BUS_BITS] = fake_gpu.bus_bits,
+        [CUDA_ATTR_L2_BYTES] = fake_gpu.l2_bytes,
         [CUDA_ATTR_SM_THREADS] = 2048,
         [CUDA_ATTR_MAJOR] = 9,
         [CUDA_ATTR_SHARED_BYTES] = 227 << 10};
@@ -136,8 +137,8 @@ static int enable_peer(int to, unsigned flags)
 
 static int mem_info(size_t *free_bytes, size_t *total)
 {
-    *total = DEVICE_BYTES;
-    *free_bytes = DEVICE_BYTES - used[device];
+    *total = fake_gpu.memory_bytes;
+    *free_bytes = fake_gpu.memory_bytes - used[device];
     return fake_gives(0);
 }
 
@@ -147,7 +148,7 @@ static int mem_alloc(void **p, size_t bytes)
     *p = NULL;
     if (fake_capturing)
         return fake_gives(CAPTURE_UNSUPPORTED);
-    if (bytes > DEVICE_BYTES - used[device])
+    if (bytes > fake_gpu.memory_bytes - used[device])
         return fake_gives(OUT_OF_MEMORY);
     *p = fake_memory_create(bytes, device);
     used[device] += bytes;
@@ -516,6 +517,7 @@ void fake_begin(uint64_t seed)
     device = last_error = 0;
     memset(peer, 0, sizeof peer);
     memset(used, 0, sizeof used);
+    fake_gpu = h200;
     for (int d = 0; d < FAKE_DEVICES; d++)
         default_stream[d] = fake_stream_create(d);
     fake_libraries_begin();

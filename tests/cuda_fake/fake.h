@@ -20,6 +20,13 @@ void fake_begin(uint64_t seed);
 int fake_end(char why[512]);
 extern int fake_left; /* of them, what was not given back */
 
+/* The card, since fake_begin an H200 with 1 GiB; a test may change it after. All of its devices are alike. */
+typedef struct fake_card {
+    int sms, clock_khz, memory_khz, bus_bits, l2_bytes;
+    size_t memory_bytes;
+} fake_card;
+extern fake_card fake_gpu;
+
 /* Counts since fake_begin. */
 typedef struct fake_counts {
     int launches, copies, library_calls, kernels_built, peer_copies, replays;

@@ -1,7 +1,6 @@
 /* tests/cuda_fake/sessions.c -- a model loaded on the fake GPU and run again and again: first command by command, then as a graph; with
  * every call of the runtime failing once; with a kernel that breaks. */
-#include "fake.h"
-#include "api/nnc.h"
+#include "help.h"
 #include "runtime/runtime.h"
 #include "test.h"
 #include <math.h>
@@ -29,53 +28,6 @@ static const char spread[] =
     "{\"op\": \"add\", \"in\": [\"b\", \"d\"], \"name\": \"f\", \"device\": 3},"
     "{\"op\": \"add\", \"in\": [\"f\", \"e\"], \"name\": \"g\", \"device\": 1}]}";
 enum { IN = 16 * 40, OUT = 16 * 24 };
-
-static bool no_compiler(void)
-{
-    if (*NNC_TEST_CXX)
-        return false;
-    test_skip("no C++ compiler to build kernels for the CPU");
-    return true;
-}
-
-static nnc_model *model(const char *text)
-{
-    char file[] = "/tmp/nnc_session_XXXXXX.json";
-    int fd = mkstemps(file, 5);
-    bool ok = fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text);
-    if (fd >= 0)
-        close(fd);
-    nnc_model *m = ok ? nnc_model_open(file, &(nnc_open_options){.seed = 1}, test_sink) : NULL;
-    unlink(file);
-    CHECK(m != NULL);
-    return m;
-}
-
-typedef struct loaded {
-    nnc_env *e;
-    nnc_model *m;
-    nnc_artifact *a;
-    nnc_session *s;
-} loaded;
-
-static void compile(loaded *l, const char *text, const char *target, int streams, int devices)
-{
-    nnc_compile_options o = nnc_compile_defaults;
-    o.streams = streams;
-    o.devices = devices;
-    *l = (loaded){.m = model(text)};
-    CHECK_OK(
-        nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &l->e, test_sink));
-    CHECK_OK(nnc_compile(l->e, l->m, &o, &l->a, test_sink));
-}
-
-static void unload(loaded *l)
-{
-    nnc_session_destroy(l->s);
-    nnc_artifact_destroy(l->a);
-    nnc_model_close(l->m);
-    nnc_env_destroy(l->e);
-}
 
 /* One run with inputs of this seed. */
 static nnc_status run(loaded *l, uint64_t seed, float out[OUT])
