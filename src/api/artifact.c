@@ -136,6 +136,7 @@ static void manifest(writer *w)
     nnc_printf(
         t, ", \"level\": %d, \"threads\": %d, \"target\": ", w->a->level, w->a->plan->threads);
     nnc_put_json_string(t, w->a->plan->target);
+    nnc_printf(t, ", \"precision\": \"%s\"", nnc_precision_name(w->a->plan->precision));
     nnc_puts(t, ",\n \"sections\": [");
     for (int i = 0; i < w->n; i++) {
         nnc_hash_hex(w->s[i].hash, hex);

@@ -19,13 +19,13 @@ static bool user_skips(const comparison *c, const char *pass)
     return false;
 }
 
-/* All passes of the level, the fusion passes last, each once. */
+/* All passes of the level, the fusion passes last, each once; those of level 0 stay in every program. */
 static int list_passes(const comparison *c, int *pass)
 {
     int n = 0;
     for (int fusion = 0; fusion < 2; fusion++)
         for (int i = 0; i < nnc_pass_count && n < MAX_PROGRAMS - 2; i++)
-            if (nnc_pass_table[i].fusion == (fusion == 1) &&
+            if (nnc_pass_table[i].fusion == (fusion == 1) && nnc_pass_table[i].level > 0 &&
                 nnc_pass_table[i].level <= c->o->compile.level &&
                 !user_skips(c, nnc_pass_table[i].name))
                 pass[n++] = i;
@@ -160,16 +160,28 @@ static nnc_status make_inputs(comparison *c)
     return NNC_OK;
 }
 
+/* What a program may err by: its results' type says it, and the precision of its contractions where
+ * that is one of 16 bits and its pass ran, or tf32. */
+static double tolerance_of(const comparison *c, const program *p)
+{
+    const nnc_plan *plan = p->a->plan;
+    bool rounds = true;
+    double most = c->o->tolerance;
+    for (int i = 0; c->o->tolerance == 0 && i < plan->n_output; i++)
+        most =
+            fmax(most, nnc_default_tolerance((nnc_dtype)plan->tensor[plan->output[i]].type.dtype));
+    for (int i = 0; i < p->n_skip && nnc_precision_dtype(plan->precision) != DT_f32; i++)
+        rounds &= strcmp(p->skip[i], "precision") != 0;
+    return rounds && c->o->tolerance == 0 ? fmax(most, nnc_precision_tolerance(plan->precision))
+                                          : most;
+}
+
 static void judge(comparison *c)
 {
-    const nnc_plan *p = c->p[c->fused].a->plan;
-    c->tolerance = c->o->tolerance;
-    for (int i = 0; c->o->tolerance == 0 && i < p->n_output; i++)
-        c->tolerance = fmax(
-            c->tolerance, nnc_default_tolerance((nnc_dtype)p->tensor[p->output[i]].type.dtype));
+    c->tolerance = tolerance_of(c, &c->p[c->fused]);
     c->agrees = true;
     for (int i = 0; i < c->n; i++) {
-        c->agrees &= !c->truth.ran || nnc_error_nmse(&c->p[i].truth) <= c->tolerance;
+        c->agrees &= !c->truth.ran || nnc_error_nmse(&c->p[i].truth) <= tolerance_of(c, &c->p[i]);
         c->agrees &=
             nnc_error_nmse(&c->p[i].unfused) <= 4 * c->tolerance; /* both sides may err by it */
     }

@@ -160,12 +160,19 @@ static void text_speed(nnc_text *t, const comparison *c)
         (double)f.bytes / f.median_ms * 1e-6);
 }
 
+static const char *precision_words(const program *p)
+{
+    static const char *const words[NNC_PRECISION__COUNT] = {
+        "", "", ", contractions in tf32", ", contractions in f16", ", contractions in bf16"};
+    return words[p->a->plan->precision];
+}
+
 static void print_text(const comparison *c, nnc_text *t)
 {
     const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
-    nnc_printf(t, "%s on %s, %d thread%s, -O%d; copies to and from the device not timed\n\n",
+    nnc_printf(t, "%s on %s, %d thread%s, -O%d%s; copies to and from the device not timed\n\n",
         c->model->name, nnc_env_target(c->env), nnc_env_threads(c->env),
-        nnc_plural(nnc_env_threads(c->env), "s"), c->o->compile.level);
+        nnc_plural(nnc_env_threads(c->env), "s"), c->o->compile.level, precision_words(f));
     nnc_puts(t, "                   median      p10      p90  runs  launches       moved       "
                 "arena");
     nnc_puts(t, c->truth.ran ? "       nmse    max rel\n" : "\n");
@@ -256,8 +263,10 @@ static void print_json(const comparison *c, nnc_text *t)
     json_run(t, c, f, "fused");
     nnc_puts(t, "],\n \"speedup\": ");
     nnc_put_double(t, nnc_summarize(u).median_ms / nnc_summarize(f).median_ms);
-    nnc_printf(t, ", \"agree\": %s,\n \"paired\": {\"pairs\": %d", c->agrees ? "true" : "false",
-        c->paired.n);
+    nnc_printf(t, ", \"agree\": %s", c->agrees ? "true" : "false");
+    json_number(t, "tolerance", c->tolerance);
+    nnc_printf(t, ", \"precision\": \"%s\",\n \"paired\": {\"pairs\": %d",
+        nnc_precision_name(f->a->plan->precision), c->paired.n);
     json_number(t, "ratio", c->paired.ratio);
     json_number(t, "low", c->paired.low);
     json_number(t, "high", c->paired.high);

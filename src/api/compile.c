@@ -67,6 +67,7 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
         .level = o->level,
         .math_fast = o->math_fast,
         .math_exact = o->math_exact,
+        .precision = o->precision,
         .target = &e->target,
         .skip = o->skip,
         .n_skip = o->n_skip,
@@ -94,6 +95,7 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
         .devices = o->devices > 0 ? o->devices : 1,
+        .precision = nnc_settled_precision(e, o),
         .codegen_ns = &a->stats.codegen_ns,
         .cache_hits = &a->stats.cache_hits,
         .cache_misses = &a->stats.cache_misses,
@@ -107,17 +109,37 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }
 
+/* tf32 is asked for, or --math=fast's, which also goes for what f16 and bf16 leave in f32. */
+nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink)
+{
+    nnc_precision p = o->precision;
+    if (nnc_precision_dtype(p) != DT_f32 && o->level < 2)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--precision=%s rounds what -O%d leaves as it is: it wants -O2 or -O3",
+            nnc_precision_name(p), o->level);
+    nnc_target_allow_tf32(
+        &e->target, p == NNC_PRECISION_tf32 || (o->math_fast && p != NNC_PRECISION_f32));
+    return NNC_OK;
+}
+
+nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options *o)
+{
+    if (nnc_precision_dtype(o->precision) != DT_f32)
+        return o->precision;
+    return e->target.tf32 ? NNC_PRECISION_tf32 : NNC_PRECISION_f32;
+}
+
 nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_artifact **out, nnc_sink *sink)
 {
     *out = NULL;
+    NNC_TRY(nnc_settle_precision(e, o, sink));
     nnc_artifact *a = nnc_calloc(1, sizeof *a);
     if (!a)
         return nnc_nomem(sink);
     nnc_arena_init(&a->arena, 0);
     nnc_remarks_init(&a->remarks);
     a->level = o->level;
-    nnc_target_allow_tf32(&e->target, o->math_fast);
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);
     nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);

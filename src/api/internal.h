@@ -41,6 +41,10 @@ struct nnc_session {
 
 /* What `o` says of the passes, on the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
+/* Lets e's target round to tf32 where o says so; NNC_E_USAGE for a precision that o's level excludes. */
+nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
+/* The precision that o then means on this machine: never the default. */
+nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options *o);
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
 
@@ -105,5 +109,8 @@ double nnc_error_nmse(const nnc_error *e);
 double nnc_error_max_rel(const nnc_error *e);
 /* Largest nmse that counts as the same numbers for results of this dtype. */
 double nnc_default_tolerance(nnc_dtype d);
+/* ... of a model whose contractions have this precision, whatever its results' type: about a hundred layers' roundings of operands
+ * and result (a rounding to f16 or tf32 has a mean square of 4e-8 of the number's, to bf16 64 times that). 0 for f32. */
+double nnc_precision_tolerance(nnc_precision p);
 
 #endif

@@ -178,3 +178,16 @@ double nnc_default_tolerance(nnc_dtype d)
         return 0;
     }
 }
+
+double nnc_precision_tolerance(nnc_precision p)
+{
+    switch (p) {
+    case NNC_PRECISION_tf32:
+    case NNC_PRECISION_f16:
+        return 1e-5;
+    case NNC_PRECISION_bf16:
+        return 1e-3;
+    default:
+        return 0;
+    }
+}

@@ -37,6 +37,31 @@ bool nnc_dtype_parse(const char *name, size_t n, nnc_dtype *out)
     return false;
 }
 
+/* ---- precisions ------------------------------------------------------------------------------ */
+
+static const char *const precisions[NNC_PRECISION__COUNT] = {
+    "default", "f32", "tf32", "f16", "bf16"};
+
+const char *nnc_precision_name(nnc_precision p)
+{
+    return precisions[p];
+}
+
+bool nnc_precision_parse(const char *name, nnc_precision *out)
+{
+    for (int i = NNC_PRECISION_f32; i < NNC_PRECISION__COUNT; i++)
+        if (!strcmp(precisions[i], name)) {
+            *out = (nnc_precision)i;
+            return true;
+        }
+    return false;
+}
+
+nnc_dtype nnc_precision_dtype(nnc_precision p)
+{
+    return p == NNC_PRECISION_f16 ? DT_f16 : p == NNC_PRECISION_bf16 ? DT_bf16 : DT_f32;
+}
+
 /* ---- types ----------------------------------------------------------------------------------- */
 
 nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim)

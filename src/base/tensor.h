@@ -22,6 +22,19 @@ const char *nnc_dtype_name(nnc_dtype d);
 bool nnc_dtype_parse(const char *name, size_t n, nnc_dtype *out);
 static inline bool nnc_is_float(nnc_dtype d) { return nnc_dtype_kind(d) == NNC_FLOAT; }
 
+/* What contractions may round their f32 operands to; sums stay f32. */
+typedef enum nnc_precision {
+    NNC_PRECISION_default, /* f32, or tf32 where --math=fast lets them */
+    NNC_PRECISION_f32,
+    NNC_PRECISION_tf32, /* within the call, on tensor cores: 10 bits of mantissa, tensors stay f32 */
+    NNC_PRECISION_f16,  /* tensors between contractions, too */
+    NNC_PRECISION_bf16,
+    NNC_PRECISION__COUNT
+} nnc_precision;
+const char *nnc_precision_name(nnc_precision p); /* "default", "f32", ... */
+bool nnc_precision_parse(const char *name, nnc_precision *out); /* not "default" */
+nnc_dtype nnc_precision_dtype(nnc_precision p); /* of the operands in memory: f32, f16 or bf16 */
+
 /* A tensor type. Logical dimensions keep the user's order (NCHW); `order` says how they lie in memory:
  * order[0] is the outermost stored dimension, order[rank-1] the one with stride 1. Identity = row-major.
  * NHWC of a 4-d value is {0,2,3,1}. (Padded extents, when a target wants them, enter nnc_type_strides alone.) */

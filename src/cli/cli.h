@@ -23,6 +23,7 @@ typedef struct options {
     int64_t seed, threads, jobs, iterations, warmup, duration, streams, devices, level;
     double tolerance, percentile;
     nnc_format format;
+    nnc_precision precision;
     bool math_fast, math_exact, no_cache, tune, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
 } options;
 

@@ -57,6 +57,7 @@ nnc_compile_options compile_options(const options *o)
     c.level = (int)o->level;
     c.math_fast = o->math_fast;
     c.math_exact = o->math_exact;
+    c.precision = o->precision;
     c.skip = o->skip;
     c.n_skip = o->n_skip;
     if (o->streams)

@@ -14,7 +14,8 @@ typedef enum kind {
     F_pairs,
     F_level,
     F_format,
-    F_math
+    F_math,
+    F_precision
 } kind;
 
 /* Groups of flags: a command names those that it takes. In the order in which --help prints them. */
@@ -66,6 +67,11 @@ static const flag flags[] = {
         "exact: NaN survives every relu, also one inside a library's convolution; ulp2 (default): "
         "functions within 2.5 ulp; fast: -O3 may reorder sums, GPUs may round f32 operands of "
         "convolutions and matrix products to tf32"},
+    {"--precision", 'c', F_precision, AT(precision), 0, 0, 0, "f32|tf32|f16|bf16",
+        "of convolutions and matrix products: f32 (default); tf32 (default with --math=fast), f32 "
+        "operands rounded to 10 bits within a GPU's call; f16, bf16: operands of 16 bits, and what "
+        "lies between them where that is safe (nnc explain says what). Sums stay f32, a model's "
+        "inputs and outputs what they are"},
     {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...",
         "leave these passes out (nnc passes lists them)"},
     {"--streams", 's', F_int, AT(streams), 0, 1, 64, "N", "command streams per device (default 1)"},
@@ -107,7 +113,8 @@ static const flag flags[] = {
         "compare with each other only, not with float64"},
     {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE",
         "largest sum of squared errors over sum of squares that counts as the same numbers "
-        "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16)"},
+        "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16; with --precision=tf32 or "
+        "f16 1e-5, bf16 1e-3)"},
     {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
     {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE",
         "this CPU (default), the GPU beside it, a GPU to compile for (sm_61, 70, 75, 80, 86, 89, "
@@ -142,7 +149,7 @@ static bool applies(const command *c, const flag *f)
 
 static void print_flag(const flag *f, FILE *out)
 {
-    enum { INDENT = 31, WIDTH = 110 };
+    enum { INDENT = 32, WIDTH = 110 };
     char left[64];
     const char *between = f->kind == F_level ? "" : strncmp(f->name, "--", 2) ? " " : "=";
     snprintf(left, sizeof left, "%s%s%s", f->name, f->arg ? between : "", f->arg ? f->arg : "");
@@ -267,6 +274,9 @@ static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
         if (!o->math_fast && !o->math_exact && strcmp(v, "ulp2") != 0)
             return bad_value(f, v, sink);
         return NNC_OK;
+    case F_precision:
+        return nnc_precision_parse(v, (nnc_precision *)((char *)o + f->at)) ? NNC_OK
+                                                                            : bad_value(f, v, sink);
     default:
         return set_number(o, f, v, sink);
     }

@@ -42,6 +42,8 @@ enum nnc_op_flag {
     OF_float = 1 << 8,   /* operands must be floats */
     OF_bool = 1 << 9,    /* result is bool */
     OF_exact = 1 << 10,  /* no rounding: result is one of the operands' values or an integer (relu, max, transpose) */
+    OF_half = 1 << 11,   /* 16-bit operands and result suffice beside 16-bit contractions: continuous, and neither rounding nor range
+                            of the operands is magnified (no reciprocals, exponentials, logarithms, sums of many, norms) */
 };
 
 typedef enum nnc_op {

@@ -101,8 +101,15 @@ const char *epilogue_allows(
     const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
     if (!e)
         return "the target has no engine for it";
-    if (nnc_typeof(p->g, x)->dtype != DT_f32 || nnc_typeof(p->g, n->out)->dtype != DT_f32)
-        return remark_text(p, "%s fuses epilogues of f32 only", e->name);
+    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, x)->dtype;
+    bool half = d == DT_f16 || d == DT_bf16;
+    if (d != nnc_typeof(p->g, n->out)->dtype)
+        return remark_text(p, "%s stores results in the type of its operands", e->name);
+    if (d != DT_f32 && !(half && e->half_epilogues))
+        return remark_text(
+            p, "%s fuses epilogues of f32%s only", e->name, e->half_epilogues ? ", f16, bf16" : "");
+    if (p->g->node[i].op == OP_conv_transpose && e->bare_transposed)
+        return remark_text(p, "%s ends a transposed convolution with nothing", e->name);
     if (so_far->n >= MAX_POST)
         return "the epilogue is full";
     for (int k = 0; k < so_far->n && e->one_activation; k++)

@@ -31,6 +31,7 @@ void nnc_remarks_deinit(nnc_remarks *r);
 typedef struct nnc_pass_options {
     int level;                 /* 0..3 */
     bool math_fast;            /* --math=fast: what changes roundings beyond -O2's */
+    nnc_precision precision;   /* of contractions; tf32 is the target's affair (nnc_target_allow_tf32) */
     bool math_exact;           /* --math=exact: no engine whose relu drops NaN takes one */
     const nnc_target *target;
     const char *const *skip;   /* names of passes not to run */

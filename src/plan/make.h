@@ -20,6 +20,7 @@ typedef struct nnc_plan_options {
                                       * share objects in the cache; more is for compilers that take long for a little */
     int jobs;                        /* threads for emission; never changes a byte */
     int streams;                     /* per device, >= 1 */
+    nnc_precision precision;         /* of contractions, to be recorded; default = f32 */
     int devices;                     /* virtual devices, >= 1; nodes' device numbers are below it */
     /* statistics, optional */
     int64_t *codegen_ns;

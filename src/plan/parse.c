@@ -158,6 +158,20 @@ static nnc_status parse_device(parser *r, size_t *cap)
     return NNC_OK;
 }
 
+/* f32 is not written. */
+static nnc_status parse_precision(parser *r)
+{
+    static const char *const words[] = {"tf32", "f16", "bf16"};
+    uint8_t i = 0;
+    r->p->precision = NNC_PRECISION_f32;
+    if (!nnc_scan_eat(r->s, "precision"))
+        return NNC_OK;
+    NNC_TRY(want(r, "="));
+    NNC_TRY(word(r, words, NNC_COUNT(words), "tf32, f16 or bf16", &i));
+    r->p->precision = (nnc_precision)(NNC_PRECISION_tf32 + i);
+    return NNC_OK;
+}
+
 static nnc_status parse_head(parser *r)
 {
     nnc_plan *p = r->p;
@@ -169,6 +183,7 @@ static nnc_status parse_head(parser *r)
     NNC_TRY(field_int(r, "events", &p->n_event));
     NNC_TRY(field(r, "objects", 0, 1 << 20, &objects));
     NNC_TRY(field_int(r, "main", &p->main_first));
+    NNC_TRY(parse_precision(r));
     p->n_object = (int)objects;
     p->object = ARENA_NEW(&p->arena, nnc_blob, objects + 1);
     if (!p->object)

@@ -105,6 +105,7 @@ typedef struct nnc_plan {
     nnc_arena arena;      /* owns everything below */
     const char *target;   /* target name and hash */
     int threads;
+    nnc_precision precision; /* that was asked for, contraction by contraction in types and calls; default = f32 */
     int n_engine; const char **engine;
     int n_device; nnc_plan_device *device;
     int n_tensor; nnc_ptensor *tensor;

@@ -30,6 +30,8 @@ static void put_head(nnc_text *t, const nnc_plan *p)
     put_str(t, p->target);
     PUT(t, {"threads", p->threads}, {"events", p->n_event}, {"objects", p->n_object},
         {"main", p->main_first});
+    if (p->precision > NNC_PRECISION_f32)
+        nnc_printf(t, " precision=%s", nnc_precision_name(p->precision));
     nnc_puts(t, "\n");
     for (int i = 0; i < p->n_engine; i++) {
         nnc_printf(t, "engine %d", i);

@@ -89,6 +89,8 @@ static void describe(nnc_target *t, const card *c, int sm)
         .f32_row_major = true,
         .weights_follow = true,
         .epilogues = EP_bias | EP_relu | EP_add,
+        .half_epilogues = true,
+        .bare_transposed = true,
         .one_activation = true,
         .relu_drops_nan = true,
         .efficiency = 0.6};
@@ -96,6 +98,7 @@ static void describe(nnc_target *t, const card *c, int sm)
         .contractions = true,
         .matmuls_only = true,
         .epilogues = EP_bias | EP_relu | EP_gelu_tanh | EP_add,
+        .half_epilogues = true,
         .one_activation = true,
         .relu_drops_nan = true,
         .efficiency = 0.7};

@@ -58,6 +58,8 @@ static const field engine_fields[] = {
     {"channels_last", F_bool, E(channels_last), false, 0, 0},
     {"f32_row_major", F_bool, E(f32_row_major), false, 0, 0},
     {"weights_follow", F_bool, E(weights_follow), false, 0, 0},
+    {"half_epilogues", F_bool, E(half_epilogues), false, 0, 0},
+    {"bare_transposed", F_bool, E(bare_transposed), false, 0, 0},
     {"one_activation", F_bool, E(one_activation), false, 0, 0},
     {"relu_drops_nan", F_bool, E(relu_drops_nan), false, 0, 0},
     {"efficiency", F_double, E(efficiency), false, 0, 1},

@@ -64,6 +64,11 @@ void nnc_target_allow_tf32(nnc_target *t, bool on)
         t->engine[i].f32_row_major = t->engine[i].channels_last && !t->tf32;
 }
 
+bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)
+{
+    return d != DT_bf16 || t->kind != NNC_T_cuda || t->sm >= 80;
+}
+
 int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d)
 {
     if ((d == DT_f16 || d == DT_bf16) && t->flops_f16 > 0)

@@ -35,6 +35,8 @@ typedef struct nnc_target_engine {
     bool f32_row_major;     /* but not those of f32 */
     bool weights_follow;    /* convolutions read weights in the order of their activations; else any order is as good */
     uint32_t epilogues;     /* EP_* it fuses, f32 */
+    bool half_epilogues;    /* and the same behind contractions of f16 and bf16 */
+    bool bare_transposed;   /* transposed convolutions end as they are: no bias of their own, no epilogue */
     bool one_activation;    /* adds a tensor only before an activation, and takes one of those */
     bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */
     double efficiency;      /* reached share of peak FLOPs on contractions */
@@ -104,6 +106,8 @@ const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
 /* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
+/* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */
+bool nnc_target_contracts(const nnc_target *t, nnc_dtype d);
 /* Peak FLOP/s of contractions of this element type: what tensor cores give where they may be used. */
 int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d);
 /* Everything that changes generated code, as a key for caches. Out of memory: a number that nothing else has, hi all ones. */

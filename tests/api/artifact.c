@@ -117,16 +117,19 @@ static void check_loaded(
     nnc_text_deinit(&why);
 }
 
-static void round_trip(nnc_env *e, const nnc_model *m, uint64_t seed)
+static void round_trip(nnc_env *e, const nnc_model *m, uint64_t seed, nnc_precision precision)
 {
+    nnc_compile_options o = nnc_compile_defaults;
     api_data d;
     api_run r = {0};
     nnc_text why = {0};
+    o.precision = precision;
     CHECK(api_inputs(&d, m, seed, false));
-    if (!api_compile_and_run(e, m, &nnc_compile_defaults, &d, &r, &why, test_sink)) {
+    if (!api_compile_and_run(e, m, &o, &d, &r, &why, test_sink)) {
         test_fail(
             __FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, nnc_text_str(&why));
     } else {
+        CHECK_INT(r.a->plan->precision, precision ? precision : NNC_PRECISION_f32);
         check_loaded(e, r.a, &d, &r, false);
         check_loaded(e, r.a, &d, &r, true);
     }
@@ -140,12 +143,14 @@ TEST(artifact_round_trip)
     nnc_env *e = open_env();
     nnc_model *m = open_mlp();
     if (e && m)
-        round_trip(e, m, 1);
+        round_trip(e, m, 1, NNC_PRECISION_default);
+    if (e && m)
+        round_trip(e, m, 1, NNC_PRECISION_bf16);
     nnc_model_close(m);
     for (uint64_t k = 0; e && k < (api_sanitized ? 8 : 20); k++) {
         test_graph c = case_make(k, test_sink);
         if (c.g)
-            round_trip(e, c.g, c.seed);
+            round_trip(e, c.g, c.seed, NNC_PRECISION_default);
         nnc_graph_destroy(c.g);
     }
     close_env(e);

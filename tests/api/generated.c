@@ -30,6 +30,7 @@ typedef struct config {
     const char *name;
     int env, level, streams, devices;
     bool fast, permute, skip;
+    nnc_precision precision;
 } config;
 
 static const config plain = {"-O0, interpreter, loops", E_least, 0, 1, 1, false, false, false};
@@ -52,6 +53,11 @@ static const config others[] = {
     {"-O2, interpreter, loops", E_least, 2, 1, 1, false, false, false},
     {"-O2, passes skipped, interpreter", E_least, 2, 1, 1, false, false, true},
     {"-O1, interpreter", E_interp, 1, 1, 1, false, false, false},
+    {"-O2, f16", E_full, 2, 1, 1, false, false, false, NNC_PRECISION_f16},
+    {"-O2, bf16", E_full, 2, 1, 1, false, false, false, NNC_PRECISION_bf16},
+    {"-O2, f16, interpreter, loops", E_least, 2, 1, 1, false, false, false, NNC_PRECISION_f16},
+    {"-O3, bf16, 2 streams, nodes permuted", E_threads, 3, 2, 1, false, true, false,
+        NNC_PRECISION_bf16},
 };
 
 typedef struct worker {
@@ -125,6 +131,7 @@ static bool execute(
     o.streams = f->streams;
     o.devices = f->devices;
     o.math_fast = f->fast;
+    o.precision = c->odd ? NNC_PRECISION_default : f->precision; /* infinity begins earlier */
     o.math_exact = c->odd; /* NaN survives every relu */
     o.jobs = 1;
     o.skip = skip;
@@ -145,7 +152,10 @@ static bool execute(
 static bool near(worker *w, const test_graph *c, const config *f, const api_data *d,
     const api_run *r, nnc_text *why)
 {
-    double eps = api_coarsest(c->g);
+    nnc_dtype rounded = nnc_precision_dtype(f->precision);
+    double eps = fmax(api_coarsest(c->g), rounded == DT_f16    ? 0x1p-10
+                                          : rounded == DT_bf16 ? 0x1p-7
+                                                               : 0);
     int k = class_of(eps);
     for (uint32_t i = 0; i < d->n_out; i++) {
         const nnc_type *t = &r->a->plan->tensor[r->a->plan->output[i]].type;

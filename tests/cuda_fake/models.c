@@ -28,18 +28,20 @@ static void check_end(const char *what)
         test_fail(__FILE__, __LINE__, "%s: %s", what, why);
 }
 
-/* Compares on the fake with this seed; `args` are n pairs of name and value. */
-static void compare(const char *file, const nnc_arg *arg, int n, uint64_t seed, int streams)
+/* Compares on the fake with this seed and precision; `args` are n pairs of name and value. */
+static void compare_in(nnc_precision precision, const char *file, const nnc_arg *arg, int n,
+    uint64_t seed, int streams)
 {
     char what[200];
-    snprintf(
-        what, sizeof what, "%s, seed %llu, %d streams", file, (unsigned long long)seed, streams);
+    snprintf(what, sizeof what, "%s, %s, seed %llu, %d streams", file,
+        nnc_precision_name(precision), (unsigned long long)seed, streams);
     fake_begin(seed);
     nnc_env *e = env();
     nnc_model *m = nnc_model_open(file, &(nnc_open_options){.arg = arg, .n_arg = n}, test_sink);
     nnc_compare_options o = {
         .compile = nnc_compile_defaults, .warmup = 1, .iterations = 1, .arg = arg, .n_arg = n};
     o.compile.streams = streams;
+    o.compile.precision = precision;
     nnc_text t = {0};
     bool agrees = false;
     if (e && m)
@@ -51,6 +53,11 @@ static void compare(const char *file, const nnc_arg *arg, int n, uint64_t seed, 
     nnc_model_close(m);
     nnc_env_destroy(e);
     check_end(what);
+}
+
+static void compare(const char *file, const nnc_arg *arg, int n, uint64_t seed, int streams)
+{
+    compare_in(NNC_PRECISION_default, file, arg, n, seed, streams);
 }
 
 TEST(compare_kernels_alone)
@@ -75,6 +82,21 @@ TEST(compare_with_libraries)
         (nnc_arg[]){{"batch", "2"}, {"image", "8"}, {"channels", "8"}, {"features", "20"}}, 4, 6,
         1);
     compare("models/maxpool.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
+}
+
+/* 16 bits between contractions, f32 elsewhere: within the bounds that compare states for them. */
+TEST(compare_in_16_bits)
+{
+    if (no_compiler())
+        return;
+    for (nnc_precision p = NNC_PRECISION_f16; p <= NNC_PRECISION_bf16; p++) {
+        compare_in(p, "models/mlp.json", (nnc_arg[]){{"batch", "4"}, {"hidden", "32"}}, 2, 4, 1);
+        compare_in(p, "models/transformer_mlp.json",
+            (nnc_arg[]){{"batch", "2"}, {"tokens", "6"}, {"dim", "16"}}, 3, 5, 2);
+        compare_in(p, "models/conv_fc_stack.json",
+            (nnc_arg[]){{"batch", "2"}, {"image", "8"}, {"channels", "8"}, {"features", "20"}}, 4,
+            6, 1);
+    }
 }
 
 /* Compares a model that is given as text, on several streams, in orders that differ. */
@@ -112,6 +134,21 @@ TEST(finished_by_a_second_launch)
         ".txt", 3);
 }
 
+/* Biases that cuDNN does not add: as written and fused, with and without something behind them. */
+TEST(transposed_convolutions_with_a_bias)
+{
+    compare_text("graph @t {\n%x = input : f32[2,6,5,5]\n"
+                 "%w = param : f32[6,4,4,4] = gen(\"w\", seed=1, scale=0.2, shift=0)\n"
+                 "%b = param : f32[4] = gen(\"b\", seed=2, scale=0.2, shift=0)\n"
+                 "%v = param : f32[4,3,3,3] = gen(\"v\", seed=3, scale=0.2, shift=0)\n"
+                 "%c = param : f32[6] = gen(\"c\", seed=4, scale=0.2, shift=0)\n"
+                 "%t = conv_transpose %x, %w, %b {strides=[2,2], pads=[1,1,1,1]}\n"
+                 "%r = tanh %t\n"
+                 "%y = conv_transpose %r, %v, %c {groups=2}\n"
+                 "return %y as \"y\" }\n",
+        ".txt", 2);
+}
+
 /* Shapes that are large as the models have them. */
 TEST(large_models)
 {
@@ -123,5 +160,6 @@ TEST(large_models)
 #endif
     compare("models/conv.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
     compare("models/linear.json", (nnc_arg[]){{"batch", "1"}}, 1, 2, 1);
-    compare("models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
+    for (nnc_precision p = NNC_PRECISION_f32; p <= NNC_PRECISION_bf16; p++)
+        compare_in(p, "models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
 }

@@ -14,6 +14,7 @@ typedef struct request {
     const char *pass[MAX_PASSES];
     int n_pass, level;
     bool onednn, remarks, tf32;
+    nnc_precision precision;
     const char *target; /* a GPU's name; NULL: help_target */
 } request;
 
@@ -35,6 +36,9 @@ static bool parse_request(request *q, const char *line, size_t n)
             q->onednn = !strcmp(w + 10, "onednn");
         } else if (!strncmp(w, "--target=", 9)) {
             q->target = w + 9;
+        } else if (!strncmp(w, "--precision=", 12)) {
+            if (!nnc_precision_parse(w + 12, &q->precision))
+                return false;
         } else if (!strcmp(w, "--tf32")) {
             q->tf32 = true;
         } else if (!strcmp(w, "--remarks")) {
@@ -69,8 +73,11 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
     nnc_remarks r;
     nnc_remarks_init(&r);
     nnc_graph *g = help_parse(file, graph, n);
-    nnc_pass_options o = {
-        .level = q->level, .target = &target, .only = q->pass, .n_only = q->n_pass};
+    nnc_pass_options o = {.level = q->level,
+        .target = &target,
+        .precision = q->precision,
+        .only = q->pass,
+        .n_only = q->n_pass};
     if (g && nnc_passes_run(&g, &o, &r, test_sink) == NNC_OK) {
         for (size_t i = 0; q->remarks && i < r.n; i++)
             put_remark(out, &r.at[i]);

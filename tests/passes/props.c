@@ -106,6 +106,91 @@ static nnc_graph *random_graph(uint64_t seed, int nodes, bool ints)
     return g;
 }
 
+/* Sum of squared errors over sum of squares, over all outputs that are floats; NaN must meet NaN. */
+static double error_of(const nnc_graph *g, const nnc_graph *h, uint64_t seed)
+{
+    nnc_rval *a = calloc(g->n_output + 1, sizeof *a), *b = calloc(g->n_output + 1, sizeof *b);
+    double diff = 0, sum = 0;
+    bool ok = a && b && eval(g, seed, a), both = ok && eval(h, seed, b);
+    for (uint32_t o = 0; both && o < g->n_output; o++)
+        for (int64_t i = 0; a[o].f && i < nnc_type_numel(&a[o].type); i++) {
+            double x = a[o].f[i], y = b[o].f[i];
+            diff += isnan(x) && isnan(y) ? 0 : (x - y) * (x - y);
+            sum += isnan(x) ? 0 : x * x;
+        }
+    for (uint32_t o = 0; ok && o < g->n_output; o++) {
+        nnc_rval_free(&a[o]);
+        if (both)
+            nnc_rval_free(&b[o]);
+    }
+    free(a);
+    free(b);
+    return both ? diff / (sum > 0 ? sum : 1) : INFINITY;
+}
+
+static int contractions_of_f32(const nnc_graph *g)
+{
+    int n = 0;
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    bool *fixed = nnc_static_values(g, &a);
+    for (uint32_t i = 0; fixed && i < g->n_node; i++) {
+        const nnc_node *k = &g->node[i];
+        n += nnc_op_class(k->op) == CL_contract && !fixed[k->out] &&
+             nnc_typeof(g, k->out)->dtype == DT_f32;
+    }
+    nnc_arena_deinit(&a);
+    return n;
+}
+
+/* Every contraction takes 16 bits, inputs and outputs keep their types, and the error is that of the
+ * rounding of about as many operands. */
+static int check_precision(
+    uint64_t seed, nnc_precision precision, const nnc_target *t, double bound)
+{
+    gen_options go = {.seed = seed,
+        .nodes = 24,
+        .classes = 1u << CL_contract | 1u << CL_ewise | 1u << CL_ecomp | 1u << CL_move |
+                   1u << CL_window | 1u << CL_comp};
+    nnc_graph *g = gen_graph(&go, test_sink), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
+    static const char *const only[] = {"precision"};
+    int n = g ? contractions_of_f32(g) : 0;
+    for (int whole = 0; g && h && whole < 2; whole++) {
+        nnc_pass_options o = {
+            .level = 2, .target = t, .precision = precision, .only = only, .n_only = whole ? 0 : 1};
+        nnc_cost before = nnc_graph_cost(h);
+        nnc_remarks r;
+        nnc_remarks_init(&r);
+        CHECK_OK(nnc_passes_run(&h, &o, &r, test_sink));
+        check_accounts(&r, before, nnc_graph_cost(h));
+        CHECK_INT(contractions_of_f32(h), 0);
+        for (uint32_t i = 0; i < g->n_output; i++)
+            CHECK(nnc_type_equal(nnc_typeof(g, g->output[i]), nnc_typeof(h, h->output[i])));
+        double e = error_of(g, h, seed);
+        if (!(e <= bound))
+            test_fail(__FILE__, __LINE__, "seed %llu, %s, %s: nmse %g", (unsigned long long)seed,
+                nnc_precision_name(precision), whole ? "and -O2" : "alone", e);
+        nnc_remarks_deinit(&r);
+    }
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(h);
+    return n;
+}
+
+TEST(precision)
+{
+    nnc_target t[2] = {help_target(true)};
+    CHECK_OK(nnc_target_cuda(&t[1], "cuda:sm_90", test_sink));
+    int n = 0;
+    for (int k = 0; k < 120; k++) {
+        uint64_t seed = test_seed + 30000 + (uint64_t)k;
+        n += check_precision(seed, NNC_PRECISION_f16, &t[k & 1], 1e-4);
+        n += check_precision(seed, NNC_PRECISION_bf16, &t[k & 1], 64e-4);
+    }
+    CHECK(n > 100);
+    nnc_target_deinit(&t[1]);
+}
+
 /* -O1..-O3 on generated graphs: same results, exact accounts; a second run of each pass changes
  * nothing. */
 TEST(generated)

@@ -1,0 +1,351 @@
+/* passes/precision.c -- --precision=f16|bf16: contractions take 16-bit operands and sum in f32, what
+ * lies between them stays 16 bits wide, everything else stays as it is.
+ *
+ * Who takes 16 bits is a rule of one step forward and two back over the nodes in order:
+ *   forward  a contraction of f32 that the target's engines compute in 16 bits; and an op for which
+ *            16 bits suffice (OF_half) when all its operands of main come from such nodes: not
+ *            before, since rounding an f32 operand early costs accuracy and saves nothing (the cast
+ *            is part of the kernel that makes the operand)
+ *   back     an elementwise op all of whose readers want f32 gives it up: the first of them widens
+ *            as it reads
+ *   back     a movement that enlarges nothing, between f32 and 16-bit readers alone, takes 16 bits:
+ *            moving the rounded numbers gives the same bits, and half the bytes
+ * Casts stand at the borders, one for all readers of a value. Weights are cast once, by `init`;
+ * constants are rounded here. A graph that went through has nothing left to do: no contraction of
+ * f32 remains whose engine takes 16 bits. */
+#include "passes/internal.h"
+
+#include <math.h>
+
+typedef struct prec {
+    pass *p;
+    nnc_dtype d; /* f16, bf16 */
+    bool *half; /* per node */
+    const char **why; /* per node: why it stays, where it reads 16 bits or is a contraction */
+    nnc_ref *other; /* per value: its copy in the other type, or NNC_NONE */
+    uint32_t n_node; /* of the graph before casts */
+} prec;
+
+static nnc_dtype dtype_of(const prec *s, nnc_ref v)
+{
+    return (nnc_dtype)nnc_typeof(s->p->g, v)->dtype;
+}
+
+static const char *word_of(const prec *s, uint32_t i)
+{
+    return nnc_ops[s->p->g->node[i].op].name;
+}
+
+/* ---- who --------------------------------------------------------------------------------------- */
+
+/* Is x, a number of the model, still itself in the type: finite where it was, and not a mere zero? */
+static bool fits(nnc_dtype d, double x)
+{
+    uint64_t bits = 0;
+    nnc_set_f64(d, &bits, 0, x);
+    double y = nnc_get_f64(d, &bits, 0);
+    return !isfinite(x) || (isfinite(y) && (y != 0 || x == 0));
+}
+
+/* Do the numbers in the node's text fit: constants beside its operands, attributes? */
+static bool numbers_fit(const prec *s, const nnc_node *n, double *bad)
+{
+    for (int k = 0; k < n->n_in; k++)
+        if (nnc_const_scalar(s->p->g, n->in[k], bad) && !fits(s->d, *bad))
+            return false;
+    for (int k = 0; k < n->n_attr; k++) {
+        *bad = n->attr[k].f;
+        if (nnc_attrs[n->attr[k].key].kind == AK_float && !fits(s->d, *bad))
+            return false;
+    }
+    return true;
+}
+
+static bool results_are_f32(const prec *s, const nnc_node *n)
+{
+    for (uint32_t o = 0; o < n->n_out; o++)
+        if (dtype_of(s, n->out + o) != DT_f32)
+            return false;
+    return n->n_out > 0;
+}
+
+/* Operands of f32 that main computes: how many are 16 bits wide now, and one that is not. */
+static int half_operands(const prec *s, const nnc_node *n, nnc_ref *wide)
+{
+    int k16 = 0;
+    *wide = NNC_NONE;
+    for (int k = 0; k < n->n_in; k++) {
+        nnc_ref v = n->in[k];
+        if (dtype_of(s, v) != DT_f32 || edit_static(s->p, v))
+            continue;
+        if (s->half[s->p->g->value[v].node])
+            k16++;
+        else
+            *wide = v;
+    }
+    return k16;
+}
+
+static void forward(prec *s, uint32_t i)
+{
+    pass *p = s->p;
+    const nnc_node *n = &p->g->node[i];
+    nnc_ref wide;
+    double bad = 0;
+    int k16 = half_operands(s, n, &wide);
+    if (nnc_op_class(n->op) == CL_contract && results_are_f32(s, n)) {
+        s->half[i] = nnc_target_contracts(p->t, s->d);
+        if (!s->half[i])
+            s->why[i] = remark_text(
+                p, "%s has no engine for contractions of %s", p->t->name, nnc_dtype_name(s->d));
+        return;
+    }
+    if (!k16)
+        return;
+    if (!(nnc_ops[n->op].flags & OF_half) || !results_are_f32(s, n))
+        s->why[i] = remark_text(p,
+            "%s would magnify the rounding of its operands, or leave the range of %s: it reads %s "
+            "and computes in f32",
+            node_word(p, n), nnc_dtype_name(s->d), nnc_dtype_name(s->d));
+    else if (wide != NNC_NONE)
+        s->why[i] = remark_text(p, "its operand from %s is f32, and rounding that saves nothing",
+            word_of(s, p->g->value[wide].node));
+    else if (!numbers_fit(s, n, &bad))
+        s->why[i] = remark_text(p, "its number %g is none of %s", bad, nnc_dtype_name(s->d));
+    else
+        s->half[i] = true;
+}
+
+/* Live readers of node i's results that take 16 bits, and that do not; outputs do not. */
+static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
+{
+    const edit *e = &s->p->e;
+    const nnc_node *n = &s->p->g->node[i];
+    *narrow = *wide = 0;
+    for (uint32_t o = 0; o < n->n_out; o++) {
+        *wide += edit_is_output(s->p, n->out + o);
+        for (uint32_t u = e->head[n->out + o]; u; u = e->uses[u - 1].next)
+            if (!e->dead[e->uses[u - 1].node])
+                *(s->half[e->uses[u - 1].node] ? narrow : wide) += 1;
+    }
+}
+
+static void give_up(prec *s, uint32_t i)
+{
+    int narrow, wide;
+    if (!s->half[i] || !nnc_op_is_ewise(s->p->g->node[i].op))
+        return;
+    count_readers(s, i, &narrow, &wide);
+    if (narrow)
+        return;
+    s->half[i] = false;
+    s->why[i] = remark_text(s->p, "all that read its result want f32, so it widens as it reads");
+}
+
+static void take_up(prec *s, uint32_t i)
+{
+    pass *p = s->p;
+    const nnc_node *n = &p->g->node[i];
+    int narrow, wide;
+    double bad;
+    if (s->half[i] || nnc_op_class(n->op) != CL_move || !results_are_f32(s, n) || n->n_in != 1 ||
+        n->n_out != 1 || dtype_of(s, n->in[0]) != DT_f32 || !numbers_fit(s, n, &bad) ||
+        nnc_type_numel(nnc_typeof(p->g, n->in[0])) > nnc_type_numel(nnc_typeof(p->g, n->out)))
+        return;
+    count_readers(s, i, &narrow, &wide);
+    s->half[i] = narrow > 0 && wide == 0;
+}
+
+static void choose(prec *s)
+{
+    for (uint32_t i = 0; i < s->n_node; i++)
+        if (!s->p->e.is_static[i] && s->p->g->node[i].n_in)
+            forward(s, i);
+    for (uint32_t i = s->n_node; i-- > 0;)
+        give_up(s, i);
+    for (uint32_t i = s->n_node; i-- > 0;)
+        if (!s->p->e.is_static[i])
+            take_up(s, i);
+}
+
+/* ---- casts ------------------------------------------------------------------------------------- */
+
+/* An inline constant in type d, rounded here. */
+static nnc_ref round_constant(prec *s, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(s->p->g, v);
+    nnc_type t = *nnc_typeof(s->p->g, v);
+    int64_t numel = nnc_type_numel(&t);
+    t.dtype = (uint8_t)s->d;
+    void *data = nnc_arena_alloc(s->p->a, (size_t)nnc_type_bytes(&t), 8);
+    if (!data) {
+        s->p->status = nnc_nomem(s->p->sink);
+        return NNC_NONE;
+    }
+    for (int64_t i = 0; i < numel; i++)
+        nnc_set_f64(s->d, data, i, nnc_get_f64(DT_f32, n->weight->data, i));
+    return nnc_constant(s->p->g, &t, data);
+}
+
+/* v in the wanted type: itself, or a copy that all readers share. */
+static nnc_ref in_type(prec *s, nnc_ref v, nnc_dtype d, uint32_t reader)
+{
+    pass *p = s->p;
+    const nnc_node *n = nnc_def(p->g, v);
+    if (dtype_of(s, v) == d)
+        return v;
+    if (s->other[v] == NNC_NONE) {
+        edit_at(p, reader);
+        bool known = n->op == OP_constant && n->weight->kind == NNC_W_inline;
+        s->other[v] = known ? round_constant(s, v) : nnc_cast(p->g, v, d);
+    }
+    return s->other[v];
+}
+
+static void narrow(prec *s, uint32_t i)
+{
+    pass *p = s->p;
+    for (int k = 0; k < p->g->node[i].n_in && p->status == NNC_OK; k++) {
+        nnc_ref v = p->g->node[i].in[k];
+        if (dtype_of(s, v) == DT_f32)
+            edit_set_operand(p, i, k, in_type(s, v, s->d, i));
+    }
+    const nnc_node *n = &p->g->node[i];
+    for (uint32_t o = 0; o < n->n_out; o++)
+        p->g->value[n->out + o].type.dtype = (uint8_t)s->d;
+    edit_refresh(p, i);
+}
+
+/* Readers of v, which has become 16 bits wide, that want f32. */
+static void widen_readers(prec *s, nnc_ref v)
+{
+    pass *p = s->p;
+    for (uint32_t u = p->e.head[v]; u && p->status == NNC_OK; u = p->e.uses[u - 1].next) {
+        uint32_t i = p->e.uses[u - 1].node;
+        if (i >= s->n_node || s->half[i] || p->e.dead[i])
+            continue;
+        for (int k = 0; k < p->g->node[i].n_in; k++)
+            if (p->g->node[i].in[k] == v)
+                edit_set_operand(p, i, k, in_type(s, v, DT_f32, i));
+    }
+    for (uint32_t o = 0; edit_is_output(p, v) && o < p->g->n_output; o++) {
+        if (p->g->output[o] != v)
+            continue;
+        nnc_ref r = in_type(s, v, DT_f32, p->g->value[v].node);
+        edit_set_output(p, o, r);
+        if (r != NNC_NONE && p->status == NNC_OK && !p->g->value[r].name) {
+            p->g->value[r].name = p->g->value[v].name;
+            p->g->value[v].name = NULL;
+        }
+    }
+}
+
+/* ---- regions ----------------------------------------------------------------------------------- */
+
+static uint32_t find_root(uint32_t *root, uint32_t i)
+{
+    while (root[i] != i)
+        i = root[i] = root[root[i]];
+    return i;
+}
+
+/* 16-bit nodes that pass data to each other are a region, named by its first node. */
+static uint32_t *find_regions(prec *s)
+{
+    uint32_t *root = ARENA_NEW(s->p->a, uint32_t, s->n_node + 1);
+    for (uint32_t i = 0; root && i < s->n_node; i++) {
+        const nnc_node *n = &s->p->g->node[i];
+        root[i] = i;
+        for (int k = 0; k < n->n_in && s->half[i]; k++) {
+            uint32_t d = s->p->g->value[n->in[k]].node;
+            if (d >= i || !s->half[d])
+                continue;
+            uint32_t a = find_root(root, i), b = find_root(root, d);
+            root[a > b ? a : b] = a > b ? b : a;
+        }
+    }
+    for (uint32_t i = 0; root && i < s->n_node; i++)
+        root[i] = find_root(root, i);
+    return root;
+}
+
+/* Casts of main among the nodes from `from` on. */
+static int count_casts(const prec *s, uint32_t from)
+{
+    int n = 0;
+    for (uint32_t i = from; i < s->p->g->n_node; i++)
+        n += s->p->g->node[i].op == OP_cast && !s->p->e.is_static[i] && !s->p->e.dead[i];
+    return n;
+}
+
+static void convert(prec *s, const uint32_t *root, uint32_t first)
+{
+    pass *p = s->p;
+    layers l = {0};
+    int n_contract = 0, n_else = 0;
+    uint32_t before = p->g->n_node;
+    for (uint32_t i = first; i < s->n_node && p->status == NNC_OK; i++)
+        if (s->half[i] && root[i] == first) {
+            layers_add(p, &l, i);
+            *(nnc_op_class(p->g->node[i].op) == CL_contract ? &n_contract : &n_else) += 1;
+            narrow(s, i);
+        }
+    for (uint32_t i = first; i < s->n_node && p->status == NNC_OK; i++)
+        if (s->half[i] && root[i] == first)
+            for (uint32_t o = 0; o < p->g->node[i].n_out; o++)
+                widen_readers(s, p->g->node[i].out + o);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    int casts = count_casts(s, before);
+    const char *type = nnc_dtype_name(s->d);
+    const char *others = n_else ? remark_text(p, " and %d op%s beside or between %s", n_else,
+                                      n_else == 1 ? "" : "s", n_contract == 1 ? "it" : "them")
+                                : "";
+    remark_applied(p, &l, remark_text(p, "contractions in %s", type),
+        "%d contraction%s%s on %s, sums in f32; %d cast%s at the border%s", n_contract,
+        n_contract == 1 ? "" : "s", others, type, casts, casts == 1 ? "" : "s",
+        casts ? ", each part of the kernel beside it where there is one" : "");
+}
+
+static void remark_kept(prec *s)
+{
+    const char *rule = remark_text(s->p, "stays in f32");
+    for (uint32_t i = 0; i < s->n_node && s->p->status == NNC_OK; i++)
+        if (s->why[i] && !s->half[i]) {
+            layers l = layers_of(s->p, i, NNC_NONE);
+            remark_declined(s->p, &l, rule, "%s", s->why[i]);
+        }
+}
+
+nnc_status pass_precision(pass *p)
+{
+    prec s = {.p = p, .d = nnc_precision_dtype(p->o->precision), .n_node = p->g->n_node};
+    layers none = {0};
+    if (p->o->precision == NNC_PRECISION_tf32 && !p->t->tf32)
+        remark_declined(p, &none, "contractions in tf32",
+            "%s has no tensor cores for tf32: contractions of f32 stay f32", p->t->name);
+    if (s.d == DT_f32)
+        return NNC_OK;
+    size_t n_value = p->g->n_value + (size_t)1;
+    s.half = ARENA_NEW(p->a, bool, s.n_node + (size_t)1);
+    s.why = ARENA_NEW(p->a, const char *, s.n_node + (size_t)1);
+    s.other = ARENA_NEW(p->a, nnc_ref, n_value);
+    if (!s.half || !s.why || !s.other)
+        return nnc_nomem(p->sink);
+    memset(s.other, 0xff, n_value * sizeof *s.other);
+    choose(&s);
+    uint32_t *root = find_regions(&s);
+    if (!root)
+        return nnc_nomem(p->sink);
+    for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++)
+        if (s.half[i] && root[i] == i)
+            convert(&s, root, i);
+    if (p->status == NNC_OK)
+        remark_kept(&s);
+    if (p->status == NNC_OK && p->changed && !p->t->flops_f16)
+        remark_declined(p, &none, remark_text(p, "faster in %s", nnc_dtype_name(s.d)),
+            "%s computes %s no faster than f32: this saves memory, and costs time", p->t->name,
+            nnc_dtype_name(s.d));
+    return p->status;
+}

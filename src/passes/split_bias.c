@@ -1,0 +1,38 @@
+/* passes/split_bias.c -- a contraction's own bias that its engine does not add (cuDNN behind a
+ * transposed convolution) becomes an add of its own, which a generated kernel computes, with what
+ * follows it: conv_transpose(x, w, b) = conv_transpose(x, w) + b. Runs at every level: without it
+ * there is no engine for the op as written. Ends: every application removes a bias. */
+#include "passes/internal.h"
+
+static void split(pass *p, uint32_t i)
+{
+    nnc_node c = p->g->node[i];
+    nnc_type y = *nnc_typeof(p->g, c.out);
+    int64_t dim[NNC_MAX_RANK];
+    layers l = layers_of(p, i, NNC_NONE);
+    edit_at(p, i);
+    dim[0] = y.dim[1];
+    for (int d = 2; d < y.rank; d++)
+        dim[d - 1] = 1;
+    nnc_ref bare = nnc_build_typed(p->g, (nnc_op)c.op, 2, c.in, c.n_attr, c.attr, &y);
+    nnc_ref in[2] = {bare, nnc_reshape(p->g, c.in[2], y.rank - 1, dim)};
+    nnc_ref r = nnc_build_typed(p->g, OP_add, 2, in, 0, NULL, &y);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    edit_replace(p, c.out, r);
+    remark_applied(p, &l, remark_text(p, "bias out of %s", nnc_ops[c.op].name),
+        "%s adds no bias to a transposed convolution: a generated kernel does",
+        nnc_target_for_convs(p->t)->name);
+}
+
+nnc_status pass_split_bias(pass *p)
+{
+    const nnc_target_engine *e = nnc_target_for_convs(p->t);
+    uint32_t n = p->g->n_node;
+    for (uint32_t i = 0; e && e->bare_transposed && i < n && p->status == NNC_OK; i++)
+        if (p->g->node[i].op == OP_conv_transpose && p->g->node[i].n_in == 3 && !p->e.dead[i] &&
+            !edit_static(p, p->g->node[i].out))
+            split(p, i);
+    return p->status;
+}
