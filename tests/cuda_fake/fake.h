@@ -19,6 +19,8 @@ void fake_begin(uint64_t seed);
  * streams, events and libraries not given back. `why` gets the first. */
 int fake_end(char why[512]);
 extern int fake_left; /* of them, what was not given back */
+/* The first of them so far; NULL: none. */
+const char *fake_said(void);
 
 /* The card, since fake_begin an H200 with 1 GiB; a test may change it after. All of its devices are alike. */
 typedef struct fake_card {

@@ -129,8 +129,8 @@ static void *build(const char *source, size_t n)
     if (f)
         ok = fclose(f) == 0 && ok;
     snprintf(cmd, sizeof cmd,
-        "%s -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-math-errno -include "
-        "tests/cudac/shim.h -o %s %s",
+        "%s -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-math-errno "
+        "-include " NNC_TEST_SHIM " -o %s %s",
         NNC_TEST_CXX, so, cpp);
     ok = ok && system(cmd) == 0;
     void *lib = ok ? dlopen(so, RTLD_NOW | RTLD_LOCAL) : NULL;

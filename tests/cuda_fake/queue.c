@@ -282,6 +282,11 @@ void fake_queues_end(void)
     }
 }
 
+const char *fake_said(void)
+{
+    return n_wrong ? first_wrong : NULL;
+}
+
 int fake_end(char why[512])
 {
     fake_libraries_end();

@@ -1,0 +1,91 @@
+/* bench/device/device.h -- what the parts of bench_device share: cells (what is measured), results (one file each, so that a run that
+ * ends early goes on where it ended), and the clock of a cell. */
+#ifndef NNC_BENCH_DEVICE_H
+#define NNC_BENCH_DEVICE_H
+
+#include "api/nnc.h"
+#include "base/base.h"
+
+/* ---- cells.c ------------------------------------------------------------------------------------------------------- */
+
+enum { MAX_SETTINGS = 8 };
+
+/* One model with its arguments, and how it is compiled. Strings live in the list's arena. */
+typedef struct cell {
+    const char *id;        /* "nested_sin,depth=4,dtype=f32,n=1024": the name of its results */
+    const char *group;     /* the line of the table that it is from */
+    const char *model;     /* file */
+    nnc_arg set[MAX_SETTINGS];
+    int n_set;
+    const char *math;      /* "fast": tf32 and the like; NULL: as usual */
+    const char *precision; /* "f16"; NULL: as written */
+    int streams;           /* 0: one */
+    const char *flags;     /* " cpu io energy ": words between blanks */
+} cell;
+
+typedef struct cells {
+    cell *cell;
+    int n;
+    nnc_arena arena;
+} cells;
+
+/* Reads a table (cells.txt says how it is written) and multiplies out its lists. NNC_E_USAGE with file and line. */
+nnc_status cells_read(const char *file, cells *out, nnc_sink *sink) NNC_MUST;
+void cells_deinit(cells *c);
+/* How it is compiled. NNC_E_USAGE: words that nnc does not know. */
+nnc_status cell_options(const cell *c, nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
+bool cell_has(const cell *c, const char *flag);
+/* All of them as a JSON array, for the programs that measure something else on the same. */
+void cells_json(const cells *c, nnc_text *out);
+
+/* ---- results.c ----------------------------------------------------------------------------------------------------- */
+
+typedef struct results {
+    const char *folder;
+    int limit_s;         /* of one result: the process ends by SIGALRM */
+    int64_t deadline_ns; /* nothing is begun after it; 0: none */
+    int left;            /* results not begun because of it */
+    int made, failed, kept;
+} results;
+
+/* False: it is there already, or time is up. True: FOLDER/ID.running marks it until results_end, so that who started this process
+ * knows what it died of. */
+bool results_begin(results *r, const char *id);
+/* `text`: members of a JSON object, without its braces. Written as a whole or not at all. */
+nnc_status results_end(results *r, const char *id, const nnc_text *text, nnc_sink *sink) NNC_MUST;
+/* The result is why there is none. */
+void results_fail(results *r, const char *id, nnc_status st, const nnc_sink *why);
+/* 0 done, 75 (EX_TEMPFAIL) time is up and a further run goes on, 1 some results are failures. */
+int results_exit(const results *r);
+
+/* ---- power.c: what NVML reads, where it is there -------------------------------------------------------------------- */
+
+typedef struct power {
+    const struct nnc_cuda_nvml *nvml; /* NULL: nothing is read */
+    struct nvml_device_of *device;
+} power;
+power power_open(void);
+void power_close(power *p);
+double power_joules(const power *p); /* since some time in the past; NaN: the GPU does not count */
+double power_watts(const power *p);
+double power_mhz(const power *p, int clock); /* 1 the SMs', 2 the memory's; now */
+
+/* ---- the parts ------------------------------------------------------------------------------------------------------ */
+
+typedef struct job {
+    const char *target, *cache_dir;
+    results results;
+    const char *cells, *only; /* table; flag that cells must have, or NULL */
+    int duration_ms;          /* of each kind of time of a cell */
+    int graphs;               /* of check */
+    int64_t most_bytes;       /* tensors larger than that are left out; 0: no limit */
+    nnc_sink *sink;
+} job;
+
+int part_list(job *j);     /* the cells as JSON */
+int part_machine(job *j);  /* versions, names and clocks as JSON */
+int part_check(job *j);    /* small models and generated graphs against float64 */
+int part_ceilings(job *j); /* bandwidths and FLOP/s that this GPU reaches */
+int part_run(job *j);      /* time, memory and power of cells */
+
+#endif

@@ -1,0 +1,31 @@
+/* bench/device/measure.h -- the times, memory and energy of one loaded model. */
+#ifndef NNC_BENCH_MEASURE_H
+#define NNC_BENCH_MEASURE_H
+
+#include "api/internal.h"
+#include "device.h"
+
+typedef struct measure_time {
+    double median_ms, least_ms, most_ms; /* of a run; bursts' */
+    int runs;                            /* 0: not measured */
+} measure_time;
+
+typedef struct measure_data {
+    void **in, **out; /* row-major, by number; out is written where copies are timed */
+} measure_data;
+
+typedef struct measure_how {
+    int ms, energy_ms;
+    bool copies;
+    const power *power; /* NULL: no energy */
+} measure_how;
+
+typedef struct measured {
+    double first_ms; /* the first run ever */
+    measure_time waited, queued, copied;
+    double joules, watts, mhz; /* of a run; under load; NaN where nothing says */
+} measured;
+
+nnc_status measure(nnc_session *s, const measure_data *d, const measure_how *how, measured *m, nnc_sink *sink) NNC_MUST;
+
+#endif

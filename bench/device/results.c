@@ -1,0 +1,81 @@
+/* bench/device/results.c -- one file a result. What stands in FOLDER/ID.json is done and is never done again; FOLDER/ID.running is under
+ * way, or was when its process died. */
+#include "device.h"
+#include <string.h>
+#include <unistd.h>
+
+static bool path_of(const results *r, const char *id, const char *ending, char *path, size_t n)
+{
+    return snprintf(path, n, "%s/%s.%s", r->folder, id, ending) < (int)n;
+}
+
+bool results_begin(results *r, const char *id)
+{
+    char done[1024], running[1024];
+    if (!path_of(r, id, "json", done, sizeof done) ||
+        !path_of(r, id, "running", running, sizeof running))
+        return false;
+    if (nnc_file_exists(done)) {
+        r->kept++;
+        return false;
+    }
+    if (r->deadline_ns && nnc_now_ns() > r->deadline_ns) {
+        r->left++;
+        return false;
+    }
+    FILE *f = fopen(running, "w");
+    if (f)
+        fclose(f);
+    alarm((unsigned)r->limit_s);
+    return true;
+}
+
+static nnc_status put(
+    results *r, const char *id, const char *text, const char *more, nnc_sink *sink)
+{
+    char done[1024], running[1024];
+    nnc_text all = {0};
+    alarm(0);
+    nnc_puts(&all, "{\"id\": ");
+    nnc_put_json_string(&all, id);
+    nnc_printf(&all, ", %s%s}\n", text, more);
+    nnc_status st = all.oom || !path_of(r, id, "json", done, sizeof done) ||
+                            !path_of(r, id, "running", running, sizeof running)
+                        ? nnc_nomem(sink)
+                        : nnc_file_write(done, all.s, all.n, false, sink);
+    if (!st)
+        unlink(running);
+    nnc_text_deinit(&all);
+    return st;
+}
+
+nnc_status results_end(results *r, const char *id, const nnc_text *text, nnc_sink *sink)
+{
+    if (text->oom)
+        return nnc_nomem(sink);
+    NNC_TRY(put(r, id, nnc_text_str(text), "", sink));
+    r->made++;
+    return NNC_OK;
+}
+
+void results_fail(results *r, const char *id, nnc_status st, const nnc_sink *why)
+{
+    nnc_text t = {0};
+    const char *text = nnc_status_name(st);
+    for (size_t i = 0; why && i < nnc_sink_count(why); i++)
+        if (nnc_sink_at(why, i)->severity == NNC_ERROR)
+            text = nnc_sink_at(why, i)->message;
+    nnc_put_json_string(&t, text);
+    r->failed++;
+    fprintf(stderr, "%s: %s\n", id, text);
+    if (put(r, id, "\"failed\": ", nnc_text_str(&t), NULL))
+        fprintf(stderr, "%s: the result could not be written into %s\n", id, r->folder);
+    nnc_text_deinit(&t);
+}
+
+int results_exit(const results *r)
+{
+    fprintf(stderr, "%d results, %d failures, %d there before, %d left for lack of time\n", r->made,
+        r->failed, r->kept, r->left);
+    return r->left ? 75 : r->failed ? 1 : 0;
+}

@@ -1,0 +1,308 @@
+/* bench/device/run.c -- the part "run": compiles, loads and measures each cell of a table, and keeps what another program needs to do
+ * the same: keys of inputs and weights (base/num.h generates them), and some elements of the first output. */
+#include "cuda/cuda.h"
+#include "measure.h"
+#include <math.h>
+#include <string.h>
+
+enum { SAMPLES = 64, PERIOD = 1 << 24, MOST_INPUTS = 16 };
+
+/* ---- inputs -------------------------------------------------------------------------------------------------------- */
+
+/* Numbers of an input, kept for the cells that have it larger or smaller. Past PERIOD elements they repeat: generating more takes longer
+ * than anything that is measured on them. */
+typedef struct pool {
+    char name[64];
+    nnc_dtype dtype;
+    void *data;
+    int64_t n;
+} pool;
+static pool pools[MOST_INPUTS];
+
+static pool *pool_of(const char *name, nnc_dtype d)
+{
+    pool *free = NULL;
+    for (int i = 0; i < MOST_INPUTS; i++) {
+        if (pools[i].data && pools[i].dtype == d && !strcmp(pools[i].name, name))
+            return &pools[i];
+        if (!pools[i].data)
+            free = &pools[i];
+    }
+    if (!free) { /* the first goes: cells of one kind stand together */
+        free = &pools[0];
+        nnc_free(free->data);
+    }
+    *free = (pool){.dtype = d};
+    snprintf(free->name, sizeof free->name, "%s", name);
+    return free;
+}
+
+static void *input_data(const char *name, const nnc_type *t)
+{
+    pool *p = pool_of(name, (nnc_dtype)t->dtype);
+    int64_t n = nnc_type_numel(t), size = nnc_dtype_size(p->dtype), at = nnc_min64(n, PERIOD);
+    if (p->data && p->n >= n)
+        return p->data;
+    nnc_free(p->data);
+    p->n = 0;
+    p->data = nnc_aligned_alloc(64, (size_t)(n * size));
+    if (!p->data)
+        return NULL;
+    nnc_type first = nnc_type_make(p->dtype, 1, &at);
+    nnc_fill_input(name, &first, 0, p->data);
+    for (int64_t more; at < n; at += more) {
+        more = nnc_min64(n - at, PERIOD);
+        memcpy((char *)p->data + at * size, p->data, (size_t)(more * size));
+    }
+    p->n = n;
+    return p->data;
+}
+
+static void forget_inputs(void)
+{
+    for (int i = 0; i < MOST_INPUTS; i++)
+        nnc_free(pools[i].data);
+    memset(pools, 0, sizeof pools);
+}
+
+static nnc_status set_inputs(nnc_session *s, void **in, nnc_sink *sink)
+{
+    if (s->plan->n_input > MOST_INPUTS || s->plan->n_output > MOST_INPUTS)
+        return nnc_fail0(sink, NNC_E_USAGE, "more than %d inputs or outputs", (int)MOST_INPUTS);
+    for (int i = 0; i < s->plan->n_input; i++) {
+        in[i] = input_data(nnc_session_input_name(s, i), nnc_session_input_type(s, i));
+        if (!in[i])
+            return nnc_nomem(sink);
+        NNC_TRY(nnc_session_input(s, i, in[i], sink));
+    }
+    return NNC_OK;
+}
+
+/* ---- what is written ----------------------------------------------------------------------------------------------- */
+
+static void put_number(nnc_text *t, const char *name, double v)
+{
+    nnc_printf(t, ", \"%s\": ", name);
+    if (isfinite(v))
+        nnc_printf(t, "%.9g", v);
+    else
+        nnc_puts(t, "null");
+}
+
+static void put_time(nnc_text *t, const char *name, const measure_time *m)
+{
+    if (m->runs)
+        nnc_printf(t,
+            ",\n \"%s\": {\"median_ms\": %.9g, \"least_ms\": %.9g, \"most_ms\": %.9g, \"runs\": "
+            "%d}",
+            name, m->median_ms, m->least_ms, m->most_ms, m->runs);
+}
+
+static void put_shape(nnc_text *t, const nnc_type *y)
+{
+    nnc_printf(t, "\"dtype\": \"%s\", \"shape\": [", nnc_dtype_name((nnc_dtype)y->dtype));
+    for (int i = 0; i < y->rank; i++)
+        nnc_printf(t, "%s%lld", i ? ", " : "", (long long)y->dim[i]);
+    nnc_putc(t, ']');
+}
+
+/* Inputs and generated weights by name: type, key of their numbers, scale. */
+static void put_leaves(nnc_text *t, const nnc_graph *g)
+{
+    const char *comma = "";
+    nnc_puts(t, ",\n \"leaves\": {");
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        const nnc_value *v = &g->value[n->out];
+        const nnc_weight *w = n->weight;
+        if (n->op != OP_input && !(w && w->kind == NNC_W_gen))
+            continue;
+        const char *name = w && w->name ? w->name : v->name ? v->name : "";
+        uint64_t key = w ? nnc_rng_key(name, w->seed) : nnc_rng_key(name, 0x696e707574u);
+        nnc_printf(t, "%s\n  ", comma);
+        nnc_put_json_string(t, name);
+        nnc_printf(t, ": {\"input\": %s, ", w ? "false" : "true");
+        put_shape(t, &v->type);
+        nnc_printf(t, ", \"key\": \"%016llx\", \"scale\": %.9g, \"shift\": %.9g, \"period\": %d}",
+            (unsigned long long)key, w ? (double)w->scale : 1.0, w ? (double)w->shift : 0.0,
+            w ? 0 : (int)PERIOD);
+        comma = ",";
+    }
+    nnc_puts(t, "}");
+}
+
+/* SAMPLES elements of output 0, evenly spread from the first to the last. */
+static nnc_status put_sample(nnc_session *s, nnc_text *t, nnc_sink *sink)
+{
+    const nnc_type *y = nnc_session_output_type(s, 0);
+    int64_t n = nnc_type_numel(y), size = nnc_dtype_size((nnc_dtype)y->dtype);
+    nnc_puts(t, ",\n \"output\": {");
+    put_shape(t, y);
+    nnc_puts(t, ", \"sample\": [");
+    for (int64_t i = 0; i < SAMPLES; i++) {
+        char at[8];
+        int64_t where = (n - 1) / (SAMPLES - 1) * i + (n - 1) % (SAMPLES - 1) * i / (SAMPLES - 1);
+        NNC_TRY(nnc_exec_download_part(s->exec, 0, where * size, size, at));
+        NNC_TRY(nnc_exec_sync(s->exec, sink));
+        double v = nnc_get_f64((nnc_dtype)y->dtype, at, 0);
+        nnc_puts(t, i ? ", " : "");
+        if (isfinite(v))
+            nnc_printf(t, "%.9g", v);
+        else
+            nnc_puts(t, "null");
+    }
+    nnc_puts(t, "]}");
+    return NNC_OK;
+}
+
+/* ---- one cell ------------------------------------------------------------------------------------------------------ */
+
+typedef struct running {
+    job *j;
+    nnc_env *env;
+    const power *power;
+    bool gpu;
+    nnc_model *model;
+    nnc_artifact *a;
+    nnc_session *s;
+    void *in[MOST_INPUTS], *out[MOST_INPUTS];
+    double compile_ms, load_ms, device_bytes;
+} running;
+
+static double bytes_free(const running *r)
+{
+    size_t now = 0, total = 0;
+    const nnc_cuda_cudart *rt = r->gpu ? NNC_CUDA(cudart, NULL) : NULL;
+    return rt && !rt->cudaMemGetInfo(&now, &total) ? (double)now : NAN;
+}
+
+static nnc_status prepare(running *r, const cell *c)
+{
+    nnc_sink *sink = r->j->sink;
+    nnc_compile_options o;
+    NNC_TRY(cell_options(c, &o, sink));
+    r->model =
+        nnc_model_open(c->model, &(nnc_open_options){.arg = c->set, .n_arg = c->n_set}, sink);
+    if (!r->model)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    int64_t t0 = nnc_now_ns();
+    NNC_TRY(nnc_compile(r->env, r->model, &o, &r->a, sink));
+    r->compile_ms = (double)(nnc_now_ns() - t0) * 1e-6;
+    double before = bytes_free(r);
+    t0 = nnc_now_ns();
+    NNC_TRY(nnc_session_create(r->env, r->a, &r->s, sink));
+    r->load_ms = (double)(nnc_now_ns() - t0) * 1e-6;
+    r->device_bytes = before - bytes_free(r);
+    return set_inputs(r->s, r->in, sink);
+}
+
+static nnc_status alloc_outputs(running *r)
+{
+    for (int i = 0; i < r->s->plan->n_output; i++) {
+        size_t n = (size_t)nnc_type_bytes(nnc_session_output_type(r->s, i));
+        r->out[i] = nnc_aligned_alloc(64, n);
+        if (!r->out[i])
+            return nnc_nomem(r->j->sink);
+        memset(r->out[i], 0, n); /* its pages are there before the clock runs */
+    }
+    return NNC_OK;
+}
+
+static void put_all(const running *r, const cell *c, const measured *m, nnc_text *t)
+{
+    const nnc_compile_stats *st = nnc_artifact_stats(r->a);
+    const nnc_plan_device *d = &r->a->plan->device[0];
+    int64_t flops, bytes, launches;
+    nnc_artifact_work(r->a, &flops, &bytes, &launches);
+    nnc_puts(t, "\"group\": ");
+    nnc_put_json_string(t, c->group);
+    nnc_puts(t, ", \"target\": ");
+    nnc_put_json_string(t, nnc_env_target(r->env));
+    nnc_printf(t,
+        ", \"threads\": %d,\n \"flops\": %lld, \"bytes\": %lld, \"launches\": %lld, "
+        "\"arena_bytes\": "
+        "%lld, \"weight_bytes\": %lld, \"cache_hits\": %d, \"cache_misses\": %d",
+        nnc_env_threads(r->env), (long long)flops, (long long)bytes, (long long)launches,
+        (long long)d->arena_bytes, (long long)d->persist_bytes, st->cache_hits, st->cache_misses);
+    put_number(t, "device_bytes", r->device_bytes);
+    put_number(t, "compile_ms", r->compile_ms);
+    put_number(t, "load_ms", r->load_ms);
+    put_number(t, "first_ms", m->first_ms);
+    put_number(t, "joules", m->joules);
+    put_number(t, "watts", m->watts);
+    put_number(t, "sm_mhz", m->mhz);
+    put_time(t, "waited", &m->waited);
+    put_time(t, "queued", &m->queued);
+    put_time(t, "copied", &m->copied);
+    put_leaves(t, nnc_artifact_source(r->a));
+}
+
+static nnc_status measure_cell(running *r, const cell *c, nnc_text *t)
+{
+    measured m = {0};
+    measure_how how = {.ms = r->j->duration_ms,
+        .energy_ms = r->j->duration_ms * 20,
+        .copies = cell_has(c, "io"),
+        .power = r->gpu && cell_has(c, "energy") ? r->power : NULL};
+    NNC_TRY(prepare(r, c));
+    if (how.copies)
+        NNC_TRY(alloc_outputs(r));
+    NNC_TRY(measure(r->s, &(measure_data){r->in, r->out}, &how, &m, r->j->sink));
+    put_all(r, c, &m, t);
+    return put_sample(r->s, t, r->j->sink);
+}
+
+static void release(running *r)
+{
+    for (int i = 0; i < MOST_INPUTS; i++) {
+        nnc_free(r->out[i]);
+        r->out[i] = NULL;
+    }
+    nnc_session_destroy(r->s);
+    nnc_artifact_destroy(r->a);
+    nnc_model_close(r->model);
+    r->s = NULL;
+    r->a = NULL;
+    r->model = NULL;
+}
+
+static void run_cell(running *r, const cell *c)
+{
+    results *to = &r->j->results;
+    nnc_text t = {0};
+    if ((r->j->only && !cell_has(c, r->j->only)) || !results_begin(to, c->id))
+        return;
+    nnc_sink_clear(r->j->sink);
+    int64_t t0 = nnc_now_ns();
+    nnc_status st = measure_cell(r, c, &t);
+    release(r);
+    if (!st)
+        put_number(&t, "seconds", (double)(nnc_now_ns() - t0) * 1e-9);
+    if (!st)
+        st = results_end(to, c->id, &t, r->j->sink);
+    if (st)
+        results_fail(to, c->id, st, r->j->sink);
+    nnc_text_deinit(&t);
+}
+
+int part_run(job *j)
+{
+    cells c;
+    power p = {NULL, NULL};
+    running r = {.j = j, .power = &p, .gpu = !strncmp(j->target, "cuda", 4)};
+    nnc_status st = cells_read(j->cells, &c, j->sink);
+    if (!st)
+        st = nnc_env_create(
+            &(nnc_env_options){.target = j->target, .cache_dir = j->cache_dir}, &r.env, j->sink);
+    if (!st && r.gpu)
+        p = power_open();
+    for (int i = 0; !st && i < c.n; i++)
+        run_cell(&r, &c.cell[i]);
+    if (st)
+        nnc_sink_print(j->sink, stderr);
+    power_close(&p);
+    nnc_env_destroy(r.env);
+    forget_inputs();
+    cells_deinit(&c);
+    return st ? nnc_exit_code(st) : results_exit(&j->results);
+}
