@@ -58,6 +58,13 @@ void results_fail(results *r, const char *id, nnc_status st, const nnc_sink *why
 /* 0 done, 75 (EX_TEMPFAIL) time is up and a further run goes on, 1 some results are failures. */
 int results_exit(const results *r);
 
+/* ---- graph.c ------------------------------------------------------------------------------------------------------- */
+
+enum { INPUT_PERIOD = 1 << 24 }; /* elements after which an input's numbers repeat */
+/* Members "graph" and "outputs" of an object: nodes in order, with generators of weights and inputs. */
+void graph_json(const nnc_model *g, nnc_text *t);
+void type_json(const nnc_type *y, nnc_text *t); /* "dtype" and "shape" */
+
 /* ---- power.c: what NVML reads, where it is there -------------------------------------------------------------------- */
 
 typedef struct power {

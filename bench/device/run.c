@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { SAMPLES = 64, PERIOD = 1 << 24, MOST_INPUTS = 16 };
+enum { SAMPLES = 64, PERIOD = INPUT_PERIOD, MOST_INPUTS = 16 };
 
 /* ---- inputs -------------------------------------------------------------------------------------------------------- */
 
@@ -98,46 +98,13 @@ static void put_time(nnc_text *t, const char *name, const measure_time *m)
             name, m->median_ms, m->least_ms, m->most_ms, m->runs);
 }
 
-static void put_shape(nnc_text *t, const nnc_type *y)
-{
-    nnc_printf(t, "\"dtype\": \"%s\", \"shape\": [", nnc_dtype_name((nnc_dtype)y->dtype));
-    for (int i = 0; i < y->rank; i++)
-        nnc_printf(t, "%s%lld", i ? ", " : "", (long long)y->dim[i]);
-    nnc_putc(t, ']');
-}
-
-/* Inputs and generated weights by name: type, key of their numbers, scale. */
-static void put_leaves(nnc_text *t, const nnc_graph *g)
-{
-    const char *comma = "";
-    nnc_puts(t, ",\n \"leaves\": {");
-    for (uint32_t i = 0; i < g->n_node; i++) {
-        const nnc_node *n = &g->node[i];
-        const nnc_value *v = &g->value[n->out];
-        const nnc_weight *w = n->weight;
-        if (n->op != OP_input && !(w && w->kind == NNC_W_gen))
-            continue;
-        const char *name = w && w->name ? w->name : v->name ? v->name : "";
-        uint64_t key = w ? nnc_rng_key(name, w->seed) : nnc_rng_key(name, 0x696e707574u);
-        nnc_printf(t, "%s\n  ", comma);
-        nnc_put_json_string(t, name);
-        nnc_printf(t, ": {\"input\": %s, ", w ? "false" : "true");
-        put_shape(t, &v->type);
-        nnc_printf(t, ", \"key\": \"%016llx\", \"scale\": %.9g, \"shift\": %.9g, \"period\": %d}",
-            (unsigned long long)key, w ? (double)w->scale : 1.0, w ? (double)w->shift : 0.0,
-            w ? 0 : (int)PERIOD);
-        comma = ",";
-    }
-    nnc_puts(t, "}");
-}
-
 /* SAMPLES elements of output 0, evenly spread from the first to the last. */
 static nnc_status put_sample(nnc_session *s, nnc_text *t, nnc_sink *sink)
 {
     const nnc_type *y = nnc_session_output_type(s, 0);
     int64_t n = nnc_type_numel(y), size = nnc_dtype_size((nnc_dtype)y->dtype);
     nnc_puts(t, ",\n \"output\": {");
-    put_shape(t, y);
+    type_json(y, t);
     nnc_puts(t, ", \"sample\": [");
     for (int64_t i = 0; i < SAMPLES; i++) {
         char at[8];
@@ -234,7 +201,7 @@ static void put_all(const running *r, const cell *c, const measured *m, nnc_text
     put_time(t, "waited", &m->waited);
     put_time(t, "queued", &m->queued);
     put_time(t, "copied", &m->copied);
-    put_leaves(t, nnc_artifact_source(r->a));
+    graph_json(nnc_artifact_source(r->a), t);
 }
 
 static nnc_status measure_cell(running *r, const cell *c, nnc_text *t)

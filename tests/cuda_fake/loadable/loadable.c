@@ -3,6 +3,7 @@
  * with cudaErrorNotSupported, or CUBLAS's, cuDNN's status of the same number. */
 #include "../fake.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -131,6 +132,26 @@ static void *pick(const void *field)
     return fn ? fn : none;
 }
 
+/* ---- faults, for what must survive them ----------------------------------------------------------------------------- */
+
+static int (*launch)(const cuda_launch *l, cuda_kernel k, void **args);
+
+static bool named(const char *variable, cuda_kernel k)
+{
+    const char *part = getenv(variable);
+    return part && *part && strstr(((const fake_kernel *)k)->name, part);
+}
+
+/* FAKE_CUDA_CRASH and FAKE_CUDA_HANG: a part of a kernel's name, the launch of which ends the process, or never ends. */
+static int launch_or_not(const cuda_launch *l, cuda_kernel k, void **args)
+{
+    if (named("FAKE_CUDA_CRASH", k))
+        abort();
+    while (named("FAKE_CUDA_HANG", k))
+        pause();
+    return launch(l, k, args);
+}
+
 static size_t cudart_version(void)
 {
     return 13000;
@@ -139,7 +160,9 @@ static size_t cudart_version(void)
 __attribute__((constructor)) static void fill(void)
 {
     fake_begin(0);
-    const nnc_cuda_cudart *cudart = NNC_CUDA(cudart, NULL);
+    nnc_cuda_cudart runtime = *NNC_CUDA(cudart, NULL), *cudart = &runtime;
+    launch = runtime.cudaLaunchKernelExC;
+    runtime.cudaLaunchKernelExC = launch_or_not;
     const nnc_cuda_nvrtc *nvrtc = NNC_CUDA(nvrtc, NULL);
     nnc_cuda_cublaslt blas = *NNC_CUDA(cublaslt, NULL), *cublaslt = &blas;
     nnc_cuda_cudnn dnn = *NNC_CUDA(cudnn, NULL), *cudnn = &dnn;

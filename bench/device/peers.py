@@ -1,0 +1,437 @@
+"""bench/device/peers.py -- PyTorch on the cells that bench_device has measured: the same graph, the same inputs and weights (generated
+by the same generator), the same three times by the same clock. Eager and torch.compile (default, and max-autotune where a cell is
+"tuned"), each also in a CUDA graph. bench/gpu.sh runs it; it needs PyTorch and nothing else.
+
+    peers.py --cells=cells.json --nnc=DIR --out=DIR [--device=cuda|cpu] [--base=eager|compile|tuned] ...
+
+Results: OUT/BASE,CELL.json, written as bench_device writes them: what is there is left alone; exit code 75: time was up."""
+import argparse
+import json
+import math
+import os
+import signal
+import statistics
+import sys
+import time
+
+BURSTS, MOST_RUNS, WARM_RUNS = 5, 5000, 3
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
+
+
+# ---- numbers: base/num.h's generator (Philox 4x32-10) ------------------------------------------------------------------
+
+def philox(key, first, groups, device):
+    """Groups first .. of four 32-bit numbers, as int64 of shape [groups, 4]."""
+    low = 0xFFFFFFFF
+    counter = torch.arange(first, first + groups, dtype=torch.int64, device=device)
+    c = [counter & low, counter >> 32, torch.zeros_like(counter), torch.zeros_like(counter)]
+    k0, k1 = key & low, key >> 32
+    for _ in range(10):
+        a, b = c[0] * 0xD2511F53, c[2] * 0xCD9E8D57  # 64 bits, wrapped: the halves are right
+        c = [((b >> 32) & low) ^ c[1] ^ k0, b & low, ((a >> 32) & low) ^ c[3] ^ k1, a & low]
+        k0, k1 = (k0 + 0x9E3779B9) & low, (k1 + 0xBB67AE85) & low
+    return torch.stack(c, 1)
+
+
+def generate(leaf, device):
+    """The tensor of an input or weight."""
+    n = math.prod(leaf["shape"])
+    distinct = min(n, leaf["period"] or n)
+    out = torch.empty(distinct, dtype=torch.float32, device=device)
+    step = 1 << 24
+    for at in range(0, distinct, step):
+        m = min(step, distinct - at)
+        u = philox(int(leaf["key"], 16), at // 4, (m + 3) // 4, device).reshape(-1)[:m] >> 8
+        out[at:at + m] = (u.to(torch.float32) * 2.0**-23 - 1.0) * leaf["scale"] + leaf["shift"]
+    out = out.to(DTYPES[leaf["dtype"]])
+    if distinct < n:
+        out = out.repeat(-(-n // distinct))[:n]
+    return out.reshape(leaf["shape"])
+
+
+# ---- the graph as a Python function ------------------------------------------------------------------------------------
+
+def pads_of(a, spatial):
+    """PyTorch pads both sides alike."""
+    p = a.get("pads") or [0] * (2 * spatial)
+    if p[:spatial] != p[spatial:]:
+        raise NotImplementedError("pads that differ between the sides")
+    return p[:spatial]
+
+
+def conv_text(n, i, spatial):
+    a = n["attr"]
+    more = {"stride": a.get("strides") or 1, "padding": pads_of(a, spatial), "dilation": a.get("dilations") or 1,
+            "groups": a.get("groups") or 1}
+    return f"F.conv{spatial}d({', '.join(i)}, {', '.join(f'{k}={v}' for k, v in more.items())})"
+
+
+def pool_text(n, i, spatial):
+    a = n["attr"]
+    return (f"F.max_pool{spatial}d({i[0]}, {a['kernel']}, stride={a.get('strides') or [1] * spatial}, "
+            f"padding={pads_of(a, spatial)}, ceil_mode={bool(a.get('ceil_mode'))})")
+
+
+def norm_text(n, i, shapes):
+    a, x = n["attr"], shapes[n["in"][0]]
+    axis = a.get("axis", len(x) - 1)
+    weight, bias = (i[1:] + ["None", "None"])[:2]
+    return f"F.layer_norm({i[0]}, {x[axis:]}, {weight}, {bias}, {a.get('eps', 1e-5)})"
+
+
+def batchnorm_text(n, i):
+    return f"F.batch_norm({i[0]}, {i[3]}, {i[4]}, {i[1]}, {i[2]}, False, 0.0, {n['attr'].get('eps', 1e-5)})"
+
+
+def matmul_text(n, i):
+    a = n["attr"]
+    left = f"{i[0]}.mT" if a.get("transpose_a") else i[0]
+    right = f"{i[1]}.mT" if a.get("transpose_b") else i[1]
+    return f"torch.matmul({left}, {right})"
+
+
+def expression(n, i, shapes):
+    """One node as PyTorch's user would write it."""
+    op, a, spatial = n["op"], n["attr"], len(n["shape"]) - 2
+    unary = {"relu": "F.relu", "sin": "torch.sin", "exp": "torch.exp", "tanh": "torch.tanh", "sigmoid": "torch.sigmoid",
+             "silu": "F.silu"}
+    binary = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+    if op in unary:
+        return f"{unary[op]}({i[0]})"
+    if op in binary:
+        return f"{i[0]} {binary[op]} {i[1]}"
+    table = {
+        "gelu": lambda: f"F.gelu({i[0]}, approximate={a.get('approximate', 'none')!r})",
+        "softmax": lambda: f"F.softmax({i[0]}, {a['axis']})",
+        "layernorm": lambda: norm_text(n, i, shapes),
+        "batchnorm": lambda: batchnorm_text(n, i),
+        "linear": lambda: f"F.linear({', '.join(i)})",
+        "matmul": lambda: matmul_text(n, i),
+        "conv": lambda: conv_text(n, i, spatial),
+        "maxpool": lambda: pool_text(n, i, spatial),
+        "global_avgpool": lambda: f"{i[0]}.mean({list(range(2, 2 + spatial))}, keepdim=True)",
+        "reshape": lambda: f"{i[0]}.reshape({n['shape']})",
+        "transpose": lambda: f"{i[0]}.permute({a.get('perm')})",
+        "cast": lambda: f"{i[0]}.to(torch.{ {'f32': 'float32', 'f16': 'float16', 'bf16': 'bfloat16', 'f64': 'float64'}[a['to']] })",
+    }
+    if op not in table:
+        raise NotImplementedError(f"op {op}")
+    return table[op]()
+
+
+def program(cell, channels_last):
+    """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph."""
+    inputs, weights, lines, shapes = [], [], [], {}
+    for n in cell["graph"]:
+        shapes[n["out"]] = n["shape"]
+        if "key" in n:
+            (inputs if n["op"] == "input" else weights).append(n)
+            if n["op"] == "input" and channels_last and len(n["shape"]) == 4:
+                lines.append(f"    v{n['out']} = v{n['out']}.contiguous(memory_format=torch.channels_last)")
+            continue
+        lines.append(f"    v{n['out']} = {expression(n, [f'v{k}' for k in n['in']], shapes)}")
+    head = ", ".join(f"v{n['out']}" for n in inputs + weights)
+    result = f"v{cell['outputs'][0]}"
+    return f"def f({head}):\n" + "\n".join(lines) + f"\n    return {result}.contiguous()\n", inputs, weights
+
+
+# ---- timing: measure.c's ------------------------------------------------------------------------------------------------
+
+def once(fn, n):
+    t0 = time.perf_counter_ns()
+    fn(n)
+    return (time.perf_counter_ns() - t0) * 1e-6
+
+
+def timed(fn, ms):
+    one, spent, i = math.inf, 0.0, 0
+    while i < WARM_RUNS and (i < 1 or spent < 4 * ms):
+        t = once(fn, 1)
+        one, spent, i = min(one, t), spent + t, i + 1
+    n = int(max(1, min(MOST_RUNS, ms / BURSTS / max(one, 1e-4))))
+    at, spent = [], 0.0
+    while len(at) < BURSTS and (not at or spent < 3 * ms):
+        at.append(once(fn, n))
+        spent += at[-1]
+    at.sort()
+    return {"median_ms": at[len(at) // 2] / n, "least_ms": at[0] / n, "most_ms": at[-1] / n, "runs": n * len(at)}
+
+
+class Device:
+    """A GPU, or the CPU for trying this file out."""
+
+    def __init__(self, name):
+        self.gpu = name == "cuda"
+        self.torch = torch.device(name)
+        self.nvml = None
+        if self.gpu:
+            torch.cuda.set_device(0)
+            self.open_nvml()
+
+    def open_nvml(self):
+        try:
+            import pynvml
+            pynvml.nvmlInit()
+            uuid = str(getattr(torch.cuda.get_device_properties(0), "uuid", ""))
+            self.handle = (pynvml.nvmlDeviceGetHandleByUUID(("GPU-" + uuid).encode()) if uuid
+                           else pynvml.nvmlDeviceGetHandleByIndex(0))
+            self.nvml = pynvml
+        except Exception as e:  # no reading then; times are what counts
+            say(f"no NVML in Python: {e}")
+
+    def wait(self):
+        if self.gpu:
+            torch.cuda.synchronize()
+
+    def joules(self):
+        try:
+            return self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle) * 1e-3 if self.nvml else None
+        except Exception:
+            return None
+
+    def clear(self):
+        if self.gpu:
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+
+    def peak(self):
+        return torch.cuda.max_memory_allocated() if self.gpu else None
+
+
+def energy(dev, run, one_ms, ms):
+    """Joules of a run and watts over at least `ms` of runs, by the GPU's counter."""
+    before = dev.joules()
+    if before is None:
+        return {}
+    n, runs, t0 = int(max(1, min(1e6, 20 / max(one_ms, 1e-4)))), 0, time.perf_counter()
+    while time.perf_counter() < t0 + ms * 1e-3:
+        for _ in range(n):
+            run()
+        dev.wait()
+        runs += n
+    j, seconds = dev.joules() - before, time.perf_counter() - t0
+    return {"joules": j / runs, "watts": j / seconds}
+
+
+def times_of(dev, run, copied, ms):
+    """run(): one run, given to the device. copied(): inputs up, a run, the output down."""
+    def waited(n):
+        for _ in range(n):
+            run()
+            dev.wait()
+
+    def queued(n):
+        for _ in range(n):
+            run()
+        dev.wait()
+
+    def with_copies(n):
+        for _ in range(n):
+            copied()
+        dev.wait()
+    out = {"waited": timed(waited, ms), "queued": timed(queued, ms)}
+    if copied:
+        out["copied"] = timed(with_copies, ms)
+    return out
+
+
+# ---- one cell ----------------------------------------------------------------------------------------------------------
+
+def sample_of(y, n_sample):
+    """The elements that bench_device keeps."""
+    flat, n = y.reshape(-1), y.numel()
+    last = n_sample - 1
+    where = [(n - 1) // last * i + (n - 1) % last * i // last for i in range(n_sample)]
+    return [float(v) for v in flat[torch.tensor(where, device=flat.device)].double().cpu()]
+
+
+def nmse(got, want):
+    d = w = 0.0
+    for a, b in zip(got, want):
+        if b is None or not math.isfinite(a):
+            return 1e300  # JSON has no infinity
+        d += (a - b) ** 2
+        w += b * b
+    return d / w if w else d
+
+
+def capture(dev, fn, args):
+    """fn(*args) as a CUDA graph: (replay, its output)."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            fn(*args)
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = fn(*args)
+    return graph.replay, y
+
+
+def compiled(fn, base):
+    if base == "eager":
+        return fn
+    torch._dynamo.reset()
+    mode = "max-autotune-no-cudagraphs" if base == "tuned" else None
+    return torch.compile(fn, mode=mode, dynamic=False)
+
+
+def measure(dev, cell, base, args):
+    """All times of a cell: as calls, and as a replayed CUDA graph."""
+    fast = cell["math"] == "fast"
+    torch.set_float32_matmul_precision("high" if fast else "highest")
+    torch.backends.cudnn.allow_tf32 = fast
+    dev.clear()
+    nnc = cell["nnc"]
+    text, inputs, weights = program(nnc, channels_last=fast and dev.gpu)
+    space = {"torch": torch, "F": torch.nn.functional}
+    exec(compile(text, f"<{cell['id']}>", "exec"), space)
+    x = [generate(n, dev.torch) for n in inputs]
+    w = [generate(n, dev.torch) for n in weights]
+    if fast and dev.gpu:
+        w = [v.contiguous(memory_format=torch.channels_last) if v.dim() == 4 else v for v in w]
+    t0 = time.perf_counter()
+    fn = compiled(space["f"], base)
+    y = fn(*x, *w)
+    dev.wait()
+    out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "channels_last": fast and dev.gpu}
+    want = nnc["output"]["sample"]
+    out["nmse_to_nnc"] = nmse(sample_of(y, len(want)), want)
+    host = [v.cpu() for v in x] if " io " in cell["flags"] else None
+
+    def copied():
+        return fn(*[v.to(dev.torch) for v in host], *w).cpu()
+    y = None
+    out["calls"] = times_of(dev, lambda: fn(*x, *w), copied if host else None, args.duration)
+    out["device_bytes"] = dev.peak()
+    if " energy " in cell["flags"] and dev.gpu:
+        out["calls"].update(energy(dev, lambda: fn(*x, *w), out["calls"]["queued"]["median_ms"], args.duration * 20))
+    if dev.gpu:
+        out["graph"] = measure_graph(dev, cell, fn, x, w, host, args)
+    return out
+
+
+def measure_graph(dev, cell, fn, x, w, host, args):
+    try:
+        replay, y = capture(dev, fn, x + w)
+    except Exception as e:
+        torch.cuda.synchronize()
+        return {"failed": f"{type(e).__name__}: {e}"[:300]}
+
+    def copied():
+        for a, b in zip(x, host):
+            a.copy_(b)
+        replay()
+        return y.cpu()
+    out = times_of(dev, replay, copied if host else None, args.duration)
+    if " energy " in cell["flags"]:
+        out.update(energy(dev, replay, out["queued"]["median_ms"], args.duration * 20))
+    return out
+
+
+# ---- all cells ---------------------------------------------------------------------------------------------------------
+
+class Results:
+    def __init__(self, args):
+        self.args, self.end = args, time.monotonic() + args.deadline if args.deadline else math.inf
+        self.made = self.failed = self.kept = self.left = 0
+
+    def path(self, name, ending):
+        return os.path.join(self.args.out, f"{name}.{ending}")
+
+    def begin(self, name):
+        if os.path.exists(self.path(name, "json")):
+            self.kept += 1
+            return False
+        if time.monotonic() > self.end:
+            self.left += 1
+            return False
+        open(self.path(name, "running"), "w").close()
+        signal.alarm(self.args.limit)
+        return True
+
+    def put(self, name, data):
+        signal.alarm(0)
+        with open(self.path(name, "new"), "w") as f:
+            json.dump({"id": name, **data}, f, indent=1)
+        os.replace(self.path(name, "new"), self.path(name, "json"))
+        os.unlink(self.path(name, "running"))
+        if "failed" in data:
+            self.failed += 1
+            say(f"{name}: {data['failed']}")
+        else:
+            self.made += 1
+
+
+def run_base(dev, base, cells, results, args):
+    wanted = {"eager": " peer ", "compile": " compiled ", "tuned": " tuned "}[base]
+    for cell in cells:
+        at = os.path.join(args.nnc, cell["id"] + ".json")
+        name = f"{base},{cell['id']}"
+        if wanted not in cell["flags"] or not results.begin(name):
+            continue
+        try:
+            with open(at) as f:
+                cell["nnc"] = json.load(f)
+            if "failed" in cell["nnc"]:
+                raise RuntimeError("nnc has no result for this cell")
+            t0 = time.perf_counter()
+            out = measure(dev, cell, base, args)
+            results.put(name, {"cell": cell["id"], "base": base, **out, "seconds": time.perf_counter() - t0})
+        except Exception as e:
+            results.put(name, {"cell": cell["id"], "base": base, "failed": f"{type(e).__name__}: {e}"[:400]})
+
+
+def about(dev):
+    out = {"torch": torch.__version__, "python": sys.version.split()[0], "cuda": torch.version.cuda,
+           "cudnn": torch.backends.cudnn.version() if torch.backends.cudnn.is_available() else None}
+    if dev.gpu:
+        out["gpu"] = torch.cuda.get_device_name(0)
+    try:
+        import triton
+        out["triton"] = triton.__version__
+    except ImportError:
+        out["triton"] = None
+    return out
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--cells", required=True)
+    p.add_argument("--nnc", required=True)
+    p.add_argument("--out", required=True)
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--base", action="append", choices=["eager", "compile", "tuned"])
+    p.add_argument("--duration", type=float, default=60)
+    p.add_argument("--limit", type=int, default=90)
+    p.add_argument("--deadline", type=float, default=0)
+    args = p.parse_args()
+    if args.device == "cuda" and not torch.cuda.is_available():
+        say("PyTorch finds no GPU: peers are left out")
+        return 0
+    dev = Device(args.device)
+    with open(args.cells) as f:
+        cells = json.load(f)
+    with open(os.path.join(args.out, "about"), "w") as f:
+        json.dump(about(dev), f)
+    results = Results(args)
+    with torch.no_grad():
+        for base in args.base or ["eager", "compile", "tuned"]:
+            run_base(dev, base, cells, results, args)
+    say(f"{results.made} results, {results.failed} failures, {results.kept} there before, {results.left} left for lack of time")
+    return 75 if results.left else 1 if results.failed else 0
+
+
+if __name__ == "__main__":
+    try:
+        import torch
+    except ImportError as e:
+        say(f"no PyTorch in {sys.executable} ({e}): peers are left out")
+        sys.exit(0)
+    DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+              "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+    sys.exit(main())

@@ -1,0 +1,203 @@
+"""bench/device/report.py -- puts the results of bench/gpu.sh together: OUT/gpu-DATE-COMMIT.txt, a table to read, and .json, all of it.
+
+    report.py --raw=FOLDER --commit=ID --out=FOLDER
+
+Times are microseconds of a run. "queued" is what the device takes (runs given one after the other), "waited" with the host waiting for
+each. A ratio is the best peer's time over nnc's: above 1, nnc is faster. "of limit" is the share of what the measured ceilings allow:
+the longer of bytes over copy bandwidth and FLOP over the fastest product of that kind, over the time taken."""
+import argparse
+import glob
+import json
+import os
+import sys
+
+BASES = ["eager", "compile", "tuned"]
+
+
+def load(path):
+    try:
+        with open(path) as f:
+            return json.load(f)
+    except (OSError, ValueError):
+        return None
+
+
+def folder(raw, name):
+    out = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(raw), name, "*.json"))):
+        data = load(path) or {"failed": "the file is damaged"}
+        out[os.path.basename(path)[:-5]] = data
+    return out
+
+
+def us(time, key="median_ms"):
+    return time[key] * 1e3 if time else None
+
+
+def number(v, width=9):
+    if v is None:
+        return "-".rjust(width)
+    return (f"{v:.3g}" if 0 < abs(v) < 10 else f"{v:.1f}" if abs(v) < 1000 else f"{v:.0f}").rjust(width)
+
+
+def peers_of(cell, peers):
+    """{"eager": us, "eager+graph": us, ...} of queued runs, and the same of waited and copied ones."""
+    out = {}
+    for base in BASES:
+        p = peers.get(f"{base},{cell}")
+        for suffix, part in (("", "calls"), ("+graph", "graph")):
+            t = (p or {}).get(part) or {}
+            if "queued" in t:
+                out[base + suffix] = {k: us(t.get(k)) for k in ("queued", "waited", "copied")} | {
+                    "joules": t.get("joules"), "watts": t.get("watts")}
+    return out
+
+
+def best(peers, kind):
+    times = [p[kind] for p in peers.values() if p.get(kind)]
+    return min(times) if times else None
+
+
+def limit_us(c, ceilings, cell):
+    memory, products = ceilings.get("ceilings,memory", {}), ceilings.get("ceilings,products", {})
+    if "copy" not in memory:
+        return None
+    kind = "f16" if "dtype=f16" in cell or "precision=f16" in cell else "tf32" if "math=fast" in cell else "f32"
+    peak = max(products.get(kind) or 0, memory.get("fma") or 0)
+    return max(c["bytes"] / memory["copy"], c["flops"] / peak if peak else 0) * 1e6
+
+
+def row(cell, c, peers, cpu, ceilings):
+    found = peers_of(cell, peers)
+    queued, waited = us(c["queued"]), us(c["waited"])
+    limit = limit_us(c, ceilings, cell)
+    bq, bw, bc = (best(found, k) for k in ("queued", "waited", "copied"))
+    host = cpu.get(cell, {})
+    copied = us(c.get("copied"))
+    return {
+        "id": cell, "queued_us": queued, "waited_us": waited, "copied_us": copied,
+        "GB_s": c["bytes"] / queued * 1e-3, "TFLOP_s": c["flops"] / queued * 1e-6,
+        "of_limit": limit / queued if limit else None, "launches": c["launches"],
+        "device_bytes": c.get("device_bytes"), "joules": c.get("joules"), "watts": c.get("watts"),
+        "compile_ms": c.get("compile_ms"), "first_ms": c.get("first_ms"), "peers": found,
+        "ratio_queued": bq / queued if bq else None, "ratio_waited": bw / waited if bw else None,
+        "ratio_copied": bc / copied if bc and copied else None,
+        "cpu_us": us(host.get("waited")), "cpu_ratio": us(host.get("waited")) / waited if "waited" in host else None,
+        "peer_bytes": {b: p.get("device_bytes") for b in BASES if (p := peers.get(f"{b},{cell}"))},
+        "nmse_to_peer": {b: p.get("nmse_to_nnc") for b in BASES if (p := peers.get(f"{b},{cell}"))},
+    }
+
+
+def head(out, machine, about, date, commit):
+    gpu = machine.get("gpu", "no GPU")
+    out.append(f"nnc {machine.get('nnc', '')}, commit {commit}, {date}")
+    out.append(f"{gpu} (sm_{machine.get('sm')}, {machine.get('sms')} SMs, {(machine.get('memory_bytes') or 0) / 2**30:.0f} GiB), "
+               f"driver {machine.get('driver', 'unknown')}, SM clock {machine.get('sm_mhz')} of {machine.get('sm_mhz_max')} MHz, "
+               f"memory {machine.get('memory_mhz')} MHz, power limit {machine.get('power_limit_watts')} W")
+    out.append(f"{machine.get('cpu')}, {machine.get('cpus')} CPUs; " + ", ".join(f"{k} {v}" for k, v in machine.get("libraries", {}).items()))
+    if about:
+        out.append(f"peers: PyTorch {about.get('torch')} (CUDA {about.get('cuda')}, cuDNN {about.get('cudnn')}), Triton {about.get('triton')}")
+    else:
+        out.append("peers: none (no PyTorch)")
+    out.append("math=usual: products in strict f32 on both sides; math=fast: tf32 on both sides (PyTorch then in channels_last)")
+
+
+def checks(out, check):
+    models = {k: v for k, v in check.items() if not k.startswith("graphs,")}
+    graphs = {k: v for k, v in check.items() if k.startswith("graphs,")}
+    ops, unsupported = {}, []
+    for g in graphs.values():
+        for op, n in (g.get("ops") or {}).items():
+            ops[op] = ops.get(op, 0) + n
+        unsupported += g.get("unsupported") or []
+    right = sum("failed" not in v for v in models.values())
+    out += ["", f"against float64: {right} of {len(models)} models agree; {sum(g.get('graphs', 0) for g in graphs.values())} generated "
+            f"graphs over {len(ops)} ops in {len(graphs)} sets, {sum('failed' in g for g in graphs.values())} sets with a failure"]
+    for k, v in check.items():
+        if "failed" in v:
+            out.append(f"  FAILED {k}: {v['failed'][:300]}")
+    for u in sorted(set(unsupported)):
+        out.append(f"  not on a GPU: {u}")
+
+
+def ceiling_lines(out, ceilings):
+    m, p = ceilings.get("ceilings,memory", {}), ceilings.get("ceilings,products", {})
+    if "copy" in m:
+        out.append("")
+        out.append("ceilings: " + ", ".join(f"{k} {m[k] * 1e-9:.0f} GB/s" for k in ("copy", "read", "write", "memcpy")) +
+                   f"; multiply-adds {m['fma'] * 1e-12:.1f} TFLOP/s")
+    if "f32" in p:
+        out.append("products: " + ", ".join(f"{k} {p[k] * 1e-12:.1f} TFLOP/s ({p[k + '_dim']:.0f})" for k in ("f32", "tf32", "f16", "bf16")))
+    for k, v in ceilings.items():
+        if "failed" in v:
+            out.append(f"  FAILED {k}: {v['failed']}")
+
+
+def table(out, group, rows, failures):
+    names = sorted({b for r in rows for b in r["peers"]}, key=lambda b: (BASES.index(b.split("+")[0]), b))
+    width = max([len(r["id"]) for r in rows] + [len(group)])
+    title = ["queued", "waited", "copied", "GB/s", "TFLOP/s", "of limit"] + names + ["ratio", "waited r.", "CPU", "CPU/GPU"]
+    out += ["", group.ljust(width) + "".join(t.rjust(max(9, len(t)) + 1) for t in title)]
+    for r in rows:
+        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"]]
+        cells += [r["peers"].get(b, {}).get("queued") for b in names]
+        cells += [r["ratio_queued"], r["ratio_waited"], r["cpu_us"], r["cpu_ratio"]]
+        out.append(r["id"].ljust(width) + "".join(number(v, max(9, len(t)) + 1) for v, t in zip(cells, title)))
+    powered = [r for r in rows if r["watts"]]
+    for r in powered:
+        each = ", ".join(f"{b} {p['joules'] * 1e3:.3g} mJ" for b, p in r["peers"].items() if p.get("joules"))
+        out.append(f"  {r['id']}: {(r['joules'] or 0) * 1e3:.3g} mJ a run at {r['watts']:.0f} W, {(r['device_bytes'] or 0) / 2**20:.0f} MiB; "
+                   f"{each}; memory of eager {(r['peer_bytes'].get('eager') or 0) / 2**20:.0f} MiB")
+    for name, why in failures:
+        out.append(f"  FAILED {name}: {why[:200]}")
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("--raw", required=True)
+    p.add_argument("--commit", required=True)
+    p.add_argument("--out", required=True)
+    args = p.parse_args()
+    machine = load(os.path.join(args.raw, "machine.json")) or {}
+    about = load(os.path.join(args.raw, "peers", "about"))
+    with open(os.path.join(args.raw, "started")) as f:
+        date = f.read().strip()
+    check, ceilings, nnc, cpu, peers = (folder(args.raw, k) for k in ("check", "ceilings", "nnc", "cpu", "peers"))
+    out, groups = [], {}
+    head(out, machine, about, date, args.commit)
+    checks(out, check)
+    ceiling_lines(out, ceilings)
+    for cell, c in nnc.items():
+        groups.setdefault(cell.split(",")[0], []).append(cell)
+    rows, order = [], (load(os.path.join(args.raw, "cells.json")) or [])
+    place = {c["id"]: i for i, c in enumerate(order)}
+    for group, cells in sorted(groups.items(), key=lambda g: min(place.get(c, 0) for c in g[1])):
+        cells.sort(key=lambda c: place.get(c, 0))
+        good = [row(c, nnc[c], peers, cpu, ceilings) for c in cells if "failed" not in nnc[c]]
+        bad = [(c, nnc[c]["failed"]) for c in cells if "failed" in nnc[c]]
+        bad += [(k, v["failed"]) for k, v in peers.items() if "failed" in v and v.get("cell", k.partition(",")[2]) in cells]
+        bad += [(f"cpu {c}", cpu[c]["failed"]) for c in cells if "failed" in cpu.get(c, {})]
+        table(out, group, good, bad)
+        rows += good
+    for c, v in cpu.items():
+        if c not in nnc and "waited" in v:
+            out.append(f"CPU alone: {c}: {number(us(v['waited']), 1)} us")
+    compared = [e for r in rows for e in r["nmse_to_peer"].values() if e is not None]
+    if compared:
+        out += ["", f"outputs of {len(compared)} runs of peers against nnc's: largest nmse {max(compared):.2g}"]
+    for path in sorted(glob.glob(os.path.join(glob.escape(args.raw), "*.failed"))):
+        out.append(f"FAILED: {(load(path) or {}).get('id')}: {(load(path) or {}).get('failed')}")
+    name = os.path.join(args.out, f"gpu-{date}-{args.commit}")
+    with open(name + ".txt", "w") as f:
+        f.write("\n".join(out) + "\n")
+    for c in (*nnc.values(), *cpu.values()):
+        c.pop("graph", None)
+    with open(name + ".json", "w") as f:
+        json.dump({"date": date, "commit": args.commit, "machine": machine, "peers_of": about, "check": check, "ceilings": ceilings,
+                   "rows": rows, "nnc": nnc, "cpu": cpu, "peers": peers}, f, indent=1)
+    print(f"{name}.txt, {name}.json")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,171 @@
+#!/bin/sh
+# bench/gpu.sh -- everything that needs a GPU, in one command: is it right, what does the GPU reach, how fast is nnc, how fast are its peers.
+#
+#     bench/gpu.sh [--out=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--tiny] [--python=PROGRAM]
+#
+# Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), cpu (the
+# same on this machine's CPU), peers (PyTorch; skipped where there is none), report. Each result is a file of its own below FOLDER/raw:
+# what is there is not done again, so the command may be given again after it was cut short, and goes on. A result that crashes or hangs
+# is a failure of its own and stops nothing. FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt and .json.
+# --limit: of one result (default 60, of a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
+# Exit code: 0 all done, 1 some results are failures, 75 time was up: give the command again.
+set -u
+root=$(cd "$(dirname "$0")/.." && pwd)
+here=$(pwd)
+out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit=
+for a in "$@"; do
+    case $a in
+    --out=*) out=${a#*=} ;;
+    --budget=*) budget=${a#*=} ;;
+    --limit=*) limit=${a#*=} ;;
+    --only=*) only=,${a#*=}, ;;
+    --tiny) tiny=1 ;;
+    --python=*) python=${a#*=} ;;
+    --peers-on=*) device=${a#*=} ;; # cpu: to try the peers out where there is no GPU
+    *)
+        sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
+        exit 2
+        ;;
+    esac
+done
+case $out in /*) ;; *) out=$here/$out ;; esac
+cd "$root" || exit 2
+
+# ---- what is there: a bundle (bin/) or a build folder ----
+if [ -x bin/bench_device ]; then
+    bin=$root/bin
+    export NNC_PLUGIN_DIR="$root/lib/nnc"
+else
+    bin=$build
+fi
+[ -x "$bin/bench_device" ] && [ -x "$bin/nnc" ] || {
+    echo "bench/gpu.sh: no $bin/bench_device: cmake --build build --target nnc bench_device (or BUILD=folder)" >&2
+    exit 2
+}
+commit=$(cat commit 2>/dev/null || git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
+raw=$out/raw-$commit${tiny:+-tiny}
+mkdir -p "$raw" || exit 5
+[ -f "$raw/started" ] || date -u +%Y-%m-%d >"$raw/started"
+
+# CUDA's libraries in the Python environment that has PyTorch, for nnc; and that folder for what they open themselves
+have_python=
+if command -v "$python" >/dev/null 2>&1; then
+    have_python=1
+    wheels=$("$python" -c 'import glob, sysconfig; print(":".join(sorted(glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib"))))' 2>/dev/null)
+    if [ -n "$wheels" ] && [ -z "${NNC_CUDA_PATH:-}" ]; then
+        VIRTUAL_ENV=${VIRTUAL_ENV:-$("$python" -c 'import sys; print(sys.prefix)')}
+        export VIRTUAL_ENV
+        export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheels"
+    fi
+fi
+cache=$raw/cache
+[ -d "$cache" ] || { [ -d cache ] && cp -r cache "$cache"; } || mkdir -p "$cache"
+if [ -n "$tiny" ]; then
+    cells=bench/device/tiny.txt duration=4 graphs=4 checks=tiny most=65536
+else
+    cells=bench/device/cells.txt duration=60 graphs=200 checks= most=1073741824
+fi
+end=$(($(date +%s) + budget))
+left=0 failed=0
+
+wanted() {
+    case ${only:-,$1,} in *,"$1",*) return 0 ;; *) return 1 ;; esac
+}
+
+# What a process was doing when it ended: a failure, with the reason. Returns 1 when it was doing nothing.
+bury() {
+    buried=1
+    for f in "$1"/*.running; do
+        [ -e "$f" ] || continue
+        id=$(basename "$f" .running)
+        case $2 in
+        142) why="took longer than its limit" ;;
+        124 | 137) why="the part's time was up, or memory ran out (exit $2)" ;;
+        13[0-9]) why="crashed (signal $(($2 - 128)))" ;;
+        *) why="the program ended with exit code $2" ;;
+        esac
+        rm "$f"
+        # the part's own time: another run may do it
+        [ "$2" = 124 ] || printf '{"id": "%s", "failed": "%s"}\n' "$id" "$why" >"$1/$id.json"
+        echo "  $id: $why"
+        buried=0
+    done
+    return $buried
+}
+
+# part NAME SECONDS COMMAND...: runs the command, which writes results into raw/NAME, again as long as it dies of single results.
+part() {
+    name=$1 most_s=$2
+    shift 2
+    wanted "$name" || return 0
+    mkdir -p "$raw/$name"
+    start=$(date +%s)
+    stop=$((start + most_s))
+    [ $stop -lt $end ] || stop=$end
+    echo "$name"
+    while :; do
+        now=$(date +%s)
+        [ $((stop - now)) -gt 2 ] || {
+            echo "  time is up"
+            left=1
+            return 0
+        }
+        timeout -k 5 $((stop - now + 15)) "$@" --out="$raw/$name" --deadline=$((stop - now)) >>"$raw/$name.log" 2>&1
+        code=$?
+        case $code in
+        0) break ;;
+        75)
+            left=1
+            break
+            ;;
+        1)
+            failed=1
+            break
+            ;;
+        esac
+        [ $code = 124 ] || failed=1
+        bury "$raw/$name" $code || {
+            echo "  it does not start (exit $code):"
+            tail -n 3 "$raw/$name.log" | sed 's/^/  /'
+            printf '{"id": "%s", "failed": "the part ended with exit code %s"}\n' "$name" "$code" >"$raw/$name.failed"
+            break
+        }
+    done
+    tail -n 1 "$raw/$name.log" | sed 's/^/  /'
+    echo "  $(($(date +%s) - start)) s"
+}
+
+rm -f "$raw"/*.failed "$raw"/*/*.running
+echo "nnc $commit, results in $raw"
+if wanted machine; then
+    timeout 60 "$bin/nnc" doctor >"$raw/doctor.txt" 2>&1
+    timeout 60 "$bin/bench_device" machine --cache-dir="$cache" >"$raw/machine.json" 2>"$raw/machine.log" || {
+        echo "no GPU can be used (exit $?):"
+        cat "$raw/machine.log" "$raw/doctor.txt"
+        exit 5
+    }
+fi
+part check 150 "$bin/bench_device" check --cells=bench/device/check.txt ${checks:+--only=$checks} --graphs=$graphs --cache-dir="$cache" --limit=${limit:-60}
+part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
+part nnc 240 "$bin/bench_device" run --cells=$cells --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
+if wanted peers && [ -n "$have_python" ]; then
+    "$bin/bench_device" list --cells=$cells >"$raw/cells.json"
+    for base in eager compile tuned; do
+        [ -z "$tiny" ] || [ $base = eager ] || [ -n "${NNC_GPU_COMPILE:-}" ] || continue
+        part peers 150 "$python" bench/device/peers.py --cells="$raw/cells.json" --nnc="$raw/nnc" --device=$device --base=$base \
+            --duration=$duration --limit=${limit:-90}
+    done
+elif wanted peers; then
+    echo "peers: no $python, they are left out"
+fi
+part cpu 100 "$bin/bench_device" run --target=cpu --only=cpu --cells=$cells --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
+if wanted report && [ -n "$have_python" ]; then
+    "$python" bench/device/report.py --raw="$raw" --commit="$commit" --out="$out" || failed=1
+elif wanted report; then
+    echo "report: no $python; the results are the files in $raw"
+fi
+[ $left = 0 ] || {
+    echo "some of it is left: give the command again"
+    exit 75
+}
+exit $failed

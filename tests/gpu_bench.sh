@@ -1,0 +1,62 @@
+#!/bin/sh
+# tests/gpu_bench.sh SOURCE BUILD -- bench/gpu.sh in small on the fake of CUDA: what it makes, that it goes on where it ended, and that a
+# kernel that crashes or hangs costs its own result alone.
+set -u
+source=$1 build=$2
+out=$(mktemp -d) || exit 1
+trap 'rm -rf "$out"' EXIT
+export NNC_CUDA_PATH="$build/cuda_fake" BUILD="$build" LC_ALL=C
+python=$(command -v python3 || echo none)
+failed=0
+
+gpu() {
+    sh "$source/bench/gpu.sh" --tiny --out="$out" --python="$python" "$@" >"$out/log" 2>&1
+    code=$?
+}
+
+# expect WHAT CONDITION...
+expect() {
+    what=$1
+    shift
+    "$@" && return
+    echo "gpu_bench: not so: $what"
+    cat "$out/log"
+    failed=1
+}
+
+results() {
+    ls "$out"/raw-*/"$1" | grep -c '\.json$'
+}
+
+# A first run does two parts; the kernel of layernorm crashes, that of softmax hangs.
+FAKE_CUDA_CRASH=k_reduce_mean FAKE_CUDA_HANG=k_reduce_max gpu --only=machine,nnc --limit=3
+expect "exit code 1 after failures, not $code" [ "$code" = 1 ]
+expect "the crash is a failure of its cell" grep -q 'crashed (signal 6)' "$out"/raw-*/nnc/layernorm*.json
+expect "the hang is a failure of its cell" grep -q 'longer than its limit' "$out"/raw-*/nnc/softmax*.json
+expect "other cells are measured" grep -q '"queued"' "$out"/raw-*/nnc/stack*.json
+[ "$(grep -l '"failed"' "$out"/raw-*/nnc/*.json | wc -l)" -ge 2 ] || failed=1
+n=$(results nnc)
+
+# A second one does the rest, and again what failed once its result is taken away.
+grep -l '"failed"' "$out"/raw-*/nnc/*.json | tr '\n' '\0' | xargs -0 rm
+touch "$out/before"
+gpu --only=machine,check,ceilings,nnc,cpu,report
+expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
+expect "as many results as before ($n)" [ "$(results nnc)" = "$n" ]
+expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'stack*.json' -newer "$out/before")" ]
+expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/softmax_1*.json
+expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
+expect "ceilings are measured" grep -q '"bf16"' "$out"/raw-*/ceilings/ceilings,products.json
+expect "energy is read" grep -q '"watts": [0-9]' "$out"/raw-*/nnc/one*.json
+expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]
+if [ "$python" != none ]; then
+    expect "a table" grep -q 'models agree' "$out"/gpu-*.txt
+    expect "the table has its cells" grep -q '^sin,depth=4,dtype=f16,n=1024 ' "$out"/gpu-*.txt
+    expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
+fi
+
+# Where no GPU can be used it says so.
+NNC_CUDA_PATH=$out gpu --only=machine
+expect "exit code 5 without a GPU, not $code" [ "$code" = 5 ]
+expect "and the reason" grep -q 'no GPU' "$out/log"
+exit $failed
