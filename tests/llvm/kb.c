@@ -1,4 +1,5 @@
 /* tests/llvm/kb.c -- see kb.h */
+#include <pthread.h>
 #include "kb.h"
 
 #include <math.h>
@@ -149,14 +150,18 @@ const nnc_emitter *kb_emitter(void)
     return e;
 }
 
+static nnc_target host;
+
+static void find_host(void)
+{
+    CHECK_OK(nnc_target_host(&host, 1, false, true, test_sink));
+}
+
 const nnc_target *kb_host(void)
 {
-    static nnc_target t;
-    static bool have;
-    if (!have)
-        CHECK_OK(nnc_target_host(&t, 1, false, true, test_sink));
-    have = true;
-    return &t;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, find_host);
+    return &host;
 }
 
 bool kb_compile(const kb *b, const nnc_target *t, kb_code *c)
