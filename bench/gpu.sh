@@ -1,29 +1,31 @@
 #!/bin/sh
 # bench/gpu.sh -- everything that needs a GPU, in one command: is it right, what does the GPU reach, how fast is nnc, how fast are its peers.
 #
-#     bench/gpu.sh [--out=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--tiny] [--python=PROGRAM]
+#     bench/gpu.sh [--out=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--cells=FILE]
+#                  [--tiny] [--python=PROGRAM]
 #
 # Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), cpu (the
 # same on this machine's CPU), peers (PyTorch; skipped where there is none), report. Each result is a file of its own below FOLDER/raw:
 # what is there is not done again, so the command may be given again after it was cut short, and goes on. A result that crashes or hangs
 # is a failure of its own and stops nothing. FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt and .json.
-# --limit: of one result (default 60, of a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
+# --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
 # Exit code: 0 all done, 1 some results are failures, 75 time was up: give the command again.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$(pwd)
-out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit=
+out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells=
 for a in "$@"; do
     case $a in
     --out=*) out=${a#*=} ;;
     --budget=*) budget=${a#*=} ;;
     --limit=*) limit=${a#*=} ;;
+    --cells=*) cells=$(cd "$(dirname "${a#*=}")" && pwd)/$(basename "${a#*=}") ;;
     --only=*) only=,${a#*=}, ;;
     --tiny) tiny=1 ;;
     --python=*) python=${a#*=} ;;
     --peers-on=*) device=${a#*=} ;; # cpu: to try the peers out where there is no GPU
     *)
-        sed -n '2,16s/^# \{0,1\}//p' "$0" >&2
+        sed -n '2,17s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -61,9 +63,9 @@ fi
 cache=$raw/cache
 [ -d "$cache" ] || { [ -d cache ] && cp -r cache "$cache"; } || mkdir -p "$cache"
 if [ -n "$tiny" ]; then
-    cells=bench/device/tiny.txt duration=4 graphs=4 checks=tiny most=65536
+    cells=${cells:-bench/device/tiny.txt} duration=4 graphs=4 checks=tiny most=65536
 else
-    cells=bench/device/cells.txt duration=60 graphs=200 checks= most=1073741824
+    cells=${cells:-bench/device/cells.txt} duration=60 graphs=200 checks= most=1073741824
 fi
 end=$(($(date +%s) + budget))
 left=0 failed=0
@@ -147,9 +149,9 @@ if wanted machine; then
 fi
 part check 150 "$bin/bench_device" check --cells=bench/device/check.txt ${checks:+--only=$checks} --graphs=$graphs --cache-dir="$cache" --limit=${limit:-60}
 part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
-part nnc 240 "$bin/bench_device" run --cells=$cells --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
+part nnc 240 "$bin/bench_device" run --cells="$cells" --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
 if wanted peers && [ -n "$have_python" ]; then
-    "$bin/bench_device" list --cells=$cells >"$raw/cells.json"
+    "$bin/bench_device" list --cells="$cells" >"$raw/cells.json"
     for base in eager compile tuned; do
         [ -z "$tiny" ] || [ $base = eager ] || [ -n "${NNC_GPU_COMPILE:-}" ] || continue
         part peers 150 "$python" bench/device/peers.py --cells="$raw/cells.json" --nnc="$raw/nnc" --device=$device --base=$base \
@@ -158,7 +160,7 @@ if wanted peers && [ -n "$have_python" ]; then
 elif wanted peers; then
     echo "peers: no $python, they are left out"
 fi
-part cpu 100 "$bin/bench_device" run --target=cpu --only=cpu --cells=$cells --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
+part cpu 100 "$bin/bench_device" run --target=cpu --only=cpu --cells="$cells" --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
 if wanted report && [ -n "$have_python" ]; then
     "$python" bench/device/report.py --raw="$raw" --commit="$commit" --out="$out" || failed=1
 elif wanted report; then
