@@ -69,6 +69,15 @@ bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)
     return d != DT_bf16 || t->kind != NNC_T_cuda || t->sm >= 80;
 }
 
+/* What cuDNN 9.19's workspaces show (tests/cudnn/support.txt): bf16 is padded to 8 channels, or goes to slow
+ * engines; f16 has engines for any number of them in windows up to 5x5, and is padded to 4 in larger ones. */
+int64_t nnc_target_channel_step(const nnc_target *t, nnc_dtype d, int64_t window)
+{
+    if (t->kind != NNC_T_cuda || (d != DT_f16 && d != DT_bf16))
+        return 1;
+    return d == DT_bf16 ? 8 : window > 25 ? 4 : 1;
+}
+
 int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d)
 {
     if ((d == DT_f16 || d == DT_bf16) && t->flops_f16 > 0)

@@ -108,6 +108,9 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 /* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d);
+/* Convolutions of type d with windows of so many elements read channels-last sources in steps of so many channels; others are copied,
+ * padded, inside the call. 1: as they are. */
+int64_t nnc_target_channel_step(const nnc_target *t, nnc_dtype d, int64_t window);
 /* Peak FLOP/s of contractions of this element type: what tensor cores give where they may be used. */
 int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d);
 /* Everything that changes generated code, as a key for caches. Out of memory: a number that nothing else has, hi all ones. */

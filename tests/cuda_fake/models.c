@@ -100,7 +100,8 @@ TEST(compare_in_16_bits)
 }
 
 /* Compares a model that is given as text, on several streams, in orders that differ. */
-static void compare_text(const char *text, const char *ending, int seeds)
+static void compare_text_in(
+    nnc_precision precision, const char *text, const char *ending, int seeds)
 {
     char file[64];
     if (no_compiler())
@@ -110,8 +111,31 @@ static void compare_text(const char *text, const char *ending, int seeds)
     CHECK(fd >= 0 && write(fd, text, strlen(text)) == (ssize_t)strlen(text));
     close(fd);
     for (int seed = 0; seed < seeds; seed++)
-        compare(file, NULL, 0, (uint64_t)seed, 3);
+        compare_in(precision, file, NULL, 0, (uint64_t)seed, 3);
     unlink(file);
+}
+
+static void compare_text(const char *text, const char *ending, int seeds)
+{
+    compare_text_in(NNC_PRECISION_default, text, ending, seeds);
+}
+
+/* A picture of 3 channels that become 4 or 8, a residual sum, attention whose scores are scaled and normalised in f32. */
+TEST(compare_text_in_16_bits)
+{
+    static const char text[] =
+        "graph @t {\n%x = input : f32[2,3,16,16]\n"
+        "%w = param : f32[8,3,7,7] = gen(\"w\", seed=1, scale=0.1, shift=0)\n"
+        "%b = param : f32[8] = gen(\"b\", seed=2, scale=0.1, shift=0)\n"
+        "%v = param : f32[8,8,3,3] = gen(\"v\", seed=3, scale=0.1, shift=0)\n"
+        "%a = conv %x, %w, %b {strides=[2,2], pads=[3,3,3,3]}\n"
+        "%r = relu %a\n%c = conv %r, %v, %b {pads=[1,1,1,1]}\n%s = add %c, %r\n"
+        "%q = relu %s\n%p = conv %q, %v {pads=[1,1,1,1]}\n"
+        "%f = reshape %p {shape=[2,8,64]}\n%k = matmul %f, %f {transpose_b=1}\n"
+        "%h = constant : f32[] = [0.125]\n%l = mul %k, %h\n%m = softmax %l {axis=2}\n"
+        "%y = matmul %m, %f\nreturn %y as \"y\" }\n";
+    for (nnc_precision p = NNC_PRECISION_f16; p <= NNC_PRECISION_bf16; p++)
+        compare_text_in(p, text, ".txt", 2);
 }
 
 /* Branches on several streams: events alone keep them in order, and memory is shared as far as they do. */

@@ -1,0 +1,99 @@
+/* passes/pad_channels.c -- convolutions of 16 bits, channels last, read their source in steps of 4 or
+ * 8 channels: one that has another number of them is copied and padded inside the call, at each run.
+ * Where a generated kernel makes the source (the cast and relayout of a picture of 3 channels), it
+ * writes the zeros as well, and the weights are padded once, by `init`: conv(pad(x), pad(w)) =
+ * conv(x, w). What a library call makes, or what others read as well, would need a copy of its own:
+ * no better than the library's. Ends: a padded source has a number of channels that fits. */
+#include "passes/internal.h"
+
+static const char *text_count(pass *p, int64_t n, const char *what)
+{
+    return remark_text(p, "%lld %s%s", (long long)n, what, n == 1 ? "" : "s");
+}
+
+/* v with `more` zeros behind its channels, in its own memory order. */
+static nnc_ref padded(pass *p, nnc_ref v, int64_t more, uint32_t at)
+{
+    nnc_type t = *nnc_typeof(p->g, v);
+    int64_t pads[2 * NNC_MAX_RANK] = {0};
+    pads[t.rank + 1] = more;
+    t.dim[1] += more;
+    edit_at(p, at);
+    nnc_attr a = nnc_av(AT_pads, 2 * t.rank, pads);
+    return nnc_build_typed(p->g, OP_pad, 1, &v, 1, &a, &t);
+}
+
+/* Channels that the engine wants more of in convolution i; 0: none. */
+static int64_t missing(const pass *p, const nnc_node *n)
+{
+    const nnc_type *x = nnc_typeof(p->g, n->in[0]), *w = nnc_typeof(p->g, n->in[1]);
+    nnc_type last = *x;
+    int64_t window = 1;
+    for (int k = 2; k < w->rank; k++)
+        window *= w->dim[k];
+    nnc_type_channels_last(&last);
+    if (n->op != OP_conv || !nnc_type_same_memory(x, &last) || nnc_attr_int(n, AT_groups, 1) != 1)
+        return 0;
+    int64_t step = nnc_target_channel_step(p->t, (nnc_dtype)x->dtype, window);
+    return (step - x->dim[1] % step) % step;
+}
+
+/* Why the source of convolution i is not padded where it is made, or NULL. */
+static const char *blocker(pass *p, const nnc_node *n)
+{
+    const nnc_node *d = nnc_def(p->g, n->in[0]);
+    nnc_class k = nnc_op_class(d->op);
+    if (!edit_static(p, n->in[1]))
+        return "its weights are computed at run time";
+    if (k == CL_leaf)
+        return "no kernel makes its source: a copy would be no better than the library's own";
+    if (k == CL_contract || k == CL_fused)
+        return remark_text(p,
+            "its source comes from %s, which writes no zeros: a copy would be no better than the "
+            "library's own",
+            nnc_ops[d->op].name);
+    if (!edit_only_user(p, n->in[0]))
+        return "its source has other readers";
+    return NULL;
+}
+
+static void pad(pass *p, uint32_t i, int64_t more)
+{
+    nnc_node c = p->g->node[i];
+    nnc_type x = *nnc_typeof(p->g, c.in[0]), y = *nnc_typeof(p->g, c.out);
+    layers l = layers_of(p, i, NNC_NONE);
+    nnc_ref in[3] = {
+        padded(p, c.in[0], more, i), padded(p, c.in[1], more, i), c.n_in > 2 ? c.in[2] : NNC_NONE};
+    nnc_ref r = nnc_build_typed(p->g, OP_conv, c.n_in, in, c.n_attr, c.attr, &y);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    int64_t wide = nnc_type_bytes(nnc_typeof(p->g, in[0]));
+    edit_replace(p, c.out, r);
+    remark_applied(p, &l, "channels padded",
+        "%s would copy its source of %s to %lld at each run, %s into its workspace; the kernel "
+        "that "
+        "makes the source writes the zeros instead, %s, and init pads the weights",
+        nnc_target_for_convs(p->t)->name, text_count(p, x.dim[1], "channel"),
+        (long long)(x.dim[1] + more), text_bytes(p, wide),
+        text_bytes(p, wide - nnc_type_bytes(&x)));
+}
+
+nnc_status pass_pad_channels(pass *p)
+{
+    uint32_t n = p->g->n_node;
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
+        const nnc_node *c = &p->g->node[i];
+        if (p->e.dead[i] || p->e.is_static[i] || c->op != OP_conv)
+            continue;
+        int64_t more = missing(p, c);
+        const char *why = more ? blocker(p, c) : NULL;
+        if (more && !why) {
+            pad(p, i, more);
+        } else if (more) {
+            layers l = layers_of(p, i, NNC_NONE);
+            remark_declined(p, &l, "channels padded", "%s", why);
+        }
+    }
+    return p->status;
+}
