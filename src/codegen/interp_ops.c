@@ -75,13 +75,16 @@ static void ops_f64(
         y[i] = (int64_t)(expr); \
     break;
 
-/* Wraps to the type: sign or zero extension of the low bits. */
+/* Wraps to the type: sign or zero extension of the low bits; a bool is whether it is not 0. */
 static void wrap_lanes(nnc_dtype d, int n, int64_t *y)
 {
     int bits = 8 * nnc_dtype_size(d), s = 64 - bits;
-    if (d == DT_bool || s == 0)
+    if (s == 0)
         return;
-    if (nnc_dtype_kind(d) == NNC_INT)
+    if (d == DT_bool)
+        for (int i = 0; i < n; i++)
+            y[i] = y[i] != 0;
+    else if (nnc_dtype_kind(d) == NNC_INT)
         for (int i = 0; i < n; i++)
             y[i] = (int64_t)((uint64_t)y[i] << s) >> s;
     else
@@ -156,11 +159,6 @@ static void cast_from_int(nnc_dtype from, nnc_dtype to, int n, const int64_t *a,
 {
     if (!nnc_is_float(to)) {
         int64_t *z = y;
-        if (to == DT_bool) {
-            for (int i = 0; i < n; i++)
-                z[i] = a[i] != 0;
-            return;
-        }
         memmove(z, a, sizeof *z * (size_t)n);
         wrap_lanes(to, n, z);
         return;

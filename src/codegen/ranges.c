@@ -3,9 +3,11 @@
  *
  * Bounds hold for every operand's value, whatever the inputs are (infinities and NaN included):
  * [lo, hi] bounds what is not NaN. Bounds of rounded results are widened by a relative 2^-20,
- * which keeps zero where it is, so that a sum of squares stays known to be non-negative. A max,
- * min, select, comparison or abs whose result is decided goes away only where the result is the
- * same for NaN too; what is then unused goes with it. */
+ * which keeps zero where it is, so that a sum of squares stays known to be non-negative; bounds
+ * below the normal numbers move out to zero or to the least of them. Integers beyond 2^53, which
+ * doubles do not tell apart, are bounded by their type alone. A max, min, select, comparison or
+ * abs whose result is decided goes away only where the result is the same for NaN too (but for
+ * the sign of zeros, which is not promised: docs/math.md); what is then unused goes with it. */
 #include "codegen/collapse.h"
 #include "codegen/poly.h"
 
@@ -48,21 +50,40 @@ static bool has_zero(range a)
     return a.lo <= 0 && a.hi >= 0;
 }
 
-/* Room for the roundings of type d; ints that may wrap can be anything. */
-static range rounded(range r, nnc_dtype d)
+/* Ints that may wrap can be anything, and so can those that doubles round. */
+static range wrapped(range r, nnc_dtype d)
 {
-    if (!nnc_is_float(d)) {
-        range all = of_dtype(d);
-        return r.lo >= all.lo && r.hi <= all.hi ? r : all;
-    }
-    const double rel = 0x1p-20, most = d == DT_f32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
+    range all = of_dtype(d);
+    bool exact = nnc_dtype_size(d) < 8 || (r.lo >= -0x1p53 && r.hi <= 0x1p53);
+    return exact && r.lo >= all.lo && r.hi <= all.hi ? r : all;
+}
+
+/* Where numbers are subnormal, roundings are not relative: bounds move out to 0 or `least`. */
+static range past_subnormal(range r, double least)
+{
+    if (r.lo < least && r.lo > -least && r.lo != 0)
+        r.lo = r.lo > 0 ? 0 : -least;
+    if (r.hi < least && r.hi > -least && r.hi != 0)
+        r.hi = r.hi < 0 ? 0 : least;
+    return r;
+}
+
+/* Room for the roundings of type d, each at most `rel` of the result. */
+static range widened(range r, nnc_dtype d, double rel)
+{
+    const double most = d == DT_f32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
     r.lo -= fabs(r.lo) * rel;
     r.hi += fabs(r.hi) * rel;
     if (r.lo != r.lo || r.lo < -most)
         r.lo = -INFINITY;
     if (r.hi != r.hi || r.hi > most)
         r.hi = INFINITY;
-    return r;
+    return past_subnormal(r, d == DT_f32 ? 0x1p-126 : 0x1p-1022);
+}
+
+static range rounded(range r, nnc_dtype d)
+{
+    return nnc_is_float(d) ? widened(r, d, 0x1p-20) : wrapped(r, d);
 }
 
 /* Product of bounds, where 0 * inf is the 0 that finite values approach. */
@@ -113,11 +134,22 @@ static range divide(range a, range b, nnc_dtype d)
     return r;
 }
 
+/* Can a function of v that is not 0 underflow, so that the steady one says 0? */
+static bool underflows(double v)
+{
+    return (v != 0 && fabs(v) < 0x1p-1000) || v < -700;
+}
+
 /* Of a function that does not fall, by its ends inside the domain. */
 static range monotone(nnc_sop op, range a, double dom_lo, double dom_hi)
 {
-    range r = {nnc_steady_f64(op, fmax(a.lo, dom_lo), 0, 0),
-        nnc_steady_f64(op, fmin(a.hi, dom_hi), 0, 0), a.nan || a.lo < dom_lo || a.hi > dom_hi};
+    double lo = fmax(a.lo, dom_lo), hi = fmin(a.hi, dom_hi);
+    range r = {nnc_steady_f64(op, lo, 0, 0), nnc_steady_f64(op, hi, 0, 0),
+        a.nan || a.lo < dom_lo || a.hi > dom_hi};
+    if (r.lo == 0 && lo < 0 && underflows(lo))
+        r.lo = fmax(-0x1p-1022, nnc_sops[op].lo);
+    if (r.hi == 0 && underflows(hi))
+        r.hi = 0x1p-1022;
     if (r.lo != r.lo)
         r.lo = -INFINITY;
     if (r.hi != r.hi)
@@ -177,9 +209,11 @@ static range unary(nnc_sop op, range a)
         return monotone(SC_trunc, a, -INFINITY, INFINITY);
     case SC_sqrt:
         return monotone(SC_sqrt, a, 0, INFINITY);
-    case SC_rsqrt:
-        return (range){
-            a.hi > 0 ? 1 / sqrt(a.hi) : 0, a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY, a.nan || a.lo < 0};
+    case SC_rsqrt: /* of -0: -inf */
+        return (range){has_zero(a) ? -INFINITY
+                       : a.hi > 0  ? 1 / sqrt(a.hi)
+                                   : 0,
+            a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY, a.nan || a.lo < 0};
     case SC_recip:
         return recip(a);
     case SC_exp:
@@ -259,20 +293,19 @@ static range cast_to(range a, nnc_dtype to)
 {
     range all = of_dtype(to);
     if (a.lo == a.hi && !a.nan && a.lo == trunc(a.lo) && fabs(a.lo) <= 128 && to != DT_bool &&
-        a.lo >= all.lo)
-        return a; /* exact in every type; zero may be -0 */
-    if (nnc_is_float(to)) {
-        range r = rounded(a, to == DT_f64 ? DT_f64 : DT_f32);
+        a.lo >= all.lo && a.lo <= all.hi)
+        return a; /* exact in every such type; zero may be -0 */
+    if (to == DT_f16 || to == DT_bf16) { /* 11 or 8 bits */
+        range r = widened(a, DT_f32, 0x1p-7);
         double most = to == DT_f16 ? 65504 : INFINITY;
-        if (to == DT_f16 || to == DT_bf16) { /* 8 or 11 bits */
-            r.lo -= fabs(r.lo) * 0x1p-7;
-            r.hi += fabs(r.hi) * 0x1p-7;
-        }
+        r = past_subnormal(r, to == DT_f16 ? 0x1p-14 : 0x1p-126);
         return (range){r.lo < -most ? -INFINITY : r.lo, r.hi > most ? INFINITY : r.hi, a.nan};
     }
-    if (to == DT_bool || a.nan || a.lo < all.lo || a.hi > all.hi)
+    if (nnc_is_float(to))
+        return rounded(a, to);
+    if (to == DT_bool || a.nan)
         return all;
-    return (range){trunc(a.lo), trunc(a.hi), false};
+    return wrapped((range){trunc(a.lo), trunc(a.hi), false}, to);
 }
 
 /* The sign of a, nearer to 0 than b and no farther than a. */
@@ -287,8 +320,8 @@ static range modulo(range a, range b, nnc_dtype d)
 /* Of bases that are not negative: monotone in each operand, so the ends bound it. */
 static range power(range a, range b)
 {
-    if (a.lo < 0 || b.lo == -INFINITY || b.hi == INFINITY)
-        return a.lo >= 0 ? (range){0, INFINITY, true} : anything;
+    if (a.lo < 0 || has_inf(b))
+        return a.lo > 0 ? (range){0, INFINITY, true} : anything;
     double base[2] = {a.lo, a.hi}, e[2] = {b.lo, b.hi};
     range r = {INFINITY, 0, a.nan || b.nan};
     for (int i = 0; i < 4; i++) {
@@ -318,7 +351,7 @@ static range of_sop(const nnc_kins *in, range a, range b, range c)
     case SC_mul:
         return rounded(mul(a, b, in->arg[0] == in->arg[1]), d);
     case SC_fma:
-        return rounded(add(mul(a, b, in->arg[0] == in->arg[1]), c), d);
+        return rounded(add(rounded(mul(a, b, in->arg[0] == in->arg[1]), d), c), d);
     case SC_div:
         return rounded(divide(a, b, d), d);
     case SC_min:
@@ -343,17 +376,26 @@ static range of_sop(const nnc_kins *in, range a, range b, range c)
     return rounded(unary((nnc_sop)in->sop, a), d);
 }
 
+/* Each of `count` additions may round away from zero. Partial sums that overflow to both sides meet as NaN. */
+static range of_sum(range a, double count, nnc_dtype d)
+{
+    range r = {times(fmin(a.lo, 0), count), times(fmax(a.hi, 0), count), a.nan};
+    if (!nnc_is_float(d))
+        return wrapped(r, d);
+    double grow = count * (d == DT_f32 ? 0x1p-24 : 0x1p-53);
+    r = widened(r, d, grow < 1 ? 2 * grow + 0x1p-20 : INFINITY);
+    r.nan |= r.lo == -INFINITY && r.hi == INFINITY;
+    return r;
+}
+
 static range of_reduce(const nnc_kins *in, range a, double count)
 {
-    bool both = a.lo == -INFINITY && a.hi == INFINITY;
     switch ((nnc_kred)in->sop) {
     case KR_sum:
-        return rounded(
-            (range){times(fmin(a.lo, 0), count), times(fmax(a.hi, 0), count), a.nan || both},
-            (nnc_dtype)in->dtype);
+        return of_sum(a, count, (nnc_dtype)in->dtype);
     case KR_max:
-    case KR_min:
-        return a;
+    case KR_min: /* all masked: the end of the type */
+        return in->arg[1] < 0 ? a : join(a, of_dtype((nnc_dtype)in->dtype));
     case KR_argmax:
     case KR_argmin:
         return (range){0, count - 1, false};
@@ -385,7 +427,9 @@ static range of_load(const nnc_kernel *k, int id)
     bool stored = false;
     for (int i = 0; b->role == KB_tmp && i < id; i++)
         if (k->ins[i].op == KO_store && k->ins[i].buf == in->buf) {
-            r = stored ? join(r, get(k, k->ins[i].arg[0])) : get(k, k->ins[i].arg[0]);
+            range v = get(k, k->ins[i].arg[0]);
+            v = nnc_kdtype(b->dtype) == b->dtype ? v : cast_to(v, b->dtype);
+            r = stored ? join(r, v) : v;
             stored = true;
         }
     return in->n_guard > 0 ? join(r, get(k, in->arg[1])) : r;
@@ -417,16 +461,24 @@ static bool is_below_its_max(const nnc_kernel *k, const nnc_kins *in)
                          x->n_guard == 0 && y->n_guard == 0 && nnc_affine_equal(&x->at, &y->at));
 }
 
+static range of_const(const nnc_kins *in)
+{
+    double v = nnc_is_float((nnc_dtype)in->dtype) ? in->f
+               : in->dtype == DT_u64              ? (double)(uint64_t)in->i
+                                                  : (double)in->i;
+    if (v != v)
+        return (range){INFINITY, INFINITY, true};
+    if (!nnc_is_float((nnc_dtype)in->dtype) && fabs(v) >= 0x1p53) /* v may be rounded */
+        return (range){nextafter(v, -INFINITY), nextafter(v, INFINITY), false};
+    return (range){v, v, false};
+}
+
 static range compute(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];
     switch (in->op) {
-    case KO_const: {
-        double v = nnc_is_float((nnc_dtype)in->dtype) ? in->f
-                   : in->dtype == DT_u64              ? (double)(uint64_t)in->i
-                                                      : (double)in->i;
-        return v != v ? (range){INFINITY, INFINITY, true} : (range){v, v, false};
-    }
+    case KO_const:
+        return of_const(in);
     case KO_index:
         return (range){0, (double)k->axis[in->i].extent - 1, false};
     case KO_load:

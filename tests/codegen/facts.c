@@ -186,6 +186,45 @@ TEST(ranges_follow_functions)
     range_of("%k = constant : f32[] = [3]\n%y = pow %x, %k", 1, 2, 1, 8, true);
 }
 
+/* How many ops `sop` are left of a graph over %x of this type. */
+static void left(const char *type, const char *ops, nnc_sop sop, int want)
+{
+    char text[512];
+    snprintf(text, sizeof text, "graph @t {\n%%x = input : %s[100]\n%s\nreturn %%y }", type, ops);
+    lowered l = lower_exact(text);
+    if (l.k && ck_count(l.k, KO_sop, sop) != want)
+        test_fail(
+            __FILE__, __LINE__, "%s: %d %s", text, ck_count(l.k, KO_sop, sop), nnc_sops[sop].name);
+    end(&l);
+}
+
+TEST(ranges_know_where_numbers_end)
+{
+    /* 64-bit integers wrap; what doubles round is not decided */
+    static const char *const one = "%a = constant : i64[] = [0]\n%b = constant : i64[] = [1]\n";
+    char ops[400];
+    snprintf(ops, sizeof ops, "%s%%m = max %%x, %%a\n%%s = add %%m, %%b\n%%y = max %%s, %%a", one);
+    left("i64", ops, SC_max, 2);
+    left("i32",
+        "%a = constant : i32[] = [-128]\n%m = neg %a\n%z = cast %m {to=i8}\n%w = cast %x "
+        "{to=i8}\n%y = max %w, %z",
+        SC_max, 1);
+    /* exp(-110) is 0 in f32, e^-20 in f16 */
+    left("f32",
+        "%c = clip %x {lo=-110, hi=1}\n%e = exp %c\n%z = constant : f32[] = [0]\n%y = le %e, %z",
+        SC_le, 1);
+    left("f32",
+        "%c = clip %x {lo=-20, hi=1}\n%e = exp %c\n%h = cast %e {to=f16}\n%z = constant : f16[] = "
+        "[0]\n"
+        "%y = le %h, %z",
+        SC_le, 1);
+    left("f32",
+        "%c = clip %x {lo=-20, hi=1}\n%e = exp %c\n%z = constant : f32[] = [0]\n%y = le %e, %z",
+        SC_le, 0);
+    /* 1/sqrt(-0) is -inf */
+    left("f32", "%r = relu %x\n%q = rsqrt %r\n%y = abs %q", SC_abs, 1);
+}
+
 static void axes(const char *text, int n, int outer, int64_t first)
 {
     lowered l = lower(text);

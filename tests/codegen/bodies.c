@@ -1,0 +1,132 @@
+/* tests/codegen/bodies.c -- random bodies over extreme values: every value lies in the range that is
+ * found for it, and a body means the same before and after what ranges decide. */
+#include "help.h"
+
+#include "../gen/body.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { POINTS = 512, MOST_BUFS = 1200 };
+
+typedef struct data {
+    void *arg[MOST_BUFS];
+    int n;
+} data;
+
+static void make(data *d, const nnc_kernel *k, uint64_t seed)
+{
+    d->n = k->n_buf;
+    for (int b = 0; b < k->n_buf; b++) {
+        d->arg[b] = nnc_aligned_alloc(64, (size_t)POINTS * 8);
+        if (k->buf[b].role == KB_in)
+            gen_body_fill(&k->buf[b], seed + (uint64_t)b, d->arg[b]);
+    }
+}
+
+static void unmake(data *d)
+{
+    for (int b = 0; b < d->n; b++)
+        nnc_free(d->arg[b]);
+}
+
+static nnc_kernel *copy(const nnc_kernel *k, nnc_arena *a)
+{
+    nnc_kernel *c = nnc_arena_memdup(a, k, sizeof *k);
+    c->ins = nnc_arena_memdup(a, k->ins, sizeof *k->ins * (size_t)k->n_ins);
+    c->stage = nnc_arena_memdup(a, k->stage, sizeof *k->stage);
+    return c;
+}
+
+static void interpret(nnc_kernel *k, data *d)
+{
+    CHECK(nnc_kernel_schedule(k, &ck_target));
+    CHECK_OK(nnc_kernel_verify(k, test_sink));
+    nnc_interp *s = nnc_interp_create(k);
+    nnc_interp_run(s, d->arg, 0, k->sched.domain, NULL);
+    nnc_interp_destroy(s);
+}
+
+static void show(const nnc_kernel *k)
+{
+    nnc_text t = {0};
+    nnc_kernel_print(&t, k);
+    const char *stage = strstr(nnc_text_str(&t), "  stage");
+    fprintf(stderr, "%s\n", stage ? stage : "");
+    nnc_text_deinit(&t);
+}
+
+/* The store into buffer b. */
+static const nnc_kins *store_of(const nnc_kernel *k, int b)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_store && k->ins[i].buf == b)
+            return &k->ins[i];
+    return NULL;
+}
+
+/* v of type d, [lo, hi] in doubles: compared as exactly as 64-bit integers need. */
+static bool in_range(nnc_dtype d, const void *p, int64_t i, const nnc_kins *in)
+{
+    if (nnc_is_float(d)) {
+        double v = nnc_get_f64(d, p, i);
+        return v != v ? in->maybe_nan : v >= in->lo && v <= in->hi;
+    }
+    long double v = d == DT_u64 ? (long double)(uint64_t)nnc_get_i64(d, p, i)
+                                : (long double)nnc_get_i64(d, p, i);
+    return v >= (long double)in->lo && v <= (long double)in->hi;
+}
+
+static bool holds(const nnc_kernel *k, const nnc_kernel *r, const data *want, const data *got)
+{
+    bool zeros[POINTS] = {false};
+    for (int b = 0; b < k->n_buf; b++) {
+        nnc_dtype d = k->buf[b].dtype;
+        const nnc_kins *in = store_of(r, b);
+        for (int64_t i = 0; in && i < POINTS; i++) {
+            bool ranged = in_range(d, want->arg[b], i, in);
+            if (ranged &&
+                (gen_same_element(d, want->arg[b], got->arg[b], i, &zeros[i]) || zeros[i]))
+                continue;
+            test_fail(__FILE__, __LINE__, "%s: %s (%s) [%lld] is %.17g, %s (%.17g), [%.9g, %.9g]%s",
+                k->name, k->buf[b].name, nnc_dtype_name(d), (long long)i,
+                nnc_get_f64(d, want->arg[b], i),
+                ranged ? "after the ranges another" : "out of its range",
+                nnc_get_f64(d, got->arg[b], i), in->lo, in->hi, in->maybe_nan ? " nan" : "");
+            show(k);
+            show(r);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool body(uint64_t seed, bool functions)
+{
+    nnc_arena a;
+    data want = {0}, got = {0};
+    nnc_arena_init(&a, 0);
+    gen_body_options o = {.seed = seed, .ops = 24, .points = POINTS, .functions = functions};
+    nnc_kernel *k = gen_body(&o, &a), *r = k ? copy(k, &a) : NULL;
+    bool ok = r != NULL;
+    CHECK(ok && k->n_buf < MOST_BUFS);
+    if (ok) {
+        nnc_kernel_ranges(r);
+        make(&want, k, seed);
+        make(&got, k, seed);
+        interpret(k, &want);
+        interpret(r, &got);
+        ok = holds(k, r, &want, &got);
+    }
+    unmake(&want);
+    unmake(&got);
+    nnc_arena_deinit(&a);
+    return ok;
+}
+
+TEST(bodies_keep_their_ranges)
+{
+    int bad = 0, n = getenv("NNC_BODIES") ? atoi(getenv("NNC_BODIES")) : 300;
+    for (int i = 0; i < n && bad < 1; i++)
+        bad += !body(test_seed * 1000 + (uint64_t)i, i % 2);
+}
