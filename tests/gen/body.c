@@ -213,7 +213,8 @@ static void stores(maker *m)
 static bool name_all(nnc_kernel *k, uint64_t seed, nnc_arena *a)
 {
     bool ok = (k->name = nnc_arena_printf(a, "k_body_%llu", (unsigned long long)seed)) != NULL;
-    k->axis[0].name = "i0";
+    for (int i = 0; i < k->n_axis && ok; i++)
+        ok = (k->axis[i].name = nnc_arena_printf(a, "%c%d", i ? 'r' : 'i', i)) != NULL;
     for (int b = 0; b < k->n_buf && ok; b++)
         ok = (k->buf[b].name =
                      nnc_arena_printf(a, "%c%d", k->buf[b].role == KB_in ? 'x' : 'y', b)) != NULL;
@@ -239,4 +240,67 @@ nnc_kernel *gen_body(const gen_body_options *o, nnc_arena *a)
     stores(&m);
     m.k->stage[0] = (nnc_kstage){.body1 = m.k->n_ins, .post0 = m.k->n_ins, .post1 = m.k->n_ins};
     return name_all(m.k, o->seed, a) ? m.k : NULL;
+}
+
+/* ---- rows ---- */
+
+static int32_t row_load(maker *m, nnc_dtype d, bool along)
+{
+    const nnc_kernel *k = m->k;
+    int64_t n = 1, inner = 1;
+    nnc_kins in = blank(KO_load, nnc_is_float(d) && d != DT_f64 ? DT_f32 : d);
+    for (int a = k->n_axis - 1; a > 0; a--) {
+        in.at.k[a] = along ? inner : inner * k->axis[0].extent;
+        inner *= k->axis[a].extent;
+    }
+    in.at.k[0] = along ? inner : 1;
+    n = inner * k->axis[0].extent;
+    in.buf = (int16_t)m->k->n_buf;
+    m->k->buf[m->k->n_buf++] = (nnc_kbuf){KB_in, d, n, NULL};
+    return add(m, in);
+}
+
+static int32_t row_reduce(maker *m, int32_t x, int32_t mask)
+{
+    nnc_dtype d = (nnc_dtype)m->k->ins[x].dtype;
+    nnc_kred r = (nnc_kred)draw(m, 6);
+    if (nnc_is_float(d) && r < KR_max)
+        r = KR_argmin;
+    nnc_kins in = blank(KO_reduce, r >= KR_argmax ? DT_i64 : d);
+    in.sop = (uint8_t)r;
+    in.arg[0] = x;
+    in.arg[1] = draw(m, 3) ? -1 : mask;
+    return add(m, in);
+}
+
+nnc_kernel *gen_rows(uint64_t seed, nnc_arena *a)
+{
+    static const int64_t lengths[] = {1, 2, 3, 7, 8, 16, 31, 33, 64, 100, 257, 1000};
+    maker m = {.key = nnc_rng_key("rows", seed), .k = ARENA_NEW(a, nnc_kernel, 1)};
+    int32_t red[8];
+    if (!m.k || !(m.k->ins = ARENA_NEW(a, nnc_kins, 64)) ||
+        !(m.k->buf = ARENA_NEW(a, nnc_kbuf, 32)) || !(m.k->stage = ARENA_NEW(a, nnc_kstage, 1)))
+        return NULL;
+    m.k->axis[m.k->n_axis++] = (nnc_kaxis){KA_outer, lengths[draw(&m, NNC_COUNT(lengths))], NULL};
+    for (int n = 1 + (int)draw(&m, 2); n > 0; n--)
+        m.k->axis[m.k->n_axis++] =
+            (nnc_kaxis){KA_reduce, lengths[draw(&m, n > 1 ? 5 : NNC_COUNT(lengths))], NULL};
+    m.k->n_outer = m.k->n_stage = 1;
+    int32_t mask = row_load(&m, DT_bool, draw(&m, 2)), n = 2 + (int32_t)draw(&m, 4);
+    for (int i = 0; i < n; i++)
+        red[i] = row_load(&m, (nnc_dtype)draw(&m, DT__COUNT), draw(&m, 3));
+    for (int i = 0; i < n; i++)
+        red[i] = row_reduce(&m, red[i], mask);
+    m.k->stage[0] =
+        (nnc_kstage){.axes = m.k->n_axis == 2 ? 2 : 6, .body1 = m.k->n_ins, .post0 = m.k->n_ins};
+    for (int i = 0; i < n; i++) {
+        nnc_kins in = blank(KO_store, (nnc_dtype)m.k->ins[red[i]].dtype);
+        in.buf = (int16_t)m.k->n_buf;
+        in.at.k[0] = 1;
+        in.arg[0] = red[i];
+        m.k->buf[m.k->n_buf++] = (nnc_kbuf){KB_out, (nnc_dtype)in.dtype, m.k->axis[0].extent, NULL};
+        add(&m, in);
+    }
+    m.k->stage[0].post1 = m.k->n_ins;
+    return name_all(m.k, seed, a) ? m.k : NULL;
 }
