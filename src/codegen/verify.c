@@ -34,6 +34,10 @@ static bool is_int(int d)
 {
     return d >= DT_i8 && d <= DT_u64;
 }
+static bool is_logic(nnc_sop op)
+{
+    return op == SC_and || op == SC_or || op == SC_xor || op == SC_not;
+}
 static bool ssa_dtype(int d)
 {
     return d < DT__COUNT && d != DT_f16 && d != DT_bf16;
@@ -45,6 +49,31 @@ static bool affine_ok(const nnc_affine *e, uint32_t axes)
         if (e->k[a] != 0 && !(axes >> a & 1))
             return false;
     return true;
+}
+
+/* Sums and small multiples of such numbers fit 64 bits; real sizes are below 2^47. */
+static bool tame(int64_t v)
+{
+    return v >= -((int64_t)1 << 55) && v <= (int64_t)1 << 55;
+}
+
+static bool affine_tame(const nnc_kernel *k, const nnc_affine *e)
+{
+    nnc_span s = nnc_affine_span(k, e);
+    bool ok = s.ok && tame(s.lo) && tame(s.hi);
+    for (int a = 0; a < NNC_KAXES; a++)
+        ok = ok && tame(e->k[a]);
+    return ok;
+}
+
+static bool numbers_tame(const nnc_kernel *k, const nnc_kins *in)
+{
+    bool ok = affine_tame(k, &in->at);
+    for (int g = 0; g < in->n_guard; g++) {
+        const nnc_kguard *q = &in->guard[g];
+        ok = ok && affine_tame(k, &q->e) && tame(q->lo) && tame(q->hi);
+    }
+    return ok;
 }
 
 static nnc_status access_ok(const verifier *v, int id, uint32_t axes)
@@ -64,8 +93,10 @@ static nnc_status access_ok(const verifier *v, int id, uint32_t axes)
     if (!affine_ok(&in->at, axes))
         return bad(v, id, "index uses an axis that does not run here");
     for (int g = 0; g < in->n_guard; g++)
-        if (!affine_ok(&in->guard[g].e, axes) || !nnc_affine_span(k, &in->guard[g].e).ok)
+        if (!affine_ok(&in->guard[g].e, axes))
             return bad(v, id, "guard uses an axis that does not run here");
+    if (!numbers_tame(k, in))
+        return bad(v, id, "a number is out of range");
     nnc_span s = nnc_access_span(k, in);
     if (s.ok && load && in->arg[0] >= 0) {
         int64_t most;
@@ -104,6 +135,8 @@ static nnc_status sop_ok(const verifier *v, int id)
     if (o->res == SR_bool)
         ok = ok && in->dtype == DT_bool;
     if ((o->flags & OF_float) && !nnc_is_float((nnc_dtype)d0))
+        ok = false;
+    if (is_logic((nnc_sop)in->sop) && d0 != DT_bool)
         ok = false;
     return ok ? NNC_OK : bad(v, id, "operand types do not fit");
 }
@@ -175,9 +208,14 @@ static nnc_status stage_ok(const verifier *v, const nnc_kstage *s, uint32_t oute
     for (int a = k->n_outer; a < k->n_axis; a++)
         if (k->axis[a].kind == KA_map)
             map |= 1u << a;
-    uint32_t all = k->n_axis == 32 ? ~0u : (1u << k->n_axis) - 1;
+    uint32_t all = (1u << k->n_axis) - 1;
     if (s->axes & (outer | ~all))
         return bad_kernel(k, v->sink, "a stage runs over axes that are not its own");
+    int64_t points = 1;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if ((s->axes >> a & 1) &&
+            (!nnc_mul_ok(points, k->axis[a].extent, &points) || !tame(points)))
+            return bad_kernel(k, v->sink, "too many points in a stage");
     NNC_TRY(section_ok(v, s->body0, s->body1, outer | s->axes, true));
     for (int i = s->body0; i < s->body1; i++)
         v->seen[i] = k->ins[i].op == KO_reduce;
@@ -232,7 +270,7 @@ static nnc_status shape_ok(const nnc_kernel *k, nnc_sink *sink)
         if (k->axis[a].extent < 1 || k->axis[a].kind > KA_reduce ||
             (k->axis[a].kind == KA_outer) != (a < k->n_outer))
             return bad_kernel(k, sink, "bad axis");
-        if (a < k->n_outer && !nnc_mul_ok(points, k->axis[a].extent, &points))
+        if (a < k->n_outer && (!nnc_mul_ok(points, k->axis[a].extent, &points) || !tame(points)))
             return bad_kernel(k, sink, "too many points");
     }
     for (int b = 0; b < k->n_buf; b++) {
