@@ -185,7 +185,7 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
         longest = v >= 0 ? nnc_max64(longest, k->axis[v].extent) : longest;
     }
     s->block = (int)nnc_min64(MAX_BLOCK, nnc_align_up(nnc_min64(longest, MAX_BLOCK), MIN_BLOCK));
-    while (s->block > MIN_BLOCK && (int64_t)s->block * 8 * s->n_slot > STACK_BYTES)
+    while (s->block > 1 && (int64_t)s->block * 8 * s->n_slot > STACK_BYTES)
         s->block /= 2;
     return s;
 }
@@ -525,7 +525,7 @@ void nnc_interp_run(
         _Alignas(64) char mem[STACK_BYTES + MAX_BLOCK * 8];
         r.mem = mem;
         run_units(&r, begin, end);
-    } else { /* a kernel of many thousand values: its minimal block on the stack all the same */
+    } else { /* more than 24000 values at once (NNC_KMAX_INS bounds them): one lane each, 1 MB at most */
         _Alignas(64) char mem[bytes];
         r.mem = mem;
         run_units(&r, begin, end);

@@ -3,6 +3,7 @@
 
 #include "../gen/hostile.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 static int try_one(uint64_t seed, nnc_text *text)
@@ -31,4 +32,43 @@ TEST(changed_kernels_stay_inside)
         ran += try_one(test_seed * 10000 + (uint64_t)i, &text);
     CHECK(ran > n / 50);
     nnc_text_deinit(&text);
+}
+
+/* Many accumulators on a thread of little stack: blocks shrink until they fit. */
+static void *run_small(void *kernel)
+{
+    static int64_t x[4] = {3, 1, 4, 1}, y[1];
+    void *args[2] = {x, y};
+    nnc_interp *p = kernel ? nnc_interp_create(kernel) : NULL;
+    CHECK(p != NULL);
+    if (p)
+        nnc_interp_run(p, args, 0, 1, NULL);
+    CHECK_INT(y[0], 2);
+    nnc_interp_destroy(p);
+    return NULL;
+}
+
+TEST(many_values_fit_the_stack)
+{
+    enum { N = 10000 };
+    nnc_text t = {0};
+    nnc_scan s;
+    nnc_arena a;
+    pthread_t thread;
+    pthread_attr_t small;
+    nnc_puts(&t,
+        "kernel k_test { axis r0 reduce 4 buf x0 in i64 4 buf y0 out i64 1 "
+        "schedule vec r0 width 8 chunk 0 domain 1 grain 1 stage r0 { %0 = load i64 x0[r0]\n");
+    for (int i = 1; i < N; i++)
+        nnc_printf(&t, "%%%d = reduce argmax i64 %%0\n", i);
+    nnc_printf(&t, "post %%%d = store i64 y0[0] %%%d\n } }", N, N - 1);
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 1 << 20);
+    CHECK_INT(pthread_create(&thread, &small, run_small, nnc_kernel_parse(&s, &a, test_sink)), 0);
+    pthread_join(thread, NULL);
+    pthread_attr_destroy(&small);
+    nnc_arena_deinit(&a);
+    nnc_text_deinit(&t);
 }

@@ -113,3 +113,26 @@ TEST(changed_kernels_stay_inside)
     CHECK(!ok || ran > n / 50);
     nnc_text_deinit(&text);
 }
+
+/* A value that is loaded from what its own stage stores is loaded in the innermost loop, and so is what is made of it. */
+TEST(loads_of_what_the_stage_stores)
+{
+    static const char text[] =
+        "kernel k_test {\n axis i0 outer 2\n axis m0 map 9\n axis m1 map 3\n buf x0 in f32 9\n"
+        " buf y0 out f32 27\n schedule vec m1 width 4 chunk 0 domain 2 grain 1\n stage m0 m1 {\n"
+        " %0 = load f32 y0[0]\n %1 = neg f32 %0\n %2 = load f32 x0[m0]\n %3 = mul f32 %1 %2\n"
+        " %4 = store f32 y0[m0*3 + m1] %3\n }\n}\n";
+    nnc_arena a;
+    nnc_scan s;
+    kb_code c = {0};
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&s, "k", text, sizeof text - 1);
+    const nnc_kernel *k = nnc_kernel_parse(&s, &a, test_sink);
+    const nnc_emitter *e = kb_emitter();
+    CHECK(k != NULL);
+    if (k && e) {
+        CHECK_OK(e->emit(&k, 1, kb_host(), EMIT_object, &c.bytes, &c.n, test_sink));
+        kb_free(&c);
+    }
+    nnc_arena_deinit(&a);
+}

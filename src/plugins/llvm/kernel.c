@@ -43,7 +43,16 @@ static uint32_t axes_of(const ll_emit *e, const nnc_kins *ins)
     return s;
 }
 
-/* A reduce's result no longer depends on the stage's reduce axes. */
+static bool reads_stored(const ll_emit *e, const nnc_kstage *st, const nnc_kins *load)
+{
+    for (int i = st->body0; load->op == KO_load && i < st->body1; i++)
+        if (e->k->ins[i].op == KO_store && e->k->ins[i].buf == load->buf)
+            return true;
+    return false;
+}
+
+/* A reduce's result no longer depends on the stage's reduce axes; what is loaded from where the stage stores depends on all
+ * of its axes. */
 static void depend(ll_emit *e)
 {
     for (int s = 0; s < e->k->n_stage; s++) {
@@ -52,27 +61,22 @@ static void depend(ll_emit *e)
         for (int a = 0; a < e->k->n_axis; a++)
             if (st->axes >> a & 1 && e->k->axis[a].kind == KA_reduce)
                 red |= 1u << a;
-        for (int i = st->body0; i < st->body1; i++)
-            e->dep[i] = axes_of(e, &e->k->ins[i]) & ~(e->k->ins[i].op == KO_reduce ? red : 0);
+        for (int i = st->body0; i < st->body1; i++) {
+            const nnc_kins *ins = &e->k->ins[i];
+            e->dep[i] = axes_of(e, ins) & ~(ins->op == KO_reduce ? red : 0);
+            if (reads_stored(e, st, ins)) /* it stands in the innermost loop */
+                e->dep[i] |= st->axes;
+        }
         for (int i = st->post0; i < st->post1; i++)
             e->dep[i] = axes_of(e, &e->k->ins[i]);
     }
-}
-
-static bool stored_in(const ll_emit *e, const nnc_kstage *st, int buf)
-{
-    for (int i = st->body0; i < st->body1; i++)
-        if (e->k->ins[i].op == KO_store && e->k->ins[i].buf == buf)
-            return true;
-    return false;
 }
 
 /* How many of the stage's loops instruction i of its body stands in. */
 static int level_of(const ll_emit *e, const stage *s, int i)
 {
     const nnc_kins *ins = &e->k->ins[i];
-    if (ins->op == KO_store || ins->op == KO_reduce ||
-        (ins->op == KO_load && stored_in(e, s->st, ins->buf)))
+    if (ins->op == KO_store || ins->op == KO_reduce)
         return s->n;
     for (int l = s->n; l > 0; l--)
         if (e->dep[i] >> s->ax[l - 1] & 1)
