@@ -112,7 +112,6 @@ static int attribute(const nnc_cuda_cudart *rt, int what, int device)
     return rt->cudaDeviceGetAttribute(&v, what, device) ? 0 : v;
 }
 
-/* Asks for nothing that would make a context. */
 /* By the runtime, which makes a context for it: where the driver does not say. */
 static int64_t memory_of(const nnc_cuda_cudart *rt, int device)
 {
@@ -125,6 +124,7 @@ static int64_t memory_of(const nnc_cuda_cudart *rt, int device)
     return ok ? (int64_t)total : 0;
 }
 
+/* Asks for nothing that would make a context, where there is a driver. */
 static void describe(const nnc_cuda_cudart *rt, int i, nnc_cuda_device *d)
 {
     const nnc_cuda_driver *driver = NNC_CUDA(driver, NULL);

@@ -243,12 +243,33 @@ static int no_bus(char *id, int n, int device)
     return 1;
 }
 
+static int no_device(int *device)
+{
+    *device = 0;
+    return 1;
+}
+
+static int not_set(int device)
+{
+    (void)device;
+    return 1;
+}
+
+static int last_error(void)
+{
+    return 1;
+}
+
+/* Without a driver's table, and with a runtime that fails every question: names and numbers stay what is known. */
 TEST(cuda_override)
 {
     nnc_cuda_cudart rt = {.cudaGetDeviceCount = three_gpus,
         .cudaGetErrorString = error_text,
         .cudaDeviceGetAttribute = no_attribute,
-        .cudaDeviceGetPCIBusId = no_bus};
+        .cudaDeviceGetPCIBusId = no_bus,
+        .cudaGetDevice = no_device,
+        .cudaSetDevice = not_set,
+        .cudaGetLastError = last_error};
     nnc_cuda_device d[1];
     begin();
     nnc_cuda_override(CUDA_cudart, &rt);
@@ -256,6 +277,7 @@ TEST(cuda_override)
     CHECK(NNC_CUDA(cudart, test_sink) == &rt);
     CHECK_INT(nnc_cuda_devices(d, 1, test_sink), 3); /* more than there is room for */
     CHECK_STR(d[0].name, "GPU");
+    CHECK_INT(d[0].memory_bytes, 0);
     rt.cudaGetDeviceCount = no_driver;
     CHECK_INT(nnc_cuda_devices(d, 1, test_sink), 0);
     CHECK_DIAG("no GPU: there is no driver");
