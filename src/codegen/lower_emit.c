@@ -414,6 +414,19 @@ static int32_t emit_concat(lw *l, int section, const nnc_nest_point *p)
     return x;
 }
 
+/* Products are summed with one rounding: f32 x w + 0 says so. */
+static int32_t emit_pair(lw *l, int section, const nnc_nest_point *p)
+{
+    nnc_dtype d = nnc_kdtype((nnc_dtype)nnc_typeof(l->g, p->v)->dtype);
+    int32_t a = lw_emit(l, section, l->nest->arg[p->arg]);
+    int32_t b = a < 0 ? -1 : lw_emit(l, section, l->nest->arg[p->arg + 1]);
+    if (b < 0)
+        return -1;
+    if (p->what == NP_product && d == DT_f32)
+        return lw_sop(l, section, SC_fma, d, a, b, lw_const(l, section, d, 0));
+    return lw_sop(l, section, p->what == NP_sum ? SC_add : SC_mul, d, a, b, -1);
+}
+
 static int32_t emit_iota(lw *l, int section, const nnc_nest_point *p)
 {
     const nnc_node *n = nnc_def(l->g, p->v);
@@ -451,6 +464,9 @@ static int32_t emit_new(lw *l, int section, int32_t point)
         return emit_concat(l, section, p);
     case NP_gather:
         return emit_gather(l, section, p);
+    case NP_product:
+    case NP_sum:
+        return emit_pair(l, section, p);
     case NP_row:
         return l->row[p->at];
     case NP_wild:

@@ -27,6 +27,12 @@ bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out)
     return true;
 }
 
+bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n)
+{
+    return n->op == OP_conv && nnc_typeof(g, n->in[1])->dim[1] == 1 &&
+           nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
+}
+
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
 {
     bool *s = ARENA_NEW(a, bool, g->n_value + (size_t)1);

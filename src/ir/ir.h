@@ -249,6 +249,8 @@ bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
 bool nnc_keeps_nan(const nnc_node *n, int i);
 /* Rank-0 or splat inline constant? its value. */
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
+/* A convolution of which each output channel reads one input channel (groups = input channels): a window with weights. */
+bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 /* Static: depends on params and constants alone; computed once, by `init`. static_[v] per value, in `a`. */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 

@@ -4,7 +4,7 @@
  *
  * The outputs are traced backwards. A value is demanded at an index map: for each of its
  * dimensions an affine form over the kernel's axes. Movement only rewrites the map; elementwise
- * ops pass it on; a reduction starts a context of its own with reduce axes, and the axes of the
+ * ops pass it on; a reduction (or a window, of pooling or with a depthwise convolution's weights) starts a context of its own with reduce axes, and the axes of the
  * map at which its result is demanded are the kernel's outer axes: all reductions of a kernel
  * must agree on them. Where a reshape needs digits of an axis, the axis is split and the trace
  * starts again; where the output needs another operand of a concat (or a mirrored edge) from
@@ -49,6 +49,8 @@ typedef enum nnc_nest_what {
     NP_concat, /* the argument whose guard holds */
     NP_gather, /* v at idx, plus argument 0 along dimension `at` */
     NP_row,    /* result of reduction `at` */
+    NP_product, /* of the two arguments, to be summed */
+    NP_sum,    /* of the two arguments */
     NP_wild,   /* an element of a value from outside, at a place that no loop follows: `at` is a nnc_nest_wild */
 } nnc_nest_what;
 

@@ -78,6 +78,10 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guar
 /* Index of a window's operand and the guard under which it lies inside; NULL on failure. */
 const nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *const *win,
     int32_t *guard, const nnc_nest_map **start);
+/* What a depthwise convolution sums: the operand, 0 beyond its edge, times the weight, in context ctx. `in` is where the operand is read,
+ * under `inner`. */
+int32_t nx_weighed(nx *t, int ctx, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *in,
+    const nnc_nest_map *const *win, int32_t guard, int32_t inner);
 
 /* A point of v, which is outside, at computed places. */
 int32_t nx_wild(nx *t, nnc_nest_wild how, int ctx, nnc_ref v, const nnc_nest_map *idx, int n, int32_t guard);

@@ -29,4 +29,7 @@ nnc_graph *gen_graph(const gen_options *o, nnc_sink *sink);
  * them. */
 void gen_fill_input(const nnc_type *t, uint64_t seed, int index, void *dst);
 
+/* The text of a graph with one window: a depthwise convolution or a pooling, and what may stand behind it. */
+void gen_window(nnc_text *t, uint64_t seed, bool pool);
+
 #endif
