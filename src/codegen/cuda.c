@@ -148,8 +148,10 @@ static void find_live(cu *c)
         v->as = -1;
         v->live |= k->ins[id].op == KO_store;
         for (int j = 0; v->live && j < 3; j++)
-            if (k->ins[id].arg[j] >= 0)
+            if (k->ins[id].arg[j] >= 0) {
                 c->v[k->ins[id].arg[j]].live = true;
+                c->v[k->ins[id].arg[j]].uses++;
+            }
     }
 }
 

@@ -16,6 +16,8 @@ typedef struct cu_value {
     bool tiled;    /* load: turned in shared memory, declared before the section */
     bool outside;  /* declared before its section: read by later sections */
     bool live;     /* something that is stored depends on it */
+    int32_t uses;  /* how often it is an operand */
+    int32_t into;  /* fma: a term that is added to this reduction where it is computed; such a reduction: itself; 0: neither */
     int32_t as;    /* load: the earlier instruction that has loaded the same, or -1 */
 } cu_value;
 
@@ -32,6 +34,8 @@ typedef struct cu {
     const char *ragged;     /* text of how many elements are left for a vector access, NULL = all */
     const char *store_if;   /* text that must hold for stores, NULL = nothing */
     const bool *kept;       /* by buffer: tmp buffers that live in registers, or NULL */
+    const nnc_kguard *holds[NNC_KGUARDS]; /* guards that are known to hold here */
+    int n_holds;
     const char *unroll;     /* name of the index of held values, "u" */
     nnc_sink *sink;
 } cu;
@@ -52,6 +56,8 @@ void cu_ref(const cu *c, int32_t id);   /* the value where it is read: "exp_4[e]
 void cu_number(const cu *c, nnc_dtype d, double f, int64_t i);
 void cu_sop(const cu *c, int32_t id);   /* the expression of a KO_sop */
 void cu_guards(const cu *c, const nnc_kins *in); /* "0 <= i1 && i1 < 8"; "true" when nothing is left to ask */
+bool cu_guard_equal(const nnc_kguard *a, const nnc_kguard *b);
+void cu_guard_list(const cu *c, const nnc_kguard *const *q, int n); /* the same of n guards */
 bool cu_guarded(const cu *c, const nnc_kins *in);
 void cu_start(const cu *c, const nnc_kins *in);  /* a reduction's neutral element */
 void cu_fold(cu *c, const nnc_kstage *s, int32_t id); /* the statement that takes one more value in */

@@ -178,8 +178,16 @@ void cu_affine(const cu *c, const nnc_affine *e)
 static void open_bounds(const cu *c, const nnc_kguard *q, bool *lo, bool *hi)
 {
     nnc_span s = nnc_affine_span(c->k, &q->e);
-    *lo = !s.ok || s.lo < q->lo;
-    *hi = !s.ok || s.hi >= q->hi;
+    bool held = false;
+    for (int i = 0; i < c->n_holds; i++)
+        held |= cu_guard_equal(c->holds[i], q);
+    *lo = !held && (!s.ok || s.lo < q->lo);
+    *hi = !held && (!s.ok || s.hi >= q->hi);
+}
+
+bool cu_guard_equal(const nnc_kguard *a, const nnc_kguard *b)
+{
+    return a->lo == b->lo && a->hi == b->hi && nnc_affine_equal(&a->e, &b->e);
 }
 
 bool cu_guarded(const cu *c, const nnc_kins *in)
@@ -193,11 +201,11 @@ bool cu_guarded(const cu *c, const nnc_kins *in)
     return any;
 }
 
-void cu_guards(const cu *c, const nnc_kins *in)
+void cu_guard_list(const cu *c, const nnc_kguard *const *list, int n)
 {
     bool first = true;
-    for (int g = 0; g < in->n_guard; g++) {
-        const nnc_kguard *q = &in->guard[g];
+    for (int g = 0; g < n; g++) {
+        const nnc_kguard *q = list[g];
         nnc_affine e = q->e;
         bool lo, hi;
         open_bounds(c, q, &lo, &hi);
@@ -214,6 +222,14 @@ void cu_guards(const cu *c, const nnc_kins *in)
     }
     if (first)
         nnc_puts(c->t, "true");
+}
+
+void cu_guards(const cu *c, const nnc_kins *in)
+{
+    const nnc_kguard *list[NNC_KGUARDS];
+    for (int g = 0; g < in->n_guard; g++)
+        list[g] = &in->guard[g];
+    cu_guard_list(c, list, in->n_guard);
 }
 
 /* ---- values ---- */

@@ -2,6 +2,10 @@
  * depthwise convolution), and whatever no other schedule fits. */
 #include "codegen/cuda.h"
 
+#include <math.h>
+
+enum { WRITTEN_OUT = 8 }; /* steps along a window that need no loop */
+
 /* Where unit q stands: `along` counts fastest, in vectors; then the other outer axes. */
 void cu_place(cu *c, const char *q)
 {
@@ -56,6 +60,8 @@ static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
         const nnc_kaxis *x = &c->k->axis[a];
         if (x->kind != kind || !(s->axes >> a & 1) || x->extent == 1)
             continue;
+        if (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k))
+            cu_line(c, "#pragma unroll");
         cu_open(c, "for (%s %s = 0; %s < %lld; %s++) {", cu_index(c), c->axis_name[a],
             c->axis_name[a], (long long)x->extent, c->axis_name[a]);
         n++;
@@ -82,13 +88,91 @@ void cu_find_outside(cu *c)
             }
 }
 
+/* ---- steps of a window that give nothing ---- */
+
+static bool guarded_by(const nnc_kins *in, const nnc_kguard *q)
+{
+    for (int g = 0; g < in->n_guard; g++)
+        if (cu_guard_equal(&in->guard[g], q))
+            return true;
+    return false;
+}
+
+/* Does instruction id leave a reduction as it is where q does not hold: is it the neutral element then? `kind` is a sum's, a maximum's
+ * or a minimum's. */
+static bool gives_nothing(
+    const cu *c, const nnc_kstage *s, int32_t id, nnc_kred kind, const nnc_kguard *q)
+{
+    const nnc_kins *k = c->k->ins, *in = &k[id];
+    if (id < s->body0 || (in->op != KO_load && in->op != KO_sop))
+        return in->op == KO_const && kind == KR_sum && in->f == 0 && in->i == 0;
+    if (in->op == KO_load) {
+        const nnc_kins *fill = in->arg[1] >= 0 ? &k[in->arg[1]] : NULL;
+        return fill && fill->op == KO_const && guarded_by(in, q) &&
+               (kind == KR_sum      ? fill->f == 0 && fill->i == 0
+                   : kind == KR_max ? fill->f == -INFINITY
+                                    : fill->f == INFINITY);
+    }
+    bool nothing[3];
+    for (int i = 0; i < 3; i++)
+        nothing[i] = in->arg[i] >= 0 && gives_nothing(c, s, in->arg[i], kind, q);
+    switch ((nnc_sop)in->sop) {
+    case SC_fma:
+        return kind == KR_sum && (nothing[0] || nothing[1]) && nothing[2];
+    case SC_add:
+        return kind == KR_sum && nothing[0] && nothing[1];
+    case SC_max:
+        return kind == KR_max && nothing[0] && nothing[1];
+    case SC_min:
+        return kind == KR_min && nothing[0] && nothing[1];
+    default:
+        return false;
+    }
+}
+
+/* Beyond the edge of its operand a row of a window gives nothing: it is left out as a whole, and what is inside asks no more. */
+static bool open_row(cu *c, const nnc_kstage *s)
+{
+    bool reduces = false;
+    for (int32_t id = s->body0; id < s->body1 && c->n_holds == 0; id++)
+        for (int g = 0; g < c->k->ins[id].n_guard; g++) {
+            const nnc_kguard *q = &c->k->ins[id].guard[g];
+            bool all = c->axis < 0 || q->e.k[c->axis] == 0, known = false;
+            for (int32_t r = s->body0; r < s->body1 && all; r++) {
+                const nnc_kins *in = &c->k->ins[r];
+                reduces |= in->op == KO_reduce;
+                all = in->op != KO_store &&
+                      (in->op != KO_reduce ||
+                          (in->sop != KR_prod && in->sop < KR_argmax &&
+                              gives_nothing(c, s, in->arg[0], (nnc_kred)in->sop, q)));
+            }
+            for (int i = 0; i < c->n_holds; i++)
+                known |= cu_guard_equal(c->holds[i], q);
+            if (all && reduces && !known)
+                c->holds[c->n_holds++] = q;
+        }
+    if (c->n_holds == 0)
+        return false;
+    int n = c->n_holds;
+    c->n_holds = 0; /* they are asked here */
+    cu_indent(c);
+    nnc_puts(c->t, "if (");
+    cu_guard_list(c, c->holds, n);
+    nnc_puts(c->t, ") {\n");
+    c->n_holds = n;
+    c->depth++;
+    return true;
+}
+
 static void stage(cu *c, const nnc_kstage *s)
 {
     int maps = open_loops(c, s, KA_map);
     cu_declare(c, s);
     int reduces = open_loops(c, s, KA_reduce);
+    bool row = reduces > 0 && open_row(c, s);
     cu_section(c, s, s->body0, s->body1);
-    close_loops(c, reduces);
+    c->n_holds = 0;
+    close_loops(c, reduces + row);
     cu_finish_arg(c, s);
     cu_section(c, s, s->post0, s->post1);
     close_loops(c, maps);

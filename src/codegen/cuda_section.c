@@ -32,6 +32,41 @@ static bool is_vector(const cu *c, int32_t id)
             (in->arg[1] < 0 || !c->v[in->arg[1]].varies));
 }
 
+/* Is instruction id written in the loop over lanes? Folding lanes of a vector is, too. */
+static bool in_loop(const cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    const cu_value *v = &c->v[id];
+    if (c->lanes == 1 || in->op == KO_const || in->op == KO_index)
+        return false;
+    if (in->op == KO_load || in->op == KO_store)
+        return v->varies && !v->vector;
+    if (in->op == KO_reduce) /* what is the same in all lanes counts once for each, too */
+        return v->varies || (c->axis >= 0 && c->k->axis[c->axis].kind == KA_reduce);
+    return v->varies;
+}
+
+/* A sum of products, x w + (y v + (.. + 0)), of which each term is read once: the terms are added to the reduction one by one, as
+ * they are computed. */
+static void find_terms(cu *c, const nnc_kstage *s, int32_t id)
+{
+    const nnc_kernel *k = c->k;
+    const nnc_kins *in = &k->ins[id];
+    int32_t t = in->arg[0], n = 0;
+    if (in->sop != KR_sum || in->arg[1] >= 0 || !c->v[id].live)
+        return;
+    for (; t >= s->body0 && k->ins[t].op == KO_sop && k->ins[t].sop == SC_fma;
+         t = k->ins[t].arg[2], n++)
+        if (c->v[t].uses != 1 || c->v[t].lanes || c->v[t].outside ||
+            in_loop(c, t) != in_loop(c, id))
+            return;
+    if (n == 0 || t < 0 || k->ins[t].op != KO_const || k->ins[t].f != 0)
+        return;
+    c->v[id].into = id;
+    for (t = in->arg[0]; k->ins[t].op == KO_sop; t = k->ins[t].arg[2])
+        c->v[t].into = id;
+}
+
 void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
 {
     const nnc_kernel *k = c->k;
@@ -58,6 +93,24 @@ void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
         if (v->outside && v->varies)
             v->lanes = true;
     }
+    for (int32_t id = s->body0; id < s->body1; id++)
+        if (k->ins[id].op == KO_reduce)
+            find_terms(c, s, id);
+}
+
+/* sum_9 = fmaf(x, w, sum_9); */
+static void add_term(cu *c, int32_t id)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    cu_indent(c);
+    cu_ref(c, c->v[id].into);
+    nnc_puts(c->t, in->dtype == DT_f64 ? " = fma(" : " = fmaf(");
+    for (int i = 0; i < 2; i++) {
+        cu_ref(c, in->arg[i]);
+        nnc_puts(c->t, ", ");
+    }
+    cu_ref(c, c->v[id].into);
+    nnc_puts(c->t, ");\n");
 }
 
 /* ---- memory ---- */
@@ -194,6 +247,10 @@ static void statement(cu *c, const nnc_kstage *s, int32_t id)
         cu_fold(c, s, id);
         break;
     case KO_sop:
+        if (v->into > 0) {
+            add_term(c, id);
+            break;
+        }
         cu_indent(c);
         if (!v->lanes && !v->held)
             nnc_printf(c->t, "const %s ", cu_type((nnc_dtype)in->dtype));
@@ -207,25 +264,12 @@ static void statement(cu *c, const nnc_kstage *s, int32_t id)
     }
 }
 
-/* Is instruction id written in the loop over lanes? Folding lanes of a vector is, too. */
-static bool in_loop(const cu *c, int32_t id)
-{
-    const nnc_kins *in = &c->k->ins[id];
-    const cu_value *v = &c->v[id];
-    if (c->lanes == 1 || in->op == KO_const || in->op == KO_index)
-        return false;
-    if (in->op == KO_load || in->op == KO_store)
-        return v->varies && !v->vector;
-    if (in->op == KO_reduce) /* what is the same in all lanes counts once for each, too */
-        return v->varies || (c->axis >= 0 && c->k->axis[c->axis].kind == KA_reduce);
-    return v->varies;
-}
-
 static bool written(const cu *c, int32_t id)
 {
     const cu_value *v = &c->v[id];
     int op = c->k->ins[id].op;
-    if (op == KO_store && c->kept && c->kept[c->k->ins[id].buf])
+    if ((op == KO_store && c->kept && c->kept[c->k->ins[id].buf]) ||
+        (op == KO_reduce && v->into > 0))
         return false;
     return v->live && !(op == KO_load && (v->held || v->tiled || v->as >= 0)) && op != KO_const &&
            op != KO_index;

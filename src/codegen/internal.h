@@ -36,6 +36,20 @@ int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
 /* Domain arithmetic shared by schedule, verify and the interpreter. */
 int64_t nnc_kernel_domain(const nnc_kernel *k); /* units that the schedule's vec_axis and chunk make */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
+/* strip.c. Axis a (outer) in strips of n, 2..NNC_STRIP; reduce axis r written out: it stays, with extent 1. Nothing changes where
+ * guards or instructions would become too many. No stage may have map axes; r is reduced without masks, and to no places. New
+ * memory is in `mem`. False: out of memory. */
+#define NNC_STRIP 8
+bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
+bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
+/* schedule_window.c. Is it made of windows that a thread should compute alone, rather than rows or columns that threads share? And
+ * the strips that such a kernel should have on target t, before nnc_kernel_schedule. False: out of memory. */
+bool nnc_window_kernel(const nnc_kernel *k);
+bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
+/* schedule_cuda.c: the outer axis that counts fastest, elements of an access along it, threads that the target holds. */
+int nnc_cuda_fast_axis(const nnc_kernel *k);
+int nnc_cuda_vec(const nnc_kernel *k, int axis);
+int64_t nnc_cuda_resident(const nnc_target *t);
 /* schedule_cuda.c. Choices for target t (false: out of memory); and what follows from choices: fills blocks, finish, shared, work,
  * index of *g. False: the kernel cannot run so, or g->oom. */
 bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t);

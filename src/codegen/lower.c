@@ -258,6 +258,8 @@ static nnc_status lower(lw *l, const nnc_graph *g, const nnc_node *n)
         return nnc_nomem(l->sink);
     lw_order_axes(l);
     nnc_kernel_merge_axes(l->k);
+    if (!nnc_window_strips(l->k, l->target, l->out))
+        return nnc_nomem(l->sink);
     if (!nnc_kernel_schedule(l->k, l->target))
         return nnc_nomem(l->sink);
     l->k->scratch_bytes = nnc_kernel_scratch(l->k);

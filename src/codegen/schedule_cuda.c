@@ -309,7 +309,7 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
 /* ---- choices ---- */
 
 /* The outer axis that most bytes are stored, then loaded along. */
-static int fast_axis(const nnc_kernel *k)
+int nnc_cuda_fast_axis(const nnc_kernel *k)
 {
     int64_t most = -1;
     int axis = k->n_outer - 1;
@@ -330,7 +330,7 @@ static int fast_axis(const nnc_kernel *k)
 }
 
 /* Elements of one access along axis a: 16 bytes of the narrowest type, at most 8. */
-static int pick_vec(const nnc_kernel *k, int a)
+int nnc_cuda_vec(const nnc_kernel *k, int a)
 {
     int narrowest = 16;
     bool stores = false;
@@ -356,17 +356,21 @@ static int pick_vec(const nnc_kernel *k, int a)
     return vec;
 }
 
+int64_t nnc_cuda_resident(const nnc_target *t)
+{
+    return (int64_t)(t->sms > 0 ? t->sms : 132) * (t->sm_threads > 0 ? t->sm_threads : 2048);
+}
+
 static void choose_point(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid;
-    int64_t resident =
-        (int64_t)(t->sms > 0 ? t->sms : 132) * (t->sm_threads > 0 ? t->sm_threads : 2048);
+    int64_t resident = nnc_cuda_resident(t);
     int inputs = 0;
     bool small = true;
     g->cls = KC_point;
     g->threads = POINT_THREADS;
-    g->axis = (int16_t)fast_axis(k);
-    int vec = pick_vec(k, g->axis);
+    g->axis = (int16_t)nnc_cuda_fast_axis(k);
+    int vec = nnc_cuda_vec(k, g->axis);
     while (
         vec > 1 && points(k, g->axis, vec) < resident / 4) /* more threads rather than wider ones */
         vec /= 2;
@@ -550,12 +554,12 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1;
     for (int i = 0; i < k->n_stage; i++)
         longest = nnc_max64(longest, own_points(k, &k->stage[i]));
-    int axis = fast_axis(k);
+    int axis = nnc_cuda_fast_axis(k);
     if (axis < 0 || k->axis[axis].extent < 8 || longest < 16 || has_tmp(k))
         return false;
     g->cls = KC_column;
     g->axis = (int16_t)axis;
-    for (g->vec = (int16_t)pick_vec(k, axis); g->vec > 1; g->vec /= 2)
+    for (g->vec = (int16_t)nnc_cuda_vec(k, axis); g->vec > 1; g->vec /= 2)
         if (k->axis[axis].extent % g->vec == 0 && points(k, axis, g->vec) >= 32 * (int64_t)t->sms &&
             !finds_places(k))
             break;
@@ -595,6 +599,13 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
     k->grid.oom = false;
     choose_none(k);
     bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
+    bool windows = nnc_window_kernel(k) && points(k, -1, 1) >= nnc_cuda_resident(t) / 4;
+    if (windows && !large) {
+        choose_point(k, t);
+        if (nnc_cuda_derive(k, &k->grid))
+            return !k->grid.oom;
+        choose_none(k);
+    }
     if ((large || along) && choose_row(k, t, large))
         return !k->grid.oom;
     if (choose_none(k), choose_tile(k))

@@ -16,6 +16,8 @@ const nnc_target ck_target = {.kind = NNC_T_cpu,
     .threads = 2,
     .l3_bytes = 32 << 20};
 
+const nnc_target *ck_lowered_for = &ck_target;
+
 nnc_graph *ck_parse(const char *text)
 {
     nnc_scan s;
@@ -75,7 +77,7 @@ static bool is_plain(const nnc_graph *g)
 nnc_kernel *ck_lower(const nnc_graph *g, nnc_arena *a)
 {
     const nnc_node *n = only_node(g);
-    return n ? nnc_lower(g, n, &ck_target, a, test_sink) : NULL;
+    return n ? nnc_lower(g, n, ck_lowered_for, a, test_sink) : NULL;
 }
 
 int ck_count(const nnc_kernel *k, nnc_kop op, int sop)

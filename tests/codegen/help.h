@@ -9,6 +9,9 @@
 /* A 512-bit host with 2 threads. */
 extern const nnc_target ck_target;
 
+/* What kernels are lowered for: ck_target, unless a test says otherwise for a while. */
+extern const nnc_target *ck_lowered_for;
+
 nnc_graph *ck_parse(const char *text); /* NULL: reported in test_sink */
 /* The graph's nodes as one fused node of a new graph. */
 nnc_graph *ck_fuse(const nnc_graph *g);

@@ -6,26 +6,42 @@
 
 static const ck_bound sums = {1e-5, 3e-5};
 
-static void random_windows(int n, bool pool)
+/* A GPU so small that windows are computed in strips. */
+static const nnc_target one_sm = {.kind = NNC_T_cuda,
+    .name = "tiny",
+    .cpu = "",
+    .features = "",
+    .vector_bits = 128,
+    .fma = true,
+    .sms = 1,
+    .sm_threads = 32,
+    .shared_bytes = 48 << 10,
+    .sm = 90};
+
+static void random_windows(int n, bool pool, const nnc_target *t)
 {
+    ck_lowered_for = t;
     for (int i = 0; i < n; i++) {
-        nnc_text t = {0};
-        gen_window(&t, test_seed + (uint64_t)i, pool);
+        nnc_text text = {0};
+        gen_window(&text, test_seed + (uint64_t)i, pool);
         nnc_sink_clear(test_sink);
-        if (!ck_text(nnc_text_str(&t), sums)) {
+        if (!ck_text(nnc_text_str(&text), sums)) {
             nnc_sink_print(test_sink, stderr);
-            test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(&t));
+            test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(&text));
         }
-        nnc_text_deinit(&t);
+        nnc_text_deinit(&text);
     }
+    ck_lowered_for = &ck_target;
 }
 
 TEST(depthwise_convolutions)
 {
-    random_windows(400, false);
+    random_windows(400, false, &ck_target);
+    random_windows(400, false, &one_sm);
 }
 
 TEST(poolings)
 {
-    random_windows(200, true);
+    random_windows(200, true, &ck_target);
+    random_windows(200, true, &one_sm);
 }
