@@ -4,11 +4,11 @@
  *
  * The outputs are traced backwards. A value is demanded at an index map: for each of its
  * dimensions an affine form over the kernel's axes. Movement only rewrites the map; elementwise
- * ops pass it on; a reduction (or a window, of pooling or with a depthwise convolution's weights) starts a context of its own with reduce axes, and the axes of the
- * map at which its result is demanded are the kernel's outer axes: all reductions of a kernel
- * must agree on them. Where a reshape needs digits of an axis, the axis is split and the trace
- * starts again; where the output needs another operand of a concat (or a mirrored edge) from
- * some index on, the axis is cut into segments, one context each.
+ * ops pass it on; a reduction (or a window: of a pooling, of a depthwise convolution) starts a
+ * context of its own with reduce axes, and the axes of the map at which its result is demanded
+ * are the kernel's outer axes: all reductions of a kernel must agree on them.
+ * Where a reshape needs digits of an axis, the axis is split and the trace starts again; where the output
+ * needs another operand of a concat (or a mirrored edge) from some index on, the axis is cut into segments, one context each.
  *
  * A node alone always has a kernel: where splitting and cutting do not do, elements of its
  * operand are read at computed places, and pieces of a split that share no axis are stored
