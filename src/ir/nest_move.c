@@ -424,7 +424,8 @@ static bool input_channel(nx *t, const nnc_node *n, const nnc_nest_map *e, nnc_n
     if (type_of(t, n->in[0])->dim[1] == 1)
         *in = (nnc_nest_map){0};
     else if (each > 1 && !divide(t, e, each, in, &rest))
-        return nx_fail(t, n->out, "has several results a channel, read where no loop can follow") == 0;
+        return nx_fail(t, n->out, "has several results a channel, read where no loop can follow") ==
+               0;
     return true;
 }
 
