@@ -6,10 +6,9 @@
  *            16 bits suffice (OF_half) when all its operands of main come from such nodes: not
  *            before, since rounding an f32 operand early costs accuracy and saves nothing (the cast
  *            is part of the kernel that makes the operand)
- *   back     an elementwise op all of whose readers want f32 gives it up: the first of them widens
- *            as it reads
- *   back     a movement that enlarges nothing, between f32 and 16-bit readers alone, takes 16 bits:
- *            moving the rounded numbers gives the same bits, and half the bytes
+ *   back     an op that rounds, all of whose readers want f32, gives it up: they widen as they read
+ *   back     a movement that reads no more than it gives, and is read by 16-bit nodes alone, takes 16
+ *            bits: moving the rounded numbers gives the same bits, and half the bytes
  * Casts stand at the borders, one for all readers of a value. Weights are cast once, by `init`;
  * constants are rounded here. A graph that went through has nothing left to do: no contraction of
  * f32 remains whose engine takes 16 bits. */
@@ -38,24 +37,41 @@ static const char *word_of(const prec *s, uint32_t i)
 
 /* ---- who --------------------------------------------------------------------------------------- */
 
-/* Is x, a number of the model, still itself in the type: finite where it was, and not a mere zero? */
-static bool fits(nnc_dtype d, double x)
+/* Is x, a number of the model, finite in type d where it is? And, where it counts alone, not a mere zero? */
+static bool fits(nnc_dtype d, double x, bool alone)
 {
     uint64_t bits = 0;
     nnc_set_f64(d, &bits, 0, x);
     double y = nnc_get_f64(d, &bits, 0);
-    return !isfinite(x) || (isfinite(y) && (y != 0 || x == 0));
+    return !isfinite(x) || (isfinite(y) && (y != 0 || x == 0 || !alone));
 }
 
-/* Do the numbers in the node's text fit: constants beside its operands, attributes? */
+/* Inline constants: a single number, or one of many. */
+static bool constant_fits(const prec *s, nnc_ref v, double *bad)
+{
+    const nnc_node *n = nnc_def(s->p->g, v);
+    if (nnc_const_scalar(s->p->g, v, bad))
+        return fits(s->d, *bad, true);
+    if (n->op != OP_constant || n->weight->kind != NNC_W_inline || dtype_of(s, v) != DT_f32)
+        return true;
+    int64_t numel = nnc_type_numel(nnc_typeof(s->p->g, v));
+    for (int64_t i = 0; i < numel; i++) {
+        *bad = nnc_get_f64(DT_f32, n->weight->data, i);
+        if (!fits(s->d, *bad, false))
+            return false;
+    }
+    return true;
+}
+
+/* Do the numbers in the node's text fit: constants among its operands, attributes? */
 static bool numbers_fit(const prec *s, const nnc_node *n, double *bad)
 {
     for (int k = 0; k < n->n_in; k++)
-        if (nnc_const_scalar(s->p->g, n->in[k], bad) && !fits(s->d, *bad))
+        if (!constant_fits(s, n->in[k], bad))
             return false;
     for (int k = 0; k < n->n_attr; k++) {
         *bad = n->attr[k].f;
-        if (nnc_attrs[n->attr[k].key].kind == AK_float && !fits(s->d, *bad))
+        if (nnc_attrs[n->attr[k].key].kind == AK_float && !fits(s->d, *bad, true))
             return false;
     }
     return true;
@@ -94,10 +110,12 @@ static void forward(prec *s, uint32_t i)
     double bad = 0;
     int k16 = half_operands(s, n, &wide);
     if (nnc_op_class(n->op) == CL_contract && results_are_f32(s, n)) {
-        s->half[i] = nnc_target_contracts(p->t, s->d);
-        if (!s->half[i])
+        if (!nnc_target_contracts(p->t, s->d))
             s->why[i] = remark_text(
                 p, "%s has no engine for contractions of %s", p->t->name, nnc_dtype_name(s->d));
+        else if (!numbers_fit(s, n, &bad))
+            s->why[i] = remark_text(p, "its number %g is none of %s", bad, nnc_dtype_name(s->d));
+        s->half[i] = !s->why[i];
         return;
     }
     if (!k16)
@@ -133,24 +151,33 @@ static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
 static void give_up(prec *s, uint32_t i)
 {
     int narrow, wide;
-    if (!s->half[i] || !nnc_op_is_ewise(s->p->g->node[i].op))
+    nnc_op op = (nnc_op)s->p->g->node[i].op;
+    bool moves =
+        nnc_op_class(op) == CL_contract || (!nnc_op_is_ewise(op) && nnc_ops[op].flags & OF_exact);
+    if (!s->half[i] || moves)
         return;
     count_readers(s, i, &narrow, &wide);
     if (narrow)
         return;
     s->half[i] = false;
-    s->why[i] = remark_text(s->p, "all that read its result want f32, so it widens as it reads");
+    s->why[i] = remark_text(s->p, "all that read its result want f32, so it widens what it reads");
 }
 
 static void take_up(prec *s, uint32_t i)
 {
     pass *p = s->p;
     const nnc_node *n = &p->g->node[i];
-    int narrow, wide;
+    int narrow, wide, of_f32 = 0;
+    int64_t read = 0;
     double bad;
-    if (s->half[i] || nnc_op_class(n->op) != CL_move || !results_are_f32(s, n) || n->n_in != 1 ||
-        n->n_out != 1 || dtype_of(s, n->in[0]) != DT_f32 || !numbers_fit(s, n, &bad) ||
-        nnc_type_numel(nnc_typeof(p->g, n->in[0])) > nnc_type_numel(nnc_typeof(p->g, n->out)))
+    for (int k = 0; k < n->n_in; k++) {
+        of_f32 += dtype_of(s, n->in[k]) == DT_f32;
+        if (dtype_of(s, n->in[k]) == DT_f32 && !edit_static(p, n->in[k]))
+            read += nnc_type_numel(nnc_typeof(p->g, n->in[k]));
+    }
+    if (s->half[i] || nnc_op_class(n->op) != CL_move || n->n_out != 1 || !of_f32 ||
+        !results_are_f32(s, n) || read > nnc_type_numel(nnc_typeof(p->g, n->out)) ||
+        !numbers_fit(s, n, &bad))
         return;
     count_readers(s, i, &narrow, &wide);
     s->half[i] = narrow > 0 && wide == 0;

@@ -337,17 +337,15 @@ TEST(idempotent)
         }
 }
 
-TEST(out_of_memory)
+static void fail_every_allocation(const nnc_graph *g, const nnc_pass_options *o)
 {
-    nnc_target t = help_target(true);
-    nnc_graph *g = random_graph(test_seed + 5, 14, false);
     bool done = false;
     for (int64_t n = 1; g && !done && n < 200000; n += n < 200 ? 1 : n / 37) {
         nnc_graph *h = nnc_graph_clone(g, test_sink);
         nnc_remarks r;
         nnc_remarks_init(&r);
         nnc_fail_alloc_after(n);
-        nnc_status s = run_passes(&h, 2, NULL, 0, &t, &r);
+        nnc_status s = nnc_passes_run(&h, o, &r, test_sink);
         nnc_fail_alloc_after(0);
         if (s == NNC_OK)
             done = true;
@@ -360,7 +358,35 @@ TEST(out_of_memory)
         nnc_sink_clear(test_sink);
     }
     CHECK(done);
+}
+
+TEST(out_of_memory)
+{
+    nnc_target t = help_target(true);
+    nnc_graph *g = random_graph(test_seed + 5, 14, false);
+    fail_every_allocation(g, &(nnc_pass_options){.level = 2, .target = &t});
     nnc_graph_destroy(g);
+}
+
+/* The passes that 16 bits and GPUs add. */
+TEST(out_of_memory_in_16_bits)
+{
+    static const char text[] =
+        "graph @g {\n%x = input : f32[4,3,16,16]\n"
+        "%w = param : f32[8,3,7,7] = gen(\"w\", seed=0, scale=0.1, shift=0)\n"
+        "%v = param : f32[8,4,2,2] = gen(\"v\", seed=0, scale=0.1, shift=0)\n"
+        "%b = param : f32[4] = gen(\"b\", seed=0, scale=0.1, shift=0)\n"
+        "%h = constant : f32[] = [0.5]\n%c = conv %x, %w {pads=[3,3,3,3]} loc \"/c\"\n"
+        "%m = mul %c, %h loc \"/m\"\n%t = conv_transpose %m, %v, %b loc \"/t\"\n"
+        "%e = exp %m loc \"/e\"\nreturn %t, %e }\n";
+    nnc_target t;
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    nnc_graph *g = help_parse("text", text, sizeof text - 1);
+    CHECK(g != NULL);
+    fail_every_allocation(
+        g, &(nnc_pass_options){.level = 2, .target = &t, .precision = NNC_PRECISION_bf16});
+    nnc_graph_destroy(g);
+    nnc_target_deinit(&t);
 }
 
 TEST(unknown_pass)

@@ -1,0 +1,63 @@
+/* tests/cuda_fake/generated.c -- generated graphs on the fake GPU in every precision: unfused, fused and float64 agree within the
+ * stated limits. */
+#include "api/nnc.h"
+#include "fake.h"
+#include "gen/gen.h"
+#include "test.h"
+#include <stdlib.h>
+
+/* Limits of nmse: of 16 bits as in tests/passes/props.c, for graphs of about as many roundings. */
+static const double limit[NNC_PRECISION__COUNT] = {[NNC_PRECISION_f32] = 1e-10,
+    [NNC_PRECISION_tf32] = 1e-10, /* the fake's sums are f32 */
+    [NNC_PRECISION_f16] = 1e-4,
+    [NNC_PRECISION_bf16] = 64e-4};
+
+static void compare(nnc_env *e, uint64_t seed, nnc_precision precision)
+{
+    gen_options go = {.seed = seed,
+        .nodes = 14,
+        .classes = 1u << CL_contract | 1u << CL_ewise | 1u << CL_ecomp | 1u << CL_comp |
+                   1u << CL_move | 1u << CL_window};
+    nnc_graph *g = gen_graph(&go, test_sink);
+    nnc_compare_options o = {.compile = nnc_compile_defaults,
+        .warmup = 1,
+        .iterations = 1,
+        .tolerance = limit[precision]};
+    o.compile.precision = precision;
+    nnc_text t = {0};
+    bool agrees = false;
+    if (g)
+        CHECK_OK(nnc_compare(e, g, &o, NNC_TEXT, &t, &agrees, test_sink));
+    if (!agrees)
+        test_fail(__FILE__, __LINE__, "seed %llu, %s\n%s", (unsigned long long)seed,
+            nnc_precision_name(precision), nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    nnc_graph_destroy(g);
+}
+
+TEST(generated_in_every_precision)
+{
+    const char *more = getenv("NNC_CASES");
+    int n = more ? atoi(more) : 5, calls = 0;
+    if (!*NNC_TEST_CXX) {
+        test_skip("no C++ compiler to build kernels for the CPU");
+        return;
+    }
+    for (int k = 0; k < n; k++)
+        for (nnc_precision p = NNC_PRECISION_f32; p < NNC_PRECISION__COUNT; p++) {
+            char why[512];
+            nnc_env *e = NULL;
+            if (p == NNC_PRECISION_tf32 && k)
+                continue; /* on the fake as f32 */
+            fake_begin((uint64_t)k);
+            CHECK_OK(nnc_env_create(
+                &(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
+            if (e)
+                compare(e, test_seed + 40000 + (uint64_t)k, p);
+            nnc_env_destroy(e);
+            calls += fake_count.library_calls;
+            if (fake_end(why))
+                test_fail(__FILE__, __LINE__, "case %d: %s", k, why);
+        }
+    CHECK(calls > 0);
+}
