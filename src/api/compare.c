@@ -207,8 +207,10 @@ static void release(comparison *c)
 {
     for (int i = 0; i < c->n; i++) {
         nnc_artifact_destroy(c->p[i].a);
-        nnc_free(c->p[i].ns);
-        nnc_free(c->p[i].burst_ms);
+        for (int io = 0; io < 2; io++) {
+            nnc_free(c->p[i].t[io].ns);
+            nnc_free(c->p[i].t[io].burst_ms);
+        }
     }
     for (int i = 0; i < c->n_input; i++)
         nnc_free(c->input[i]);
@@ -229,7 +231,8 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->model = m;
     c->o = o;
     c->sink = sink;
-    c->paired = (pairs){0, NAN, NAN, NAN};
+    c->paired[0] = c->paired[1] = (pairs){0, NAN, NAN, NAN};
+    c->main = o->io == NNC_IO_INCLUDE;
     nnc_arena_init(&c->arena, 0);
     nnc_status st = compare(c);
     if (!st)

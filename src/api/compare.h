@@ -7,6 +7,16 @@
 
 enum { MAX_PROGRAMS = 40, MAX_KEPT = 256 };
 
+/* What was timed of a program. */
+typedef struct timed {
+    int64_t *ns;          /* times of its timed runs; sorted when all are there */
+    int n_ns, cap_ns;
+    int64_t spent_ns;     /* their sum */
+    int64_t n_untimed;    /* runs of warming up, and the first of each burst */
+    double *burst_ms;     /* the median of each burst */
+    int n_burst, cap_burst;
+} timed;
+
 /* The model compiled with some of the passes. */
 typedef struct program {
     const char *pass;     /* the passes that this one has and the one before has not ("fuse", "expand + fuse"); NULL for the first */
@@ -16,12 +26,8 @@ typedef struct program {
     int n_skip;
     nnc_artifact *a;
     nnc_session *s;       /* while it is being measured */
-    int64_t *ns;          /* times of its timed runs; sorted when all are there */
-    int n_ns, cap_ns;
-    int64_t spent_ns;     /* their sum */
-    int64_t n_untimed;    /* runs of warming up, and the first of each burst */
-    double *burst_ms;     /* the median of each burst */
-    int n_burst, cap_burst;
+    timed t[2];           /* [1]: with its copies, where that was asked for */
+    nnc_io_report io;     /* of [1] */
     nnc_error truth, unfused; /* against float64; against the unfused program */
 } program;
 
@@ -52,7 +58,8 @@ typedef struct comparison {
     kept kept[MAX_KEPT];
     int n_kept;
     bool kept_all;
-    pairs paired;
+    pairs paired[2];         /* as program.t */
+    bool main;               /* index of the times that the report is about: 0 runs alone, 1 with copies */
     double tolerance;
     bool agrees;
     nnc_sink *sink;
@@ -61,8 +68,9 @@ typedef struct comparison {
 
 /* Loads, times and checks all programs: together when they fit in memory at once, otherwise one after the other. */
 nnc_status nnc_measure(comparison *c) NNC_MUST;
-/* Times the n loaded programs in bursts in turn, and pairs the bursts of the fused and the unfused one when both are among them. */
-nnc_status nnc_time(comparison *c, program **p, int n) NNC_MUST;
+/* Times the n loaded programs, runs alone or with their copies, in bursts in turn, and pairs the bursts of the fused and the unfused
+ * one when both are among them. */
+nnc_status nnc_time(comparison *c, program **p, int n, bool io) NNC_MUST;
 /* The time below which `share` (0..1) of n sorted times lie, in ms; between two of them in proportion. NaN when n is 0. */
 double nnc_time_at(const int64_t *sorted_ns, int n, double share);
 /* Tells the caller's progress function what is being done; `detail` may be NULL and is read at once. */
@@ -72,7 +80,7 @@ typedef struct summary { /* of a program's plan and times */
     double median_ms, mean_ms, p10_ms, p90_ms;
     int64_t launches, kernels, bytes, flops, arena;
 } summary;
-summary nnc_summarize(const program *p);
+summary nnc_summarize(const program *p, bool io);
 
 nnc_status nnc_compare_print(const comparison *c, nnc_format f, nnc_text *out) NNC_MUST;
 

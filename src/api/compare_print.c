@@ -4,14 +4,15 @@
 #include <math.h>
 #include <string.h>
 
-summary nnc_summarize(const program *p)
+summary nnc_summarize(const program *p, bool io)
 {
+    const timed *t = &p->t[io];
     const nnc_plan *plan = p->a->plan;
     summary s = {
-        .median_ms = nnc_time_at(p->ns, p->n_ns, 0.5),
-        .mean_ms = p->n_ns ? (double)p->spent_ns * 1e-6 / p->n_ns : NAN,
-        .p10_ms = nnc_time_at(p->ns, p->n_ns, 0.1),
-        .p90_ms = nnc_time_at(p->ns, p->n_ns, 0.9),
+        .median_ms = nnc_time_at(t->ns, t->n_ns, 0.5),
+        .mean_ms = t->n_ns ? (double)t->spent_ns * 1e-6 / t->n_ns : NAN,
+        .p10_ms = nnc_time_at(t->ns, t->n_ns, 0.1),
+        .p90_ms = nnc_time_at(t->ns, t->n_ns, 0.9),
         .kernels = plan->n_kernel,
     };
     nnc_artifact_work(p->a, &s.flops, &s.bytes, &s.launches);
@@ -61,12 +62,12 @@ static void put_ms(nnc_text *t, double ms)
 
 static void text_row(nnc_text *t, const comparison *c, const program *p)
 {
-    summary s = nnc_summarize(p);
+    summary s = nnc_summarize(p, c->main);
     nnc_printf(t, "  %-16s", p->name);
     put_ms(t, s.median_ms);
     put_ms(t, s.p10_ms);
     put_ms(t, s.p90_ms);
-    nnc_printf(t, "%6d%10lld", p->n_ns, (long long)s.launches);
+    nnc_printf(t, "%6d%10lld", p->t[c->main].n_ns, (long long)s.launches);
     nnc_put_bytes_column(t, s.bytes, 12, false);
     nnc_put_bytes_column(t, s.arena, 12, false);
     if (c->truth.ran)
@@ -97,7 +98,7 @@ static void text_steps(nnc_text *t, const comparison *c)
     summary before = {0};
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
-        summary s = nnc_summarize(p);
+        summary s = nnc_summarize(p, c->main);
         nnc_text why = {0};
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
         put_ms(t, s.median_ms);
@@ -144,7 +145,8 @@ static void text_pairs(nnc_text *t, const pairs *p)
 
 static void text_speed(nnc_text *t, const comparison *c)
 {
-    summary u = nnc_summarize(&c->p[c->unfused]), f = nnc_summarize(&c->p[c->fused]);
+    summary u = nnc_summarize(&c->p[c->unfused], c->main),
+            f = nnc_summarize(&c->p[c->fused], c->main);
     double ratio = u.median_ms / f.median_ms;
     if (c->fused == c->unfused) {
         nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
@@ -153,7 +155,7 @@ static void text_speed(nnc_text *t, const comparison *c)
             "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
             "equal.\n",
             1 / ratio, ratio);
-        text_pairs(t, &c->paired);
+        text_pairs(t, &c->paired[c->main]);
     }
     nnc_printf(t, "%s computes %.4g GFLOP/s and moves %.4g GB/s.\n",
         c->fused == c->unfused ? "It" : "Fused", (double)f.flops / f.median_ms * 1e-6,
@@ -167,12 +169,28 @@ static const char *precision_words(const program *p)
     return words[p->a->plan->precision];
 }
 
+/* What copies cost, and how much of them passed beside computing. */
+static void text_copies(nnc_text *t, const comparison *c)
+{
+    for (int i = 0; i < c->n; i++) {
+        const program *p = &c->p[i];
+        if (!p->name || !p->t[1].n_ns)
+            continue;
+        summary s = nnc_summarize(p, true);
+        nnc_printf(t, "\n  %s with copies:", p->name);
+        put_ms(t, s.median_ms);
+        nnc_printf(t, " ms (p10 %.3f, p90 %.3f, %d runs)\n", s.p10_ms, s.p90_ms, p->t[1].n_ns);
+        nnc_report_io(&p->io, "    ", t);
+    }
+}
+
 static void print_text(const comparison *c, nnc_text *t)
 {
     const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
-    nnc_printf(t, "%s on %s, %d thread%s, -O%d%s; copies to and from the device not timed\n\n",
+    nnc_printf(t, "%s on %s, %d thread%s, -O%d%s; copies to and from the device %stimed\n\n",
         c->model->name, nnc_env_target(c->env), nnc_env_threads(c->env),
-        nnc_plural(nnc_env_threads(c->env), "s"), c->o->compile.level, precision_words(f));
+        nnc_plural(nnc_env_threads(c->env), "s"), c->o->compile.level, precision_words(f),
+        c->main ? "" : "not ");
     nnc_puts(t, "                   median      p10      p90  runs  launches       moved       "
                 "arena");
     nnc_puts(t, c->truth.ran ? "       nmse    max rel\n" : "\n");
@@ -187,6 +205,8 @@ static void print_text(const comparison *c, nnc_text *t)
                     "is not timed\n");
     if (c->n > 1 && c->o->steps)
         text_steps(t, c);
+    if (c->o->io != NNC_IO_EXCLUDE)
+        text_copies(t, c);
     nnc_putc(t, '\n');
     text_speed(t, c);
     if (c->truth.ran)
@@ -200,6 +220,8 @@ static void print_text(const comparison *c, nnc_text *t)
         nnc_puts(t, "The outputs are large: fused and unfused were compared on evenly spread "
                     "pieces of them.\n");
 }
+
+static const char *const io_names[] = {"exclude", "include", "both"}; /* by nnc_io */
 
 /* JSON has no infinity: an error that is not finite becomes null. */
 static void json_number(nnc_text *t, const char *key, double v)
@@ -217,9 +239,20 @@ static void json_ms(nnc_text *t, const char *key, double ms)
     json_number(t, key, round(ms * 1e6) / 1e6);
 }
 
+static void json_with_copies(nnc_text *t, const program *p)
+{
+    summary s = nnc_summarize(p, true);
+    nnc_printf(t, ", \"with_copies\": {\"iterations\": %d", p->t[1].n_ns);
+    json_ms(t, "median_ms", s.median_ms);
+    json_ms(t, "mean_ms", s.mean_ms);
+    json_ms(t, "p10_ms", s.p10_ms);
+    json_ms(t, "p90_ms", s.p90_ms);
+    nnc_putc(t, '}');
+}
+
 static void json_run(nnc_text *t, const comparison *c, const program *p, const char *name)
 {
-    summary s = nnc_summarize(p);
+    summary s = nnc_summarize(p, c->main);
     nnc_printf(t, "{\"name\": \"%s\", \"level\": %d", name,
         p == &c->p[0] && c->unfused != 0 ? 0 : p->level);
     json_ms(t, "median_ms", s.median_ms);
@@ -229,11 +262,17 @@ static void json_run(nnc_text *t, const comparison *c, const program *p, const c
     nnc_printf(t,
         ", \"iterations\": %d, \"launches\": %lld, \"kernels\": %lld, \"bytes_moved\": %lld, "
         "\"flops\": %lld, \"arena_bytes\": %lld",
-        p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
+        p->t[c->main].n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
         (long long)s.flops, (long long)s.arena);
     json_number(t, "nmse", c->truth.ran ? nnc_error_nmse(&p->truth) : NAN);
     json_number(t, "max_rel_err", c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
-    nnc_printf(t, ", \"bursts\": %d, \"untimed_runs\": %lld}", p->n_burst, (long long)p->n_untimed);
+    nnc_printf(t, ", \"bursts\": %d, \"untimed_runs\": %lld", p->t[c->main].n_burst,
+        (long long)p->t[c->main].n_untimed);
+    if (c->o->io == NNC_IO_BOTH)
+        json_with_copies(t, p);
+    if (c->o->io != NNC_IO_EXCLUDE)
+        nnc_report_io_json(&p->io, t);
+    nnc_putc(t, '}');
 }
 
 static void print_json(const comparison *c, nnc_text *t)
@@ -250,7 +289,8 @@ static void print_json(const comparison *c, nnc_text *t)
         nnc_puts(t, ": ");
         nnc_put_json_string(t, c->o->arg[i].value);
     }
-    nnc_printf(t, "}, \"io\": \"exclude\",\n \"reference\": {\"ran\": %s, \"scope\": ",
+    nnc_printf(t,
+        "}, \"io\": \"%s\",\n \"reference\": {\"ran\": %s, \"scope\": ", io_names[c->o->io],
         c->truth.ran ? "true" : "false");
     nnc_put_json_string(t, c->truth.scope);
     nnc_puts(t, "},\n \"runs\": [");
@@ -262,17 +302,17 @@ static void print_json(const comparison *c, nnc_text *t)
     nnc_puts(t, ",\n  ");
     json_run(t, c, f, "fused");
     nnc_puts(t, "],\n \"speedup\": ");
-    nnc_put_double(t, nnc_summarize(u).median_ms / nnc_summarize(f).median_ms);
+    nnc_put_double(t, nnc_summarize(u, c->main).median_ms / nnc_summarize(f, c->main).median_ms);
     nnc_printf(t, ", \"agree\": %s", c->agrees ? "true" : "false");
     json_number(t, "tolerance", c->tolerance);
     nnc_printf(t, ", \"precision\": \"%s\",\n \"paired\": {\"pairs\": %d",
-        nnc_precision_name(f->a->plan->precision), c->paired.n);
-    json_number(t, "ratio", c->paired.ratio);
-    json_number(t, "low", c->paired.low);
-    json_number(t, "high", c->paired.high);
+        nnc_precision_name(f->a->plan->precision), c->paired[c->main].n);
+    json_number(t, "ratio", c->paired[c->main].ratio);
+    json_number(t, "low", c->paired[c->main].low);
+    json_number(t, "high", c->paired[c->main].high);
     nnc_puts(t, "},\n \"steps\": [");
     for (int i = 0; i < c->n && c->o->steps; i++) {
-        summary s = nnc_summarize(&c->p[i]);
+        summary s = nnc_summarize(&c->p[i], c->main);
         nnc_puts(t, i ? ",\n  {\"pass\": " : "{\"pass\": ");
         nnc_put_json_string(t, c->p[i].pass ? c->p[i].pass : "as written");
         json_ms(t, "median_ms", s.median_ms);
@@ -288,12 +328,14 @@ static void print_csv(const comparison *c, nnc_text *t)
                 "flops,arena_bytes,nmse,max_rel_err,bursts,untimed_runs\n");
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
-        summary s = nnc_summarize(p);
+        summary s = nnc_summarize(p, c->main);
         nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e,%d,%lld\n",
             p->name ? "" : "+ ", p->name ? p->name : p->pass, s.median_ms, s.mean_ms, s.p10_ms,
-            s.p90_ms, p->n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
-            (long long)s.flops, (long long)s.arena, c->truth.ran ? nnc_error_nmse(&p->truth) : NAN,
-            c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN, p->n_burst, (long long)p->n_untimed);
+            s.p90_ms, p->t[c->main].n_ns, (long long)s.launches, (long long)s.kernels,
+            (long long)s.bytes, (long long)s.flops, (long long)s.arena,
+            c->truth.ran ? nnc_error_nmse(&p->truth) : NAN,
+            c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN, p->t[c->main].n_burst,
+            (long long)p->t[c->main].n_untimed);
     }
 }
 

@@ -34,9 +34,12 @@ struct nnc_artifact {
     nnc_arena arena;
 };
 
+typedef struct nnc_streaming nnc_streaming; /* stream.c */
+
 struct nnc_session {
     const nnc_plan *plan;
     nnc_exec *exec;
+    nnc_streaming *stream; /* NULL: copies are not streamed */
 };
 
 /* What `o` says of the passes, on the machine of `e`. Borrows from both. */
@@ -81,6 +84,14 @@ nnc_status nnc_cuda_describe(const nnc_plan *p, int object, nnc_text *out, nnc_s
 void nnc_doctor_cuda_text(nnc_text *t);
 void nnc_doctor_cuda_json(nnc_text *t); /* a member "cuda" */
 void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t);
+
+/* ---- stream.c ---- */
+
+void nnc_session_stream_close(nnc_session *s);
+/* An input for the runs to come; an output of the last run: false, where the last run did not stream. */
+void nnc_stream_keep_input(nnc_session *s, int i, const void *data);
+bool nnc_stream_take_output(const nnc_session *s, int i, void *data);
+void nnc_stream_forget(nnc_session *s); /* a run without copies follows */
 
 /* What of a run was compared with the reference. */
 typedef struct nnc_truth {

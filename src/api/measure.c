@@ -5,19 +5,28 @@
 
 enum { PIECE = 1 << 20, KEEP_ALL = 1 << 30 };
 
-static int64_t memory_of(const program *p)
+static int64_t input_bytes(const nnc_plan *p, int i)
+{
+    return nnc_type_bytes(&p->tensor[p->input[i]].type);
+}
+
+static int64_t output_bytes(const nnc_plan *p, int i)
+{
+    return nnc_type_bytes(&p->tensor[p->output[i]].type);
+}
+
+static int64_t memory_of(const comparison *c, const program *p)
 {
     int64_t n = 0;
     for (int d = 0; d < p->a->plan->n_device; d++) {
         const nnc_plan_device *v = &p->a->plan->device[d];
         n += v->persist_bytes + nnc_max64(v->arena_bytes, v->init_bytes);
     }
+    for (int i = 0; i < p->a->plan->n_input && c->o->io != NNC_IO_EXCLUDE; i++)
+        n += 2 * input_bytes(p->a->plan, i); /* a second set, and the host's */
+    for (int i = 0; i < p->a->plan->n_output && c->o->io != NNC_IO_EXCLUDE; i++)
+        n += 3 * output_bytes(p->a->plan, i);
     return n;
-}
-
-static int64_t output_bytes(const nnc_plan *p, int i)
-{
-    return nnc_type_bytes(&p->tensor[p->output[i]].type);
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------------- */
@@ -112,6 +121,8 @@ static nnc_status check(comparison *c, program *p)
 static nnc_status load(comparison *c, program *p)
 {
     NNC_TRY(nnc_session_create(c->env, p->a, &p->s, c->sink));
+    if (c->o->io != NNC_IO_EXCLUDE)
+        NNC_TRY(nnc_session_stream_open(p->s, c->sink));
     for (int i = 0; i < c->n_input; i++)
         NNC_TRY(nnc_session_input(p->s, i, c->input[i], c->sink));
     return NNC_OK;
@@ -122,10 +133,15 @@ static nnc_status measure_group(comparison *c, program **p, int n)
     nnc_status st = NNC_OK;
     for (int i = 0; !st && i < n; i++)
         st = load(c, p[i]);
-    if (!st)
-        st = nnc_time(c, p, n);
-    for (int i = 0; !st && i < n; i++)
-        st = check(c, p[i]);
+    for (int io = 0; !st && io < 2; io++)
+        if (c->o->io == NNC_IO_BOTH || io == c->main)
+            st = nnc_time(c, p, n, io == 1);
+    for (int i = 0; !st && i < n; i++) {
+        if (c->o->io != NNC_IO_EXCLUDE) /* runs with copies leave none where they are looked at */
+            st = nnc_session_run(p[i]->s, c->sink);
+        if (!st)
+            st = check(c, p[i]);
+    }
     for (int i = 0; i < n; i++) {
         nnc_session_destroy(p[i]->s);
         p[i]->s = NULL;
@@ -145,7 +161,7 @@ nnc_status nnc_measure(comparison *c)
         if (i != c->unfused && i != c->fused)
             p[n++] = &c->p[i];
     for (int i = 0; i < n; i++)
-        total += memory_of(p[i]);
+        total += memory_of(c, p[i]);
     if (total <= room)
         return measure_group(c, p, n);
     for (int i = 0; i < n; i++)

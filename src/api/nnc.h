@@ -140,12 +140,46 @@ nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *dat
 /* Fills an input with numbers that depend on its name, type and seed alone: uniform in [-1, 1); integers 0..9; bool. */
 void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);
 
+/* ---- copies beside running ------------------------------------------------------------------------------------------ */
+
+typedef enum nnc_io { NNC_IO_EXCLUDE, NNC_IO_INCLUDE, NNC_IO_BOTH } nnc_io; /* are copies to and from the device timed? */
+
+/* Copies of one direction beside computing, over all runs measured. */
+typedef struct nnc_overlap {
+    bool overlaps;     /* at least half of the copies' time passed while other runs computed */
+    double share;      /* of it, 0..1; NaN: there was nothing to see */
+    const char *cause; /* why not, static; NULL when they do */
+    double ms;         /* of copies, a run */
+    int64_t bytes;     /* a run */
+} nnc_overlap;
+
+typedef struct nnc_io_report {
+    nnc_overlap up, down;
+    double run_ms, latency_ms; /* of computing; from the begin of a run's upload to the end of its download. Means */
+    int64_t device_bytes;      /* of the second set of inputs and outputs */
+} nnc_io_report;
+
+/* Makes the session ready for nnc_session_stream: memory for a second set of inputs and outputs on the device, and (pinned, where it can
+ * be had) host memory for both. NNC_E_FIT when that does not fit. Before nnc_session_input; sessions that were not asked take none. */
+nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink) NNC_MUST;
+enum { NNC_STREAM_RUNS = 63 };
+/* Runs n times (1..NNC_STREAM_RUNS), inputs going up before and outputs coming down after each, copies beside the computing of other
+ * runs. ns[i]: from the end of one run to that of the next, of n + 1 runs; for n = 1 there is one run, from begin to end. */
+nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
+/* Of all runs of nnc_session_stream so far, from the last nnc_session_stream_reset on (which warming up wants behind it). */
+nnc_io_report nnc_session_stream_report(const nnc_session *s);
+void nnc_session_stream_reset(nnc_session *s);
+/* Lines of text, each behind `indent`; members of an object of JSON, each behind a comma. */
+void nnc_report_io(const nnc_io_report *r, const char *indent, nnc_text *out);
+void nnc_report_io_json(const nnc_io_report *r, nnc_text *out);
+
 /* ---- questions ------------------------------------------------------------------------------------------------------ */
 
 typedef struct nnc_compare_options {
     nnc_compile_options compile;
     uint64_t seed;
     int warmup, iterations;     /* 0 = chosen by time: about `duration_ms` for each side. iterations: of timed runs, exactly */
+    nnc_io io;
     int duration_ms;            /* 0 = 1000, and up to 4000 for a slow model, until it had nine bursts */
     bool steps;                 /* also time what lies between as written and fused, one pass more at a time */
     bool no_reference;          /* only against each other */

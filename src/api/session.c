@@ -67,6 +67,7 @@ void nnc_session_destroy(nnc_session *s)
 {
     if (!s)
         return;
+    nnc_session_stream_close(s);
     nnc_exec_destroy(s->exec);
     nnc_free(s);
 }
@@ -109,12 +110,14 @@ nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *
     if (!nnc_type_is_row_major(nnc_session_input_type(s, i)))
         return nnc_fail0(
             sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
+    nnc_stream_keep_input(s, i, data);
     NNC_TRY(nnc_exec_upload(s->exec, i, data));
     return nnc_exec_sync(s->exec, sink);
 }
 
 nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
 {
+    nnc_stream_forget(s);
     NNC_TRY(nnc_exec_run(s->exec, sink));
     return nnc_exec_sync(s->exec, sink);
 }
@@ -128,6 +131,8 @@ nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
     if (!nnc_type_is_row_major(nnc_session_output_type(s, i)))
         return nnc_fail0(
             sink, NNC_E_BUG, "output %s is not row-major", nnc_session_output_name(s, i));
+    if (nnc_stream_take_output(s, i, data))
+        return NNC_OK;
     NNC_TRY(nnc_exec_download(s->exec, i, data));
     return nnc_exec_sync(s->exec, sink);
 }

@@ -43,7 +43,7 @@ static quota quota_of(const comparison *c, const program *p)
     return (quota){c->o->iterations, ns, stretch ? STRETCH * ns : ns};
 }
 
-static bool has_enough(const program *p, quota q)
+static bool has_enough(const timed *p, quota q)
 {
     if (q.runs)
         return p->n_ns >= q.runs;
@@ -51,7 +51,7 @@ static bool has_enough(const program *p, quota q)
            (p->n_burst >= BURSTS || p->spent_ns >= q.most_ns);
 }
 
-static bool burst_ends(const program *p, quota q, int ran, int64_t spent)
+static bool burst_ends(const timed *p, quota q, int ran, int64_t spent)
 {
     if (q.runs && (p->n_ns >= q.runs || ran >= (q.runs + BURSTS - 1) / BURSTS))
         return true;
@@ -61,11 +61,25 @@ static bool burst_ends(const program *p, quota q, int ran, int64_t spent)
 
 /* ---- runs -------------------------------------------------------------------------------------------- */
 
-static nnc_status run_once(program *p, int64_t *ns, nnc_sink *sink)
+/* What is being timed: a program, and which of its times. */
+typedef struct subject {
+    program *p;
+    timed *t;
+    bool io;
+} subject;
+
+/* One run; with copies at least LEAST of them in a row, at most as many as are wanted. Returns how many times it took. */
+static nnc_status run_some(const subject *s, int64_t want, int64_t *ns, int *n, nnc_sink *sink)
 {
+    enum { LEAST = 3 };
+    if (s->io) {
+        *n = (int)nnc_min64(NNC_STREAM_RUNS, want ? want : LEAST);
+        return nnc_session_stream(s->p->s, *n, ns, sink);
+    }
     int64_t t0 = nnc_now_ns();
-    NNC_TRY(nnc_session_run(p->s, sink));
+    NNC_TRY(nnc_session_run(s->p->s, sink));
     *ns = nnc_now_ns() - t0;
+    *n = 1;
     return NNC_OK;
 }
 
@@ -80,7 +94,7 @@ static void *grown(void *at, int n, int *cap, size_t size)
     return p;
 }
 
-static nnc_status keep_time(program *p, int64_t ns, nnc_sink *sink)
+static nnc_status keep_time(timed *p, int64_t ns, nnc_sink *sink)
 {
     int64_t *at = grown(p->ns, p->n_ns, &p->cap_ns, sizeof *at);
     if (!at)
@@ -91,15 +105,20 @@ static nnc_status keep_time(program *p, int64_t ns, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status warm_up(comparison *c, program *p)
+static nnc_status warm_up(comparison *c, const subject *s)
 {
-    int64_t ns, spent = 0;
+    int64_t ns[NNC_STREAM_RUNS], spent = 0;
+    timed *t = s->t;
     do {
-        NNC_TRY(run_once(p, &ns, c->sink));
-        spent += ns;
-        p->n_untimed++;
-    } while (c->o->warmup ? p->n_untimed < c->o->warmup
-                          : spent < WARMUP_NS && p->n_untimed < WARMUP_RUNS);
+        int n;
+        NNC_TRY(run_some(s, c->o->warmup ? c->o->warmup - t->n_untimed : 0, ns, &n, c->sink));
+        for (int i = 0; i < n; i++)
+            spent += ns[i];
+        t->n_untimed += n;
+    } while (c->o->warmup ? t->n_untimed < c->o->warmup
+                          : spent < WARMUP_NS && t->n_untimed < WARMUP_RUNS);
+    if (s->io)
+        nnc_session_stream_reset(s->p->s);
     return NNC_OK;
 }
 
@@ -118,44 +137,68 @@ double nnc_time_at(const int64_t *sorted_ns, int n, double share)
     return ((double)sorted_ns[i] + (double)(sorted_ns[j] - sorted_ns[i]) * (x - i)) * 1e-6;
 }
 
-static void say_burst(const comparison *c, const program *p, quota q)
+static void say_burst(const comparison *c, const subject *s, quota q)
 {
     char detail[96];
+    const program *p = s->p;
+    const timed *t = s->t;
     const char *name = p->name ? p->name : "step";
     const char *pass = p->name ? "" : p->pass;
     const char *plus = p->name ? "" : " + ";
     if (q.runs)
-        snprintf(detail, sizeof detail, "%s%s%s, run %d of %lld", name, plus, pass, p->n_ns + 1,
+        snprintf(detail, sizeof detail, "%s%s%s, run %d of %lld", name, plus, pass, t->n_ns + 1,
             (long long)q.runs);
     else
         snprintf(detail, sizeof detail, "%s%s%s, %d run%s, %.1f of %.1f s", name, plus, pass,
-            p->n_ns, p->n_ns == 1 ? "" : "s", (double)p->spent_ns * 1e-9, (double)q.ns * 1e-9);
-    nnc_compare_say(c, "timing", detail);
+            t->n_ns, t->n_ns == 1 ? "" : "s", (double)t->spent_ns * 1e-9, (double)q.ns * 1e-9);
+    nnc_compare_say(c, s->io ? "timing with copies" : "timing", detail);
 }
 
-/* One burst of p. `again`: p ran last, and finds everything as it left it. */
-static nnc_status burst(comparison *c, program *p, quota q, bool again)
+/* As many runs as a burst with copies should have, by the times so far; the copies of the first and the last of them have nothing to
+ * pass beside. */
+static int64_t row_length(const timed *t, quota q)
 {
-    int64_t ns, spent = 0;
-    int first = p->n_ns;
-    say_burst(c, p, q);
-    if (!p->n_untimed) {
-        NNC_TRY(warm_up(c, p));
-    } else if (!again) {
-        NNC_TRY(run_once(p, &ns, c->sink));
-        p->n_untimed++;
-    }
+    if (q.runs)
+        return nnc_min64(q.runs - t->n_ns, nnc_max64(BURSTS, (q.runs + BURSTS - 1) / BURSTS));
+    int64_t each = t->n_ns ? t->spent_ns / t->n_ns + 1 : BURST_NS;
+    return nnc_max64(BURST_RUNS, nnc_min64(BURST_NS, q.ns / BURSTS) / each);
+}
+
+static nnc_status timed_runs(comparison *c, const subject *s, quota q)
+{
+    timed *t = s->t;
+    int64_t ns[NNC_STREAM_RUNS], spent = 0;
+    int first = t->n_ns, n;
     do {
-        NNC_TRY(run_once(p, &ns, c->sink));
-        NNC_TRY(keep_time(p, ns, c->sink));
-        spent += ns;
-    } while (!burst_ends(p, q, p->n_ns - first, spent));
-    double *at = grown(p->burst_ms, p->n_burst, &p->cap_burst, sizeof *at);
+        NNC_TRY(run_some(s, s->io ? row_length(t, q) : 1, ns, &n, c->sink));
+        for (int i = 0; i < n; i++) {
+            NNC_TRY(keep_time(t, ns[i], c->sink));
+            spent += ns[i];
+        }
+    } while (!burst_ends(t, q, t->n_ns - first, spent));
+    return NNC_OK;
+}
+
+/* One burst. `again`: the program ran last, and finds everything as it left it. */
+static nnc_status burst(comparison *c, const subject *s, quota q, bool again)
+{
+    timed *t = s->t;
+    int64_t ns[NNC_STREAM_RUNS];
+    int first = t->n_ns, n;
+    say_burst(c, s, q);
+    if (!t->n_untimed) {
+        NNC_TRY(warm_up(c, s));
+    } else if (!again && !s->io) { /* a row begins with a run that it does not time */
+        NNC_TRY(run_some(s, 1, ns, &n, c->sink));
+        t->n_untimed++;
+    }
+    NNC_TRY(timed_runs(c, s, q));
+    double *at = grown(t->burst_ms, t->n_burst, &t->cap_burst, sizeof *at);
     if (!at)
         return nnc_nomem(c->sink);
-    p->burst_ms = at;
-    qsort(p->ns + first, (size_t)(p->n_ns - first), sizeof *p->ns, by_time);
-    p->burst_ms[p->n_burst++] = nnc_time_at(p->ns + first, p->n_ns - first, 0.5);
+    t->burst_ms = at;
+    qsort(t->ns + first, (size_t)(t->n_ns - first), sizeof *t->ns, by_time);
+    t->burst_ms[t->n_burst++] = nnc_time_at(t->ns + first, t->n_ns - first, 0.5);
     return NNC_OK;
 }
 
@@ -182,9 +225,10 @@ static int rank_of_bound(int n)
     return k;
 }
 
-static nnc_status pair_bursts(comparison *c)
+static nnc_status pair_bursts(comparison *c, bool io)
 {
-    const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
+    const timed *u = &c->p[c->unfused].t[io], *f = &c->p[c->fused].t[io];
+    pairs *paired = &c->paired[io];
     int n = u->n_burst < f->n_burst ? u->n_burst : f->n_burst, k = rank_of_bound(n);
     double *ratio = nnc_malloc((size_t)(n + 1) * sizeof *ratio);
     if (!ratio)
@@ -192,18 +236,18 @@ static nnc_status pair_bursts(comparison *c)
     for (int i = 0; i < n; i++)
         ratio[i] = f->burst_ms[i] / u->burst_ms[i];
     qsort(ratio, (size_t)n, sizeof *ratio, by_value);
-    c->paired = (pairs){n, NAN, NAN, NAN};
+    *paired = (pairs){n, NAN, NAN, NAN};
     if (n)
-        c->paired.ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
+        paired->ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
     if (k) {
-        c->paired.low = ratio[k - 1];
-        c->paired.high = ratio[n - k];
+        paired->low = ratio[k - 1];
+        paired->high = ratio[n - k];
     }
     nnc_free(ratio);
     return NNC_OK;
 }
 
-nnc_status nnc_time(comparison *c, program **p, int n)
+nnc_status nnc_time(comparison *c, program **p, int n, bool io)
 {
     const program *last = NULL;
     int sides = 0;
@@ -212,17 +256,21 @@ nnc_status nnc_time(comparison *c, program **p, int n)
         more = false;
         for (int i = 0; i < n; i++) {
             program *now = p[round % 2 ? n - 1 - i : i];
+            subject s = {now, &now->t[io], io};
             quota q = quota_of(c, now);
-            if (has_enough(now, q))
+            if (has_enough(s.t, q))
                 continue;
-            NNC_TRY(burst(c, now, q, now == last));
+            NNC_TRY(burst(c, &s, q, now == last));
             last = now;
-            more |= !has_enough(now, q);
+            more |= !has_enough(s.t, q);
         }
     }
     for (int i = 0; i < n; i++) {
+        timed *t = &p[i]->t[io];
         sides += is_side(c, p[i]);
-        qsort(p[i]->ns, (size_t)p[i]->n_ns, sizeof *p[i]->ns, by_time);
+        qsort(t->ns, (size_t)t->n_ns, sizeof *t->ns, by_time);
+        if (io)
+            p[i]->io = nnc_session_stream_report(p[i]->s);
     }
-    return sides == 2 ? pair_bursts(c) : NNC_OK;
+    return sides == 2 ? pair_bursts(c, io) : NNC_OK;
 }

@@ -202,8 +202,17 @@ void nnc_rng_fill(uint64_t key, uint64_t first, size_t n, float scale, float *ds
     }
 }
 
+static int64_t (*other_clock)(void);
+
+void nnc_set_clock(int64_t (*now_ns)(void))
+{
+    other_clock = now_ns;
+}
+
 int64_t nnc_now_ns(void)
 {
+    if (other_clock)
+        return other_clock();
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;

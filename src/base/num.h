@@ -39,5 +39,7 @@ void nnc_rng_fill(uint64_t key, uint64_t first, size_t n, float scale, float *ds
 
 /* Monotonic clock, nanoseconds. */
 int64_t nnc_now_ns(void);
+/* Test hook: the clock of simulated devices in its place; NULL: the real one again. Not thread-safe. */
+void nnc_set_clock(int64_t (*now_ns)(void));
 
 #endif

@@ -24,6 +24,7 @@ typedef struct options {
     double tolerance, percentile;
     nnc_format format;
     nnc_precision precision;
+    nnc_io io;
     bool math_fast, math_exact, no_cache, tune, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
 } options;
 

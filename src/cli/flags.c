@@ -14,6 +14,7 @@ typedef enum kind {
     F_pairs,
     F_level,
     F_format,
+    F_io,
     F_math,
     F_precision
 } kind;
@@ -103,6 +104,10 @@ static const flag flags[] = {
     {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS",
         "milliseconds to measure for, each program (default 1000; compare: a quarter for steps, "
         "and up to 4000 for slow models)"},
+    {"--io", 't', F_io, AT(io), 0, 0, 0, "include|exclude|both",
+        "are copies to and from the device timed? exclude (default): inputs are there, outputs "
+        "stay; include: each run brings its inputs and takes its outputs, beside the computing of "
+        "the next, and how much of that overlapped is printed; both: one after the other"},
     {"--percentile", 'q', F_float, AT(percentile), 0, 0, 100, "P",
         "also print this percentile of the times (default 99)"},
     {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
@@ -235,6 +240,17 @@ static nnc_status set_format(options *o, const flag *f, const char *v, nnc_sink 
     return bad_value(f, v, sink);
 }
 
+static nnc_status set_io(options *o, const flag *f, const char *v, nnc_sink *sink)
+{
+    static const char *const names[] = {"exclude", "include", "both"}; /* as nnc_io */
+    for (size_t i = 0; i < NNC_COUNT(names); i++)
+        if (!strcmp(v, names[i])) {
+            o->io = (nnc_io)i;
+            return NNC_OK;
+        }
+    return bad_value(f, v, sink);
+}
+
 static nnc_status set_number(options *o, const flag *f, const char *v, nnc_sink *sink)
 {
     char *end;
@@ -268,6 +284,8 @@ static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
         return add_pair(o, f, v, sink);
     case F_format:
         return set_format(o, f, v, sink);
+    case F_io:
+        return set_io(o, f, v, sink);
     case F_math:
         o->math_fast = !strcmp(v, "fast");
         o->math_exact = !strcmp(v, "exact");

@@ -1,6 +1,5 @@
 /* cli/run.c -- nnc run: inputs from files or the seed, timed iterations, outputs to files or as a summary. And nnc compare. */
 #include "cli/cli.h"
-#include <assert.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,27 +114,57 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+static nnc_status keep_time(times *t, int64_t ns, nnc_sink *sink)
+{
+    if (t->n == t->cap) {
+        int cap = t->cap ? t->cap * 2 : 256;
+        int64_t *more = nnc_realloc(t->ns, (size_t)cap * sizeof *more);
+        if (!more)
+            return nnc_nomem(sink);
+        t->ns = more;
+        t->cap = cap;
+    }
+    t->ns[t->n++] = ns;
+    return NNC_OK;
+}
+
+enum { WARMUP_NS = 50000000, DURATION_MS = 1000, LEAST_RUNS = 3 };
+
+/* Runs alone: inputs are there, outputs stay. */
 static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sink *sink)
 {
-    int64_t t0 = nnc_now_ns(), goal = (o->duration ? o->duration : 1000) * 1000000;
-    for (int64_t i = 0; o->warmup ? i < o->warmup : i < 1 || nnc_now_ns() - t0 < 50000000; i++)
+    int64_t t0 = nnc_now_ns(), goal = (o->duration ? o->duration : DURATION_MS) * 1000000;
+    for (int64_t i = 0; o->warmup ? i < o->warmup : i < 1 || nnc_now_ns() - t0 < WARMUP_NS; i++)
         NNC_TRY(nnc_session_run(s, sink));
     t0 = nnc_now_ns();
-    while (o->iterations ? t->n < o->iterations : t->n < 3 || nnc_now_ns() - t0 < goal) {
+    while (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || nnc_now_ns() - t0 < goal) {
         int64_t a = nnc_now_ns();
         NNC_TRY(nnc_session_run(s, sink));
-        if (t->n == t->cap) {
-            int cap = t->cap ? t->cap * 2 : 256;
-            int64_t *more = nnc_realloc(t->ns, (size_t)cap * sizeof *more);
-            if (!more)
-                return nnc_nomem(sink);
-            t->ns = more;
-            t->cap = cap;
-        }
-        t->ns[t->n++] = nnc_now_ns() - a;
+        NNC_TRY(keep_time(t, nnc_now_ns() - a, sink));
     }
-    assert(t->n > 0); /* --iterations is at least 1, --duration runs three times or more */
-    qsort(t->ns, (size_t)t->n, sizeof *t->ns, by_value);
+    return NNC_OK;
+}
+
+/* Runs with their copies, in rows: as many as are wanted, or as fit into the time. */
+static nnc_status streamed_runs(const options *o, nnc_session *s, times *t, nnc_sink *sink)
+{
+    int64_t ns[NNC_STREAM_RUNS], goal = (o->duration ? o->duration : DURATION_MS) * 1000000;
+    int64_t least = o->warmup ? o->warmup : LEAST_RUNS, t0 = nnc_now_ns();
+    for (int64_t left = least; left > 0; left -= NNC_STREAM_RUNS)
+        NNC_TRY(
+            nnc_session_stream(s, left < NNC_STREAM_RUNS ? (int)left : NNC_STREAM_RUNS, ns, sink));
+    int64_t each = (nnc_now_ns() - t0) / least + 1;
+    nnc_session_stream_reset(s);
+    t0 = nnc_now_ns();
+    for (bool more = true; more;) {
+        int64_t left = o->iterations ? o->iterations - t->n : (goal - (nnc_now_ns() - t0)) / each;
+        left = left < LEAST_RUNS && !o->iterations ? LEAST_RUNS : left;
+        int n = left < NNC_STREAM_RUNS ? (int)left : NNC_STREAM_RUNS;
+        NNC_TRY(nnc_session_stream(s, n, ns, sink));
+        for (int i = 0; i < n; i++)
+            NNC_TRY(keep_time(t, ns[i], sink));
+        more = o->iterations ? t->n < o->iterations : nnc_now_ns() - t0 < goal;
+    }
     return NNC_OK;
 }
 
@@ -147,35 +176,100 @@ static double ms_at(const times *t, double percent)
     return ((double)t->ns[i] + (double)(t->ns[j] - t->ns[i]) * (x - i)) * 1e-6;
 }
 
-/* min, median, mean, p10, p90, percentile: as the flags and docs/formats.md name them. */
-static void print_times(const options *o, const times *t, const nnc_artifact *a, nnc_text *out)
+static double mean_ms(const times *t)
 {
-    double sum = 0, p = o->percentile > 0 ? o->percentile : 99, median = ms_at(t, 50);
-    int64_t flops, bytes, launches;
-    nnc_artifact_work(a, &flops, &bytes, &launches);
+    double sum = 0;
     for (int i = 0; i < t->n; i++)
         sum += (double)t->ns[i] * 1e-6;
+    return sum / t->n;
+}
+
+static double percentile(const options *o)
+{
+    return o->percentile > 0 ? o->percentile : 99;
+}
+
+/* Members of JSON: min, median, mean, p10, p90, percentile, as the flags and docs/formats.md name them. */
+static void json_times(const options *o, const times *t, nnc_text *out)
+{
+    double p = percentile(o);
+    nnc_printf(out,
+        "\"min_ms\": %.6f, \"median_ms\": %.6f, \"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": "
+        "%.6f, \"percentile\": %g, \"percentile_ms\": %.6f",
+        ms_at(t, 0), ms_at(t, 50), mean_ms(t), ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p));
+}
+
+static void text_times(const options *o, const times *t, const char *what, nnc_text *out)
+{
+    double p = percentile(o);
+    nnc_printf(out, "%d run%s: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; %s\n", t->n,
+        t->n == 1 ? "" : "s", ms_at(t, 50), mean_ms(t), ms_at(t, 0), ms_at(t, 90), p, ms_at(t, p),
+        what);
+}
+
+/* What was timed: runs alone, with copies, or both. */
+typedef struct timing {
+    times run, io;
+    nnc_io_report report;
+    int64_t flops, bytes, launches; /* of a run */
+} timing;
+
+static void print_json(const options *o, const timing *g, nnc_text *out)
+{
+    static const char *const names[] = {"exclude", "include", "both"};
+    const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
+    nnc_printf(out, "{\"iterations\": %d, \"io\": \"%s\", ", t->n, names[o->io]);
+    json_times(o, t, out);
+    nnc_printf(out, ", \"launches\": %lld, \"flops\": %lld, \"bytes_moved\": %lld",
+        (long long)g->launches, (long long)g->flops, (long long)g->bytes);
+    if (o->io == NNC_IO_BOTH) {
+        nnc_printf(out, ", \"with_copies\": {\"iterations\": %d, ", g->io.n);
+        json_times(o, &g->io, out);
+        nnc_puts(out, "}");
+    }
+    if (o->io != NNC_IO_EXCLUDE)
+        nnc_report_io_json(&g->report, out);
+    nnc_puts(out, "}\n");
+}
+
+static void print_csv(const options *o, const timing *g, nnc_text *out)
+{
+    const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
+    double p = percentile(o);
+    bool both = o->io == NNC_IO_BOTH;
+    nnc_printf(out,
+        "iterations,min_ms,median_ms,mean_ms,p10_ms,p90_ms,percentile,percentile_ms,launches,"
+        "flops,bytes_moved%s\n%d,%.6f,%.6f,%.6f,%.6f,%.6f,%g,%.6f,%lld,%lld,%lld",
+        both ? ",with_copies_median_ms" : "", t->n, ms_at(t, 0), ms_at(t, 50), mean_ms(t),
+        ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p), (long long)g->launches, (long long)g->flops,
+        (long long)g->bytes);
+    if (both)
+        nnc_printf(out, ",%.6f", ms_at(&g->io, 50));
+    nnc_putc(out, '\n');
+}
+
+static void print_text(const options *o, const timing *g, nnc_text *out)
+{
+    const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
+    if (o->io != NNC_IO_INCLUDE)
+        text_times(o, &g->run, "copies to and from the device not timed", out);
+    if (o->io != NNC_IO_EXCLUDE) {
+        text_times(o, &g->io, "copies to and from the device timed", out);
+        nnc_report_io(&g->report, "  ", out);
+    }
+    nnc_printf(out, "%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n", (long long)g->launches,
+        g->launches == 1 ? "" : "es", (double)g->flops / ms_at(t, 50) * 1e-6,
+        (double)g->bytes / ms_at(t, 50) * 1e-6);
+}
+
+static void print_timing(const options *o, const timing *g, nnc_text *out)
+{
     if (o->format == NNC_JSON)
-        nnc_printf(out,
-            "{\"iterations\": %d, \"io\": \"exclude\", \"min_ms\": %.6f, \"median_ms\": %.6f, "
-            "\"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": %.6f, "
-            "\"percentile\": %g, \"percentile_ms\": %.6f, \"launches\": %lld, \"flops\": %lld, "
-            "\"bytes_moved\": %lld}\n",
-            t->n, ms_at(t, 0), median, sum / t->n, ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p),
-            (long long)launches, (long long)flops, (long long)bytes);
+        print_json(o, g, out);
     else if (o->format == NNC_CSV)
-        nnc_printf(out,
-            "iterations,min_ms,median_ms,mean_ms,p10_ms,p90_ms,percentile,percentile_ms,launches,"
-            "flops,bytes_moved\n%d,%.6f,%.6f,%.6f,%.6f,%.6f,%g,%.6f,%lld,%lld,%lld\n",
-            t->n, ms_at(t, 0), median, sum / t->n, ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p),
-            (long long)launches, (long long)flops, (long long)bytes);
+        print_csv(o, g, out);
     else
-        nnc_printf(out,
-            "%d run%s: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; copies to and from "
-            "the device not timed\n%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n",
-            t->n, t->n == 1 ? "" : "s", median, sum / t->n, ms_at(t, 0), ms_at(t, 90), p,
-            ms_at(t, p), (long long)launches, launches == 1 ? "" : "es",
-            (double)flops / median * 1e-6, (double)bytes / median * 1e-6);
+        print_text(o, g, out);
 }
 
 static nnc_status load(const options *o, work *w, nnc_sink *sink)
@@ -186,19 +280,38 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     progress((void *)o, "loading weights", NULL);
     NNC_TRY(nnc_session_create(w->env, w->artifact, &w->session, sink));
     print_warnings(sink);
+    if (o->io != NNC_IO_EXCLUDE)
+        NNC_TRY(nnc_session_stream_open(w->session, sink));
     return set_inputs(o, w->session, sink);
+}
+
+static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink *sink)
+{
+    if (o->io != NNC_IO_INCLUDE)
+        NNC_TRY(timed_runs(o, s, &g->run, sink));
+    if (o->io != NNC_IO_EXCLUDE) {
+        NNC_TRY(streamed_runs(o, s, &g->io, sink));
+        g->report = nnc_session_stream_report(s);
+    }
+    if (g->run.n)
+        qsort(g->run.ns, (size_t)g->run.n, sizeof *g->run.ns, by_value);
+    if (g->io.n)
+        qsort(g->io.ns, (size_t)g->io.n, sizeof *g->io.ns, by_value);
+    return NNC_OK;
 }
 
 static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
 {
-    times t = {0};
+    timing g = {0};
     progress((void *)o, "running", NULL);
-    nnc_status st = timed_runs(o, w->session, &t, sink);
+    nnc_status st = measure(o, w->session, &g, sink);
     if (!st)
         st = get_outputs(o, w->session, &w->text, sink);
+    nnc_artifact_work(w->artifact, &g.flops, &g.bytes, &g.launches);
     if (!st)
-        print_times(o, &t, w->artifact, &w->text);
-    nnc_free(t.ns);
+        print_timing(o, &g, &w->text);
+    nnc_free(g.run.ns);
+    nnc_free(g.io.ns);
     return st;
 }
 
@@ -229,6 +342,7 @@ nnc_status cmd_compare(const options *o, nnc_sink *sink)
         .warmup = (int)o->warmup,
         .iterations = (int)o->iterations,
         .duration_ms = (int)o->duration,
+        .io = o->io,
         .steps = !o->no_steps,
         .no_reference = o->no_reference,
         .tolerance = o->tolerance,

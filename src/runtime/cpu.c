@@ -174,6 +174,12 @@ static void cpu_free(nnc_device *d, void *p)
         }
 }
 
+/* A copy is done by the stream's own thread, wherever it reads. */
+static nnc_status cpu_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
+{
+    return cpu_alloc(d, bytes, out, sink);
+}
+
 /* ---- the worker ------------------------------------------------------------------------------ */
 
 static void fail(nnc_stream *s, nnc_status status, const char *name)
@@ -375,6 +381,8 @@ const nnc_device_api nnc_device_cpu = {
     .close = cpu_close,
     .alloc = cpu_alloc,
     .free = cpu_free,
+    .host_alloc = cpu_host_alloc,
+    .host_free = cpu_free,
     .stream_create = cpu_stream_create,
     .stream_destroy = cpu_stream_destroy,
     .event_create = cpu_event_create,

@@ -4,8 +4,8 @@
  * status) or comes out of a later call for all that ran before it (CUDA's own errors, which a process does not get rid of). Both
  * stay with the stream until sync.
  *
- * What goes up or comes down passes through two blocks of pinned memory of each stream: the copy of one runs while the host fills or
- * empties the other. What was copied down leaves its block when the block is wanted again, or in sync. */
+ * What goes up or comes down from memory that is not pinned passes through two blocks of pinned memory of each stream: the copy of one
+ * runs while the host fills or empties the other. What was copied down leaves its block when the block is wanted again, or in sync. */
 #include "cuda/cuda.h"
 #include "runtime/runtime.h"
 #include <string.h>
@@ -21,7 +21,15 @@ enum {
 };
 #define REBASE_NS INT64_C(1000000000)
 
+/* Pinned memory that somebody asked for. */
+typedef struct pinned {
+    char *p;
+    size_t bytes;
+    struct pinned *next;
+} pinned;
+
 struct nnc_device {
+    pinned *pinned;
     const nnc_cuda_cudart *rt;
     int ordinal;
     uint64_t peers; /* devices that may be written from here, asked once each */
@@ -150,6 +158,51 @@ static void cuda_free(nnc_device *d, void *p)
         d->rt->cudaFree(p);
 }
 
+static nnc_status cuda_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
+{
+    *out = NULL;
+    if (bytes == 0)
+        return NNC_OK;
+    pinned *b = nnc_calloc(1, sizeof *b);
+    if (!b)
+        return nnc_nomem(sink);
+    int error = use(d);
+    error = error ? error : d->rt->cudaMallocHost((void **)&b->p, (size_t)bytes);
+    if (error) {
+        nnc_free(b);
+        (void)d->rt->cudaGetLastError();
+        return nnc_fail0(sink, NNC_E_FIT,
+            "cuda:%d: %lld bytes of pinned memory are not to be had: %s", d->ordinal,
+            (long long)bytes, d->rt->cudaGetErrorString(error));
+    }
+    b->bytes = (size_t)bytes;
+    b->next = d->pinned;
+    d->pinned = b;
+    *out = b->p;
+    return NNC_OK;
+}
+
+static void cuda_host_free(nnc_device *d, void *p)
+{
+    for (pinned **b = &d->pinned; *b; b = &(*b)->next)
+        if ((*b)->p == p) {
+            pinned *gone = *b;
+            *b = gone->next;
+            if (!use(d))
+                d->rt->cudaFreeHost(gone->p);
+            nnc_free(gone);
+            return;
+        }
+}
+
+static bool is_pinned(const nnc_device *d, const void *p)
+{
+    for (const pinned *b = d->pinned; b; b = b->next)
+        if ((const char *)p >= b->p && (const char *)p < b->p + b->bytes)
+            return true;
+    return false;
+}
+
 /* ---- failures ------------------------------------------------------------------------------------------------------ */
 
 static void keep_failure(nnc_stream *s, nnc_status status, int error)
@@ -238,6 +291,11 @@ static nnc_status transfer(nnc_stream *s, void *dst, const void *src, int64_t by
 {
     if (s->failed != NNC_OK || !went(s, use(s->d)))
         return NNC_OK; /* sync says it */
+    bool up = kind == CUDA_MEMCPY_TO_DEVICE;
+    if (bytes && is_pinned(s->d, up ? src : dst)) {
+        (void)went(s, s->d->rt->cudaMemcpyAsync(dst, src, (size_t)bytes, kind, s->s));
+        return NNC_OK;
+    }
     for (int64_t i = 0; i < bytes; i += BLOCK) {
         size_t n = (size_t)(bytes - i < BLOCK ? bytes - i : BLOCK);
         if (!copy_piece(s, (char *)dst + i, (const char *)src + i, n, kind))
@@ -496,6 +554,8 @@ const nnc_device_api nnc_device_cuda = {
     .use = cuda_use,
     .alloc = cuda_alloc,
     .free = cuda_free,
+    .host_alloc = cuda_host_alloc,
+    .host_free = cuda_host_free,
     .stream_create = cuda_stream_create,
     .stream_destroy = cuda_stream_destroy,
     .event_create = cuda_event_create,

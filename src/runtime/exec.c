@@ -78,7 +78,7 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
     const nnc_cmd *c = &e->p->cmd[i];
     const nnc_device_api *api = e->api;
     nnc_stream *s = stream_of(e, c);
-    void *const *arg = e->arg + e->first_arg[i];
+    void *const *arg = e->use->arg + e->first_arg[i];
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_kernel:
     case CMD_call:
@@ -149,7 +149,7 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
     if (status == NNC_OK)
         status = fence(e, false);
     if (status == NNC_OK) {
-        e->runs++;
+        e->use->runs++;
         return NNC_OK;
     }
     const char *layers = i > p->main_first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
@@ -267,32 +267,34 @@ static void release_init(nnc_exec *e)
 static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    int64_t args = 0;
-    for (int i = 0; i < p->n_cmd; i++)
-        args += p->cmd[i].n_arg;
     e->dev = nnc_calloc((size_t)p->n_device, sizeof *e->dev);
     e->event = nnc_calloc((size_t)p->n_event + 1, sizeof *e->event);
-    e->arg = nnc_calloc((size_t)args + 1, sizeof *e->arg);
     e->first_arg = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->first_arg);
     e->handle = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->handle);
     e->owned = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->owned);
     e->engine = nnc_calloc((size_t)p->n_engine + 1, sizeof *e->engine);
     e->weight = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->weight);
-    if (!e->dev || !e->event || !e->arg || !e->first_arg || !e->handle || !e->owned || !e->engine ||
+    if (!e->dev || !e->event || !e->first_arg || !e->handle || !e->owned || !e->engine ||
         !e->weight)
         return nnc_nomem(sink);
     return NNC_OK;
 }
 
-static void fill_arguments(nnc_exec *e)
+nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_sink *sink)
 {
-    int64_t at = 0;
+    int64_t n = 0;
     for (int i = 0; i < e->p->n_cmd; i++) {
-        const nnc_cmd *c = &e->p->cmd[i];
-        e->first_arg[i] = at;
-        for (int a = 0; a < c->n_arg; a++)
-            e->arg[at++] = nnc_exec_address(e, c->arg[a]);
+        e->first_arg[i] = n;
+        n += e->p->cmd[i].n_arg;
     }
+    t->arg = nnc_calloc((size_t)n + 1, sizeof *t->arg);
+    if (!t->arg)
+        return nnc_nomem(sink);
+    e->use = t;
+    for (int i = 0; i < e->p->n_cmd; i++)
+        for (int a = 0; a < e->p->cmd[i].n_arg; a++)
+            t->arg[e->first_arg[i] + a] = nnc_exec_address(e, e->p->cmd[i].arg[a]);
+    return NNC_OK;
 }
 
 static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
@@ -304,7 +306,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     for (int d = 0; d < p->n_device; d++)
         NNC_TRY(open_device(e, d, sink));
     NNC_TRY(create_events(e, sink));
-    fill_arguments(e);
+    NNC_TRY(nnc_exec_fill(e, &e->own, sink));
     NNC_TRY(nnc_exec_load(e, sink));
     NNC_TRY(run_init(e, sink));
     release_init(e);
@@ -322,7 +324,8 @@ nnc_status nnc_exec_create(
     e->api = o->device;
     e->weight_dir = o->weight_dir;
     /* a single command is as cheap as a replay */
-    e->no_replay = o->no_replay || !o->device->capture_begin || p->n_cmd - p->main_first < 2;
+    e->use = &e->own;
+    e->own.no_replay = o->no_replay || !o->device->capture_begin || p->n_cmd - p->main_first < 2;
     nnc_status status = create(e, o, sink);
     if (status != NNC_OK) {
         nnc_exec_destroy(e);
@@ -341,8 +344,8 @@ void nnc_exec_destroy(nnc_exec *e)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
             if (e->dev[d].stream[s])
                 e->api->stream_destroy(e->dev[d].stream[s]);
-    if (e->capture)
-        e->api->capture_destroy(e->capture);
+    if (e->own.capture)
+        e->api->capture_destroy(e->own.capture);
     if (e->owned)
         nnc_exec_unload(e, true);
     for (int i = 0; e->event && i < e->p->n_event; i++)
@@ -359,7 +362,7 @@ void nnc_exec_destroy(nnc_exec *e)
     nnc_free(e->dev);
     nnc_free(e->event);
     nnc_free(e->clock);
-    nnc_free(e->arg);
+    nnc_free(e->own.arg);
     nnc_free(e->first_arg);
     nnc_free(e->handle);
     nnc_free(e->owned);

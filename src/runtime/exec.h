@@ -28,6 +28,16 @@ typedef struct weight_work {
     nnc_status status; /* of the read; the stream knows only that it failed */
 } weight_work;
 
+/* Where a run finds its tensors: in the plan's arenas, or a pipe's slot with inputs and outputs of its own. What the device has written
+ * down of main holds addresses, so each table has its own. */
+typedef struct table {
+    void **arg; /* all commands' arguments as addresses */
+    void **at;  /* by tensor: where it lies instead, or NULL; NULL: all as planned */
+    int runs;             /* of main, given command by command and well */
+    bool no_replay;       /* not wanted, or the device could not write main down */
+    nnc_capture *capture; /* main, written down */
+} table;
+
 struct nnc_exec {
     const nnc_plan *p;
     const nnc_device_api *api;
@@ -36,22 +46,23 @@ struct nnc_exec {
     dev *dev;
     int n_stream;
     nnc_event **event, **clock; /* plan's; profile's: two per command of main */
-    void **arg;         /* all commands' arguments as addresses */
+    table own, *use;    /* as planned; that of the next run */
     int64_t *first_arg; /* by command */
     prepared **handle;  /* by command, into owned */
     prepared *owned;
     int n_owned;
     weight_work *weight; /* by command */
-    int runs;             /* of main, given command by command and well */
-    bool no_replay;       /* not wanted, or the device could not write main down */
-    nnc_capture *capture; /* main, written down */
 };
 
 static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
 {
     const nnc_ptensor *t = &e->p->tensor[tensor];
-    return (char *)e->dev[t->device].base[t->space] + t->offset;
+    void *moved = e->use->at ? e->use->at[tensor] : NULL;
+    return moved ? moved : (char *)e->dev[t->device].base[t->space] + t->offset;
 }
+
+/* Fills t->arg by the addresses that tensors have with table t; it becomes e->use. */
+nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_sink *sink);
 
 /* What run relies on without looking: indices in range, few enough arguments, as many as the call takes. */
 nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink);

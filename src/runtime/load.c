@@ -258,11 +258,12 @@ nnc_status nnc_exec_weight(nnc_exec *e, int i)
     e->weight[i] = (weight_work){e, c, NNC_OK};
     if (!e->api->host_memory)
         return stage_weight(e, i);
-    return e->api->launch(e->dev[c->device].stream[c->stream], &(nnc_work){.run = run_weight,
-                                                                   .handle = &e->weight[i],
-                                                                   .args = e->arg + e->first_arg[i],
-                                                                   .n_arg = 1,
-                                                                   .name = c->layers});
+    return e->api->launch(
+        e->dev[c->device].stream[c->stream], &(nnc_work){.run = run_weight,
+                                                 .handle = &e->weight[i],
+                                                 .args = e->use->arg + e->first_arg[i],
+                                                 .n_arg = 1,
+                                                 .name = c->layers});
 }
 
 bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink)

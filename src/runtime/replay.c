@@ -39,7 +39,7 @@ static void write_down(nnc_exec *e)
     nnc_status ended = e->api->capture_end(origin(e), &c, NULL);
     nnc_status synced = nnc_exec_sync(e, NULL); /* failures of the other streams */
     if (ended == NNC_OK && status == NNC_OK && synced == NNC_OK)
-        e->capture = c;
+        e->use->capture = c;
     else if (ended == NNC_OK)
         e->api->capture_destroy(c);
 }
@@ -62,15 +62,15 @@ static nnc_status meet(nnc_exec *e, bool before)
 nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink)
 {
     *done = false;
-    if (!e->no_replay && e->runs > 0) {
-        e->no_replay = true; /* once, whatever comes of it */
+    if (!e->use->no_replay && e->use->runs > 0) {
+        e->use->no_replay = true; /* once, whatever comes of it */
         NNC_TRY(nnc_exec_sync(e, sink));
         write_down(e);
     }
-    if (!e->capture)
+    if (!e->use->capture)
         return NNC_OK;
     NNC_TRY(meet(e, true));
-    NNC_TRY(e->api->replay(origin(e), e->capture));
+    NNC_TRY(e->api->replay(origin(e), e->use->capture));
     NNC_TRY(meet(e, false));
     *done = true;
     return NNC_OK;

@@ -36,6 +36,10 @@ typedef struct nnc_device_api {
     nnc_status (*use)(nnc_device *d);
     nnc_status (*alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink); /* 0 bytes: NULL, fine; NNC_E_FIT when full */
     void (*free)(nnc_device *d, void *p);
+    /* Host memory that copies to and from d need not pass through other memory for, so that they run beside the host and the device;
+     * NNC_E_FIT: there is none to be had. Other memory may be copied, too. */
+    nnc_status (*host_alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink);
+    void (*host_free)(nnc_device *d, void *p);
     nnc_status (*stream_create)(nnc_device *d, nnc_stream **out, nnc_sink *sink);
     void (*stream_destroy)(nnc_stream *s); /* waits */
     nnc_status (*event_create)(nnc_device *d, nnc_event **out, nnc_sink *sink);
@@ -102,7 +106,40 @@ nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64
 /* Enqueues main; returns before it is done. After a failure sync before anything else: earlier commands may still run. */
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
+/* Host memory for an input or output: such as copies run fastest with (*direct), or else any. 64-byte aligned; free it before e. */
+nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;
+void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
 /* Runs main once with a clock around every command: ns[n_cmd - main_first]. */
 nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
+
+/* ---- copies beside computing --------------------------------------------------------------------------------------- */
+
+/* Runs of a plan with copies up before and down after each, on three streams of each device: what one run needs goes up, and what
+ * another has made comes down, while a third computes. Runs take turns with two slots of inputs and outputs on the device; order is
+ * held by events alone. The plan's own inputs and outputs (nnc_exec_upload, _download) are not meant while a pipe is in use. */
+typedef struct nnc_pipe nnc_pipe;
+
+enum { NNC_PIPE_SPANS = 64 };
+
+/* When the parts of one run happened, by the device's clock; and when the host gave its copies, by the host's, which the device's
+ * follows to some microseconds. [0] begin, [1] end; -1: there was none. */
+typedef struct nnc_pipe_span {
+    int64_t up[2], run[2], down[2];
+    int64_t given_up, given_down;
+} nnc_pipe_span;
+
+/* Host memory of run i: in[k] + i * in_step[k] for input k, out likewise; steps NULL: the same for all runs. A memory is left alone
+ * until nnc_pipe_run has returned. */
+typedef struct nnc_pipe_io {
+    char *const *in, *const *out;
+    const int64_t *in_step, *out_step;
+} nnc_pipe_io;
+
+/* The executor must outlive it. NNC_E_FIT: its slots do not fit on a device beside the plan. */
+nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink) NNC_MUST;
+void nnc_pipe_destroy(nnc_pipe *p);
+int64_t nnc_pipe_bytes(const nnc_pipe *p, int device); /* what its slots take on the device */
+/* Does n runs one after the other, and waits. `span`: NULL, or of the first NNC_PIPE_SPANS of them. */
+nnc_status nnc_pipe_run(nnc_pipe *p, const nnc_pipe_io *io, int64_t n, nnc_pipe_span *span, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -19,6 +19,7 @@ enum {
 
 static const fake_card h200 = {132, 1980000, 3201000, 6016, 60 << 20, (size_t)1 << 30};
 fake_card fake_gpu;
+bool fake_no_pinned;
 int fake_fail_at, fake_fail_with, fake_calls, fake_break_launch;
 static int device, last_error;
 static cuda_stream default_stream[FAKE_DEVICES];
@@ -167,6 +168,8 @@ static int mem_free(void *p)
 static int host_alloc(void **p, size_t bytes)
 {
     ENTER();
+    if (fake_no_pinned)
+        return fake_gives(OUT_OF_MEMORY);
     *p = fake_memory_create(bytes, -1);
     return 0;
 }
@@ -190,6 +193,12 @@ static void run_copy(void *ctx)
     free(c->kept);
 }
 
+static bool on_device(const void *p)
+{
+    const memory *m = fake_memory_of(p);
+    return m && m->device >= 0;
+}
+
 static void add_copy(cuda_stream s, void *to, const void *from, size_t n, bool any_device)
 {
     copy *c = calloc(1, sizeof *c);
@@ -204,14 +213,10 @@ static void add_copy(cuda_stream s, void *to, const void *from, size_t n, bool a
         c->kept = malloc(n + 1);
         memcpy(c->kept, from, n);
     }
-    fake_push_work(s, run_copy, c, a, k, "a copy")->any_device = any_device;
+    command *given = fake_push_work(s, run_copy, c, a, k, "a copy");
+    given->any_device = any_device;
+    given->engine = on_device(from) == on_device(to) ? E_compute : on_device(to) ? E_up : E_down;
     fake_count.copies++;
-}
-
-static bool on_device(const void *p)
-{
-    const memory *m = fake_memory_of(p);
-    return m && m->device >= 0;
 }
 
 static int memcpy_async(void *to, const void *from, size_t n, int kind, cuda_stream s)
@@ -465,7 +470,8 @@ static int launch_kernel(const cuda_launch *c, cuda_kernel kernel, void **args)
         if ((uintptr_t)l->arg[i] % 16)
             fake_wrong("%s: argument %d is not aligned", k->name, i);
     }
-    return fake_enqueue(fake_stream_of(c->stream), run_launch, l, a, n + k->work, k->name);
+    int error = fake_enqueue(fake_stream_of(c->stream), run_launch, l, a, n + k->work, k->name);
+    return error || !fake_speed.blocking ? error : fake_until_empty(fake_stream_of(c->stream));
 }
 
 /* ---- all of it ----------------------------------------------------------------------------------------------------- */
@@ -518,6 +524,7 @@ void fake_begin(uint64_t seed)
     memset(peer, 0, sizeof peer);
     memset(used, 0, sizeof used);
     fake_gpu = h200;
+    fake_no_pinned = false;
     for (int d = 0; d < FAKE_DEVICES; d++)
         default_stream[d] = fake_stream_create(d);
     fake_libraries_begin();

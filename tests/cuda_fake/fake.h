@@ -29,6 +29,16 @@ typedef struct fake_card {
 } fake_card;
 extern fake_card fake_gpu;
 
+/* Time as the fake has it, from this call to fake_end: the host's clock (nnc_now_ns) moves on with each call and jumps where the host
+ * waits, each stream has one of its own, and work takes as long as its bytes need. Nothing depends on the machine that runs it. */
+typedef struct fake_speeds {
+    double up, down, compute; /* bytes a nanosecond */
+    bool blocking; /* the host waits for each kernel, as with CUDA_LAUNCH_BLOCKING=1 */
+} fake_speeds;
+void fake_clock(const fake_speeds *s);
+/* There is no pinned memory to be had from now on. */
+extern bool fake_no_pinned;
+
 /* Counts since fake_begin. */
 typedef struct fake_counts {
     int launches, copies, library_calls, kernels_built, peer_copies, replays;

@@ -122,6 +122,7 @@ static void replay_part(const captured *p, cuda_stream s)
         d->access = copy_of(c->access);
         d->n_access = c->n_access;
         d->any_device = c->any_device;
+        d->engine = c->engine;
         d->f = c->f ? c->f->now : NULL;
     }
 }

@@ -20,6 +20,7 @@ struct cuda_event_of {
     firing *latest; /* NULL: never recorded */
 };
 
+typedef enum engine { E_compute, E_up, E_down } engine; /* what a command's time depends on */
 typedef enum command_kind { C_work, C_record, C_wait } command_kind;
 typedef struct command {
     command_kind kind;
@@ -30,6 +31,8 @@ typedef struct command {
     bool any_device; /* a copy between devices */
     const char *what;
     firing *f;
+    engine engine;
+    int64_t given_ns; /* by the host's clock */
     uint32_t host[FAKE_STREAMS]; /* the host's clock when it gave the command */
     struct command *next;
 } command;
@@ -39,6 +42,7 @@ struct cuda_stream_of {
     command *first, *last;
     cuda_graph capturing;
     bool inner; /* of a replay: goes away when it is empty */
+    int64_t ns; /* until when it is busy */
     uint32_t clock[FAKE_STREAMS];
 };
 
@@ -73,6 +77,7 @@ void fake_graph_table(nnc_cuda_cudart *t); /* fills in the functions of graphs *
 int fake_gives(int error); /* counts the call, and makes it fail where a test wants that */
 
 /* queue.c */
+extern fake_speeds fake_speed;
 void fake_command_free(command *c);
 extern int fake_sticky; /* the error that every call returns, once a kernel has failed */
 void fake_queues_begin(uint64_t seed);

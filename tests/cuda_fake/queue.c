@@ -32,6 +32,51 @@ static void join(uint32_t *to, const uint32_t *from)
             to[i] = from[i];
 }
 
+/* ---- time ---------------------------------------------------------------------------------------------------------- */
+
+fake_speeds fake_speed;
+static bool timed;
+static int64_t host_ns;
+
+static int64_t host_clock(void)
+{
+    return host_ns += 100;
+}
+
+void fake_clock(const fake_speeds *s)
+{
+    fake_speed = *s;
+    timed = true;
+    host_ns = 1000000000;
+    nnc_set_clock(host_clock);
+}
+
+static void host_waits_until(int64_t ns)
+{
+    host_ns = timed && ns > host_ns ? ns : host_ns;
+}
+
+/* How long a command takes: that of its largest argument for copies, of all for work. */
+static int64_t cost(const command *c)
+{
+    const double speed[] = {fake_speed.compute, fake_speed.up, fake_speed.down};
+    size_t bytes = 0;
+    for (int i = 0; i < c->n_access; i++)
+        bytes = c->engine == E_compute   ? bytes + c->access[i].n
+                : c->access[i].n > bytes ? c->access[i].n
+                                         : bytes;
+    return c->kind == C_work ? (int64_t)((double)bytes / speed[c->engine]) : 0;
+}
+
+static void spend(cuda_stream s, command *c)
+{
+    if (s->ns < c->given_ns)
+        s->ns = c->given_ns;
+    if (c->kind == C_wait && s->ns < c->f->ns)
+        s->ns = c->f->ns;
+    s->ns += cost(c);
+}
+
 /* ---- memory -------------------------------------------------------------------------------------------------------- */
 
 void *fake_memory_create(size_t bytes, int device)
@@ -125,11 +170,13 @@ static void run_first(cuda_stream s)
         for (int i = 0; i < c->n_access; i++)
             if (c->access[i].write == (write == 1))
                 check_access(s, c, &c->access[i]);
+    if (timed)
+        spend(s, c);
     if (c->kind == C_work && !fake_sticky)
         c->run(c->ctx);
     if (c->kind == C_record) {
         c->f->fired = true;
-        c->f->ns = nnc_now_ns();
+        c->f->ns = timed ? s->ns : nnc_now_ns();
         memcpy(c->f->clock, s->clock, sizeof s->clock);
     }
     fake_command_free(c);
@@ -161,6 +208,7 @@ int fake_until_empty(cuda_stream s)
             return fake_sticky = 719;
         }
     join(host, s->clock);
+    host_waits_until(s->ns);
     return fake_sticky;
 }
 
@@ -185,6 +233,7 @@ int fake_until_fired(const firing *f)
 void fake_host_after(const firing *f)
 {
     join(host, f->clock);
+    host_waits_until(f->ns);
 }
 
 /* ---- giving -------------------------------------------------------------------------------------------------------- */
@@ -194,6 +243,7 @@ command *fake_push(cuda_stream s, command_kind kind, const char *what)
     command *c = calloc(1, sizeof *c);
     c->kind = kind;
     c->what = what;
+    c->given_ns = timed ? host_ns += 1000 : 0;
     memcpy(c->host, host, sizeof host);
     captured *part = s->capturing ? fake_captured_by(s) : NULL;
     command **head = part ? &part->first : &s->first, **tail = part ? &part->last : &s->last;
@@ -260,6 +310,9 @@ bool fake_stream_destroy(cuda_stream s)
 void fake_queues_begin(uint64_t seed)
 {
     order = seed;
+    timed = false;
+    fake_speed = (fake_speeds){0};
+    nnc_set_clock(NULL);
     steps = 0;
     n_wrong = fake_sticky = last_id = 0;
     first_wrong[0] = 0;
@@ -299,6 +352,7 @@ int fake_end(char why[512])
             (void)fake_stream_destroy(stream[i]);
     fake_graphs_end();
     fake_queues_end();
+    nnc_set_clock(NULL);
     snprintf(why, 512, "%s", first_wrong);
     return n_wrong;
 }

@@ -33,6 +33,10 @@ static nnc_status f_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *si
     faulty_calls--;
     CREATE("alloc", nnc_device_cpu.alloc(d, bytes, out, sink));
 }
+static nnc_status f_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
+{
+    CREATE("host_alloc", nnc_device_cpu.host_alloc(d, bytes, out, sink));
+}
 static nnc_status f_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
 {
     CREATE("stream_create", nnc_device_cpu.stream_create(d, out, sink));
@@ -103,6 +107,8 @@ const nnc_device_api faulty_device = {
     .close = f_close,
     .alloc = f_alloc,
     .free = f_free,
+    .host_alloc = f_host_alloc,
+    .host_free = f_free,
     .stream_create = f_stream_create,
     .stream_destroy = f_stream_destroy,
     .event_create = f_event_create,

@@ -1,0 +1,284 @@
+/* api/stream.c -- runs with their copies: host memory for them, times, and how much of the copies passed beside computing. The verdict
+ * and its cause come from the times that the device's events had, and from what kind of memory there was. */
+#include "api/internal.h"
+#include <math.h>
+#include <string.h>
+
+/* Sums over runs, ns. The first upload and the last download of a row have no other run to pass beside. */
+typedef struct sums {
+    int64_t copies, beside; /* of copies that could overlap; of them, while another run computed */
+    int64_t n, late; /* such copies; those that the host gave too late for it */
+    int64_t all, n_all; /* of all copies */
+} sums;
+
+struct nnc_streaming {
+    nnc_pipe *pipe;
+    char **in, **out; /* host memory */
+    bool *in_direct, *out_direct;
+    bool pageable, fresh; /* some memory is not pinned; outputs are those of the last run */
+    sums up, down;
+    int64_t run_ns, latency_ns, n_run;
+};
+
+static int64_t bytes_of(const nnc_plan *p, int t)
+{
+    return nnc_type_bytes(&p->tensor[t].type);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------------------------------- */
+
+static nnc_status host_memory(
+    nnc_session *s, const int32_t *tensor, int n, char ***at, bool **direct, nnc_sink *sink)
+{
+    *at = nnc_calloc((size_t)n + 1, sizeof **at);
+    *direct = nnc_calloc((size_t)n + 1, sizeof **direct);
+    if (!*at || !*direct)
+        return nnc_nomem(sink);
+    for (int i = 0; i < n; i++) {
+        void *p;
+        int64_t bytes = bytes_of(s->plan, tensor[i]);
+        NNC_TRY(nnc_exec_host_alloc(s->exec, bytes, &p, &(*direct)[i], sink));
+        (*at)[i] = p;
+        memset(p, 0, (size_t)bytes);
+        s->stream->pageable |= !(*direct)[i];
+    }
+    return NNC_OK;
+}
+
+static void free_host(nnc_session *s, char **at, bool *direct, int n)
+{
+    for (int i = 0; at && direct && i < n; i++)
+        if (at[i])
+            nnc_exec_host_free(s->exec, at[i], direct[i]);
+    nnc_free(at);
+    nnc_free(direct);
+}
+
+nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
+{
+    const nnc_plan *p = s->plan;
+    if (s->stream)
+        return NNC_OK;
+    nnc_streaming *m = s->stream = nnc_calloc(1, sizeof *m);
+    if (!m)
+        return nnc_nomem(sink);
+    nnc_status st = nnc_pipe_create(s->exec, &m->pipe, sink);
+    if (!st)
+        st = host_memory(s, p->input, p->n_input, &m->in, &m->in_direct, sink);
+    if (!st)
+        st = host_memory(s, p->output, p->n_output, &m->out, &m->out_direct, sink);
+    if (st)
+        nnc_session_stream_close(s);
+    return st;
+}
+
+void nnc_session_stream_close(nnc_session *s)
+{
+    nnc_streaming *m = s->stream;
+    if (!m)
+        return;
+    nnc_pipe_destroy(m->pipe);
+    free_host(s, m->in, m->in_direct, s->plan->n_input);
+    free_host(s, m->out, m->out_direct, s->plan->n_output);
+    nnc_free(m);
+    s->stream = NULL;
+}
+
+void nnc_stream_keep_input(nnc_session *s, int i, const void *data)
+{
+    if (s->stream)
+        memcpy(s->stream->in[i], data, (size_t)bytes_of(s->plan, s->plan->input[i]));
+}
+
+bool nnc_stream_take_output(const nnc_session *s, int i, void *data)
+{
+    if (!s->stream || !s->stream->fresh)
+        return false;
+    memcpy(data, s->stream->out[i], (size_t)bytes_of(s->plan, s->plan->output[i]));
+    return true;
+}
+
+void nnc_stream_forget(nnc_session *s)
+{
+    if (s->stream)
+        s->stream->fresh = false;
+}
+
+/* ---- times ----------------------------------------------------------------------------------------------------------- */
+
+/* Of copy c, while any of the n runs computed. A run does not compute while its own copies pass. */
+static int64_t beside(const int64_t c[2], const nnc_pipe_span *s, int n)
+{
+    int64_t ns = 0;
+    for (int i = 0; i < n; i++) {
+        int64_t from = nnc_max64(c[0], s[i].run[0]), to = nnc_min64(c[1], s[i].run[1]);
+        ns += to > from ? to - from : 0;
+    }
+    return ns;
+}
+
+static void add_copy(
+    sums *u, const int64_t c[2], const nnc_pipe_span *s, int n, bool could, bool late)
+{
+    if (c[0] < 0 || c[1] < c[0])
+        return;
+    u->all += c[1] - c[0];
+    u->n_all++;
+    if (!could)
+        return;
+    u->copies += c[1] - c[0];
+    u->beside += beside(c, s, n);
+    u->n++;
+    u->late += late;
+}
+
+/* Run i was given when run i - 1 had ended: neither its upload nor the download of run i - 1 had anything to pass beside. */
+static bool given_late(const nnc_pipe_span *s, int i, int n)
+{
+    return i > 0 && i < n && s[i].given_up >= s[i - 1].run[1];
+}
+
+static void add_spans(nnc_streaming *m, const nnc_pipe_span *s, int n)
+{
+    for (int i = 0; i < n; i++) {
+        add_copy(&m->up, s[i].up, s, n, i > 0, given_late(s, i, n));
+        add_copy(&m->down, s[i].down, s, n, i + 1 < n, given_late(s, i + 1, n));
+        int64_t begin = s[i].up[0] >= 0 ? s[i].up[0] : s[i].run[0],
+                end = s[i].down[1] >= 0 ? s[i].down[1] : s[i].run[1];
+        m->run_ns += s[i].run[1] - s[i].run[0];
+        m->latency_ns += end - begin;
+        m->n_run++;
+    }
+}
+
+static int64_t end_of(const nnc_pipe_span *s)
+{
+    return s->down[1] >= 0 ? s->down[1] : s->run[1];
+}
+
+nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink)
+{
+    nnc_pipe_span span[NNC_PIPE_SPANS];
+    nnc_streaming *m = s->stream;
+    int runs = n == 1 ? 1 : n + 1;
+    if (!m || n < 1 || n > NNC_STREAM_RUNS)
+        return nnc_fail0(sink, NNC_E_BUG, "a session streams 1 to %d runs, once it is open for it",
+            NNC_STREAM_RUNS);
+    NNC_TRY(nnc_pipe_run(m->pipe, &(nnc_pipe_io){.in = m->in, .out = m->out}, runs, span, sink));
+    m->fresh = true;
+    add_spans(m, span, runs);
+    if (n == 1)
+        ns[0] = end_of(&span[0]) - (span[0].up[0] >= 0 ? span[0].up[0] : span[0].run[0]);
+    for (int i = 0; i < n && n > 1; i++)
+        ns[i] = end_of(&span[i + 1]) - end_of(&span[i]);
+    return NNC_OK;
+}
+
+void nnc_session_stream_reset(nnc_session *s)
+{
+    s->stream->up = s->stream->down = (sums){0};
+    s->stream->run_ns = s->stream->latency_ns = s->stream->n_run = 0;
+}
+
+/* ---- verdict --------------------------------------------------------------------------------------------------------- */
+
+static const char *cause_of(const nnc_streaming *m, const sums *u)
+{
+    if (!u->n)
+        return u->n_all ? "one iteration" : "nothing is copied";
+    if (2 * u->beside >= u->copies && u->beside > 0)
+        return NULL;
+    if (m->pageable)
+        return "pageable memory";
+    if (2 * u->late > u->n)
+        return "host synchronisation";
+    if (u->copies / u->n > m->run_ns / m->n_run)
+        return "copies are longer than computing";
+    if (100 * (u->copies / u->n) < m->run_ns / m->n_run)
+        return "copies take less than a hundredth of computing";
+    return "the device ran them in turn";
+}
+
+static nnc_overlap overlap_of(const nnc_streaming *m, const sums *u, int64_t bytes)
+{
+    nnc_overlap o = {.cause = cause_of(m, u), .bytes = bytes, .share = NAN, .ms = 0};
+    o.overlaps = !o.cause;
+    if (u->n && u->copies)
+        o.share = (double)u->beside / (double)u->copies;
+    if (u->n_all)
+        o.ms = (double)u->all * 1e-6 / (double)u->n_all;
+    return o;
+}
+
+static int64_t sum_bytes(const nnc_plan *p, const int32_t *tensor, int n)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < n; i++)
+        bytes += bytes_of(p, tensor[i]);
+    return bytes;
+}
+
+nnc_io_report nnc_session_stream_report(const nnc_session *s)
+{
+    const nnc_streaming *m = s->stream;
+    const nnc_plan *p = s->plan;
+    nnc_io_report r = {.up = overlap_of(m, &m->up, sum_bytes(p, p->input, p->n_input)),
+        .down = overlap_of(m, &m->down, sum_bytes(p, p->output, p->n_output))};
+    for (int d = 0; d < p->n_device; d++)
+        r.device_bytes += nnc_pipe_bytes(m->pipe, d);
+    r.run_ms = m->n_run ? (double)m->run_ns * 1e-6 / (double)m->n_run : NAN;
+    r.latency_ms = m->n_run ? (double)m->latency_ns * 1e-6 / (double)m->n_run : NAN;
+    return r;
+}
+
+/* ---- text and JSON --------------------------------------------------------------------------------------------------- */
+
+static void put_overlap(nnc_text *t, const nnc_overlap *o)
+{
+    nnc_puts(t, o->overlaps ? "yes" : "no");
+    if (isfinite(o->share))
+        nnc_printf(t, ", %.0f %% of %.3f ms", o->share * 100, o->ms);
+    if (isfinite(o->share) && o->ms > 0)
+        nnc_printf(t, " (%.3g GB/s)", (double)o->bytes / o->ms * 1e-6);
+    if (o->cause)
+        nnc_printf(t, ": %s", o->cause);
+}
+
+void nnc_report_io(const nnc_io_report *r, const char *indent, nnc_text *t)
+{
+    nnc_printf(t, "%supload overlaps compute: ", indent);
+    put_overlap(t, &r->up);
+    nnc_printf(t, "\n%sdownload overlaps compute: ", indent);
+    put_overlap(t, &r->down);
+    nnc_printf(t,
+        "\n%scomputing %.3f ms, from upload to download %.3f ms; a second set of inputs and "
+        "outputs takes ",
+        indent, r->run_ms, r->latency_ms);
+    nnc_put_bytes(t, r->device_bytes);
+    nnc_putc(t, '\n');
+}
+
+static void json_overlap(nnc_text *t, const char *name, const nnc_overlap *o)
+{
+    nnc_printf(t, "\"%s\": {\"overlaps\": %s, \"share\": ", name, o->overlaps ? "true" : "false");
+    if (isfinite(o->share))
+        nnc_printf(t, "%.4f", o->share);
+    else
+        nnc_puts(t, "null");
+    nnc_puts(t, ", \"cause\": ");
+    if (o->cause)
+        nnc_put_json_string(t, o->cause);
+    else
+        nnc_puts(t, "null");
+    nnc_printf(t, ", \"ms\": %.6f, \"bytes\": %lld}", o->ms, (long long)o->bytes);
+}
+
+void nnc_report_io_json(const nnc_io_report *r, nnc_text *t)
+{
+    nnc_puts(t, ", \"overlap\": {");
+    json_overlap(t, "upload", &r->up);
+    nnc_puts(t, ", ");
+    json_overlap(t, "download", &r->down);
+    nnc_printf(t, "}, \"compute_ms\": %.6f, \"latency_ms\": %.6f, \"io_device_bytes\": %lld",
+        r->run_ms, r->latency_ms, (long long)r->device_bytes);
+}
