@@ -1,6 +1,6 @@
 # For those who develop nnc; CMake does the work. `make` builds build/nnc, `make test` runs the tests.
 JOBS ?= $(shell nproc)
-.PHONY: all bench test asan tsan lint format bless clean
+.PHONY: all bench gpu-bundle test asan tsan lint format bless clean
 
 all:
 	@cmake -S . -B build -DBUILD_TESTING=ON >/dev/null
@@ -25,6 +25,11 @@ tsan:
 bench: all
 	@cmake --build build -j $(JOBS) --target bench_models bench_kernels bench_calls | tail -n 1
 	@sh bench/run.sh build
+
+# nnc-gpu.tar.xz: nnc and bench/gpu.sh for a GPU machine without a compiler or packages. GPU_TARGETS="cuda:sm_80 cuda:sm_90" compiles kernels
+# beforehand for those.
+gpu-bundle:
+	@JOBS=$(JOBS) sh scripts/gpu-bundle.sh
 
 lint:
 	@sh scripts/lint.sh

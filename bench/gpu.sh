@@ -37,6 +37,8 @@ cd "$root" || exit 2
 if [ -x bin/bench_device ]; then
     bin=$root/bin
     export NNC_PLUGIN_DIR="$root/lib/nnc"
+    # a machine without libstdc++: the bundle's
+    "$bin/nnc" doctor 2>&1 | grep -q 'libstdc++\|libgcc_s' && export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$root/lib/own"
 else
     bin=$build
 fi

@@ -94,5 +94,6 @@ int part_machine(job *j);  /* versions, names and clocks as JSON */
 int part_check(job *j);    /* small models and generated graphs against float64 */
 int part_ceilings(job *j); /* bandwidths and FLOP/s that this GPU reaches */
 int part_run(job *j);      /* time, memory and power of cells */
+int part_compile(job *j);  /* the cache filled with their code; needs no GPU */
 
 #endif

@@ -6,6 +6,7 @@
  *     bench_device check     --out=DIR --cells=FILE [--only=FLAG] [--graphs=N]
  *     bench_device ceilings  --out=DIR [--duration=MS]
  *     bench_device run       --out=DIR --cells=FILE [--only=FLAG] [--duration=MS] [--most=BYTES]
+ *     bench_device compile   --cells=FILE --target=cuda:sm_NN --cache-dir=DIR
  *
  * --target=cuda (the default) or cpu; --cache-dir=DIR; --limit=SECONDS of one result; --deadline=SECONDS from now, after which no more
  * results are begun (exit code 75: another run goes on). A result that is there already is left alone. */
@@ -23,6 +24,7 @@ static const struct part {
     {"check", part_check, true},
     {"ceilings", part_ceilings, true},
     {"run", part_run, true},
+    {"compile", part_compile, false},
 };
 
 int part_list(job *j)
@@ -90,7 +92,8 @@ int main(int argc, char **argv)
     ok = ok && (!part->writes || j.results.folder) &&
          (j.cells || part->run == part_machine || part->run == part_ceilings);
     if (!ok) {
-        fputs("usage: bench_device list|machine|check|ceilings|run [--target=cuda|cpu] [--out=DIR] "
+        fputs("usage: bench_device list|machine|check|ceilings|run|compile [--target=cuda|cpu] "
+              "[--out=DIR] "
               "[--cells=FILE] [--only=FLAG]\n"
               "  [--cache-dir=DIR] [--duration=MS] [--graphs=N] [--most=BYTES] [--limit=S] "
               "[--deadline=S]\n",

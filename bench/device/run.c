@@ -1,4 +1,4 @@
-/* bench/device/run.c -- the part "run": compiles, loads and measures each cell of a table, and keeps what another program needs to do
+/* bench/device/run.c -- the parts "run" and "compile": compiles, loads and measures each cell of a table, and keeps what another program needs to do
  * the same: keys of inputs and weights (base/num.h generates them), and some elements of the first output. */
 #include "cuda/cuda.h"
 #include "measure.h"
@@ -143,7 +143,7 @@ static double bytes_free(const running *r)
     return rt && !rt->cudaMemGetInfo(&now, &total) ? (double)now : NAN;
 }
 
-static nnc_status prepare(running *r, const cell *c)
+static nnc_status compile(running *r, const cell *c)
 {
     nnc_sink *sink = r->j->sink;
     nnc_compile_options o;
@@ -155,12 +155,18 @@ static nnc_status prepare(running *r, const cell *c)
     int64_t t0 = nnc_now_ns();
     NNC_TRY(nnc_compile(r->env, r->model, &o, &r->a, sink));
     r->compile_ms = (double)(nnc_now_ns() - t0) * 1e-6;
+    return NNC_OK;
+}
+
+static nnc_status prepare(running *r, const cell *c)
+{
+    NNC_TRY(compile(r, c));
     double before = bytes_free(r);
-    t0 = nnc_now_ns();
-    NNC_TRY(nnc_session_create(r->env, r->a, &r->s, sink));
+    int64_t t0 = nnc_now_ns();
+    NNC_TRY(nnc_session_create(r->env, r->a, &r->s, r->j->sink));
     r->load_ms = (double)(nnc_now_ns() - t0) * 1e-6;
     r->device_bytes = before - bytes_free(r);
-    return set_inputs(r->s, r->in, sink);
+    return set_inputs(r->s, r->in, r->j->sink);
 }
 
 static nnc_status alloc_outputs(running *r)
@@ -237,7 +243,8 @@ static void run_cell(running *r, const cell *c)
 {
     results *to = &r->j->results;
     nnc_text t = {0};
-    if ((r->j->only && !cell_has(c, r->j->only)) || !results_begin(to, c->id))
+    bool wanted = (!r->j->only || cell_has(c, r->j->only)) && !(r->gpu && cell_has(c, "host"));
+    if (!wanted || !results_begin(to, c->id))
         return;
     nnc_sink_clear(r->j->sink);
     int64_t t0 = nnc_now_ns();
@@ -272,4 +279,34 @@ int part_run(job *j)
     forget_inputs();
     cells_deinit(&c);
     return st ? nnc_exit_code(st) : results_exit(&j->results);
+}
+
+/* ---- compiling alone ----------------------------------------------------------------------------------------------- */
+
+/* Fills the cache with the code of all cells, for a GPU that is elsewhere. */
+int part_compile(job *j)
+{
+    cells c;
+    nnc_env *e = NULL;
+    int failed = 0;
+    nnc_status st = cells_read(j->cells, &c, j->sink);
+    if (!st)
+        st = nnc_env_create(
+            &(nnc_env_options){.target = j->target, .cache_dir = j->cache_dir}, &e, j->sink);
+    for (int i = 0; !st && i < c.n; i++) {
+        running r = {.j = j, .env = e};
+        nnc_sink_clear(j->sink);
+        if (compile(&r, &c.cell[i])) {
+            fprintf(stderr, "%s:\n", c.cell[i].id);
+            nnc_sink_print(j->sink, stderr);
+            failed++;
+        }
+        release(&r);
+    }
+    if (st)
+        nnc_sink_print(j->sink, stderr);
+    printf("%d of %d cells compiled for %s\n", c.n - failed, c.n, j->target);
+    nnc_env_destroy(e);
+    cells_deinit(&c);
+    return st ? nnc_exit_code(st) : failed != 0;
 }
