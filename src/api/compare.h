@@ -28,6 +28,7 @@ typedef struct program {
     nnc_session *s;       /* while it is being measured */
     timed t[2];           /* [1]: with its copies, where that was asked for */
     nnc_io_report io;     /* of [1] */
+    nnc_exec_phases first_run;
     nnc_error truth, unfused; /* against float64; against the unfused program */
 } program;
 

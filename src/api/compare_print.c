@@ -209,6 +209,7 @@ static void print_text(const comparison *c, nnc_text *t)
         text_copies(t, c);
     nnc_putc(t, '\n');
     text_speed(t, c);
+    nnc_put_first_run(t, c->fused == c->unfused ? "Until" : "Fused: until", &f->first_run);
     if (c->truth.ran)
         nnc_printf(t, "Same numbers: %s. Error against float64 (%s) %s the limit of nmse %.0e.\n",
             c->agrees ? "yes" : "NO", c->truth.scope,
@@ -272,6 +273,7 @@ static void json_run(nnc_text *t, const comparison *c, const program *p, const c
         json_with_copies(t, p);
     if (c->o->io != NNC_IO_EXCLUDE)
         nnc_report_io_json(&p->io, t);
+    nnc_put_first_run_json(t, &p->first_run);
     nnc_putc(t, '}');
 }
 

@@ -85,6 +85,11 @@ void nnc_doctor_cuda_text(nnc_text *t);
 void nnc_doctor_cuda_json(nnc_text *t); /* a member "cuda" */
 void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t);
 
+/* ---- first_run.c ---- */
+
+void nnc_put_first_run(nnc_text *t, const char *until, const nnc_exec_phases *p); /* a line; until: its first word */
+void nnc_put_first_run_json(nnc_text *t, const nnc_exec_phases *p);
+
 /* ---- stream.c ---- */
 
 void nnc_session_stream_close(nnc_session *s);

@@ -143,6 +143,8 @@ static nnc_status measure_group(comparison *c, program **p, int n)
             st = check(c, p[i]);
     }
     for (int i = 0; i < n; i++) {
+        if (p[i]->s)
+            p[i]->first_run = nnc_exec_first_run(p[i]->s->exec);
         nnc_session_destroy(p[i]->s);
         p[i]->s = NULL;
     }

@@ -140,6 +140,10 @@ nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *dat
 /* Fills an input with numbers that depend on its name, type and seed alone: uniform in [-1, 1); integers 0..9; bool. */
 void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);
 
+/* Where the time went before the second run, as "first run" of docs/formats.md: a line of text; members of an object, behind a comma. */
+void nnc_report_first_run(const nnc_session *s, nnc_text *out);
+void nnc_report_first_run_json(const nnc_session *s, nnc_text *out);
+
 /* ---- copies beside running ------------------------------------------------------------------------------------------ */
 
 typedef enum nnc_io { NNC_IO_EXCLUDE, NNC_IO_INCLUDE, NNC_IO_BOTH } nnc_io; /* are copies to and from the device timed? */

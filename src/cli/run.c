@@ -214,7 +214,7 @@ typedef struct timing {
     int64_t flops, bytes, launches; /* of a run */
 } timing;
 
-static void print_json(const options *o, const timing *g, nnc_text *out)
+static void print_json(const options *o, const timing *g, const nnc_session *s, nnc_text *out)
 {
     static const char *const names[] = {"exclude", "include", "both"};
     const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
@@ -229,6 +229,7 @@ static void print_json(const options *o, const timing *g, nnc_text *out)
     }
     if (o->io != NNC_IO_EXCLUDE)
         nnc_report_io_json(&g->report, out);
+    nnc_report_first_run_json(s, out);
     nnc_puts(out, "}\n");
 }
 
@@ -248,7 +249,7 @@ static void print_csv(const options *o, const timing *g, nnc_text *out)
     nnc_putc(out, '\n');
 }
 
-static void print_text(const options *o, const timing *g, nnc_text *out)
+static void print_text(const options *o, const timing *g, const nnc_session *s, nnc_text *out)
 {
     const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
     if (o->io != NNC_IO_INCLUDE)
@@ -260,16 +261,17 @@ static void print_text(const options *o, const timing *g, nnc_text *out)
     nnc_printf(out, "%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n", (long long)g->launches,
         g->launches == 1 ? "" : "es", (double)g->flops / ms_at(t, 50) * 1e-6,
         (double)g->bytes / ms_at(t, 50) * 1e-6);
+    nnc_report_first_run(s, out);
 }
 
-static void print_timing(const options *o, const timing *g, nnc_text *out)
+static void print_timing(const options *o, const timing *g, const nnc_session *s, nnc_text *out)
 {
     if (o->format == NNC_JSON)
-        print_json(o, g, out);
+        print_json(o, g, s, out);
     else if (o->format == NNC_CSV)
         print_csv(o, g, out);
     else
-        print_text(o, g, out);
+        print_text(o, g, s, out);
 }
 
 static nnc_status load(const options *o, work *w, nnc_sink *sink)
@@ -309,7 +311,7 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
         st = get_outputs(o, w->session, &w->text, sink);
     nnc_artifact_work(w->artifact, &g.flops, &g.bytes, &g.launches);
     if (!st)
-        print_timing(o, &g, &w->text);
+        print_timing(o, &g, w->session, &w->text);
     nnc_free(g.run.ns);
     nnc_free(g.io.ns);
     return st;

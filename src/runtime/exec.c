@@ -20,7 +20,11 @@ static nnc_status open_device(nnc_exec *e, int i, nnc_sink *sink)
     dev *d = &e->dev[i];
     const char *colon = pd->name ? strchr(pd->name, ':') : NULL;
     int ordinal = colon ? atoi(colon + 1) : i;
-    NNC_TRY(e->api->open(ordinal, &d->device, sink));
+    int64_t from = nnc_now_ns();
+    nnc_status opened = e->api->open(ordinal, &d->device, sink);
+    nnc_exec_spent(e, NNC_PH_context, from);
+    NNC_TRY(opened);
+    from = nnc_now_ns();
     d->stream = nnc_calloc((size_t)pd->streams, sizeof *d->stream);
     d->end = nnc_calloc((size_t)pd->streams, sizeof *d->end);
     if (!d->stream || !d->end)
@@ -34,6 +38,7 @@ static nnc_status open_device(nnc_exec *e, int i, nnc_sink *sink)
     const int64_t bytes[] = {pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
     for (int s = 0; s < 3; s++)
         NNC_TRY(e->api->alloc(d->device, bytes[s], &d->base[s], sink));
+    nnc_exec_spent(e, NNC_PH_memory, from);
     d->requested = (nnc_exec_memory){pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
     return NNC_OK;
 }
@@ -131,13 +136,24 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
             nnc_status status = e->api->sync(e->dev[d].stream[s], first == NNC_OK ? sink : NULL);
             first = first == NNC_OK ? status : first;
         }
+    if (e->first_given > 0) {
+        nnc_exec_spent(e, NNC_PH_first, e->first_given);
+        e->first_given = -1;
+    }
     return first;
+}
+
+nnc_exec_phases nnc_exec_first_run(const nnc_exec *e)
+{
+    return e->phase;
 }
 
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     bool replayed = false;
+    if (e->first_given == 0 && e->use == &e->own)
+        e->first_given = nnc_now_ns();
     nnc_status status = nnc_exec_replay(e, &replayed, sink);
     if (replayed && status == NNC_OK)
         return NNC_OK;
@@ -237,13 +253,25 @@ nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device)
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
+/* What init took that was not weights on their way was their packing and folding. Streams that work at the same time may have spent
+ * more on weights than there was time. */
+static void share_init(nnc_exec *e, int64_t ns)
+{
+    for (int i = 0; i < e->p->main_first; i++)
+        e->phase.ns[NNC_PH_weights] += e->weight[i].ns;
+    int64_t rest = ns - e->phase.ns[NNC_PH_weights] - e->phase.ns[NNC_PH_upload];
+    e->phase.ns[NNC_PH_prepare] = nnc_max64(rest, 0);
+}
+
 static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     nnc_status status = NNC_OK;
+    int64_t from = nnc_now_ns();
     for (int i = 0; i < p->main_first && status == NNC_OK; i++)
         status = nnc_exec_issue(e, i);
     nnc_status synced = nnc_exec_sync(e, NULL);
+    share_init(e, nnc_now_ns() - from);
     if (status == NNC_OK)
         status = synced;
     if (status == NNC_OK)

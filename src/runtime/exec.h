@@ -26,6 +26,7 @@ typedef struct weight_work {
     nnc_exec *e;
     const nnc_cmd *cmd;
     nnc_status status; /* of the read; the stream knows only that it failed */
+    int64_t ns;        /* that it took */
 } weight_work;
 
 /* Where a run finds its tensors: in the plan's arenas, or a pipe's slot with inputs and outputs of its own. What the device has written
@@ -52,7 +53,15 @@ struct nnc_exec {
     prepared *owned;
     int n_owned;
     weight_work *weight; /* by command */
+    nnc_exec_phases phase;
+    int64_t first_given; /* when main was first given; 0: not yet, -1: it is done */
 };
+
+/* Adds the time since `from` to a phase. */
+static inline void nnc_exec_spent(nnc_exec *e, nnc_phase which, int64_t from)
+{
+    e->phase.ns[which] += nnc_now_ns() - from;
+}
 
 static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
 {

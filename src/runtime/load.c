@@ -111,6 +111,17 @@ static bool same_work(const nnc_cmd *a, const nnc_cmd *b)
            a->device == b->device && a->stream == b->stream;
 }
 
+/* Machine code, here and on GPUs, is an ELF file; what is not is PTX. */
+static nnc_phase phase_of(const nnc_plan *p, const nnc_cmd *c)
+{
+    int object = c->kind == CMD_kernel ? p->kernel[c->item].object : -1;
+    if (c->kind == CMD_call)
+        return NNC_PH_libraries;
+    if (object < 0 || object >= p->n_object || p->object[object].n < 4)
+        return NNC_PH_code;
+    return memcmp(p->object[object].data, "\177ELF", 4) ? NNC_PH_jit : NNC_PH_code;
+}
+
 static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
 {
     const nnc_cmd *c = &e->p->cmd[i];
@@ -124,7 +135,10 @@ static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
     p->device = e->dev[c->device].device;
     if (e->api->use)
         NNC_TRY(e->api->use(p->device));
-    NNC_TRY(load(e->p, c->item, &p->handle, sink));
+    int64_t from = nnc_now_ns();
+    nnc_status status = load(e->p, c->item, &p->handle, sink);
+    nnc_exec_spent(e, phase_of(e->p, c), from);
+    NNC_TRY(status);
     p->engine = g;
     e->handle[i] = p;
     e->n_owned++;
@@ -231,7 +245,9 @@ static nnc_status run_weight(void *handle, void *const *args, void *work)
 {
     (void)work;
     weight_work *w = handle;
+    int64_t from = nnc_now_ns();
     w->status = read_all(w, args[0]);
+    w->ns = nnc_now_ns() - from;
     return w->status;
 }
 
@@ -245,9 +261,11 @@ static nnc_status stage_weight(nnc_exec *e, int i)
     if (!host)
         return NNC_E_NOMEM;
     nnc_status status = run_weight(&e->weight[i], &host, NULL);
+    int64_t from = nnc_now_ns();
     if (status == NNC_OK)
         status = e->api->upload(s, nnc_exec_address(e, c->arg[0]), host, nnc_type_bytes(&t->type));
     nnc_status synced = e->api->sync(s, NULL);
+    nnc_exec_spent(e, NNC_PH_upload, from);
     nnc_free(host);
     return status != NNC_OK ? status : synced;
 }
@@ -255,7 +273,7 @@ static nnc_status stage_weight(nnc_exec *e, int i)
 nnc_status nnc_exec_weight(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
-    e->weight[i] = (weight_work){e, c, NNC_OK};
+    e->weight[i] = (weight_work){e, c, NNC_OK, 0};
     if (!e->api->host_memory)
         return stage_weight(e, i);
     return e->api->launch(

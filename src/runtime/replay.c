@@ -65,7 +65,10 @@ nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink)
     if (!e->use->no_replay && e->use->runs > 0) {
         e->use->no_replay = true; /* once, whatever comes of it */
         NNC_TRY(nnc_exec_sync(e, sink));
+        int64_t from = nnc_now_ns();
         write_down(e);
+        if (e->use == &e->own)
+            nnc_exec_spent(e, NNC_PH_capture, from);
     }
     if (!e->use->capture)
         return NNC_OK;

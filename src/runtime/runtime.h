@@ -94,6 +94,29 @@ typedef struct nnc_exec_options {
 /* What was asked of the devices; equals the plan to the byte (a test checks it). */
 typedef struct nnc_exec_memory { int64_t arena, persist, init; } nnc_exec_memory;
 
+/* Where the time goes before the second run, ns by the host's clock. Rows: how it is printed, its key in JSON. */
+#define NNC_PHASES(X) \
+    X(context, "device opened", "context_ns") \
+    X(memory, "memory allocated", "memory_ns") \
+    X(libraries, "libraries ready", "libraries_ns") /* plug-ins and engines' own set-up of each call */ \
+    X(code, "kernels loaded", "code_ns") \
+    X(jit, "kernels compiled by the driver", "jit_ns") /* those that are PTX */ \
+    X(weights, "weights read or generated", "weights_ns") \
+    X(upload, "weights uploaded", "upload_ns") /* where the host does not see the device's memory */ \
+    X(prepare, "weights packed and folded", "prepare_ns") \
+    X(first, "first run", "first_run_ns") \
+    X(capture, "run written down for replay", "capture_ns")
+typedef enum nnc_phase {
+#define X(id, name, key) NNC_PH_##id,
+    NNC_PHASES(X)
+#undef X
+    NNC_PH__COUNT
+} nnc_phase;
+typedef struct nnc_exec_phases { int64_t ns[NNC_PH__COUNT]; } nnc_exec_phases;
+/* Of the run's phases, those that are over; first: from giving main to the end of the nnc_exec_sync after it;
+ * 0 where a pipe alone has run it. */
+nnc_exec_phases nnc_exec_first_run(const nnc_exec *e);
+
 /* Opens devices, allocates the arenas, prepares engines, runs init. The plan must outlive it. */
 nnc_status nnc_exec_create(const nnc_plan *p, const nnc_exec_options *o, nnc_exec **out, nnc_sink *sink) NNC_MUST;
 void nnc_exec_destroy(nnc_exec *e);

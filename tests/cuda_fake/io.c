@@ -97,6 +97,44 @@ TEST(why_copies_do_not_overlap)
     CHECK_NEAR(r.up.share, 0.04, 0.02);
 }
 
+static void check_first_run(const char *target, const char *const *zero, const char *const *more)
+{
+    loaded l;
+    nnc_text t = {0};
+    fake_begin(0);
+    fake_clock(&(fake_speeds){1, 1, 0.1, false});
+    compile(&l, branches, target, 1, 1);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    CHECK_OK(fill_inputs(&l));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(nnc_session_run(l.s, test_sink));
+    nnc_report_first_run_json(l.s, &t);
+    for (; *zero || *more; zero += *zero != NULL, more += *more != NULL) {
+        const char *a = *zero ? strstr(nnc_text_str(&t), *zero) : NULL;
+        const char *b = *more ? strstr(nnc_text_str(&t), *more) : NULL;
+        if ((*zero && (!a || atoll(a + strlen(*zero) + 2) != 0)) ||
+            (*more && (!b || atoll(b + strlen(*more) + 2) <= 0)))
+            test_fail(__FILE__, __LINE__, "%s: %s or %s in %s", target ? target : "cpu",
+                *zero ? *zero : "", *more ? *more : "", nnc_text_str(&t));
+    }
+    nnc_text_deinit(&t);
+    unload(&l);
+    end();
+}
+
+/* The fake's kernels are text that it compiles when they are loaded, as a driver does with PTX; a CPU's are machine code. */
+TEST(the_first_run_is_broken_down)
+{
+    if (no_compiler())
+        return;
+    check_first_run("cuda:sm_90", (const char *const[]){"\"code_ns\"", NULL},
+        (const char *const[]){"\"context_ns\"", "\"jit_ns\"", "\"libraries_ns\"", "\"weights_ns\"",
+            "\"upload_ns\"", "\"first_run_ns\"", "\"capture_ns\"", NULL});
+    check_first_run(NULL,
+        (const char *const[]){"\"jit_ns\"", "\"upload_ns\"", "\"capture_ns\"", NULL},
+        (const char *const[]){"\"weights_ns\"", "\"code_ns\"", "\"first_run_ns\"", NULL});
+}
+
 /* The report of a comparison with both kinds of times. */
 TEST(compare_says_both)
 {

@@ -1,0 +1,47 @@
+/* api/first_run.c -- where the time goes before the second run: as text and JSON. */
+#include "api/internal.h"
+
+static const struct {
+    const char *name, *key;
+} phases[] = {
+#define X(id, name, key) {name, key},
+    NNC_PHASES(X)
+#undef X
+};
+
+void nnc_put_first_run(nnc_text *t, const char *until, const nnc_exec_phases *p)
+{
+    int64_t sum = 0;
+    const char *sep = ": ";
+    for (int i = 0; i < NNC_PH__COUNT; i++)
+        sum += p->ns[i];
+    nnc_printf(t, "%s the first run was over %.1f ms", until, (double)sum * 1e-6);
+    for (int i = 0; i < NNC_PH__COUNT; i++) {
+        if (p->ns[i] < 1000) /* a microsecond is no news */
+            continue;
+        nnc_printf(t, "%s%s %.*f", sep, phases[i].name, p->ns[i] < 1000000 ? 3 : 1,
+            (double)p->ns[i] * 1e-6);
+        sep = ", ";
+    }
+    nnc_putc(t, '\n');
+}
+
+void nnc_put_first_run_json(nnc_text *t, const nnc_exec_phases *p)
+{
+    nnc_puts(t, ", \"first_run\": {");
+    for (int i = 0; i < NNC_PH__COUNT; i++)
+        nnc_printf(t, "%s\"%s\": %lld", i ? ", " : "", phases[i].key, (long long)p->ns[i]);
+    nnc_putc(t, '}');
+}
+
+void nnc_report_first_run(const nnc_session *s, nnc_text *out)
+{
+    nnc_exec_phases p = nnc_exec_first_run(s->exec);
+    nnc_put_first_run(out, "Until", &p);
+}
+
+void nnc_report_first_run_json(const nnc_session *s, nnc_text *out)
+{
+    nnc_exec_phases p = nnc_exec_first_run(s->exec);
+    nnc_put_first_run_json(out, &p);
+}
