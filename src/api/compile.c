@@ -105,6 +105,7 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
     if (e->target.kind == NNC_T_cuda)
         nnc_env_cuda_plan(e, &p, sink);
     e->target.math_exact = o->math_exact;
+    e->target.math_fast = o->math_fast;
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }

@@ -60,8 +60,9 @@ void nnc_model_close(nnc_model *m);
 
 typedef struct nnc_compile_options {
     int level;               /* 0..3, default 2 */
-    bool math_fast;          /* -O3 may reorder sums; contractions of f32 may round to tf32, unless precision is f32 */
-    bool math_exact;         /* NaN survives every relu: none inside an engine's call that drops it; functions in kernels as written */
+    bool math_fast;          /* short forms of functions (docs/math.md); -O3 may reorder sums; contractions of f32 may round to tf32,
+                              * unless precision is f32 */
+    bool math_exact;         /* functions as written, in f64; NaN survives every relu: none inside an engine's call that drops it */
     nnc_precision precision; /* that contractions may round f32 to; default: f32, with math_fast tf32. f16, bf16 want level >= 2 */
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;

@@ -65,9 +65,10 @@ static const flag flags[] = {
         "0: each layer as written; 1: only what keeps every bit of the result; 2: fuse and choose "
         "layouts (default); 3: with --math=fast also what changes roundings more"},
     {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "exact|ulp2|fast",
-        "exact: NaN survives every relu, also one inside a library's convolution; ulp2 (default): "
-        "functions within 2.5 ulp; fast: -O3 may reorder sums, GPUs may round f32 operands of "
-        "convolutions and matrix products to tf32 (--precision)"},
+        "of functions in kernels (docs/math.md). exact: within 0.8 ulp, all as written, and NaN "
+        "survives every relu, also one inside a library's convolution; ulp2 (default): within 2.5 "
+        "ulp; fast: within 2^-15 of the value, -O3 may reorder sums, GPUs may round f32 operands "
+        "of convolutions and matrix products to tf32 (--precision)"},
     {"--precision", 'c', F_precision, AT(precision), 0, 0, 0, "f32|tf32|f16|bf16",
         "of convolutions and matrix products: f32 (default); tf32 (default with --math=fast), f32 "
         "operands rounded to 10 bits within a GPU's call; f16, bf16: operands of 16 bits, and what "

@@ -77,6 +77,8 @@ enum nnc_khint { /* bounds are those of what is not NaN: NaN operands are possib
     KH_halfpi = 2,   /* |argument| <= pi/2: no range reduction at all */
     KH_nonneg = 4,   /* argument >= 0 */
     KH_nonan = 8,    /* no operand is NaN */
+    KH_exact = 16,   /* --math=exact: the tightest form of the function (docs/math.md) */
+    KH_fast = 32,    /* --math=fast: the shortest form */
 };
 
 typedef struct nnc_kstage {
@@ -192,7 +194,7 @@ typedef struct nnc_emitter {
 
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "4"
+#define NNC_LLVM_EMITTER_REVISION "5"
 
 /* CUDA C, the emitter "cuda" (EMIT_cuda alone): one translation unit for all kernels, C++17, without #include. Each kernel is
  * extern "C" __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where

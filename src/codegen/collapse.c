@@ -72,6 +72,12 @@ static plain of_op(const nnc_kins *in)
     }
 }
 
+/* Of the short form of a function (src/plugins/llvm/fast.c): about half. */
+static int fast_cost(int cost)
+{
+    return cost < 12 ? cost : cost * 5 / 9;
+}
+
 static bool is_function(const nnc_kins *in)
 {
     return of_op(in).cost >= 6;
@@ -105,6 +111,7 @@ typedef struct collapser {
     nnc_arena *a; /* scratch */
     nnc_text *note;
     bool wide; /* no fused multiply-add */
+    bool fast; /* --math=fast */
     int32_t *dom; /* by instruction; -1: depends on more than one value, or is one */
     int32_t *section;
     int32_t *uses;
@@ -181,7 +188,10 @@ static bool make_link(collapser *c, link *l, int32_t to)
         if (p.cost == 0 || c->section[i] != c->section[to])
             return false;
         l->node[l->n_node++] = i;
-        l->cost += c->wide && p.cost >= 6 ? 3 * p.cost : p.cost;
+        l->cost += p.cost < 6 ? p.cost
+                   : c->wide  ? 3 * p.cost
+                   : c->fast  ? fast_cost(p.cost)
+                              : p.cost;
         l->ulp += p.ulp;
         l->function |= is_function(in);
         for (int j = 0; j < 3; j++)
@@ -272,6 +282,10 @@ static void place(collapser *c, int i)
 {
     const nnc_kins *in = &c->k->ins[c->link[i].from];
     nnc_poly_place(&c->at, in->lo, in->hi);
+    if (c->fast) {
+        c->at.tolerance = NNC_POLY_FAST_TOLERANCE;
+        c->at.condition = NNC_POLY_FAST_CONDITION;
+    }
     memcpy(c->nodes, c->at.x, sizeof c->nodes);
     for (int j = 0; j < QUICK; j++) {
         c->quick_x[j] = (float)(in->lo + (in->hi - in->lo) * (j + 0.5) / QUICK);
@@ -291,6 +305,8 @@ static bool may_join(const collapser *c, int i, int n)
 static double bound(const collapser *c, int i, int n)
 {
     double sum = 0;
+    if (c->fast)
+        return NNC_POLY_FAST_ULP;
     for (int j = i; j < i + n; j++)
         sum += c->link[j].ulp;
     return fmin(sum, NNC_POLY_ULP);
@@ -546,7 +562,8 @@ bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_t
         c->k = k;
         c->a = &scratch;
         c->note = note;
-        c->wide = t && t->kind == NNC_T_cpu && !t->fma;
+        c->wide = !nnc_has_fma(t);
+        c->fast = nnc_math_of(t) == MATH_fast;
         ok = collapse(c, a);
     }
     nnc_free(c);

@@ -4,13 +4,22 @@
 
 #include "codegen/internal.h"
 
+/* --math: docs/math.md. */
+typedef enum nnc_math { MATH_ulp2, MATH_exact, MATH_fast } nnc_math;
+nnc_math nnc_math_of(const nnc_target *t); /* NULL: ulp2 */
+bool nnc_has_fma(const nnc_target *t);
+
 /* Replaces chains of functions of one bounded value by polynomials where that takes fewer instructions. Needs
  * nnc_kernel_ranges; later calls of it would widen what is known of the results. Instructions come from `a`; `note` gets
  * a line for each. False: out of memory. */
 bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_text *note);
-/* Powers with a constant exponent as products and roots, division by powers of two as products, both by ranges. `exact`:
- * only where each result stays the correctly rounded one. *changed: nnc_kernel_ranges has to run again. */
-bool nnc_kernel_simplify(nnc_kernel *k, bool exact, nnc_arena *a, nnc_text *note, bool *changed);
+/* Powers with a constant exponent as products and roots, quotients as products, by ranges. MATH_exact: only where each result
+ * stays the correctly rounded one. *changed: nnc_kernel_ranges has to run again. */
+bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed);
+/* policy.c: a product that one sum alone uses becomes one operation with it (MATH_fast). */
+bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note);
+/* Marks functions that have an exact or a fast form; the last step. */
+void nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note);
 
 /* A kernel's instructions written anew, section by section. */
 typedef struct nnc_kedit {

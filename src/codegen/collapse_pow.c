@@ -1,5 +1,8 @@
-/* codegen/collapse_pow.c -- powers with a constant exponent as products and roots, division by a
- * power of two as a product: same results for zeros, infinities and NaN. */
+/* codegen/collapse_pow.c -- powers with a constant exponent as products and roots, quotients as products: same results for
+ * zeros, infinities and NaN.
+ *
+ * x / y is x (1/y) where y is the same along an inner axis, so that 1/y is made once (softmax), and where y stands so far from
+ * zero and from infinity that 1/y is a normal number: one rounding more. --math=fast takes any such y, and any constant. */
 #include "codegen/collapse.h"
 
 #include <math.h>
@@ -8,9 +11,64 @@ enum { MOST = 64, EXTRA = 24 };
 
 typedef struct simplifier {
     const nnc_kernel *k;
-    bool exact;
-    int n_pow, n_div;
+    nnc_math math;
+    uint32_t *axes; /* by instruction: what its value depends on */
+    int n_pow, n_div, n_quot;
 } simplifier;
+
+/* ---- what a quotient may become ---- */
+
+static uint32_t affine_axes(const nnc_kernel *k, const nnc_affine *e)
+{
+    uint32_t s = 0;
+    for (int a = 0; a < k->n_axis; a++)
+        s |= (uint32_t)(e->k[a] != 0) << a;
+    return s;
+}
+
+/* Axes that values depend on; a reduction's result not on those it goes over. */
+static void find_axes(simplifier *s)
+{
+    const nnc_kernel *k = s->k;
+    for (int g = 0; g < k->n_stage; g++)
+        for (int i = k->stage[g].body0; i < k->stage[g].post1; i++) {
+            const nnc_kins *in = &k->ins[i];
+            uint32_t d = in->op == KO_index ? 1u << in->i : 0;
+            if (in->op == KO_load) {
+                d |= affine_axes(k, &in->at);
+                for (int j = 0; j < in->n_guard; j++)
+                    d |= affine_axes(k, &in->guard[j].e);
+            }
+            for (int j = 0; j < 3; j++)
+                d |= in->arg[j] >= 0 ? s->axes[in->arg[j]] : 0;
+            for (int a = 0; a < k->n_axis && in->op == KO_reduce; a++)
+                if (k->stage[g].axes >> a & 1 && k->axis[a].kind == KA_reduce)
+                    d &= ~(1u << a);
+            s->axes[i] = d;
+        }
+}
+
+/* x / y: y's reciprocal is a normal number, whatever y, and so is every y. */
+static bool has_reciprocal(const nnc_kernel *k, const nnc_kins *in)
+{
+    const nnc_kins *y = &k->ins[in->arg[1]];
+    if (in->dtype != DT_f32 || y->op == KO_const || y->lo > y->hi)
+        return false;
+    return (y->lo >= 0x1p-125 && y->hi <= 0x1p125) || (y->hi <= -0x1p-125 && y->lo >= -0x1p125);
+}
+
+/* x / y by 1/y: it is made once for several x, or costs little. */
+static bool quotient_goes(const simplifier *s, const nnc_kins *in)
+{
+    if (s->math == MATH_exact || !has_reciprocal(s->k, in))
+        return false;
+    uint32_t x = s->axes[in->arg[0]], y = s->axes[in->arg[1]], more = x & ~y;
+    uint32_t inner = ~((1u << s->k->n_outer) - 1);
+    int64_t times = 1;
+    for (int a = 0; a < s->k->n_axis; a++)
+        times *= more >> a & 1 ? s->k->axis[a].extent : 1;
+    return s->math == MATH_fast || (times >= 4 && (y & ~x & inner) == 0);
+}
 
 /* The constant operand j of an instruction. */
 static bool constant(const nnc_kernel *k, const nnc_kins *in, int j, double *v)
@@ -28,6 +86,13 @@ static bool is_exact_divisor(nnc_dtype d, double c)
     return fabs(frexp(c, &e)) == 0.5 && e - 1 >= -most && e - 1 <= most;
 }
 
+/* Any constant with a normal reciprocal, under --math=fast. */
+static bool is_divisor(const simplifier *s, nnc_dtype d, double c)
+{
+    return is_exact_divisor(d, c) ||
+           (s->math == MATH_fast && d == DT_f32 && fabs(c) >= 0x1p-125 && fabs(c) <= 0x1p125);
+}
+
 static bool is_integer(double e)
 {
     return e == nearbyint(e) && fabs(e) <= MOST;
@@ -41,7 +106,7 @@ static bool power_goes(const simplifier *s, const nnc_kins *in, double e)
         return d != DT_bool && e >= 0 && e <= 16;
     if (e == -1 || e == 0 || e == 1 || e == 2 || e == 0.5)
         return true;
-    if (s->exact)
+    if (s->math == MATH_exact)
         return false;
     if (e == 1.5 || e == -0.5)
         return s->k->ins[in->arg[0]].lo >= 0;
@@ -51,11 +116,12 @@ static bool power_goes(const simplifier *s, const nnc_kins *in, double e)
 static bool goes(const simplifier *s, const nnc_kins *in)
 {
     double c;
-    if (in->op != KO_sop || (in->sop != SC_div && in->sop != SC_pow) || !constant(s->k, in, 1, &c))
+    nnc_dtype d = (nnc_dtype)in->dtype;
+    if (in->op != KO_sop || (in->sop != SC_div && in->sop != SC_pow))
         return false;
-    return in->sop == SC_pow
-               ? power_goes(s, in, c)
-               : nnc_is_float((nnc_dtype)in->dtype) && is_exact_divisor((nnc_dtype)in->dtype, c);
+    if (!constant(s->k, in, 1, &c))
+        return in->sop == SC_div && quotient_goes(s, in);
+    return in->sop == SC_pow ? power_goes(s, in, c) : nnc_is_float(d) && is_divisor(s, d, c);
 }
 
 static int32_t times(nnc_kedit *e, nnc_dtype d, int32_t x, int32_t y)
@@ -128,31 +194,49 @@ static void put(void *ctx, nnc_kedit *e, int i)
     }
     nnc_dtype d = (nnc_dtype)in->dtype;
     int32_t x = e->map[in->arg[0]];
-    (void)constant(s->k, in, 1, &c);
-    e->map[i] =
-        in->sop == SC_pow ? power(e, in, x, c) : times(e, d, x, nnc_kedit_const(e, d, 1 / c));
+    if (!constant(s->k, in, 1, &c)) {
+        s->n_quot++;
+        e->map[i] = times(e, d, x, nnc_kedit_sop(e, SC_recip, d, e->map[in->arg[1]], -1, -1));
+        return;
+    }
+    double r = d == DT_f32 ? (double)(float)(1 / c) : 1 / c;
+    e->map[i] = in->sop == SC_pow ? power(e, in, x, c) : times(e, d, x, nnc_kedit_const(e, d, r));
     s->n_pow += in->sop == SC_pow;
     s->n_div += in->sop == SC_div;
 }
 
-bool nnc_kernel_simplify(nnc_kernel *k, bool exact, nnc_arena *a, nnc_text *note, bool *changed)
+static void explain(const simplifier *s, nnc_text *note)
 {
-    simplifier s = {.k = k, .exact = exact};
+    static const char *const by[] = {"a power of two", "a constant"};
+    if (s->n_pow)
+        nnc_printf(note, "%d power%s with a constant exponent: products and roots\n", s->n_pow,
+            s->n_pow > 1 ? "s" : "");
+    if (s->n_div)
+        nnc_printf(note, "%d division%s by %s: multiplied\n", s->n_div, s->n_div > 1 ? "s" : "",
+            by[s->math == MATH_fast]);
+    if (s->n_quot)
+        nnc_printf(note, "%d quotient%s: multiplied by the reciprocal, which is a normal number\n",
+            s->n_quot, s->n_quot > 1 ? "s" : "");
+}
+
+bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed)
+{
+    simplifier s = {.k = k, .math = math};
     int n = 0;
+    *changed = false;
+    s.axes = nnc_calloc((size_t)k->n_ins + 1, sizeof *s.axes);
+    if (!s.axes)
+        return false;
+    find_axes(&s);
     for (int i = 0; i < k->n_ins; i++)
         n += goes(&s, &k->ins[i]);
     *changed = n > 0;
-    if (n == 0)
-        return true;
     nnc_kedit e;
-    if (!nnc_kedit_begin(&e, k, n * EXTRA, a))
-        return false;
-    nnc_kedit_run(&e, put, &s);
-    if (s.n_pow)
-        nnc_printf(note, "%d power%s with a constant exponent: products and roots\n", s.n_pow,
-            s.n_pow > 1 ? "s" : "");
-    if (s.n_div)
-        nnc_printf(
-            note, "%d division%s by a power of two: multiplied\n", s.n_div, s.n_div > 1 ? "s" : "");
-    return true;
+    bool ok = n == 0 || nnc_kedit_begin(&e, k, n * EXTRA, a);
+    if (ok && n > 0) {
+        nnc_kedit_run(&e, put, &s);
+        explain(&s, note);
+    }
+    nnc_free(s.axes);
+    return ok;
 }

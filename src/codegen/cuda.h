@@ -101,6 +101,12 @@ int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static sha
 /* schedule_cuda.c: does the access move `vec` neighbouring elements along axis a at once, where a counts in multiples of vec? */
 bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);
 
+/* A piece of the prelude, printed where its name is used: cuda_math.c, cuda_policy.c. */
+typedef struct cu_part {
+    const char *name, *text;
+} cu_part;
+extern const cu_part cu_math_parts[], cu_policy_parts[];
+extern const int cu_n_math_part, cu_n_policy_part;
 /* cuda_prelude.c: the parts of the prelude that `text` names, in order. */
 void cu_prelude(nnc_text *t, const char *text);
 

@@ -26,7 +26,8 @@ static inline nnc_dtype nnc_kdtype(nnc_dtype d) { return d == DT_f16 || d == DT_
 
 extern const char *const nnc_kred_names[6];
 extern const char *const nnc_kaxis_names[3];
-extern const char *const nnc_khint_names[4]; /* by bit */
+#define NNC_KHINTS 6
+extern const char *const nnc_khint_names[NNC_KHINTS]; /* by bit */
 
 /* Print with the kernel's and buffers' own names, or without (what the hash reads). */
 void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);

@@ -7,7 +7,8 @@
 const char *const nnc_kred_names[6] = {"sum", "prod", "max", "min", "argmax", "argmin"};
 const char *const nnc_kaxis_names[3] = {"outer", "map", "reduce"};
 const char *const nnc_kclass_names[5] = {"none", "point", "tile", "row", "column"};
-const char *const nnc_khint_names[4] = {"bounded", "halfpi", "nonneg", "nonan"};
+const char *const nnc_khint_names[NNC_KHINTS] = {
+    "bounded", "halfpi", "nonneg", "nonan", "exact", "fast"};
 
 bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b)
 {

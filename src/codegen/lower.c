@@ -215,14 +215,19 @@ static void find_ranges(nnc_kernel *k, nnc_text *note)
 static bool improve(lw *l)
 {
     nnc_kernel *k = l->k;
-    bool exact = l->target && l->target->math_exact, changed = false;
+    nnc_math math = nnc_math_of(l->target);
+    bool changed = false;
     nnc_text note = {0};
     find_ranges(k, &note);
-    bool ok = nnc_kernel_simplify(k, exact, l->out, &note, &changed);
+    bool ok = nnc_kernel_simplify(k, math, l->out, &note, &changed);
     if (ok && changed)
         nnc_kernel_ranges(k);
-    if (ok && !exact)
+    if (ok && math != MATH_exact)
         ok = nnc_kernel_collapse(k, l->target, l->out, &note);
+    if (ok && math == MATH_fast && nnc_has_fma(l->target))
+        ok = nnc_kernel_contract(k, l->out, &note);
+    if (ok && nnc_has_fma(l->target)) /* else the f64 forms serve all */
+        nnc_kernel_mark(k, math, &note);
     if (ok && note.n > 0)
         k->note = nnc_arena_strdup(l->out, nnc_text_str(&note));
     ok = ok && !note.oom && (note.n == 0 || k->note);

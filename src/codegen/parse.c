@@ -167,7 +167,7 @@ static bool get_facts(parser *p, nnc_kins *in)
     if (nnc_scan_eat(p->s, "hint")) {
         if (!eat(p, "("))
             return false;
-        for (int b; (b = find_word(p, nnc_khint_names, 4)) >= 0;)
+        for (int b; (b = find_word(p, nnc_khint_names, NNC_KHINTS)) >= 0;)
             in->hint |= (uint8_t)(1 << b);
         return eat(p, ")");
     }

@@ -23,6 +23,8 @@ void nnc_poly_place(nnc_poly_nodes *p, double lo, double hi)
 {
     p->lo = lo;
     p->hi = hi;
+    p->tolerance = 0x1p-24;
+    p->condition = NNC_POLY_CONDITION;
     double a = lo * lo, b = hi * hi, most = fmax(a, b), least = lo <= 0 && hi >= 0 ? 0 : fmin(a, b);
     double side = hi <= 0 ? -1 : 1;
     for (int k = 0; k < 4 * NODES; k++)
@@ -175,7 +177,7 @@ static bool fit(nnc_poly *p, const nnc_poly_nodes *at, const double *h, const do
     series s;
     if (!(lo < hi) || !expand(&s, at, h, lo, hi) || !is_tame(&s, h))
         return false;
-    p->n = terms(&s, 0x1p-24) + loose;
+    p->n = terms(&s, at->tolerance) + loose;
     p->n = p->n < 2 ? 2 : p->n;
     if (p->n > MAX_COEFS)
         return false;
@@ -261,7 +263,7 @@ bool nnc_poly_fit(
         if (!(i ? fit_plain(p, at, y, zero, loose) : fit_squared(p, at, y, zero, sym, loose)))
             continue;
         p->condition = condition(p, at);
-        if (p->condition > NNC_POLY_CONDITION)
+        if (p->condition > at->condition)
             continue;
         nnc_poly_steps(p);
         return true;

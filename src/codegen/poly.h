@@ -10,6 +10,9 @@
 #define NNC_POLY_NODES 32   /* of a fit */
 #define NNC_POLY_ULP 1.75   /* what a sample may show; everywhere it is then below 2 */
 #define NNC_POLY_CONDITION 8.0
+#define NNC_POLY_FAST_ULP 224.0 /* the same of --math=fast, everywhere below 256 */
+#define NNC_POLY_FAST_TOLERANCE 0x1p-16
+#define NNC_POLY_FAST_CONDITION 256.0
 
 /* sop on doubles (kinds of scalar.def that give floats), the same bits on every machine. Thread-safe. */
 double nnc_steady_f64(nnc_sop op, double a, double b, double c);
@@ -44,6 +47,8 @@ typedef struct nnc_poly_nodes {
     double lo, hi;
     double cosine[4 * NNC_POLY_NODES]; /* cos(pi k / (2 NODES)) */
     double x[3 * NNC_POLY_NODES];
+    double tolerance;  /* relative error of a series that is cut: 2^-24, unless set otherwise after nnc_poly_place */
+    double condition;  /* most that cancellation may cost: NNC_POLY_CONDITION */
 } nnc_poly_nodes;
 
 void nnc_poly_place(nnc_poly_nodes *p, double lo, double hi);

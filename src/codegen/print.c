@@ -72,7 +72,7 @@ static void put_facts(const printer *p, const nnc_kins *in)
     }
     if (in->hint) {
         nnc_puts(p->t, " hint(");
-        for (int b = 0, n = 0; b < 4; b++)
+        for (int b = 0, n = 0; b < NNC_KHINTS; b++)
             if (in->hint >> b & 1)
                 nnc_printf(p->t, "%s%s", n++ ? " " : "", nnc_khint_names[b]);
         nnc_puts(p->t, ")");

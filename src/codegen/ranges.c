@@ -473,6 +473,27 @@ static range of_const(const nnc_kins *in)
     return (range){v, v, false};
 }
 
+static uint32_t reduce_axes(const nnc_kernel *k, int id)
+{
+    uint32_t r = 0;
+    for (int s = 0; s < k->n_stage; s++)
+        if (id >= k->stage[s].body0 && id < k->stage[s].body1)
+            for (int a = 0; a < k->n_axis; a++)
+                r |= k->axis[a].kind == KA_reduce ? k->stage[s].axes & 1u << a : 0;
+    return r;
+}
+
+/* The sum of exp(x - max x) over at least the places of the maximum: one term is e^0, none is negative. */
+static bool has_a_one(const nnc_kernel *k, int id)
+{
+    const nnc_kins *in = &k->ins[id], *e = &k->ins[in->arg[0]];
+    if (in->sop != KR_sum || in->arg[1] >= 0 || e->op != KO_sop ||
+        (e->sop != SC_exp && e->sop != SC_exp2))
+        return false;
+    const nnc_kins *d = &k->ins[e->arg[0]];
+    return is_below_its_max(k, d) && (reduce_axes(k, d->arg[1]) & ~reduce_axes(k, id)) == 0;
+}
+
 static range compute(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];
@@ -483,8 +504,11 @@ static range compute(const nnc_kernel *k, int id)
         return (range){0, (double)k->axis[in->i].extent - 1, false};
     case KO_load:
         return of_load(k, id);
-    case KO_reduce:
-        return of_reduce(in, get(k, in->arg[0]), reduce_count(k, id));
+    case KO_reduce: {
+        range r = of_reduce(in, get(k, in->arg[0]), reduce_count(k, id));
+        r.lo = has_a_one(k, id) ? fmax(r.lo, 0.5) : r.lo; /* 1, but for short forms of exp */
+        return r;
+    }
     case KO_sop: {
         range r = of_sop(in, get(k, in->arg[0]), get(k, in->arg[1]), get(k, in->arg[2]));
         if (is_below_its_max(k, in) && r.lo <= 0)

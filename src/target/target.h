@@ -51,7 +51,9 @@ typedef struct nnc_target {
     bool fma, f16c, avx512_bf16; /* instructions codegen must know of */
     int cores;              /* physical parallelism usable by nnc */
     int threads;            /* intra-op threads that plans are made for (an input of every plan) */
-    bool math_exact;        /* kernels keep every function as it is written (--math=exact; an input of every plan, not of the hash) */
+    bool math_exact;        /* kernels keep every function as it is written, in its tightest form (--math=exact; an input of every plan,
+                             * not of the hash: kernels say it themselves) */
+    bool math_fast;         /* kernels take the shortest form of a function (--math=fast; the same) */
     int64_t memory_bytes;   /* of the device */
     int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared share (a GPU: per SM, 0, the L2 that all SMs share) */
     int64_t flops_f32;      /* peak FLOP/s, all cores */

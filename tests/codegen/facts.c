@@ -95,6 +95,71 @@ TEST(long_chains_run_by_eight_vectors)
     }
 }
 
+/* A sum of exp(x - max x) is at least 1, so softmax multiplies by its reciprocal; --math=exact divides. */
+TEST(softmax_divides_once_a_row)
+{
+    static const char text[] =
+        "graph @t {\n%x = input : f32[40,100]\n%m = reduce_max %x {axes=[1], keepdims=1}\n"
+        "%d = sub %x, %m\n%e = exp %d\n%s = reduce_sum %e {axes=[1], keepdims=1}\n"
+        "%y = div %e, %s\nreturn %y }";
+    lowered l = lower(text), x = lower_exact(text);
+    if (l.k && x.k) {
+        CHECK_INT(find(l.k, SC_recip, 0)->op, KO_sop);
+        CHECK(find(l.k, SC_div, 0)->op != KO_sop);
+        CHECK_INT(find(x.k, SC_div, 0)->op, KO_sop);
+        CHECK(l.k->note && strstr(l.k->note, "quotient"));
+    }
+    end(&l);
+    end(&x);
+}
+
+/* A divisor that may be zero, or is another for every element, stays one. */
+TEST(quotients_that_stay)
+{
+    static const char *const text[] = {"graph @t {\n%x = input : f32[40,100]\n%s = reduce_sum %x "
+                                       "{axes=[1], keepdims=1}\n%y = div %x, %s\nreturn %y }",
+        "graph @t {\n%x = input : f32[40,100]\n%e = exp %x\n%s = reduce_sum %e {axes=[1], "
+        "keepdims=1}\n"
+        "%y = div %e, %s\nreturn %y }",
+        "graph @t {\n%x = input : f32[40,100]\n%q = clip %x {lo=1, hi=2}\n%y = div %x, %q\nreturn "
+        "%y }"};
+    nnc_target fast = ck_target;
+    fast.math_fast = true;
+    for (size_t i = 0; i < NNC_COUNT(text); i++) {
+        lowered l = lower(text[i]), f = lower_for(text[i], &fast);
+        if (l.k && f.k) {
+            CHECK_INT(find(l.k, SC_div, 0)->op, KO_sop);
+            CHECK_INT(find(f.k, SC_recip, 0)->op == KO_sop, i == 2);
+        }
+        end(&l);
+        end(&f);
+    }
+}
+
+/* The policy stands in the kernel: marks, contracted sums, quotients by constants, another name. */
+TEST(policies_stand_in_the_kernel)
+{
+    static const char text[] =
+        "graph @t {\n%x = input : f32[4000]\n%c = constant : f32[] = [3]\n%q = div %x, %c\n"
+        "%e = exp %q\n%p = mul %e, %x\n%r = sub %p, %q\nreturn %r }";
+    nnc_target fast = ck_target;
+    fast.math_fast = true;
+    lowered l[3] = {lower(text), lower_exact(text), lower_for(text, &fast)};
+    if (l[0].k && l[1].k && l[2].k) {
+        CHECK_INT(find(l[0].k, SC_exp, 0)->hint & (KH_exact | KH_fast), 0);
+        CHECK_INT(find(l[1].k, SC_exp, 0)->hint & (KH_exact | KH_fast), KH_exact);
+        CHECK_INT(find(l[2].k, SC_exp, 0)->hint & (KH_exact | KH_fast), KH_fast);
+        CHECK_INT(find(l[0].k, SC_div, 0)->op, KO_sop);
+        CHECK(find(l[2].k, SC_div, 0)->op != KO_sop);
+        CHECK(find(l[0].k, SC_fma, 0)->op != KO_sop);
+        CHECK_INT(find(l[2].k, SC_fma, 0)->op, KO_sop);
+        CHECK(strcmp(l[0].k->name, l[1].k->name) != 0 && strcmp(l[0].k->name, l[2].k->name) != 0);
+        CHECK(l[2].k->note && strstr(l[2].k->note, "--math=fast"));
+    }
+    for (int i = 0; i < 3; i++)
+        end(&l[i]);
+}
+
 TEST(decided_ops_go)
 {
     lowered l = lower("graph @t {\n%x = input : f32[100]\n%q = square %x\n%r = relu %q\n%s = abs "

@@ -82,6 +82,19 @@ static inline float __uint_as_float(unsigned x) { return shim_bits<float>(x); }
 static inline long long __double_as_longlong(double x) { return shim_bits<long long>(x); }
 static inline double __longlong_as_double(long long x) { return shim_bits<double>(x); }
 
+/* What the special function unit gives: right to `bits` of the last place, wrong by as much as it may be, one way or the other. */
+static inline float shim_approx(double y, double bits)
+{
+    uint64_t h;
+    float near = (float)y;
+    if (!(y == y) || near == 0 || y - y != 0 || fabs(y) >= 0x1p126)
+        return near;
+    memcpy(&h, &y, 8);
+    h *= UINT64_C(0x9e3779b97f4a7c15);
+    return (float)(y * (1 + (h >> 63 ? 1 : -1) * (bits - 0.5) * 0x1p-23));
+}
+#define NNC_APPROX(y, bits) shim_approx(y, bits)
+
 /* ---- running ---- */
 
 static void shim_entry()

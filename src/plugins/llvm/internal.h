@@ -96,6 +96,9 @@ V ll_copysign(ll_mod *m, V magnitude, V sign);
 V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan); /* floats; NaN if either is */
 /* a, b: f32 or f64, scalar or vector. */
 V ll_math(ll_mod *m, nnc_sop op, V a, V b, const ll_fact *f);
+/* fast.c: the short form of --math=fast, or NULL: op has none here. sin of |r| <= pi/2 (`small`: 1). */
+V ll_fast(ll_mod *m, nnc_sop op, V x, const ll_fact *f);
+V ll_fast_sin(ll_mod *m, V r, bool small);
 V ll_trig(ll_mod *m, nnc_sop op, V x, const ll_fact *f); /* sin, cos, tan of f32 */
 /* libm's function of that name (fmodf, sin, pow, ...) lane by lane. b may be NULL. */
 V ll_lanes_call(ll_mod *m, const char *name, V a, V b);

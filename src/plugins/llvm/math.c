@@ -393,8 +393,11 @@ V ll_math(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *f)
         return ll_trig(m, op, x, f);
     if (y)
         ll_match(m, &x, &y);
-    bool wide = !m->fma || op == SC_log1p || op == SC_asin || op == SC_acos || op == SC_sinh ||
-                op == SC_cosh || op == SC_pow;
+    V fast = f && f->hint & KH_fast ? ll_fast(m, op, x, f) : NULL;
+    if (fast)
+        return fast;
+    bool wide = !m->fma || (f && f->hint & KH_exact) || op == SC_log1p || op == SC_asin ||
+                op == SC_acos || op == SC_sinh || op == SC_cosh || op == SC_pow;
     if (!wide)
         return work(m, op, x, y, f);
     return ll_narrow(m, work(m, op, ll_wide(m, x), y ? ll_wide(m, y) : NULL, f));

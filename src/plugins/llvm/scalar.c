@@ -313,6 +313,14 @@ static V fma_(ll_mod *m, V a, V b, V c)
     return ll_narrow(m, ll_fma(m, ll_wide(m, a), ll_wide(m, b), ll_wide(m, c)));
 }
 
+static V rsqrt_(ll_mod *m, V x, const ll_fact *f)
+{
+    bool wide = f && f->hint & KH_exact && ll_elem(x) == m->f32;
+    V w = wide ? ll_wide(m, x) : x;
+    V y = LLVMBuildFDiv(m->b, ll_fk(w, 1), ll_un(m, "llvm.sqrt", w), "");
+    return wide ? ll_narrow(m, y) : y;
+}
+
 static V float_unary(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
 {
     LLVMBuilderRef b = m->b;
@@ -333,9 +341,11 @@ static V float_unary(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
     case SC_sqrt:
         return ll_un(m, "llvm.sqrt", x);
     case SC_rsqrt:
-        return LLVMBuildFDiv(b, ll_fk(x, 1), ll_un(m, "llvm.sqrt", x), "");
-    case SC_recip:
-        return LLVMBuildFDiv(b, ll_fk(x, 1), x, "");
+        return rsqrt_(m, x, f);
+    case SC_recip: {
+        V y = f && f->hint & KH_fast ? ll_fast(m, op, x, f) : NULL;
+        return y ? y : LLVMBuildFDiv(b, ll_fk(x, 1), x, "");
+    }
     case SC_isnan:
         return LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
     case SC_isinf:

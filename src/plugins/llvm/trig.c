@@ -97,7 +97,7 @@ static V reduce_far(ll_mod *m, nnc_sop op, V x, T w, V *odd)
 static V helper(ll_mod *m, nnc_sop op, T w)
 {
     char sym[32];
-    snprintf(sym, sizeof sym, "nnc.far.%s", nnc_sops[op].name);
+    snprintf(sym, sizeof sym, "nnc.far.%s%s", nnc_sops[op].name, w == m->f64 ? ".wide" : "");
     ll_helper h;
     if (!ll_helper_begin(m, &h, sym, 3))
         return h.fn;
@@ -182,7 +182,8 @@ static V sin_cos(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
 {
     bool cos = op == SC_cos, known = f->lo <= f->hi;
     double most = known ? fmax(-f->lo, f->hi) : INFINITY;
-    V w = m->fma ? x : ll_wide(m, x), r;
+    bool wide = !m->fma || (f->hint & KH_exact) != 0, fast = !wide && (f->hint & KH_fast) != 0;
+    V w = wide ? ll_wide(m, x) : x, r;
     if ((f->hint & KH_halfpi) || most <= 1.5707) {
         r = w;
         if (cos) {
@@ -194,9 +195,11 @@ static V sin_cos(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
         if (!(f->hint & KH_bounded) && most > FAR)
             r = patch_far(m, op, x, r, NULL);
     }
+    if (fast)
+        return ll_fast_sin(m, r, !cos && most <= 1);
     V y = !cos && most <= 0.842 ? odd_poly(m, r, SIN_SHORT, NNC_COUNT(SIN_SHORT))
                                 : odd_poly(m, r, SIN, NNC_COUNT(SIN));
-    return m->fma ? y : ll_narrow(m, y);
+    return wide ? ll_narrow(m, y) : y;
 }
 
 /* In f64: x = n pi/2 + r, tan x = tan r or -1 / tan r. */

@@ -1,0 +1,94 @@
+/* tests/llvm/chains.c -- random chains of functions as machine code at each --math, in f32, f16 and bf16, against f64 with the bound
+ * that docs/math.md gives the chain; with and without fused multiply-add. */
+#include "gen/chain.h"
+#include "kb.h"
+
+enum { CHAINS = 200, SET = 20 };
+
+typedef struct one {
+    chain c;
+    const nnc_kernel *plain, *k[CHAIN_MATHS];
+} one;
+
+static bool lower_all(one *o, int i, const nnc_target *t, nnc_arena *a)
+{
+    static const nnc_dtype dtypes[] = {DT_f32, DT_f16, DT_f32, DT_bf16};
+    chain_random(&o->c, test_seed, i, dtypes[i % 4]);
+    for (int m = 0; m < CHAIN_MATHS; m++) {
+        nnc_target u = chain_target(t, (chain_math)m);
+        o->k[m] = chain_lower(&o->c, &u, a, test_sink);
+        if (!o->k[m]) {
+            test_fail(__FILE__, __LINE__, "no kernel:\n%s", nnc_text_str(&o->c.text));
+            return false;
+        }
+    }
+    o->plain = o->k[CHAIN_exact];
+    return true;
+}
+
+static void run_one(const one *o, int i, const nnc_object *code, chain_math m)
+{
+    static _Alignas(64) float x[CHAIN_N], y[CHAIN_N];
+    void *args[2] = {x, y}, *p = nnc_object_symbol(code, o->k[m]->name);
+    nnc_kernel_fn fn;
+    char why[160] = "";
+    memcpy(&fn, &p, sizeof p);
+    CHECK(p != NULL);
+    if (!p)
+        return;
+    chain_fill(&o->c, x);
+    fn(args, 0, o->k[m]->sched.domain, NULL);
+    if (!chain_check(&o->c, o->plain, m, x, y, why))
+        test_fail(__FILE__, __LINE__, "chain %d (seed %llu): %s\n%s", i,
+            (unsigned long long)test_seed, why, nnc_text_str(&o->c.text));
+}
+
+/* Chains first .. first + SET - 1 as one object. */
+static void some(int first, const nnc_target *t)
+{
+    static one o[SET];
+    const nnc_kernel *k[SET * CHAIN_MATHS];
+    nnc_arena a;
+    char *bytes = NULL;
+    size_t size = 0;
+    const char *why = NULL;
+    int n = 0;
+    bool ok = true;
+    nnc_arena_init(&a, 0);
+    for (int i = 0; i < SET; i++) {
+        ok &= lower_all(&o[i], first + i, t, &a);
+        for (int m = 0; ok && m < CHAIN_MATHS; m++) {
+            bool have = false;
+            for (int j = 0; j < n; j++)
+                have |= strcmp(k[j]->name, o[i].k[m]->name) == 0;
+            if (!have)
+                k[n++] = o[i].k[m];
+        }
+    }
+    ok = ok && kb_emitter()->emit(k, n, t, EMIT_object, &bytes, &size, test_sink) == NNC_OK;
+    nnc_object *code = ok ? nnc_object_load(bytes, size, &why) : NULL;
+    if (!code)
+        test_fail(__FILE__, __LINE__, "no code: %s", why ? why : "");
+    for (int i = 0; code && i < SET; i++)
+        for (int m = 0; m < CHAIN_MATHS; m++)
+            run_one(&o[i], first + i, code, (chain_math)m);
+    nnc_object_unload(code);
+    nnc_free(bytes);
+    for (int i = 0; i < SET; i++)
+        chain_deinit(&o[i].c);
+    nnc_arena_deinit(&a);
+}
+
+TEST(chains_at_each_math)
+{
+    for (int i = 0; kb_emitter() && i < CHAINS; i += SET)
+        some(i, kb_host());
+}
+
+TEST(chains_at_each_math_without_fma)
+{
+    nnc_target t = *kb_host();
+    t.fma = false;
+    for (int i = 0; kb_emitter() && i < 2 * SET; i += SET)
+        some(CHAINS + i, &t);
+}
