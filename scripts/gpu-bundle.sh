@@ -24,7 +24,12 @@ if "$config" --link-static --libfiles x86codegen >/dev/null 2>&1; then
     for l in libz libzstd libtinfo; do # what LLVM's Support opens files with; their -dev packages may not be here
         static="$static;$(ldconfig -p | awk -v l="$l.so" 'index($1, l) == 1 {print $NF; exit}')"
     done
-    static="$static;stdc++"
+    # glibc has arc4random from 2.36 on; older ones do as well
+    printf '%s\n' '#include <stdlib.h>' '#include <sys/random.h>' '__attribute__((visibility("hidden"))) unsigned arc4random(void)' \
+        '{ unsigned u = 0; return getrandom(&u, sizeof u, 0) == sizeof u ? u : (unsigned)rand(); }' >"$stage/arc4random.c"
+    mkdir -p "$build"
+    cc -O2 -fPIC -c "$stage/arc4random.c" -o "$build/arc4random.o"
+    static="$static;$(cd "$build" && pwd)/arc4random.o;stdc++"
 fi
 rpath='$ORIGIN/../lib:$ORIGIN/..'
 launcher=

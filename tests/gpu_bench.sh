@@ -32,7 +32,7 @@ results() {
 cat >"$out/cells.txt" <<'END'
 layernorm: models/layernorm.json batch=5 cols=100
 softmax:   models/softmax.json batch=6 cols=300
-matmul:    models/matmul.json math=usual dim=2^5
+matmul:    models/matmul.json precision=f32 dim=2^5
 END
 FAKE_CUDA_CRASH=k_reduce_mean FAKE_CUDA_HANG=k_reduce_max gpu --only=machine,nnc --limit=12 --cells="$out/cells.txt"
 expect "exit code 1 after failures, not $code" [ "$code" = 1 ]
@@ -45,11 +45,12 @@ rm "$out"/raw-*/nnc/layernorm*.json "$out"/raw-*/nnc/softmax*.json
 touch "$out/before"
 gpu --only=machine,check,ceilings,nnc,cpu,report
 expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
-expect "all cells are measured" [ "$(results nnc)" = 13 ]
-expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmul,math=usual,dim=32*' -newer "$out/before")" ]
+expect "all cells are measured" [ "$(results nnc)" = 15 ]
+expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmul,precision=f32,dim=32*' -newer "$out/before")" ]
 expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/softmax_1*.json
 expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
 expect "ceilings are measured" grep -q '"bf16"' "$out"/raw-*/ceilings/ceilings,products.json
+expect "copies beside computing are timed" grep -q '"streamed"' "$out"/raw-*/nnc/one*.json
 expect "energy is read" grep -q '"watts": [0-9]' "$out"/raw-*/nnc/one*.json
 expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]
 if [ "$python" != none ]; then

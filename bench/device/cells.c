@@ -83,9 +83,9 @@ static nnc_status add_cell(cells *c, const line *l, int i, nnc_sink *sink)
     for (int s = 0; s < l->n; s++) {
         nnc_printf(&id, ",%s=%s", l->v[s].name, value[s]);
         if (!strcmp(l->v[s].name, "math"))
-            k->math = strcmp(value[s], "usual") != 0 ? value[s] : NULL;
+            k->math = value[s];
         else if (!strcmp(l->v[s].name, "precision"))
-            k->precision = strcmp(value[s], "f32") != 0 ? value[s] : NULL;
+            k->precision = value[s];
         else if (!strcmp(l->v[s].name, "streams"))
             k->streams = atoi(value[s]);
         else
@@ -173,9 +173,10 @@ nnc_status cell_options(const cell *c, nnc_compile_options *o, nnc_sink *sink)
     o->math_exact = c->math && !strcmp(c->math, "exact");
     if (c->streams)
         o->streams = c->streams;
-    if (c->precision)
-        return nnc_fail0(sink, NNC_E_USAGE, "this nnc has no --precision");
-    return NNC_OK;
+    if (!c->precision || nnc_precision_parse(c->precision, &o->precision))
+        return NNC_OK;
+    return nnc_fail0(
+        sink, NNC_E_USAGE, "precision is f32, tf32, f16 or bf16, not %s", c->precision);
 }
 
 static void put_member(nnc_text *out, const char *name, const char *value)

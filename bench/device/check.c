@@ -11,14 +11,6 @@ enum { CHUNK = 20 }; /* graphs of one result */
 
 /* ---- models -------------------------------------------------------------------------------------------------------- */
 
-/* Operands rounded to 11 bits (tf32, f16) or 8 (bf16), once for each product on the way; 0: nnc's own, by dtype. */
-static double tolerance_of(const cell *c)
-{
-    if (c->precision && !strcmp(c->precision, "bf16"))
-        return 1e-3;
-    return c->precision || (c->math && !strcmp(c->math, "fast")) ? 1e-5 : 0;
-}
-
 static nnc_status compare_model(job *j, nnc_env *e, const cell *c, nnc_text *t)
 {
     nnc_model *m =
@@ -29,7 +21,6 @@ static nnc_status compare_model(job *j, nnc_env *e, const cell *c, nnc_text *t)
         .warmup = 2, /* the second run writes a graph down, the third replays it */
         .iterations = 1,
         .steps = cell_has(c, "steps"),
-        .tolerance = tolerance_of(c),
         .arg = c->set,
         .n_arg = c->n_set};
     bool agrees = false;

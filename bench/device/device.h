@@ -17,8 +17,8 @@ typedef struct cell {
     const char *model;     /* file */
     nnc_arg set[MAX_SETTINGS];
     int n_set;
-    const char *math;      /* "fast": tf32 and the like; NULL: as usual */
-    const char *precision; /* "f16"; NULL: as written */
+    const char *math;      /* "exact", "ulp2", "fast"; NULL: ulp2 */
+    const char *precision; /* of contractions: "f32", "tf32", "f16", "bf16"; NULL: f32 */
     int streams;           /* 0: one */
     const char *flags;     /* " cpu io energy ": words between blanks */
 } cell;

@@ -22,10 +22,12 @@ typedef struct measure_how {
 
 typedef struct measured {
     double first_ms; /* the first run ever */
-    measure_time waited, queued, copied;
+    measure_time waited, queued, copied, streamed;
     double joules, watts, mhz; /* of a run; under load; NaN where nothing says */
 } measured;
 
+/* Of a session made ready by nnc_session_stream_open. */
+nnc_status measure_streamed(nnc_session *s, int ms, measure_time *t, nnc_sink *sink) NNC_MUST;
 nnc_status measure(nnc_session *s, const measure_data *d, const measure_how *how, measured *m, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -122,20 +122,23 @@ def expression(n, i, shapes):
     return table[op]()
 
 
-def program(cell, channels_last):
+def program(cell, channels_last, half):
     """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph."""
     inputs, weights, lines, shapes = [], [], [], {}
+    nodes = {n["out"]: n["dtype"] for n in cell["graph"]}
     for n in cell["graph"]:
         shapes[n["out"]] = n["shape"]
         if "key" in n:
             (inputs if n["op"] == "input" else weights).append(n)
+            if n["op"] == "input" and half and n["dtype"] == "f32":
+                lines.append(f"    v{n['out']} = v{n['out']}.to({half})")
             if n["op"] == "input" and channels_last and len(n["shape"]) == 4:
                 lines.append(f"    v{n['out']} = v{n['out']}.contiguous(memory_format=torch.channels_last)")
             continue
         lines.append(f"    v{n['out']} = {expression(n, [f'v{k}' for k in n['in']], shapes)}")
     head = ", ".join(f"v{n['out']}" for n in inputs + weights)
     result = f"v{cell['outputs'][0]}"
-    return f"def f({head}):\n" + "\n".join(lines) + f"\n    return {result}.contiguous()\n", inputs, weights
+    return f"def f({head}):\n" + "\n".join(lines) + f"\n    return {result}.to({DTYPES[nodes[cell['outputs'][0]]]}).contiguous()\n", inputs, weights
 
 
 # ---- timing: measure.c's ------------------------------------------------------------------------------------------------
@@ -282,23 +285,27 @@ def compiled(fn, base):
 
 def measure(dev, cell, base, args):
     """All times of a cell: as calls, and as a replayed CUDA graph."""
-    fast = cell["math"] == "fast"
+    fast = cell["precision"] == "tf32" or cell["math"] == "fast"
+    half = DTYPES[cell["precision"]] if cell["precision"] in ("f16", "bf16") else None
+    last = dev.gpu and (fast or half is not None)
     torch.set_float32_matmul_precision("high" if fast else "highest")
     torch.backends.cudnn.allow_tf32 = fast
     dev.clear()
     nnc = cell["nnc"]
-    text, inputs, weights = program(nnc, channels_last=fast and dev.gpu)
+    text, inputs, weights = program(nnc, last, half)
     space = {"torch": torch, "F": torch.nn.functional}
     exec(compile(text, f"<{cell['id']}>", "exec"), space)
     x = [generate(n, dev.torch) for n in inputs]
     w = [generate(n, dev.torch) for n in weights]
-    if fast and dev.gpu:
+    if half:
+        w = [v.to(half) if v.dtype == torch.float32 else v for v in w]
+    if last:
         w = [v.contiguous(memory_format=torch.channels_last) if v.dim() == 4 else v for v in w]
     t0 = time.perf_counter()
     fn = compiled(space["f"], base)
     y = fn(*x, *w)
     dev.wait()
-    out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "channels_last": fast and dev.gpu}
+    out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": str(half), "channels_last": last}
     want = nnc["output"]["sample"]
     out["nmse_to_nnc"] = nmse(sample_of(y, len(want)), want)
     host = [v.cpu() for v in x] if " io " in cell["flags"] else None

@@ -62,7 +62,7 @@ def limit_us(c, ceilings, cell):
     memory, products = ceilings.get("ceilings,memory", {}), ceilings.get("ceilings,products", {})
     if "copy" not in memory:
         return None
-    kind = "f16" if "dtype=f16" in cell or "precision=f16" in cell else "tf32" if "math=fast" in cell else "f32"
+    kind = next((k for k in ("bf16", "tf32", "f16") if f"precision={k}" in cell), "f32")
     peak = max(products.get(kind) or 0, memory.get("fma") or 0)
     return max(c["bytes"] / memory["copy"], c["flops"] / peak if peak else 0) * 1e6
 
@@ -75,7 +75,7 @@ def row(cell, c, peers, cpu, ceilings):
     host = cpu.get(cell, {})
     copied = us(c.get("copied"))
     return {
-        "id": cell, "queued_us": queued, "waited_us": waited, "copied_us": copied,
+        "id": cell, "queued_us": queued, "waited_us": waited, "copied_us": copied, "streamed_us": us(c.get("streamed")),
         "GB_s": c["bytes"] / queued * 1e-3, "TFLOP_s": c["flops"] / queued * 1e-6,
         "of_limit": limit / queued if limit else None, "launches": c["launches"],
         "device_bytes": c.get("device_bytes"), "joules": c.get("joules"), "watts": c.get("watts"),
@@ -99,7 +99,10 @@ def head(out, machine, about, date, commit):
         out.append(f"peers: PyTorch {about.get('torch')} (CUDA {about.get('cuda')}, cuDNN {about.get('cudnn')}), Triton {about.get('triton')}")
     else:
         out.append("peers: none (no PyTorch)")
-    out.append("math=usual: products in strict f32 on both sides; math=fast: tf32 on both sides (PyTorch then in channels_last)")
+    out.append("precision=f32: products in strict f32 on both sides; tf32: on both sides; f16, bf16: 16 bits between products in nnc, the "
+               "whole model in PyTorch. PyTorch's convolutions are in channels_last but for f32")
+    out.append("microseconds of a run: queued one after the other, waited for each, copied (up from pageable memory and down, each run), "
+               "streamed (pinned, beside computing: nnc alone). ratio: the best peer's time over nnc's")
 
 
 def checks(out, check):
@@ -136,10 +139,10 @@ def ceiling_lines(out, ceilings):
 def table(out, group, rows, failures):
     names = sorted({b for r in rows for b in r["peers"]}, key=lambda b: (BASES.index(b.split("+")[0]), b))
     width = max([len(r["id"]) for r in rows] + [len(group)])
-    title = ["queued", "waited", "copied", "GB/s", "TFLOP/s", "of limit"] + names + ["ratio", "waited r.", "CPU", "CPU/GPU"]
+    title = ["queued", "waited", "copied", "streamed", "GB/s", "TFLOP/s", "of limit"] + names + ["ratio", "waited r.", "CPU", "CPU/GPU"]
     out += ["", group.ljust(width) + "".join(t.rjust(max(9, len(t)) + 1) for t in title)]
     for r in rows:
-        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"]]
+        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["streamed_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"]]
         cells += [r["peers"].get(b, {}).get("queued") for b in names]
         cells += [r["ratio_queued"], r["ratio_waited"], r["cpu_us"], r["cpu_ratio"]]
         out.append(r["id"].ljust(width) + "".join(number(v, max(9, len(t)) + 1) for v, t in zip(cells, title)))
