@@ -3,8 +3,8 @@
  * Every schedule writes sections (the body or post of a stage) for `vec` lanes along one axis. What is the same for all
  * lanes is written once before them, with the vector loads; the rest inside a loop over lanes `e`; vector stores after it.
  * Names say what a value is: exp_4 is the exp of instruction 4; of a value with lanes, exp_4[e] is one. */
-#ifndef NNC_CUDA_H
-#define NNC_CUDA_H
+#ifndef NNC_CODEGEN_CUDA_H
+#define NNC_CODEGEN_CUDA_H
 
 #include "codegen/internal.h"
 

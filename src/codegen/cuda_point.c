@@ -52,15 +52,20 @@ static int64_t units(const cu *c)
     return n;
 }
 
+/* Bytes of a thread's arrays that are registers: every index into them is a constant then. */
+enum { REGISTER_TMP = 64 };
+
 /* Own axes of kind `kind` as loops; returns how many were opened. */
 static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
 {
     int n = 0;
+    const int64_t tmp = nnc_kernel_scratch(c->k);
+    const bool unrolled = tmp > 0 && tmp <= REGISTER_TMP;
     for (int a = c->k->n_outer; a < c->k->n_axis; a++) {
         const nnc_kaxis *x = &c->k->axis[a];
         if (x->kind != kind || !(s->axes >> a & 1) || x->extent == 1)
             continue;
-        if (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k))
+        if (unrolled || (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k)))
             cu_line(c, "#pragma unroll");
         cu_open(c, "for (%s %s = 0; %s < %lld; %s++) {", cu_index(c), c->axis_name[a],
             c->axis_name[a], (long long)x->extent, c->axis_name[a]);

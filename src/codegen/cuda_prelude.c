@@ -232,6 +232,7 @@ static const cu_part parts[] = {
 "    if (n < (T)0 && a != (T)1 && a != (T)-1)\n"
 "        return 0;\n"
 "    unsigned long long y = 1, x = nnc_unsigned(a);\n"
+"#pragma unroll 1\n"
 "    for (unsigned long long m = nnc_unsigned(n), i = 8 * sizeof(T); i && m; i--, m >>= 1, x *= x)\n"
 "        y = m & 1 ? y * x : y;\n"
 "    return (T)y;\n"

@@ -144,6 +144,7 @@ static void count(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
 
 typedef struct step {
     int64_t bytes; /* stored to global memory by one thread from here on; -1: no way out */
+    int64_t loaded; /* from there */
     int length; /* instructions from here on */
     int next;
 } step;
@@ -172,7 +173,9 @@ static bool always(uint64_t low, uint64_t high)
 
 static bool better(const step *a, const step *b)
 {
-    return a->bytes > b->bytes || (a->bytes == b->bytes && a->length < b->length);
+    if (a->bytes != b->bytes)
+        return a->bytes > b->bytes;
+    return a->loaded != b->loaded ? a->loaded > b->loaded : a->length < b->length;
 }
 
 /* Steps of a section, last first: branches forward have been looked at then, branches backward are loops and not taken. */
@@ -198,10 +201,12 @@ static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
                 way = &at[next];
             }
         }
-        at[i] = (step){way->bytes, way->length + 1, next};
+        at[i] = (step){way->bytes, way->loaded, way->length + 1, next};
         nnc_cubin_class c = class_of(e, bits);
         if (way->bytes >= 0 && c == CC_store_global)
             at[i].bytes += (int64_t)1 << width_of(high);
+        if (way->bytes >= 0 && c == CC_load_global)
+            at[i].loaded += (int64_t)1 << width_of(high);
     }
 }
 
@@ -213,10 +218,16 @@ static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
         return false;
     find_steps(e, s, at, n);
     for (int64_t i = 0; i >= 0 && i < n && at[0].bytes >= 0; i = at[i].next) {
-        uint64_t low;
+        uint64_t low, high;
         memcpy(&low, e->data + s->sh_offset + i * INSTRUCTION, 8);
+        memcpy(&high, e->data + s->sh_offset + i * INSTRUCTION + 8, 8);
+        nnc_cubin_class c = class_of(e, (int)(low & (CUBIN_OPS - 1)));
         k->path++;
-        k->path_n[class_of(e, (int)(low & (CUBIN_OPS - 1)))]++;
+        k->path_n[c]++;
+        if (c == CC_load_global)
+            k->path_load_bits[width_of(high)]++;
+        if (c == CC_store_global)
+            k->path_store_bits[width_of(high)]++;
     }
     k->path_stored = at[0].bytes > 0 ? (int)at[0].bytes : 0;
     nnc_free(at);

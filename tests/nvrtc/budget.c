@@ -1,0 +1,384 @@
+/* tests/nvrtc/budget.c -- see budget.h. */
+#include "budget.h"
+#include "codegen/cuda.h"
+#include "plan/plan.h"
+#include "test.h"
+#include <pthread.h>
+
+enum { CODE_TIMES = 3, CODE_FIXED = 500 };
+/* The slow path of CUDA's sine, cosine and tangent of f64 keeps 2/pi's digits in local memory: bytes. nnc's own, of f32, has none. */
+enum { SLOW_SINE = 40 };
+/* A point that one thread computes keeps its tmp buffers in arrays of its own: in registers up to so many bytes, beyond it in local memory
+ * on purpose (what many threads keep there lies side by side, which shared memory has no room for). */
+enum { REGISTER_TMP = 64, ARRAY_REGISTERS = 128 };
+
+typedef struct schedule {
+    const char *name;
+    int registers, fixed, copies;
+} schedule;
+static const schedule schedules[] = {
+#define SCHEDULE(class, registers, fixed, copies) [KC_##class] = {#class, registers, fixed, copies},
+#define ACCESS(what, n)
+#define COST(op, f32, f64, integer)
+#include "budget.def"
+};
+enum {
+#define SCHEDULE(class, registers, fixed, copies)
+#define ACCESS(what, n) COST_##what = n,
+#define COST(op, f32, f64, integer)
+#include "budget.def"
+};
+static const struct {
+    int f32, f64, integer;
+} costs[SC__COUNT] = {
+#define SCHEDULE(class, registers, fixed, copies)
+#define ACCESS(what, n)
+#define COST(op, f32, f64, integer) [SC_##op] = {f32, f64, integer},
+#include "budget.def"
+};
+
+/* ---- what was seen ------------------------------------------------------------------------------------------------- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    int kernels, unfound, slow_sines, arrays, wide, registers;
+    double used,
+        each; /* largest: part of a budget of instructions; instructions for an element of a pointwise kernel */
+    char name[80], each_name[80];
+} seen[KC_column + 1];
+
+void budget_reset(void)
+{
+    memset(seen, 0, sizeof seen);
+}
+
+void budget_print(void)
+{
+    for (int c = KC_point; c <= KC_column; c++)
+        if (seen[c].kernels) {
+            printf("     %-6s %5d kernels, at most %d of %d registers, %.0f %% of the instructions "
+                   "(%s)",
+                schedules[c].name, seen[c].kernels, seen[c].registers, schedules[c].registers,
+                seen[c].used * 100, seen[c].name);
+            printf("; %d with 128-bit accesses, no usual path found in %d; in local memory: the "
+                   "table of a slow sine in %d, "
+                   "arrays in %d\n",
+                seen[c].wide, seen[c].unfound, seen[c].slow_sines, seen[c].arrays);
+        }
+}
+
+/* ---- what a kernel may cost ---------------------------------------------------------------------------------------- */
+
+typedef struct shape { /* of a stage */
+    int axis, vec;
+    double body, post; /* copies of the code */
+} shape;
+
+static double product(const nnc_kernel *k, uint32_t axes)
+{
+    double n = 1;
+    for (int a = 0; a < k->n_axis; a++)
+        if (axes >> a & 1)
+            n *= (double)k->axis[a].extent;
+    return n;
+}
+
+static uint32_t reduce_axes(const nnc_kernel *k)
+{
+    uint32_t bits = 0;
+    for (int a = 0; a < k->n_axis; a++)
+        bits |= (uint32_t)(k->axis[a].kind == KA_reduce) << a;
+    return bits;
+}
+
+static double least(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static shape shape_of(const nnc_kernel *k, const cu_rows *rows, int i)
+{
+    const nnc_kgrid *g = &k->grid;
+    const nnc_kstage *s = &k->stage[i];
+    const double most = schedules[g->cls].copies;
+    shape out = {g->axis, g->vec, least(product(k, s->axes), most),
+        least(product(k, s->axes & ~reduce_axes(k)), most)};
+    if (g->cls == KC_tile)
+        out.body = out.post = 4.0 * g->vec;
+    if (g->cls != KC_row)
+        return out;
+    const cu_spread *p = &rows->stage[i];
+    const double kept = most > g->keep ? most : g->keep;
+    out.axis = -1;
+    for (int a = 0; a < k->n_axis; a++)
+        if (p->spread >> a & 1)
+            out.axis = a;
+    out.vec = p->vec;
+    out.body = least((double)p->trips, kept) * least(product(k, p->serial), most);
+    out.post = s->axes & ~reduce_axes(k) ? out.body : 1;
+    return out;
+}
+
+static double cost_of(const nnc_kernel *k, const nnc_kins *in)
+{
+    const bool access = in->op == KO_load || in->op == KO_store;
+    double cost = access ? COST_guard * in->n_guard : 0;
+    if (access && nnc_dtype_size(k->buf[in->buf].dtype) < 4)
+        cost += COST_narrow;
+    switch ((nnc_kop)in->op) {
+    case KO_load:
+        return cost + COST_load + (in->arg[0] >= 0 ? 2 * COST_load : 0);
+    case KO_store:
+        return cost + COST_store;
+    case KO_reduce:
+        return in->sop >= KR_argmax ? COST_best : COST_reduce;
+    case KO_sop:
+        break;
+    default:
+        return 1;
+    }
+    const nnc_dtype d = (nnc_dtype)k->ins[in->arg[0]].dtype;
+    const double wide = nnc_dtype_size(d) == 8 ? 2 : 1; /* integers of 64 bits are two of 32 */
+    return d == DT_f32   ? costs[in->sop].f32
+           : d == DT_f64 ? costs[in->sop].f64
+                         : costs[in->sop].integer * wide;
+}
+
+/* Which instructions anything that is stored depends on. */
+static void find_live(const nnc_kernel *k, bool *live)
+{
+    memset(live, 0, (size_t)k->n_ins);
+    for (int i = k->n_ins - 1; i >= 0; i--) {
+        const nnc_kins *in = &k->ins[i];
+        live[i] |= in->op == KO_store;
+        for (int j = 0; j < 3 && live[i]; j++)
+            if (in->arg[j] >= 0)
+                live[in->arg[j]] = true;
+    }
+}
+
+static double sum_cost(const nnc_kernel *k, const bool *live, int begin, int end)
+{
+    double n = 0;
+    for (int i = begin; i < end; i++)
+        n += live[i] ? cost_of(k, &k->ins[i]) : 0;
+    return n;
+}
+
+static double path_budget(const nnc_kernel *k, const cu_rows *rows, const bool *live)
+{
+    const nnc_kgrid *g = &k->grid;
+    double n = 0;
+    for (int i = 0; i < k->n_stage; i++) {
+        const nnc_kstage *s = &k->stage[i];
+        const shape x = shape_of(k, rows, i);
+        n += x.vec * (x.body * sum_cost(k, live, s->body0, s->body1) +
+                         x.post * sum_cost(k, live, s->post0, s->post1));
+    }
+    return schedules[g->cls].fixed + g->flight * (COST_place * k->n_outer + n);
+}
+
+/* ---- widths -------------------------------------------------------------------------------------------------------- */
+
+typedef struct widths { /* of loads, or of stores: bits */
+    unsigned wide; /* there are such accesses of whole vectors */
+    bool others; /* there are accesses that are no whole vectors */
+} widths;
+
+static int log_width(int64_t bytes)
+{
+    int w = 0;
+    while (w < 4 && (2 << w) <= bytes)
+        w++;
+    return w;
+}
+
+static widths widths_of(const nnc_kernel *k, const cu_rows *rows, const bool *live, nnc_kop what)
+{
+    widths out = {0, false};
+    for (int i = 0; i < k->n_stage; i++) {
+        const shape x = shape_of(k, rows, i);
+        if (x.axis >= 0 && k->axis[x.axis].extent % x.vec) /* the last vector is cut short */
+            out.others = true;
+        const bool folds = x.axis >= 0 && k->axis[x.axis].kind == KA_reduce;
+        for (int id = k->stage[i].body0; id < k->stage[i].post1; id++) {
+            const nnc_kins *in = &k->ins[id];
+            if (in->op != what || !live[id] || k->buf[in->buf].role == KB_tmp)
+                continue;
+            const bool inside = id < k->stage[i].body1 || !folds;
+            int axis = x.axis;
+            if (k->grid.cls == KC_tile && what == KO_load &&
+                nnc_kernel_tiles(k, in, k->grid.axis, k->grid.across))
+                axis = k->grid.across;
+            bool vector = inside && x.vec > 1 && axis >= 0 && cu_vector(k, in, axis, x.vec) &&
+                          (what == KO_store || in->arg[0] < 0);
+            if (vector && x.vec * nnc_dtype_size(k->buf[in->buf].dtype) >= 8)
+                out.wide |= 1u << log_width(x.vec * nnc_dtype_size(k->buf[in->buf].dtype));
+            else
+                out.others = true;
+        }
+    }
+    return out;
+}
+
+/* On the usual path the vectors are accesses of their width, and nothing is narrower where all is vectors. Where there are other loads the
+ * compiler may have joined what is read twice. */
+static bool as_wide(const widths *w, nnc_kop what, const int bits[CUBIN_WIDTHS])
+{
+    for (int i = 0; i < CUBIN_WIDTHS; i++) {
+        if ((w->wide >> i & 1) && !bits[i] && !(w->others && what == KO_load))
+            return false;
+        if (!w->others && w->wide && bits[i] && !(w->wide >> i & 1))
+            return false;
+    }
+    return true;
+}
+
+/* ---- one kernel ---------------------------------------------------------------------------------------------------- */
+
+static int slow_sine(const nnc_kernel *k)
+{
+    bool any = false;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        any |= in->op == KO_sop && in->dtype == DT_f64 &&
+               (in->sop == SC_sin || in->sop == SC_cos || in->sop == SC_tan);
+    }
+    return any ? SLOW_SINE : 0;
+}
+
+static int64_t arrays(const nnc_kernel *k)
+{
+    return k->grid.cls == KC_point ? nnc_kernel_scratch(k) : 0;
+}
+
+static bool ends_in(const char *name, const char *end)
+{
+    size_t n = strlen(name), m = strlen(end);
+    return n > m && !strcmp(name + n - m, end);
+}
+
+static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, const cu_rows *rows,
+    const bool *live, char why[256])
+{
+    widths load = widths_of(k, rows, live, KO_load), store = widths_of(k, rows, live, KO_store);
+    const double path = path_budget(k, rows, live), code = CODE_TIMES * path + CODE_FIXED;
+    /* Where the way goes back through code laid out before it, the reader finds none that stores: then all of the code stands for it. */
+    const bool found = c->path_stored > 0;
+    const int *s = found ? c->path_store_bits : c->store_bits,
+              *l = found ? c->path_load_bits : c->load_bits;
+    load.others |= !found; /* the rests of rows are among them */
+    store.others |= !found;
+    if (found && c->path > path)
+        snprintf(why, 256, "%d instructions on the usual path, %.0f allowed", c->path, path);
+    else if (c->instructions > code)
+        snprintf(why, 256, "%d instructions, %.0f allowed", c->instructions, code);
+    else if (!as_wide(&store, KO_store, s))
+        snprintf(why, 256, "stores of %dx8 %dx16 %dx32 %dx64 %dx128 bits are not the schedule's",
+            s[0], s[1], s[2], s[3], s[4]);
+    else if (!as_wide(&load, KO_load, l))
+        snprintf(why, 256, "loads of %dx8 %dx16 %dx32 %dx64 %dx128 bits are not the schedule's",
+            l[0], l[1], l[2], l[3], l[4]);
+    else
+        why[0] = 0;
+    pthread_mutex_lock(&lock);
+    if (c->path / path > seen[k->grid.cls].used) {
+        seen[k->grid.cls].used = c->path / path;
+        snprintf(seen[k->grid.cls].name, sizeof seen[k->grid.cls].name, "%.79s", c->name);
+    }
+    seen[k->grid.cls].unfound += !found;
+    seen[k->grid.cls].wide += c->path_store_bits[4] + c->path_load_bits[4] > 0;
+    pthread_mutex_unlock(&lock);
+    return why[0] ? why : NULL;
+}
+
+static int first_unknown(const nnc_cubin_kernel *c)
+{
+    int op = 0;
+    while (op < CUBIN_OPS - 1 && (!c->op[op] || nnc_cubin_op(op)))
+        op++;
+    return op;
+}
+
+const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char why[256])
+{
+    const int cls = k->grid.cls, slow = slow_sine(k),
+              local = c->n[CC_load_local] + c->n[CC_store_local];
+    const int64_t tmp = arrays(k), own = tmp > REGISTER_TMP ? tmp : 0;
+    const int registers = tmp ? ARRAY_REGISTERS : schedules[cls].registers;
+    cu_rows rows = {0};
+    bool *live = nnc_malloc((size_t)k->n_ins + 1);
+    if (!live || !cu_rows_plan(&rows, k, &k->grid)) {
+        nnc_free(live);
+        return "out of memory";
+    }
+    find_live(k, live);
+    pthread_mutex_lock(&lock);
+    seen[cls].kernels++;
+    seen[cls].slow_sines += c->stack_bytes > 0 && slow;
+    seen[cls].arrays += c->stack_bytes > slow;
+    seen[cls].registers = c->registers > seen[cls].registers ? c->registers : seen[cls].registers;
+    pthread_mutex_unlock(&lock);
+    const char *bad = why;
+    if (c->n[CC_unknown])
+        snprintf(why, 256, "%d unknown instructions, the first with bits %03x", c->n[CC_unknown],
+            first_unknown(c));
+    else if (c->stack_bytes > slow + own || (local && !slow && !own))
+        snprintf(why, 256,
+            "%d bytes of local memory, %d loads and stores there; a slow sine and arrays explain "
+            "%lld",
+            c->stack_bytes, local, (long long)(slow + own));
+    else if (c->registers > registers)
+        snprintf(why, 256, "%d registers, %d allowed", c->registers, registers);
+    else
+        bad = ends_in(c->name, "_finish") ? NULL : check_work(k, c, &rows, live, why);
+    cu_rows_deinit(&rows);
+    nnc_free(live);
+    return bad;
+}
+
+/* ---- plans --------------------------------------------------------------------------------------------------------- */
+
+/* The plan's kernel that a launch belongs to: a split one has two. */
+static const nnc_pkernel *kernel_named(const nnc_plan *p, const char *name)
+{
+    size_t n = strlen(name) - (ends_in(name, "_finish") ? strlen("_finish") : 0);
+    for (int i = 0; i < p->n_kernel; i++)
+        if (strlen(p->kernel[i].symbol) == n && !strncmp(p->kernel[i].symbol, name, n))
+            return &p->kernel[i];
+    return NULL;
+}
+
+static void fail(const char *what, const char *name, const char *why, const char *text)
+{
+    pthread_mutex_lock(&lock);
+    test_fail(__FILE__, __LINE__, "%s: %s: %s\n%s", what, name, why, text);
+    pthread_mutex_unlock(&lock);
+}
+
+int budget_plan(const char *what, const nnc_plan *p)
+{
+    nnc_arena a;
+    int launches = 0;
+    char why[256];
+    nnc_arena_init(&a, 0);
+    for (int o = 0; o < p->n_object; o++) {
+        nnc_cubin_kernel *c;
+        int n, sm;
+        if (nnc_cubin_read(p->object[o].data, p->object[o].n, &a, &c, &n, &sm, NULL)) {
+            fail(what, "a unit", "is no cubin", "");
+            continue;
+        }
+        for (int i = 0; i < n; i++, launches++) {
+            const nnc_pkernel *pk = kernel_named(p, c[i].name);
+            nnc_scan s;
+            nnc_scan_init(&s, c[i].name, pk ? pk->ir : "", pk ? strlen(pk->ir) : 0);
+            const nnc_kernel *k = pk ? nnc_kernel_parse(&s, &a, NULL) : NULL;
+            const char *bad = k ? budget_check(k, &c[i], why) : "is no kernel of the plan";
+            if (bad)
+                fail(what, c[i].name, bad, pk ? pk->ir : "");
+        }
+    }
+    nnc_arena_deinit(&a);
+    return launches;
+}
