@@ -7,14 +7,24 @@
  * by machine instructions; a polynomial needs a finite interval for the value it starts from. Those
  * chosen are measured in the kernel's own arithmetic; one that is worse than NNC_POLY_ULP, or than the
  * functions it stands for may be together, gets another coefficient or is struck out and the choice
- * is made again. */
+ * is made again. So is one for a chain that may do between the places of the sample what it does at none
+ * of them: interval arithmetic bounds how far it moves there. */
 #include "codegen/collapse.h"
 #include "codegen/poly.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { LINKS = 24, SPAN = 12, BODY = 128, QUICK = 128, SAMPLE = 1500, LOOSE = 4, NEVER = 30000 };
+enum {
+    LINKS = 24,
+    SPAN = 12,
+    BODY = 128,
+    QUICK = 128,
+    SAMPLE = 1500,
+    PARTS = 2048,
+    LOOSE = 4,
+    NEVER = 30000
+};
 
 /* ---- costs and bounds of the plain functions ---- */
 
@@ -119,6 +129,7 @@ typedef struct collapser {
     int32_t stamp;
     bool *seen;
     double *value; /* by instruction, for evaluation */
+    nnc_range *hull; /* the same of an interval */
     choice **chosen; /* by instruction */
     int n_chosen, n_step;
     link link[LINKS];
@@ -126,7 +137,8 @@ typedef struct collapser {
     piece piece[LINKS][SPAN + 1]; /* from link i, this many */
     nnc_poly_nodes at;
     double nodes[3 * NNC_POLY_NODES], quick[QUICK]; /* places, then values along the chain */
-    float quick_x[QUICK];
+    float quick_x[QUICK], part_x[PARTS];
+    double part[PARTS];
     bool oom;
 } collapser;
 
@@ -345,6 +357,64 @@ static void price(collapser *c, int i)
     }
 }
 
+/* ---- between the places of a sample ---- */
+
+/* What links i .. i+n-1 make of all of [lo, hi] together, or more. */
+static nnc_range hull(collapser *c, int i, int n, double lo, double hi)
+{
+    const nnc_kins *ins = c->k->ins;
+    nnc_range *v = c->hull;
+    v[c->link[i].from] = (nnc_range){lo, hi, false};
+    for (const link *l = &c->link[i]; l < &c->link[i] + n; l++)
+        for (int j = 0; j < l->n_node; j++) {
+            const nnc_kins *in = &ins[l->node[j]];
+            nnc_range arg[3] = {{0}};
+            for (int a = 0; a < 3 && in->arg[a] >= 0; a++) {
+                const nnc_kins *x = &ins[in->arg[a]];
+                arg[a] = x->op == KO_const ? (nnc_range){x->f, x->f, false} : v[in->arg[a]];
+            }
+            v[l->node[j]] = nnc_range_of_sop(in, arg[0], arg[1], arg[2]);
+        }
+    return v[c->link[i + n - 1].to];
+}
+
+/* Halves the interval until the chain moves by no more than a 32nd of its size inside each part, which a
+ * sample cannot overlook; fills c->part_x with the places between parts. Returns their number, -1: there
+ * are too many, or a place has no value. */
+static int part_interval(collapser *c, int i, int n, double size)
+{
+    double from[64] = {c->at.lo}, to[64] = {c->at.hi};
+    int depth = 1, parts = 0;
+    while (depth > 0) {
+        double lo = from[--depth], hi = to[depth];
+        nnc_range r = hull(c, i, n, lo, hi);
+        if (!r.nan && r.hi - r.lo <= size / 32)
+            continue;
+        float mid = (float)((lo + hi) / 2);
+        if (parts == PARTS || depth + 2 > 64 || (double)mid <= lo || (double)mid >= hi)
+            return -1;
+        c->part_x[parts++] = mid;
+        from[depth] = lo;
+        to[depth] = from[depth + 1] = (double)mid;
+        to[depth + 1] = hi;
+        depth += 2;
+    }
+    return parts;
+}
+
+/* May the chain leave the polynomial where the sample want[0..m) did not look? */
+static bool hides(collapser *c, int i, int n, const nnc_poly *p, const double *want, int m)
+{
+    nnc_poly q = *p;
+    double size = 0;
+    for (int j = 0; j < m; j++)
+        size = fmax(size, fabs(want[j]));
+    int parts = part_interval(c, i, n, size);
+    for (int j = 0; j < parts; j++)
+        c->part[j] = eval_links(c, i, n, (double)c->part_x[j]);
+    return parts < 0 || nnc_poly_check(&q, c->part_x, c->part, parts) > bound(c, i, n);
+}
+
 /* Fits piece (i, n) and measures it, with more coefficients as needed. Its cost comes out true, or NEVER. */
 static void prove(collapser *c, int i, int n)
 {
@@ -366,6 +436,8 @@ static void prove(collapser *c, int i, int n)
             break;
         if (nnc_poly_check(p, x, want, m) > bound(c, i, n))
             continue;
+        if (hides(c, i, n, p, want, m))
+            break;
         q->poly = p;
         q->cost = p->cost;
         return;
@@ -512,8 +584,10 @@ static bool open(collapser *c)
     c->need = ARENA_NEW(c->a, int32_t, n);
     c->seen = ARENA_NEW(c->a, bool, n);
     c->value = ARENA_NEW(c->a, double, n);
+    c->hull = ARENA_NEW(c->a, nnc_range, n);
     c->chosen = ARENA_NEW(c->a, choice *, n);
-    return c->dom && c->section && c->uses && c->need && c->seen && c->value && c->chosen;
+    return c->dom && c->section && c->uses && c->need && c->seen && c->value && c->hull &&
+           c->chosen;
 }
 
 static bool has_function(const nnc_kernel *k)

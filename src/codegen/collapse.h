@@ -38,6 +38,13 @@ void nnc_kedit_copy(nnc_kedit *e, int i);
 /* Walks all sections; put(ctx, e, i) writes what stands for instruction i and sets e->map[i]. Drops what is unused. */
 void nnc_kedit_run(nnc_kedit *e, void (*put)(void *ctx, nnc_kedit *e, int i), void *ctx);
 
+/* ranges.c: [lo, hi] bounds what is not NaN; nan: NaN is possible. Of a KO_sop by its operands' ranges. */
+typedef struct nnc_range {
+    double lo, hi;
+    bool nan;
+} nnc_range;
+nnc_range nnc_range_of_sop(const nnc_kins *in, nnc_range a, nnc_range b, nnc_range c);
+
 /* ranges.c: drops what no store needs. map: n_ins + 1 zeros; comes back as old instruction to new. */
 void nnc_kernel_compact(nnc_kernel *k, int32_t *map);
 

@@ -14,10 +14,7 @@
 #include <math.h>
 #include <string.h>
 
-typedef struct range {
-    double lo, hi;
-    bool nan;
-} range;
+typedef nnc_range range;
 
 static const range anything = {-INFINITY, INFINITY, true};
 
@@ -338,7 +335,7 @@ static range power(range a, range b)
     return r;
 }
 
-static range of_sop(const nnc_kins *in, range a, range b, range c)
+range nnc_range_of_sop(const nnc_kins *in, range a, range b, range c)
 {
     nnc_dtype d = (nnc_dtype)in->dtype;
     switch ((nnc_sop)in->sop) {
@@ -510,7 +507,7 @@ static range compute(const nnc_kernel *k, int id)
         return r;
     }
     case KO_sop: {
-        range r = of_sop(in, get(k, in->arg[0]), get(k, in->arg[1]), get(k, in->arg[2]));
+        range r = nnc_range_of_sop(in, get(k, in->arg[0]), get(k, in->arg[1]), get(k, in->arg[2]));
         if (is_below_its_max(k, in) && r.lo <= 0)
             r.hi = fmin(r.hi, 0);
         return r;

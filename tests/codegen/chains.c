@@ -246,6 +246,34 @@ TEST(whole_chains_within_two_ulp)
     }
 }
 
+/* What a sample of the interval does not show: a bump narrower than the gaps between places, a place without a value. */
+TEST(what_hides_between_places_is_found)
+{
+    pair p;
+    chain c;
+    for (int i = 0; i < 12; i++) { /* 1 + e^-(w (x - at))^2 */
+        double wide = i % 3 == 0 ? 1e4 : i % 3 == 1 ? 3e4 : 1e6;
+        begin(&c, -1, 1);
+        with_number(&c, "sub", (double)(float)(0.0123 + 0.077 * i));
+        with_number(&c, "mul", wide);
+        unary(&c, "square");
+        unary(&c, "neg");
+        unary(&c, "exp");
+        with_number(&c, "add", 1);
+        (void)finish(&c);
+        if (both(&c, &ck_target, &p) && !(p.made.worst <= 2 + 4 * p.plain.worst))
+            test_fail(__FILE__, __LINE__, "%.3g ulp:\n%s", p.made.worst, nnc_text_str(&c.text));
+        nnc_text_deinit(&c.text);
+    }
+    begin(&c, -1, 1); /* sin(x)/x is NaN at 0 */
+    nnc_printf(&c.text, "%%s = sin %%v1\n%%v2 = div %%s, %%v1\n");
+    c.n = 2;
+    (void)finish(&c);
+    if (both(&c, &ck_target, &p))
+        CHECK(p.made.worst <= 2 + 4 * p.plain.worst);
+    nnc_text_deinit(&c.text);
+}
+
 /* ---- fit and measure ---- */
 
 static double sines(int depth, double x)
