@@ -281,7 +281,8 @@ static void put_text(const cu *c, const char *text, const nnc_kins *in)
     for (; *s; s++) {
         if (*s == '%' && s[1] >= '0' && s[1] <= '2') {
             const nnc_kins *x = &c->k->ins[in->arg[s[1] - '0']];
-            bool minus = s > text && s[-1] == '-' && x->op == KO_const && (x->f < 0 || x->i < 0);
+            bool minus =
+                s > text && s[-1] == '-' && x->op == KO_const && (signbit(x->f) || x->i < 0);
             nnc_puts(c->t, minus ? "(" : "");
             cu_ref(c, in->arg[*++s - '0']);
             nnc_puts(c->t, minus ? ")" : "");

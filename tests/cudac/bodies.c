@@ -87,3 +87,23 @@ TEST(rows_over_extreme_values)
 {
     run_all(true, 24);
 }
+
+/* Numbers whose text begins with a sign, behind a sign. */
+TEST(signs_of_constants)
+{
+    ct_set s = {0};
+    static const char *const type[] = {"f32", "f64"}, *const v[] = {"-0", "-1", "-inf", "nan"};
+    for (int i = 0; i < 8; i++) {
+        char text[300];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : %s[16]\n%%c = constant : %s[] = [%s]\n%%n = neg %%c\n%%a = "
+            "sub %%x, %%c\n"
+            "%%m = mul %%n, %%a\n%%b = sub %%c, %%m\nreturn %%b }",
+            type[i % 2], type[i % 2], v[i / 2]);
+        ct_add_fused(&s, text);
+    }
+    int n = s.n;
+    if (ct_build(&s, NULL))
+        CHECK_INT(ct_run_all(&s, test_seed), n);
+    ct_set_deinit(&s);
+}
