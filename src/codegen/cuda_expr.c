@@ -508,16 +508,6 @@ void cu_sop(const cu *c, int32_t id)
 
 /* ---- reductions ---- */
 
-static int64_t int_end(nnc_dtype d, bool top)
-{
-    int bits = 8 * nnc_dtype_size(d);
-    if (d == DT_bool)
-        return top;
-    if (nnc_dtype_kind(d) == NNC_INT)
-        return top ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX << (bits - 1));
-    return top ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
-}
-
 void cu_start(const cu *c, const nnc_kins *in)
 {
     nnc_dtype d = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
@@ -526,7 +516,7 @@ void cu_start(const cu *c, const nnc_kins *in)
                : in->sop == KR_min ? INFINITY
                                    : 0;
     int64_t i = in->sop == KR_prod                       ? 1
-                : in->sop == KR_max || in->sop == KR_min ? int_end(d, in->sop == KR_min)
+                : in->sop == KR_max || in->sop == KR_min ? nnc_int_end(d, in->sop == KR_min)
                                                          : 0;
     cu_number(c, d, f, i);
 }

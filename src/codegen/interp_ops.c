@@ -380,22 +380,11 @@ void nnc_lanes_fold(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, cons
     }
 }
 
-/* The neutral element: for max and min the end of the type's range. */
-static int64_t int_end(nnc_dtype d, bool top)
-{
-    int bits = 8 * nnc_dtype_size(d);
-    if (d == DT_bool)
-        return top;
-    if (nnc_dtype_kind(d) == NNC_INT)
-        return top ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX << (bits - 1));
-    return top ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
-}
-
 void nnc_lanes_start(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at)
 {
     double f = r == KR_prod ? 1 : r == KR_max ? -INFINITY : r == KR_min ? INFINITY : 0;
     float f32 = (float)f;
-    int64_t i64 = r == KR_prod ? 1 : r == KR_max || r == KR_min ? int_end(d, r == KR_min) : 0;
+    int64_t i64 = r == KR_prod ? 1 : r == KR_max || r == KR_min ? nnc_int_end(d, r == KR_min) : 0;
     nnc_lane l = nnc_lane_of(d);
     nnc_lanes_fill(l, acc, 0, n,
         l == LANE_f32   ? (void *)&f32

@@ -527,9 +527,7 @@ static int32_t neutral_const(lw *l, int section, nnc_op op, nnc_dtype d)
 {
     if (nnc_is_float(d) || op != OP_maxpool)
         return lw_const(l, section, d, neutral(op));
-    int bits = 8 * nnc_dtype_size(d);
-    bool is_signed = nnc_dtype_kind(d) == NNC_INT;
-    return lw_const_int(l, section, d, is_signed ? (int64_t)(UINT64_MAX << (bits - 1)) : 0);
+    return lw_const_int(l, section, d, nnc_int_end(d, false));
 }
 
 static nnc_kred kind_of(nnc_op op)
