@@ -96,6 +96,32 @@ typedef struct key_text {
     size_t n;
 } key_text;
 
+/* The next byte of a key, its escapes resolved; -1 at the end. UTF-8 of an escape comes byte by byte: `left` holds what is to come. */
+typedef struct key_bytes {
+    const char *p, *end;
+    char left[4];
+    int n_left;
+} key_bytes;
+
+static int next_byte(key_bytes *k)
+{
+    if (k->n_left > 0)
+        return (unsigned char)k->left[--k->n_left];
+    if (k->p >= k->end)
+        return -1;
+    if (*k->p != '\\')
+        return (unsigned char)*k->p++;
+    char out[4];
+    size_t n = 0;
+    int used = nnc_unescape(k->p + 1, k->end, out, &n);
+    if (!used) /* no JSON: cJSON says so later */
+        return (unsigned char)*k->p++;
+    k->p += 1 + used;
+    while (n > 0)
+        k->left[k->n_left++] = out[--n];
+    return (unsigned char)k->left[--k->n_left];
+}
+
 typedef struct key_list {
     key_text *key;
     size_t n, cap;
@@ -117,10 +143,22 @@ static nnc_status add_key(walk *w, key_list *k, key_text key)
     return NNC_OK;
 }
 
+/* By what they say, whichever way it is written; then by where they stand. */
+static int compare_keys(const key_text *a, const key_text *b)
+{
+    key_bytes x = {.p = a->at, .end = a->at + a->n}, y = {.p = b->at, .end = b->at + b->n};
+    int u, v;
+    do {
+        u = next_byte(&x);
+        v = next_byte(&y);
+    } while (u == v && u >= 0);
+    return u - v;
+}
+
 static int by_text(const void *x, const void *y)
 {
     const key_text *a = x, *b = y;
-    int c = a->n == b->n ? memcmp(a->at, b->at, a->n) : a->n < b->n ? -1 : 1;
+    int c = compare_keys(a, b);
     return c ? c : (a->at > b->at) - (a->at < b->at);
 }
 
@@ -131,7 +169,7 @@ static nnc_status check_keys(walk *w, key_list *k)
         qsort(k->key, k->n, sizeof *k->key, by_text);
     for (size_t i = 1; i < k->n; i++) {
         key_text a = k->key[i - 1], b = k->key[i];
-        if (a.n != b.n || memcmp(a.at, b.at, a.n) != 0)
+        if (compare_keys(&a, &b) != 0)
             continue;
         walk at = {.j = w->j, .line_start = w->j->text, .line = 1};
         for (const char *p = w->j->text; p < b.at; p++)

@@ -140,9 +140,7 @@ static void put_utf8(int c, char *out, size_t *n)
         out[(*n)++] = (char)(0x80 | (c >> (6 * more) & 63));
 }
 
-/* One escape after the backslash; writes 1..4 bytes, never more than it has characters; returns
- * characters consumed, 0 when malformed. */
-static int unescape(const char *p, const char *end, char *out, size_t *n)
+int nnc_unescape(const char *p, const char *end, char *out, size_t *n)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (p >= end)
@@ -187,7 +185,7 @@ bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out)
             buf[n++] = *p++;
             continue;
         }
-        int used = unescape(p + 1, close, buf, &n);
+        int used = nnc_unescape(p + 1, close, buf, &n);
         if (!used)
             return false;
         p += 1 + used;

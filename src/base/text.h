@@ -47,6 +47,9 @@ bool nnc_scan_int(nnc_scan *s, int64_t *v);        /* optional '-'; false (nothi
 bool nnc_scan_double(nnc_scan *s, double *v);      /* also nan, inf, -inf and hex floats */
 /* Quoted string with JSON escapes, unescaped into the arena. False: malformed, or out of memory (then *out becomes NULL). */
 bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out);
+/* One escape of JSON after the backslash; writes 1..4 bytes to out + *n, never more than it has characters; returns characters consumed, 0
+ * when malformed. */
+int nnc_unescape(const char *p, const char *end, char *out, size_t *n);
 /* "expected X, found `...`" at the scanner's place. */
 nnc_status nnc_scan_fail(nnc_scan *s, nnc_sink *sink, const char *expected);
 

@@ -31,6 +31,9 @@ TEST(json_rejects)
     } bad[] = {
         {"", "m.json:1:1: : expected a JSON value, found the end"},
         {"{\"a\":1,\n\"a\":2}", "m.json:2:1: : duplicate key \"a\""},
+        {"{\"a\":1,\n\"\\u0061\":2}", "m.json:2:1: : duplicate key"},
+        {"{\"\\u00e9\\u0062\":1,\"\xc3\xa9\\u0062\":2}", "duplicate key"},
+        {"{\"\\/\":1, \"b\":1, \"/\":2}", "duplicate key"},
         {"{\"a\":1} x", "m.json:1:9: : expected nothing after"},
         {"[1,]", "m.json:1:4: : expected a JSON value"},
         {"[9007199254740993]", "m.json:1:2: : expected a number whose integers"},
