@@ -273,12 +273,16 @@ static nnc_status read_gpu(reader *r, const cJSON *gpu)
 
 static nnc_status read_target(reader *r)
 {
-    static const char *const also[] = {"kind", "gpu", "engines"};
+    static const char *const also[] = {"$schema", "kind", "gpu", "engines"};
     nnc_target *t = r->t;
     const cJSON *root = r->json.root;
     if (!cJSON_IsObject(root))
         return bad(r, root, "the file", "an object");
-    NNC_TRY(read_object(r, root, target_fields, NNC_COUNT(target_fields), also, 3, t));
+    NNC_TRY(
+        read_object(r, root, target_fields, NNC_COUNT(target_fields), also, NNC_COUNT(also), t));
+    const cJSON *schema = cJSON_GetObjectItemCaseSensitive(root, "$schema"); /* for editors */
+    if (schema && !cJSON_IsString(schema))
+        return bad(r, schema, "$schema", "a string");
     const cJSON *kind = cJSON_GetObjectItemCaseSensitive(root, "kind");
     if (!kind || !cJSON_IsString(kind) ||
         (strcmp(kind->valuestring, "cpu") && strcmp(kind->valuestring, "cuda")))

@@ -154,6 +154,10 @@ TEST(target_file_round_trip)
     nnc_target_print_json(&y, &b);
     CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
     CHECK_INT(b.engine[0].epilogues, a.engine[0].epilogues);
+    nnc_target_deinit(&b);
+    nnc_text_clear(&y); /* with what editors put first */
+    nnc_printf(&y, "{\"$schema\": \"machine.schema.json\", %s", nnc_text_str(&x) + 1);
+    CHECK_OK(load(&b, nnc_text_str(&y)));
     nnc_text_deinit(&x);
     nnc_text_deinit(&y);
     nnc_target_deinit(&a);
