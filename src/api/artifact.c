@@ -2,12 +2,8 @@
  * the sections it lists: graph before and after the passes, plan, remarks, machine code, and weights when they are embedded. Every
  * section has a checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
 #include "api/internal.h"
-#include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define ANY_MAGIC "nnc-artifact "
 #define MAGIC ANY_MAGIC "1 "
@@ -147,70 +143,29 @@ static void manifest(writer *w)
     nnc_puts(t, "]}\n");
 }
 
-static nnc_status put_file(void *ctx, const void *p, size_t n)
+static nnc_status put_out(void *out, const void *p, size_t n)
 {
-    return fwrite(p, 1, n, ctx) == n ? NNC_OK : NNC_E_IO;
+    return nnc_out_put(out, p, n);
 }
 
 /* First line and manifest, padded so that sections start aligned. */
-static nnc_status write_all(writer *w, FILE *f)
+static nnc_status write_all(void *ctx, nnc_out *out)
 {
     static const char zero[ALIGN];
+    writer *w = ctx;
     char line[128];
     nnc_text *m = &w->manifest;
     int n = snprintf(line, sizeof line, MAGIC "%016zx %016llx\n", m->n,
         (unsigned long long)nnc_hash64(m->s, m->n, 0));
-    NNC_TRY(put_file(f, line, (size_t)n));
-    NNC_TRY(put_file(f, m->s, m->n));
+    NNC_TRY(nnc_out_put(out, line, (size_t)n));
+    NNC_TRY(nnc_out_put(out, m->s, m->n));
     int64_t at = n + (int64_t)m->n, base = nnc_align_up(at, ALIGN);
     for (int i = 0; i < w->n; i++) {
-        NNC_TRY(put_file(f, zero, (size_t)(base + w->s[i].offset - at)));
-        NNC_TRY(stream(w, &w->s[i], put_file, f));
+        NNC_TRY(nnc_out_put(out, zero, (size_t)(base + w->s[i].offset - at)));
+        NNC_TRY(stream(w, &w->s[i], put_out, out));
         at = base + w->s[i].offset + w->s[i].size;
     }
-    return fflush(f) == 0 && (fsync(fileno(f)) == 0 || errno == EINVAL) ? NNC_OK : NNC_E_IO;
-}
-
-/* Writes all into f, which may be NULL, and closes it. */
-static nnc_status write_and_close(writer *w, FILE *f, const char *file)
-{
-    nnc_status st = f ? write_all(w, f) : NNC_E_IO;
-    int err = errno;
-    if (f && fclose(f) != 0 && !st) {
-        err = errno;
-        st = NNC_E_IO;
-    }
-    return st == NNC_E_IO ? nnc_fail(w->sink, st, (nnc_loc){.file = file},
-                                "cannot write the artifact: %s", strerror(err))
-                          : st;
-}
-
-/* To a file beside it first, which then takes its name: never half an artifact. What is no regular file (a link, a pipe, a device),
- * and would be replaced by one, is written as it is. */
-static nnc_status save_to(writer *w, const char *file)
-{
-    char tmp[PATH_MAX];
-    struct stat there;
-    nnc_loc loc = {.file = file};
-    if (lstat(file, &there) == 0 && !S_ISREG(there.st_mode))
-        return write_and_close(w, fopen(file, "wbe"), file);
-    if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", file) >= (int)sizeof tmp)
-        return nnc_fail(w->sink, NNC_E_IO, loc, "the path is too long");
-    int fd = mkstemp(tmp);
-    if (fd < 0)
-        return nnc_fail(
-            w->sink, NNC_E_IO, loc, "cannot create a file beside it: %s", strerror(errno));
-    mode_t mask = umask(0);
-    umask(mask);
-    FILE *f = fchmod(fd, 0666 & ~mask) == 0 ? fdopen(fd, "wb") : NULL;
-    nnc_status st = write_and_close(w, f, file);
-    if (!f)
-        close(fd);
-    if (!st && rename(tmp, file) != 0)
-        st = nnc_fail(w->sink, NNC_E_IO, loc, "cannot write the artifact: %s", strerror(errno));
-    if (st)
-        unlink(tmp);
-    return st;
+    return NNC_OK;
 }
 
 nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink)
@@ -220,7 +175,7 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
     nnc_status st = collect(&w, embed);
     if (!st) {
         manifest(&w);
-        st = w.manifest.oom ? nnc_nomem(sink) : save_to(&w, file);
+        st = w.manifest.oom ? nnc_nomem(sink) : nnc_file_write_by(file, write_all, &w, true, sink);
     }
     for (int i = 0; i < 4; i++)
         nnc_text_deinit(&w.text[i]);

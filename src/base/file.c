@@ -87,26 +87,41 @@ static bool write_all(int fd, const char *p, size_t n)
     return true;
 }
 
-static bool write_pieces(int fd, int n, const nnc_piece *piece)
+struct nnc_out {
+    int fd, error; /* errno of what failed */
+};
+
+nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n)
 {
-    for (int i = 0; i < n; i++)
-        if (!write_all(fd, piece[i].p, piece[i].n))
-            return false;
-    return true;
+    if (write_all(o->fd, p, n))
+        return NNC_OK;
+    o->error = errno ? errno : EIO;
+    return NNC_E_IO;
 }
 
-nnc_status nnc_file_write_pieces(
-    const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink)
+/* Runs make on fd, which may be -1, and closes it. */
+static nnc_status make_and_close(int fd, const char *path,
+    nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink)
+{
+    nnc_out o = {.fd = fd, .error = fd < 0 ? errno : 0};
+    nnc_status s = fd < 0 ? NNC_E_IO : make(ctx, &o);
+    if (!s && durable && fsync(fd) != 0)
+        o.error = errno;
+    if (fd >= 0 && close(fd) != 0 && !s && !o.error)
+        o.error = errno;
+    errno = o.error;
+    return o.error ? io_fail(sink, path, "cannot write") : s;
+}
+
+nnc_status nnc_file_write_by(const char *path, nnc_status (*make)(void *ctx, nnc_out *out),
+    void *ctx, bool durable, nnc_sink *sink)
 {
     char tmp[PATH_MAX];
     struct stat st;
     if (lstat(path, &st) == 0 &&
-        !S_ISREG(st.st_mode)) { /* links, pipes, devices: not to be replaced */
-        int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
-        bool ok = fd >= 0 && write_pieces(fd, n, piece);
-        ok = fd >= 0 && close(fd) == 0 && ok;
-        return ok ? NNC_OK : io_fail(sink, path, "cannot write");
-    }
+        !S_ISREG(st.st_mode)) /* links, pipes, devices: not to be replaced */
+        return make_and_close(
+            open(path, O_WRONLY | O_TRUNC | O_CLOEXEC), path, make, ctx, false, sink);
     if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", path) >= (int)sizeof tmp)
         return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "the path is too long");
     int fd = mkostemp(tmp, O_CLOEXEC);
@@ -114,14 +129,33 @@ nnc_status nnc_file_write_pieces(
         return io_fail(sink, path, "cannot write");
     mode_t mask = umask(0);
     umask(mask);
-    bool ok =
-        write_pieces(fd, n, piece) && fchmod(fd, 0666 & ~mask) == 0 && (!durable || fsync(fd) == 0);
-    ok = close(fd) == 0 && ok && rename(tmp, path) == 0;
-    if (ok)
-        return NNC_OK;
-    nnc_status s = io_fail(sink, path, "cannot write");
-    unlink(tmp);
+    (void)fchmod(fd, 0666 & ~mask);
+    nnc_status s = make_and_close(fd, path, make, ctx, durable, sink);
+    if (!s && rename(tmp, path) != 0)
+        s = io_fail(sink, path, "cannot write");
+    if (s)
+        unlink(tmp);
     return s;
+}
+
+typedef struct pieces {
+    int n;
+    const nnc_piece *piece;
+} pieces;
+
+static nnc_status put_pieces(void *ctx, nnc_out *out)
+{
+    const pieces *p = ctx;
+    for (int i = 0; i < p->n; i++)
+        NNC_TRY(nnc_out_put(out, p->piece[i].p, p->piece[i].n));
+    return NNC_OK;
+}
+
+nnc_status nnc_file_write_pieces(
+    const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink)
+{
+    pieces p = {n, piece};
+    return nnc_file_write_by(path, put_pieces, &p, durable, sink);
 }
 
 nnc_status nnc_file_write(

@@ -15,6 +15,11 @@ nnc_status nnc_file_write(const char *path, const void *data, size_t n, bool dur
 /* The same of several pieces, one after the other: tensors of many GB are not joined in memory. */
 typedef struct nnc_piece { const void *p; size_t n; } nnc_piece;
 nnc_status nnc_file_write_pieces(const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink) NNC_MUST;
+/* The same of what make(ctx, out) puts, piece by piece. Where make fails, path stays as it was, and its status comes back. */
+typedef struct nnc_out nnc_out;
+nnc_status nnc_file_write_by(
+    const char *path, nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n) NNC_MUST; /* NNC_E_IO: make returns it, and is told why by the writer */
 bool nnc_file_exists(const char *path);
 
 typedef struct nnc_map { /* a read-only private mapping */
