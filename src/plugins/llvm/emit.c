@@ -11,6 +11,7 @@
 #include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
+static char *host_triple, *host_cpu, *host_features; /* for as long as the process lives */
 
 static void init_llvm(void)
 {
@@ -18,31 +19,29 @@ static void init_llvm(void)
     LLVMInitializeX86Target();
     LLVMInitializeX86TargetMC();
     LLVMInitializeX86AsmPrinter();
+    host_triple = LLVMGetDefaultTargetTriple();
+    host_cpu = LLVMGetHostCPUName();
+    host_features = LLVMGetHostCPUFeatures();
 }
 
 /* LLVM's own idea of the host, with what the target description narrows: a described CPU is
  * taken as it is. */
 static LLVMTargetMachineRef machine(const nnc_target *t, nnc_sink *sink)
 {
-    char *triple = LLVMGetDefaultTargetTriple(), *error = NULL;
-    bool host = !t->cpu || !t->cpu[0];
-    char *cpu = host ? LLVMGetHostCPUName() : NULL;
-    char *features = host && !(t->features && t->features[0]) ? LLVMGetHostCPUFeatures() : NULL;
+    pthread_once(&once, init_llvm);
+    bool host = !t->cpu || !t->cpu[0], featured = t->features && t->features[0];
+    char *error = NULL;
     LLVMTargetRef target;
     LLVMTargetMachineRef tm = NULL;
-    pthread_once(&once, init_llvm);
-    if (!LLVMGetTargetFromTriple(triple, &target, &error))
-        tm = LLVMCreateTargetMachine(target, triple, cpu ? cpu : t->cpu,
-            features      ? features
-            : t->features ? t->features
-                          : "",
+    if (!LLVMGetTargetFromTriple(host_triple, &target, &error))
+        tm = LLVMCreateTargetMachine(target, host_triple, host ? host_cpu : t->cpu,
+            featured ? t->features
+            : host   ? host_features
+                     : "",
             LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
     if (!tm)
-        nnc_fail0(sink, NNC_E_DEVICE, "LLVM has no code generator for %s: %s", triple,
+        nnc_fail0(sink, NNC_E_DEVICE, "LLVM has no code generator for %s: %s", host_triple,
             error ? error : "no target machine");
-    LLVMDisposeMessage(triple);
-    LLVMDisposeMessage(cpu);
-    LLVMDisposeMessage(features);
     LLVMDisposeMessage(error);
     return tm;
 }
