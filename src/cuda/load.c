@@ -5,42 +5,21 @@
 #include <pthread.h>
 #include <string.h>
 
-typedef struct symbol {
-    const char *name;
+/* Every row of symbols.def, with the library it is of. */
+static const struct symbol {
+    nnc_cuda_lib lib;
     bool needed;
-} symbol;
-
-#define CUDA_SYMBOL(ret, name, args, needed) {#name, needed},
-static const symbol driver_symbols[] = {
-#define DRIVER CUDA_SYMBOL
-#include "cuda/symbols.def"
-};
-static const symbol cudart_symbols[] = {
-#define CUDART CUDA_SYMBOL
-#include "cuda/symbols.def"
-};
-static const symbol nvrtc_symbols[] = {
-#define NVRTC CUDA_SYMBOL
-#include "cuda/symbols.def"
-};
-static const symbol cublaslt_symbols[] = {
-#define CUBLASLT CUDA_SYMBOL
-#include "cuda/symbols.def"
-};
-static const symbol cudnn_symbols[] = {
-#define CUDNN CUDA_SYMBOL
-#include "cuda/symbols.def"
-};
-static const symbol cupti_symbols[] = {
-#define CUPTI CUDA_SYMBOL
-#include "cuda/symbols.def"
-};
-static const symbol nvml_symbols[] = {
-#define NVML CUDA_SYMBOL
-#include "cuda/symbols.def"
-};
-static const symbol nccl_symbols[] = {
-#define NCCL CUDA_SYMBOL
+    const char *name;
+} symbols[] = {
+#define ROW(lib, name, needed) {lib, needed, #name},
+#define DRIVER(ret, name, args, needed) ROW(CUDA_driver, name, needed)
+#define CUDART(ret, name, args, needed) ROW(CUDA_cudart, name, needed)
+#define NVRTC(ret, name, args, needed) ROW(CUDA_nvrtc, name, needed)
+#define CUBLASLT(ret, name, args, needed) ROW(CUDA_cublaslt, name, needed)
+#define CUDNN(ret, name, args, needed) ROW(CUDA_cudnn, name, needed)
+#define CUPTI(ret, name, args, needed) ROW(CUDA_cupti, name, needed)
+#define NVML(ret, name, args, needed) ROW(CUDA_nvml, name, needed)
+#define NCCL(ret, name, args, needed) ROW(CUDA_nccl, name, needed)
 #include "cuda/symbols.def"
 };
 
@@ -58,7 +37,7 @@ static nnc_cuda_nccl nccl;
 #define LIB(lib, with, driver_s, needs, does, ...) \
     { \
         .name = #lib, .what = does, .soname = {__VA_ARGS__}, .of_driver = driver_s, \
-        .symbol = with, .n = NNC_COUNT(with), .table = &lib, .since = needs \
+        .symbols_of = CUDA_##with, .table = &lib, .since = needs \
     }
 
 typedef enum state { UNKNOWN, OPEN, ABSENT, REPLACED } state;
@@ -67,39 +46,40 @@ static struct lib {
     const char *name, *what, *since;
     const char *soname[3];
     bool of_driver; /* installed with the driver, not with CUDA */
-    const symbol *symbol;
-    size_t n;
+    nnc_cuda_lib symbols_of;
     void *table;
     state state;
     const void *replaced; /* REPLACED: the table, or NULL */
     cuda_file file; /* OPEN */
     char why[256]; /* ABSENT */
 } libs[CUDA__LIBS] = {
-    LIB(driver, driver_symbols, true, "driver 525", "the GPU driver", "libcuda.so.1"),
-    LIB(cudart, cudart_symbols, false, "CUDA 12.8", "memory, streams, launches", "libcudart.so.13",
+    LIB(driver, driver, true, "driver 525", "the GPU driver", "libcuda.so.1"),
+    LIB(cudart, cudart, false, "CUDA 12.8", "memory, streams, launches", "libcudart.so.13",
         "libcudart.so.12"),
-    LIB(nvrtc, nvrtc_symbols, false, "CUDA 12.0", "compiles kernels", "libnvrtc.so.13",
+    LIB(nvrtc, nvrtc, false, "CUDA 12.0", "compiles kernels", "libnvrtc.so.13", "libnvrtc.so.12"),
+    LIB(nvrtc12, nvrtc, false, "CUDA 12.0", "compiles kernels for sm_61 and sm_70",
         "libnvrtc.so.12"),
-    LIB(nvrtc12, nvrtc_symbols, false, "CUDA 12.0", "compiles kernels for sm_61 and sm_70",
-        "libnvrtc.so.12"),
-    LIB(cublaslt, cublaslt_symbols, false, "CUDA 12.0", "matrix products", "libcublasLt.so.13",
+    LIB(cublaslt, cublaslt, false, "CUDA 12.0", "matrix products", "libcublasLt.so.13",
         "libcublasLt.so.12"),
-    LIB(cudnn, cudnn_symbols, false, "cuDNN 9.0", "convolutions", "libcudnn.so.9"),
-    LIB(cupti, cupti_symbols, false, "CUDA 12.0", "profiles of kernels", "libcupti.so.13",
+    LIB(cudnn, cudnn, false, "cuDNN 9.0", "convolutions", "libcudnn.so.9"),
+    LIB(cupti, cupti, false, "CUDA 12.0", "profiles of kernels", "libcupti.so.13",
         "libcupti.so.12"),
-    LIB(nvml, nvml_symbols, true, "driver 525", "power and clocks", "libnvidia-ml.so.1"),
-    LIB(nccl, nccl_symbols, false, "NCCL 2.14", "sums over several GPUs", "libnccl.so.2"),
+    LIB(nvml, nvml, true, "driver 525", "power and clocks", "libnvidia-ml.so.1"),
+    LIB(nccl, nccl, false, "NCCL 2.14", "sums over several GPUs", "libnccl.so.2"),
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Fills the table from an open library; the name of a needed function that it lacks, or NULL. */
 static const char *fill(struct lib *l, void *handle)
 {
-    for (size_t i = 0; i < l->n; i++) {
-        void *fn = dlsym(handle, l->symbol[i].name);
-        if (!fn && l->symbol[i].needed)
-            return l->symbol[i].name;
-        memcpy((char *)l->table + i * sizeof fn, &fn, sizeof fn);
+    void **entry = l->table;
+    for (size_t i = 0; i < NNC_COUNT(symbols); i++) {
+        if (symbols[i].lib != l->symbols_of)
+            continue;
+        void *fn = dlsym(handle, symbols[i].name);
+        if (!fn && symbols[i].needed)
+            return symbols[i].name;
+        memcpy(entry++, &fn, sizeof fn);
     }
     return NULL;
 }
@@ -133,7 +113,7 @@ static void open_lib(struct lib *l)
         const char *error = handle ? NULL : dlerror();
         const char *lacks = handle ? fill(l, handle) : NULL;
         if (handle && !lacks) {
-            if (l->symbol == nvrtc_symbols)
+            if (l->symbols_of == CUDA_nvrtc)
                 open_builtins(l->file.path);
             l->state = OPEN;
             return;
