@@ -452,6 +452,7 @@ static nnc_status load(reader *r, nnc_env *e)
     }
     NNC_TRY(check_objects(r));
     r->a->level = (int)int_of(r->manifest.root, "level");
+    NNC_TRY(nnc_chunks_count(r->a, r->sink));
     return check_machine(r, e);
 }
 

@@ -146,7 +146,7 @@ static nnc_status make_inputs(comparison *c)
         return nnc_nomem(c->sink);
     c->n_input = p->n_input;
     for (int i = 0; i < p->n_input; i++) {
-        const nnc_type *t = &p->tensor[p->input[i]].type;
+        const nnc_type *t = nnc_whole_input(c->p[c->fused].a, i);
         const char *file = file_for(c, p->input_name[i]);
         if (file) {
             NNC_TRY(nnc_read_input(file, p->input_name[i], t, &c->input[i], c->sink));
@@ -190,6 +190,10 @@ static void judge(comparison *c)
 static nnc_status compare(comparison *c)
 {
     NNC_TRY(compile_all(c));
+    c->io = c->o->io;
+    for (int i = 0; i < c->n; i++)
+        c->io = c->p[i].a->chunks > 1 ? NNC_IO_INCLUDE : c->io;
+    c->main = c->io == NNC_IO_INCLUDE;
     NNC_TRY(make_inputs(c));
     if (c->o->no_reference) {
         snprintf(c->truth.scope, sizeof c->truth.scope, "not asked for");
@@ -232,7 +236,6 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->o = o;
     c->sink = sink;
     c->paired[0] = c->paired[1] = (pairs){0, NAN, NAN, NAN};
-    c->main = o->io == NNC_IO_INCLUDE;
     nnc_arena_init(&c->arena, 0);
     nnc_status st = compare(c);
     if (!st)

@@ -60,6 +60,7 @@ typedef struct comparison {
     int n_kept;
     bool kept_all;
     pairs paired[2];         /* as program.t */
+    nnc_io io;               /* what is timed: as asked, but models in chunks have their copies with them */
     bool main;               /* index of the times that the report is about: 0 runs alone, 1 with copies */
     double tolerance;
     bool agrees;

@@ -205,7 +205,7 @@ static void print_text(const comparison *c, nnc_text *t)
                     "is not timed\n");
     if (c->n > 1 && c->o->steps)
         text_steps(t, c);
-    if (c->o->io != NNC_IO_EXCLUDE)
+    if (c->io != NNC_IO_EXCLUDE)
         text_copies(t, c);
     nnc_putc(t, '\n');
     text_speed(t, c);
@@ -269,9 +269,9 @@ static void json_run(nnc_text *t, const comparison *c, const program *p, const c
     json_number(t, "max_rel_err", c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
     nnc_printf(t, ", \"bursts\": %d, \"untimed_runs\": %lld", p->t[c->main].n_burst,
         (long long)p->t[c->main].n_untimed);
-    if (c->o->io == NNC_IO_BOTH)
+    if (c->io == NNC_IO_BOTH)
         json_with_copies(t, p);
-    if (c->o->io != NNC_IO_EXCLUDE)
+    if (c->io != NNC_IO_EXCLUDE)
         nnc_report_io_json(&p->io, t);
     nnc_put_first_run_json(t, &p->first_run);
     nnc_putc(t, '}');
@@ -291,8 +291,7 @@ static void print_json(const comparison *c, nnc_text *t)
         nnc_puts(t, ": ");
         nnc_put_json_string(t, c->o->arg[i].value);
     }
-    nnc_printf(t,
-        "}, \"io\": \"%s\",\n \"reference\": {\"ran\": %s, \"scope\": ", io_names[c->o->io],
+    nnc_printf(t, "}, \"io\": \"%s\",\n \"reference\": {\"ran\": %s, \"scope\": ", io_names[c->io],
         c->truth.ran ? "true" : "false");
     nnc_put_json_string(t, c->truth.scope);
     nnc_puts(t, "},\n \"runs\": [");

@@ -130,6 +130,13 @@ nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options 
     return e->target.tf32 ? NNC_PRECISION_tf32 : NNC_PRECISION_f32;
 }
 
+nnc_status nnc_compile_graph(
+    nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+{
+    NNC_TRY(passes(e, o, a, sink));
+    return plan(e, o, a, sink);
+}
+
 nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_artifact **out, nnc_sink *sink)
 {
@@ -151,6 +158,8 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
     int64_t t1 = nnc_now_ns();
     if (!st)
         st = plan(e, o, a, sink);
+    if (!st)
+        st = nnc_chunks_make(e, o, a, sink);
     int64_t t2 = nnc_now_ns();
     a->stats.passes_ns = t1 - t0;
     a->stats.plan_ns = t2 - t1 - a->stats.codegen_ns;
@@ -201,6 +210,9 @@ void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, in
         *flops += c->flops;
         *bytes += c->bytes;
     }
+    *flops *= a->chunks;
+    *bytes *= a->chunks;
+    *launches *= a->chunks;
 }
 
 const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a)

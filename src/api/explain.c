@@ -247,31 +247,35 @@ static void put_totals(nnc_text *t, const char *name, totals s)
 /* The passes in their order, then what was done inside kernels. */
 static const nnc_pass_info *stage(int i)
 {
-    return i < nnc_pass_count ? &nnc_pass_table[i] : &nnc_kernel_notes;
+    return i < nnc_pass_count    ? &nnc_pass_table[i]
+           : i == nnc_pass_count ? &nnc_kernel_notes
+                                 : &nnc_chunk_notes;
 }
 
 static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
 {
     const nnc_remarks *r = &a->remarks;
-    nnc_cost before = nnc_graph_cost(a->source), after = nnc_graph_cost(a->graph);
+    nnc_graph *part = nnc_chunks_source(a);
+    nnc_cost before = nnc_graph_cost(part ? part : a->source), after = nnc_graph_cost(a->graph);
+    nnc_graph_destroy(part);
     nnc_printf(t, "%s at -O%d: %d -> %d launches, ", a->source->name, a->level, before.launches,
         after.launches);
     nnc_put_bytes(t, before.bytes);
     nnc_puts(t, " -> ");
     nnc_put_bytes(t, after.bytes);
-    nnc_puts(t, " moved per run\n");
+    nnc_puts(t, a->chunks > 1 ? " moved per chunk\n" : " moved per run\n");
     if (!r->n) {
         nnc_puts(t, a->level ? "\nNo pass had anything to decide.\n" : "\nAt -O0 no pass runs.\n");
         return NNC_OK;
     }
     nnc_puts(t, "\n  pass             applied  declined   launches         moved\n");
-    for (int p = 0; p <= nnc_pass_count; p++) {
+    for (int p = 0; p < nnc_pass_count + 2; p++) {
         totals s = sum(r, stage(p)->name);
         if (s.applied || s.declined)
             put_totals(t, stage(p)->name, s);
     }
     put_totals(t, "all", sum(r, NULL));
-    for (int p = 0; p <= nnc_pass_count; p++) {
+    for (int p = 0; p < nnc_pass_count + 2; p++) {
         totals s = sum(r, stage(p)->name);
         if (!s.applied && !s.declined)
             continue;

@@ -23,7 +23,8 @@ struct nnc_env {
 
 struct nnc_artifact {
     nnc_graph *source;    /* as the user wrote it */
-    nnc_graph *graph;     /* after the passes */
+    nnc_graph *graph;     /* after the passes: of one chunk */
+    int64_t chunks;       /* runs of the plan that make a run of the model */
     nnc_plan *plan;
     nnc_remarks remarks;
     nnc_compile_stats stats;
@@ -37,10 +38,32 @@ struct nnc_artifact {
 typedef struct nnc_streaming nnc_streaming; /* stream.c */
 
 struct nnc_session {
+    const nnc_artifact *a;
     const nnc_plan *plan;
     nnc_exec *exec;
     nnc_streaming *stream; /* NULL: copies are not streamed */
 };
+
+/* ---- chunks.c: models larger than the device, in chunks of rows ---- */
+
+/* Where the plan of `a` does not fit the GPU of e, and its rows (dimension 0) are independent of each other: puts in its place the plan
+ * of as many rows as fit, for a run to do one after the other. A remark says so, or why not. */
+nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* Counts chunks anew, from the types of the model and the plan: 1 for most. NNC_E_MODEL: they do not belong together. */
+nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+extern const nnc_pass_info nnc_chunk_notes; /* the name under which its remarks stand */
+/* What a run wants on its fullest device, with what copies beside computing take; and what of a device's memory may be so used. */
+int64_t nnc_chunks_need(const nnc_artifact *a, bool copies);
+int64_t nnc_chunks_room(const nnc_env *e);
+/* The rows of the model that one chunk computes, as written: the caller's. NULL: one chunk, or out of memory. */
+nnc_graph *nnc_chunks_source(const nnc_artifact *a);
+/* Bytes on the device beside the plan's, for chunks to take turns: 0 for one chunk. */
+int64_t nnc_chunks_bytes(const nnc_artifact *a);
+/* Types of all rows; the plan's where there is one chunk. */
+const nnc_type *nnc_whole_input(const nnc_artifact *a, int i);
+const nnc_type *nnc_whole_output(const nnc_artifact *a, int i);
+/* compile.c: passes and plan for a->graph. */
+nnc_status nnc_compile_graph(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 
 /* What `o` says of the passes, on the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
@@ -95,7 +118,9 @@ void nnc_put_first_run_json(nnc_text *t, const nnc_exec_phases *p);
 void nnc_session_stream_close(nnc_session *s);
 /* An input for the runs to come; an output of the last run: false, where the last run did not stream. */
 void nnc_stream_keep_input(nnc_session *s, int i, const void *data);
-bool nnc_stream_take_output(const nnc_session *s, int i, void *data);
+bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t bytes, void *data);
+/* One run of a model in chunks. */
+nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink) NNC_MUST;
 void nnc_stream_forget(nnc_session *s); /* a run without copies follows */
 
 /* What of a run was compared with the reference. */

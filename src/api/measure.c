@@ -5,14 +5,14 @@
 
 enum { PIECE = 1 << 20, KEEP_ALL = 1 << 30 };
 
-static int64_t input_bytes(const nnc_plan *p, int i)
+static int64_t input_bytes(const nnc_artifact *a, int i)
 {
-    return nnc_type_bytes(&p->tensor[p->input[i]].type);
+    return nnc_type_bytes(nnc_whole_input(a, i));
 }
 
-static int64_t output_bytes(const nnc_plan *p, int i)
+static int64_t output_bytes(const nnc_artifact *a, int i)
 {
-    return nnc_type_bytes(&p->tensor[p->output[i]].type);
+    return nnc_type_bytes(nnc_whole_output(a, i));
 }
 
 static int64_t memory_of(const comparison *c, const program *p)
@@ -22,10 +22,10 @@ static int64_t memory_of(const comparison *c, const program *p)
         const nnc_plan_device *v = &p->a->plan->device[d];
         n += v->persist_bytes + nnc_max64(v->arena_bytes, v->init_bytes);
     }
-    for (int i = 0; i < p->a->plan->n_input && c->o->io != NNC_IO_EXCLUDE; i++)
-        n += 2 * input_bytes(p->a->plan, i); /* a second set, and the host's */
-    for (int i = 0; i < p->a->plan->n_output && c->o->io != NNC_IO_EXCLUDE; i++)
-        n += 3 * output_bytes(p->a->plan, i);
+    for (int i = 0; i < p->a->plan->n_input && c->io != NNC_IO_EXCLUDE; i++)
+        n += 2 * input_bytes(p->a, i); /* a second set, and the host's */
+    for (int i = 0; i < p->a->plan->n_output && c->io != NNC_IO_EXCLUDE; i++)
+        n += 3 * output_bytes(p->a, i);
     return n;
 }
 
@@ -50,8 +50,7 @@ static nnc_status check_truth(comparison *c, program *p, int out, char *piece)
     for (int64_t r = 0; r < n_row; r++)
         for (int64_t at = 0; at < row; at += step) {
             int64_t n = nnc_min64(step, row - at), from = (rows ? c->truth.row[r] : 0) * row + at;
-            NNC_TRY(nnc_exec_download_part(p->s->exec, out, from * size, n * size, piece));
-            NNC_TRY(nnc_exec_sync(p->s->exec, c->sink));
+            NNC_TRY(nnc_session_output_part(p->s, out, from * size, n * size, piece, c->sink));
             add_range(&p->truth, &c->truth.value[out], r * row + at, d, piece, n);
         }
     return NNC_OK;
@@ -62,11 +61,11 @@ static nnc_status keep_pieces(comparison *c, program *p)
     const nnc_plan *plan = p->a->plan;
     int64_t total = 0;
     for (int i = 0; i < plan->n_output; i++)
-        total += output_bytes(plan, i);
+        total += output_bytes(p->a, i);
     c->kept_all = total <= KEEP_ALL && plan->n_output <= MAX_KEPT;
     int per_output = plan->n_output < MAX_KEPT ? MAX_KEPT / plan->n_output : 1;
     for (int i = 0; i < plan->n_output; i++) {
-        int64_t bytes = output_bytes(plan, i),
+        int64_t bytes = output_bytes(p->a, i),
                 size = nnc_dtype_size((nnc_dtype)nnc_session_output_type(p->s, i)->dtype);
         int64_t piece = c->kept_all ? bytes : nnc_min64(PIECE, bytes),
                 n = c->kept_all ? 1 : nnc_min64(per_output, bytes / piece);
@@ -77,8 +76,7 @@ static nnc_status keep_pieces(comparison *c, program *p)
             if (!q->data)
                 return nnc_nomem(c->sink);
             c->n_kept++;
-            NNC_TRY(nnc_exec_download_part(p->s->exec, i, q->offset, q->bytes, q->data));
-            NNC_TRY(nnc_exec_sync(p->s->exec, c->sink));
+            NNC_TRY(nnc_session_output_part(p->s, i, q->offset, q->bytes, q->data, c->sink));
         }
     }
     return NNC_OK;
@@ -91,10 +89,8 @@ static nnc_status check_kept(comparison *c, program *p)
         nnc_dtype d = (nnc_dtype)nnc_session_output_type(p->s, q->output)->dtype;
         char *got = nnc_malloc((size_t)q->bytes);
         nnc_status st =
-            got ? nnc_exec_download_part(p->s->exec, q->output, q->offset, q->bytes, got)
+            got ? nnc_session_output_part(p->s, q->output, q->offset, q->bytes, got, c->sink)
                 : nnc_nomem(c->sink);
-        if (!st)
-            st = nnc_exec_sync(p->s->exec, c->sink);
         int64_t n = q->bytes / nnc_dtype_size(d);
         for (int64_t i = 0; !st && i < n; i++)
             nnc_error_add(&p->unfused, nnc_get_f64(d, got, i), nnc_get_f64(d, q->data, i));
@@ -121,7 +117,7 @@ static nnc_status check(comparison *c, program *p)
 static nnc_status load(comparison *c, program *p)
 {
     NNC_TRY(nnc_session_create(c->env, p->a, &p->s, c->sink));
-    if (c->o->io != NNC_IO_EXCLUDE)
+    if (c->io != NNC_IO_EXCLUDE)
         NNC_TRY(nnc_session_stream_open(p->s, c->sink));
     for (int i = 0; i < c->n_input; i++)
         NNC_TRY(nnc_session_input(p->s, i, c->input[i], c->sink));
@@ -134,10 +130,10 @@ static nnc_status measure_group(comparison *c, program **p, int n)
     for (int i = 0; !st && i < n; i++)
         st = load(c, p[i]);
     for (int io = 0; !st && io < 2; io++)
-        if (c->o->io == NNC_IO_BOTH || io == c->main)
+        if (c->io == NNC_IO_BOTH || io == c->main)
             st = nnc_time(c, p, n, io == 1);
     for (int i = 0; !st && i < n; i++) {
-        if (c->o->io != NNC_IO_EXCLUDE) /* runs with copies leave none where they are looked at */
+        if (c->io != NNC_IO_EXCLUDE) /* runs with copies leave none where they are looked at */
             st = nnc_session_run(p[i]->s, c->sink);
         if (!st)
             st = check(c, p[i]);
@@ -149,6 +145,15 @@ static nnc_status measure_group(comparison *c, program **p, int n)
         p[i]->s = NULL;
     }
     return st;
+}
+
+/* On GPUs, whose memory is not the host's. */
+static bool fit_together(const comparison *c, program *const *p, int n)
+{
+    int64_t need = 0;
+    for (int i = 0; i < n; i++)
+        need += nnc_chunks_need(p[i]->a, c->io != NNC_IO_EXCLUDE);
+    return c->env->target.kind != NNC_T_cuda || need <= nnc_chunks_room(c->env);
 }
 
 nnc_status nnc_measure(comparison *c)
@@ -164,7 +169,7 @@ nnc_status nnc_measure(comparison *c)
             p[n++] = &c->p[i];
     for (int i = 0; i < n; i++)
         total += memory_of(c, p[i]);
-    if (total <= room)
+    if (total <= room && fit_together(c, p, n))
         return measure_group(c, p, n);
     for (int i = 0; i < n; i++)
         NNC_TRY(measure_group(c, &p[i], 1));

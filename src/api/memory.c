@@ -224,10 +224,28 @@ static void put_device(nnc_text *t, const timeline *m, nnc_format f)
     }
 }
 
+/* The numbers above are those of one chunk. */
+static void put_chunks(nnc_text *t, nnc_format f, const nnc_artifact *a)
+{
+    if (f == NNC_JSON && a->chunks == 1)
+        nnc_puts(t, "]");
+    if (a->chunks == 1 || f == NNC_CSV)
+        return;
+    if (f == NNC_JSON) {
+        nnc_printf(t, "], \"chunks\": %lld, \"chunk_slots\": %lld", (long long)a->chunks,
+            (long long)nnc_chunks_bytes(a));
+        return;
+    }
+    nnc_printf(t, "\nA run is %lld chunks, and this is one of them; two take turns with ",
+        (long long)a->chunks);
+    nnc_put_bytes(t, nnc_chunks_bytes(a));
+    nnc_puts(t, " of inputs and outputs more.\n");
+}
+
 static void put_fit(nnc_text *t, nnc_format f, int64_t need, int64_t have)
 {
     if (f == NNC_JSON)
-        nnc_printf(t, "], \"fits\": %s}\n", need <= have ? "true" : "false");
+        nnc_printf(t, ", \"fits\": %s}\n", need <= have ? "true" : "false");
     if (f != NNC_TEXT)
         return;
     nnc_puts(t, need <= have ? "\nFits: it needs " : "\nDoes not fit: it needs ");
@@ -245,6 +263,7 @@ nnc_status nnc_report_memory(
     for (int d = 0; d < p->n_device; d++) /* virtual CPU devices share the machine's memory */
         need += p->device[d].persist_bytes +
                 nnc_max64(p->device[d].arena_bytes, p->device[d].init_bytes);
+    need += nnc_chunks_bytes(a);
     *fits = need <= e->target.memory_bytes;
     nnc_puts(t, f == NNC_JSON ? "{\"devices\": [" : "");
     nnc_puts(t, f == NNC_CSV ? "device,op,layers,live\n" : "");
@@ -255,6 +274,7 @@ nnc_status nnc_report_memory(
         put_device(t, &m, f);
         nnc_free(m.live);
     }
+    put_chunks(t, f, a);
     put_fit(t, f, need, e->target.memory_bytes);
     return t->oom ? NNC_E_NOMEM : NNC_OK;
 }

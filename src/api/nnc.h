@@ -133,8 +133,11 @@ const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
 /* Copies row-major data to the device; it stays there for all later runs. */
 nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* and waits */
-/* Copies an output to row-major host memory. */
+/* Copies an output, or bytes offset.. of it, to row-major host memory. */
 nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_session_output_part(nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink) NNC_MUST;
+/* How many chunks a run is done in: 1, or more where the model is larger than the device. Such runs have their copies with them. */
+int64_t nnc_artifact_chunks(const nnc_artifact *a);
 /* A tensor file (.npy) as row-major data of type `want` for input `name`; *data is the caller's (nnc_free). */
 nnc_status nnc_read_input(const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink) NNC_MUST;

@@ -52,10 +52,13 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
         .device = e->target.kind == NNC_T_cuda ? &nnc_device_cuda : &nnc_device_cpu,
         .engine = e->engine,
         .n_engine = e->n_engine};
+    s->a = a;
     s->plan = a->plan;
     nnc_status st = nnc_exec_create(a->plan, &o, &s->exec, sink);
+    if (!st && a->chunks > 1)
+        st = nnc_session_stream_open(s, sink);
     if (st)
-        nnc_free(s);
+        nnc_session_destroy(s);
     else
         *out = s;
     if (!st && e->target.kind != NNC_T_cuda)
@@ -94,12 +97,12 @@ const char *nnc_session_output_name(const nnc_session *s, int i)
 
 const nnc_type *nnc_session_input_type(const nnc_session *s, int i)
 {
-    return &s->plan->tensor[s->plan->input[i]].type;
+    return nnc_whole_input(s->a, i);
 }
 
 const nnc_type *nnc_session_output_type(const nnc_session *s, int i)
 {
-    return &s->plan->tensor[s->plan->output[i]].type;
+    return nnc_whole_output(s->a, i);
 }
 
 nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink)
@@ -111,30 +114,44 @@ nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *
         return nnc_fail0(
             sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
     nnc_stream_keep_input(s, i, data);
+    if (s->a->chunks > 1)
+        return NNC_OK; /* goes up with each run */
     NNC_TRY(nnc_exec_upload(s->exec, i, data));
     return nnc_exec_sync(s->exec, sink);
 }
 
 nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
 {
+    if (s->a->chunks > 1)
+        return nnc_stream_chunks(s, sink);
     nnc_stream_forget(s);
     NNC_TRY(nnc_exec_run(s->exec, sink));
     return nnc_exec_sync(s->exec, sink);
 }
 
 /* Passes leave outputs row-major (a relayout is a command of the plan), so that this is one copy. */
-nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
+nnc_status nnc_session_output_part(
+    nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink)
 {
     if (i < 0 || i >= s->plan->n_output)
         return nnc_fail0(
             sink, NNC_E_USAGE, "there is no output %d; the model has %d", i, s->plan->n_output);
-    if (!nnc_type_is_row_major(nnc_session_output_type(s, i)))
-        return nnc_fail0(
-            sink, NNC_E_BUG, "output %s is not row-major", nnc_session_output_name(s, i));
-    if (nnc_stream_take_output(s, i, data))
+    int64_t size = nnc_type_bytes(nnc_session_output_type(s, i));
+    if (!nnc_type_is_row_major(nnc_session_output_type(s, i)) || offset < 0 || bytes < 0 ||
+        offset > size || bytes > size - offset)
+        return nnc_fail0(sink, NNC_E_BUG, "output %s is not row-major, or smaller",
+            nnc_session_output_name(s, i));
+    if (nnc_stream_take_output(s, i, offset, bytes, data))
         return NNC_OK;
-    NNC_TRY(nnc_exec_download(s->exec, i, data));
+    NNC_TRY(nnc_exec_download_part(s->exec, i, offset, bytes, data));
     return nnc_exec_sync(s->exec, sink);
+}
+
+nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
+{
+    bool there = i >= 0 && i < s->plan->n_output;
+    int64_t bytes = there ? nnc_type_bytes(nnc_session_output_type(s, i)) : 0;
+    return nnc_session_output_part(s, i, 0, bytes, data, sink);
 }
 
 nnc_status nnc_read_input(

@@ -15,32 +15,42 @@ struct nnc_streaming {
     nnc_pipe *pipe;
     char **in, **out; /* host memory */
     bool *in_direct, *out_direct;
+    int64_t *in_step,
+        *out_step; /* bytes from one chunk's part to the next: 0 where all chunks get all of it */
     bool pageable, fresh; /* some memory is not pinned; outputs are those of the last run */
     sums up, down;
     int64_t run_ns, latency_ns, n_run;
 };
 
-static int64_t bytes_of(const nnc_plan *p, int t)
+static int64_t bytes_of(const nnc_session *s, bool out, int i)
 {
-    return nnc_type_bytes(&p->tensor[t].type);
+    return nnc_type_bytes(out ? nnc_whole_output(s->a, i) : nnc_whole_input(s->a, i));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------- */
 
-static nnc_status host_memory(
-    nnc_session *s, const int32_t *tensor, int n, char ***at, bool **direct, nnc_sink *sink)
+static nnc_status host_memory(nnc_session *s, bool out, nnc_sink *sink)
 {
-    *at = nnc_calloc((size_t)n + 1, sizeof **at);
-    *direct = nnc_calloc((size_t)n + 1, sizeof **direct);
-    if (!*at || !*direct)
+    nnc_streaming *m = s->stream;
+    const nnc_plan *p = s->plan;
+    size_t n = (size_t)(out ? p->n_output : p->n_input) + 1;
+    char **at = nnc_calloc(n, sizeof *at);
+    bool *direct = nnc_calloc(n, sizeof *direct);
+    int64_t *step = nnc_calloc(n, sizeof *step);
+    *(out ? &m->out : &m->in) = at;
+    *(out ? &m->out_direct : &m->in_direct) = direct;
+    *(out ? &m->out_step : &m->in_step) = step;
+    if (!at || !direct || !step)
         return nnc_nomem(sink);
-    for (int i = 0; i < n; i++) {
-        void *p;
-        int64_t bytes = bytes_of(s->plan, tensor[i]);
-        NNC_TRY(nnc_exec_host_alloc(s->exec, bytes, &p, &(*direct)[i], sink));
-        (*at)[i] = p;
-        memset(p, 0, (size_t)bytes);
-        s->stream->pageable |= !(*direct)[i];
+    for (int i = 0; i < (int)n - 1; i++) {
+        void *memory;
+        int64_t bytes = bytes_of(s, out, i);
+        int64_t part = nnc_type_bytes(&p->tensor[out ? p->output[i] : p->input[i]].type);
+        NNC_TRY(nnc_exec_host_alloc(s->exec, bytes, &memory, &direct[i], sink));
+        at[i] = memory;
+        step[i] = part < bytes ? part : 0;
+        memset(memory, 0, (size_t)bytes);
+        m->pageable |= !direct[i];
     }
     return NNC_OK;
 }
@@ -56,7 +66,6 @@ static void free_host(nnc_session *s, char **at, bool *direct, int n)
 
 nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
 {
-    const nnc_plan *p = s->plan;
     if (s->stream)
         return NNC_OK;
     nnc_streaming *m = s->stream = nnc_calloc(1, sizeof *m);
@@ -64,9 +73,9 @@ nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
         return nnc_nomem(sink);
     nnc_status st = nnc_pipe_create(s->exec, &m->pipe, sink);
     if (!st)
-        st = host_memory(s, p->input, p->n_input, &m->in, &m->in_direct, sink);
+        st = host_memory(s, false, sink);
     if (!st)
-        st = host_memory(s, p->output, p->n_output, &m->out, &m->out_direct, sink);
+        st = host_memory(s, true, sink);
     if (st)
         nnc_session_stream_close(s);
     return st;
@@ -80,6 +89,8 @@ void nnc_session_stream_close(nnc_session *s)
     nnc_pipe_destroy(m->pipe);
     free_host(s, m->in, m->in_direct, s->plan->n_input);
     free_host(s, m->out, m->out_direct, s->plan->n_output);
+    nnc_free(m->in_step);
+    nnc_free(m->out_step);
     nnc_free(m);
     s->stream = NULL;
 }
@@ -87,14 +98,14 @@ void nnc_session_stream_close(nnc_session *s)
 void nnc_stream_keep_input(nnc_session *s, int i, const void *data)
 {
     if (s->stream)
-        memcpy(s->stream->in[i], data, (size_t)bytes_of(s->plan, s->plan->input[i]));
+        memcpy(s->stream->in[i], data, (size_t)bytes_of(s, false, i));
 }
 
-bool nnc_stream_take_output(const nnc_session *s, int i, void *data)
+bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t bytes, void *data)
 {
     if (!s->stream || !s->stream->fresh)
         return false;
-    memcpy(data, s->stream->out[i], (size_t)bytes_of(s->plan, s->plan->output[i]));
+    memcpy(data, s->stream->out[i] + offset, (size_t)bytes);
     return true;
 }
 
@@ -156,6 +167,20 @@ static int64_t end_of(const nnc_pipe_span *s)
     return s->down[1] >= 0 ? s->down[1] : s->run[1];
 }
 
+nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink)
+{
+    nnc_pipe_span span[NNC_PIPE_SPANS];
+    nnc_streaming *m = s->stream;
+    int64_t n = s->a->chunks;
+    m->fresh = false;
+    NNC_TRY(nnc_pipe_run(m->pipe,
+        &(nnc_pipe_io){.in = m->in, .out = m->out, .in_step = m->in_step, .out_step = m->out_step},
+        n, span, sink));
+    m->fresh = true;
+    add_spans(m, span, (int)nnc_min64(n, NNC_PIPE_SPANS));
+    return NNC_OK;
+}
+
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink)
 {
     nnc_pipe_span span[NNC_PIPE_SPANS];
@@ -164,6 +189,13 @@ nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink
     if (!m || n < 1 || n > NNC_STREAM_RUNS)
         return nnc_fail0(sink, NNC_E_BUG, "a session streams 1 to %d runs, once it is open for it",
             NNC_STREAM_RUNS);
+    for (int i = 0; i < n && s->a->chunks > 1; i++) {
+        int64_t from = nnc_now_ns();
+        NNC_TRY(nnc_stream_chunks(s, sink));
+        ns[i] = nnc_now_ns() - from;
+    }
+    if (s->a->chunks > 1)
+        return NNC_OK;
     NNC_TRY(nnc_pipe_run(m->pipe, &(nnc_pipe_io){.in = m->in, .out = m->out}, runs, span, sink));
     m->fresh = true;
     add_spans(m, span, runs);
@@ -210,11 +242,12 @@ static nnc_overlap overlap_of(const nnc_streaming *m, const sums *u, int64_t byt
     return o;
 }
 
-static int64_t sum_bytes(const nnc_plan *p, const int32_t *tensor, int n)
+static int64_t sum_bytes(const nnc_session *s, bool out)
 {
     int64_t bytes = 0;
-    for (int i = 0; i < n; i++)
-        bytes += bytes_of(p, tensor[i]);
+    for (int i = 0; i < (out ? s->plan->n_output : s->plan->n_input); i++)
+        bytes +=
+            nnc_type_bytes(&s->plan->tensor[out ? s->plan->output[i] : s->plan->input[i]].type);
     return bytes;
 }
 
@@ -222,8 +255,8 @@ nnc_io_report nnc_session_stream_report(const nnc_session *s)
 {
     const nnc_streaming *m = s->stream;
     const nnc_plan *p = s->plan;
-    nnc_io_report r = {.up = overlap_of(m, &m->up, sum_bytes(p, p->input, p->n_input)),
-        .down = overlap_of(m, &m->down, sum_bytes(p, p->output, p->n_output))};
+    nnc_io_report r = {.up = overlap_of(m, &m->up, sum_bytes(s, false)),
+        .down = overlap_of(m, &m->down, sum_bytes(s, true))};
     for (int d = 0; d < p->n_device; d++)
         r.device_bytes += nnc_pipe_bytes(m->pipe, d);
     r.run_ms = m->n_run ? (double)m->run_ns * 1e-6 / (double)m->n_run : NAN;

@@ -209,6 +209,8 @@ static void text_times(const options *o, const times *t, const char *what, nnc_t
 
 /* What was timed: runs alone, with copies, or both. */
 typedef struct timing {
+    nnc_io io_of; /* what is timed: as asked, but a model in chunks has its copies with it */
+    int64_t chunks;
     times run, io;
     nnc_io_report report;
     int64_t flops, bytes, launches; /* of a run */
@@ -217,27 +219,29 @@ typedef struct timing {
 static void print_json(const options *o, const timing *g, const nnc_session *s, nnc_text *out)
 {
     static const char *const names[] = {"exclude", "include", "both"};
-    const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
-    nnc_printf(out, "{\"iterations\": %d, \"io\": \"%s\", ", t->n, names[o->io]);
+    const times *t = g->io_of == NNC_IO_INCLUDE ? &g->io : &g->run;
+    nnc_printf(out, "{\"iterations\": %d, \"io\": \"%s\", ", t->n, names[g->io_of]);
     json_times(o, t, out);
     nnc_printf(out, ", \"launches\": %lld, \"flops\": %lld, \"bytes_moved\": %lld",
         (long long)g->launches, (long long)g->flops, (long long)g->bytes);
-    if (o->io == NNC_IO_BOTH) {
+    if (g->io_of == NNC_IO_BOTH) {
         nnc_printf(out, ", \"with_copies\": {\"iterations\": %d, ", g->io.n);
         json_times(o, &g->io, out);
         nnc_puts(out, "}");
     }
-    if (o->io != NNC_IO_EXCLUDE)
+    if (g->io_of != NNC_IO_EXCLUDE)
         nnc_report_io_json(&g->report, out);
     nnc_report_first_run_json(s, out);
+    if (g->chunks > 1)
+        nnc_printf(out, ", \"chunks\": %lld", (long long)g->chunks);
     nnc_puts(out, "}\n");
 }
 
 static void print_csv(const options *o, const timing *g, nnc_text *out)
 {
-    const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
+    const times *t = g->io_of == NNC_IO_INCLUDE ? &g->io : &g->run;
     double p = percentile(o);
-    bool both = o->io == NNC_IO_BOTH;
+    bool both = g->io_of == NNC_IO_BOTH;
     nnc_printf(out,
         "iterations,min_ms,median_ms,mean_ms,p10_ms,p90_ms,percentile,percentile_ms,launches,"
         "flops,bytes_moved%s\n%d,%.6f,%.6f,%.6f,%.6f,%.6f,%g,%.6f,%lld,%lld,%lld",
@@ -251,13 +255,16 @@ static void print_csv(const options *o, const timing *g, nnc_text *out)
 
 static void print_text(const options *o, const timing *g, const nnc_session *s, nnc_text *out)
 {
-    const times *t = o->io == NNC_IO_INCLUDE ? &g->io : &g->run;
-    if (o->io != NNC_IO_INCLUDE)
+    const times *t = g->io_of == NNC_IO_INCLUDE ? &g->io : &g->run;
+    if (g->io_of != NNC_IO_INCLUDE)
         text_times(o, &g->run, "copies to and from the device not timed", out);
-    if (o->io != NNC_IO_EXCLUDE) {
+    if (g->io_of != NNC_IO_EXCLUDE) {
         text_times(o, &g->io, "copies to and from the device timed", out);
         nnc_report_io(&g->report, "  ", out);
     }
+    if (g->chunks > 1)
+        nnc_printf(out, "a run is %lld chunks: the model is larger than the device\n",
+            (long long)g->chunks);
     nnc_printf(out, "%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n", (long long)g->launches,
         g->launches == 1 ? "" : "es", (double)g->flops / ms_at(t, 50) * 1e-6,
         (double)g->bytes / ms_at(t, 50) * 1e-6);
@@ -289,9 +296,9 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
 
 static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink *sink)
 {
-    if (o->io != NNC_IO_INCLUDE)
+    if (g->io_of != NNC_IO_INCLUDE)
         NNC_TRY(timed_runs(o, s, &g->run, sink));
-    if (o->io != NNC_IO_EXCLUDE) {
+    if (g->io_of != NNC_IO_EXCLUDE) {
         NNC_TRY(streamed_runs(o, s, &g->io, sink));
         g->report = nnc_session_stream_report(s);
     }
@@ -304,7 +311,9 @@ static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink 
 
 static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
 {
-    timing g = {0};
+    timing g = {.io_of = o->io, .chunks = nnc_artifact_chunks(w->artifact)};
+    if (g.chunks > 1)
+        g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
     nnc_status st = measure(o, w->session, &g, sink);
     if (!st)

@@ -1,0 +1,147 @@
+/* tests/cuda_fake/chunks.c -- models larger than the (fake) GPU: they run in chunks with the same results, or it is said why not. */
+#include "help.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+static const char sins[] =
+    "{\"inputs\": {\"x\": [65536]}, \"layers\": [{\"op\": \"sin\", \"repeat\": 4}]}";
+static const char rows[] = "{\"inputs\": {\"x\": [192, 256]}, \"layers\": [{\"op\": \"layernorm\"},"
+                           "{\"op\": \"softmax\"}]}";
+/* Sums over the rows. */
+static const char columns[] =
+    "{\"inputs\": {\"x\": [512, 256]}, \"layers\": [{\"op\": \"softmax\", \"axis\": 0}]}";
+
+static void end(void)
+{
+    char why[512];
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "%s", why);
+}
+
+/* One run of the model on a GPU with so much memory; the output is the caller's. */
+static void *run(const char *text, size_t memory, uint64_t seed, int64_t *chunks, bool artifact)
+{
+    char file[] = "/tmp/nnc_chunks_XXXXXX.nnc";
+    void *out = NULL;
+    loaded l;
+    fake_begin(seed);
+    fake_gpu.memory_bytes = memory;
+    compile(&l, text, "cuda", 1, 1);
+    if (artifact) {
+        int fd = mkstemps(file, 4);
+        if (fd >= 0)
+            close(fd);
+        CHECK_OK(nnc_artifact_save(l.a, file, true, test_sink));
+        nnc_artifact_destroy(l.a);
+        l.a = NULL;
+        CHECK_OK(nnc_artifact_load(l.e, file, &l.a, test_sink));
+    }
+    *chunks = nnc_artifact_chunks(l.a);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    const nnc_type *t = nnc_session_input_type(l.s, 0), *y = nnc_session_output_type(l.s, 0);
+    void *x = nnc_malloc((size_t)nnc_type_bytes(t));
+    nnc_fill_input("x", t, 5, x);
+    CHECK_OK(nnc_session_input(l.s, 0, x, test_sink));
+    out = nnc_malloc((size_t)nnc_type_bytes(y));
+    for (int i = 0; i < 3; i++) /* the later ones replayed */
+        CHECK_OK(nnc_session_run(l.s, test_sink));
+    CHECK_OK(nnc_session_output(l.s, 0, out, test_sink));
+    nnc_free(x);
+    unload(&l);
+    if (artifact)
+        unlink(file);
+    end();
+    return out;
+}
+
+static void check_same(const char *text, size_t memory, size_t bytes, bool artifact)
+{
+    int64_t one, many;
+    void *want = run(text, (size_t)1 << 30, 0, &one, false);
+    CHECK_INT(one, 1);
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        void *got = run(text, memory, seed, &many, artifact);
+        CHECK(many > 1);
+        CHECK(!memcmp(want, got, bytes));
+        nnc_free(got);
+    }
+    nnc_free(want);
+}
+
+TEST(chunks_give_the_same_bytes)
+{
+    if (no_compiler())
+        return;
+    check_same(sins, 300 << 10, 65536 * 4, false);
+    check_same(sins, 100 << 10, 65536 * 4, true);
+    check_same(rows, 256 << 10, 192 * 256 * 4, false);
+}
+
+static void check_text(const nnc_text *t, const char *part)
+{
+    if (!strstr(nnc_text_str(t), part))
+        test_fail(__FILE__, __LINE__, "no %s in\n%s", part, nnc_text_str(t));
+}
+
+TEST(chunks_are_explained)
+{
+    nnc_text t = {0}, u = {0}, j = {0};
+    bool fits = false;
+    loaded l;
+    fake_begin(0);
+    fake_gpu.memory_bytes = 300 << 10;
+    compile(&l, sins, "cuda", 1, 1);
+    CHECK_OK(nnc_report_explain(l.a, NNC_TEXT, false, &t));
+    check_text(&t, "runs in chunks of rows");
+    check_text(&t, "chunks of 8192 rows each");
+    CHECK_OK(nnc_report_memory(l.e, l.a, NNC_TEXT, &u, &fits));
+    CHECK(fits);
+    check_text(&u, "A run is 8 chunks, and this is one of them; two take turns with 96.00 KiB");
+    CHECK_OK(nnc_report_memory(l.e, l.a, NNC_JSON, &j, &fits));
+    check_text(&j, "\"chunks\": 8, \"chunk_slots\": 98304, \"fits\": true}");
+    nnc_text_deinit(&t);
+    nnc_text_deinit(&u);
+    nnc_text_deinit(&j);
+    unload(&l);
+    end();
+}
+
+TEST(rows_that_depend_on_each_other_do_not_fit)
+{
+    nnc_session *s = NULL;
+    loaded l;
+    fake_begin(0);
+    fake_gpu.memory_bytes = 300 << 10;
+    compile(&l, columns, "cuda", 1, 1);
+    CHECK_INT(nnc_artifact_chunks(l.a), 1);
+    CHECK_DIAG("its rows are not independent of each other");
+    CHECK_INT(nnc_session_create(l.e, l.a, &s, test_sink), NNC_E_FIT);
+    unload(&l);
+    fake_gpu.memory_bytes = 16; /* not one row */
+    compile(&l, sins, "cuda", 1, 1);
+    CHECK_INT(nnc_artifact_chunks(l.a), 1);
+    CHECK_INT(nnc_session_create(l.e, l.a, &s, test_sink), NNC_E_FIT);
+    unload(&l);
+    end();
+}
+
+TEST(chunks_are_compared)
+{
+    nnc_text t = {0};
+    nnc_env *e = NULL;
+    bool agrees = false;
+    nnc_compare_options o = {.compile = nnc_compile_defaults, .iterations = 2, .warmup = 1};
+    if (no_compiler())
+        return;
+    fake_begin(1);
+    fake_gpu.memory_bytes = 300 << 10;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
+    nnc_model *m = model(sins);
+    CHECK_OK(nnc_compare(e, m, &o, NNC_JSON, &t, &agrees, test_sink));
+    CHECK(agrees);
+    check_text(&t, "\"io\": \"include\"");
+    nnc_text_deinit(&t);
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    end();
+}
