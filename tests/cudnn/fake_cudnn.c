@@ -290,35 +290,59 @@ static bool source(const taps *t, const int64_t *y, const int64_t *tap, int64_t 
     return true;
 }
 
+/* A tensor's numbers as they lie, as doubles: the loops below read each many times. */
+static double *doubles_of(const tensor *t)
+{
+    int64_t n = 1;
+    for (int d = 0; d < t->rank; d++)
+        n += (t->dim[d] - 1) * t->stride[d];
+    double *p = calloc((size_t)n, sizeof *p);
+    for (int64_t i = 0; i < n; i++)
+        p[i] = nnc_get_f64(t->dtype, t->data, i);
+    return p;
+}
+
+/* All input channels of one output point y and one tap: their sum of products, or their part of the gradient in `back`. */
+static double one_tap(const taps *t, const int64_t *y, const int64_t *tap, const double *xs,
+    const double *ws, double dy, double *back)
+{
+    int64_t w[8], x[8] = {y[0]}, in = t->w.dim[1], per_group = t->y.dim[1] / (t->x.dim[1] / in);
+    int64_t dx = t->x.dim[1] == 1 ? 0 : t->x.stride[1], dw = in == 1 ? 0 : t->w.stride[1];
+    double sum = 0;
+    memcpy(w, tap, sizeof w);
+    w[0] = y[1];
+    x[1] = y[1] / per_group * in;
+    if (!source(t, y, tap, x))
+        return 0;
+    int64_t from = at(&t->x, x), to = at(&t->w, w);
+    for (int64_t c = 0; c < in && back; c++)
+        back[from + c * dx] += dy * ws[to + c * dw];
+    for (int64_t c = 0; c < in && !back; c++)
+        sum += xs[from + c * dx] * ws[to + c * dw];
+    return sum;
+}
+
 static void convolve(const taps *t, bool backward)
 {
-    int64_t y[8] = {0}, tap[8], x[8];
-    int64_t per_group = t->y.dim[1] / (t->x.dim[1] / t->w.dim[1]), n = numel(&t->x);
-    double *back = calloc((size_t)n, sizeof *back);
+    int64_t y[8] = {0}, tap[8] = {0}, dim[8], n = numel(&t->x);
+    double *back = backward ? calloc((size_t)n, sizeof *back) : NULL;
+    double *xs = backward ? NULL : doubles_of(&t->x), *ws = doubles_of(&t->w);
+    memcpy(dim, t->w.dim, (size_t)t->w.rank * sizeof *dim);
+    dim[0] = dim[1] = 1;
+    const tensor window = {.rank = t->w.rank, .dim = dim};
     do {
-        double sum = 0;
-        memset(tap, 0, sizeof tap);
+        double sum = 0, dy = backward ? read_at(&t->y, y) : 0;
         do {
-            if (tap[0] != 0) /* the filter of this output channel alone */
-                break;
-            int64_t w[8];
-            memcpy(w, tap, sizeof w);
-            w[0] = y[1];
-            x[0] = y[0];
-            x[1] = y[1] / per_group * t->w.dim[1] + tap[1];
-            if (!source(t, y, tap, x))
-                continue;
-            if (backward)
-                back[at(&t->x, x)] += read_at(&t->y, y) * read_at(&t->w, w);
-            else
-                sum += read_at(&t->x, x) * read_at(&t->w, w);
-        } while (advance(&t->w, tap));
+            sum += one_tap(t, y, tap, xs, ws, dy, back);
+        } while (advance(&window, tap));
         if (!backward)
             nnc_set_f64(t->y.dtype, t->y.data, at(&t->y, y), sum);
     } while (advance(&t->y, y));
     for (int64_t i = 0; backward && i < n; i++)
         nnc_set_f64(t->x.dtype, t->x.data, i, back[i]);
     free(back);
+    free(xs);
+    free(ws);
 }
 
 static void run_conv(run *r, const desc *op)
