@@ -1,11 +1,13 @@
 /* bench/gpu.c -- what limits generated kernels on a GPU, read off their machine code: instructions per element on the usual path
- * against what the GPU issues while it moves that element's bytes. Needs NVRTC, and no GPU: nothing is timed.
- * usage: bench_gpu [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
+ * against what the GPU issues while it moves that element's bytes; next to the same function as a person writes it, with CUDA's sinf,
+ * expf and erff (gpu_plain.h), compiled by the same NVRTC with the same options. Needs NVRTC, and no GPU: nothing is timed.
+ * usage: bench_gpu [--json=FILE] [cuda:sm_NN...]   (default: sm_75, sm_80, sm_90, sm_100)
  *
  * An SM issues 128 lanes a clock; floats go at the rate that the data sheet's FLOP/s say, integers at 64 lanes, special functions at 16
  * (CUDA C++ Programming Guide, throughput of native arithmetic instructions). The longest of the five times is the kernel's. */
 #include "api/nnc.h"
 #include "cuda/cuda.h"
+#include "gpu_plain.h"
 #include "plan/plan.h"
 #include "target/target.h"
 #include <stdlib.h>
@@ -14,25 +16,42 @@
 
 static const struct {
     const char *name, *text;
+    const char *plain; /* a kernel of a person's hand, or NULL */
 } cases[] = {
-    {"relu f32", "%x = input : f32[67108864]\n%y = relu %x\n"},
+    {"relu f32", "%x = input : f32[67108864]\n%y = relu %x\n", PLAIN_RELU},
     {"sin x4 f32",
-        "%x = input : f32[67108864]\n%a = sin %x\n%b = sin %a\n%c = sin %b\n%y = sin %c\n"},
+        "%x = input : f32[67108864]\n%a = sin %x\n%b = sin %a\n%c = sin %b\n%y = sin %c\n",
+        PLAIN_SIN4},
     {"sin x4 f16",
-        "%x = input : f16[67108864]\n%a = sin %x\n%b = sin %a\n%c = sin %b\n%y = sin %c\n"},
-    {"sin x16 f32", "%x = input : f32[67108864]\n%a = sin %x\n%b = sin %a\n%c = sin %b\n%d = sin "
-                    "%c\n%e = sin %d\n%f = sin %e\n"
-                    "%g = sin %f\n%h = sin %g\n%i = sin %h\n%j = sin %i\n%k = sin %j\n%l = sin "
-                    "%k\n%m = sin %l\n%n = sin %m\n%o = sin %n\n"
-                    "%y = sin %o\n"},
-    {"softmax 4096x1000 f32", "%x = input : f32[4096,1000]\n%y = softmax %x {axis=1}\n"},
+        "%x = input : f16[67108864]\n%a = sin %x\n%b = sin %a\n%c = sin %b\n%y = sin %c\n",
+        PLAIN_SIN4_F16},
+    {"sin x16 f32",
+        "%x = input : f32[67108864]\n%a = sin %x\n%b = sin %a\n%c = sin %b\n%d = sin "
+        "%c\n%e = sin %d\n%f = sin %e\n"
+        "%g = sin %f\n%h = sin %g\n%i = sin %h\n%j = sin %i\n%k = sin %j\n%l = sin "
+        "%k\n%m = sin %l\n%n = sin %m\n%o = sin %n\n"
+        "%y = sin %o\n",
+        PLAIN_SIN16},
+    {"sin x16 f16",
+        "%x = input : f16[67108864]\n%a = sin %x\n%b = sin %a\n%c = sin %b\n%d = sin "
+        "%c\n%e = sin %d\n%f = sin %e\n"
+        "%g = sin %f\n%h = sin %g\n%i = sin %h\n%j = sin %i\n%k = sin %j\n%l = sin "
+        "%k\n%m = sin %l\n%n = sin %m\n%o = sin %n\n"
+        "%y = sin %o\n",
+        PLAIN_SIN16_F16},
+    {"softmax 4096x1000 f32", "%x = input : f32[4096,1000]\n%y = softmax %x {axis=1}\n",
+        PLAIN_SOFTMAX},
     {"softmax 4096x1000 f16", "%x = input : f16[4096,1000]\n%y = softmax %x {axis=1}\n"},
-    {"layernorm 4096x1024 f32", "%x = input : f32[4096,1024]\n%s = input : f32[1024]\n%b = input : "
-                                "f32[1024]\n%y = layernorm %x, %s, %b\n"},
+    {"layernorm 4096x1024 f32",
+        "%x = input : f32[4096,1024]\n%s = input : f32[1024]\n%b = input : "
+        "f32[1024]\n%y = layernorm %x, %s, %b\n",
+        PLAIN_LAYERNORM},
     {"bias+gelu f32",
-        "%x = input : f32[8192,4096]\n%b = input : f32[4096]\n%a = add %x, %b\n%y = gelu %a\n"},
+        "%x = input : f32[8192,4096]\n%b = input : f32[4096]\n%a = add %x, %b\n%y = gelu %a\n",
+        PLAIN_GELU},
     {"bias+gelu f16",
-        "%x = input : f16[8192,4096]\n%b = input : f16[4096]\n%a = add %x, %b\n%y = gelu %a\n"},
+        "%x = input : f16[8192,4096]\n%b = input : f16[4096]\n%a = add %x, %b\n%y = gelu %a\n",
+        PLAIN_GELU_F16},
     {"maxpool 2x2 f32",
         "%x = input : f32[32,64,112,112]\n%y = maxpool %x {kernel=[2,2], strides=[2,2]}\n"},
 };
@@ -61,40 +80,90 @@ static nnc_model *open_text(const char *text)
     return m;
 }
 
-static double most(double a, double b)
-{
-    return a > b ? a : b;
-}
+typedef struct cost { /* of one element */
+    double issue, special, real; /* instructions */
+    const char *bound; /* what takes longest, and how long for all of them */
+    double us;
+} cost;
 
-/* One kernel of `elements` outputs of `size` bytes that moves `bytes`. */
-static void row(const char *name, const nnc_target *t, const nnc_cubin_kernel *k, double elements,
-    double size, double bytes)
+/* One kernel of `elements` outputs of `size` bytes that moves `bytes`. An element's part of a path: 1 over those that the path stores. */
+static cost cost_of(
+    const nnc_target *t, const nnc_cubin_kernel *k, double elements, double size, double bytes)
 {
     static const char *const limits[] = {"memory", "issue", "float", "integer", "special"};
-    double each =
-        size / (k->path_stored > 0 ? k->path_stored
-                                   : size); /* element of a path: 1 over those that it stores */
-    double clocks = (double)t->sms * (double)t->clock_hz, real = (double)t->flops_f32 / 2 / clocks;
-    double issue = k->path * each, special = k->path_n[CC_mufu] * each;
-    double time[] = {bytes / (double)t->copy_bytes_s, issue * elements / (128 * clocks),
-        k->path_n[CC_real] * each * elements / (real * clocks),
+    double each = k->path_stored > 0 ? size / k->path_stored : 1;
+    double clocks = (double)t->sms * (double)t->clock_hz, rate = (double)t->flops_f32 / 2 / clocks;
+    cost c = {k->path * each, k->path_n[CC_mufu] * each, k->path_n[CC_real] * each, NULL, 0};
+    double time[] = {bytes / (double)t->copy_bytes_s, c.issue * elements / (128 * clocks),
+        c.real * elements / (rate * clocks),
         (k->path_n[CC_integer] + k->path_n[CC_move]) * each * elements / (64 * clocks),
-        special * elements / (16 * clocks)};
+        c.special * elements / (16 * clocks)};
     int longest = 0;
     for (int i = 1; i < 5; i++)
         longest = time[i] > time[longest] ? i : longest;
-    printf("%-24s sm_%-4d %9d %6d %8.1f %8.1f %8.2f %8.1f %8.1f  %-8s %9.1f\n", name, t->sm,
-        k->registers, k->stack_bytes, bytes / elements, issue, special,
-        time[0] > 0 ? issue * most(time[0], 0) / time[1] : 0, k->path_n[CC_real] * each,
-        limits[longest], time[longest] * 1e6);
+    c.bound = limits[longest];
+    c.us = time[longest] * 1e6;
+    return c;
 }
 
-static int run_case(nnc_env *e, const nnc_target *t, size_t i)
+/* The hand-written kernel; false: there is none, or it does not compile. */
+static bool read_plain(const nnc_target *t, const char *source, nnc_arena *a, nnc_cubin_kernel *out)
+{
+    static const char *const option[] = {"--fmad=false"};
+    nnc_nvrtc_unit u = {.name = "plain.cu", .source = source};
+    nnc_cubin_kernel *k;
+    int n = 0, sm;
+    if (!source || nnc_nvrtc_compile(&u, 1,
+                       &(nnc_nvrtc_options){.sm = t->sm, .option = option, .n_option = 1}, sink))
+        return false;
+    bool ok = nnc_cubin_read(u.code, u.n, a, &k, &n, &sm, sink) == NNC_OK && n == 1;
+    if (ok)
+        *out = k[0];
+    nnc_free(u.code);
+    return ok;
+}
+
+static void put_json(nnc_text *json, const char *name, const nnc_target *t, double bytes,
+    const nnc_cubin_kernel *k, const cost *c, const nnc_cubin_kernel *plain, const cost *p)
+{
+    nnc_printf(json,
+        "%s\n  {\"kernel\": \"%s\", \"sm\": %d, \"bytes\": %.2f, \"registers\": %d, \"stack\": %d, "
+        "\"instructions\": %.2f, \"special\": %.2f, \"bound\": \"%s\", \"us\": %.2f",
+        json->n > 1 ? "," : "", name, t->sm, bytes, k->registers, k->stack_bytes, c->issue,
+        c->special, c->bound, c->us);
+    if (plain)
+        nnc_printf(json,
+            ", \"plain\": {\"registers\": %d, \"stack\": %d, \"instructions\": %.2f, \"special\": "
+            "%.2f, \"bound\": \"%s\", \"us\": %.2f}",
+            plain->registers, plain->stack_bytes, p->issue, p->special, p->bound, p->us);
+    nnc_putc(json, '}');
+}
+
+static void row(const char *name, const nnc_target *t, const nnc_cubin_kernel *k, double elements,
+    double size, double bytes, const nnc_cubin_kernel *plain, nnc_text *json)
+{
+    const cost c = cost_of(t, k, elements, size, bytes);
+    const double budget =
+        bytes / (double)t->copy_bytes_s * 128 * (double)t->sms * (double)t->clock_hz / elements;
+    printf("%-24s sm_%-4d %9d %6d %8.1f %8.1f %8.2f %8.1f %8.1f  %-8s %9.1f", name, t->sm,
+        k->registers, k->stack_bytes, bytes / elements, c.issue, c.special, budget, c.real, c.bound,
+        c.us);
+    cost p = {0};
+    if (plain) {
+        p = cost_of(t, plain, elements, size, bytes);
+        printf("  | %9d %6d %8.1f %8.2f  %-8s %9.1f %6.2f", plain->registers, plain->stack_bytes,
+            p.issue, p.special, p.bound, p.us, p.us / c.us);
+    }
+    putchar('\n');
+    put_json(json, name, t, bytes / elements, k, &c, plain, &p);
+}
+
+static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
 {
     nnc_model *m = open_text(cases[i].text);
     nnc_artifact *a = NULL;
     nnc_arena mem;
-    nnc_cubin_kernel *k;
+    nnc_cubin_kernel *k, plain;
     int n, sm, bad = 0;
     if (!m || nnc_compile(e, m, &nnc_compile_defaults, &a, sink)) {
         nnc_model_close(m);
@@ -108,34 +177,54 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i)
     if (p->n_object != 1 ||
         nnc_cubin_read(p->object[0].data, p->object[0].n, &mem, &k, &n, &sm, sink))
         bad = fail(cases[i].name);
+    bool has = !bad && n == 1 && read_plain(t, cases[i].plain, &mem, &plain);
+    if (!bad && cases[i].plain && !has)
+        bad = fail(cases[i].name);
     for (int j = 0; !bad && j < n; j++)
         row(n == 1 ? cases[i].name : k[j].name, t, &k[j], (double)nnc_type_numel(&out->type),
-            nnc_dtype_size((nnc_dtype)out->type.dtype), (double)bytes / n);
+            nnc_dtype_size((nnc_dtype)out->type.dtype), (double)bytes / n, has ? &plain : NULL,
+            json);
     nnc_arena_deinit(&mem);
     nnc_artifact_destroy(a);
     nnc_model_close(m);
     return bad;
 }
 
+static int run_target(const char *target, nnc_text *json)
+{
+    nnc_env *e;
+    nnc_target t;
+    int bad = 0;
+    if (nnc_env_create(&(nnc_env_options){.target = target, .no_cache = true}, &e, sink) ||
+        nnc_target_cuda(&t, target, sink))
+        return fail(target);
+    for (size_t c = 0; c < NNC_COUNT(cases); c++)
+        bad |= run_case(e, &t, c, json);
+    nnc_target_deinit(&t);
+    nnc_env_destroy(e);
+    return bad;
+}
+
 int main(int argc, char **argv)
 {
     static const char *const usual[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
-    const char *const *target = argc > 1 ? (const char *const *)argv + 1 : usual;
-    int n = argc > 1 ? argc - 1 : (int)NNC_COUNT(usual), bad = 0;
+    const char *file = argc > 1 && !strncmp(argv[1], "--json=", 7) ? argv[1] + 7 : NULL;
+    const int first = file ? 2 : 1;
+    const char *const *target = argc > first ? (const char *const *)argv + first : usual;
+    int n = argc > first ? argc - first : (int)NNC_COUNT(usual), bad = 0;
+    nnc_text json = {0};
     sink = nnc_sink_create();
-    printf("%-24s %-7s %9s %6s %8s %8s %8s %8s %8s  %-8s %9s\n", "", "", "registers", "stack",
-        "bytes", "instr.", "special", "budget", "float", "bound by", "us");
-    for (int i = 0; sink && i < n; i++) {
-        nnc_env *e;
-        nnc_target t;
-        if (nnc_env_create(&(nnc_env_options){.target = target[i], .no_cache = true}, &e, sink) ||
-            nnc_target_cuda(&t, target[i], sink))
-            return fail(target[i]);
-        for (size_t c = 0; c < NNC_COUNT(cases); c++)
-            bad |= run_case(e, &t, c);
-        nnc_target_deinit(&t);
-        nnc_env_destroy(e);
-    }
+    nnc_putc(&json, '[');
+    printf("%-32s %9s %6s %8s %8s %8s %8s %8s  %-8s %9s  | %s\n", "", "registers", "stack", "bytes",
+        "instr.", "special", "budget", "float", "bound by", "us",
+        "by hand, with CUDA's functions: registers, stack, instr., special, bound by, us, times as "
+        "long");
+    for (int i = 0; sink && i < n; i++)
+        bad |= run_target(target[i], &json);
+    nnc_puts(&json, "\n]\n");
+    if (file && nnc_file_write(file, nnc_text_str(&json), json.n, false, sink))
+        bad = fail(file);
+    nnc_text_deinit(&json);
     nnc_sink_destroy(sink);
     return bad;
 }

@@ -144,7 +144,6 @@ static void count(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
 
 typedef struct step {
     int64_t bytes; /* stored to global memory by one thread from here on; -1: no way out */
-    int64_t loaded; /* from there */
     int length; /* instructions from here on */
     int next;
 } step;
@@ -173,9 +172,7 @@ static bool always(uint64_t low, uint64_t high)
 
 static bool better(const step *a, const step *b)
 {
-    if (a->bytes != b->bytes)
-        return a->bytes > b->bytes;
-    return a->loaded != b->loaded ? a->loaded > b->loaded : a->length < b->length;
+    return a->bytes > b->bytes || (a->bytes == b->bytes && a->length < b->length);
 }
 
 /* Steps of a section, last first: branches forward have been looked at then, branches backward are loops and not taken. */
@@ -201,12 +198,10 @@ static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
                 way = &at[next];
             }
         }
-        at[i] = (step){way->bytes, way->loaded, way->length + 1, next};
+        at[i] = (step){way->bytes, way->length + 1, next};
         nnc_cubin_class c = class_of(e, bits);
         if (way->bytes >= 0 && c == CC_store_global)
             at[i].bytes += (int64_t)1 << width_of(high);
-        if (way->bytes >= 0 && c == CC_load_global)
-            at[i].loaded += (int64_t)1 << width_of(high);
     }
 }
 

@@ -229,8 +229,9 @@ typedef struct nnc_cubin_kernel {
     int stack_bytes;  /* of one thread: local arrays and what did not fit the registers */
     int shared_bytes; /* static; without the 1 KB that sm_90 and newer keep for themselves */
     int instructions; /* without padding */
-    int path;         /* of them on the way from entry to exit that stores the most to global memory, then loads the most, and is then
-                       * the shortest: what a thread executes that meets no slow path and no rest of a row. Each loop counts once. */
+    int path;         /* of them on the way from entry to exit that stores the most to global memory and is then the shortest: what
+                       * a thread executes that meets no slow path and no rest of a row. A loop counts once, or not at all where it may
+                       * be passed over. */
     int path_n[CC__COUNT]; /* the same, by class */
     int path_stored;  /* bytes that this way stores to global memory */
     int path_load_bits[CUBIN_WIDTHS]; /* its loads from global memory of 8, 16, 32, 64 and 128 bits */

@@ -267,7 +267,11 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
     const bool found = c->path_stored > 0;
     const int *s = found ? c->path_store_bits : c->store_bits,
               *l = found ? c->path_load_bits : c->load_bits;
-    load.others |= !found; /* the rests of rows are among them */
+    bool loads = false; /* where loops may be passed over, the shortest way has none */
+    for (int i = 0; i < CUBIN_WIDTHS; i++)
+        loads |= l[i] > 0;
+    l = loads ? l : c->load_bits;
+    load.others |= !found || !loads; /* the rests of rows are among them */
     store.others |= !found;
     if (found && c->path > path)
         snprintf(why, 256, "%d instructions on the usual path, %.0f allowed", c->path, path);
