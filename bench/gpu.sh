@@ -5,7 +5,7 @@
 #                  [--tiny] [--python=PROGRAM]
 #
 # Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), cpu (the
-# same on this machine's CPU), peers (PyTorch; skipped where there is none), report. Each result is a file of its own below FOLDER/raw:
+# same on this machine's CPU), peers (PyTorch; skipped where there is none), static (bench_gpu, where it is built), report. Each result is a file of its own below FOLDER/raw:
 # what is there is not done again, so the command may be given again after it was cut short, and goes on. A result that crashes or hangs
 # is a failure of its own and stops nothing. FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt and .json.
 # --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
@@ -163,6 +163,12 @@ elif wanted peers; then
     echo "peers: no $python, they are left out"
 fi
 part cpu 100 "$bin/bench_device" run --target=cpu --only=cpu --cells="$cells" --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
+# what limits kernels by their machine code, next to what was measured of them
+if [ -x "$bin/bench_gpu" ] && [ -z "$tiny" ] && wanted static && [ ! -s "$raw/static.txt" ] && [ $(($(date +%s) + 5)) -lt $end ]; then
+    echo static
+    timeout 60 "$bin/bench_gpu" >"$raw/static.new" 2>"$raw/static.log" && mv "$raw/static.new" "$raw/static.txt" ||
+        echo "  no table of machine code: $(tail -n 1 "$raw/static.log")"
+fi
 if wanted report && [ -n "$have_python" ]; then
     "$python" bench/device/report.py --raw="$raw" --commit="$commit" --out="$out" || failed=1
 elif wanted report; then

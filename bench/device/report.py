@@ -190,6 +190,10 @@ def main():
         out += ["", f"outputs of {len(compared)} runs of peers against nnc's: largest nmse {max(compared):.2g}"]
     for path in sorted(glob.glob(os.path.join(glob.escape(args.raw), "*.failed"))):
         out.append(f"FAILED: {(load(path) or {}).get('id')}: {(load(path) or {}).get('failed')}")
+    static = os.path.join(args.raw, "static.txt")
+    if os.path.exists(static):
+        with open(static) as f:
+            out += ["", "by machine code (bench_gpu):", f.read().rstrip()]
     name = os.path.join(args.out, f"gpu-{date}-{args.commit}")
     with open(name + ".txt", "w") as f:
         f.write("\n".join(out) + "\n")

@@ -53,8 +53,8 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
         dotted(f, NNC_CUDA(cudnn, NULL)->cudnnGetVersion());
         f->number = (int)NNC_CUDA(cudnn, NULL)->cudnnGetCudartVersion();
         break;
-    case CUDA_cupti:
-        if (NNC_CUDA(cupti, NULL)->cuptiGetVersion(&u))
+    case CUDA_cupti: /* without a driver, 13.2's calls itself until the stack ends */
+        if (!NNC_CUDA(driver, NULL) || NNC_CUDA(cupti, NULL)->cuptiGetVersion(&u))
             break;
         if (u >= 100000) /* 130001; before CUDA 13 it counted its own versions */
             cuda_number(f, (int)(u / 10000 * 1000 + u % 10000 / 100 * 10));
