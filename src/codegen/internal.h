@@ -63,6 +63,9 @@ nnc_kschedule nnc_cuda_sched(const nnc_kernel *k); /* what stands in k->sched of
 extern const char *const nnc_kclass_names[5];
 /* place.c: nnc_kernel_in_place, by buffer. */
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
+/* Of a kernel that transposes: the outer axis along which most is loaded while its stores lie along axis v (-1: there is none), and how
+ * many elements. -1: none, or too short for squares. */
+int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements);
 /* Which axis a stage runs in vectors: the outer vec_axis, its own last axis, or -1. */
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s);
 

@@ -150,6 +150,23 @@ int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis)
     return t > 0 && axis == k->sched.tile_axis ? (n + t - 1) / t : n;
 }
 
+int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
+{
+    int w = -1;
+    *elements = 0;
+    for (int a = 0; v >= 0 && a < k->n_outer; a++) {
+        int64_t n = 0;
+        for (int i = 0; i < k->n_ins; i++)
+            if (a != v && nnc_kernel_tiles(k, &k->ins[i], v, a))
+                n += k->buf[k->ins[i].buf].numel;
+        if (n > *elements) {
+            *elements = n;
+            w = a;
+        }
+    }
+    return w >= 0 && k->axis[v].extent >= 8 && k->axis[w].extent >= 8 ? w : -1;
+}
+
 int64_t nnc_kernel_domain(const nnc_kernel *k)
 {
     int64_t d = 1;

@@ -258,17 +258,9 @@ static int store_axis(const nnc_kernel *k)
 static bool pick_tile(nnc_kernel *k, int bits)
 {
     nnc_kschedule *s = &k->sched;
-    int v = store_axis(k), w = -1, size = 1, cost = 0;
-    int64_t most = 0;
-    for (int a = 0; v >= 0 && a < k->n_outer; a++) {
-        int64_t n = 0;
-        for (int i = 0; i < k->n_ins; i++)
-            if (a != v && nnc_kernel_tiles(k, &k->ins[i], v, a))
-                n += k->buf[k->ins[i].buf].numel;
-        w = n > most ? a : w;
-        most = n > most ? n : most;
-    }
-    if (w < 0 || k->axis[v].extent < 8 || k->axis[w].extent < 8)
+    int64_t most;
+    int v = store_axis(k), w = nnc_across_axis(k, v, &most), size = 1, cost = 0;
+    if (w < 0)
         return false;
     for (int i = 0; i < k->n_ins; i++) {
         cost += is_expensive(&k->ins[i]) ? 20 : 1;

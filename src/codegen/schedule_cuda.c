@@ -402,17 +402,9 @@ static int store_axis(const nnc_kernel *k)
 static bool choose_tile(nnc_kernel *k)
 {
     nnc_kgrid *g = &k->grid;
-    int v = flat(k) ? store_axis(k) : -1, w = -1, size = 8;
-    int64_t most = 0;
-    for (int a = 0; v >= 0 && a < k->n_outer; a++) {
-        int64_t n = 0;
-        for (int i = 0; i < k->n_ins; i++)
-            if (a != v && nnc_kernel_tiles(k, &k->ins[i], v, a))
-                n += k->buf[k->ins[i].buf].numel;
-        w = n > most ? a : w;
-        most = n > most ? n : most;
-    }
-    if (w < 0 || k->axis[v].extent < 8 || k->axis[w].extent < 8 || most < 4096)
+    int64_t most;
+    int v = flat(k) ? store_axis(k) : -1, w = nnc_across_axis(k, v, &most), size = 8;
+    if (w < 0 || most < 4096)
         return false;
     for (int i = 0; i < k->n_ins; i++)
         if (nnc_kernel_tiles(k, &k->ins[i], v, w)) {
