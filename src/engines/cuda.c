@@ -5,8 +5,8 @@
 #include "codegen/codegen.h"
 #include "cuda/cuda.h"
 #include "engines/engines.h"
+#include "engines/shared.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum {
@@ -15,22 +15,14 @@ enum {
     ATTRIBUTES = 1024, /* bytes, more than cudaFuncAttributes has */
 };
 
-typedef struct loaded {
-    const void *data; /* the blob: it outlives the plan's handles */
-    size_t n;
-    const nnc_plan *plan;
+typedef struct library {
     const nnc_cuda_cudart *rt;
-    cuda_library library;
-    int users;
-    struct loaded *next;
-} loaded;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static loaded *all;
+    cuda_library cuda;
+} library;
 
 typedef struct handle {
     const nnc_cuda_cudart *rt;
-    loaded *from;
+    shared_object from; /* a library */
     cuda_kernel kernel, finish; /* finish: NULL where blocks do not share points */
     nnc_kgrid grid;
     int n_arg;
@@ -47,56 +39,32 @@ static nnc_status failed(
         p->target ? p->target : "another");
 }
 
-static void release(loaded *l)
-{
-    pthread_mutex_lock(&lock);
-    if (--l->users == 0) {
-        loaded **p = &all;
-        while (*p != l)
-            p = &(*p)->next;
-        *p = l->next;
-        l->rt->cudaLibraryUnload(l->library);
-        nnc_free(l);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, loaded **out, nnc_sink *sink)
+static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, nnc_sink *sink)
 {
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, sink);
     if (!rt)
         return NNC_E_DEVICE;
-    loaded *l = nnc_malloc(sizeof *l);
+    library *l = nnc_malloc(sizeof *l);
     if (!l)
         return nnc_nomem(sink);
-    *l = (loaded){b->data, b->n, p, rt, NULL, 1, all};
-    int error = rt->cudaLibraryLoadData(&l->library, b->data, NULL, NULL, 0, NULL, NULL, 0);
+    l->rt = rt;
+    int error = rt->cudaLibraryLoadData(&l->cuda, b->data, NULL, NULL, 0, NULL, NULL, 0);
     if (error) {
         nnc_free(l);
         return failed(rt, p, "machine code", error, sink);
     }
-    all = l;
     *out = l;
     return NNC_OK;
 }
 
-static nnc_status acquire(const nnc_plan *p, int object, loaded **out, nnc_sink *sink)
+static void unload_object(void *object)
 {
-    const nnc_blob *b = &p->object[object];
-    nnc_status s = NNC_OK;
-    pthread_mutex_lock(&lock);
-    loaded *l = all;
-    while (l && (l->plan != p || l->data != b->data || l->n != b->n))
-        l = l->next;
-    if (l) {
-        l->users++;
-        *out = l;
-    } else {
-        s = load_object(p, b, out, sink);
-    }
-    pthread_mutex_unlock(&lock);
-    return s;
+    library *l = object;
+    l->rt->cudaLibraryUnload(l->cuda);
+    nnc_free(l);
 }
+
+static const shared_kind objects = {load_object, unload_object};
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------- */
 
@@ -122,7 +90,8 @@ static nnc_status find(const handle *h, const nnc_plan *p, const char *name, int
     cuda_kernel *out, nnc_sink *sink)
 {
     _Alignas(16) char attributes[ATTRIBUTES];
-    int device = 0, error = h->rt->cudaLibraryGetKernel(out, h->from->library, name);
+    int device = 0,
+        error = h->rt->cudaLibraryGetKernel(out, ((const library *)h->from.object)->cuda, name);
     error = error ? error : h->rt->cudaGetDevice(&device);
     if (!error && shared > PLAIN_SHARED)
         error = h->rt->cudaKernelSetAttributeForDevice(
@@ -141,8 +110,8 @@ static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, n
     if (h->n_arg > MOST_ARGS)
         return nnc_fail0(sink, NNC_E_BUG, "kernel %s has %d arguments", pk->symbol, h->n_arg);
     NNC_TRY(read_grid(pk, &h->grid, sink));
-    NNC_TRY(acquire(p, pk->object, &h->from, sink));
-    h->rt = h->from->rt;
+    NNC_TRY(shared_acquire(&objects, p, pk->object, &h->from, sink));
+    h->rt = ((const library *)h->from.object)->rt;
     NNC_TRY(find(h, p, pk->symbol, h->grid.shared, &h->kernel, sink));
     if (h->grid.finish == 0)
         return NNC_OK;
@@ -154,8 +123,7 @@ static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, n
 static void unload(void *p)
 {
     handle *h = p;
-    if (h->from)
-        release(h->from);
+    shared_release(&h->from);
     nnc_free(h);
 }
 

@@ -4,79 +4,43 @@
  *
  * An object holds many kernels; it is mapped once per plan and shared by their handles, counted. */
 #include "engines/engines.h"
+#include "engines/shared.h"
 #include "codegen/codegen.h"
 
-#include <pthread.h>
 #include <string.h>
 #if defined __x86_64__
 #include <cpuid.h>
 #endif
 
-typedef struct loaded {
-    const void *data; /* the blob: it outlives the plan's handles */
-    size_t n;
-    const nnc_plan *plan;
-    nnc_object *object;
-    int users;
-    struct loaded *next;
-} loaded;
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static loaded *all;
-
 typedef struct handle {
     const nnc_pkernel *k;
     nnc_kernel_fn fn;
-    loaded *from;
+    shared_object from;
 } handle;
 
-static void release(loaded *l)
+static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, nnc_sink *sink)
 {
-    pthread_mutex_lock(&lock);
-    if (--l->users == 0) {
-        loaded **p = &all;
-        while (*p != l)
-            p = &(*p)->next;
-        *p = l->next;
-        nnc_object_unload(l->object);
-        nnc_free(l);
-    }
-    pthread_mutex_unlock(&lock);
-}
-
-static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, loaded **out, nnc_sink *sink)
-{
-    loaded *l = nnc_malloc(sizeof *l);
     const char *why = "";
-    if (!l)
-        return nnc_nomem(sink);
-    *l = (loaded){b->data, b->n, p, nnc_object_load(b->data, b->n, &why), 1, all};
-    if (!l->object) {
-        nnc_free(l);
-        return why ? nnc_fail0(sink, NNC_E_DEVICE, "machine code cannot be loaded: %s", why)
-                   : nnc_nomem(sink);
-    }
-    all = l;
-    *out = l;
-    return NNC_OK;
+    (void)p;
+    *out = nnc_object_load(b->data, b->n, &why);
+    if (*out)
+        return NNC_OK;
+    return why ? nnc_fail0(sink, NNC_E_DEVICE, "machine code cannot be loaded: %s", why)
+               : nnc_nomem(sink);
 }
 
-static nnc_status acquire(const nnc_plan *p, int object, loaded **out, nnc_sink *sink)
+static void unload_object(void *object)
 {
-    const nnc_blob *b = &p->object[object];
-    nnc_status s = NNC_OK;
-    pthread_mutex_lock(&lock);
-    loaded *l = all;
-    while (l && (l->plan != p || l->data != b->data || l->n != b->n))
-        l = l->next;
-    if (l) {
-        l->users++;
-        *out = l;
-    } else {
-        s = load_object(p, b, out, sink);
-    }
-    pthread_mutex_unlock(&lock);
-    return s;
+    nnc_object_unload(object);
+}
+
+static const shared_kind objects = {load_object, unload_object};
+
+static void unload(void *p)
+{
+    handle *h = p;
+    shared_release(&h->from);
+    nnc_free(h);
 }
 
 static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink *sink)
@@ -85,25 +49,20 @@ static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink 
     *out = NULL;
     if (k->object < 0 || k->object >= p->n_object)
         return nnc_fail0(sink, NNC_E_DEVICE, "kernel %s has no machine code", k->symbol);
-    handle *h = nnc_malloc(sizeof *h);
+    handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
     h->k = k;
-    nnc_status s = acquire(p, k->object, &h->from, sink);
-    if (s != NNC_OK) {
-        nnc_free(h);
-        return s;
-    }
-    void *fn = nnc_object_symbol(h->from->object, k->symbol);
+    nnc_status s = shared_acquire(&objects, p, k->object, &h->from, sink);
+    void *fn = s == NNC_OK ? nnc_object_symbol(h->from.object, k->symbol) : NULL;
     memcpy(&h->fn, &fn, sizeof fn);
-    if (!fn) {
+    if (s == NNC_OK && !fn)
         s = nnc_fail0(sink, NNC_E_DEVICE, "the machine code has no kernel %s", k->symbol);
-        release(h->from);
-        nnc_free(h);
-        return s;
-    }
-    *out = h;
-    return NNC_OK;
+    if (s == NNC_OK)
+        *out = h;
+    else
+        unload(h);
+    return s;
 }
 
 static void call(void *ctx, void *const *args, int64_t begin, int64_t end, void *scratch)
@@ -117,13 +76,6 @@ static nnc_status run(void *p, void *const *args, void *work)
     handle *h = p;
     nnc_run_domain(call, h, h->k, args, work);
     return NNC_OK;
-}
-
-static void unload(void *p)
-{
-    handle *h = p;
-    release(h->from);
-    nnc_free(h);
 }
 
 /* Key of cached code: the emitter that makes it (known here without loading it) and the CPU it
