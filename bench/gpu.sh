@@ -2,18 +2,20 @@
 # bench/gpu.sh -- everything that needs a GPU, in one command: is it right, what does the GPU reach, how fast is nnc, how fast are its peers.
 #
 #     bench/gpu.sh [--out=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--cells=FILE]
-#                  [--tiny] [--python=PROGRAM]
+#                  [--again] [--tiny] [--python=PROGRAM]
 #
-# Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), cpu (the
-# same on this machine's CPU), peers (PyTorch; skipped where there is none), static (bench_gpu, where it is built), report. Each result is a file of its own below FOLDER/raw:
-# what is there is not done again, so the command may be given again after it was cut short, and goes on. A result that crashes or hangs
-# is a failure of its own and stops nothing. FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt and .json.
-# --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
+# Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), peers
+# (PyTorch; skipped where there is none), cpu (the same on this machine's CPU), static (bench_gpu, where it is built), report. Each
+# result is a file of its own below FOLDER/raw-COMMIT: what is there is not done again, so the command may be given again after it was
+# cut short, and goes on. A result that crashes or hangs is a failure of its own and stops nothing. FOLDER (default bench/results) gets
+# gpu-DATE-COMMIT.txt and .json.
+# --again: what failed is done anew. --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of
+# a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
 # Exit code: 0 all done, 1 some results are failures, 75 time was up: give the command again.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$(pwd)
-out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells=
+out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells= again=
 for a in "$@"; do
     case $a in
     --out=*) out=${a#*=} ;;
@@ -21,6 +23,7 @@ for a in "$@"; do
     --limit=*) limit=${a#*=} ;;
     --cells=*) cells=$(cd "$(dirname "${a#*=}")" && pwd)/$(basename "${a#*=}") ;;
     --only=*) only=,${a#*=}, ;;
+    --again) again=1 ;;
     --tiny) tiny=1 ;;
     --python=*) python=${a#*=} ;;
     --peers-on=*) device=${a#*=} ;; # cpu: to try the peers out where there is no GPU
@@ -140,6 +143,10 @@ part() {
 }
 
 rm -f "$raw"/*.failed "$raw"/*/*.running
+failures() {
+    grep -l '"failed": "' "$raw"/*/*.json 2>/dev/null
+}
+[ -z "$again" ] || failures | while read -r f; do rm "$f"; done
 echo "nnc $commit, results in $raw"
 if wanted machine; then
     timeout 60 "$bin/nnc" doctor >"$raw/doctor.txt" 2>&1
@@ -174,6 +181,11 @@ if wanted report && [ -n "$have_python" ]; then
 elif wanted report; then
     echo "report: no $python; the results are the files in $raw"
 fi
+n=$(failures | wc -l)
+[ "$n" = 0 ] || {
+    echo "$n results are failures (--again tries them once more)"
+    failed=1
+}
 [ $left = 0 ] || {
     echo "some of it is left: give the command again"
     exit 75
