@@ -14,9 +14,23 @@
 #include <string.h>
 #include <unistd.h>
 
+/* As in EfficientNets: a batch of 32, between two 1x1 convolutions, bias and relu6 behind. */
+#define DEPTHWISE(type, c, size, k, s, pad) \
+    { \
+        "dw " c "@" size " " k "x" k " s" s " " type, \
+            "%x = input : " type "[32," c "," size "," size "]\n%v = param : " type "[" c "," c \
+            ",1,1] = gen(\"v\", seed=0, scale=0.1, shift=0)\n%w = param : " type "[" c ",1," k \
+            "," k "] = gen(\"w\", seed=0, scale=0.1, shift=0)\n%b = param : " type "[" c \
+            "] = gen(\"b\", seed=0, scale=0.1, shift=0)\n%p = conv %x, %v\n%c = conv %p, %w, " \
+            "%b {groups=" c ", strides=[" s "," s "], pads=[" pad "," pad "," pad "," pad \
+            "]}\n%r = relu6 %c\n%y = conv %r, %v\n", \
+            NULL, "_conv" \
+    }
+
 static const struct {
     const char *name, *text;
     const char *plain; /* a kernel of a person's hand, or NULL */
+    const char *of; /* the kernel of this op alone; NULL: all */
 } cases[] = {
     {"relu f32", "%x = input : f32[67108864]\n%y = relu %x\n", PLAIN_RELU},
     {"sin x4 f32",
@@ -54,6 +68,16 @@ static const struct {
         PLAIN_GELU_F16},
     {"maxpool 2x2 f32",
         "%x = input : f32[32,64,112,112]\n%y = maxpool %x {kernel=[2,2], strides=[2,2]}\n"},
+    {"maxpool 3x3 s2 f32", "%x = input : f32[32,64,112,112]\n%y = maxpool %x {kernel=[3,3], "
+                           "strides=[2,2], pads=[1,1,1,1]}\n"},
+    DEPTHWISE("f32", "32", "112", "3", "1", "1"),
+    DEPTHWISE("f16", "32", "112", "3", "1", "1"),
+    DEPTHWISE("bf16", "32", "112", "3", "1", "1"),
+    DEPTHWISE("f16", "96", "112", "3", "2", "1"),
+    DEPTHWISE("f32", "144", "56", "5", "2", "2"),
+    DEPTHWISE("f16", "144", "56", "5", "2", "2"),
+    DEPTHWISE("f16", "240", "28", "5", "1", "2"),
+    DEPTHWISE("bf16", "240", "28", "5", "1", "2"),
 };
 
 static nnc_sink *sink;
@@ -104,6 +128,19 @@ static cost cost_of(
     c.bound = limits[longest];
     c.us = time[longest] * 1e6;
     return c;
+}
+
+/* What the commands move that launch this kernel (a second launch, <symbol>_finish, moves what the first does). */
+static double bytes_of(const nnc_plan *p, const char *name)
+{
+    double bytes = 0;
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        const char *symbol = c->kind == CMD_kernel ? p->kernel[c->item].symbol : NULL;
+        if (symbol && !strncmp(name, symbol, strlen(symbol)))
+            bytes += (double)c->bytes;
+    }
+    return bytes;
 }
 
 /* The hand-written kernel; false: there is none, or it does not compile. */
@@ -165,14 +202,16 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
     nnc_arena mem;
     nnc_cubin_kernel *k, plain;
     int n, sm, bad = 0;
+    if (strstr(cases[i].text, "bf16") && t->sm < 80) { /* not cuDNN's there */
+        nnc_model_close(m);
+        return 0;
+    }
     if (!m || nnc_compile(e, m, &nnc_compile_defaults, &a, sink)) {
         nnc_model_close(m);
         return fail(cases[i].name);
     }
     const nnc_plan *p = nnc_artifact_plan(a);
     const nnc_ptensor *out = &p->tensor[p->output[0]];
-    int64_t flops, bytes, launches;
-    nnc_artifact_work(a, &flops, &bytes, &launches);
     nnc_arena_init(&mem, 0);
     if (p->n_object != 1 ||
         nnc_cubin_read(p->object[0].data, p->object[0].n, &mem, &k, &n, &sm, sink))
@@ -181,9 +220,10 @@ static int run_case(nnc_env *e, const nnc_target *t, size_t i, nnc_text *json)
     if (!bad && cases[i].plain && !has)
         bad = fail(cases[i].name);
     for (int j = 0; !bad && j < n; j++)
-        row(n == 1 ? cases[i].name : k[j].name, t, &k[j], (double)nnc_type_numel(&out->type),
-            nnc_dtype_size((nnc_dtype)out->type.dtype), (double)bytes / n, has ? &plain : NULL,
-            json);
+        if (!cases[i].of || strstr(k[j].name, cases[i].of))
+            row(n == 1 || cases[i].of ? cases[i].name : k[j].name, t, &k[j],
+                (double)nnc_type_numel(&out->type), nnc_dtype_size((nnc_dtype)out->type.dtype),
+                bytes_of(p, k[j].name), has ? &plain : NULL, json);
     nnc_arena_deinit(&mem);
     nnc_artifact_destroy(a);
     nnc_model_close(m);

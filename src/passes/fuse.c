@@ -290,18 +290,18 @@ static bool generated(const groups *s, uint32_t i)
 {
     const nnc_node *n = &s->p->g->node[i];
     return s->fusable[i] || nnc_op_class(n->op) == CL_comp ||
-           (n->op == OP_fused && !is_contraction(n));
+           (n->op == OP_fused && !is_contraction(s->p, n));
 }
 
 static const char *why_apart(groups *s, uint32_t i, uint32_t j)
 {
     pass *p = s->p;
     const nnc_node *a = &p->g->node[i], *b = &p->g->node[j];
-    if (is_contraction(b))
+    if (is_contraction(p, b))
         return remark_text(p,
             "%s reads its operands from memory: a contraction has an epilogue, but no prologue",
             engine_name(p, b));
-    if (is_contraction(a))
+    if (is_contraction(p, a))
         return "what ends a contraction is fuse_epilogue's to decide, which did not run";
     if (!s->fusable[i] || !s->fusable[j])
         return remark_text(p, "%s is a kernel already", node_word(p, s->fusable[i] ? b : a));
@@ -334,7 +334,7 @@ static void remark_apart(groups *s)
     uint32_t *user = ARENA_NEW(p->a, uint32_t, s->n_node + 1);
     for (uint32_t i = 0; i < s->n_node && user && p->status == NNC_OK; i++) {
         const nnc_node *a = &p->g->node[i];
-        bool contraction = is_contraction(a);
+        bool contraction = is_contraction(p, a);
         if (p->e.dead[i] || p->e.is_static[i] || (!contraction && !generated(s, i)) ||
             nnc_is_view(p->g, a) || (contraction && epilogues_ran))
             continue;
@@ -342,7 +342,7 @@ static void remark_apart(groups *s)
             int users = users_through_views(p, a->out + o, user, (int)s->n_node);
             for (int k = 0; k < users; k++) {
                 if (group_of(s, i) == group_of(s, user[k]) ||
-                    (!generated(s, user[k]) && !is_contraction(&p->g->node[user[k]])))
+                    (!generated(s, user[k]) && !is_contraction(p, &p->g->node[user[k]])))
                     continue;
                 void *q = nnc_arena_grow(p->a, list, &cap, n + 1, sizeof *list);
                 if (!q) {

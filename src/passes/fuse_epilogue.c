@@ -189,7 +189,7 @@ static void decline(pass *p, uint32_t i, const char *a, const epilogue *e)
         layers l = layers_of(p, i, user[k]);
         const char *b = node_word(p, &p->g->node[user[k]]);
         const char *rule = remark_text(p, "%s into %s", b, a);
-        if (is_contraction(&p->g->node[user[k]]))
+        if (is_contraction(p, &p->g->node[user[k]]))
             remark_declined(p, &l, rule,
                 "%s and %s are two calls of %s, which reads its operands from memory", a, b,
                 engine_name(p, &p->g->node[i]));
@@ -234,6 +234,15 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
     decline(p, first, core, e);
 }
 
+/* Depthwise: no library's, so what stands behind it is the kernel's affair. */
+static void remark_kernel(pass *p, uint32_t i, const char *why)
+{
+    layers l = layers_of(p, i, NNC_NONE);
+    remark_applied(p, &l, "depthwise conv as a kernel",
+        "%s: generated code, which what stands behind it joins, rather than %s", why,
+        engine_name(p, &p->g->node[i]));
+}
+
 nnc_status pass_fuse_epilogue(pass *p)
 {
     /* Backwards, so that of two contractions that a sum joins the later one takes it: its other
@@ -242,6 +251,11 @@ nnc_status pass_fuse_epilogue(pass *p)
         const nnc_node *n = &p->g->node[i];
         if (nnc_op_class(n->op) != CL_contract || p->e.dead[i] || edit_static(p, n->out))
             continue;
+        const char *why;
+        if (is_kernel_conv(p, p->g, n, &why)) {
+            remark_kernel(p, i, why);
+            continue;
+        }
         epilogue e;
         epilogue_plan(p, i, &e);
         if (e.n)

@@ -123,7 +123,10 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 /* May contraction i, after the chain `so_far`, go on with op n applied to x? NULL: yes; else why not. */
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* Is this node a contraction, or a fused node that holds one? */
-bool is_contraction(const nnc_node *n);
+/* A contraction that a library computes. */
+bool is_contraction(const pass *p, const nnc_node *n);
+/* A convolution that becomes a generated kernel on this target; *why (may be NULL) says why. */
+bool is_kernel_conv(const pass *p, const nnc_graph *g, const nnc_node *n, const char **why);
 /* Readers of v, with those of its views instead of the views: nodes, each once, into out[0..cap); their number. */
 int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node of these nodes (operands before users) that gives the values outs. Returns the first result. Uses

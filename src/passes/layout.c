@@ -196,11 +196,34 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
             last ? "row-major" : "channels-last", last ? "channels-last" : "row-major");
 }
 
+/* Weights of a kernel that computes neighbouring channels at once: channels innermost. */
+static void turn_depthwise(pass *p, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    nnc_ref w = n->in[1];
+    nnc_type t = *nnc_typeof(p->g, w), want = t;
+    int64_t order[NNC_MAX_RANK];
+    for (int d = 0; d < t.rank; d++)
+        order[d] = want.order[d] = (uint8_t)(d + 2 < t.rank ? d + 2 : t.rank - 1 - d);
+    if (!edit_static(p, w) || nnc_type_same_memory(&t, &want))
+        return;
+    edit_at(p, i);
+    nnc_attr a = nnc_av(AT_order, t.rank, order);
+    nnc_ref r = nnc_build(p->g, OP_relayout, 1, &w, 1, &a);
+    edit_sync(p);
+    if (p->status == NNC_OK)
+        edit_set_operand(p, i, 1, r);
+}
+
 /* Static weights that the engine reads in the order of the activations: init lays them so, once. */
 static void turn_weights(lay *l, uint32_t i)
 {
     pass *p = l->p;
     const nnc_node *n = &p->g->node[i];
+    if (l->last[i] && is_kernel_conv(p, p->g, n, NULL)) {
+        turn_depthwise(p, i);
+        return;
+    }
     if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->last[i] || !l->conv ||
         !l->conv->weights_follow || !edit_static(p, n->in[1]) ||
         !matters(nnc_typeof(p->g, n->in[1])))

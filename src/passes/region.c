@@ -1,12 +1,25 @@
 /* passes/region.c -- making `fused` nodes, and questions that both fusion passes ask. */
 #include "passes/internal.h"
 
-bool is_contraction(const nnc_node *n)
+bool is_kernel_conv(const pass *p, const nnc_graph *g, const nnc_node *n, const char **why)
+{
+    if (!p->t || !nnc_is_depthwise(g, n) || nnc_attr_int(n, AT_groups, 1) < 2)
+        return false;
+    const nnc_type *w = nnc_typeof(g, n->in[1]);
+    return nnc_target_depthwise(p->t, (nnc_dtype)w->dtype, nnc_type_numel(w) / w->dim[0], why);
+}
+
+static bool is_call(const pass *p, const nnc_graph *g, const nnc_node *n)
+{
+    return nnc_op_class(n->op) == CL_contract && !is_kernel_conv(p, g, n, NULL);
+}
+
+bool is_contraction(const pass *p, const nnc_node *n)
 {
     if (n->op != OP_fused)
-        return nnc_op_class(n->op) == CL_contract;
+        return is_call(p, p->g, n);
     for (uint32_t i = 0; i < n->body->n_node; i++)
-        if (nnc_op_class(n->body->node[i].op) == CL_contract)
+        if (is_call(p, n->body, &n->body->node[i]))
             return true;
     return false;
 }

@@ -59,7 +59,7 @@ static uint32_t takes_it(pass *p, uint32_t i)
         if (k < 0)
             return NNC_NONE;
         at = p->g->value[n->in[k]].node;
-        if (nnc_op_class(p->g->node[at].op) == CL_contract) {
+        if (is_contraction(p, &p->g->node[at])) {
             epilogue e;
             epilogue_plan(p, at, &e);
             for (int j = 0; j < e.n; j++)
@@ -157,7 +157,7 @@ static bool backward(pass *p, uint32_t i)
             return false;
         at = p->g->value[p->g->node[at].in[t]].node;
     }
-    if (nnc_op_class(p->g->node[at].op) != CL_contract)
+    if (!is_contraction(p, &p->g->node[at]))
         return false;
     epilogue e;
     epilogue_plan(p, at, &e);

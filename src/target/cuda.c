@@ -10,6 +10,7 @@
  *     cudaDevAttrL2CacheSize gives.
  * Engines: what cuDNN 9.19 answers for these GPUs (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines;
  * strict f32 wants row-major tensors, all else channels last) and what cuBLASLt's epilogues are. Their relu is max(0, x): no NaN.
+ * Depthwise convolutions are kernels': cuDNN has but generic engines for them once anything ends them, and none for some types.
  * Derived: a copy reaches 0.9 of the data sheet's bandwidth (4.3 of 4.8 TB/s measured on an H200); L2 gives 32 bytes a clock to
  * each SM (half of an A100's 64); a launch within a CUDA graph costs about 2 us. */
 #include "target/internal.h"
@@ -102,8 +103,8 @@ static void describe(nnc_target *t, const card *c, int sm)
         .one_activation = true,
         .relu_drops_nan = true,
         .efficiency = 0.7};
-    t->engine[2] =
-        (nnc_target_engine){.name = "cuda", .pools = true, .kernels = true, .efficiency = 0.6};
+    t->engine[2] = (nnc_target_engine){
+        .name = "cuda", .pools = true, .kernels = true, .depthwise = true, .efficiency = 0.6};
     t->n_engines = 3;
 }
 

@@ -55,6 +55,7 @@ static const field engine_fields[] = {
     {"matmuls_only", F_bool, E(matmuls_only), false, 0, 0},
     {"pools", F_bool, E(pools), false, 0, 0},
     {"kernels", F_bool, E(kernels), false, 0, 0},
+    {"depthwise", F_bool, E(depthwise), false, 0, 0},
     {"channels_last", F_bool, E(channels_last), false, 0, 0},
     {"f32_row_major", F_bool, E(f32_row_major), false, 0, 0},
     {"weights_follow", F_bool, E(weights_follow), false, 0, 0},

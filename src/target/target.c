@@ -49,6 +49,36 @@ const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
     return NULL;
 }
 
+/* A kernel issues about so many instructions for each weight, and so many beside: counted in machine code of 3x3 and 5x5 windows,
+ * strides 1 and 2 (16-bit numbers are converted one by one). */
+enum { PER_TAP_F32 = 5, PER_TAP_16 = 8, QUARTERS = 4, BESIDE = 7 };
+
+/* Bound by memory, or by arithmetic that is at most so many times slower, a kernel reads and writes once, and what stands behind it
+ * costs nothing; a library's general engine wins on windows larger than that alone. */
+enum { SLOWER = 4 };
+
+bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why)
+{
+    static _Thread_local char text[160];
+    const nnc_target_engine *e = NULL;
+    for (int i = 0; i < t->n_engines && !e; i++)
+        if (t->engine[i].kernels && t->engine[i].depthwise)
+            e = &t->engine[i];
+    if (!e || !nnc_is_float(d) || taps < 1 || taps > 1 << 20)
+        return false;
+    int size = nnc_dtype_size(d);
+    double each = BESIDE + (double)taps * (size == 2 ? PER_TAP_16 : PER_TAP_F32) / QUARTERS;
+    double issue = each / ((double)t->flops_f32 / 2) * 1e12; /* a multiply-add is two FLOPs */
+    double memory = 2.0 * size / (double)t->copy_bytes_s * 1e12;
+    if (why)
+        snprintf(text, sizeof text,
+            "a result takes %.2f ps of memory, and about %.2f ps of %.0f instructions", memory,
+            issue, each);
+    if (why)
+        *why = text;
+    return issue <= SLOWER * memory;
+}
+
 const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t)
 {
     for (int i = 0; i < t->n_engines; i++)

@@ -31,6 +31,7 @@ typedef struct nnc_target_engine {
     bool convs_only, matmuls_only; /* of them */
     bool pools;             /* runs pooling */
     bool kernels;           /* runs kernel IR */
+    bool depthwise;         /* with kernels: runs convolutions of one channel a group, too (nnc_target_depthwise) */
     bool channels_last;     /* wants NHWC activations for convolutions and pooling */
     bool f32_row_major;     /* but not those of f32 */
     bool weights_follow;    /* convolutions read weights in the order of their activations; else any order is as good */
@@ -106,6 +107,9 @@ const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
+/* Do generated kernels compute a convolution of one input channel a group, with `taps` weights of type d for each result, rather than
+ * the engine for convolutions? A rule by bytes and flops; *why (may be NULL; static for the thread) says it for people. */
+bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 /* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */

@@ -57,6 +57,12 @@ TEST(target_cuda)
         CHECK_STR(nnc_target_for_convs(&t)->name, "cudnn");
         CHECK_STR(nnc_target_for_matmuls(&t)->name, "cublaslt");
         CHECK_STR(nnc_target_for_pools(&t)->name, "cuda");
+        const char *why = NULL; /* windows of usual nets are kernels', huge ones are not */
+        for (int size = 1; size <= 5; size++)
+            CHECK(nnc_target_depthwise(&t, size % 2 ? DT_f32 : DT_f16, size * size, &why));
+        CHECK(why && strstr(why, "of memory"));
+        CHECK(!nnc_target_depthwise(&t, DT_f16, 31 * 31, NULL));
+        CHECK(!nnc_target_depthwise(&t, DT_i8, 9, NULL));
         nnc_hash128 strict = nnc_target_hash(&t);
         CHECK(!t.tf32 && t.engine[0].f32_row_major);
         CHECK_INT(nnc_target_peak_flops(&t, DT_f32), t.flops_f32);

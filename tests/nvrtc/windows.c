@@ -1,0 +1,105 @@
+/* tests/nvrtc/windows.c -- machine code of windows: depthwise convolutions between two 1x1 ones, as mobile nets have them, and pooling.
+ * Nothing is spilled or in local memory, results are stored by 128 bits, instructions for each result stay under a budget, and the
+ * kernel is there rather than a library's call. */
+#include "api/nnc.h"
+#include "cuda/cuda.h"
+#include "ir/ir.h"
+#include "plan/plan.h"
+#include "test.h"
+
+typedef struct window {
+    const char *type;
+    int c, size, k, stride;
+    double
+        most; /* instructions for each result, the edge's apart; float, integer and the rest together */
+} window;
+
+/* Measured on sm_75 to sm_100, and a tenth. Of 16 bits the channels lie last; strict f32 is row-major, one result a store. */
+static const window windows[] = {
+    {"f32", 32, 112, 3, 1, 31},
+    {"f16", 32, 112, 3, 1, 31},
+    {"f16", 96, 112, 3, 2, 36},
+    {"bf16", 32, 112, 3, 1, 28},
+    {"f32", 144, 56, 5, 2, 74},
+    {"f16", 144, 56, 5, 2, 68},
+    {"f16", 240, 28, 5, 1, 65},
+    {"bf16", 240, 28, 5, 1, 61},
+};
+
+static nnc_graph *graph_of(const window *w)
+{
+    char text[800];
+    nnc_scan s;
+    snprintf(text, sizeof text,
+        "graph @t {\n%%x = input : %s[32,%d,%d,%d]\n%%v = input : %s[%d,%d,1,1]\n"
+        "%%w = param : %s[%d,1,%d,%d] = gen(\"w\", seed=0, scale=0.1, shift=0)\n"
+        "%%b = param : %s[%d] = gen(\"b\", seed=0, scale=0.1, shift=0)\n%%p = conv %%x, %%v\n"
+        "%%c = conv %%p, %%w, %%b {groups=%d, strides=[%d,%d], pads=[%d,%d,%d,%d]}\n"
+        "%%r = relu6 %%c\n%%y = conv %%r, %%v\nreturn %%y as \"y\" }",
+        w->type, w->c, w->size, w->size, w->type, w->c, w->c, w->type, w->c, w->k, w->k, w->type,
+        w->c, w->c, w->stride, w->stride, w->k / 2, w->k / 2, w->k / 2, w->k / 2);
+    nnc_scan_init(&s, "t", text, strlen(text));
+    return nnc_graph_parse(&s, test_sink);
+}
+
+static void check_code(const window *w, const char *arch, const nnc_cubin_kernel *k)
+{
+    int size = w->type[1] == '3' ? 4 : 2;
+    double each = k->path_stored > 0 ? (double)k->path * size / k->path_stored : 1e9;
+    int narrow = k->store_bits[0] + k->store_bits[1] + k->store_bits[2] + k->store_bits[3];
+    bool wrong = k->stack_bytes || k->n[CC_load_local] || k->n[CC_store_local] ||
+                 k->n[CC_unknown] || k->registers > 168 || each > w->most ||
+                 (size == 2 && (narrow || !k->store_bits[4]));
+    if (wrong)
+        test_fail(__FILE__, __LINE__,
+            "%s: %s %d channels of %d, %dx%d by %d: %d registers, %d bytes of stack, %.1f "
+            "instructions a result (at most %.0f), %d narrow stores",
+            arch, w->type, w->c, w->size, w->k, w->k, w->stride, k->registers, k->stack_bytes, each,
+            w->most, narrow);
+}
+
+static void check(nnc_env *e, const window *w, const char *arch)
+{
+    nnc_graph *g = graph_of(w);
+    nnc_artifact *a = NULL;
+    nnc_cubin_kernel *k;
+    nnc_arena mem;
+    int n = 0, sm, found = 0;
+    nnc_arena_init(&mem, 0);
+    CHECK_OK(g ? nnc_compile(e, g, &nnc_compile_defaults, &a, test_sink) : NNC_E_NOMEM);
+    const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
+    for (int i = 0; p && i < p->n_object; i++) {
+        CHECK_OK(nnc_cubin_read(p->object[i].data, p->object[i].n, &mem, &k, &n, &sm, test_sink));
+        for (int j = 0; j < n; j++)
+            if (strstr(k[j].name, "_conv")) {
+                check_code(w, arch, &k[j]);
+                found++;
+            }
+    }
+    CHECK_INT(found, 1);
+    if (p)
+        CHECK_INT(p->n_call, 2);
+    nnc_arena_deinit(&mem);
+    nnc_artifact_destroy(a);
+    nnc_graph_destroy(g);
+}
+
+TEST(nvrtc_windows)
+{
+    static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
+    nnc_cuda_found f;
+    nnc_cuda_look(CUDA_nvrtc, &f);
+    if (!f.ok) {
+        test_skip("no NVRTC: %s", f.why);
+        return;
+    }
+    for (size_t t = 0; t < NNC_COUNT(archs); t++) {
+        nnc_env *e;
+        CHECK_OK(nnc_env_create(
+            &(nnc_env_options){.target = archs[t], .no_cache = true}, &e, test_sink));
+        for (size_t i = 0; e && i < NNC_COUNT(windows); i++)
+            if (t > 0 || windows[i].type[0] != 'b') /* sm_75 does not convolve bf16 */
+                check(e, &windows[i], archs[t]);
+        nnc_env_destroy(e);
+    }
+}
