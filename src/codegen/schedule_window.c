@@ -2,7 +2,7 @@
 #include "codegen/internal.h"
 
 enum {
-    MOST_TAPS = 128, /* elements of a window that one thread takes */
+    MOST_TAPS = 200, /* elements of a window that one thread takes */
     ACCUMULATORS = 32, /* of a strip's vectors, in registers */
 };
 

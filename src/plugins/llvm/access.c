@@ -1,7 +1,7 @@
 /* plugins/llvm/access.c -- loads and stores: affine offsets split into what is known, what is
  * uniform and what moves with the lanes; guards that do not see the lanes become one condition,
  * those that do become masks; unit stride is a vector access, no stride a splat, anything else a
- * gather or scatter. */
+ * gather or scatter; every second element two rows. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -286,6 +286,21 @@ static V gather(ll_emit *e, T t, V ps, V mask, int size)
     return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
 }
 
+/* Every second element from p on: two rows, of which the second begins at the first's last element, so that nothing behind the last
+ * lane's element is read; their lanes in turn. Several times faster than a gather. */
+static V load_pairs(ll_emit *e, T t, V p, V allowed, int size)
+{
+    ll_mod *m = e->m;
+    V last = ll_i64(m, e->lanes - 1), c[256];
+    V a = load_row(e, t, p, allowed, size);
+    V b = load_row(e, t, LLVMBuildGEP2(m->b, t, p, &last, 1, ""), allowed, size);
+    for (int i = 0; i < e->lanes; i++) {
+        int from = 2 * i < e->lanes ? 2 * i : 2 * i + 1;
+        c[i] = LLVMConstInt(m->i32, (unsigned)from, 0);
+    }
+    return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)e->lanes), "");
+}
+
 void ll_prefetch(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
@@ -336,6 +351,8 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
         v = load_row(e, t, place(e, ins->buf, t, dyn, known), mask, size);
         if (stride == -1)
             v = reverse(e, v);
+    } else if (stride == 2 && !lanes_index && !lane && !e->mask && e->lanes >= 4) {
+        v = load_pairs(e, t, place(e, ins->buf, t, dyn, known), uni, size);
     } else if (stride || lanes_index) {
         V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);
         v = gather(e, t, ps, and_(m, and_(m, lane, e->mask), uni), size);
