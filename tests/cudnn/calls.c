@@ -122,6 +122,37 @@ TEST(cudnn_ends)
     end();
 }
 
+/* The engine, but what follows the convolution in the wrong order. */
+static nnc_status load_swapped(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    nnc_call c = p->call[item];
+    nnc_plan q = *p;
+    c.post[0] = p->call[item].post[1];
+    c.post[1] = p->call[item].post[0];
+    q.call = &c;
+    q.n_call = 1;
+    return nnc_engine_cudnn.load_call(&q, 0, handle, sink);
+}
+
+TEST(cudnn_a_wrong_order_is_found)
+{
+    nnc_engine wrong = nnc_engine_cudnn;
+    int found = 0;
+    begin("cuda:sm_90");
+    nnc_call c = conv_call(2, 2, 4, 7, 5, 3, 1, 1);
+    bias(&c);
+    sum(&c);
+    relu(&c);
+    call_found = &found;
+    CHECK(check(&wrong, c, RAW, "sum and relu in order"));
+    CHECK_INT(found, 0);
+    wrong.load_call = load_swapped;
+    CHECK(check(&wrong, c, RAW, "relu before sum"));
+    CHECK(found > 0);
+    call_found = NULL;
+    end();
+}
+
 TEST(cudnn_ends_transposed)
 {
     begin("cuda:sm_90");

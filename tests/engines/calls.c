@@ -260,6 +260,8 @@ static void put_nan(const nnc_call *c, call_operand which, const nnc_type *t, vo
         nnc_set_f64((nnc_dtype)t->dtype, p, nnc_type_numel(t) / taps / 2 * taps + taps / 2, NAN);
 }
 
+int *call_found;
+
 /* Large results by sample: a stride without a common factor with rows and channels. */
 static void compare(const nnc_call *c, const operands *o, double tol, const char *what)
 {
@@ -277,9 +279,13 @@ static void compare(const nnc_call *c, const operands *o, double tol, const char
             if (pass == 0)
                 largest = fmax(largest, fabs(want));
             else if (!(isnan(want) && isnan(got)) && !(fabs(want - got) <= tol * (1 + largest)) &&
-                     bad++ < 3)
-                test_fail(__FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g (seed %llu)",
-                    what, (long long)i, got, want, (unsigned long long)test_seed);
+                     bad++ < 3) {
+                if (call_found)
+                    ++*call_found;
+                else
+                    test_fail(__FILE__, __LINE__, "%s: element %lld is %.9g, not %.9g (seed %llu)",
+                        what, (long long)i, got, want, (unsigned long long)test_seed);
+            }
         }
 }
 

@@ -23,6 +23,7 @@ extern int64_t call_samples; /* elements that are compared, about; the rest only
 /* Operand of call_check's calls that has one NaN, in its middle; NaNs in the result must be exactly the loops'. */
 typedef enum call_operand { CALL_NONE, CALL_SRC, CALL_WEI, CALL_BIAS, CALL_SUM } call_operand;
 extern call_operand call_nan_in;
+extern int *call_found; /* of a test that plants a fault: differences are counted here, and are no failures; NULL = none */
 bool call_check(const nnc_engine *e, const nnc_call *c, call_weights w, double tol, const char *what);
 
 #endif
