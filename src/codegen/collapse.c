@@ -122,6 +122,7 @@ typedef struct collapser {
     nnc_text *note;
     bool wide; /* no fused multiply-add */
     bool fast; /* --math=fast */
+    bool *loose; /* by instruction: 16 bits are asked of it */
     int32_t *dom; /* by instruction; -1: depends on more than one value, or is one */
     int32_t *section;
     int32_t *uses;
@@ -294,10 +295,6 @@ static void place(collapser *c, int i)
 {
     const nnc_kins *in = &c->k->ins[c->link[i].from];
     nnc_poly_place(&c->at, in->lo, in->hi);
-    if (c->fast) {
-        c->at.tolerance = NNC_POLY_FAST_TOLERANCE;
-        c->at.condition = NNC_POLY_FAST_CONDITION;
-    }
     memcpy(c->nodes, c->at.x, sizeof c->nodes);
     for (int j = 0; j < QUICK; j++) {
         c->quick_x[j] = (float)(in->lo + (in->hi - in->lo) * (j + 0.5) / QUICK);
@@ -313,11 +310,24 @@ static bool may_join(const collapser *c, int i, int n)
     return true;
 }
 
+/* May the piece be as wrong as --math=fast? */
+static bool is_short(const collapser *c, int i, int n)
+{
+    return c->fast || c->loose[c->link[i + n - 1].to];
+}
+
+static void set_tolerance(collapser *c, int i, int n)
+{
+    bool s = is_short(c, i, n);
+    c->at.tolerance = s ? NNC_POLY_FAST_TOLERANCE : NNC_POLY_TOLERANCE;
+    c->at.condition = s ? NNC_POLY_FAST_CONDITION : NNC_POLY_CONDITION;
+}
+
 /* What the functions of a piece may be wrong by together. */
 static double bound(const collapser *c, int i, int n)
 {
     double sum = 0;
-    if (c->fast)
+    if (is_short(c, i, n))
         return NNC_POLY_FAST_ULP;
     for (int j = i; j < i + n; j++)
         sum += c->link[j].ulp;
@@ -330,6 +340,7 @@ static void price_piece(collapser *c, int i, int n)
     piece *q = &c->piece[i][n];
     double zero = zero_of(c, i, n);
     nnc_poly p;
+    set_tolerance(c, i, n);
     for (; q->loose < LOOSE; q->loose++) {
         if (!nnc_poly_fit(&p, &c->at, c->nodes, zero, c->wide, q->loose))
             return;
@@ -426,6 +437,7 @@ static void prove(collapser *c, int i, int n)
     if (c->oom)
         return;
     place(c, i);
+    set_tolerance(c, i, n);
     for (int j = 0; j < 3 * NNC_POLY_NODES; j++)
         c->nodes[j] = eval_links(c, i, n, c->nodes[j]);
     int m = nnc_poly_sample(c->at.lo, c->at.hi, SAMPLE, x);
@@ -586,8 +598,9 @@ static bool open(collapser *c)
     c->value = ARENA_NEW(c->a, double, n);
     c->hull = ARENA_NEW(c->a, nnc_range, n);
     c->chosen = ARENA_NEW(c->a, choice *, n);
+    c->loose = ARENA_NEW(c->a, bool, n);
     return c->dom && c->section && c->uses && c->need && c->seen && c->value && c->hull &&
-           c->chosen;
+           c->chosen && c->loose;
 }
 
 static bool has_function(const nnc_kernel *k)
@@ -604,6 +617,8 @@ static bool collapse(collapser *c, nnc_arena *out)
     if (!open(c))
         return false;
     dominators(c);
+    if (!c->wide)
+        nnc_kernel_loose(c->k, c->loose);
     for (int i = c->k->n_ins - 1; i >= 0 && !c->oom; i--) {
         if (c->k->ins[i].op != KO_sop || c->seen[i])
             continue;

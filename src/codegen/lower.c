@@ -227,7 +227,7 @@ static bool improve(lw *l)
     if (ok && math == MATH_fast && nnc_has_fma(l->target))
         ok = nnc_kernel_contract(k, l->out, &note);
     if (ok && nnc_has_fma(l->target)) /* else the f64 forms serve all */
-        nnc_kernel_mark(k, math, &note);
+        ok = nnc_kernel_mark(k, math, &note);
     if (ok && note.n > 0)
         k->note = nnc_arena_strdup(l->out, nnc_text_str(&note));
     ok = ok && !note.oom && (note.n == 0 || k->note);

@@ -105,7 +105,7 @@ static bool has_form(const nnc_kins *in, nnc_math math)
     case SC_rsqrt:
         return true;
     case SC_recip:
-        return math == MATH_fast;
+        return math != MATH_exact;
     case SC_expm1:
     case SC_log:
     case SC_log2:
@@ -116,18 +116,88 @@ static bool has_form(const nnc_kins *in, nnc_math math)
     }
 }
 
-void nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
+/* ---- values that end in 16 bits ---- */
+
+static bool is_positive(const nnc_kernel *k, int32_t id)
+{
+    return k->ins[id].lo >= 0 && k->ins[id].lo <= k->ins[id].hi;
+}
+
+/* Does the relative error of operand j become no more than that of the result? */
+static bool passes_on(const nnc_kernel *k, const nnc_kins *in, int j)
+{
+    if (in->op == KO_reduce)
+        return in->sop == KR_sum && j == 0 && is_positive(k, in->arg[0]);
+    if (in->op != KO_sop || in->dtype != DT_f32)
+        return false;
+    switch ((nnc_sop)in->sop) {
+    case SC_neg:
+    case SC_abs:
+    case SC_mul:
+    case SC_div:
+    case SC_recip:
+    case SC_sqrt:
+        return true;
+    case SC_select:
+        return j > 0;
+    case SC_add:
+        return is_positive(k, in->arg[0]) && is_positive(k, in->arg[1]);
+    default:
+        return false;
+    }
+}
+
+/* Of a temporary buffer: all that is loaded from it is loose. Loads come after the stores. */
+static bool loads_are_loose(const nnc_kernel *k, const bool *loose, int buf)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_load && k->ins[i].buf == buf && !loose[i])
+            return false;
+    return true;
+}
+
+void nnc_kernel_loose(const nnc_kernel *k, bool *loose)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        loose[i] = k->ins[i].op != KO_store && k->ins[i].dtype == DT_f32;
+    for (int i = k->n_ins - 1; i >= 0; i--) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store) {
+            const nnc_kbuf *b = &k->buf[in->buf];
+            bool narrow = b->dtype == DT_f16 || b->dtype == DT_bf16;
+            loose[in->arg[0]] &= narrow || (b->role == KB_tmp && b->dtype == DT_f32 &&
+                                               loads_are_loose(k, loose, in->buf));
+            continue;
+        }
+        bool rounds = in->op == KO_sop && in->sop == SC_cast &&
+                      (in->cast_to == DT_f16 || in->cast_to == DT_bf16);
+        for (int j = 0; j < 3; j++)
+            if (in->arg[j] >= 0)
+                loose[in->arg[j]] &= rounds ? loose[i] : loose[i] && passes_on(k, in, j);
+    }
+}
+
+bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
 {
     int n = 0;
-    for (int i = 0; i < k->n_ins && math != MATH_ulp2; i++) {
+    bool *loose = nnc_calloc((size_t)k->n_ins + 1, sizeof *loose);
+    if (!loose)
+        return false;
+    if (math == MATH_ulp2)
+        nnc_kernel_loose(k, loose);
+    for (int i = 0; i < k->n_ins; i++) {
         nnc_kins *in = &k->ins[i];
-        if (in->op != KO_sop || in->dtype != DT_f32 || !has_form(in, math))
+        if (in->op != KO_sop || in->dtype != DT_f32 || (math == MATH_ulp2 && !loose[i]) ||
+            !has_form(in, math))
             continue;
         in->hint |= math == MATH_exact ? KH_exact : KH_fast;
         n++;
     }
+    nnc_free(loose);
     if (n)
         nnc_printf(note, "%d function%s: %s\n", n, n > 1 ? "s" : "",
-            math == MATH_exact ? "the tightest form, within 0.8 ulp (--math=exact)"
-                               : "the short form, within 2^-15 (--math=fast)");
+            math == MATH_exact  ? "the tightest form, within 0.8 ulp (--math=exact)"
+            : math == MATH_fast ? "the short form, within 2^-15 (--math=fast)"
+                                : "the short form, within 2^-15: results have 16 bits");
+    return true;
 }

@@ -23,7 +23,7 @@ void nnc_poly_place(nnc_poly_nodes *p, double lo, double hi)
 {
     p->lo = lo;
     p->hi = hi;
-    p->tolerance = 0x1p-24;
+    p->tolerance = NNC_POLY_TOLERANCE;
     p->condition = NNC_POLY_CONDITION;
     double a = lo * lo, b = hi * hi, most = fmax(a, b), least = lo <= 0 && hi >= 0 ? 0 : fmin(a, b);
     double side = hi <= 0 ? -1 : 1;

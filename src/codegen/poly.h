@@ -10,6 +10,7 @@
 #define NNC_POLY_NODES 32   /* of a fit */
 #define NNC_POLY_ULP 1.75   /* what a sample may show; everywhere it is then below 2 */
 #define NNC_POLY_CONDITION 8.0
+#define NNC_POLY_TOLERANCE 0x1p-24
 #define NNC_POLY_FAST_ULP 224.0 /* the same of --math=fast, everywhere below 256 */
 #define NNC_POLY_FAST_TOLERANCE 0x1p-16
 #define NNC_POLY_FAST_CONDITION 256.0

@@ -136,6 +136,35 @@ TEST(quotients_that_stay)
     }
 }
 
+/* Short forms where results have 16 bits and no sum of both signs stands between. */
+TEST(results_of_16_bits_take_short_forms)
+{
+    static const struct {
+        const char *dtype, *ops;
+        bool is_short;
+    } cases[] = {{"f16", "%y = silu %x\nreturn %y", true},
+        {"bf16", "%y = sigmoid %x\nreturn %y", true}, {"f32", "%y = silu %x\nreturn %y", false},
+        {"f16", "%a = tanh %x\n%y = sub %a, %x\nreturn %y", false},
+        {"f16", "%a = exp %x\n%b = sigmoid %x\n%y = add %a, %b\nreturn %y", true},
+        {"f16", "%a = sigmoid %x\n%b = cast %a {to=f32}\n%y = neg %b\nreturn %y", false},
+        {"f16", "%w = cast %x {to=f32}\n%a = sigmoid %w\n%y = neg %a\nreturn %y", false}};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_text t = {0};
+        int n_short = 0;
+        nnc_printf(&t, "graph @t {\n%%x = input : %s[4000]\n%s }", cases[i].dtype, cases[i].ops);
+        lowered l = lower_for(nnc_text_str(&t), &ck_target), x = lower_exact(nnc_text_str(&t));
+        for (int j = 0; l.k && j < l.k->n_ins; j++)
+            n_short += (l.k->ins[j].hint & KH_fast) != 0;
+        if ((n_short > 0) != cases[i].is_short)
+            test_fail(__FILE__, __LINE__, "%d short: %s", n_short, nnc_text_str(&t));
+        for (int j = 0; x.k && j < x.k->n_ins; j++)
+            CHECK(!(x.k->ins[j].hint & KH_fast));
+        end(&l);
+        end(&x);
+        nnc_text_deinit(&t);
+    }
+}
+
 /* The policy stands in the kernel: marks, contracted sums, quotients by constants, another name. */
 TEST(policies_stand_in_the_kernel)
 {
