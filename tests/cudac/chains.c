@@ -64,3 +64,58 @@ TEST(chains_at_each_math)
     }
     CHECK(good > 2 * CHAINS); /* of a chain that no policy changes there is one kernel */
 }
+
+/* sin x = x - x^3/6 + ..., the sixth a little wrong. */
+static void spoil(char *text)
+{
+    char *p = strstr(text, "-0.1666");
+    CHECK(p != NULL);
+    if (p)
+        p[5] = '7';
+}
+
+/* Is the sine of each policy what it should be? */
+static int sines(void (*edit)(char *), bool *built)
+{
+    ct_set s = {.open = true};
+    chain c = {.dtype = DT_f32, .lo = 1, .hi = 0};
+    const nnc_kernel *k[CHAIN_MATHS];
+    int good = 0;
+    nnc_arena_init(&s.arena, 0);
+    nnc_printf(&c.text, "graph @t {\n%%x = input : f32[%d]\n%%y = sin %%x\nreturn %%y }", CHAIN_N);
+    *built = true;
+    for (int m = 0; m < CHAIN_MATHS; m++) {
+        ct_set one = {.open = true};
+        nnc_target t = chain_target(ct_h200(), (chain_math)m);
+        void *base[2],
+            *arg[2] = {ct_guarded(4 * CHAIN_N, &base[0]), ct_guarded(4 * CHAIN_N, &base[1])};
+        char why[160];
+        nnc_arena_init(&one.arena, 0);
+        k[m] = chain_lower(&c, &t, &s.arena, test_sink);
+        CHECK(k[m] != NULL);
+        if (k[m])
+            ct_add(&one, k[m]);
+        chain_fill(&c, arg[0]);
+        if (k[m] && ct_build(&one, edit))
+            good += !ct_call(&one, 0, arg) &&
+                    chain_check(&c, k[CHAIN_exact], (chain_math)m, arg[0], arg[1], why);
+        else
+            *built = false;
+        ct_set_deinit(&one);
+        ct_unguard(base[0], 4 * CHAIN_N);
+        ct_unguard(base[1], 4 * CHAIN_N);
+    }
+    ct_set_deinit(&s);
+    chain_deinit(&c);
+    return good;
+}
+
+TEST(chains_find_a_wrong_coefficient)
+{
+    bool built;
+    int good = sines(NULL, &built);
+    if (!built)
+        return;
+    CHECK_INT(good, CHAIN_MATHS);
+    CHECK_INT(sines(spoil, &built), 0);
+}
