@@ -16,8 +16,8 @@
 #include <string.h>
 
 enum {
-    LINKS = 24,
-    SPAN = 12,
+    LINKS = 64,
+    SPAN = 24,
     BODY = 128,
     QUICK = 128,
     SAMPLE = 1500,
