@@ -18,7 +18,8 @@ bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_t
 bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed);
 /* policy.c: a product that one sum alone uses becomes one operation with it (MATH_fast). */
 bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note);
-/* Marks functions that have an exact or a fast form; the last step. False: out of memory. */
+/* Marks functions that have an exact or a fast form: before ranges, which are wider for fast ones, and as the last step. note: or NULL.
+ * False: out of memory. */
 bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note);
 /* Which values only reach memory as f16 or bf16, by steps that keep a relative error what it is: loose[n_ins], zeros at first. */
 void nnc_kernel_loose(const nnc_kernel *k, bool *loose);

@@ -216,17 +216,22 @@ static bool improve(lw *l)
 {
     nnc_kernel *k = l->k;
     nnc_math math = nnc_math_of(l->target);
-    bool changed = false;
+    bool changed = false, marks = nnc_has_fma(l->target); /* else the f64 forms serve all */
     nnc_text note = {0};
+    /* short forms reach further: their ranges are wider */
+    bool ok = !marks || nnc_kernel_mark(k, math, NULL);
     find_ranges(k, &note);
-    bool ok = nnc_kernel_simplify(k, math, l->out, &note, &changed);
-    if (ok && changed)
+    ok = ok && nnc_kernel_simplify(k, math, l->out, &note, &changed);
+    /* what only 16 bits of are asked is known by ranges, too */
+    if (ok && marks)
+        ok = nnc_kernel_mark(k, math, NULL);
+    if (ok && (changed || (marks && math != MATH_exact)))
         nnc_kernel_ranges(k);
     if (ok && math != MATH_exact)
         ok = nnc_kernel_collapse(k, l->target, l->out, &note);
     if (ok && math == MATH_fast && nnc_has_fma(l->target))
         ok = nnc_kernel_contract(k, l->out, &note);
-    if (ok && nnc_has_fma(l->target)) /* else the f64 forms serve all */
+    if (ok && marks)
         ok = nnc_kernel_mark(k, math, &note);
     if (ok && note.n > 0)
         k->note = nnc_arena_strdup(l->out, nnc_text_str(&note));

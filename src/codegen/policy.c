@@ -194,7 +194,7 @@ bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
         n++;
     }
     nnc_free(loose);
-    if (n)
+    if (n && note)
         nnc_printf(note, "%d function%s: %s\n", n, n > 1 ? "s" : "",
             math == MATH_exact  ? "the tightest form, within 0.8 ulp (--math=exact)"
             : math == MATH_fast ? "the short form, within 2^-15 (--math=fast)"

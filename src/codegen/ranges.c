@@ -3,6 +3,7 @@
  *
  * Bounds hold for every operand's value, whatever the inputs are (infinities and NaN included):
  * [lo, hi] bounds what is not NaN. Bounds of rounded results are widened by a relative 2^-20,
+ * those of functions in their short form (KH_fast, within 2^-15) by 2^-14,
  * which keeps zero where it is, so that a sum of squares stays known to be non-negative; bounds
  * below the normal numbers move out to zero or to the least of them. Integers beyond 2^53, which
  * doubles do not tell apart, are bounded by their type alone. A max, min, select, comparison or
@@ -370,7 +371,8 @@ range nnc_range_of_sop(const nnc_kins *in, range a, range b, range c)
     }
     if (d == DT_bool) /* and, or, not, xor */
         return (range){0, 1, false};
-    return rounded(unary((nnc_sop)in->sop, a), d);
+    range r = unary((nnc_sop)in->sop, a);
+    return in->hint & KH_fast ? widened(r, d, 0x1p-14) : rounded(r, d);
 }
 
 /* Each of `count` additions may round away from zero. Partial sums that overflow to both sides meet as NaN. */
@@ -612,7 +614,7 @@ static void analyse(nnc_kernel *k, int32_t *same)
         in->lo = r.lo;
         in->hi = r.hi;
         in->maybe_nan = r.nan;
-        in->hint = hints(k, in);
+        in->hint = hints(k, in) | (in->hint & (KH_exact | KH_fast));
         same[i] = i;
         int32_t s = in->op == KO_sop ? same_as(k, in) : -1;
         if (s >= 0)
