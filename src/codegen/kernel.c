@@ -76,12 +76,16 @@ static bool guarded_box(const nnc_kernel *k, const nnc_kins *in, box *b)
 {
     *b = whole_box(k);
     for (int round = 0; round < 2; round++)
-        for (int g = 0; g < in->n_guard; g++)
+        for (int g = 0; g < in->n_guard; g++) {
+            nnc_span s = span_in(k, b, &in->guard[g].e, -1);
+            if (s.ok && (s.hi < in->guard[g].lo || s.lo >= in->guard[g].hi))
+                return false;
             for (int a = 0; a < k->n_axis; a++) {
                 narrow_axis(k, b, &in->guard[g], a);
                 if (b->lo[a] > b->hi[a])
                     return false;
             }
+        }
     return true;
 }
 

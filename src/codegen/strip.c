@@ -100,6 +100,32 @@ static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t n, int j)
     return out;
 }
 
+/* Guards that always hold go. False: one never does, so that a load is its fill, and a store nothing. */
+static bool settle(const nnc_kernel *k, nnc_kins *in)
+{
+    uint8_t n = 0;
+    for (int g = 0; in->guard && g < in->n_guard; g++) {
+        nnc_kguard q = in->guard[g];
+        nnc_span s = nnc_affine_span(k, &q.e);
+        if (s.ok && (s.hi < q.lo || s.lo >= q.hi))
+            return false;
+        if (!s.ok || s.lo < q.lo || s.hi >= q.hi)
+            in->guard[n++] = q;
+    }
+    if (n == 0 && in->n_guard > 0 && in->op == KO_load)
+        in->arg[1] = -1;
+    in->n_guard = n;
+    return true;
+}
+
+/* put(), of an access whose guards are its own. */
+static int32_t put_settled(writer *w, nnc_kins *in)
+{
+    if (in->n_guard == 0 || w->oom || w->failed || settle(&w->k, in))
+        return put(w, in);
+    return in->op == KO_load ? in->arg[1] : 0;
+}
+
 /* ---- strips --------------------------------------------------------------------------------------------------------- */
 
 static bool inside(const nnc_kernel *k, const nnc_kins *in)
@@ -157,7 +183,7 @@ static void strip_one(writer *w, int32_t id, int a, int64_t n, int j, bool ragge
     if (ragged && access && in->at.k[a] != 0 && (in->op == KO_store || !inside(&w->k, &c)))
         guard_end(w, &c, a, n, j);
     if (!w->oom && !w->failed)
-        w->map[j][id] = put(w, &c);
+        w->map[j][id] = put_settled(w, &c);
 }
 
 static void strip_section(writer *w, int32_t begin, int32_t end, int a, int64_t n)
@@ -236,7 +262,7 @@ static void unroll_body(writer *w, const nnc_kstage *s, int r, int32_t *sum)
                 c.at.c += in->at.k[r] * q;
                 for (int g = 0; c.guard && g < c.n_guard; g++)
                     c.guard[g].e.c += in->guard[g].e.k[r] * q;
-                w->map[0][id] = put(w, &c);
+                w->map[0][id] = put_settled(w, &c);
             }
         }
     for (int32_t id = s->body0; id < s->body1; id++)

@@ -45,3 +45,14 @@ TEST(poolings)
     random_windows(200, true, &ck_target);
     random_windows(200, true, &one_sm);
 }
+
+/* Written out, a reduction over a border has places that are always, or never, inside: such guards go, and so do such loads. */
+TEST(strips_settle_guards)
+{
+    ck_lowered_for = &one_sm;
+    CHECK(ck_text("graph @t {\n%x = input : f32[2,2,4,10]\n"
+                  "%p = pad %x {pads=[0,2,0,1,2,0,0,2]}\n"
+                  "%m = reduce_mean %p {axes=[1,2]}\nreturn %m }",
+        sums));
+    ck_lowered_for = &ck_target;
+}
