@@ -55,6 +55,21 @@ static int64_t units(const cu *c)
 /* Bytes of a thread's arrays that are registers: every index into them is a constant then. */
 enum { REGISTER_TMP = 64 };
 
+/* Loads of a long serial reduction that are in flight together; the compiler would write out hundreds of places. */
+enum { REDUCE_UNROLL = 4 };
+
+/* How the loop over axis a is written out: all of it, in part, or as the compiler likes. */
+static void unroll_loop(cu *c, const nnc_kstage *s, int a, bool all)
+{
+    bool last = true;
+    for (int b = a + 1; b < c->k->n_axis; b++)
+        last = last && !(s->axes >> b & 1 && c->k->axis[b].extent > 1);
+    if (all)
+        cu_line(c, "#pragma unroll");
+    else if (last && c->k->axis[a].kind == KA_reduce && c->k->axis[a].extent > REDUCE_UNROLL)
+        cu_line(c, "#pragma unroll %d", REDUCE_UNROLL);
+}
+
 /* Own axes of kind `kind` as loops; returns how many were opened. */
 static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
 {
@@ -65,8 +80,8 @@ static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
         const nnc_kaxis *x = &c->k->axis[a];
         if (x->kind != kind || !(s->axes >> a & 1) || x->extent == 1)
             continue;
-        if (unrolled || (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k)))
-            cu_line(c, "#pragma unroll");
+        unroll_loop(c, s, a,
+            unrolled || (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k)));
         cu_open(c, "for (%s %s = 0; %s < %lld; %s++) {", cu_index(c), c->axis_name[a],
             c->axis_name[a], (long long)x->extent, c->axis_name[a]);
         n++;

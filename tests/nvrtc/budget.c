@@ -252,6 +252,15 @@ static int64_t arrays(const nnc_kernel *k)
     return k->grid.cls == KC_point ? nnc_kernel_scratch(k) : 0;
 }
 
+/* Lanes of 8 bits that are loaded one by one: NVRTC may join them to a vector on the stack, 8 bytes. */
+static int joined_bytes(const nnc_kernel *k)
+{
+    for (int b = 0; b < k->n_buf && k->grid.cls == KC_point && k->grid.vec > 1; b++)
+        if (nnc_dtype_size((nnc_dtype)k->buf[b].dtype) == 1)
+            return 8;
+    return 0;
+}
+
 static bool ends_in(const char *name, const char *end)
 {
     size_t n = strlen(name), m = strlen(end);
@@ -308,7 +317,7 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
 {
     const int cls = k->grid.cls, slow = slow_sine(k),
               local = c->n[CC_load_local] + c->n[CC_store_local];
-    const int64_t tmp = arrays(k), own = tmp > REGISTER_TMP ? tmp : 0;
+    const int64_t tmp = arrays(k), own = (tmp > REGISTER_TMP ? tmp : 0) + joined_bytes(k);
     const int registers = tmp ? ARRAY_REGISTERS : schedules[cls].registers;
     cu_rows rows = {0};
     bool *live = nnc_malloc((size_t)k->n_ins + 1);
