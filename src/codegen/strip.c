@@ -41,6 +41,8 @@ static bool same(const nnc_kins *a, const nnc_kins *b)
 static int32_t put(writer *w, const nnc_kins *in)
 {
     nnc_kernel *k = &w->k;
+    if (w->oom || w->failed) /* guards may be missing */
+        return 0;
     for (int32_t i = w->section; in->op != KO_store && i < k->n_ins; i++)
         if (same(&k->ins[i], in))
             return i;
@@ -104,7 +106,7 @@ static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t n, int j)
 static bool settle(const nnc_kernel *k, nnc_kins *in)
 {
     uint8_t n = 0;
-    for (int g = 0; in->guard && g < in->n_guard; g++) {
+    for (int g = 0; g < in->n_guard; g++) {
         nnc_kguard q = in->guard[g];
         nnc_span s = nnc_affine_span(k, &q.e);
         if (s.ok && (s.hi < q.lo || s.lo >= q.hi))
@@ -121,7 +123,9 @@ static bool settle(const nnc_kernel *k, nnc_kins *in)
 /* put(), of an access whose guards are its own. */
 static int32_t put_settled(writer *w, nnc_kins *in)
 {
-    if (in->n_guard == 0 || w->oom || w->failed || settle(&w->k, in))
+    if (w->oom || w->failed)
+        return 0;
+    if (settle(&w->k, in))
         return put(w, in);
     return in->op == KO_load ? in->arg[1] : 0;
 }
@@ -260,7 +264,7 @@ static void unroll_body(writer *w, const nnc_kstage *s, int r, int32_t *sum)
             } else if (!begins_sum(k, id)) {
                 nnc_kins c = copy_of(w, in, r, 0, 0);
                 c.at.c += in->at.k[r] * q;
-                for (int g = 0; c.guard && g < c.n_guard; g++)
+                for (int g = 0; !w->oom && g < c.n_guard; g++)
                     c.guard[g].e.c += in->guard[g].e.k[r] * q;
                 w->map[0][id] = put_settled(w, &c);
             }

@@ -380,8 +380,10 @@ static V sigmoid64(ll_mod *m, V x)
     return DIV(SEL(LT(x, K(0)), e, K(1)), ADD(e, K(1)));
 }
 
-V ll_math(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *f)
+V ll_math(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *known)
 {
+    static const ll_fact nothing = {1, 0, 0};
+    const ll_fact *f = known ? known : &nothing;
     double c;
     if (op == SC_mod)
         return fmod_(m, x, y);
@@ -393,11 +395,11 @@ V ll_math(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *f)
         return ll_trig(m, op, x, f);
     if (y)
         ll_match(m, &x, &y);
-    V fast = f && f->hint & KH_fast ? ll_fast(m, op, x, f) : NULL;
+    V fast = f->hint & KH_fast ? ll_fast(m, op, x, f) : NULL;
     if (fast)
         return fast;
-    bool wide = !m->fma || (f && f->hint & KH_exact) || op == SC_log1p || op == SC_asin ||
-                op == SC_acos || op == SC_sinh || op == SC_cosh || op == SC_pow;
+    bool wide = !m->fma || f->hint & KH_exact || op == SC_log1p || op == SC_asin || op == SC_acos ||
+                op == SC_sinh || op == SC_cosh || op == SC_pow;
     if (!wide)
         return work(m, op, x, y, f);
     return ll_narrow(m, work(m, op, ll_wide(m, x), y ? ll_wide(m, y) : NULL, f));
