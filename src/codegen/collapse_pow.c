@@ -18,10 +18,10 @@ typedef struct simplifier {
 
 /* ---- what a quotient may become ---- */
 
-static uint32_t affine_axes(const nnc_kernel *k, const nnc_affine *e)
+static uint32_t affine_axes(const nnc_affine *e)
 {
     uint32_t s = 0;
-    for (int a = 0; a < k->n_axis; a++)
+    for (int a = 0; a < NNC_KAXES; a++)
         s |= (uint32_t)(e->k[a] != 0) << a;
     return s;
 }
@@ -35,9 +35,9 @@ static void find_axes(simplifier *s)
             const nnc_kins *in = &k->ins[i];
             uint32_t d = in->op == KO_index ? 1u << in->i : 0;
             if (in->op == KO_load) {
-                d |= affine_axes(k, &in->at);
+                d |= affine_axes(&in->at);
                 for (int j = 0; j < in->n_guard; j++)
-                    d |= affine_axes(k, &in->guard[j].e);
+                    d |= affine_axes(&in->guard[j].e);
             }
             for (int j = 0; j < 3; j++)
                 d |= in->arg[j] >= 0 ? s->axes[in->arg[j]] : 0;

@@ -86,7 +86,7 @@ static double product(const nnc_kernel *k, uint32_t axes)
 static uint32_t reduce_axes(const nnc_kernel *k)
 {
     uint32_t bits = 0;
-    for (int a = 0; a < k->n_axis; a++)
+    for (int a = 0; a < k->n_axis && a < NNC_KAXES; a++)
         bits |= (uint32_t)(k->axis[a].kind == KA_reduce) << a;
     return bits;
 }
