@@ -478,9 +478,9 @@ void cu_finish(cu *c)
     cu_place(c, "q");
     cu_declare(c, s);
     for (int32_t id = s->body0; id < s->body1; id++) {
-        const char *red = nnc_kred_names[c->k->ins[id].sop];
         if (c->k->ins[id].op != KO_reduce || !c->v[id].live)
             continue;
+        const char *red = nnc_kred_names[c->k->ins[id].sop];
         open_parts(c, id);
         cu_line(c, "for (int s = 0; s < %d; s++)", g.split);
         cu_line(c, "    %s_%d = nnc_join_%s()(%s_%d, parts_%d[s * %lldll + q]);", red, id, red, red,
