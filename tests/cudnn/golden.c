@@ -63,10 +63,3 @@ void golden_check(nnc_text *t, const char *file)
     nnc_free(golden);
     nnc_text_deinit(t);
 }
-
-/* NVIDIA's libraries keep what they allocate where there is no GPU; the leaks that count are nnc's. */
-__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
-const char *__lsan_default_suppressions(void)
-{
-    return "leak:libcublasLt\nleak:libcudnn\nleak:libnvrtc\n";
-}
