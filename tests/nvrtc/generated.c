@@ -1,5 +1,6 @@
 /* tests/nvrtc/generated.c -- the same budget for the kernels of random graphs, for whole GPUs and for small ones of the same architectures,
- * where graphs of this size fill all threads and so run in vectors. NNC_GRAPHS in the environment says how many graphs (100).
+ * where graphs of this size fill all threads and so run in vectors. NNC_GRAPHS in the environment says how many graphs (100;
+ * 12 under a sanitizer, which looks at nnc and not at the code).
  * (tests/cudac runs such kernels on this machine for their numbers.) */
 #include "compile.h"
 #include "target/target.h"
@@ -24,10 +25,16 @@ static bool write_small(const char *name, const char *file)
     return !st;
 }
 
+#ifdef __SANITIZE_ADDRESS__
+enum { GRAPHS = 12 };
+#else
+enum { GRAPHS = 100 };
+#endif
+
 TEST(nvrtc_generated)
 {
     const char *asked = getenv("NNC_GRAPHS");
-    int graphs = asked ? atoi(asked) : 100, n = 0;
+    int graphs = asked ? atoi(asked) : GRAPHS, n = 0;
     char folder[] = "/tmp/nnc-small-XXXXXX", small[NNC_COUNT(archs)][64], command[64];
     if (compile_absent())
         return;
