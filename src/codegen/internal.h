@@ -16,6 +16,8 @@ typedef struct nnc_span {
 } nnc_span;
 
 bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b);
+/* Do both compute the same, from the same operands? What is known of their values is not looked at. */
+bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b);
 /* Least and greatest value over the axes' extents. */
 nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e);
 /* The same for an access, given that its guards hold. */

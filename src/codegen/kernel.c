@@ -15,6 +15,20 @@ bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b)
     return a->c == b->c && memcmp(a->k, b->k, sizeof a->k) == 0;
 }
 
+bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
+{
+    if (a->op != b->op || a->dtype != b->dtype || a->sop != b->sop || a->n_guard != b->n_guard ||
+        a->cast_to != b->cast_to || a->buf != b->buf || a->scale != b->scale ||
+        a->limit != b->limit || a->i != b->i || memcmp(&a->f, &b->f, sizeof a->f) != 0 ||
+        memcmp(a->arg, b->arg, sizeof a->arg) != 0 || !nnc_affine_equal(&a->at, &b->at))
+        return false;
+    for (int g = 0; g < a->n_guard; g++)
+        if (a->guard[g].lo != b->guard[g].lo || a->guard[g].hi != b->guard[g].hi ||
+            !nnc_affine_equal(&a->guard[g].e, &b->guard[g].e))
+            return false;
+    return true;
+}
+
 /* Values that axes take, inclusive. */
 typedef struct box {
     int64_t lo[NNC_KAXES], hi[NNC_KAXES];

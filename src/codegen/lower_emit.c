@@ -13,20 +13,6 @@ static bool is_global(const lw *l, int section)
     return (section & 1) && !l->flat && l->stage[section / 2].ctx < 0;
 }
 
-static bool same(const nnc_kins *a, const nnc_kins *b)
-{
-    if (a->op != b->op || a->dtype != b->dtype || a->sop != b->sop || a->n_guard != b->n_guard ||
-        a->cast_to != b->cast_to || a->buf != b->buf || a->scale != b->scale ||
-        a->limit != b->limit || a->i != b->i || memcmp(&a->f, &b->f, sizeof a->f) != 0 ||
-        memcmp(a->arg, b->arg, sizeof a->arg) != 0 || !nnc_affine_equal(&a->at, &b->at))
-        return false;
-    for (int g = 0; g < a->n_guard; g++)
-        if (a->guard[g].lo != b->guard[g].lo || a->guard[g].hi != b->guard[g].hi ||
-            !nnc_affine_equal(&a->guard[g].e, &b->guard[g].e))
-            return false;
-    return true;
-}
-
 static uint32_t hash_ins(const nnc_kins *in)
 {
     int64_t w[8] = {in->op | in->dtype << 8 | in->sop << 16, in->buf, in->arg[0], in->arg[1],
@@ -41,7 +27,8 @@ int32_t lw_add(lw *l, int section, const nnc_kins *in)
     if (in->op != KO_store)
         for (int32_t i = l->bucket[h]; i >= 0; i = l->ins[i].chain) {
             int s = l->ins[i].section;
-            if ((s == section || (s < section && is_global(l, s))) && same(&l->ins[i].k, in))
+            if ((s == section || (s < section && is_global(l, s))) &&
+                nnc_kins_equal(&l->ins[i].k, in))
                 return i;
         }
     lw_ins *p = nnc_arena_grow(&l->scratch, l->ins, &l->cap_ins, (size_t)l->n_ins + 1, sizeof *p);

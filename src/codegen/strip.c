@@ -23,20 +23,6 @@ typedef struct writer {
 
 /* ---- instructions --------------------------------------------------------------------------------------------------- */
 
-static bool same(const nnc_kins *a, const nnc_kins *b)
-{
-    if (a->op != b->op || a->dtype != b->dtype || a->sop != b->sop || a->n_guard != b->n_guard ||
-        a->cast_to != b->cast_to || a->buf != b->buf || a->scale != b->scale ||
-        a->limit != b->limit || a->i != b->i || memcmp(&a->f, &b->f, sizeof a->f) != 0 ||
-        memcmp(a->arg, b->arg, sizeof a->arg) != 0 || !nnc_affine_equal(&a->at, &b->at))
-        return false;
-    for (int g = 0; g < a->n_guard; g++)
-        if (a->guard[g].lo != b->guard[g].lo || a->guard[g].hi != b->guard[g].hi ||
-            !nnc_affine_equal(&a->guard[g].e, &b->guard[g].e))
-            return false;
-    return true;
-}
-
 /* The instruction, or the one of the same section that is equal. */
 static int32_t put(writer *w, const nnc_kins *in)
 {
@@ -44,7 +30,7 @@ static int32_t put(writer *w, const nnc_kins *in)
     if (w->oom || w->failed) /* guards may be missing */
         return 0;
     for (int32_t i = w->section; in->op != KO_store && i < k->n_ins; i++)
-        if (same(&k->ins[i], in))
+        if (nnc_kins_equal(&k->ins[i], in))
             return i;
     if (k->n_ins == MOST_INS) {
         w->failed = true;
