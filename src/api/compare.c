@@ -5,6 +5,8 @@
 #include <math.h>
 #include <string.h>
 
+static const pairs NO_PAIRS = {0, NAN, NAN, NAN};
+
 void nnc_compare_say(const comparison *c, const char *phase, const char *detail)
 {
     if (c->o->progress)
@@ -89,7 +91,7 @@ static nnc_status compile_all(comparison *c)
             continue;
         const char *name = k ? nnc_pass_table[pass[k - 1]].name : NULL;
         program *p = &c->p[c->n];
-        *p = (program){.pass = name};
+        *p = (program){.pass = name, .paired = {NO_PAIRS, NO_PAIRS}};
         nnc_compare_say(c, "compiling", k == n ? "fused" : k == n_plain ? "unfused" : name);
         NNC_TRY(compile_with(c, p, pass, n, k));
         if (c->n > 0 && same_program(p, p - 1)) {
@@ -235,7 +237,7 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
     c->model = m;
     c->o = o;
     c->sink = sink;
-    c->paired[0] = c->paired[1] = (pairs){0, NAN, NAN, NAN};
+    c->paired[0] = c->paired[1] = NO_PAIRS;
     nnc_arena_init(&c->arena, 0);
     nnc_status st = compare(c);
     if (!st)

@@ -17,6 +17,13 @@ typedef struct timed {
     int n_burst, cap_burst;
 } timed;
 
+/* One program's times over another's, burst against burst of the same round: the median of the ratios, an interval that holds the true
+ * median with a confidence of 95 % whatever the ratios' distribution (taken as independent). Fewer than 6 pairs have no such interval: low and high are NaN; with none at all, the ratio too. */
+typedef struct pairs {
+    int n;
+    double ratio, low, high;
+} pairs;
+
 /* The model compiled with some of the passes. */
 typedef struct program {
     const char *pass;     /* the passes that this one has and the one before has not ("fuse", "expand + fuse"); NULL for the first */
@@ -27,6 +34,7 @@ typedef struct program {
     nnc_artifact *a;
     nnc_session *s;       /* while it is being measured */
     timed t[2];           /* [1]: with its copies, where that was asked for */
+    pairs paired[2];      /* against the program before */
     nnc_io_report io;     /* of [1] */
     nnc_exec_phases first_run;
     nnc_error truth, unfused; /* against float64; against the unfused program */
@@ -38,14 +46,6 @@ typedef struct kept {
     int64_t offset, bytes; /* bytes: a whole number of elements */
     char *data;
 } kept;
-
-/* Fused against unfused, burst against burst of the same round: the median of the ratios of their times, and an interval that holds
- * the true median with a confidence of 95 % whatever the ratios' distribution (taken as independent). Fewer than 6 pairs have no such
- * interval: low and high are NaN; with none at all, the ratio too. */
-typedef struct pairs {
-    int n;
-    double ratio, low, high;
-} pairs;
 
 typedef struct comparison {
     nnc_env *env;
@@ -59,7 +59,7 @@ typedef struct comparison {
     kept kept[MAX_KEPT];
     int n_kept;
     bool kept_all;
-    pairs paired[2];         /* as program.t */
+    pairs paired[2];         /* fused against unfused; as program.t */
     nnc_io io;               /* what is timed: as asked, but models in chunks have their copies with them */
     bool main;               /* index of the times that the report is about: 0 runs alone, 1 with copies */
     double tolerance;
@@ -70,8 +70,8 @@ typedef struct comparison {
 
 /* Loads, times and checks all programs: together when they fit in memory at once, otherwise one after the other. */
 nnc_status nnc_measure(comparison *c) NNC_MUST;
-/* Times the n loaded programs, runs alone or with their copies, in bursts in turn, and pairs the bursts of the fused and the unfused
- * one when both are among them. */
+/* Times the n loaded programs, runs alone or with their copies, in bursts in turn, and pairs the bursts when these are all
+ * programs. */
 nnc_status nnc_time(comparison *c, program **p, int n, bool io) NNC_MUST;
 /* The time below which `share` (0..1) of n sorted times lie, in ms; between two of them in proportion. NaN when n is 0. */
 double nnc_time_at(const int64_t *sorted_ns, int n, double share);

@@ -75,25 +75,20 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
     nnc_putc(t, '\n');
 }
 
-static bool within(double x, summary s)
+/* By the bursts next to each other; in brackets unless their interval says that it is more than chance. */
+static void put_change(nnc_text *t, summary before, summary now, const pairs *p)
 {
-    return x >= s.p10_ms && x <= s.p90_ms;
-}
-
-/* In brackets when each median lies among most runs of the other: steps have too few bursts for more than that. */
-static void put_change(nnc_text *t, summary before, summary now)
-{
+    bool sure = p->low > 1 || p->high < 1;
+    double ratio = p->n ? p->ratio : now.median_ms / before.median_ms;
     char change[32];
-    bool noise = within(before.median_ms, now) && within(now.median_ms, before);
-    snprintf(change, sizeof change, noise ? "(%+.1f%%)" : "%+.1f%%",
-        (now.median_ms / before.median_ms - 1) * 100);
+    snprintf(change, sizeof change, sure ? "%+.1f%%" : "(%+.1f%%)", (ratio - 1) * 100);
     nnc_printf(t, "%9s", change);
 }
 
 static void text_steps(nnc_text *t, const comparison *c)
 {
-    nnc_puts(t, "\nWhat each pass gave, from as written to fused (in brackets: within the runs' "
-                "spread, p10 to p90)\n");
+    nnc_puts(t, "\nWhat each pass gave, from as written to fused (change: of bursts in turn; in "
+                "brackets: may be chance)\n");
     nnc_puts(t, "  step              median ms   change  launches       moved  what it did\n");
     summary before = {0};
     for (int i = 0; i < c->n; i++) {
@@ -103,7 +98,7 @@ static void text_steps(nnc_text *t, const comparison *c)
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
         put_ms(t, s.median_ms);
         if (i)
-            put_change(t, before, s);
+            put_change(t, before, s, &p->paired[c->main]);
         else
             nnc_puts(t, "         ");
         nnc_printf(t, "%10lld", (long long)s.launches);
@@ -317,6 +312,7 @@ static void print_json(const comparison *c, nnc_text *t)
         nnc_puts(t, i ? ",\n  {\"pass\": " : "{\"pass\": ");
         nnc_put_json_string(t, c->p[i].pass ? c->p[i].pass : "as written");
         json_ms(t, "median_ms", s.median_ms);
+        json_number(t, "ratio", c->p[i].paired[c->main].ratio);
         nnc_printf(t, ", \"launches\": %lld, \"bytes_moved\": %lld}", (long long)s.launches,
             (long long)s.bytes);
     }

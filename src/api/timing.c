@@ -21,12 +21,15 @@ enum {
     WARMUP_NS = 50000000,
     WARMUP_RUNS = 100,
     DEFAULT_MS = 1000,
-    STRETCH = 4 /* times the default that a slow model gets, to have BURSTS bursts */
+    STEP_BURSTS = 6, /* the fewest that have an interval; of a slow step each is one run */
+    STRETCH = 4, /* times the default that a slow model gets, to have BURSTS bursts */
+    STEP_STRETCH = 8 /* the same of a step's quarter, for STEP_BURSTS */
 };
 
-/* How much of a program is timed: exactly `runs`, or when that is 0 at least `ns`, and up to most_ns for the sake of BURSTS bursts. */
+/* How much of a program is timed: exactly `runs`, or when that is 0 at least `ns`, and up to most_ns for the sake of `bursts`. */
 typedef struct quota {
     int64_t runs, ns, most_ns;
+    int bursts, burst_runs; /* burst_runs: the fewest runs of one */
 } quota;
 
 static bool is_side(const comparison *c, const program *p)
@@ -38,9 +41,11 @@ static bool is_side(const comparison *c, const program *p)
 static quota quota_of(const comparison *c, const program *p)
 {
     int ms = c->o->duration_ms > 0 ? c->o->duration_ms : DEFAULT_MS;
-    bool stretch = c->o->duration_ms <= 0 && is_side(c, p);
-    int64_t ns = (int64_t)ms * 1000000 / (is_side(c, p) ? 1 : 4);
-    return (quota){c->o->iterations, ns, stretch ? STRETCH * ns : ns};
+    bool side = is_side(c, p), stretch = c->o->duration_ms <= 0;
+    int64_t ns = (int64_t)ms * 1000000 / (side ? 1 : 4);
+    int64_t most_ns = (side ? STRETCH : STEP_STRETCH) * ns;
+    return (quota){c->o->iterations, ns, stretch ? most_ns : ns, side ? BURSTS : STEP_BURSTS,
+        side ? BURST_RUNS : 1};
 }
 
 static bool has_enough(const timed *p, quota q)
@@ -48,7 +53,7 @@ static bool has_enough(const timed *p, quota q)
     if (q.runs)
         return p->n_ns >= q.runs;
     return p->spent_ns >= q.ns && p->n_burst > 0 &&
-           (p->n_burst >= BURSTS || p->spent_ns >= q.most_ns);
+           (p->n_burst >= q.bursts || p->spent_ns >= q.most_ns);
 }
 
 static bool burst_ends(const timed *p, quota q, int ran, int64_t spent)
@@ -56,7 +61,7 @@ static bool burst_ends(const timed *p, quota q, int ran, int64_t spent)
     if (q.runs && (p->n_ns >= q.runs || ran >= (q.runs + BURSTS - 1) / BURSTS))
         return true;
     int64_t ns = q.runs ? BURST_NS : nnc_min64(BURST_NS, q.ns / BURSTS);
-    return ran >= BURST_RUNS && spent >= ns;
+    return ran >= q.burst_runs && spent >= ns;
 }
 
 /* ---- runs -------------------------------------------------------------------------------------------- */
@@ -161,7 +166,7 @@ static int64_t row_length(const timed *t, quota q)
     if (q.runs)
         return nnc_min64(q.runs - t->n_ns, nnc_max64(BURSTS, (q.runs + BURSTS - 1) / BURSTS));
     int64_t each = t->n_ns ? t->spent_ns / t->n_ns + 1 : BURST_NS;
-    return nnc_max64(BURST_RUNS, nnc_min64(BURST_NS, q.ns / BURSTS) / each);
+    return nnc_max64(q.burst_runs, nnc_min64(BURST_NS, q.ns / BURSTS) / each);
 }
 
 static nnc_status timed_runs(comparison *c, const subject *s, quota q)
@@ -225,16 +230,15 @@ static int rank_of_bound(int n)
     return k;
 }
 
-static nnc_status pair_bursts(comparison *c, bool io)
+/* The times of `now` over those of `before`, burst against burst of the same round. */
+static nnc_status pair_bursts(const timed *before, const timed *now, pairs *paired, nnc_sink *sink)
 {
-    const timed *u = &c->p[c->unfused].t[io], *f = &c->p[c->fused].t[io];
-    pairs *paired = &c->paired[io];
-    int n = u->n_burst < f->n_burst ? u->n_burst : f->n_burst, k = rank_of_bound(n);
+    int n = before->n_burst < now->n_burst ? before->n_burst : now->n_burst, k = rank_of_bound(n);
     double *ratio = nnc_malloc((size_t)(n + 1) * sizeof *ratio);
     if (!ratio)
-        return nnc_nomem(c->sink);
+        return nnc_nomem(sink);
     for (int i = 0; i < n; i++)
-        ratio[i] = f->burst_ms[i] / u->burst_ms[i];
+        ratio[i] = now->burst_ms[i] / before->burst_ms[i];
     qsort(ratio, (size_t)n, sizeof *ratio, by_value);
     *paired = (pairs){n, NAN, NAN, NAN};
     if (n)
@@ -247,10 +251,19 @@ static nnc_status pair_bursts(comparison *c, bool io)
     return NNC_OK;
 }
 
+/* Fused against unfused, and each step against the one before it, where they ran in turn. */
+static nnc_status pair_all(comparison *c, bool io)
+{
+    program *p = c->p;
+    NNC_TRY(pair_bursts(&p[c->unfused].t[io], &p[c->fused].t[io], &c->paired[io], c->sink));
+    for (int i = 1; i < c->n; i++)
+        NNC_TRY(pair_bursts(&p[i - 1].t[io], &p[i].t[io], &p[i].paired[io], c->sink));
+    return NNC_OK;
+}
+
 nnc_status nnc_time(comparison *c, program **p, int n, bool io)
 {
     const program *last = NULL;
-    int sides = 0;
     bool more = true;
     for (int round = 0; more; round++) {
         more = false;
@@ -267,10 +280,9 @@ nnc_status nnc_time(comparison *c, program **p, int n, bool io)
     }
     for (int i = 0; i < n; i++) {
         timed *t = &p[i]->t[io];
-        sides += is_side(c, p[i]);
         qsort(t->ns, (size_t)t->n_ns, sizeof *t->ns, by_time);
         if (io)
             p[i]->io = nnc_session_stream_report(p[i]->s);
     }
-    return sides == 2 ? pair_bursts(c, io) : NNC_OK;
+    return n == c->n && n > 1 ? pair_all(c, io) : NNC_OK;
 }

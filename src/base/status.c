@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define SINK_LIMIT 200
 
@@ -73,6 +74,31 @@ void *nnc_aligned_alloc(size_t align, size_t bytes)
 void nnc_free(void *p)
 {
     free(p);
+}
+
+static const size_t huge_page = 2 << 20;
+
+void *nnc_pages_alloc(size_t bytes)
+{
+    const size_t size = (bytes + huge_page - 1) & ~(huge_page - 1), all = size + huge_page;
+    if (must_fail() || bytes > SIZE_MAX / 2)
+        return NULL;
+    char *p = mmap(NULL, all, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    const size_t head = -(uintptr_t)p & (huge_page - 1);
+    if (head)
+        munmap(p, head);
+    if (head < huge_page)
+        munmap(p + head + size, huge_page - head);
+    (void)madvise(p + head, size, MADV_HUGEPAGE); /* a hint: fewer page-table misses */
+    return p + head;
+}
+
+void nnc_pages_free(void *p, size_t bytes)
+{
+    if (p)
+        munmap(p, (bytes + huge_page - 1) & ~(huge_page - 1));
 }
 
 /* ---- sink ------------------------------------------------------------------------------------ */

@@ -98,5 +98,11 @@ void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
 void *nnc_realloc(void *p, size_t bytes);
 void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */
 void nnc_free(void *p);
+/* Memory that lies the same way whatever was allocated before: a mapping of its own from a 2 MiB boundary on, rounded up to such, all
+ * of it offered to the kernel for huge pages. (malloc would serve from its heap once a block as large was freed: part in small pages
+ * and part in huge ones, and two programs that should be compared would differ in that.) Zeroed. NULL when there is no memory.
+ * nnc_pages_free wants the same `bytes`. */
+void *nnc_pages_alloc(size_t bytes);
+void nnc_pages_free(void *p, size_t bytes);
 
 #endif

@@ -13,11 +13,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 enum { RING = 256 }; /* items; the host waits when a stream is so far behind */
-enum { HUGE_PAGE = 2 << 20 };
+enum { PAGED = 2 << 20 }; /* blocks of at least so many bytes are mapped by huge pages */
 
 /* Something one side waits on: a counter that only grows, and the smallest value that a sleeper
  * waits for (so that nobody is woken in vain). */
@@ -144,16 +143,15 @@ static nnc_status cpu_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *
         return nnc_fail0(sink, NNC_E_FIT,
             "cpu:%d: %lld bytes more than the %lld in use do not fit in %lld bytes of memory",
             d->ordinal, (long long)bytes, (long long)d->bytes, (long long)room);
-    bool huge = bytes >= 2 * HUGE_PAGE;
     block *b = nnc_malloc(sizeof *b);
-    void *p = b ? nnc_aligned_alloc(huge ? HUGE_PAGE : 64, (size_t)nnc_align_up(bytes, 64)) : NULL;
+    void *p = !b               ? NULL
+              : bytes >= PAGED ? nnc_pages_alloc((size_t)bytes)
+                               : nnc_aligned_alloc(64, (size_t)nnc_align_up(bytes, 64));
     if (!p) {
         nnc_free(b);
         return nnc_fail0(sink, NNC_E_FIT, "cpu:%d: the system has no %lld bytes of memory left",
             d->ordinal, (long long)bytes);
     }
-    if (huge) /* only a hint: fewer page-table misses when weights stream */
-        (void)madvise(p, (size_t)bytes, MADV_HUGEPAGE);
     *b = (block){p, bytes, d->blocks};
     d->blocks = b;
     d->bytes += bytes;
@@ -168,8 +166,11 @@ static void cpu_free(nnc_device *d, void *p)
             block *gone = *b;
             *b = gone->next;
             d->bytes -= gone->bytes;
+            if (gone->bytes >= PAGED)
+                nnc_pages_free(p, (size_t)gone->bytes);
+            else
+                nnc_free(p);
             nnc_free(gone);
-            nnc_free(p);
             return;
         }
 }
