@@ -123,6 +123,24 @@ static nnc_status collect(writer *w, bool embed)
     return NNC_OK;
 }
 
+/* What people call the machine and the libraries that a plan for a CPU was made for. */
+static void put_machine(const writer *w, nnc_text *t)
+{
+    nnc_text cpu = {0}, lib = {0};
+    nnc_target_host_name(&cpu);
+    if (w->a->libraries)
+        nnc_puts(&lib, w->a->libraries);
+    else
+        nnc_put_libraries(&lib, w->a->plan);
+    nnc_puts(t, ", \"machine\": ");
+    nnc_put_json_string(t, nnc_text_str(&cpu));
+    nnc_puts(t, ", \"libraries\": ");
+    nnc_put_json_string(t, nnc_text_str(&lib));
+    t->oom |= cpu.oom || lib.oom;
+    nnc_text_deinit(&cpu);
+    nnc_text_deinit(&lib);
+}
+
 static void manifest(writer *w)
 {
     char hex[33];
@@ -133,6 +151,8 @@ static void manifest(writer *w)
         t, ", \"level\": %d, \"threads\": %d, \"target\": ", w->a->level, w->a->plan->threads);
     nnc_put_json_string(t, w->a->plan->target);
     nnc_printf(t, ", \"precision\": \"%s\"", nnc_precision_name(w->a->plan->precision));
+    if (strncmp(w->a->plan->target, "cuda", 4) != 0)
+        put_machine(w, t);
     nnc_puts(t, ",\n \"sections\": [");
     for (int i = 0; i < w->n; i++) {
         nnc_hash_hex(w->s[i].hash, hex);
@@ -405,6 +425,19 @@ static bool runs_there(const reader *r, const nnc_env *e, int kind)
     return true;
 }
 
+static nnc_status other_machine(const reader *r, const char *here)
+{
+    nnc_text cpu = {0};
+    nnc_target_host_name(&cpu);
+    const char *was = manifest_string(r, "machine");
+    nnc_status st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
+        "was compiled for another machine (%s%s%s; this is %s%s%s); compile the model again",
+        r->a->plan->target, *was ? ", " : "", was, here, *was ? ", " : "",
+        *was ? nnc_text_str(&cpu) : "");
+    nnc_text_deinit(&cpu);
+    return st;
+}
+
 static nnc_status check_machine(const reader *r, const nnc_env *e)
 {
     nnc_text here = {0};
@@ -426,10 +459,7 @@ static nnc_status check_machine(const reader *r, const nnc_env *e)
     else if (!st && runs_there(r, e, kind))
         ;
     else if (!st && strcmp(nnc_text_str(&here), p->target))
-        st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
-            "was compiled for another machine or other libraries (%s, this is %s); compile the "
-            "model again",
-            p->target, nnc_text_str(&here));
+        st = other_machine(r, nnc_text_str(&here));
     nnc_text_deinit(&here);
     return st;
 }
@@ -452,6 +482,9 @@ static nnc_status load(reader *r, nnc_env *e)
     }
     NNC_TRY(check_objects(r));
     r->a->level = (int)int_of(r->manifest.root, "level");
+    r->a->libraries = nnc_arena_strdup(&r->a->arena, manifest_string(r, "libraries"));
+    if (!r->a->libraries)
+        return nnc_nomem(r->sink);
     NNC_TRY(nnc_chunks_count(r->a, r->sink));
     return check_machine(r, e);
 }

@@ -32,6 +32,7 @@ struct nnc_artifact {
     void *backing;        /* of an artifact read from a file: the bytes that blobs point into */
     nnc_map map;
     const char *file;     /* that file; embedded weights are read from it. Owned by `arena`. */
+    const char *libraries; /* that its plan was made for, as nnc_put_libraries names them; NULL: made in this process */
     nnc_arena arena;
 };
 
@@ -73,6 +74,13 @@ nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_si
 nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options *o);
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
+
+/* ---- foreign.c: plans and machine code of another machine ---- */
+
+/* Appends the libraries whose choices the plan's sizes come from, with what they may use of this machine; nothing where it needs none. */
+void nnc_put_libraries(nnc_text *t, const nnc_plan *p);
+/* NNC_E_DEVICE: a's machine code uses instructions that this CPU has not, or its sizes are another library's. */
+nnc_status nnc_refuse_foreign(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 
 /* ---- notes.c: remarks of what lowering did inside kernels ---- */
 

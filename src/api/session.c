@@ -45,6 +45,7 @@ static void warn_slow(const nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
 {
     *out = NULL;
+    NNC_TRY(nnc_refuse_foreign(e, a, sink));
     nnc_session *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);

@@ -62,9 +62,7 @@ static regs leaf(unsigned n, unsigned sub)
     return r;
 }
 
-/* What the operating system saves on a task switch (XCR0): registers that it does not save may
- * not be used. */
-static uint64_t saved_state(void)
+uint64_t target_saved_state(void)
 {
     if (!(leaf(1, 0).c >> 27 & 1))
         return 0;
@@ -81,7 +79,7 @@ static bool in_vm(void)
 static void instructions(nnc_target *t)
 {
     regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1);
-    uint64_t os = saved_state();
+    uint64_t os = target_saved_state();
     bool ymm = (os & 6) == 6, zmm = ymm && (os & 0xe0) == 0xe0;
     bool avx2 = ymm && (one.c >> 28 & 1) && (seven.b >> 5 & 1);
     /* F, DQ, BW and VL together: what every AVX-512 kernel here relies on */
@@ -97,7 +95,7 @@ void target_host_signature(nnc_text *t)
 {
     regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), vendor = leaf(0, 0);
     nnc_printf(t, " host=%x.%x.%x:%x:%x.%x:%x.%x.%x:%x:%llx", vendor.b, vendor.c, vendor.d, one.a,
-        one.c, one.d, seven.b, seven.c, seven.d, more.a, (unsigned long long)saved_state());
+        one.c, one.d, seven.b, seven.c, seven.d, more.a, (unsigned long long)target_saved_state());
 }
 #else
 static bool in_vm(void)

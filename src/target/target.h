@@ -80,6 +80,10 @@ typedef struct nnc_target {
 /* Describes this machine from what the system tells (no measurement, ~1 ms). threads 0 = all cores. The engines listed
  * are those present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. */
 nnc_status nnc_target_host(nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
+/* The first feature (static text, LLVM's name) that code made for `t` may use and this machine's CPU has not; NULL: the code runs here as
+ * far as is known. A GPU's target: NULL. */
+const char *nnc_target_host_lacks(const nnc_target *t);
+void nnc_target_host_name(nnc_text *t); /* appends this machine's CPU for people: "Intel(R) Xeon(R) Gold 6448Y with AVX-512 and AMX" */
 /* Describes the GPU that `name` ("cuda:sm_90") stands for, from a table of data sheets: no driver is asked. An architecture
  * between or above the known ones takes the numbers of the next older one, and a note says so. NNC_E_USAGE: no such name. */
 nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;

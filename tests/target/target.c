@@ -34,6 +34,38 @@ TEST(target_host)
     CHECK_DIAG("5000 threads");
 }
 
+/* Code for a described CPU runs where nothing of it is missing. */
+TEST(target_host_lacks)
+{
+    nnc_target t;
+    nnc_text name = {0};
+    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    CHECK(nnc_target_host_lacks(&t) == NULL);
+    nnc_target_host_name(&name);
+    CHECK(name.n > 8 && !strchr(nnc_text_str(&name), '\n'));
+    nnc_text_deinit(&name);
+#ifdef __x86_64__
+    int widest = t.vector_bits;
+    t.features = "+sse4.1,+sse2,-fma4,+not-known";
+    CHECK(nnc_target_host_lacks(&t) == NULL);
+    t.features =
+        "-xop,+tbm,+fma4,-tbm"; /* of AMD's CPUs until 2016; no server that is left has them */
+    CHECK_STR(nnc_target_host_lacks(&t), "fma4");
+    t.features = "";
+    t.cpu = "x86-64-v4";
+    CHECK((nnc_target_host_lacks(&t) == NULL) == (widest == 512));
+    t.cpu = "another";
+    t.vector_bits = 128;
+    CHECK(nnc_target_host_lacks(&t) == NULL);
+    t.vector_bits = 512;
+    CHECK((nnc_target_host_lacks(&t) == NULL) == (widest == 512));
+#endif
+    nnc_target_deinit(&t);
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    CHECK(nnc_target_host_lacks(&t) == NULL);
+    nnc_target_deinit(&t);
+}
+
 TEST(target_cuda)
 {
     nnc_target t;

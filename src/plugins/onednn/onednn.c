@@ -457,12 +457,43 @@ static nnc_status run(void *handle, void *const *args, void *work)
     return status;
 }
 
-#define TEXT_(x) #x
-#define TEXT(x) TEXT_(x)
+/* Which implementation a call gets, and so the sizes in a plan, hangs on the library and on the instructions that it may use (a CPU's,
+ * or fewer: ONEDNN_MAX_CPU_ISA): the version names both. */
+static char version[64];
+
+static const char *isa_name(dnnl_cpu_isa_t isa)
+{
+    static const struct {
+        dnnl_cpu_isa_t isa;
+        const char *name;
+    } known[] = {
+        {dnnl_cpu_isa_sse41, "SSE4.1"},
+        {dnnl_cpu_isa_avx, "AVX"},
+        {dnnl_cpu_isa_avx2, "AVX2"},
+        {dnnl_cpu_isa_avx2_vnni, "AVX2 VNNI"},
+        {dnnl_cpu_isa_avx512_core, "AVX512"},
+        {dnnl_cpu_isa_avx512_core_vnni, "AVX512 VNNI"},
+        {dnnl_cpu_isa_avx512_core_bf16, "AVX512 BF16"},
+        {dnnl_cpu_isa_avx512_core_amx, "AVX512 AMX"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(known); i++)
+        if (isa == known[i].isa)
+            return known[i].name;
+    return "ISA";
+}
+
+__attribute__((constructor)) static void name_version(void)
+{
+    const dnnl_version_t *v = dnnl_version();
+    dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
+    snprintf(version, sizeof version, "%d.%d.%d, %s (%x)", v->major, v->minor, v->patch,
+        isa_name(isa), (unsigned)isa);
+}
+
 __attribute__((visibility("default"))) extern const nnc_engine nnc_engine_onednn;
 const nnc_engine nnc_engine_onednn = {
     .name = "onednn",
-    .version = TEXT(DNNL_VERSION_MAJOR) "." TEXT(DNNL_VERSION_MINOR) "." TEXT(DNNL_VERSION_PATCH),
+    .version = version,
     .choose = choose,
     .load_call = load_call,
     .run = run,

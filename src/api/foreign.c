@@ -1,0 +1,64 @@
+/* api/foreign.c -- what was compiled elsewhere, or for a machine that was only described, and would crash or not fit here: refused with
+ * a reason. A plan holds sizes of weights' forms and of workspaces that oneDNN chose for a CPU, and code for a CPU's instructions. */
+#include "api/internal.h"
+#include <string.h>
+
+static bool has_engine(const nnc_plan *p, const char *name)
+{
+    for (int i = 0; i < p->n_engine; i++)
+        if (!strcmp(p->engine[i], name))
+            return true;
+    return false;
+}
+
+void nnc_put_libraries(nnc_text *t, const nnc_plan *p)
+{
+    const nnc_engine *e =
+        has_engine(p, "onednn") ? nnc_plugin("onednn", "nnc_engine_onednn", NULL) : NULL;
+    if (e)
+        nnc_printf(t, "oneDNN %s", e->version);
+}
+
+static bool has_machine_code(const nnc_plan *p)
+{
+    for (int i = 0; i < p->n_kernel; i++)
+        if (p->kernel[i].object >= 0)
+            return true;
+    return false;
+}
+
+static nnc_status refuse_code(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
+{
+    const char *lacks = has_machine_code(a->plan) ? nnc_target_host_lacks(&e->target) : NULL;
+    nnc_text cpu = {0};
+    if (!lacks)
+        return NNC_OK;
+    nnc_target_host_name(&cpu);
+    nnc_status st = nnc_fail0(sink, NNC_E_DEVICE,
+        "%s was compiled for the CPU that --target=%s describes, whose code may use %s; this is "
+        "%s, "
+        "which has none; run it there, or compile the model for this machine (--target=cpu)",
+        a->source->name, e->target.name, lacks, nnc_text_str(&cpu));
+    nnc_text_deinit(&cpu);
+    return st;
+}
+
+nnc_status nnc_refuse_foreign(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
+{
+    nnc_text here = {0};
+    if (e->target.kind != NNC_T_cpu)
+        return NNC_OK;
+    NNC_TRY(refuse_code(e, a, sink));
+    if (!a->libraries || !e->has_onednn || !has_engine(a->plan, "onednn"))
+        return NNC_OK;
+    nnc_put_libraries(&here, a->plan);
+    nnc_status st = here.oom ? nnc_nomem(sink) : NNC_OK;
+    if (!st && here.n && strcmp(nnc_text_str(&here), a->libraries))
+        st = nnc_fail0(sink, NNC_E_DEVICE,
+            "%s was compiled with %s, this is %s: another library, another CPU or another "
+            "ONEDNN_MAX_CPU_ISA; compile the model again",
+            a->source->name, *a->libraries ? a->libraries : "an unknown oneDNN",
+            nnc_text_str(&here));
+    nnc_text_deinit(&here);
+    return st;
+}
