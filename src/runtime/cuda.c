@@ -450,12 +450,19 @@ struct nnc_capture {
     cuda_graph_exec x;
 };
 
-static nnc_status cuda_capture_begin(nnc_stream *s)
+/* A capture that fails is no failure of the run: CUDA must not keep its error as the last one, which libraries take for their own. */
+static nnc_status not_captured(nnc_stream *s, int error, nnc_sink *sink)
+{
+    (void)s->d->rt->cudaGetLastError();
+    return error ? cuda_fail(s->d, error, "the run cannot be captured", sink) : NNC_E_DEVICE;
+}
+
+static nnc_status cuda_capture_begin(nnc_stream *s, nnc_sink *sink)
 {
     if (s->failed != NNC_OK || !went(s, use(s->d)))
         return NNC_E_DEVICE; /* sync says why */
-    return s->d->rt->cudaStreamBeginCapture(s->s, CUDA_CAPTURE_THREAD_LOCAL) ? NNC_E_DEVICE
-                                                                             : NNC_OK;
+    int error = s->d->rt->cudaStreamBeginCapture(s->s, CUDA_CAPTURE_THREAD_LOCAL);
+    return error ? not_captured(s, error, sink) : NNC_OK;
 }
 
 static nnc_status cuda_capture_end(nnc_stream *s, nnc_capture **out, nnc_sink *sink)
@@ -464,26 +471,28 @@ static nnc_status cuda_capture_end(nnc_stream *s, nnc_capture **out, nnc_sink *s
     cuda_graph g = NULL;
     nnc_capture *c = nnc_calloc(1, sizeof *c);
     *out = c;
-    int error = use(s->d);
-    error = error ? error : rt->cudaStreamEndCapture(s->s, &g);
+    int lost = use(s->d), error = rt->cudaStreamEndCapture(s->s, &g);
+    error = lost                              ? lost
+            : s->failed != NNC_OK && s->error ? s->error
+                                              : error; /* the first of them */
     if (!error && c && s->failed == NNC_OK)
         error = rt->cudaGraphInstantiate(&c->x, g, 0);
-    if (!error && c && c->x)
-        (void)rt->cudaGraphUpload(c->x, s->s); /* else the first replay does it */
+    if (!error && c && c->x && rt->cudaGraphUpload(c->x, s->s))
+        (void)rt->cudaGetLastError(); /* the first replay does it */
     if (g)
         (void)rt->cudaGraphDestroy(g);
     if (!error && c && c->x) {
         c->d = s->d;
         return NNC_OK;
     }
-    (void)rt->cudaGetLastError();
+    if (c && c->x)
+        (void)rt->cudaGraphExecDestroy(c->x);
     s->failed = NNC_OK;
     s->error = 0;
+    nnc_status status = not_captured(s, error, sink);
     nnc_free(c);
     *out = NULL;
-    if (!c)
-        return nnc_nomem(sink);
-    return error ? cuda_fail(s->d, error, "the run cannot be captured", sink) : NNC_E_DEVICE;
+    return c ? status : nnc_nomem(sink);
 }
 
 static nnc_status cuda_replay(nnc_stream *s, nnc_capture *c)
@@ -518,6 +527,7 @@ static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
         nnc_puts(&t, "; CUDA_LAUNCH_BLOCKING=1 in the environment tells which layer it is");
     status = nnc_fail0(sink, status, "%s", nnc_text_str(&t));
     nnc_text_deinit(&t);
+    (void)rt->cudaGetLastError(); /* told; what comes next begins anew, where CUDA lets it */
     return status;
 }
 

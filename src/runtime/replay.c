@@ -25,23 +25,38 @@ static nnc_status fork_or_join(nnc_exec *e, bool join)
     return NNC_OK;
 }
 
-/* Writes main down. What fails here fails again, and is told, when it is given command by command. */
-static void write_down(nnc_exec *e)
+static void tell(nnc_sink *sink, const nnc_sink *why)
+{
+    const char *said =
+        why && nnc_sink_count(why) ? nnc_sink_at(why, 0)->message : "the device does not say why";
+    nnc_note(sink, (nnc_loc){0},
+        "%s: its commands are given one by one, which costs some microseconds each", said);
+}
+
+/* Writes main down. A command that fails here fails again, and is told, when it is given alone. */
+static void write_down(nnc_exec *e, nnc_sink *sink)
 {
     nnc_capture *c = NULL;
-    if (e->api->capture_begin(origin(e)) != NNC_OK)
+    nnc_sink *why = nnc_sink_create(); /* NULL: without a reason */
+    if (e->api->capture_begin(origin(e), why) != NNC_OK) {
+        tell(sink, why);
+        nnc_sink_destroy(why);
         return;
+    }
     nnc_status status = fork_or_join(e, false);
     for (int i = e->p->main_first; i < e->p->n_cmd && status == NNC_OK; i++)
         status = nnc_exec_issue(e, i);
     if (status == NNC_OK)
         status = fork_or_join(e, true);
-    nnc_status ended = e->api->capture_end(origin(e), &c, NULL);
+    nnc_status ended = e->api->capture_end(origin(e), &c, why);
     nnc_status synced = nnc_exec_sync(e, NULL); /* failures of the other streams */
     if (ended == NNC_OK && status == NNC_OK && synced == NNC_OK)
         e->use->capture = c;
     else if (ended == NNC_OK)
         e->api->capture_destroy(c);
+    if (!e->use->capture)
+        tell(sink, why);
+    nnc_sink_destroy(why);
 }
 
 /* Streams 0 of the other devices meet the origin. */
@@ -66,7 +81,7 @@ nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink)
         e->use->no_replay = true; /* once, whatever comes of it */
         NNC_TRY(nnc_exec_sync(e, sink));
         int64_t from = nnc_now_ns();
-        write_down(e);
+        write_down(e, sink);
         if (e->use == &e->own)
             nnc_exec_spent(e, NNC_PH_capture, from);
     }

@@ -56,8 +56,8 @@ typedef struct nnc_device_api {
     /* What a device can be given once and told to do again, cheaper than command by command; all NULL where it is none. Between begin
      * and end nothing runs: what s is given is written down, and what other streams are given from where they wait for an event of
      * those that are written down. s must wait for them all before the end. No sync, upload, download or alloc in between. A failure
-     * comes out of end; then nothing was written down and all streams are as before. */
-    nnc_status (*capture_begin)(nnc_stream *s);
+     * comes out of begin or end; then nothing was written down, all streams are as before and no later call sees it. */
+    nnc_status (*capture_begin)(nnc_stream *s, nnc_sink *sink);
     nnc_status (*capture_end)(nnc_stream *s, nnc_capture **out, nnc_sink *sink);
     nnc_status (*replay)(nnc_stream *s, nnc_capture *c); /* all of it, in s's turn */
     void (*capture_destroy)(nnc_capture *c);             /* after sync of the streams that replay it */

@@ -68,6 +68,11 @@ static const char *error_string(int error)
     return error == 700 ? "an illegal memory access was encountered" : "the fake refuses";
 }
 
+int fake_last_error(void)
+{
+    return last_error;
+}
+
 static int get_last_error(void)
 {
     int error = last_error;
@@ -520,7 +525,7 @@ void fake_begin(uint64_t seed)
 {
     fake_queues_begin(seed);
     fake_fail_at = fake_fail_with = fake_calls = fake_break_launch = 0;
-    device = last_error = 0;
+    device = last_error = fake_graph_fail = 0;
     memset(peer, 0, sizeof peer);
     memset(used, 0, sizeof used);
     fake_gpu = h200;

@@ -46,9 +46,15 @@ typedef struct fake_counts {
 } fake_counts;
 extern fake_counts fake_count;
 
+/* CUDA's last error: kept until somebody takes it (cudaGetLastError). What launches kernels and asks for the last error then, as cuBLASLt
+ * and cuDNN do, takes that of an earlier call for its own. */
+int fake_last_error(void);
 /* The n-th call (1-based) of cudart that gives a status fails with this error; 0: none. */
 extern int fake_fail_at, fake_fail_with;
 extern int fake_calls;
+/* The next call of this kind fails with fake_fail_with, and the number is 0 again. */
+enum { FAKE_CAPTURE_BEGIN = 1, FAKE_CAPTURE_END, FAKE_GRAPH_INSTANTIATE, FAKE_GRAPH_UPLOAD };
+extern int fake_graph_fail;
 /* The n-th launch does not run but leaves the error of an illegal address, which every later call returns; 0: none. */
 extern int fake_break_launch;
 

@@ -14,7 +14,7 @@ enum {
     CAPTURED_EVENT = 907,
 };
 
-int fake_capturing;
+int fake_capturing, fake_graph_fail;
 static cuda_graph graphs;
 static cuda_stream member[FAKE_STREAMS]; /* those that take part in the capture under way */
 
@@ -40,9 +40,17 @@ int fake_graph_join(cuda_stream s, const firing *f)
     return s->capturing == f->graph ? 0 : CAPTURE_MERGE;
 }
 
+/* As fake_gives, for a call of this kind. */
+static int gives(int kind)
+{
+    bool fails = kind == fake_graph_fail;
+    fake_graph_fail = fails ? 0 : fake_graph_fail;
+    return fake_gives(fails ? fake_fail_with : 0);
+}
+
 static int begin(cuda_stream s, int mode)
 {
-    int error = fake_gives(0);
+    int error = gives(FAKE_CAPTURE_BEGIN);
     if (error)
         return error;
     if (mode != CUDA_CAPTURE_THREAD_LOCAL || fake_capturing || !s)
@@ -83,7 +91,7 @@ static int end(cuda_stream s, cuda_graph *out)
     }
     g->open = false;
     fake_capturing--;
-    int error = fake_gives(whole ? 0 : CAPTURE_UNJOINED);
+    int error = whole ? gives(FAKE_CAPTURE_END) : fake_gives(CAPTURE_UNJOINED);
     if (!error)
         *out = g;
     return error;
@@ -91,7 +99,7 @@ static int end(cuda_stream s, cuda_graph *out)
 
 static int instantiate(cuda_graph_exec *x, cuda_graph g, unsigned long long flags)
 {
-    int error = fake_gives(flags ? INVALID_VALUE : 0);
+    int error = flags ? fake_gives(INVALID_VALUE) : gives(FAKE_GRAPH_INSTANTIATE);
     if (error)
         return error;
     g->users++;
@@ -104,7 +112,7 @@ static int upload(cuda_graph_exec x, cuda_stream s)
 {
     (void)x;
     (void)s;
-    return fake_gives(0);
+    return gives(FAKE_GRAPH_UPLOAD);
 }
 
 static void *copy_of(const void *p)

@@ -10,6 +10,8 @@ static const nnc_cuda_cublaslt *lt_now; /* those that compute at once */
 static const nnc_cuda_cudnn *dnn_now;
 
 enum {
+    EXECUTION_FAILED = 13, /* CUBLAS_STATUS_EXECUTION_FAILED */
+    DNN_EXECUTION_FAILED = 5000, /* CUDNN_STATUS_EXECUTION_FAILED */
     WORKSPACE = 64
 }; /* bytes of it that are held to be written: who shares it shares its beginning */
 
@@ -51,6 +53,8 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     const void *algo, void *work, size_t work_bytes, cuda_stream s)
 {
     fake_touch t[FAKE_TOUCHES];
+    if (fake_last_error())
+        return EXECUTION_FAILED;
     product *p = calloc(1, sizeof *p);
     *p = (product){
         handle, desc, d, la, lb, lc, ld, work, alpha, a, b, beta, c, NULL, {0}, work_bytes};
@@ -81,6 +85,8 @@ static void run_execution(void *ctx)
 static int execute(void *handle, void *plan, void *pack)
 {
     fake_touch t[FAKE_TOUCHES];
+    if (fake_last_error())
+        return DNN_EXECUTION_FAILED;
     execution *x = calloc(1, sizeof *x), **ctx = malloc(sizeof(execution *));
     *x = (execution){handle, plan, pack, false, all};
     all = *ctx = x;

@@ -141,6 +141,52 @@ TEST(any_call_of_a_session_may_fail)
     CHECK(went > 5); /* those of the capture, of pinned memory, of what is given back */
 }
 
+/* Each call that belongs to a capture fails, and leaves CUDA's last error behind: the run goes on uncaptured, says so, and cuBLASLt and
+ * cuDNN, which ask for the last error after their launches, do not take it for theirs. */
+static const char convs[] = "{\"inputs\": {\"x\": [2, 4, 8, 10]}, \"layers\": ["
+                            "{\"op\": \"conv\", \"in\": \"x\", \"channels\": 8, \"kernel\": 3, "
+                            "\"pad\": 1}, {\"op\": \"relu\"},"
+                            "{\"op\": \"conv\", \"channels\": 2, \"kernel\": 3, \"pad\": 1}, "
+                            "{\"op\": \"flatten\"}, {\"op\": \"linear\", "
+                            "\"out\": 24}, {\"op\": \"softmax\"}]}";
+static void fail_in_graphs(const char *text, int call, int error, bool told)
+{
+    float in[IN], got[OUT], first[OUT];
+    char why[512];
+    loaded l;
+    fake_begin(0);
+    compile(&l, text, "cuda:sm_90", 1, 1);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    nnc_fill_input("x", nnc_session_input_type(l.s, 0), 3, in);
+    fake_graph_fail = call;
+    fake_fail_with = error;
+    for (int i = 0; i < RUNS; i++) {
+        CHECK_OK(nnc_session_input(l.s, 0, in, test_sink));
+        CHECK_OK(nnc_session_run(l.s, test_sink));
+        CHECK_OK(nnc_session_output(l.s, 0, i ? got : first, test_sink));
+        CHECK(!i || !memcmp(got, first, (size_t)nnc_type_bytes(nnc_session_output_type(l.s, 0))));
+        CHECK_INT(fake_last_error(), 0);
+        if (i == 1)
+            CHECK(test_has_diag("its commands are given one by one") == told);
+    }
+    CHECK_INT(fake_graph_fail, 0); /* it did fail, once */
+    CHECK_INT(fake_count.replays, told ? 0 : RUNS - 1);
+    nnc_sink_clear(test_sink);
+    unload(&l);
+    if (fake_end(why))
+        test_fail(__FILE__, __LINE__, "graph call %d: %s", call, why);
+}
+
+TEST(a_failed_capture_leaves_no_error)
+{
+    if (no_compiler())
+        return;
+    for (int call = FAKE_CAPTURE_BEGIN; call <= FAKE_GRAPH_UPLOAD; call++) {
+        fail_in_graphs(branches, call, 901, call != FAKE_GRAPH_UPLOAD);
+        fail_in_graphs(convs, call, 2, call != FAKE_GRAPH_UPLOAD);
+    }
+}
+
 TEST(a_kernel_that_breaks_is_told)
 {
     float got[OUT];
