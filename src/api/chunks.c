@@ -2,8 +2,9 @@
  * of one beside the computing of another (runtime/pipe.c).
  *
  * Rows are dimension 0 of the outputs and of the inputs that carry it through every node untouched (ir/sample.c decides, by what each
- * node does with its dimensions); other inputs go to every chunk whole. Chunks are of one size, which divides the rows. The smallest
- * number of chunks is looked for by planning: first as many as the sizes suggest, then twice as many. */
+ * node does with its dimensions); other inputs go to every chunk whole. Chunks are of one size. Where it does not divide the rows, the
+ * last chunk begins that much earlier and computes some rows a second time: one plan serves, and the same rows give the same numbers.
+ * The smallest number of chunks is looked for by planning: first as many as the sizes suggest, then twice as many. */
 #include "api/internal.h"
 #include <string.h>
 
@@ -38,19 +39,13 @@ static int64_t rows_of(const nnc_graph *g)
     return t && t->rank ? t->dim[0] : 1;
 }
 
-/* The smallest divisor of n from k on; 0: none. */
-static int64_t divisor_from(int64_t n, int64_t k)
+/* Rows of one of k chunks of n rows. Large ones that do not come out even are rounded up to whole cache lines of any type, so that each
+ * begins on one, for less than a hundredth of the work twice. */
+static int64_t rows_per_chunk(int64_t n, int64_t k)
 {
-    int64_t best = 0;
-    for (int64_t i = 1; i * i <= n && i <= 1 << 20; i++) {
-        if (n % i)
-            continue;
-        if (i >= k && (!best || i < best))
-            best = i;
-        if (n / i >= k && (!best || n / i < best))
-            best = n / i;
-    }
-    return best;
+    enum { LINE = 64, LARGE = 100 * LINE };
+    int64_t rows = n / k + (n % k != 0);
+    return n % k && rows >= LARGE ? nnc_align_up(rows, LINE) : rows;
 }
 
 static nnc_status remark(nnc_artifact *a, bool applied, const char *rule, const nnc_text *why)
@@ -127,24 +122,30 @@ static nnc_status take(nnc_artifact *a, nnc_artifact *b, nnc_sink *sink)
 static nnc_status accept(
     nnc_artifact *a, nnc_artifact *b, int64_t need, int64_t have, int64_t rows, nnc_sink *sink)
 {
-    char then[160];
+    char then[240];
+    int64_t all = rows_of(a->source);
     NNC_TRY(take(a, b, sink));
-    snprintf(then, sizeof then,
+    int n = snprintf(then, sizeof then,
         "a run is %lld chunks of %lld rows each, copies of one beside the computing of another",
         (long long)a->chunks, (long long)rows);
+    if (all % rows)
+        snprintf(then + n, sizeof then - (size_t)n,
+            "; the last computes %lld rows of the one before again, as %lld do not divide %lld",
+            (long long)(a->chunks * rows - all), (long long)rows, (long long)all);
     return say(a, true, need, have, then, sink);
 }
 
 static nnc_status search(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, int64_t need,
     int64_t have, int64_t n, nnc_sink *sink)
 {
-    int64_t all = rows_of(a->source);
-    for (bool ok = true; n;) {
+    int64_t all = rows_of(a->source), rows = all;
+    for (bool ok = true; rows > 1; n *= 2) {
+        rows = rows_per_chunk(all, nnc_min64(n, all));
         nnc_artifact b = {.source = a->source, .level = a->level};
         nnc_remarks_init(&b.remarks);
-        nnc_status st = compile_rows(e, o, a, all / n, &b, &ok, sink);
+        nnc_status st = compile_rows(e, o, a, rows, &b, &ok, sink);
         if (!st && ok && need_of(b.plan) + slots_of(b.plan) <= have) {
-            st = accept(a, &b, need, have, all / n, sink);
+            st = accept(a, &b, need, have, rows, sink);
             drop(&b);
             return st;
         }
@@ -153,7 +154,6 @@ static nnc_status search(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
         if (!ok)
             return say(a, false, need, have,
                 "its rows are not independent of each other, so it cannot run in chunks", sink);
-        n = divisor_from(all, 2 * n);
     }
     return say(
         a, false, need, have, "a single row, or the weights alone, need more than that", sink);
@@ -177,9 +177,8 @@ nnc_status nnc_chunks_make(
     if (e->target.kind != NNC_T_cuda || need <= have)
         return NNC_OK;
     int64_t fixed = a->plan->device[0].persist_bytes, room = nnc_max64(have - fixed, 1);
-    int64_t n =
-        divisor_from(rows_of(a->source), nnc_max64(2, (need - fixed + slots_of(a->plan)) / room));
-    return search(e, o, a, need, have, n, sink);
+    return search(
+        e, o, a, need, have, nnc_max64(2, (need - fixed + slots_of(a->plan)) / room), sink);
 }
 
 int64_t nnc_artifact_chunks(const nnc_artifact *a)
@@ -192,9 +191,10 @@ nnc_graph *nnc_chunks_source(const nnc_artifact *a)
     nnc_graph *part = NULL;
     bool *in = nnc_calloc(a->source->n_node + 1, sizeof *in),
          *out = nnc_calloc(a->source->n_output + 1, sizeof *out);
+    const nnc_plan *p = a->plan;
     nnc_status st =
         a->chunks > 1 && in && out
-            ? nnc_graph_sample(a->source, rows_of(a->source) / a->chunks, &part, in, out, NULL)
+            ? nnc_graph_sample(a->source, p->tensor[p->output[0]].type.dim[0], &part, in, out, NULL)
             : NNC_OK;
     nnc_free(in);
     nnc_free(out);
@@ -230,11 +230,11 @@ const nnc_type *nnc_whole_output(const nnc_artifact *a, int i)
     return a->chunks > 1 ? nnc_typeof(a->source, a->source->output[i]) : t;
 }
 
-/* Is `whole` n times `part` along dimension 0? */
-static bool times(const nnc_type *whole, const nnc_type *part, int64_t n)
+/* Is `whole` the same but for `all` rows in the place of `part`'s `rows`? */
+static bool extends(const nnc_type *whole, const nnc_type *part, int64_t all, int64_t rows)
 {
     if (!whole || whole->rank != part->rank || whole->dtype != part->dtype || !whole->rank ||
-        whole->dim[0] % n || whole->dim[0] / n != part->dim[0])
+        whole->dim[0] != all || part->dim[0] != rows)
         return false;
     for (int d = 1; d < whole->rank; d++)
         if (whole->dim[d] != part->dim[d])
@@ -253,16 +253,16 @@ nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink)
     if (!whole->rank || whole->rank != part->rank || part->dim[0] < 1 ||
         whole->dim[0] == part->dim[0])
         return NNC_OK;
-    int64_t n = whole->dim[0] / part->dim[0];
-    bool ok = n > 1;
+    int64_t all = whole->dim[0], rows = part->dim[0];
+    bool ok = all > rows;
     for (int i = 0; i < p->n_output && ok; i++)
-        ok = times(nnc_typeof(g, g->output[i]), &p->tensor[p->output[i]].type, n);
+        ok = extends(nnc_typeof(g, g->output[i]), &p->tensor[p->output[i]].type, all, rows);
     for (int i = 0; i < p->n_input && ok; i++) {
         const nnc_type *t = source_input(a, p->input_name[i]), *q = &p->tensor[p->input[i]].type;
-        ok = t && (times(t, q, n) || times(t, q, 1));
+        ok = t && (extends(t, q, all, rows) || (nnc_type_same_shape(t, q) && t->dtype == q->dtype));
     }
     if (!ok)
         return nnc_fail0(sink, NNC_E_MODEL, "the plan is not that of the model");
-    a->chunks = n;
+    a->chunks = all / rows + (all % rows != 0);
     return NNC_OK;
 }

@@ -16,7 +16,8 @@ struct nnc_streaming {
     char **in, **out; /* host memory */
     bool *in_direct, *out_direct;
     int64_t *in_step,
-        *out_step; /* bytes from one chunk's part to the next: 0 where all chunks get all of it */
+        *out_step; /* bytes from one chunk's part to the next: 0 where all get all of it */
+    int64_t *in_last, *out_last; /* where the last chunk's part begins */
     bool pageable, fresh; /* some memory is not pinned; outputs are those of the last run */
     sums up, down;
     int64_t run_ns, latency_ns, n_run;
@@ -36,11 +37,12 @@ static nnc_status host_memory(nnc_session *s, bool out, nnc_sink *sink)
     size_t n = (size_t)(out ? p->n_output : p->n_input) + 1;
     char **at = nnc_calloc(n, sizeof *at);
     bool *direct = nnc_calloc(n, sizeof *direct);
-    int64_t *step = nnc_calloc(n, sizeof *step);
+    int64_t *step = nnc_calloc(n, sizeof *step), *last = nnc_calloc(n, sizeof *last);
     *(out ? &m->out : &m->in) = at;
     *(out ? &m->out_direct : &m->in_direct) = direct;
     *(out ? &m->out_step : &m->in_step) = step;
-    if (!at || !direct || !step)
+    *(out ? &m->out_last : &m->in_last) = last;
+    if (!at || !direct || !step || !last)
         return nnc_nomem(sink);
     for (int i = 0; i < (int)n - 1; i++) {
         void *memory;
@@ -49,6 +51,7 @@ static nnc_status host_memory(nnc_session *s, bool out, nnc_sink *sink)
         NNC_TRY(nnc_exec_host_alloc(s->exec, bytes, &memory, &direct[i], sink));
         at[i] = memory;
         step[i] = part < bytes ? part : 0;
+        last[i] = bytes - part;
         memset(memory, 0, (size_t)bytes);
         m->pageable |= !direct[i];
     }
@@ -91,6 +94,8 @@ void nnc_session_stream_close(nnc_session *s)
     free_host(s, m->out, m->out_direct, s->plan->n_output);
     nnc_free(m->in_step);
     nnc_free(m->out_step);
+    nnc_free(m->in_last);
+    nnc_free(m->out_last);
     nnc_free(m);
     s->stream = NULL;
 }
@@ -174,7 +179,12 @@ nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink)
     int64_t n = s->a->chunks;
     m->fresh = false;
     NNC_TRY(nnc_pipe_run(m->pipe,
-        &(nnc_pipe_io){.in = m->in, .out = m->out, .in_step = m->in_step, .out_step = m->out_step},
+        &(nnc_pipe_io){.in = m->in,
+            .out = m->out,
+            .in_step = m->in_step,
+            .out_step = m->out_step,
+            .in_last = m->in_last,
+            .out_last = m->out_last},
         n, span, sink));
     m->fresh = true;
     add_spans(m, span, (int)nnc_min64(n, NNC_PIPE_SPANS));

@@ -227,6 +227,13 @@ static nnc_status mark(const nnc_pipe *q, const one *o, int m, nnc_stream *s)
     return o->mark ? q->e->api->record(s, o->mark[m]) : NNC_OK;
 }
 
+/* Where the part of run i begins; step and last of memory k, either may be NULL. */
+static char *part_of(char *const *at, int k, int64_t i, const int64_t *step, const int64_t *last)
+{
+    int64_t offset = step ? i * step[k] : 0;
+    return at[k] + (last ? nnc_min64(offset, last[k]) : offset);
+}
+
 static nnc_status fill(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
 {
     const nnc_exec *e = q->e;
@@ -240,7 +247,7 @@ static nnc_status fill(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
         int t = e->p->input[k];
         if (e->p->tensor[t].device == d)
             NNC_TRY(api->upload(q->up[d], nnc_exec_address(e, t),
-                io->in[k] + (io->in_step ? o->i * io->in_step[k] : 0),
+                part_of(io->in, k, o->i, io->in_step, io->in_last),
                 nnc_type_bytes(&e->p->tensor[t].type)));
     }
     if (d == q->up_dev)
@@ -260,9 +267,8 @@ static nnc_status empty(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
     for (int k = 0; k < e->p->n_output; k++) {
         int t = e->p->output[k];
         if (e->p->tensor[t].device == d)
-            NNC_TRY(
-                api->download(q->down[d], io->out[k] + (io->out_step ? o->i * io->out_step[k] : 0),
-                    nnc_exec_address(e, t), nnc_type_bytes(&e->p->tensor[t].type)));
+            NNC_TRY(api->download(q->down[d], part_of(io->out, k, o->i, io->out_step, io->out_last),
+                nnc_exec_address(e, t), nnc_type_bytes(&e->p->tensor[t].type)));
     }
     if (d == q->down_dev)
         NNC_TRY(mark(q, o, D1, q->down[d]));

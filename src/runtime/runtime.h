@@ -151,11 +151,13 @@ typedef struct nnc_pipe_span {
     int64_t given_up, given_down;
 } nnc_pipe_span;
 
-/* Host memory of run i: in[k] + i * in_step[k] for input k, out likewise; steps NULL: the same for all runs. A memory is left alone
- * until nnc_pipe_run has returned. */
+/* Host memory of run i: in[k] + i * in_step[k] for input k, but no later than in[k] + in_last[k], so that a last run whose part is not
+ * whole shares some with the one before; out likewise, written in the order of the runs. Steps NULL: the same for all runs. A memory is
+ * left alone until nnc_pipe_run has returned. */
 typedef struct nnc_pipe_io {
     char *const *in, *const *out;
     const int64_t *in_step, *out_step;
+    const int64_t *in_last, *out_last; /* NULL: as far as the steps go */
 } nnc_pipe_io;
 
 /* The executor must outlive it. NNC_E_FIT: its slots do not fit on a device beside the plan. */

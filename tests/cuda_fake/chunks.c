@@ -77,6 +77,23 @@ TEST(chunks_give_the_same_bytes)
     check_same(rows, 256 << 10, 192 * 256 * 4, false);
 }
 
+/* Chunks that no number of rows divides into: the last one begins earlier. */
+static const char prime_sins[] =
+    "{\"inputs\": {\"x\": [65521]}, \"layers\": [{\"op\": \"sin\", \"repeat\": 4}]}";
+static const char prime_rows[] = "{\"inputs\": {\"x\": [191, 256]}, \"layers\": [{\"op\": "
+                                 "\"layernorm\"}, {\"op\": \"softmax\"}]}";
+static const char few_rows[] = "{\"inputs\": {\"x\": [7, 1001]}, \"layers\": [{\"op\": "
+                               "\"layernorm\"}, {\"op\": \"softmax\"}]}";
+
+TEST(uneven_chunks_give_the_same_bytes)
+{
+    if (no_compiler())
+        return;
+    check_same(prime_sins, 100 << 10, 65521 * 4, true);
+    check_same(prime_rows, 256 << 10, 191 * 256 * 4, true);
+    check_same(few_rows, 40 << 10, 7 * 1001 * 4, false);
+}
+
 static void check_text(const nnc_text *t, const char *part)
 {
     if (!strstr(nnc_text_str(t), part))
@@ -102,6 +119,25 @@ TEST(chunks_are_explained)
     nnc_text_deinit(&t);
     nnc_text_deinit(&u);
     nnc_text_deinit(&j);
+    unload(&l);
+    end();
+}
+
+/* A prime number of rows is no reason for as many chunks: 2^32 - 5 sins on a card of 16 GB. */
+TEST(a_prime_number_of_rows)
+{
+    nnc_text t = {0};
+    loaded l;
+    fake_begin(0);
+    compile(&l,
+        "{\"inputs\": {\"x\": [4294967291]}, \"layers\": [{\"op\": \"sin\", \"repeat\": 4}]}",
+        "cuda:sm_75", 1, 1);
+    int64_t n = nnc_artifact_chunks(l.a), part = nnc_artifact_plan(l.a)->tensor[0].type.dim[0];
+    CHECK(n > 2 && n <= 16);
+    CHECK(part % 64 == 0 && (n - 1) * part < 4294967291 && n * part >= 4294967291);
+    CHECK_OK(nnc_report_explain(l.a, NNC_TEXT, false, &t));
+    check_text(&t, "computes 389 rows");
+    nnc_text_deinit(&t);
     unload(&l);
     end();
 }
