@@ -410,6 +410,7 @@ static bool get_schedule(parser *p)
     s->vec_axis = (int16_t)a;
     s->vec_width = (int16_t)width;
     s->stream_stores = nnc_scan_eat(p->s, "stream");
+    s->ahead = nnc_scan_eat(p->s, "ahead");
     if (!nnc_scan_eat(p->s, "tile"))
         return true;
     if (!get_axis(p, &a) || !get_int(p, 1, 4096, &width))

@@ -4,7 +4,8 @@
  * Numbers are from measurements on AVX-512 (ns per element, f32, in cache): a load or store
  * 0.02, a cheap op 0.01, a division or root 0.06, an exp or sin 0.12. Math chains gain from IR
  * vectors of four machine registers, row reductions from one or two (the masked tail is then
- * short). */
+ * short), from four where there are registers and the tail is no longer for it: a sum waits four
+ * cycles for itself. */
 #include "codegen/internal.h"
 
 enum {
@@ -14,7 +15,8 @@ enum {
     LONG = 30,
     TILE_CHUNK = 256,
     TILE_AREA = 32768,
-    TILE_STREAM = 8 << 20
+    TILE_STREAM = 8 << 20,
+    AHEAD_LEAST = 1024
 };
 
 static bool is_expensive(const nnc_kins *in)
@@ -178,6 +180,13 @@ static int chain_length(const nnc_kernel *k)
     return n;
 }
 
+/* Do rows by four vectors at a time compute no more lanes than by two? */
+static bool fits_four(const nnc_kernel *k, int v, int lanes)
+{
+    int64_t n = k->axis[v].extent;
+    return n >= 16 * lanes && nnc_align_up(n, 4 * lanes) == nnc_align_up(n, 2 * lanes);
+}
+
 /* Vectors at once. A multiply-add takes four cycles and two start in each: eight independent chains fill the machine, and
  * of a long chain few iterations fit what it looks ahead. Such a body goes by eight vectors: where sixteen registers are
  * too few the values that wait in memory cost less than waiting (sin x16: 60 cycles for 16 elements by two vectors, 49 by
@@ -198,9 +207,11 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
         reduces |= in->op == KO_reduce;
         math += is_expensive(in);
     }
+    bool rows = v >= k->n_outer && bits == 512 && live <= 5 && !wide && fits_four(k, v, lanes);
     if (wide)
         lanes /= 2;
-    int width = reduces || v >= k->n_outer                      ? 2 * lanes
+    int width = rows                                            ? 4 * lanes
+                : reduces || v >= k->n_outer                    ? 2 * lanes
                 : live <= 5 && !wide && chain_length(k) >= LONG ? 8 * lanes
                 : math > 0 && live <= 4                         ? 4 * lanes
                                                                 : 2 * lanes;
@@ -211,25 +222,55 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
     return width < 1 ? 1 : width;
 }
 
-/* Stores that go past the caches: results larger than the last cache, written in whole vectors.
- * A transposing kernel writes lines far apart: each would be read first and thrown out of its
- * set soon after, so there it pays from TILE_STREAM bytes on (2.4 x on 4096 x 4096). */
+/* Bytes of all operands and results. */
+static int64_t footprint(const nnc_kernel *k)
+{
+    int64_t sum = 0;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role != KB_tmp)
+            sum += k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype);
+    return sum;
+}
+
+/* Stores that go past the caches, in whole vectors: where operands and results together exceed the
+ * last cache a line of a large result is read from memory only to be written, and gone before the
+ * consumer comes to it. A transposing kernel writes lines far apart: each would be read first
+ * and thrown out of its set soon after, so there it pays from TILE_STREAM bytes on (2.4 x on 4096
+ * x 4096). */
 static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l3_bytes > 0 ? t->l3_bytes : (int64_t)32 << 20;
     bool any = false;
+    int64_t least = cache / 4; /* of a result */
     if (k->sched.tile > 0)
-        cache = nnc_min64(cache, TILE_STREAM);
+        least = nnc_min64(cache, TILE_STREAM);
+    else if (footprint(k) <= cache)
+        return false;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
         if (in->op != KO_store || k->buf[in->buf].role != KB_out)
             continue;
         int64_t bytes = k->buf[in->buf].numel * nnc_dtype_size(k->buf[in->buf].dtype);
-        if (bytes <= cache)
+        if (bytes <= least)
             return false;
         any |= v >= 0;
     }
     return any;
+}
+
+/* Rows that come from memory while a unit computes: their stages read a row once from there and
+ * then from the nearest cache, so that memory would idle through all stages but the first. Short
+ * rows are found by the CPU itself. */
+static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
+{
+    int64_t cache = t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20;
+    int own = 0;
+    if (v < k->n_outer || k->n_outer == 0 || footprint(k) <= cache)
+        return false;
+    for (int s = 0; s < k->n_stage; s++)
+        own += k->stage[s].axes != 0;
+    int64_t row = k->axis[v].extent * 4;
+    return own > 1 && row >= AHEAD_LEAST && row <= cache / 8;
 }
 
 /* ---- transposing kernels ---- */
@@ -314,6 +355,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     if (v >= 0 && !tiled)
         s->vec_width = (int16_t)pick_width(k, v, bits);
     s->stream_stores = streams(k, v, t);
+    s->ahead = fetches(k, v, t);
     split_domain(k);
     return true;
 }

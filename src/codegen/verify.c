@@ -255,6 +255,8 @@ static nnc_status schedule_ok(const nnc_kernel *k, nnc_sink *sink)
             s->vec_width < 2 || s->vec_width > 16 || (s->vec_width & (s->vec_width - 1)) ||
             s->tile % s->vec_width || s->chunk % s->vec_width))
         return bad_kernel(k, sink, "the schedule's tile does not fit the axes");
+    if (s->ahead && (outer || s->vec_axis < 0 || k->n_outer == 0))
+        return bad_kernel(k, sink, "only rows are fetched ahead");
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && outer)
             return bad_kernel(k, sink, "tmp buffers need an inner vector axis");

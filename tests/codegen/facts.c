@@ -410,6 +410,32 @@ TEST(schedules)
     end(&l);
 }
 
+/* Rows larger together than the last cache stream, and the next one is fetched ahead; four vectors
+ * at once where they compute no more lanes than two. */
+TEST(row_schedules)
+{
+    static const struct {
+        int64_t rows, cols;
+        int width;
+        bool stream, ahead;
+    } at[] = {{4096, 4096, 64, true, true}, {4096, 1000, 64, false, true},
+        {512, 512, 64, false, true}, {64, 288, 32, false, false}, {64, 64, 32, false, false},
+        {8192, 128, 32, false, false}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%lld,%lld]\n%%y = softmax %%x {axis=1}\nreturn %%y }",
+            (long long)at[i].rows, (long long)at[i].cols);
+        lowered l = lower(text);
+        if (l.k) {
+            CHECK_INT(l.k->sched.vec_width, at[i].width);
+            CHECK_INT(l.k->sched.stream_stores, at[i].stream);
+            CHECK_INT(l.k->sched.ahead, at[i].ahead);
+        }
+        end(&l);
+    }
+}
+
 /* What softmax subtracts is a maximum: its exponents are at most 0, its exponentials at most 1
  * (and a rounding). Another value's maximum bounds nothing. */
 TEST(nothing_exceeds_its_maximum)

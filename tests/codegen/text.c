@@ -74,6 +74,7 @@ TEST(dangerous_text_is_refused)
     refused("reduce sum f32 %1", "reduce sum f32 %2", "not visible");
     refused("domain 1", "domain 2", "contradicts");
     refused("chunk 0", "chunk 4", "contradicts");
+    refused("grain 1", "grain 1 ahead", "only rows");
     refused("f32 %1\n", "f64 %1\n", "types do not fit");
     refused("stage r0", "stage", "axis that does not run here");
     refused("outer 8", "outer 0", "number in range");

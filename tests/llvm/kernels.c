@@ -399,6 +399,73 @@ TEST(streaming_stores)
     }
 }
 
+static int occurrences(const char *text, const char *what)
+{
+    int n = 0;
+    for (const char *p = text; (p = strstr(p, what)); p += strlen(what))
+        n++;
+    return n;
+}
+
+static char *emitted(const nnc_target *t)
+{
+    const nnc_kernel *k = &b.k;
+    char *text = NULL;
+    size_t n;
+    CHECK_OK(kb_emitter()->emit(&k, 1, t, EMIT_llvm, &text, &n, test_sink));
+    return text;
+}
+
+/* Rows that stream and fetch ahead: only the result goes past the caches, not what the last stage
+ * reads again; the next row is asked for where the exponentials are computed, in both copies of
+ * the code. */
+TEST(rows_from_memory)
+{
+    nnc_target t = target(0);
+    for (int64_t cols = 96; kb_emitter() && cols <= 160; cols += 32) {
+        softmax(7, cols, 32);
+        b.k.sched.stream_stores = b.k.sched.ahead = true;
+        CHECK(kb_check(&b, &t, 3e-7 * 8, 1e-12, 2));
+        char *text = emitted(&t);
+        CHECK(text && occurrences(text, ", !nontemporal !") == 1);
+        CHECK(text && occurrences(text, "call void @llvm.prefetch") == 2 * 32 * 4 / 64);
+        nnc_free(text);
+    }
+}
+
+/* AVX-512's instruction for p 2^n gives what the two factors give, subnormal results and infinity
+ * among them. A CPU described by its name alone is not taken to have it. */
+TEST(exponentials_are_the_same_with_avx512)
+{
+    enum { N = 65536 };
+    static float x[N], y[2][N];
+    nnc_target t = target(0), described = t;
+    described.cpu = "skylake-avx512";
+    if (!kb_emitter() || t.vector_bits < 512)
+        return;
+    for (int i = 0; i < N; i++)
+        x[i] = -120 + 220.0f * (float)i / N;
+    static const float special[] = {NAN, INFINITY, -INFINITY, 0, 1e30f, -1e30f, -103.9f, 88.8f};
+    memcpy(x, special, sizeof special);
+    static const nnc_sop ops[] = {SC_exp, SC_exp2, SC_sigmoid, SC_tanh};
+    for (size_t o = 0; o < NNC_COUNT(ops); o++) {
+        one_op(ops[o], DT_f32, DT_f32, N);
+        for (int d = 0; d < 2; d++) {
+            kb_code c;
+            void *args[2] = {x, y[d]};
+            char *text = emitted(d ? &described : &t);
+            CHECK(text && (strstr(text, "scalef") != NULL) == !d);
+            nnc_free(text);
+            CHECK_INT(b.k.n_buf, 2);
+            if (!kb_compile(&b, d ? &described : &t, &c))
+                return;
+            c.fn(args, 0, b.k.sched.domain, NULL);
+            kb_free(&c);
+        }
+        CHECK(memcmp(y[0], y[1], sizeof y[0]) == 0);
+    }
+}
+
 TEST(emission_is_deterministic)
 {
     kb_code one, two;

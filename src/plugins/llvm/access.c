@@ -301,14 +301,14 @@ static V load_pairs(ll_emit *e, T t, V p, V allowed, int size)
     return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)e->lanes), "");
 }
 
-void ll_prefetch(ll_emit *e, const nnc_kins *ins)
+void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near)
 {
     ll_mod *m = e->m;
     int64_t known;
     V dyn = affine(e, &ins->at, &known);
     T t = ll_memory_type(m, e->k->buf[ins->buf].dtype);
     V arg[4] = {place(e, ins->buf, t, dyn, known), LLVMConstInt(m->i32, 0, 0),
-        LLVMConstInt(m->i32, 3, 0), LLVMConstInt(m->i32, 1, 0)}; /* a read, to stay, data */
+        LLVMConstInt(m->i32, near ? 3 : 2, 0), LLVMConstInt(m->i32, 1, 0)}; /* a read, data */
     ll_call(m, "llvm.prefetch", m->ptr, arg, 4);
 }
 
@@ -409,6 +409,17 @@ static bool aligned64(const ll_emit *e, const nnc_kins *ins, int size)
     return e->k->sched.chunk * size % 64 == 0;
 }
 
+/* Is what this store writes left alone by the rest of the kernel? */
+static bool is_last_use(const ll_emit *e, const nnc_kins *store)
+{
+    if (e->k->buf[store->buf].role != KB_out)
+        return false;
+    for (int i = 0; i < e->k->n_ins; i++)
+        if (e->k->ins[i].op == KO_load && e->k->ins[i].buf == store->buf)
+            return false;
+    return true;
+}
+
 static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int size)
 {
     ll_mod *m = e->m;
@@ -418,7 +429,7 @@ static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int siz
     }
     V s = LLVMBuildStore(m->b, v, p);
     LLVMSetAlignment(s, (unsigned)size);
-    if (e->stream && aligned64(e, ins, size)) {
+    if (e->stream && aligned64(e, ins, size) && is_last_use(e, ins)) {
         LLVMValueRef one = LLVMConstInt(m->i32, 1, 0);
         LLVMMetadataRef md = LLVMValueAsMetadata(one);
         md = LLVMMDNodeInContext2(m->c, &md, 1);

@@ -163,6 +163,17 @@ V ll_narrow(ll_mod *m, V x)
     return LLVMBuildFPTrunc(m->b, x, ll_vec(m->f32, ll_lanes(x)), "");
 }
 
+V ll_part(ll_mod *m, V v, int from, int n)
+{
+    V c[256];
+    if (n == 1)
+        return LLVMBuildExtractElement(m->b, v, LLVMConstInt(m->i32, (unsigned)from, 0), "");
+    for (int i = 0; i < n; i++)
+        c[i] = LLVMConstInt(m->i32, (unsigned)(from + i), 0);
+    return LLVMBuildShuffleVector(
+        m->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(c, (unsigned)n), "");
+}
+
 V ll_slot(ll_mod *m, int i)
 {
     assert(i < LL_SLOTS);

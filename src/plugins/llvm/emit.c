@@ -46,6 +46,16 @@ static LLVMTargetMachineRef machine(const nnc_target *t, nnc_sink *sink)
     return tm;
 }
 
+/* Has the code generator AVX-512? Only what is said in so many words counts: an instruction that
+ * it lacks ends the process. */
+static bool has_avx512(const nnc_target *t)
+{
+    const char *f = t->features && t->features[0] ? t->features
+                    : !t->cpu || !t->cpu[0]       ? host_features
+                                                  : "";
+    return t->vector_bits >= 512 && strstr(f, "+avx512f");
+}
+
 static void open_module(ll_mod *m, const nnc_target *t, LLVMTargetMachineRef tm)
 {
     *m = (ll_mod){.c = LLVMContextCreate(), .t = t};
@@ -59,6 +69,7 @@ static void open_module(ll_mod *m, const nnc_target *t, LLVMTargetMachineRef tm)
     LLVMDisposeMessage(triple);
     m->fma = t->fma;
     m->f16c = t->f16c;
+    m->scalef = has_avx512(t);
     m->sse41 = t->vector_bits >= 256; /* every CPU with AVX has it */
     m->f32 = LLVMFloatTypeInContext(m->c);
     m->f64 = LLVMDoubleTypeInContext(m->c);

@@ -34,11 +34,13 @@ static V within(ll_mod *m, V x, double lo, double hi)
     return SEL(LT(x, K(lo)), K(lo), x);
 }
 
-/* 2^x, -127 <= x <= 128: 2^n 2^r, n = floor x; 2^-127 is taken for zero, 2^128 is infinity. */
+/* 2^x, -127 <= x <= 128: 2^n 2^r, n = floor x; 2^-127 may be taken for zero, 2^128 is infinity. */
 static V exp2_near(ll_mod *m, V x)
 {
     V n = ll_un(m, "llvm.floor", x), r = SUB(x, n), t = ADD(n, K(0x1.8p23));
     V p = ll_fma(m, r, POLY(r, FAST_EXP2), K(1)), i = ll_bits(m, t);
+    if (ll_has_scalef(m, p))
+        return ll_scalef(m, p, n);
     i = LLVMBuildShl(m->b, i, ll_ik(i, 23), "");
     i = LLVMBuildAdd(m->b, i, ll_ik(i, INT64_C(127) << 23), "");
     return MUL(p, ll_float(m, i));

@@ -24,6 +24,7 @@ typedef struct ll_mod {
     LLVMBuilderRef b;
     const nnc_target *t;
     bool fma, f16c, sse41;
+    bool scalef;    /* AVX-512: p 2^n in one instruction */
     T f32, f64, i1, i8, i16, i32, i64, ptr;
     V fn;           /* function being built */
     V slot[LL_SLOTS]; /* its stack buffers of slot_bytes, made on need */
@@ -57,6 +58,7 @@ V ll_float(ll_mod *m, V i);            /* back */
 V ll_any(ll_mod *m, V mask);           /* i1: is any lane true? */
 V ll_wide(ll_mod *m, V x);             /* f32 to f64 */
 V ll_narrow(ll_mod *m, V x);           /* f64 to f32 */
+V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; one: a scalar */
 V ll_slot(ll_mod *m, int i);           /* stack buffer i of the function, 64-byte aligned */
 V ll_slot_put(ll_mod *m, int i, V v);  /* stores v there, returns the buffer */
 V ll_slot_get(ll_mod *m, int i, T t);
@@ -92,6 +94,9 @@ void ll_helper_end(ll_mod *m, ll_helper *h);
 
 V ll_fma(ll_mod *m, V a, V b, V c);
 V ll_poly(ll_mod *m, V x, const double *c, int n); /* c[0] + c[1] x + ... */
+/* p 2^n for f32 and a whole n, rounded once, if the target and these lanes have it. */
+bool ll_has_scalef(const ll_mod *m, V p);
+V ll_scalef(ll_mod *m, V p, V n);
 V ll_copysign(ll_mod *m, V magnitude, V sign);
 V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan); /* floats; NaN if either is */
 /* a, b: f32 or f64, scalar or vector. */
@@ -153,7 +158,8 @@ typedef struct ll_emit {
 V ll_load(ll_emit *e, const nnc_kins *ins);
 /* As it stands in memory: `lanes` elements from the current place on, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);
-void ll_prefetch(ll_emit *e, const nnc_kins *ins); /* the current place, wherever it is */
+/* The current place, wherever it is, into the nearest cache or the next. */
+void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near);
 V ll_from_memory(ll_mod *m, V v, nnc_dtype d);
 T ll_memory_type(ll_mod *m, nnc_dtype d);
 V ll_lanes_mask(ll_mod *m, int lanes, int64_t live);

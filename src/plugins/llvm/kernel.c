@@ -210,8 +210,56 @@ static bool wide_acc(const ll_emit *e, int r)
     return e->vec_red || (e->vax >= 0 && d >> e->vax & 1);
 }
 
+/* Is this load part of a row of the unit: along one of these axes, elsewhere for the next unit? */
+static bool reads_row(const ll_emit *e, const nnc_kins *ins, uint32_t axes)
+{
+    if (ins->op != KO_load || e->k->buf[ins->buf].role != KB_in || ins->arg[0] >= 0 ||
+        ins->n_guard > 0 || ins->at.k[e->k->n_outer - 1] == 0)
+        return false;
+    for (int a = e->k->n_outer; a < e->k->n_axis; a++)
+        if (axes >> a & 1 && ins->at.k[a] == 1)
+            return true;
+    return false;
+}
+
+/* Does this stage fetch the next unit's rows? The longest does of those that read rows: there is
+ * most time beside it. */
+static bool fetches(const ll_emit *e, const nnc_kstage *st)
+{
+    const nnc_kstage *best = NULL;
+    for (int g = 0; g < e->k->n_stage && e->k->sched.ahead; g++) {
+        const nnc_kstage *c = &e->k->stage[g];
+        bool row = false;
+        for (int i = c->body0; i < c->body1; i++)
+            row |= reads_row(e, &e->k->ins[i], c->axes);
+        if (row && (!best || c->body1 - c->body0 > best->body1 - best->body0))
+            best = c;
+    }
+    return best == st;
+}
+
+/* Lines of the next unit's rows, as many as this step reads of its own. */
+static void fetch_ahead(ll_emit *e, const nnc_kstage *st)
+{
+    int next = e->k->n_outer - 1;
+    for (int i = st->body0; i < st->body1 && e->vax >= 0; i++) {
+        const nnc_kins *ins = &e->k->ins[i];
+        if (!reads_row(e, ins, 1u << e->vax))
+            continue;
+        int per_line = 64 / nnc_dtype_size(e->k->buf[ins->buf].dtype);
+        e->shift[next] = 1;
+        for (int l = 0; l < e->lanes; l += per_line) {
+            e->shift[e->vax] = l;
+            ll_prefetch(e, ins, false);
+        }
+        e->shift[next] = e->shift[e->vax] = 0;
+    }
+}
+
 static void nest(ll_emit *e, stage *s, int level)
 {
+    if (level == s->n && !e->mask && fetches(e, s->st))
+        fetch_ahead(e, s->st);
     if (level == s->n_map)
         for (int r = 0; r < e->n_red; r++)
             ll_red_init(e, r, wide_acc(e, r));

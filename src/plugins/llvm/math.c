@@ -104,10 +104,40 @@ static V exp2i(ll_mod *m, V t, int off)
     return ll_float(m, LLVMBuildAdd(m->b, i, ll_ik(i, one * (INT64_C(1) << shift)), ""));
 }
 
-/* p 2^n. In f32 by two factors when n may leave the exponents of normal numbers: subnormal
- * results round once. */
+static V joined(ll_mod *m, V a, V b)
+{
+    V c[256];
+    int n = 2 * ll_lanes(a);
+    for (int i = 0; i < n; i++)
+        c[i] = LLVMConstInt(m->i32, (unsigned)i, 0);
+    return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
+}
+
+bool ll_has_scalef(const ll_mod *m, V p)
+{
+    return m->scalef && ll_elem(p) == m->f32 && ll_lanes(p) >= 16;
+}
+
+/* Sixteen lanes each. */
+V ll_scalef(ll_mod *m, V p, V n)
+{
+    int lanes = ll_lanes(p);
+    if (lanes > 16) {
+        int half = lanes / 2;
+        V a = ll_scalef(m, ll_part(m, p, 0, half), ll_part(m, n, 0, half));
+        V b = ll_scalef(m, ll_part(m, p, half, half), ll_part(m, n, half, half));
+        return joined(m, a, b);
+    }
+    V arg[5] = {p, n, p, LLVMConstAllOnes(m->i16), LLVMConstInt(m->i32, 4, 0)};
+    return ll_call(m, "llvm.x86.avx512.mask.scalef.ps.512", NULL, arg, 5);
+}
+
+/* p 2^n, rounded once. Without AVX-512's instruction f32 takes two factors when n may leave the
+ * exponents of normal numbers. */
 static V scale(ll_mod *m, V p, V t, bool small)
 {
+    if (ll_has_scalef(m, p))
+        return ll_scalef(m, p, SUB(t, magic(m, t)));
     if (small || is_f64(m, p))
         return MUL(p, exp2i(m, t, 0));
     V i = ll_bits(m, t);

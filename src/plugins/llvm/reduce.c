@@ -148,27 +148,15 @@ void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, 
     take(e, r, x, i);
 }
 
-/* Lanes from..from+n-1 of v. */
-static V part(ll_mod *m, V v, int from, int n)
-{
-    V c[256];
-    if (n == 1)
-        return LLVMBuildExtractElement(m->b, v, LLVMConstInt(m->i32, (unsigned)from, 0), "");
-    for (int i = 0; i < n; i++)
-        c[i] = LLVMConstInt(m->i32, (unsigned)(from + i), 0);
-    return LLVMBuildShuffleVector(
-        m->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(c, (unsigned)n), "");
-}
-
 V ll_red_done(ll_emit *e, int r, bool vec)
 {
     ll_mod *m = e->m;
     V *a = &e->acc[2 * r];
     for (int n = vec ? ll_lanes(a[0]) / 2 : 0; n > 0; n /= 2) {
-        V x = part(m, a[0], n, n), i = a[1] ? part(m, a[1], n, n) : NULL;
-        a[0] = part(m, a[0], 0, n);
+        V x = ll_part(m, a[0], n, n), i = a[1] ? ll_part(m, a[1], n, n) : NULL;
+        a[0] = ll_part(m, a[0], 0, n);
         if (a[1])
-            a[1] = part(m, a[1], 0, n);
+            a[1] = ll_part(m, a[1], 0, n);
         take(e, r, x, i);
     }
     nnc_dtype d = (nnc_dtype)red(e, r)->dtype;

@@ -82,7 +82,7 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
     for (int r = 0; r < e->lanes && t->live[0] == e->lanes && t->live[1] == e->lanes; r++) {
         e->shift[t->axis[0]] =
             r + e->lanes; /* of the next squares: too far apart for the CPU to guess */
-        ll_prefetch(e, ins);
+        ll_prefetch(e, ins, true);
     }
     e->shift[t->axis[0]] = 0;
     e->vax = t->axis[0];
