@@ -5,7 +5,8 @@
 #
 # BUILD (default build-bundle) is a build folder of its own: LLVM is linked into its plug-in where LLVM's static libraries are there (a
 # quarter of the shared library's size, which has every target), and libraries are looked for beside the program.
-# GPU_TARGETS (default cuda:sm_90): GPUs whose kernels are compiled beforehand, if NVRTC is here; elsewhere NVRTC compiles them there.
+# GPU_TARGETS (default cuda:sm_90): GPUs whose kernels are compiled beforehand, if NVRTC is here, and about which cuDNN is asked, if it is;
+# elsewhere NVRTC compiles them, and cuDNN is asked, there.
 set -eu
 cd "$(dirname "$0")/.."
 root=$(pwd) build=${1:-build-bundle} out=${2:-nnc-gpu.tar.xz}
@@ -75,6 +76,10 @@ for t in $targets; do
         "$top/bin/bench_device" compile --cells=bench/device/$cells.txt --target="$t" --cache-dir="$top/cache" || echo "  (some are compiled there)"
     done
 done
+
+# cuDNN's answers are kept by its build: a machine with the same one takes them, another one asks its own
+echo "cuDNN's answers to $(ls "$top/cache" 2>/dev/null | grep -c '^choice-') questions are packed, $(
+    ls "$top/cache" 2>/dev/null | grep -c '^object-') objects of kernels"
 
 # ---- archive ----
 tar -C "$stage" --sort=name --owner=0 --group=0 --numeric-owner --mtime="$(git log -1 --format=%cI 2>/dev/null || echo 2000-01-01)" \

@@ -130,9 +130,10 @@ typedef struct nnc_cuda_found {
 } nnc_cuda_found;
 void nnc_cuda_look(nnc_cuda_lib lib, nnc_cuda_found *out);
 
-/* Appends what tells the library's files from others (paths, sizes, times), without opening them: the key under which its answers can be
- * kept. False: it is not there, or a table of a test stands for it. Before the library is open this is the file that would be; what is
- * kept belongs under the text as it is once it is open. */
+/* Appends what tells the library's files from others, without opening them: the key under which its answers can be kept, here or, as
+ * build ids are the same everywhere, on another machine (files without one: paths, sizes, times). False: it is not there, or a test's
+ * table stands for it. Before the library is open this is the file that would be; what is kept belongs under the text as it is once it
+ * is open. */
 bool nnc_cuda_identity(nnc_cuda_lib lib, nnc_text *out);
 
 /* Appends a line for each thing that does not match: a driver older than the runtime, libraries of different CUDA versions,

@@ -1,9 +1,13 @@
-/* cuda/identity.c -- what tells a library's files from others: their paths, sizes and times, so that what a library once answered can be
- * kept without opening it again (cuDNN takes a tenth of a second to open). */
+/* cuda/identity.c -- what tells a library's files from others, so that what a library once answered can be kept without opening it again
+ * (cuDNN takes a tenth of a second to open): the build id that the linker wrote into each, which is a hash of its contents and the same
+ * wherever the file lies and on whatever machine; where it has none, its path, size and time. */
 #include "cuda/internal.h"
+#include <elf.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- the loader's path --------------------------------------------------------------------------------------------- */
 
@@ -74,10 +78,62 @@ bool cuda_file_stat(nnc_cuda_lib lib, char path[512], struct stat *st)
     return (strchr(path, '/') || on_loader_path(f.path, path)) && stat(path, st) == 0;
 }
 
-static void put_file(nnc_text *out, const char *path)
+enum { MAX_NOTES = 4096, MAX_HEADERS = 64, MAX_ID = 64 };
+
+/* The build id among notes: size of the name, of the contents, kind, name and contents, both padded to four bytes. */
+static int find_id(const uint8_t *note, size_t n, uint8_t id[MAX_ID])
+{
+    Elf64_Nhdr h;
+    for (size_t at = 0; at + sizeof h <= n;) {
+        memcpy(&h, note + at, sizeof h);
+        size_t name = at + sizeof h, data = name + (((size_t)h.n_namesz + 3) & ~(size_t)3);
+        if (h.n_namesz > n || h.n_descsz > n || data > n || h.n_descsz > n - data)
+            return 0;
+        if (h.n_type == NT_GNU_BUILD_ID && h.n_namesz == 4 && !memcmp(note + name, "GNU", 4) &&
+            h.n_descsz >= 8 && h.n_descsz <= MAX_ID) {
+            memcpy(id, note + data, h.n_descsz);
+            return (int)h.n_descsz;
+        }
+        at = data + (((size_t)h.n_descsz + 3) & ~(size_t)3);
+    }
+    return 0;
+}
+
+static bool read_at(int fd, void *to, size_t n, uint64_t at)
+{
+    return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
+}
+
+/* Bytes of the file's build id; 0: it has none. */
+static int build_id(const char *path, uint8_t id[MAX_ID])
+{
+    Elf64_Ehdr e;
+    Elf64_Phdr p;
+    uint8_t note[MAX_NOTES];
+    int n = 0, fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    bool elf = read_at(fd, &e, sizeof e, 0) && !memcmp(e.e_ident, ELFMAG, SELFMAG) &&
+               e.e_ident[EI_CLASS] == ELFCLASS64 && e.e_phentsize == sizeof p;
+    for (int i = 0; elf && !n && i < e.e_phnum && i < MAX_HEADERS; i++)
+        if (read_at(fd, &p, sizeof p, e.e_phoff + (uint64_t)i * sizeof p) && p.p_type == PT_NOTE &&
+            p.p_filesz <= sizeof note && read_at(fd, note, p.p_filesz, p.p_offset))
+            n = find_id(note, p.p_filesz, id);
+    close(fd);
+    return n;
+}
+
+/* name: of this part of the library */
+static void put_file(nnc_text *out, const char *name, const char *path)
 {
     struct stat st;
-    if (stat(path, &st) == 0)
+    uint8_t id[MAX_ID];
+    int n = build_id(path, id);
+    if (n)
+        nnc_printf(out, "%s build ", name);
+    for (int i = 0; i < n; i++)
+        nnc_printf(out, "%02x%s", id[i], i + 1 < n ? "" : "\n");
+    if (!n && stat(path, &st) == 0)
         nnc_printf(out, "%s %lld %lld.%09ld\n", path, (long long)st.st_size,
             (long long)st.st_mtim.tv_sec, st.st_mtim.tv_nsec);
 }
@@ -89,11 +145,11 @@ bool nnc_cuda_identity(nnc_cuda_lib lib, nnc_text *out)
     char path[512], part[600];
     if (!cuda_file_stat(lib, path, &st))
         return false;
-    put_file(out, path);
+    put_file(out, "library", path);
     const char *slash = strrchr(path, '/');
     for (size_t i = 0; lib == CUDA_cudnn && slash && i < NNC_COUNT(parts); i++) {
         snprintf(part, sizeof part, "%.*s/libcudnn_%s.so.9", (int)(slash - path), path, parts[i]);
-        put_file(out, part); /* libcudnn.so.9 is a front of these, in its own folder */
+        put_file(out, parts[i], part); /* libcudnn.so.9 is a front of these, in its own folder */
     }
     return true;
 }

@@ -1,5 +1,5 @@
-/* engines/cudnn_answer.c -- what cuDNN answers for a call is kept on disk, so that the next compile does not open cuDNN: by its files,
- * the GPU in numbers, the graph and the filter. The text is one line,
+/* engines/cudnn_answer.c -- what cuDNN answers for a call is kept on disk, so that the next compile does not open cuDNN: by its build,
+ * the GPU in numbers, the graph and the filter. So answers also travel to another machine. The text is one line,
  *
  *     <cuDNN's version> ok <engine> <numerical notes, hex> <1: a fallback> <workspace>
  *     <cuDNN's version> no <its words> */
@@ -9,9 +9,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-void dn_device_of(const nnc_target *t, nnc_cudnn_device *d)
+/* A card that a driver described is asked about as its data sheet says where it has the same SMs: memory and clocks differ a little from
+ * card to card, and each would make another question of it, for the same engines. Plans that run are settled on the device itself. */
+void dn_device_of(const nnc_target *own, nnc_cudnn_device *d)
 {
-    *d = (nnc_cudnn_device){.name = t->card,
+    nnc_target sheet = {0};
+    const nnc_target *t = own;
+    if (own->asked && nnc_target_cuda(&sheet, own->name, NULL) == NNC_OK && sheet.sms == own->sms &&
+        sheet.sm_threads == own->sm_threads && sheet.shared_bytes == own->shared_bytes)
+        t = &sheet;
+    *d = (nnc_cudnn_device){.name = t->card, /* of a sheet: static */
         .sm = t->sm,
         .sms = t->sms,
         .sm_threads = t->sm_threads,
@@ -19,6 +26,8 @@ void dn_device_of(const nnc_target *t, nnc_cudnn_device *d)
         .shared_bytes = t->shared_bytes,
         .l2_bytes = t->l3_bytes,
         .clock_hz = t->clock_hz};
+    if (own->asked)
+        nnc_target_deinit(&sheet);
 }
 
 /* Engines built on cuBLASLt are among the precompiled ones where it is there. NVIDIA_TF32_OVERRIDE=0 takes tensor cores away. False:

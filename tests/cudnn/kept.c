@@ -1,10 +1,12 @@
 /* tests/cudnn/kept.c -- what cuDNN answered is kept on disk: a later process gets the same choices without opening cuDNN, which here is a
- * file that has become unreadable meanwhile. Whatever the answer depends on, the library's file before all, asks anew. */
+ * file that has become unreadable meanwhile. Whatever the answer depends on, the library's build before all, asks anew; where its file
+ * lies and when it was written do not count. */
 #include "cuda/cuda.h"
 #include "engines/calls.h"
 #include "engines/engines.h"
 #include "target/target.h"
 #include <dirent.h>
+#include <elf.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -107,10 +109,29 @@ static void begin(struct stat *st)
     nnc_cuda_forget();
 }
 
-static void spoil(const struct stat *st)
+/* Of the library's file only what says its build is left: headers and notes. */
+static void spoil(const struct stat *st, int flip)
 {
-    char *text = nnc_calloc(1, (size_t)st->st_size);
-    put_library(text, (size_t)st->st_size, st);
+    char *text;
+    size_t n;
+    Elf64_Ehdr e;
+    CHECK_OK(nnc_file_read(FAKE_LIBCUDNN, 0, &text, &n, test_sink));
+    char *left = nnc_calloc(1, n);
+    memcpy(&e, text, sizeof e);
+    memcpy(left, text, e.e_phoff + (size_t)e.e_phnum * sizeof(Elf64_Phdr));
+    left[offsetof(Elf64_Ehdr, e_machine)] ^= 1; /* the loader refuses it */
+    for (int i = 0; i < e.e_phnum; i++) {
+        Elf64_Phdr p;
+        memcpy(&p, text + e.e_phoff + (size_t)i * sizeof p, sizeof p);
+        if (p.p_type != PT_NOTE)
+            continue;
+        memcpy(left + p.p_offset, text + p.p_offset, p.p_filesz);
+        char *gnu = memmem(left + p.p_offset, p.p_filesz, "\3\0\0\0GNU", 8);
+        if (gnu)
+            gnu[8] = (char)(gnu[8] ^ flip);
+    }
+    put_library(left, n, st);
+    nnc_free(left);
     nnc_free(text);
     nnc_cuda_forget();
     nnc_engines_keep(true, cache);
@@ -134,7 +155,7 @@ TEST(answers_are_kept)
     answer cold[CALLS];
     begin(&st);
     ask_cold(cold);
-    spoil(&st);
+    spoil(&st, 0);
     for (int i = 0; i < CALLS; i++) {
         answer warm = choose(call_at(i), "cuda:sm_90", false);
         CHECK(strncmp(warm.reason, "cudnn 9.19.0: engine ", 21) == 0);
@@ -151,7 +172,7 @@ TEST(other_questions_are_not_kept)
     answer cold[CALLS];
     begin(&st);
     ask_cold(cold);
-    spoil(&st);
+    spoil(&st, 0);
     nnc_call c = call_at(0);
     CHECK_STR(choose(call_at(0), "cuda:sm_90", false).reason, cold[0].reason);
     BY_RULE(choose(c, "cuda:sm_80", false));
@@ -162,9 +183,50 @@ TEST(other_questions_are_not_kept)
     CHECK(setenv("NVIDIA_TF32_OVERRIDE", "0", 1) == 0);
     BY_RULE(choose(call_at(0), "cuda:sm_90", false));
     CHECK(unsetenv("NVIDIA_TF32_OVERRIDE") == 0);
-    st.st_mtim.tv_nsec ^= 1; /* another cuDNN */
-    spoil(&st);
+    st.st_mtim.tv_nsec ^= 1; /* the same build, written at another time */
+    spoil(&st, 0);
+    CHECK_STR(choose(call_at(0), "cuda:sm_90", false).reason, cold[0].reason);
+    spoil(&st, 1); /* another build */
     BY_RULE(choose(call_at(0), "cuda:sm_90", false));
+    end();
+}
+
+/* The same build in another folder, and a card that a driver described: what was asked without one where the library lay elsewhere is
+ * what is asked here. Other SMs are another card. */
+TEST(answers_travel)
+{
+    struct stat st;
+    answer cold[CALLS];
+    char other[160], file[192];
+    nnc_target t;
+    nnc_choice choice = {0};
+    begin(&st);
+    ask_cold(cold);
+    spoil(&st, 0);
+    snprintf(other, sizeof other, "%s/elsewhere", folder);
+    snprintf(file, sizeof file, "%s/libcudnn.so.9", other);
+    CHECK(mkdir(other, 0777) == 0 && rename(library, file) == 0);
+    CHECK(setenv("NNC_CUDA_PATH", other, 1) == 0);
+    nnc_cuda_forget();
+    CHECK_STR(choose(call_at(0), "cuda:sm_90", false).reason, cold[0].reason);
+    for (int other_sms = 0; other_sms < 2; other_sms++) {
+        nnc_call c = call_at(0);
+        CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+        CHECK_OK(nnc_target_cuda_ask(&t,
+            &(nnc_target_gpu){.card = "NVIDIA H200",
+                .sms = other_sms ? 114 : t.sms,
+                .clock_hz = 1830000000,
+                .memory_bytes = INT64_C(150754820096),
+                .l2_bytes = 50 << 20},
+            test_sink));
+        c.target = &t;
+        CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
+        if (other_sms)
+            CHECK(strstr(choice.reason, "by rule") != NULL);
+        else
+            CHECK_STR(choice.reason, cold[0].reason);
+        nnc_target_deinit(&t);
+    }
     end();
 }
 
@@ -204,7 +266,7 @@ TEST(damaged_answers_are_none)
         begin(&st);
         ask_cold(cold);
         CHECK_INT(damage(bad[i]), CALLS);
-        spoil(&st);
+        spoil(&st, 0);
         answer a = choose(call_at(0), "cuda:sm_90", false);
         if (!strstr(a.reason, "by rule"))
             test_fail(__FILE__, __LINE__, "taken for an answer: %s", bad[i] ? bad[i] : "cut off");
