@@ -1,5 +1,6 @@
 /* plugins/onednn/tail.c -- see tail.h. */
 #include "plugins/onednn/tail.h"
+#include "base/seats.h"
 #include <omp.h>
 #include <string.h>
 
@@ -100,9 +101,11 @@ void dn_tail(const nnc_call *c, int first, const void *from, void *dst)
         blocks_of(c, first, from, dst, 0, blocks);
         return;
     }
+    nnc_seats seats = nnc_seats_new();
 #pragma omp parallel num_threads(c->threads)
     {
         const int64_t team = omp_get_num_threads(), me = omp_get_thread_num();
+        nnc_sit(&seats, (int)team, me > 0);
         blocks_of(c, first, from, dst, blocks * me / team, blocks * (me + 1) / team);
     }
 }

@@ -1,5 +1,6 @@
 /* plugins/onednn/watch.c -- see watch.h. */
 #include "plugins/onednn/watch.h"
+#include "base/seats.h"
 #include "plugins/onednn/calls.h"
 #include <omp.h>
 #include <pthread.h>
@@ -43,7 +44,7 @@ typedef struct tally {
     int raised, known, size;
 } tally;
 
-/* Returns the team's size. */
+/* Returns the team's size. The region also parts threads that share a core: oneDNN's own regions, next, do not look. */
 static int lower_flags(int threads)
 {
     uint64_t mark = atomic_fetch_add_explicit(&watches, 1, memory_order_relaxed) + 1;
@@ -53,10 +54,12 @@ static int lower_flags(int threads)
         stamp = mark;
         return size;
     }
+    nnc_seats seats = nnc_seats_new();
 #pragma omp parallel num_threads(threads)
     {
         set_flags(flags() & ~(unsigned)INVALID);
         stamp = mark;
+        nnc_sit(&seats, omp_get_num_threads(), omp_get_thread_num() > 0);
         if (omp_get_thread_num() == 0)
             size = omp_get_num_threads();
     }
