@@ -22,6 +22,8 @@
 
 #define NNC_KAXES 16
 #define NNC_KGUARDS 8
+#define NNC_KBLOCK 16                 /* most steps of a schedule's block */
+#define NNC_KBLOCK_BYTES (32 << 10)   /* most bytes of its accumulators */
 
 typedef enum nnc_kaxis_kind { KA_outer, KA_map, KA_reduce } nnc_kaxis_kind;
 typedef struct nnc_kaxis {
@@ -91,6 +93,8 @@ typedef struct nnc_kstage {
  * the outer axes except vec_axis in order, the first most significant, then the chunk index of vec_axis as the fastest
  * digit. With `tile` the axis tile_axis (outer, not vec_axis) counts in blocks of `tile` points: loads that lie along it
  * while the stores lie along vec_axis are read in squares of vec_width elements and transposed in registers.
+ * With `block` an outer vec_axis' chunk is run through once for every `block` steps of the reduce axis, with accumulators in
+ * memory of the worker: rows are read along memory, and each column's sum keeps its order.
  * An inner vec_axis says how its stage runs; the other stages run in vectors over their last own axis. */
 typedef struct nnc_kschedule {
     int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"):
@@ -105,6 +109,7 @@ typedef struct nnc_kschedule {
     bool ahead;         /* rows: the next unit's are fetched from memory while a unit computes */
     int16_t tile_axis;  /* when tile > 0: one stage without own axes, vec_width a power of 2 up to 16 that divides tile and chunk */
     int16_t tile;       /* 0 = none */
+    int16_t block;      /* columns, one stage with one reduce axis alone: its steps at a time; 0 = all */
 } nnc_kschedule;
 
 /* How a kernel runs on a GPU (docs/kernel-ir.md, "Schedule on a GPU"): choices, then what follows from them. A point is one
@@ -167,6 +172,10 @@ static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int
     return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
 }
 
+/* Could the kernel's schedule, with its vector axis and chunk, have a block: one stage whose own axis is one reduce axis, and
+ * accumulators of numbers, no places, that are few enough? */
+bool nnc_kernel_blocked_ok(const nnc_kernel *k);
+
 /* Lowers node n of g (a fused node, or any single generated op) to one kernel in `a`. Operand buffers: the distinct operands in
  * order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_nest_ok). Views must not come here. */
 nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
@@ -195,7 +204,7 @@ typedef struct nnc_emitter {
 
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "7"
+#define NNC_LLVM_EMITTER_REVISION "8"
 
 /* CUDA C, the emitter "cuda" (EMIT_cuda alone): one translation unit for all kernels, C++17, without #include. Each kernel is
  * extern "C" __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where

@@ -217,6 +217,32 @@ int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
     return s->axes ? 31 - __builtin_clz(s->axes) : -1;
 }
 
+bool nnc_kernel_blocked_ok(const nnc_kernel *k)
+{
+    const nnc_kschedule *s = &k->sched;
+    if (s->vec_axis < 0 || s->vec_axis >= k->n_outer || s->tile > 0 || s->vec_width < 2 ||
+        s->vec_width > 128 || s->vec_width & (s->vec_width - 1) || k->n_stage != 1 ||
+        !k->stage[0].axes || k->stage[0].axes & (k->stage[0].axes - 1) ||
+        k->axis[__builtin_ctz(k->stage[0].axes)].kind != KA_reduce)
+        return false;
+    int64_t n = k->axis[s->vec_axis].extent, bytes = 0;
+    int64_t chunk = nnc_align_up(s->chunk > 0 && s->chunk < n ? s->chunk : n, s->vec_width);
+    if (n < s->vec_width || (chunk < n && chunk != s->chunk))
+        return false;
+    for (int i = k->stage[0].body0; i < k->stage[0].body1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store)
+            return false;
+        if (in->op != KO_reduce)
+            continue;
+        if (in->sop == KR_argmax || in->sop == KR_argmin || in->dtype == DT_bool ||
+            chunk > NNC_KBLOCK_BYTES)
+            return false;
+        bytes += nnc_align_up(chunk * nnc_dtype_size((nnc_dtype)in->dtype), 64);
+    }
+    return bytes > 0 && bytes <= NNC_KBLOCK_BYTES;
+}
+
 nnc_hash128 nnc_kernel_hash(const nnc_kernel *k)
 {
     nnc_text t = {0};

@@ -411,6 +411,11 @@ static bool get_schedule(parser *p)
     s->vec_width = (int16_t)width;
     s->stream_stores = nnc_scan_eat(p->s, "stream");
     s->ahead = nnc_scan_eat(p->s, "ahead");
+    if (nnc_scan_eat(p->s, "block")) {
+        if (!get_int(p, 1, NNC_KBLOCK, &width))
+            return false;
+        s->block = (int16_t)width;
+    }
     if (!nnc_scan_eat(p->s, "tile"))
         return true;
     if (!get_axis(p, &a) || !get_int(p, 1, 4096, &width))

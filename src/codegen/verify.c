@@ -245,7 +245,7 @@ static nnc_status schedule_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kschedule *s = &k->sched;
     if (s->vec_axis < -1 || s->vec_axis >= k->n_axis || s->vec_width < 1 || s->chunk < 0 ||
-        s->grain < 1 || s->tile < 0 ||
+        s->grain < 1 || s->tile < 0 || s->block < 0 || s->block > NNC_KBLOCK ||
         (s->tile > 0 && (s->tile_axis < 0 || s->tile_axis >= k->n_outer)) ||
         s->domain != nnc_kernel_domain(k))
         return bad_kernel(k, sink, "the schedule contradicts the axes");
@@ -255,6 +255,8 @@ static nnc_status schedule_ok(const nnc_kernel *k, nnc_sink *sink)
             s->vec_width < 2 || s->vec_width > 16 || (s->vec_width & (s->vec_width - 1)) ||
             s->tile % s->vec_width || s->chunk % s->vec_width))
         return bad_kernel(k, sink, "the schedule's tile does not fit the axes");
+    if (s->block > 0 && !nnc_kernel_blocked_ok(k))
+        return bad_kernel(k, sink, "the schedule's block does not fit the stages");
     if (s->ahead && (outer || s->vec_axis < 0 || k->n_outer == 0))
         return bad_kernel(k, sink, "only rows are fetched ahead");
     for (int b = 0; b < k->n_buf; b++)

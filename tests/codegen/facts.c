@@ -436,6 +436,33 @@ TEST(row_schedules)
     }
 }
 
+/* Sums over columns read along memory by blocks of rows: as many pieces as threads, not wider than
+ * the nearest cache. Short sums, and those that need places, go column by column. */
+TEST(column_schedules)
+{
+    static const struct {
+        const char *op, *in;
+        int64_t chunk;
+        int block;
+    } at[] = {{"reduce_sum", "[4096,4096]", 2048, 8}, {"reduce_max", "[1000,768]", 384, 8},
+        {"reduce_mean", "[512,5000]", 1696, 8}, {"reduce_sum", "[100000,64]", 32, 8},
+        {"reduce_sum", "[12,4096]", 1248, 0}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        char text[160];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32%s\n%%y = %s %%x {axes=[0]}\n"
+            "return %%y }",
+            at[i].in, at[i].op);
+        lowered l = lower(text);
+        if (l.k) {
+            CHECK_INT(l.k->sched.block, at[i].block);
+            if (at[i].block)
+                CHECK_INT(l.k->sched.chunk, at[i].chunk);
+        }
+        end(&l);
+    }
+}
+
 /* What softmax subtracts is a maximum: its exponents are at most 0, its exponentials at most 1
  * (and a rounding). Another value's maximum bounds nothing. */
 TEST(nothing_exceeds_its_maximum)

@@ -75,6 +75,7 @@ TEST(dangerous_text_is_refused)
     refused("domain 1", "domain 2", "contradicts");
     refused("chunk 0", "chunk 4", "contradicts");
     refused("grain 1", "grain 1 ahead", "only rows");
+    refused("grain 1", "grain 1 block 17", "number in range");
     refused("f32 %1\n", "f64 %1\n", "types do not fit");
     refused("stage r0", "stage", "axis that does not run here");
     refused("outer 8", "outer 0", "number in range");

@@ -237,6 +237,76 @@ TEST(reductions_of_every_type)
             }
 }
 
+/* Two outer axes and columns, two sums of one body: of squares from a column's centre where x is
+ * above it, and the largest x. */
+static void spread(int64_t N, int64_t R, int64_t C, int width, int64_t chunk, int block)
+{
+    kb_init(&b, "k_spread");
+    int o = kb_axis(&b, KA_outer, N), c = kb_axis(&b, KA_outer, C), r = kb_axis(&b, KA_reduce, R);
+    int x = kb_buf(&b, KB_in, DT_f32, N * R * C), m = kb_buf(&b, KB_in, DT_f32, C);
+    int y = kb_buf(&b, KB_out, DT_f32, N * C);
+    kb_stage(&b, 1u << r);
+    int v = kb_load(&b, x, AT(.k = {R * C, 1, C})), centre = kb_load(&b, m, AT(.k = {0, 1}));
+    int d = kb_op(&b, SC_sub, DT_f32, v, centre, -1);
+    int above = kb_op(&b, SC_gt, DT_bool, v, centre, -1);
+    int s = kb_reduce(&b, KR_sum, DT_f32, kb_op(&b, SC_mul, DT_f32, d, d, -1), above);
+    int most = kb_reduce(&b, KR_max, DT_f32, v, -1);
+    kb_post(&b);
+    kb_store(&b, y, AT(.k = {C, 1}), kb_op(&b, SC_add, DT_f32, s, most, -1));
+    kb_done(&b, c, width, chunk);
+    b.k.sched.block = (int16_t)block;
+    CHECK(o == 0 && (!block || nnc_kernel_blocked_ok(&b.k)));
+}
+
+/* The same bits by blocks as column by column? */
+static bool same_by_blocks(int64_t R, int64_t C, const nnc_target *t)
+{
+    static float x[3 * 23 * 130], centre[130], y[2][3 * 130];
+    bool done = true;
+    for (size_t i = 0; i < NNC_COUNT(x); i++)
+        x[i] = (float)((int64_t)(i * 7919 % 1009) - 500) / 129;
+    memset(y, 0, sizeof y);
+    for (int block = 0; done && block < 2; block++) {
+        kb_code c;
+        void *args[3] = {x, centre, y[block]};
+        spread(3, R, C, 32, 64, 8 * block);
+        done = kb_compile(&b, t, &c);
+        if (!done)
+            break;
+        c.fn(args, 0, b.k.sched.domain, NULL);
+        kb_free(&c);
+    }
+    return done && memcmp(y[0], y[1], sizeof y[0]) == 0 && y[0][0] != 0;
+}
+
+/* Sums over columns by blocks of rows: every kind and type, whole and broken blocks, vectors and
+ * chunks; each column's terms in the same order as without. */
+TEST(columns_by_blocks)
+{
+    static const nnc_dtype types[] = {DT_f32, DT_f64, DT_i8, DT_i64, DT_u16, DT_f16, DT_bool};
+    nnc_target t = target(0);
+    for (size_t d = 0; kb_emitter() && d < NNC_COUNT(types); d++)
+        for (size_t k = 0; k < NNC_COUNT(reds); k++) {
+            reduction(types[d], reds[k], 13 + 4 * (int64_t)(d % 3), 45, true, false);
+            b.k.sched.block = 8;
+            bool places = reds[k] == KR_argmax || reds[k] == KR_argmin;
+            CHECK_INT(nnc_kernel_blocked_ok(&b.k), !places && types[d] != DT_bool);
+            if (nnc_kernel_blocked_ok(&b.k) && !kb_check(&b, &t, 1e-5, 1e-6, 3))
+                test_fail(__FILE__, __LINE__, "%s kind %d", nnc_dtype_name(types[d]), (int)reds[k]);
+        }
+    static const int64_t at[][5] = {{100, 16, 0, 8, 5}, {100, 16, 48, 1, 23}, {96, 32, 64, 8, 16},
+        {33, 32, 32, 6, 23}, {130, 64, 64, 16, 23}, {31, 16, 16, 3, 21}};
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (size_t i = 0; i < NNC_COUNT(at); i++) {
+            t = target(which);
+            spread(3, at[i][4], at[i][0], (int)at[i][1], at[i][2], (int)at[i][3]);
+            CHECK(kb_check(&b, &t, 1e-5, 1e-6, 2));
+        }
+    t = target(0);
+    CHECK(kb_emitter() == NULL || same_by_blocks(23, 130, &t));
+    CHECK(kb_emitter() == NULL || same_by_blocks(16, 96, &t));
+}
+
 /* NaN wins max, min and the arg reductions; the first one's place counts; ties go to the first. */
 TEST(nan_and_ties)
 {

@@ -130,6 +130,13 @@ typedef struct ll_sum { /* an offset made in `block`, and its address in a buffe
     int buf;
 } ll_sum;
 
+enum ll_phase {
+    LL_WHOLE, /* the stages */
+    LL_INIT,  /* blocks: accumulators into memory */
+    LL_STEP,  /* some steps of the reduce axis */
+    LL_DONE,  /* accumulators out of memory, then the post */
+};
+
 typedef struct ll_emit {
     ll_mod *m;
     const nnc_kernel *k;
@@ -143,6 +150,9 @@ typedef struct ll_emit {
     V *buf;         /* base pointers */
     V *val;         /* by instruction */
     uint32_t *dep;  /* axes that a value depends on, by instruction */
+    uint8_t phase;  /* LL_*: what ll_stages emits */
+    int steps;      /* of LL_STEP */
+    V memory, start; /* blocks: accumulators; the chunk's first element */
     bool stream;    /* non-temporal stores in this copy of the code */
     ll_sum sum[LL_SUMS];
     unsigned next_sum;
@@ -173,6 +183,7 @@ void ll_stages(ll_emit *e); /* all stages at the current place */
 void ll_tiles(ll_emit *e, V chunk, V block);
 
 /* reduce.c: accumulators */
+T ll_red_type(const ll_emit *e, int r); /* an element of accumulator r */
 void ll_red_init(ll_emit *e, int r, bool vec);
 void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes);
 V ll_red_done(ll_emit *e, int r, bool vec);

@@ -343,6 +343,68 @@ static void pick_unroll(ll_emit *e, stage *s)
     }
 }
 
+/* ---- blocks of rows --------------------------------------------------------------------------
+ * -------------- */
+
+/* Accumulator r of the vector now, in memory. */
+static V accumulator(ll_emit *e, int r)
+{
+    ll_mod *m = e->m;
+    int64_t at = 0;
+    int64_t n = e->k->axis[e->vax].extent, chunk = e->k->sched.chunk;
+    for (int i = 0; i < r; i++)
+        at += nnc_align_up(nnc_align_up(chunk > 0 && chunk < n ? chunk : n, e->k->sched.vec_width) *
+                               nnc_dtype_size((nnc_dtype)e->k->ins[e->red[i]].dtype),
+            64);
+    V off = ll_i64(m, at), i = LLVMBuildNSWSub(m->b, e->axis[e->vax], e->start, "");
+    V p = LLVMBuildGEP2(m->b, m->i8, e->memory, &off, 1, "");
+    return LLVMBuildGEP2(m->b, ll_red_type(e, r), p, &i, 1, "");
+}
+
+static void keep_accumulators(ll_emit *e)
+{
+    for (int r = 0; r < e->n_red; r++)
+        LLVMSetAlignment(LLVMBuildStore(e->m->b, e->acc[2 * r], accumulator(e, r)), 8);
+}
+
+static void take_accumulators(ll_emit *e)
+{
+    for (int r = 0; r < e->n_red; r++) {
+        T t = ll_vec(ll_red_type(e, r), e->lanes);
+        e->acc[2 * r] = LLVMBuildLoad2(e->m->b, t, accumulator(e, r), "");
+        LLVMSetAlignment(e->acc[2 * r], 8);
+        e->acc[2 * r + 1] = NULL;
+    }
+}
+
+/* The phase of the stage for one vector of columns. */
+static void emit_phase(ll_emit *e, stage *s)
+{
+    int next = s->ax[0];
+    if (e->phase == LL_INIT) {
+        for (int r = 0; r < e->n_red; r++)
+            ll_red_init(e, r, true);
+        keep_accumulators(e);
+        return;
+    }
+    take_accumulators(e);
+    if (e->phase == LL_DONE) {
+        for (int r = 0; r < e->n_red; r++)
+            e->val[e->red[r]] = e->acc[2 * r];
+        for (int i = s->st->post0; i < s->st->post1; i++)
+            emit_ins(e, s, i);
+        return;
+    }
+    for (int step = -1; step < e->steps; step++) {
+        e->shift[next] = step < 0 ? 0 : step;
+        for (int i = s->st->body0; i < s->st->body1; i++)
+            if (level_of(e, s, i) == (step >= 0))
+                emit_ins(e, s, i);
+    }
+    e->shift[next] = 0;
+    keep_accumulators(e);
+}
+
 static void emit_stage(ll_emit *e, const nnc_kstage *st)
 {
     stage s = {.st = st};
@@ -354,7 +416,10 @@ static void emit_stage(ll_emit *e, const nnc_kstage *st)
             e->red[e->n_red++] = i;
     pick_vector(e, &s);
     pick_unroll(e, &s);
-    nest(e, &s, 0);
+    if (e->phase == LL_WHOLE)
+        nest(e, &s, 0);
+    else
+        emit_phase(e, &s);
     e->vax = vax;
     e->lanes = lanes;
 }
@@ -427,6 +492,36 @@ static void run_chunk(ll_emit *e, V index, int64_t chunk)
     }
 }
 
+static void run_phase(ll_emit *e, V index, int64_t chunk, enum ll_phase phase, int steps)
+{
+    e->phase = (uint8_t)phase;
+    e->steps = steps;
+    run_chunk(e, index, chunk);
+    e->phase = LL_WHOLE;
+}
+
+/* The same chunk, once for every few steps of the reduce axis. */
+static void run_blocks(ll_emit *e, V index, int64_t chunk)
+{
+    ll_mod *m = e->m;
+    int next = __builtin_ctz(e->k->stage[0].axes), step = e->k->sched.block;
+    int64_t n = e->k->axis[next].extent, full = n / step * step;
+    e->start = LLVMBuildNSWMul(m->b, index, ll_i64(m, chunk), "");
+    run_phase(e, index, chunk, LL_INIT, 0);
+    if (full) {
+        ll_loop l;
+        ll_loop_begin(m, &l, ll_i64(m, 0), ll_i64(m, full), ll_i64(m, step), NULL, NULL, 0);
+        e->axis[next] = l.i;
+        run_phase(e, index, chunk, LL_STEP, step);
+        ll_loop_end(m, &l);
+    }
+    e->axis[next] = ll_i64(m, full);
+    if (full < n)
+        run_phase(e, index, chunk, LL_STEP, (int)(n - full));
+    e->axis[next] = NULL;
+    run_phase(e, index, chunk, LL_DONE, 0);
+}
+
 /* Digit of u in base n; *u becomes the rest. */
 static V digit(ll_mod *m, V *u, int64_t n)
 {
@@ -468,6 +563,8 @@ static void run_units(ll_emit *e)
     }
     if (columns && k->sched.tile)
         ll_tiles(e, c, e->axis[k->sched.tile_axis]);
+    else if (columns && k->sched.block)
+        run_blocks(e, c, chunk);
     else if (columns)
         run_chunk(e, c, chunk);
     else
@@ -539,6 +636,10 @@ static void define(ll_emit *e)
     V aligned;
     LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
     e->args = LLVMGetParam(m->fn, 0);
+    if (e->k->sched.block) {
+        e->memory = LLVMBuildAlloca(m->b, LLVMArrayType2(m->i8, NNC_KBLOCK_BYTES), "");
+        LLVMSetAlignment(e->memory, 64);
+    }
     buffers(e, &aligned);
     LLVMBasicBlockRef some = ll_block(m, "some"), none = ll_block(m, "none");
     V any = LLVMBuildICmp(m->b, LLVMIntSLT, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), "");

@@ -24,6 +24,11 @@ static nnc_dtype value_type(const ll_emit *e, int r)
     return (nnc_dtype)(is_arg((nnc_kred)ins->sop) ? e->k->ins[ins->arg[0]].dtype : ins->dtype);
 }
 
+T ll_red_type(const ll_emit *e, int r)
+{
+    return ll_dtype(e->m, value_type(e, r));
+}
+
 static V int_limit(ll_mod *m, nnc_dtype d, bool largest)
 {
     int bits = d == DT_bool ? 1 : nnc_dtype_size(d) * 8;
