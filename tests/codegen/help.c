@@ -27,22 +27,7 @@ nnc_graph *ck_parse(const char *text)
 
 nnc_graph *ck_fuse(const nnc_graph *g)
 {
-    nnc_graph *f = nnc_graph_create("fused", test_sink), *body = nnc_graph_clone(g, test_sink);
-    nnc_ref in[64];
-    int n = 0;
-    if (!f || !body)
-        return NULL;
-    for (uint32_t i = 0; i < g->n_node; i++)
-        if (g->node[i].op == OP_input && n < 64)
-            in[n++] = nnc_input(f, NULL, nnc_typeof(g, g->node[i].out));
-    nnc_ref r = nnc_fused(f, body, n, in);
-    for (uint32_t i = 0; r != NNC_NONE && i < g->n_output; i++)
-        nnc_output(f, r + i, NULL);
-    if (f->status != NNC_OK) {
-        nnc_graph_destroy(f);
-        return NULL;
-    }
-    return f;
+    return gen_fused(g, test_sink);
 }
 
 static const nnc_node *only_node(const nnc_graph *g)

@@ -46,6 +46,40 @@ TEST(poolings)
     random_windows(200, true, &one_sm);
 }
 
+/* What moves in front of a window and behind it: those that are one loop nest. */
+static int moved_windows(int n, bool pool, const nnc_target *t)
+{
+    int ran = 0;
+    ck_lowered_for = t;
+    for (int i = 0; i < n; i++) {
+        nnc_text text = {0};
+        nnc_arena a;
+        const char *why;
+        nnc_arena_init(&a, 0);
+        gen_moved_window(&text, test_seed + (uint64_t)i, pool);
+        nnc_sink_clear(test_sink);
+        nnc_graph *g = ck_parse(nnc_text_str(&text));
+        bool one = g && ck_nest_ok(g, &a, &why);
+        ran += one;
+        if (!g || (one && !ck_check(g, sums, 3, "window", &a, NULL))) {
+            nnc_sink_print(test_sink, stderr);
+            test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(&text));
+        }
+        nnc_graph_destroy(g);
+        nnc_arena_deinit(&a);
+        nnc_text_deinit(&text);
+    }
+    ck_lowered_for = &ck_target;
+    return ran;
+}
+
+TEST(windows_among_movement)
+{
+    CHECK(moved_windows(300, false, &ck_target) > 150);
+    CHECK(moved_windows(300, true, &one_sm) > 150);
+    CHECK(moved_windows(300, false, &one_sm) > 150);
+}
+
 /* Written out, a reduction over a border has places that are always, or never, inside: such guards go, and so do such loads. */
 TEST(strips_settle_guards)
 {

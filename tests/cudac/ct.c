@@ -1,5 +1,6 @@
 /* tests/cudac/ct.c -- see ct.h. */
 #include "ct.h"
+#include "gen/gen.h"
 
 #include <dlfcn.h>
 #include <math.h>
@@ -40,16 +41,7 @@ nnc_graph *ct_parse(const char *text)
 
 nnc_graph *ct_fuse(const nnc_graph *g)
 {
-    nnc_graph *f = nnc_graph_create("fused", test_sink), *body = nnc_graph_clone(g, test_sink);
-    nnc_ref in[64];
-    int n = 0;
-    for (uint32_t i = 0; i < g->n_node; i++)
-        if (g->node[i].op == OP_input && n < 64)
-            in[n++] = nnc_input(f, NULL, nnc_typeof(g, g->node[i].out));
-    nnc_ref r = nnc_fused(f, body, n, in);
-    for (uint32_t i = 0; r != NNC_NONE && i < g->n_output; i++)
-        nnc_output(f, r + i, NULL);
-    return f;
+    return gen_fused(g, test_sink);
 }
 
 /* ---- sets ---- */

@@ -874,3 +874,26 @@ void gen_fill_input(const nnc_type *t, uint64_t seed, int index, void *dst)
             nnc_set_i64(d, dst, i, (int64_t)((uint64_t)u << 32 | nnc_rng_u32(~key, (uint64_t)i)));
     }
 }
+
+nnc_graph *gen_fused(const nnc_graph *g, nnc_sink *sink)
+{
+    nnc_graph *f = nnc_graph_create("fused", sink), *body = nnc_graph_clone(g, sink);
+    nnc_ref in[64];
+    int n = 0;
+    if (!f || !body) {
+        nnc_graph_destroy(f);
+        nnc_graph_destroy(body);
+        return NULL;
+    }
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_input && n < 64)
+            in[n++] = nnc_input(f, NULL, nnc_typeof(g, g->node[i].out));
+    nnc_ref r = nnc_fused(f, body, n, in);
+    for (uint32_t i = 0; r != NNC_NONE && i < g->n_output; i++)
+        nnc_output(f, r + i, NULL);
+    if (f->status != NNC_OK) {
+        nnc_graph_destroy(f);
+        return NULL;
+    }
+    return f;
+}

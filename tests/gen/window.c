@@ -2,6 +2,8 @@
  * element type, with what often stands behind them. */
 #include "gen.h"
 
+#include <string.h>
+
 typedef struct dice {
     uint64_t s;
 } dice;
@@ -20,19 +22,23 @@ typedef struct window {
 static void draw(dice *d, window *w)
 {
     static const int64_t kernels[] = {3, 5, 2, 3, 1, 7, 4};
+    static const int64_t strides[] = {1, 1, 1, 2, 2, 2, 3, 4};
     bool same = roll(d, 2); /* borders that keep the picture's size */
     w->rank = roll(d, 8) == 0 ? 1 : roll(d, 12) == 0 ? 3 : 2;
     w->n = 1 + roll(d, 2);
-    w->c = roll(d, 3) ? 8 * (1 + roll(d, 3)) : 1 + roll(d, 13);
+    w->c = roll(d, 3) ? 8 * (1 + roll(d, 3)) : roll(d, 6) ? 1 + roll(d, 13) : 1;
     w->each = roll(d, 5) ? 1 : 2 + roll(d, 3);
     for (int i = 0; i < w->rank; i++) {
         w->k[i] = i && roll(d, 4) ? w->k[0] : kernels[roll(d, w->rank == 3 ? 4 : 7)];
-        w->stride[i] = i && roll(d, 4) ? w->stride[0] : 1 + roll(d, 5) / 3;
-        w->dil[i] = roll(d, 5) ? 1 : 2;
+        w->stride[i] = i && roll(d, 4) ? w->stride[0] : strides[roll(d, 8)];
+        w->dil[i] = roll(d, 5) ? 1 : 2 + roll(d, 2);
         int64_t reach = (w->k[i] - 1) * w->dil[i] + 1;
-        w->lo[i] = same ? reach / 2 : roll(d, reach < 4 ? reach : 4);
-        w->hi[i] = same ? (reach - 1) / 2 : roll(d, reach < 4 ? reach : 4);
+        int64_t edge = roll(d, 8) ? nnc_min64(reach, 4) : reach + 3; /* wider than the window */
+        w->lo[i] = same ? reach / 2 : roll(d, edge);
+        w->hi[i] = same ? (reach - 1) / 2 : roll(d, edge);
         w->in[i] = reach + roll(d, w->rank == 3 ? 5 : 17);
+        if (roll(d, 6) == 0) /* no larger than what it takes */
+            w->in[i] = nnc_max64(1, reach - w->lo[i] - w->hi[i]) + roll(d, 2);
         w->out[i] = (w->in[i] + w->lo[i] + w->hi[i] - reach) / w->stride[i] + 1;
     }
 }
@@ -83,15 +89,30 @@ static void put_conv(nnc_text *t, dice *d, const window *w, const char *type, bo
     nnc_puts(t, "\n");
 }
 
+static bool is_int(const char *type)
+{
+    return strchr("iu", type[0]) != NULL;
+}
+
+/* No window of a pooling stands in the border alone. */
+static void lean_in(window *w, int i)
+{
+    int64_t most = (w->k[i] - 1) * w->dil[i];
+    w->lo[i] = nnc_min64(w->lo[i], most);
+    w->hi[i] = nnc_min64(w->hi[i], most);
+}
+
 static void put_pool(nnc_text *t, dice *d, window *w, const char *type, bool last)
 {
-    bool max = roll(d, 2);
-    w->each = 1;
-    for (int i = 0; i < w->rank; i++) { /* no window stands in the border alone */
-        w->dil[i] = 1;
-        w->lo[i] = nnc_min64(w->lo[i], w->k[i] - 1);
-        w->hi[i] = nnc_min64(w->hi[i], w->k[i] - 1);
-        w->out[i] = (w->in[i] + w->lo[i] + w->hi[i] - w->k[i]) / w->stride[i] + 1;
+    bool max = is_int(type) || roll(d, 2), ceil = roll(d, 3) == 0;
+    for (int i = 0; i < w->rank; i++) {
+        int64_t st = w->stride[i];
+        w->dil[i] = max ? w->dil[i] : 1; /* an avgpool has none */
+        lean_in(w, i);
+        int64_t room = w->in[i] + w->lo[i] + w->hi[i] - (w->k[i] - 1) * w->dil[i] - 1;
+        w->out[i] = (ceil ? nnc_ceildiv(room, st) : room / st) + 1;
+        if (ceil && (w->out[i] - 1) * st >= w->in[i] + w->lo[i])
+            w->out[i]--;
     }
     nnc_printf(t, "%%c = %s %%x {", max ? "maxpool" : "avgpool");
     list(t, "kernel", w->k, w->rank, NULL);
@@ -99,6 +120,12 @@ static void put_pool(nnc_text *t, dice *d, window *w, const char *type, bool las
     list(t, "strides", w->stride, w->rank, NULL);
     nnc_puts(t, ", ");
     list(t, "pads", w->lo, w->rank, w->hi);
+    if (max) {
+        nnc_puts(t, ", ");
+        list(t, "dilations", w->dil, w->rank, NULL);
+    }
+    if (ceil)
+        nnc_puts(t, ", ceil_mode=1");
     if (!max && roll(d, 2))
         nnc_puts(t, ", count_include_pad=1");
     nnc_puts(t, "} : ");
@@ -110,7 +137,8 @@ static void put_pool(nnc_text *t, dice *d, window *w, const char *type, bool las
 
 void gen_window(nnc_text *t, uint64_t seed, bool pool)
 {
-    static const char *const types[] = {"f32", "f32", "f16", "bf16"};
+    static const char *const types[] = {
+        "f32", "f32", "f32", "f16", "f16", "bf16", "bf16", "f64", "i32", "i64", "i8", "u8"};
     static const char *const after[] = {
         "%y = relu %c", "%y = silu %c", "%y = hardswish %c", "%y = relu6 %c"};
     dice d = {seed * 0x9e3779b97f4a7c15u + 1};
@@ -118,8 +146,13 @@ void gen_window(nnc_text *t, uint64_t seed, bool pool)
     for (int i = 0; i < 4; i++)
         roll(&d, 2);
     draw(&d, &w);
+    for (int i = 0; pool && i < w.rank; i++) {
+        lean_in(&w, i);
+        w.each = 1;
+        w.in[i] = nnc_max64(w.in[i], w.dil[i]);
+    }
     bool last = roll(&d, 3) > 0;
-    const char *type = types[roll(&d, 4)];
+    const char *type = types[roll(&d, roll(&d, 3) ? 7 : 12)];
     nnc_puts(t, "graph @window {\n%x = input : ");
     dims(t, type, w.n, w.c, w.in, w.rank);
     if (last)
@@ -129,7 +162,7 @@ void gen_window(nnc_text *t, uint64_t seed, bool pool)
         put_pool(t, &d, &w, type, last);
     else
         put_conv(t, &d, &w, type, last);
-    int64_t end = roll(&d, 6);
+    int64_t end = is_int(type) ? 4 + roll(&d, 2) : roll(&d, 6);
     if (end < 4) {
         nnc_printf(t, "%s\nreturn %%y }\n", after[end]);
     } else if (end == 4) {
@@ -141,4 +174,233 @@ void gen_window(nnc_text *t, uint64_t seed, bool pool)
     } else {
         nnc_puts(t, "return %c }\n");
     }
+}
+
+/* ---- windows among movement --------------------------------------------------------------------------------------------- */
+
+typedef struct shape {
+    int rank;
+    int64_t dim[5];
+} shape;
+
+typedef struct mover {
+    nnc_text *t;
+    dice *d;
+    const char *type;
+    int n; /* values so far: %m0, %m1, ... */
+} mover;
+
+static void put_list(nnc_text *t, const char *name, const int64_t *v, int n)
+{
+    list(t, name, v, n, NULL);
+}
+
+static int put_input(mover *m, const shape *s)
+{
+    nnc_printf(m->t, "%%m%d = input : %s[", m->n, m->type);
+    for (int i = 0; i < s->rank; i++)
+        nnc_printf(m->t, "%s%lld", i ? "," : "", (long long)s->dim[i]);
+    nnc_puts(m->t, "]\n");
+    return m->n++;
+}
+
+static int source(mover *m, const shape *s, int depth);
+
+static int put_pad(mover *m, const shape *s, int depth)
+{
+    static const char *const modes[] = {"", "", ", value=1.5", ", mode=edge", ", mode=reflect"};
+    int64_t pads[10] = {0};
+    shape from = *s;
+    for (int i = 0; i < s->rank; i++) {
+        int64_t most = nnc_min64(3, (s->dim[i] - 1) / 3); /* reflect: less than the operand */
+        pads[i] = roll(m->d, most + 1);
+        pads[s->rank + i] = roll(m->d, most + 1);
+        from.dim[i] -= pads[i] + pads[s->rank + i];
+    }
+    int x = source(m, &from, depth);
+    nnc_printf(m->t, "%%m%d = pad %%m%d {", m->n, x);
+    put_list(m->t, "pads", pads, 2 * s->rank);
+    nnc_printf(m->t, "%s}\n", modes[roll(m->d, 5)]);
+    return m->n++;
+}
+
+static int put_slice(mover *m, const shape *s, int depth)
+{
+    int64_t axes[5], starts[5], ends[5], steps[5];
+    shape from = *s;
+    for (int i = 0; i < s->rank; i++) {
+        bool cut = roll(m->d, 2);
+        axes[i] = i;
+        starts[i] = cut ? roll(m->d, 3) : 0;
+        steps[i] = cut ? 1 + roll(m->d, 3) : 1;
+        ends[i] = starts[i] + (s->dim[i] - 1) * steps[i] + 1;
+        from.dim[i] = ends[i] + (cut ? roll(m->d, 3) : 0);
+    }
+    int x = source(m, &from, depth);
+    nnc_printf(m->t, "%%m%d = slice %%m%d {", m->n, x);
+    put_list(m->t, "axes", axes, s->rank);
+    nnc_puts(m->t, ", ");
+    put_list(m->t, "starts", starts, s->rank);
+    nnc_puts(m->t, ", ");
+    put_list(m->t, "ends", ends, s->rank);
+    nnc_puts(m->t, ", ");
+    put_list(m->t, "steps", steps, s->rank);
+    nnc_puts(m->t, "}\n");
+    return m->n++;
+}
+
+static int put_concat(mover *m, const shape *s, int depth)
+{
+    int axis = (int)roll(m->d, s->rank);
+    if (s->dim[axis] < 2)
+        return source(m, s, depth);
+    shape a = *s, b = *s;
+    a.dim[axis] = 1 + roll(m->d, s->dim[axis] - 1);
+    b.dim[axis] -= a.dim[axis];
+    int x = source(m, &a, depth), y = source(m, &b, depth);
+    nnc_printf(m->t, "%%m%d = concat %%m%d, %%m%d {axis=%d}\n", m->n, x, y, axis);
+    return m->n++;
+}
+
+static int put_transpose(mover *m, const shape *s, int depth)
+{
+    int64_t perm[5];
+    shape from = *s;
+    for (int i = 0; i < s->rank; i++)
+        perm[i] = i;
+    for (int i = s->rank - 1; i > 0; i--) {
+        int j = (int)roll(m->d, i + 1);
+        int64_t p = perm[i];
+        perm[i] = perm[j];
+        perm[j] = p;
+    }
+    for (int i = 0; i < s->rank; i++)
+        from.dim[perm[i]] = s->dim[i];
+    int x = source(m, &from, depth);
+    nnc_printf(m->t, "%%m%d = transpose %%m%d {", m->n, x);
+    put_list(m->t, "perm", perm, s->rank);
+    nnc_puts(m->t, "}\n");
+    return m->n++;
+}
+
+/* Two neighbouring dimensions are one in the operand. */
+static int put_reshape(mover *m, const shape *s, int depth)
+{
+    int at = (int)roll(m->d, s->rank - 1);
+    shape from = {.rank = s->rank - 1};
+    for (int i = 0; i < from.rank; i++)
+        from.dim[i] = s->dim[i < at ? i : i + 1] * (i == at ? s->dim[i] : 1);
+    int x = source(m, &from, depth);
+    nnc_printf(m->t, "%%m%d = reshape %%m%d {", m->n, x);
+    put_list(m->t, "shape", s->dim, s->rank);
+    nnc_puts(m->t, "}\n");
+    return m->n++;
+}
+
+static int put_broadcast(mover *m, const shape *s, int depth)
+{
+    shape from = *s;
+    for (int i = 0; i < s->rank; i++)
+        from.dim[i] = roll(m->d, 2) ? s->dim[i] : 1;
+    int x = source(m, &from, depth);
+    nnc_printf(m->t, "%%m%d = broadcast %%m%d {", m->n, x);
+    put_list(m->t, "shape", s->dim, s->rank);
+    nnc_puts(m->t, "}\n");
+    return m->n++;
+}
+
+/* A value of this shape, by `depth` steps from inputs. */
+static int source(mover *m, const shape *s, int depth)
+{
+    if (depth == 0 || s->rank < 2)
+        return put_input(m, s);
+    int x;
+    switch (roll(m->d, 8)) {
+    case 0:
+        return put_pad(m, s, depth - 1);
+    case 1:
+        return put_slice(m, s, depth - 1);
+    case 2:
+        return put_concat(m, s, depth - 1);
+    case 3:
+        return put_transpose(m, s, depth - 1);
+    case 4:
+        return put_reshape(m, s, depth - 1);
+    case 5:
+        return put_broadcast(m, s, depth - 1);
+    case 6:
+        x = source(m, s, depth - 1);
+        nnc_printf(m->t, "%%m%d = relu %%m%d\n", m->n, x);
+        return m->n++;
+    default:
+        x = source(m, s, depth - 1);
+        nnc_printf(
+            m->t, "%%m%d = flip %%m%d {axes=[%lld]}\n", m->n, x, (long long)roll(m->d, s->rank));
+        return m->n++;
+    }
+}
+
+/* What reads the window's result: movement, or a reduction of it. */
+static void put_after(nnc_text *t, dice *d, const window *w)
+{
+    int rank = w->rank + 2;
+    switch (roll(d, 7)) {
+    case 0:
+        nnc_printf(t, "%%y = flip %%c {axes=[1,%d]}\n", rank - 1);
+        break;
+    case 1:
+        nnc_printf(t,
+            "%%y = slice %%c {axes=[1,%d], starts=[0,%d], ends=[%lld,%lld], steps=[%d,2]}\n",
+            rank - 1, w->out[w->rank - 1] > 1, (long long)(w->c * w->each),
+            (long long)w->out[w->rank - 1], 1 + (int)roll(d, 3));
+        break;
+    case 2:
+        nnc_printf(t, "%%y = concat %%c, %%c {axis=%lld}\n", (long long)roll(d, rank));
+        break;
+    case 3:
+        nnc_printf(t, "%%y = reshape %%c {shape=[%lld", (long long)(w->n * w->c * w->each));
+        for (int i = 0; i < w->rank; i++)
+            nnc_printf(t, ",%lld", (long long)w->out[i]);
+        nnc_puts(t, "]}\n");
+        break;
+    case 4:
+        nnc_printf(t, "%%y = reduce_max %%c {axes=[%d]}\n", rank - 1);
+        break;
+    case 5:
+        nnc_puts(t, "%z = relu %c\n%y = mul %z, %c\n");
+        break;
+    default:
+        nnc_puts(t, "%y = neg %c\n");
+        break;
+    }
+    nnc_puts(t, "return %y }\n");
+}
+
+void gen_moved_window(nnc_text *t, uint64_t seed, bool pool)
+{
+    static const char *const types[] = {"f32", "f32", "f32", "f16", "bf16"};
+    dice d = {seed * 0x9e3779b97f4a7c15u + 7};
+    window w = {0};
+    for (int i = 0; i < 4; i++)
+        roll(&d, 2);
+    draw(&d, &w);
+    w.c = nnc_min64(w.c, 8);
+    for (int i = 0; pool && i < w.rank; i++) {
+        lean_in(&w, i);
+        w.each = 1;
+        w.in[i] = nnc_max64(w.in[i], w.dil[i]);
+    }
+    shape s = {w.rank + 2, {w.n, w.c}};
+    for (int i = 0; i < w.rank; i++)
+        s.dim[2 + i] = w.in[i];
+    const char *type = types[roll(&d, 5)];
+    mover m = {t, &d, type, 0};
+    nnc_puts(t, "graph @window {\n");
+    int x = source(&m, &s, 1 + (int)roll(&d, 3));
+    nnc_printf(t, "%%x = identity %%m%d\n", x);
+    if (pool)
+        put_pool(t, &d, &w, type, false);
+    else
+        put_conv(t, &d, &w, type, false);
+    put_after(t, &d, &w);
 }

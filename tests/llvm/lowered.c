@@ -183,3 +183,47 @@ TEST(transposing_kernels)
             e, "f32", "[2,40,9,9]\n%y = relayout %x {order=[0,2,3,1]} : f32[2,40,9,9]{0,2,3,1}");
     }
 }
+
+typedef void window_text(nnc_text *t, uint64_t seed, bool pool);
+
+/* Windows as kernels, by `make`; those that are no single loop nest are left out. Returns how many ran. */
+static int random_windows(const nnc_emitter *e, window_text *make, uint64_t first, bool pool)
+{
+    set s = {.n = 0};
+    nnc_arena_init(&s.arena, 0);
+    for (uint64_t i = 0; i < MAX_KERNELS; i++) {
+        nnc_text text = {0};
+        nnc_scan scan;
+        make(&text, first + i, pool);
+        nnc_scan_init(&scan, "window", nnc_text_str(&text), text.n);
+        nnc_sink_clear(test_sink);
+        nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+        nnc_graph *f = g ? gen_fused(g, test_sink) : NULL;
+        const nnc_kernel *k =
+            f ? nnc_lower(f, &f->node[f->n_node - 1], kb_host(), &s.arena, test_sink) : NULL;
+        if (k)
+            s.k[s.n++] = k;
+        if (!f)
+            test_fail(__FILE__, __LINE__, "no graph:\n%s", nnc_text_str(&text));
+        nnc_graph_destroy(f);
+        nnc_graph_destroy(g);
+        nnc_text_deinit(&text);
+    }
+    nnc_sink_clear(test_sink);
+    if (!run_set(&s, e, first))
+        s.n = 0;
+    nnc_arena_deinit(&s.arena);
+    return s.n;
+}
+
+/* Windows of every stride, dilation, border, memory order and element type, with what stands behind them. */
+TEST(random_windows)
+{
+    const nnc_emitter *e = kb_emitter();
+    if (!e)
+        return;
+    CHECK_INT(random_windows(e, gen_window, test_seed, false), MAX_KERNELS);
+    CHECK_INT(random_windows(e, gen_window, test_seed, true), MAX_KERNELS);
+    CHECK(random_windows(e, gen_moved_window, test_seed, false) > MAX_KERNELS / 2);
+    CHECK(random_windows(e, gen_moved_window, test_seed, true) > MAX_KERNELS / 2);
+}
