@@ -98,15 +98,24 @@ static bool flat(const nnc_kernel *k)
 static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
 {
     int64_t n = 1;
-    for (int a = k->n_outer; a < k->n_axis; a++)
-        if ((s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
+    for (int a = 0; a < k->n_axis; a++)
+        if (a >= k->n_outer && (s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
             return INT64_MAX;
     return n;
 }
 
-static bool fits32(nnc_span s)
+/* In 32 bits, whatever is added first? Terms of both signs may cancel in the end. */
+static bool fits32(const nnc_kernel *k, const nnc_affine *e)
 {
-    return s.ok && s.lo >= -INT32_MAX && s.hi <= INT32_MAX - 65536;
+    const int64_t most = INT32_MAX - 65536;
+    int64_t up = nnc_max64(e->c, 0), down = nnc_max64(-e->c, 0), far;
+    for (int a = 0; a < k->n_axis; a++) {
+        bool ok = nnc_mul_ok(e->k[a], k->axis[a].extent - 1, &far) && far <= most && far >= -most;
+        if (!ok)
+            return false;
+        *(far > 0 ? &up : &down) += far > 0 ? far : -far;
+    }
+    return up <= most && down <= most;
 }
 
 /* Do all offsets and counters fit in 32 bits? */
@@ -127,10 +136,10 @@ static bool narrow(const nnc_kernel *k, int64_t units)
         const nnc_kins *in = &k->ins[i];
         if (in->op != KO_load && in->op != KO_store)
             continue;
-        if (!fits32(nnc_affine_span(k, &in->at)))
+        if (!fits32(k, &in->at))
             return false;
         for (int g = 0; g < in->n_guard; g++)
-            if (!fits32(nnc_affine_span(k, &in->guard[g].e)))
+            if (!fits32(k, &in->guard[g].e))
                 return false;
     }
     return true;
