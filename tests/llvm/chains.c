@@ -3,6 +3,8 @@
 #include "gen/chain.h"
 #include "kb.h"
 
+#include <math.h>
+
 enum { CHAINS = 200, SET = 20 };
 
 typedef struct one {
@@ -91,4 +93,64 @@ TEST(chains_at_each_math_without_fma)
     t.fma = false;
     for (int i = 0; kb_emitter() && i < 2 * SET; i += SET)
         some(CHAINS + i, &t);
+}
+
+/* ---- short forms where results are infinite, zero, or nearly ---- */
+
+static double truth(const char *op, double x)
+{
+    double s = 1 / (1 + exp(-x));
+    return strcmp(op, "exp") == 0 ? exp(x) : strcmp(op, "silu") == 0 ? x * s : s;
+}
+
+/* Below the normal numbers (silu: times its x) zero will do, but nothing else that is not the value. */
+static bool is_near(double got, double want, double eps)
+{
+    double allowed = fabs(want) < 0x1p-119 ? fabs(want) : eps * fabs(want);
+    return (got != got && want != want) || got == want || fabs(got - want) <= allowed;
+}
+
+static void at_the_ends(const char *op, nnc_dtype d, const nnc_target *t)
+{
+    static const double at[] = {-87, -87.25, -88, -89, -100, -104, -1e4, -1e30, -1e38, -3.3e38,
+        -INFINITY, NAN, INFINITY, 3.3e38, 89, 88, 1, 0};
+    static _Alignas(64) char x[4 * CHAIN_N], y[4 * CHAIN_N];
+    chain c = {.dtype = d};
+    nnc_target u = chain_target(t, d == DT_f32 ? CHAIN_fast : CHAIN_ulp2);
+    void *args[2] = {x, y};
+    kb_code code;
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    nnc_printf(&c.text, "graph @t {\n%%x = input : %s[%d]\n%%y = %s %%x\nreturn %%y }",
+        nnc_dtype_name(d), CHAIN_N, op);
+    for (int i = 0; i < CHAIN_N; i++)
+        nnc_set_f64(d, x, i, at[i % NNC_COUNT(at)]);
+    const nnc_kernel *k = chain_lower(&c, &u, &a, test_sink);
+    CHECK(k != NULL);
+    if (k && kb_compile_kernel(k, &u, &code)) {
+        code.fn(args, 0, k->sched.domain, NULL);
+        for (int i = 0; i < CHAIN_N; i++) {
+            double v = nnc_get_f64(d, x, i), got = nnc_get_f64(d, y, i), want = truth(op, v);
+            if (is_near(got, want, d == DT_f32 ? 0x1p-15 : 0x1p-7) || (isinf(got) && want > 3.3e38))
+                continue;
+            test_fail(__FILE__, __LINE__, "%s of %s %g is %g, not %g", op, nnc_dtype_name(d), v,
+                got, want);
+            break;
+        }
+        kb_free(&code);
+    }
+    chain_deinit(&c);
+    nnc_arena_deinit(&a);
+}
+
+TEST(short_forms_at_the_ends)
+{
+    static const char *const op[] = {"exp", "sigmoid", "silu"};
+    for (int i = 0; kb_emitter() && i < 3; i++)
+        for (int bits = 128; bits <= 512; bits *= 2) {
+            nnc_target t = *kb_host();
+            t.vector_bits = (int)nnc_min64(bits, t.vector_bits);
+            at_the_ends(op[i], DT_f32, &t);
+            at_the_ends(op[i], DT_bf16, &t);
+        }
 }

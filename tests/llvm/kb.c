@@ -166,8 +166,12 @@ const nnc_target *kb_host(void)
 
 bool kb_compile(const kb *b, const nnc_target *t, kb_code *c)
 {
+    return kb_compile_kernel(&b->k, t, c);
+}
+
+bool kb_compile_kernel(const nnc_kernel *k, const nnc_target *t, kb_code *c)
+{
     const nnc_emitter *e = kb_emitter();
-    const nnc_kernel *k = &b->k;
     const char *why = "";
     memset(c, 0, sizeof *c);
     if (!e)

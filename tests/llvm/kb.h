@@ -47,6 +47,7 @@ const nnc_emitter *kb_emitter(void);
 const nnc_target *kb_host(void);
 /* Compiles; false (reported) when it fails. */
 bool kb_compile(const kb *b, const nnc_target *t, kb_code *c);
+bool kb_compile_kernel(const nnc_kernel *k, const nnc_target *t, kb_code *c);
 void kb_free(kb_code *c);
 
 /* Runs k point by point: the oracle (ref.c). */

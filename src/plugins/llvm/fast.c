@@ -28,13 +28,23 @@ static V quotient(ll_mod *m, V p, V q)
     return y;
 }
 
-static V within(ll_mod *m, V x, double lo, double hi)
+static V at_least(ll_mod *m, V x, V lo)
 {
-    x = SEL(GT(x, K(hi)), K(hi), x);
-    return SEL(LT(x, K(lo)), K(lo), x);
+    return SEL(LT(x, lo), lo, x);
 }
 
-/* 2^x, -127 <= x <= 128: 2^n 2^r, n = floor x; 2^-127 may be taken for zero, 2^128 is infinity. */
+static V at_most(ll_mod *m, V x, double hi)
+{
+    return SEL(GT(x, K(hi)), K(hi), x);
+}
+
+/* The x from which on exp2_near gives zero: AVX-512's instruction makes subnormal numbers, the other way zero of them all. */
+static V least(ll_mod *m, V x)
+{
+    return K(ll_has_scalef(m, x) ? -151 : -127);
+}
+
+/* 2^x, least <= x <= 128: 2^n 2^r, n = floor x; 2^128 is infinity. */
 static V exp2_near(ll_mod *m, V x)
 {
     V n = ll_un(m, "llvm.floor", x), r = SUB(x, n), t = ADD(n, K(0x1.8p23));
@@ -51,9 +61,9 @@ static V exp_(ll_mod *m, V x, const ll_fact *f)
     bool known = f->lo <= f->hi, low = known && f->lo >= -87, high = known && f->hi <= 88;
     V y = MUL(x, K(1.4426950408889634));
     if (!low)
-        y = SEL(LT(y, K(-127)), K(-127), y);
+        y = at_least(m, y, least(m, y));
     if (!high)
-        y = SEL(GT(y, K(128)), K(128), y);
+        y = at_most(m, y, 128);
     return exp2_near(m, y);
 }
 
@@ -63,16 +73,17 @@ static V tanh_(ll_mod *m, V x, const ll_fact *f)
     V z = MUL(x, x), near = ll_fma(m, MUL(x, z), POLY(z, FAST_TANH), x);
     if (f->lo <= f->hi && f->lo >= -0.4 && f->hi <= 0.4)
         return near;
-    V y = within(m, MUL(x, K(2 * 1.4426950408889634)), -40, 40);
+    V y = at_least(m, at_most(m, MUL(x, K(2 * 1.4426950408889634)), 40), K(-40));
     V far = SUB(K(1), quotient(m, K(2), ADD(exp2_near(m, y), K(1))));
     return SEL(LT(ll_un(m, "llvm.fabs", x), K(0.4)), near, far);
 }
 
-/* 1 / (1 + e^-x) */
-static V sigmoid_(ll_mod *m, V x)
+/* 1 / (1 + e^-x); zero where that is below the normal numbers. */
+static V sigmoid_(ll_mod *m, V x, const ll_fact *f)
 {
-    V y = within(m, MUL(x, K(-1.4426950408889634)), -127, 126);
-    return quotient(m, K(1), ADD(exp2_near(m, y), K(1)));
+    V y = at_least(m, MUL(x, K(-1.4426950408889634)), K(-127));
+    V s = quotient(m, K(1), ADD(exp2_near(m, y), K(1)));
+    return f->lo <= f->hi && f->lo >= -87 ? s : SEL(GT(y, K(126)), K(0), s);
 }
 
 static V erf_(ll_mod *m, V x)
@@ -98,11 +109,11 @@ V ll_fast(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
     case SC_exp:
         return exp_(m, x, f);
     case SC_exp2:
-        return exp2_near(m, within(m, x, -127, 128));
+        return exp2_near(m, at_least(m, at_most(m, x, 128), least(m, x)));
     case SC_tanh:
         return tanh_(m, x, f);
     case SC_sigmoid:
-        return sigmoid_(m, x);
+        return sigmoid_(m, x, f);
     case SC_erf:
         return erf_(m, x);
     case SC_recip:
