@@ -63,6 +63,8 @@ static nnc_status units(const dump *d)
     for (int u = 0; u < nnc_cuda_units(p) && !st; u++) {
         char name[32];
         st = unit(d, u, EMIT_cuda, "cu");
+        if (!st)
+            st = nnc_cuda_describe(p, u, d->e->target.sm, &code, d->sink);
         if (st || u >= p->n_object)
             continue;
         st = unit(d, u, EMIT_ptx, "ptx");
@@ -70,8 +72,6 @@ static nnc_status units(const dump *d)
             continue;
         snprintf(name, sizeof name, "unit%d.cubin", u);
         st = write_file(d, name, p->object[u].data, p->object[u].n);
-        if (!st && d->e->target.sm >= 70)
-            st = nnc_cuda_describe(p, u, &code, d->sink);
     }
     if (!st && code.n)
         return write_text(d, "code.txt", &code);

@@ -175,17 +175,56 @@ nnc_status nnc_cuda_emit(
     return NNC_OK;
 }
 
-/* What the machine code of object u looks like: registers, stack, instructions of each kernel. */
-nnc_status nnc_cuda_describe(const nnc_plan *p, int object, nnc_text *out, nnc_sink *sink)
+/* ---- what the code looks like ---------------------------------------------------------------------------------------- */
+
+/* The launches of kernel i, with their layers. */
+static void describe_launches(nnc_text *out, const nnc_plan *p, int i)
 {
+    int n = 0;
+    for (int c = 0; c < p->n_cmd; c++)
+        if (p->cmd[c].kind == CMD_kernel && p->cmd[c].item == i) {
+            nnc_printf(out, "  %s %s\n", c < p->main_first ? "at load" : "each run",
+                p->cmd[c].layers && *p->cmd[c].layers ? p->cmd[c].layers : "(no layer)");
+            n++;
+        }
+    if (!n)
+        nnc_puts(out, "  never launched\n");
+}
+
+/* The kernel's own code, and that of its second launch where sums of blocks are added up. */
+static void describe_code(nnc_text *out, const char *symbol, const nnc_cubin_kernel *k, int n)
+{
+    size_t len = strlen(symbol);
+    for (int i = 0; i < n; i++)
+        if (!strncmp(k[i].name, symbol, len) &&
+            (!k[i].name[len] || !strcmp(k[i].name + len, "_finish"))) {
+            nnc_puts(out, "  ");
+            nnc_cubin_print(out, &k[i], 1);
+        }
+}
+
+nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nnc_sink *sink)
+{
+    enum { READABLE = 70 }; /* the first whose instructions cubin.c knows */
     nnc_arena a;
-    nnc_cubin_kernel *k;
-    int n, sm;
+    nnc_cubin_kernel *k = NULL;
+    int n = 0, first = u * UNIT_KERNELS, of;
+    const nnc_blob *b = u < p->n_object ? &p->object[u] : NULL;
+    bool cubin = b && b->n > 4 && !memcmp(b->data, "\177ELF", 4);
     nnc_arena_init(&a, 0);
     nnc_status st =
-        nnc_cubin_read(p->object[object].data, p->object[object].n, &a, &k, &n, &sm, sink);
-    if (!st)
-        nnc_cubin_print(out, k, n);
+        cubin && sm >= READABLE ? nnc_cubin_read(b->data, b->n, &a, &k, &n, &of, sink) : NNC_OK;
+    for (int i = first; !st && i < p->n_kernel && i < first + UNIT_KERNELS; i++) {
+        nnc_printf(out, "%s in unit%d.cu\n", p->kernel[i].symbol, u);
+        describe_launches(out, p, i);
+        if (n)
+            describe_code(out, p->kernel[i].symbol, k, n);
+        else
+            nnc_printf(out, "  %s\n",
+                !b       ? "no machine code: NVRTC is not here"
+                : !cubin ? "PTX, which the driver compiles"
+                         : "machine code older than what is read here");
+    }
     nnc_arena_deinit(&a);
     return st;
 }

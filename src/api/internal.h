@@ -107,8 +107,9 @@ nnc_status nnc_cuda_emit(nnc_env *e, const nnc_plan *p, const char *stage, nnc_t
 /* One translation unit of a plan for a GPU: EMIT_cuda (with the layers of each kernel) or EMIT_ptx. */
 int nnc_cuda_units(const nnc_plan *p);
 nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_plan *p, int u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* Appends a line for each kernel of object `object`: registers, stack, instructions, widths of accesses. */
-nnc_status nnc_cuda_describe(const nnc_plan *p, int object, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* Appends for each kernel of unit u, in the order of the plan: its launches with their layers, and where there is machine code that can be
+ * read, registers, stack, instructions and widths of accesses. sm: the architecture of the code. */
+nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- report_cuda.c: parts of doctor and devices ---- */
 

@@ -9,7 +9,7 @@
 
 static bool same_key(const kernel_entry *e, nnc_hash128 h, const char *name)
 {
-    return e->hash.lo == h.lo && e->hash.hi == h.hi && strcmp(e->k->name, name) == 0;
+    return e->hash.lo == h.lo && e->hash.hi == h.hi && strcmp(e->given, name) == 0;
 }
 
 static uint32_t probe(const maker *m, nnc_hash128 h, const char *name)
@@ -29,7 +29,7 @@ static bool grow_table(maker *m)
     m->by_hash = t;
     m->hash_mask = size - 1;
     for (int i = 0; i < m->p->n_kernel; i++)
-        t[probe(m, m->kernel[i].hash, m->kernel[i].k->name)] = i + 1;
+        t[probe(m, m->kernel[i].hash, m->kernel[i].given)] = i + 1;
     return true;
 }
 
@@ -41,7 +41,26 @@ static int useful_threads(const maker *m, const nnc_kernel *k)
     return parts < m->threads ? (parts > 1 ? (int)parts : 1) : m->threads;
 }
 
-static nnc_status add_kernel(maker *m, const nnc_kernel *k, nnc_hash128 h)
+/* A name is some ops and 32 bits of the hash, which two kernels may share. Then the later one takes all of its hash along: names are how
+ * code is found in an object, and what a compiler is given may not define one twice. NULL: out of memory. */
+static const nnc_kernel *named_apart(maker *m, const nnc_kernel *k, nnc_hash128 h)
+{
+    char hex[33];
+    bool taken = false;
+    for (int i = 0; i < m->p->n_kernel && !taken; i++)
+        taken = !strcmp(m->kernel[i].k->name, k->name);
+    if (!taken)
+        return k;
+    nnc_kernel *other = ARENA_NEW(&m->scratch, nnc_kernel, 1);
+    nnc_hash_hex(h, hex);
+    if (!other)
+        return NULL;
+    *other = *k;
+    other->name = nnc_arena_printf(&m->scratch, "%s_%s", k->name, hex);
+    return other->name ? other : NULL;
+}
+
+static nnc_status add_kernel(maker *m, const nnc_kernel *given, nnc_hash128 h)
 {
     nnc_plan *p = m->p;
     size_t n = (size_t)p->n_kernel + 1;
@@ -52,6 +71,9 @@ static nnc_status add_kernel(maker *m, const nnc_kernel *k, nnc_hash128 h)
     p->kernel = pk;
     m->kernel = e;
     nnc_text t = {0};
+    const nnc_kernel *k = named_apart(m, given, h);
+    if (!k)
+        return nnc_nomem(m->sink);
     nnc_kernel_print(&t, k);
     pk = &p->kernel[p->n_kernel];
     *pk = (nnc_pkernel){.domain = k->sched.domain,
@@ -68,7 +90,7 @@ static nnc_status add_kernel(maker *m, const nnc_kernel *k, nnc_hash128 h)
     nnc_text_deinit(&t);
     if (!pk->symbol || !pk->ir)
         return nnc_nomem(m->sink);
-    m->kernel[p->n_kernel] = (kernel_entry){h, k, p->n_kernel};
+    m->kernel[p->n_kernel] = (kernel_entry){h, given->name, k, p->n_kernel};
     p->n_kernel++;
     return NNC_OK;
 }

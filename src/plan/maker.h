@@ -42,6 +42,7 @@ typedef struct job_use { int32_t job, next; } job_use;
 
 typedef struct kernel_entry {
     nnc_hash128 hash;
+    const char *given; /* its name as lowered; k's own may be longer */
     const nnc_kernel *k;
     int32_t item;
 } kernel_entry;

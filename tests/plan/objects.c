@@ -2,6 +2,7 @@
  * run without the emitter, threads of emission change nothing, a failing emitter means the
  * interpreter, or an error where there is none; kernels in units share objects. */
 #include "help.h"
+#include "plan/maker.h"
 #include <stdatomic.h>
 #include <stdlib.h>
 
@@ -180,4 +181,48 @@ TEST(objects_without_an_interpreter)
     CHECK_INT(make_status, NNC_E_DEVICE);
     CHECK_DIAG("the fake emitter fails");
     nnc_plan_destroy(p);
+}
+
+/* Kernels that differ but have the same ops and the same 32 bits of their hashes: both keep code of their own. */
+TEST(equal_names_of_other_kernels)
+{
+    int hits, misses, same = 0;
+    nnc_arena a;
+    const nnc_kernel *k[2];
+    nnc_plan *from = make(NULL, 1, &hits, &misses, "1");
+    nnc_target t;
+    help_target(&t, 2);
+    nnc_plan_options o = {.target = &t};
+    maker m = {.o = &o, .sink = test_sink, .p = nnc_plan_create(), .threads = 2};
+    nnc_arena_init(&a, 0);
+    nnc_arena_init(&m.scratch, 0);
+    for (int i = 0; from && i < 2; i++) {
+        nnc_scan s;
+        nnc_scan_init(&s, "k", from->kernel[i].ir, strlen(from->kernel[i].ir));
+        nnc_kernel *parsed = nnc_kernel_parse(&s, &a, test_sink);
+        CHECK(parsed != NULL);
+        parsed->name = "k_same_00000000";
+        k[i] = parsed;
+    }
+    for (int i = 0; from && i < 200; i++) { /* and the table grows meanwhile */
+        job j = {0};
+        nnc_kernel other = *k[i % 2];
+        if (i >= 4)
+            other.name = nnc_arena_printf(&a, "k_%d", i);
+        CHECK_OK(make_kernel(&m, &j, i < 4 || i > 190 ? k[i % 2] : &other));
+        same += j.item == i % 2;
+    }
+    CHECK_INT(same, 4 + 9);
+    CHECK_STR(m.p->kernel[0].symbol, "k_same_00000000");
+    CHECK(strncmp(m.p->kernel[1].symbol, "k_same_00000000_", 16) == 0);
+    CHECK_INT(strlen(m.p->kernel[1].symbol), 16 + 32);
+    CHECK(strstr(m.p->kernel[1].ir, m.p->kernel[1].symbol) != NULL);
+    for (int i = 0; i < m.p->n_kernel; i++)
+        for (int j = 0; j < i; j++)
+            CHECK(strcmp(m.p->kernel[i].symbol, m.p->kernel[j].symbol) != 0);
+    nnc_arena_deinit(&m.scratch);
+    nnc_arena_deinit(&a);
+    nnc_plan_destroy(m.p);
+    nnc_plan_destroy(from);
+    nnc_target_deinit(&t);
 }
