@@ -211,7 +211,7 @@ typedef struct chunk {
     nnc_text why, lacking; /* sentences; JSON strings */
 } chunk;
 
-/* What no engine of this GPU computes (f64 convolutions) is no wrong number: it is listed. */
+/* What no engine of this GPU computes is no wrong number: it is listed. (Generated kernels take what libraries do not.) */
 static void add_failure(chunk *k, uint64_t seed, nnc_status st, const nnc_sink *sink)
 {
     size_t n = nnc_sink_count(sink);

@@ -5,7 +5,6 @@
  * per split axis or segmented dimension, of which there are at most NNC_NEST_AXES. */
 #include "ir/nest_internal.h"
 
-#include <assert.h>
 #include <string.h>
 
 /* ---- small parts ---- */
@@ -280,13 +279,19 @@ static int32_t ewise(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
     return p >= 0 && nx_args(t, p, n->n_in, args) ? p : -1;
 }
 
-static int32_t depthwise(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static bool is_contraction(const nnc_node *n)
+{
+    return nnc_op_class((nnc_op)n->op) == CL_contract;
+}
+
+static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     int32_t arg[2] = {nx_row(t, ctx, v, idx, guard), -1};
     if (n->n_in < 3 || arg[0] < 0)
         return arg[0];
-    arg[1] = nx_demand(t, ctx, n->in[2], &idx[1], guard);
+    int channel = n->op == OP_linear ? nnc_typeof(t->g, v)->rank - 1 : 1;
+    arg[1] = nx_demand(t, ctx, n->in[2], &idx[channel], guard);
     int32_t p = arg[1] < 0 ? -1 : nx_point(t, NP_sum, ctx, v, idx, guard);
     return p >= 0 && nx_args(t, p, 2, arg) ? p : -1;
 }
@@ -317,8 +322,8 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
     case CL_window:
         return nx_row(t, ctx, v, idx, guard);
     case CL_contract:
-        if (nnc_is_depthwise(t->g, n))
-            return depthwise(t, ctx, v, idx, guard);
+        if (!t->strict || nnc_is_depthwise(t->g, n))
+            return contraction(t, ctx, v, idx, guard);
         return nx_fail(t, v, "is a contraction: a library call, not a loop nest");
     default:
         return nx_fail(t, v, "must be expanded first");
@@ -407,7 +412,7 @@ static bool agree_on_rows(nx *t, nnc_ref v, const nnc_nest_map *idx)
 
 static bool is_window(const nnc_node *n)
 {
-    return nnc_op_class((nnc_op)n->op) == CL_window || n->op == OP_conv;
+    return nnc_op_class((nnc_op)n->op) == CL_window;
 }
 
 /* Which dimensions of its operand a reduction runs over, as extents; a window: its kernel. */
@@ -417,11 +422,8 @@ static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RAN
     const int64_t *axes = NULL;
     int64_t one;
     memset(reduced, 0, sizeof *reduced * NNC_MAX_RANK);
-    if (n->op == OP_conv) {
-        const nnc_type *w = nnc_typeof(t->g, n->in[1]);
-        memcpy(dim, w->dim + 2, sizeof *dim * (size_t)(w->rank - 2));
-        return w->rank - 2;
-    }
+    if (is_contraction(n))
+        return nx_summed(t, n, dim);
     if (nnc_op_class((nnc_op)n->op) == CL_window) {
         int k = nnc_attr_ints(n, AT_kernel, &axes);
         memcpy(dim, axes, sizeof *dim * (size_t)k);
@@ -446,6 +448,8 @@ static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_
     const bool *reduced, const nnc_nest_map *const *win, int32_t *guard, const nnc_nest_map **start)
 {
     *start = NULL;
+    if (is_contraction(n))
+        return nx_source(t, n, idx, win, guard, start);
     if (is_window(n))
         return nx_window(t, n, idx, win, guard, start);
     const nnc_type *x = nnc_typeof(t->g, n->in[0]);
@@ -454,7 +458,6 @@ static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_
     if (!in)
         return NULL;
     for (int d = 0, r = 0, k = 0; d < x->rank; d++) {
-        assert(!reduced[d] || win[r]); /* the space has the rank of what is reduced */
         in[d] = reduced[d] ? *win[r++] : idx[keep ? d : k];
         k += !reduced[d];
     }
@@ -465,8 +468,12 @@ static int32_t add_reduce(
     nx *t, nnc_ref v, const nnc_nest_map *idx, int32_t guard, int space, const bool *reduced)
 {
     nnc_nest *s = t->s;
-    const nnc_nest_map *win[NNC_MAX_RANK] = {NULL}, *start;
+    static const nnc_nest_map zero;
+    const nnc_nest_map *win[NNC_MAX_RANK], *start;
     uint32_t axes = 0;
+    for (int d = 0; d < NNC_MAX_RANK;
+         d++) /* the space has the rank of what is reduced; no more is read */
+        win[d] = &zero;
     for (int d = 0; d < t->space[space].rank; d++) {
         if (!(win[d] = nx_key_expr(t, t->space[space].key[d], 0)))
             return -1;
@@ -476,12 +483,12 @@ static int32_t add_reduce(
     const nnc_node *n = nnc_def(t->g, v);
     const nnc_nest_map *in = operand_map(t, n, idx, reduced, win, &inner, &start);
     int ctx = in ? new_ctx(t, false, axes) : -1;
-    int32_t x = ctx < 0            ? -1
-                : n->op == OP_conv ? nx_weighed(t, ctx, n, idx, in, win, guard, inner)
-                                   : nx_demand(t, ctx, n->in[0], in, inner);
+    int32_t x = ctx < 0             ? -1
+                : is_contraction(n) ? nx_weighed(t, ctx, n, idx, in, win, guard, inner)
+                                    : nx_demand(t, ctx, n->in[0], in, inner);
     if (x < 0)
         return -1;
-    if (n->op == OP_conv)
+    if (is_contraction(n))
         inner = guard;
     nnc_nest_reduce *r = grow(t, s->reduce, &t->cap_reduce, s->n_reduce + 1, sizeof *r);
     if (!r)
@@ -512,7 +519,7 @@ static int32_t trivial(
         return nx_point(t, NP_const, ctx, v, idx, guard);
     int32_t inner = guard;
     const nnc_nest_map *in = operand_map(t, n, idx, reduced, win, &inner, &start);
-    if (in && n->op == OP_conv)
+    if (in && is_contraction(n))
         return nx_weighed(t, ctx, n, idx, in, win, guard, inner);
     if (in && inner != guard)
         return nx_fail(t, v, "has windows of one element outside its operand");

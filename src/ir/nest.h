@@ -4,7 +4,7 @@
  *
  * The outputs are traced backwards. A value is demanded at an index map: for each of its
  * dimensions an affine form over the kernel's axes. Movement only rewrites the map; elementwise
- * ops pass it on; a reduction (or a window: of a pooling, of a depthwise convolution) starts a
+ * ops pass it on; a reduction (or a window: of a pooling; or the sum of a contraction) starts a
  * context of its own with reduce axes, and the axes of the map at which its result is demanded
  * are the kernel's outer axes: all reductions of a kernel must agree on them.
  * Where a reshape needs digits of an axis, the axis is split and the trace starts again; where the output

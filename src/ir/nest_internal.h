@@ -76,12 +76,19 @@ bool nx_args(nx *t, int32_t point, int n, const int32_t *args);
 int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard);
 int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard);
 /* Index of a window's operand and the guard under which it lies inside; NULL on failure. */
-const nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *const *win,
+nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *const *win,
     int32_t *guard, const nnc_nest_map **start);
-/* What a depthwise convolution sums: the operand, 0 beyond its edge, times the weight, in context ctx. `in` is where the operand is read,
+/* Contractions (nest_contract.c): the extents that one sums over, returns how many; where its first operand is read, and the guard under
+ * which it is there (NULL on failure). `win`: the axes of the sum. */
+int nx_summed(const nx *t, const nnc_node *n, int64_t *dim);
+const nnc_nest_map *nx_source(nx *t, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *const *win,
+    int32_t *guard, const nnc_nest_map **start);
+/* What a contraction sums: the first operand, 0 beyond its edge, times the second, in context ctx. `in` is where the first is read,
  * under `inner`. */
 int32_t nx_weighed(nx *t, int ctx, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *in,
     const nnc_nest_map *const *win, int32_t guard, int32_t inner);
+/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split so that it is. */
+bool nx_divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc_nest_map *r);
 
 /* A point of v, which is outside, at computed places. */
 int32_t nx_wild(nx *t, nnc_nest_wild how, int ctx, nnc_ref v, const nnc_nest_map *idx, int n, int32_t guard);

@@ -14,9 +14,7 @@ static const nnc_type *type_of(const nx *t, nnc_ref v)
 
 /* ---- reshape ---- */
 
-/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split so
- * that it is. */
-static bool divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc_nest_map *r)
+bool nx_divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc_nest_map *r)
 {
     int64_t lo, hi;
     *q = *r = (nnc_nest_map){0};
@@ -118,7 +116,7 @@ static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32
         }
         for (int d = top - 1; d > j; d--) {
             nnc_nest_map q;
-            if (!divide(t, &lin, from->dim[d], &q, &in[d]))
+            if (!nx_divide(t, &lin, from->dim[d], &q, &in[d]))
                 return t->restart ? -1 : reshape_wild(t, ctx, v, idx, guard);
             lin = q;
         }
@@ -416,44 +414,7 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guar
 
 /* ---- windows ---- */
 
-/* Of a depthwise convolution: that of output channel e, of which each input channel has the same number. */
-static bool input_channel(nx *t, const nnc_node *n, const nnc_nest_map *e, nnc_nest_map *in)
-{
-    nnc_nest_map rest;
-    int64_t each = type_of(t, n->out)->dim[1] / type_of(t, n->in[0])->dim[1];
-    if (type_of(t, n->in[0])->dim[1] == 1)
-        *in = (nnc_nest_map){0};
-    else if (each > 1 && !divide(t, e, each, in, &rest))
-        return nx_fail(t, n->out, "has several results a channel, read where no loop can follow") ==
-               0;
-    return true;
-}
-
-int32_t nx_weighed(nx *t, int ctx, const nnc_node *n, const nnc_nest_map *idx,
-    const nnc_nest_map *in, const nnc_nest_map *const *win, int32_t guard, int32_t inner)
-{
-    int rank = type_of(t, n->in[1])->rank;
-    nnc_nest_map *at = nx_maps(t, rank);
-    int32_t arg[2] = {nx_demand(t, ctx, n->in[0], in, inner), -1};
-    if (!at || arg[0] < 0)
-        return -1;
-    if (inner != guard) {
-        int32_t p = nx_point(t, NP_pad, ctx, n->out, in, guard);
-        if (p < 0 || !nx_args(t, p, 1, arg))
-            return -1;
-        t->s->point[p].at = inner;
-        t->s->point[p].axes |= nx_guard_axes(t, inner);
-        arg[0] = p;
-    }
-    at[0] = idx[1];
-    for (int d = 2; d < rank; d++)
-        at[d] = *win[d - 2];
-    arg[1] = nx_demand(t, ctx, n->in[1], at, guard);
-    int32_t p = arg[1] < 0 ? -1 : nx_point(t, NP_product, ctx, n->out, in, guard);
-    return p >= 0 && nx_args(t, p, 2, arg) ? p : -1;
-}
-
-const nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx,
+nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx,
     const nnc_nest_map *const *win, int32_t *guard, const nnc_nest_map **start)
 {
     const nnc_type *from = type_of(t, n->in[0]);
@@ -465,8 +426,6 @@ const nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx,
         return NULL;
     in[0] = idx[0];
     in[1] = idx[1];
-    if (n->op == OP_conv && !input_channel(t, n, &idx[1], &in[1]))
-        return NULL;
     for (int d = 0; d < r; d++) {
         nnc_nest_map *e = &in[d + 2];
         for (int a = 0; a < NNC_NEST_AXES; a++)

@@ -276,7 +276,7 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
     nnc_cmd *c;
     NNC_TRY(add_cmd(e, j, CMD_kernel, k->n_args, &c));
     NNC_TRY(use_engine(m, engine, &c->engine));
-    c->reason = k->object >= 0                     ? "generated machine code"
+    c->reason = k->object >= 0 ? j->reason ? j->reason : "generated machine code"
                 : m->o->target->kind == NNC_T_cuda ? "no machine code: no compiler for it"
                                                    : "interpreted: no machine code emitter";
     int a = 0;

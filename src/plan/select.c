@@ -230,6 +230,28 @@ static bool has_contraction(const maker *m, const nnc_node *n)
     return false;
 }
 
+/* No engine takes this contraction: a generated kernel computes it, each result a sum of its own, where the target's kernels can. */
+static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    const nnc_target *t = m->o->target;
+    if (!nnc_target_kernels_contract(t))
+        return *why ? nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine computes this %s: %s",
+                          nnc_ops[n->op].name, why)
+                    : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
+                          "no engine of %s computes contractions, and this is one: %s", t->name,
+                          nnc_ops[n->op].name);
+    nnc_text reason = {0};
+    nnc_printf(&reason, "no library computes this %s (%s): a generated kernel does, slowly",
+        nnc_ops[n->op].name, *why ? why : "none is there");
+    j->reason = reason.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&reason));
+    nnc_text_deinit(&reason);
+    if (!j->reason)
+        return nnc_nomem(m->sink);
+    nnc_note(m->sink, n->loc, "%s", j->reason);
+    return select_kernel(m, j, at);
+}
+
 nnc_status make_select(maker *m, job *j, int32_t main_at)
 {
     const nnc_node *n = &m->g->node[j->node];
@@ -242,14 +264,11 @@ nnc_status make_select(maker *m, job *j, int32_t main_at)
     nnc_status status = select_call(m, j, main_at, &why);
     if (status == NNC_OK && why.oom)
         status = nnc_nomem(m->sink);
-    if (status == NNC_OK && !j->is_call && contraction)
-        status = why.n ? nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine computes this %s: %s",
-                             nnc_ops[n->op].name, nnc_text_str(&why))
-                       : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
-                             "no engine of %s computes contractions, and this is one: %s",
-                             m->o->target->name, nnc_ops[n->op].name);
+    bool sums = status == NNC_OK && !j->is_call && contraction;
+    if (sums)
+        status = select_sums(m, j, main_at, nnc_text_str(&why));
     nnc_text_deinit(&why);
-    if (status != NNC_OK || j->is_call)
+    if (status != NNC_OK || j->is_call || sums)
         return status;
     return select_kernel(m, j, main_at);
 }

@@ -79,6 +79,14 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
     return issue <= SLOWER * memory;
 }
 
+bool nnc_target_kernels_contract(const nnc_target *t)
+{
+    for (int i = 0; i < t->n_engines; i++)
+        if (t->engine[i].kernels && t->engine[i].depthwise)
+            return true;
+    return false;
+}
+
 const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t)
 {
     for (int i = 0; i < t->n_engines; i++)

@@ -114,6 +114,8 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
 /* Do generated kernels compute a convolution of one input channel a group, with `taps` weights of type d for each result, rather than
  * the engine for convolutions? A rule by bytes and flops; *why (may be NULL; static for the thread) says it for people. */
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
+/* Do generated kernels compute contractions that no other engine takes (of f64, of integers)? The nests of depthwise convolutions. */
+bool nnc_target_kernels_contract(const nnc_target *t);
 /* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 /* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */

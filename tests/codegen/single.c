@@ -115,7 +115,7 @@ TEST(padding_alone)
 static nnc_graph *alone(const nnc_graph *g, const nnc_node *n)
 {
     nnc_class cls = nnc_op_class((nnc_op)n->op);
-    if (cls == CL_leaf || cls == CL_contract || n->op == OP_gather || n->n_in > 16)
+    if (cls == CL_leaf || n->op == OP_gather || n->n_in > 16)
         return NULL;
     nnc_graph *o = nnc_graph_create("alone", test_sink);
     nnc_ref in[16];

@@ -61,3 +61,43 @@ TEST(generated_in_every_precision)
         }
     CHECK(calls > 0);
 }
+
+/* No library takes products of f64 or of integers: generated kernels do, and every graph of every type runs. */
+TEST(generated_of_every_type)
+{
+    static const uint32_t types[] = {1u << DT_f64, 1u << DT_i32 | 1u << DT_i8,
+        1u << DT_i64 | 1u << DT_u16, 1u << DT_f64 | 1u << DT_f32 | 1u << DT_i32};
+    const char *more = getenv("NNC_CASES");
+    int n = more ? atoi(more) : 6, sums = 0;
+    if (!*NNC_TEST_CXX) {
+        test_skip("no C++ compiler to build kernels for the CPU");
+        return;
+    }
+    for (int k = 0; k < n; k++) {
+        char why[512];
+        nnc_env *e = NULL;
+        nnc_text t = {0};
+        bool agrees = false;
+        gen_options go = {.seed = test_seed + 41000 + (uint64_t)k,
+            .nodes = 10,
+            .dtypes = types[k % (int)NNC_COUNT(types)],
+            .classes = 1u << CL_contract | 1u << CL_ewise};
+        nnc_compare_options o = {
+            .compile = nnc_compile_defaults, .warmup = 1, .iterations = 1, .tolerance = 1e-10};
+        nnc_graph *g = gen_graph(&go, test_sink);
+        fake_begin((uint64_t)k);
+        CHECK_OK(
+            nnc_env_create(&(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
+        if (e && g)
+            CHECK_OK(nnc_compare(e, g, &o, NNC_TEXT, &t, &agrees, test_sink));
+        sums += test_has_diag("a generated kernel does, slowly");
+        if (!agrees)
+            test_fail(__FILE__, __LINE__, "case %d\n%s", k, nnc_text_str(&t));
+        nnc_text_deinit(&t);
+        nnc_graph_destroy(g);
+        nnc_env_destroy(e);
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "case %d: %s", k, why);
+    }
+    CHECK(sums > n / 2);
+}

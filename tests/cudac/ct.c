@@ -100,11 +100,11 @@ void ct_add_graph(ct_set *s, const nnc_graph *g)
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         nnc_class c = nnc_op_class((nnc_op)n->op);
-        if ((c == CL_leaf && n->op != OP_iota) || is_call(g, n) || nnc_is_view(g, n))
+        if ((c == CL_leaf && n->op != OP_iota) || (!s->sums && is_call(g, n)) || nnc_is_view(g, n))
             continue;
         bool calls = false; /* a contraction with its epilogue is a library's */
         for (uint32_t j = 0; n->op == OP_fused && j < n->body->n_node; j++)
-            calls |= is_call(n->body, &n->body->node[j]);
+            calls |= !s->sums && is_call(n->body, &n->body->node[j]);
         if (calls || (s->most && nnc_type_numel(nnc_typeof(g, n->out)) > s->most))
             continue;
         const nnc_kernel *k =

@@ -14,6 +14,7 @@ typedef struct ct_set {
     const nnc_kernel *k[CT_KERNELS];
     int n;
     bool tiny;    /* for ct_tiny */
+    bool sums;    /* contractions, too: those that no library takes */
     int64_t most; /* elements that a result may have for ct_add_graph; 0 = any */
     long long first, count; /* blocks that ct_call runs; count 0: all */
     void *lib;

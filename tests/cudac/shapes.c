@@ -268,3 +268,43 @@ TEST(shared_rows)
     }
     all_agree(&s);
 }
+
+/* Contractions that no library takes: every schedule that their sums get, by themselves and with what follows. */
+TEST(sums_of_products)
+{
+    static const char *const types[] = {"f64", "i32", "u8", "i64", "bf16"};
+    ct_set s = {.sums = true};
+    for (size_t i = 0; i < NNC_COUNT(types); i++) {
+        const char *t = types[i];
+        s.tiny = i % 2;
+        add(&s, false,
+            "graph @t {\n%%a = input : %s[3,33,40]\n%%b = input : %s[40,17]\n%%y = matmul %%a, "
+            "%%b\nreturn %%y }",
+            t, t);
+        add(&s, false,
+            "graph @t {\n%%a = input : %s[70,9]\n%%b = input : %s[2,50,70]\n%%y = matmul %%a, %%b "
+            "{transpose_a=1, transpose_b=1}\nreturn %%y }",
+            t, t);
+        add(&s, true,
+            "graph @t {\n%%x = input : %s[5,600]\n%%w = input : %s[7,600]\n%%b = input : "
+            "%s[7]\n%%y = linear %%x, %%w, %%b\n%%z = abs %%y\nreturn %%z }",
+            t, t, t);
+        add(&s, true,
+            "graph @t {\n%%x = input : %s[2,6,11,9]\n%%w = input : %s[8,3,3,3]\n%%b = input : "
+            "%s[8]\n%%y = conv %%x, %%w, %%b {groups=2, pads=[1,1,0,2], strides=[2,1]}\n%%z = max "
+            "%%y, %%y\nreturn %%z }",
+            t, t, t);
+        add(&s, false,
+            "graph @t {\n%%x = input : %s[2,6,5,4]{0,2,3,1}\n%%w = input : %s[6,4,3,2]\n%%y = "
+            "conv_transpose %%x, %%w {strides=[2,1], dilations=[1,2], pads=[1,0,0,1]}\nreturn %%y "
+            "}",
+            t, t);
+        add(&s, false,
+            "graph @t {\n%%x = input : %s[2,4,6]\n%%w = input : %s[4,2,3]\n%%b = input : "
+            "%s[4]\n%%y = conv_transpose %%x, %%w, %%b {strides=[3], dilations=[2], "
+            "groups=2}\nreturn %%y }",
+            t, t, t);
+    }
+    CHECK_INT(s.n, 6 * (int)NNC_COUNT(types));
+    all_agree(&s);
+}
