@@ -199,9 +199,13 @@ nnc_status nnc_trial_open(nnc_trial *t, const int64_t *bytes, int n, int64_t wor
     *t = (nnc_trial){.n = n};
     for (int i = 0; i < n; i++)
         total += nnc_align_up(bytes[i], 256);
-    if (!rt || rt->cudaMalloc((void **)&t->memory, (size_t)total + 256))
+    if (!rt || rt->cudaMalloc((void **)&t->memory, (size_t)total + 256)) {
+        t->memory = NULL;
+        if (rt)
+            (void)rt->cudaGetLastError();
         return nnc_fail0(sink, NNC_E_DEVICE,
             "there are no %lld bytes on the GPU to measure algorithms with", (long long)total);
+    }
     if (rt->cudaMemsetAsync(t->memory, 0, (size_t)total, NULL)) {
         nnc_trial_close(t);
         return nnc_fail0(sink, NNC_E_DEVICE, "the GPU does not fill a buffer");
@@ -254,5 +258,7 @@ int64_t nnc_trial_ns(nnc_status (*run)(void *ctx), void *ctx)
         if (e[i])
             rt->cudaEventDestroy(e[i]);
     nnc_cuda_set_current(before);
+    if (!ok && rt)
+        (void)rt->cudaGetLastError(); /* of this algorithm, not of what runs next */
     return ok ? best : -1;
 }

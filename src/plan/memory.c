@@ -60,6 +60,11 @@ static bool conflict(void *ctx, int i, int j)
     return !frees(s, a, b) && !frees(s, b, a);
 }
 
+int64_t plan_align(const nnc_plan_device *d)
+{
+    return !strncmp(d->name, "cuda", 4) ? 256 : 64;
+}
+
 /* Packs the roots of one device and space; *size gets the bytes, *least the lower bound. */
 static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, int64_t *least,
     nnc_arena *a, nnc_sink *sink)
@@ -74,7 +79,8 @@ static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, in
         s->block[n++] = (nnc_block){x->bytes, x->first, x->last, 0};
     }
     bool events = space == SP_arena && s->order.n_lane > 1;
-    *size = nnc_pack_blocks(s->block, n, 64, events ? conflict : NULL, s, least, a);
+    int64_t align = plan_align(&p->device[device]);
+    *size = nnc_pack_blocks(s->block, n, align, events ? conflict : NULL, s, least, a);
     if (*size < 0)
         return nnc_nomem(sink);
     for (int k = 0; k < n; k++)
@@ -91,7 +97,7 @@ static int64_t line_up(nnc_plan *p, int device)
         if (x->device != device || x->space != SP_persist || x->alias_of >= 0)
             continue;
         x->offset = at;
-        at += nnc_align_up(x->bytes, 64);
+        at += nnc_align_up(x->bytes, plan_align(&p->device[device]));
     }
     return at;
 }
@@ -108,8 +114,9 @@ static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
         if (s->root[t] != t || x->device != device || x->space != SP_arena)
             continue;
         int first = x->first < p->main_first ? p->main_first : x->first;
-        delta[first] += nnc_align_up(x->bytes, 64);
-        delta[(x->last < first ? first : x->last) + 1] -= nnc_align_up(x->bytes, 64);
+        int64_t bytes = nnc_align_up(x->bytes, plan_align(&p->device[device]));
+        delta[first] += bytes;
+        delta[(x->last < first ? first : x->last) + 1] -= bytes;
     }
     int64_t now = 0, most = -1;
     nnc_plan_device *d = &p->device[device];

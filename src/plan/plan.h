@@ -18,7 +18,7 @@ typedef struct nnc_ptensor {
     int16_t device;
     uint8_t space;     /* nnc_space */
     bool is_input, is_output;
-    int64_t offset;    /* bytes in its space, 64-aligned */
+    int64_t offset;    /* bytes in its space, 64-aligned; 256 on GPUs, where libraries ask for that */
     int64_t bytes;     /* as allocated */
     int32_t alias_of;  /* shares the memory of an earlier tensor (view, in place), or -1 */
     int32_t first, last; /* commands that define and last use it (indices into cmd), -1 = before the first. Inputs: -1, outputs and

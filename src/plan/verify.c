@@ -28,8 +28,10 @@ static const char *tensor_fault(const nnc_plan *p, int i)
                                          : d->persist_bytes;
     if (t->bytes != nnc_type_bytes(&t->type))
         return "its bytes are not those of its type";
-    if (t->offset < 0 || t->offset % 64 || t->offset > size || t->bytes > size - t->offset)
-        return "it does not lie inside its space, 64-byte aligned";
+    int64_t align = t->alias_of < 0 ? plan_align(d) : 64;
+    if (t->offset < 0 || t->offset % align || t->offset > size || t->bytes > size - t->offset)
+        return align > 64 ? "it does not lie inside its space, 256-byte aligned"
+                          : "it does not lie inside its space, 64-byte aligned";
     if (t->alias_of < -1 || t->alias_of >= i)
         return "it shares the memory of no earlier tensor";
     if (t->first < -1 || t->first >= p->n_cmd || t->last < -1 || t->last >= p->n_cmd)

@@ -12,6 +12,7 @@ static const nnc_cuda_cudnn *dnn_now;
 enum {
     EXECUTION_FAILED = 13, /* CUBLAS_STATUS_EXECUTION_FAILED */
     DNN_EXECUTION_FAILED = 5000, /* CUDNN_STATUS_EXECUTION_FAILED */
+    WORK_ALIGN = 256,
     WORKSPACE = 64
 }; /* bytes of it that are held to be written: who shares it shares its beginning */
 
@@ -55,6 +56,8 @@ static int matmul(void *handle, void *desc, const void *alpha, const void *a, vo
     fake_touch t[FAKE_TOUCHES];
     if (fake_last_error())
         return EXECUTION_FAILED;
+    if ((uintptr_t)work % WORK_ALIGN) /* Hopper's kernels refuse it */
+        fake_wrong("cuBLASLt gets a workspace that is not %d-byte aligned", WORK_ALIGN);
     product *p = calloc(1, sizeof *p);
     *p = (product){
         handle, desc, d, la, lb, lc, ld, work, alpha, a, b, beta, c, NULL, {0}, work_bytes};

@@ -73,6 +73,8 @@ static void check_runs(const char *text, uint64_t seed, int streams, int devices
     const nnc_plan *p = nnc_artifact_plan(l.a);
     CHECK_INT(p->n_device, devices);
     CHECK(p->device[0].streams > 1 || streams == 1);
+    for (int i = 0; i < p->n_tensor; i++)
+        CHECK(p->tensor[i].alias_of >= 0 || p->tensor[i].offset % 256 == 0);
     CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
     for (int i = 0; i < RUNS && l.s; i++) {
         CHECK_OK(run(&l, (uint64_t)i, got));
