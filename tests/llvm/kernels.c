@@ -4,6 +4,7 @@
 #include "kb.h"
 
 #include <math.h>
+#include <sys/mman.h>
 
 static kb b;
 
@@ -368,6 +369,44 @@ TEST(pooling_with_guards)
                 if (!kb_check(&b, &t, 1e-5, 1e-6, 3))
                     return;
             }
+}
+
+/* Loads of every second element read nothing before the first or behind the last one that they may:
+ * the operand lies between two pages that nobody may touch, at the one and then at the other. */
+TEST(windows_stay_in_their_operand)
+{
+    enum { PAGE = 4096, PAGES = 4, ROWS = 5 };
+    nnc_target t = target(0);
+    char *m =
+        mmap(NULL, (PAGES + 2) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(m != MAP_FAILED);
+    if (m == MAP_FAILED || !kb_emitter())
+        return;
+    CHECK(mprotect(m, PAGE, PROT_NONE) == 0);
+    CHECK(mprotect(m + (PAGES + 1) * PAGE, PAGE, PROT_NONE) == 0);
+    for (int64_t W = 3; W < 140; W += W < 70 ? 3 : 29) {
+        static float y[2 * 3 * 72], want[2 * 3 * 72];
+        size_t n = 2 * ROWS * (size_t)W, bytes = n * sizeof(float);
+        kb_code c;
+        pool(ROWS, W, 2, false);
+        if (!kb_compile(&b, &t, &c))
+            break;
+        for (int end = 0; end < 2; end++) {
+            char *at = m + PAGE + (end ? PAGES * PAGE - bytes : 0);
+            void *args[2] = {at, y};
+            for (size_t i = 0; i < n; i++) {
+                float v = (float)(int64_t)(i * 7919 % 1009);
+                memcpy(at + i * sizeof v, &v, sizeof v);
+            }
+            args[1] = want;
+            kb_reference(&b.k, args, NULL);
+            args[1] = y;
+            c.fn(args, 0, b.k.sched.domain, NULL);
+            CHECK(memcmp(y, want, sizeof(float) * 2 * 3 * (size_t)((W - 1) / 2 + 1)) == 0);
+        }
+        kb_free(&c);
+    }
+    munmap(m, (PAGES + 2) * PAGE);
 }
 
 /* y[i, j] = x[index[i], j] and z[j, i] = x2[index[i] + j]: uniform and per-lane indices, out of

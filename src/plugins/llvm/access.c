@@ -99,10 +99,11 @@ static void bounds(const ll_emit *e, const nnc_affine *a, int64_t *lo, int64_t *
 }
 
 /* lo <= S + s i < hi for lanes i: the bounds less S are clamped, so that 32-bit lanes compare. */
-static V lane_guard(ll_emit *e, const nnc_kguard *g, V dyn, int64_t known, bool low, bool high)
+static V lane_guard(
+    ll_emit *e, const nnc_kguard *g, int64_t s, V dyn, int64_t known, bool low, bool high)
 {
     ll_mod *m = e->m;
-    int64_t s = g->e.k[e->vax], end = s * (e->lanes - 1);
+    int64_t end = s * (e->lanes - 1);
     int64_t min = end < 0 ? end : 0, max = end > 0 ? end : 0;
     bool fits = max < INT32_MAX - 1 && min > INT32_MIN + 1;
     T t = fits ? m->i32 : m->i64;
@@ -140,7 +141,7 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
             continue;
         V dyn = affine(e, &g->e, &known);
         if (e->vax >= 0 && g->e.k[e->vax]) {
-            *lane = and_(m, *lane, lane_guard(e, g, dyn, known, low, high));
+            *lane = and_(m, *lane, lane_guard(e, g, g->e.k[e->vax], dyn, known, low, high));
             continue;
         }
         V v = dyn ? dyn : ll_i64(m, 0);
@@ -286,14 +287,56 @@ static V gather(ll_emit *e, T t, V ps, V mask, int size)
     return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
 }
 
+/* Can a load of every second element be of rows: all lanes exist and may, or the target loads rows
+ * with a mask in one instruction, and the guards that see the lanes move with the elements? */
+static bool paired(const ll_emit *e, const nnc_kins *ins, bool masked, int size)
+{
+    int bits = e->m->t->vector_bits;
+    if (e->lanes < 4 || (masked && bits < 512 && (bits < 256 || size < 4)))
+        return false;
+    for (int i = 0; i < ins->n_guard; i++)
+        if (ins->guard[i].e.k[e->vax] != 0 && ins->guard[i].e.k[e->vax] != 2)
+            return false;
+    return true;
+}
+
+/* Which of `lanes` elements from lane 0's + first on are those of lanes that exist and that the
+ * guards allow; NULL: all may be read. */
+static V pair_mask(ll_emit *e, const nnc_kins *ins, int first, bool guarded)
+{
+    V mask = NULL, one[256];
+    for (int i = 0; i < e->lanes; i++) {
+        int lane = (first + i) / 2;
+        bool on = (first + i) % 2 == 0 &&
+                  (!e->mask || !LLVMIsNull(LLVMGetAggregateElement(e->mask, (unsigned)lane)));
+        one[i] = LLVMConstInt(e->m->i1, on, 0);
+    }
+    if (guarded || e->mask)
+        mask = LLVMConstVector(one, (unsigned)e->lanes);
+    for (int i = 0; i < ins->n_guard; i++) {
+        const nnc_kguard *g = &ins->guard[i];
+        int64_t lo, hi, known;
+        if (!g->e.k[e->vax])
+            continue;
+        bounds(e, &g->e, &lo, &hi);
+        if (lo >= g->lo && hi < g->hi)
+            continue;
+        V dyn = affine(e, &g->e, &known);
+        V in = lane_guard(e, g, 1, dyn, known + first, lo < g->lo, hi >= g->hi);
+        mask = and_(e->m, mask, in);
+    }
+    return mask;
+}
+
 /* Every second element from p on: two rows, of which the second begins at the first's last element, so that nothing behind the last
  * lane's element is read; their lanes in turn. Several times faster than a gather. */
-static V load_pairs(ll_emit *e, T t, V p, V allowed, int size)
+static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, V allowed, int size)
 {
     ll_mod *m = e->m;
     V last = ll_i64(m, e->lanes - 1), c[256];
-    V a = load_row(e, t, p, allowed, size);
-    V b = load_row(e, t, LLVMBuildGEP2(m->b, t, p, &last, 1, ""), allowed, size);
+    V a = load_row(e, t, p, and_(m, pair_mask(e, ins, 0, guarded), allowed), size);
+    V b = load_row(e, t, LLVMBuildGEP2(m->b, t, p, &last, 1, ""),
+        and_(m, pair_mask(e, ins, e->lanes - 1, guarded), allowed), size);
     for (int i = 0; i < e->lanes; i++) {
         int from = 2 * i < e->lanes ? 2 * i : 2 * i + 1;
         c[i] = LLVMConstInt(m->i32, (unsigned)from, 0);
@@ -301,14 +344,14 @@ static V load_pairs(ll_emit *e, T t, V p, V allowed, int size)
     return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)e->lanes), "");
 }
 
-void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near)
+void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write)
 {
     ll_mod *m = e->m;
     int64_t known;
     V dyn = affine(e, &ins->at, &known);
     T t = ll_memory_type(m, e->k->buf[ins->buf].dtype);
-    V arg[4] = {place(e, ins->buf, t, dyn, known), LLVMConstInt(m->i32, 0, 0),
-        LLVMConstInt(m->i32, near ? 3 : 2, 0), LLVMConstInt(m->i32, 1, 0)}; /* a read, data */
+    V arg[4] = {place(e, ins->buf, t, dyn, known), LLVMConstInt(m->i32, write, 0),
+        LLVMConstInt(m->i32, near ? 3 : 2, 0), LLVMConstInt(m->i32, 1, 0)}; /* data */
     ll_call(m, "llvm.prefetch", m->ptr, arg, 4);
 }
 
@@ -351,8 +394,8 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
         v = load_row(e, t, place(e, ins->buf, t, dyn, known), mask, size);
         if (stride == -1)
             v = reverse(e, v);
-    } else if (stride == 2 && !lanes_index && !lane && !e->mask && e->lanes >= 4) {
-        v = load_pairs(e, t, place(e, ins->buf, t, dyn, known), uni, size);
+    } else if (stride == 2 && !lanes_index && paired(e, ins, lane || e->mask, size)) {
+        v = load_pairs(e, ins, t, place(e, ins->buf, t, dyn, known), lane != NULL, uni, size);
     } else if (stride || lanes_index) {
         V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);
         v = gather(e, t, ps, and_(m, and_(m, lane, e->mask), uni), size);
@@ -418,6 +461,15 @@ static bool is_last_use(const ll_emit *e, const nnc_kins *store)
         if (e->k->ins[i].op == KO_load && e->k->ins[i].buf == store->buf)
             return false;
     return true;
+}
+
+bool ll_splits_lines(const ll_emit *e, const nnc_kins *store)
+{
+    int size = nnc_dtype_size(e->k->buf[store->buf].dtype);
+    for (int i = 0; i < e->k->n_axis; i++)
+        if (store->op == KO_store && i != e->vax && store->at.k[i] * size % 64)
+            return true;
+    return false;
 }
 
 static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int size)

@@ -168,8 +168,10 @@ typedef struct ll_emit {
 V ll_load(ll_emit *e, const nnc_kins *ins);
 /* As it stands in memory: `lanes` elements from the current place on, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);
-/* The current place, wherever it is, into the nearest cache or the next. */
-void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near);
+/* The current place, wherever it is, into the nearest cache or the next, to be read or written. */
+void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write);
+/* Does this store write across the ends of lines, as rows that begin anywhere do? */
+bool ll_splits_lines(const ll_emit *e, const nnc_kins *store);
 V ll_from_memory(ll_mod *m, V v, nnc_dtype d);
 T ll_memory_type(ll_mod *m, nnc_dtype d);
 V ll_lanes_mask(ll_mod *m, int lanes, int64_t live);

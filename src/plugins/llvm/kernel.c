@@ -250,7 +250,7 @@ static void fetch_ahead(ll_emit *e, const nnc_kstage *st)
         e->shift[next] = 1;
         for (int l = 0; l < e->lanes; l += per_line) {
             e->shift[e->vax] = l;
-            ll_prefetch(e, ins, false);
+            ll_prefetch(e, ins, false, false);
         }
         e->shift[next] = e->shift[e->vax] = 0;
     }
