@@ -256,10 +256,41 @@ static void fetch_ahead(ll_emit *e, const nnc_kstage *st)
     }
 }
 
+/* Lines of the results that the last stage writes across their ends, where this step stands in
+ * the row: the CPU asks for such lines only when the store's turn has come. */
+static void want_results(ll_emit *e, const nnc_kstage *st)
+{
+    const nnc_kernel *k = e->k;
+    const nnc_kstage *last = &k->stage[k->n_stage - 1];
+    int vax = e->vax, to = last->axes ? 31 - __builtin_clz(last->axes) : -1;
+    if (last == st || vax < 0 || to < 0 || k->axis[to].extent != k->axis[vax].extent)
+        return;
+    V own = e->axis[to];
+    e->axis[to] = e->axis[vax];
+    e->vax = to;
+    for (int i = last->body0; i < last->body1; i++) {
+        const nnc_kins *ins = &k->ins[i];
+        if (ins->op != KO_store || k->buf[ins->buf].role != KB_out || ins->at.k[to] != 1 ||
+            ll_affine_axes(&ins->at, k->n_axis) & last->axes & ~(1u << to) ||
+            !ll_splits_lines(e, ins))
+            continue;
+        int per_line = 64 / nnc_dtype_size(k->buf[ins->buf].dtype);
+        for (int l = 0; l < e->lanes; l += per_line) {
+            e->shift[to] = l;
+            ll_prefetch(e, ins, true, true);
+        }
+        e->shift[to] = 0;
+    }
+    e->vax = vax;
+    e->axis[to] = own;
+}
+
 static void nest(ll_emit *e, stage *s, int level)
 {
-    if (level == s->n && !e->mask && fetches(e, s->st))
+    if (level == s->n && !e->mask && fetches(e, s->st)) {
         fetch_ahead(e, s->st);
+        want_results(e, s->st);
+    }
     if (level == s->n_map)
         for (int r = 0; r < e->n_red; r++)
             ll_red_init(e, r, wide_acc(e, r));
