@@ -1,11 +1,11 @@
 /* tests/cuda_fake/kernels.c -- NVRTC whose machine code is the source; loading it builds it with the C++ compiler and the header of
  * tests/cudac, once for each source and process. What a kernel reads and writes stands in the comment above it. */
+#include "cxx.h"
 #include "fake.h"
 #include "test.h"
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 /* ---- NVRTC --------------------------------------------------------------------------------------------------------- */
 
@@ -117,53 +117,6 @@ static struct built {
 } built[MOST_BUILT];
 static int n_built;
 
-/* FAKE_CUDA_KERNELS: a folder that keeps what was built, for other processes, or for a machine without a compiler. */
-static bool kept(const char *source, size_t n, char *so, size_t size)
-{
-    const char *folder = getenv("FAKE_CUDA_KERNELS");
-    char hex[33];
-    nnc_hash_hex(nnc_hash(source, n), hex);
-    return folder && *folder && snprintf(so, size, "%s/%s.so", folder, hex) < (int)size;
-}
-
-static bool compile_to(const char *source, size_t n, const char *so)
-{
-    char dir[] = "/tmp/nnc_cuda_fake_XXXXXX", cmd[1200], cpp[128], tmp[128];
-    if (!mkdtemp(dir))
-        return false;
-    snprintf(cpp, sizeof cpp, "%s/k.cpp", dir);
-    snprintf(tmp, sizeof tmp, "%s/k.so", dir);
-    FILE *f = fopen(cpp, "w");
-    bool ok = f && fwrite(source, 1, n, f) == n;
-    if (f)
-        ok = fclose(f) == 0 && ok;
-    snprintf(cmd, sizeof cmd,
-        "%s -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-math-errno "
-        "-include " NNC_TEST_SHIM " -o %s %s && mv %s '%s'",
-        NNC_TEST_CXX, tmp, cpp, tmp, so);
-    ok = ok && system(cmd) == 0;
-    if (!ok)
-        fprintf(stderr, "not built: %s\n", cmd);
-    unlink(tmp);
-    unlink(cpp);
-    rmdir(dir);
-    return ok;
-}
-
-static void *build(const char *source, size_t n)
-{
-    char so[600];
-    bool keep = kept(source, n, so, sizeof so);
-    if (!keep)
-        snprintf(so, sizeof so, "/tmp/nnc_cuda_fake_%ld_%d.so", (long)getpid(), n_built);
-    bool there = keep && nnc_file_exists(so), made = !there && compile_to(source, n, so);
-    void *lib = there || made ? dlopen(so, RTLD_NOW | RTLD_LOCAL) : NULL;
-    if (made && !keep)
-        unlink(so);
-    fake_count.kernels_built += lib != NULL;
-    return lib;
-}
-
 static void *open_source(const char *source)
 {
     size_t n = strlen(source);
@@ -171,7 +124,8 @@ static void *open_source(const char *source)
     for (int i = 0; i < n_built; i++)
         if (built[i].hash.lo == h.lo && built[i].hash.hi == h.hi)
             return built[i].lib;
-    void *lib = build(source, n);
+    void *lib = cxx_build(source, n, "-O1");
+    fake_count.kernels_built += lib != NULL;
     if (lib && n_built < MOST_BUILT)
         built[n_built++] = (struct built){h, lib};
     return lib;

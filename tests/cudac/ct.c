@@ -1,5 +1,6 @@
 /* tests/cudac/ct.c -- see ct.h. */
 #include "ct.h"
+#include "cxx.h"
 #include "gen/gen.h"
 
 #include <dlfcn.h>
@@ -8,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 const nnc_target *ct_h200(void)
 {
@@ -144,52 +144,30 @@ void ct_set_deinit(ct_set *s)
     *s = (ct_set){0};
 }
 
-static bool compile(ct_set *s, const char *dir, const char *text, size_t n)
-{
-    char cmd[800], source[128], lib[128];
-    snprintf(source, sizeof source, "%s/k.cpp", dir);
-    snprintf(lib, sizeof lib, "%s/k.so", dir);
-    FILE *f = fopen(source, "w");
-    bool ok = f && fwrite(text, 1, n, f) == n;
-    if (f)
-        fclose(f);
-    snprintf(cmd, sizeof cmd,
-        "%s -std=c++17 -O1 -w -shared -fPIC -ffp-contract=off -fno-math-errno -fsanitize=undefined "
-        "-fsanitize-undefined-trap-on-error -include tests/cudac/shim.h -o %s %s",
-        NNC_TEST_CXX, lib, source);
-    ok = ok && system(cmd) == 0;
-    if (ok)
-        s->lib = dlopen(lib, RTLD_NOW | RTLD_LOCAL);
-    if (!s->lib)
-        test_fail(__FILE__, __LINE__, "not built: %s %s", cmd, ok ? dlerror() : "");
-    else if (!getenv("NNC_KEEP")) {
-        unlink(source);
-        unlink(lib);
-    }
-    return s->lib != NULL;
-}
-
 bool ct_build(ct_set *s, void (*edit)(char *text))
 {
-    char *text = NULL, dir[] = "/tmp/nnc_cudac_XXXXXX";
+    char *text = NULL;
     size_t n = 0;
     if (!*NNC_TEST_CXX) {
         test_skip("no C++ compiler to build kernels for the CPU");
         return false;
     }
-    if (s->n == 0 || !mkdtemp(dir))
+    if (s->n == 0)
         return false;
     CHECK_OK(nnc_emitter_cuda.emit(s->k, s->n, ct_h200(), EMIT_cuda, &text, &n, test_sink));
     if (text && edit)
         edit(text);
-    bool ok = text && compile(s, dir, text, strlen(text));
+    s->lib = text ? cxx_build(text, strlen(text),
+                        s->few ? "-O0 -fsanitize=undefined -fsanitize-undefined-trap-on-error"
+                               : "-O1 -fsanitize=undefined -fsanitize-undefined-trap-on-error")
+                  : NULL;
     nnc_free(text);
-    rmdir(dir);
-    if (ok) {
+    if (s->lib) {
         void *p = dlsym(s->lib, "shim_launch");
         memcpy(&s->launch, &p, sizeof p);
     }
-    return ok && s->launch;
+    CHECK(s->launch != NULL);
+    return s->launch != NULL;
 }
 
 /* ---- running ---- */
@@ -266,7 +244,7 @@ typedef struct args {
     size_t bytes[65];
 } args;
 
-static void make_args(args *a, const nnc_kernel *k, uint64_t seed)
+static void make_args(args *a, const nnc_kernel *k)
 {
     for (int i = 0; i < k->n_buf && a->n < 64; i++) {
         if (k->buf[i].role == KB_tmp)
@@ -276,11 +254,17 @@ static void make_args(args *a, const nnc_kernel *k, uint64_t seed)
         a->bytes[j] = (size_t)(k->buf[i].numel * nnc_dtype_size(k->buf[i].dtype));
         a->got[j] = ct_guarded(a->bytes[j], &a->base[j]);
         a->want[j] = nnc_aligned_alloc(64, a->bytes[j] + 64);
-        fill(a->buf[j], a->got[j], seed + (uint64_t)i);
-        memcpy(a->want[j], a->got[j], a->bytes[j]);
     }
     a->bytes[a->n] = (size_t)k->grid.work;
     a->got[a->n] = ct_guarded((size_t)k->grid.work, &a->base[a->n]);
+}
+
+/* As they are before a launch. */
+static void fill_args(args *a, const nnc_kernel *k, uint64_t seed)
+{
+    for (int j = 0; j < a->n; j++)
+        fill(a->buf[j], a->got[j], seed + (uint64_t)(a->buf[j] - k->buf));
+    memset(a->got[a->n], 0xa5, a->bytes[a->n]);
 }
 
 static void free_args(args *a)
@@ -308,6 +292,8 @@ static void find_answers(const nnc_kernel *k, args *a)
     nnc_arena arena;
     nnc_arena_init(&arena, 0);
     nnc_kernel *w = widened(k, &arena);
+    for (int j = 0; j < a->n; j++)
+        memcpy(a->want[j], a->got[j], a->bytes[j]);
     for (int j = 0; w && j < a->n; j++) {
         a->wide[j] = nnc_aligned_alloc(64, 8 * (size_t)a->buf[j]->numel + 64);
         if (!nnc_is_float(a->buf[j]->dtype)) {
@@ -397,16 +383,19 @@ bool ct_run(ct_set *s, int i, uint64_t seed, char why[256])
 {
     const nnc_kernel *k = s->k[i];
     bool ok = true;
+    args a = {0};
+    make_args(&a, k);
+    fill_args(&a, k, seed);
+    find_answers(k, &a);
     for (int reverse = 0; reverse < 2 && ok; reverse++) {
-        args a = {0};
-        make_args(&a, k, seed);
-        find_answers(k, &a);
+        if (reverse)
+            fill_args(&a, k, seed);
         const char *bad = launch(s, k, a.got, reverse);
         if (bad)
             snprintf(why, 256, "%s: %s", k->name, bad);
         ok = !bad && compare(&a, k, why);
-        free_args(&a);
     }
+    free_args(&a);
     return ok;
 }
 

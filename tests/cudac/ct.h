@@ -15,6 +15,7 @@ typedef struct ct_set {
     int n;
     bool tiny;    /* for ct_tiny */
     bool sums;    /* contractions, too: those that no library takes */
+    bool few;     /* elements: the kernels are built without optimising, which takes longer than they run */
     int64_t most; /* elements that a result may have for ct_add_graph; 0 = any */
     long long first, count; /* blocks that ct_call runs; count 0: all */
     void *lib;

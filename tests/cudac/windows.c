@@ -14,7 +14,7 @@ static bool in_strips(const nnc_kernel *k)
 
 static void random_windows(int from, int n, bool tiny, bool pool, int least)
 {
-    ct_set s = {.tiny = tiny};
+    ct_set s = {.tiny = tiny, .few = true};
     int strips = 0;
     for (int i = from; i < from + n; i++) {
         nnc_text t = {0};

@@ -6,7 +6,7 @@ foreach(part check cudart graph kernels libraries queue)
   target_sources(fake_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/cuda_fake/${part}.c)
 endforeach()
 target_include_directories(fake_cuda PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
-target_compile_definitions(fake_cuda PRIVATE NNC_TEST_CXX="$<$<BOOL:${NNC_TEST_CXX}>:${NNC_TEST_CXX}>" NNC_TEST_SHIM="${NNC_TEST_SHIM}")
+nnc_test_kernels(fake_cuda)
 target_link_libraries(fake_cuda PRIVATE nnc_cuda)
 set_target_properties(fake_cuda PROPERTIES OUTPUT_NAME fake_cuda PREFIX lib LIBRARY_OUTPUT_DIRECTORY ${fake_dir})
 # All libraries are one file: they share memory and streams.

@@ -1,0 +1,14 @@
+/* tests/cxx.h -- kernels as CUDA C, built for this machine by the C++ compiler over cudac/shim.h and loaded. Who includes it defines
+ * NNC_TEST_CXX (the compiler, "" where there is none) and NNC_TEST_SHIM for cxx.c. */
+#ifndef TESTS_CXX_H
+#define TESTS_CXX_H
+
+#include "base/base.h"
+
+/* Builds `source` (n bytes) and opens it: dlclose. NULL: what went wrong is on stderr. flags: for the compiler, besides those that make a
+ * library whose arithmetic is that of the kernels.
+ * FAKE_CUDA_KERNELS in the environment names a folder that keeps what was built, under the hash of source and flags: for other processes,
+ * or for a machine without a compiler. Whoever changes shim.h or the compiler takes an empty one. */
+void *cxx_build(const char *source, size_t n, const char *flags);
+
+#endif
