@@ -99,8 +99,9 @@ const cu_part cu_policy_parts[] = {
 "/* x = 2^e (1 + f) of x > 0 */\n"
 "NNC_FN double nnc_exact_split(double x, double &f)\n"
 "{\n"
-"    const long long w = __double_as_longlong(x), e = (w - 0x3fe6a09e667f3bcdll) >> 52;\n"
-"    f = __longlong_as_double(w - (long long)((unsigned long long)e << 52)) - 1.0;\n"
+"    const unsigned long long w = (unsigned long long)__double_as_longlong(x);\n"
+"    const long long e = (long long)(w - 0x3fe6a09e667f3bcdull) >> 52;\n"
+"    f = __longlong_as_double((long long)(w - ((unsigned long long)e << 52))) - 1.0;\n"
 "    return (double)e;\n"
 "}\n"},
 {"nnc_exact_log",

@@ -21,7 +21,7 @@ static const uint32_t TYPES[] = {0, 1u << DT_f32 | 1u << DT_f16 | 1u << DT_bf16,
 /* Graphs from..from+n-1, every other one optimised first; half of the calls for a tiny GPU. */
 static int generated(uint64_t from, int n)
 {
-    ct_set s = {.tiny = from % 60 == 0};
+    ct_set s = {.tiny = from % 60 == 0, .few = true};
     for (int i = 0; i < n; i++) {
         uint64_t seed = test_seed + from + (uint64_t)i;
         gen_options o = {.seed = seed,
