@@ -233,7 +233,8 @@ static int damage_entries(const char *path, int how)
     char cmd[700];
     static const char *const act[] = {"truncate -s -1", "truncate -s 0",
         "sh -c 'printf damaged | dd of=\"$0\" bs=1 seek=40 conv=notrunc status=none'"};
-    snprintf(cmd, sizeof cmd, "find %s -type f | while read f; do %s \"$f\"; done", path, act[how]);
+    snprintf(
+        cmd, sizeof cmd, "find '%s' -type f | while read f; do %s \"$f\"; done", path, act[how]);
     return system(cmd);
 }
 
