@@ -32,12 +32,12 @@ static void json_ports(nnc_text *t, const nnc_graph *g, const char *key, bool in
     nnc_putc(t, ']');
 }
 
-/* Elements of the weights that a node reads. */
+/* Elements of the parameters that a node reads. */
 static int64_t weights_of(const nnc_graph *g, const nnc_node *n)
 {
     int64_t count = 0;
     for (int k = 0; k < n->n_in; k++)
-        if (g->node[g->value[n->in[k]].node].op == OP_param)
+        if (g->node[g->value[n->in[k]].node].op == OP_param && !nnc_reads_statistic(n, k))
             count += nnc_type_numel(nnc_typeof(g, n->in[k]));
     return count;
 }
@@ -91,8 +91,12 @@ static void text_ports(nnc_text *t, const nnc_graph *g)
 static void text_show(nnc_text *t, const nnc_graph *g)
 {
     nnc_cost c = nnc_graph_cost(g);
-    nnc_printf(t, "%s: %lld parameters, %.3f GFLOP, ", g->name, (long long)nnc_param_count(g),
-        (double)c.flops * 1e-9);
+    int64_t parameters, statistics;
+    t->oom |= !nnc_param_count(g, &parameters, &statistics);
+    nnc_printf(t, "%s: %lld parameters", g->name, (long long)parameters);
+    if (statistics)
+        nnc_printf(t, " and %lld running statistics", (long long)statistics);
+    nnc_printf(t, ", %.3f GFLOP, ", (double)c.flops * 1e-9);
     nnc_put_bytes(t, c.bytes);
     nnc_printf(t, " moved per run in %d launch%s as written\n\n", c.launches,
         nnc_plural(c.launches, "es"));
@@ -148,10 +152,14 @@ nnc_status nnc_report_show(const nnc_model *g, nnc_format f, nnc_text *t)
     } else if (f == NNC_TEXT) {
         text_show(t, g);
     } else {
+        int64_t parameters, statistics;
+        t->oom |= !nnc_param_count(g, &parameters, &statistics);
         nnc_puts(t, "{\"name\": ");
         nnc_put_json_string(t, g->name);
-        nnc_printf(t, ", \"parameters\": %lld, \"flops\": %lld, \"nodes\": %u",
-            (long long)nnc_param_count(g), (long long)nnc_graph_cost(g).flops, g->n_node);
+        nnc_printf(t,
+            ", \"parameters\": %lld, \"statistics\": %lld, \"flops\": %lld, \"nodes\": %u",
+            (long long)parameters, (long long)statistics, (long long)nnc_graph_cost(g).flops,
+            g->n_node);
         json_ports(t, g, "inputs", true);
         json_ports(t, g, "outputs", false);
         json_layers(t, g);

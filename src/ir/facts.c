@@ -49,13 +49,28 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
     return s;
 }
 
-int64_t nnc_param_count(const nnc_graph *g)
+bool nnc_reads_statistic(const nnc_node *n, int k)
 {
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < g->n_node; i++)
+    return n->op == OP_batchnorm && k >= 3;
+}
+
+bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics)
+{
+    bool *read = nnc_calloc(g->n_value + (size_t)1, sizeof *read), *other = NULL;
+    *parameters = *statistics = 0;
+    other = read ? nnc_calloc(g->n_value + (size_t)1, sizeof *other) : NULL;
+    for (uint32_t i = 0; other && i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in; k++)
+            (nnc_reads_statistic(&g->node[i], k) ? read : other)[g->node[i].in[k]] = true;
+    for (uint32_t i = 0; other && i < g->n_node; i++) {
+        nnc_ref r = g->node[i].out;
         if (g->node[i].op == OP_param)
-            sum += nnc_type_numel(nnc_typeof(g, g->node[i].out));
-    return sum;
+            *(read[r] && !other[r] ? statistics : parameters) += nnc_type_numel(nnc_typeof(g, r));
+    }
+    bool ok = other != NULL;
+    nnc_free(read);
+    nnc_free(other);
+    return ok;
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */

@@ -264,7 +264,10 @@ nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither 
 /* A node whose result is its operand's bytes under another type: reshape of row-major memory, transpose that only
  * renames, identity. The planner gives both one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
-int64_t nnc_param_count(const nnc_graph *g); /* elements of all params */
+/* Is operand k of n a running statistic of a batchnorm, which training moves but does not learn? */
+bool nnc_reads_statistic(const nnc_node *n, int k);
+/* Elements of all params: the parameters, and the running statistics apart. false: out of memory, both are 0. */
+bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics);
 
 /* ---- lowering of named ops, and one-kernel regions ----------------------------------------------------------- */
 

@@ -18,6 +18,7 @@ static const row rows[] = {
                           {"channels", "32"}, {"features", "96"}}},
     {"conv_fc_stack",
         {{"batch", "1"}, {"image", "7"}, {"conv", "3"}, {"fc", "3"}, {"features", "10"}}},
+    {"efficientnet_b0", {{"batch", "2"}, {"image", "33"}, {"classes", "10"}}},
     {"layernorm", {{"batch", "37"}, {"cols", "129"}}},
     {"linear", {{"batch", "3"}}},
     {"matmul", {{"dim", "65"}}},
@@ -256,8 +257,12 @@ static void check_show(const row *r, const nnc_model *m)
     nnc_text t = {0};
     CHECK_OK(nnc_report_show(m, NNC_JSON, &t));
     cJSON *j = parsed(r, "show", &t), *e;
-    check_fields(r, "show", j, "name:s parameters:i flops:i nodes:i inputs:a outputs:a");
-    CHECK(number(j, "parameters") == (double)nnc_param_count(m));
+    check_fields(
+        r, "show", j, "name:s parameters:i statistics:i flops:i nodes:i inputs:a outputs:a");
+    int64_t parameters, statistics;
+    CHECK(nnc_param_count(m, &parameters, &statistics));
+    CHECK(number(j, "parameters") == (double)parameters);
+    CHECK(number(j, "statistics") == (double)statistics);
     CHECK(cJSON_GetArraySize(cJSON_GetObjectItem(j, "inputs")) >= 1);
     CHECK_INT(cJSON_GetArraySize(cJSON_GetObjectItem(j, "outputs")), m->n_output);
     cJSON_ArrayForEach(e, cJSON_GetObjectItem(j, "inputs"))

@@ -185,7 +185,11 @@ TEST(large_models)
     compare("models/conv.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
     compare("models/linear.json", (nnc_arg[]){{"batch", "1"}}, 1, 2, 1);
     compare("models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
+    compare("models/efficientnet_b0.json", (nnc_arg[]){{"image", "32"}}, 1, 4, 2);
     compare_in(NNC_PRECISION_bf16, "models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
-    if (getenv("NNC_EXHAUSTIVE"))
+    if (getenv("NNC_EXHAUSTIVE")) {
         compare_in(NNC_PRECISION_f16, "models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
+        compare_in(NNC_PRECISION_bf16, "models/efficientnet_b0.json", (nnc_arg[]){{"image", "32"}},
+            1, 5, 1);
+    }
 }

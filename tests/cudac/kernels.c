@@ -59,6 +59,7 @@ TEST(example_models)
     } models[] = {
         {"conv", {{"batch", 1}}},
         {"conv_fc_stack", {{"batch", 2}, {"image", 16}}},
+        {"efficientnet_b0", {{"batch", 2}, {"image", 33}}},
         {"layernorm", {{"batch", 9}, {"cols", 500}}},
         {"linear", {{"batch", 3}}},
         {"matmul", {{"dim", 40}}},

@@ -7,7 +7,7 @@
 #include "test.h"
 #include <stdlib.h>
 
-static const char *const models[] = {"conv", "conv_fc_stack", "vgg16"};
+static const char *const models[] = {"conv", "conv_fc_stack", "efficientnet_b0", "vgg16"};
 static const char *const gpus[] = {"cuda:sm_90", "cuda:sm_80", "cuda:sm_75"};
 
 static nnc_status no_kernels(const nnc_plan *p, int item, void **handle, nnc_sink *sink)

@@ -29,16 +29,19 @@ static void check_type(const nnc_graph *g, nnc_ref r, const char *want)
 }
 
 /* Loads with at most one integer and one word set; checks the only output's type, and the
- * number of parameters. */
-static void expect(
-    const char *file, nnc_set set, nnc_set_word word, const char *out, int64_t params)
+ * numbers of parameters and of running statistics. */
+static void expect_both(const char *file, nnc_set set, nnc_set_word word, const char *out,
+    int64_t params, int64_t stats)
 {
     nnc_graph *g = load(file, &set, set.name != NULL, &word, word.name != NULL);
     if (!g)
         return;
     CHECK_INT(g->n_output, 1);
     check_type(g, g->output[0], out);
-    CHECK_INT(nnc_param_count(g), params);
+    int64_t parameters, statistics;
+    CHECK(nnc_param_count(g, &parameters, &statistics));
+    CHECK_INT(parameters, params);
+    CHECK_INT(statistics, stats);
     nnc_text a = {0}, b = {0};
     nnc_graph_print(&a, g); /* models survive the text form */
     nnc_graph *again = nnc_model_parse("text", nnc_text_str(&a), a.n, NULL, test_sink);
@@ -53,6 +56,20 @@ static void expect(
     nnc_graph_destroy(g);
 }
 
+static void expect(
+    const char *file, nnc_set set, nnc_set_word word, const char *out, int64_t params)
+{
+    expect_both(file, set, word, out, params, 0);
+}
+
+static const nnc_node *find_param(const nnc_graph *g, const char *name)
+{
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param && !strcmp(g->node[i].weight->name, name))
+            return &g->node[i];
+    return NULL;
+}
+
 #define NO_SET ((nnc_set){0})
 #define NO_WORD ((nnc_set_word){0})
 
@@ -61,11 +78,31 @@ TEST(vgg16)
     expect("models/vgg16.json", NO_SET, NO_WORD, "f32[1,1000]", 138357544);
     expect("models/vgg16.json", (nnc_set){"batch", 8}, (nnc_set_word){"order", "pool-relu"},
         "f32[8,1000]", 138357544);
-    /* gamma, beta, mean, var of 4224 channels */
-    expect("models/vgg16.json", (nnc_set){"bn", 1}, NO_WORD, "f32[1,1000]", 138357544 + 4 * 4224);
+    /* gamma, beta and mean, var of 4224 channels */
+    expect_both("models/vgg16.json", (nnc_set){"bn", 1}, NO_WORD, "f32[1,1000]",
+        138357544 + 2 * 4224, 2 * 4224);
     /* 32: the last map is 1x1, so the first linear layer has 512 inputs instead of 25088 */
     expect("models/vgg16.json", (nnc_set){"image", 32}, NO_WORD, "f32[1,1000]",
         138357544 - 4096 * (25088 - 512));
+}
+
+/* torchvision's efficientnet_b0 has 5288548 parameters; its batchnorms have 21008 channels. */
+TEST(efficientnet_b0)
+{
+    static const char file[] = "models/efficientnet_b0.json";
+    expect_both(file, NO_SET, NO_WORD, "f32[1,1000]", 5288548, 2 * 21008);
+    expect_both(file, (nnc_set){"image", 33}, NO_WORD, "f32[1,1000]", 5288548, 2 * 21008);
+    expect_both(file, (nnc_set){"classes", 10}, NO_WORD, "f32[1,10]", 5288548 - 990 * 1281, 42016);
+    nnc_graph *g = load(file, NULL, 0, NULL, 0);
+    if (!g)
+        return;
+    CHECK(find_param(g, "features.0.0.weight") && find_param(g, "features.0.1.running_var") &&
+          find_param(g, "features.1.0.block.0.0.weight") &&
+          find_param(g, "features.1.0.block.1.fc2.bias") &&
+          find_param(g, "features.6.3.block.1.0.weight") &&
+          find_param(g, "features.6.3.block.2.fc1.weight") &&
+          find_param(g, "features.6.3.block.3.1.bias") && find_param(g, "classifier.1.bias"));
+    nnc_graph_destroy(g);
 }
 
 TEST(small_models)
@@ -87,14 +124,6 @@ TEST(small_models)
     expect("models/layernorm.json", NO_SET, NO_WORD, "f32[4096,4096]", 8192);
     expect("models/transformer_mlp.json", NO_SET, NO_WORD, "f32[8,128,768]",
         2 * (2 * 768 + 769 * 3072 + 3073 * 768) + 2 * 768);
-}
-
-static const nnc_node *find_param(const nnc_graph *g, const char *name)
-{
-    for (uint32_t i = 0; i < g->n_node; i++)
-        if (g->node[i].op == OP_param && !strcmp(g->node[i].weight->name, name))
-            return &g->node[i];
-    return NULL;
 }
 
 TEST(vgg16_names_and_scales)

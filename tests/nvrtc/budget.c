@@ -8,6 +8,8 @@
 enum { CODE_TIMES = 3, CODE_FIXED = 500 };
 /* The slow path of CUDA's sine, cosine and tangent of f64 keeps 2/pi's digits in local memory: bytes. nnc's own, of f32, has none. */
 enum { SLOW_SINE = 40 };
+/* A thread of a kernel of windows loads a strip's places at once: two blocks of 256 an SM have 64 KiB and more in flight, enough. */
+enum { WINDOW_REGISTERS = 128 };
 /* A point that one thread computes keeps its tmp buffers in arrays of its own: in registers up to so many bytes, beyond it in local memory
  * on purpose (what many threads keep there lies side by side, which shared memory has no room for). */
 enum { REGISTER_TMP = 64, ARRAY_REGISTERS = 128 };
@@ -282,6 +284,8 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
     l = loads ? l : c->load_bits;
     load.others |= !found || !loads; /* the rests of rows are among them */
     store.others |= !found;
+    if (k->grid.finish > 0) /* it stores parts; the second launch stores results, one by one */
+        store = (widths){0, true};
     if (found && c->path > path)
         snprintf(why, 256, "%d instructions on the usual path, %.0f allowed", c->path, path);
     else if (c->instructions > code)
@@ -318,7 +322,9 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
     const int cls = k->grid.cls, slow = slow_sine(k),
               local = c->n[CC_load_local] + c->n[CC_store_local];
     const int64_t tmp = arrays(k), own = (tmp > REGISTER_TMP ? tmp : 0) + joined_bytes(k);
-    const int registers = tmp ? ARRAY_REGISTERS : schedules[cls].registers;
+    const int registers = tmp                    ? ARRAY_REGISTERS
+                          : nnc_window_kernel(k) ? WINDOW_REGISTERS
+                                                 : schedules[cls].registers;
     cu_rows rows = {0};
     bool *live = nnc_malloc((size_t)k->n_ins + 1);
     if (!live || !cu_rows_plan(&rows, k, &k->grid)) {

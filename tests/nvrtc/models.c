@@ -11,6 +11,13 @@ static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "c
 /* Besides each model as its file has it. */
 static const compile_job variants[] = {
     {.file = "models/conv_fc_stack.json", .arg = {{"batch", "128"}}, .n_arg = 1},
+    {.file = "models/efficientnet_b0.json", .arg = {{"batch", "128"}}, .n_arg = 1},
+    {.file = "models/efficientnet_b0.json", .precision = NNC_PRECISION_tf32},
+    {.file = "models/efficientnet_b0.json", .precision = NNC_PRECISION_f16},
+    {.file = "models/efficientnet_b0.json",
+        .arg = {{"batch", "128"}},
+        .n_arg = 1,
+        .precision = NNC_PRECISION_bf16},
     {.file = "models/layernorm.json", .arg = {{"cols", "1024"}}, .n_arg = 1},
     {.file = "models/layernorm.json", .arg = {{"cols", "50257"}}, .n_arg = 1},
     {.file = "models/mlp.json", .arg = {{"act", "gelu"}}, .n_arg = 1},
