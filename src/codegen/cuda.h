@@ -94,6 +94,10 @@ void cu_rows_deinit(cu_rows *r);
 void cu_point(cu *c);
 void cu_row(cu *c);
 void cu_finish(cu *c); /* of a split kernel: the second launch */
+/* Threads that share a point there: one, or where parts are many a block's warps, each thread with another of 32 points. */
+int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g);
+/* Shared memory that the reductions' parts of one thread and lane take in a column. */
+int64_t cu_part_bytes(const nnc_kernel *k);
 int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's parts; -1: too many */
 void cu_tile(cu *c);
 int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */

@@ -7,7 +7,10 @@
 
 #include <string.h>
 
-enum { KEEP_INS = 4096 }; /* instructions of a kernel whose loads are compared with each other */
+enum {
+    KEEP_INS = 4096, /* instructions of a kernel whose loads are compared with each other */
+    MANY_PARTS = 16 /* of a point, for the second launch to put several threads on it */
+};
 
 /* ---- how stages are spread ---- */
 
@@ -273,6 +276,7 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
             scopes++;
         }
     } else if (c->g->split > 1) {
+        cu_line(c, "#pragma unroll 4"); /* loads in flight, also where trips are few */
         cu_open(c, "for (%s %s = slice * %d + t; %s < %lld; %s += %d) {", cu_index(c), j, group, j,
             units, j, group * c->g->split);
     } else if (p->units <= group) {
@@ -459,22 +463,57 @@ static void store_parts(cu *c, const nnc_kstage *s, const char *lead)
     }
 }
 
-/* The second launch: a thread joins the parts of its point, in their order. */
+int64_t cu_part_bytes(const nnc_kernel *k)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_reduce) {
+            int size = nnc_dtype_size((nnc_dtype)k->ins[k->ins[i].arg[0]].dtype);
+            bytes += (size > 4 ? size : 4) + (k->ins[i].sop >= KR_argmax ? 8 : 0);
+        }
+    return bytes;
+}
+
+int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g)
+{
+    return g->split >= MANY_PARTS && cu_part_bytes(k) * g->threads <= 48 << 10 ? g->threads / 32
+                                                                               : 1;
+}
+
+/* The point that a thread of the second launch joins, q; with a group, t is its row in the group. */
+static void place_finish(cu *c, int group, long long n)
+{
+    const char *wide = c->g->index == 64 ? "(long long)" : "";
+    if (group == 1) {
+        cu_line(
+            c, "const %s q = %sblockIdx.x * %d + threadIdx.x;", cu_index(c), wide, c->g->threads);
+        cu_line(c, "if (q >= %lld)", n);
+        cu_line(c, "    return;");
+        return;
+    }
+    cu_line(c, "const int t = threadIdx.x / 32;");
+    cu_line(c, "const %s %s = %sblockIdx.x * 32 + threadIdx.x %% 32;", cu_index(c),
+        n % 32 ? "p" : "q", wide);
+    if (n % 32)
+        cu_line(c, "const %s q = p < %lld ? p : %lld;", cu_index(c), n, n - 1);
+}
+
+/* The second launch: threads join the parts of a point, each thread in their order, then the threads in theirs. */
 void cu_finish(cu *c)
 {
     const nnc_kstage *s = &c->k->stage[0];
+    const int group = cu_finish_group(c->k, c->g);
     nnc_kgrid g = *c->g;
     long long n = (long long)all_points(c->k);
     g.vec = 1;
     c->g = &g;
     c->store_if = NULL;
-    for (int32_t id = s->body0; id < s->body1; id++)
-        c->v[id].live &= c->k->ins[id].op == KO_reduce;
+    for (int32_t id = s->body0; id < s->post1; id++) {
+        c->v[id].live &= id >= s->body1 || c->k->ins[id].op == KO_reduce;
+        c->v[id].lanes = false; /* the first launch stored vectors */
+    }
     cu_analyse(c, s, -1, 1);
-    cu_line(c, "const %s q = %sblockIdx.x * %d + threadIdx.x;", cu_index(c),
-        g.index == 64 ? "(long long)" : "", g.threads);
-    cu_line(c, "if (q >= %lld)", n);
-    cu_line(c, "    return;");
+    place_finish(c, group, n);
     cu_place(c, "q");
     cu_declare(c, s);
     for (int32_t id = s->body0; id < s->body1; id++) {
@@ -482,9 +521,20 @@ void cu_finish(cu *c)
             continue;
         const char *red = nnc_kred_names[c->k->ins[id].sop];
         open_parts(c, id);
-        cu_line(c, "for (int s = 0; s < %d; s++)", g.split);
+        cu_line(c, "#pragma unroll 8");
+        cu_line(c, "for (int s = %s; s < %d; s += %d)", group > 1 ? "t" : "0", g.split, group);
         cu_line(c, "    %s_%d = nnc_join_%s()(%s_%d, parts_%d[s * %lldll + q]);", red, id, red, red,
             id, id, n);
+        if (group == 1)
+            continue;
+        cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
+            g.threads);
+        cu_line(c, "%s_%d = nnc_column<%d, nnc_join_%s>(%s_%d, part_%d);", red, id, group, red, red,
+            id, id);
+    }
+    if (group > 1) {
+        cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);
+        cu_line(c, "    return;");
     }
     cu_section(c, s, s->post0, s->post1);
 }

@@ -236,8 +236,8 @@ static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, int64_t units)
         may_split(k) && reductions(k) <= MAX_PARTS && g->keep == 0 && !g->spill && g->split <= units
             ? cu_work(k, g)
             : -1;
-    int64_t n = points(k, -1, 1);
-    g->finish = (n + g->threads - 1) / g->threads;
+    int64_t n = points(k, -1, 1), each = g->threads / cu_finish_group(k, g);
+    g->finish = (n + each - 1) / each;
     return g->work > 0 && g->finish <= MAX_GRID && nnc_mul_ok(g->blocks, g->split, &g->blocks);
 }
 
@@ -262,7 +262,7 @@ static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
     cu_rows r = {0};
     if (g->threads != 32 * g->group || g->axis < 0 || g->flight != 1 || g->keep > MAX_KEEP ||
         g->spill || g->vec > 8 || (g->vec & (g->vec - 1)) || k->axis[g->axis].extent % g->vec ||
-        (g->vec > 1 && finds_places(k)) || reductions(k) * g->threads * g->vec * 16 > 48 << 10)
+        (g->vec > 1 && finds_places(k)) || cu_part_bytes(k) * g->threads * g->vec > 48 << 10)
         return false;
     int64_t n = points(k, g->axis, g->vec);
     bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && r.scratch == 0 && n > 0;
@@ -548,6 +548,19 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 
 /* ---- columns ---- */
 
+/* Do columns of vec points fill the machine? Either there are many, or blocks may share what they sum. */
+static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int64_t longest)
+{
+    const nnc_kgrid *g = &k->grid;
+    int64_t n = points(k, g->axis, vec);
+    if (k->axis[g->axis].extent % vec || finds_places(k))
+        return false;
+    if (n >= 32 * (int64_t)t->sms)
+        return true;
+    /* Whole warps, or few that are not; 16 of a column, and eight steps of a thread's sum. */
+    return may_split(k) && (n % 32 == 0 || n >= 256) && n / 32 * (longest / 16 / 8) >= 2 * t->sms;
+}
+
 /* Reductions over what lies apart in memory, where points alone do not fill the machine. */
 static bool choose_column(nnc_kernel *k, const nnc_target *t)
 {
@@ -560,16 +573,17 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
         return false;
     g->cls = KC_column;
     g->axis = (int16_t)axis;
-    for (g->vec = (int16_t)nnc_cuda_vec(k, axis); g->vec > 1; g->vec /= 2)
-        if (k->axis[axis].extent % g->vec == 0 && points(k, axis, g->vec) >= 32 * (int64_t)t->sms &&
-            !finds_places(k))
-            break;
+    g->vec = (int16_t)nnc_cuda_vec(k, axis);
+    while (g->vec > 1 && !columns_fill(k, t, g->vec, longest))
+        g->vec /= 2;
     int64_t n = points(k, axis, g->vec);
     if (n >= resident / 2)
         return false;
     g->group = 1;
     while (g->group < 16 && g->group * 4 <= longest && n * g->group < resident)
         g->group *= 2;
+    while (g->group > 1 && cu_part_bytes(k) * 32 * g->group * g->vec > 48 << 10)
+        g->group /= 2;
     g->threads = (int16_t)(32 * g->group);
     int64_t trips = (longest + g->group - 1) / g->group;
     g->keep = (int16_t)(k->n_stage > 1 && trips * g->vec <= KEEP_REGISTERS / 2 && trips <= MAX_KEEP

@@ -27,6 +27,16 @@ const nnc_target *ct_tiny(void)
     return &t;
 }
 
+static const nnc_target *target_of(const ct_set *s)
+{
+    static nnc_target t;
+    if (s->sms == 0)
+        return s->tiny ? ct_tiny() : ct_h200();
+    t = *ct_h200();
+    t.sms = t.cores = s->sms;
+    return &t;
+}
+
 nnc_graph *ct_parse(const char *text)
 {
     nnc_scan s;
@@ -107,8 +117,7 @@ void ct_add_graph(ct_set *s, const nnc_graph *g)
             calls |= !s->sums && is_call(n->body, &n->body->node[j]);
         if (calls || (s->most && nnc_type_numel(nnc_typeof(g, n->out)) > s->most))
             continue;
-        const nnc_kernel *k =
-            nnc_lower(g, n, s->tiny ? ct_tiny() : ct_h200(), &s->arena, test_sink);
+        const nnc_kernel *k = nnc_lower(g, n, target_of(s), &s->arena, test_sink);
         if (k)
             ct_add(s, k);
         else {

@@ -149,6 +149,46 @@ TEST(split_sums)
     all_agree(&s);
 }
 
+static void add_column(ct_set *s, const char *type, int rows, int cols, int vec)
+{
+    add(s, true,
+        "graph @t {\n%%x = input : %s[%d,%d]\n%%y = reduce_sum %%x {axes=[0]}\n%%e = abs %%y\n"
+        "%%z = reduce_max %%x {axes=[0]}\n%%d = sub %%z, %%e\nreturn %%d }",
+        type, rows, cols);
+    const nnc_kernel *k = last(s);
+    CHECK(k && k->grid.cls == KC_column && k->grid.split > 1);
+    CHECK_INT(k ? k->grid.vec : 0, vec);
+}
+
+/* Long sums over few points: accesses of 16 bytes, because blocks share the sums; whole warps of columns and not. */
+TEST(split_columns_in_vectors)
+{
+    ct_set s = {.sms = 2};
+    add_column(&s, "f32", 600, 128, 4);
+    add_column(&s, "f32", 2600, 128, 4);
+    add_column(&s, "f16", 600, 256, 8);
+    add_column(&s, "bf16", 1025, 128, 4);
+    add_column(&s, "f64", 600, 64, 2);
+    add_column(&s, "f32", 400, 48, 1);
+    all_agree(&s);
+}
+
+/* Many parts of a point: the second launch has one thread of each of a block's warps for it. */
+TEST(split_into_many_parts)
+{
+    ct_set s = {.sms = 16};
+    add_column(&s, "f32", 5001, 48, 1);
+    CHECK(last(&s)->grid.split >= 16 && last(&s)->grid.finish == 2);
+    add_column(&s, "f32", 5000, 128, 4);
+    CHECK(last(&s)->grid.split >= 16 && last(&s)->grid.finish == 4);
+    add(&s, true,
+        "graph @t {\n%%x = input : f32[530001]\n%%y = reduce_mean %%x {axes=[0]}\n%%e = abs %%y\n"
+        "return %%e }");
+    CHECK(last(&s)->grid.cls == KC_row && last(&s)->grid.split >= 16);
+    CHECK_INT(last(&s)->grid.finish, 1);
+    all_agree(&s);
+}
+
 /* Places as results: of an axis, of the best; rows cut short included. */
 TEST(places_in_vectors)
 {
