@@ -350,13 +350,20 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     }
 }
 
+/* Would node n in one step with the move d before it cost a copy that it does not cost now? A view of what d has moved, for others
+ * as well, is for nothing. */
+static bool costs_a_copy(pass *p, const nnc_node *n, const nnc_node *d)
+{
+    return nnc_is_view(p->g, n) && !nnc_is_view(p->g, d) && !edit_only_user(p, d->out);
+}
+
 /* transpose(transpose(x,p),q) = transpose(x, p[q]) */
 static nnc_ref transposes(pass *p, const nnc_node *n)
 {
     const int64_t *a, *b;
     int64_t perm[NNC_MAX_RANK];
     const nnc_node *d = n->op == OP_transpose ? def_of(p, n->in[0], OP_transpose) : NULL;
-    if (!d)
+    if (!d || costs_a_copy(p, n, d))
         return NNC_NONE;
     nnc_attr_ints(d, AT_perm, &a);
     int r = nnc_attr_ints(n, AT_perm, &b);
@@ -376,6 +383,8 @@ static nnc_ref move_move(pass *p, const nnc_node *n)
         return NNC_NONE;
     if (n->op == OP_flip)
         return attrs_equal(n, d) ? d->in[0] : NNC_NONE;
+    if (costs_a_copy(p, n, d))
+        return NNC_NONE;
     if (n->op == OP_broadcast) { /* extents that the first adds in front must stay in place */
         const nnc_type *x = nnc_typeof(p->g, d->in[0]), *y = nnc_typeof(p->g, d->out);
         if (x->rank != y->rank && y->rank > nnc_typeof(p->g, n->out)->rank)

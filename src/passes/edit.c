@@ -210,12 +210,28 @@ void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r)
     edit_sweep(p, p->g->value[old].node);
 }
 
+nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want)
+{
+    if (v == NNC_NONE || nnc_type_equal(nnc_typeof(p->g, v), want))
+        return v;
+    int64_t order[NNC_MAX_RANK];
+    for (int d = 0; d < want->rank; d++)
+        order[d] = want->order[d];
+    nnc_attr a = nnc_av(AT_order, want->rank, order);
+    return nnc_build(p->g, OP_relayout, 1, &v, 1, &a);
+}
+
 void edit_replace(pass *p, nnc_ref from, nnc_ref to)
 {
     edit *e = &p->e;
     edit_sync(p);
     if (p->status != NNC_OK || from == to || from == NNC_NONE || to == NNC_NONE)
         return;
+    if (!nnc_type_equal(nnc_typeof(p->g, from), nnc_typeof(p->g, to))) {
+        p->status = nnc_fail0(
+            p->sink, NNC_E_BUG, "pass %s: a value is replaced by one of another type", p->name);
+        return;
+    }
     uint32_t first = e->head[from];
     for (uint32_t u = first; u; u = e->uses[u - 1].next) {
         uint32_t i = e->uses[u - 1].node;

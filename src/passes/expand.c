@@ -21,9 +21,7 @@ nnc_status pass_expand(pass *p)
             break;
         if (r == NNC_NONE)
             return nnc_fail(p->sink, NNC_E_BUG, n.loc, "%s has no lowering", nnc_ops[n.op].name);
-        if (!nnc_type_equal(&want, nnc_typeof(p->g, r)))
-            r = nnc_relayout(p->g, r, want.order);
-        edit_replace(p, n.out, r);
+        edit_replace(p, n.out, edit_in_order(p, r, &want));
         remark_applied(p, &l, "expanded",
             "%s becomes the ops it is made of, for fusion to group (what this costs here, fuse "
             "gets back)",

@@ -34,6 +34,14 @@ static nnc_ref other_operand(const nnc_node *n, nnc_ref x)
     return n->in[0] == x ? n->in[1] : n->in[0];
 }
 
+/* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are
+ * loaded: a residual of one row looks like a bias, and their sum would be an op of its own in each run. */
+static bool becomes_bias(const pass *p, const nnc_node *c, nnc_ref v)
+{
+    return per_channel(p, c, v) &&
+           (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
+}
+
 static const char *allows_sum(
     pass *p, uint32_t i, const nnc_node *n, nnc_ref other, const nnc_target_engine *e)
 {
@@ -69,16 +77,13 @@ static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const
     nnc_ref other = other_operand(n, x);
     if (other == x)
         return "it adds the result to itself";
-    if (per_channel(p, c, other) && so_far->n == 0 &&
-        nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out))) {
-        if (!has_bias(c))
-            return e->epilogues & EP_bias ? NULL : remark_text(p, "%s adds no bias", e->name);
-        if (edit_static(p, other) && edit_static(p, c->in[2]))
-            return NULL;
-    }
+    if (becomes_bias(p, c, other) && so_far->n == 0 &&
+        nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out)))
+        return has_bias(c) || e->epilogues & EP_bias ? NULL
+                                                     : remark_text(p, "%s adds no bias", e->name);
     for (int k = 0; k < so_far->n; k++) {
         const nnc_node *m = &p->g->node[so_far->node[k]];
-        if (m->op == OP_add && (k > 0 || !per_channel(p, c, other_operand(m, c->out))))
+        if (m->op == OP_add && (k > 0 || !becomes_bias(p, c, other_operand(m, c->out))))
             return "one sum is in the epilogue already";
     }
     return allows_sum(p, i, n, other, e);
@@ -206,7 +211,7 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
         const nnc_node *n = &p->g->node[e->node[k]];
         layers_add(p, &l, e->node[k]);
         bool bias = k == 0 && n->op == OP_add &&
-                    per_channel(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
+                    becomes_bias(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
         nnc_printf(&words, "%s%s", k ? "+" : "", bias ? "bias" : nnc_ops[n->op].name);
     }
     const char *word = remark_text(p, "%s", nnc_text_str(&words));
@@ -216,7 +221,7 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
     int n = 0, from = 0;
     const nnc_node *a = &p->g->node[e->node[0]];
     if (a->op == OP_add && p->g->node[i].op != OP_matmul &&
-        per_channel(p, &p->g->node[i], other_operand(a, p->g->node[i].out))) {
+        becomes_bias(p, &p->g->node[i], other_operand(a, p->g->node[i].out))) {
         first = take_bias(p, i, e->node[0]);
         from = 1;
     }

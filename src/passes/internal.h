@@ -69,8 +69,10 @@ nnc_status edit_open(pass *p) NNC_MUST;
 void edit_sync(pass *p);
 /* New nodes get origin, place and device of node i. */
 void edit_at(pass *p, uint32_t i);
-/* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal. */
+/* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal, memory order included. */
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);
+/* v in the memory order of `want`, whose dimensions it has: itself, or a relayout. */
+nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want);
 /* Node i's operand k becomes r (its type may differ in order: call edit_refresh when the node's own type changes). */
 void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
 /* Output number o becomes r. */

@@ -84,7 +84,8 @@ static int64_t copy_ns(const pass *p, const nnc_type *t)
 
 /* What node i loses in row-major order, in ns. Convolutions, as measured with oneDNN: 1.5 times the
  * time for larger kernels (im2col), 3 times when fewer than 16 channels go in (55 against 180
- * GFLOP/s for 3 to 128), 1.1 for 1x1, 20 for depthwise. */
+ * GFLOP/s for 3 to 128), 1.1 for 1x1, 20 for depthwise. That is work; a launch takes as long in any
+ * order, but that a GPU's library converts in launches of its own. */
 static int64_t loss_ns(const lay *l, uint32_t i)
 {
     const pass *p = l->p;
@@ -96,6 +97,7 @@ static int64_t loss_ns(const lay *l, uint32_t i)
         (!matters(nnc_typeof(p->g, n->in[0])) && !matters(nnc_typeof(p->g, n->out))))
         return 0;
     int64_t ns = nnc_target_time_ns(p->t, c.flops, c.bytes);
+    ns -= p->t->kind == NNC_T_cpu ? p->t->launch_ns : 0;
     if (nnc_op_class(n->op) == CL_window)
         return l->pool ? ns / 2 : 0;
     if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->conv ||

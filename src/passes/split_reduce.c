@@ -57,14 +57,15 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
     edit_sync(p);
     if (p->status != NNC_OK)
         return;
-    if (!nnc_type_equal(nnc_typeof(g, v), &y))
+    if (!nnc_type_same_shape(nnc_typeof(g, v), &y))
         v = nnc_reshape(g, v, y.rank, y.dim);
-    edit_replace(p, n.out, v);
+    edit_replace(p, n.out, edit_in_order(p, v, &y));
+    int64_t results = nnc_type_numel(&y);
     remark_applied(p, &l, "two-step reduction",
-        "%lld results of %lld elements each: %lld chunks are reduced side by side, then their "
+        "%lld result%s of %lld elements%s: %lld chunks are reduced side by side, then their "
         "results",
-        (long long)nnc_type_numel(&y), (long long)(nnc_type_numel(&x) / nnc_type_numel(&y)),
-        (long long)(chunks * nnc_type_numel(&y)));
+        (long long)results, results == 1 ? "" : "s", (long long)(nnc_type_numel(&x) / results),
+        results == 1 ? "" : " each", (long long)(chunks * results));
 }
 
 nnc_status pass_split_reduce(pass *p)
@@ -97,9 +98,10 @@ nnc_status pass_split_reduce(pass *p)
             continue;
         }
         layers l = layers_of(p, i, NNC_NONE);
+        bool one = results == 1;
         remark_declined(p, &l, "two-step reduction",
-            "%lld results of %lld elements each run on few cores, but %s", (long long)results,
-            (long long)each, why);
+            "%lld result%s of %lld elements%s on few cores, but %s", (long long)results,
+            one ? "" : "s", (long long)each, one ? " runs" : " each run", why);
     }
     return p->status;
 }

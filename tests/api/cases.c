@@ -53,6 +53,7 @@ test_graph case_make(uint64_t index, nnc_sink *sink)
         .classes = classes[c.kind],
         .dtypes = dtypes[c.kind],
         .wild = c.kind >= CK_ints,
+        .quirks = !c.odd && u % 3 == 1,
     };
     c.g = gen_graph(&o, sink);
     c.odd = c.odd && c.g && !vanishes(c.g);

@@ -1,41 +1,24 @@
 /* tests/gen/gen.c -- see gen.h. Each op class has a function that draws attributes and operands
  * that fit, so that every node is valid by construction. `mag` bounds |value| of floats: ops
  * that would leave the bound get their operand squeezed first. */
-#include "gen/gen.h"
+#include "gen/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { MAX_POOL = 1024, LIMIT = 16 };
-
-typedef struct entry {
-    nnc_ref r;
-    double mag;
-    bool exact; /* a leaf, or moved from one: no rounding has touched it */
-} entry;
-
-typedef struct gen {
-    gen_options o;
-    nnc_graph *g;
-    uint64_t key, count;
-    int weights;
-    entry pool[MAX_POOL];
-    int n;
-} gen;
-
 /* ---- drawing ---- */
 
-static uint32_t draw(gen *m, uint32_t n)
+uint32_t gen_draw(gen *m, uint32_t n)
 {
     return (uint32_t)((uint64_t)nnc_rng_u32(m->key, m->count++) * n >> 32);
 }
-static bool chance(gen *m, uint32_t percent)
+bool gen_chance(gen *m, uint32_t percent)
 {
-    return draw(m, 100) < percent;
+    return gen_draw(m, 100) < percent;
 }
-static int64_t between(gen *m, int64_t lo, int64_t hi)
+int64_t gen_between(gen *m, int64_t lo, int64_t hi)
 {
-    return lo + draw(m, (uint32_t)(hi - lo + 1));
+    return lo + gen_draw(m, (uint32_t)(hi - lo + 1));
 }
 static const nnc_type *type_of(const gen *m, nnc_ref r)
 {
@@ -50,7 +33,7 @@ static bool is_float(const gen *m, nnc_ref r)
     return nnc_is_float(dtype_of(m, r));
 }
 
-static void keep(gen *m, nnc_ref r, double mag, bool exact)
+void gen_keep(gen *m, nnc_ref r, double mag, bool exact)
 {
     if (r == NNC_NONE || m->n == MAX_POOL)
         return;
@@ -65,16 +48,16 @@ static void keep(gen *m, nnc_ref r, double mag, bool exact)
 }
 
 /* A value, late ones more often: graphs become deep. */
-static entry *pick(gen *m)
+entry *gen_pick(gen *m)
 {
     uint32_t n = (uint32_t)m->n, last = n < 3 ? n : 3;
-    return &m->pool[chance(m, 55) ? n - 1 - draw(m, last) : draw(m, n)];
+    return &m->pool[gen_chance(m, 55) ? n - 1 - gen_draw(m, last) : gen_draw(m, n)];
 }
 
 static entry *pick_where(gen *m, bool (*fits)(const gen *, const entry *))
 {
     for (int tries = 0; tries < 12; tries++) {
-        entry *e = pick(m);
+        entry *e = gen_pick(m);
         if (fits(m, e))
             return e;
     }
@@ -109,13 +92,13 @@ static nnc_dtype draw_dtype(gen *m)
     for (int d = 0; d < DT__COUNT; d++)
         if (m->o.dtypes >> d & 1)
             list[n++] = (nnc_dtype)d;
-    return list[draw(m, n)];
+    return list[gen_draw(m, n)];
 }
 
 /* ---- leaves ---- */
 
 /* A generated weight in [shift - scale, shift + scale]. */
-static nnc_ref weight(gen *m, nnc_dtype d, int rank, const int64_t *dim, double scale, double shift)
+nnc_ref gen_weight(gen *m, nnc_dtype d, int rank, const int64_t *dim, double scale, double shift)
 {
     char name[32];
     snprintf(name, sizeof name, "w%d", m->weights++);
@@ -136,25 +119,25 @@ static void add_input(gen *m, int kind)
     int64_t dim[NNC_MAX_RANK];
     int rank = 0;
     if (kind == 0) { /* [N,C,spatial...] */
-        rank = 2 + (chance(m, 70) ? 2 : (int)between(m, 1, 3));
-        dim[0] = between(m, 1, 3);
-        dim[1] = between(m, 1, 8);
+        rank = 2 + (gen_chance(m, 70) ? 2 : (int)gen_between(m, 1, 3));
+        dim[0] = gen_between(m, 1, 3);
+        dim[1] = gen_between(m, 1, 8);
         for (int d = 2; d < rank; d++)
-            dim[d] = between(m, 3, rank == 5 ? 5 : 10);
+            dim[d] = gen_between(m, 3, rank == 5 ? 5 : 10);
     } else if (kind == 1) { /* [rows, features], sometimes long rows */
         rank = 2;
-        dim[0] = between(m, 1, 12);
-        dim[1] = chance(m, 30) ? between(m, 60, 200) : between(m, 1, 24);
+        dim[0] = gen_between(m, 1, 12);
+        dim[1] = gen_chance(m, 30) ? gen_between(m, 60, 200) : gen_between(m, 1, 24);
     } else {
-        rank = (int)between(m, 0, 4);
+        rank = (int)gen_between(m, 0, 4);
         for (int d = 0; d < rank; d++)
-            dim[d] = chance(m, 20) ? 1 : between(m, 1, 7);
+            dim[d] = gen_chance(m, 20) ? 1 : gen_between(m, 1, 7);
     }
     nnc_type t = nnc_type_make(draw_dtype(m), rank, dim);
     while (nnc_type_numel(&t) > m->o.max_elements)
         for (int d = 0; d < rank; d++)
             t.dim[d] = (t.dim[d] + 1) / 2;
-    keep(m, nnc_input(m->g, NULL, &t), 2, true);
+    gen_keep(m, nnc_input(m->g, NULL, &t), 2, true);
 }
 
 /* ---- taming operands (all continuous) ---- */
@@ -228,21 +211,21 @@ static void add_unary(gen *m, nnc_op op, entry e)
     }
     if (op == OP_clip) {
         at[na++] = nnc_af(AT_lo, -1);
-        at[na++] = nnc_af(AT_hi, (double)between(m, 1, 3));
+        at[na++] = nnc_af(AT_hi, (double)gen_between(m, 1, 3));
     }
-    if (op == OP_gelu && chance(m, 50))
+    if (op == OP_gelu && gen_chance(m, 50))
         at[na++] = nnc_aw(AT_approximate, "tanh");
-    if ((op == OP_leaky_relu || op == OP_elu) && chance(m, 50))
+    if ((op == OP_leaky_relu || op == OP_elu) && gen_chance(m, 50))
         at[na++] = nnc_af(AT_alpha, 0.25);
-    keep(m, nnc_build(m->g, op, 1, &x, na, at), mag, false);
+    gen_keep(m, nnc_build(m->g, op, 1, &x, na, at), mag, false);
 }
 
 /* Something that broadcasts with a: a value if one fits, else a weight. */
 static entry partner(gen *m, nnc_ref a)
 {
     const nnc_type t = *type_of(m, a);
-    for (int tries = 0; tries < 8 && chance(m, 85); tries++) {
-        const entry *e = pick(m);
+    for (int tries = 0; tries < 8 && gen_chance(m, 85); tries++) {
+        const entry *e = gen_pick(m);
         const nnc_type *u = type_of(m, e->r);
         int64_t n = 1;
         bool ok = u->dtype == t.dtype;
@@ -256,11 +239,11 @@ static entry partner(gen *m, nnc_ref a)
         if (ok && n <= m->o.max_elements)
             return *e;
     }
-    int drop = t.rank ? (int)draw(m, (uint32_t)t.rank + 1) : 0;
+    int drop = t.rank ? (int)gen_draw(m, (uint32_t)t.rank + 1) : 0;
     int64_t dim[NNC_MAX_RANK];
     for (int d = drop; d < t.rank; d++)
-        dim[d - drop] = chance(m, 40) ? 1 : t.dim[d];
-    return (entry){weight(m, (nnc_dtype)t.dtype, t.rank - drop, dim, 1, 0), 1, true};
+        dim[d - drop] = gen_chance(m, 40) ? 1 : t.dim[d];
+    return (entry){gen_weight(m, (nnc_dtype)t.dtype, t.rank - drop, dim, 1, 0), 1, true};
 }
 
 static void add_binary(gen *m, nnc_op op, entry a)
@@ -281,11 +264,11 @@ static void add_binary(gen *m, nnc_op op, entry a)
             mag = fmax(a.mag, a.mag * b.mag);
     }
     nnc_ref two[2] = {a.r, b.r};
-    if (chance(m, 50) && op != OP_div && op != OP_pow && op != OP_prelu) {
+    if (gen_chance(m, 50) && op != OP_div && op != OP_pow && op != OP_prelu) {
         two[0] = b.r;
         two[1] = a.r;
     }
-    keep(m, nnc_build(m->g, op, 2, two, 0, NULL), mag, false);
+    gen_keep(m, nnc_build(m->g, op, 2, two, 0, NULL), mag, false);
 }
 
 /* a > b ? a : b+0, |a|-like choices: a jump in the condition, none in the value. */
@@ -294,8 +277,8 @@ static void add_select(gen *m, entry a)
     entry b = partner(m, a.r);
     if (dtype_of(m, a.r) == DT_bool)
         return;
-    nnc_ref c = nnc_build2(m->g, chance(m, 50) ? OP_gt : OP_le, a.r, b.r);
-    keep(m, nnc_build3(m->g, OP_select, c, a.r, b.r), fmax(a.mag, b.mag), false);
+    nnc_ref c = nnc_build2(m->g, gen_chance(m, 50) ? OP_gt : OP_le, a.r, b.r);
+    gen_keep(m, nnc_build3(m->g, OP_select, c, a.r, b.r), fmax(a.mag, b.mag), false);
 }
 
 /* Is op allowed on this operand by shape inference, and by good conditioning? */
@@ -314,11 +297,11 @@ static bool allowed(const gen *m, nnc_op op, const entry *e)
 static void add_ewise(gen *m, nnc_class cls)
 {
     for (int tries = 0; tries < 40; tries++) {
-        nnc_op op = (nnc_op)draw(m, OP__COUNT);
-        const entry *e = pick(m);
+        nnc_op op = (nnc_op)gen_draw(m, OP__COUNT);
+        const entry *e = gen_pick(m);
         static const nnc_op logic[] = {OP_and, OP_or, OP_xor, OP_not};
-        if (dtype_of(m, e->r) == DT_bool && cls == CL_ewise && chance(m, 50))
-            op = logic[draw(m, NNC_COUNT(logic))];
+        if (dtype_of(m, e->r) == DT_bool && cls == CL_ewise && gen_chance(m, 50))
+            op = logic[gen_draw(m, NNC_COUNT(logic))];
         if (nnc_op_class(op) != cls || !allowed(m, op, e))
             continue;
         if (op == OP_select)
@@ -342,22 +325,22 @@ static bool overflows(const gen *m, nnc_ref r, double mag)
 static void add_reduce(gen *m)
 {
     entry *e = pick_where(m, shaped);
-    nnc_op op = (nnc_op)(OP_reduce_sum + (int)draw(m, OP_argmin - OP_reduce_sum + 1));
+    nnc_op op = (nnc_op)(OP_reduce_sum + (int)gen_draw(m, OP_argmin - OP_reduce_sum + 1));
     if (!e || !number(m, e) || (op == OP_reduce_mean && !is_float(m, e->r)))
         return;
     const nnc_type t = *type_of(m, e->r);
-    nnc_attr kd = nnc_ai(AT_keepdims, chance(m, 60));
+    nnc_attr kd = nnc_ai(AT_keepdims, gen_chance(m, 60));
     if (op == OP_argmax || op == OP_argmin) {
         if (!e->exact && is_float(m, e->r) && !m->o.wild)
             return;
-        nnc_attr at[2] = {nnc_ai(AT_axis, between(m, 0, t.rank - 1)), kd};
-        keep(m, nnc_build(m->g, op, 1, &e->r, 2, at), 0, false);
+        nnc_attr at[2] = {nnc_ai(AT_axis, gen_between(m, 0, t.rank - 1)), kd};
+        gen_keep(m, nnc_build(m->g, op, 1, &e->r, 2, at), 0, false);
         return;
     }
     int64_t axes[NNC_MAX_RANK], count = 1;
     int n = 0;
     for (int d = 0; d < t.rank; d++)
-        if (chance(m, 50) || (d == t.rank - 1 && n == 0)) {
+        if (gen_chance(m, 50) || (d == t.rank - 1 && n == 0)) {
             axes[n++] = d;
             count *= t.dim[d];
         }
@@ -372,7 +355,7 @@ static void add_reduce(gen *m)
         mag = 1;
     }
     nnc_attr at[2] = {nnc_av(AT_axes, n, axes), kd};
-    keep(m, nnc_build(m->g, op, 1, &x, 2, at), mag, false);
+    gen_keep(m, nnc_build(m->g, op, 1, &x, 2, at), mag, false);
 }
 
 /* ---- movement ---- */
@@ -383,9 +366,9 @@ static nnc_ref draw_reshape(gen *m, nnc_ref x)
     int64_t dim[NNC_MAX_RANK];
     int rank = 0;
     for (int d = 0; d < t.rank; d++) {
-        if (rank > 0 && chance(m, 40))
+        if (rank > 0 && gen_chance(m, 40))
             dim[rank - 1] *= t.dim[d];
-        else if (t.dim[d] % 2 == 0 && chance(m, 30) && t.rank < 5) {
+        else if (t.dim[d] % 2 == 0 && gen_chance(m, 30) && t.rank < 5) {
             dim[rank++] = t.dim[d] / 2;
             dim[rank++] = 2;
         } else {
@@ -401,11 +384,11 @@ static nnc_ref draw_broadcast(gen *m, nnc_ref x)
 {
     nnc_type t = *type_of(m, x);
     int64_t dim[NNC_MAX_RANK], n = nnc_type_numel(&t);
-    int lead = t.rank < 5 && chance(m, 50);
+    int lead = t.rank < 5 && gen_chance(m, 50);
     if (lead)
-        n *= dim[0] = between(m, 2, 4);
+        n *= dim[0] = gen_between(m, 2, 4);
     for (int d = 0; d < t.rank; d++) {
-        dim[d + lead] = t.dim[d] == 1 && chance(m, 70) ? between(m, 2, 5) : t.dim[d];
+        dim[d + lead] = t.dim[d] == 1 && gen_chance(m, 70) ? gen_between(m, 2, 5) : t.dim[d];
         n *= dim[d + lead] / t.dim[d];
     }
     return n <= m->o.max_elements ? nnc_broadcast(m->g, x, t.rank + lead, dim) : x;
@@ -417,11 +400,11 @@ static nnc_ref draw_slice(gen *m, nnc_ref x)
     int64_t axes[NNC_MAX_RANK], from[NNC_MAX_RANK], to[NNC_MAX_RANK], by[NNC_MAX_RANK];
     int n = 0;
     for (int d = 0; d < t.rank; d++)
-        if (chance(m, 60) || d == t.rank - 1) {
+        if (gen_chance(m, 60) || d == t.rank - 1) {
             axes[n] = d;
-            from[n] = between(m, 0, t.dim[d] - 1);
-            to[n] = between(m, from[n] + 1, t.dim[d]);
-            by[n++] = between(m, 1, 3);
+            from[n] = gen_between(m, 0, t.dim[d] - 1);
+            to[n] = gen_between(m, from[n] + 1, t.dim[d]);
+            by[n++] = gen_between(m, 1, 3);
         }
     nnc_attr at[4] = {nnc_av(AT_axes, n, axes), nnc_av(AT_starts, n, from), nnc_av(AT_ends, n, to),
         nnc_av(AT_steps, n, by)};
@@ -432,29 +415,29 @@ static nnc_ref draw_pad(gen *m, nnc_ref x)
 {
     const nnc_type t = *type_of(m, x);
     static const char *const mode[] = {"constant", "reflect", "edge"};
-    uint32_t k = draw(m, 3);
+    uint32_t k = gen_draw(m, 3);
     int64_t pads[2 * NNC_MAX_RANK], n = 1;
     for (int d = 0; d < t.rank; d++) {
         int64_t most = k == 1 ? nnc_min64(2, t.dim[d] - 1) : 2;
-        pads[d] = chance(m, 40) ? between(m, 0, most) : 0;
-        pads[d + t.rank] = chance(m, 40) ? between(m, 0, most) : 0;
+        pads[d] = gen_chance(m, 40) ? gen_between(m, 0, most) : 0;
+        pads[d + t.rank] = gen_chance(m, 40) ? gen_between(m, 0, most) : 0;
         n *= t.dim[d] + pads[d] + pads[d + t.rank];
     }
     if (n > m->o.max_elements)
         return x;
     nnc_attr at[3] = {nnc_av(AT_pads, 2 * t.rank, pads), nnc_aw(AT_mode, mode[k]),
-        nnc_af(AT_value, chance(m, 50))};
+        nnc_af(AT_value, gen_chance(m, 50))};
     return nnc_build(m->g, OP_pad, 1, &x, k == 0 ? 3 : 2, at);
 }
 
 static nnc_ref draw_concat(gen *m, nnc_ref x)
 {
     const nnc_type t = *type_of(m, x);
-    int axis = (int)draw(m, t.rank);
+    int axis = (int)gen_draw(m, t.rank);
     nnc_ref in[3] = {x};
     int n = 1;
     for (int tries = 0; tries < 6 && n < 3; tries++) {
-        nnc_ref r = pick(m)->r;
+        nnc_ref r = gen_pick(m)->r;
         const nnc_type *u = type_of(m, r);
         bool ok = u->dtype == t.dtype && u->rank == t.rank;
         for (int d = 0; ok && d < t.rank; d++)
@@ -469,27 +452,27 @@ static nnc_ref draw_concat(gen *m, nnc_ref x)
 static void add_split(gen *m, const entry *e)
 {
     const nnc_type t = *type_of(m, e->r);
-    int axis = (int)draw(m, t.rank);
+    int axis = (int)gen_draw(m, t.rank);
     if (t.dim[axis] < 2)
         return;
-    int64_t first = between(m, 1, t.dim[axis] - 1), sizes[2] = {first, t.dim[axis] - first};
+    int64_t first = gen_between(m, 1, t.dim[axis] - 1), sizes[2] = {first, t.dim[axis] - first};
     nnc_attr at[2] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, 2, sizes)};
     entry from = *e;
     nnc_ref r = nnc_build(m->g, OP_split, 1, &from.r, 2, at);
     if (r == NNC_NONE)
         return;
-    keep(m, r, from.mag, from.exact);
-    keep(m, r + 1, from.mag, from.exact);
+    gen_keep(m, r, from.mag, from.exact);
+    gen_keep(m, r + 1, from.mag, from.exact);
 }
 
 static nnc_ref draw_gather(gen *m, nnc_ref x)
 {
     const nnc_type t = *type_of(m, x);
-    int axis = (int)draw(m, t.rank);
-    int64_t n = between(m, 1, 4);
+    int axis = (int)gen_draw(m, t.rank);
+    int64_t n = gen_between(m, 1, 4);
     int32_t index[4];
     for (int64_t i = 0; i < n; i++)
-        index[i] = (int32_t)between(m, -t.dim[axis], t.dim[axis] - 1);
+        index[i] = (int32_t)gen_between(m, -t.dim[axis], t.dim[axis] - 1);
     nnc_type ti = nnc_type_make(DT_i32, 1, &n);
     nnc_ref two[2] = {x, nnc_constant(m->g, &ti, index)};
     nnc_attr at = nnc_ai(AT_axis, axis);
@@ -505,7 +488,7 @@ static nnc_ref draw_order(gen *m, nnc_ref x, nnc_op op)
     uint8_t order[NNC_MAX_RANK];
     int n = 0;
     for (int d = 0; d < t.rank; d++) {
-        int at = (int)draw(m, (uint32_t)d + 1);
+        int at = (int)gen_draw(m, (uint32_t)d + 1);
         perm[d] = perm[at];
         perm[at] = d;
     }
@@ -517,7 +500,7 @@ static nnc_ref draw_order(gen *m, nnc_ref x, nnc_op op)
         return nnc_relayout(m->g, x, order);
     }
     for (int d = 0; d < t.rank; d++)
-        if (chance(m, 50) || (d == t.rank - 1 && n == 0))
+        if (gen_chance(m, 50) || (d == t.rank - 1 && n == 0))
             perm[n++] = d;
     nnc_attr at = nnc_av(AT_axes, n, perm);
     return nnc_build(m->g, OP_flip, 1, &x, 1, &at);
@@ -530,7 +513,7 @@ static void add_move(gen *m)
         return;
     entry e = *p;
     nnc_ref r = e.r;
-    switch (draw(m, 10)) {
+    switch (gen_draw(m, 10)) {
     case 0:
         r = draw_reshape(m, e.r);
         break;
@@ -565,7 +548,7 @@ static void add_move(gen *m)
         break;
     }
     if (r != e.r)
-        keep(m, r, fmax(e.mag, 1), e.exact);
+        gen_keep(m, r, fmax(e.mag, 1), e.exact);
 }
 
 /* ---- windows and contractions ---- */
@@ -580,11 +563,11 @@ static window draw_window(gen *m, const nnc_type *t, bool dilate)
     window w = {.s = t->rank - 2, .size = 1};
     for (int d = 0; d < w.s; d++) {
         int64_t n = t->dim[d + 2];
-        w.k[d] = between(m, 1, nnc_min64(3, n));
-        w.stride[d] = between(m, 1, 2);
-        w.dil[d] = dilate && chance(m, 30) && 2 * (w.k[d] - 1) < n ? 2 : 1;
-        w.pads[d] = chance(m, 40) ? between(m, 0, w.k[d] / 2) : 0;
-        w.pads[d + w.s] = chance(m, 40) ? between(m, 0, w.k[d] / 2) : 0;
+        w.k[d] = gen_between(m, 1, nnc_min64(3, n));
+        w.stride[d] = gen_between(m, 1, 2);
+        w.dil[d] = dilate && gen_chance(m, 30) && 2 * (w.k[d] - 1) < n ? 2 : 1;
+        w.pads[d] = gen_chance(m, 40) ? gen_between(m, 0, w.k[d] / 2) : 0;
+        w.pads[d + w.s] = gen_chance(m, 40) ? gen_between(m, 0, w.k[d] / 2) : 0;
         w.size *= w.k[d];
     }
     return w;
@@ -596,23 +579,23 @@ static void add_window(gen *m)
     if (!p)
         return;
     entry e = *p;
-    nnc_op op = is_float(m, e.r) && chance(m, 50) ? OP_avgpool : OP_maxpool;
+    nnc_op op = is_float(m, e.r) && gen_chance(m, 50) ? OP_avgpool : OP_maxpool;
     window w = draw_window(m, type_of(m, e.r), op == OP_maxpool);
     nnc_attr at[6] = {nnc_av(AT_kernel, w.s, w.k), nnc_av(AT_strides, w.s, w.stride),
-        nnc_av(AT_pads, 2 * w.s, w.pads), nnc_ai(AT_ceil_mode, chance(m, 30))};
+        nnc_av(AT_pads, 2 * w.s, w.pads), nnc_ai(AT_ceil_mode, gen_chance(m, 30))};
     if (op == OP_maxpool)
         at[4] = nnc_av(AT_dilations, w.s, w.dil);
     else
-        at[4] = nnc_ai(AT_count_include_pad, chance(m, 50));
-    keep(m, nnc_build(m->g, op, 1, &e.r, 5, at), e.mag, e.exact && op == OP_maxpool);
+        at[4] = nnc_ai(AT_count_include_pad, gen_chance(m, 50));
+    gen_keep(m, nnc_build(m->g, op, 1, &e.r, 5, at), e.mag, e.exact && op == OP_maxpool);
 }
 
 static void add_conv(gen *m, entry e, bool transposed)
 {
     const nnc_type t = *type_of(m, e.r);
     window w = draw_window(m, &t, true);
-    int64_t c = t.dim[1], groups = chance(m, 30) ? c : c % 2 == 0 && chance(m, 30) ? 2 : 1;
-    int64_t k = groups * between(m, 1, nnc_max64(1, 8 / groups)), dim[5] = {k, c / groups};
+    int64_t c = t.dim[1], groups = gen_chance(m, 30) ? c : c % 2 == 0 && gen_chance(m, 30) ? 2 : 1;
+    int64_t k = groups * gen_between(m, 1, nnc_max64(1, 8 / groups)), dim[5] = {k, c / groups};
     if (transposed) {
         memset(w.pads, 0, sizeof w.pads); /* the result must not vanish */
         dim[0] = c;
@@ -627,80 +610,82 @@ static void add_conv(gen *m, entry e, bool transposed)
     if (out > 4 * m->o.max_elements || overflows(m, e.r, mag))
         return;
     nnc_dtype d = (nnc_dtype)t.dtype;
-    nnc_ref in[3] = {e.r, weight(m, d, t.rank, dim, 1, 0), NNC_NONE};
-    int n = chance(m, 50) ? 3 : 2;
+    nnc_ref in[3] = {e.r, gen_weight(m, d, t.rank, dim, 1, 0), NNC_NONE};
+    int n = gen_chance(m, 50) ? 3 : 2;
     if (n == 3)
-        in[2] = weight(m, d, 1, &k, 1, 0);
+        in[2] = gen_weight(m, d, 1, &k, 1, 0);
     nnc_attr at[5] = {nnc_av(AT_strides, w.s, w.stride), nnc_av(AT_pads, 2 * w.s, w.pads),
         nnc_av(AT_dilations, w.s, w.dil), nnc_ai(AT_groups, groups)};
-    keep(m, nnc_build(m->g, transposed ? OP_conv_transpose : OP_conv, n, in, 4, at), mag, false);
+    gen_keep(
+        m, nnc_build(m->g, transposed ? OP_conv_transpose : OP_conv, n, in, 4, at), mag, false);
 }
 
 static void add_matmul(gen *m, entry a)
 {
     const nnc_type t = *type_of(m, a.r);
-    bool ta = chance(m, 25), tb = chance(m, 40);
-    int64_t k = t.dim[t.rank - (ta ? 2 : 1)], rows = nnc_type_numel(&t) / k, n = between(m, 1, 12);
+    bool ta = gen_chance(m, 25), tb = gen_chance(m, 40);
+    int64_t k = t.dim[t.rank - (ta ? 2 : 1)], rows = nnc_type_numel(&t) / k,
+            n = gen_between(m, 1, 12);
     entry b = {NNC_NONE, 1, true};
     for (int tries = 0; tries < 6 && b.r == NNC_NONE;
          tries++) { /* a value [.., k, n], two-dimensional */
-        const entry *e = pick(m);
+        const entry *e = gen_pick(m);
         const nnc_type *u = type_of(m, e->r);
         if (u->dtype == t.dtype && u->rank == 2 && u->dim[tb ? 1 : 0] == k) {
             b = *e;
             n = u->dim[tb ? 0 : 1];
         }
     }
-    int64_t lead = t.rank > 2 && chance(m, 40) ? t.dim[t.rank - 3] : 0;
+    int64_t lead = t.rank > 2 && gen_chance(m, 40) ? t.dim[t.rank - 3] : 0;
     int64_t dim[3] = {lead, tb ? n : k, tb ? k : n};
     double mag = a.mag * b.mag * (double)k;
     if (rows * n > m->o.max_elements || overflows(m, a.r, mag))
         return;
     if (b.r == NNC_NONE)
-        b.r = weight(m, (nnc_dtype)t.dtype, lead ? 3 : 2, lead ? dim : dim + 1, 1, 0);
+        b.r = gen_weight(m, (nnc_dtype)t.dtype, lead ? 3 : 2, lead ? dim : dim + 1, 1, 0);
     nnc_ref two[2] = {a.r, b.r};
     nnc_attr at[2] = {nnc_ai(AT_transpose_a, ta), nnc_ai(AT_transpose_b, tb)};
-    keep(m, nnc_build(m->g, OP_matmul, 2, two, 2, at), mag, false);
+    gen_keep(m, nnc_build(m->g, OP_matmul, 2, two, 2, at), mag, false);
 }
 
 static void add_linear(gen *m, entry e)
 {
     const nnc_type t = *type_of(m, e.r);
-    int64_t in = t.dim[t.rank - 1], out = between(m, 1, 16), dim[2] = {out, in};
+    int64_t in = t.dim[t.rank - 1], out = gen_between(m, 1, 16), dim[2] = {out, in};
     double mag = e.mag * (double)in + 1;
     if (nnc_type_numel(&t) / in * out > m->o.max_elements || overflows(m, e.r, mag))
         return;
     nnc_dtype d = (nnc_dtype)t.dtype;
-    nnc_ref x[3] = {e.r, weight(m, d, 2, dim, 1, 0), NNC_NONE};
-    int n = chance(m, 60) ? 3 : 2;
+    nnc_ref x[3] = {e.r, gen_weight(m, d, 2, dim, 1, 0), NNC_NONE};
+    int n = gen_chance(m, 60) ? 3 : 2;
     if (n == 3)
-        x[2] = weight(m, d, 1, &out, 1, 0);
-    keep(m, nnc_build(m->g, OP_linear, n, x, 0, NULL), mag, false);
+        x[2] = gen_weight(m, d, 1, &out, 1, 0);
+    gen_keep(m, nnc_build(m->g, OP_linear, n, x, 0, NULL), mag, false);
 }
 
 static void add_contract(gen *m)
 {
-    const entry *e = chance(m, 60) ? pick_where(m, image) : NULL;
+    const entry *e = gen_chance(m, 60) ? pick_where(m, image) : NULL;
     int before = m->n;
     if (e)
-        add_conv(m, *e, chance(m, 25));
+        add_conv(m, *e, gen_chance(m, 25));
     else if (!(e = pick_where(m, matrix)))
         return;
-    else if (chance(m, 50))
+    else if (gen_chance(m, 50))
         add_matmul(m, *e);
     else
         add_linear(m, *e);
-    if (m->n == before || !chance(m, 70))
+    if (m->n == before || !gen_chance(m, 70))
         return;
     /* an epilogue */
     static const nnc_op after[] = {
         OP_relu, OP_silu, OP_gelu, OP_sigmoid, OP_tanh, OP_relu6, OP_hardswish};
     entry last = m->pool[m->n - 1];
-    if (chance(m, 40)) {
+    if (gen_chance(m, 40)) {
         add_binary(m, OP_add, last);
         last = m->pool[m->n - 1];
     }
-    nnc_op op = after[draw(m, NNC_COUNT(after))];
+    nnc_op op = after[gen_draw(m, NNC_COUNT(after))];
     if (allowed(m, op, &last))
         add_unary(m, op, last);
 }
@@ -716,30 +701,30 @@ static void add_norm(gen *m, nnc_op op, entry e)
     int na = 1, n = 1, rank = 1;
     const int64_t *dim = &t.dim[1];
     if (op == OP_layernorm || op == OP_rmsnorm) {
-        int axis = (int)draw(m, t.rank);
+        int axis = (int)gen_draw(m, t.rank);
         at[na++] = nnc_ai(AT_axis, axis);
         rank = t.rank - axis;
         dim = &t.dim[axis];
     }
     if (op == OP_groupnorm)
-        at[na++] = nnc_ai(AT_num_groups, t.dim[1] % 2 == 0 && chance(m, 60) ? 2
-                                         : chance(m, 50)                    ? t.dim[1]
-                                                                            : 1);
+        at[na++] = nnc_ai(AT_num_groups, t.dim[1] % 2 == 0 && gen_chance(m, 60) ? 2
+                                         : gen_chance(m, 50)                    ? t.dim[1]
+                                                                                : 1);
     int most = op == OP_batchnorm ? 5
-               : op == OP_rmsnorm ? (int)between(m, 1, 2)
-                                  : (int)between(m, 1, 3);
+               : op == OP_rmsnorm ? (int)gen_between(m, 1, 2)
+                                  : (int)gen_between(m, 1, 3);
     for (; n < most; n++)
-        in[n] = weight(m, d, rank, dim, n == 4 ? 0.4 : 1, n == 4 ? 1 : 0);
+        in[n] = gen_weight(m, d, rank, dim, n == 4 ? 0.4 : 1, n == 4 ? 1 : 0);
     /* |x - mean| / sqrt(var) <= sqrt(count); batchnorm divides by sqrt(0.7) at least */
     double mag = op == OP_batchnorm ? 1.3 * (e.mag + 1) + 1 : LIMIT;
-    keep(m, nnc_build(m->g, op, n, in, na, at), mag, false);
+    gen_keep(m, nnc_build(m->g, op, n, in, na, at), mag, false);
 }
 
 static void add_comp(gen *m)
 {
     static const nnc_op ops[] = {OP_softmax, OP_log_softmax, OP_layernorm, OP_rmsnorm, OP_batchnorm,
         OP_groupnorm, OP_global_avgpool, OP_global_maxpool};
-    nnc_op op = ops[draw(m, NNC_COUNT(ops))];
+    nnc_op op = ops[gen_draw(m, NNC_COUNT(ops))];
     bool pool = op == OP_global_avgpool || op == OP_global_maxpool;
     const entry *p = pick_where(m, pool ? image : any_float);
     if (!p || (op == OP_global_avgpool && !is_float(m, p->r)))
@@ -747,12 +732,13 @@ static void add_comp(gen *m)
     entry e = *p;
     int rank = type_of(m, e.r)->rank;
     if (pool) {
-        keep(m, nnc_build1(m->g, op, e.r), e.mag, false);
+        gen_keep(m, nnc_build1(m->g, op, e.r), e.mag, false);
     } else if (op == OP_softmax || op == OP_log_softmax) {
         if (rank < 1)
             return;
-        nnc_attr at = nnc_ai(AT_axis, draw(m, (uint32_t)rank));
-        keep(m, nnc_build(m->g, op, 1, &e.r, 1, &at), op == OP_softmax ? 1 : 2 * e.mag + 9, false);
+        nnc_attr at = nnc_ai(AT_axis, gen_draw(m, (uint32_t)rank));
+        gen_keep(
+            m, nnc_build(m->g, op, 1, &e.r, 1, &at), op == OP_softmax ? 1 : 2 * e.mag + 9, false);
     } else if (rank >= 2) {
         add_norm(m, op, e);
     }
@@ -762,6 +748,10 @@ static void add_comp(gen *m)
 
 static void add_node(gen *m)
 {
+    if (m->o.quirks && gen_chance(m, 35)) {
+        gen_quirk(m);
+        return;
+    }
     static const struct {
         nnc_class cls;
         uint32_t weight;
@@ -770,7 +760,7 @@ static void add_node(gen *m)
     uint32_t total = 0;
     for (size_t i = 0; i < NNC_COUNT(row); i++)
         total += m->o.classes >> row[i].cls & 1 ? row[i].weight : 0;
-    uint32_t at = draw(m, total ? total : 1);
+    uint32_t at = gen_draw(m, total ? total : 1);
     for (size_t i = 0; i < NNC_COUNT(row); i++) {
         if (!(m->o.classes >> row[i].cls & 1))
             continue;
@@ -815,6 +805,14 @@ static void add_outputs(gen *m)
         if (uses[r] == 0 && nnc_op_class((nnc_op)nnc_def(g, r)->op) != CL_leaf)
             nnc_output(g, r, name);
     }
+    for (uint32_t r = 0, n = g->n_value; m->o.quirks && r < n; r++) {
+        char name[32];
+        snprintf(name, sizeof name, "also%u", (unsigned)r);
+        bool jumps =
+            !m->o.wild && nnc_typeof(g, r)->dtype == DT_bool; /* of a choice between equals */
+        if (gen_chance(m, 6) && nnc_def(g, r)->op != OP_param && !jumps)
+            nnc_output(g, r, name);
+    }
     if (g->n_output == 0) /* nothing but leaves: one op after all */
         nnc_output(g, nnc_build1(g, OP_identity, m->pool[0].r), "y0");
 }
@@ -832,7 +830,7 @@ nnc_graph *gen_graph(const gen_options *o, nnc_sink *sink)
     m->key = nnc_rng_key("gen_graph", o->seed);
     nnc_graph *g = m->g = nnc_graph_create("gen", sink);
     if (g) {
-        int inputs = (int)between(m, 2, 4);
+        int inputs = (int)gen_between(m, 2, 4);
         for (int i = 0; i < inputs; i++)
             add_input(m, i < 2 ? i : 2);
         uint32_t leaves = g->n_node;

@@ -18,6 +18,9 @@ typedef struct gen_options {
      * epsilon(dtype) holds with a moderate c (about 10 per node). On: any op on anything; only
      * runs with the same arithmetic agree (and NaNs abound). */
     bool wild;
+    /* A third of the steps is what models hold that nobody writes by intent (gen_quirk): operands that change nothing, ops that
+     * undo each other, the same thing twice, residuals around contractions of one row, outputs in the middle. */
+    bool quirks;
 } gen_options;
 
 /* A graph that passes nnc_verify; its outputs are the values nobody uses. NULL: out of memory,
