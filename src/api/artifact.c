@@ -2,8 +2,10 @@
  * the sections it lists: graph before and after the passes, plan, remarks, machine code, and weights when they are embedded. Every
  * section has a checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
 #include "api/internal.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define ANY_MAGIC "nnc-artifact "
 #define MAGIC ANY_MAGIC "1 "
@@ -210,7 +212,9 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
 bool nnc_is_artifact(const char *file)
 {
     char head[sizeof ANY_MAGIC] = "";
-    FILE *f = strcmp(file, "-") ? fopen(file, "rbe") : NULL;
+    struct stat st; /* what is read from a pipe is gone: an artifact is a file that can be mapped */
+    bool whole = strcmp(file, "-") && stat(file, &st) == 0 && S_ISREG(st.st_mode);
+    FILE *f = whole ? fopen(file, "rbe") : NULL;
     if (!f)
         return false;
     size_t n = fread(head, 1, sizeof ANY_MAGIC - 1, f);
@@ -269,12 +273,12 @@ static nnc_status open_section(const reader *r, const cJSON *e, const char **nam
     const char *hash = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "hash"));
     char hex[33];
     *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "name"));
-    if (!*name || !hash || !cJSON_IsNumber(o) || !cJSON_IsNumber(n) || o->valuedouble < 0 ||
-        n->valuedouble < 0)
+    if (!*name || !hash || !cJSON_IsNumber(o) || !cJSON_IsNumber(n) || !(o->valuedouble >= 0) ||
+        !(n->valuedouble >= 0))
         return reject(r, "is damaged: a section of the manifest is malformed");
-    int64_t at = (int64_t)o->valuedouble, size = (int64_t)n->valuedouble;
-    if (at > r->room || size > r->room - at)
+    if (o->valuedouble > (double)r->room || n->valuedouble > (double)r->room - o->valuedouble)
         return reject(r, "is cut short: a section lies beyond its end");
+    int64_t at = (int64_t)o->valuedouble, size = (int64_t)n->valuedouble;
     nnc_hash_hex(hash_bytes(r->base + at, (size_t)size), hex);
     if (strcmp(hex, hash))
         return reject(r, "is damaged: a section's checksum is wrong");
@@ -307,7 +311,7 @@ static const char *text_of(nnc_remarks *out, const cJSON *e, const char *key)
 static int64_t int_of(const cJSON *e, const char *key)
 {
     const cJSON *v = cJSON_GetObjectItemCaseSensitive(e, key);
-    return cJSON_IsNumber(v) ? (int64_t)v->valuedouble : 0;
+    return cJSON_IsNumber(v) && fabs(v->valuedouble) <= 0x1p53 ? (int64_t)v->valuedouble : 0;
 }
 
 static bool add_remark(nnc_remarks *out, const cJSON *e)

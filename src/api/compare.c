@@ -168,14 +168,15 @@ static double tolerance_of(const comparison *c, const program *p)
 {
     const nnc_plan *plan = p->a->plan;
     bool rounds = true;
-    double most = c->o->tolerance;
-    for (int i = 0; c->o->tolerance == 0 && i < plan->n_output; i++)
+    double most = 0;
+    if (c->o->tolerance != 0)
+        return fmax(c->o->tolerance, 0);
+    for (int i = 0; i < plan->n_output; i++)
         most =
             fmax(most, nnc_default_tolerance((nnc_dtype)plan->tensor[plan->output[i]].type.dtype));
     for (int i = 0; i < p->n_skip && nnc_precision_dtype(plan->precision) != DT_f32; i++)
         rounds &= strcmp(p->skip[i], "precision") != 0;
-    return rounds && c->o->tolerance == 0 ? fmax(most, nnc_precision_tolerance(plan->precision))
-                                          : most;
+    return rounds ? fmax(most, nnc_precision_tolerance(plan->precision)) : most;
 }
 
 static void judge(comparison *c)

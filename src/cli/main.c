@@ -131,7 +131,7 @@ static nnc_status close_stdout(nnc_status st)
 
 static nnc_status run_command(const command *c, int argc, char **argv)
 {
-    options o = {.level = 2};
+    options o = {.level = 2, .percentile = 99, .tolerance = -1};
     nnc_sink *sink = nnc_sink_create();
     if (!sink) {
         fputs("nnc: error: out of host memory\n", stderr);

@@ -184,15 +184,10 @@ static double mean_ms(const times *t)
     return sum / t->n;
 }
 
-static double percentile(const options *o)
-{
-    return o->percentile > 0 ? o->percentile : 99;
-}
-
 /* Members of JSON: min, median, mean, p10, p90, percentile, as the flags and docs/formats.md name them. */
 static void json_times(const options *o, const times *t, nnc_text *out)
 {
-    double p = percentile(o);
+    double p = o->percentile;
     nnc_printf(out,
         "\"min_ms\": %.6f, \"median_ms\": %.6f, \"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": "
         "%.6f, \"percentile\": %g, \"percentile_ms\": %.6f",
@@ -201,7 +196,7 @@ static void json_times(const options *o, const times *t, nnc_text *out)
 
 static void text_times(const options *o, const times *t, const char *what, nnc_text *out)
 {
-    double p = percentile(o);
+    double p = o->percentile;
     nnc_printf(out, "%d run%s: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; %s\n", t->n,
         t->n == 1 ? "" : "s", ms_at(t, 50), mean_ms(t), ms_at(t, 0), ms_at(t, 90), p, ms_at(t, p),
         what);
@@ -240,7 +235,7 @@ static void print_json(const options *o, const timing *g, const nnc_session *s, 
 static void print_csv(const options *o, const timing *g, nnc_text *out)
 {
     const times *t = g->io_of == NNC_IO_INCLUDE ? &g->io : &g->run;
-    double p = percentile(o);
+    double p = o->percentile;
     bool both = g->io_of == NNC_IO_BOTH;
     nnc_printf(out,
         "iterations,min_ms,median_ms,mean_ms,p10_ms,p90_ms,percentile,percentile_ms,launches,"
@@ -356,7 +351,9 @@ nnc_status cmd_compare(const options *o, nnc_sink *sink)
         .io = o->io,
         .steps = !o->no_steps,
         .no_reference = o->no_reference,
-        .tolerance = o->tolerance,
+        .tolerance = o->tolerance < 0   ? 0
+                     : o->tolerance > 0 ? o->tolerance
+                                        : -1, /* not given: by type */
         .input = o->input,
         .n_input = o->n_input,
         .arg = o->set,
