@@ -280,6 +280,7 @@ nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const 
  * shared by passes (may I?) and codegen (how?): see ir/nest.c. On false *why is a one-line reason in words a user
  * understands (static or text in `a`). Costs no more for a large graph: only these nodes and their operands are looked at. */
 #define NNC_NEST_RESULTS 64 /* more than these is a reason */
+#define NNC_NEST_ENDS 64    /* and so are more operands and results together: no command of a plan takes more */
 bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
 /* ---- reference evaluator ----------------------------------------------------------------------------------- */

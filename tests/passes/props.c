@@ -17,10 +17,10 @@ static nnc_status run_passes(nnc_graph **g, int level, const char *const *only, 
 /* Evaluates with generated inputs; values of each output are the caller's. */
 static bool eval(const nnc_graph *g, uint64_t seed, nnc_rval *out)
 {
-    const void *in[64] = {0};
-    void *own[64];
+    const void *in[256] = {0};
+    void *own[256];
     int n = 0;
-    for (uint32_t i = 0; i < g->n_node && n < 64; i++)
+    for (uint32_t i = 0; i < g->n_node && n < 256; i++)
         if (g->node[i].op == OP_input) {
             const nnc_type *t = nnc_typeof(g, g->node[i].out);
             own[n] = nnc_malloc((size_t)nnc_type_bytes(t) + 1);
@@ -294,6 +294,34 @@ TEST(level_1_is_exact)
         nnc_graph_destroy(g);
         nnc_graph_destroy(h);
     }
+}
+
+/* One kernel takes as many operands and results as a command of a plan: what is longer becomes several. */
+TEST(many_operands)
+{
+    nnc_target t = help_target(true);
+    nnc_graph *g = nnc_graph_create("sum", test_sink);
+    int64_t dim[1] = {64};
+    nnc_type type = nnc_type_make(DT_f32, 1, dim);
+    nnc_ref y = nnc_input(g, "x", &type), half = nnc_scalar(g, DT_f32, 0.5);
+    for (int i = 0; i < 149; i++) {
+        nnc_ref x = nnc_input(g, "x", &type);
+        y = nnc_build2(g, OP_add, nnc_build2(g, OP_mul, y, half), x);
+        if (i % 50 == 9)
+            nnc_output(g, y, NULL);
+    }
+    nnc_output(g, y, "y");
+    nnc_graph *h = nnc_graph_clone(g, test_sink);
+    CHECK_OK(run_passes(&h, 2, NULL, 0, &t, NULL));
+    compare(g, h, test_seed, 1e-6);
+    int fused = 0;
+    for (uint32_t i = 0; i < h->n_node; i++) {
+        CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_NEST_ENDS);
+        fused += h->node[i].op == OP_fused;
+    }
+    CHECK_INT(fused, 3);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(h);
 }
 
 static bool names_one_of(const nnc_remark *r, const char *origin)
