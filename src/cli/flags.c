@@ -408,7 +408,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         value = argv[++*i];
     }
     NNC_TRY(check_twice(f, &before[f - flags], value, sink));
-    if (strchr("mcs", f->group) && strcmp(f->name, "--seed"))
+    if (strchr("mcsp", f->group) && strcmp(f->name, "--seed"))
         o->compile_flag = f->name;
     return set_value(o, f, value, sink);
 }

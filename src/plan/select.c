@@ -183,6 +183,8 @@ static int distinct(const nnc_node *n, int i, nnc_ref *v)
 static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
 {
     const nnc_node *n = &m->g->node[j->node];
+    if (n->n_in > NNC_NEST_ENDS) /* no command takes so many, and each is compared with each */
+        return;
     int n_in = distinct(n, -1, NULL);
     for (int i = 0; i < n_in && at >= 0 && n->n_out == 1; i++) {
         nnc_ref v = NNC_NONE;
