@@ -233,7 +233,7 @@ static nnc_status set_format(options *o, const flag *f, const char *v, nnc_sink 
 {
     static const char *const names[] = {"text", "json", "csv"};
     assert(f->hi <= (int64_t)NNC_COUNT(names));
-    for (int i = 0; i < (int)f->hi; i++)
+    for (size_t i = 0; i < NNC_COUNT(names) && (int64_t)i < f->hi; i++)
         if (!strcmp(v, names[i])) {
             o->format = (nnc_format)i;
             return NNC_OK;

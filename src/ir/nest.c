@@ -460,7 +460,9 @@ static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_
     if (!in)
         return NULL;
     for (int d = 0, r = 0, k = 0; d < x->rank; d++) {
-        in[d] = reduced[d] ? *win[r++] : idx[keep ? d : k];
+        assert(!reduced[d] || win[r]); /* the space has the rank of what is reduced */
+        const nnc_nest_map *w = reduced[d] ? win[r++] : NULL;
+        in[d] = w ? *w : idx[keep ? d : k];
         k += !reduced[d];
     }
     return in;

@@ -405,10 +405,10 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
         assert(n->n_in <= 3);
         nnc_ref in[3] = {n->in[0], n->in[1], n->n_in > 2 ? n->in[2] : 0};
         in[k] = d->in[0];
-        int64_t dim[NNC_MAX_RANK] = {0};
+        int64_t dim[NNC_MAX_RANK];
         nnc_type t = *nnc_typeof(p->g, n->out);
         int rank = 0;
-        for (int j = 0; j < n->n_in; j++) { /* the shape without this broadcast */
+        for (int j = 0; j < n->n_in && j < 3; j++) { /* the shape without this broadcast */
             const nnc_type *o = nnc_typeof(p->g, in[j]);
             for (; rank < o->rank; rank++)
                 memmove(dim + 1, dim, (size_t)rank * sizeof *dim), dim[0] = 1;
