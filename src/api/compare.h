@@ -17,8 +17,9 @@ typedef struct timed {
     int n_burst, cap_burst;
 } timed;
 
-/* One program's times over another's, burst against burst of the same round: the median of the ratios, an interval that holds the true
- * median with a confidence of 95 % whatever the ratios' distribution (taken as independent). Fewer than 6 pairs have no such interval: low and high are NaN; with none at all, the ratio too. */
+/* One program's times over another's, burst against burst of the same round: the median of the ratios, and an interval that holds the
+ * true median with a confidence of 95 % whatever the ratios' distribution (taken as independent). Fewer than 6 pairs have no such
+ * interval: low and high are NaN; with none at all, the ratio too. */
 typedef struct pairs {
     int n;
     double ratio, low, high;
