@@ -6,6 +6,7 @@
  * when nothing blocks it; again, until nothing merges. First the members of one expanded nest are
  * put together, and views join their reader. A merge must leave the graph of groups without cycles:
  * group.c keeps it in topological order. Ends: each merge makes one group less. */
+#include "ir/nest.h"
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@ enum {
     MAX_MEMBERS = 192, /* keeps merging linear; larger kernels gain nothing */
     FEW_ROWS = 64, /* fewer parallel rows than this leave cores idle ... */
     SMALL_BYTES = 256 << 10, /* ... which matters above this much data */
+    FEW_COSTLY = 16384, /* this many expensive ops take no longer than a launch */
     MAX_ROUNDS = 6,
 };
 
@@ -123,6 +125,45 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
+/* Does reduction n sum over columns: is the axis that is contiguous in memory not reduced? */
+static bool sums_columns(const pass *p, const nnc_node *n)
+{
+    const nnc_type *x = nnc_typeof(p->g, n->in[0]), *y = nnc_typeof(p->g, n->out);
+    int64_t stride[NNC_MAX_RANK];
+    const int64_t *axes;
+    int k = nnc_attr_ints(n, AT_axes, &axes);
+    nnc_type_strides(x, stride);
+    for (int i = 0; i < k; i++)
+        if (stride[axes[i] < 0 ? axes[i] + x->rank : axes[i]] == 1)
+            return false;
+    return k > 0 && nnc_type_numel(y) > 1;
+}
+
+/* A row that is reduced stays at hand for what reads it once more; columns do not. On a CPU, whose caches hold what the one kernel
+ * leaves for the other, an expensive op costs more a second time than its result does. */
+static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    const nnc_node *costly = NULL;
+    for (uint32_t k = 0; k < s->of[a].n && p->t->kind == NNC_T_cpu; k++) {
+        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+        if (nnc_op_is_expensive((nnc_op)n->op))
+            costly = n;
+    }
+    for (uint32_t k = 0; k < s->of[b].n && costly; k++) {
+        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+        if (nnc_op_class(n->op) != CL_reduce || !sums_columns(p, n))
+            continue;
+        nnc_ref x = n->in[0];
+        if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
+            nnc_type_numel(nnc_typeof(p->g, x)) > FEW_COSTLY)
+            return nnc_arena_printf(p->a,
+                "%s would be computed twice, for the sums over columns and for its other readers",
+                nnc_ops[costly->op].name);
+    }
+    return NULL;
+}
+
 /* Why the groups at both ends of an edge may not merge; NULL: they may. */
 static const char *blocker(groups *s, uint32_t a, uint32_t b)
 {
@@ -134,6 +175,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
     const char *why = loses_parallelism(s, a, b);
+    why = why ? why : computes_twice(s, a, b);
     if (why)
         return why;
     if (!groups_can_merge(s, a, b))
