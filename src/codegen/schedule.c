@@ -234,20 +234,20 @@ static int64_t footprint(const nnc_kernel *k)
     return sum;
 }
 
-/* Stores that go past the caches, in whole vectors: where operands and results together exceed the
- * last cache a line of a large result is read from memory only to be written, and gone before the
- * consumer comes to it. A transposing kernel writes lines far apart: each would be read first
- * and thrown out of its set soon after, so there it pays from TILE_STREAM bytes on (2.4 x on 4096
- * x 4096). */
+/* Stores that go past the caches, in whole vectors: a line of a result larger than the last cache is
+ * read from memory only to be written, and gone before the consumer comes to it. Rows, whose next
+ * ones are fetched meanwhile, want the memory for themselves as soon as operands and results
+ * together exceed the cache (a flat kernel may run in place: its consumer finds half of it there). A
+ * transposing kernel writes lines far apart: each would be read first and thrown out of its set
+ * soon after, so there it pays from TILE_STREAM bytes on (2.4 x on 4096 x 4096). */
 static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l3_bytes > 0 ? t->l3_bytes : (int64_t)32 << 20;
     bool any = false;
-    int64_t least = cache / 4; /* of a result */
-    if (k->sched.tile > 0)
-        least = nnc_min64(cache, TILE_STREAM);
-    else if (footprint(k) <= cache)
-        return false;
+    bool rows = v >= k->n_outer && footprint(k) > cache;
+    int64_t least = k->sched.tile > 0 ? nnc_min64(cache, TILE_STREAM)
+                    : rows            ? cache / 4
+                                      : cache; /* of a result */
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
         if (in->op != KO_store || k->buf[in->buf].role != KB_out)
