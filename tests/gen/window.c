@@ -262,6 +262,15 @@ static int put_concat(mover *m, const shape *s, int depth)
     return m->n++;
 }
 
+/* A step with one list of numbers: its own number. */
+static int put_move(mover *m, const char *op, int x, const char *key, const int64_t *list, int n)
+{
+    nnc_printf(m->t, "%%m%d = %s %%m%d {", m->n, op, x);
+    put_list(m->t, key, list, n);
+    nnc_puts(m->t, "}\n");
+    return m->n++;
+}
+
 static int put_transpose(mover *m, const shape *s, int depth)
 {
     int64_t perm[5];
@@ -277,10 +286,7 @@ static int put_transpose(mover *m, const shape *s, int depth)
     for (int i = 0; i < s->rank; i++)
         from.dim[perm[i]] = s->dim[i];
     int x = source(m, &from, depth);
-    nnc_printf(m->t, "%%m%d = transpose %%m%d {", m->n, x);
-    put_list(m->t, "perm", perm, s->rank);
-    nnc_puts(m->t, "}\n");
-    return m->n++;
+    return put_move(m, "transpose", x, "perm", perm, s->rank);
 }
 
 /* Two neighbouring dimensions are one in the operand. */
@@ -291,10 +297,7 @@ static int put_reshape(mover *m, const shape *s, int depth)
     for (int i = 0; i < from.rank; i++)
         from.dim[i] = s->dim[i < at ? i : i + 1] * (i == at ? s->dim[i] : 1);
     int x = source(m, &from, depth);
-    nnc_printf(m->t, "%%m%d = reshape %%m%d {", m->n, x);
-    put_list(m->t, "shape", s->dim, s->rank);
-    nnc_puts(m->t, "}\n");
-    return m->n++;
+    return put_move(m, "reshape", x, "shape", s->dim, s->rank);
 }
 
 static int put_broadcast(mover *m, const shape *s, int depth)
@@ -303,10 +306,7 @@ static int put_broadcast(mover *m, const shape *s, int depth)
     for (int i = 0; i < s->rank; i++)
         from.dim[i] = roll(m->d, 2) ? s->dim[i] : 1;
     int x = source(m, &from, depth);
-    nnc_printf(m->t, "%%m%d = broadcast %%m%d {", m->n, x);
-    put_list(m->t, "shape", s->dim, s->rank);
-    nnc_puts(m->t, "}\n");
-    return m->n++;
+    return put_move(m, "broadcast", x, "shape", s->dim, s->rank);
 }
 
 /* A value of this shape, by `depth` steps from inputs. */

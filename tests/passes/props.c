@@ -206,6 +206,30 @@ TEST(precision)
     nnc_target_deinit(&t[1]);
 }
 
+/* Runs a level's passes on a copy of g: accounts, numbers and launches are what they say. Takes g. */
+static void check_level(
+    nnc_graph *g, uint64_t seed, int level, const nnc_target *t, double tolerance)
+{
+    nnc_graph *h = g ? nnc_graph_clone(g, test_sink) : NULL;
+    nnc_remarks r;
+    nnc_remarks_init(&r);
+    CHECK(g && h);
+    if (g && h) {
+        nnc_status s = run_passes(&h, level, NULL, 0, t, &r);
+        CHECK_OK(s);
+        if (s == NNC_OK) {
+            check_accounts(&r, nnc_graph_cost(g), nnc_graph_cost(h));
+            compare(g, h, seed, tolerance);
+            check_launches(&r, seed);
+        } else {
+            printf("  seed %llu\n", (unsigned long long)seed);
+        }
+    }
+    nnc_remarks_deinit(&r);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(h);
+}
+
 /* -O1..-O3 on generated graphs: same results, exact accounts; a second run of each pass changes
  * nothing. */
 TEST(generated)
@@ -213,25 +237,8 @@ TEST(generated)
     nnc_target t[2] = {help_target(true), help_target(false)};
     for (int k = 0; k < 300; k++) {
         uint64_t seed = test_seed + (uint64_t)k;
-        nnc_graph *g = random_graph(seed, 6 + k % 40, k % 3 == 0),
-                  *h = g ? nnc_graph_clone(g, test_sink) : NULL;
-        nnc_remarks r;
-        nnc_remarks_init(&r);
-        if (g && h) {
-            int level = 1 + k % 3;
-            nnc_status s = run_passes(&h, level, NULL, 0, &t[k & 1], &r);
-            CHECK_OK(s);
-            if (s == NNC_OK) {
-                check_accounts(&r, nnc_graph_cost(g), nnc_graph_cost(h));
-                compare(g, h, seed, k % 3 == 0 ? 2e-2 : 1e-6);
-                check_launches(&r, seed);
-            } else {
-                printf("  seed %llu\n", (unsigned long long)seed);
-            }
-        }
-        nnc_remarks_deinit(&r);
-        nnc_graph_destroy(g);
-        nnc_graph_destroy(h);
+        check_level(random_graph(seed, 6 + k % 40, k % 3 == 0), seed, 1 + k % 3, &t[k & 1],
+            k % 3 == 0 ? 2e-2 : 1e-6);
     }
 }
 
@@ -246,25 +253,8 @@ TEST(quirks)
         gen_options o = {.seed = seed, .nodes = 6 + k % 40, .quirks = true};
         if (k % 4 == 0)
             o.dtypes = 1u << DT_f32 | 1u << DT_i32 | 1u << DT_f16 | 1u << DT_u8 | 1u << DT_f64;
-        nnc_graph *g = gen_graph(&o, test_sink), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
-        nnc_remarks r;
-        nnc_remarks_init(&r);
-        CHECK(g && h);
-        if (g && h) {
-            int level = k % 7 == 0 ? 1 : 2 + k % 2;
-            nnc_status s = run_passes(&h, level, NULL, 0, &t[k / 2 % 4], &r);
-            CHECK_OK(s);
-            if (s == NNC_OK) {
-                check_accounts(&r, nnc_graph_cost(g), nnc_graph_cost(h));
-                compare(g, h, seed, k % 4 == 0 ? 2e-2 : 1e-6);
-                check_launches(&r, seed);
-            } else {
-                printf("  seed %llu\n", (unsigned long long)seed);
-            }
-        }
-        nnc_remarks_deinit(&r);
-        nnc_graph_destroy(g);
-        nnc_graph_destroy(h);
+        check_level(gen_graph(&o, test_sink), seed, k % 7 == 0 ? 1 : 2 + k % 2, &t[k / 2 % 4],
+            k % 4 == 0 ? 2e-2 : 1e-6);
     }
     nnc_target_deinit(&t[2]);
     nnc_target_deinit(&t[3]);
