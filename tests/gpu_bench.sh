@@ -60,6 +60,24 @@ if [ "$python" != none ]; then
     expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
 fi
 
+# What is measured of each model can be written for PyTorch, which need not be here for that.
+mkdir "$out/all"
+for m in "$source"/models/*.json; do
+    printf '%s: %s' "$(basename "$m" .json)" "$m"
+    for small in batch=1 image=32 dim=16 n=100; do
+        grep -q "\"args\".*\"${small%=*}\":" "$m" && printf ' %s' "$small"
+    done
+    echo
+done >"$out/all.txt"
+"$build/bench_device" run --target=cpu --cells="$out/all.txt" --duration=1 --cache-dir="$out/all-cache" --out="$out/all" >"$out/log" 2>&1
+expect "every model runs on the CPU" [ "$(ls "$out/all" | grep -c '\.json$')" = "$(ls "$source"/models/*.json | wc -l)" ]
+if [ "$python" != none ]; then
+    "$python" "$source/bench/device/peers.py" --programs --nnc="$out/all" >"$out/log" 2>&1
+    code=$?
+    expect "every model can be written for PyTorch" [ "$code" = 0 ]
+    expect "as programs" [ "$(grep -c '^def f(' "$out/log")" = "$(($(ls "$source"/models/*.json | wc -l) * 2))" ]
+fi
+
 # Where no GPU can be used it says so.
 NNC_CUDA_PATH=$out gpu --only=machine
 expect "exit code 5 without a GPU, not $code" [ "$code" = 5 ]

@@ -3,6 +3,7 @@ by the same generator), the same three times by the same clock. Eager and torch.
 "tuned"), each also in a CUDA graph. bench/gpu.sh runs it; it needs PyTorch and nothing else.
 
     peers.py --cells=cells.json --nnc=DIR --out=DIR [--device=cuda|cpu] [--base=eager|compile|tuned] ...
+    peers.py --programs --nnc=DIR       only writes the programs, for which PyTorch need not be there
 
 Results: OUT/BASE,CELL.json, written as bench_device writes them: what is there is left alone; exit code 75: time was up."""
 import argparse
@@ -15,6 +16,7 @@ import sys
 import time
 
 BURSTS, MOST_RUNS, WARM_RUNS = 5, 5000, 3
+NAMES = {"f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32", "bool": "bool"}
 
 
 def say(text):
@@ -99,6 +101,8 @@ def expression(n, i, shapes):
     unary = {"relu": "F.relu", "sin": "torch.sin", "exp": "torch.exp", "tanh": "torch.tanh", "sigmoid": "torch.sigmoid",
              "silu": "F.silu"}
     binary = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
+    if op in ("dropout", "identity"):
+        return i[0]
     if op in unary:
         return f"{unary[op]}({i[0]})"
     if op in binary:
@@ -115,7 +119,7 @@ def expression(n, i, shapes):
         "global_avgpool": lambda: f"{i[0]}.mean({list(range(2, 2 + spatial))}, keepdim=True)",
         "reshape": lambda: f"{i[0]}.reshape({n['shape']})",
         "transpose": lambda: f"{i[0]}.permute({a.get('perm')})",
-        "cast": lambda: f"{i[0]}.to(torch.{ {'f32': 'float32', 'f16': 'float16', 'bf16': 'bfloat16', 'f64': 'float64'}[a['to']] })",
+        "cast": lambda: f"{i[0]}.to(torch.{NAMES[a['to']]})",
     }
     if op not in table:
         raise NotImplementedError(f"op {op}")
@@ -131,14 +135,15 @@ def program(cell, channels_last, half):
         if "key" in n:
             (inputs if n["op"] == "input" else weights).append(n)
             if n["op"] == "input" and half and n["dtype"] == "f32":
-                lines.append(f"    v{n['out']} = v{n['out']}.to({half})")
+                lines.append(f"    v{n['out']} = v{n['out']}.to(torch.{NAMES[half]})")
             if n["op"] == "input" and channels_last and len(n["shape"]) == 4:
                 lines.append(f"    v{n['out']} = v{n['out']}.contiguous(memory_format=torch.channels_last)")
             continue
         lines.append(f"    v{n['out']} = {expression(n, [f'v{k}' for k in n['in']], shapes)}")
     head = ", ".join(f"v{n['out']}" for n in inputs + weights)
     result = f"v{cell['outputs'][0]}"
-    return f"def f({head}):\n" + "\n".join(lines) + f"\n    return {result}.to({DTYPES[nodes[cell['outputs'][0]]]}).contiguous()\n", inputs, weights
+    tail = f"    return {result}.to(torch.{NAMES[nodes[cell['outputs'][0]]]}).contiguous()"
+    return "\n".join([f"def f({head}):", *lines, tail, ""]), inputs, weights
 
 
 # ---- timing: measure.c's ------------------------------------------------------------------------------------------------
@@ -286,7 +291,7 @@ def compiled(fn, base):
 def measure(dev, cell, base, args):
     """All times of a cell: as calls, and as a replayed CUDA graph."""
     fast = cell["precision"] == "tf32" or cell["math"] == "fast"
-    half = DTYPES[cell["precision"]] if cell["precision"] in ("f16", "bf16") else None
+    half = cell["precision"] if cell["precision"] in ("f16", "bf16") else None
     last = dev.gpu and (fast or half is not None)
     torch.set_float32_matmul_precision("high" if fast else "highest")
     torch.backends.cudnn.allow_tf32 = fast
@@ -298,14 +303,14 @@ def measure(dev, cell, base, args):
     x = [generate(n, dev.torch) for n in inputs]
     w = [generate(n, dev.torch) for n in weights]
     if half:
-        w = [v.to(half) if v.dtype == torch.float32 else v for v in w]
+        w = [v.to(DTYPES[half]) if v.dtype == torch.float32 else v for v in w]
     if last:
         w = [v.contiguous(memory_format=torch.channels_last) if v.dim() == 4 else v for v in w]
     t0 = time.perf_counter()
     fn = compiled(space["f"], base)
     y = fn(*x, *w)
     dev.wait()
-    out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": str(half), "channels_last": last}
+    out = {"first_ms": (time.perf_counter() - t0) * 1e3, "tf32": fast, "half": half, "channels_last": last}
     want = nnc["output"]["sample"]
     out["nmse_to_nnc"] = nmse(sample_of(y, len(want)), want)
     host = [v.cpu() for v in x] if " io " in cell["flags"] else None
@@ -406,6 +411,25 @@ def about(dev):
     return out
 
 
+def programs(nnc):
+    """Prints the program of each of nnc's results, once for strict f32 and once for 16 bits. Returns the exit code."""
+    failed = 0
+    for name in sorted(os.listdir(nnc)):
+        if not name.endswith(".json"):
+            continue
+        try:
+            with open(os.path.join(nnc, name)) as f:
+                cell = json.load(f)
+            for half in (None, "f16"):
+                text = program(cell, bool(half), half)[0]
+                compile(text, name, "exec")
+                print(f"# {name[:-5]}\n{text}")
+        except Exception as e:
+            failed += 1
+            say(f"{name[:-5]}: {type(e).__name__}: {e}")
+    return 1 if failed else 0
+
+
 def main():
     p = argparse.ArgumentParser()
     p.add_argument("--cells", required=True)
@@ -434,11 +458,12 @@ def main():
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--programs"] and sys.argv[2:] and sys.argv[2].startswith("--nnc="):
+        sys.exit(programs(sys.argv[2][len("--nnc="):]))
     try:
         import torch
     except ImportError as e:
         say(f"no PyTorch in {sys.executable} ({e}): peers are left out")
         sys.exit(0)
-    DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-              "i64": torch.int64, "i32": torch.int32, "bool": torch.bool}
+    DTYPES = {k: getattr(torch, v) for k, v in NAMES.items()}
     sys.exit(main())

@@ -263,8 +263,7 @@ static void run_cell(running *r, const cell *c)
 {
     results *to = &r->j->results;
     nnc_text t = {0};
-    bool wanted = (!r->j->only || cell_has(c, r->j->only)) && !(r->gpu && cell_has(c, "host"));
-    if (!wanted || !results_begin(to, c->id))
+    if ((r->j->only && !cell_has(c, r->j->only)) || !results_begin(to, c->id))
         return;
     nnc_sink_clear(r->j->sink);
     int64_t t0 = nnc_now_ns();
