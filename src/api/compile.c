@@ -102,11 +102,17 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
         .on_kernel = nnc_note_kernel,
         .on_kernel_ctx = &notes,
     };
+    nnc_sink *said = nnc_sink_create();
+    if (!said)
+        return nnc_nomem(sink);
     if (e->target.kind == NNC_T_cuda)
-        nnc_env_cuda_plan(e, &p, sink);
+        nnc_env_cuda_plan(e, &p, said);
     e->target.math_exact = o->math_exact;
     e->target.math_fast = o->math_fast;
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
+    if (!st && a->plan->n_kernel > 0)
+        nnc_env_cuda_tell(&p, said, sink);
+    nnc_sink_destroy(said);
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }
 

@@ -42,7 +42,7 @@ static nnc_status unit(const dump *d, int u, nnc_emit what, const char *ending)
     nnc_text t = {0};
     char name[32];
     snprintf(name, sizeof name, "unit%d.%s", u, ending);
-    nnc_status st = nnc_cuda_emit_unit(d->e, d->a->plan, u, what, &t, d->sink);
+    nnc_status st = nnc_cuda_emit_unit(d->e, d->a, u, what, &t, d->sink);
     if (!st)
         return write_text(d, name, &t);
     nnc_text_deinit(&t);

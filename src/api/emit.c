@@ -98,7 +98,7 @@ nnc_status nnc_emit_text(
     else if (!strcmp(stage, "llvm") || !strcmp(stage, "asm"))
         st = emit_machine(e, a->plan, !strcmp(stage, "asm") ? EMIT_asm : EMIT_llvm, out, sink);
     else if (!strcmp(stage, "cuda") || !strcmp(stage, "ptx") || !strcmp(stage, "cubin"))
-        st = nnc_cuda_emit(e, a->plan, stage, out, sink);
+        st = nnc_cuda_emit(e, a, stage, out, sink);
     else
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit=%s is unknown; there are graph, kernels, plan, llvm, asm, cuda, ptx, cubin, "

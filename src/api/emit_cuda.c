@@ -51,24 +51,26 @@ static const nnc_emitter *get_emitter(void)
 }
 
 /* Without NVRTC the plan has no code, which is enough for every question about it. */
-void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *sink)
+void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *said)
 {
     nnc_nvrtc_way w = {0};
-    nnc_sink *own = nnc_sink_create();
-    nnc_status st = nnc_nvrtc_way_to(e->target.sm, false, e->cache, &w, own);
-    for (size_t i = 0; own && i < nnc_sink_count(own); i++) {
-        const nnc_diag *d = nnc_sink_at(own, i);
-        if (st)
-            nnc_warn(sink, (nnc_loc){0}, "kernels get no machine code: %s", d->message);
-        else
-            nnc_note(sink, (nnc_loc){0}, "%s", d->message);
-    }
-    nnc_sink_destroy(own);
+    nnc_status st = nnc_nvrtc_way_to(e->target.sm, false, e->cache, &w, said);
     snprintf(e->cuda_version, sizeof e->cuda_version, "%s nvrtc %s %s_%d %s",
         nnc_emitter_cuda.version, w.version, w.ptx ? "compute" : "sm", w.arch, options[0]);
     p->unit = UNIT_KERNELS;
     p->emitter = st ? NULL : get_emitter;
     p->emitter_version = e->cuda_version;
+}
+
+void nnc_env_cuda_tell(const nnc_plan_options *p, const nnc_sink *said, nnc_sink *sink)
+{
+    for (size_t i = 0; i < nnc_sink_count(said); i++) {
+        const nnc_diag *d = nnc_sink_at(said, i);
+        if (!p->emitter)
+            nnc_warn(sink, (nnc_loc){0}, "kernels get no machine code: %s", d->message);
+        else
+            nnc_note(sink, (nnc_loc){0}, "%s", d->message);
+    }
 }
 
 /* ---- the target -------------------------------------------------------------------------------------------------- */
@@ -108,22 +110,10 @@ int nnc_cuda_units(const nnc_plan *p)
     return (p->n_kernel + UNIT_KERNELS - 1) / UNIT_KERNELS;
 }
 
-/* The layers of every launch of kernels first..first+n-1, as a comment. */
-static void put_layers(nnc_text *out, const nnc_plan *p, int first, int n)
-{
-    nnc_puts(out, "/*\n");
-    for (int i = first; i < first + n; i++) {
-        nnc_printf(out, " * %s:\n", p->kernel[i].symbol);
-        for (int c = 0; c < p->n_cmd; c++)
-            if (p->cmd[c].kind == CMD_kernel && p->cmd[c].item == i)
-                nnc_printf(out, " *     %s\n", p->cmd[c].layers ? p->cmd[c].layers : "");
-    }
-    nnc_puts(out, " */\n");
-}
-
 nnc_status nnc_cuda_emit_unit(
-    nnc_env *e, const nnc_plan *p, int u, nnc_emit what, nnc_text *out, nnc_sink *sink)
+    nnc_env *e, const nnc_artifact *art, int u, nnc_emit what, nnc_text *out, nnc_sink *sink)
 {
+    const nnc_plan *p = art->plan;
     int first = u * UNIT_KERNELS,
         n = p->n_kernel - first < UNIT_KERNELS ? p->n_kernel - first : UNIT_KERNELS;
     nnc_kernel *k[UNIT_KERNELS];
@@ -135,8 +125,8 @@ nnc_status nnc_cuda_emit_unit(
     if (!st)
         st = emit((const nnc_kernel *const *)k, n, &e->target, what, &text, &size, sink);
     if (!st && what == EMIT_cuda)
-        put_layers(out, p, first, n);
-    if (!st)
+        nnc_cuda_annotate(out, art, first, n, text, size);
+    else if (!st)
         nnc_putn(out, text, what == EMIT_ptx && size ? size - 1 : size);
     nnc_free(text);
     nnc_arena_deinit(&a);
@@ -159,8 +149,9 @@ static nnc_status emit_cubin(const nnc_plan *p, nnc_text *out, nnc_sink *sink)
 }
 
 nnc_status nnc_cuda_emit(
-    nnc_env *e, const nnc_plan *p, const char *stage, nnc_text *out, nnc_sink *sink)
+    nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink)
 {
+    const nnc_plan *p = a->plan;
     if (e->target.kind != NNC_T_cuda)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit=%s is for GPUs: with it goes --target=cuda:sm_90, or another", stage);
@@ -170,7 +161,7 @@ nnc_status nnc_cuda_emit(
         if (u)
             nnc_printf(out, "\n/* ---- unit %d ---- */\n\n", u);
         NNC_TRY(
-            nnc_cuda_emit_unit(e, p, u, strcmp(stage, "ptx") ? EMIT_cuda : EMIT_ptx, out, sink));
+            nnc_cuda_emit_unit(e, a, u, strcmp(stage, "ptx") ? EMIT_cuda : EMIT_ptx, out, sink));
     }
     return NNC_OK;
 }

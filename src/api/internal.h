@@ -100,13 +100,18 @@ nnc_status nnc_plan_kernels(const nnc_plan *p, int first, int n, nnc_kernel **k,
 /* Describes the GPU `target` in e, and lists its engines there. */
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink) NNC_MUST;
 void nnc_env_cuda_engines(nnc_env *e);
-/* Fills in who makes code for e's GPU; notes what stands in for a GPU that NVRTC does not know, warns where there is no NVRTC. */
-void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *sink);
+/* Fills in who makes code for e's GPU. `said` gets what stands in for a GPU that NVRTC does not know, or why there is no code. */
+void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *said);
+/* For a plan that has kernels: passes that on, as notes or, without code, as warnings. */
+void nnc_env_cuda_tell(const nnc_plan_options *p, const nnc_sink *said, nnc_sink *sink);
 /* Stage "cuda", "ptx" or "cubin" of all units. */
-nnc_status nnc_cuda_emit(nnc_env *e, const nnc_plan *p, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* One translation unit of a plan for a GPU: EMIT_cuda (with the layers of each kernel) or EMIT_ptx. */
+nnc_status nnc_cuda_emit(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* One translation unit of a plan for a GPU: EMIT_cuda (annotated) or EMIT_ptx. */
 int nnc_cuda_units(const nnc_plan *p);
-nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_plan *p, int u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *a, int u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* Appends the CUDA C of kernels first .. first + n - 1, size bytes and NUL-terminated, with their layers, tensors and remarks in the
+ * comment above each. */
+void nnc_cuda_annotate(nnc_text *out, const nnc_artifact *a, int first, int n, const char *source, size_t size);
 /* Appends for each kernel of unit u, in the order of the plan: its launches with their layers, and where there is machine code that can be
  * read, registers, stack, instructions and widths of accesses. sm: the architecture of the code. */
 nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;

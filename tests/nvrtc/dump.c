@@ -1,9 +1,11 @@
 /* tests/nvrtc/dump.c -- what --dump-dir says of the machine code: each kernel of the plan once and in its order, with the layers of its
- * launches and the counts of its own code. */
+ * launches and the counts of its own code; and what stands above each kernel of the source, which NVRTC compiles as it is written. */
 #include "compile.h"
+#include "cuda/cuda.h"
 #include "plan/plan.h"
 #include "test.h"
 #include <stdlib.h>
+#include <string.h>
 
 static void check_text(const nnc_plan *p, const char *text)
 {
@@ -27,20 +29,67 @@ static void check_text(const nnc_plan *p, const char *text)
     }
 }
 
+/* The comment above kernel i has a layer and the types of all arguments of its first launch. */
+static void check_head(const nnc_plan *p, int i, const char *source)
+{
+    char line[400];
+    const nnc_cmd *c = NULL;
+    for (int k = 0; k < p->n_cmd && !c; k++)
+        if (p->cmd[k].kind == CMD_kernel && p->cmd[k].item == i)
+            c = &p->cmd[k];
+    snprintf(line, sizeof line, "\n/* %s\n *   %s ", p->kernel[i].symbol,
+        c - p->cmd < p->main_first ? "at load" : "layers");
+    const char *at = strstr(source, line), *end = at ? strstr(at, " */\n") : NULL;
+    char *head = end ? strndup(at, (size_t)(end - at)) : NULL;
+    snprintf(line, sizeof line, "%.*s", (int)strcspn(c->layers, "+"), c->layers);
+    CHECK(head && strstr(head, line));
+    for (int k = 0; head && k < c->n_arg; k++) {
+        nnc_text t = {0};
+        int written = k - (c->n_arg - p->kernel[i].n_out);
+        nnc_printf(&t, "\n *   %c%-8d ", written < 0 ? 'x' : 'y', written < 0 ? k : written);
+        nnc_put_type(&t, &p->tensor[c->arg[k]].type);
+        CHECK(strstr(head, nnc_text_str(&t)) != NULL);
+        nnc_text_deinit(&t);
+    }
+    free(head);
+}
+
+static void check_source(const nnc_plan *p, const char *text)
+{
+    nnc_nvrtc_unit u = {.name = "dumped.cu", .source = text};
+    static const char *const fmad[] = {"--fmad=false"};
+    nnc_nvrtc_options o = {.sm = 90, .jobs = 1, .option = fmad, .n_option = 1};
+    for (int i = 0; i < p->n_kernel; i++)
+        check_head(p, i, text);
+    CHECK_OK(nnc_nvrtc_compile(&u, 1, &o, test_sink));
+    CHECK_INT(u.n, p->object[0].n);
+    nnc_free(u.code);
+}
+
+static void read_dumped(const char *dir, const char *name, char **text)
+{
+    char path[64];
+    size_t n;
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    CHECK_OK(nnc_file_read(path, 0, text, &n, test_sink));
+}
+
 static void check_dump(nnc_env *e, const char *file)
 {
-    char dir[] = "/tmp/nnc-dump-XXXXXX", path[64], command[64], *text = NULL;
-    size_t n;
+    char dir[] = "/tmp/nnc-dump-XXXXXX", command[64], *text = NULL, *source = NULL;
     nnc_artifact *a = NULL;
     nnc_model *m = nnc_model_open(file, &(nnc_open_options){0}, test_sink);
     CHECK(mkdtemp(dir) != NULL);
     CHECK_OK(nnc_compile(e, m, &nnc_compile_defaults, &a, test_sink));
     CHECK_OK(nnc_dump(e, a, dir, test_sink));
-    snprintf(path, sizeof path, "%s/code.txt", dir);
-    CHECK_OK(nnc_file_read(path, 0, &text, &n, test_sink));
+    read_dumped(dir, "code.txt", &text);
+    read_dumped(dir, "unit0.cu", &source);
     if (a && text)
         check_text(nnc_artifact_plan(a), text);
+    if (a && source)
+        check_source(nnc_artifact_plan(a), source);
     nnc_free(text);
+    nnc_free(source);
     nnc_artifact_destroy(a);
     nnc_model_close(m);
     snprintf(command, sizeof command, "rm -rf %s", dir);
