@@ -107,6 +107,7 @@ typedef struct nnc_kschedule {
     int64_t grain;      /* units below which a part is not worth a thread */
     bool stream_stores; /* non-temporal */
     bool ahead;         /* rows: the next unit's are fetched from memory while a unit computes */
+    bool quick;         /* to be compiled soon rather than well: it runs once, or in no time */
     int16_t tile_axis;  /* when tile > 0: one stage without own axes, vec_width a power of 2 up to 16 that divides tile and chunk */
     int16_t tile;       /* 0 = none */
     int16_t block;      /* columns, one stage with one reduce axis alone: its steps at a time; 0 = all */
@@ -204,7 +205,7 @@ typedef struct nnc_emitter {
 
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "10"
+#define NNC_LLVM_EMITTER_REVISION "11"
 
 /* CUDA C, the emitter "cuda" (EMIT_cuda alone): one translation unit for all kernels, C++17, without #include. Each kernel is
  * extern "C" __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where

@@ -411,6 +411,7 @@ static bool get_schedule(parser *p)
     s->vec_width = (int16_t)width;
     s->stream_stores = nnc_scan_eat(p->s, "stream");
     s->ahead = nnc_scan_eat(p->s, "ahead");
+    s->quick = nnc_scan_eat(p->s, "quick");
     if (nnc_scan_eat(p->s, "block")) {
         if (!get_int(p, 1, NNC_KBLOCK, &width))
             return false;

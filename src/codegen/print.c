@@ -178,9 +178,9 @@ static void put_schedule(const printer *p)
         nnc_puts(p->t, "none");
     else
         put_axis(p, s->vec_axis);
-    nnc_printf(p->t, " width %d chunk %lld domain %lld grain %lld%s%s", s->vec_width,
+    nnc_printf(p->t, " width %d chunk %lld domain %lld grain %lld%s%s%s", s->vec_width,
         (long long)s->chunk, (long long)s->domain, (long long)s->grain,
-        s->stream_stores ? " stream" : "", s->ahead ? " ahead" : "");
+        s->stream_stores ? " stream" : "", s->ahead ? " ahead" : "", s->quick ? " quick" : "");
     if (s->block > 0)
         nnc_printf(p->t, " block %d", s->block);
     nnc_puts(p->t, "\n");

@@ -172,6 +172,8 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
         return "the kernel would have more than 192 ops";
     if (p->g->node[s->of[a].member[0]].device != p->g->node[s->of[b].member[0]].device)
         return "they are placed on different devices";
+    if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
+        return "one runs when weights are loaded, the other each time";
     if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
     const char *why = loses_parallelism(s, a, b);
@@ -473,6 +475,7 @@ static void rewrite(groups *s, uint32_t r)
         }
     }
     uint32_t real = s->of[r].n_real;
+    const char *when = p->e.is_static[r] ? "when weights are loaded, " : "";
     nnc_ref v = region_build(p, nodes, n, out, n_out);
     const char *words = v == NNC_NONE ? "" : node_word(p, nnc_def(p->g, v));
     for (int k = 0; k < n_out; k++)
@@ -480,13 +483,13 @@ static void rewrite(groups *s, uint32_t r)
     const char *rule = remark_text(p, "%s in one kernel", words);
     if (inside)
         remark_applied(p, &l, rule,
-            "%u ops pass their results on in registers: %s of results are neither stored nor "
+            "%s%u ops pass their results on in registers: %s of results are neither stored nor "
             "loaded",
-            real, text_bytes(p, inside));
+            when, real, text_bytes(p, inside));
     else
         remark_applied(p, &l, rule,
-            "%u ops share what they read and each other's results, which others need as well",
-            real);
+            "%s%u ops share what they read and each other's results, which others need as well",
+            when, real);
 }
 
 nnc_status pass_fuse(pass *p)

@@ -197,12 +197,27 @@ static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
     }
 }
 
+/* Half of a model's kernels may run once, or for less than a microsecond: compiling them well takes longer than it saves. Code that is
+ * not optimised keeps every value in memory, so only short bodies are such. */
+static bool compile_soon(const nnc_kernel *k, bool once)
+{
+    enum { SHORT = 64, FEW = 4096 };
+    int64_t steps = k->n_ins;
+    for (int a = 0; a < k->n_axis && steps <= FEW; a++)
+        steps *= k->axis[a].extent;
+    return k->n_ins <= SHORT && (once || steps <= FEW);
+}
+
 static nnc_status select_kernel(maker *m, job *j, int32_t at)
 {
     const nnc_node *n = &m->g->node[j->node];
     nnc_kernel *k = nnc_lower(m->g, n, m->o->target, &m->scratch, m->sink);
     if (!k)
         return nnc_sink_cause(m->sink, NNC_E_BUG);
+    if (k->grid.cls == KC_none && compile_soon(k, m->is_static[n->out])) {
+        k->sched.quick = true;
+        k->sched.stream_stores = false;
+    }
     NNC_TRY(make_kernel(m, j, k));
     find_in_place(m, j, at, k);
     if (m->o->on_kernel)

@@ -8,7 +8,7 @@ static const char add_text[] =
     "  axis r0 reduce 5\n"
     "  buf x0 in f32 40\n"
     "  buf y0 out f16 8\n"
-    "  schedule vec i0 width 8 chunk 0 domain 1 grain 1\n"
+    "  schedule vec i0 width 8 chunk 0 domain 1 grain 1 quick\n"
     "  stage r0 {\n"
     "    %0 = const f32 -0.5\n"
     "    %1 = load f32 x0[i0*5 + r0 + -1] if 0 <= i0*5 + r0 + -1 < 40 else %0\n"

@@ -1,6 +1,8 @@
 /* plugins/llvm/emit.c -- the emitter's door: kernels in, one object, LLVM text or assembly out.
- * Every call has a context, module and target machine of its own (0.2 ms), so calls run in
- * parallel. No IR passes: the IR is emitted as it should be. */
+ * Every call has a context and a module of its own and borrows a target machine (0.5 ms to make,
+ * with its subtarget), so calls run in parallel. No IR passes: the IR is emitted as it should be.
+ * A kernel that is to be quick is not optimised by the code generator either, which takes a third
+ * of the time then. */
 #include "plugins/llvm/internal.h"
 
 #include <llvm-c/Analysis.h>
@@ -24,26 +26,74 @@ static void init_llvm(void)
     host_features = LLVMGetHostCPUFeatures();
 }
 
+/* ---- target machines ------------------------------------------------------------------------- */
+
+/* Machines that nobody uses, for as long as the process lives: as many as calls ran at a time. */
+enum { MAX_IDLE = 64 };
+static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct idle {
+    LLVMTargetMachineRef tm;
+    nnc_hash128 key;
+} idle[MAX_IDLE];
+static int n_idle;
+
+typedef struct machine {
+    LLVMTargetMachineRef tm;
+    nnc_hash128 key; /* of what it was made from; all ones: unknown, it is not kept */
+} machine;
+
+static LLVMTargetMachineRef take_idle(nnc_hash128 key)
+{
+    LLVMTargetMachineRef tm = NULL;
+    pthread_mutex_lock(&idle_lock);
+    for (int i = 0; i < n_idle && !tm; i++)
+        if (idle[i].key.lo == key.lo && idle[i].key.hi == key.hi) {
+            tm = idle[i].tm;
+            idle[i] = idle[--n_idle];
+        }
+    pthread_mutex_unlock(&idle_lock);
+    return tm;
+}
+
+static void give_back(machine m)
+{
+    pthread_mutex_lock(&idle_lock);
+    bool kept = n_idle < MAX_IDLE && m.key.hi != ~(uint64_t)0;
+    if (kept)
+        idle[n_idle++] = (struct idle){m.tm, m.key};
+    pthread_mutex_unlock(&idle_lock);
+    if (!kept)
+        LLVMDisposeTargetMachine(m.tm);
+}
+
 /* LLVM's own idea of the host, with what the target description narrows: a described CPU is
- * taken as it is. */
-static LLVMTargetMachineRef machine(const nnc_target *t, nnc_sink *sink)
+ * taken as it is. tm is NULL when there is none. */
+static machine take_machine(const nnc_target *t, bool quick, nnc_sink *sink)
 {
     pthread_once(&once, init_llvm);
     bool host = !t->cpu || !t->cpu[0], featured = t->features && t->features[0];
+    const char *cpu = host ? host_cpu : t->cpu;
+    const char *features = featured ? t->features : host ? host_features : "";
     char *error = NULL;
     LLVMTargetRef target;
-    LLVMTargetMachineRef tm = NULL;
+    nnc_text text = {0};
+    nnc_printf(&text, "%d %s %s", quick, cpu, features);
+    machine m = {.key = nnc_hash(nnc_text_str(&text), text.n)};
+    if (text.oom)
+        m.key.hi = ~(uint64_t)0;
+    nnc_text_deinit(&text);
+    m.tm = take_idle(m.key);
+    if (m.tm)
+        return m;
     if (!LLVMGetTargetFromTriple(host_triple, &target, &error))
-        tm = LLVMCreateTargetMachine(target, host_triple, host ? host_cpu : t->cpu,
-            featured ? t->features
-            : host   ? host_features
-                     : "",
-            LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelSmall);
-    if (!tm)
+        m.tm = LLVMCreateTargetMachine(target, host_triple, cpu, features,
+            quick ? LLVMCodeGenLevelNone : LLVMCodeGenLevelDefault, LLVMRelocPIC,
+            LLVMCodeModelSmall);
+    if (!m.tm)
         nnc_fail0(sink, NNC_E_DEVICE, "LLVM has no code generator for %s: %s", host_triple,
             error ? error : "no target machine");
     LLVMDisposeMessage(error);
-    return tm;
+    return m;
 }
 
 /* Has the code generator AVX-512? Only what is said in so many words counts: an instruction that
@@ -137,19 +187,22 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
         return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter makes object, llvm and asm only");
     if (t->kind != NNC_T_cpu)
         return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter makes code for CPUs only");
-    LLVMTargetMachineRef tm = machine(t, sink);
-    if (!tm)
+    bool quick = true;
+    for (int i = 0; i < n; i++)
+        quick = quick && k[i]->sched.quick;
+    machine own = take_machine(t, quick, sink);
+    if (!own.tm)
         return NNC_E_DEVICE;
     ll_mod m;
-    open_module(&m, t, tm);
+    open_module(&m, t, own.tm);
     nnc_status s = NNC_OK;
     for (int i = 0; i < n && s == NNC_OK; i++)
         if (!LLVMGetNamedFunction(m.m, k[i]->name)) /* equal names are equal kernels */
             s = ll_kernel(&m, k[i], sink);
     if (s == NNC_OK)
-        s = finish(&m, tm, what, out, size, sink);
+        s = finish(&m, own.tm, what, out, size, sink);
     close_module(&m);
-    LLVMDisposeTargetMachine(tm);
+    give_back(own);
     return s;
 }
 
