@@ -61,6 +61,14 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
     return NNC_OK;
 }
 
+static nnc_status compiles(
+    void *env, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
+{
+    const nnc_env *e = env;
+    const nnc_plan_options o = {.target = &e->target, .engine = e->engine, .n_engine = e->n_engine};
+    return nnc_plan_compiles(&o, g, n, yes, why, sink);
+}
+
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
 {
     return (nnc_pass_options){
@@ -69,6 +77,8 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
         .math_exact = o->math_exact,
         .precision = o->precision,
         .target = &e->target,
+        .compiles = compiles,
+        .compiles_ctx = (void *)e,
         .skip = o->skip,
         .n_skip = o->n_skip,
         .after = o->after_pass,
@@ -116,7 +126,7 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }
 
-/* tf32 is asked for, or --math=fast's, which also goes for what f16 and bf16 leave in f32. */
+/* Engines compile kernels of their own at -O3. tf32 is asked for, or --math=fast's, which also goes for what f16 and bf16 leave in f32. */
 nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink)
 {
     nnc_precision p = o->precision;
@@ -124,6 +134,7 @@ nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_si
         return nnc_fail0(sink, NNC_E_USAGE,
             "--precision=%s rounds what -O%d leaves as it is: it wants -O2 or -O3",
             nnc_precision_name(p), o->level);
+    nnc_target_allow_compiling(&e->target, o->level >= 3);
     nnc_target_allow_tf32(
         &e->target, p == NNC_PRECISION_tf32 || (o->math_fast && p != NNC_PRECISION_f32));
     return NNC_OK;

@@ -68,7 +68,7 @@ nnc_status nnc_compile_graph(nnc_env *e, const nnc_compile_options *o, nnc_artif
 
 /* What `o` says of the passes, on the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
-/* Lets e's target round to tf32 where o says so; NNC_E_USAGE for a precision that o's level excludes. */
+/* Lets e's target round to tf32 and its engines compile kernels where o says so; NNC_E_USAGE for a precision that o's level excludes. */
 nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
 /* The precision that o then means on this machine: never the default. */
 nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options *o);

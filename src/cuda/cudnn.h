@@ -100,7 +100,7 @@ enum {
 };
 
 typedef struct nnc_cudnn_filter {
-    uint32_t without;        /* numerical notes that an engine must not have */
+    uint32_t with, without;  /* numerical notes that an engine must have, must not have */
     bool precompiled;        /* no engine that compiles */
     int64_t workspace_limit; /* bytes */
 } nnc_cudnn_filter;

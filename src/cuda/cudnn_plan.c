@@ -44,7 +44,8 @@ static bool read_config(nnc_cudnn *g, void *desc, bool fallback, nnc_cudnn_confi
 
 static bool passes(const nnc_cudnn_config *c, const nnc_cudnn_filter *f)
 {
-    return !(c->numerical & f->without) && !(f->precompiled && (c->behavior & CUDNN_COMPILES)) &&
+    return (c->numerical & f->with) == f->with && !(c->numerical & f->without) &&
+           !(f->precompiled && (c->behavior & CUDNN_COMPILES)) &&
            c->workspace <= f->workspace_limit;
 }
 

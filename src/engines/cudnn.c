@@ -4,6 +4,11 @@
  * answer is the same with a driver and without one. It fixes the workspace. Where there is no cuDNN at all, the rule below stands in
  * for it (what cuDNN 9 is known to compute, with all the workspace that it may have) and the reason says so.
  *
+ * Where the call says that it may be compiled (-O3), an end that the precompiled engines have not is asked of those that compile: one
+ * graph, on tensor cores alone (what else answers is slow: engines 0 and 8). Each of their plans takes a second, so choose() asks the
+ * heuristics and makes none, and it asks only beside a driver's library, without which these engines are not there. Should none of the
+ * listed become a plan when the call is loaded, its convolution is a precompiled one after all, and its end a second kernel.
+ *
  * load_call() settles the algorithm on the device, within that workspace: the plan that is kept for this call, cuDNN's version and
  * GPU, else the first of the heuristics' list that becomes a plan. */
 #include "engines/cudnn.h"
@@ -15,7 +20,7 @@
 
 enum { WORK_ALIGN = 256 };
 
-static _Thread_local char reason[256]; /* the plan maker copies it */
+static _Thread_local char reason[256], apart[256]; /* the plan maker copies them */
 static _Atomic(const void *) mute; /* a cuDNN that was asked in vain: not once more for each call */
 
 /* cuDNN may copy both tensors into an order of its own, and take 32 MiB besides. */
@@ -29,30 +34,29 @@ static int64_t zero_bytes(const nnc_call *c, const dn_way *w)
     return w->zero_bias ? c->dst.dim[1] * nnc_dtype_size((nnc_dtype)c->dst.dtype) : 0;
 }
 
-static nnc_cudnn_filter filter_of(const nnc_call *c, int64_t limit)
+static nnc_cudnn_filter filter_of(const nnc_call *c, const dn_way *w, int64_t limit)
 {
     uint32_t strict = c->src.dtype == DT_f32 && !c->tf32 ? CUDNN_TENSOR_CORE : 0;
-    return (nnc_cudnn_filter){.without = CUDNN_DOWN_CONVERT | CUDNN_NONDETERMINISTIC | strict,
-        .precompiled = true,
+    return (nnc_cudnn_filter){.with = w->whole ? CUDNN_TENSOR_CORE : 0,
+        .without = CUDNN_DOWN_CONVERT | CUDNN_NONDETERMINISTIC | strict,
+        .precompiled = !w->whole,
         .workspace_limit = limit};
 }
 
 /* ---- compile time -------------------------------------------------------------------------------------------------- */
 
-static int64_t time_ns(const nnc_call *c)
+static int64_t time_ns(const nnc_call *c, bool compiled)
 {
     const nnc_target *t = c->target;
     const nnc_target_engine *row = nnc_target_engine_named(t, "cudnn");
     double points = (double)nnc_type_numel(c->kind == CALL_conv ? &c->dst : &c->src);
     for (int d = 1; d < c->wei.rank; d++)
         points *= (double)c->wei.dim[d];
-    double peak = (double)nnc_target_peak_flops(t, (nnc_dtype)c->src.dtype) *
-                  (row && row->efficiency > 0 ? row->efficiency : 1);
-    double bytes =
-        (double)(nnc_type_bytes(&c->src) + nnc_type_bytes(&c->wei)) +
-        (double)nnc_type_bytes(&c->dst) * (c->n_post && c->post[0].kind == PO_sum ? 2 : 1);
-    double compute = 2 * points / peak * 1e9, move = bytes / (double)t->copy_bytes_s * 1e9;
-    return (int64_t)(compute > move ? compute : move) + t->launch_ns;
+    int64_t bytes = nnc_type_bytes(&c->src) + nnc_type_bytes(&c->wei) + nnc_type_bytes(&c->dst);
+    for (int i = 0; i < c->n_post; i++)
+        bytes += c->post[i].kind == PO_sum ? nnc_type_bytes(&c->dst) : 0;
+    return nnc_target_contraction_ns(
+        t, row, (nnc_dtype)c->src.dtype, compiled, (int64_t)(2 * points), bytes);
 }
 
 static const char *precision(const nnc_call *c)
@@ -75,9 +79,10 @@ static void version_text(int64_t v, char out[32])
 static void take(const nnc_call *c, const dn_way *w, nnc_choice *out, int64_t workspace)
 {
     out->ok = true;
+    out->compiled = w->whole;
     out->workspace_bytes =
         w->zero_bias ? nnc_align_up(workspace, WORK_ALIGN) + zero_bytes(c, w) : workspace;
-    out->time_ns = time_ns(c);
+    out->time_ns = time_ns(c, w->whole);
     out->reason = reason;
 }
 
@@ -111,7 +116,8 @@ static void settle_choice(const nnc_call *c, const dn_way *w, const dn_answer *a
         a->numerical & CUDNN_TENSOR_CORE ? ", tensor cores" : "",
         a->numerical & CUDNN_WINOGRAD ? ", Winograd" : "", a->fallback ? ", a fallback" : "",
         precision(c),
-        w->split       ? "; what follows is a second kernel, compiled when loaded"
+        w->whole       ? "; one kernel with what follows, compiled when loaded"
+        : w->split     ? "; what follows is a second kernel, compiled when loaded"
         : w->zero_bias ? "; behind a bias of zeros"
                        : "");
     take(c, w, out, a->workspace);
@@ -130,7 +136,9 @@ static nnc_status ask(
     dn_describe_core(g, c, w);
     status = nnc_cudnn_finish(g);
     int n = status ? 0 : nnc_cudnn_query(g, f),
-        i = n > 0 ? nnc_cudnn_plan_first(g, 0, f->workspace_limit) : -1;
+        i = n <= 0     ? -1
+            : w->whole ? 0
+                       : nnc_cudnn_plan_first(g, 0, f->workspace_limit);
     *a = (dn_answer){.ok = i >= 0, .version = version()};
     if (n < 0 || status == NNC_E_NOMEM) {
         status = nnc_nomem(sink);
@@ -139,7 +147,7 @@ static nnc_status ask(
         a->engine = k->engine;
         a->numerical = k->numerical;
         a->fallback = k->fallback;
-        a->workspace = nnc_cudnn_workspace(g);
+        a->workspace = nnc_max64(w->whole ? k->workspace : nnc_cudnn_workspace(g), 0);
     } else {
         snprintf(a->why, sizeof a->why, "%.180s", nnc_cudnn_why(g));
         status = status == NNC_E_DEVICE ? NNC_OK : status;
@@ -148,40 +156,82 @@ static nnc_status ask(
     return status;
 }
 
+/* The kept answer, else the open cuDNN's. NNC_E_DEVICE: there is none. */
+static nnc_status answer(const nnc_call *c, const dn_way *w, dn_answer *a, nnc_sink *sink)
+{
+    const nnc_cudnn_filter f = filter_of(c, w, workspace_limit(c));
+    if (dn_answer_kept(c, w, &f, a))
+        return NNC_OK;
+    const void *api = NNC_CUDA(cudnn, NULL);
+    if (!api || api == atomic_load(&mute) || (w->whole && !NNC_CUDA(driver, NULL)))
+        return NNC_E_DEVICE;
+    nnc_status st = ask(c, w, &f, a, sink);
+    if (st == NNC_E_DEVICE)
+        atomic_store(&mute, api);
+    if (st == NNC_OK)
+        dn_answer_keep(c, w, &f, a);
+    return st;
+}
+
+/* One kernel that cuDNN compiles, where it has one for the call: then *out is chosen. Its workspace does for the other way, too. */
+static nnc_status choose_whole(
+    const nnc_call *c, const dn_answer *parts, nnc_choice *out, nnc_sink *sink)
+{
+    dn_way whole;
+    dn_answer a;
+    if (!c->compiled || !dn_way_whole(c, &whole))
+        return NNC_OK;
+    nnc_status st = answer(c, &whole, &a, sink);
+    out->apart = apart;
+    if (st == NNC_E_DEVICE)
+        snprintf(apart, sizeof apart, "cuDNN compiles no kernel here: %s",
+            NNC_CUDA(cudnn, NULL)
+                ? "that takes a GPU driver's library (libcuda.so.1), which is absent"
+                : "libcudnn is not here to be asked");
+    else if (!st && !a.ok)
+        snprintf(apart, sizeof apart, "cuDNN compiles no kernel for it on sm_%d: %.180s",
+            c->target->sm, a.why);
+    if (st || !a.ok)
+        return st == NNC_E_DEVICE ? NNC_OK : st;
+    out->apart = NULL;
+    a.workspace = nnc_max64(a.workspace, parts->workspace);
+    settle_choice(c, &whole, &a, out);
+    return NNC_OK;
+}
+
 static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     dn_way w;
+    dn_answer a;
     *out = (nnc_choice){.reason = "cuDNN runs on NVIDIA GPUs"};
     if (!c->target || c->target->kind != NNC_T_cuda || !dn_way_of(c, &w, &out->reason))
         return NNC_OK;
     out->reason = "cuDNN packs no weights";
     if (c->packed)
         return NNC_OK; /* asked again without */
-    const nnc_cudnn_filter f = filter_of(c, workspace_limit(c));
-    dn_answer a;
-    if (!dn_answer_kept(c, &w, &f, &a)) {
-        const void *api = NNC_CUDA(cudnn, NULL);
-        nnc_status st = api && api != atomic_load(&mute) ? ask(c, &w, &f, &a, sink) : NNC_E_DEVICE;
-        if (st == NNC_E_DEVICE) {
-            atomic_store(&mute, api);
-            by_rule(c, &w, out);
-            return NNC_OK;
-        }
-        NNC_TRY(st);
-        dn_answer_keep(c, &w, &f, &a);
-    }
-    settle_choice(c, &w, &a, out);
+    nnc_status st = answer(c, &w, &a, sink);
+    if (st && st != NNC_E_DEVICE)
+        return st;
+    bool asked = st == NNC_OK;
+    if (!asked)
+        a = (dn_answer){.ok = true, .workspace = workspace_limit(c)};
+    if (a.ok)
+        NNC_TRY(choose_whole(c, &a, out, sink));
+    if (!out->ok && asked)
+        settle_choice(c, &w, &a, out);
+    else if (!out->ok)
+        by_rule(c, &w, out);
     return NNC_OK;
 }
 
 /* ---- plans that are kept ------------------------------------------------------------------------------------------- */
 
 /* What a plan depends on besides the call. */
-static nnc_hash128 plan_key(const nnc_call *c, bool tail, int64_t limit)
+static nnc_hash128 plan_key(const nnc_call *c, const dn_way *w, bool tail, int64_t limit)
 {
     char v[32], library[48];
     version_text(version(), v);
-    snprintf(library, sizeof library, "cudnn %s%s", v, tail ? " tail" : "");
+    snprintf(library, sizeof library, "cudnn %s%s", v, tail ? " tail" : w->whole ? " whole" : "");
     return nnc_tune_key(library, c, limit);
 }
 
@@ -296,8 +346,8 @@ static nnc_status settle(
 {
     NNC_TRY(nnc_cudnn_create(NULL, out, sink));
     nnc_cudnn *g = *out;
-    nnc_hash128 key = plan_key(c, what == TAIL, limit);
-    nnc_cudnn_filter f = filter_of(c, limit);
+    nnc_hash128 key = plan_key(c, w, what == TAIL, limit);
+    nnc_cudnn_filter f = filter_of(c, w, limit);
     nnc_tuned known;
     bool tunes = what == CORE && (nnc_tune_measures() || nnc_tune_find(key, &known));
     if (!tunes && kept_plan(g, key, limit))
@@ -316,9 +366,11 @@ static nnc_status settle(
     if (status != NNC_E_DEVICE)
         return status;
     if (n == 0 || nnc_cudnn_plan_first(g, 0, limit) < 0)
-        return nnc_fail0(sink, NNC_E_DEVICE,
-            "cuDNN has no plan for a convolution of the model with %lld bytes of workspace: %s",
-            (long long)limit, nnc_cudnn_why(g));
+        return w->whole ? NNC_E_DEVICE
+                        : nnc_fail0(sink, NNC_E_DEVICE,
+                              "cuDNN has no plan for a convolution of the model with %lld bytes of "
+                              "workspace: %s",
+                              (long long)limit, nnc_cudnn_why(g));
     if (!tunes)
         keep_plan(g, key);
     return NNC_OK;
@@ -334,14 +386,35 @@ static void cudnn_unload(void *handle)
     nnc_free(h);
 }
 
+/* The one kernel. *done false: none of cuDNN's engines becomes it here, and a note says so. */
+static nnc_status prepare_whole(cudnn_handle *h, const nnc_call *c, bool *done, nnc_sink *sink)
+{
+    dn_way w;
+    *done = false;
+    if (!c->compiled || !dn_way_whole(c, &w))
+        return NNC_OK;
+    h->core_used = dn_used(c, &w, false);
+    nnc_status st = settle(&h->core, c, &w, CORE, c->work_bytes, sink);
+    *done = st == NNC_OK;
+    if (st != NNC_E_DEVICE || !h->core)
+        return st;
+    nnc_note(sink, (nnc_loc){0},
+        "cuDNN compiles no kernel here for a convolution of the model with all that ends it (%s): "
+        "what ends it is a kernel of its own",
+        nnc_cudnn_why(h->core));
+    nnc_cudnn_destroy(h->core);
+    h->core = NULL;
+    return NNC_OK;
+}
+
 static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
 {
     const char *why = "its weights are packed for another engine";
     dn_way w;
+    bool whole;
     if (c->packed || !dn_way_of(c, &w, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "engine cudnn cannot run a call of the plan: %s", why);
     h->n_arg = dn_args(c);
-    h->core_used = dn_used(c, &w, false);
     h->tail_used = dn_used(c, &w, true);
     h->zero_bytes = zero_bytes(c, &w);
     h->zero_at = (c->work_bytes - h->zero_bytes) / WORK_ALIGN * WORK_ALIGN;
@@ -349,6 +422,10 @@ static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_MODEL, "a convolution of the plan has too little workspace");
     NNC_TRY(nnc_cudnn_hold(sink));
     h->held = true;
+    NNC_TRY(prepare_whole(h, c, &whole, sink));
+    if (whole)
+        return NNC_OK;
+    h->core_used = dn_used(c, &w, false);
     NNC_TRY(settle(&h->core, c, &w, CORE, h->zero_bytes ? h->zero_at : c->work_bytes, sink));
     return w.split ? settle(&h->tail, c, &w, TAIL, c->work_bytes, sink) : NNC_OK;
 }

@@ -44,6 +44,8 @@ static bool answer_key(
     dn_device_of(c->target, &d);
     nnc_printf(&t, "answer 1 override %s without %x precompiled %d limit %lld ", tf32 ? tf32 : "-",
         f->without, f->precompiled, (long long)f->workspace_limit);
+    if (f->with)
+        nnc_printf(&t, "with %x ", f->with);
     nnc_cudnn_device_json(&t, &d);
     known = known && nnc_cudnn_sketch(&t, &g) == NNC_OK;
     if (known) {

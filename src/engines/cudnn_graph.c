@@ -21,6 +21,8 @@ uint32_t dn_used(const nnc_call *c, const dn_way *w, bool tail)
         sums |= 1u << i;
     if (tail)
         return sums | result | 1u << n | (forward ? 0 : bias);
+    if (w->whole)
+        return 3 | result | bias | sums;
     return 3 | result | (forward ? bias : 0) | (w->split ? 0 : sums) | (w->zero_bias ? 1u << n : 0);
 }
 
@@ -78,6 +80,12 @@ bool dn_way_of(const nnc_call *c, dn_way *w, const char **why)
     w->split = any && (c->kind == CALL_conv_transpose || !ends_plainly(c));
     w->zero_bias = !w->split && any && !c->has_bias;
     return true;
+}
+
+bool dn_way_whole(const nnc_call *c, dn_way *w)
+{
+    *w = (dn_way){.whole = c->kind == CALL_conv && c->n_post && !ends_plainly(c)};
+    return w->whole;
 }
 
 /* ---- tensors ------------------------------------------------------------------------------------------------------- */
@@ -195,8 +203,31 @@ static int post(walk *w, const nnc_post *p, int x)
     return y;
 }
 
+/* The post-operations in the call's order, the last one into the walk's end. */
+static void posts(walk *k, const nnc_call *c, int x, int sum)
+{
+    for (int i = 0; i < c->n_post; i++)
+        x = c->post[i].kind == PO_sum ? add(k, x, sum++) : post(k, &c->post[i], x);
+}
+
+static void describe_whole(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
+{
+    const nnc_cudnn_window window = window_of(c);
+    int sum = add_arguments(g, c, w);
+    walk k = {g, tensor_of(&c->dst), 1 + c->has_bias + c->n_post, dn_args(c) - 1};
+    int y = next(&k);
+    nnc_cudnn_conv(g, CUDNN_FORWARD, &window, 0, 1, y);
+    if (c->has_bias)
+        y = add(&k, y, 2);
+    posts(&k, c, y, sum);
+}
+
 void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
 {
+    if (w->whole) {
+        describe_whole(g, c, w);
+        return;
+    }
     const nnc_cudnn_window window = window_of(c);
     const bool forward = c->kind == CALL_conv, ends = !w->split && (c->has_bias || c->n_post);
     int sum = add_arguments(g, c, w), n = dn_args(c);
@@ -242,6 +273,5 @@ void dn_describe_tail(nnc_cudnn *g, const nnc_call *c)
     int x = nnc_cudnn_add_tensor(g, &y); /* the result so far: id n, the same memory */
     if (bias)
         x = add(&k, x, 2);
-    for (int i = 0; i < c->n_post; i++)
-        x = c->post[i].kind == PO_sum ? add(&k, x, sum++) : post(&k, &c->post[i], x);
+    posts(&k, c, x, sum);
 }

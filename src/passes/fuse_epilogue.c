@@ -6,14 +6,26 @@
 #include "passes/internal.h"
 #include <string.h>
 
-enum { MAX_POST = 6 }; /* NNC_MAX_POST of plan.h */
-
 static const struct {
     nnc_op op;
     uint32_t flag;
 } unary[] = {{OP_relu, EP_relu}, {OP_relu6, EP_clip}, {OP_clip, EP_clip}, {OP_leaky_relu, EP_leaky},
     {OP_gelu, EP_gelu}, {OP_silu, EP_silu}, {OP_sigmoid, EP_sigmoid}, {OP_tanh, EP_tanh},
     {OP_hardswish, EP_hardswish}};
+
+static bool is_tanh_gelu(const nnc_node *n)
+{
+    const nnc_attr *a = n->op == OP_gelu ? nnc_attr_find(n, AT_approximate) : NULL;
+    return a && a->word && strcmp(a->word, "tanh") == 0;
+}
+
+uint32_t epilogue_flag(const nnc_node *n)
+{
+    for (size_t k = 0; k < NNC_COUNT(unary); k++)
+        if (unary[k].op == (nnc_op)n->op)
+            return is_tanh_gelu(n) ? EP_gelu_tanh : unary[k].flag;
+    return 0;
+}
 
 static bool has_bias(const nnc_node *c)
 {
@@ -36,7 +48,7 @@ static nnc_ref other_operand(const nnc_node *n, nnc_ref x)
 
 /* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are
  * loaded: a residual of one row looks like a bias, and their sum would be an op of its own in each run. */
-static bool becomes_bias(const pass *p, const nnc_node *c, nnc_ref v)
+bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v)
 {
     return per_channel(p, c, v) &&
            (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
@@ -77,13 +89,13 @@ static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const
     nnc_ref other = other_operand(n, x);
     if (other == x)
         return "it adds the result to itself";
-    if (becomes_bias(p, c, other) && so_far->n == 0 &&
+    if (epilogue_bias(p, c, other) && so_far->n == 0 &&
         nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out)))
         return has_bias(c) || e->epilogues & EP_bias ? NULL
                                                      : remark_text(p, "%s adds no bias", e->name);
     for (int k = 0; k < so_far->n; k++) {
         const nnc_node *m = &p->g->node[so_far->node[k]];
-        if (m->op == OP_add && (k > 0 || !becomes_bias(p, c, other_operand(m, c->out))))
+        if (m->op == OP_add && (k > 0 || !epilogue_bias(p, c, other_operand(m, c->out))))
             return "one sum is in the epilogue already";
     }
     return allows_sum(p, i, n, other, e);
@@ -92,12 +104,6 @@ static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const
 static bool drops_nan(const pass *p, const nnc_target_engine *e, uint32_t flag)
 {
     return p->o->math_exact && e->relu_drops_nan && (flag & (EP_relu | EP_clip));
-}
-
-static bool is_tanh_gelu(const nnc_node *n)
-{
-    const nnc_attr *a = n->op == OP_gelu ? nnc_attr_find(n, AT_approximate) : NULL;
-    return a && a->word && strcmp(a->word, "tanh") == 0;
 }
 
 const char *epilogue_allows(
@@ -115,7 +121,7 @@ const char *epilogue_allows(
             p, "%s fuses epilogues of f32%s only", e->name, e->half_epilogues ? ", f16, bf16" : "");
     if (p->g->node[i].op == OP_conv_transpose && e->bare_transposed)
         return remark_text(p, "%s ends a transposed convolution with nothing", e->name);
-    if (so_far->n >= MAX_POST)
+    if (so_far->n >= MAX_EPILOGUE)
         return "the epilogue is full";
     for (int k = 0; k < so_far->n && e->one_activation; k++)
         if (p->g->node[so_far->node[k]].op != OP_add)
@@ -130,7 +136,10 @@ const char *epilogue_allows(
                     e->name, nnc_ops[n->op].name);
             if (e->epilogues & flag)
                 return NULL;
-            return remark_text(p, "%s has no %s epilogue", e->name, nnc_ops[n->op].name);
+            return remark_text(p, "%s has no %s epilogue%s", e->name, nnc_ops[n->op].name,
+                e->compiled_epilogues & flag && !p->t->compiles && p->g->node[i].op == OP_conv
+                    ? ", but for kernels that it compiles itself (-O3)"
+                    : "");
         }
     return remark_text(p, "%s is no epilogue of %s", nnc_ops[n->op].name, e->name);
 }
@@ -203,7 +212,7 @@ static void decline(pass *p, uint32_t i, const char *a, const epilogue *e)
     }
 }
 
-static void fuse(pass *p, uint32_t i, epilogue *e)
+static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
 {
     layers l = layers_of(p, i, NNC_NONE);
     nnc_text words = {0};
@@ -211,7 +220,7 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
         const nnc_node *n = &p->g->node[e->node[k]];
         layers_add(p, &l, e->node[k]);
         bool bias = k == 0 && n->op == OP_add &&
-                    becomes_bias(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
+                    epilogue_bias(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
         nnc_printf(&words, "%s%s", k ? "+" : "", bias ? "bias" : nnc_ops[n->op].name);
     }
     const char *word = remark_text(p, "%s", nnc_text_str(&words));
@@ -221,7 +230,7 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
     int n = 0, from = 0;
     const nnc_node *a = &p->g->node[e->node[0]];
     if (a->op == OP_add && p->g->node[i].op != OP_matmul &&
-        becomes_bias(p, &p->g->node[i], other_operand(a, p->g->node[i].out))) {
+        epilogue_bias(p, &p->g->node[i], other_operand(a, p->g->node[i].out))) {
         first = take_bias(p, i, e->node[0]);
         from = 1;
     }
@@ -234,8 +243,7 @@ static void fuse(pass *p, uint32_t i, epilogue *e)
         edit_replace(p, out, r);
         first = r == NNC_NONE ? first : p->g->value[r].node;
     }
-    remark_applied(p, &l, remark_text(p, "%s into %s", word, core),
-        "%s ends the %s before its result is stored", engine_name(p, &p->g->node[first]), core);
+    remark_applied(p, &l, remark_text(p, "%s into %s", word, core), "%s", how);
     decline(p, first, core, e);
 }
 
@@ -263,8 +271,11 @@ nnc_status pass_fuse_epilogue(pass *p)
         }
         epilogue e;
         epilogue_plan(p, i, &e);
+        const char *how = remark_text(p, "%s ends the %s before its result is stored",
+            engine_name(p, n), nnc_ops[n->op].name);
+        epilogue_compile(p, i, &e, &how);
         if (e.n)
-            fuse(p, i, &e);
+            fuse(p, i, &e, how);
         else
             decline(p, i, nnc_ops[n->op].name, &e);
     }

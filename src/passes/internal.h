@@ -115,6 +115,7 @@ const char *node_word(pass *p, const nnc_node *n);
 /* Would fuse_epilogue put the chain that starts at contraction i's result into it? Fills chain[0..*n) with the nodes it
  * takes in order (NNC_MAX_CHAIN at most); *stop: the node that ended the chain (NNC_NONE: none), *why: why. */
 #define MAX_CHAIN 8
+enum { MAX_EPILOGUE = 6 }; /* NNC_MAX_POST of plan.h */
 typedef struct epilogue {
     uint32_t node[MAX_CHAIN];
     int n;
@@ -122,6 +123,13 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
+/* compiled.c: lengthens e where the engine ends contraction i with more in a kernel that it compiles, and that is the faster way: then *how
+ * says why. Where it is not, or cannot be, e->why says so. */
+void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how);
+/* EP_* of an op of one operand; 0: it ends no contraction. */
+uint32_t epilogue_flag(const nnc_node *n);
+/* Does an add of v become the bias of contraction c? */
+bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
 /* May contraction i, after the chain `so_far`, go on with op n applied to x? NULL: yes; else why not. */
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* Is this node a contraction, or a fused node that holds one? */

@@ -34,6 +34,10 @@ typedef struct nnc_pass_options {
     nnc_precision precision;   /* of contractions; tf32 is the target's affair (nnc_target_allow_tf32) */
     bool math_exact;           /* --math=exact: no engine whose relu drops NaN takes one */
     const nnc_target *target;
+    /* Does an engine of the target compile one kernel for this fused node, a contraction and what ends it? *why not, in the words of the
+     * engine, lives until the next question. NULL: nobody is asked, and the target's word counts. NNC_E_*: out of memory and the like. */
+    nnc_status (*compiles)(void *ctx, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why, nnc_sink *sink);
+    void *compiles_ctx;
     const char *const *skip;   /* names of passes not to run */
     int n_skip;
     const char *const *only;   /* when n_only > 0: run exactly these, in this order (nnc opt --passes=) */

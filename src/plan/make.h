@@ -36,6 +36,11 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
+/* Would the engine that computes fused node n of g compile one kernel for it when the plan is loaded? *why not: until the next question of
+ * this thread. `o`: target and engines alone. */
+nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
+    nnc_sink *sink) NNC_MUST;
+
 /* Offset assignment for blocks with lifetimes [first,last] (inclusive, in any units): fills offset[], returns the arena size.
  * Six greedy orders, the best kept (notes: ratio to the lower bound is in *lower_bound). Blocks conflict when their intervals overlap or
  * `conflict` (optional) says so -- how happens-before between streams enters. align: power of two. -1: out of memory. */

@@ -345,6 +345,7 @@ static nnc_status parse_call(parser *r, size_t *cap)
     c->count_pad = nnc_scan_eat(r->s, "count_pad");
     c->packed = nnc_scan_eat(r->s, "is_packed");
     c->tf32 = nnc_scan_eat(r->s, "tf32");
+    c->compiled = nnc_scan_eat(r->s, "compiled");
     NNC_TRY(parse_posts(r, c));
     p->n_call++;
     return NNC_OK;

@@ -60,6 +60,7 @@ typedef struct nnc_call {
     int32_t pack_for;    /* CALL_pack: index of the call whose weights it packs: args raw, packed */
     int threads;         /* intra-op */
     bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); sums stay f32 */
+    bool compiled;       /* the engine ends it in one kernel that it compiles when the call is loaded. choose(): it may */
     const struct nnc_target *target; /* during choose() alone: what is compiled for. NULL in a plan */
     int64_t packed_bytes, work_bytes; /* of the choice: sizes of the buffers that the run gets. load_call refuses a call that needs
                                          more (a plan from a file may lie) */
@@ -138,6 +139,8 @@ typedef struct nnc_choice {
     int64_t workspace_bytes; /* with call.threads */
     int64_t packed_bytes;    /* > 0: wants its weights packed in `init` */
     int64_t time_ns;         /* estimate; 0 = unknown */
+    bool compiled;           /* by a kernel that is compiled when the call is loaded (call.compiled alone) */
+    const char *apart;       /* why not, where call.compiled is set and matters; as `reason`; else NULL */
     const char *reason;      /* static or plan-arena text: implementation name, or why not */
 } nnc_choice;
 

@@ -133,6 +133,7 @@ static void put_call(nnc_text *t, const nnc_call *c, int i)
     nnc_puts(t, c->count_pad ? " count_pad" : "");
     nnc_puts(t, c->packed ? " is_packed" : "");
     nnc_puts(t, c->tf32 ? " tf32" : "");
+    nnc_puts(t, c->compiled ? " compiled" : "");
     put_posts(t, c);
     nnc_puts(t, "\n");
 }

@@ -108,6 +108,7 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
 {
     nnc_plan *p = m->p;
     c->packed_bytes = c->packed ? got->packed_bytes : 0;
+    c->compiled = got->compiled;
     c->work_bytes = got->workspace_bytes;
     j->work_bytes = got->workspace_bytes;
     const char *reason = got->reason ? got->reason : m->o->engine[j->engine]->name;
@@ -124,6 +125,40 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     return NNC_OK;
 }
 
+/* What every engine is told of a call beside its operands. */
+static void for_target(nnc_call *c, const nnc_target *t, int threads)
+{
+    c->threads = threads;
+    c->target = t;
+    c->tf32 = t->tf32 && c->src.dtype == DT_f32 &&
+              (c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul);
+    c->compiled = t->compiles && c->kind == CALL_conv;
+}
+
+nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n,
+    bool *yes, const char **why, nnc_sink *sink)
+{
+    const maker m = {.g = g, .o = o, .sink = sink};
+    nnc_call c;
+    call_args args;
+    *yes = false;
+    *why = "it is no call of a library";
+    if (!make_call(g, n, &c, &args, why))
+        return *why ? NNC_OK : nnc_nomem(sink);
+    for_target(&c, o->target, o->target->threads);
+    for (int e = 0; e < o->n_engine && !*yes; e++) {
+        nnc_choice got;
+        if (!engine_may(&m, o->engine[e], &c))
+            continue;
+        NNC_TRY(o->engine[e]->choose(&c, &got, sink));
+        *yes = got.ok && got.compiled;
+        *why = got.apart ? got.apart : got.reason;
+        if (got.ok)
+            break;
+    }
+    return NNC_OK;
+}
+
 /* Tries the node as a call; j->is_call says whether it became one. Why not is added to `why`. */
 static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 {
@@ -137,10 +172,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
         nnc_puts(why, reason);
         return NNC_OK;
     }
-    c.threads = m->threads;
-    c.target = m->o->target;
-    c.tf32 = c.target->tf32 && c.src.dtype == DT_f32 &&
-             (c.kind == CALL_conv || c.kind == CALL_conv_transpose || c.kind == CALL_matmul);
+    for_target(&c, m->o->target, m->threads);
     int sum = -1; /* the first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))

@@ -64,6 +64,7 @@ static const field engine_fields[] = {
     {"one_activation", F_bool, E(one_activation), false, 0, 0},
     {"relu_drops_nan", F_bool, E(relu_drops_nan), false, 0, 0},
     {"efficiency", F_double, E(efficiency), false, 0, 1},
+    {"compiled_efficiency", F_double, E(compiled_efficiency), false, 0, 1},
 };
 #undef E
 
@@ -100,6 +101,19 @@ static void put_field(nnc_text *out, const field *f, const void *base)
     }
 }
 
+static void put_epilogues(nnc_text *out, const char *name, uint32_t set)
+{
+    const char *sep = "";
+    nnc_printf(out, "\"%s\": [", name);
+    for (size_t i = 0; i < NNC_COUNT(epilogue_names); i++) {
+        if (!(set >> i & 1))
+            continue;
+        nnc_printf(out, "%s\"%s\"", sep, epilogue_names[i]);
+        sep = ", ";
+    }
+    nnc_puts(out, "]");
+}
+
 void nnc_target_print_json(nnc_text *out, const nnc_target *t)
 {
     nnc_printf(out, "{\n  \"kind\": \"%s\",\n", kind_names[t->kind]);
@@ -119,15 +133,10 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
             put_field(out, &engine_fields[i], &t->engine[e]);
             nnc_puts(out, ", ");
         }
-        nnc_puts(out, "\"epilogues\": [");
-        const char *sep = "";
-        for (size_t i = 0; i < NNC_COUNT(epilogue_names); i++) {
-            if (!(t->engine[e].epilogues >> i & 1))
-                continue;
-            nnc_printf(out, "%s\"%s\"", sep, epilogue_names[i]);
-            sep = ", ";
-        }
-        nnc_puts(out, "]}");
+        put_epilogues(out, "epilogues", t->engine[e].epilogues);
+        nnc_puts(out, ", ");
+        put_epilogues(out, "compiled_epilogues", t->engine[e].compiled_epilogues);
+        nnc_puts(out, "}");
     }
     nnc_puts(out, t->n_engines ? "\n  ]\n}\n" : "]\n}\n");
 }
@@ -213,17 +222,18 @@ static nnc_status read_object(reader *r, const cJSON *obj, const field *fields, 
     return NNC_OK;
 }
 
-static nnc_status read_epilogues(reader *r, const cJSON *list, uint32_t *out)
+static nnc_status read_epilogues(reader *r, const cJSON *engine, const char *name, uint32_t *out)
 {
+    const cJSON *list = cJSON_GetObjectItemCaseSensitive(engine, name);
     *out = 0;
     if (!list)
         return NNC_OK;
     if (!cJSON_IsArray(list))
-        return bad(r, list, "epilogues", "a list of names");
+        return bad(r, list, name, "a list of names");
     for (const cJSON *v = list->child; v; v = v->next) {
         size_t k = 0, n = NNC_COUNT(epilogue_names);
         if (!cJSON_IsString(v))
-            return bad(r, v, "epilogues", "a name");
+            return bad(r, v, name, "a name");
         while (k < n && strcmp(v->valuestring, epilogue_names[k]) != 0)
             k++;
         if (k == n) {
@@ -240,7 +250,7 @@ static nnc_status read_epilogues(reader *r, const cJSON *list, uint32_t *out)
 
 static nnc_status read_engines(reader *r, const cJSON *list)
 {
-    static const char *const also[] = {"epilogues"};
+    static const char *const also[] = {"epilogues", "compiled_epilogues"};
     nnc_target *t = r->t;
     if (!cJSON_IsArray(list))
         return bad(r, list ? list : r->json.root, "engines", "a list of objects");
@@ -250,8 +260,10 @@ static nnc_status read_engines(reader *r, const cJSON *list)
         if (t->n_engines == NNC_T_ENGINES)
             return bad(r, v, "engines", "at most 8 of them");
         nnc_target_engine *e = &t->engine[t->n_engines];
-        NNC_TRY(read_object(r, v, engine_fields, NNC_COUNT(engine_fields), also, 1, e));
-        NNC_TRY(read_epilogues(r, cJSON_GetObjectItemCaseSensitive(v, "epilogues"), &e->epilogues));
+        NNC_TRY(
+            read_object(r, v, engine_fields, NNC_COUNT(engine_fields), also, NNC_COUNT(also), e));
+        NNC_TRY(read_epilogues(r, v, "epilogues", &e->epilogues));
+        NNC_TRY(read_epilogues(r, v, "compiled_epilogues", &e->compiled_epilogues));
         if (nnc_target_engine_named(t, e->name))
             return bad(r, v, e->name, "each engine once");
         t->n_engines++;

@@ -102,6 +102,19 @@ void nnc_target_allow_tf32(nnc_target *t, bool on)
         t->engine[i].f32_row_major = t->engine[i].channels_last && !t->tf32;
 }
 
+void nnc_target_allow_compiling(nnc_target *t, bool on)
+{
+    t->compiles = on;
+}
+
+uint32_t nnc_target_compiled(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d)
+{
+    bool half = d == DT_f16 || d == DT_bf16, cores = half ? t->flops_f16 > 0 : t->tf32;
+    return t->compiles && (half || d == DT_f32) && cores && nnc_target_contracts(t, d)
+               ? e->compiled_epilogues
+               : 0;
+}
+
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)
 {
     return d != DT_bf16 || t->kind != NNC_T_cuda || t->sm >= 80;
@@ -132,13 +145,26 @@ static int64_t ns_of(int64_t amount, int64_t rate)
     return ns < 9e18 ? (int64_t)(ns + 0.999) : INT64_MAX / 2;
 }
 
-/* Roofline: the slower of computing and moving. Bytes that fit the caches of all cores move at
- * cache speed. */
-int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
+/* Bytes that fit the caches of all cores move at cache speed. */
+static int64_t move_ns(const nnc_target *t, int64_t bytes)
 {
     int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
-    int64_t rate = bytes <= caches && t->cache_bytes_s > 0 ? t->cache_bytes_s : t->copy_bytes_s;
-    return nnc_max64(ns_of(flops, t->flops_f32), ns_of(bytes, rate)) + t->launch_ns;
+    return ns_of(
+        bytes, bytes <= caches && t->cache_bytes_s > 0 ? t->cache_bytes_s : t->copy_bytes_s);
+}
+
+/* Roofline: the slower of computing and moving. */
+int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
+{
+    return nnc_max64(ns_of(flops, t->flops_f32), move_ns(t, bytes)) + t->launch_ns;
+}
+
+int64_t nnc_target_contraction_ns(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d,
+    bool compiled, int64_t flops, int64_t bytes)
+{
+    double reached = compiled ? e->compiled_efficiency : e->efficiency;
+    double rate = (double)nnc_target_peak_flops(t, d) * (reached > 0 ? reached : 1);
+    return nnc_max64(ns_of(flops, (int64_t)rate), move_ns(t, bytes)) + t->launch_ns;
 }
 
 /* Engine rows and speeds choose kernels but do not change the code of one; they are left out,

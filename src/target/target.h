@@ -41,6 +41,9 @@ typedef struct nnc_target_engine {
     bool one_activation;    /* adds a tensor only before an activation, and takes one of those */
     bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */
     double efficiency;      /* reached share of peak FLOPs on contractions */
+    uint32_t compiled_epilogues; /* EP_* that end convolutions on tensor cores, any of them in any order, in one kernel that the engine
+                             * compiles when a plan is loaded: nnc_target_compiled */
+    double compiled_efficiency;  /* reached share of peak FLOPs of those */
 } nnc_target_engine;
 
 typedef struct nnc_target {
@@ -72,6 +75,7 @@ typedef struct nnc_target {
     int64_t flops_tf32, flops_f16; /* tensor cores, dense, sums in f32; 0 = none */
     bool asked;             /* the driver gave sms, sm_threads, shared_bytes, clock, memory and L2; peaks follow from the description */
     bool tf32;              /* contractions may round f32 operands to tf32: nnc_target_allow_tf32 */
+    bool compiles;          /* engines may compile kernels of their own when a plan is loaded: nnc_target_allow_compiling */
     int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
@@ -104,6 +108,12 @@ void nnc_target_deinit(nnc_target *t);
 /* Lets contractions of f32 round their operands to 10 bits of mantissa on tensor cores, or not (how a target begins). Without tensor
  * cores for tf32 it stays off. Calls of a plan say it one by one; it changes no generated kernel and not the hash. */
 void nnc_target_allow_tf32(nnc_target *t, bool on);
+/* Lets engines compile kernels of their own when a plan is loaded, a second each the first time, or not (how a target begins). It changes
+ * no generated kernel and not the hash. */
+void nnc_target_allow_compiling(nnc_target *t, bool on);
+/* Epilogues that engine e ends convolutions of type d with in one kernel that it compiles; 0: the target does not let it, or there are
+ * no tensor cores for d. */
+uint32_t nnc_target_compiled(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d);
 /* The engine that would run contractions (of any kind, convolutions, matrix products) / pools / kernels, the first in order, or NULL. */
 const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
@@ -118,6 +128,9 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
 bool nnc_target_kernels_contract(const nnc_target *t);
 /* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
+/* The same of a contraction of type d by engine e, in a kernel that e compiles or one that it has. */
+int64_t nnc_target_contraction_ns(
+    const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool compiled, int64_t flops, int64_t bytes);
 /* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d);
 /* Convolutions of type d with windows of so many elements read channels-last sources in steps of so many channels; others are copied,

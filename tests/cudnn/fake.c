@@ -307,7 +307,20 @@ void fake_install(void)
     fake_alive = fake_handles = fake_compiled = fake_precompiled = fake_multiplies = fake_timed = 0;
 }
 
+static int no_driver(unsigned flags)
+{
+    (void)flags;
+    return 100;
+}
+
+void fake_driver(void)
+{
+    static const nnc_cuda_driver driver = {.cuInit = no_driver};
+    nnc_cuda_override(CUDA_driver, &driver);
+}
+
 void fake_remove(void)
 {
+    fake_compiles_nothing = false;
     nnc_cuda_forget();
 }

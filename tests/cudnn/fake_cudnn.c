@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 int fake_alive, fake_handles, fake_compiled, fake_precompiled, fake_note = -1;
+bool fake_compiles_nothing;
 
 enum { MAX_ATTR = 24, WORKSPACE = 4096 };
 
@@ -141,6 +142,12 @@ static bool precompiled(const desc *graph)
     return i == n;
 }
 
+/* A convolution with an end that only compiled engines have. */
+static bool compiled_conv(const desc *graph)
+{
+    return link_of(graph, A_GRAPH_OPS, 0)->type == D_OP_CONV && !precompiled(graph);
+}
+
 /* Elementwise graphs are for channels last alone. */
 static bool supported(const desc *graph)
 {
@@ -163,6 +170,8 @@ static int finalize(void *p)
             return refuse("no configuration");
         d->graph = config->graph;
         d->choice = config->choice;
+        if (fake_compiles_nothing && compiled_conv(d->graph))
+            return refuse("cuLibraryLoadData returned error (34)");
         *(precompiled(d->graph) ? &fake_precompiled : &fake_compiled) += 1;
     }
     d->final = true;
@@ -191,6 +200,9 @@ static int get(void *p, int name, int type, int64_t want, int64_t *got, void *va
         *got = 1;
     } else if (name == A_ENGINE_NUMERICAL && d->choice == 0 && fake_note >= 0) {
         *(int *)value = fake_note;
+        *got = 1;
+    } else if (name == A_ENGINE_NUMERICAL && compiled_conv(d->graph)) {
+        *(int *)value = 0; /* tensor cores: theirs are for nothing else */
         *got = 1;
     } else if (name == A_ENGINE_BEHAVIOR && !precompiled(d->graph)) {
         *(int *)value = 0; /* runtime compilation */

@@ -6,6 +6,7 @@
 #include "target/target.h"
 #include "test.h"
 #include <dlfcn.h>
+#include <math.h>
 
 static const int gpus[] = {90, 80, 75};
 
@@ -22,7 +23,7 @@ static const form forms[] = {
     {"bf16", DT_bf16, true, 0},
 };
 
-/* ops: c convolution, d its data gradient, w its filter gradient, z sum, b bias, r relu, s swish, p pointwise from the source. */
+/* ops: c convolution, d its data gradient, w its filter gradient, z sum, b bias, p pointwise from the source, and of `activations`. */
 typedef struct shape {
     const char *name;
     int64_t n, c, k, size, kernel, stride, groups;
@@ -70,6 +71,15 @@ static const shape shapes[] = {
     {"depthwise bias relu", 32, 96, 96, 112, 3, 2, 96, "cbr"},
 };
 
+static const nnc_cudnn_clip relu6 = {0, 6, 0}, leak = {0, INFINITY, 0.01};
+static const struct {
+    char op;
+    nnc_cudnn_pointwise_mode mode;
+    const nnc_cudnn_clip *clip;
+} activations[] = {{'r', CUDNN_RELU, NULL}, {'6', CUDNN_RELU, &relu6}, {'l', CUDNN_RELU, &leak},
+    {'s', CUDNN_SWISH, NULL}, {'g', CUDNN_GELU, NULL}, {'h', CUDNN_GELU_TANH, NULL},
+    {'S', CUDNN_SIGMOID, NULL}, {'t', CUDNN_TANH, NULL}};
+
 static int tensor(nnc_cudnn *g, const form *f, const int64_t dim[4], bool is_virtual)
 {
     const int64_t c = dim[1], h = dim[2], w = dim[3];
@@ -104,8 +114,9 @@ static void describe(nnc_cudnn *g, const form *f, const shape *s)
             nnc_cudnn_conv(g, CUDNN_BACKWARD_FILTER, &w, x, k, y);
         else if (*o == 'z' || *o == 'b')
             nnc_cudnn_pointwise(g, CUDNN_ADD, NULL, at, *o == 'z' ? z : b, to);
-        else if (*o == 'r' || *o == 's')
-            nnc_cudnn_pointwise(g, *o == 'r' ? CUDNN_RELU : CUDNN_SWISH, NULL, at, -1, to);
+        for (size_t i = 0; i < NNC_COUNT(activations); i++)
+            if (activations[i].op == *o)
+                nnc_cudnn_pointwise(g, activations[i].mode, activations[i].clip, at, -1, to);
         at = to;
     }
 }
@@ -186,39 +197,112 @@ TEST(support_table)
     golden_check(&t, "tests/cudnn/support.txt");
 }
 
-/* Kernels that cuDNN compiles itself, all of them channels last: only with a driver's library; a false one is enough to plan
- * (fake/libcuda.c). */
-TEST(support_compiled)
+/* ---- kernels that cuDNN compiles itself ---------------------------------------------------------------------------- */
+
+/* Only with a driver's library; a false one is enough to plan (fake/libcuda.c). */
+static bool no_driver(void)
 {
-    static const shape some[] = {
-        {"conv bias sum relu", 32, 64, 64, 56, 3, 1, 1, "cbzr"},
-        {"conv bias swish", 32, 64, 64, 56, 3, 1, 1, "cbs"},
-        {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "pbzr"},
-    };
     if (golden_absent())
+        return true;
+    if (dlopen("libcuda.so.1", RTLD_NOW) || dlopen(FAKE_LIBCUDA, RTLD_NOW | RTLD_GLOBAL))
+        return false;
+    test_skip("%s", dlerror());
+    return true;
+}
+
+/* As the engine asks: tensor cores, nothing that rounds inputs down or changes from run to run. */
+static const nnc_cudnn_filter compiled = {.with = CUDNN_TENSOR_CORE,
+    .without = CUDNN_DOWN_CONVERT | CUDNN_NONDETERMINISTIC,
+    .workspace_limit = INT64_MAX};
+
+/* What they list, without a plan made of it: that takes a second each. */
+static void put_compiled(nnc_text *out, int sm, const form *f, const shape *s)
+{
+    nnc_cudnn *g = graph_for(sm);
+    nnc_printf(out, "sm_%d %-4s %-22s ", sm, f->name, s->name);
+    if (!g)
         return;
-    const nnc_cudnn_filter filter = {.workspace_limit = 0};
-    if (!dlopen("libcuda.so.1", RTLD_NOW) && !dlopen(FAKE_LIBCUDA, RTLD_NOW | RTLD_GLOBAL)) {
-        test_skip("%s", dlerror());
-        return;
+    describe(g, f, s);
+    int n = nnc_cudnn_finish(g) ? 0 : nnc_cudnn_query(g, &compiled);
+    if (n > 0) {
+        const nnc_cudnn_config *c = nnc_cudnn_config_at(g, 0);
+        nnc_printf(out, "%3d  engine %lld, workspace %lld\n", n, (long long)c->engine,
+            (long long)c->workspace);
+        for (int i = 0; i < n; i++)
+            CHECK(nnc_cudnn_config_at(g, i)->behavior & CUDNN_COMPILES);
+    } else {
+        nnc_puts(out, "none\n");
     }
-    for (size_t f = 0; f < NNC_COUNT(forms) - 1; f++)
-        for (size_t s = 0; forms[f].last && s < NNC_COUNT(some); s++) {
-            nnc_cudnn *g = graph_for(80);
-            CHECK(g != NULL);
-            if (!g)
-                return;
-            shape one = some[s];
-            one.ops += *one.ops == 'p';
-            describe(g, &forms[f], &one);
-            CHECK_OK(nnc_cudnn_finish(g));
-            CHECK(nnc_cudnn_query(g, &filter) > 0);
-            int i = nnc_cudnn_plan_first(g, 0, 0);
-            if (i < 0)
-                test_fail(
-                    __FILE__, __LINE__, "%s, %s: %s", forms[f].name, one.name, nnc_cudnn_why(g));
-            else
-                CHECK(nnc_cudnn_config_at(g, i)->behavior & CUDNN_COMPILES);
-            nnc_cudnn_destroy(g);
-        }
+    nnc_cudnn_destroy(g);
+}
+
+TEST(compiled_table)
+{
+    /* all for Hopper in f16; with three stars in all types, with two also for the other GPUs in f16 */
+    enum { ONE = 1, TWO = 2, ALL = 3 };
+    static const struct {
+        shape s;
+        int stars;
+    } some[] = {
+        {{"conv bias silu", 32, 64, 64, 56, 3, 1, 1, "cbs"}, ALL},
+        {{"conv bias gelu", 32, 64, 64, 56, 3, 1, 1, "cbg"}, ONE},
+        {{"conv bias gelu tanh", 32, 64, 64, 56, 3, 1, 1, "cbh"}, ONE},
+        {{"conv bias sigmoid", 32, 64, 64, 56, 3, 1, 1, "cbS"}, TWO},
+        {{"conv bias tanh", 32, 64, 64, 56, 3, 1, 1, "cbt"}, ONE},
+        {{"conv bias relu6", 32, 64, 64, 56, 3, 1, 1, "cb6"}, ONE},
+        {{"conv bias leaky", 32, 64, 64, 56, 3, 1, 1, "cbl"}, ONE},
+        {{"conv silu", 32, 64, 64, 56, 3, 1, 1, "cs"}, ONE},
+        {{"conv bias sum relu", 32, 64, 64, 56, 3, 1, 1, "cbzr"}, ONE},
+        {{"conv bias sum silu", 32, 64, 64, 56, 3, 1, 1, "cbzs"}, ONE},
+        {{"conv bias silu sum", 32, 64, 64, 56, 3, 1, 1, "cbsz"}, TWO},
+        {{"1x1 silu", 32, 24, 144, 56, 1, 1, 1, "cbs"}, TWO},
+        {{"stem silu", 32, 3, 32, 224, 3, 2, 1, "cbs"}, ONE},
+        {{"stem of 8 silu", 32, 8, 32, 224, 3, 2, 1, "cbs"}, ONE},
+        {{"squeeze silu", 32, 144, 6, 1, 1, 1, 1, "cbs"}, TWO},
+        {{"excite sigmoid", 32, 6, 144, 1, 1, 1, 1, "cbS"}, TWO},
+    };
+    if (no_driver())
+        return;
+    nnc_text t = {0};
+    golden_head(&t);
+    for (size_t g = 0; g < NNC_COUNT(gpus); g++)
+        for (size_t f = 1; f < NNC_COUNT(forms); f++) /* strict f32 has no tensor cores */
+            for (size_t s = 0; s < NNC_COUNT(some); s++)
+                if (some[s].stars >= (forms[f].dtype != DT_f16 ? ALL : gpus[g] != 90 ? TWO : ONE))
+                    put_compiled(&t, gpus[g], &forms[f], &some[s].s);
+    golden_check(&t, "tests/cudnn/compiled.txt");
+}
+
+/* Some of them made into plans, for each GPU one that does not depend on it. */
+TEST(compiled_plans)
+{
+    static const struct {
+        int sm, form;
+        shape s;
+    } some[] = {
+        {90, 2, {"conv bias silu", 32, 24, 144, 56, 1, 1, 1, "cbs"}},
+        {80, 3, {"conv bias silu sum", 32, 24, 144, 56, 1, 1, 1, "cbsz"}},
+        {75, 2, {"conv bias silu", 32, 24, 144, 56, 1, 1, 1, "cbs"}},
+        {80, 2, {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "bzr"}},
+    };
+    if (no_driver())
+        return;
+    for (size_t k = 0; k < NNC_COUNT(some); k++) {
+        nnc_cudnn *g = graph_for(some[k].sm);
+        CHECK(g != NULL);
+        if (!g)
+            return;
+        describe(g, &forms[some[k].form], &some[k].s);
+        CHECK_OK(nnc_cudnn_finish(g));
+        nnc_cudnn_filter filter = compiled;
+        filter.with = *some[k].s.ops == 'c' ? CUDNN_TENSOR_CORE : 0;
+        CHECK(nnc_cudnn_query(g, &filter) > 0);
+        int i = nnc_cudnn_plan_first(g, 0, 0);
+        if (i < 0)
+            test_fail(
+                __FILE__, __LINE__, "sm_%d, %s: %s", some[k].sm, some[k].s.name, nnc_cudnn_why(g));
+        else
+            check_text(g, some[k].sm);
+        nnc_cudnn_destroy(g);
+    }
 }

@@ -1,5 +1,5 @@
 /* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
- * --passes=a,b [-O2] [--engines=onednn|loops]
+ * --passes=a,b [-O2] [--engines=onednn|loops] [--target=cuda:sm_N [--tf32]] [--math=exact]
  * [--remarks]` line, a graph, and the expected output behind `#> `. A file holds any number of
  * cases. NNC_BLESS=1 in the environment rewrites the expected lines. */
 #include "help.h"
@@ -13,7 +13,7 @@ typedef struct request {
     char text[512];
     const char *pass[MAX_PASSES];
     int n_pass, level;
-    bool onednn, remarks, tf32;
+    bool onednn, remarks, tf32, exact;
     nnc_precision precision;
     const char *target; /* a GPU's name; NULL: help_target */
 } request;
@@ -39,6 +39,8 @@ static bool parse_request(request *q, const char *line, size_t n)
         } else if (!strncmp(w, "--precision=", 12)) {
             if (!nnc_precision_parse(w + 12, &q->precision))
                 return false;
+        } else if (!strcmp(w, "--math=exact")) {
+            q->exact = true;
         } else if (!strcmp(w, "--tf32")) {
             q->tf32 = true;
         } else if (!strcmp(w, "--remarks")) {
@@ -69,11 +71,13 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
     if (q->target) {
         CHECK_OK(nnc_target_cuda(&target, q->target, test_sink));
         nnc_target_allow_tf32(&target, q->tf32);
+        nnc_target_allow_compiling(&target, q->level >= 3);
     }
     nnc_remarks r;
     nnc_remarks_init(&r);
     nnc_graph *g = help_parse(file, graph, n);
     nnc_pass_options o = {.level = q->level,
+        .math_exact = q->exact,
         .target = &target,
         .precision = q->precision,
         .only = q->pass,
