@@ -61,7 +61,9 @@ static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
         return false;
     if (!costly)
         return true;
-    bool once = c == CL_ewise || c == CL_ecomp || c == CL_reduce || c == CL_move || c == CL_comp;
+    if (c == CL_move)
+        return n->op != OP_broadcast && n->op != OP_gather;
+    bool once = c == CL_ewise || c == CL_ecomp || c == CL_reduce || c == CL_comp;
     return once && nnc_type_numel(nnc_typeof(p->g, n->out)) <= nnc_type_numel(nnc_typeof(p->g, v));
 }
 

@@ -2,6 +2,7 @@
 #include "golden.h"
 #include "cuda/cudnn.h"
 #include "test.h"
+#include <dlfcn.h>
 #include <stdlib.h>
 
 bool golden_absent(void)
@@ -19,6 +20,16 @@ bool golden_absent(void)
         return true;
     }
     test_skip("there is no cuDNN (pip install nvidia-cudnn-cu13, and NNC_CUDA_PATH)");
+    return true;
+}
+
+bool golden_without_driver(void)
+{
+    if (golden_absent())
+        return true;
+    if (dlopen("libcuda.so.1", RTLD_NOW) || dlopen(FAKE_LIBCUDA, RTLD_NOW | RTLD_GLOBAL))
+        return false;
+    test_skip("%s", dlerror());
     return true;
 }
 

@@ -1,5 +1,6 @@
 /* tests/cudnn/models.c -- every convolution of every model finds a plan of cuDNN for three GPUs that are not there, in every precision,
  * within the stated workspace: the bytes of its source and result, and 32 MiB. */
+#include "engines/engines.h"
 #include "frontend/frontend.h"
 #include "golden.h"
 #include "passes/passes.h"
@@ -20,21 +21,37 @@ static nnc_status no_kernels(const nnc_plan *p, int item, void **handle, nnc_sin
 
 static const nnc_engine kernels = {.name = "cuda", .version = "1", .load_kernel = no_kernels};
 
-static nnc_plan *plan_for(const char *model, const char *gpu, nnc_precision precision)
+static const nnc_engine *const engine[] = {&nnc_engine_cudnn, &nnc_engine_cublaslt, &kernels};
+
+static nnc_status compiles(void *target, const nnc_graph *g, const nnc_node *n, bool *yes,
+    const char **why, nnc_sink *sink)
 {
-    static const nnc_engine *const engine[] = {&nnc_engine_cudnn, &nnc_engine_cublaslt, &kernels};
+    const nnc_plan_options o = {.target = target, .engine = engine, .n_engine = 3};
+    return nnc_plan_compiles(&o, g, n, yes, why, sink);
+}
+
+static nnc_plan *plan_for(
+    const char *model, const char *gpu, nnc_precision precision, int level, int batch)
+{
     char file[64];
     nnc_target t;
     nnc_plan *p = NULL;
     snprintf(file, sizeof file, "models/%s.json", model);
     CHECK_OK(nnc_target_cuda(&t, gpu, test_sink));
     nnc_target_allow_tf32(&t, precision == NNC_PRECISION_tf32);
-    nnc_graph *g = nnc_model_load(file, &(nnc_model_options){0}, test_sink);
+    nnc_target_allow_compiling(&t, level >= 3);
+    const nnc_set set = {"batch", batch};
+    nnc_graph *g =
+        nnc_model_load(file, &(nnc_model_options){.set = &set, .n_set = batch > 0}, test_sink);
     nnc_plan_options o = {
         .target = &t, .engine = engine, .n_engine = 3, .jobs = 1, .streams = 1, .devices = 1};
     CHECK(g != NULL);
     if (g) {
-        nnc_pass_options po = {.level = 2, .target = &t, .precision = precision};
+        nnc_pass_options po = {.level = level,
+            .target = &t,
+            .precision = precision,
+            .compiles = compiles,
+            .compiles_ctx = &t};
         CHECK_OK(nnc_passes_run(&g, &po, NULL, test_sink));
         CHECK_OK(nnc_plan_make(g, &o, &p, test_sink));
     }
@@ -75,7 +92,7 @@ TEST(models_find_plans)
     for (size_t m = 0; m < NNC_COUNT(models); m++)
         for (size_t g = 0; g < NNC_COUNT(gpus); g++)
             for (nnc_precision f = NNC_PRECISION_f32; f < NNC_PRECISION__COUNT; f++) {
-                nnc_plan *p = plan_for(models[m], gpus[g], f);
+                nnc_plan *p = plan_for(models[m], gpus[g], f, 2, 0);
                 if (!p)
                     continue;
                 CHECK_OK(nnc_plan_verify(p, test_sink));
@@ -83,4 +100,81 @@ TEST(models_find_plans)
                 nnc_plan_destroy(p);
             }
     golden_check(&t, "tests/cudnn/models.txt");
+}
+
+/* ---- with kernels that cuDNN compiles ------------------------------------------------------------------------------ */
+
+typedef struct totals {
+    int launches, compiled;
+    int64_t bytes, ns;
+} totals;
+
+/* Of main; times by the machine file: contractions as fast as their engine reaches, kernels as their bytes move. */
+static totals count(const nnc_plan *p, const nnc_target *t)
+{
+    totals r = {0};
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind != CMD_call && c->kind != CMD_kernel)
+            continue;
+        const nnc_call *k = c->kind == CMD_call ? &p->call[c->item] : NULL;
+        r.launches++;
+        r.compiled += k && k->compiled;
+        r.bytes += c->bytes;
+        r.ns += k ? nnc_target_contraction_ns(t, nnc_target_engine_named(t, p->engine[c->engine]),
+                        (nnc_dtype)k->src.dtype, k->compiled, c->flops, c->bytes)
+                  : nnc_target_time_ns(t, c->flops, c->bytes);
+    }
+    return r;
+}
+
+/* A line for each kernel, those of the same reason as one. */
+static void put_compiled(nnc_text *out, const nnc_plan *p)
+{
+    for (int i = p->main_first; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_call && p->call[c->item].compiled)
+            nnc_printf(out, "    %s: %s\n", c->layers, c->reason);
+    }
+}
+
+/* EfficientNet-B0 ends 48 of its convolutions with silu or sigmoid. Batch 32. */
+TEST(models_compiled)
+{
+    static const struct {
+        const char *gpu;
+        nnc_precision precision;
+        bool lists;
+    } some[] = {{"cuda:sm_90", NNC_PRECISION_f16, true}, {"cuda:sm_90", NNC_PRECISION_bf16, false},
+        {"cuda:sm_80", NNC_PRECISION_f16, false}, {"cuda:sm_75", NNC_PRECISION_f16, false}};
+    nnc_text t = {0};
+    if (golden_without_driver())
+        return;
+    nnc_engines_keep(true, ANSWERS); /* each question once, in all builds' lives */
+    golden_head(&t);
+    for (size_t i = 0; i < NNC_COUNT(some); i++) {
+        nnc_target gpu;
+        totals n[2];
+        CHECK_OK(nnc_target_cuda(&gpu, some[i].gpu, test_sink));
+        for (int level = 2; level <= 3; level++) {
+            nnc_plan *p = plan_for("efficientnet_b0", some[i].gpu, some[i].precision, level, 32);
+            if (!p)
+                continue;
+            CHECK_OK(nnc_plan_verify(p, test_sink));
+            n[level - 2] = count(p, &gpu);
+            nnc_printf(&t,
+                "efficientnet_b0 %s %s -O%d: %d launches, %d of them compiled, %.1f MB, %.0f us\n",
+                some[i].gpu, nnc_precision_name(some[i].precision), level, n[level - 2].launches,
+                n[level - 2].compiled, (double)n[level - 2].bytes * 1e-6,
+                (double)n[level - 2].ns * 1e-3);
+            if (some[i].lists)
+                put_compiled(&t, p);
+            nnc_plan_destroy(p);
+        }
+        CHECK(n[1].compiled > 10 && n[1].launches == n[0].launches - n[1].compiled);
+        CHECK(n[1].bytes < n[0].bytes && n[1].ns < n[0].ns);
+        nnc_target_deinit(&gpu);
+    }
+    nnc_engines_keep(false, NULL);
+    golden_check(&t, "tests/cudnn/compiled_models.txt");
 }

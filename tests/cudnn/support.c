@@ -5,7 +5,6 @@
 #include "golden.h"
 #include "target/target.h"
 #include "test.h"
-#include <dlfcn.h>
 #include <math.h>
 
 static const int gpus[] = {90, 80, 75};
@@ -199,17 +198,6 @@ TEST(support_table)
 
 /* ---- kernels that cuDNN compiles itself ---------------------------------------------------------------------------- */
 
-/* Only with a driver's library; a false one is enough to plan (fake/libcuda.c). */
-static bool no_driver(void)
-{
-    if (golden_absent())
-        return true;
-    if (dlopen("libcuda.so.1", RTLD_NOW) || dlopen(FAKE_LIBCUDA, RTLD_NOW | RTLD_GLOBAL))
-        return false;
-    test_skip("%s", dlerror());
-    return true;
-}
-
 /* As the engine asks: tensor cores, nothing that rounds inputs down or changes from run to run. */
 static const nnc_cudnn_filter compiled = {.with = CUDNN_TENSOR_CORE,
     .without = CUDNN_DOWN_CONVERT | CUDNN_NONDETERMINISTIC,
@@ -261,7 +249,7 @@ TEST(compiled_table)
         {{"squeeze silu", 32, 144, 6, 1, 1, 1, 1, "cbs"}, TWO},
         {{"excite sigmoid", 32, 6, 144, 1, 1, 1, 1, "cbS"}, TWO},
     };
-    if (no_driver())
+    if (golden_without_driver())
         return;
     nnc_text t = {0};
     golden_head(&t);
@@ -285,7 +273,7 @@ TEST(compiled_plans)
         {75, 2, {"conv bias silu", 32, 24, 144, 56, 1, 1, 1, "cbs"}},
         {80, 2, {"bias sum relu alone", 32, 64, 64, 56, 1, 1, 1, "bzr"}},
     };
-    if (no_driver())
+    if (golden_without_driver())
         return;
     for (size_t k = 0; k < NNC_COUNT(some); k++) {
         nnc_cudnn *g = graph_for(some[k].sm);
