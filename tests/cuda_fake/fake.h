@@ -38,6 +38,9 @@ typedef struct fake_speeds {
 void fake_clock(const fake_speeds *s);
 /* There is no pinned memory to be had from now on. */
 extern bool fake_no_pinned;
+/* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
+void fake_compiles(void);
+int fake_compiled_ends(void);
 
 /* Counts since fake_begin. */
 typedef struct fake_counts {
