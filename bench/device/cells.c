@@ -88,6 +88,8 @@ static nnc_status add_cell(cells *c, const line *l, int i, nnc_sink *sink)
             k->precision = value[s];
         else if (!strcmp(l->v[s].name, "streams"))
             k->streams = atoi(value[s]);
+        else if (!strcmp(l->v[s].name, "level"))
+            k->level = value[s];
         else
             k->set[k->n_set++] = (nnc_arg){l->v[s].name, value[s]};
     }
@@ -173,6 +175,10 @@ nnc_status cell_options(const cell *c, nnc_compile_options *o, nnc_sink *sink)
     o->math_exact = c->math && !strcmp(c->math, "exact");
     if (c->streams)
         o->streams = c->streams;
+    if (c->level && (c->level[0] < '0' || c->level[0] > '3' || c->level[1]))
+        return nnc_fail0(sink, NNC_E_USAGE, "level is 0 to 3, not %s", c->level);
+    if (c->level)
+        o->level = c->level[0] - '0';
     if (!c->precision || nnc_precision_parse(c->precision, &o->precision))
         return NNC_OK;
     return nnc_fail0(

@@ -19,6 +19,7 @@ typedef struct cell {
     int n_set;
     const char *math;      /* "exact", "ulp2", "fast"; NULL: ulp2 */
     const char *precision; /* of contractions: "f32", "tf32", "f16", "bf16"; NULL: f32 */
+    const char *level;     /* of optimisation: "0" to "3"; NULL: 2 */
     int streams;           /* 0: one */
     const char *flags;     /* " cpu io energy ": words between blanks */
 } cell;

@@ -63,7 +63,8 @@ static const flag flags[] = {
         "run exactly these, in this order (default: those of the -O level)"},
     {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3",
         "0: each layer as written; 1: only what keeps every bit of the result; 2: fuse and choose "
-        "layouts (default); 3: with --math=fast also what changes roundings more"},
+        "layouts (default); 3: with --math=fast also what changes roundings more, and on GPUs "
+        "cuDNN compiles kernels for what ends a convolution, a second each when first loaded"},
     {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "exact|ulp2|fast",
         "of functions in kernels (docs/math.md). exact: within 0.8 ulp, all as written, and NaN "
         "survives every relu, also one inside a library's convolution; ulp2 (default): within 2.5 "

@@ -102,7 +102,8 @@ int nnc_cudnn_query(nnc_cudnn *g, const nnc_cudnn_filter *f)
     if (g->status == NNC_E_DEVICE)
         g->status = NNC_OK;
     if (!g->n_found && refused)
-        snprintf(g->why, sizeof g->why, "none of its %d ways keeps to the limits", refused);
+        snprintf(g->why, sizeof g->why, "none of its %d ways %skeeps to the limits", refused,
+            f->with & CUDNN_TENSOR_CORE ? "runs on tensor cores and " : "");
     else if (!g->n_found && !g->why[0])
         snprintf(g->why, sizeof g->why, "no engine computes it");
     return g->status ? -1 : g->n_found;

@@ -223,12 +223,12 @@ TEST(large_models)
     compare("models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
     compare("models/efficientnet_b0.json", (nnc_arg[]){{"image", "32"}}, 1, 4, 2);
     compare_in(NNC_PRECISION_bf16, "models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
-    compare_at(
-        3, NNC_PRECISION_f16, "models/efficientnet_b0.json", (nnc_arg[]){{"image", "32"}}, 1, 4, 2);
-    CHECK_INT(fake_compiled_ends(), 48);
     if (getenv("NNC_EXHAUSTIVE")) {
         compare_in(NNC_PRECISION_f16, "models/vgg16.json", (nnc_arg[]){{"image", "32"}}, 1, 3, 1);
         compare_in(NNC_PRECISION_bf16, "models/efficientnet_b0.json", (nnc_arg[]){{"image", "32"}},
             1, 5, 1);
+        compare_at(3, NNC_PRECISION_f16, "models/efficientnet_b0.json",
+            (nnc_arg[]){{"image", "32"}}, 1, 4, 2);
+        CHECK_INT(fake_compiled_ends(), 43); /* at 1x1, what multiplies computes the sigmoid */
     }
 }
