@@ -154,6 +154,7 @@ static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
 {
     int64_t sum = 0;
     uint32_t input = 0; /* node of the body that is the next input */
+    nnc_ref top = 0;
     for (int i = 0; i < n->n_in; i++) {
         int64_t bytes;
         if (n->op == OP_fused) {
@@ -163,7 +164,9 @@ static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
         } else {
             bytes = fetched(g, n, i);
         }
-        if (!repeated(n, i))
+        bool later = i == 0 || n->in[i] > top; /* than all before: no search where they are many */
+        top = later ? n->in[i] : top;
+        if (later || !repeated(n, i))
             sum = sat_add(sum, bytes);
     }
     for (uint32_t i = 0; i < n->n_out; i++)

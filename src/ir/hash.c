@@ -119,6 +119,45 @@ static void put_graph(mixer *m, const nnc_graph *g)
         put_int(m, g->output[i]);
 }
 
+/* A number stands in the kernel itself. */
+static void put_operand(mixer *m, const nnc_graph *g, nnc_ref v)
+{
+    const nnc_node *d = nnc_def(g, v);
+    double f;
+    put_type(m, nnc_typeof(g, v));
+    bool number = d->op == OP_constant && nnc_const_scalar(g, v, &f);
+    put_int(m, number);
+    for (int k = 0; k < d->n_attr && number; k++)
+        put_attr(m, &d->attr[k]);
+    if (number && d->weight)
+        put_weight(m, d->weight);
+}
+
+nnc_hash128 nnc_node_hash(const nnc_graph *g, const nnc_node *n)
+{
+    mixer m = {0};
+    put_int(&m, n->op);
+    put_int(&m, n->n_in);
+    put_int(&m, n->n_out);
+    for (int k = 0; k < n->n_in; k++) {
+        int first = 0;
+        while (n->in[first] != n->in[k])
+            first++;
+        put_int(&m, first);
+        if (first == k)
+            put_operand(&m, g, n->in[k]);
+    }
+    for (uint32_t k = 0; k < n->n_out; k++)
+        put_type(&m, nnc_typeof(g, n->out + k));
+    put_int(&m, n->n_attr);
+    for (int k = 0; k < n->n_attr; k++)
+        put_attr(&m, &n->attr[k]);
+    if (n->body)
+        put_graph(&m, n->body);
+    flush(&m);
+    return m.h;
+}
+
 nnc_hash128 nnc_graph_hash(const nnc_graph *g)
 {
     mixer m = {0};

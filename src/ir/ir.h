@@ -234,6 +234,9 @@ void nnc_graph_print(nnc_text *t, const nnc_graph *g);
 nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink);
 /* Content hash of everything that decides results (not names, origins, locations). */
 nnc_hash128 nnc_graph_hash(const nnc_graph *g);
+/* Of one node of g as a kernel: its op, attributes, body and results, and of its operands their types, which of them are the same value and
+ * the numbers among them. Nodes of equal hash are lowered to the same kernel. Holds within a process. Time n_in squared. */
+nnc_hash128 nnc_node_hash(const nnc_graph *g, const nnc_node *n);
 /* Graphviz text. */
 void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
 
@@ -281,6 +284,7 @@ nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const 
  * understands (static or text in `a`). Costs no more for a large graph: only these nodes and their operands are looked at. */
 #define NNC_NEST_RESULTS 64 /* more than these is a reason */
 #define NNC_NEST_ENDS 64    /* and so are more operands and results together: no command of a plan takes more */
+#define NNC_NEST_JOIN 12    /* operands of a concat that a kernel copies one after the other; of more, each element asks whose it is */
 bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
 /* ---- reference evaluator ----------------------------------------------------------------------------------- */

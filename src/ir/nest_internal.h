@@ -6,7 +6,7 @@
 #include "ir/nest.h"
 
 #define NX_CUTS 8
-#define NX_SEGMENTS 12
+#define NX_SEGMENTS NNC_NEST_JOIN
 #define NX_CTX 96
 
 /* One dimension of an output's or a reduction's index space: the digits it is split into, or

@@ -47,6 +47,14 @@ typedef struct kernel_entry {
     int32_t item;
 } kernel_entry;
 
+/* What a node was lowered to: nodes that are the same but for their place in the graph are lowered once. */
+typedef struct lowered {
+    nnc_hash128 node; /* nnc_node_hash */
+    const nnc_kernel *k;
+    int32_t item;
+    int64_t work_bytes;
+} lowered;
+
 typedef struct maker {
     const nnc_graph *g;
     const nnc_plan_options *o;
@@ -78,6 +86,8 @@ typedef struct maker {
     size_t cap_entry;
     int32_t *by_hash;  /* hash table of kernel[]: index + 1 */
     uint32_t hash_mask;
+    lowered *lowered;  /* hash table: k NULL where it is empty */
+    uint32_t lowered_mask, n_lowered;
 } maker;
 
 static inline size_t slot(const maker *m, nnc_ref v, int dev)

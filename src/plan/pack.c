@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { FEW_PAIRS = 64 }; /* conflicts a block, below which they are listed */
+
 typedef struct key {
     int64_t a, b; /* larger first */
     int32_t i; /* smaller first */
@@ -26,6 +28,10 @@ typedef struct packer {
     key *key;
     int64_t *at, *best; /* offsets: being tried (-1: not placed), best so far */
     int64_t (*gap)[2]; /* begin and end of the placed neighbours */
+    bool
+        dense; /* nearly all conflict with all: instead of near0 and near, the placed ones in order of their offsets */
+    int32_t *placed;
+    int n_placed;
 } packer;
 
 static int by_key(const void *x, const void *y)
@@ -83,11 +89,32 @@ static void fill_pair(packer *p, int32_t i, int32_t j)
     p->near[p->near0[j] + p->at[j]++] = i;
 }
 
+/* One past the last block, in order of first, that starts within the life of the k-th. */
+static int starts_within(const packer *p, int k)
+{
+    int32_t end = p->b[p->key[k].i].last;
+    int lo = k + 1, hi = p->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (p->b[p->key[mid].i].first <= end)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
 static bool find_conflicts(packer *p, conflict_fn conflict, void *ctx, nnc_arena *a)
 {
+    int64_t pairs = 0;
     for (int i = 0; i < p->n; i++)
         p->key[i] = (key){-(int64_t)p->b[i].first, 0, i};
     qsort(p->key, (size_t)p->n, sizeof *p->key, by_key);
+    for (int k = 0; k < p->n && !conflict; k++)
+        pairs += starts_within(p, k) - k - 1;
+    p->dense = pairs > FEW_PAIRS * (int64_t)p->n;
+    if (p->dense)
+        return (p->placed = ARENA_NEW(a, int32_t, p->n)) != NULL;
     each_pair(p, p->key, conflict, ctx, count_pair, p);
     for (int i = 0; i < p->n; i++)
         p->near0[i + 1] += p->near0[i];
@@ -100,6 +127,30 @@ static bool find_conflicts(packer *p, conflict_fn conflict, void *ctx, nnc_arena
 }
 
 /* ---- bytes alive --------------------------------------------------------------------------- */
+
+/* contention[i] = the most of live[] from i's start to the last start within its life: live[] as the leaves of a tree of maxima. */
+static bool find_tops(packer *p, const int64_t *live, nnc_arena *a)
+{
+    size_t n = (size_t)p->n;
+    int64_t *tree = ARENA_NEW(a, int64_t, 2 * n + 1);
+    if (!tree)
+        return false;
+    memcpy(tree + n, live, n * sizeof *tree);
+    for (size_t i = n; i-- > 1;)
+        tree[i] = nnc_max64(tree[2 * i], tree[2 * i + 1]);
+    for (int k = 0; k < p->n; k++) {
+        size_t lo = n + (size_t)k, hi = n + (size_t)starts_within(p, k);
+        int64_t top = live[k];
+        for (; lo < hi; lo /= 2, hi /= 2) {
+            if (lo & 1)
+                top = nnc_max64(top, tree[lo++]);
+            if (hi & 1)
+                top = nnc_max64(top, tree[--hi]);
+        }
+        p->contention[p->key[k].i] = top;
+    }
+    return true;
+}
 
 /* Sweeps over starts and ends; live[k] = bytes alive from the k-th start (in order of first)
  * to the next. Returns the most; fills contention. Ends are visited through a copy of the
@@ -125,30 +176,54 @@ static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
         live[k] = now;
         *most = now > *most ? now : *most;
     }
-    for (int k = 0; k < p->n; k++) {
-        int32_t i = p->key[k].i;
-        int64_t top = live[k];
-        for (int c = k + 1; c < p->n && p->b[p->key[c].i].first <= p->b[i].last; c++)
-            top = live[c] > top ? live[c] : top;
-        p->contention[i] = top;
-    }
-    return true;
+    return find_tops(p, live, a);
 }
 
 /* ---- greedy placement ---------------------------------------------------------------------- */
 
+static int gap_of(packer *p, int n, int32_t j)
+{
+    p->gap[n][0] = p->at[j];
+    p->gap[n][1] = p->at[j] + p->size[j];
+    return n + 1;
+}
+
+/* Fills gap[] with the placed neighbours of i in order of their begins. */
+static int find_neighbours(packer *p, int32_t i)
+{
+    int n = 0;
+    for (int k = 0; k < p->n_placed; k++)
+        if (overlap(&p->b[i], &p->b[p->placed[k]]))
+            n = gap_of(p, n, p->placed[k]);
+    if (p->dense)
+        return n;
+    for (int64_t k = p->near0[i]; k < p->near0[i + 1]; k++)
+        if (p->at[p->near[k]] >= 0)
+            n = gap_of(p, n, p->near[k]);
+    qsort(p->gap, (size_t)n, sizeof *p->gap, by_begin);
+    return n;
+}
+
+/* Keeps placed[] in order of offsets. */
+static void add_placed(packer *p, int32_t i)
+{
+    int lo = 0, hi = p->n_placed;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (p->at[p->placed[mid]] <= p->at[i])
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    memmove(p->placed + lo + 1, p->placed + lo, (size_t)(p->n_placed - lo) * sizeof *p->placed);
+    p->placed[lo] = i;
+    p->n_placed++;
+}
+
 /* Lowest offset of the smallest gap that fits block i among its placed neighbours. */
 static int64_t best_fit(packer *p, int32_t i)
 {
-    int n = 0;
-    for (int64_t k = p->near0[i]; k < p->near0[i + 1]; k++) {
-        int32_t j = p->near[k];
-        if (p->at[j] < 0)
-            continue;
-        p->gap[n][0] = p->at[j];
-        p->gap[n++][1] = p->at[j] + p->size[j];
-    }
-    qsort(p->gap, (size_t)n, sizeof *p->gap, by_begin);
+    int n = find_neighbours(p, i);
     int64_t top = 0, best = -1, best_gap = INT64_MAX;
     for (int k = 0; k < n; k++) {
         int64_t gap = p->gap[k][0] - top;
@@ -166,9 +241,12 @@ static int64_t place_all(packer *p)
     int64_t top = 0;
     memset(p->at, 0xff, (size_t)p->n * sizeof *p->at);
     qsort(p->key, (size_t)p->n, sizeof *p->key, by_key);
+    p->n_placed = 0;
     for (int k = 0; k < p->n; k++) {
         int32_t i = p->key[k].i;
         p->at[i] = best_fit(p, i);
+        if (p->dense)
+            add_placed(p, i);
         top = nnc_max64(top, p->at[i] + p->size[i]);
     }
     return top;

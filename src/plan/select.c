@@ -240,9 +240,45 @@ static bool compile_soon(const nnc_kernel *k, bool once)
     return k->n_ins <= SHORT && (once || steps <= FEW);
 }
 
-static nnc_status select_kernel(maker *m, job *j, int32_t at)
+static lowered *find_lowered(const maker *m, nnc_hash128 h)
 {
-    const nnc_node *n = &m->g->node[j->node];
+    uint32_t i = (uint32_t)h.lo & m->lowered_mask;
+    while (m->lowered[i].k && (m->lowered[i].node.lo != h.lo || m->lowered[i].node.hi != h.hi))
+        i = (i + 1) & m->lowered_mask;
+    return &m->lowered[i];
+}
+
+static nnc_status keep_lowered(maker *m, const lowered *x)
+{
+    if (m->n_lowered * 2 >= m->lowered_mask) {
+        uint32_t size = m->lowered ? (m->lowered_mask + 1) * 2 : 64;
+        lowered *old = m->lowered, *all = ARENA_NEW(&m->scratch, lowered, size);
+        uint32_t n = old ? m->lowered_mask + 1 : 0;
+        if (!all)
+            return nnc_nomem(m->sink);
+        m->lowered = all;
+        m->lowered_mask = size - 1;
+        for (uint32_t i = 0; i < n; i++)
+            if (old[i].k)
+                *find_lowered(m, old[i].node) = old[i];
+    }
+    *find_lowered(m, x->node) = *x;
+    m->n_lowered++;
+    return NNC_OK;
+}
+
+static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kernel **out)
+{
+    bool small = n->n_in <= NNC_NEST_ENDS; /* else no command takes it, and its hash takes long */
+    nnc_hash128 h = small ? nnc_node_hash(m->g, n) : (nnc_hash128){0};
+    h.hi ^= m->is_static[n->out]; /* what runs once may be compiled in another way */
+    const lowered *known = small && m->lowered ? find_lowered(m, h) : NULL;
+    if (known && known->k) {
+        *out = known->k;
+        j->item = known->item;
+        j->work_bytes = known->work_bytes;
+        return NNC_OK;
+    }
     nnc_kernel *k = nnc_lower(m->g, n, m->o->target, &m->scratch, m->sink);
     if (!k)
         return nnc_sink_cause(m->sink, NNC_E_BUG);
@@ -250,7 +286,16 @@ static nnc_status select_kernel(maker *m, job *j, int32_t at)
         k->sched.quick = true;
         k->sched.stream_stores = false;
     }
+    *out = k;
     NNC_TRY(make_kernel(m, j, k));
+    return small ? keep_lowered(m, &(lowered){h, k, j->item, j->work_bytes}) : NNC_OK;
+}
+
+static nnc_status select_kernel(maker *m, job *j, int32_t at)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    const nnc_kernel *k = NULL;
+    NNC_TRY(lower_node(m, j, n, &k));
     find_in_place(m, j, at, k);
     if (m->o->on_kernel)
         m->o->on_kernel(m->o->on_kernel_ctx, k, n->origin ? n->origin : nnc_ops[n->op].name);

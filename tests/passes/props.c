@@ -90,13 +90,14 @@ static void check_accounts(const nnc_remarks *r, nnc_cost before, nnc_cost after
     CHECK_INT(launches, before.launches - after.launches);
 }
 
-/* No pass may leave more launches than there were, but layout, which pays with copies, and split_bias, which must. `expand` is paid
- * back by `fuse`. */
+/* No pass may leave more launches than there were, but layout, which pays with copies, and two that must: split_bias and
+ * split_wide. `expand` is paid back by `fuse`. */
 static void check_launches(const nnc_remarks *r, uint64_t seed)
 {
     int64_t saved = 0;
     for (size_t i = 0; i < r->n; i++)
-        if (strcmp(r->at[i].pass, "layout") && strcmp(r->at[i].pass, "split_bias"))
+        if (strcmp(r->at[i].pass, "layout") && strcmp(r->at[i].pass, "split_bias") &&
+            strcmp(r->at[i].pass, "split_wide"))
             saved += r->at[i].launches_saved;
     if (saved < 0)
         test_fail(__FILE__, __LINE__, "seed %llu: %lld launches more than before",
@@ -312,6 +313,47 @@ TEST(many_operands)
     CHECK_INT(fused, 3);
     nnc_graph_destroy(g);
     nnc_graph_destroy(h);
+}
+
+/* Splits x into n pieces of 1 to 3 elements (of 2 where `even`), doubles some of them, and joins them again. */
+static nnc_graph *many_pieces(int n, bool even, nnc_dtype dtype)
+{
+    nnc_graph *g = nnc_graph_create("pieces", test_sink);
+    nnc_ref *part = calloc((size_t)n, sizeof *part);
+    int64_t *size = calloc((size_t)n, sizeof *size), dim[2] = {3, 0};
+    for (int i = 0; i < n; i++)
+        dim[1] += size[i] = even ? 2 : 1 + i % 3;
+    nnc_type type = nnc_type_make(dtype, 2, dim);
+    nnc_ref x = nnc_input(g, "x", &type);
+    nnc_attr attr[2] = {nnc_ai(AT_axis, 1), nnc_av(AT_sizes, n, size)};
+    nnc_ref s = nnc_build(g, OP_split, 1, &x, 2, attr);
+    for (int i = 0; i < n; i++) {
+        nnc_ref v = s + (nnc_ref)((i * 7) % n);
+        part[i] = i % 3 ? v : nnc_build2(g, OP_add, v, v);
+    }
+    nnc_output(g, nnc_build(g, OP_concat, n, part, 1, attr), "y");
+    nnc_output(g, s + 1, "piece");
+    free(part);
+    free(size);
+    return g;
+}
+
+/* Neither a concat nor a split may be too wide for a command, at any level. */
+TEST(many_pieces)
+{
+    static const int count[] = {12, 13, 24, 60, 61, 64, 145, 400, 2000};
+    static const nnc_dtype dtype[] = {DT_f32, DT_i8, DT_f16, DT_i64};
+    nnc_target t = help_target(true);
+    for (size_t k = 0; k < 4 * NNC_COUNT(count); k++) {
+        nnc_graph *g = many_pieces(count[k / 4], k & 1, dtype[k % NNC_COUNT(dtype)]);
+        nnc_graph *h = nnc_graph_clone(g, test_sink);
+        CHECK_OK(run_passes(&h, k & 2 ? 2 : 0, NULL, 0, &t, NULL));
+        compare(g, h, test_seed, 0);
+        for (uint32_t i = 0; i < h->n_node; i++)
+            CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_NEST_ENDS);
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(h);
+    }
 }
 
 static bool names_one_of(const nnc_remark *r, const char *origin)

@@ -2,6 +2,7 @@
  * properties on generated ones. */
 #include "plan/make.h"
 #include "test.h"
+#include <string.h>
 
 static int64_t pack(nnc_block *b, int n, int64_t align, int64_t *least)
 {
@@ -143,6 +144,37 @@ TEST(pack_generated)
         CHECK_INT(second, size);
         for (int i = 0; i < N; i++)
             CHECK_INT(again[i].offset, b[i].offset);
+    }
+}
+
+static bool never(void *ctx, int i, int j)
+{
+    (void)ctx;
+    return i + j < 0;
+}
+
+/* Where nearly all blocks live at the same time, neighbours are not listed: the same places come out. */
+TEST(pack_dense)
+{
+    enum { N = 900 };
+    static nnc_block b[N], listed[N];
+    for (int k = 0; k < 6; k++) {
+        uint64_t r = test_seed + (uint64_t)k * 77;
+        for (int i = 0; i < N; i++) {
+            r = r * 6364136223846793005u + 1442695040888963407u;
+            int32_t first = (int32_t)(r >> 33) % 500,
+                    life = (int32_t)(r >> 20) % (k % 2 ? 300 : 900);
+            b[i] = (nnc_block){1 + (int64_t)((r >> 40) % 4000), first, first + life, -1};
+        }
+        memcpy(listed, b, sizeof b);
+        nnc_arena a;
+        nnc_arena_init(&a, 0);
+        int64_t least[2], size = pack(b, N, 64, &least[0]);
+        CHECK_INT(nnc_pack_blocks(listed, N, 64, never, NULL, &least[1], &a), size);
+        CHECK_INT(least[0], least[1]);
+        CHECK(!fault(b, N, 64, size));
+        CHECK(!memcmp(listed, b, sizeof b));
+        nnc_arena_deinit(&a);
     }
 }
 

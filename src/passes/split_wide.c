@@ -1,0 +1,271 @@
+/* passes/split_wide.c -- a concat or split of very many tensors becomes several steps of few: a command of a plan takes
+ * NNC_NEST_ENDS operands and results, and a kernel copies the operands of a concat one after the other only while
+ * they are few (NNC_NEST_JOIN); beyond, each element asks all of them whose it is.
+ *
+ *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an)
+ *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its readers can be one kernel with it
+ *
+ * Of a concat as few operands as possible go through memory once more. Runs at every level: a plan has no
+ * other command for them. Ends: what is built is not wide. */
+#include "passes/internal.h"
+
+enum {
+    WIDE_SPLIT = NNC_NEST_ENDS - 4,
+    ASK_OPS = 8 /* instructions that ask whose an element is */
+};
+
+/* ---- concat ---------------------------------------------------------------------------------- */
+
+/* Does one kernel that asks each element whose it is take longer than steps of few operands? */
+static bool asks_too_long(const pass *p, const nnc_node *n)
+{
+    const nnc_target *t = p->t;
+    const nnc_type *y = nnc_typeof(p->g, n->out);
+    double lanes =
+        t->kind == NNC_T_cpu ? t->vector_bits / 16.0 : 1; /* questions are scalar there */
+    double rate = (double)t->flops_f32 / 2 / lanes, numel = (double)nnc_type_numel(y);
+    double ask = numel * n->n_in * ASK_OPS / rate;
+    int64_t steps = (n->n_in - 2) / (NNC_NEST_JOIN - 1);
+    double bytes = 2 * (double)nnc_type_bytes(y) * (n->n_in - NNC_NEST_JOIN) / n->n_in;
+    return ask > (double)(steps * t->launch_ns) * 1e-9 + bytes / (double)t->copy_bytes_s;
+}
+
+static bool is_wide_concat(const pass *p, const nnc_node *n)
+{
+    return n->op == OP_concat && n->n_in > NNC_NEST_JOIN &&
+           (n->n_in >= NNC_NEST_ENDS || asks_too_long(p, n));
+}
+
+static nnc_ref join(pass *p, const nnc_node *like, const nnc_ref *in, int n)
+{
+    int axis = (int)nnc_attr_int(like, AT_axis, 0);
+    nnc_type y = *nnc_typeof(p->g, like->out);
+    y.dim[axis] = 0;
+    for (int i = 0; i < n; i++)
+        y.dim[axis] += nnc_typeof(p->g, in[i])->dim[axis];
+    return nnc_build_typed(p->g, OP_concat, n, in, like->n_attr, like->attr, &y);
+}
+
+/* One step: fewer operands, at least NNC_NEST_JOIN of them. Returns how many. */
+static int join_some(pass *p, const nnc_node *like, nnc_ref *in, int n)
+{
+    int most = NNC_NEST_JOIN, over = n - most;
+    bool all = (over + most - 2) / (most - 1) > most; /* more groups than may be left: all join */
+    int k = 0, i = 0;
+    while (i < n && (all || over > 0)) {
+        int take = (int)nnc_min64(most, all ? n - i : over + 1);
+        in[k++] = take == 1 ? in[i] : join(p, like, in + i, take);
+        i += take;
+        over -= take - 1;
+    }
+    memmove(in + k, in + i, (size_t)(n - i) * sizeof *in);
+    return k + n - i;
+}
+
+/* Concats met so far, by their last operand: dense blocks join all results before again for each next one. */
+typedef struct joined {
+    struct joined *next; /* of the same last operand */
+    nnc_ref out;
+    int axis, n;
+    nnc_ref in[];
+} joined;
+
+typedef struct memory {
+    joined **by_last;
+    nnc_ref n_value; /* values that there were before the pass */
+} memory;
+
+static bool begins_with(const pass *p, const nnc_node *c, const nnc_ref *in, const joined *j)
+{
+    return j->axis == (int)nnc_attr_int(c, AT_axis, 0) &&
+           nnc_def(p->g, j->out)->device == c->device &&
+           !memcmp(j->in, in, sizeof *in * (size_t)j->n);
+}
+
+/* The longest concat met before that begins as in[], the operands of c, does: its result takes those operands' place. Returns how many
+ * operands are left. */
+static int reuse_joined(const pass *p, const memory *m, const nnc_node *c, nnc_ref *in)
+{
+    int n = c->n_in;
+    for (int k = n - 1; k > 0; k--)
+        for (const joined *j = in[k] < m->n_value ? m->by_last[in[k]] : NULL; j; j = j->next)
+            if (j->n == k + 1 && begins_with(p, c, in, j)) {
+                in[0] = j->out;
+                memmove(in + 1, in + k + 1, (size_t)(n - k - 1) * sizeof *in);
+                return n - k;
+            }
+    return n;
+}
+
+static void keep_joined(pass *p, memory *m, const nnc_node *c, const nnc_ref *in, nnc_ref out)
+{
+    int n = c->n_in;
+    nnc_ref last = in[n - 1];
+    joined *j = nnc_arena_alloc(p->a, 1, sizeof *j + (size_t)n * sizeof *in);
+    if (!j)
+        p->status = nnc_nomem(p->sink);
+    if (!j || last >= m->n_value)
+        return;
+    *j = (joined){m->by_last[last], out, (int)nnc_attr_int(c, AT_axis, 0), n};
+    memcpy(j->in, in, (size_t)n * sizeof *in);
+    m->by_last[last] = j;
+}
+
+static void narrow_concat(pass *p, uint32_t i, memory *m)
+{
+    nnc_node c = p->g->node[i];
+    layers l = layers_of(p, i, NNC_NONE);
+    nnc_ref *in = nnc_arena_memdup(p->a, c.in, c.n_in * sizeof *in);
+    if (!in) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    edit_at(p, i);
+    int n = reuse_joined(p, m, &c, in), left = n;
+    while (n > NNC_NEST_JOIN && p->g->status == NNC_OK)
+        n = join_some(p, &c, in, n);
+    nnc_ref r = join(p, &c, in, n);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    keep_joined(p, m, &c, c.in, r);
+    edit_replace(p, c.out, r);
+    if (left < c.n_in)
+        remark_applied(p, &l, "concat of a concat",
+            "%d of its %d operands have been joined already: it reads them together",
+            c.n_in - left + 1, c.n_in);
+    else
+        remark_applied(p, &l, "concat in steps",
+            "a kernel joins at most %d tensors without asking for each element whose it is: %d are "
+            "joined in steps",
+            NNC_NEST_JOIN, c.n_in);
+}
+
+/* ---- split ----------------------------------------------------------------------------------- */
+
+/* Is v read by nothing but ops that can be one kernel with a slice of x? */
+static bool joins_its_readers(const pass *p, nnc_ref v)
+{
+    if (edit_is_output(p, v) || !(p->will_run >> PASS_fuse & 1))
+        return false;
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
+        const nnc_node *n = &p->g->node[p->e.uses[u - 1].node];
+        nnc_class k = nnc_op_class(n->op);
+        if (!p->e.dead[p->e.uses[u - 1].node] && k != CL_ewise && k != CL_ecomp && k != CL_reduce &&
+            k != CL_move && k != CL_window)
+            return false;
+    }
+    return true;
+}
+
+/* Part [from, to) of axis of x, in the memory order of `like`. */
+static nnc_ref part(pass *p, nnc_ref x, const nnc_type *like, int axis, int64_t from, int64_t to)
+{
+    int64_t a = axis, step = 1;
+    nnc_type y = *like;
+    y.dim[axis] = to - from;
+    nnc_attr attr[4] = {nnc_av(AT_axes, 1, &a), nnc_av(AT_starts, 1, &from),
+        nnc_av(AT_ends, 1, &to), nnc_av(AT_steps, 1, &step)};
+    return nnc_build_typed(p->g, OP_slice, 1, &x, 4, attr, &y);
+}
+
+/* Results [r, r + n) of split s, from element `at` on, sizes[] each: fills out[0..n). Without `fuse`, slice and split are one
+ * kernel by this pass's hand. */
+static void few_results(
+    pass *p, const nnc_node *s, int r, int n, const int64_t *sizes, int64_t at, nnc_ref *out)
+{
+    int axis = (int)nnc_attr_int(s, AT_axis, 0);
+    int64_t end = at;
+    for (int k = 0; k < n; k++)
+        end += sizes[k];
+    nnc_type like = *nnc_typeof(p->g, s->out + (nnc_ref)r);
+    nnc_ref x = part(p, s->in[0], &like, axis, at, end);
+    if (n == 1 || x == NNC_NONE) {
+        out[0] = x;
+        return;
+    }
+    nnc_attr attr[2] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, n, sizes)};
+    nnc_type type[WIDE_SPLIT];
+    for (int k = 0; k < n; k++)
+        type[k] = *nnc_typeof(p->g, s->out + (nnc_ref)(r + k));
+    nnc_ref y = nnc_build_typed(p->g, OP_split, 1, &x, 2, attr, type);
+    edit_sync(p);
+    for (int k = 0; k < n; k++)
+        out[k] = y + (nnc_ref)k;
+    if (p->status != NNC_OK || p->will_run >> PASS_fuse & 1)
+        return;
+    uint32_t nodes[2] = {p->g->value[x].node, p->g->value[y].node};
+    nnc_ref f = region_build(p, nodes, 2, out, n);
+    for (int k = 0; k < n; k++)
+        out[k] = f + (nnc_ref)k;
+    edit_sweep(p, nodes[1]);
+}
+
+/* Results of different sizes have an index each. */
+static int most_results(const nnc_node *s, const int64_t *sizes)
+{
+    for (uint32_t k = 1; k < s->n_out; k++)
+        if (sizes[k] != sizes[0])
+            return NNC_NEST_JOIN;
+    return WIDE_SPLIT;
+}
+
+static void narrow_split(pass *p, uint32_t i)
+{
+    nnc_node s = p->g->node[i];
+    layers l = layers_of(p, i, NNC_NONE);
+    const int64_t *sizes = NULL;
+    int n = nnc_attr_ints(&s, AT_sizes, &sizes), most = most_results(&s, sizes);
+    nnc_ref *out = ARENA_NEW(p->a, nnc_ref, n);
+    if (!out) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    edit_at(p, i);
+    int64_t at = 0;
+    for (int k = 0, m; k < n && p->g->status == NNC_OK && p->status == NNC_OK; k += m) {
+        bool alone = joins_its_readers(p, s.out + (nnc_ref)k);
+        for (m = 1; m < most && k + m < n && !alone;)
+            if (joins_its_readers(p, s.out + (nnc_ref)(k + m)))
+                break;
+            else
+                m++;
+        few_results(p, &s, k, m, sizes + k, at, out + k);
+        for (int j = 0; j < m; j++)
+            at += sizes[k + j];
+    }
+    edit_sync(p);
+    for (int k = 0; k < n; k++)
+        edit_replace(p, s.out + (nnc_ref)k, out[k]);
+    edit_sweep(p, i);
+    remark_applied(p, &l, "split in steps",
+        "a kernel has at most %d results: these %d are slices, each with its readers or some "
+        "together",
+        NNC_NEST_ENDS, n);
+}
+
+static bool is_wide_split(const nnc_node *n)
+{
+    const int64_t *sizes;
+    return n->op == OP_split && (int)nnc_attr_ints(n, AT_sizes, &sizes) > most_results(n, sizes);
+}
+
+nnc_status pass_split_wide(pass *p)
+{
+    uint32_t n = p->g->n_node;
+    memory m = {ARENA_NEW(p->a, joined *, p->g->n_value + 1), p->g->n_value};
+    if (!m.by_last)
+        return nnc_nomem(p->sink);
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
+        const nnc_node *c = &p->g->node[i];
+        if (!p->e.dead[i] && is_wide_concat(p, c))
+            narrow_concat(p, i, &m);
+        else if (!p->e.dead[i] && c->op == OP_concat && c->n_in > 1)
+            keep_joined(p, &m, c, c->in, c->out);
+    }
+    /* Then splits: each of their results that is replaced costs a look at all operands of its readers, which are few now. */
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++)
+        if (!p->e.dead[i] && is_wide_split(&p->g->node[i]))
+            narrow_split(p, i);
+    return p->status;
+}
