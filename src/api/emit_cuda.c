@@ -110,6 +110,16 @@ int nnc_cuda_units(const nnc_plan *p)
     return (p->n_kernel + UNIT_KERNELS - 1) / UNIT_KERNELS;
 }
 
+/* Errors alone: what stands in for an unknown GPU was said when the plan was made. */
+static void pass_errors(const nnc_sink *own, nnc_sink *sink)
+{
+    for (size_t i = 0; i < nnc_sink_count(own); i++) {
+        const nnc_diag *d = nnc_sink_at(own, i);
+        if (d->severity == NNC_ERROR)
+            (void)nnc_fail(sink, d->code, d->loc, "%s", d->message);
+    }
+}
+
 nnc_status nnc_cuda_emit_unit(
     nnc_env *e, const nnc_artifact *art, int u, nnc_emit what, nnc_text *out, nnc_sink *sink)
 {
@@ -120,10 +130,15 @@ nnc_status nnc_cuda_emit_unit(
     nnc_arena a;
     char *text = NULL;
     size_t size = 0;
+    nnc_sink *own = nnc_sink_create();
+    if (!own)
+        return nnc_nomem(sink);
     nnc_arena_init(&a, 0);
-    nnc_status st = nnc_plan_kernels(p, first, n, k, &a, sink);
+    nnc_status st = nnc_plan_kernels(p, first, n, k, &a, own);
     if (!st)
-        st = emit((const nnc_kernel *const *)k, n, &e->target, what, &text, &size, sink);
+        st = emit((const nnc_kernel *const *)k, n, &e->target, what, &text, &size, own);
+    pass_errors(own, sink);
+    nnc_sink_destroy(own);
     if (!st && what == EMIT_cuda)
         nnc_cuda_annotate(out, art, first, n, text, size);
     else if (!st)

@@ -121,6 +121,7 @@ nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nn
 void nnc_doctor_cuda_text(nnc_text *t);
 void nnc_doctor_cuda_json(nnc_text *t); /* a member "cuda" */
 void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t);
+void nnc_devices_gpus_text(nnc_text *t); /* this machine's GPUs, if any */
 
 /* ---- first_run.c ---- */
 

@@ -184,6 +184,20 @@ static const part parts[] = {
     {"openmp", "threads shared with oneDNN (OpenMP)", "threads come from pthreads"},
 };
 
+/* The machine that computes where the target is no GPU. */
+static void put_cpu(const nnc_target *g, nnc_text *t)
+{
+    bool known = g->cpu && *g->cpu;
+    nnc_printf(t, "  %s: %s%s%d core%s, %d-bit vectors, %d thread%s used; memory ", g->name,
+        known ? g->cpu : "", known ? ", " : "", g->cores, nnc_plural(g->cores, "s"), g->vector_bits,
+        g->threads, nnc_plural(g->threads, "s"));
+    nnc_put_bytes(t, g->memory_bytes);
+    nnc_printf(t, "\n  peak %.0f GFLOP/s (f32), copies %.0f GB/s; %s\n",
+        (double)g->flops_f32 * 1e-9, (double)g->copy_bytes_s * 1e-9,
+        g->measured ? "measured" : "described, not measured");
+    nnc_printf(t, "  virtual devices cpu:0, cpu:1, ... share this machine (--devices)\n");
+}
+
 nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
 {
     nnc_puts(t, f == NNC_JSON ? "{\"version\": \"" NNC_VERSION "\", \"parts\": ["
@@ -223,7 +237,11 @@ nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
     }
     nnc_doctor_cuda_text(t);
     nnc_puts(t, "\n");
-    return nnc_report_devices(e, f, t);
+    if (e->target.kind == NNC_T_cuda)
+        nnc_devices_cuda_text(&e->target, t);
+    else
+        put_cpu(&e->target, t);
+    return done(t);
 }
 
 nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *t)
@@ -237,14 +255,8 @@ nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *t)
         nnc_devices_cuda_text(g, t);
         return done(t);
     }
-    bool known = g->cpu && *g->cpu;
-    nnc_printf(t, "  %s: %s%s%d core%s, %d-bit vectors, %d thread%s used; memory ", g->name,
-        known ? g->cpu : "", known ? ", " : "", g->cores, nnc_plural(g->cores, "s"), g->vector_bits,
-        g->threads, nnc_plural(g->threads, "s"));
-    nnc_put_bytes(t, g->memory_bytes);
-    nnc_printf(t, "\n  peak %.0f GFLOP/s (f32), copies %.0f GB/s; %s\n",
-        (double)g->flops_f32 * 1e-9, (double)g->copy_bytes_s * 1e-9,
-        g->measured ? "measured" : "described, not measured");
-    nnc_printf(t, "  virtual devices cpu:0, cpu:1, ... share this machine (--devices)\n");
+    put_cpu(g, t);
+    if (!strcmp(g->name, "cpu"))
+        nnc_devices_gpus_text(t);
     return done(t);
 }

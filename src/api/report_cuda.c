@@ -31,16 +31,29 @@ static void text_libraries(nnc_text *t)
     }
 }
 
-static void text_gpus(nnc_text *t)
+/* Returns how many there are. */
+static int put_gpus(nnc_text *t, nnc_sink *sink)
 {
     nnc_cuda_device d[MAX_GPUS];
-    nnc_sink *sink = nnc_sink_create();
     int n = nnc_cuda_devices(d, MAX_GPUS, sink);
     for (int i = 0; i < n && i < MAX_GPUS; i++) {
         nnc_printf(t, "  GPU %d    %s, sm_%d, %d SMs, memory ", i, d[i].name, d[i].sm, d[i].sms);
         nnc_put_bytes(t, d[i].memory_bytes);
         nnc_putc(t, '\n');
     }
+    return n;
+}
+
+void nnc_devices_gpus_text(nnc_text *t)
+{
+    if (put_gpus(t, NULL) > 0)
+        nnc_puts(t, "  --target=cuda is the first of these GPUs, whose numbers it asks for\n");
+}
+
+static void text_gpus(nnc_text *t)
+{
+    nnc_sink *sink = nnc_sink_create();
+    put_gpus(t, sink);
     for (size_t i = 0; sink && i < nnc_sink_count(sink); i++)
         nnc_printf(t, "  %s\n", nnc_sink_at(sink, i)->message);
     nnc_sink_destroy(sink);

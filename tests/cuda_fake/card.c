@@ -57,6 +57,20 @@ TEST(the_card_that_is_there)
     check_end();
 }
 
+/* Who asks for this machine hears of its GPUs too. */
+TEST(devices_lists_gpus)
+{
+    nnc_env *e;
+    fake_begin(0);
+    fake_gpu = (fake_card){20, 1755000, 2619000, 5120, 50 << 20, (size_t)80 << 30};
+    CHECK_OK(nnc_env_create(&(nnc_env_options){0}, &e, test_sink));
+    check_devices(e, NNC_TEXT, "  GPU 0    GPU, sm_90, 20 SMs, memory 80.00 GiB");
+    check_devices(e, NNC_TEXT, "--target=cuda");
+    check_devices(e, NNC_TEXT, "virtual devices cpu:0");
+    nnc_env_destroy(e);
+    check_end();
+}
+
 TEST(the_same_card_the_same_plan)
 {
     char *plan[2];

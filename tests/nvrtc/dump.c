@@ -74,14 +74,36 @@ static void read_dumped(const char *dir, const char *name, char **text)
     CHECK_OK(nnc_file_read(path, 0, text, &n, test_sink));
 }
 
+/* What stands in for a GPU that NVRTC does not know is said once, however many units there are. */
+static void check_said_once(void)
+{
+    int n = 0;
+    for (size_t i = 0; i < nnc_sink_count(test_sink); i++)
+        n += strstr(nnc_sink_at(test_sink, i)->message, "does not know sm_999") != NULL;
+    CHECK_INT(n, 1);
+}
+
+static void dump(nnc_env *e, const char *file, const char *dir, nnc_artifact **a)
+{
+    nnc_model *m = nnc_model_open(file, &(nnc_open_options){0}, test_sink);
+    CHECK_OK(nnc_compile(e, m, &nnc_compile_defaults, a, test_sink));
+    CHECK_OK(nnc_dump(e, *a, dir, test_sink));
+    nnc_model_close(m);
+}
+
+static void remove_dump(const char *dir)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", dir);
+    CHECK_INT(system(command), 0);
+}
+
 static void check_dump(nnc_env *e, const char *file)
 {
-    char dir[] = "/tmp/nnc-dump-XXXXXX", command[64], *text = NULL, *source = NULL;
+    char dir[] = "/tmp/nnc-dump-XXXXXX", *text = NULL, *source = NULL;
     nnc_artifact *a = NULL;
-    nnc_model *m = nnc_model_open(file, &(nnc_open_options){0}, test_sink);
     CHECK(mkdtemp(dir) != NULL);
-    CHECK_OK(nnc_compile(e, m, &nnc_compile_defaults, &a, test_sink));
-    CHECK_OK(nnc_dump(e, a, dir, test_sink));
+    dump(e, file, dir, &a);
     read_dumped(dir, "code.txt", &text);
     read_dumped(dir, "unit0.cu", &source);
     if (a && text)
@@ -91,9 +113,7 @@ static void check_dump(nnc_env *e, const char *file)
     nnc_free(text);
     nnc_free(source);
     nnc_artifact_destroy(a);
-    nnc_model_close(m);
-    snprintf(command, sizeof command, "rm -rf %s", dir);
-    CHECK_INT(system(command), 0);
+    remove_dump(dir);
 }
 
 TEST(nvrtc_dump)
@@ -107,4 +127,22 @@ TEST(nvrtc_dump)
     for (size_t i = 0; e && i < NNC_COUNT(models); i++)
         check_dump(e, models[i]);
     nnc_env_destroy(e);
+}
+
+TEST(nvrtc_dump_for_the_unknown)
+{
+    char dir[] = "/tmp/nnc-dump-XXXXXX";
+    nnc_env *e;
+    nnc_artifact *a = NULL;
+    if (compile_absent())
+        return;
+    CHECK(mkdtemp(dir) != NULL);
+    CHECK_OK(nnc_env_create(
+        &(nnc_env_options){.target = "cuda:sm_999", .no_cache = true}, &e, test_sink));
+    dump(e, "models/relu.json", dir, &a);
+    check_said_once();
+    nnc_sink_clear(test_sink);
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    remove_dump(dir);
 }
