@@ -13,6 +13,7 @@ typedef struct cu_value {
     bool vector;   /* load: the lanes are one access */
     bool lanes;    /* declared outside the loop over lanes: name[e] */
     bool held;     /* load: in registers for all of a row, or for all of a thread's vectors: name[u] */
+    bool run;      /* load: one of the elements side by side that windows split among them, run_4[e * 2 + r1] */
     bool tiled;    /* load: turned in shared memory, declared before the section */
     bool outside;  /* declared before its section: read by later sections */
     bool live;     /* something that is stored depends on it */
@@ -36,6 +37,7 @@ typedef struct cu {
     const bool *kept;       /* by buffer: tmp buffers that live in registers, or NULL */
     const nnc_kguard *holds[NNC_KGUARDS]; /* guards that are known to hold here */
     int n_holds;
+    int run_axis;           /* along which loads of runs reduce */
     const char *unroll;     /* name of the index of held values, "u" */
     nnc_sink *sink;
 } cu;
@@ -69,6 +71,7 @@ void cu_declare(cu *c, const nnc_kstage *s); /* reductions and what later sectio
 uint32_t cu_axes_used(const cu *c, const nnc_kstage *s); /* what the stage's text names */
 void cu_finish_arg(cu *c, const nnc_kstage *s);
 void cu_load(cu *c, int32_t id);
+void cu_load_run(cu *c, int32_t id, int n); /* its n elements side by side */
 
 void cu_find_outside(cu *c); /* marks values that sections of later stages read */
 void cu_place(cu *c, const char *unit); /* declares the outer axes from the number of a unit */

@@ -4,7 +4,10 @@
 
 #include <math.h>
 
-enum { WRITTEN_OUT = 8 }; /* steps along a window that need no loop */
+enum {
+    WRITTEN_OUT = 8, /* steps along a window that need no loop */
+    MOST_RUN = 32 /* elements side by side in registers */
+};
 
 /* Where unit q stands: `along` counts fastest, in vectors; then the other outer axes. */
 void cu_place(cu *c, const char *q)
@@ -70,16 +73,68 @@ static void unroll_loop(cu *c, const nnc_kstage *s, int a, bool all)
         cu_line(c, "#pragma unroll %d", REDUCE_UNROLL);
 }
 
+/* ---- windows side by side ---- */
+
+/* The last axis that stage s reduces, where it is written out; -1: none. */
+static int written_out(const cu *c, const nnc_kstage *s)
+{
+    int last = -1;
+    for (int a = c->k->n_outer; a < c->k->n_axis; a++)
+        if ((s->axes >> a & 1) && c->k->axis[a].extent > 1)
+            last = a;
+    return last >= 0 && c->k->axis[last].kind == KA_reduce &&
+                   c->k->axis[last].extent <= WRITTEN_OUT && nnc_window_kernel(c->k)
+               ? last
+               : -1;
+}
+
+/* Elements that load id takes along axis r, for all lanes, when these lie side by side without overlap and begin where accesses of
+ * 16 bytes may, or of all of them if they are fewer; 0: they do not. */
+static int run_length(const cu *c, int32_t id, int r)
+{
+    const nnc_kernel *k = c->k;
+    const nnc_kins *in = &k->ins[id];
+    const int64_t w = k->axis[r].extent, n = w * c->lanes;
+    const int64_t size = nnc_dtype_size(k->buf[in->buf].dtype), bytes = n * size;
+    if (in->op != KO_load || !c->v[id].live || c->v[id].vector || in->arg[0] >= 0 ||
+        in->n_guard > 0 || in->at.k[r] != 1 || c->ragged || n > MOST_RUN ||
+        (c->lanes > 1 && in->at.k[c->axis] != w))
+        return 0;
+    if (bytes % 16 != 0 && (bytes > 16 || (bytes & (bytes - 1)) != 0))
+        return 0;
+    const int64_t whole = nnc_min64(bytes, 16) / size;
+    for (int a = 0; a < k->n_axis; a++)
+        if (a != r && k->axis[a].extent > 1 && in->at.k[a] * (a == c->axis ? c->lanes : 1) % whole)
+            return 0;
+    return in->at.c % whole == 0 ? (int)n : 0;
+}
+
+static void load_runs(cu *c, const nnc_kstage *s, int r)
+{
+    c->run_axis = r;
+    for (int32_t id = s->body0; id < s->body1; id++) {
+        int n = run_length(c, id, r);
+        c->v[id].run = n > 0;
+        if (n > 0)
+            cu_load_run(c, id, n);
+    }
+}
+
+/* ---- loops ---- */
+
 /* Own axes of kind `kind` as loops; returns how many were opened. */
 static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
 {
     int n = 0;
     const int64_t tmp = nnc_kernel_scratch(c->k);
     const bool unrolled = tmp > 0 && tmp <= REGISTER_TMP;
+    const int last = kind == KA_reduce ? written_out(c, s) : -1;
     for (int a = c->k->n_outer; a < c->k->n_axis; a++) {
         const nnc_kaxis *x = &c->k->axis[a];
         if (x->kind != kind || !(s->axes >> a & 1) || x->extent == 1)
             continue;
+        if (a == last)
+            load_runs(c, s, a);
         unroll_loop(c, s, a,
             unrolled || (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k)));
         cu_open(c, "for (%s %s = 0; %s < %lld; %s++) {", cu_index(c), c->axis_name[a],

@@ -129,6 +129,15 @@ static void address(const cu *c, const nnc_kins *in)
     }
 }
 
+/* run_4[e * 2 + r1], converted when the run was loaded. */
+static void run_element(const cu *c, int32_t id)
+{
+    nnc_printf(c->t, "run_%d[", id);
+    if (c->lanes > 1)
+        nnc_printf(c->t, "e * %lld + ", (long long)c->k->axis[c->run_axis].extent);
+    nnc_printf(c->t, "%s]", c->axis_name[c->run_axis]);
+}
+
 static void element(const cu *c, const nnc_kins *in)
 {
     nnc_printf(c->t, "%s[", c->buf_name[in->buf]);
@@ -157,6 +166,17 @@ static void vector_load(const cu *c, const nnc_kins *in, bool guarded)
     }
 }
 
+void cu_load_run(cu *c, int32_t id, int n)
+{
+    const nnc_kins *in = &c->k->ins[id];
+    nnc_affine at = in->at;
+    at.k[c->run_axis] = 0;
+    cu_indent(c);
+    nnc_printf(c->t, "const auto run_%d = nnc_load<%d>(%s + ", id, n, c->buf_name[in->buf]);
+    cu_affine(c, &at);
+    nnc_puts(c->t, ");\n");
+}
+
 void cu_load(cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -180,6 +200,8 @@ void cu_load(cu *c, int32_t id)
         nnc_printf(c->t, "in_%d ? ", id);
     if (v->vector) {
         vector_load(c, in, guarded);
+    } else if (v->run) {
+        run_element(c, id);
     } else {
         nnc_puts(c->t, converts(c, in) ? "nnc_get(" : "");
         element(c, in);

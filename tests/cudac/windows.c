@@ -72,3 +72,43 @@ TEST(moved_windows)
     moved_windows(50, false);
     moved_windows(40, true);
 }
+
+static int with_runs(const ct_set *s)
+{
+    int n = 0;
+    for (int i = 0; i < s->n; i++) {
+        char *text = NULL;
+        size_t size;
+        CHECK_OK(nnc_emitter_cuda.emit(&s->k[i], 1, ct_tiny(), EMIT_cuda, &text, &size, test_sink));
+        n += text && strstr(text, "const auto run_");
+        nnc_free(text);
+    }
+    return n;
+}
+
+/* Windows side by side, which one access loads together where they begin as it wants, and element by element where not: widths, rests
+ * and beginnings of rows of all kinds. */
+TEST(windows_side_by_side)
+{
+    static const char *const types[] = {"f32", "f16", "bf16", "f64", "u8", "i32"};
+    static const char *const pools[] = {"maxpool", "avgpool"};
+    ct_set s = {.tiny = true, .few = true};
+    for (int k = 2; k <= 8; k++)
+        for (size_t i = 0; i < NNC_COUNT(types); i++)
+            for (int rest = 0; rest < 3; rest += 2) {
+                char text[400];
+                int out = 8 + 4 * ((k + (int)i) % 3) + (k == 5);
+                bool avg = types[i][0] != 'u' && types[i][0] != 'i' && k % 2;
+                snprintf(text, sizeof text,
+                    "graph @t {\n%%x = input : %s[2,3,%d,%d]\n%%p = %s %%x {kernel=[2,%d], "
+                    "strides=[2,%d]}\nreturn %%p }",
+                    types[i], 6 + rest, out * k + rest, pools[avg], k, k);
+                ct_add_fused(&s, text);
+            }
+    CHECK_INT(s.n, 7 * 6 * 2);
+    int runs = with_runs(&s);
+    CHECK(runs > s.n / 4 && runs < s.n);
+    if (ct_build(&s, NULL))
+        CHECK_INT(ct_run_all(&s, test_seed), s.n);
+    ct_set_deinit(&s);
+}

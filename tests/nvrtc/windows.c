@@ -1,11 +1,13 @@
 /* tests/nvrtc/windows.c -- machine code of windows: depthwise convolutions between two 1x1 ones, as mobile nets have them, and pooling.
  * Nothing is spilled or in local memory, results are stored by 128 bits, instructions for each result stay under a budget, and the
- * kernel is there rather than a library's call. */
+ * kernel is there rather than a library's call. Windows that lie side by side along memory are loaded by 128 bits, too. */
 #include "api/nnc.h"
 #include "cuda/cuda.h"
 #include "ir/ir.h"
 #include "plan/plan.h"
 #include "test.h"
+
+static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
 
 typedef struct window {
     const char *type;
@@ -42,8 +44,9 @@ static nnc_graph *graph_of(const window *w)
     return nnc_graph_parse(&s, test_sink);
 }
 
-static void check_code(const window *w, const char *arch, const nnc_cubin_kernel *k)
+static void check_code(const void *ctx, const char *arch, const nnc_cubin_kernel *k)
 {
+    const window *w = ctx;
     int size = w->type[1] == '3' ? 4 : 2;
     double each = k->path_stored > 0 ? (double)k->path * size / k->path_stored : 1e9;
     int narrow = k->store_bits[0] + k->store_bits[1] + k->store_bits[2] + k->store_bits[3];
@@ -58,9 +61,12 @@ static void check_code(const window *w, const char *arch, const nnc_cubin_kernel
             w->most, narrow);
 }
 
-static void check(nnc_env *e, const window *w, const char *arch)
+typedef void check_kernel(const void *w, const char *arch, const nnc_cubin_kernel *k);
+
+/* Compiles g and gives each kernel whose name holds `part` to `code`. Returns the calls of libraries. */
+static int check(
+    nnc_env *e, nnc_graph *g, const char *part, check_kernel *code, const void *w, const char *arch)
 {
-    nnc_graph *g = graph_of(w);
     nnc_artifact *a = NULL;
     nnc_cubin_kernel *k;
     nnc_arena mem;
@@ -71,35 +77,94 @@ static void check(nnc_env *e, const window *w, const char *arch)
     for (int i = 0; p && i < p->n_object; i++) {
         CHECK_OK(nnc_cubin_read(p->object[i].data, p->object[i].n, &mem, &k, &n, &sm, test_sink));
         for (int j = 0; j < n; j++)
-            if (strstr(k[j].name, "_conv")) {
-                check_code(w, arch, &k[j]);
+            if (strstr(k[j].name, part)) {
+                code(w, arch, &k[j]);
                 found++;
             }
     }
     CHECK_INT(found, 1);
-    if (p)
-        CHECK_INT(p->n_call, 2);
+    int calls = p ? p->n_call : -1;
     nnc_arena_deinit(&mem);
     nnc_artifact_destroy(a);
     nnc_graph_destroy(g);
+    return calls;
+}
+
+static bool absent(void)
+{
+    nnc_cuda_found f;
+    nnc_cuda_look(CUDA_nvrtc, &f);
+    if (!f.ok)
+        test_skip("no NVRTC: %s", f.why);
+    return !f.ok;
 }
 
 TEST(nvrtc_windows)
 {
-    static const char *const archs[] = {"cuda:sm_75", "cuda:sm_80", "cuda:sm_90", "cuda:sm_100"};
-    nnc_cuda_found f;
-    nnc_cuda_look(CUDA_nvrtc, &f);
-    if (!f.ok) {
-        test_skip("no NVRTC: %s", f.why);
+    if (absent())
         return;
-    }
     for (size_t t = 0; t < NNC_COUNT(archs); t++) {
         nnc_env *e;
         CHECK_OK(nnc_env_create(
             &(nnc_env_options){.target = archs[t], .no_cache = true}, &e, test_sink));
         for (size_t i = 0; e && i < NNC_COUNT(windows); i++)
             if (t > 0 || windows[i].type[0] != 'b') /* sm_75 does not convolve bf16 */
-                check(e, &windows[i], archs[t]);
+                CHECK_INT(
+                    check(e, graph_of(&windows[i]), "_conv", check_code, &windows[i], archs[t]), 2);
+        nnc_env_destroy(e);
+    }
+}
+
+/* ---- windows side by side ---- */
+
+typedef struct pooling {
+    const char *op, *type;
+    int size, k;
+    int bits; /* of the widest load, which is the only one */
+} pooling;
+
+/* Row-major; the last: so few that threads take one window each, a pair a load. */
+static const pooling poolings[] = {
+    {"maxpool", "f32", 112, 2, 128},
+    {"avgpool", "f32", 112, 2, 128},
+    {"maxpool", "f16", 112, 2, 128},
+    {"maxpool", "f32", 96, 3, 128},
+    {"maxpool", "f32", 14, 2, 64},
+};
+
+static nnc_graph *pooling_of(const pooling *p)
+{
+    char text[400];
+    nnc_scan s;
+    snprintf(text, sizeof text,
+        "graph @t {\n%%x = input : %s[8,64,%d,%d]\n%%p = %s %%x {kernel=[%d,%d], strides=[%d,%d]}\n"
+        "%%y = sigmoid %%p\nreturn %%y as \"y\" }",
+        p->type, p->size, p->size, p->op, p->k, p->k, p->k, p->k);
+    nnc_scan_init(&s, "t", text, strlen(text));
+    return nnc_graph_parse(&s, test_sink);
+}
+
+static void check_loads(const void *ctx, const char *arch, const nnc_cubin_kernel *k)
+{
+    const pooling *p = ctx;
+    for (int i = 0; i < 5; i++) /* 8 to 128 bits */
+        if ((k->load_bits[i] > 0) != (8 << i == p->bits))
+            test_fail(__FILE__, __LINE__, "%s: %s of %s, %d by %d: %d loads of %d bits", arch,
+                p->op, p->type, p->size, p->k, k->load_bits[i], 8 << i);
+    CHECK_INT(k->stack_bytes + k->n[CC_load_local] + k->n[CC_store_local], 0);
+}
+
+TEST(nvrtc_pooling)
+{
+    if (absent())
+        return;
+    for (size_t t = 0; t < NNC_COUNT(archs); t++) {
+        nnc_env *e;
+        CHECK_OK(nnc_env_create(
+            &(nnc_env_options){.target = archs[t], .no_cache = true}, &e, test_sink));
+        for (size_t i = 0; e && i < NNC_COUNT(poolings); i++)
+            CHECK_INT(
+                check(e, pooling_of(&poolings[i]), "k_", check_loads, &poolings[i], archs[t]), 0);
         nnc_env_destroy(e);
     }
 }
