@@ -44,7 +44,11 @@ expect "the other cell is measured" grep -q '"queued"' "$out"/raw-*/nnc/matmul*.
 gpu --only=machine,nnc --cells="$out/cells.txt"
 expect "failures stay failures: exit code 1, not $code" [ "$code" = 1 ]
 touch "$out/before"
-gpu --again --only=machine,check,ceilings,nnc,cpu,report
+all=machine,check,ceilings,nnc,cpu,report
+gpu --again --only=$all --limit=300
+for again in 1 2 3 4 5 6 7 8 9; do # a busy machine: what is left is done by the same command
+    [ "$code" = 75 ] && gpu --only=$all --limit=300
+done
 expect "exit code 0 when all is well, not $code" [ "$code" = 0 ]
 expect "all cells are measured" [ "$(results nnc)" = 15 ]
 expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmul,precision=f32,dim=32*' -newer "$out/before")" ]

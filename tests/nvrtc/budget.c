@@ -43,7 +43,8 @@ static const struct {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
-    int kernels, unfound, slow_sines, arrays, wide, registers;
+    int kernels, unfound, slow_sines, arrays, wide;
+    int registers, limit; /* of the kernel that is nearest to its limit */
     double used,
         each; /* largest: part of a budget of instructions; instructions for an element of a pointwise kernel */
     char name[80], each_name[80];
@@ -60,7 +61,7 @@ void budget_print(void)
         if (seen[c].kernels) {
             printf("     %-6s %5d kernels, at most %d of %d registers, %.0f %% of the instructions "
                    "(%s)",
-                schedules[c].name, seen[c].kernels, seen[c].registers, schedules[c].registers,
+                schedules[c].name, seen[c].kernels, seen[c].registers, seen[c].limit,
                 seen[c].used * 100, seen[c].name);
             printf("; %d with 128-bit accesses, no usual path found in %d; in local memory: the "
                    "table of a slow sine in %d, "
@@ -336,7 +337,10 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
     seen[cls].kernels++;
     seen[cls].slow_sines += c->stack_bytes > 0 && slow;
     seen[cls].arrays += c->stack_bytes > slow;
-    seen[cls].registers = c->registers > seen[cls].registers ? c->registers : seen[cls].registers;
+    if (seen[cls].limit == 0 || c->registers * seen[cls].limit > seen[cls].registers * registers) {
+        seen[cls].registers = c->registers; /* nearest to what it may have */
+        seen[cls].limit = registers;
+    }
     pthread_mutex_unlock(&lock);
     const char *bad = why;
     if (c->n[CC_unknown])
