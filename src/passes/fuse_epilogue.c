@@ -137,7 +137,8 @@ const char *epilogue_allows(
             if (e->epilogues & flag)
                 return NULL;
             return remark_text(p, "%s has no %s epilogue%s", e->name, nnc_ops[n->op].name,
-                e->compiled_epilogues & flag && !p->t->compiles && p->g->node[i].op == OP_conv
+                e->compiled_epilogues & flag && !p->t->compiles && (half || p->t->tf32) &&
+                        p->g->node[i].op == OP_conv
                     ? ", but for kernels that it compiles itself (-O3)"
                     : "");
         }
