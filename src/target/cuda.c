@@ -62,8 +62,8 @@ static const card *card_for(int sm)
     return best;
 }
 
-/* What cuDNN compiles is Ampere's mma.sync from sm_80 on, which is all that sm_86, 89 and 120 have, and 0.63 of wgmma on Hopper (Luo et al.
- * 2024, arXiv 2402.13499, table of mma and wgmma); on sm_75 Volta's, of half width. Which ends: tests/cudnn/support.txt. */
+/* What cuDNN compiles is Ampere's mma.sync from sm_80 on: all that sm_86, 89 and 120 have, and about 0.63 of the peak on Hopper, which
+ * takes wgmma (Luo et al. 2024, arXiv 2402.13499); on sm_75 Volta's, of half width. Which ends: tests/cudnn/compiled.txt. */
 static const uint32_t compiled_ends = EP_bias | EP_relu | EP_clip | EP_leaky | EP_add | EP_gelu |
                                       EP_gelu_tanh | EP_silu | EP_sigmoid | EP_tanh;
 
