@@ -19,9 +19,10 @@ static nnc_status source_of(
     return nnc_emitter_cuda.emit(k, n, t, EMIT_cuda, out, &size, sink);
 }
 
-/* EMIT_cuda: source; EMIT_ptx: PTX; else machine code (PTX for a GPU newer than NVRTC). */
-static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
-    char **out, size_t *size, nnc_sink *sink)
+/* EMIT_cuda: source; EMIT_ptx: PTX; else machine code (PTX for a GPU newer than NVRTC). cache: what NVRTC makes is kept there; NULL:
+ * nowhere. */
+static nnc_status make(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
+    nnc_cache *cache, char **out, size_t *size, nnc_sink *sink)
 {
     char *source;
     NNC_TRY(source_of(k, n, t, &source, sink));
@@ -34,6 +35,7 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
     nnc_nvrtc_options o = {.sm = t->sm,
         .ptx = what == EMIT_ptx,
         .jobs = 1,
+        .cache = cache,
         .option = options,
         .n_option = NNC_COUNT(options)};
     nnc_status st = nnc_nvrtc_compile(&u, 1, &o, sink);
@@ -41,6 +43,13 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
     *out = u.code;
     *size = u.n;
     return st;
+}
+
+/* The plan keeps what this makes. */
+static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
+    char **out, size_t *size, nnc_sink *sink)
+{
+    return make(k, n, t, what, NULL, out, size, sink);
 }
 
 static const nnc_emitter emitter = {"nvrtc", "", emit};
@@ -136,7 +145,7 @@ nnc_status nnc_cuda_emit_unit(
     nnc_arena_init(&a, 0);
     nnc_status st = nnc_plan_kernels(p, first, n, k, &a, own);
     if (!st)
-        st = emit((const nnc_kernel *const *)k, n, &e->target, what, &text, &size, own);
+        st = make((const nnc_kernel *const *)k, n, &e->target, what, e->cache, &text, &size, own);
     pass_errors(own, sink);
     nnc_sink_destroy(own);
     if (!st && what == EMIT_cuda)

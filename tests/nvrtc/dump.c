@@ -146,3 +146,30 @@ TEST(nvrtc_dump_for_the_unknown)
     nnc_env_destroy(e);
     remove_dump(dir);
 }
+
+/* What NVRTC makes for a dump is kept in the cache, from which the same dump comes again. */
+TEST(nvrtc_dump_again)
+{
+    char dir[] = "/tmp/nnc-dump-XXXXXX", cache[] = "/tmp/nnc-cache-XXXXXX", *ptx[2] = {NULL, NULL};
+    char command[64];
+    if (compile_absent())
+        return;
+    CHECK(mkdtemp(dir) != NULL && mkdtemp(cache) != NULL);
+    for (int i = 0; i < 2; i++) {
+        nnc_env *e;
+        nnc_artifact *a = NULL;
+        CHECK_OK(nnc_env_create(
+            &(nnc_env_options){.target = "cuda:sm_90", .cache_dir = cache}, &e, test_sink));
+        dump(e, "models/softmax.json", dir, &a);
+        read_dumped(dir, "unit0.ptx", &ptx[i]);
+        nnc_artifact_destroy(a);
+        nnc_env_destroy(e);
+    }
+    snprintf(command, sizeof command, "ls %s | grep -q ^ptx-", cache);
+    CHECK_INT(system(command), 0);
+    CHECK(ptx[0] && ptx[1] && !strcmp(ptx[0], ptx[1]));
+    nnc_free(ptx[0]);
+    nnc_free(ptx[1]);
+    remove_dump(dir);
+    remove_dump(cache);
+}
