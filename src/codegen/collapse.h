@@ -18,6 +18,9 @@ bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_t
 bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed);
 /* policy.c: a product that one sum alone uses becomes one operation with it (MATH_fast). */
 bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note);
+/* 1 + erf x as one function, under --math=fast and where only 16 bits of it are asked: the sum cancels for negative x, and the
+ * erf, whose error stays, could not be short. false: out of memory. */
+bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note);
 /* Marks functions that have an exact or a fast form: before ranges, which are wider for fast ones, and as the last step. note: or NULL.
  * False: out of memory. */
 bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note);

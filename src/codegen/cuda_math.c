@@ -407,6 +407,9 @@ const cu_part cu_math_parts[] = {
 "    return a < 0.927f ? x * nnc_poly(x * x, $ERF$) : copysignf(1.0f - e, x);\n"
 "}\n"
 "$if double$NNC_FN double nnc_erf(double x) { return erf(x); }\n$end$"},
+{"nnc_erf1",
+"NNC_FN float nnc_erf1(float x) { return (float)erfc(-(double)x); }\n"
+"$if double$NNC_FN double nnc_erf1(double x) { return erfc(-x); }\n$end$"},
 {"nnc_rsqrt",
 "NNC_FN float nnc_rsqrt(float x) { return 1.0f / sqrtf(x); }\n"
 "$if double$NNC_FN double nnc_rsqrt(double x) { return 1.0 / sqrt(x); }\n$end$"},

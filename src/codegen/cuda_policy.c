@@ -23,6 +23,15 @@ const cu_part cu_policy_parts[] = {
 "    const float a = fabsf(x), b = a > 4.0f ? 4.0f : a, near = x * nnc_poly(x * x, $FAST_ERF$);\n"
 "    return a < 0.5f ? near : copysignf(1.0f - nnc_ex2(b * nnc_poly(b, $FAST_ERFC$)), x);\n"
 "}\n"},
+{"nnc_fast_erf1",
+"/* 1 + erf x = erfc(-x): e^(-x^2) is taken apart, so that small results keep their digits. ex2 flushes subnormal numbers:\n"
+" * 2^32 keeps it from them. */\n"
+"NNC_FN float nnc_fast_erf1(float x)\n"
+"{\n"
+"    const float t = nnc_rcp(fmaf(fabsf(x), 0.43f, 1.0f));\n"
+"    const float y = nnc_ex2(fmaf(x * x, -1.44269504f, 32.0f)) * (t * nnc_poly(t, $FAST_ERFC_TAIL$));\n"
+"    return x < 0.0f ? y : 2.0f - y;\n"
+"}\n"},
 {"nnc_fast_sin_short",
 "/* |x| <= 1 */\n"
 "NNC_FN float nnc_fast_sin_short(float x)\n"

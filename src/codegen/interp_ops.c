@@ -42,7 +42,7 @@
     UNARY(sin, F(sin)(x)) UNARY(cos, F(cos)(x)) UNARY(tan, F(tan)(x)) \
     UNARY(asin, F(asin)(x)) UNARY(acos, F(acos)(x)) UNARY(atan, F(atan)(x)) \
     UNARY(sinh, F(sinh)(x)) UNARY(cosh, F(cosh)(x)) UNARY(tanh, F(tanh)(x)) \
-    UNARY(sigmoid, SIGMOID(x, F(exp))) UNARY(erf, F(erf)(x)) \
+    UNARY(sigmoid, SIGMOID(x, F(exp))) UNARY(erf, F(erf)(x)) UNARY(erf1, F(erfc)(-x)) \
     BINARY(add, u + v) BINARY(sub, u - v) BINARY(mul, u * v) BINARY(div, u / v) \
     BINARY(mod, F(fmod)(u, v)) BINARY(pow, F(pow)(u, v)) \
     BINARY(min, u != u || u < v ? u : v) BINARY(max, u != u || u > v ? u : v) \

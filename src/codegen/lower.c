@@ -229,6 +229,8 @@ static bool improve(lw *l)
         nnc_kernel_ranges(k);
     if (ok && math != MATH_exact)
         ok = nnc_kernel_collapse(k, l->target, l->out, &note);
+    if (ok && marks)
+        ok = nnc_kernel_join_erf(k, math, l->out, &note);
     if (ok && math == MATH_fast && nnc_has_fma(l->target))
         ok = nnc_kernel_contract(k, l->out, &note);
     if (ok && marks)

@@ -49,6 +49,7 @@ static const struct {
     FN1(cos),
     FN1(cosh),
     FN1(erf),
+    FN1(erfc),
     FN1(exp),
     FN1(exp2),
     FN1(expm1),

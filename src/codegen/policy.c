@@ -105,6 +105,7 @@ static bool has_form(const nnc_kins *in, nnc_math math)
     case SC_rsqrt:
         return true;
     case SC_recip:
+    case SC_erf1:
         return math != MATH_exact;
     case SC_expm1:
     case SC_log:
@@ -176,6 +177,73 @@ void nnc_kernel_loose(const nnc_kernel *k, bool *loose)
                 loose[in->arg[j]] &= rounds ? loose[i] : loose[i] && passes_on(k, in, j);
     }
 }
+
+/* ---- 1 + erf ---- */
+
+typedef struct joiner {
+    const nnc_kernel *k;
+    const bool *loose; /* NULL: all are */
+    int n;
+} joiner;
+
+static bool is_one(const nnc_kins *in)
+{
+    return in->op == KO_const && in->f == 1;
+}
+
+/* Of 1 + erf x: which operand is the erf; -1: it is none. */
+static int erf_in(const joiner *c, const nnc_kins *in)
+{
+    if (in->op != KO_sop || in->sop != SC_add || in->dtype != DT_f32)
+        return -1;
+    for (int j = 0; j < 2; j++) {
+        const nnc_kins *f = &c->k->ins[in->arg[j]];
+        if (f->op == KO_sop && f->sop == SC_erf && is_one(&c->k->ins[in->arg[1 - j]]))
+            return j;
+    }
+    return -1;
+}
+
+static void put_erf1(void *ctx, nnc_kedit *e, int i)
+{
+    joiner *c = ctx;
+    const nnc_kins *in = &c->k->ins[i];
+    const int j = c->loose && !c->loose[i] ? -1 : erf_in(c, in);
+    if (j < 0) {
+        nnc_kedit_copy(e, i);
+        return;
+    }
+    const int32_t r =
+        nnc_kedit_sop(e, SC_erf1, DT_f32, e->map[c->k->ins[in->arg[j]].arg[0]], -1, -1);
+    e->ins[r].lo = nnc_sops[SC_erf1].lo;
+    e->ins[r].hi = nnc_sops[SC_erf1].hi;
+    e->map[i] = r;
+    c->n++;
+}
+
+bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note)
+{
+    joiner c = {.k = k};
+    nnc_kedit e;
+    bool *loose = nnc_calloc((size_t)k->n_ins + 1, sizeof *loose), any = false;
+    if (!loose)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        any |= math != MATH_exact && erf_in(&c, &k->ins[i]) >= 0;
+    if (math == MATH_ulp2) {
+        nnc_kernel_loose(k, loose);
+        c.loose = loose;
+    }
+    bool ok = !any || nnc_kedit_begin(&e, k, k->n_ins, a);
+    if (ok && any)
+        nnc_kedit_run(&e, put_erf1, &c);
+    if (ok && c.n)
+        nnc_printf(note, "1 + erf: one function, whose small results are not cancelled\n");
+    nnc_free(loose);
+    return ok;
+}
+
+/* ---- marks on all ---- */
 
 bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
 {

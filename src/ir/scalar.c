@@ -64,6 +64,8 @@ static double unary_f64(nnc_sop op, double a)
         return a == 0;
     case SC_sigmoid:
         return sigmoid(a);
+    case SC_erf1:
+        return erfc(-a);
     case SC_erf:
         return erf(a);
     default:

@@ -8,6 +8,12 @@
 
 enum { BLOCK = 65536, STEP = 20011, FAST = 256 };
 
+/* Large numbers are multiplied by it: unlike others' its results below 2^-126 may not become 0. */
+static double erf1_d(double x)
+{
+    return erfc(-x);
+}
+
 static double sigmoid_d(double x)
 {
     return x >= 0 ? 1 / (1 + exp(-x)) : exp(x) / (1 + exp(x));
@@ -47,6 +53,7 @@ static const struct fn {
     {"tanh", tanh, 1.6, 0, 0},
     {"sigmoid", sigmoid_d, 2.5, 0, 0},
     {"erf", erf, 2.5, 0, 0},
+    {"erf1", erf1_d, 0.6, 0, 0},
     {"sqrt", sqrt, 0.5, 0, 0},
     {"rsqrt", rsqrt_d, 1.5, 0, 0},
     {"exp", exp, 1.1, -87, 88},
@@ -85,6 +92,7 @@ static const struct fn {
     {"tanh", tanh, FAST, 0, 0, "fast"},
     {"sigmoid", sigmoid_d, FAST, 0, 0, "fast"},
     {"erf", erf, FAST, 0, 0, "fast"},
+    {"erf1", erf1_d, FAST, 0, 0, "fast"},
     {"rsqrt", rsqrt_d, FAST, 0, 0, "fast"},
     {"recip", recip_d, FAST, 0, 0, "fast"},
     {"recip", recip_d, FAST, 0.5, 4096, "fast"},
@@ -112,9 +120,9 @@ static double ulps(float y, double r)
 static int sample(float *x, int max)
 {
     static const float at[] = {0, 0x1p-149f, 0x1p-126f, 0x1p-25f, 0x1p-10f, 0x1p-12f, 0.5f, 0.625f,
-        0.7071068f, 0.842f, 0.9270f, 0.93f, 1, 1.4142135f, 1.5707964f, 3.1415927f, 4, 9.01f, 10,
-        17.33f, 18, 87.33f, 88, 88.72f, 89, 103.97f, 104, 126, 127, 128, 149, 150, 151, 105615,
-        65536, 0x1p22f, 0x1p23f, 0x1p24f, 1e10f, 0x1p100f, 3.4028235e38f, INFINITY};
+        0.7071068f, 0.842f, 0.9270f, 0.93f, 1, 1.4142135f, 1.5707964f, 3.1415927f, 4, 9.01f, 9.4f,
+        10, 10.5f, 17.33f, 18, 87.33f, 88, 88.72f, 89, 103.97f, 104, 126, 127, 128, 149, 150, 151,
+        105615, 65536, 0x1p22f, 0x1p23f, 0x1p24f, 1e10f, 0x1p100f, 3.4028235e38f, INFINITY};
     int n = 0;
     for (size_t i = 0; i < NNC_COUNT(at); i++)
         for (int d = -8; d <= 8; d++)
@@ -167,7 +175,7 @@ static void check(ct_set *s, int i, const struct fn *f, const float *x, int n)
             test_fail(__FILE__, __LINE__, "%s: %s", f->op, bad);
         for (int j = 0; j < BLOCK; j++) {
             double r = f->ref(((float *)arg[0])[j]), y = ((float *)arg[1])[j];
-            bool tiny = f->form && *f->form == 'f' && fabs(y - r) <= 0x1p-126; /* may be 0 */
+            bool tiny = f->form && *f->form == 'f' && f->ref != erf1_d && fabs(y - r) <= 0x1p-126;
             double e = tiny ? 0 : ulps((float)y, r);
             if (!(e <= worst)) {
                 worst = e;

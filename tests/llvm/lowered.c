@@ -184,6 +184,61 @@ TEST(transposing_kernels)
     }
 }
 
+/* Largest part of what is allowed: half of the last place of d, and an eighth of it for the
+ * function. A subnormal number of bf16 may be 0: AVX-512 makes no other of it. */
+static double gelu_error(nnc_dtype d, const uint16_t *x, const uint16_t *y, int n)
+{
+    int digits = d == DT_bf16 ? 8 : 11, lowest = d == DT_bf16 ? -133 : -24;
+    double worst = 0;
+    for (int i = 0; i < n; i++) {
+        double a = nnc_get_f64(d, x, i), r = 0.5 * a * erfc(-a * sqrt(0.5));
+        double v = nnc_get_f64(d, y, i), e;
+        int place;
+        frexp(r, &place);
+        e = fabs(v - r) / ldexp(1.125 / 2, place - digits > lowest ? place - digits : lowest);
+        if (isnan(r) || isnan(v) || isinf(r) || isinf(v))
+            e = r == v || (isnan(r) && isnan(v)) ? 0 : INFINITY;
+        else if (d == DT_bf16 && v == 0 && fabs(r) < 0x1p-126)
+            e = 0;
+        worst = e > worst ? e : worst;
+    }
+    return worst;
+}
+
+/* Of -inf it is NaN, as in the frameworks: -inf * 0. Small results keep their digits, and where e^(-x^2) vanishes so do they. */
+TEST(gelu_of_every_16_bit_number)
+{
+    enum { N = 65536 };
+    static uint16_t x[N], y[N];
+    for (int i = 0; i < N; i++)
+        x[i] = (uint16_t)i;
+    for (int half = 0; kb_emitter() && half < 2; half++) {
+        nnc_dtype d = half ? DT_f16 : DT_bf16;
+        char text[100];
+        nnc_scan scan;
+        kb_code c;
+        set s = {.n = 0};
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : %s[65536]\n%%y = gelu %%x\nreturn %%y }", nnc_dtype_name(d));
+        nnc_scan_init(&scan, "t", text, strlen(text));
+        nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+        nnc_arena_init(&s.arena, 0);
+        if (g)
+            lower_all(&s, g);
+        CHECK_INT(s.n, 1);
+        if (s.n == 1 && kb_compile_kernel(s.k[0], kb_host(), &c)) {
+            void *args[] = {x, y};
+            c.fn(args, 0, s.k[0]->sched.domain, NULL);
+            double e = gelu_error(d, x, y, N);
+            if (!(e <= 1))
+                test_fail(__FILE__, __LINE__, "%s: %g of what is allowed", nnc_dtype_name(d), e);
+            kb_free(&c);
+        }
+        nnc_arena_deinit(&s.arena);
+        nnc_graph_destroy(g);
+    }
+}
+
 typedef void window_text(nnc_text *t, uint64_t seed, bool pool);
 
 /* Windows as kernels, by `make`; those that are no single loop nest are left out. Returns how many ran. */

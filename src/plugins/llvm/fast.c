@@ -94,6 +94,16 @@ static V erf_(ll_mod *m, V x)
     return SEL(LT(a, K(0.5)), near, ll_copysign(m, far, x));
 }
 
+/* 1 + erf x = erfc(-x), from 2^32 e^(-x^2): the last product is a subnormal number or 0 when it must be. */
+static V erf1_(ll_mod *m, V x)
+{
+    V a = at_most(m, ll_un(m, "llvm.fabs", x), 10.5);
+    V t = quotient(m, K(1), ll_fma(m, a, K(0.43), K(1)));
+    V e = at_least(m, ll_fma(m, MUL(x, x), K(-1.4426950408889634), K(32)), K(-127));
+    V y = MUL(exp2_near(m, e), MUL(t, POLY(t, FAST_ERFC_TAIL)));
+    return SEL(LT(x, K(0)), y, SUB(K(2), y));
+}
+
 /* Operands that 1/x is a normal number of. */
 static bool is_middle(const ll_fact *f)
 {
@@ -116,6 +126,8 @@ V ll_fast(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
         return sigmoid_(m, x, f);
     case SC_erf:
         return erf_(m, x);
+    case SC_erf1:
+        return erf1_(m, x);
     case SC_recip:
         return is_middle(f) ? quotient(m, K(1), x) : NULL;
     default:

@@ -395,6 +395,8 @@ static V work(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *f)
         return sigmoid_(m, x, f);
     case SC_erf:
         return erf_(m, x);
+    case SC_erf1: /* f64 only */
+        return ll_lanes_call(m, "erfc", LLVMBuildFNeg(m->b, x, ""), NULL);
     case SC_pow:
         return pow_(m, x, y);
     default:
@@ -419,6 +421,8 @@ V ll_math(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *known)
         return fmod_(m, x, y);
     if (op == SC_pow && ll_const_float(y, &c) && c == 2)
         return MUL(x, x);
+    if (is_f64(m, x) && op == SC_erf1)
+        return work(m, op, x, NULL, f);
     if (is_f64(m, x))
         return op == SC_sigmoid ? sigmoid64(m, x) : ll_lanes_call(m, nnc_sops[op].name, x, y);
     if (op == SC_sin || op == SC_cos || op == SC_tan)
@@ -429,7 +433,7 @@ V ll_math(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *known)
     if (fast)
         return fast;
     bool wide = !m->fma || f->hint & KH_exact || op == SC_log1p || op == SC_asin || op == SC_acos ||
-                op == SC_sinh || op == SC_cosh || op == SC_pow;
+                op == SC_sinh || op == SC_cosh || op == SC_pow || op == SC_erf1;
     if (!wide)
         return work(m, op, x, y, f);
     return ll_narrow(m, work(m, op, ll_wide(m, x), y ? ll_wide(m, y) : NULL, f));
