@@ -79,7 +79,7 @@ enum nnc_khint { /* bounds are those of what is not NaN: NaN operands are possib
     KH_halfpi = 2,   /* |argument| <= pi/2: no range reduction at all */
     KH_nonneg = 4,   /* argument >= 0 */
     KH_nonan = 8,    /* no operand is NaN */
-    KH_exact = 16,   /* --math=exact: the tightest form of the function (docs/math.md) */
+    KH_exact = 16,   /* --math=exact: the tightest form of the function (docs/math.md); fma: computed also where a factor is 0 */
     KH_fast = 32,    /* --math=fast: the shortest form */
 };
 

@@ -387,6 +387,7 @@ static void float_sop(const cu *c, const nnc_kins *in)
 {
     char name[40];
     const char *fn = c->k->ins[in->arg[0]].dtype != DT_f32 ? NULL
+                     : in->sop == SC_fma                   ? NULL
                      : in->hint & (KH_exact | KH_fast)     ? by_policy(c, in, name, sizeof name)
                                                            : known(c, in);
     if (fn)

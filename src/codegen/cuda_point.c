@@ -192,8 +192,9 @@ static bool gives_nothing(
     for (int i = 0; i < 3; i++)
         nothing[i] = in->arg[i] >= 0 && gives_nothing(c, s, in->arg[i], kind, q);
     switch ((nnc_sop)in->sop) {
-    case SC_fma:
-        return kind == KR_sum && (nothing[0] || nothing[1]) && nothing[2];
+    case SC_fma: /* exact: 0 times infinity is NaN */
+        return kind == KR_sum && (nothing[0] || nothing[1]) && nothing[2] &&
+               (!(in->hint & KH_exact) || (nothing[0] && nothing[1]));
     case SC_add:
         return kind == KR_sum && nothing[0] && nothing[1];
     case SC_max:

@@ -111,6 +111,7 @@ static bool has_form(const nnc_kins *in, nnc_math math)
     case SC_log:
     case SC_log2:
     case SC_atan:
+    case SC_fma: /* of a convolution: also where a factor is 0 */
         return math == MATH_exact; /* the others are it already */
     default:
         return false;
@@ -259,7 +260,7 @@ bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
             !has_form(in, math))
             continue;
         in->hint |= math == MATH_exact ? KH_exact : KH_fast;
-        n++;
+        n += in->sop != SC_fma;
     }
     nnc_free(loose);
     if (n && note)

@@ -220,9 +220,13 @@ static int32_t fold(writer *w, const nnc_kins *in, int32_t sum)
     int32_t x = in->arg[0];
     if (in->sop == KR_sum && begins_sum(k, x)) {
         nnc_kins f = k->ins[x];
-        int32_t zero = w->map[0][f.arg[2]];
-        return put_sop(w, SC_fma, (nnc_dtype)f.dtype, w->map[0][f.arg[0]], w->map[0][f.arg[1]],
-            sum < 0 ? zero : sum);
+        nnc_kins c = blank(KO_sop, (nnc_dtype)f.dtype);
+        c.sop = SC_fma;
+        c.arg[0] = w->map[0][f.arg[0]];
+        c.arg[1] = w->map[0][f.arg[1]];
+        c.arg[2] = sum < 0 ? w->map[0][f.arg[2]] : sum;
+        c.hint = f.hint & KH_exact;
+        return put(w, &c);
     }
     if (sum < 0)
         return w->map[0][x];

@@ -3,6 +3,8 @@
 #include "ct.h"
 #include "gen/gen.h"
 
+#include <math.h>
+
 /* Does the kernel compute strips: several results by one thread along an axis? */
 static bool in_strips(const nnc_kernel *k)
 {
@@ -41,6 +43,40 @@ TEST(depthwise_windows)
 TEST(pooling_windows)
 {
     random_windows(0, 60, true, true, 12);
+}
+
+/* 0 times infinity is NaN: --math=exact leaves no row of the window out, and a strip asks for none of its columns either. */
+TEST(infinite_weights_at_the_edge)
+{
+    enum { C = 4, N = 9 };
+    static float x[C * N * N], w[C * 9], y[C * N * N];
+    ct_set s = {.open = true, .few = true};
+    nnc_target t = *ct_tiny();
+    t.math_exact = true;
+    nnc_graph *g = ct_parse("graph @t {\n%x = input : f32[1,4,9,9]\n%w = input : f32[4,1,3,3]\n"
+                            "%y = conv %x, %w {pads=[1,1,1,1], groups=4}\nreturn %y }");
+    nnc_arena_init(&s.arena, 0);
+    CHECK(g != NULL);
+    const nnc_kernel *k = g ? nnc_lower(g, &g->node[g->n_node - 1], &t, &s.arena, test_sink) : NULL;
+    CHECK(k != NULL);
+    if (k)
+        ct_add(&s, k);
+    for (int i = 0; i < C * N * N; i++)
+        x[i] = 1;
+    for (int i = 0; i < C * 9; i++)
+        w[i] = INFINITY;
+    if (k && ct_build(&s, NULL)) {
+        const char *bad = ct_call(&s, 0, (void *[]){x, w, y});
+        if (bad)
+            test_fail(__FILE__, __LINE__, "%s", bad);
+        for (int i = 0; i < C * N * N; i++) {
+            int row = i / N % N, col = i % N;
+            bool edge = row == 0 || row == N - 1 || col == 0 || col == N - 1;
+            CHECK(edge ? isnan(y[i]) : isinf(y[i]));
+        }
+    }
+    ct_set_deinit(&s);
+    nnc_graph_destroy(g);
 }
 
 /* Moved about in front and behind; those that are no single loop nest are left out. */

@@ -61,6 +61,21 @@ TEST(eval_linear)
 
 /* ---- convolutions ---- */
 
+/* Beyond the edge lie zeros, and 0 times infinity is NaN. */
+TEST(eval_conv_infinite_weights)
+{
+    nnc_graph *g = new_graph();
+    nnc_ref x = arg_of(g, DT_f64, DIMS(1, 1, 3, 3)), w = arg_of(g, DT_f64, DIMS(1, 1, 3, 3));
+    static const double one[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    double inf[9];
+    nnc_attr at = nnc_av(AT_pads, 4, INTS(1, 1, 1, 1));
+    for (int i = 0; i < 9; i++)
+        inf[i] = INFINITY;
+    nnc_ref y = nnc_build(g, OP_conv, 2, (nnc_ref[]){x, w}, 1, &at);
+    EXPECT(g, nnc_cast(g, nnc_build1(g, OP_isnan, y), DT_f64), IN(one, inf), 9,
+        NUMS(1, 1, 1, 1, 0, 1, 1, 1, 1), 0);
+}
+
 typedef struct conv_case {
     int s; /* spatial dimensions, the last s of three */
     int64_t n, c, k, groups, in[3], kernel[3], stride[3], begin[3], end[3], dil[3];

@@ -239,6 +239,43 @@ TEST(gelu_of_every_16_bit_number)
     }
 }
 
+/* 0 times infinity is NaN, in machine code and in the interpreter. */
+TEST(infinite_weights_at_the_edge)
+{
+    enum { C = 4, N = 9 };
+    static float x[C * N * N], w[C * 9], y[2][C * N * N];
+    static const char text[] = "graph @t {\n%x = input : f32[1,4,9,9]\n%w = input : f32[4,1,3,3]\n"
+                               "%y = conv %x, %w {pads=[1,1,1,1], groups=4}\nreturn %y }";
+    nnc_arena a;
+    nnc_scan scan;
+    kb_code c;
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    nnc_arena_init(&a, 0);
+    const nnc_kernel *k =
+        g ? nnc_lower(g, &g->node[g->n_node - 1], kb_host(), &a, test_sink) : NULL;
+    CHECK(k != NULL);
+    for (int i = 0; i < C * N * N; i++)
+        x[i] = 1;
+    for (int i = 0; i < C * 9; i++)
+        w[i] = INFINITY;
+    nnc_interp *s = k ? nnc_interp_create(k) : NULL;
+    if (s && kb_emitter() && kb_compile_kernel(k, kb_host(), &c)) {
+        c.fn((void *[]){x, w, y[0]}, 0, k->sched.domain, NULL);
+        nnc_interp_run(s, (void *[]){x, w, y[1]}, 0, k->sched.domain, NULL);
+        for (int i = 0; i < 2 * C * N * N; i++) {
+            int row = i / N % N, col = i % N;
+            bool edge = row == 0 || row == N - 1 || col == 0 || col == N - 1;
+            float v = y[i / (C * N * N)][i % (C * N * N)];
+            CHECK(edge ? isnan(v) : isinf(v));
+        }
+        kb_free(&c);
+    }
+    nnc_interp_destroy(s);
+    nnc_arena_deinit(&a);
+    nnc_graph_destroy(g);
+}
+
 typedef void window_text(nnc_text *t, uint64_t seed, bool pool);
 
 /* Windows as kernels, by `make`; those that are no single loop nest are left out. Returns how many ran. */
