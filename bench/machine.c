@@ -5,8 +5,14 @@
 
 typedef float v16 __attribute__((vector_size(64), aligned(4)));
 
-enum { FMA_LOOPS = 8000000, BIG = 256 << 20, SMALL = 256 << 10 };
-static float sink_value;
+enum { FMA_LOOPS = 8000000, FMA_LOOPS_NOW = 1500000, BIG = 256 << 20, SMALL = 256 << 10 };
+
+struct meter {
+    int threads, fma_loops;
+    float out[64 * 16];
+    double sums[64 * 8];
+    char *a, *b; /* BIG each */
+};
 
 /* 12 independent chains hide the latency of two multiply-add units. */
 __attribute__((target_clones("avx512f", "arch=haswell", "default"), optimize("O3"))) static float
@@ -37,8 +43,9 @@ fma_loop(int n, float a, float b)
 
 static void fma_part(void *ctx, int part, int parts)
 {
+    meter *m = ctx;
     (void)parts;
-    ((float *)ctx)[part * 16] = fma_loop(FMA_LOOPS, 0.999f, 0.001f);
+    m->out[part * 16] = fma_loop(m->fma_loops, 0.999f, 0.001f);
 }
 
 typedef struct buffers {
@@ -110,25 +117,53 @@ static double best(int tries, int threads, nnc_par_body body, void *ctx)
     return s;
 }
 
-machine measure_machine(int threads)
+meter *meter_create(int threads)
 {
-    machine m = {0};
-    static float out[64 * 16];
-    static double sums[64 * 8];
-    buffers big = {nnc_aligned_alloc(64, BIG), nnc_aligned_alloc(64, BIG), BIG, 1, sums};
-    if (!big.a || !big.b || threads > 64)
-        return m;
-    memset(big.a, 0, BIG);
-    memset(big.b, 0, BIG);
-    m.flops = 2.0 * 16 * 12 * (FMA_LOOPS)*threads / best(10, threads, fma_part, out);
-    m.copy = 2.0 * BIG / best(8, threads, copy_part, &big);
-    double streamed = 2.0 * BIG / best(8, threads, stream_part, &big);
-    m.copy = streamed > m.copy ? streamed : m.copy;
-    m.read = 1.0 * BIG / best(8, threads, sum_part, &big);
-    buffers small = {big.a, big.b, (size_t)SMALL * (size_t)threads, 1000, sums};
-    m.cache_copy = 2.0 * SMALL * threads * 1000 / best(5, threads, copy_part, &small);
-    sink_value += out[0] + (float)sums[0];
-    nnc_free(big.a);
-    nnc_free(big.b);
+    meter *m = threads > 64 ? NULL : nnc_calloc(1, sizeof *m);
+    if (!m)
+        return NULL;
+    *m = (meter){
+        .threads = threads, .a = nnc_aligned_alloc(64, BIG), .b = nnc_aligned_alloc(64, BIG)};
+    if (!m->a || !m->b) {
+        meter_destroy(m);
+        return NULL;
+    }
+    memset(m->a, 0, BIG);
+    memset(m->b, 0, BIG);
     return m;
+}
+
+void meter_destroy(meter *m)
+{
+    if (!m)
+        return;
+    nnc_free(m->a);
+    nnc_free(m->b);
+    nnc_free(m);
+}
+
+static machine measure(meter *m, int loops, int fma_tries, int tries)
+{
+    int threads = m->threads;
+    buffers big = {m->a, m->b, BIG, 1, m->sums};
+    m->fma_loops = loops;
+    machine r = {.flops = 2.0 * 16 * 12 * loops * threads / best(fma_tries, threads, fma_part, m)};
+    double streamed = 2.0 * BIG / best(tries, threads, stream_part, &big);
+    double copied = 2.0 * BIG / best(tries, threads, copy_part, &big);
+    r.copy = streamed > copied ? streamed : copied;
+    r.read = 1.0 * BIG / best(tries, threads, sum_part, &big);
+    return r;
+}
+
+machine meter_ceiling(meter *m)
+{
+    machine r = measure(m, FMA_LOOPS, 10, 8);
+    buffers small = {m->a, m->b, (size_t)SMALL * (size_t)m->threads, 1000, m->sums};
+    r.cache_copy = 2.0 * SMALL * m->threads * 1000 / best(5, m->threads, copy_part, &small);
+    return r;
+}
+
+machine meter_now(meter *m)
+{
+    return measure(m, FMA_LOOPS_NOW, 1, 1);
 }

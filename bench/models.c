@@ -5,13 +5,19 @@
  *     bench_models [--threads N] [--layers] MODEL [name=value ...] [-- MODEL ...]
  *
  * Bytes of weights move from memory in every run and are held against the read bandwidth; a tensor that the command before has just
- * written and that fits the caches is held against the copy bandwidth of memory all the same: a roofline, not a cache model. */
+ * written and that fits the caches is held against the copy bandwidth of memory all the same: a roofline, not a cache model.
+ *
+ * Two shares of the roofline are printed. "of best": median run against the best ceilings ever seen. "in turn": runs take turns with short
+ * measurements of the same ceilings; each burst of runs is held against the mean of the measurements before and behind it, and the
+ * median of these shares stands with its 95 % interval. On a machine whose clock and neighbours change, only the second says something
+ * about the program. */
+#include "api/compare.h"
 #include "api/internal.h"
 #include "machine.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_SET = 16, MAX_RUNS = 2000 };
+enum { MAX_SET = 16, MAX_RUNS = 2000, MAX_BURSTS = 41 };
 
 typedef struct options {
     int threads, layers;
@@ -39,6 +45,14 @@ static double limit(const nnc_plan *p, const nnc_cmd *c, const machine *m)
     double mem = (double)w / m->read + (double)(c->bytes - w) / m->copy,
            fma = (double)c->flops / m->flops;
     return mem > fma ? mem : fma;
+}
+
+static double roofline(const nnc_plan *p, const machine *m)
+{
+    double s = 0;
+    for (int i = p->main_first; i < p->n_cmd; i++)
+        s += limit(p, &p->cmd[i], m);
+    return s;
 }
 
 static void print_layers(const nnc_plan *p, const machine *m, const int64_t *ns)
@@ -86,32 +100,69 @@ static nnc_status profile(nnc_session *s, int64_t *least, nnc_sink *sink)
     return st;
 }
 
-static nnc_status time_session(
-    const char *title, nnc_session *s, const machine *m, const options *o, nnc_sink *sink)
+/* What the timed runs gave: n run times in ns, sorted, and the shares of the roofline burst by burst. */
+typedef struct runs {
+    int n, bursts;
+    int64_t ns[MAX_RUNS];
+    double share[MAX_BURSTS];
+} runs;
+
+/* Runs for about 0.2 s, one at least; the first, which meets what the measurement left in the caches, is not timed. *median: of this burst. */
+static nnc_status burst(nnc_session *s, runs *t, double *median, nnc_sink *sink)
 {
-    const nnc_plan *p = s->plan;
-    int64_t ns[MAX_RUNS], spent = 0, sum_flops = 0, sum_bytes = 0;
-    int n = 0;
-    double roof = 0;
-    NNC_TRY(fill(s, sink));
-    for (int i = 0; i < 3; i++)
-        NNC_TRY(nnc_session_run(s, sink));
-    while (n < 5 || (n < MAX_RUNS && spent < 2000000000)) {
+    int first = t->n;
+    int64_t spent = 0;
+    NNC_TRY(nnc_session_run(s, sink));
+    while (t->n < MAX_RUNS && (t->n == first || spent < 200000000)) {
         int64_t t0 = nnc_now_ns();
         NNC_TRY(nnc_session_run(s, sink));
-        ns[n] = nnc_now_ns() - t0;
-        spent += ns[n++];
+        t->ns[t->n] = nnc_now_ns() - t0;
+        spent += t->ns[t->n++];
     }
-    qsort(ns, (size_t)n, 8, by_value);
+    qsort(t->ns + first, (size_t)(t->n - first), 8, by_value);
+    *median = (double)t->ns[first + (t->n - first) / 2] * 1e-9;
+    return NNC_OK;
+}
+
+/* Bursts in turn with the ceilings for about four seconds, at least six of them, which is what an interval needs. */
+static nnc_status time_in_turn(nnc_session *s, meter *now, runs *t, nnc_sink *sink)
+{
+    int64_t t0 = nnc_now_ns();
+    double median = 0;
+    machine m = meter_now(now);
+    double before = roofline(s->plan, &m);
+    while (t->bursts < MAX_BURSTS && t->n < MAX_RUNS &&
+           (t->bursts < 6 || nnc_now_ns() - t0 < 4000000000)) {
+        NNC_TRY(burst(s, t, &median, sink));
+        m = meter_now(now);
+        double after = roofline(s->plan, &m);
+        t->share[t->bursts++] = 0.5 * (before + after) / median;
+        before = after;
+    }
+    qsort(t->ns, (size_t)t->n, 8, by_value);
+    return NNC_OK;
+}
+
+static nnc_status time_session(const char *title, nnc_session *s, const machine *m, meter *now,
+    const options *o, nnc_sink *sink)
+{
+    const nnc_plan *p = s->plan;
+    runs t = {0};
+    int64_t flops = 0, bytes = 0;
+    NNC_TRY(fill(s, sink));
+    for (int i = 0; i < 2; i++)
+        NNC_TRY(nnc_session_run(s, sink));
+    NNC_TRY(time_in_turn(s, now, &t, sink));
     for (int i = p->main_first; i < p->n_cmd; i++) {
-        roof += limit(p, &p->cmd[i], m);
-        sum_flops += p->cmd[i].flops;
-        sum_bytes += p->cmd[i].bytes;
+        flops += p->cmd[i].flops;
+        bytes += p->cmd[i].bytes;
     }
-    double median = (double)ns[n / 2] * 1e-9;
-    printf("%-44s %9.3f %9.3f %9.3f %6.0f%% %9.1f %8.1f\n", title, median * 1e3,
-        (double)ns[0] * 1e-6, roof * 1e3, 100 * roof / median, (double)sum_flops / median * 1e-9,
-        (double)sum_bytes / median * 1e-9);
+    double median = (double)t.ns[t.n / 2] * 1e-9, roof = roofline(p, m);
+    pairs in_turn = nnc_pairs(t.share, t.bursts);
+    printf("%-44s %9.3f %9.3f %9.3f %6.0f%% %6.0f%% [%3.0f,%4.0f] %8.1f %7.1f\n", title,
+        median * 1e3, (double)t.ns[0] * 1e-6, roof * 1e3, 100 * roof / median, 100 * in_turn.ratio,
+        100 * in_turn.low, 100 * in_turn.high, (double)flops / median * 1e-9,
+        (double)bytes / median * 1e-9);
     if (!o->layers)
         return NNC_OK;
     int64_t *least = nnc_calloc((size_t)(p->n_cmd - p->main_first) + 1, 8);
@@ -139,8 +190,8 @@ static nnc_status read_words(
     return NNC_OK;
 }
 
-static nnc_status bench(
-    nnc_env *e, const machine *m, const options *o, char **arg, int n_arg, nnc_sink *sink)
+static nnc_status bench(nnc_env *e, const machine *m, meter *now, const options *o, char **arg,
+    int n_arg, nnc_sink *sink)
 {
     nnc_arg set[MAX_SET];
     nnc_open_options mo = {.arg = set};
@@ -154,11 +205,38 @@ static nnc_status bench(
     if (!st)
         st = nnc_session_create(e, a, &s, sink);
     if (!st)
-        st = time_session(nnc_text_str(&title), s, m, o, sink);
+        st = time_session(nnc_text_str(&title), s, m, now, o, sink);
     nnc_text_deinit(&title);
     nnc_session_destroy(s);
     nnc_artifact_destroy(a);
     nnc_model_close(model);
+    return st;
+}
+
+/* The ceilings, then a line (and a table with --layers) for each model of the arguments, which "--" separates. */
+static nnc_status bench_all(nnc_env *e, const options *o, char **arg, int n_arg, nnc_sink *sink)
+{
+    int threads = nnc_env_threads(e);
+    meter *now = meter_create(threads);
+    if (!now)
+        return nnc_fail0(
+            sink, NNC_E_NOMEM, "no memory for the measuring loops (or over 64 threads)");
+    machine m = meter_ceiling(now);
+    nnc_status st = NNC_OK;
+    printf("%d threads, best of several tries: multiply-add peak %.0f GFLOP/s, copy %.1f GB/s, "
+           "read %.1f "
+           "GB/s, copy in cache %.0f GB/s\n",
+        threads, m.flops * 1e-9, m.copy * 1e-9, m.read * 1e-9, m.cache_copy * 1e-9);
+    printf("%-44s %9s %9s %9s %7s %7s %10s %8s %7s\n", "model", "median ms", "least ms", "limit ms",
+        "of best", "in turn", "95 %", "GFLOP/s", "GB/s");
+    for (int i = 0; !st && i < n_arg;) {
+        int n = 1;
+        while (i + n < n_arg && strcmp(arg[i + n], "--") != 0)
+            n++;
+        st = bench(e, &m, now, o, arg + i, n, sink);
+        i += n + 1;
+    }
+    meter_destroy(now);
     return st;
 }
 
@@ -183,22 +261,8 @@ int main(int argc, char **argv)
     nnc_sink *sink = nnc_sink_create();
     nnc_env *e = NULL;
     nnc_status st = nnc_env_create(&(nnc_env_options){.threads = o.threads}, &e, sink);
-    if (!st) {
-        int threads = nnc_env_threads(e);
-        machine m = measure_machine(threads);
-        printf("%d threads: multiply-add peak %.0f GFLOP/s, copy %.1f GB/s, read %.1f GB/s, copy "
-               "in cache %.0f GB/s\n",
-            threads, m.flops * 1e-9, m.copy * 1e-9, m.read * 1e-9, m.cache_copy * 1e-9);
-        printf("%-44s %9s %9s %9s %7s %9s %8s\n", "model", "median ms", "least ms", "limit ms",
-            "share", "GFLOP/s", "GB/s");
-        while (!st && i < argc) {
-            int n = 1;
-            while (i + n < argc && strcmp(argv[i + n], "--") != 0)
-                n++;
-            st = bench(e, &m, &o, argv + i, n, sink);
-            i += n + 1;
-        }
-    }
+    if (!st)
+        st = bench_all(e, &o, argv + i, argc - i, sink);
     nnc_sink_print(sink, stderr);
     nnc_env_destroy(e);
     nnc_sink_destroy(sink);

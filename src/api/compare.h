@@ -25,6 +25,9 @@ typedef struct pairs {
     double ratio, low, high;
 } pairs;
 
+/* Of n ratios, which it sorts. */
+pairs nnc_pairs(double *ratio, int n);
+
 /* The model compiled with some of the passes. */
 typedef struct program {
     const char *pass;     /* the passes that this one has and the one before has not ("fuse", "expand + fuse"); NULL for the first */

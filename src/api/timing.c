@@ -230,23 +230,30 @@ static int rank_of_bound(int n)
     return k;
 }
 
+pairs nnc_pairs(double *ratio, int n)
+{
+    int k = rank_of_bound(n);
+    pairs p = {n, NAN, NAN, NAN};
+    qsort(ratio, (size_t)n, sizeof *ratio, by_value);
+    if (n)
+        p.ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
+    if (k) {
+        p.low = ratio[k - 1];
+        p.high = ratio[n - k];
+    }
+    return p;
+}
+
 /* The times of `now` over those of `before`, burst against burst of the same round. */
 static nnc_status pair_bursts(const timed *before, const timed *now, pairs *paired, nnc_sink *sink)
 {
-    int n = before->n_burst < now->n_burst ? before->n_burst : now->n_burst, k = rank_of_bound(n);
+    int n = before->n_burst < now->n_burst ? before->n_burst : now->n_burst;
     double *ratio = nnc_malloc((size_t)(n + 1) * sizeof *ratio);
     if (!ratio)
         return nnc_nomem(sink);
     for (int i = 0; i < n; i++)
         ratio[i] = now->burst_ms[i] / before->burst_ms[i];
-    qsort(ratio, (size_t)n, sizeof *ratio, by_value);
-    *paired = (pairs){n, NAN, NAN, NAN};
-    if (n)
-        paired->ratio = (ratio[(n - 1) / 2] + ratio[n / 2]) / 2;
-    if (k) {
-        paired->low = ratio[k - 1];
-        paired->high = ratio[n - k];
-    }
+    *paired = nnc_pairs(ratio, n);
     nnc_free(ratio);
     return NNC_OK;
 }
