@@ -3,6 +3,7 @@
  * 2e-6 (a few hundred products), bf16 and f16 their rounding of operands' products and of the
  * result. */
 #include "calls.h"
+#include <stdlib.h>
 
 static const nnc_engine *onednn(void)
 {
@@ -273,6 +274,41 @@ TEST(onednn_f32)
     CHECK(took[2] >= 14 * 8);
     CHECK_INT(took[3], 0); /* drops NaN */
     CHECK(took[4] >= 1);
+}
+
+/* Few channels and results of a few columns, as nobody's network has them: oneDNN 3.7.2 had one of these wrong. */
+TEST(onednn_small_convolutions)
+{
+    const nnc_engine *e = onednn();
+    uint64_t key = nnc_rng_key("small convolutions", test_seed), at = 0;
+    int took = 0, n = getenv("NNC_CASES") ? atoi(getenv("NNC_CASES")) : 500;
+    for (int i = 0; e && i < n; i++) {
+        int r[13];
+        for (size_t k = 0; k < NNC_COUNT(r); k++)
+            r[k] = (int)(nnc_rng_uniform(key, at++) * 120);
+        nnc_call c = conv_call(2, 1, 1 + r[0] % 2, 2 + r[1] % 8, 1 + r[2] % 17, 1, 1, 0);
+        c.src.dim[3] = 1 + r[3] % 4;
+        for (int d = 0; d < 2; d++) {
+            c.kernel[d] = c.wei.dim[2 + d] = 1 + r[4 + d] % 4;
+            c.stride[d] = 1 + r[6 + d] % 3;
+            c.pad_lo[d] = r[8 + d] % 2;
+            c.pad_hi[d] = r[10 + d] % 2;
+        }
+        c.dilation[0] = 1 + r[12] % 2;
+        bool fits = true;
+        for (int d = 0; d < 2; d++)
+            fits = fits &&
+                   c.src.dim[2 + d] + c.pad_lo[d] + c.pad_hi[d] > (c.kernel[d] - 1) * c.dilation[d];
+        if (!fits)
+            continue;
+        call_fix_dst(&c);
+        if (i % 4)
+            call_channels_last(&c);
+        char name[60];
+        snprintf(name, sizeof name, "small convolution %d", i);
+        took += call_check(e, &c, PACKED, 2e-6, name);
+    }
+    CHECK(!e || took > n / 2);
 }
 
 TEST(onednn_bf16)
