@@ -107,7 +107,8 @@ typedef struct runs {
     double share[MAX_BURSTS];
 } runs;
 
-/* Runs for about 0.2 s, one at least; the first, which meets what the measurement left in the caches, is not timed. *median: of this burst. */
+/* Runs for about 0.2 s, one at least; the first, which meets what the measurement left in the caches, is not timed.
+ * *median: of this burst, in seconds. */
 static nnc_status burst(nnc_session *s, runs *t, double *median, nnc_sink *sink)
 {
     int first = t->n;
