@@ -4,7 +4,8 @@
  * Rows are dimension 0 of the outputs and of the inputs that carry it through every node untouched (ir/sample.c decides, by what each
  * node does with its dimensions); other inputs go to every chunk whole. Chunks are of one size. Where it does not divide the rows, the
  * last chunk begins that much earlier and computes some rows a second time: one plan serves, and the same rows give the same numbers.
- * The smallest number of chunks is looked for by planning: first as many as the sizes suggest, then twice as many. */
+ * The smallest number of chunks is looked for by planning without machine code: as many as the bytes of the last plan suggest, between
+ * the largest number known not to fit and the smallest known to; after a few of these, halfway. */
 #include "api/internal.h"
 #include <string.h>
 
@@ -80,9 +81,10 @@ static nnc_status say(
     return st ? nnc_nomem(sink) : NNC_OK;
 }
 
-/* Compiles `rows` rows of the model into b, which is empty. *ok: they can be computed alone. */
+/* Compiles `rows` rows of the model into b, which is empty; without `code` to know the plan's memory alone. *ok: they can be computed
+ * alone. */
 static nnc_status compile_rows(nnc_env *e, const nnc_compile_options *o, const nnc_artifact *a,
-    int64_t rows, nnc_artifact *b, bool *ok, nnc_sink *sink)
+    int64_t rows, bool code, nnc_artifact *b, bool *ok, nnc_sink *sink)
 {
     bool *in = nnc_calloc(a->source->n_node + 1, sizeof *in),
          *out = nnc_calloc(a->source->n_output + 1, sizeof *out);
@@ -93,7 +95,7 @@ static nnc_status compile_rows(nnc_env *e, const nnc_compile_options *o, const n
         *ok = *ok && out[i];
     nnc_free(in);
     nnc_free(out);
-    return st || !*ok ? st : nnc_compile_graph(e, o, b, sink);
+    return st || !*ok ? st : nnc_compile_graph(e, o, code, b, sink);
 }
 
 static void drop(nnc_artifact *b)
@@ -135,26 +137,85 @@ static nnc_status accept(
     return say(a, true, need, have, then, sink);
 }
 
-static nnc_status search(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, int64_t need,
-    int64_t have, int64_t n, nnc_sink *sink)
+/* Numbers of chunks: `lo` do not fit, `hi` do (0: none known to). */
+typedef struct range {
+    int64_t all, have; /* rows; bytes */
+    int64_t lo, hi;
+    int64_t
+        least; /* chunks that the last plan's bytes suggest, were they in proportion to its rows but for the weights */
+    int tries;
+} range;
+
+static int64_t suggest(const range *r, const nnc_plan *p, int64_t rows)
 {
-    int64_t all = rows_of(a->source), rows = all;
-    for (bool ok = true; rows > 1; n *= 2) {
-        rows = rows_per_chunk(all, nnc_min64(n, all));
-        nnc_artifact b = {.source = a->source, .level = a->level};
-        nnc_remarks_init(&b.remarks);
-        nnc_status st = compile_rows(e, o, a, rows, &b, &ok, sink);
-        if (!st && ok && need_of(b.plan) + slots_of(b.plan) <= have) {
-            st = accept(a, &b, need, have, rows, sink);
-            drop(&b);
-            return st;
-        }
-        drop(&b);
-        NNC_TRY(st);
+    int64_t fixed = p->device[0].persist_bytes, room = r->have - fixed;
+    double each = (double)(need_of(p) - fixed + slots_of(p)) / (double)rows;
+    double n = room > 0 ? (double)r->all * each / (double)room : (double)r->all;
+    return n < (double)r->all ? nnc_max64(2, (int64_t)n + (n > (double)(int64_t)n)) : r->all;
+}
+
+/* The next number to try, between lo and hi. */
+static int64_t next_number(const range *r)
+{
+    enum { GUESSES = 3 };
+    if (!r->hi)
+        return nnc_min64(r->all, nnc_max64(r->least, r->tries < GUESSES ? r->lo + 1 : 2 * r->lo));
+    if (r->tries >= GUESSES)
+        return r->lo + (r->hi - r->lo) / 2;
+    return nnc_max64(r->lo + 1, nnc_min64(r->least, r->hi - 1));
+}
+
+/* Plans k chunks, and notes whether they fit. */
+static nnc_status try_number(nnc_env *e, const nnc_compile_options *o, const nnc_artifact *a,
+    range *r, int64_t k, bool *ok, nnc_sink *sink)
+{
+    int64_t rows = rows_per_chunk(r->all, k);
+    nnc_artifact b = {.source = a->source, .level = a->level};
+    nnc_remarks_init(&b.remarks);
+    nnc_compile_options quiet = *o;
+    quiet.after_pass = NULL;
+    quiet.on_kernel = NULL;
+    nnc_status st = compile_rows(e, &quiet, a, rows, false, &b, ok, sink);
+    if (!st && *ok) {
+        bool fits = need_of(b.plan) + slots_of(b.plan) <= r->have;
+        *(fits ? &r->hi : &r->lo) = k;
+        while (fits && r->hi - 1 > r->lo && rows_per_chunk(r->all, r->hi - 1) == rows)
+            r->hi--;
+        r->least = suggest(r, b.plan, rows);
+        r->tries++;
+    }
+    drop(&b);
+    return st;
+}
+
+static nnc_status use_number(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a,
+    int64_t need, const range *r, nnc_sink *sink)
+{
+    bool ok;
+    int64_t rows = rows_per_chunk(r->all, r->hi);
+    nnc_artifact b = {.source = a->source, .level = a->level};
+    nnc_remarks_init(&b.remarks);
+    nnc_status st = compile_rows(e, o, a, rows, true, &b, &ok, sink);
+    if (!st)
+        st = accept(a, &b, need, r->have, rows, sink);
+    drop(&b);
+    return st;
+}
+
+static nnc_status search(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, int64_t need,
+    int64_t have, nnc_sink *sink)
+{
+    range r = {.all = rows_of(a->source), .have = have, .lo = 1};
+    bool ok = true;
+    r.least = suggest(&r, a->plan, r.all);
+    while (r.lo < r.all && r.hi - r.lo != 1) {
+        NNC_TRY(try_number(e, o, a, &r, next_number(&r), &ok, sink));
         if (!ok)
             return say(a, false, need, have,
                 "its rows are not independent of each other, so it cannot run in chunks", sink);
     }
+    if (r.hi)
+        return use_number(e, o, a, need, &r, sink);
     return say(
         a, false, need, have, "a single row, or the weights alone, need more than that", sink);
 }
@@ -176,9 +237,7 @@ nnc_status nnc_chunks_make(
     a->chunks = 1;
     if (e->target.kind != NNC_T_cuda || need <= have)
         return NNC_OK;
-    int64_t fixed = a->plan->device[0].persist_bytes, room = nnc_max64(have - fixed, 1);
-    return search(
-        e, o, a, need, have, nnc_max64(2, (need - fixed + slots_of(a->plan)) / room), sink);
+    return search(e, o, a, need, have, sink);
 }
 
 int64_t nnc_artifact_chunks(const nnc_artifact *a)

@@ -92,7 +92,9 @@ static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
     return nnc_passes_run(&a->graph, &p, &a->remarks, sink);
 }
 
-static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+/* Without `code` kernels get no machine code: the plan is to be looked at. */
+static nnc_status plan(
+    nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
 {
     nnc_noter notes = {.a = a, .o = o};
     nnc_plan_options p = {
@@ -117,10 +119,14 @@ static nnc_status plan(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a
         return nnc_nomem(sink);
     if (e->target.kind == NNC_T_cuda)
         nnc_env_cuda_plan(e, &p, said);
+    if (!code) {
+        p.emitter = NULL;
+        p.cache = NULL;
+    }
     e->target.math_exact = o->math_exact;
     e->target.math_fast = o->math_fast;
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
-    if (!st && a->plan->n_kernel > 0)
+    if (!st && code && a->plan->n_kernel > 0)
         nnc_env_cuda_tell(&p, said, sink);
     nnc_sink_destroy(said);
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
@@ -148,10 +154,10 @@ nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options 
 }
 
 nnc_status nnc_compile_graph(
-    nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink)
+    nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
 {
     NNC_TRY(passes(e, o, a, sink));
-    return plan(e, o, a, sink);
+    return plan(e, o, code, a, sink);
 }
 
 nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
@@ -174,7 +180,7 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
     }
     int64_t t1 = nnc_now_ns();
     if (!st)
-        st = plan(e, o, a, sink);
+        st = plan(e, o, true, a, sink);
     if (!st)
         st = nnc_chunks_make(e, o, a, sink);
     int64_t t2 = nnc_now_ns();

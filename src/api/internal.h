@@ -64,7 +64,7 @@ int64_t nnc_chunks_bytes(const nnc_artifact *a);
 const nnc_type *nnc_whole_input(const nnc_artifact *a, int i);
 const nnc_type *nnc_whole_output(const nnc_artifact *a, int i);
 /* compile.c: passes and plan for a->graph. */
-nnc_status nnc_compile_graph(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_compile_graph(nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 
 /* What `o` says of the passes, on the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);

@@ -1,4 +1,5 @@
 /* tests/cuda_fake/chunks.c -- models larger than the (fake) GPU: they run in chunks with the same results, or it is said why not. */
+#include "api/internal.h"
 #include "help.h"
 #include <stdlib.h>
 #include <unistd.h>
@@ -100,6 +101,39 @@ static void check_text(const nnc_text *t, const char *part)
         test_fail(__FILE__, __LINE__, "no %s in\n%s", part, nnc_text_str(t));
 }
 
+/* The smallest number of chunks that fits: of one less, the plan's bytes and slots are more than there are. */
+TEST(fewest_chunks)
+{
+    static const char *const model[] = {sins, rows, prime_sins};
+    for (size_t bytes = 60 << 10; bytes <= 480 << 10; bytes += 70 << 10)
+        for (size_t k = 0; k < NNC_COUNT(model); k++) {
+            loaded l, big;
+            fake_begin(0);
+            fake_gpu.memory_bytes = bytes;
+            compile(&l, model[k], "cuda", 1, 1);
+            int64_t n = nnc_artifact_chunks(l.a), room = nnc_chunks_room(l.e);
+            const nnc_type *part = &nnc_artifact_plan(l.a)->tensor[0].type;
+            CHECK(n >= 1 && nnc_chunks_need(l.a, n > 1) <= room);
+            int64_t all = nnc_whole_input(l.a, 0)->dim[0],
+                    fewer = n > 1 ? (all + n - 2) / (n - 1) : 0;
+            CHECK(n == 1 || fewer > part->dim[0]);
+            if (n > 2) {
+                char text[200];
+                int64_t inner = part->rank > 1 ? part->dim[1] : 0;
+                snprintf(text, sizeof text, "{\"inputs\": {\"x\": [%lld%s]}, \"layers\": [%s]}",
+                    (long long)fewer, inner ? ", 256" : "",
+                    inner ? "{\"op\": \"layernorm\"}, {\"op\": \"softmax\"}"
+                          : "{\"op\": \"sin\", \"repeat\": 4}");
+                fake_gpu.memory_bytes = (size_t)1 << 30;
+                compile(&big, text, "cuda", 1, 1);
+                CHECK(nnc_chunks_need(big.a, true) > room);
+                unload(&big);
+            }
+            unload(&l);
+            end();
+        }
+}
+
 TEST(chunks_are_explained)
 {
     nnc_text t = {0}, u = {0}, j = {0};
@@ -110,12 +144,12 @@ TEST(chunks_are_explained)
     compile(&l, sins, "cuda", 1, 1);
     CHECK_OK(nnc_report_explain(l.a, NNC_TEXT, false, &t));
     check_text(&t, "runs in chunks of rows");
-    check_text(&t, "chunks of 8192 rows each");
+    check_text(&t, "chunks of 13120 rows each");
     CHECK_OK(nnc_report_memory(l.e, l.a, NNC_TEXT, &u, &fits));
     CHECK(fits);
-    check_text(&u, "A run is 8 chunks, and this is one of them; two take turns with 96.00 KiB");
+    check_text(&u, "A run is 5 chunks, and this is one of them; two take turns with 153.8 KiB");
     CHECK_OK(nnc_report_memory(l.e, l.a, NNC_JSON, &j, &fits));
-    check_text(&j, "\"chunks\": 8, \"chunk_slots\": 98304, \"fits\": true}");
+    check_text(&j, "\"chunks\": 5, \"chunk_slots\": 157440, \"fits\": true}");
     nnc_text_deinit(&t);
     nnc_text_deinit(&u);
     nnc_text_deinit(&j);
