@@ -1,13 +1,48 @@
 /* passes/fold_constants.c -- computes what depends on small inline constants alone, with the
- * reference evaluator: float results are rounded once from f64, which for one + - * / or sqrt is the
- * same as computing in the narrow type, and nearer to the truth for several in a row. Params are never
- * touched: their numbers are not read while compiling. */
+ * reference evaluator, a connected piece of the graph at a time. Params are never touched: their
+ * numbers are not read while compiling.
+ *
+ * From -O2 on float results are rounded once from f64, which is nearer to the truth than computing
+ * in the narrow type. -O1 keeps every bit: only ops are folded whose result the run would give just
+ * so (moves, integers, choices, and + - *, each rounded to its own type: f64 has more than twice the
+ * bits of f32, so that rounding its sum or product once more is no other number). */
 #include "passes/internal.h"
+
+#include <stdlib.h>
 
 enum {
     MAX_NUMEL = 4096, /* elements of a folded result and of each operand */
-    MAX_WORK = 1 << 22, /* multiply-adds of all folding together */
+    MAX_WORK = 1 << 22, /* multiply-adds of one piece */
 };
+
+static bool exact_only(const pass *p)
+{
+    return p->o->level == 1;
+}
+
+static bool all_integers(const nnc_graph *g, const nnc_node *n)
+{
+    bool ints = nnc_dtype_kind((nnc_dtype)nnc_typeof(g, n->out)->dtype) == NNC_INT;
+    for (int k = 0; k < n->n_in; k++)
+        ints = ints && nnc_dtype_kind((nnc_dtype)nnc_typeof(g, n->in[k])->dtype) == NNC_INT;
+    return ints;
+}
+
+static bool rounds_once(nnc_op op)
+{
+    return op == OP_add || op == OP_sub || op == OP_mul;
+}
+
+/* Does the run give the bits that the evaluator gives? */
+static bool keeps_bits(const nnc_graph *g, const nnc_node *n)
+{
+    nnc_class k = nnc_op_class((nnc_op)n->op);
+    if (k == CL_move || rounds_once((nnc_op)n->op) || n->op == OP_select)
+        return true;
+    if (k != CL_ewise && k != CL_reduce)
+        return false;
+    return (nnc_ops[n->op].flags & (OF_exact | OF_bool)) || all_integers(g, n);
+}
 
 static bool small(const nnc_graph *g, nnc_ref v)
 {
@@ -27,7 +62,7 @@ static bool foldable(const pass *p, const bool *known, uint32_t i)
     for (uint32_t o = 0; o < n->n_out; o++)
         if (!small(p->g, n->out + o))
             return false;
-    return true;
+    return !exact_only(p) || keeps_bits(p->g, n);
 }
 
 /* Is v, computed by a foldable node, needed by something that stays? */
@@ -59,90 +94,187 @@ static nnc_ref make_constant(pass *p, const nnc_type *type, const nnc_rval *v)
     return nnc_type_equal(&t, type) ? r : NNC_NONE;
 }
 
-/* Copies the foldable part into a graph of its own, whose outputs are the frontier. */
-static nnc_graph *extract(pass *p, const bool *known, nnc_ref *want, int *n_want)
+/* ---- pieces ---------------------------------------------------------------------------------- */
+
+/* Foldable nodes that pass values to each other; piece[] of each is the first of them. */
+typedef struct pieces {
+    uint32_t *piece, *node; /* by node (union-find); nodes in order of their pieces */
+    uint32_t n;
+} pieces;
+
+static uint32_t piece_of(const pieces *s, uint32_t i)
 {
-    nnc_graph *g = nnc_graph_create("constants", p->sink);
-    nnc_ref *map = ARENA_NEW(p->a, nnc_ref, p->g->n_value + 1);
-    if (!g || !map) {
-        nnc_graph_destroy(g);
-        return NULL;
-    }
-    *n_want = 0;
-    for (uint32_t i = 0; i < p->g->n_node && g->status == NNC_OK; i++) {
-        const nnc_node *n = &p->g->node[i];
-        if (!known[n->out] || p->e.dead[i])
-            continue;
-        nnc_ref *in = ARENA_NEW(p->a, nnc_ref, n->n_in + 1);
-        if (!in) {
-            g->status = nnc_nomem(p->sink);
-            break;
-        }
-        for (int k = 0; k < n->n_in; k++)
-            in[k] = map[n->in[k]];
-        nnc_ref r = nnc_copy_node(g, p->g, n, in);
-        for (uint32_t o = 0; o < n->n_out && r != NNC_NONE; o++) {
-            map[n->out + o] = r + o;
-            if (n->op != OP_constant && frontier(p, known, n->out + o)) {
-                want[(*n_want)++] = n->out + o;
-                nnc_output(g, r + o, "y");
-            }
-        }
-    }
-    return g;
+    while (s->piece[i] != i)
+        i = s->piece[i] = s->piece[s->piece[i]];
+    return i;
 }
 
-static nnc_status fold(pass *p, nnc_graph *sub, const nnc_ref *want, int n_want)
+static int by_piece(const void *x, const void *y, void *ctx)
 {
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    uint32_t pa = piece_of(ctx, a), pb = piece_of(ctx, b);
+    return pa != pb ? (pa < pb ? -1 : 1) : (a > b) - (a < b);
+}
+
+static bool find_pieces(pass *p, const bool *known, pieces *s)
+{
+    const nnc_graph *g = p->g;
+    s->piece = ARENA_NEW(p->a, uint32_t, g->n_node + 1);
+    s->node = ARENA_NEW(p->a, uint32_t, g->n_node + 1);
+    if (!s->piece || !s->node)
+        return false;
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        s->piece[i] = i;
+        if (n->op == OP_constant || !n->n_out || !known[n->out] || p->e.dead[i])
+            continue;
+        s->node[s->n++] = i;
+        for (int k = 0; k < n->n_in; k++) {
+            uint32_t d = g->value[n->in[k]].node;
+            if (g->node[d].op == OP_constant)
+                continue;
+            uint32_t a = piece_of(s, d), b = piece_of(s, i);
+            s->piece[a > b ? a : b] = a > b ? b : a;
+        }
+    }
+    qsort_r(s->node, s->n, sizeof *s->node, by_piece, s);
+    return true;
+}
+
+/* ---- folding --------------------------------------------------------------------------------- */
+
+typedef struct folder {
+    pass *p;
+    const bool *known;
+    nnc_ref *map; /* of values of the graph: theirs in the piece's own */
+    uint32_t *made; /* of values: the piece they were mapped for, 1-based */
+    uint32_t piece;
+    nnc_ref *want; /* the frontier */
+    int n_want;
+} folder;
+
+static nnc_ref copy_operand(folder *f, nnc_graph *g, nnc_ref v)
+{
+    if (f->made[v] != f->piece) { /* else computed in the piece, or copied */
+        f->map[v] = nnc_copy_node(g, f->p->g, nnc_def(f->p->g, v), NULL);
+        f->made[v] = f->piece;
+    }
+    return f->map[v];
+}
+
+/* r, rounded to its own type as a run would round it. */
+static nnc_ref rounded(const folder *f, nnc_graph *g, const nnc_node *n, nnc_ref r)
+{
+    nnc_dtype d = (nnc_dtype)nnc_typeof(g, r)->dtype;
+    if (!exact_only(f->p) || !rounds_once((nnc_op)n->op) || !nnc_is_float(d) || d == DT_f64)
+        return r;
+    nnc_attr to = nnc_ai(AT_to, d);
+    return nnc_build(g, OP_cast, 1, &r, 1, &to);
+}
+
+static void copy_node(folder *f, nnc_graph *g, uint32_t i)
+{
+    pass *p = f->p;
+    const nnc_node *n = &p->g->node[i];
+    nnc_ref *in = ARENA_NEW(p->a, nnc_ref, n->n_in + 1);
+    if (!in) {
+        g->status = nnc_nomem(p->sink);
+        return;
+    }
+    for (int k = 0; k < n->n_in; k++)
+        in[k] = copy_operand(f, g, n->in[k]);
+    nnc_ref r = nnc_copy_node(g, p->g, n, in);
+    for (uint32_t o = 0; o < n->n_out && r != NNC_NONE; o++) {
+        nnc_ref v = n->out + o;
+        f->map[v] = rounded(f, g, n, r + o);
+        f->made[v] = f->piece;
+        if (frontier(p, f->known, v) && f->map[v] != NNC_NONE) {
+            f->want[f->n_want++] = v;
+            nnc_output(g, f->map[v], "y");
+        }
+    }
+}
+
+static void use_number(pass *p, nnc_ref v, const nnc_rval *val)
+{
+    nnc_type t = *nnc_typeof(p->g, v);
+    uint32_t from = p->g->value[v].node;
+    layers l = layers_of(p, from, NNC_NONE);
+    const char *word = nnc_ops[p->g->node[from].op].name;
+    edit_at(p, from);
+    nnc_ref c = make_constant(p, &t, val);
+    if (c == NNC_NONE)
+        return;
+    edit_replace(p, v, c);
+    long long n = (long long)nnc_type_numel(&t);
+    remark_applied(p, &l, "constant operands",
+        "%s of constants alone: its %lld number%s computed now", word, n, n == 1 ? " is" : "s are");
+}
+
+static nnc_status fold(folder *f, nnc_graph *sub, uint32_t last)
+{
+    pass *p = f->p;
     int64_t ops, peak;
     nnc_eval_cost(sub, &ops, &peak);
-    if (ops > MAX_WORK)
-        return NNC_OK;
-    nnc_rval *val = ARENA_NEW(p->a, nnc_rval, n_want);
+    if (ops > MAX_WORK) {
+        layers l = layers_of(p, last, NNC_NONE);
+        remark_declined(p, &l, "constant operands",
+            "its numbers are known, but take %lld multiply-adds to compute, more than %d: init "
+            "does",
+            (long long)ops, MAX_WORK);
+        return p->status;
+    }
+    nnc_rval *val = ARENA_NEW(p->a, nnc_rval, f->n_want);
     if (!val)
         return nnc_nomem(p->sink);
     NNC_TRY(nnc_eval(sub, NULL, NULL, 1, val, p->sink));
-    for (int i = 0; i < n_want && p->status == NNC_OK; i++) {
-        nnc_type t = *nnc_typeof(p->g, want[i]);
-        uint32_t from = p->g->value[want[i]].node;
-        layers l = layers_of(p, from, NNC_NONE);
-        const char *word = nnc_ops[p->g->node[from].op].name;
-        edit_at(p, from);
-        nnc_ref c = make_constant(p, &t, &val[i]);
-        if (c == NNC_NONE)
-            continue;
-        edit_replace(p, want[i], c);
-        long long n = (long long)nnc_type_numel(&t);
-        remark_applied(p, &l, "constant operands",
-            "%s of constants alone: its %lld number%s computed now", word, n,
-            n == 1 ? " is" : "s are");
-    }
-    for (int i = 0; i < n_want; i++)
+    for (int i = 0; i < f->n_want; i++) {
+        if (p->status == NNC_OK)
+            use_number(p, f->want[i], &val[i]);
         nnc_rval_free(&val[i]);
+    }
     return p->status;
+}
+
+/* Folds nodes [from, to) of the list, one piece. */
+static nnc_status fold_piece(folder *f, const pieces *s, uint32_t from, uint32_t to)
+{
+    nnc_graph *sub = nnc_graph_create("constants", f->p->sink);
+    if (!sub)
+        return nnc_nomem(f->p->sink);
+    f->piece++;
+    f->n_want = 0;
+    for (uint32_t k = from; k < to && sub->status == NNC_OK; k++)
+        copy_node(f, sub, s->node[k]);
+    nnc_status st = sub->status;
+    if (st == NNC_OK && f->n_want)
+        st = fold(f, sub, s->node[to - 1]);
+    nnc_graph_destroy(sub);
+    return st;
 }
 
 nnc_status pass_fold_constants(pass *p)
 {
     const nnc_graph *g = p->g;
     bool *known = ARENA_NEW(p->a, bool, g->n_value + 1);
-    nnc_ref *want = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
-    if (!known || !want)
+    folder f = {.p = p, .known = known};
+    f.map = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
+    f.made = ARENA_NEW(p->a, uint32_t, g->n_value + 1);
+    f.want = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
+    if (!known || !f.map || !f.made || !f.want)
         return nnc_nomem(p->sink);
-    bool any = false;
     for (uint32_t i = 0; i < g->n_node; i++)
-        if (foldable(p, known, i)) {
-            any = any || g->node[i].op != OP_constant;
+        if (foldable(p, known, i))
             for (uint32_t o = 0; o < g->node[i].n_out; o++)
                 known[g->node[i].out + o] = true;
-        }
-    if (!any)
-        return NNC_OK;
-    int n_want = 0;
-    nnc_graph *sub = extract(p, known, want, &n_want);
-    nnc_status s = !sub ? nnc_nomem(p->sink) : sub->status;
-    if (s == NNC_OK && n_want)
-        s = fold(p, sub, want, n_want);
-    nnc_graph_destroy(sub);
-    return s;
+    pieces s = {0};
+    if (!find_pieces(p, known, &s))
+        return nnc_nomem(p->sink);
+    for (uint32_t i = 0, k; i < s.n; i = k) {
+        uint32_t piece = piece_of(&s, s.node[i]);
+        for (k = i + 1; k < s.n && piece_of(&s, s.node[k]) == piece;)
+            k++;
+        NNC_TRY(fold_piece(&f, &s, i, k));
+    }
+    return p->status;
 }
