@@ -258,7 +258,7 @@ static nnc_status lower(lw *l, const nnc_graph *g, const nnc_node *n)
     if (!outs || !l->k)
         return nnc_nomem(l->sink);
     const char *why = NULL;
-    l->nest = nnc_nest_trace(l->g, l->node, l->n_node, outs, n_out, false, &l->scratch, &why);
+    l->nest = nnc_nest_trace(l->g, l->node, l->n_node, outs, n_out, -1, &l->scratch, &why);
     if (!l->nest)
         return why ? nnc_fail0(l->sink, NNC_E_BUG, "%s (%s): no kernel: %s", nnc_ops[n->op].name,
                          n->origin ? n->origin : "", why)

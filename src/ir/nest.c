@@ -834,7 +834,7 @@ static bool finish(nx *t)
     return true;
 }
 
-/* Expensive work that one kernel would do more often than two would. */
+/* Expensive work that one kernel would do more often than two would, for longer than a launch takes. */
 static bool repeats_work(nx *t)
 {
     const nnc_nest *s = t->s;
@@ -847,7 +847,7 @@ static bool repeats_work(nx *t)
         for (int a = 0; a < s->n_axis; a++)
             if (run >> a & 1)
                 times *= s->axis[a].extent;
-        if (times / 2 > numel && times > 16384)
+        if (times / 2 > numel && times - numel > t->spare)
             return nx_fail(t, p->v, "would be computed several times for each element") == -1;
     }
     return false;
@@ -915,9 +915,10 @@ static bool mark_inside(nx *t, const uint32_t *nodes, int n)
 }
 
 nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
-    int n_out, bool strict, nnc_arena *a, const char **why)
+    int n_out, int64_t spare, nnc_arena *a, const char **why)
 {
-    nx t = {.g = g, .a = a, .why = why, .strict = strict, .n_set = n};
+    bool strict = spare >= 0;
+    nx t = {.g = g, .a = a, .why = why, .strict = strict, .spare = spare, .n_set = n};
     *why = NULL;
     if (n < 1 || n_out < 1 || n > NNC_NEST_NODES) {
         *why = n > NNC_NEST_NODES ? "more than 1024 ops" : "nothing to compute";

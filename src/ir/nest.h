@@ -109,9 +109,9 @@ typedef struct nnc_nest {
 } nnc_nest;
 
 /* Traces `outs` (values of the nodes). NULL with *why, one line (in `a` or static); *why NULL:
- * out of memory. With `strict`, expensive ops that would be computed over again are a reason
- * too. The result lives in `a`. */
-nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, bool strict,
+ * out of memory. With spare >= 0, expensive ops that would be computed over again, more than `spare`
+ * times in all, are a reason too. The result lives in `a`. */
+nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare,
     nnc_arena *a, const char **why);
 
 /* Least and greatest value of a map over the axes. */

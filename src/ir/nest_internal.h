@@ -47,6 +47,7 @@ typedef struct nx {
     nnc_arena *a;
     const char **why;
     bool restart, oom, outer_set, no_segments, strict;
+    int64_t spare; /* with strict: repeated evaluations of expensive ops that are allowed */
     bool wild;     /* places may be computed: a node alone, or a kernel that was promised */
     bool no_split; /* second try, without digits and segments */
     uint32_t first, last; /* node range of the set */

@@ -40,7 +40,7 @@ static bool too_many_ends(const nnc_graph *g, const uint32_t *nodes, int n, int 
 }
 
 bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out,
-    nnc_arena *a, const char **why)
+    int64_t spare, nnc_arena *a, const char **why)
 {
     const char *reason = "more than 64 results";
     nnc_arena scratch;
@@ -49,7 +49,7 @@ bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref
     if (n_out <= NNC_NEST_RESULTS && too_many_ends(g, nodes, n, n_out, &scratch))
         reason = "one kernel would have more than 64 operands and results";
     else if (n_out <= NNC_NEST_RESULTS)
-        s = nnc_nest_trace(g, nodes, n, outs, n_out, true, &scratch, &reason);
+        s = nnc_nest_trace(g, nodes, n, outs, n_out, spare, &scratch, &reason);
     if (why)
         *why = s ? NULL : reason ? nnc_arena_strdup(a, reason) : "out of memory";
     nnc_arena_deinit(&scratch);

@@ -15,7 +15,6 @@ enum {
     MAX_MEMBERS = 192, /* keeps merging linear; larger kernels gain nothing */
     FEW_ROWS = 64, /* fewer parallel rows than this leave cores idle ... */
     SMALL_BYTES = 256 << 10, /* ... which matters above this much data */
-    FEW_COSTLY = 16384, /* this many expensive ops take no longer than a launch */
     MAX_ROUNDS = 6,
 };
 
@@ -61,7 +60,7 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
             if (needed_outside(s, m->out + o))
                 out[n_out++] = m->out + o;
     }
-    return nnc_nest_ok(p->g, nodes, (int)n, out, n_out, p->a, why);
+    return nnc_nest_ok(p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(p->t), p->a, why);
 }
 
 /* ---- what a merge gives ---------------------------------------------------------------------- */
@@ -156,7 +155,7 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
             continue;
         nnc_ref x = n->in[0];
         if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
-            nnc_type_numel(nnc_typeof(p->g, x)) > FEW_COSTLY)
+            nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(p->t))
             return nnc_arena_printf(p->a,
                 "%s would be computed twice, for the sums over columns and for its other readers",
                 nnc_ops[costly->op].name);

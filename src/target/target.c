@@ -167,6 +167,13 @@ int64_t nnc_target_contraction_ns(const nnc_target *t, const nnc_target_engine *
     return nnc_max64(ns_of(flops, (int64_t)rate), move_ns(t, bytes)) + t->launch_ns;
 }
 
+/* A sigmoid is some 30 instructions on a CPU; on a GPU fewer, two of them at an eighth of the rate or less. No kernel reaches the peak. */
+int64_t nnc_target_spare_ops(const nnc_target *t)
+{
+    enum { OP_FLOPS = 100 };
+    return (int64_t)((double)t->flops_f32 / OP_FLOPS * (double)t->launch_ns * 1e-9);
+}
+
 /* Engine rows and speeds choose kernels but do not change the code of one; they are left out,
  * so that a calibrated machine file keeps its cache. An empty `cpu` means "this machine": its
  * signature stands for it, since caches may be shared between machines. */

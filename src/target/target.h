@@ -131,6 +131,8 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 /* The same of a contraction of type d by engine e, in a kernel that e compiles or one that it has. */
 int64_t nnc_target_contraction_ns(
     const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool compiled, int64_t flops, int64_t bytes);
+/* So many evaluations of an op that costs like an exp take as long as a launch, spread over all of the device. */
+int64_t nnc_target_spare_ops(const nnc_target *t);
 /* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d);
 /* Convolutions of type d with windows of so many elements read channels-last sources in steps of so many channels; others are copied,

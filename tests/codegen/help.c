@@ -89,7 +89,7 @@ bool ck_nest_ok(const nnc_graph *g, nnc_arena *a, const char **why)
                     break;
                 }
     }
-    return nnc_nest_ok(g, nodes, n, outs, n_out, a, why);
+    return nnc_nest_ok(g, nodes, n, outs, n_out, 16384, a, why);
 }
 
 /* parse(print(k)) prints the same, and has the same hash. */

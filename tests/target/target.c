@@ -167,6 +167,7 @@ TEST(target_roofline)
     CHECK_INT(nnc_target_time_ns(&t, 0, 100000000), 10001000); /* 100 MB at 10 GB/s */
     CHECK_INT(nnc_target_time_ns(&t, 0, 1000000), 11000); /* in the caches at 100 GB/s */
     CHECK_INT(nnc_target_time_ns(&t, 1000000000, 100000000), 10001000);
+    CHECK_INT(nnc_target_spare_ops(&t), 10000); /* of 100 flops each, in the 1 us of a launch */
 }
 
 /* Writes text to a file, loads it, removes it. */
