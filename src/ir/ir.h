@@ -281,7 +281,8 @@ nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const 
 /* Can these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) be one generated
  * kernel that gives outs[0..n_out), the values of theirs that anything else needs, ascending? The general rule of fusion,
  * shared by passes (may I?) and codegen (how?): see ir/nest.c. On false *why is a one-line reason in words a user
- * understands (static or text in `a`). `spare`: an expensive op may be evaluated so often beyond twice an element (nnc_target_spare_ops). Costs no more for a large graph: only these nodes and their operands are looked at. */
+ * understands (static or text in `a`). `spare`: an expensive op may be evaluated so often beyond once for each of its elements
+ * (nnc_target_spare_ops). Costs no more for a large graph: only these nodes and their operands are looked at. */
 #define NNC_NEST_RESULTS 64 /* more than these is a reason */
 #define NNC_NEST_ENDS 64    /* and so are more operands and results together: no command of a plan takes more */
 #define NNC_NEST_JOIN 12    /* operands of a concat that a kernel copies one after the other; of more, each element asks whose it is */

@@ -163,6 +163,33 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
+/* Does a sum over columns (also a maximum, ...) read more than the caches beside a core hold, on a CPU? Columns that a kernel reads a
+ * second time, for what the sum was for, come slowly then: in pieces of a line or two, rows apart, which share few places in a cache. */
+static bool sums_far_columns(const pass *p, const nnc_node *n)
+{
+    return p->t->kind == NNC_T_cpu && nnc_op_class(n->op) == CL_reduce && sums_columns(p, n) &&
+           nnc_type_bytes(nnc_typeof(p->g, n->in[0])) > p->t->l2_bytes * 3 / 2;
+}
+
+static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
+{
+    const pass *p = s->p;
+    int64_t most = INT64_MAX; /* elements of the smallest operand of such a sum */
+    for (uint32_t k = 0; k < s->of[a].n; k++) {
+        const nnc_node *n = &p->g->node[s->of[a].member[k]];
+        if (sums_far_columns(p, n))
+            most = nnc_min64(most, nnc_type_numel(nnc_typeof(p->g, n->in[0])));
+    }
+    for (uint32_t k = 0; k < s->of[b].n && most <= s->of[b].numel; k++) {
+        const nnc_node *n = &p->g->node[s->of[b].member[k]];
+        for (int j = 0; j < n->n_in; j++)
+            if (group_of(s, p->g->value[n->in[j]].node) == a &&
+                nnc_type_numel(nnc_typeof(p->g, n->in[j])) < most)
+                return "columns would be read again, in short pieces, once their sums are known";
+    }
+    return NULL;
+}
+
 /* Why the groups at both ends of an edge may not merge; NULL: they may. */
 static const char *blocker(groups *s, uint32_t a, uint32_t b)
 {
@@ -177,6 +204,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
         return "it would save no bytes";
     const char *why = loses_parallelism(s, a, b);
     why = why ? why : computes_twice(s, a, b);
+    why = why ? why : reads_columns_again(s, a, b);
     if (why)
         return why;
     if (!groups_can_merge(s, a, b))
@@ -197,6 +225,8 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     bool reduces = false;
     int64_t rows = INT64_MAX, bytes = 0;
     for (uint32_t i = 0; i < n; i++) {
+        if (sums_far_columns(p, &p->g->node[nodes[i]]))
+            return;
         reduces = reduces || nnc_op_class(p->g->node[nodes[i]].op) == CL_reduce;
         rows = nnc_min64(rows, s->of[group_of(s, nodes[i])].rows);
         bytes = nnc_max64(bytes, s->of[group_of(s, nodes[i])].bytes);

@@ -7,6 +7,8 @@
 
 enum {
     FEW_RESULTS = 64, /* fewer than this many results leave cores idle */
+    FEW_COLUMNS =
+        128, /* and on a CPU threads that share such short rows read every page each (64 columns: 2 x) */
     HUGE_EXTENT = 1 << 16, /* elements per result from which on it pays */
     MIN_CHUNK = 1 << 12,
     WANT_CHUNKS = 256,
@@ -68,6 +70,21 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
         results == 1 ? "" : " each", (long long)(chunks * results));
 }
 
+/* Results below which a reduction is split. Where the contiguous axis stays, rows are what threads should share, not columns; on a GPU
+ * the kernel itself splits such sums over blocks. */
+static int64_t few(const pass *p, const nnc_node *n)
+{
+    const nnc_type *x = nnc_typeof(p->g, n->in[0]);
+    int64_t stride[NNC_MAX_RANK];
+    const int64_t *axes;
+    int k = nnc_attr_ints(n, AT_axes, &axes);
+    nnc_type_strides(x, stride);
+    for (int i = 0; i < k; i++)
+        if (stride[axes[i]] == 1)
+            return FEW_RESULTS;
+    return p->t && p->t->kind == NNC_T_cpu ? FEW_COLUMNS : FEW_RESULTS;
+}
+
 nnc_status pass_split_reduce(pass *p)
 {
     uint32_t n_node = p->g->n_node;
@@ -78,7 +95,7 @@ nnc_status pass_split_reduce(pass *p)
         const nnc_type *x = nnc_typeof(p->g, n->in[0]);
         int64_t results = nnc_type_numel(nnc_typeof(p->g, n->out)),
                 each = nnc_type_numel(x) / results;
-        if (results >= FEW_RESULTS || each < HUGE_EXTENT)
+        if (results >= few(p, n) || each < HUGE_EXTENT)
             continue;
         const char *why = NULL;
         const int64_t *axes;
