@@ -533,6 +533,7 @@ void fake_begin(uint64_t seed)
     for (int d = 0; d < FAKE_DEVICES; d++)
         default_stream[d] = fake_stream_create(d);
     fake_libraries_begin();
+    fake_nccl_begin();
     fake_graph_table(&cudart);
     nnc_cuda_override(CUDA_driver, NULL);
     nnc_cuda_override(CUDA_cudart, &cudart);

@@ -1,5 +1,5 @@
 /* tests/cuda_fake/fake.h -- CUDA without a GPU, behind nnc's tables: a runtime whose streams are queues, NVRTC that keeps the source,
- * kernels that the C++ compiler builds for this machine, cuBLASLt and cuDNN that compute in plain loops (tests/cudnn).
+ * kernels that the C++ compiler builds for this machine, cuBLASLt and cuDNN that compute in plain loops (tests/cudnn), NCCL among streams.
  *
  * Nothing runs when it is given to a stream. Commands run when the host waits for something, in any order that streams and events
  * allow: which one, the seed decides. So a missing event shows in the result with some seed; and whatever the seed, a checker holds a
@@ -12,7 +12,7 @@
 
 enum { FAKE_DEVICES = 4, FAKE_STREAMS = 64 };
 
-/* Puts the fake in place of driver, cudart, NVRTC, cuBLASLt and cuDNN. Seeds 0 and 1 let one stream run as far as it can before
+/* Puts the fake in place of driver, cudart, NVRTC, cuBLASLt, cuDNN and NCCL. Seeds 0 and 1 let one stream run as far as it can before
  * another one, the first and the last created; others choose at random. */
 void fake_begin(uint64_t seed);
 /* Takes it away. The number of things wrong: races, accesses outside device memory, calls that the real runtime would refuse, blocks,
@@ -45,7 +45,7 @@ int fake_compiled_ends(void);
 /* Counts since fake_begin. */
 typedef struct fake_counts {
     int launches, copies, library_calls, kernels_built, peer_copies, replays;
-    int blocks, streams, events, libraries; /* now alive */
+    int blocks, streams, events, libraries, communicators; /* now alive */
 } fake_counts;
 extern fake_counts fake_count;
 
@@ -109,5 +109,9 @@ void fake_library_unload(fake_library *l);
 /* libraries.c */
 void fake_libraries_begin(void);
 void fake_libraries_end(void);
+
+/* nccl.c */
+void fake_nccl_begin(void);
+void fake_nccl_end(void);
 
 #endif

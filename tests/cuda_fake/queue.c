@@ -342,15 +342,17 @@ const char *fake_said(void)
 
 int fake_end(char why[512])
 {
+    const fake_counts *n = &fake_count;
     fake_libraries_end();
-    fake_left = fake_count.streams + fake_count.events + fake_count.blocks + fake_count.libraries;
+    fake_left = n->streams + n->events + n->blocks + n->libraries + n->communicators;
     if (fake_left)
-        fake_wrong("left: %d streams, %d events, %d blocks, %d libraries", fake_count.streams,
-            fake_count.events, fake_count.blocks, fake_count.libraries);
+        fake_wrong("left: %d streams, %d events, %d blocks, %d libraries, %d communicators",
+            n->streams, n->events, n->blocks, n->libraries, n->communicators);
     for (int i = 1; i < FAKE_STREAMS; i++)
         if (stream[i])
             (void)fake_stream_destroy(stream[i]);
     fake_graphs_end();
+    fake_nccl_end();
     fake_queues_end();
     nnc_set_clock(NULL);
     snprintf(why, 512, "%s", first_wrong);

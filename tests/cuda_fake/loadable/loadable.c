@@ -27,6 +27,7 @@
 #define CUBLASLT(ret, name, args, needed) SLOT(name)
 #define CUDNN(ret, name, args, needed) SLOT(name)
 #define NVML(ret, name, args, needed) SLOT(name)
+#define NCCL(ret, name, args, needed) SLOT(name)
 #include "cuda/symbols.def"
 
 static int not_supported(void)
@@ -166,6 +167,7 @@ __attribute__((constructor)) static void fill(void)
     const nnc_cuda_nvrtc *nvrtc = NNC_CUDA(nvrtc, NULL);
     nnc_cuda_cublaslt blas = *NNC_CUDA(cublaslt, NULL), *cublaslt = &blas;
     nnc_cuda_cudnn dnn = *NNC_CUDA(cudnn, NULL), *cudnn = &dnn;
+    const nnc_cuda_nccl *nccl = NNC_CUDA(nccl, NULL);
     blas.cublasLtGetCudartVersion = dnn.cudnnGetCudartVersion = cudart_version;
 #define DRIVER(ret, name, args, needed) fake_slot_##name = pick(&driver.name);
 #define CUDART(ret, name, args, needed) fake_slot_##name = pick(&cudart->name);
@@ -173,6 +175,7 @@ __attribute__((constructor)) static void fill(void)
 #define CUBLASLT(ret, name, args, needed) fake_slot_##name = pick(&cublaslt->name);
 #define CUDNN(ret, name, args, needed) fake_slot_##name = pick(&cudnn->name);
 #define NVML(ret, name, args, needed) fake_slot_##name = pick(&nvml.name);
+#define NCCL(ret, name, args, needed) fake_slot_##name = pick(&nccl->name);
 #include "cuda/symbols.def"
 }
 
