@@ -38,7 +38,7 @@ typedef struct collective {
 
 typedef struct clique {
     nccl_id id;
-    int ranks, alive;
+    int ranks;
     bool whole; /* all of its ranks live in this thread */
     collective *open; /* some ranks have not called yet */
     int64_t sent[MAX_RANKS][MAX_RANKS], received[MAX_RANKS][MAX_RANKS];
@@ -49,9 +49,11 @@ struct nccl_comm_of {
     clique *of;
     int rank, device;
     int64_t calls;
+    nccl_comm next; /* of those alive */
 };
 
 static clique *cliques;
+static nccl_comm comms;
 static int in_group, ids;
 /* What streams wait for when the group ends: within it all collectives go on side by side (a ring of sends and receives). */
 static struct {
@@ -340,18 +342,23 @@ static int init_rank(nccl_comm *out, int ranks, nccl_id id, int rank)
     }
     if (q->ranks != ranks)
         return INVALID_USAGE;
-    q->alive++;
     fake_count.communicators++;
     (void)NNC_CUDA(cudart, NULL)->cudaGetDevice(&device);
     *out = calloc(1, sizeof **out);
-    **out = (struct nccl_comm_of){.of = q, .rank = rank, .device = device};
+    **out = (struct nccl_comm_of){.of = q, .rank = rank, .device = device, .next = comms};
+    comms = *out;
     return 0;
 }
 
 static int destroy(nccl_comm c)
 {
+    nccl_comm *at = &comms;
     fake_until_idle(); /* as NCCL waits for what it has been given */
-    c->of->alive--;
+    while (*at && *at != c)
+        at = &(*at)->next;
+    if (!*at)
+        return INVALID_ARGUMENT;
+    *at = c->next;
     fake_count.communicators--;
     free(c);
     return 0;
@@ -421,6 +428,11 @@ void fake_nccl_end(void)
 {
     if (in_group)
         fake_wrong("an NCCL group is not ended");
+    while (comms) {
+        nccl_comm c = comms;
+        comms = c->next;
+        free(c);
+    }
     while (cliques) {
         clique *q = cliques;
         cliques = q->next;

@@ -302,6 +302,10 @@ bool fake_stream_destroy(cuda_stream s)
         return false;
     }
     (void)fake_until_empty(s);
+    for (command *c = s->first, *next; c; c = next) { /* what waits for ever */
+        next = c->next;
+        fake_command_free(c);
+    }
     stream[s->id] = NULL;
     free(s);
     return true;
