@@ -5,10 +5,10 @@
 
 typedef float v16 __attribute__((vector_size(64), aligned(4)));
 
-enum { FMA_LOOPS = 8000000, FMA_LOOPS_NOW = 1500000, BIG = 256 << 20, SMALL = 256 << 10 };
+enum { FMA_LOOPS = 8000000, BIG = 256 << 20, SMALL = 256 << 10 };
 
 struct meter {
-    int threads, fma_loops;
+    int threads;
     float out[64 * 16];
     double sums[64 * 8];
     char *a, *b; /* BIG each */
@@ -45,7 +45,7 @@ static void fma_part(void *ctx, int part, int parts)
 {
     meter *m = ctx;
     (void)parts;
-    m->out[part * 16] = fma_loop(m->fma_loops, 0.999f, 0.001f);
+    m->out[part * 16] = fma_loop(FMA_LOOPS, 0.999f, 0.001f);
 }
 
 typedef struct buffers {
@@ -142,12 +142,12 @@ void meter_destroy(meter *m)
     nnc_free(m);
 }
 
-static machine measure(meter *m, int loops, int fma_tries, int tries)
+static machine measure(meter *m, int fma_tries, int tries)
 {
     int threads = m->threads;
     buffers big = {m->a, m->b, BIG, 1, m->sums};
-    m->fma_loops = loops;
-    machine r = {.flops = 2.0 * 16 * 12 * loops * threads / best(fma_tries, threads, fma_part, m)};
+    machine r = {
+        .flops = 2.0 * 16 * 12 * FMA_LOOPS * threads / best(fma_tries, threads, fma_part, m)};
     double streamed = 2.0 * BIG / best(tries, threads, stream_part, &big);
     double copied = 2.0 * BIG / best(tries, threads, copy_part, &big);
     r.copy = streamed > copied ? streamed : copied;
@@ -157,7 +157,7 @@ static machine measure(meter *m, int loops, int fma_tries, int tries)
 
 machine meter_ceiling(meter *m)
 {
-    machine r = measure(m, FMA_LOOPS, 10, 8);
+    machine r = measure(m, 10, 8);
     buffers small = {m->a, m->b, (size_t)SMALL * (size_t)m->threads, 1000, m->sums};
     r.cache_copy = 2.0 * SMALL * m->threads * 1000 / best(5, m->threads, copy_part, &small);
     return r;
@@ -165,5 +165,5 @@ machine meter_ceiling(meter *m)
 
 machine meter_now(meter *m)
 {
-    return measure(m, FMA_LOOPS_NOW, 1, 1);
+    return measure(m, 1, 1);
 }
