@@ -1,29 +1,11 @@
 /* tests/cudnn/calls.c -- the engines cudnn and cublaslt over false libraries (fake.h), against float64 loops: which argument goes where,
  * strides, padding, the order of what follows, workspaces, what is given back. */
-#include "engines/calls.h"
-#include "fake.h"
-#include "target/target.h"
+#include "help.h"
 #include <stdlib.h>
-
-static nnc_target target;
-
-static void begin(const char *name)
-{
-    CHECK_OK(nnc_target_cuda(&target, name, test_sink));
-    fake_install();
-}
-
-static void end(void)
-{
-    CHECK_INT(fake_alive, 0);
-    CHECK_INT(fake_handles, 0);
-    fake_remove();
-    nnc_target_deinit(&target);
-}
 
 static bool check(const nnc_engine *e, nnc_call c, call_weights w, const char *what)
 {
-    c.target = &target;
+    c.target = &gpu;
     double tol = c.src.dtype == DT_f32 || c.src.dtype == DT_f64 ? 1e-5 : 2e-2;
     return call_check(e, &c, w, tol, what);
 }
@@ -34,7 +16,7 @@ static bool check(const nnc_engine *e, nnc_call c, call_weights w, const char *w
 static const char *declined(const nnc_engine *e, nnc_call c)
 {
     nnc_choice choice;
-    c.target = &target;
+    c.target = &gpu;
     CHECK_OK(e->choose(&c, &choice, test_sink));
     CHECK(!choice.ok);
     return choice.reason;
@@ -112,50 +94,37 @@ static void with_ends(const nnc_call *plain, const char *what)
 
 TEST(cudnn_ends)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 2, 5, 7, 6, 3, 1, 1);
     with_ends(&c, "3x3");
     call_channels_last(&c);
     with_ends(&c, "3x3, channels last, weights as they are");
     nnc_type_channels_last(&c.wei);
     with_ends(&c, "3x3, channels last");
-    end();
-}
-
-/* The engine, but what follows the convolution in the wrong order. */
-static nnc_status load_swapped(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
-{
-    nnc_call c = p->call[item];
-    nnc_plan q = *p;
-    c.post[0] = p->call[item].post[1];
-    c.post[1] = p->call[item].post[0];
-    q.call = &c;
-    q.n_call = 1;
-    return nnc_engine_cudnn.load_call(&q, 0, handle, sink);
+    gpu_end();
 }
 
 TEST(cudnn_a_wrong_order_is_found)
 {
-    nnc_engine wrong = nnc_engine_cudnn;
+    const nnc_engine wrong = wrong_order();
     int found = 0;
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 2, 4, 7, 5, 3, 1, 1);
     bias(&c);
     sum(&c);
     relu(&c);
     call_found = &found;
-    CHECK(check(&wrong, c, RAW, "sum and relu in order"));
+    CHECK(check(&nnc_engine_cudnn, c, RAW, "sum and relu in order"));
     CHECK_INT(found, 0);
-    wrong.load_call = load_swapped;
     CHECK(check(&wrong, c, RAW, "relu before sum"));
     CHECK(found > 0);
     call_found = NULL;
-    end();
+    gpu_end();
 }
 
 TEST(cudnn_ends_transposed)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 2, 4, 5, 6, 3, 2, 1);
     c.kind = CALL_conv_transpose;
     c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){4, 6, 3, 3});
@@ -170,12 +139,12 @@ TEST(cudnn_ends_transposed)
     call_bias(&c);
     CHECK_STR(declined(ENGINE_CUDNN, c),
         "cuDNN ends a transposed convolution with a bias in channels-last order alone");
-    end();
+    gpu_end();
 }
 
 TEST(cudnn_windows)
 {
-    begin("cuda:sm_80");
+    gpu_begin("cuda:sm_80", false);
     for (int spatial = 1; spatial <= 3; spatial++)
         for (int stride = 1; stride <= 2; stride++)
             for (int groups = 1; groups <= 4; groups += 3)
@@ -205,13 +174,13 @@ TEST(cudnn_windows)
             call_fix_dst(&c);
             CHECK(check(ENGINE_CUDNN, c, RAW, "one-sided padding, transposed"));
         }
-    end();
+    gpu_end();
 }
 
 TEST(cudnn_types)
 {
     static const nnc_dtype yes[] = {DT_f32, DT_f16, DT_bf16}, no[] = {DT_f64, DT_i32};
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     for (size_t i = 0; i < NNC_COUNT(yes); i++) {
         nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
         call_dtype(&c, yes[i]);
@@ -224,12 +193,12 @@ TEST(cudnn_types)
         call_dtype(&c, no[i]);
         CHECK(!check(ENGINE_CUDNN, c, RAW, nnc_dtype_name(no[i])));
     }
-    end();
+    gpu_end();
 }
 
 TEST(cudnn_declines)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     call_post(&c, PO_sum, 0, 0); /* in place */
     CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN adds out of place");
@@ -244,7 +213,7 @@ TEST(cudnn_declines)
     CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN packs no weights");
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink)); /* no target: a CPU's call */
     CHECK(!choice.ok);
-    end();
+    gpu_end();
 }
 
 /* Which engines are let in: by their notes, and by what rounding is allowed. */
@@ -265,25 +234,25 @@ TEST(cudnn_notes)
         {NONDETERMINISTIC, DT_bf16, false, "cudnn 9.19.0: engine 8"},
         {FFT, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
     };
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
         nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
         nnc_choice choice;
         call_dtype(&c, t[i].dtype);
         c.tf32 = t[i].tf32;
-        c.target = &target;
+        c.target = &gpu;
         fake_note = t[i].note;
         CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
         CHECK_STR(choice.reason, t[i].says);
     }
     fake_note = -1;
-    end();
+    gpu_end();
 }
 
 /* A convolution without a bias of its own ends behind zeros, whatever the workspace held before. */
 TEST(cudnn_zeros)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
     nnc_choice choice;
@@ -292,7 +261,7 @@ TEST(cudnn_zeros)
     nnc_rng_fill(1, 0, NNC_COUNT(x), 1, x);
     nnc_rng_fill(2, 0, NNC_COUNT(w), 1, w);
     relu(&c);
-    c.target = &target;
+    c.target = &gpu;
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
     c.work_bytes = choice.workspace_bytes;
     void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(c.work_bytes, 64));
@@ -306,34 +275,34 @@ TEST(cudnn_zeros)
     if (handle)
         nnc_engine_cudnn.unload(handle);
     nnc_free(work);
-    end();
+    gpu_end();
 }
 
 /* Machines without cuDNN: the plan is made all the same, with room for whatever is settled later. */
 TEST(cudnn_by_rule)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     nnc_cuda_override(CUDA_cudnn, NULL);
     nnc_choice choice;
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    c.target = &target;
+    c.target = &gpu;
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
     CHECK(choice.ok);
     CHECK_STR(choice.reason, "cudnn by rule, strict f32: libcudnn is not here to be asked; its "
                              "engine is settled when the plan is loaded");
     CHECK_INT(choice.workspace_bytes, (32 << 20) + 2 * 4 * 100);
-    end();
-    begin("cuda:sm_75");
+    gpu_end();
+    gpu_begin("cuda:sm_75", false);
     nnc_cuda_override(CUDA_cudnn, NULL);
     call_dtype(&c, DT_bf16);
     CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN 9 does not convolve bf16 on sm_75");
-    end();
+    gpu_end();
 }
 
 /* A plan from a file may lie about its sizes; without a GPU loading says so. */
 TEST(cudnn_refuses_to_load)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     void *handle = NULL;
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
@@ -349,12 +318,12 @@ TEST(cudnn_refuses_to_load)
     nnc_cuda_override(CUDA_cudnn, NULL);
     CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
     CHECK(handle == NULL);
-    end();
+    gpu_end();
 }
 
 TEST(engines_out_of_memory)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     nnc_call calls[] = {conv_call(2, 1, 4, 5, 4, 3, 1, 1), matmul_call(3, 4, 5, true)};
     nnc_plan p = {.call = calls, .n_call = 2, .threads = 1};
     const nnc_engine *const e[] = {ENGINE_CUDNN, ENGINE_LT};
@@ -363,7 +332,7 @@ TEST(engines_out_of_memory)
         nnc_choice choice = {0};
         void *handle = NULL;
         nnc_status st = NNC_E_NOMEM;
-        calls[i].target = &target;
+        calls[i].target = &gpu;
         for (int64_t n = 0; st != NNC_OK && n < 400; n++) {
             nnc_fail_alloc_after(n);
             st = e[i]->choose(&calls[i], &choice, test_sink);
@@ -378,14 +347,14 @@ TEST(engines_out_of_memory)
         if (st == NNC_OK)
             e[i]->unload(handle);
     }
-    end();
+    gpu_end();
 }
 
 /* ---- matrix products ----------------------------------------------------------------------------------------------- */
 
 TEST(cublaslt_ends)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     for (int i = 0; i < 32; i++) {
         nnc_call c = matmul_call(5, 7, 3, i & 1);
         char what[64];
@@ -402,13 +371,13 @@ TEST(cublaslt_ends)
             CHECK(check(ENGINE_LT, c, RAW, what));
         }
     }
-    end();
+    gpu_end();
 }
 
 TEST(cublaslt_types)
 {
     static const nnc_dtype yes[] = {DT_f32, DT_f64, DT_f16, DT_bf16};
-    begin("cuda:sm_75");
+    gpu_begin("cuda:sm_75", false);
     for (size_t i = 0; i < NNC_COUNT(yes); i++) {
         nnc_call c = matmul_call(5, 7, 3, true);
         call_dtype(&c, yes[i]);
@@ -425,7 +394,7 @@ TEST(cublaslt_types)
     sum(&c);
     CHECK_STR(declined(ENGINE_LT, c),
         "cuBLASLt ends with a sum, then relu or gelu's tanh form, then nothing");
-    end();
+    gpu_end();
 }
 
 /* A matmul of batches; dimensions of 1 in an operand are broadcast. */
@@ -464,7 +433,7 @@ TEST(cublaslt_batches)
         {3, {2, 3, 2}, {1, 3, 1}, {2, 3, 2}, 6},
         {3, {2, 1, 2}, {2, 1, 2}, {2, 1, 2}, 1},
     };
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     for (size_t i = 0; i < NNC_COUNT(t); i++)
         for (int trans = 0; trans < 4; trans++) {
             nnc_call c = batched(t[i].rank, t[i].a, t[i].b, t[i].y, trans & 1, trans & 2);
@@ -476,12 +445,12 @@ TEST(cublaslt_batches)
             CHECK(check(ENGINE_LT, c, RAW, what));
             CHECK_INT(fake_multiplies, 2 * t[i].multiplies); /* runs twice */
         }
-    end();
+    gpu_end();
 }
 
 TEST(cublaslt_orders)
 {
-    begin("cuda:sm_90");
+    gpu_begin("cuda:sm_90", false);
     static const uint8_t swapped[NNC_MAX_RANK] = {1, 0};
     nnc_call c = matmul_call(3, 4, 5, false);
     nnc_type_set_order(&c.src, swapped);
@@ -495,7 +464,7 @@ TEST(cublaslt_orders)
         call_bias(&c);
         CHECK(check(ENGINE_LT, c, RAW, "an extent of 1"));
     }
-    end();
+    gpu_end();
 }
 
 TEST(cublaslt_workspace)
@@ -505,16 +474,16 @@ TEST(cublaslt_workspace)
         int64_t bytes;
     } t[] = {{"cuda:sm_75", 4 << 20}, {"cuda:sm_80", 4 << 20}, {"cuda:sm_90", 32 << 20}};
     for (size_t i = 0; i < NNC_COUNT(t); i++) {
-        begin(t[i].target);
+        gpu_begin(t[i].target, false);
         nnc_choice choice;
         nnc_call c = matmul_call(64, 64, 64, true);
-        c.target = &target;
+        c.target = &gpu;
         CHECK_OK(nnc_engine_cublaslt.choose(&c, &choice, test_sink));
         CHECK_INT(choice.workspace_bytes, t[i].bytes);
         CHECK_STR(choice.reason, "cublaslt, strict f32");
         c.tf32 = true;
         CHECK_OK(nnc_engine_cublaslt.choose(&c, &choice, test_sink));
         CHECK_STR(choice.reason, "cublaslt, tf32 allowed");
-        end();
+        gpu_end();
     }
 }

@@ -1,26 +1,6 @@
 /* tests/cudnn/compiled.c -- convolutions that cuDNN ends in one kernel that it compiles: when they are chosen, what they compute over the
  * false library, and what happens where nothing becomes of them. */
-#include "engines/calls.h"
-#include "fake.h"
-#include "target/target.h"
-
-static nnc_target target;
-
-static void begin(bool driver)
-{
-    CHECK_OK(nnc_target_cuda(&target, "cuda:sm_90", test_sink));
-    fake_install();
-    if (driver)
-        fake_driver();
-}
-
-static void end(void)
-{
-    CHECK_INT(fake_alive, 0);
-    CHECK_INT(fake_handles, 0);
-    fake_remove();
-    nnc_target_deinit(&target);
-}
+#include "help.h"
 
 /* b bias, z sum, r relu, s silu, S sigmoid, t tanh, g gelu, h its tanh form, c clip, l leaky. */
 static nnc_call call_with(nnc_dtype d, const char *ends)
@@ -45,7 +25,7 @@ static nnc_call call_with(nnc_dtype d, const char *ends)
         if (*o == 'z')
             c.post[c.n_post - 1].in_place = false;
     }
-    c.target = &target;
+    c.target = &gpu;
     c.compiled = true;
     c.tf32 = d == DT_f32;
     return c;
@@ -68,7 +48,7 @@ TEST(compiled_ends)
     static const char *const ends[] = {"bs", "s", "bS", "bt", "bg", "bh", "bc", "bl", "bzs", "bsz",
         "zs", "brz", "bzrz", "bszr", "bsr"};
     static const nnc_dtype types[] = {DT_f16, DT_bf16, DT_f32};
-    begin(true);
+    gpu_begin("cuda:sm_90", true);
     for (size_t t = 0; t < NNC_COUNT(types); t++)
         for (size_t i = 0; i < NNC_COUNT(ends); i++) {
             nnc_call c = call_with(types[t], ends[i]);
@@ -80,13 +60,13 @@ TEST(compiled_ends)
             CHECK_INT(fake_compiled, 1);
             CHECK_INT(fake_precompiled, 1); /* that choose() asked for, for its workspace */
         }
-    end();
+    gpu_end();
 }
 
 /* What the precompiled engines have, and where nobody allowed it, stays theirs. */
 TEST(compiled_only_where_it_must)
 {
-    begin(true);
+    gpu_begin("cuda:sm_90", true);
     for (int i = 0; i < 3; i++) {
         static const char *const plain[] = {"b", "bzr", "r"};
         nnc_call c = call_with(DT_f16, plain[i]);
@@ -101,12 +81,12 @@ TEST(compiled_only_where_it_must)
     CHECK(!choose(&c).compiled);
     CHECK(strstr(choose(&c).apart, "cuDNN compiles no kernel for it on sm_90") != NULL);
     CHECK(check(&nnc_engine_cudnn, &c, "strict f32"));
-    end();
+    gpu_end();
 }
 
 TEST(compiled_without_a_driver)
 {
-    begin(false);
+    gpu_begin("cuda:sm_90", false);
     nnc_call c = call_with(DT_f16, "bs");
     nnc_choice k = choose(&c);
     CHECK(k.ok && !k.compiled);
@@ -115,19 +95,19 @@ TEST(compiled_without_a_driver)
     fake_compiled = 0;
     CHECK(check(&nnc_engine_cudnn, &c, "in two kernels"));
     CHECK_INT(fake_compiled, 1); /* the second */
-    end();
-    begin(true);
+    gpu_end();
+    gpu_begin("cuda:sm_90", true);
     nnc_cuda_override(CUDA_cudnn, NULL);
     k = choose(&c);
     CHECK(k.ok && !k.compiled);
     CHECK_STR(k.apart, "cuDNN compiles no kernel here: libcudnn is not here to be asked");
-    end();
+    gpu_end();
 }
 
 /* The list of the heuristics promises more than becomes a plan: then a ready kernel and a second one, within the same workspace. */
 TEST(compiled_nothing_at_load)
 {
-    begin(true);
+    gpu_begin("cuda:sm_90", true);
     nnc_call c = call_with(DT_f16, "bszr");
     fake_compiles_nothing = true;
     CHECK(choose(&c).compiled);
@@ -141,27 +121,14 @@ TEST(compiled_nothing_at_load)
                            "what ends it is a kernel of its own") != NULL;
     CHECK(said);
     nnc_sink_clear(test_sink);
-    end();
-}
-
-/* The engine, but with the first two of what follows the convolution in the wrong order. */
-static nnc_status load_swapped(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
-{
-    nnc_call c = p->call[item];
-    nnc_plan q = *p;
-    c.post[0] = p->call[item].post[1];
-    c.post[1] = p->call[item].post[0];
-    q.call = &c;
-    q.n_call = 1;
-    return nnc_engine_cudnn.load_call(&q, 0, handle, sink);
+    gpu_end();
 }
 
 TEST(compiled_in_a_wrong_order_is_found)
 {
-    nnc_engine wrong = nnc_engine_cudnn;
+    const nnc_engine wrong = wrong_order();
     int found = 0;
-    wrong.load_call = load_swapped;
-    begin(true);
+    gpu_begin("cuda:sm_90", true);
     nnc_call c = call_with(DT_f16, "bsz");
     call_found = &found;
     CHECK(check(&nnc_engine_cudnn, &c, "silu and sum in order"));
@@ -169,5 +136,5 @@ TEST(compiled_in_a_wrong_order_is_found)
     CHECK(check(&wrong, &c, "sum before silu"));
     CHECK(found > 0);
     call_found = NULL;
-    end();
+    gpu_end();
 }

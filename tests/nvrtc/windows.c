@@ -99,7 +99,7 @@ static bool absent(void)
     return !f.ok;
 }
 
-TEST(nvrtc_windows)
+static void on_each_arch(void (*body)(nnc_env *e, size_t arch))
 {
     if (absent())
         return;
@@ -107,12 +107,23 @@ TEST(nvrtc_windows)
         nnc_env *e;
         CHECK_OK(nnc_env_create(
             &(nnc_env_options){.target = archs[t], .no_cache = true}, &e, test_sink));
-        for (size_t i = 0; e && i < NNC_COUNT(windows); i++)
-            if (t > 0 || windows[i].type[0] != 'b') /* sm_75 does not convolve bf16 */
-                CHECK_INT(
-                    check(e, graph_of(&windows[i]), "_conv", check_code, &windows[i], archs[t]), 2);
+        if (e)
+            body(e, t);
         nnc_env_destroy(e);
     }
+}
+
+static void check_windows(nnc_env *e, size_t t)
+{
+    for (size_t i = 0; i < NNC_COUNT(windows); i++)
+        if (t > 0 || windows[i].type[0] != 'b') /* sm_75 does not convolve bf16 */
+            CHECK_INT(
+                check(e, graph_of(&windows[i]), "_conv", check_code, &windows[i], archs[t]), 2);
+}
+
+TEST(nvrtc_windows)
+{
+    on_each_arch(check_windows);
 }
 
 /* ---- windows side by side ---- */
@@ -154,17 +165,13 @@ static void check_loads(const void *ctx, const char *arch, const nnc_cubin_kerne
     CHECK_INT(k->stack_bytes + k->n[CC_load_local] + k->n[CC_store_local], 0);
 }
 
+static void check_poolings(nnc_env *e, size_t t)
+{
+    for (size_t i = 0; i < NNC_COUNT(poolings); i++)
+        CHECK_INT(check(e, pooling_of(&poolings[i]), "k_", check_loads, &poolings[i], archs[t]), 0);
+}
+
 TEST(nvrtc_pooling)
 {
-    if (absent())
-        return;
-    for (size_t t = 0; t < NNC_COUNT(archs); t++) {
-        nnc_env *e;
-        CHECK_OK(nnc_env_create(
-            &(nnc_env_options){.target = archs[t], .no_cache = true}, &e, test_sink));
-        for (size_t i = 0; e && i < NNC_COUNT(poolings); i++)
-            CHECK_INT(
-                check(e, pooling_of(&poolings[i]), "k_", check_loads, &poolings[i], archs[t]), 0);
-        nnc_env_destroy(e);
-    }
+    on_each_arch(check_poolings);
 }

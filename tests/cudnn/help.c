@@ -1,0 +1,38 @@
+/* tests/cudnn/help.c -- see help.h. */
+#include "help.h"
+
+nnc_target gpu;
+
+void gpu_begin(const char *name, bool driver)
+{
+    CHECK_OK(nnc_target_cuda(&gpu, name, test_sink));
+    fake_install();
+    if (driver)
+        fake_driver();
+}
+
+void gpu_end(void)
+{
+    CHECK_INT(fake_alive, 0);
+    CHECK_INT(fake_handles, 0);
+    fake_remove();
+    nnc_target_deinit(&gpu);
+}
+
+static nnc_status load_swapped(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    nnc_call c = p->call[item];
+    nnc_plan q = *p;
+    c.post[0] = p->call[item].post[1];
+    c.post[1] = p->call[item].post[0];
+    q.call = &c;
+    q.n_call = 1;
+    return nnc_engine_cudnn.load_call(&q, 0, handle, sink);
+}
+
+nnc_engine wrong_order(void)
+{
+    nnc_engine e = nnc_engine_cudnn;
+    e.load_call = load_swapped;
+    return e;
+}
