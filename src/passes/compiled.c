@@ -9,11 +9,6 @@ typedef struct ways {
     int64_t apart_ns, rest_ns, compiled_ns; /* apart: with the rest */
 } ways;
 
-static nnc_ref other_operand(const nnc_node *n, nnc_ref x)
-{
-    return n->in[0] == x ? n->in[1] : n->in[0];
-}
-
 static bool finite_clip(const nnc_node *n)
 {
     return n->op != OP_clip || (isfinite(nnc_attr_float(n, AT_lo, -INFINITY)) &&

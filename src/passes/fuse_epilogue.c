@@ -41,11 +41,6 @@ static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
            nnc_type_numel(t) == y->dim[ch];
 }
 
-static nnc_ref other_operand(const nnc_node *n, nnc_ref x)
-{
-    return n->in[0] == x ? n->in[1] : n->in[0];
-}
-
 /* Does an add of v become the bias of contraction c? Where that has one already, both must be known when weights are
  * loaded: a residual of one row looks like a bias, and their sum would be an op of its own in each run. */
 bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v)

@@ -128,6 +128,8 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how);
 /* EP_* of an op of one operand; 0: it ends no contraction. */
 uint32_t epilogue_flag(const nnc_node *n);
+/* Of an op of two operands, the one that is not x. */
+static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
 /* Does an add of v become the bias of contraction c? */
 bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
 /* May contraction i, after the chain `so_far`, go on with op n applied to x? NULL: yes; else why not. */
