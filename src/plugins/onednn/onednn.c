@@ -9,7 +9,9 @@
 #include "plugins/onednn/tail.h"
 #include "plugins/onednn/watch.h"
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 enum { MOST_ARGS = 6 };
 
@@ -482,9 +484,28 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "ISA";
 }
 
+/* Did the user limit oneDNN to instructions below AMX? */
+static bool isa_limited(void)
+{
+    const char *now = getenv("ONEDNN_MAX_CPU_ISA"), *old = getenv("DNNL_MAX_CPU_ISA");
+    const char *limit = now ? now : old;
+    return limit && !strstr(limit, "AMX") && strcasecmp(limit, "DEFAULT") != 0 &&
+           strcasecmp(limit, "ALL") != 0;
+}
+
+/* oneDNN 2.x must not use AMX: its bf16 gemm releases the tile configuration, and the next brgemm kernel on that thread, which assumes its
+ * cached configuration is still loaded, dies of SIGILL (2.6.3: a 3x3 convolution of 2x64x14x14 in bf16, NCHW, then NHWC). The limit counts
+ * only before oneDNN first looks at the ISA. */
+static void avoid_amx(const dnnl_version_t *v)
+{
+    if (v->major < 3 && !isa_limited())
+        (void)dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx512_core_bf16);
+}
+
 __attribute__((constructor)) static void name_version(void)
 {
     const dnnl_version_t *v = dnnl_version();
+    avoid_amx(v);
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     snprintf(version, sizeof version, "%d.%d.%d, %s (%x)", v->major, v->minor, v->patch,
         isa_name(isa), (unsigned)isa);
