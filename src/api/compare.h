@@ -27,6 +27,11 @@ typedef struct pairs {
 
 /* Of n ratios, which it sorts. */
 pairs nnc_pairs(double *ratio, int n);
+/* Does the interval exclude 1? */
+static inline bool nnc_significant(const pairs *p)
+{
+    return p->low > 1 || p->high < 1;
+}
 
 /* The model compiled with some of the passes. */
 typedef struct program {

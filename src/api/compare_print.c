@@ -75,20 +75,21 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
     nnc_putc(t, '\n');
 }
 
-/* By the bursts next to each other; in brackets unless their interval says that it is more than chance. */
+/* From paired bursts; in brackets where the difference is not statistically significant. */
 static void put_change(nnc_text *t, summary before, summary now, const pairs *p)
 {
-    bool sure = p->low > 1 || p->high < 1;
     double ratio = p->n ? p->ratio : now.median_ms / before.median_ms;
     char change[32];
-    snprintf(change, sizeof change, sure ? "%+.1f%%" : "(%+.1f%%)", (ratio - 1) * 100);
+    snprintf(
+        change, sizeof change, nnc_significant(p) ? "%+.1f%%" : "(%+.1f%%)", (ratio - 1) * 100);
     nnc_printf(t, "%9s", change);
 }
 
 static void text_steps(nnc_text *t, const comparison *c)
 {
-    nnc_puts(t, "\nWhat each pass gave, from as written to fused (change: of bursts in turn; in "
-                "brackets: may be chance)\n");
+    nnc_puts(t,
+        "\nWhat each pass gave, from as written to fused (change: median of paired bursts; in "
+        "brackets: not significant)\n");
     nnc_puts(t, "  step              median ms   change  launches       moved  what it did\n");
     summary before = {0};
     for (int i = 0; i < c->n; i++) {
@@ -117,44 +118,48 @@ static void text_steps(nnc_text *t, const comparison *c)
     }
 }
 
-/* Is the difference more than chance? */
-static void text_pairs(nnc_text *t, const pairs *p)
+/* The time of the fused program over the unfused one's, and whether that is more than noise. */
+static double fused_ratio(const comparison *c)
 {
-    if (!p->n) {
-        nnc_puts(t,
-            "They do not fit into memory together and ran one after the other: what drifted "
-            "in between is in this number.\n");
-    } else if (!isfinite(p->low)) {
-        nnc_printf(t,
-            "%d pair%s of bursts (median ratio %.3f) %s too few to tell this from chance.\n", p->n,
-            nnc_plural(p->n, "s"), p->ratio, p->n == 1 ? "is" : "are");
-    } else {
-        bool chance = p->low <= 1 && p->high >= 1;
-        nnc_printf(t,
-            "Burst against burst, %d pairs: median ratio %.3f, with 95 %% confidence between %.3f "
-            "and "
-            "%.3f: %s.\n",
-            p->n, p->ratio, p->low, p->high, chance ? "may be chance" : "more than chance");
-    }
+    if (c->fused == c->unfused)
+        return 1;
+    if (c->paired[c->main].n)
+        return c->paired[c->main].ratio;
+    return nnc_summarize(&c->p[c->fused], c->main).median_ms /
+           nnc_summarize(&c->p[c->unfused], c->main).median_ms;
 }
 
-static void text_speed(nnc_text *t, const comparison *c)
+static void text_headline(nnc_text *t, const comparison *c)
 {
-    summary u = nnc_summarize(&c->p[c->unfused], c->main),
-            f = nnc_summarize(&c->p[c->fused], c->main);
-    double ratio = u.median_ms / f.median_ms;
+    const pairs *p = &c->paired[c->main];
+    double ratio = fused_ratio(c);
     if (c->fused == c->unfused) {
-        nnc_puts(t, "There is nothing to fuse in this model: both sides are the same program.\n");
-    } else {
-        nnc_printf(t,
-            "Fused takes %.3f of the unfused time (%.2fx as fast) with layout and libraries "
-            "equal.\n",
-            1 / ratio, ratio);
-        text_pairs(t, &c->paired[c->main]);
+        nnc_puts(t, "fused = unfused: this model has nothing to fuse\n");
+        return;
     }
-    nnc_printf(t, "%s computes %.4g GFLOP/s and moves %.4g GB/s.\n",
-        c->fused == c->unfused ? "It" : "Fused", (double)f.flops / f.median_ms * 1e-6,
-        (double)f.bytes / f.median_ms * 1e-6);
+    nnc_printf(t, "fused / unfused = %.3f ", ratio);
+    if (!p->n)
+        nnc_puts(t, "(ratio of medians: the two do not fit into memory together and ran one after "
+                    "the other, so drift is included)");
+    else if (!isfinite(p->low))
+        nnc_printf(t, "(median of %d paired burst%s): too few for a confidence interval", p->n,
+            nnc_plural(p->n, "s"));
+    else
+        nnc_printf(t, "(median of %d paired bursts, 95 %% CI %.3f-%.3f): ", p->n, p->low, p->high);
+    if (isfinite(p->low) && !nnc_significant(p))
+        nnc_puts(t, "no significant difference");
+    else if (isfinite(p->low))
+        nnc_printf(t, "fused is %.2f times as %s", ratio < 1 ? 1 / ratio : ratio,
+            ratio < 1 ? "fast" : "slow");
+    nnc_putc(t, '\n');
+}
+
+static void text_rates(nnc_text *t, const comparison *c)
+{
+    summary f = nnc_summarize(&c->p[c->fused], c->main);
+    nnc_printf(t, "%s: %.4g GFLOP/s, %.4g GB/s\n",
+        c->fused == c->unfused ? "Throughput" : "Fused: throughput",
+        (double)f.flops / f.median_ms * 1e-6, (double)f.bytes / f.median_ms * 1e-6);
 }
 
 static const char *precision_words(const program *p)
@@ -182,10 +187,12 @@ static void text_copies(nnc_text *t, const comparison *c)
 static void print_text(const comparison *c, nnc_text *t)
 {
     const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
-    nnc_printf(t, "%s on %s, %d thread%s, -O%d%s; copies to and from the device %stimed\n\n",
+    nnc_printf(t, "%s on %s, %d thread%s, -O%d%s; copies to and from the device %stimed\n",
         c->model->name, nnc_env_target(c->env), nnc_env_threads(c->env),
         nnc_plural(nnc_env_threads(c->env), "s"), c->o->compile.level, precision_words(f),
         c->main ? "" : "not ");
+    text_headline(t, c);
+    nnc_putc(t, '\n');
     nnc_puts(t, "                   median      p10      p90  runs  launches       moved       "
                 "arena");
     nnc_puts(t, c->truth.ran ? "       nmse    max rel\n" : "\n");
@@ -196,15 +203,16 @@ static void print_text(const comparison *c, nnc_text *t)
     if (c->fused != c->unfused)
         text_row(t, c, f);
     if (c->n > 1)
-        nnc_puts(t, "  runs: the timed ones, in bursts in turn; one that follows another program's "
-                    "is not timed\n");
+        nnc_puts(t,
+            "  Timed in alternating bursts; the first run of each burst is a warm-up and not "
+            "counted\n");
     if (c->n > 1 && c->o->steps)
         text_steps(t, c);
     if (c->io != NNC_IO_EXCLUDE)
         text_copies(t, c);
     nnc_putc(t, '\n');
-    text_speed(t, c);
-    nnc_put_first_run(t, c->fused == c->unfused ? "Until" : "Fused: until", &f->first_run);
+    text_rates(t, c);
+    nnc_put_first_run(t, c->fused == c->unfused ? "" : "Fused: ", &f->first_run);
     if (c->truth.ran)
         nnc_printf(t, "Same numbers: %s. Error against float64 (%s) %s the limit of nmse %.0e.\n",
             c->agrees ? "yes" : "NO", c->truth.scope,
@@ -298,7 +306,7 @@ static void print_json(const comparison *c, nnc_text *t)
     nnc_puts(t, ",\n  ");
     json_run(t, c, f, "fused");
     nnc_puts(t, "],\n \"speedup\": ");
-    nnc_put_double(t, nnc_summarize(u, c->main).median_ms / nnc_summarize(f, c->main).median_ms);
+    nnc_put_double(t, 1 / fused_ratio(c));
     nnc_printf(t, ", \"agree\": %s", c->agrees ? "true" : "false");
     json_number(t, "tolerance", c->tolerance);
     nnc_printf(t, ", \"precision\": \"%s\",\n \"paired\": {\"pairs\": %d",

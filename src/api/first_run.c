@@ -9,15 +9,16 @@ static const struct {
 #undef X
 };
 
-void nnc_put_first_run(nnc_text *t, const char *until, const nnc_exec_phases *p)
+void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p)
 {
     int64_t sum = 0;
     const char *sep = ": ";
     for (int i = 0; i < NNC_PH__COUNT; i++)
         sum += p->ns[i];
-    nnc_printf(t, "%s the first run was over %.1f ms", until, (double)sum * 1e-6);
+    nnc_printf(
+        t, "%s%s result after %.1f ms", before, *before ? "first" : "First", (double)sum * 1e-6);
     for (int i = 0; i < NNC_PH__COUNT; i++) {
-        if (p->ns[i] < 1000) /* a microsecond is no news */
+        if (p->ns[i] < 1000) /* below a microsecond */
             continue;
         nnc_printf(t, "%s%s %.*f", sep, phases[i].name, p->ns[i] < 1000000 ? 3 : 1,
             (double)p->ns[i] * 1e-6);
@@ -37,7 +38,7 @@ void nnc_put_first_run_json(nnc_text *t, const nnc_exec_phases *p)
 void nnc_report_first_run(const nnc_session *s, nnc_text *out)
 {
     nnc_exec_phases p = nnc_exec_first_run(s->exec);
-    nnc_put_first_run(out, "Until", &p);
+    nnc_put_first_run(out, "", &p);
 }
 
 void nnc_report_first_run_json(const nnc_session *s, nnc_text *out)

@@ -125,7 +125,7 @@ void nnc_devices_gpus_text(nnc_text *t); /* this machine's GPUs, if any */
 
 /* ---- first_run.c ---- */
 
-void nnc_put_first_run(nnc_text *t, const char *until, const nnc_exec_phases *p); /* a line; until: its first word */
+void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p); /* a line, after `before` */
 void nnc_put_first_run_json(nnc_text *t, const nnc_exec_phases *p);
 
 /* ---- stream.c ---- */

@@ -96,16 +96,16 @@ typedef struct nnc_exec_memory { int64_t arena, persist, init; } nnc_exec_memory
 
 /* Where the time goes before the second run, ns by the host's clock. Rows: how it is printed, its key in JSON. */
 #define NNC_PHASES(X) \
-    X(context, "device opened", "context_ns") \
-    X(memory, "memory allocated", "memory_ns") \
-    X(libraries, "libraries ready", "libraries_ns") /* plug-ins and engines' own set-up of each call */ \
-    X(code, "kernels loaded", "code_ns") \
-    X(jit, "kernels compiled by the driver", "jit_ns") /* those that are PTX */ \
-    X(weights, "weights read or generated", "weights_ns") \
-    X(upload, "weights uploaded", "upload_ns") /* where the host does not see the device's memory */ \
-    X(prepare, "weights packed and folded", "prepare_ns") \
+    X(context, "open device", "context_ns") \
+    X(memory, "allocate", "memory_ns") \
+    X(libraries, "load libraries", "libraries_ns") /* plug-ins and engines' own set-up of each call */ \
+    X(code, "load kernels", "code_ns") \
+    X(jit, "compile kernels (driver)", "jit_ns") /* those that are PTX */ \
+    X(weights, "read or generate weights", "weights_ns") \
+    X(upload, "upload weights", "upload_ns") /* where the host does not see the device's memory */ \
+    X(prepare, "pack and fold weights", "prepare_ns") \
     X(first, "first run", "first_run_ns") \
-    X(capture, "run written down for replay", "capture_ns")
+    X(capture, "capture the run", "capture_ns")
 typedef enum nnc_phase {
 #define X(id, name, key) NNC_PH_##id,
     NNC_PHASES(X)

@@ -199,6 +199,7 @@ static void check_pairs(nnc_env *env, const nnc_model *m, int iterations, int wa
     const cJSON *p = cJSON_GetObjectItem(j, "paired");
     CHECK_INT(number(p, "pairs"), pairs);
     CHECK(number(p, "ratio") > 0);
+    CHECK(fabs(number(j, "speedup") * number(p, "ratio") - 1) < 1e-12);
     if (pairs < 6) {
         CHECK(isnan(number(p, "low")) && isnan(number(p, "high")));
     } else {
