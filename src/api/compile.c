@@ -230,12 +230,12 @@ void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, in
     for (int i = p->main_first; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         *launches += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
-        *flops += c->flops;
-        *bytes += c->bytes;
+        *flops = nnc_add_sat(*flops, c->flops);
+        *bytes = nnc_add_sat(*bytes, c->bytes);
     }
-    *flops *= a->chunks;
-    *bytes *= a->chunks;
-    *launches *= a->chunks;
+    *flops = nnc_mul_sat(*flops, a->chunks);
+    *bytes = nnc_mul_sat(*bytes, a->chunks);
+    *launches = nnc_mul_sat(*launches, a->chunks);
 }
 
 const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a)

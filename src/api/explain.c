@@ -225,7 +225,9 @@ static totals sum(const nnc_remarks *r, const char *pass)
         if (pass && strcmp(r->at[i].pass, pass))
             continue;
         r->at[i].applied ? s.applied++ : s.declined++;
-        s.bytes += r->at[i].applied ? r->at[i].bytes_saved : 0;
+        if (r->at[i].applied)
+            (void)nnc_add_ok(
+                s.bytes, r->at[i].bytes_saved, &s.bytes); /* a damaged artifact may say anything */
         s.launches += r->at[i].applied ? r->at[i].launches_saved : 0;
     }
     return s;

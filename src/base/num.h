@@ -7,6 +7,9 @@
 /* Checked arithmetic: true when it fits (like the builtins, negated). */
 static inline bool nnc_mul_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool nnc_add_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
+/* Saturating, for sums and products of numbers >= 0: costs that are only compared and shown. */
+static inline int64_t nnc_mul_sat(int64_t a, int64_t b) { return nnc_mul_ok(a, b, &a) ? a : INT64_MAX; }
+static inline int64_t nnc_add_sat(int64_t a, int64_t b) { return nnc_add_ok(a, b, &a) ? a : INT64_MAX; }
 static inline int64_t nnc_min64(int64_t a, int64_t b) { return a < b ? a : b; }
 static inline int64_t nnc_max64(int64_t a, int64_t b) { return a > b ? a : b; }
 /* b > 0; rounds towards minus infinity / up. */

@@ -12,18 +12,6 @@
 #include <math.h>
 #include <string.h>
 
-static int64_t sat_mul(int64_t a, int64_t b)
-{
-    int64_t v;
-    return nnc_mul_ok(a, b, &v) ? v : INT64_MAX;
-}
-
-static int64_t sat_add(int64_t a, int64_t b)
-{
-    int64_t v;
-    return nnc_add_ok(a, b, &v) ? v : INT64_MAX;
-}
-
 /* Scalar operations per element of operand 0 in the lowerings of named ops. */
 static const uint8_t per_element[OP__COUNT] = {
     [OP_relu] = 1,
@@ -71,19 +59,19 @@ static int64_t contract_flops(const nnc_graph *g, const nnc_node *n, int64_t res
     int64_t madds = 0;
     switch (n->op) {
     case OP_matmul:
-        madds = sat_mul(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
+        madds = nnc_mul_sat(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
         break;
     case OP_linear:
-        madds = sat_mul(results, w->dim[1]);
+        madds = nnc_mul_sat(results, w->dim[1]);
         break;
     case OP_conv: /* each result: one weight of its output channel */
-        madds = sat_mul(results, nnc_type_numel(w) / w->dim[0]);
+        madds = nnc_mul_sat(results, nnc_type_numel(w) / w->dim[0]);
         break;
     default: /* conv_transpose: each input element meets the weights of its channel */
-        madds = sat_mul(nnc_type_numel(x), nnc_type_numel(w) / w->dim[0]);
+        madds = nnc_mul_sat(nnc_type_numel(x), nnc_type_numel(w) / w->dim[0]);
         break;
     }
-    return sat_add(sat_mul(2, madds), n->n_in == 3 ? results : 0);
+    return nnc_add_sat(nnc_mul_sat(2, madds), n->n_in == 3 ? results : 0);
 }
 
 static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
@@ -98,14 +86,14 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     case CL_ewise:
         return n->op == OP_identity ? 0 : out;
     case CL_ecomp:
-        return sat_mul(out, ecomp_ops(n));
+        return nnc_mul_sat(out, ecomp_ops(n));
     case CL_comp:
-        return sat_mul(in, per_element[n->op]);
+        return nnc_mul_sat(in, per_element[n->op]);
     case CL_reduce:
-        return sat_add(in, n->op == OP_reduce_mean ? out : 0);
+        return nnc_add_sat(in, n->op == OP_reduce_mean ? out : 0);
     case CL_window:
         for (int i = nnc_attr_ints(n, AT_kernel, &kernel) - 1; i >= 0; i--)
-            out = sat_mul(out, kernel[i]);
+            out = nnc_mul_sat(out, kernel[i]);
         return out;
     case CL_contract:
         return contract_flops(g, n, out);
@@ -114,7 +102,7 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     }
     int64_t sum = 0;
     for (uint32_t i = 0; i < n->body->n_node; i++)
-        sum = sat_add(sum, node_flops(n->body, &n->body->node[i]));
+        sum = nnc_add_sat(sum, node_flops(n->body, &n->body->node[i]));
     return sum;
 }
 
@@ -167,10 +155,10 @@ static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
         bool later = i == 0 || n->in[i] > top; /* than all before: no search where they are many */
         top = later ? n->in[i] : top;
         if (later || !repeated(n, i))
-            sum = sat_add(sum, bytes);
+            sum = nnc_add_sat(sum, bytes);
     }
     for (uint32_t i = 0; i < n->n_out; i++)
-        sum = sat_add(sum, nnc_type_bytes(nnc_typeof(g, n->out + i)));
+        sum = nnc_add_sat(sum, nnc_type_bytes(nnc_typeof(g, n->out + i)));
     return sum;
 }
 
@@ -194,8 +182,8 @@ nnc_cost nnc_graph_cost(const nnc_graph *g)
         if (n->n_out && fixed[n->out])
             continue;
         nnc_cost c = nnc_node_cost(g, n);
-        sum.flops = sat_add(sum.flops, c.flops);
-        sum.bytes = sat_add(sum.bytes, c.bytes);
+        sum.flops = nnc_add_sat(sum.flops, c.flops);
+        sum.bytes = nnc_add_sat(sum.bytes, c.bytes);
         sum.launches += c.launches;
     }
     nnc_arena_deinit(&scratch);

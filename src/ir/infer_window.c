@@ -6,9 +6,6 @@
 #include <inttypes.h>
 
 #define MAX_SPATIAL 3
-/* Strides, dilations, pads and kernels beyond this are mistakes; below it no sum of a few
- * overflows. */
-#define MAX_STEP ((int64_t)1 << 46)
 
 typedef struct window {
     int s; /* spatial dimensions */
@@ -17,7 +14,32 @@ typedef struct window {
     int64_t reach[MAX_SPATIAL]; /* extent of the dilated kernel */
 } window;
 
-/* Reads an attribute of s (or 2s, for pads) numbers, each in lo..MAX_STEP, with a default. */
+bool nnc_window_extent(const nnc_window *w, nnc_window_rule rule, int64_t *out)
+{
+    const int64_t at_least_1[] = {w->kernel, w->stride, w->dilation};
+    const int64_t at_least_0[] = {w->lo, w->hi, w->extra};
+    int64_t reach, room;
+    for (int i = 0; i < 3; i++)
+        if (at_least_1[i] < 1 || at_least_1[i] > NNC_MAX_STEP || at_least_0[i] < 0 ||
+            at_least_0[i] > NNC_MAX_STEP)
+            return false;
+    if (!nnc_mul_ok(w->dilation, w->kernel - 1, &reach) || ++reach > NNC_MAX_STEP ||
+        !nnc_add_ok(w->in, w->lo + w->hi - reach, &room))
+        return false;
+    if (rule == NNC_WINDOW_transposed)
+        return w->extra <= nnc_max64(w->stride, w->dilation) - 1 &&
+               nnc_mul_ok(w->in - 1, w->stride, out) &&
+               nnc_add_ok(*out, reach + w->extra - w->lo - w->hi, out) && *out >= 1;
+    if (rule == NNC_WINDOW_floor) {
+        *out = room / w->stride + 1;
+        return room >= 0;
+    }
+    *out = nnc_ceildiv(room, w->stride) + 1;
+    *out -= (*out - 1) * w->stride >= w->in + w->lo;
+    return *out >= 1;
+}
+
+/* Reads an attribute of s (or 2s, for pads) numbers, each in lo..NNC_MAX_STEP, with a default. */
 static nnc_status read_ints(infer *c, nnc_akey key, int s, int64_t lo, int64_t dflt, int64_t *to)
 {
     const int64_t *v;
@@ -34,9 +56,10 @@ static nnc_status read_ints(infer *c, nnc_akey key, int s, int64_t lo, int64_t d
             (key == AT_pads ? s / 2 : s) == 1 ? "s" : "", s,
             key == AT_pads ? ": every begin, then every end" : "");
     for (int i = 0; i < s; i++) {
-        if (v[i] < lo || v[i] > MAX_STEP)
-            return fail(c, "%s [%s]: %" PRId64 " is out of range; each must be at least %" PRId64,
-                name, nnc_infer_list(c, v, n, ','), v[i], lo);
+        if (v[i] < lo || v[i] > NNC_MAX_STEP)
+            return fail(c, "%s [%s]: %" PRId64 " is out of range; each must be at %s %" PRId64,
+                name, nnc_infer_list(c, v, n, ','), v[i], v[i] < lo ? "least" : "most",
+                v[i] < lo ? lo : NNC_MAX_STEP);
         to[i] = v[i];
     }
     return NNC_OK;
@@ -53,12 +76,20 @@ static nnc_status read_window(infer *c, window *w)
     for (int i = 0; i < w->s; i++) {
         w->begin[i] = pads[i];
         w->end[i] = pads[i + w->s];
-        if (!nnc_mul_ok(w->dilation[i], w->kernel[i] - 1, &w->reach[i]) || w->reach[i] > MAX_STEP)
+        if (!nnc_mul_ok(w->dilation[i], w->kernel[i] - 1, &w->reach[i]) ||
+            w->reach[i] > NNC_MAX_STEP)
             return fail(c, "kernel %" PRId64 " with dilation %" PRId64 " is too large",
                 w->kernel[i], w->dilation[i]);
         w->reach[i]++;
     }
     return NNC_OK;
+}
+
+static bool extent(const window *w, int i, int64_t in, nnc_window_rule rule, int64_t *out)
+{
+    const nnc_window d = {
+        in, w->kernel[i], w->stride[i], w->dilation[i], w->begin[i], w->end[i], w->extra[i]};
+    return nnc_window_extent(&d, rule, out);
 }
 
 static nnc_status check_rank(infer *c, const nnc_type *x)
@@ -124,13 +155,9 @@ nnc_status nnc_infer_pool(infer *c)
     NNC_TRY(check_pool_pads(c, &w, x));
     int64_t dim[NNC_MAX_RANK] = {x->dim[0], x->dim[1]};
     for (int i = 0; i < w.s; i++) {
-        int64_t in = x->dim[2 + i], st = w.stride[i];
-        int64_t room = in + w.begin[i] + w.end[i] - w.reach[i];
-        int64_t n = (ceil_mode ? nnc_ceildiv(room, st) : room / st) + 1;
-        /* A window that would start in the end padding or beyond is none (PyTorch, ONNX). */
-        if (ceil_mode && (n - 1) * st >= in + w.begin[i])
-            n--;
-        dim[2 + i] = n;
+        nnc_window_rule rule = ceil_mode ? NNC_WINDOW_ceil : NNC_WINDOW_floor;
+        if (!extent(&w, i, x->dim[2 + i], rule, &dim[2 + i]))
+            return fail(c, "no window begins inside spatial dimension %d", i);
     }
     nnc_infer_set(c, x->dtype, x->rank, dim);
     nnc_infer_follow(c, 0, x);
@@ -193,7 +220,8 @@ nnc_status nnc_infer_conv(infer *c)
     NNC_TRY(check_fit(c, &w, x, false));
     int64_t dim[NNC_MAX_RANK] = {x->dim[0], k->dim[0]};
     for (int i = 0; i < w.s; i++)
-        dim[2 + i] = (x->dim[2 + i] + w.begin[i] + w.end[i] - w.reach[i]) / w.stride[i] + 1;
+        if (!extent(&w, i, x->dim[2 + i], NNC_WINDOW_floor, &dim[2 + i]))
+            return fail(c, "no window fits spatial dimension %d", i);
     nnc_infer_set(c, x->dtype, x->rank, dim);
     nnc_infer_follow(c, 0, x);
     return NNC_OK;
@@ -202,23 +230,21 @@ nnc_status nnc_infer_conv(infer *c)
 /* out = (in - 1) stride - pads + reach + output_padding */
 static nnc_status transposed_extent(infer *c, const window *w, int i, int64_t in, int64_t *out)
 {
-    int64_t v;
     if (w->extra[i] >= nnc_max64(w->stride[i], w->dilation[i]))
         return fail(c,
             "output_padding %" PRId64
             " along spatial dimension %d must be below the stride %" PRId64
             " or the dilation %" PRId64,
             w->extra[i], i, w->stride[i], w->dilation[i]);
-    if (!nnc_mul_ok(in - 1, w->stride[i], &v) ||
-        !nnc_add_ok(v, w->reach[i] + w->extra[i] - w->begin[i] - w->end[i], &v))
+    if (extent(w, i, in, NNC_WINDOW_transposed, out))
+        return NNC_OK;
+    int64_t v;
+    if (!nnc_mul_ok(in - 1, w->stride[i], &v) || !nnc_add_ok(v, w->reach[i] + w->extra[i], &v))
         return fail(c, "the result is too large along spatial dimension %d", i);
-    if (v < 1)
-        return fail(c,
-            "the pads %" PRId64 " and %" PRId64 " along spatial dimension %d take away the whole "
-            "result; together at most %" PRId64,
-            w->begin[i], w->end[i], i, v + w->begin[i] + w->end[i] - 1);
-    *out = v;
-    return NNC_OK;
+    return fail(c,
+        "the pads %" PRId64 " and %" PRId64 " along spatial dimension %d take away the whole "
+        "result; together at most %" PRId64,
+        w->begin[i], w->end[i], i, v - 1);
 }
 
 nnc_status nnc_infer_conv_transpose(infer *c)

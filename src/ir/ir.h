@@ -226,6 +226,19 @@ uint32_t *nnc_use_counts(const nnc_graph *g, nnc_arena *a);
 /* Shape inference of one node from its operands' types: fills type[0..n_out). Errors name the node's loc and origin,
  * what was wrong and what would be right; code NNC_E_MODEL. */
 nnc_status nnc_infer(const nnc_graph *g, nnc_node *n, nnc_type *out_type, nnc_sink *sink) NNC_MUST;
+/* One spatial dimension of a convolution or pooling, and the extent of its result: the one rule that inference and the verifier of plans
+ * share. False: a number is out of range, the window does not fit, or the extent overflows. */
+typedef struct nnc_window {
+    int64_t in, kernel, stride, dilation, lo, hi; /* lo, hi: padding */
+    int64_t extra;                                /* output_padding; transposed only */
+} nnc_window;
+typedef enum nnc_window_rule {
+    NNC_WINDOW_floor,      /* whole windows */
+    NNC_WINDOW_ceil,       /* the last may hang over the end, if it does not begin in the end padding (PyTorch, ONNX) */
+    NNC_WINDOW_transposed, /* (in - 1) stride - lo - hi + reach + extra */
+} nnc_window_rule;
+#define NNC_MAX_STEP ((int64_t)1 << 31) /* of each number but `in`, and of the dilated kernel: larger ones are mistakes */
+bool nnc_window_extent(const nnc_window *w, nnc_window_rule rule, int64_t *out);
 int nnc_result_count(const nnc_node *n); /* split: by its sizes; others 1; fused: its body's outputs */
 
 nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink) NNC_MUST; /* NNC_E_BUG unless `user_text` parse errors */

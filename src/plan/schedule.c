@@ -194,7 +194,7 @@ static nnc_status list_schedule(list *l)
         l->time[i] = nnc_target_time_ns(m->o->target, c.flops, c.bytes);
         for (uint32_t e = l->succ0[i]; e < l->succ0[i + 1]; e++)
             l->path[i] = nnc_max64(l->path[i], l->path[l->succ[e]]);
-        l->path[i] += l->time[i];
+        l->path[i] = nnc_add_sat(l->path[i], l->time[i]);
     }
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]) && l->waiting[i] == 0)

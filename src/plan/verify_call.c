@@ -1,5 +1,6 @@
 /* plan/verify_call.c -- are the shapes of a library call consistent? Engines trust them:
  * whatever passes here keeps them inside buffers of the sizes that the types say. */
+#include "ir/ir.h"
 #include "plan/verify.h"
 #include <math.h>
 
@@ -14,45 +15,26 @@ bool plan_type_ok(const nnc_type *t)
     return seen == (1u << t->rank) - 1;
 }
 
-/* Window numbers that cannot overflow anything: none beyond 2^31. */
-static bool window_numbers_ok(const nnc_call *c)
+/* Is the result's spatial dimension i what shape inference would make it? A call does not say ceil_mode, so pooling may have
+ * either form; output_padding is what is left of a transposed convolution's extent. */
+static bool extent_ok(const nnc_call *c, int i)
 {
-    const int64_t most = INT64_C(1) << 31;
-    for (int i = 0; i < c->spatial; i++)
-        if (c->kernel[i] < 1 || c->kernel[i] > most || c->stride[i] < 1 || c->stride[i] > most ||
-            c->dilation[i] < 1 || c->dilation[i] > most || c->pad_lo[i] < 0 ||
-            c->pad_lo[i] > most || c->pad_hi[i] < 0 || c->pad_hi[i] > most)
+    nnc_window w = {c->src.dim[2 + i], c->kernel[i], c->stride[i], c->dilation[i], c->pad_lo[i],
+        c->pad_hi[i], 0};
+    int64_t out = c->dst.dim[2 + i], n = 0;
+    if (c->kind == CALL_conv_transpose) {
+        /* without padding, so that no extent is below 1 before output_padding is added */
+        w.lo = w.hi = 0;
+        if (!nnc_window_extent(&w, NNC_WINDOW_transposed, &n) || c->pad_lo[i] < 0 ||
+            c->pad_hi[i] < 0 || c->pad_lo[i] > NNC_MAX_STEP || c->pad_hi[i] > NNC_MAX_STEP)
             return false;
-    return true;
-}
-
-/* Extent that the last window begins at, relative to the padded begin: every window must begin
- * inside input or begin padding, and lie inside the padded input (pools with ceil_mode may
- * hang over the end). */
-static bool extent_ok(const nnc_call *c, int i, bool may_hang)
-{
-    int64_t in = c->src.dim[2 + i], out = c->dst.dim[2 + i];
-    if (in > INT64_C(1) << 40 || out > INT64_C(1) << 40)
-        return false;
-    if (out - 1 > (in + c->pad_lo[i]) / c->stride[i])
-        return false;
-    int64_t begin = (out - 1) * c->stride[i], reach = c->dilation[i] * (c->kernel[i] - 1) + 1;
-    if (may_hang)
-        return begin < in + c->pad_lo[i];
-    int64_t room = in + c->pad_lo[i] + c->pad_hi[i] - reach;
-    return room >= 0 && out == room / c->stride[i] + 1;
-}
-
-static bool transposed_extent_ok(const nnc_call *c, int i)
-{
-    int64_t in = c->src.dim[2 + i], out = c->dst.dim[2 + i];
-    if (in > INT64_C(1) << 30 || out > INT64_C(1) << 40)
-        return false;
-    int64_t least = (in - 1) * c->stride[i] - c->pad_lo[i] - c->pad_hi[i] +
-                    c->dilation[i] * (c->kernel[i] - 1) + 1;
-    int64_t extra = out - least;
-    return extra >= 0 &&
-           extra < (c->stride[i] > c->dilation[i] ? c->stride[i] : c->dilation[i]) + 1;
+        w = (nnc_window){w.in, w.kernel, w.stride, w.dilation, c->pad_lo[i], c->pad_hi[i],
+            out - (n - c->pad_lo[i] - c->pad_hi[i])};
+        return nnc_window_extent(&w, NNC_WINDOW_transposed, &n) && n == out;
+    }
+    if (nnc_window_extent(&w, NNC_WINDOW_floor, &n) && n == out)
+        return true;
+    return c->kind != CALL_conv && nnc_window_extent(&w, NNC_WINDOW_ceil, &n) && n == out;
 }
 
 static bool conv_ok(const nnc_call *c, const char **why)
@@ -72,7 +54,7 @@ static bool conv_ok(const nnc_call *c, const char **why)
             return false;
     *why = "the result's extents are not those of the windows";
     for (int i = 0; i < c->spatial; i++)
-        if (transposed ? !transposed_extent_ok(c, i) : !extent_ok(c, i, false))
+        if (!extent_ok(c, i))
             return false;
     return true;
 }
@@ -83,9 +65,6 @@ static bool spatial_ok(const nnc_call *c, const char **why)
     if (c->spatial < 1 || c->spatial > 3 || c->src.rank != c->spatial + 2 ||
         c->dst.rank != c->src.rank || c->src.dim[0] != c->dst.dim[0])
         return false;
-    *why = "a window's number is out of range";
-    if (!window_numbers_ok(c))
-        return false;
     if (c->kind == CALL_conv || c->kind == CALL_conv_transpose)
         return conv_ok(c, why);
     *why =
@@ -93,7 +72,7 @@ static bool spatial_ok(const nnc_call *c, const char **why)
     if (c->src.dim[1] != c->dst.dim[1] || c->src.dtype != c->dst.dtype)
         return false;
     for (int i = 0; i < c->spatial; i++)
-        if (!extent_ok(c, i, true))
+        if (!extent_ok(c, i))
             return false;
     return true;
 }

@@ -608,6 +608,45 @@ TEST(artifact_sizes_beyond_all)
     close_damaged(&d);
 }
 
+/* Costs that a file claims add up without overflow. */
+TEST(artifact_costs_beyond_all)
+{
+    nnc_env *e = open_env();
+    nnc_model *m = open_mlp();
+    nnc_artifact *a = e && m ? compile(e, m, 1) : NULL;
+    nnc_plan *p = a ? (nnc_plan *)nnc_artifact_plan(a) : NULL;
+    for (int i = 0; p && i < p->n_cmd; i++)
+        p->cmd[i].bytes = p->cmd[i].flops = INT64_MAX;
+    int64_t flops = 0, moved = 0, launches = 0;
+    if (a)
+        nnc_artifact_work(a, &flops, &moved, &launches);
+    CHECK_INT(flops, INT64_MAX);
+    CHECK_INT(moved, INT64_MAX);
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    close_env(e);
+}
+
+/* A convolution whose last window begins in the padding at the end. */
+TEST(artifact_window_in_padding)
+{
+    static const char model[] = "{\"inputs\":{\"x\":[1,1,4,4]},\"layers\":[{\"op\":\"conv\","
+                                "\"channels\":1,\"kernel\":1,\"pad\":2}]}";
+    nnc_env *e = open_env();
+    write_bytes(in_dir("m.json"), model, sizeof model - 1);
+    nnc_model *m = nnc_model_open(in_dir("m.json"), &(nnc_open_options){0}, test_sink);
+    nnc_artifact *a = e && m ? compile(e, m, 1) : NULL, *b = NULL;
+    CHECK(a != NULL);
+    if (a) {
+        CHECK_OK(nnc_artifact_save(a, in_dir("m.nnc"), false, test_sink));
+        CHECK_OK(nnc_artifact_load(e, in_dir("m.nnc"), &b, test_sink));
+    }
+    nnc_artifact_destroy(b);
+    nnc_artifact_destroy(a);
+    nnc_model_close(m);
+    close_env(e);
+}
+
 TEST(artifact_foreign)
 {
     nnc_env *e = open_env();

@@ -57,7 +57,7 @@ TEST(hostile_rows)
     LIE(1, "domain, grain or threads", p->kernel[0].grain = INT64_MAX);
     LIE(1, "its text has another name", p->kernel[0].symbol = "system");
     LIE(1, "weights and kernel extents differ", p->call[0].kernel[0] = 5);
-    LIE(1, "a window's number is out of range", p->call[0].stride[1] = 0);
+    LIE(1, "the result's extents are not those of the windows", p->call[0].stride[1] = 0);
     LIE(1, "the result's extents are not those of the windows", p->call[0].pad_lo[0] = 9);
     LIE(1, "channels, groups and weights", p->call[0].groups = 3);
     LIE(1, "the bias is not one number a channel", p->call[0].bias.dim[0] = 1 << 20);

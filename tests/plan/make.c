@@ -327,6 +327,74 @@ TEST(make_window_forms)
     nnc_plan_destroy(p);
 }
 
+/* A random window of a random layer; NULL where inference refuses it. */
+static nnc_graph *random_window(uint64_t key, uint64_t *at)
+{
+    enum {
+        KIND,
+        IN,
+        GROUPS = IN + 2,
+        KERNEL,
+        STRIDE = KERNEL + 2,
+        PAD = STRIDE + 2,
+        DILATION = PAD + 4,
+        EXTRA = DILATION + 2,
+        CEIL = EXTRA + 2,
+        N
+    };
+    static const int limit[N] = {4, 9, 9, 3, 4, 4, 4, 4, 4, 4, 4, 4, 3, 3, 3, 3, 2};
+    int v[N];
+    for (int i = 0; i < N; i++)
+        v[i] = (int)(nnc_rng_u32(key, ++*at) % (uint32_t)limit[i]);
+    int groups = v[GROUPS] ? 1 : 2, k0 = v[KERNEL] + 1, k1 = v[KERNEL + 1] + 1;
+    nnc_text t = {0};
+    nnc_printf(&t, "graph @t {\n%%x = input : f32[2,4,%d,%d]\n", 1 + v[IN], 1 + v[IN + 1]);
+    if (v[KIND] < 2)
+        nnc_printf(&t,
+            "%%w = param : f32[%d,%d,%d,%d] = gen(\"w\", seed=1, scale=0.1)\n"
+            "%%y = %s %%x, %%w {groups=%d",
+            v[KIND] ? 4 : 6, v[KIND] ? 3 : 4 / groups, k0, k1, v[KIND] ? "conv_transpose" : "conv",
+            groups);
+    else
+        nnc_printf(&t, "%%y = %s %%x {kernel=[%d,%d], ceil_mode=%d",
+            v[KIND] == 2 ? "maxpool" : "avgpool", k0, k1, v[CEIL]);
+    nnc_printf(&t, ", strides=[%d,%d], pads=[%d,%d,%d,%d]", 1 + v[STRIDE], 1 + v[STRIDE + 1],
+        v[PAD], v[PAD + 1], v[PAD + 2], v[PAD + 3]);
+    if (v[KIND] < 3)
+        nnc_printf(&t, ", dilations=[%d,%d]", 1 + v[DILATION], 1 + v[DILATION + 1]);
+    if (v[KIND] == 1)
+        nnc_printf(&t, ", output_padding=[%d,%d]", v[EXTRA], v[EXTRA + 1]);
+    nnc_puts(&t, "} loc \"/y\"\nreturn %y }");
+    nnc_scan s;
+    nnc_scan_init(&s, "graph", nnc_text_str(&t), t.n);
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    nnc_text_deinit(&t);
+    return g;
+}
+
+/* What is compiled can be loaded: windows that begin or end anywhere in the padding. */
+TEST(make_random_windows)
+{
+    uint64_t key = nnc_rng_key("windows", test_seed), at = 0;
+    int made = 0, in_padding = 0;
+    for (int i = 0; i < 1200; i++) {
+        nnc_sink_clear(test_sink);
+        nnc_graph *g = random_window(key, &at);
+        nnc_sink_clear(test_sink);
+        nnc_plan *p = g ? help_plan(g, 1, 1) : NULL;
+        if (p) {
+            help_check(p);
+            const nnc_call *c = &p->call[help_cmd(p, "/y")->item];
+            made++;
+            in_padding += c->kind == CALL_conv &&
+                          (c->dst.dim[2] - 1) * c->stride[0] >= c->src.dim[2] + c->pad_lo[0];
+        }
+        nnc_plan_destroy(p);
+        nnc_graph_destroy(g);
+    }
+    CHECK(made > 300 && in_padding > 10);
+}
+
 TEST(make_declined)
 {
     nnc_graph *g = help_graph("graph @t {\n"
