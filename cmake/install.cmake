@@ -8,7 +8,7 @@ foreach(name llvm onednn openmp)
 endforeach()
 
 # In link order.
-set(libs api frontend passes engines plan codegen runtime ir target base)
+set(libs api frontend passes engines plan codegen math schedule interp kernel runtime ir target base)
 set(NNC_PC_LIBS "")
 foreach(name ${libs})
   install(TARGETS nnc_${name} ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

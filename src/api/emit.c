@@ -45,7 +45,7 @@ nnc_status nnc_plan_kernels(
         const nnc_pkernel *pk = &p->kernel[first + i];
         nnc_scan s;
         nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
-        k[i] = nnc_kernel_parse(&s, a, sink);
+        k[i] = nnc_schedule_parse(&s, a, sink);
         if (!k[i])
             return nnc_sink_cause(sink, NNC_E_BUG);
     }

@@ -1,199 +1,15 @@
-/* codegen/codegen.h -- fused regions to kernels: the kernel IR, lowering, value ranges, schedules; emitters are tables.
- *
- * A kernel is 1..n stages that share the outer axes. For every point of the outer axes the stages run in order. A stage
- * iterates over its own map and reduce axes; `body` is executed at every point, `post` once per (outer, map) point after
- * the reduce axes are done:
- *
- *     for outer                       softmax over rows:  outer r
- *       for stage                       stage 0: reduce c    body: m = max(load x[r,c])
- *         for map axes                  stage 1: reduce c    body: s = sum(exp(load x[r,c] - m))
- *           for reduce axes: body       stage 2: map c       body: store y[r,c] = exp(load x[r,c] - m) / s
- *           post
- *
- * Values: SSA, id = index in k->ins. Visible: body values in their own body; a reduce's result in its stage's post; post
- * values of a stage without map axes (and reduce results there) in all later stages as well. Anything else crosses stages
- * through memory: a tmp buffer (per worker) or an output, stored and loaded again.
- * Types: bool, i8..i64, u8..u64, f32, f64. Buffers may be f16/bf16: a load gives f32, a store rounds. */
+/* codegen/codegen.h -- from a node of a graph to a kernel with a schedule, and from kernels to code: emitters are tables. */
 #ifndef NNC_CODEGEN_H
 #define NNC_CODEGEN_H
 
-#include "ir/ir.h"
-#include "target/target.h"
-
-#define NNC_KAXES 16
-#define NNC_KGUARDS 8
-#define NNC_KBLOCK 16                 /* most steps of a schedule's block */
-#define NNC_KBLOCK_BYTES (32 << 10)   /* most bytes of its accumulators */
-
-typedef enum nnc_kaxis_kind { KA_outer, KA_map, KA_reduce } nnc_kaxis_kind;
-typedef struct nnc_kaxis {
-    nnc_kaxis_kind kind;
-    int64_t extent;
-    const char *name; /* for print: "r0", "c", ... */
-} nnc_kaxis;
-
-/* c + sum k[axis] * axis, in elements for offsets */
-typedef struct nnc_affine {
-    int64_t c;
-    int64_t k[NNC_KAXES];
-} nnc_affine;
-
-typedef struct nnc_kguard { /* lo <= e < hi */
-    nnc_affine e;
-    int64_t lo, hi;
-} nnc_kguard;
-
-typedef enum nnc_kbuf_role { KB_in, KB_out, KB_tmp } nnc_kbuf_role;
-typedef struct nnc_kbuf {
-    nnc_kbuf_role role;
-    nnc_dtype dtype;
-    int64_t numel;    /* elements; KB_tmp: per worker */
-    const char *name;
-} nnc_kbuf;           /* arguments are the KB_in and KB_out buffers in order */
-
-typedef enum nnc_kop { KO_const, KO_index, KO_load, KO_store, KO_sop, KO_reduce } nnc_kop;
-typedef enum nnc_kred { KR_sum, KR_prod, KR_max, KR_min, KR_argmax, KR_argmin } nnc_kred;
-
-typedef struct nnc_kins {
-    uint8_t op;      /* nnc_kop */
-    uint8_t dtype;   /* of the result (store: of the stored value) */
-    uint8_t sop;     /* KO_sop: nnc_sop;  KO_reduce: nnc_kred */
-    uint8_t n_guard; /* load and store: all must hold; a load that is not allowed gives `fill` (arg[1]), a store does nothing */
-    uint8_t cast_to; /* KO_sop cast: nnc_dtype rounded to (f16 and bf16 round, the value stays f32) */
-    int16_t buf;     /* load, store */
-    int32_t arg[3];  /* SSA ids or -1. load: [0] index value added to the offset times `scale` (indirect; -1 none), [1] fill;
-                        store: [0] value; reduce: [0] value, [1] mask (bool; false = skipped; -1 none) */
-    int64_t scale;   /* indirect load: elements per unit of the index; the index is clamped to [0, limit) */
-    int64_t limit;
-    double f;        /* KO_const float */
-    int64_t i;       /* KO_const int/bool; KO_index: axis. KO_reduce arg*: extent order is that of the reduce axes, row-major */
-    nnc_affine at;   /* load, store */
-    nnc_kguard *guard;
-    double lo, hi;   /* value range found by nnc_kernel_ranges; lo > hi: not computed */
-    bool maybe_nan;
-    uint8_t hint;    /* KH_*: set by ranges; emitters may use them */
-} nnc_kins;
-
-enum nnc_khint { /* bounds are those of what is not NaN: NaN operands are possible unless KH_nonan stands as well */
-    KH_bounded = 1,  /* |argument| <= 2^16 and finite: no slow range reduction */
-    KH_halfpi = 2,   /* |argument| <= pi/2: no range reduction at all */
-    KH_nonneg = 4,   /* argument >= 0 */
-    KH_nonan = 8,    /* no operand is NaN */
-    KH_exact = 16,   /* --math=exact: the tightest form of the function (docs/math.md); fma: computed also where a factor is 0 */
-    KH_fast = 32,    /* --math=fast: the shortest form */
-};
-
-typedef struct nnc_kstage {
-    uint32_t axes;      /* bit set of its own map and reduce axes; loop order = ascending axis number */
-    int32_t body0, body1, post0, post1; /* ranges of ins */
-} nnc_kstage;
-
-/* Analytic choices, printed with the kernel. The parallel domain is the product of all outer axes but vec_axis, times
- * the chunks of vec_axis when it is an outer axis (chunk elements each): units 0..domain. Unit u counts in mixed radix:
- * the outer axes except vec_axis in order, the first most significant, then the chunk index of vec_axis as the fastest
- * digit. With `tile` the axis tile_axis (outer, not vec_axis) counts in blocks of `tile` points: loads that lie along it
- * while the stores lie along vec_axis are read in squares of vec_width elements and transposed in registers.
- * With `block` an outer vec_axis' chunk is run through once for every `block` steps of the reduce axis, with accumulators in
- * memory of the worker: rows are read along memory, and each column's sum keeps its order.
- * An inner vec_axis says how its stage runs; the other stages run in vectors over their last own axis. */
-typedef struct nnc_kschedule {
-    int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"):
-                         * EVERY stage that has own axes runs its last own axis (highest number) in vectors; vec_axis names
-                         * the costliest stage's. KB_tmp buffers are used with inner vec_axis only (tmp offsets name own
-                         * axes alone). */
-    int16_t vec_width;  /* elements per IR vector (may exceed the machine's) */
-    int64_t chunk;      /* of an outer vec_axis, per unit; 0 = whole */
-    int64_t domain;     /* units */
-    int64_t grain;      /* units below which a part is not worth a thread */
-    bool stream_stores; /* non-temporal */
-    bool ahead;         /* rows: the next unit's are fetched from memory while a unit computes */
-    bool quick;         /* to be compiled soon rather than well: it runs once, or in no time */
-    int16_t tile_axis;  /* when tile > 0: one stage without own axes, vec_width a power of 2 up to 16 that divides tile and chunk */
-    int16_t tile;       /* 0 = none */
-    int16_t block;      /* columns, one stage with one reduce axis alone: its steps at a time; 0 = all */
-} nnc_kschedule;
-
-/* How a kernel runs on a GPU (docs/kernel-ir.md, "Schedule on a GPU"): choices, then what follows from them. A point is one
- * point of the outer axes. A launch is `blocks` blocks of `threads` threads with `shared` bytes of dynamic shared memory.
- * With finish > 0 a second launch of <name>_finish with the same arguments, `finish` blocks of `threads` threads and no
- * dynamic shared memory comes after it in the same stream. */
-typedef enum nnc_kclass {
-    KC_none,   /* no GPU's: the CPU's schedule stands in nnc_kernel.sched */
-    KC_point,  /* a thread computes `vec` points that lie along `axis`, `flight` times */
-    KC_tile,   /* squares: loads that lie along `across` turned in shared memory, stores along `axis` */
-    KC_row,    /* `group` neighbouring threads share a point: own axes are spread over them */
-    KC_column, /* points along `axis` on neighbouring threads, `group` rows of threads share a point's reduce axes */
-} nnc_kclass;
-
-typedef struct nnc_kgrid {
-    uint8_t cls;     /* nnc_kclass */
-    int16_t axis;    /* point, tile, column: the outer axis that counts fastest, -1 = there is none */
-    int16_t across;  /* tile: the outer axis along which its loads lie */
-    int16_t threads; /* of a block: a multiple of 32 */
-    int16_t vec;     /* elements of one access */
-    int16_t flight;  /* point: vectors of one thread, loaded before any is used */
-    int16_t group;   /* row, column: threads that share a point */
-    int16_t split;   /* blocks that share a point */
-    int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = rows are read again by each stage */
-    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory */
-    int16_t regs;    /* registers a thread should not exceed, 0 = no limit of its own */
-    int16_t index;   /* bits of offsets: 32 or 64 */
-    int64_t blocks, finish;
-    int64_t shared;  /* bytes */
-    int64_t work;    /* bytes of device memory behind one more argument, the last; 0 = no such argument */
-    bool oom;        /* memory ran out while it was chosen: the rest may not be what it would be */
-} nnc_kgrid;
-
-typedef struct nnc_kernel {
-    const char *name;  /* ops and hash: "k_add_relu_1a2b3c4d" */
-    int n_axis, n_outer; /* outer axes come first */
-    nnc_kaxis axis[NNC_KAXES];
-    int n_buf;
-    nnc_kbuf *buf;
-    int n_stage;
-    nnc_kstage *stage;
-    int n_ins;
-    nnc_kins *ins;
-    nnc_kschedule sched;
-    nnc_kgrid grid;        /* of a GPU's kernel: cls is not KC_none; sched then names no vector axis */
-    int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order */
-    const char *note;      /* what nnc_lower made cheaper, a line each, or NULL; no part of the text or hash */
-} nnc_kernel;
-
-/* Bytes that a run of the kernel gets for itself: on a CPU per worker, on a GPU once. */
-static inline int64_t nnc_kernel_work(const nnc_kernel *k)
-{
-    return k->grid.cls == KC_none ? k->scratch_bytes : k->grid.work;
-}
-
-/* Does a kernel with a tile read this load in squares? */
-static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)
-{
-    int64_t s = k->axis[vec].extent > 1 ? in->at.k[vec] : 0;
-    return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
-}
-
-/* Could the kernel's schedule, with its vector axis and chunk, have a block: one stage whose own axis is one reduce axis, and
- * accumulators of numbers, no places, that are few enough? */
-bool nnc_kernel_blocked_ok(const nnc_kernel *k);
+#include "interp/interp.h"
+#include "kernel/kernel.h"
+#include "math/math.h"
+#include "schedule/schedule.h"
 
 /* Lowers node n of g (a fused node, or any single generated op) to one kernel in `a`. Operand buffers: the distinct operands in
  * order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_nest_ok). Views must not come here. */
 nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
-/* Interval analysis over the scalar body; removes decided max/min/select/clip, sets hints. Part of nnc_lower. */
-void nnc_kernel_ranges(nnc_kernel *k);
-/* Fills k->sched (a CPU) or k->grid (a GPU) from the target by analytic rules. Part of nnc_lower. False: out of memory. */
-bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
-
-/* May argument `out` lie in the memory of argument `in`, each of its elements read before it is written, by whoever writes it? */
-bool nnc_kernel_in_place(const nnc_kernel *k, int in, int out);
-
-nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
-void nnc_kernel_print(nnc_text *t, const nnc_kernel *k);
-nnc_kernel *nnc_kernel_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
-/* Hash of what decides the machine code: kernel IR and schedule, not the buffers' names. Out of memory: hi is all ones. */
-nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
-
 /* An emitter: kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
 typedef enum nnc_emit { EMIT_object, EMIT_llvm, EMIT_asm, EMIT_cuda, EMIT_ptx, EMIT_cubin } nnc_emit;
 typedef struct nnc_emitter {
@@ -219,13 +35,6 @@ extern const nnc_emitter nnc_emitter_cuda;
 
 /* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);
-
-/* The interpreter: the same contract on the IR itself, blockwise. `state` from nnc_interp_create (NULL: out of memory);
- * nnc_interp_run may be called by many threads at once. */
-typedef struct nnc_interp nnc_interp;
-nnc_interp *nnc_interp_create(const nnc_kernel *k); /* k must outlive it */
-void nnc_interp_run(const nnc_interp *s, void *const *args, int64_t begin, int64_t end, void *scratch);
-void nnc_interp_destroy(nnc_interp *s);
 
 /* A minimal loader for the relocatable objects that the LLVM emitter makes (x86-64 ELF; text, rodata, PC-relative relocations).
  * NULL with why in *why (NULL: out of memory): the caller falls back to the plug-in's linker. */

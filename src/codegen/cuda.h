@@ -6,7 +6,7 @@
 #ifndef NNC_CODEGEN_CUDA_H
 #define NNC_CODEGEN_CUDA_H
 
-#include "codegen/internal.h"
+#include "codegen/codegen.h"
 
 typedef struct cu_value {
     bool varies;   /* among the lanes of its section */
@@ -76,37 +76,11 @@ void cu_load_run(cu *c, int32_t id, int n); /* its n elements side by side */
 void cu_find_outside(cu *c); /* marks values that sections of later stages read */
 void cu_place(cu *c, const char *unit); /* declares the outer axes from the number of a unit */
 
-/* cuda_row.c: how a group of threads shares a point. */
-typedef struct cu_spread {
-    uint32_t spread, serial; /* own axes that are spread over the threads, and those that each thread runs */
-    int vec;                 /* elements of an access along the last spread axis */
-    int64_t units, trips;    /* vectors of the spread axes; of them, the most that one thread has */
-} cu_spread;
-typedef struct cu_rows {
-    cu_spread *stage;
-    int keep;
-    int32_t *as;             /* by instruction, as in cu_value */
-    bool *held;
-    bool *in_registers;      /* by buffer: a tmp buffer that became held values */
-    int64_t scratch;         /* bytes of the other tmp buffers, for one point */
-} cu_rows;
-bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
-void cu_rows_deinit(cu_rows *r);
-
 /* One kernel in one schedule. */
 void cu_point(cu *c);
 void cu_row(cu *c);
 void cu_finish(cu *c); /* of a split kernel: the second launch */
-/* Threads that share a point there: one, or where parts are many a block's warps, each thread with another of 32 points. */
-int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g);
-/* Shared memory that the reductions' parts of one thread and lane take in a column. */
-int64_t cu_part_bytes(const nnc_kernel *k);
-int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's parts; -1: too many */
 void cu_tile(cu *c);
-int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */
-
-/* schedule_cuda.c: does the access move `vec` neighbouring elements along axis a at once, where a counts in multiples of vec? */
-bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);
 
 /* A piece of the prelude, printed where its name is used: cuda_math.c, cuda_policy.c. */
 typedef struct cu_part {

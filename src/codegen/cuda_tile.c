@@ -9,15 +9,6 @@ static bool tiled(const cu *c, int32_t id)
     return c->v[id].live && nnc_kernel_tiles(c->k, in, c->g->axis, c->g->across);
 }
 
-int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g)
-{
-    int64_t n = 0, side = 32 * g->vec;
-    for (int i = 0; i < k->n_ins; i++)
-        if (nnc_kernel_tiles(k, &k->ins[i], g->axis, g->across))
-            n += side * (side + 1) * nnc_dtype_size(k->buf[k->ins[i].buf].dtype);
-    return n;
-}
-
 /* The square's corner and the other axes from the number of the block. */
 static void place_square(cu *c)
 {

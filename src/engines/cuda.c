@@ -75,7 +75,7 @@ static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *si
     nnc_scan s;
     nnc_arena_init(&a, 0);
     nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
-    const nnc_kernel *k = nnc_kernel_parse(&s, &a, sink);
+    const nnc_kernel *k = nnc_schedule_parse(&s, &a, sink);
     nnc_status status = k ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
     if (k)
         *grid = k->grid;

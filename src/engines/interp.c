@@ -45,7 +45,7 @@ static nnc_status load_kernel(const nnc_plan *p, int item, void **handle, nnc_si
     nnc_arena_init(&h->arena, 0);
     const char *text = h->entry->ir ? h->entry->ir : "";
     nnc_scan_init(&s, h->entry->symbol, text, strlen(text));
-    h->k = nnc_kernel_parse(&s, &h->arena, sink);
+    h->k = nnc_schedule_parse(&s, &h->arena, sink);
     nnc_status status = h->k ? check(h, sink) : nnc_sink_cause(sink, NNC_E_MODEL);
     if (status == NNC_OK && !(h->interp = nnc_interp_create(h->k)))
         status = nnc_nomem(sink);

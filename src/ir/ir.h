@@ -267,6 +267,8 @@ bool nnc_keeps_nan(const nnc_node *n, int i);
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 /* A convolution of which each output channel reads one input channel (groups = input channels): a window with weights. */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
+/* Does the op cost like an exp (rather than like an add)? */
+bool nnc_op_is_expensive(nnc_op op);
 /* Static: depends on params and constants alone; computed once, by `init`. static_[v] per value, in `a`. */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 
@@ -285,22 +287,11 @@ bool nnc_reads_statistic(const nnc_node *n, int k);
 /* Elements of all params: the parameters, and the running statistics apart. false: out of memory, both are 0. */
 bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics);
 
-/* ---- lowering of named ops, and one-kernel regions ----------------------------------------------------------- */
+/* ---- lowering of named ops ------------------------------------------------------------------------------------- */
 
 /* Builds in g the lowering of node n (CL_ecomp or CL_comp) over the operands `in` (values of g); returns the result
  * that stands for n's, or NNC_NONE. Origin and loc of the new nodes are n's. */
 nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
-
-/* Can these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) be one generated
- * kernel that gives outs[0..n_out), the values of theirs that anything else needs, ascending? The general rule of fusion,
- * shared by passes (may I?) and codegen (how?): see ir/nest.c. On false *why is a one-line reason in words a user
- * understands (static or text in `a`). `spare`: an expensive op may be evaluated so often beyond once for each of its elements
- * (nnc_target_spare_ops). Costs no more for a large graph: only these nodes and their operands are looked at. */
-#define NNC_NEST_RESULTS 64 /* more than these is a reason */
-#define NNC_NEST_ENDS 64    /* and so are more operands and results together: no command of a plan takes more */
-#define NNC_NEST_JOIN 12    /* operands of a concat that a kernel copies one after the other; of more, each element asks whose it is */
-bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, nnc_arena *a,
-    const char **why);
 
 /* ---- reference evaluator ----------------------------------------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /* passes/compiled.c -- ends of a convolution that its engine has no ready kernel for, and compiles one (nnc_target_compiled). Such a kernel
  * saves what the next one would read and write, and may multiply more slowly than the ready one: the target's numbers decide. */
-#include "ir/nest.h"
+#include "kernel/kernel.h"
 #include "passes/internal.h"
 #include <math.h>
 

@@ -6,7 +6,7 @@
  * when nothing blocks it; again, until nothing merges. First the members of one expanded nest are
  * put together, and views join their reader. A merge must leave the graph of groups without cycles:
  * group.c keeps it in topological order. Ends: each merge makes one group less. */
-#include "ir/nest.h"
+#include "kernel/kernel.h"
 #include "passes/group.h"
 
 #include <stdlib.h>

@@ -7,6 +7,7 @@
  *
  * Of a concat as few operands as possible go through memory once more. Runs at every level: a plan has no
  * other command for them. Ends: what is built is not wide. */
+#include "kernel/kernel.h"
 #include "passes/internal.h"
 
 enum {

@@ -47,7 +47,7 @@ static nnc_status check_kernel(check *v, int i)
     nnc_scan s;
     nnc_arena_init(&a, 0);
     nnc_scan_init(&s, "kernel", v->p->kernel[i].ir, strlen(v->p->kernel[i].ir));
-    nnc_kernel *k = nnc_kernel_parse(&s, &a, v->sink);
+    nnc_kernel *k = nnc_schedule_parse(&s, &a, v->sink);
     nnc_status status = NNC_OK;
     const char *why;
     if (!k && nnc_sink_cause(v->sink, NNC_E_MODEL) == NNC_E_NOMEM)
@@ -56,7 +56,7 @@ static nnc_status check_kernel(check *v, int i)
         status = bad(v, i, "its text does not parse");
     else if (!nnc_scan_end(&s))
         status = bad(v, i, "its text goes on behind the kernel");
-    else if ((status = nnc_kernel_verify(k, v->sink)) != NNC_OK)
+    else if ((status = nnc_schedule_verify(k, v->sink)) != NNC_OK)
         status = status == NNC_E_NOMEM ? status : bad(v, i, "its text is not sound");
     else if ((why = compare(v, i, k)))
         status = bad(v, i, why);

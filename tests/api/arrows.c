@@ -11,15 +11,19 @@ static const struct {
     {"cuda", "base"},
     {"ir", "base"},
     {"frontend", "base ir"},
-    {"passes", "base ir target"},
-    {"codegen", "base ir target"},
-    {"plan", "base ir target codegen"},
+    {"kernel", "base ir target"},
+    {"passes", "base ir target kernel"},
+    {"math", "base ir target kernel"},
+    {"schedule", "base ir target kernel"},
+    {"interp", "base ir kernel"},
+    {"codegen", "base ir target kernel math schedule interp"},
+    {"plan", "base ir target kernel codegen"},
     {"runtime", "base cuda plan"},
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target codegen"},
     {"plugins/onednn", "base plan"},
     {"plugins/openmp", "base"},
-    {"api", "base ir target cuda frontend passes codegen plan runtime engines"},
+    {"api", "base ir target cuda frontend kernel passes codegen plan runtime engines"},
     {"cli", "base api"},
 };
 
@@ -39,8 +43,6 @@ static bool public_header(const char *folder, size_t n, const char *file)
         return true;
     if (strstr(file, ".def")) /* a table: data that several read */
         return true;
-    if (n == 2 && !strncmp(folder, "ir", 2)) /* the shared analysis of nests */
-        return !strcmp(file, "nest.h");
     if (n == 4 && !strncmp(folder, "cuda", 4))
         return !strcmp(file, "cudnn.h");
     if (n == 3 && !strncmp(folder, "api", 3))

@@ -128,10 +128,10 @@ static bool kernels_round_trip(const nnc_plan *p, nnc_text *why, nnc_sink *sink)
         nnc_text t = {0};
         nnc_arena_init(&a, 0);
         nnc_scan_init(&s, p->kernel[i].symbol, ir, strlen(ir));
-        nnc_kernel *k = nnc_kernel_parse(&s, &a, sink);
+        nnc_kernel *k = nnc_schedule_parse(&s, &a, sink);
         if (k)
             nnc_kernel_print(&t, k);
-        ok = k && nnc_kernel_verify(k, sink) == NNC_OK && !strcmp(ir, nnc_text_str(&t));
+        ok = k && nnc_schedule_verify(k, sink) == NNC_OK && !strcmp(ir, nnc_text_str(&t));
         if (!ok) {
             nnc_printf(
                 why, "kernel %d does not parse back to itself\n%s\n%s", i, ir, nnc_text_str(&t));

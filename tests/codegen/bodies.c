@@ -41,7 +41,7 @@ static nnc_kernel *copy(const nnc_kernel *k, nnc_arena *a)
 static void interpret(nnc_kernel *k, data *d)
 {
     CHECK(nnc_kernel_schedule(k, &ck_target));
-    CHECK_OK(nnc_kernel_verify(k, test_sink));
+    CHECK_OK(nnc_schedule_verify(k, test_sink));
     nnc_interp *s = nnc_interp_create(k);
     nnc_interp_run(s, d->arg, 0, k->sched.domain, NULL);
     nnc_interp_destroy(s);

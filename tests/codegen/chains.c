@@ -1,7 +1,7 @@
 /* tests/codegen/chains.c -- chains of functions of one value as polynomials: 200 random ones against
  * the float64 reference, what must be declined, and that measuring would find a wrong coefficient. */
-#include "codegen/collapse.h"
-#include "codegen/poly.h"
+#include "math/collapse.h"
+#include "math/poly.h"
 #include "help.h"
 
 #include <math.h>
@@ -108,7 +108,7 @@ static bool run(const char *text, const nnc_target *t, const float *x, result *r
     for (uint32_t i = 0; f && i < f->n_node; i++)
         if (f->node[i].op == OP_fused)
             k = nnc_lower(f, &f->node[i], t, &a, test_sink);
-    bool ok = k && nnc_kernel_verify(k, test_sink) == NNC_OK;
+    bool ok = k && nnc_schedule_verify(k, test_sink) == NNC_OK;
     r->y = nnc_calloc(N, sizeof *r->y);
     nnc_interp *s = ok ? nnc_interp_create(k) : NULL;
     ok = ok && s && r->y;
@@ -418,7 +418,7 @@ TEST(out_of_memory_in_chains)
                 k = nnc_lower(f, &f->node[i], &ck_target, &a, test_sink);
         nnc_fail_alloc_after(0);
         if (k)
-            CHECK_OK(nnc_kernel_verify(k, test_sink));
+            CHECK_OK(nnc_schedule_verify(k, test_sink));
         else
             CHECK_INT(nnc_sink_cause(test_sink, NNC_E_BUG), NNC_E_NOMEM);
         note = k && k->note && strstr(k->note, "polynomial") ? "noted" : NULL;

@@ -101,7 +101,7 @@ static bool round_trip(const nnc_kernel *k, const char *what)
     nnc_arena_init(&a, 0);
     nnc_kernel_print(&t, k);
     nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
-    nnc_kernel *p = nnc_kernel_parse(&s, &a, test_sink);
+    nnc_kernel *p = nnc_schedule_parse(&s, &a, test_sink);
     bool ok = p != NULL;
     if (p) {
         nnc_kernel_print(&u, p);
@@ -233,7 +233,7 @@ bool ck_check(
     nnc_graph *f = is_plain(g) ? NULL : ck_fuse(g);
     const nnc_graph *h = f ? f : g;
     nnc_kernel *k = ck_lower(h, a);
-    bool ok = k && nnc_kernel_verify(k, test_sink) == NNC_OK;
+    bool ok = k && nnc_schedule_verify(k, test_sink) == NNC_OK;
     if (!ok) {
         nnc_text t = {0};
         if (k)

@@ -66,7 +66,7 @@ TEST(many_values_fit_the_stack)
     nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 1 << 20);
-    CHECK_INT(pthread_create(&thread, &small, run_small, nnc_kernel_parse(&s, &a, test_sink)), 0);
+    CHECK_INT(pthread_create(&thread, &small, run_small, nnc_schedule_parse(&s, &a, test_sink)), 0);
     pthread_join(thread, NULL);
     pthread_attr_destroy(&small);
     nnc_arena_deinit(&a);

@@ -208,7 +208,7 @@ TEST(out_of_memory)
         nnc_fail_alloc_after(0);
         done = k != NULL && nnc_sink_errors(test_sink) == 0 && n > 20;
         if (k)
-            CHECK_OK(nnc_kernel_verify(k, test_sink));
+            CHECK_OK(nnc_schedule_verify(k, test_sink));
         nnc_arena_deinit(&a);
     }
     CHECK(done);

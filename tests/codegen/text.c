@@ -22,7 +22,7 @@ static nnc_kernel *parse(const char *text, size_t n, nnc_arena *a)
 {
     nnc_scan s;
     nnc_scan_init(&s, "k", text, n);
-    return nnc_kernel_parse(&s, a, test_sink);
+    return nnc_schedule_parse(&s, a, test_sink);
 }
 
 TEST(reads_and_prints)

@@ -65,7 +65,7 @@ static bool round_trip(const nnc_kernel *k)
     nnc_arena_init(&a, 0);
     nnc_kernel_print(&t, k);
     nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
-    nnc_kernel *p = nnc_kernel_parse(&s, &a, test_sink);
+    nnc_kernel *p = nnc_schedule_parse(&s, &a, test_sink);
     if (p)
         nnc_kernel_print(&u, p);
     nnc_hash128 h = nnc_kernel_hash(k), i = p ? nnc_kernel_hash(p) : (nnc_hash128){0};
@@ -86,7 +86,7 @@ void ct_add(ct_set *s, const nnc_kernel *k)
         if (strcmp(s->k[i]->name, k->name) == 0)
             return;
     CHECK(k->grid.cls != KC_none);
-    if (nnc_kernel_verify(k, test_sink) != NNC_OK) {
+    if (nnc_schedule_verify(k, test_sink) != NNC_OK) {
         nnc_text t = {0};
         nnc_kernel_print(&t, k);
         test_fail(__FILE__, __LINE__, "not verified:\n%s", nnc_text_str(&t));

@@ -43,7 +43,7 @@ static void planted(const char *text, void (*edit)(char *), const char *found)
             nnc_arena_init(&s.arena, 0);
             s.open = true;
             nnc_scan_init(&scan, "k", text, strlen(text));
-            const nnc_kernel *k = nnc_kernel_parse(&scan, &s.arena, test_sink);
+            const nnc_kernel *k = nnc_schedule_parse(&scan, &s.arena, test_sink);
             if (k)
                 ct_add(&s, k);
             else
@@ -131,7 +131,7 @@ TEST(damaged_schedules_are_refused)
         put_reverse(text, sizeof text, bad[i]);
         nnc_scan_init(&scan, "k", text, strlen(text));
         nnc_sink_clear(test_sink);
-        if (nnc_kernel_parse(&scan, &a, test_sink))
+        if (nnc_schedule_parse(&scan, &a, test_sink))
             test_fail(__FILE__, __LINE__, "accepted: %s", bad[i]);
         CHECK(nnc_sink_errors(test_sink) > 0);
         nnc_arena_deinit(&a);

@@ -153,7 +153,7 @@ static const nnc_kernel *parse(ct_set *s, const struct fn *f, int number)
         f->op, number, BLOCK, BLOCK, BLOCK, (int)(strcspn(range, "h")), range, f->op,
         *range ? "nonan" : "", f->form ? f->form : "");
     nnc_scan_init(&scan, "k", text, strlen(text));
-    const nnc_kernel *k = nnc_kernel_parse(&scan, &s->arena, test_sink);
+    const nnc_kernel *k = nnc_schedule_parse(&scan, &s->arena, test_sink);
     if (!k) {
         test_fail(__FILE__, __LINE__, "%s", text);
         nnc_sink_print(test_sink, stderr);

@@ -224,7 +224,7 @@ TEST(rows_across_memory)
         "stage m0 { %4 = load f32 x0[i0 + m0*24] %5 = load f32 x1[m0] %6 = sub f32 %4 %5\n"
         "%7 = sub f32 %6 %3 %8 = store f32 y0[i0 + m0*24] %7 } }";
     nnc_scan_init(&scan, "k", text, sizeof text - 1);
-    const nnc_kernel *k = nnc_kernel_parse(&scan, &s.arena, test_sink);
+    const nnc_kernel *k = nnc_schedule_parse(&scan, &s.arena, test_sink);
     CHECK(k != NULL);
     if (k)
         ct_add(&s, k);
@@ -299,7 +299,7 @@ TEST(shared_rows)
         snprintf(text, sizeof text, "kernel k_move_%zu {\n%sschedule cuda row %s\n%s", i, head,
             how[i], tail);
         nnc_scan_init(&scan, "k", text, strlen(text));
-        const nnc_kernel *k = nnc_kernel_parse(&scan, &s.arena, test_sink);
+        const nnc_kernel *k = nnc_schedule_parse(&scan, &s.arena, test_sink);
         CHECK(k != NULL);
         if (k)
             ct_add(&s, k);

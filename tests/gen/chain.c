@@ -114,7 +114,7 @@ nnc_kernel *chain_lower(const chain *c, const nnc_target *t, nnc_arena *a, nnc_s
             k = nnc_lower(f, &f->node[i], t, a, sink);
     nnc_graph_destroy(f);
     nnc_graph_destroy(g);
-    return k && nnc_kernel_verify(k, sink) == NNC_OK ? k : NULL;
+    return k && nnc_schedule_verify(k, sink) == NNC_OK ? k : NULL;
 }
 
 /* ---- answers ---- */

@@ -104,7 +104,7 @@ nnc_kernel *gen_hostile(
             nnc_putn(text, nnc_text_str(&other), other.n);
         }
         nnc_scan_init(&s, "k", nnc_text_str(text), text->n);
-        k = nnc_kernel_parse(&s, a, sink);
+        k = nnc_schedule_parse(&s, a, sink);
     }
     nnc_text_deinit(&other);
     return k && work(k) <= MOST_WORK ? k : NULL;

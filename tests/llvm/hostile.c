@@ -127,7 +127,7 @@ TEST(loads_of_what_the_stage_stores)
     kb_code c = {0};
     nnc_arena_init(&a, 0);
     nnc_scan_init(&s, "k", text, sizeof text - 1);
-    const nnc_kernel *k = nnc_kernel_parse(&s, &a, test_sink);
+    const nnc_kernel *k = nnc_schedule_parse(&s, &a, test_sink);
     const nnc_emitter *e = kb_emitter();
     CHECK(k != NULL);
     if (k && e) {

@@ -396,7 +396,7 @@ int budget_plan(const char *what, const nnc_plan *p)
             const nnc_pkernel *pk = kernel_named(p, c[i].name);
             nnc_scan s;
             nnc_scan_init(&s, c[i].name, pk ? pk->ir : "", pk ? strlen(pk->ir) : 0);
-            const nnc_kernel *k = pk ? nnc_kernel_parse(&s, &a, NULL) : NULL;
+            const nnc_kernel *k = pk ? nnc_schedule_parse(&s, &a, NULL) : NULL;
             const char *bad = k ? budget_check(k, &c[i], why) : "is no kernel of the plan";
             if (bad)
                 fail(what, c[i].name, bad, pk ? pk->ir : "");

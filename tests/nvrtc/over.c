@@ -53,7 +53,7 @@ static void judge(const nnc_plan *p, const char *source, char why[256])
     if (u.code)
         CHECK_OK(nnc_cubin_read(u.code, u.n, &a, &c, &n, &sm, test_sink));
     nnc_scan_init(&s, "k", p->kernel[0].ir, strlen(p->kernel[0].ir));
-    const nnc_kernel *k = nnc_kernel_parse(&s, &a, test_sink);
+    const nnc_kernel *k = nnc_schedule_parse(&s, &a, test_sink);
     CHECK(n == 1 && k);
     if (n != 1 || !k || !budget_check(k, &c[0], why))
         why[0] = 0;

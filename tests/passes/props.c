@@ -3,6 +3,7 @@
  * changes nothing, memory may run out anywhere. */
 #include "gen/gen.h"
 #include "help.h"
+#include "kernel/kernel.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -199,7 +199,7 @@ TEST(equal_names_of_other_kernels)
     for (int i = 0; from && i < 2; i++) {
         nnc_scan s;
         nnc_scan_init(&s, "k", from->kernel[i].ir, strlen(from->kernel[i].ir));
-        nnc_kernel *parsed = nnc_kernel_parse(&s, &a, test_sink);
+        nnc_kernel *parsed = nnc_schedule_parse(&s, &a, test_sink);
         CHECK(parsed != NULL);
         parsed->name = "k_same_00000000";
         k[i] = parsed;

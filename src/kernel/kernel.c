@@ -1,0 +1,302 @@
+/* kernel/kernel.c -- small facts about kernels: affine forms over the axes' extents, the
+ * parallel domain, hashes. */
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+const char *const nnc_kred_names[6] = {"sum", "prod", "max", "min", "argmax", "argmin"};
+const char *const nnc_kaxis_names[3] = {"outer", "map", "reduce"};
+const char *const nnc_kclass_names[5] = {"none", "point", "tile", "row", "column"};
+const char *const nnc_khint_names[NNC_KHINTS] = {
+    "bounded", "halfpi", "nonneg", "nonan", "exact", "fast"};
+
+bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b)
+{
+    return a->c == b->c && memcmp(a->k, b->k, sizeof a->k) == 0;
+}
+
+bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
+{
+    if (a->op != b->op || a->dtype != b->dtype || a->sop != b->sop || a->n_guard != b->n_guard ||
+        a->cast_to != b->cast_to || a->buf != b->buf || a->scale != b->scale ||
+        a->limit != b->limit || a->i != b->i || memcmp(&a->f, &b->f, sizeof a->f) != 0 ||
+        memcmp(a->arg, b->arg, sizeof a->arg) != 0 || !nnc_affine_equal(&a->at, &b->at))
+        return false;
+    for (int g = 0; g < a->n_guard; g++)
+        if (a->guard[g].lo != b->guard[g].lo || a->guard[g].hi != b->guard[g].hi ||
+            !nnc_affine_equal(&a->guard[g].e, &b->guard[g].e))
+            return false;
+    return true;
+}
+
+/* Values that axes take, inclusive. */
+typedef struct box {
+    int64_t lo[NNC_KAXES], hi[NNC_KAXES];
+} box;
+
+static box whole_box(const nnc_kernel *k)
+{
+    box b = {{0}, {0}};
+    for (int a = 0; a < k->n_axis; a++)
+        b.hi[a] = k->axis[a].extent - 1;
+    return b;
+}
+
+/* Of e without the term of axis `skip` (-1: all of it). */
+static nnc_span span_in(const nnc_kernel *k, const box *b, const nnc_affine *e, int skip)
+{
+    nnc_span s = {e->c, e->c, true};
+    for (int a = 0; a < NNC_KAXES; a++) {
+        int64_t x, y;
+        if (e->k[a] == 0 || a == skip)
+            continue;
+        if (a >= k->n_axis || !nnc_mul_ok(e->k[a], b->lo[a], &x) ||
+            !nnc_mul_ok(e->k[a], b->hi[a], &y) || !nnc_add_ok(s.lo, nnc_min64(x, y), &s.lo) ||
+            !nnc_add_ok(s.hi, nnc_max64(x, y), &s.hi))
+            return (nnc_span){0, 0, false};
+    }
+    return s;
+}
+
+nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e)
+{
+    box b = whole_box(k);
+    return span_in(k, &b, e, -1);
+}
+
+/* Narrows axis a of the box to where q can hold, whatever the other axes are. */
+static void narrow_axis(const nnc_kernel *k, box *b, const nnc_kguard *q, int a)
+{
+    static const int64_t large = (int64_t)1 << 61; /* hostile text; real sizes are below 2^47 */
+    int64_t c = q->e.k[a], lo, hi;
+    nnc_span rest = span_in(k, b, &q->e, a);
+    if (c == 0 || c < -large || c > large || !rest.ok || q->hi == INT64_MIN ||
+        __builtin_sub_overflow(q->lo, rest.hi, &lo) ||
+        __builtin_sub_overflow(q->hi - 1, rest.lo, &hi) || lo < -large || lo > large ||
+        hi < -large || hi > large)
+        return;
+    if (c < 0) {
+        int64_t t = -lo;
+        lo = -hi;
+        hi = t;
+        c = -c;
+    }
+    b->lo[a] = nnc_max64(b->lo[a], nnc_ceildiv(lo, c));
+    b->hi[a] = nnc_min64(b->hi[a], nnc_floordiv(hi, c));
+}
+
+/* The axes' values where all guards hold, or more; false: there are none. */
+static bool guarded_box(const nnc_kernel *k, const nnc_kins *in, box *b)
+{
+    *b = whole_box(k);
+    for (int round = 0; round < 2; round++)
+        for (int g = 0; g < in->n_guard; g++) {
+            nnc_span s = span_in(k, b, &in->guard[g].e, -1);
+            if (s.ok && (s.hi < in->guard[g].lo || s.lo >= in->guard[g].hi))
+                return false;
+            for (int a = 0; a < k->n_axis; a++) {
+                narrow_axis(k, b, &in->guard[g], a);
+                if (b->lo[a] > b->hi[a])
+                    return false;
+            }
+        }
+    return true;
+}
+
+/* rest = at - m e; false when it leaves 64 bits. */
+static bool subtract(nnc_affine *rest, int64_t m, const nnc_affine *e)
+{
+    int64_t v;
+    for (int a = 0; a < NNC_KAXES; a++)
+        if (!nnc_mul_ok(m, e->k[a], &v) || __builtin_sub_overflow(rest->k[a], v, &rest->k[a]))
+            return false;
+    return nnc_mul_ok(m, e->c, &v) && !__builtin_sub_overflow(rest->c, v, &rest->c);
+}
+
+/* First the guards narrow the axes. Then writes at = sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by
+ * that rather than by the axes. A multiple is kept only where it narrows the span, so the
+ * answer is always a bound. */
+nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
+{
+    nnc_affine rest = in->at;
+    int64_t lo = 0, hi = 0;
+    box b;
+    if (!guarded_box(k, in, &b))
+        return (nnc_span){0, 0, true}; /* never happens */
+    nnc_span best = span_in(k, &b, &rest, -1);
+    for (int g = 0; g < in->n_guard; g++) {
+        const nnc_kguard *q = &in->guard[g];
+        int64_t m = 0, x, y;
+        for (int a = 0; a < NNC_KAXES && m == 0; a++)
+            if (q->e.k[a] != 0 && rest.k[a] != 0 && rest.k[a] % q->e.k[a] == 0)
+                m = rest.k[a] / q->e.k[a];
+        nnc_affine r = rest;
+        if (m == 0 || q->hi <= q->lo || !subtract(&r, m, &q->e))
+            continue;
+        nnc_span s = span_in(k, &b, &r, -1), own = span_in(k, &b, &q->e, -1);
+        int64_t from = own.ok ? nnc_max64(q->lo, own.lo) : q->lo;
+        int64_t to = own.ok ? nnc_min64(q->hi - 1, own.hi) : q->hi - 1;
+        int64_t nlo = lo, nhi = hi;
+        if (!s.ok || from > to || !nnc_mul_ok(m, from, &x) || !nnc_mul_ok(m, to, &y))
+            continue;
+        if (!nnc_add_ok(nlo, nnc_min64(x, y), &nlo) || !nnc_add_ok(nhi, nnc_max64(x, y), &nhi) ||
+            !nnc_add_ok(s.lo, nlo, &s.lo) || !nnc_add_ok(s.hi, nhi, &s.hi))
+            continue;
+        if (best.ok && s.hi - s.lo > best.hi - best.lo)
+            continue;
+        best = s;
+        rest = r;
+        lo = nlo;
+        hi = nhi;
+    }
+    return best;
+}
+
+int64_t nnc_int_end(nnc_dtype d, bool top)
+{
+    int bits = 8 * nnc_dtype_size(d);
+    if (d == DT_bool)
+        return top;
+    if (nnc_dtype_kind(d) == NNC_INT)
+        return top ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX << (bits - 1));
+    return top ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
+}
+
+int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis)
+{
+    int64_t n = k->axis[axis].extent, t = k->sched.tile;
+    return t > 0 && axis == k->sched.tile_axis ? (n + t - 1) / t : n;
+}
+
+int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
+{
+    int w = -1;
+    *elements = 0;
+    for (int a = 0; v >= 0 && a < k->n_outer; a++) {
+        int64_t n = 0;
+        for (int i = 0; i < k->n_ins; i++)
+            if (a != v && nnc_kernel_tiles(k, &k->ins[i], v, a))
+                n += k->buf[k->ins[i].buf].numel;
+        if (n > *elements) {
+            *elements = n;
+            w = a;
+        }
+    }
+    return w >= 0 && k->axis[v].extent >= 8 && k->axis[w].extent >= 8 ? w : -1;
+}
+
+int64_t nnc_kernel_domain(const nnc_kernel *k)
+{
+    int64_t d = 1;
+    for (int a = 0; a < k->n_outer; a++)
+        if (a != k->sched.vec_axis && !nnc_mul_ok(d, nnc_kernel_blocks(k, a), &d))
+            return -1;
+    int v = k->sched.vec_axis;
+    if (v >= 0 && v < k->n_outer && k->sched.chunk > 0) {
+        int64_t n = (k->axis[v].extent + k->sched.chunk - 1) / k->sched.chunk;
+        if (!nnc_mul_ok(d, n, &d))
+            return -1;
+    }
+    return d;
+}
+
+int64_t nnc_kernel_scratch(const nnc_kernel *k)
+{
+    int64_t n = 0;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp)
+            n += nnc_align_up(k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype), 64);
+    return n;
+}
+
+int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
+{
+    int v = k->sched.vec_axis;
+    if (v < 0 || v < k->n_outer)
+        return v;
+    return s->axes ? 31 - __builtin_clz(s->axes) : -1;
+}
+
+bool nnc_kernel_blocked_ok(const nnc_kernel *k)
+{
+    const nnc_kschedule *s = &k->sched;
+    if (s->vec_axis < 0 || s->vec_axis >= k->n_outer || s->tile > 0 || s->vec_width < 2 ||
+        s->vec_width > 128 || s->vec_width & (s->vec_width - 1) || k->n_stage != 1 ||
+        !k->stage[0].axes || k->stage[0].axes & (k->stage[0].axes - 1) ||
+        k->axis[__builtin_ctz(k->stage[0].axes)].kind != KA_reduce)
+        return false;
+    int64_t n = k->axis[s->vec_axis].extent, bytes = 0;
+    int64_t chunk = nnc_align_up(s->chunk > 0 && s->chunk < n ? s->chunk : n, s->vec_width);
+    if (n < s->vec_width || (chunk < n && chunk != s->chunk))
+        return false;
+    for (int i = k->stage[0].body0; i < k->stage[0].body1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store)
+            return false;
+        if (in->op != KO_reduce)
+            continue;
+        if (in->sop == KR_argmax || in->sop == KR_argmin || in->dtype == DT_bool ||
+            chunk > NNC_KBLOCK_BYTES)
+            return false;
+        bytes += nnc_align_up(chunk * nnc_dtype_size((nnc_dtype)in->dtype), 64);
+    }
+    return bytes > 0 && bytes <= NNC_KBLOCK_BYTES;
+}
+
+nnc_kschedule nnc_cuda_sched(const nnc_kernel *k)
+{
+    nnc_kschedule s = {.vec_axis = -1, .vec_width = 1, .grain = 1, .domain = 1};
+    for (int a = 0; a < k->n_outer; a++)
+        if (!nnc_mul_ok(s.domain, k->axis[a].extent, &s.domain))
+            s.domain = -1;
+    return s;
+}
+
+nnc_hash128 nnc_kernel_hash(const nnc_kernel *k)
+{
+    nnc_text t = {0};
+    nnc_kernel_print_as(&t, k, false);
+    nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
+    if (t.oom)
+        h = (nnc_hash128){(uint64_t)nnc_now_ns(), ~(uint64_t)0};
+    nnc_text_deinit(&t);
+    return h;
+}
+
+static bool name_parts(nnc_kernel *k, nnc_arena *mem)
+{
+    static const char *const axis[3] = {"i", "m", "r"}, *const buf[3] = {"x", "y", "t"};
+    int count[3] = {0};
+    for (int b = 0; b < k->n_buf; b++)
+        if (!(k->buf[b].name =
+                    nnc_arena_printf(mem, "%s%d", buf[k->buf[b].role], count[k->buf[b].role]++)))
+            return false;
+    memset(count, 0, sizeof count);
+    for (int a = 0; a < k->n_axis; a++)
+        if (!(k->axis[a].name =
+                    nnc_arena_printf(mem, "%s%d", axis[k->axis[a].kind], count[k->axis[a].kind]++)))
+            return false;
+    return true;
+}
+
+/* "k_add_relu_1a2b3c4d": the first ops of the node, and the hash. */
+bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a)
+{
+    char text[96] = "k";
+    size_t at = 1;
+    uint32_t last = OP__COUNT;
+    int count = n->op == OP_fused ? (int)n->body->n_node : 1, shown = 0;
+    for (int i = 0; i < count && shown < 4; i++) {
+        uint32_t op = n->op == OP_fused ? n->body->node[i].op : n->op;
+        if ((nnc_op_class((nnc_op)op) == CL_leaf && op != OP_iota) || op == last)
+            continue;
+        at += (size_t)snprintf(text + at, sizeof text - at, "_%s", nnc_ops[op].name);
+        last = op;
+        shown++;
+    }
+    nnc_hash128 h = nnc_kernel_hash(k);
+    if (h.hi == ~(uint64_t)0 || !name_parts(k, a))
+        return false;
+    k->name = nnc_arena_printf(a, "%s_%08x", text, (unsigned)(h.lo & 0xffffffffu));
+    return k->name != NULL;
+}

@@ -1,0 +1,149 @@
+/* kernel/lower_axes.c -- the order of a kernel's loops and the merging of neighbours.
+ *
+ * Outer and map axes follow the memory order of the largest result, reduce axes that of the
+ * largest operand. Two neighbours become one where every access sees them as one: k[outer] =
+ * k[inner] * extent[inner] in all forms. */
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+static int64_t magnitude(int64_t k)
+{
+    return k < 0 ? -k : k;
+}
+
+/* Stride of each axis in the access that decides where it stands; 0 = none. */
+static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])
+{
+    int64_t weight[NNC_KAXES] = {0};
+    memset(key, 0, sizeof *key * NNC_KAXES);
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        const nnc_kbuf *b = &k->buf[in->buf];
+        for (int a = 0; a < k->n_axis; a++) {
+            bool wanted = k->axis[a].kind == KA_reduce ? in->op == KO_load : b->role == KB_out;
+            if (wanted && in->at.k[a] != 0 && b->numel > weight[a]) {
+                weight[a] = b->numel;
+                key[a] = magnitude(in->at.k[a]);
+            }
+        }
+    }
+    for (int s = 0; s < k->n_stage; s++) /* argmax counts its axes row-major: their order stays */
+        for (int i = k->stage[s].body0; i < k->stage[s].body1; i++)
+            if (k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax)
+                for (int a = 0; a < k->n_axis; a++)
+                    if (k->axis[a].kind == KA_reduce && (k->stage[s].axes >> a & 1))
+                        key[a] = INT64_MAX - a;
+}
+
+static void permute_form(nnc_affine *e, const int *to)
+{
+    nnc_affine f = {.c = e->c};
+    for (int a = 0; a < NNC_KAXES; a++)
+        if (e->k[a] != 0)
+            f.k[to[a]] += e->k[a];
+    *e = f;
+}
+
+/* Axis a becomes to[a]. */
+static void permute(nnc_kernel *k, const int *to)
+{
+    for (int i = 0; i < k->n_ins; i++) {
+        nnc_kins *in = &k->ins[i];
+        permute_form(&in->at, to);
+        for (int g = 0; g < in->n_guard; g++)
+            permute_form(&in->guard[g].e, to);
+        if (in->op == KO_index)
+            in->i = to[in->i];
+    }
+    for (int s = 0; s < k->n_stage; s++) {
+        uint32_t m = 0;
+        for (int a = 0; a < k->n_axis; a++)
+            if (k->stage[s].axes >> a & 1)
+                m |= 1u << to[a];
+        k->stage[s].axes = m;
+    }
+}
+
+void nnc_kernel_order_axes(nnc_kernel *k)
+{
+    int64_t key[NNC_KAXES];
+    int order[NNC_KAXES], to[NNC_KAXES];
+    nnc_kaxis old[NNC_KAXES];
+    find_keys(k, key);
+    for (int i = 0; i < k->n_axis; i++) {
+        int j = i;
+        bool outer = k->axis[i].kind == KA_outer;
+        for (; j > 0; j--) {
+            bool before = k->axis[order[j - 1]].kind == KA_outer;
+            if (before > outer || (before == outer && key[order[j - 1]] >= key[i]))
+                break;
+            order[j] = order[j - 1];
+        }
+        order[j] = i;
+    }
+    for (int i = 0; i < NNC_KAXES; i++)
+        to[i] = i;
+    memcpy(old, k->axis, sizeof old);
+    for (int i = 0; i < k->n_axis; i++) {
+        to[order[i]] = i;
+        k->axis[i] = old[order[i]];
+    }
+    permute(k, to);
+}
+
+static bool form_merges(const nnc_affine *e, int a, int64_t extent)
+{
+    int64_t k;
+    return nnc_mul_ok(e->k[a + 1], extent, &k) && e->k[a] == k;
+}
+
+/* Can axis a+1 take in axis a? */
+static bool can_merge(const nnc_kernel *k, int a)
+{
+    int64_t n = k->axis[a + 1].extent, all;
+    if (k->axis[a].kind != k->axis[a + 1].kind || !nnc_mul_ok(n, k->axis[a].extent, &all))
+        return false;
+    for (int s = 0; s < k->n_stage; s++)
+        if ((k->stage[s].axes >> a & 1) != (k->stage[s].axes >> (a + 1) & 1))
+            return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_index && (in->i == a || in->i == a + 1))
+            return false;
+        if (!form_merges(&in->at, a, n))
+            return false;
+        for (int g = 0; g < in->n_guard; g++)
+            if (!form_merges(&in->guard[g].e, a, n))
+                return false;
+    }
+    return true;
+}
+
+static void merge(nnc_kernel *k, int a)
+{
+    int to[NNC_KAXES];
+    for (int i = 0; i < k->n_ins; i++) {
+        k->ins[i].at.k[a] = 0;
+        for (int g = 0; g < k->ins[i].n_guard; g++)
+            k->ins[i].guard[g].e.k[a] = 0;
+    }
+    for (int s = 0; s < k->n_stage; s++)
+        k->stage[s].axes &= ~(1u << a);
+    for (int i = 0; i < NNC_KAXES; i++)
+        to[i] = i > a ? i - 1 : i;
+    permute(k, to);
+    k->axis[a + 1].extent *= k->axis[a].extent;
+    k->n_outer -= k->axis[a].kind == KA_outer;
+    memmove(&k->axis[a], &k->axis[a + 1], sizeof k->axis[0] * (size_t)(k->n_axis - a - 1));
+    k->n_axis--;
+}
+
+void nnc_kernel_merge_axes(nnc_kernel *k)
+{
+    for (int a = k->n_axis - 2; a >= 0; a--)
+        if (can_merge(k, a))
+            merge(k, a);
+}

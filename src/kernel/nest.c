@@ -1,0 +1,933 @@
+/* kernel/nest.c -- can a set of nodes be one generated kernel, and how: see nest.h for the idea,
+ * nest_move.c for movement.
+ *
+ * Cost: each attempt visits a value once per context that needs it; attempts are repeated once
+ * per split axis or segmented dimension, of which there are at most NNC_NEST_AXES. */
+#include "kernel/nest_internal.h"
+
+#include <assert.h>
+#include <string.h>
+
+/* ---- small parts ---- */
+
+void nnc_nest_span(const nnc_nest *s, const nnc_nest_map *e, int64_t *lo, int64_t *hi)
+{
+    *lo = *hi = e->c;
+    for (int a = 0; a < s->n_axis; a++)
+        *(e->k[a] < 0 ? lo : hi) += e->k[a] * (s->axis[a].extent - 1);
+}
+
+nnc_nest_map *nx_maps(nx *t, int n)
+{
+    nnc_nest_map *m = ARENA_NEW(t->a, nnc_nest_map, n + 1);
+    t->oom |= !m;
+    return m;
+}
+
+uint32_t nx_axes(const nnc_nest_map *e, int n)
+{
+    uint32_t m = 0;
+    for (int i = 0; i < n; i++)
+        for (int a = 0; a < NNC_NEST_AXES; a++)
+            m |= (uint32_t)(e[i].k[a] != 0) << a;
+    return m;
+}
+
+uint32_t nx_guard_axes(const nx *t, int32_t guard)
+{
+    uint32_t m = 0;
+    for (; guard >= 0; guard = t->s->guard[guard].parent)
+        m |= nx_axes(&t->s->guard[guard].e, 1);
+    return m;
+}
+
+static void *grow(nx *t, void *p, size_t *cap, int need, size_t size)
+{
+    void *q = nnc_arena_grow(t->a, p, cap, (size_t)need, size);
+    t->oom |= !q;
+    return q;
+}
+
+int32_t nx_fail(nx *t, nnc_ref v, const char *what)
+{
+    if (t->oom || t->restart || *t->why)
+        return -1;
+    const nnc_node *n = nnc_def(t->g, v);
+    *t->why = n->origin && *n->origin
+                  ? nnc_arena_printf(t->a, "%s at %s %s", nnc_ops[n->op].name, n->origin, what)
+                  : nnc_arena_printf(t->a, "%s %s", nnc_ops[n->op].name, what);
+    t->oom |= !*t->why;
+    return -1;
+}
+
+static int32_t fail_all(nx *t, const char *why)
+{
+    if (!t->oom && !t->restart && !*t->why)
+        *t->why = why;
+    return -1;
+}
+
+int32_t nx_guard(nx *t, int32_t parent, const nnc_nest_map *e, int64_t lo, int64_t hi)
+{
+    int64_t least, most;
+    nnc_nest *s = t->s;
+    nnc_nest_span(s, e, &least, &most);
+    if (least >= lo && most < hi)
+        return parent;
+    for (int i = 0; i < s->n_guard; i++)
+        if (s->guard[i].parent == parent && s->guard[i].lo == lo && s->guard[i].hi == hi &&
+            memcmp(&s->guard[i].e, e, sizeof *e) == 0)
+            return i;
+    nnc_nest_guard *g = grow(t, s->guard, &t->cap_guard, s->n_guard + 1, sizeof *g);
+    if (!g)
+        return -2;
+    s->guard = g;
+    g[s->n_guard] = (nnc_nest_guard){*e, lo, hi, parent};
+    return s->n_guard++;
+}
+
+/* ---- keys, axes ---- */
+
+int nx_find_key(nx *t, int64_t extent, bool root)
+{
+    nx_key *k = grow(t, t->key, &t->cap_key, t->n_key + 1, sizeof *k);
+    if (!k)
+        return -1;
+    t->key = k;
+    k[t->n_key] = (nx_key){.extent = extent, .root = root};
+    return t->n_key++;
+}
+
+static bool new_axis(nx *t, nnc_nest_map *e, int key, int64_t extent, int64_t base)
+{
+    nnc_nest *s = t->s;
+    if (extent == 1)
+        return true;
+    if (s->n_axis == NNC_NEST_AXES) {
+        fail_all(t, "together they need more than 16 loops");
+        return false;
+    }
+    e->k[s->n_axis] = base;
+    s->axis[s->n_axis++] = (nnc_nest_axis){.extent = extent, .key = (int16_t)key, .base = base};
+    return true;
+}
+
+const nnc_nest_map *nx_key_expr(nx *t, int key, int piece)
+{
+    nx_key *k = &t->key[key];
+    nnc_nest_map *e = &k->expr[piece];
+    if (k->made[piece])
+        return e;
+    *e = (nnc_nest_map){0};
+    if (k->n_seg > 1) {
+        e->c = k->seg[piece];
+        if (!new_axis(t, e, key, k->seg[piece + 1] - k->seg[piece], 1))
+            return NULL;
+    } else {
+        int64_t top = k->extent;
+        for (int i = k->n_cut - 1; i >= -1; i--) {
+            int64_t base = i >= 0 ? k->cut[i] : 1;
+            if (!new_axis(t, e, key, top / base, base))
+                return NULL;
+            top = base;
+        }
+    }
+    k->made[piece] = true;
+    return e;
+}
+
+bool nx_split(nx *t, int axis, int64_t place)
+{
+    const nnc_nest_axis *x = &t->s->axis[axis];
+    nx_key *k = &t->key[x->key];
+    if (t->no_split || place <= 1 || x->extent % place != 0 || k->n_seg > 1 || k->n_cut == NX_CUTS)
+        return false;
+    int64_t cut = x->base * place;
+    int i = k->n_cut++;
+    for (; i > 0 && k->cut[i - 1] > cut; i--)
+        k->cut[i] = k->cut[i - 1];
+    k->cut[i] = cut;
+    return t->restart = true;
+}
+
+bool nx_segment(nx *t, const nnc_nest_map *e, int n, const int64_t *bounds)
+{
+    uint32_t m = nx_axes(e, 1);
+    if (t->no_segments || m == 0 || (m & (m - 1)))
+        return false;
+    int a = __builtin_ctz(m);
+    nx_key *k = &t->key[t->s->axis[a].key];
+    if (!k->root || k->n_cut > 0 || k->n_seg > 1 || (e->k[a] != 1 && e->k[a] != -1))
+        return false;
+    int64_t seg[NX_SEGMENTS + 1] = {0};
+    int n_seg = 1;
+    for (int i = 0; i < n;
+         i++) { /* where c + k x reaches the bound; seen from the other side when mirrored */
+        int j = e->k[a] > 0 ? i : n - 1 - i;
+        int64_t x = e->k[a] > 0 ? bounds[j] - e->c : e->c - bounds[j] + 1;
+        if (x > seg[n_seg - 1] && x < k->extent) {
+            if (n_seg == NX_SEGMENTS)
+                return false;
+            seg[n_seg++] = x;
+        }
+    }
+    if (n_seg == 1 || t->s->n_axis + n_seg - 1 > NNC_NEST_AXES)
+        return false;
+    seg[n_seg] = k->extent;
+    memcpy(k->seg, seg, sizeof seg);
+    k->n_seg = n_seg;
+    return t->restart = true;
+}
+
+/* ---- points ---- */
+
+int32_t nx_point(
+    nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    nnc_nest *s = t->s;
+    if (s->n_point > t->most)
+        return nx_fail(t, v, "would be computed at too many places");
+    nnc_nest_point *p = grow(t, s->point, &t->cap_point, s->n_point + 1, sizeof *p);
+    if (!p)
+        return -1;
+    s->point = p;
+    p[s->n_point] = (nnc_nest_point){
+        .what = (uint8_t)what, .ctx = (int16_t)ctx, .v = v, .idx = idx, .guard = guard, .at = -1};
+    return s->n_point++;
+}
+
+bool nx_args(nx *t, int32_t point, int n, const int32_t *args)
+{
+    nnc_nest *s = t->s;
+    int32_t *p = grow(t, s->arg, &t->cap_arg, s->n_arg + n, sizeof *p);
+    if (!p)
+        return false;
+    s->arg = p;
+    nnc_nest_point *q = &s->point[point];
+    q->arg = s->n_arg;
+    q->n_arg = n;
+    for (int i = 0; i < n; i++) {
+        p[s->n_arg++] = args[i];
+        q->axes |= s->point[args[i]].axes;
+        if (q->level < s->point[args[i]].level)
+            q->level = s->point[args[i]].level;
+    }
+    return true;
+}
+
+static int32_t load(
+    nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    int32_t p = nx_point(t, what, ctx, v, idx, guard);
+    if (p >= 0)
+        t->s->point[p].axes = nx_axes(idx, nnc_typeof(t->g, v)->rank) | nx_guard_axes(t, guard);
+    return p;
+}
+
+int32_t nx_wild(
+    nx *t, nnc_nest_wild how, int ctx, nnc_ref v, const nnc_nest_map *idx, int n, int32_t guard)
+{
+    int32_t p = nx_point(t, NP_wild, ctx, v, idx, guard);
+    if (p >= 0) {
+        t->s->point[p].at = how;
+        t->s->point[p].axes = nx_axes(idx, n) | nx_guard_axes(t, guard);
+    }
+    return p;
+}
+
+static int32_t ewise(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    const nnc_type *to = nnc_typeof(t->g, v);
+    int32_t args[4] = {-1, -1, -1, -1};
+    for (int i = 0; i < n->n_in && i < 4; i++) {
+        const nnc_type *from = nnc_typeof(t->g, n->in[i]);
+        const nnc_nest_map *in = idx;
+        if (!nnc_type_same_shape(from, to)) {
+            nnc_nest_map *m = nx_maps(t, from->rank);
+            if (!m)
+                return -1;
+            for (int d = 0; d < from->rank; d++)
+                if (from->dim[d] != 1)
+                    m[d] = idx[d + to->rank - from->rank];
+            in = m;
+        }
+        if ((args[i] = nx_demand(t, ctx, n->in[i], in, guard)) < 0)
+            return -1;
+    }
+    if (n->op == OP_identity)
+        return args[0];
+    int32_t p = nx_point(t, NP_ewise, ctx, v, idx, guard);
+    return p >= 0 && nx_args(t, p, n->n_in, args) ? p : -1;
+}
+
+static bool is_contraction(const nnc_node *n)
+{
+    return nnc_op_class((nnc_op)n->op) == CL_contract;
+}
+
+static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    int32_t arg[2] = {nx_row(t, ctx, v, idx, guard), -1};
+    if (n->n_in < 3 || arg[0] < 0)
+        return arg[0];
+    int channel = n->op == OP_linear ? nnc_typeof(t->g, v)->rank - 1 : 1;
+    arg[1] = nx_demand(t, ctx, n->in[2], &idx[channel], guard);
+    int32_t p = arg[1] < 0 ? -1 : nx_point(t, NP_sum, ctx, v, idx, guard);
+    return p >= 0 && nx_args(t, p, 2, arg) ? p : -1;
+}
+
+static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    double f;
+    if (nnc_const_scalar(t->g, v, &f)) {
+        int32_t p = nx_point(t, NP_const, ctx, v, idx, guard);
+        if (p >= 0)
+            t->s->point[p].f = f;
+        return p;
+    }
+    if (!nx_is_inside(t, t->g->value[v].node))
+        return load(t, NP_load, ctx, v, idx, guard);
+    switch (nnc_op_class((nnc_op)n->op)) {
+    case CL_leaf:
+        if (n->op == OP_iota)
+            return load(t, NP_iota, ctx, v, idx, guard);
+        return nx_fail(t, v, "is data and cannot be inside a kernel");
+    case CL_ewise:
+    case CL_ecomp:
+        return ewise(t, ctx, v, idx, guard);
+    case CL_move:
+        return nx_move(t, ctx, v, idx, guard);
+    case CL_reduce:
+    case CL_window:
+        return nx_row(t, ctx, v, idx, guard);
+    case CL_contract:
+        if (!t->strict || nnc_is_depthwise(t->g, n))
+            return contraction(t, ctx, v, idx, guard);
+        return nx_fail(t, v, "is a contraction: a library call, not a loop nest");
+    default:
+        return nx_fail(t, v, "must be expanded first");
+    }
+}
+
+int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    size_t bytes = sizeof *idx * nnc_typeof(t->g, v)->rank;
+    int32_t *head = &t->bucket[(v * 31u + (uint32_t)ctx) % 256u];
+    for (int32_t i = *head; i >= 0; i = t->memo[i].next) {
+        const nx_memo *m = &t->memo[i];
+        if (m->v == v && m->ctx == ctx && m->guard == guard &&
+            (m->idx == idx || memcmp(m->idx, idx, bytes) == 0))
+            return m->point;
+    }
+    int32_t p = trace(t, ctx, v, idx, guard);
+    if (p < 0)
+        return -1;
+    nx_memo *m = grow(t, t->memo, &t->cap_memo, t->n_memo + 1, sizeof *m);
+    if (!m)
+        return -1;
+    t->memo = m;
+    m[t->n_memo] = (nx_memo){v, (int16_t)ctx, guard, p, *head, idx};
+    *head = t->n_memo++;
+    return p;
+}
+
+/* ---- reductions ---- */
+
+static int new_ctx(nx *t, bool output, uint32_t axes)
+{
+    nnc_nest *s = t->s;
+    if (s->n_ctx == NX_CTX)
+        return fail_all(t, "together they need too many loop nests");
+    nnc_nest_ctx *c = grow(t, s->ctx, &t->cap_ctx, s->n_ctx + 1, sizeof *c);
+    if (!c)
+        return -1;
+    s->ctx = c;
+    c[s->n_ctx] = (nnc_nest_ctx){output, axes};
+    return s->n_ctx++;
+}
+
+static int find_space(nx *t, int rank, const int64_t *dim)
+{
+    for (int i = 0; i < t->n_space; i++) {
+        int d = 0;
+        while (d < rank && t->space[i].rank == rank && t->key[t->space[i].key[d]].extent == dim[d])
+            d++;
+        if (t->space[i].rank == rank && d == rank)
+            return i;
+    }
+    nx_space *p = grow(t, t->space, &t->cap_space, t->n_space + 1, sizeof *p);
+    if (!p)
+        return -1;
+    t->space = p;
+    p += t->n_space;
+    p->rank = rank;
+    for (int d = 0; d < rank; d++)
+        if ((p->key[d] = nx_find_key(t, dim[d], false)) < 0)
+            return -1;
+    return t->n_space++;
+}
+
+/* The kernel's outer axes are those over which reductions are kept. */
+static bool agree_on_rows(nx *t, nnc_ref v, const nnc_nest_map *idx)
+{
+    nnc_nest *s = t->s;
+    const nnc_type *y = nnc_typeof(t->g, v);
+    uint32_t m = nx_axes(idx, y->rank);
+    int64_t rows = 1;
+    for (int a = 0; a < s->n_axis; a++)
+        if (m >> a & 1) {
+            rows *= s->axis[a].extent;
+            if (!t->key[s->axis[a].key].root)
+                return nx_fail(t, v, "is reduced once more, over other dimensions") == 0;
+        }
+    if (t->outer_set && m != s->outer)
+        return nx_fail(t, v, "keeps other dimensions than the reductions beside it") == 0;
+    if (rows > nnc_type_numel(y) + nnc_type_numel(y) / 2)
+        return nx_fail(t, v, "would be reduced again for every element that reads it") == 0;
+    t->outer_set = true;
+    s->outer = m;
+    return true;
+}
+
+static bool is_window(const nnc_node *n)
+{
+    return nnc_op_class((nnc_op)n->op) == CL_window;
+}
+
+/* Which dimensions of its operand a reduction runs over, as extents; a window: its kernel. */
+static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RANK], int64_t *dim)
+{
+    const nnc_type *x = nnc_typeof(t->g, n->in[0]);
+    const int64_t *axes = NULL;
+    int64_t one;
+    memset(reduced, 0, sizeof *reduced * NNC_MAX_RANK);
+    if (is_contraction(n))
+        return nx_summed(t, n, dim);
+    if (nnc_op_class((nnc_op)n->op) == CL_window) {
+        int k = nnc_attr_ints(n, AT_kernel, &axes);
+        memcpy(dim, axes, sizeof *dim * (size_t)k);
+        return k;
+    }
+    int k = nnc_attr_ints(n, AT_axes, &axes), r = 0;
+    if (n->op == OP_argmax || n->op == OP_argmin) {
+        one = nnc_attr_int(n, AT_axis, 0);
+        axes = &one;
+        k = 1;
+    }
+    for (int i = 0; i < k; i++)
+        reduced[axes[i]] = true;
+    for (int d = 0; d < x->rank; d++)
+        if (reduced[d])
+            dim[r++] = x->dim[d];
+    return r;
+}
+
+/* The operand's map: kept dimensions as the result's, reduced ones the space's. */
+static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_map *idx,
+    const bool *reduced, const nnc_nest_map *const *win, int32_t *guard, const nnc_nest_map **start)
+{
+    *start = NULL;
+    if (is_contraction(n))
+        return nx_source(t, n, idx, win, guard, start);
+    if (is_window(n))
+        return nx_window(t, n, idx, win, guard, start);
+    const nnc_type *x = nnc_typeof(t->g, n->in[0]);
+    nnc_nest_map *in = nx_maps(t, x->rank);
+    bool keep = nnc_typeof(t->g, n->out)->rank == x->rank;
+    if (!in)
+        return NULL;
+    for (int d = 0, r = 0, k = 0; d < x->rank; d++) {
+        assert(!reduced[d] || win[r]); /* the space has the rank of what is reduced */
+        const nnc_nest_map *w = reduced[d] ? win[r++] : NULL;
+        in[d] = w ? *w : idx[keep ? d : k];
+        k += !reduced[d];
+    }
+    return in;
+}
+
+static int32_t add_reduce(
+    nx *t, nnc_ref v, const nnc_nest_map *idx, int32_t guard, int space, const bool *reduced)
+{
+    nnc_nest *s = t->s;
+    static const nnc_nest_map zero;
+    const nnc_nest_map *win[NNC_MAX_RANK], *start;
+    uint32_t axes = 0;
+    for (int d = 0; d < NNC_MAX_RANK;
+         d++) /* the space has the rank of what is reduced; no more is read */
+        win[d] = &zero;
+    for (int d = 0; d < t->space[space].rank; d++) {
+        if (!(win[d] = nx_key_expr(t, t->space[space].key[d], 0)))
+            return -1;
+        axes |= nx_axes(win[d], 1);
+    }
+    int32_t inner = guard;
+    const nnc_node *n = nnc_def(t->g, v);
+    const nnc_nest_map *in = operand_map(t, n, idx, reduced, win, &inner, &start);
+    int ctx = in ? new_ctx(t, false, axes) : -1;
+    int32_t x = ctx < 0             ? -1
+                : is_contraction(n) ? nx_weighed(t, ctx, n, idx, in, win, guard, inner)
+                                    : nx_demand(t, ctx, n->in[0], in, inner);
+    if (x < 0)
+        return -1;
+    if (is_contraction(n))
+        inner = guard;
+    nnc_nest_reduce *r = grow(t, s->reduce, &t->cap_reduce, s->n_reduce + 1, sizeof *r);
+    if (!r)
+        return -1;
+    s->reduce = r;
+    r[s->n_reduce] = (nnc_nest_reduce){.v = v,
+        .ctx = (int16_t)ctx,
+        .space = (int16_t)space,
+        .level = (int16_t)(s->point[x].level + 1),
+        .operand = x,
+        .guard = guard,
+        .inner = inner,
+        .idx = idx,
+        .start = start};
+    return s->n_reduce++;
+}
+
+/* All reduced extents are 1: the result is the operand. */
+static int32_t trivial(
+    nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard, const bool *reduced)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    static const nnc_nest_map zero;
+    const nnc_nest_map *win[NNC_MAX_RANK], *start;
+    for (int d = 0; d < NNC_MAX_RANK; d++)
+        win[d] = &zero;
+    if (n->op == OP_argmax || n->op == OP_argmin)
+        return nx_point(t, NP_const, ctx, v, idx, guard);
+    int32_t inner = guard;
+    const nnc_nest_map *in = operand_map(t, n, idx, reduced, win, &inner, &start);
+    if (in && is_contraction(n))
+        return nx_weighed(t, ctx, n, idx, in, win, guard, inner);
+    if (in && inner != guard)
+        return nx_fail(t, v, "has windows of one element outside its operand");
+    return in ? nx_demand(t, ctx, n->in[0], in, guard) : -1;
+}
+
+/* The guards that a row's own axes decide; the others do not bound where its operand is read.
+ * -2: out of memory, or a guard over both (then why is set). */
+static int32_t row_guard(nx *t, nnc_ref v, uint32_t axes, int32_t guard)
+{
+    int32_t chain[NNC_NEST_AXES], kept = -1;
+    int n = 0;
+    for (; guard >= 0; guard = t->s->guard[guard].parent) {
+        uint32_t m = nx_axes(&t->s->guard[guard].e, 1);
+        if ((m & axes) && ((m & ~axes) || n == NNC_NEST_AXES)) {
+            nx_fail(t, v, "is read beyond its edge along other loops as well");
+            return -2;
+        }
+        if (m & axes)
+            chain[n++] = guard;
+    }
+    while (n > 0 && kept != -2) {
+        nnc_nest_guard g = t->s->guard[chain[--n]];
+        kept = nx_guard(t, kept, &g.e, g.lo, g.hi);
+    }
+    return kept;
+}
+
+int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+{
+    nnc_nest *s = t->s;
+    bool reduced[NNC_MAX_RANK];
+    int64_t dim[NNC_MAX_RANK], count = 1;
+    int n = reduced_dims(t, nnc_def(t->g, v), reduced, dim), rank = nnc_typeof(t->g, v)->rank;
+    for (int d = 0; d < n; d++)
+        count *= dim[d];
+    if (count == 1)
+        return trivial(t, ctx, v, idx, guard, reduced);
+    if ((guard = row_guard(t, v, nx_axes(idx, rank), guard)) == -2)
+        return -1;
+    int32_t r = 0;
+    while (r < s->n_reduce && !(s->reduce[r].v == v && s->reduce[r].guard == guard &&
+                                  memcmp(s->reduce[r].idx, idx, sizeof *idx * (size_t)rank) == 0))
+        r++;
+    if (r == s->n_reduce) {
+        int space = agree_on_rows(t, v, idx) ? find_space(t, n, dim) : -1;
+        if (space < 0 || (r = add_reduce(t, v, idx, guard, space, reduced)) < 0)
+            return -1;
+    }
+    int32_t p = nx_point(t, NP_row, ctx, v, idx, guard);
+    if (p < 0)
+        return -1;
+    s->point[p].at = r;
+    s->point[p].level = s->reduce[r].level;
+    s->point[p].axes = s->outer;
+    return p;
+}
+
+/* ---- outputs ---- */
+
+/* Does each element of the value stand at exactly one point of the map's axes? */
+static bool is_bijective(const nx *t, const nnc_nest_map *idx, const nnc_type *ty)
+{
+    uint32_t seen = 0;
+    for (int d = 0; d < ty->rank; d++) {
+        uint32_t m = nx_axes(&idx[d], 1);
+        if ((m & seen) || idx[d].c != 0)
+            return false;
+        seen |= m;
+        int64_t place = 1;
+        while (m) {
+            int a = 0;
+            while (a < t->s->n_axis && !((m >> a & 1) && idx[d].k[a] == place))
+                a++;
+            if (a == t->s->n_axis)
+                return false;
+            m &= ~(1u << a);
+            place *= t->s->axis[a].extent;
+        }
+        if (place != ty->dim[d])
+            return false;
+    }
+    return true;
+}
+
+static const nnc_nest_map *find_visited(const nx *t, int ctx, nnc_ref v)
+{
+    for (int32_t i = t->bucket[(v * 31u + (uint32_t)ctx) % 256u]; i >= 0; i = t->memo[i].next) {
+        const nx_memo *m = &t->memo[i];
+        if (m->v == v && m->ctx == ctx && m->guard < 0 &&
+            is_bijective(t, m->idx, nnc_typeof(t->g, v)))
+            return m->idx;
+    }
+    return NULL;
+}
+
+/* Where v would stand in ctx, judged by operands that were already demanded there; NULL: not
+ * known. */
+static const nnc_nest_map *forward(nx *t, int ctx, nnc_ref v)
+{
+    const nnc_nest_map *f = find_visited(t, ctx, v);
+    const nnc_node *n = nnc_def(t->g, v);
+    const nnc_type *y = nnc_typeof(t->g, v);
+    if (f || t->steps++ > 4096 || !nx_is_inside(t, t->g->value[v].node))
+        return f;
+    nnc_class cls = nnc_op_class((nnc_op)n->op);
+    if (cls == CL_ewise || cls == CL_ecomp || n->op == OP_relayout)
+        for (int i = 0; i < n->n_in; i++)
+            if (nnc_type_same_shape(nnc_typeof(t->g, n->in[i]), y) &&
+                (f = forward(t, ctx, n->in[i])))
+                return f;
+    if (cls != CL_reduce && n->op != OP_transpose)
+        return NULL;
+    f = forward(t, ctx, n->in[0]);
+    nnc_nest_map *m = f ? nx_maps(t, y->rank) : NULL;
+    if (!m)
+        return NULL;
+    const int64_t *perm = NULL;
+    if (n->op == OP_transpose) {
+        nnc_attr_ints(n, AT_perm, &perm);
+        for (int d = 0; d < y->rank; d++)
+            m[d] = f[perm[d]];
+        return m;
+    }
+    bool reduced[NNC_MAX_RANK];
+    int64_t dim[NNC_MAX_RANK];
+    reduced_dims(t, n, reduced, dim);
+    int rank = nnc_typeof(t->g, n->in[0])->rank;
+    for (int d = 0, k = 0; d < rank; d++)
+        if (!reduced[d])
+            m[y->rank == rank ? d : k++] = f[d];
+    return m;
+}
+
+/* Contexts and maps of a root in this attempt, one for each choice of segments. */
+static bool open_root(nx *t, nx_root *r)
+{
+    r->n_combo = 1;
+    for (int d = 0; d < r->rank; d++)
+        if (t->key[r->key[d]].n_seg > 1)
+            r->n_combo *= t->key[r->key[d]].n_seg;
+    if (r->n_combo > 64) {
+        fail_all(t, "together they need too many loop nests");
+        return false;
+    }
+    r->idx = ARENA_NEW(t->a, const nnc_nest_map *, r->n_combo);
+    t->oom |= !r->idx;
+    for (int c = 0; r->idx && c < r->n_combo; c++) {
+        nnc_nest_map *m = nx_maps(t, r->rank);
+        if (!m)
+            return false;
+        for (int d = 0, rest = c; d < r->rank; d++) {
+            int n = t->key[r->key[d]].n_seg > 1 ? t->key[r->key[d]].n_seg : 1;
+            const nnc_nest_map *e = nx_key_expr(t, r->key[d], rest % n);
+            if (!e)
+                return false;
+            m[d] = *e;
+            rest /= n;
+        }
+        r->idx[c] = m;
+        int ctx = new_ctx(t, true, nx_axes(m, r->rank));
+        if (ctx < 0)
+            return false;
+        if (c == 0)
+            r->ctx0 = ctx;
+    }
+    return r->idx != NULL;
+}
+
+/* The root of outputs with v's dimensions; dimensions shared with an earlier root share its
+ * axes. */
+static nx_root *find_root(nx *t, nnc_ref v)
+{
+    const nnc_type *y = nnc_typeof(t->g, v);
+    for (int i = 0; i < t->n_root; i++)
+        if (t->root[i].rank == y->rank &&
+            memcmp(t->root[i].dim, y->dim, sizeof *y->dim * y->rank) == 0)
+            return &t->root[i];
+    nx_root *r = grow(t, t->root, &t->cap_root, t->n_root + 1, sizeof *r);
+    if (!r)
+        return NULL;
+    t->root = r;
+    const nx_root *first = t->n_root ? &r[0] : NULL;
+    r += t->n_root;
+    *r = (nx_root){.rank = y->rank};
+    bool shared = !first;
+    for (int d = 0; d < y->rank; d++) {
+        r->dim[d] = y->dim[d];
+        if (first && first->rank == y->rank && first->dim[d] == y->dim[d] &&
+            t->key[first->key[d]].n_seg <= 1) {
+            r->key[d] = first->key[d];
+            shared = true;
+        } else if ((r->key[d] = nx_find_key(t, y->dim[d], true)) < 0) {
+            return NULL;
+        }
+    }
+    if (!shared && t->strict) { /* a split alone may: its parts one after the other */
+        nx_fail(t, v, "has a result of another shape than the rest");
+        return NULL;
+    }
+    t->n_root++;
+    return r;
+}
+
+static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_nest_map *idx, int32_t guard)
+{
+    nnc_nest *s = t->s;
+    int32_t p = nx_demand(t, ctx, v, idx, guard);
+    if (p < 0)
+        return false;
+    nnc_nest_store *o = grow(t, s->store, &t->cap_store, s->n_store + 1, sizeof *o);
+    if (!o)
+        return false;
+    s->store = o;
+    o[s->n_store++] = (nnc_nest_store){v, p, (int16_t)ctx, guard, idx};
+    return true;
+}
+
+/* A piece of a split that shares no axis with the larger ones: it runs with the largest, whose
+ * other dimensions are the same, and is guarded. */
+static bool is_piece(const nx *t, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    const nx_root *first = &t->root[0];
+    if (!t->wild || n->op != OP_split || t->n_root == 0 || !first->idx || first->n_combo != 1)
+        return false;
+    const nnc_type *y = nnc_typeof(t->g, v);
+    int axis = (int)nnc_attr_int(n, AT_axis, 0);
+    bool shared = false;
+    if (first->rank != y->rank || y->dim[axis] >= first->dim[axis])
+        return false;
+    for (int d = 0; d < y->rank; d++) {
+        if (d != axis && first->dim[d] != y->dim[d])
+            return false;
+        shared |= d != axis && y->dim[d] > 1;
+    }
+    return !shared || t->no_split;
+}
+
+static bool add_piece(nx *t, nnc_ref v)
+{
+    const nnc_nest_map *idx = t->root[0].idx[0];
+    int axis = (int)nnc_attr_int(nnc_def(t->g, v), AT_axis, 0);
+    int32_t guard = nx_guard(t, -1, &idx[axis], 0, nnc_typeof(t->g, v)->dim[axis]);
+    return guard != -2 && add_store(t, v, t->root[0].ctx0, idx, guard);
+}
+
+/* First choice: where an open root's trace already knows the value to stand. */
+static bool trace_output(nx *t, nnc_ref v)
+{
+    int rank = nnc_typeof(t->g, v)->rank;
+    for (int i = 0; i < t->n_root; i++) {
+        if (!t->root[i].idx)
+            continue;
+        t->steps = 0;
+        const nnc_nest_map *f = forward(t, t->root[i].ctx0, v);
+        if (f && t->root[i].n_combo == 1)
+            return add_store(t, v, t->root[i].ctx0, f, -1);
+        if (f && !(nx_axes(f, rank) & ~t->s->ctx[t->root[i].ctx0].axes)) {
+            uint32_t common = ~0u;
+            for (int c = 0; c < t->root[i].n_combo; c++)
+                common &= t->s->ctx[t->root[i].ctx0 + c].axes;
+            if (!(nx_axes(f, rank) & ~common))
+                return add_store(t, v, t->root[i].ctx0, f, -1);
+        }
+    }
+    if (is_piece(t, v))
+        return add_piece(t, v);
+    nx_root *r = find_root(t, v);
+    if (!r || (!r->idx && !open_root(t, r)))
+        return false;
+    int i = (int)(r - t->root);
+    for (int c = 0; c < t->root[i].n_combo; c++)
+        if (!add_store(t, v, t->root[i].ctx0 + c, t->root[i].idx[c], -1))
+            return false;
+    return true;
+}
+
+/* ---- the whole ---- */
+
+/* Outer axes, kinds of the others, and what only shows at the end. */
+static bool finish(nx *t)
+{
+    nnc_nest *s = t->s;
+    uint32_t common = ~0u;
+    for (int i = 0; i < s->n_store; i++)
+        common &= s->ctx[s->store[i].ctx].axes;
+    if (!t->outer_set)
+        s->outer = common;
+    if (s->outer & ~common) {
+        bool segments = false;
+        for (int i = 0; i < t->n_key; i++)
+            segments |= t->key[i].n_seg > 1;
+        if (segments && !t->no_segments) {
+            t->no_segments = t->restart = true;
+            for (int i = 0; i < t->n_key; i++)
+                t->key[i].n_seg = 0;
+            return false;
+        }
+        return fail_all(t, "the results do not share the rows that are reduced") == 0;
+    }
+    for (int i = 0; i < s->n_store; i++)
+        if (s->outer & ~nx_axes(s->store[i].idx, nnc_typeof(t->g, s->store[i].v)->rank))
+            return nx_fail(t, s->store[i].v, "has a result smaller than the loops around it") == 0;
+    for (int a = 0; a < s->n_axis; a++)
+        s->axis[a].kind = s->outer >> a & 1             ? NX_outer
+                          : t->key[s->axis[a].key].root ? NX_map
+                                                        : NX_reduce;
+    return true;
+}
+
+/* Expensive work that one kernel would do more often than two would, for longer than a launch takes. */
+static bool repeats_work(nx *t)
+{
+    const nnc_nest *s = t->s;
+    for (int i = 0; i < s->n_point; i++) {
+        const nnc_nest_point *p = &s->point[i];
+        if (p->what != NP_ewise || !nnc_op_is_expensive((nnc_op)nnc_def(t->g, p->v)->op))
+            continue;
+        uint32_t run = s->outer | (p->axes & ~s->outer ? s->ctx[p->ctx].axes : 0);
+        int64_t times = 1, numel = nnc_type_numel(nnc_typeof(t->g, p->v));
+        for (int a = 0; a < s->n_axis; a++)
+            if (run >> a & 1)
+                times *= s->axis[a].extent;
+        if (times / 2 > numel && times - numel > t->spare)
+            return nx_fail(t, p->v, "would be computed several times for each element") == -1;
+    }
+    return false;
+}
+
+static bool attempt(nx *t, const nnc_ref *outs, int n_out)
+{
+    nnc_nest *s = t->s = ARENA_NEW(t->a, nnc_nest, 1);
+    if (!s) {
+        t->oom = true;
+        return false;
+    }
+    t->restart = t->outer_set = false;
+    t->memo = NULL;
+    t->n_memo = 0;
+    t->cap_memo = t->cap_point = t->cap_arg = t->cap_guard = t->cap_reduce = t->cap_ctx =
+        t->cap_store = 0;
+    memset(t->bucket, -1, sizeof t->bucket);
+    for (int i = 0; i < t->n_key; i++)
+        memset(t->key[i].made, 0, sizeof t->key[i].made);
+    for (int i = 0; i < t->n_root; i++)
+        t->root[i].idx = NULL;
+    for (int i = 0; i < n_out; i++)
+        if (!trace_output(t, outs[i]))
+            return false;
+    return finish(t) && !(t->strict && repeats_work(t));
+}
+
+/* Larger results first (stable): their index space is the kernel's. */
+static nnc_ref *by_size(nx *t, const nnc_ref *outs, int n)
+{
+    nnc_ref *o = nnc_arena_memdup(t->a, outs, sizeof *o * (size_t)n);
+    t->oom |= !o;
+    for (int i = 1; o && i < n; i++) {
+        nnc_ref v = o[i];
+        int j = i;
+        int64_t size = nnc_type_numel(nnc_typeof(t->g, v));
+        for (; j > 0 && nnc_type_numel(nnc_typeof(t->g, o[j - 1])) < size; j--)
+            o[j] = o[j - 1];
+        o[j] = v;
+    }
+    return o;
+}
+
+static nnc_nest *try_all(nx *t, const nnc_ref *outs, int n_out)
+{
+    for (int tries = 0; tries < 2 * NNC_NEST_AXES; tries++) {
+        if (attempt(t, outs, n_out))
+            return t->s;
+        if (!t->restart || t->oom)
+            return NULL;
+        *t->why = NULL;
+    }
+    return NULL;
+}
+
+static bool mark_inside(nx *t, const uint32_t *nodes, int n)
+{
+    t->first = nodes[0];
+    t->last = nodes[n - 1];
+    t->inside = ARENA_NEW(t->a, uint8_t, (t->last - t->first) / 8 + 1);
+    for (int i = 0; t->inside && i < n; i++)
+        t->inside[(nodes[i] - t->first) / 8] |= (uint8_t)(1u << ((nodes[i] - t->first) & 7));
+    return t->inside != NULL;
+}
+
+nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
+    int n_out, int64_t spare, nnc_arena *a, const char **why)
+{
+    bool strict = spare >= 0;
+    nx t = {.g = g, .a = a, .why = why, .strict = strict, .spare = spare, .n_set = n};
+    *why = NULL;
+    if (n < 1 || n_out < 1 || n > NNC_NEST_NODES) {
+        *why = n > NNC_NEST_NODES ? "more than 1024 ops" : "nothing to compute";
+        return NULL;
+    }
+    t.most = 512;
+    for (int i = 0; i < n; i++)
+        t.most += 16 + 4 * g->node[nodes[i]].n_in + 4 * g->node[nodes[i]].n_out;
+    const nnc_ref *order = mark_inside(&t, nodes, n) ? by_size(&t, outs, n_out) : NULL;
+    if (!order)
+        return NULL;
+    t.wild = n == 1; /* first what nnc_nest_ok looks for */
+    nnc_nest *s = try_all(&t, order, n_out);
+    if (!s && !t.oom && !t.wild && !strict) {
+        t.wild = true;
+        t.n_key = t.n_root = t.n_space = 0;
+        *why = NULL;
+        s = try_all(&t, order, n_out);
+    }
+    if (!s && !t.oom && t.wild) {
+        t.no_split = t.no_segments = true;
+        t.n_key = t.n_root = t.n_space = 0;
+        *why = NULL;
+        s = try_all(&t, order, n_out);
+    }
+    if (t.oom)
+        *why = NULL;
+    else if (!s && !*why)
+        *why = "its reshapes regroup elements in too many ways";
+    return s;
+}

@@ -1,0 +1,259 @@
+/* kernel/nest_contract.c -- contractions as loop nests: each result is the sum of products of two operands, over axes of its own.
+ *
+ *   matmul, linear    k
+ *   conv              the channels of a group, then the window's elements
+ *   conv_transpose    the channels of a group, then for each dimension the window's elements t, from which the place in the source
+ *                     follows; or, where the stride is more than 1, the source's places q, from which the element follows; or both,
+ *                     where elements lie apart as well. Result p = q stride + t dilation - pad.
+ *
+ * What lies beyond an edge counts as 0. Depthwise convolutions are computed so wherever the target says it; all others where nothing
+ * else computes them. */
+#include "kernel/nest_internal.h"
+
+#include <string.h>
+
+static const nnc_type *type_of(const nx *t, nnc_ref v)
+{
+    return nnc_typeof(t->g, v);
+}
+
+static bool is_product(const nnc_node *n)
+{
+    return n->op == OP_matmul || n->op == OP_linear;
+}
+
+/* Attributes of a convolution along spatial dimension d. */
+typedef struct step {
+    int64_t stride, dilation, pad;
+} step;
+
+static step step_of(const nnc_node *n, int d)
+{
+    const int64_t *s = NULL, *p = NULL, *l = NULL;
+    int ns = nnc_attr_ints(n, AT_strides, &s), np = nnc_attr_ints(n, AT_pads, &p);
+    int nl = nnc_attr_ints(n, AT_dilations, &l);
+    return (step){ns ? s[d] : 1, nl ? l[d] : 1, np ? p[d] : 0};
+}
+
+/* Does the sum of a transposed convolution run over the source's places / the window's elements? */
+static bool over_source(step s)
+{
+    return s.stride > 1;
+}
+
+static bool over_window(step s)
+{
+    return s.stride == 1 || s.dilation > 1;
+}
+
+/* Input channels of a group. */
+static int64_t each_of(const nx *t, const nnc_node *n)
+{
+    return type_of(t, n->in[0])->dim[1] / nnc_attr_int(n, AT_groups, 1);
+}
+
+int nx_summed(const nx *t, const nnc_node *n, int64_t *dim)
+{
+    const nnc_type *x = type_of(t, n->in[0]), *w = type_of(t, n->in[1]);
+    int k = 0;
+    if (is_product(n)) {
+        bool turned = n->op == OP_matmul && nnc_attr_int(n, AT_transpose_a, 0) != 0;
+        dim[0] = x->dim[x->rank - 1 - turned];
+        return 1;
+    }
+    if (each_of(t, n) > 1)
+        dim[k++] = each_of(t, n);
+    for (int d = 0; d < w->rank - 2; d++) {
+        step s = step_of(n, d);
+        if (n->op == OP_conv_transpose && over_source(s))
+            dim[k++] = x->dim[d + 2];
+        if (n->op == OP_conv || over_window(s))
+            dim[k++] = w->dim[d + 2];
+    }
+    return k;
+}
+
+/* e += k f */
+static void add(nnc_nest_map *e, const nnc_nest_map *f, int64_t k)
+{
+    e->c += k * f->c;
+    for (int a = 0; a < NNC_NEST_AXES; a++)
+        e->k[a] += k * f->k[a];
+}
+
+/* ---- where the operands are read ------------------------------------------------------------------------------------- */
+
+/* Group and place in it of an output channel; false: no loop can follow, or a restart. */
+static bool group_of(
+    nx *t, const nnc_node *n, const nnc_nest_map *channel, nnc_nest_map *group, nnc_nest_map *place)
+{
+    int64_t groups = nnc_attr_int(n, AT_groups, 1), each = type_of(t, n->out)->dim[1] / groups;
+    *group = *place = (nnc_nest_map){0};
+    if (groups == 1)
+        *place = *channel;
+    else if (each == 1)
+        *group = *channel;
+    else if (!nx_divide(t, channel, each, group, place))
+        return nx_fail(t, n->out, "has several results a group, read where no loop can follow") ==
+               0;
+    return true;
+}
+
+/* The input channel of a convolution. `win` is at its first spatial map afterwards. */
+static bool input_channel(nx *t, const nnc_node *n, const nnc_nest_map *channel,
+    const nnc_nest_map *const **win, nnc_nest_map *in)
+{
+    nnc_nest_map group, place;
+    if (!group_of(t, n, channel, &group, &place))
+        return false;
+    *in = (nnc_nest_map){0};
+    add(in, &group, each_of(t, n));
+    if (each_of(t, n) > 1)
+        add(in, *(*win)++, 1);
+    return true;
+}
+
+/* The place in the source and the window's element of a transposed convolution along dimension d; `e` is the result's. */
+static void transposed_place(const nnc_node *n, int d, const nnc_nest_map *e,
+    const nnc_nest_map *const **win, nnc_nest_map *q, nnc_nest_map *tap)
+{
+    step s = step_of(n, d);
+    *q = *tap = (nnc_nest_map){0};
+    if (over_source(s))
+        *q = **(*win)++;
+    if (over_window(s))
+        *tap = **(*win)++;
+    nnc_nest_map *other = over_source(s) ? tap : q;
+    if (over_source(s) && over_window(s))
+        return;
+    add(other, e, 1);
+    other->c += s.pad;
+    add(other, over_source(s) ? q : tap, over_source(s) ? -s.stride : -s.dilation);
+}
+
+/* The guards under which source and window meet at a result. -2: out of memory. */
+static int32_t transposed_guard(nx *t, const nnc_node *n, int d, const nnc_nest_map *e,
+    const nnc_nest_map *q, const nnc_nest_map *tap, int32_t guard)
+{
+    step s = step_of(n, d);
+    if (!over_source(s))
+        return nx_guard(t, guard, q, 0, type_of(t, n->in[0])->dim[d + 2]);
+    if (!over_window(s))
+        return nx_guard(t, guard, tap, 0, type_of(t, n->in[1])->dim[d + 2]);
+    nnc_nest_map rest = *e; /* p + pad - q stride - t dilation is 0 */
+    rest.c += s.pad;
+    add(&rest, q, -s.stride);
+    add(&rest, tap, -s.dilation);
+    return nx_guard(t, guard, &rest, 0, 1);
+}
+
+static const nnc_nest_map *product_source(
+    nx *t, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *k)
+{
+    const nnc_type *x = type_of(t, n->in[0]), *y = type_of(t, n->out);
+    nnc_nest_map *in = nx_maps(t, x->rank);
+    if (!in)
+        return NULL;
+    if (n->op == OP_linear) {
+        memcpy(in, idx, sizeof *in * (x->rank - 1u));
+        in[x->rank - 1] = *k;
+        return in;
+    }
+    bool turned = nnc_attr_int(n, AT_transpose_a, 0) != 0;
+    for (int d = 0; d < x->rank - 2; d++)
+        if (x->dim[d] != 1)
+            in[d] = idx[d + y->rank - x->rank];
+    in[x->rank - 2 + turned] = idx[y->rank - 2];
+    in[x->rank - 1 - turned] = *k;
+    return in;
+}
+
+const nnc_nest_map *nx_source(nx *t, const nnc_node *n, const nnc_nest_map *idx,
+    const nnc_nest_map *const *win, int32_t *guard, const nnc_nest_map **start)
+{
+    const nnc_type *x = type_of(t, n->in[0]);
+    if (is_product(n))
+        return product_source(t, n, idx, win[0]);
+    nnc_nest_map channel, tap;
+    if (!input_channel(t, n, &idx[1], &win, &channel))
+        return NULL;
+    if (n->op == OP_conv) {
+        nnc_nest_map *in = nx_window(t, n, idx, win, guard, start);
+        if (in)
+            in[1] = channel;
+        return in;
+    }
+    nnc_nest_map *in = nx_maps(t, x->rank);
+    if (!in)
+        return NULL;
+    in[0] = idx[0];
+    in[1] = channel;
+    for (int d = 0; d < x->rank - 2; d++) {
+        transposed_place(n, d, &idx[d + 2], &win, &in[d + 2], &tap);
+        if ((*guard = transposed_guard(t, n, d, &idx[d + 2], &in[d + 2], &tap, *guard)) == -2)
+            return NULL;
+    }
+    return in;
+}
+
+/* Where the second operand is read. */
+static bool weight_place(nx *t, const nnc_node *n, const nnc_nest_map *idx,
+    const nnc_nest_map *const *win, nnc_nest_map *at)
+{
+    const nnc_type *w = type_of(t, n->in[1]), *y = type_of(t, n->out);
+    nnc_nest_map group, place, q;
+    if (n->op == OP_linear) {
+        at[0] = idx[y->rank - 1];
+        at[1] = *win[0];
+        return true;
+    }
+    if (n->op == OP_matmul) {
+        bool turned = nnc_attr_int(n, AT_transpose_b, 0) != 0;
+        for (int d = 0; d < w->rank - 2; d++)
+            if (w->dim[d] != 1)
+                at[d] = idx[d + y->rank - w->rank];
+        at[w->rank - 2 + turned] = *win[0];
+        at[w->rank - 1 - turned] = idx[y->rank - 1];
+        return true;
+    }
+    bool conv = n->op == OP_conv;
+    if (!conv && !group_of(t, n, &idx[1], &group, &place))
+        return false;
+    at[0] = idx[1];
+    if (!conv) {
+        at[1] = place;
+        at[0] = (nnc_nest_map){0};
+        add(&at[0], &group, each_of(t, n));
+    }
+    if (each_of(t, n) > 1)
+        add(&at[conv], *win++, 1);
+    for (int d = 0; d < w->rank - 2; d++) {
+        if (conv)
+            at[d + 2] = *win[d];
+        else
+            transposed_place(n, d, &idx[d + 2], &win, &q, &at[d + 2]);
+    }
+    return true;
+}
+
+int32_t nx_weighed(nx *t, int ctx, const nnc_node *n, const nnc_nest_map *idx,
+    const nnc_nest_map *in, const nnc_nest_map *const *win, int32_t guard, int32_t inner)
+{
+    nnc_nest_map *at = nx_maps(t, type_of(t, n->in[1])->rank);
+    if (!at || !weight_place(t, n, idx, win, at))
+        return -1;
+    int32_t arg[2] = {nx_demand(t, ctx, n->in[0], in, inner), -1};
+    if (arg[0] < 0)
+        return -1;
+    if (inner != guard) {
+        int32_t p = nx_point(t, NP_pad, ctx, n->out, in, guard);
+        if (p < 0 || !nx_args(t, p, 1, arg))
+            return -1;
+        t->s->point[p].at = inner;
+        t->s->point[p].axes |= nx_guard_axes(t, inner);
+        arg[0] = p;
+    }
+    arg[1] = nx_demand(t, ctx, n->in[1], at, n->op == OP_conv_transpose ? inner : guard);
+    int32_t p = arg[1] < 0 ? -1 : nx_point(t, NP_product, ctx, n->out, in, guard);
+    return p >= 0 && nx_args(t, p, 2, arg) ? p : -1;
+}

@@ -1,0 +1,57 @@
+/* kernel/nest_ok.c -- can these nodes be one kernel? The question that passes ask before they fuse. */
+#include "kernel/nest.h"
+#include <stdlib.h>
+
+static int by_index(const void *x, const void *y)
+{
+    uint32_t a = *(const uint32_t *)x, b = *(const uint32_t *)y;
+    return (a > b) - (a < b);
+}
+
+/* Values that the nodes read and others give, each once; a constant of one number stands in the kernel. -1: out of memory. */
+static int64_t outside_values(
+    const nnc_graph *g, const uint32_t *nodes, int n, int64_t operands, nnc_arena *a)
+{
+    nnc_ref *v = ARENA_NEW(a, nnc_ref, operands + 1);
+    size_t k = 0, once = 0;
+    if (!v)
+        return -1;
+    for (int i = 0; i < n; i++)
+        for (int j = 0; j < g->node[nodes[i]].n_in; j++) {
+            nnc_ref r = g->node[nodes[i]].in[j];
+            uint32_t d = g->value[r].node;
+            bool number = g->node[d].op == OP_constant && nnc_type_numel(nnc_typeof(g, r)) == 1;
+            if (!number && !bsearch(&d, nodes, (size_t)n, sizeof d, by_index))
+                v[k++] = r;
+        }
+    qsort(v, k, sizeof *v, by_index);
+    for (size_t i = 0; i < k; i++)
+        once += i == 0 || v[i] != v[i - 1];
+    return (int64_t)once;
+}
+
+static bool too_many_ends(const nnc_graph *g, const uint32_t *nodes, int n, int n_out, nnc_arena *a)
+{
+    int64_t operands = 0;
+    for (int i = 0; i < n; i++)
+        operands += g->node[nodes[i]].n_in;
+    return operands + n_out > NNC_NEST_ENDS &&
+           outside_values(g, nodes, n, operands, a) + n_out > NNC_NEST_ENDS;
+}
+
+bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out,
+    int64_t spare, nnc_arena *a, const char **why)
+{
+    const char *reason = "more than 64 results";
+    nnc_arena scratch;
+    nnc_nest *s = NULL;
+    nnc_arena_init(&scratch, 0);
+    if (n_out <= NNC_NEST_RESULTS && too_many_ends(g, nodes, n, n_out, &scratch))
+        reason = "one kernel would have more than 64 operands and results";
+    else if (n_out <= NNC_NEST_RESULTS)
+        s = nnc_nest_trace(g, nodes, n, outs, n_out, spare, &scratch, &reason);
+    if (why)
+        *why = s ? NULL : reason ? nnc_arena_strdup(a, reason) : "out of memory";
+    nnc_arena_deinit(&scratch);
+    return s != NULL;
+}

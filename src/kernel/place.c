@@ -1,0 +1,74 @@
+/* kernel/place.c -- may a kernel write its result over one of its operands? Only when every
+ * element is read before it is written, by the very iteration that writes it. The rule asks
+ * for little and declines the rest: one stage; one result; one store without guards that visits
+ * every element exactly once; all loads of the operand directly at the stored index. */
+#include "kernel/kernel.h"
+
+static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *b)
+{
+    if (a->c != b->c)
+        return false;
+    for (int i = 0; i < k->n_axis; i++)
+        if (k->axis[i].extent != 1 && a->k[i] != b->k[i])
+            return false;
+    return true;
+}
+
+/* Number of points at which stores run: all axes but those reduced. */
+static int64_t store_points(const nnc_kernel *k)
+{
+    int64_t n = 1;
+    for (int i = 0; i < k->n_axis; i++)
+        if (k->axis[i].kind != KA_reduce && !nnc_mul_ok(n, k->axis[i].extent, &n))
+            return -1;
+    return n;
+}
+
+static bool one_result(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int b = 0; b < k->n_buf; b++)
+        n += k->buf[b].role == KB_out;
+    return n == 1;
+}
+
+bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
+{
+    if (k->n_stage != 1 || k->buf[bi].role != KB_in || k->buf[bo].role != KB_out || !one_result(k))
+        return false;
+    const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
+    if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype) ||
+        store_points(k) != y->numel)
+        return false;
+    const nnc_kins *store = NULL;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *s = &k->ins[i];
+        if (s->op != KO_store || s->buf != bo)
+            continue;
+        if (store || s->n_guard)
+            return false;
+        store = s;
+    }
+    for (int i = 0; store && i < k->n_ins; i++) {
+        const nnc_kins *l = &k->ins[i];
+        if (l->op == KO_load && l->buf == bi &&
+            (l->arg[0] >= 0 || l > store || !same_at(k, &l->at, &store->at)))
+            return false;
+    }
+    return store != NULL;
+}
+
+/* The kernel's index of its a-th argument. */
+static int arg_buffer(const nnc_kernel *k, int a)
+{
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role != KB_tmp && a-- == 0)
+            return b;
+    return -1;
+}
+
+bool nnc_kernel_in_place(const nnc_kernel *k, int in, int out)
+{
+    int bi = arg_buffer(k, in), bo = arg_buffer(k, out);
+    return bi >= 0 && bo >= 0 && nnc_kernel_may_overlay(k, bi, bo);
+}

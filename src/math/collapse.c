@@ -1,0 +1,661 @@
+/* math/collapse.c -- chains of functions of one bounded value become polynomials.
+ *
+ * Every f32 value has a nearest value that all its operands' paths pass through (its immediate
+ * dominator in the graph of operands); what lies between is a function of one variable, a link,
+ * whatever its shape: sin x, but also x sigmoid x. Links in a row form a chain. Along a chain dynamic
+ * programming chooses between the plain instructions of a link and one polynomial for several links,
+ * by machine instructions; a polynomial needs a finite interval for the value it starts from. Those
+ * chosen are measured in the kernel's own arithmetic; one that is worse than NNC_POLY_ULP, or than the
+ * functions it stands for may be together, gets another coefficient or is struck out and the choice
+ * is made again. So is one for a chain that may do between the places of the sample what it does at none
+ * of them: interval arithmetic bounds how far it moves there. */
+#include "math/collapse.h"
+#include "math/poly.h"
+
+#include <math.h>
+#include <string.h>
+
+enum {
+    LINKS = 64,
+    SPAN = 24,
+    BODY = 128,
+    QUICK = 128,
+    SAMPLE = 1500,
+    PARTS = 2048,
+    LOOSE = 4,
+    NEVER = 30000
+};
+
+/* ---- costs and bounds of the plain functions ---- */
+
+typedef struct plain {
+    int cost; /* instructions per vector: src/plugins/llvm/math.c, a division counts eight */
+    double ulp; /* docs/math.md */
+} plain;
+
+/* cost 0: not smooth, no link goes through it */
+static plain of_op(const nnc_kins *in)
+{
+    bool half = (in->hint & KH_halfpi) != 0;
+    switch ((nnc_sop)in->sop) {
+    case SC_neg:
+    case SC_add:
+    case SC_sub:
+    case SC_mul:
+    case SC_fma:
+        return (plain){1, 0.5};
+    case SC_div:
+    case SC_sqrt:
+    case SC_recip:
+        return (plain){8, 0.5};
+    case SC_rsqrt:
+        return (plain){16, 1.5};
+    case SC_sin:
+        return (plain){half ? 6 : 13, half ? 0.9 : 2};
+    case SC_cos:
+        return (plain){half ? 9 : 14, 2};
+    case SC_exp:
+    case SC_exp2:
+        return (plain){12, 1};
+    case SC_expm1:
+        return (plain){20, 1.4};
+    case SC_log:
+    case SC_log2:
+        return (plain){22, 1};
+    case SC_atan:
+        return (plain){26, 1.6};
+    case SC_tanh:
+        return (plain){34, 1.3};
+    case SC_sigmoid:
+        return (plain){24, 2};
+    case SC_erf:
+        return (plain){32, 2};
+    case SC_tan:
+    case SC_log1p:
+    case SC_asin:
+    case SC_acos:
+    case SC_sinh:
+    case SC_cosh:
+        return (plain){60, 1};
+    default:
+        return (plain){0, 0};
+    }
+}
+
+/* Of the short form of a function (src/plugins/llvm/fast.c): about half. */
+static int fast_cost(int cost)
+{
+    return cost < 12 ? cost : cost * 5 / 9;
+}
+
+static bool is_function(const nnc_kins *in)
+{
+    return of_op(in).cost >= 6;
+}
+
+/* ---- links ---- */
+
+typedef struct link {
+    int32_t from, to; /* values */
+    int32_t *node; /* instructions between, `to` last; constants are left out */
+    int n_node, cost;
+    double ulp; /* sum of the bounds of its functions and operations */
+    bool closed; /* nothing outside uses what is inside */
+    bool single; /* nothing but the next link uses `to` */
+    bool function;
+} link;
+
+typedef struct piece {
+    int cost, loose; /* NEVER: no polynomial; coefficients beyond the first guess */
+    const nnc_poly *poly; /* measured, of this cost */
+} piece;
+
+typedef struct choice {
+    const nnc_poly *poly;
+    int32_t from, to;
+    int plain_cost;
+} choice;
+
+typedef struct collapser {
+    nnc_kernel *k;
+    nnc_arena *a; /* scratch */
+    nnc_text *note;
+    bool wide; /* no fused multiply-add */
+    bool fast; /* --math=fast */
+    bool *loose; /* by instruction: 16 bits are asked of it */
+    int32_t *dom; /* by instruction; -1: depends on more than one value, or is one */
+    int32_t *section;
+    int32_t *uses;
+    int32_t *need; /* stamps */
+    int32_t stamp;
+    bool *seen;
+    double *value; /* by instruction, for evaluation */
+    nnc_range *hull; /* the same of an interval */
+    choice **chosen; /* by instruction */
+    int n_chosen, n_step;
+    link link[LINKS];
+    int n_link;
+    piece piece[LINKS][SPAN + 1]; /* from link i, this many */
+    nnc_poly_nodes at;
+    double nodes[3 * NNC_POLY_NODES], quick[QUICK]; /* places, then values along the chain */
+    float quick_x[QUICK], part_x[PARTS];
+    double part[PARTS];
+    bool oom;
+} collapser;
+
+static bool is_const(const collapser *c, int32_t id)
+{
+    return c->k->ins[id].op == KO_const;
+}
+
+static int32_t meet(const collapser *c, int32_t a, int32_t b)
+{
+    while (a != b) {
+        if (a > b)
+            a = c->dom[a];
+        else
+            b = c->dom[b];
+    }
+    return a;
+}
+
+static void dominators(collapser *c)
+{
+    nnc_kernel *k = c->k;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        int32_t d = -2;
+        for (int j = 0; j < 3; j++) {
+            if (in->arg[j] < 0)
+                continue;
+            c->uses[in->arg[j]]++;
+            if (in->op == KO_sop && !is_const(c, in->arg[j]))
+                d = d == -2 ? in->arg[j] : meet(c, d, in->arg[j]);
+        }
+        c->dom[i] = d == -2 ? -1 : d;
+    }
+    for (int s = 0; s < k->n_stage; s++)
+        for (int i = k->stage[s].body0; i < k->stage[s].post1; i++)
+            c->section[i] = 2 * s + (i >= k->stage[s].post0);
+}
+
+/* The link that ends in `to`. False: something in it is no smooth function of f32. */
+static bool make_link(collapser *c, link *l, int32_t to)
+{
+    const nnc_kernel *k = c->k;
+    int32_t from = c->dom[to];
+    *l = (link){.from = from, .to = to, .closed = true};
+    if (from < 0 || to - from > BODY || k->ins[from].dtype != DT_f32)
+        return false;
+    l->node = ARENA_NEW(c->a, int32_t, to - from);
+    c->oom |= !l->node;
+    if (!l->node)
+        return false;
+    int32_t stamp = ++c->stamp;
+    c->need[to] = stamp;
+    for (int32_t i = to; i > from; i--) {
+        const nnc_kins *in = &k->ins[i];
+        if (c->need[i] != stamp || in->op == KO_const)
+            continue;
+        plain p = in->op == KO_sop && in->dtype == DT_f32 ? of_op(in) : (plain){0, 0};
+        if (p.cost == 0 || c->section[i] != c->section[to])
+            return false;
+        l->node[l->n_node++] = i;
+        l->cost += p.cost < 6 ? p.cost
+                   : c->wide  ? 3 * p.cost
+                   : c->fast  ? fast_cost(p.cost)
+                              : p.cost;
+        l->ulp += p.ulp;
+        l->function |= is_function(in);
+        for (int j = 0; j < 3; j++)
+            if (in->arg[j] >= 0)
+                c->need[in->arg[j]] = stamp;
+    }
+    for (int i = 0; i < l->n_node / 2; i++) {
+        int32_t t = l->node[i];
+        l->node[i] = l->node[l->n_node - 1 - i];
+        l->node[l->n_node - 1 - i] = t;
+    }
+    return l->n_node > 0;
+}
+
+/* How often the link's own instructions use value v. */
+static int uses_inside(const collapser *c, const link *l, int32_t v)
+{
+    int n = 0;
+    for (int i = 0; i < l->n_node; i++)
+        for (int j = 0; j < 3; j++)
+            n += c->k->ins[l->node[i]].arg[j] == v;
+    return n;
+}
+
+static void close_links(collapser *c)
+{
+    for (int i = 0; i < c->n_link; i++) {
+        link *l = &c->link[i];
+        for (int j = 0; j < l->n_node - 1; j++)
+            l->closed &= uses_inside(c, l, l->node[j]) == c->uses[l->node[j]];
+        l->single = i + 1 < c->n_link && uses_inside(c, l + 1, l->to) == c->uses[l->to];
+    }
+}
+
+/* The chain that ends in v, first link first. */
+static void make_chain(collapser *c, int32_t v)
+{
+    link back[LINKS];
+    int n = 0;
+    while (n < LINKS && make_link(c, &back[n], v)) {
+        c->seen[v] = true;
+        v = back[n++].from;
+    }
+    c->n_link = n;
+    for (int i = 0; i < n; i++)
+        c->link[i] = back[n - 1 - i];
+    close_links(c);
+}
+
+/* ---- evaluation in double ---- */
+
+static double eval_link(collapser *c, const link *l, double x)
+{
+    const nnc_kins *ins = c->k->ins;
+    double *v = c->value;
+    v[l->from] = x;
+    for (int i = 0; i < l->n_node; i++) {
+        const nnc_kins *in = &ins[l->node[i]];
+        double arg[3] = {0};
+        for (int j = 0; j < 3 && in->arg[j] >= 0; j++)
+            arg[j] = ins[in->arg[j]].op == KO_const ? ins[in->arg[j]].f : v[in->arg[j]];
+        v[l->node[i]] = nnc_steady_f64((nnc_sop)in->sop, arg[0], arg[1], arg[2]);
+    }
+    return v[l->to];
+}
+
+static double eval_links(collapser *c, int i, int n, double x)
+{
+    for (int j = i; j < i + n; j++)
+        x = eval_link(c, &c->link[j], x);
+    return x;
+}
+
+/* ---- pieces ---- */
+
+static bool has_interval(const collapser *c, int i)
+{
+    const nnc_kins *in = &c->k->ins[c->link[i].from];
+    return in->lo < in->hi && in->lo >= -0x1p16 && in->hi <= 0x1p16;
+}
+
+static double zero_of(collapser *c, int i, int n)
+{
+    return c->at.lo <= 0 && c->at.hi >= 0 ? eval_links(c, i, n, 0) : NAN;
+}
+
+static void place(collapser *c, int i)
+{
+    const nnc_kins *in = &c->k->ins[c->link[i].from];
+    nnc_poly_place(&c->at, in->lo, in->hi);
+    memcpy(c->nodes, c->at.x, sizeof c->nodes);
+    for (int j = 0; j < QUICK; j++) {
+        c->quick_x[j] = (float)(in->lo + (in->hi - in->lo) * (j + 0.5) / QUICK);
+        c->quick[j] = (double)c->quick_x[j];
+    }
+}
+
+static bool may_join(const collapser *c, int i, int n)
+{
+    for (int j = i; j < i + n; j++)
+        if (!c->link[j].closed || (j + 1 < i + n && !c->link[j].single))
+            return false;
+    return true;
+}
+
+/* May the piece be as wrong as --math=fast? */
+static bool is_short(const collapser *c, int i, int n)
+{
+    return c->fast || c->loose[c->link[i + n - 1].to];
+}
+
+static void set_tolerance(collapser *c, int i, int n)
+{
+    bool s = is_short(c, i, n);
+    c->at.tolerance = s ? NNC_POLY_FAST_TOLERANCE : NNC_POLY_TOLERANCE;
+    c->at.condition = s ? NNC_POLY_FAST_CONDITION : NNC_POLY_CONDITION;
+}
+
+/* What the functions of a piece may be wrong by together. */
+static double bound(const collapser *c, int i, int n)
+{
+    double sum = 0;
+    if (is_short(c, i, n))
+        return NNC_POLY_FAST_ULP;
+    for (int j = i; j < i + n; j++)
+        sum += c->link[j].ulp;
+    return fmin(sum, NNC_POLY_ULP);
+}
+
+/* The shortest polynomial for values at the nodes that a short sample does not refute. */
+static void price_piece(collapser *c, int i, int n)
+{
+    piece *q = &c->piece[i][n];
+    double zero = zero_of(c, i, n);
+    nnc_poly p;
+    set_tolerance(c, i, n);
+    for (; q->loose < LOOSE; q->loose++) {
+        if (!nnc_poly_fit(&p, &c->at, c->nodes, zero, c->wide, q->loose))
+            return;
+        if (nnc_poly_check(&p, c->quick_x, c->quick, QUICK) <= bound(c, i, n)) {
+            q->cost = p.cost;
+            return;
+        }
+    }
+}
+
+/* Costs of all pieces that start at link i, from values carried along the chain. */
+static void price(collapser *c, int i)
+{
+    for (int n = 1; n <= SPAN; n++)
+        c->piece[i][n] = (piece){.cost = NEVER};
+    if (!has_interval(c, i))
+        return;
+    place(c, i);
+    for (int n = 1; n <= SPAN && i + n <= c->n_link && may_join(c, i, n); n++) {
+        for (int j = 0; j < 3 * NNC_POLY_NODES; j++)
+            c->nodes[j] = eval_link(c, &c->link[i + n - 1], c->nodes[j]);
+        for (int j = 0; j < QUICK; j++)
+            c->quick[j] = eval_link(c, &c->link[i + n - 1], c->quick[j]);
+        price_piece(c, i, n);
+    }
+}
+
+/* ---- between the places of a sample ---- */
+
+/* What links i .. i+n-1 make of all of [lo, hi] together, or more. */
+static nnc_range hull(collapser *c, int i, int n, double lo, double hi)
+{
+    const nnc_kins *ins = c->k->ins;
+    nnc_range *v = c->hull;
+    v[c->link[i].from] = (nnc_range){lo, hi, false};
+    for (const link *l = &c->link[i]; l < &c->link[i] + n; l++)
+        for (int j = 0; j < l->n_node; j++) {
+            const nnc_kins *in = &ins[l->node[j]];
+            nnc_range arg[3] = {{0}};
+            for (int a = 0; a < 3 && in->arg[a] >= 0; a++) {
+                const nnc_kins *x = &ins[in->arg[a]];
+                arg[a] = x->op == KO_const ? (nnc_range){x->f, x->f, false} : v[in->arg[a]];
+            }
+            v[l->node[j]] = nnc_range_of_sop(in, arg[0], arg[1], arg[2]);
+        }
+    return v[c->link[i + n - 1].to];
+}
+
+/* Halves the interval until the chain moves by no more than a 32nd of its size inside each part, which a
+ * sample cannot overlook; fills c->part_x with the places between parts. Returns their number, -1: there
+ * are too many, or a place has no value. */
+static int part_interval(collapser *c, int i, int n, double size)
+{
+    double from[64] = {c->at.lo}, to[64] = {c->at.hi};
+    int depth = 1, parts = 0;
+    while (depth > 0) {
+        double lo = from[--depth], hi = to[depth];
+        nnc_range r = hull(c, i, n, lo, hi);
+        if (!r.nan && r.hi - r.lo <= size / 32)
+            continue;
+        float mid = (float)((lo + hi) / 2);
+        if (parts == PARTS || depth + 2 > 64 || (double)mid <= lo || (double)mid >= hi)
+            return -1;
+        c->part_x[parts++] = mid;
+        from[depth] = lo;
+        to[depth] = from[depth + 1] = (double)mid;
+        to[depth + 1] = hi;
+        depth += 2;
+    }
+    return parts;
+}
+
+/* May the chain leave the polynomial where the sample want[0..m) did not look? */
+static bool hides(collapser *c, int i, int n, const nnc_poly *p, const double *want, int m)
+{
+    nnc_poly q = *p;
+    double size = 0;
+    for (int j = 0; j < m; j++)
+        size = fmax(size, fabs(want[j]));
+    int parts = part_interval(c, i, n, size);
+    for (int j = 0; j < parts; j++)
+        c->part[j] = eval_links(c, i, n, (double)c->part_x[j]);
+    return parts < 0 || nnc_poly_check(&q, c->part_x, c->part, parts) > bound(c, i, n);
+}
+
+/* Fits piece (i, n) and measures it, with more coefficients as needed. Its cost comes out true, or NEVER. */
+static void prove(collapser *c, int i, int n)
+{
+    piece *q = &c->piece[i][n];
+    float *x = ARENA_NEW(c->a, float, SAMPLE + 320);
+    double *want = ARENA_NEW(c->a, double, SAMPLE + 320);
+    nnc_poly *p = ARENA_NEW(c->a, nnc_poly, 1);
+    c->oom |= !x || !want || !p;
+    if (c->oom)
+        return;
+    place(c, i);
+    set_tolerance(c, i, n);
+    for (int j = 0; j < 3 * NNC_POLY_NODES; j++)
+        c->nodes[j] = eval_links(c, i, n, c->nodes[j]);
+    int m = nnc_poly_sample(c->at.lo, c->at.hi, SAMPLE, x);
+    for (int j = 0; j < m; j++)
+        want[j] = eval_links(c, i, n, (double)x[j]);
+    for (int loose = q->loose; loose < LOOSE; loose++) {
+        if (!nnc_poly_fit(p, &c->at, c->nodes, zero_of(c, i, n), c->wide, loose))
+            break;
+        if (nnc_poly_check(p, x, want, m) > bound(c, i, n))
+            continue;
+        if (hides(c, i, n, p, want, m))
+            break;
+        q->poly = p;
+        q->cost = p->cost;
+        return;
+    }
+    q->cost = NEVER;
+}
+
+/* Cheapest way along the chain: take[j] links end at j in one piece, 0: the plain link. */
+static void cheapest(const collapser *c, int *take)
+{
+    int best[LINKS + 1] = {0};
+    for (int j = 1; j <= c->n_link; j++) {
+        best[j] = best[j - 1] + c->link[j - 1].cost;
+        take[j] = 0;
+        for (int n = 1; n <= SPAN && n <= j; n++) {
+            bool function = false;
+            for (int i = j - n; i < j; i++)
+                function |= c->link[i].function;
+            int cost = best[j - n] + c->piece[j - n][n].cost;
+            if (function && c->piece[j - n][n].cost < NEVER && cost < best[j]) {
+                best[j] = cost;
+                take[j] = n;
+            }
+        }
+    }
+}
+
+static void keep(collapser *c, int i, int n)
+{
+    choice *h = ARENA_NEW(c->a, choice, 1);
+    c->oom |= !h;
+    if (!h)
+        return;
+    h->poly = c->piece[i][n].poly;
+    h->from = c->link[i].from;
+    h->to = c->link[i + n - 1].to;
+    for (int j = i; j < i + n; j++)
+        h->plain_cost += c->link[j].cost;
+    c->chosen[h->to] = h;
+    c->n_chosen++;
+    c->n_step += h->poly->n_step;
+}
+
+/* Chooses until all that is chosen is measured at the price it was chosen for. */
+static void choose(collapser *c)
+{
+    int take[LINKS + 1];
+    for (int i = 0; i < c->n_link; i++)
+        price(c, i);
+    for (bool again = true; again && !c->oom;) {
+        again = false;
+        cheapest(c, take);
+        for (int j = c->n_link; j > 0 && !c->oom; j -= take[j] ? take[j] : 1)
+            if (take[j] && !c->piece[j - take[j]][take[j]].poly) {
+                prove(c, j - take[j], take[j]);
+                again = true;
+            }
+    }
+    for (int j = c->n_link; j > 0 && !c->oom; j -= take[j] ? take[j] : 1)
+        if (take[j])
+            keep(c, j - take[j], take[j]);
+}
+
+/* ---- the kernel anew ---- */
+
+static void put(void *ctx, nnc_kedit *e, int i)
+{
+    const collapser *c = ctx;
+    const nnc_kins *old = &e->k->ins[i];
+    const choice *h = c->chosen[i];
+    if (!h) {
+        nnc_kedit_copy(e, i);
+        return;
+    }
+    int32_t id[NNC_POLY_STEPS] = {e->map[h->from]};
+    for (int s = 1; s < h->poly->n_step; s++) {
+        const nnc_poly_step *q = &h->poly->step[s];
+        bool last = s + 1 == h->poly->n_step;
+        nnc_dtype d = h->poly->wide && !last ? DT_f64 : DT_f32;
+        int32_t arg[3];
+        for (int j = 0; j < 3; j++)
+            arg[j] = q->arg[j] >= 0 ? id[q->arg[j]] : -1;
+        id[s] = q->is_const ? nnc_kedit_const(e, d, q->f)
+                            : nnc_kedit_sop(e, (nnc_sop)q->sop, d, arg[0], arg[1], arg[2]);
+    }
+    nnc_kins *y = &e->ins[e->n - 1];
+    y->lo = old->lo;
+    y->hi = old->hi;
+    y->maybe_nan = old->maybe_nan;
+    e->map[i] = e->n - 1;
+}
+
+/* "sin x3, exp" */
+static void put_ops(const collapser *c, nnc_text *t, const choice *h)
+{
+    int32_t stamp = c->stamp + 1, last = -1, n = 0;
+    c->need[h->to] = stamp;
+    for (int32_t i = h->to; i > h->from; i--)
+        for (int j = 0; c->need[i] == stamp && j < 3; j++)
+            if (c->k->ins[i].arg[j] >= 0)
+                c->need[c->k->ins[i].arg[j]] = stamp;
+    for (int32_t i = h->from + 1; i <= h->to + 1; i++) {
+        bool end = i > h->to;
+        if (!end && (c->need[i] != stamp || is_const(c, i)))
+            continue;
+        int sop = end ? -1 : c->k->ins[i].sop;
+        if (sop == last) {
+            n++;
+            continue;
+        }
+        if (n > 1)
+            nnc_printf(t, " x%d", n);
+        if (!end)
+            nnc_printf(t, "%s%s", last >= 0 ? ", " : "", nnc_sops[sop].name);
+        last = sop;
+        n = 1;
+    }
+}
+
+static void explain(collapser *c)
+{
+    for (int i = 0; i < c->k->n_ins; i++) {
+        const choice *h = c->chosen[i];
+        if (!h)
+            continue;
+        const nnc_poly *p = h->poly;
+        put_ops(c, c->note, h);
+        c->stamp++;
+        nnc_printf(c->note,
+            " on [%.4g, %.4g]: one polynomial of degree %d, %d instructions instead of %d, wrong "
+            "by %.1f "
+            "ulp at most\n",
+            p->lo, p->hi, (p->n - 1) * (p->squared ? 2 : 1) + p->order, p->cost, h->plain_cost,
+            p->ulp);
+    }
+}
+
+static bool open(collapser *c)
+{
+    size_t n = (size_t)c->k->n_ins + 1;
+    c->dom = ARENA_NEW(c->a, int32_t, n);
+    c->section = ARENA_NEW(c->a, int32_t, n);
+    c->uses = ARENA_NEW(c->a, int32_t, n);
+    c->need = ARENA_NEW(c->a, int32_t, n);
+    c->seen = ARENA_NEW(c->a, bool, n);
+    c->value = ARENA_NEW(c->a, double, n);
+    c->hull = ARENA_NEW(c->a, nnc_range, n);
+    c->chosen = ARENA_NEW(c->a, choice *, n);
+    c->loose = ARENA_NEW(c->a, bool, n);
+    return c->dom && c->section && c->uses && c->need && c->seen && c->value && c->hull &&
+           c->chosen && c->loose;
+}
+
+static bool has_function(const nnc_kernel *k)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_sop && k->ins[i].dtype == DT_f32 && is_function(&k->ins[i]) &&
+            !(k->ins[i].sop == SC_div || k->ins[i].sop == SC_recip))
+            return true;
+    return false;
+}
+
+static bool collapse(collapser *c, nnc_arena *out)
+{
+    if (!open(c))
+        return false;
+    dominators(c);
+    if (!c->wide)
+        nnc_kernel_loose(c->k, c->loose);
+    for (int i = c->k->n_ins - 1; i >= 0 && !c->oom; i--) {
+        if (c->k->ins[i].op != KO_sop || c->seen[i])
+            continue;
+        make_chain(c, i);
+        bool function = false;
+        for (int j = 0; j < c->n_link; j++)
+            function |= c->link[j].function;
+        if (function)
+            choose(c);
+    }
+    if (c->oom || c->n_chosen == 0)
+        return !c->oom;
+    explain(c);
+    nnc_kedit e;
+    if (!nnc_kedit_begin(&e, c->k, c->n_step, out))
+        return false;
+    nnc_kedit_run(&e, put, c);
+    return true;
+}
+
+bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_text *note)
+{
+    if (!has_function(k))
+        return true;
+    nnc_arena scratch;
+    nnc_arena_init(&scratch, 0);
+    collapser *c = nnc_calloc(1, sizeof *c);
+    bool ok = c != NULL;
+    if (c) {
+        c->k = k;
+        c->a = &scratch;
+        c->note = note;
+        c->wide = !nnc_has_fma(t);
+        c->fast = nnc_math_of(t) == MATH_fast;
+        ok = collapse(c, a);
+    }
+    nnc_free(c);
+    nnc_arena_deinit(&scratch);
+    return ok;
+}

@@ -1,0 +1,242 @@
+/* math/collapse_pow.c -- powers with a constant exponent as products and roots, quotients as products: same results for
+ * zeros, infinities and NaN.
+ *
+ * x / y is x (1/y) where y is the same along an inner axis, so that 1/y is made once (softmax), and where y stands so far from
+ * zero and from infinity that 1/y is a normal number: one rounding more. --math=fast takes any such y, and any constant. */
+#include "math/collapse.h"
+
+#include <math.h>
+
+enum { MOST = 64, EXTRA = 24 };
+
+typedef struct simplifier {
+    const nnc_kernel *k;
+    nnc_math math;
+    uint32_t *axes; /* by instruction: what its value depends on */
+    int n_pow, n_div, n_quot;
+} simplifier;
+
+/* ---- what a quotient may become ---- */
+
+static uint32_t affine_axes(const nnc_affine *e)
+{
+    uint32_t s = 0;
+    for (int a = 0; a < NNC_KAXES; a++)
+        s |= (uint32_t)(e->k[a] != 0) << a;
+    return s;
+}
+
+/* Axes that values depend on; a reduction's result not on those it goes over. */
+static void find_axes(simplifier *s)
+{
+    const nnc_kernel *k = s->k;
+    for (int g = 0; g < k->n_stage; g++)
+        for (int i = k->stage[g].body0; i < k->stage[g].post1; i++) {
+            const nnc_kins *in = &k->ins[i];
+            uint32_t d = in->op == KO_index ? 1u << in->i : 0;
+            if (in->op == KO_load) {
+                d |= affine_axes(&in->at);
+                for (int j = 0; j < in->n_guard; j++)
+                    d |= affine_axes(&in->guard[j].e);
+            }
+            for (int j = 0; j < 3; j++)
+                d |= in->arg[j] >= 0 ? s->axes[in->arg[j]] : 0;
+            for (int a = 0; a < k->n_axis && in->op == KO_reduce; a++)
+                if (k->stage[g].axes >> a & 1 && k->axis[a].kind == KA_reduce)
+                    d &= ~(1u << a);
+            s->axes[i] = d;
+        }
+}
+
+/* x / y: y's reciprocal is a normal number, whatever y, and so is every y. */
+static bool has_reciprocal(const nnc_kernel *k, const nnc_kins *in)
+{
+    const nnc_kins *y = &k->ins[in->arg[1]];
+    if (in->dtype != DT_f32 || y->op == KO_const || y->lo > y->hi)
+        return false;
+    return (y->lo >= 0x1p-125 && y->hi <= 0x1p125) || (y->hi <= -0x1p-125 && y->lo >= -0x1p125);
+}
+
+/* x / y by 1/y: it is made once for several x, or costs little. */
+static bool quotient_goes(const simplifier *s, const nnc_kins *in)
+{
+    if (s->math == MATH_exact || !has_reciprocal(s->k, in))
+        return false;
+    uint32_t x = s->axes[in->arg[0]], y = s->axes[in->arg[1]], more = x & ~y;
+    uint32_t inner = ~((1u << s->k->n_outer) - 1);
+    int64_t times = 1;
+    for (int a = 0; a < s->k->n_axis; a++)
+        times *= more >> a & 1 ? s->k->axis[a].extent : 1;
+    return s->math == MATH_fast || (times >= 4 && (y & ~x & inner) == 0);
+}
+
+/* The constant operand j of an instruction. */
+static bool constant(const nnc_kernel *k, const nnc_kins *in, int j, double *v)
+{
+    const nnc_kins *c = &k->ins[in->arg[j]];
+    *v = nnc_is_float((nnc_dtype)c->dtype) ? c->f : (double)c->i;
+    return c->op == KO_const;
+}
+
+/* 1/c is a normal number and c a power of two: x/c = x (1/c) to the bit. */
+static bool is_exact_divisor(nnc_dtype d, double c)
+{
+    int e;
+    int most = d == DT_f32 ? 126 : 1022;
+    return fabs(frexp(c, &e)) == 0.5 && e - 1 >= -most && e - 1 <= most;
+}
+
+/* Any constant with a normal reciprocal, under --math=fast. */
+static bool is_divisor(const simplifier *s, nnc_dtype d, double c)
+{
+    return is_exact_divisor(d, c) ||
+           (s->math == MATH_fast && d == DT_f32 && fabs(c) >= 0x1p-125 && fabs(c) <= 0x1p125);
+}
+
+static bool is_integer(double e)
+{
+    return e == nearbyint(e) && fabs(e) <= MOST;
+}
+
+/* Does the power with this exponent go? */
+static bool power_goes(const simplifier *s, const nnc_kins *in, double e)
+{
+    nnc_dtype d = (nnc_dtype)in->dtype;
+    if (!nnc_is_float(d))
+        return d != DT_bool && e >= 0 && e <= 16;
+    if (e == -1 || e == 0 || e == 1 || e == 2 || e == 0.5)
+        return true;
+    if (s->math == MATH_exact)
+        return false;
+    if (e == 1.5 || e == -0.5)
+        return s->k->ins[in->arg[0]].lo >= 0;
+    return is_integer(e) && (d == DT_f32 || e == 3 || e == 4);
+}
+
+static bool goes(const simplifier *s, const nnc_kins *in)
+{
+    double c;
+    nnc_dtype d = (nnc_dtype)in->dtype;
+    if (in->op != KO_sop || (in->sop != SC_div && in->sop != SC_pow))
+        return false;
+    if (!constant(s->k, in, 1, &c))
+        return in->sop == SC_div && quotient_goes(s, in);
+    return in->sop == SC_pow ? power_goes(s, in, c) : nnc_is_float(d) && is_divisor(s, d, c);
+}
+
+static int32_t times(nnc_kedit *e, nnc_dtype d, int32_t x, int32_t y)
+{
+    return nnc_kedit_sop(e, SC_mul, d, x, y, -1);
+}
+
+/* x^n, n >= 1, by squares. */
+static int32_t product(nnc_kedit *e, nnc_dtype d, int32_t x, int n)
+{
+    int32_t y = -1;
+    for (; n > 0; n >>= 1) {
+        if (n & 1)
+            y = y < 0 ? x : times(e, d, y, x);
+        if (n > 1)
+            x = times(e, d, x, x);
+    }
+    return y;
+}
+
+/* A square root that has no negative zero: x^0.5 of -0 is 0. */
+static int32_t root(nnc_kedit *e, nnc_dtype d, int32_t x)
+{
+    int32_t r = nnc_kedit_sop(e, SC_sqrt, d, x, -1, -1);
+    return nnc_kedit_sop(e, SC_add, d, r, nnc_kedit_const(e, d, 0), -1);
+}
+
+/* x^0.5 of -infinity is infinity. */
+static int32_t half_power(nnc_kedit *e, nnc_dtype d, int32_t x, const nnc_kins *arg)
+{
+    int32_t r = arg->lo > 0 ? nnc_kedit_sop(e, SC_sqrt, d, x, -1, -1) : root(e, d, x);
+    if (arg->lo > -INFINITY)
+        return r;
+    int32_t far = nnc_kedit_sop(e, SC_eq, d, x, nnc_kedit_const(e, d, -INFINITY), -1);
+    int32_t inf = nnc_kedit_const(e, d, INFINITY);
+    return nnc_kedit_sop(e, SC_select, d, far, inf, r);
+}
+
+static int32_t power(nnc_kedit *e, const nnc_kins *in, int32_t x, double n)
+{
+    nnc_dtype d = (nnc_dtype)in->dtype;
+    const nnc_kins *arg = &e->k->ins[in->arg[0]];
+    if (n == 0)
+        return nnc_kedit_const(e, d, 1);
+    if (n == 0.5)
+        return half_power(e, d, x, arg);
+    if (n == -0.5)
+        return nnc_kedit_sop(e, SC_recip, d, root(e, d, x), -1, -1);
+    if (n == 1.5)
+        return times(e, d, x, nnc_kedit_sop(e, SC_sqrt, d, x, -1, -1));
+    if (n == -1)
+        return nnc_kedit_sop(e, SC_recip, d, x, -1, -1);
+    if (!nnc_is_float(d) || (n > 0 && n <= 4))
+        return product(e, d, x, (int)n);
+    /* in f64: no rounding that shows, and x^n is in range where 1 / x^n is not */
+    int32_t y = product(e, DT_f64, nnc_kedit_sop(e, SC_cast, DT_f64, x, -1, -1), (int)fabs(n));
+    if (n < 0)
+        y = nnc_kedit_sop(e, SC_recip, DT_f64, y, -1, -1);
+    return nnc_kedit_sop(e, SC_cast, DT_f32, y, -1, -1);
+}
+
+static void put(void *ctx, nnc_kedit *e, int i)
+{
+    simplifier *s = ctx;
+    const nnc_kins *in = &e->k->ins[i];
+    double c;
+    if (!goes(s, in)) {
+        nnc_kedit_copy(e, i);
+        return;
+    }
+    nnc_dtype d = (nnc_dtype)in->dtype;
+    int32_t x = e->map[in->arg[0]];
+    if (!constant(s->k, in, 1, &c)) {
+        s->n_quot++;
+        e->map[i] = times(e, d, x, nnc_kedit_sop(e, SC_recip, d, e->map[in->arg[1]], -1, -1));
+        return;
+    }
+    double r = d == DT_f32 ? (double)(float)(1 / c) : 1 / c;
+    e->map[i] = in->sop == SC_pow ? power(e, in, x, c) : times(e, d, x, nnc_kedit_const(e, d, r));
+    s->n_pow += in->sop == SC_pow;
+    s->n_div += in->sop == SC_div;
+}
+
+static void explain(const simplifier *s, nnc_text *note)
+{
+    static const char *const by[] = {"a power of two", "a constant"};
+    if (s->n_pow)
+        nnc_printf(note, "%d power%s with a constant exponent: products and roots\n", s->n_pow,
+            s->n_pow > 1 ? "s" : "");
+    if (s->n_div)
+        nnc_printf(note, "%d division%s by %s: multiplied\n", s->n_div, s->n_div > 1 ? "s" : "",
+            by[s->math == MATH_fast]);
+    if (s->n_quot)
+        nnc_printf(note, "%d quotient%s: multiplied by the reciprocal, which is a normal number\n",
+            s->n_quot, s->n_quot > 1 ? "s" : "");
+}
+
+bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed)
+{
+    simplifier s = {.k = k, .math = math};
+    int n = 0;
+    *changed = false;
+    s.axes = nnc_calloc((size_t)k->n_ins + 1, sizeof *s.axes);
+    if (!s.axes)
+        return false;
+    find_axes(&s);
+    for (int i = 0; i < k->n_ins; i++)
+        n += goes(&s, &k->ins[i]);
+    *changed = n > 0;
+    nnc_kedit e;
+    bool ok = n == 0 || nnc_kedit_begin(&e, k, n * EXTRA, a);
+    if (ok && n > 0) {
+        nnc_kedit_run(&e, put, &s);
+        explain(&s, note);
+    }
+    nnc_free(s.axes);
+    return ok;
+}

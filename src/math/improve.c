@@ -1,0 +1,62 @@
+/* math/improve.c -- what is known of a kernel's values, and what that makes cheaper, in order. */
+#include "math/collapse.h"
+#include "math/math.h"
+
+static const nnc_sop decidable[] = {SC_max, SC_min, SC_abs, SC_select, SC_isnan, SC_isinf, SC_eq,
+    SC_ne, SC_lt, SC_le, SC_gt, SC_ge, SC_and, SC_or, SC_not};
+
+static void count_decidable(const nnc_kernel *k, int *count)
+{
+    for (size_t j = 0; j < NNC_COUNT(decidable); j++) {
+        count[j] = 0;
+        for (int i = 0; i < k->n_ins; i++)
+            count[j] += k->ins[i].op == KO_sop && k->ins[i].sop == decidable[j];
+    }
+}
+
+/* Ranges, and a line for what they decided. */
+static void find_ranges(nnc_kernel *k, nnc_text *note)
+{
+    int before[NNC_COUNT(decidable)], after[NNC_COUNT(decidable)], n = 0;
+    count_decidable(k, before);
+    nnc_kernel_ranges(k);
+    count_decidable(k, after);
+    for (size_t j = 0; j < NNC_COUNT(decidable); j++) {
+        if (after[j] >= before[j])
+            continue;
+        nnc_printf(note, "%s%s", n++ ? ", " : "", nnc_sops[decidable[j]].name);
+        if (before[j] - after[j] > 1)
+            nnc_printf(note, " x%d", before[j] - after[j]);
+    }
+    if (n)
+        nnc_puts(note, ": decided by the range of its argument, gone\n");
+}
+
+bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
+{
+    nnc_math math = nnc_math_of(t);
+    bool changed = false, marks = nnc_has_fma(t); /* else the f64 forms serve all */
+    nnc_text note = {0};
+    /* short forms reach further: their ranges are wider */
+    bool ok = !marks || nnc_kernel_mark(k, math, NULL);
+    find_ranges(k, &note);
+    ok = ok && nnc_kernel_simplify(k, math, a, &note, &changed);
+    /* what only 16 bits of are asked is known by ranges, too */
+    if (ok && marks)
+        ok = nnc_kernel_mark(k, math, NULL);
+    if (ok && (changed || (marks && math != MATH_exact)))
+        nnc_kernel_ranges(k);
+    if (ok && math != MATH_exact)
+        ok = nnc_kernel_collapse(k, t, a, &note);
+    if (ok && marks)
+        ok = nnc_kernel_join_erf(k, math, a, &note);
+    if (ok && math == MATH_fast && nnc_has_fma(t))
+        ok = nnc_kernel_contract(k, a, &note);
+    if (ok && marks)
+        ok = nnc_kernel_mark(k, math, &note);
+    if (ok && note.n > 0)
+        k->note = nnc_arena_strdup(a, nnc_text_str(&note));
+    ok = ok && !note.oom && (note.n == 0 || k->note);
+    nnc_text_deinit(&note);
+    return ok;
+}

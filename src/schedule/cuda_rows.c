@@ -1,0 +1,261 @@
+/* schedule/cuda_rows.c -- threads that share a point: how each stage's own axes are spread over the group, which loads and tmp
+ * buffers stay in registers, and what the partial results of a split kernel take. The CUDA emitter writes what is planned here. */
+#include "schedule/schedule.h"
+
+enum {
+    KEEP_INS = 4096, /* instructions of a kernel whose loads are compared with each other */
+    MANY_PARTS = 16 /* of a point, for the second launch to put several threads on it */
+};
+
+/* ---- how stages are spread ---- */
+
+static int64_t product(const nnc_kernel *k, uint32_t axes)
+{
+    int64_t n = 1;
+    for (int a = 0; a < k->n_axis; a++)
+        if ((axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
+            return INT64_MAX;
+    return n;
+}
+
+static uint32_t own(const nnc_kernel *k, const nnc_kstage *s, nnc_kaxis_kind kind)
+{
+    uint32_t m = 0;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if ((s->axes >> a & 1) && k->axis[a].kind == kind && k->axis[a].extent > 1)
+            m |= 1u << a;
+    return m;
+}
+
+/* Accesses of the stage that are neighbours along axis a. */
+static int unit_strides(const nnc_kernel *k, const nnc_kstage *s, int a)
+{
+    int n = 0;
+    for (int32_t i = s->body0; a >= 0 && i < s->post1; i++)
+        n += (k->ins[i].op == KO_load || k->ins[i].op == KO_store) && k->ins[i].at.k[a] == 1;
+    return n;
+}
+
+static uint32_t spread_axes(const nnc_kernel *k, const nnc_kstage *s, int group)
+{
+    uint32_t map = own(k, s, KA_map), reduce = own(k, s, KA_reduce);
+    if (!map || !reduce)
+        return map | reduce;
+    int64_t m = product(k, map), r = product(k, reduce);
+    bool along = unit_strides(k, s, cu_last_axis(map)) >= unit_strides(k, s, cu_last_axis(reduce));
+    if (m >= group && (along || r < group))
+        return map;
+    return r >= group || r > m ? reduce : map;
+}
+
+static int stage_vec(const nnc_kernel *k, const nnc_kstage *s, uint32_t spread, int most)
+{
+    int a = cu_last_axis(spread);
+    for (int vec = most; a >= 0 && vec > 1; vec /= 2)
+        for (int32_t i = s->body0; i < s->post1 && k->axis[a].extent % vec == 0; i++)
+            if ((k->ins[i].op == KO_load || k->ins[i].op == KO_store) &&
+                cu_vector(k, &k->ins[i], a, vec))
+                return vec;
+    return 1;
+}
+
+/* Same place at the same step of the same thread? Spread axes count in pairs. */
+static bool same_place(
+    const nnc_kernel *k, const nnc_kins *x, uint32_t sx, const nnc_kins *y, uint32_t sy)
+{
+    if (x->buf != y->buf || x->at.c != y->at.c)
+        return false;
+    for (int a = 0; a < k->n_axis; a++) {
+        bool free = !(sx >> a & 1) && x->at.k[a] && a >= k->n_outer;
+        if (free || (!(sy >> a & 1) && y->at.k[a] && a >= k->n_outer))
+            return false;
+        if (a < k->n_outer && x->at.k[a] != y->at.k[a])
+            return false;
+    }
+    for (int a = 0, b = 0; a < k->n_axis; a++) {
+        if (!(sx >> a & 1))
+            continue;
+        while (!(sy >> b & 1))
+            b++;
+        if (x->at.k[a] != y->at.k[b++])
+            return false;
+    }
+    return true;
+}
+
+static bool same_spread(const nnc_kernel *k, uint32_t sx, uint32_t sy)
+{
+    if (__builtin_popcount(sx) != __builtin_popcount(sy))
+        return false;
+    for (int a = 0, b = 0; a < k->n_axis; a++) {
+        if (!(sx >> a & 1))
+            continue;
+        while (!(sy >> b & 1))
+            b++;
+        if (k->axis[a].extent != k->axis[b++].extent)
+            return false;
+    }
+    return true;
+}
+
+static bool plain(const nnc_kins *in)
+{
+    return in->n_guard == 0 && (in->op == KO_store || in->arg[0] < 0);
+}
+
+/* Is id in the body of a stage whose only loop is its spread? */
+static bool in_spread(const cu_rows *r, const nnc_kstage *s, int g, int32_t id)
+{
+    return r->stage[g].spread && r->stage[g].trips <= r->keep && id < s->post1 &&
+           !r->stage[g].serial;
+}
+
+/* One access for all lanes, or the same for all: what a register array of vectors can hold. */
+static bool in_one(const nnc_kernel *k, const nnc_kgrid *g, const cu_spread *p, const nnc_kins *in)
+{
+    int axis = g->cls == KC_column ? g->axis : cu_last_axis(p->spread);
+    int vec = g->cls == KC_column ? g->vec : p->vec;
+    return vec == 1 || in->at.k[axis] == 0 || cu_vector(k, in, axis, vec);
+}
+
+static void keep_loads(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *grid)
+{
+    for (int g = 0; g < k->n_stage; g++)
+        for (int32_t id = k->stage[g].body0; id < k->stage[g].post1; id++) {
+            const nnc_kins *in = &k->ins[id];
+            if (in->op != KO_load || !plain(in) || k->buf[in->buf].role != KB_in ||
+                !in_spread(r, &k->stage[g], g, id) || r->as[id] >= 0 ||
+                !in_one(k, grid, &r->stage[g], in))
+                continue;
+            for (int h = g + 1; h < k->n_stage; h++)
+                for (int32_t j = k->stage[h].body0; j < k->stage[h].post1; j++)
+                    if (k->ins[j].op == KO_load && plain(&k->ins[j]) && r->as[j] < 0 &&
+                        in_spread(r, &k->stage[h], h, j) && r->stage[g].vec == r->stage[h].vec &&
+                        same_spread(k, r->stage[g].spread, r->stage[h].spread) &&
+                        same_place(k, in, r->stage[g].spread, &k->ins[j], r->stage[h].spread)) {
+                        r->as[j] = id;
+                        r->held[id] = r->held[j] = true;
+                    }
+        }
+}
+
+/* A tmp buffer that is stored once and loaded from the same places only: its value is held. */
+static void keep_tmp(cu_rows *r, const nnc_kernel *k, int b)
+{
+    int32_t at = -1;
+    int home = -1;
+    for (int pass = 0; pass < 2; pass++)
+        for (int g = 0; g < k->n_stage; g++)
+            for (int32_t id = k->stage[g].body0; id < k->stage[g].post1; id++) {
+                const nnc_kins *in = &k->ins[id];
+                if ((in->op != KO_load && in->op != KO_store) || in->buf != b ||
+                    (in->op == KO_store) != (pass == 0))
+                    continue;
+                if (!plain(in) || !in_spread(r, &k->stage[g], g, id))
+                    return;
+                if (pass == 0) {
+                    if (at >= 0 || k->ins[in->arg[0]].op != KO_sop ||
+                        in->arg[0] < k->stage[g].body0)
+                        return;
+                    at = id;
+                    home = g;
+                } else if (at < 0 || r->stage[g].vec != r->stage[home].vec ||
+                           !same_spread(k, r->stage[g].spread, r->stage[home].spread) ||
+                           !same_place(
+                               k, &k->ins[at], r->stage[home].spread, in, r->stage[g].spread)) {
+                    return;
+                }
+            }
+    if (at < 0 || nnc_kdtype(k->buf[b].dtype) != k->buf[b].dtype)
+        return;
+    r->in_registers[b] = true;
+    r->held[k->ins[at].arg[0]] = true;
+    for (int32_t id = 0; id < k->n_ins; id++)
+        if (k->ins[id].op == KO_load && k->ins[id].buf == b) {
+            r->as[id] = k->ins[at].arg[0];
+            r->held[id] = true;
+        }
+}
+
+bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
+{
+    size_t ins = (size_t)k->n_ins + 1;
+    *r = (cu_rows){.keep = g->keep};
+    r->stage = nnc_calloc((size_t)k->n_stage + 1, sizeof *r->stage);
+    r->as = nnc_calloc(ins, sizeof *r->as);
+    r->held = nnc_calloc(ins + (size_t)k->n_buf, 1);
+    if (!r->stage || !r->as || !r->held)
+        return false;
+    r->in_registers = r->held + ins;
+    for (int32_t id = 0; id < k->n_ins; id++)
+        r->as[id] = -1;
+    for (int i = 0; i < k->n_stage; i++) {
+        const nnc_kstage *s = &k->stage[i];
+        cu_spread *p = &r->stage[i];
+        uint32_t all = own(k, s, KA_map) | own(k, s, KA_reduce);
+        p->spread = spread_axes(k, s, g->group);
+        p->serial = all & ~p->spread;
+        p->vec = g->cls == KC_column ? 1 : stage_vec(k, s, p->spread, g->vec);
+        p->units = product(k, p->spread) / p->vec;
+        p->trips = (p->units + g->group - 1) / g->group;
+    }
+    bool few = k->n_ins <= KEEP_INS;
+    if (few && g->keep > 0)
+        keep_loads(r, k, g);
+    for (int b = 0; few && g->keep > 0 && b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp)
+            keep_tmp(r, k, b);
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp && !r->in_registers[b])
+            r->scratch += nnc_align_up(k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype), 16);
+    return true;
+}
+
+void cu_rows_deinit(cu_rows *r)
+{
+    nnc_free(r->stage);
+    nnc_free(r->as);
+    nnc_free(r->held);
+}
+
+/* ---- partial results of a group, and of a split kernel ---- */
+
+int64_t cu_all_points(const nnc_kernel *k)
+{
+    return product(k, (1u << k->n_outer) - 1);
+}
+
+int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id)
+{
+    int64_t at = 0, n = 0;
+    for (int32_t i = 0; i < id; i++)
+        if (k->ins[i].op == KO_reduce) {
+            int size = nnc_dtype_size((nnc_dtype)k->ins[i].dtype);
+            if (!nnc_mul_ok(cu_all_points(k), (int64_t)size * split, &n) || n > (int64_t)1 << 40)
+                return -1;
+            at += nnc_align_up(n, 16);
+        }
+    return at;
+}
+
+int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g)
+{
+    return cu_part_at(k, g->split, k->n_ins);
+}
+
+int64_t cu_part_bytes(const nnc_kernel *k)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_reduce) {
+            int size = nnc_dtype_size((nnc_dtype)k->ins[k->ins[i].arg[0]].dtype);
+            bytes += (size > 4 ? size : 4) + (k->ins[i].sop >= KR_argmax ? 8 : 0);
+        }
+    return bytes;
+}
+
+int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g)
+{
+    return g->split >= MANY_PARTS && cu_part_bytes(k) * g->threads <= 48 << 10 ? g->threads / 32
+                                                                               : 1;
+}

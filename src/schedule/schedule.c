@@ -1,0 +1,407 @@
+/* schedule/schedule.c -- analytic choices: which axis runs in vectors and how wide, and what one
+ * thread takes at a time.
+ *
+ * Numbers are from measurements on AVX-512 (ns per element, f32, in cache): a load or store
+ * 0.02, a cheap op 0.01, a division or root 0.06, an exp or sin 0.12. Math chains gain from IR
+ * vectors of four machine registers, row reductions from one or two (the masked tail is then
+ * short), from four where there are registers and the tail is no longer for it: a sum waits four
+ * cycles for itself. */
+#include "schedule/schedule.h"
+
+enum {
+    UNIT_NS = 5000,
+    GRAIN_NS = 20000,
+    MAX_CHUNK = 65536,
+    LONG = 30,
+    TILE_CHUNK = 256,
+    TILE_AREA = 32768,
+    TILE_STREAM = 8 << 20,
+    AHEAD_LEAST = 1024,
+    BLOCK = 8,
+    BLOCK_COLUMNS = 2048
+};
+
+static bool is_expensive(const nnc_kins *in)
+{
+    if (in->op != KO_sop || !nnc_is_float((nnc_dtype)in->dtype))
+        return false;
+    switch ((nnc_sop)in->sop) {
+    case SC_fma:
+    case SC_sqrt:
+    case SC_rsqrt:
+    case SC_recip:
+        return false;
+    case SC_pow:
+    case SC_mod:
+        return true;
+    default:
+        return (nnc_sops[in->sop].flags & OF_float) != 0;
+    }
+}
+
+static double cost_ns(const nnc_kernel *k, const nnc_kins *in)
+{
+    switch (in->op) {
+    case KO_load:
+    case KO_store:
+        return in->arg[0] >= 0 && in->op == KO_load
+                   ? 0.5
+                   : 0.02 * nnc_dtype_size(k->buf[in->buf].dtype) / 4;
+    case KO_reduce:
+        return 0.02;
+    case KO_sop:
+        if (is_expensive(in))
+            return 0.12;
+        return in->sop == SC_div || in->sop == SC_sqrt || in->sop == SC_rsqrt || in->sop == SC_recip
+                   ? 0.06
+                   : 0.01;
+    default:
+        return 0.002;
+    }
+}
+
+/* Times a section runs for each outer point. */
+static double runs(const nnc_kernel *k, uint32_t axes, bool body)
+{
+    double n = 1;
+    for (int a = 0; a < k->n_axis; a++)
+        if ((axes >> a & 1) && (body || k->axis[a].kind == KA_map))
+            n *= (double)k->axis[a].extent;
+    return n;
+}
+
+/* Nanoseconds for each outer point, on one core, in vectors. */
+static double point_ns(const nnc_kernel *k)
+{
+    double ns = 0;
+    for (int s = 0; s < k->n_stage; s++) {
+        const nnc_kstage *g = &k->stage[s];
+        for (int i = g->body0; i < g->post1; i++)
+            ns += cost_ns(k, &k->ins[i]) * runs(k, g->axes, i < g->body1);
+    }
+    return ns;
+}
+
+/* Share of lanes in use when n elements run in vectors. */
+static double fill(int64_t n, int lanes)
+{
+    return (double)n / (double)nnc_align_up(n, lanes);
+}
+
+/* How well memory is accessed when the stage's vectors run along axis v (of extent n). */
+static double stage_score(const nnc_kernel *k, const nnc_kstage *g, int v, int lanes)
+{
+    double score = 0;
+    if (v < 0)
+        return 0;
+    for (int i = g->body0; i < g->post1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        int64_t stride = in->at.k[v];
+        bool direct = in->op == KO_store || in->arg[0] < 0;
+        double s = stride == 1 && direct ? 4 : stride == 0 && direct ? 2 : stride == 2 ? 1 : 0.25;
+        score += s * runs(k, g->axes, i < g->body1);
+    }
+    return score * fill(k->axis[v].extent, lanes);
+}
+
+static double score(const nnc_kernel *k, int v, int lanes)
+{
+    double sum = 0;
+    for (int s = 0; s < k->n_stage; s++) {
+        const nnc_kstage *g = &k->stage[s];
+        int last = g->axes ? 31 - __builtin_clz(g->axes) : -1;
+        sum += stage_score(k, g, v < k->n_outer ? v : last, lanes);
+    }
+    return v < k->n_outer ? sum : 0.95 * sum; /* sums across lanes at the end of each row */
+}
+
+/* The last own axis of the stage that costs most. */
+static int inner_axis(const nnc_kernel *k)
+{
+    double most = -1;
+    int axis = -1;
+    for (int s = 0; s < k->n_stage; s++) {
+        const nnc_kstage *g = &k->stage[s];
+        double n = runs(k, g->axes, true) * (g->body1 - g->body0);
+        if (g->axes && n > most) {
+            most = n;
+            axis = 31 - __builtin_clz(g->axes);
+        }
+    }
+    return axis;
+}
+
+static int pick_axis(const nnc_kernel *k, int lanes)
+{
+    bool tmp = false;
+    for (int b = 0; b < k->n_buf; b++)
+        tmp |= k->buf[b].role == KB_tmp;
+    int inner = inner_axis(k), best = inner;
+    double most = inner >= 0 ? score(k, inner, lanes) : -1;
+    for (int a = 0; !tmp && a < k->n_outer; a++) {
+        double s = score(k, a, lanes);
+        if (s >= most) {
+            most = s;
+            best = a;
+        }
+    }
+    return best;
+}
+
+/* Most values alive at once in a stage's body: what competes for registers. */
+static int pressure(const nnc_kernel *k, const nnc_kstage *g)
+{
+    int most = 0;
+    for (int i = g->body0; i < g->body1; i++) {
+        int live = 0;
+        for (int j = g->body0; j <= i; j++) {
+            bool used = false;
+            for (int u = i + 1; u < g->body1 && u < i + 256 && !used; u++)
+                used = k->ins[u].arg[0] == j || k->ins[u].arg[1] == j || k->ins[u].arg[2] == j;
+            live += used;
+        }
+        most = live > most ? live : most;
+    }
+    return most;
+}
+
+/* Operations of a body that wait for each other: polynomials in Horner's form, sines among them. */
+static int chain_length(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_sop || in->dtype != DT_f32)
+            continue;
+        if (is_expensive(in) && in->sop != SC_sin && in->sop != SC_cos)
+            return 0; /* many values of its own */
+        n += is_expensive(in) ? 8 : 1;
+    }
+    return n;
+}
+
+/* Do rows by four vectors at a time compute no more lanes than by two? */
+static bool fits_four(const nnc_kernel *k, int v, int lanes)
+{
+    int64_t n = k->axis[v].extent;
+    return n >= 16 * lanes && nnc_align_up(n, 4 * lanes) == nnc_align_up(n, 2 * lanes);
+}
+
+/* Vectors at once. A multiply-add takes four cycles and two start in each: eight independent chains fill the machine, and
+ * of a long chain few iterations fit what it looks ahead. Such a body goes by eight vectors: where sixteen registers are
+ * too few the values that wait in memory cost less than waiting (sin x16: 60 cycles for 16 elements by two vectors, 49 by
+ * four, 42 by eight; 37 is what its multiply-adds take). */
+static int pick_width(const nnc_kernel *k, int v, int bits)
+{
+    int lanes = bits / 32, math = 0, live = 0;
+    bool wide = false, reduces = false;
+    for (int s = 0; s < k->n_stage; s++) {
+        const nnc_kstage *g = &k->stage[s];
+        int p = g->body1 - g->body0 > 400 ? 32 : pressure(k, g);
+        live = p > live ? p : live;
+    }
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        wide |=
+            nnc_dtype_size((nnc_dtype)in->dtype) == 8 && in->op != KO_index && in->op != KO_const;
+        reduces |= in->op == KO_reduce;
+        math += is_expensive(in);
+    }
+    bool rows = v >= k->n_outer && bits == 512 && live <= 5 && !wide && fits_four(k, v, lanes);
+    if (wide)
+        lanes /= 2;
+    int width = rows                                            ? 4 * lanes
+                : reduces || v >= k->n_outer                    ? 2 * lanes
+                : live <= 5 && !wide && chain_length(k) >= LONG ? 8 * lanes
+                : math > 0 && live <= 4                         ? 4 * lanes
+                                                                : 2 * lanes;
+    if (live > 10)
+        width = lanes;
+    while (width > 4 && width / 2 >= k->axis[v].extent)
+        width /= 2;
+    return width < 1 ? 1 : width;
+}
+
+/* Bytes of all operands and results. */
+static int64_t footprint(const nnc_kernel *k)
+{
+    int64_t sum = 0;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role != KB_tmp)
+            sum += k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype);
+    return sum;
+}
+
+/* Stores that go past the caches, in whole vectors: a line of a result larger than the last cache is
+ * read from memory only to be written, and gone before the consumer comes to it. Rows, whose next
+ * ones are fetched meanwhile, want the memory for themselves as soon as operands and results
+ * together exceed the cache (a flat kernel may run in place: its consumer finds half of it there). A
+ * transposing kernel writes lines far apart: each would be read first and thrown out of its set
+ * soon after, so there it pays from TILE_STREAM bytes on (2.4 x on 4096 x 4096). */
+static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
+{
+    int64_t cache = t && t->l3_bytes > 0 ? t->l3_bytes : (int64_t)32 << 20;
+    bool any = false;
+    bool rows = v >= k->n_outer && footprint(k) > cache;
+    int64_t least = k->sched.tile > 0 ? nnc_min64(cache, TILE_STREAM)
+                    : rows            ? cache / 4
+                                      : cache; /* of a result */
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_store || k->buf[in->buf].role != KB_out)
+            continue;
+        int64_t bytes = k->buf[in->buf].numel * nnc_dtype_size(k->buf[in->buf].dtype);
+        if (bytes <= least)
+            return false;
+        any |= v >= 0;
+    }
+    return any;
+}
+
+/* Rows that come from memory while a unit computes: their stages read a row once from there and
+ * then from the nearest cache, so that memory would idle through all stages but the first. Short
+ * rows are found by the CPU itself. */
+static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
+{
+    int64_t cache = t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20;
+    int own = 0;
+    if (v < k->n_outer || k->n_outer == 0 || footprint(k) <= cache)
+        return false;
+    for (int s = 0; s < k->n_stage; s++)
+        own += k->stage[s].axes != 0;
+    int64_t row = k->axis[v].extent * 4;
+    return own > 1 && row >= AHEAD_LEAST && row <= cache / 8;
+}
+
+/* ---- transposing kernels ---- */
+
+/* The axis along which all stores lie, in a kernel that is one flat body; -1: none. */
+static int store_axis(const nnc_kernel *k)
+{
+    uint32_t along = ~0u;
+    if (k->n_stage != 1 || k->stage[0].axes || k->n_outer < 2)
+        return -1;
+    for (int i = 0; i < k->n_ins; i++) {
+        uint32_t m = 0;
+        if (k->ins[i].op != KO_store)
+            continue;
+        for (int a = 0; a < k->n_outer; a++)
+            m |= (uint32_t)(k->ins[i].at.k[a] == 1) << a;
+        along &= m;
+    }
+    along &= (1u << k->n_outer) - 1;
+    return along ? __builtin_ctz(along) : -1;
+}
+
+/* Loads that lie along another axis than the stores: squares of `width` elements are read along
+ * the one, transposed, written along the other. Each square's rows are separate copies of the
+ * body, so it must be short. */
+static bool pick_tile(nnc_kernel *k, int bits)
+{
+    nnc_kschedule *s = &k->sched;
+    int64_t most;
+    int v = store_axis(k), w = nnc_across_axis(k, v, &most), size = 1, cost = 0;
+    if (w < 0)
+        return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        cost += is_expensive(&k->ins[i]) ? 20 : 1;
+        if (k->ins[i].op == KO_store || k->ins[i].op == KO_load)
+            size = nnc_max64(size, nnc_dtype_size(k->buf[k->ins[i].buf].dtype));
+    }
+    int width = bits / 8 / size > 16 ? 16 : bits / 8 / size;
+    if (width < 2 || cost * width > 400)
+        return false;
+    s->vec_axis = (int16_t)v;
+    s->vec_width = (int16_t)width;
+    s->tile_axis = (int16_t)w;
+    int64_t rows = TILE_AREA / nnc_min64(nnc_align_up(k->axis[v].extent, width), TILE_CHUNK);
+    s->tile = (int16_t)nnc_min64(rows / 16 * 16, nnc_align_up(k->axis[w].extent, width));
+    return true;
+}
+
+/* ---- sums over columns ---- */
+
+/* Columns that a thread takes of a kernel with a block: few pieces, so that rows are read in long
+ * pieces, but one for every thread. */
+static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
+{
+    int64_t others = 1, n = k->axis[v].extent, threads = t && t->threads > 0 ? t->threads : 1;
+    for (int a = 0; a < k->n_outer; a++)
+        if (a != v)
+            others *= k->axis[a].extent;
+    int64_t parts = (threads + others - 1) / others;
+    parts = nnc_max64(nnc_min64(parts, n / 32), (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS);
+    int64_t chunk = parts > 1 ? (n + parts - 1) / parts : n;
+    return nnc_align_up(chunk, k->sched.vec_width < 16 ? 16 : k->sched.vec_width);
+}
+
+/* Short bodies that read a few lines of every row: by blocks of rows they read along memory, so
+ * that the CPU fetches ahead (64 MB of 4096 columns: 2.4 x). */
+static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
+{
+    nnc_kschedule *s = &k->sched;
+    if (v < 0 || v >= k->n_outer || k->n_stage != 1 || !k->stage[0].axes)
+        return;
+    int r = __builtin_ctz(k->stage[0].axes), cost = 0;
+    bool along = false;
+    for (int i = k->stage[0].body0; i < k->stage[0].body1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        cost += is_expensive(in) ? 20 : 1;
+        if (in->op == KO_load && (in->arg[0] >= 0 || in->n_guard || (in->at.k[v] & ~INT64_C(1))))
+            return;
+        along |= in->op == KO_load && in->at.k[v] == 1 && in->at.k[r] != 0;
+    }
+    if (!along || cost > 20 || k->axis[r].extent < 2 * BLOCK)
+        return;
+    s->chunk = block_columns(k, v, t);
+    s->block = BLOCK;
+    if (!nnc_kernel_blocked_ok(k))
+        s->chunk = s->block = 0;
+}
+
+static void split_domain(nnc_kernel *k)
+{
+    nnc_kschedule *s = &k->sched;
+    double ns = point_ns(k) * (s->tile > 0 ? s->tile : 1), whole = ns;
+    double cap = s->tile > 0 ? TILE_CHUNK : MAX_CHUNK;
+    if (s->block > 0) {
+        int64_t n = k->axis[s->vec_axis].extent;
+        s->chunk = s->chunk < n ? s->chunk : 0;
+        whole = ns * (double)(s->chunk ? s->chunk : n);
+    } else if (s->vec_axis >= 0 && s->vec_axis < k->n_outer) {
+        int64_t n = k->axis[s->vec_axis].extent;
+        double want = ns > 0 ? UNIT_NS / ns : cap;
+        int64_t chunk = (int64_t)(want > cap ? cap : want);
+        chunk = nnc_align_up(chunk > 0 ? chunk : 1, s->vec_width < 16 ? 16 : s->vec_width);
+        if (chunk < n)
+            s->chunk = chunk;
+        whole = ns * (double)(s->chunk ? s->chunk : n);
+    }
+    s->domain = nnc_kernel_domain(k);
+    double grain = whole > 0 ? GRAIN_NS / whole : 1;
+    s->grain = grain < 1 ? 1 : grain > 1e15 ? (int64_t)1e15 : (int64_t)grain;
+    if (s->grain > s->domain)
+        s->grain = s->domain;
+}
+
+bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
+{
+    if (t && t->kind == NNC_T_cuda)
+        return nnc_cuda_schedule(k, t);
+    k->grid = (nnc_kgrid){0};
+    int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
+    nnc_kschedule *s = &k->sched;
+    *s = (nnc_kschedule){.vec_width = 1};
+    bool tiled = pick_tile(k, bits);
+    int v = tiled ? s->vec_axis : pick_axis(k, bits / 32);
+    s->vec_axis = (int16_t)v;
+    if (v >= 0 && !tiled)
+        s->vec_width = (int16_t)pick_width(k, v, bits);
+    s->stream_stores = streams(k, v, t);
+    s->ahead = fetches(k, v, t);
+    pick_block(k, v, t);
+    split_domain(k);
+    return true;
+}

@@ -1,0 +1,638 @@
+/* schedule/schedule_cuda.c -- how a kernel runs on a GPU: choices by analytic rules, and what
+ * follows from them. The rules' numbers are those of memory-bound kernels on an H200: a copy needs
+ * two 16-byte loads in flight in each of 2048 threads of an SM to reach its bandwidth. */
+#include "schedule/schedule.h"
+
+enum {
+    MAX_THREADS = 1024,
+    POINT_THREADS = 256,
+    POINT_TMP = 1024, /* bytes of a thread's own arrays */
+    MAX_GRID = 0x7fffffff,
+    MAX_SHARED = 227 << 10,
+    MAX_STAGES = 64, /* of rows and columns: what is found out about stages is found in pairs */
+    MAX_PARTS = 32, /* reductions of a split kernel */
+    MAX_KEEP = 32, /* vectors of a row in one thread's registers */
+    KEEP_REGISTERS = 64 /* of them, elements */
+};
+
+/* ---- accesses ---- */
+
+/* Is e a multiple of vec at every place where axis a is one, but for axis a's own term? */
+static bool whole(const nnc_kernel *k, const nnc_affine *e, int a, int64_t c, int vec)
+{
+    for (int b = 0; b < k->n_axis; b++)
+        if (b != a && k->axis[b].extent > 1 && e->k[b] % vec)
+            return false;
+    return c % vec == 0;
+}
+
+bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec)
+{
+    if (in->at.k[a] != 1 || !whole(k, &in->at, a, in->at.c, vec))
+        return false;
+    if (in->op == KO_load && in->arg[0] >= 0 && in->scale % vec)
+        return false;
+    if (in->op == KO_store) { /* places are converted one by one */
+        const nnc_kins *x = &k->ins[in->arg[0]];
+        if (x->op == KO_index || (x->op == KO_reduce && x->sop >= KR_argmax))
+            return false;
+    }
+    for (int g = 0; g < in->n_guard; g++) { /* holds for all lanes or for none */
+        const nnc_kguard *q = &in->guard[g];
+        if (q->e.k[a] == 0)
+            continue;
+        if (q->e.k[a] != 1 || !whole(k, &q->e, a, q->lo - q->e.c, vec) || (q->hi - q->e.c) % vec)
+            return false;
+    }
+    return true;
+}
+
+static bool apart(const nnc_kins *in, int a)
+{
+    bool same = in->at.k[a] == 0 && (in->op == KO_store || in->arg[0] < 0);
+    for (int g = 0; g < in->n_guard; g++)
+        same &= in->guard[g].e.k[a] == 0;
+    return same;
+}
+
+/* May the last vector along axis a be cut short? Rows must not begin inside a vector, and
+ * whatever depends on a must be a vector. */
+static bool may_end_short(const nnc_kernel *k, int a, int vec)
+{
+    for (int b = 0; b < k->n_outer; b++)
+        if (b != a && k->axis[b].extent > 1)
+            return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if ((in->op == KO_load || in->op == KO_store) && !cu_vector(k, in, a, vec) && !apart(in, a))
+            return false;
+    }
+    return true;
+}
+
+static bool has_tmp(const nnc_kernel *k)
+{
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp)
+            return true;
+    return false;
+}
+
+static bool flat(const nnc_kernel *k)
+{
+    return k->n_stage == 1 && k->stage[0].axes == 0 && !has_tmp(k);
+}
+
+/* ---- what follows from choices ---- */
+
+static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
+{
+    int64_t n = 1;
+    for (int a = 0; a < k->n_axis; a++)
+        if (a >= k->n_outer && (s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
+            return INT64_MAX;
+    return n;
+}
+
+/* In 32 bits, whatever is added first? Terms of both signs may cancel in the end. */
+static bool fits32(const nnc_kernel *k, const nnc_affine *e)
+{
+    const int64_t most = INT32_MAX - 65536;
+    int64_t up = nnc_max64(e->c, 0), down = nnc_max64(-e->c, 0), far;
+    for (int a = 0; a < k->n_axis; a++) {
+        bool ok = nnc_mul_ok(e->k[a], k->axis[a].extent - 1, &far) && far <= most && far >= -most;
+        if (!ok)
+            return false;
+        *(far > 0 ? &up : &down) += far > 0 ? far : -far;
+    }
+    return up <= most && down <= most;
+}
+
+/* Do all offsets and counters fit in 32 bits? */
+static bool narrow(const nnc_kernel *k, int64_t units)
+{
+    if (units > INT32_MAX - (1 << 20))
+        return false;
+    for (int a = 0; a < k->n_axis; a++)
+        if (k->axis[a].extent > INT32_MAX / 2)
+            return false;
+    for (int i = 0; i < k->n_stage; i++)
+        if (own_points(k, &k->stage[i]) > INT32_MAX / 2)
+            return false;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].numel > INT32_MAX)
+            return false;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        if (!fits32(k, &in->at))
+            return false;
+        for (int g = 0; g < in->n_guard; g++)
+            if (!fits32(k, &in->guard[g].e))
+                return false;
+    }
+    return true;
+}
+
+static int64_t points(const nnc_kernel *k, int axis, int vec)
+{
+    int64_t n = 1;
+    for (int a = 0; a < k->n_outer; a++)
+        if (!nnc_mul_ok(n, a == axis ? (k->axis[a].extent + vec - 1) / vec : k->axis[a].extent, &n))
+            return -1;
+    return n;
+}
+
+static bool derive_point(const nnc_kernel *k, nnc_kgrid *g)
+{
+    if (g->vec > 1 && (g->axis < 0 || g->vec > 16 || (g->vec & (g->vec - 1)) || has_tmp(k) ||
+                          (k->axis[g->axis].extent % g->vec && !may_end_short(k, g->axis, g->vec))))
+        return false;
+    if (g->flight > 1 && (!flat(k) || g->flight > 8))
+        return false;
+    int64_t units = points(k, g->axis, g->vec), each = (int64_t)g->threads * g->flight;
+    if (units < 1 || g->group != 1 || g->split != 1 || g->keep != 0 ||
+        nnc_kernel_scratch(k) > 256 << 10)
+        return false;
+    g->blocks = (units + each - 1) / each;
+    g->index = narrow(k, units) ? 32 : 64;
+    return true;
+}
+
+int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g)
+{
+    int64_t n = 0, side = 32 * g->vec;
+    for (int i = 0; i < k->n_ins; i++)
+        if (nnc_kernel_tiles(k, &k->ins[i], g->axis, g->across))
+            n += side * (side + 1) * nnc_dtype_size(k->buf[k->ins[i].buf].dtype);
+    return n;
+}
+
+static bool derive_tile(const nnc_kernel *k, nnc_kgrid *g)
+{
+    int v = g->axis, w = g->across, side = 32 * g->vec, count = 0;
+    if (g->threads != 256 || !flat(k) || v < 0 || w < 0 || w >= k->n_outer || v == w ||
+        g->flight != 1 || g->group != 1 || g->split != 1 || g->keep || g->vec > 4 ||
+        (g->vec & (g->vec - 1)) || k->axis[v].extent < 2 || k->axis[w].extent < 2 ||
+        k->axis[v].extent % g->vec || k->axis[w].extent % g->vec || cu_tile_bytes(k, g) > 48 << 10)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (nnc_kernel_tiles(k, &k->ins[i], v, w)) {
+            count++;
+            if (g->vec > 1 && !cu_vector(k, &k->ins[i], w, g->vec))
+                return false;
+        }
+    int64_t nv = (k->axis[v].extent + side - 1) / side, nw = (k->axis[w].extent + side - 1) / side;
+    int64_t all = points(k, -1, 1) / k->axis[v].extent / k->axis[w].extent;
+    g->index = narrow(k, points(k, -1, 1)) ? 32 : 64;
+    return count > 0 && nnc_mul_ok(nv, nw, &nv) && nnc_mul_ok(nv, all, &g->blocks);
+}
+
+static int reductions(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        n += k->ins[i].op == KO_reduce;
+    return n;
+}
+
+/* One sum after another over own axes that are all reduced, and what is made of them. */
+static bool may_split(const nnc_kernel *k)
+{
+    if (k->n_stage != 1 || has_tmp(k))
+        return false;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if (k->axis[a].kind == KA_map && k->axis[a].extent > 1)
+            return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if ((k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax) ||
+            (k->ins[i].op == KO_store && i < k->stage[0].body1) ||
+            (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].role != KB_in))
+            return false;
+    return true;
+}
+
+/* Stages that store what they load, each on its own: blocks may take any part of them. */
+static bool may_share(const nnc_kernel *k)
+{
+    if (has_tmp(k) || reductions(k) > 0)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_load && k->buf[k->ins[i].buf].role != KB_in)
+            return false;
+    return true;
+}
+
+/* Of a kernel whose points blocks share: their parts, and the launch that joins them. */
+static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, int64_t units)
+{
+    if (g->split == 1)
+        return true;
+    if (may_share(k))
+        return g->keep == 0 && nnc_mul_ok(g->blocks, g->split, &g->blocks);
+    g->work =
+        may_split(k) && reductions(k) <= MAX_PARTS && g->keep == 0 && !g->spill && g->split <= units
+            ? cu_work(k, g)
+            : -1;
+    int64_t n = points(k, -1, 1), each = g->threads / cu_finish_group(k, g);
+    g->finish = (n + each - 1) / each;
+    return g->work > 0 && g->finish <= MAX_GRID && nnc_mul_ok(g->blocks, g->split, &g->blocks);
+}
+
+static bool finds_places(const nnc_kernel *k)
+{
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax)
+            return true;
+    return false;
+}
+
+/* cu_rows_plan; notes in *g that memory ran out. */
+static bool rows_planned(cu_rows *r, const nnc_kernel *k, nnc_kgrid *g)
+{
+    bool ok = cu_rows_plan(r, k, g);
+    g->oom |= !ok;
+    return ok;
+}
+
+static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
+{
+    cu_rows r = {0};
+    if (g->threads != 32 * g->group || g->axis < 0 || g->flight != 1 || g->keep > MAX_KEEP ||
+        g->spill || g->vec > 8 || (g->vec & (g->vec - 1)) || k->axis[g->axis].extent % g->vec ||
+        (g->vec > 1 && finds_places(k)) || cu_part_bytes(k) * g->threads * g->vec > 48 << 10)
+        return false;
+    int64_t n = points(k, g->axis, g->vec);
+    bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && r.scratch == 0 && n > 0;
+    g->blocks = (n + 31) / 32;
+    g->index = narrow(k, n * g->vec) ? 32 : 64;
+    ok = ok && derive_split(k, g, r.stage[0].units);
+    cu_rows_deinit(&r);
+    return ok;
+}
+
+static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
+{
+    cu_rows r = {0};
+    int rows = g->threads / g->group;
+    if (g->threads % g->group || g->group > MAX_THREADS || g->axis != -1 || g->flight != 1 ||
+        g->keep > MAX_KEEP || g->vec > 16 || (g->vec & (g->vec - 1)) || g->spill > 1 ||
+        (g->group > 32 ? g->group % 32 != 0 : (g->group & (g->group - 1)) != 0))
+        return false;
+    int64_t n = points(k, -1, 1);
+    bool ok = k->n_stage <= MAX_STAGES && rows_planned(&r, k, g) && n > 0;
+    if (ok) {
+        g->blocks = (n + rows - 1) / rows;
+        if (g->spill)
+            ok = nnc_mul_ok(g->blocks * rows, r.scratch, &g->work);
+        else
+            g->shared = r.scratch * rows;
+        g->index = narrow(k, n) ? 32 : 64;
+    }
+    ok = ok && derive_split(k, g, r.stage[0].units);
+    cu_rows_deinit(&r);
+    return ok && g->shared <= MAX_SHARED;
+}
+
+bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
+{
+    g->finish = g->shared = g->work = 0;
+    if (g->threads < 32 || g->threads > MAX_THREADS || g->threads % 32 || g->vec < 1 ||
+        g->flight < 1 || g->group < 1 || g->split < 1 || g->keep < 0 || g->axis < -1 ||
+        g->axis >= k->n_outer || g->regs < 0 || g->regs * g->threads > 65536)
+        return false;
+    bool ok = false;
+    if (g->cls == KC_point)
+        ok = derive_point(k, g);
+    if (g->cls == KC_tile)
+        ok = derive_tile(k, g);
+    if (g->cls == KC_row)
+        ok = derive_row(k, g);
+    if (g->cls == KC_column)
+        ok = derive_column(k, g);
+    return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
+}
+
+/* ---- choices ---- */
+
+/* The outer axis that most bytes are stored, then loaded along. */
+int nnc_cuda_fast_axis(const nnc_kernel *k)
+{
+    int64_t most = -1;
+    int axis = k->n_outer - 1;
+    for (int a = 0; a < k->n_outer; a++) {
+        int64_t n = 0;
+        for (int i = 0; i < k->n_ins; i++) {
+            const nnc_kins *in = &k->ins[i];
+            if ((in->op == KO_load || in->op == KO_store) && in->at.k[a] == 1 &&
+                k->axis[a].extent > 1)
+                n += k->buf[in->buf].numel * (in->op == KO_store ? 4 : 1);
+        }
+        if (n >= most) {
+            most = n;
+            axis = a;
+        }
+    }
+    return axis;
+}
+
+/* Elements of one access along axis a: 16 bytes of the narrowest type, at most 8. */
+int nnc_cuda_vec(const nnc_kernel *k, int a)
+{
+    int narrowest = 16;
+    bool stores = false;
+    if (a < 0 || has_tmp(k))
+        return 1;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if ((in->op != KO_load && in->op != KO_store) || !cu_vector(k, in, a, 1))
+            continue;
+        int size = nnc_dtype_size(k->buf[in->buf].dtype);
+        narrowest = size < narrowest ? size : narrowest;
+    }
+    int vec = 16 / narrowest > 8 ? 8 : 16 / narrowest;
+    for (; vec > 1; vec /= 2) {
+        stores = true;
+        for (int i = 0; i < k->n_ins; i++)
+            if (k->ins[i].op == KO_store)
+                stores &= cu_vector(k, &k->ins[i], a, vec);
+        if (stores && (k->axis[a].extent % vec == 0 ||
+                          (vec * 2 > 16 / narrowest && may_end_short(k, a, vec))))
+            break;
+    }
+    return vec;
+}
+
+int64_t nnc_cuda_resident(const nnc_target *t)
+{
+    return (int64_t)(t->sms > 0 ? t->sms : 132) * (t->sm_threads > 0 ? t->sm_threads : 2048);
+}
+
+static void choose_point(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kgrid *g = &k->grid;
+    int64_t resident = nnc_cuda_resident(t);
+    int inputs = 0;
+    bool small = true;
+    g->cls = KC_point;
+    g->threads = POINT_THREADS;
+    g->axis = (int16_t)nnc_cuda_fast_axis(k);
+    int vec = nnc_cuda_vec(k, g->axis);
+    while (
+        vec > 1 && points(k, g->axis, vec) < resident / 4) /* more threads rather than wider ones */
+        vec /= 2;
+    if (vec > 1 && k->axis[g->axis].extent % vec && !may_end_short(k, g->axis, vec))
+        vec = 1;
+    g->vec = (int16_t)vec;
+    for (int b = 0; b < k->n_buf; b++) {
+        inputs += k->buf[b].role == KB_in;
+        small &= nnc_dtype_size(k->buf[b].dtype) <= 2;
+    }
+    if (flat(k) && vec > 1 && points(k, g->axis, vec) >= 4 * resident)
+        g->flight = small && inputs == 1 ? 4 : 2;
+}
+
+/* ---- squares ---- */
+
+/* The axis along which all stores lie; -1: none. */
+static int store_axis(const nnc_kernel *k)
+{
+    uint32_t along = (1u << k->n_outer) - 1;
+    for (int i = 0; i < k->n_ins; i++)
+        for (int a = 0; k->ins[i].op == KO_store && a < k->n_outer; a++)
+            if (k->ins[i].at.k[a] != 1 || k->axis[a].extent < 2)
+                along &= ~(1u << a);
+    return along ? __builtin_ctz(along) : -1;
+}
+
+/* Squares where most bytes are loaded across the stores; 16-bit and 8-bit elements in vectors. */
+static bool choose_tile(nnc_kernel *k)
+{
+    nnc_kgrid *g = &k->grid;
+    int64_t most;
+    int v = flat(k) ? store_axis(k) : -1, w = nnc_across_axis(k, v, &most), size = 8;
+    if (w < 0 || most < 4096)
+        return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (nnc_kernel_tiles(k, &k->ins[i], v, w)) {
+            int n = nnc_dtype_size(k->buf[k->ins[i].buf].dtype);
+            size = n < size ? n : size;
+        }
+    g->cls = KC_tile;
+    g->axis = (int16_t)v;
+    g->across = (int16_t)w;
+    g->threads = 256;
+    for (g->vec = size == 1 ? 4 : size == 2 ? 2 : 1; g->vec >= 1; g->vec /= 2)
+        if (nnc_cuda_derive(k, g))
+            return true;
+    return false;
+}
+
+/* More blocks for each point where points are few and long: at least eight steps of a thread's sum
+ * stay, or two of what is only moved. */
+static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
+{
+    nnc_kgrid *g = &k->grid, one = *g;
+    bool share = may_share(k);
+    if (g->blocks < 1 || !(share || may_split(k)))
+        return;
+    int64_t blocks = share ? (int64_t)t->sms * t->sm_threads / g->threads : 2 * t->sms;
+    int64_t want = (blocks + g->blocks - 1) / g->blocks, most = units / g->group / (share ? 2 : 8);
+    want = want > most ? most : want;
+    if (want < 2)
+        return;
+    g->split = (int16_t)(want > 1024 ? 1024 : want);
+    g->keep = 0;
+    if (!nnc_cuda_derive(k, g)) {
+        one.oom = g->oom;
+        *g = one;
+        (void)nnc_cuda_derive(k, g);
+    }
+}
+
+/* Nothing is kept: then nothing need be said of it. */
+static void drop_keep(nnc_kernel *k)
+{
+    cu_rows r = {0};
+    bool any = !rows_planned(&r, k, &k->grid);
+    for (int i = 0; !any && i < k->n_ins; i++)
+        any = r.held[i];
+    cu_rows_deinit(&r);
+    if (!any)
+        k->grid.keep = 0;
+}
+
+/* ---- rows ---- */
+
+/* Do more bytes lie along own axes than along an outer one? */
+static bool rows_along_memory(const nnc_kernel *k)
+{
+    double inner = 0, outer = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        for (int a = 0; a < k->n_axis; a++)
+            if (in->at.k[a] == 1 && k->axis[a].extent > 1 && k->buf[in->buf].role != KB_tmp)
+                *(a < k->n_outer ? &outer : &inner) += (double)k->buf[in->buf].numel;
+    }
+    return inner > outer;
+}
+
+static int row_vec(const nnc_kernel *k)
+{
+    int narrowest = 16;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_load || k->ins[i].op == KO_store) {
+            int size = nnc_dtype_size(k->buf[k->ins[i].buf].dtype);
+            narrowest = size < narrowest ? size : narrowest;
+        }
+    return 16 / narrowest > 8 ? 8 : 16 / narrowest;
+}
+
+/* Registers of one value. */
+static int words(const nnc_kernel *k)
+{
+    for (int b = 0; b < k->n_buf; b++)
+        if (nnc_dtype_size(k->buf[b].dtype) == 8)
+            return 2;
+    return 1;
+}
+
+/* Threads for a row of n elements: about four vectors each; more where rows alone do not fill the
+ * machine. */
+static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
+{
+    int64_t vectors = (n + vec - 1) / vec, group = 1;
+    while (group < 32 && group * 2 < vectors)
+        group *= 2;
+    while (group < 512 && group * 4 < vectors && group >= 32)
+        group *= 2;
+    while (group < MAX_THREADS && group >= 32 && group < vectors && rows * group < resident / 2)
+        group *= 2;
+    return (int)group;
+}
+
+/* has_to: nothing else holds its tmp buffers, or lies along memory. */
+static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
+{
+    nnc_kgrid *g = &k->grid;
+    int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1, rows = points(k, -1, 1);
+    for (int i = 0; i < k->n_stage; i++)
+        longest = nnc_max64(longest, own_points(k, &k->stage[i]));
+    if (!has_to && (longest < 8 || (!rows_along_memory(k) && rows >= resident / 8)))
+        return false;
+    g->cls = KC_row;
+    g->axis = -1;
+    g->flight = 1;
+    g->vec = (int16_t)row_vec(k);
+    g->group = (int16_t)row_group(longest, rows, g->vec, resident > 0 ? resident : 132 * 2048);
+    if (g->group == 1 && !has_to)
+        return false;
+    g->threads = (int16_t)(g->group > 128 ? g->group : 128);
+    while (g->threads > 32 && g->threads > g->group && rows * g->group <= g->threads / 2)
+        g->threads /= 2;
+    int64_t trips = (longest + (int64_t)g->vec * g->group - 1) / ((int64_t)g->vec * g->group);
+    int64_t most = g->threads > 512 ? KEEP_REGISTERS / 2 : KEEP_REGISTERS;
+    g->keep = (int16_t)(trips * g->vec * words(k) <= most && trips <= MAX_KEEP ? trips : 0);
+    if (nnc_cuda_derive(k, g) && g->shared <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
+        drop_keep(k);
+        choose_split(k, t, longest / g->vec);
+        return true;
+    }
+    g->spill = 1;
+    return nnc_cuda_derive(k, g);
+}
+
+/* ---- columns ---- */
+
+/* Do columns of vec points fill the machine? Either there are many, or blocks may share what they sum. */
+static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int64_t longest)
+{
+    const nnc_kgrid *g = &k->grid;
+    int64_t n = points(k, g->axis, vec);
+    if (k->axis[g->axis].extent % vec || finds_places(k))
+        return false;
+    if (n >= 32 * (int64_t)t->sms)
+        return true;
+    /* Whole warps, or few that are not; 16 of a column, and eight steps of a thread's sum. */
+    return may_split(k) && (n % 32 == 0 || n >= 256) && n / 32 * (longest / 16 / 8) >= 2 * t->sms;
+}
+
+/* Reductions over what lies apart in memory, where points alone do not fill the machine. */
+static bool choose_column(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kgrid *g = &k->grid;
+    int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1;
+    for (int i = 0; i < k->n_stage; i++)
+        longest = nnc_max64(longest, own_points(k, &k->stage[i]));
+    int axis = nnc_cuda_fast_axis(k);
+    if (axis < 0 || k->axis[axis].extent < 8 || longest < 16 || has_tmp(k))
+        return false;
+    g->cls = KC_column;
+    g->axis = (int16_t)axis;
+    g->vec = (int16_t)nnc_cuda_vec(k, axis);
+    while (g->vec > 1 && !columns_fill(k, t, g->vec, longest))
+        g->vec /= 2;
+    int64_t n = points(k, axis, g->vec);
+    if (n >= resident / 2)
+        return false;
+    g->group = 1;
+    while (g->group < 16 && g->group * 4 <= longest && n * g->group < resident)
+        g->group *= 2;
+    while (g->group > 1 && cu_part_bytes(k) * 32 * g->group * g->vec > 48 << 10)
+        g->group /= 2;
+    g->threads = (int16_t)(32 * g->group);
+    int64_t trips = (longest + g->group - 1) / g->group;
+    g->keep = (int16_t)(k->n_stage > 1 && trips * g->vec <= KEEP_REGISTERS / 2 && trips <= MAX_KEEP
+                            ? trips
+                            : 0);
+    if (g->group == 1 || !nnc_cuda_derive(k, g))
+        return false;
+    drop_keep(k);
+    choose_split(k, t, longest);
+    return true;
+}
+
+/* Nothing chosen yet, but whether memory ran out meanwhile. */
+static void choose_none(nnc_kernel *k)
+{
+    k->grid = (nnc_kgrid){.axis = -1,
+        .across = -1,
+        .vec = 1,
+        .flight = 1,
+        .group = 1,
+        .split = 1,
+        .oom = k->grid.oom};
+}
+
+bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
+{
+    k->sched = nnc_cuda_sched(k);
+    k->grid.oom = false;
+    choose_none(k);
+    bool large = nnc_kernel_scratch(k) > POINT_TMP, along = rows_along_memory(k);
+    bool windows = nnc_window_kernel(k) && points(k, -1, 1) >= nnc_cuda_resident(t) / 4;
+    if (windows && !large) {
+        choose_point(k, t);
+        if (nnc_cuda_derive(k, &k->grid))
+            return !k->grid.oom;
+        choose_none(k);
+    }
+    if ((large || along) && choose_row(k, t, large))
+        return !k->grid.oom;
+    if (choose_none(k), choose_tile(k))
+        return !k->grid.oom;
+    if (choose_none(k), choose_column(k, t))
+        return !k->grid.oom;
+    if (choose_none(k), !along && choose_row(k, t, false))
+        return !k->grid.oom;
+    choose_none(k);
+    choose_point(k, t);
+    if (!nnc_cuda_derive(k, &k->grid)) { /* one point a thread is always possible */
+        k->grid.vec = k->grid.flight = 1;
+        (void)nnc_cuda_derive(k, &k->grid);
+    }
+    return !k->grid.oom;
+}

@@ -1,0 +1,140 @@
+/* schedule/schedule_window.c -- kernels of windows (pooling, depthwise convolution): which strips they are computed in. */
+#include "schedule/schedule.h"
+
+enum {
+    MOST_TAPS = 200, /* elements of a window that one thread takes */
+    ACCUMULATORS = 32, /* of a strip's vectors, in registers */
+};
+
+/* Outer axis a and reduce axis r move one load along together: neighbouring windows may overlap. */
+static bool move_together(const nnc_kernel *k, int a, int r)
+{
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_load && k->axis[r].extent > 1 && k->axis[a].extent > 1 &&
+            in->at.k[a] != 0 && in->at.k[r] != 0 &&
+            (in->at.k[a] % in->at.k[r] == 0 || in->at.k[r] % in->at.k[a] == 0))
+            return true;
+    }
+    return false;
+}
+
+static int64_t taps(const nnc_kernel *k, const nnc_kstage *s)
+{
+    int64_t n = 1;
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if ((s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
+            return INT64_MAX;
+    return n;
+}
+
+bool nnc_window_kernel(const nnc_kernel *k)
+{
+    bool any = false;
+    for (int s = 0; s < k->n_stage; s++)
+        if (taps(k, &k->stage[s]) > MOST_TAPS)
+            return false;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp)
+            return false;
+    for (int a = k->n_outer; a < k->n_axis; a++) {
+        if (k->axis[a].kind == KA_map && k->axis[a].extent > 1)
+            return false;
+        for (int o = 0; o < k->n_outer; o++)
+            any |= move_together(k, o, a);
+    }
+    return any;
+}
+
+/* Places that n neighbouring windows see along a and r. */
+static int places(const nnc_kernel *k, int a, int r, int n)
+{
+    int64_t seen[NNC_STRIP * MOST_TAPS];
+    int most = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        int count = 0;
+        if (in->op != KO_load || in->at.k[a] == 0 || in->at.k[r] == 0)
+            continue;
+        for (int j = 0; j < n; j++)
+            for (int q = 0; q < k->axis[r].extent; q++) {
+                int64_t at = in->at.k[a] * j + in->at.k[r] * q;
+                int m = 0;
+                while (m < count && seen[m] != at)
+                    m++;
+                if (m == count)
+                    seen[count++] = at;
+            }
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* Results of a strip: those that load least for each result, while threads enough stay to fill a quarter of the machine. */
+static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, int fast)
+{
+    int64_t points = 1, extent = k->axis[a].extent;
+    int vec = nnc_cuda_vec(k, fast), best = 1;
+    for (int o = 0; o < k->n_outer; o++)
+        points *= k->axis[o].extent;
+    double least = places(k, a, r, 1);
+    for (int n = 2; n <= NNC_STRIP && n * vec <= ACCUMULATORS && n <= extent; n++) {
+        int64_t strips = nnc_ceildiv(extent, n);
+        double loads = (double)(strips * places(k, a, r, n)) / (double)extent;
+        if (points / extent * strips / vec >= nnc_cuda_resident(t) / 4 && loads < 0.95 * least) {
+            least = loads;
+            best = n;
+        }
+    }
+    return best;
+}
+
+/* May r be written out: does it end in plain sums, products, maxima, minima? And does every store move with a? */
+static bool plain(const nnc_kernel *k, int a)
+{
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if ((in->op == KO_reduce && (in->sop >= KR_argmax || in->arg[1] >= 0)) ||
+            (in->op == KO_store && in->at.k[a] == 0))
+            return false;
+    }
+    return true;
+}
+
+static int64_t magnitude(int64_t v)
+{
+    return v < 0 ? -v : v;
+}
+
+/* The pair to strip: of the outer axes that do not count fastest, the one along which windows lie closest. */
+static bool pick_pair(const nnc_kernel *k, int fast, int *axis, int *reduce)
+{
+    int64_t nearest = INT64_MAX;
+    for (int a = 0; a < k->n_outer; a++)
+        for (int r = k->n_outer; r < k->n_axis; r++) {
+            if (a == fast || !move_together(k, a, r) ||
+                places(k, a, r, 2) >= 2 * places(k, a, r, 1))
+                continue;
+            for (int i = 0; i < k->n_ins; i++) {
+                int64_t at = magnitude(k->ins[i].at.k[a]);
+                if (k->ins[i].op == KO_load && at > 0 && at < nearest) {
+                    nearest = at;
+                    *axis = a;
+                    *reduce = r;
+                }
+            }
+        }
+    return nearest < INT64_MAX;
+}
+
+bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
+{
+    int a = 0, r = 0;
+    if (!t || t->kind != NNC_T_cuda || !nnc_window_kernel(k))
+        return true;
+    int fast = nnc_cuda_fast_axis(k);
+    if (!pick_pair(k, fast, &a, &r) || !plain(k, a))
+        return true;
+    int n = pick_length(k, t, a, r, fast);
+    return n == 1 || (nnc_kernel_strip(k, a, n, mem) && nnc_kernel_unroll(k, r, mem));
+}
