@@ -162,34 +162,6 @@ static nnc_status make_inputs(comparison *c)
     return NNC_OK;
 }
 
-/* What a program may err by: its results' type says it, and the precision of its contractions where
- * that is one of 16 bits and its pass ran, or tf32. */
-static double tolerance_of(const comparison *c, const program *p)
-{
-    const nnc_plan *plan = p->a->plan;
-    bool rounds = true;
-    double most = 0;
-    if (c->o->tolerance != 0)
-        return fmax(c->o->tolerance, 0);
-    for (int i = 0; i < plan->n_output; i++)
-        most =
-            fmax(most, nnc_default_tolerance((nnc_dtype)plan->tensor[plan->output[i]].type.dtype));
-    for (int i = 0; i < p->n_skip && nnc_precision_dtype(plan->precision) != DT_f32; i++)
-        rounds &= strcmp(p->skip[i], "precision") != 0;
-    return rounds ? fmax(most, nnc_precision_tolerance(plan->precision)) : most;
-}
-
-static void judge(comparison *c)
-{
-    c->tolerance = tolerance_of(c, &c->p[c->fused]);
-    c->agrees = true;
-    for (int i = 0; i < c->n; i++) {
-        c->agrees &= !c->truth.ran || nnc_error_nmse(&c->p[i].truth) <= tolerance_of(c, &c->p[i]);
-        c->agrees &=
-            nnc_error_nmse(&c->p[i].unfused) <= 4 * c->tolerance; /* both sides may err by it */
-    }
-}
-
 static nnc_status compare(comparison *c)
 {
     NNC_TRY(compile_all(c));
@@ -197,17 +169,22 @@ static nnc_status compare(comparison *c)
     for (int i = 0; i < c->n; i++)
         c->io = c->p[i].a->chunks > 1 ? NNC_IO_INCLUDE : c->io;
     c->main = c->io == NNC_IO_INCLUDE;
+    for (int i = 0; i < c->n; i++) {
+        c->p[i].output = ARENA_NEW(&c->arena, judged, c->p[i].a->plan->n_output + 1);
+        if (!c->p[i].output)
+            return nnc_nomem(c->sink);
+    }
     NNC_TRY(make_inputs(c));
     if (c->o->no_reference) {
-        snprintf(c->truth.scope, sizeof c->truth.scope, "not asked for");
+        snprintf(c->reference.scope, sizeof c->reference.scope, "not asked for");
     } else {
         nnc_compare_say(c, "computing the float64 reference", NULL);
-        NNC_TRY(nnc_truth_make(c->model, c->input, nnc_env_threads(c->env), &c->truth, c->sink));
+        NNC_TRY(nnc_reference_make(
+            c->model, c->input, nnc_env_threads(c->env), &c->reference, c->sink));
     }
     nnc_compare_say(c, "loading weights", NULL);
     NNC_TRY(nnc_measure(c));
-    judge(c);
-    return NNC_OK;
+    return nnc_judge(c);
 }
 
 static void release(comparison *c)
@@ -224,7 +201,7 @@ static void release(comparison *c)
     for (int i = 0; i < c->n_kept; i++)
         nnc_free(c->kept[i].data);
     nnc_free(c->input);
-    nnc_truth_free(&c->truth);
+    nnc_reference_free(&c->reference);
     nnc_arena_deinit(&c->arena);
 }
 

@@ -1,9 +1,9 @@
 /* api/compare.h -- the programs of a comparison and what was measured of them: made by compare.c, timed by timing.c, checked by
- * measure.c, printed by compare_print.c. */
+ * measure.c, judged by judge.c, printed by compare_print.c. */
 #ifndef NNC_API_COMPARE_H
 #define NNC_API_COMPARE_H
 
-#include "api/internal.h"
+#include "api/reference.h"
 
 enum { MAX_PROGRAMS = 40, MAX_KEPT = 256 };
 
@@ -33,6 +33,14 @@ static inline bool nnc_significant(const pairs *p)
     return p->low > 1 || p->high < 1;
 }
 
+/* One output of one program: its errors and the verdict. */
+typedef struct judged {
+    nnc_error reference, unfused; /* against float64; against the unfused program */
+    double limit;                 /* largest nmse against float64 that agrees */
+    double conditioning;          /* nmse that rounding alone explains, where the limit comes from it; else 0 */
+    bool agrees;
+} judged;
+
 /* The model compiled with some of the passes. */
 typedef struct program {
     const char *pass;     /* the passes that this one has and the one before has not ("fuse", "expand + fuse"); NULL for the first */
@@ -46,7 +54,7 @@ typedef struct program {
     pairs paired[2];      /* against the program before */
     nnc_io_report io;     /* of [1] */
     nnc_exec_phases first_run;
-    nnc_error truth, unfused; /* against float64; against the unfused program */
+    judged *output;       /* by output */
 } program;
 
 /* Pieces of the unfused program's outputs, kept to compare the others with. */
@@ -64,14 +72,14 @@ typedef struct comparison {
     int n, unfused, fused;   /* indices */
     void **input;            /* row-major, by input number */
     int n_input;
-    nnc_truth truth;
+    nnc_reference reference;
     kept kept[MAX_KEPT];
     int n_kept;
     bool kept_all;
     pairs paired[2];         /* fused against unfused; as program.t */
     nnc_io io;               /* what is timed: as asked, but models in chunks have their copies with them */
     bool main;               /* index of the times that the report is about: 0 runs alone, 1 with copies */
-    double tolerance;
+    double *conditioning[2]; /* mean square by output, of programs whose contractions are as typed, and of rounded ones; NULL: not needed */
     bool agrees;
     nnc_sink *sink;
     nnc_arena arena;
@@ -92,6 +100,11 @@ typedef struct summary { /* of a program's plan and times */
     int64_t launches, kernels, bytes, flops, arena;
 } summary;
 summary nnc_summarize(const program *p, bool io);
+
+/* judge.c: sets limits and verdicts of all programs' outputs, and c->agrees. */
+nnc_status nnc_judge(comparison *c) NNC_MUST;
+/* The output that is furthest beyond its limit, or nearest to it. -1: the model has none. */
+int nnc_worst_output(const comparison *c, const program *p);
 
 nnc_status nnc_compare_print(const comparison *c, nnc_format f, nnc_text *out) NNC_MUST;
 

@@ -60,6 +60,19 @@ static void put_ms(nnc_text *t, double ms)
     nnc_printf(t, ms >= 100 ? "%9.1f" : ms >= 10 ? "%9.2f" : "%9.3f", ms);
 }
 
+/* Of the worst output; NaN where there is no reference or no output. */
+static double worst_nmse(const comparison *c, const program *p)
+{
+    int o = nnc_worst_output(c, p);
+    return o >= 0 && c->reference.ran ? nnc_error_nmse(&p->output[o].reference) : NAN;
+}
+
+static double worst_max_rel(const comparison *c, const program *p)
+{
+    int o = nnc_worst_output(c, p);
+    return o >= 0 && c->reference.ran ? nnc_error_max_rel(&p->output[o].reference) : NAN;
+}
+
 static void text_row(nnc_text *t, const comparison *c, const program *p)
 {
     summary s = nnc_summarize(p, c->main);
@@ -70,8 +83,8 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
     nnc_printf(t, "%6d%10lld", p->t[c->main].n_ns, (long long)s.launches);
     nnc_put_bytes_column(t, s.bytes, 12, false);
     nnc_put_bytes_column(t, s.arena, 12, false);
-    if (c->truth.ran)
-        nnc_printf(t, "%11.1e%11.1e", nnc_error_nmse(&p->truth), nnc_error_max_rel(&p->truth));
+    if (c->reference.ran)
+        nnc_printf(t, "%11.1e%11.1e", worst_nmse(c, p), worst_max_rel(c, p));
     nnc_putc(t, '\n');
 }
 
@@ -184,6 +197,87 @@ static void text_copies(nnc_text *t, const comparison *c)
     }
 }
 
+static double largest_limit(const comparison *c)
+{
+    double limit = 0;
+    for (int o = 0; o < c->p[c->fused].a->plan->n_output; o++)
+        limit = fmax(limit, c->p[c->fused].output[o].limit);
+    return limit;
+}
+
+static const char *program_name(const program *p)
+{
+    return p->name ? p->name : p->pass;
+}
+
+/* The program whose output o is worst: one that disagrees, or the one with the largest error. */
+static const program *worst_program(const comparison *c, int o)
+{
+    const program *worst = &c->p[c->fused];
+    for (int i = 0; i < c->n; i++) {
+        const judged *j = &c->p[i].output[o], *w = &worst->output[o];
+        double a = nnc_error_nmse(&j->reference), b = nnc_error_nmse(&w->reference);
+        if (j->agrees != w->agrees ? !j->agrees : a > b)
+            worst = &c->p[i];
+    }
+    return worst;
+}
+
+/* "12 of 100 elements are NaN or infinite". */
+static void text_not_finite(nnc_text *t, const nnc_error *e, const char *other)
+{
+    long long all = e->n + e->not_finite + e->mismatched;
+    if (e->mismatched)
+        nnc_printf(t, "; %lld of %lld elements are NaN or infinite here or in %s, not in both",
+            (long long)e->mismatched, all, other);
+    if (e->not_finite)
+        nnc_printf(t, "; %lld of %lld elements are NaN or infinite in both%s",
+            (long long)e->not_finite, all, e->n || e->mismatched ? "" : ": nothing to compare");
+}
+
+/* What there is to say of output o beyond its error: disagreement, conditioning, NaN. */
+static void text_output(nnc_text *t, const comparison *c, int o)
+{
+    const program *p = worst_program(c, o);
+    const judged *j = &p->output[o];
+    const nnc_error *e = c->reference.ran ? &j->reference : &j->unfused;
+    const char *other = c->reference.ran ? "float64" : "unfused";
+    double own = nnc_error_nmse(e), pair = nnc_error_nmse(&j->unfused);
+    if (j->agrees && !(j->conditioning > 0) && !e->not_finite)
+        return;
+    nnc_printf(t, "  %s: %s%s, nmse %.1e (limit %.1e)", p->a->plan->output_name[o],
+        j->agrees ? "" : "DIFFERS, ", program_name(p), own, j->limit);
+    if (!j->agrees && c->reference.ran && pair > j->limit)
+        nnc_printf(t, ", against unfused %.1e", pair);
+    if (j->conditioning > 0)
+        nnc_printf(t, "; rounding values on the way to their dtypes alone changes it by nmse %.1e",
+            j->conditioning);
+    text_not_finite(t, e, other);
+    nnc_putc(t, '\n');
+}
+
+static void text_verdict(nnc_text *t, const comparison *c)
+{
+    const program *f = &c->p[c->fused];
+    const char *verdict = c->agrees ? "yes" : "NO";
+    int o = nnc_worst_output(c, f);
+    if (c->reference.ran)
+        nnc_printf(t, "Same numbers as float64 (%s): %s", c->reference.scope, verdict);
+    else
+        nnc_printf(t, "Same numbers fused and unfused: %s (no float64 reference: %s)", verdict,
+            c->reference.scope);
+    if (o >= 0) {
+        const judged *j = &f->output[o];
+        double nmse = nnc_error_nmse(c->reference.ran ? &j->reference : &j->unfused);
+        bool several = f->a->plan->n_output > 1;
+        nnc_printf(t, ", %s%s%snmse %.1e (limit %.0e)", several ? "worst output " : "",
+            several ? f->a->plan->output_name[o] : "", several ? ": " : "", nmse, j->limit);
+    }
+    nnc_putc(t, '\n');
+    for (o = 0; o < f->a->plan->n_output; o++)
+        text_output(t, c, o);
+}
+
 static void print_text(const comparison *c, nnc_text *t)
 {
     const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
@@ -195,7 +289,7 @@ static void print_text(const comparison *c, nnc_text *t)
     nnc_putc(t, '\n');
     nnc_puts(t, "                   median      p10      p90  runs  launches       moved       "
                 "arena");
-    nnc_puts(t, c->truth.ran ? "       nmse    max rel\n" : "\n");
+    nnc_puts(t, c->reference.ran ? "       nmse    max rel\n" : "\n");
     nnc_puts(t, "                       ms       ms       ms           per run     per run\n");
     if (c->unfused != 0)
         text_row(t, c, &c->p[0]);
@@ -213,13 +307,7 @@ static void print_text(const comparison *c, nnc_text *t)
     nnc_putc(t, '\n');
     text_rates(t, c);
     nnc_put_first_run(t, c->fused == c->unfused ? "" : "Fused: ", &f->first_run);
-    if (c->truth.ran)
-        nnc_printf(t, "Same numbers: %s. Error against float64 (%s) %s the limit of nmse %.0e.\n",
-            c->agrees ? "yes" : "NO", c->truth.scope,
-            c->agrees ? "is within" : "or between the programs exceeds", c->tolerance);
-    else
-        nnc_printf(t, "Same numbers on both sides: %s. The float64 reference did not run: %s.\n",
-            c->agrees ? "yes" : "NO", c->truth.scope);
+    text_verdict(t, c);
     if (!c->kept_all)
         nnc_puts(t, "The outputs are large: fused and unfused were compared on evenly spread "
                     "pieces of them.\n");
@@ -254,6 +342,24 @@ static void json_with_copies(nnc_text *t, const program *p)
     nnc_putc(t, '}');
 }
 
+static void json_outputs(nnc_text *t, const comparison *c, const program *p)
+{
+    nnc_puts(t, ", \"outputs\": [");
+    for (int o = 0; o < p->a->plan->n_output; o++) {
+        const judged *j = &p->output[o];
+        const nnc_error *e = c->reference.ran ? &j->reference : &j->unfused;
+        nnc_puts(t, o ? ", {\"name\": " : "{\"name\": ");
+        nnc_put_json_string(t, p->a->plan->output_name[o]);
+        json_number(t, "nmse", c->reference.ran ? nnc_error_nmse(e) : NAN);
+        json_number(t, "max_rel_err", c->reference.ran ? nnc_error_max_rel(e) : NAN);
+        json_number(t, "limit", j->limit);
+        json_number(t, "conditioning", j->conditioning > 0 ? j->conditioning : NAN);
+        nnc_printf(t, ", \"not_finite\": %lld, \"mismatched\": %lld, \"agree\": %s}",
+            (long long)e->not_finite, (long long)e->mismatched, j->agrees ? "true" : "false");
+    }
+    nnc_putc(t, ']');
+}
+
 static void json_run(nnc_text *t, const comparison *c, const program *p, const char *name)
 {
     summary s = nnc_summarize(p, c->main);
@@ -268,8 +374,9 @@ static void json_run(nnc_text *t, const comparison *c, const program *p, const c
         "\"flops\": %lld, \"arena_bytes\": %lld",
         p->t[c->main].n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
         (long long)s.flops, (long long)s.arena);
-    json_number(t, "nmse", c->truth.ran ? nnc_error_nmse(&p->truth) : NAN);
-    json_number(t, "max_rel_err", c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN);
+    json_number(t, "nmse", worst_nmse(c, p));
+    json_number(t, "max_rel_err", worst_max_rel(c, p));
+    json_outputs(t, c, p);
     nnc_printf(t, ", \"bursts\": %d, \"untimed_runs\": %lld", p->t[c->main].n_burst,
         (long long)p->t[c->main].n_untimed);
     if (c->io == NNC_IO_BOTH)
@@ -295,8 +402,8 @@ static void print_json(const comparison *c, nnc_text *t)
         nnc_put_json_string(t, c->o->arg[i].value);
     }
     nnc_printf(t, "}, \"io\": \"%s\",\n \"reference\": {\"ran\": %s, \"scope\": ", io_names[c->io],
-        c->truth.ran ? "true" : "false");
-    nnc_put_json_string(t, c->truth.scope);
+        c->reference.ran ? "true" : "false");
+    nnc_put_json_string(t, c->reference.scope);
     nnc_puts(t, "},\n \"runs\": [");
     if (c->unfused != 0) {
         json_run(t, c, &c->p[0], "as written");
@@ -308,7 +415,7 @@ static void print_json(const comparison *c, nnc_text *t)
     nnc_puts(t, "],\n \"speedup\": ");
     nnc_put_double(t, 1 / fused_ratio(c));
     nnc_printf(t, ", \"agree\": %s", c->agrees ? "true" : "false");
-    json_number(t, "tolerance", c->tolerance);
+    json_number(t, "tolerance", largest_limit(c));
     nnc_printf(t, ", \"precision\": \"%s\",\n \"paired\": {\"pairs\": %d",
         nnc_precision_name(f->a->plan->precision), c->paired[c->main].n);
     json_number(t, "ratio", c->paired[c->main].ratio);
@@ -337,10 +444,8 @@ static void print_csv(const comparison *c, nnc_text *t)
         nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e,%d,%lld\n",
             p->name ? "" : "+ ", p->name ? p->name : p->pass, s.median_ms, s.mean_ms, s.p10_ms,
             s.p90_ms, p->t[c->main].n_ns, (long long)s.launches, (long long)s.kernels,
-            (long long)s.bytes, (long long)s.flops, (long long)s.arena,
-            c->truth.ran ? nnc_error_nmse(&p->truth) : NAN,
-            c->truth.ran ? nnc_error_max_rel(&p->truth) : NAN, p->t[c->main].n_burst,
-            (long long)p->t[c->main].n_untimed);
+            (long long)s.bytes, (long long)s.flops, (long long)s.arena, worst_nmse(c, p),
+            worst_max_rel(c, p), p->t[c->main].n_burst, (long long)p->t[c->main].n_untimed);
     }
 }
 

@@ -138,35 +138,4 @@ bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t
 nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink) NNC_MUST;
 void nnc_stream_forget(nnc_session *s); /* a run without copies follows */
 
-/* What of a run was compared with the reference. */
-typedef struct nnc_truth {
-    bool ran;
-    char scope[160];      /* "all outputs", "rows 0, 127, 255 of 256", or why it did not run */
-    int64_t rows;         /* 0 = all rows */
-    int64_t *row;         /* their indices */
-    bool *carried_out;    /* per output: dimension 0 is sampled */
-    nnc_rval *value;      /* per output */
-    int n_out;
-} nnc_truth;
-
-/* Evaluates the float64 reference of `g` for `inputs`, whole when it is affordable, else on sampled rows. */
-nnc_status nnc_truth_make(const nnc_graph *g, void *const *inputs, int threads, nnc_truth *t, nnc_sink *sink) NNC_MUST;
-void nnc_truth_free(nnc_truth *t);
-
-/* Difference of two sets of numbers, accumulated. nmse = sum (a-b)^2 / sum b^2; max_rel = max |a-b| over the largest |b|. A NaN or an
- * infinity that only one side has makes both infinite. */
-typedef struct nnc_error {
-    double diff2, ref2, max_abs, ref_max;
-    int64_t n;
-    bool broken;
-} nnc_error;
-void nnc_error_add(nnc_error *e, double got, double want);
-double nnc_error_nmse(const nnc_error *e);
-double nnc_error_max_rel(const nnc_error *e);
-/* Largest nmse that counts as the same numbers for results of this dtype. */
-double nnc_default_tolerance(nnc_dtype d);
-/* ... of a model whose contractions have this precision, whatever its results' type: about a hundred layers' roundings of operands
- * and result (a rounding to f16 or tf32 has a mean square of 4e-8 of the number's, to bf16 64 times that). 0 for f32. */
-double nnc_precision_tolerance(nnc_precision p);
-
 #endif

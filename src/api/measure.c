@@ -39,19 +39,21 @@ static void add_range(
             want->f ? want->f[first_want + i] : (double)want->i[first_want + i]);
 }
 
-/* Rows of one output against the truth, a piece at a time. */
-static nnc_status check_truth(comparison *c, program *p, int out, char *piece)
+/* Rows of one output against the reference, a piece at a time. */
+static nnc_status check_reference(comparison *c, program *p, int out, char *piece)
 {
     const nnc_type *t = nnc_session_output_type(p->s, out);
     nnc_dtype d = (nnc_dtype)t->dtype;
-    bool rows = c->truth.rows && c->truth.carried_out[out];
-    int64_t n_row = rows ? c->truth.rows : 1, size = nnc_dtype_size(d);
+    bool rows = c->reference.rows && c->reference.carried_out[out];
+    int64_t n_row = rows ? c->reference.rows : 1, size = nnc_dtype_size(d);
     int64_t row = nnc_type_numel(t) / (rows ? t->dim[0] : 1), step = PIECE / size;
     for (int64_t r = 0; r < n_row; r++)
         for (int64_t at = 0; at < row; at += step) {
-            int64_t n = nnc_min64(step, row - at), from = (rows ? c->truth.row[r] : 0) * row + at;
+            int64_t n = nnc_min64(step, row - at),
+                    from = (rows ? c->reference.row[r] : 0) * row + at;
             NNC_TRY(nnc_session_output_part(p->s, out, from * size, n * size, piece, c->sink));
-            add_range(&p->truth, &c->truth.value[out], r * row + at, d, piece, n);
+            add_range(
+                &p->output[out].reference, &c->reference.value[out], r * row + at, d, piece, n);
         }
     return NNC_OK;
 }
@@ -93,7 +95,8 @@ static nnc_status check_kept(comparison *c, program *p)
                 : nnc_nomem(c->sink);
         int64_t n = q->bytes / nnc_dtype_size(d);
         for (int64_t i = 0; !st && i < n; i++)
-            nnc_error_add(&p->unfused, nnc_get_f64(d, got, i), nnc_get_f64(d, q->data, i));
+            nnc_error_add(
+                &p->output[q->output].unfused, nnc_get_f64(d, got, i), nnc_get_f64(d, q->data, i));
         nnc_free(got);
         NNC_TRY(st);
     }
@@ -104,8 +107,8 @@ static nnc_status check(comparison *c, program *p)
 {
     char *piece = nnc_malloc(PIECE);
     nnc_status st = piece ? NNC_OK : nnc_nomem(c->sink);
-    for (int i = 0; !st && c->truth.ran && i < p->a->plan->n_output; i++)
-        st = check_truth(c, p, i, piece);
+    for (int i = 0; !st && c->reference.ran && i < p->a->plan->n_output; i++)
+        st = check_reference(c, p, i, piece);
     nnc_free(piece);
     if (!st)
         st = p == &c->p[c->unfused] && !c->n_kept ? keep_pieces(c, p) : check_kept(c, p);

@@ -191,7 +191,7 @@ typedef struct nnc_compare_options {
     int duration_ms;            /* 0 = 1000, and up to 4000 for a slow model, until it had nine bursts */
     bool steps;                 /* also time what lies between as written and fused, one pass more at a time */
     bool no_reference;          /* only against each other */
-    double tolerance;           /* largest nmse that agrees; 0 = by dtype (1e-11 for f32), negative = none: equal numbers */
+    double tolerance;           /* largest nmse that agrees; 0 = by dtype and conditioning (docs/formats.md), negative = equal numbers */
     const nnc_arg *input;       /* name = .npy file, for inputs that are not generated from the seed */
     int n_input;
     const nnc_arg *arg;          /* the model's --set arguments, for the report */

@@ -119,9 +119,9 @@ static const flag flags[] = {
     {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL,
         "compare with each other only, not with float64"},
     {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE",
-        "largest sum of squared errors over sum of squares that counts as the same numbers "
-        "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16; with --precision=tf32 or "
-        "f16 1e-5, bf16 1e-3)"},
+        "Largest sum of squared errors over sum of squares at which an output counts as equal "
+        "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
+        "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains)"},
     {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
     {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE",
         "this CPU (default), the GPU beside it, a GPU to compile for (sm_61, 70, 75, 80, 86, 89, "

@@ -265,6 +265,27 @@ static nnc_status place_results(frame *f, const nnc_node *n)
     return NNC_OK;
 }
 
+/* Runs n on operand 0 perturbed, and perturbs its result. */
+static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_arg *out)
+{
+    ev_errors a = ev_errors_of(f->e, f->g, n);
+    buf *copy = NULL;
+    if (a.operand > 0) {
+        copy = new_buf(nnc_type_numel(in->type));
+        if (!copy)
+            return nnc_nomem(f->e->sink);
+    }
+    nnc_status s = copy ? ev_perturb(f->e, n, 0, in->type, a.operand, in->f, copy->data) : NNC_OK;
+    if (copy)
+        in->p = copy->data;
+    if (s == NNC_OK)
+        s = run_class(f, n, in, out);
+    if (s == NNC_OK && a.result > 0)
+        s = ev_perturb(f->e, n, -1, out->type, a.result, out->f, out->f);
+    drop(copy);
+    return s;
+}
+
 static nnc_status run_plain(frame *f, const nnc_node *n)
 {
     NNC_TRY(place_results(f, n));
@@ -280,7 +301,7 @@ static nnc_status run_plain(frame *f, const nnc_node *n)
         nnc_ref r = n->out + (nnc_ref)i;
         out[i] = (ev_arg){.type = nnc_typeof(f->g, r), .p = f->val[r]->data};
     }
-    nnc_status s = run_class(f, n, arg, out);
+    nnc_status s = f->e->rounding ? run_rounded(f, n, arg, out) : run_class(f, n, arg, out);
     nnc_free(arg);
     return s;
 }
@@ -403,7 +424,13 @@ static nnc_status to_rval(const ev *e, const nnc_type *t, buf *b, nnc_rval *out)
 nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
     int threads, nnc_rval *outputs, nnc_sink *sink)
 {
-    ev e = {threads < 1 ? 1 : threads, weight_dir, sink};
+    return nnc_eval_rounded(g, inputs, weight_dir, threads, NULL, outputs, sink);
+}
+
+nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
+    int threads, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
+{
+    ev e = {threads < 1 ? 1 : threads, weight_dir, sink, rounding};
     memset(outputs, 0, sizeof *outputs * g->n_output);
     buf **results = nnc_calloc((size_t)g->n_output + 1, sizeof *results);
     if (!results)
@@ -430,7 +457,7 @@ void nnc_rval_free(nnc_rval *v)
 
 /* ---- what it costs ---- */
 
-static double node_ops(const nnc_graph *g, const nnc_node *n)
+double ev_node_ops(const nnc_graph *g, const nnc_node *n)
 {
     double out = (double)nnc_type_numel(nnc_typeof(g, n->out));
     if (n->n_in == 0)
@@ -473,7 +500,7 @@ static void cost_node(const nnc_graph *g, const nnc_node *n, bool *here, uint32_
     if (n->op == OP_fused)
         cost_of(n->body, ops, &body_peak);
     else
-        *ops += node_ops(g, n);
+        *ops += ev_node_ops(g, n);
     for (int i = 0; i < n->n_in; i++)
         if (--left[n->in[i]] == 0)
             dying += 8.0 * (double)nnc_type_numel(nnc_typeof(g, n->in[i]));

@@ -12,6 +12,7 @@ typedef struct ev {
     int threads;
     const char *weight_dir;
     nnc_sink *sink;
+    const nnc_rounding *rounding; /* NULL: none */
 } ev;
 
 /* An operand or result: its type and its elements. */
@@ -27,6 +28,18 @@ typedef struct ev_arg {
 
 typedef nnc_status ev_run(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out);
 ev_run ev_ewise, ev_reduce, ev_move, ev_window, ev_contract, ev_comp;
+
+/* ---- simulated rounding (eval_rounding.c) ---- */
+
+typedef struct ev_errors {
+    double operand, result; /* relative; 0: exact */
+} ev_errors;
+ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n);
+/* y[i] = x[i] perturbed by relative errors of `a`; y may be x. operand >= 0: values that n reads; -1: n's result, rounded to its dtype. */
+nnc_status ev_perturb(
+    const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a, const double *x, double *y) NNC_MUST;
+/* Multiply-adds or element operations of n. */
+double ev_node_ops(const nnc_graph *g, const nnc_node *n);
 
 /* Splits 0..n into ranges (boundaries at multiples of `grain`) and calls fn on each, on the
  * evaluator's threads. `cost` is the work of one item in elements: what is too small stays on

@@ -308,6 +308,16 @@ typedef struct nnc_rval {
 nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
+/* The same with simulated rounding: each op's result, and the terms of its sums, perturbed at random by as much as a device rounds them.
+ * How far this is from nnc_eval measures the conditioning of the model in its dtypes. Deterministic in the seed. */
+typedef struct nnc_rounding {
+    uint64_t seed;
+    double function_error; /* largest relative error of exp, sin, ...; 0: 2.5 ulp of the dtype */
+    double operand_unit;   /* unit roundoff of what contractions read (tf32: 2^-11); 0: that of its dtype */
+    double result_unit;    /* coarsest unit roundoff of stored results (--precision=bf16: 2^-8); 0: that of their dtypes */
+} nnc_rounding;
+nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
+    const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 /* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);
 

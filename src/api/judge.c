@@ -1,0 +1,124 @@
+/* api/judge.c -- whether the programs of a comparison give the same numbers, output by output.
+ *
+ * An output agrees when its nmse is within the limit of its dtype, about 50 roundings of the result. One beyond it may still be right:
+ * coarser types on the way to it, or cancellation, cost digits that no program can keep. Then the reference is evaluated again with
+ * simulated rounding, and a program may be off by CONDITIONING_FACTOR times (in mean square) what that changes. Elements that are finite
+ * on one side only never agree, and an output without a finite element says nothing. */
+#include "api/compare.h"
+#include <math.h>
+#include <string.h>
+
+enum { CONDITIONING_FACTOR = 16 };
+
+/* Are the program's contractions rounded to another precision than their dtype? */
+static bool is_rounded(const program *p)
+{
+    nnc_precision precision = p->a->plan->precision;
+    for (int i = 0; i < p->n_skip && nnc_precision_dtype(precision) != DT_f32; i++)
+        if (!strcmp(p->skip[i], "precision"))
+            return false;
+    return nnc_precision_tolerance(precision) > 0;
+}
+
+/* The nmse that needs no explanation. Without a reference none can be asked for: then the coarsest type on the way counts. */
+static double plain_limit(comparison *c, const program *p, int o)
+{
+    if (c->o->tolerance != 0)
+        return fmax(c->o->tolerance, 0);
+    double limit =
+        nnc_default_tolerance(c->reference.ran ? (nnc_dtype)nnc_whole_output(p->a, o)->dtype
+                                               : nnc_coarsest_dtype(c->model, o, &c->arena));
+    return is_rounded(p) ? fmax(limit, nnc_precision_tolerance(p->a->plan->precision)) : limit;
+}
+
+/* Mean square by which rounding changes output o, measured on first use. */
+static nnc_status conditioning(comparison *c, const program *p, int o, double *mean_square)
+{
+    bool rounded = is_rounded(p);
+    double **at = &c->conditioning[rounded];
+    if (!*at) {
+        nnc_precision precision = p->a->plan->precision;
+        double unit = precision == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+        nnc_rounding r = {.function_error = c->o->compile.math_fast ? 0x1p-15 : 0};
+        if (rounded) {
+            r.operand_unit = unit;
+            r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;
+        }
+        nnc_compare_say(c, "evaluating the conditioning", NULL);
+        *at = ARENA_NEW(&c->arena, double, c->reference.n_out + 1);
+        if (!*at)
+            return nnc_nomem(c->sink);
+        NNC_TRY(nnc_reference_conditioning(
+            &c->reference, c->model, c->input, nnc_env_threads(c->env), r, *at, c->sink));
+    }
+    *mean_square = (*at)[o];
+    return NNC_OK;
+}
+
+static bool within(const nnc_error *e, double nmse, double mean_square)
+{
+    return !e->mismatched && (e->n > 0 || !e->not_finite) &&
+           e->diff2 <= fmax(nmse * e->ref2, mean_square * (double)e->n);
+}
+
+/* What program p may be wrong by: nmse, and mean square of an element. */
+typedef struct bound {
+    double nmse, mean_square;
+} bound;
+
+/* Both programs of a pair may be at their limits: their difference may be twice as large, its square four times. */
+static bool agrees(const judged *j, bool ran, bound own, bound unfused)
+{
+    return (!ran || within(&j->reference, own.nmse, own.mean_square)) &&
+           within(&j->unfused, 4 * fmax(own.nmse, unfused.nmse),
+               4 * fmax(own.mean_square, unfused.mean_square));
+}
+
+static nnc_status judge_output(comparison *c, const program *p, int o)
+{
+    const program *u = &c->p[c->unfused];
+    judged *j = &p->output[o];
+    bool ran = c->reference.ran;
+    bound own = {plain_limit(c, p, o), 0}, unfused = {plain_limit(c, u, o), 0};
+    j->limit = own.nmse;
+    j->agrees = agrees(j, ran, own, unfused);
+    if (j->agrees || !ran || c->o->tolerance != 0)
+        return NNC_OK;
+    NNC_TRY(conditioning(c, p, o, &own.mean_square));
+    NNC_TRY(conditioning(c, u, o, &unfused.mean_square));
+    if (j->reference.ref2 > 0) {
+        j->conditioning = own.mean_square * (double)j->reference.n / j->reference.ref2;
+        j->limit = fmax(j->limit, CONDITIONING_FACTOR * j->conditioning);
+    }
+    own.mean_square *= CONDITIONING_FACTOR;
+    unfused.mean_square *= CONDITIONING_FACTOR;
+    j->agrees = agrees(j, ran, own, unfused);
+    return NNC_OK;
+}
+
+nnc_status nnc_judge(comparison *c)
+{
+    c->agrees = true;
+    for (int i = 0; i < c->n; i++)
+        for (int o = 0; o < c->p[i].a->plan->n_output; o++) {
+            NNC_TRY(judge_output(c, &c->p[i], o));
+            c->agrees &= c->p[i].output[o].agrees;
+        }
+    return NNC_OK;
+}
+
+int nnc_worst_output(const comparison *c, const program *p)
+{
+    int worst = -1;
+    double most = -1;
+    for (int o = 0; o < p->a->plan->n_output; o++) {
+        const judged *j = &p->output[o];
+        double nmse = nnc_error_nmse(c->reference.ran ? &j->reference : &j->unfused);
+        double excess = !j->agrees ? INFINITY : j->limit > 0 ? nmse / j->limit : nmse > 0;
+        if (excess > most) {
+            most = excess;
+            worst = o;
+        }
+    }
+    return worst;
+}

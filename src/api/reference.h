@@ -1,0 +1,44 @@
+/* api/reference.h -- the float64 reference of a comparison, errors against it, and how much error rounding alone explains. */
+#ifndef NNC_API_REFERENCE_H
+#define NNC_API_REFERENCE_H
+
+#include "api/internal.h"
+
+/* What of a run was computed in float64. */
+typedef struct nnc_reference {
+    bool ran;
+    char scope[160];    /* "all outputs", "rows 0, 127, 255 of 256", or why it did not run */
+    int64_t rows;       /* 0 = all rows */
+    int64_t *row;       /* their indices */
+    bool *carried_out;  /* per output: dimension 0 is sampled */
+    nnc_rval *value;    /* per output */
+    int n_out;
+} nnc_reference;
+
+/* Evaluates the reference of `g` for `inputs`, whole when that is affordable, else on sampled rows. */
+nnc_status nnc_reference_make(const nnc_graph *g, void *const *inputs, int threads, nnc_reference *r, nnc_sink *sink) NNC_MUST;
+void nnc_reference_free(nnc_reference *r);
+/* Conditioning: the mean square by which simulated rounding changes an element of each output (nnc_eval_rounded), over finite elements. */
+nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g, void *const *inputs, int threads,
+    nnc_rounding rounding, double *mean_square, nnc_sink *sink) NNC_MUST;
+
+/* Difference of two sets of numbers, accumulated. */
+typedef struct nnc_error {
+    double diff2, ref2, max_abs, ref_max; /* of pairs of finite numbers */
+    int64_t n;          /* pairs */
+    int64_t not_finite; /* where both are the same infinity, or both NaN */
+    int64_t mismatched; /* where only one is finite, or they are different infinities or an infinity and NaN */
+} nnc_error;
+void nnc_error_add(nnc_error *e, double got, double want);
+double nnc_error_nmse(const nnc_error *e);    /* sum (got-want)^2 / sum want^2; infinite with a mismatch */
+double nnc_error_max_rel(const nnc_error *e); /* max |got-want| / max |want|; infinite with a mismatch */
+
+/* Largest nmse that needs no explanation, for results of dtype d: about 50 roundings. */
+double nnc_default_tolerance(nnc_dtype d);
+/* The same of a model whose contractions have precision p, whatever its results' type: about a hundred layers' roundings of operands
+ * and result (a rounding to f16 or tf32 has a mean square of 4e-8 of the number's, to bf16 64 times that). 0 for f32. */
+double nnc_precision_tolerance(nnc_precision p);
+/* The coarsest float type among the values that output i is computed from. */
+nnc_dtype nnc_coarsest_dtype(const nnc_graph *g, int i, nnc_arena *a);
+
+#endif

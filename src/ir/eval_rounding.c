@@ -1,0 +1,106 @@
+/* ir/eval_rounding.c -- the evaluation with simulated rounding: perturbs values by as much as a device rounds them, so that two
+ * evaluations differ by what rounding alone does to a model's outputs (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997).
+ *
+ * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype: `a` is the op's relative error, s = +1 or -1 is the same for
+ * all elements (bias), r is uniform in [-1, 1) for each. A sum of n terms is computed from perturbed terms as well: its error is
+ * relative to them, not to the result. */
+#include "ir/eval_internal.h"
+
+#include <math.h>
+
+/* Half a unit in the last place, relative. */
+static double unit_roundoff(nnc_dtype d)
+{
+    return d == DT_f64 ? 0x1p-53 : d == DT_f16 ? 0x1p-11 : d == DT_bf16 ? 0x1p-8 : 0x1p-24;
+}
+
+/* Terms that one element of a named nest's result is computed from. */
+static double terms_of_nest(const nnc_node *n, const nnc_type *x, double per_result)
+{
+    double terms = 1;
+    int64_t axis = nnc_attr_int(n, AT_axis, -1);
+    if (per_result > 1) /* pooling */
+        return per_result;
+    if (n->op == OP_batchnorm)
+        return 1;
+    if (n->op == OP_groupnorm)
+        return (double)nnc_type_numel(x) /
+               (double)nnc_max64(1, x->dim[0] * nnc_attr_int(n, AT_num_groups, 1));
+    for (int d = (int)(axis < 0 ? axis + x->rank : axis); d >= 0 && d < x->rank; d++)
+        terms *= (double)x->dim[d];
+    return terms;
+}
+
+/* Terms of the sum that one element of n's result is; 0: n computes no sum. */
+static double terms(const nnc_graph *g, const nnc_node *n)
+{
+    const nnc_type *x = nnc_typeof(g, n->in[0]), *y = nnc_typeof(g, n->out);
+    double results = fmax((double)nnc_type_numel(y), 1);
+    switch (nnc_op_class((nnc_op)n->op)) {
+    case CL_contract:
+    case CL_window:
+        return fmax(ev_node_ops(g, n) / results, 1);
+    case CL_reduce:
+        return fmax((double)nnc_type_numel(x) / results, 1);
+    case CL_comp:
+        return terms_of_nest(n, x, (double)nnc_type_numel(x) / results);
+    default:
+        return 0;
+    }
+}
+
+ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
+{
+    const nnc_rounding *r = e->rounding;
+    nnc_dtype d = (nnc_dtype)nnc_typeof(g, n->out)->dtype;
+    bool exact = nnc_ops[n->op].flags & OF_exact || n->op == OP_cast;
+    ev_errors a = {0, 0};
+    if (exact || !n->n_in || !nnc_is_float((nnc_dtype)nnc_typeof(g, n->in[0])->dtype))
+        return a;
+    double sum = terms(g, n), unit = unit_roundoff(d);
+    double growth = unit_roundoff(d == DT_f64 ? DT_f64 : DT_f32) * sqrt(sum); /* of partial sums */
+    nnc_class class = nnc_op_class((nnc_op)n->op);
+    bool function = class == CL_ecomp || class == CL_comp ||
+                    (class == CL_ewise && nnc_ops[n->op].flags & OF_float);
+    if (class == CL_contract)
+        a.operand = r->operand_unit;
+    a.operand += growth;
+    if (nnc_is_float(d))
+        a.result = fmax(function ? 5 * unit : unit, r->result_unit) + growth; /* 2.5 ulp */
+    if (function && a.result < r->function_error)
+        a.result = r->function_error;
+    return a;
+}
+
+typedef struct job {
+    nnc_dtype d;
+    bool round; /* to d */
+    double a, bias;
+    uint64_t key;
+    const double *x;
+    double *y;
+} job;
+
+static nnc_status perturb_range(void *ctx, int64_t begin, int64_t end)
+{
+    const job *j = ctx;
+    uint64_t cell = 0;
+    for (int64_t i = begin; i < end; i++) {
+        double r = 2 * (double)nnc_rng_uniform(j->key, (uint64_t)i) - 1;
+        double v = j->x[i] * (1 + j->a * (j->bias + r) / 2);
+        if (j->round) {
+            nnc_set_f64(j->d, &cell, 0, v);
+            v = nnc_get_f64(j->d, &cell, 0);
+        }
+        j->y[i] = v;
+    }
+    return NNC_OK;
+}
+
+nnc_status ev_perturb(const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a,
+    const double *x, double *y)
+{
+    uint64_t key = nnc_hash64(&n->out, sizeof n->out, e->rounding->seed + (uint64_t)operand);
+    job j = {(nnc_dtype)t->dtype, operand < 0, a, key & 1 ? 1 : -1, key, x, y};
+    return ev_for(e, nnc_type_numel(t), 1, 8, perturb_range, &j);
+}

@@ -1,0 +1,177 @@
+/* tests/api/judge.c -- verdicts of compare: each output by itself, limits from the conditioning that simulated rounding measures, and
+ * elements that are not finite. */
+#include "api/compare.h"
+#include "help.h"
+#include <math.h>
+#include <string.h>
+
+static nnc_model *model(const char *json)
+{
+    char dir[256], file[300];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(file, sizeof file, "%s/m.json", dir);
+    CHECK_OK(nnc_file_write(file, json, strlen(json), false, test_sink));
+    nnc_model *m = nnc_model_open(file, &(nnc_open_options){.seed = 1}, test_sink);
+    CHECK(m != NULL);
+    api_rmdir(dir);
+    return m;
+}
+
+/* What compare says of a model, as JSON. */
+static cJSON *compared(const char *json, nnc_compare_options o, bool *agrees)
+{
+    nnc_env *e = NULL;
+    nnc_text t = {0};
+    nnc_model *m = model(json);
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &e, test_sink));
+    o.iterations = 1;
+    o.warmup = 1;
+    CHECK_OK(nnc_compare(e, m, &o, NNC_JSON, &t, agrees, test_sink));
+    cJSON *j = cJSON_Parse(nnc_text_str(&t));
+    CHECK(j != NULL);
+    nnc_text_deinit(&t);
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    return j;
+}
+
+/* Output i of the fused program. */
+static const cJSON *output(const cJSON *j, int i)
+{
+    const cJSON *run = cJSON_GetArrayItem(cJSON_GetObjectItem(j, "runs"), 1);
+    return cJSON_GetArrayItem(cJSON_GetObjectItem(run, "outputs"), i);
+}
+
+static double number(const cJSON *j, const char *key)
+{
+    const cJSON *v = cJSON_GetObjectItem(j, key);
+    return cJSON_IsNumber(v) ? v->valuedouble : NAN;
+}
+
+static const char cancels[] =
+    "{\"inputs\":{\"x\":[64,100]},\"layers\":[{\"op\":\"mul\",\"name\":\"big\",\"in\":\"x\","
+    "\"value\":1000000},{\"op\":\"add\",\"name\":\"a\",\"in\":\"x\",\"value\":1000000},"
+    "{\"op\":\"sub\",\"name\":\"b\",\"in\":\"a\",\"value\":1000000}],\"outputs\":[\"big\",\"b\"]}";
+
+/* The large output does not hide the small one, whose digits the model itself cancels: both numbers are printed. */
+TEST(judge_each_output)
+{
+    bool agrees = false;
+    cJSON *j = compared(cancels, (nnc_compare_options){.compile = nnc_compile_defaults}, &agrees);
+    CHECK(agrees);
+    CHECK(number(output(j, 0), "nmse") < 1e-14 && number(output(j, 0), "limit") == 1e-11);
+    CHECK(isnan(number(output(j, 0), "conditioning")));
+    double nmse = number(output(j, 1), "nmse"), own = number(output(j, 1), "conditioning");
+    CHECK(nmse > 1e-4 && nmse < 1e-2);
+    CHECK(own > nmse / 10 && own < nmse * 10);
+    CHECK(number(cJSON_GetArrayItem(cJSON_GetObjectItem(j, "runs"), 1), "nmse") == nmse);
+    cJSON_Delete(j);
+    /* without conditioning to explain it, it differs */
+    nnc_compare_options strict = {.compile = nnc_compile_defaults, .tolerance = 1e-6};
+    j = compared(cancels, strict, &agrees);
+    CHECK(!agrees);
+    CHECK(cJSON_IsTrue(cJSON_GetObjectItem(output(j, 0), "agree")));
+    CHECK(cJSON_IsFalse(cJSON_GetObjectItem(output(j, 1), "agree")));
+    cJSON_Delete(j);
+}
+
+/* A result of f32 behind f16 cannot be better than f16, at any level, with and without a reference. */
+TEST(judge_by_the_types_on_the_way)
+{
+    static const char json[] = "{\"inputs\":{\"x\":{\"shape\":[8,100],\"dtype\":\"f16\"}},"
+                               "\"layers\":[{\"op\":\"linear\",\"out\":50,\"dtype\":\"f16\"},"
+                               "{\"op\":\"softmax\",\"dtype\":\"f32\"}]}";
+    for (int level = 0; level < 3; level++)
+        for (int reference = 0; reference < 2; reference++) {
+            bool agrees = false;
+            nnc_compare_options o = {.compile = nnc_compile_defaults, .no_reference = !reference};
+            o.compile.level = level;
+            cJSON *j = compared(json, o, &agrees);
+            CHECK(agrees);
+            cJSON_Delete(j);
+        }
+}
+
+TEST(judge_what_is_not_finite)
+{
+    static const char json[] = "{\"inputs\":{\"x\":[8,100]},\"layers\":[%s{\"op\":\"log\"}]}";
+    static const struct row {
+        const char *layers;
+        bool agrees;
+    } rows[] = {{"", true}, {"\"abs\",\"neg\",", false}};
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        bool agrees = false;
+        snprintf(text, sizeof text, json, rows[i].layers);
+        cJSON *j = compared(text, (nnc_compare_options){.compile = nnc_compile_defaults}, &agrees);
+        CHECK(agrees == rows[i].agrees);
+        double bad = number(output(j, 0), "not_finite");
+        CHECK(i ? bad == 800 : bad > 100 && bad < 700);
+        CHECK_INT(number(output(j, 0), "mismatched"), 0);
+        cJSON_Delete(j);
+    }
+}
+
+/* The verdict on errors that are planted: `relative` in all elements of an output that cancels by a factor of 1e6, or does not. */
+static bool verdict(nnc_model *m, int out, double relative, int64_t mismatched)
+{
+    comparison c = {.model = m, .sink = test_sink, .n = 1};
+    nnc_compare_options o = {.compile = nnc_compile_defaults};
+    judged j[2] = {{.agrees = false}};
+    api_data d = {0};
+    c.o = &o;
+    nnc_arena_init(&c.arena, 0);
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true}, &c.env, test_sink));
+    CHECK_OK(nnc_compile(c.env, m, &o.compile, &c.p[0].a, test_sink));
+    CHECK(api_inputs(&d, m, 1, false));
+    c.input = d.in;
+    CHECK_OK(nnc_reference_make(m, d.in, 1, &c.reference, test_sink));
+    c.p[0].output = j;
+    const nnc_rval *v = &c.reference.value[out];
+    for (int64_t i = 0; i < nnc_type_numel(&v->type); i++)
+        nnc_error_add(&j[out].reference, v->f[i] * (1 + (i % 2 ? relative : -relative)), v->f[i]);
+    j[out].reference.mismatched = mismatched;
+    CHECK_OK(nnc_judge(&c));
+    nnc_artifact_destroy(c.p[0].a);
+    nnc_reference_free(&c.reference);
+    nnc_env_destroy(c.env);
+    nnc_arena_deinit(&c.arena);
+    api_data_free(&d);
+    return j[out].agrees;
+}
+
+TEST(judge_planted_errors)
+{
+    nnc_model *m = model(cancels);
+    CHECK(verdict(m, 0, 1e-7, 0) && !verdict(m, 0, 1e-5, 0));
+    CHECK(verdict(m, 1, 0.03, 0) && !verdict(m, 1, 0.5, 0));
+    CHECK(!verdict(m, 1, 0, 1));
+    nnc_model_close(m);
+}
+
+/* A large mean costs the digits of what is normalised; the mean square of the results is 1. */
+TEST(judge_conditioning_of_sums)
+{
+    static const char json[] = "{\"inputs\":{\"x\":[16,4096]},\"layers\":["
+                               "{\"op\":\"add\",\"value\":%s},{\"op\":\"layernorm\"}]}";
+    static const struct row {
+        const char *shift;
+        double least, most;
+    } rows[] = {{"0", 1e-16, 1e-10}, {"10000", 1e-7, 1e-1}};
+    for (int i = 0; i < 2; i++) {
+        char text[512];
+        double mean_square[1] = {0};
+        nnc_reference r;
+        api_data d = {0};
+        snprintf(text, sizeof text, json, rows[i].shift);
+        nnc_model *m = model(text);
+        CHECK(api_inputs(&d, m, 1, false));
+        CHECK_OK(nnc_reference_make(m, d.in, 2, &r, test_sink));
+        CHECK_OK(
+            nnc_reference_conditioning(&r, m, d.in, 2, (nnc_rounding){0}, mean_square, test_sink));
+        CHECK(mean_square[0] > rows[i].least && mean_square[0] < rows[i].most);
+        nnc_reference_free(&r);
+        api_data_free(&d);
+        nnc_model_close(m);
+    }
+}
