@@ -1,6 +1,18 @@
-/* base/arena.c -- bump allocation in doubling blocks. */
+/* base/arena.c -- bump allocation in doubling blocks. Under AddressSanitizer a poisoned gap stands before and behind each allocation, so
+ * that an index beyond either end is reported as it is for malloc's memory. */
 #include "base/base.h"
 #include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+enum { GAP = 64 };
+#define POISON(p, n) __asan_poison_memory_region(p, n)
+#define UNPOISON(p, n) __asan_unpoison_memory_region(p, n)
+#else
+enum { GAP = 0 };
+#define POISON(p, n) ((void)0)
+#define UNPOISON(p, n) ((void)0)
+#endif
 
 struct nnc_arena_block {
     struct nnc_arena_block *next;
@@ -30,13 +42,14 @@ static struct nnc_arena_block *add_block(nnc_arena *a, size_t bytes)
     size_t cap = a->head ? a->head->cap * 2 : FIRST_BLOCK;
     if (cap > MAX_BLOCK)
         cap = MAX_BLOCK;
-    if (cap < bytes)
-        cap = bytes;
+    if (cap < bytes + GAP)
+        cap = bytes + GAP;
     struct nnc_arena_block *b = nnc_malloc(sizeof *b + cap);
     if (!b)
         return NULL;
     b->cap = cap;
-    b->used = 0;
+    b->used = GAP;
+    POISON(b->bytes, cap);
     b->next = a->head;
     a->head = b;
     return b;
@@ -51,14 +64,15 @@ void *nnc_arena_alloc(nnc_arena *a, size_t count, size_t size)
     if (a->limit && (bytes > a->limit || a->used > a->limit - bytes))
         return NULL;
     struct nnc_arena_block *b = a->head;
-    if (!b || b->cap - b->used < bytes)
-        b = add_block(a, bytes);
+    if (!b || b->cap - b->used < bytes + GAP)
+        b = add_block(a, bytes + GAP);
     if (!b)
         return NULL;
     void *p = b->bytes + b->used;
-    b->used += bytes;
+    b->used += bytes + GAP;
     a->used += bytes;
-    return memset(p, 0, bytes);
+    UNPOISON(p, count * size);
+    return memset(p, 0, count * size);
 }
 
 char *nnc_arena_strndup(nnc_arena *a, const char *s, size_t n)

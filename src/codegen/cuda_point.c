@@ -94,11 +94,12 @@ static int run_length(const cu *c, int32_t id, int r)
 {
     const nnc_kernel *k = c->k;
     const nnc_kins *in = &k->ins[id];
+    if (in->op != KO_load)
+        return 0;
     const int64_t w = k->axis[r].extent, n = w * c->lanes;
     const int64_t size = nnc_dtype_size(k->buf[in->buf].dtype), bytes = n * size;
-    if (in->op != KO_load || !c->v[id].live || c->v[id].vector || in->arg[0] >= 0 ||
-        in->n_guard > 0 || in->at.k[r] != 1 || c->ragged || n > MOST_RUN ||
-        (c->lanes > 1 && in->at.k[c->axis] != w))
+    if (!c->v[id].live || c->v[id].vector || in->arg[0] >= 0 || in->n_guard > 0 ||
+        in->at.k[r] != 1 || c->ragged || n > MOST_RUN || (c->lanes > 1 && in->at.k[c->axis] != w))
         return 0;
     if (bytes % 16 != 0 && (bytes > 16 || (bytes & (bytes - 1)) != 0))
         return 0;

@@ -206,25 +206,6 @@ bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i)
     }
 }
 
-bool nnc_keeps_nan(const nnc_node *n, int i)
-{
-    switch (n->op) {
-    case OP_cast:
-        return nnc_is_float((nnc_dtype)nnc_attr_int(n, AT_to, DT_f32));
-    case OP_prelu: /* the slope is not looked at where x > 0 */
-        return i == 0;
-    case OP_reshape:
-    case OP_transpose:
-    case OP_broadcast:
-    case OP_concat:
-    case OP_flip:
-    case OP_relayout:
-        return true; /* every element stands in the result */
-    default:
-        return nnc_ops[n->op].flags & OF_nan;
-    }
-}
-
 /* ---- views ----------------------------------------------------------------------------------- */
 
 /* An address as a function of the row-major index: digits of a mixed radix, fastest first, each

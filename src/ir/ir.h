@@ -259,10 +259,9 @@ void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
  * op's range). Looks a few moves, selections and bounds back. */
 void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
 /* Is result = f(operand i) non-decreasing when the other operands are constants known now? Equal inputs give equal
- * outputs and a <= b gives f(a) <= f(b), in floating point too (add of a constant, mul by a constant >= 0, relu, ...). */
+ * outputs and a <= b gives f(a) <= f(b), in floating point too (add of a constant, mul by a constant > 0, relu, ...); a NaN of a
+ * floating-point operand stays NaN, so that f may pass a maximum. */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
-/* Does NaN in operand i always give NaN? */
-bool nnc_keeps_nan(const nnc_node *n, int i);
 /* Rank-0 or splat inline constant? its value. */
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 /* A convolution of which each output channel reads one input channel (groups = input channels): a window with weights. */

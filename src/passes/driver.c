@@ -4,18 +4,18 @@
 #include "passes/internal.h"
 
 typedef struct row {
-    uint8_t needs, breaks;
+    uint8_t needs;
     pass_fn run;
 } row;
 
 const nnc_pass_info nnc_pass_table[] = {
-#define PASS(name, level, fusion, needs, breaks, doc) {#name, level, fusion, doc},
+#define PASS(name, level, fusion, needs, doc) {#name, level, fusion, doc},
 #include "passes/passes.def"
 };
 const int nnc_pass_count = (int)NNC_COUNT(nnc_pass_table);
 
 static const row rows[] = {
-#define PASS(name, level, fusion, needs, breaks, doc) {needs, breaks, pass_##name},
+#define PASS(name, level, fusion, needs, doc) {needs, pass_##name},
 #include "passes/passes.def"
 };
 
@@ -38,10 +38,25 @@ static nnc_status unknown_pass(const char *name, nnc_sink *sink)
         near ? "`?" : "; `nnc passes` lists them");
 }
 
-/* The passes to run, in order. only[] may name a pass several times. */
-static nnc_status select(const nnc_pass_options *o, nnc_arena *a, int **out, int *n, nnc_sink *sink)
+static bool all_live(const nnc_graph *g, nnc_arena *a)
 {
-    int *list = ARENA_NEW(a, int, nnc_pass_count + o->n_only);
+    uint32_t *count = nnc_use_counts(g, a);
+    for (uint32_t i = 0; count && i < g->n_node; i++) {
+        bool used = g->node[i].op == OP_input;
+        for (uint32_t k = 0; k < g->node[i].n_out; k++)
+            used = used || count[g->node[i].out + k];
+        if (!used)
+            return false;
+    }
+    return true; /* every node has a user: an unused sink would have none */
+}
+
+/* The passes to run, in order. only[] may name a pass several times. dce comes first where the graph has dead code: nnc_graph_tidy, which
+ * follows each pass, removes that without a remark, so the accounts of a first pass other than dce would be wrong. */
+static nnc_status select(
+    const nnc_pass_options *o, bool live, nnc_arena *a, int **out, int *n, nnc_sink *sink)
+{
+    int *list = ARENA_NEW(a, int, 1 + nnc_pass_count + o->n_only);
     bool skip[PASS__COUNT] = {false};
     if (!list)
         return nnc_nomem(sink);
@@ -62,20 +77,11 @@ static nnc_status select(const nnc_pass_options *o, nnc_arena *a, int **out, int
     for (int i = 0; o->n_only == 0 && i < nnc_pass_count; i++)
         if (nnc_pass_table[i].level <= o->level && !skip[i])
             list[(*n)++] = i;
-    return NNC_OK;
-}
-
-static bool all_live(const nnc_graph *g, nnc_arena *a)
-{
-    uint32_t *count = nnc_use_counts(g, a);
-    for (uint32_t i = 0; count && i < g->n_node; i++) {
-        bool used = g->node[i].op == OP_input;
-        for (uint32_t k = 0; k < g->node[i].n_out; k++)
-            used = used || count[g->node[i].out + k];
-        if (!used)
-            return false;
+    if (!live && (*n == 0 || list[0] != PASS_dce)) {
+        memmove(list + 1, list, (size_t)(*n)++ * sizeof *list);
+        list[0] = PASS_dce;
     }
-    return true; /* every node has a user: an unused sink would have none */
+    return NNC_OK;
 }
 
 static bool all_row_major(const nnc_graph *g)
@@ -148,14 +154,8 @@ static nnc_status run_all(pass *p, const int *list, int n)
         p->will_run = 0;
         for (int k = i + 1; k < n; k++)
             p->will_run |= 1u << list[k];
-        if ((rows[list[i]].needs & PF_live) && !all_live(p->g, &scratch)) {
-            p->id = PASS_dce;
-            p->status = run_one(p, &scratch);
-            nnc_arena_deinit(&scratch);
-        }
         p->id = (pass_id)list[i];
-        if (p->status == NNC_OK)
-            p->status = run_one(p, &scratch);
+        p->status = run_one(p, &scratch);
         nnc_arena_deinit(&scratch);
         p->a = NULL;
     }
@@ -172,7 +172,7 @@ nnc_status nnc_passes_run(
     int *list = NULL, n = 0;
     nnc_sink *theirs = (*g)->sink;
     pass p = {.g = *g, .o = o, .t = o->target, .remarks = remarks ? remarks : &own, .sink = sink};
-    nnc_status s = select(o, &a, &list, &n, sink);
+    nnc_status s = select(o, all_live(*g, &a), &a, &list, &n, sink);
     if (s == NNC_OK) {
         (*g)->sink = sink; /* what builders report goes to this caller */
         s = run_all(&p, list, n);

@@ -294,7 +294,7 @@ int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap)
 nnc_node *edit_only_user(const pass *p, nnc_ref v)
 {
     uint32_t u[1] = {0};
-    if (p->e.n_use[v] != 1 || p->e.n_out_use[v] || edit_users(p, v, u, 1) != 1)
+    if (p->e.n_use[v] != 1 || edit_users(p, v, u, 1) != 1) /* an output counts as a use */
         return NULL;
     return &p->g->node[u[0]];
 }

@@ -11,10 +11,10 @@
 #include <stdarg.h>
 #include <string.h>
 
-enum { PF_live = 1, PF_rowmajor = 2, PF_target = 4 };
+enum { PF_rowmajor = 1, PF_target = 2 };
 
 typedef enum pass_id {
-#define PASS(name, level, fusion, needs, breaks, doc) PASS_##name,
+#define PASS(name, level, fusion, needs, doc) PASS_##name,
 #include "passes/passes.def"
     PASS__COUNT
 } pass_id;
@@ -59,7 +59,7 @@ typedef struct pass {
 
 typedef nnc_status (*pass_fn)(pass *p);
 
-#define PASS(name, level, fusion, needs, breaks, doc) nnc_status pass_##name(pass *p);
+#define PASS(name, level, fusion, needs, doc) nnc_status pass_##name(pass *p);
 #include "passes/passes.def"
 
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */

@@ -1,4 +1,4 @@
-/* passes/passes.h -- graph to graph. The table passes.def gives order, level, needs and breaks; the driver verifies
+/* passes/passes.h -- graph to graph. The table passes.def gives order, level and needs; the driver verifies
  * after each pass, collects remarks, and keeps the accounts: the applied remarks of a pass add up to the change
  * of nnc_graph_cost that it made, exactly. */
 #ifndef NNC_PASSES_H

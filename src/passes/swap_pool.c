@@ -1,6 +1,6 @@
 /* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is
- * non-decreasing and keeps NaN: the largest of f's values is f of the largest operand, and a NaN
- * wins on both sides. Behind the pooling, f has k k times less to do. The other direction pays
+ * non-decreasing (nnc_is_nondecreasing, which implies that NaN stays NaN): the largest of f's values
+ * is f of the largest operand, and a NaN wins on both sides. Behind the pooling, f has k k times less to do. The other direction pays
  * where a contraction then takes f as its epilogue, for nothing.
  *
  * Padding: maxpool's padding never wins, on either side; a window that lies in padding altogether
@@ -44,8 +44,6 @@ static const char *order_blocker(pass *p, const nnc_node *f, int k)
                    : remark_text(p,
                          "%s may decrease, so the largest operand need not give the largest result",
                          word);
-    if (!nnc_keeps_nan(f, k))
-        return remark_text(p, "%s loses NaN, which the pooling keeps", word);
     return NULL;
 }
 

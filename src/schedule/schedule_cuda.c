@@ -272,6 +272,13 @@ static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
     return ok;
 }
 
+/* Static and dynamic shared memory of a block; the static part: partial results of its warps, each array aligned to 16 bytes. */
+static int64_t shared_bytes(const nnc_kernel *k, const nnc_kgrid *g)
+{
+    int64_t warps = g->cls == KC_row && g->group > 32 ? g->threads / 32 : 0;
+    return g->shared + (warps ? warps * cu_part_bytes(k) + 16 * reductions(k) : 0);
+}
+
 static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
 {
     cu_rows r = {0};
@@ -292,7 +299,7 @@ static bool derive_row(const nnc_kernel *k, nnc_kgrid *g)
     }
     ok = ok && derive_split(k, g, r.stage[0].units);
     cu_rows_deinit(&r);
-    return ok && g->shared <= MAX_SHARED;
+    return ok && shared_bytes(k, g) <= MAX_SHARED;
 }
 
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
@@ -536,7 +543,8 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
     int64_t trips = (longest + (int64_t)g->vec * g->group - 1) / ((int64_t)g->vec * g->group);
     int64_t most = g->threads > 512 ? KEEP_REGISTERS / 2 : KEEP_REGISTERS;
     g->keep = (int16_t)(trips * g->vec * words(k) <= most && trips <= MAX_KEEP ? trips : 0);
-    if (nnc_cuda_derive(k, g) && g->shared <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
+    if (nnc_cuda_derive(k, g) &&
+        shared_bytes(k, g) <= (t->shared_bytes > 0 ? t->shared_bytes : 48 << 10)) {
         drop_keep(k);
         choose_split(k, t, longest / g->vec);
         return true;

@@ -135,3 +135,34 @@ TEST(hash_sees_code_not_names)
     }
     nnc_arena_deinit(&a);
 }
+
+/* Rows of n floats in shared memory, beside the partial results of the block's 32 warps: both count against what a block may ask for. */
+static bool fits_shared(int n)
+{
+    nnc_arena a;
+    nnc_text t = {0};
+    nnc_arena_init(&a, 0);
+    nnc_sink_clear(test_sink);
+    nnc_printf(&t,
+        "kernel k_test { axis i0 outer 7 axis m0 map %d axis r0 reduce %d axis m1 map %d\n"
+        "buf x0 in f32 %d buf y0 out f32 %d buf t0 tmp f32 %d\n"
+        "schedule cuda row threads 1024 group 1024 blocks 7 shared %d\n"
+        "stage m0 { %%0 = load f32 x0[i0*%d + m0] %%1 = exp f32 %%0 %%2 = store f32 t0[m0] %%1 }\n"
+        "stage r0 { %%3 = load f32 x0[i0*%d + r0] %%4 = reduce sum f32 %%3 post }\n"
+        "stage m1 { %%5 = load f32 t0[%d + m1*-1] %%6 = mul f32 %%5 %%4\n"
+        "%%7 = store f32 y0[i0*%d + m1] %%6 } }",
+        n, n, n, 7 * n, 7 * n, n, 4 * n, n, n, n - 1, n);
+    bool ok = parse(nnc_text_str(&t), t.n, &a) != NULL;
+    nnc_text_deinit(&t);
+    nnc_arena_deinit(&a);
+    return ok;
+}
+
+TEST(static_shared_memory_counts)
+{
+    enum { MOST = 227 << 10 };
+    CHECK(fits_shared(MOST / 4 - 64));
+    CHECK(!fits_shared(MOST / 4 - 31));
+    CHECK(!fits_shared(MOST / 4));
+    nnc_sink_clear(test_sink);
+}

@@ -802,7 +802,10 @@ static void add_outputs(gen *m)
     for (uint32_t r = 0; r < g->n_value; r++) {
         char name[32];
         snprintf(name, sizeof name, "y%u", (unsigned)g->n_output);
-        if (uses[r] == 0 && nnc_op_class((nnc_op)nnc_def(g, r)->op) != CL_leaf)
+        if (uses[r] > 0 || nnc_op_class((nnc_op)nnc_def(g, r)->op) == CL_leaf)
+            continue;
+        if (!m->o.quirks || g->n_output == 0 ||
+            gen_chance(m, 80)) /* else: a layer that nothing uses */
             nnc_output(g, r, name);
     }
     for (uint32_t r = 0, n = g->n_value; m->o.quirks && r < n; r++) {
@@ -810,7 +813,9 @@ static void add_outputs(gen *m)
         snprintf(name, sizeof name, "also%u", (unsigned)r);
         bool jumps =
             !m->o.wild && nnc_typeof(g, r)->dtype == DT_bool; /* of a choice between equals */
-        if (gen_chance(m, 6) && nnc_def(g, r)->op != OP_param && !jumps)
+        /* often the plain result of a contraction, which then is no epilogue's to overwrite */
+        uint32_t percent = nnc_op_class((nnc_op)nnc_def(g, r)->op) == CL_contract ? 25 : 6;
+        if (gen_chance(m, percent) && nnc_def(g, r)->op != OP_param && !jumps)
             nnc_output(g, r, name);
     }
     if (g->n_output == 0) /* nothing but leaves: one op after all */

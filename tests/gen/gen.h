@@ -19,7 +19,7 @@ typedef struct gen_options {
      * runs with the same arithmetic agree (and NaNs abound). */
     bool wild;
     /* A third of the steps is what models hold that nobody writes by intent (gen_quirk): operands that change nothing, ops that
-     * undo each other, the same thing twice, residuals around contractions of one row, outputs in the middle. */
+     * undo each other, the same thing twice, residuals around contractions of one row, outputs in the middle, layers that nothing uses. */
     bool quirks;
 } gen_options;
 
