@@ -1,5 +1,5 @@
 /* base/json.c -- cJSON plus what it lacks: our own strict scan of the text, run first, rejects what cJSON lets pass (duplicate keys,
- * integers beyond 2^53, trailing text, deep nesting) and finds positions. */
+ * integers from 2^53 on, trailing text, deep nesting, bytes that are not UTF-8) and finds positions. */
 #include "base/base.h"
 #include <ctype.h>
 #include <math.h>
@@ -54,11 +54,19 @@ static void blanks(walk *w)
 static nnc_status string(walk *w, const char **text, size_t *n)
 {
     const char *p = w->p + 1;
-    for (; p < w->end && *p != '"'; p++) {
-        if ((unsigned char)*p < 0x20)
-            break;
-        if (*p == '\\')
-            p++;
+    while (p < w->end && *p != '"' && (unsigned char)*p >= 0x20) {
+        char out[4];
+        size_t got = 0;
+        int used = *p == '\\' ? nnc_unescape(p + 1, w->end, out, &got) : nnc_utf8_length(p, w->end);
+        if (!used) { /* cJSON knows neither where an escape is wrong nor what UTF-8 is */
+            bool escape = *p == '\\';
+            w->p = p;
+            return escape ? bad(w, "expected an escape that JSON knows (\\uD800 to \\uDFFF in "
+                                   "pairs, not \\u0000)")
+                          : nnc_fail(w->sink, NNC_E_MODEL, here(w, p),
+                                "expected UTF-8, found the byte 0x%02x", (unsigned char)*p);
+        }
+        p += used + (*p == '\\');
     }
     if (p >= w->end || *p != '"')
         return bad(w, "expected a string closed by \" on the same line");
@@ -83,8 +91,11 @@ static nnc_status number(walk *w)
     if (end == buf || *end || !isdigit((unsigned char)*digits) ||
         (digits[0] == '0' && isdigit((unsigned char)digits[1])))
         return bad(w, "expected a JSON value");
-    if (!isfinite(v) || (v == floor(v) && fabs(v) >= 0x1p53))
-        return bad(w, "expected a number whose integers are below 2^53");
+    if (!isfinite(v))
+        return bad(w, "expected a number below 1.8e308 (where a float is expected, \"inf\" stands "
+                      "for infinity)");
+    if (!strpbrk(buf, ".eE") && fabs(v) >= 0x1p53)
+        return bad(w, "expected an integer below 2^53 (1e16 is a float, which may be larger)");
     w->p += n;
     return NNC_OK;
 }
@@ -304,11 +315,8 @@ nnc_status nnc_json_parse(nnc_json *j, const char *file, const char *text, size_
         cJSON_Hooks hooks = {nnc_malloc, nnc_free};
         cJSON_InitHooks(&hooks);
         j->root = cJSON_ParseWithLength(j->text, n);
-        const char *where = cJSON_GetErrorPtr();
-        if (!j->root) /* the check passed: a lone surrogate in an escape, or no memory */
-            st = where && *where == '\\' ? nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
-                                               "invalid \\u escape in a string")
-                                         : nnc_nomem(sink);
+        if (!j->root) /* the text was checked, so that only memory can be missing */
+            st = nnc_nomem(sink);
     }
     if (st)
         nnc_json_deinit(j);

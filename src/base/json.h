@@ -1,6 +1,6 @@
-/* base/json.h -- JSON through cJSON, with what cJSON lacks: positions, integers from 2^53 on rejected, duplicate keys
- * and trailing text rejected, nesting limited (64). The text is kept; a position is found by scanning it again along
- * the path of a value, only when an error is reported. */
+/* base/json.h -- JSON through cJSON, with what cJSON lacks: positions; duplicate keys, invalid escapes, bytes that are not UTF-8,
+ * trailing text and integer literals from 2^53 on are refused; nesting is limited (64). The text is kept; a position is found by
+ * scanning it again along the path of a value, only when an error is reported. */
 #ifndef NNC_JSON_H
 #define NNC_JSON_H
 

@@ -181,14 +181,13 @@ bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out)
         return false;
     }
     for (const char *p = s->p + 1; p < close;) {
-        if (*p != '\\') {
-            buf[n++] = *p++;
-            continue;
-        }
-        int used = nnc_unescape(p + 1, close, buf, &n);
+        bool escape = *p == '\\';
+        int used = escape ? nnc_unescape(p + 1, close, buf, &n) : nnc_utf8_length(p, close);
         if (!used)
             return false;
-        p += 1 + used;
+        for (int i = 0; i < used && !escape; i++)
+            buf[n++] = p[i];
+        p += escape + used;
     }
     s->p = close + 1;
     *out = buf;

@@ -95,10 +95,32 @@ void nnc_put_double(nnc_text *t, double v)
     nnc_puts(t, buf);
 }
 
+int nnc_utf8_length(const char *p, const char *end)
+{
+    static const unsigned least[] = {0, 0, 0x80, 0x800, 0x10000}; /* shorter forms are invalid */
+    unsigned char c = (unsigned char)*p;
+    int n = c < 0x80             ? 1
+            : (c & 0xe0) == 0xc0 ? 2
+            : (c & 0xf0) == 0xe0 ? 3
+            : (c & 0xf8) == 0xf0 ? 4
+                                 : 0;
+    unsigned v = n > 1 ? c & (0x7fu >> n) : 0;
+    if (n < 2 || end - p < n)
+        return n < 2 ? n : 0;
+    for (int i = 1; i < n; i++) {
+        if (((unsigned char)p[i] & 0xc0) != 0x80)
+            return 0;
+        v = v << 6 | ((unsigned char)p[i] & 0x3f);
+    }
+    return v < least[n] || v > 0x10ffff || (v >= 0xd800 && v < 0xe000) ? 0 : n;
+}
+
 void nnc_put_json_string(nnc_text *t, const char *s)
 {
+    const char *end = s + strlen(s);
     nnc_putc(t, '"');
     for (const unsigned char *p = (const unsigned char *)s; *p; p++) {
+        int n = nnc_utf8_length((const char *)p, end);
         const char *esc = *p == '"'    ? "\\\""
                           : *p == '\\' ? "\\\\"
                           : *p == '\n' ? "\\n"
@@ -109,8 +131,11 @@ void nnc_put_json_string(nnc_text *t, const char *s)
             nnc_puts(t, esc);
         else if (*p < 0x20 || *p == 0x7f)
             nnc_printf(t, "\\u%04x", *p);
+        else if (n == 0)
+            nnc_puts(t, "\xef\xbf\xbd");
         else
-            nnc_putc(t, (char)*p);
+            nnc_putn(t, (const char *)p, (size_t)n);
+        p += n > 1 ? n - 1 : 0;
     }
     nnc_putc(t, '"');
 }

@@ -25,7 +25,9 @@ void nnc_printf(nnc_text *t, const char *fmt, ...) NNC_PRINTF(2, 3);
 void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap);
 /* Shortest decimal that strtod reads back to exactly `v`; "nan", "inf", "-inf" for those. */
 void nnc_put_double(nnc_text *t, double v);
-/* JSON string with quotes and escapes. */
+/* Length of the UTF-8 character at p, 1..4 bytes; 0 where the bytes are no valid one. p < end. */
+int nnc_utf8_length(const char *p, const char *end);
+/* JSON string with quotes and escapes. Bytes that are not UTF-8 become U+FFFD, so that the text is JSON whatever `s` holds. */
 void nnc_put_json_string(nnc_text *t, const char *s);
 /* Human sizes: "1.5 GiB", "512 B"; counts "12.3 M". */
 void nnc_put_bytes(nnc_text *t, int64_t bytes);

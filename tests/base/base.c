@@ -90,6 +90,11 @@ TEST(text_doubles_are_shortest_and_exact)
     nnc_put_bytes(&t, 1536);
     nnc_put_json_string(&t, "a\"\n\x01");
     CHECK_STR(nnc_text_str(&t), "0.1 -inf 1.50 KiB\"a\\\"\\n\\u0001\"");
+    nnc_text_clear(&t);
+    nnc_put_json_string(
+        &t, "\xc3\xa9 \xff\xe2\x82 \xf0\x9f\x98\x80"); /* whatever comes in, JSON goes out */
+    CHECK_STR(
+        nnc_text_str(&t), "\"\xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd \xf0\x9f\x98\x80\"");
     nnc_text_deinit(&t);
 }
 

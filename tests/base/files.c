@@ -36,8 +36,18 @@ TEST(json_rejects)
         {"{\"\\/\":1, \"b\":1, \"/\":2}", "duplicate key"},
         {"{\"a\":1} x", "m.json:1:9: : expected nothing after"},
         {"[1,]", "m.json:1:4: : expected a JSON value"},
-        {"[9007199254740993]", "m.json:1:2: : expected a number whose integers"},
-        {"[1e999]", "m.json:1:2: : expected a number"},
+        {"[9007199254740993]", "m.json:1:2: : expected an integer below 2^53"},
+        {"[9007199254740992]", "m.json:1:2: : expected an integer below 2^53"},
+        {"[1e999]", "m.json:1:2: : expected a number below 1.8e308"},
+        {"[\n\"a\\ud800\"]", "m.json:2:3: : expected an escape that JSON knows"},
+        {"{\"a\\udc00\":1}", "m.json:1:4: : expected an escape that JSON knows"},
+        {"[\"\\q\"]", "m.json:1:3: : expected an escape that JSON knows"},
+        {"[\"\\u0000\"]", "m.json:1:3: : expected an escape that JSON knows"},
+        {"[\"a\xff\"]", "m.json:1:4: : expected UTF-8, found the byte 0xff"},
+        {"[\"\xc0\x80\"]", "expected UTF-8, found the byte 0xc0"}, /* a long form of NUL */
+        {"[\"\xed\xa0\x80\"]", "expected UTF-8, found the byte 0xed"}, /* a surrogate */
+        {"[\"\xf4\x90\x80\x80\"]", "expected UTF-8"}, /* beyond U+10FFFF */
+        {"[\"\xe2\x82\"]", "expected UTF-8"}, /* cut off */
         {"[01]", "expected a JSON value"},
         {"{\"a\" 1}", "m.json:1:6: : expected `:`"},
         {"{a:1}", "expected a key in quotes"},
@@ -57,6 +67,21 @@ TEST(json_rejects)
     CHECK_INT(parse(&j, deep), NNC_E_MODEL);
     CHECK_DIAG("nested deeper");
     CHECK_INT(nnc_json_parse(&j, "m.json", "[\0]", 3, test_sink), NNC_E_MODEL);
+}
+
+/* Floats of any magnitude, and text of any character. */
+TEST(json_accepts)
+{
+    static const char text[] =
+        "[-1e30, 9007199254740993.0, 1.7976931348623157e308, 9007199254740991, "
+        "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\", \"\\ud83d\\ude00\"]";
+    nnc_json j;
+    CHECK_OK(parse(&j, text));
+    CHECK_NEAR(cJSON_GetArrayItem(j.root, 0)->valuedouble, -1e30, 0);
+    CHECK_NEAR(cJSON_GetArrayItem(j.root, 3)->valuedouble, 9007199254740991.0, 0);
+    CHECK_STR(cJSON_GetArrayItem(j.root, 4)->valuestring, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+    CHECK_STR(cJSON_GetArrayItem(j.root, 5)->valuestring, "\xf0\x9f\x98\x80");
+    nnc_json_deinit(&j);
 }
 
 TEST(json_survives_mutation)
