@@ -157,7 +157,7 @@ static nnc_status make_inputs(comparison *c)
         c->input[i] = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
         if (!c->input[i])
             return nnc_nomem(c->sink);
-        nnc_fill_input(p->input_name[i], t, c->o->seed, c->input[i]);
+        NNC_TRY(nnc_artifact_fill_input(c->p[c->fused].a, i, c->o->seed, c->input[i], c->sink));
     }
     return NNC_OK;
 }

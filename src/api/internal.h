@@ -43,7 +43,11 @@ struct nnc_session {
     const nnc_plan *plan;
     nnc_exec *exec;
     nnc_streaming *stream; /* NULL: copies are not streamed */
+    nnc_index_use *index;  /* by input */
 };
+
+/* What elements of input i of the plan index in the model as written. */
+nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out) NNC_MUST;
 
 /* ---- chunks.c: models larger than the device, in chunks of rows ---- */
 

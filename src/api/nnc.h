@@ -130,7 +130,8 @@ const char *nnc_session_input_name(const nnc_session *s, int i);
 const char *nnc_session_output_name(const nnc_session *s, int i);
 const nnc_type *nnc_session_input_type(const nnc_session *s, int i);
 const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
-/* Copies row-major data to the device; it stays there for all later runs. */
+/* Copies row-major data to the device; it stays there for all later runs. NNC_E_MODEL: an index is outside the table of the gather
+ * or embedding that reads it (-n to n - 1 for n rows). The check reads an integer input that is all indices once, on the host. */
 nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* and waits */
 /* Copies an output, or bytes offset.. of it, to row-major host memory. */
@@ -143,6 +144,8 @@ nnc_status nnc_read_input(const char *file, const char *name, const nnc_type *wa
 nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink) NNC_MUST;
 /* Fills an input with numbers that depend on its name, type and seed alone: uniform in [-1, 1); integers 0..9; bool. */
 void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);
+/* The same for input i, row-major and of its whole type; indices are valid for the tables that they index. */
+nnc_status nnc_artifact_fill_input(const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink) NNC_MUST;
 
 /* Where the time went before the second run, as "first run" of docs/formats.md: a line of text; members of an object, behind a comma. */
 void nnc_report_first_run(const nnc_session *s, nnc_text *out);

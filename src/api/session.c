@@ -55,7 +55,12 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
         .n_engine = e->n_engine};
     s->a = a;
     s->plan = a->plan;
-    nnc_status st = nnc_exec_create(a->plan, &o, &s->exec, sink);
+    s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);
+    nnc_status st = s->index ? NNC_OK : nnc_nomem(sink);
+    for (int i = 0; !st && i < a->plan->n_input; i++)
+        st = nnc_input_index(a, i, &s->index[i]);
+    if (!st)
+        st = nnc_exec_create(a->plan, &o, &s->exec, sink);
     if (!st && a->chunks > 1)
         st = nnc_session_stream_open(s, sink);
     if (st)
@@ -73,6 +78,7 @@ void nnc_session_destroy(nnc_session *s)
         return;
     nnc_session_stream_close(s);
     nnc_exec_destroy(s->exec);
+    nnc_free(s->index);
     nnc_free(s);
 }
 
@@ -106,6 +112,37 @@ const nnc_type *nnc_session_output_type(const nnc_session *s, int i)
     return nnc_whole_output(s->a, i);
 }
 
+nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out)
+{
+    const nnc_graph *g = a->source;
+    *out = (nnc_index_use){0};
+    for (uint32_t n = 0; n < g->n_node; n++) {
+        nnc_ref r = g->node[n].out;
+        if (g->node[n].op == OP_input && !strcmp(g->value[r].name, a->plan->input_name[i]))
+            return nnc_is_float((nnc_dtype)nnc_typeof(g, r)->dtype) ? NNC_OK
+                                                                    : nnc_indexes(g, r, out);
+    }
+    return NNC_OK;
+}
+
+/* Kernels clamp indices, so that no run reads beyond a table; here the user is told instead. */
+static nnc_status check_indices(const nnc_session *s, int i, const void *data, nnc_sink *sink)
+{
+    const nnc_type *t = nnc_session_input_type(s, i);
+    int64_t n = nnc_type_numel(t), end = s->index[i].all;
+    for (int64_t k = 0; end && k < n; k++) {
+        int64_t v = nnc_get_i64((nnc_dtype)t->dtype, data, k);
+        if (v < -end || v >= end)
+            return nnc_fail0(sink, NNC_E_MODEL,
+                "input %s: element %lld is %lld, an index into the %lld entries of %s; expected "
+                "%lld to %lld",
+                nnc_session_input_name(s, i), (long long)k, (long long)v, (long long)end,
+                s->index[i].gather->origin ? s->index[i].gather->origin : "a table",
+                (long long)-end, (long long)(end - 1));
+    }
+    return NNC_OK;
+}
+
 nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink)
 {
     if (i < 0 || i >= s->plan->n_input)
@@ -114,6 +151,7 @@ nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *
     if (!nnc_type_is_row_major(nnc_session_input_type(s, i)))
         return nnc_fail0(
             sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
+    NNC_TRY(check_indices(s, i, data, sink));
     nnc_stream_keep_input(s, i, data);
     if (s->a->chunks > 1)
         return NNC_OK; /* goes up with each run */
@@ -197,4 +235,18 @@ void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *da
         else
             nnc_set_i64(d, data, i, (int64_t)(u * (d == DT_bool ? 2 : 10)));
     }
+}
+
+nnc_status nnc_artifact_fill_input(
+    const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink)
+{
+    const nnc_type *t = nnc_whole_input(a, i);
+    nnc_dtype d = (nnc_dtype)t->dtype;
+    nnc_index_use use;
+    int64_t n = nnc_type_numel(t);
+    nnc_fill_input(a->plan->input_name[i], t, seed, data);
+    nnc_status st = nnc_input_index(a, i, &use);
+    for (int64_t k = 0; !st && use.any && k < n; k++)
+        nnc_set_i64(d, data, k, nnc_get_i64(d, data, k) % use.any);
+    return st ? nnc_nomem(sink) : NNC_OK;
 }

@@ -26,7 +26,8 @@ static nnc_status check_names(const nnc_artifact *a, const char *what, name_of *
     return NNC_OK;
 }
 
-static nnc_status set_inputs(const options *o, nnc_session *s, nnc_sink *sink)
+static nnc_status set_inputs(
+    const options *o, const nnc_artifact *a, nnc_session *s, nnc_sink *sink)
 {
     int n = nnc_session_inputs(s);
     for (int i = 0; i < n; i++) {
@@ -40,10 +41,8 @@ static nnc_status set_inputs(const options *o, nnc_session *s, nnc_sink *sink)
             st = nnc_read_input(file, name, t, &data, sink);
         } else {
             data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
-            if (data)
-                nnc_fill_input(name, t, (uint64_t)o->seed, data);
-            else
-                st = nnc_nomem(sink);
+            st = data ? nnc_artifact_fill_input(a, i, (uint64_t)o->seed, data, sink)
+                      : nnc_nomem(sink);
         }
         if (!st)
             st = nnc_session_input(s, i, data, sink);
@@ -286,7 +285,7 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     print_warnings(sink);
     if (o->io != NNC_IO_EXCLUDE)
         NNC_TRY(nnc_session_stream_open(w->session, sink));
-    return set_inputs(o, w->session, sink);
+    return set_inputs(o, w->artifact, w->session, sink);
 }
 
 static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink *sink)

@@ -180,6 +180,63 @@ static bool nondec_with(nnc_op op, int i, bool is_float, double c)
     }
 }
 
+/* Which of the input's elements reach a value. */
+enum { REACH_none, REACH_some, REACH_all };
+
+static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
+{
+    int from = n->n_in ? reach[n->in[0]] : REACH_none;
+    switch ((nnc_op)n->op) {
+    case OP_cast: /* a narrower integer holds every index of a table that exists */
+        return nnc_is_float((nnc_dtype)nnc_typeof(g, n->out)->dtype) ? REACH_none : from;
+    case OP_reshape:
+    case OP_transpose:
+    case OP_broadcast:
+    case OP_flip:
+    case OP_identity:
+    case OP_relayout:
+        return from;
+    case OP_concat:
+        for (int i = 1; i < n->n_in; i++)
+            from = from > reach[n->in[i]] ? from : reach[n->in[i]];
+        return from;
+    case OP_slice:
+    case OP_split:
+    case OP_gather: /* of its data */
+        return from ? REACH_some : REACH_none;
+    default:
+        return REACH_none;
+    }
+}
+
+nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    uint8_t *reach = ARENA_NEW(&a, uint8_t, g->n_value + 1);
+    *out = (nnc_index_use){0};
+    if (reach)
+        reach[input] = REACH_all;
+    for (uint32_t i = 0; i < g->n_node && reach; i++) {
+        const nnc_node *n = &g->node[i];
+        int how = n->op == OP_gather ? reach[n->in[1]] : REACH_none;
+        if (how) {
+            const nnc_type *table = nnc_typeof(g, n->in[0]);
+            int64_t axis = nnc_attr_int(n, AT_axis, 0);
+            int64_t extent = table->dim[axis + (axis < 0 ? table->rank : 0)];
+            out->any = out->any ? nnc_min64(out->any, extent) : extent;
+            if (how == REACH_all && (!out->gather || extent < out->all)) {
+                out->all = extent;
+                out->gather = n;
+            }
+        }
+        for (int k = 0; n->op != OP_input && k < n->n_out; k++)
+            reach[n->out + (nnc_ref)k] = (uint8_t)reach_through(g, n, reach);
+    }
+    nnc_arena_deinit(&a);
+    return reach ? NNC_OK : nnc_nomem(g->sink);
+}
+
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i)
 {
     double lo, hi;

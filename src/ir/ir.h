@@ -262,6 +262,10 @@ void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
  * outputs and a <= b gives f(a) <= f(b), in floating point too (add of a constant, mul by a constant > 0, relu, ...); a NaN of a
  * floating-point operand stays NaN, so that f may pass a maximum. */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
+/* What an integer input's elements index: extents of the smallest table that any of them index, and of the smallest that all of them
+ * do (0: none), and the gather of the latter. Sees through moves and casts that keep integers, not through arithmetic. */
+typedef struct nnc_index_use { int64_t any, all; const nnc_node *gather; } nnc_index_use;
+nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NNC_MUST;
 /* Rank-0 or splat inline constant? its value. */
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 /* A convolution of which each output channel reads one input channel (groups = input channels): a window with weights. */
