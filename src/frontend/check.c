@@ -250,10 +250,11 @@ static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
     for (const cJSON *a = args->child; a && nnc_sink_errors(f->sink) < MAX_ERRORS; a = a->next) {
         bool list = cJSON_IsArray(args);
         const char *name = list ? a->valuestring : a->string;
-        if (!name || (list && !cJSON_IsString(a)) || !fe_is_name(name) || !strcmp(name, "min") ||
-            !strcmp(name, "max"))
+        static const char *const taken[] = {"min", "max", "inf", "nan"};
+        if (!name || (list && !cJSON_IsString(a)) || !fe_is_name(name) || among(name, taken, 4))
             fe_fail_at(f, a, !list, path,
-                "an arg's name is a letter, then letters, digits and _, and not min or max");
+                "an arg's name is a letter, then letters, digits and _, and not min, max, inf or "
+                "nan");
         else if (strlen(name) > FE_MAX_NAME)
             fe_fail_at(f, a, !list, path, "an arg's name has at most %d characters", FE_MAX_NAME);
         else if (list_ok && fe_is_common(name))

@@ -61,11 +61,29 @@ static bool check_arity(fe_layer *l)
                (l->n_in < r->n_min ? r->n_min : r->n_max) == 1 ? "" : "s", l->n_in) != NNC_NONE;
 }
 
-/* "dtype" of a layer: its float inputs are cast, so it computes and yields that type. */
+/* Does operand i hold indices or a condition, which no dtype converts? */
+static bool is_index(const fe_row *r, int i)
+{
+    return (r->op == OP_gather && (r->own || i == 1)) || (r->op == OP_select && i == 0);
+}
+
+/* Is the layer defined for floats only, or made of weights and sums? */
+static bool wants_floats(const fe_row *r)
+{
+    return nnc_op_class(r->op) == CL_contract || r->op == OP_prelu || r->op == OP_leaky_relu ||
+           (nnc_ops[r->op].flags & OF_float);
+}
+
+/* "dtype" of a layer: its operands are cast, so that it computes and yields that type. The dtype of a group or block leaves
+ * integers alone in layers that work on integers as well: indices are computed there, too. */
 static bool cast_inputs(fe_layer *l)
 {
     fe *f = l->f;
-    if (l->dtype < 0 || l->n_in == 0 || l->row.op == OP_cast)
+    bool own = fe_key(l, "dtype") != NULL;
+    if (l->row.op == OP_cast)
+        return !own ||
+               fe_bad(l, "dtype", "dtype: the result type of cast is its key \"to\"") != NNC_NONE;
+    if (l->dtype < 0 || l->n_in == 0)
         return true;
     if (!nnc_is_float((nnc_dtype)l->dtype))
         return fe_bad(l, "dtype",
@@ -77,7 +95,8 @@ static bool cast_inputs(fe_layer *l)
     l->in = in;
     for (int i = 0; i < l->n_in; i++) {
         nnc_dtype d = (nnc_dtype)nnc_typeof(f->g, in[i])->dtype;
-        if (nnc_is_float(d) && d != (nnc_dtype)l->dtype)
+        bool convert = nnc_is_float(d) || own || wants_floats(&l->row);
+        if (convert && d != (nnc_dtype)l->dtype && !is_index(&l->row, i))
             in[i] = nnc_cast(f->g, in[i], (nnc_dtype)l->dtype);
         if (in[i] == NNC_NONE)
             return false;
@@ -97,12 +116,8 @@ static bool build_op(
         .in = u->in,
         .dtype = c->dtype,
         .n_out = 1};
-    const cJSON *w = key(u->item, "weights");
     if (!fe_layer_find(u->op, &l.row))
         return nomem(f); /* cannot be: fe_check_op has found it */
-    if (w && !fe_read_word(f, w, path, c->env, "weights", &l.weights))
-        return false;
-    l.tied = w != NULL;
     l.loc = (nnc_loc){
         f->file, u->item->valueint, (int)u->item->valuedouble, path}; /* check.c put them there */
     f->g->origin = path;
@@ -121,6 +136,11 @@ static bool build_op(
         return nomem(f);
     for (int i = 0; i < l.n_out; i++)
         refs[i] = r + (nnc_ref)i;
+    static const char *const of_weights[] = {"weights", "frozen"};
+    for (int i = 0; i < 2 && l.n_weight == 0; i++)
+        if (fe_key(&l, of_weights[i]))
+            fe_warn_once(
+                f, l.loc, "\"%s\" has no effect: this layer has no weights", of_weights[i]);
     if (u->name && r >= before && nnc_def(f->g, r)->op != OP_param)
         nnc_set_name(f->g, r, weights);
     *out = (flow){refs, l.n_out, u->name};
@@ -239,9 +259,13 @@ static bool run_once(
     fe *f, const fe_ctx *c, const use *u, const char *path, const char *prefix, flow *out)
 {
     const cJSON *block = u->op && f->blocks ? key(f->blocks, u->op) : NULL;
-    if (u->op && !block)
-        return build_op(f, c, u, path, prefix, out);
+    const cJSON *weights = key(u->item, "weights");
     fe_ctx in = *c;
+    if (weights && !fe_read_word(f, weights, path, c->env, "weights", &prefix))
+        return false;
+    in.tied |= weights != NULL;
+    if (u->op && !block)
+        return build_op(f, &in, u, path, prefix, out);
     in.prefix = nnc_arena_printf(&f->a, "%s.", prefix);
     if (!in.prefix)
         return nomem(f);

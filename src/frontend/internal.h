@@ -58,7 +58,8 @@ typedef nnc_ref (*fe_build)(struct fe_layer *l);
 typedef struct fe_row {
     const char *name;
     int n_min, n_max;  /* inputs; -1 = any */
-    nnc_op op;         /* of layers that are one op with attributes */
+    nnc_op op;         /* that the layer ends in */
+    bool own;          /* a row of layers.def; else of ops.def, with the op's attributes as keys */
     const char *keys;  /* "kernel stride? pad?": '?' = optional */
     fe_build build;
     const char *doc;
@@ -147,6 +148,7 @@ typedef struct fe_ctx { /* what a layer inherits from what it stands in */
     int16_t device;
     int dtype; /* -1 = as the input */
     bool frozen;
+    bool tied;  /* "weights" was given: the same weight name may be used again */
 } fe_ctx;
 
 typedef struct fe_layer { /* the layer being built */
@@ -156,7 +158,7 @@ typedef struct fe_layer { /* the layer being built */
     fe_row row;
     const char *path;
     const char *weights; /* prefix of weight names without the last '.' */
-    bool tied;           /* `weights` was given: the same name may be used again */
+    int n_weight;        /* weights that the builder asked for */
     int dtype;           /* of the layer, -1 = as its input */
     nnc_loc loc;
     int n_in;
@@ -165,6 +167,8 @@ typedef struct fe_layer { /* the layer being built */
 } fe_layer;
 
 nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, const char *fmt, ...) NNC_PRINTF(5, 6);
+/* A warning at loc, unless the same one stands there: layers are built once for each repeat. */
+void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 nnc_status fe_stop(fe *f, nnc_status st); /* makes st sticky; returns it */
 nnc_ref fe_nomem(fe *f);
 /* ", did you mean `x`?" or "". `names` may hold NULLs. */
@@ -199,7 +203,7 @@ const char *fe_type_text(fe *f, const nnc_type *t);
 const char *fe_dims_text(fe *f, int n, const int64_t *d);
 
 /* Layer builders that table.c names. */
-#define LAYER(name, n_min, n_max, build, keys, doc) nnc_ref build(fe_layer *l);
+#define LAYER(name, n_min, n_max, op, build, keys, doc) nnc_ref build(fe_layer *l);
 #include "frontend/layers.def"
 nnc_ref fe_build_op(fe_layer *l);     /* any op, its attributes as keys */
 nnc_ref fe_build_binary(fe_layer *l); /* two operands, or one and "value" */

@@ -2,6 +2,7 @@
  * them. */
 #include "frontend/internal.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 const cJSON *fe_key(const fe_layer *l, const char *key)
@@ -57,10 +58,23 @@ bool fe_bool(fe_layer *l, const char *key, bool *out)
     return true;
 }
 
+/* "-inf", "nan", "2.5e-3": a float as text. Hexadecimal floats are no part of JSON's spelling. */
+static bool float_text(const char *s, double *out)
+{
+    char *end;
+    const char *p = s + (*s == '-' || *s == '+');
+    if (strcmp(p, "inf") != 0 && strcmp(p, "nan") != 0 &&
+        (*p == 0 || p[strspn(p, "0123456789.eE+-")] || *p == 'e' || *p == 'E'))
+        return false;
+    *out = strtod(s, &end);
+    return *end == 0;
+}
+
+/* A JSON number; "inf", "-inf", "nan"; or an expression, whose word (an arg) may be such a text. */
 bool fe_float(fe_layer *l, const char *key, double *out)
 {
     const cJSON *v = fe_key(l, key);
-    int64_t i;
+    fe_val x;
     if (!v)
         return true;
     if (cJSON_IsNumber(v)) {
@@ -68,11 +82,18 @@ bool fe_float(fe_layer *l, const char *key, double *out)
         return true;
     }
     if (!cJSON_IsString(v))
-        return fe_bad(l, key, "%s: expected a number", key) != NNC_NONE;
-    if (!fe_read_int(l->f, v, l->path, l->ctx->env, key, -(INT64_C(1) << 53), INT64_C(1) << 53, &i))
+        return fe_bad(l, key, "%s: expected a number, or one of \"inf\", \"-inf\", \"nan\"", key) !=
+               NNC_NONE;
+    if (float_text(v->valuestring, out))
+        return true;
+    if (!fe_eval(l->f, v, l->path, l->ctx->env, key, &x))
         return false;
-    *out = (double)i;
-    return true;
+    const char *word = x.is_word ? nnc_arena_strndup(&l->f->a, x.word, (size_t)x.n) : "";
+    if (!word)
+        return fe_nomem(l->f) != NNC_NONE;
+    *out = (double)x.i;
+    return !x.is_word || float_text(word, out) ||
+           fe_bad(l, key, "%s: expected a number, found the word '%.60s'", key, word) != NNC_NONE;
 }
 
 bool fe_number(fe_layer *l, const char *key, nnc_dtype d, const char *whose, double *out)
@@ -82,9 +103,9 @@ bool fe_number(fe_layer *l, const char *key, nnc_dtype d, const char *whose, dou
         return false;
     nnc_set_f64(d, &room, 0, *out);
     double held = nnc_get_f64(d, &room, 0);
-    if (nnc_is_float(d) ? isfinite(held) : held == *out)
+    if (nnc_is_float(d) ? isfinite(held) || !isfinite(*out) : held == *out)
         return true;
-    if (!nnc_is_float(d) && *out != floor(*out))
+    if (!nnc_is_float(d) && isfinite(*out) && *out != floor(*out))
         return fe_bad(l, key, "%s: expected a whole number because %s is %s, found %g", key, whose,
                    nnc_dtype_name(d), *out) != NNC_NONE;
     return fe_bad(l, key, "%s: %.17g does not fit in %s, the type of %s", key, *out,

@@ -165,29 +165,39 @@ static nnc_status read_args(fe *f)
 
 /* ---- the load -------------------------------------------------------------------------------- */
 
+/* Warns of the results of node n that nothing uses. */
+static void warn_unused_node(fe *f, const nnc_node *n, const uint32_t *uses)
+{
+    nnc_text t = {0};
+    int unused = 0;
+    for (int i = 0; i < n->n_out; i++)
+        if (!uses[n->out + (nnc_ref)i])
+            nnc_printf(&t, "%s%d", unused++ ? ", " : "", i);
+    if (unused == 0 || n->op == OP_param)
+        ;
+    else if (n->op == OP_input)
+        fe_warn_once(f, n->loc, "no layer uses this input");
+    else if (n->n_out == 1 || unused == n->n_out)
+        fe_warn_once(f, n->loc,
+            "nothing uses the result of this layer; name it in \"outputs\" or in a layer's \"in\"");
+    else
+        fe_warn_once(f, n->loc,
+            "nothing uses result%s %s of this layer; without \"in\", the next layer takes result 0 "
+            "(the others are NAME:1, ...)",
+            unused > 1 ? "s" : "", nnc_text_str(&t));
+    nnc_text_deinit(&t);
+}
+
 /* Results and inputs that nobody uses are likely mistakes. */
 static nnc_status warn_unused(fe *f)
 {
     const nnc_graph *g = f->g;
     uint32_t *uses = nnc_use_counts(g, &f->a);
-    int told = 0;
+    size_t most = nnc_sink_count(f->sink) + 10;
     if (!uses)
         return nnc_nomem(f->sink);
-    for (uint32_t i = 0; i < g->n_node && told < 10; i++) {
-        const nnc_node *n = &g->node[i];
-        bool used = false;
-        for (uint32_t r = n->out; r < n->out + n->n_out; r++)
-            used |= uses[r] > 0;
-        if (used || n->op == OP_param)
-            continue;
-        told++;
-        if (n->op == OP_input)
-            nnc_warn(f->sink, n->loc, "no layer uses this input");
-        else
-            nnc_warn(f->sink, n->loc,
-                "nothing uses the result of this layer; name it in \"outputs\" or in a layer's "
-                "\"in\"");
-    }
+    for (uint32_t i = 0; i < g->n_node && nnc_sink_count(f->sink) < most; i++)
+        warn_unused_node(f, &g->node[i], uses);
     return NNC_OK;
 }
 

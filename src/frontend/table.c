@@ -5,8 +5,8 @@
 #include <string.h>
 
 static const fe_row own[] = {
-#define LAYER(name, n_min, n_max, build, keys, doc) \
-    {#name, n_min, n_max, OP__COUNT, keys, build, doc},
+#define LAYER(name, n_min, n_max, op, build, keys, doc) \
+    {#name, n_min, n_max, OP_##op, true, keys, build, doc},
 #include "frontend/layers.def"
 };
 enum { N_OWN = NNC_COUNT(own) };
@@ -41,7 +41,7 @@ static bool op_row(nnc_op op, fe_row *out)
     const nnc_op_info *o = &nnc_ops[op];
     if (find_own(o->name) || o->cls == CL_leaf || op == OP_relayout || op == OP_fused)
         return false;
-    *out = (fe_row){o->name, o->n_min, o->n_max, op, o->attrs, fe_build_op, o->doc};
+    *out = (fe_row){o->name, o->n_min, o->n_max, op, false, o->attrs, fe_build_op, o->doc};
     if (o->cls == CL_ewise && o->n_max == 2) {
         out->n_min = 1;
         out->keys = "value?";

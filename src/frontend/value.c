@@ -33,6 +33,21 @@ nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, cons
     return fe_stop(f, nnc_fail(f->sink, NNC_E_MODEL, loc, "%s", msg));
 }
 
+void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...)
+{
+    char msg[512];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(msg, sizeof msg, fmt, ap);
+    va_end(ap);
+    for (size_t i = 0; i < nnc_sink_count(f->sink); i++) {
+        const nnc_diag *d = nnc_sink_at(f->sink, i);
+        if (d->loc.line == loc.line && d->loc.col == loc.col && !strcmp(d->message, msg))
+            return;
+    }
+    nnc_warn(f->sink, loc, "%s", msg);
+}
+
 nnc_ref fe_nomem(fe *f)
 {
     if (!f->status)
@@ -80,7 +95,7 @@ bool fe_eval(
     }
     if (cJSON_IsNumber(item)) {
         double v = item->valuedouble;
-        if (v != floor(v) || fabs(v) > 0x1p53)
+        if (v != floor(v) || fabs(v) >= 0x1p53)
             return fe_fail_at(
                        f, item, false, path, "%s: expected a whole number, found %g", what, v),
                    false;

@@ -77,12 +77,13 @@ nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scal
     if (f->status)
         return NNC_NONE;
     const char *name = stored_name(l, suffix);
+    l->n_weight++;
     if (!name)
         return fe_nomem(f);
     fe_name *old = fe_find(f->weight, f->wslot, f->n_wslot, 0, name);
-    if (old && l->tied && nnc_type_equal(nnc_typeof(f->g, old->ref[0]), t))
+    if (old && l->ctx->tied && nnc_type_equal(nnc_typeof(f->g, old->ref[0]), t))
         return old->ref[0];
-    if (old && l->tied)
+    if (old && l->ctx->tied)
         return fe_bad(l, "weights",
             "weight `%s` is %s at line %d, %s here: a shared weight needs the same type", name,
             fe_type_text(f, nnc_typeof(f->g, old->ref[0])), old->line, fe_type_text(f, t));

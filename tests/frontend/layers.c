@@ -3,6 +3,9 @@
 #include "frontend/internal.h"
 #include "test.h"
 
+#include <float.h>
+#include <math.h>
+
 static nnc_graph *parse(const char *inputs, const char *rest)
 {
     nnc_text t = {0};
@@ -145,7 +148,7 @@ TEST(all_elementwise)
 {
     for (int i = 0; i < fe_layer_count(); i++) {
         fe_row r = fe_layer_at(i);
-        if (r.op == OP__COUNT || !nnc_op_is_ewise(r.op) || r.n_max != 1 || r.op == OP_cast)
+        if (r.own || !nnc_op_is_ewise(r.op) || r.n_max != 1 || r.op == OP_cast)
             continue;
         bool logic = r.op == OP_not;
         nnc_text l = {0};
@@ -196,6 +199,140 @@ TEST(names_paths_inheritance)
             add = &g->node[i];
     CHECK(add && add->in[0] == add->in[1] && add->device == -1 && add->loc.line == 2);
     nnc_graph_destroy(g);
+}
+
+static int params(const nnc_graph *g)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n += g->node[i].op == OP_param;
+    return n;
+}
+
+/* "weights" of a group, a block and a repeat: all inside shares by the names within. */
+TEST(weights_of_groups_and_blocks)
+{
+    static const struct {
+        const char *rest, *name;
+        int n;
+    } cases[] = {
+        {"\"layers\": [{\"weights\": \"f\", \"layers\": [{\"op\": \"linear\", \"name\": \"l\", "
+         "\"out\": 6}]}, "
+         "{\"weights\": \"f\", \"layers\": [{\"op\": \"linear\", \"name\": \"l\", \"out\": 6}]}]",
+            "f.l.weight", 2},
+        {"\"blocks\": {\"b\": {\"layers\": [{\"op\": \"linear\", \"name\": \"l\", \"out\": 6}]}}, "
+         "\"layers\": [{\"op\": \"b\", \"name\": \"one\"}, {\"op\": \"b\", \"weights\": \"one\"}]",
+            "one.l.bias", 2},
+        {"\"layers\": [{\"weights\": \"w\", \"repeat\": 3, \"layers\": [{\"op\": \"linear\", "
+         "\"out\": 6}]}]",
+            "w.0.weight", 2},
+        {"\"layers\": [{\"weights\": \"w${i % 2}\", \"repeat\": 4, \"layers\": [{\"op\": "
+         "\"linear\", "
+         "\"out\": 6, \"bias\": false}]}]",
+            "w1.0.weight", 2},
+        {"\"layers\": [{\"weights\": \"f\", \"layers\": [{\"name\": \"g\", \"layers\": [{\"op\": "
+         "\"linear\", "
+         "\"name\": \"own\", \"out\": 6, \"weights\": \"t\"}, {\"op\": \"linear\", \"name\": "
+         "\"l\", \"out\": 6}]}]}]",
+            "f.g.l.weight", 4},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_graph *g = parse(ROW, cases[i].rest);
+        if (g) {
+            named(g, cases[i].name);
+            CHECK_INT(params(g), cases[i].n);
+            CHECK_INT(nnc_sink_count(test_sink), 0);
+        }
+        nnc_graph_destroy(g);
+    }
+}
+
+/* "dtype" of a layer converts integers, too, but neither indices nor conditions; that of a group converts integers where a
+ * layer is for floats. */
+TEST(dtype_converts_integers)
+{
+#define U8 "\"x\": {\"shape\": [1, 2, 4, 4], \"dtype\": \"u8\"}"
+    yields(U8, "{\"op\": \"conv\", \"channels\": 3, \"kernel\": 3, \"dtype\": \"f32\"}",
+        "f32[1,3,2,2]");
+    yields(U8, "{\"op\": \"linear\", \"out\": 3, \"dtype\": \"f16\"}", "f16[1,2,4,3]");
+    yields(U8, "{\"op\": \"relu\", \"dtype\": \"f32\"}", "f32[1,2,4,4]");
+    yields(U8, "{\"op\": \"div\", \"value\": 255.0, \"dtype\": \"f32\"}", "f32[1,2,4,4]");
+    yields(U8,
+        "{\"dtype\": \"f32\", \"layers\": [{\"op\": \"conv\", \"channels\": 3, \"kernel\": 3}]}",
+        "f32[1,3,2,2]");
+    yields(U8, "{\"dtype\": \"f32\", \"layers\": [\"batchnorm\", \"gelu\"]}", "f32[1,2,4,4]");
+    yields("\"x\": {\"shape\": [3], \"dtype\": \"i64\"}",
+        "{\"dtype\": \"bf16\", \"layers\": [{\"op\": \"add\", \"value\": 1}, {\"op\": "
+        "\"embedding\", "
+        "\"rows\": 9, \"channels\": 2}]}",
+        "bf16[3,2]");
+    yields(ROW ", \"i\": {\"shape\": [5], \"dtype\": \"i64\"}",
+        "{\"op\": \"gather\", \"in\": [\"x\", \"i\"], \"dtype\": \"f16\"}", "f16[5,6]");
+    yields("\"c\": {\"shape\": [4, 1], \"dtype\": \"bool\"}, \"x\": {\"shape\": [4, 6], \"dtype\": "
+           "\"i8\"}",
+        "{\"op\": \"select\", \"in\": [\"c\", \"x\", \"x\"], \"dtype\": \"f32\"}", "f32[4,6]");
+}
+
+/* The number that `value` gives a constant layer. */
+static double constant_of(const char *args, const char *value)
+{
+    nnc_text t = {0};
+    double v = 0;
+    nnc_printf(&t, "%s\"layers\": [{\"op\": \"constant\", \"value\": %s}]", args, value);
+    nnc_graph *g = parse(ROW, nnc_text_str(&t));
+    CHECK(g && nnc_const_scalar(g, g->output[0], &v));
+    nnc_graph_destroy(g);
+    nnc_text_deinit(&t);
+    return v;
+}
+
+TEST(float_literals)
+{
+    CHECK_NEAR(constant_of("", "-1e30"), (double)-1e30f, 0);
+    CHECK_NEAR(constant_of("", "1e16"), (double)1e16f, 0);
+    CHECK_NEAR(constant_of("", "-3.4028234663852886e38"), -(double)FLT_MAX, 0);
+    CHECK_NEAR(constant_of("", "\"2.5e-3\""), (double)2.5e-3f, 0);
+    CHECK_NEAR(constant_of("", "\"2*3\""), 6, 0);
+    CHECK_NEAR(constant_of("\"args\": {\"slope\": \"0.25\"}, ", "\"slope\""), 0.25, 0);
+    CHECK(isinf(constant_of("", "\"inf\"")) && constant_of("", "\"inf\"") > 0);
+    CHECK(isinf(constant_of("", "\"-inf\"")) && constant_of("", "\"-inf\"") < 0);
+    CHECK(isnan(constant_of("", "\"nan\"")));
+    yields(ROW,
+        "{\"op\": \"clip\", \"lo\": \"-inf\", \"hi\": 1e30}, {\"op\": \"max\", \"value\": "
+        "\"-inf\"}",
+        "f32[4,6]");
+    yields(ROW, "{\"op\": \"pad\", \"pads\": [0, 1, 0, 1], \"value\": \"-inf\"}", "f32[4,8]");
+}
+
+static void warns(const char *inputs, const char *rest, int n, const char *want)
+{
+    nnc_sink_clear(test_sink);
+    nnc_graph *g = parse(inputs, rest);
+    CHECK_INT(nnc_sink_count(test_sink), n);
+    if (n)
+        CHECK_DIAG(want);
+    nnc_graph_destroy(g);
+}
+
+/* Keys without effect are told, once for a layer of the file however often it is repeated. */
+TEST(warnings)
+{
+    warns(ROW, "\"layers\": [{\"op\": \"relu\", \"frozen\": true, \"repeat\": 5}]", 1,
+        "\"frozen\" has no effect: this layer has no weights");
+    warns(ROW, "\"layers\": [{\"op\": \"layernorm\", \"affine\": false, \"weights\": \"w\"}]", 1,
+        "\"weights\" has no effect");
+    warns(ROW,
+        "\"layers\": [{\"repeat\": 4, \"layers\": [\"relu\", {\"op\": \"tanh\", \"in\": "
+        "\"input\"}]}]",
+        1, "/layers/0/group[0]/0/relu: nothing uses the result of this layer");
+    warns(ROW, "\"layers\": [{\"op\": \"split\", \"parts\": 2, \"name\": \"s\"}, \"relu\"]", 1,
+        "nothing uses result 1 of this layer; without \"in\", the next layer takes result 0");
+    warns(ROW, "\"layers\": [{\"op\": \"split\", \"parts\": 3}, \"relu\"]", 1,
+        "nothing uses results 1, 2 of this layer");
+    warns(ROW,
+        "\"layers\": [{\"op\": \"split\", \"parts\": 2, \"name\": \"s\"}, {\"op\": \"add\", "
+        "\"in\": [\"s:0\", \"s:1\"]}]",
+        0, NULL);
 }
 
 /* As many layers as are allowed, in a time that shows no square: 100,000 layers, half of them
