@@ -106,7 +106,7 @@ static void annotate(nnc_text *out, const nnc_artifact *a, int kernel)
             continue;
         first = first ? first : c;
         if (n++ < LAUNCHES)
-            put_entry(out, i < p->main_first ? "at load" : "layers",
+            put_entry(out, i < nnc_plan_first(p, SEC_main) ? "at load" : "layers",
                 c->layers && *c->layers ? c->layers : "(no layer)");
     }
     if (n > LAUNCHES)

@@ -227,7 +227,7 @@ void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, in
 {
     const nnc_plan *p = a->plan;
     *flops = *bytes = *launches = 0;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         *launches += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
         *flops = nnc_add_sat(*flops, c->flops);

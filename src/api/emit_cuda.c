@@ -198,7 +198,7 @@ static void describe_launches(nnc_text *out, const nnc_plan *p, int i)
     int n = 0;
     for (int c = 0; c < p->n_cmd; c++)
         if (p->cmd[c].kind == CMD_kernel && p->cmd[c].item == i) {
-            nnc_printf(out, "  %s %s\n", c < p->main_first ? "at load" : "each run",
+            nnc_printf(out, "  %s %s\n", c < nnc_plan_first(p, SEC_main) ? "at load" : "each run",
                 p->cmd[c].layers && *p->cmd[c].layers ? p->cmd[c].layers : "(no layer)");
             n++;
         }

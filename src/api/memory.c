@@ -66,7 +66,7 @@ static void json_device(nnc_text *t, const timeline *m)
     nnc_put_json_string(t, layers_of(p, v->peak_cmd));
     nnc_puts(t, ",\n  \"timeline\": [");
     bool first = true;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         if (!stands(m, i))
             continue;
         nnc_puts(t, first ? "{\"layers\": " : ",\n   {\"layers\": ");
@@ -79,7 +79,7 @@ static void json_device(nnc_text *t, const timeline *m)
 
 static void csv_device(nnc_text *t, const timeline *m)
 {
-    for (int i = m->p->main_first; i < m->p->n_cmd; i++) {
+    for (int i = nnc_plan_first(m->p, SEC_main); i < m->p->n_cmd; i++) {
         if (!stands(m, i))
             continue;
         nnc_printf(t, "%s,%s,", m->p->device[m->device].name, m->p->cmd[i].op_class);
@@ -101,7 +101,7 @@ static int64_t least_shown(const timeline *m)
 {
     int n = 0;
     int64_t *sorted = nnc_malloc((size_t)m->p->n_cmd * sizeof *sorted + 1), least = 0;
-    for (int i = m->p->main_first; sorted && i < m->p->n_cmd; i++)
+    for (int i = nnc_plan_first(m->p, SEC_main); sorted && i < m->p->n_cmd; i++)
         if (stands(m, i))
             sorted[n++] = m->live[i];
     if (n > LONG_TIMELINE) {
@@ -139,7 +139,7 @@ static void put_timeline(nnc_text *t, const timeline *m)
     int64_t least = least_shown(m), most = 0;
     int hidden = 0, shown = 0;
     nnc_puts(t, "        live  while\n");
-    for (int i = m->p->main_first; i < m->p->n_cmd; i++) {
+    for (int i = nnc_plan_first(m->p, SEC_main); i < m->p->n_cmd; i++) {
         if (!stands(m, i))
             continue;
         bool show = m->live[i] >= least && (!least || shown < LONG_TIMELINE);

@@ -6,7 +6,7 @@
 static int interpreted(const nnc_plan *p)
 {
     int n = 0;
-    for (int i = p->main_first; i < p->n_cmd; i++)
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
         n += p->cmd[i].kind == CMD_kernel && p->kernel[p->cmd[i].item].object < 0;
     return n;
 }
@@ -14,7 +14,7 @@ static int interpreted(const nnc_plan *p)
 static int looped(const nnc_plan *p)
 {
     int n = 0;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind != CMD_call || strcmp(p->engine[c->engine], "loops") != 0)
             continue;

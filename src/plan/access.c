@@ -52,7 +52,7 @@ static bool number_lanes(const nnc_plan *p, plan_order *o, nnc_arena *a)
     if (!slot || !count)
         return false;
     for (int i = 0; i < p->n_cmd; i++) {
-        if (i == p->main_first)
+        if (i == nnc_plan_first(p, SEC_main))
             memset(count, 0, (size_t)(base[p->n_device] + 1) * sizeof *count);
         int s = base[p->cmd[i].device] + p->cmd[i].stream;
         if (!slot[s])
@@ -84,7 +84,7 @@ bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)
         return false;
     memset(event, 0xff, ((size_t)p->n_event + 1) * sizeof *event);
     for (int i = 0; i < p->n_cmd; i++) {
-        if (i == p->main_first)
+        if (i == nnc_plan_first(p, SEC_main))
             memset(now, 0, n * n * sizeof *now);
         const nnc_cmd *c = &p->cmd[i];
         int32_t *mine = now + (size_t)o->lane[i] * n, *at = o->clock + (size_t)i * n;
@@ -93,7 +93,7 @@ bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)
             event[c->item] = i;
         /* The waiting command itself is what later commands come after, so its clock is theirs. */
         int32_t r = c->kind == CMD_wait ? event[c->item] : -1;
-        if (r >= 0 && (r < p->main_first) == (i < p->main_first))
+        if (r >= 0 && (r < nnc_plan_first(p, SEC_main)) == (i < nnc_plan_first(p, SEC_main)))
             for (size_t l = 0; l < n; l++)
                 mine[l] =
                     mine[l] > o->clock[(size_t)r * n + l] ? mine[l] : o->clock[(size_t)r * n + l];

@@ -414,9 +414,10 @@ nnc_status make_commands(maker *m)
     memset(e.packed, 0xff, ((size_t)m->p->n_call + 1) * sizeof *e.packed);
     NNC_TRY(emit_inputs(m));
     NNC_TRY(emit_list(&e, &m->init));
-    m->p->main_first = m->p->n_cmd;
+    m->p->end[SEC_init] = m->p->n_cmd;
     e.phase = 1;
     NNC_TRY(emit_list(&e, &m->main));
+    m->p->end[SEC_main] = m->p->end[SEC_step] = m->p->n_cmd;
     NNC_TRY(emit_outputs(m));
     m->p->n_event = m->n_event;
     return emit_devices(m);

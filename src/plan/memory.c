@@ -26,7 +26,7 @@ static void touch(places *s, int32_t t, int32_t cmd)
 static void find_touches(places *s)
 {
     const nnc_plan *p = s->p;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         int32_t sum = plan_sum_operand(p, c);
         if (sum >= 0)
@@ -43,7 +43,7 @@ static bool frees(const places *s, int32_t a, int32_t b)
 {
     const nnc_ptensor *x = &s->p->tensor[a], *y = &s->p->tensor[b];
     size_t n = (size_t)s->order.n_lane;
-    if (y->first < s->p->main_first || x->last == s->p->n_cmd - 1)
+    if (y->first < nnc_plan_first(s->p, SEC_main) || x->last == s->p->n_cmd - 1)
         return false;
     const int32_t *pos = s->last_pos + (size_t)a * n;
     const int32_t *clock = s->order.clock + (size_t)y->first * n;
@@ -113,15 +113,15 @@ static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
         const nnc_ptensor *x = &p->tensor[t];
         if (s->root[t] != t || x->device != device || x->space != SP_arena)
             continue;
-        int first = x->first < p->main_first ? p->main_first : x->first;
+        int first = x->first < nnc_plan_first(p, SEC_main) ? nnc_plan_first(p, SEC_main) : x->first;
         int64_t bytes = nnc_align_up(x->bytes, plan_align(&p->device[device]));
         delta[first] += bytes;
         delta[(x->last < first ? first : x->last) + 1] -= bytes;
     }
     int64_t now = 0, most = -1;
     nnc_plan_device *d = &p->device[device];
-    d->peak_cmd = p->main_first;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    d->peak_cmd = nnc_plan_first(p, SEC_main);
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         now += delta[i];
         if (now > most) {
             most = now;
@@ -129,7 +129,7 @@ static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
         }
     }
     const nnc_cmd *c = d->peak_cmd < p->n_cmd ? &p->cmd[d->peak_cmd] : NULL;
-    bool work = c && c->work >= 0 && c->device == device && p->main_first < p->n_cmd;
+    bool work = c && c->work >= 0 && c->device == device && nnc_plan_first(p, SEC_main) < p->n_cmd;
     d->workspace_bytes = work ? p->tensor[c->work].bytes : 0;
     return NNC_OK;
 }

@@ -93,6 +93,15 @@ typedef struct nnc_cmd {
     const char *reason;   /* why this engine */
 } nnc_cmd;
 
+/* Sections of the command list, one behind the other. A run is `main`, or `main` and then `step`; between runs the executor lets all
+ * streams meet. */
+typedef enum nnc_section {
+    SEC_init, /* once, when the plan is loaded; done on all devices before the first run */
+    SEC_main, /* computes the outputs and changes nothing that lasts */
+    SEC_step, /* goes on with what main left in the arenas and updates the state */
+    SEC__COUNT
+} nnc_section;
+
 typedef struct nnc_plan_device {
     const char *name;     /* "cpu:0" */
     int64_t arena_bytes, persist_bytes, init_bytes; /* what the run requests, to the byte */
@@ -116,11 +125,16 @@ typedef struct nnc_plan {
     int n_weight; nnc_weight *weight;   /* how CMD_weight fills tensors */
     int n_event;
     int n_cmd; nnc_cmd *cmd;
-    int main_first;       /* cmd[0..main_first) is init, the rest is main. Init is done, on all devices, before main starts.
-                           * Between runs of main the executor lets all streams meet */
+    int32_t end[SEC__COUNT]; /* of each section: one past its last command. A section begins where the one before ends */
     int n_input; int32_t *input; const char **input_name;   /* tensors */
     int n_output; int32_t *output; const char **output_name;
 } nnc_plan;
+
+static inline int32_t nnc_plan_first(const nnc_plan *p, nnc_section s) { return s > SEC_init ? p->end[s - 1] : 0; }
+static inline nnc_section nnc_plan_section(const nnc_plan *p, int32_t cmd)
+{
+    return cmd < p->end[SEC_init] ? SEC_init : cmd < p->end[SEC_main] ? SEC_main : SEC_step;
+}
 
 nnc_plan *nnc_plan_create(void);
 void nnc_plan_destroy(nnc_plan *p);

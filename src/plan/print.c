@@ -1,211 +1,136 @@
-/* plan/print.c -- the plan's text form (docs/plan.md). parse.c reads it back exactly. */
+/* plan/print.c -- writes the plan's text form by the tables of rows.c. parse.c reads it back exactly. */
 #include "plan/internal.h"
-#include "plan/words.h"
+#include "plan/rows.h"
 #include <string.h>
 
-static void put_str(nnc_text *t, const char *s)
+static void put_fields(nnc_text *t, const plan_field *of, const char *row);
+
+static void put_string(nnc_text *t, const char *s)
 {
     nnc_putc(t, ' ');
     nnc_put_json_string(t, s ? s : "");
 }
 
-typedef struct field {
-    const char *key;
-    int64_t v;
-} field;
-
-static void put_fields(nnc_text *t, const field *f, size_t n)
+static void put_hex(nnc_text *t, const uint8_t *b, int64_t n)
 {
-    for (size_t i = 0; i < n; i++)
-        nnc_printf(t, " %s=%lld", f[i].key, (long long)f[i].v);
-}
-
-/* {"key", value}, ... */
-#define PUT(t, ...) \
-    put_fields(t, (const field[]){__VA_ARGS__}, sizeof(const field[]){__VA_ARGS__} / sizeof(field))
-
-static void put_head(nnc_text *t, const nnc_plan *p)
-{
-    nnc_puts(t, "plan");
-    put_str(t, p->target);
-    PUT(t, {"threads", p->threads}, {"events", p->n_event}, {"objects", p->n_object},
-        {"main", p->main_first});
-    if (p->precision > NNC_PRECISION_f32)
-        nnc_printf(t, " precision=%s", nnc_precision_name(p->precision));
-    nnc_puts(t, "\n");
-    for (int i = 0; i < p->n_engine; i++) {
-        nnc_printf(t, "engine %d", i);
-        put_str(t, p->engine[i]);
-        nnc_puts(t, "\n");
+    static const char hex[] = "0123456789abcdef";
+    nnc_puts(t, " \"");
+    for (int64_t k = 0; k < n; k++) {
+        nnc_putc(t, hex[b[k] >> 4]);
+        nnc_putc(t, hex[b[k] & 15]);
     }
-    for (int i = 0; i < p->n_device; i++) {
-        const nnc_plan_device *d = &p->device[i];
-        nnc_printf(t, "device %d", i);
-        put_str(t, d->name);
-        PUT(t, {"arena", d->arena_bytes}, {"persist", d->persist_bytes}, {"init", d->init_bytes},
-            {"workspace", d->workspace_bytes}, {"bound", d->lower_bound}, {"peak", d->peak_cmd},
-            {"streams", d->streams});
-        nnc_puts(t, "\n");
-    }
+    nnc_putc(t, '"');
 }
 
-static void put_tensor(nnc_text *t, const nnc_ptensor *x, int i)
+/* The first line break ends the row itself. */
+static void put_lines(nnc_text *t, const char *s)
 {
-    nnc_printf(t, "tensor %d", i);
-    put_str(t, x->name);
-    nnc_putc(t, ' ');
-    nnc_put_type(t, &x->type);
-    nnc_printf(t, " %s", plan_space_word[x->space]);
-    PUT(t, {"device", x->device}, {"at", x->offset}, {"bytes", x->bytes}, {"alias", x->alias_of},
-        {"first", x->first}, {"last", x->last});
-    nnc_puts(t, x->is_input ? " input" : "");
-    nnc_puts(t, x->is_output ? " output\n" : "\n");
-}
-
-/* The kernel's text, each line behind "| "; a last line without its newline stands behind "|-". */
-static void put_ir(nnc_text *t, const char *s)
-{
-    while (*s) {
+    while (s && *s) {
         const char *end = strchr(s, '\n');
-        nnc_puts(t, end ? "| " : "|-");
+        nnc_puts(t, end ? "\n| " : "\n|-");
         nnc_putn(t, s, end ? (size_t)(end - s) : strlen(s));
-        nnc_puts(t, "\n");
         s = end ? end + 1 : s + strlen(s);
     }
 }
 
-static void put_kernel(nnc_text *t, const nnc_pkernel *k, int i)
+static int64_t count_of(const plan_field *f, const char *row)
 {
-    nnc_printf(t, "kernel %d", i);
-    put_str(t, k->symbol);
-    PUT(t, {"args", k->n_args}, {"out", k->n_out}, {"domain", k->domain}, {"grain", k->grain},
-        {"scratch", k->scratch_bytes}, {"threads", k->threads}, {"object", k->object});
-    nnc_puts(t, "\n");
-    put_ir(t, k->ir ? k->ir : "");
+    int n;
+    memcpy(&n, row + f->count, sizeof n);
+    return f->kind == FK_dims ? nnc_min64(*(const uint8_t *)(row + f->count), f->size / 8) : n;
 }
 
-static void put_window(nnc_text *t, const char *key, const int64_t *v, int n)
+static void put_field(nnc_text *t, const plan_field *f, const char *row)
 {
-    nnc_printf(t, " %s", key);
-    for (int i = 0; i < n; i++)
-        nnc_printf(t, "%c%lld", i ? ',' : '=', (long long)v[i]);
-}
-
-static void put_typed(nnc_text *t, const char *key, const nnc_type *ty)
-{
-    nnc_printf(t, " %s ", key);
-    nnc_put_type(t, ty);
-}
-
-static void put_posts(nnc_text *t, const nnc_call *c)
-{
-    for (int i = 0; i < c->n_post && i < NNC_MAX_POST; i++) {
-        const nnc_post *o = &c->post[i];
-        nnc_printf(t, " post %s", plan_post_word[o->kind]);
-        nnc_puts(t, o->in_place ? " in_place" : "");
-        nnc_puts(t, " alpha=");
-        nnc_put_double(t, o->alpha);
-        nnc_puts(t, " beta=");
-        nnc_put_double(t, o->beta);
-    }
-}
-
-static void put_call(nnc_text *t, const nnc_call *c, int i)
-{
-    nnc_printf(t, "call %d %s", i, plan_call_word[c->kind]);
-    PUT(t, {"threads", c->threads}, {"work", c->work_bytes}, {"packed", c->packed_bytes},
-        {"for", c->pack_for}, {"groups", c->groups}, {"spatial", c->spatial});
-    int n = plan_window_dims(c);
-    if (n > 0) {
-        put_window(t, "kernel", c->kernel, n);
-        put_window(t, "stride", c->stride, n);
-        put_window(t, "dilation", c->dilation, n);
-        put_window(t, "lo", c->pad_lo, n);
-        put_window(t, "hi", c->pad_hi, n);
-    }
-    put_typed(t, "src", &c->src);
-    put_typed(t, "wei", &c->wei);
-    put_typed(t, "bias", &c->bias);
-    put_typed(t, "dst", &c->dst);
-    nnc_puts(t, c->has_bias ? " has_bias" : "");
-    nnc_puts(t, c->trans_a ? " trans_a" : "");
-    nnc_puts(t, c->trans_b ? " trans_b" : "");
-    nnc_puts(t, c->count_pad ? " count_pad" : "");
-    nnc_puts(t, c->packed ? " is_packed" : "");
-    nnc_puts(t, c->tf32 ? " tf32" : "");
-    nnc_puts(t, c->compiled ? " compiled" : "");
-    put_posts(t, c);
-    nnc_puts(t, "\n");
-}
-
-static void put_weight(nnc_text *t, const nnc_weight *w, int i)
-{
-    static const char hex[] = "0123456789abcdef";
-    nnc_printf(t, "weight %d %s", i, plan_weight_word[w->kind]);
-    put_str(t, w->name);
-    switch (w->kind) {
-    case NNC_W_inline:
-        PUT(t, {"size", w->size});
-        nnc_puts(t, " \"");
-        for (int64_t k = 0; k < w->size; k++) {
-            uint8_t b = ((const uint8_t *)w->data)[k];
-            nnc_putc(t, hex[b >> 4]);
-            nnc_putc(t, hex[b & 15]);
+    const char *at = row + f->at, *s = NULL;
+    int64_t v = f->size <= 8 ? plan_field_get(f, at) : 0, n = f->count ? count_of(f, row) : 0;
+    float x;
+    memcpy(&x, at, sizeof x);
+    if (f->kind == FK_string || f->kind == FK_bytes || f->kind == FK_args || f->kind == FK_lines)
+        memcpy(&s, at, sizeof s);
+    switch (f->kind) {
+    case FK_int:
+        nnc_printf(t, " %s=%lld", f->key, (long long)v);
+        break;
+    case FK_float:
+        nnc_printf(t, " %s=", f->key);
+        nnc_put_double(t, x);
+        break;
+    case FK_string:
+        put_string(t, s);
+        break;
+    case FK_word:
+        nnc_printf(t, " %s", f->words[v]);
+        break;
+    case FK_flag:
+        nnc_printf(t, v ? " %s" : "", f->key);
+        break;
+    case FK_type:
+        nnc_printf(t, f->key ? " %s " : " ", f->key);
+        nnc_put_type(t, (const nnc_type *)(const void *)at);
+        break;
+    case FK_dims:
+        for (int64_t i = 0; i < n; i++) {
+            nnc_printf(t, i ? "," : " %s=", f->key);
+            nnc_printf(t, "%lld", ((const long long *)(const void *)at)[i]);
         }
-        nnc_puts(t, "\"\n");
-        return;
-    case NNC_W_file:
-        put_str(t, w->file);
-        PUT(t, {"at", w->offset}, {"size", w->size});
-        nnc_printf(t, " hash=\"%016llx\"\n", (unsigned long long)w->header_hash);
-        return;
-    case NNC_W_gen:
-        nnc_printf(t, " seed=\"%016llx\" scale=", (unsigned long long)w->seed);
-        nnc_put_double(t, w->scale);
-        nnc_puts(t, " shift=");
-        nnc_put_double(t, w->shift);
-        nnc_puts(t, "\n");
-        return;
+        break;
+    case FK_args:
+        nnc_puts(t, " (");
+        for (int64_t i = 0; i < n; i++)
+            nnc_printf(t, i ? " %d" : "%d", ((const int32_t *)(const void *)s)[i]);
+        nnc_putc(t, ')');
+        break;
+    case FK_each:
+        for (int64_t i = 0; i < n && i < f->hi; i++) {
+            nnc_printf(t, " %s", f->key);
+            put_fields(t, f->each, at + i * f->size);
+        }
+        break;
+    case FK_bytes:
+        memcpy(&v, row + f->count, sizeof v);
+        put_hex(t, (const uint8_t *)s, v);
+        break;
+    case FK_lines:
+        put_lines(t, s);
+        break;
     }
 }
 
-static void put_cmd(nnc_text *t, const nnc_cmd *c, int i)
+static void put_fields(nnc_text *t, const plan_field *of, const char *row)
 {
-    nnc_printf(t, "cmd %d %s", i, plan_cmd_word[c->kind]);
-    PUT(t, {"item", c->item}, {"device", c->device}, {"stream", c->stream}, {"engine", c->engine},
-        {"work", c->work}, {"flops", c->flops}, {"bytes", c->bytes});
-    nnc_puts(t, " (");
-    for (int k = 0; k < c->n_arg; k++)
-        nnc_printf(t, "%s%d", k ? " " : "", c->arg[k]);
-    nnc_puts(t, ")");
-    put_str(t, c->op_class);
-    put_str(t, c->layers);
-    put_str(t, c->reason);
-    nnc_puts(t, "\n");
+    for (const plan_field *f = of; f->size; f++)
+        if (plan_field_stands(of, f, row))
+            put_field(t, f, row);
+}
+
+static void put_ports(
+    nnc_text *t, const char *word, int n, const int32_t *tensor, const char *const *name)
+{
+    for (int i = 0; i < n; i++) {
+        nnc_printf(t, "%s %d", word, tensor[i]);
+        put_string(t, name[i]);
+        nnc_putc(t, '\n');
+    }
 }
 
 void nnc_plan_print(nnc_text *t, const nnc_plan *p)
 {
-    put_head(t, p);
-    for (int i = 0; i < p->n_tensor; i++)
-        put_tensor(t, &p->tensor[i], i);
-    for (int i = 0; i < p->n_kernel; i++)
-        put_kernel(t, &p->kernel[i], i);
-    for (int i = 0; i < p->n_call; i++)
-        put_call(t, &p->call[i], i);
-    for (int i = 0; i < p->n_weight; i++)
-        put_weight(t, &p->weight[i], i);
-    for (int i = 0; i < p->n_cmd; i++)
-        put_cmd(t, &p->cmd[i], i);
-    for (int i = 0; i < p->n_input; i++) {
-        nnc_printf(t, "input %d", p->input[i]);
-        put_str(t, p->input_name[i]);
-        nnc_puts(t, "\n");
+    nnc_puts(t, "plan");
+    put_fields(t, plan_head, (const char *)p);
+    nnc_putc(t, '\n');
+    for (const plan_row *r = plan_rows; r->size; r++) {
+        const char *rows;
+        int n;
+        memcpy(&n, (const char *)p + r->n_at, sizeof n);
+        memcpy(&rows, (const char *)p + r->at, sizeof rows);
+        for (int i = 0; i < n; i++) {
+            nnc_printf(t, "%s %d", r->word, i);
+            put_fields(t, r->field, rows + (size_t)i * r->size);
+            nnc_putc(t, '\n');
+        }
     }
-    for (int i = 0; i < p->n_output; i++) {
-        nnc_printf(t, "output %d", p->output[i]);
-        put_str(t, p->output_name[i]);
-        nnc_puts(t, "\n");
-    }
+    put_ports(t, "input", p->n_input, p->input, p->input_name);
+    put_ports(t, "output", p->n_output, p->output, p->output_name);
     nnc_puts(t, "end\n");
 }

@@ -1,10 +1,9 @@
 /* plan/verify.c -- may this plan be run? Rows first, each on its own; then the commands'
  * arguments against what they ask for; then memory and order (verify_memory.c), which leans on
  * all of that. Reports the first fault. */
+#include "plan/rows.h"
 #include "plan/verify.h"
 #include <string.h>
-
-#define MOST (INT64_C(1) << 48) /* bytes of anything: sums of two stay far from overflow */
 
 static nnc_status bad_at(const check *v, const char *what, int i, const char *why)
 {
@@ -16,12 +15,10 @@ static nnc_status bad_at(const check *v, const char *what, int i, const char *wh
 static const char *tensor_fault(const nnc_plan *p, int i)
 {
     const nnc_ptensor *t = &p->tensor[i];
-    if (!t->name)
-        return "no name";
     if (!plan_type_ok(&t->type))
         return "its type is malformed";
-    if (t->device < 0 || t->device >= p->n_device || t->space > SP_init)
-        return "no such device or space";
+    if (t->device >= p->n_device)
+        return "no such device";
     const nnc_plan_device *d = &p->device[t->device];
     int64_t size = t->space == SP_arena  ? d->arena_bytes
                    : t->space == SP_init ? d->init_bytes
@@ -29,12 +26,12 @@ static const char *tensor_fault(const nnc_plan *p, int i)
     if (t->bytes != nnc_type_bytes(&t->type))
         return "its bytes are not those of its type";
     int64_t align = t->alias_of < 0 ? plan_align(d) : 64;
-    if (t->offset < 0 || t->offset % align || t->offset > size || t->bytes > size - t->offset)
+    if (t->offset % align || t->offset > size || t->bytes > size - t->offset)
         return align > 64 ? "it does not lie inside its space, 256-byte aligned"
                           : "it does not lie inside its space, 64-byte aligned";
-    if (t->alias_of < -1 || t->alias_of >= i)
+    if (t->alias_of >= i)
         return "it shares the memory of no earlier tensor";
-    if (t->first < -1 || t->first >= p->n_cmd || t->last < -1 || t->last >= p->n_cmd)
+    if (t->first >= p->n_cmd || t->last >= p->n_cmd)
         return "it lives outside the commands";
     if (t->is_input && (t->alias_of >= 0 || t->space != SP_arena))
         return "an input has memory of its own in main's arena";
@@ -50,16 +47,11 @@ static const char *tensor_fault(const nnc_plan *p, int i)
 static const char *kernel_fault(const nnc_plan *p, int i)
 {
     const nnc_pkernel *k = &p->kernel[i];
-    if (!k->symbol || !*k->symbol || !k->ir)
+    if (!*k->symbol || !k->ir)
         return "no symbol or text";
-    if (k->n_args < 1 || k->n_args > 64 || k->n_out < 1 || k->n_out > k->n_args)
-        return "its arguments are not 1 to 64, the written ones last";
-    if (k->domain < 1 || k->domain > MOST || k->grain < 0 || k->grain > MOST || k->threads < 1 ||
-        k->threads > 1024)
-        return "domain, grain or threads are out of range";
-    if (k->scratch_bytes < 0 || k->scratch_bytes > MOST)
-        return "its scratch is out of range";
-    if (k->object < -1 || k->object >= p->n_object)
+    if (k->n_out > k->n_args)
+        return "it writes more than its arguments";
+    if (k->object >= p->n_object)
         return "no such object";
     if (k->object >= 0 && (!p->object[k->object].data || !p->object[k->object].n))
         return "its object is empty";
@@ -70,39 +62,24 @@ static const char *weight_fault(const nnc_plan *p, int i)
 {
     const nnc_weight *w = &p->weight[i];
     if (w->kind == NNC_W_inline)
-        return w->size >= 0 && w->data ? NULL : "it has no data";
+        return w->data ? NULL : "it has no data";
     if (w->kind == NNC_W_file)
-        return w->file && w->offset >= 0 && w->size >= 0 && w->offset <= INT64_MAX - w->size
-                   ? NULL
-                   : "it has no file or no place in it";
-    return w->kind == NNC_W_gen && w->name ? NULL : "it has no name to be generated from";
-}
-
-static const char *device_fault(const nnc_plan *p, int i)
-{
-    const nnc_plan_device *d = &p->device[i];
-    if (!d->name)
-        return "no name";
-    if (d->streams < 1 || d->streams > 1024)
-        return "streams: expected 1 to 1024";
-    if (d->arena_bytes < 0 || d->arena_bytes > MOST || d->persist_bytes < 0 ||
-        d->persist_bytes > MOST || d->init_bytes < 0 || d->init_bytes > MOST)
-        return "sizes are out of range";
-    return NULL;
+        return w->file && w->offset <= INT64_MAX - w->size ? NULL
+                                                           : "it has no file or no place in it";
+    return w->name ? NULL : "it has no name to be generated from";
 }
 
 static nnc_status check_rows(const check *v)
 {
     const nnc_plan *p = v->p;
     const char *why;
-    if (p->n_device < 1 || p->n_device > 1024 || p->n_cmd < 0 || p->main_first < 0 ||
-        p->main_first > p->n_cmd || p->n_event < 0 || p->n_event > p->n_cmd || p->threads < 1 ||
-        p->threads > 1024)
+    NNC_TRY(plan_check_ranges(p, v->sink));
+    if (p->n_device < 1 || p->n_device > INT16_MAX || p->n_event > p->n_cmd)
+        return nnc_fail0(v->sink, v->code, "plan: devices or events are out of range");
+    if (p->end[SEC_init] > p->end[SEC_main] || p->end[SEC_main] > p->end[SEC_step] ||
+        p->end[SEC_step] != p->n_cmd)
         return nnc_fail0(v->sink, v->code,
-            "plan: devices, events, threads or the start of main are out of range");
-    for (int i = 0; i < p->n_device; i++)
-        if ((why = device_fault(p, i)))
-            return bad_at(v, "device", i, why);
+            "plan: the sections are not the %d commands one behind the other", p->n_cmd);
     for (int i = 0; i < p->n_tensor; i++)
         if ((why = tensor_fault(p, i)))
             return bad_at(v, "tensor", i, why);
@@ -118,7 +95,7 @@ static nnc_status check_rows(const check *v)
             return bad_at(v, "call", i, why);
         if (c->kind != CALL_pack)
             continue;
-        if (c->pack_for < 0 || c->pack_for >= p->n_call || !p->call[c->pack_for].packed)
+        if (c->pack_for >= p->n_call || !p->call[c->pack_for].packed)
             return bad_at(v, "call", i, "it packs for no call with packed weights");
         if (c->packed_bytes != p->call[c->pack_for].packed_bytes)
             return bad_at(v, "call", i, "it packs into another size than its call reads");
@@ -138,7 +115,7 @@ static const char *weight_cmd_fault(const check *v, const nnc_cmd *c, int i)
     const nnc_plan *p = v->p;
     if (c->item < 0 || c->item >= p->n_weight)
         return "no such weight";
-    if (i >= p->main_first)
+    if (i >= nnc_plan_first(p, SEC_main))
         return "weights are loaded in init";
     if (c->n_arg != 1)
         return "a weight fills one tensor";
@@ -215,13 +192,13 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
 static const char *arg_fault(const check *v, const nnc_cmd *c, int i)
 {
     const nnc_plan *p = v->p;
-    bool init = i < p->main_first;
-    if (c->n_arg < 0 || c->n_arg > 64 || (c->n_arg && !c->arg))
-        return "it has more than 64 arguments";
+    bool init = i < nnc_plan_first(p, SEC_main);
+    if (c->n_arg < 0 || (c->n_arg && !c->arg))
+        return "its arguments are missing";
     for (int a = 0; a < c->n_arg; a++)
         if (c->arg[a] < 0 || c->arg[a] >= p->n_tensor)
             return "no such tensor";
-    if (c->work < -1 || c->work >= p->n_tensor)
+    if (c->work >= p->n_tensor)
         return "no such workspace";
     for (int a = -1; a < c->n_arg; a++) {
         int32_t t = a < 0 ? c->work : c->arg[a];
@@ -241,13 +218,8 @@ static const char *arg_fault(const check *v, const nnc_cmd *c, int i)
 static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
 {
     const nnc_plan *p = v->p;
-    if (c->kind >= CMD__COUNT || !c->layers || !c->op_class || !c->reason)
-        return "its kind or a text is missing";
-    if (c->device < 0 || c->device >= p->n_device || c->stream < 0 ||
-        c->stream >= p->device[c->device].streams)
+    if (c->device >= p->n_device || c->stream >= p->device[c->device].streams)
         return "no such device or stream";
-    if (c->flops < 0 || c->bytes < 0)
-        return "negative cost";
     const char *why = arg_fault(v, c, i);
     if (why)
         return why;
@@ -287,7 +259,7 @@ static nnc_status check_events(const check *v, nnc_arena *a)
             at[c->item] = i + 1;
         } else if (c->kind == CMD_wait) {
             int r = at[c->item] - 1;
-            if (r < 0 || (r < p->main_first) != (i < p->main_first))
+            if (r < 0 || (r < nnc_plan_first(p, SEC_main)) != (i < nnc_plan_first(p, SEC_main)))
                 return bad_at(
                     v, "command", i, "it waits for an event that was not recorded before");
         }

@@ -111,7 +111,8 @@ static nnc_status read(memory *m, int32_t t, int32_t cmd)
         return bad(m, cmd, t, "is read before it is written");
     if (m->dead[o])
         return bad(m, cmd, t, "is read after its memory was given to another");
-    bool same_phase = w >= 0 && (w < m->p->main_first) == (cmd < m->p->main_first);
+    bool same_phase =
+        w >= 0 && (w < nnc_plan_first(m->p, SEC_main)) == (cmd < nnc_plan_first(m->p, SEC_main));
     if (same_phase && !plan_before(&m->order, w, cmd))
         return bad(m, cmd, t, "is read on a stream that does not wait for its write");
     m->read_by[o] = cmd;
@@ -157,11 +158,11 @@ static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
 {
     const nnc_ptensor *x = &m->p->tensor[t];
     if (m->writer[t] != -1)
-        return bad(m, cmd < 0 ? m->p->main_first : cmd, t,
+        return bad(m, cmd < 0 ? nnc_plan_first(m->p, SEC_main) : cmd, t,
             cmd < 0       ? "is two inputs"
             : x->is_input ? "is an input, and written"
                           : "is written twice");
-    if (cmd >= m->p->main_first && x->space != SP_arena)
+    if (cmd >= nnc_plan_first(m->p, SEC_main) && x->space != SP_arena)
         return bad(m, cmd, t, "lasts, and is written by main");
     int32_t *map = &m->map[x->device * 3 + x->space], a, b, mid;
     int64_t lo = x->offset, hi = x->offset + x->bytes;
@@ -279,7 +280,7 @@ nnc_status plan_check_memory(check *v, nnc_arena *a)
     memset(m.touched, 0xff, touches);
     NNC_TRY(find_owners(&m));
     for (int i = 0; i <= p->n_cmd; i++) {
-        if (i == p->main_first) {
+        if (i == nnc_plan_first(p, SEC_main)) {
             memset(m.touched, 0xff, touches);
             for (int k = 0; k < p->n_input; k++)
                 NNC_TRY(write(&m, p->input[k], NULL, -1));

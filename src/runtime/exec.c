@@ -157,10 +157,10 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
     nnc_status status = nnc_exec_replay(e, &replayed, sink);
     if (replayed && status == NNC_OK)
         return NNC_OK;
-    int i = p->main_first;
+    int i = p->end[SEC_init];
     if (status == NNC_OK)
         status = fence(e, true);
-    while (status == NNC_OK && i < p->n_cmd)
+    while (status == NNC_OK && i < p->end[SEC_main])
         status = nnc_exec_issue(e, i++);
     if (status == NNC_OK)
         status = fence(e, false);
@@ -168,7 +168,8 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
         e->use->runs++;
         return NNC_OK;
     }
-    const char *layers = i > p->main_first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
+    const char *layers =
+        i > p->end[SEC_init] && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
     return nnc_fail0(
         sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
 }
@@ -206,7 +207,7 @@ nnc_status nnc_exec_download(nnc_exec *e, int output, void *data)
 static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    size_t n = 2 * (size_t)(p->n_cmd - p->main_first);
+    size_t n = 2 * (size_t)(p->end[SEC_main] - p->end[SEC_init]);
     if (!e->clock)
         e->clock = nnc_calloc(n + 1, sizeof *e->clock);
     if (!e->clock)
@@ -214,7 +215,7 @@ static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
     for (size_t i = 0; i < n; i++)
         if (!e->clock[i])
             NNC_TRY(e->api->event_create(
-                e->dev[p->cmd[p->main_first + (int)(i / 2)].device].device, &e->clock[i], sink));
+                e->dev[p->cmd[p->end[SEC_init] + (int)(i / 2)].device].device, &e->clock[i], sink));
     return NNC_OK;
 }
 
@@ -223,8 +224,8 @@ nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc
     const nnc_plan *p = e->p;
     NNC_TRY(clock_events(e, sink));
     nnc_status status = fence(e, true);
-    for (int i = p->main_first; i < p->n_cmd && status == NNC_OK; i++) {
-        nnc_event **clock = e->clock + 2 * (i - p->main_first);
+    for (int i = p->end[SEC_init]; i < p->end[SEC_main] && status == NNC_OK; i++) {
+        nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         nnc_stream *s = stream_of(e, &p->cmd[i]);
         status = e->api->record(s, clock[0]);
         if (status == NNC_OK)
@@ -239,7 +240,7 @@ nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc
         return nnc_fail0(
             sink, status, "profile: the device refused a command: %s", nnc_status_name(status));
     NNC_TRY(synced);
-    for (int i = 0; i < p->n_cmd - p->main_first; i++) {
+    for (int i = 0; i < p->end[SEC_main] - p->end[SEC_init]; i++) {
         start_ns[i] = e->api->event_ns(e->clock[2 * i]);
         end_ns[i] = e->api->event_ns(e->clock[2 * i + 1]);
     }
@@ -257,7 +258,7 @@ nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device)
  * more on weights than there was time. */
 static void share_init(nnc_exec *e, int64_t ns)
 {
-    for (int i = 0; i < e->p->main_first; i++)
+    for (int i = 0; i < e->p->end[SEC_init]; i++)
         e->phase.ns[NNC_PH_weights] += e->weight[i].ns;
     int64_t rest = ns - e->phase.ns[NNC_PH_weights] - e->phase.ns[NNC_PH_upload];
     e->phase.ns[NNC_PH_prepare] = nnc_max64(rest, 0);
@@ -268,7 +269,7 @@ static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
     const nnc_plan *p = e->p;
     nnc_status status = NNC_OK;
     int64_t from = nnc_now_ns();
-    for (int i = 0; i < p->main_first && status == NNC_OK; i++)
+    for (int i = 0; i < p->end[SEC_init] && status == NNC_OK; i++)
         status = nnc_exec_issue(e, i);
     nnc_status synced = nnc_exec_sync(e, NULL);
     share_init(e, nnc_now_ns() - from);
@@ -353,7 +354,8 @@ nnc_status nnc_exec_create(
     e->weight_dir = o->weight_dir;
     /* a single command is as cheap as a replay */
     e->use = &e->own;
-    e->own.no_replay = o->no_replay || !o->device->capture_begin || p->n_cmd - p->main_first < 2;
+    e->own.no_replay =
+        o->no_replay || !o->device->capture_begin || p->end[SEC_main] - p->end[SEC_init] < 2;
     nnc_status status = create(e, o, sink);
     if (status != NNC_OK) {
         nnc_exec_destroy(e);
@@ -379,7 +381,7 @@ void nnc_exec_destroy(nnc_exec *e)
     for (int i = 0; e->event && i < e->p->n_event; i++)
         if (e->event[i])
             e->api->event_destroy(e->event[i]);
-    for (int i = 0; e->clock && i < 2 * (e->p->n_cmd - e->p->main_first); i++)
+    for (int i = 0; e->clock && i < 2 * (e->p->end[SEC_main] - e->p->end[SEC_init]); i++)
         if (e->clock[i])
             e->api->event_destroy(e->clock[i]);
     for (int d = 0; e->dev && d < e->p->n_device; d++) {

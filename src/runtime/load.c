@@ -57,7 +57,7 @@ static const char *check_command(const nnc_plan *p, int i)
     if ((c->kind == CMD_kernel || c->kind == CMD_call) &&
         (c->engine < 0 || c->engine >= p->n_engine))
         return "its engine does not exist";
-    if (c->kind == CMD_weight && i >= p->main_first)
+    if (c->kind == CMD_weight && i >= p->end[SEC_init])
         return "weights are read in init only";
     if (c->kind == CMD_weight && !nnc_type_is_row_major(&p->tensor[c->arg[0]].type))
         return "a weight is stored row-major";
@@ -66,8 +66,9 @@ static const char *check_command(const nnc_plan *p, int i)
 
 nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink)
 {
-    if (p->n_device < 1 || p->main_first < 0 || p->main_first > p->n_cmd)
-        return nnc_fail0(sink, NNC_E_BUG, "plan: no device, or main begins after its end");
+    if (p->n_device < 1 || p->end[SEC_init] < 0 || p->end[SEC_init] > p->end[SEC_main] ||
+        p->end[SEC_main] > p->end[SEC_step] || p->end[SEC_step] != p->n_cmd)
+        return nnc_fail0(sink, NNC_E_BUG, "plan: no device, or its sections are not its commands");
     for (int d = 0; d < p->n_device; d++)
         if (p->device[d].streams < 1)
             return nnc_fail0(sink, NNC_E_BUG, "plan: device %d has no stream", d);
@@ -170,7 +171,7 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
             status = prepare(e, i, sink);
         before[i] = *l;
         *l = i;
-        if (status == NNC_OK && i >= p->main_first)
+        if (status == NNC_OK && i >= p->end[SEC_init])
             e->handle[i]->main = true;
     }
     nnc_free(last);
@@ -286,7 +287,7 @@ nnc_status nnc_exec_weight(nnc_exec *e, int i)
 
 bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink)
 {
-    for (int i = 0; i < e->p->main_first; i++) {
+    for (int i = 0; i < e->p->end[SEC_init]; i++) {
         const weight_work *w = &e->weight[i];
         if (!w->e || w->status == NNC_OK)
             continue;

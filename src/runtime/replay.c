@@ -44,7 +44,7 @@ static void write_down(nnc_exec *e, nnc_sink *sink)
         return;
     }
     nnc_status status = fork_or_join(e, false);
-    for (int i = e->p->main_first; i < e->p->n_cmd && status == NNC_OK; i++)
+    for (int i = e->p->end[SEC_init]; i < e->p->end[SEC_main] && status == NNC_OK; i++)
         status = nnc_exec_issue(e, i);
     if (status == NNC_OK)
         status = fork_or_join(e, true);

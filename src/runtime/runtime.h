@@ -132,7 +132,7 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Host memory for an input or output: such as copies run fastest with (*direct), or else any. 64-byte aligned; free it before e. */
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;
 void nnc_exec_host_free(nnc_exec *e, void *p, bool direct);
-/* Runs main once with a clock around every command: ns[n_cmd - main_first]. */
+/* Runs main once with a clock around every command: ns[commands of main]. */
 nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc_sink *sink) NNC_MUST;
 
 /* ---- copies beside computing --------------------------------------------------------------------------------------- */

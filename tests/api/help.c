@@ -148,7 +148,7 @@ static bool kernels_round_trip(const nnc_plan *p, nnc_text *why, nnc_sink *sink)
 nnc_cost api_plan_cost(const nnc_plan *p)
 {
     nnc_cost s = {0};
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         s.launches += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
         s.bytes += c->bytes;

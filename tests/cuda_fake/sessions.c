@@ -269,7 +269,7 @@ TEST(profiles_between_replays)
     fake_begin(3);
     compile(&l, branches, "cuda:sm_90", 2, 1);
     const nnc_plan *p = nnc_artifact_plan(l.a);
-    int n = p->n_cmd - p->main_first;
+    int n = p->n_cmd - nnc_plan_first(p, SEC_main);
     int64_t *begin = calloc((size_t)n, sizeof *begin), *end = calloc((size_t)n, sizeof *end);
     static float in[IN];
     nnc_exec *x = load(&l, false);

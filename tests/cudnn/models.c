@@ -66,7 +66,7 @@ static void put_convs(
     const bool turing = !strcmp(gpu, "cuda:sm_75");
     const nnc_dtype d =
         turing && precision == NNC_PRECISION_bf16 ? DT_f32 : nnc_precision_dtype(precision);
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind != CMD_call)
             continue;
@@ -113,7 +113,7 @@ typedef struct totals {
 static totals count(const nnc_plan *p, const nnc_target *t)
 {
     totals r = {0};
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind != CMD_call && c->kind != CMD_kernel)
             continue;
@@ -131,7 +131,7 @@ static totals count(const nnc_plan *p, const nnc_target *t)
 /* A line for each kernel, those of the same reason as one. */
 static void put_compiled(nnc_text *out, const nnc_plan *p)
 {
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind == CMD_call && p->call[c->item].compiled)
             nnc_printf(out, "    %s: %s\n", c->layers, c->reason);

@@ -112,7 +112,7 @@ static void check_graph(nnc_env *e, uint64_t seed, found *f)
     if (a)
         CHECK_OK(nnc_emit_text(e, a, "ptx", &ptx, test_sink));
     const nnc_plan *p = a && ptx.n ? nnc_artifact_plan(a) : NULL;
-    for (int i = p ? p->main_first : 0; p && i < p->n_cmd; i++)
+    for (int i = p ? nnc_plan_first(p, SEC_main) : 0; p && i < p->n_cmd; i++)
         if (p->cmd[i].kind == CMD_kernel)
             check_command(p, &p->cmd[i], nnc_text_str(&ptx), f);
     nnc_text_deinit(&ptx);

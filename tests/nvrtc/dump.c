@@ -38,7 +38,7 @@ static void check_head(const nnc_plan *p, int i, const char *source)
         if (p->cmd[k].kind == CMD_kernel && p->cmd[k].item == i)
             c = &p->cmd[k];
     snprintf(line, sizeof line, "\n/* %s\n *   %s ", p->kernel[i].symbol,
-        c - p->cmd < p->main_first ? "at load" : "layers");
+        c - p->cmd < nnc_plan_first(p, SEC_main) ? "at load" : "layers");
     const char *at = strstr(source, line), *end = at ? strstr(at, " */\n") : NULL;
     char *head = end ? strndup(at, (size_t)(end - at)) : NULL;
     snprintf(line, sizeof line, "%.*s", (int)strcspn(c->layers, "+"), c->layers);

@@ -8,7 +8,7 @@
 static void check_sums(const nnc_graph *g, const nnc_plan *p)
 {
     int64_t flops = 0, bytes = 0;
-    for (int i = p->main_first; i < p->n_cmd; i++)
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
         if (p->cmd[i].kind != CMD_copy) {
             flops += p->cmd[i].flops;
             bytes += p->cmd[i].bytes;

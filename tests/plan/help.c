@@ -123,7 +123,7 @@ void help_check(const nnc_plan *p)
 
 const nnc_cmd *help_cmd(const nnc_plan *p, const char *layers)
 {
-    for (int i = p->main_first; i < p->n_cmd; i++)
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
         if (strcmp(p->cmd[i].layers, layers) == 0)
             return &p->cmd[i];
     test_fail(__FILE__, __LINE__, "no command for %s", layers);

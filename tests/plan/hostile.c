@@ -41,28 +41,32 @@ static void rejected(nnc_plan *p, const char *why)
 
 TEST(hostile_rows)
 {
-    LIE(1, "does not lie inside its space", p->tensor[0].offset = INT64_MAX - 63);
+    LIE(1, "does not lie inside its space", p->tensor[0].offset = p->device[0].arena_bytes);
+    LIE(1, "tensor 0: at: 9223372036854775744", p->tensor[0].offset = INT64_MAX - 63);
+    LIE(1, "tensor 0: arena, persist or init: 3", p->tensor[0].space = 3);
+    LIE(1, "cmd 0: a text is missing", p->cmd[0].reason = NULL);
     LIE(1, "does not lie inside its space", p->tensor[0].offset += 4);
     LIE(1, "does not lie inside its space", p->device[0].arena_bytes -= 64);
     LIE(1, "its bytes are not those of its type", p->tensor[0].bytes = 64);
     LIE(1, "its type is malformed", p->tensor[0].type.order[0] = 3);
     LIE(1, "its type is malformed", p->tensor[0].type.dim[0] = INT64_MAX);
-    LIE(1, "no such device or space", p->tensor[0].device = 1);
+    LIE(1, "no such device", p->tensor[0].device = 1);
     LIE(1, "shares the memory of no earlier tensor", p->tensor[0].alias_of = 0);
-    LIE(1, "sizes are out of range", p->device[0].arena_bytes = INT64_MAX);
-    LIE(1, "its scratch is out of range", p->kernel[0].scratch_bytes = INT64_MAX);
+    LIE(1, "device 0: arena: 9223372036854775807 is out of range (0 to 281474976710656)",
+        p->device[0].arena_bytes = INT64_MAX);
+    LIE(1, "kernel 0: scratch: ", p->kernel[0].scratch_bytes = INT64_MAX);
     LIE(1, "no such object", p->kernel[0].object = 0);
     LIE(1, "its text does not parse", p->kernel[0].ir = "kernel");
     LIE(1, "its text has another domain", p->kernel[0].domain++);
-    LIE(1, "domain, grain or threads", p->kernel[0].grain = INT64_MAX);
+    LIE(1, "kernel 0: grain: ", p->kernel[0].grain = INT64_MAX);
     LIE(1, "its text has another name", p->kernel[0].symbol = "system");
     LIE(1, "weights and kernel extents differ", p->call[0].kernel[0] = 5);
     LIE(1, "the result's extents are not those of the windows", p->call[0].stride[1] = 0);
     LIE(1, "the result's extents are not those of the windows", p->call[0].pad_lo[0] = 9);
     LIE(1, "channels, groups and weights", p->call[0].groups = 3);
     LIE(1, "the bias is not one number a channel", p->call[0].bias.dim[0] = 1 << 20);
-    LIE(1, "threads or sizes", p->call[0].threads = 1 << 30);
-    LIE(1, "packs for no call", p->call[p->n_call - 1].pack_for = -5);
+    LIE(1, "call 0: threads: 1073741824 is out of range (1 to 1024)", p->call[0].threads = 1 << 30);
+    LIE(1, "packs for no call", p->call[p->n_call - 1].pack_for = p->n_call);
 }
 
 TEST(hostile_commands)
@@ -77,7 +81,9 @@ TEST(hostile_commands)
     LIE(1, "its workspace is too small", p->call[p->cmd[at(p, "/p")].item].work_bytes = 1 << 20);
     LIE(1, "no such device or stream", p->cmd[at(p, "/p")].stream = 1);
     LIE(1, "no such engine", p->cmd[at(p, "/p")].engine = 2);
-    LIE(1, "lies in the memory of the other phase", p->main_first = 0);
+    LIE(1, "the sections are not", p->end[SEC_init] = p->n_cmd + 1);
+    LIE(1, "the sections are not", p->end[SEC_step]--);
+    LIE(1, "lies in the memory of the other phase", p->end[SEC_init] = 0);
     LIE(1, "lies in the memory of the other phase", p->cmd[at(p, "/p")].arg[1] = p->cmd[0].arg[0]);
     LIE(1, "the weight's size is not its tensor's", p->weight[p->n_weight - 1].size--);
     LIE(1, "1 tensors are inputs", p->n_input = 0);
@@ -123,18 +129,21 @@ TEST(hostile_text)
         const char *text, *says;
     } bad[] = {
         {"", "expected plan"},
-        {"plan \"t\" threads=1 events=0 objects=0 main=0", "expected end"},
-        {"plan \"t\" threads=99999999999 events=0 objects=0 main=0 end", "out of range"},
-        {"plan \"t\" threads=1 events=0 objects=9999999 main=0 end", "out of range"},
-        {"plan \"t\" threads=1 events=0 objects=0 main=0\nengine 1 \"x\" end",
+        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0", "expected end"},
+        {"plan \"t\" f32 threads=99999999999 end", "out of range"},
+        {"plan \"t\" f32 threads=1 events=0 objects=9999999 end", "out of range"},
+        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\nengine 1 \"x\" end",
             "1 is out of range: 0 to 0"},
-        {"plan \"t\" threads=1 events=0 objects=0 main=0\nweight 0 inline \"w\" size=3 \"0102\" "
+        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
+         "size=3 \"0102\" "
          "end",
             "two hex digits"},
-        {"plan \"t\" threads=1 events=0 objects=0 main=0\nweight 0 inline \"w\" size=2000000000000 "
+        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
+         "size=2000000000000 "
          "\"0102\" end",
             "two hex digits"},
-        {"plan \"t\" threads=1 events=0 objects=0 main=0\ncmd 0 jump", "the name of a command"},
+        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\ncmd 0 jump",
+            "the name of a command"},
     };
     for (size_t i = 0; i < NNC_COUNT(bad); i++) {
         nnc_scan s;

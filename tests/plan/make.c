@@ -17,7 +17,7 @@ TEST(make_conv_relu_ewise)
         return;
     help_check(p);
     /* init: weight, pack; main: conv, relu, add, sigmoid */
-    CHECK_INT(p->main_first, 2);
+    CHECK_INT(nnc_plan_first(p, SEC_main), 2);
     CHECK_INT(p->n_cmd, 6);
     CHECK_STR(p->cmd[1].op_class, "pack");
     const nnc_cmd *c = help_cmd(p, "/c");
@@ -46,7 +46,7 @@ TEST(make_conv_relu_ewise)
 static void check_cost(const nnc_graph *g, const nnc_plan *p)
 {
     int64_t flops = 0, bytes = 0, launches = 0;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind != CMD_call && c->kind != CMD_kernel)
             continue;
@@ -78,7 +78,7 @@ TEST(make_static_values)
         help_check(p);
         check_cost(g, p);
         /* w, s, mul, pack, b, neg: each before its first need; the unused weight is not loaded */
-        CHECK_INT(p->main_first, 6);
+        CHECK_INT(nnc_plan_first(p, SEC_main), 6);
         CHECK_INT(p->n_weight, 3);
         CHECK_STR(p->cmd[2].layers, "/fold");
         CHECK(strstr(p->kernel[p->cmd[2].item].ir, " quick\n") != NULL);

@@ -69,6 +69,7 @@ TEST(exec_shares_handles_of_a_stream)
     p->cmd[3].stream = 1;
     p->cmd[4].item = p->cmd[3].item;
     p->cmd[p->n_cmd++] = p->cmd[3];
+    p->end[SEC_main] = p->end[SEC_step] = p->n_cmd;
     CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
     CHECK_INT(toy_loaded, 2);
     nnc_exec_destroy(e);
@@ -87,7 +88,7 @@ TEST(exec_profile)
     CHECK_OK(nnc_exec_upload(e, 0, x));
     for (int again = 0; again < 2; again++) {
         CHECK_OK(nnc_exec_profile(e, start, end, test_sink));
-        for (int i = 0; i < p->n_cmd - p->main_first; i++)
+        for (int i = 0; i < p->n_cmd - nnc_plan_first(p, SEC_main); i++)
             CHECK(start[i] > 0 && end[i] >= start[i]);
         CHECK(end[0] - start[0] >= 300000); /* slow_add sleeps that long */
         CHECK(start[6] >= end[0]); /* cpu:1 doubles what cpu:0 made */

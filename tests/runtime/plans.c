@@ -93,6 +93,7 @@ static void command(
         .op_class = "ewise"};
     for (int i = 0; i < n; i++)
         m->arg[m->n_arg++] = args[i];
+    p->end[SEC_main] = p->end[SEC_step] = p->n_cmd;
 }
 
 static making *start(int devices, int streams)
@@ -134,7 +135,7 @@ static int weights(making *m)
     command(m, CMD_weight, 0, 0, 0, 1, (int[]){w});
     command(m, CMD_weight, 0, 0, 1, 1, (int[]){v});
     command(m, CMD_kernel, 0, 0, 0, 3, (int[]){w, v, p});
-    m->p.main_first = m->p.n_cmd;
+    m->p.end[SEC_init] = m->p.n_cmd;
     return p;
 }
 
