@@ -99,41 +99,108 @@ nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n)
     return NNC_E_IO;
 }
 
-/* Runs make on fd, which may be -1, and closes it. */
-static nnc_status make_and_close(int fd, const char *path,
-    nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink)
+/* Runs make on fd; -1: what opened it failed. */
+static nnc_status fill(int fd, const char *path, nnc_status (*make)(void *ctx, nnc_out *out),
+    void *ctx, bool durable, nnc_sink *sink)
 {
-    nnc_out o = {.fd = fd, .error = fd < 0 ? errno : 0};
-    nnc_status s = fd < 0 ? NNC_E_IO : make(ctx, &o);
+    nnc_out o = {.fd = fd};
+    if (fd < 0)
+        return io_fail(sink, path, "cannot write");
+    nnc_status s = make(ctx, &o);
     if (!s && durable && fsync(fd) != 0)
-        o.error = errno;
-    if (fd >= 0 && close(fd) != 0 && !s && !o.error)
         o.error = errno;
     errno = o.error;
     return o.error ? io_fail(sink, path, "cannot write") : s;
 }
 
+static nnc_status close_file(int fd, const char *path, nnc_status s, nnc_sink *sink)
+{
+    return fd >= 0 && close(fd) != 0 && !s ? io_fail(sink, path, "cannot write") : s;
+}
+
+/* Follows symbolic links of the last component, so that what they point to is replaced and not they; the file need not be there. True
+ * when the result is to be written through: a pipe or device, or what a process has open (/dev/stdout). */
+static bool resolve(const char *path, char out[PATH_MAX])
+{
+    enum { MAX_LINKS = 40 }; /* as Linux */
+    struct stat st;
+    snprintf(out, PATH_MAX, "%s", path);
+    for (int i = 0; i < MAX_LINKS; i++) {
+        char to[PATH_MAX], full[PATH_MAX];
+        if (!strncmp(out, "/dev/std", 8) || !strncmp(out, "/dev/fd/", 8) ||
+            !strncmp(out, "/proc/", 6))
+            return true;
+        ssize_t n = readlink(out, to, sizeof to - 1);
+        if (n < 0)
+            return stat(out, &st) == 0 && !S_ISREG(st.st_mode);
+        to[n] = 0;
+        char *slash = strrchr(out, '/');
+        int dir = to[0] == '/' || !slash ? 0 : (int)(slash - out) + 1;
+        if (snprintf(full, sizeof full, "%.*s%s", dir, out, to) >= (int)sizeof full)
+            return true;
+        snprintf(out, PATH_MAX, "%s", full);
+    }
+    return true; /* a loop: open says so */
+}
+
+/* A file in the folder of `path` that has no name yet, so that a killed process leaves nothing behind; where the file system has none
+ * such, one named path.tmp-XXXXXX. tmp: its name, or "". */
+static int open_temporary(const char *path, char tmp[PATH_MAX])
+{
+    char dir[PATH_MAX];
+    struct stat st;
+    const char *slash = strrchr(path, '/');
+    mode_t mask = umask(0);
+    umask(mask);
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    *tmp = 0;
+    int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+    if (fd < 0 && snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) < PATH_MAX)
+        fd = mkostemp(tmp, O_CLOEXEC);
+    if (fd >= 0) /* a file that is replaced keeps its permissions */
+        (void)fchmod(fd, stat(path, &st) == 0 ? st.st_mode & 0777 : 0666 & ~mask);
+    return fd;
+}
+
+/* Gives fd, a file without a name, the name `tmp`, which starts with `path`. */
+static bool name_temporary(int fd, const char *path, char tmp[PATH_MAX])
+{
+    char self[64];
+    snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
+    for (int i = 0; i < 100;
+         i++) { /* names of processes that were killed just here are in the way */
+        if (snprintf(tmp, PATH_MAX, "%s.tmp-%d-%d", path, (int)getpid(), i) >= PATH_MAX) {
+            errno = ENAMETOOLONG;
+            break;
+        }
+        if (linkat(AT_FDCWD, self, AT_FDCWD, tmp, AT_SYMLINK_FOLLOW) == 0)
+            return true;
+        if (errno != EEXIST)
+            break;
+    }
+    *tmp = 0;
+    return false;
+}
+
 nnc_status nnc_file_write_by(const char *path, nnc_status (*make)(void *ctx, nnc_out *out),
     void *ctx, bool durable, nnc_sink *sink)
 {
-    char tmp[PATH_MAX];
-    struct stat st;
-    if (lstat(path, &st) == 0 &&
-        !S_ISREG(st.st_mode)) /* links, pipes, devices: not to be replaced */
-        return make_and_close(
-            open(path, O_WRONLY | O_TRUNC | O_CLOEXEC), path, make, ctx, false, sink);
-    if (snprintf(tmp, sizeof tmp, "%s.tmp-XXXXXX", path) >= (int)sizeof tmp)
+    char target[PATH_MAX], tmp[PATH_MAX];
+    if (strlen(path) >= PATH_MAX - 32)
         return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "the path is too long");
-    int fd = mkostemp(tmp, O_CLOEXEC);
-    if (fd < 0)
-        return io_fail(sink, path, "cannot write");
-    mode_t mask = umask(0);
-    umask(mask);
-    (void)fchmod(fd, 0666 & ~mask);
-    nnc_status s = make_and_close(fd, path, make, ctx, durable, sink);
-    if (!s && rename(tmp, path) != 0)
+    if (resolve(path, target)) {
+        int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
+        nnc_status s = fill(fd, path, make, ctx, false, sink);
+        return close_file(fd, path, s, sink);
+    }
+    int fd = open_temporary(target, tmp);
+    nnc_status s = fill(fd, path, make, ctx, durable, sink);
+    if (!s && !*tmp && !name_temporary(fd, target, tmp))
         s = io_fail(sink, path, "cannot write");
-    if (s)
+    s = close_file(fd, path, s, sink);
+    if (!s && rename(tmp, target) != 0)
+        s = io_fail(sink, path, "cannot write");
+    if (s && *tmp)
         unlink(tmp);
     return s;
 }
@@ -201,6 +268,7 @@ void nnc_map_close(nnc_map *m)
 
 struct nnc_cache {
     char dir[PATH_MAX - 128];
+    bool writable;
 };
 
 typedef struct entry_head {
@@ -220,7 +288,7 @@ static bool make_dirs(char *path)
             *p = '/';
         }
     mkdir(path, 0777);
-    return access(path, W_OK | X_OK) == 0;
+    return access(path, R_OK | X_OK) == 0;
 }
 
 nnc_cache *nnc_cache_open(const char *dir)
@@ -236,10 +304,17 @@ nnc_cache *nnc_cache_open(const char *dir)
         n = snprintf(c->dir, sizeof c->dir, "%s/nnc", xdg);
     else if (home && *home)
         n = snprintf(c->dir, sizeof c->dir, "%s/.cache/nnc", home);
-    if (n > 0 && n < (int)sizeof c->dir && make_dirs(c->dir))
+    if (n > 0 && n < (int)sizeof c->dir && make_dirs(c->dir)) {
+        c->writable = access(c->dir, W_OK) == 0;
         return c;
+    }
     nnc_free(c);
     return NULL;
+}
+
+bool nnc_cache_writable(const nnc_cache *c)
+{
+    return c && c->writable;
 }
 
 void nnc_cache_close(nnc_cache *c)
@@ -254,6 +329,13 @@ static void entry_path(const nnc_cache *c, const char *kind, nnc_hash128 key, ch
     snprintf(path, PATH_MAX, "%s/%.40s-%s", c->dir, kind, hex);
 }
 
+/* Is there a regular file? To open a pipe would wait for its other end. */
+static bool is_entry(const char *path)
+{
+    struct stat st;
+    return lstat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
 bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n)
 {
     char path[PATH_MAX], *buf = NULL;
@@ -261,7 +343,7 @@ bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, 
     if (!c)
         return false;
     entry_path(c, kind, key, path);
-    if (!nnc_file_exists(path) || nnc_file_read(path, 0, &buf, &size, NULL) != NNC_OK)
+    if (!is_entry(path) || nnc_file_read(path, 0, &buf, &size, NULL) != NNC_OK)
         return false;
     entry_head h;
     bool ok = size >= sizeof h;
@@ -286,7 +368,7 @@ void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *
 {
     char path[PATH_MAX];
     entry_head h = {.n = n, .sum = nnc_hash(data, n)};
-    if (!c)
+    if (!nnc_cache_writable(c))
         return;
     char *buf = nnc_malloc(sizeof h + n);
     if (!buf)
@@ -295,6 +377,8 @@ void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *
     memcpy(buf, &h, sizeof h);
     memcpy(buf + sizeof h, data, n);
     entry_path(c, kind, key, path);
+    if (!is_entry(path))
+        unlink(path); /* a link, pipe or device in an entry's place */
     (void)!nnc_file_write(path, buf, sizeof h + n, false, NULL); /* a lost entry is only a miss */
     nnc_free(buf);
 }

@@ -9,8 +9,8 @@
 
 /* Reads a whole file into *out (malloc'd with nnc_malloc, NUL appended, free with nnc_free). limit 0 = none. */
 nnc_status nnc_file_read(const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink) NNC_MUST;
-/* Writes path atomically: temporary file in the same folder, fsync when `durable`, rename. A link, pipe or device is
- * written through, never replaced. */
+/* Writes path atomically: temporary file in the same folder, fsync when `durable`, rename. Of a symbolic link the file that it points
+ * to is replaced, or made. A pipe or device is written through. */
 nnc_status nnc_file_write(const char *path, const void *data, size_t n, bool durable, nnc_sink *sink) NNC_MUST;
 /* The same of several pieces, one after the other: tensors of many GB are not joined in memory. */
 typedef struct nnc_piece { const void *p; size_t n; } nnc_piece;
@@ -33,7 +33,8 @@ void nnc_map_close(nnc_map *m);
  * Entries carry a checksum; a damaged one reads as a miss and is removed. Safe under concurrent processes
  * (write = temporary + rename). All failures are silent misses: a cache is never needed for correctness. */
 typedef struct nnc_cache nnc_cache;
-nnc_cache *nnc_cache_open(const char *dir); /* NULL: caching is off (unwritable) */
+nnc_cache *nnc_cache_open(const char *dir); /* NULL: caching is off (the folder is not there and cannot be made) */
+bool nnc_cache_writable(const nnc_cache *c); /* false: entries are read only; NULL: too */
 void nnc_cache_close(nnc_cache *c);
 bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n); /* free with nnc_free */
 void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n);

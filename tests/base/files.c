@@ -1,6 +1,10 @@
 /* tests/base/files.c -- JSON with positions, files, cache, weights. */
 #include "test.h"
+#include <dirent.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static nnc_status parse(nnc_json *j, const char *text)
@@ -148,6 +152,128 @@ TEST(files)
     CHECK_INT(nnc_file_write("/nonexistent/x", "a", 1, false, test_sink), NNC_E_IO);
     CHECK_INT(nnc_file_write("/dev/full", "a", 1, false, test_sink), NNC_E_IO);
     CHECK_DIAG("cannot write: No space left");
+}
+
+static int files_in(const char *dir)
+{
+    int n = 0;
+    DIR *d = opendir(dir);
+    for (const struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
+        n += e->d_name[0] != '.';
+    if (d)
+        closedir(d);
+    return n;
+}
+
+static void check_content(const char *path, const char *want)
+{
+    char *text;
+    size_t n;
+    CHECK_OK(nnc_file_read(path, 0, &text, &n, test_sink));
+    CHECK_STR(text, want);
+    nnc_free(text);
+}
+
+/* A link stays a link, whether it points to a file or to none yet; a file that is replaced keeps its permissions. */
+TEST(files_through_links)
+{
+    char dir[64], to[80], link[80], chain[80];
+    struct stat before, after;
+    in_tmp(dir, "links");
+    mkdir(dir, 0777);
+    snprintf(to, sizeof to, "%s/to", dir);
+    snprintf(link, sizeof link, "%s/link", dir);
+    snprintf(chain, sizeof chain, "%s/chain", dir);
+    CHECK_INT(symlink("to", link), 0);
+    CHECK_INT(symlink(link, chain), 0);
+    CHECK_OK(nnc_file_write(chain, "dangling", 8, true, test_sink));
+    check_content(to, "dangling");
+    CHECK_INT(chmod(to, 0600), 0);
+    CHECK_INT(stat(to, &before), 0);
+    CHECK_OK(nnc_file_write(link, "again", 5, true, test_sink));
+    CHECK_INT(stat(to, &after), 0);
+    CHECK(before.st_ino != after.st_ino); /* replaced, not truncated */
+    CHECK_INT(after.st_mode & 0777, 0600);
+    CHECK_INT(lstat(link, &after), 0);
+    CHECK(S_ISLNK(after.st_mode));
+    check_content(to, "again");
+    CHECK_INT(files_in(dir), 3);
+    CHECK_INT(unlink(to), 0);
+    CHECK_INT(symlink("link", to), 0);
+    CHECK_INT(nnc_file_write(link, "x", 1, true, test_sink), NNC_E_IO);
+    CHECK_DIAG("Too many levels");
+    unlink(to);
+    unlink(link);
+    unlink(chain);
+    CHECK_INT(rmdir(dir), 0);
+}
+
+static nnc_status put_and_die(void *ctx, nnc_out *out)
+{
+    (void)ctx;
+    NNC_TRY(nnc_out_put(out, "half", 4));
+    raise(SIGKILL);
+    return NNC_OK;
+}
+
+static nnc_status put_and_fail(void *ctx, nnc_out *out)
+{
+    (void)ctx;
+    NNC_TRY(nnc_out_put(out, "half", 4));
+    return NNC_E_MODEL;
+}
+
+/* Neither a kill nor a failure leaves a part of a file, or touches the old one. */
+TEST(files_whole_or_not_at_all)
+{
+    char dir[64], path[80];
+    int rc;
+    in_tmp(dir, "whole");
+    mkdir(dir, 0777);
+    snprintf(path, sizeof path, "%s/f", dir);
+    CHECK_OK(nnc_file_write(path, "old", 3, true, test_sink));
+    pid_t child = fork();
+    if (!child)
+        _exit(nnc_file_write_by(path, put_and_die, NULL, true, NULL) == NNC_OK);
+    CHECK(waitpid(child, &rc, 0) == child && WIFSIGNALED(rc));
+    CHECK_INT(nnc_file_write_by(path, put_and_fail, NULL, true, test_sink), NNC_E_MODEL);
+    check_content(path, "old");
+    CHECK_INT(files_in(dir), 1);
+    unlink(path);
+    CHECK_INT(rmdir(dir), 0);
+}
+
+/* A pipe in an entry's place would be waited for; a cache that cannot be written is read all the same. */
+TEST(cache_of_odd_files)
+{
+    char dir[64], file[256], hex[33], *data;
+    size_t n;
+    int rc;
+    in_tmp(dir, "odd");
+    nnc_cache *c = nnc_cache_open(dir);
+    nnc_hash128 key = nnc_hash("key", 3), other = nnc_hash("other", 5);
+    nnc_hash_hex(key, hex);
+    snprintf(file, sizeof file, "%s/obj-%s", dir, hex);
+    CHECK_INT(mkfifo(file, 0666), 0);
+    CHECK(!nnc_cache_get(c, "obj", key, &data, &n));
+    nnc_cache_put(c, "obj", key, "0123456789", 10);
+    CHECK(nnc_cache_get(c, "obj", key, &data, &n) && n == 10);
+    nnc_free(data);
+    nnc_cache_close(c);
+    CHECK_INT(chmod(dir, 0555), 0);
+    pid_t child = fork();
+    if (!child) { /* root may write anywhere */
+        bool ok = geteuid() != 0 || setuid(65534) == 0;
+        c = nnc_cache_open(dir);
+        ok = ok && c && !nnc_cache_writable(c) && nnc_cache_get(c, "obj", key, &data, &n);
+        nnc_cache_put(c, "obj", other, "0", 1);
+        ok = ok && !nnc_cache_get(c, "obj", other, &data, &n);
+        _exit(ok ? 0 : 1);
+    }
+    CHECK(waitpid(child, &rc, 0) == child && WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
+    CHECK_INT(chmod(dir, 0777), 0);
+    unlink(file);
+    CHECK_INT(rmdir(dir), 0);
 }
 
 TEST(cache_detects_damage)
