@@ -190,9 +190,27 @@ static nnc_status write_all(void *ctx, nnc_out *out)
     return NNC_OK;
 }
 
+bool nnc_artifact_reads(const nnc_artifact *a, const char *file)
+{
+    struct stat x, y;
+    if (stat(file, &x) != 0 || !S_ISREG(x.st_mode))
+        return false;
+    for (int i = -1; i < a->plan->n_weight; i++) {
+        const char *used = i < 0                                   ? a->file
+                           : a->plan->weight[i].kind == NNC_W_file ? a->plan->weight[i].file
+                                                                   : NULL;
+        if (used && stat(used, &y) == 0 && x.st_dev == y.st_dev && x.st_ino == y.st_ino)
+            return true;
+    }
+    return false;
+}
+
 nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink)
 {
     writer w = {.a = a, .sink = sink};
+    if (nnc_artifact_reads(a, file))
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
+            "holds the model's weights: name another file for the artifact");
     nnc_arena_init(&w.arena, 0);
     nnc_status st = collect(&w, embed);
     if (!st) {

@@ -132,7 +132,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     if (!o->no_cache && o->cache_dir && !nnc_cache_writable(e->cache))
         nnc_warn(sink, (nnc_loc){.file = o->cache_dir},
             e->cache ? "cannot be written: kernels are read from it, and new ones not kept"
-                     : "cannot be read: compiled kernels are not kept");
+                     : "cannot be made or read: compiled kernels are not kept");
     const char *why_not;
     (void)nnc_threads_init(&why_not); /* pthreads without it */
     *out = e;

@@ -89,6 +89,8 @@ const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a);
 nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink) NNC_MUST;
 /* Refuses damaged, truncated and foreign files (NNC_E_MODEL) and those made for another machine (NNC_E_DEVICE). */
 nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+/* Is this file the one that the artifact was loaded from, or one with its weights? To write it would destroy them. */
+bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
 /* Does the file start like an artifact? */
 bool nnc_is_artifact(const char *file);
 

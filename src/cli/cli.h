@@ -44,6 +44,8 @@ extern const int n_commands;
 /* Parses argv[first..]; NNC_E_USAGE with a message on anything unknown. */
 nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
 void print_flags(const command *c, FILE *out);
+/* paths.c: NNC_E_USAGE where a file that the command writes is one that it reads, or writes twice. */
+nnc_status check_paths(const options *o, nnc_sink *sink);
 
 /* ---- helpers of commands (common.c) ---- */
 

@@ -140,7 +140,7 @@ static nnc_status run_command(const command *c, int argc, char **argv)
     nnc_status st = parse_flags(c, argc, argv, 2, &o, sink);
     if (!st && o.help)
         help(c);
-    else if (!st)
+    else if (!st && !(st = check_paths(&o, sink)))
         st = c->run(&o, sink);
     progress_end();
     bool silent = st && !nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT;

@@ -280,6 +280,10 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(check_names(w->artifact, "input", nnc_artifact_input_name, o->input, o->n_input, sink));
     NNC_TRY(
         check_names(w->artifact, "output", nnc_artifact_output_name, o->output, o->n_output, sink));
+    for (int i = 0; i < o->n_output; i++)
+        if (nnc_artifact_reads(w->artifact, o->output[i].value))
+            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->output[i].value},
+                "holds the model's weights: name another file for output %s", o->output[i].name);
     progress((void *)o, "loading weights", NULL);
     NNC_TRY(nnc_session_create(w->env, w->artifact, &w->session, sink));
     print_warnings(sink);

@@ -1,0 +1,103 @@
+/* cli/paths.c -- refuses files that a command would write although it reads them, or writes twice. */
+#include "cli/cli.h"
+#include <fnmatch.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+typedef struct named {
+    const char *flag, *path;
+} named;
+
+enum { MAX_NAMED = 2 * MAX_LIST + 8 };
+
+static bool is_stdio(const char *path)
+{
+    return !strcmp(path, "-");
+}
+
+/* Are both the same file? What is not there yet is known by its folder and name. Pipes and devices hold nothing that could be lost. */
+static bool same_file(const char *a, const char *b)
+{
+    struct stat x, y;
+    bool there = stat(a, &x) == 0;
+    if (there != (stat(b, &y) == 0) || is_stdio(a) || is_stdio(b))
+        return false;
+    if (there)
+        return S_ISREG(x.st_mode) && x.st_dev == y.st_dev && x.st_ino == y.st_ino;
+    const char *const path[] = {a, b};
+    char full[2][PATH_MAX];
+    const char *base[2];
+    for (int i = 0; i < 2; i++) {
+        const char *slash = strrchr(path[i], '/');
+        char dir[PATH_MAX];
+        base[i] = slash ? slash + 1 : path[i];
+        snprintf(
+            dir, sizeof dir, "%.*s", slash ? (int)(slash - path[i]) + 1 : 1, slash ? path[i] : ".");
+        if (!realpath(dir, full[i]))
+            return false;
+    }
+    return !strcmp(full[0], full[1]) && !strcmp(base[0], base[1]);
+}
+
+/* Would --dump-dir write this file? */
+static bool is_dumped(const char *dir, const char *path)
+{
+    static const char *const names[] = {"graph.txt", "plan.txt", "kernels.txt", "remarks.json",
+        "kernels.ll", "kernels.s", "code.txt", "unit*.cu", "unit*.ptx", "unit*.cubin"};
+    const char *slash = strrchr(path, '/'), *base = slash ? slash + 1 : path;
+    char there[PATH_MAX];
+    snprintf(there, sizeof there, "%s/%s", dir, base);
+    for (size_t i = 0; i < NNC_COUNT(names); i++)
+        if (!fnmatch(names[i], base, 0))
+            return same_file(there, path);
+    return false;
+}
+
+static nnc_status check_output(const named *in, int n_in, const named *out, int k, nnc_sink *sink)
+{
+    for (int i = 0; i < n_in; i++)
+        if (same_file(in[i].path, out[k].path))
+            return nnc_fail0(sink, NNC_E_USAGE, "%s %s would overwrite %s%s%s: name another file",
+                out[k].flag, out[k].path, in[i].flag, *in[i].flag ? " " : "", in[i].path);
+    for (int i = 0; i < k; i++)
+        if (same_file(out[i].path, out[k].path))
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "%s %s and %s %s are one file: name another for one of them", out[i].flag,
+                out[i].path, out[k].flag, out[k].path);
+    return NNC_OK;
+}
+
+nnc_status check_paths(const options *o, nnc_sink *sink)
+{
+    named in[MAX_NAMED], out[MAX_NAMED];
+    int n_in = 0, n_out = 0;
+    for (int i = 0; i < o->n_file; i++)
+        in[n_in++] = (named){"", o->file[i]};
+    for (int i = 0; i < o->n_input; i++)
+        in[n_in++] = (named){"--input", o->input[i].value};
+    const named others[] = {
+        {"--weights", o->weights}, {"--target", o->target}, {"--tuning", o->tuning}};
+    for (size_t i = 0; i < NNC_COUNT(others); i++)
+        if (others[i].path)
+            in[n_in++] = others[i];
+    if (o->out)
+        out[n_out++] = (named){"-o", o->out};
+    for (int i = 0; i < o->n_output; i++) {
+        if (is_stdio(o->output[i].value))
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "--output %s=-: standard output has the report; name a file", o->output[i].name);
+        out[n_out++] = (named){"--output", o->output[i].value};
+    }
+    for (int i = 0; i < n_out; i++)
+        NNC_TRY(check_output(in, n_in, out, i, sink));
+    for (int i = 0; o->dump_dir && i < n_in; i++)
+        if (is_dumped(o->dump_dir, in[i].path))
+            return nnc_fail0(sink, NNC_E_USAGE,
+                "--dump-dir %s would overwrite %s: name another folder", o->dump_dir, in[i].path);
+    if (o->dump_dir && o->out && is_dumped(o->dump_dir, o->out))
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "-o %s is one of the files of --dump-dir: name another", o->out);
+    return NNC_OK;
+}
