@@ -164,6 +164,9 @@ static bool product_of(const nnc_call *c, product *p, const char **why)
         return false;
     if (!types_ok(c, p, why) || !end_ok(c, p, why))
         return false;
+    *why = "cuBLASLt takes extents below 2^31";
+    if (!nnc_call_fits_32_bits(c))
+        return false;
     *why = "cuBLASLt wants the elements of a row or of a column side by side";
     if (!lay_all(c, p))
         return false;

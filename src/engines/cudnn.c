@@ -123,6 +123,56 @@ static void settle_choice(const nnc_call *c, const dn_way *w, const dn_answer *a
     take(c, w, out, a->workspace);
 }
 
+enum { PROMISING = 8, SMALL_WORK = 1 << 20 }; /* configurations at the list's head; bytes */
+
+/* Lists configurations: those on tensor cores where there are some, since the heuristics list slow ones of 16 bits before them. Returns
+ * how many, -1: out of memory. */
+static int query(nnc_cudnn *g, nnc_cudnn_filter f)
+{
+    uint32_t with = f.with;
+    f.with |= f.without & CUDNN_TENSOR_CORE ? 0 : CUDNN_TENSOR_CORE;
+    int n = nnc_cudnn_query(g, &f);
+    if (n || f.with == with)
+        return n;
+    f.with = with;
+    return nnc_cudnn_query(g, &f);
+}
+
+static int64_t large_work(const nnc_call *c)
+{
+    int64_t least = nnc_min64(nnc_type_bytes(&c->src), nnc_type_bytes(&c->dst));
+    return nnc_max64(least / 2, SMALL_WORK);
+}
+
+/* Does a configuration copy one of the tensors into an order of its own? A transform's workspace is not such a copy. */
+static bool copies(const nnc_cudnn_config *k, const nnc_call *c)
+{
+    return k->workspace > large_work(c) && !(k->numerical & CUDNN_WINOGRAD);
+}
+
+/* Makes the plan of the first configuration that becomes one; of the promising ones first those that do not copy their tensors. Returns
+ * which, -1: none. */
+static int plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
+{
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < n && i < PROMISING; i++)
+            if (copies(nnc_cudnn_config_at(g, i), c) == pass &&
+                nnc_cudnn_plan(g, i, limit) == NNC_OK)
+                return i;
+    return nnc_cudnn_plan_first(g, PROMISING, limit);
+}
+
+/* The workspace of a call whose configuration takes `chosen` bytes: enough for the promising ones, among which the device may prefer
+ * another one, but for those that take much more. */
+static int64_t workspace_of(const nnc_cudnn *g, const nnc_call *c, int n, int64_t chosen)
+{
+    int64_t enough = nnc_max64(chosen, large_work(c)), most = nnc_max64(chosen, SMALL_WORK);
+    for (int k = 0; k < n && k < PROMISING; k++)
+        if (nnc_cudnn_config_at(g, k)->workspace <= enough)
+            most = nnc_max64(most, nnc_cudnn_config_at(g, k)->workspace);
+    return most;
+}
+
 /* Asks the open cuDNN. NNC_E_DEVICE: it cannot be asked here. */
 static nnc_status ask(
     const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, dn_answer *a, nnc_sink *sink)
@@ -135,10 +185,9 @@ static nnc_status ask(
         return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
     dn_describe_core(g, c, w);
     status = nnc_cudnn_finish(g);
-    int n = status ? 0 : nnc_cudnn_query(g, f),
-        i = n <= 0     ? -1
-            : w->whole ? 0
-                       : nnc_cudnn_plan_first(g, 0, f->workspace_limit);
+    int n = status ? 0 : query(g, *f), i = n <= 0     ? -1
+                                           : w->whole ? 0
+                                                      : plan_first(g, c, n, f->workspace_limit);
     *a = (dn_answer){.ok = i >= 0, .version = version()};
     if (n < 0 || status == NNC_E_NOMEM) {
         status = nnc_nomem(sink);
@@ -147,7 +196,7 @@ static nnc_status ask(
         a->engine = k->engine;
         a->numerical = k->numerical;
         a->fallback = k->fallback;
-        a->workspace = nnc_max64(w->whole ? k->workspace : nnc_cudnn_workspace(g), 0);
+        a->workspace = workspace_of(g, c, n, w->whole ? k->workspace : nnc_cudnn_workspace(g));
     } else {
         snprintf(a->why, sizeof a->why, "%.180s", nnc_cudnn_why(g));
         status = status == NNC_E_DEVICE ? NNC_OK : status;
@@ -359,13 +408,13 @@ static nnc_status settle(
     if (what == TAIL) /* elementwise: compiled on the device, no products to round */
         f = (nnc_cudnn_filter){.workspace_limit = limit};
     nnc_status status = nnc_cudnn_finish(g);
-    int n = status ? 0 : nnc_cudnn_query(g, &f);
+    int n = status ? 0 : query(g, f);
     if (n < 0 || status == NNC_E_NOMEM)
         return nnc_nomem(sink);
     status = n > 0 && tunes ? tuned(g, c, w, n, limit, key, sink) : NNC_E_DEVICE;
     if (status != NNC_E_DEVICE)
         return status;
-    if (n == 0 || nnc_cudnn_plan_first(g, 0, limit) < 0)
+    if (n == 0 || plan_first(g, c, n, limit) < 0)
         return w->whole ? NNC_E_DEVICE
                         : nnc_fail0(sink, NNC_E_DEVICE,
                               "cuDNN has no plan for a convolution of the model with %lld bytes of "

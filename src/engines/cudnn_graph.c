@@ -64,6 +64,9 @@ bool dn_way_of(const nnc_call *c, dn_way *w, const char **why)
     *why = "cuDNN computes convolutions here, nothing else";
     if (c->kind != CALL_conv && c->kind != CALL_conv_transpose)
         return false;
+    *why = "cuDNN takes extents below 2^31";
+    if (!nnc_call_fits_32_bits(c))
+        return false;
     *why = "cuDNN convolves f32, f16 and bf16";
     nnc_dtype d = (nnc_dtype)c->src.dtype;
     if (d != DT_f32 && d != DT_f16 && d != DT_bf16)

@@ -66,6 +66,27 @@ typedef struct nnc_call {
                                          more (a plan from a file may lie) */
 } nnc_call;
 
+/* Are the extents of a call's tensors, rows of a product together, and its window's numbers below 2^31? Libraries keep some of them in 32
+ * bits, and 2^32 rows become a division by zero: engines that call one decline all others before it sees them. */
+static inline bool nnc_call_fits_32_bits(const nnc_call *c)
+{
+    const nnc_type *const type[] = {&c->src, &c->wei, &c->bias, &c->dst};
+    const int64_t *const window[] = {c->kernel, c->stride, c->dilation, c->pad_lo, c->pad_hi};
+    for (int t = 0; t < 4; t++) {
+        int64_t rows = 1;
+        for (int i = 0; i < type[t]->rank; i++) {
+            rows = c->kind == CALL_matmul && i < type[t]->rank - 1 ? rows * type[t]->dim[i] : 1;
+            if (type[t]->dim[i] > INT32_MAX || rows > INT32_MAX)
+                return false;
+        }
+    }
+    for (int w = 0; w < 5; w++)
+        for (int i = 0; i < c->spatial && i < 3; i++)
+            if (window[w][i] > INT32_MAX)
+                return false;
+    return c->groups <= INT32_MAX;
+}
+
 typedef struct nnc_pkernel {
     const char *symbol;
     const char *ir;      /* kernel IR text (the interpreter's and the artifact's form) */

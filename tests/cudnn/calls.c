@@ -207,6 +207,12 @@ TEST(cudnn_declines)
     CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN has no hardswish");
     CHECK_STR(declined(ENGINE_CUDNN, matmul_call(2, 3, 4, true)),
         "cuDNN computes convolutions here, nothing else");
+    c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
+    c.src.dim[0] = c.dst.dim[0] = INT64_C(1) << 34;
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN takes extents below 2^31");
+    c = matmul_call(2, 3, 4, true);
+    c.src.dim[0] = c.dst.dim[0] = INT64_C(1) << 31;
+    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt takes extents below 2^31");
     nnc_choice choice;
     c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     c.packed = true;
@@ -232,6 +238,7 @@ TEST(cudnn_notes)
         {TENSOR_CORE, DT_f16, false, "cudnn 9.19.0: engine 7, tensor cores"},
         {DOWN_CONVERT, DT_f32, true, "cudnn 9.19.0: engine 8, tf32 allowed"},
         {NONDETERMINISTIC, DT_bf16, false, "cudnn 9.19.0: engine 8"},
+        {-1, DT_f16, false, "cudnn 9.19.0: engine 7"}, /* none on tensor cores: the first */
         {FFT, DT_f32, false, "cudnn 9.19.0: engine 7, strict f32"},
     };
     gpu_begin("cuda:sm_90", false);
@@ -246,6 +253,46 @@ TEST(cudnn_notes)
         CHECK_STR(choice.reason, t[i].says);
     }
     fake_note = -1;
+    gpu_end();
+}
+
+/* 16 bits and tf32 go to the first engine on tensor cores; one that copies its tensors is passed over where a later one does not; the
+ * workspace is that of the promising ones, 1 MiB at least. */
+TEST(cudnn_prefers)
+{
+    enum { MIB = 1 << 20 };
+    static const struct {
+        int cores; /* the engine's place that has them, -1 */
+        nnc_dtype dtype;
+        int64_t work[3], want;
+        int engine;
+    } t[] = {
+        {1, DT_f16, {0, 0, 0}, MIB, 8},
+        {2, DT_bf16, {0, 0, 0}, MIB, 9},
+        {1, DT_f32, {0, 0, 0}, MIB, 7}, /* strict: not on tensor cores */
+        {-1, DT_f32, {8 * MIB, 100, 0}, MIB, 8},
+        {-1, DT_f32, {8 * MIB, 9 * MIB, 8 * MIB}, 8 * MIB, 7},
+        {-1, DT_f32, {100, 3 * MIB, 9 * MIB}, 3 * MIB, 7},
+    };
+    gpu_begin("cuda:sm_90", false);
+    for (size_t i = 0; i < NNC_COUNT(t); i++) {
+        nnc_call c = conv_call(2, 1, 32, 256, 32, 3, 1, 1); /* 8 MiB of f32 in and out */
+        nnc_choice choice;
+        char says[64];
+        call_dtype(&c, t[i].dtype);
+        c.target = &gpu;
+        fake_note = t[i].cores < 0 ? -1 : 0;
+        fake_noted = t[i].cores;
+        memcpy(fake_work, t[i].work, sizeof fake_work);
+        CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
+        snprintf(says, sizeof says, "engine %d", t[i].engine);
+        CHECK(choice.ok && strstr(choice.reason, says) != NULL);
+        CHECK_INT(choice.workspace_bytes, t[i].want);
+    }
+    fake_note = -1;
+    fake_noted = 0;
+    for (int i = 0; i < FAKE_CHOICES; i++)
+        fake_work[i] = FAKE_WORK;
     gpu_end();
 }
 
@@ -365,10 +412,10 @@ TEST(cublaslt_ends)
             sum(&c);
         if (i & 8)
             call_post(&c, i & 16 ? PO_gelu_tanh : PO_relu, 0, 0);
-        CHECK(check(ENGINE_LT, c, RAW, what));
+        CHECK(check(&nnc_engine_cublaslt, c, RAW, what));
         if (i & 4) {
             c.post[0].in_place = true;
-            CHECK(check(ENGINE_LT, c, RAW, what));
+            CHECK(check(&nnc_engine_cublaslt, c, RAW, what));
         }
     }
     gpu_end();
@@ -381,18 +428,18 @@ TEST(cublaslt_types)
     for (size_t i = 0; i < NNC_COUNT(yes); i++) {
         nnc_call c = matmul_call(5, 7, 3, true);
         call_dtype(&c, yes[i]);
-        CHECK(check(ENGINE_LT, c, RAW, nnc_dtype_name(yes[i])));
+        CHECK(check(&nnc_engine_cublaslt, c, RAW, nnc_dtype_name(yes[i])));
     }
     nnc_call c = matmul_call(5, 7, 3, true);
     call_dtype(&c, DT_i32);
-    CHECK_STR(declined(ENGINE_LT, c), "cuBLASLt multiplies f16, bf16, f32 and f64 here");
+    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt multiplies f16, bf16, f32 and f64 here");
     call_dtype(&c, DT_f64);
     call_bias(&c);
-    CHECK_STR(declined(ENGINE_LT, c), "cuBLASLt has no epilogues in f64");
+    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt has no epilogues in f64");
     c = matmul_call(5, 7, 3, true);
     relu(&c);
     sum(&c);
-    CHECK_STR(declined(ENGINE_LT, c),
+    CHECK_STR(declined(&nnc_engine_cublaslt, c),
         "cuBLASLt ends with a sum, then relu or gelu's tanh form, then nothing");
     gpu_end();
 }
@@ -442,7 +489,7 @@ TEST(cublaslt_batches)
             if (trans == 3)
                 sum(&c);
             fake_multiplies = 0;
-            CHECK(check(ENGINE_LT, c, RAW, what));
+            CHECK(check(&nnc_engine_cublaslt, c, RAW, what));
             CHECK_INT(fake_multiplies, 2 * t[i].multiplies); /* runs twice */
         }
     gpu_end();
@@ -455,14 +502,14 @@ TEST(cublaslt_orders)
     nnc_call c = matmul_call(3, 4, 5, false);
     nnc_type_set_order(&c.src, swapped);
     nnc_type_set_order(&c.wei, swapped);
-    CHECK(check(ENGINE_LT, c, RAW, "operands column by column"));
+    CHECK(check(&nnc_engine_cublaslt, c, RAW, "operands column by column"));
     nnc_type_set_order(&c.dst, swapped);
-    CHECK_STR(
-        declined(ENGINE_LT, c), "cuBLASLt wants the elements of a row or of a column side by side");
+    CHECK_STR(declined(&nnc_engine_cublaslt, c),
+        "cuBLASLt wants the elements of a row or of a column side by side");
     for (int i = 0; i < 8; i++) { /* extents of 1 */
         c = matmul_call(i & 1 ? 1 : 3, i & 2 ? 1 : 4, i & 4 ? 1 : 5, i & 1);
         call_bias(&c);
-        CHECK(check(ENGINE_LT, c, RAW, "an extent of 1"));
+        CHECK(check(&nnc_engine_cublaslt, c, RAW, "an extent of 1"));
     }
     gpu_end();
 }

@@ -16,7 +16,10 @@ extern int fake_handles; /* of both libraries */
 /* Plans of cuDNN made: precompiled engines take conv [[+ sum] + bias [+ relu]] alone. */
 extern int fake_precompiled, fake_compiled; /* compiled: when the plan is made */
 enum { FAKE_CHOICES = 3 }; /* engines of cuDNN (7, 8, 9) and algorithms of cuBLASLt for everything */
-extern int fake_note;       /* of cuDNN's first engine, numerical; -1: it has none */
+extern int fake_note;       /* of cuDNN's engine number fake_noted (0: the first), numerical; -1: it has none */
+extern int fake_noted;
+enum { FAKE_WORK = 4096 };
+extern int64_t fake_work[FAKE_CHOICES]; /* workspaces of cuDNN's precompiled engines, at first FAKE_WORK */
 extern int fake_choice;     /* of the last run */
 extern float fake_ms[FAKE_CHOICES]; /* between two events, by the last choice */
 extern int fake_timed;      /* times taken */

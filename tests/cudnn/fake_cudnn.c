@@ -6,10 +6,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-int fake_alive, fake_handles, fake_compiled, fake_precompiled, fake_note = -1;
+int fake_alive, fake_handles, fake_compiled, fake_precompiled, fake_note = -1, fake_noted;
+int64_t fake_work[FAKE_CHOICES] = {FAKE_WORK, FAKE_WORK, FAKE_WORK};
 bool fake_compiles_nothing;
 
-enum { MAX_ATTR = 24, WORKSPACE = 4096 };
+enum { MAX_ATTR = 24 };
 
 typedef struct attr {
     int name, type;
@@ -198,7 +199,7 @@ static int get(void *p, int name, int type, int64_t want, int64_t *got, void *va
     } else if (name == A_ENGINE_INDEX) {
         *(int64_t *)value = 7 + d->choice;
         *got = 1;
-    } else if (name == A_ENGINE_NUMERICAL && d->choice == 0 && fake_note >= 0) {
+    } else if (name == A_ENGINE_NUMERICAL && d->choice == fake_noted && fake_note >= 0) {
         *(int *)value = fake_note;
         *got = 1;
     } else if (name == A_ENGINE_NUMERICAL && compiled_conv(d->graph)) {
@@ -208,7 +209,7 @@ static int get(void *p, int name, int type, int64_t want, int64_t *got, void *va
         *(int *)value = 0; /* runtime compilation */
         *got = 1;
     } else if (name == A_CONFIG_WORKSPACE || name == A_PLAN_WORKSPACE) {
-        *(int64_t *)value = precompiled(d->graph) ? WORKSPACE : 0;
+        *(int64_t *)value = precompiled(d->graph) ? fake_work[d->choice] : 0;
         *got = 1;
     } else if (name == A_PLAN_JSON) {
         return refuse("no text");

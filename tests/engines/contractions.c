@@ -486,3 +486,26 @@ TEST(onednn_post_ops_keep_nan)
             call_nan_in = CALL_NONE;
         }
 }
+
+/* 2^32 rows were a division by zero within oneDNN. */
+TEST(onednn_declines_large_extents)
+{
+    const nnc_engine *e = onednn();
+    nnc_call c[] = {matmul_call(8, 8, 8, true), matmul_call(8, 8, 8, true),
+        conv_call(2, 1, 16, 8, 16, 3, 1, 1), conv_call(2, 1, 16, 8, 16, 3, 1, 1)};
+    c[0].src.dim[0] = c[0].dst.dim[0] = INT64_C(1) << 32;
+    int64_t src[] = {1 << 20, 1 << 12, 8}, dst[] = {1 << 20, 1 << 12, 8}; /* rows are joined */
+    c[1].src = nnc_type_make(DT_f32, 3, src);
+    c[1].dst = nnc_type_make(DT_f32, 3, dst);
+    c[2].src.dim[0] = c[2].dst.dim[0] = INT64_C(1) << 34;
+    c[3].pad_lo[0] = INT64_C(1) << 31;
+    for (size_t i = 0; e && i < NNC_COUNT(c); i++) {
+        nnc_choice choice;
+        nnc_plan p = {.call = &c[i], .n_call = 1, .threads = 1};
+        void *handle;
+        CHECK_OK(e->choose(&c[i], &choice, test_sink));
+        CHECK(!choice.ok);
+        CHECK_STR(choice.reason, "oneDNN takes extents below 2^31");
+        CHECK_INT(e->load_call(&p, 0, &handle, NULL), NNC_E_DEVICE);
+    }
+}

@@ -325,6 +325,9 @@ static bool posts_ok(dn_call *d, const nnc_call *c)
 void dn_describe(dn_call *d, const nnc_call *c, int n_post, dn_form form)
 {
     memset(d, 0, sizeof *d);
+    d->why = "oneDNN takes extents below 2^31";
+    if (!nnc_call_fits_32_bits(c))
+        return;
     d->why = "oneDNN could not start";
     if (!dn_engine() || !posts_ok(d, c))
         return;
