@@ -472,42 +472,49 @@ static void run_stages(run *r)
 static void run_columns(run *r, int64_t begin, int64_t end)
 {
     for (int64_t i = begin; i < end; i += r->s->block) {
-        r->at[r->k->sched.vec_axis] = i;
+        r->at[nnc_sched_vec(&r->k->sched)] = i;
         r->lanes = (int)nnc_min64(r->s->block, end - i);
         run_stages(r);
     }
 }
 
-/* Unit u: outer axes but the vector axis in mixed radix, then the chunk as the fastest digit. */
+/* Steps the outer axes but the vector axis from `from` to `to` as an odometer; false when it wrapped to the start. */
+static bool step_block(run *r, int v, const int64_t *from, const int64_t *to)
+{
+    for (int a = r->k->n_outer - 1; a >= 0; a--) {
+        if (a == v)
+            continue;
+        if (++r->at[a] < to[a])
+            return true;
+        r->at[a] = from[a];
+    }
+    return false;
+}
+
+/* Unit u: a digit for each outer axis, of which it covers one block. */
 static void run_unit(run *r, int64_t u)
 {
     const nnc_kernel *k = r->k;
-    int v = k->sched.vec_axis;
+    int digit[NNC_KAXES], v = nnc_sched_vec(&k->sched);
+    int64_t from[NNC_KAXES], to[NNC_KAXES];
     bool columns = v >= 0 && v < k->n_outer;
-    int64_t extent = columns ? k->axis[v].extent : 1;
-    int64_t chunk = columns && k->sched.chunk > 0 ? k->sched.chunk : extent;
-    int64_t chunks = (extent + chunk - 1) / chunk, c = u % chunks;
-    u /= chunks;
-    for (int a = k->n_outer - 1; a >= 0; a--) {
-        if (a == v)
-            continue;
-        int64_t n = nnc_kernel_blocks(k, a);
-        r->at[a] = u % n;
-        u /= n;
+    for (int i = nnc_kernel_digits(k, digit) - 1; i >= 0; i--) {
+        int a = digit[i];
+        int64_t n = k->axis[a].extent, blocks = nnc_kernel_blocks(k, a);
+        int64_t tile = nnc_sched_n(&k->sched, KD_tile, a);
+        tile = tile > 0 ? tile : a == v ? n : 1;
+        r->at[a] = from[a] = u % blocks * tile;
+        to[a] = nnc_min64(from[a] + tile, n);
+        u /= blocks;
     }
-    if (!columns) {
-        r->lanes = 1;
-        run_stages(r);
-        return;
-    }
-    int w = k->sched.tile_axis, tile = k->sched.tile;
-    int64_t from = tile ? r->at[w] * tile : 0;
-    int64_t to = tile ? nnc_min64(from + tile, k->axis[w].extent) : 1;
-    for (int64_t j = from; j < to; j++) {
-        if (tile)
-            r->at[w] = j;
-        run_columns(r, c * chunk, nnc_min64((c + 1) * chunk, extent));
-    }
+    do {
+        if (columns) {
+            run_columns(r, from[v], to[v]);
+        } else {
+            r->lanes = 1;
+            run_stages(r);
+        }
+    } while (step_block(r, v, from, to));
 }
 
 static void run_units(run *r, int64_t begin, int64_t end)

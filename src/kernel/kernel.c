@@ -162,12 +162,6 @@ int64_t nnc_int_end(nnc_dtype d, bool top)
     return top ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
 }
 
-int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis)
-{
-    int64_t n = k->axis[axis].extent, t = k->sched.tile;
-    return t > 0 && axis == k->sched.tile_axis ? (n + t - 1) / t : n;
-}
-
 int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
 {
     int w = -1;
@@ -185,21 +179,6 @@ int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
     return w >= 0 && k->axis[v].extent >= 8 && k->axis[w].extent >= 8 ? w : -1;
 }
 
-int64_t nnc_kernel_domain(const nnc_kernel *k)
-{
-    int64_t d = 1;
-    for (int a = 0; a < k->n_outer; a++)
-        if (a != k->sched.vec_axis && !nnc_mul_ok(d, nnc_kernel_blocks(k, a), &d))
-            return -1;
-    int v = k->sched.vec_axis;
-    if (v >= 0 && v < k->n_outer && k->sched.chunk > 0) {
-        int64_t n = (k->axis[v].extent + k->sched.chunk - 1) / k->sched.chunk;
-        if (!nnc_mul_ok(d, n, &d))
-            return -1;
-    }
-    return d;
-}
-
 int64_t nnc_kernel_scratch(const nnc_kernel *k)
 {
     int64_t n = 0;
@@ -211,41 +190,15 @@ int64_t nnc_kernel_scratch(const nnc_kernel *k)
 
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
 {
-    int v = k->sched.vec_axis;
+    int v = nnc_sched_vec(&k->sched);
     if (v < 0 || v < k->n_outer)
         return v;
     return s->axes ? 31 - __builtin_clz(s->axes) : -1;
 }
 
-bool nnc_kernel_blocked_ok(const nnc_kernel *k)
-{
-    const nnc_kschedule *s = &k->sched;
-    if (s->vec_axis < 0 || s->vec_axis >= k->n_outer || s->tile > 0 || s->vec_width < 2 ||
-        s->vec_width > 128 || s->vec_width & (s->vec_width - 1) || k->n_stage != 1 ||
-        !k->stage[0].axes || k->stage[0].axes & (k->stage[0].axes - 1) ||
-        k->axis[__builtin_ctz(k->stage[0].axes)].kind != KA_reduce)
-        return false;
-    int64_t n = k->axis[s->vec_axis].extent, bytes = 0;
-    int64_t chunk = nnc_align_up(s->chunk > 0 && s->chunk < n ? s->chunk : n, s->vec_width);
-    if (n < s->vec_width || (chunk < n && chunk != s->chunk))
-        return false;
-    for (int i = k->stage[0].body0; i < k->stage[0].body1; i++) {
-        const nnc_kins *in = &k->ins[i];
-        if (in->op == KO_store)
-            return false;
-        if (in->op != KO_reduce)
-            continue;
-        if (in->sop == KR_argmax || in->sop == KR_argmin || in->dtype == DT_bool ||
-            chunk > NNC_KBLOCK_BYTES)
-            return false;
-        bytes += nnc_align_up(chunk * nnc_dtype_size((nnc_dtype)in->dtype), 64);
-    }
-    return bytes > 0 && bytes <= NNC_KBLOCK_BYTES;
-}
-
 nnc_kschedule nnc_cuda_sched(const nnc_kernel *k)
 {
-    nnc_kschedule s = {.vec_axis = -1, .vec_width = 1, .grain = 1, .domain = 1};
+    nnc_kschedule s = {.grain = 1, .domain = 1};
     for (int a = 0; a < k->n_outer; a++)
         if (!nnc_mul_ok(s.domain, k->axis[a].extent, &s.domain))
             s.domain = -1;

@@ -23,7 +23,7 @@
 
 #define NNC_KAXES 16
 #define NNC_KGUARDS 8
-#define NNC_KBLOCK 16                 /* most steps of a schedule's block */
+#define NNC_KBLOCK 16                 /* most steps of a reduce axis' tile */
 #define NNC_KBLOCK_BYTES (32 << 10)   /* most bytes of its accumulators */
 
 typedef enum nnc_kaxis_kind { KA_outer, KA_map, KA_reduce } nnc_kaxis_kind;
@@ -89,29 +89,37 @@ typedef struct nnc_kstage {
     int32_t body0, body1, post0, post1; /* ranges of ins */
 } nnc_kstage;
 
-/* Analytic choices, printed with the kernel. The parallel domain is the product of all outer axes but vec_axis, times
- * the chunks of vec_axis when it is an outer axis (chunk elements each): units 0..domain. Unit u counts in mixed radix:
- * the outer axes except vec_axis in order, the first most significant, then the chunk index of vec_axis as the fastest
- * digit. With `tile` the axis tile_axis (outer, not vec_axis) counts in blocks of `tile` points: loads that lie along it
- * while the stores lie along vec_axis are read in squares of vec_width elements and transposed in registers.
- * With `block` an outer vec_axis' chunk is run through once for every `block` steps of the reduce axis, with accumulators in
- * memory of the worker: rows are read along memory, and each column's sum keeps its order.
- * An inner vec_axis says how its stage runs; the other stages run in vectors over their last own axis. */
+/* A CPU's schedule: a list of directives on the kernel's loops, printed with the kernel, and legal by construction: none of them changes
+ * what is computed (docs/kernel-ir.md, "Schedule"). At most one of each kind for an axis. */
+typedef enum nnc_kdo {
+    KD_tile,        /* axis, n. Outer: it counts in blocks of n; a unit covers one block (no tile: one point; of the vector axis: all).
+                     * Reduce: the unit's vectors are run through once for every n steps, with accumulators in memory of the worker, so
+                     * that each sum keeps its order */
+    KD_order,       /* axis; one for each outer axis: the digits of a unit's number, the slowest first. None: the outer axes in order, then
+                     * the vector axis' tiles as the fastest */
+    KD_vector,      /* axis, n elements to an IR vector (which may exceed the machine's). Outer ("columns"): all stages are vectors over it.
+                     * Inner ("rows"): EVERY stage that has own axes runs its last own axis (highest number) in vectors; the directive names
+                     * the costliest stage's. KB_tmp buffers are used with an inner axis only (tmp offsets name own axes alone) */
+    KD_unroll,      /* outer axis beside an outer vector axis, n: n neighbours at once, each with accumulators of its own in registers */
+    KD_transpose,   /* outer axis beside an outer vector axis, both tiled: loads along it are read in squares, transposed in registers */
+    KD_prefetch,    /* n: rows of the n-th unit from now are fetched while a unit computes (n is 1) */
+    KD_nontemporal, /* stores go past the caches */
+    KD_quick,       /* to be compiled soon rather than well: it runs once, or in no time */
+    KD__COUNT,
+} nnc_kdo;
+
+#define NNC_KDIRECTIVES 48
+typedef struct nnc_kdirective {
+    uint8_t what; /* nnc_kdo */
+    int8_t axis;  /* -1: none */
+    int64_t n;    /* 0: none */
+} nnc_kdirective;
+
 typedef struct nnc_kschedule {
-    int16_t vec_axis;   /* axis run in vectors, -1 = scalar. Outer: all stages are vectors over it ("columns"). Inner ("rows"):
-                         * EVERY stage that has own axes runs its last own axis (highest number) in vectors; vec_axis names
-                         * the costliest stage's. KB_tmp buffers are used with inner vec_axis only (tmp offsets name own
-                         * axes alone). */
-    int16_t vec_width;  /* elements per IR vector (may exceed the machine's) */
-    int64_t chunk;      /* of an outer vec_axis, per unit; 0 = whole */
-    int64_t domain;     /* units */
-    int64_t grain;      /* units below which a part is not worth a thread */
-    bool stream_stores; /* non-temporal */
-    bool ahead;         /* rows: the next unit's are fetched from memory while a unit computes */
-    bool quick;         /* to be compiled soon rather than well: it runs once, or in no time */
-    int16_t tile_axis;  /* when tile > 0: one stage without own axes, vec_width a power of 2 up to 16 that divides tile and chunk */
-    int16_t tile;       /* 0 = none */
-    int16_t block;      /* columns, one stage with one reduce axis alone: its steps at a time; 0 = all */
+    int64_t domain; /* parallel units: the product of the outer axes' blocks */
+    int64_t grain;  /* units below which a part is not worth a thread */
+    int n;
+    nnc_kdirective d[NNC_KDIRECTIVES]; /* by kind; within a kind as they were added */
 } nnc_kschedule;
 
 /* How a kernel runs on a GPU (docs/kernel-ir.md, "Schedule on a GPU"): choices, then what follows from them. A point is one
@@ -167,15 +175,32 @@ static inline int64_t nnc_kernel_work(const nnc_kernel *k)
     return k->grid.cls == KC_none ? k->scratch_bytes : k->grid.work;
 }
 
-/* Does a kernel with a tile read this load in squares? */
+/* n of directive `what` for the axis (-1: any axis); 0: there is none. */
+int64_t nnc_sched_n(const nnc_kschedule *s, nnc_kdo what, int axis);
+/* The axis of the first such directive, or -1. */
+int nnc_sched_axis(const nnc_kschedule *s, nnc_kdo what);
+bool nnc_sched_has(const nnc_kschedule *s, nnc_kdo what);
+bool nnc_sched_has_for(const nnc_kschedule *s, nnc_kdo what, int axis); /* -1: any axis */
+/* Adds a directive, or changes the one of this kind for the axis; false: there are too many. */
+bool nnc_sched_put(nnc_kschedule *s, nnc_kdo what, int axis, int64_t n);
+void nnc_sched_drop(nnc_kschedule *s, nnc_kdo what, int axis); /* axis -1: all of that kind */
+/* The vector axis, or -1; elements of a vector, at least 1. */
+static inline int nnc_sched_vec(const nnc_kschedule *s) { return nnc_sched_axis(s, KD_vector); }
+static inline int nnc_sched_width(const nnc_kschedule *s) { return (int)nnc_max64(nnc_sched_n(s, KD_vector, -1), 1); }
+/* The outer axes as digits of a unit's number, the slowest first. Returns k->n_outer. */
+int nnc_kernel_digits(const nnc_kernel *k, int *axis);
+/* Blocks of an outer axis: what its digit counts. */
+int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
+
+/* Does a kernel that transposes read this load in squares? */
 static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)
 {
     int64_t s = k->axis[vec].extent > 1 ? in->at.k[vec] : 0;
     return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
 }
 
-/* Could the kernel's schedule, with its vector axis and chunk, have a block: one stage whose own axis is one reduce axis, and
- * accumulators of numbers, no places, that are few enough? */
+/* May the reduce axis be tiled, with the schedule's vector axis: one stage whose own axis is that one, and accumulators of numbers, no
+ * places, that are few enough? */
 bool nnc_kernel_blocked_ok(const nnc_kernel *k);
 
 /* May argument `out` lie in the memory of argument `in`, each of its elements read before it is written, by whoever writes it? */
@@ -246,10 +271,8 @@ extern const char *const nnc_khint_names[NNC_KHINTS]; /* by bit */
 /* Print with the kernel's and buffers' own names, or without (what the hash reads). */
 void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
 
-/* Digits of an outer axis that is not the vector axis: its extent, or its blocks. */
-int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
-/* Domain arithmetic shared by schedule, verify and the interpreter. */
-int64_t nnc_kernel_domain(const nnc_kernel *k); /* units that the schedule's vec_axis and chunk make */
+extern const char *const nnc_kdo_names[KD__COUNT];
+int64_t nnc_kernel_domain(const nnc_kernel *k); /* units that the schedule's tiles make; -1: more than 2^63 */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
 extern const char *const nnc_kclass_names[5];
 /* place.c: nnc_kernel_in_place, by buffer. */
@@ -257,7 +280,7 @@ bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
 /* Of a kernel that transposes: the outer axis along which most is loaded while its stores lie along axis v (-1: there is none), and how
  * many elements. -1: none, or too short for squares. */
 int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements);
-/* Which axis a stage runs in vectors: the outer vec_axis, its own last axis, or -1. */
+/* Which axis a stage runs in vectors: the outer vector axis, its own last axis, or -1. */
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s);
 nnc_kschedule nnc_cuda_sched(const nnc_kernel *k); /* what stands in k->sched of a GPU's kernel: for the interpreter */
 

@@ -82,6 +82,14 @@ static bool get_axis(parser *p, int *out)
     return fail(p, "an axis");
 }
 
+static bool is_axis(const parser *p)
+{
+    for (int a = 0; a < p->k->n_axis; a++)
+        if (nnc_scan_is(p->s, p->k->axis[a].name))
+            return true;
+    return false;
+}
+
 static bool get_id(parser *p, int32_t *out)
 {
     int64_t v;
@@ -389,41 +397,41 @@ static bool get_grid(parser *p)
            get_choice(p, "work", 0, INT64_MAX / 4, &g->work);
 }
 
+/* What follows the name of directive `what`. */
+static bool get_directive(parser *p, nnc_kdo what)
+{
+    int a = -1;
+    int64_t n = 0;
+    do {
+        if (what <= KD_transpose && !get_axis(p, &a))
+            return false;
+        if ((what == KD_tile || what == KD_vector || what == KD_unroll || what == KD_prefetch) &&
+            !get_int(p, 1, INT64_MAX / 4, &n))
+            return false;
+        if (nnc_sched_has_for(&p->k->sched, what, a) || !nnc_sched_put(&p->k->sched, what, a, n))
+            return fail(p, "one directive of a kind for an axis");
+    } while (what == KD_order && is_axis(p));
+    return true;
+}
+
 static bool get_schedule(parser *p)
 {
     nnc_kschedule *s = &p->k->sched;
-    int64_t width;
-    int a = -1;
     if (!eat(p, "schedule"))
         return false;
     if (nnc_scan_eat(p->s, "cuda"))
         return get_grid(p);
-    if (!eat(p, "vec"))
-        return false;
-    if (!nnc_scan_eat(p->s, "none") && !get_axis(p, &a))
-        return false;
-    if (!eat(p, "width") || !get_int(p, 1, 4096, &width) || !eat(p, "chunk") ||
-        !get_int(p, 0, INT64_MAX / 4, &s->chunk) || !eat(p, "domain") ||
-        !get_int(p, 1, INT64_MAX / 4, &s->domain) || !eat(p, "grain") ||
-        !get_int(p, 1, INT64_MAX / 4, &s->grain))
-        return false;
-    s->vec_axis = (int16_t)a;
-    s->vec_width = (int16_t)width;
-    s->stream_stores = nnc_scan_eat(p->s, "stream");
-    s->ahead = nnc_scan_eat(p->s, "ahead");
-    s->quick = nnc_scan_eat(p->s, "quick");
-    if (nnc_scan_eat(p->s, "block")) {
-        if (!get_int(p, 1, NNC_KBLOCK, &width))
+    while (!nnc_scan_is(p->s, "parallel")) {
+        int what = 0;
+        while (what < KD__COUNT && !nnc_scan_eat(p->s, nnc_kdo_names[what]))
+            what++;
+        if (what == KD__COUNT)
+            return fail(p, "a directive, or parallel");
+        if (!get_directive(p, (nnc_kdo)what))
             return false;
-        s->block = (int16_t)width;
     }
-    if (!nnc_scan_eat(p->s, "tile"))
-        return true;
-    if (!get_axis(p, &a) || !get_int(p, 1, 4096, &width))
-        return false;
-    s->tile_axis = (int16_t)a;
-    s->tile = (int16_t)width;
-    return true;
+    return eat(p, "parallel") && get_int(p, 1, INT64_MAX / 4, &s->domain) && eat(p, "grain") &&
+           get_int(p, 1, INT64_MAX / 4, &s->grain);
 }
 
 static bool get_kernel(parser *p)

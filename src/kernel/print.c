@@ -173,22 +173,19 @@ static void put_schedule(const printer *p)
         return;
     }
     const nnc_kschedule *s = &p->k->sched;
-    nnc_puts(p->t, "  schedule vec ");
-    if (s->vec_axis < 0)
-        nnc_puts(p->t, "none");
-    else
-        put_axis(p, s->vec_axis);
-    nnc_printf(p->t, " width %d chunk %lld domain %lld grain %lld%s%s%s", s->vec_width,
-        (long long)s->chunk, (long long)s->domain, (long long)s->grain,
-        s->stream_stores ? " stream" : "", s->ahead ? " ahead" : "", s->quick ? " quick" : "");
-    if (s->block > 0)
-        nnc_printf(p->t, " block %d", s->block);
-    nnc_puts(p->t, "\n");
-    if (s->tile > 0) {
-        nnc_puts(p->t, "  tile ");
-        put_axis(p, s->tile_axis);
-        nnc_printf(p->t, " %d\n", s->tile);
+    nnc_puts(p->t, "  schedule");
+    for (int i = 0; i < s->n; i++) {
+        const nnc_kdirective *d = &s->d[i];
+        if (d->what != KD_order || i == 0 || s->d[i - 1].what != KD_order)
+            nnc_printf(p->t, " %s", nnc_kdo_names[d->what]);
+        if (d->axis >= 0) {
+            nnc_puts(p->t, " ");
+            put_axis(p, d->axis);
+        }
+        if (d->n > 0)
+            nnc_printf(p->t, " %lld", (long long)d->n);
     }
+    nnc_printf(p->t, " parallel %lld grain %lld\n", (long long)s->domain, (long long)s->grain);
 }
 
 static void put_stage(const printer *p, const nnc_kstage *s)

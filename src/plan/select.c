@@ -283,8 +283,8 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
     if (!k)
         return nnc_sink_cause(m->sink, NNC_E_BUG);
     if (k->grid.cls == KC_none && compile_soon(k, m->is_static[n->out])) {
-        k->sched.quick = true;
-        k->sched.stream_stores = false;
+        (void)nnc_sched_put(&k->sched, KD_quick, -1, 0);
+        nnc_sched_drop(&k->sched, KD_nontemporal, -1);
     }
     *out = k;
     NNC_TRY(make_kernel(m, j, k));

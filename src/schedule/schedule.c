@@ -245,9 +245,9 @@ static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
     int64_t cache = t && t->l3_bytes > 0 ? t->l3_bytes : (int64_t)32 << 20;
     bool any = false;
     bool rows = v >= k->n_outer && footprint(k) > cache;
-    int64_t least = k->sched.tile > 0 ? nnc_min64(cache, TILE_STREAM)
-                    : rows            ? cache / 4
-                                      : cache; /* of a result */
+    int64_t least = nnc_sched_has(&k->sched, KD_transpose) ? nnc_min64(cache, TILE_STREAM)
+                    : rows                                 ? cache / 4
+                                                           : cache; /* of a result */
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
         if (in->op != KO_store || k->buf[in->buf].role != KB_out)
@@ -313,15 +313,22 @@ static bool pick_tile(nnc_kernel *k, int bits)
     int width = bits / 8 / size > 16 ? 16 : bits / 8 / size;
     if (width < 2 || cost * width > 400)
         return false;
-    s->vec_axis = (int16_t)v;
-    s->vec_width = (int16_t)width;
-    s->tile_axis = (int16_t)w;
     int64_t rows = TILE_AREA / nnc_min64(nnc_align_up(k->axis[v].extent, width), TILE_CHUNK);
-    s->tile = (int16_t)nnc_min64(rows / 16 * 16, nnc_align_up(k->axis[w].extent, width));
-    return true;
+    rows = nnc_min64(rows / 16 * 16, nnc_align_up(k->axis[w].extent, width));
+    return nnc_sched_put(s, KD_vector, v, width) && nnc_sched_put(s, KD_transpose, w, 0) &&
+           nnc_sched_put(s, KD_tile, w, rows);
 }
 
 /* ---- sums over columns ---- */
+
+/* Are sums computed by blocks of the reduce axis? */
+static bool column_blocks(const nnc_kernel *k)
+{
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if (nnc_sched_n(&k->sched, KD_tile, a) > 0)
+            return true;
+    return false;
+}
 
 /* Columns that a thread takes of a kernel with a block: few pieces, so that rows are read in long
  * pieces, but one for every thread. */
@@ -334,7 +341,7 @@ static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
     int64_t parts = (threads + others - 1) / others;
     parts = nnc_max64(nnc_min64(parts, n / 32), (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS);
     int64_t chunk = parts > 1 ? (n + parts - 1) / parts : n;
-    return nnc_align_up(chunk, k->sched.vec_width < 16 ? 16 : k->sched.vec_width);
+    return nnc_align_up(chunk, nnc_max64(nnc_sched_width(&k->sched), 16));
 }
 
 /* Short bodies that read a few lines of every row: by blocks of rows they read along memory, so
@@ -355,35 +362,42 @@ static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
     }
     if (!along || cost > 20 || k->axis[r].extent < 2 * BLOCK)
         return;
-    s->chunk = block_columns(k, v, t);
-    s->block = BLOCK;
-    if (!nnc_kernel_blocked_ok(k))
-        s->chunk = s->block = 0;
+    int64_t columns = block_columns(k, v, t);
+    (void)nnc_sched_put(s, KD_tile, v, columns);
+    bool ok = nnc_kernel_blocked_ok(k);
+    if (ok)
+        (void)nnc_sched_put(s, KD_tile, r, BLOCK);
+    if (!ok || columns >= k->axis[v].extent)
+        nnc_sched_drop(s, KD_tile, v);
+}
+
+/* Elements of an outer vector axis that a unit takes: all, or about UNIT_NS of work. */
+static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap)
+{
+    int64_t n = k->axis[v].extent;
+    double want = ns > 0 ? UNIT_NS / ns : cap;
+    int64_t chunk = (int64_t)(want > cap ? cap : want);
+    chunk = nnc_align_up(chunk > 0 ? chunk : 1, nnc_max64(nnc_sched_width(&k->sched), 16));
+    return chunk < n ? chunk : n;
 }
 
 static void split_domain(nnc_kernel *k)
 {
     nnc_kschedule *s = &k->sched;
-    double ns = point_ns(k) * (s->tile > 0 ? s->tile : 1), whole = ns;
-    double cap = s->tile > 0 ? TILE_CHUNK : MAX_CHUNK;
-    if (s->block > 0) {
-        int64_t n = k->axis[s->vec_axis].extent;
-        s->chunk = s->chunk < n ? s->chunk : 0;
-        whole = ns * (double)(s->chunk ? s->chunk : n);
-    } else if (s->vec_axis >= 0 && s->vec_axis < k->n_outer) {
-        int64_t n = k->axis[s->vec_axis].extent;
-        double want = ns > 0 ? UNIT_NS / ns : cap;
-        int64_t chunk = (int64_t)(want > cap ? cap : want);
-        chunk = nnc_align_up(chunk > 0 ? chunk : 1, s->vec_width < 16 ? 16 : s->vec_width);
-        if (chunk < n)
-            s->chunk = chunk;
-        whole = ns * (double)(s->chunk ? s->chunk : n);
+    int v = nnc_sched_vec(s);
+    int across = nnc_sched_axis(s, KD_transpose);
+    double ns = point_ns(k) * (double)(across >= 0 ? nnc_sched_n(s, KD_tile, across) : 1);
+    if (v >= 0 && v < k->n_outer) {
+        int64_t n = k->axis[v].extent, chunk = nnc_sched_n(s, KD_tile, v);
+        double cap = across >= 0 ? TILE_CHUNK : MAX_CHUNK;
+        if (!column_blocks(k) && (chunk = unit_columns(k, v, ns, cap)) < n)
+            (void)nnc_sched_put(s, KD_tile, v, chunk);
+        ns *= (double)(chunk > 0 ? chunk : n);
     }
     s->domain = nnc_kernel_domain(k);
-    double grain = whole > 0 ? GRAIN_NS / whole : 1;
+    double grain = ns > 0 ? GRAIN_NS / ns : 1;
     s->grain = grain < 1 ? 1 : grain > 1e15 ? (int64_t)1e15 : (int64_t)grain;
-    if (s->grain > s->domain)
-        s->grain = s->domain;
+    s->grain = nnc_min64(s->grain, s->domain);
 }
 
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
@@ -393,15 +407,17 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     k->grid = (nnc_kgrid){0};
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
     nnc_kschedule *s = &k->sched;
-    *s = (nnc_kschedule){.vec_width = 1};
+    *s = (nnc_kschedule){0};
     bool tiled = pick_tile(k, bits);
-    int v = tiled ? s->vec_axis : pick_axis(k, bits / 32);
-    s->vec_axis = (int16_t)v;
+    int v = tiled ? nnc_sched_vec(s) : pick_axis(k, bits / 32);
     if (v >= 0 && !tiled)
-        s->vec_width = (int16_t)pick_width(k, v, bits);
-    s->stream_stores = streams(k, v, t);
-    s->ahead = fetches(k, v, t);
-    pick_block(k, v, t);
+        (void)nnc_sched_put(s, KD_vector, v, pick_width(k, v, bits));
+    if (streams(k, v, t))
+        (void)nnc_sched_put(s, KD_nontemporal, -1, 0);
+    if (fetches(k, v, t))
+        (void)nnc_sched_put(s, KD_prefetch, -1, 1);
+    if (!tiled)
+        pick_block(k, v, t);
     split_domain(k);
     return true;
 }

@@ -15,7 +15,7 @@ nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 /* strip.c. Axis a (outer) in strips of n, 2..NNC_STRIP; reduce axis r written out: it stays, with extent 1. Nothing changes where
  * guards or instructions would become too many. No stage may have map axes; r is reduced without masks, and to no places. New
  * memory is in `mem`. False: out of memory. */
-#define NNC_STRIP 8
+#define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
 /* schedule_window.c. Is it made of windows that a thread should compute alone, rather than rows or columns that threads share? And

@@ -2,6 +2,7 @@
 #include "schedule/schedule.h"
 
 enum {
+    WIDEST = 8, /* strip */
     MOST_TAPS = 200, /* elements of a window that one thread takes */
     ACCUMULATORS = 32, /* of a strip's vectors, in registers */
 };
@@ -49,7 +50,7 @@ bool nnc_window_kernel(const nnc_kernel *k)
 /* Places that n neighbouring windows see along a and r. */
 static int places(const nnc_kernel *k, int a, int r, int n)
 {
-    int64_t seen[NNC_STRIP * MOST_TAPS];
+    int64_t seen[WIDEST * MOST_TAPS];
     int most = 0;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
@@ -78,7 +79,7 @@ static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, i
     for (int o = 0; o < k->n_outer; o++)
         points *= k->axis[o].extent;
     double least = places(k, a, r, 1);
-    for (int n = 2; n <= NNC_STRIP && n * vec <= ACCUMULATORS && n <= extent; n++) {
+    for (int n = 2; n <= WIDEST && n * vec <= ACCUMULATORS && n <= extent; n++) {
         int64_t strips = nnc_ceildiv(extent, n);
         double loads = (double)(strips * places(k, a, r, n)) / (double)extent;
         if (points / extent * strips / vec >= nnc_cuda_resident(t) / 4 && loads < 0.95 * least) {

@@ -11,43 +11,110 @@ static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kgrid *g = &k->grid;
     nnc_kgrid want = *g;
-    bool ok = g->cls <= KC_column && k->sched.vec_axis == -1 && k->sched.tile == 0 &&
-              k->sched.domain == nnc_kernel_domain(k) && nnc_cuda_derive(k, &want) &&
-              want.blocks == g->blocks && want.finish == g->finish && want.shared == g->shared &&
-              want.work == g->work && want.index == g->index;
+    bool ok = g->cls <= KC_column && k->sched.n == 0 && k->sched.domain == nnc_kernel_domain(k) &&
+              nnc_cuda_derive(k, &want) && want.blocks == g->blocks && want.finish == g->finish &&
+              want.shared == g->shared && want.work == g->work && want.index == g->index;
     if (want.oom)
         return nnc_nomem(sink);
     return ok ? NNC_OK : bad_kernel(k, sink, "the schedule contradicts the axes");
 }
 
-static nnc_status schedule_ok(const nnc_kernel *k, nnc_sink *sink)
+/* Does every tile, and the order, name axes as it may? */
+static bool axes_ok(const nnc_kernel *k)
 {
     const nnc_kschedule *s = &k->sched;
-    if (s->vec_axis < -1 || s->vec_axis >= k->n_axis || s->vec_width < 1 || s->chunk < 0 ||
-        s->grain < 1 || s->tile < 0 || s->block < 0 || s->block > NNC_KBLOCK ||
-        (s->tile > 0 && (s->tile_axis < 0 || s->tile_axis >= k->n_outer)) ||
+    uint32_t seen[KD__COUNT] = {0};
+    for (int i = 0; i < s->n; i++) {
+        const nnc_kdirective *d = &s->d[i];
+        bool axis = d->what <= KD_transpose,
+             number = d->what != KD_order && d->what != KD_transpose;
+        if (d->what >= KD__COUNT || (d->axis >= 0) != axis || d->axis >= k->n_axis ||
+            (d->n > 0) != (number && d->what < KD_nontemporal) || d->n < 0 ||
+            (axis && seen[d->what] >> d->axis & 1) || (!axis && seen[d->what]))
+            return false;
+        seen[d->what] |= axis ? 1u << d->axis : 1;
+        bool outer = axis && d->axis < k->n_outer;
+        if (d->what == KD_tile ? k->axis[d->axis].kind == KA_map
+                               : axis && !outer && d->what != KD_vector)
+            return false;
+    }
+    uint32_t all = (1u << k->n_outer) - 1, v = seen[KD_vector];
+    return !(v & (v - 1)) && (!seen[KD_order] || seen[KD_order] == all) &&
+           !(seen[KD_unroll] & (seen[KD_unroll] - 1)) &&
+           !(seen[KD_transpose] & (seen[KD_transpose] - 1)) &&
+           !((seen[KD_unroll] | seen[KD_transpose]) & v);
+}
+
+/* The outer axes that are tiled, but the vector axis. */
+static uint32_t tiles(const nnc_kernel *k)
+{
+    uint32_t set = 0;
+    for (int a = 0; a < k->n_outer; a++)
+        if (a != nnc_sched_vec(&k->sched) && nnc_sched_n(&k->sched, KD_tile, a) > 0)
+            set |= 1u << a;
+    return set;
+}
+
+/* Squares: one stage without own axes, vectors of a power of 2 up to 16 that divides both tiles. */
+static bool squares_ok(const nnc_kernel *k, int v)
+{
+    const nnc_kschedule *s = &k->sched;
+    int a = nnc_sched_axis(s, KD_transpose), w = nnc_sched_width(s);
+    return v >= 0 && v < k->n_outer && k->n_stage == 1 && !k->stage[0].axes && w >= 2 && w <= 16 &&
+           !(w & (w - 1)) && nnc_sched_n(s, KD_tile, a) > 0 &&
+           nnc_sched_n(s, KD_tile, a) % w == 0 && nnc_sched_n(s, KD_tile, v) % w == 0 &&
+           tiles(k) == 1u << a;
+}
+
+static bool unroll_ok(const nnc_kernel *k, int v)
+{
+    const nnc_kschedule *s = &k->sched;
+    int a = nnc_sched_axis(s, KD_unroll);
+    int64_t n = nnc_sched_n(s, KD_unroll, a);
+    for (int m = k->n_outer; m < k->n_axis; m++)
+        if (k->axis[m].kind == KA_map)
+            return false;
+    return v >= 0 && v < k->n_outer && n >= 2 && n <= NNC_STRIP &&
+           nnc_sched_n(s, KD_tile, a) % n == 0 && nnc_sched_n(s, KD_tile, a) > 0 &&
+           !nnc_sched_has(s, KD_transpose);
+}
+
+/* What is wrong with a CPU's schedule, or NULL. */
+static const char *schedule_wrong(const nnc_kernel *k)
+{
+    const nnc_kschedule *s = &k->sched;
+    int v = nnc_sched_vec(s);
+    bool outer = v >= 0 && v < k->n_outer;
+    if (!axes_ok(k) || s->grain < 1 || nnc_sched_width(s) > 4096 ||
         s->domain != nnc_kernel_domain(k))
-        return bad_kernel(k, sink, "the schedule contradicts the axes");
-    bool outer = s->vec_axis >= 0 && s->vec_axis < k->n_outer;
-    if (s->tile > 0 &&
-        (!outer || k->n_stage != 1 || k->stage[0].axes || s->tile_axis == s->vec_axis ||
-            s->vec_width < 2 || s->vec_width > 16 || (s->vec_width & (s->vec_width - 1)) ||
-            s->tile % s->vec_width || s->chunk % s->vec_width))
-        return bad_kernel(k, sink, "the schedule's tile does not fit the axes");
-    if (s->block > 0 && !nnc_kernel_blocked_ok(k))
-        return bad_kernel(k, sink, "the schedule's block does not fit the stages");
-    if (s->ahead && (outer || s->vec_axis < 0 || k->n_outer == 0))
-        return bad_kernel(k, sink, "only rows are fetched ahead");
+        return "the schedule contradicts the axes";
+    if (nnc_sched_has(s, KD_transpose) && !squares_ok(k, v))
+        return "the schedule's tile does not fit the axes";
+    if (nnc_sched_has(s, KD_unroll) && !unroll_ok(k, v))
+        return "only an outer axis beside the vector axis, tiled by a multiple, is unrolled";
+    for (int a = k->n_outer; a < k->n_axis; a++) {
+        int64_t n = nnc_sched_n(s, KD_tile, a);
+        if (n > NNC_KBLOCK || (n > 0 && !nnc_kernel_blocked_ok(k)))
+            return "the reduce axis' tile does not fit the stages";
+    }
+    if (nnc_sched_has(s, KD_prefetch) &&
+        (outer || v < 0 || k->n_outer == 0 || nnc_sched_n(s, KD_prefetch, -1) != 1))
+        return "only rows are prefetched, those of the next unit";
+    for (int a = 0; a < k->n_outer; a++)
+        if (nnc_sched_n(s, KD_tile, a) > 0 && !outer)
+            return "outer axes are tiled beside an outer vector axis";
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && outer)
-            return bad_kernel(k, sink, "tmp buffers need an inner vector axis");
-    return NNC_OK;
+            return "tmp buffers need an inner vector axis";
+    return NULL;
 }
 
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)
 {
     NNC_TRY(nnc_kernel_verify(k, sink));
-    NNC_TRY(schedule_ok(k, sink));
+    const char *wrong = schedule_wrong(k);
+    if (wrong)
+        return bad_kernel(k, sink, wrong);
     return k->grid.cls != KC_none ? grid_ok(k, sink) : NNC_OK;
 }
 

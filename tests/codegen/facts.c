@@ -67,7 +67,7 @@ TEST(nested_sin_needs_no_reduction)
         CHECK_NEAR(find(l.k, SC_sin, 1)->hi, 0.8414709848, 1e-5);
         CHECK_INT(l.k->n_axis, 1);
         CHECK_INT(l.k->axis[0].extent, 400);
-        CHECK_INT(l.k->sched.vec_width, 64);
+        CHECK_INT(nnc_sched_width(&l.k->sched), 64);
     }
     end(&l);
 }
@@ -89,7 +89,7 @@ TEST(long_chains_run_by_eight_vectors)
         nnc_printf(&t, "return %%v%d }", cases[i].depth);
         lowered l = lower_for(nnc_text_str(&t), &cpu);
         if (l.k)
-            CHECK_INT(l.k->sched.vec_width, cases[i].width);
+            CHECK_INT(nnc_sched_width(&l.k->sched), cases[i].width);
         end(&l);
         nnc_text_deinit(&t);
     }
@@ -394,19 +394,19 @@ TEST(schedules)
 {
     lowered l = lower("graph @t {\n%x = input : f32[64,56,56,64]\n%y = relu %x\nreturn %y }");
     if (l.k) {
-        CHECK(l.k->sched.chunk > 0 && l.k->sched.domain > 16);
-        CHECK(l.k->sched.stream_stores); /* 51 MB, more than the last cache */
+        CHECK(nnc_sched_has(&l.k->sched, KD_tile) && l.k->sched.domain > 16);
+        CHECK(nnc_sched_has(&l.k->sched, KD_nontemporal)); /* 51 MB, more than the last cache */
     }
     end(&l);
     l = lower("graph @t {\n%x = input : f32[100]\n%y = relu %x\nreturn %y }");
     if (l.k) {
         CHECK_INT(l.k->sched.domain, 1);
-        CHECK(!l.k->sched.stream_stores);
+        CHECK(!nnc_sched_has(&l.k->sched, KD_nontemporal));
     }
     end(&l);
     l = lower("graph @t {\n%x = input : f32[512,100]\n%y = reduce_max %x {axes=[0]}\nreturn %y }");
     if (l.k) /* columns: along memory, not along what is reduced */
-        CHECK_INT(l.k->axis[l.k->sched.vec_axis].kind, KA_outer);
+        CHECK_INT(l.k->axis[nnc_sched_vec(&l.k->sched)].kind, KA_outer);
     end(&l);
 }
 
@@ -428,9 +428,9 @@ TEST(row_schedules)
             (long long)at[i].rows, (long long)at[i].cols);
         lowered l = lower(text);
         if (l.k) {
-            CHECK_INT(l.k->sched.vec_width, at[i].width);
-            CHECK_INT(l.k->sched.stream_stores, at[i].stream);
-            CHECK_INT(l.k->sched.ahead, at[i].ahead);
+            CHECK_INT(nnc_sched_width(&l.k->sched), at[i].width);
+            CHECK_INT(nnc_sched_has(&l.k->sched, KD_nontemporal), at[i].stream);
+            CHECK_INT(nnc_sched_has(&l.k->sched, KD_prefetch), at[i].ahead);
         }
         end(&l);
     }
@@ -455,9 +455,10 @@ TEST(column_schedules)
             at[i].in, at[i].op);
         lowered l = lower(text);
         if (l.k) {
-            CHECK_INT(l.k->sched.block, at[i].block);
+            int v = nnc_sched_vec(&l.k->sched), r = __builtin_ctz(l.k->stage[0].axes);
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, r), at[i].block);
             if (at[i].block)
-                CHECK_INT(l.k->sched.chunk, at[i].chunk);
+                CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, v), at[i].chunk);
         }
         end(&l);
     }
@@ -487,15 +488,16 @@ TEST(transposing_schedules)
     lowered l = lower("graph @t {\n%x = input : f32[4096,4096]\n%y = transpose %x {perm=[1,0]}\n"
                       "return %y }");
     if (l.k) {
-        CHECK_INT(l.k->sched.vec_width, 16);
-        CHECK_INT(l.k->sched.tile, 128);
-        CHECK_INT(l.k->sched.chunk, 256);
+        CHECK_INT(nnc_sched_width(&l.k->sched), 16);
+        int a = nnc_sched_axis(&l.k->sched, KD_transpose);
+        CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, a), 128);
+        CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, nnc_sched_vec(&l.k->sched)), 256);
         CHECK_INT(l.k->sched.domain, 16 * 32);
-        CHECK(l.k->sched.stream_stores);
+        CHECK(nnc_sched_has(&l.k->sched, KD_nontemporal));
     }
     end(&l);
     l = lower("graph @t {\n%x = input : f32[64,64]\n%y = exp %x\nreturn %y }");
     if (l.k)
-        CHECK_INT(l.k->sched.tile, 0);
+        CHECK(!nnc_sched_has(&l.k->sched, KD_transpose));
     end(&l);
 }

@@ -56,9 +56,8 @@ TEST(many_values_fit_the_stack)
     nnc_arena a;
     pthread_t thread;
     pthread_attr_t small;
-    nnc_puts(&t,
-        "kernel k_test { axis r0 reduce 4 buf x0 in i64 4 buf y0 out i64 1 "
-        "schedule vec r0 width 8 chunk 0 domain 1 grain 1 stage r0 { %0 = load i64 x0[r0]\n");
+    nnc_puts(&t, "kernel k_test { axis r0 reduce 4 buf x0 in i64 4 buf y0 out i64 1 "
+                 "schedule vector r0 8 parallel 1 grain 1 stage r0 { %0 = load i64 x0[r0]\n");
     for (int i = 1; i < N; i++)
         nnc_printf(&t, "%%%d = reduce argmax i64 %%0\n", i);
     nnc_printf(&t, "post %%%d = store i64 y0[0] %%%d\n } }", N, N - 1);

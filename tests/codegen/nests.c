@@ -127,7 +127,7 @@ TEST(softmax_keeps_its_exponentials)
         CHECK_INT(ck_count(k, KO_sop, SC_exp), 1);
         CHECK_INT(k->scratch_bytes, 4032);
         CHECK_INT(k->n_stage, 3);
-        CHECK_INT(k->axis[k->sched.vec_axis].kind != KA_outer, 1);
+        CHECK_INT(k->axis[nnc_sched_vec(&k->sched)].kind != KA_outer, 1);
         CHECK_INT(k->sched.domain, 64);
         CHECK(strncmp(k->name, "k_softmax_", 10) == 0);
     }

@@ -8,7 +8,7 @@ static const char add_text[] =
     "  axis r0 reduce 5\n"
     "  buf x0 in f32 40\n"
     "  buf y0 out f16 8\n"
-    "  schedule vec i0 width 8 chunk 0 domain 1 grain 1 quick\n"
+    "  schedule vector i0 8 quick parallel 1 grain 1\n"
     "  stage r0 {\n"
     "    %0 = const f32 -0.5\n"
     "    %1 = load f32 x0[i0*5 + r0 + -1] if 0 <= i0*5 + r0 + -1 < 40 else %0\n"
@@ -72,10 +72,19 @@ TEST(dangerous_text_is_refused)
     refused("y0[i0]", "y0[i0 + r0]", "axis that does not run here");
     refused("y0[i0] %2", "y0[i0] %1", "something else than it says");
     refused("reduce sum f32 %1", "reduce sum f32 %2", "not visible");
-    refused("domain 1", "domain 2", "contradicts");
-    refused("chunk 0", "chunk 4", "contradicts");
-    refused("grain 1", "grain 1 ahead", "only rows");
-    refused("grain 1", "grain 1 block 17", "number in range");
+    refused("parallel 1", "parallel 2", "contradicts");
+    refused("vector i0 8", "tile i0 4 vector i0 8", "contradicts");
+    refused("vector i0 8", "vector i0 8 prefetch 1", "only rows");
+    refused("vector i0 8", "vector i0 8 prefetch 0", "number in range");
+    refused("vector i0 8", "tile r0 17 vector i0 8", "does not fit the stages");
+    refused("vector i0 8", "order r0 vector i0 8", "contradicts");
+    refused("vector i0 8", "order i0 i0 vector i0 8", "one directive of a kind");
+    refused("vector i0 8", "tile i0 8 tile i0 8 vector i0 8", "one directive of a kind");
+    refused("vector i0 8", "vector i0 8 vector r0 8", "contradicts");
+    refused("vector i0 8", "unroll i0 2 vector i0 8", "contradicts");
+    refused("vector i0 8", "transpose i0 vector i0 8", "contradicts");
+    refused("vector i0 8 quick", "tile i0 8", "beside an outer vector axis");
+    refused("vector i0 8", "bend i0 8", "a directive, or parallel");
     refused("f32 %1\n", "f64 %1\n", "types do not fit");
     refused("stage r0", "stage", "axis that does not run here");
     refused("outer 8", "outer 0", "number in range");
@@ -126,7 +135,7 @@ TEST(hash_sees_code_not_names)
     for (char *p = text; (p = strstr(p, "x0")); p++)
         *p = 'q';
     nnc_kernel *l = parse(text, sizeof text - 1, &a);
-    memcpy(strstr(text, "width 8"), "width 4", 7);
+    memcpy(strstr(text, "vector i0 8"), "vector i0 4", 11);
     nnc_kernel *m = parse(text, sizeof text - 1, &a);
     CHECK(k && l && m);
     if (k && l && m) {

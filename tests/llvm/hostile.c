@@ -119,7 +119,7 @@ TEST(loads_of_what_the_stage_stores)
 {
     static const char text[] =
         "kernel k_test {\n axis i0 outer 2\n axis m0 map 9\n axis m1 map 3\n buf x0 in f32 9\n"
-        " buf y0 out f32 27\n schedule vec m1 width 4 chunk 0 domain 2 grain 1\n stage m0 m1 {\n"
+        " buf y0 out f32 27\n schedule vector m1 4 parallel 2 grain 1\n stage m0 m1 {\n"
         " %0 = load f32 y0[0]\n %1 = neg f32 %0\n %2 = load f32 x0[m0]\n %3 = mul f32 %1 %2\n"
         " %4 = store f32 y0[m0*3 + m1] %3\n }\n}\n";
     nnc_arena a;

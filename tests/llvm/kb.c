@@ -134,11 +134,11 @@ void kb_done(kb *b, int vec_axis, int width, int64_t chunk)
             n = chunk > 0 ? (n + chunk - 1) / chunk : 1;
         domain *= n;
     }
-    b->k.sched = (nnc_kschedule){.vec_axis = (int16_t)vec_axis,
-        .vec_width = (int16_t)width,
-        .chunk = chunk,
-        .domain = domain,
-        .grain = 1};
+    b->k.sched = (nnc_kschedule){.domain = domain, .grain = 1};
+    if (vec_axis >= 0)
+        nnc_sched_put(&b->k.sched, KD_vector, vec_axis, width);
+    if (chunk > 0)
+        nnc_sched_put(&b->k.sched, KD_tile, vec_axis, chunk);
 }
 
 const nnc_emitter *kb_emitter(void)

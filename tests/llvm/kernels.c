@@ -255,8 +255,63 @@ static void spread(int64_t N, int64_t R, int64_t C, int width, int64_t chunk, in
     kb_post(&b);
     kb_store(&b, y, AT(.k = {C, 1}), kb_op(&b, SC_add, DT_f32, s, most, -1));
     kb_done(&b, c, width, chunk);
-    b.k.sched.block = (int16_t)block;
+    if (block)
+        nnc_sched_put(&b.k.sched, KD_tile, r, block);
     CHECK(o == 0 && (!block || nnc_kernel_blocked_ok(&b.k)));
+}
+
+/* y[n, c, p] = sum over r of x[n, c + r] w[r, p], with a border of which half counts as 0. */
+static void product(int64_t N, int64_t C, int64_t P, int64_t R)
+{
+    kb_init(&b, "k_product");
+    int n = kb_axis(&b, KA_outer, N), c = kb_axis(&b, KA_outer, C), p = kb_axis(&b, KA_outer, P);
+    int r = kb_axis(&b, KA_reduce, R);
+    int x = kb_buf(&b, KB_in, DT_f32, N * C), w = kb_buf(&b, KB_in, DT_f32, R * P);
+    int y = kb_buf(&b, KB_out, DT_f32, N * C * P);
+    kb_stage(&b, 1u << r);
+    int zero = kb_fconst(&b, DT_f32, 0);
+    const nnc_kguard inside = {.e = {.c = -1, .k = {0, 1, 0, 1}}, .lo = 0, .hi = C};
+    int at = kb_load_if(&b, x, AT(.c = -1, .k = {C, 1, 0, 1}), zero, &inside, 1);
+    int by = kb_load(&b, w, AT(.k = {0, 0, 1, P}));
+    int s = kb_reduce(&b, KR_sum, DT_f32, kb_op(&b, SC_fma, DT_f32, at, by, zero), -1);
+    kb_post(&b);
+    kb_store(
+        &b, y, AT(.k = {C * P, P, 1}), kb_op(&b, SC_max, DT_f32, s, kb_fconst(&b, DT_f32, 0), -1));
+    CHECK(n == 0 && c == 1 && p == 2);
+}
+
+/* Blocks of several axes, units in any order, neighbours unrolled: the same numbers, whole blocks and broken ones. */
+TEST(directives)
+{
+    static const struct {
+        int64_t N, C, P, R;
+        int width;
+        int64_t tile[3];
+        int unroll, order[3];
+    } at[] = {{3, 17, 40, 5, 16, {2, 4, 16}, 0, {2, 0, 1}},
+        {2, 30, 64, 3, 32, {0, 10, 32}, 5, {1, 2, 0}},
+        {1, 29, 48, 3, 32, {0, 28, 0}, 14, {0, 1, 2}}, {4, 7, 33, 6, 16, {3, 14, 16}, 7, {2, 1, 0}},
+        {2, 13, 20, 4, 16, {1, 6, 0}, 6, {0, 1, 2}}, {3, 2, 16, 3, 16, {0, 4, 0}, 4, {0, 2, 1}}};
+    for (int which = 0; kb_emitter() && which < 3; which++)
+        for (size_t i = 0; i < NNC_COUNT(at); i++) {
+            nnc_target t = target(which);
+            product(at[i].N, at[i].C, at[i].P, at[i].R);
+            kb_done(&b, 2, at[i].width, 0);
+            nnc_kschedule *s = &b.k.sched;
+            s->domain = 1;
+            for (int a = 0; a < 3; a++) {
+                int64_t tile = at[i].tile[a], n = b.k.axis[a].extent;
+                if (tile)
+                    CHECK(nnc_sched_put(s, KD_tile, a, tile));
+                s->domain *= tile ? (n + tile - 1) / tile : a == 2 ? 1 : n;
+                CHECK(nnc_sched_put(s, KD_order, at[i].order[a], 0));
+            }
+            if (at[i].unroll)
+                CHECK(nnc_sched_put(s, KD_unroll, 1, at[i].unroll));
+            CHECK_OK(nnc_kernel_verify(&b.k, test_sink));
+            if (!kb_check(&b, &t, 1e-5, 1e-5, 2))
+                test_fail(__FILE__, __LINE__, "case %d", (int)i);
+        }
 }
 
 /* The same bits by blocks as column by column? */
@@ -289,7 +344,7 @@ TEST(columns_by_blocks)
     for (size_t d = 0; kb_emitter() && d < NNC_COUNT(types); d++)
         for (size_t k = 0; k < NNC_COUNT(reds); k++) {
             reduction(types[d], reds[k], 13 + 4 * (int64_t)(d % 3), 45, true, false);
-            b.k.sched.block = 8;
+            nnc_sched_put(&b.k.sched, KD_tile, __builtin_ctz(b.k.stage[0].axes), 8);
             bool places = reds[k] == KR_argmax || reds[k] == KR_argmin;
             CHECK_INT(nnc_kernel_blocked_ok(&b.k), !places && types[d] != DT_bool);
             if (nnc_kernel_blocked_ok(&b.k) && !kb_check(&b, &t, 1e-5, 1e-6, 3))
@@ -487,7 +542,7 @@ TEST(streaming_stores)
         kb_code c;
         static float x[2048], y[2048] __attribute__((aligned(64)));
         chain(n, DT_f32, DT_f32, 32, 512);
-        b.k.sched.stream_stores = true;
+        nnc_sched_put(&b.k.sched, KD_nontemporal, -1, 0);
         if (!kb_compile(&b, &t, &c))
             return;
         float s = 2;
@@ -533,7 +588,8 @@ TEST(rows_from_memory)
     nnc_target t = target(0);
     for (int64_t cols = 96; kb_emitter() && cols <= 160; cols += 32) {
         softmax(7, cols, 32);
-        b.k.sched.stream_stores = b.k.sched.ahead = true;
+        nnc_sched_put(&b.k.sched, KD_nontemporal, -1, 0);
+        nnc_sched_put(&b.k.sched, KD_prefetch, -1, 1);
         CHECK(kb_check(&b, &t, 3e-7 * 8, 1e-12, 2));
         char *text = emitted(&t);
         CHECK(text && occurrences(text, ", !nontemporal !") == 1);
@@ -541,7 +597,8 @@ TEST(rows_from_memory)
         nnc_free(text);
     }
     softmax(7, 100, 32); /* rows that begin anywhere: the result's lines are asked for as well */
-    b.k.sched.stream_stores = b.k.sched.ahead = true;
+    nnc_sched_put(&b.k.sched, KD_nontemporal, -1, 0);
+    nnc_sched_put(&b.k.sched, KD_prefetch, -1, 1);
     char *text = kb_emitter() ? emitted(&t) : NULL;
     CHECK(!text || occurrences(text, ", i32 1, i32 3, i32 1)") == 2 * 32 * 4 / 64);
     CHECK(!text || occurrences(text, ", i32 0, i32 2, i32 1)") == 2 * 32 * 4 / 64);
@@ -594,7 +651,8 @@ TEST(quick_code_computes_the_same)
         kb_code c;
         void *args[] = {x, y[quick]};
         softmax(ROWS, COLS, 32);
-        b.k.sched.quick = quick;
+        if (quick)
+            nnc_sched_put(&b.k.sched, KD_quick, -1, 0);
         if (!kb_compile(&b, kb_host(), &c))
             return;
         size[quick] = c.n;

@@ -159,7 +159,7 @@ static void transposed(const nnc_emitter *e, const char *type, const char *line)
         lower_all(&s, g);
     CHECK_INT(s.n, 1);
     if (s.n == 1 && kb_host()->vector_bits >= 128)
-        CHECK(s.k[0]->sched.tile > 0);
+        CHECK(nnc_sched_has(&s.k[0]->sched, KD_transpose));
     if (s.n == 1 && !run_set(&s, e, 1))
         test_fail(__FILE__, __LINE__, "%s", text);
     nnc_arena_deinit(&s.arena);

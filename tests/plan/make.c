@@ -81,7 +81,7 @@ TEST(make_static_values)
         CHECK_INT(nnc_plan_first(p, SEC_main), 6);
         CHECK_INT(p->n_weight, 3);
         CHECK_STR(p->cmd[2].layers, "/fold");
-        CHECK(strstr(p->kernel[p->cmd[2].item].ir, " quick\n") != NULL);
+        CHECK(strstr(p->kernel[p->cmd[2].item].ir, " quick ") != NULL);
         CHECK_STR(p->cmd[3].op_class, "pack");
         CHECK_STR(p->cmd[5].layers, "/negate");
         const nnc_cmd *c = help_cmd(p, "/fc");

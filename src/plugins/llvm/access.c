@@ -449,7 +449,7 @@ static bool aligned64(const ll_emit *e, const nnc_kins *ins, int size)
     for (int i = 0; i < e->k->n_axis; i++)
         if (i != e->vax && ins->at.k[i] * size % 64)
             return false;
-    return e->k->sched.chunk * size % 64 == 0;
+    return nnc_sched_n(&e->k->sched, KD_tile, nnc_sched_vec(&e->k->sched)) * size % 64 == 0;
 }
 
 /* Is what this store writes left alone by the rest of the kernel? */

@@ -189,7 +189,7 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
         return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter makes code for CPUs only");
     bool quick = true;
     for (int i = 0; i < n; i++)
-        quick = quick && k[i]->sched.quick;
+        quick = quick && nnc_sched_has(&k[i]->sched, KD_quick);
     machine own = take_machine(t, quick, sink);
     if (!own.tm)
         return NNC_E_DEVICE;

@@ -1,7 +1,7 @@
 /* plugins/llvm/kernel.c -- one kernel as one function: the loop over units, the outer axes from
  * the unit's number, the stages and their loops.
  *
- * Vectors run over sched.vec_axis. An outer one ("columns"): each unit is a chunk of it, all
+ * Vectors run over the schedule's vector axis. An outer one ("columns"): each unit is a chunk of it, all
  * stages run inside the vector loop. An inner one: each stage has a vector axis of its own.
  * Whole vectors first, then one step whose missing lanes are masked by a constant. Body
  * instructions are emitted at the shallowest loop they depend on; small loops are unrolled. */
@@ -227,7 +227,7 @@ static bool reads_row(const ll_emit *e, const nnc_kins *ins, uint32_t axes)
 static bool fetches(const ll_emit *e, const nnc_kstage *st)
 {
     const nnc_kstage *best = NULL;
-    for (int g = 0; g < e->k->n_stage && e->k->sched.ahead; g++) {
+    for (int g = 0; g < e->k->n_stage && nnc_sched_has(&e->k->sched, KD_prefetch); g++) {
         const nnc_kstage *c = &e->k->stage[g];
         bool row = false;
         for (int i = c->body0; i < c->body1; i++)
@@ -328,18 +328,18 @@ static void order_axes(ll_emit *e, stage *s)
  * runs for unaligned outputs alone and should be quick to compile. */
 static int vector_width(const ll_emit *e)
 {
-    int w = e->k->sched.vec_width, p = 1;
+    int w = nnc_sched_width(&e->k->sched), p = 1;
     while (p * 2 <= w && p < (e->narrow ? 16 : MAX_LANES))
         p *= 2;
     return p;
 }
 
-/* The stage's own vector axis: vec_axis if it has it, else its last one. */
+/* The stage's own vector axis: the schedule's if it has it, else its last one. */
 static void pick_vector(ll_emit *e, stage *s)
 {
     s->vlevel = -1;
     e->vec_red = 0;
-    int w = vector_width(e), vec = e->k->sched.vec_axis;
+    int w = vector_width(e), vec = nnc_sched_vec(&e->k->sched);
     if (e->vax >= 0 || vec < 0 || vec < e->k->n_outer || s->n == 0 || w < 2)
         return;
     s->vlevel = s->n - 1;
@@ -382,10 +382,11 @@ static V accumulator(ll_emit *e, int r)
 {
     ll_mod *m = e->m;
     int64_t at = 0;
-    int64_t n = e->k->axis[e->vax].extent, chunk = e->k->sched.chunk;
+    int64_t n = e->k->axis[e->vax].extent, chunk = nnc_sched_n(&e->k->sched, KD_tile, e->vax);
     for (int i = 0; i < r; i++)
-        at += nnc_align_up(nnc_align_up(chunk > 0 && chunk < n ? chunk : n, e->k->sched.vec_width) *
-                               nnc_dtype_size((nnc_dtype)e->k->ins[e->red[i]].dtype),
+        at += nnc_align_up(
+            nnc_align_up(chunk > 0 && chunk < n ? chunk : n, nnc_sched_width(&e->k->sched)) *
+                nnc_dtype_size((nnc_dtype)e->k->ins[e->red[i]].dtype),
             64);
     V off = ll_i64(m, at), i = LLVMBuildNSWSub(m->b, e->axis[e->vax], e->start, "");
     V p = LLVMBuildGEP2(m->b, m->i8, e->memory, &off, 1, "");
@@ -468,7 +469,7 @@ void ll_stages(ll_emit *e)
 static void run_chunk(ll_emit *e, V index, int64_t chunk)
 {
     ll_mod *m = e->m;
-    int vax = e->k->sched.vec_axis, lanes = vector_width(e);
+    int vax = nnc_sched_vec(&e->k->sched), lanes = vector_width(e);
     int64_t n = e->k->axis[vax].extent, full, rest;
     while (lanes > 1 && (lanes / 2 >= chunk || (chunk < n && chunk % lanes)))
         lanes /= 2;
@@ -535,7 +536,8 @@ static void run_phase(ll_emit *e, V index, int64_t chunk, enum ll_phase phase, i
 static void run_blocks(ll_emit *e, V index, int64_t chunk)
 {
     ll_mod *m = e->m;
-    int next = __builtin_ctz(e->k->stage[0].axes), step = e->k->sched.block;
+    int next = __builtin_ctz(e->k->stage[0].axes);
+    int step = (int)nnc_sched_n(&e->k->sched, KD_tile, next);
     int64_t n = e->k->axis[next].extent, full = n / step * step;
     e->start = LLVMBuildNSWMul(m->b, index, ll_i64(m, chunk), "");
     run_phase(e, index, chunk, LL_INIT, 0);
@@ -562,44 +564,78 @@ static V digit(ll_mod *m, V *u, int64_t n)
     return d;
 }
 
+/* Are the vectors run through once for every few steps of the reduce axis? */
+static bool sums_by_blocks(const nnc_kernel *k)
+{
+    return k->n_stage == 1 && k->stage[0].axes &&
+           nnc_sched_n(&k->sched, KD_tile, __builtin_ctz(k->stage[0].axes)) > 0;
+}
+
+/* The unit's vectors: index[] are the numbers of its blocks. */
+static void run_vectors(ll_emit *e, const V *index)
+{
+    const nnc_kernel *k = e->k;
+    int vec = nnc_sched_vec(&k->sched);
+    if (vec < 0 || vec >= k->n_outer) {
+        ll_stages(e);
+        return;
+    }
+    int64_t n = k->axis[vec].extent, tile = nnc_sched_n(&k->sched, KD_tile, vec);
+    int64_t chunk = tile > 0 && tile < n ? tile : n;
+    if (sums_by_blocks(k))
+        run_blocks(e, index[vec], chunk);
+    else
+        run_chunk(e, index[vec], chunk);
+}
+
+/* Loops over the points of the unit's blocks, from outer axis a on. */
+static void run_tiles(ll_emit *e, const V *index, int a)
+{
+    ll_mod *m = e->m;
+    const nnc_kernel *k = e->k;
+    int64_t tile = 0;
+    while (a < k->n_outer &&
+           (a == nnc_sched_vec(&k->sched) || (tile = nnc_sched_n(&k->sched, KD_tile, a)) <= 1))
+        a++;
+    if (a == k->n_outer) {
+        run_vectors(e, index);
+        return;
+    }
+    int64_t n = k->axis[a].extent;
+    V from = LLVMBuildNSWMul(m->b, index[a], ll_i64(m, tile), "");
+    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, tile), ""), ll_i64(m, n)};
+    to[0] = n % tile ? ll_call(m, "llvm.smin", m->i64, to, 2) : to[0];
+    ll_loop l;
+    ll_loop_begin(m, &l, from, to[0], ll_i64(m, 1), NULL, NULL, 0);
+    e->axis[a] = l.i;
+    run_tiles(e, index, a + 1);
+    ll_loop_end(m, &l);
+}
+
 /* for (u = begin; u < end; u++) the unit u. */
 static void run_units(ll_emit *e)
 {
     ll_mod *m = e->m;
     const nnc_kernel *k = e->k;
-    int vec = k->sched.vec_axis;
-    bool columns = vec >= 0 && vec < k->n_outer;
-    int64_t chunk = 0, chunks = 1;
-    if (columns) {
-        int64_t n = k->axis[vec].extent;
-        chunk = k->sched.chunk > 0 && k->sched.chunk < n ? k->sched.chunk : n;
-        chunks = (n + chunk - 1) / chunk;
-    }
+    int digits[NNC_KAXES], across = nnc_sched_axis(&k->sched, KD_transpose), first = 0;
+    V index[NNC_KAXES];
     ll_loop l;
     ll_loop_begin(
         m, &l, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), ll_i64(m, 1), NULL, NULL, 0);
-    V u = l.i, c = chunks > 1 ? digit(m, &u, chunks) : ll_i64(m, 0);
-    int first = 0;
-    while (first < k->n_outer && (first == vec || k->axis[first].extent == 1 ||
-                                     (k->sched.tile && first == k->sched.tile_axis &&
-                                         k->axis[first].extent <= k->sched.tile)))
+    int n_digit = nnc_kernel_digits(k, digits);
+    while (first < n_digit && nnc_kernel_blocks(k, digits[first]) == 1)
         first++;
-    for (int a = k->n_outer - 1; a >= 0; a--) {
-        if (a == vec)
-            continue;
-        int64_t n = k->axis[a].extent, t = k->sched.tile;
-        if (t && a == k->sched.tile_axis)
-            n = (n + t - 1) / t;
-        e->axis[a] = n == 1 ? ll_i64(m, 0) : a == first ? u : digit(m, &u, n);
+    V u = l.i;
+    for (int i = n_digit - 1; i >= 0; i--) {
+        int64_t n = nnc_kernel_blocks(k, digits[i]);
+        index[digits[i]] = n == 1 ? ll_i64(m, 0) : i == first ? u : digit(m, &u, n);
     }
-    if (columns && k->sched.tile)
-        ll_tiles(e, c, e->axis[k->sched.tile_axis]);
-    else if (columns && k->sched.block)
-        run_blocks(e, c, chunk);
-    else if (columns)
-        run_chunk(e, c, chunk);
+    for (int a = 0; a < k->n_outer; a++)
+        e->axis[a] = index[a];
+    if (across >= 0)
+        ll_tiles(e, index[nnc_sched_vec(&k->sched)], index[across]);
     else
-        ll_stages(e);
+        run_tiles(e, index, 0);
     e->vax = -1;
     e->lanes = 0;
     ll_loop_end(m, &l);
@@ -667,7 +703,7 @@ static void define(ll_emit *e)
     V aligned;
     LLVMPositionBuilderAtEnd(m->b, ll_block(m, "entry"));
     e->args = LLVMGetParam(m->fn, 0);
-    if (e->k->sched.block) {
+    if (sums_by_blocks(e->k)) {
         e->memory = LLVMBuildAlloca(m->b, LLVMArrayType2(m->i8, NNC_KBLOCK_BYTES), "");
         LLVMSetAlignment(e->memory, 64);
     }
@@ -678,7 +714,7 @@ static void define(ll_emit *e)
     LLVMPositionBuilderAtEnd(m->b, none);
     LLVMBuildRetVoid(m->b);
     LLVMPositionBuilderAtEnd(m->b, some);
-    if (e->k->sched.stream_stores) {
+    if (nnc_sched_has(&e->k->sched, KD_nontemporal)) {
         LLVMBasicBlockRef yes = ll_block(m, "stream"), no = ll_block(m, "plain");
         LLVMBuildCondBr(m->b, aligned, yes, no);
         LLVMPositionBuilderAtEnd(m->b, yes);

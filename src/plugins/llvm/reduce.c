@@ -116,8 +116,35 @@ static void take(ll_emit *e, int r, V x, V i)
     a[1] = LLVMBuildSelect(m->b, b, i, a[1], "");
 }
 
+/* Is instruction i a product that begins a sum, x w + 0? */
+static bool begins_sum(const nnc_kernel *k, int32_t i)
+{
+    const nnc_kins *f = &k->ins[i];
+    if (f->op != KO_sop || f->sop != SC_fma || f->hint & KH_exact)
+        return false;
+    const nnc_kins *zero = &k->ins[f->arg[2]];
+    return zero->op == KO_const && zero->f == 0 && zero->i == 0;
+}
+
+/* An unmasked sum of products takes the product in with one rounding. */
+static bool multiply_add(ll_emit *e, int r)
+{
+    const nnc_kins *ins = red(e, r);
+    if (ins->sop != KR_sum || ins->arg[1] >= 0 || (e->vec_red && e->mask) ||
+        !begins_sum(e->k, ins->arg[0]) || !nnc_is_float((nnc_dtype)ins->dtype) || !e->m->fma)
+        return false;
+    const nnc_kins *f = &e->k->ins[ins->arg[0]];
+    V *acc = &e->acc[2 * r];
+    int lanes = ll_lanes(*acc);
+    *acc = ll_fma(e->m, ll_splat(e->m, e->val[f->arg[0]], lanes),
+        ll_splat(e->m, e->val[f->arg[1]], lanes), *acc);
+    return true;
+}
+
 void ll_red_step(ll_emit *e, int r, const uint8_t *axes, const int64_t *stride, int n_axes)
 {
+    if (multiply_add(e, r))
+        return;
     ll_mod *m = e->m;
     const nnc_kins *ins = red(e, r);
     nnc_kred kind = (nnc_kred)ins->sop;

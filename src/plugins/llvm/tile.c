@@ -199,13 +199,14 @@ static void squares(tiles *t, int dim)
 void ll_tiles(ll_emit *e, V chunk, V block)
 {
     const nnc_kschedule *s = &e->k->sched;
-    int64_t n = e->k->axis[s->vec_axis].extent;
+    int v = nnc_sched_vec(s), across = nnc_sched_axis(s, KD_transpose);
+    int64_t n = e->k->axis[v].extent, columns = nnc_sched_n(s, KD_tile, v);
     tiles t = {.e = e,
-        .axis = {s->vec_axis, s->tile_axis},
+        .axis = {v, across},
         .index = {chunk, block},
-        .size = {s->chunk > 0 ? s->chunk : n, s->tile}};
-    e->vax = s->vec_axis;
-    e->lanes = s->vec_width;
+        .size = {columns > 0 ? columns : n, nnc_sched_n(s, KD_tile, across)}};
+    e->vax = v;
+    e->lanes = nnc_sched_width(s);
     e->opaque = true;
     squares(&t, 0);
     e->opaque = false;

@@ -1,0 +1,116 @@
+/* kernel/directive.c -- the list of directives that a CPU's schedule is, and the units that they make of the outer axes. */
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+const char *const nnc_kdo_names[KD__COUNT] = {
+    "tile", "order", "vector", "unroll", "transpose", "prefetch", "nontemporal", "quick"};
+
+static int find(const nnc_kschedule *s, nnc_kdo what, int axis)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->d[i].what == what && (axis < 0 || s->d[i].axis == axis))
+            return i;
+    return -1;
+}
+
+int64_t nnc_sched_n(const nnc_kschedule *s, nnc_kdo what, int axis)
+{
+    int i = find(s, what, axis);
+    return i < 0 ? 0 : s->d[i].n;
+}
+
+int nnc_sched_axis(const nnc_kschedule *s, nnc_kdo what)
+{
+    int i = find(s, what, -1);
+    return i < 0 ? -1 : s->d[i].axis;
+}
+
+bool nnc_sched_has_for(const nnc_kschedule *s, nnc_kdo what, int axis)
+{
+    return find(s, what, axis) >= 0;
+}
+
+bool nnc_sched_has(const nnc_kschedule *s, nnc_kdo what)
+{
+    return find(s, what, -1) >= 0;
+}
+
+bool nnc_sched_put(nnc_kschedule *s, nnc_kdo what, int axis, int64_t n)
+{
+    int i = find(s, what, axis);
+    if (i < 0 && s->n == NNC_KDIRECTIVES)
+        return false;
+    if (i < 0) {
+        for (i = s->n++; i > 0 && s->d[i - 1].what > what; i--)
+            s->d[i] = s->d[i - 1];
+    }
+    s->d[i] = (nnc_kdirective){(uint8_t)what, (int8_t)axis, n};
+    return true;
+}
+
+void nnc_sched_drop(nnc_kschedule *s, nnc_kdo what, int axis)
+{
+    for (int i; (i = find(s, what, axis)) >= 0;)
+        memmove(&s->d[i], &s->d[i + 1], sizeof s->d[0] * (size_t)(--s->n - i));
+}
+
+int nnc_kernel_digits(const nnc_kernel *k, int *axis)
+{
+    int n = 0, v = nnc_sched_vec(&k->sched);
+    for (int i = 0; i < k->sched.n; i++)
+        if (k->sched.d[i].what == KD_order && n < NNC_KAXES)
+            axis[n++] = k->sched.d[i].axis;
+    if (n > 0)
+        return n;
+    for (int a = 0; a < k->n_outer; a++)
+        if (a != v)
+            axis[n++] = a;
+    if (v >= 0 && v < k->n_outer)
+        axis[n++] = v;
+    return n;
+}
+
+int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis)
+{
+    int64_t tile = nnc_sched_n(&k->sched, KD_tile, axis);
+    if (tile > 0)
+        return (k->axis[axis].extent + tile - 1) / tile;
+    return axis == nnc_sched_vec(&k->sched) ? 1 : k->axis[axis].extent;
+}
+
+int64_t nnc_kernel_domain(const nnc_kernel *k)
+{
+    int64_t d = 1;
+    for (int a = 0; a < k->n_outer; a++)
+        if (!nnc_mul_ok(d, nnc_kernel_blocks(k, a), &d))
+            return -1;
+    return d;
+}
+
+bool nnc_kernel_blocked_ok(const nnc_kernel *k)
+{
+    const nnc_kschedule *s = &k->sched;
+    int v = nnc_sched_vec(s), width = nnc_sched_width(s);
+    if (v < 0 || v >= k->n_outer || nnc_sched_has(s, KD_transpose) || nnc_sched_has(s, KD_unroll) ||
+        width < 2 || width > 128 || width & (width - 1) || k->n_stage != 1 || !k->stage[0].axes ||
+        k->stage[0].axes & (k->stage[0].axes - 1) ||
+        k->axis[__builtin_ctz(k->stage[0].axes)].kind != KA_reduce)
+        return false;
+    int64_t n = k->axis[v].extent, tile = nnc_sched_n(s, KD_tile, v), bytes = 0;
+    int64_t chunk = nnc_align_up(tile > 0 && tile < n ? tile : n, width);
+    if (n < width || (chunk < n && chunk != tile))
+        return false;
+    for (int i = k->stage[0].body0; i < k->stage[0].body1; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op == KO_store)
+            return false;
+        if (in->op != KO_reduce)
+            continue;
+        if (in->sop == KR_argmax || in->sop == KR_argmin || in->dtype == DT_bool ||
+            chunk > NNC_KBLOCK_BYTES)
+            return false;
+        bytes += nnc_align_up(chunk * nnc_dtype_size((nnc_dtype)in->dtype), 64);
+    }
+    return bytes > 0 && bytes <= NNC_KBLOCK_BYTES;
+}
