@@ -3,7 +3,7 @@
 #ifndef NNC_BENCH_DEVICE_H
 #define NNC_BENCH_DEVICE_H
 
-#include "api/nnc.h"
+#include "api/api.h"
 #include "base/base.h"
 
 /* ---- cells.c ------------------------------------------------------------------------------------------------------- */

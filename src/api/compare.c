@@ -213,7 +213,7 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
         return nnc_nomem(sink);
     c->env = e;
     c->model = m;
-    c->o = o;
+    c->o = o ? o : &nnc_compare_defaults;
     c->sink = sink;
     c->paired[0] = c->paired[1] = NO_PAIRS;
     nnc_arena_init(&c->arena, 0);

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const nnc_compile_options nnc_compile_defaults = {.level = 2, .streams = 1, .devices = 1};
-
 /* Sorts --set values into integers and words. */
 nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink)
 {
+    if (!o)
+        o = &nnc_open_defaults;
     nnc_set *set = nnc_calloc((size_t)o->n_arg, sizeof *set);
     nnc_set_word *word = nnc_calloc((size_t)o->n_arg, sizeof *word);
     nnc_model *m = NULL;
@@ -164,6 +164,8 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
     nnc_artifact **out, nnc_sink *sink)
 {
     *out = NULL;
+    if (!o)
+        o = &nnc_compile_defaults;
     NNC_TRY(nnc_settle_precision(e, o, sink));
     nnc_artifact *a = nnc_calloc(1, sizeof *a);
     if (!a)
@@ -226,16 +228,19 @@ const char *nnc_artifact_output_name(const nnc_artifact *a, int i)
 void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches)
 {
     const nnc_plan *p = a->plan;
-    *flops = *bytes = *launches = 0;
+    int64_t f = 0, b = 0, l = 0;
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        *launches += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
-        *flops = nnc_add_sat(*flops, c->flops);
-        *bytes = nnc_add_sat(*bytes, c->bytes);
+        l += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
+        f = nnc_add_sat(f, c->flops);
+        b = nnc_add_sat(b, c->bytes);
     }
-    *flops = nnc_mul_sat(*flops, a->chunks);
-    *bytes = nnc_mul_sat(*bytes, a->chunks);
-    *launches = nnc_mul_sat(*launches, a->chunks);
+    if (flops)
+        *flops = nnc_mul_sat(f, a->chunks);
+    if (bytes)
+        *bytes = nnc_mul_sat(b, a->chunks);
+    if (launches)
+        *launches = nnc_mul_sat(l, a->chunks);
 }
 
 const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a)

@@ -109,6 +109,8 @@ static nnc_status settle_gpu(const nnc_env *e, const nnc_env_options *o, nnc_sin
 nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
 {
     *out = NULL;
+    if (!o)
+        o = &nnc_env_defaults;
     nnc_env *e = nnc_calloc(1, sizeof *e);
     if (!e)
         return nnc_nomem(sink);

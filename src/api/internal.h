@@ -2,7 +2,7 @@
 #ifndef NNC_API_INTERNAL_H
 #define NNC_API_INTERNAL_H
 
-#include "api/nnc.h"
+#include "api/api.h"
 #include "codegen/codegen.h"
 #include "frontend/frontend.h"
 #include "passes/passes.h"

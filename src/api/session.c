@@ -94,22 +94,22 @@ int nnc_session_outputs(const nnc_session *s)
 
 const char *nnc_session_input_name(const nnc_session *s, int i)
 {
-    return s->plan->input_name[i];
+    return i >= 0 && i < s->plan->n_input ? s->plan->input_name[i] : NULL;
 }
 
 const char *nnc_session_output_name(const nnc_session *s, int i)
 {
-    return s->plan->output_name[i];
+    return i >= 0 && i < s->plan->n_output ? s->plan->output_name[i] : NULL;
 }
 
 const nnc_type *nnc_session_input_type(const nnc_session *s, int i)
 {
-    return nnc_whole_input(s->a, i);
+    return i >= 0 && i < s->plan->n_input ? nnc_whole_input(s->a, i) : NULL;
 }
 
 const nnc_type *nnc_session_output_type(const nnc_session *s, int i)
 {
-    return nnc_whole_output(s->a, i);
+    return i >= 0 && i < s->plan->n_output ? nnc_whole_output(s->a, i) : NULL;
 }
 
 nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out)

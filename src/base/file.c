@@ -394,23 +394,36 @@ static struct plugin {
 static int n_plugins;
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Path of the plug-in's file; false when there is none. */
+/* Folder of the program or shared library that this code is linked into; "" when it cannot be told. */
+static void own_folder(char dir[PATH_MAX])
+{
+    Dl_info info;
+    char path[PATH_MAX] = "";
+    /* dladdr names a program as it was started: maybe without a path, or relative to a folder left since. */
+    if (dladdr((void *)&plugin_lock, &info) && strstr(info.dli_fname, ".so") &&
+        realpath(info.dli_fname, dir))
+        strcpy(path, dir);
+    else if (readlink("/proc/self/exe", path, sizeof path - 1) < 0)
+        path[0] = 0;
+    char *slash = strrchr(path, '/');
+    snprintf(dir, PATH_MAX, "%.*s", slash ? (int)(slash - path) : 0, path);
+}
+
+/* Path of the plug-in's file; false when there is none. NNC_PLUGIN_DIR, then beside the program or library itself (a build folder), in
+ * nnc/ beside the library (lib/), in ../lib/nnc from the program (bin/), and where this build is installed by default, for programs
+ * that linked the static library. */
 static bool find_plugin(const char *name, char path[PATH_MAX])
 {
+    char own[PATH_MAX];
+    own_folder(own);
     const char *env = getenv("NNC_PLUGIN_DIR");
-    char exe[PATH_MAX - 64] = "";
-    ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
-    char *slash = n > 0 ? strrchr(exe, '/') : NULL;
-    if (slash)
-        *slash = 0;
-    const char *const dirs[] = {env, slash ? exe : NULL, slash ? exe : NULL};
-    const char *const sub[] = {"", "", "/../lib/nnc"};
-    for (int i = 0; i < 3; i++) {
-        if (!dirs[i] || !*dirs[i])
+    const char *const dirs[] = {env ? env : "", own, own, own, NNC_INSTALLED_PLUGINS};
+    const char *const sub[] = {"", "", "/nnc", "/../lib/nnc", ""};
+    for (size_t i = 0; i < NNC_COUNT(dirs); i++) {
+        if (!*dirs[i])
             continue;
-        snprintf(
-            path, PATH_MAX, "%.*s%s/libnnc_%.32s.so", (int)sizeof exe - 1, dirs[i], sub[i], name);
-        if (nnc_file_exists(path))
+        int n = snprintf(path, PATH_MAX, "%s%s/libnnc_%.32s.so", dirs[i], sub[i], name);
+        if (n < PATH_MAX && nnc_file_exists(path))
             return true;
     }
     return false;

@@ -39,9 +39,9 @@ void nnc_cache_close(nnc_cache *c);
 bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n); /* free with nnc_free */
 void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n);
 
-/* Loads "libnnc_<name>.so" from the plug-in folder (beside the executable, ../lib/nnc, or $NNC_PLUGIN_DIR) once per
- * process and returns its exported symbol `symbol`; NULL when absent, and why in *why (static or leaked text).
- * Thread-safe. */
+/* Loads "libnnc_<name>.so" from $NNC_PLUGIN_DIR or from a folder found relative to the library or program that this code is linked into
+ * (file.c says which), once per process, and returns its exported symbol `symbol`; NULL when absent, and why in *why (static or leaked
+ * text). Thread-safe. */
 void *nnc_plugin(const char *name, const char *symbol, const char **why);
 /* Is the plug-in's file there? Does not load it. */
 bool nnc_plugin_exists(const char *name);

@@ -158,20 +158,22 @@ const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i)
     return i < s->n ? &s->at[i] : &nomem_diag;
 }
 
-static void print_one(const nnc_diag *d, FILE *out)
+/* One diagnostic as a line of text; what does not fit is cut. No allocation: it must work when memory has run out. */
+typedef struct diag_line {
+    char s[8192];
+} diag_line;
+
+static const char *format_diag(const nnc_diag *d, diag_line *l)
 {
     static const char *const word[] = {"error", "warning", "note"};
-    if (d->loc.file) {
-        fprintf(out, "%s:", strcmp(d->loc.file, "-") ? d->loc.file : "<stdin>");
-        if (d->loc.line)
-            fprintf(out, d->loc.col ? "%d:%d:" : "%d:", d->loc.line, d->loc.col);
-        fputc(' ', out);
-    } else {
-        fputs("nnc: ", out);
-    }
-    if (d->loc.path)
-        fprintf(out, "%s: ", d->loc.path);
-    fprintf(out, "%s: %s\n", word[d->severity], d->message);
+    const char *file = !d->loc.file ? "nnc" : strcmp(d->loc.file, "-") ? d->loc.file : "<stdin>";
+    char place[32] = "";
+    if (d->loc.file && d->loc.line)
+        snprintf(place, sizeof place, d->loc.col ? "%d:%d:" : "%d:", d->loc.line, d->loc.col);
+    snprintf(l->s, sizeof l->s - 1, "%s:%s %s%s%s: %s", file, place, d->loc.path ? d->loc.path : "",
+        d->loc.path ? ": " : "", word[d->severity], d->message);
+    strcat(l->s, "\n");
+    return l->s;
 }
 
 nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise)
@@ -184,10 +186,18 @@ nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise)
 
 void nnc_sink_print(const nnc_sink *s, FILE *out)
 {
+    diag_line l;
     for (size_t i = 0; i < nnc_sink_count(s); i++)
-        print_one(nnc_sink_at(s, i), out);
+        fputs(format_diag(nnc_sink_at(s, i), &l), out);
     if (s->errors > SINK_LIMIT)
         fprintf(out, "nnc: %zu errors in all\n", s->errors);
+}
+
+void nnc_sink_put(const nnc_sink *s, nnc_text *out)
+{
+    diag_line l;
+    for (size_t i = 0; i < nnc_sink_count(s); i++)
+        nnc_puts(out, format_diag(nnc_sink_at(s, i), &l));
 }
 
 static void report(

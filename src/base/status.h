@@ -5,26 +5,8 @@
 #ifndef NNC_STATUS_H
 #define NNC_STATUS_H
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
+#include "base/codes.h"
 
-/* Codes in the order of the exit codes they become (nnc_exit_code). */
-typedef enum nnc_status {
-    NNC_OK = 0,
-    NNC_E_DIFFERS, /* compared, and differs                exit 1 */
-    NNC_E_USAGE,   /* flags or arguments of the caller     exit 2 */
-    NNC_E_MODEL,   /* the model, IR text or artifact is rejected   exit 3 */
-    NNC_E_FIT,     /* does not fit in device memory        exit 4 */
-    NNC_E_DEVICE,  /* device or library missing or failed  exit 5 */
-    NNC_E_PEER,    /* a peer was lost, a deadline passed   exit 6 */
-    NNC_E_IO,      /* a file could not be read or written  exit 5 */
-    NNC_E_NOMEM,   /* host memory ran out                  exit 4 */
-    NNC_E_BUG,     /* nnc contradicts itself               exit 70 */
-} nnc_status;
-
-#define NNC_MUST __attribute__((warn_unused_result))
 #define NNC_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define NNC_TRY(e) \
     do { \
@@ -33,11 +15,6 @@ typedef enum nnc_status {
             return s_; \
     } while (0)
 #define NNC_COUNT(a) (sizeof(a) / sizeof((a)[0]))
-
-/* Process exit code of a status, as DESIGN.md lists them. */
-int nnc_exit_code(nnc_status s);
-/* Short lower-case name of a status ("model rejected", ...). Never NULL. */
-const char *nnc_status_name(nnc_status s);
 
 /* Where in the user's text something stands. Any field may be 0/NULL (unknown). The strings are borrowed:
  * they must outlive the graph or sink that holds the location. */
@@ -56,20 +33,9 @@ typedef struct nnc_diag {
     const char *message; /* one line: what was wrong and what would be right; owned by the sink */
 } nnc_diag;
 
-/* Collects diagnostics in order. Owns all its strings. One sink, one thread. At most `limit` diagnostics are
- * kept (later ones are only counted). A message is never lost to out-of-memory: a static text stands in. */
-typedef struct nnc_sink nnc_sink;
-
-nnc_sink *nnc_sink_create(void); /* NULL: out of memory */
-void nnc_sink_destroy(nnc_sink *s);
-void nnc_sink_clear(nnc_sink *s);
-size_t nnc_sink_count(const nnc_sink *s);  /* diagnostics kept */
-size_t nnc_sink_errors(const nnc_sink *s); /* errors reported, kept or not */
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
 /* Code of the last error, for what returns NULL and says why in the sink alone; `otherwise` when there is none. */
 nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
-/* Prints "file:line:col: path: error: message" lines, parts omitted where unknown. */
-void nnc_sink_print(const nnc_sink *s, FILE *out);
 
 /* Reports an error and returns `code`, so that a failing function ends in `return nnc_fail(...)`.
  * `sink` may be NULL (the message is dropped). `code` must not be NNC_OK. */
@@ -91,13 +57,12 @@ static inline nnc_status nnc_nomem(nnc_sink *sink)
 const char *nnc_nearest(const char *word, const char *const *names, size_t n);
 
 /* Test hook: makes the N-th allocation from now (1-based) of malloc users in nnc fail; 0 turns it off.
- * All of nnc allocates through nnc_malloc/nnc_realloc/nnc_free below, the arena included. Not thread-safe. */
+ * All of nnc allocates through nnc_malloc/nnc_realloc/nnc_free, the arena included. Not thread-safe. */
 void nnc_fail_alloc_after(int64_t n);
 void *nnc_malloc(size_t bytes);                /* NULL when out of memory; not zeroed */
 void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
 void *nnc_realloc(void *p, size_t bytes);
 void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */
-void nnc_free(void *p);
 /* Memory that lies the same way whatever was allocated before: a mapping of its own from a 2 MiB boundary on, rounded up to such, all
  * of it offered to the kernel for huge pages. (malloc would serve from its heap once a block as large was freed: part in small pages
  * and part in huge ones, and two programs that should be compared would differ in that.) Zeroed. NULL when there is no memory.

@@ -74,6 +74,21 @@ nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim)
     return t;
 }
 
+const char *nnc_type_dtype(const nnc_type *t)
+{
+    return nnc_dtype_name(t->dtype);
+}
+
+int nnc_type_rank(const nnc_type *t)
+{
+    return t->rank;
+}
+
+int64_t nnc_type_dim(const nnc_type *t, int i)
+{
+    return i >= 0 && i < t->rank ? t->dim[i] : 0;
+}
+
 int64_t nnc_type_numel(const nnc_type *t)
 {
     int64_t n = 1;

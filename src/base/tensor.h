@@ -38,16 +38,15 @@ nnc_dtype nnc_precision_dtype(nnc_precision p); /* of the operands in memory: f3
 /* A tensor type. Logical dimensions keep the user's order (NCHW); `order` says how they lie in memory:
  * order[0] is the outermost stored dimension, order[rank-1] the one with stride 1. Identity = row-major.
  * NHWC of a 4-d value is {0,2,3,1}. (Padded extents, when a target wants them, enter nnc_type_strides alone.) */
-typedef struct nnc_type {
+struct nnc_type {
     uint8_t dtype; /* nnc_dtype */
     uint8_t rank;
     uint8_t order[NNC_MAX_RANK];
     int64_t dim[NNC_MAX_RANK];
-} nnc_type;
+};
 
 nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim); /* row-major */
-int64_t nnc_type_numel(const nnc_type *t);  /* 1 for rank 0; callers have checked overflow with nnc_type_check */
-int64_t nnc_type_bytes(const nnc_type *t);
+/* nnc_type_numel and nnc_type_bytes (base/codes.h) want a type that nnc_type_check has checked for overflow. */
 /* Strides in elements by logical dimension. */
 void nnc_type_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK]);
 bool nnc_type_is_row_major(const nnc_type *t); /* memory order equals row-major (size-1 dims do not matter) */

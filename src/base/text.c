@@ -10,6 +10,23 @@ void nnc_text_deinit(nnc_text *t)
     *t = (nnc_text){0};
 }
 
+nnc_text *nnc_text_create(void)
+{
+    return nnc_calloc(1, sizeof(nnc_text));
+}
+
+void nnc_text_destroy(nnc_text *t)
+{
+    if (t)
+        nnc_text_deinit(t);
+    nnc_free(t);
+}
+
+size_t nnc_text_size(const nnc_text *t)
+{
+    return t->n;
+}
+
 void nnc_text_clear(nnc_text *t)
 {
     t->n = 0;

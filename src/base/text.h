@@ -8,16 +8,14 @@
 #include "base/status.h"
 #include <stdarg.h>
 
-typedef struct nnc_text {
+struct nnc_text {
     char *s;    /* read through nnc_text_str: NULL until the first byte */
     size_t n;   /* length without the NUL */
     size_t cap;
     bool oom;   /* something was lost */
-} nnc_text;
+};
 
 void nnc_text_deinit(nnc_text *t);
-void nnc_text_clear(nnc_text *t); /* keeps the memory */
-const char *nnc_text_str(const nnc_text *t);
 void nnc_puts(nnc_text *t, const char *s);
 void nnc_putn(nnc_text *t, const char *s, size_t n);
 void nnc_putc(nnc_text *t, char c);

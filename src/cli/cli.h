@@ -3,7 +3,7 @@
 #ifndef NNC_CLI_H
 #define NNC_CLI_H
 
-#include "api/nnc.h"
+#include "api/api.h"
 #include "base/base.h"
 
 enum { MAX_LIST = 64 };

@@ -1,6 +1,6 @@
 /* tests/cuda_fake/generated.c -- generated graphs on the fake GPU in every precision: unfused, fused and float64 agree within the
  * stated limits. */
-#include "api/nnc.h"
+#include "api/api.h"
 #include "fake.h"
 #include "gen/gen.h"
 #include "test.h"

@@ -1,7 +1,7 @@
 /* tests/cuda_fake/orders.c -- convolutions in both memory orders on the fake GPU, against float64: strict f32 row-major, with tf32 allowed
  * channels last with turned weights. */
 #include "fake.h"
-#include "api/nnc.h"
+#include "api/api.h"
 #include "test.h"
 
 static void compare(bool fast, uint64_t seed)

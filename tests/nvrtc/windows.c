@@ -1,7 +1,7 @@
 /* tests/nvrtc/windows.c -- machine code of windows: depthwise convolutions between two 1x1 ones, as mobile nets have them, and pooling.
  * Nothing is spilled or in local memory, results are stored by 128 bits, instructions for each result stay under a budget, and the
  * kernel is there rather than a library's call. Windows that lie side by side along memory are loaded by 128 bits, too. */
-#include "api/nnc.h"
+#include "api/api.h"
 #include "cuda/cuda.h"
 #include "ir/ir.h"
 #include "plan/plan.h"
