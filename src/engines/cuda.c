@@ -11,7 +11,8 @@
 
 enum {
     PLAIN_SHARED = 48 << 10, /* bytes that a kernel gets without asking */
-    MOST_ARGS = 64, /* of a command, as the executor has it */
+    MOST_ARGS =
+        511, /* pointers beside that of the scratch in the 4 KiB of parameters that CUDA passes */
     ATTRIBUTES = 1024, /* bytes, more than cudaFuncAttributes has */
 };
 

@@ -1,6 +1,5 @@
-/* plan/access.c -- what each command touches, which commands are ordered by streams and
- * events, and how long tensors live. The planner decides by these facts and the verifier
- * checks by the same ones. */
+/* plan/access.c -- what each command touches, and how long tensors live. The planner decides by these facts and the verifier checks by the
+ * same ones. */
 #include "plan/internal.h"
 #include <string.h>
 
@@ -37,69 +36,6 @@ int32_t plan_sum_operand(const nnc_plan *p, const nnc_cmd *c)
         if (k->post[i].kind == PO_sum && k->post[i].in_place)
             return p->tensor[c->arg[c->n_arg - 1]].alias_of;
     return -1;
-}
-
-/* Numbers the lanes that commands use, in order of first use; false: out of memory. */
-static bool number_lanes(const nnc_plan *p, plan_order *o, nnc_arena *a)
-{
-    int *base = ARENA_NEW(a, int, p->n_device + 1); /* first lane slot of each device */
-    if (!base)
-        return false;
-    for (int d = 0; d < p->n_device; d++)
-        base[d + 1] = base[d] + p->device[d].streams;
-    int32_t *slot = ARENA_NEW(a, int32_t, base[p->n_device] + 1); /* lane + 1, 0 = none yet */
-    int32_t *count = ARENA_NEW(a, int32_t, base[p->n_device] + 1);
-    if (!slot || !count)
-        return false;
-    for (int i = 0; i < p->n_cmd; i++) {
-        if (i == nnc_plan_first(p, SEC_main))
-            memset(count, 0, (size_t)(base[p->n_device] + 1) * sizeof *count);
-        int s = base[p->cmd[i].device] + p->cmd[i].stream;
-        if (!slot[s])
-            slot[s] = ++o->n_lane;
-        o->lane[i] = slot[s] - 1;
-        o->pos[i] = count[s]++;
-    }
-    return true;
-}
-
-/* Most vector clock entries: a plan from a file may not ask for all memory by naming many
- * streams. */
-#define LANE_LIMIT ((size_t)1 << 27)
-
-bool plan_order_make(const nnc_plan *p, plan_order *o, nnc_arena *a)
-{
-    *o = (plan_order){0};
-    o->lane = ARENA_NEW(a, int32_t, p->n_cmd + 1);
-    o->pos = ARENA_NEW(a, int32_t, p->n_cmd + 1);
-    if (!o->lane || !o->pos || !number_lanes(p, o, a))
-        return false;
-    size_t n = (size_t)o->n_lane;
-    if (n * n > LANE_LIMIT || n * (size_t)p->n_cmd > LANE_LIMIT)
-        return false;
-    o->clock = ARENA_NEW(a, int32_t, (size_t)p->n_cmd * n + 1);
-    int32_t *now = ARENA_NEW(a, int32_t, n * n + 1); /* of each lane, after its latest command */
-    int32_t *event = ARENA_NEW(a, int32_t, p->n_event + 1); /* command that records it, -1 */
-    if (!o->clock || !now || !event)
-        return false;
-    memset(event, 0xff, ((size_t)p->n_event + 1) * sizeof *event);
-    for (int i = 0; i < p->n_cmd; i++) {
-        if (i == nnc_plan_first(p, SEC_main))
-            memset(now, 0, n * n * sizeof *now);
-        const nnc_cmd *c = &p->cmd[i];
-        int32_t *mine = now + (size_t)o->lane[i] * n, *at = o->clock + (size_t)i * n;
-        memcpy(at, mine, n * sizeof *now);
-        if (c->kind == CMD_record)
-            event[c->item] = i;
-        /* The waiting command itself is what later commands come after, so its clock is theirs. */
-        int32_t r = c->kind == CMD_wait ? event[c->item] : -1;
-        if (r >= 0 && (r < nnc_plan_first(p, SEC_main)) == (i < nnc_plan_first(p, SEC_main)))
-            for (size_t l = 0; l < n; l++)
-                mine[l] =
-                    mine[l] > o->clock[(size_t)r * n + l] ? mine[l] : o->clock[(size_t)r * n + l];
-        mine[o->lane[i]] = o->pos[i] + 1;
-    }
-    return true;
 }
 
 static void touch(int32_t t, int32_t cmd, int32_t *first, int32_t *last)

@@ -308,9 +308,10 @@ static nnc_status emit_node(emitter *e, const job *j)
     NNC_TRY(j->is_call ? emit_call(e, j, n) : emit_kernel(e, j, n));
     nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
     c->op_class = class_name(n);
-    if (c->n_arg > 64)
+    /* CUDA passes 4 KiB of parameters: the pointers and that of the scratch */
+    if (e->m->o->target->kind == NNC_T_cuda && c->n_arg >= 512)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,
-            "%d operands and results in one command: at most 64", c->n_arg);
+            "%d operands and results in one kernel: a GPU takes at most 511", c->n_arg);
     return set_layers(e->m, c, n);
 }
 

@@ -9,48 +9,37 @@ typedef struct places {
     nnc_plan *p;
     plan_order order;
     int32_t *root;
-    int32_t *
-        /* by tensor (roots) * n_lane: position of the last command of that lane that touches
-         * it, -1 */
-        last_pos;
+    plan_touches touches; /* by root; main's */
     nnc_block *block;
     int32_t *tensor_of; /* by block */
 } places;
 
-static void touch(places *s, int32_t t, int32_t cmd)
+static bool touch(places *s, int32_t t, int32_t cmd)
 {
-    size_t n = (size_t)s->order.n_lane;
-    s->last_pos[(size_t)s->root[t] * n + (size_t)s->order.lane[cmd]] = s->order.pos[cmd];
+    return t < 0 || plan_touch_add(&s->touches, &s->order, s->root[t], cmd);
 }
 
-static void find_touches(places *s)
+static bool find_touches(places *s)
 {
     const nnc_plan *p = s->p;
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
+    for (int i = p->end[SEC_init]; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        int32_t sum = plan_sum_operand(p, c);
-        if (sum >= 0)
-            touch(s, sum, i);
+        if (!touch(s, plan_sum_operand(p, c), i) || !touch(s, c->work, i))
+            return false;
         for (int k = 0; k < c->n_arg; k++)
-            touch(s, c->arg[k], i);
-        if (c->work >= 0)
-            touch(s, c->work, i);
+            if (!touch(s, c->arg[k], i))
+                return false;
     }
+    return true;
 }
 
 /* Is everything that touches block a done before block b is first written? */
 static bool frees(const places *s, int32_t a, int32_t b)
 {
     const nnc_ptensor *x = &s->p->tensor[a], *y = &s->p->tensor[b];
-    size_t n = (size_t)s->order.n_lane;
-    if (y->first < nnc_plan_first(s->p, SEC_main) || x->last == s->p->n_cmd - 1)
+    if (y->first < s->p->end[SEC_init] || x->last == s->p->n_cmd - 1)
         return false;
-    const int32_t *pos = s->last_pos + (size_t)a * n;
-    const int32_t *clock = s->order.clock + (size_t)y->first * n;
-    for (size_t l = 0; l < n; l++)
-        if (pos[l] >= 0 && clock[l] <= pos[l])
-            return false;
-    return true;
+    return plan_touches_done(&s->touches, &s->order, a, y->first);
 }
 
 static bool conflict(void *ctx, int i, int j)
@@ -113,15 +102,15 @@ static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
         const nnc_ptensor *x = &p->tensor[t];
         if (s->root[t] != t || x->device != device || x->space != SP_arena)
             continue;
-        int first = x->first < nnc_plan_first(p, SEC_main) ? nnc_plan_first(p, SEC_main) : x->first;
+        int first = x->first < p->end[SEC_init] ? p->end[SEC_init] : x->first;
         int64_t bytes = nnc_align_up(x->bytes, plan_align(&p->device[device]));
         delta[first] += bytes;
         delta[(x->last < first ? first : x->last) + 1] -= bytes;
     }
     int64_t now = 0, most = -1;
     nnc_plan_device *d = &p->device[device];
-    d->peak_cmd = nnc_plan_first(p, SEC_main);
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
+    d->peak_cmd = p->end[SEC_init];
+    for (int i = p->end[SEC_init]; i < p->n_cmd; i++) {
         now += delta[i];
         if (now > most) {
             most = now;
@@ -129,7 +118,7 @@ static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
         }
     }
     const nnc_cmd *c = d->peak_cmd < p->n_cmd ? &p->cmd[d->peak_cmd] : NULL;
-    bool work = c && c->work >= 0 && c->device == device && nnc_plan_first(p, SEC_main) < p->n_cmd;
+    bool work = c && c->work >= 0 && c->device == device && p->end[SEC_init] < p->n_cmd;
     d->workspace_bytes = work ? p->tensor[c->work].bytes : 0;
     return NNC_OK;
 }
@@ -154,18 +143,17 @@ nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
     s.root = ARENA_NEW(&a, int32_t, n);
     s.block = ARENA_NEW(&a, nnc_block, n);
     s.tensor_of = ARENA_NEW(&a, int32_t, n);
+    s.touches.head = ARENA_NEW(&a, int32_t, n);
     nnc_status status = NNC_E_NOMEM;
-    if (first && last && s.root && s.block && s.tensor_of && plan_order_make(p, &s.order, &a))
-        s.last_pos = ARENA_NEW(&a, int32_t, n * (size_t)s.order.n_lane + 1);
-    if (s.last_pos) {
-        status = NNC_OK;
-        memset(s.last_pos, 0xff, n * (size_t)s.order.n_lane * sizeof *s.last_pos);
+    if (first && last && s.root && s.block && s.tensor_of && s.touches.head &&
+        plan_order_init(&s.order, p, true, &a)) {
+        memset(s.touches.head, 0xff, n * sizeof *s.touches.head);
         plan_lifetimes(p, first, last, s.root);
         for (int t = 0; t < p->n_tensor; t++) {
             p->tensor[t].first = first[t];
             p->tensor[t].last = last[t];
         }
-        find_touches(&s);
+        status = find_touches(&s) ? NNC_OK : NNC_E_NOMEM;
         for (int d = 0; d < p->n_device && status == NNC_OK; d++)
             status = place_device(&s, d, &a, sink);
         for (int t = 0; t < p->n_tensor; t++)

@@ -97,8 +97,8 @@ static const plan_field tensor_field[] = {
 #define T nnc_pkernel
 static const plan_field kernel_field[] = {
     STRING(symbol),
-    INT("args", n_args, 1, 64),
-    INT("out", n_out, 1, 64),
+    INT("args", n_args, 1, 4096),
+    INT("out", n_out, 1, 4096),
     INT("domain", domain, 1, MOST),
     INT("grain", grain, 0, MOST),
     INT("scratch", scratch_bytes, 0, MOST),

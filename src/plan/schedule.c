@@ -411,7 +411,9 @@ static nnc_status order_jobs(maker *m)
                         : j->kind == J_wait ? CMD_wait
                                             : CMD_kernel;
     }
-    return plan_order_make(&p, &m->order, &m->scratch) ? NNC_OK : nnc_nomem(m->sink);
+    bool made = plan_order_init(&m->order, &p, true, &m->scratch);
+    m->order.p = NULL; /* stood for the jobs alone */
+    return made ? NNC_OK : nnc_nomem(m->sink);
 }
 
 nnc_status make_schedule(maker *m)

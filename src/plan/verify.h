@@ -10,7 +10,7 @@ typedef struct check {
     nnc_status code;
     int64_t *arg_bytes;  /* of each argument of each kernel */
     int32_t *first_arg;  /* by kernel: into arg_bytes */
-    uint64_t *in_place;  /* by kernel: bit i: its only result may lie over argument i */
+    bool *in_place;      /* of each argument of each kernel: may its only result lie over it? */
 } check;
 
 bool plan_type_ok(const nnc_type *t); /* dims in range, order a permutation */

@@ -37,7 +37,7 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
         return "its text has another domain or scratch size";
     for (int a = 0; a < n - 1 && out == 1; a++)
         if (nnc_kernel_in_place(k, a, n - 1))
-            v->in_place[i] |= UINT64_C(1) << a;
+            v->in_place[v->first_arg[i] + a] = true;
     return NULL;
 }
 
@@ -69,15 +69,15 @@ nnc_status plan_check_kernels(check *v, nnc_arena *a)
     const nnc_plan *p = v->p;
     int32_t n = 0;
     v->first_arg = ARENA_NEW(a, int32_t, p->n_kernel + 1);
-    v->in_place = ARENA_NEW(a, uint64_t, p->n_kernel + 1);
-    if (!v->first_arg || !v->in_place)
+    if (!v->first_arg)
         return nnc_nomem(v->sink);
     for (int i = 0; i < p->n_kernel; i++) {
         v->first_arg[i] = n;
         n += p->kernel[i].n_args;
     }
     v->arg_bytes = ARENA_NEW(a, int64_t, n + 1);
-    if (!v->arg_bytes)
+    v->in_place = ARENA_NEW(a, bool, n + 1);
+    if (!v->arg_bytes || !v->in_place)
         return nnc_nomem(v->sink);
     for (int i = 0; i < p->n_kernel; i++)
         NNC_TRY(check_kernel(v, i));

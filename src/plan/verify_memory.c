@@ -27,7 +27,7 @@ typedef struct memory {
     int32_t *writer; /* by tensor: command, -1 none yet, -2 before main (inputs) */
     int32_t *owner; /* by tensor: whose content it is: itself when anything writes it */
     bool *dead; /* its content was overwritten, if only in part */
-    int32_t *touched; /* owner * n_lane: last position in the lane, -1 */
+    plan_touches touches; /* by owner */
     int32_t *read_by; /* by owner: last command that reads it */
 } memory;
 
@@ -88,22 +88,6 @@ static void cut(memory *m, int32_t *map, int64_t x)
 
 /* ---- order --------------------------------------------------------------------------------- */
 
-static bool all_done(const memory *m, int32_t owner, int32_t cmd)
-{
-    size_t n = (size_t)m->order.n_lane;
-    const int32_t *pos = m->touched + (size_t)owner * n, *clock = m->order.clock + (size_t)cmd * n;
-    for (size_t l = 0; l < n; l++)
-        if (pos[l] >= 0 && clock[l] <= pos[l])
-            return false;
-    return true;
-}
-
-static void touch(memory *m, int32_t owner, int32_t cmd)
-{
-    m->touched[(size_t)owner * (size_t)m->order.n_lane + (size_t)m->order.lane[cmd]] =
-        m->order.pos[cmd];
-}
-
 static nnc_status read(memory *m, int32_t t, int32_t cmd)
 {
     int32_t o = m->owner[t], w = m->writer[o];
@@ -111,8 +95,7 @@ static nnc_status read(memory *m, int32_t t, int32_t cmd)
         return bad(m, cmd, t, "is read before it is written");
     if (m->dead[o])
         return bad(m, cmd, t, "is read after its memory was given to another");
-    bool same_phase =
-        w >= 0 && (w < nnc_plan_first(m->p, SEC_main)) == (cmd < nnc_plan_first(m->p, SEC_main));
+    bool same_phase = w >= 0 && (w < m->p->end[SEC_init]) == (cmd < m->p->end[SEC_init]);
     if (same_phase && !plan_before(&m->order, w, cmd))
         return bad(m, cmd, t, "is read on a stream that does not wait for its write");
     m->read_by[o] = cmd;
@@ -134,7 +117,7 @@ static bool may_overwrite(const memory *m, const nnc_cmd *c, int32_t t, int32_t 
         }
     if (c->kind == CMD_call)
         return seen == 0; /* read by the sum in place alone */
-    return c->kind == CMD_kernel && seen == 1 && (m->v->in_place[c->item] >> which & 1);
+    return c->kind == CMD_kernel && seen == 1 && m->v->in_place[m->v->first_arg[c->item] + which];
 }
 
 /* Takes over the segments of subtree s. */
@@ -148,7 +131,7 @@ static nnc_status take(memory *m, int32_t s, const nnc_cmd *c, int32_t t, int32_
         return bad(m, cmd, t, "is written over another result of the same command");
     if (cmd >= 0 && m->read_by[o] == cmd && !may_overwrite(m, c, t, o))
         return bad(m, cmd, t, "is written over an operand of the same command");
-    if (cmd >= 0 && !all_done(m, o, cmd))
+    if (cmd >= 0 && !plan_touches_done(&m->touches, &m->order, o, cmd))
         return bad(m, cmd, t, "is written over memory that another stream may still use");
     m->dead[o] = true;
     return take(m, m->seg[s].right, c, t, cmd);
@@ -158,11 +141,11 @@ static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
 {
     const nnc_ptensor *x = &m->p->tensor[t];
     if (m->writer[t] != -1)
-        return bad(m, cmd < 0 ? nnc_plan_first(m->p, SEC_main) : cmd, t,
+        return bad(m, cmd < 0 ? m->p->end[SEC_init] : cmd, t,
             cmd < 0       ? "is two inputs"
             : x->is_input ? "is an input, and written"
                           : "is written twice");
-    if (cmd >= nnc_plan_first(m->p, SEC_main) && x->space != SP_arena)
+    if (cmd >= m->p->end[SEC_init] && x->space != SP_arena)
         return bad(m, cmd, t, "lasts, and is written by main");
     int32_t *map = &m->map[x->device * 3 + x->space], a, b, mid;
     int64_t lo = x->offset, hi = x->offset + x->bytes;
@@ -199,15 +182,14 @@ static nnc_status walk_cmd(memory *m, int32_t i)
         NNC_TRY(write(m, c->arg[a], c, i));
     if (c->work >= 0)
         NNC_TRY(write(m, c->work, c, i));
+    bool fits = sum < 0 || plan_touch_add(&m->touches, &m->order, m->owner[sum], i);
     for (int a = 0; a < c->n_arg; a++)
-        touch(m, m->owner[c->arg[a]], i);
-    if (sum >= 0)
-        touch(m, m->owner[sum], i);
+        fits = fits && plan_touch_add(&m->touches, &m->order, m->owner[c->arg[a]], i);
     if (c->work >= 0) {
-        touch(m, c->work, i);
+        fits = fits && plan_touch_add(&m->touches, &m->order, c->work, i);
         m->dead[c->work] = true; /* what is in it afterwards is nothing */
     }
-    return NNC_OK;
+    return fits ? NNC_OK : nnc_nomem(m->v->sink);
 }
 
 static nnc_status check_end(const memory *m, nnc_arena *a)
@@ -244,10 +226,8 @@ static bool alloc_memory(memory *m, nnc_arena *a)
     m->read_by = ARENA_NEW(a, int32_t, n);
     if (!m->seg || !m->map || !m->writer || !m->owner || !m->dead || !m->read_by)
         return false;
-    if (!plan_order_make(p, &m->order, a))
-        return false;
-    m->touched = ARENA_NEW(a, int32_t, n * (size_t)m->order.n_lane + 1);
-    return m->touched != NULL;
+    m->touches.head = ARENA_NEW(a, int32_t, n);
+    return m->touches.head && plan_order_init(&m->order, p, false, a);
 }
 
 /* A tensor that some command writes has content of its own; else it is a view. */
@@ -276,15 +256,18 @@ nnc_status plan_check_memory(check *v, nnc_arena *a)
     memory m = {.v = v, .p = p, .rng = 1};
     if (!alloc_memory(&m, a))
         return nnc_nomem(v->sink);
-    size_t touches = (size_t)p->n_tensor * (size_t)m.order.n_lane * sizeof *m.touched;
-    memset(m.touched, 0xff, touches);
+    size_t heads = (size_t)p->n_tensor * sizeof *m.touches.head;
+    memset(m.touches.head, 0xff, heads);
     NNC_TRY(find_owners(&m));
     for (int i = 0; i <= p->n_cmd; i++) {
-        if (i == nnc_plan_first(p, SEC_main)) {
-            memset(m.touched, 0xff, touches);
+        if (i == p->end[SEC_init]) {
+            memset(m.touches.head, 0xff, heads);
+            m.touches.n = 0;
             for (int k = 0; k < p->n_input; k++)
                 NNC_TRY(write(&m, p->input[k], NULL, -1));
         }
+        if (i < p->n_cmd && !plan_order_step(&m.order, i))
+            return nnc_nomem(v->sink);
         if (i < p->n_cmd)
             NNC_TRY(walk_cmd(&m, i));
     }

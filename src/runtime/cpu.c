@@ -54,7 +54,6 @@ typedef struct item {
     void *dst;
     const void *src;
     int64_t bytes;
-    void *arg[NNC_WORK_ARGS];
 } item;
 
 struct nnc_stream {
@@ -198,7 +197,7 @@ static void perform(nnc_stream *s, item *i)
     switch (i->kind) {
     case IT_work:
         if (s->failed == NNC_OK) {
-            nnc_status status = i->w.run(i->w.handle, i->arg, i->w.work);
+            nnc_status status = i->w.run(i->w.handle, i->w.args, i->w.work);
             if (status != NNC_OK)
                 fail(s, status, i->w.name);
         }
@@ -332,12 +331,8 @@ static nnc_status cpu_copy(
 
 static nnc_status cpu_launch(nnc_stream *s, const nnc_work *w)
 {
-    if (w->n_arg < 0 || w->n_arg > NNC_WORK_ARGS)
-        return NNC_E_BUG;
     item *i = slot(s, IT_work);
     i->w = *w;
-    if (w->n_arg)
-        memcpy(i->arg, w->args, sizeof(void *) * (size_t)w->n_arg);
     return push(s);
 }
 

@@ -13,7 +13,7 @@ typedef struct nnc_stream nnc_stream;   /* an in-order queue of a device, asynch
 typedef struct nnc_event nnc_event;
 typedef struct nnc_capture nnc_capture; /* work of one run, written down */
 
-/* Work given to a stream: a prepared engine handle and its arguments. args is copied. */
+/* Work given to a stream: a prepared engine handle and its arguments, which stay where they are until the work is done. */
 typedef struct nnc_work {
     nnc_status (*run)(void *handle, void *const *args, void *work);
     void *handle;
@@ -22,8 +22,6 @@ typedef struct nnc_work {
     void *work;
     const char *name; /* the user's layers, for messages; outlives the work; may be NULL */
 } nnc_work;
-
-#define NNC_WORK_ARGS 64 /* most arguments of one command; the plan verifier checks it */
 
 /* All calls return a status; asynchronous failures are sticky in the stream and come out of sync. Streams of a device may be used from
  * one host thread. Memory is 64-byte aligned and belongs to its device until freed. */

@@ -129,6 +129,41 @@ static void check_case(uint64_t seed, int streams, int devices, int level)
     nnc_graph_destroy(g);
 }
 
+/* A command may have any number of arguments: a concat of 100 operands, run from its plan. */
+TEST(run_of_many_arguments)
+{
+    enum { MANY = 100, EACH = 3 };
+    nnc_text t = {0};
+    static float x[MANY * EACH], out[MANY * EACH];
+    for (int i = 0; i < MANY * EACH; i++)
+        x[i] = (float)i;
+    nnc_puts(&t, "graph @t {\n%x = input : f32[300]\n");
+    for (int i = 0; i < MANY; i++)
+        nnc_printf(&t, "%%s%d = slice %%x {axes=[0], starts=[%d], ends=[%d]}\n", i,
+            EACH * (MANY - 1 - i), EACH * (MANY - i));
+    nnc_puts(&t, "%y = concat ");
+    for (int i = 0; i < MANY; i++)
+        nnc_printf(&t, "%s%%s%d", i ? ", " : "", i);
+    nnc_puts(&t, " {axis=0} loc \"/many\"\nreturn %y }");
+    nnc_graph *g = help_graph(nnc_text_str(&t));
+    nnc_plan *p = g ? plan(&g, 2, 1, 0) : NULL;
+    nnc_exec *e = NULL;
+    nnc_exec_options eo = {.device = &nnc_device_cpu, .engine = engines, .n_engine = 2};
+    CHECK(p && help_cmd(p, "/many")->n_arg == MANY + 1);
+    if (p && nnc_exec_create(p, &eo, &e, test_sink) == NNC_OK) {
+        CHECK_OK(nnc_exec_upload(e, 0, x));
+        CHECK_OK(nnc_exec_run(e, test_sink));
+        CHECK_OK(nnc_exec_download(e, 0, out));
+        CHECK_OK(nnc_exec_sync(e, test_sink));
+    }
+    for (int i = 0; i < MANY * EACH; i++)
+        CHECK_NEAR(out[i], EACH * (MANY - 1 - i / EACH) + i % EACH, 0);
+    nnc_exec_destroy(e);
+    nnc_plan_destroy(p);
+    nnc_graph_destroy(g);
+    nnc_text_deinit(&t);
+}
+
 TEST(generated_runs)
 {
     for (uint64_t i = 0; i < 80; i++)

@@ -56,8 +56,14 @@ static nnc_status append(void *handle, void *const *args, void *work)
 static nnc_status launch(
     fixture *f, int s, nnc_status (*run)(void *, void *const *, void *), void *a, intptr_t b)
 {
-    return f->api->launch(f->s[s],
-        &(nnc_work){.run = run, .args = (void *[]){a, (void *)b}, .n_arg = 2, .name = "/work"});
+    static void
+        *args[4096][2]; /* stay until the work is done: no test has so many pieces under way */
+    static int next;
+    void **arg = args[next++ % 4096];
+    arg[0] = a;
+    arg[1] = (void *)b;
+    return f->api->launch(
+        f->s[s], &(nnc_work){.run = run, .args = arg, .n_arg = 2, .name = "/work"});
 }
 
 TEST(stream_order)
