@@ -44,6 +44,22 @@ static void onednn_unload(void *handle)
     e->unload(handle);
 }
 
+static int64_t onednn_watch_bytes(const void *handle)
+{
+    return onednn(NULL)->watch->bytes(handle);
+}
+
+static bool onednn_watch_begin(int threads, int64_t bytes)
+{
+    return onednn(NULL)->watch->begin(threads, bytes);
+}
+
+static bool onednn_watch_end(int threads)
+{
+    return onednn(NULL)->watch->end(threads);
+}
+
+static const nnc_watch onednn_watch = {onednn_watch_bytes, onednn_watch_begin, onednn_watch_end};
 static const nnc_engine engine_onednn = {
     .name = "onednn",
     .version = "plug-in",
@@ -51,6 +67,7 @@ static const nnc_engine engine_onednn = {
     .load_call = onednn_load_call,
     .run = onednn_run,
     .unload = onednn_unload,
+    .watch = &onednn_watch,
 };
 
 /* ---- environment ------------------------------------------------------------------------------------- */

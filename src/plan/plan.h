@@ -179,6 +179,17 @@ typedef struct nnc_choice {
     const char *reason;      /* static or plan-arena text: implementation name, or why not */
 } nnc_choice;
 
+/* A check that an engine makes once a run of main rather than in each call: oneDNN's relu loses NaN, and flags of the processor tell
+ * afterwards whether there was one (plugins/onednn/watch.h). All three are called on the thread that runs the handles. */
+typedef struct nnc_watch {
+    int64_t (*bytes)(const void *handle); /* of the handle's result, where the check saves a pass over it; else 0 */
+    /* Before main's first command. `bytes`: the sum over main's handles. false: no check is worth it, and end is not called. */
+    bool (*begin)(int threads, int64_t bytes);
+    /* After main's last command. true: results of this run are wrong. Handles that run outside begin and end keep NaN: main, run again
+     * at once, gives the right ones. */
+    bool (*end)(int threads);
+} nnc_watch;
+
 /* One way to execute calls or kernels. `handle` is a prepared call or kernel: made once, run many times, by one thread at a time. */
 typedef struct nnc_engine {
     const char *name;
@@ -190,6 +201,7 @@ typedef struct nnc_engine {
     nnc_status (*load_kernel)(const nnc_plan *p, int item, void **handle, nnc_sink *sink);
     nnc_status (*run)(void *handle, void *const *args, void *work);
     void (*unload)(void *handle);
+    const nnc_watch *watch; /* NULL: none */
 } nnc_engine;
 
 /* Engines built in: loops (contractions and pooling in plain C), interp (kernel IR), llvm (machine code; its emitter is a plug-in, its

@@ -160,8 +160,12 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
     int i = p->end[SEC_init];
     if (status == NNC_OK)
         status = fence(e, true);
+    if (status == NNC_OK && e->watch)
+        status = nnc_exec_watch(e, true);
     while (status == NNC_OK && i < p->end[SEC_main])
         status = nnc_exec_issue(e, i++);
+    if (status == NNC_OK && e->watch)
+        status = nnc_exec_watch(e, false);
     if (status == NNC_OK)
         status = fence(e, false);
     if (status == NNC_OK) {
@@ -320,6 +324,7 @@ nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_sink *sink)
     if (!t->arg)
         return nnc_nomem(sink);
     e->use = t;
+    t->e = e;
     for (int i = 0; i < e->p->n_cmd; i++)
         for (int a = 0; a < e->p->cmd[i].n_arg; a++)
             t->arg[e->first_arg[i] + a] = nnc_exec_address(e, e->p->cmd[i].arg[a]);
@@ -337,6 +342,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(create_events(e, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, sink));
     NNC_TRY(nnc_exec_load(e, sink));
+    nnc_exec_find_watch(e);
     NNC_TRY(run_init(e, sink));
     release_init(e);
     return NNC_OK;

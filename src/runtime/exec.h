@@ -3,6 +3,7 @@
 #define NNC_EXEC_H
 
 #include "runtime/runtime.h"
+#include <stdatomic.h>
 
 typedef struct dev {
     nnc_device *device;
@@ -37,6 +38,7 @@ typedef struct table {
     int runs;             /* of main, given command by command and well */
     bool no_replay;       /* not wanted, or the device could not write main down */
     nnc_capture *capture; /* main, written down */
+    nnc_exec *e;
 } table;
 
 struct nnc_exec {
@@ -54,6 +56,10 @@ struct nnc_exec {
     int n_owned;
     weight_work *weight; /* by command */
     nnc_exec_phases phase;
+    const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none does */
+    int64_t watch_bytes;
+    _Atomic bool unwatched; /* a check has failed: the next runs do without */
+    bool watched;           /* the stream's thread: the run in progress is checked */
     int64_t first_given; /* when main was first given; 0: not yet, -1: it is done */
 };
 
@@ -82,6 +88,10 @@ void nnc_exec_unload(nnc_exec *e, bool all); /* not all: what only init used */
 nnc_status nnc_exec_weight(nnc_exec *e, int cmd);
 /* Gives command `cmd` to its stream. */
 nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
+
+/* watch.c. Finds out who checks runs of main; gives the check's begin and end to main's stream. */
+void nnc_exec_find_watch(nnc_exec *e);
+nnc_status nnc_exec_watch(nnc_exec *e, bool begin);
 
 /* replay.c. Runs main from what the device has written down, which it is made to do when main has run once (what engines and libraries
  * do once only is behind them then). *done: it was so run; else the caller gives it command by command. */

@@ -26,6 +26,7 @@ static const row rows[] = {
     {"mlp", {{"batch", "5"}, {"hidden", "48"}}},
     {"mlp", {{"batch", "5"}, {"hidden", "48"}, {"act", "gelu"}, {"depth", "1"}}},
     {"mlp", {{"batch", "2"}, {"hidden", "33"}, {"act", "silu"}}},
+    {"mobilenet_v2", {{"batch", "2"}, {"image", "33"}, {"classes", "10"}}},
     {"nested_sin", {{"n", "100003"}}},
     {"nested_sin", {{"n", "5001"}, {"depth", "16"}}},
     {"nested_sin", {{"n", "5001"}, {"dtype", "f64"}}},

@@ -13,11 +13,11 @@ static int count_nan(bool exact, int threads, const char *body)
     nnc_artifact *a = NULL;
     nnc_session *s = NULL;
     nnc_scan scan;
-    float x[4 * 16], y[8 * 16];
+    float x[4 * 16], clean[4 * 16], y[8 * 16];
     int n = 0;
     o.math_exact = exact;
     for (int i = 0; i < 64; i++)
-        x[i] = (float)i - 32;
+        x[i] = clean[i] = (float)i - 32;
     x[5] = NAN;
     nnc_scan_init(&scan, "nan", body, strlen(body));
     nnc_graph *g = nnc_graph_parse(&scan, test_sink);
@@ -26,8 +26,10 @@ static int count_nan(bool exact, int threads, const char *body)
     CHECK(g != NULL);
     CHECK_OK(nnc_compile(e, g, &o, &a, test_sink));
     CHECK_OK(nnc_session_create(e, a, &s, test_sink));
-    CHECK_OK(nnc_session_input(s, 0, x, test_sink));
-    CHECK_OK(nnc_session_run(s, test_sink));
+    for (int i = 0; i < 3; i++) /* a NaN in the second run; the third is not checked any more */
+        if (!s || nnc_session_input(s, 0, i ? x : clean, test_sink) ||
+            nnc_session_run(s, test_sink))
+            test_fail(__FILE__, __LINE__, "run %d", i);
     CHECK_OK(nnc_session_output(s, 0, y, test_sink));
     for (int64_t i = 0; i < nnc_type_numel(nnc_session_output_type(s, 0)); i++)
         n += isnan(y[i]);
@@ -70,9 +72,16 @@ TEST(nan_survives_what_ends_a_call)
               "  %c = linear %x, %w\n  %r = relu %c\n  return %r\n}\n",
             6},
     };
-    for (size_t i = 0; i < NNC_COUNT(cases); i++)
-        for (int threads = 1; threads <= 2; threads++) {
-            CHECK_INT(count_nan(false, threads, cases[i].body), cases[i].nan);
-            CHECK_INT(count_nan(true, threads, cases[i].body), cases[i].nan);
-        }
+    const char *why;
+    int64_t none = 0, *least = nnc_plugin("onednn", "nnc_onednn_watch_bytes", &why), was;
+    least = least ? least : &none;
+    was = *least;
+    for (int k = 0; k < 2;
+         k++) /* runs of any size are checked, then those alone that are worth it */
+        for (size_t i = 0; i < NNC_COUNT(cases); i++)
+            for (int threads = 1; threads <= 2; threads++) {
+                *least = k ? was : 0;
+                CHECK_INT(count_nan(false, threads, cases[i].body), cases[i].nan);
+                CHECK_INT(count_nan(true, threads, cases[i].body), cases[i].nan);
+            }
 }

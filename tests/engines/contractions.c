@@ -413,7 +413,7 @@ static int all_nan(const nnc_engine *e, call_operand which)
     return took;
 }
 
-/* Calls with at least so many bytes of result are watched; returns what it was. */
+/* Runs with at least so many bytes of watched results are checked for NaN; returns what it was. */
 static int64_t watch_from(int64_t bytes)
 {
     const char *why;
@@ -463,7 +463,7 @@ TEST(onednn_computes_once_without_nan)
     CHECK(call_check(e, &c, PACKED, 2e-6, "NaN"));
     call_nan_in = CALL_NONE;
 #if defined(__x86_64__)
-    CHECK_INT((int64_t)(*reruns - before), 1); /* in the second run it is known */
+    CHECK_INT((int64_t)(*reruns - before), 1); /* the second is not checked */
 #endif
     watch_from(was);
 }

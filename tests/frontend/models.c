@@ -105,6 +105,36 @@ TEST(efficientnet_b0)
     nnc_graph_destroy(g);
 }
 
+/* torchvision's mobilenet_v2 has 3504872 parameters; its batchnorms have 17056 channels. */
+TEST(mobilenet_v2)
+{
+    static const char file[] = "models/mobilenet_v2.json";
+    expect_both(file, NO_SET, NO_WORD, "f32[1,1000]", 3504872, 2 * 17056);
+    expect_both(file, (nnc_set){"image", 33}, NO_WORD, "f32[1,1000]", 3504872, 2 * 17056);
+    expect_both(file, (nnc_set){"classes", 10}, NO_WORD, "f32[1,10]", 3504872 - 990 * 1281, 34112);
+    nnc_graph *g = load(file, NULL, 0, NULL, 0);
+    if (!g)
+        return;
+    static const struct {
+        const char *name, *type;
+    } some[] = {{"features.0.0.weight", "f32[32,3,3,3]"}, {"features.0.1.running_var", "f32[32]"},
+        {"features.1.conv.0.0.weight", "f32[32,1,3,3]"},
+        {"features.1.conv.1.weight", "f32[16,32,1,1]"}, {"features.1.conv.2.bias", "f32[16]"},
+        {"features.2.conv.0.0.weight", "f32[96,16,1,1]"},
+        {"features.14.conv.1.0.weight", "f32[576,1,3,3]"},
+        {"features.17.conv.2.weight", "f32[320,960,1,1]"},
+        {"features.17.conv.3.running_mean", "f32[320]"},
+        {"features.18.0.weight", "f32[1280,320,1,1]"}, {"features.18.1.weight", "f32[1280]"},
+        {"classifier.1.weight", "f32[1000,1280]"}, {"classifier.1.bias", "f32[1000]"}};
+    for (size_t i = 0; i < NNC_COUNT(some); i++) {
+        const nnc_node *n = find_param(g, some[i].name);
+        CHECK(n != NULL);
+        if (n)
+            check_type(g, n->out, some[i].type);
+    }
+    nnc_graph_destroy(g);
+}
+
 TEST(small_models)
 {
     expect("models/nested_sin.json", NO_SET, NO_WORD, "f32[16777216]", 0);

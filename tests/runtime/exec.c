@@ -77,6 +77,96 @@ TEST(exec_shares_handles_of_a_stream)
     plan_free(p);
 }
 
+/* ---- runs that an engine checks -------------------------------------------------------------- */
+
+static int begun, ended, fails_at, bytes_seen;
+
+static int64_t toy_bytes(const void *handle)
+{
+    (void)handle;
+    return 100;
+}
+
+static bool toy_begin(int threads, int64_t bytes)
+{
+    CHECK_INT(threads, 2);
+    bytes_seen = (int)bytes;
+    begun++;
+    return true;
+}
+
+static bool toy_end(int threads)
+{
+    CHECK_INT(threads, 2);
+    return ++ended == fails_at;
+}
+
+static const nnc_watch toy_watch = {toy_bytes, toy_begin, toy_end};
+
+static int toy_runs; /* since toy_begin was last called */
+static nnc_status count_run(void *handle, void *const *args, void *work)
+{
+    toy_runs++;
+    return toy_engine.run(handle, args, work);
+}
+
+/* Runs a plan three times under a watch whose `fail`-th check fails; returns the runs of kernels beyond init's one. */
+static int run_watched(const nnc_plan *p, int fail)
+{
+    nnc_engine e = toy_engine;
+    const nnc_engine *const engines[] = {&e};
+    nnc_exec_options o = {.device = &nnc_device_cpu, .engine = engines, .n_engine = 1};
+    nnc_exec *exec;
+    e.watch = &toy_watch;
+    e.run = count_run;
+    begun = ended = toy_runs = 0;
+    fails_at = fail;
+    CHECK_OK(nnc_exec_create(p, &o, &exec, test_sink));
+    if (!exec)
+        return -1;
+    inputs(0);
+    CHECK_OK(nnc_exec_upload(exec, 0, x));
+    for (int i = 0; i < 3; i++)
+        CHECK_OK(nnc_exec_run(exec, test_sink));
+    memset(y, 0, sizeof y);
+    CHECK_OK(nnc_exec_download(exec, 0, y));
+    CHECK_OK(nnc_exec_sync(exec, test_sink));
+    nnc_exec_destroy(exec);
+    return toy_runs - 1;
+}
+
+/* One check a run; a failed one repeats main (two kernels) once, and ends the checks. Not where main cannot be repeated: it writes
+ * what lasts, or its streams are several. */
+TEST(exec_watches_runs)
+{
+    nnc_plan *p = plan_line();
+    CHECK_INT(run_watched(p, 0), 3 * 2);
+    CHECK(begun == 3 && ended == 3 && bytes_seen == 200);
+    check_result(line_result, 0);
+    CHECK_INT(run_watched(p, 2), 3 * 2 + 2);
+    CHECK(begun == 2 && ended == 2);
+    check_result(line_result, 0);
+    int32_t last = p->cmd[p->n_cmd - 1].arg[2];
+    nnc_ptensor was = p->tensor[last];
+    p->tensor[last].space = SP_persist;
+    p->tensor[last].offset = p->device[0].persist_bytes;
+    p->device[0].persist_bytes += was.bytes;
+    CHECK_INT(run_watched(p, 1), 3 * 2);
+    CHECK_INT(begun, 0);
+    p->device[0].persist_bytes -= was.bytes;
+    p->tensor[last] = was;
+    int32_t first = p->cmd[p->main_first].arg[2];
+    p->tensor[first].is_input = true;
+    CHECK_INT(run_watched(p, 1), 3 * 2);
+    CHECK_INT(begun, 0);
+    plan_free(p);
+    p = plan_diamond();
+    (void)run_watched(p, 1);
+    CHECK_INT(begun, 0);
+    check_result(diamond_result, 0);
+    plan_free(p);
+}
+
 TEST(exec_profile)
 {
     nnc_plan *p = plan_diamond();

@@ -112,8 +112,10 @@ static making *start(int devices, int streams)
     p->tensor = nnc_calloc(32, sizeof *p->tensor);
     p->cmd = nnc_calloc(32, sizeof *p->cmd);
     p->kernel = nnc_calloc(2, sizeof *p->kernel);
-    p->kernel[p->n_kernel++] = (nnc_pkernel){.symbol = "add", .n_args = 3, .object = -1};
-    p->kernel[p->n_kernel++] = (nnc_pkernel){.symbol = "slow_add", .n_args = 3, .object = -1};
+    p->kernel[p->n_kernel++] =
+        (nnc_pkernel){.symbol = "add", .n_args = 3, .n_out = 1, .object = -1};
+    p->kernel[p->n_kernel++] =
+        (nnc_pkernel){.symbol = "slow_add", .n_args = 3, .n_out = 1, .object = -1};
     p->weight = nnc_calloc(2, sizeof *p->weight);
     for (int i = 0; i < VALUES; i++)
         m->v[i] = (float)(i % 7);

@@ -19,12 +19,11 @@ typedef struct dn_handle {
     nnc_call call;
     dnnl_primitive_t prim,
         reorder; /* reorder: weights into the workspace, or the whole work of CALL_pack */
-    dnnl_primitive_t again; /* watched: the call without its tail */
+    dnnl_primitive_t again; /* the call without its tail, for runs that are not checked for NaN */
     dnnl_memory_t again_scratch;
     dnnl_stream_t stream;
     int threads;
     int tail; /* first post-operation that oneDNN did not do; n_post = none */
-    bool apart; /* prim leaves the tail to us */
     int64_t aside_at; /* offset in the workspace of prim's result, -1 = dst */
     int n;
     dnnl_exec_arg_t arg[MOST_ARGS];
@@ -46,7 +45,7 @@ typedef struct dn_handle {
 typedef struct way {
     dn_call d; /* without the tail when `apart` */
     dn_call
-        again; /* watched: the call without its tail, for when there was a NaN; pd NULL otherwise */
+        again; /* the call without its tail, for runs that are not checked; pd NULL: none needed */
     int tail; /* first post-operation that is ours if any is */
     bool apart; /* the tail is always ours */
     bool aside; /* the tail adds what dst held: the primitive's result goes to the workspace */
@@ -64,22 +63,18 @@ static void leave_way(way *w)
     dn_call_deinit(&w->again);
 }
 
-/* On several threads a watch costs two regions, 60 us each where waiting threads sleep; our own code
- * goes over a result in the caches at 20 GB/s and more. Below this many bytes that is the lesser cost.
- * (Tests watch all.) */
+/* A run of main is checked for NaN where its watched results have at least so many bytes. On several threads a check costs
+ * two parallel regions, up to 60 us each when waiting threads sleep; our own code passes over results in the caches at 20 GB/s
+ * and more. (Tests set 0.) */
 __attribute__((visibility("default"))) int64_t nnc_onednn_watch_bytes = 2 << 20;
 
-/* A sum is over when a NaN is noticed: what it was added to is gone. So watching is for calls
- * without one; the others end in our own code, while their result is in the caches. */
+/* Calls have both forms where they can: oneDNN's epilogue for runs that are checked, ours for the others. A sum behind the relu needs our
+ * epilogue in any case. */
 static void find_tail(way *w, const nnc_call *c, dn_form form)
 {
-    bool sums = false;
-    for (int i = 0; i < c->n_post; i++) {
-        sums = sums || c->post[i].kind == PO_sum;
-        w->aside = w->aside || (c->post[i].kind == PO_sum && i > w->tail);
-    }
-    bool worth = c->threads <= 1 || nnc_type_bytes(&c->dst) >= nnc_onednn_watch_bytes;
-    if (!sums && worth && dn_watch_works(c->threads)) {
+    for (int i = w->tail + 1; i < c->n_post; i++)
+        w->aside = w->aside || c->post[i].kind == PO_sum;
+    if (!w->aside && dn_watch_works(c->threads)) {
         dn_form same = {.any = form.any,
             .like = has_weights(c) ? dn_query(w->d.pd, dnnl_query_weights_md) : NULL};
         dn_describe(&w->again, c, w->tail, same);
@@ -363,8 +358,11 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
     return NNC_OK;
 }
 
-/* How often a call was computed twice for the sake of a NaN, in this process. */
+/* Runs of this process that were computed twice because of a NaN. */
 __attribute__((visibility("default"))) _Atomic uint64_t nnc_onednn_reruns;
+
+static _Thread_local int
+    watching; /* threads of the team whose flags are checked after this run; 0: not checked */
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
@@ -402,8 +400,8 @@ static nnc_status execute(dn_handle *h, dnnl_primitive_t prim, int n, const dnnl
     return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
 }
 
-/* The result once more, NaN kept. Operands are as they were: a watched call adds nothing to dst. */
-static nnc_status compute_again(dn_handle *h, void *dst, void *work)
+/* The call without oneDNN's relu, which our code does. */
+static nnc_status run_keeping_nan(dn_handle *h, void *dst, void *work)
 {
     dnnl_exec_arg_t arg[MOST_ARGS];
     int n = 0;
@@ -420,20 +418,6 @@ static nnc_status compute_again(dn_handle *h, void *dst, void *work)
     return NNC_OK;
 }
 
-static nnc_status run_watched(dn_handle *h, void *dst, void *work)
-{
-    if (!h->apart) {
-        dn_watch_begin(h->threads);
-        nnc_status s = execute(h, h->prim, h->n, h->arg);
-        if (!dn_watch_end(h->threads) || s != NNC_OK)
-            return s;
-        nnc_onednn_reruns++;
-        /* What was seen once is seen again, be it NaNs, a false alarm or a team that changes. */
-        h->apart = true;
-    }
-    return compute_again(h, dst, work);
-}
-
 static nnc_status run_all(dn_handle *h, void *const *args, void *work)
 {
     NNC_TRY(place_args(h, args, work));
@@ -442,10 +426,10 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
     void *dst = args[h->dst_from];
     if (h->copy_from >= 0)
         memcpy(dst, args[h->copy_from], (size_t)h->copy_bytes);
-    if (h->again)
-        return run_watched(h, dst, work);
+    if (h->again && watching != h->threads)
+        return run_keeping_nan(h, dst, work);
     NNC_TRY(execute(h, h->prim, h->n, h->arg));
-    if (h->tail < h->call.n_post)
+    if (!h->again && h->tail < h->call.n_post)
         dn_tail(&h->call, h->tail, h->aside_at >= 0 ? (char *)work + h->aside_at : dst, dst);
     return NNC_OK;
 }
@@ -458,6 +442,33 @@ static nnc_status run(void *handle, void *const *args, void *work)
     dn_threads(before);
     return status;
 }
+
+/* ---- checking a run for NaN ------------------------------------------------------------------ */
+
+static int64_t watched_bytes(const void *handle)
+{
+    const dn_handle *h = handle;
+    return h->again ? nnc_type_bytes(&h->call.dst) : 0;
+}
+
+static bool watch_begin(int threads, int64_t bytes)
+{
+    if (threads > 1 && bytes < nnc_onednn_watch_bytes)
+        return false;
+    dn_watch_begin(threads);
+    watching = threads < 1 ? 1 : threads;
+    return true;
+}
+
+static bool watch_end(int threads)
+{
+    bool seen = dn_watch_end(threads);
+    watching = 0;
+    nnc_onednn_reruns += seen;
+    return seen;
+}
+
+static const nnc_watch watch = {watched_bytes, watch_begin, watch_end};
 
 /* Which implementation a call gets, and so the sizes in a plan, hangs on the library and on the instructions that it may use (a CPU's,
  * or fewer: ONEDNN_MAX_CPU_ISA): the version names both. */
@@ -519,4 +530,5 @@ const nnc_engine nnc_engine_onednn = {
     .load_call = load_call,
     .run = run,
     .unload = unload,
+    .watch = &watch,
 };

@@ -1,8 +1,8 @@
-/* plugins/onednn/watch.h -- did anything in a piece of work see a NaN? x86's MAXPS and MINPS raise the Invalid flag of MXCSR for a
- * NaN operand, quiet ones too (Intel SDM vol. 2, MAXPS: "SIMD floating-point exceptions: Invalid (including QNaN source
- * operand)"), and the flag stays up until it is taken down. So the flags of all threads of a team, taken down before the work and
- * read after it, say that no maximum or minimum met a NaN: for two short parallel regions instead of a pass over the result.
- * Invalid operations of other kinds (inf - inf, 0 inf) raise it too: a false alarm, never a missed one. */
+/* plugins/onednn/watch.h -- detects a NaN that oneDNN's maxima met during a run. x86's MAXPS and MINPS raise the Invalid flag of MXCSR for
+ * a NaN operand, quiet ones too (Intel SDM vol. 2, MAXPS: "SIMD floating-point exceptions: Invalid (including QNaN source operand)"), and
+ * the flag stays up until it is cleared. So the flags of all threads of a team, cleared before the work and read after it, say that no
+ * maximum or minimum met a NaN: for two short parallel regions a run instead of a pass over each result. Other invalid operations
+ * (inf - inf, 0 inf) raise it too: a false alarm, never a missed one. */
 #ifndef NNC_ONEDNN_WATCH_H
 #define NNC_ONEDNN_WATCH_H
 
