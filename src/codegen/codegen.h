@@ -21,7 +21,7 @@ typedef struct nnc_emitter {
 
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "15"
+#define NNC_LLVM_EMITTER_REVISION "16"
 
 /* CUDA C, the emitter "cuda" (EMIT_cuda alone): one translation unit for all kernels, C++17, without #include. Each kernel is
  * extern "C" __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where

@@ -16,7 +16,7 @@ typedef struct coefs {
 
 static const coefs tables[] = {
 #define MM(name, ...) {#name, sizeof((double[]){__VA_ARGS__}) / sizeof(double), {__VA_ARGS__}},
-#include "codegen/minimax.def"
+#include "math/minimax.def"
 };
 
 /* clang-format off */

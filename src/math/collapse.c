@@ -29,7 +29,7 @@ enum {
 /* ---- costs and bounds of the plain functions ---- */
 
 typedef struct plain {
-    int cost; /* instructions per vector: src/plugins/llvm/math.c, a division counts eight */
+    int cost; /* instructions per vector of the function's formula; a division counts eight */
     double ulp; /* docs/math.md */
 } plain;
 
@@ -82,7 +82,7 @@ static plain of_op(const nnc_kins *in)
     }
 }
 
-/* Of the short form of a function (src/plugins/llvm/fast.c): about half. */
+/* Of the short form of a function: about half. */
 static int fast_cost(int cost)
 {
     return cost < 12 ? cost : cost * 5 / 9;

@@ -15,12 +15,12 @@ static const struct {
     {"passes", "base ir target kernel"},
     {"math", "base ir target kernel"},
     {"schedule", "base ir target kernel"},
-    {"interp", "base ir kernel"},
+    {"interp", "base ir kernel math"},
     {"codegen", "base ir target kernel math schedule interp"},
     {"plan", "base ir target kernel codegen"},
     {"runtime", "base cuda plan"},
     {"engines", "base target cuda plan codegen runtime"},
-    {"plugins/llvm", "base ir target codegen"},
+    {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
     {"plugins/openmp", "base"},
     {"api", "base ir target cuda frontend kernel passes codegen plan runtime engines"},
@@ -47,6 +47,8 @@ static bool public_header(const char *folder, size_t n, const char *file)
         return !strcmp(file, "cudnn.h");
     if (n == 3 && !strncmp(folder, "api", 3))
         return !strcmp(file, "nnc.h");
+    if (n == 4 && !strncmp(folder, "math", 4)) /* what all emitters expand */
+        return !strcmp(file, "formula.h");
     return n == 4 && !strncmp(folder, "plan", 4) && !strcmp(file, "make.h");
 }
 

@@ -9,6 +9,7 @@
 #define NNC_PLUGIN_LLVM_H
 
 #include "codegen/codegen.h"
+#include "math/formula.h"
 
 #include <llvm-c/Core.h>
 
@@ -30,12 +31,6 @@ typedef struct ll_mod {
     V slot[LL_SLOTS]; /* its stack buffers of slot_bytes, made on need */
     int slot_bytes; /* 8 * widest vector */
 } ll_mod;
-
-/* What is known of a scalar op's first operand. */
-typedef struct ll_fact {
-    double lo, hi; /* lo > hi: nothing */
-    uint8_t hint;  /* KH_* of the op */
-} ll_fact;
 
 /* ---- build.c: types, constants, small instructions
  * -------------------------------------------------- */
@@ -89,22 +84,12 @@ bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym, int n_ptr); /* fa
 V ll_helper_at(ll_mod *m, const ll_helper *h, int ptr, T elem);           /* address of the element */
 void ll_helper_end(ll_mod *m, ll_helper *h);
 
-/* ---- math.c, trig.c, lanes.c: functions of floats
- * --------------------------------------------------- */
+/* ---- math.c, lanes.c: functions of floats ---- */
 
 V ll_fma(ll_mod *m, V a, V b, V c);
-V ll_poly(ll_mod *m, V x, const double *c, int n); /* c[0] + c[1] x + ... */
-/* p 2^n for f32 and a whole n, rounded once, if the target and these lanes have it. */
-bool ll_has_scalef(const ll_mod *m, V p);
-V ll_scalef(ll_mod *m, V p, V n);
 V ll_copysign(ll_mod *m, V magnitude, V sign);
 V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan); /* floats; NaN if either is */
-/* a, b: f32 or f64, scalar or vector. */
-V ll_math(ll_mod *m, nnc_sop op, V a, V b, const ll_fact *f);
-/* fast.c: the short form of --math=fast, or NULL: op has none here. sin of |r| <= pi/2 (`small`: 1). */
-V ll_fast(ll_mod *m, nnc_sop op, V x, const ll_fact *f);
-V ll_fast_sin(ll_mod *m, V r, bool small);
-V ll_trig(ll_mod *m, nnc_sop op, V x, const ll_fact *f); /* sin, cos, tan of f32 */
+V ll_math(ll_mod *m, nnc_fkey key, V x, V y); /* the key's formula, or mod. x, y: f32 or f64, scalar or vector; y may be NULL */
 /* libm's function of that name (fmodf, sin, pow, ...) lane by lane. b may be NULL. */
 V ll_lanes_call(ll_mod *m, const char *name, V a, V b);
 
@@ -112,6 +97,7 @@ V ll_lanes_call(ll_mod *m, const char *name, V a, V b);
  * ---------------------------------------------------------------------------- */
 
 V ll_sop(ll_mod *m, const nnc_kernel *k, const nnc_kins *ins, V *arg);
+V ll_round(ll_mod *m, nnc_sop op, V x); /* floor, ceil, round, trunc */
 V ll_cast(ll_mod *m, V x, nnc_dtype from, nnc_dtype to);
 V ll_compare(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b); /* eq .. ge */
 V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan); /* add mul min max */

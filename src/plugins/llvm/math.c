@@ -1,73 +1,27 @@
-/* plugins/llvm/math.c -- functions of f32 as inline polynomials: no calls, everything stays in
- * registers.
- *
- * Each function is written once over its working type: f32 where the target has fused multiply-
- * add, f64 where it has not or where f32 would cost accuracy (then the same coefficients serve:
- * they are good to 2^-26 or better). Working in f64 without FMA is slower, but exact where FMA
- * would have been. Bounds: docs/math.md, measured over all 2^32 inputs. Coefficients:
- * codegen/minimax.def. Comparisons are ordered so that NaN
- * stays NaN. Rounding to integer adds and subtracts 1.5 * 2^23 (2^52): never fptosi, which is
- * poison for NaN. True f64 functions go to libm (lanes.c). */
+/* plugins/llvm/math.c -- functions of floats: the steps of their formulas (math/formula.h) as instructions, inline, so that
+ * everything stays in registers. Two things leave the straight line, and then only for vectors with an unusual lane: arguments of sin,
+ * cos and tan beyond NNC_FAR, and quotients of mod beyond 2^22. Functions of f64 call the C library (lanes.c). */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* Local shorthands for readable formulas. */
-#define ADD(p, q) LLVMBuildFAdd(m->b, (p), (q), "")
-#define SUB(p, q) LLVMBuildFSub(m->b, (p), (q), "")
-#define MUL(p, q) LLVMBuildFMul(m->b, (p), (q), "")
-#define DIV(p, q) LLVMBuildFDiv(m->b, (p), (q), "")
-#define K(v) ll_fk(x, (v))
 #define LT(p, q) LLVMBuildFCmp(m->b, LLVMRealOLT, (p), (q), "")
 #define GT(p, q) LLVMBuildFCmp(m->b, LLVMRealOGT, (p), (q), "")
-#define EQ(p, q) LLVMBuildFCmp(m->b, LLVMRealOEQ, (p), (q), "")
 #define SEL(c, p, q) LLVMBuildSelect(m->b, (c), (p), (q), "")
-#define POLY(x, c) ll_poly(m, (x), (c), (int)NNC_COUNT(c))
-
-#define MM(name, ...) static const double name[] __attribute__((unused)) = {__VA_ARGS__};
-#include "codegen/minimax.def"
 
 V ll_fma(ll_mod *m, V a, V b, V c)
 {
     if (!m->fma)
-        return ADD(MUL(a, b), c);
+        return LLVMBuildFAdd(m->b, LLVMBuildFMul(m->b, a, b, ""), c, "");
     V arg[3] = {a, b, c};
     return ll_call(m, "llvm.fma", LLVMTypeOf(a), arg, 3);
-}
-
-V ll_poly(ll_mod *m, V x, const double *c, int n)
-{
-    V y = K(c[n - 1]);
-    for (int i = n - 2; i >= 0; i--)
-        y = ll_fma(m, y, x, K(c[i]));
-    return y;
 }
 
 V ll_copysign(ll_mod *m, V magnitude, V sign)
 {
     V arg[2] = {magnitude, sign};
     return ll_call(m, "llvm.copysign", LLVMTypeOf(sign), arg, 2);
-}
-
-static bool is_f64(ll_mod *m, V x)
-{
-    return ll_elem(x) == m->f64;
-}
-
-static V fabs_(ll_mod *m, V x)
-{
-    return ll_un(m, "llvm.fabs", x);
-}
-
-static V at_most(ll_mod *m, V x, double c)
-{
-    return SEL(GT(x, K(c)), K(c), x);
-}
-
-static V at_least(ll_mod *m, V x, double c)
-{
-    return SEL(LT(x, K(c)), K(c), x);
 }
 
 /* max and min that are one instruction where NaN cannot come from the first operand: the
@@ -86,22 +40,16 @@ V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan)
     return one ? r : SEL(LLVMBuildFCmp(m->b, LLVMRealUNO, a, a, ""), a, r);
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- steps ---- */
 
-/* Adding this rounds to an integer, kept in the low bits of the sum. */
-static V magic(ll_mod *m, V x)
+static T type_of(ll_mod *m, nnc_ftype t, int lanes)
 {
-    return K(is_f64(m, x) ? 0x1.8p52 : 0x1.8p23);
-}
-
-/* 2^(n + off) from t = n + magic; n + off must be a normal exponent. */
-static V exp2i(ll_mod *m, V t, int off)
-{
-    V i = ll_bits(m, t);
-    int64_t one = is_f64(m, t) ? INT64_C(1023) + off : INT64_C(127) + off;
-    int shift = is_f64(m, t) ? 52 : 23;
-    i = LLVMBuildShl(m->b, i, ll_ik(i, shift), "");
-    return ll_float(m, LLVMBuildAdd(m->b, i, ll_ik(i, one * (INT64_C(1) << shift)), ""));
+    const T of[] = {[FT_bool] = m->i1,
+        [FT_f32] = m->f32,
+        [FT_f64] = m->f64,
+        [FT_i32] = m->i32,
+        [FT_i64] = m->i64};
+    return ll_vec(of[t], lanes);
 }
 
 static V joined(ll_mod *m, V a, V b)
@@ -113,328 +61,271 @@ static V joined(ll_mod *m, V a, V b)
     return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
 }
 
-bool ll_has_scalef(const ll_mod *m, V p)
+/* p 2^n by AVX-512's instruction, sixteen lanes each. */
+static V scalef(ll_mod *m, V p, V n)
 {
-    return m->scalef && ll_elem(p) == m->f32 && ll_lanes(p) >= 16;
-}
-
-/* Sixteen lanes each. */
-V ll_scalef(ll_mod *m, V p, V n)
-{
-    int lanes = ll_lanes(p);
-    if (lanes > 16) {
-        int half = lanes / 2;
-        V a = ll_scalef(m, ll_part(m, p, 0, half), ll_part(m, n, 0, half));
-        V b = ll_scalef(m, ll_part(m, p, half, half), ll_part(m, n, half, half));
-        return joined(m, a, b);
-    }
+    int lanes = ll_lanes(p), half = lanes / 2;
+    if (lanes > 16)
+        return joined(m, scalef(m, ll_part(m, p, 0, half), ll_part(m, n, 0, half)),
+            scalef(m, ll_part(m, p, half, half), ll_part(m, n, half, half)));
     V arg[5] = {p, n, p, LLVMConstAllOnes(m->i16), LLVMConstInt(m->i32, 4, 0)};
     return ll_call(m, "llvm.x86.avx512.mask.scalef.ps.512", NULL, arg, 5);
 }
 
-/* p 2^n, rounded once. Without AVX-512's instruction f32 takes two factors when n may leave the
- * exponents of normal numbers. */
-static V scale(ll_mod *m, V p, V t, bool small)
+/* An estimate of the reciprocal and one step of Newton's method: what these flags ask of LLVM. */
+static V quick(ll_mod *m, V p, V q)
 {
-    if (ll_has_scalef(m, p))
-        return ll_scalef(m, p, SUB(t, magic(m, t)));
-    if (small || is_f64(m, p))
-        return MUL(p, exp2i(m, t, 0));
-    V i = ll_bits(m, t);
-    i = LLVMBuildSub(m->b, i, ll_ik(i, 0x4b400000), "");
-    V h = LLVMBuildAShr(m->b, i, ll_ik(i, 1), ""), r = LLVMBuildSub(m->b, i, h, "");
-    V one = ll_ik(i, 0x3f800000), s = ll_ik(i, 23);
-    V f = ll_float(m, LLVMBuildAdd(m->b, LLVMBuildShl(m->b, h, s, ""), one, ""));
-    V g = ll_float(m, LLVMBuildAdd(m->b, LLVMBuildShl(m->b, r, s, ""), one, ""));
-    return MUL(MUL(p, f), g);
+    V y = LLVMBuildFDiv(m->b, p, q, "");
+    if (LLVMIsAInstruction(y))
+        LLVMSetFastMathFlags(y, LLVMFastMathAllowReciprocal | LLVMFastMathNoInfs);
+    return y;
 }
 
-/* x = n ln2 + r, |r| <= ln2/2; *t = n + magic. */
-static V reduce_exp(ll_mod *m, V x, V *t)
+/* One of the words of 2/pi; i is a scalar. */
+static V word(ll_mod *m, V i)
 {
-    V c = magic(m, x);
-    *t = ADD(MUL(x, K(1.4426950408889634)), c);
-    if (m->fma)
-        *t = ll_fma(m, x, K(1.4426950408889634), c);
-    V n = SUB(*t, c);
-    V r = ll_fma(m, n, K(-0x1.62e43p-1), x);
-    return ll_fma(m, n, K(0x1.05c610ca86c39p-29), r);
-}
-
-static V exp_(ll_mod *m, V x, double lo, double hi)
-{
-    bool known = lo <= hi;
-    if (!(known && hi <= 88))
-        x = at_most(m, x, is_f64(m, x) ? 100 : 89);
-    if (!(known && lo >= -104))
-        x = at_least(m, x, -104);
-    V t, r = reduce_exp(m, x, &t);
-    V p = ll_fma(m, MUL(r, r), POLY(r, EXP), r);
-    return scale(m, ADD(p, K(1)), t, known && lo >= -87 && hi <= 88);
-}
-
-static V exp2_(ll_mod *m, V x)
-{
-    x = at_least(m, at_most(m, x, 129), -151);
-    V c = magic(m, x), t = ADD(x, c), r = SUB(x, SUB(t, c));
-    return scale(m, ll_fma(m, r, POLY(r, EXP2), K(1)), t, false);
-}
-
-static V expm1_(ll_mod *m, V x)
-{
-    V c = at_least(m, at_most(m, x, 89), -18), t, r = reduce_exp(m, c, &t);
-    V p = ll_fma(m, MUL(r, r), POLY(r, EXPM1), r);
-    V s = exp2i(m, t, -1); /* 2^(n-1): 2^128 is no f32 */
-    V y = ll_fma(m, p, s, SUB(s, K(0.5)));
-    return SEL(LT(fabs_(m, x), K(0x1p-25)), x, ADD(y, y));
-}
-
-/* x = 2^e (1+f), 1+f in [sqrt 1/2, sqrt 2); x > 0 and finite, else nonsense. */
-static V split(ll_mod *m, V x, V *f, bool subnormal)
-{
-    bool d = is_f64(m, x);
-    V adj = NULL;
-    if (!d && subnormal) {
-        V tiny = LT(x, K(0x1p-126));
-        adj = SEL(tiny, K(23), K(0));
-        x = SEL(tiny, MUL(x, K(0x1p23)), x);
+    V g = LLVMGetNamedGlobal(m->m, "nnc.two_over_pi"), c[NNC_TWO_OVER_PI];
+    if (!g) {
+        for (int j = 0; j < NNC_TWO_OVER_PI; j++)
+            c[j] = LLVMConstInt(m->i32, nnc_two_over_pi[j], 0);
+        V init = LLVMConstArray2(m->i32, c, NNC_TWO_OVER_PI);
+        g = LLVMAddGlobal(m->m, LLVMTypeOf(init), "nnc.two_over_pi");
+        LLVMSetInitializer(g, init);
+        LLVMSetGlobalConstant(g, 1);
+        LLVMSetLinkage(g, LLVMInternalLinkage);
     }
-    int sh = d ? 52 : 23;
-    V i = ll_bits(m, x);
-    V e = LLVMBuildSub(m->b, i, ll_ik(i, d ? 0x3fe6a09e667f3bcd : 0x3f3504f3), "");
-    e = LLVMBuildAShr(m->b, e, ll_ik(i, sh), "");
-    V mant = LLVMBuildSub(m->b, i, LLVMBuildShl(m->b, e, ll_ik(i, sh), ""), "");
-    *f = SUB(ll_float(m, mant), K(1));
-    V ef;
-    if (d) /* no 64-bit conversions before AVX-512: through the bits of 1.5 * 2^52 + e */
-        ef = SUB(ll_float(m, LLVMBuildAdd(m->b, e, ll_ik(e, 0x4338000000000000), "")), K(0x1.8p52));
-    else
-        ef = LLVMBuildSIToFP(m->b, e, LLVMTypeOf(x), "");
-    return adj ? SUB(ef, adj) : ef;
+    return LLVMBuildLoad2(m->b, m->i32, LLVMBuildGEP2(m->b, m->i32, g, &i, 1, ""), "");
 }
 
-/* Logarithm's ends: NaN below zero, -inf at zero, inf and NaN as they are. */
-static V log_ends(ll_mod *m, V x, V y, const ll_fact *f)
+static V call(ll_mod *m, const nnc_fstep *s, V x, V y)
 {
-    bool known = f && f->lo <= f->hi;
-    if (!(known && f->hi < INFINITY))
-        y = SEL(EQ(x, K(INFINITY)), x, y);
-    if (known && f->lo > 0 && (f->hint & KH_nonan))
-        return y;
-    return SEL(GT(x, K(0)), y, SEL(EQ(x, K(0)), K(-INFINITY), K(NAN)));
+    return ll_lanes_call(
+        m, s->n == SC_erf1 ? "erfc" : nnc_sops[s->n].name, x, s->arg[1] < 0 ? NULL : y);
 }
 
-static V log_(ll_mod *m, V x, const ll_fact *fact)
+static V far(ll_mod *m, const nnc_fstep *s, V x, V r);
+
+static V poly(ll_mod *m, const nnc_fstep *s, V x)
 {
-    bool normal = fact && fact->lo <= fact->hi && fact->lo >= 0x1p-126;
-    V f, e = split(m, x, &f, !normal), s = MUL(f, f);
-    V t = ll_fma(m, MUL(f, s), POLY(f, LOG), MUL(s, K(-0.5)));
-    t = ll_fma(m, e, K(-0x1.05c610ca86c39p-29), t);
-    return log_ends(m, x, ll_fma(m, e, K(0x1.62e43p-1), ADD(f, t)), fact);
+    V y = ll_fk(x, s->c[s->n - 1]);
+    for (int i = s->n - 2; i >= 0; i--)
+        y = ll_fma(m, y, x, ll_fk(x, s->c[i]));
+    return y;
 }
 
-static V log2_(ll_mod *m, V x, const ll_fact *fact)
+static V of_bits(ll_mod *m, const nnc_fstep *s, V a, V b)
 {
-    bool normal = fact && fact->lo <= fact->hi && fact->lo >= 0x1p-126;
-    V f, e = split(m, x, &f, !normal);
-    V t = ll_fma(m, MUL(f, f), POLY(f, LOG2), MUL(f, K(0x1.4ae0cp-26)));
-    t = ll_fma(m, f, K(0x1.715476p0), t);
-    return log_ends(m, x, ADD(e, t), fact);
+    switch (s->op) {
+    case FO_and:
+        return LLVMBuildAnd(m->b, a, b, "");
+    case FO_or:
+        return LLVMBuildOr(m->b, a, b, "");
+    case FO_not:
+        return LLVMBuildNot(m->b, a, "");
+    case FO_bits:
+        return ll_bits(m, a);
+    case FO_float:
+        return ll_float(m, a);
+    case FO_iadd:
+        return LLVMBuildAdd(m->b, a, b, "");
+    case FO_isub:
+        return LLVMBuildSub(m->b, a, b, "");
+    case FO_imul:
+        return LLVMBuildMul(m->b, a, b, "");
+    case FO_xor:
+        return LLVMBuildXor(m->b, a, b, "");
+    case FO_shl:
+        return LLVMBuildShl(m->b, a, b, "");
+    case FO_lshr:
+        return LLVMBuildLShr(m->b, a, b, "");
+    case FO_ashr:
+        return LLVMBuildAShr(m->b, a, b, "");
+    case FO_odd:
+        return LLVMBuildTrunc(m->b, a, ll_vec(m->i1, ll_lanes(a)), "");
+    case FO_itof:
+        return LLVMBuildSIToFP(m->b, a, type_of(m, (nnc_ftype)s->type, ll_lanes(a)), "");
+    default:
+        assert(s->op == FO_word);
+        return word(m, a);
+    }
 }
 
-/* Works in f64 only: 1 + x is exact enough there. */
-static V log1p_(ll_mod *m, V x)
+static V compare(ll_mod *m, int op, V a, V b)
 {
-    V y = log_(m, ADD(x, K(1)), NULL), a = fabs_(m, x);
-    V near = ll_fma(m, MUL(x, x), ll_fma(m, x, K(1.0 / 3), K(-0.5)), x);
-    return SEL(LT(a, K(0x1p-10)), SEL(EQ(x, K(0)), x, near), y);
+    bool is_int = LLVMGetTypeKind(ll_elem(a)) == LLVMIntegerTypeKind;
+    if (is_int)
+        return LLVMBuildICmp(m->b,
+            op == FO_lt   ? LLVMIntULT
+            : op == FO_gt ? LLVMIntUGT
+                          : LLVMIntEQ,
+            a, b, "");
+    return LLVMBuildFCmp(m->b,
+        op == FO_lt   ? LLVMRealOLT
+        : op == FO_gt ? LLVMRealOGT
+                      : LLVMRealOEQ,
+        a, b, "");
 }
 
-/* ---- functions over the pieces --------------------------------------------------------------- */
-
-/* f64 only. asin and acos share s + s z P(z) on [0, 1/2]; beyond, asin a = pi/2 - 2 asin
- * sqrt((1-a)/2). */
-static V asin_(ll_mod *m, V x, bool acos)
+static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)
 {
-    V a = fabs_(m, x), big = GT(a, K(0.5));
-    V z = SEL(big, MUL(SUB(K(1), a), K(0.5)), MUL(a, a));
-    V s = SEL(big, ll_un(m, "llvm.sqrt", z), a);
-    V p = ll_fma(m, MUL(s, z), POLY(z, ASIN), s);
-    if (!acos)
-        return ll_copysign(m, SEL(big, SUB(K(M_PI_2), ADD(p, p)), p), x);
-    V far = SEL(LT(x, K(0)), SUB(K(M_PI), ADD(p, p)), ADD(p, p));
-    return SEL(big, far, SUB(K(M_PI_2), ll_copysign(m, p, x)));
+    switch (s->op) {
+    case FO_add:
+        return LLVMBuildFAdd(m->b, a, b, "");
+    case FO_sub:
+        return LLVMBuildFSub(m->b, a, b, "");
+    case FO_mul:
+        return LLVMBuildFMul(m->b, a, b, "");
+    case FO_div:
+        return LLVMBuildFDiv(m->b, a, b, "");
+    case FO_quick:
+        return quick(m, a, b);
+    case FO_fma:
+        return ll_fma(m, a, b, c);
+    case FO_poly:
+        return poly(m, s, a);
+    case FO_neg:
+        return LLVMBuildFNeg(m->b, a, "");
+    case FO_abs:
+        return ll_un(m, "llvm.fabs", a);
+    case FO_copysign:
+        return ll_copysign(m, a, b);
+    case FO_sqrt:
+        return ll_un(m, "llvm.sqrt", a);
+    case FO_floor:
+        return ll_round(m, SC_floor, a);
+    case FO_lt:
+    case FO_gt:
+    case FO_eq:
+        return compare(m, s->op, a, b);
+    case FO_select:
+        return SEL(a, b, c);
+    case FO_wide:
+        return s->type == FT_f64 ? ll_wide(m, a)
+                                 : LLVMBuildZExt(m->b, a, ll_vec(m->i64, ll_lanes(a)), "");
+    case FO_narrow:
+        return ll_narrow(m, a);
+    case FO_scale:
+        return scalef(m, a, b);
+    case FO_far:
+        return far(m, s, a, b);
+    case FO_call:
+        return call(m, s, a, b);
+    default:
+        return of_bits(m, s, a, b);
+    }
 }
 
-static V atan_(ll_mod *m, V x)
+static V run(ll_mod *m, nnc_fkey key, V x, V y)
 {
-    V a = fabs_(m, x), inv = GT(a, K(1));
-    V t = DIV(SEL(inv, K(1), a), SEL(inv, a, K(1)));
-    V z = MUL(t, t), p = ll_fma(m, MUL(t, z), POLY(z, ATAN), t);
-    V far = ADD(SUB(K(0x1.921fb6p0), p), K(-0x1.777a5cp-25));
-    return ll_copysign(m, SEL(inv, far, p), x);
+    nnc_formula f;
+    nnc_machine machine = {
+        .fma = m->fma, .scale = m->scalef && ll_elem(x) == m->f32 && ll_lanes(x) >= 16};
+    nnc_formula_make(&f, key, machine);
+    V v[NNC_FSTEPS];
+    int lanes = ll_lanes(x);
+    for (int i = 0; i < f.n; i++) {
+        const nnc_fstep *s = &f.step[i];
+        if (s->op == FO_arg)
+            v[i] = s->n ? y : x;
+        else if (s->op == FO_num && s->type <= FT_f64)
+            v[i] = ll_splat(m, LLVMConstReal(type_of(m, (nnc_ftype)s->type, 0), s->f), lanes);
+        else if (s->op == FO_num)
+            v[i] = ll_splat(m,
+                LLVMConstInt(type_of(m, (nnc_ftype)s->type, 0), (unsigned long long)s->i, 0),
+                lanes);
+        else
+            v[i] = step(m, s, v[s->arg[0]], s->arg[1] < 0 ? NULL : v[s->arg[1]],
+                s->arg[2] < 0 ? NULL : v[s->arg[2]]);
+    }
+    return v[f.n - 1];
 }
 
-/* f64 only */
-static V sinh_(ll_mod *m, V x, bool cosh)
+/* ---- far arguments ---- */
+
+/* define internal void @nnc.far.op(ptr x, ptr r, i64 n): r[i] of the lanes whose |x| <= NNC_FAR is false */
+static V far_helper(ll_mod *m, nnc_fkey key, T w)
 {
-    V a = fabs_(m, x), e = exp_(m, a, 1, 0), r = DIV(K(1), e);
-    if (cosh)
-        return MUL(ADD(e, r), K(0.5));
-    V z = MUL(x, x), near = ll_fma(m, MUL(x, z), POLY(z, SINH), x);
-    return SEL(LT(a, K(1)), near, ll_copysign(m, MUL(SUB(e, r), K(0.5)), x));
+    char sym[48];
+    nnc_formula_name(sym, sizeof sym, key);
+    ll_helper h;
+    if (!ll_helper_begin(m, &h, sym, 2))
+        return h.fn;
+    V x = LLVMBuildLoad2(m->b, m->f32, ll_helper_at(m, &h, 0, m->f32), ""),
+      r = ll_helper_at(m, &h, 1, w);
+    LLVMBasicBlockRef far = ll_block(m, "far"), next = ll_block(m, "next");
+    V near = LLVMBuildFCmp(m->b, LLVMRealOLE, ll_un(m, "llvm.fabs", x), ll_fk(x, NNC_FAR), "");
+    LLVMBuildCondBr(m->b, near, next, far);
+    LLVMPositionBuilderAtEnd(m->b, far);
+    LLVMBuildStore(m->b, run(m, key, x, NULL), r);
+    LLVMBuildBr(m->b, next);
+    LLVMPositionBuilderAtEnd(m->b, next);
+    ll_helper_end(m, &h);
+    return h.fn;
 }
 
-static V tanh_(ll_mod *m, V x, const ll_fact *f)
+/* Where `usual` is false for a lane: a branch around what `slow` appends to the block. The value is `fast` or slow's. */
+typedef struct detour {
+    LLVMBasicBlockRef here, next;
+    V fast;
+} detour;
+
+static detour detour_begin(ll_mod *m, V usual, V fast)
 {
-    V z = MUL(x, x), near = ll_fma(m, MUL(x, z), POLY(z, TANH), x);
-    if (f && f->lo <= f->hi && f->lo >= -0.625 && f->hi <= 0.625)
-        return near;
-    V a = fabs_(m, x), a2 = at_most(m, a, 10);
-    V e = exp_(m, ADD(a2, a2), 0, 20);
-    V y = SUB(K(1), DIV(K(2), ADD(e, K(1))));
-    return SEL(LT(a, K(0.625)), near, ll_copysign(m, y, x));
+    detour d = {LLVMGetInsertBlock(m->b), NULL, fast};
+    LLVMBasicBlockRef slow = ll_block(m, "far");
+    d.next = ll_block(m, "");
+    LLVMBuildCondBr(m->b, ll_any(m, LLVMBuildNot(m->b, usual, "")), slow, d.next);
+    LLVMPositionBuilderAtEnd(m->b, slow);
+    return d;
 }
 
-/* Both sides by e^-|x|, so that small results keep their accuracy. */
-static V sigmoid_(ll_mod *m, V x, const ll_fact *f)
+static V detour_end(ll_mod *m, const detour *d, V slow)
 {
-    bool in = f && f->lo <= f->hi && f->lo >= -87 && f->hi <= 87;
-    V e = exp_(m, LLVMBuildFNeg(m->b, fabs_(m, x), ""), in ? -87 : -INFINITY, 0);
-    return DIV(SEL(LT(x, K(0)), e, K(1)), ADD(e, K(1)));
+    LLVMBasicBlockRef from[2] = {d->here, LLVMGetInsertBlock(m->b)};
+    LLVMBuildBr(m->b, d->next);
+    LLVMPositionBuilderAtEnd(m->b, d->next);
+    V phi = LLVMBuildPhi(m->b, LLVMTypeOf(d->fast), ""), in[2] = {d->fast, slow};
+    LLVMAddIncoming(phi, in, from, 2);
+    return phi;
 }
 
-static V erf_(ll_mod *m, V x)
+static V far(ll_mod *m, const nnc_fstep *s, V x, V r)
 {
-    V near = MUL(x, POLY(MUL(x, x), ERF)), a = fabs_(m, x);
-    V e = exp_(m, POLY(at_most(m, a, 4), ERFC), -18, 0);
-    return SEL(LT(a, K(0.927)), near, ll_copysign(m, SUB(K(1), e), x));
-}
-
-/* f64 only: |x|^y = 2^(y log2|x|), then C's special cases. */
-static V pow_(ll_mod *m, V x, V y)
-{
-    V a = fabs_(m, x), f, e = split(m, a, &f, false);
-    V s = DIV(f, ADD(f, K(2)));
-    V l = ll_fma(m, s, POLY(MUL(s, s), POWLOG2), e);
-    l = SEL(LT(a, K(INFINITY)), l, a);
-    l = SEL(EQ(a, K(0)), K(-INFINITY), l);
-    V t = MUL(y, l);
-    V one = LLVMBuildOr(m->b, EQ(x, K(1)), EQ(y, K(0)), "");
-    V unit = LLVMBuildAnd(m->b, EQ(a, K(1)), LT(K(0), fabs_(m, y)), ""); /* 0 * inf else */
-    t = SEL(LLVMBuildOr(m->b, one, unit, ""), K(0), t);
-    t = at_least(m, at_most(m, t, 200), -200);
-    V c = K(0x1.8p52), n = ADD(t, c), r = SUB(t, SUB(n, c));
-    V p = scale(m, ll_fma(m, r, POLY(r, EXP2D), K(1)), n, true);
-    /* integers: y == trunc y; odd: y/2 is not one */
-    V h = MUL(y, K(0.5)), isint = EQ(SUB(ADD(fabs_(m, y), K(0x1p52)), K(0x1p52)), fabs_(m, y));
-    V half = EQ(SUB(ADD(fabs_(m, h), K(0x1p52)), K(0x1p52)), fabs_(m, h));
-    V neg = LLVMBuildAnd(m->b, isint, LLVMBuildNot(m->b, half, ""), "");
-    p = SEL(neg, ll_copysign(m, p, x), p);
-    V bad = LLVMBuildAnd(m->b, LT(x, K(0)), GT(x, K(-INFINITY)), "");
-    bad = LLVMBuildAnd(m->b, bad, LLVMBuildNot(m->b, isint, ""), "");
-    return SEL(LLVMBuildAnd(m->b, bad, LT(fabs_(m, y), K(INFINITY)), ""), K(NAN), p);
+    nnc_fkey key = {.sop = (uint8_t)s->n, .type = s->type, .far = true};
+    int lanes = ll_lanes(x);
+    V near = LLVMBuildFCmp(m->b, LLVMRealOLE, ll_un(m, "llvm.fabs", x), ll_fk(x, NNC_FAR), "");
+    detour d = detour_begin(m, near, r);
+    V f = far_helper(m, key, ll_elem(r));
+    V arg[3] = {ll_slot_put(m, 0, x), ll_slot_put(m, 1, r), ll_i64(m, lanes ? lanes : 1)};
+    LLVMBuildCall2(m->b, LLVMGlobalGetValueType(f), f, arg, 3, "");
+    return detour_end(m, &d, ll_slot_get(m, 1, LLVMTypeOf(r)));
 }
 
 /* a - trunc(a/b) b: exact while the quotient is small; any other lane sends the vector to libm's
  * fmodf. */
 static V fmod_(ll_mod *m, V a, V b)
 {
-    if (is_f64(m, a))
+    if (ll_elem(a) == m->f64)
         return ll_lanes_call(m, "fmod", a, b);
     ll_match(m, &a, &b);
-    V x = fabs_(m, m->fma ? a : ll_wide(m, a)), y = fabs_(m, m->fma ? b : ll_wide(m, b));
-    V c = K(m->fma ? 0x1p23 : 0x1p52), q = DIV(x, y), t = SUB(ADD(q, c), c);
+    V x = ll_un(m, "llvm.fabs", m->fma ? a : ll_wide(m, a)),
+      y = ll_un(m, "llvm.fabs", m->fma ? b : ll_wide(m, b));
+    V c = ll_fk(x, m->fma ? 0x1p23 : 0x1p52), q = LLVMBuildFDiv(m->b, x, y, "");
+    V t = LLVMBuildFSub(m->b, LLVMBuildFAdd(m->b, q, c, ""), c, "");
     V r = ll_fma(m, LLVMBuildFNeg(m->b, t, ""), y, x); /* t: nearest, so r in [-y, y] */
-    r = SEL(LT(r, K(0)), ADD(r, y), r);
-    r = SEL(LT(r, y), r, SUB(r, y));
+    r = SEL(LT(r, ll_fk(x, 0)), LLVMBuildFAdd(m->b, r, y, ""), r);
+    r = SEL(LT(r, y), r, LLVMBuildFSub(m->b, r, y, ""));
     r = ll_copysign(m, m->fma ? r : ll_narrow(m, r), a);
-    V ok = LLVMBuildAnd(m->b, LT(q, K(0x1p22)), LT(y, K(INFINITY)), "");
-    V far = ll_any(m, LLVMBuildNot(m->b, ok, ""));
-    LLVMBasicBlockRef here = LLVMGetInsertBlock(m->b), slow = ll_block(m, "fmod.far");
-    LLVMBasicBlockRef next = ll_block(m, "");
-    LLVMBuildCondBr(m->b, far, slow, next);
-    LLVMPositionBuilderAtEnd(m->b, slow);
-    V s = ll_lanes_call(m, "fmodf", a, b);
-    LLVMBasicBlockRef from[2] = {here, LLVMGetInsertBlock(m->b)};
-    LLVMBuildBr(m->b, next);
-    LLVMPositionBuilderAtEnd(m->b, next);
-    V phi = LLVMBuildPhi(m->b, LLVMTypeOf(r), ""), in[2] = {r, s};
-    LLVMAddIncoming(phi, in, from, 2);
-    return phi;
+    detour d = detour_begin(
+        m, LLVMBuildAnd(m->b, LT(q, ll_fk(x, 0x1p22)), LT(y, ll_fk(x, INFINITY)), ""), r);
+    return detour_end(m, &d, ll_lanes_call(m, "fmodf", a, b));
 }
 
-/* ---- dispatch -------------------------------------------------------------------------------- */
-
-static V work(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *f)
+V ll_math(ll_mod *m, nnc_fkey key, V x, V y)
 {
-    switch (op) {
-    case SC_exp:
-        return exp_(m, x, f->lo, f->hi);
-    case SC_exp2:
-        return exp2_(m, x);
-    case SC_expm1:
-        return expm1_(m, x);
-    case SC_log:
-        return log_(m, x, f);
-    case SC_log2:
-        return log2_(m, x, f);
-    case SC_log1p:
-        return log1p_(m, x);
-    case SC_asin:
-    case SC_acos:
-        return asin_(m, x, op == SC_acos);
-    case SC_atan:
-        return atan_(m, x);
-    case SC_sinh:
-    case SC_cosh:
-        return sinh_(m, x, op == SC_cosh);
-    case SC_tanh:
-        return tanh_(m, x, f);
-    case SC_sigmoid:
-        return sigmoid_(m, x, f);
-    case SC_erf:
-        return erf_(m, x);
-    case SC_erf1: /* f64 only */
-        return ll_lanes_call(m, "erfc", LLVMBuildFNeg(m->b, x, ""), NULL);
-    case SC_pow:
-        return pow_(m, x, y);
-    default:
-        assert(0 && "no such function");
-        return x;
-    }
-}
-
-/* libm has no sigmoid: 1 / (1 + e^-x) by its two sides. */
-static V sigmoid64(ll_mod *m, V x)
-{
-    V e = ll_lanes_call(m, "exp", LLVMBuildFNeg(m->b, fabs_(m, x), ""), NULL);
-    return DIV(SEL(LT(x, K(0)), e, K(1)), ADD(e, K(1)));
-}
-
-V ll_math(ll_mod *m, nnc_sop op, V x, V y, const ll_fact *known)
-{
-    static const ll_fact nothing = {1, 0, 0};
-    const ll_fact *f = known ? known : &nothing;
-    double c;
-    if (op == SC_mod)
+    if (key.sop == SC_mod)
         return fmod_(m, x, y);
-    if (op == SC_pow && ll_const_float(y, &c) && c == 2)
-        return MUL(x, x);
-    if (is_f64(m, x) && op == SC_erf1)
-        return work(m, op, x, NULL, f);
-    if (is_f64(m, x))
-        return op == SC_sigmoid ? sigmoid64(m, x) : ll_lanes_call(m, nnc_sops[op].name, x, y);
-    if (op == SC_sin || op == SC_cos || op == SC_tan)
-        return ll_trig(m, op, x, f);
     if (y)
         ll_match(m, &x, &y);
-    V fast = f->hint & KH_fast ? ll_fast(m, op, x, f) : NULL;
-    if (fast)
-        return fast;
-    bool wide = !m->fma || f->hint & KH_exact || op == SC_log1p || op == SC_asin || op == SC_acos ||
-                op == SC_sinh || op == SC_cosh || op == SC_pow || op == SC_erf1;
-    if (!wide)
-        return work(m, op, x, y, f);
-    return ll_narrow(m, work(m, op, ll_wide(m, x), y ? ll_wide(m, y) : NULL, f));
+    return run(m, key, x, y);
 }

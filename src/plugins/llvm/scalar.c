@@ -283,7 +283,7 @@ static V round_soft(ll_mod *m, nnc_sop op, V x)
     return LLVMBuildSelect(b, LLVMBuildFCmp(b, LLVMRealOLT, a, big, ""), r, x, "");
 }
 
-static V round_(ll_mod *m, nnc_sop op, V x)
+V ll_round(ll_mod *m, nnc_sop op, V x)
 {
     static const char *name[] = {[SC_floor] = "llvm.floor",
         [SC_ceil] = "llvm.ceil",
@@ -313,15 +313,7 @@ static V fma_(ll_mod *m, V a, V b, V c)
     return ll_narrow(m, ll_fma(m, ll_wide(m, a), ll_wide(m, b), ll_wide(m, c)));
 }
 
-static V rsqrt_(ll_mod *m, V x, const ll_fact *f)
-{
-    bool wide = f && f->hint & KH_exact && ll_elem(x) == m->f32;
-    V w = wide ? ll_wide(m, x) : x;
-    V y = LLVMBuildFDiv(m->b, ll_fk(w, 1), ll_un(m, "llvm.sqrt", w), "");
-    return wide ? ll_narrow(m, y) : y;
-}
-
-static V float_unary(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
+static V float_unary(ll_mod *m, nnc_sop op, V x)
 {
     LLVMBuilderRef b = m->b;
     switch (op) {
@@ -337,30 +329,21 @@ static V float_unary(ll_mod *m, nnc_sop op, V x, const ll_fact *f)
     case SC_ceil:
     case SC_round:
     case SC_trunc:
-        return round_(m, op, x);
+        return ll_round(m, op, x);
     case SC_sqrt:
         return ll_un(m, "llvm.sqrt", x);
-    case SC_rsqrt:
-        return rsqrt_(m, x, f);
-    case SC_recip: {
-        V y = f && f->hint & KH_fast ? ll_fast(m, op, x, f) : NULL;
-        return y ? y : LLVMBuildFDiv(b, ll_fk(x, 1), x, "");
-    }
     case SC_isnan:
         return LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
-    case SC_isinf:
-        return LLVMBuildFCmp(b, LLVMRealOEQ, ll_un(m, "llvm.fabs", x), ll_fk(x, INFINITY), "");
     default:
-        return ll_math(m, op, x, NULL, f);
+        assert(op == SC_isinf);
+        return LLVMBuildFCmp(b, LLVMRealOEQ, ll_un(m, "llvm.fabs", x), ll_fk(x, INFINITY), "");
     }
 }
 
-static V float_arith(ll_mod *m, nnc_sop op, V x, V y, bool nonan, const ll_fact *f)
+static V float_arith(ll_mod *m, nnc_sop op, V x, V y, bool nonan)
 {
     if (op == SC_max || op == SC_min)
         return ll_max(m, x, y, op == SC_max, nonan);
-    if (op == SC_mod || op == SC_pow)
-        return ll_math(m, op, x, y, f);
     ll_match(m, &x, &y);
     switch (op) {
     case SC_add:
@@ -381,7 +364,7 @@ static V float_arith(ll_mod *m, nnc_sop op, V x, V y, bool nonan, const ll_fact 
 V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan)
 {
     if (nnc_is_float(d))
-        return float_arith(m, op, a, b, nonan, NULL);
+        return float_arith(m, op, a, b, nonan);
     ll_match(m, &a, &b);
     return int_arith(m, op, d, a, b);
 }
@@ -437,11 +420,8 @@ V ll_sop(ll_mod *m, const nnc_kernel *k, const nnc_kins *ins, V *arg)
     nnc_sop op = (nnc_sop)ins->sop;
     const nnc_kins *a = &k->ins[ins->arg[0]];
     nnc_dtype d = (nnc_dtype)a->dtype;
-    ll_fact f = {a->lo, a->hi, ins->hint};
-    if (f.lo == 0 && f.hi == 0) /* also what a kernel without ranges holds */
-        f.lo = 1;
-    if (ins->hint & KH_nonneg && f.lo <= f.hi)
-        f.lo = fmax(f.lo, 0);
+    if (nnc_has_formula(op, d) || (op == SC_mod && nnc_is_float(d)))
+        return ll_math(m, nnc_formula_key(k, ins), arg[0], ins->arg[1] < 0 ? NULL : arg[1]);
     switch (op) {
     case SC_cast:
         return cast_op(m, ins, d, arg[0]);
@@ -464,10 +444,7 @@ V ll_sop(ll_mod *m, const nnc_kernel *k, const nnc_kins *ins, V *arg)
     default:
         break;
     }
-    bool fl = nnc_is_float(d);
     if (nnc_sops[op].arity == 1)
-        return fl ? float_unary(m, op, arg[0], &f) : int_unary(m, op, d, arg[0]);
-    if (fl)
-        return float_arith(m, op, arg[0], arg[1], ins->hint & KH_nonan, &f);
-    return ll_arith(m, op, d, arg[0], arg[1], false);
+        return nnc_is_float(d) ? float_unary(m, op, arg[0]) : int_unary(m, op, d, arg[0]);
+    return ll_arith(m, op, d, arg[0], arg[1], ins->hint & KH_nonan);
 }
