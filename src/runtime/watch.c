@@ -12,7 +12,7 @@ static int written(const nnc_plan *p, const nnc_cmd *c)
 
 static bool repeatable(const nnc_plan *p)
 {
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         const nnc_cmd *c = &p->cmd[i];
         for (int k = c->n_arg - written(p, c); k < c->n_arg; k++) {
             int32_t t = c->arg[k];
@@ -31,7 +31,7 @@ void nnc_exec_find_watch(nnc_exec *e)
     const nnc_plan *p = e->p;
     if (e->n_stream != 1 || !e->api->host_memory || !repeatable(p))
         return;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         const nnc_watch *w = e->handle[i] ? e->handle[i]->engine->watch : NULL;
         int64_t bytes = w ? w->bytes(e->handle[i]->handle) : 0;
         e->watch = bytes ? w : e->watch;
@@ -68,7 +68,7 @@ static nnc_status end(void *handle, void *const *args, void *work)
     if (!e->watched || !e->watch->end(e->p->threads))
         return NNC_OK;
     atomic_store(&e->unwatched, true);
-    for (int i = e->p->main_first; i < e->p->n_cmd; i++)
+    for (int i = nnc_plan_first(e->p, SEC_main); i < e->p->end[SEC_main]; i++)
         NNC_TRY(repeat(e, t, i));
     return NNC_OK;
 }

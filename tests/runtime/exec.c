@@ -155,7 +155,7 @@ TEST(exec_watches_runs)
     CHECK_INT(begun, 0);
     p->device[0].persist_bytes -= was.bytes;
     p->tensor[last] = was;
-    int32_t first = p->cmd[p->main_first].arg[2];
+    int32_t first = p->cmd[nnc_plan_first(p, SEC_main)].arg[2];
     p->tensor[first].is_input = true;
     CHECK_INT(run_watched(p, 1), 3 * 2);
     CHECK_INT(begun, 0);
