@@ -220,7 +220,7 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *targ
     (void)target;
     if (what != EMIT_cuda)
         return nnc_fail0(sink, NNC_E_BUG, "the CUDA emitter writes CUDA C alone");
-    nnc_text body = {0}, all = {0};
+    nnc_text body = {0}, code = {0}, all = {0};
     nnc_status s = NNC_OK;
     for (int i = 0; i < n && s == NNC_OK; i++)
         s = emit_kernel(&body, k[i], sink);
@@ -230,12 +230,15 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *targ
             for (int finish = 0; finish <= (k[i]->grid.finish > 0); finish++)
                 thunk(&body, k[i], finish ? "_finish" : "");
         nnc_puts(&body, "#endif\n");
-        cu_prelude(&all, nnc_text_str(&body));
-        nnc_puts(&all, nnc_text_str(&body));
-        if (body.oom || all.oom)
+        cu_formulas(&code, k, n, nnc_text_str(&body));
+        nnc_puts(&code, nnc_text_str(&body));
+        cu_prelude(&all, nnc_text_str(&code));
+        nnc_puts(&all, nnc_text_str(&code));
+        if (body.oom || code.oom || all.oom)
             s = nnc_nomem(sink);
     }
     nnc_text_deinit(&body);
+    nnc_text_deinit(&code);
     if (s != NNC_OK) {
         nnc_text_deinit(&all);
         return s;

@@ -7,6 +7,7 @@
 #define NNC_CODEGEN_CUDA_H
 
 #include "codegen/codegen.h"
+#include "math/formula.h"
 
 typedef struct cu_value {
     bool varies;   /* among the lanes of its section */
@@ -82,13 +83,10 @@ void cu_row(cu *c);
 void cu_finish(cu *c); /* of a split kernel: the second launch */
 void cu_tile(cu *c);
 
-/* A piece of the prelude, printed where its name is used: cuda_math.c, cuda_policy.c. */
-typedef struct cu_part {
-    const char *name, *text;
-} cu_part;
-extern const cu_part cu_math_parts[], cu_policy_parts[];
-extern const int cu_n_math_part, cu_n_policy_part;
+/* cuda_formula.c: the functions that the kernels' code in `text` calls. */
+void cu_formulas(nnc_text *t, const nnc_kernel *const *k, int n, const char *text);
 /* cuda_prelude.c: the parts of the prelude that `text` names, in order. */
 void cu_prelude(nnc_text *t, const char *text);
+bool cu_names(const char *text, const char *name); /* as a whole word */
 
 #endif

@@ -309,91 +309,19 @@ static void call(const cu *c, const char *fn, const nnc_kins *in, int n)
     nnc_puts(c->t, ")");
 }
 
-typedef struct interval {
-    double lo, hi, most; /* most: of the magnitude */
-} interval;
-
-static interval of_arg(const cu *c, const nnc_kins *in, int j)
-{
-    const nnc_kins *x = &c->k->ins[in->arg[j]];
-    bool have = x->lo < x->hi || (x->lo == x->hi && x->lo != 0);
-    interval r = {have ? x->lo : -INFINITY, have ? x->hi : INFINITY, 0};
-    if (in->hint & KH_nonneg && j == 0 && r.lo < 0)
-        r.lo = 0;
-    r.most = fmax(-r.lo, r.hi);
-    if (x->op == KO_load && c->k->buf[x->buf].dtype == DT_f16) /* infinities come out as NaN */
-        r.most = fmin(r.most, 65504);
-    return r;
-}
-
-/* 1/x is a normal number. */
-static bool is_middle(interval x)
-{
-    return (x.lo >= 0x1p-125 && x.hi <= 0x1p125) || (x.hi <= -0x1p-125 && x.lo >= -0x1p125);
-}
-
-/* Forms of --math=exact and fast (cuda_policy.c). */
-static const char *by_policy(const cu *c, const nnc_kins *in, char *name, size_t n)
-{
-    const char *form = in->hint & KH_exact ? "exact" : "fast", *range = "";
-    interval x = of_arg(c, in, 0);
-    bool sine = in->sop == SC_sin || in->sop == SC_cos;
-    if (in->sop == SC_recip && is_middle(x))
-        return "nnc_rcp";
-    if (sine && in->hint & KH_fast && x.most <= 1 && in->sop == SC_sin)
-        range = "_short";
-    else if (sine && (x.most <= 1.5707 || in->hint & KH_halfpi))
-        range = "_half";
-    else if (sine && in->hint & KH_fast && (x.most <= 105615 || in->hint & KH_bounded))
-        range = "_near";
-    snprintf(name, n, "nnc_%s_%s%s", form, nnc_sops[in->sop].name, range);
-    return name;
-}
-
-/* Variants of functions whose argument is known to be in a short interval (docs/math.md). */
-static const char *known(const cu *c, const nnc_kins *in)
-{
-    interval x = of_arg(c, in, 0);
-    double lo = x.lo, hi = x.hi, most = x.most;
-    switch ((nnc_sop)in->sop) {
-    case SC_sin:
-        if (most <= 0.842)
-            return "nnc_sin_short";
-        if (most <= 1.5707 || in->hint & KH_halfpi)
-            return "nnc_sin_half";
-        return most <= 105615 || in->hint & KH_bounded ? "nnc_sin_near" : NULL;
-    case SC_cos:
-        if (most <= 1.5707 || in->hint & KH_halfpi)
-            return "nnc_cos_half";
-        return most <= 105615 || in->hint & KH_bounded ? "nnc_cos_near" : NULL;
-    case SC_exp:
-        return lo >= -87 && hi <= 88 ? "nnc_exp_normal" : NULL;
-    case SC_log:
-        return lo >= 0x1p-126 && hi < INFINITY && in->hint & KH_nonan ? "nnc_log_normal" : NULL;
-    case SC_tanh:
-        return most <= 0.625 ? "nnc_tanh_short" : NULL;
-    case SC_recip:
-        return is_middle(x) ? "nnc_recip_near" : NULL;
-    case SC_min:
-        return in->hint & KH_nonan ? "fminf" : NULL;
-    case SC_max:
-        return in->hint & KH_nonan ? "fmaxf" : NULL;
-    default:
-        return NULL;
-    }
-}
-
 static void float_sop(const cu *c, const nnc_kins *in)
 {
-    char name[40];
-    const char *fn = c->k->ins[in->arg[0]].dtype != DT_f32 ? NULL
-                     : in->sop == SC_fma                   ? NULL
-                     : in->hint & (KH_exact | KH_fast)     ? by_policy(c, in, name, sizeof name)
-                                                           : known(c, in);
-    if (fn)
-        call(c, fn, in, nnc_sops[in->sop].arity);
-    else
+    char name[64];
+    nnc_dtype d = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
+    nnc_fkey key = nnc_formula_key(c->k, in);
+    if (nnc_has_formula((nnc_sop)in->sop, d) && (in->sop != SC_recip || key.policy || key.reach)) {
+        nnc_formula_name(name, sizeof name, key);
+        call(c, name, in, nnc_sops[in->sop].arity);
+    } else if ((in->sop == SC_min || in->sop == SC_max) && in->hint & KH_nonan && d == DT_f32) {
+        call(c, in->sop == SC_min ? "fminf" : "fmaxf", in, 2);
+    } else {
         put_text(c, nnc_sops[in->sop].cuda, in);
+    }
 }
 
 static void cast(const cu *c, const nnc_kins *in)

@@ -1,26 +1,16 @@
 /* codegen/cuda_prelude.c -- what kernels call, as CUDA C. A part is printed when the kernels or a
  * later part name it, so that a unit holds nothing it does not use.
  *
- * $NAME$ in a text becomes the coefficients of minimax.def. Functions of floats: cuda_math.c. f16 and bf16
- * are converted by PTX on a GPU and by integer arithmetic elsewhere. */
+ * Functions of floats: cuda_formula.c. f16 and bf16 are converted by PTX on a GPU and by integer arithmetic elsewhere. */
 #include "codegen/cuda.h"
 
 #include <ctype.h>
 #include <string.h>
 
-typedef struct coefs {
-    const char *name;
-    int n;
-    double c[12];
-} coefs;
-
-static const coefs tables[] = {
-#define MM(name, ...) {#name, sizeof((double[]){__VA_ARGS__}) / sizeof(double), {__VA_ARGS__}},
-#include "math/minimax.def"
-};
-
 /* clang-format off */
-static const cu_part parts[] = {
+static const struct part {
+    const char *name, *text;
+} parts[] = {
 /* ---- memory ---- */
 {"nnc_inf", "NNC_FN float nnc_inf() { return __uint_as_float(0x7f800000u); }\n"},
 {"nnc_nan", "NNC_FN float nnc_nan() { return __uint_as_float(0x7fc00000u); }\n"},
@@ -446,6 +436,79 @@ static const cu_part parts[] = {
 "    for (int w = 1; w < G / 32; w++)\n"
 "        F()(best, at, part[first + w], place[first + w]);\n"
 "}\n"},
+/* ---- steps of formulas ---- */
+{"NNC_APPROX",
+"/* Elsewhere a value as good as that: off by at most `bits` of its last 23. */\n"
+"#ifndef NNC_APPROX\n"
+"#define NNC_APPROX(y, bits) (float)(y)\n"
+"#endif\n"},
+{"nnc_rcp",
+"/* 1/x to 1 ulp, 2^-126 <= |x| <= 2^126; beyond, 0 or infinity */\n"
+"NNC_FN float nnc_rcp(float x)\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"    float y;\n"
+"    asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
+"    return y;\n"
+"#else\n"
+"    return NNC_APPROX(1.0 / (double)x, 1.0);\n"
+"#endif\n"
+"}\n"},
+{"nnc_ex2",
+"/* 2^x to 2^-22; below 2^-126 it is 0 */\n"
+"NNC_FN float nnc_ex2(float x)\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"    float y;\n"
+"    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
+"    return y;\n"
+"#else\n"
+"    return x < -126.0f ? 0.0f : NNC_APPROX(exp2((double)x), 2.0);\n"
+"#endif\n"
+"}\n"},
+{"nnc_rsqrt_any",
+"/* 1 / sqrt x to 2^-22 */\n"
+"NNC_FN float nnc_rsqrt_any(float x)\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"    float y;\n"
+"    asm(\"rsqrt.approx.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
+"    return y;\n"
+"#else\n"
+"    return NNC_APPROX(1.0 / sqrt((double)x), 2.0);\n"
+"#endif\n"
+"}\n"},
+{"nnc_rcp_any",
+"/* 1/x of any x to 1 ulp */\n"
+"NNC_FN float nnc_rcp_any(float x)\n"
+"{\n"
+"#ifdef __CUDA_ARCH__\n"
+"    float y;\n"
+"    asm(\"rcp.approx.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
+"    return y;\n"
+"#else\n"
+"    return NNC_APPROX(1.0 / (double)x, 1.0);\n"
+"#endif\n"
+"}\n"},
+{"nnc_poly",
+"/* c0 + x (c1 + x (...)) */\n"
+"template <typename T> NNC_FN T nnc_poly(T, T c) { return c; }\n"
+"template <typename T, typename... C> NNC_FN T nnc_poly(T x, T c, C... rest)\n"
+"{\n"
+"    if constexpr (sizeof(T) == 8)\n"
+"        return fma(nnc_poly(x, rest...), x, c);\n"
+"    else\n"
+"        return fmaf(nnc_poly(x, rest...), x, c);\n"
+"}\n"},
+{"nnc_two_over_pi",
+"/* 2/pi in overlapping 32-bit words, each eight bits further. */\n"
+"static __device__ const unsigned nnc_two_over_pi[24] = {0xa2, 0xa2f9, 0xa2f983, 0xa2f9836e,\n"
+"    0xf9836e4e, 0x836e4e44, 0x6e4e4415, 0x4e441529, 0x441529fc, 0x1529fc27, 0x29fc2757, 0xfc2757d1,\n"
+"    0x2757d1f5, 0x57d1f534, 0xd1f534dd, 0xf534ddc0, 0x34ddc0db, 0xddc0db62, 0xc0db6295, 0xdb629599,\n"
+"    0x6295993c, 0x95993c43, 0x993c4390, 0x3c439041};\n"},
+{"nnc_isinf",
+"NNC_FN bool nnc_isinf(float x) { return fabsf(x) == nnc_inf(); }\n"
+"NNC_FN bool nnc_isinf(double x) { return fabs(x) == (double)nnc_inf(); }\n"},
 };
 /* clang-format on */
 
@@ -456,7 +519,7 @@ static bool is_word(char ch)
     return isalnum((unsigned char)ch) || ch == '_';
 }
 
-static bool names(const char *text, const char *name)
+bool cu_names(const char *text, const char *name)
 {
     size_t n = strlen(name);
     for (const char *p = text; (p = strstr(p, name)); p += n)
@@ -465,22 +528,7 @@ static bool names(const char *text, const char *name)
     return false;
 }
 
-static void put_coefs(nnc_text *t, const char *name, size_t n, bool wide)
-{
-    for (size_t i = 0; i < NNC_COUNT(tables); i++) {
-        const coefs *c = &tables[i];
-        if (strlen(c->name) != n || memcmp(c->name, name, n) != 0)
-            continue;
-        for (int j = 0; j < c->n; j++) {
-            nnc_printf(t, wide ? "%s%.17g" : "%s%.9g", j ? ", " : "", c->c[j]);
-            if (!wide)
-                nnc_puts(t, "f");
-        }
-    }
-}
-
-/* A part with its $...$: coefficients ($EXP$ of f32, $EXP:d$ of f64), $if name$ text $end$ where
- * `used` (what is printed anyway) names name. */
+/* A part; of $if name$ text $end$ the text where `used` (what is printed anyway) names name. */
 static void put_part(nnc_text *t, const char *s, const char *used)
 {
     while (*s) {
@@ -491,57 +539,37 @@ static void put_part(nnc_text *t, const char *s, const char *used)
         }
         nnc_putn(t, s, (size_t)(d - s));
         end = strchr(d + 1, '$');
+        s = end + 1;
         if (memcmp(d, "$if ", 4) == 0) {
             char name[32];
             snprintf(name, sizeof name, "%.*s", (int)(end - d - 4), d + 4);
-            s = end + 1;
-            if (!names(used, name))
+            if (!cu_names(used, name))
                 s = strstr(s, "$end$") + 5;
-        } else {
-            bool wide = end[-1] == 'd' && end[-2] == ':';
-            if (memcmp(d, "$end$", 5) != 0)
-                put_coefs(t, d + 1, (size_t)(end - d - 1) - (wide ? 2 : 0), wide);
-            s = end + 1;
         }
     }
 }
 
-enum { PARTS = 256 };
-
-/* All parts in the order they are printed; NULL: no more. */
-static const cu_part *part_at(int i)
-{
-    const cu_part *list[] = {parts, cu_math_parts, cu_policy_parts};
-    int n[] = {(int)NNC_COUNT(parts), cu_n_math_part, cu_n_policy_part};
-    for (int j = 0; j < 3; j++) {
-        if (i < n[j])
-            return &list[j][i];
-        i -= n[j];
-    }
-    return NULL;
-}
-
 void cu_prelude(nnc_text *t, const char *text)
 {
-    bool use[PARTS] = {false};
+    bool use[NNC_COUNT(parts)] = {false};
     nnc_text used = {0}, one = {0};
     nnc_puts(&used, text);
     for (bool grew = true; grew;) { /* parts name parts on either side of them */
         grew = false;
-        for (int i = 0; part_at(i); i++)
-            if (!use[i] && names(nnc_text_str(&used), part_at(i)->name)) {
+        for (size_t i = 0; i < NNC_COUNT(parts); i++)
+            if (!use[i] && cu_names(nnc_text_str(&used), parts[i].name)) {
                 use[i] = grew = true;
                 nnc_text_clear(&one);
-                put_part(&one, part_at(i)->text, text);
+                put_part(&one, parts[i].text, text);
                 nnc_puts(&used, nnc_text_str(&one));
             }
     }
     nnc_puts(t,
         "/* Written by nnc. Compile as C++17 without contraction: --std=c++17 --fmad=false. */\n"
         "#define NNC_FN __device__ __forceinline__\n\n");
-    for (int i = 0; part_at(i); i++)
+    for (size_t i = 0; i < NNC_COUNT(parts); i++)
         if (use[i])
-            put_part(t, part_at(i)->text, text);
+            put_part(t, parts[i].text, text);
     if (used.oom || one.oom)
         t->oom = true;
     nnc_text_deinit(&used);

@@ -243,8 +243,9 @@ static R expm1_(fb *b, R x)
 {
     R t, r = exp_reduce(b, at_least(b, at_most(b, x, 89), -18), &t),
          p = FMA(MUL(r, r), POLY(r, EXPM1), r);
-    R s = exp2i(b, t, -1), y = FMA(p, s, SUB(s, K(0.5))); /* 2^(n-1): 2^128 is no f32 */
-    return SEL(LT(ABS(x), K(0x1p-25)), x, ADD(y, y));
+    bool wide = is_wide(b, x); /* f32: 2^(n-1), since 2^128 is none */
+    R s = exp2i(b, t, wide ? 0 : -1), y = FMA(p, s, SUB(s, K(wide ? 1 : 0.5)));
+    return SEL(LT(ABS(x), K(0x1p-25)), x, wide ? y : ADD(y, y));
 }
 
 /* Both sides by e^-|x|, so that small results keep their accuracy. */
@@ -296,7 +297,7 @@ static R split(fb *b, R x, R *f, bool subnormal)
     if (d) /* CPUs before AVX-512 convert no 64-bit integers: through the bits of 1.5 * 2^52 + e */
         return SUB(FLOAT(IADD(e, I(i, 0x4338000000000000))), K(0x1.8p52));
     R n = ITOF(e);
-    return subnormal ? SUB(n, SEL(tiny, K(23), K(0))) : n;
+    return subnormal ? SEL(tiny, SUB(n, K(23)), n) : n;
 }
 
 /* NaN below zero, -inf at zero, inf and NaN as they are. */
@@ -362,7 +363,7 @@ static R asin_(fb *b, R x, bool acos)
 
 static R atan_(fb *b, R x)
 {
-    R a = ABS(x), inverse = GT(a, K(1)), t = DIV(SEL(inverse, K(1), a), SEL(inverse, a, K(1)));
+    R a = ABS(x), inverse = GT(a, K(1)), t = SEL(inverse, DIV(K(1), a), a);
     R z = MUL(t, t), p = FMA(MUL(t, z), POLY(z, ATAN), t);
     R beyond = is_wide(b, x) ? SUB(K(M_PI_2), p) : ADD(SUB(K(0x1.921fb6p0), p), K(-0x1.777a5cp-25));
     return COPYSIGN(SEL(inverse, beyond, p), x);

@@ -1,0 +1,256 @@
+/* math/formula_run.c -- runs a formula on arrays, a block of lanes a step, as loops that the compiler vectorises. Results are the same
+ * bits on every machine: products with sums are fused by the instruction or, where there is none, by the C library. */
+#include "math/formula.h"
+
+#include <assert.h>
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK = 64 };
+
+typedef union lanes {
+    float f[BLOCK];
+    double d[BLOCK];
+    uint32_t u[BLOCK]; /* bool: 0 or 1 */
+    uint64_t w[BLOCK];
+} lanes;
+
+#define EACH(expr) \
+    for (int i = 0; i < m; i++) \
+    expr
+/* One operation on either type of floats or of integers. */
+#define FLOATS(expr32, expr64) \
+    do { \
+        if (s->type == FT_f32) \
+            EACH(y->f[i] = (expr32)); \
+        else \
+            EACH(y->d[i] = (expr64)); \
+        return; \
+    } while (0)
+#define INTS(expr32, expr64) \
+    do { \
+        if (s->type != FT_i64) \
+            EACH(y->u[i] = (uint32_t)(expr32)); \
+        else \
+            EACH(y->w[i] = (uint64_t)(expr64)); \
+        return; \
+    } while (0)
+#define TEST(op) \
+    do { \
+        if (of == FT_f32) \
+            EACH(y->u[i] = a->f[i] op b->f[i]); \
+        else if (of == FT_f64) \
+            EACH(y->u[i] = a->d[i] op b->d[i]); \
+        else if (of == FT_i64) \
+            EACH(y->u[i] = a->w[i] op b->w[i]); \
+        else \
+            EACH(y->u[i] = a->u[i] op b->u[i]); \
+        return; \
+    } while (0)
+
+#define INLINE static inline __attribute__((always_inline)) void
+
+INLINE poly(const nnc_fstep *s, int m, const lanes *a, lanes *y)
+{
+    lanes r;
+    if (s->type == FT_f32) {
+        EACH(r.f[i] = (float)s->c[s->n - 1]);
+        for (int j = s->n - 2; j >= 0; j--)
+            EACH(r.f[i] = fmaf(r.f[i], a->f[i], (float)s->c[j]));
+    } else {
+        EACH(r.d[i] = s->c[s->n - 1]);
+        for (int j = s->n - 2; j >= 0; j--)
+            EACH(r.d[i] = fma(r.d[i], a->d[i], s->c[j]));
+    }
+    *y = r;
+}
+
+INLINE of_bits(const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, lanes *y)
+{
+    switch (s->op) {
+    case FO_and:
+        INTS(a->u[i] & b->u[i], a->w[i] & b->w[i]);
+    case FO_or:
+        INTS(a->u[i] | b->u[i], a->w[i] | b->w[i]);
+    case FO_not:
+        INTS(!a->u[i], !a->w[i]);
+    case FO_xor:
+        INTS(a->u[i] ^ b->u[i], a->w[i] ^ b->w[i]);
+    case FO_iadd:
+        INTS(a->u[i] + b->u[i], a->w[i] + b->w[i]);
+    case FO_isub:
+        INTS(a->u[i] - b->u[i], a->w[i] - b->w[i]);
+    case FO_imul:
+        INTS(a->u[i] * b->u[i], a->w[i] * b->w[i]);
+    case FO_shl:
+        INTS(a->u[i] << b->u[i], a->w[i] << b->w[i]);
+    case FO_lshr:
+        INTS(a->u[i] >> b->u[i], a->w[i] >> b->w[i]);
+    case FO_ashr:
+        INTS((int32_t)a->u[i] >> b->u[i], (int64_t)a->w[i] >> b->w[i]);
+    case FO_odd:
+        if (of == FT_i64)
+            EACH(y->u[i] = (uint32_t)(a->w[i] & 1));
+        else
+            EACH(y->u[i] = a->u[i] & 1);
+        return;
+    case FO_itof:
+        FLOATS((float)(int32_t)a->u[i], (double)(int64_t)a->w[i]);
+    case FO_word:
+        EACH(y->u[i] = nnc_two_over_pi[a->u[i] % NNC_TWO_OVER_PI]);
+        return;
+    default:
+        assert((s->op == FO_bits || s->op == FO_float) && "a step of a GPU or of AVX-512");
+        memcpy(y, a, sizeof *y);
+    }
+}
+
+/* The formula of far arguments where any lane needs it. */
+static void far(const nnc_fstep *s, int m, const lanes *a, const lanes *near, lanes *y)
+{
+    int n = 0;
+    *y = *near;
+    EACH(n += !(fabsf(a->f[i]) <= (float)NNC_FAR));
+    if (n == 0)
+        return;
+    lanes r;
+    nnc_formula f;
+    nnc_formula_make(&f, (nnc_fkey){.sop = (uint8_t)s->n, .type = s->type, .far = true},
+        (nnc_machine){.fma = true});
+    nnc_formula_run(&f, m, a, NULL, &r);
+    for (int i = 0; i < m; i++)
+        if (fabsf(a->f[i]) <= (float)NNC_FAR)
+            continue;
+        else if (s->type == FT_f32)
+            y->f[i] = r.f[i];
+        else
+            y->d[i] = r.d[i];
+}
+
+static void call(const nnc_fstep *s, int m, const lanes *a, const lanes *b, lanes *y)
+{
+    for (int i = 0; i < m; i++) /* erf1(x) is erfc(-x) */
+        y->d[i] = nnc_sop_eval_f64(
+            (nnc_sop)s->n, s->n == SC_erf1 ? -a->d[i] : a->d[i], b ? b->d[i] : 0, 0);
+}
+
+INLINE step(
+    const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, const lanes *c, lanes *y)
+{
+    switch (s->op) {
+    case FO_add:
+        FLOATS(a->f[i] + b->f[i], a->d[i] + b->d[i]);
+    case FO_sub:
+        FLOATS(a->f[i] - b->f[i], a->d[i] - b->d[i]);
+    case FO_mul:
+        FLOATS(a->f[i] * b->f[i], a->d[i] * b->d[i]);
+    case FO_div:
+    case FO_quick:
+        FLOATS(a->f[i] / b->f[i], a->d[i] / b->d[i]);
+    case FO_fma:
+        FLOATS(fmaf(a->f[i], b->f[i], c->f[i]), fma(a->d[i], b->d[i], c->d[i]));
+    case FO_poly:
+        poly(s, m, a, y);
+        return;
+    case FO_neg:
+        FLOATS(-a->f[i], -a->d[i]);
+    case FO_abs:
+        FLOATS(fabsf(a->f[i]), fabs(a->d[i]));
+    case FO_copysign:
+        FLOATS(copysignf(a->f[i], b->f[i]), copysign(a->d[i], b->d[i]));
+    case FO_sqrt:
+        FLOATS(sqrtf(a->f[i]), sqrt(a->d[i]));
+    case FO_floor:
+        FLOATS(floorf(a->f[i]), floor(a->d[i]));
+    case FO_lt:
+        TEST(<);
+    case FO_gt:
+        TEST(>);
+    case FO_eq:
+        TEST(==);
+    case FO_select:
+        FLOATS(a->u[i] ? b->f[i] : c->f[i], a->u[i] ? b->d[i] : c->d[i]);
+    case FO_wide:
+        if (s->type == FT_f64)
+            EACH(y->d[i] = (double)a->f[i]);
+        else
+            EACH(y->w[i] = a->u[i]);
+        return;
+    case FO_narrow:
+        EACH(y->f[i] = (float)a->d[i]);
+        return;
+    case FO_far:
+        far(s, m, a, b, y);
+        return;
+    case FO_call:
+        call(s, m, a, b, y);
+        return;
+    default:
+        of_bits(s, m, of, a, b, y);
+    }
+}
+
+INLINE run(const nnc_formula *f, int m, lanes *v)
+{
+    for (int i = 0; i < f->n; i++) {
+        const nnc_fstep *s = &f->step[i];
+        const lanes *arg[3];
+        if (s->op == FO_arg || s->op == FO_num)
+            continue;
+        for (int j = 0; j < 3; j++)
+            arg[j] = s->arg[j] < 0 ? NULL : &v[s->arg[j]];
+        step(s, m, f->step[s->arg[0]].type, arg[0], arg[1], arg[2], &v[i]);
+    }
+}
+
+static void run_any(const nnc_formula *f, int m, lanes *v)
+{
+    run(f, m, v);
+}
+
+#if defined __x86_64__ && defined __GNUC__
+__attribute__((target("avx2,fma"))) static void run_avx2(const nnc_formula *f, int m, lanes *v)
+{
+    run(f, m, v);
+}
+#define RUN() (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? run_avx2 : run_any)
+#else
+#define RUN() run_any
+#endif
+
+static void constant(const nnc_fstep *s, int m, lanes *y)
+{
+    if (s->type == FT_f32)
+        EACH(y->f[i] = (float)s->f);
+    else if (s->type == FT_f64)
+        EACH(y->d[i] = s->f);
+    else if (s->type == FT_i64)
+        EACH(y->w[i] = (uint64_t)s->i);
+    else
+        EACH(y->u[i] = (uint32_t)s->i);
+}
+
+void nnc_formula_run(const nnc_formula *f, int n, const void *a, const void *b, void *y)
+{
+    _Alignas(64) lanes v[NNC_FSTEPS];
+    void (*const go)(const nnc_formula *, int, lanes *) = RUN();
+    const size_t to = f->step[f->n - 1].type == FT_f64 ? 8 : 4;
+    const int width =
+        n < BLOCK ? (int)nnc_align_up(n, 8) : BLOCK; /* whole vectors: lanes beyond n hold zeros */
+    for (int i = 0; i < f->n; i++)
+        if (f->step[i].op == FO_num)
+            constant(&f->step[i], width, &v[i]);
+        else if (f->step[i].op == FO_arg)
+            memset(&v[i], 0, sizeof v[i]);
+    for (int at = 0; at < n; at += BLOCK) {
+        const size_t m = (size_t)(n - at < BLOCK ? n - at : BLOCK);
+        for (int i = 0; i < f->n; i++) {
+            const nnc_fstep *s = &f->step[i];
+            const size_t size = s->type == FT_f64 ? 8 : 4;
+            if (s->op == FO_arg)
+                memcpy(&v[i], (const char *)(s->n ? b : a) + size * (size_t)at, size * m);
+        }
+        go(f, width, v);
+        memcpy((char *)y + to * (size_t)at, &v[f->n - 1], to * m);
+    }
+}
