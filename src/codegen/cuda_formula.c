@@ -11,7 +11,8 @@ typedef struct writer {
     const nnc_formula *f;
     nnc_text expr[NNC_FSTEPS];
     int uses[NNC_FSTEPS];
-    bool arm[NNC_FSTEPS]; /* chosen by a select: written inside it, it becomes a branch */
+    bool arm[NNC_FSTEPS]; /* one side of a select: written inside it, it would become a branch */
+    bool early[NNC_FSTEPS]; /* used before the branch that ends the function */
     bool named[NNC_FSTEPS]; /* declared as v<step> */
 } writer;
 
@@ -71,7 +72,9 @@ static void expression(const writer *w, nnc_text *t, const nnc_fstep *s)
         nnc_puts(t, "nnc_poly(");
         operand(w, t, s->arg[0], true);
         for (int i = 0; i < s->n; i++) {
-            nnc_fstep c = {.op = FO_num, .type = s->type, .f = s->c[i]};
+            nnc_fstep c = {.op = FO_num,
+                .type = s->type,
+                .f = s->type == FT_f32 ? (double)(float)s->c[i] : s->c[i]};
             nnc_puts(t, ", ");
             number(t, &c);
         }
@@ -101,31 +104,68 @@ static void expression(const writer *w, nnc_text *t, const nnc_fstep *s)
     }
 }
 
+static void count_uses(writer *w)
+{
+    for (int i = 0; i < w->f->n; i++)
+        for (int j = 0; j < 3; j++)
+            if (w->f->step[i].arg[j] >= 0) {
+                w->uses[w->f->step[i].arg[j]]++;
+                w->arm[w->f->step[i].arg[j]] |= w->f->step[i].op == FO_select && j > 0;
+            }
+}
+
+/* The steps before `end` that are, or are not, early. */
+static void statements(writer *w, nnc_text *t, int end, bool early)
+{
+    for (int i = 0; i < end; i++) {
+        const nnc_fstep *s = &w->f->step[i];
+        if (s->op == FO_arg || s->op == FO_num || w->early[i] != early)
+            continue;
+        bool slow = s->op == FO_sqrt || s->op == FO_div; /* worth a branch */
+        expression(w, &w->expr[i], s);
+        w->named[i] = w->uses[i] > 1 || (w->arm[i] && !slow) || w->expr[i].n > LINE;
+        if (w->named[i])
+            nnc_printf(
+                t, "    const %s v%d = %s;\n", c_type(s->type), i, nnc_text_str(&w->expr[i]));
+    }
+}
+
+static void give_back(const writer *w, nnc_text *t, int id, bool narrow)
+{
+    nnc_puts(t, narrow ? "return (float)(" : "return ");
+    operand(w, t, id, true);
+    nnc_puts(t, narrow ? ");\n" : ";\n");
+}
+
 static void function(nnc_text *t, nnc_fkey key, const nnc_formula *f)
 {
     writer w = {.f = f};
     char name[64];
+    const int last = f->n - 1;
+    const bool narrow = f->step[last].op == FO_narrow;
+    const int result = narrow ? f->step[last].arg[0] : last;
+    const nnc_fstep *r = &f->step[result];
     nnc_formula_name(name, sizeof name, key);
     nnc_printf(t, "%s %s %s(%s x", key.far ? "static __device__ __noinline__" : "NNC_FN",
-        c_type(f->step[f->n - 1].type), name, key.far ? "float" : c_type(key.type));
+        c_type(f->step[last].type), name, key.far ? "float" : c_type(key.type));
     nnc_printf(t, nnc_sops[key.sop].arity == 2 ? ", %s y)\n{\n" : ")\n{\n", c_type(key.type));
-    for (int i = 0; i < f->n; i++)
-        for (int j = 0; j < 3; j++)
-            if (f->step[i].arg[j] >= 0) {
-                w.uses[f->step[i].arg[j]]++;
-                w.arm[f->step[i].arg[j]] |= f->step[i].op == FO_select && j > 0;
-            }
-    for (int i = 0; i < f->n; i++) {
-        const nnc_fstep *s = &f->step[i];
-        if (s->op == FO_arg || s->op == FO_num)
-            continue;
-        expression(&w, &w.expr[i], s);
-        bool slow = s->op == FO_sqrt || s->op == FO_div; /* worth a branch */
-        w.named[i] = i < f->n - 1 && (w.uses[i] > 1 || (w.arm[i] && !slow) || w.expr[i].n > LINE);
-        if (w.named[i])
-            nnc_printf(t, "    const %s v%d = %s;\n", c_type(s->type), i, nnc_text_str(&w.expr[i]));
+    count_uses(&w);
+    if (r->op == FO_branch) {
+        w.early[r->arg[0]] = w.early[r->arg[1]] = true;
+        for (int i = result; i >= 0; i--)
+            for (int j = 0; w.early[i] && j < 3; j++)
+                if (f->step[i].arg[j] >= 0)
+                    w.early[f->step[i].arg[j]] = true;
+        statements(&w, t, result, true);
+        nnc_puts(t, "    if (");
+        operand(&w, t, r->arg[0], true);
+        nnc_puts(t, ")\n        ");
+        give_back(&w, t, r->arg[1], narrow);
     }
-    nnc_printf(t, "    return %s;\n}\n", nnc_text_str(&w.expr[f->n - 1]));
+    statements(&w, t, result + (r->op != FO_branch), false);
+    nnc_puts(t, "    ");
+    give_back(&w, t, r->op == FO_branch ? r->arg[2] : result, narrow);
+    nnc_puts(t, "}\n");
     for (int i = 0; i < f->n; i++) {
         t->oom |= w.expr[i].oom;
         nnc_text_deinit(&w.expr[i]);

@@ -5,7 +5,9 @@
  *
  * Thread-safe: a run changes nothing but its stack, the arguments and its scratch. */
 #include "interp/internal.h"
+#include "math/formula.h"
 
+#include <stddef.h>
 #include <string.h>
 
 enum { STACK_BYTES = 192 << 10, MAX_BLOCK = 512, MIN_BLOCK = 8 };
@@ -15,6 +17,7 @@ typedef struct plan_ins {
     int32_t at_slot; /* argmax, argmin: indices; else -1 */
     bool varies; /* differs along the stage's vector axis */
     bool spread; /* one number, but read by what varies: fill all lanes */
+    nnc_formula *formula; /* of a function of floats: its steps alone are allocated */
 } plan_ins;
 
 struct nnc_interp {
@@ -158,6 +161,25 @@ static void place_buffers(nnc_interp *s)
     }
 }
 
+/* The formulas that the LLVM emitter takes on a CPU with fused multiply-add. False: out of memory. */
+static bool find_formulas(nnc_interp *s)
+{
+    for (int i = 0; i < s->k->n_ins; i++) {
+        const nnc_kins *in = &s->k->ins[i];
+        nnc_formula f;
+        if (in->op != KO_sop ||
+            !nnc_has_formula((nnc_sop)in->sop, (nnc_dtype)s->k->ins[in->arg[0]].dtype))
+            continue;
+        nnc_formula_make(&f, nnc_formula_key(s->k, in), (nnc_machine){.fma = true});
+        const size_t bytes = offsetof(nnc_formula, step) + sizeof f.step[0] * (size_t)f.n;
+        s->ins[i].formula = nnc_malloc(bytes);
+        if (!s->ins[i].formula)
+            return false;
+        memcpy(s->ins[i].formula, &f, bytes);
+    }
+    return true;
+}
+
 nnc_interp *nnc_interp_create(const nnc_kernel *k)
 {
     nnc_interp *s = nnc_calloc(1, sizeof *s);
@@ -174,7 +196,7 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     for (int i = 0; i < k->n_ins; i++)
         s->ins[i].at_slot = -1;
     mark_varying(s);
-    if (!assign_slots(s)) {
+    if (!assign_slots(s) || !find_formulas(s)) {
         nnc_interp_destroy(s);
         return NULL;
     }
@@ -194,6 +216,8 @@ void nnc_interp_destroy(nnc_interp *s)
 {
     if (!s)
         return;
+    for (int i = 0; s->ins && i < s->k->n_ins; i++)
+        nnc_free(s->ins[i].formula);
     nnc_free(s->ins);
     nnc_free(s->tmp_at);
     nnc_free(s->arg_of);
@@ -361,6 +385,10 @@ static void run_section(const run *r, const nnc_kstage *g, int b, int e, int n, 
             run_reduce(r, g, id, fold ? n : m);
             continue; /* its spread waits for the end of the row */
         default:
+            if (p->formula) {
+                nnc_formula_run(p->formula, m, value(r, in->arg[0]), value(r, in->arg[1]), y);
+                break;
+            }
             nnc_lanes_sop(in, (nnc_dtype)r->k->ins[in->arg[0]].dtype, m, value(r, in->arg[0]),
                 value(r, in->arg[1]), value(r, in->arg[2]), y);
         }

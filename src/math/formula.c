@@ -97,7 +97,8 @@ static R whole(fb *b, R like, int64_t v)
 #define AND(p, q) same(b, FO_and, (p), (q), -1)
 #define OR(p, q) same(b, FO_or, (p), (q), -1)
 #define NOT(p) same(b, FO_not, (p), -1, -1)
-#define SEL(c, p, q) select_(b, (c), (p), (q))
+#define SEL(c, p, q) op(b, FO_select, type_of(b, (p)), (c), (p), (q))
+#define BRANCH(c, p, q) op(b, FO_branch, type_of(b, (p)), (c), (p), (q))
 #define BITS(p) op(b, FO_bits, is_wide(b, (p)) ? FT_i64 : FT_i32, (p), -1, -1)
 #define FLOAT(p) op(b, FO_float, is_wide(b, (p)) ? FT_f64 : FT_f32, (p), -1, -1)
 #define ITOF(p) op(b, FO_itof, is_wide(b, (p)) ? FT_f64 : FT_f32, (p), -1, -1)
@@ -117,11 +118,6 @@ static R whole(fb *b, R like, int64_t v)
 static R fma_(fb *b, R p, R q, R r)
 {
     return b->m.fma ? same(b, FO_fma, p, q, r) : ADD(MUL(p, q), r);
-}
-
-static R select_(fb *b, R c, R p, R q)
-{
-    return op(b, FO_select, type_of(b, p), c, p, q);
 }
 
 static R poly(fb *b, R x, const double *c, int n)
@@ -261,8 +257,8 @@ static R tanh_(fb *b, R x, bool is_short)
     if (is_short)
         return near;
     R a = ABS(x), c = at_most(b, a, 10), e = exp_(b, ADD(c, c), true, true);
-    R y = SUB(K(1), quotient(b, K(2), ADD(e, K(1))));
-    return SEL(LT(a, K(0.625)), near, COPYSIGN(y, x));
+    R y = COPYSIGN(SUB(K(1), quotient(b, K(2), ADD(e, K(1)))), x), is_near = LT(a, K(0.625));
+    return is_wide(b, x) ? BRANCH(is_near, near, y) : SEL(is_near, near, y);
 }
 
 /* f64 only */
@@ -272,14 +268,14 @@ static R sinh_(fb *b, R x, bool cosh)
     if (cosh)
         return MUL(ADD(e, r), K(0.5));
     R z = MUL(x, x), near = FMA(MUL(x, z), POLY(z, SINH), x);
-    return SEL(LT(a, K(1)), near, COPYSIGN(MUL(SUB(e, r), K(0.5)), x));
+    return BRANCH(LT(a, K(1)), near, COPYSIGN(MUL(SUB(e, r), K(0.5)), x));
 }
 
 static R erf_(fb *b, R x)
 {
     R near = MUL(x, POLY(MUL(x, x), ERF)), a = ABS(x),
       e = exp_(b, POLY(at_most(b, a, 4), ERFC), true, true);
-    return SEL(LT(a, K(0.927)), near, COPYSIGN(SUB(K(1), e), x));
+    return BRANCH(LT(a, K(0.927)), near, COPYSIGN(SUB(K(1), e), x));
 }
 
 /* ---- logarithms ---- */
@@ -305,7 +301,9 @@ static R log_ends(fb *b, R x, R y, int reach)
 {
     if (!(reach & FR_top))
         y = SEL(EQ(x, K(INFINITY)), x, y);
-    return reach & FR_sure ? y : SEL(GT(x, K(0)), y, SEL(EQ(x, K(0)), K(-INFINITY), K(NAN)));
+    if (reach & FR_sure)
+        return y;
+    return SEL(GT(x, K(0)), y, reach & FR_low ? x : SEL(EQ(x, K(0)), K(-INFINITY), K(NAN)));
 }
 
 static R log_(fb *b, R x, int reach)
@@ -327,7 +325,7 @@ static R log1p_(fb *b, R x)
 {
     R y = log_(b, ADD(x, K(1)), 0), a = ABS(x),
       near = FMA(MUL(x, x), FMA(x, K(1.0 / 3), K(-0.5)), x);
-    return SEL(LT(a, K(0x1p-10)), SEL(EQ(x, K(0)), x, near), y);
+    return BRANCH(LT(a, K(0x1p-10)), SEL(EQ(x, K(0)), x, near), y);
 }
 
 /* f64 only: |x|^y = 2^(y log2 |x|), then C's special cases. */
@@ -342,9 +340,9 @@ static R pow_(fb *b, R x, R y)
     R c = magic(b, x), n = ADD(t, c), r = SUB(t, SUB(n, c)),
       p = scale(b, FMA(r, POLY(r, EXP2D), K(1)), n, true);
     R h = MUL(y, K(0.5)), integer = EQ(FLOOR(y), y), even = EQ(FLOOR(h), h);
-    p = SEL(AND(integer, NOT(even)), COPYSIGN(p, x), p);
+    R of_odd = SEL(AND(integer, NOT(even)), COPYSIGN(p, x), p);
     R bad = AND(AND(LT(x, K(0)), GT(x, K(-INFINITY))), AND(NOT(integer), LT(ABS(y), K(INFINITY))));
-    return SEL(bad, K(NAN), p);
+    return BRANCH(GT(x, K(0)), p, SEL(bad, K(NAN), of_odd));
 }
 
 /* ---- circular functions ---- */
@@ -358,7 +356,7 @@ static R asin_(fb *b, R x, bool acos)
     if (!acos)
         return COPYSIGN(SEL(big, SUB(K(M_PI_2), ADD(p, p)), p), x);
     R far = SEL(LT(x, K(0)), SUB(K(M_PI), ADD(p, p)), ADD(p, p));
-    return SEL(big, far, SUB(K(M_PI_2), COPYSIGN(p, x)));
+    return BRANCH(big, far, SUB(K(M_PI_2), COPYSIGN(p, x)));
 }
 
 static R atan_(fb *b, R x)
@@ -459,7 +457,7 @@ static R tan_(fb *b, R x32, R x, bool near)
         last = BITS(r);
     }
     R z = MUL(r, r), y = FMA(MUL(z, r), POLY(z, TAN), r), odd = ODD(last);
-    return DIV(SEL(odd, K(-1), y), SEL(odd, y, K(1)));
+    return BRANCH(odd, DIV(K(-1), y), y);
 }
 
 /* ---- --math=fast: within 2^-15 of the value; results below 2^-126 may be zero ---- */
@@ -508,7 +506,7 @@ static R fast_erf(fb *b, R x)
 {
     R near = MUL(x, POLY(MUL(x, x), FAST_ERF)), a = ABS(x), c = at_most(b, a, 4);
     R far = SUB(K(1), fast_exp2(b, MUL(c, POLY(c, FAST_ERFC)), true, true));
-    return SEL(LT(a, K(0.5)), near, COPYSIGN(far, x));
+    return BRANCH(LT(a, K(0.5)), near, COPYSIGN(far, x));
 }
 
 /* 1 + erf x = erfc(-x), from 2^32 e^(-x^2), so that small results keep their digits: the last product is a subnormal number or 0 when
@@ -690,7 +688,8 @@ static uint8_t reach_of(nnc_sop f, bool fast, double lo, double hi, double most,
         return (uint8_t)((lo >= -87 ? FR_low : 0) | (hi <= 87 ? FR_top : 0));
     case SC_log:
     case SC_log2:
-        return (uint8_t)((lo >= 0x1p-126 ? FR_low : 0) | (hi < INFINITY ? FR_top : 0) |
+        return (uint8_t)((lo >= 0x1p-126 ? FR_low : 0) |
+                         (hi < INFINITY && hint & KH_nonan ? FR_top : 0) |
                          (lo > 0 && hint & KH_nonan ? FR_sure : 0));
     case SC_sin:
         return most <= (fast ? 1 : 0.842) ? FR_short : half ? FR_half : near ? FR_near : 0;

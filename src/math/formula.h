@@ -42,7 +42,7 @@ typedef struct nnc_formula {
 /* What is known of the first operand, in the strongest terms that the function's methods tell apart. */
 enum nnc_freach {
     FR_low = 1,     /* exp: >= -87; log: a normal number; sigmoid: >= -87 */
-    FR_top = 2,     /* exp: <= 88; log: finite; sigmoid: <= 87 */
+    FR_top = 2,     /* exp: <= 88; log: finite, no NaN; sigmoid: <= 87 */
     FR_short = 4,   /* near 0: sin, tanh */
     FR_half = 8,    /* |x| <= pi/2 */
     FR_near = 16,   /* |x| <= NNC_FAR */

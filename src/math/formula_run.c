@@ -169,6 +169,7 @@ INLINE step(
     case FO_eq:
         TEST(==);
     case FO_select:
+    case FO_branch:
         FLOATS(a->u[i] ? b->f[i] : c->f[i], a->u[i] ? b->d[i] : c->d[i]);
     case FO_wide:
         if (s->type == FT_f64)

@@ -3,6 +3,7 @@
  * NNC_EXHAUSTIVE=1 (or a function's name) goes through all 2^32 arguments and prints the largest
  * error; docs/math.md holds the table. */
 #include "kb.h"
+#include "math/formula.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -65,10 +66,11 @@ struct form {
 };
 static const struct form plain = {"", 0, 0, 0};
 
+static kb b; /* the kernel of the latest compile */
+
 /* y = op(x) over BLOCK elements. */
 static bool compile(nnc_sop op, const struct form *o, const nnc_target *t, kb_code *c)
 {
-    static kb b;
     kb_init(&b, "k_math");
     int a = kb_axis(&b, KA_outer, BLOCK);
     int x = kb_buf(&b, KB_in, DT_f32, BLOCK), y = kb_buf(&b, KB_out, DT_f32, BLOCK);
@@ -263,4 +265,54 @@ TEST(math_f32_by_policy)
                 (!only || strcmp(only, nnc_sops[fns[j].op].name) == 0))
                 check_one(&fns[j], &o, kb_host(), step, "fma");
         }
+}
+
+/* Steps whose results a machine may round in its own way: a quotient by an estimate, the exponent of a subnormal result. */
+static bool may_differ(nnc_fkey key)
+{
+    static nnc_formula f;
+    nnc_formula_make(&f, key, (nnc_machine){.fma = true, .scale = true});
+    for (int i = 0; i < f.n; i++)
+        if (f.step[i].op == FO_quick || (f.step[i].op == FO_scale && key.policy & KH_fast))
+            return true;
+    return false;
+}
+
+/* Machine code with fused multiply-add and the interpreter run the same steps: equal to the bit, but for those of may_differ, of
+ * which few results differ, by 2^-20 or where they are subnormal. */
+TEST(math_equals_the_interpreter)
+{
+    static const struct form forms[] = {{"", 0, 0, 0}, {" exact", KH_exact, 0, 0},
+        {" fast", KH_fast, 0, 0}, {" near", 0, -60000, 60000}, {" half", KH_nonan, -1.5f, 1.5f},
+        {" short", 0, -0.4f, 0.4f}, {" positive", KH_nonan, 0.5f, 4097}};
+    static float x[BLOCK], y[BLOCK], z[BLOCK];
+    void *args[2][2] = {{x, y}, {x, z}};
+    for (size_t i = 0; kb_emitter() && kb_host()->fma && i < NNC_COUNT(fns) * NNC_COUNT(forms);
+         i++) {
+        const struct fn *f = &fns[i / NNC_COUNT(forms)];
+        const struct form *o = &forms[i % NNC_COUNT(forms)];
+        kb_code c;
+        if (!compile(f->op, o, kb_host(), &c))
+            return;
+        nnc_interp *s = nnc_interp_create(&b.k);
+        const bool exact = f->op == SC_sqrt || !may_differ(nnc_formula_key(&b.k, &b.ins[1]));
+        for (uint32_t j = 0; j < BLOCK; j++) {
+            const uint32_t u = j * 65537 + (uint32_t)test_seed % 65537;
+            memcpy(&x[j], &u, 4);
+            if (o->lo < o->hi && !(x[j] >= o->lo && x[j] <= o->hi))
+                x[j] = o->lo + (o->hi - o->lo) * (float)j / BLOCK;
+        }
+        c.fn(args[0], 0, 1, NULL);
+        nnc_interp_run(s, args[1], 0, 1, NULL);
+        for (int j = 0; j < BLOCK; j++) {
+            const bool same = memcmp(&y[j], &z[j], 4) == 0 || (isnan(y[j]) && isnan(z[j]));
+            if (same || (!exact && fabsf(y[j] - z[j]) <= fabsf(y[j]) * 0x1p-20f + 0x1p-126f))
+                continue;
+            test_fail(__FILE__, __LINE__, "%s%s at %a: %a by machine code, %a by the interpreter",
+                nnc_sops[f->op].name, o->name, (double)x[j], (double)y[j], (double)z[j]);
+            break;
+        }
+        nnc_interp_destroy(s);
+        kb_free(&c);
+    }
 }

@@ -198,6 +198,7 @@ static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)
     case FO_eq:
         return compare(m, s->op, a, b);
     case FO_select:
+    case FO_branch:
         return SEL(a, b, c);
     case FO_wide:
         return s->type == FT_f64 ? ll_wide(m, a)
