@@ -2,6 +2,7 @@
  * the sections it lists: graph before and after the passes, plan, remarks, machine code, and weights when they are embedded. Every
  * section has a checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
 #include "api/internal.h"
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,63 @@ typedef struct writer {
     nnc_arena arena;
     nnc_sink *sink;
 } writer;
+
+/* ---- paths of weights ------------------------------------------------------------------------------------ */
+
+/* The folder of a file, as it really is. False: there is none. */
+static bool folder_of(const char *file, char out[PATH_MAX])
+{
+    char dir[PATH_MAX];
+    const char *slash = strrchr(file, '/');
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - file) + 1 : 1, slash ? file : ".");
+    return realpath(dir, out) != NULL;
+}
+
+/* `file` as seen from the folder of the artifact, so that the two can be moved together; absolute where it was written so, or where the
+ * artifact has no folder (a pipe). */
+static const char *path_from(nnc_arena *a, const char *artifact, const char *file)
+{
+    char to[PATH_MAX], from[PATH_MAX];
+    struct stat st;
+    bool pipe =
+        !strncmp(artifact, "/dev/", 5) || (stat(artifact, &st) == 0 && !S_ISREG(st.st_mode));
+    if (file[0] == '/' || !realpath(file, to))
+        return file;
+    if (pipe || !folder_of(artifact, from))
+        return nnc_arena_strdup(a, to);
+    nnc_text t = {0};
+    size_t common = 0;
+    for (size_t i = 0; from[i] == to[i] || (!from[i] && to[i] == '/'); i++) {
+        if (to[i] == '/' && (!from[i] || from[i] == '/'))
+            common = i;
+        if (!from[i])
+            break;
+    }
+    for (const char *p = from + common; *p && p[1]; p = p + 1 + strcspn(p + 1, "/"))
+        nnc_puts(&t, "../");
+    nnc_puts(&t, to + common + 1);
+    const char *copy = t.oom ? NULL : nnc_arena_strdup(a, nnc_text_str(&t));
+    nnc_text_deinit(&t);
+    return copy;
+}
+
+/* The plan's text with weights' files as seen from the artifact. */
+static nnc_status print_plan(writer *w, const char *artifact, nnc_text *t)
+{
+    nnc_plan p = *w->a->plan;
+    nnc_weight *weight = ARENA_NEW(&w->arena, nnc_weight, p.n_weight + 1);
+    if (!weight)
+        return nnc_nomem(w->sink);
+    for (int i = 0; i < p.n_weight; i++) {
+        weight[i] = p.weight[i];
+        if (weight[i].kind == NNC_W_file &&
+            !(weight[i].file = path_from(&w->arena, artifact, weight[i].file)))
+            return nnc_nomem(w->sink);
+    }
+    p.weight = weight;
+    nnc_plan_print(t, &p);
+    return NNC_OK;
+}
 
 /* ---- writing ----------------------------------------------------------------------------------------- */
 
@@ -92,7 +150,7 @@ static void add(writer *w, const char *name, const void *data, size_t size, int 
     w->n++;
 }
 
-static nnc_status collect(writer *w, bool embed)
+static nnc_status collect(writer *w, const char *file, bool embed)
 {
     const nnc_plan *p = w->a->plan;
     static const char *const names[] = {"source", "graph", "plan", "remarks"};
@@ -101,7 +159,7 @@ static nnc_status collect(writer *w, bool embed)
         return nnc_nomem(w->sink);
     nnc_graph_print(&w->text[0], w->a->source);
     nnc_graph_print(&w->text[1], w->a->graph);
-    nnc_plan_print(&w->text[2], p);
+    NNC_TRY(print_plan(w, file, &w->text[2]));
     NNC_TRY(nnc_report_explain(w->a, NNC_JSON, true, &w->text[3]));
     for (int i = 0; i < 4; i++) {
         if (w->text[i].oom)
@@ -212,7 +270,7 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
             "holds the model's weights: name another file for the artifact");
     nnc_arena_init(&w.arena, 0);
-    nnc_status st = collect(&w, embed);
+    nnc_status st = collect(&w, file, embed);
     if (!st) {
         manifest(&w);
         st = w.manifest.oom ? nnc_nomem(sink) : nnc_file_write_by(file, write_all, &w, true, sink);
@@ -312,12 +370,25 @@ static nnc_status read_graph(const reader *r, nnc_blob b, nnc_graph **g)
     return *g ? NNC_OK : nnc_sink_cause(r->sink, NNC_E_MODEL);
 }
 
+/* Weights' files are named relative to the artifact's folder. */
 static nnc_status read_plan(const reader *r, nnc_blob b)
 {
     nnc_scan s;
+    nnc_artifact *a = r->a;
+    int dir = (int)(strrchr(a->file, '/') - a->file) + 1;
     nnc_scan_init(&s, r->file, b.data, b.n);
-    r->a->plan = nnc_plan_parse(&s, r->sink);
-    return r->a->plan ? NNC_OK : nnc_sink_cause(r->sink, NNC_E_MODEL);
+    a->plan = nnc_plan_parse(&s, r->sink);
+    if (!a->plan)
+        return nnc_sink_cause(r->sink, NNC_E_MODEL);
+    for (int i = 0; i < a->plan->n_weight; i++) {
+        nnc_weight *w = &a->plan->weight[i];
+        if (w->kind != NNC_W_file || !w->file || w->file[0] == '/')
+            continue;
+        w->file = nnc_arena_printf(&a->arena, "%.*s%s", dir, a->file, w->file);
+        if (!w->file)
+            return nnc_nomem(r->sink);
+    }
+    return NNC_OK;
 }
 
 static const char *text_of(nnc_remarks *out, const cJSON *e, const char *key)
@@ -508,7 +579,8 @@ static nnc_status load(reader *r, nnc_env *e)
     if (!r->a->libraries)
         return nnc_nomem(r->sink);
     NNC_TRY(nnc_chunks_count(r->a, r->sink));
-    return check_machine(r, e);
+    r->a->unchecked = !e;
+    return e ? check_machine(r, e) : NNC_OK;
 }
 
 nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink)
@@ -534,4 +606,47 @@ nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, n
     else
         *out = a;
     return st;
+}
+
+/* ---- weights beside the artifact ----------------------------------------------------------------------------- */
+
+static bool is_beside(const nnc_artifact *a, const nnc_weight *w)
+{
+    return w->kind == NNC_W_file && !(a->file && !strcmp(w->file, a->file));
+}
+
+nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink)
+{
+    uint64_t last;
+    for (int i = 0; i < a->plan->n_weight; i++) {
+        const nnc_type *t = weight_type(a->plan, i);
+        const nnc_weight *w = &a->plan->weight[i];
+        if (!t || !is_beside(a, w) || nnc_type_numel(t) == 0)
+            continue;
+        nnc_status st = nnc_weight_read(w, t, nnc_type_numel(t) - 1, 1, &last, NULL, sink);
+        if (st == NNC_E_IO)
+            nnc_note(sink, (nnc_loc){0},
+                "weights of %s are read from there (artifacts name the file relative to their "
+                "folder); --weights=FILE reads them from another place",
+                a->source->name);
+        NNC_TRY(st);
+    }
+    return NNC_OK;
+}
+
+nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink)
+{
+    const char *copy = nnc_arena_strdup(&a->arena, file);
+    int n = 0;
+    if (!copy)
+        return nnc_nomem(sink);
+    for (int i = 0; i < a->plan->n_weight; i++)
+        if (is_beside(a, &a->plan->weight[i])) {
+            a->plan->weight[i].file = copy;
+            n++;
+        }
+    if (!n)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--weights has no effect: the weights of this artifact are embedded or generated");
+    return nnc_artifact_check_weights(a, sink);
 }

@@ -32,6 +32,7 @@ struct nnc_artifact {
     void *backing;        /* of an artifact read from a file: the bytes that blobs point into */
     nnc_map map;
     const char *file;     /* that file; embedded weights are read from it. Owned by `arena`. */
+    bool unchecked;       /* loaded to be looked at: its machine was not compared with this one */
     const char *libraries; /* that its plan was made for, as nnc_put_libraries names them; NULL: made in this process */
     nnc_arena arena;
 };

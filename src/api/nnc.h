@@ -80,8 +80,13 @@ NNC_API nnc_status nnc_compile(
 NNC_API void nnc_artifact_destroy(nnc_artifact *a);
 /* One file: readable manifest, graph, plan, kernels, remarks; weights too when `embed` (else references). Atomic. */
 NNC_API nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink) NNC_MUST;
-/* Refuses damaged, truncated and foreign files (NNC_E_MODEL) and those made for another machine (NNC_E_DEVICE). */
+/* Refuses damaged, truncated and foreign files (NNC_E_MODEL) and those made for another machine than e (NNC_E_DEVICE). e NULL: to look
+ * at, whatever machine it is for; no session can be made of it. */
 NNC_API nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+/* Are the files with its weights there, and those it was compiled with? Looks at each weight's last element. */
+NNC_API nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* Reads the weights that lie in a file beside the artifact from this file instead, and checks it. */
+NNC_API nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
 /* Does the file start like an artifact? */
 NNC_API bool nnc_is_artifact(const char *file);
 /* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; of a CPU's: "llvm", "asm"; of a GPU's: "cuda", "ptx",

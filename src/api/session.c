@@ -45,7 +45,11 @@ static void warn_slow(const nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)
 {
     *out = NULL;
+    if (a->unchecked)
+        return nnc_fail0(sink, NNC_E_USAGE, "the artifact was loaded without a machine to run on");
     NNC_TRY(nnc_refuse_foreign(e, a, sink));
+    NNC_TRY(nnc_artifact_check_weights(a, sink));
+    NNC_TRY(nnc_par_check(a->plan->threads, sink));
     nnc_session *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);

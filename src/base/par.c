@@ -206,3 +206,41 @@ int nnc_cpu_count(void)
         n = q;
     return n < 1 ? 1 : n;
 }
+
+/* ---- can threads be started? ---------------------------------------------------------------------------------- */
+
+static void *wait_for_end(void *end)
+{
+    pthread_mutex_lock(end);
+    pthread_mutex_unlock(end);
+    return NULL;
+}
+
+int nnc_par_available(int threads)
+{
+    pthread_mutex_t end = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t *t = nnc_malloc((size_t)nnc_max64(threads, 1) * sizeof *t);
+    int n = 0;
+    if (!t)
+        return 1;
+    pthread_mutex_lock(&end); /* all are alive at once */
+    while (n < threads - 1 && pthread_create(&t[n], NULL, wait_for_end, &end) == 0)
+        n++;
+    pthread_mutex_unlock(&end);
+    for (int i = 0; i < n; i++)
+        pthread_join(t[i], NULL);
+    pthread_mutex_destroy(&end);
+    nnc_free(t);
+    return n + 1;
+}
+
+nnc_status nnc_par_check(int threads, nnc_sink *sink)
+{
+    int n = nnc_par_available(threads);
+    if (n >= threads)
+        return NNC_OK;
+    return nnc_fail0(sink, NNC_E_DEVICE,
+        "cannot start %d threads, only %d: use --threads=%d, or raise the limits on processes and "
+        "memory (ulimit -u, ulimit -v, the container's pids limit)",
+        threads, n, n);
+}

@@ -22,6 +22,12 @@ static inline void nnc_par_range(int64_t n, int64_t grain, int part, int parts, 
     *end = e < n ? e : n;
 }
 
+/* How many of `threads` threads, the caller's included, can be alive at once: starts and ends them. OpenMP's runtime ends the process
+ * when it cannot start one, so whoever is about to make a team asks first. */
+int nnc_par_available(int threads);
+/* NNC_E_DEVICE when they cannot. */
+nnc_status nnc_par_check(int threads, nnc_sink *sink) NNC_MUST;
+
 int nnc_cpu_count(void); /* CPUs this process may run on (affinity and cgroup quota respected), >= 1 */
 
 /* Replaces the implementation (the OpenMP plug-in does, before first use). NULL restores pthreads. */

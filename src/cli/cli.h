@@ -25,6 +25,7 @@ typedef struct options {
     nnc_format format;
     nnc_precision precision;
     nnc_io io;
+    bool no_machine; /* the command has no flags of the machine: artifacts are only looked at */
     bool math_fast, math_exact, no_cache, tune, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
 } options;
 

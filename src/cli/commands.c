@@ -111,6 +111,8 @@ nnc_status cmd_check(const options *o, nnc_sink *sink)
 {
     work w = {0};
     nnc_status st = open_either(o, &w, sink);
+    if (!st && w.artifact)
+        st = nnc_artifact_check_weights(w.artifact, sink);
     if (!st && !o->quiet)
         printf("%s: ok\n", strcmp(o->file[0], "-") ? o->file[0] : "<stdin>");
     close_work(&w);

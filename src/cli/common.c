@@ -85,8 +85,10 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already: %s has no effect on it; compile the model again with it",
             o->compile_flag);
-    NNC_TRY(open_env(o, &w->env, sink));
-    return nnc_artifact_load(w->env, o->file[0], &w->artifact, sink);
+    if (!o->no_machine)
+        NNC_TRY(open_env(o, &w->env, sink));
+    NNC_TRY(nnc_artifact_load(w->env, o->file[0], &w->artifact, sink));
+    return o->weights ? nnc_artifact_use_weights(w->artifact, o->weights, sink) : NNC_OK;
 }
 
 nnc_status open_either(const options *o, work *w, nnc_sink *sink)

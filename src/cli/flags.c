@@ -58,7 +58,8 @@ static const flag flags[] = {
     {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N",
         "of generated weights and inputs (default 0)"},
     {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE",
-        "safetensors file with the weights (default: generated from the seed)"},
+        "Safetensors file with the weights (default: generated from the seed); of an artifact, "
+        "where they lie now"},
     {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...",
         "run exactly these, in this order (default: those of the -O level)"},
     {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3",
@@ -409,7 +410,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         value = argv[++*i];
     }
     NNC_TRY(check_twice(f, &before[f - flags], value, sink));
-    if (strchr("mcsp", f->group) && strcmp(f->name, "--seed"))
+    if (strchr("mcsp", f->group) && strcmp(f->name, "--seed") && strcmp(f->name, "--weights"))
         o->compile_flag = f->name;
     return set_value(o, f, value, sink);
 }
@@ -429,6 +430,7 @@ nnc_status parse_flags(
 {
     const char *before[NNC_COUNT(flags)] = {NULL}; /* the value that each flag had already */
     bool only_files = false;
+    o->no_machine = !strchr(c->groups, 'e');
     for (int i = first; i < argc; i++) {
         const char *arg = argv[i];
         if (!only_files && arg[0] == '-' && arg[1]) {

@@ -1,5 +1,8 @@
 /* tests/base/base.c -- status and sink, arena, text, scanner, numbers, types. */
 #include "test.h"
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -290,6 +293,32 @@ TEST(par_runs_every_part_once)
     nnc_par_thread_exit();
     CHECK(nnc_cpu_count() >= 1);
 }
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* Stacks of 64 threads do not fit into 64 MiB; those of 2 do everywhere. */
+TEST(par_asks_before_it_starts)
+{
+    pid_t child = fork();
+    int rc;
+    if (!child) {
+        struct rlimit as;
+        char line[256];
+        long kib = 0;
+        FILE *f = fopen("/proc/self/status", "r");
+        while (f && fgets(line, sizeof line, f))
+            (void)!sscanf(line, "VmSize: %ld", &kib);
+        getrlimit(RLIMIT_AS, &as);
+        as.rlim_cur = ((rlim_t)kib << 10) + (64 << 20);
+        bool ok = setrlimit(RLIMIT_AS, &as) == 0 && nnc_par_available(64) < 64 &&
+                  nnc_par_check(64, NULL) == NNC_E_DEVICE;
+        _exit(ok ? 0 : 1);
+    }
+    CHECK(waitpid(child, &rc, 0) == child && WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
+    CHECK_INT(nnc_par_available(2), 2);
+    CHECK_INT(nnc_par_available(1), 1);
+    CHECK_OK(nnc_par_check(2, test_sink));
+}
+#endif
 
 TEST(par_ranges_cover)
 {

@@ -147,6 +147,26 @@ static int is_case(const struct dirent *d)
     return n > 4 && !strcmp(d->d_name + n - 4, ".txt");
 }
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* libgomp ends the process with exit code 1, "compared and differs", where it cannot start a thread. */
+TEST(threads_that_cannot_be_made)
+{
+    static const char *const commands[] = {"run", "compare"};
+    for (int i = 0; i < 2; i++) {
+        char line[256];
+        int code;
+        snprintf(line, sizeof line,
+            "ulimit -v 400000; nnc %s models/mlp.json --set batch=1 --set depth=1 --threads=200 "
+            "--iterations=1",
+            commands[i]);
+        char *got = run(line, &code);
+        CHECK_INT(code, 5);
+        CHECK(strstr(got, "cannot start 200 threads") != NULL);
+        free(got);
+    }
+}
+#endif
+
 TEST(sessions)
 {
     if (!nnc_plugin_exists("llvm") || !nnc_plugin_exists("onednn")) {
