@@ -21,7 +21,7 @@ typedef struct nnc_emitter {
 
 /* Counts changes of the LLVM emitter: it must grow whenever the code it makes changes, since cached objects are found
  * by it (in nnc_emitter_llvm.version and, for a process that never loads libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "16"
+#define NNC_LLVM_EMITTER_REVISION "17"
 
 /* CUDA C, the emitter "cuda" (EMIT_cuda alone): one translation unit for all kernels, C++17, without #include. Each kernel is
  * extern "C" __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where
@@ -31,7 +31,7 @@ typedef struct nnc_emitter {
 extern const nnc_emitter nnc_emitter_cuda;
 
 /* Counts changes of the text that the CUDA emitter makes. */
-#define NNC_CUDA_EMITTER_REVISION "10"
+#define NNC_CUDA_EMITTER_REVISION "11"
 
 /* A compiled kernel: runs units begin..end of the domain. args: the KB_in and KB_out buffers; scratch: scratch_bytes. */
 typedef void (*nnc_kernel_fn)(void *const *args, int64_t begin, int64_t end, void *scratch);

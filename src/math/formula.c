@@ -212,7 +212,7 @@ static R quick(fb *b, R p, R q)
 static R exp_reduce(fb *b, R x, R *t)
 {
     R c = magic(b, x), n;
-    *t = FMA(x, K(1.4426950408889634), c);
+    *t = FMA(x, K(M_LOG2E), c);
     n = SUB(*t, c);
     return FMA(n, K(0x1.05c610ca86c39p-29), FMA(n, K(-0x1.62e43p-1), x));
 }
@@ -462,18 +462,22 @@ static R tan_(fb *b, R x32, R x, bool near)
 
 /* ---- --math=fast: within 2^-15 of the value; results below 2^-126 may be zero ---- */
 
-/* 2^x. low: x >= -126 is known; top: x <= 128. A CPU's is 2^n 2^r, n = floor x; 2^128 is infinity. Without the instruction for
- * subnormal numbers, they are zero. */
+/* 2^x. low: x >= -126 is known; top: x <= 128. A CPU's is 2^n 2^r, n = floor x; 2^128 is infinity. Without AVX-512's instructions
+ * subnormal results are zero. */
 static R fast_exp2(fb *b, R x, bool low, bool top)
 {
     if (b->m.gpu)
         return same(b, FO_ex2, x, -1, -1);
+    if (b->m.scale) {
+        R r = same(b, FO_fract, x, -1, -1);
+        return same(b, FO_scale, FMA(r, POLY(r, FAST_EXP2), K(1)), x, -1);
+    }
     if (!low)
-        x = at_least(b, x, b->m.scale ? -151 : -127);
+        x = at_least(b, x, -127);
     if (!top)
         x = at_most(b, x, 128);
-    R n = FLOOR(x), r = SUB(x, n), p = FMA(r, POLY(r, FAST_EXP2), K(1));
-    return b->m.scale ? same(b, FO_scale, p, n, -1) : MUL(p, exp2i(b, ADD(n, K(0x1.8p23)), 0));
+    R n = FLOOR(x), r = SUB(x, n);
+    return MUL(FMA(r, POLY(r, FAST_EXP2), K(1)), exp2i(b, ADD(n, K(0x1.8p23)), 0));
 }
 
 /* 1 - 2 / (1 + e^(2 x)); near 0 a polynomial. */
@@ -482,24 +486,23 @@ static R fast_tanh(fb *b, R x, bool is_short)
     R z = MUL(x, x), near = FMA(MUL(x, z), POLY(z, FAST_TANH), x);
     if (is_short)
         return near;
-    R y = MUL(x, K(2 * 1.4426950408889634));
+    R y = MUL(x, K(2 * M_LOG2E));
     if (!b->m.gpu)
-        y = at_least(b, at_most(b, y, 40), -40);
-    R d = ADD(fast_exp2(b, y, true, true), K(1));
+        y = at_most(b, y, 40);
+    R d = ADD(fast_exp2(b, y, false, true), K(1));
     R far = b->m.gpu ? FMA(quick(b, K(1), d), K(-2), K(1)) : SUB(K(1), quick(b, K(2), d));
     return SEL(LT(ABS(x), K(0.4)), near, far);
 }
 
-/* 1 / (1 + e^-x); zero where that is below the normal numbers. */
+/* 1 / (1 + e^-x). Unless it is known to be normal, 2^25 times as much is computed, which is: a subnormal result keeps the digits that
+ * it can have, and with them x / (1 + e^-x) all of its own. From 2^126 on the quotient stands still, and the result is 0. */
 static R fast_sigmoid(fb *b, R x, bool low)
 {
-    R y = MUL(x, K(-1.4426950408889634)), e = y;
-    if (b->m.gpu)
-        return quick(b, K(1), ADD(fast_exp2(b, y, true, true), K(1)));
-    y = at_least(b, y, -127);
-    e = fast_exp2(b, y, true, true);
-    R s = quick(b, K(1), ADD(e, K(1)));
-    return low ? s : SEL(GT(y, K(126)), K(0), s);
+    R c = K(low ? 1 : 0x1p-25), y = low ? MUL(x, K(-M_LOG2E)) : FMA(x, K(-M_LOG2E), K(-25));
+    if (!b->m.gpu && !low)
+        y = at_most(b, y, 126);
+    R s = quick(b, K(1), ADD(fast_exp2(b, y, false, true), c));
+    return low ? s : MUL(s, c);
 }
 
 static R fast_erf(fb *b, R x)
@@ -514,20 +517,17 @@ static R fast_erf(fb *b, R x)
 static R fast_erf1(fb *b, R x)
 {
     R a = b->m.gpu ? ABS(x) : at_most(b, ABS(x), 10.5), t = quick(b, K(1), FMA(a, K(0.43), K(1)));
-    R e = FMA(MUL(x, x), K(-1.4426950408889634), K(32));
-    if (!b->m.gpu)
-        e = at_least(b, e, -127);
-    R y = MUL(fast_exp2(b, e, true, true), MUL(t, POLY(t, FAST_ERFC_TAIL)));
+    R e = FMA(MUL(x, x), K(-M_LOG2E), K(32));
+    R y = MUL(fast_exp2(b, e, false, true), MUL(t, POLY(t, FAST_ERFC_TAIL)));
     return SEL(LT(x, K(0)), y, SUB(K(2), y));
 }
 
 /* The short form, or -1: the function has none. */
 static R fast(fb *b, nnc_fkey key, R x)
 {
-    const double log2e = 1.4426950408889634;
     switch (key.sop) {
     case SC_exp:
-        return fast_exp2(b, MUL(x, K(log2e)), key.reach & FR_low, key.reach & FR_top);
+        return fast_exp2(b, MUL(x, K(M_LOG2E)), key.reach & FR_low, key.reach & FR_top);
     case SC_exp2:
         return fast_exp2(b, x, false, false);
     case SC_tanh:

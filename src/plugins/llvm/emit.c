@@ -103,7 +103,7 @@ static bool has_avx512(const nnc_target *t)
     const char *f = t->features && t->features[0] ? t->features
                     : !t->cpu || !t->cpu[0]       ? host_features
                                                   : "";
-    return t->vector_bits >= 512 && strstr(f, "+avx512f");
+    return t->vector_bits >= 512 && strstr(f, "+avx512f") && strstr(f, "+avx512dq");
 }
 
 static void open_module(ll_mod *m, const nnc_target *t, LLVMTargetMachineRef tm)

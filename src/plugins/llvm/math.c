@@ -61,15 +61,18 @@ static V joined(ll_mod *m, V a, V b)
     return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
 }
 
-/* p 2^n by AVX-512's instruction, sixteen lanes each. */
+/* AVX-512's scalef (p 2^floor n), or reduce (p - floor p) where n is NULL, sixteen lanes each. */
 static V scalef(ll_mod *m, V p, V n)
 {
     int lanes = ll_lanes(p), half = lanes / 2;
     if (lanes > 16)
-        return joined(m, scalef(m, ll_part(m, p, 0, half), ll_part(m, n, 0, half)),
-            scalef(m, ll_part(m, p, half, half), ll_part(m, n, half, half)));
-    V arg[5] = {p, n, p, LLVMConstAllOnes(m->i16), LLVMConstInt(m->i32, 4, 0)};
-    return ll_call(m, "llvm.x86.avx512.mask.scalef.ps.512", NULL, arg, 5);
+        return joined(m, scalef(m, ll_part(m, p, 0, half), n ? ll_part(m, n, 0, half) : NULL),
+            scalef(m, ll_part(m, p, half, half), n ? ll_part(m, n, half, half) : NULL));
+    V all = LLVMConstAllOnes(m->i16), round = LLVMConstInt(m->i32, 4, 0);
+    if (!n) /* 9: no bits of the fraction are kept, downwards, without exceptions */
+        return ll_call(m, "llvm.x86.avx512.mask.reduce.ps.512", NULL,
+            (V[]){p, LLVMConstInt(m->i32, 9, 0), p, all, round}, 5);
+    return ll_call(m, "llvm.x86.avx512.mask.scalef.ps.512", NULL, (V[]){p, n, p, all, round}, 5);
 }
 
 /* An estimate of the reciprocal and one step of Newton's method: what these flags ask of LLVM. */
@@ -206,6 +209,7 @@ static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)
     case FO_narrow:
         return ll_narrow(m, a);
     case FO_scale:
+    case FO_fract:
         return scalef(m, a, b);
     case FO_far:
         return far(m, s, a, b);
