@@ -335,6 +335,11 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
                     : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
                           "no engine of %s computes contractions, and this is one: %s", t->name,
                           nnc_ops[n->op].name);
+    const nnc_target_engine *e = nnc_target_for_contractions(t);
+    if (e && e->kernels) {
+        j->reason = "generated kernel, sums in registers";
+        return select_kernel(m, j, at);
+    }
     nnc_text reason = {0};
     nnc_printf(&reason, "no library computes this %s (%s): a generated kernel does, slowly",
         nnc_ops[n->op].name, *why ? why : "none is there");
@@ -346,6 +351,22 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
     return select_kernel(m, j, at);
 }
 
+/* Is this a matrix product whose second operand lies along the results, where generated kernels are preferred to what engines follow? */
+static bool is_kernel_product(const maker *m, const nnc_node *n)
+{
+    const nnc_target_engine *e = nnc_target_for_matmuls(m->o->target);
+    const nnc_node *core = n;
+    const nnc_graph *g = m->g;
+    for (uint32_t i = 0; n->body && i < n->body->n_node; i++)
+        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
+            core = &n->body->node[i];
+            g = n->body;
+        }
+    return e && e->kernels && core->op == OP_matmul && !nnc_attr_int(core, AT_transpose_b, 0) &&
+           nnc_type_is_row_major(nnc_typeof(g, core->in[1])) &&
+           nnc_type_is_row_major(nnc_typeof(g, core->out));
+}
+
 nnc_status make_select(maker *m, job *j, int32_t main_at)
 {
     const nnc_node *n = &m->g->node[j->node];
@@ -354,6 +375,8 @@ nnc_status make_select(maker *m, job *j, int32_t main_at)
     pool = pool && pools && !pools->kernels;
     if (!contraction && !pool)
         return select_kernel(m, j, main_at);
+    if (contraction && is_kernel_product(m, n))
+        return select_sums(m, j, main_at, "");
     nnc_text why = {0};
     nnc_status status = select_call(m, j, main_at, &why);
     if (status == NNC_OK && why.oom)

@@ -408,6 +408,9 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
     nnc_kschedule *s = &k->sched;
     *s = (nnc_kschedule){0};
+    bool done;
+    if (!nnc_contract_schedule(k, t, &done) || done)
+        return done;
     bool tiled = pick_tile(k, bits);
     int v = tiled ? nnc_sched_vec(s) : pick_axis(k, bits / 32);
     if (v >= 0 && !tiled)

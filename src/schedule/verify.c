@@ -74,6 +74,9 @@ static bool unroll_ok(const nnc_kernel *k, int v)
     for (int m = k->n_outer; m < k->n_axis; m++)
         if (k->axis[m].kind == KA_map)
             return false;
+    for (int i = 0; i < k->n_ins; i++)
+        if (k->ins[i].op == KO_index && k->ins[i].i == a)
+            return false;
     return v >= 0 && v < k->n_outer && n >= 2 && n <= NNC_STRIP &&
            nnc_sched_n(s, KD_tile, a) % n == 0 && nnc_sched_n(s, KD_tile, a) > 0 &&
            !nnc_sched_has(s, KD_transpose);

@@ -212,8 +212,13 @@ static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
             .epilogues = EP_ONEDNN,
             .efficiency = 0.9};
     if (have_llvm)
-        *e++ =
-            (nnc_target_engine){.name = "llvm", .pools = true, .kernels = true, .efficiency = 0.6};
+        *e++ = (nnc_target_engine){.name = "llvm",
+            .contractions = true,
+            .channels_last = true,
+            .epilogues = EP_ALL,
+            .pools = true,
+            .kernels = true,
+            .efficiency = 0.8};
     *e++ = (nnc_target_engine){.name = "loops",
         .contractions = true,
         .pools = true,

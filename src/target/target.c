@@ -82,7 +82,7 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
 bool nnc_target_kernels_contract(const nnc_target *t)
 {
     for (int i = 0; i < t->n_engines; i++)
-        if (t->engine[i].kernels && t->engine[i].depthwise)
+        if (t->engine[i].kernels && (t->engine[i].depthwise || t->engine[i].contractions))
             return true;
     return false;
 }

@@ -39,6 +39,8 @@ static void fill(const nnc_kbuf *b, void *p, uint64_t key)
     }
 }
 
+static double terms = 1; /* of sums: their errors add up */
+
 /* The two may round differently: a few ulps for each operation of a body, more after a sum. */
 static bool close_to(nnc_dtype d, const void *x, const void *y, int64_t i)
 {
@@ -46,7 +48,7 @@ static bool close_to(nnc_dtype d, const void *x, const void *y, int64_t i)
         return nnc_get_i64(d, x, i) == nnc_get_i64(d, y, i);
     double a = nnc_get_f64(d, x, i), r = nnc_get_f64(d, y, i);
     double eps = d == DT_bf16 ? 0x1p-7 : d == DT_f16 ? 0x1p-10 : d == DT_f64 ? 1e-13 : 2e-6;
-    return (isnan(a) && isnan(r)) || a == r || fabs(a - r) <= eps * fabs(r) + eps * 4;
+    return (isnan(a) && isnan(r)) || a == r || fabs(a - r) <= eps * fabs(r) + eps * 4 * terms;
 }
 
 static bool run_both(const nnc_kernel *k, nnc_kernel_fn fn, uint64_t seed)
@@ -206,6 +208,71 @@ static double gelu_error(nnc_dtype d, const uint16_t *x, const uint16_t *y, int 
 }
 
 /* Of -inf it is NaN, as in the frameworks: -inf * 0. Small results keep their digits, and where e^(-x^2) vanishes so do they. */
+static void contraction(const nnc_emitter *e, const char *text, bool blocked)
+{
+    set s = {.n = 0};
+    nnc_scan scan;
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    nnc_arena_init(&s.arena, 0);
+    CHECK(g != NULL);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
+            s.k[s.n++] = nnc_lower(g, &g->node[i], kb_host(), &s.arena, test_sink);
+    CHECK_INT(s.n, 1);
+    terms = 64;
+    if (s.n == 1)
+        CHECK_INT(nnc_sched_has(&s.k[0]->sched, KD_unroll), blocked);
+    if (s.n != 1 || !run_set(&s, e, 3))
+        test_fail(__FILE__, __LINE__, "%s", text);
+    terms = 1;
+    nnc_arena_deinit(&s.arena);
+    nnc_graph_destroy(g);
+}
+
+/* Products and convolutions blocked in registers: strips that end early, borders, strides, panels, long sums, other types, epilogues;
+ * one row alone has nothing to block. */
+TEST(contractions)
+{
+    static const struct {
+        const char *body;
+        bool blocked;
+    } at[] = {{"%x = input : f32[37,50]\n%w = input : f32[50,40]\n%y = matmul %x, %w", true},
+        {"%x = input : f32[3,29,2600]\n%w = input : f32[2600,16]\n%y = matmul %x, %w", true},
+        {"%x = input : f32[1,700]\n%w = input : f32[700,100]\n%y = matmul %x, %w", false},
+        {"%x = input : f64[15,33]\n%w = input : f64[33,24]\n%y = matmul %x, %w", true},
+        {"%x = input : bf16[20,64]\n%w = input : bf16[64,32]\n%y = matmul %x, %w", true},
+        {"%x = input : i32[13,9]\n%w = input : i32[9,21]\n%y = matmul %x, %w", true},
+        {"%x = input : f32[2,5,17,19]{0,2,3,1}\n%w = input : f32[36,5,3,3]{2,3,1,0}\n%b = input : "
+         "f32[36]\n"
+         "%y = conv %x, %w, %b {pads=[1,1,1,1]}",
+            true},
+        {"%x = input : f32[1,24,15,15]{0,2,3,1}\n%w = input : f32[32,24,5,3]{2,3,1,0}\n"
+         "%y = conv %x, %w {pads=[2,0,2,1], strides=[2,1], dilations=[1,2]}",
+            true},
+        {"%x = input : f32[1,3,23,23]{0,2,3,1}\n%w = input : f32[16,3,7,7]{2,3,1,0}\n"
+         "%y = conv %x, %w {pads=[3,3,3,3], strides=[2,2]}",
+            true},
+        {"%x = input : f32[1,20,30,30]{0,2,3,1}\n%p = input : f32[2,3,3,20,32]\n%r = input : "
+         "f32[1,64,30,30]{0,2,3,1}\n"
+         "%y = fused %x, %p, %r {\n%i = input : f32[1,20,30,30]{0,2,3,1}\n%q = input : "
+         "f32[2,3,3,20,32]\n"
+         "%s = input : f32[1,64,30,30]{0,2,3,1}\n%t = transpose %q {perm=[0,4,3,1,2]}\n"
+         "%w = reshape %t {shape=[64,20,3,3]}\n%z = conv %i, %w {pads=[1,1,1,1]}\n%v = silu %z\n%o "
+         "= add %v, %s\n"
+         "return %o }",
+            true},
+        {"%x = input : f32[1,300,8,8]{0,2,3,1}\n%w = input : f32[16,300,3,3]{2,3,1,0}\n"
+         "%y = conv %x, %w {pads=[1,1,1,1]}",
+            true}};
+    const nnc_emitter *e = kb_emitter();
+    for (size_t i = 0; e && i < NNC_COUNT(at); i++) {
+        char text[900];
+        snprintf(text, sizeof text, "graph @t {\n%s\nreturn %%y }", at[i].body);
+        contraction(e, text, at[i].blocked);
+    }
+}
+
 TEST(gelu_of_every_16_bit_number)
 {
     enum { N = 65536 };

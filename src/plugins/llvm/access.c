@@ -5,7 +5,10 @@
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <string.h>
+
+enum { MOST_ZEROS = 32 << 10 }; /* bytes */
 
 uint32_t ll_affine_axes(const nnc_affine *a, int n_axis)
 {
@@ -365,12 +368,87 @@ V ll_load_row(ll_emit *e, const nnc_kins *ins, int live)
     return load_row(e, t, place(e, ins->buf, t, dyn, known), mask, nnc_dtype_size(d));
 }
 
+/* So many zero bytes, read-only. */
+static V zeros(ll_emit *e, int64_t bytes)
+{
+    char name[40];
+    snprintf(name, sizeof name, "zeros_%lld", (long long)bytes);
+    V g = LLVMGetNamedGlobal(e->m->m, name);
+    if (g)
+        return g;
+    T t = LLVMArrayType2(e->m->i8, (uint64_t)bytes);
+    g = LLVMAddGlobal(e->m->m, t, name);
+    LLVMSetInitializer(g, LLVMConstNull(t));
+    LLVMSetGlobalConstant(g, 1);
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    LLVMSetAlignment(g, 64);
+    return g;
+}
+
+/* May the load's guards be asked before the loop over axis c? */
+static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
+{
+    if (ins->op != KO_load || ins->n_guard == 0 || ins->arg[0] >= 0 || e->vax == c ||
+        e->k->buf[ins->buf].role != KB_in || ins->at.k[c] < 0 || (e->vax >= 0 && ins->at.k[e->vax]))
+        return false;
+    const nnc_kins *fill = &e->k->ins[ins->arg[1]];
+    if (fill->op != KO_const || fill->f != 0 || fill->i != 0)
+        return false;
+    for (int g = 0; g < ins->n_guard; g++)
+        if (ins->guard[g].e.k[c] || (e->vax >= 0 && ins->guard[g].e.k[e->vax]))
+            return false;
+    int64_t last = (e->k->axis[c].extent - 1) * ins->at.k[c];
+    return (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= MOST_ZEROS;
+}
+
+void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
+{
+    e->base_axis = c;
+    for (int i = st->body0; i < st->body1; i++) {
+        const nnc_kins *ins = &e->k->ins[i];
+        V uni, lane;
+        bool never;
+        e->base[i] = NULL;
+        if (!hoists(e, ins, c))
+            continue;
+        guards(e, ins, &uni, &lane, &never);
+        if (!uni || never) /* decided already */
+            continue;
+        nnc_dtype d = e->k->buf[ins->buf].dtype;
+        int64_t known, last = (e->k->axis[c].extent - 1) * ins->at.k[c];
+        nnc_affine at = ins->at;
+        at.k[c] = 0;
+        V dyn = affine(e, &at, &known), p = place(e, ins->buf, ll_memory_type(e->m, d), dyn, known);
+        V none = zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
+        e->base[i] = LLVMBuildSelect(e->m->b, uni, p, none, "");
+    }
+}
+
+/* From a hoisted address. */
+static V load_hoisted(ll_emit *e, const nnc_kins *ins, V base)
+{
+    nnc_dtype d = e->k->buf[ins->buf].dtype;
+    nnc_affine at = {.k = {0}};
+    int64_t known;
+    at.k[e->base_axis] = ins->at.k[e->base_axis];
+    V dyn = affine(e, &at, &known);
+    T t = ll_memory_type(e->m, d);
+    if (dyn)
+        base = LLVMBuildGEP2(e->m->b, t, base, &dyn, 1, "");
+    V k = ll_i64(e->m, known);
+    if (known)
+        base = LLVMBuildGEP2(e->m->b, t, base, &k, 1, "");
+    return ll_from_memory(e->m, load_one(e, t, base, NULL, nnc_dtype_size(d)), d);
+}
+
 V ll_load(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
     nnc_dtype d = e->k->buf[ins->buf].dtype;
     T t = ll_memory_type(m, d);
     int size = nnc_dtype_size(d);
+    if (e->base[ins - e->k->ins])
+        return load_hoisted(e, ins, e->base[ins - e->k->ins]);
     V fill = ins->arg[1] >= 0 ? e->val[ins->arg[1]] : NULL;
     if (!fill)
         fill = LLVMConstNull(ll_dtype(m, d));

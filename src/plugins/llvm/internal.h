@@ -123,7 +123,8 @@ enum ll_phase {
     LL_DONE,  /* accumulators out of memory, then the post */
 };
 
-typedef struct ll_emit {
+typedef struct ll_emit ll_emit;
+struct ll_emit {
     ll_mod *m;
     const nnc_kernel *k;
     int vax;        /* vector axis now, -1 = scalar code */
@@ -132,6 +133,9 @@ typedef struct ll_emit {
     V axis[NNC_KAXES]; /* i64: place on the axis; of vax: of lane 0 */
     int64_t shift[NNC_KAXES]; /* known part of the place beyond `axis` */
     V *given;       /* by instruction: a load's value made elsewhere, or NULL */
+    V *base;        /* by instruction: its guarded load's address at place 0 of the innermost axis (ll_hoist), or NULL */
+    int base_axis;
+    ll_emit *part[2]; /* of a kernel with `unroll`: its whole strips, and the rest of the axis; NULL: there is none */
     V args;         /* the pointer array: readable memory, whatever the kernel */
     V *buf;         /* base pointers */
     V *val;         /* by instruction */
@@ -149,9 +153,12 @@ typedef struct ll_emit {
     V *node;        /* scratch of loops: 2 per reduce and level */
     int n_red, vec_red; /* reductions of the stage; is vax one of its reduce axes? */
     int32_t *red;   /* their instructions */
-} ll_emit;
+};
 
 V ll_load(ll_emit *e, const nnc_kins *ins);
+/* Before the innermost loop, over axis c, of a stage: guarded loads along c whose guards do not see c read either their own place or
+ * zeros, so that the loop itself asks nothing. */
+void ll_hoist(ll_emit *e, const nnc_kstage *st, int c);
 /* As it stands in memory: `lanes` elements from the current place on, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);
 /* The current place, wherever it is, into the nearest cache or the next, to be read or written. */
@@ -167,6 +174,11 @@ uint32_t ll_affine_axes(const nnc_affine *a, int n_axis);
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 
 void ll_stages(ll_emit *e); /* all stages at the current place */
+void ll_vectors(ll_emit *e, const V *index); /* a unit's vectors; index[]: the numbers of its blocks */
+bool ll_open(ll_emit *e, nnc_arena *a);       /* the state of e->k; false: out of memory */
+/* block.c: the parts of a kernel with `unroll` (false: out of memory); the unit's strips, then the rest of the axis. */
+bool ll_block_open(ll_emit *e, nnc_arena *a);
+void ll_block_run(ll_emit *e, const V *index);
 /* tile.c: chunk number `chunk` of the vector axis by block number `block` of the tile axis */
 void ll_tiles(ll_emit *e, V chunk, V block);
 

@@ -11,6 +11,11 @@
 #include <string.h>
 
 #define MAX_LANES 128
+enum {
+    PIECE = 512,
+    LONG_SUM = 2048,
+    MOST_PIECES = 32
+}; /* terms of a piece; sums of more are pieces; sums at once */
 #define UNROLL_TRIPS 16
 #define UNROLL_INS 160 /* body instructions after unrolling */
 
@@ -210,6 +215,55 @@ static bool wide_acc(const ll_emit *e, int r)
     return e->vec_red || (e->vax >= 0 && d >> e->vax & 1);
 }
 
+/* Long sums of floats are sums of pieces, which keeps their rounding errors small: do the terms along the stage's last axis make one? */
+static bool sums_pieces(const ll_emit *e, const stage *s, int level)
+{
+    int64_t terms = 1;
+    if (level < s->n_map || level == s->vlevel || s->unroll[level] || e->n_red > MOST_PIECES ||
+        e->k->axis[s->ax[level]].extent < PIECE / 2)
+        return false;
+    for (int l = s->n_map; l < s->n; l++)
+        terms *= e->k->axis[s->ax[l]].extent;
+    for (int r = 0; r < e->n_red; r++)
+        if (e->k->ins[e->red[r]].sop != KR_sum || e->k->ins[e->red[r]].dtype != DT_f32)
+            return false;
+    return terms > LONG_SUM;
+}
+
+static void run_pieces(ll_emit *e, stage *s, int level)
+{
+    ll_mod *m = e->m;
+    V total[MOST_PIECES], node[MOST_PIECES];
+    int a = s->ax[level];
+    int64_t n = e->k->axis[a].extent;
+    bool several = n > PIECE;
+    ll_loop outer, inner;
+    for (int r = 0; r < e->n_red; r++)
+        total[r] = e->acc[2 * r];
+    if (several)
+        ll_loop_begin(
+            m, &outer, ll_i64(m, 0), ll_i64(m, n), ll_i64(m, PIECE), total, node, e->n_red);
+    for (int r = 0; r < e->n_red; r++)
+        ll_red_init(e, r, wide_acc(e, r));
+    V from = several ? outer.i : ll_i64(m, 0);
+    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, PIECE), ""), ll_i64(m, n)};
+    to[0] = several && n % PIECE == 0 ? to[0]
+            : several                 ? ll_call(m, "llvm.smin", m->i64, to, 2)
+                                      : to[1];
+    ll_loop_begin(m, &inner, from, to[0], ll_i64(m, 1), e->acc,
+        e->node + (size_t)level * 2 * (size_t)e->n_red, 2 * e->n_red);
+    e->axis[a] = inner.i;
+    nest(e, s, level + 1);
+    ll_loop_end(m, &inner);
+    for (int r = 0; r < e->n_red; r++)
+        total[r] = LLVMBuildFAdd(m->b, total[r], e->acc[2 * r], "");
+    if (several)
+        ll_loop_end(m, &outer);
+    for (int r = 0; r < e->n_red; r++)
+        e->acc[2 * r] = total[r];
+    e->axis[a] = NULL;
+}
+
 /* Is this load part of a row of the unit: along one of these axes, elsewhere for the next unit? */
 static bool reads_row(const ll_emit *e, const nnc_kins *ins, uint32_t axes)
 {
@@ -297,8 +351,15 @@ static void nest(ll_emit *e, stage *s, int level)
     for (int i = s->st->body0; i < s->st->body1; i++)
         if (level_of(e, s, i) == level)
             emit_ins(e, s, i);
-    if (level < s->n)
+    bool last = level == s->n - 1 && level >= s->n_map;
+    if (last)
+        ll_hoist(e, s->st, s->ax[level]);
+    if (last && sums_pieces(e, s, level))
+        run_pieces(e, s, level);
+    else if (level < s->n)
         run_axis(e, s, level);
+    if (last)
+        memset(e->base, 0, sizeof *e->base * (size_t)e->k->n_ins);
     if (level != s->n_map)
         return;
     for (int r = 0; r < e->n_red; r++)
@@ -571,8 +632,7 @@ static bool sums_by_blocks(const nnc_kernel *k)
            nnc_sched_n(&k->sched, KD_tile, __builtin_ctz(k->stage[0].axes)) > 0;
 }
 
-/* The unit's vectors: index[] are the numbers of its blocks. */
-static void run_vectors(ll_emit *e, const V *index)
+void ll_vectors(ll_emit *e, const V *index)
 {
     const nnc_kernel *k = e->k;
     int vec = nnc_sched_vec(&k->sched);
@@ -594,11 +654,16 @@ static void run_tiles(ll_emit *e, const V *index, int a)
     ll_mod *m = e->m;
     const nnc_kernel *k = e->k;
     int64_t tile = 0;
-    while (a < k->n_outer &&
-           (a == nnc_sched_vec(&k->sched) || (tile = nnc_sched_n(&k->sched, KD_tile, a)) <= 1))
-        a++;
+    for (; a < k->n_outer; a++) { /* strips and vectors come last */
+        tile = nnc_sched_n(&k->sched, KD_tile, a);
+        if (tile > 1 && a != nnc_sched_vec(&k->sched) && !nnc_sched_n(&k->sched, KD_unroll, a))
+            break;
+    }
     if (a == k->n_outer) {
-        run_vectors(e, index);
+        if (e->part[0] || e->part[1])
+            ll_block_run(e, index);
+        else
+            ll_vectors(e, index);
         return;
     }
     int64_t n = k->axis[a].extent;
@@ -730,25 +795,34 @@ static void define(ll_emit *e)
     LLVMBuildRetVoid(m->b);
 }
 
+bool ll_open(ll_emit *e, nnc_arena *a)
+{
+    const nnc_kernel *k = e->k;
+    size_t n = (size_t)k->n_ins + 1;
+    int most = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        most += k->ins[i].op == KO_reduce;
+    e->val = ARENA_NEW(a, V, n);
+    e->base = ARENA_NEW(a, V, n);
+    e->dep = ARENA_NEW(a, uint32_t, n);
+    e->red = ARENA_NEW(a, int32_t, n);
+    e->acc = ARENA_NEW(a, V, 2 * most + 2);
+    e->node = ARENA_NEW(a, V, (2 * most + 2) * (NNC_KAXES + 1));
+    bool ok = e->val && e->base && e->dep && e->red && e->acc && e->node;
+    if (ok)
+        depend(e);
+    return ok;
+}
+
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
 {
     nnc_arena a;
     nnc_arena_init(&a, 0);
-    size_t n = (size_t)k->n_ins + 1;
     ll_emit e = {.m = m, .k = k, .vax = -1};
     e.buf = ARENA_NEW(&a, V, k->n_buf + 1);
-    e.val = ARENA_NEW(&a, V, n);
-    e.dep = ARENA_NEW(&a, uint32_t, n);
-    e.red = ARENA_NEW(&a, int32_t, n);
-    int most = 0;
-    for (int i = 0; i < k->n_ins; i++)
-        most += k->ins[i].op == KO_reduce;
-    e.acc = ARENA_NEW(&a, V, 2 * most + 2);
-    e.node = ARENA_NEW(&a, V, (2 * most + 2) * (NNC_KAXES + 1));
-    bool ok = e.buf && e.val && e.dep && e.red && e.acc && e.node;
+    bool ok = e.buf && ll_open(&e, &a) && ll_block_open(&e, &a);
     if (ok) {
         declare(m, k);
-        depend(&e);
         define(&e);
         ok = !e.oom;
     }

@@ -1,0 +1,188 @@
+/* passes/pack_weights.c -- weights of contractions that become generated kernels are put into panels, once, by `init`: as many outputs as
+ * a register block takes lie side by side, for one term of the sum after the other, so that the kernel reads weights along memory.
+ *
+ *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n]
+ *
+ * p is made of ordinary static nodes; inside the kernel w' is an index map. Where no n divides the outputs, they lie side by side as a
+ * whole. Ends: a packed weight is read through a reshape or transpose, and no longer directly. */
+#include "kernel/kernel.h"
+#include "passes/internal.h"
+
+typedef struct packing {
+    int rank; /* of the panels */
+    int64_t cut[NNC_MAX_RANK]; /* the weights' dimensions with the outputs cut into panels */
+    int64_t perm[NNC_MAX_RANK], back[NNC_MAX_RANK];
+} packing;
+
+/* Outputs in a panel: two vectors of sums, or one; 0: neither divides them. */
+static int64_t panel(const pass *p, nnc_dtype d, int64_t outputs)
+{
+    int64_t lanes = p->t->vector_bits / 8 / nnc_max64(nnc_dtype_size(d), 4);
+    return outputs % (2 * lanes) == 0 ? 2 * lanes : outputs % lanes == 0 ? lanes : 0;
+}
+
+/* How the second operand of contraction n is packed. `o` is its dimension of outputs; the terms of the sum keep their order, but for a
+ * convolution's channels, which go last. */
+static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, packing *k)
+{
+    bool product = n->op == OP_matmul && nnc_attr_int(n, AT_transpose_b, 0) == 0;
+    int o = product ? 1 : 0, at = 0, to = 0;
+    int64_t wide = panel(p, (nnc_dtype)w->dtype, w->dim[o]);
+    int first = -1, last = -1, channels = -1;
+    for (int d = 0; d < w->rank; d++) {
+        if (d == o && wide) {
+            first = at;
+            k->cut[at++] = w->dim[d] / wide;
+        }
+        (void)(d == o ? (last = at) : d == 1 ? (channels = at) : 0);
+        k->cut[at++] = d == o && wide ? wide : w->dim[d];
+    }
+    k->rank = at;
+    if (first >= 0)
+        k->perm[to++] = first;
+    for (int d = 0; d < at; d++)
+        if (d != first && d != last && d != channels)
+            k->perm[to++] = d;
+    if (channels >= 0)
+        k->perm[to++] = channels;
+    k->perm[to++] = last;
+    for (int d = 0; d < at; d++)
+        k->back[k->perm[d]] = d;
+}
+
+/* Why contraction n's second operand v is not packed, or NULL. */
+static const char *blocker(const pass *p, const nnc_node *n, nnc_ref v)
+{
+    const nnc_type *w = nnc_typeof(p->g, v);
+    if (n->op != OP_conv && n->op != OP_matmul && n->op != OP_linear)
+        return "a transposed convolution has no panels";
+    if (nnc_attr_int(n, AT_groups, 1) != 1)
+        return "its groups share no weights";
+    if (!edit_static(p, v))
+        return "its weights are computed at run time";
+    if (w->rank + 1 > NNC_MAX_RANK || (n->op == OP_matmul && w->rank != 2) ||
+        !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
+        return "its weights are not one row-major matrix";
+    return NULL;
+}
+
+/* The contraction in node n's body (or n itself), and which operand of n its weights are; -1: they are computed inside. */
+static const nnc_node *core_of(const nnc_node *n, int *operand)
+{
+    *operand = 1;
+    if (n->op != OP_fused)
+        return n;
+    const nnc_node *core = NULL;
+    for (uint32_t i = 0; i < n->body->n_node; i++)
+        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
+            if (core)
+                return NULL;
+            core = &n->body->node[i];
+        }
+    *operand = -1;
+    for (uint32_t i = 0, k = 0; core && i < n->body->n_node; i++)
+        if (n->body->node[i].op == OP_input) {
+            if (n->body->node[i].out == core->in[1])
+                *operand = (int)k;
+            k++;
+        }
+    return core;
+}
+
+/* Copies the members of node n into `body`; operand `packed` comes through the inverse of the packing. */
+static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, const packing *k,
+    const nnc_type *panels)
+{
+    const nnc_graph *from = n->op == OP_fused ? n->body : p->g;
+    nnc_ref *to = ARENA_NEW(p->a, nnc_ref, from->n_value + 1);
+    if (!to)
+        return false;
+    for (int i = 0, at = 0; i < n->n_in; i++) {
+        nnc_ref inner = n->in[i];
+        for (; n->op == OP_fused; at++)
+            if (from->node[at].op == OP_input) {
+                inner = from->node[at++].out;
+                break;
+            }
+        const nnc_type *t = nnc_typeof(from, inner);
+        nnc_ref v = nnc_input(body, p->g->value[n->in[i]].name, i == packed ? panels : t);
+        if (i == packed)
+            v = nnc_reshape(body, nnc_transpose(body, v, k->back), t->rank, t->dim);
+        if (v == NNC_NONE)
+            return false;
+        to[inner] = v;
+    }
+    const nnc_node *first = n->op == OP_fused ? from->node : n;
+    for (uint32_t i = 0; i < (n->op == OP_fused ? from->n_node : 1); i++) {
+        const nnc_node *c = &first[i];
+        nnc_ref *in = ARENA_NEW(p->a, nnc_ref, c->n_in + 1);
+        if (c->op == OP_input)
+            continue;
+        for (int j = 0; in && j < c->n_in; j++)
+            in[j] = to[c->in[j]];
+        nnc_ref r = in ? nnc_copy_node(body, from, c, in) : NNC_NONE;
+        if (r == NNC_NONE)
+            return false;
+        for (uint32_t o = 0; o < c->n_out; o++)
+            to[c->out + o] = r + o;
+    }
+    for (int o = 0; o < n->n_out; o++)
+        nnc_output(body, to[n->op == OP_fused ? from->output[o] : n->out + (nnc_ref)o],
+            p->g->value[n->out + (nnc_ref)o].name);
+    return body->status == NNC_OK;
+}
+
+static void pack(pass *p, uint32_t i, int operand, const packing *k)
+{
+    nnc_node n = p->g->node[i];
+    nnc_ref in[NNC_NEST_ENDS], v = n.in[operand];
+    layers l = layers_of(p, i, NNC_NONE);
+    edit_at(p, i);
+    nnc_ref panels = nnc_transpose(p->g, nnc_reshape(p->g, v, k->rank, k->cut), k->perm);
+    nnc_graph *body = nnc_graph_create("body", p->sink);
+    nnc_type t = *nnc_typeof(p->g, panels);
+    n = p->g->node[i];
+    if (!body || !copy_body(p, body, &n, operand, k, &t)) {
+        p->status = body && body->status != NNC_OK ? body->status : nnc_nomem(p->sink);
+        nnc_graph_destroy(body);
+        return;
+    }
+    memcpy(in, n.in, sizeof *in * (size_t)n.n_in);
+    in[operand] = panels;
+    edit_at(p, i);
+    nnc_ref r = nnc_fused(p->g, body, n.n_in, in);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
+    for (int o = 0; o < n.n_out; o++)
+        edit_replace(p, n.out + (nnc_ref)o, r + (nnc_ref)o);
+    remark_applied(p, &l, "weights packed",
+        "a generated kernel computes the contraction and reads its weights along memory: %lld at a "
+        "time",
+        (long long)k->cut[k->perm[k->rank - 1]]);
+}
+
+nnc_status pass_pack_weights(pass *p)
+{
+    uint32_t n = p->g->n_node;
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
+        const nnc_node *c = &p->g->node[i];
+        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) || c->n_in > NNC_NEST_ENDS)
+            continue;
+        const nnc_target_engine *e = engine_of(p, c);
+        int operand;
+        const nnc_node *core = core_of(c, &operand);
+        if (!e || !e->kernels || p->t->kind != NNC_T_cpu || !core || operand < 0)
+            continue;
+        const char *why = blocker(p, core, c->in[operand]);
+        if (why) {
+            layers l = layers_of(p, i, NNC_NONE);
+            remark_declined(p, &l, "weights packed", "%s", why);
+            continue;
+        }
+        packing k;
+        plan_packing(p, core, nnc_typeof(p->g, c->in[operand]), &k);
+        pack(p, i, operand, &k);
+    }
+    return p->status;
+}
