@@ -50,6 +50,15 @@ static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, pa
         k->back[k->perm[d]] = d;
 }
 
+/* Do the weights lie so already? */
+static bool is_packed(const packing *k, const nnc_type *w)
+{
+    for (int d = 0; d < k->rank; d++)
+        if (k->perm[d] != d)
+            return false;
+    return k->rank == w->rank;
+}
+
 /* Why contraction n's second operand v is not packed, or NULL. */
 static const char *blocker(const pass *p, const nnc_node *n, nnc_ref v)
 {
@@ -182,7 +191,8 @@ nnc_status pass_pack_weights(pass *p)
         }
         packing k;
         plan_packing(p, core, nnc_typeof(p->g, c->in[operand]), &k);
-        pack(p, i, operand, &k);
+        if (!is_packed(&k, nnc_typeof(p->g, c->in[operand])))
+            pack(p, i, operand, &k);
     }
     return p->status;
 }

@@ -39,6 +39,15 @@ static inline nnc_target help_target(bool onednn)
     return t;
 }
 
+/* A target whose generated kernels compute contractions, since no library does. */
+static inline nnc_target help_kernels(void)
+{
+    nnc_target t = help_target(false);
+    t.engine[0].contractions = t.engine[0].channels_last = true;
+    t.engine[0].epilogues = 0x7ff;
+    return t;
+}
+
 static inline nnc_graph *help_parse(const char *file, const char *text, size_t n)
 {
     nnc_scan s;

@@ -236,10 +236,10 @@ static void check_level(
  * nothing. */
 TEST(generated)
 {
-    nnc_target t[2] = {help_target(true), help_target(false)};
+    nnc_target t[3] = {help_target(true), help_target(false), help_kernels()};
     for (int k = 0; k < 300; k++) {
         uint64_t seed = test_seed + (uint64_t)k;
-        check_level(random_graph(seed, 6 + k % 40, k % 3 == 0), seed, 1 + k % 3, &t[k & 1],
+        check_level(random_graph(seed, 6 + k % 40, k % 3 == 0), seed, 1 + k % 3, &t[k / 3 % 3],
             k % 3 == 0 ? 2e-2 : 1e-6);
     }
 }
@@ -247,7 +247,8 @@ TEST(generated)
 /* The same on graphs of things that nobody writes by intent; GPUs too, and 16 bits. */
 TEST(quirks)
 {
-    nnc_target t[4] = {help_target(true), help_target(false)};
+    nnc_target t[5] = {help_target(true), help_target(false)};
+    t[4] = help_kernels();
     CHECK_OK(nnc_target_cuda(&t[2], "cuda:sm_90", test_sink));
     CHECK_OK(nnc_target_cuda(&t[3], "cuda:sm_61", test_sink));
     for (int k = 0; k < 400; k++) {
@@ -255,7 +256,7 @@ TEST(quirks)
         gen_options o = {.seed = seed, .nodes = 6 + k % 40, .quirks = true};
         if (k % 4 == 0)
             o.dtypes = 1u << DT_f32 | 1u << DT_i32 | 1u << DT_f16 | 1u << DT_u8 | 1u << DT_f64;
-        check_level(gen_graph(&o, test_sink), seed, k % 7 == 0 ? 1 : 2 + k % 2, &t[k / 2 % 4],
+        check_level(gen_graph(&o, test_sink), seed, k % 7 == 0 ? 1 : 2 + k % 2, &t[k / 2 % 5],
             k % 4 == 0 ? 2e-2 : 1e-6);
     }
     nnc_target_deinit(&t[2]);

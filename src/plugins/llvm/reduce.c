@@ -120,7 +120,7 @@ static void take(ll_emit *e, int r, V x, V i)
 static bool begins_sum(const nnc_kernel *k, int32_t i)
 {
     const nnc_kins *f = &k->ins[i];
-    if (f->op != KO_sop || f->sop != SC_fma || f->hint & KH_exact)
+    if (f->op != KO_sop || f->sop != SC_fma)
         return false;
     const nnc_kins *zero = &k->ins[f->arg[2]];
     return zero->op == KO_const && zero->f == 0 && zero->i == 0;
