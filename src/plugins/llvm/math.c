@@ -100,12 +100,6 @@ static V word(ll_mod *m, V i)
     return LLVMBuildLoad2(m->b, m->i32, LLVMBuildGEP2(m->b, m->i32, g, &i, 1, ""), "");
 }
 
-static V call(ll_mod *m, const nnc_fstep *s, V x, V y)
-{
-    return ll_lanes_call(
-        m, s->n == SC_erf1 ? "erfc" : nnc_sops[s->n].name, x, s->arg[1] < 0 ? NULL : y);
-}
-
 static V far(ll_mod *m, const nnc_fstep *s, V x, V r);
 
 static V poly(ll_mod *m, const nnc_fstep *s, V x)
@@ -116,47 +110,9 @@ static V poly(ll_mod *m, const nnc_fstep *s, V x)
     return y;
 }
 
-static V of_bits(ll_mod *m, const nnc_fstep *s, V a, V b)
-{
-    switch (s->op) {
-    case FO_and:
-        return LLVMBuildAnd(m->b, a, b, "");
-    case FO_or:
-        return LLVMBuildOr(m->b, a, b, "");
-    case FO_not:
-        return LLVMBuildNot(m->b, a, "");
-    case FO_bits:
-        return ll_bits(m, a);
-    case FO_float:
-        return ll_float(m, a);
-    case FO_iadd:
-        return LLVMBuildAdd(m->b, a, b, "");
-    case FO_isub:
-        return LLVMBuildSub(m->b, a, b, "");
-    case FO_imul:
-        return LLVMBuildMul(m->b, a, b, "");
-    case FO_xor:
-        return LLVMBuildXor(m->b, a, b, "");
-    case FO_shl:
-        return LLVMBuildShl(m->b, a, b, "");
-    case FO_lshr:
-        return LLVMBuildLShr(m->b, a, b, "");
-    case FO_ashr:
-        return LLVMBuildAShr(m->b, a, b, "");
-    case FO_odd:
-        return LLVMBuildTrunc(m->b, a, ll_vec(m->i1, ll_lanes(a)), "");
-    case FO_itof:
-        return LLVMBuildSIToFP(m->b, a, type_of(m, (nnc_ftype)s->type, ll_lanes(a)), "");
-    default:
-        assert(s->op == FO_word);
-        return word(m, a);
-    }
-}
-
 static V compare(ll_mod *m, int op, V a, V b)
 {
-    bool is_int = LLVMGetTypeKind(ll_elem(a)) == LLVMIntegerTypeKind;
-    if (is_int)
+    if (LLVMGetTypeKind(ll_elem(a)) == LLVMIntegerTypeKind)
         return LLVMBuildICmp(m->b,
             op == FO_lt   ? LLVMIntULT
             : op == FO_gt ? LLVMIntUGT
@@ -171,15 +127,32 @@ static V compare(ll_mod *m, int op, V a, V b)
 
 static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)
 {
+    static const LLVMOpcode binary[FO__COUNT] = {[FO_add] = LLVMFAdd,
+        [FO_sub] = LLVMFSub,
+        [FO_mul] = LLVMFMul,
+        [FO_div] = LLVMFDiv,
+        [FO_and] = LLVMAnd,
+        [FO_or] = LLVMOr,
+        [FO_iadd] = LLVMAdd,
+        [FO_isub] = LLVMSub,
+        [FO_imul] = LLVMMul,
+        [FO_xor] = LLVMXor,
+        [FO_shl] = LLVMShl,
+        [FO_lshr] = LLVMLShr,
+        [FO_ashr] = LLVMAShr};
+    static const LLVMOpcode convert[FO__COUNT] = {[FO_bits] = LLVMBitCast,
+        [FO_float] = LLVMBitCast,
+        [FO_odd] = LLVMTrunc,
+        [FO_itof] = LLVMSIToFP,
+        [FO_narrow] = LLVMFPTrunc,
+        [FO_wide] = LLVMFPExt};
+    if (binary[s->op])
+        return LLVMBuildBinOp(m->b, binary[s->op], a, b, "");
+    if (convert[s->op])
+        return LLVMBuildCast(m->b,
+            s->type == FT_i64 && s->op == FO_wide ? LLVMZExt : convert[s->op], a,
+            type_of(m, (nnc_ftype)s->type, ll_lanes(a)), "");
     switch (s->op) {
-    case FO_add:
-        return LLVMBuildFAdd(m->b, a, b, "");
-    case FO_sub:
-        return LLVMBuildFSub(m->b, a, b, "");
-    case FO_mul:
-        return LLVMBuildFMul(m->b, a, b, "");
-    case FO_div:
-        return LLVMBuildFDiv(m->b, a, b, "");
     case FO_quick:
         return quick(m, a, b);
     case FO_fma:
@@ -188,6 +161,8 @@ static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)
         return poly(m, s, a);
     case FO_neg:
         return LLVMBuildFNeg(m->b, a, "");
+    case FO_not:
+        return LLVMBuildNot(m->b, a, "");
     case FO_abs:
         return ll_un(m, "llvm.fabs", a);
     case FO_copysign:
@@ -203,20 +178,16 @@ static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)
     case FO_select:
     case FO_branch:
         return SEL(a, b, c);
-    case FO_wide:
-        return s->type == FT_f64 ? ll_wide(m, a)
-                                 : LLVMBuildZExt(m->b, a, ll_vec(m->i64, ll_lanes(a)), "");
-    case FO_narrow:
-        return ll_narrow(m, a);
     case FO_scale:
     case FO_fract:
         return scalef(m, a, b);
     case FO_far:
         return far(m, s, a, b);
-    case FO_call:
-        return call(m, s, a, b);
+    case FO_word:
+        return word(m, a);
     default:
-        return of_bits(m, s, a, b);
+        assert(s->op == FO_call);
+        return ll_lanes_call(m, s->n == SC_erf1 ? "erfc" : nnc_sops[s->n].name, a, b);
     }
 }
 
