@@ -140,25 +140,6 @@ bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in)
 
 /* ---- at the end ------------------------------------------------------------------------------ */
 
-static bool relu_like(nnc_op op)
-{
-    switch (op) {
-    case OP_relu:
-    case OP_leaky_relu:
-    case OP_prelu:
-    case OP_relu6:
-    case OP_gelu:
-    case OP_silu:
-    case OP_mish:
-    case OP_hardswish:
-    case OP_elu:
-    case OP_softplus:
-        return true;
-    default:
-        return false;
-    }
-}
-
 static bool keeps_size(nnc_op op)
 {
     return op == OP_batchnorm || op == OP_maxpool || op == OP_avgpool || op == OP_reshape ||
@@ -171,7 +152,7 @@ static double gain(const nnc_graph *g, const uint32_t *user, nnc_ref v)
 {
     while (user[v] != UINT32_MAX) { /* ends: each step goes to a later node */
         const nnc_node *n = &g->node[user[v]];
-        if (relu_like((nnc_op)n->op))
+        if (nnc_ops[n->op].flags & OF_relu)
             return 6;
         if (n->op == OP_add && n->n_in == 2) {
             nnc_ref other = n->in[n->in[0] == v];

@@ -109,16 +109,6 @@ static void scalar_f64(const ewise *w, int n, const double *a, const double *b, 
         LOOP(a[i] * b[i]);
     case SC_div:
         LOOP(a[i] / b[i]);
-    case SC_neg:
-        LOOP(-a[i]);
-    case SC_abs:
-        LOOP(fabs(a[i]));
-    case SC_sqrt:
-        LOOP(sqrt(a[i]));
-    case SC_sin:
-        LOOP(sin(a[i]));
-    case SC_exp:
-        LOOP(exp(a[i]));
     default:
         if (w->n_in == 1) {
             LOOP(nnc_sop_eval_f64(w->sop, a[i], 0, 0));

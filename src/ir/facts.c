@@ -27,25 +27,6 @@ bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out)
     return true;
 }
 
-bool nnc_op_is_expensive(nnc_op op)
-{
-    switch (op) {
-    case OP_sqrt:
-    case OP_rsqrt:
-    case OP_recip:
-    case OP_isnan:
-    case OP_isinf:
-    case OP_hardswish:
-    case OP_hardsigmoid:
-    case OP_softsign:
-        return false;
-    case OP_pow:
-        return true;
-    default:
-        return nnc_op_is_ewise(op) && (nnc_ops[op].flags & OF_float);
-    }
-}
-
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n)
 {
     return n->op == OP_conv && nnc_typeof(g, n->in[1])->dim[1] == 1 &&

@@ -44,6 +44,8 @@ enum nnc_op_flag {
     OF_exact = 1 << 10,  /* no rounding: result is one of the operands' values or an integer (relu, max, transpose) */
     OF_half = 1 << 11,   /* 16-bit operands and result suffice beside 16-bit contractions: continuous, and neither rounding nor range
                             of the operands is magnified (no reciprocals, exponentials, logarithms, sums of many, norms) */
+    OF_slow = 1 << 12,   /* costs like an exp (rather than like an add) */
+    OF_relu = 1 << 13,   /* an activation that keeps about half of its operands: weights before it are generated wider (He) */
 };
 
 typedef enum nnc_op {
@@ -69,7 +71,7 @@ static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewi
 
 /* Scalar ops: the bodies of kernels. Each CL_ewise op of the graph has the scalar op of the same name. */
 typedef enum nnc_sop {
-#define SC(name, arity, res, flags, lo, hi, cuda, deriv, doc) SC_##name,
+#define SC(name, arity, res, flags, lo, hi, value, cuda, deriv, doc) SC_##name,
 #include "ir/scalar.def"
     SC__COUNT
 } nnc_sop;
@@ -270,8 +272,7 @@ nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NN
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 /* A convolution of which each output channel reads one input channel (groups = input channels): a window with weights. */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
-/* Does the op cost like an exp (rather than like an add)? */
-bool nnc_op_is_expensive(nnc_op op);
+static inline bool nnc_op_is_expensive(nnc_op op) { return nnc_ops[op].flags & OF_slow; }
 /* Static: depends on params and constants alone; computed once, by `init`. static_[v] per value, in `a`. */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 

@@ -18,131 +18,17 @@ static double sigmoid(double x)
     return e / (1 + e);
 }
 
-static double unary_f64(nnc_sop op, double a)
-{
-    switch (op) {
-    case SC_identity:
-    case SC_cast:
-        return a;
-    case SC_neg:
-        return -a;
-    case SC_abs:
-        return fabs(a);
-    case SC_sign:
-        return a > 0 ? 1 : a < 0 ? -1 : a;
-    case SC_floor:
-        return floor(a);
-    case SC_ceil:
-        return ceil(a);
-    case SC_round:
-        return nearbyint(a);
-    case SC_trunc:
-        return trunc(a);
-    case SC_sqrt:
-        return sqrt(a);
-    case SC_rsqrt:
-        return 1 / sqrt(a);
-    case SC_recip:
-        return 1 / a;
-    case SC_exp:
-        return exp(a);
-    case SC_exp2:
-        return exp2(a);
-    case SC_expm1:
-        return expm1(a);
-    case SC_log:
-        return log(a);
-    case SC_log2:
-        return log2(a);
-    case SC_log1p:
-        return log1p(a);
-    case SC_isnan:
-        return a != a;
-    case SC_isinf:
-        return isinf(a) != 0;
-    case SC_not:
-        return a == 0;
-    case SC_sigmoid:
-        return sigmoid(a);
-    case SC_erf1:
-        return erfc(-a);
-    case SC_erf:
-        return erf(a);
-    default:
-        assert(0 && "not a unary scalar op");
-        return NAN;
-    }
-}
-
-static double trig_f64(nnc_sop op, double a)
-{
-    switch (op) {
-    case SC_sin:
-        return sin(a);
-    case SC_cos:
-        return cos(a);
-    case SC_tan:
-        return tan(a);
-    case SC_asin:
-        return asin(a);
-    case SC_acos:
-        return acos(a);
-    case SC_atan:
-        return atan(a);
-    case SC_sinh:
-        return sinh(a);
-    case SC_cosh:
-        return cosh(a);
-    case SC_tanh:
-        return tanh(a);
-    default:
-        return unary_f64(op, a);
-    }
-}
-
 double nnc_sop_eval_f64(nnc_sop op, double a, double b, double c)
 {
     switch (op) {
-    case SC_add:
-        return a + b;
-    case SC_sub:
-        return a - b;
-    case SC_mul:
-        return a * b;
-    case SC_div:
-        return a / b;
-    case SC_mod:
-        return fmod(a, b);
-    case SC_pow:
-        return pow(a, b);
-    case SC_min:
-        return a != a ? a : a < b || a == b ? a : b;
-    case SC_max:
-        return a != a ? a : a > b || a == b ? a : b;
-    case SC_eq:
-        return a == b;
-    case SC_ne:
-        return a != b;
-    case SC_lt:
-        return a < b;
-    case SC_le:
-        return a <= b;
-    case SC_gt:
-        return a > b;
-    case SC_ge:
-        return a >= b;
-    case SC_and:
-        return a != 0 && b != 0;
-    case SC_or:
-        return a != 0 || b != 0;
-    case SC_xor:
-        return (a != 0) != (b != 0);
-    case SC_select:
-        return a != 0 ? b : c;
-    case SC_fma:
-        return fma(a, b, c);
+#define F(function) function
+#define SC(name, arity, res, flags, lo, hi, value, cuda, deriv, doc) \
+    case SC_##name: \
+        return value;
+#include "ir/scalar.def"
     default:
-        return trig_f64(op, a);
+        assert(0 && "not a scalar op");
+        return NAN;
     }
 }
 

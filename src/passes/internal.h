@@ -18,6 +18,7 @@ typedef enum pass_id {
 #include "passes/passes.def"
     PASS__COUNT
 } pass_id;
+_Static_assert(PASS__COUNT <= 32, "sets of passes are 32 bits (ran, will_run)");
 
 /* Users of values as lists through one pool, and which nodes are dead, static, and what they cost. */
 typedef struct use {

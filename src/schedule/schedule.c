@@ -23,20 +23,8 @@ enum {
 
 static bool is_expensive(const nnc_kins *in)
 {
-    if (in->op != KO_sop || !nnc_is_float((nnc_dtype)in->dtype))
-        return false;
-    switch ((nnc_sop)in->sop) {
-    case SC_fma:
-    case SC_sqrt:
-    case SC_rsqrt:
-    case SC_recip:
-        return false;
-    case SC_pow:
-    case SC_mod:
-        return true;
-    default:
-        return (nnc_sops[in->sop].flags & OF_float) != 0;
-    }
+    return in->op == KO_sop && nnc_is_float((nnc_dtype)in->dtype) &&
+           nnc_sops[in->sop].flags & OF_slow;
 }
 
 static double cost_ns(const nnc_kernel *k, const nnc_kins *in)
