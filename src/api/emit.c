@@ -114,6 +114,11 @@ static const char *class_name(nnc_class c)
     return name[c];
 }
 
+void nnc_report_layers(nnc_format f, nnc_text *out)
+{
+    nnc_layers_list(f == NNC_JSON, out);
+}
+
 void nnc_report_ops(nnc_format f, nnc_text *out)
 {
     for (int i = 0; i < OP__COUNT; i++) {

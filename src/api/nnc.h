@@ -142,7 +142,8 @@ NNC_API nnc_status nnc_report_memory(nnc_env *e, const nnc_artifact *a, nnc_form
 NNC_API nnc_status nnc_report_show(const nnc_model *m, nnc_format f, nnc_text *out) NNC_MUST;
 NNC_API nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;
 NNC_API nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;
-/* Tables of ops and passes, with their documentation. */
+/* Tables of layer types, ops and passes, with their documentation. */
+NNC_API void nnc_report_layers(nnc_format f, nnc_text *out);
 NNC_API void nnc_report_ops(nnc_format f, nnc_text *out);
 NNC_API void nnc_report_passes(nnc_format f, nnc_text *out);
 

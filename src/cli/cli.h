@@ -86,6 +86,7 @@ nnc_status cmd_memory(const options *o, nnc_sink *sink);
 nnc_status cmd_show(const options *o, nnc_sink *sink);
 nnc_status cmd_check(const options *o, nnc_sink *sink);
 nnc_status cmd_opt(const options *o, nnc_sink *sink);
+nnc_status cmd_layers(const options *o, nnc_sink *sink);
 nnc_status cmd_ops(const options *o, nnc_sink *sink);
 nnc_status cmd_passes(const options *o, nnc_sink *sink);
 nnc_status cmd_devices(const options *o, nnc_sink *sink);

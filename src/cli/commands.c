@@ -134,6 +134,13 @@ nnc_status cmd_opt(const options *o, nnc_sink *sink)
     return st;
 }
 
+nnc_status cmd_layers(const options *o, nnc_sink *sink)
+{
+    nnc_text t = {0};
+    nnc_report_layers(o->format, &t);
+    return deliver(o, &t, sink);
+}
+
 nnc_status cmd_ops(const options *o, nnc_sink *sink)
 {
     nnc_text t = {0};

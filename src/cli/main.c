@@ -49,6 +49,8 @@ const command commands[] = {
         1, cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "
         "--passes=fuse_epilogue\n"},
+    {"layers", "", "the layer types of model files, with their keys and defaults", "jh", 0, 0,
+        cmd_layers, NULL},
     {"ops", "", "the ops of the graph IR", "jh", 0, 0, cmd_ops, NULL},
     {"passes", "", "the passes, in the order in which they run", "jh", 0, 0, cmd_passes, NULL},
     {"devices", "", "this machine as nnc sees it", "ejh", 0, 0, cmd_devices, NULL},

@@ -1,5 +1,5 @@
-/* frontend/build_op.c -- layers that are one op: movement with its conveniences (negative axes,
- * -1, defaults), and every other op of ops.def by its attributes. */
+/* frontend/build_op.c -- builders of layers without weights: movement with its conveniences (negative axes, -1, defaults), and every
+ * other op of ops.def by its attributes. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -8,77 +8,46 @@ static const nnc_type *in_type(const fe_layer *l)
     return nnc_typeof(l->f->g, l->in[0]);
 }
 
-/* axes = [] of a reduction means all of them. */
-static bool reduce_axes(fe_layer *l, int rank, int *n, int64_t axes[NNC_MAX_RANK])
+static bool has_dimensions(fe_layer *l)
 {
-    for (*n = 0; *n < rank; ++*n)
-        axes[*n] = *n;
-    return fe_axes(l, "axes", rank, n, axes);
+    return in_type(l)->rank > 0 || fe_bad(l, NULL, "%s expects an input with dimensions, found %s",
+                                       l->row.name, fe_type_text(l->f, in_type(l))) != NNC_NONE;
 }
 
-static int64_t usual_axis(nnc_op op)
+/* The attribute of a generic op that the key of its name stands for. An axis is counted from 0; a reduction without axes is over all. */
+static bool make_attr(
+    fe_layer *l, const fe_key_row *k, nnc_akey key, nnc_attr *a, int64_t room[2 * NNC_MAX_RANK])
 {
-    return op == OP_gather ? 0 : -1;
-}
-
-/* One attribute of a generic op from the key of its name. false on error; *have = is there one? */
-static bool read_attr(fe_layer *l, nnc_akey k, bool must, nnc_attr *a, int64_t *room, bool *have)
-{
-    const char *key = nnc_attrs[k].name;
-    int rank = l->n_in ? in_type(l)->rank : 0, n = 0;
-    int64_t i = 0;
-    double f = 0;
-    bool b = false;
-    nnc_dtype d = DT_f32;
-    const char *word = NULL;
-    *have = must || fe_key(l, key) || k == AT_axis || k == AT_axes;
-    if (!*have)
-        return true;
-    if (k == AT_axis) {
-        i = usual_axis(l->row.op);
-        if (rank == 0)
-            return fe_bad(l, key, "%s expects an input with dimensions", l->row.name) != NNC_NONE;
-        if (!fe_axis(l, key, rank, &i))
-            return false;
-        *a = nnc_ai(k, i);
-        return true;
-    }
-    if (k == AT_axes) {
-        if (!(nnc_op_class(l->row.op) == CL_reduce ? reduce_axes(l, rank, &n, room)
-                                                   : fe_axes(l, key, rank, &n, room)))
-            return false;
-        *a = nnc_av(k, n, room);
-        return true;
-    }
-    switch (nnc_attrs[k].kind) {
+    const void *v = (const char *)&l->s + k->at;
+    int rank = l->n_in ? in_type(l)->rank : 0, n;
+    *a = (nnc_attr){.key = (uint8_t)key};
+    switch (nnc_attrs[key].kind) {
     case AK_int:
-        *a = nnc_ai(k, 0);
-        return fe_int(l, key, INT32_MIN, INT32_MAX, &a->i);
+        a->i = *(const int64_t *)v;
+        return key != AT_axis || (has_dimensions(l) && fe_axis(l, k->name, rank, &a->i));
     case AK_bool:
-        if (!fe_bool(l, key, &b))
-            return false;
-        *a = nnc_ai(k, b);
-        return true;
-    case AK_float:
-        if (!fe_float(l, key, &f))
-            return false;
-        *a = nnc_af(k, f);
-        return true;
-    case AK_ints:
-        if (!fe_ints(l, key, INT32_MIN, FE_MAX_DIM, &n, room))
-            return false;
-        *a = nnc_av(k, n, room);
+        a->i = *(const bool *)v;
         return true;
     case AK_dtype:
-        if (!fe_read_dtype(l->f, fe_key(l, key), l->path, l->ctx->env, &d))
-            return false;
-        *a = nnc_ai(k, d);
+        a->i = *(const nnc_dtype *)v;
+        return true;
+    case AK_float:
+        a->f = *(const double *)v;
         return true;
     case AK_word:
-        if (!fe_word(l, key, &word))
-            return false;
-        *a = (nnc_attr){.key = (uint8_t)k, .word = word};
+        a->word = *(const char *const *)v;
         return true;
+    case AK_ints: {
+        const fe_list *list = v;
+        n = list->n;
+        memcpy(room, list->v, sizeof list->v);
+        if (key == AT_axes && !fe_axes(l, k->name, rank, list, &n, room))
+            return false;
+        for (; key == AT_axes && !fe_has(l, FK_axes) && n < rank; n++)
+            room[n] = n;
+        *a = nnc_av(key, n, room);
+        return true;
+    }
     }
     return false;
 }
@@ -89,23 +58,24 @@ nnc_ref fe_build_op(fe_layer *l)
     nnc_attr a[MAX];
     int64_t room[MAX][2 * NNC_MAX_RANK];
     int n = 0;
-    char key[32];
-    bool must, have;
-    for (const char *p = l->row.keys; fe_keys_next(&p, key, &must);) {
-        nnc_akey k;
-        if (n == MAX || !nnc_attr_parse(key, strlen(key), &k))
-            return fe_bad(l, NULL, "%s: key %s cannot be used", l->row.name, key);
-        if (!read_attr(l, k, must, &a[n], room[n], &have))
+    fe_use u;
+    for (const char *p = l->row.keys; fe_keys_next(&p, &u);) {
+        const fe_key_row *k = &fe_keys[u.key];
+        nnc_akey key;
+        if (n == MAX || !nnc_attr_parse(k->name, strlen(k->name), &key))
+            return fe_bad(l, NULL, "%s: key %s cannot be used", l->row.name, k->name);
+        if (!fe_has(l, u.key) && key != AT_axis && key != AT_axes)
+            continue; /* the op's own default */
+        if (!make_attr(l, k, key, &a[n], room[n]))
             return NNC_NONE;
-        n += have;
+        n++;
     }
     return nnc_build(l->f->g, l->row.op, l->n_in, l->in, n, a);
 }
 
 nnc_ref fe_build_binary(fe_layer *l)
 {
-    double v = 0;
-    const cJSON *value = fe_key(l, "value");
+    bool value = fe_has(l, FK_value);
     if (!value && l->n_in != 2)
         return fe_bad(l, NULL,
             "%s takes 2 inputs, found %d: name them, as in \"in\": [\"prev\", \"skip\"], or give a "
@@ -116,23 +86,21 @@ nnc_ref fe_build_binary(fe_layer *l)
     if (l->n_in != 1)
         return fe_bad(l, "value", "%s takes 2 inputs, or 1 and \"value\", not both", l->row.name);
     nnc_dtype d = (nnc_dtype)in_type(l)->dtype;
-    if (!fe_number(l, "value", d, "the input", &v))
+    if (!fe_fits(l, "value", l->s.value, d, "the input"))
         return NNC_NONE;
-    return nnc_build2(l->f->g, l->row.op, l->in[0], nnc_scalar(l->f->g, d, v));
+    return nnc_build2(l->f->g, l->row.op, l->in[0], nnc_scalar(l->f->g, d, l->s.value));
 }
 
 nnc_ref fe_build_flatten(fe_layer *l)
 {
     const nnc_type x = *in_type(l);
-    int64_t axis = 1, d[NNC_MAX_RANK];
-    if (x.rank == 0)
-        return fe_bad(
-            l, NULL, "flatten expects an input with dimensions, found %s", fe_type_text(l->f, &x));
-    if (x.rank == 1 && !fe_key(l, "axis"))
+    int64_t axis = l->s.axis, d[NNC_MAX_RANK], rest = 1;
+    if (!has_dimensions(l))
+        return NNC_NONE;
+    if (x.rank == 1 && !fe_has(l, FK_axis))
         return l->in[0];
     if (!fe_axis(l, "axis", x.rank, &axis))
         return NNC_NONE;
-    int64_t rest = 1;
     for (int i = 0; i < x.rank; i++) {
         if (i < axis)
             d[i] = x.dim[i];
@@ -149,9 +117,9 @@ nnc_ref fe_build_squeeze(fe_layer *l)
     int64_t axes[NNC_MAX_RANK], d[NNC_MAX_RANK];
     int n = 0, m = 0;
     bool drop[NNC_MAX_RANK] = {false};
-    if (!fe_axes(l, "axes", x.rank, &n, axes))
+    if (!fe_axes(l, "axes", x.rank, &l->s.axes, &n, axes))
         return NNC_NONE;
-    for (int i = 0; i < x.rank && !fe_key(l, "axes"); i++)
+    for (int i = 0; i < x.rank && !fe_has(l, FK_axes); i++)
         drop[i] = x.dim[i] == 1;
     for (int i = 0; i < n; i++) {
         if (x.dim[axes[i]] != 1)
@@ -168,15 +136,13 @@ nnc_ref fe_build_squeeze(fe_layer *l)
 nnc_ref fe_build_unsqueeze(fe_layer *l)
 {
     const nnc_type x = *in_type(l);
-    int64_t axes[NNC_MAX_RANK], d[NNC_MAX_RANK], v[2 * NNC_MAX_RANK];
-    int n = 0, k = 0;
-    if (!fe_ints(l, "axes", INT32_MIN, INT32_MAX, &n, v))
-        return NNC_NONE;
+    int64_t axes[NNC_MAX_RANK], d[NNC_MAX_RANK];
+    int n = l->s.axes.n, k = 0;
     if (n + x.rank > NNC_MAX_RANK)
         return fe_bad(l, "axes",
             "unsqueeze: the result would have %d dimensions; expected at most %d", n + x.rank,
             NNC_MAX_RANK);
-    if (!fe_axes(l, "axes", n + x.rank, &n, axes))
+    if (!fe_axes(l, "axes", n + x.rank, &l->s.axes, &n, axes))
         return NNC_NONE;
     for (int i = 0, a = 0; i < n + x.rank; i++) {
         bool added = a < n && axes[a] == i;
@@ -189,10 +155,8 @@ nnc_ref fe_build_unsqueeze(fe_layer *l)
 nnc_ref fe_build_reshape(fe_layer *l)
 {
     const nnc_type x = *in_type(l);
-    int64_t d[2 * NNC_MAX_RANK], known = 1, all = nnc_type_numel(&x);
-    int n = 0, open = -1;
-    if (!fe_ints(l, "shape", -1, FE_MAX_DIM, &n, d))
-        return NNC_NONE;
+    int64_t *d = l->s.shape.v, known = 1, all = nnc_type_numel(&x);
+    int n = l->s.shape.n, open = -1;
     if (n > NNC_MAX_RANK)
         return fe_bad(l, "shape", "reshape: %d dimensions; expected at most %d", n, NNC_MAX_RANK);
     for (int i = 0; i < n; i++) {
@@ -221,16 +185,14 @@ nnc_ref fe_build_reshape(fe_layer *l)
 nnc_ref fe_build_transpose(fe_layer *l)
 {
     const nnc_type x = *in_type(l);
-    int64_t p[2 * NNC_MAX_RANK];
+    int64_t *p = l->s.perm.v;
     bool seen[NNC_MAX_RANK] = {false};
-    int n = x.rank;
-    if (x.rank < 2 && !fe_key(l, "perm"))
+    int n = fe_has(l, FK_perm) ? l->s.perm.n : x.rank;
+    if (x.rank < 2 && !fe_has(l, FK_perm))
         return fe_bad(
             l, NULL, "transpose expects at least 2 dimensions, found %s", fe_type_text(l->f, &x));
-    for (int i = 0; i < n; i++)
+    for (int i = 0; i < n && !fe_has(l, FK_perm); i++)
         p[i] = i < n - 2 ? i : 2 * n - 3 - i;
-    if (!fe_ints(l, "perm", INT32_MIN, INT32_MAX, &n, p))
-        return NNC_NONE;
     for (int i = 0; i < n && n == x.rank; i++) {
         p[i] += p[i] < 0 ? x.rank : 0;
         if (p[i] < 0 || p[i] >= x.rank || seen[p[i]])
@@ -247,74 +209,68 @@ nnc_ref fe_build_transpose(fe_layer *l)
 nnc_ref fe_build_slice(fe_layer *l)
 {
     const nnc_type x = *in_type(l);
-    int64_t axes[2 * NNC_MAX_RANK], v[3][2 * NNC_MAX_RANK];
-    int n = 0, m[3] = {0, -1, -1}, na = -1; /* -1: left out; ends are then the extents */
-    if (!fe_ints(l, "starts", INT32_MIN, FE_MAX_DIM, &m[0], v[0]) ||
-        !fe_ints(l, "ends", INT32_MIN, FE_MAX_DIM, &m[1], v[1]) ||
-        !fe_ints(l, "steps", 1, FE_MAX_DIM, &m[2], v[2]) ||
-        !fe_ints(l, "axes", INT32_MIN, INT32_MAX, &na, axes))
-        return NNC_NONE;
-    n = m[0];
-    if (na < 0) /* the first n dimensions */
-        for (na = 0; na < n; na++)
-            axes[na] = na;
-    if (n > x.rank || na != n || (m[1] >= 0 && m[1] != n) || (m[2] >= 0 && m[2] != n))
+    fe_spec *s = &l->s;
+    int64_t *axes = s->axes.v, *starts = s->starts.v, *ends = s->ends.v;
+    int n = s->starts.n, n_axes = fe_has(l, FK_axes) ? s->axes.n : n,
+        n_ends = fe_has(l, FK_ends) ? s->ends.n : n, n_steps = fe_has(l, FK_steps) ? s->steps.n : n;
+    if (n > x.rank || n_axes != n || n_ends != n || n_steps != n)
         return fe_bad(l, NULL,
             "slice: starts, ends, axes and steps name %d, %d, %d and %d dimensions; expected the "
             "same number, at most %d",
-            n, m[1] < 0 ? n : m[1], na, m[2] < 0 ? n : m[2], x.rank);
+            n, n_ends, n_axes, n_steps, x.rank);
     for (int i = 0; i < n; i++) {
+        axes[i] = fe_has(l, FK_axes) ? axes[i] : i;
         axes[i] += axes[i] < 0 ? x.rank : 0;
         if (axes[i] < 0 || axes[i] >= x.rank || (i && axes[i] <= axes[i - 1]))
             return fe_bad(l, "axes", "slice: axes must ascend within 0 to %d", x.rank - 1);
         int64_t e = x.dim[axes[i]];
-        v[0][i] += v[0][i] < 0 ? e : 0;
-        v[1][i] += m[1] >= 0 && v[1][i] < 0 ? e : 0;
-        v[1][i] = m[1] < 0 ? e : nnc_min64(v[1][i], e);
-        if (v[0][i] < 0 || v[0][i] >= v[1][i])
+        starts[i] += starts[i] < 0 ? e : 0;
+        ends[i] = fe_has(l, FK_ends) ? nnc_min64(ends[i] + (ends[i] < 0 ? e : 0), e) : e;
+        if (starts[i] < 0 || starts[i] >= ends[i])
             return fe_bad(l, NULL,
                 "slice: %lld to %lld of dimension %lld is empty (its extent is %lld)",
-                (long long)v[0][i], (long long)v[1][i], (long long)axes[i], (long long)e);
+                (long long)starts[i], (long long)ends[i], (long long)axes[i], (long long)e);
     }
-    nnc_attr a[4] = {nnc_av(AT_axes, n, axes), nnc_av(AT_starts, n, v[0]), nnc_av(AT_ends, n, v[1]),
-        nnc_av(AT_steps, n, v[2])};
-    return nnc_build(l->f->g, OP_slice, 1, l->in, m[2] < 0 ? 3 : 4, a);
+    nnc_attr a[4] = {nnc_av(AT_axes, n, axes), nnc_av(AT_starts, n, starts),
+        nnc_av(AT_ends, n, ends), nnc_av(AT_steps, n, s->steps.v)};
+    return nnc_build(l->f->g, OP_slice, 1, l->in, fe_has(l, FK_steps) ? 4 : 3, a);
 }
 
 nnc_ref fe_build_pad(fe_layer *l)
 {
     const nnc_type x = *in_type(l);
-    int64_t p[2 * NNC_MAX_RANK];
-    int n = 0, k = 0;
-    double v = 0;
-    const char *mode = "constant";
-    nnc_attr a[3];
-    if (!fe_ints(l, "pads", 0, FE_MAX_DIM, &n, p) || !fe_float(l, "value", &v) ||
-        !fe_word(l, "mode", &mode))
-        return NNC_NONE;
-    if (n != 2 * x.rank)
+    const fe_list *p = &l->s.pads;
+    nnc_attr a[3] = {nnc_av(AT_pads, p->n, p->v)};
+    int n = 1;
+    if (p->n != 2 * x.rank)
         return fe_bad(l, "pads",
             "pads: expected %d numbers (begin of each of the %d dimensions, then their ends), "
             "found %d",
-            2 * x.rank, x.rank, n);
-    a[k++] = nnc_av(AT_pads, n, p);
-    if (fe_key(l, "value"))
-        a[k++] = nnc_af(AT_value, v);
-    if (fe_key(l, "mode"))
-        a[k++] = (nnc_attr){.key = AT_mode, .word = mode};
-    return nnc_build(l->f->g, OP_pad, 1, l->in, k, a);
+            2 * x.rank, x.rank, p->n);
+    if (fe_has(l, FK_value) && strcmp(l->s.mode, "constant") != 0)
+        return fe_bad(l, "value",
+            "value: mode %s fills with the input's own elements; leave value out", l->s.mode);
+    if (!fe_fits(l, "value", l->s.value, (nnc_dtype)x.dtype, "the input"))
+        return NNC_NONE;
+    if (fe_has(l, FK_value))
+        a[n++] = nnc_af(AT_value, l->s.value);
+    if (fe_has(l, FK_mode))
+        a[n++] = nnc_aw(AT_mode, l->s.mode);
+    return nnc_build(l->f->g, OP_pad, 1, l->in, n, a);
+}
+
+/* The axis of concat and split: 1, the channels, unless given; 0 where there is no other. */
+static bool channel_axis(fe_layer *l, int64_t *axis)
+{
+    int rank = in_type(l)->rank;
+    *axis = rank == 1 && !fe_has(l, FK_axis) ? 0 : l->s.axis;
+    return has_dimensions(l) && fe_axis(l, "axis", rank, axis);
 }
 
 nnc_ref fe_build_concat(fe_layer *l)
 {
-    const nnc_type *x = in_type(l);
-    int64_t axis = 1;
-    if (x->rank == 0)
-        return fe_bad(
-            l, NULL, "concat expects inputs with dimensions, found %s", fe_type_text(l->f, x));
-    if (x->rank == 1)
-        axis = 0;
-    if (!fe_axis(l, "axis", x->rank, &axis))
+    int64_t axis;
+    if (!channel_axis(l, &axis))
         return NNC_NONE;
     nnc_attr a = nnc_ai(AT_axis, axis);
     return nnc_build(l->f->g, OP_concat, l->n_in, l->in, 1, &a);
@@ -322,36 +278,22 @@ nnc_ref fe_build_concat(fe_layer *l)
 
 nnc_ref fe_build_split(fe_layer *l)
 {
-    const nnc_type x = *in_type(l);
-    int64_t axis = 1, parts = 0, sizes[2 * NNC_MAX_RANK], *s = sizes;
-    int n = 0;
-    if (x.rank == 0)
-        return fe_bad(
-            l, NULL, "split expects an input with dimensions, found %s", fe_type_text(l->f, &x));
-    axis = x.rank == 1 ? 0 : 1;
-    if (!fe_axis(l, "axis", x.rank, &axis))
+    int64_t axis, parts = l->s.parts, *s = l->s.sizes.v, sum = 0;
+    int n = fe_has(l, FK_parts) ? (int)parts : l->s.sizes.n;
+    if (!channel_axis(l, &axis))
         return NNC_NONE;
-    if (!fe_key(l, "sizes") == !fe_key(l, "parts"))
+    if (fe_has(l, FK_sizes) == fe_has(l, FK_parts))
         return fe_bad(l, NULL, "split: expected either \"sizes\": [2, 3, ...] or \"parts\": 3");
-    int64_t e = x.dim[axis], sum = 0;
-    if (fe_key(l, "parts")) {
-        if (!fe_int(l, "parts", 1, FE_MAX_INPUTS, &parts))
-            return NNC_NONE;
-        if (e % parts)
-            return fe_bad(l, "parts",
-                "split: %lld parts do not divide extent %lld of dimension %lld", (long long)parts,
-                (long long)e, (long long)axis);
-        n = (int)parts;
-        s = ARENA_NEW(&l->f->a, int64_t, parts);
-        if (!s)
-            return fe_nomem(l->f);
-        for (int i = 0; i < n; i++)
-            s[i] = e / parts;
-    } else if (!fe_ints(l, "sizes", 1, FE_MAX_DIM, &n, s)) {
-        return NNC_NONE;
-    }
-    for (int i = 0; i < n; i++)
+    int64_t e = in_type(l)->dim[axis];
+    if (parts && e % parts)
+        return fe_bad(l, "parts", "split: %lld parts do not divide extent %lld of dimension %lld",
+            (long long)parts, (long long)e, (long long)axis);
+    if (parts && !(s = ARENA_NEW(&l->f->a, int64_t, parts)))
+        return fe_nomem(l->f);
+    for (int i = 0; i < n; i++) {
+        s[i] = parts ? e / parts : s[i];
         sum += s[i]; /* <= 16 * 2^40, or e */
+    }
     if (sum != e)
         return fe_bad(l, "sizes",
             "split: sizes add up to %lld, expected the extent %lld of dimension %lld",

@@ -2,6 +2,7 @@
  * document, unknown keys, unknown layer types, missing keys; in blocks that nobody uses too.
  * All errors are reported, not the first alone. */
 #include "frontend/internal.h"
+#include <math.h>
 #include <string.h>
 
 enum { MAX_ERRORS = 20 };
@@ -19,9 +20,18 @@ static bool among(const char *s, const char *const *names, size_t n)
     return false;
 }
 
+static void check_doc(fe *f, const cJSON *o, const char *path)
+{
+    const cJSON *doc = cJSON_GetObjectItemCaseSensitive(o, "doc");
+    if (doc && !cJSON_IsString(doc))
+        fe_fail_at(f, doc, false, path, "doc: expected a string, found %s", fe_kind_name(doc));
+}
+
+/* The keys of o are among the names, and "doc" is text. */
 static void only_keys(
     fe *f, const cJSON *o, const char *path, const char *what, const char *const *names, size_t n)
 {
+    check_doc(f, o, path);
     for (const cJSON *c = o->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
         if (!among(c->string, names, n))
             fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s", c->string, what,
@@ -93,34 +103,33 @@ static void unknown_op(fe *f, const cJSON *where, const char *op, const char *pa
         names[k++] = fe_layer_at(i).name;
     for (const cJSON *b = f->blocks ? f->blocks->child : NULL; b; b = b->next)
         names[k++] = b->string;
-    const char *near = nnc_nearest(op, names, (size_t)n);
-    fe_fail_at(f, where, false, path, "unknown layer type `%.60s`%s%s%s", op,
-        near ? "; did you mean `" : "", near ? near : "", near ? "`?" : " (`nnc ops` lists them)");
+    fe_fail_at(f, where, false, path, "unknown layer type `%.60s`%s", op,
+        fe_type_hint(f, op, names, (size_t)n));
 }
 
-/* Keys of one layer whose type is known; item is an object. */
+/* Keys of one layer whose type is known; item is an object. op NULL: a group. */
 static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *row,
     const cJSON *block, const char *path)
 {
     const char *names[64 + FE_MAX_ARGS];
-    char key[32];
-    bool must;
-    size_t n = 0;
+    fe_use u;
+    size_t n = 0, common;
+    check_doc(f, item, path);
     for (int i = 0; i < fe_n_common; i++)
-        if (strcmp(fe_common[i], "layers") != 0 || !op)
-            if (strcmp(fe_common[i], "output") != 0 || !op)
-                names[n++] = fe_common[i];
-    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, key, &must);)
-        names[n++] = fe_key_find(key)->name;
+        if (!op || (strcmp(fe_common[i], "layers") != 0 && strcmp(fe_common[i], "output") != 0))
+            names[n++] = fe_common[i];
+    common = n;
+    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, &u);)
+        names[n++] = fe_keys[u.key].name;
     const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : NULL;
     for (const cJSON *a = args ? args->child : NULL; a && n < NNC_COUNT(names); a = a->next)
         names[n++] = cJSON_IsArray(args) ? (a->valuestring ? a->valuestring : "") : a->string;
     for (const cJSON *c = item->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
         if (!among(c->string, names, n)) {
             nnc_text t = {0};
-            for (size_t i = op ? (size_t)fe_n_common - 2 : (size_t)fe_n_common; i < n; i++)
+            for (size_t i = common; i < n; i++)
                 nnc_printf(&t, "%s%s", t.n ? ", " : "", names[i]);
-            const char *hint = fe_hint(f, c->string, names, n);
+            const char *hint = fe_key_hint(f, c->string, names, n);
             fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s%s%s%s", c->string,
                 op ? op : "a group", hint,
                 *hint ? ""
@@ -129,14 +138,13 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
                 *hint ? "" : nnc_text_str(&t), *hint ? "" : ")");
             nnc_text_deinit(&t);
         }
-    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, key, &must);)
-        if (must && !cJSON_GetObjectItemCaseSensitive(item, key))
-            fe_fail_at(f, item, false, path, "%s needs \"%s\": %s", op, key, fe_key_find(key)->doc);
-    if (args && cJSON_IsArray(args))
-        for (const cJSON *a = args->child; a; a = a->next)
-            if (a->valuestring && !cJSON_GetObjectItemCaseSensitive(item, a->valuestring))
-                fe_fail_at(
-                    f, item, false, path, "block %s needs its arg \"%s\"", op, a->valuestring);
+    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, &u);)
+        if (u.must && !cJSON_GetObjectItemCaseSensitive(item, fe_keys[u.key].name))
+            fe_fail_at(f, item, false, path, "%s needs \"%s\": %s", op, fe_keys[u.key].name,
+                fe_keys[u.key].doc);
+    for (const cJSON *a = cJSON_IsArray(args) ? args->child : NULL; a; a = a->next)
+        if (a->valuestring && !cJSON_GetObjectItemCaseSensitive(item, a->valuestring))
+            fe_fail_at(f, item, false, path, "block %s needs its arg \"%s\"", op, a->valuestring);
 }
 
 bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
@@ -151,13 +159,13 @@ bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
     else if (cJSON_IsObject(item))
         check_keys(f, item, op, block ? NULL : &row, block, path);
     else {
-        char key[32];
-        bool must = false;
+        fe_use u;
         const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : &none;
-        for (const char *p = block ? "" : row.keys; fe_keys_next(&p, key, &must);)
-            if (must)
+        for (const char *p = block ? "" : row.keys; fe_keys_next(&p, &u);)
+            if (u.must)
                 fe_fail_at(f, item, false, path,
-                    "%s needs \"%s\": write {\"op\": \"%s\", \"%s\": ...}", op, key, op, key);
+                    "%s needs \"%s\": write {\"op\": \"%s\", \"%s\": ...}", op, fe_keys[u.key].name,
+                    op, fe_keys[u.key].name);
         if (args && cJSON_IsArray(args) && args->child)
             fe_fail_at(f, item, false, path, "block %s needs its args: write {\"op\": \"%s\", ...}",
                 op, op);
@@ -237,6 +245,35 @@ static void check_layers(fe *f, const cJSON *layers, const char *path, int depth
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
+static bool is_value(const cJSON *v)
+{
+    return cJSON_IsString(v) || (cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble));
+}
+
+/* An arg with bounds or choices: of the kinds that set_arg and bind_args compare with. */
+static void check_arg(fe *f, const cJSON *a, const char *path)
+{
+    static const char *const bounds[] = {"min", "max"};
+    const cJSON *choices = cJSON_GetObjectItemCaseSensitive(a, "choices");
+    only_keys(f, a, path, "an arg", arg_keys, NNC_COUNT(arg_keys));
+    for (int i = 0; i < 2; i++) {
+        const cJSON *b = cJSON_GetObjectItemCaseSensitive(a, bounds[i]);
+        if (b && (!is_value(b) || cJSON_IsString(b)))
+            fe_fail_at(f, b, false, path, "arg `%.60s`: %s: expected a whole number", a->string,
+                bounds[i]);
+        if (b && choices)
+            fe_fail_at(f, b, true, path, "arg `%.60s`: it has choices, so leave %s out", a->string,
+                bounds[i]);
+    }
+    if (choices && (!cJSON_IsArray(choices) || !choices->child))
+        fe_fail_at(f, choices, false, path,
+            "arg `%.60s`: choices: expected a list of whole numbers or words", a->string);
+    for (const cJSON *c = cJSON_IsArray(choices) ? choices->child : NULL; c; c = c->next)
+        if (!is_value(c))
+            fe_fail_at(f, c, false, path, "arg `%.60s`: choices: expected whole numbers or words",
+                a->string);
+}
+
 static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
 {
     int n = 0;
@@ -261,7 +298,7 @@ static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
             fe_fail_at(f, a, !list, path,
                 "`%s` is a key of every layer, so it cannot be a block's arg", name);
         if (!list && cJSON_IsObject(a))
-            only_keys(f, a, path, "an arg", arg_keys, NNC_COUNT(arg_keys));
+            check_arg(f, a, path);
         if (++n > FE_MAX_ARGS) {
             fe_fail_at(f, a, !list, path, "more than %d args", FE_MAX_ARGS);
             return;
@@ -286,7 +323,15 @@ static void check_block(fe *f, const cJSON *b)
     }
     only_keys(f, b, path, "a block", block_keys, NNC_COUNT(block_keys));
     check_args(f, cJSON_GetObjectItemCaseSensitive(b, "args"), path, true);
-    const cJSON *layers = cJSON_GetObjectItemCaseSensitive(b, "layers");
+    const cJSON *layers = cJSON_GetObjectItemCaseSensitive(b, "layers"),
+                *inputs = cJSON_GetObjectItemCaseSensitive(b, "inputs");
+    if (inputs && (!cJSON_IsArray(inputs) || !inputs->child))
+        fe_fail_at(f, inputs, false, path, "inputs: expected a list of names");
+    for (const cJSON *i = cJSON_IsArray(inputs) ? inputs->child : NULL; i; i = i->next)
+        if (!cJSON_IsString(i))
+            fe_fail_at(f, i, false, path, "inputs: expected names in quotes");
+        else
+            fe_name_ok(f, i, path, i->valuestring);
     if (!layers)
         fe_fail_at(f, b, false, path, "a block needs \"layers\"");
     else
@@ -322,6 +367,7 @@ nnc_status fe_check(fe *f)
     place_item(&w, f->j.root);
     only_keys(f, root, NULL, "a model", root_keys, NNC_COUNT(root_keys));
     is_kind(f, root, "name", is_string, "a string");
+    is_kind(f, root, "$schema", is_string, "a string");
     if (is_kind(f, root, "blocks", is_object, "an object of blocks by name"))
         f->blocks = cJSON_GetObjectItemCaseSensitive(root, "blocks");
     if (f->blocks && cJSON_GetArraySize(f->blocks) > FE_MAX_BLOCKS)

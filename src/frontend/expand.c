@@ -46,7 +46,7 @@ static bool count_step(fe *f, const cJSON *item, const char *path)
 static bool check_arity(fe_layer *l)
 {
     const fe_row *r = &l->row;
-    bool given = fe_key(l, "in") != NULL;
+    bool given = fe_item(l, "in") != NULL;
     if (r->n_max == 0 && given)
         return fe_bad(l, "in", "%s takes no input", r->name) != NNC_NONE;
     if (r->n_max == 0)
@@ -79,7 +79,7 @@ static bool wants_floats(const fe_row *r)
 static bool cast_inputs(fe_layer *l)
 {
     fe *f = l->f;
-    bool own = fe_key(l, "dtype") != NULL;
+    bool own = fe_item(l, "dtype") != NULL;
     if (l->row.op == OP_cast)
         return !own ||
                fe_bad(l, "dtype", "dtype: the result type of cast is its key \"to\"") != NNC_NONE;
@@ -124,7 +124,7 @@ static bool build_op(
     f->g->loc = l.loc;
     f->g->device = c->device;
     uint32_t before = f->g->n_value;
-    if (!check_arity(&l) || !cast_inputs(&l))
+    if (!check_arity(&l) || !cast_inputs(&l) || !fe_read_spec(&l))
         return false;
     nnc_ref r = l.row.build(&l);
     if (f->g->status && !f->status)
@@ -138,7 +138,7 @@ static bool build_op(
         refs[i] = r + (nnc_ref)i;
     static const char *const of_weights[] = {"weights", "frozen"};
     for (int i = 0; i < 2 && l.n_weight == 0; i++)
-        if (fe_key(&l, of_weights[i]))
+        if (fe_item(&l, of_weights[i]))
             fe_warn_once(
                 f, l.loc, "\"%s\" has no effect: this layer has no weights", of_weights[i]);
     if (u->name && r >= before && nnc_def(f->g, r)->op != OP_param)
@@ -177,6 +177,11 @@ static bool run_group(fe *f, const fe_ctx *c, const use *u, const char *path, fl
         return fe_fail_at(f, u->item, false, path, "groups and blocks are nested deeper than %d",
                    NNC_MAX_NESTING),
                false;
+    if (u->n_in != 1)
+        return fe_fail_at(f, key(u->item, "in"), false, path,
+                   "a group takes 1 input, found %d: its layers can name what stands before it",
+                   u->n_in),
+               false;
     if (!fe_define(f, u->item, &in, path, "input", 1, u->in, false))
         return false;
     return run_layers(f, &in, key(u->item, "layers"), first, out) &&
@@ -210,8 +215,6 @@ static bool define_inputs(
 {
     const cJSON *names = key(block, "inputs");
     int want = names ? cJSON_GetArraySize(names) : 1, i = 0;
-    if (names && (!cJSON_IsArray(names) || want == 0))
-        return fe_fail_at(f, names, false, path, "inputs: expected a list of names"), false;
     if (want != u->n_in)
         return fe_fail_at(f, key(u->item, "in") ? key(u->item, "in") : u->item, false, path,
                    "block %s takes %d input%s, found %d: name them with \"in\"", u->op, want,
@@ -220,10 +223,7 @@ static bool define_inputs(
     if (!names)
         return fe_define(f, block, in, path, "input", 1, u->in, false);
     for (const cJSON *n = names->child; n; n = n->next, i++) {
-        if (!cJSON_IsString(n))
-            return fe_fail_at(f, n, false, path, "inputs: expected names in quotes"), false;
-        if (!fe_name_ok(f, n, path, n->valuestring) ||
-            !fe_define(f, n, in, path, n->valuestring, 1, &u->in[i], false))
+        if (!fe_define(f, n, in, path, n->valuestring, 1, &u->in[i], false))
             return false;
     }
     return true;
@@ -311,13 +311,8 @@ static bool read_context(fe *f, const use *u, fe_ctx *c)
         return false;
     if (t)
         c->dtype = dtype;
-    if (z && cJSON_IsBool(z))
-        c->frozen = cJSON_IsTrue(z);
-    else if (z) {
-        if (!fe_read_int(f, z, u->path, c->env, "frozen", 0, 1, &i))
-            return false;
-        c->frozen = i != 0;
-    }
+    if (z && !fe_read_bool(f, z, u->path, c->env, "frozen", &c->frozen))
+        return false;
     return true;
 }
 
@@ -435,6 +430,8 @@ static bool add_input(fe *f, const fe_ctx *c, const cJSON *i, nnc_ref *out)
                        "unknown key \"%.60s\" of an input%s (it takes: shape, dtype, doc)",
                        k->string, fe_hint(f, k->string, keys, 3)),
                    false;
+    if (key(i, "doc") && !cJSON_IsString(key(i, "doc")))
+        return fe_fail_at(f, key(i, "doc"), false, path, "doc: expected a string"), false;
     if (!shape)
         return fe_fail_at(f, i, false, path, "an input needs \"shape\""), false;
     if (!fe_name_ok(f, i, path, i->string) ||

@@ -21,6 +21,10 @@ nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const n
 /* JSON Schema (draft-07) of model files, made from the layer table; docs/schema/model.schema.json is its text. */
 void nnc_model_schema(nnc_text *t);
 
+/* The layer types with their keys, defaults and documentation: as text or JSON; and as docs/model.md has them. */
+void nnc_layers_list(bool json, nnc_text *t);
+void nnc_layers_markdown(nnc_text *t);
+
 /* Limits, stated in docs/model.md and checked before memory is touched. */
 #define NNC_MAX_LAYERS 100000
 #define NNC_MAX_NESTING 32

@@ -45,12 +45,47 @@ typedef enum fe_kind {
     LK_word, /* one of KEY's choices */
 } fe_kind;
 
+typedef enum fe_key {
+#define KEY(name, kind, lo, hi, choices, doc) FK_##name,
+#include "frontend/keys.def"
+    FK__COUNT
+} fe_key;
+_Static_assert(FK__COUNT <= 64, "fe_spec.has is one word");
+
+typedef struct fe_list { /* of integers */
+    int n;
+    bool one; /* a number by itself: stands for every dimension where each may have its own */
+    int64_t v[2 * NNC_MAX_RANK];
+} fe_list;
+/* fe_list.n of a pad that is computed: as much as keeps ceil(extent / stride); an odd zero goes to the end or to the begin. */
+enum { FE_SAME_UPPER = -1, FE_SAME_LOWER = -2 };
+
+/* The numbers of one layer: what a reader of model files fills in and a builder checks, normalises and builds. A field whose bit in `has`
+ * (1 << FK_...) is clear holds the default of the layer's row, or zero where the row states none. */
+typedef struct fe_spec {
+    uint64_t has;
+#define FE_FIELD_int int64_t
+#define FE_FIELD_count int64_t
+#define FE_FIELD_spatial fe_list
+#define FE_FIELD_pad fe_list
+#define FE_FIELD_ints fe_list
+#define FE_FIELD_bool bool
+#define FE_FIELD_float double
+#define FE_FIELD_dtype nnc_dtype
+#define FE_FIELD_word const char *
+#define KEY(name, kind, lo, hi, choices, doc) FE_FIELD_##kind name;
+#include "frontend/keys.def"
+} fe_spec;
+
 typedef struct fe_key_row {
     const char *name;
     fe_kind kind;
+    size_t at;           /* offset of the field in fe_spec */
+    int64_t lo, hi;      /* of integers */
     const char *choices; /* LK_word: "a|b|c" */
     const char *doc;
 } fe_key_row;
+extern const fe_key_row fe_keys[FK__COUNT];
 
 struct fe_layer;
 typedef nnc_ref (*fe_build)(struct fe_layer *l);
@@ -60,7 +95,7 @@ typedef struct fe_row {
     int n_min, n_max;  /* inputs; -1 = any */
     nnc_op op;         /* that the layer ends in */
     bool own;          /* a row of layers.def; else of ops.def, with the op's attributes as keys */
-    const char *keys;  /* "kernel stride? pad?": '?' = optional */
+    const char *keys;  /* "kernel stride=1 shape?": see layers.def */
     fe_build build;
     const char *doc;
 } fe_row;
@@ -68,10 +103,16 @@ typedef struct fe_row {
 bool fe_layer_find(const char *name, fe_row *out);
 int fe_layer_count(void);
 fe_row fe_layer_at(int i); /* sorted by table order: layers.def, then ops.def */
-const fe_key_row *fe_key_find(const char *name);
-bool fe_row_has(const fe_row *r, const char *key);
-/* Iterates "a b? c": next name in buf, *must; false at the end. */
-bool fe_keys_next(const char **keys, char buf[32], bool *must);
+bool fe_key_find(const char *name, size_t n, fe_key *out);
+bool fe_row_has(const fe_row *r, fe_key key);
+/* One key of a row. */
+typedef struct fe_use {
+    fe_key key;
+    bool must;
+    char dflt[16]; /* "" = none */
+} fe_use;
+/* Iterates over fe_row.keys; false at the end. */
+bool fe_keys_next(const char **keys, fe_use *u);
 
 /* Keys that every layer may carry. */
 extern const char *const fe_common[];
@@ -158,6 +199,7 @@ typedef struct fe_layer { /* the layer being built */
     fe_row row;
     const char *path;
     const char *weights; /* prefix of weight names without the last '.' */
+    fe_spec s;
     int n_weight;        /* weights that the builder asked for */
     int dtype;           /* of the layer, -1 = as its input */
     nnc_loc loc;
@@ -174,6 +216,10 @@ nnc_ref fe_nomem(fe *f);
 /* ", did you mean `x`?" or "". `names` may hold NULLs. */
 const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n);
 
+/* The same for a layer type and for a key among `names`; first by what PyTorch, Keras and ONNX call things (hints.c). */
+const char *fe_type_hint(fe *f, const char *op, const char *const *names, size_t n);
+const char *fe_key_hint(fe *f, const char *key, const char *const *names, size_t n);
+
 /* Reading JSON values (value.c). All report and return false on error. */
 bool fe_eval(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
 bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
@@ -182,20 +228,21 @@ bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env,
 bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, const char **out); /* ${...} replaced */
 bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype *out);
 bool fe_read_shape(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out);
+const char *fe_kind_name(const cJSON *v); /* "a list" */
 bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name);
 
-/* Keys of the layer being built. Absent keys leave *out alone and return true. */
-const cJSON *fe_key(const fe_layer *l, const char *key);
-bool fe_int(fe_layer *l, const char *key, int64_t lo, int64_t hi, int64_t *out);
-bool fe_ints(fe_layer *l, const char *key, int64_t lo, int64_t hi, int *n, int64_t out[2 * NNC_MAX_RANK]);
-bool fe_bool(fe_layer *l, const char *key, bool *out);
-bool fe_float(fe_layer *l, const char *key, double *out);
-/* The same, and d can hold it (an integer exactly); `whose` says in an error what has the type d. */
-bool fe_number(fe_layer *l, const char *key, nnc_dtype d, const char *whose, double *out);
-bool fe_word(fe_layer *l, const char *key, const char **out);
-bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *out);
-bool fe_axes(fe_layer *l, const char *key, int rank, int *n, int64_t out[NNC_MAX_RANK]);
-bool fe_spatial(fe_layer *l, const char *key, int n, int64_t lo, int64_t out[3]);
+/* The value of a key of the layer being built; NULL where it has none. */
+const cJSON *fe_item(const fe_layer *l, const char *key);
+bool fe_has(const fe_layer *l, fe_key key);
+/* Fills l->s from the layer's keys and its row's defaults. */
+bool fe_read_spec(fe_layer *l);
+bool fe_read_bool(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, bool *out);
+/* Can d hold v (an integer exactly)? `whose` says in an error what has the type d. */
+bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *whose);
+/* *axis counts from 0 then. */
+bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *axis);
+/* Different axes of `list`, ascending. */
+bool fe_axes(fe_layer *l, const char *key, int rank, const fe_list *list, int *n, int64_t out[NNC_MAX_RANK]);
 /* Reports at the layer's key (or the layer when absent) and returns NNC_NONE. */
 nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...) NNC_PRINTF(3, 4);
 const char *fe_type_text(fe *f, const nnc_type *t);

@@ -1,20 +1,25 @@
-/* frontend/keys.c -- the keys of the layer being built, read by the kind that keys.def gives
- * them. */
+/* frontend/keys.c -- fills the fe_spec of the layer being built from JSON, by the kinds of keys.def and the defaults of
+ * layers.def; and what builders share to check and normalise it. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const cJSON *fe_key(const fe_layer *l, const char *key)
+const cJSON *fe_item(const fe_layer *l, const char *key)
 {
     return cJSON_IsObject(l->item) ? cJSON_GetObjectItemCaseSensitive(l->item, key) : NULL;
+}
+
+bool fe_has(const fe_layer *l, fe_key key)
+{
+    return l->s.has >> key & 1;
 }
 
 nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
 {
     va_list ap;
     nnc_text t = {0};
-    const cJSON *item = key ? fe_key(l, key) : NULL;
+    const cJSON *item = key ? fe_item(l, key) : NULL;
     va_start(ap, fmt);
     nnc_vprintf(&t, fmt, ap);
     va_end(ap);
@@ -26,33 +31,17 @@ nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
     return NNC_NONE;
 }
 
-bool fe_int(fe_layer *l, const char *key, int64_t lo, int64_t hi, int64_t *out)
-{
-    const cJSON *v = fe_key(l, key);
-    return !v || fe_read_int(l->f, v, l->path, l->ctx->env, key, lo, hi, out);
-}
+/* ---- reading --------------------------------------------------------------------------------- */
 
-bool fe_ints(
-    fe_layer *l, const char *key, int64_t lo, int64_t hi, int *n, int64_t out[2 * NNC_MAX_RANK])
+bool fe_read_bool(
+    fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, bool *out)
 {
-    const cJSON *v = fe_key(l, key);
-    return !v || fe_read_ints(l->f, v, l->path, l->ctx->env, key, lo, hi, 2 * NNC_MAX_RANK, n, out);
-}
-
-bool fe_bool(fe_layer *l, const char *key, bool *out)
-{
-    const cJSON *v = fe_key(l, key);
-    int64_t i = 0;
-    if (!v)
-        return true;
-    if (cJSON_IsBool(v)) {
-        *out = cJSON_IsTrue(v);
-        return true;
-    }
-    if (!cJSON_IsString(v) && !cJSON_IsNumber(v))
-        return fe_bad(l, key, "%s: expected true, false or a condition such as \"bn == 1\"", key) !=
-               NNC_NONE;
-    if (!fe_read_int(l->f, v, l->path, l->ctx->env, key, 0, 1, &i))
+    int64_t i = cJSON_IsTrue(item);
+    if (!cJSON_IsBool(item) && !cJSON_IsString(item) && !cJSON_IsNumber(item))
+        return fe_fail_at(f, item, false, path,
+                   "%s: expected true, false or a condition such as \"bn == 1\"", what),
+               false;
+    if (!cJSON_IsBool(item) && !fe_read_int(f, item, path, env, what, 0, 1, &i))
         return false;
     *out = i != 0;
     return true;
@@ -71,12 +60,9 @@ static bool float_text(const char *s, double *out)
 }
 
 /* A JSON number; "inf", "-inf", "nan"; or an expression, whose word (an arg) may be such a text. */
-bool fe_float(fe_layer *l, const char *key, double *out)
+static bool read_float(fe_layer *l, const char *key, const cJSON *v, double *out)
 {
-    const cJSON *v = fe_key(l, key);
     fe_val x;
-    if (!v)
-        return true;
     if (cJSON_IsNumber(v)) {
         *out = v->valuedouble;
         return true;
@@ -96,51 +82,117 @@ bool fe_float(fe_layer *l, const char *key, double *out)
            fe_bad(l, key, "%s: expected a number, found the word '%.60s'", key, word) != NNC_NONE;
 }
 
-bool fe_number(fe_layer *l, const char *key, nnc_dtype d, const char *whose, double *out)
+static bool read_choice(fe_layer *l, const fe_key_row *k, const cJSON *v, const char **out)
 {
-    uint64_t room = 0;
-    if (!fe_float(l, key, out))
+    const char *w, *names[8];
+    size_t n = 0;
+    if (!fe_read_word(l->f, v, l->path, l->ctx->env, k->name, &w))
         return false;
-    nnc_set_f64(d, &room, 0, *out);
-    double held = nnc_get_f64(d, &room, 0);
-    if (nnc_is_float(d) ? isfinite(held) || !isfinite(*out) : held == *out)
-        return true;
-    if (!nnc_is_float(d) && isfinite(*out) && *out != floor(*out))
-        return fe_bad(l, key, "%s: expected a whole number because %s is %s, found %g", key, whose,
-                   nnc_dtype_name(d), *out) != NNC_NONE;
-    return fe_bad(l, key, "%s: %.17g does not fit in %s, the type of %s", key, *out,
-               nnc_dtype_name(d), whose) != NNC_NONE;
-}
-
-bool fe_word(fe_layer *l, const char *key, const char **out)
-{
-    const cJSON *v = fe_key(l, key);
-    const fe_key_row *k = fe_key_find(key);
-    const char *w, *near = NULL;
-    size_t best = 0;
-    if (!v)
-        return true;
-    if (!fe_read_word(l->f, v, l->path, l->ctx->env, key, &w))
-        return false;
-    const char *names[8];
-    for (const char *c = k->choices; *c && best < 8;) {
-        size_t n = strcspn(c, "|");
-        names[best] = nnc_arena_strndup(&l->f->a, c, n);
-        if (!names[best])
+    for (const char *c = k->choices; *c && n < 8; n++) {
+        size_t len = strcspn(c, "|");
+        names[n] = nnc_arena_strndup(&l->f->a, c, len);
+        if (!names[n])
             return fe_nomem(l->f) != NNC_NONE;
-        if (!strcmp(names[best], w)) {
-            *out = names[best];
+        if (!strcmp(names[n], w)) {
+            *out = names[n];
             return true;
         }
-        best++;
-        c += n + (c[n] == '|');
+        c += len + (c[len] == '|');
     }
-    near = nnc_nearest(w, names, best);
-    return fe_bad(l, key, "%s: expected one of %s, found `%.60s`%s%s%s", key, k->choices, w,
-               near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "") != NNC_NONE;
+    return fe_bad(l, k->name, "%s: expected one of %s, found `%.60s`%s", k->name, k->choices, w,
+               fe_hint(l->f, w, names, n)) != NNC_NONE;
 }
 
-static bool normal_axis(fe_layer *l, const char *key, int rank, int64_t *axis)
+static bool read_list(fe_layer *l, const fe_key_row *k, const cJSON *v, fe_list *out)
+{
+    static const char *const same[] = {"same", "same_lower"};
+    const char *s = k->kind == LK_pad && cJSON_IsString(v) ? v->valuestring : "";
+    for (int i = 0; i < 2; i++)
+        if (!strcmp(s, same[i])) {
+            out->n = i ? FE_SAME_LOWER : FE_SAME_UPPER;
+            return true;
+        }
+    if (!strncmp(s, "s", 1) && nnc_nearest(s, same, 2))
+        return fe_bad(l, k->name, "%s: `%.20s` is not a way to pad%s", k->name, s,
+                   fe_hint(l->f, s, same, 2)) != NNC_NONE;
+    out->one = !cJSON_IsArray(v);
+    return fe_read_ints(
+        l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, 2 * NNC_MAX_RANK, &out->n, out->v);
+}
+
+static bool read_key(fe_layer *l, const fe_key_row *k, const cJSON *v, void *out)
+{
+    switch (k->kind) {
+    case LK_int:
+    case LK_count:
+        return fe_read_int(l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, out);
+    case LK_spatial:
+    case LK_pad:
+    case LK_ints:
+        return read_list(l, k, v, out);
+    case LK_bool:
+        return fe_read_bool(l->f, v, l->path, l->ctx->env, k->name, out);
+    case LK_float:
+        return read_float(l, k->name, v, out);
+    case LK_dtype:
+        return fe_read_dtype(l->f, v, l->path, l->ctx->env, out);
+    case LK_word:
+        return read_choice(l, k, v, out);
+    }
+    return false;
+}
+
+/* Defaults that are no value ("all", "kernel") are what the builder makes of an absent key. */
+static void set_default(fe_layer *l, const fe_key_row *k, const char *text, void *out)
+{
+    char *end;
+    double v = strtod(text, &end);
+    bool number = *text && !*end;
+    if (k->kind == LK_bool)
+        *(bool *)out = !strcmp(text, "true");
+    else if (k->kind == LK_float && number)
+        *(double *)out = v;
+    else if (k->kind == LK_word)
+        *(const char **)out = nnc_arena_strdup(&l->f->a, text);
+    else if ((k->kind == LK_int || k->kind == LK_count) && number)
+        *(int64_t *)out = (int64_t)v;
+    else if (number)
+        *(fe_list *)out = (fe_list){1, true, {(int64_t)v}};
+}
+
+bool fe_read_spec(fe_layer *l)
+{
+    fe_use u;
+    for (const char *p = l->row.keys; fe_keys_next(&p, &u);) {
+        const fe_key_row *k = &fe_keys[u.key];
+        const cJSON *v = fe_item(l, k->name);
+        void *out = (char *)&l->s + k->at;
+        if (!v)
+            set_default(l, k, u.dflt, out);
+        else if (!read_key(l, k, v, out))
+            return false;
+        l->s.has |= (uint64_t)(v != NULL) << u.key;
+    }
+    return true;
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *whose)
+{
+    uint64_t room = 0;
+    nnc_set_f64(d, &room, 0, v);
+    double held = nnc_get_f64(d, &room, 0);
+    if (nnc_is_float(d) ? isfinite(held) || !isfinite(v) : held == v)
+        return true;
+    if (!nnc_is_float(d) && isfinite(v) && v != floor(v))
+        return fe_bad(l, key, "%s: expected a whole number because %s is %s, found %g", key, whose,
+                   nnc_dtype_name(d), v) != NNC_NONE;
+    return fe_bad(l, key, "%s: %.17g does not fit in %s, the type of %s", key, v, nnc_dtype_name(d),
+               whose) != NNC_NONE;
+}
+
+bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *axis)
 {
     if (*axis < -rank || *axis >= rank)
         return fe_bad(l, key,
@@ -150,53 +202,23 @@ static bool normal_axis(fe_layer *l, const char *key, int rank, int64_t *axis)
     return true;
 }
 
-bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *out)
+bool fe_axes(
+    fe_layer *l, const char *key, int rank, const fe_list *list, int *n, int64_t out[NNC_MAX_RANK])
 {
-    if (!fe_int(l, key, INT32_MIN, INT32_MAX, out))
-        return false;
-    return normal_axis(l, key, rank, out);
-}
-
-bool fe_axes(fe_layer *l, const char *key, int rank, int *n, int64_t out[NNC_MAX_RANK])
-{
-    int64_t v[2 * NNC_MAX_RANK] = {0};
     bool seen[NNC_MAX_RANK + 1] = {false};
-    if (!fe_key(l, key))
-        return true;
-    if (!fe_ints(l, key, INT32_MIN, INT32_MAX, n, v))
-        return false;
-    for (int i = 0; i < *n; i++) {
-        if (!normal_axis(l, key, rank, &v[i]))
+    for (int i = 0; i < list->n; i++) {
+        int64_t v = list->v[i];
+        if (!fe_axis(l, key, rank, &v))
             return false;
-        if (seen[v[i]])
-            return fe_bad(l, key, "%s: dimension %lld stands twice", key, (long long)v[i]) !=
+        if (seen[v])
+            return fe_bad(l, key, "%s: dimension %lld is named twice", key, (long long)v) !=
                    NNC_NONE;
-        seen[v[i]] = true;
+        seen[v] = true;
     }
     *n = 0;
     for (int i = 0; i < rank; i++)
         if (seen[i])
             out[(*n)++] = i;
-    return true;
-}
-
-bool fe_spatial(fe_layer *l, const char *key, int n, int64_t lo, int64_t out[3])
-{
-    int64_t v[2 * NNC_MAX_RANK] = {0};
-    int m = 0;
-    const cJSON *item = fe_key(l, key);
-    if (!item)
-        return true;
-    if (!fe_ints(l, key, lo, INT32_MAX, &m, v))
-        return false;
-    bool one = !cJSON_IsArray(item);
-    if (!one && m != n)
-        return fe_bad(l, key,
-                   "%s: expected one number, or %d (one per spatial dimension of the input), found "
-                   "%d",
-                   key, n, m) != NNC_NONE;
-    for (int i = 0; i < n; i++)
-        out[i] = v[one ? 0 : i];
     return true;
 }
 

@@ -11,10 +11,21 @@ static const fe_row own[] = {
 };
 enum { N_OWN = NNC_COUNT(own) };
 
-static const fe_key_row keys[] = {
-#define KEY(name, kind, choices, doc) {#name, LK_##kind, choices, doc},
+const fe_key_row fe_keys[FK__COUNT] = {
+#define KEY(name, kind, lo, hi, choices, doc) \
+    {#name, LK_##kind, offsetof(fe_spec, name), lo, hi, choices, doc},
 #include "frontend/keys.def"
 };
+
+/* Keys of ops with attributes, with the defaults that inference, lowering and evaluation have for absent ones; reductions are below. */
+static const struct {
+    nnc_op op;
+    const char *keys;
+} op_keys[] = {{OP_argmax, "axis=-1 keepdims=true"}, {OP_argmin, "axis=-1 keepdims=true"},
+    {OP_leaky_relu, "alpha=0.01"}, {OP_clip, "lo=-inf hi=inf"}, {OP_gelu, "approximate=none"},
+    {OP_hardsigmoid, "alpha=1/6 beta=0.5"}, {OP_elu, "alpha=1"}, {OP_gather, "axis=0"},
+    {OP_matmul, "transpose_a=false transpose_b=false"}, {OP_softmax, "axis=-1"},
+    {OP_log_softmax, "axis=-1"}};
 
 const char *const fe_common[] = {"op", "layers", "name", "in", "device", "dtype", "frozen", "when",
     "repeat", "index", "weights", "output", "doc"};
@@ -46,11 +57,12 @@ static bool op_row(nnc_op op, fe_row *out)
         out->n_min = 1;
         out->keys = "value?";
         out->build = fe_build_binary;
-    } else if (o->cls == CL_reduce) { /* without axes: over all dimensions */
-        out->keys = !strncmp(o->attrs, "axes", 4) ? "axes? keepdims?" : "axis? keepdims?";
-    } else if (op == OP_softmax || op == OP_log_softmax) {
-        out->keys = "axis?";
+    } else if (o->cls == CL_reduce) { /* argmax and argmin follow */
+        out->keys = "axes=all keepdims=true";
     }
+    for (size_t i = 0; i < NNC_COUNT(op_keys); i++)
+        if (op_keys[i].op == op)
+            out->keys = op_keys[i].keys;
     return true;
 }
 
@@ -84,36 +96,35 @@ fe_row fe_layer_at(int i)
     return r;
 }
 
-const fe_key_row *fe_key_find(const char *name)
+bool fe_key_find(const char *name, size_t n, fe_key *out)
 {
-    for (size_t i = 0; i < NNC_COUNT(keys); i++)
-        if (!strcmp(keys[i].name, name))
-            return &keys[i];
-    return NULL;
+    for (int i = 0; i < FK__COUNT; i++)
+        if (strlen(fe_keys[i].name) == n && !memcmp(fe_keys[i].name, name, n)) {
+            *out = (fe_key)i;
+            return true;
+        }
+    return false;
 }
 
-bool fe_keys_next(const char **p, char buf[32], bool *must)
+bool fe_keys_next(const char **p, fe_use *u)
 {
     while (**p == ' ')
         ++*p;
-    size_t n = strcspn(*p, " ?");
-    if (n == 0 || n > 31)
+    size_t n = strcspn(*p, " ?="), all = strcspn(*p, " ");
+    if (n == 0 ||
+        !fe_key_find(*p, n, &u->key)) /* the tests know that every name is a row of keys.def */
         return false;
-    memcpy(buf, *p, n);
-    buf[n] = 0;
-    *p += n;
-    *must = **p != '?';
-    if (**p == '?')
-        ++*p;
+    u->must = n == all;
+    snprintf(u->dflt, sizeof u->dflt, "%.*s", (*p)[n] == '=' ? (int)(all - n - 1) : 0, *p + n + 1);
+    *p += all;
     return true;
 }
 
-bool fe_row_has(const fe_row *r, const char *key)
+bool fe_row_has(const fe_row *r, fe_key key)
 {
-    char buf[32];
-    bool must;
-    for (const char *p = r->keys; fe_keys_next(&p, buf, &must);)
-        if (!strcmp(buf, key))
+    fe_use u;
+    for (const char *p = r->keys; fe_keys_next(&p, &u);)
+        if (u.key == key)
             return true;
     return false;
 }
@@ -148,7 +159,8 @@ static const char head[] =
     "\"items\": {\"$ref\": "
     "\"#/definitions/int\"}}]},\n"
     "    \"float\": {\"type\": [\"number\", \"string\"]},\n"
-    "    \"bool\": {\"type\": [\"boolean\", \"string\"]},\n"
+    "    \"bool\": {\"anyOf\": [{\"type\": [\"boolean\", \"string\"]}, {\"enum\": [0, 1]}]},\n"
+    "    \"word\": {\"type\": \"string\"},\n"
     "    \"names\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\", \"minItems\": 1, "
     "\"items\": {\"type\": "
     "\"string\"}}]},\n"
@@ -203,12 +215,11 @@ static void put_kind(nnc_text *t, const fe_key_row *k)
         [LK_pad] = "ints",
         [LK_ints] = "ints",
         [LK_bool] = "bool",
-        [LK_float] = "float"};
-    if (k->kind == LK_dtype || k->kind == LK_word)
-        nnc_printf(t, "{\"type\": \"string\", \"description\": ");
-    else
-        nnc_printf(
-            t, "{\"allOf\": [{\"$ref\": \"#/definitions/%s\"}], \"description\": ", ref[k->kind]);
+        [LK_float] = "float",
+        [LK_dtype] = "word",
+        [LK_word] = "word"};
+    nnc_printf(
+        t, "{\"allOf\": [{\"$ref\": \"#/definitions/%s\"}], \"description\": ", ref[k->kind]);
     nnc_put_json_string(t, k->doc);
     nnc_puts(t, "}");
 }
@@ -216,23 +227,22 @@ static void put_kind(nnc_text *t, const fe_key_row *k)
 /* One branch per layer type: its keys and no others. */
 static void put_layer(nnc_text *t, const fe_row *r)
 {
-    char key[32];
-    bool must;
+    fe_use u;
     nnc_printf(t,
         ",\n      {\"if\": {\"properties\": {\"op\": {\"const\": \"%s\"}}, \"required\": "
-        "[\"op\"]},\n",
+        "[\"op\"]},\n"
+        "       \"then\": {\"properties\": {",
         r->name);
-    nnc_puts(t, "       \"then\": {\"properties\": {");
     for (int i = 0; i < fe_n_common; i++)
         if (strcmp(fe_common[i], "layers") != 0 && strcmp(fe_common[i], "output") != 0)
             nnc_printf(t, "%s\"%s\": true", i ? ", " : "", fe_common[i]);
-    for (const char *p = r->keys; fe_keys_next(&p, key, &must);)
-        nnc_printf(t, ", \"%s\": true", key);
+    for (const char *p = r->keys; fe_keys_next(&p, &u);)
+        nnc_printf(t, ", \"%s\": true", fe_keys[u.key].name);
     nnc_puts(t, "}, \"additionalProperties\": false");
     const char *sep = ", \"required\": [";
-    for (const char *p = r->keys; fe_keys_next(&p, key, &must);)
-        if (must) {
-            nnc_printf(t, "%s\"%s\"", sep, key);
+    for (const char *p = r->keys; fe_keys_next(&p, &u);)
+        if (u.must) {
+            nnc_printf(t, "%s\"%s\"", sep, fe_keys[u.key].name);
             sep = ", ";
         }
     nnc_puts(t, sep[2] ? "}}" : "]}}");
@@ -256,9 +266,9 @@ void nnc_model_schema(nnc_text *t)
                 "${...}\"}]},\n"
                 "        \"layers\": {\"$ref\": \"#/definitions/layers\"},\n");
     nnc_puts(t, common_props);
-    for (size_t i = 0; i < NNC_COUNT(keys); i++) {
-        nnc_printf(t, ",\n        \"%s\": ", keys[i].name);
-        put_kind(t, &keys[i]);
+    for (int i = 0; i < FK__COUNT; i++) {
+        nnc_printf(t, ",\n        \"%s\": ", fe_keys[i].name);
+        put_kind(t, &fe_keys[i]);
     }
     nnc_puts(t, "},\n      \"allOf\": [\n      {\"oneOf\": [{\"required\": [\"op\"]}, "
                 "{\"required\": [\"layers\"]}]}");

@@ -62,7 +62,7 @@ const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n)
     return s ? s : "";
 }
 
-static const char *kind_name(const cJSON *v)
+const char *fe_kind_name(const cJSON *v)
 {
     return cJSON_IsBool(v)     ? "true or false"
            : cJSON_IsNull(v)   ? "null"
@@ -105,7 +105,7 @@ bool fe_eval(
     if (!cJSON_IsString(item))
         return fe_fail_at(f, item, false, path,
                    "%s: expected a whole number or an expression such as \"64*width\", found %s",
-                   what, kind_name(item)),
+                   what, fe_kind_name(item)),
                false;
     if (!fe_expr(item->valuestring, strlen(item->valuestring), env, out, &err))
         return expr_fail(f, item, path, what, err.at, err.text);
@@ -168,8 +168,8 @@ bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env,
     const char **out)
 {
     if (!cJSON_IsString(item))
-        return fe_fail_at(
-                   f, item, false, path, "%s: expected a string, found %s", what, kind_name(item)),
+        return fe_fail_at(f, item, false, path, "%s: expected a string, found %s", what,
+                   fe_kind_name(item)),
                false;
     const char *s = item->valuestring, *dollar = strstr(s, "${");
     if (!dollar) {
@@ -251,7 +251,7 @@ bool fe_read_shape(
     if (!cJSON_IsArray(item))
         return fe_fail_at(f, item, false, path,
                    "shape: expected a list of extents such as [\"batch\", 3, 224, 224], found %s",
-                   kind_name(item)),
+                   fe_kind_name(item)),
                false;
     if (!fe_read_ints(f, item, path, env, "shape", 1, FE_MAX_DIM, NNC_MAX_RANK, &n, dim))
         return false;

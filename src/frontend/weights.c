@@ -94,7 +94,7 @@ nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scal
             name, old->line);
     if (!check_size(l, name, t))
         return NNC_NONE;
-    if (!nnc_is_float((nnc_dtype)t->dtype))
+    if (!nnc_is_float((nnc_dtype)t->dtype) && !fe_has(l, FK_scale))
         scale = 4; /* integers: -3 .. 3 */
     nnc_weight w = {
         .kind = NNC_W_gen, .name = name, .seed = f->o->seed, .scale = scale, .shift = shift};

@@ -60,6 +60,11 @@ TEST(windows)
         "f32[2,12,8,9]");
     yields(IMG, "{\"op\": \"conv_transpose\", \"channels\": 4, \"kernel\": 2, \"stride\": 2}",
         "f32[2,4,16,18]");
+    /* the odd zero: begins 1, ends 2 of the rows, or the other way round */
+    yields(IMG,
+        "{\"op\": \"conv\", \"channels\": 4, \"kernel\": 4, \"stride\": 3, \"pad\": "
+        "\"same_lower\"}",
+        "f32[2,4,3,3]");
     yields(IMG, "{\"op\": \"maxpool\", \"kernel\": 2}", "f32[2,6,4,4]");
     yields(IMG, "{\"op\": \"maxpool\", \"kernel\": 2, \"ceil\": true}", "f32[2,6,4,5]");
     yields("\"x\": [1, 4, 2, 2]", /* the last layers of a deep net on a small image */
@@ -96,6 +101,41 @@ TEST(norms_and_weights)
     yields("\"x\": {\"shape\": [2, 5], \"dtype\": \"f16\"}", "{\"op\": \"linear\", \"out\": 3}",
         "f16[2,3]");
     yields(ROW, "{\"op\": \"linear\", \"out\": 3, \"dtype\": \"f16\"}, \"relu\"", "f16[4,3]");
+}
+
+static int params(const nnc_graph *g)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n += g->node[i].op == OP_param;
+    return n;
+}
+
+/* nn.LayerNorm(bias=False) and nn.PReLU() with one slope; the begin has the odd zero with same_lower. */
+TEST(weights_that_are_left_out)
+{
+    nnc_graph *g =
+        parse(IMG, "\"layers\": [{\"op\": \"layernorm\", \"bias\": false}, {\"op\": \"prelu\", "
+                   "\"slopes\": 1}]");
+    CHECK(g && params(g) == 2);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        if (g->node[i].op == OP_param)
+            CHECK_INT(nnc_type_numel(nnc_typeof(g, g->node[i].out)),
+                g->node[i].weight->shift == 1 ? 9 : 1);
+    nnc_graph_destroy(g);
+    static const char *const pads[] = {"same", "same_lower"};
+    for (int k = 0; k < 2; k++) {
+        char rest[160];
+        const int64_t *v = NULL;
+        snprintf(rest, sizeof rest,
+            "\"layers\": [{\"op\": \"maxpool\", \"kernel\": 2, \"stride\": 1, \"pad\": \"%s\"}]",
+            pads[k]);
+        g = parse(IMG, rest);
+        CHECK(g && nnc_attr_ints(nnc_def(g, g->output[0]), AT_pads, &v) == 4);
+        if (v)
+            CHECK(v[0] == k && v[1] == k && v[2] == 1 - k && v[3] == 1 - k);
+        nnc_graph_destroy(g);
+    }
 }
 
 TEST(movement)
@@ -199,14 +239,6 @@ TEST(names_paths_inheritance)
             add = &g->node[i];
     CHECK(add && add->in[0] == add->in[1] && add->device == -1 && add->loc.line == 2);
     nnc_graph_destroy(g);
-}
-
-static int params(const nnc_graph *g)
-{
-    int n = 0;
-    for (uint32_t i = 0; i < g->n_node; i++)
-        n += g->node[i].op == OP_param;
-    return n;
 }
 
 /* "weights" of a group, a block and a repeat: all inside shares by the names within. */

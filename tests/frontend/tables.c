@@ -75,57 +75,68 @@ TEST(expressions)
     CHECK(!fe_expr(deep, sizeof deep, NULL, &v, &e));
 }
 
-/* Every key of every layer has a row in keys.def, and rows of ops name attributes. */
+/* Every key of every layer has a row in keys.def, and those of ops are their attributes. */
 TEST(layer_table)
 {
     int n = fe_layer_count();
     CHECK(n > 90);
     for (int i = 0; i < n; i++) {
         fe_row r = fe_layer_at(i), again;
-        char key[32];
-        bool must;
+        fe_use u;
+        int found = 0, words = 0;
         CHECK(fe_layer_find(r.name, &again) && !strcmp(again.name, r.name));
-        for (const char *p = r.keys; fe_keys_next(&p, key, &must);) {
-            if (!fe_key_find(key))
-                test_fail(__FILE__, __LINE__, "%s: key %s has no row", r.name, key);
-            if (fe_is_common(key))
-                test_fail(__FILE__, __LINE__, "%s: key %s is common", r.name, key);
+        for (const char *p = r.keys; *p; p += strcspn(p, " "), p += *p == ' ')
+            words++;
+        for (const char *p = r.keys; fe_keys_next(&p, &u); found++)
+            if (fe_is_common(fe_keys[u.key].name))
+                test_fail(__FILE__, __LINE__, "%s: key %s is common", r.name, fe_keys[u.key].name);
+        if (found != words)
+            test_fail(__FILE__, __LINE__, "%s: a key of \"%s\" has no row", r.name, r.keys);
+        const char *attrs = r.own ? "" : nnc_ops[r.op].attrs;
+        for (const char *p = r.own || !strcmp(r.keys, "value?") ? "" : r.keys;
+             fe_keys_next(&p, &u);)
+            if (!strstr(attrs, fe_keys[u.key].name))
+                test_fail(
+                    __FILE__, __LINE__, "%s: key %s is no attribute", r.name, fe_keys[u.key].name);
+        for (const char *p = attrs; *p; p += strcspn(p, " "), p += *p == ' ') {
+            fe_key key;
+            size_t len = strcspn(p, " ?");
+            if (!fe_key_find(p, len, &key) || !fe_row_has(&r, key))
+                test_fail(__FILE__, __LINE__, "%s: attribute %.*s is no key", r.name, (int)len, p);
         }
     }
 }
 
-/* docs/model.md names every layer that is more than an op, and its keys; its example loads. */
+/* The tables of docs/model.md are those of the program (NNC_BLESS=1 writes them), and its example loads. */
 TEST(document)
 {
-    char *text = NULL, word[64], key[32];
+    static const char file[] = "docs/model.md", begin[] = "<!-- nnc layers -->\n",
+                      stop[] = "<!-- end -->\n";
+    char *text = NULL;
     size_t n;
-    bool must;
-    CHECK_OK(nnc_file_read("docs/model.md", 0, &text, &n, test_sink));
+    nnc_text want = {0};
+    CHECK_OK(nnc_file_read(file, 0, &text, &n, test_sink));
     if (!text)
         return;
-    for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        snprintf(word, sizeof word, "\n| `%s` |", r.name);
-        const char *line = strstr(text, word);
-        if (!r.own)
-            continue;
-        if (!line)
-            test_fail(__FILE__, __LINE__, "docs/model.md has no row for %s", r.name);
-        for (const char *p = r.keys; line && fe_keys_next(&p, key, &must);) {
-            snprintf(word, sizeof word, must ? "`%s`" : "`%s`?", key);
-            const char *at = strstr(line + 1, word);
-            if (!at || at > strchr(line + 1, '\n'))
-                test_fail(__FILE__, __LINE__, "docs/model.md: row %s lacks key %s", r.name, key);
-        }
+    char *from = strstr(text, begin), *to = strstr(text, stop);
+    CHECK(from && to && from < to);
+    if (from && to) {
+        nnc_putn(&want, text, (size_t)(from - text) + strlen(begin));
+        nnc_layers_markdown(&want);
+        nnc_puts(&want, to);
+        if (getenv("NNC_BLESS"))
+            CHECK_OK(nnc_file_write(file, nnc_text_str(&want), want.n, false, test_sink));
+        else
+            CHECK_STR(text, nnc_text_str(&want));
     }
     char *start = strstr(text, "```json\n"), *end = start ? strstr(start + 8, "```") : NULL;
     CHECK(end != NULL);
-    nnc_graph *g = end ? nnc_model_parse(
-                             "docs/model.md", start + 8, (size_t)(end - start - 8), NULL, test_sink)
-                       : NULL;
+    nnc_graph *g =
+        end ? nnc_model_parse(file, start + 8, (size_t)(end - start - 8), NULL, test_sink) : NULL;
     CHECK(g != NULL);
     nnc_sink_print(test_sink, stderr);
     nnc_graph_destroy(g);
+    nnc_text_deinit(&want);
     nnc_free(text);
 }
 

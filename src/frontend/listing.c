@@ -1,0 +1,140 @@
+/* frontend/listing.c -- the layer types with their keys and defaults, as `nnc layers` prints them and docs/model.md holds them. */
+#include "frontend/internal.h"
+#include <string.h>
+
+/* The keys with what holds unless they are given: "kernel stride=1 shape?", each in quotes. */
+static void put_uses(nnc_text *t, const fe_row *r, const char *quote)
+{
+    fe_use u;
+    int n = 0;
+    for (const char *p = r->keys; fe_keys_next(&p, &u); n++)
+        nnc_printf(t, "%s%s%s%s%s%s%s", n ? " " : "", quote, fe_keys[u.key].name,
+            *u.dflt ? "=" : "", u.dflt, quote, u.must || *u.dflt ? "" : "?");
+}
+
+static const char *kind_text(fe_kind k)
+{
+    static const char *const text[] = {[LK_int] = "integer",
+        [LK_count] = "integer",
+        [LK_spatial] = "integer or list",
+        [LK_pad] = "integer, list or word",
+        [LK_ints] = "integer or list",
+        [LK_bool] = "true or false",
+        [LK_float] = "number",
+        [LK_dtype] = "dtype",
+        [LK_word] = "word"};
+    return text[k];
+}
+
+/* " (one of constant, reflect, edge)" */
+static void put_choices(nnc_text *t, const fe_key_row *k)
+{
+    if (!*k->choices)
+        return;
+    nnc_puts(t, " (one of ");
+    for (const char *p = k->choices; *p; p++)
+        nnc_printf(t, "%.*s", *p == '|' ? 2 : 1, *p == '|' ? ", " : p);
+    nnc_puts(t, ")");
+}
+
+/* "1", "1..2", "1.." */
+static void put_arity(nnc_text *t, const fe_row *r)
+{
+    nnc_printf(t,
+        r->n_min == r->n_max ? "%d"
+        : r->n_max < 0       ? "%d.."
+                             : "%d..%d",
+        r->n_min, r->n_max);
+}
+
+static void put_json(nnc_text *t, const fe_row *r)
+{
+    fe_use u;
+    const char *sep = "";
+    nnc_printf(t, "{\"type\": \"%s\", \"inputs\": \"", r->name);
+    put_arity(t, r);
+    nnc_puts(t, "\", \"doc\": ");
+    nnc_put_json_string(t, r->doc);
+    nnc_puts(t, ", \"keys\": [");
+    for (const char *p = r->keys; fe_keys_next(&p, &u); sep = ", ") {
+        const fe_key_row *k = &fe_keys[u.key];
+        nnc_printf(t, "%s{\"key\": \"%s\", \"kind\": \"%s\", \"required\": %s, \"default\": ", sep,
+            k->name, kind_text(k->kind), u.must ? "true" : "false");
+        nnc_printf(t, *u.dflt ? "\"%s\"" : "null", u.dflt);
+        nnc_printf(t, *k->choices ? ", \"choices\": \"%s\"" : "", k->choices);
+        nnc_puts(t, ", \"doc\": ");
+        nnc_put_json_string(t, k->doc);
+        nnc_puts(t, "}");
+    }
+    nnc_puts(t, "]}");
+}
+
+static void put_key_docs(nnc_text *t)
+{
+    nnc_puts(t, "\nKeys (key: required; key=x: x unless given; key?: may be left out):\n\n");
+    for (int i = 0; i < FK__COUNT; i++) {
+        nnc_printf(
+            t, "  %-18s %-22s %s", fe_keys[i].name, kind_text(fe_keys[i].kind), fe_keys[i].doc);
+        put_choices(t, &fe_keys[i]);
+        nnc_putc(t, '\n');
+    }
+    nnc_puts(t, "\nEvery layer also takes name, in, when, repeat, index, dtype, device, frozen, "
+                "weights and doc: docs/model.md.\n");
+}
+
+void nnc_layers_list(bool json, nnc_text *t)
+{
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        if (json) {
+            nnc_puts(t, i ? ",\n " : "[");
+            put_json(t, &r);
+            continue;
+        }
+        nnc_text in = {0};
+        put_arity(&in, &r);
+        nnc_printf(t, "%s%-15s %-7s", i ? "" : "type            inputs  keys: what it does\n",
+            r.name, nnc_text_str(&in));
+        nnc_text_deinit(&in);
+        nnc_puts(t, " ");
+        put_uses(t, &r, "");
+        nnc_printf(t, "%s%s\n", *r.keys ? ": " : "", r.doc);
+    }
+    if (json)
+        nnc_puts(t, "]\n");
+    else
+        put_key_docs(t);
+}
+
+/* Rows of own layers, then those of ops with attributes; ops without attributes are named in one line by class. */
+void nnc_layers_markdown(nnc_text *t)
+{
+    nnc_puts(t, "| type | keys | |\n| --- | --- | --- |\n");
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        if (!r.own && (!*r.keys || !strcmp(r.keys, "value?")))
+            continue;
+        nnc_printf(t, "| `%s` | ", r.name);
+        put_uses(t, &r, "`");
+        nnc_printf(t, " | %s |\n", r.doc);
+    }
+    nnc_puts(t, "\nWithout keys:");
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        if (!r.own && !*r.keys)
+            nnc_printf(t, " `%s`", r.name);
+    }
+    nnc_puts(t, ".\n\nOf two inputs, or of one and a number as `value`:");
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        if (!r.own && !strcmp(r.keys, "value?"))
+            nnc_printf(t, " `%s`", r.name);
+    }
+    nnc_puts(t, ".\n\n| key | | |\n| --- | --- | --- |\n");
+    for (int i = 0; i < FK__COUNT; i++) {
+        nnc_printf(
+            t, "| `%s` | %s | %s", fe_keys[i].name, kind_text(fe_keys[i].kind), fe_keys[i].doc);
+        put_choices(t, &fe_keys[i]);
+        nnc_puts(t, " |\n");
+    }
+}

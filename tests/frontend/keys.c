@@ -1,0 +1,314 @@
+/* tests/frontend/keys.c -- no key is accepted and ignored: two values of each key of each layer type give two graphs; defaults are
+ * what the tables state; the keys that every layer takes, and those of groups, blocks, args and inputs, count too. */
+#include "frontend/internal.h"
+#include "test.h"
+#include <math.h>
+
+static const char inputs[] = "\"x\": [2, 4, 6, 6], \"y\": [2, 4, 6, 6], \"b\": {\"shape\": [2, 4, "
+                             "6, 6], \"dtype\": \"bool\"}, "
+                             "\"c\": {\"shape\": [2, 4, 6, 6], \"dtype\": \"bool\"}, \"i\": "
+                             "{\"shape\": [3], \"dtype\": \"i64\"}";
+
+/* Value that a key has where a layer needs it, and two other values; `with`: other keys without which those mean nothing. Rows
+ * for one layer type stand before those for all. */
+static const struct {
+    const char *layer;
+    fe_key key;
+    const char *base, *one, *two, *with;
+} values[] = {
+    {"conv_transpose", FK_output_padding, NULL, "0", "1", "\"stride\": 2"},
+    {"prelu", FK_slopes, NULL, "1", "4", ""},
+    {"unsqueeze", FK_axes, "0", "1", "[0, 1]", ""},
+    {"squeeze", FK_axes, NULL, "[0]", "[0, 1]", ""},
+    {"reshape", FK_shape, "[8, -1]", "[4, -1]", "[0, 2, -1]", ""},
+    {"broadcast", FK_shape, "[1, 2, 4, 6, 6]", "[3, 2, 4, 6, 6]", "[2, 2, 4, 6, 6]", ""},
+    {"slice", FK_axes, NULL, "[1]", "[2]", ""},
+    {"groupnorm", FK_groups, "2", "1", "4", ""},
+    {"and", FK_value, NULL, "0", "1", ""},
+    {"or", FK_value, NULL, "0", "1", ""},
+    {"xor", FK_value, NULL, "0", "1", ""},
+    {NULL, FK_channels, "4", "2", "8", ""},
+    {NULL, FK_out, "4", "5", "6", ""},
+    {NULL, FK_rows, "4", "5", "6", ""},
+    {NULL, FK_kernel, "3", "2", "1", ""},
+    {NULL, FK_stride, NULL, "1", "2", ""},
+    {NULL, FK_pad, NULL, "1", "[0, 1]", ""},
+    {NULL, FK_dilation, NULL, "1", "2", ""},
+    {NULL, FK_groups, NULL, "1", "2", ""},
+    {NULL, FK_multiplier, NULL, "2", "3", ""},
+    {NULL, FK_bias, NULL, "true", "false", ""},
+    {NULL, FK_affine, NULL, "true", "false", ""},
+    {NULL, FK_ceil, NULL, "true", "false", ""},
+    {NULL, FK_count_include_pad, NULL, "true", "false", "\"pad\": 1"},
+    {NULL, FK_eps, NULL, "1e-3", "1e-4", ""},
+    {NULL, FK_alpha, NULL, "0.25", "0.5", ""},
+    {NULL, FK_beta, NULL, "0.25", "0.75", ""},
+    {NULL, FK_lo, NULL, "-1", "\"-inf\"", ""},
+    {NULL, FK_hi, NULL, "1", "2.5e30", ""},
+    {NULL, FK_value, "1", "0", "\"nan\"", ""},
+    {NULL, FK_scale, NULL, "2", "3", ""},
+    {NULL, FK_to, "\"f16\"", "\"i8\"", "\"bf16\"", ""},
+    {NULL, FK_axis, NULL, "2", "-1", ""},
+    {NULL, FK_axes, "[0]", "[1]", "[-1, 0]", ""},
+    {NULL, FK_dim, NULL, "0", "1", ""},
+    {NULL, FK_keepdims, NULL, "true", "false", ""},
+    {NULL, FK_shape, "[2, 3]", "[4, 3]", "[2, 2]", ""},
+    {NULL, FK_perm, NULL, "[1, 0, 2, 3]", "[0, 1, 3, 2]", ""},
+    {NULL, FK_starts, "[0]", "[0]", "[-1]", ""},
+    {NULL, FK_ends, NULL, "[1]", "2147483648", ""},
+    {NULL, FK_steps, NULL, "[1]", "[2]", ""},
+    {NULL, FK_pads, "[0, 0, 1, 1, 0, 0, 1, 1]", "[1, 0, 0, 0, 0, 0, 0, 0]",
+        "[0, 0, 0, 0, 0, 0, 0, 1]", ""},
+    {NULL, FK_mode, NULL, "\"edge\"", "\"reflect\"", ""},
+    {NULL, FK_sizes, NULL, "[1, 3]", "[3, 1]", ""},
+    {NULL, FK_parts, NULL, "2", "4", ""},
+    {NULL, FK_transpose_a, NULL, "true", "false", ""},
+    {NULL, FK_transpose_b, NULL, "true", "false", ""},
+    {NULL, FK_approximate, NULL, "\"tanh\"", "\"none\"", ""},
+};
+
+static int row_of(const char *layer, fe_key key)
+{
+    for (size_t i = 0; i < NNC_COUNT(values); i++)
+        if (values[i].key == key && (!values[i].layer || !strcmp(values[i].layer, layer)))
+            return (int)i;
+    test_fail(__FILE__, __LINE__, "no values for key %s", fe_keys[key].name);
+    return 0;
+}
+
+static const char *operands(const fe_row *r)
+{
+    bool logic = r->op == OP_not || r->op == OP_and || r->op == OP_or || r->op == OP_xor;
+    if (r->n_max == 0)
+        return "";
+    if (!strcmp(r->name, "squeeze")) /* what unsqueeze made */
+        return ", \"in\": \"u\"";
+    if (r->own && r->op == OP_gather)
+        return ", \"in\": \"i\"";
+    if (r->op == OP_gather)
+        return ", \"in\": [\"x\", \"i\"]";
+    if (r->op == OP_select)
+        return ", \"in\": [\"b\", \"x\", \"y\"]";
+    if (r->n_max == 1)
+        return logic ? ", \"in\": \"b\"" : ", \"in\": \"x\"";
+    return logic ? ", \"in\": [\"b\", \"c\"]" : ", \"in\": [\"x\", \"y\"]";
+}
+
+/* A layer of the type with what it needs; `key`: text of one more key, or NULL. */
+static void put_layer(nnc_text *t, const fe_row *r, int skip, const char *more)
+{
+    fe_use u;
+    bool one_input = strstr(more, "\"value\"") && !r->own && r->n_max == 2;
+    const char *in = operands(r);
+    nnc_printf(t, "{\"op\": \"%s\", \"name\": \"it\"%s", r->name,
+        !one_input            ? in
+        : strstr(in, "\"b\"") ? ", \"in\": \"b\""
+                              : ", \"in\": \"x\"");
+    for (const char *p = r->keys; fe_keys_next(&p, &u);)
+        if (u.must && (int)u.key != skip)
+            nnc_printf(t, ", \"%s\": %s", fe_keys[u.key].name, values[row_of(r->name, u.key)].base);
+    if (!strcmp(r->name, "split") && skip != FK_sizes && skip != FK_parts)
+        nnc_puts(t, ", \"parts\": 2");
+    nnc_printf(t, "%s%s}", *more ? ", " : "", more);
+}
+
+static nnc_graph *load(const char *layer)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "{\"inputs\": {%s}, \"layers\": [{\"op\": \"unsqueeze\", \"axes\": [0, 1], \"in\": \"x\", "
+        "\"name\": \"u\"}, %s]}",
+        inputs, layer);
+    nnc_sink_clear(test_sink);
+    nnc_graph *g = nnc_model_parse("m", nnc_text_str(&t), t.n, NULL, test_sink);
+    if (!g) {
+        test_fail(__FILE__, __LINE__, "%s", layer);
+        nnc_sink_print(test_sink, stderr);
+    }
+    nnc_text_deinit(&t);
+    return g;
+}
+
+static void put_graph(nnc_text *t, const fe_row *r, int skip, const char *more)
+{
+    nnc_text layer = {0};
+    put_layer(&layer, r, skip, more);
+    nnc_graph *g = load(nnc_text_str(&layer));
+    if (g)
+        nnc_graph_print(t, g);
+    nnc_graph_destroy(g);
+    nnc_text_deinit(&layer);
+}
+
+TEST(every_key_counts)
+{
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        fe_use u;
+        for (const char *p = r.keys; fe_keys_next(&p, &u);) {
+            int v = row_of(r.name, u.key);
+            const char *const two[2] = {values[v].one, values[v].two};
+            nnc_text got[2] = {{0}, {0}};
+            for (int k = 0; k < 2; k++) {
+                nnc_text more = {0};
+                nnc_printf(&more, "\"%s\": %s%s%s", fe_keys[u.key].name, two[k],
+                    *values[v].with ? ", " : "", values[v].with);
+                put_graph(&got[k], &r, (int)u.key, nnc_text_str(&more));
+                nnc_text_deinit(&more);
+            }
+            if (!strcmp(nnc_text_str(&got[0]), nnc_text_str(&got[1])))
+                test_fail(
+                    __FILE__, __LINE__, "%s: %s changes nothing", r.name, fe_keys[u.key].name);
+            nnc_text_deinit(&got[0]);
+            nnc_text_deinit(&got[1]);
+        }
+    }
+}
+
+static nnc_rval evaluate(const nnc_graph *g)
+{
+    static float x[288], y[288];
+    static uint8_t b[288];
+    int64_t i[3] = {0, 1, 1};
+    nnc_rval out[8] = {{{0}, NULL, NULL}};
+    for (int k = 0; k < 288; k++) {
+        x[k] = (float)(k % 13) / 4 - 1.6f;
+        y[k] = (float)(k % 7) / 2 - 1.3f;
+        b[k] = k % 3 == 0;
+    }
+    const void *in[5] = {x, y, b, b, i};
+    CHECK(g->n_output <= 8);
+    CHECK_OK(nnc_eval(g, in, NULL, 1, out, test_sink));
+    for (uint32_t k = 1; k < g->n_output; k++)
+        nnc_rval_free(&out[k]);
+    return out[0];
+}
+
+/* A key left out computes what the default of the tables does. Words such as "all" are told by the docs of their keys. */
+TEST(defaults_are_true)
+{
+    int count = 0;
+    for (int i = 0; i < fe_layer_count(); i++) {
+        fe_row r = fe_layer_at(i);
+        fe_use u;
+        for (const char *p = r.keys; fe_keys_next(&p, &u);) {
+            nnc_text more = {0}, layer[2] = {{0}, {0}};
+            bool word =
+                fe_keys[u.key].kind == LK_word || !strcmp(u.dflt, "inf") || !strcmp(u.dflt, "-inf");
+            const char *all = !strcmp(r.name, "squeeze") ? "[0, 1]" : "[0, 1, 2, 3]";
+            const char *dflt = !strcmp(u.dflt, "all")        ? all
+                               : !strcmp(u.dflt, "kernel")   ? "3"
+                               : !strcmp(u.dflt, "channels") ? "4"
+                               : !strcmp(u.dflt, "1/6")      ? "0.16666666666666667"
+                                                             : u.dflt;
+            if (!*u.dflt)
+                continue;
+            nnc_printf(&more, word ? "\"%s\": \"%s\"" : "\"%s\": %s", fe_keys[u.key].name, dflt);
+            put_layer(&layer[0], &r, -1, "");
+            put_layer(&layer[1], &r, -1, nnc_text_str(&more));
+            nnc_graph *g = load(nnc_text_str(&layer[0])), *h = load(nnc_text_str(&layer[1]));
+            nnc_rval a = g ? evaluate(g) : (nnc_rval){0}, c = h ? evaluate(h) : (nnc_rval){0};
+            bool same = g && h && nnc_type_equal(&a.type, &c.type);
+            for (int64_t k = 0; same && k < nnc_type_numel(&a.type); k++)
+                same =
+                    a.f ? a.f[k] == c.f[k] || (isnan(a.f[k]) && isnan(c.f[k])) : a.i[k] == c.i[k];
+            if (!same)
+                test_fail(__FILE__, __LINE__, "%s: %s is not %s when left out", r.name,
+                    fe_keys[u.key].name, u.dflt);
+            count++;
+            nnc_rval_free(&a);
+            nnc_rval_free(&c);
+            nnc_graph_destroy(g);
+            nnc_graph_destroy(h);
+            nnc_text_deinit(&more);
+            nnc_text_deinit(&layer[0]);
+            nnc_text_deinit(&layer[1]);
+        }
+    }
+    CHECK(count > 60);
+}
+
+static void put_model(nnc_text *t, const char *json, int want_errors, int want_warnings)
+{
+    nnc_sink_clear(test_sink);
+    nnc_graph *g = nnc_model_parse("m", json, strlen(json), NULL, test_sink);
+    if (g && want_errors == 0)
+        nnc_graph_print(t, g);
+    if (!g != (want_errors > 0) || (int)nnc_sink_count(test_sink) != want_errors + want_warnings) {
+        test_fail(__FILE__, __LINE__, "%s", json);
+        nnc_sink_print(test_sink, stderr);
+    }
+    nnc_graph_destroy(g);
+}
+
+/* The keys that any layer takes: on a layer with weights, a group and a block. */
+TEST(common_keys_count)
+{
+    static const char *const where[] = {"\"op\": \"linear\", \"out\": 4",
+        "\"layers\": [{\"op\": \"linear\", \"out\": 4, \"name\": \"l\"}, {\"op\": \"tanh\", "
+        "\"name\": \"h\"}]",
+        "\"op\": \"b\""};
+    static const char *const keys[] = {"\"name\": \"n\"", "\"in\": \"y\"", "\"device\": 1",
+        "\"dtype\": \"f16\"", "\"frozen\": true", "\"frozen\": 1", "\"when\": false",
+        "\"repeat\": 2", "\"weights\": \"w\""};
+    for (size_t i = 0; i < NNC_COUNT(where); i++)
+        for (size_t k = 0; k <= NNC_COUNT(keys); k++) {
+            nnc_text t = {0}, plain = {0}, got = {0};
+            static const char form[] =
+                "{\"blocks\": {\"b\": {\"layers\": [{\"op\": \"linear\", \"out\": 4}, \"relu\"]}}, "
+                "\"inputs\": {\"x\": [2, 4], "
+                "\"y\": [3, 4]}, \"layers\": [{\"op\": \"tanh\", \"in\": \"y\", \"name\": \"t\"}, "
+                "{\"op\": \"sin\", \"in\": \"x\", "
+                "\"name\": \"s\"}, {%s%s%s}], \"outputs\": [\"prev\", \"t\", \"s\"]}";
+            bool output = k == NNC_COUNT(keys);
+            const char *key = output ? "\"output\": \"l\"" : keys[k];
+            if (output && i != 1)
+                continue;
+            nnc_printf(&t, form, where[i], "", "");
+            put_model(&plain, nnc_text_str(&t), 0, 0);
+            nnc_text_clear(&t);
+            nnc_printf(&t, form, where[i], ", ", key);
+            put_model(&got, nnc_text_str(&t), 0, output);
+            if (!strcmp(nnc_text_str(&plain), nnc_text_str(&got)))
+                test_fail(__FILE__, __LINE__, "{%s, %s}: the key changes nothing", where[i], key);
+            nnc_text_deinit(&t);
+            nnc_text_deinit(&plain);
+            nnc_text_deinit(&got);
+        }
+}
+
+/* What cannot count is refused. */
+TEST(keys_without_effect)
+{
+    static const char *const refused[] = {
+        "{\"inputs\": {\"x\": [4]}, \"layers\": [{\"op\": \"cast\", \"to\": \"f16\", \"dtype\": "
+        "\"f16\"}]}",
+        "{\"inputs\": {\"x\": [4], \"y\": [4]}, \"layers\": [{\"in\": [\"x\", \"y\"], \"layers\": "
+        "[\"relu\"]}]}",
+        "{\"inputs\": {\"x\": [4]}, \"layers\": [{\"op\": \"relu\", \"index\": \"k\"}]}",
+        "{\"inputs\": {\"x\": [4]}, \"layers\": [{\"op\": \"constant\", \"value\": 1, \"in\": "
+        "\"x\"}]}",
+        "{\"inputs\": {\"x\": [4]}, \"layers\": [{\"op\": \"relu\", \"output\": \"x\"}]}",
+        "{\"inputs\": {\"x\": [4]}, \"layers\": [{\"op\": \"pad\", \"pads\": [1, 1], \"mode\": "
+        "\"edge\", \"value\": 1}]}",
+        "{\"inputs\": {\"x\": [4]}, \"layers\": [{\"op\": \"relu\", \"doc\": 7}]}",
+        "{\"inputs\": {\"x\": {\"shape\": [4], \"doc\": 7}}, \"layers\": [\"relu\"]}",
+        "{\"doc\": [], \"inputs\": {\"x\": [4]}, \"layers\": [\"relu\"]}",
+        "{\"$schema\": 1, \"inputs\": {\"x\": [4]}, \"layers\": [\"relu\"]}",
+        "{\"args\": {\"n\": {\"default\": 4, \"min\": \"5\"}}, \"inputs\": {\"x\": [\"n\"]}, "
+        "\"layers\": [\"relu\"]}",
+        "{\"args\": {\"n\": {\"default\": 4, \"choices\": 4}}, \"inputs\": {\"x\": [\"n\"]}, "
+        "\"layers\": [\"relu\"]}",
+        "{\"args\": {\"n\": {\"default\": 4, \"choices\": [4, 1.5]}}, \"inputs\": {\"x\": "
+        "[\"n\"]}, \"layers\": [\"relu\"]}",
+        "{\"args\": {\"n\": {\"default\": 4, \"choices\": [4, 5], \"min\": 5}}, \"inputs\": "
+        "{\"x\": [\"n\"]}, \"layers\": "
+        "[\"relu\"]}",
+        "{\"blocks\": {\"b\": {\"inputs\": 5, \"layers\": [\"relu\"]}}, \"inputs\": {\"x\": [4]}, "
+        "\"layers\": [\"relu\"]}",
+    };
+    nnc_text t = {0};
+    for (size_t i = 0; i < NNC_COUNT(refused); i++)
+        put_model(&t, refused[i], 1, 0);
+    nnc_text_deinit(&t);
+}
