@@ -197,6 +197,24 @@ nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
     return nnc_session_output_part(s, i, 0, bytes, data, sink);
 }
 
+static const char *numpy_name(nnc_dtype d)
+{
+    static const char *const name[DT__COUNT] = {[DT_f64] = "float64",
+        [DT_f32] = "float32",
+        [DT_f16] = "float16",
+        [DT_bf16] = "bfloat16",
+        [DT_i8] = "int8",
+        [DT_i16] = "int16",
+        [DT_i32] = "int32",
+        [DT_i64] = "int64",
+        [DT_u8] = "uint8",
+        [DT_u16] = "uint16",
+        [DT_u32] = "uint32",
+        [DT_u64] = "uint64",
+        [DT_bool] = "bool"};
+    return name[d];
+}
+
 nnc_status nnc_read_input(
     const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink)
 {
@@ -210,6 +228,8 @@ nnc_status nnc_read_input(
     nnc_put_type(&t, want);
     nnc_puts(&t, ", the file has ");
     nnc_put_type(&t, &x.type);
+    if (nnc_type_same_shape(&x.type, want))
+        nnc_printf(&t, " (in NumPy: a.astype(\"%s\"))", numpy_name((nnc_dtype)want->dtype));
     nnc_status st = nnc_fail(
         sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s wants %s", name, nnc_text_str(&t));
     nnc_text_deinit(&t);

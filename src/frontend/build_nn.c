@@ -147,7 +147,7 @@ nnc_ref fe_build_conv(fe_layer *l)
 {
     window w;
     nnc_attr a[5];
-    bool back = l->row.op == OP_conv_transpose, depthwise = fe_row_has(&l->row, FK_multiplier);
+    bool back = l->row.op == OP_conv_transpose, depthwise = fe_row_takes(&l->row, FK_multiplier);
     if (!make_window(l, &w))
         return NNC_NONE;
     int64_t in = in_type(l)->dim[1], groups = depthwise ? in : l->s.groups,
@@ -262,7 +262,7 @@ nnc_ref fe_build_norm(fe_layer *l)
     nnc_ref v[3] = {l->in[0], NNC_NONE, NNC_NONE};
     if (l->s.affine)
         v[m++] = fe_weight(l, "weight", &t, 0.1f, 1);
-    if (l->s.affine && l->row.op != OP_rmsnorm && (l->s.bias || !fe_row_has(&l->row, FK_bias)))
+    if (l->s.affine && l->row.op != OP_rmsnorm && (l->s.bias || !fe_row_takes(&l->row, FK_bias)))
         v[m++] = fe_weight(l, "bias", &t, 0.1f, 0);
     return nnc_build(l->f->g, l->row.op, m, v, n, a);
 }

@@ -59,7 +59,7 @@ nnc_ref fe_build_op(fe_layer *l)
     int64_t room[MAX][2 * NNC_MAX_RANK];
     int n = 0;
     fe_use u;
-    for (const char *p = l->row.keys; fe_keys_next(&p, &u);) {
+    for (const char *p = l->row.keys; fe_use_next(&p, &u);) {
         const fe_key_row *k = &fe_keys[u.key];
         nnc_akey key;
         if (n == MAX || !nnc_attr_parse(k->name, strlen(k->name), &key))

@@ -119,7 +119,7 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
         if (!op || (strcmp(fe_common[i], "layers") != 0 && strcmp(fe_common[i], "output") != 0))
             names[n++] = fe_common[i];
     common = n;
-    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, &u);)
+    for (const char *p = row ? row->keys : ""; fe_use_next(&p, &u);)
         names[n++] = fe_keys[u.key].name;
     const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : NULL;
     for (const cJSON *a = args ? args->child : NULL; a && n < NNC_COUNT(names); a = a->next)
@@ -138,7 +138,7 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
                 *hint ? "" : nnc_text_str(&t), *hint ? "" : ")");
             nnc_text_deinit(&t);
         }
-    for (const char *p = row ? row->keys : ""; fe_keys_next(&p, &u);)
+    for (const char *p = row ? row->keys : ""; fe_use_next(&p, &u);)
         if (u.must && !cJSON_GetObjectItemCaseSensitive(item, fe_keys[u.key].name))
             fe_fail_at(f, item, false, path, "%s needs \"%s\": %s", op, fe_keys[u.key].name,
                 fe_keys[u.key].doc);
@@ -161,7 +161,7 @@ bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
     else {
         fe_use u;
         const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : &none;
-        for (const char *p = block ? "" : row.keys; fe_keys_next(&p, &u);)
+        for (const char *p = block ? "" : row.keys; fe_use_next(&p, &u);)
             if (u.must)
                 fe_fail_at(f, item, false, path,
                     "%s needs \"%s\": write {\"op\": \"%s\", \"%s\": ...}", op, fe_keys[u.key].name,

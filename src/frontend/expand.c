@@ -464,6 +464,9 @@ static bool add_outputs(fe *f, const fe_ctx *c, const cJSON *outputs, flow last)
             const char *name;
             if (!fe_read_word(f, o, "/outputs", c->env, "outputs", &name))
                 return false;
+            for (uint32_t k = 0; k < f->g->n_output; k++)
+                if (!strcmp(f->g->output_name[k], name))
+                    return fe_fail_at(f, o, false, "/outputs", "`%s` is listed twice", name), false;
             nnc_output(f->g, ref[i], name);
         }
     }

@@ -36,7 +36,12 @@ nnc_status nnc_npy_save(const char *file, const nnc_type *t, const void *row_maj
 
 /* A safetensors file, mapped. */
 typedef struct nnc_safetensors nnc_safetensors;
-typedef struct nnc_st_entry { const char *name; nnc_type type; int64_t offset, size; } nnc_st_entry; /* offset from the file's start */
+typedef struct nnc_st_entry {
+    const char *name;
+    nnc_type type;
+    int64_t offset, size; /* offset from the file's start */
+    const char *why;      /* why nnc cannot read it, and type means nothing; NULL: it can */
+} nnc_st_entry;
 nnc_status nnc_safetensors_open(const char *file, nnc_safetensors **out, nnc_sink *sink) NNC_MUST;
 void nnc_safetensors_close(nnc_safetensors *s);
 int nnc_safetensors_count(const nnc_safetensors *s);

@@ -103,8 +103,8 @@ typedef struct fe_row {
 bool fe_layer_find(const char *name, fe_row *out);
 int fe_layer_count(void);
 fe_row fe_layer_at(int i); /* sorted by table order: layers.def, then ops.def */
-bool fe_key_find(const char *name, size_t n, fe_key *out);
-bool fe_row_has(const fe_row *r, fe_key key);
+bool fe_key_parse(const char *name, size_t n, fe_key *out);
+bool fe_row_takes(const fe_row *r, fe_key key);
 /* One key of a row. */
 typedef struct fe_use {
     fe_key key;
@@ -112,7 +112,11 @@ typedef struct fe_use {
     char dflt[16]; /* "" = none */
 } fe_use;
 /* Iterates over fe_row.keys; false at the end. */
-bool fe_keys_next(const char **keys, fe_use *u);
+bool fe_use_next(const char **keys, fe_use *u);
+/* The three by name, for programs that write models. NULL, false: there is no such key. */
+const fe_key_row *fe_key_find(const char *name);
+bool fe_row_has(const fe_row *r, const char *key);
+bool fe_keys_next(const char **keys, char name[32], bool *must);
 
 /* Keys that every layer may carry. */
 extern const char *const fe_common[];

@@ -163,7 +163,7 @@ static void set_default(fe_layer *l, const fe_key_row *k, const char *text, void
 bool fe_read_spec(fe_layer *l)
 {
     fe_use u;
-    for (const char *p = l->row.keys; fe_keys_next(&p, &u);) {
+    for (const char *p = l->row.keys; fe_use_next(&p, &u);) {
         const fe_key_row *k = &fe_keys[u.key];
         const cJSON *v = fe_item(l, k->name);
         void *out = (char *)&l->s + k->at;

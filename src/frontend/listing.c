@@ -7,7 +7,7 @@ static void put_uses(nnc_text *t, const fe_row *r, const char *quote)
 {
     fe_use u;
     int n = 0;
-    for (const char *p = r->keys; fe_keys_next(&p, &u); n++)
+    for (const char *p = r->keys; fe_use_next(&p, &u); n++)
         nnc_printf(t, "%s%s%s%s%s%s%s", n ? " " : "", quote, fe_keys[u.key].name,
             *u.dflt ? "=" : "", u.dflt, quote, u.must || *u.dflt ? "" : "?");
 }
@@ -56,7 +56,7 @@ static void put_json(nnc_text *t, const fe_row *r)
     nnc_puts(t, "\", \"doc\": ");
     nnc_put_json_string(t, r->doc);
     nnc_puts(t, ", \"keys\": [");
-    for (const char *p = r->keys; fe_keys_next(&p, &u); sep = ", ") {
+    for (const char *p = r->keys; fe_use_next(&p, &u); sep = ", ") {
         const fe_key_row *k = &fe_keys[u.key];
         nnc_printf(t, "%s{\"key\": \"%s\", \"kind\": \"%s\", \"required\": %s, \"default\": ", sep,
             k->name, kind_text(k->kind), u.must ? "true" : "false");

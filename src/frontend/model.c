@@ -241,6 +241,31 @@ static nnc_graph *load_json(
     return f.g;
 }
 
+static bool output_named(const nnc_graph *g, const char *name, uint32_t but)
+{
+    for (uint32_t i = 0; i < g->n_output; i++)
+        if (i != but && g->output_name[i] && !strcmp(g->output_name[i], name))
+            return true;
+    return false;
+}
+
+/* Outputs without `as` are called as their values are in the text, so that their names depend on no pass. */
+static nnc_status name_outputs(nnc_graph *g, const char *file, nnc_sink *sink)
+{
+    for (uint32_t i = 0; i < g->n_output; i++) {
+        const char *name = g->output_name[i], *of = g->value[g->output[i]].name;
+        if (name && output_named(g, name, i))
+            return nnc_fail(
+                sink, NNC_E_MODEL, (nnc_loc){.file = file}, "two outputs are called \"%s\"", name);
+        for (int k = 1; !name || output_named(g, name, i); k++)
+            if (!(name =
+                        nnc_arena_printf(&g->arena, k > 1 ? "%s_%d" : "%s", of ? of : "output", k)))
+                return nnc_nomem(sink);
+        g->output_name[i] = name;
+    }
+    return NNC_OK;
+}
+
 static nnc_graph *load_text(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {
@@ -256,6 +281,8 @@ static nnc_graph *load_text(
     nnc_status st = g ? NNC_OK : NNC_E_MODEL;
     if (g && !nnc_scan_end(&s))
         st = nnc_scan_fail(&s, sink, "the end of the file (one graph)");
+    if (!st)
+        st = name_outputs(g, file, sink);
     if (!st && o->weights)
         st = fe_weights_bind_graph(g, o, sink);
     if (st) {

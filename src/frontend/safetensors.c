@@ -37,31 +37,43 @@ static bool whole(const cJSON *v, int64_t *out)
     return true;
 }
 
+/* Fills e. What the file claims must be right; what nnc cannot read, be it right, is refused only when a weight asks for it: e->why. */
 static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *e, nnc_sink *sink)
 {
     const cJSON *d = cJSON_GetObjectItemCaseSensitive(item, "dtype"),
                 *shape = cJSON_GetObjectItemCaseSensitive(item, "shape"),
                 *off = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
-    int64_t dim[NNC_MAX_RANK], end;
+    int64_t dim[NNC_MAX_RANK], extent, end;
     int rank = 0;
+    bool empty = false;
     size_t k = 0;
-    const char *why;
-    while (k < NNC_COUNT(dtypes) && !(cJSON_IsString(d) && !strcmp(d->valuestring, dtypes[k].name)))
+    if (!cJSON_IsString(d))
+        return bad(file, sink, item->string, "its dtype is missing");
+    while (k < NNC_COUNT(dtypes) && strcmp(d->valuestring, dtypes[k].name) != 0)
         k++;
-    if (k == NNC_COUNT(dtypes))
-        return bad(file, sink, item->string, "its dtype is missing or none that nnc reads");
     if (!cJSON_IsArray(shape))
         return bad(file, sink, item->string, "its shape is missing");
-    for (const cJSON *s = shape->child; s; s = s->next, rank++)
-        if (rank == NNC_MAX_RANK || !whole(s, &dim[rank]))
-            return bad(file, sink, item->string, "its shape is not a list of at most 8 extents");
-    e->type = nnc_type_make(dtypes[k].d, rank, dim);
-    if (!nnc_type_check(&e->type, &why))
-        return bad(file, sink, item->string, why);
+    for (const cJSON *s = shape->child; s; s = s->next, rank++) {
+        if (!whole(s, &extent))
+            return bad(file, sink, item->string, "its shape is not a list of extents");
+        if (rank < NNC_MAX_RANK)
+            dim[rank] = extent;
+        empty |= extent == 0;
+    }
     if (!cJSON_IsArray(off) || cJSON_GetArraySize(off) != 2 || !whole(off->child, &e->offset) ||
         !whole(off->child->next, &end) || end < e->offset)
         return bad(file, sink, item->string, "its data_offsets are not two ascending numbers");
     e->size = end - e->offset;
+    e->why = k == NNC_COUNT(dtypes) ? "it has a dtype that nnc does not read"
+             : empty                ? "it is empty"
+             : rank > NNC_MAX_RANK  ? "it has more than 8 dimensions"
+                                    : NULL;
+    if (e->why)
+        return NNC_OK;
+    const char *why;
+    e->type = nnc_type_make(dtypes[k].d, rank, dim);
+    if (!nnc_type_check(&e->type, &why))
+        return bad(file, sink, item->string, why);
     if (e->size != nnc_type_bytes(&e->type))
         return bad(file, sink, item->string, "its data_offsets do not match its shape and dtype");
     return NNC_OK;
@@ -70,7 +82,9 @@ static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *
 static int by_offset(const void *x, const void *y)
 {
     const nnc_st_entry *a = x, *b = y;
-    return a->offset < b->offset ? -1 : a->offset > b->offset;
+    if (a->offset == b->offset) /* empty ones first */
+        return a->size < b->size ? -1 : a->size > b->size;
+    return a->offset < b->offset ? -1 : 1;
 }
 
 static int by_name(const void *x, const void *y)

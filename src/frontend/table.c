@@ -96,7 +96,7 @@ fe_row fe_layer_at(int i)
     return r;
 }
 
-bool fe_key_find(const char *name, size_t n, fe_key *out)
+bool fe_key_parse(const char *name, size_t n, fe_key *out)
 {
     for (int i = 0; i < FK__COUNT; i++)
         if (strlen(fe_keys[i].name) == n && !memcmp(fe_keys[i].name, name, n)) {
@@ -106,13 +106,13 @@ bool fe_key_find(const char *name, size_t n, fe_key *out)
     return false;
 }
 
-bool fe_keys_next(const char **p, fe_use *u)
+bool fe_use_next(const char **p, fe_use *u)
 {
     while (**p == ' ')
         ++*p;
     size_t n = strcspn(*p, " ?="), all = strcspn(*p, " ");
     if (n == 0 ||
-        !fe_key_find(*p, n, &u->key)) /* the tests know that every name is a row of keys.def */
+        !fe_key_parse(*p, n, &u->key)) /* the tests know that every name is a row of keys.def */
         return false;
     u->must = n == all;
     snprintf(u->dflt, sizeof u->dflt, "%.*s", (*p)[n] == '=' ? (int)(all - n - 1) : 0, *p + n + 1);
@@ -120,13 +120,35 @@ bool fe_keys_next(const char **p, fe_use *u)
     return true;
 }
 
-bool fe_row_has(const fe_row *r, fe_key key)
+bool fe_row_takes(const fe_row *r, fe_key key)
 {
     fe_use u;
-    for (const char *p = r->keys; fe_keys_next(&p, &u);)
+    for (const char *p = r->keys; fe_use_next(&p, &u);)
         if (u.key == key)
             return true;
     return false;
+}
+
+const fe_key_row *fe_key_find(const char *name)
+{
+    fe_key key;
+    return fe_key_parse(name, strlen(name), &key) ? &fe_keys[key] : NULL;
+}
+
+bool fe_row_has(const fe_row *r, const char *key)
+{
+    const fe_key_row *k = fe_key_find(key);
+    return k && fe_row_takes(r, (fe_key)(k - fe_keys));
+}
+
+bool fe_keys_next(const char **keys, char name[32], bool *must)
+{
+    fe_use u;
+    if (!fe_use_next(keys, &u))
+        return false;
+    snprintf(name, 32, "%s", fe_keys[u.key].name);
+    *must = u.must;
+    return true;
 }
 
 /* ---- JSON Schema (draft-07: what editors understand best) ------------------------------------ */
@@ -236,11 +258,12 @@ static void put_layer(nnc_text *t, const fe_row *r)
     for (int i = 0; i < fe_n_common; i++)
         if (strcmp(fe_common[i], "layers") != 0 && strcmp(fe_common[i], "output") != 0)
             nnc_printf(t, "%s\"%s\": true", i ? ", " : "", fe_common[i]);
-    for (const char *p = r->keys; fe_keys_next(&p, &u);)
-        nnc_printf(t, ", \"%s\": true", fe_keys[u.key].name);
+    for (const char *p = r->keys; fe_use_next(&p, &u);)
+        nnc_printf(t, ", \"%s\": {\"$ref\": \"#/definitions/key_%s\"}", fe_keys[u.key].name,
+            fe_keys[u.key].name);
     nnc_puts(t, "}, \"additionalProperties\": false");
     const char *sep = ", \"required\": [";
-    for (const char *p = r->keys; fe_keys_next(&p, &u);)
+    for (const char *p = r->keys; fe_use_next(&p, &u);)
         if (u.must) {
             nnc_printf(t, "%s\"%s\"", sep, fe_keys[u.key].name);
             sep = ", ";
@@ -252,6 +275,12 @@ void nnc_model_schema(nnc_text *t)
 {
     int n = fe_layer_count();
     nnc_puts(t, head);
+    for (int i = 0; i < FK__COUNT;
+         i++) { /* not keys of every layer: a block may have an arg of that name */
+        nnc_printf(t, "    \"key_%s\": ", fe_keys[i].name);
+        put_kind(t, &fe_keys[i]);
+        nnc_puts(t, ",\n");
+    }
     nnc_puts(t, "    \"layer\": {\"anyOf\": [\n      {\"type\": \"string\"},\n      {\"$ref\": "
                 "\"#/definitions/layer_object\"}]},\n");
     nnc_puts(t, "    \"layer_object\": {\"type\": \"object\", \"properties\": {\n"
@@ -266,10 +295,6 @@ void nnc_model_schema(nnc_text *t)
                 "${...}\"}]},\n"
                 "        \"layers\": {\"$ref\": \"#/definitions/layers\"},\n");
     nnc_puts(t, common_props);
-    for (int i = 0; i < FK__COUNT; i++) {
-        nnc_printf(t, ",\n        \"%s\": ", fe_keys[i].name);
-        put_kind(t, &fe_keys[i]);
-    }
     nnc_puts(t, "},\n      \"allOf\": [\n      {\"oneOf\": [{\"required\": [\"op\"]}, "
                 "{\"required\": [\"layers\"]}]}");
     for (int i = 0; i < n; i++) {

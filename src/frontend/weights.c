@@ -28,8 +28,13 @@ static void report_missing(fe_layer *l, const char *name, const nnc_type *t)
         return;
     for (int i = 0; i < n; i++)
         names[i] = nnc_safetensors_at(f->st, i)->name;
+    const char *dot = strrchr(name, '.'), *hint = fe_hint(f, name, names, (size_t)n);
+    bool bias = dot && !strcmp(dot, ".bias") && fe_row_takes(&l->row, FK_bias);
     nnc_fail(f->sink, NNC_E_MODEL, l->loc, "weights file %s has no tensor `%s` (%s)%s",
-        f->o->weights, name, fe_type_text(f, t), fe_hint(f, name, names, (size_t)n));
+        f->o->weights, name, fe_type_text(f, t),
+        bias && (!*hint || strstr(hint, ".bias`"))
+            ? "; without one, the layer wants \"bias\": false"
+            : hint);
 }
 
 /* The weight as a tensor of the file; its dtype may be another float type. false = reported. */
@@ -42,11 +47,16 @@ static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
         return true; /* go on, to report all of them */
     }
     f->st_used[e - nnc_safetensors_at(f->st, 0)] = true; /* entries lie in one array */
+    if (e->why)
+        return fe_bad(l, NULL, "weight `%s`: the model needs %s, but %s cannot give it: %s",
+                   w->name, fe_type_text(f, t), f->o->weights, e->why) != NNC_NONE;
     bool both_float = nnc_is_float((nnc_dtype)e->type.dtype) && nnc_is_float((nnc_dtype)t->dtype);
     if (!nnc_type_same_shape(&e->type, t) || (e->type.dtype != t->dtype && !both_float)) {
+        bool one = fe_row_takes(&l->row, FK_slopes) && nnc_type_numel(&e->type) == 1;
         fe_stop(f,
-            nnc_fail(f->sink, NNC_E_MODEL, l->loc, "weight `%s`: the model needs %s, %s holds %s",
-                w->name, fe_type_text(f, t), f->o->weights, fe_type_text(f, &e->type)));
+            nnc_fail(f->sink, NNC_E_MODEL, l->loc, "weight `%s`: the model needs %s, %s holds %s%s",
+                w->name, fe_type_text(f, t), f->o->weights, fe_type_text(f, &e->type),
+                one ? "; one slope is \"slopes\": 1" : ""));
         return false;
     }
     *w = (nnc_weight){.kind = NNC_W_file,
@@ -196,9 +206,15 @@ static void warn_unused(fe *f)
 {
     nnc_text t = {0};
     int n = 0;
-    for (int i = 0; i < nnc_safetensors_count(f->st); i++)
+    for (int i = 0; i < nnc_safetensors_count(f->st); i++) {
+        const char *name = nnc_safetensors_at(f->st, i)->name, *dot = strrchr(name, '.');
+        if (dot &&
+            !strcmp(dot,
+                ".num_batches_tracked")) /* PyTorch's batchnorm exports it; only training reads it */
+            continue;
         if (!f->st_used[i] && n++ < MAX_UNUSED)
-            nnc_printf(&t, "%s%.100s", n > 1 ? ", " : "", nnc_safetensors_at(f->st, i)->name);
+            nnc_printf(&t, "%s%.100s", n > 1 ? ", " : "", name);
+    }
     if (n)
         nnc_warn(f->sink, (nnc_loc){.file = f->o->weights},
             "%d of %d tensors are not used by the model: %s%s", n, nnc_safetensors_count(f->st),
@@ -240,6 +256,9 @@ nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_s
         if (!e)
             st = nnc_fail(sink, NNC_E_MODEL, n->loc, "weights file %s has no tensor `%s`", file,
                 n->weight->name);
+        else if (e->why)
+            st =
+                nnc_fail(sink, NNC_E_MODEL, n->loc, "weight `%s` of %s: %s", e->name, file, e->why);
         else if (!nnc_type_equal(&e->type, nnc_typeof(g, n->out)))
             st = nnc_fail(sink, NNC_E_MODEL, n->loc,
                 "weight `%s` in %s has another type than the graph's", e->name, file);

@@ -1,6 +1,7 @@
 /* tests/frontend/keys.c -- no key is accepted and ignored: two values of each key of each layer type give two graphs; defaults are
  * what the tables state; the keys that every layer takes, and those of groups, blocks, args and inputs, count too. */
 #include "frontend/internal.h"
+#include "schema.h"
 #include "test.h"
 #include <math.h>
 
@@ -104,7 +105,7 @@ static void put_layer(nnc_text *t, const fe_row *r, int skip, const char *more)
         !one_input            ? in
         : strstr(in, "\"b\"") ? ", \"in\": \"b\""
                               : ", \"in\": \"x\"");
-    for (const char *p = r->keys; fe_keys_next(&p, &u);)
+    for (const char *p = r->keys; fe_use_next(&p, &u);)
         if (u.must && (int)u.key != skip)
             nnc_printf(t, ", \"%s\": %s", fe_keys[u.key].name, values[row_of(r->name, u.key)].base);
     if (!strcmp(r->name, "split") && skip != FK_sizes && skip != FK_parts)
@@ -121,6 +122,8 @@ static nnc_graph *load(const char *layer)
         inputs, layer);
     nnc_sink_clear(test_sink);
     nnc_graph *g = nnc_model_parse("m", nnc_text_str(&t), t.n, NULL, test_sink);
+    if (!schema_accepts(nnc_text_str(&t)))
+        test_fail(__FILE__, __LINE__, "the schema refuses %s", layer);
     if (!g) {
         test_fail(__FILE__, __LINE__, "%s", layer);
         nnc_sink_print(test_sink, stderr);
@@ -145,7 +148,7 @@ TEST(every_key_counts)
     for (int i = 0; i < fe_layer_count(); i++) {
         fe_row r = fe_layer_at(i);
         fe_use u;
-        for (const char *p = r.keys; fe_keys_next(&p, &u);) {
+        for (const char *p = r.keys; fe_use_next(&p, &u);) {
             int v = row_of(r.name, u.key);
             const char *const two[2] = {values[v].one, values[v].two};
             nnc_text got[2] = {{0}, {0}};
@@ -191,7 +194,7 @@ TEST(defaults_are_true)
     for (int i = 0; i < fe_layer_count(); i++) {
         fe_row r = fe_layer_at(i);
         fe_use u;
-        for (const char *p = r.keys; fe_keys_next(&p, &u);) {
+        for (const char *p = r.keys; fe_use_next(&p, &u);) {
             nnc_text more = {0}, layer[2] = {{0}, {0}};
             bool word =
                 fe_keys[u.key].kind == LK_word || !strcmp(u.dflt, "inf") || !strcmp(u.dflt, "-inf");

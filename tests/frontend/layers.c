@@ -385,6 +385,23 @@ TEST(many_layers)
     nnc_text_deinit(&t);
 }
 
+/* Names of outputs are those of the text, each its own. */
+TEST(outputs_of_graph_text)
+{
+    static const char text[] = "graph @g {\n  %x = input : f32[2]\n  %y = relu %x\n  %3 = tanh %x\n"
+                               "  %4 = sin %x\n  return %y, %y, %3, %4, %y as \"y_3\", %x\n}\n";
+    static const char *const want[] = {"y", "y_2", "output", "output_2", "y_3", "x"};
+    static const char twice[] =
+        "graph @g {\n  %x = input : f32[2]\n  return %x as \"a\", %x as \"a\"\n}\n";
+    nnc_graph *g = nnc_model_parse("g.nnc", text, sizeof text - 1, NULL, test_sink);
+    CHECK(g && g->n_output == NNC_COUNT(want));
+    for (size_t i = 0; g && i < NNC_COUNT(want); i++)
+        CHECK_STR(g->output_name[i], want[i]);
+    nnc_graph_destroy(g);
+    CHECK(nnc_model_parse("g.nnc", twice, sizeof twice - 1, NULL, test_sink) == NULL);
+    CHECK_DIAG("two outputs are called \"a\"");
+}
+
 TEST(files_by_content)
 {
     static const char text[] =

@@ -87,21 +87,20 @@ TEST(layer_table)
         CHECK(fe_layer_find(r.name, &again) && !strcmp(again.name, r.name));
         for (const char *p = r.keys; *p; p += strcspn(p, " "), p += *p == ' ')
             words++;
-        for (const char *p = r.keys; fe_keys_next(&p, &u); found++)
+        for (const char *p = r.keys; fe_use_next(&p, &u); found++)
             if (fe_is_common(fe_keys[u.key].name))
                 test_fail(__FILE__, __LINE__, "%s: key %s is common", r.name, fe_keys[u.key].name);
         if (found != words)
             test_fail(__FILE__, __LINE__, "%s: a key of \"%s\" has no row", r.name, r.keys);
         const char *attrs = r.own ? "" : nnc_ops[r.op].attrs;
-        for (const char *p = r.own || !strcmp(r.keys, "value?") ? "" : r.keys;
-             fe_keys_next(&p, &u);)
+        for (const char *p = r.own || !strcmp(r.keys, "value?") ? "" : r.keys; fe_use_next(&p, &u);)
             if (!strstr(attrs, fe_keys[u.key].name))
                 test_fail(
                     __FILE__, __LINE__, "%s: key %s is no attribute", r.name, fe_keys[u.key].name);
         for (const char *p = attrs; *p; p += strcspn(p, " "), p += *p == ' ') {
             fe_key key;
             size_t len = strcspn(p, " ?");
-            if (!fe_key_find(p, len, &key) || !fe_row_has(&r, key))
+            if (!fe_key_parse(p, len, &key) || !fe_row_takes(&r, key))
                 test_fail(__FILE__, __LINE__, "%s: attribute %.*s is no key", r.name, (int)len, p);
         }
     }

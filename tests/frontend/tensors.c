@@ -135,8 +135,9 @@ TEST(safetensors_hostile)
     st_fails(temp("1234", 4), "not a safetensors file");
     st_fails(temp("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10), "its header would have");
     st_fails(st_file("[]", 0), "not an object");
-    st_fails(
-        st_file("{\"a\":{\"dtype\":\"F7\",\"shape\":[1],\"data_offsets\":[0,4]}}", 4), "its dtype");
+    st_fails(st_file("{\"a\":{\"dtype\":7,\"shape\":[1],\"data_offsets\":[0,4]}}", 4), "its dtype");
+    st_fails(st_file("{\"a\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[4,8]}}", 8),
+        "leave a hole"); /* places are checked of what is not read, too */
     st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4),
         "its shape");
     st_fails(st_file("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4),
@@ -202,5 +203,39 @@ TEST(safetensors_weights)
     g = nnc_model_parse("m", model, sizeof model - 1, &o, test_sink);
     CHECK(g == NULL);
     CHECK_DIAG("weight `fc.weight`: the model needs f32[2,3]");
+    unlink(path);
+}
+
+/* Tensors that nnc cannot read are in nobody's way until a weight asks for them. */
+TEST(safetensors_beside_the_weights)
+{
+    static const char others[] =
+        "\"empty\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[32,32]},"
+        "\"fp8\":{\"dtype\":\"F8_E4M3\",\"shape\":[4],\"data_offsets\":[32,36]},"
+        "\"deep\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,1,1,4],\"data_offsets\":[36,40]},"
+        "\"bn.num_batches_tracked\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[40,48]}}";
+    static const struct {
+        const char *weight, *want;
+    } cases[] = {
+        {"\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+         "\"fc.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]},",
+            "3 of 6 tensors are not used by the model: deep, empty, fp8"},
+        {"\"fc.weight\":{\"dtype\":\"F8_E4M3\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+         "\"fc.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]},",
+            "cannot give it: it has a dtype that nnc does not read"},
+        {"\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+         "\"pad\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]},",
+            "has no tensor `fc.bias` (f32[2]); without one, the layer wants \"bias\": false"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        char header[1000];
+        snprintf(header, sizeof header, "{%s%s", cases[i].weight, others);
+        nnc_model_options o = {.weights = st_file(header, 48)};
+        nnc_sink_clear(test_sink);
+        nnc_graph *g = nnc_model_parse("m", model, sizeof model - 1, &o, test_sink);
+        CHECK(!g == (i > 0));
+        CHECK_DIAG(cases[i].want);
+        nnc_graph_destroy(g);
+    }
     unlink(path);
 }

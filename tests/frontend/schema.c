@@ -1,0 +1,171 @@
+/* tests/frontend/schema.c -- docs/schema/model.schema.json against the program: what one accepts the other accepts, as far as a
+ * schema can tell. With a checker of the part of draft-07 that the schema uses. */
+#include "schema.h"
+#include "test.h"
+#include <dirent.h>
+#include <math.h>
+
+static const cJSON *get(const cJSON *o, const char *key)
+{
+    return cJSON_GetObjectItemCaseSensitive(o, key);
+}
+
+static bool is_type(const cJSON *v, const char *type)
+{
+    return !strcmp(type, "object")    ? cJSON_IsObject(v)
+           : !strcmp(type, "array")   ? cJSON_IsArray(v)
+           : !strcmp(type, "string")  ? cJSON_IsString(v)
+           : !strcmp(type, "boolean") ? cJSON_IsBool(v)
+           : !strcmp(type, "number")  ? cJSON_IsNumber(v)
+           : !strcmp(type, "integer") ? cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble)
+                                      : false;
+}
+
+static bool valid(const cJSON *s, const cJSON *v, const cJSON *root);
+
+static int count_valid(const cJSON *list, const cJSON *v, const cJSON *root)
+{
+    int n = 0;
+    for (const cJSON *s = list->child; s; s = s->next)
+        n += valid(s, v, root);
+    return n;
+}
+
+static bool valid_members(const cJSON *s, const cJSON *v, const cJSON *root)
+{
+    const cJSON *props = get(s, "properties"), *rest = get(s, "additionalProperties"),
+                *names = get(s, "required");
+    for (const cJSON *n = names ? names->child : NULL; n && cJSON_IsObject(v); n = n->next)
+        if (!get(v, n->valuestring))
+            return false;
+    for (const cJSON *m = cJSON_IsObject(v) ? v->child : NULL; m; m = m->next) {
+        const cJSON *p = props ? get(props, m->string) : NULL;
+        if (p ? !valid(p, m, root) : rest && !valid(rest, m, root))
+            return false;
+    }
+    return true;
+}
+
+/* One keyword of a schema. */
+static bool holds(const cJSON *k, const cJSON *s, const cJSON *v, const cJSON *root)
+{
+    const char *key = k->string;
+    int n = cJSON_GetArraySize(v);
+    bool hit = false;
+    if (!strcmp(key, "$ref"))
+        return valid(
+            get(get(root, "definitions"), k->valuestring + strlen("#/definitions/")), v, root);
+    if (!strcmp(key, "type") && cJSON_IsString(k))
+        return is_type(v, k->valuestring);
+    if (!strcmp(key, "type") || !strcmp(key, "enum")) {
+        for (const cJSON *t = k->child; t; t = t->next)
+            hit |= *key == 't' ? is_type(v, t->valuestring) : cJSON_Compare(t, v, true);
+        return hit;
+    }
+    if (!strcmp(key, "const"))
+        return cJSON_Compare(k, v, true);
+    if (!strcmp(key, "anyOf"))
+        return count_valid(k, v, root) > 0;
+    if (!strcmp(key, "oneOf"))
+        return count_valid(k, v, root) == 1;
+    if (!strcmp(key, "allOf"))
+        return count_valid(k, v, root) == cJSON_GetArraySize(k);
+    if (!strcmp(key, "if"))
+        return !valid(k, v, root) || valid(get(s, "then"), v, root);
+    if (!strcmp(key, "items")) {
+        for (const cJSON *e = cJSON_IsArray(v) ? v->child : NULL; e; e = e->next)
+            if (!valid(k, e, root))
+                return false;
+        return true;
+    }
+    if (!strcmp(key, "minItems") || !strcmp(key, "minProperties"))
+        return n >= k->valueint;
+    if (!strcmp(key, "maxItems"))
+        return n <= k->valueint;
+    static const char *const others[] = {"properties", "additionalProperties", "required", "then",
+        "title", "description", "$schema", "definitions"};
+    for (size_t i = 0; i < NNC_COUNT(others); i++)
+        hit |= !strcmp(key, others[i]);
+    if (!hit)
+        test_fail(__FILE__, __LINE__, "the checker does not know the keyword %s", key);
+    return hit;
+}
+
+static bool valid(const cJSON *s, const cJSON *v, const cJSON *root)
+{
+    if (!cJSON_IsObject(s))
+        return cJSON_IsTrue(s);
+    for (const cJSON *k = s->child; k; k = k->next)
+        if (!holds(k, s, v, root))
+            return false;
+    return valid_members(s, v, root);
+}
+
+bool schema_accepts(const char *json)
+{
+    nnc_text t = {0};
+    nnc_json schema, model;
+    nnc_model_schema(&t);
+    bool ok = false;
+    if (nnc_json_parse(&schema, "schema", nnc_text_str(&t), t.n, test_sink) == NNC_OK) {
+        if (nnc_json_parse(&model, "model", json, strlen(json), test_sink) == NNC_OK) {
+            ok = valid(schema.root, model.root, schema.root);
+            nnc_json_deinit(&model);
+        }
+        nnc_json_deinit(&schema);
+    }
+    nnc_text_deinit(&t);
+    return ok;
+}
+
+/* Every model that comes with nnc. */
+TEST(schema_accepts_models)
+{
+    DIR *d = opendir("models");
+    int n = 0;
+    CHECK(d != NULL);
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char file[300], *text = NULL;
+        size_t len;
+        if (!strstr(e->d_name, ".json"))
+            continue;
+        snprintf(file, sizeof file, "models/%s", e->d_name);
+        CHECK_OK(nnc_file_read(file, 0, &text, &len, test_sink));
+        if (text && !schema_accepts(text))
+            test_fail(__FILE__, __LINE__, "%s", file);
+        nnc_free(text);
+        n++;
+    }
+    if (d)
+        closedir(d);
+    CHECK(n >= 10);
+}
+
+TEST(schema_accepts_and_rejects)
+{
+#define MODEL(layer) \
+    "{\"inputs\": {\"x\": [\"n\", 4]}, \"args\": {\"n\": 2}, \"layers\": [" layer "]}"
+    static const char *const good[] = {MODEL("\"relu\""),
+        MODEL("{\"op\": \"linear\", \"out\": \"2*n\", \"bias\": 0, \"frozen\": 1}"),
+        MODEL("{\"op\": \"add\", \"value\": \"-inf\"}"),
+        MODEL("{\"op\": \"add\", \"value\": -1e30}"),
+        MODEL("{\"layers\": [\"relu\"], \"output\": \"prev\", \"repeat\": 2, \"weights\": \"w\", "
+              "\"when\": true}"),
+        MODEL("{\"op\": \"reduce_sum\", \"axes\": 0, \"keepdims\": \"n == 2\"}")};
+    static const char *const bad[] = {MODEL(""), MODEL("7"), MODEL("{}"),
+        MODEL("{\"op\": \"linear\"}"), MODEL("{\"op\": \"linear\", \"out\": 2, \"kernel\": 3}"),
+        MODEL("{\"op\": \"linear\", \"out\": 2.5}"),
+        MODEL("{\"op\": \"relu\", \"layers\": [\"relu\"]}"),
+        MODEL("{\"op\": \"linear\", \"out\": 2, \"bias\": 2}"),
+        MODEL("{\"op\": \"relu\", \"name\": 3}"), "{\"layers\": [\"relu\"]}",
+        "{\"inputs\": {\"x\": [1]}, \"layers\": [\"relu\"], \"input\": 1}"};
+    for (size_t i = 0; i < NNC_COUNT(good) + NNC_COUNT(bad); i++) {
+        bool want = i < NNC_COUNT(good);
+        const char *json = want ? good[i] : bad[i - NNC_COUNT(good)];
+        nnc_graph *g = nnc_model_parse("m", json, strlen(json), NULL, test_sink);
+        if (schema_accepts(json) != want || (g != NULL) != want)
+            test_fail(__FILE__, __LINE__, "%s: the schema says %d, nnc %d", json,
+                schema_accepts(json), g != NULL);
+        nnc_graph_destroy(g);
+    }
+}
