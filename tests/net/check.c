@@ -1,0 +1,457 @@
+/* tests/net/check.c -- what must hold of a model and flags: exit codes, numbers near the reference, equal bytes where they are promised. */
+#include "net.h"
+#include "passes/passes.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- which models have numbers that can be compared ---------------------------------------------------------------------- */
+
+static bool turns(const nnc_graph *g, const nnc_node *n)
+{
+    bool from_float = n->n_in > 0 && nnc_is_float((nnc_dtype)nnc_typeof(g, n->in[0])->dtype);
+    if (n->op == OP_cast)
+        return from_float && !nnc_is_float((nnc_dtype)nnc_typeof(g, n->out)->dtype);
+    return from_float &&
+           (n->op == OP_sign || n->op == OP_floor || n->op == OP_ceil || n->op == OP_round ||
+               n->op == OP_trunc || n->op == OP_mod || n->op == OP_argmax || n->op == OP_argmin ||
+               nnc_ops[n->op].flags & OF_bool);
+}
+
+/* A decision about a float that was rounded on the way may fall otherwise elsewhere, and an index from outside may lie beyond the table. */
+static const char *decides(const nnc_graph *g, nnc_arena *a)
+{
+    bool *exact = ARENA_NEW(a, bool, g->n_value + 1), *fixed = nnc_static_values(g, a);
+    for (uint32_t i = 0; exact && fixed && i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        bool all = true;
+        for (int k = 0; k < n->n_in; k++)
+            all = all && exact[n->in[k]];
+        if (turns(g, n) && !all)
+            return "decision";
+        uint16_t index = n->op == OP_gather ? nnc_def(g, n->in[1])->op : OP_iota;
+        if (n->op == OP_gather && !fixed[n->in[1]] && index != OP_argmax && index != OP_argmin)
+            return "index";
+        for (uint32_t o = 0; o < n->n_out; o++) {
+            bool moved = nnc_op_class((nnc_op)n->op) == CL_leaf ||
+                         nnc_op_class((nnc_op)n->op) == CL_move || n->op == OP_identity;
+            exact[n->out + o] =
+                !nnc_is_float((nnc_dtype)nnc_typeof(g, n->out + o)->dtype) || (moved && all);
+        }
+    }
+    return NULL;
+}
+
+static double at(const nnc_rval *v, int64_t i)
+{
+    return v->f ? v->f[i] : (double)v->i[i];
+}
+
+typedef struct moments {
+    double diff2, ref2, n;
+} moments;
+
+/* Sum of squares by which one draw of simulated rounding changes each output of g. */
+static bool rounded(
+    const nnc_graph *g, const api_data *d, nnc_rounding r, moments *m, nnc_sink *sink)
+{
+    nnc_rval *v = nnc_calloc(d->n_out + 1, sizeof *v);
+    bool ok = v && nnc_eval_rounded(g, (const void *const *)d->in, NULL, 1, &r, v, sink) == NNC_OK;
+    for (uint32_t o = 0; ok && o < d->n_out; o++) {
+        for (int64_t i = 0; i < nnc_type_numel(&v[o].type); i++) {
+            double e = at(&v[o], i) - at(&d->want[o], i);
+            m[o].diff2 += e * e;
+            m[o].ref2 += at(&d->want[o], i) * at(&d->want[o], i);
+            m[o].n++;
+        }
+        nnc_rval_free(&v[o]);
+    }
+    nnc_free(v);
+    return ok;
+}
+
+enum { LARGEST = 1000, MOST_ELEMENTS = 1 << 15, MOST_OPS = 20000000 };
+
+/* All values of g: finite, of moderate size, and little changed by rounding. */
+static const char *unstable(nnc_graph *all, nnc_sink *sink)
+{
+    api_data d = {0};
+    const char *why = NULL;
+    for (uint32_t r = 0; r < all->n_value; r++)
+        if (nnc_def(all, r)->op != OP_param)
+            nnc_output(all, r, NULL);
+    moments *m = nnc_calloc(all->n_output + (size_t)1, sizeof *m);
+    if (!m || !api_inputs(&d, all, 1, false) || api_truth(&d, all, sink) != NNC_OK)
+        why = "reference";
+    for (uint32_t o = 0; !why && o < d.n_out; o++)
+        for (int64_t i = 0; d.want[o].f && i < nnc_type_numel(&d.want[o].type); i++)
+            if (!(fabs(d.want[o].f[i]) <= LARGEST))
+                why = "size";
+    nnc_rounding coarse = {.seed = 7, .operand_unit = 0x1p-8, .result_unit = 0x1p-8};
+    if (!why && !rounded(all, &d, coarse, m, sink))
+        why = "reference";
+    for (uint32_t o = 0; !why && o < d.n_out; o++)
+        if (!(m[o].diff2 <= 1e-2 * fmax(m[o].ref2, 1e-4 * m[o].n)))
+            why = "conditioning";
+    api_data_free(&d);
+    nnc_free(m);
+    return why;
+}
+
+bool net_sound(const nnc_graph *g, const char **why)
+{
+    int64_t ops, peak;
+    nnc_arena a;
+    nnc_sink *sink = nnc_sink_create();
+    nnc_arena_init(&a, 0);
+    nnc_eval_cost(g, &ops, &peak);
+    *why = ops > MOST_OPS ? "work" : NULL;
+    for (uint32_t r = 0; !*why && r < g->n_value; r++)
+        if (nnc_type_numel(nnc_typeof(g, r)) > MOST_ELEMENTS)
+            *why = "work";
+    if (!*why)
+        *why = decides(g, &a);
+    nnc_graph *all = *why ? NULL : nnc_graph_clone(g, sink);
+    if (all)
+        *why = unstable(all, sink);
+    nnc_graph_destroy(all);
+    nnc_arena_deinit(&a);
+    nnc_sink_destroy(sink);
+    return !*why;
+}
+
+/* ---- through the library -------------------------------------------------------------------------------------------------- */
+
+static nnc_graph *open_case(const net_case *c, nnc_text *why, nnc_sink *sink)
+{
+    nnc_open_options o = {.arg = c->arg, .n_arg = c->n_arg};
+    nnc_graph *g = nnc_model_open(c->file, &o, sink);
+    if (!g) {
+        nnc_puts(why, "the model does not open");
+        api_put_sink(why, sink);
+    }
+    return g;
+}
+
+/* The mean square that rounding explains, and what is left without it. */
+static bool near(const nnc_graph *g, const api_data *d, const api_run *r,
+    const nnc_compile_options *o, nnc_text *why, nnc_sink *sink)
+{
+    nnc_rounding how = {.function_error = o->math_fast ? 0x1p-15 : 0};
+    if (o->precision == NNC_PRECISION_f16 || o->precision == NNC_PRECISION_bf16)
+        how.operand_unit = how.result_unit = o->precision == NNC_PRECISION_f16 ? 0x1p-11 : 0x1p-8;
+    moments *m = nnc_calloc(d->n_out + (size_t)1, sizeof *m);
+    bool ok = m != NULL;
+    for (how.seed = 1; ok && how.seed <= 3; how.seed++)
+        ok = rounded(g, d, how, m, sink);
+    if (!ok)
+        nnc_puts(why, "the conditioning cannot be computed");
+    for (uint32_t i = 0; ok && i < d->n_out; i++) {
+        api_diff x = api_compare(nnc_typeof(g, g->output[i]), r->out[i], &d->want[i]);
+        double square = x.nmse * fmax(m[i].ref2 / m[i].n, 0.01); /* as api_compare divides */
+        ok = !x.wrong && square <= 100 * m[i].diff2 / m[i].n + 1e-24 * m[i].ref2 / m[i].n;
+        if (!ok)
+            nnc_printf(why,
+                "output %u (%s): element %lld is %.9g, not %.9g; %lld of another kind, mean square "
+                "%.3g, rounding explains %.3g",
+                (unsigned)i, g->output_name[i], (long long)x.first, x.got, x.want,
+                (long long)x.wrong, square, m[i].diff2 / m[i].n);
+    }
+    nnc_free(m);
+    return ok;
+}
+
+static bool same_file(const char *a, const char *b, nnc_text *why, nnc_sink *sink)
+{
+    char *x = NULL, *y = NULL;
+    size_t n = 0, m = 0;
+    bool ok = nnc_file_read(a, 0, &x, &n, sink) == NNC_OK &&
+              nnc_file_read(b, 0, &y, &m, sink) == NNC_OK && n == m && !memcmp(x, y, n);
+    if (!ok)
+        nnc_printf(why, "%s and %s have other bytes", a, b);
+    nnc_free(x);
+    nnc_free(y);
+    return ok;
+}
+
+/* Saved, and loaded again: the same numbers. A second compile with three jobs: the same file. */
+static bool artifact(const net_case *c, nnc_env *e, const nnc_graph *g, nnc_compile_options o,
+    const api_run *r, const api_data *d, nnc_text *why, nnc_sink *sink)
+{
+    char one[400], two[400];
+    nnc_artifact *b = NULL, *l = NULL;
+    api_run again = {0};
+    snprintf(one, sizeof one, "%s/one.nnc", c->dir);
+    snprintf(two, sizeof two, "%s/two.nnc", c->dir);
+    o.jobs = 3;
+    nnc_status st = nnc_artifact_save(r->a, one, false, sink);
+    st = st ? st : nnc_compile(e, g, &o, &b, sink);
+    st = st ? st : nnc_artifact_save(b, two, false, sink);
+    st = st ? st : nnc_artifact_load(e, one, &l, sink);
+    bool ok = !st;
+    if (st) {
+        nnc_printf(
+            why, "an artifact is not written, made again or loaded: %s", nnc_status_name(st));
+        api_put_sink(why, sink);
+    }
+    ok = ok && same_file(one, two, why, sink) && api_check_artifact(l, why, sink);
+    if (ok && !net_gpu(&c->flags))
+        ok = api_run_artifact(e, l, d, &again, why, sink);
+    for (int i = 0; ok && !net_gpu(&c->flags) && i < again.n_out; i++)
+        if (!api_same(nnc_typeof(g, g->output[i]), r->out[i], again.out[i])) {
+            nnc_printf(why, "output %d of the loaded artifact has other bits", i);
+            ok = false;
+        }
+    api_run_free(&again); /* and l with it, where it ran */
+    nnc_artifact_destroy(b);
+    return ok;
+}
+
+static const char *const stages[] = {
+    "graph", "kernels", "plan", "dot", "remarks", "cuda", "llvm", "asm"};
+
+static bool emitted(
+    nnc_env *e, const nnc_artifact *a, bool gpu, bool llvm, nnc_text *why, nnc_sink *sink)
+{
+    for (size_t i = 0; i < NNC_COUNT(stages); i++) {
+        nnc_text t = {0};
+        if (i >= 5 && (gpu ? i > 5 : i == 5 || !llvm))
+            continue;
+        nnc_status st = nnc_emit_text(e, a, stages[i], &t, sink);
+        nnc_text_deinit(&t);
+        if (st) {
+            nnc_printf(why, "--emit=%s: %s", stages[i], nnc_status_name(st));
+            api_put_sink(why, sink);
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool library(const net_case *c, const nnc_graph *g, nnc_text *why, nnc_sink *sink)
+{
+    nnc_env_options eo;
+    nnc_compile_options o;
+    const char *skip[1];
+    nnc_env *e = NULL;
+    api_data d = {0};
+    api_run r = {0};
+    bool gpu = net_gpu(&c->flags);
+    net_options(&c->flags, &eo, &o, skip);
+    if (o.level < 2 && nnc_precision_dtype(o.precision) != DT_f32)
+        return true; /* refused: the commands say so */
+    nnc_status st = nnc_env_create(&eo, &e, sink);
+    bool ok = !st && api_inputs(&d, g, 1, false) && (gpu || api_truth(&d, g, sink) == NNC_OK);
+    if (!ok)
+        nnc_puts(why, "no environment, or no reference");
+    if (ok && gpu) {
+        st = nnc_compile(e, g, &o, &r.a, sink);
+        ok = !st && api_check_artifact(r.a, why, sink);
+        if (st) {
+            nnc_printf(why, "compile: %s", nnc_status_name(st));
+            api_put_sink(why, sink);
+        }
+    } else if (ok) {
+        ok = api_compile_and_run(e, g, &o, &d, &r, why, sink) && near(g, &d, &r, &o, why, sink);
+    }
+    ok = ok && emitted(e, r.a, gpu, !eo.no_llvm && nnc_plugin_exists("llvm"), why, sink) &&
+         artifact(c, e, g, o, &r, &d, why, sink);
+    if (!ok) {
+        nnc_puts(why, "\n  in the library, with flags ");
+        net_print_flags(&c->flags, why);
+    }
+    api_run_free(&r);
+    api_data_free(&d);
+    nnc_env_destroy(e);
+    return ok;
+}
+
+/* ---- through the commands -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *action, *command, *groups; /* groups of flags that the command takes: c, s, e, f */
+} commands[] = {
+    {"numbers", NULL, ""},
+    {"run", "run", "csef"},
+    {"compare", "compare", "csef"},
+    {"explain", "explain", "csef"},
+    {"memory", "memory", "csef"},
+    {"show", "show", "f"},
+    {"check", "check", ""},
+    {"opt", "opt", "ce"},
+};
+
+static char group_of(int factor)
+{
+    switch (factor) {
+    case NF_level:
+    case NF_math:
+    case NF_precision:
+    case NF_skip:
+        return 'c';
+    case NF_streams:
+    case NF_devices:
+        return 's';
+    case NF_format:
+        return 'f';
+    default:
+        return 'e';
+    }
+}
+
+/* The exit code that docs and help promise. */
+static int expected(const net_flags *f, const char *action, const char *groups)
+{
+    bool gpu = net_gpu(f), half = f->at[NF_precision] >= 2,
+         low = f->at[NF_level] == 1 || f->at[NF_level] == 2;
+    bool machine = !strcmp(action, "llvm") || !strcmp(action, "asm"),
+         cubin = !strcmp(action, "ptx") || !strcmp(action, "cubin");
+    if (strchr(groups, 'c') && half && low)
+        return 2;
+    if (!strcmp(action, "run") || !strcmp(action, "compare"))
+        return gpu ? 5 : 0;
+    if (machine)
+        return gpu ? 2 : f->at[NF_llvm] ? 5 : 0;
+    if (cubin || !strcmp(action, "cuda"))
+        return !gpu ? 2 : cubin ? 5 : 0;
+    return 0;
+}
+
+typedef struct line {
+    const char *argv[40];
+    char text[40][300];
+    int n;
+} line;
+
+static void word(line *l, const char *fmt, ...) NNC_PRINTF(2, 3);
+static void word(line *l, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(l->text[l->n], sizeof l->text[0], fmt, ap);
+    va_end(ap);
+    l->argv[l->n] = l->text[l->n];
+    l->n++;
+    l->argv[l->n] = NULL;
+}
+
+static void begin(
+    line *l, const net_case *c, const char *command, const char *file, const char *groups)
+{
+    *l = (line){0};
+    word(l, "nnc");
+    word(l, "%s", command);
+    word(l, "%s", file);
+    for (int i = 0; i < c->n_arg && file == c->file; i++)
+        word(l, "--set=%s=%s", c->arg[i].name, c->arg[i].value);
+    for (int f = 0; f < NF_action; f++)
+        if (strchr(groups, group_of(f)) && *net_choice(f, c->flags.at[f]))
+            word(l, "%s", net_choice(f, c->flags.at[f]));
+}
+
+/* Runs it and judges the exit code; for JSON also the syntax of what was printed. Where 5 is expected of a stage of kernels, a model
+ * without kernels has none to print. */
+static bool perform(const net_case *c, const line *l, int want, bool json, nnc_text *why)
+{
+    nnc_text out = {0}, err = {0};
+    int code = net_command(c->dir, l->argv, &out, &err);
+    bool ok = code == want || (want == 5 && code == 0 && out.n == 0);
+    if (ok && json && code == 0) {
+        cJSON *j = cJSON_Parse(nnc_text_str(&out));
+        ok = j != NULL;
+        cJSON_Delete(j);
+    }
+    if (!ok) {
+        nnc_printf(why, "exit code %d, not %d, or not JSON:\n  ", code, want);
+        for (int i = 0; i < l->n; i++)
+            nnc_printf(why, "%s ", l->argv[i]);
+        nnc_printf(why, "\n%s%.3000s", nnc_text_str(&err), nnc_text_str(&out));
+    }
+    nnc_text_deinit(&out);
+    nnc_text_deinit(&err);
+    return ok;
+}
+
+/* compile -o, then the commands that take an artifact. */
+static bool typed_artifact(const net_case *c, int want, nnc_text *why)
+{
+    static const char *const then[] = {"explain", "memory", "run"};
+    char file[400];
+    line l;
+    snprintf(file, sizeof file, "%s/typed.nnc", c->dir);
+    begin(&l, c, "compile", c->file, "cse");
+    word(&l, "-o");
+    word(&l, "%s", file);
+    bool ok = perform(c, &l, want, false, why);
+    for (size_t i = 0; ok && want == 0 && i < NNC_COUNT(then); i++) {
+        bool run = i == NNC_COUNT(then) - 1;
+        begin(&l, c, then[i], file, "");
+        /* the machine that it was compiled for */
+        word(&l, "%s", net_choice(NF_threads, c->flags.at[NF_threads]));
+        if (net_gpu(&c->flags))
+            word(&l, "%s", net_choice(NF_target, c->flags.at[NF_target]));
+        if (run)
+            word(&l, "--iterations=1");
+        ok = perform(c, &l, run && net_gpu(&c->flags) ? 5 : 0, false, why);
+    }
+    return ok;
+}
+
+/* What opt prints is a model, as a check of it says. */
+static bool typed_opt(const net_case *c, int want, nnc_text *why)
+{
+    char file[400];
+    line l;
+    snprintf(file, sizeof file, "%s/stdout", c->dir); /* net_command leaves it there */
+    begin(&l, c, "opt", c->file, "ce");
+    bool ok = perform(c, &l, want, false, why);
+    char copy[400];
+    snprintf(copy, sizeof copy, "%s/opt.txt", c->dir);
+    ok = ok && (want || rename(file, copy) == 0);
+    begin(&l, c, "check", copy, "");
+    return ok && (want || perform(c, &l, 0, false, why));
+}
+
+static bool typed(const net_case *c, nnc_text *why)
+{
+    const char *action = net_choice(NF_action, c->flags.at[NF_action]);
+    line l;
+    for (size_t i = 0; i < NNC_COUNT(commands); i++)
+        if (!strcmp(commands[i].action, action)) {
+            int want = expected(&c->flags, action, commands[i].groups);
+            if (!commands[i].command)
+                return true;
+            if (!strcmp(action, "opt"))
+                return typed_opt(c, want, why);
+            begin(&l, c, action, c->file, commands[i].groups);
+            bool timed = !strcmp(action, "run") || !strcmp(action, "compare");
+            if (timed) {
+                word(&l, "--iterations=%d", !strcmp(action, "run") ? 1 : 2);
+                word(&l, "--warmup=1");
+            }
+            return perform(
+                c, &l, want, strchr(commands[i].groups, 'f') && c->flags.at[NF_format] == 1, why);
+        }
+    int want = expected(&c->flags, action, "c");
+    if (!strcmp(action, "artifact"))
+        return typed_artifact(c, want, why);
+    begin(&l, c, "compile", c->file, "cse");
+    if (!strcmp(action, "dump"))
+        word(&l, "--dump-dir=%s/dump", c->dir);
+    else
+        word(&l, "--emit=%s", action);
+    return perform(c, &l, want, !strcmp(action, "remarks"), why);
+}
+
+bool net_check(const net_case *c, nnc_text *why)
+{
+    nnc_sink *sink = nnc_sink_create();
+    const char *action = net_choice(NF_action, c->flags.at[NF_action]);
+    nnc_graph *g = open_case(c, why, sink);
+    bool ok = g && (strcmp(action, "numbers") || library(c, g, why, sink)) && typed(c, why);
+    nnc_graph_destroy(g);
+    nnc_sink_destroy(sink);
+    return ok;
+}

@@ -1,0 +1,451 @@
+/* tests/net/draw.c -- random model files. Layers are drawn from the frontend's own table, so that a new row of layers.def or ops.def is
+ * drawn as soon as it is there; their keys are filled by kind, with what is known of the value they work on. After each layer the whole
+ * file is parsed: a layer that the frontend refuses is taken back, and its message must name file and line. */
+#include "frontend/frontend.h"
+#include "frontend/internal.h"
+#include "net.h"
+
+#include <stdlib.h>
+
+enum { MOST_LAYERS = 14, MOST_NAMES = 64, MOST_DEPTH = 2 };
+
+typedef struct draw {
+    uint64_t key, count;
+    cJSON *root, *layers, *blocks;
+    char name[MOST_NAMES][16]; /* of values at the top, which later layers may name */
+    int n_name, n_layer, n_block, rejected;
+    nnc_type type; /* of the value that the next layer works on */
+    nnc_text *why;
+    bool wrong;
+} draw;
+
+static uint32_t roll(draw *d, uint32_t n)
+{
+    return (uint32_t)((uint64_t)nnc_rng_u32(d->key, d->count++) * n >> 32);
+}
+
+static bool chance(draw *d, uint32_t percent)
+{
+    return roll(d, 100) < percent;
+}
+
+static int between(draw *d, int lo, int hi)
+{
+    return lo + (int)roll(d, (uint32_t)(hi - lo + 1));
+}
+
+/* ---- asking the frontend -------------------------------------------------------------------------------------------------- */
+
+/* A refusal is an error with a place in the file. */
+static void judge_refusal(draw *d, const nnc_sink *sink, const char *text)
+{
+    for (size_t i = 0; i < nnc_sink_count(sink); i++) {
+        const nnc_diag *x = nnc_sink_at(sink, i);
+        if (x->severity == NNC_ERROR && x->code == NNC_E_MODEL && x->loc.line > 0 && x->message &&
+            *x->message)
+            return;
+    }
+    d->wrong = true;
+    nnc_printf(d->why, "refused without a located message:\n%s", text);
+    api_put_sink(d->why, sink);
+}
+
+static nnc_graph *parse(draw *d)
+{
+    char *text = cJSON_PrintUnformatted(d->root);
+    nnc_sink *sink = nnc_sink_create();
+    nnc_model_options o = {0};
+    nnc_graph *g = nnc_model_parse("drawn.json", text, strlen(text), &o, sink);
+    if (!g)
+        judge_refusal(d, sink, text);
+    nnc_sink_destroy(sink);
+    free(text);
+    if (g)
+        g->sink = NULL;
+    return g;
+}
+
+/* Is the file a sound model now? Then the type of its result is what the next layer works on. */
+static bool accepted(draw *d)
+{
+    const char *why;
+    nnc_graph *g = parse(d);
+    bool ok = g && net_sound(g, &why);
+    if (ok && g->n_output)
+        d->type = *nnc_typeof(g, g->output[0]);
+    d->rejected += !g;
+    nnc_graph_destroy(g);
+    return ok;
+}
+
+/* ---- values of keys --------------------------------------------------------------------------------------------------------- */
+
+static cJSON *ints(draw *d, int n, int lo, int hi)
+{
+    cJSON *a = cJSON_CreateArray();
+    for (int i = 0; i < n; i++)
+        cJSON_AddItemToArray(a, cJSON_CreateNumber(between(d, lo, hi)));
+    return a;
+}
+
+static int64_t extent(const draw *d, int i)
+{
+    return i < d->type.rank ? d->type.dim[i] : 1;
+}
+
+/* The result's shape for reshape and broadcast: the same elements merged or cut; or extents of 1 made longer. */
+static cJSON *shape(draw *d, const char *layer)
+{
+    cJSON *a = cJSON_CreateArray();
+    bool same = !strcmp(layer, "reshape"), wider = !strcmp(layer, "broadcast");
+    if (!same && !wider)
+        return cJSON_Delete(a), ints(d, between(d, 0, 3), 1, 5);
+    if (wider && chance(d, 50))
+        cJSON_AddItemToArray(a, cJSON_CreateNumber(between(d, 1, 3)));
+    for (int i = 0; i < d->type.rank; i++) {
+        int64_t e = extent(d, i);
+        if (same && i + 1 < d->type.rank && chance(d, 40))
+            e *= extent(d, ++i);
+        if (wider && e == 1)
+            e = between(d, 1, 4);
+        cJSON_AddItemToArray(a, cJSON_CreateNumber(same && chance(d, 10) ? -1 : (double)e));
+    }
+    return a;
+}
+
+static cJSON *permutation(draw *d)
+{
+    cJSON *a = cJSON_CreateArray();
+    int p[NNC_MAX_RANK], n = d->type.rank;
+    for (int i = 0; i < n; i++)
+        p[i] = i;
+    for (int i = n - 1; i > 0; i--) {
+        int j = (int)roll(d, (uint32_t)i + 1), t = p[i];
+        p[i] = p[j];
+        p[j] = t;
+    }
+    for (int i = 0; i < n; i++)
+        cJSON_AddItemToArray(a, cJSON_CreateNumber(p[i]));
+    return a;
+}
+
+static cJSON *some_axes(draw *d)
+{
+    cJSON *a = cJSON_CreateArray();
+    for (int i = 0; i < d->type.rank; i++)
+        if (chance(d, 50))
+            cJSON_AddItemToArray(a, cJSON_CreateNumber(chance(d, 30) ? i - d->type.rank : i));
+    return a;
+}
+
+static cJSON *value_ints(draw *d, const char *key, const char *layer)
+{
+    int rank = d->type.rank;
+    if (!strcmp(key, "shape"))
+        return shape(d, layer);
+    if (!strcmp(key, "perm"))
+        return permutation(d);
+    if (!strcmp(key, "axes"))
+        return chance(d, 30) ? cJSON_CreateNumber(between(d, -rank, rank)) : some_axes(d);
+    if (!strcmp(key, "pads"))
+        return ints(d, 2 * rank, 0, 2);
+    if (!strcmp(key, "sizes")) {
+        cJSON *a = ints(d, 1, 1, 2);
+        cJSON_AddItemToArray(
+            a, cJSON_CreateNumber((double)extent(d, 1) - cJSON_GetArrayItem(a, 0)->valuedouble));
+        return a;
+    }
+    return chance(d, 50) ? ints(d, 1, 0, 2)
+                         : ints(d, between(d, 1, rank + 1), strcmp(key, "steps") ? 0 : 1, 3);
+}
+
+static double count(draw *d, const char *key)
+{
+    static const int list[] = {1, 2, 3, 4, 5, 7, 8, 16};
+    if (!strcmp(key, "groups") && chance(d, 70))
+        return chance(d, 50) ? (double)extent(d, 1) : extent(d, 1) % 2 ? 1 : 2;
+    if (!strcmp(key, "parts"))
+        return between(d, 1, 3);
+    return list[roll(d, NNC_COUNT(list))];
+}
+
+static cJSON *spatial(draw *d, const char *key)
+{
+    int hi = !strcmp(key, "kernel")           ? 3
+             : !strcmp(key, "output_padding") ? 1
+                                              : 2,
+        lo = !strcmp(key, "output_padding") ? 0 : 1;
+    return chance(d, 75) ? cJSON_CreateNumber(between(d, lo, hi))
+                         : ints(d, d->type.rank > 2 ? d->type.rank - 2 : 1, lo, hi);
+}
+
+static double small_float(draw *d, const char *key)
+{
+    static const double list[] = {0, 1, -1, 0.5, 2, 0.25, -0.75, 3, 6};
+    return !strcmp(key, "eps")  ? 0.01 * between(d, 1, 10)
+           : !strcmp(key, "lo") ? -between(d, 0, 2)
+           : !strcmp(key, "hi") ? between(d, 1, 6)
+                                : list[roll(d, NNC_COUNT(list))];
+}
+
+static cJSON *word_of(draw *d, const char *choices)
+{
+    char word[32];
+    int n = 1;
+    for (const char *p = choices; *p; p++)
+        n += *p == '|';
+    const char *p = choices;
+    for (n = (int)roll(d, (uint32_t)n); n > 0; n--)
+        p = strchr(p, '|') + 1;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(p, "|"), p);
+    return cJSON_CreateString(word);
+}
+
+static const char *dtype_word(draw *d)
+{
+    static const char *const common[] = {"f32", "f16", "bf16", "f64", "i32"};
+    return chance(d, 70) ? common[roll(d, NNC_COUNT(common))]
+                         : nnc_dtype_name((nnc_dtype)roll(d, DT__COUNT));
+}
+
+static cJSON *value_of(draw *d, const char *key, const char *layer)
+{
+    const fe_key_row *k = fe_key_find(key);
+    switch (k ? k->kind : LK_int) {
+    case LK_count:
+        return cJSON_CreateNumber(count(d, key));
+    case LK_spatial:
+        return spatial(d, key);
+    case LK_pad:
+        return chance(d, 15)   ? cJSON_CreateString("same")
+               : chance(d, 80) ? cJSON_CreateNumber(between(d, 0, 2))
+                               : ints(d, 2 * (d->type.rank > 2 ? d->type.rank - 2 : 1), 0, 2);
+    case LK_ints:
+        return value_ints(d, key, layer);
+    case LK_bool:
+        return chance(d, 80) ? cJSON_CreateBool(chance(d, 50)) : cJSON_CreateNumber(chance(d, 50));
+    case LK_float:
+        return cJSON_CreateNumber(small_float(d, key));
+    case LK_dtype:
+        return cJSON_CreateString(dtype_word(d));
+    case LK_word:
+        return word_of(d, k->choices);
+    default:
+        return cJSON_CreateNumber(between(d, -d->type.rank, d->type.rank));
+    }
+}
+
+/* ---- layers ------------------------------------------------------------------------------------------------------------------ */
+
+/* Rows of the table, those with windows, weights and sums more often than elementwise ones. */
+static fe_row draw_row(draw *d)
+{
+    static const char *const often[] = {"conv", "conv", "linear", "linear", "depthwise", "maxpool",
+        "avgpool", "add", "add", "mul", "relu", "batchnorm", "softmax", "layernorm", "concat",
+        "matmul", "split", "embedding", "global_avgpool", "relu6", "gelu", "silu"};
+    static const char *const images[] = {"conv", "conv", "conv", "depthwise", "conv_transpose",
+        "maxpool", "maxpool", "avgpool", "groupnorm", "relu", "relu6", "hardswish", "add"};
+    fe_row r;
+    if (d->type.rank >= 3 && chance(d, 40) && fe_layer_find(images[roll(d, NNC_COUNT(images))], &r))
+        return r;
+    if (chance(d, 45) && fe_layer_find(often[roll(d, NNC_COUNT(often))], &r))
+        return r;
+    return fe_layer_at((int)roll(d, (uint32_t)fe_layer_count()));
+}
+
+static const char *earlier(draw *d)
+{
+    return d->name[chance(d, 60) && d->n_name > 3 ? d->n_name - 1 - (int)roll(d, 3)
+                                                  : (int)roll(d, (uint32_t)d->n_name)];
+}
+
+static void draw_inputs(draw *d, const fe_row *r, cJSON *layer, bool inside)
+{
+    int n = r->n_min;
+    if (r->n_max < 0)
+        n = between(d, 1, 3);
+    else if (r->n_max > r->n_min)
+        n = between(d, r->n_min, r->n_max);
+    if (n == 1 && r->n_max != 1 && fe_row_has(r, "value")) {
+        if (!cJSON_HasObjectItem(layer, "value"))
+            cJSON_AddItemToObject(layer, "value", value_of(d, "value", r->name));
+    } else if (n > 1) {
+        cJSON_DeleteItemFromObject(layer, "value");
+    }
+    if (r->n_max == 0 || (n == 1 && (inside || chance(d, 70))))
+        return;
+    cJSON *in = cJSON_AddArrayToObject(layer, "in");
+    for (int i = 0; i < n; i++)
+        cJSON_AddItemToArray(in, cJSON_CreateString(inside ? (chance(d, 50) ? "prev" : "input")
+                                                    : i == 0 && chance(d, 50) ? "prev"
+                                                                              : earlier(d)));
+}
+
+/* What any layer may carry. */
+static void draw_common(draw *d, cJSON *layer)
+{
+    if (chance(d, 6))
+        cJSON_AddStringToObject(layer, "dtype", dtype_word(d));
+    if (chance(d, 6))
+        cJSON_AddStringToObject(layer, "weights", chance(d, 50) ? "shared" : "shared2");
+    if (chance(d, 3))
+        cJSON_AddBoolToObject(layer, "frozen", true);
+    if (chance(d, 6))
+        cJSON_AddNumberToObject(layer, "device", between(d, 0, 1));
+    if (chance(d, 5))
+        cJSON_AddStringToObject(layer, "when", chance(d, 80) ? "width > 2" : "width < 2 || 1 > 2");
+    if (chance(d, 5))
+        cJSON_AddNumberToObject(layer, "repeat", between(d, 0, 3));
+}
+
+static cJSON *draw_layer(draw *d, bool inside)
+{
+    fe_row r = draw_row(d);
+    cJSON *layer = cJSON_CreateObject();
+    char key[32];
+    bool must;
+    cJSON_AddStringToObject(layer, "op", r.name);
+    for (const char *p = r.keys; fe_keys_next(&p, key, &must);)
+        if (must || chance(d, 35))
+            cJSON_AddItemToObject(layer, key, value_of(d, key, r.name));
+    draw_inputs(d, &r, layer, inside);
+    draw_common(d, layer);
+    return layer;
+}
+
+static void remember(draw *d, cJSON *layer)
+{
+    char name[16];
+    snprintf(name, sizeof name, "l%d", d->n_layer++);
+    cJSON_AddStringToObject(layer, "name", name);
+    if (d->n_name < MOST_NAMES)
+        snprintf(d->name[d->n_name++], sizeof name, "%s", name);
+}
+
+static void grow(draw *d, cJSON *list, int n, int depth);
+
+/* A group of layers, or a block that is used here and perhaps once more; what is inside grows layer by layer. */
+static void grow_nested(draw *d, cJSON *list, int depth)
+{
+    cJSON *layer = cJSON_CreateObject(), *inner = cJSON_CreateArray();
+    char name[16];
+    bool block = chance(d, 40);
+    snprintf(name, sizeof name, "b%d", d->n_block);
+    if (block) {
+        cJSON *b = cJSON_AddObjectToObject(d->blocks, name);
+        d->n_block++;
+        cJSON_AddItemToObject(b, "layers", inner);
+        cJSON_AddStringToObject(layer, "op", name);
+    } else {
+        cJSON_AddItemToObject(layer, "layers", inner);
+    }
+    cJSON_AddItemToArray(list, layer);
+    grow(d, inner, between(d, 1, 3), depth + 1);
+    if (cJSON_GetArraySize(inner) == 0) {
+        cJSON_DeleteItemFromArray(list, cJSON_GetArraySize(list) - 1);
+        if (block)
+            cJSON_DeleteItemFromObject(d->blocks, name);
+        return;
+    }
+    if (depth == 0)
+        remember(d, layer);
+    cJSON *second = block && chance(d, 50) ? cJSON_Duplicate(layer, true) : NULL;
+    if (second) {
+        cJSON_DeleteItemFromObject(second, "name");
+        cJSON_AddItemToArray(list, second);
+        if (!accepted(d))
+            cJSON_DeleteItemFromArray(list, cJSON_GetArraySize(list) - 1);
+    }
+}
+
+/* Adds n layers to a list, each of which leaves the file a sound model. */
+static void grow(draw *d, cJSON *list, int n, int depth)
+{
+    for (int tries = 0; n > 0 && tries < 12 && !d->wrong; tries++) {
+        if (depth < MOST_DEPTH && chance(d, 10)) {
+            grow_nested(d, list, depth);
+            n--;
+            continue;
+        }
+        cJSON *layer = draw_layer(d, depth > 0);
+        if (depth == 0)
+            remember(d, layer);
+        cJSON_AddItemToArray(list, layer);
+        if (accepted(d)) {
+            n--;
+            tries = 0;
+            continue;
+        }
+        cJSON_DeleteItemFromArray(list, cJSON_GetArraySize(list) - 1);
+        if (depth == 0)
+            d->n_name -= d->n_name > 0 && d->n_layer > 0 && d->n_layer <= MOST_NAMES;
+    }
+}
+
+static void draw_model_inputs(draw *d)
+{
+    static const int odd[] = {1, 2, 3, 5, 7, 8, 13, 16, 17};
+    cJSON *in = cJSON_AddObjectToObject(d->root, "inputs");
+    int n = between(d, 1, 3);
+    for (int i = 0; i < n; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "x%d", i);
+        int rank = chance(d, 60) ? 4 : chance(d, 60) ? 2 : between(d, 0, 5);
+        cJSON *dims = cJSON_CreateArray();
+        for (int k = 0; k < rank; k++)
+            cJSON_AddItemToArray(
+                dims, k == 1 && chance(d, 20)
+                          ? cJSON_CreateString("width")
+                          : cJSON_CreateNumber(
+                                k == 0 ? between(d, 1, 3) : odd[roll(d, rank > 3 ? 7 : 9)]));
+        cJSON *x = dims;
+        if (chance(d, 25)) {
+            x = cJSON_CreateObject();
+            cJSON_AddItemToObject(x, "shape", dims);
+            cJSON_AddStringToObject(x, "dtype", dtype_word(d));
+        }
+        cJSON_AddItemToObject(in, name, x);
+        snprintf(d->name[d->n_name++], sizeof d->name[0], "%s", name);
+    }
+}
+
+/* Several outputs, the rest of the layers unused. */
+static void draw_outputs(draw *d)
+{
+    cJSON *out = cJSON_AddArrayToObject(d->root, "outputs");
+    int n = between(d, 1, 3);
+    for (int i = 0; i < n; i++) {
+        const char *name = earlier(d);
+        bool twice = false;
+        for (cJSON *o = out->child; o; o = o->next)
+            twice = twice || !strcmp(o->valuestring, name);
+        if (!twice)
+            cJSON_AddItemToArray(out, cJSON_CreateString(name));
+    }
+    if (!accepted(d))
+        cJSON_DeleteItemFromObject(d->root, "outputs");
+}
+
+char *net_draw(uint64_t seed, int *rejected, nnc_text *why)
+{
+    draw d = {.key = nnc_rng_key("net_draw", seed), .root = cJSON_CreateObject(), .why = why};
+    char *text = NULL;
+    cJSON *args = cJSON_AddObjectToObject(d.root, "args");
+    cJSON_AddNumberToObject(args, "width", between(&d, 1, 6));
+    draw_model_inputs(&d);
+    d.blocks = cJSON_AddObjectToObject(d.root, "blocks");
+    d.layers = cJSON_AddArrayToObject(d.root, "layers");
+    cJSON_AddItemToArray(d.layers, cJSON_CreateString("identity")); /* a model has a layer */
+    if (!accepted(&d) && !d.wrong) {
+        nnc_puts(why, "the identity of an input is refused");
+        d.wrong = true;
+    }
+    grow(&d, d.layers, between(&d, 1, MOST_LAYERS), 0);
+    if (!d.wrong && chance(&d, 50))
+        draw_outputs(&d);
+    if (!d.wrong)
+        text = cJSON_Print(d.root);
+    *rejected = d.rejected;
+    cJSON_Delete(d.root);
+    return text;
+}

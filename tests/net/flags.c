@@ -1,0 +1,161 @@
+/* tests/net/flags.c -- the flags that are combined, and a covering array of them. */
+#include "net.h"
+#include "passes/passes.h"
+
+#include <stdlib.h>
+
+static const char *const choice[NF__COUNT][32] = {
+    [NF_level] = {"", "-O0", "-O1", "-O3"},
+    [NF_math] = {"", "--math=exact", "--math=fast"},
+    [NF_precision] = {"", "--precision=tf32", "--precision=f16", "--precision=bf16"},
+    [NF_streams] = {"", "--streams=2", "--streams=3"},
+    [NF_devices] = {"", "--devices=2"},
+    [NF_threads] = {"--threads=1", "--threads=2", "--threads=5"},
+    [NF_llvm] = {"", "--no-llvm"},
+    [NF_onednn] = {"", "--no-onednn"},
+    [NF_target] = {"", "--target=cuda:sm_75", "--target=cuda:sm_90", "--target=cuda:sm_120"},
+    [NF_format] = {"", "--format=json", "--format=csv"},
+    /* actions: a command, or a stage of compile; "numbers" is the library alone */
+    [NF_action] = {"numbers", "run", "compare", "explain", "memory", "show", "check", "opt",
+        "artifact", "dump", "graph", "kernels", "plan", "dot", "remarks", "llvm", "asm", "cuda",
+        "ptx", "cubin"},
+};
+
+int net_choices(int factor)
+{
+    int n = 0;
+    if (factor == NF_skip)
+        return 1 + nnc_pass_count;
+    while (choice[factor][n])
+        n++;
+    return n;
+}
+
+const char *net_choice(int factor, int i)
+{
+    static char skip[64];
+    if (factor != NF_skip)
+        return choice[factor][i];
+    if (i == 0)
+        return "";
+    snprintf(skip, sizeof skip, "--skip=%s", nnc_pass_table[i - 1].name);
+    return skip;
+}
+
+bool net_gpu(const net_flags *f)
+{
+    return f->at[NF_target] > 0;
+}
+
+void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c, const char **skip)
+{
+    static const int level[] = {2, 0, 1, 3}, threads[] = {1, 2, 5};
+    static const nnc_precision precision[] = {
+        NNC_PRECISION_default, NNC_PRECISION_tf32, NNC_PRECISION_f16, NNC_PRECISION_bf16};
+    *e = (nnc_env_options){.threads = threads[f->at[NF_threads]],
+        .no_llvm = f->at[NF_llvm],
+        .no_onednn = f->at[NF_onednn],
+        .target =
+            net_gpu(f) ? net_choice(NF_target, f->at[NF_target]) + strlen("--target=") : NULL};
+    *c = nnc_compile_defaults;
+    c->level = level[f->at[NF_level]];
+    c->math_exact = f->at[NF_math] == 1;
+    c->math_fast = f->at[NF_math] == 2;
+    c->precision = precision[f->at[NF_precision]];
+    c->streams = f->at[NF_streams] + 1;
+    c->devices = f->at[NF_devices] + 1;
+    c->jobs = 1;
+    if (f->at[NF_skip] > 0) {
+        *skip = nnc_pass_table[f->at[NF_skip] - 1].name;
+        c->skip = skip;
+        c->n_skip = 1;
+    }
+}
+
+void net_print_flags(const net_flags *f, nnc_text *t)
+{
+    nnc_puts(t, choice[NF_action][f->at[NF_action]]);
+    for (int i = 0; i < NF_action; i++)
+        if (*net_choice(i, f->at[i]))
+            nnc_printf(t, " %s", net_choice(i, f->at[i]));
+}
+
+/* ---- the covering array ------------------------------------------------------------------------------------------------ */
+
+typedef struct pairs {
+    const int *count;
+    int n, most;
+    bool *seen; /* [factor a][choice of a][factor b][choice of b], a < b */
+    int64_t left;
+} pairs;
+
+static bool *pair_at(pairs *p, int a, int x, int b, int y)
+{
+    return a < b ? &p->seen[((a * p->most + x) * p->n + b) * p->most + y] : pair_at(p, b, y, a, x);
+}
+
+/* Pairs not yet seen that choice x of factor f makes with the choices already in row (-1: open). */
+static int gain(pairs *p, const int *row, int f, int x)
+{
+    int n = 0;
+    for (int g = 0; g < p->n; g++)
+        n += g != f && row[g] >= 0 && !*pair_at(p, f, x, g, row[g]);
+    return n;
+}
+
+/* The first pair not yet seen opens the row; each other factor, in an order that turns, takes the choice that covers most. */
+static void fill_row(pairs *p, int *row, int turn)
+{
+    bool open = true;
+    for (int i = 0; i < p->n; i++)
+        row[i] = -1;
+    for (int a = 0; open && a < p->n; a++)
+        for (int b = a + 1; open && b < p->n; b++)
+            for (int k = 0; open && k < p->count[a] * p->count[b]; k++)
+                if (!*pair_at(p, a, k / p->count[b], b, k % p->count[b])) {
+                    row[a] = k / p->count[b];
+                    row[b] = k % p->count[b];
+                    open = false;
+                }
+    for (int k = 0; k < p->n; k++) {
+        int f = (k + turn) % p->n, best = -1;
+        for (int i = 0, most = -1; row[f] < 0 && i < p->count[f]; i++) {
+            int x = (i + turn) % p->count[f], n = gain(p, row, f, x);
+            if (n > most) {
+                most = n;
+                best = x;
+            }
+        }
+        if (best >= 0)
+            row[f] = best;
+    }
+}
+
+int net_pairs(const int *count, int n, int **rows)
+{
+    pairs p = {.count = count, .n = n};
+    int made = 0, cap = 0;
+    *rows = NULL;
+    for (int i = 0; i < n; i++) {
+        p.most = count[i] > p.most ? count[i] : p.most;
+        for (int k = 0; k < i; k++)
+            p.left += (int64_t)count[i] * count[k];
+    }
+    p.seen = calloc((size_t)(n * p.most) * (size_t)(n * p.most), sizeof *p.seen);
+    while (p.seen && p.left > 0) {
+        if (made == cap) {
+            cap = cap ? 2 * cap : 64;
+            *rows = realloc(*rows, (size_t)cap * (size_t)n * sizeof **rows);
+        }
+        int *row = *rows + (size_t)made * (size_t)n;
+        fill_row(&p, row, made++);
+        for (int a = 0; a < n; a++)
+            for (int b = a + 1; b < n; b++) {
+                bool *s = pair_at(&p, a, row[a], b, row[b]);
+                p.left -= !*s;
+                *s = true;
+            }
+    }
+    free(p.seen);
+    return made;
+}

@@ -1,0 +1,307 @@
+/* tests/net/net.c -- every model with flags that a covering array combines, random model files with random flags, and the files that such
+ * runs once failed on.
+ *
+ * NNC_NET_CASES=FROM-TO runs these random files (default 0-500, fewer under a sanitizer); NNC_NET_SAVE=DIR writes each failing case, made
+ * small, into a file there; one that stays goes to tests/net/found with the bug's fix. */
+#include "net.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { SECONDS = 120, TRIES = 400, NNC_NET_RANDOM = 500, NNC_NET_SANITIZED = 80 };
+
+static int workers(void)
+{
+    return (int)nnc_min64(nnc_cpu_count(), 4);
+}
+
+/* GPUs are compiled for without their libraries, so that a case takes milliseconds and says the same everywhere. */
+static void set_surroundings(const char *dir)
+{
+    setenv("NNC_CUDA_PATH", "/nonexistent", 1);
+    setenv("XDG_CACHE_HOME", dir, 1);
+}
+
+/* ---- models by flags ------------------------------------------------------------------------------------------------------ */
+
+enum { MAX_ARGS = 6 };
+typedef struct model {
+    const char *file;
+    nnc_arg arg[MAX_ARGS];
+} model;
+
+static const model models[] = {
+    {"models/conv.json", {{"batch", "1"}}},
+    {"models/conv_fc_stack.json", {{"batch", "1"}, {"image", "7"}, {"conv", "2"}, {"fc", "1"},
+                                      {"channels", "8"}, {"features", "24"}}},
+    {"models/efficientnet_b0.json", {{"batch", "1"}, {"image", "17"}, {"classes", "5"}}},
+    {"models/layernorm.json", {{"batch", "5"}, {"cols", "129"}}},
+    {"models/linear.json", {{"batch", "3"}}},
+    {"models/matmul.json", {{"dim", "17"}}},
+    {"models/maxpool.json", {{"batch", "1"}}},
+    {"models/mlp.json", {{"batch", "5"}, {"hidden", "24"}, {"act", "gelu"}}},
+    {"models/nested_sin.json", {{"n", "1003"}, {"depth", "5"}}},
+    {"models/relu.json", {{"batch", "1"}}},
+    {"models/softmax.json", {{"batch", "3"}, {"cols", "257"}}},
+    {"models/transformer_mlp.json", {{"batch", "1"}, {"tokens", "5"}, {"dim", "24"}}},
+    {"models/vgg16.json", {{"image", "32"}}},
+};
+
+static int n_args(const model *m)
+{
+    int n = 0;
+    while (n < MAX_ARGS && m->arg[n].name)
+        n++;
+    return n;
+}
+
+typedef struct table {
+    int *row; /* model, then the factors of flags */
+    int n;
+} table;
+
+static net_case model_case(const table *t, uint64_t i, const char *dir)
+{
+    const int *row = t->row + i * (1 + NF__COUNT);
+    const model *m = &models[row[0]];
+    net_case c = {.file = m->file, .arg = m->arg, .n_arg = n_args(m), .dir = dir};
+    for (int f = 0; f < NF__COUNT; f++)
+        c.flags.at[f] = row[1 + f];
+    return c;
+}
+
+static bool check_model(uint64_t i, const char *dir, void *ctx, nnc_text *why)
+{
+    net_case c = model_case(ctx, i, dir);
+    set_surroundings(dir);
+    return net_check(&c, why);
+}
+
+static void model_failed(uint64_t i, const char *why, void *ctx)
+{
+    net_case c = model_case(ctx, i, "");
+    nnc_text t = {0};
+    net_print_flags(&c.flags, &t);
+    test_fail(__FILE__, __LINE__, "row %llu, %s, %s: %s", (unsigned long long)i, c.file,
+        nnc_text_str(&t), why);
+    nnc_text_deinit(&t);
+}
+
+TEST(models_by_flags)
+{
+    int count[1 + NF__COUNT] = {NNC_COUNT(models)};
+    for (int f = 0; f < NF__COUNT; f++)
+        count[1 + f] = net_choices(f);
+    table t;
+    t.n = net_pairs(count, 1 + NF__COUNT, &t.row);
+    CHECK(t.n > 100);
+    const char *one = getenv("NNC_NET_ROW");
+    uint64_t from = one ? strtoull(one, NULL, 0) : 0;
+    net_run(from, one ? from + 1 : (uint64_t)t.n, one ? 1 : workers(), SECONDS, check_model, &t,
+        model_failed);
+    printf("  %d rows\n", t.n);
+    free(t.row);
+}
+
+TEST(every_model_is_in_the_table)
+{
+    DIR *d = opendir("models");
+    CHECK(d != NULL);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;) {
+        bool known = !strstr(e->d_name, ".json");
+        for (size_t i = 0; i < NNC_COUNT(models); i++)
+            known = known || !strcmp(models[i].file + strlen("models/"), e->d_name);
+        if (!known)
+            test_fail(__FILE__, __LINE__, "models/%s is not tested", e->d_name);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* ---- random files ------------------------------------------------------------------------------------------------------------ */
+
+static net_flags random_flags(uint64_t seed)
+{
+    uint64_t key = nnc_rng_key("net_flags", seed);
+    net_flags f = {{0}};
+    for (int i = 0; i < NF__COUNT; i++)
+        if (nnc_rng_u32(key, 100 + (uint64_t)i) % 2 ||
+            i == NF_action) /* half of them stand at their defaults */
+            f.at[i] = (int)(nnc_rng_u32(key, (uint64_t)i) % (uint32_t)net_choices(i));
+    return f;
+}
+
+/* The numbers at these flags, and as written with neither LLVM nor oneDNN; then the command. */
+static bool check_file(const char *file, const net_flags *flags, const char *dir, nnc_text *why)
+{
+    net_case c = {.file = file, .flags = *flags, .dir = dir};
+    if (!net_check(&c, why))
+        return false;
+    c.flags.at[NF_action] = 0;
+    if (flags->at[NF_action] && !net_check(&c, why))
+        return false;
+    c.flags = (net_flags){{[NF_level] = 1, [NF_llvm] = 1, [NF_onednn] = 1, [NF_devices] = 1}};
+    return net_check(&c, why);
+}
+
+static bool check_text(const char *text, const net_flags *flags, const char *dir, nnc_text *why)
+{
+    char file[400];
+    net_flags f = *flags;
+    if (strstr(text, "\"device\""))
+        f.at[NF_devices] = 1;
+    nnc_sink *sink = nnc_sink_create();
+    snprintf(file, sizeof file, "%s/model.json", dir);
+    set_surroundings(dir);
+    bool ok = nnc_file_write(file, text, strlen(text), false, sink) == NNC_OK;
+    if (!ok)
+        nnc_puts(why, "the model cannot be written");
+    nnc_sink_destroy(sink);
+    return ok && check_file(file, &f, dir, why);
+}
+
+static bool check_random(uint64_t i, const char *dir, void *ctx, nnc_text *why)
+{
+    int rejected;
+    net_flags flags = random_flags(test_seed + i);
+    char *text = net_draw(test_seed + i, &rejected, why);
+    (void)ctx;
+    if (getenv("NNC_NET_PRINT"))
+        puts(text ? text : "");
+    bool ok = text && check_text(text, &flags, dir, why);
+    free(text);
+    return ok;
+}
+
+/* A smaller file must fail in the same way: by a crash, or with a message that begins alike; and be a sound model. */
+typedef struct retry {
+    const char *text, *why;
+    net_flags flags;
+    bool failed;
+} retry;
+
+static bool check_retry(uint64_t i, const char *dir, void *ctx, nnc_text *why)
+{
+    const retry *r = ctx;
+    nnc_sink *sink = nnc_sink_create();
+    nnc_model_options o = {0};
+    const char *unsound;
+    nnc_graph *g = nnc_model_parse("m", r->text, strlen(r->text), &o, sink);
+    bool sound = g && net_sound(g, &unsound);
+    (void)i;
+    nnc_graph_destroy(g);
+    nnc_sink_destroy(sink);
+    return !sound || check_text(r->text, &r->flags, dir, why);
+}
+
+static void retried(uint64_t i, const char *why, void *ctx)
+{
+    retry *r = ctx;
+    (void)i;
+    r->failed = !strncmp(why, r->why, 12);
+}
+
+static bool fails_too(const char *text, void *ctx)
+{
+    retry r = *(const retry *)ctx;
+    r.text = text;
+    net_run(0, 1, 1, SECONDS, check_retry, &r, retried);
+
+    return r.failed;
+}
+
+static void save_case(uint64_t i, const char *text)
+{
+    const char *dir = getenv("NNC_NET_SAVE");
+    char file[512];
+    if (!dir)
+        return;
+    snprintf(file, sizeof file, "%s/case%llu.json", dir, (unsigned long long)i);
+    CHECK_OK(nnc_file_write(file, text, strlen(text), false, test_sink));
+}
+
+static void random_failed(uint64_t i, const char *why, void *ctx)
+{
+    int rejected;
+    nnc_text t = {0}, flags = {0};
+    char *text = net_draw(test_seed + i, &rejected, &t);
+    retry r = {.flags = random_flags(test_seed + i), .why = why};
+    (void)ctx;
+    for (int f = 0; text && f < NF__COUNT; f++) {
+        int old = r.flags.at[f];
+        r.flags.at[f] = 0;
+        if (old && !fails_too(text, &r))
+            r.flags.at[f] = old;
+    }
+    char *small = text ? net_shrink(text, fails_too, &r, TRIES) : NULL;
+    net_print_flags(&r.flags, &flags);
+    test_fail(__FILE__, __LINE__, "random file %llu (--seed %llu), %s: %s\n%s",
+        (unsigned long long)i, (unsigned long long)test_seed, nnc_text_str(&flags), why,
+        small ? small : nnc_text_str(&t));
+    if (small)
+        save_case(i, small);
+    nnc_text_deinit(&t);
+    nnc_text_deinit(&flags);
+    free(text);
+    free(small);
+}
+
+TEST(random_files)
+{
+    const char *range = getenv("NNC_NET_CASES");
+    unsigned long long from = 0, to = api_sanitized ? NNC_NET_SANITIZED : NNC_NET_RANDOM;
+    if (range && sscanf(range, "%llu-%llu", &from, &to) != 2)
+        to = (from = strtoull(range, NULL, 0)) + 1;
+    int failed = net_run(from, to, workers(), SECONDS, check_random, NULL, random_failed);
+    printf("  files %llu to %llu of seed %llu: %d failed\n", from, to,
+        (unsigned long long)test_seed, failed);
+}
+
+/* ---- files that once failed ---------------------------------------------------------------------------------------------------- */
+
+typedef struct found {
+    struct dirent **file;
+    int n;
+} found;
+
+static int is_json(const struct dirent *e)
+{
+    return strstr(e->d_name, ".json") != NULL;
+}
+
+/* Each with one choice of each factor at a time away from the defaults, and all actions. */
+static bool check_found(uint64_t i, const char *dir, void *ctx, nnc_text *why)
+{
+    const found *f = ctx;
+    char file[400];
+    snprintf(file, sizeof file, "tests/net/found/%s", f->file[i]->d_name);
+    set_surroundings(dir);
+    for (int factor = 0; factor < NF__COUNT; factor++)
+        for (int k = factor ? 1 : 0; k < net_choices(factor); k++) {
+            net_case c = {.file = file, .dir = dir};
+            c.flags.at[NF_devices] = 1;
+            c.flags.at[factor] = k;
+            if (!net_check(&c, why))
+                return false;
+        }
+    return true;
+}
+
+static void found_failed(uint64_t i, const char *why, void *ctx)
+{
+    const found *f = ctx;
+    test_fail(__FILE__, __LINE__, "tests/net/found/%s: %s", f->file[i]->d_name, why);
+}
+
+TEST(found_files)
+{
+    found f;
+    f.n = scandir("tests/net/found", &f.file, is_json, alphasort);
+    CHECK(f.n > 0);
+    net_run(0, f.n > 0 ? (uint64_t)f.n : 0, workers(), SECONDS, check_found, &f, found_failed);
+    for (int i = 0; i < f.n; i++)
+        free(f.file[i]);
+    if (f.n >= 0)
+        free(f.file);
+}
