@@ -41,6 +41,7 @@ static const model models[] = {
     {"models/matmul.json", {{"dim", "17"}}},
     {"models/maxpool.json", {{"batch", "1"}}},
     {"models/mlp.json", {{"batch", "5"}, {"hidden", "24"}, {"act", "gelu"}}},
+    {"models/mobilenet_v2.json", {{"batch", "1"}, {"image", "33"}}},
     {"models/nested_sin.json", {{"n", "1003"}, {"depth", "5"}}},
     {"models/relu.json", {{"batch", "1"}}},
     {"models/softmax.json", {{"batch", "3"}, {"cols", "257"}}},

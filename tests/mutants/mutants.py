@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""tests/mutants/mutants.py -- does a test notice when a condition is taken away?
+
+table.txt lists single conditions: a file, a line of it that is there once, and what stands in its place (default: the condition is
+false). For each, this builds the mutant in a folder of its own and runs the programs named for the file's folder, cheapest first, until
+one fails. A line that is no longer there once is an error: the table moves with the code.
+
+    python3 tests/mutants/mutants.py [--build build-mutants] [--only TEXT] [--result tests/mutants/result.txt]
+"""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+# Test programs by folder, with a name that limits what runs ("" is all), cheapest first.
+PROGRAMS = {
+    "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", "")],
+    "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
+    "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
+    "passes": [("test_passes", ""), ("test_net", ""), ("test_api", "generated")],
+    "plan": [("test_plan", ""), ("test_net", "random"), ("test_api", "artifact"), ("test_api", "generated")],
+    "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_api", "session"), ("test_cuda_fake", "")],
+    "codegen": [("test_codegen", ""), ("test_cudac", "windows"), ("test_net", "random"), ("test_cudac", "")],
+}
+SECONDS = 600
+
+
+def read_table(path):
+    """Rows (file, line, replacement); `@ FILE` opens a file, `- LINE` a row, `+ LINE` its replacement."""
+    rows, file = [], None
+    for n, line in enumerate(open(path), 1):
+        line = line.rstrip("\n")
+        if line.startswith("@ "):
+            file = line[2:].strip()
+        elif line.startswith("- "):
+            rows.append([file, line[2:].strip(), None, n])
+        elif line.startswith("+ "):
+            rows[-1][2] = line[2:].strip()
+        elif line and not line.startswith("#"):
+            sys.exit(f"{path}:{n}: neither @, -, + nor #")
+    return rows
+
+
+def without(line):
+    """The same line with a condition that never holds."""
+    m = re.match(r"(\}? ?(?:else )?(?:if|while) \()(.*)(\)(?: \{)?(?: /\*.*)?)$", line)
+    if not m:
+        sys.exit(f"not a condition, and no replacement is given: {line}")
+    return f"{m[1]}0 && ({m[2]}){m[3]}"
+
+
+def apply(text, line, new, where):
+    at = [m.start(1) for m in re.finditer(r"^[ \t]*(" + re.escape(line) + r")$", text, re.M)]
+    if len(at) != 1:
+        print(f"{where}: stands {len(at)} times: {line}")
+        return None
+    return text[: at[0]] + new + text[at[0] + len(line) :]
+
+
+def run(args, cwd, env=None, seconds=SECONDS):
+    try:
+        p = subprocess.run(args, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds)
+        return p.returncode, p.stdout.decode(errors="replace")
+    except subprocess.TimeoutExpired:
+        return 124, "it did not end"
+
+
+def noticed(src, build, programs, env):
+    """The first program that fails, and the test in it."""
+    for program, part in programs:
+        code, out = run(["ninja", "-C", build, program], src, env)
+        if code:
+            return "the build", out.strip().split("\n")[-1]
+        code, out = run([os.path.join(build, program)] + ([part] if part else []), src, env)
+        if code:
+            failed = re.findall(r"^FAIL (\S+)", out, re.M)
+            return program, failed[0] if failed else f"exit {code}"
+    return None, ""
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--build", default="build-mutants")
+    p.add_argument("--table", default="tests/mutants/table.txt")
+    p.add_argument("--result", default="tests/mutants/result.txt")
+    p.add_argument("--only", default="", help="rows whose file or line contains this")
+    p.add_argument("--check", action="store_true", help="only whether each line is there once")
+    o = p.parse_args()
+    rows = [r for r in read_table(o.table) if o.only in r[0] or o.only in r[1]]
+    moved = 0
+    for file, line, new, n in rows:
+        moved += apply(open(file).read(), line, new or without(line), f"{o.table}:{n}: {file}") is None
+    if moved:
+        sys.exit(f"{moved} of {len(rows)} lines of {o.table} have moved: write what stands there now")
+    print(f"{len(rows)} conditions stand where the table says")
+    if o.check:
+        return
+    src = os.path.abspath(o.build)
+    build = os.path.join(src, "build")
+    for file in subprocess.run(["git", "ls-files"], stdout=subprocess.PIPE, check=True).stdout.decode().split():
+        os.makedirs(os.path.dirname(os.path.join(src, file)), exist_ok=True)
+        shutil.copy2(file, os.path.join(src, file))
+    env = dict(os.environ, NNC_NET_CASES=os.environ.get("NNC_NET_CASES", "0-300"), NNC_CASES=os.environ.get("NNC_CASES", "300"))
+    launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if run(["ccache", "--version"], ".")[0] == 0 else []
+    code, out = run(["cmake", "-S", src, "-B", build, "-G", "Ninja", "-DBUILD_TESTING=ON"] + launcher, ".")
+    wanted = sorted({q for r in rows for q, _ in PROGRAMS[r[0].split("/")[1]]})
+    code = code or run(["ninja", "-C", build] + wanted, src, env, 3600)[0]
+    if code:
+        sys.exit("the sources do not build as they are")
+    missed = 0
+    with open(o.result, "w") as result:
+        for file, line, new, n in rows:
+            path, begun = os.path.join(src, file), time.time()
+            text = open(path).read()
+            open(path, "w").write(apply(text, line, new or without(line), file))
+            program, test = noticed(src, build, PROGRAMS[file.split("/")[1]], env)
+            open(path, "w").write(text)
+            missed += program is None
+            what = f"{program} {test}" if program else "NOBODY"
+            result.write(f"{what:40} {file}: {line}{'  ->  ' + new if new else ''}\n")
+            result.flush()
+            print(f"{what:40} {time.time() - begun:5.0f} s  {file}: {line}", flush=True)
+    print(f"{missed} of {len(rows)} conditions may go without a test that notices")
+
+
+if __name__ == "__main__":
+    main()
