@@ -20,10 +20,10 @@ PROGRAMS = {
     "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", "")],
     "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
     "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
-    "passes": [("test_passes", ""), ("test_net", ""), ("test_api", "generated")],
-    "plan": [("test_plan", ""), ("test_net", "random"), ("test_api", "artifact"), ("test_api", "generated")],
-    "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_api", "session"), ("test_cuda_fake", "")],
-    "codegen": [("test_codegen", ""), ("test_cudac", "windows"), ("test_net", "random"), ("test_cudac", "")],
+    "passes": [("test_passes", ""), ("test_net", "random")],
+    "plan": [("test_plan", ""), ("test_net", "random")],
+    "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_cuda_fake", "io")],
+    "codegen": [("test_codegen", ""), ("test_net", "random")],
 }
 SECONDS = 600
 
@@ -100,16 +100,20 @@ def main():
         return
     src = os.path.abspath(o.build)
     build = os.path.join(src, "build")
+    for old in os.listdir(src) if os.path.isdir(src) else []:
+        if old != "build":
+            shutil.rmtree(os.path.join(src, old), ignore_errors=True)
     for file in subprocess.run(["git", "ls-files"], stdout=subprocess.PIPE, check=True).stdout.decode().split():
         os.makedirs(os.path.dirname(os.path.join(src, file)), exist_ok=True)
         shutil.copy2(file, os.path.join(src, file))
-    env = dict(os.environ, NNC_NET_CASES=os.environ.get("NNC_NET_CASES", "0-300"), NNC_CASES=os.environ.get("NNC_CASES", "300"))
+    env = dict(os.environ, NNC_NET_CASES=os.environ.get("NNC_NET_CASES", "0-150"))
     launcher = ["-DCMAKE_C_COMPILER_LAUNCHER=ccache"] if run(["ccache", "--version"], ".")[0] == 0 else []
     code, out = run(["cmake", "-S", src, "-B", build, "-G", "Ninja", "-DBUILD_TESTING=ON"] + launcher, ".")
     wanted = sorted({q for r in rows for q, _ in PROGRAMS[r[0].split("/")[1]]})
-    code = code or run(["ninja", "-C", build] + wanted, src, env, 3600)[0]
+    if not code:
+        code, out = run(["ninja", "-C", build] + wanted, src, env, 3600)
     if code:
-        sys.exit("the sources do not build as they are")
+        sys.exit("the sources do not build as they are:\n" + out[-3000:])
     missed = 0
     with open(o.result, "w") as result:
         for file, line, new, n in rows:

@@ -445,6 +445,25 @@ static bool typed(const net_case *c, nnc_text *why)
     return perform(c, &l, want, !strcmp(action, "remarks"), why);
 }
 
+bool net_check_reports(const net_case *c, nnc_text *why)
+{
+    static const char *const asked[] = {"check", "show", "memory", "explain"};
+    for (size_t i = 0; i < NNC_COUNT(asked); i++) {
+        nnc_text out = {0}, err = {0};
+        line l;
+        begin(&l, c, asked[i], c->file, i < 2 ? "" : "cse");
+        int code = net_command(c->dir, l.argv, &out, &err);
+        bool ok = code == 0 || ((code == 3 || code == 4) && out.n + err.n > 0);
+        if (!ok)
+            nnc_printf(why, "exit code %d of nnc %s:\n%s", code, asked[i], nnc_text_str(&err));
+        nnc_text_deinit(&out);
+        nnc_text_deinit(&err);
+        if (!ok || code)
+            return ok;
+    }
+    return true;
+}
+
 bool net_check(const net_case *c, nnc_text *why)
 {
     nnc_sink *sink = nnc_sink_create();

@@ -449,3 +449,29 @@ char *net_draw(uint64_t seed, int *rejected, nnc_text *why)
     cJSON_Delete(d.root);
     return text;
 }
+
+/* ---- damage ------------------------------------------------------------------------------------------------------------------ */
+
+static int numbers(const cJSON *item, cJSON **at, int n, int cap)
+{
+    for (cJSON *c = item->child; c; c = c->next) {
+        if (cJSON_IsNumber(c) && n < cap)
+            at[n++] = c;
+        n = numbers(c, at, n, cap);
+    }
+    return n;
+}
+
+char *net_damage(const char *text, uint64_t seed)
+{
+    static const double odd[] = {
+        0, -1, 65537, 2147483647, 4294967296, 17179869184, 1e15, -1e300, 0.5};
+    draw d = {.key = nnc_rng_key("net_damage", seed), .root = cJSON_Parse(text)};
+    cJSON *at[512];
+    int n = numbers(d.root, at, 0, NNC_COUNT(at));
+    for (int times = between(&d, 1, 2); n && times > 0; times--)
+        cJSON_SetNumberValue(at[roll(&d, (uint32_t)n)], odd[roll(&d, NNC_COUNT(odd))]);
+    char *damaged = cJSON_Print(d.root);
+    cJSON_Delete(d.root);
+    return damaged;
+}

@@ -175,6 +175,52 @@ static bool check_random(uint64_t i, const char *dir, void *ctx, nnc_text *why)
     return ok;
 }
 
+static bool check_damaged(uint64_t i, const char *dir, void *ctx, nnc_text *why)
+{
+    int rejected;
+    char file[400];
+    nnc_sink *sink = nnc_sink_create();
+    net_case c = {.file = file, .dir = dir};
+    char *text = net_draw(test_seed + i, &rejected, why),
+         *damaged = text ? net_damage(text, test_seed + i) : NULL;
+    (void)ctx;
+    snprintf(file, sizeof file, "%s/damaged.json", dir);
+    set_surroundings(dir);
+    c.flags.at[NF_target] = (int)(i % 4);
+    bool ok = damaged && nnc_file_write(file, damaged, strlen(damaged), false, sink) == NNC_OK &&
+              net_check_reports(&c, why);
+    if (!ok)
+        nnc_printf(why, "\n%s", damaged ? damaged : "nothing drawn");
+    nnc_sink_destroy(sink);
+    free(text);
+    free(damaged);
+    return ok;
+}
+
+static void damaged_failed(uint64_t i, const char *why, void *ctx)
+{
+    (void)ctx;
+    test_fail(__FILE__, __LINE__, "damaged file %llu (--seed %llu): %s", (unsigned long long)i,
+        (unsigned long long)test_seed, why);
+}
+
+/* Of cases FROM-TO as below. */
+static void case_range(unsigned long long *from, unsigned long long *to)
+{
+    const char *range = getenv("NNC_NET_CASES");
+    *from = 0;
+    *to = api_sanitized ? NNC_NET_SANITIZED : NNC_NET_RANDOM;
+    if (range && sscanf(range, "%llu-%llu", from, to) != 2)
+        *to = (*from = strtoull(range, NULL, 0)) + 1;
+}
+
+TEST(damaged_files)
+{
+    unsigned long long from, to;
+    case_range(&from, &to);
+    net_run(from, to, workers(), SECONDS, check_damaged, NULL, damaged_failed);
+}
+
 /* A smaller file must fail in the same way: by a crash, or with a message that begins alike; and be a sound model. */
 typedef struct retry {
     const char *text, *why;
@@ -250,10 +296,8 @@ static void random_failed(uint64_t i, const char *why, void *ctx)
 
 TEST(random_files)
 {
-    const char *range = getenv("NNC_NET_CASES");
-    unsigned long long from = 0, to = api_sanitized ? NNC_NET_SANITIZED : NNC_NET_RANDOM;
-    if (range && sscanf(range, "%llu-%llu", &from, &to) != 2)
-        to = (from = strtoull(range, NULL, 0)) + 1;
+    unsigned long long from, to;
+    case_range(&from, &to);
     int failed = net_run(from, to, workers(), SECONDS, check_random, NULL, random_failed);
     printf("  files %llu to %llu of seed %llu: %d failed\n", from, to,
         (unsigned long long)test_seed, failed);

@@ -55,6 +55,8 @@ typedef struct net_case {
 bool net_sound(const nnc_graph *g, const char **why);
 /* Do the library and the commands do what they promise? False: `why` says what failed. */
 bool net_check(const net_case *c, nnc_text *why);
+/* Is a file of any sizes refused with a message, or reported on, by the commands that run nothing? */
+bool net_check_reports(const net_case *c, nnc_text *why);
 /* Runs `nnc argv...` inside this process; what it prints goes to the texts. Returns the exit code. */
 int net_command(const char *dir, const char *const *argv, nnc_text *out, nnc_text *err);
 
@@ -63,6 +65,9 @@ int net_command(const char *dir, const char *const *argv, nnc_text *out, nnc_tex
 /* A model file as JSON text (free), sound and accepted by the frontend. `rejected` counts drawn layers that the frontend refused, each of
  * which must have a located message; otherwise *why says what was wrong and the result is NULL. */
 char *net_draw(uint64_t seed, int *rejected, nnc_text *why);
+
+/* The same file with one or two of its numbers zero, negative, huge or broken (free). */
+char *net_damage(const char *text, uint64_t seed);
 
 /* ---- worker processes ---------------------------------------------------------------------------------------------------- */
 
