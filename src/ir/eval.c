@@ -433,9 +433,13 @@ nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const
     ev e = {threads < 1 ? 1 : threads, weight_dir, sink, rounding};
     memset(outputs, 0, sizeof *outputs * g->n_output);
     buf **results = nnc_calloc((size_t)g->n_output + 1, sizeof *results);
+    nnc_graph *expanded = rounding ? ev_expanded(g, sink) : NULL;
+    nnc_status s = !results || (rounding && !expanded)
+                       ? nnc_nomem(sink)
+                       : run_graph(&e, rounding ? expanded : g, inputs, NULL, results);
+    nnc_graph_destroy(expanded);
     if (!results)
-        return nnc_nomem(sink);
-    nnc_status s = run_graph(&e, g, inputs, NULL, results);
+        return s;
     for (uint32_t o = 0; o < g->n_output; o++) {
         if (s == NNC_OK)
             s = to_rval(&e, nnc_typeof(g, g->output[o]), results[o], &outputs[o]);

@@ -35,6 +35,8 @@ typedef struct ev_errors {
     double operand, result; /* relative; 0: exact */
 } ev_errors;
 ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n);
+/* A copy of g in which named ops (CL_ecomp, CL_comp) are what they are made of; NULL: out of memory. */
+nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink);
 /* y[i] = x[i] perturbed by relative errors of `a`; y may be x. operand >= 0: values that n reads; -1: n's result, rounded to its dtype. */
 nnc_status ev_perturb(
     const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a, const double *x, double *y) NNC_MUST;

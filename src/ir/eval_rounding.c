@@ -3,7 +3,7 @@
  *
  * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype: `a` is the op's relative error, s = +1 or -1 is the same for
  * all elements (bias), r is uniform in [-1, 1) for each. A sum of n terms is computed from perturbed terms as well: its error is
- * relative to them, not to the result. */
+ * relative to them, not to the result. Named ops are perturbed as what they are made of: gelu cancels where 1 + erf does. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -12,23 +12,6 @@
 static double unit_roundoff(nnc_dtype d)
 {
     return d == DT_f64 ? 0x1p-53 : d == DT_f16 ? 0x1p-11 : d == DT_bf16 ? 0x1p-8 : 0x1p-24;
-}
-
-/* Terms that one element of a named nest's result is computed from. */
-static double terms_of_nest(const nnc_node *n, const nnc_type *x, double per_result)
-{
-    double terms = 1;
-    int64_t axis = nnc_attr_int(n, AT_axis, -1);
-    if (per_result > 1) /* pooling */
-        return per_result;
-    if (n->op == OP_batchnorm)
-        return 1;
-    if (n->op == OP_groupnorm)
-        return (double)nnc_type_numel(x) /
-               (double)nnc_max64(1, x->dim[0] * nnc_attr_int(n, AT_num_groups, 1));
-    for (int d = (int)(axis < 0 ? axis + x->rank : axis); d >= 0 && d < x->rank; d++)
-        terms *= (double)x->dim[d];
-    return terms;
 }
 
 /* Terms of the sum that one element of n's result is; 0: n computes no sum. */
@@ -42,8 +25,6 @@ static double terms(const nnc_graph *g, const nnc_node *n)
         return fmax(ev_node_ops(g, n) / results, 1);
     case CL_reduce:
         return fmax((double)nnc_type_numel(x) / results, 1);
-    case CL_comp:
-        return terms_of_nest(n, x, (double)nnc_type_numel(x) / results);
     default:
         return 0;
     }
@@ -60,8 +41,7 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
     double sum = terms(g, n), unit = unit_roundoff(d);
     double growth = unit_roundoff(d == DT_f64 ? DT_f64 : DT_f32) * sqrt(sum); /* of partial sums */
     nnc_class class = nnc_op_class((nnc_op)n->op);
-    bool function = class == CL_ecomp || class == CL_comp ||
-                    (class == CL_ewise && nnc_ops[n->op].flags & OF_float);
+    bool function = class == CL_ewise && nnc_ops[n->op].flags & OF_float;
     if (class == CL_contract)
         a.operand = r->operand_unit;
     a.operand += growth;
@@ -70,6 +50,30 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
     if (function && a.result < r->function_error)
         a.result = r->function_error;
     return a;
+}
+
+nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink)
+{
+    nnc_graph *h = nnc_graph_clone(g, sink);
+    for (uint32_t i = 0, n_node = g->n_node; h && i < n_node; i++) {
+        nnc_node n = h->node[i];
+        nnc_class class = nnc_op_class((nnc_op)n.op);
+        if (class != CL_ecomp && class != CL_comp)
+            continue;
+        nnc_ref r = nnc_expand(h, h, &n, n.in);
+        for (uint32_t k = 0; r != NNC_NONE && k < h->n_node; k++)
+            for (int j = 0; j < h->node[k].n_in; j++)
+                if (h->node[k].in[j] == n.out)
+                    h->node[k].in[j] = r;
+        for (uint32_t o = 0; r != NNC_NONE && o < h->n_output; o++)
+            if (h->output[o] == n.out)
+                h->output[o] = r;
+    }
+    if (h && (h->status != NNC_OK || nnc_graph_tidy(h) != NNC_OK)) {
+        nnc_graph_destroy(h);
+        h = NULL;
+    }
+    return h;
 }
 
 typedef struct job {
