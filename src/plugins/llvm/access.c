@@ -543,9 +543,11 @@ static bool is_last_use(const ll_emit *e, const nnc_kins *store)
 
 bool ll_splits_lines(const ll_emit *e, const nnc_kins *store)
 {
+    if (store->op != KO_store)
+        return false;
     int size = nnc_dtype_size(e->k->buf[store->buf].dtype);
     for (int i = 0; i < e->k->n_axis; i++)
-        if (store->op == KO_store && i != e->vax && store->at.k[i] * size % 64)
+        if (i != e->vax && store->at.k[i] * size % 64)
             return true;
     return false;
 }
