@@ -111,8 +111,6 @@ static nnc_ref times_one(pass *p, const nnc_node *n)
 /* x (-1) = -x, x / (-1) = -x */
 static nnc_ref times_minus_one(pass *p, const nnc_node *n)
 {
-    if (nnc_dtype_kind(dtype_of(p, n)) == NNC_UINT)
-        return NNC_NONE;
     for (int k = 0; k < 2 && n->op == OP_mul; k++)
         if (is_const(p, n->in[k], -1))
             return nnc_build1(p->g, OP_neg, n->in[1 - k]);
@@ -212,7 +210,7 @@ static nnc_ref decided(pass *p, const nnc_node *n)
 /* max(x,0) = relu(x): engines know relu by name */
 static nnc_ref max_is_relu(pass *p, const nnc_node *n)
 {
-    if (n->op != OP_max || !nnc_is_float(dtype_of(p, n)))
+    if (n->op != OP_max)
         return NNC_NONE;
     for (int k = 0; k < 2; k++)
         if (is_const(p, n->in[k], 0.0))
@@ -276,9 +274,7 @@ static bool widens(nnc_dtype a, nnc_dtype b)
     int sa = nnc_dtype_size(a), sb = nnc_dtype_size(b);
     if (a == b || ka == NNC_BOOL)
         return true;
-    if (ka == NNC_FLOAT)
-        return kb == NNC_FLOAT && sb > sa;
-    if (kb == NNC_FLOAT) /* bits of the integer fit the significand */
+    if (kb == NNC_FLOAT) /* all bits fit the significand */
         return sa * 8 <= (b == DT_f64 ? 53 : b == DT_f32 ? 24 : b == DT_f16 ? 11 : 8);
     return (ka == kb && sb >= sa) || (ka == NNC_UINT && kb == NNC_INT && sb > sa);
 }

@@ -162,7 +162,8 @@ static bool backward(pass *p, uint32_t i)
     const char *why = NULL;
     layers l = layers_of(p, at, i);
     layers_add(p, &l, fi);
-    if (e.stop != i) /* the chain does not reach the pooling, or its result has other readers */
+    if (e.stop != i ||
+        !edit_only_user(p, pool.in[0])) /* the chain ends before, or has other readers */
         why = remark_text(p, "the epilogue of %s ends before the pooling: %s",
             nnc_ops[p->g->node[at].op].name, e.why ? e.why : "");
     if (!why)

@@ -89,9 +89,10 @@ static const char *unstable(nnc_graph *all, nnc_sink *sink)
         for (int64_t i = 0; d.want[o].f && i < nnc_type_numel(&d.want[o].type); i++)
             if (!(fabs(d.want[o].f[i]) <= LARGEST))
                 why = "size";
-    nnc_rounding coarse = {.seed = 7, .operand_unit = 0x1p-8, .result_unit = 0x1p-8};
-    if (!why && !rounded(all, &d, coarse, m, sink))
-        why = "reference";
+    nnc_rounding coarse = {.operand_unit = 0x1p-8, .result_unit = 0x1p-8};
+    for (coarse.seed = 7; !why && coarse.seed < 9; coarse.seed++)
+        if (!rounded(all, &d, coarse, m, sink))
+            why = "reference";
     for (uint32_t o = 0; !why && o < d.n_out; o++)
         if (!(m[o].diff2 <= 1e-2 * fmax(m[o].ref2, 1e-4 * m[o].n)))
             why = "conditioning";
@@ -151,6 +152,9 @@ static bool near(const nnc_graph *g, const api_data *d, const api_run *r,
     for (uint32_t i = 0; ok && i < d->n_out; i++) {
         api_diff x = api_compare(nnc_typeof(g, g->output[i]), r->out[i], &d->want[i]);
         double square = x.nmse * fmax(m[i].ref2 / m[i].n, 0.01); /* as api_compare divides */
+        if (m[i].n == 0 ||
+            isnan(m[i].diff2)) /* rounding may leave a function's domain: asin beyond 1 */
+            continue;
         ok = !x.wrong && square <= 100 * m[i].diff2 / m[i].n + 1e-24 * m[i].ref2 / m[i].n;
         if (!ok)
             nnc_printf(why,

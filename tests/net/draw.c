@@ -192,12 +192,12 @@ static cJSON *word_of(draw *d, const char *choices)
 {
     char word[32];
     int n = 1;
-    for (const char *p = choices; *p; p++)
+    for (const char *p = choices; *p != '"'; p++)
         n += *p == '|';
     const char *p = choices;
     for (n = (int)roll(d, (uint32_t)n); n > 0; n--)
         p = strchr(p, '|') + 1;
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(p, "|"), p);
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(p, "|\""), p);
     return cJSON_CreateString(word);
 }
 
@@ -208,9 +208,47 @@ static const char *dtype_word(draw *d)
                          : nnc_dtype_name((nnc_dtype)roll(d, DT__COUNT));
 }
 
+/* The table of keys, whatever columns it has: the choices of a word are the first string in a row. */
+static const struct key {
+    const char *name;
+    fe_kind kind;
+    const char *rest;
+} keys[] = {
+#define KEY(name, kind, ...) {#name, LK_##kind, #__VA_ARGS__},
+#include "frontend/keys.def"
+};
+
+static const struct key *find_key(const char *name)
+{
+    for (size_t i = 0; i < NNC_COUNT(keys); i++)
+        if (!strcmp(keys[i].name, name))
+            return &keys[i];
+    return NULL;
+}
+
+/* The next key of a row: "kernel", "stride?" or "stride=1"; must: the row states no default. */
+static bool next_key(const char **p, char buf[32], bool *must)
+{
+    *p += strspn(*p, " ");
+    size_t n = strcspn(*p, " "), name = strcspn(*p, " ?=");
+    snprintf(buf, 32, "%.*s", (int)name, *p);
+    *must = name == n;
+    *p += n;
+    return n > 0;
+}
+
+static bool has_value_key(const fe_row *r)
+{
+    char key[32];
+    bool must, has = false;
+    for (const char *p = r->keys; next_key(&p, key, &must);)
+        has = has || !strcmp(key, "value");
+    return has;
+}
+
 static cJSON *value_of(draw *d, const char *key, const char *layer)
 {
-    const fe_key_row *k = fe_key_find(key);
+    const struct key *k = find_key(key);
     switch (k ? k->kind : LK_int) {
     case LK_count:
         return cJSON_CreateNumber(count(d, key));
@@ -229,7 +267,7 @@ static cJSON *value_of(draw *d, const char *key, const char *layer)
     case LK_dtype:
         return cJSON_CreateString(dtype_word(d));
     case LK_word:
-        return word_of(d, k->choices);
+        return word_of(d, strchr(k->rest, '"') + 1);
     default:
         return cJSON_CreateNumber(between(d, -d->type.rank, d->type.rank));
     }
@@ -266,7 +304,7 @@ static void draw_inputs(draw *d, const fe_row *r, cJSON *layer, bool inside)
         n = between(d, 1, 3);
     else if (r->n_max > r->n_min)
         n = between(d, r->n_min, r->n_max);
-    if (n == 1 && r->n_max != 1 && fe_row_has(r, "value")) {
+    if (n == 1 && r->n_max != 1 && has_value_key(r)) {
         if (!cJSON_HasObjectItem(layer, "value"))
             cJSON_AddItemToObject(layer, "value", value_of(d, "value", r->name));
     } else if (n > 1) {
@@ -305,7 +343,7 @@ static cJSON *draw_layer(draw *d, bool inside)
     char key[32];
     bool must;
     cJSON_AddStringToObject(layer, "op", r.name);
-    for (const char *p = r.keys; fe_keys_next(&p, key, &must);)
+    for (const char *p = r.keys; next_key(&p, key, &must);)
         if (must || chance(d, 35))
             cJSON_AddItemToObject(layer, key, value_of(d, key, r.name));
     draw_inputs(d, &r, layer, inside);
@@ -396,8 +434,10 @@ static void draw_model_inputs(draw *d)
             cJSON_AddItemToArray(
                 dims, k == 1 && chance(d, 20)
                           ? cJSON_CreateString("width")
-                          : cJSON_CreateNumber(
-                                k == 0 ? between(d, 1, 3) : odd[roll(d, rank > 3 ? 7 : 9)]));
+                          : cJSON_CreateNumber(k == 0 ? between(d, 1, 3)
+                                                      : odd[roll(d, rank > 4   ? 5
+                                                                    : rank > 3 ? 7
+                                                                               : 9)]));
         cJSON *x = dims;
         if (chance(d, 25)) {
             x = cJSON_CreateObject();

@@ -287,6 +287,24 @@ TEST(level_1_is_exact)
     }
 }
 
+/* Passes that need a described machine decline without one, and the others run. */
+TEST(no_target)
+{
+    int declined = 0;
+    gen_options o = {.seed = test_seed, .nodes = 20, .quirks = true};
+    nnc_graph *g = gen_graph(&o, test_sink), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
+    nnc_remarks r;
+    nnc_remarks_init(&r);
+    CHECK(h && run_passes(&h, 2, NULL, 0, NULL, &r) == NNC_OK);
+    for (size_t i = 0; i < r.n; i++)
+        declined += !r.at[i].applied && strstr(r.at[i].reason, "no target") != NULL;
+    CHECK(declined >= 7);
+    compare(g, h, test_seed, 1e-6);
+    nnc_remarks_deinit(&r);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(h);
+}
+
 /* One kernel takes as many operands and results as a command of a plan: what is longer becomes several. */
 TEST(many_operands)
 {
