@@ -53,8 +53,9 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
     nnc_session *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);
-    nnc_exec_options o = {
-        .device = e->target.kind == NNC_T_cuda ? &nnc_device_cuda : &nnc_device_cpu,
+    static const nnc_device_api *const devices[] = {&nnc_device_cpu, &nnc_device_cuda};
+    nnc_exec_options o = {.device = devices,
+        .n_device = NNC_COUNT(devices),
         .engine = e->engine,
         .n_engine = e->n_engine};
     s->a = a;

@@ -14,14 +14,22 @@ static dev *device_of(nnc_exec *e, int tensor)
     return &e->dev[e->p->tensor[tensor].device];
 }
 
-static nnc_status open_device(nnc_exec *e, int i, nnc_sink *sink)
+static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc_sink *sink)
 {
     const nnc_plan_device *pd = &e->p->device[i];
     dev *d = &e->dev[i];
     const char *colon = pd->name ? strchr(pd->name, ':') : NULL;
     int ordinal = colon ? atoi(colon + 1) : i;
+    size_t kind = colon ? (size_t)(colon - pd->name) : 0;
+    for (int k = 0; k < o->n_device && colon; k++)
+        if (strlen(o->device[k]->kind) == kind && !strncmp(o->device[k]->kind, pd->name, kind))
+            d->api = o->device[k];
+    if (!d->api)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "the plan is for the device '%s', and there is none of its kind",
+            pd->name ? pd->name : "");
     int64_t from = nnc_now_ns();
-    nnc_status opened = e->api->open(ordinal, &d->device, sink);
+    nnc_status opened = d->api->open(ordinal, &d->device, sink);
     nnc_exec_spent(e, NNC_PH_context, from);
     NNC_TRY(opened);
     from = nnc_now_ns();
@@ -30,14 +38,14 @@ static nnc_status open_device(nnc_exec *e, int i, nnc_sink *sink)
     if (!d->stream || !d->end)
         return nnc_nomem(sink);
     for (int s = 0; s < pd->streams; s++) {
-        NNC_TRY(e->api->stream_create(d->device, &d->stream[s], sink));
-        NNC_TRY(e->api->event_create(d->device, &d->end[s], sink));
+        NNC_TRY(d->api->stream_create(d->device, &d->stream[s], sink));
+        NNC_TRY(d->api->event_create(d->device, &d->end[s], sink));
         e->n_stream++;
     }
-    NNC_TRY(e->api->event_create(d->device, &d->begin, sink));
+    NNC_TRY(d->api->event_create(d->device, &d->begin, sink));
     const int64_t bytes[] = {pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
     for (int s = 0; s < 3; s++)
-        NNC_TRY(e->api->alloc(d->device, bytes[s], &d->base[s], sink));
+        NNC_TRY(d->api->alloc(d->device, bytes[s], &d->base[s], sink));
     nnc_exec_spent(e, NNC_PH_memory, from);
     d->requested = (nnc_exec_memory){pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
     return NNC_OK;
@@ -50,13 +58,13 @@ static void close_device(nnc_exec *e, int i)
         return;
     for (int s = 0; s < e->p->device[i].streams; s++)
         if (d->end && d->end[s])
-            e->api->event_destroy(d->end[s]);
+            d->api->event_destroy(d->end[s]);
     if (d->begin)
-        e->api->event_destroy(d->begin);
+        d->api->event_destroy(d->begin);
     for (int s = 0; s < 3; s++)
         if (d->base[s])
-            e->api->free(d->device, d->base[s]);
-    e->api->close(d->device);
+            d->api->free(d->device, d->base[s]);
+    d->api->close(d->device);
 }
 
 /* An event belongs to the device that records it. */
@@ -65,8 +73,11 @@ static nnc_status create_events(nnc_exec *e, nnc_sink *sink)
     const nnc_plan *p = e->p;
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        if (c->kind == CMD_record && !e->event[c->item])
-            NNC_TRY(e->api->event_create(e->dev[c->device].device, &e->event[c->item], sink));
+        if (c->kind != CMD_record || e->event[c->item])
+            continue;
+        e->record[c->item] = i;
+        NNC_TRY(e->dev[c->device].api->event_create(
+            e->dev[c->device].device, &e->event[c->item], sink));
     }
     return NNC_OK;
 }
@@ -81,25 +92,30 @@ static nnc_stream *stream_of(nnc_exec *e, const nnc_cmd *c)
 nnc_status nnc_exec_issue(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
-    const nnc_device_api *api = e->api;
+    const place at = {&e->dev[c->device], c->stream};
+    const nnc_device_api *api = at.d->api;
+    const nnc_cmd *recorded;
     nnc_stream *s = stream_of(e, c);
-    void *const *arg = e->use->arg + e->first_arg[i];
     switch ((nnc_cmd_kind)c->kind) {
     case CMD_kernel:
     case CMD_call:
         return api->launch(s, &(nnc_work){.run = e->engine[c->engine]->run,
                                   .handle = e->handle[i]->handle,
-                                  .args = arg,
+                                  .args = e->use->arg + e->first_arg[i],
                                   .n_arg = c->n_arg,
                                   .work = c->work >= 0 ? nnc_exec_address(e, c->work) : NULL,
-                                  .name = c->layers});
+                                  .name = c->layers,
+                                  .flops = c->flops,
+                                  .bytes = c->bytes,
+                                  .op_class = c->op_class});
     case CMD_copy:
-        return api->copy(
-            s, device_of(e, c->arg[1])->device, arg[1], arg[0], e->p->tensor[c->arg[1]].bytes);
+        return nnc_exec_copy(e, c, at);
     case CMD_record:
         return api->record(s, e->event[c->item]);
     case CMD_wait:
-        return api->wait(s, e->event[c->item]);
+        recorded = &e->p->cmd[e->record[c->item]];
+        return nnc_exec_wait(
+            at, (place){&e->dev[recorded->device], recorded->stream}, e->event[c->item]);
     case CMD_weight:
         return nnc_exec_weight(e, i);
     case CMD__COUNT:
@@ -111,20 +127,20 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
 /* Every stream waits for stream 0 of every device (begin) or stream 0 for every stream (end). */
 static nnc_status fence(nnc_exec *e, bool begin)
 {
-    const nnc_device_api *api = e->api;
     const nnc_plan *p = e->p;
     if (e->n_stream == 1)
         return NNC_OK;
     for (int d = 0; d < p->n_device; d++)
         for (int s = 0; s < (begin ? 1 : p->device[d].streams); s++)
-            NNC_TRY(api->record(e->dev[d].stream[s], begin ? e->dev[d].begin : e->dev[d].end[s]));
+            NNC_TRY(e->dev[d].api->record(
+                e->dev[d].stream[s], begin ? e->dev[d].begin : e->dev[d].end[s]));
     for (int d = 0; d < p->n_device; d++)
         for (int s = 0; s < (begin ? p->device[d].streams : 1); s++)
             for (int from = 0; from < p->n_device; from++)
                 for (int f = 0; f < (begin ? 1 : p->device[from].streams); f++)
                     if (from != d || f != s)
-                        NNC_TRY(api->wait(
-                            e->dev[d].stream[s], begin ? e->dev[from].begin : e->dev[from].end[f]));
+                        NNC_TRY(nnc_exec_wait((place){&e->dev[d], s}, (place){&e->dev[from], f},
+                            begin ? e->dev[from].begin : e->dev[from].end[f]));
     return NNC_OK;
 }
 
@@ -133,7 +149,8 @@ nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink)
     nnc_status first = NNC_OK;
     for (int d = 0; d < e->p->n_device; d++)
         for (int s = 0; s < e->p->device[d].streams; s++) {
-            nnc_status status = e->api->sync(e->dev[d].stream[s], first == NNC_OK ? sink : NULL);
+            nnc_status status =
+                e->dev[d].api->sync(e->dev[d].stream[s], first == NNC_OK ? sink : NULL);
             first = first == NNC_OK ? status : first;
         }
     if (e->first_given > 0) {
@@ -183,7 +200,7 @@ nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data)
     if (input < 0 || input >= e->p->n_input)
         return NNC_E_BUG;
     int t = e->p->input[input];
-    return e->api->upload(device_of(e, t)->stream[0], nnc_exec_address(e, t), data,
+    return device_of(e, t)->api->upload(device_of(e, t)->stream[0], nnc_exec_address(e, t), data,
         nnc_type_bytes(&e->p->tensor[t].type));
 }
 
@@ -196,7 +213,7 @@ nnc_status nnc_exec_download_part(
     int64_t size = nnc_type_bytes(&e->p->tensor[t].type);
     if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset)
         return NNC_E_BUG;
-    return e->api->download(
+    return device_of(e, t)->api->download(
         device_of(e, t)->stream[0], data, (char *)nnc_exec_address(e, t) + offset, bytes);
 }
 
@@ -206,6 +223,12 @@ nnc_status nnc_exec_download(nnc_exec *e, int output, void *data)
         return NNC_E_BUG;
     int64_t size = nnc_type_bytes(&e->p->tensor[e->p->output[output]].type);
     return nnc_exec_download_part(e, output, 0, size, data);
+}
+
+/* The device of the command that profile's event k is beside. */
+static const dev *clocked(const nnc_exec *e, int k)
+{
+    return &e->dev[e->p->cmd[e->p->end[SEC_init] + k / 2].device];
 }
 
 static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
@@ -218,8 +241,8 @@ static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
         return nnc_nomem(sink);
     for (size_t i = 0; i < n; i++)
         if (!e->clock[i])
-            NNC_TRY(e->api->event_create(
-                e->dev[p->cmd[p->end[SEC_init] + (int)(i / 2)].device].device, &e->clock[i], sink));
+            NNC_TRY(clocked(e, (int)i)->api->event_create(
+                clocked(e, (int)i)->device, &e->clock[i], sink));
     return NNC_OK;
 }
 
@@ -231,11 +254,11 @@ nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc
     for (int i = p->end[SEC_init]; i < p->end[SEC_main] && status == NNC_OK; i++) {
         nnc_event **clock = e->clock + 2 * (i - p->end[SEC_init]);
         nnc_stream *s = stream_of(e, &p->cmd[i]);
-        status = e->api->record(s, clock[0]);
+        status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[0]);
         if (status == NNC_OK)
             status = nnc_exec_issue(e, i);
         if (status == NNC_OK)
-            status = e->api->record(s, clock[1]);
+            status = clocked(e, 2 * (i - p->end[SEC_init]))->api->record(s, clock[1]);
     }
     if (status == NNC_OK)
         status = fence(e, false);
@@ -245,8 +268,8 @@ nnc_status nnc_exec_profile(nnc_exec *e, int64_t *start_ns, int64_t *end_ns, nnc
             sink, status, "profile: the device refused a command: %s", nnc_status_name(status));
     NNC_TRY(synced);
     for (int i = 0; i < p->end[SEC_main] - p->end[SEC_init]; i++) {
-        start_ns[i] = e->api->event_ns(e->clock[2 * i]);
-        end_ns[i] = e->api->event_ns(e->clock[2 * i + 1]);
+        start_ns[i] = clocked(e, 2 * i)->api->event_ns(e->clock[2 * i]);
+        end_ns[i] = clocked(e, 2 * i)->api->event_ns(e->clock[2 * i + 1]);
     }
     return NNC_OK;
 }
@@ -291,7 +314,7 @@ static void release_init(nnc_exec *e)
 {
     for (int d = 0; d < e->p->n_device; d++)
         if (e->dev[d].base[SP_init]) {
-            e->api->free(e->dev[d].device, e->dev[d].base[SP_init]);
+            e->dev[d].api->free(e->dev[d].device, e->dev[d].base[SP_init]);
             e->dev[d].base[SP_init] = NULL;
         }
     nnc_exec_unload(e, false);
@@ -302,15 +325,26 @@ static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
     const nnc_plan *p = e->p;
     e->dev = nnc_calloc((size_t)p->n_device, sizeof *e->dev);
     e->event = nnc_calloc((size_t)p->n_event + 1, sizeof *e->event);
+    e->record = nnc_calloc((size_t)p->n_event + 1, sizeof *e->record);
     e->first_arg = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->first_arg);
     e->handle = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->handle);
     e->owned = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->owned);
     e->engine = nnc_calloc((size_t)p->n_engine + 1, sizeof *e->engine);
     e->weight = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->weight);
-    if (!e->dev || !e->event || !e->first_arg || !e->handle || !e->owned || !e->engine ||
-        !e->weight)
+    if (!e->dev || !e->event || !e->record || !e->first_arg || !e->handle || !e->owned ||
+        !e->engine || !e->weight)
         return nnc_nomem(sink);
     return NNC_OK;
+}
+
+static nnc_status allocate_staging(nnc_exec *e, nnc_sink *sink)
+{
+    int64_t most = 0;
+    for (int i = 0; i < e->p->n_cmd; i++)
+        if (nnc_exec_hidden_copy(e, &e->p->cmd[i]))
+            most = nnc_max64(most, e->p->tensor[e->p->cmd[i].arg[1]].bytes);
+    e->staging = most ? nnc_malloc((size_t)most) : NULL;
+    return most && !e->staging ? nnc_nomem(sink) : NNC_OK;
 }
 
 nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_sink *sink)
@@ -338,7 +372,10 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(allocate_tables(e, sink));
     NNC_TRY(nnc_exec_find_engines(e, o, sink));
     for (int d = 0; d < p->n_device; d++)
-        NNC_TRY(open_device(e, d, sink));
+        NNC_TRY(open_device(e, o, d, sink));
+    for (int d = 0; d < p->n_device; d++) /* a device writes down what is its own alone */
+        e->own.no_replay |= !e->dev[d].api->capture_begin || e->dev[d].api != e->dev[0].api;
+    NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(create_events(e, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, sink));
     NNC_TRY(nnc_exec_load(e, sink));
@@ -356,12 +393,10 @@ nnc_status nnc_exec_create(
     if (!e)
         return nnc_nomem(sink);
     e->p = p;
-    e->api = o->device;
     e->weight_dir = o->weight_dir;
     /* a single command is as cheap as a replay */
     e->use = &e->own;
-    e->own.no_replay =
-        o->no_replay || !o->device->capture_begin || p->end[SEC_main] - p->end[SEC_init] < 2;
+    e->own.no_replay = o->no_replay || p->end[SEC_main] - p->end[SEC_init] < 2;
     nnc_status status = create(e, o, sink);
     if (status != NNC_OK) {
         nnc_exec_destroy(e);
@@ -379,17 +414,17 @@ void nnc_exec_destroy(nnc_exec *e)
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
             if (e->dev[d].stream[s])
-                e->api->stream_destroy(e->dev[d].stream[s]);
+                e->dev[d].api->stream_destroy(e->dev[d].stream[s]);
     if (e->own.capture)
-        e->api->capture_destroy(e->own.capture);
+        e->dev[0].api->capture_destroy(e->own.capture);
     if (e->owned)
         nnc_exec_unload(e, true);
     for (int i = 0; e->event && i < e->p->n_event; i++)
         if (e->event[i])
-            e->api->event_destroy(e->event[i]);
+            e->dev[e->p->cmd[e->record[i]].device].api->event_destroy(e->event[i]);
     for (int i = 0; e->clock && i < 2 * (e->p->end[SEC_main] - e->p->end[SEC_init]); i++)
         if (e->clock[i])
-            e->api->event_destroy(e->clock[i]);
+            clocked(e, i)->api->event_destroy(e->clock[i]);
     for (int d = 0; e->dev && d < e->p->n_device; d++) {
         close_device(e, d);
         nnc_free(e->dev[d].stream);
@@ -397,6 +432,8 @@ void nnc_exec_destroy(nnc_exec *e)
     }
     nnc_free(e->dev);
     nnc_free(e->event);
+    nnc_free(e->record);
+    nnc_free(e->staging);
     nnc_free(e->clock);
     nnc_free(e->own.arg);
     nnc_free(e->first_arg);

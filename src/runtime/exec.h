@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 typedef struct dev {
+    const nnc_device_api *api;
     nnc_device *device;
     nnc_stream **stream;
     nnc_event **end;  /* of each stream: its part of a run is done */
@@ -18,7 +19,7 @@ typedef struct dev {
 typedef struct prepared {
     const nnc_engine *engine;
     void *handle;
-    nnc_device *device;
+    const dev *on;
     bool main; /* used by main, too: outlives init */
 } prepared;
 
@@ -43,12 +44,13 @@ typedef struct table {
 
 struct nnc_exec {
     const nnc_plan *p;
-    const nnc_device_api *api;
     const char *weight_dir;
     const nnc_engine **engine; /* by plan index */
     dev *dev;
     int n_stream;
     nnc_event **event, **clock; /* plan's; profile's: two per command of main */
+    int32_t *record;            /* by event: the command that records it */
+    void *staging;              /* for copies between devices of two kinds that both hide their memory */
     table own, *use;    /* as planned; that of the next run */
     int64_t *first_arg; /* by command */
     prepared **handle;  /* by command, into owned */
@@ -86,6 +88,11 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink);
 void nnc_exec_unload(nnc_exec *e, bool all); /* not all: what only init used */
 
 nnc_status nnc_exec_weight(nnc_exec *e, int cmd);
+/* Between devices of one kind the device waits and copies. Between kinds the host does: it waits for the stream first. */
+typedef struct place { dev *d; int stream; } place;
+nnc_status nnc_exec_wait(place at, place from, nnc_event *recorded);
+nnc_status nnc_exec_copy(nnc_exec *e, const nnc_cmd *c, place at);
+bool nnc_exec_hidden_copy(const nnc_exec *e, const nnc_cmd *c); /* such as needs e->staging */
 /* Gives command `cmd` to its stream. */
 nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 

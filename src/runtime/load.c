@@ -131,9 +131,9 @@ static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
         return nnc_fail0(sink, NNC_E_BUG, "plan: engine %s does not run %s", g->name,
             c->kind == CMD_call ? "calls" : "kernels");
     prepared *p = &e->owned[e->n_owned];
-    p->device = e->dev[c->device].device;
-    if (e->api->use)
-        NNC_TRY(e->api->use(p->device));
+    p->on = &e->dev[c->device];
+    if (p->on->api->use)
+        NNC_TRY(p->on->api->use(p->on->device));
     int64_t from = nnc_now_ns();
     nnc_status status = load(e->p, c->item, &p->handle, sink);
     nnc_exec_spent(e, phase_of(e->p, c), from);
@@ -181,8 +181,8 @@ void nnc_exec_unload(nnc_exec *e, bool all)
     for (int i = 0; i < e->n_owned; i++) {
         prepared *p = &e->owned[i];
         if (p->engine && (all || !p->main)) {
-            if (e->api->use)
-                (void)e->api->use(p->device);
+            if (p->on->api->use)
+                (void)p->on->api->use(p->on->device);
             p->engine->unload(p->handle);
             p->engine = NULL;
         }
@@ -255,6 +255,7 @@ static nnc_status stage_weight(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     const nnc_ptensor *t = &e->p->tensor[c->arg[0]];
+    const nnc_device_api *api = e->dev[c->device].api;
     nnc_stream *s = e->dev[c->device].stream[c->stream];
     void *host = nnc_malloc((size_t)t->bytes);
     if (!host)
@@ -262,8 +263,8 @@ static nnc_status stage_weight(nnc_exec *e, int i)
     nnc_status status = run_weight(&e->weight[i], &host, NULL);
     int64_t from = nnc_now_ns();
     if (status == NNC_OK)
-        status = e->api->upload(s, nnc_exec_address(e, c->arg[0]), host, nnc_type_bytes(&t->type));
-    nnc_status synced = e->api->sync(s, NULL);
+        status = api->upload(s, nnc_exec_address(e, c->arg[0]), host, nnc_type_bytes(&t->type));
+    nnc_status synced = api->sync(s, NULL);
     nnc_exec_spent(e, NNC_PH_upload, from);
     nnc_free(host);
     return status != NNC_OK ? status : synced;
@@ -273,9 +274,9 @@ nnc_status nnc_exec_weight(nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     e->weight[i] = (weight_work){e, c, NNC_OK, 0};
-    if (!e->api->host_memory)
+    if (!e->dev[c->device].api->host_memory)
         return stage_weight(e, i);
-    return e->api->launch(
+    return e->dev[c->device].api->launch(
         e->dev[c->device].stream[c->stream], &(nnc_work){.run = run_weight,
                                                  .handle = &e->weight[i],
                                                  .args = e->use->arg + e->first_arg[i],

@@ -54,7 +54,7 @@ static nnc_status move(nnc_pipe *q, slot *s, int t, nnc_sink *sink)
     if (s->block[root] || r->space != SP_arena)
         return NNC_OK;
     q->bytes[r->device] += r->bytes;
-    return e->api->alloc(e->dev[r->device].device, r->bytes, &s->block[root], sink);
+    return e->dev[r->device].api->alloc(e->dev[r->device].device, r->bytes, &s->block[root], sink);
 }
 
 /* Everything that lies in a moved tensor moves with it. */
@@ -73,7 +73,7 @@ static nnc_status make_turns(nnc_pipe *q, slot *s, nnc_sink *sink)
     for (int d = 0; d < e->p->n_device; d++) {
         nnc_event **at[] = {&s->turn[d].filled, &s->turn[d].ran, &s->turn[d].emptied};
         for (size_t i = 0; i < NNC_COUNT(at); i++)
-            NNC_TRY(e->api->event_create(e->dev[d].device, at[i], sink));
+            NNC_TRY(e->dev[d].api->event_create(e->dev[d].device, at[i], sink));
     }
     return NNC_OK;
 }
@@ -110,12 +110,12 @@ static nnc_status make_streams(nnc_pipe *q, nnc_sink *sink)
     for (int i = 0; i < p->n_input; i++) {
         int d = p->tensor[p->input[i]].device;
         if (!q->up[d])
-            NNC_TRY(e->api->stream_create(e->dev[d].device, &q->up[d], sink));
+            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, &q->up[d], sink));
     }
     for (int i = 0; i < p->n_output; i++) {
         int d = p->tensor[p->output[i]].device;
         if (!q->down[d])
-            NNC_TRY(e->api->stream_create(e->dev[d].device, &q->down[d], sink));
+            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, &q->down[d], sink));
     }
     return NNC_OK;
 }
@@ -131,8 +131,8 @@ static nnc_status make_marks(nnc_pipe *q, int64_t n, nnc_sink *sink)
     for (int i = 0; i < n && i < NNC_PIPE_SPANS; i++)
         for (int m = 0; m < MARKS; m++)
             if (!q->mark[i][m] && mark_device(q, m) >= 0)
-                NNC_TRY(
-                    e->api->event_create(e->dev[mark_device(q, m)].device, &q->mark[i][m], sink));
+                NNC_TRY(e->dev[mark_device(q, m)].api->event_create(
+                    e->dev[mark_device(q, m)].device, &q->mark[i][m], sink));
     return NNC_OK;
 }
 
@@ -160,23 +160,25 @@ nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
     return NNC_OK;
 }
 
-static void drop_event(const nnc_exec *e, nnc_event *x)
+static void drop_event(const nnc_exec *e, int device, nnc_event *x)
 {
     if (x)
-        e->api->event_destroy(x);
+        e->dev[device].api->event_destroy(x);
 }
 
 static void drop_slot(nnc_exec *e, slot *s)
 {
     if (s->t.capture)
-        e->api->capture_destroy(s->t.capture);
-    for (int t = 0; s->block && t < e->p->n_tensor; t++)
+        e->dev[0].api->capture_destroy(s->t.capture);
+    for (int t = 0; s->block && t < e->p->n_tensor; t++) {
+        const dev *d = &e->dev[e->p->tensor[t].device];
         if (s->block[t])
-            e->api->free(e->dev[e->p->tensor[t].device].device, s->block[t]);
+            d->api->free(d->device, s->block[t]);
+    }
     for (int d = 0; s->turn && d < e->p->n_device; d++) {
-        drop_event(e, s->turn[d].filled);
-        drop_event(e, s->turn[d].ran);
-        drop_event(e, s->turn[d].emptied);
+        drop_event(e, d, s->turn[d].filled);
+        drop_event(e, d, s->turn[d].ran);
+        drop_event(e, d, s->turn[d].emptied);
     }
     nnc_free(s->block);
     nnc_free(s->turn);
@@ -192,15 +194,15 @@ void nnc_pipe_destroy(nnc_pipe *q)
     (void)ignored;
     for (int d = 0; d < q->e->p->n_device; d++) {
         if (q->up && q->up[d])
-            q->e->api->stream_destroy(q->up[d]);
+            q->e->dev[d].api->stream_destroy(q->up[d]);
         if (q->down && q->down[d])
-            q->e->api->stream_destroy(q->down[d]);
+            q->e->dev[d].api->stream_destroy(q->down[d]);
     }
     for (int k = 0; k < SLOTS; k++)
         drop_slot(q->e, &q->slot[k]);
     for (int i = 0; i < NNC_PIPE_SPANS; i++)
         for (int m = 0; m < MARKS; m++)
-            drop_event(q->e, q->mark[i][m]);
+            drop_event(q->e, mark_device(q, m), q->mark[i][m]);
     nnc_free(q->up);
     nnc_free(q->down);
     nnc_free(q->bytes);
@@ -224,7 +226,7 @@ typedef struct one {
 
 static nnc_status mark(const nnc_pipe *q, const one *o, int m, nnc_stream *s)
 {
-    return o->mark ? q->e->api->record(s, o->mark[m]) : NNC_OK;
+    return o->mark ? q->e->dev[mark_device(q, m)].api->record(s, o->mark[m]) : NNC_OK;
 }
 
 /* Where the part of run i begins; step and last of memory k, either may be NULL. */
@@ -237,7 +239,7 @@ static char *part_of(char *const *at, int k, int64_t i, const int64_t *step, con
 static nnc_status fill(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
 {
     const nnc_exec *e = q->e;
-    const nnc_device_api *api = e->api;
+    const nnc_device_api *api = e->dev[d].api;
     if (!q->up[d])
         return NNC_OK;
     NNC_TRY(api->wait(q->up[d], o->s->turn[d].ran));
@@ -258,7 +260,7 @@ static nnc_status fill(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
 static nnc_status empty(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
 {
     const nnc_exec *e = q->e;
-    const nnc_device_api *api = e->api;
+    const nnc_device_api *api = e->dev[d].api;
     if (!q->down[d])
         return NNC_OK;
     NNC_TRY(api->wait(q->down[d], o->s->turn[d].ran));
@@ -279,14 +281,14 @@ static nnc_status compute(nnc_pipe *q, const one *o, nnc_sink *sink)
 {
     nnc_exec *e = q->e;
     for (int d = 0; d < e->p->n_device; d++) {
-        NNC_TRY(e->api->wait(e->dev[d].stream[0], o->s->turn[d].filled));
-        NNC_TRY(e->api->wait(e->dev[d].stream[0], o->s->turn[d].emptied));
+        NNC_TRY(e->dev[d].api->wait(e->dev[d].stream[0], o->s->turn[d].filled));
+        NNC_TRY(e->dev[d].api->wait(e->dev[d].stream[0], o->s->turn[d].emptied));
     }
     NNC_TRY(mark(q, o, R0, e->dev[0].stream[0]));
     NNC_TRY(nnc_exec_run(e, sink));
     NNC_TRY(mark(q, o, R1, e->dev[0].stream[0]));
     for (int d = 0; d < e->p->n_device; d++)
-        NNC_TRY(e->api->record(e->dev[d].stream[0], o->s->turn[d].ran));
+        NNC_TRY(e->dev[d].api->record(e->dev[d].stream[0], o->s->turn[d].ran));
     return NNC_OK;
 }
 
@@ -317,7 +319,7 @@ static nnc_status wait_for_all(nnc_pipe *q, nnc_sink *sink)
         nnc_stream *s[] = {q->up[d], q->down[d]};
         for (int i = 0; i < 2; i++) {
             nnc_status status =
-                s[i] ? q->e->api->sync(s[i], first == NNC_OK ? sink : NULL) : NNC_OK;
+                s[i] ? q->e->dev[d].api->sync(s[i], first == NNC_OK ? sink : NULL) : NNC_OK;
             first = first == NNC_OK ? status : first;
         }
     }
@@ -331,7 +333,7 @@ static void read_marks(const nnc_pipe *q, int64_t n, nnc_pipe_span *span)
         int64_t *to[MARKS] = {&span[i].up[0], &span[i].up[1], &span[i].run[0], &span[i].run[1],
             &span[i].down[0], &span[i].down[1]};
         for (int m = 0; m < MARKS; m++)
-            *to[m] = q->mark[i][m] ? q->e->api->event_ns(q->mark[i][m]) : -1;
+            *to[m] = q->mark[i][m] ? q->e->dev[mark_device(q, m)].api->event_ns(q->mark[i][m]) : -1;
         span[i].given_up = q->given[i][0];
         span[i].given_down = q->given[i][1];
     }
@@ -358,7 +360,7 @@ nnc_status nnc_pipe_run(
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink)
 {
     *out = NULL;
-    *direct = e->api->host_alloc(e->dev[0].device, bytes, out, NULL) == NNC_OK;
+    *direct = e->dev[0].api->host_alloc(e->dev[0].device, bytes, out, NULL) == NNC_OK;
     if (!*direct)
         *out = nnc_aligned_alloc(64, (size_t)bytes);
     return *out || !bytes ? NNC_OK : nnc_nomem(sink);
@@ -367,7 +369,7 @@ nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *dir
 void nnc_exec_host_free(nnc_exec *e, void *p, bool direct)
 {
     if (direct)
-        e->api->host_free(e->dev[0].device, p);
+        e->dev[0].api->host_free(e->dev[0].device, p);
     else
         nnc_free(p);
 }

@@ -12,7 +12,7 @@ static nnc_stream *origin(const nnc_exec *e)
 /* Every other stream waits for the origin, or (join) it for them. */
 static nnc_status fork_or_join(nnc_exec *e, bool join)
 {
-    const nnc_device_api *api = e->api;
+    const nnc_device_api *api = e->dev[0].api;
     if (!join && e->n_stream > 1)
         NNC_TRY(api->record(origin(e), e->dev[0].begin));
     for (int d = 0; d < e->p->n_device; d++)
@@ -38,7 +38,7 @@ static void write_down(nnc_exec *e, nnc_sink *sink)
 {
     nnc_capture *c = NULL;
     nnc_sink *why = nnc_sink_create(); /* NULL: without a reason */
-    if (e->api->capture_begin(origin(e), why) != NNC_OK) {
+    if (e->dev[0].api->capture_begin(origin(e), why) != NNC_OK) {
         tell(sink, why);
         nnc_sink_destroy(why);
         return;
@@ -48,12 +48,12 @@ static void write_down(nnc_exec *e, nnc_sink *sink)
         status = nnc_exec_issue(e, i);
     if (status == NNC_OK)
         status = fork_or_join(e, true);
-    nnc_status ended = e->api->capture_end(origin(e), &c, why);
+    nnc_status ended = e->dev[0].api->capture_end(origin(e), &c, why);
     nnc_status synced = nnc_exec_sync(e, NULL); /* failures of the other streams */
     if (ended == NNC_OK && status == NNC_OK && synced == NNC_OK)
         e->use->capture = c;
     else if (ended == NNC_OK)
-        e->api->capture_destroy(c);
+        e->dev[0].api->capture_destroy(c);
     if (!e->use->capture)
         tell(sink, why);
     nnc_sink_destroy(why);
@@ -62,7 +62,7 @@ static void write_down(nnc_exec *e, nnc_sink *sink)
 /* Streams 0 of the other devices meet the origin. */
 static nnc_status meet(nnc_exec *e, bool before)
 {
-    const nnc_device_api *api = e->api;
+    const nnc_device_api *api = e->dev[0].api;
     if (!before && e->p->n_device > 1)
         NNC_TRY(api->record(origin(e), e->dev[0].begin));
     for (int d = 1; d < e->p->n_device; d++) {
@@ -88,7 +88,7 @@ nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink)
     if (!e->use->capture)
         return NNC_OK;
     NNC_TRY(meet(e, true));
-    NNC_TRY(e->api->replay(origin(e), e->use->capture));
+    NNC_TRY(e->dev[0].api->replay(origin(e), e->use->capture));
     NNC_TRY(meet(e, false));
     *done = true;
     return NNC_OK;

@@ -21,6 +21,8 @@ typedef struct nnc_work {
     int n_arg;
     void *work;
     const char *name; /* the user's layers, for messages; outlives the work; may be NULL */
+    int64_t flops, bytes; /* of the command, and its class ("conv", ...; may be NULL): what a device that only simulates prices it by */
+    const char *op_class;
 } nnc_work;
 
 /* All calls return a status; asynchronous failures are sticky in the stream and come out of sync. Streams of a device may be used from
@@ -44,7 +46,8 @@ typedef struct nnc_device_api {
     void (*event_destroy)(nnc_event *e); /* after sync or destroy of the streams that recorded it or wait for it */
     nnc_status (*upload)(nnc_stream *s, void *dst, const void *src, int64_t bytes);   /* src must stay valid until sync */
     nnc_status (*download)(nnc_stream *s, void *dst, const void *src, int64_t bytes);
-    nnc_status (*copy)(nnc_stream *s, nnc_device *dst_dev, void *dst, const void *src, int64_t bytes); /* between or within devices */
+    nnc_status (*copy)(nnc_stream *s, nnc_device *dst_dev, void *dst, const void *src, int64_t bytes); /* between or within devices of the
+        kind; executors copy between kinds through the host's memory, which waits */
     nnc_status (*launch)(nnc_stream *s, const nnc_work *w);
     nnc_status (*record)(nnc_stream *s, nnc_event *e); /* resets e; it fires when all before it is done */
     nnc_status (*wait)(nnc_stream *s, nnc_event *e);   /* later work of s waits for the latest record of e */
@@ -81,7 +84,8 @@ bool nnc_threads_init(const char **why);
 typedef struct nnc_exec nnc_exec; /* a loaded plan */
 
 typedef struct nnc_exec_options {
-    const nnc_device_api *device;
+    const nnc_device_api *const *device; /* by kind: "cpu:1" is device 1 of the kind "cpu" */
+    int n_device;
     const nnc_engine *const *engine; /* those whose names the plan holds must be here */
     int n_engine;
     /* fills weights of CMD_weight; NULL: inline, generated and file sources are read here */

@@ -29,7 +29,7 @@ static bool repeatable(const nnc_plan *p)
 void nnc_exec_find_watch(nnc_exec *e)
 {
     const nnc_plan *p = e->p;
-    if (e->n_stream != 1 || !e->api->host_memory || !repeatable(p))
+    if (e->n_stream != 1 || !e->dev[0].api->host_memory || !repeatable(p))
         return;
     for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         const nnc_watch *w = e->handle[i] ? e->handle[i]->engine->watch : NULL;
@@ -78,5 +78,5 @@ nnc_status nnc_exec_watch(nnc_exec *e, bool first)
     const nnc_work w = {.run = first ? begin : end,
         .handle = first ? (void *)e : (void *)e->use,
         .name = "check for NaN"};
-    return e->api->launch(e->dev[0].stream[0], &w);
+    return e->dev[0].api->launch(e->dev[0].stream[0], &w);
 }

@@ -218,7 +218,8 @@ static nnc_exec *load(const loaded *l, bool no_replay)
 {
     nnc_exec *x = NULL;
     CHECK_OK(nnc_exec_create(nnc_artifact_plan(l->a),
-        &(nnc_exec_options){.device = &nnc_device_cuda,
+        &(nnc_exec_options){.device = (const nnc_device_api *[]){&nnc_device_cuda},
+            .n_device = 1,
             .engine = engines,
             .n_engine = NNC_COUNT(engines),
             .no_replay = no_replay},

@@ -71,7 +71,10 @@ static double worst(const nnc_type *t, const void *got, const nnc_rval *want)
 static double run(const nnc_plan *p, void *const *in, const nnc_rval *want)
 {
     nnc_exec *e = NULL;
-    nnc_exec_options eo = {.device = &nnc_device_cpu, .engine = engines, .n_engine = 2};
+    nnc_exec_options eo = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
+        .n_device = 1,
+        .engine = engines,
+        .n_engine = 2};
     double most = 0;
     if (nnc_exec_create(p, &eo, &e, test_sink) != NNC_OK)
         return INFINITY;
@@ -148,7 +151,10 @@ TEST(run_of_many_arguments)
     nnc_graph *g = help_graph(nnc_text_str(&t));
     nnc_plan *p = g ? plan(&g, 2, 1, 0) : NULL;
     nnc_exec *e = NULL;
-    nnc_exec_options eo = {.device = &nnc_device_cpu, .engine = engines, .n_engine = 2};
+    nnc_exec_options eo = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
+        .n_device = 1,
+        .engine = engines,
+        .n_engine = 2};
     CHECK(p && help_cmd(p, "/many")->n_arg == MANY + 1);
     if (p && nnc_exec_create(p, &eo, &e, test_sink) == NNC_OK) {
         CHECK_OK(nnc_exec_upload(e, 0, x));

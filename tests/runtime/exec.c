@@ -115,7 +115,10 @@ static int run_watched(const nnc_plan *p, int fail)
 {
     nnc_engine e = toy_engine;
     const nnc_engine *const engines[] = {&e};
-    nnc_exec_options o = {.device = &nnc_device_cpu, .engine = engines, .n_engine = 1};
+    nnc_exec_options o = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
+        .n_device = 1,
+        .engine = engines,
+        .n_engine = 1};
     nnc_exec *exec;
     e.watch = &toy_watch;
     e.run = count_run;

@@ -101,7 +101,7 @@ static int64_t f_event_ns(const nnc_event *e)
 }
 
 const nnc_device_api faulty_device = {
-    .kind = "faulty",
+    .kind = "cpu",
     .host_memory = true,
     .open = f_open,
     .close = f_close,

@@ -47,7 +47,9 @@ const nnc_engine toy_engine = {
 nnc_exec_options exec_options(const nnc_device_api *api)
 {
     static const nnc_engine *const engines[] = {&toy_engine};
-    return (nnc_exec_options){.device = api, .engine = engines, .n_engine = 1};
+    static const nnc_device_api *device[1];
+    device[0] = api;
+    return (nnc_exec_options){.device = device, .n_device = 1, .engine = engines, .n_engine = 1};
 }
 
 /* ---- plans ----------------------------------------------------------------------------------- */
