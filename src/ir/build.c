@@ -323,11 +323,11 @@ nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in)
     return nnc_add_node(g, &p, NULL);
 }
 
-void nnc_output(nnc_graph *g, nnc_ref r, const char *name)
+static void add_output(nnc_graph *g, nnc_ref r, const char *name, nnc_ref state)
 {
     if (g->status != NNC_OK)
         return;
-    if (r >= g->n_value) {
+    if (r >= g->n_value || (state != NNC_NONE && state >= g->n_value)) {
         nnc_stick(
             g, nnc_fail0(g->sink, NNC_E_BUG, "output \"%s\": no such value", name ? name : ""));
         return;
@@ -336,14 +336,38 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name)
     nnc_ref *out = nnc_arena_grow(&g->arena, g->output, &cap, need, sizeof *out);
     cap = g->cap_output;
     const char **names = nnc_arena_grow(&g->arena, g->output_name, &cap, need, sizeof *names);
+    cap = g->cap_output;
+    nnc_ref *states = nnc_arena_grow(&g->arena, g->output_state, &cap, need, sizeof *states);
     char *copy = nnc_arena_strdup(&g->arena, name);
-    if (!out || !names || (name && !copy)) {
+    if (!out || !names || !states || (name && !copy)) {
         nnc_stick(g, nnc_nomem(g->sink));
         return;
     }
     g->output = out;
     g->output_name = names;
+    g->output_state = states;
     g->cap_output = cap;
     g->output[g->n_output] = r;
+    g->output_state[g->n_output] = state;
     g->output_name[g->n_output++] = copy;
+}
+
+void nnc_output(nnc_graph *g, nnc_ref r, const char *name)
+{
+    add_output(g, r, name, NNC_NONE);
+}
+
+void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value)
+{
+    add_output(g, value, NULL, state);
+    if (g->status == NNC_OK)
+        nnc_def(g, state)->state = true;
+}
+
+uint32_t nnc_result_outputs(const nnc_graph *g)
+{
+    uint32_t n = g->n_output;
+    while (n && g->output_state[n - 1] != NNC_NONE)
+        n--;
+    return n;
 }

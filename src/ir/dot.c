@@ -241,7 +241,12 @@ void nnc_graph_dot(nnc_text *t, const nnc_graph *g)
         "ranksep=0.3, labeljust=l];\n");
     put_nodes(t, g);
     for (uint32_t i = 0; i < g->n_output; i++) {
-        nnc_printf(t, "out%u [fillcolor=\"#d9ead3\", label=\"output ", i);
+        const char *state =
+            g->output_state[i] == NNC_NONE ? NULL : g->value[g->output_state[i]].name;
+        bool update = g->output_state[i] != NNC_NONE;
+        nnc_printf(t, "out%u [fillcolor=\"#d9ead3\", label=\"%s ", i, update ? "update" : "output");
+        if (state)
+            put_escaped(t, state, strlen(state));
         if (g->output_name[i])
             put_escaped(t, g->output_name[i], strlen(g->output_name[i]));
         nnc_puts(t, "\"];\n");

@@ -162,8 +162,14 @@ static nnc_status read_leaf(frame *f, nnc_ref r)
         return nnc_nomem(f->e->sink);
     leaf_job j = {.e = f->e, .t = t, .w = n->weight, .y = b->data};
     int64_t elements = nnc_type_numel(t);
-    nnc_status s;
-    if (n->op == OP_iota) {
+    nnc_status s = NNC_OK;
+    uint32_t o = 0;
+    while (n->state && o < f->g->n_output && f->g->output_state[o] != r)
+        o++;
+    if (n->state && f->e->before && o < f->g->n_output) {
+        const nnc_rval *v = &f->e->before[o];
+        memcpy(b->data, v->f ? (const void *)v->f : v->i, (size_t)elements * 8);
+    } else if (n->op == OP_iota) {
         int dim = (int)nnc_attr_int(n, AT_dim, 0);
         j.inner = 1;
         j.extent = t->rank ? t->dim[dim] : 1;
@@ -421,6 +427,39 @@ static nnc_status to_rval(const ev *e, const nnc_type *t, buf *b, nnc_rval *out)
     return NNC_OK;
 }
 
+static nnc_status evaluate(
+    const ev *e, const nnc_graph *g, const void *const *inputs, nnc_rval *outputs)
+{
+    memset(outputs, 0, sizeof *outputs * g->n_output);
+    buf **results = nnc_calloc((size_t)g->n_output + 1, sizeof *results);
+    nnc_graph *expanded = e->rounding ? ev_expanded(g, e->sink) : NULL;
+    nnc_status s = !results || (e->rounding && !expanded)
+                       ? nnc_nomem(e->sink)
+                       : run_graph(e, expanded ? expanded : g, inputs, NULL, results);
+    nnc_graph_destroy(expanded);
+    if (!results)
+        return s;
+    for (uint32_t o = 0; o < g->n_output; o++) {
+        if (s == NNC_OK)
+            s = to_rval(e, nnc_typeof(g, g->output[o]), results[o], &outputs[o]);
+        drop(results[o]);
+    }
+    nnc_free(results);
+    for (uint32_t o = 0; s != NNC_OK && o < g->n_output; o++)
+        nnc_rval_free(&outputs[o]);
+    return s;
+}
+
+nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
+    int threads, const nnc_rval *before, nnc_rval *outputs, nnc_sink *sink)
+{
+    const ev e = {.threads = threads < 1 ? 1 : threads,
+        .weight_dir = weight_dir,
+        .sink = sink,
+        .before = before};
+    return evaluate(&e, g, inputs, outputs);
+}
+
 nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
     int threads, nnc_rval *outputs, nnc_sink *sink)
 {
@@ -430,25 +469,11 @@ nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *w
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
     int threads, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
 {
-    ev e = {threads < 1 ? 1 : threads, weight_dir, sink, rounding};
-    memset(outputs, 0, sizeof *outputs * g->n_output);
-    buf **results = nnc_calloc((size_t)g->n_output + 1, sizeof *results);
-    nnc_graph *expanded = rounding ? ev_expanded(g, sink) : NULL;
-    nnc_status s = !results || (rounding && !expanded)
-                       ? nnc_nomem(sink)
-                       : run_graph(&e, rounding ? expanded : g, inputs, NULL, results);
-    nnc_graph_destroy(expanded);
-    if (!results)
-        return s;
-    for (uint32_t o = 0; o < g->n_output; o++) {
-        if (s == NNC_OK)
-            s = to_rval(&e, nnc_typeof(g, g->output[o]), results[o], &outputs[o]);
-        drop(results[o]);
-    }
-    nnc_free(results);
-    for (uint32_t o = 0; s != NNC_OK && o < g->n_output; o++)
-        nnc_rval_free(&outputs[o]);
-    return s;
+    const ev e = {.threads = threads < 1 ? 1 : threads,
+        .weight_dir = weight_dir,
+        .sink = sink,
+        .rounding = rounding};
+    return evaluate(&e, g, inputs, outputs);
 }
 
 void nnc_rval_free(nnc_rval *v)

@@ -13,6 +13,7 @@ typedef struct ev {
     const char *weight_dir;
     nnc_sink *sink;
     const nnc_rounding *rounding; /* NULL: none */
+    const nnc_rval *before; /* by output: the values of updates that states have; NULL: those of their weights */
 } ev;
 
 /* An operand or result: its type and its elements. */

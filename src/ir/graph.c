@@ -222,6 +222,7 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
     g->value = dup_array(g, src->value, src->n_value, sizeof *g->value, &ok);
     g->output = dup_array(g, src->output, src->n_output, sizeof *g->output, &ok);
     g->output_name = dup_array(g, src->output_name, src->n_output, sizeof *g->output_name, &ok);
+    g->output_state = dup_array(g, src->output_state, src->n_output, sizeof *g->output_state, &ok);
     g->node = dup_array(g, src->node, src->n_node, sizeof *g->node, &ok);
     if (ok) {
         g->cap_value = g->n_value = src->n_value;
@@ -310,8 +311,11 @@ static void mark(tidy *t, uint32_t node)
 static void mark_live(tidy *t)
 {
     nnc_graph *g = t->g;
-    for (uint32_t i = 0; i < g->n_output; i++)
+    for (uint32_t i = 0; i < g->n_output; i++) {
         mark(t, g->value[g->output[i]].node);
+        if (g->output_state[i] != NNC_NONE)
+            mark(t, g->value[g->output_state[i]].node);
+    }
     for (uint32_t i = 0; i < g->n_node; i++)
         if (g->node[i].op == OP_input)
             mark(t, i);
@@ -400,8 +404,11 @@ static nnc_status renumber(tidy *t)
         for (int k = 0; k < node[i].n_in; k++)
             node[i].in[k] = map[node[i].in[k]];
     }
-    for (uint32_t i = 0; i < g->n_output; i++)
+    for (uint32_t i = 0; i < g->n_output; i++) {
         g->output[i] = map[g->output[i]];
+        if (g->output_state[i] != NNC_NONE)
+            g->output_state[i] = map[g->output_state[i]];
+    }
     for (uint32_t i = 0; i < g->n_node; i++)
         if (!t->live[i])
             nnc_graph_destroy(g->node[i].body);

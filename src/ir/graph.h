@@ -27,6 +27,9 @@ const char *nnc_keep_string(nnc_graph *g, const char *s, const char *before);
 /* Makes what an attribute points to g's own. False: out of memory, not yet reported. */
 bool nnc_keep_attr(nnc_graph *g, nnc_attr *a);
 
+/* Why `update state <- value` is wrong; NULL: it is not. */
+const char *nnc_update_fault(const nnc_graph *g, nnc_ref state, nnc_ref value);
+
 /* Where to report on a node: its location, with the origin for a path. */
 nnc_loc nnc_node_loc(const nnc_node *n);
 

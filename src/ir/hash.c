@@ -117,6 +117,8 @@ static void put_graph(mixer *m, const nnc_graph *g)
     put_int(m, g->n_output);
     for (uint32_t i = 0; i < g->n_output; i++)
         put_int(m, g->output[i]);
+    for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++)
+        put_int(m, g->output_state[i]);
 }
 
 /* A number stands in the kernel itself. */

@@ -133,6 +133,7 @@ typedef struct nnc_node {
     uint16_t n_in, n_out, n_attr;
     int16_t device;   /* -1 = not placed */
     bool frozen;      /* param: not trained */
+    bool state;       /* param: a value of the graph replaces it after each run (nnc_update) */
     nnc_ref *in;
     nnc_ref out;      /* first result; results have consecutive ids */
     nnc_attr *attr;   /* sorted by key */
@@ -160,8 +161,9 @@ struct nnc_graph {
     nnc_value *value;
     uint32_t n_value;
     size_t cap_value;
-    nnc_ref *output; /* order of `return` */
+    nnc_ref *output; /* order of `return`, then of `update` */
     const char **output_name;
+    nnc_ref *output_state; /* NNC_NONE; of an update the param whose value the output is after the run */
     uint32_t n_output;
     size_t cap_output;
     /* context that builders stamp on new nodes */
@@ -213,6 +215,10 @@ nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order);
 /* A fused node over `body` (ownership passes to g). Returns the first result. */
 nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in);
 void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
+/* `update %state <- %value`: the graph stays pure, and when a run is over the param `state` has the value. Nodes read the old one. Both have
+ * one type. Updates come after all outputs, and are outputs to whoever asks what must be computed. */
+void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
+uint32_t nnc_result_outputs(const nnc_graph *g); /* outputs that are no updates: the first so many */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, invalid characters replaced by '_' */
 
 /* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
@@ -273,7 +279,7 @@ bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 /* A convolution of which each output channel reads one input channel (groups = input channels): a window with weights. */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 static inline bool nnc_op_is_expensive(nnc_op op) { return nnc_ops[op].flags & OF_slow; }
-/* Static: depends on params and constants alone; computed once, by `init`. static_[v] per value, in `a`. */
+/* Static: depends on constants and on params that nothing updates; computed once, by `init`. static_[v] per value, in `a`. */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 
 /* What running a node once costs, by the one rule that plan, remarks, sim and compare share.
@@ -312,6 +318,9 @@ typedef struct nnc_rval {
 nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
+/* The same, one run of several: states have the values that `before`, the outputs of the last run, has for their updates. NULL: the first. */
+nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads, const nnc_rval *before,
+    nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 /* The same with simulated rounding: each op's result, and the terms of its sums, perturbed at random by as much as a device rounds them.
  * How far this is from nnc_eval measures the conditioning of the model in its dtypes. Deterministic in the seed. */
 typedef struct nnc_rounding {

@@ -499,6 +499,25 @@ static nnc_status parse_node(parser *p)
     return s;
 }
 
+/* `update %w <- %w2`, behind the outputs */
+static nnc_status parse_updates(parser *p)
+{
+    nnc_ref state, value;
+    nnc_scan at = *p->s;
+    for (; nnc_scan_eat(p->s, "update"); at = *p->s) {
+        NNC_TRY(scan_ref(p, &state));
+        NNC_TRY(need(p, "<"));
+        NNC_TRY(need(p, "-"));
+        NNC_TRY(scan_ref(p, &value));
+        const char *why =
+            p->depth ? "a fused node updates nothing" : nnc_update_fault(p->g, state, value);
+        if (why)
+            return nnc_fail(p->sink, NNC_E_MODEL, nnc_scan_loc(&at), "update: %s", why);
+        nnc_update(p->g, state, value);
+    }
+    return p->g->status;
+}
+
 static nnc_status parse_return(parser *p)
 {
     if (!nnc_scan_is(p->s, "%"))
@@ -528,6 +547,8 @@ static nnc_graph *parse_graph(nnc_scan *s, nnc_sink *sink, const char *name, int
         status = parse_node(&p);
     if (status == NNC_OK)
         status = parse_return(&p);
+    if (status == NNC_OK)
+        status = parse_updates(&p);
     if (status == NNC_OK)
         status = need(&p, "}");
     if (status == NNC_OK)

@@ -214,7 +214,8 @@ static void put_body(nnc_text *t, const nnc_graph *g, int depth)
     for (uint32_t i = 0; i < g->n_node; i++)
         put_node(t, g, &g->node[i], depth);
     nnc_printf(t, "%*sreturn", 2 * depth, "");
-    for (uint32_t i = 0; i < g->n_output; i++) {
+    uint32_t n = nnc_result_outputs(g);
+    for (uint32_t i = 0; i < n; i++) {
         nnc_puts(t, i ? ", " : " ");
         put_ref(t, g, g->output[i]);
         if (g->output_name[i]) {
@@ -223,6 +224,13 @@ static void put_body(nnc_text *t, const nnc_graph *g, int depth)
         }
     }
     nnc_putc(t, '\n');
+    for (uint32_t i = n; i < g->n_output; i++) {
+        nnc_printf(t, "%*supdate ", 2 * depth, "");
+        put_ref(t, g, g->output_state[i]);
+        nnc_puts(t, " <- ");
+        put_ref(t, g, g->output[i]);
+        nnc_putc(t, '\n');
+    }
 }
 
 static bool is_word(const char *s)

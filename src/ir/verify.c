@@ -86,6 +86,36 @@ static nnc_status check_node(const nnc_graph *g, uint32_t i, uint32_t next, nnc_
     return check_types(g, n, sink);
 }
 
+const char *nnc_update_fault(const nnc_graph *g, nnc_ref state, nnc_ref value)
+{
+    if (nnc_def(g, state)->op != OP_param)
+        return "only a param can be updated";
+    if (nnc_def(g, state)->state)
+        return "the param is updated twice";
+    const nnc_type *a = nnc_typeof(g, state), *b = nnc_typeof(g, value);
+    return nnc_type_equal(a, b) ? NULL : "the new value has another type than the param";
+}
+
+/* Updates come last, each of a param of its own that says so, by a value of its type. */
+static nnc_status check_updates(const nnc_graph *g, nnc_sink *sink)
+{
+    uint32_t n = nnc_result_outputs(g), states = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        states += g->node[i].state;
+    for (uint32_t i = 0; i < g->n_output; i++) {
+        nnc_ref s = g->output_state[i];
+        if (i < n ? s != NNC_NONE : s >= g->n_value || !nnc_def(g, s)->state)
+            return nnc_fail0(
+                sink, NNC_E_BUG, "verify: output %u of @%s updates no state", i, g->name);
+        if (i >= n && !nnc_type_equal(nnc_typeof(g, s), nnc_typeof(g, g->output[i])))
+            return broken(sink, nnc_def(g, s), "the update has another type");
+    }
+    if (states != g->n_output - n)
+        return nnc_fail0(sink, NNC_E_BUG, "verify: @%s has %u states and %u updates", g->name,
+            states, g->n_output - n);
+    return NNC_OK;
+}
+
 nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink)
 {
     uint32_t next = 0;
@@ -100,5 +130,5 @@ nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink)
     for (uint32_t i = 0; i < g->n_output; i++)
         if (g->output[i] >= g->n_value)
             return nnc_fail0(sink, NNC_E_BUG, "verify: output %u of @%s is no value", i, g->name);
-    return NNC_OK;
+    return check_updates(g, sink);
 }

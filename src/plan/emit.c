@@ -53,7 +53,10 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     if (!t.name)
         return nnc_nomem(m->sink);
     t.bytes = nnc_type_bytes(&t.type);
-    t.space = !m->is_static[r] ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
+    bool kept = m->is_static[r] || (nnc_def(m->g, r)->state && dev == m->home[r]);
+    t.space = !kept ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
+    if (r == v && alias >= 0)
+        t.space = m->p->tensor[alias].space; /* in place, perhaps of a state */
     t.is_input = nnc_def(m->g, v)->op == OP_input && dev == m->home[v];
     NNC_TRY(add_tensor(m, &t, out));
     m->tensor[at] = *out;
@@ -197,6 +200,30 @@ static nnc_status emit_copy(emitter *e, const job *j)
     return tensor_of(e->m, j->value, j->to, NNC_NONE, &c->arg[1]);
 }
 
+/* The new value is where the state is already, or is copied there. */
+static nnc_status emit_update(emitter *e, const job *j)
+{
+    maker *m = e->m;
+    nnc_plan *p = m->p;
+    nnc_ref state = m->g->node[j->node].out;
+    nnc_plan_update *u = &p->update[p->n_update++];
+    NNC_TRY(tensor_of(m, state, j->to, NNC_NONE, &u->state));
+    NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &u->value));
+    if (p->tensor[u->value].alias_of == u->state)
+        return NNC_OK;
+    nnc_cmd *c;
+    NNC_TRY(add_cmd(e, j, CMD_copy, 2, &c));
+    c->op_class = "copy";
+    c->item = -1;
+    c->arg[0] = u->value;
+    NNC_TRY(set_layers(m, c, &m->g->node[j->node]));
+    nnc_ptensor t = p->tensor[u->state];
+    t.alias_of = u->state;
+    NNC_TRY(add_tensor(m, &t, &u->value));
+    c->arg[1] = u->value;
+    return NNC_OK;
+}
+
 static nnc_status emit_pack(emitter *e, const job *j)
 {
     maker *m = e->m;
@@ -320,6 +347,8 @@ static nnc_status emit_list(emitter *e, const job_list *l)
     for (int32_t i = 0; i < l->n; i++) {
         const job *j = &l->at[i];
         nnc_cmd *c;
+        if (j->late && !(i && l->at[i - 1].late))
+            e->m->p->end[SEC_main] = e->m->p->n_cmd;
         switch ((job_kind)j->kind) {
         case J_weight:
             NNC_TRY(emit_weight(e, j));
@@ -332,6 +361,9 @@ static nnc_status emit_list(emitter *e, const job_list *l)
             break;
         case J_copy:
             NNC_TRY(emit_copy(e, j));
+            break;
+        case J_update:
+            NNC_TRY(emit_update(e, j));
             break;
         case J_record:
         case J_wait:
@@ -372,7 +404,7 @@ static nnc_status emit_outputs(maker *m)
     p->output_name = ARENA_NEW(&p->arena, const char *, m->g->n_output + 1);
     if (!p->output || !p->output_name)
         return nnc_nomem(m->sink);
-    for (uint32_t i = 0; i < m->g->n_output; i++) {
+    for (uint32_t i = 0; i < nnc_result_outputs(m->g); i++) {
         nnc_ref v = m->g->output[i];
         NNC_TRY(tensor_of(m, v, m->home[m->root[v]], NNC_NONE, &p->output[i]));
         p->tensor[p->output[i]].is_output = true;
@@ -417,8 +449,14 @@ nnc_status make_commands(maker *m)
     NNC_TRY(emit_list(&e, &m->init));
     m->p->end[SEC_init] = m->p->n_cmd;
     e.phase = 1;
+    m->p->update = ARENA_NEW(&m->p->arena, nnc_plan_update, m->g->n_output + (size_t)1);
+    if (!m->p->update)
+        return nnc_nomem(m->sink);
+    m->p->end[SEC_main] = -1;
     NNC_TRY(emit_list(&e, &m->main));
-    m->p->end[SEC_main] = m->p->end[SEC_step] = m->p->n_cmd;
+    m->p->end[SEC_step] = m->p->n_cmd;
+    if (m->p->end[SEC_main] < 0)
+        m->p->end[SEC_main] = m->p->n_cmd;
     NNC_TRY(emit_outputs(m));
     m->p->n_event = m->n_event;
     return emit_devices(m);

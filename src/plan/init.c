@@ -125,6 +125,13 @@ nnc_status make_init(maker *m)
         for (int k = 0; k < n->n_in; k++)
             NNC_TRY(want(m, n->in[k], j->device));
     }
+    for (uint32_t i = 0; i < m->g->n_node; i++) {
+        const nnc_node *n = &m->g->node[i];
+        if (!n->state)
+            continue;
+        m->want[slot(m, n->out, m->home[n->out])] = 1;
+        NNC_TRY(need(m, n->out, m->home[n->out]));
+    }
     for (uint32_t i = 0; i < m->g->n_output; i++)
         NNC_TRY(want(m, m->g->output[i], m->home[m->root[m->g->output[i]]]));
     return NNC_OK;

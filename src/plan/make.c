@@ -18,17 +18,57 @@ static bool alloc_facts(maker *m)
     m->root = ARENA_NEW(a, nnc_ref, n);
     m->home = ARENA_NEW(a, int16_t, n);
     m->is_out = ARENA_NEW(a, bool, n);
+    m->state_of = ARENA_NEW(a, nnc_ref, n);
+    m->late = ARENA_NEW(a, bool, m->g->n_node + (size_t)1);
     m->tensor = ARENA_NEW(a, int32_t, slots);
     m->use = ARENA_NEW(a, int32_t, slots);
     m->made = ARENA_NEW(a, uint8_t, slots);
     m->want = ARENA_NEW(a, uint8_t, slots);
     m->is_static = nnc_static_values(m->g, a);
     if (!m->root || !m->home || !m->is_out || !m->tensor || !m->use || !m->made || !m->want ||
-        !m->is_static)
+        !m->is_static || !m->state_of || !m->late)
         return false;
+    memset(m->state_of, 0xff, n * sizeof *m->state_of);
     memset(m->tensor, 0xff, slots * sizeof *m->tensor);
     memset(m->use, 0xff, slots * sizeof *m->use);
     return true;
+}
+
+/* What only updates need is late. */
+static void find_late(maker *m, uint32_t results)
+{
+    const nnc_graph *g = m->g;
+    if (results == g->n_output)
+        return;
+    memset(m->late, true, g->n_node * sizeof *m->late);
+    for (uint32_t i = 0; i < results; i++)
+        m->late[g->value[g->output[i]].node] = false;
+    for (uint32_t i = g->n_node; i-- > 0;)
+        for (int k = 0; k < g->node[i].n_in && !m->late[i]; k++)
+            m->late[g->value[g->node[i].in[k]].node] = false;
+}
+
+static nnc_status find_states(maker *m)
+{
+    const nnc_graph *g = m->g;
+    uint32_t results = nnc_result_outputs(g);
+    for (uint32_t i = 0; i < g->n_output; i++) {
+        nnc_ref r = m->root[g->output[i]];
+        const nnc_node *n = nnc_def(g, r);
+        if (i >= results && r == g->output_state[i])
+            continue; /* keeps its value */
+        if (n->state)
+            return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
+                "%s is updated, so its old value cannot be %s: compute something from it, or take "
+                "its new value",
+                g->value[r].name ? g->value[r].name : "a param",
+                i < results ? "an output" : "the new value of another");
+        m->is_out[r] = true;
+        if (i >= results && m->root[g->output[i]] == g->output[i])
+            m->state_of[g->output[i]] = g->output_state[i];
+    }
+    find_late(m, results);
+    return NNC_OK;
 }
 
 static nnc_status find_facts(maker *m)
@@ -50,9 +90,7 @@ static nnc_status find_facts(maker *m)
             m->home[v] = view ? m->home[n->in[0]] : n->device < 0 ? 0 : n->device;
         }
     }
-    for (uint32_t i = 0; i < g->n_output; i++)
-        m->is_out[m->root[g->output[i]]] = true;
-    return NNC_OK;
+    return find_states(m);
 }
 
 static nnc_status add_use(maker *m, nnc_ref r, int dev, int32_t at)
@@ -74,8 +112,8 @@ static nnc_status find_uses(maker *m)
 {
     for (int32_t i = 0; i < m->main.n; i++) {
         const job *j = &m->main.at[i];
-        if (j->kind == J_copy)
-            NNC_TRY(add_use(m, j->value, j->device, i));
+        if (j->kind == J_copy || j->kind == J_update)
+            NNC_TRY(add_use(m, m->root[j->value], j->device, i));
         if (j->kind != J_node)
             continue;
         const nnc_node *n = &m->g->node[j->node];

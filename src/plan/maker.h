@@ -14,14 +14,15 @@ typedef struct call_args {
 } call_args;
 
 /* A command to be: nodes, and what the plan adds around them. */
-typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait } job_kind;
+typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait, J_update } job_kind;
 typedef struct job {
     uint8_t kind;
     bool is_call;
+    bool late;                  /* belongs to the section step */
     int16_t device, stream, to; /* to: J_copy's destination device */
     int16_t engine;             /* index into options.engine */
     uint32_t node;              /* J_node */
-    nnc_ref value;              /* J_weight, J_copy, J_pack: a root value */
+    nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: the new value of the param `node` */
     int32_t item;               /* kernel, call, event */
     int32_t packed;             /* tensor that J_pack makes and the call reads, -1 */
     int64_t work_bytes;
@@ -66,7 +67,9 @@ typedef struct maker {
     bool *is_static;
     nnc_ref *root;     /* the value whose memory it is: itself, or through views */
     int16_t *home;     /* device that computes its root */
-    bool *is_out;      /* root of an output */
+    bool *is_out;      /* root of an output or of a new value of a state */
+    nnc_ref *state_of; /* the param that the value updates, or NNC_NONE */
+    bool *late;        /* by node: no output needs it, only updates do */
     /* by value * n_dev + device */
     int32_t *tensor;   /* -1 */
     int32_t *use;      /* head of the list of main jobs that read the root there, -1 */

@@ -132,6 +132,9 @@ typedef struct nnc_plan_device {
     int streams;
 } nnc_plan_device;
 
+/* After a step, the memory of `state` (persistent, filled by init) holds `value`: an alias of it that a command of step writes. */
+typedef struct nnc_plan_update { int32_t state, value; } nnc_plan_update;
+
 typedef struct nnc_plan {
     nnc_arena arena;      /* owns everything below */
     const char *target;   /* target name and hash */
@@ -147,6 +150,7 @@ typedef struct nnc_plan {
     int n_event;
     int n_cmd; nnc_cmd *cmd;
     int32_t end[SEC__COUNT]; /* of each section: one past its last command. A section begins where the one before ends */
+    int n_update; nnc_plan_update *update;
     int n_input; int32_t *input; const char **input_name;   /* tensors */
     int n_output; int32_t *output; const char **output_name;
 } nnc_plan;

@@ -187,6 +187,14 @@ static const plan_field cmd_field[] = {
 };
 #undef T
 
+#define T nnc_plan_update
+static const plan_field update_field[] = {
+    INT("state", state, 0, INT32_MAX),
+    INT("value", value, 0, INT32_MAX),
+    {0},
+};
+#undef T
+
 #define ROW(word, n, array, fields) \
     { \
         word, offsetof(nnc_plan, n), offsetof(nnc_plan, array), sizeof *((nnc_plan *)0)->array, \
@@ -200,6 +208,7 @@ const plan_row plan_rows[] = {
     ROW("call", n_call, call, call_field),
     ROW("weight", n_weight, weight, weight_field),
     ROW("cmd", n_cmd, cmd, cmd_field),
+    ROW("update", n_update, update, update_field),
     {0},
 };
 

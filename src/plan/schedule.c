@@ -78,6 +78,9 @@ static void fill_edge(list *l, uint32_t from, uint32_t to)
 
 static bool before_in_heap(const list *l, uint32_t a, uint32_t b)
 {
+    if (l->m->late[a] !=
+        l->m->late[b]) /* step is behind main: while nodes of main are left, one of them is ready */
+        return l->m->late[b];
     return l->path[a] != l->path[b] ? l->path[a] > l->path[b] : a < b;
 }
 
@@ -221,7 +224,8 @@ static void find_copies(const maker *m, uint8_t *need)
     }
 }
 
-static nnc_status add_copies(maker *m, job_list *l, const uint8_t *need, nnc_ref r, int stream)
+static nnc_status add_copies(
+    maker *m, job_list *l, const uint8_t *need, nnc_ref r, int stream, bool late)
 {
     for (int d = 0; d < m->n_dev; d++) {
         if (!need[slot(m, r, d)])
@@ -233,8 +237,32 @@ static nnc_status add_copies(maker *m, job_list *l, const uint8_t *need, nnc_ref
         j->device = m->home[r];
         j->to = (int16_t)d;
         j->stream = (int16_t)stream;
+        j->late = late;
         int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, r));
         j->cost.bytes = 2 * bytes;
+    }
+    return NNC_OK;
+}
+
+/* At the end: new values go where the states are. */
+static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream)
+{
+    const nnc_graph *g = m->g;
+    for (uint32_t i = nnc_result_outputs(g); i < g->n_output; i++) {
+        nnc_ref v = g->output[i], s = g->output_state[i];
+        if (m->root[v] == s)
+            continue;
+        job *j = make_job(out, &m->scratch, J_update);
+        if (!j)
+            return nnc_nomem(m->sink);
+        uint32_t by = g->value[m->root[v]].node;
+        j->value = v;
+        j->node = g->value[s].node;
+        j->late = true;
+        j->device = m->home[v];
+        j->to = m->home[s];
+        j->stream = runs_in_main(m, &g->node[by]) ? stream[by] : 0;
+        j->cost.bytes = 2 * nnc_type_bytes(nnc_typeof(g, v));
     }
     return NNC_OK;
 }
@@ -243,22 +271,23 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
 {
     const nnc_graph *g = m->g;
     for (uint32_t i = 0; i < g->n_node; i++)
-        if (g->node[i].op == OP_input)
-            NNC_TRY(add_copies(m, out, need, g->node[i].out, 0));
+        if (g->node[i].op == OP_input || g->node[i].state)
+            NNC_TRY(add_copies(m, out, need, g->node[i].out, 0, false));
     for (uint32_t i = 0; i < l->n_order; i++) {
         const nnc_node *n = &g->node[l->order[i]];
         job *j = make_job(out, &m->scratch, J_node);
         if (!j)
             return nnc_nomem(m->sink);
         j->node = l->order[i];
+        j->late = m->late[j->node];
         j->device = (int16_t)device_of(n);
         j->stream = l->stream[j->node];
         j->cost = nnc_node_cost(g, n);
         int16_t stream = j->stream;
         for (int r = 0; r < n->n_out; r++)
-            NNC_TRY(add_copies(m, out, need, n->out + (nnc_ref)r, stream));
+            NNC_TRY(add_copies(m, out, need, n->out + (nnc_ref)r, stream, m->late[l->order[i]]));
     }
-    return NNC_OK;
+    return add_updates(m, out, l->stream);
 }
 
 /* ---- events -------------------------------------------------------------------------------- */
@@ -282,11 +311,9 @@ static int lane_of(const sync *s, const job *j)
     return j->device * s->m->o->streams + j->stream;
 }
 
-static nnc_status depend(sync *s, int32_t i, nnc_ref root, int dev)
+/* Job i comes after job p. */
+static nnc_status follow(sync *s, int32_t i, int32_t p)
 {
-    int32_t p = s->writer[slot(s->m, root, dev)];
-    if (p < 0 || s->m->is_static[root])
-        return NNC_OK;
     int l = lane_of(s, &s->in->at[i]), pl = lane_of(s, &s->in->at[p]);
     int32_t *mine = s->now + (size_t)l * (size_t)s->n_lane;
     if (mine[pl] > s->pos[p])
@@ -305,6 +332,28 @@ static nnc_status depend(sync *s, int32_t i, nnc_ref root, int dev)
     return NNC_OK;
 }
 
+static nnc_status depend(sync *s, int32_t i, nnc_ref root, int dev)
+{
+    int32_t p = s->writer[slot(s->m, root, dev)];
+    return p < 0 || s->m->is_static[root] ? NNC_OK : follow(s, i, p);
+}
+
+/* A state is updated when nobody reads its old value any more. */
+static nnc_status depend_on_readers(sync *s, int32_t i, nnc_ref state)
+{
+    const maker *m = s->m;
+    for (int32_t k = i; k-- > 0;) {
+        const job *j = &s->in->at[k];
+        const nnc_node *n = j->kind == J_node ? &m->g->node[j->node] : NULL;
+        bool reads = j->kind == J_copy && j->value == state;
+        for (int a = 0; n && j->device == m->home[state] && a < n->n_in && !reads; a++)
+            reads = m->root[n->in[a]] == state;
+        if (reads)
+            NNC_TRY(follow(s, i, k));
+    }
+    return NNC_OK;
+}
+
 /* Walks the jobs with vector clocks, as the verifier will, and notes which waits are needed. */
 static nnc_status find_waits(sync *s)
 {
@@ -318,6 +367,9 @@ static nnc_status find_waits(sync *s)
         if (j->kind == J_copy) {
             NNC_TRY(depend(s, i, j->value, j->device));
             s->writer[slot(m, j->value, j->to)] = i;
+        } else if (j->kind == J_update) {
+            NNC_TRY(depend(s, i, m->root[j->value], j->device));
+            NNC_TRY(depend_on_readers(s, i, m->g->node[j->node].out));
         } else {
             const nnc_node *n = &m->g->node[j->node];
             for (int k = n->n_in; k-- > 0;) /* later operands tend to imply the earlier ones */
@@ -333,13 +385,14 @@ static nnc_status find_waits(sync *s)
     return NNC_OK;
 }
 
-static nnc_status add_sync(maker *m, job_kind kind, int device, int stream, int event)
+static nnc_status add_sync(maker *m, job_kind kind, const job *beside, int event)
 {
     job *j = make_job(&m->main, &m->scratch, kind);
     if (!j)
         return nnc_nomem(m->sink);
-    j->device = (int16_t)device;
-    j->stream = (int16_t)stream;
+    j->device = beside->device;
+    j->stream = beside->stream;
+    j->late = beside->late;
     j->item = event;
     return NNC_OK;
 }
@@ -360,7 +413,7 @@ static nnc_status insert_sync(sync *s)
     for (int32_t i = 0; i < s->in->n; i++) {
         const job *j = &s->in->at[i];
         for (int32_t w = s->first_wait[i]; w >= 0; w = s->wait[w].next)
-            NNC_TRY(add_sync(m, J_wait, j->device, j->stream, s->event[s->wait[w].job]));
+            NNC_TRY(add_sync(m, J_wait, j, s->event[s->wait[w].job]));
         job *to = make_job(&m->main, &m->scratch, j->kind);
         if (!to)
             return nnc_nomem(m->sink);
@@ -368,7 +421,7 @@ static nnc_status insert_sync(sync *s)
         m->streams_used = j->stream + 1 > m->streams_used ? j->stream + 1 : m->streams_used;
         if (s->event[i] >= 0) {
             s->event[i] = m->n_event++;
-            NNC_TRY(add_sync(m, J_record, j->device, j->stream, s->event[i]));
+            NNC_TRY(add_sync(m, J_record, j, s->event[i]));
         }
     }
     return NNC_OK;
@@ -427,9 +480,10 @@ nnc_status make_schedule(maker *m)
     if (m->o->streams > 1) {
         NNC_TRY(list_schedule(&l));
     } else {
-        for (uint32_t i = 0; i < m->g->n_node; i++)
-            if (runs_in_main(m, &m->g->node[i]))
-                l.order[l.n_order++] = i;
+        for (int late = 0; late < 2; late++)
+            for (uint32_t i = 0; i < m->g->n_node; i++)
+                if (m->late[i] == late && runs_in_main(m, &m->g->node[i]))
+                    l.order[l.n_order++] = i;
     }
     find_copies(m, need);
     job_list jobs = {0};

@@ -38,6 +38,9 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
 {
     const nnc_node *n = &m->g->node[j->node];
     nnc_ref r = m->root[operand];
+    bool state = nnc_def(m->g, r)->state && j->device == m->home[r];
+    if (state && (m->state_of[result] != r || operand != r || !j->late))
+        return false; /* the memory of a state is its new value's alone */
     int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, result));
     return nnc_type_bytes(nnc_typeof(m->g, r)) == bytes && count_root(m, n, r) == 1 &&
            dies(m, r, j->device, at);
@@ -218,9 +221,13 @@ static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
     if (n->n_in > NNC_NEST_ENDS) /* each is compared with each */
         return;
     int n_in = distinct(n, -1, NULL);
-    for (int i = 0; i < n_in && at >= 0 && n->n_out == 1; i++) {
+    /* twice: first the state that the result updates alone, so that nothing is copied */
+    for (int turn = 0; turn < 2 * n_in && at >= 0 && n->n_out == 1; turn++) {
         nnc_ref v = NNC_NONE;
+        int i = turn % n_in;
         distinct(n, i, &v);
+        if (turn < n_in && v != m->state_of[n->out])
+            continue;
         if (may_take(m, j, at, v, n->out) && nnc_kernel_in_place(k, i, n_in)) {
             j->in_place = v;
             j->in_place_of = n->out;

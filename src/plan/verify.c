@@ -267,6 +267,27 @@ static nnc_status check_events(const check *v, nnc_arena *a)
     return NNC_OK;
 }
 
+/* A new value is the state's own memory under its own type; each state has one. */
+static nnc_status check_updates(const check *v, nnc_arena *a)
+{
+    const nnc_plan *p = v->p;
+    bool *seen = ARENA_NEW(a, bool, p->n_tensor + 1);
+    if (!seen)
+        return nnc_nomem(v->sink);
+    for (int i = 0; i < p->n_update; i++) {
+        const nnc_plan_update *u = &p->update[i];
+        if (u->state >= p->n_tensor || u->value >= p->n_tensor)
+            return bad_at(v, "update", i, "no such tensor");
+        const nnc_ptensor *s = &p->tensor[u->state], *x = &p->tensor[u->value];
+        if (s->space != SP_persist || s->alias_of >= 0 || x->alias_of != u->state ||
+            seen[u->state] || !nnc_type_equal(&s->type, &x->type))
+            return bad_at(v, "update", i,
+                "a state lasts and has memory of its own, which its one new value takes over");
+        seen[u->state] = true;
+    }
+    return NNC_OK;
+}
+
 /* That each input has a tensor of its own is seen when memory is checked: inputs are written. */
 static nnc_status check_ends(const check *v)
 {
@@ -299,6 +320,7 @@ static nnc_status check_all(check *v, nnc_arena *a)
             return bad_at(v, "command", i, why);
     NNC_TRY(check_events(v, a));
     NNC_TRY(check_ends(v));
+    NNC_TRY(check_updates(v, a));
     return plan_check_memory(v, a);
 }
 

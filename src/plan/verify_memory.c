@@ -26,6 +26,7 @@ typedef struct memory {
     int32_t *map; /* by device * 3 + space: root segment */
     int32_t *writer; /* by tensor: command, -1 none yet, -2 before main (inputs) */
     int32_t *owner; /* by tensor: whose content it is: itself when anything writes it */
+    bool *updates; /* by tensor: is it the new value of a state? */
     bool *dead; /* its content was overwritten, if only in part */
     plan_touches touches; /* by owner */
     int32_t *read_by; /* by owner: last command that reads it */
@@ -145,8 +146,9 @@ static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
             cmd < 0       ? "is two inputs"
             : x->is_input ? "is an input, and written"
                           : "is written twice");
-    if (cmd >= m->p->end[SEC_init] && x->space != SP_arena)
-        return bad(m, cmd, t, "lasts, and is written by main");
+    if (cmd >= m->p->end[SEC_init] && x->space != SP_arena &&
+        !(cmd >= m->p->end[SEC_main] && m->updates[t]))
+        return bad(m, cmd, t, "lasts, and is written by a run that does not update it");
     int32_t *map = &m->map[x->device * 3 + x->space], a, b, mid;
     int64_t lo = x->offset, hi = x->offset + x->bytes;
     cut(m, map, lo);
@@ -204,6 +206,10 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
         if (m->dead[o] || m->writer[o] == -1)
             return bad(m, p->n_cmd, p->output[i], "is an output, but is not there at the end");
     }
+    for (int i = 0; i < p->n_update; i++)
+        if (m->writer[p->update[i].value] < p->end[SEC_main] || m->dead[p->update[i].value])
+            return bad(
+                m, p->n_cmd, p->update[i].value, "is a new value, but is not there after step");
     int32_t *life = ARENA_NEW(a, int32_t, 3 * (size_t)p->n_tensor + 3);
     if (!life)
         return nnc_nomem(m->v->sink);
@@ -223,8 +229,9 @@ static bool alloc_memory(memory *m, nnc_arena *a)
     m->writer = ARENA_NEW(a, int32_t, n);
     m->owner = ARENA_NEW(a, int32_t, n);
     m->dead = ARENA_NEW(a, bool, n);
+    m->updates = ARENA_NEW(a, bool, n);
     m->read_by = ARENA_NEW(a, int32_t, n);
-    if (!m->seg || !m->map || !m->writer || !m->owner || !m->dead || !m->read_by)
+    if (!m->seg || !m->map || !m->writer || !m->owner || !m->dead || !m->updates || !m->read_by)
         return false;
     m->touches.head = ARENA_NEW(a, int32_t, n);
     return m->touches.head && plan_order_init(&m->order, p, false, a);
@@ -259,6 +266,8 @@ nnc_status plan_check_memory(check *v, nnc_arena *a)
     size_t heads = (size_t)p->n_tensor * sizeof *m.touches.head;
     memset(m.touches.head, 0xff, heads);
     NNC_TRY(find_owners(&m));
+    for (int i = 0; i < p->n_update; i++)
+        m.updates[p->update[i].value] = true;
     for (int i = 0; i <= p->n_cmd; i++) {
         if (i == p->end[SEC_init]) {
             memset(m.touches.head, 0xff, heads);

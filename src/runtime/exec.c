@@ -165,34 +165,47 @@ nnc_exec_phases nnc_exec_first_run(const nnc_exec *e)
     return e->phase;
 }
 
-nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
+/* Gives main and what follows up to `end`. */
+static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
+    int32_t first = p->end[SEC_init], i = first;
+    nnc_status status = fence(e, true);
+    if (status == NNC_OK && e->watch)
+        status = nnc_exec_watch(e, true);
+    while (status == NNC_OK && i < p->end[SEC_main])
+        status = nnc_exec_issue(e, i++);
+    if (status == NNC_OK && e->watch) /* it may repeat main, so it stands before step */
+        status = nnc_exec_watch(e, false);
+    while (status == NNC_OK && i < end)
+        status = nnc_exec_issue(e, i++);
+    if (status == NNC_OK)
+        status = fence(e, false);
+    if (status == NNC_OK)
+        return NNC_OK;
+    const char *layers = i > first && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
+    return nnc_fail0(
+        sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
+}
+
+nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
+{
     bool replayed = false;
     if (e->first_given == 0 && e->use == &e->own)
         e->first_given = nnc_now_ns();
     nnc_status status = nnc_exec_replay(e, &replayed, sink);
     if (replayed && status == NNC_OK)
         return NNC_OK;
-    int i = p->end[SEC_init];
-    if (status == NNC_OK)
-        status = fence(e, true);
-    if (status == NNC_OK && e->watch)
-        status = nnc_exec_watch(e, true);
-    while (status == NNC_OK && i < p->end[SEC_main])
-        status = nnc_exec_issue(e, i++);
-    if (status == NNC_OK && e->watch)
-        status = nnc_exec_watch(e, false);
-    if (status == NNC_OK)
-        status = fence(e, false);
-    if (status == NNC_OK) {
-        e->use->runs++;
-        return NNC_OK;
-    }
-    const char *layers =
-        i > p->end[SEC_init] && p->cmd[i - 1].layers ? p->cmd[i - 1].layers : "run";
-    return nnc_fail0(
-        sink, status, "%s: the device refused the command: %s", layers, nnc_status_name(status));
+    if (status != NNC_OK)
+        return nnc_fail0(sink, status, "run: the device refused it: %s", nnc_status_name(status));
+    NNC_TRY(give(e, e->p->end[SEC_main], sink));
+    e->use->runs++;
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink)
+{
+    return give(e, e->p->end[SEC_step], sink);
 }
 
 nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data)

@@ -130,6 +130,9 @@ nnc_status nnc_exec_download(nnc_exec *e, int output, void *data);
 nnc_status nnc_exec_download_part(nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data);
 /* Enqueues main; returns before it is done. After a failure sync before anything else: earlier commands may still run. */
 nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST;
+/* Enqueues main and then step: the outputs are those of the old state, and the state is the new one afterwards. After a failure the state
+ * may be part old and part new. */
+nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Host memory for an input or output: such as copies run fastest with (*direct), or else any. 64-byte aligned; free it before e. */
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;

@@ -209,6 +209,17 @@ TEST(errors_texts)
         {"graph @t { %x = input : f32[2] device 99999 return %x }", "a device number"},
         {"graph @t { %x = input : f32[2] loc x return %x }", "a string in double quotes"},
         {"graph @t { %x = input : f32[2] return %x", "`}`"},
+        {"graph @t { %x = input : f32[2] return %x update %x <- %x }",
+            "only a param can be updated"},
+        {"graph @t { %x = input : f32[3] %w = param : f32[2] = gen(\"w\", seed=1, scale=1) "
+         "return %x update %w <- %x }",
+            "update: the new value has another type than the param"},
+        {"graph @t { %x = input : f32[2] %w = param : f32[2] = gen(\"w\", seed=1, scale=1) "
+         "return %x update %w <- %x update %w <- %x }",
+            "updated twice"},
+        {"graph @t { %x = input : f32[2] %w = param : f32[2] = gen(\"w\", seed=1, scale=1) "
+         "return %x update %w %x }",
+            "<"},
         {"graph @t { %x = input : f32[2] %f = fused %x { %a = input : f32[3] return %a } return %f "
          "}",
             "operand 1 is f32[2], but the body's input is f32[3]"},

@@ -80,6 +80,43 @@ TEST(text_net)
     nnc_text_deinit(&t);
 }
 
+/* Updates survive printing, copying and tidying; what they need is alive, and a graph that updates another state is another. */
+TEST(text_updates)
+{
+    static const char text[] = "graph @t {\n"
+                               "  %x = input : f32[2]\n"
+                               "  %w = param : f32[2] = gen(\"w\", seed=1, scale=1, shift=0)\n"
+                               "  %u = param : f32[2] = gen(\"u\", seed=1, scale=1, shift=0)\n"
+                               "  %w2 = add %x, %w : f32[2]\n"
+                               "  %u2 = neg %u : f32[2]\n"
+                               "  return %x\n"
+                               "  update %w <- %w2\n"
+                               "  update %u <- %u2\n"
+                               "}\n";
+    check_text(text, text);
+    nnc_graph *g = parse_text(text), *c = g ? nnc_graph_clone(g, test_sink) : NULL;
+    nnc_text t = {0};
+    CHECK(c && nnc_result_outputs(c) == 1);
+    if (c) {
+        CHECK_OK(nnc_graph_tidy(c));
+        CHECK_OK(nnc_verify(c, test_sink));
+        nnc_graph_print(&t, c);
+        CHECK_STR(nnc_text_str(&t), text);
+        nnc_hash128 a = nnc_graph_hash(g);
+        nnc_ref first = c->output_state[1];
+        c->output_state[1] = c->output_state[2];
+        c->output_state[2] = first;
+        nnc_hash128 b = nnc_graph_hash(c);
+        CHECK(a.lo != b.lo || a.hi != b.hi);
+        nnc_def(c, first)->state = false;
+        CHECK_INT(nnc_verify(c, test_sink), NNC_E_BUG);
+        CHECK_DIAG("updates no state");
+    }
+    nnc_text_deinit(&t);
+    nnc_graph_destroy(c);
+    nnc_graph_destroy(g);
+}
+
 /* The example of docs/graph-ir.md is what it says it is. */
 TEST(text_docs_example)
 {

@@ -123,6 +123,41 @@ TEST(hostile_memory)
         p->device[0].arena_bytes += 1 << 20);
 }
 
+static const char stateful[] = "graph @t {\n"
+                               "%x = input : f32[64]\n"
+                               "%w = param : f32[64] = gen(\"w\", seed=1, scale=1)\n"
+                               "%u = param : f32[64] = gen(\"u\", seed=1, scale=1)\n"
+                               "%y = mul %x, %w loc \"/y\"\n"
+                               "%z = mul %y, %u loc \"/z\"\n"
+                               "%w2 = sub %w, %z loc \"/w2\"\n"
+                               "return %y as \"y\"\n"
+                               "update %w <- %w2\n"
+                               "update %u <- %x }";
+
+TEST(hostile_updates)
+{
+#define LIE_OF_STATE(why, ...) \
+    do { \
+        nnc_plan *p = help_plan_text(stateful, 1, 1); \
+        if (p) { \
+            __VA_ARGS__; \
+            rejected(p, why); \
+        } \
+        nnc_plan_destroy(p); \
+    } while (0)
+    LIE_OF_STATE("written by a run that does not update it", p->n_update = 1);
+    LIE_OF_STATE("written by a run that does not update it", p->end[SEC_main] = p->end[SEC_step]);
+    LIE_OF_STATE("update 0: no such tensor", p->update[0].state = p->n_tensor);
+    LIE_OF_STATE("its one new value takes over", p->update[1] = p->update[0]);
+    LIE_OF_STATE("its one new value takes over", p->update[0].value = p->input[0]);
+    /* the other state is read by /z: its new value may not come before */
+    LIE_OF_STATE(
+        "is read after its memory was given to another", nnc_cmd last = p->cmd[p->n_cmd - 1];
+        int z = at(p, "/z");
+        memmove(p->cmd + z + 1, p->cmd + z, (size_t)(p->n_cmd - 1 - z) * sizeof last);
+        p->cmd[z] = last);
+}
+
 TEST(hostile_text)
 {
     static const struct {

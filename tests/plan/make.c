@@ -395,6 +395,58 @@ TEST(make_random_windows)
     CHECK(made > 300 && in_padding > 10);
 }
 
+/* ---- state ----------------------------------------------------------------------------------- */
+
+TEST(make_update_in_place)
+{
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[64]\n"
+                                 "%w = param : f32[64] = gen(\"w\", seed=1, scale=1)\n"
+                                 "%y = mul %x, %w loc \"/y\"\n"
+                                 "%w2 = sub %w, %x loc \"/w2\"\n"
+                                 "return %y as \"y\"\n"
+                                 "update %w <- %w2 }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    /* the weight, y, and w2 over w: nothing is copied */
+    CHECK(p->n_cmd == 3 && p->end[SEC_init] == 1 && p->end[SEC_main] == 2 && p->end[SEC_step] == 3);
+    CHECK_STR(p->cmd[2].layers, "/w2");
+    CHECK_INT(p->n_update, 1);
+    CHECK_INT(p->tensor[p->update[0].state].space, SP_persist);
+    CHECK_INT(p->tensor[p->update[0].value].alias_of, p->update[0].state);
+    CHECK_INT(p->device[0].persist_bytes, 256);
+    CHECK_INT(p->device[0].arena_bytes, 512);
+    nnc_plan_destroy(p);
+}
+
+TEST(make_update_copied)
+{
+    /* the new value is an output of the old state's run, so it has memory of its own; the old one may not be an output */
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%w = param : f32[64] = gen(\"w\", seed=1, scale=1)\n"
+                                 "%w2 = exp %w loc \"/w2\"\n"
+                                 "return %w2 as \"y\"\n"
+                                 "update %w <- %w2 }",
+        1, 1);
+    if (p) {
+        help_check(p);
+        CHECK_INT(help_count(p, CMD_copy), 1);
+        CHECK_INT(p->end[SEC_step] - p->end[SEC_main], 1);
+    }
+    nnc_plan_destroy(p);
+    nnc_graph *g = help_graph("graph @t {\n"
+                              "%x = input : f32[4]\n"
+                              "%w = param : f32[4] = gen(\"w\", seed=1, scale=1)\n"
+                              "return %w as \"y\"\n"
+                              "update %w <- %x }");
+    p = g ? help_plan(g, 1, 1) : NULL;
+    CHECK(p == NULL);
+    CHECK_DIAG("w is updated, so its old value cannot be an output");
+    nnc_graph_destroy(g);
+}
+
 TEST(make_declined)
 {
     nnc_graph *g = help_graph("graph @t {\n"

@@ -170,6 +170,105 @@ TEST(run_of_many_arguments)
     nnc_text_deinit(&t);
 }
 
+/* ---- state ----------------------------------------------------------------------------------- */
+
+/* y = x w + b, loss gradient by hand: g = x^T (y - t) / 8; SGD with momentum: v2 = 0.9 v + g, w2 = w - lr v2, b2 = b - lr mean(y - t).
+ * The momentum and the bias stand on their own device. */
+static const char sgd[] = "graph @sgd {\n"
+                          "%x = input : f32[8,6]\n"
+                          "%t = input : f32[8,4]\n"
+                          "%w = param : f32[6,4] = gen(\"w\", seed=1, scale=0.5)\n"
+                          "%b = param : f32[4] = gen(\"b\", seed=1, scale=0.5)\n"
+                          "%v = param : f32[6,4] = gen(\"v\", seed=1, scale=0)\n"
+                          "%fixed = param : f32[4] = gen(\"fixed\", seed=1, scale=0.5)\n"
+                          "%lr = constant : f32[] = [0.05]\n"
+                          "%m = constant : f32[] = [0.9]\n"
+                          "%n = constant : f32[] = [0.125]\n"
+                          "%xw = matmul %x, %w loc \"/xw\"\n"
+                          "%y0 = add %xw, %b loc \"/y0\"\n"
+                          "%y = add %y0, %fixed loc \"/y\"\n"
+                          "%e = sub %y, %t loc \"/e\"\n"
+                          "%xe = matmul %x, %e {transpose_a=1} loc \"/xe\"\n"
+                          "%g = mul %xe, %n loc \"/g\"\n"
+                          "%mv = mul %v, %m loc \"/mv\"\n"
+                          "%v2 = add %mv, %g device 1 loc \"/v2\"\n"
+                          "%step = mul %v2, %lr loc \"/step\"\n"
+                          "%w2 = sub %w, %step loc \"/w2\"\n"
+                          "%eb = reduce_mean %e {axes=[0], keepdims=0} device 1 loc \"/eb\"\n"
+                          "%bs = mul %eb, %lr loc \"/bs\"\n"
+                          "%b2 = sub %b, %bs loc \"/b2\"\n"
+                          "return %y as \"y\"\n"
+                          "update %w <- %w2\n"
+                          "update %b <- %b2\n"
+                          "update %v <- %v2\n"
+                          "}\n";
+
+enum { STEPS = 25 };
+
+/* Runs main alone every third time: it must not move the state. */
+static void check_sgd(int streams, int devices, int level)
+{
+    static float x[48], t[32], y[32];
+    const void *in[] = {x, t};
+    nnc_rval before[4] = {0}, after[4];
+    nnc_graph *g = help_graph(sgd), *source = g ? nnc_graph_clone(g, test_sink) : NULL;
+    for (uint32_t i = 0; source && devices == 1 && i < g->n_node; i++)
+        g->node[i].device = -1;
+    nnc_plan *p = source ? plan(&g, streams, devices, level) : NULL;
+    nnc_exec *e = NULL;
+    nnc_exec_options eo = {.device = (const nnc_device_api *[]){&nnc_device_cpu},
+        .n_device = 1,
+        .engine = engines,
+        .n_engine = 2};
+    for (int i = 0; i < 48; i++)
+        x[i] = (float)(i * 7 % 11 - 5) * 0.2f;
+    for (int i = 0; i < 32; i++)
+        t[i] = (float)(i * 5 % 13 - 6) * 0.1f;
+    CHECK(p != NULL);
+    if (!p || nnc_exec_create(p, &eo, &e, test_sink) != NNC_OK)
+        return;
+    help_check(p);
+    CHECK_INT(p->n_update, 3);
+    CHECK_INT(p->n_output, 1);
+    CHECK(p->end[SEC_main] < p->end[SEC_step]);
+    CHECK_OK(nnc_exec_upload(e, 0, x));
+    CHECK_OK(nnc_exec_upload(e, 1, t));
+    double first = 0, last = 0;
+    for (int s = 0; s < STEPS; s++) {
+        CHECK_OK(nnc_eval_step(source, in, NULL, 1, s ? before : NULL, after, test_sink));
+        if (s % 3 == 0)
+            CHECK_OK(nnc_exec_run(e, test_sink));
+        CHECK_OK(nnc_exec_step(e, test_sink));
+        CHECK_OK(nnc_exec_download(e, 0, y));
+        CHECK_OK(nnc_exec_sync(e, test_sink));
+        last = 0;
+        for (int i = 0; i < 32; i++) {
+            CHECK_NEAR(y[i], after[0].f[i], 2e-5);
+            last += (y[i] - t[i]) * (y[i] - t[i]);
+        }
+        first = s ? first : last;
+        for (int k = 0; k < 4; k++) {
+            nnc_rval_free(&before[k]);
+            before[k] = after[k];
+        }
+    }
+    CHECK(last < 0.7 * first); /* it learns */
+    for (int k = 0; k < 4; k++)
+        nnc_rval_free(&before[k]);
+    nnc_exec_destroy(e);
+    nnc_plan_destroy(p);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(source);
+}
+
+TEST(state_sgd)
+{
+    for (int streams = 1; streams <= 3; streams++)
+        for (int devices = 1; devices <= 2; devices++)
+            for (int level = 0; level <= 2; level += 2)
+                check_sgd(streams, devices, level);
+}
+
 TEST(generated_runs)
 {
     for (uint64_t i = 0; i < 80; i++)
