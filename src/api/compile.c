@@ -229,7 +229,7 @@ void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, in
 {
     const nnc_plan *p = a->plan;
     int64_t f = 0, b = 0, l = 0;
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         const nnc_cmd *c = &p->cmd[i];
         l += c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy;
         f = nnc_add_sat(f, c->flops);

@@ -29,8 +29,9 @@ static bool measure(timeline *m)
         int first = x->first > 0 ? x->first : 0, last = x->last < p->n_cmd ? x->last : p->n_cmd - 1;
         if (!in_arena(m, x) || first > last)
             continue;
-        m->live[first] += nnc_align_up(x->bytes, 64); /* as placed */
-        m->live[last + 1] -= nnc_align_up(x->bytes, 64);
+        int64_t placed = nnc_align_up(x->bytes, nnc_plan_align(&p->device[m->device]));
+        m->live[first] += placed;
+        m->live[last + 1] -= placed;
     }
     for (int i = 1; i <= p->n_cmd; i++)
         m->live[i] += m->live[i - 1];

@@ -215,8 +215,8 @@ nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order);
 /* A fused node over `body` (ownership passes to g). Returns the first result. */
 nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in);
 void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
-/* `update %state <- %value`: the graph stays pure, and when a run is over the param `state` has the value. Nodes read the old one. Both have
- * one type. Updates come after all outputs, and are outputs to whoever asks what must be computed. */
+/* `update %state <- %value`: the graph stays pure, and when a run is over the param `state` has the value. Nodes read the old one.
+ * Both have one type. Updates come after all outputs, and are outputs to whoever asks what must be computed. */
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
 uint32_t nnc_result_outputs(const nnc_graph *g); /* outputs that are no updates: the first so many */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, invalid characters replaced by '_' */
@@ -318,7 +318,8 @@ typedef struct nnc_rval {
 nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
-/* The same, one run of several: states have the values that `before`, the outputs of the last run, has for their updates. NULL: the first. */
+/* The same, one run of several: states have the values that `before`, the outputs of the last run, has for their updates.
+ * NULL: the first run. */
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads, const nnc_rval *before,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 /* The same with simulated rounding: each op's result, and the terms of its sums, perturbed at random by as much as a device rounds them.

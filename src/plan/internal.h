@@ -69,12 +69,6 @@ bool plan_touches_done(const plan_touches *s, const plan_order *o, int32_t tenso
  * (n_tensor; alias chains followed). */
 void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *root);
 
-/* ---- memory (memory.c) -------------------------------------------------------------------------------------------- */
-
-/* What offsets of this device's memory are multiples of: 64 bytes; 256 on GPUs, as cudaMalloc aligns, which cuBLASLt asks of its
- * workspace (its kernels for Hopper fail without). */
-int64_t plan_align(const nnc_plan_device *d);
-
 /* ---- calls (verify_call.c) --------------------------------------------------------------------------------------- */
 
 /* Are the shapes of a call consistent, so that an engine that trusts them stays inside its buffers? Why not in *why (static). */

@@ -49,7 +49,7 @@ static bool conflict(void *ctx, int i, int j)
     return !frees(s, a, b) && !frees(s, b, a);
 }
 
-int64_t plan_align(const nnc_plan_device *d)
+int64_t nnc_plan_align(const nnc_plan_device *d)
 {
     return !strncmp(d->name, "cuda", 4) ? 256 : 64;
 }
@@ -68,7 +68,7 @@ static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, in
         s->block[n++] = (nnc_block){x->bytes, x->first, x->last, 0};
     }
     bool events = space == SP_arena && s->order.n_lane > 1;
-    int64_t align = plan_align(&p->device[device]);
+    int64_t align = nnc_plan_align(&p->device[device]);
     *size = nnc_pack_blocks(s->block, n, align, events ? conflict : NULL, s, least, a);
     if (*size < 0)
         return nnc_nomem(sink);
@@ -86,7 +86,7 @@ static int64_t line_up(nnc_plan *p, int device)
         if (x->device != device || x->space != SP_persist || x->alias_of >= 0)
             continue;
         x->offset = at;
-        at += nnc_align_up(x->bytes, plan_align(&p->device[device]));
+        at += nnc_align_up(x->bytes, nnc_plan_align(&p->device[device]));
     }
     return at;
 }
@@ -103,7 +103,7 @@ static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
         if (s->root[t] != t || x->device != device || x->space != SP_arena)
             continue;
         int first = x->first < p->end[SEC_init] ? p->end[SEC_init] : x->first;
-        int64_t bytes = nnc_align_up(x->bytes, plan_align(&p->device[device]));
+        int64_t bytes = nnc_align_up(x->bytes, nnc_plan_align(&p->device[device]));
         delta[first] += bytes;
         delta[(x->last < first ? first : x->last) + 1] -= bytes;
     }

@@ -170,6 +170,9 @@ nnc_plan *nnc_plan_parse(nnc_scan *s, nnc_sink *sink);
  * space, aliases same size. A plan from a file passes through here before it runs: it must reject anything dangerous. */
 nnc_status nnc_plan_verify(const nnc_plan *p, nnc_sink *sink) NNC_MUST;
 nnc_hash128 nnc_plan_hash(const nnc_plan *p);
+/* What offsets of this device's memory are multiples of: 64 bytes; 256 on GPUs, as cudaMalloc aligns, which cuBLASLt asks of its
+ * workspace (its kernels for Hopper fail without). */
+int64_t nnc_plan_align(const nnc_plan_device *d);
 
 /* ---- engines --------------------------------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@ static const char *tensor_fault(const nnc_plan *p, int i)
                                          : d->persist_bytes;
     if (t->bytes != nnc_type_bytes(&t->type))
         return "its bytes are not those of its type";
-    int64_t align = t->alias_of < 0 ? plan_align(d) : 64;
+    int64_t align = t->alias_of < 0 ? nnc_plan_align(d) : 64;
     if (t->offset % align || t->offset > size || t->bytes > size - t->offset)
         return align > 64 ? "it does not lie inside its space, 256-byte aligned"
                           : "it does not lie inside its space, 64-byte aligned";
