@@ -69,6 +69,11 @@ bool plan_touches_done(const plan_touches *s, const plan_order *o, int32_t tenso
  * (n_tensor; alias chains followed). */
 void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *root);
 
+/* ---- rows (verify.c) ---------------------------------------------------------------------------------------------- */
+
+/* The part of nnc_plan_verify that looks at each row by itself. The maker asks as well: what cannot be loaded is not compiled. */
+nnc_status plan_check_rows(const nnc_plan *p, nnc_sink *sink) NNC_MUST;
+
 /* ---- calls (verify_call.c) --------------------------------------------------------------------------------------- */
 
 /* Are the shapes of a call consistent, so that an engine that trusts them stays inside its buffers? Why not in *why (static). */

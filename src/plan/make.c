@@ -164,7 +164,8 @@ static nnc_status make_all(maker *m)
     NNC_TRY(make_objects(m));
     NNC_TRY(make_commands(m));
     NNC_TRY(name_target(m));
-    return plan_place(m->p, m->sink);
+    NNC_TRY(plan_place(m->p, m->sink));
+    return plan_check_rows(m->p, m->sink);
 }
 
 nnc_status nnc_plan_make(

@@ -324,6 +324,11 @@ static nnc_status check_all(check *v, nnc_arena *a)
     return plan_check_memory(v, a);
 }
 
+nnc_status plan_check_rows(const nnc_plan *p, nnc_sink *sink)
+{
+    return check_rows(&(check){.p = p, .sink = sink, .code = NNC_E_MODEL});
+}
+
 nnc_status nnc_plan_verify(const nnc_plan *p, nnc_sink *sink)
 {
     nnc_arena a;

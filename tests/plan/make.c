@@ -552,6 +552,23 @@ TEST(make_devices)
     nnc_graph_destroy(g);
 }
 
+/* What could not be loaded is not compiled: each tensor is of a legal size, together they are beyond 2^48 bytes. */
+TEST(make_beyond_loading)
+{
+    nnc_graph *g = help_graph("graph @t {\n"
+                              "%x = input : u8[70368744177664]\n"
+                              "%a = identity %x\n"
+                              "%b = ne %x, %x loc \"/b\"\n"
+                              "%c = max %x, %x loc \"/c\"\n"
+                              "%d = min %x, %x loc \"/d\"\n"
+                              "%e = mul %x, %x loc \"/e\"\n"
+                              "return %b, %c, %d, %e }");
+    nnc_plan *p = g ? help_plan(g, 1, 1) : NULL;
+    CHECK(g != NULL && p == NULL);
+    CHECK_DIAG("plan: device 0: arena: 351843720888320 is out of range");
+    nnc_graph_destroy(g);
+}
+
 TEST(make_usage)
 {
     nnc_graph *g = help_graph("graph @t {\n%x = input : f32[4]\nreturn %x }");
