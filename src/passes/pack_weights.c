@@ -59,9 +59,12 @@ static bool is_packed(const packing *k, const nnc_type *w)
     return k->rank == w->rank;
 }
 
-/* Why contraction n's second operand v is not packed, or NULL. */
-static const char *blocker(const pass *p, const nnc_node *n, nnc_ref v)
+/* Why contraction n's second operand v is not packed, or NULL. x: its first operand's type. */
+static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *x, nnc_ref v)
 {
+    enum {
+        FEW_ROWS = 8
+    }; /* of a product: the plain loops' way of reading weights once (engines/loops.h, LP_SKINNY) */
     const nnc_type *w = nnc_typeof(p->g, v);
     if (n->op != OP_conv && n->op != OP_matmul && n->op != OP_linear)
         return "a transposed convolution has no panels";
@@ -72,6 +75,9 @@ static const char *blocker(const pass *p, const nnc_node *n, nnc_ref v)
     if (w->rank + 1 > NNC_MAX_RANK || (n->op == OP_matmul && w->rank != 2) ||
         !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
         return "its weights are not one row-major matrix";
+    if (n->op != OP_conv && nnc_type_numel(x) <= FEW_ROWS * x->dim[x->rank - 1] &&
+        nnc_is_float((nnc_dtype)w->dtype) && nnc_dtype_size((nnc_dtype)w->dtype) >= 4)
+        return "so few rows read each weight once, as it lies";
     return NULL;
 }
 
@@ -183,7 +189,8 @@ nnc_status pass_pack_weights(pass *p)
         const nnc_node *core = core_of(c, &operand);
         if (!e || !e->kernels || p->t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
-        const char *why = blocker(p, core, c->in[operand]);
+        const char *why = blocker(
+            p, core, nnc_typeof(c->op == OP_fused ? c->body : p->g, core->in[0]), c->in[operand]);
         if (why) {
             layers l = layers_of(p, i, NNC_NONE);
             remark_declined(p, &l, "weights packed", "%s", why);

@@ -240,11 +240,11 @@ static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
  * not optimised keeps every value in memory, so only short bodies are such. */
 static bool compile_soon(const nnc_kernel *k, bool once)
 {
-    enum { SHORT = 64, FEW = 4096 };
-    int64_t steps = k->n_ins;
-    for (int a = 0; a < k->n_axis && steps <= FEW; a++)
+    enum { SHORT = 64, FEW = 4096, ONCE = 16 << 20 };
+    int64_t steps = k->n_ins, most = once ? ONCE : FEW;
+    for (int a = 0; a < k->n_axis && steps <= most; a++)
         steps *= k->axis[a].extent;
-    return k->n_ins <= SHORT && (once || steps <= FEW);
+    return k->n_ins <= SHORT && steps <= most;
 }
 
 static lowered *find_lowered(const maker *m, nnc_hash128 h)
@@ -369,7 +369,9 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
             core = &n->body->node[i];
             g = n->body;
         }
-    return e && e->kernels && core->op == OP_matmul && !nnc_attr_int(core, AT_transpose_b, 0) &&
+    const nnc_type *y = nnc_typeof(g, core->out);
+    return e && e->kernels && core->op == OP_matmul &&
+           nnc_type_numel(y) > 8 * y->dim[y->rank - 1] && !nnc_attr_int(core, AT_transpose_b, 0) &&
            nnc_type_is_row_major(nnc_typeof(g, core->in[1])) &&
            nnc_type_is_row_major(nnc_typeof(g, core->out));
 }
