@@ -139,7 +139,8 @@ static const flag flags[] = {
     {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
         "interpret kernels instead of compiling them (slow)"},
     {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL,
-        "compute contractions in generated kernels instead of oneDNN (without LLVM: plain loops, slow)"},
+        "compute contractions in generated kernels instead of oneDNN (without LLVM: plain loops, "
+        "slow)"},
     {"--format", 'f', F_format, AT(format), 0, 0, 3, "text|json|csv",
         "of what is printed (default text)"},
     {"--format", 'j', F_format, AT(format), 0, 0, 2, "text|json",

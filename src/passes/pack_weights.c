@@ -1,6 +1,8 @@
 /* passes/pack_weights.c -- weights of contractions that become generated kernels are put into panels, once, by `init`: as many outputs as
  * a register block takes lie side by side, for one term of the sum after the other, so that the kernel reads weights along memory.
  *
+ * Second operands that are computed at run time are copied into panels at each run, where the product is long enough.
+ *
  *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n]
  *
  * p is made of ordinary static nodes; inside the kernel w' is an index map. Where no n divides the outputs, they lie side by side as a
@@ -21,32 +23,30 @@ static int64_t panel(const pass *p, nnc_dtype d, int64_t outputs)
     return outputs % (2 * lanes) == 0 ? 2 * lanes : outputs % lanes == 0 ? lanes : 0;
 }
 
-/* How the second operand of contraction n is packed. `o` is its dimension of outputs; the terms of the sum keep their order, but for a
- * convolution's channels, which go last. */
+/* How the second operand of contraction n is packed: its batches, panels of outputs, a window's elements, terms (channels), outputs. */
 static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, packing *k)
 {
-    bool product = n->op == OP_matmul && nnc_attr_int(n, AT_transpose_b, 0) == 0;
-    int o = product ? 1 : 0, at = 0, to = 0;
+    bool product = n->op == OP_matmul, turned = product && nnc_attr_int(n, AT_transpose_b, 0) != 0;
+    int o = !product ? 0 : w->rank - 1 - turned, terms = !product ? 1 : w->rank - 2 + turned;
     int64_t wide = panel(p, (nnc_dtype)w->dtype, w->dim[o]);
-    int first = -1, last = -1, channels = -1;
+    int at[NNC_MAX_RANK] = {0}, to = 0; /* where each dimension is once the outputs are cut */
+    k->rank = 0;
     for (int d = 0; d < w->rank; d++) {
-        if (d == o && wide) {
-            first = at;
-            k->cut[at++] = w->dim[d] / wide;
-        }
-        (void)(d == o ? (last = at) : d == 1 ? (channels = at) : 0);
-        k->cut[at++] = d == o && wide ? wide : w->dim[d];
+        if (d == o && wide)
+            k->cut[k->rank++] = w->dim[d] / wide;
+        at[d] = k->rank;
+        k->cut[k->rank++] = d == o && wide ? wide : w->dim[d];
     }
-    k->rank = at;
-    if (first >= 0)
-        k->perm[to++] = first;
-    for (int d = 0; d < at; d++)
-        if (d != first && d != last && d != channels)
-            k->perm[to++] = d;
-    if (channels >= 0)
-        k->perm[to++] = channels;
-    k->perm[to++] = last;
-    for (int d = 0; d < at; d++)
+    for (int d = 0; product && d < w->rank - 2; d++)
+        k->perm[to++] = at[d];
+    if (wide)
+        k->perm[to++] = at[o] - 1;
+    for (int d = 0; !product && d < w->rank; d++)
+        if (d != o && d != terms)
+            k->perm[to++] = at[d];
+    k->perm[to++] = at[terms];
+    k->perm[to++] = at[o];
+    for (int d = 0; d < k->rank; d++)
         k->back[k->perm[d]] = d;
 }
 
@@ -59,24 +59,33 @@ static bool is_packed(const packing *k, const nnc_type *w)
     return k->rank == w->rank;
 }
 
-/* Why contraction n's second operand v is not packed, or NULL. x: its first operand's type. */
-static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *x, nnc_ref v)
+/* Why contraction n's second operand v is not packed, or NULL. x, y: types of its first operand and its result. */
+static const char *blocker(
+    const pass *p, const nnc_node *n, const nnc_type *x, const nnc_type *y, nnc_ref v)
 {
     enum {
-        FEW_ROWS = 8
-    }; /* of a product: the plain loops' way of reading weights once (engines/loops.h, LP_SKINNY) */
+        FEW_ROWS =
+            8, /* of a product: the plain loops' way of reading weights once (engines/loops.h, LP_SKINNY) */
+        MANY_ROWS = 32, /* copying the weights at each run takes a fraction of the product */
+    };
     const nnc_type *w = nnc_typeof(p->g, v);
+    int64_t matrices = 1;
     if (n->op != OP_conv && n->op != OP_matmul && n->op != OP_linear)
         return "a transposed convolution has no panels";
+    if (n->in[0] == n->in[1])
+        return "its source is its weights, too";
     if (nnc_attr_int(n, AT_groups, 1) != 1)
         return "its groups share no weights";
-    if (!edit_static(p, v))
+    if (w->rank + 1 > NNC_MAX_RANK || !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
+        return "its weights are not row-major";
+    for (int d = 0; n->op == OP_matmul && d < w->rank - 2; d++)
+        matrices *= w->dim[d];
+    int64_t rows =
+        n->op == OP_conv ? MANY_ROWS : nnc_type_numel(y) / (y->dim[y->rank - 1] * matrices);
+    if (!edit_static(p, v) && (n->op == OP_conv || rows < MANY_ROWS))
         return "its weights are computed at run time";
-    if (w->rank + 1 > NNC_MAX_RANK || (n->op == OP_matmul && w->rank != 2) ||
-        !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
-        return "its weights are not one row-major matrix";
-    if (n->op != OP_conv && nnc_type_numel(x) <= FEW_ROWS * x->dim[x->rank - 1] &&
-        nnc_is_float((nnc_dtype)w->dtype) && nnc_dtype_size((nnc_dtype)w->dtype) >= 4)
+    if (rows <= FEW_ROWS && nnc_is_float((nnc_dtype)w->dtype) &&
+        nnc_dtype_size((nnc_dtype)x->dtype) >= 4)
         return "so few rows read each weight once, as it lies";
     return NULL;
 }
@@ -189,8 +198,9 @@ nnc_status pass_pack_weights(pass *p)
         const nnc_node *core = core_of(c, &operand);
         if (!e || !e->kernels || p->t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
-        const char *why = blocker(
-            p, core, nnc_typeof(c->op == OP_fused ? c->body : p->g, core->in[0]), c->in[operand]);
+        const nnc_graph *g = c->op == OP_fused ? c->body : p->g;
+        const char *why =
+            blocker(p, core, nnc_typeof(g, core->in[0]), nnc_typeof(g, core->out), c->in[operand]);
         if (why) {
             layers l = layers_of(p, i, NNC_NONE);
             remark_declined(p, &l, "weights packed", "%s", why);
