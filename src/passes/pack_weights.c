@@ -28,7 +28,7 @@ static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, pa
 {
     bool product = n->op == OP_matmul, turned = product && nnc_attr_int(n, AT_transpose_b, 0) != 0;
     int o = !product ? 0 : w->rank - 1 - turned, terms = !product ? 1 : w->rank - 2 + turned;
-    int64_t wide = panel(p, (nnc_dtype)w->dtype, w->dim[o]);
+    int64_t wide = panel(p, (nnc_dtype)w->dtype, w->dim[o] / nnc_attr_int(n, AT_groups, 1));
     int at[NNC_MAX_RANK] = {0}, to = 0; /* where each dimension is once the outputs are cut */
     k->rank = 0;
     for (int d = 0; d < w->rank; d++) {
@@ -74,8 +74,9 @@ static const char *blocker(
         return "a transposed convolution has no panels";
     if (n->in[0] == n->in[1])
         return "its source is its weights, too";
-    if (nnc_attr_int(n, AT_groups, 1) != 1)
-        return "its groups share no weights";
+    int64_t groups = nnc_attr_int(n, AT_groups, 1);
+    if (groups > 1 && !panel(p, (nnc_dtype)w->dtype, w->dim[0] / groups))
+        return "a group's outputs are no whole vectors";
     if (w->rank + 1 > NNC_MAX_RANK || !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
         return "its weights are not row-major";
     for (int d = 0; n->op == OP_matmul && d < w->rank - 2; d++)

@@ -436,6 +436,37 @@ TEST(row_schedules)
     }
 }
 
+/* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length; blocks of the source
+ * are the slow digits of a unit, panels of the weights the fast ones. */
+TEST(contraction_schedules)
+{
+    static const struct {
+        int bits, width, unroll;
+        int64_t rows;
+    } at[] = {{512, 32, 14, 56}, {512, 32, 13, 49}, {512, 32, 7, 7}, {256, 16, 6, 56},
+        {256, 16, 4, 7}, {128, 8, 6, 12}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        nnc_target t = ck_target;
+        char text[160];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%lld,64]\n%%w = input : f32[64,64]\n"
+            "%%y = matmul %%x, %%w\nreturn %%y }",
+            (long long)at[i].rows);
+        t.vector_bits = at[i].bits;
+        lowered l = lower_for(text, &t);
+        if (l.k) {
+            const nnc_kschedule *s = &l.k->sched;
+            int digit[NNC_KAXES];
+            CHECK_INT(nnc_sched_width(s), at[i].width);
+            CHECK_INT(nnc_sched_n(s, KD_tile, nnc_sched_vec(s)), at[i].width);
+            CHECK_INT(nnc_sched_n(s, KD_unroll, -1), at[i].unroll);
+            CHECK_INT(nnc_kernel_digits(l.k, digit), 2);
+            CHECK_INT(digit[1], nnc_sched_vec(s));
+        }
+        end(&l);
+    }
+}
+
 /* Sums over columns read along memory by blocks of rows: as many pieces as threads, not wider than
  * the nearest cache. Short sums, and those that need places, go column by column. */
 TEST(column_schedules)

@@ -262,6 +262,12 @@ TEST(contractions)
          "= add %v, %s\n"
          "return %o }",
             true},
+        {"%x = input : f32[1,12,9,9]{0,2,3,1}\n%p = input : f32[4,3,3,6,16]\n%y = fused %x, %p {\n"
+         "%i = input : f32[1,12,9,9]{0,2,3,1}\n%q = input : f32[4,3,3,6,16]\n%t = transpose %q "
+         "{perm=[0,4,3,1,2]}\n%w = reshape %t {shape=[64,6,3,3]}\n%z = conv %i, %w "
+         "{pads=[1,1,1,1], "
+         "groups=2}\nreturn %z }",
+            true},
         {"%x = input : f32[1,300,8,8]{0,2,3,1}\n%w = input : f32[16,300,3,3]{2,3,1,0}\n"
          "%y = conv %x, %w {pads=[1,1,1,1]}",
             true}};
