@@ -163,10 +163,10 @@ static nnc_ref copy_operand(folder *f, nnc_graph *g, nnc_ref v)
 }
 
 /* r, rounded to its own type as a run would round it. */
-static nnc_ref rounded(const folder *f, nnc_graph *g, const nnc_node *n, nnc_ref r)
+static nnc_ref rounded(nnc_graph *g, const nnc_node *n, nnc_ref r)
 {
     nnc_dtype d = (nnc_dtype)nnc_typeof(g, r)->dtype;
-    if (!exact_only(f->p) || !rounds_once((nnc_op)n->op) || !nnc_is_float(d) || d == DT_f64)
+    if (!rounds_once((nnc_op)n->op) || !nnc_is_float(d) || d == DT_f64)
         return r;
     nnc_attr to = nnc_ai(AT_to, d);
     return nnc_build(g, OP_cast, 1, &r, 1, &to);
@@ -186,7 +186,7 @@ static void copy_node(folder *f, nnc_graph *g, uint32_t i)
     nnc_ref r = nnc_copy_node(g, p->g, n, in);
     for (uint32_t o = 0; o < n->n_out && r != NNC_NONE; o++) {
         nnc_ref v = n->out + o;
-        f->map[v] = rounded(f, g, n, r + o);
+        f->map[v] = rounded(g, n, r + o);
         f->made[v] = f->piece;
         if (frontier(p, f->known, v) && f->map[v] != NNC_NONE) {
             f->want[f->n_want++] = v;
