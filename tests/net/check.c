@@ -208,8 +208,9 @@ static bool artifact(const net_case *c, nnc_env *e, const nnc_graph *g, nnc_comp
             nnc_printf(why, "output %d of the loaded artifact has other bits", i);
             ok = false;
         }
-    api_run_free(&again); /* and l with it, where it ran */
+    api_run_free(&again);
     nnc_artifact_destroy(b);
+    nnc_artifact_destroy(l);
     return ok;
 }
 
