@@ -1,5 +1,5 @@
 /* frontend/build_nn.c -- builders of layers with weights, windows and norms: each checks and normalises an fe_spec in the user's terms,
- * then makes a few nodes. What shape inference reports as well is left to it: the layer's place stands on the graph meanwhile. */
+ * then makes a few nodes. Errors that shape inference reports too are left to it; it reports them at the layer's place. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -230,9 +230,13 @@ nnc_ref fe_build_batchnorm(fe_layer *l)
         return NNC_NONE;
     const nnc_type x = *in_type(l);
     nnc_type t = nnc_type_make((nnc_dtype)x.dtype, 1, &x.dim[1]);
-    nnc_ref v[5] = {l->in[0], fe_weight(l, "weight", &t, 0.1f, 1),
-        fe_weight(l, "bias", &t, 0.1f, 0), fe_weight(l, "running_mean", &t, 0.1f, 0),
-        fe_weight(l, "running_var", &t, 0.2f, 1)};
+    nnc_ref v[5] = {l->in[0], NNC_NONE, NNC_NONE};
+    for (int i = 0; i < 2; i++)
+        v[1 + i] = l->s.affine ? fe_weight(l, i ? "bias" : "weight", &t, 0.1f, i ? 0 : 1)
+                               : nnc_broadcast(l->f->g,
+                                     nnc_scalar(l->f->g, (nnc_dtype)x.dtype, i ? 0 : 1), 1, t.dim);
+    v[3] = fe_weight(l, "running_mean", &t, 0.1f, 0);
+    v[4] = fe_weight(l, "running_var", &t, 0.2f, 1);
     return nnc_build(l->f->g, OP_batchnorm, 5, v, n, a);
 }
 

@@ -1,6 +1,5 @@
-/* frontend/check.c -- what can be said about a model file without its args: shape of the
- * document, unknown keys, unknown layer types, missing keys; in blocks that nobody uses too.
- * All errors are reported, not the first alone. */
+/* frontend/check.c -- the checks of a model file that need no args: its structure, unknown keys, unknown layer types, missing
+ * keys; unused blocks included. Reports all errors, up to MAX_ERRORS. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>
@@ -38,9 +37,8 @@ static void only_keys(
                 fe_hint(f, c->string, names, n));
 }
 
-/* Lines and columns of all layers, in one walk over text and tree side by side: kept in the
- * integer and double fields of the items, which cJSON uses for numbers alone. (nnc_json_loc is
- * O(text) for one item: right for errors, not for 100,000 layers.) */
+/* Finds line and column of every item in one walk over text and tree, and stores them in the items' valueint and valuedouble, which
+ * cJSON uses for numbers only. (nnc_json_loc takes O(text) per item: good for errors, too slow for 100,000 layers.) */
 typedef struct place {
     const char *p, *line_start;
     int line;
@@ -175,7 +173,7 @@ bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
 
 static void check_layers(fe *f, const cJSON *layers, const char *path, int depth);
 
-/* {"conv": {...}}, as other formats have it: says how it is written here. */
+/* Reports a layer without "op"; {"conv": {...}}, the form of other formats, gets the form of this one. */
 static void no_op(fe *f, const cJSON *item, const char *path)
 {
     fe_row row;
@@ -250,7 +248,7 @@ static bool is_value(const cJSON *v)
     return cJSON_IsString(v) || (cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble));
 }
 
-/* An arg with bounds or choices: of the kinds that set_arg and bind_args compare with. */
+/* Checks an arg with bounds or choices: model.c compares whole numbers and words only. */
 static void check_arg(fe *f, const cJSON *a, const char *path)
 {
     static const char *const bounds[] = {"min", "max"};

@@ -1,10 +1,10 @@
-/* frontend/expand.c -- walks the layers: conditions, repeats, groups and blocks, each layer
- * built as it is met. Bounded before memory is touched: NNC_MAX_NESTING levels, NNC_MAX_LAYERS
+/* frontend/expand.c -- walks the layers with their conditions, repeats, groups and blocks, and builds each layer in
+ * order. Bounded before memory is allocated: NNC_MAX_NESTING levels, NNC_MAX_LAYERS
  * layers and iterations in all. */
 #include "frontend/internal.h"
 #include <string.h>
 
-typedef struct flow { /* what a layer yields, or the one before has yielded */
+typedef struct flow { /* the results of a layer */
     const nnc_ref *ref;
     int n;
     const char *name; /* of the layer, NULL */
@@ -61,13 +61,13 @@ static bool check_arity(fe_layer *l)
                (l->n_in < r->n_min ? r->n_min : r->n_max) == 1 ? "" : "s", l->n_in) != NNC_NONE;
 }
 
-/* Does operand i hold indices or a condition, which no dtype converts? */
+/* Operands that hold indices or a condition: "dtype" does not convert them. */
 static bool is_index(const fe_row *r, int i)
 {
     return (r->op == OP_gather && (r->own || i == 1)) || (r->op == OP_select && i == 0);
 }
 
-/* Is the layer defined for floats only, or made of weights and sums? */
+/* Layers defined for floats only, and those of weights and sums. */
 static bool wants_floats(const fe_row *r)
 {
     return nnc_op_class(r->op) == CL_contract || r->op == OP_prelu || r->op == OP_leaky_relu ||
@@ -117,9 +117,9 @@ static bool build_op(
         .dtype = c->dtype,
         .n_out = 1};
     if (!fe_layer_find(u->op, &l.row))
-        return nomem(f); /* cannot be: fe_check_op has found it */
-    l.loc = (nnc_loc){
-        f->file, u->item->valueint, (int)u->item->valuedouble, path}; /* check.c put them there */
+        return nomem(f); /* unreachable: fe_check_op found it */
+    l.loc = (nnc_loc){f->file, u->item->valueint, (int)u->item->valuedouble,
+        path}; /* line and column: see check.c */
     f->g->origin = path;
     f->g->loc = l.loc;
     f->g->device = c->device;
@@ -163,31 +163,6 @@ static bool body_result(
     return true;
 }
 
-static bool run_group(fe *f, const fe_ctx *c, const use *u, const char *path, flow *out)
-{
-    fe_scope scope = {c->scope, ++f->n_scope};
-    fe_ctx in = *c;
-    flow first = {u->in, 1, NULL};
-    in.up = c;
-    in.scope = &scope;
-    in.path = path;
-    in.block = NULL;
-    in.depth = c->depth + 1;
-    if (in.depth > NNC_MAX_NESTING)
-        return fe_fail_at(f, u->item, false, path, "groups and blocks are nested deeper than %d",
-                   NNC_MAX_NESTING),
-               false;
-    if (u->n_in != 1)
-        return fe_fail_at(f, key(u->item, "in"), false, path,
-                   "a group takes 1 input, found %d: its layers can name what stands before it",
-                   u->n_in),
-               false;
-    if (!fe_define(f, u->item, &in, path, "input", 1, u->in, false))
-        return false;
-    return run_layers(f, &in, key(u->item, "layers"), first, out) &&
-           body_result(f, &in, u->item, path, *out, out);
-}
-
 /* The block's args: from the layer's keys, else their defaults; above them the model's args. */
 static bool bind_args(
     fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, const fe_env **out)
@@ -201,7 +176,7 @@ static bool bind_args(
         if (!e)
             return nomem(f);
         *e = (fe_env){.name = name, .up = *out};
-        if (v ? !fe_eval(f, v, path, c->env, name, &e->v) : !fe_arg_default(f, a, path, &e->v))
+        if (v ? !fe_eval_arg(f, v, path, c->env, name, &e->v) : !fe_arg_default(f, a, path, &e->v))
             return false;
         if (!cJSON_IsArray(args) && !fe_arg_allowed(f, a, name, &e->v, v, path))
             return false;
@@ -229,28 +204,38 @@ static bool define_inputs(
     return true;
 }
 
-static bool run_block(
+/* Runs the layers of a block, or of the group u->item when block is NULL. A group sees the names around it; a block is closed. */
+static bool run_body(
     fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, flow *out)
 {
-    fe_scope scope = {NULL, ++f->n_scope};
+    fe_scope scope = {block ? NULL : c->scope, ++f->n_scope};
     fe_ctx in = *c;
     flow first = {u->in, 1, NULL};
+    const cJSON *body = block ? block : u->item;
     in.up = c;
     in.scope = &scope;
     in.path = path;
     in.block = block;
     in.depth = c->depth + 1;
-    for (const fe_ctx *p = c; p; p = p->up)
+    for (const fe_ctx *p = c; p && block; p = p->up)
         if (p->block == block)
             return fe_fail_at(f, u->item, false, path, "block `%s` uses itself", u->op), false;
     if (in.depth > NNC_MAX_NESTING)
         return fe_fail_at(f, u->item, false, path, "groups and blocks are nested deeper than %d",
                    NNC_MAX_NESTING),
                false;
-    if (!bind_args(f, c, u, block, path, &in.env) || !define_inputs(f, &in, u, block, path))
+    if (!block && u->n_in != 1)
+        return fe_fail_at(f, key(u->item, "in"), false, path,
+                   "a group takes 1 input, found %d: its layers can name earlier layers themselves",
+                   u->n_in),
+               false;
+    if (block && !bind_args(f, c, u, block, path, &in.env))
         return false;
-    return run_layers(f, &in, key(block, "layers"), first, out) &&
-           body_result(f, &in, block, path, *out, out);
+    if (block ? !define_inputs(f, &in, u, block, path)
+              : !fe_define(f, u->item, &in, path, "input", 1, u->in, false))
+        return false;
+    return run_layers(f, &in, key(body, "layers"), first, out) &&
+           body_result(f, &in, body, path, *out, out);
 }
 
 /* ---- one layer of the file ------------------------------------------------------------------- */
@@ -269,7 +254,7 @@ static bool run_once(
     in.prefix = nnc_arena_printf(&f->a, "%s.", prefix);
     if (!in.prefix)
         return nomem(f);
-    return block ? run_block(f, &in, u, block, path, out) : run_group(f, &in, u, path, out);
+    return run_body(f, &in, u, block, path, out);
 }
 
 /* Iteration k > 0 takes the result of the one before as its first input; the other inputs stay. */
@@ -327,7 +312,8 @@ static bool read_repeat(fe *f, const fe_ctx *c, use *u)
     if (i)
         u->index = i->valuestring;
     if (i && !r)
-        return fe_fail_at(f, i, true, u->path, "index: there is no \"repeat\" that it could count"),
+        return fe_fail_at(
+                   f, i, true, u->path, "index: it counts a \"repeat\", which the layer lacks"),
                false;
     if (r && u->n_in == 0)
         return fe_fail_at(f, r, true, u->path, "repeat: the layer needs an input"), false;

@@ -57,7 +57,7 @@ typedef struct fe_list { /* of integers */
     bool one; /* a number by itself: stands for every dimension where each may have its own */
     int64_t v[2 * NNC_MAX_RANK];
 } fe_list;
-/* fe_list.n of a pad that is computed: as much as keeps ceil(extent / stride); an odd zero goes to the end or to the begin. */
+/* fe_list.n of a computed pad, which keeps ceil(extent / stride); an odd zero goes to the end (upper) or to the begin (lower). */
 enum { FE_SAME_UPPER = -1, FE_SAME_LOWER = -2 };
 
 /* The numbers of one layer: what a reader of model files fills in and a builder checks, normalises and builds. A field whose bit in `has`
@@ -182,7 +182,7 @@ typedef struct fe_scope { /* where names are looked up */
     uint32_t id;
 } fe_scope;
 
-typedef struct fe_ctx { /* what a layer inherits from what it stands in */
+typedef struct fe_ctx { /* what a layer inherits from the groups and blocks around it */
     const struct fe_ctx *up;
     const fe_env *env;
     const fe_scope *scope;
@@ -213,7 +213,7 @@ typedef struct fe_layer { /* the layer being built */
 } fe_layer;
 
 nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, const char *fmt, ...) NNC_PRINTF(5, 6);
-/* A warning at loc, unless the same one stands there: layers are built once for each repeat. */
+/* Warns at loc unless the same warning is there already: a repeated layer is built several times. */
 void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 nnc_status fe_stop(fe *f, nnc_status st); /* makes st sticky; returns it */
 nnc_ref fe_nomem(fe *f);
@@ -226,6 +226,8 @@ const char *fe_key_hint(fe *f, const char *key, const char *const *names, size_t
 
 /* Reading JSON values (value.c). All report and return false on error. */
 bool fe_eval(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
+/* The same for an arg: a float is a word, which only keys that are floats take. */
+bool fe_eval_arg(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
 bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
 bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo,
     int64_t hi, int max, int *n, int64_t *out);
@@ -241,11 +243,11 @@ bool fe_has(const fe_layer *l, fe_key key);
 /* Fills l->s from the layer's keys and its row's defaults. */
 bool fe_read_spec(fe_layer *l);
 bool fe_read_bool(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, bool *out);
-/* Can d hold v (an integer exactly)? `whose` says in an error what has the type d. */
+/* Checks that d can hold v (an integer exactly). `whose`: what has the type d, for the message. */
 bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *whose);
-/* *axis counts from 0 then. */
+/* Checks the axis and makes it count from 0. */
 bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *axis);
-/* Different axes of `list`, ascending. */
+/* Makes the axes of `list` count from 0 and ascend; reports repeated ones. */
 bool fe_axes(fe_layer *l, const char *key, int rank, const fe_list *list, int *n, int64_t out[NNC_MAX_RANK]);
 /* Reports at the layer's key (or the layer when absent) and returns NNC_NONE. */
 nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...) NNC_PRINTF(3, 4);
@@ -261,7 +263,7 @@ nnc_ref fe_build_binary(fe_layer *l); /* two operands, or one and "value" */
 
 /* Weights (weights.c). */
 nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scale, float shift);
-/* The weight's scale is settled at the end by what follows `user` (see weights.c). */
+/* Leaves the weight's scale to the end of the load: it depends on what follows `user` (see weights.c). */
 bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in);
 nnc_status fe_weights_open(fe *f);
 nnc_status fe_weights_close(fe *f, bool ok);

@@ -1,5 +1,5 @@
-/* frontend/model.c -- loads a model: what kind of file it is, its args and what --set makes of
- * them, and the order of the steps. */
+/* frontend/model.c -- loads a model: recognises the kind of file, binds its args to their defaults or --set, and runs the
+ * steps of the load in order. */
 #include "frontend/internal.h"
 #include <assert.h>
 #include <ctype.h>
@@ -23,10 +23,9 @@ bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out)
     }
     if (!cJSON_IsNumber(v))
         return fe_fail_at(f, v, false, path,
-                   "arg `%.60s`: expected a whole number or a word in quotes as its default",
-                   a->string),
+                   "arg `%.60s`: expected a number or a word in quotes as its default", a->string),
                false;
-    return fe_eval(f, v, path, NULL, a->string, out);
+    return fe_eval_arg(f, v, path, NULL, a->string, out);
 }
 
 static bool same(const fe_val *v, const cJSON *c)
@@ -37,7 +36,7 @@ static bool same(const fe_val *v, const cJSON *c)
     return cJSON_IsNumber(c) && !v->is_word && c->valuedouble == (double)v->i;
 }
 
-/* What would be right instead of a value that choices, min or max forbid; "" when it is allowed. */
+/* Appends what is expected when choices, min or max forbid v; nothing when v is allowed. */
 static void arg_wants(const cJSON *a, const fe_val *v, nnc_text *t)
 {
     const cJSON *choices = cJSON_GetObjectItemCaseSensitive(a, "choices");
@@ -72,8 +71,7 @@ static void put_val(nnc_text *t, const fe_val *v)
         nnc_printf(t, "%lld", (long long)v->i);
 }
 
-/* `v` obeys the choices, min and max of arg `a`? `given`: where the value stands, NULL for a
- * default. */
+/* Checks v against the choices, min and max of arg `a`. `given`: the value's place in the file, NULL for a default. */
 bool fe_arg_allowed(
     fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path)
 {
@@ -91,7 +89,7 @@ bool fe_arg_allowed(
     return ok;
 }
 
-/* --set of one arg: same kind as its default, within its choices and bounds. */
+/* Sets one arg by --set: of the kind of its default, within its choices and bounds. */
 static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *name, fe_val v)
 {
     const char *names[FE_MAX_ARGS];
@@ -102,6 +100,13 @@ static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *nam
         names[n++] = e->name;
     nnc_text t = {0};
     nnc_status st = NNC_OK;
+    if (e && e->v.is_word && !v.is_word &&
+        !isalpha((unsigned char)*e->v.word)) { /* a float without a point */
+        const char *text = nnc_arena_printf(&f->a, "%lld", (long long)v.i);
+        if (!text)
+            return nnc_nomem(f->sink);
+        v = (fe_val){.is_word = true, .word = text, .n = (int)strlen(text)};
+    }
     nnc_printf(&t, "--set %.60s=", name);
     put_val(&t, &v);
     if (!e) {
@@ -188,7 +193,7 @@ static void warn_unused_node(fe *f, const nnc_node *n, const uint32_t *uses)
     nnc_text_deinit(&t);
 }
 
-/* Results and inputs that nobody uses are likely mistakes. */
+/* Warns of unused results and inputs, which are likely mistakes. */
 static nnc_status warn_unused(fe *f)
 {
     const nnc_graph *g = f->g;
@@ -249,7 +254,7 @@ static bool output_named(const nnc_graph *g, const char *name, uint32_t but)
     return false;
 }
 
-/* Outputs without `as` are called as their values are in the text, so that their names depend on no pass. */
+/* Names outputs without `as` after their values in the text, so that the names do not depend on passes. */
 static nnc_status name_outputs(nnc_graph *g, const char *file, nnc_sink *sink)
 {
     for (uint32_t i = 0; i < g->n_output; i++) {
@@ -292,7 +297,7 @@ static nnc_graph *load_text(
     return g;
 }
 
-/* The first thing that is neither blank nor a comment: { is a model, "graph" a graph. */
+/* Decides by the first characters after blanks and comments: `{` begins a model, `graph` a graph. */
 nnc_graph *nnc_model_parse(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {

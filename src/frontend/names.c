@@ -1,5 +1,5 @@
-/* frontend/names.c -- names of layers by scope, and what `in` and `output` refer to. A scope is
- * a block's body (closed: what is outside cannot be seen), a group's body, or the model. */
+/* frontend/names.c -- layer names by scope, and the values that `in` and `output` refer to. A scope is the model, a group's
+ * body, or a block's body, which is closed: names outside are not visible in it. */
 #include "frontend/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static bool visible(const fe_scope *s, uint32_t id)
     return false;
 }
 
-/* The line of a later layer of this list that has the name; 0 when there is none. */
+/* Returns the line of a later layer of this list with the name, or 0. */
 static int defined_later(const cJSON *item, const char *name)
 {
     for (const cJSON *l = item; l; l = l->next) {
@@ -89,8 +89,8 @@ static bool unknown(
     int later = layer ? defined_later(layer, name) : 0;
     if (later) {
         fe_fail_at(f, at, false, path,
-            "layer `%.60s` stands later, at line %d; a layer can use only those before it", name,
-            later);
+            "layer `%.60s` is defined later, at line %d; a layer can use only those before it",
+            name, later);
     } else if (near) {
         fe_fail_at(f, at, false, path, "no layer or input is named `%.60s`; did you mean `%s`?",
             name, near);
@@ -131,7 +131,7 @@ bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, con
             continue;
         if (k >= e->n_ref)
             return fe_fail_at(f, at, false, path,
-                       "`%s` has %d result%s; `:%ld` is none of them (they count from 0)", name,
+                       "`%s` has %d result%s, counted from 0; `:%ld` does not exist", name,
                        e->n_ref, e->n_ref == 1 ? "" : "s", k),
                    false;
         *out = e->ref[k];
@@ -140,7 +140,7 @@ bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, con
     return unknown(f, at, layer, c, path, name);
 }
 
-/* A name, or a list of names; into an array of the arena. */
+/* Resolves a name or a list of names into an array in the arena. */
 bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c, const char *path,
     const char *what, const nnc_ref *prev, int *n, nnc_ref **out)
 {

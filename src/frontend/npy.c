@@ -68,13 +68,13 @@ static const char *read_descr(const char *s, header *h)
             h->swap = *s == '>';
             return NULL;
         }
-    return "its dtype is none of f2 f4 f8 i1-i8 u1-u8 b1 V2 (bf16)";
+    return "its dtype is unsupported; expected f2 f4 f8 i1-i8 u1-u8 b1 or V2 (bf16)";
 }
 
 static const char *read_shape(cursor *c, header *h)
 {
     if (!eat(c, "("))
-        return "its shape is no tuple";
+        return "its shape is not a tuple";
     for (h->rank = 0; !eat(c, ")"); h->rank++) {
         int64_t v = 0;
         const char *start;
@@ -100,7 +100,7 @@ static const char *read_dict(cursor *c, header *h)
     char key[32], descr[32];
     const char *why = NULL;
     if (!eat(c, "{"))
-        return "its header is no dictionary";
+        return "its header is not a dictionary";
     while (!eat(c, "}") && !why) {
         if (!quoted(c, key) || !eat(c, ":"))
             return "its header is damaged";
@@ -130,7 +130,7 @@ static const char *read_header(const nnc_map *m, header *h, size_t *data)
         return "its first bytes are not \\x93NUMPY";
     int version = m->data[6];
     if (version < 1 || version > 3)
-        return "its version is none of 1, 2, 3";
+        return "its version is unsupported; expected 1, 2 or 3";
     size_t at = version == 1 ? 10 : 12, len = m->data[8] | (size_t)m->data[9] << 8;
     if (m->n < at)
         return "it ends in its header";
@@ -151,7 +151,7 @@ static void copy_bytes(uint8_t *dst, const uint8_t *src, int size, bool swap)
         dst[i] = src[swap ? size - 1 - i : i];
 }
 
-/* Column-major bytes into row-major ones. */
+/* Converts column-major bytes to row-major. */
 static void from_fortran(const nnc_type *t, const uint8_t *src, uint8_t *dst, bool swap)
 {
     int size = nnc_dtype_size((nnc_dtype)t->dtype), rank = t->rank;
@@ -196,7 +196,7 @@ static nnc_status read_mapped(const char *file, const nnc_map *m, nnc_tensor *ou
             copy_bytes((uint8_t *)out->data + i, m->data + data + i, size, true);
     else
         memcpy(out->data, m->data + data, (size_t)bytes);
-    for (int64_t i = 0; h.dtype == DT_bool && i < bytes; i++) /* any other byte would be a trap */
+    for (int64_t i = 0; h.dtype == DT_bool && i < bytes; i++) /* C allows no other byte in a bool */
         ((uint8_t *)out->data)[i] = ((uint8_t *)out->data)[i] != 0;
     return NNC_OK;
 }

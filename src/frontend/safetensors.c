@@ -1,7 +1,7 @@
 /* frontend/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON
- * header of {name: {dtype, shape, data_offsets}}, then the bytes. A header is believed only
- * after every claim was checked: lengths against the file, sizes against shapes, and (as the
- * format demands) offsets that cover the data without hole or overlap. */
+ * header of {name: {dtype, shape, data_offsets}}, then the bytes. Every claim of
+ * the header is checked: lengths against the file, sizes against shapes, and (as the format demands)
+ * that offsets cover the data without hole or overlap. */
 #include "frontend/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static bool whole(const cJSON *v, int64_t *out)
     return true;
 }
 
-/* Fills e. What the file claims must be right; what nnc cannot read, be it right, is refused only when a weight asks for it: e->why. */
+/* Fills e. A damaged entry is an error; a sound one that nnc cannot read is an error only for the weight that needs it (e->why). */
 static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *e, nnc_sink *sink)
 {
     const cJSON *d = cJSON_GetObjectItemCaseSensitive(item, "dtype"),
@@ -160,7 +160,7 @@ nnc_status nnc_safetensors_open(const char *file, nnc_safetensors **out, nnc_sin
         nnc_arena_init(&s->a, 0);
         st = open_mapped(s, file, &m, sink);
     }
-    nnc_map_close(&m); /* what is kept is in the arena; bytes are read by nnc_weight_read */
+    nnc_map_close(&m); /* the arena holds the entries; nnc_weight_read reads the bytes */
     if (st) {
         nnc_safetensors_close(s);
         return st;

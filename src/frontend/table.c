@@ -1,5 +1,4 @@
-/* frontend/table.c -- which layer types there are, which keys each takes, and the JSON Schema
- * made from that. The rows are layers.def (layers with their own builder) and, for every other
+/* frontend/table.c -- the layer types with the keys of each, and the JSON Schema made from them. The rows are layers.def (layers with their own builder) and, for every other
  * op a user may write, ir/ops.def with its attributes as keys. */
 #include "frontend/internal.h"
 #include <string.h>
@@ -17,7 +16,7 @@ const fe_key_row fe_keys[FK__COUNT] = {
 #include "frontend/keys.def"
 };
 
-/* Keys of ops with attributes, with the defaults that inference, lowering and evaluation have for absent ones; reductions are below. */
+/* Keys of ops with attributes; the defaults are those of inference, lowering and evaluation for absent attributes. */
 static const struct {
     nnc_op op;
     const char *keys;
@@ -57,7 +56,7 @@ static bool op_row(nnc_op op, fe_row *out)
         out->n_min = 1;
         out->keys = "value?";
         out->build = fe_build_binary;
-    } else if (o->cls == CL_reduce) { /* argmax and argmin follow */
+    } else if (o->cls == CL_reduce) { /* argmax and argmin: op_keys */
         out->keys = "axes=all keepdims=true";
     }
     for (size_t i = 0; i < NNC_COUNT(op_keys); i++)
@@ -194,10 +193,10 @@ static const char head[] =
     "\"string\"}, \"doc\": {\"type\": \"string\"}}}]},\n"
     "    \"layers\": {\"type\": \"array\", \"minItems\": 1, \"items\": {\"$ref\": "
     "\"#/definitions/layer\"}},\n"
-    "    \"arg\": {\"anyOf\": [{\"type\": [\"integer\", \"string\"]}, {\"type\": \"object\", "
+    "    \"arg\": {\"anyOf\": [{\"type\": [\"number\", \"string\"]}, {\"type\": \"object\", "
     "\"additionalProperties\": "
     "false,\n"
-    "      \"properties\": {\"default\": {\"type\": [\"integer\", \"string\"]}, \"min\": "
+    "      \"properties\": {\"default\": {\"type\": [\"number\", \"string\"]}, \"min\": "
     "{\"type\": \"integer\"}, "
     "\"max\": {\"type\": \"integer\"},\n"
     "        \"choices\": {\"type\": \"array\", \"items\": {\"type\": [\"integer\", \"string\"]}}, "

@@ -1,12 +1,11 @@
 /* frontend/value.c -- reads JSON values as numbers, words, lists, types and shapes, with
- * expressions and ${...} replaced. Everything reports where it stands, what it found and what
- * it expected. */
+ * expressions and ${...} replaced. Errors state
+ * the place, what was found and what was expected. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>
 
-/* After an error the graph's builders do nothing, so that builders of layers need no check per
- * call. */
+/* Makes the graph's builders no-ops after an error, so that builders of layers need no check per call. */
 nnc_status fe_stop(fe *f, nnc_status st)
 {
     f->status = st;
@@ -72,7 +71,7 @@ const char *fe_kind_name(const cJSON *v)
                                : "an object";
 }
 
-/* An error inside a string: the column of the token. Right when the string has no escapes. */
+/* Reports an error inside a string at the token's column, which is exact if the string has no escapes. */
 static bool expr_fail(
     fe *f, const cJSON *item, const char *path, const char *what, int at, const char *why)
 {
@@ -110,6 +109,20 @@ bool fe_eval(
     if (!fe_expr(item->valuestring, strlen(item->valuestring), env, out, &err))
         return expr_fail(f, item, path, what, err.at, err.text);
     return true;
+}
+
+bool fe_eval_arg(
+    fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out)
+{
+    double v = cJSON_IsNumber(item) ? item->valuedouble : 0;
+    if (v == floor(v) && fabs(v) < 0x1p53)
+        return fe_eval(f, item, path, env, what, out);
+    nnc_text t = {0};
+    nnc_put_double(&t, v);
+    const char *word = t.oom ? NULL : nnc_arena_strdup(&f->a, nnc_text_str(&t));
+    *out = (fe_val){.is_word = true, .word = word, .n = (int)t.n};
+    nnc_text_deinit(&t);
+    return word || fe_nomem(f) != NNC_NONE;
 }
 
 bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
@@ -261,7 +274,7 @@ bool fe_read_shape(
     return true;
 }
 
-/* Names stand in paths, weight files and `in`: letters, digits, _ . - and no ':' or '/'. */
+/* Names are used in paths, weight files and `in`: letters, digits, _ . - but not ':' or '/'. */
 bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name)
 {
     size_t n = strlen(name);

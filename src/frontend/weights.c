@@ -1,5 +1,4 @@
-/* frontend/weights.c -- where each weight's numbers come from: the generator, or a tensor of a
- * safetensors file.
+/* frontend/weights.c -- the source of each weight's numbers: the generator, or a tensor of a safetensors file.
  *
  * Generated weights keep activations at their size through a deep net: a contraction with
  * fan-in n draws uniformly from +-sqrt(6/n) when a relu-like activation follows (He et al.
@@ -37,14 +36,14 @@ static void report_missing(fe_layer *l, const char *name, const nnc_type *t)
             : hint);
 }
 
-/* The weight as a tensor of the file; its dtype may be another float type. false = reported. */
+/* Makes w a tensor of the file; its dtype may be another float type. false = reported. */
 static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
 {
     fe *f = l->f;
     const nnc_st_entry *e = nnc_safetensors_find(f->st, w->name);
     if (!e) {
         report_missing(l, w->name, t);
-        return true; /* go on, to report all of them */
+        return true; /* continues, to report all of them */
     }
     f->st_used[e - nnc_safetensors_at(f->st, 0)] = true; /* entries lie in one array */
     if (e->why)
@@ -239,7 +238,7 @@ nnc_status fe_weights_close(fe *f, bool ok)
     return st;
 }
 
-/* A text graph carries its weights; --weights replaces them by name. */
+/* Replaces the weights of a text graph by those of --weights of the same name. */
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
 {
     nnc_safetensors *s;

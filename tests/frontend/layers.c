@@ -326,6 +326,7 @@ TEST(float_literals)
     CHECK_NEAR(constant_of("", "\"2.5e-3\""), (double)2.5e-3f, 0);
     CHECK_NEAR(constant_of("", "\"2*3\""), 6, 0);
     CHECK_NEAR(constant_of("\"args\": {\"slope\": \"0.25\"}, ", "\"slope\""), 0.25, 0);
+    CHECK_NEAR(constant_of("\"args\": {\"slope\": 0.25}, ", "\"slope\""), 0.25, 0);
     CHECK(isinf(constant_of("", "\"inf\"")) && constant_of("", "\"inf\"") > 0);
     CHECK(isinf(constant_of("", "\"-inf\"")) && constant_of("", "\"-inf\"") < 0);
     CHECK(isnan(constant_of("", "\"nan\"")));
@@ -334,6 +335,27 @@ TEST(float_literals)
         "\"-inf\"}",
         "f32[4,6]");
     yields(ROW, "{\"op\": \"pad\", \"pads\": [0, 1, 0, 1], \"value\": \"-inf\"}", "f32[4,8]");
+}
+
+/* Floats as args of models and blocks, and by --set. */
+TEST(float_args)
+{
+    static const char text[] = "{\"args\": {\"slope\": 0.25}, \"blocks\": {\"b\": {\"args\": "
+                               "{\"s\": 1e-3}, \"layers\": [{\"op\": \"leaky_relu\", "
+                               "\"alpha\": \"s\"}]}}, \"inputs\": {\"x\": [4]}, \"layers\": "
+                               "[\"b\", {\"op\": \"b\", \"s\": 0.5}, {\"op\": "
+                               "\"b\", \"s\": \"slope\"}]}";
+    static const double want[3][3] = {{1e-3, 0.5, 0.25}, {1e-3, 0.5, 0.125}, {1e-3, 0.5, 2}};
+    const nnc_set_word word = {"slope", "0.125"};
+    const nnc_set whole = {"slope", 2};
+    for (int k = 0; k < 3; k++) {
+        nnc_model_options o = {.word = &word, .n_word = k == 1, .set = &whole, .n_set = k == 2};
+        nnc_graph *g = nnc_model_parse("m", text, sizeof text - 1, &o, test_sink);
+        CHECK(g && g->n_node == 4);
+        for (int i = 0; g && i < 3; i++)
+            CHECK_NEAR(nnc_attr_float(&g->node[1 + i], AT_alpha, 0), want[k][i], 0);
+        nnc_graph_destroy(g);
+    }
 }
 
 static void warns(const char *inputs, const char *rest, int n, const char *want)

@@ -149,6 +149,8 @@ TEST(schema_accepts_and_rejects)
         MODEL("{\"op\": \"linear\", \"out\": \"2*n\", \"bias\": 0, \"frozen\": 1}"),
         MODEL("{\"op\": \"add\", \"value\": \"-inf\"}"),
         MODEL("{\"op\": \"add\", \"value\": -1e30}"),
+        "{\"args\": {\"s\": 0.5, \"t\": {\"default\": 1.5}}, \"inputs\": {\"x\": [1]}, \"layers\": "
+        "[{\"op\": \"add\", \"value\": \"s\"}]}",
         MODEL("{\"layers\": [\"relu\"], \"output\": \"prev\", \"repeat\": 2, \"weights\": \"w\", "
               "\"when\": true}"),
         MODEL("{\"op\": \"reduce_sum\", \"axes\": 0, \"keepdims\": \"n == 2\"}")};

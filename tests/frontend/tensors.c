@@ -85,7 +85,7 @@ TEST(npy_hostile)
     npy_fails(npy(9, "{}", "", 0), "its version");
     npy_fails(npy(1, "{}", "", 0), "lacks descr");
     npy_fails(npy(1, "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", "12345678", 8),
-        "its dtype is none of");
+        "its dtype is unsupported");
     npy_fails(npy(1, "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", "1234", 4),
         "structured");
     npy_fails(npy(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", "1234", 4),
