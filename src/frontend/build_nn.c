@@ -35,7 +35,7 @@ static bool make_pad(fe_layer *l, window *w)
     const fe_list *p = &l->s.pad;
     if (p->n < 0 && l->row.op == OP_conv_transpose)
         return fe_bad(l, "pad", "pad: conv_transpose takes numbers, not \"same\"") != NNC_NONE;
-    if (p->n >= 0 && !p->one && p->n != w->n && p->n != 2 * w->n)
+    if ((p->n > 0 || fe_has(l, FK_pad)) && p->n >= 0 && !p->one && p->n != w->n && p->n != 2 * w->n)
         return fe_bad(l, "pad",
                    "pad: expected \"same\", one number, %d (one per spatial dimension) or %d "
                    "(begins, then "

@@ -104,8 +104,8 @@ static bool cast_inputs(fe_layer *l)
     return true;
 }
 
-static bool build_op(
-    fe *f, const fe_ctx *c, const use *u, const char *path, const char *weights, flow *out)
+static bool build_op(fe *f, const fe_ctx *c, const use *u, const char *path, const char *name,
+    const char *weights, flow *out)
 {
     fe_layer l = {.f = f,
         .item = u->item,
@@ -142,7 +142,7 @@ static bool build_op(
             fe_warn_once(
                 f, l.loc, "\"%s\" has no effect: this layer has no weights", of_weights[i]);
     if (u->name && r >= before && nnc_def(f->g, r)->op != OP_param)
-        nnc_set_name(f->g, r, weights);
+        nnc_set_name(f->g, r, name);
     *out = (flow){refs, l.n_out, u->name};
     return true;
 }
@@ -244,14 +244,15 @@ static bool run_once(
     fe *f, const fe_ctx *c, const use *u, const char *path, const char *prefix, flow *out)
 {
     const cJSON *block = u->op && f->blocks ? key(f->blocks, u->op) : NULL;
-    const cJSON *weights = key(u->item, "weights");
+    const cJSON *w = key(u->item, "weights");
+    const char *weights = prefix;
     fe_ctx in = *c;
-    if (weights && !fe_read_word(f, weights, path, c->env, "weights", &prefix))
+    if (w && !fe_read_word(f, w, path, c->env, "weights", &weights))
         return false;
-    in.tied |= weights != NULL;
+    in.tied |= w != NULL;
     if (u->op && !block)
-        return build_op(f, &in, u, path, prefix, out);
-    in.prefix = nnc_arena_printf(&f->a, "%s.", prefix);
+        return build_op(f, &in, u, path, prefix, weights, out);
+    in.prefix = nnc_arena_printf(&f->a, "%s.", weights);
     if (!in.prefix)
         return nomem(f);
     return run_body(f, &in, u, block, path, out);

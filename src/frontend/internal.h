@@ -198,7 +198,7 @@ typedef struct fe_ctx { /* what a layer inherits from the groups and blocks arou
 
 typedef struct fe_layer { /* the layer being built */
     fe *f;
-    const cJSON *item;
+    const cJSON *item; /* NULL: the layer is not from JSON, and errors are reported at loc */
     const fe_ctx *ctx;
     fe_row row;
     const char *path;
@@ -240,7 +240,7 @@ bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name);
 /* The value of a key of the layer being built; NULL where it has none. */
 const cJSON *fe_item(const fe_layer *l, const char *key);
 bool fe_has(const fe_layer *l, fe_key key);
-/* Fills l->s from the layer's keys and its row's defaults. */
+/* Fills l->s from the layer's keys and its row's defaults. Without l->item: from the defaults, for readers of other formats. */
 bool fe_read_spec(fe_layer *l);
 bool fe_read_bool(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, bool *out);
 /* Checks that d can hold v (an integer exactly). `whose`: what has the type d, for the message. */

@@ -25,6 +25,8 @@ nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
     va_end(ap);
     if (t.oom)
         fe_nomem(l->f);
+    else if (!l->item) /* not from JSON */
+        fe_stop(l->f, nnc_fail(l->f->sink, NNC_E_MODEL, l->loc, "%s", nnc_text_str(&t)));
     else
         fe_fail_at(l->f, item ? item : l->item, false, l->path, "%s", nnc_text_str(&t));
     nnc_text_deinit(&t);

@@ -1,5 +1,5 @@
-/* frontend/table.c -- the layer types with the keys of each, and the JSON Schema made from them. The rows are layers.def (layers with their own builder) and, for every other
- * op a user may write, ir/ops.def with its attributes as keys. */
+/* frontend/table.c -- the layer types with the keys of each, and the JSON Schema made from them. The rows are layers.def (layers with
+ * their own builder) and, for every other op a user may write, ir/ops.def with its attributes as keys. */
 #include "frontend/internal.h"
 #include <string.h>
 

@@ -315,3 +315,45 @@ TEST(keys_without_effect)
         put_model(&t, refused[i], 1, 0);
     nnc_text_deinit(&t);
 }
+
+/* A builder needs no JSON: defaults, then fields set by hand, as a reader of another format does. */
+static nnc_ref build_conv(fe *f, nnc_ref *x, fe_list kernel, int pad)
+{
+    static const fe_ctx ctx = {.device = -1, .dtype = -1};
+    fe_layer l = {.f = f,
+        .ctx = &ctx,
+        .path = "conv_7",
+        .weights = "conv_7",
+        .n_in = 1,
+        .in = x,
+        .dtype = -1,
+        .loc = {.file = "m.onnx", .path = "conv_7"},
+        .n_out = 1};
+    CHECK(fe_layer_find("conv", &l.row) && fe_read_spec(&l));
+    l.s.channels = 4;
+    l.s.kernel = kernel;
+    l.s.pad = (fe_list){.n = pad};
+    l.s.bias = false;
+    return l.row.build(&l);
+}
+
+TEST(builders_take_plain_structs)
+{
+    nnc_model_options o = {0};
+    fe f = {.o = &o, .sink = test_sink};
+    int64_t d[4] = {1, 2, 8, 8};
+    const int64_t *pads = NULL;
+    nnc_type t = nnc_type_make(DT_f32, 4, d);
+    nnc_arena_init(&f.a, 0);
+    f.g = nnc_graph_create("g", test_sink);
+    nnc_ref x = nnc_input(f.g, "x", &t);
+    nnc_ref y = build_conv(&f, &x, (fe_list){2, false, {2, 2}}, FE_SAME_LOWER);
+    CHECK(y != NNC_NONE && nnc_def(f.g, y)->n_in == 2);
+    CHECK_INT(nnc_typeof(f.g, y)->dim[3], 8);
+    CHECK_INT(nnc_attr_ints(nnc_def(f.g, y), AT_pads, &pads), 4);
+    CHECK(pads && pads[0] == 1 && pads[2] == 0);
+    CHECK(build_conv(&f, &x, (fe_list){2, false, {9, 9}}, 0) == NNC_NONE);
+    CHECK_DIAG("conv_7: conv kernel 9x9 is larger than its padded input 8x8");
+    nnc_graph_destroy(f.g);
+    nnc_arena_deinit(&f.a);
+}
