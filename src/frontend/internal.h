@@ -113,10 +113,6 @@ typedef struct fe_use {
 } fe_use;
 /* Iterates over fe_row.keys; false at the end. */
 bool fe_use_next(const char **keys, fe_use *u);
-/* The three by name, for programs that write models. NULL, false: there is no such key. */
-const fe_key_row *fe_key_find(const char *name);
-bool fe_row_has(const fe_row *r, const char *key);
-bool fe_keys_next(const char **keys, char name[32], bool *must);
 
 /* Keys that every layer may carry. */
 extern const char *const fe_common[];

@@ -128,28 +128,6 @@ bool fe_row_takes(const fe_row *r, fe_key key)
     return false;
 }
 
-const fe_key_row *fe_key_find(const char *name)
-{
-    fe_key key;
-    return fe_key_parse(name, strlen(name), &key) ? &fe_keys[key] : NULL;
-}
-
-bool fe_row_has(const fe_row *r, const char *key)
-{
-    const fe_key_row *k = fe_key_find(key);
-    return k && fe_row_takes(r, (fe_key)(k - fe_keys));
-}
-
-bool fe_keys_next(const char **keys, char name[32], bool *must)
-{
-    fe_use u;
-    if (!fe_use_next(keys, &u))
-        return false;
-    snprintf(name, 32, "%s", fe_keys[u.key].name);
-    *must = u.must;
-    return true;
-}
-
 /* ---- JSON Schema (draft-07: what editors understand best) ------------------------------------ */
 
 static const char head[] =
