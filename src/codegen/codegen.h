@@ -8,8 +8,10 @@
 #include "schedule/schedule.h"
 
 /* Lowers node n of g (a fused node, or any single generated op) to one kernel in `a`. Operand buffers: the distinct operands in
- * order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_nest_ok). Views must not come here. */
+ * order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_kernel_possible). Views must not
+ * come here. */
 nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
+
 /* An emitter: kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
 typedef enum nnc_emit { EMIT_object, EMIT_llvm, EMIT_asm, EMIT_cuda, EMIT_ptx, EMIT_cubin } nnc_emit;
 typedef struct nnc_emitter {

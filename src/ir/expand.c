@@ -16,19 +16,20 @@ typedef struct ex {
     const nnc_ref *in;
     nnc_ref x; /* operand 0 */
     nnc_dtype d;
+    const nnc_expander *to; /* NULL: nodes of g */
 } ex;
 
 static nnc_ref num(ex *e, double v)
 {
-    return nnc_scalar(e->g, e->d, v);
+    return e->to ? e->to->number(e->to->ctx, v) : nnc_scalar(e->g, e->d, v);
 }
 static nnc_ref un(ex *e, nnc_op op, nnc_ref a)
 {
-    return nnc_build1(e->g, op, a);
+    return e->to ? e->to->op(e->to->ctx, op, 1, &a) : nnc_build1(e->g, op, a);
 }
 static nnc_ref bin(ex *e, nnc_op op, nnc_ref a, nnc_ref b)
 {
-    return nnc_build2(e->g, op, a, b);
+    return e->to ? e->to->op(e->to->ctx, op, 2, (nnc_ref[]){a, b}) : nnc_build2(e->g, op, a, b);
 }
 static nnc_ref binc(ex *e, nnc_op op, nnc_ref a, double b)
 {
@@ -65,7 +66,9 @@ static nnc_ref clip(ex *e, nnc_ref x, double lo, double hi)
 /* x > 0 ? x : other */
 static nnc_ref positive_or(ex *e, nnc_ref other)
 {
-    return nnc_build3(e->g, OP_select, binc(e, OP_gt, e->x, 0), e->x, other);
+    nnc_ref in[] = {binc(e, OP_gt, e->x, 0), e->x, other};
+    return e->to ? e->to->op(e->to->ctx, OP_select, 3, in)
+                 : nnc_build3(e->g, OP_select, in[0], in[1], in[2]);
 }
 
 static nnc_ref gelu(ex *e)
@@ -254,6 +257,12 @@ static nnc_ref expand_nest(ex *e)
     }
 }
 
+nnc_ref nnc_expand_ewise(const nnc_node *n, nnc_dtype d, const nnc_ref *in, const nnc_expander *f)
+{
+    ex e = {.n = n, .in = in, .x = in[0], .d = d, .to = f};
+    return expand_ewise(&e);
+}
+
 nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const nnc_ref *in)
 {
     (void)src;
@@ -270,7 +279,7 @@ nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const 
     g->origin = n->origin;
     g->loc = n->loc;
     g->device = n->device;
-    ex e = {g, n, in, in[0], (nnc_dtype)nnc_typeof(g, in[0])->dtype};
+    ex e = {g, n, in, in[0], (nnc_dtype)nnc_typeof(g, in[0])->dtype, NULL};
     nnc_ref r = cls == CL_ecomp ? expand_ewise(&e) : expand_nest(&e);
     g->origin = origin;
     g->loc = loc;

@@ -303,6 +303,15 @@ bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistic
  * that stands for n's, or NNC_NONE. Origin and loc of the new nodes are n's. */
 nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
 
+/* Where the scalar ops of an elementwise op go: any store of values that are numbered. NNC_NONE: out of memory. */
+typedef struct nnc_expander {
+    void *ctx;
+    nnc_ref (*op)(void *ctx, nnc_op op, int n, const nnc_ref *in); /* CL_ewise */
+    nnc_ref (*number)(void *ctx, double v);
+} nnc_expander;
+/* The same of a CL_ecomp node alone, over operands of type d, written to f. */
+nnc_ref nnc_expand_ewise(const nnc_node *n, nnc_dtype d, const nnc_ref *in, const nnc_expander *f);
+
 /* ---- reference evaluator ----------------------------------------------------------------------------------- */
 
 /* The truth: integers exact (i64), floats in f64, rounding only at `cast`. Row-major results. */

@@ -215,19 +215,23 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 /* ---- from a graph ------------------------------------------------------------------------------------------------ */
 
 /* Can these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) be one generated
- * kernel that gives outs[0..n_out), the values of theirs that anything else needs, ascending? The general rule of fusion,
- * shared by passes (may I?) and nnc_kernel_build (how?): see kernel/nest.c. On false *why is a one-line reason in words a user
- * understands (static or text in `a`). `spare`: an expensive op may be evaluated so often beyond once for each of its elements
- * (nnc_target_spare_ops). Costs no more for a large graph: only these nodes and their operands are looked at. */
-#define NNC_NEST_RESULTS 64 /* more than these is a reason */
-#define NNC_NEST_ENDS 64    /* and so are more operands and results together: no command of a plan takes more */
-#define NNC_NEST_JOIN 12    /* operands of a concat that a kernel copies one after the other; of more, each element asks whose it is */
-bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, nnc_arena *a,
+ * kernel that gives outs[0..n_out), the values of theirs that anything else needs, ascending? Traces the kernel's instructions, as
+ * nnc_kernel_build does (kernel/trace.h), so that the answer and the kernel cannot differ. On false *why is a one-line reason in words a
+ * user understands (static or text in `a`). `spare`: how many evaluations of an expensive op are allowed beyond one for each of its
+ * elements (nnc_target_spare_ops). The time does not depend on the graph's size: only these nodes and their operands are visited. */
+#define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
+#define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
+#define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
+#define NNC_NEST_RESULTS NNC_KERNEL_RESULTS /* former names */
+#define NNC_NEST_ENDS NNC_KERNEL_ARGUMENTS
+#define NNC_NEST_JOIN NNC_KERNEL_CONCAT
+#define nnc_nest_ok nnc_kernel_possible
+bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, nnc_arena *a,
     const char **why);
 
 /* Builds the kernel of node n of g (a fused node, or any single generated op) in `a`, without a schedule. Operand buffers: the distinct
- * operands in order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_nest_ok). Views must not come
- * here. */
+ * operands in order, then the results. NULL when no rule does (why in the sink, NNC_E_BUG: passes asked nnc_kernel_possible). Views must
+ * not come here. */
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink);
 /* Puts the axes in the order of memory and makes one of neighbours that every access sees as one. */
 void nnc_kernel_order_axes(nnc_kernel *k);

@@ -1,5 +1,5 @@
 /* passes/fuse.c -- ops that pass data to each other become one kernel. Which sets can is
- * nnc_nest_ok's to say (the general rule that codegen lowers by); this file finds sets that are
+ * nnc_kernel_possible's to say (the general rule that codegen lowers by); this file finds sets that are
  * worth it.
  *
  * Greedy: edges between generated ops by bytes saved, largest first; the groups at both ends merge
@@ -51,16 +51,17 @@ static bool needed_outside(const groups *s, nnc_ref v)
 static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
 {
     const pass *p = s->p;
-    nnc_ref out[NNC_NEST_RESULTS + 1];
+    nnc_ref out[NNC_KERNEL_RESULTS + 1];
     int n_out = 0;
     mark_nodes(s, nodes, n);
     for (uint32_t k = 0; k < n; k++) {
         const nnc_node *m = &p->g->node[nodes[k]];
-        for (uint32_t o = 0; o < m->n_out && n_out <= NNC_NEST_RESULTS; o++)
+        for (uint32_t o = 0; o < m->n_out && n_out <= NNC_KERNEL_RESULTS; o++)
             if (needed_outside(s, m->out + o))
                 out[n_out++] = m->out + o;
     }
-    return nnc_nest_ok(p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(p->t), p->a, why);
+    return nnc_kernel_possible(
+        p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(p->t), p->a, why);
 }
 
 /* ---- what a merge gives ---------------------------------------------------------------------- */

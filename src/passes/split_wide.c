@@ -1,6 +1,6 @@
 /* passes/split_wide.c -- a concat or split of very many tensors becomes several steps of few: a command of a plan takes
- * NNC_NEST_ENDS operands and results, and a kernel copies the operands of a concat one after the other only while
- * they are few (NNC_NEST_JOIN); beyond, each element asks all of them whose it is.
+ * NNC_KERNEL_ARGUMENTS operands and results, and a kernel copies the operands of a concat one after the other only while
+ * they are few (NNC_KERNEL_CONCAT); beyond, each element asks all of them whose it is.
  *
  *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an)
  *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its readers can be one kernel with it
@@ -11,7 +11,7 @@
 #include "passes/internal.h"
 
 enum {
-    WIDE_SPLIT = NNC_NEST_ENDS - 4,
+    WIDE_SPLIT = NNC_KERNEL_ARGUMENTS - 4,
     ASK_OPS = 8 /* instructions that ask whose an element is */
 };
 
@@ -26,15 +26,15 @@ static bool asks_too_long(const pass *p, const nnc_node *n)
         t->kind == NNC_T_cpu ? t->vector_bits / 16.0 : 1; /* questions are scalar there */
     double rate = (double)t->flops_f32 / 2 / lanes, numel = (double)nnc_type_numel(y);
     double ask = numel * n->n_in * ASK_OPS / rate;
-    int64_t steps = (n->n_in - 2) / (NNC_NEST_JOIN - 1);
-    double bytes = 2 * (double)nnc_type_bytes(y) * (n->n_in - NNC_NEST_JOIN) / n->n_in;
+    int64_t steps = (n->n_in - 2) / (NNC_KERNEL_CONCAT - 1);
+    double bytes = 2 * (double)nnc_type_bytes(y) * (n->n_in - NNC_KERNEL_CONCAT) / n->n_in;
     return ask > (double)(steps * t->launch_ns) * 1e-9 + bytes / (double)t->copy_bytes_s;
 }
 
 static bool is_wide_concat(const pass *p, const nnc_node *n)
 {
-    return n->op == OP_concat && n->n_in > NNC_NEST_JOIN &&
-           (n->n_in >= NNC_NEST_ENDS || asks_too_long(p, n));
+    return n->op == OP_concat && n->n_in > NNC_KERNEL_CONCAT &&
+           (n->n_in >= NNC_KERNEL_ARGUMENTS || asks_too_long(p, n));
 }
 
 static nnc_ref join(pass *p, const nnc_node *like, const nnc_ref *in, int n)
@@ -47,10 +47,10 @@ static nnc_ref join(pass *p, const nnc_node *like, const nnc_ref *in, int n)
     return nnc_build_typed(p->g, OP_concat, n, in, like->n_attr, like->attr, &y);
 }
 
-/* One step: fewer operands, at least NNC_NEST_JOIN of them. Returns how many. */
+/* One step: fewer operands, at least NNC_KERNEL_CONCAT of them. Returns how many. */
 static int join_some(pass *p, const nnc_node *like, nnc_ref *in, int n)
 {
-    int most = NNC_NEST_JOIN, over = n - most;
+    int most = NNC_KERNEL_CONCAT, over = n - most;
     bool all = (over + most - 2) / (most - 1) > most; /* more groups than may be left: all join */
     int k = 0, i = 0;
     while (i < n && (all || over > 0)) {
@@ -123,7 +123,7 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
     }
     edit_at(p, i);
     int n = reuse_joined(p, m, &c, in), left = n;
-    while (n > NNC_NEST_JOIN && p->g->status == NNC_OK)
+    while (n > NNC_KERNEL_CONCAT && p->g->status == NNC_OK)
         n = join_some(p, &c, in, n);
     nnc_ref r = join(p, &c, in, n);
     edit_sync(p);
@@ -139,7 +139,7 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
         remark_applied(p, &l, "concat in steps",
             "a kernel joins at most %d tensors without asking for each element whose it is: %d are "
             "joined in steps",
-            NNC_NEST_JOIN, c.n_in);
+            NNC_KERNEL_CONCAT, c.n_in);
 }
 
 /* ---- split ----------------------------------------------------------------------------------- */
@@ -207,7 +207,7 @@ static int most_results(const nnc_node *s, const int64_t *sizes)
 {
     for (uint32_t k = 1; k < s->n_out; k++)
         if (sizes[k] != sizes[0])
-            return NNC_NEST_JOIN;
+            return NNC_KERNEL_CONCAT;
     return WIDE_SPLIT;
 }
 
@@ -242,7 +242,7 @@ static void narrow_split(pass *p, uint32_t i)
     remark_applied(p, &l, "split in steps",
         "a kernel has at most %d results: these %d are slices, each with its readers or some "
         "together",
-        NNC_NEST_ENDS, n);
+        NNC_KERNEL_ARGUMENTS, n);
 }
 
 static bool is_wide_split(const nnc_node *n)

@@ -218,7 +218,7 @@ static int distinct(const nnc_node *n, int i, nnc_ref *v)
 static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
 {
     const nnc_node *n = &m->g->node[j->node];
-    if (n->n_in > NNC_NEST_ENDS) /* each is compared with each */
+    if (n->n_in > NNC_KERNEL_ARGUMENTS) /* each is compared with each */
         return;
     int n_in = distinct(n, -1, NULL);
     /* twice: first the state that the result updates alone, so that nothing is copied */
@@ -276,7 +276,7 @@ static nnc_status keep_lowered(maker *m, const lowered *x)
 
 static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kernel **out)
 {
-    bool small = n->n_in <= NNC_NEST_ENDS; /* else its hash takes long */
+    bool small = n->n_in <= NNC_KERNEL_ARGUMENTS; /* else its hash takes long */
     nnc_hash128 h = small ? nnc_node_hash(m->g, n) : (nnc_hash128){0};
     h.hi ^= m->is_static[n->out]; /* what runs once may be compiled in another way */
     const lowered *known = small && m->lowered ? find_lowered(m, h) : NULL;

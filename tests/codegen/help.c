@@ -73,7 +73,7 @@ int ck_count(const nnc_kernel *k, nnc_kop op, int sop)
     return n;
 }
 
-bool ck_nest_ok(const nnc_graph *g, nnc_arena *a, const char **why)
+bool ck_one_kernel(const nnc_graph *g, nnc_arena *a, const char **why)
 {
     uint32_t nodes[1024];
     nnc_ref outs[1024];
@@ -89,7 +89,7 @@ bool ck_nest_ok(const nnc_graph *g, nnc_arena *a, const char **why)
                     break;
                 }
     }
-    return nnc_nest_ok(g, nodes, n, outs, n_out, 16384, a, why);
+    return nnc_kernel_possible(g, nodes, n, outs, n_out, 16384, a, why);
 }
 
 /* parse(print(k)) prints the same, and has the same hash. */

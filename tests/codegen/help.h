@@ -27,7 +27,7 @@ bool ck_check(const nnc_graph *g, ck_bound bound, int parts, const char *what, n
 /* The same from text, on its own arena. */
 bool ck_text(const char *text, ck_bound bound);
 /* Whether the nodes of g that are no leaves may be one kernel. */
-bool ck_nest_ok(const nnc_graph *g, nnc_arena *a, const char **why);
+bool ck_one_kernel(const nnc_graph *g, nnc_arena *a, const char **why);
 
 int ck_count(const nnc_kernel *k, nnc_kop op, int sop); /* instructions; sop -1: any */
 

@@ -16,7 +16,7 @@ static void one_kernel(const char *body)
     CHECK(g != NULL);
     if (!g)
         nnc_sink_print(test_sink, stderr);
-    if (g && !ck_nest_ok(g, &a, &why))
+    if (g && !ck_one_kernel(g, &a, &why))
         test_fail(__FILE__, __LINE__, "declined: %s\n%s", why ? why : "?", body);
     else if (g)
         ck_check(g, sums, 3, body, &a, NULL);
@@ -31,7 +31,7 @@ static void declined(const char *body, const char *reason)
     nnc_graph *g = ck_parse(body);
     const char *why = NULL;
     CHECK(g != NULL);
-    if (g && ck_nest_ok(g, &a, &why))
+    if (g && ck_one_kernel(g, &a, &why))
         test_fail(__FILE__, __LINE__, "not declined:\n%s", body);
     else if (g && !strstr(why, reason))
         test_fail(__FILE__, __LINE__, "declined because '%s', not '%s'", why, reason);
@@ -161,7 +161,7 @@ static nnc_graph *opened(const nnc_graph *g)
     return o;
 }
 
-/* Random graphs: those that nnc_nest_ok takes must lower and agree; most of one op do. */
+/* Random graphs: those that nnc_kernel_possible takes must lower and agree; most of one op do. */
 TEST(generated)
 {
     int taken = 0;
@@ -179,7 +179,7 @@ TEST(generated)
         nnc_graph *drawn = gen_graph(&o, test_sink), *g = drawn ? opened(drawn) : NULL;
         nnc_graph_destroy(drawn);
         snprintf(what, sizeof what, "generated graph, seed %llu", (unsigned long long)o.seed);
-        if (g && ck_nest_ok(g, &a, &why)) {
+        if (g && ck_one_kernel(g, &a, &why)) {
             taken++;
             if (!ck_check(g, (ck_bound){1e-4, 1e-3}, 2, what, &a, NULL)) {
                 nnc_text t = {0};

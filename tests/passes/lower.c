@@ -1,4 +1,4 @@
-/* tests/passes/lower.c -- what fuse makes, codegen can lower: passes ask nnc_nest_ok of a set in the graph, codegen gets a body. */
+/* tests/passes/lower.c -- what fuse makes, codegen can lower: passes ask nnc_kernel_possible of a set in the graph, codegen gets a body. */
 #include "codegen/codegen.h"
 #include "gen/gen.h"
 #include "help.h"

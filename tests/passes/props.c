@@ -325,7 +325,7 @@ TEST(many_operands)
     compare(g, h, test_seed, 1e-6);
     int fused = 0;
     for (uint32_t i = 0; i < h->n_node; i++) {
-        CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_NEST_ENDS);
+        CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_KERNEL_ARGUMENTS);
         fused += h->node[i].op == OP_fused;
     }
     CHECK_INT(fused, 3);
@@ -368,7 +368,7 @@ TEST(many_pieces)
         CHECK_OK(run_passes(&h, k & 2 ? 2 : 0, NULL, 0, &t, NULL));
         compare(g, h, test_seed, 0);
         for (uint32_t i = 0; i < h->n_node; i++)
-            CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_NEST_ENDS);
+            CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_KERNEL_ARGUMENTS);
         nnc_graph_destroy(g);
         nnc_graph_destroy(h);
     }

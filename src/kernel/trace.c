@@ -1,34 +1,34 @@
-/* kernel/nest.c -- can a set of nodes be one generated kernel, and how: see nest.h for the idea,
- * nest_move.c for movement.
+/* kernel/trace.c -- can a set of nodes be one generated kernel, and which: see trace.h for the idea, trace_move.c for movement,
+ * trace_contract.c for contractions, trace_ins.c for the instructions.
  *
  * Cost: each attempt visits a value once per context that needs it; attempts are repeated once
- * per split axis or segmented dimension, of which there are at most NNC_NEST_AXES. */
-#include "kernel/nest_internal.h"
+ * per split axis or segmented dimension, of which there are at most NNC_KAXES. */
+#include "kernel/trace.h"
 
 #include <assert.h>
 #include <string.h>
 
 /* ---- small parts ---- */
 
-void nnc_nest_span(const nnc_nest *s, const nnc_nest_map *e, int64_t *lo, int64_t *hi)
+void nx_span(const nx *t, const nnc_affine *e, int64_t *lo, int64_t *hi)
 {
     *lo = *hi = e->c;
-    for (int a = 0; a < s->n_axis; a++)
-        *(e->k[a] < 0 ? lo : hi) += e->k[a] * (s->axis[a].extent - 1);
+    for (int a = 0; a < t->k->n_axis; a++)
+        *(e->k[a] < 0 ? lo : hi) += e->k[a] * (t->k->axis[a].extent - 1);
 }
 
-nnc_nest_map *nx_maps(nx *t, int n)
+nnc_affine *nx_maps(nx *t, int n)
 {
-    nnc_nest_map *m = ARENA_NEW(t->a, nnc_nest_map, n + 1);
+    nnc_affine *m = ARENA_NEW(t->a, nnc_affine, n + 1);
     t->oom |= !m;
     return m;
 }
 
-uint32_t nx_axes(const nnc_nest_map *e, int n)
+uint32_t nx_axes(const nnc_affine *e, int n)
 {
     uint32_t m = 0;
     for (int i = 0; i < n; i++)
-        for (int a = 0; a < NNC_NEST_AXES; a++)
+        for (int a = 0; a < NNC_KAXES; a++)
             m |= (uint32_t)(e[i].k[a] != 0) << a;
     return m;
 }
@@ -36,8 +36,8 @@ uint32_t nx_axes(const nnc_nest_map *e, int n)
 uint32_t nx_guard_axes(const nx *t, int32_t guard)
 {
     uint32_t m = 0;
-    for (; guard >= 0; guard = t->s->guard[guard].parent)
-        m |= nx_axes(&t->s->guard[guard].e, 1);
+    for (; guard >= 0; guard = t->guard[guard].parent)
+        m |= nx_axes(&t->guard[guard].e, 1);
     return m;
 }
 
@@ -67,23 +67,22 @@ static int32_t fail_all(nx *t, const char *why)
     return -1;
 }
 
-int32_t nx_guard(nx *t, int32_t parent, const nnc_nest_map *e, int64_t lo, int64_t hi)
+int32_t nx_guard(nx *t, int32_t parent, const nnc_affine *e, int64_t lo, int64_t hi)
 {
     int64_t least, most;
-    nnc_nest *s = t->s;
-    nnc_nest_span(s, e, &least, &most);
+    nx_span(t, e, &least, &most);
     if (least >= lo && most < hi)
         return parent;
-    for (int i = 0; i < s->n_guard; i++)
-        if (s->guard[i].parent == parent && s->guard[i].lo == lo && s->guard[i].hi == hi &&
-            memcmp(&s->guard[i].e, e, sizeof *e) == 0)
+    for (int i = 0; i < t->n_guard; i++)
+        if (t->guard[i].parent == parent && t->guard[i].lo == lo && t->guard[i].hi == hi &&
+            nnc_affine_equal(&t->guard[i].e, e))
             return i;
-    nnc_nest_guard *g = grow(t, s->guard, &t->cap_guard, s->n_guard + 1, sizeof *g);
+    nx_guard_link *g = grow(t, t->guard, &t->cap_guard, t->n_guard + 1, sizeof *g);
     if (!g)
         return -2;
-    s->guard = g;
-    g[s->n_guard] = (nnc_nest_guard){*e, lo, hi, parent};
-    return s->n_guard++;
+    t->guard = g;
+    g[t->n_guard] = (nx_guard_link){*e, lo, hi, parent};
+    return t->n_guard++;
 }
 
 /* ---- keys, axes ---- */
@@ -98,27 +97,29 @@ int nx_find_key(nx *t, int64_t extent, bool root)
     return t->n_key++;
 }
 
-static bool new_axis(nx *t, nnc_nest_map *e, int key, int64_t extent, int64_t base)
+static bool new_axis(nx *t, nnc_affine *e, int key, int64_t extent, int64_t base)
 {
-    nnc_nest *s = t->s;
+    nnc_kernel *k = t->k;
     if (extent == 1)
         return true;
-    if (s->n_axis == NNC_NEST_AXES) {
+    if (k->n_axis == NNC_KAXES) {
         fail_all(t, "together they need more than 16 loops");
         return false;
     }
-    e->k[s->n_axis] = base;
-    s->axis[s->n_axis++] = (nnc_nest_axis){.extent = extent, .key = (int16_t)key, .base = base};
+    e->k[k->n_axis] = base;
+    t->axis_key[k->n_axis] = (int16_t)key;
+    t->axis_base[k->n_axis] = base;
+    k->axis[k->n_axis++] = (nnc_kaxis){.extent = extent};
     return true;
 }
 
-const nnc_nest_map *nx_key_expr(nx *t, int key, int piece)
+const nnc_affine *nx_key_expr(nx *t, int key, int piece)
 {
     nx_key *k = &t->key[key];
-    nnc_nest_map *e = &k->expr[piece];
+    nnc_affine *e = &k->expr[piece];
     if (k->made[piece])
         return e;
-    *e = (nnc_nest_map){0};
+    *e = (nnc_affine){0};
     if (k->n_seg > 1) {
         e->c = k->seg[piece];
         if (!new_axis(t, e, key, k->seg[piece + 1] - k->seg[piece], 1))
@@ -138,11 +139,11 @@ const nnc_nest_map *nx_key_expr(nx *t, int key, int piece)
 
 bool nx_split(nx *t, int axis, int64_t place)
 {
-    const nnc_nest_axis *x = &t->s->axis[axis];
-    nx_key *k = &t->key[x->key];
-    if (t->no_split || place <= 1 || x->extent % place != 0 || k->n_seg > 1 || k->n_cut == NX_CUTS)
+    nx_key *k = &t->key[t->axis_key[axis]];
+    if (t->no_split || place <= 1 || t->k->axis[axis].extent % place != 0 || k->n_seg > 1 ||
+        k->n_cut == NX_CUTS)
         return false;
-    int64_t cut = x->base * place;
+    int64_t cut = t->axis_base[axis] * place;
     int i = k->n_cut++;
     for (; i > 0 && k->cut[i - 1] > cut; i--)
         k->cut[i] = k->cut[i - 1];
@@ -150,13 +151,13 @@ bool nx_split(nx *t, int axis, int64_t place)
     return t->restart = true;
 }
 
-bool nx_segment(nx *t, const nnc_nest_map *e, int n, const int64_t *bounds)
+bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds)
 {
     uint32_t m = nx_axes(e, 1);
     if (t->no_segments || m == 0 || (m & (m - 1)))
         return false;
     int a = __builtin_ctz(m);
-    nx_key *k = &t->key[t->s->axis[a].key];
+    nx_key *k = &t->key[t->axis_key[a]];
     if (!k->root || k->n_cut > 0 || k->n_seg > 1 || (e->k[a] != 1 && e->k[a] != -1))
         return false;
     int64_t seg[NX_SEGMENTS + 1] = {0};
@@ -171,7 +172,7 @@ bool nx_segment(nx *t, const nnc_nest_map *e, int n, const int64_t *bounds)
             seg[n_seg++] = x;
         }
     }
-    if (n_seg == 1 || t->s->n_axis + n_seg - 1 > NNC_NEST_AXES)
+    if (n_seg == 1 || t->k->n_axis + n_seg - 1 > NNC_KAXES)
         return false;
     seg[n_seg] = k->extent;
     memcpy(k->seg, seg, sizeof seg);
@@ -179,72 +180,25 @@ bool nx_segment(nx *t, const nnc_nest_map *e, int n, const int64_t *bounds)
     return t->restart = true;
 }
 
-/* ---- points ---- */
+/* ---- values ---- */
 
-int32_t nx_point(
-    nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+bool nx_count(nx *t, nnc_ref v)
 {
-    nnc_nest *s = t->s;
-    if (s->n_point > t->most)
-        return nx_fail(t, v, "would be computed at too many places");
-    nnc_nest_point *p = grow(t, s->point, &t->cap_point, s->n_point + 1, sizeof *p);
-    if (!p)
-        return -1;
-    s->point = p;
-    p[s->n_point] = (nnc_nest_point){
-        .what = (uint8_t)what, .ctx = (int16_t)ctx, .v = v, .idx = idx, .guard = guard, .at = -1};
-    return s->n_point++;
-}
-
-bool nx_args(nx *t, int32_t point, int n, const int32_t *args)
-{
-    nnc_nest *s = t->s;
-    int32_t *p = grow(t, s->arg, &t->cap_arg, s->n_arg + n, sizeof *p);
-    if (!p)
-        return false;
-    s->arg = p;
-    nnc_nest_point *q = &s->point[point];
-    q->arg = s->n_arg;
-    q->n_arg = n;
-    for (int i = 0; i < n; i++) {
-        p[s->n_arg++] = args[i];
-        q->axes |= s->point[args[i]].axes;
-        if (q->level < s->point[args[i]].level)
-            q->level = s->point[args[i]].level;
-    }
+    if (t->n_value++ > t->most)
+        return nx_fail(t, v, "would be computed at too many places") == 0;
     return true;
 }
 
-static int32_t load(
-    nx *t, nnc_nest_what what, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
-{
-    int32_t p = nx_point(t, what, ctx, v, idx, guard);
-    if (p >= 0)
-        t->s->point[p].axes = nx_axes(idx, nnc_typeof(t->g, v)->rank) | nx_guard_axes(t, guard);
-    return p;
-}
-
-int32_t nx_wild(
-    nx *t, nnc_nest_wild how, int ctx, nnc_ref v, const nnc_nest_map *idx, int n, int32_t guard)
-{
-    int32_t p = nx_point(t, NP_wild, ctx, v, idx, guard);
-    if (p >= 0) {
-        t->s->point[p].at = how;
-        t->s->point[p].axes = nx_axes(idx, n) | nx_guard_axes(t, guard);
-    }
-    return p;
-}
-
-static int32_t ewise(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t ewise(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const nnc_type *to = nnc_typeof(t->g, v);
     int32_t args[4] = {-1, -1, -1, -1};
     for (int i = 0; i < n->n_in && i < 4; i++) {
         const nnc_type *from = nnc_typeof(t->g, n->in[i]);
-        const nnc_nest_map *in = idx;
+        const nnc_affine *in = idx;
         if (!nnc_type_same_shape(from, to)) {
-            nnc_nest_map *m = nx_maps(t, from->rank);
+            nnc_affine *m = nx_maps(t, from->rank);
             if (!m)
                 return -1;
             for (int d = 0; d < from->rank; d++)
@@ -255,10 +209,7 @@ static int32_t ewise(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
         if ((args[i] = nx_demand(t, ctx, n->in[i], in, guard)) < 0)
             return -1;
     }
-    if (n->op == OP_identity)
-        return args[0];
-    int32_t p = nx_point(t, NP_ewise, ctx, v, idx, guard);
-    return p >= 0 && nx_args(t, p, n->n_in, args) ? p : -1;
+    return n->op == OP_identity ? args[0] : nx_ewise(t, ctx, v, idx, guard, args);
 }
 
 static bool is_contraction(const nnc_node *n)
@@ -266,7 +217,7 @@ static bool is_contraction(const nnc_node *n)
     return nnc_op_class((nnc_op)n->op) == CL_contract;
 }
 
-static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     int32_t arg[2] = {nx_row(t, ctx, v, idx, guard), -1};
@@ -274,26 +225,23 @@ static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, i
         return arg[0];
     int channel = n->op == OP_linear ? nnc_typeof(t->g, v)->rank - 1 : 1;
     arg[1] = nx_demand(t, ctx, n->in[2], &idx[channel], guard);
-    int32_t p = arg[1] < 0 ? -1 : nx_point(t, NP_sum, ctx, v, idx, guard);
-    return p >= 0 && nx_args(t, p, 2, arg) ? p : -1;
+    if (arg[1] < 0 || !nx_count(t, v))
+        return -1;
+    return nx_sop(t, nx_beside(t, ctx, 2, arg), SC_add, nx_dtype(t, v), arg[0], arg[1], -1);
 }
 
-static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     double f;
-    if (nnc_const_scalar(t->g, v, &f)) {
-        int32_t p = nx_point(t, NP_const, ctx, v, idx, guard);
-        if (p >= 0)
-            t->s->point[p].f = f;
-        return p;
-    }
+    if (nnc_const_scalar(t->g, v, &f))
+        return nx_number(t, v, f);
     if (!nx_is_inside(t, t->g->value[v].node))
-        return load(t, NP_load, ctx, v, idx, guard);
+        return nx_count(t, v) ? nx_load(t, ctx, v, idx, guard, -1) : -1;
     switch (nnc_op_class((nnc_op)n->op)) {
     case CL_leaf:
         if (n->op == OP_iota)
-            return load(t, NP_iota, ctx, v, idx, guard);
+            return nx_count(t, v) ? nx_iota(t, ctx, v, idx, guard) : -1;
         return nx_fail(t, v, "is data and cannot be inside a kernel");
     case CL_ewise:
     case CL_ecomp:
@@ -312,7 +260,7 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
     }
 }
 
-int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     size_t bytes = sizeof *idx * nnc_typeof(t->g, v)->rank;
     int32_t *head = &t->bucket[(v * 31u + (uint32_t)ctx) % 256u];
@@ -320,7 +268,7 @@ int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t gu
         const nx_memo *m = &t->memo[i];
         if (m->v == v && m->ctx == ctx && m->guard == guard &&
             (m->idx == idx || memcmp(m->idx, idx, bytes) == 0))
-            return m->point;
+            return m->ins;
     }
     int32_t p = trace(t, ctx, v, idx, guard);
     if (p < 0)
@@ -338,15 +286,14 @@ int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t gu
 
 static int new_ctx(nx *t, bool output, uint32_t axes)
 {
-    nnc_nest *s = t->s;
-    if (s->n_ctx == NX_CTX)
+    if (t->n_ctx == NX_CTX)
         return fail_all(t, "together they need too many loop nests");
-    nnc_nest_ctx *c = grow(t, s->ctx, &t->cap_ctx, s->n_ctx + 1, sizeof *c);
+    nx_ctx *c = grow(t, t->ctx, &t->cap_ctx, t->n_ctx + 1, sizeof *c);
     if (!c)
         return -1;
-    s->ctx = c;
-    c[s->n_ctx] = (nnc_nest_ctx){output, axes};
-    return s->n_ctx++;
+    t->ctx = c;
+    c[t->n_ctx] = (nx_ctx){output, axes};
+    return t->n_ctx++;
 }
 
 static int find_space(nx *t, int rank, const int64_t *dim)
@@ -371,24 +318,23 @@ static int find_space(nx *t, int rank, const int64_t *dim)
 }
 
 /* The kernel's outer axes are those over which reductions are kept. */
-static bool agree_on_rows(nx *t, nnc_ref v, const nnc_nest_map *idx)
+static bool agree_on_rows(nx *t, nnc_ref v, const nnc_affine *idx)
 {
-    nnc_nest *s = t->s;
     const nnc_type *y = nnc_typeof(t->g, v);
     uint32_t m = nx_axes(idx, y->rank);
     int64_t rows = 1;
-    for (int a = 0; a < s->n_axis; a++)
+    for (int a = 0; a < t->k->n_axis; a++)
         if (m >> a & 1) {
-            rows *= s->axis[a].extent;
-            if (!t->key[s->axis[a].key].root)
+            rows *= t->k->axis[a].extent;
+            if (!t->key[t->axis_key[a]].root)
                 return nx_fail(t, v, "is reduced once more, over other dimensions") == 0;
         }
-    if (t->outer_set && m != s->outer)
+    if (t->outer_set && m != t->outer)
         return nx_fail(t, v, "keeps other dimensions than the reductions beside it") == 0;
     if (rows > nnc_type_numel(y) + nnc_type_numel(y) / 2)
         return nx_fail(t, v, "would be reduced again for every element that reads it") == 0;
     t->outer_set = true;
-    s->outer = m;
+    t->outer = m;
     return true;
 }
 
@@ -426,8 +372,8 @@ static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RAN
 }
 
 /* The operand's map: kept dimensions as the result's, reduced ones the space's. */
-static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_map *idx,
-    const bool *reduced, const nnc_nest_map *const *win, int32_t *guard, const nnc_nest_map **start)
+static const nnc_affine *operand_map(nx *t, const nnc_node *n, const nnc_affine *idx,
+    const bool *reduced, const nnc_affine *const *win, int32_t *guard, const nnc_affine **start)
 {
     *start = NULL;
     if (is_contraction(n))
@@ -435,13 +381,13 @@ static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_
     if (is_window(n))
         return nx_window(t, n, idx, win, guard, start);
     const nnc_type *x = nnc_typeof(t->g, n->in[0]);
-    nnc_nest_map *in = nx_maps(t, x->rank);
+    nnc_affine *in = nx_maps(t, x->rank);
     bool keep = nnc_typeof(t->g, n->out)->rank == x->rank;
     if (!in)
         return NULL;
     for (int d = 0, r = 0, k = 0; d < x->rank; d++) {
         assert(!reduced[d] || win[r]); /* the space has the rank of what is reduced */
-        const nnc_nest_map *w = reduced[d] ? win[r++] : NULL;
+        const nnc_affine *w = reduced[d] ? win[r++] : NULL;
         in[d] = w ? *w : idx[keep ? d : k];
         k += !reduced[d];
     }
@@ -449,12 +395,12 @@ static const nnc_nest_map *operand_map(nx *t, const nnc_node *n, const nnc_nest_
 }
 
 static int32_t add_reduce(
-    nx *t, nnc_ref v, const nnc_nest_map *idx, int32_t guard, int space, const bool *reduced)
+    nx *t, nnc_ref v, const nnc_affine *idx, int32_t guard, int space, const bool *reduced)
 {
-    nnc_nest *s = t->s;
-    static const nnc_nest_map zero;
-    const nnc_nest_map *win[NNC_MAX_RANK], *start;
+    static const nnc_affine zero;
+    const nnc_affine *win[NNC_MAX_RANK], *start;
     uint32_t axes = 0;
+    int64_t count = 1;
     for (int d = 0; d < NNC_MAX_RANK;
          d++) /* the space has the rank of what is reduced; no more is read */
         win[d] = &zero;
@@ -462,49 +408,56 @@ static int32_t add_reduce(
         if (!(win[d] = nx_key_expr(t, t->space[space].key[d], 0)))
             return -1;
         axes |= nx_axes(win[d], 1);
+        count *= t->key[t->space[space].key[d]].extent;
     }
     int32_t inner = guard;
     const nnc_node *n = nnc_def(t->g, v);
-    const nnc_nest_map *in = operand_map(t, n, idx, reduced, win, &inner, &start);
+    const nnc_affine *in = operand_map(t, n, idx, reduced, win, &inner, &start);
     int ctx = in ? new_ctx(t, false, axes) : -1;
     int32_t x = ctx < 0             ? -1
-                : is_contraction(n) ? nx_weighed(t, ctx, n, idx, in, win, guard, inner)
+                : is_contraction(n) ? nx_product(t, ctx, n, idx, in, win, guard, inner)
                                     : nx_demand(t, ctx, n->in[0], in, inner);
     if (x < 0)
         return -1;
     if (is_contraction(n))
         inner = guard;
-    nnc_nest_reduce *r = grow(t, s->reduce, &t->cap_reduce, s->n_reduce + 1, sizeof *r);
+    nx_reduction *r = grow(t, t->reduce, &t->cap_reduce, t->n_reduce + 1, sizeof *r);
     if (!r)
         return -1;
-    s->reduce = r;
-    r[s->n_reduce] = (nnc_nest_reduce){.v = v,
+    t->reduce = r;
+    int level = t->ins[x].at.level + 1;
+    nx_place at = {.ctx = (int16_t)ctx,
+        .level = (int16_t)level,
+        .reduction = (int16_t)t->n_reduce,
+        .axes = t->outer};
+    int32_t y = nx_reduce(t, at, v, x, inner, guard, start, count);
+    if (y < 0)
+        return -1;
+    r[t->n_reduce] = (nx_reduction){.v = v,
         .ctx = (int16_t)ctx,
         .space = (int16_t)space,
-        .level = (int16_t)(s->point[x].level + 1),
-        .operand = x,
+        .level = (int16_t)level,
+        .result = y,
         .guard = guard,
-        .inner = inner,
-        .idx = idx,
-        .start = start};
-    return s->n_reduce++;
+        .idx = idx};
+    return t->n_reduce++;
 }
 
 /* All reduced extents are 1: the result is the operand. */
 static int32_t trivial(
-    nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard, const bool *reduced)
+    nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, const bool *reduced)
 {
     const nnc_node *n = nnc_def(t->g, v);
-    static const nnc_nest_map zero;
-    const nnc_nest_map *win[NNC_MAX_RANK], *start;
+    static const nnc_affine zero;
+    const nnc_affine *win[NNC_MAX_RANK], *start;
     for (int d = 0; d < NNC_MAX_RANK; d++)
         win[d] = &zero;
     if (n->op == OP_argmax || n->op == OP_argmin)
-        return nx_point(t, NP_const, ctx, v, idx, guard);
+        return nx_number(t, v, 0);
     int32_t inner = guard;
-    const nnc_nest_map *in = operand_map(t, n, idx, reduced, win, &inner, &start);
+    const nnc_affine *in = operand_map(t, n, idx, reduced, win, &inner, &start);
     if (in && is_contraction(n))
-        return nx_weighed(t, ctx, n, idx, in, win, guard, inner);
+        return nx_product(t, ctx, n, idx, in, win, guard, inner);
     if (in && inner != guard)
         return nx_fail(t, v, "has windows of one element outside its operand");
     return in ? nx_demand(t, ctx, n->in[0], in, guard) : -1;
@@ -514,11 +467,11 @@ static int32_t trivial(
  * -2: out of memory, or a guard over both (then why is set). */
 static int32_t row_guard(nx *t, nnc_ref v, uint32_t axes, int32_t guard)
 {
-    int32_t chain[NNC_NEST_AXES], kept = -1;
+    int32_t chain[NNC_KAXES], kept = -1;
     int n = 0;
-    for (; guard >= 0; guard = t->s->guard[guard].parent) {
-        uint32_t m = nx_axes(&t->s->guard[guard].e, 1);
-        if ((m & axes) && ((m & ~axes) || n == NNC_NEST_AXES)) {
+    for (; guard >= 0; guard = t->guard[guard].parent) {
+        uint32_t m = nx_axes(&t->guard[guard].e, 1);
+        if ((m & axes) && ((m & ~axes) || n == NNC_KAXES)) {
             nx_fail(t, v, "is read beyond its edge along other loops as well");
             return -2;
         }
@@ -526,15 +479,14 @@ static int32_t row_guard(nx *t, nnc_ref v, uint32_t axes, int32_t guard)
             chain[n++] = guard;
     }
     while (n > 0 && kept != -2) {
-        nnc_nest_guard g = t->s->guard[chain[--n]];
+        nx_guard_link g = t->guard[chain[--n]];
         kept = nx_guard(t, kept, &g.e, g.lo, g.hi);
     }
     return kept;
 }
 
-int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
-    nnc_nest *s = t->s;
     bool reduced[NNC_MAX_RANK];
     int64_t dim[NNC_MAX_RANK], count = 1;
     int n = reduced_dims(t, nnc_def(t->g, v), reduced, dim), rank = nnc_typeof(t->g, v)->rank;
@@ -545,27 +497,21 @@ int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard
     if ((guard = row_guard(t, v, nx_axes(idx, rank), guard)) == -2)
         return -1;
     int32_t r = 0;
-    while (r < s->n_reduce && !(s->reduce[r].v == v && s->reduce[r].guard == guard &&
-                                  memcmp(s->reduce[r].idx, idx, sizeof *idx * (size_t)rank) == 0))
+    while (r < t->n_reduce && !(t->reduce[r].v == v && t->reduce[r].guard == guard &&
+                                  memcmp(t->reduce[r].idx, idx, sizeof *idx * (size_t)rank) == 0))
         r++;
-    if (r == s->n_reduce) {
+    if (r == t->n_reduce) {
         int space = agree_on_rows(t, v, idx) ? find_space(t, n, dim) : -1;
         if (space < 0 || (r = add_reduce(t, v, idx, guard, space, reduced)) < 0)
             return -1;
     }
-    int32_t p = nx_point(t, NP_row, ctx, v, idx, guard);
-    if (p < 0)
-        return -1;
-    s->point[p].at = r;
-    s->point[p].level = s->reduce[r].level;
-    s->point[p].axes = s->outer;
-    return p;
+    return nx_count(t, v) ? t->reduce[r].result : -1;
 }
 
 /* ---- outputs ---- */
 
 /* Does each element of the value stand at exactly one point of the map's axes? */
-static bool is_bijective(const nx *t, const nnc_nest_map *idx, const nnc_type *ty)
+static bool is_bijective(const nx *t, const nnc_affine *idx, const nnc_type *ty)
 {
     uint32_t seen = 0;
     for (int d = 0; d < ty->rank; d++) {
@@ -576,12 +522,12 @@ static bool is_bijective(const nx *t, const nnc_nest_map *idx, const nnc_type *t
         int64_t place = 1;
         while (m) {
             int a = 0;
-            while (a < t->s->n_axis && !((m >> a & 1) && idx[d].k[a] == place))
+            while (a < t->k->n_axis && !((m >> a & 1) && idx[d].k[a] == place))
                 a++;
-            if (a == t->s->n_axis)
+            if (a == t->k->n_axis)
                 return false;
             m &= ~(1u << a);
-            place *= t->s->axis[a].extent;
+            place *= t->k->axis[a].extent;
         }
         if (place != ty->dim[d])
             return false;
@@ -589,7 +535,7 @@ static bool is_bijective(const nx *t, const nnc_nest_map *idx, const nnc_type *t
     return true;
 }
 
-static const nnc_nest_map *find_visited(const nx *t, int ctx, nnc_ref v)
+static const nnc_affine *find_visited(const nx *t, int ctx, nnc_ref v)
 {
     for (int32_t i = t->bucket[(v * 31u + (uint32_t)ctx) % 256u]; i >= 0; i = t->memo[i].next) {
         const nx_memo *m = &t->memo[i];
@@ -602,9 +548,9 @@ static const nnc_nest_map *find_visited(const nx *t, int ctx, nnc_ref v)
 
 /* Where v would stand in ctx, judged by operands that were already demanded there; NULL: not
  * known. */
-static const nnc_nest_map *forward(nx *t, int ctx, nnc_ref v)
+static const nnc_affine *forward(nx *t, int ctx, nnc_ref v)
 {
-    const nnc_nest_map *f = find_visited(t, ctx, v);
+    const nnc_affine *f = find_visited(t, ctx, v);
     const nnc_node *n = nnc_def(t->g, v);
     const nnc_type *y = nnc_typeof(t->g, v);
     if (f || t->steps++ > 4096 || !nx_is_inside(t, t->g->value[v].node))
@@ -618,7 +564,7 @@ static const nnc_nest_map *forward(nx *t, int ctx, nnc_ref v)
     if (cls != CL_reduce && n->op != OP_transpose)
         return NULL;
     f = forward(t, ctx, n->in[0]);
-    nnc_nest_map *m = f ? nx_maps(t, y->rank) : NULL;
+    nnc_affine *m = f ? nx_maps(t, y->rank) : NULL;
     if (!m)
         return NULL;
     const int64_t *perm = NULL;
@@ -649,15 +595,15 @@ static bool open_root(nx *t, nx_root *r)
         fail_all(t, "together they need too many loop nests");
         return false;
     }
-    r->idx = ARENA_NEW(t->a, const nnc_nest_map *, r->n_combo);
+    r->idx = ARENA_NEW(t->a, const nnc_affine *, r->n_combo);
     t->oom |= !r->idx;
     for (int c = 0; r->idx && c < r->n_combo; c++) {
-        nnc_nest_map *m = nx_maps(t, r->rank);
+        nnc_affine *m = nx_maps(t, r->rank);
         if (!m)
             return false;
         for (int d = 0, rest = c; d < r->rank; d++) {
             int n = t->key[r->key[d]].n_seg > 1 ? t->key[r->key[d]].n_seg : 1;
-            const nnc_nest_map *e = nx_key_expr(t, r->key[d], rest % n);
+            const nnc_affine *e = nx_key_expr(t, r->key[d], rest % n);
             if (!e)
                 return false;
             m[d] = *e;
@@ -708,18 +654,10 @@ static nx_root *find_root(nx *t, nnc_ref v)
     return r;
 }
 
-static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_nest_map *idx, int32_t guard)
+static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_affine *idx, int32_t guard)
 {
-    nnc_nest *s = t->s;
-    int32_t p = nx_demand(t, ctx, v, idx, guard);
-    if (p < 0)
-        return false;
-    nnc_nest_store *o = grow(t, s->store, &t->cap_store, s->n_store + 1, sizeof *o);
-    if (!o)
-        return false;
-    s->store = o;
-    o[s->n_store++] = (nnc_nest_store){v, p, (int16_t)ctx, guard, idx};
-    return true;
+    int32_t x = nx_demand(t, ctx, v, idx, guard);
+    return x >= 0 && nx_store(t, ctx, v, idx, guard, x);
 }
 
 /* A piece of a split that shares no axis with the larger ones: it runs with the largest, whose
@@ -728,7 +666,7 @@ static bool is_piece(const nx *t, nnc_ref v)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const nx_root *first = &t->root[0];
-    if (!t->wild || n->op != OP_split || t->n_root == 0 || !first->idx || first->n_combo != 1)
+    if (!t->computed || n->op != OP_split || t->n_root == 0 || !first->idx || first->n_combo != 1)
         return false;
     const nnc_type *y = nnc_typeof(t->g, v);
     int axis = (int)nnc_attr_int(n, AT_axis, 0);
@@ -745,7 +683,7 @@ static bool is_piece(const nx *t, nnc_ref v)
 
 static bool add_piece(nx *t, nnc_ref v)
 {
-    const nnc_nest_map *idx = t->root[0].idx[0];
+    const nnc_affine *idx = t->root[0].idx[0];
     int axis = (int)nnc_attr_int(nnc_def(t->g, v), AT_axis, 0);
     int32_t guard = nx_guard(t, -1, &idx[axis], 0, nnc_typeof(t->g, v)->dim[axis]);
     return guard != -2 && add_store(t, v, t->root[0].ctx0, idx, guard);
@@ -759,13 +697,13 @@ static bool trace_output(nx *t, nnc_ref v)
         if (!t->root[i].idx)
             continue;
         t->steps = 0;
-        const nnc_nest_map *f = forward(t, t->root[i].ctx0, v);
+        const nnc_affine *f = forward(t, t->root[i].ctx0, v);
         if (f && t->root[i].n_combo == 1)
             return add_store(t, v, t->root[i].ctx0, f, -1);
-        if (f && !(nx_axes(f, rank) & ~t->s->ctx[t->root[i].ctx0].axes)) {
+        if (f && !(nx_axes(f, rank) & ~t->ctx[t->root[i].ctx0].axes)) {
             uint32_t common = ~0u;
             for (int c = 0; c < t->root[i].n_combo; c++)
-                common &= t->s->ctx[t->root[i].ctx0 + c].axes;
+                common &= t->ctx[t->root[i].ctx0 + c].axes;
             if (!(nx_axes(f, rank) & ~common))
                 return add_store(t, v, t->root[i].ctx0, f, -1);
         }
@@ -787,13 +725,12 @@ static bool trace_output(nx *t, nnc_ref v)
 /* Outer axes, kinds of the others, and what only shows at the end. */
 static bool finish(nx *t)
 {
-    nnc_nest *s = t->s;
     uint32_t common = ~0u;
-    for (int i = 0; i < s->n_store; i++)
-        common &= s->ctx[s->store[i].ctx].axes;
+    for (int i = 0; i < t->n_store; i++)
+        common &= t->ctx[t->ins[t->store[i]].at.ctx].axes;
     if (!t->outer_set)
-        s->outer = common;
-    if (s->outer & ~common) {
+        t->outer = common;
+    if (t->outer & ~common) {
         bool segments = false;
         for (int i = 0; i < t->n_key; i++)
             segments |= t->key[i].n_seg > 1;
@@ -805,30 +742,30 @@ static bool finish(nx *t)
         }
         return fail_all(t, "the results do not share the rows that are reduced") == 0;
     }
-    for (int i = 0; i < s->n_store; i++)
-        if (s->outer & ~nx_axes(s->store[i].idx, nnc_typeof(t->g, s->store[i].v)->rank))
-            return nx_fail(t, s->store[i].v, "has a result smaller than the loops around it") == 0;
-    for (int a = 0; a < s->n_axis; a++)
-        s->axis[a].kind = s->outer >> a & 1             ? NX_outer
-                          : t->key[s->axis[a].key].root ? NX_map
-                                                        : NX_reduce;
+    for (int i = 0; i < t->n_store; i++)
+        if (t->outer & ~t->ins[t->store[i]].at.axes)
+            return nx_fail(t, t->ins[t->store[i]].v,
+                       "has a result smaller than the loops around it") == 0;
+    for (int a = 0; a < t->k->n_axis; a++)
+        t->k->axis[a].kind = t->outer >> a & 1             ? KA_outer
+                             : t->key[t->axis_key[a]].root ? KA_map
+                                                           : KA_reduce;
     return true;
 }
 
 /* Expensive work that one kernel would do more often than two would, for longer than a launch takes. */
 static bool repeats_work(nx *t)
 {
-    const nnc_nest *s = t->s;
-    for (int i = 0; i < s->n_point; i++) {
-        const nnc_nest_point *p = &s->point[i];
-        if (p->what != NP_ewise || !nnc_op_is_expensive((nnc_op)nnc_def(t->g, p->v)->op))
+    for (int i = 0; i < t->n_ins; i++) {
+        const nx_ins *p = &t->ins[i];
+        if (!p->expensive)
             continue;
-        uint32_t run = s->outer | (p->axes & ~s->outer ? s->ctx[p->ctx].axes : 0);
+        uint32_t run = t->outer | (p->at.axes & ~t->outer ? t->ctx[p->at.ctx].axes : 0);
         int64_t times = 1, numel = nnc_type_numel(nnc_typeof(t->g, p->v));
-        for (int a = 0; a < s->n_axis; a++)
+        for (int a = 0; a < t->k->n_axis; a++)
             if (run >> a & 1)
-                times *= s->axis[a].extent;
-        if (times / 2 > numel && times - numel > t->spare)
+                times *= t->k->axis[a].extent;
+        if (times / 2 > numel && times - numel > t->set->spare)
             return nx_fail(t, p->v, "would be computed several times for each element") == -1;
     }
     return false;
@@ -836,16 +773,11 @@ static bool repeats_work(nx *t)
 
 static bool attempt(nx *t, const nnc_ref *outs, int n_out)
 {
-    nnc_nest *s = t->s = ARENA_NEW(t->a, nnc_nest, 1);
-    if (!s) {
-        t->oom = true;
-        return false;
-    }
     t->restart = t->outer_set = false;
-    t->memo = NULL;
-    t->n_memo = 0;
-    t->cap_memo = t->cap_point = t->cap_arg = t->cap_guard = t->cap_reduce = t->cap_ctx =
-        t->cap_store = 0;
+    t->outer = 0;
+    t->k->n_axis = 0;
+    t->n_ins = t->n_reduce = t->n_ctx = t->n_guard = t->n_store = t->n_memo = t->n_value =
+        t->n_buf_value = 0;
     memset(t->bucket, -1, sizeof t->bucket);
     for (int i = 0; i < t->n_key; i++)
         memset(t->key[i].made, 0, sizeof t->key[i].made);
@@ -857,32 +789,38 @@ static bool attempt(nx *t, const nnc_ref *outs, int n_out)
     return finish(t) && !(t->strict && repeats_work(t));
 }
 
-/* Larger results first (stable): their index space is the kernel's. */
-static nnc_ref *by_size(nx *t, const nnc_ref *outs, int n)
+/* The results, each once, larger ones first (stable): their index space is the kernel's. */
+static nnc_ref *by_size(nx *t, const nnc_ref *outs, int n, int *count)
 {
-    nnc_ref *o = nnc_arena_memdup(t->a, outs, sizeof *o * (size_t)n);
+    nnc_ref *o = ARENA_NEW(t->a, nnc_ref, n);
     t->oom |= !o;
-    for (int i = 1; o && i < n; i++) {
-        nnc_ref v = o[i];
-        int j = i;
-        int64_t size = nnc_type_numel(nnc_typeof(t->g, v));
-        for (; j > 0 && nnc_type_numel(nnc_typeof(t->g, o[j - 1])) < size; j--)
+    *count = 0;
+    for (int i = 0; o && i < n; i++) {
+        int64_t size = nnc_type_numel(nnc_typeof(t->g, outs[i]));
+        int j = 0;
+        while (j < *count && o[j] != outs[i])
+            j++;
+        if (j < *count)
+            continue;
+        for (j = (*count)++; j > 0 && nnc_type_numel(nnc_typeof(t->g, o[j - 1])) < size; j--)
             o[j] = o[j - 1];
-        o[j] = v;
+        o[j] = outs[i];
     }
     return o;
 }
 
-static nnc_nest *try_all(nx *t, const nnc_ref *outs, int n_out)
+static bool try_all(nx *t, const nnc_ref *outs, int n_out)
 {
-    for (int tries = 0; tries < 2 * NNC_NEST_AXES; tries++) {
+    t->n_key = t->n_root = t->n_space = 0;
+    *t->why = NULL;
+    for (int tries = 0; tries < 2 * NNC_KAXES; tries++) {
         if (attempt(t, outs, n_out))
-            return t->s;
+            return true;
         if (!t->restart || t->oom)
-            return NULL;
+            return false;
         *t->why = NULL;
     }
-    return NULL;
+    return false;
 }
 
 static bool mark_inside(nx *t, const uint32_t *nodes, int n)
@@ -895,39 +833,39 @@ static bool mark_inside(nx *t, const uint32_t *nodes, int n)
     return t->inside != NULL;
 }
 
-nnc_nest *nnc_nest_trace(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
-    int n_out, int64_t spare, nnc_arena *a, const char **why)
+bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why)
 {
-    bool strict = spare >= 0;
-    nx t = {.g = g, .a = a, .why = why, .strict = strict, .spare = spare, .n_set = n};
+    *t = (nx){.g = set->g, .set = set, .a = a, .why = why, .strict = set->spare >= 0};
     *why = NULL;
-    if (n < 1 || n_out < 1 || n > NNC_NEST_NODES) {
-        *why = n > NNC_NEST_NODES ? "more than 1024 ops" : "nothing to compute";
-        return NULL;
+    if (set->n < 1 || set->n_out < 1 || set->n > NX_NODES) {
+        *why = set->n > NX_NODES ? "more than 1024 ops" : "nothing to compute";
+        return false;
     }
-    t.most = 512;
-    for (int i = 0; i < n; i++)
-        t.most += 16 + 4 * g->node[nodes[i]].n_in + 4 * g->node[nodes[i]].n_out;
-    const nnc_ref *order = mark_inside(&t, nodes, n) ? by_size(&t, outs, n_out) : NULL;
+    t->most = 512;
+    for (int i = 0; i < set->n; i++) {
+        const nnc_node *m = &set->g->node[set->node[i]];
+        t->most += 16 + 4 * m->n_in + 4 * m->n_out;
+    }
+    int n_out = 0;
+    t->k = ARENA_NEW(a, nnc_kernel, 1);
+    const nnc_ref *order =
+        t->k && mark_inside(t, set->node, set->n) ? by_size(t, set->out, set->n_out, &n_out) : NULL;
+    t->oom |= !order;
     if (!order)
-        return NULL;
-    t.wild = n == 1; /* first what nnc_nest_ok looks for */
-    nnc_nest *s = try_all(&t, order, n_out);
-    if (!s && !t.oom && !t.wild && !strict) {
-        t.wild = true;
-        t.n_key = t.n_root = t.n_space = 0;
-        *why = NULL;
-        s = try_all(&t, order, n_out);
+        return false;
+    t->computed = set->n == 1; /* first what nnc_kernel_possible looks for */
+    bool ok = try_all(t, order, n_out);
+    if (!ok && !t->oom && !t->computed && !t->strict) {
+        t->computed = true;
+        ok = try_all(t, order, n_out);
     }
-    if (!s && !t.oom && t.wild) {
-        t.no_split = t.no_segments = true;
-        t.n_key = t.n_root = t.n_space = 0;
-        *why = NULL;
-        s = try_all(&t, order, n_out);
+    if (!ok && !t->oom && t->computed) {
+        t->no_split = t->no_segments = true;
+        ok = try_all(t, order, n_out);
     }
-    if (t.oom)
+    if (t->oom)
         *why = NULL;
-    else if (!s && !*why)
+    else if (!ok && !*why)
         *why = "its reshapes regroup elements in too many ways";
-    return s;
+    return ok;
 }

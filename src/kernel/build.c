@@ -1,5 +1,5 @@
-/* kernel/nest_ok.c -- can these nodes be one kernel? The question that passes ask before they fuse. */
-#include "kernel/nest.h"
+/* kernel/build.c -- can these nodes be one kernel? The question that passes ask before they fuse. */
+#include "kernel/trace.h"
 #include <stdlib.h>
 
 static int by_index(const void *x, const void *y)
@@ -30,28 +30,32 @@ static int64_t outside_values(
     return (int64_t)once;
 }
 
-static bool too_many_ends(const nnc_graph *g, const uint32_t *nodes, int n, int n_out, nnc_arena *a)
+static bool too_many_arguments(
+    const nnc_graph *g, const uint32_t *nodes, int n, int n_out, nnc_arena *a)
 {
     int64_t operands = 0;
     for (int i = 0; i < n; i++)
         operands += g->node[nodes[i]].n_in;
-    return operands + n_out > NNC_NEST_ENDS &&
-           outside_values(g, nodes, n, operands, a) + n_out > NNC_NEST_ENDS;
+    return operands + n_out > NNC_KERNEL_ARGUMENTS &&
+           outside_values(g, nodes, n, operands, a) + n_out > NNC_KERNEL_ARGUMENTS;
 }
 
-bool nnc_nest_ok(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out,
-    int64_t spare, nnc_arena *a, const char **why)
+bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
+    int n_out, int64_t spare, nnc_arena *a, const char **why)
 {
     const char *reason = "more than 64 results";
+    nx_set set = {.g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = spare};
     nnc_arena scratch;
-    nnc_nest *s = NULL;
+    nx t = {0};
+    bool ok = false;
     nnc_arena_init(&scratch, 0);
-    if (n_out <= NNC_NEST_RESULTS && too_many_ends(g, nodes, n, n_out, &scratch))
+    if (n_out <= NNC_KERNEL_RESULTS && too_many_arguments(g, nodes, n, n_out, &scratch))
         reason = "one kernel would have more than 64 operands and results";
-    else if (n_out <= NNC_NEST_RESULTS)
-        s = nnc_nest_trace(g, nodes, n, outs, n_out, spare, &scratch, &reason);
+    else if (n_out <= NNC_KERNEL_RESULTS)
+        ok = nx_trace(&t, &set, &scratch, &reason);
+    nnc_free(t.ins);
     if (why)
-        *why = s ? NULL : reason ? nnc_arena_strdup(a, reason) : "out of memory";
+        *why = ok ? NULL : reason ? nnc_arena_strdup(a, reason) : "out of memory";
     nnc_arena_deinit(&scratch);
-    return s != NULL;
+    return ok;
 }

@@ -1,9 +1,9 @@
-/* kernel/nest_move.c -- index maps of movement ops and windows: where a result is demanded at
+/* kernel/trace_move.c -- index maps of movement ops and windows: where a result is demanded at
  * `idx`, where its operand is.
  *
  * Termination: each rule demands an operand, which is defined earlier; restarts are bounded in
- * nest.c. */
-#include "kernel/nest_internal.h"
+ * trace.c. */
+#include "kernel/trace.h"
 
 #include <string.h>
 
@@ -14,19 +14,19 @@ static const nnc_type *type_of(const nx *t, nnc_ref v)
 
 /* ---- reshape ---- */
 
-bool nx_divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc_nest_map *r)
+bool nx_divide(nx *t, const nnc_affine *e, int64_t d, nnc_affine *q, nnc_affine *r)
 {
     int64_t lo, hi;
-    *q = *r = (nnc_nest_map){0};
+    *q = *r = (nnc_affine){0};
     q->c = nnc_floordiv(e->c, d);
     r->c = e->c - q->c * d;
-    for (int a = 0; a < t->s->n_axis; a++) {
+    for (int a = 0; a < t->k->n_axis; a++) {
         if (e->k[a] % d == 0)
             q->k[a] = e->k[a] / d;
         else
             r->k[a] = e->k[a];
     }
-    nnc_nest_span(t->s, r, &lo, &hi);
+    nx_span(t, r, &lo, &hi);
     if (lo < 0 || hi >= d) { /* flipped digits: c - k a; the constant belongs with them */
         int64_t shift = nnc_floordiv(lo, d);
         if (hi - shift * d < d) {
@@ -37,9 +37,9 @@ bool nx_divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc_nes
     } else {
         return true;
     }
-    for (int a = 0; a < t->s->n_axis; a++) {
+    for (int a = 0; a < t->k->n_axis; a++) {
         int64_t k = r->k[a] < 0 ? -r->k[a] : r->k[a];
-        if (k != 0 && k < d && d % k == 0 && k * t->s->axis[a].extent > d && nx_split(t, a, d / k))
+        if (k != 0 && k < d && d % k == 0 && k * t->k->axis[a].extent > d && nx_split(t, a, d / k))
             return false;
     }
     return false;
@@ -47,18 +47,18 @@ bool nx_divide(nx *t, const nnc_nest_map *e, int64_t d, nnc_nest_map *q, nnc_nes
 
 /* Row-major memory from outside: the linear index is the place, whatever the dimensions. It
  * stands in the one of stride 1. */
-static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *to = type_of(t, v), *from = type_of(t, x);
-    nnc_nest_map *in = nx_maps(t, from->rank);
+    nnc_affine *in = nx_maps(t, from->rank);
     int64_t place = 1;
     if (!in)
         return -1;
     for (int d = to->rank - 1; d >= 0; d--) {
-        nnc_nest_map *e = &in[from->order[from->rank - 1]];
+        nnc_affine *e = &in[from->order[from->rank - 1]];
         e->c += idx[d].c * place;
-        for (int a = 0; a < NNC_NEST_AXES; a++)
+        for (int a = 0; a < NNC_KAXES; a++)
             e->k[a] += idx[d].k[a] * place;
         place *= to->dim[d];
     }
@@ -66,46 +66,46 @@ static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx
 }
 
 /* The row-major index is taken apart at run time. */
-static int32_t reshape_wild(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t reshape_computed(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *to = type_of(t, v);
     int64_t place = 1;
-    if (!t->wild || nx_is_inside(t, t->g->value[x].node))
+    if (!t->computed || nx_is_inside(t, t->g->value[x].node))
         return nx_fail(t, v, "regroups elements that no loop can follow");
-    nnc_nest_map *e = nx_maps(t, 1);
+    nnc_affine *e = nx_maps(t, 1);
     if (!e)
         return -1;
     for (int d = to->rank - 1; d >= 0; d--) {
         e->c += idx[d].c * place;
-        for (int a = 0; a < NNC_NEST_AXES; a++)
+        for (int a = 0; a < NNC_KAXES; a++)
             e->k[a] += idx[d].k[a] * place;
         place *= to->dim[d];
     }
-    return nx_wild(t, NW_digits, ctx, x, e, 1, guard);
+    return nx_computed(t, NW_digits, ctx, x, e, 1, guard);
 }
 
 /* Neighbouring dimensions of equal products form groups; in each, the linear index is divided
  * anew. */
-static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *to = type_of(t, v), *from = type_of(t, x);
     if (from->rank > 0 && !nx_is_inside(t, t->g->value[x].node) && nnc_type_is_row_major(from))
         return reshape_memory(t, ctx, v, idx, guard);
-    nnc_nest_map *in = nx_maps(t, from->rank);
+    nnc_affine *in = nx_maps(t, from->rank);
     if (!in)
         return -1;
     int i = to->rank, j = from->rank; /* from the last dimension to the first */
     while (j > 0) {
         int64_t have = 1, want = from->dim[--j];
         int top = j + 1;
-        nnc_nest_map lin = {0};
+        nnc_affine lin = {0};
         while (have != want) {
             if (have < want && i > 0) {
-                const nnc_nest_map *e = &idx[--i];
+                const nnc_affine *e = &idx[--i];
                 lin.c += e->c * have;
-                for (int a = 0; a < NNC_NEST_AXES; a++)
+                for (int a = 0; a < NNC_KAXES; a++)
                     lin.k[a] += e->k[a] * have;
                 have *= to->dim[i];
             } else if (j > 0) {
@@ -115,26 +115,26 @@ static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32
             }
         }
         for (int d = top - 1; d > j; d--) {
-            nnc_nest_map q;
+            nnc_affine q;
             if (!nx_divide(t, &lin, from->dim[d], &q, &in[d]))
-                return t->restart ? -1 : reshape_wild(t, ctx, v, idx, guard);
+                return t->restart ? -1 : reshape_computed(t, ctx, v, idx, guard);
             lin = q;
         }
         in[j] = lin;
         if (from->dim[j] == 1)
-            in[j] = (nnc_nest_map){0};
+            in[j] = (nnc_affine){0};
     }
     return nx_demand(t, ctx, x, in, guard);
 }
 
 /* ---- maps by dimension ---- */
 
-static int32_t transpose(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t transpose(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const int64_t *perm = NULL;
     int rank = nnc_attr_ints(n, AT_perm, &perm);
-    nnc_nest_map *in = nx_maps(t, rank);
+    nnc_affine *in = nx_maps(t, rank);
     if (!in)
         return -1;
     for (int d = 0; d < rank; d++)
@@ -142,12 +142,12 @@ static int32_t transpose(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
-static int32_t broadcast(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t broadcast(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *from = type_of(t, x);
     int shift = type_of(t, v)->rank - from->rank;
-    nnc_nest_map *in = nx_maps(t, from->rank);
+    nnc_affine *in = nx_maps(t, from->rank);
     if (!in)
         return -1;
     for (int d = 0; d < from->rank; d++)
@@ -156,52 +156,52 @@ static int32_t broadcast(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int
     return nx_demand(t, ctx, x, in, guard);
 }
 
-static int32_t slice(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t slice(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const int64_t *axes = NULL, *starts = NULL, *steps = NULL;
     int k = nnc_attr_ints(n, AT_axes, &axes), rank = type_of(t, v)->rank;
     nnc_attr_ints(n, AT_starts, &starts);
     int ns = nnc_attr_ints(n, AT_steps, &steps);
-    nnc_nest_map *in = nx_maps(t, rank);
+    nnc_affine *in = nx_maps(t, rank);
     if (!in)
         return -1;
     memcpy(in, idx, sizeof *in * (size_t)rank);
     for (int i = 0; i < k; i++) {
-        nnc_nest_map *e = &in[axes[i]];
+        nnc_affine *e = &in[axes[i]];
         int64_t step = ns ? steps[i] : 1;
-        for (int a = 0; a < NNC_NEST_AXES; a++)
+        for (int a = 0; a < NNC_KAXES; a++)
             e->k[a] *= step;
         e->c = e->c * step + starts[i];
     }
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
-static int32_t flip(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t flip(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const int64_t *axes = NULL;
     int k = nnc_attr_ints(n, AT_axes, &axes), rank = type_of(t, v)->rank;
-    nnc_nest_map *in = nx_maps(t, rank);
+    nnc_affine *in = nx_maps(t, rank);
     if (!in)
         return -1;
     memcpy(in, idx, sizeof *in * (size_t)rank);
     for (int i = 0; i < k; i++) {
-        nnc_nest_map *e = &in[axes[i]];
-        for (int a = 0; a < NNC_NEST_AXES; a++)
+        nnc_affine *e = &in[axes[i]];
+        for (int a = 0; a < NNC_KAXES; a++)
             e->k[a] = -e->k[a];
         e->c = type_of(t, v)->dim[axes[i]] - 1 - e->c;
     }
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
-static int32_t split(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t split(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const int64_t *sizes = NULL;
     int rank = type_of(t, v)->rank, axis = (int)nnc_attr_int(n, AT_axis, 0);
     nnc_attr_ints(n, AT_sizes, &sizes);
-    nnc_nest_map *in = nx_maps(t, rank);
+    nnc_affine *in = nx_maps(t, rank);
     if (!in)
         return -1;
     memcpy(in, idx, sizeof *in * (size_t)rank);
@@ -212,19 +212,16 @@ static int32_t split(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t
 
 /* ---- pad and concat ---- */
 
-static int32_t pad_constant(nx *t, int ctx, nnc_ref v, nnc_nest_map *in, int32_t guard)
+static int32_t pad_constant(nx *t, int ctx, nnc_ref v, nnc_affine *in, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *from = type_of(t, x);
     int32_t inner = guard;
     for (int d = 0; d < from->rank; d++) {
         int64_t lo, hi;
-        nnc_nest_span(t->s, &in[d], &lo, &hi);
+        nx_span(t, &in[d], &lo, &hi);
         if (hi < 0 || lo >= from->dim[d]) { /* nothing but padding is asked for */
-            int32_t p = nx_point(t, NP_const, ctx, v, in, guard);
-            if (p >= 0)
-                t->s->point[p].f = nnc_attr_float(nnc_def(t->g, v), AT_value, 0);
-            return p;
+            return nx_number(t, v, nnc_attr_float(nnc_def(t->g, v), AT_value, 0));
         }
     }
     for (int d = 0; d < from->rank; d++)
@@ -232,23 +229,23 @@ static int32_t pad_constant(nx *t, int ctx, nnc_ref v, nnc_nest_map *in, int32_t
             return -1;
     for (int d = 0; d < from->rank; d++)
         if (from->dim[d] == 1)
-            in[d] = (nnc_nest_map){0};
+            in[d] = (nnc_affine){0};
     int32_t arg = nx_demand(t, ctx, x, in, inner);
     if (arg < 0 || inner == guard)
         return arg;
-    int32_t p = nx_point(t, NP_pad, ctx, v, in, guard);
-    if (p < 0 || !nx_args(t, p, 1, &arg))
+    if (!nx_count(t, v))
         return -1;
-    t->s->point[p].at = inner;
-    t->s->point[p].axes |= nx_guard_axes(t, inner);
-    return p;
+    nx_place at = nx_beside(t, ctx, 1, &arg);
+    at.axes |= nx_guard_axes(t, inner);
+    double fill = nnc_attr_float(nnc_def(t->g, v), AT_value, 0);
+    return nx_filled(t, at, arg, inner, guard, nx_const(t, nx_dtype(t, v), fill));
 }
 
 /* One dimension of reflect or edge padding: e is the index into n elements before folding. */
-static bool fold_edge(nx *t, nnc_ref v, nnc_nest_map *e, int64_t n, bool reflect)
+static bool fold_edge(nx *t, nnc_ref v, nnc_affine *e, int64_t n, bool reflect)
 {
     int64_t lo, hi;
-    nnc_nest_span(t->s, e, &lo, &hi);
+    nx_span(t, e, &lo, &hi);
     if (lo >= 0 && hi < n)
         return true;
     if (lo < 0 && hi >= 0) {
@@ -260,17 +257,17 @@ static bool fold_edge(nx *t, nnc_ref v, nnc_nest_map *e, int64_t n, bool reflect
         return nx_segment(t, e, 1, &n) ||
                nx_fail(t, v, "mirrored or repeated edges are needed inside the kernel") == 0;
     if (!reflect || n == 1) {
-        *e = (nnc_nest_map){.c = lo < 0 ? 0 : n - 1};
+        *e = (nnc_affine){.c = lo < 0 ? 0 : n - 1};
         return true;
     }
-    for (int a = 0; a < NNC_NEST_AXES; a++)
+    for (int a = 0; a < NNC_KAXES; a++)
         e->k[a] = -e->k[a];
     e->c = (lo < 0 ? 0 : 2 * (n - 1)) - e->c;
     return fold_edge(
         t, v, e, n, true); /* ever nearer: padding wider than the dimension folds again */
 }
 
-static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const nnc_type *from = type_of(t, n->in[0]);
@@ -278,36 +275,38 @@ static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t g
     char m = mode && mode->word ? mode->word[0] : 'c';
     const int64_t *pads = NULL;
     nnc_attr_ints(n, AT_pads, &pads);
-    nnc_nest_map *in = nx_maps(t, from->rank);
-    bool wild = t->wild && t->no_segments && !nx_is_inside(t, t->g->value[n->in[0]].node);
+    nnc_affine *in = nx_maps(t, from->rank);
+    bool computed = t->computed && t->no_segments && !nx_is_inside(t, t->g->value[n->in[0]].node);
     if (!in)
         return -1;
     for (int d = 0; d < from->rank; d++) {
         in[d] = idx[d];
         in[d].c -= pads[d];
-        if (m != 'c' && !wild && (!fold_edge(t, v, &in[d], from->dim[d], m == 'r') || t->restart))
+        if (m != 'c' && !computed &&
+            (!fold_edge(t, v, &in[d], from->dim[d], m == 'r') || t->restart))
             return -1;
     }
     if (m == 'c')
         return pad_constant(t, ctx, v, in, guard);
-    if (wild)
-        return nx_wild(t, m == 'r' ? NW_reflect : NW_edge, ctx, n->in[0], in, from->rank, guard);
+    if (computed)
+        return nx_computed(
+            t, m == 'r' ? NW_reflect : NW_edge, ctx, n->in[0], in, from->rank, guard);
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
 static int32_t concat_guarded(
-    nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard, int axis)
+    nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int axis)
 {
     const nnc_node *n = nnc_def(t->g, v);
     int rank = type_of(t, v)->rank;
     int32_t *args = ARENA_NEW(t->a, int32_t, n->n_in);
     int64_t at = 0;
     t->oom |= !args;
-    if (!args || (n->n_in > 16 && !t->wild))
+    if (!args || (n->n_in > 16 && !t->computed))
         return nx_fail(t, v, "joins too many operands inside the kernel");
     for (int i = 0; i < n->n_in; i++) {
         int64_t size = type_of(t, n->in[i])->dim[axis];
-        nnc_nest_map *in = nx_maps(t, rank);
+        nnc_affine *in = nx_maps(t, rank);
         if (!in)
             return -1;
         memcpy(in, idx, sizeof *in * (size_t)rank);
@@ -317,35 +316,30 @@ static int32_t concat_guarded(
         if (inner == -2)
             return -1;
         if (size == 1)
-            in[axis] = (nnc_nest_map){0};
+            in[axis] = (nnc_affine){0};
         if ((args[i] = nx_demand(t, ctx, n->in[i], in, inner)) < 0)
             return -1;
     }
-    int32_t p = nx_point(t, NP_concat, ctx, v, idx, guard);
-    if (p < 0 || !nx_args(t, p, n->n_in, args))
-        return -1;
-    t->s->point[p].at = axis;
-    t->s->point[p].axes |= nx_axes(&idx[axis], 1);
-    return p;
+    return nx_choose(t, ctx, v, idx, axis, args);
 }
 
-static int32_t concat(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t concat(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const nnc_type *to = type_of(t, v);
     int axis = (int)nnc_attr_int(n, AT_axis, 0), n_bound = 0;
     int64_t lo, hi, at = 0, bound[NX_SEGMENTS];
-    nnc_nest_span(t->s, &idx[axis], &lo, &hi);
+    nx_span(t, &idx[axis], &lo, &hi);
     for (int i = 0; i < n->n_in; i++) {
         int64_t size = type_of(t, n->in[i])->dim[axis];
         if (lo >= at && hi < at + size) {
-            nnc_nest_map *in = nx_maps(t, to->rank);
+            nnc_affine *in = nx_maps(t, to->rank);
             if (!in)
                 return -1;
             memcpy(in, idx, sizeof *in * (size_t)to->rank);
             in[axis].c -= at;
             if (size == 1)
-                in[axis] = (nnc_nest_map){0};
+                in[axis] = (nnc_affine){0};
             return nx_demand(t, ctx, n->in[i], in, guard);
         }
         at += size;
@@ -354,7 +348,7 @@ static int32_t concat(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_
     }
     /* One stage per operand, unless little else is left to run in parallel. */
     int64_t numel = nnc_type_numel(to), other = numel / to->dim[axis];
-    if (n->n_in <= NX_SEGMENTS && t->s->ctx[ctx].output && (other >= 16 || numel <= 65536) &&
+    if (n->n_in <= NX_SEGMENTS && t->ctx[ctx].output && (other >= 16 || numel <= 65536) &&
         nx_segment(t, &idx[axis], n_bound - 1, bound))
         return -1;
     return concat_guarded(t, ctx, v, idx, guard, axis);
@@ -362,14 +356,14 @@ static int32_t concat(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_
 
 /* ---- gather ---- */
 
-static int32_t gather(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
     const nnc_type *data = type_of(t, n->in[0]), *index = type_of(t, n->in[1]);
     int axis = (int)nnc_attr_int(n, AT_axis, 0);
     if (nx_is_inside(t, t->g->value[n->in[0]].node))
         return nx_fail(t, v, "looks up a table that is computed in the same kernel");
-    nnc_nest_map *in = nx_maps(t, data->rank), *at = nx_maps(t, index->rank);
+    nnc_affine *in = nx_maps(t, data->rank), *at = nx_maps(t, index->rank);
     if (!in || !at)
         return -1;
     for (int d = 0; d < data->rank; d++)
@@ -379,22 +373,17 @@ static int32_t gather(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_
     int32_t arg = nx_demand(t, ctx, n->in[1], at, guard);
     if (arg < 0)
         return -1;
-    int32_t p = nx_point(t, NP_gather, ctx, n->in[0], in, guard);
-    if (p < 0 || !nx_args(t, p, 1, &arg))
-        return -1;
-    t->s->point[p].at = axis;
-    t->s->point[p].axes |= nx_axes(in, data->rank) | nx_guard_axes(t, guard);
-    return p;
+    return nx_count(t, n->in[0]) ? nx_gather(t, ctx, n->in[0], in, axis, arg, guard) : -1;
 }
 
-static int32_t relayout(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+static int32_t relayout(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     return nx_demand(t, ctx, nnc_def(t->g, v)->in[0], idx, guard);
 }
 
-int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guard)
+int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
-    static int32_t (*const rule[OP__COUNT])(nx *, int, nnc_ref, const nnc_nest_map *, int32_t) = {
+    static int32_t (*const rule[OP__COUNT])(nx *, int, nnc_ref, const nnc_affine *, int32_t) = {
         [OP_reshape] = reshape,
         [OP_transpose] = transpose,
         [OP_broadcast] = broadcast,
@@ -414,25 +403,25 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_nest_map *idx, int32_t guar
 
 /* ---- windows ---- */
 
-nnc_nest_map *nx_window(nx *t, const nnc_node *n, const nnc_nest_map *idx,
-    const nnc_nest_map *const *win, int32_t *guard, const nnc_nest_map **start)
+nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
+    int32_t *guard, const nnc_affine **start)
 {
     const nnc_type *from = type_of(t, n->in[0]);
     const int64_t *stride = NULL, *pads = NULL, *dil = NULL;
     int ns = nnc_attr_ints(n, AT_strides, &stride), np = nnc_attr_ints(n, AT_pads, &pads);
     int nd = nnc_attr_ints(n, AT_dilations, &dil), r = from->rank - 2;
-    nnc_nest_map *in = nx_maps(t, from->rank), *first = nx_maps(t, r);
+    nnc_affine *in = nx_maps(t, from->rank), *first = nx_maps(t, r);
     if (!in || !first)
         return NULL;
     in[0] = idx[0];
     in[1] = idx[1];
     for (int d = 0; d < r; d++) {
-        nnc_nest_map *e = &in[d + 2];
-        for (int a = 0; a < NNC_NEST_AXES; a++)
+        nnc_affine *e = &in[d + 2];
+        for (int a = 0; a < NNC_KAXES; a++)
             e->k[a] = idx[d + 2].k[a] * (ns ? stride[d] : 1);
         e->c = idx[d + 2].c * (ns ? stride[d] : 1) - (np ? pads[d] : 0);
         first[d] = *e;
-        for (int a = 0; a < NNC_NEST_AXES; a++)
+        for (int a = 0; a < NNC_KAXES; a++)
             e->k[a] += win[d]->k[a] * (nd ? dil[d] : 1);
         if ((*guard = nx_guard(t, *guard, e, 0, from->dim[d + 2])) == -2)
             return NULL;

@@ -1,4 +1,4 @@
-/* kernel/nest_contract.c -- contractions as loop nests: each result is the sum of products of two operands, over axes of its own.
+/* kernel/trace_contract.c -- contractions as loop nests: each result is the sum of products of two operands, over axes of its own.
  *
  *   matmul, linear    k
  *   conv              the channels of a group, then the window's elements
@@ -8,7 +8,7 @@
  *
  * What lies beyond an edge counts as 0. Depthwise convolutions are computed so wherever the target says it; all others where nothing
  * else computes them. */
-#include "kernel/nest_internal.h"
+#include "kernel/trace.h"
 
 #include <string.h>
 
@@ -74,10 +74,10 @@ int nx_summed(const nx *t, const nnc_node *n, int64_t *dim)
 }
 
 /* e += k f */
-static void add(nnc_nest_map *e, const nnc_nest_map *f, int64_t k)
+static void add(nnc_affine *e, const nnc_affine *f, int64_t k)
 {
     e->c += k * f->c;
-    for (int a = 0; a < NNC_NEST_AXES; a++)
+    for (int a = 0; a < NNC_KAXES; a++)
         e->k[a] += k * f->k[a];
 }
 
@@ -85,10 +85,10 @@ static void add(nnc_nest_map *e, const nnc_nest_map *f, int64_t k)
 
 /* Group and place in it of an output channel; false: no loop can follow, or a restart. */
 static bool group_of(
-    nx *t, const nnc_node *n, const nnc_nest_map *channel, nnc_nest_map *group, nnc_nest_map *place)
+    nx *t, const nnc_node *n, const nnc_affine *channel, nnc_affine *group, nnc_affine *place)
 {
     int64_t groups = nnc_attr_int(n, AT_groups, 1), each = type_of(t, n->out)->dim[1] / groups;
-    *group = *place = (nnc_nest_map){0};
+    *group = *place = (nnc_affine){0};
     if (groups == 1)
         *place = *channel;
     else if (each == 1)
@@ -100,13 +100,13 @@ static bool group_of(
 }
 
 /* The input channel of a convolution. `win` is at its first spatial map afterwards. */
-static bool input_channel(nx *t, const nnc_node *n, const nnc_nest_map *channel,
-    const nnc_nest_map *const **win, nnc_nest_map *in)
+static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
+    const nnc_affine *const **win, nnc_affine *in)
 {
-    nnc_nest_map group, place;
+    nnc_affine group, place;
     if (!group_of(t, n, channel, &group, &place))
         return false;
-    *in = (nnc_nest_map){0};
+    *in = (nnc_affine){0};
     add(in, &group, each_of(t, n));
     if (each_of(t, n) > 1)
         add(in, *(*win)++, 1);
@@ -114,16 +114,16 @@ static bool input_channel(nx *t, const nnc_node *n, const nnc_nest_map *channel,
 }
 
 /* The place in the source and the window's element of a transposed convolution along dimension d; `e` is the result's. */
-static void transposed_place(const nnc_node *n, int d, const nnc_nest_map *e,
-    const nnc_nest_map *const **win, nnc_nest_map *q, nnc_nest_map *tap)
+static void transposed_place(const nnc_node *n, int d, const nnc_affine *e,
+    const nnc_affine *const **win, nnc_affine *q, nnc_affine *tap)
 {
     step s = step_of(n, d);
-    *q = *tap = (nnc_nest_map){0};
+    *q = *tap = (nnc_affine){0};
     if (over_source(s))
         *q = **(*win)++;
     if (over_window(s))
         *tap = **(*win)++;
-    nnc_nest_map *other = over_source(s) ? tap : q;
+    nnc_affine *other = over_source(s) ? tap : q;
     if (over_source(s) && over_window(s))
         return;
     add(other, e, 1);
@@ -132,26 +132,26 @@ static void transposed_place(const nnc_node *n, int d, const nnc_nest_map *e,
 }
 
 /* The guards under which source and window meet at a result. -2: out of memory. */
-static int32_t transposed_guard(nx *t, const nnc_node *n, int d, const nnc_nest_map *e,
-    const nnc_nest_map *q, const nnc_nest_map *tap, int32_t guard)
+static int32_t transposed_guard(nx *t, const nnc_node *n, int d, const nnc_affine *e,
+    const nnc_affine *q, const nnc_affine *tap, int32_t guard)
 {
     step s = step_of(n, d);
     if (!over_source(s))
         return nx_guard(t, guard, q, 0, type_of(t, n->in[0])->dim[d + 2]);
     if (!over_window(s))
         return nx_guard(t, guard, tap, 0, type_of(t, n->in[1])->dim[d + 2]);
-    nnc_nest_map rest = *e; /* p + pad - q stride - t dilation is 0 */
+    nnc_affine rest = *e; /* p + pad - q stride - t dilation is 0 */
     rest.c += s.pad;
     add(&rest, q, -s.stride);
     add(&rest, tap, -s.dilation);
     return nx_guard(t, guard, &rest, 0, 1);
 }
 
-static const nnc_nest_map *product_source(
-    nx *t, const nnc_node *n, const nnc_nest_map *idx, const nnc_nest_map *k)
+static const nnc_affine *product_source(
+    nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *k)
 {
     const nnc_type *x = type_of(t, n->in[0]), *y = type_of(t, n->out);
-    nnc_nest_map *in = nx_maps(t, x->rank);
+    nnc_affine *in = nx_maps(t, x->rank);
     if (!in)
         return NULL;
     if (n->op == OP_linear) {
@@ -168,22 +168,22 @@ static const nnc_nest_map *product_source(
     return in;
 }
 
-const nnc_nest_map *nx_source(nx *t, const nnc_node *n, const nnc_nest_map *idx,
-    const nnc_nest_map *const *win, int32_t *guard, const nnc_nest_map **start)
+const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx,
+    const nnc_affine *const *win, int32_t *guard, const nnc_affine **start)
 {
     const nnc_type *x = type_of(t, n->in[0]);
     if (is_product(n))
         return product_source(t, n, idx, win[0]);
-    nnc_nest_map channel, tap;
+    nnc_affine channel, tap;
     if (!input_channel(t, n, &idx[1], &win, &channel))
         return NULL;
     if (n->op == OP_conv) {
-        nnc_nest_map *in = nx_window(t, n, idx, win, guard, start);
+        nnc_affine *in = nx_window(t, n, idx, win, guard, start);
         if (in)
             in[1] = channel;
         return in;
     }
-    nnc_nest_map *in = nx_maps(t, x->rank);
+    nnc_affine *in = nx_maps(t, x->rank);
     if (!in)
         return NULL;
     in[0] = idx[0];
@@ -197,11 +197,11 @@ const nnc_nest_map *nx_source(nx *t, const nnc_node *n, const nnc_nest_map *idx,
 }
 
 /* Where the second operand is read. */
-static bool weight_place(nx *t, const nnc_node *n, const nnc_nest_map *idx,
-    const nnc_nest_map *const *win, nnc_nest_map *at)
+static bool weight_place(
+    nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win, nnc_affine *at)
 {
     const nnc_type *w = type_of(t, n->in[1]), *y = type_of(t, n->out);
-    nnc_nest_map group, place, q;
+    nnc_affine group, place, q;
     if (n->op == OP_linear) {
         at[0] = idx[y->rank - 1];
         at[1] = *win[0];
@@ -222,7 +222,7 @@ static bool weight_place(nx *t, const nnc_node *n, const nnc_nest_map *idx,
     at[0] = idx[1];
     if (!conv) {
         at[1] = place;
-        at[0] = (nnc_nest_map){0};
+        at[0] = (nnc_affine){0};
         add(&at[0], &group, each_of(t, n));
     }
     if (each_of(t, n) > 1)
@@ -236,24 +236,34 @@ static bool weight_place(nx *t, const nnc_node *n, const nnc_nest_map *idx,
     return true;
 }
 
-int32_t nx_weighed(nx *t, int ctx, const nnc_node *n, const nnc_nest_map *idx,
-    const nnc_nest_map *in, const nnc_nest_map *const *win, int32_t guard, int32_t inner)
+/* Products are summed with one rounding: f32 x w + 0 says so. */
+static int32_t product(nx *t, nx_place at, nnc_dtype d, const int32_t *arg)
 {
-    nnc_nest_map *at = nx_maps(t, type_of(t, n->in[1])->rank);
+    if (d == DT_f32)
+        return nx_sop(t, at, SC_fma, d, arg[0], arg[1], nx_const(t, d, 0));
+    return nx_sop(t, at, SC_mul, d, arg[0], arg[1], -1);
+}
+
+int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, const nnc_affine *in,
+    const nnc_affine *const *win, int32_t guard, int32_t inner)
+{
+    nnc_affine *at = nx_maps(t, type_of(t, n->in[1])->rank);
     if (!at || !weight_place(t, n, idx, win, at))
         return -1;
     int32_t arg[2] = {nx_demand(t, ctx, n->in[0], in, inner), -1};
     if (arg[0] < 0)
         return -1;
+    nnc_dtype d = nx_dtype(t, n->out);
     if (inner != guard) {
-        int32_t p = nx_point(t, NP_pad, ctx, n->out, in, guard);
-        if (p < 0 || !nx_args(t, p, 1, arg))
+        nx_place p = nx_beside(t, ctx, 1, arg);
+        p.axes |= nx_guard_axes(t, inner);
+        arg[0] =
+            nx_count(t, n->out) ? nx_filled(t, p, arg[0], inner, guard, nx_const(t, d, 0)) : -1;
+        if (arg[0] < 0)
             return -1;
-        t->s->point[p].at = inner;
-        t->s->point[p].axes |= nx_guard_axes(t, inner);
-        arg[0] = p;
     }
     arg[1] = nx_demand(t, ctx, n->in[1], at, n->op == OP_conv_transpose ? inner : guard);
-    int32_t p = arg[1] < 0 ? -1 : nx_point(t, NP_product, ctx, n->out, in, guard);
-    return p >= 0 && nx_args(t, p, 2, arg) ? p : -1;
+    if (arg[1] < 0 || !nx_count(t, n->out))
+        return -1;
+    return product(t, nx_beside(t, ctx, 2, arg), d, arg);
 }

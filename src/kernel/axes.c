@@ -1,4 +1,4 @@
-/* kernel/lower_axes.c -- the order of a kernel's loops and the merging of neighbours.
+/* kernel/axes.c -- the order of a kernel's loops and the merging of neighbours.
  *
  * Outer and map axes follow the memory order of the largest result, reduce axes that of the
  * largest operand. Two neighbours become one where every access sees them as one: k[outer] =

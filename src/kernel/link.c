@@ -1,0 +1,327 @@
+/* kernel/link.c -- puts the instructions that a trace found into stages and in order. Equal instructions of one section, or of the
+ * rows before it, become one. What depends on outer axes alone is computed once per point of theirs, in the post of the last stage
+ * that it needs. */
+#include "kernel/link.h"
+
+#include <string.h>
+
+/* ---- stages ---------------------------------------------------------------------------------- */
+
+static void add_stage(nl *l, uint32_t axes, int level, int space, int ctx)
+{
+    l->stage[l->n_stage++] = (nl_stage){axes, level, space, ctx};
+}
+
+/* Rows before all reductions, then level by level the reductions of one space together, then
+ * the outputs. */
+static bool plan_stages(nl *l)
+{
+    const nx *t = l->t;
+    int levels = 0;
+    l->flat = true;
+    for (int a = 0; a < t->k->n_axis; a++)
+        l->flat = l->flat && t->k->axis[a].kind == KA_outer;
+    for (int r = 0; r < t->n_reduce; r++)
+        levels = t->reduce[r].level > levels ? t->reduce[r].level : levels;
+    l->row_section = ARENA_NEW(l->scratch, int, levels + 1);
+    if (!l->row_section)
+        return false;
+    add_stage(l, 0, 0, -1, -1);
+    l->row_section[0] = 1;
+    for (int level = 1; level <= levels; level++) {
+        int first = l->n_stage;
+        for (int r = 0; r < t->n_reduce; r++) {
+            int have = first;
+            while (have < l->n_stage && l->stage[have].space != t->reduce[r].space)
+                have++;
+            if (t->reduce[r].level == level && have == l->n_stage)
+                add_stage(l, t->ctx[t->reduce[r].ctx].axes, level, t->reduce[r].space, -1);
+        }
+        l->row_section[level] = 2 * (l->n_stage - 1) + 1;
+    }
+    for (int c = 0; c < t->n_ctx; c++)
+        if (t->ctx[c].output && (t->ctx[c].axes & ~t->outer))
+            add_stage(l, t->ctx[c].axes & ~t->outer, 0, -1, c);
+    return true;
+}
+
+static int stage_of_reduction(const nl *l, const nx_reduction *r)
+{
+    int s = 0;
+    while (l->stage[s].ctx >= 0 || l->stage[s].level != r->level || l->stage[s].space != r->space)
+        s++;
+    return s;
+}
+
+static int stage_of_ctx(const nl *l, int ctx)
+{
+    for (int s = 0; s < l->n_stage; s++)
+        if (l->stage[s].ctx == ctx)
+            return s;
+    for (int r = 0; r < l->t->n_reduce; r++)
+        if (l->t->reduce[r].ctx == ctx)
+            return stage_of_reduction(l, &l->t->reduce[r]);
+    return -1; /* an output of rows alone */
+}
+
+static int section_of(const nl *l, const nx_place *at)
+{
+    if (l->flat)
+        return 0;
+    if (at->home != NH_axes)
+        return 2 * stage_of_reduction(l, &l->t->reduce[at->reduction]) + (at->home == NH_post);
+    if (!(at->axes & ~l->t->outer))
+        return l->row_section[at->level];
+    return 2 * stage_of_ctx(l, at->ctx);
+}
+
+/* ---- instructions ---------------------------------------------------------------------------- */
+
+static bool is_global(const nl *l, int section)
+{
+    return (section & 1) && !l->flat && l->stage[section / 2].ctx < 0;
+}
+
+static uint32_t hash_ins(const nnc_kins *in)
+{
+    int64_t w[8] = {in->op | in->dtype << 8 | in->sop << 16, in->buf, in->arg[0], in->arg[1],
+        in->arg[2], in->i, 0, in->at.c};
+    memcpy(&w[6], &in->f, 8);
+    return (uint32_t)nnc_hash64(w, sizeof w, 0) & 255;
+}
+
+static int32_t add(nl *l, int section, const nnc_kins *in)
+{
+    uint32_t h = hash_ins(in);
+    if (l->oom)
+        return -1;
+    if (in->op != KO_store)
+        for (int32_t i = l->bucket[h]; i >= 0; i = l->item[i].chain) {
+            int s = l->item[i].section;
+            if ((s == section || (s < section && is_global(l, s))) &&
+                nnc_kins_equal(&l->item[i].k, in))
+                return i;
+        }
+    nl_item *p =
+        nnc_arena_grow(l->scratch, l->item, &l->cap_item, (size_t)l->n_item + 1, sizeof *p);
+    if (!p || l->n_item >= NNC_KMAX_INS) {
+        l->oom = true;
+        return -1;
+    }
+    l->item = p;
+    p[l->n_item] = (nl_item){*in, section, l->bucket[h]};
+    l->bucket[h] = l->n_item;
+    return l->n_item++;
+}
+
+static int32_t add_op(nl *l, int section, nnc_kop op, nnc_sop sop, int64_t i, int32_t a, int32_t b)
+{
+    nnc_kins in = {.op = (uint8_t)op,
+        .dtype = DT_i64,
+        .sop = (uint8_t)sop,
+        .buf = -1,
+        .i = i,
+        .arg = {a, b, -1},
+        .lo = 1};
+    return add(l, section, &in);
+}
+
+static int32_t add_int(nl *l, int section, int64_t v)
+{
+    return add_op(l, section, KO_const, 0, v, -1, -1);
+}
+
+static int32_t add_form(nl *l, int section, const nnc_affine *e)
+{
+    int32_t sum = -1;
+    for (int a = 0; a < l->k->n_axis; a++) {
+        if (e->k[a] == 0)
+            continue;
+        int32_t x = add_op(l, section, KO_index, 0, a, -1, -1);
+        if (e->k[a] != 1)
+            x = add_op(l, section, KO_sop, SC_mul, 0, x, add_int(l, section, e->k[a]));
+        sum = sum < 0 ? x : add_op(l, section, KO_sop, SC_add, 0, sum, x);
+    }
+    if (sum < 0)
+        return add_int(l, section, e->c);
+    return e->c ? add_op(l, section, KO_sop, SC_add, 0, sum, add_int(l, section, e->c)) : sum;
+}
+
+/* Can the bounds of the access be seen, from its axes and guards? */
+static bool stays_inside(const nl *l, const nnc_kins *in)
+{
+    nnc_span s = nnc_access_span(l->k, in);
+    int64_t most = 0;
+    if (s.ok && in->arg[0] >= 0) {
+        s.ok = nnc_mul_ok(in->scale, in->limit - 1, &most);
+        s.ok = s.ok && (most >= 0 ? nnc_add_ok(s.hi, most, &s.hi) : nnc_add_ok(s.lo, most, &s.lo));
+    }
+    return s.ok && s.lo >= 0 && s.hi < l->k->buf[in->buf].numel;
+}
+
+/* The whole offset becomes a computed index, which is clamped into the buffer: for accesses
+ * whose bounds hold for reasons that a look at each guard for itself does not show. */
+static void make_indirect(nl *l, int section, nnc_kins *in)
+{
+    int32_t x = add_form(l, section, &in->at);
+    if (in->arg[0] >= 0) {
+        int32_t i = in->arg[0];
+        i = add_op(l, section, KO_sop, SC_min, 0, i, add_int(l, section, in->limit - 1));
+        i = add_op(l, section, KO_sop, SC_max, 0, i, add_int(l, section, 0));
+        i = add_op(l, section, KO_sop, SC_mul, 0, i, add_int(l, section, in->scale));
+        x = add_op(l, section, KO_sop, SC_add, 0, x, i);
+    }
+    in->at = (nnc_affine){0};
+    in->arg[0] = x;
+    in->scale = 1;
+    in->limit = l->k->buf[in->buf].numel;
+}
+
+static void set_guards(nl *l, nnc_kins *in, int32_t guard)
+{
+    int n = 0;
+    for (int32_t i = guard; i >= 0; i = l->t->guard[i].parent)
+        n++;
+    in->guard = n ? ARENA_NEW(l->out, nnc_kguard, n) : NULL;
+    l->oom |= n && !in->guard;
+    for (int32_t i = guard; i >= 0 && in->guard; i = l->t->guard[i].parent) {
+        const nx_guard_link *g = &l->t->guard[i];
+        in->guard[in->n_guard++] = (nnc_kguard){g->e, g->lo, g->hi};
+    }
+}
+
+/* The load of what an earlier stage has stored, or -1. */
+static int32_t add_reused(nl *l, int section, int32_t id)
+{
+    for (int i = 0; i < l->n_reuse; i++)
+        if (l->reuse[i].consumer == id) {
+            const nl_reuse *r = &l->reuse[i];
+            nnc_kins in = {.op = KO_load,
+                .dtype = (uint8_t)l->k->buf[r->buf].dtype,
+                .buf = (int16_t)r->buf,
+                .arg = {-1, -1, -1},
+                .at = r->at,
+                .lo = 1};
+            return add(l, section, &in);
+        }
+    return -1;
+}
+
+static void store_reused(nl *l, int section, int32_t id, int32_t x)
+{
+    for (int i = 0; i < l->n_reuse && x >= 0; i++)
+        if (l->reuse[i].producer == id) {
+            nnc_kins in = {.op = KO_store,
+                .dtype = l->item[x].k.dtype,
+                .buf = (int16_t)l->reuse[i].buf,
+                .arg = {x, -1, -1},
+                .at = l->reuse[i].store_at,
+                .lo = 1};
+            (void)add(l, section, &in);
+        }
+}
+
+/* The item of an instruction that one of `section` needs; -1: out of memory. */
+static int32_t place(nl *l, int section, int32_t id)
+{
+    const nx_ins *n = &l->t->ins[id];
+    nnc_kins k = n->k;
+    if (k.op == KO_const)
+        return add(l, section, &k);
+    if (l->placed[id] >= 0 || l->oom)
+        return l->placed[id];
+    section = section_of(l, &n->at);
+    int32_t x = add_reused(l, section, id);
+    if (x < 0) {
+        for (int j = 0; j < 3; j++) {
+            int32_t *arg = &k.arg[n->last_first ? 2 - j : j];
+            *arg = *arg < 0 ? -1 : place(l, section, *arg);
+        }
+        bool access = k.op == KO_load || k.op == KO_store;
+        if (access && (k.op == KO_store || k.arg[1] >= 0))
+            set_guards(l, &k, n->guard);
+        if (k.op == KO_load && !l->oom && !stays_inside(l, &k))
+            make_indirect(l, section, &k);
+        if (k.op == KO_store)
+            k.buf = (int16_t)(k.buf + l->t->set->n_input);
+        x = add(l, section, &k);
+    }
+    store_reused(l, section, id, x);
+    return l->placed[id] = x;
+}
+
+static bool place_all(nl *l)
+{
+    const nx *t = l->t;
+    l->placed = ARENA_NEW(l->scratch, int32_t, t->n_ins + 1);
+    if (!l->placed || !plan_stages(l))
+        return false;
+    memset(l->bucket, -1, sizeof l->bucket);
+    memset(l->placed, -1, sizeof *l->placed * (size_t)(t->n_ins + 1));
+    nl_choose_reused(l);
+    for (int g = 0; g < l->n_stage; g++)
+        for (int r = 0; r < t->n_reduce; r++)
+            if (l->stage[g].ctx < 0 && l->stage[g].level == t->reduce[r].level &&
+                l->stage[g].space == t->reduce[r].space)
+                (void)place(l, 2 * g + 1, t->reduce[r].result);
+    for (int i = 0; i < t->n_store; i++)
+        (void)place(l, 0, t->store[i]);
+    return !l->oom;
+}
+
+/* ---- the kernel ------------------------------------------------------------------------------ */
+
+/* Copies the instructions of one section behind those before it. */
+static void take_section(nl *l, int section, int32_t *map)
+{
+    nnc_kernel *k = l->k;
+    for (int i = 0; i < l->n_item; i++) {
+        if (l->item[i].section != section)
+            continue;
+        nnc_kins *in = &k->ins[k->n_ins];
+        *in = l->item[i].k;
+        for (int j = 0; j < 3; j++)
+            if (in->arg[j] >= 0)
+                in->arg[j] = map[in->arg[j]];
+        map[i] = k->n_ins++;
+    }
+}
+
+static bool assemble(nl *l)
+{
+    nnc_kernel *k = l->k;
+    int32_t *map = ARENA_NEW(l->scratch, int32_t, l->n_item + 1);
+    k->ins = ARENA_NEW(l->out, nnc_kins, l->n_item + 1);
+    k->stage = ARENA_NEW(l->out, nnc_kstage, l->n_stage + 1);
+    if (!map || !k->ins || !k->stage)
+        return false;
+    for (int s = 0; s < l->n_stage; s++) {
+        nnc_kstage g = {.axes = l->stage[s].axes, .body0 = k->n_ins};
+        take_section(l, 2 * s, map);
+        g.body1 = g.post0 = k->n_ins;
+        take_section(l, 2 * s + 1, map);
+        g.post1 = k->n_ins;
+        if (g.body0 < g.post1)
+            k->stage[k->n_stage++] = g;
+    }
+    return true;
+}
+
+nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out)
+{
+    nl *l = ARENA_NEW(scratch, nl, 1);
+    if (!l)
+        return NULL;
+    l->t = t;
+    l->k = nnc_arena_memdup(out, t->k, sizeof *t->k);
+    if (!l->k)
+        return NULL;
+    l->scratch = scratch;
+    l->out = out;
+    for (int a = 0; a < l->k->n_axis; a++)
+        l->k->n_outer += l->k->axis[a].kind == KA_outer;
+    if (!place_all(l) || !assemble(l))
+        return NULL;
+    l->k->scratch_bytes = nnc_kernel_scratch(l->k);
+    return l->k;
+}

@@ -1,0 +1,47 @@
+/* kernel/link.h -- the state of a kernel being put in order (link.c), and the values that stages hand on (reuse.c). */
+#ifndef NNC_LINK_H
+#define NNC_LINK_H
+
+#include "kernel/trace.h"
+
+/* An instruction in its section; arguments name others by their index in nl.item. Section 2 s is stage s' body, 2 s + 1 its post. */
+typedef struct nl_item {
+    nnc_kins k;
+    int section;
+    int32_t chain; /* next in the bucket of equal hashes */
+} nl_item;
+
+typedef struct nl_stage {
+    uint32_t axes;
+    int level, space, ctx; /* of a reduction (ctx -1) or an output (level 0) */
+} nl_stage;
+
+/* A value that an earlier stage of the point stores in a tmp buffer and a later one loads. */
+typedef struct nl_reuse {
+    int32_t producer, consumer; /* instructions of the trace */
+    int32_t buf;
+    nnc_affine at, store_at;    /* by the consumer's axes, by the producer's */
+} nl_reuse;
+
+typedef struct nl {
+    const nx *t;
+    nnc_kernel *k;
+    nnc_arena *scratch, *out;
+    bool flat;        /* all axes are outer: one stage, one body */
+    nl_stage stage[NNC_KAXES + NX_CTX];
+    int n_stage;
+    int *row_section; /* by level */
+    int32_t *placed;  /* by instruction of the trace: item, -1 = none yet */
+    nl_item *item;
+    int n_item;
+    size_t cap_item;
+    int32_t bucket[256];
+    nl_reuse reuse[NX_REUSED];
+    int n_reuse;
+    bool oom;
+} nl;
+
+/* reuse.c: chooses the values that stages hand on and adds their buffers. */
+void nl_choose_reused(nl *l);
+
+#endif

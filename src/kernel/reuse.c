@@ -1,0 +1,126 @@
+/* kernel/reuse.c -- values that an earlier stage of a point has computed already
+ * (softmax: the exponentials that were summed). Cheap ones are computed again; expensive ones
+ * are stored in a tmp buffer of the worker, if a row of them stays in the nearest caches and rows run
+ * along memory (a kernel over columns recomputes: its buffer would need a place for every
+ * lane). */
+#include "kernel/link.h"
+#include <assert.h>
+
+enum { REUSED_BYTES = 256 << 10 };
+
+/* Do rows lie along memory: is the unit-stride axis of the largest result inside the row? */
+static bool rows_along_memory(const nx *t)
+{
+    const nx_ins *best = NULL;
+    for (int i = 0; i < t->n_store; i++) {
+        const nx_ins *o = &t->ins[t->store[i]];
+        if (!best ||
+            nnc_type_numel(nnc_typeof(t->g, o->v)) > nnc_type_numel(nnc_typeof(t->g, best->v)))
+            best = o;
+    }
+    assert(best); /* a kernel stores something */
+    for (int a = 0; a < t->k->n_axis; a++)
+        if (best->k.at.k[a] == 1)
+            return t->k->axis[a].kind == KA_map;
+    return false;
+}
+
+/* Is q's map p's with reduce axes in place of map axes? Fills mate[map axis] = reduce axis. */
+static bool mirrors(
+    const nnc_kernel *k, const nnc_affine *p, const nnc_affine *q, int rank, int mate[])
+{
+    for (int d = 0; d < rank; d++) {
+        if (p[d].c != q[d].c)
+            return false;
+        for (int a = 0; a < k->n_axis; a++) {
+            if (k->axis[a].kind == KA_outer && p[d].k[a] != q[d].k[a])
+                return false;
+            if (k->axis[a].kind != KA_map || p[d].k[a] == 0)
+                continue;
+            int b = mate[a];
+            for (int c = 0; b < 0 && c < k->n_axis; c++)
+                if (k->axis[c].kind == KA_reduce && k->axis[c].extent == k->axis[a].extent &&
+                    q[d].k[c] == p[d].k[a])
+                    b = c;
+            if (b < 0 || q[d].k[b] != p[d].k[a])
+                return false;
+            mate[a] = b;
+        }
+    }
+    return true;
+}
+
+/* Every axis of the producer's context has exactly one mate. */
+static bool covers(const nnc_kernel *k, uint32_t axes, const int mate[])
+{
+    uint32_t seen = 0;
+    for (int a = 0; a < k->n_axis; a++)
+        if (mate[a] >= 0) {
+            if (seen >> mate[a] & 1)
+                return false;
+            seen |= 1u << mate[a];
+        }
+    return seen == axes;
+}
+
+static bool reuse(nl *l, int32_t consumer, int32_t producer, const int mate[])
+{
+    const nx *t = l->t;
+    nl_reuse *r = &l->reuse[l->n_reuse];
+    nnc_dtype d = (nnc_dtype)t->ins[consumer].k.dtype;
+    int64_t numel = 1;
+    *r = (nl_reuse){.consumer = consumer, .producer = producer, .buf = l->k->n_buf};
+    for (int b = l->k->n_axis - 1; b >= 0; b--) {
+        if (!(t->ctx[t->ins[producer].at.ctx].axes >> b & 1))
+            continue;
+        r->store_at.k[b] = numel;
+        for (int a = 0; a < l->k->n_axis; a++)
+            if (mate[a] == b)
+                r->at.k[a] = numel;
+        numel *= l->k->axis[b].extent;
+    }
+    if (numel * nnc_dtype_size(d) > REUSED_BYTES)
+        return false;
+    l->k->buf[l->k->n_buf++] = (nnc_kbuf){.role = KB_tmp, .dtype = d, .numel = numel};
+    l->n_reuse++;
+    return true;
+}
+
+static bool find_producer(nl *l, int32_t consumer)
+{
+    const nx *t = l->t;
+    const nx_ins *p = &t->ins[consumer];
+    for (int32_t i = 0; i < t->n_ins; i++) {
+        const nx_ins *q = &t->ins[i];
+        int mate[NNC_KAXES];
+        if (q->v != p->v || q->part != p->part || t->ctx[q->at.ctx].output || q->guard >= 0)
+            continue;
+        for (int a = 0; a < NNC_KAXES; a++)
+            mate[a] = -1;
+        if (mirrors(t->k, p->idx, q->idx, nnc_typeof(t->g, p->v)->rank, mate) &&
+            covers(t->k, t->ctx[q->at.ctx].axes, mate))
+            return reuse(l, consumer, i, mate);
+    }
+    return false;
+}
+
+void nl_choose_reused(nl *l)
+{
+    const nx *t = l->t;
+    if (t->n_reduce == 0 || !rows_along_memory(t))
+        return;
+    bool *covered = ARENA_NEW(l->scratch, bool, t->n_ins + 1);
+    if (!covered) {
+        l->oom = true;
+        return;
+    }
+    for (int32_t i = t->n_ins - 1; i >= 0; i--) {
+        const nx_ins *p = &t->ins[i];
+        bool wanted = p->part >= 0 && t->ctx[p->at.ctx].output && (p->at.axes & ~t->outer) &&
+                      p->guard < 0 && p->expensive;
+        if (covered[i] || (wanted && l->n_reuse < NX_REUSED && find_producer(l, i)))
+            for (int j = 0; j < 3; j++)
+                if (p->k.arg[j] >= 0)
+                    covered[p->k.arg[j]] = true;
+    }
+}

@@ -1,0 +1,220 @@
+/* kernel/trace.h -- the state of a kernel being built: its instructions as the trace finds them (trace*.c), before link.c puts them in
+ * stages and in order.
+ *
+ * The outputs are traced backwards. A value is demanded at an index map: for each of its dimensions an affine form over the kernel's
+ * axes. Movement only rewrites the map; elementwise ops pass it on; a reduction (or a window of a pooling, or the sum of a contraction)
+ * opens a context of its own with reduce axes, and the axes of the map at which its result is demanded are the kernel's outer axes: all
+ * reductions of a kernel must agree on them. Where a reshape needs digits of an axis, the axis is split and the trace starts again;
+ * where the output needs another operand of a concat (or a mirrored edge) from some index on, the axis is cut into segments, one context
+ * each.
+ *
+ * A node alone always has a kernel: where splitting and cutting do not suffice, elements of its operand are loaded at computed indices,
+ * and pieces of a split that share no axis are stored under guards. */
+#ifndef NNC_TRACE_H
+#define NNC_TRACE_H
+
+#include "kernel/kernel.h"
+
+#define NX_CUTS 8
+#define NX_SEGMENTS NNC_KERNEL_CONCAT
+#define NX_CTX 96
+#define NX_NODES 1024 /* ops in one kernel */
+#define NX_REUSED 8   /* values that stages hand on */
+
+/* lo <= e < hi, and the parent's as well */
+typedef struct nx_guard_link {
+    nnc_affine e;
+    int64_t lo, hi;
+    int32_t parent; /* -1 = none */
+} nx_guard_link;
+
+/* Where an instruction runs: beside what it depends on, unless it belongs to a reduction. */
+typedef enum nx_home { NH_axes, NH_body, NH_post } nx_home;
+typedef struct nx_place {
+    int16_t ctx, level; /* level: greatest of a reduction under it, 0 = none */
+    int16_t reduction;  /* of NH_body and NH_post */
+    uint8_t home;       /* nx_home */
+    uint32_t axes;      /* those it depends on */
+} nx_place;
+
+typedef struct nx_ins {
+    nnc_kins k;            /* arguments: other nx_ins; guards of loads and stores: the chain `guard` */
+    nx_place at;
+    bool last_first;       /* link.c places the last argument first */
+    bool load;             /* reads v at idx, with zero outside its guards */
+    bool expensive;        /* result of an expensive op */
+    int16_t part;          /* of an elementwise op: which of its scalar ops, from 0; -1: something else */
+    nnc_ref v;
+    int32_t guard;         /* under which it is needed; loads and stores obey it; -1 = none */
+    const nnc_affine *idx; /* by dimension of v */
+} nx_ins;
+
+typedef struct nx_reduction {
+    nnc_ref v;
+    int16_t ctx, level, space;
+    int32_t guard;         /* under which the result is needed */
+    int32_t result;        /* instruction */
+    const nnc_affine *idx; /* where the result is needed */
+} nx_reduction;
+
+typedef struct nx_ctx {
+    bool output;   /* of an output, or of a reduction */
+    uint32_t axes; /* that it runs over; reduction: its reduce axes (outer axes run around them) */
+} nx_ctx;
+
+/* One dimension of an output's or a reduction's index space: the digits it is split into, or
+ * its segments. Kept from one attempt to the next; `expr` is made new in each. */
+typedef struct nx_key {
+    int64_t extent;
+    bool root; /* of an output */
+    int n_cut, n_seg;
+    int64_t cut[NX_CUTS];         /* place values, ascending, each dividing the next and the extent */
+    int64_t seg[NX_SEGMENTS + 1]; /* bounds 0 .. extent when n_seg > 1 */
+    nnc_affine expr[NX_SEGMENTS];
+    bool made[NX_SEGMENTS];
+} nx_key;
+
+typedef struct nx_space { /* axes that reductions run over; shared by those of equal extents */
+    int rank;
+    int key[NNC_MAX_RANK];
+} nx_space;
+
+typedef struct nx_root { /* index space of outputs */
+    int rank, key[NNC_MAX_RANK];
+    int64_t dim[NNC_MAX_RANK];
+    int n_combo; /* choices of a segment for each dimension */
+    int ctx0;
+    const nnc_affine **idx; /* by combo; NULL: not made in this attempt */
+} nx_root;
+
+typedef struct nx_memo {
+    nnc_ref v;
+    int16_t ctx;
+    int32_t guard, ins, next;
+    const nnc_affine *idx;
+} nx_memo;
+
+/* The nodes of a kernel and what they read and give. */
+typedef struct nx_set {
+    const nnc_graph *g;
+    const uint32_t *node; /* ascending */
+    int n;
+    const nnc_ref *out;   /* results; a value may be several */
+    const nnc_type *type; /* theirs, or NULL: as in g */
+    int n_out;
+    const nnc_ref *input; /* by buffer: the value of g in it, or NULL: buffers are given as they are met */
+    int n_input;
+    int64_t spare; /* -1: it was promised that they are a kernel; else expensive ops may be repeated so often */
+} nx_set;
+
+typedef struct nx {
+    const nnc_graph *g;
+    const nx_set *set;
+    nnc_arena *a;
+    const char **why;
+    nnc_kernel *k; /* axes and buffers */
+    int16_t axis_key[NNC_KAXES];   /* which dimension of which space an axis is a digit of */
+    int64_t axis_base[NNC_KAXES];  /* its place value there */
+    bool restart, oom, outer_set, no_segments, strict;
+    bool computed; /* indices may be computed at run time: a node alone, or a kernel that was promised */
+    bool no_split; /* second try, without digits and segments */
+    uint32_t first, last; /* node range of the set */
+    uint8_t *inside;      /* bits */
+    int n_value, most;    /* values demanded so far; the most that they may be */
+    uint32_t outer;       /* axes */
+    nx_ins *ins;          /* arguments before their users */
+    nx_reduction *reduce;
+    nx_ctx *ctx;
+    nx_guard_link *guard;
+    int32_t *store;       /* instructions */
+    nx_key *key;
+    nx_space *space;
+    nx_root *root;
+    nx_memo *memo;
+    nnc_ref *buf_value; /* by buffer, where buffers are given as they are met */
+    int n_ins, n_reduce, n_ctx, n_guard, n_store, n_key, n_space, n_root, n_memo, n_buf_value, steps;
+    size_t cap_ins, cap_reduce, cap_ctx, cap_guard, cap_store, cap_key, cap_space, cap_root, cap_memo, cap_buf_value;
+    int32_t bucket[256];
+} nx;
+
+/* trace.c. Builds the instructions of the set; false: t->oom, or *why says why not (one line, in `a` or static). */
+bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
+/* link.c: stages, order, and what crosses stages; the kernel's memory is in `out`. NULL: out of memory. */
+nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out);
+
+/* An instruction that gives v at idx in context ctx, or -1 (why, oom or restart is set). */
+int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
+/* Counts a value that is computed; false: they are too many. */
+bool nx_count(nx *t, nnc_ref v);
+/* The result of a reduction or window whose result is needed at idx; makes it at first need. */
+int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
+int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
+/* Index of a window's operand and the guard under which it lies inside; NULL on failure. */
+nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
+    int32_t *guard, const nnc_affine **start);
+/* Contractions (trace_contract.c): the extents that one sums over, returns how many; where its first operand is read, and the guard under
+ * which it is there (NULL on failure). `win`: the axes of the sum. */
+int nx_summed(const nx *t, const nnc_node *n, int64_t *dim);
+const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
+    int32_t *guard, const nnc_affine **start);
+/* A contraction's term: the first operand, 0 beyond its edge, times the second, in context ctx. `in` is where the first is read,
+ * under `inner`. */
+int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, const nnc_affine *in,
+    const nnc_affine *const *win, int32_t guard, int32_t inner);
+/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split so that it is. */
+bool nx_divide(nx *t, const nnc_affine *e, int64_t d, nnc_affine *q, nnc_affine *r);
+
+/* Least and greatest value of a map over the axes. */
+void nx_span(const nx *t, const nnc_affine *e, int64_t *lo, int64_t *hi);
+nnc_affine *nx_maps(nx *t, int n); /* zeroed; NULL and oom */
+uint32_t nx_axes(const nnc_affine *e, int n);
+uint32_t nx_guard_axes(const nx *t, int32_t guard);
+/* The guard chain with lo <= e < hi added; unchanged when that always holds; -1 cannot fail,
+ * -2: out of memory. */
+int32_t nx_guard(nx *t, int32_t parent, const nnc_affine *e, int64_t lo, int64_t hi);
+int nx_find_key(nx *t, int64_t extent, bool root); /* a new key */
+const nnc_affine *nx_key_expr(nx *t, int key, int piece);
+/* Asks for digits at place value `place` of axis a (relative to it), or segments; true: restart
+ * is set. */
+bool nx_split(nx *t, int axis, int64_t place);
+bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds);
+int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; returns -1 */
+
+/* trace_ins.c: instructions. -1: out of memory, or a failure that is noted. */
+nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments runs */
+int32_t nx_const(nx *t, nnc_dtype d, double v);
+int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v);
+int32_t nx_sop(nx *t, nx_place at, nnc_sop op, nnc_dtype d, int32_t a, int32_t b, int32_t c);
+int32_t nx_number(nx *t, nnc_ref v, double f); /* a value that is a number: counts it */
+/* The value of an affine form, and whether the guards of the chain from `inner` up to but not `outer` hold. */
+int32_t nx_index(nx *t, nx_place at, const nnc_affine *e);
+int32_t nx_condition(nx *t, nx_place at, int32_t inner, int32_t outer);
+/* An element of a value from outside; `fill` outside its guards, -1: zero. */
+int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t fill);
+/* The same at an index that is known at run time alone: dimension `dim` of idx plus the index `at`. */
+int32_t nx_gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int32_t at, int32_t guard);
+/* The same at computed indices. */
+typedef enum nx_how {
+    NW_digits,  /* idx[0] is the row-major index of the element */
+    NW_edge,    /* idx[d] is moved to the nearest of 0 .. dim-1 */
+    NW_reflect, /* idx[d] is mirrored at 0 and dim-1 until inside */
+} nx_how;
+int32_t nx_computed(nx *t, nx_how how, int ctx, nnc_ref v, const nnc_affine *idx, int n, int32_t guard);
+/* x, with `fill` where the guards between `inner` and `outer` fail, in a place of its own. */
+int32_t nx_filled(nx *t, nx_place at, int32_t x, int32_t inner, int32_t outer, int32_t fill);
+int32_t nx_iota(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
+int32_t nx_ewise(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, const int32_t *args);
+/* idx[dim] < bound[0] ? args[0] : idx[dim] < bound[1] ? args[1] : ... */
+int32_t nx_choose(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, const int32_t *args);
+/* The reduction of v: operand x, of which only what `inner` allows exists. `count`: elements that it reduces. Returns its result. */
+int32_t nx_reduce(nx *t, nx_place at, nnc_ref v, int32_t x, int32_t inner, int32_t guard, const nnc_affine *start, int64_t count);
+bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t x);
+
+static inline nnc_dtype nx_dtype(const nx *t, nnc_ref v) { return nnc_kdtype((nnc_dtype)nnc_typeof(t->g, v)->dtype); }
+
+static inline bool nx_is_inside(const nx *t, uint32_t node)
+{
+    return node >= t->first && node <= t->last && (t->inside[(node - t->first) / 8] >> ((node - t->first) & 7) & 1);
+}
+
+#endif
