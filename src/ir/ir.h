@@ -71,7 +71,7 @@ static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewi
 
 /* Scalar ops: the bodies of kernels. Each CL_ewise op of the graph has the scalar op of the same name. */
 typedef enum nnc_sop {
-#define SC(name, arity, res, flags, lo, hi, value, cuda, deriv, doc) SC_##name,
+#define SC(name, arity, res, flags, lo, hi, cost, ulp, value, cuda, deriv, doc) SC_##name,
 #include "ir/scalar.def"
     SC__COUNT
 } nnc_sop;
@@ -84,6 +84,8 @@ typedef struct nnc_sop_info {
     nnc_sres res;
     uint32_t flags; /* OF_* */
     double lo, hi;
+    int cost;          /* instructions for a vector of f32; 0: no smooth function */
+    double ulp;        /* largest error of f32 under --math=ulp2 */
     const char *cuda;  /* CUDA C text, operands %0 %1 %2; f32 form */
     const char *deriv; /* d/dx_i in graph-op notation, ';' between operands; "" = zero */
     const char *doc;

@@ -14,8 +14,8 @@ const nnc_op_info nnc_ops[OP__COUNT] = {
 };
 
 const nnc_sop_info nnc_sops[SC__COUNT] = {
-#define SC(name, arity, res, flags, lo, hi, value, cuda, deriv, doc) \
-    [SC_##name] = {#name, arity, res, flags, lo, hi, cuda, deriv, doc},
+#define SC(name, arity, res, flags, lo, hi, cost, ulp, value, cuda, deriv, doc) \
+    [SC_##name] = {#name, arity, res, flags, lo, hi, cost, ulp, cuda, deriv, doc},
 #include "ir/scalar.def"
 };
 

@@ -22,7 +22,7 @@ double nnc_sop_eval_f64(nnc_sop op, double a, double b, double c)
 {
     switch (op) {
 #define F(function) function
-#define SC(name, arity, res, flags, lo, hi, value, cuda, deriv, doc) \
+#define SC(name, arity, res, flags, lo, hi, cost, ulp, value, cuda, deriv, doc) \
     case SC_##name: \
         return value;
 #include "ir/scalar.def"

@@ -29,57 +29,17 @@ enum {
 /* ---- costs and bounds of the plain functions ---- */
 
 typedef struct plain {
-    int cost; /* instructions per vector of the function's formula; a division counts eight */
-    double ulp; /* docs/math.md */
+    int cost; /* instructions per vector; 0: not smooth, no link goes through it */
+    double ulp;
 } plain;
 
-/* cost 0: not smooth, no link goes through it */
 static plain of_op(const nnc_kins *in)
 {
-    bool half = (in->hint & KH_halfpi) != 0;
-    switch ((nnc_sop)in->sop) {
-    case SC_neg:
-    case SC_add:
-    case SC_sub:
-    case SC_mul:
-    case SC_fma:
-        return (plain){1, 0.5};
-    case SC_div:
-    case SC_sqrt:
-    case SC_recip:
-        return (plain){8, 0.5};
-    case SC_rsqrt:
-        return (plain){16, 1.5};
-    case SC_sin:
-        return (plain){half ? 6 : 13, half ? 0.9 : 2};
-    case SC_cos:
-        return (plain){half ? 9 : 14, 2};
-    case SC_exp:
-    case SC_exp2:
-        return (plain){12, 1};
-    case SC_expm1:
-        return (plain){20, 1.4};
-    case SC_log:
-    case SC_log2:
-        return (plain){22, 1};
-    case SC_atan:
-        return (plain){26, 1.6};
-    case SC_tanh:
-        return (plain){34, 1.3};
-    case SC_sigmoid:
-        return (plain){24, 2};
-    case SC_erf:
-        return (plain){32, 2};
-    case SC_tan:
-    case SC_log1p:
-    case SC_asin:
-    case SC_acos:
-    case SC_sinh:
-    case SC_cosh:
-        return (plain){60, 1};
-    default:
-        return (plain){0, 0};
-    }
+    const nnc_sop_info *o = &nnc_sops[in->sop];
+    if (in->hint & KH_halfpi &&
+        (in->sop == SC_sin || in->sop == SC_cos)) /* no reduction of the argument */
+        return in->sop == SC_sin ? (plain){6, 0.9} : (plain){9, 2};
+    return (plain){o->cost, o->ulp};
 }
 
 /* Of the short form of a function: about half. */

@@ -188,7 +188,7 @@ double nnc_steady_f64(nnc_sop op, double a, double b, double c)
 {
     switch (op) {
 #define F(function) function##_
-#define SC(name, arity, res, flags, lo, hi, value, cuda, deriv, doc) \
+#define SC(name, arity, res, flags, lo, hi, cost, ulp, value, cuda, deriv, doc) \
     case SC_##name: \
         return value;
 #include "ir/scalar.def"
