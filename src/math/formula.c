@@ -31,15 +31,18 @@ typedef struct fb {
 } fb;
 typedef int16_t R; /* a step */
 
+static bool same_step(const nnc_fstep *p, const nnc_fstep *q)
+{
+    return p->op == q->op && p->type == q->type && memcmp(p->arg, q->arg, sizeof p->arg) == 0 &&
+           p->n == q->n && p->i == q->i && p->c == q->c && memcmp(&p->f, &q->f, sizeof p->f) == 0;
+}
+
 /* The step's number; an earlier one that computes the same. */
 static R put(fb *b, nnc_fstep s)
 {
-    for (int i = 0; i < b->f->n; i++) {
-        const nnc_fstep *o = &b->f->step[i];
-        if (o->op == s.op && o->type == s.type && memcmp(o->arg, s.arg, sizeof s.arg) == 0 &&
-            o->n == s.n && o->i == s.i && o->c == s.c && memcmp(&o->f, &s.f, sizeof s.f) == 0)
+    for (int i = 0; i < b->f->n; i++)
+        if (same_step(&b->f->step[i], &s))
             return (R)i;
-    }
     assert(b->f->n < NNC_FSTEPS);
     b->f->step[b->f->n] = s;
     return (R)b->f->n++;
@@ -674,6 +677,21 @@ void nnc_formula_make(nnc_formula *f, nnc_fkey key, nnc_machine m)
 bool nnc_has_formula(nnc_sop f, nnc_dtype d)
 {
     return nnc_is_float(d) && ((f >= SC_rsqrt && f <= SC_erf) || f == SC_pow);
+}
+
+bool nnc_formula_differs(nnc_sop f, uint8_t policy)
+{
+    nnc_formula a, b;
+    if (!nnc_has_formula(f, DT_f32))
+        return false;
+    nnc_formula_make(
+        &a, (nnc_fkey){.sop = (uint8_t)f, .type = FT_f32}, (nnc_machine){.fma = true, .gpu = true});
+    nnc_formula_make(&b, (nnc_fkey){.sop = (uint8_t)f, .type = FT_f32, .policy = policy},
+        (nnc_machine){.fma = true, .gpu = true});
+    bool differ = a.n != b.n;
+    for (int i = 0; i < a.n && !differ; i++)
+        differ = !same_step(&a.step[i], &b.step[i]);
+    return differ;
 }
 
 /* The strongest terms that the function's methods tell apart. */

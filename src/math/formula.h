@@ -69,6 +69,8 @@ typedef struct nnc_machine {
 
 /* Has the scalar op a formula for operands of type d? */
 bool nnc_has_formula(nnc_sop op, nnc_dtype d);
+/* Has f, of f32, another formula under that policy than under ulp2, at least on a GPU? */
+bool nnc_formula_differs(nnc_sop f, uint8_t policy);
 /* The formula that an instruction with one takes. */
 nnc_fkey nnc_formula_key(const nnc_kernel *k, const nnc_kins *in);
 void nnc_formula_make(nnc_formula *f, nnc_fkey key, nnc_machine m);

@@ -3,6 +3,7 @@
  * The policy stands in the instructions (KH_exact, KH_fast), so that a kernel's text and name say it and emitters need not be
  * told: of a marked function they take the form that the mark names. */
 #include "math/collapse.h"
+#include "math/formula.h"
 
 nnc_math nnc_math_of(const nnc_target *t)
 {
@@ -94,28 +95,9 @@ bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note)
 
 static bool has_form(const nnc_kins *in, nnc_math math)
 {
-    switch ((nnc_sop)in->sop) {
-    case SC_exp:
-    case SC_exp2:
-    case SC_sin:
-    case SC_cos:
-    case SC_tanh:
-    case SC_sigmoid:
-    case SC_erf:
-    case SC_rsqrt:
-        return true;
-    case SC_recip:
-    case SC_erf1:
-        return math != MATH_exact;
-    case SC_expm1:
-    case SC_log:
-    case SC_log2:
-    case SC_atan:
-    case SC_fma: /* of a convolution: also where a factor is 0 */
-        return math == MATH_exact; /* the others are it already */
-    default:
-        return false;
-    }
+    if (in->sop == SC_fma) /* of a convolution: also where a factor is 0 */
+        return math == MATH_exact;
+    return nnc_formula_differs((nnc_sop)in->sop, math == MATH_exact ? KH_exact : KH_fast);
 }
 
 /* ---- values that end in 16 bits ---- */
