@@ -3,7 +3,7 @@
  * they fetch, also inside a fused node when nothing else there reads that operand. A view moves
  * nothing.
  * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1
- * per scalar operation of the lowering and element (the table below); k per window of k elements;
+ * per scalar operation of the lowering and element (ops.def's column `work`); k per window of k elements;
  * movement 0.
  * launches: 1; 0 for leaves and views.
  * Sums and products saturate. */
@@ -11,32 +11,6 @@
 
 #include <math.h>
 #include <string.h>
-
-/* Scalar operations per element of operand 0 in the lowerings of named ops. */
-static const uint8_t per_element[OP__COUNT] = {
-    [OP_relu] = 1,
-    [OP_leaky_relu] = 3,
-    [OP_prelu] = 3,
-    [OP_relu6] = 2,
-    [OP_gelu] = 5,
-    [OP_silu] = 2,
-    [OP_hardswish] = 5,
-    [OP_hardsigmoid] = 4,
-    [OP_softplus] = 6,
-    [OP_softsign] = 3,
-    [OP_elu] = 4,
-    [OP_selu] = 5,
-    [OP_mish] = 8,
-    [OP_square] = 1,
-    [OP_global_avgpool] = 1,
-    [OP_global_maxpool] = 1,
-    [OP_softmax] = 5,
-    [OP_log_softmax] = 5,
-    [OP_batchnorm] = 4,
-    [OP_layernorm] = 7,
-    [OP_rmsnorm] = 4,
-    [OP_groupnorm] = 7,
-};
 
 /* Scalar operations of the lowering of a CL_ecomp node, which attributes may change. */
 static int64_t ecomp_ops(const nnc_node *n)
@@ -47,9 +21,9 @@ static int64_t ecomp_ops(const nnc_node *n)
         return (nnc_attr_float(n, AT_lo, -INFINITY) != -INFINITY) +
                (nnc_attr_float(n, AT_hi, INFINITY) != INFINITY);
     case OP_gelu:
-        return form && !strcmp(form->word, "tanh") ? 9 : per_element[OP_gelu];
+        return form && !strcmp(form->word, "tanh") ? 9 : nnc_ops[OP_gelu].work;
     default:
-        return per_element[n->op];
+        return nnc_ops[n->op].work;
     }
 }
 
@@ -88,7 +62,7 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     case CL_ecomp:
         return nnc_mul_sat(out, ecomp_ops(n));
     case CL_comp:
-        return nnc_mul_sat(in, per_element[n->op]);
+        return nnc_mul_sat(in, nnc_ops[n->op].work);
     case CL_reduce:
         return nnc_add_sat(in, n->op == OP_reduce_mean ? out : 0);
     case CL_window:

@@ -49,7 +49,7 @@ enum nnc_op_flag {
 };
 
 typedef enum nnc_op {
-#define OP(name, nmin, nmax, cls, flags, lo, hi, attrs, doc) OP_##name,
+#define OP(name, nmin, nmax, cls, flags, work, lo, hi, attrs, doc) OP_##name,
 #include "ir/ops.def"
     OP__COUNT
 } nnc_op;
@@ -59,6 +59,7 @@ typedef struct nnc_op_info {
     int8_t n_min, n_max; /* operands; n_max -1 = any number */
     nnc_class cls;
     uint32_t flags;
+    int work;          /* of CL_ecomp and CL_comp: scalar operations per element of operand 0 in the lowering */
     double lo, hi;     /* range of results for any non-NaN operands (-inf, inf when nothing is known) */
     const char *attrs; /* "axes keepdims?": names that may stand; '?' = optional */
     const char *doc;   /* the equation */

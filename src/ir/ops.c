@@ -8,8 +8,8 @@
 #include <string.h>
 
 const nnc_op_info nnc_ops[OP__COUNT] = {
-#define OP(name, nmin, nmax, cls, flags, lo, hi, attrs, doc) \
-    [OP_##name] = {#name, nmin, nmax, cls, flags, lo, hi, attrs, doc},
+#define OP(name, nmin, nmax, cls, flags, work, lo, hi, attrs, doc) \
+    [OP_##name] = {#name, nmin, nmax, cls, flags, work, lo, hi, attrs, doc},
 #include "ir/ops.def"
 };
 
