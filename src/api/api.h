@@ -17,7 +17,7 @@ struct nnc_env_options {
     const char *cache_dir;   /* NULL = the user's cache folder */
     bool no_cache;           /* compile everything anew */
     const char *tuning;      /* of a GPU: file of its libraries' measured algorithms, replayed when a model is loaded; NULL = none */
-    bool tune;               /* measure what the file has not, and add it */
+    bool tune;               /* measure algorithms missing from the file and add them */
     bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
 };
 
@@ -63,7 +63,8 @@ typedef enum nnc_io { NNC_IO_EXCLUDE, NNC_IO_INCLUDE, NNC_IO_BOTH } nnc_io; /* a
 struct nnc_compare_options {
     nnc_compile_options compile;
     uint64_t seed;
-    int warmup, iterations;     /* 0 = chosen by time: about `duration_ms` for each side. iterations: of timed runs, exactly */
+    int warmup;                 /* untimed runs before the first timed one; 0 = about 50 ms of them, negative = none */
+    int iterations;             /* timed runs of each program, exactly; 0 = as many as fit duration_ms */
     nnc_io io;
     int duration_ms;            /* 0 = 1000, and up to 4000 for a slow model, until it had nine bursts */
     bool steps;                 /* also time what lies between as written and fused, one pass more at a time */

@@ -43,7 +43,7 @@ typedef struct judged {
 
 /* The model compiled with some of the passes. */
 typedef struct program {
-    const char *pass;     /* the passes that this one has and the one before has not ("fuse", "expand + fuse"); NULL for the first */
+    const char *pass;     /* passes added to those of the program before ("fuse", "expand + fuse"); NULL for the first */
     const char *name;     /* "as written", "unfused", "fused", or NULL: only a step */
     int level;
     const char **skip;    /* names of the passes left out */
@@ -78,7 +78,7 @@ typedef struct comparison {
     bool kept_all;
     pairs paired[2];         /* fused against unfused; as program.t */
     nnc_io io;               /* what is timed: as asked, but models in chunks have their copies with them */
-    bool main;               /* index of the times that the report is about: 0 runs alone, 1 with copies */
+    bool main;               /* index of the times that are reported: 0 without copies, 1 with copies */
     double *conditioning[2]; /* mean square by output, of programs whose contractions are as typed, and of rounded ones; NULL: not needed */
     bool agrees;
     nnc_sink *sink;
@@ -87,7 +87,7 @@ typedef struct comparison {
 
 /* Loads, times and checks all programs: together when they fit in memory at once, otherwise one after the other. */
 nnc_status nnc_measure(comparison *c) NNC_MUST;
-/* Times the n loaded programs, runs alone or with their copies, in bursts in turn, and pairs the bursts when these are all
+/* Times the n loaded programs, without or with their copies, in alternating bursts, and pairs the bursts when these are all
  * programs. */
 nnc_status nnc_time(comparison *c, program **p, int n, bool io) NNC_MUST;
 /* The time below which `share` (0..1) of n sorted times lie, in ms; between two of them in proportion. NaN when n is 0. */

@@ -1,6 +1,6 @@
 /* api/compare_print.c -- a comparison as text, JSON (docs/formats.md) and CSV. */
 #include "api/compare.h"
-#include "api/words.h"
+#include "api/report_text.h"
 #include <math.h>
 #include <string.h>
 

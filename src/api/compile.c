@@ -96,7 +96,7 @@ static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
 static nnc_status plan(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
 {
-    nnc_noter notes = {.a = a, .o = o};
+    nnc_kernel_remarker notes = {.a = a, .o = o};
     nnc_plan_options p = {
         .target = &e->target,
         .engine = e->engine,
@@ -138,7 +138,7 @@ nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_si
     nnc_precision p = o->precision;
     if (nnc_precision_dtype(p) != DT_f32 && o->level < 2)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--precision=%s rounds what -O%d leaves as it is: it wants -O2 or -O3",
+            "--precision=%s rounds what -O%d leaves as it is: it needs -O2 or -O3",
             nnc_precision_name(p), o->level);
     nnc_target_allow_compiling(&e->target, o->level >= 3);
     nnc_target_allow_tf32(

@@ -90,8 +90,8 @@ static nnc_status open_target(nnc_env *e, const nnc_env_options *o, nnc_sink *si
     if (!strncmp(o->target, "cuda", 4) && (!o->target[4] || o->target[4] == ':'))
         return nnc_env_cuda(e, o->target, sink);
     if (!strpbrk(o->target, "./") && access(o->target, F_OK) != 0)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--target=%s is no machine that nnc knows; there is " TARGETS, o->target);
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "--target=%s is unknown; there are " TARGETS, o->target);
     nnc_status st = nnc_target_load(&e->target, o->target, sink);
     if (st && st != NNC_E_NOMEM)
         nnc_note(sink, (nnc_loc){0}, "--target is " TARGETS);
@@ -119,7 +119,7 @@ static nnc_status settle_gpu(const nnc_env *e, const nnc_env_options *o, nnc_sin
     }
     return o->tuning
                ? nnc_fail0(sink, NNC_E_USAGE,
-                     "--tuning holds algorithms of a GPU's libraries; %s has none", e->target.name)
+                     "--tuning holds algorithms of a GPU's libraries; %s uses none", e->target.name)
                : NNC_OK;
 }
 

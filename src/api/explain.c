@@ -1,7 +1,7 @@
 /* api/explain.c -- what the passes decided and why: a table of passes, then each pass' decisions. Decisions that differ in their
  * layers only stand together; --verbose lists all of them. */
 #include "api/internal.h"
-#include "api/words.h"
+#include "api/report_text.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
@@ -250,7 +250,7 @@ static void put_totals(nnc_text *t, const char *name, totals s)
 static const nnc_pass_info *stage(int i)
 {
     return i < nnc_pass_count    ? &nnc_pass_table[i]
-           : i == nnc_pass_count ? &nnc_kernel_notes
+           : i == nnc_pass_count ? &nnc_kernel_remarks
                                  : &nnc_chunk_notes;
 }
 

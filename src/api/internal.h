@@ -58,7 +58,8 @@ nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifac
 /* Counts chunks anew, from the types of the model and the plan: 1 for most. NNC_E_MODEL: they do not belong together. */
 nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 extern const nnc_pass_info nnc_chunk_notes; /* the name under which its remarks stand */
-/* What a run wants on its fullest device, with what copies beside computing take; and what of a device's memory may be so used. */
+/* Bytes that a run needs on its fullest device, with `copies` those of the second set of inputs and outputs; and bytes of a device's memory
+ * that may be used. */
 int64_t nnc_chunks_need(const nnc_artifact *a, bool copies);
 int64_t nnc_chunks_room(const nnc_env *e);
 /* The rows of the model that one chunk computes, as written: the caller's. NULL: one chunk, or out of memory. */
@@ -80,22 +81,22 @@ nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options 
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
 
-/* ---- foreign.c: plans and machine code of another machine ---- */
+/* ---- compatible.c: plans and machine code of another machine ---- */
 
 /* Appends the libraries whose choices the plan's sizes come from, with what they may use of this machine; nothing where it needs none. */
 void nnc_put_libraries(nnc_text *t, const nnc_plan *p);
-/* NNC_E_DEVICE: a's machine code uses instructions that this CPU has not, or its sizes are another library's. */
-nnc_status nnc_refuse_foreign(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+/* NNC_E_DEVICE when a's machine code uses instructions that this CPU lacks, or its sizes come from another library version. */
+nnc_status nnc_check_compatible(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 
-/* ---- notes.c: remarks of what lowering did inside kernels ---- */
+/* ---- kernel_remarks.c: remarks of what lowering did inside kernels ---- */
 
-extern const nnc_pass_info nnc_kernel_notes; /* the name under which they stand */
-typedef struct nnc_noter {
+extern const nnc_pass_info nnc_kernel_remarks; /* the name under which they stand */
+typedef struct nnc_kernel_remarker {
     nnc_artifact *a;
     const nnc_compile_options *o;
     bool oom;
-} nnc_noter;
-/* nnc_plan_options.on_kernel with an nnc_noter: keeps the kernel's notes, then calls the user's own. */
+} nnc_kernel_remarker;
+/* nnc_plan_options.on_kernel with an nnc_kernel_remarker: keeps the kernel's notes, then calls the user's own. */
 void nnc_note_kernel(void *noter, const nnc_kernel *k, const char *layers);
 
 /* ---- emit.c, emit_cuda.c, dump.c: stages of a compiled model ---- */

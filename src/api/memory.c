@@ -1,6 +1,6 @@
 /* api/memory.c -- the planned memory of a model before it runs: sizes to the byte, what is live at the peak, and the timeline. */
 #include "api/internal.h"
-#include "api/words.h"
+#include "api/report_text.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -22,6 +22,7 @@ typedef struct option {
     kind kind;
     size_t at, count;
     int64_t lo, hi;
+    bool none; /* 0 is stored as -1, "none": in the field 0 is the default */
 } option;
 
 #define AT(T, f) offsetof(struct nnc_##T##_options, f)
@@ -53,12 +54,12 @@ static const option compile_rows[] = {COMPILE_ROWS(compile, (size_t)0)};
 static const option compare_rows[] = {
     COMPILE_ROWS(compare, AT(compare, compile)),
     {"seed", O_seed, AT(compare, seed)},
-    {"warmup", O_int, AT(compare, warmup), 0, 0, 1000000},
+    {"warmup", O_int, AT(compare, warmup), 0, 0, 1000000, true},
     {"iterations", O_int, AT(compare, iterations), 0, 0, 1000000000},
     {"duration", O_int, AT(compare, duration_ms), 0, 0, 86400000},
     {"no-steps", O_unset, AT(compare, steps)},
     {"no-reference", O_flag, AT(compare, no_reference)},
-    {"tolerance", O_real, AT(compare, tolerance)},
+    {"tolerance", O_real, AT(compare, tolerance), .none = true},
     {"input", O_pairs, AT(compare, input), AT(compare, n_input)},
 };
 
@@ -90,7 +91,7 @@ static nnc_status set_int(const setting *s)
             (long long)s->row->hi);
         return wrong(s, range);
     }
-    *(int *)s->at = (int)v;
+    *(int *)s->at = v == 0 && s->row->none ? -1 : (int)v;
     return NNC_OK;
 }
 
@@ -111,7 +112,7 @@ static nnc_status set_real(const setting *s)
     const double v = strtod(s->value, &end);
     if (!*s->value || *end || !(v >= 0))
         return wrong(s, "a number >= 0");
-    *(double *)s->at = v;
+    *(double *)s->at = v == 0 && s->row->none ? -1 : v;
     return NNC_OK;
 }
 

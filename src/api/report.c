@@ -1,6 +1,6 @@
 /* api/report.c -- the answers to show, doctor and devices, as text, JSON and CSV (docs/formats.md). */
 #include "api/internal.h"
-#include "api/words.h"
+#include "api/report_text.h"
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -184,7 +184,7 @@ static const part parts[] = {
     {"openmp", "threads shared with oneDNN (OpenMP)", "threads come from pthreads"},
 };
 
-/* The machine that computes where the target is no GPU. */
+/* Describes a CPU target. */
 static void put_cpu(const nnc_target *g, nnc_text *t)
 {
     bool known = g->cpu && *g->cpu;

@@ -47,7 +47,7 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
     *out = NULL;
     if (a->unchecked)
         return nnc_fail0(sink, NNC_E_USAGE, "the artifact was loaded without a machine to run on");
-    NNC_TRY(nnc_refuse_foreign(e, a, sink));
+    NNC_TRY(nnc_check_compatible(e, a, sink));
     NNC_TRY(nnc_artifact_check_weights(a, sink));
     NNC_TRY(nnc_par_check(a->plan->threads, sink));
     nnc_session *s = nnc_calloc(1, sizeof *s);
@@ -227,12 +227,12 @@ nnc_status nnc_read_input(
     }
     nnc_text t = {0};
     nnc_put_type(&t, want);
-    nnc_puts(&t, ", the file has ");
+    nnc_puts(&t, ", found ");
     nnc_put_type(&t, &x.type);
     if (nnc_type_same_shape(&x.type, want))
         nnc_printf(&t, " (in NumPy: a.astype(\"%s\"))", numpy_name((nnc_dtype)want->dtype));
-    nnc_status st = nnc_fail(
-        sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s wants %s", name, nnc_text_str(&t));
+    nnc_status st = nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s: expected %s",
+        name, nnc_text_str(&t));
     nnc_text_deinit(&t);
     nnc_tensor_deinit(&x);
     return st;

@@ -114,6 +114,8 @@ static nnc_status warm_up(comparison *c, const subject *s)
 {
     int64_t ns[NNC_STREAM_RUNS], spent = 0;
     timed *t = s->t;
+    if (c->o->warmup < 0)
+        return NNC_OK;
     do {
         int n;
         NNC_TRY(run_some(s, c->o->warmup ? c->o->warmup - t->n_untimed : 0, ns, &n, c->sink));

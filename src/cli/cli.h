@@ -50,7 +50,7 @@ nnc_status check_paths(const options *o, nnc_sink *sink);
 
 /* ---- helpers of commands (common.c) ---- */
 
-/* What a command works with; NULL what it has not opened. */
+/* Objects that a command has opened; NULL: not opened. */
 typedef struct work {
     nnc_env *env;
     nnc_model *model;

@@ -40,7 +40,7 @@ nnc_status cmd_memory(const options *o, nnc_sink *sink)
     return compiled_report(o, memory, sink);
 }
 
-/* What was made and in what time; on stderr where the artifact itself goes to stdout or another pipe. */
+/* Prints the compile time; to standard error when the artifact goes to standard output or another pipe. */
 static void say_saved(const options *o, const char *file, const nnc_compile_stats *s)
 {
     struct stat there;
@@ -78,7 +78,7 @@ nnc_status cmd_compile(const options *o, nnc_sink *sink)
     work w = {0};
     if (!o->emit && !o->out && !o->dump_dir)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "nnc compile wants -o FILE for the artifact, --emit=STAGE for text, or "
+            "nnc compile needs -o FILE for the artifact, --emit=STAGE for text, or "
             "--dump-dir=FOLDER for all stages");
     if (o->emit && o->embed)
         return nnc_fail0(sink, NNC_E_USAGE, "--embed-weights is for artifacts, not for --emit");

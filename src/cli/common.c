@@ -21,7 +21,7 @@ nnc_model *open_model(const options *o, nnc_sink *sink)
 {
     if (nnc_is_artifact(o->file[0])) {
         (void)nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
-            "is an artifact of nnc compile; this command wants the model that it was made from");
+            "is an artifact of nnc compile; this command needs the model it was compiled from");
         return NULL;
     }
     nnc_open_options mo = {

@@ -54,101 +54,104 @@ typedef struct flag {
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
     {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 1, "NAME=VALUE",
-        "an argument of the model file, as --set batch=8; repeatable, once a name"},
+        "Set an argument of the model file, as in --set batch=8 (repeatable, once a name)"},
     {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N",
-        "of generated weights and inputs (default 0)"},
+        "Seed of generated weights and inputs (default: 0)"},
     {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE",
-        "Safetensors file with the weights (default: generated from the seed); of an artifact, "
-        "where they lie now"},
+        "Read the weights from this safetensors file (default: generated from the seed); of an "
+        "artifact: its file of weights now"},
     {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...",
-        "run exactly these, in this order (default: those of the -O level)"},
+        "Run exactly these passes, in this order (default: those of the -O level)"},
     {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3",
-        "0: each layer as written; 1: only what keeps every bit of the result; 2: fuse and choose "
-        "layouts (default); 3: with --math=fast also what changes roundings more, and on GPUs "
-        "cuDNN compiles kernels for what ends a convolution, a second each when first loaded"},
+        "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
+        "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums; on GPUs "
+        "cuDNN compiles kernels for epilogues, about a second each at first load"},
     {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "exact|ulp2|fast",
-        "of functions in kernels (docs/math.md). exact: within 0.8 ulp, all as written, and NaN "
-        "survives every relu, also one inside a library's convolution; ulp2 (default): within 2.5 "
-        "ulp; fast: within 2^-15 of the value, -O3 may reorder sums, GPUs may round f32 operands "
-        "of convolutions and matrix products to tf32 (--precision)"},
+        "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
+        "evaluated as written, NaN survives every relu; ulp2 (default): <= 2.5 ulp; fast: relative "
+        "error <= 2^-15, -O3 may reorder sums, GPUs may round f32 operands of contractions to tf32 "
+        "(--precision)"},
     {"--precision", 'c', F_precision, AT(precision), 0, 0, 0, "f32|tf32|f16|bf16",
-        "of convolutions and matrix products: f32 (default); tf32 (default with --math=fast), f32 "
-        "operands rounded to 10 bits within a GPU's call; f16, bf16: operands of 16 bits, and what "
-        "lies between them where that is safe (nnc explain says what). Sums stay f32, a model's "
-        "inputs and outputs what they are"},
+        "Precision of convolutions and matrix products. f32 (default); tf32 (default with "
+        "--math=fast): GPUs round f32 operands to 10 bits; f16, bf16: 16-bit operands, and 16-bit "
+        "tensors between them where that is safe (nnc explain lists them). Sums stay f32, inputs "
+        "and outputs keep their types"},
     {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...",
-        "leave these passes out (nnc passes lists them)"},
-    {"--streams", 's', F_int, AT(streams), 0, 1, 64, "N", "command streams per device (default 1)"},
+        "Leave these passes out (nnc passes lists them)"},
+    {"--streams", 's', F_int, AT(streams), 0, 1, 64, "N",
+        "Command streams per device (default: 1)"},
     {"--devices", 's', F_int, AT(devices), 0, 1, 64, "N",
-        "virtual CPU devices that layers may name (default 1)"},
+        "Virtual CPU devices that layers may name (default: 1)"},
     {"--print-after", 'p', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all",
-        "print the graph after these passes to stderr"},
+        "Print the graph after these passes to standard error"},
     {"--time-passes", 'p', F_bool, AT(time_passes), 0, 0, 0, NULL,
-        "print the time of every pass to stderr"},
+        "Print the time of every pass to standard error"},
     {"--jobs", 's', F_int, AT(jobs), 0, 1, 1024, "N",
-        "threads that compile (default all); never changes the result"},
+        "Number of threads that compile (default: all); never changes the result"},
     {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE",
-        "where the artifact goes, or the text of --emit (default: standard output)"},
+        "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
+        "output)"},
     {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE",
-        "a stage as text instead of an artifact: graph (after the passes), kernels, plan, dot (for "
-        "Graphviz), remarks (explain's JSON); of a CPU's llvm, asm; of a GPU's cuda, ptx, cubin"},
+        "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
+        "dot (for Graphviz), remarks (JSON); for a CPU llvm, asm; for a GPU cuda, ptx, cubin"},
     {"--dump-dir", 'a', F_word, AT(dump_dir), 0, 0, 0, "FOLDER",
-        "also write every stage into files there, sources and machine code of a GPU among them"},
+        "Also write every stage to files in this folder, a GPU's sources and machine code "
+        "included"},
     {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL,
-        "store the weights in the artifact, not references to them"},
+        "Store the weights in the artifact instead of references to them"},
     {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
-        "read an input (default: generated from the seed); repeatable, once a name"},
+        "Read an input from a file (default: generated from the seed; repeatable, once a name)"},
     {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy",
-        "write an output; repeatable, an output to several files too"},
+        "Write an output to a file (repeatable; one output may go to several files)"},
     {"--iterations", 't', F_int, AT(iterations), 0, 1, 1000000000, "N",
-        "timed runs of each program (default: as many as fit the duration)"},
-    {"--warmup", 't', F_int, AT(warmup), 0, 1, 1000000, "N",
-        "runs before timing (default: about 50 ms)"},
+        "Number of timed runs of each program (default: as many as fit --duration)"},
+    {"--warmup", 't', F_int, AT(warmup), 0, 0, 1000000, "N",
+        "Number of untimed runs before the first timed one (default: about 50 ms of them)"},
     {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS",
-        "milliseconds to measure for, each program (default 1000; compare: a quarter for steps, "
-        "and up to 4000 for slow models)"},
+        "Time to measure each program for, in milliseconds (default: 1000; compare: a quarter of "
+        "it for steps, up to 4000 for slow models)"},
     {"--io", 't', F_io, AT(io), 0, 0, 0, "include|exclude|both",
-        "are copies to and from the device timed? exclude (default): inputs are there, outputs "
-        "stay; include: each run brings its inputs and takes its outputs, beside the computing of "
-        "the next, and how much of that overlapped is printed; both: one after the other"},
+        "Time copies to and from the device? exclude (default): inputs are on the device, outputs "
+        "stay there; include: each run uploads its inputs and downloads its outputs while the next "
+        "one computes, and the overlap is printed; both: one after the other"},
     {"--percentile", 'q', F_float, AT(percentile), 0, 0, 100, "P",
-        "also print this percentile of the times (default 99)"},
+        "Also print this percentile of the times (default: 99)"},
     {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
-        "read an input (default: generated from the seed); repeatable, once a name"},
+        "Read an input from a file (default: generated from the seed; repeatable, once a name)"},
     {"--no-steps", 'x', F_bool, AT(no_steps), 0, 0, 0, NULL,
-        "only unfused and fused, not pass by pass"},
+        "Compare only unfused and fused, not pass by pass"},
     {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL,
-        "compare with each other only, not with float64"},
+        "Compare the programs only with each other, not with float64"},
     {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE",
         "Largest sum of squared errors over sum of squares at which an output counts as equal "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
         "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains)"},
-    {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N", "threads that compute (default all)"},
+    {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N",
+        "Number of threads that compute (default: all)"},
     {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE",
-        "this CPU (default), the GPU beside it, a GPU to compile for (sm_61, 70, 75, 80, 86, 89, "
-        "90, 100, 120), or a "
-        "machine file as nnc "
-        "devices --format=json prints it"},
+        "Machine to compile for: this CPU (default), this machine's GPU, a GPU (sm_61, 70, 75, 80, "
+        "86, 89, 90, 100, 120), or a machine file as nnc devices --format=json prints it"},
     {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",
-        "of compiled kernels (default $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
+        "Folder of compiled kernels (default: $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
     {"--tuning", 'e', F_word, AT(tuning), 0, 0, 0, "FILE",
-        "measured algorithms of a GPU's libraries, replayed when a model is loaded"},
+        "Read the measured algorithms of a GPU's libraries from this file; they are replayed when "
+        "a model is loaded"},
     {"--tune", 'e', F_bool, AT(tune), 0, 0, 0, NULL,
-        "measure what --tuning's FILE has not, and add it"},
-    {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "compile every kernel anew"},
+        "Measure algorithms missing from the --tuning file and add them"},
+    {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "Compile every kernel anew"},
     {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
-        "interpret kernels instead of compiling them (slow)"},
+        "Interpret kernels instead of compiling them (slow)"},
     {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL,
         "compute contractions in generated kernels instead of oneDNN (without LLVM: plain loops, "
         "slow)"},
     {"--format", 'f', F_format, AT(format), 0, 0, 3, "text|json|csv",
-        "of what is printed (default text)"},
+        "Format of the report (default: text)"},
     {"--format", 'j', F_format, AT(format), 0, 0, 2, "text|json",
-        "of what is printed (default text)"},
+        "Format of the report (default: text)"},
     {"--verbose", 'v', F_bool, AT(verbose), 0, 0, 0, NULL,
-        "list every decision, also those that differ in their layers only"},
-    {"--quiet", 'h', F_bool, AT(quiet), 0, 0, 0, NULL, "no progress on the terminal"},
-    {"--help", 'h', F_bool, AT(help), 0, 0, 0, NULL, "this text"},
+        "List every decision, including those that differ only in their layers"},
+    {"--quiet", 'h', F_bool, AT(quiet), 0, 0, 0, NULL, "Do not show progress on the terminal"},
+    {"--help", 'h', F_bool, AT(help), 0, 0, 0, NULL, "Print this text"},
 };
 
 static bool applies(const command *c, const flag *f)
@@ -163,6 +166,8 @@ static void print_flag(const flag *f, FILE *out)
     const char *between = f->kind == F_level ? "" : strncmp(f->name, "--", 2) ? " " : "=";
     snprintf(left, sizeof left, "%s%s%s", f->name, f->arg ? between : "", f->arg ? f->arg : "");
     int at = fprintf(out, "  %-*s", INDENT - 2, left);
+    if (at > INDENT)
+        at = fprintf(out, "\n%*s", INDENT, "") - 1;
     for (const char *p = f->doc; *p;) {
         int n = (int)strcspn(p, " ");
         if (at > INDENT && at + 1 + n > WIDTH)
@@ -192,9 +197,12 @@ void print_flags(const command *c, FILE *out)
 static nnc_status bad_value(const flag *f, const char *value, nnc_sink *sink)
 {
     if (f->kind == F_int)
-        return nnc_fail0(sink, NNC_E_USAGE, "%s wants an integer from %lld to %lld, not `%s`",
+        return nnc_fail0(sink, NNC_E_USAGE, "%s: expected an integer from %lld to %lld, found `%s`",
             f->name, (long long)f->lo, (long long)f->hi, value);
-    return nnc_fail0(sink, NNC_E_USAGE, "%s wants %s, not `%s`", f->name, f->arg, value);
+    if (f->kind == F_float)
+        return nnc_fail0(sink, NNC_E_USAGE, "%s: expected a number from %lld to %lld, found `%s`",
+            f->name, (long long)f->lo, (long long)f->hi, value);
+    return nnc_fail0(sink, NNC_E_USAGE, "%s: expected %s, found `%s`", f->name, f->arg, value);
 }
 
 static nnc_status add_list(options *o, const flag *f, char *value, nnc_sink *sink)
@@ -304,7 +312,7 @@ static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
     }
 }
 
-/* A flag of one value may come twice when both say the same: scripts add flags to flags. Which of two values is meant nobody knows. */
+/* Accepts a flag of one value twice when both values are equal (scripts append flags); two different values are an error. */
 static nnc_status check_twice(const flag *f, const char **before, const char *value, nnc_sink *sink)
 {
     bool one_value = f->kind != F_bool && f->kind != F_list && f->kind != F_pairs;
@@ -318,7 +326,7 @@ static nnc_status check_twice(const flag *f, const char **before, const char *va
         f->name, first, value);
 }
 
-/* Pairs of flags of which one would make the other mean nothing. */
+/* Refuses pairs of flags that contradict each other. */
 static nnc_status check_exclusive(const options *o, nnc_sink *sink)
 {
     if (o->iterations && o->duration)
@@ -368,28 +376,28 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
     for (size_t i = 0; i < NNC_COUNT(flags); i++)
         if (!strcmp(flags[i].name, word))
             return nnc_fail0(sink, NNC_E_USAGE,
-                "nnc %s has no flag %s (other commands do); nnc %s --help lists its flags", c->name,
-                word, c->name);
+                "nnc %s: unknown flag %s (other commands have it); nnc %s --help lists the flags",
+                c->name, word, c->name);
     if (value && !strncmp(arg, "--", 2) && strchr(c->groups, 'm'))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "nnc %s has no flag %s; did you mean %s%sthe model's argument, --set %s?", c->name,
+            "nnc %s: unknown flag %s; did you mean %s%sthe model's argument, --set %s?", c->name,
             word, near ? near : "", near ? ", or " : "", value);
     if (near)
         return nnc_fail0(
-            sink, NNC_E_USAGE, "nnc %s has no flag %s; did you mean %s?", c->name, word, near);
-    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s has no flag %s; nnc %s --help lists them", c->name,
-        word, c->name);
+            sink, NNC_E_USAGE, "nnc %s: unknown flag %s; did you mean %s?", c->name, word, near);
+    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: unknown flag %s; nnc %s --help lists the flags",
+        c->name, word, c->name);
 }
 
-/* --print-after is nnc's own affair: a name that is no pass would print nothing, and nobody would know why. */
+/* Refuses unknown passes of --print-after, which would print nothing. */
 static nnc_status check_passes(const options *o, nnc_sink *sink)
 {
     for (int i = 0; i < o->n_print_after; i++) {
         const char *near, *name = o->print_after[i];
         if (strcmp(name, "all") && !nnc_is_pass(name, &near))
             return nnc_fail0(sink, NNC_E_USAGE,
-                near ? "--print-after: there is no pass `%s`; did you mean `%s`?"
-                     : "--print-after: there is no pass `%s`; nnc passes lists them%s",
+                near ? "--print-after: unknown pass `%s`; did you mean `%s`?"
+                     : "--print-after: unknown pass `%s`; nnc passes lists them%s",
                 name, near ? near : "");
     }
     return NNC_OK;
@@ -407,7 +415,7 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->name);
     if (f->kind != F_bool && !value) {
         if (*i + 1 == argc)
-            return nnc_fail0(sink, NNC_E_USAGE, "%s wants a value: %s", f->name, f->arg);
+            return nnc_fail0(sink, NNC_E_USAGE, "%s needs a value: %s", f->name, f->arg);
         value = argv[++*i];
     }
     NNC_TRY(check_twice(f, &before[f - flags], value, sink));
@@ -420,10 +428,10 @@ static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
 {
     if (strchr(c->groups, 'm') && strchr(arg, '='))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "nnc %s: `%s` is one argument too many (%s); did you mean --set %s?", c->name, arg,
+            "nnc %s: unexpected argument `%s` (it takes %s); did you mean --set %s?", c->name, arg,
             c->args, arg);
-    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: `%s` is one argument too many (%s)", c->name, arg,
-        *c->args ? c->args : "it takes none");
+    return nnc_fail0(sink, NNC_E_USAGE, "nnc %s: unexpected argument `%s` (it takes %s)", c->name,
+        arg, *c->args ? c->args : "none");
 }
 
 nnc_status parse_flags(
@@ -448,7 +456,7 @@ nnc_status parse_flags(
     if (o->help)
         return NNC_OK;
     if (o->n_file < c->min_files)
-        return nnc_fail0(sink, NNC_E_USAGE, "nnc %s wants %s; nnc %s --help explains", c->name,
+        return nnc_fail0(sink, NNC_E_USAGE, "nnc %s needs %s; nnc %s --help explains", c->name,
             c->args, c->name);
     NNC_TRY(check_exclusive(o, sink));
     return check_passes(o, sink);

@@ -27,35 +27,36 @@ const command commands[] = {
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"},
-    {"compare", "MODEL",
-        "fused against unfused against float64: numbers, time, what each pass gave", "mcsptxefh", 1,
-        1, cmd_compare,
+    {"compare", "MODEL", "compare fused, unfused and float64: numbers, time, what each pass gave",
+        "mcsptxefh", 1, 1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
         "the numbers differ.\n\n"
         "examples:\n"
         "  nnc compare models/vgg16.json --set batch=8\n"
         "  nnc compare models/nested_sin.json --set n=67108864 --set depth=16 --format=json\n"},
-    {"explain", "MODEL|ARTIFACT", "every decision of the passes and its reason", "mcspefvh", 1, 1,
-        cmd_explain, "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
+    {"explain", "MODEL|ARTIFACT", "list every decision of the passes and its reason", "mcspefvh", 1,
+        1, cmd_explain,
+        "example:\n  nnc explain models/vgg16.json --set order=pool-relu --verbose\n"},
     {"memory", "MODEL|ARTIFACT",
-        "peak memory and its timeline, before running; exit code 4 when it does not fit", "mcspefh",
-        1, 1, cmd_memory, "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
-    {"show", "MODEL|ARTIFACT", "layers, shapes, parameters, FLOPs", "mfh", 1, 1, cmd_show,
+        "print peak memory and its timeline before running; exit code 4 when it does not fit",
+        "mcspefh", 1, 1, cmd_memory,
+        "example:\n  nnc memory models/vgg16.json --set batch=64 --format=csv\n"},
+    {"show", "MODEL|ARTIFACT", "list layers, shapes, parameters, FLOPs", "mfh", 1, 1, cmd_show,
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
-    {"check", "MODEL|ARTIFACT", "is the file right? exit code 3 when not", "mh", 1, 1, cmd_check,
-        "example:\n  nnc check models/vgg16.json --set batch=0\n"},
-    {"opt", "MODEL", "graph text (or a model) in, graph text out, after some passes", "moceph", 1,
-        1, cmd_opt,
+    {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
+        cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
+    {"opt", "MODEL", "run passes on a model or graph text; print graph text", "moceph", 1, 1,
+        cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "
         "--passes=fuse_epilogue\n"},
-    {"layers", "", "the layer types of model files, with their keys and defaults", "jh", 0, 0,
+    {"layers", "", "list the layer types of model files, with their keys and defaults", "jh", 0, 0,
         cmd_layers, NULL},
-    {"ops", "", "the ops of the graph IR", "jh", 0, 0, cmd_ops, NULL},
-    {"passes", "", "the passes, in the order in which they run", "jh", 0, 0, cmd_passes, NULL},
-    {"devices", "", "this machine as nnc sees it", "ejh", 0, 0, cmd_devices, NULL},
-    {"doctor", "", "which optional parts are present, and what their absence costs", "ejh", 0, 0,
-        cmd_doctor, NULL},
+    {"ops", "", "list the ops of the graph IR", "jh", 0, 0, cmd_ops, NULL},
+    {"passes", "", "list the passes in the order in which they run", "jh", 0, 0, cmd_passes, NULL},
+    {"devices", "", "describe this machine", "ejh", 0, 0, cmd_devices, NULL},
+    {"doctor", "", "list optional parts: found or absent, and what their absence costs", "ejh", 0,
+        0, cmd_doctor, NULL},
 };
 const int n_commands = NNC_COUNT(commands);
 
@@ -67,8 +68,7 @@ static void usage(FILE *out)
     for (int i = 0; i < n_commands; i++)
         fprintf(out, "  %-9s%-15s %s\n", commands[i].name, commands[i].args, commands[i].doc);
     fputs("\nnnc COMMAND --help lists a command's flags and examples; nnc --version the version.\n"
-          "A flag that is given twice with two values is a mistake, not an order: nnc asks which "
-          "one.\n"
+          "A flag that is given twice with different values is an error.\n"
           "Data goes to standard output, messages to standard error.\n"
           "\n" MODEL_HELP ARTIFACT_HELP EXIT_HELP,
         out);
@@ -96,7 +96,7 @@ static const command *find_command(const char *name)
     return NULL;
 }
 
-/* The first word is none of the commands. */
+/* Reports an unknown command. */
 static int unknown(const char *name)
 {
     const char *names[32];
@@ -108,13 +108,13 @@ static int unknown(const char *name)
     for (int i = 0; i < n_commands; i++)
         names[i] = commands[i].name;
     const char *near = nnc_nearest(name, names, (size_t)n_commands);
-    fprintf(stderr, "nnc: `%s` is no command", name);
+    fprintf(stderr, "nnc: unknown command `%s`", name);
     fprintf(
         stderr, near ? "; did you mean %s?\n" : "; nnc --help lists them%s\n", near ? near : "");
     return nnc_exit_code(NNC_E_USAGE);
 }
 
-/* With a closed standard stream the next file that is opened would take its place, and what is printed would go into it. */
+/* Opens /dev/null for closed standard streams: the next file that is opened would get the descriptor, and output would go into it. */
 static void keep_streams_apart(void)
 {
     for (int fd = 0; fd < 3; fd++)
@@ -122,7 +122,7 @@ static void keep_streams_apart(void)
             _exit(nnc_exit_code(NNC_E_IO));
 }
 
-/* Everything printed has to arrive; a reader that went away (| head) is not an error to talk about. */
+/* Reports output that could not be written, except to a reader that has closed its end (| head). */
 static nnc_status close_stdout(nnc_status st)
 {
     bool lost = fflush(stdout) != 0 || ferror(stdout);
@@ -133,7 +133,7 @@ static nnc_status close_stdout(nnc_status st)
 
 static nnc_status run_command(const command *c, int argc, char **argv)
 {
-    options o = {.level = 2, .percentile = 99, .tolerance = -1};
+    options o = {.level = 2, .percentile = 99, .tolerance = -1, .warmup = -1};
     nnc_sink *sink = nnc_sink_create();
     if (!sink) {
         fputs("nnc: error: out of host memory\n", stderr);

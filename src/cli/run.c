@@ -6,7 +6,7 @@
 
 typedef const char *name_of(const nnc_artifact *a, int i);
 
-/* Do the files that the user named belong to inputs (outputs) of the model? Asked before weights are loaded. */
+/* Checks that the files that the user named belong to inputs (outputs) of the model, before weights are loaded. */
 static nnc_status check_names(const nnc_artifact *a, const char *what, name_of *name,
     const nnc_arg *file, int n_file, nnc_sink *sink)
 {
@@ -129,11 +129,12 @@ static nnc_status keep_time(times *t, int64_t ns, nnc_sink *sink)
 
 enum { WARMUP_NS = 50000000, DURATION_MS = 1000, LEAST_RUNS = 3 };
 
-/* Runs alone: inputs are there, outputs stay. */
+/* Runs without copies: inputs are on the device, outputs stay there. */
 static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sink *sink)
 {
     int64_t t0 = nnc_now_ns(), goal = (o->duration ? o->duration : DURATION_MS) * 1000000;
-    for (int64_t i = 0; o->warmup ? i < o->warmup : i < 1 || nnc_now_ns() - t0 < WARMUP_NS; i++)
+    for (int64_t i = 0; o->warmup >= 0 ? i < o->warmup : i < 1 || nnc_now_ns() - t0 < WARMUP_NS;
+         i++)
         NNC_TRY(nnc_session_run(s, sink));
     t0 = nnc_now_ns();
     while (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || nnc_now_ns() - t0 < goal) {
@@ -144,15 +145,17 @@ static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sin
     return NNC_OK;
 }
 
-/* Runs with their copies, in rows: as many as are wanted, or as fit into the time. */
+/* Runs with their copies, pipelined: --iterations of them, or as many as fit into the time. */
 static nnc_status streamed_runs(const options *o, nnc_session *s, times *t, nnc_sink *sink)
 {
     int64_t ns[NNC_STREAM_RUNS], goal = (o->duration ? o->duration : DURATION_MS) * 1000000;
-    int64_t least = o->warmup ? o->warmup : LEAST_RUNS, t0 = nnc_now_ns();
+    int64_t least = o->warmup >= 0 ? o->warmup : LEAST_RUNS, t0 = nnc_now_ns(),
+            each = goal / LEAST_RUNS + 1;
     for (int64_t left = least; left > 0; left -= NNC_STREAM_RUNS)
         NNC_TRY(
             nnc_session_stream(s, left < NNC_STREAM_RUNS ? (int)left : NNC_STREAM_RUNS, ns, sink));
-    int64_t each = (nnc_now_ns() - t0) / least + 1;
+    if (least)
+        each = (nnc_now_ns() - t0) / least + 1;
     nnc_session_stream_reset(s);
     t0 = nnc_now_ns();
     for (bool more = true; more;) {
@@ -167,7 +170,7 @@ static nnc_status streamed_runs(const options *o, nnc_session *s, times *t, nnc_
     return NNC_OK;
 }
 
-/* Between two runs: in proportion. */
+/* Percentile of the sorted times, interpolated linearly. */
 static double ms_at(const times *t, double percent)
 {
     double x = percent / 100 * (t->n - 1);
@@ -201,7 +204,7 @@ static void text_times(const options *o, const times *t, const char *what, nnc_t
         what);
 }
 
-/* What was timed: runs alone, with copies, or both. */
+/* Times of runs without copies, with copies, or both. */
 typedef struct timing {
     nnc_io io_of; /* what is timed: as asked, but a model in chunks has its copies with it */
     int64_t chunks;
@@ -348,7 +351,9 @@ nnc_status cmd_compare(const options *o, nnc_sink *sink)
     nnc_compare_options c = {
         .compile = compile_options(o),
         .seed = (uint64_t)o->seed,
-        .warmup = (int)o->warmup,
+        .warmup = o->warmup < 0    ? 0 /* by time */
+                  : o->warmup == 0 ? -1
+                                   : (int)o->warmup,
         .iterations = (int)o->iterations,
         .duration_ms = (int)o->duration,
         .io = o->io,

@@ -338,7 +338,14 @@ nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink
     size_t n;
     if (nnc_file_read(file, NNC_MAX_MODEL_BYTES, &text, &n, sink) != NNC_OK)
         return NULL;
-    nnc_graph *g = nnc_model_parse(file, text, n, o, sink);
+    static const char artifact[] = "nnc-artifact ";
+    nnc_graph *g = NULL;
+    if (n > sizeof artifact && !memcmp(text, artifact, sizeof artifact - 1))
+        (void)nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
+            "is an artifact of nnc compile, which is mapped into memory: name its file; it cannot "
+            "come through a pipe");
+    else
+        g = nnc_model_parse(file, text, n, o, sink);
     nnc_free(text);
     return g;
 }

@@ -1,6 +1,6 @@
-/* api/words.h -- how reports put things: layers in few words, numbers in columns, CSV fields. Internal to api/. */
-#ifndef NNC_API_WORDS_H
-#define NNC_API_WORDS_H
+/* api/report_text.h -- how reports put things: layers in few words, numbers in columns, CSV fields. Internal to api/. */
+#ifndef NNC_API_REPORT_TEXT_H
+#define NNC_API_REPORT_TEXT_H
 
 #include "base/base.h"
 

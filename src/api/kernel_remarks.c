@@ -1,8 +1,8 @@
-/* api/notes.c -- what lowering made cheaper inside kernels, as remarks beside those of the passes. */
+/* api/kernel_remarks.c -- what lowering made cheaper inside kernels, as remarks beside those of the passes. */
 #include "api/internal.h"
 #include <string.h>
 
-const nnc_pass_info nnc_kernel_notes = {
+const nnc_pass_info nnc_kernel_remarks = {
     "kernels", 0, false, "what value ranges make cheaper inside a kernel"};
 
 /* "a+b+c" as a list. NULL: out of memory. */
@@ -25,7 +25,7 @@ static const char **split(nnc_arena *a, const char *layers, int *n)
 /* One line "rule: reason". */
 static bool add(nnc_remarks *r, const char *layers, const char *line, size_t n)
 {
-    nnc_remark m = {.pass = nnc_kernel_notes.name, .applied = true};
+    nnc_remark m = {.pass = nnc_kernel_remarks.name, .applied = true};
     const char *colon = memchr(line, ':', n);
     size_t rule = colon ? (size_t)(colon - line) : n, skip = colon ? rule + 2 : n;
     m.rule = nnc_arena_strndup(&r->arena, line, rule);
@@ -41,7 +41,7 @@ static bool add(nnc_remarks *r, const char *layers, const char *line, size_t n)
 
 void nnc_note_kernel(void *ctx, const nnc_kernel *k, const char *layers)
 {
-    nnc_noter *n = ctx;
+    nnc_kernel_remarker *n = ctx;
     for (const char *s = k->note; s && *s && !n->oom;) {
         size_t len = strcspn(s, "\n");
         n->oom = !add(&n->a->remarks, layers, s, len);

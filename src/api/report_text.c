@@ -1,5 +1,5 @@
-/* api/words.c -- how reports put things: layers in few words, numbers in columns, CSV fields. */
-#include "api/words.h"
+/* api/report_text.c -- how reports put things: layers in few words, numbers in columns, CSV fields. */
+#include "api/report_text.h"
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>

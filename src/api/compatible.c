@@ -1,4 +1,4 @@
-/* api/foreign.c -- what was compiled elsewhere, or for a machine that was only described, and would crash or not fit here: refused with
+/* api/compatible.c -- what was compiled elsewhere, or for a machine that was only described, and would crash or not fit here: refused with
  * a reason. A plan holds sizes of weights' forms and of workspaces that oneDNN chose for a CPU, and code for a CPU's instructions. */
 #include "api/internal.h"
 #include <string.h>
@@ -37,13 +37,13 @@ static nnc_status refuse_code(const nnc_env *e, const nnc_artifact *a, nnc_sink 
     nnc_status st = nnc_fail0(sink, NNC_E_DEVICE,
         "%s was compiled for the CPU that --target=%s describes, whose code may use %s; this is "
         "%s, "
-        "which has none; run it there, or compile the model for this machine (--target=cpu)",
+        "which lacks it; run it there, or compile the model for this machine (--target=cpu)",
         a->source->name, e->target.name, lacks, nnc_text_str(&cpu));
     nnc_text_deinit(&cpu);
     return st;
 }
 
-nnc_status nnc_refuse_foreign(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
+nnc_status nnc_check_compatible(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
 {
     nnc_text here = {0};
     if (e->target.kind != NNC_T_cpu)
