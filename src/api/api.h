@@ -4,6 +4,7 @@
 #define NNC_API_H
 
 #include "api/nnc.h"
+#include "base/json_writer.h"
 #include "base/status.h"
 #include "base/tensor.h"
 
@@ -94,11 +95,12 @@ nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int 
     nnc_sink *sink) NNC_MUST;
 /* Is there a pass of this name? If not, *near is the nearest name, or NULL. */
 bool nnc_is_pass(const char *name, const char **near);
+bool nnc_is_stage(const char *name, const char **near); /* the same of stages for nnc_emit_text */
 /* How many chunks a run is done in: 1, or more where the model is larger than the device. Such runs have their copies with them. */
 int64_t nnc_artifact_chunks(const nnc_artifact *a);
-/* Where the time went before the second run, as "first run" of docs/formats.md: a line of text; members of an object, behind a comma. */
+/* Where the time went before the second run, as "first run" of docs/formats.md: a line of text; members of an object. */
 void nnc_report_first_run(const nnc_session *s, nnc_text *out);
-void nnc_report_first_run_json(const nnc_session *s, nnc_text *out);
+void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out);
 
 /* ---- copies beside running ------------------------------------------------------------------------------------------ */
 
@@ -127,8 +129,8 @@ nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink
 /* Of all runs of nnc_session_stream so far, from the last nnc_session_stream_reset on (which warming up wants behind it). */
 nnc_io_report nnc_session_stream_report(const nnc_session *s);
 void nnc_session_stream_reset(nnc_session *s);
-/* Lines of text, each behind `indent`; members of an object of JSON, each behind a comma. */
+/* Lines of text, each behind `indent`; members of an object of JSON. */
 void nnc_report_io(const nnc_io_report *r, const char *indent, nnc_text *out);
-void nnc_report_io_json(const nnc_io_report *r, nnc_text *out);
+void nnc_report_io_json(const nnc_io_report *r, nnc_json_writer *out);
 
 #endif

@@ -184,7 +184,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
 }
 
 /* What people call the machine and the libraries that a plan for a CPU was made for. */
-static void put_machine(const writer *w, nnc_text *t)
+static void put_machine(const writer *w, nnc_json_writer *j)
 {
     nnc_text cpu = {0}, lib = {0};
     nnc_target_host_name(&cpu);
@@ -192,11 +192,8 @@ static void put_machine(const writer *w, nnc_text *t)
         nnc_puts(&lib, w->a->libraries);
     else
         nnc_put_libraries(&lib, w->a->plan);
-    nnc_puts(t, ", \"machine\": ");
-    nnc_put_json_string(t, nnc_text_str(&cpu));
-    nnc_puts(t, ", \"libraries\": ");
-    nnc_put_json_string(t, nnc_text_str(&lib));
-    t->oom |= cpu.oom || lib.oom;
+    NNC_JSON(j, J_STRING("machine", nnc_text_str(&cpu)), J_STRING("libraries", nnc_text_str(&lib)));
+    j->out->oom |= cpu.oom || lib.oom;
     nnc_text_deinit(&cpu);
     nnc_text_deinit(&lib);
 }
@@ -204,23 +201,26 @@ static void put_machine(const writer *w, nnc_text *t)
 static void manifest(writer *w)
 {
     char hex[33];
-    nnc_text *t = &w->manifest;
-    nnc_puts(t, "{\"nnc\": \"" NNC_VERSION "\", \"model\": ");
-    nnc_put_json_string(t, w->a->source->name);
-    nnc_printf(
-        t, ", \"level\": %d, \"threads\": %d, \"target\": ", w->a->level, w->a->plan->threads);
-    nnc_put_json_string(t, w->a->plan->target);
-    nnc_printf(t, ", \"precision\": \"%s\"", nnc_precision_name(w->a->plan->precision));
-    if (strncmp(w->a->plan->target, "cuda", 4) != 0)
-        put_machine(w, t);
-    nnc_puts(t, ",\n \"sections\": [");
+    const nnc_plan *p = w->a->plan;
+    nnc_json_writer j = {.out = &w->manifest};
+    nnc_json_open(&j, NULL, '{');
+    NNC_JSON(&j, J_STRING("nnc", NNC_VERSION), J_STRING("model", w->a->source->name),
+        J_INT("level", w->a->level), J_INT("threads", p->threads), J_STRING("target", p->target),
+        J_STRING("precision", nnc_precision_name(p->precision)));
+    if (strncmp(p->target, "cuda", 4) != 0)
+        put_machine(w, &j);
+    nnc_json_line(&j, 1);
+    nnc_json_open(&j, "sections", '[');
     for (int i = 0; i < w->n; i++) {
         nnc_hash_hex(w->s[i].hash, hex);
-        nnc_printf(t, "%s{\"name\": \"%s\", \"offset\": %lld, \"size\": %lld, \"hash\": \"%s\"}",
-            i ? ",\n  " : "", w->s[i].name, (long long)w->s[i].offset, (long long)w->s[i].size,
-            hex);
+        if (i)
+            nnc_json_line(&j, 2);
+        NNC_JSON_OBJECT(&j, NULL, J_STRING("name", w->s[i].name), J_INT("offset", w->s[i].offset),
+            J_INT("size", w->s[i].size), J_STRING("hash", hex));
     }
-    nnc_puts(t, "]}\n");
+    nnc_json_close(&j, ']');
+    nnc_json_close(&j, '}');
+    nnc_putc(j.out, '\n');
 }
 
 static nnc_status put_out(void *out, const void *p, size_t n)

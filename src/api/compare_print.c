@@ -315,123 +315,115 @@ static void print_text(const comparison *c, nnc_text *t)
 
 static const char *const io_names[] = {"exclude", "include", "both"}; /* by nnc_io */
 
-/* JSON has no infinity: an error that is not finite becomes null. */
-static void json_number(nnc_text *t, const char *key, double v)
+
+static void json_times(nnc_json_writer *w, summary s)
 {
-    nnc_printf(t, ", \"%s\": ", key);
-    if (isfinite(v))
-        nnc_put_double(t, v);
-    else
-        nnc_puts(t, "null");
+    NNC_JSON(w, J_MS("median_ms", s.median_ms), J_MS("mean_ms", s.mean_ms),
+        J_MS("p10_ms", s.p10_ms), J_MS("p90_ms", s.p90_ms));
 }
 
-/* Nanoseconds are what was measured: no digits beyond. */
-static void json_ms(nnc_text *t, const char *key, double ms)
+static void json_with_copies(nnc_json_writer *w, const program *p)
 {
-    json_number(t, key, round(ms * 1e6) / 1e6);
+    nnc_json_open(w, "with_copies", '{');
+    NNC_JSON(w, J_INT("iterations", p->t[1].n_ns));
+    json_times(w, nnc_summarize(p, true));
+    nnc_json_close(w, '}');
 }
 
-static void json_with_copies(nnc_text *t, const program *p)
+static void json_outputs(nnc_json_writer *w, const comparison *c, const program *p)
 {
-    summary s = nnc_summarize(p, true);
-    nnc_printf(t, ", \"with_copies\": {\"iterations\": %d", p->t[1].n_ns);
-    json_ms(t, "median_ms", s.median_ms);
-    json_ms(t, "mean_ms", s.mean_ms);
-    json_ms(t, "p10_ms", s.p10_ms);
-    json_ms(t, "p90_ms", s.p90_ms);
-    nnc_putc(t, '}');
-}
-
-static void json_outputs(nnc_text *t, const comparison *c, const program *p)
-{
-    nnc_puts(t, ", \"outputs\": [");
+    nnc_json_open(w, "outputs", '[');
     for (int o = 0; o < p->a->plan->n_output; o++) {
         const judged *j = &p->output[o];
-        const nnc_error *e = c->reference.ran ? &j->reference : &j->unfused;
-        nnc_puts(t, o ? ", {\"name\": " : "{\"name\": ");
-        nnc_put_json_string(t, p->a->plan->output_name[o]);
-        json_number(t, "nmse", c->reference.ran ? nnc_error_nmse(e) : NAN);
-        json_number(t, "max_rel_err", c->reference.ran ? nnc_error_max_rel(e) : NAN);
-        json_number(t, "limit", j->limit);
-        json_number(t, "conditioning", j->conditioning > 0 ? j->conditioning : NAN);
-        nnc_printf(t, ", \"not_finite\": %lld, \"mismatched\": %lld, \"agree\": %s}",
-            (long long)e->not_finite, (long long)e->mismatched, j->agrees ? "true" : "false");
+        bool ran = c->reference.ran;
+        const nnc_error *e = ran ? &j->reference : &j->unfused;
+        NNC_JSON_OBJECT(w, NULL, J_STRING("name", p->a->plan->output_name[o]),
+            J_REAL("nmse", ran ? nnc_error_nmse(e) : NAN),
+            J_REAL("max_rel_err", ran ? nnc_error_max_rel(e) : NAN), J_REAL("limit", j->limit),
+            J_REAL("conditioning", j->conditioning > 0 ? j->conditioning : NAN),
+            J_INT("not_finite", e->not_finite), J_INT("mismatched", e->mismatched),
+            J_BOOL("agree", j->agrees));
     }
-    nnc_putc(t, ']');
+    nnc_json_close(w, ']');
 }
 
-static void json_run(nnc_text *t, const comparison *c, const program *p, const char *name)
+static void json_run(nnc_json_writer *w, const comparison *c, const program *p, const char *name)
 {
     summary s = nnc_summarize(p, c->main);
-    nnc_printf(t, "{\"name\": \"%s\", \"level\": %d", name,
-        p == &c->p[0] && c->unfused != 0 ? 0 : p->level);
-    json_ms(t, "median_ms", s.median_ms);
-    json_ms(t, "mean_ms", s.mean_ms);
-    json_ms(t, "p10_ms", s.p10_ms);
-    json_ms(t, "p90_ms", s.p90_ms);
-    nnc_printf(t,
-        ", \"iterations\": %d, \"launches\": %lld, \"kernels\": %lld, \"bytes_moved\": %lld, "
-        "\"flops\": %lld, \"arena_bytes\": %lld",
-        p->t[c->main].n_ns, (long long)s.launches, (long long)s.kernels, (long long)s.bytes,
-        (long long)s.flops, (long long)s.arena);
-    json_number(t, "nmse", worst_nmse(c, p));
-    json_number(t, "max_rel_err", worst_max_rel(c, p));
-    json_outputs(t, c, p);
-    nnc_printf(t, ", \"bursts\": %d, \"untimed_runs\": %lld", p->t[c->main].n_burst,
-        (long long)p->t[c->main].n_untimed);
+    const timed *t = &p->t[c->main];
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(
+        w, J_STRING("name", name), J_INT("level", p == &c->p[0] && c->unfused != 0 ? 0 : p->level));
+    json_times(w, s);
+    NNC_JSON(w, J_INT("iterations", t->n_ns), J_INT("launches", s.launches),
+        J_INT("kernels", s.kernels), J_INT("bytes_moved", s.bytes), J_INT("flops", s.flops),
+        J_INT("arena_bytes", s.arena), J_REAL("nmse", worst_nmse(c, p)),
+        J_REAL("max_rel_err", worst_max_rel(c, p)));
+    json_outputs(w, c, p);
+    NNC_JSON(w, J_INT("bursts", t->n_burst), J_INT("untimed_runs", t->n_untimed));
     if (c->io == NNC_IO_BOTH)
-        json_with_copies(t, p);
+        json_with_copies(w, p);
     if (c->io != NNC_IO_EXCLUDE)
-        nnc_report_io_json(&p->io, t);
-    nnc_put_first_run_json(t, &p->first_run);
-    nnc_putc(t, '}');
+        nnc_report_io_json(&p->io, w);
+    nnc_put_first_run_json(w, &p->first_run);
+    nnc_json_close(w, '}');
+}
+
+static void json_steps(nnc_json_writer *w, const comparison *c)
+{
+    nnc_json_line(w, 1);
+    nnc_json_open(w, "steps", '[');
+    for (int i = 0; i < c->n && c->o->steps; i++) {
+        summary s = nnc_summarize(&c->p[i], c->main);
+        if (i)
+            nnc_json_line(w, 2);
+        NNC_JSON_OBJECT(w, NULL, J_STRING("pass", c->p[i].pass ? c->p[i].pass : "as written"),
+            J_MS("median_ms", s.median_ms), J_REAL("ratio", c->p[i].paired[c->main].ratio),
+            J_INT("launches", s.launches), J_INT("bytes_moved", s.bytes));
+    }
+    nnc_json_close(w, ']');
+}
+
+static void json_runs(nnc_json_writer *w, const comparison *c)
+{
+    nnc_json_line(w, 1);
+    nnc_json_open(w, "runs", '[');
+    if (c->unfused != 0) {
+        json_run(w, c, &c->p[0], "as written");
+        nnc_json_line(w, 2);
+    }
+    json_run(w, c, &c->p[c->unfused], "unfused"); /* both sides, even when they are one program */
+    nnc_json_line(w, 2);
+    json_run(w, c, &c->p[c->fused], "fused");
+    nnc_json_close(w, ']');
 }
 
 static void print_json(const comparison *c, nnc_text *t)
 {
-    const program *u = &c->p[c->unfused], *f = &c->p[c->fused];
-    nnc_puts(t, "{\"model\": ");
-    nnc_put_json_string(t, c->model->name);
-    nnc_puts(t, ", \"target\": ");
-    nnc_put_json_string(t, nnc_env_target(c->env));
-    nnc_printf(t, ", \"threads\": %d, \"args\": {", nnc_env_threads(c->env));
-    for (int i = 0; i < c->o->n_arg; i++) {
-        nnc_puts(t, i ? ", " : "");
-        nnc_put_json_string(t, c->o->arg[i].name);
-        nnc_puts(t, ": ");
-        nnc_put_json_string(t, c->o->arg[i].value);
-    }
-    nnc_printf(t, "}, \"io\": \"%s\",\n \"reference\": {\"ran\": %s, \"scope\": ", io_names[c->io],
-        c->reference.ran ? "true" : "false");
-    nnc_put_json_string(t, c->reference.scope);
-    nnc_puts(t, "},\n \"runs\": [");
-    if (c->unfused != 0) {
-        json_run(t, c, &c->p[0], "as written");
-        nnc_puts(t, ",\n  ");
-    }
-    json_run(t, c, u, "unfused"); /* both sides, even when they are one program */
-    nnc_puts(t, ",\n  ");
-    json_run(t, c, f, "fused");
-    nnc_puts(t, "],\n \"speedup\": ");
-    nnc_put_double(t, 1 / fused_ratio(c));
-    nnc_printf(t, ", \"agree\": %s", c->agrees ? "true" : "false");
-    json_number(t, "tolerance", largest_limit(c));
-    nnc_printf(t, ", \"precision\": \"%s\",\n \"paired\": {\"pairs\": %d",
-        nnc_precision_name(f->a->plan->precision), c->paired[c->main].n);
-    json_number(t, "ratio", c->paired[c->main].ratio);
-    json_number(t, "low", c->paired[c->main].low);
-    json_number(t, "high", c->paired[c->main].high);
-    nnc_puts(t, "},\n \"steps\": [");
-    for (int i = 0; i < c->n && c->o->steps; i++) {
-        summary s = nnc_summarize(&c->p[i], c->main);
-        nnc_puts(t, i ? ",\n  {\"pass\": " : "{\"pass\": ");
-        nnc_put_json_string(t, c->p[i].pass ? c->p[i].pass : "as written");
-        json_ms(t, "median_ms", s.median_ms);
-        json_number(t, "ratio", c->p[i].paired[c->main].ratio);
-        nnc_printf(t, ", \"launches\": %lld, \"bytes_moved\": %lld}", (long long)s.launches,
-            (long long)s.bytes);
-    }
-    nnc_puts(t, "]}\n");
+    nnc_json_writer writer = {.out = t}, *w = &writer;
+    const pairs *p = &c->paired[c->main];
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_STRING("model", c->model->name), J_STRING("target", nnc_env_target(c->env)),
+        J_INT("threads", nnc_env_threads(c->env)));
+    nnc_json_open(w, "args", '{');
+    for (int i = 0; i < c->o->n_arg; i++)
+        NNC_JSON(w, J_STRING(c->o->arg[i].name, c->o->arg[i].value));
+    nnc_json_close(w, '}');
+    NNC_JSON(w, J_STRING("io", io_names[c->io]));
+    nnc_json_line(w, 1);
+    NNC_JSON_OBJECT(
+        w, "reference", J_BOOL("ran", c->reference.ran), J_STRING("scope", c->reference.scope));
+    json_runs(w, c);
+    nnc_json_line(w, 1);
+    NNC_JSON(w, J_REAL("speedup", 1 / fused_ratio(c)), J_BOOL("agree", c->agrees),
+        J_REAL("tolerance", largest_limit(c)),
+        J_STRING("precision", nnc_precision_name(c->p[c->fused].a->plan->precision)));
+    nnc_json_line(w, 1);
+    NNC_JSON_OBJECT(w, "paired", J_INT("pairs", p->n), J_REAL("ratio", p->ratio),
+        J_REAL("low", p->low), J_REAL("high", p->high));
+    json_steps(w, c);
+    nnc_json_close(w, '}');
+    nnc_putc(t, '\n');
 }
 
 static void print_csv(const comparison *c, nnc_text *t)

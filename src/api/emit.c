@@ -58,11 +58,12 @@ static nnc_status emit_machine(
 {
     if (e->target.kind != NNC_T_cpu)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--emit=llvm and asm are for CPUs; for %s there are cuda, ptx and cubin",
+            "--emit=llvm and --emit=asm need a CPU target; %s has cuda, ptx and cubin",
             e->target.name);
     const nnc_emitter *em = e->has_emitter ? nnc_env_emitter() : NULL;
     if (!em)
-        return nnc_fail0(sink, NNC_E_DEVICE, "this needs the LLVM plug-in, which is %s",
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "--emit=llvm and --emit=asm need the LLVM plug-in, which is %s",
             e->no_llvm ? "switched off" : "absent (nnc doctor)");
     nnc_arena a;
     nnc_arena_init(&a, 0);
@@ -79,6 +80,17 @@ static nnc_status emit_machine(
     nnc_free(text);
     nnc_arena_deinit(&a);
     return st;
+}
+
+bool nnc_is_stage(const char *name, const char **near)
+{
+    static const char *const names[] = {
+        "graph", "kernels", "plan", "llvm", "asm", "cuda", "ptx", "cubin", "dot", "remarks"};
+    *near = nnc_nearest(name, names, NNC_COUNT(names));
+    for (size_t i = 0; i < NNC_COUNT(names); i++)
+        if (!strcmp(name, names[i]))
+            return true;
+    return false;
 }
 
 nnc_status nnc_emit_text(
@@ -119,25 +131,38 @@ void nnc_report_layers(nnc_format f, nnc_text *out)
     nnc_layers_list(f == NNC_JSON, out);
 }
 
+static void json_op(nnc_json_writer *w, const nnc_op_info *o)
+{
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_STRING("op", o->name), J_STRING("class", class_name(o->cls)));
+    nnc_json_open(w, "operands", '[');
+    nnc_json_int(w, NULL, o->n_min);
+    nnc_json_int(w, NULL, o->n_max);
+    nnc_json_close(w, ']');
+    NNC_JSON(w, J_STRING("attributes", o->attrs), J_STRING("doc", o->doc));
+    nnc_json_close(w, '}');
+}
+
 void nnc_report_ops(nnc_format f, nnc_text *out)
 {
+    nnc_json_writer w = {.out = out};
+    if (f == NNC_JSON)
+        nnc_json_open(&w, NULL, '[');
     for (int i = 0; i < OP__COUNT; i++) {
         const nnc_op_info *o = &nnc_ops[i];
-        if (f != NNC_JSON) {
-            if (i == 0 || o->cls != nnc_ops[i - 1].cls)
-                nnc_printf(out, "%s%s\n", i ? "\n" : "", class_name(o->cls));
-            nnc_printf(out, "  %-15s %-40s %s\n", o->name, o->attrs, o->doc);
+        if (f == NNC_JSON) {
+            w.line = i ? 2 : 0;
+            json_op(&w, o);
             continue;
         }
-        nnc_printf(out,
-            "%s{\"op\": \"%s\", \"class\": \"%s\", \"operands\": [%d, %d], \"attributes\": ",
-            i ? ",\n " : "[", o->name, class_name(o->cls), o->n_min, o->n_max);
-        nnc_put_json_string(out, o->attrs);
-        nnc_puts(out, ", \"doc\": ");
-        nnc_put_json_string(out, o->doc);
-        nnc_putc(out, '}');
+        if (i == 0 || o->cls != nnc_ops[i - 1].cls)
+            nnc_printf(out, "%s%s\n", i ? "\n" : "", class_name(o->cls));
+        nnc_printf(out, "  %-15s %-40s %s\n", o->name, o->attrs, o->doc);
     }
-    nnc_puts(out, f == NNC_JSON ? "]\n" : "");
+    if (f == NNC_JSON) {
+        nnc_json_close(&w, ']');
+        nnc_putc(out, '\n');
+    }
 }
 
 bool nnc_is_pass(const char *name, const char **near)
@@ -152,6 +177,9 @@ bool nnc_is_pass(const char *name, const char **near)
 
 void nnc_report_passes(nnc_format f, nnc_text *out)
 {
+    nnc_json_writer w = {.out = out};
+    if (f == NNC_JSON)
+        nnc_json_open(&w, NULL, '[');
     for (int i = 0; i < nnc_pass_count; i++) {
         const nnc_pass_info *p = &nnc_pass_table[i];
         if (f != NNC_JSON) {
@@ -159,11 +187,12 @@ void nnc_report_passes(nnc_format f, nnc_text *out)
                 p->doc);
             continue;
         }
-        nnc_printf(out,
-            "%s{\"pass\": \"%s\", \"level\": %d, \"fusion\": %s, \"doc\": ", i ? ",\n " : "[",
-            p->name, p->level, p->fusion ? "true" : "false");
-        nnc_put_json_string(out, p->doc);
-        nnc_putc(out, '}');
+        w.line = i ? 2 : 0;
+        NNC_JSON_OBJECT(&w, NULL, J_STRING("pass", p->name), J_INT("level", p->level),
+            J_BOOL("fusion", p->fusion), J_STRING("doc", p->doc));
     }
-    nnc_puts(out, f == NNC_JSON ? "]\n" : "");
+    if (f == NNC_JSON) {
+        nnc_json_close(&w, ']');
+        nnc_putc(out, '\n');
+    }
 }

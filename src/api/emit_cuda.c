@@ -177,8 +177,8 @@ nnc_status nnc_cuda_emit(
 {
     const nnc_plan *p = a->plan;
     if (e->target.kind != NNC_T_cuda)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--emit=%s is for GPUs: with it goes --target=cuda:sm_90, or another", stage);
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "--emit=%s needs a GPU target, as in --target=cuda:sm_90", stage);
     if (!strcmp(stage, "cubin"))
         return emit_cubin(p, out, sink);
     for (int u = 0; u < nnc_cuda_units(p); u++) {

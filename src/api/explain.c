@@ -10,30 +10,31 @@ enum { LIST_APPLIED = 24, LIST_DECLINED = 1, LAYERS = 76 };
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
 
-static void json_remark(nnc_text *t, const nnc_remark *r)
+static void json_remark(nnc_json_writer *w, const nnc_remark *r)
 {
-    nnc_puts(t, "{\"pass\": ");
-    nnc_put_json_string(t, r->pass);
-    nnc_printf(t, ", \"verdict\": \"%s\", \"rule\": ", r->applied ? "applied" : "declined");
-    nnc_put_json_string(t, r->rule);
-    nnc_puts(t, ", \"layers\": [");
-    for (int i = 0; i < r->n_layers; i++) {
-        nnc_puts(t, i ? ", " : "");
-        nnc_put_json_string(t, r->layer[i]);
-    }
-    nnc_puts(t, "], \"reason\": ");
-    nnc_put_json_string(t, r->reason ? r->reason : "");
-    nnc_printf(t, ", \"bytes_saved\": %lld, \"launches_saved\": %lld}", (long long)r->bytes_saved,
-        (long long)r->launches_saved);
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_STRING("pass", r->pass), J_STRING("verdict", r->applied ? "applied" : "declined"),
+        J_STRING("rule", r->rule));
+    nnc_json_open(w, "layers", '[');
+    for (int i = 0; i < r->n_layers; i++)
+        nnc_json_string(w, NULL, r->layer[i]);
+    nnc_json_close(w, ']');
+    NNC_JSON(w, J_STRING("reason", r->reason ? r->reason : ""),
+        J_INT("bytes_saved", r->bytes_saved), J_INT("launches_saved", r->launches_saved));
+    nnc_json_close(w, '}');
 }
 
 static void print_json(nnc_text *t, const nnc_remarks *r)
 {
+    nnc_json_writer w = {.out = t};
+    nnc_json_open(&w, NULL, '[');
     for (size_t i = 0; i < r->n; i++) {
-        nnc_puts(t, i ? ",\n " : "[");
-        json_remark(t, &r->at[i]);
+        if (i)
+            nnc_json_line(&w, 1);
+        json_remark(&w, &r->at[i]);
     }
-    nnc_puts(t, r->n ? "]\n" : "[]\n");
+    nnc_json_close(&w, ']');
+    nnc_putc(t, '\n');
 }
 
 static void put_joined(nnc_text *t, const nnc_remark *r)

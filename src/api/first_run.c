@@ -27,12 +27,12 @@ void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p
     nnc_putc(t, '\n');
 }
 
-void nnc_put_first_run_json(nnc_text *t, const nnc_exec_phases *p)
+void nnc_put_first_run_json(nnc_json_writer *w, const nnc_exec_phases *p)
 {
-    nnc_puts(t, ", \"first_run\": {");
+    nnc_json_open(w, "first_run", '{');
     for (int i = 0; i < NNC_PH__COUNT; i++)
-        nnc_printf(t, "%s\"%s\": %lld", i ? ", " : "", phases[i].key, (long long)p->ns[i]);
-    nnc_putc(t, '}');
+        NNC_JSON(w, J_INT(phases[i].key, p->ns[i]));
+    nnc_json_close(w, '}');
 }
 
 void nnc_report_first_run(const nnc_session *s, nnc_text *out)
@@ -41,7 +41,7 @@ void nnc_report_first_run(const nnc_session *s, nnc_text *out)
     nnc_put_first_run(out, "", &p);
 }
 
-void nnc_report_first_run_json(const nnc_session *s, nnc_text *out)
+void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out)
 {
     nnc_exec_phases p = nnc_exec_first_run(s->exec);
     nnc_put_first_run_json(out, &p);

@@ -125,14 +125,14 @@ nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nn
 /* ---- report_cuda.c: parts of doctor and devices ---- */
 
 void nnc_doctor_cuda_text(nnc_text *t);
-void nnc_doctor_cuda_json(nnc_text *t); /* a member "cuda" */
+void nnc_doctor_cuda_json(nnc_json_writer *w); /* a member "cuda" */
 void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t);
 void nnc_devices_gpus_text(nnc_text *t); /* this machine's GPUs, if any */
 
 /* ---- first_run.c ---- */
 
 void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p); /* a line, after `before` */
-void nnc_put_first_run_json(nnc_text *t, const nnc_exec_phases *p);
+void nnc_put_first_run_json(nnc_json_writer *w, const nnc_exec_phases *p);
 
 /* ---- stream.c ---- */
 

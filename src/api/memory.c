@@ -52,30 +52,26 @@ static const char *layers_of(const nnc_plan *p, int i)
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
 
-static void json_device(nnc_text *t, const timeline *m)
+static void json_device(nnc_json_writer *w, const timeline *m)
 {
     const nnc_plan *p = m->p;
     const nnc_plan_device *v = &p->device[m->device];
-    nnc_puts(t, "{\"device\": ");
-    nnc_put_json_string(t, v->name);
-    nnc_printf(t,
-        ", \"weights\": %lld, \"arena\": %lld, \"workspace\": %lld, \"init\": %lld, \"total\": "
-        "%lld, \"lower_bound\": %lld, \"peak_at\": ",
-        (long long)v->persist_bytes, (long long)v->arena_bytes, (long long)v->workspace_bytes,
-        (long long)v->init_bytes, (long long)(v->persist_bytes + v->arena_bytes),
-        (long long)v->lower_bound);
-    nnc_put_json_string(t, layers_of(p, v->peak_cmd));
-    nnc_puts(t, ",\n  \"timeline\": [");
-    bool first = true;
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_STRING("device", v->name), J_INT("weights", v->persist_bytes),
+        J_INT("arena", v->arena_bytes), J_INT("workspace", v->workspace_bytes),
+        J_INT("init", v->init_bytes), J_INT("total", v->persist_bytes + v->arena_bytes),
+        J_INT("lower_bound", v->lower_bound), J_STRING("peak_at", layers_of(p, v->peak_cmd)));
+    nnc_json_line(w, 2);
+    nnc_json_open(w, "timeline", '[');
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         if (!stands(m, i))
             continue;
-        nnc_puts(t, first ? "{\"layers\": " : ",\n   {\"layers\": ");
-        nnc_put_json_string(t, layers_of(p, i));
-        nnc_printf(t, ", \"live\": %lld}", (long long)m->live[i]);
-        first = false;
+        if (w->more)
+            nnc_json_line(w, 3);
+        NNC_JSON_OBJECT(w, NULL, J_STRING("layers", layers_of(p, i)), J_INT("live", m->live[i]));
     }
-    nnc_puts(t, "]}");
+    nnc_json_close(w, ']');
+    nnc_json_close(w, '}');
 }
 
 static void csv_device(nnc_text *t, const timeline *m)
@@ -213,42 +209,19 @@ static void text_device(nnc_text *t, const timeline *m)
     put_timeline(t, m);
 }
 
-static void put_device(nnc_text *t, const timeline *m, nnc_format f)
-{
-    if (f == NNC_JSON) {
-        nnc_puts(t, m->device ? ",\n " : "");
-        json_device(t, m);
-    } else if (f == NNC_CSV) {
-        csv_device(t, m);
-    } else {
-        text_device(t, m);
-    }
-}
-
 /* The numbers above are those of one chunk. */
-static void put_chunks(nnc_text *t, nnc_format f, const nnc_artifact *a)
+static void put_chunks(nnc_text *t, const nnc_artifact *a)
 {
-    if (f == NNC_JSON && a->chunks == 1)
-        nnc_puts(t, "]");
-    if (a->chunks == 1 || f == NNC_CSV)
+    if (a->chunks == 1)
         return;
-    if (f == NNC_JSON) {
-        nnc_printf(t, "], \"chunks\": %lld, \"chunk_slots\": %lld", (long long)a->chunks,
-            (long long)nnc_chunks_bytes(a));
-        return;
-    }
     nnc_printf(t, "\nA run is %lld chunks, and this is one of them; two take turns with ",
         (long long)a->chunks);
     nnc_put_bytes(t, nnc_chunks_bytes(a));
     nnc_puts(t, " of inputs and outputs more.\n");
 }
 
-static void put_fit(nnc_text *t, nnc_format f, int64_t need, int64_t have)
+static void put_fit(nnc_text *t, int64_t need, int64_t have)
 {
-    if (f == NNC_JSON)
-        nnc_printf(t, ", \"fits\": %s}\n", need <= have ? "true" : "false");
-    if (f != NNC_TEXT)
-        return;
     nnc_puts(t, need <= have ? "\nFits: it needs " : "\nDoes not fit: it needs ");
     nnc_put_bytes(t, need);
     nnc_puts(t, " at most, this machine has ");
@@ -256,26 +229,59 @@ static void put_fit(nnc_text *t, nnc_format f, int64_t need, int64_t have)
     nnc_puts(t, ".\n");
 }
 
+static void put_end(nnc_json_writer *w, const nnc_artifact *a, bool fits)
+{
+    nnc_json_close(w, ']');
+    if (a->chunks > 1) {
+        NNC_JSON(w, J_INT("chunks", a->chunks), J_INT("chunk_slots", nnc_chunks_bytes(a)));
+    }
+    NNC_JSON(w, J_BOOL("fits", fits));
+    nnc_json_close(w, '}');
+    nnc_putc(w->out, '\n');
+}
+
+/* Device d in format f; false: out of memory. */
+static bool put_device(nnc_json_writer *w, const nnc_plan *p, int d, nnc_format f)
+{
+    timeline m = {.p = p, .device = d};
+    if (!measure(&m))
+        return false;
+    if (d)
+        nnc_json_line(w, 1);
+    if (f == NNC_JSON)
+        json_device(w, &m);
+    else if (f == NNC_CSV)
+        csv_device(w->out, &m);
+    else
+        text_device(w->out, &m);
+    nnc_free(m.live);
+    return true;
+}
+
 nnc_status nnc_report_memory(
     nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *t, bool *fits)
 {
     const nnc_plan *p = a->plan;
+    nnc_json_writer w = {.out = t};
     int64_t need = 0;
     for (int d = 0; d < p->n_device; d++) /* virtual CPU devices share the machine's memory */
         need += p->device[d].persist_bytes +
                 nnc_max64(p->device[d].arena_bytes, p->device[d].init_bytes);
     need += nnc_chunks_bytes(a);
     *fits = need <= e->target.memory_bytes;
-    nnc_puts(t, f == NNC_JSON ? "{\"devices\": [" : "");
-    nnc_puts(t, f == NNC_CSV ? "device,op,layers,live\n" : "");
-    for (int d = 0; d < p->n_device; d++) {
-        timeline m = {.p = p, .device = d};
-        if (!measure(&m))
-            return NNC_E_NOMEM;
-        put_device(t, &m, f);
-        nnc_free(m.live);
+    if (f == NNC_JSON) {
+        nnc_json_open(&w, NULL, '{');
+        nnc_json_open(&w, "devices", '[');
     }
-    put_chunks(t, f, a);
-    put_fit(t, f, need, e->target.memory_bytes);
+    nnc_puts(t, f == NNC_CSV ? "device,op,layers,live\n" : "");
+    for (int d = 0; d < p->n_device; d++)
+        if (!put_device(&w, p, d, f))
+            return NNC_E_NOMEM;
+    if (f == NNC_JSON)
+        put_end(&w, a, *fits);
+    if (f == NNC_TEXT) {
+        put_chunks(t, a);
+        put_fit(t, need, e->target.memory_bytes);
+    }
     return t->oom ? NNC_E_NOMEM : NNC_OK;
 }

@@ -12,24 +12,24 @@ static nnc_status done(const nnc_text *t)
 
 /* ---- show -------------------------------------------------------------------------------------------- */
 
-static void json_ports(nnc_text *t, const nnc_graph *g, const char *key, bool inputs)
+static void json_ports(nnc_json_writer *w, const nnc_graph *g, const char *key, bool inputs)
 {
-    int n = 0;
-    nnc_printf(t, ", \"%s\": [", key);
+    nnc_json_open(w, key, '[');
     for (uint32_t i = 0; i < (inputs ? g->n_node : g->n_output); i++) {
         if (inputs && g->node[i].op != OP_input)
             continue;
         nnc_ref r = inputs ? g->node[i].out : g->output[i];
         const char *name = inputs ? g->value[r].name : g->output_name[i];
-        nnc_puts(t, n++ ? ", {\"name\": " : "{\"name\": ");
-        nnc_put_json_string(t, name ? name : "");
-        nnc_printf(t, ", \"dtype\": \"%s\", \"shape\": [",
-            nnc_dtype_name((nnc_dtype)nnc_typeof(g, r)->dtype));
+        nnc_json_open(w, NULL, '{');
+        NNC_JSON(w, J_STRING("name", name ? name : ""),
+            J_STRING("dtype", nnc_dtype_name((nnc_dtype)nnc_typeof(g, r)->dtype)));
+        nnc_json_open(w, "shape", '[');
         for (int k = 0; k < nnc_typeof(g, r)->rank; k++)
-            nnc_printf(t, "%s%lld", k ? ", " : "", (long long)nnc_typeof(g, r)->dim[k]);
-        nnc_puts(t, "]}");
+            nnc_json_int(w, NULL, nnc_typeof(g, r)->dim[k]);
+        nnc_json_close(w, ']');
+        nnc_json_close(w, '}');
     }
-    nnc_putc(t, ']');
+    nnc_json_close(w, ']');
 }
 
 /* Elements of the parameters that a node reads. */
@@ -108,24 +108,43 @@ static void text_show(nnc_text *t, const nnc_graph *g)
             text_layer(t, g, &g->node[i]);
 }
 
-static void json_layers(nnc_text *t, const nnc_graph *g)
+static void json_layers(nnc_json_writer *w, const nnc_graph *g)
 {
-    bool first = true;
-    nnc_puts(t, ",\n \"layers\": [");
+    nnc_json_line(w, 1);
+    nnc_json_open(w, "layers", '[');
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (!is_layer(n))
             continue;
         nnc_cost c = nnc_node_cost(g, n);
-        nnc_printf(t, "%s{\"op\": \"%s\", \"layer\": ", first ? "" : ",\n  ", nnc_ops[n->op].name);
-        nnc_put_json_string(t, n->origin ? n->origin : "");
-        nnc_puts(t, ", \"result\": \"");
-        nnc_put_type(t, nnc_typeof(g, n->out));
-        nnc_printf(t, "\", \"parameters\": %lld, \"flops\": %lld, \"bytes_moved\": %lld}",
-            (long long)weights_of(g, n), (long long)c.flops, (long long)c.bytes);
-        first = false;
+        nnc_text type = {0};
+        nnc_put_type(&type, nnc_typeof(g, n->out));
+        if (w->more)
+            nnc_json_line(w, 2);
+        NNC_JSON_OBJECT(w, NULL, J_STRING("op", nnc_ops[n->op].name),
+            J_STRING("layer", n->origin ? n->origin : ""), J_STRING("result", nnc_text_str(&type)),
+            J_INT("parameters", weights_of(g, n)), J_INT("flops", c.flops),
+            J_INT("bytes_moved", c.bytes));
+        w->out->oom |= type.oom;
+        nnc_text_deinit(&type);
     }
-    nnc_putc(t, ']');
+    nnc_json_close(w, ']');
+}
+
+static void json_show(nnc_text *t, const nnc_graph *g)
+{
+    nnc_json_writer w = {.out = t};
+    int64_t parameters, statistics;
+    t->oom |= !nnc_param_count(g, &parameters, &statistics);
+    nnc_json_open(&w, NULL, '{');
+    NNC_JSON(&w, J_STRING("name", g->name), J_INT("parameters", parameters),
+        J_INT("statistics", statistics), J_INT("flops", nnc_graph_cost(g).flops),
+        J_INT("nodes", g->n_node));
+    json_ports(&w, g, "inputs", true);
+    json_ports(&w, g, "outputs", false);
+    json_layers(&w, g);
+    nnc_json_close(&w, '}');
+    nnc_putc(t, '\n');
 }
 
 static void csv_show(nnc_text *t, const nnc_graph *g)
@@ -147,24 +166,12 @@ static void csv_show(nnc_text *t, const nnc_graph *g)
 
 nnc_status nnc_report_show(const nnc_model *g, nnc_format f, nnc_text *t)
 {
-    if (f == NNC_CSV) {
+    if (f == NNC_CSV)
         csv_show(t, g);
-    } else if (f == NNC_TEXT) {
+    else if (f == NNC_TEXT)
         text_show(t, g);
-    } else {
-        int64_t parameters, statistics;
-        t->oom |= !nnc_param_count(g, &parameters, &statistics);
-        nnc_puts(t, "{\"name\": ");
-        nnc_put_json_string(t, g->name);
-        nnc_printf(t,
-            ", \"parameters\": %lld, \"statistics\": %lld, \"flops\": %lld, \"nodes\": %u",
-            (long long)parameters, (long long)statistics, (long long)nnc_graph_cost(g).flops,
-            g->n_node);
-        json_ports(t, g, "inputs", true);
-        json_ports(t, g, "outputs", false);
-        json_layers(t, g);
-        nnc_puts(t, "}\n");
-    }
+    else
+        json_show(t, g);
     return done(t);
 }
 
@@ -198,42 +205,50 @@ static void put_cpu(const nnc_target *g, nnc_text *t)
     nnc_printf(t, "  virtual devices cpu:0, cpu:1, ... share this machine (--devices)\n");
 }
 
-nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
+/* Loads optional part i; NULL: absent, *why says why. */
+static const void *load_part(int i, const char **version, const char **why)
 {
-    nnc_puts(t, f == NNC_JSON ? "{\"version\": \"" NNC_VERSION "\", \"parts\": ["
-                              : "nnc " NNC_VERSION "\n\n");
+    static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn", "nnc_par_openmp"};
+    const void *p = nnc_plugin(parts[i].name, symbol[i], why);
+    *version = !p       ? ""
+               : i == 0 ? ((const nnc_emitter *)p)->version
+               : i == 1 ? ((const nnc_engine *)p)->version
+                        : "";
+    return p;
+}
+
+static void json_doctor(nnc_text *t, const nnc_env *e)
+{
+    nnc_json_writer w = {.out = t};
+    nnc_json_open(&w, NULL, '{');
+    NNC_JSON(&w, J_STRING("version", NNC_VERSION));
+    nnc_json_open(&w, "parts", '[');
     for (size_t i = 0; i < NNC_COUNT(parts); i++) {
-        const char *why = NULL, *symbol = i == 0   ? "nnc_emitter_llvm"
-                                          : i == 1 ? "nnc_engine_onednn"
-                                                   : "nnc_par_openmp";
-        const void *p = nnc_plugin(parts[i].name, symbol, &why);
-        const char *version = !p       ? ""
-                              : i == 0 ? ((const nnc_emitter *)p)->version
-                              : i == 1 ? ((const nnc_engine *)p)->version
-                                       : "";
-        if (f == NNC_JSON) {
-            nnc_printf(t, "%s{\"name\": \"%s\", \"found\": %s, \"version\": ", i ? ", " : "",
-                parts[i].name, p ? "true" : "false");
-            nnc_put_json_string(t, version);
-            nnc_puts(t, ", \"note\": ");
-            nnc_put_json_string(t, p ? "" : why);
-            nnc_putc(t, '}');
-        } else {
-            nnc_printf(t, "  %-8s %-8s %-44s %s", parts[i].name, p ? "found" : "absent",
-                parts[i].what, version);
-            nnc_trim(t);
-            nnc_putc(t, '\n');
-            if (!p)
-                nnc_printf(t, "           %s\n           %s\n", why, parts[i].without);
-        }
+        const char *why = NULL, *version;
+        const void *p = load_part((int)i, &version, &why);
+        NNC_JSON_OBJECT(&w, NULL, J_STRING("name", parts[i].name), J_BOOL("found", p != NULL),
+            J_STRING("version", version), J_STRING("note", p ? "" : why));
     }
-    if (f == NNC_JSON) {
-        nnc_puts(t, "], ");
-        nnc_doctor_cuda_json(t);
-        nnc_puts(t, ", \"machine\": ");
-        nnc_target_print_json(t, &e->target);
-        nnc_puts(t, "}\n");
-        return done(t);
+    nnc_json_close(&w, ']');
+    nnc_doctor_cuda_json(&w);
+    nnc_json_item(&w, "machine");
+    nnc_target_print_json(t, &e->target);
+    nnc_json_close(&w, '}');
+    nnc_putc(t, '\n');
+}
+
+static void text_doctor(nnc_text *t, const nnc_env *e)
+{
+    nnc_puts(t, "nnc " NNC_VERSION "\n\n");
+    for (size_t i = 0; i < NNC_COUNT(parts); i++) {
+        const char *why = NULL, *version;
+        const void *p = load_part((int)i, &version, &why);
+        nnc_printf(t, "  %-8s %-8s %-44s %s", parts[i].name, p ? "found" : "absent", parts[i].what,
+            version);
+        nnc_trim(t);
+        nnc_putc(t, '\n');
+        if (!p)
+            nnc_printf(t, "           %s\n           %s\n", why, parts[i].without);
     }
     nnc_doctor_cuda_text(t);
     nnc_puts(t, "\n");
@@ -241,6 +256,14 @@ nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
         nnc_devices_cuda_text(&e->target, t);
     else
         put_cpu(&e->target, t);
+}
+
+nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
+{
+    if (f == NNC_JSON)
+        json_doctor(t, e);
+    else
+        text_doctor(t, e);
     return done(t);
 }
 

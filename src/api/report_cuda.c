@@ -59,65 +59,55 @@ static void text_gpus(nnc_text *t)
     nnc_sink_destroy(sink);
 }
 
-/* Each line of nnc_cuda_mismatches, behind `before`. */
-static void each_mismatch(nnc_text *t, const char *before, bool json)
+/* Each line of nnc_cuda_mismatches: as an element of w's array, or where that is NULL as a line of text. */
+static void each_mismatch(nnc_json_writer *w, nnc_text *t)
 {
     nnc_text m = {0};
     nnc_cuda_mismatches(&m);
-    int lines = 0;
     for (const char *p = nnc_text_str(&m); *p;) {
         int n = (int)strcspn(p, "\n");
         char line[1024];
         snprintf(line, sizeof line, "%.*s", n, p);
-        nnc_puts(t, json && !lines++ ? "" : before);
-        if (json)
-            nnc_put_json_string(t, line);
+        if (w)
+            nnc_json_string(w, NULL, line);
         else
-            nnc_printf(t, "%s\n", line);
+            nnc_printf(t, "  does not match: %s\n", line);
         p += n + (p[n] == '\n');
     }
     nnc_text_deinit(&m);
 }
 
-static void json_member(nnc_text *t, const char *name, const char *value)
-{
-    nnc_printf(t, ", \"%s\": ", name);
-    nnc_put_json_string(t, value);
-}
-
-void nnc_doctor_cuda_json(nnc_text *t)
+void nnc_doctor_cuda_json(nnc_json_writer *w)
 {
     nnc_cuda_device d[MAX_GPUS];
-    nnc_puts(t, "\"cuda\": {\"libraries\": [");
+    nnc_json_open(w, "cuda", '{');
+    nnc_json_open(w, "libraries", '[');
     for (int i = 0; i < CUDA__LIBS; i++) {
         nnc_cuda_found f;
         nnc_cuda_look((nnc_cuda_lib)i, &f);
-        nnc_printf(t, "%s{\"name\": \"%s\", \"found\": %s", i ? ", " : "", f.name,
-            f.ok ? "true" : "false");
-        json_member(t, "version", f.version);
-        json_member(t, "path", f.path);
-        json_member(t, "place", f.place);
-        json_member(t, "note", f.why);
-        nnc_putc(t, '}');
+        NNC_JSON_OBJECT(w, NULL, J_STRING("name", f.name), J_BOOL("found", f.ok),
+            J_STRING("version", f.version), J_STRING("path", f.path), J_STRING("place", f.place),
+            J_STRING("note", f.why));
     }
-    nnc_puts(t, "], \"mismatches\": [");
-    each_mismatch(t, ", ", true);
-    nnc_puts(t, "], \"gpus\": [");
+    nnc_json_close(w, ']');
+    nnc_json_open(w, "mismatches", '[');
+    each_mismatch(w, NULL);
+    nnc_json_close(w, ']');
+    nnc_json_open(w, "gpus", '[');
     int n = nnc_cuda_devices(d, MAX_GPUS, NULL);
     for (int i = 0; i < n && i < MAX_GPUS; i++) {
-        nnc_printf(t, "%s{\"sm\": %d, \"sms\": %d, \"memory_bytes\": %lld", i ? ", " : "", d[i].sm,
-            d[i].sms, (long long)d[i].memory_bytes);
-        json_member(t, "name", d[i].name);
-        json_member(t, "pci", d[i].pci);
-        nnc_putc(t, '}');
+        NNC_JSON_OBJECT(w, NULL, J_INT("sm", d[i].sm), J_INT("sms", d[i].sms),
+            J_INT("memory_bytes", d[i].memory_bytes), J_STRING("name", d[i].name),
+            J_STRING("pci", d[i].pci));
     }
-    nnc_puts(t, "]}");
+    nnc_json_close(w, ']');
+    nnc_json_close(w, '}');
 }
 
 void nnc_doctor_cuda_text(nnc_text *t)
 {
     text_libraries(t);
-    each_mismatch(t, "  does not match: ", false);
+    each_mismatch(NULL, t);
     text_gpus(t);
 }
 

@@ -301,27 +301,19 @@ void nnc_report_io(const nnc_io_report *r, const char *indent, nnc_text *t)
     nnc_putc(t, '\n');
 }
 
-static void json_overlap(nnc_text *t, const char *name, const nnc_overlap *o)
+static void json_overlap(nnc_json_writer *w, const char *name, const nnc_overlap *o)
 {
-    nnc_printf(t, "\"%s\": {\"overlaps\": %s, \"share\": ", name, o->overlaps ? "true" : "false");
-    if (isfinite(o->share))
-        nnc_printf(t, "%.4f", o->share);
-    else
-        nnc_puts(t, "null");
-    nnc_puts(t, ", \"cause\": ");
-    if (o->cause)
-        nnc_put_json_string(t, o->cause);
-    else
-        nnc_puts(t, "null");
-    nnc_printf(t, ", \"ms\": %.6f, \"bytes\": %lld}", o->ms, (long long)o->bytes);
+    NNC_JSON_OBJECT(w, name, J_BOOL("overlaps", o->overlaps),
+        J_REAL("share", nnc_decimals(o->share, 4)), J_STRING("cause", o->cause), J_MS("ms", o->ms),
+        J_INT("bytes", o->bytes));
 }
 
-void nnc_report_io_json(const nnc_io_report *r, nnc_text *t)
+void nnc_report_io_json(const nnc_io_report *r, nnc_json_writer *w)
 {
-    nnc_puts(t, ", \"overlap\": {");
-    json_overlap(t, "upload", &r->up);
-    nnc_puts(t, ", ");
-    json_overlap(t, "download", &r->down);
-    nnc_printf(t, "}, \"compute_ms\": %.6f, \"latency_ms\": %.6f, \"io_device_bytes\": %lld",
-        r->run_ms, r->latency_ms, (long long)r->device_bytes);
+    nnc_json_open(w, "overlap", '{');
+    json_overlap(w, "upload", &r->up);
+    json_overlap(w, "download", &r->down);
+    nnc_json_close(w, '}');
+    NNC_JSON(w, J_MS("compute_ms", r->run_ms), J_MS("latency_ms", r->latency_ms),
+        J_INT("io_device_bytes", r->device_bytes));
 }

@@ -389,9 +389,15 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
         c->name, word, c->name);
 }
 
-/* Refuses unknown passes of --print-after, which would print nothing. */
-static nnc_status check_passes(const options *o, nnc_sink *sink)
+/* Refuses unknown passes of --print-after, which would print nothing, and unknown stages before anything is compiled for them. */
+static nnc_status check_names(const options *o, nnc_sink *sink)
 {
+    const char *stage;
+    if (o->emit && !nnc_is_stage(o->emit, &stage))
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--emit: unknown stage `%s`%s%s; there are graph, kernels, plan, llvm, asm, cuda, ptx, "
+            "cubin, dot, remarks",
+            o->emit, stage ? "; did you mean " : "", stage ? stage : "");
     for (int i = 0; i < o->n_print_after; i++) {
         const char *near, *name = o->print_after[i];
         if (strcmp(name, "all") && !nnc_is_pass(name, &near))
@@ -459,5 +465,5 @@ nnc_status parse_flags(
         return nnc_fail0(sink, NNC_E_USAGE, "nnc %s needs %s; nnc %s --help explains", c->name,
             c->args, c->name);
     NNC_TRY(check_exclusive(o, sink));
-    return check_passes(o, sink);
+    return check_names(o, sink);
 }

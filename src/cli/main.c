@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -158,6 +159,7 @@ int main(int argc, char **argv)
 {
     const char *name = argc > 1 ? argv[1] : "--help";
     keep_streams_apart();
+    signal(SIGXFSZ, SIG_IGN); /* a file beyond ulimit -f: write fails and is reported */
     if (!strcmp(name, "--help") || !strcmp(name, "-h") || !strcmp(name, "help")) {
         const command *c = argc > 2 ? find_command(argv[2]) : NULL;
         if (argc > 2 && !c)

@@ -187,13 +187,11 @@ static double mean_ms(const times *t)
 }
 
 /* Members of JSON: min, median, mean, p10, p90, percentile, as the flags and docs/formats.md name them. */
-static void json_times(const options *o, const times *t, nnc_text *out)
+static void json_times(const options *o, const times *t, nnc_json_writer *w)
 {
-    double p = o->percentile;
-    nnc_printf(out,
-        "\"min_ms\": %.6f, \"median_ms\": %.6f, \"mean_ms\": %.6f, \"p10_ms\": %.6f, \"p90_ms\": "
-        "%.6f, \"percentile\": %g, \"percentile_ms\": %.6f",
-        ms_at(t, 0), ms_at(t, 50), mean_ms(t), ms_at(t, 10), ms_at(t, 90), p, ms_at(t, p));
+    NNC_JSON(w, J_MS("min_ms", ms_at(t, 0)), J_MS("median_ms", ms_at(t, 50)),
+        J_MS("mean_ms", mean_ms(t)), J_MS("p10_ms", ms_at(t, 10)), J_MS("p90_ms", ms_at(t, 90)),
+        J_REAL("percentile", o->percentile), J_MS("percentile_ms", ms_at(t, o->percentile)));
 }
 
 static void text_times(const options *o, const times *t, const char *what, nnc_text *out)
@@ -217,21 +215,25 @@ static void print_json(const options *o, const timing *g, const nnc_session *s, 
 {
     static const char *const names[] = {"exclude", "include", "both"};
     const times *t = g->io_of == NNC_IO_INCLUDE ? &g->io : &g->run;
-    nnc_printf(out, "{\"iterations\": %d, \"io\": \"%s\", ", t->n, names[g->io_of]);
-    json_times(o, t, out);
-    nnc_printf(out, ", \"launches\": %lld, \"flops\": %lld, \"bytes_moved\": %lld",
-        (long long)g->launches, (long long)g->flops, (long long)g->bytes);
+    nnc_json_writer writer = {.out = out}, *w = &writer;
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_INT("iterations", t->n), J_STRING("io", names[g->io_of]));
+    json_times(o, t, w);
+    NNC_JSON(w, J_INT("launches", g->launches), J_INT("flops", g->flops),
+        J_INT("bytes_moved", g->bytes));
     if (g->io_of == NNC_IO_BOTH) {
-        nnc_printf(out, ", \"with_copies\": {\"iterations\": %d, ", g->io.n);
-        json_times(o, &g->io, out);
-        nnc_puts(out, "}");
+        nnc_json_open(w, "with_copies", '{');
+        NNC_JSON(w, J_INT("iterations", g->io.n));
+        json_times(o, &g->io, w);
+        nnc_json_close(w, '}');
     }
     if (g->io_of != NNC_IO_EXCLUDE)
-        nnc_report_io_json(&g->report, out);
-    nnc_report_first_run_json(s, out);
+        nnc_report_io_json(&g->report, w);
+    nnc_report_first_run_json(s, w);
     if (g->chunks > 1)
-        nnc_printf(out, ", \"chunks\": %lld", (long long)g->chunks);
-    nnc_puts(out, "}\n");
+        NNC_JSON(w, J_INT("chunks", g->chunks));
+    nnc_json_close(w, '}');
+    nnc_putc(out, '\n');
 }
 
 static void print_csv(const options *o, const timing *g, nnc_text *out)

@@ -1,4 +1,5 @@
 /* tests/base/base.c -- status and sink, arena, text, scanner, numbers, types. */
+#include "base/json_writer.h"
 #include "test.h"
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -98,6 +99,31 @@ TEST(text_doubles_are_shortest_and_exact)
         &t, "\xc3\xa9 \xff\xe2\x82 \xf0\x9f\x98\x80"); /* whatever comes in, JSON goes out */
     CHECK_STR(
         nnc_text_str(&t), "\"\xc3\xa9 \xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd \xf0\x9f\x98\x80\"");
+    nnc_text_deinit(&t);
+}
+
+TEST(json_writer)
+{
+    nnc_text t = {0};
+    nnc_json_writer w = {.out = &t};
+    nnc_json_open(&w, NULL, '{');
+    NNC_JSON(&w, J_STRING("a\"b", "x\n\xff\xc3\xa9"));
+    nnc_json_open(&w, "list", '[');
+    nnc_json_int(&w, NULL, INT64_MIN);
+    nnc_json_line(&w, 2);
+    nnc_json_real(&w, NULL, 0.1);
+    nnc_json_open(&w, NULL, '{');
+    nnc_json_close(&w, '}');
+    nnc_json_close(&w, ']');
+    NNC_JSON(&w, J_REAL("nan", NAN), J_MS("ms", 1.23456789), J_MS("inf", INFINITY),
+        J_STRING("null", NULL), J_BOOL("yes", true));
+    nnc_json_item(&w, "raw");
+    nnc_puts(&t, "[]");
+    nnc_json_close(&w, '}');
+    CHECK_STR(nnc_text_str(&t),
+        "{\"a\\\"b\": \"x\\n\xef\xbf\xbd\xc3\xa9\", \"list\": [-9223372036854775808,\n  0.1, {}], "
+        "\"nan\": null, \"ms\": 1.234568, \"inf\": null, \"null\": null, \"yes\": true, \"raw\": "
+        "[]}");
     nnc_text_deinit(&t);
 }
 

@@ -108,7 +108,7 @@ static void check_first_run(const char *target, const char *const *zero, const c
     CHECK_OK(fill_inputs(&l));
     for (int i = 0; i < 3; i++)
         CHECK_OK(nnc_session_run(l.s, test_sink));
-    nnc_report_first_run_json(l.s, &t);
+    nnc_report_first_run_json(l.s, &(nnc_json_writer){.out = &t});
     for (; *zero || *more; zero += *zero != NULL, more += *more != NULL) {
         const char *a = *zero ? strstr(nnc_text_str(&t), *zero) : NULL;
         const char *b = *more ? strstr(nnc_text_str(&t), *more) : NULL;

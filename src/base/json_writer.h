@@ -1,0 +1,52 @@
+/* base/json_writer.h -- writes JSON into a text: commas between members, escaped strings, null for numbers that JSON lacks. */
+#ifndef NNC_JSON_WRITER_H
+#define NNC_JSON_WRITER_H
+
+#include "base/text.h"
+
+typedef struct nnc_json_writer {
+    nnc_text *out;
+    bool more; /* the next item follows another one */
+    int line;  /* the next item begins a line of `line - 1` blanks; 0: it does not */
+} nnc_json_writer;
+
+/* Each writes one item: a member of an object, or with key NULL an element of an array. bracket: '{' or '['. */
+void nnc_json_open(nnc_json_writer *w, const char *key, char bracket);
+void nnc_json_close(nnc_json_writer *w, char bracket); /* '}' or ']' */
+void nnc_json_string(nnc_json_writer *w, const char *key, const char *value); /* NULL: null */
+void nnc_json_int(nnc_json_writer *w, const char *key, int64_t value);
+/* Shortest decimal that reads back as the same double; null when it is not finite. */
+void nnc_json_real(nnc_json_writer *w, const char *key, double value);
+/* Members of several kinds: NNC_JSON(w, J_STRING("name", n), J_INT("level", l)); with their object, as a member (key) or an element (NULL):
+ * NNC_JSON_OBJECT(w, key, ...). */
+typedef struct nnc_json_member {
+    const char *key;
+    enum { NNC_J_STRING, NNC_J_INT, NNC_J_BOOL, NNC_J_REAL } kind;
+    union {
+        const char *s;
+        int64_t i;
+        bool b;
+        double r;
+    };
+} nnc_json_member;
+#define J_STRING(key, v) {key, NNC_J_STRING, {.s = (v)}}
+#define J_INT(key, v) {key, NNC_J_INT, {.i = (v)}}
+#define J_BOOL(key, v) {key, NNC_J_BOOL, {.b = (v)}}
+#define J_REAL(key, v) {key, NNC_J_REAL, {.r = (v)}}
+#define J_MS(key, v) J_REAL(key, nnc_decimals(v, 6)) /* measured in nanoseconds */
+#define J_ARRAY_(...) \
+    (const nnc_json_member[]){__VA_ARGS__}, sizeof((const nnc_json_member[]){__VA_ARGS__}) / sizeof(nnc_json_member)
+#define NNC_JSON(w, ...) nnc_json_members(w, J_ARRAY_(__VA_ARGS__))
+#define NNC_JSON_OBJECT(w, key, ...) \
+    (nnc_json_open(w, key, '{'), nnc_json_members(w, J_ARRAY_(__VA_ARGS__)), nnc_json_close(w, '}'))
+void nnc_json_members(nnc_json_writer *w, const nnc_json_member *m, size_t n);
+double nnc_decimals(double v, int digits); /* rounded to so many */
+/* Begins an item whose value, valid JSON, the caller appends to `out`. */
+void nnc_json_item(nnc_json_writer *w, const char *key);
+/* Puts the next item on a new line, behind `indent` blanks. */
+static inline void nnc_json_line(nnc_json_writer *w, int indent)
+{
+    w->line = indent + 1;
+}
+
+#endif
