@@ -1,4 +1,4 @@
-/* api/compare.h -- the programs of a comparison and what was measured of them: made by compare.c, timed by timing.c, checked by
+/* api/compare.h -- the programs of a comparison and their measurements: made by compare.c, timed by timing.c, checked by
  * measure.c, judged by judge.c, printed by compare_print.c. */
 #ifndef NNC_API_COMPARE_H
 #define NNC_API_COMPARE_H
@@ -7,19 +7,18 @@
 
 enum { MAX_PROGRAMS = 40, MAX_KEPT = 256 };
 
-/* What was timed of a program. */
+/* Times of one program. */
 typedef struct timed {
-    int64_t *ns;          /* times of its timed runs; sorted when all are there */
+    int64_t *ns;          /* times of its timed runs; sorted at the end */
     int n_ns, cap_ns;
     int64_t spent_ns;     /* their sum */
-    int64_t n_untimed;    /* runs of warming up, and the first of each burst */
+    int64_t n_untimed;    /* warm-up, and the first run of each burst */
     double *burst_ms;     /* the median of each burst */
     int n_burst, cap_burst;
 } timed;
 
-/* One program's times over another's, burst against burst of the same round: the median of the ratios, and an interval that holds the
- * true median with a confidence of 95 % whatever the ratios' distribution (taken as independent). Fewer than 6 pairs have no such
- * interval: low and high are NaN; with none at all, the ratio too. */
+/* Ratio of two programs' times over pairs of bursts of the same round: the median, and its distribution-free 95 % confidence interval (the
+ * ratios are taken as independent). With fewer than 6 pairs low and high are NaN; without pairs the ratio is, too. */
 typedef struct pairs {
     int n;
     double ratio, low, high;
@@ -57,7 +56,7 @@ typedef struct program {
     judged *output;       /* by output */
 } program;
 
-/* Pieces of the unfused program's outputs, kept to compare the others with. */
+/* A piece of the unfused program's outputs, kept for comparison with the other programs. */
 typedef struct kept {
     int output;
     int64_t offset, bytes; /* bytes: a whole number of elements */
@@ -77,7 +76,7 @@ typedef struct comparison {
     int n_kept;
     bool kept_all;
     pairs paired[2];         /* fused against unfused; as program.t */
-    nnc_io io;               /* what is timed: as asked, but models in chunks have their copies with them */
+    nnc_io io;               /* what is timed: as asked, except that models in chunks are always timed with their copies */
     bool main;               /* index of the times that are reported: 0 without copies, 1 with copies */
     double *conditioning[2]; /* mean square by output, of programs whose contractions are as typed, and of rounded ones; NULL: not needed */
     bool agrees;
@@ -85,14 +84,14 @@ typedef struct comparison {
     nnc_arena arena;
 } comparison;
 
-/* Loads, times and checks all programs: together when they fit in memory at once, otherwise one after the other. */
+/* Loads, times and checks all programs: together when they fit into memory at once, otherwise one after the other. */
 nnc_status nnc_measure(comparison *c) NNC_MUST;
 /* Times the n loaded programs, without or with their copies, in alternating bursts, and pairs the bursts when these are all
  * programs. */
 nnc_status nnc_time(comparison *c, program **p, int n, bool io) NNC_MUST;
-/* The time below which `share` (0..1) of n sorted times lie, in ms; between two of them in proportion. NaN when n is 0. */
+/* Quantile `share` (0..1) of n sorted times in ms, interpolated linearly. NaN when n is 0. */
 double nnc_time_at(const int64_t *sorted_ns, int n, double share);
-/* Tells the caller's progress function what is being done; `detail` may be NULL and is read at once. */
+/* Calls the caller's progress function; `detail` may be NULL and is copied. */
 void nnc_compare_say(const comparison *c, const char *phase, const char *detail);
 
 typedef struct summary { /* of a program's plan and times */

@@ -315,7 +315,6 @@ static void print_text(const comparison *c, nnc_text *t)
 
 static const char *const io_names[] = {"exclude", "include", "both"}; /* by nnc_io */
 
-
 static void json_times(nnc_json_writer *w, summary s)
 {
     NNC_JSON(w, J_MS("median_ms", s.median_ms), J_MS("mean_ms", s.mean_ms),

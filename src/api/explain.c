@@ -76,7 +76,7 @@ typedef struct group {
     const char *layer;
 } group;
 
-/* "moves 6.12 MiB" and "moves 784.0 KiB" are the same reason. */
+/* Masks numbers, so that "moves 6.12 MiB" and "moves 784.0 KiB" are the same reason. */
 static void mask(nnc_text *t, const char *s)
 {
     while (*s) {
@@ -226,11 +226,14 @@ static totals sum(const nnc_remarks *r, const char *pass)
         if (pass && strcmp(r->at[i].pass, pass))
             continue;
         r->at[i].applied ? s.applied++ : s.declined++;
-        if (r->at[i].applied)
-            (void)nnc_add_ok(
-                s.bytes, r->at[i].bytes_saved, &s.bytes); /* a damaged artifact may say anything */
-        s.launches += r->at[i].applied ? r->at[i].launches_saved : 0;
+        if (!r->at[i].applied)
+            continue;
+        s.bytes = nnc_add_sat(
+            s.bytes, r->at[i].bytes_saved); /* a hostile artifact may hold any numbers */
+        s.launches = nnc_add_sat(s.launches, r->at[i].launches_saved);
     }
+    s.bytes = nnc_max64(s.bytes, -INT64_MAX); /* both are negated */
+    s.launches = nnc_max64(s.launches, -INT64_MAX);
     return s;
 }
 

@@ -31,9 +31,9 @@ struct nnc_artifact {
     int level;
     void *backing;        /* of an artifact read from a file: the bytes that blobs point into */
     nnc_map map;
-    const char *file;     /* that file; embedded weights are read from it. Owned by `arena`. */
+    const char *file;     /* path of that file, where embedded weights are read from; owned by `arena` */
     bool unchecked;       /* loaded to be looked at: its machine was not compared with this one */
-    const char *libraries; /* that its plan was made for, as nnc_put_libraries names them; NULL: made in this process */
+    const char *libraries; /* libraries that its plan was made for, as nnc_put_libraries names them; NULL: compiled in this process */
     nnc_arena arena;
 };
 
@@ -52,45 +52,45 @@ nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out) NNC
 
 /* ---- chunks.c: models larger than the device, in chunks of rows ---- */
 
-/* Where the plan of `a` does not fit the GPU of e, and its rows (dimension 0) are independent of each other: puts in its place the plan
- * of as many rows as fit, for a run to do one after the other. A remark says so, or why not. */
+/* Replaces a plan that does not fit e's GPU by a plan for as many rows (dimension 0) as fit, when rows are independent of each other; a run
+ * then executes it chunk by chunk. A remark says so, or why not. */
 nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
-/* Counts chunks anew, from the types of the model and the plan: 1 for most. NNC_E_MODEL: they do not belong together. */
+/* Sets a->chunks from the types of the model and the plan. NNC_E_MODEL when the plan is not for a part of the model. */
 nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink) NNC_MUST;
-extern const nnc_pass_info nnc_chunk_notes; /* the name under which its remarks stand */
+extern const nnc_pass_info nnc_chunk_notes; /* pass name of its remarks */
 /* Bytes that a run needs on its fullest device, with `copies` those of the second set of inputs and outputs; and bytes of a device's memory
  * that may be used. */
 int64_t nnc_chunks_need(const nnc_artifact *a, bool copies);
 int64_t nnc_chunks_room(const nnc_env *e);
-/* The rows of the model that one chunk computes, as written: the caller's. NULL: one chunk, or out of memory. */
+/* The model as written for the rows of one chunk; the caller destroys it. NULL: one chunk, or out of memory. */
 nnc_graph *nnc_chunks_source(const nnc_artifact *a);
-/* Bytes on the device beside the plan's, for chunks to take turns: 0 for one chunk. */
+/* Bytes on the device beyond the plan's: the second set of inputs and outputs that lets chunks overlap; 0 for one chunk. */
 int64_t nnc_chunks_bytes(const nnc_artifact *a);
-/* Types of all rows; the plan's where there is one chunk. */
+/* Types for all rows of the model; with one chunk those of the plan. */
 const nnc_type *nnc_whole_input(const nnc_artifact *a, int i);
 const nnc_type *nnc_whole_output(const nnc_artifact *a, int i);
-/* compile.c: passes and plan for a->graph. */
+/* compile.c: runs the passes on a->graph and plans it. */
 nnc_status nnc_compile_graph(nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 
-/* What `o` says of the passes, on the machine of `e`. Borrows from both. */
+/* Pass options that follow from `o` and the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
-/* Lets e's target round to tf32 and its engines compile kernels where o says so; NNC_E_USAGE for a precision that o's level excludes. */
+/* Sets tf32 and runtime-compiled engines of e's target as o asks; NNC_E_USAGE for a precision that o's level excludes. */
 nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
-/* The precision that o then means on this machine: never the default. */
+/* The precision that results on this machine; never the default. */
 nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options *o);
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
 
 /* ---- compatible.c: plans and machine code of another machine ---- */
 
-/* Appends the libraries whose choices the plan's sizes come from, with what they may use of this machine; nothing where it needs none. */
+/* Appends name, version and instruction set of the libraries that determined sizes in the plan; nothing when there are none. */
 void nnc_put_libraries(nnc_text *t, const nnc_plan *p);
 /* NNC_E_DEVICE when a's machine code uses instructions that this CPU lacks, or its sizes come from another library version. */
 nnc_status nnc_check_compatible(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 
 /* ---- kernel_remarks.c: remarks of what lowering did inside kernels ---- */
 
-extern const nnc_pass_info nnc_kernel_remarks; /* the name under which they stand */
+extern const nnc_pass_info nnc_kernel_remarks; /* their pass name */
 typedef struct nnc_kernel_remarker {
     nnc_artifact *a;
     const nnc_compile_options *o;
@@ -106,9 +106,9 @@ nnc_status nnc_plan_kernels(const nnc_plan *p, int first, int n, nnc_kernel **k,
 /* Describes the GPU `target` in e, and lists its engines there. */
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink) NNC_MUST;
 void nnc_env_cuda_engines(nnc_env *e);
-/* Fills in who makes code for e's GPU. `said` gets what stands in for a GPU that NVRTC does not know, or why there is no code. */
+/* Sets the emitter for e's GPU. `said` gets the fallback for a GPU that NVRTC does not know, or the reason why there is no machine code. */
 void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *said);
-/* For a plan that has kernels: passes that on, as notes or, without code, as warnings. */
+/* Passes the messages of `said` on for a plan with kernels: as notes or, without machine code, as warnings. */
 void nnc_env_cuda_tell(const nnc_plan_options *p, const nnc_sink *said, nnc_sink *sink);
 /* Stage "cuda", "ptx" or "cubin" of all units. */
 nnc_status nnc_cuda_emit(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;

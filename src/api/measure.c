@@ -1,4 +1,4 @@
-/* api/measure.c -- loads programs, has them timed (timing.c) and checks their numbers. */
+/* api/measure.c -- loads programs, times them (timing.c) and accumulates the errors of their outputs. */
 #include "api/compare.h"
 #include <string.h>
 #include <unistd.h>
@@ -136,7 +136,7 @@ static nnc_status measure_group(comparison *c, program **p, int n)
         if (c->io == NNC_IO_BOTH || io == c->main)
             st = nnc_time(c, p, n, io == 1);
     for (int i = 0; !st && i < n; i++) {
-        if (c->io != NNC_IO_EXCLUDE) /* runs with copies leave none where they are looked at */
+        if (c->io != NNC_IO_EXCLUDE) /* streamed runs leave no outputs in the session */
             st = nnc_session_run(p[i]->s, c->sink);
         if (!st)
             st = check(c, p[i]);
@@ -150,7 +150,7 @@ static nnc_status measure_group(comparison *c, program **p, int n)
     return st;
 }
 
-/* On GPUs, whose memory is not the host's. */
+/* Do the programs fit into GPU memory at once? True for CPUs. */
 static bool fit_together(const comparison *c, program *const *p, int n)
 {
     int64_t need = 0;

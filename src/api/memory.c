@@ -17,7 +17,7 @@ static bool in_arena(const timeline *m, const nnc_ptensor *x)
     return x->device == m->device && x->space == SP_arena && x->alias_of < 0;
 }
 
-/* One sweep: what starts and ends at each command. */
+/* Sums up live ranges in one sweep. */
 static bool measure(timeline *m)
 {
     const nnc_plan *p = m->p;
@@ -38,7 +38,7 @@ static bool measure(timeline *m)
     return true;
 }
 
-/* Does command i stand in the timeline? */
+/* Is command i part of the timeline? */
 static bool stands(const timeline *m, int i)
 {
     const nnc_cmd *c = &m->p->cmd[i];
@@ -161,7 +161,7 @@ static void put_line(nnc_text *t, const char *what, int64_t bytes, const char *n
     nnc_printf(t, "%s%s\n", *note ? "  " : "", note);
 }
 
-/* The largest tensors that are live at the peak: what has to shrink for it to shrink. */
+/* Lists the largest tensors that are live at the peak: those that have to shrink for a lower peak. */
 static void put_peak(nnc_text *t, const timeline *m)
 {
     const nnc_plan *p = m->p;

@@ -17,16 +17,17 @@ enum {
     BURST_NS = 30000000,
     BURST_RUNS = 3,
     BURSTS =
-        9, /* 6 pairs have an interval of 95 %, from the smallest to the largest; with 9 one odd pair no longer sets its ends */
+        9, /* 6 pairs have a 95 % interval, from the smallest to the largest ratio; with 9 a single outlier no longer sets its ends */
     WARMUP_NS = 50000000,
     WARMUP_RUNS = 100,
     DEFAULT_MS = 1000,
-    STEP_BURSTS = 6, /* the fewest that have an interval; of a slow step each is one run */
-    STRETCH = 4, /* times the default that a slow model gets, to have BURSTS bursts */
-    STEP_STRETCH = 8 /* the same of a step's quarter, for STEP_BURSTS */
+    STEP_BURSTS = 6, /* the fewest with an interval; each is one run of a slow step */
+    STRETCH =
+        4, /* factor on the default duration that a slow model may take to reach BURSTS bursts */
+    STEP_STRETCH = 8 /* the same for a step, whose default is a quarter, and STEP_BURSTS */
 };
 
-/* How much of a program is timed: exactly `runs`, or when that is 0 at least `ns`, and up to most_ns for the sake of `bursts`. */
+/* Amount of timing of a program: exactly `runs`, or when that is 0 at least `ns`, and up to most_ns to reach `bursts`. */
 typedef struct quota {
     int64_t runs, ns, most_ns;
     int bursts, burst_runs; /* burst_runs: the fewest runs of one */
@@ -37,7 +38,7 @@ static bool is_side(const comparison *c, const program *p)
     return p == &c->p[c->unfused] || p == &c->p[c->fused];
 }
 
-/* Programs that are only steps get a quarter of the time. */
+/* Steps get a quarter of the time. */
 static quota quota_of(const comparison *c, const program *p)
 {
     int ms = c->o->duration_ms > 0 ? c->o->duration_ms : DEFAULT_MS;
@@ -73,7 +74,7 @@ typedef struct subject {
     bool io;
 } subject;
 
-/* One run; with copies at least LEAST of them in a row, at most as many as are wanted. Returns how many times it took. */
+/* One run, or with copies LEAST runs or as many as `want` in a pipeline. ns[0..*n): their times. */
 static nnc_status run_some(const subject *s, int64_t want, int64_t *ns, int *n, nnc_sink *sink)
 {
     enum { LEAST = 3 };
@@ -88,7 +89,7 @@ static nnc_status run_some(const subject *s, int64_t want, int64_t *ns, int *n, 
     return NNC_OK;
 }
 
-/* The array with room for one element more, or NULL: it stays as it is. */
+/* The array with room for one more element; NULL: out of memory, and the array is unchanged. */
 static void *grown(void *at, int n, int *cap, size_t size)
 {
     if (n < *cap)
@@ -161,8 +162,7 @@ static void say_burst(const comparison *c, const subject *s, quota q)
     nnc_compare_say(c, s->io ? "timing with copies" : "timing", detail);
 }
 
-/* As many runs as a burst with copies should have, by the times so far; the copies of the first and the last of them have nothing to
- * pass beside. */
+/* Number of runs in a burst with copies, from the times so far; the first upload and the last download overlap with no run. */
 static int64_t row_length(const timed *t, quota q)
 {
     if (q.runs)
@@ -186,7 +186,7 @@ static nnc_status timed_runs(comparison *c, const subject *s, quota q)
     return NNC_OK;
 }
 
-/* One burst. `again`: the program ran last, and finds everything as it left it. */
+/* One burst. `again`: the program also ran last, so that caches are warm. */
 static nnc_status burst(comparison *c, const subject *s, quota q, bool again)
 {
     timed *t = s->t;
@@ -195,7 +195,7 @@ static nnc_status burst(comparison *c, const subject *s, quota q, bool again)
     say_burst(c, s, q);
     if (!t->n_untimed) {
         NNC_TRY(warm_up(c, s));
-    } else if (!again && !s->io) { /* a row begins with a run that it does not time */
+    } else if (!again && !s->io) { /* a pipeline starts with an untimed run of its own */
         NNC_TRY(run_some(s, 1, ns, &n, c->sink));
         t->n_untimed++;
     }

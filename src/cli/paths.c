@@ -72,7 +72,7 @@ static nnc_status check_output(const named *in, int n_in, const named *out, int 
 nnc_status check_paths(const options *o, nnc_sink *sink)
 {
     named in[MAX_NAMED], out[MAX_NAMED];
-    int n_in = 0, n_out = 0;
+    int n_in = 0, n_out = 0, n_stdin = 0;
     for (int i = 0; i < o->n_file; i++)
         in[n_in++] = (named){"", o->file[i]};
     for (int i = 0; i < o->n_input; i++)
@@ -90,6 +90,11 @@ nnc_status check_paths(const options *o, nnc_sink *sink)
                 "--output %s=-: standard output has the report; name a file", o->output[i].name);
         out[n_out++] = (named){"--output", o->output[i].value};
     }
+    for (int i = 0; i < n_in; i++)
+        n_stdin += is_stdio(in[i].path);
+    if (n_stdin > 1)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "- (standard input) is given %d times, but can be read only once", n_stdin);
     for (int i = 0; i < n_out; i++)
         NNC_TRY(check_output(in, n_in, out, i, sink));
     for (int i = 0; o->dump_dir && i < n_in; i++)
