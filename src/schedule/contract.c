@@ -137,6 +137,13 @@ static int64_t step_bytes(const nnc_kernel *k, const product *p, int a)
     return (x->at.k[a] < 0 ? -x->at.k[a] : x->at.k[a]) * nnc_dtype_size(k->buf[x->buf].dtype);
 }
 
+/* A tile of at most about `tile` points, so that blocks are alike and each thread has as many. */
+static int64_t even(int64_t extent, int64_t tile, int threads)
+{
+    int64_t blocks = nnc_ceildiv(extent, tile);
+    return blocks > 1 ? nnc_ceildiv(extent, nnc_align_up(blocks, threads)) : extent;
+}
+
 /* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache. */
 static bool tile_source(nnc_kernel *k, const product *p, int u, int n, const nnc_target *t)
 {
@@ -150,8 +157,7 @@ static bool tile_source(nnc_kernel *k, const product *p, int u, int n, const nnc
     int64_t extent = k->axis[u].extent,
             tile = nnc_max64(half / nnc_max64(step_bytes(k, p, u), 1), 1);
     tile = nnc_min64(nnc_min64(tile, nnc_max64(most, n)), extent);
-    tile = nnc_max64(tile / n, 1) * n;
-    tile = tile > extent - n ? nnc_align_up(extent, n) : tile;
+    tile = nnc_align_up(even(extent, nnc_max64(tile / n, 1) * n, threads), n);
     bool ok = nnc_sched_put(s, KD_tile, u, tile);
     if (tile < extent)
         return ok;
@@ -160,7 +166,8 @@ static bool tile_source(nnc_kernel *k, const product *p, int u, int n, const nnc
         if (p->ws >> a & 1 || !(p->xs >> a & 1))
             continue;
         int64_t rows = nnc_min64(half / nnc_max64(step_bytes(k, p, a), 1), most);
-        rows = nnc_min64(rows, k->axis[a].extent);
+        rows = nnc_max64(nnc_min64(rows, k->axis[a].extent), 1);
+        rows = even(k->axis[a].extent, rows, threads);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_tile, a, rows);
         if (rows < k->axis[a].extent)

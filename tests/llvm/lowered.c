@@ -268,6 +268,9 @@ TEST(contractions)
          "{pads=[1,1,1,1], "
          "groups=2}\nreturn %z }",
             true},
+        {"%x = input : f32[3,8,97,130]{0,2,3,1}\n%w = input : f32[16,8,3,3]{2,3,1,0}\n"
+         "%y = conv %x, %w {pads=[1,1,1,1]}",
+            true},
         {"%x = input : f32[1,300,8,8]{0,2,3,1}\n%w = input : f32[16,300,3,3]{2,3,1,0}\n"
          "%y = conv %x, %w {pads=[1,1,1,1]}",
             true}};
