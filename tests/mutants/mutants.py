@@ -5,7 +5,10 @@ table.txt lists single conditions: a file, a line of it that is there once, and 
 false). For each, this builds the mutant in a folder of its own and runs the programs named for the file's folder, cheapest first, until
 one fails. A line that is no longer there once is an error: the table moves with the code.
 
-    python3 tests/mutants/mutants.py [--build build-mutants] [--only TEXT] [--result tests/mutants/result.txt]
+    python3 tests/mutants/mutants.py [--build build-mutants] [--only TEXT] [--missed] [--result tests/mutants/result.txt]
+
+result.txt is that of the last run: a row that says NOBODY wants a test, or the condition decides nothing and can go. With --missed only
+rows are built that nobody noticed, or that are new.
 """
 import argparse
 import os

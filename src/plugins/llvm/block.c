@@ -10,7 +10,7 @@ static nnc_kernel *cut(
     const nnc_kernel *k, int a, int64_t from, int64_t n, int strip, nnc_arena *mem)
 {
     nnc_kernel *c = ARENA_NEW(mem, nnc_kernel, 1);
-    nnc_kins *ins = nnc_arena_memdup(mem, k->ins, sizeof *ins * ((size_t)k->n_ins + 1));
+    nnc_kins *ins = nnc_arena_memdup(mem, k->ins, sizeof *ins * (size_t)k->n_ins);
     if (!c || !ins)
         return NULL;
     *c = *k;
