@@ -26,6 +26,15 @@ uint32_t dn_used(const nnc_call *c, const dn_way *w, bool tail)
     return 3 | result | (forward ? bias : 0) | (w->split ? 0 : sums) | (w->zero_bias ? 1u << n : 0);
 }
 
+static const int mode[] = {
+#define POST(name, op, formula, onednn, cudnn) [PO_##name] = cudnn,
+#include "base/post.def"
+};
+static const char *const no_mode[] = {
+#define POST(name, op, formula, onednn, cudnn) [PO_##name] = "cuDNN has no " #name,
+#include "base/post.def"
+};
+
 /* ---- judging ------------------------------------------------------------------------------------------------------- */
 
 /* Ends that precompiled engines have: a sum, then a relu, each at most once. More relus than one are one. */
@@ -41,8 +50,8 @@ static bool ends_plainly(const nnc_call *c)
 static bool posts_ok(const nnc_call *c, const char **why)
 {
     for (int i = 0; i < c->n_post; i++) {
-        *why = "cuDNN has no hardswish";
-        if (c->post[i].kind == PO_hardswish)
+        *why = no_mode[c->post[i].kind];
+        if (mode[c->post[i].kind] < 0)
             return false;
         *why = "cuDNN adds out of place";
         if (c->post[i].in_place)
@@ -188,17 +197,9 @@ static int add(walk *w, int x, int other)
 
 static int post(walk *w, const nnc_post *p, int x)
 {
-    static const nnc_cudnn_pointwise_mode mode[PO__COUNT] = {[PO_relu] = CUDNN_RELU,
-        [PO_clip] = CUDNN_RELU,
-        [PO_leaky] = CUDNN_RELU,
-        [PO_gelu_erf] = CUDNN_GELU,
-        [PO_gelu_tanh] = CUDNN_GELU_TANH,
-        [PO_silu] = CUDNN_SWISH,
-        [PO_sigmoid] = CUDNN_SIGMOID,
-        [PO_tanh] = CUDNN_TANH};
     const nnc_cudnn_clip clip = {p->alpha, p->beta, 0}, leak = {0, INFINITY, p->alpha};
     int y = next(w);
-    nnc_cudnn_pointwise(w->g, mode[p->kind],
+    nnc_cudnn_pointwise(w->g, (nnc_cudnn_pointwise_mode)mode[p->kind],
         p->kind == PO_clip    ? &clip
         : p->kind == PO_leaky ? &leak
                               : NULL,

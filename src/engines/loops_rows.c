@@ -112,63 +112,49 @@ bool lp_post_ok(lp_acc a, const nnc_post *p, const char **why)
     return a != LP_I64 || p->kind == PO_sum || p->kind == PO_relu || p->kind == PO_clip;
 }
 
-/* One post-operation over a row. Comparisons are written so that NaN stays NaN. F: suffix of
- * libm's functions. */
-#define POST_FLOAT(NAME, T, F) \
-    static void NAME(const nnc_post *p, T *r, int64_t n) \
-    { \
-        const T al = (T)p->alpha, be = (T)p->beta; \
-        switch ((nnc_post_kind)p->kind) { \
-        case PO_relu: \
-            for (int64_t i = 0; i < n; i++) \
-                r[i] = r[i] < 0 ? 0 : r[i]; \
-            break; \
-        case PO_clip: \
-            for (int64_t i = 0; i < n; i++) { \
-                T v = r[i] < al ? al : r[i]; \
-                r[i] = v > be ? be : v; \
-            } \
-            break; \
-        case PO_leaky: \
-            for (int64_t i = 0; i < n; i++) \
-                r[i] = r[i] > 0 ? r[i] : al * r[i]; \
-            break; \
-        case PO_gelu_erf: \
-            for (int64_t i = 0; i < n; i++) \
-                r[i] = (T)0.5 * r[i] * (1 + erf##F(r[i] * (T)0.70710678118654752440)); \
-            break; \
-        case PO_gelu_tanh: \
-            for (int64_t i = 0; i < n; i++) \
-                r[i] = (T)0.5 * r[i] * \
-                       (1 + tanh##F((T)0.79788456080286535588 * \
-                                    (r[i] + (T)0.044715 * r[i] * r[i] * r[i]))); \
-            break; \
-        case PO_silu: \
-            for (int64_t i = 0; i < n; i++) \
-                r[i] = r[i] / (1 + exp##F(-r[i])); \
-            break; \
-        case PO_sigmoid: \
-            for (int64_t i = 0; i < n; i++) \
-                r[i] = 1 / (1 + exp##F(-r[i])); \
-            break; \
-        case PO_tanh: \
-            for (int64_t i = 0; i < n; i++) \
-                r[i] = tanh##F(r[i]); \
-            break; \
-        case PO_hardswish: \
-            for (int64_t i = 0; i < n; i++) { \
-                T v = r[i] / 6 + (T)0.5; \
-                r[i] *= v < 0 ? 0 : v > 1 ? 1 : v; \
-            } \
-            break; \
-        case PO_sum: \
-        case PO__COUNT: \
-            break; \
+/* One post-operation over a row. */
+#define POST(name, op, formula, onednn, cudnn) \
+    case PO_##name: \
+        for (int64_t i = 0; i < n; i++) { \
+            const T v = r[i]; \
+            r[i] = formula; \
         } \
+        break;
+
+#define T float
+#define FN(name) name##f
+static void post_f32(const nnc_post *p, T *r, int64_t n)
+{
+    const T al = p->alpha, be = p->beta;
+    switch ((nnc_post_kind)p->kind) {
+#include "base/post.def"
+    case PO__COUNT:
+        break;
     }
-POST_FLOAT(post_f32, float, f)
-POST_FLOAT(post_f64, double, )
-#undef POST_FLOAT
+}
+#undef T
+#undef FN
+
+#define POST(name, op, formula, onednn, cudnn) \
+    case PO_##name: \
+        for (int64_t i = 0; i < n; i++) { \
+            const T v = r[i]; \
+            r[i] = formula; \
+        } \
+        break;
+#define T double
+#define FN(name) name
+static void post_f64(const nnc_post *p, T *r, int64_t n)
+{
+    const T al = (T)p->alpha, be = (T)p->beta;
+    switch ((nnc_post_kind)p->kind) {
+#include "base/post.def"
+    case PO__COUNT:
+        break;
+    }
+}
+#undef T
+#undef FN
 
 /* Integers: the accumulator is first brought into the destination's type, where comparisons are
  * meant. */

@@ -1,47 +1,36 @@
-/* passes/compiled.c -- ends of a convolution that its engine has no ready kernel for, and compiles one (nnc_target_compiled). Such a kernel
- * saves what the next one would read and write, and may multiply more slowly than the ready one: the target's numbers decide. */
+/* passes/compiled.c -- epilogues of a convolution for which its engine has no ready kernel and compiles one. It saves what the
+ * next kernel would read and write, and may multiply more slowly than the ready one: the engine's offers decide. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
-#include <math.h>
 
 /* Two ways to compute the same: a ready kernel and one for the rest, or one that is compiled. */
 typedef struct ways {
     int64_t apart_ns, rest_ns, compiled_ns; /* apart: with the rest */
 } ways;
 
-static bool finite_clip(const nnc_node *n)
-{
-    return n->op != OP_clip || (isfinite(nnc_attr_float(n, AT_lo, -INFINITY)) &&
-                                   isfinite(nnc_attr_float(n, AT_hi, INFINITY)));
-}
-
-/* Does a compiled kernel go on with n behind x? */
-static bool takes(const pass *p, uint32_t may, const nnc_node *n, nnc_ref x)
-{
-    const nnc_type *y = nnc_typeof(p->g, x), *out = nnc_typeof(p->g, n->out);
-    if (n->n_out != 1 || y->dtype != out->dtype || !nnc_type_same_memory(y, out))
-        return false;
-    if (n->op != OP_add)
-        return (epilogue_flag(n) & may) && finite_clip(n);
-    nnc_ref other = other_operand(n, x);
-    const nnc_type *t = nnc_typeof(p->g, other);
-    return other != x && (may & EP_add) && nnc_type_same_shape(y, t) && nnc_type_same_memory(y, t);
-}
-
-/* What the chain may become: as long as each result has one reader. */
-static epilogue lengthened(pass *p, uint32_t i, const epilogue *e, uint32_t may)
+/* What the chain may become where the engine compiles: as long as each result has one reader. */
+static epilogue lengthened(pass *p, uint32_t i, const epilogue *e, nnc_offer *o)
 {
     epilogue r = *e;
     nnc_ref v = e->n ? p->g->node[e->node[e->n - 1]].out : p->g->node[i].out;
     r.stop = NNC_NONE;
     r.why = "the result is an output, or has several readers";
     for (const nnc_node *u; (u = edit_only_user(p, v)); v = u->out) {
+        const nnc_type *y = nnc_typeof(p->g, v), *out = nnc_typeof(p->g, u->out);
         r.stop = node_index(p, u);
         r.why = remark_text(p, "%s is no epilogue of %s's compiled kernels", nnc_ops[u->op].name,
             engine_name(p, &p->g->node[i]));
-        if (r.n >= MAX_EPILOGUE || !takes(p, may, u, v))
+        if (r.n >= MAX_EPILOGUE || u->n_out != 1 || y->dtype != out->dtype ||
+            !nnc_type_same_memory(y, out))
             break;
-        r.node[r.n++] = r.stop;
+        r.node[r.n] = r.stop;
+        nnc_offer longer = epilogue_offer(p, i, &r, r.n + 1, true);
+        if (!longer.ok && longer.why && p->o->math_exact)
+            r.why = remark_text(p, "%s", longer.why);
+        if (!longer.ok)
+            break;
+        r.n++;
+        *o = longer;
     }
     return r;
 }
@@ -63,7 +52,7 @@ static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
 }
 
 /* Is the rest of the chain, from node `first` of it on, part of a kernel that is there in any case? */
-static bool absorbed(pass *p, const epilogue *all, int first)
+bool epilogue_absorbed(pass *p, const epilogue *all, int first)
 {
     uint32_t user[16];
     nnc_ref v = p->g->node[all->node[all->n - 1]].out;
@@ -76,39 +65,7 @@ static bool absorbed(pass *p, const epilogue *all, int first)
     return yes && (n == 1 || !costly);
 }
 
-/* ---- times --------------------------------------------------------------------------------------------------------- */
-
-/* Bytes of the tensors that ops from..to-1 of the chain add. */
-static int64_t added_bytes(const pass *p, uint32_t i, const epilogue *e, int from, int to)
-{
-    int64_t bytes = 0;
-    nnc_ref x = from ? p->g->node[e->node[from - 1]].out : p->g->node[i].out;
-    for (int k = from; k < to; k++) {
-        const nnc_node *n = &p->g->node[e->node[k]];
-        bytes += n->op == OP_add ? nnc_type_bytes(nnc_typeof(p->g, other_operand(n, x))) : 0;
-        x = n->out;
-    }
-    return bytes;
-}
-
-static ways ways_of(const pass *p, uint32_t i, const epilogue *plain, const epilogue *all)
-{
-    const nnc_node *c = &p->g->node[i];
-    const nnc_target_engine *e = engine_of(p, c);
-    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, c->in[0])->dtype;
-    nnc_cost cost = nnc_node_cost(p->g, c);
-    int64_t y = nnc_type_bytes(nnc_typeof(p->g, c->out)),
-            first = added_bytes(p, i, all, 0, plain->n),
-            rest = added_bytes(p, i, all, plain->n, all->n);
-    ways w = {.rest_ns = nnc_target_time_ns(p->t, 0, 2 * y + rest)};
-    w.apart_ns =
-        w.rest_ns + nnc_target_contraction_ns(p->t, e, d, false, cost.flops, cost.bytes + first);
-    w.compiled_ns =
-        nnc_target_contraction_ns(p->t, e, d, true, cost.flops, cost.bytes + first + rest);
-    return w;
-}
-
-static const char *us(pass *p, int64_t ns)
+const char *text_us(pass *p, int64_t ns)
 {
     return ns < 100000 ? remark_text(p, "%.1f us", (double)ns * 1e-3)
                        : remark_text(p, "%.0f us", (double)ns * 1e-3);
@@ -141,28 +98,27 @@ void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how)
 {
     const nnc_node *c = &p->g->node[i];
     const nnc_target_engine *engine = engine_of(p, c);
-    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, c->out)->dtype;
-    uint32_t may = engine ? nnc_target_compiled(p->t, engine, d) : 0;
-    if (!may || c->op != OP_conv || nnc_attr_int(c, AT_groups, 1) > 1 || e->stop == NNC_NONE)
+    if (!engine || !p->t->compiles || c->op != OP_conv || e->stop == NNC_NONE)
         return;
-    epilogue all = lengthened(p, i, e, may);
-    if (all.n == e->n)
-        return;
-    const char *name = engine->name;
-    if (p->o->math_exact) {
-        e->why =
-            remark_text(p, "what %s compiles need not be as tight as --math=exact wants", name);
+    nnc_offer longest = {0};
+    epilogue all = lengthened(p, i, e, &longest);
+    if (all.n == e->n) {
+        e->why = p->o->math_exact && all.stop != NNC_NONE && strstr(all.why, "--math=exact")
+                     ? all.why
+                     : e->why;
         return;
     }
-    if (absorbed(p, &all, e->n)) {
+    const char *name = engine->name;
+    if (epilogue_absorbed(p, &all, e->n)) {
         e->why = remark_text(
             p, "the kernel that reads it computes it as well, and %s would compile one", name);
         return;
     }
-    ways w = ways_of(p, i, e, &all);
+    ways w = {.rest_ns = epilogue_rest_ns(p, i, &all, e->n), .compiled_ns = longest.time_ns};
+    w.apart_ns = w.rest_ns + epilogue_offer(p, i, e, e->n, false).time_ns;
     const char *numbers = remark_text(p, "%s against %s with a kernel of its own for it (%s)",
-        us(p, w.compiled_ns), us(p, w.apart_ns), us(p, w.rest_ns));
-    if (w.compiled_ns >= w.apart_ns) {
+        text_us(p, w.compiled_ns), text_us(p, w.apart_ns), text_us(p, w.rest_ns));
+    if (!longest.compiled || w.compiled_ns >= w.apart_ns) {
         e->why = remark_text(p,
             "a kernel that %s compiles reaches %.2f of the peak, its ready ones %.2f: %s", name,
             engine->compiled_efficiency, engine->efficiency, numbers);

@@ -1,30 +1,33 @@
 /* passes/fuse_epilogue.c -- what follows a contraction element by element is done by the engine
- * that computes it, before the result is stored: bias, activations, a residual sum. The target's
- * engine row says which (EP_*); the order in the body of the fused node is the order of the call's
- * post-operations. Ends: every contraction is looked at once; the chain behind it is as long as its
- * nodes have one reader each. */
+ * that computes it, before the result is stored: bias, activations, a residual sum. The engine's
+ * offers (nnc_target_offer) say what it takes and in what time: of the chains that it takes the one
+ * is fused that takes least together with a kernel for the rest. The order in the body of the fused
+ * node is the order of the call's post-operations. Ends: every contraction is looked at once; the
+ * chain behind it is as long as its nodes have one reader each. */
 #include "passes/internal.h"
+#include <math.h>
 #include <string.h>
 
-static const struct {
-    nnc_op op;
-    uint32_t flag;
-} unary[] = {{OP_relu, EP_relu}, {OP_relu6, EP_clip}, {OP_clip, EP_clip}, {OP_leaky_relu, EP_leaky},
-    {OP_gelu, EP_gelu}, {OP_silu, EP_silu}, {OP_sigmoid, EP_sigmoid}, {OP_tanh, EP_tanh},
-    {OP_hardswish, EP_hardswish}};
-
-static bool is_tanh_gelu(const nnc_node *n)
+bool epilogue_post(const nnc_node *n, nnc_post *out)
 {
-    const nnc_attr *a = n->op == OP_gelu ? nnc_attr_find(n, AT_approximate) : NULL;
-    return a && a->word && strcmp(a->word, "tanh") == 0;
-}
-
-uint32_t epilogue_flag(const nnc_node *n)
-{
-    for (size_t k = 0; k < NNC_COUNT(unary); k++)
-        if (unary[k].op == (nnc_op)n->op)
-            return is_tanh_gelu(n) ? EP_gelu_tanh : unary[k].flag;
-    return 0;
+    static const uint8_t op[] = {
+#define POST(name, op, formula, onednn, cudnn) OP_##op,
+#include "base/post.def"
+    };
+    const nnc_attr *form = nnc_attr_find(n, AT_approximate);
+    int k = n->op == OP_relu6 ? PO_clip : 0;
+    if (n->op == OP_gelu)
+        k = form && form->word && strcmp(form->word, "tanh") == 0 ? PO_gelu_tanh : PO_gelu_erf;
+    while (k < PO__COUNT && op[k] != n->op && n->op != OP_relu6)
+        k++;
+    *out = (nnc_post){.kind = (uint8_t)k};
+    if (k == PO_clip) {
+        out->alpha = n->op == OP_relu6 ? 0 : (float)nnc_attr_float(n, AT_lo, -INFINITY);
+        out->beta = n->op == OP_relu6 ? 6 : (float)nnc_attr_float(n, AT_hi, INFINITY);
+    } else if (k == PO_leaky) {
+        out->alpha = (float)nnc_attr_float(n, AT_alpha, 0.01);
+    }
+    return k < PO__COUNT;
 }
 
 static bool has_bias(const nnc_node *c)
@@ -49,95 +52,155 @@ bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v)
            (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
 }
 
-static const char *allows_sum(
-    pass *p, uint32_t i, const nnc_node *n, nnc_ref other, const nnc_target_engine *e)
+/* Why memory of `other` may not be overwritten; NULL: it may. */
+static const char *lives_on(const pass *p, nnc_ref other)
 {
-    const nnc_type *y = nnc_typeof(p->g, p->g->node[i].out), *t = nnc_typeof(p->g, other);
-    if (!nnc_type_same_shape(y, nnc_typeof(p->g, n->out)) || !nnc_type_same_shape(y, t))
-        return "the added tensor is neither one number per channel nor of the result's shape";
-    if (!nnc_type_same_memory(y, t))
-        return "the added tensor has another memory order";
-    if (e->epilogues & EP_add)
-        return NULL;
-    if (!(e->epilogues & EP_sum))
-        return remark_text(p, "%s adds no tensor to its result", e->name);
     const nnc_node *d = nnc_def(p->g, other);
     if (nnc_op_class(d->op) == CL_leaf || edit_static(p, other) || nnc_is_view(p->g, d))
-        return remark_text(
-            p, "%s adds in place only, and the added tensor's memory is not its own", e->name);
-    if (!edit_only_user(p, other))
-        return remark_text(
-            p, "%s adds in place only, and the added tensor has other readers", e->name);
-    int64_t caches = p->t->l2_bytes * (p->t->cores > 0 ? p->t->cores : 1) + p->t->l3_bytes;
-    int64_t bytes = nnc_type_bytes(y);
-    if (caches > 0 && bytes > caches)
-        return remark_text(p,
-            "the sum of %s does not fit the caches (%s), where a kernel of its own is faster",
-            text_bytes(p, bytes), text_bytes(p, caches));
+        return "the added tensor's memory is not its own";
+    return edit_only_user(p, other) ? NULL : "the added tensor has other readers";
+}
+
+/* Adds op n, applied to x, to what is asked. NULL, or why it is no epilogue. */
+static const char *add_op(
+    pass *p, uint32_t i, nnc_ask *a, const nnc_node *n, nnc_ref x, const char *engine)
+{
+    const nnc_node *c = &p->g->node[i];
+    const nnc_type *y = nnc_typeof(p->g, c->out);
+    nnc_post post;
+    nnc_ref other = n->op == OP_add ? other_operand(n, x) : NNC_NONE;
+    if (!epilogue_post(n, &post))
+        return remark_text(p, "%s is no epilogue of %s", nnc_ops[n->op].name, engine);
+    if (other == x)
+        return "it adds the result to itself";
+    if (n->op == OP_add && epilogue_bias(p, c, other) && !a->n_post &&
+        nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out))) {
+        a->bias = true;
+        return NULL;
+    }
+    if (n->op == OP_add) {
+        const nnc_type *t = nnc_typeof(p->g, other);
+        if (!nnc_type_same_shape(y, nnc_typeof(p->g, n->out)) || !nnc_type_same_shape(y, t))
+            return "the added tensor is neither one number per channel nor of the result's shape";
+        if (!nnc_type_same_memory(y, t))
+            return "the added tensor has another memory order";
+        post.in_place = !lives_on(p, other);
+        a->bytes = nnc_add_sat(a->bytes, nnc_type_bytes(y));
+    }
+    if (a->n_post == NNC_MAX_POST)
+        return "the epilogue is full";
+    a->post[a->n_post++] = post;
     return NULL;
 }
 
-static const char *allows_add(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n,
-    nnc_ref x, const nnc_target_engine *e)
+/* What contraction i with the first n ops of a chain is, as engines are asked about it. */
+static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc_ask *a)
 {
     const nnc_node *c = &p->g->node[i];
-    nnc_ref other = other_operand(n, x);
-    if (other == x)
-        return "it adds the result to itself";
-    if (epilogue_bias(p, c, other) && so_far->n == 0 &&
-        nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out)))
-        return has_bias(c) || e->epilogues & EP_bias ? NULL
-                                                     : remark_text(p, "%s adds no bias", e->name);
-    for (int k = 0; k < so_far->n; k++) {
-        const nnc_node *m = &p->g->node[so_far->node[k]];
-        if (m->op == OP_add && (k > 0 || !epilogue_bias(p, c, other_operand(m, c->out))))
-            return "one sum is in the epilogue already";
+    const nnc_type *y = nnc_typeof(p->g, c->out);
+    nnc_cost cost = nnc_node_cost(p->g, c);
+    nnc_ref x = c->out;
+    const char *why = NULL, *engine = engine_name(p, c);
+    bool compiled = a->compiled;
+    *a = (nnc_ask){.kind = c->op == OP_conv             ? ASK_conv
+                           : c->op == OP_conv_transpose ? ASK_conv_transpose
+                                                        : ASK_matmul,
+        .dtype = nnc_typeof(p->g, c->in[0])->dtype,
+        .bias = has_bias(c),
+        .exact = p->o->math_exact,
+        .compiled = compiled,
+        .grouped = nnc_attr_int(c, AT_groups, 1) > 1,
+        .flops = cost.flops,
+        .bytes = cost.bytes,
+        .results = nnc_type_numel(y),
+        .result_bytes = nnc_type_bytes(y)};
+    for (int k = 0; k < n && !why; k++) {
+        const nnc_node *m = &p->g->node[chain->node[k]];
+        why = add_op(p, i, a, m, x, engine);
+        x = m->out;
     }
-    return allows_sum(p, i, n, other, e);
+    return why;
 }
 
-static bool drops_nan(const pass *p, const nnc_target_engine *e, uint32_t flag)
+nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool compiled)
 {
-    return p->o->math_exact && e->relu_drops_nan && (flag & (EP_relu | EP_clip));
+    const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
+    nnc_ask a = {.compiled = compiled};
+    const char *why = e ? ask_of(p, i, chain, n, &a) : "the target has no engine for it";
+    return why ? (nnc_offer){.why = why} : nnc_target_offer(p->t, e, &a);
 }
 
 const char *epilogue_allows(
     pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x)
 {
-    const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
+    const nnc_node *c = &p->g->node[i];
+    const nnc_target_engine *e = engine_of(p, c);
+    nnc_ask a = {0};
     if (!e)
         return "the target has no engine for it";
-    nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, x)->dtype;
-    bool half = d == DT_f16 || d == DT_bf16;
-    if (d != nnc_typeof(p->g, n->out)->dtype)
+    if (nnc_typeof(p->g, x)->dtype != nnc_typeof(p->g, n->out)->dtype)
         return remark_text(p, "%s stores results in the type of its operands", e->name);
-    if (d != DT_f32 && !(half && e->half_epilogues))
-        return remark_text(
-            p, "%s fuses epilogues of f32%s only", e->name, e->half_epilogues ? ", f16, bf16" : "");
-    if (p->g->node[i].op == OP_conv_transpose && e->bare_transposed)
-        return remark_text(p, "%s ends a transposed convolution with nothing", e->name);
     if (so_far->n >= MAX_EPILOGUE)
         return "the epilogue is full";
-    for (int k = 0; k < so_far->n && e->one_activation; k++)
-        if (p->g->node[so_far->node[k]].op != OP_add)
-            return remark_text(p, "%s takes nothing behind an activation", e->name);
-    if (n->op == OP_add)
-        return allows_add(p, i, so_far, n, x, e);
-    for (size_t k = 0; k < NNC_COUNT(unary); k++)
-        if (unary[k].op == (nnc_op)n->op) {
-            uint32_t flag = unary[k].flag | (is_tanh_gelu(n) ? EP_gelu_tanh : 0);
-            if (drops_nan(p, e, flag))
-                return remark_text(p, "%s's %s turns NaN into a number, which --math=exact forbids",
-                    e->name, nnc_ops[n->op].name);
-            if (e->epilogues & flag)
-                return NULL;
-            return remark_text(p, "%s has no %s epilogue%s", e->name, nnc_ops[n->op].name,
-                e->compiled_epilogues & flag && !p->t->compiles && (half || p->t->tf32) &&
-                        p->g->node[i].op == OP_conv
-                    ? ", but for kernels that it compiles itself (-O3)"
-                    : "");
-        }
-    return remark_text(p, "%s is no epilogue of %s", nnc_ops[n->op].name, e->name);
+    const char *why = ask_of(p, i, so_far, so_far->n, &a);
+    if (!why)
+        why = add_op(p, i, &a, n, x, e->name);
+    if (why)
+        return why;
+    nnc_offer o = nnc_target_offer(p->t, e, &a);
+    if (o.ok)
+        return NULL;
+    if (n->op == OP_add && a.n_post && !a.post[a.n_post - 1].in_place) {
+        a.post[a.n_post - 1].in_place = true;
+        if (nnc_target_offer(p->t, e, &a).ok)
+            return remark_text(
+                p, "%s adds in place only, and %s", e->name, lives_on(p, other_operand(n, x)));
+    }
+    if (o.why)
+        return remark_text(p, "%s", o.why);
+    return remark_text(p, "%s has no %s epilogue%s", e->name, nnc_ops[n->op].name,
+        o.compiled && !p->t->compiles ? ", but for kernels that it compiles itself (-O3)" : "");
+}
+
+int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
+{
+    nnc_ref x = from ? p->g->node[chain->node[from - 1]].out : p->g->node[i].out;
+    int64_t bytes = 2 * nnc_type_bytes(nnc_typeof(p->g, x)), flops = 0;
+    for (int k = from; k < chain->n; k++) {
+        const nnc_node *n = &p->g->node[chain->node[k]];
+        bytes += n->op == OP_add ? nnc_type_bytes(nnc_typeof(p->g, other_operand(n, x))) : 0;
+        flops += nnc_op_is_expensive((nnc_op)n->op)
+                     ? nnc_mul_sat(EXPENSIVE_FLOPS, nnc_type_numel(nnc_typeof(p->g, n->out)))
+                     : 0;
+        x = n->out;
+    }
+    return nnc_target_time_ns(p->t, p->t->kind == NNC_T_cpu ? flops : 0, bytes);
+}
+
+/* Cuts a chain where it and a kernel for the rest of it take least: an engine may take an op and yet be slow at it. Compared with equal
+ * traffic of the engine: the kernel's own is its cost, none where a kernel that is there in any case computes the rest. */
+static void cut(pass *p, uint32_t i, epilogue *e)
+{
+    const nnc_target_engine *g = engine_of(p, &p->g->node[i]);
+    nnc_ask whole = {0}, a = {0};
+    if (ask_of(p, i, e, e->n, &whole))
+        return;
+    int64_t all = nnc_target_offer(p->t, g, &whole).time_ns, least = all;
+    int best = e->n;
+    for (int n = e->n - 1; n >= 0; n--) {
+        (void)ask_of(p, i, e, n, &a); /* part of the whole, so it can be asked */
+        a.bytes = whole.bytes;
+        int64_t ns = nnc_target_offer(p->t, g, &a).time_ns;
+        ns += epilogue_absorbed(p, e, n) ? 0 : epilogue_rest_ns(p, i, e, n);
+        best = ns < least ? n : best;
+        least = nnc_min64(ns, least);
+    }
+    if (best == e->n)
+        return;
+    e->stop = e->node[best];
+    e->why = remark_text(p, "%s would take %s with it, and %s with a kernel of its own for it",
+        engine_name(p, &p->g->node[i]), text_us(p, all), text_us(p, least));
+    e->n = best;
 }
 
 void epilogue_plan(pass *p, uint32_t i, epilogue *out)
@@ -151,15 +214,17 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out)
             out->stop = n ? few[0] : NNC_NONE;
             out->why = edit_is_output(p, v) ? "the result is an output and must be stored as it is"
                                             : remark_text(p, "the result has %d readers", n);
-            return;
+            break;
         }
         out->stop = node_index(p, u);
         out->why = epilogue_allows(p, i, out, u, v);
         if (out->why)
-            return;
+            break;
         out->node[out->n++] = out->stop;
         v = u->out;
     }
+    if (out->n)
+        cut(p, i, out);
 }
 
 /* A contraction's own bias operand takes the sum: conv(x,w) + b = conv(x,w,b), conv(x,w,c) + b =

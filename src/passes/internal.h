@@ -127,8 +127,15 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 /* compiled.c: lengthens e where the engine ends contraction i with more in a kernel that it compiles, and that is the faster way: then *how
  * says why. Where it is not, or cannot be, e->why says so. */
 void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how);
-/* EP_* of an op of one operand; 0: it ends no contraction. */
-uint32_t epilogue_flag(const nnc_node *n);
+/* The post-operation that op n is; false: no engine has it. */
+bool epilogue_post(const nnc_node *n, nnc_post *out);
+/* The engine's answer for contraction i with the first n ops of a chain; `compiled`: in a kernel that it compiles if need be. */
+nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool compiled);
+/* Time of a kernel for the chain's ops from `from` on, and whether a kernel that is there in any case computes them (compiled.c). */
+int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
+bool epilogue_absorbed(pass *p, const epilogue *all, int first);
+enum { EXPENSIVE_FLOPS = 15 }; /* of a kernel for an op like exp, at the peak (silu: 0.09 ns a result and thread on Sapphire Rapids) */
+const char *text_us(pass *p, int64_t ns);
 /* Of an op of two operands, the one that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
 /* Does an add of v become the bias of contraction c? */

@@ -13,7 +13,7 @@ typedef struct lay {
     bool *last; /* per node: channels last */
     nnc_ref *other; /* per value: its copy in the other order, or NNC_NONE */
     uint32_t n_node; /* of the graph before relayouts */
-    const nnc_target_engine *conv; /* that wants channels last; NULL: does not mind */
+    const nnc_target_engine *conv; /* the engine of convolutions, or NULL */
     bool pool; /* its engine wants it, too */
 } lay;
 
@@ -101,7 +101,7 @@ static int64_t loss_ns(const lay *l, uint32_t i)
     if (nnc_op_class(n->op) == CL_window)
         return l->pool ? ns / 2 : 0;
     if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->conv ||
-        (d == DT_f32 && l->conv->f32_row_major))
+        !nnc_target_channels_last(p->t, l->conv, d))
         return 0;
     const nnc_type *w = nnc_typeof(p->g, n->in[1]);
     int64_t window = 1;
@@ -227,7 +227,7 @@ static void turn_weights(lay *l, uint32_t i)
         return;
     }
     if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->last[i] || !l->conv ||
-        !l->conv->weights_follow || !edit_static(p, n->in[1]) ||
+        !nnc_target_weights_follow(l->conv) || !edit_static(p, n->in[1]) ||
         !matters(nnc_typeof(p->g, n->in[1])))
         return;
     nnc_ref w = n->in[1], r = in_order(l, w, true, i);
@@ -359,8 +359,8 @@ nnc_status pass_layout(pass *p)
 {
     const nnc_target_engine *c = nnc_target_for_convs(p->t), *w = nnc_target_for_pools(p->t);
     lay l = {.p = p,
-        .conv = c && c->channels_last ? c : NULL,
-        .pool = w && w->channels_last,
+        .conv = c,
+        .pool = w && nnc_target_channels_last(p->t, w, DT_f32),
         .n_node = p->g->n_node};
     uint32_t n_value = p->g->n_value;
     l.last = ARENA_NEW(p->a, bool, l.n_node + 1);

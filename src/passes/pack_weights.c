@@ -197,7 +197,7 @@ nnc_status pass_pack_weights(pass *p)
         const nnc_target_engine *e = engine_of(p, c);
         int operand;
         const nnc_node *core = core_of(c, &operand);
-        if (!e || !e->kernels || p->t->kind != NNC_T_cpu || !core || operand < 0)
+        if (!e || !nnc_target_runs_kernels(e) || p->t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
         const nnc_graph *g = c->op == OP_fused ? c->body : p->g;
         const char *why =

@@ -29,8 +29,9 @@ static void split(pass *p, uint32_t i)
 nnc_status pass_split_bias(pass *p)
 {
     const nnc_target_engine *e = nnc_target_for_convs(p->t);
-    uint32_t n = p->g->n_node;
-    for (uint32_t i = 0; e && e->bare_transposed && i < n && p->status == NNC_OK; i++)
+    const nnc_ask a = {.kind = ASK_conv_transpose, .dtype = DT_f32, .bias = true};
+    uint32_t n = e && !nnc_target_offer(p->t, e, &a).ok ? p->g->n_node : 0;
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++)
         if (p->g->node[i].op == OP_conv_transpose && p->g->node[i].n_in == 3 && !p->e.dead[i] &&
             !edit_static(p, p->g->node[i].out))
             split(p, i);

@@ -128,36 +128,28 @@ static bool push_post(nnc_call *c, nnc_post_kind kind, double alpha, double beta
 /* One-operand ops that are post-operations. */
 static bool unary_post(nnc_call *c, const nnc_node *n, const char **why)
 {
-    switch ((nnc_op)n->op) {
-    case OP_identity:
-    case OP_dropout:
+    static const uint8_t op[] = {
+#define POST(name, op, formula, onednn, cudnn) OP_##op,
+#include "base/post.def"
+    };
+    const nnc_attr *form = nnc_attr_find(n, AT_approximate);
+    double lo = nnc_attr_float(n, AT_lo, -INFINITY), hi = nnc_attr_float(n, AT_hi, INFINITY);
+    int k = 0;
+    if (n->op == OP_identity || n->op == OP_dropout)
         return true;
-    case OP_relu:
-        return push_post(c, PO_relu, 0, 0, why);
-    case OP_relu6:
+    if (n->op == OP_relu6)
         return push_post(c, PO_clip, 0, 6, why);
-    case OP_clip:
-        return push_post(c, PO_clip, nnc_attr_float(n, AT_lo, -INFINITY),
-            nnc_attr_float(n, AT_hi, INFINITY), why);
-    case OP_leaky_relu:
-        return push_post(c, PO_leaky, nnc_attr_float(n, AT_alpha, 0.01), 0, why);
-    case OP_gelu: {
-        const nnc_attr *a = nnc_attr_find(n, AT_approximate);
-        bool tanh_form = a && a->word && strcmp(a->word, "tanh") == 0;
-        return push_post(c, tanh_form ? PO_gelu_tanh : PO_gelu_erf, 0, 0, why);
-    }
-    case OP_silu:
-        return push_post(c, PO_silu, 0, 0, why);
-    case OP_sigmoid:
-        return push_post(c, PO_sigmoid, 0, 0, why);
-    case OP_tanh:
-        return push_post(c, PO_tanh, 0, 0, why);
-    case OP_hardswish:
-        return push_post(c, PO_hardswish, 0, 0, why);
-    default:
-        *why = "an op in the epilogue is no post-operation of any library";
+    if (n->op == OP_gelu)
+        k = form && form->word && strcmp(form->word, "tanh") == 0 ? PO_gelu_tanh : PO_gelu_erf;
+    while (k < PO__COUNT && op[k] != n->op)
+        k++;
+    *why = "an op in the epilogue is no post-operation of any library";
+    if (k == PO__COUNT)
         return false;
-    }
+    if (k == PO_clip)
+        return push_post(c, PO_clip, lo, hi, why);
+    return push_post(
+        c, (nnc_post_kind)k, k == PO_leaky ? nnc_attr_float(n, AT_alpha, 0.01) : 0, 0, why);
 }
 
 /* Does t, broadcast to `to`, vary along dimension `ch` alone (and fully)? */

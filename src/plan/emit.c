@@ -286,7 +286,7 @@ static const char *kernel_engine(const maker *m, bool code)
         const nnc_target_engine *row = nnc_target_engine_named(m->o->target, g->name);
         bool waits =
             m->o->target->kind == NNC_T_cuda; /* for a compiler: nothing interprets there */
-        if (g->load_kernel && row && row->kernels &&
+        if (g->load_kernel && row && nnc_target_runs_kernels(row) &&
             (code || waits || strcmp(g->name, "interp") == 0))
             return g->name;
     }

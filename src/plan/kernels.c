@@ -120,7 +120,7 @@ static const nnc_engine *code_engine(const maker *m)
     for (int e = 0; e < m->o->n_engine; e++) {
         const nnc_engine *g = m->o->engine[e];
         const nnc_target_engine *row = nnc_target_engine_named(m->o->target, g->name);
-        if (g->load_kernel && row && row->kernels)
+        if (g->load_kernel && row && nnc_target_runs_kernels(row))
             return strcmp(g->name, "interp") ? g : NULL;
     }
     return NULL;
@@ -210,7 +210,7 @@ static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
 static bool can_interpret(const maker *m)
 {
     const nnc_target_engine *row = nnc_target_engine_named(m->o->target, "interp");
-    return row && row->kernels;
+    return row && nnc_target_runs_kernels(row);
 }
 
 /* A unit that no code could be made for. Threads share no sink: where that is an error, it is made once more to hear why. */

@@ -4,6 +4,7 @@
 #define NNC_PLAN_H
 
 #include "base/base.h"
+#include "base/post.h"
 
 /* Where a tensor's bytes live. */
 typedef enum nnc_space {
@@ -25,23 +26,10 @@ typedef struct nnc_ptensor {
                             everything persistent: to the end. A root (alias_of -1): of its memory, so of all its aliases too */
 } nnc_ptensor;
 
-/* Post-operations of a library call, in order, on the accumulated f32 result. */
-typedef enum nnc_post_kind {
-    PO_sum,   /* + argument tensor (in place when it is the destination) */
-    PO_relu, PO_clip, PO_leaky, PO_gelu_erf, PO_gelu_tanh, PO_silu, PO_sigmoid, PO_tanh, PO_hardswish,
-    PO__COUNT
-} nnc_post_kind;
-typedef struct nnc_post {
-    uint8_t kind;
-    bool in_place;      /* PO_sum */
-    float alpha, beta;  /* clip: lo, hi; leaky: alpha */
-} nnc_post;
-
 typedef enum nnc_call_kind {
     CALL_conv, CALL_conv_transpose, CALL_matmul, CALL_maxpool, CALL_avgpool, CALL_pack, CALL__COUNT
 } nnc_call_kind;
 
-#define NNC_MAX_POST 6
 /* What a library is asked to do. Arguments at run time: src, weights (conv, matmul: b), bias if any, sum operands that are not in
  * place in order, dst. Tensor types carry logical dims (NCHW, weights OIHW / grouped O,I/g,H,W; matmul [..,m,k] [..,k,n]) and
  * memory order. */

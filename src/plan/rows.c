@@ -37,11 +37,11 @@ static const char *const space_word[] = {"arena", "persist", "init"};
 static const char *const cmd_word[] = {"weight", "kernel", "call", "copy", "record", "wait"};
 static const char *const call_word[] = {
     "conv", "conv_transpose", "matmul", "maxpool", "avgpool", "pack"};
-static const char *const post_word[] = {"sum", "relu", "clip", "leaky", "gelu_erf", "gelu_tanh",
-    "silu", "sigmoid", "tanh", "hardswish"};
+static const char *const post_word[] = {
+#define POST(name, op, formula, onednn, cudnn) #name,
+#include "base/post.def"
+};
 static const char *const weight_word[] = {"inline", "file", "gen"};
-_Static_assert(NNC_COUNT(cmd_word) == CMD__COUNT, "a word for each command");
-_Static_assert(NNC_COUNT(call_word) == CALL__COUNT, "a word for each call");
 _Static_assert(NNC_COUNT(post_word) == PO__COUNT, "a word for each post-operation");
 
 #define T nnc_plan

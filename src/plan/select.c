@@ -63,14 +63,9 @@ static bool may_sum_in_place(const maker *m, const job *j, int32_t at, int k, nn
     return reads == 1 && may_take(m, j, at, a->sum[k], result);
 }
 
-static bool engine_may(const maker *m, const nnc_engine *e, const nnc_call *c)
+static bool engine_may(const maker *m, const nnc_engine *e)
 {
-    const nnc_target_engine *row = nnc_target_engine_named(m->o->target, e->name);
-    if (!e->choose || !row)
-        return false;
-    if (c->kind == CALL_maxpool || c->kind == CALL_avgpool)
-        return row->pools;
-    return row->contractions && !(c->kind == CALL_matmul ? row->convs_only : row->matmuls_only);
+    return e->choose && nnc_target_engine_named(m->o->target, e->name);
 }
 
 /* One engine: with packed weights where they are static, else as they lie. */
@@ -91,7 +86,7 @@ static nnc_status choose(
 {
     *got = (nnc_choice){0};
     for (int e = 0; e < m->o->n_engine; e++) {
-        if (!engine_may(m, m->o->engine[e], c))
+        if (!engine_may(m, m->o->engine[e]))
             continue;
         for (int in_place = sum_post >= 0; in_place >= 0; in_place--) {
             if (sum_post >= 0)
@@ -151,7 +146,7 @@ nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, cons
     for_target(&c, o->target, o->target->threads);
     for (int e = 0; e < o->n_engine && !*yes; e++) {
         nnc_choice got;
-        if (!engine_may(&m, o->engine[e], &c))
+        if (!engine_may(&m, o->engine[e]))
             continue;
         NNC_TRY(o->engine[e]->choose(&c, &got, sink));
         *yes = got.ok && got.compiled;
@@ -342,8 +337,7 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
                     : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
                           "no engine of %s computes contractions, and this is one: %s", t->name,
                           nnc_ops[n->op].name);
-    const nnc_target_engine *e = nnc_target_for_contractions(t);
-    if (e && e->kernels) {
+    if (t->kind == NNC_T_cpu) {
         j->reason = "generated kernel, sums in registers";
         return select_kernel(m, j, at);
     }
@@ -370,7 +364,7 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
             g = n->body;
         }
     const nnc_type *y = nnc_typeof(g, core->out);
-    return e && e->kernels && core->op == OP_matmul &&
+    return e && nnc_target_runs_kernels(e) && core->op == OP_matmul &&
            nnc_type_numel(y) > 8 * y->dim[y->rank - 1] && !nnc_attr_int(core, AT_transpose_b, 0) &&
            nnc_type_is_row_major(nnc_typeof(g, core->in[1])) &&
            nnc_type_is_row_major(nnc_typeof(g, core->out));
@@ -381,7 +375,7 @@ nnc_status make_select(maker *m, job *j, int32_t main_at)
     const nnc_node *n = &m->g->node[j->node];
     bool contraction = has_contraction(m, n), pool = n->op == OP_maxpool || n->op == OP_avgpool;
     const nnc_target_engine *pools = nnc_target_for_pools(m->o->target);
-    pool = pool && pools && !pools->kernels;
+    pool = pool && pools && !nnc_target_runs_kernels(pools);
     if (!contraction && !pool)
         return select_kernel(m, j, main_at);
     if (contraction && is_kernel_product(m, n))

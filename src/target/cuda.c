@@ -8,9 +8,6 @@
  *     "Technical Specifications per Compute Capability".
  *   - L1: the same guide, L1 and shared memory together, per SM.  L2: the architectures' white papers; H200 and B200: what
  *     cudaDevAttrL2CacheSize gives.
- * Engines: what cuDNN 9.19 answers for these GPUs (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines;
- * strict f32 wants row-major tensors, all else channels last) and what cuBLASLt's epilogues are. Their relu is max(0, x): no NaN.
- * Depthwise convolutions are kernels': cuDNN has but generic engines for them once anything ends them, and none for some types.
  * Derived: a copy reaches 0.9 of the data sheet's bandwidth (4.3 of 4.8 TB/s measured on an H200); L2 gives 32 bytes a clock to
  * each SM (half of an A100's 64); a launch within a CUDA graph costs about 2 us. */
 #include "target/internal.h"
@@ -62,11 +59,8 @@ static const card *card_for(int sm)
     return best;
 }
 
-/* What cuDNN compiles is Ampere's mma.sync from sm_80 on: all that sm_86, 89 and 120 have, and about 0.63 of the peak on Hopper, which
- * takes wgmma (Luo et al. 2024, arXiv 2402.13499); on sm_75 Volta's, of half width. Which ends: tests/cudnn/compiled.txt. */
-static const uint32_t compiled_ends = EP_bias | EP_relu | EP_clip | EP_leaky | EP_add | EP_gelu |
-                                      EP_gelu_tanh | EP_silu | EP_sigmoid | EP_tanh;
-
+/* cuDNN compiles Ampere's mma.sync from sm_80 on: all that sm_86, 89 and 120 have, and about 0.63 of the peak on Hopper, which takes wgmma
+ * (Luo et al. 2024, arXiv 2402.13499); on sm_75 Volta's, of half width. */
 static void describe(nnc_target *t, const card *c, int sm)
 {
     int64_t clock_hz = (int64_t)c->clock_mhz * 1000000;
@@ -89,30 +83,10 @@ static void describe(nnc_target *t, const card *c, int sm)
     t->copy_bytes_s = (int64_t)c->gb_s * 900000000;
     t->cache_bytes_s = clock_hz * c->sms * 32;
     t->launch_ns = 2000;
-    t->engine[0] = (nnc_target_engine){.name = "cudnn",
-        .contractions = true,
-        .convs_only = true,
-        .channels_last = true,
-        .f32_row_major = true,
-        .weights_follow = true,
-        .epilogues = EP_bias | EP_relu | EP_add,
-        .half_epilogues = true,
-        .bare_transposed = true,
-        .one_activation = true,
-        .relu_drops_nan = true,
-        .efficiency = 0.6,
-        .compiled_epilogues = c->mma > 0 ? compiled_ends : 0,
-        .compiled_efficiency = 0.6 * c->mma};
-    t->engine[1] = (nnc_target_engine){.name = "cublaslt",
-        .contractions = true,
-        .matmuls_only = true,
-        .epilogues = EP_bias | EP_relu | EP_gelu_tanh | EP_add,
-        .half_epilogues = true,
-        .one_activation = true,
-        .relu_drops_nan = true,
-        .efficiency = 0.7};
-    t->engine[2] = (nnc_target_engine){
-        .name = "cuda", .pools = true, .kernels = true, .depthwise = true, .efficiency = 0.6};
+    t->engine[0] = (nnc_target_engine){
+        .name = "cudnn", .efficiency = 0.6, .compiled_efficiency = 0.6 * c->mma};
+    t->engine[1] = (nnc_target_engine){.name = "cublaslt", .efficiency = 0.7};
+    t->engine[2] = (nnc_target_engine){.name = "cuda", .efficiency = 0.6};
     t->n_engines = 3;
 }
 

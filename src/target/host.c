@@ -189,42 +189,16 @@ static int64_t memory_bytes(void)
 
 /* ---- the target ---------------------------------------------------------------------------- */
 
-enum {
-    /* relu, clip and leaky are free in oneDNN; `sum` in place keeps its fast kernels, a full
-     * binary add does not; the transcendental ones cost as much as a kernel of our own on thin
-     * layers, so they stay outside. */
-    EP_ONEDNN = EP_bias | EP_relu | EP_clip | EP_leaky | EP_sum,
-    EP_ALL = EP_bias | EP_relu | EP_clip | EP_leaky | EP_sum | EP_add | EP_gelu | EP_silu |
-             EP_sigmoid | EP_tanh | EP_hardswish,
-};
-
-/* Pools: machine code is generated for them (a window is a guarded reduction over an index
- * map, at memory speed in any layout); oneDNN's channels-last pools come next, plain loops
- * last. The first row that pools does it. */
+/* In order of preference. */
 static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
 {
     nnc_target_engine *e = t->engine;
     if (have_onednn)
-        *e++ = (nnc_target_engine){.name = "onednn",
-            .contractions = true,
-            .pools = !have_llvm,
-            .channels_last = true,
-            .epilogues = EP_ONEDNN,
-            .efficiency = 0.9};
+        *e++ = (nnc_target_engine){.name = "onednn", .efficiency = 0.9};
     if (have_llvm)
-        *e++ = (nnc_target_engine){.name = "llvm",
-            .contractions = true,
-            .channels_last = true,
-            .epilogues = EP_ALL,
-            .pools = true,
-            .kernels = true,
-            .efficiency = 0.8};
-    *e++ = (nnc_target_engine){.name = "loops",
-        .contractions = true,
-        .pools = true,
-        .epilogues = EP_ALL,
-        .efficiency = 0.1};
-    *e++ = (nnc_target_engine){.name = "interp", .kernels = true, .efficiency = 0.02};
+        *e++ = (nnc_target_engine){.name = "llvm", .efficiency = 0.8};
+    *e++ = (nnc_target_engine){.name = "loops", .efficiency = 0.1};
+    *e++ = (nnc_target_engine){.name = "interp", .efficiency = 0.02};
     t->n_engines = (int)(e - t->engine);
 }
 

@@ -50,28 +50,12 @@ static const field gpu_fields[] = {
 #define E(f) offsetof(nnc_target_engine, f)
 static const field engine_fields[] = {
     {"name", F_string, E(name), true, 0, 0},
-    {"contractions", F_bool, E(contractions), false, 0, 0},
-    {"convs_only", F_bool, E(convs_only), false, 0, 0},
-    {"matmuls_only", F_bool, E(matmuls_only), false, 0, 0},
-    {"pools", F_bool, E(pools), false, 0, 0},
-    {"kernels", F_bool, E(kernels), false, 0, 0},
-    {"depthwise", F_bool, E(depthwise), false, 0, 0},
-    {"channels_last", F_bool, E(channels_last), false, 0, 0},
-    {"f32_row_major", F_bool, E(f32_row_major), false, 0, 0},
-    {"weights_follow", F_bool, E(weights_follow), false, 0, 0},
-    {"half_epilogues", F_bool, E(half_epilogues), false, 0, 0},
-    {"bare_transposed", F_bool, E(bare_transposed), false, 0, 0},
-    {"one_activation", F_bool, E(one_activation), false, 0, 0},
-    {"relu_drops_nan", F_bool, E(relu_drops_nan), false, 0, 0},
     {"efficiency", F_double, E(efficiency), false, 0, 1},
     {"compiled_efficiency", F_double, E(compiled_efficiency), false, 0, 1},
 };
 #undef E
 
 static const char *const kind_names[] = {"cpu", "cuda"};
-static const char *const epilogue_names[] = {"bias", "relu", "clip", "leaky", "sum", "add", "gelu",
-    "silu", "sigmoid", "tanh", "hardswish", "gelu_tanh"};
-_Static_assert(1 << (NNC_COUNT(epilogue_names) - 1) == EP_gelu_tanh, "a name for each EP_ bit");
 
 /* ---- out ----------------------------------------------------------------------------------- */
 
@@ -101,19 +85,6 @@ static void put_field(nnc_text *out, const field *f, const void *base)
     }
 }
 
-static void put_epilogues(nnc_text *out, const char *name, uint32_t set)
-{
-    const char *sep = "";
-    nnc_printf(out, "\"%s\": [", name);
-    for (size_t i = 0; i < NNC_COUNT(epilogue_names); i++) {
-        if (!(set >> i & 1))
-            continue;
-        nnc_printf(out, "%s\"%s\"", sep, epilogue_names[i]);
-        sep = ", ";
-    }
-    nnc_puts(out, "]");
-}
-
 void nnc_target_print_json(nnc_text *out, const nnc_target *t)
 {
     nnc_printf(out, "{\n  \"kind\": \"%s\",\n", kind_names[t->kind]);
@@ -130,12 +101,9 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
     for (int e = 0; e < t->n_engines; e++) {
         nnc_puts(out, e ? ",\n    {" : "\n    {");
         for (size_t i = 0; i < NNC_COUNT(engine_fields); i++) {
+            nnc_puts(out, i ? ", " : "");
             put_field(out, &engine_fields[i], &t->engine[e]);
-            nnc_puts(out, ", ");
         }
-        put_epilogues(out, "epilogues", t->engine[e].epilogues);
-        nnc_puts(out, ", ");
-        put_epilogues(out, "compiled_epilogues", t->engine[e].compiled_epilogues);
         nnc_puts(out, "}");
     }
     nnc_puts(out, t->n_engines ? "\n  ]\n}\n" : "]\n}\n");
@@ -222,35 +190,8 @@ static nnc_status read_object(reader *r, const cJSON *obj, const field *fields, 
     return NNC_OK;
 }
 
-static nnc_status read_epilogues(reader *r, const cJSON *engine, const char *name, uint32_t *out)
-{
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(engine, name);
-    *out = 0;
-    if (!list)
-        return NNC_OK;
-    if (!cJSON_IsArray(list))
-        return bad(r, list, name, "a list of names");
-    for (const cJSON *v = list->child; v; v = v->next) {
-        size_t k = 0, n = NNC_COUNT(epilogue_names);
-        if (!cJSON_IsString(v))
-            return bad(r, v, name, "a name");
-        while (k < n && strcmp(v->valuestring, epilogue_names[k]) != 0)
-            k++;
-        if (k == n) {
-            const char *near = nnc_nearest(v->valuestring, epilogue_names, n);
-            return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(&r->json, v, false),
-                "machine file: unknown epilogue \"%s\"; %s \"%s\"", v->valuestring,
-                near ? "did you mean" : "the first of the known ones is",
-                near ? near : epilogue_names[0]);
-        }
-        *out |= 1u << k;
-    }
-    return NNC_OK;
-}
-
 static nnc_status read_engines(reader *r, const cJSON *list)
 {
-    static const char *const also[] = {"epilogues", "compiled_epilogues"};
     nnc_target *t = r->t;
     if (!cJSON_IsArray(list))
         return bad(r, list ? list : r->json.root, "engines", "a list of objects");
@@ -260,10 +201,7 @@ static nnc_status read_engines(reader *r, const cJSON *list)
         if (t->n_engines == NNC_T_ENGINES)
             return bad(r, v, "engines", "at most 8 of them");
         nnc_target_engine *e = &t->engine[t->n_engines];
-        NNC_TRY(
-            read_object(r, v, engine_fields, NNC_COUNT(engine_fields), also, NNC_COUNT(also), e));
-        NNC_TRY(read_epilogues(r, v, "epilogues", &e->epilogues));
-        NNC_TRY(read_epilogues(r, v, "compiled_epilogues", &e->compiled_epilogues));
+        NNC_TRY(read_object(r, v, engine_fields, NNC_COUNT(engine_fields), NULL, 0, e));
         if (nnc_target_engine_named(t, e->name))
             return bad(r, v, e->name, "each engine once");
         t->n_engines++;

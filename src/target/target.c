@@ -17,36 +17,28 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
     return NULL;
 }
 
-const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t)
+static const nnc_target_engine *first_for(const nnc_target *t, nnc_ask_kind kind)
 {
+    const nnc_ask a = {.kind = kind, .dtype = DT_f32};
     for (int i = 0; i < t->n_engines; i++)
-        if (t->engine[i].contractions)
+        if (nnc_target_offer(t, &t->engine[i], &a).ok)
             return &t->engine[i];
     return NULL;
 }
 
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t)
 {
-    for (int i = 0; i < t->n_engines; i++)
-        if (t->engine[i].contractions && !t->engine[i].matmuls_only)
-            return &t->engine[i];
-    return NULL;
+    return first_for(t, ASK_conv);
 }
 
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t)
 {
-    for (int i = 0; i < t->n_engines; i++)
-        if (t->engine[i].contractions && !t->engine[i].convs_only)
-            return &t->engine[i];
-    return NULL;
+    return first_for(t, ASK_matmul);
 }
 
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
 {
-    for (int i = 0; i < t->n_engines; i++)
-        if (t->engine[i].pools)
-            return &t->engine[i];
-    return NULL;
+    return first_for(t, ASK_pool);
 }
 
 /* A kernel issues about so many instructions for each weight, and so many beside: counted in machine code of 3x3 and 5x5 windows,
@@ -60,11 +52,7 @@ enum { SLOWER = 4 };
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why)
 {
     static _Thread_local char text[160];
-    const nnc_target_engine *e = NULL;
-    for (int i = 0; i < t->n_engines && !e; i++)
-        if (t->engine[i].kernels && t->engine[i].depthwise)
-            e = &t->engine[i];
-    if (!e || !nnc_is_float(d) || taps < 1 || taps > 1 << 20)
+    if (!nnc_target_engine_named(t, "cuda") || !nnc_is_float(d) || taps < 1 || taps > 1 << 20)
         return false;
     int size = nnc_dtype_size(d);
     double each = BESIDE + (double)taps * (size == 2 ? PER_TAP_16 : PER_TAP_F32) / QUARTERS;
@@ -81,38 +69,17 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
 
 bool nnc_target_kernels_contract(const nnc_target *t)
 {
-    for (int i = 0; i < t->n_engines; i++)
-        if (t->engine[i].kernels && (t->engine[i].depthwise || t->engine[i].contractions))
-            return true;
-    return false;
-}
-
-const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t)
-{
-    for (int i = 0; i < t->n_engines; i++)
-        if (t->engine[i].kernels)
-            return &t->engine[i];
-    return NULL;
+    return nnc_target_engine_named(t, "cuda") || nnc_target_engine_named(t, "llvm");
 }
 
 void nnc_target_allow_tf32(nnc_target *t, bool on)
 {
     t->tf32 = on && t->flops_tf32 > 0;
-    for (int i = 0; i < t->n_engines && t->kind == NNC_T_cuda; i++)
-        t->engine[i].f32_row_major = t->engine[i].channels_last && !t->tf32;
 }
 
 void nnc_target_allow_compiling(nnc_target *t, bool on)
 {
     t->compiles = on;
-}
-
-uint32_t nnc_target_compiled(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d)
-{
-    bool half = d == DT_f16 || d == DT_bf16, cores = half ? t->flops_f16 > 0 : t->tf32;
-    return t->compiles && (half || d == DT_f32) && cores && nnc_target_contracts(t, d)
-               ? e->compiled_epilogues
-               : 0;
 }
 
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)

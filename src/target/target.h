@@ -4,46 +4,17 @@
 #define NNC_TARGET_H
 
 #include "base/base.h"
+#include "base/post.h"
 
 typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
-/* Epilogues that an engine runs on a contraction's result at no extra memory pass. */
-enum nnc_epilogue {
-    EP_bias = 1 << 0,
-    EP_relu = 1 << 1,
-    EP_clip = 1 << 2,   /* relu6, clip */
-    EP_leaky = 1 << 3,
-    EP_sum = 1 << 4,    /* + a full tensor that dies here, in place */
-    EP_add = 1 << 5,    /* + a full tensor that lives on */
-    EP_gelu = 1 << 6,
-    EP_silu = 1 << 7,
-    EP_sigmoid = 1 << 8,
-    EP_tanh = 1 << 9,
-    EP_hardswish = 1 << 10,
-    EP_gelu_tanh = 1 << 11, /* gelu's tanh form alone */
-};
-
 #define NNC_T_ENGINES 8
 
+/* Engines are known by their names: what one supports is its answer to nnc_target_offer, and only numbers stand in machine files. */
 typedef struct nnc_target_engine {
-    const char *name;       /* "onednn", "loops", "llvm", "interp", ... as the engines are named */
-    bool contractions;      /* runs contractions */
-    bool convs_only, matmuls_only; /* of them */
-    bool pools;             /* runs pooling */
-    bool kernels;           /* runs kernel IR */
-    bool depthwise;         /* with kernels: runs convolutions of one channel a group, too (nnc_target_depthwise) */
-    bool channels_last;     /* wants NHWC activations for convolutions and pooling */
-    bool f32_row_major;     /* but not those of f32 */
-    bool weights_follow;    /* convolutions read weights in the order of their activations; else any order is as good */
-    uint32_t epilogues;     /* EP_* it fuses, f32 */
-    bool half_epilogues;    /* and the same behind contractions of f16 and bf16 */
-    bool bare_transposed;   /* transposed convolutions end as they are: no bias of their own, no epilogue */
-    bool one_activation;    /* adds a tensor only before an activation, and takes one of those */
-    bool relu_drops_nan;    /* its relu and clip epilogues turn NaN into their bound: not used with --math=exact */
-    double efficiency;      /* reached share of peak FLOPs on contractions */
-    uint32_t compiled_epilogues; /* EP_* that end convolutions on tensor cores, any of them in any order, in one kernel that the engine
-                             * compiles when a plan is loaded: nnc_target_compiled */
-    double compiled_efficiency;  /* reached share of peak FLOPs of those */
+    const char *name;            /* "onednn", "loops", "llvm", "interp", ... as the engines are named */
+    double efficiency;           /* reached share of peak FLOPs on contractions */
+    double compiled_efficiency;  /* the same of kernels that the engine compiles when a plan is loaded; 0: it compiles none */
 } nnc_target_engine;
 
 typedef struct nnc_target {
@@ -111,15 +82,10 @@ void nnc_target_allow_tf32(nnc_target *t, bool on);
 /* Lets engines compile kernels of their own when a plan is loaded, a second each the first time, or not (how a target begins). It changes
  * no generated kernel and not the hash. */
 void nnc_target_allow_compiling(nnc_target *t, bool on);
-/* Epilogues that engine e ends convolutions of type d with in one kernel that it compiles; 0: the target does not let it, or there are
- * no tensor cores for d. */
-uint32_t nnc_target_compiled(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d);
-/* The engine that would run contractions (of any kind, convolutions, matrix products) / pools / kernels, the first in order, or NULL. */
-const nnc_target_engine *nnc_target_for_contractions(const nnc_target *t);
+/* The first engine that takes convolutions / matrix products / pooling of f32, or NULL. */
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t);
-const nnc_target_engine *nnc_target_for_kernels(const nnc_target *t);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
 /* Do generated kernels compute a convolution of one input channel a group, with `taps` weights of type d for each result, rather than
  * the engine for convolutions? A rule by bytes and flops; *why (may be NULL; static for the thread) says it for people. */
@@ -131,6 +97,41 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 /* The same of a contraction of type d by engine e, in a kernel that e compiles or one that it has. */
 int64_t nnc_target_contraction_ns(
     const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool compiled, int64_t flops, int64_t bytes);
+/* ---- offers (offer.c) -------------------------------------------------------------------------------------------------------- */
+
+typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_matmul, ASK_pool } nnc_ask_kind;
+
+/* A contraction or pooling with its epilogue, as engines are asked about it before there is a plan. */
+typedef struct nnc_ask {
+    uint8_t kind;                  /* nnc_ask_kind */
+    uint8_t dtype;                 /* of operands and result */
+    bool bias;                     /* one number a channel is added first */
+    bool exact;                    /* --math=exact */
+    bool compiled;                 /* the engine may compile a kernel for it when the plan is loaded */
+    bool grouped;
+    int n_post;
+    nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
+    int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */
+    int64_t results, result_bytes;
+} nnc_ask;
+
+typedef struct nnc_offer {
+    bool ok;
+    bool compiled;    /* by a kernel that the engine compiles when the plan is loaded */
+    int64_t time_ns;  /* estimate */
+    const char *why;  /* not ok: the engine's reason; valid until the thread's next offer */
+} nnc_offer;
+
+/* What engine e answers by rules alone, without its library: so the answer is the same on every machine. An engine that is not known by its
+ * name takes everything without an epilogue. */
+nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
+/* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
+bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d);
+/* Do its convolutions read weights in the memory order of their activations? Else any order is as good. */
+bool nnc_target_weights_follow(const nnc_target_engine *e);
+/* Does it run generated kernels? */
+bool nnc_target_runs_kernels(const nnc_target_engine *e);
+
 /* So many evaluations of an op that costs like an exp take as long as a launch, spread over all of the device. */
 int64_t nnc_target_spare_ops(const nnc_target *t);
 /* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */

@@ -5,8 +5,8 @@
 #include "passes/passes.h"
 #include "test.h"
 
-/* A machine of round numbers: 1e11 FLOP/s, 1e10 B/s, 1 us a launch. Engines as oneDNN + machine code have them, or "plain":
- * built-in loops alone (every epilogue, no layout of their own). */
+/* A machine of round numbers: 1e11 FLOP/s, 1e10 B/s, 1 us a launch. Engines: oneDNN, which pools too, or "plain": machine
+ * code and built-in loops (every epilogue, no layout of their own). */
 static inline nnc_target help_target(bool onednn)
 {
     nnc_target t = {.name = "cpu",
@@ -24,18 +24,10 @@ static inline nnc_target help_target(bool onednn)
         .cache_bytes_s = 40000000000,
         .launch_ns = 1000};
     if (onednn)
-        t.engine[t.n_engines++] = (nnc_target_engine){.name = "onednn",
-            .contractions = true,
-            .pools = true,
-            .channels_last = true,
-            .epilogues = EP_bias | EP_relu | EP_clip | EP_leaky | EP_sum,
-            .efficiency = 0.9};
-    t.engine[t.n_engines++] = (nnc_target_engine){.name = "llvm", .pools = true, .kernels = true, .efficiency = 0.5};
-    t.engine[t.n_engines++] = (nnc_target_engine){.name = "loops",
-        .contractions = true,
-        .pools = true,
-        .epilogues = 0x7ff,
-        .efficiency = 0.1};
+        t.engine[t.n_engines++] = (nnc_target_engine){.name = "onednn", .efficiency = 0.9};
+    else
+        t.engine[t.n_engines++] = (nnc_target_engine){.name = "llvm", .efficiency = 0.5};
+    t.engine[t.n_engines++] = (nnc_target_engine){.name = "loops", .efficiency = 0.1};
     return t;
 }
 

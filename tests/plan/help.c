@@ -47,12 +47,8 @@ void help_target(nnc_target *t, int threads)
         .cache_bytes_s = 100000000000,
         .launch_ns = 1000,
         .n_engines = 2};
-    t->engine[0] = (nnc_target_engine){.name = "fake",
-        .contractions = true,
-        .pools = true,
-        .epilogues = EP_bias | EP_relu | EP_clip | EP_sum,
-        .efficiency = 0.9};
-    t->engine[1] = (nnc_target_engine){.name = "interp", .kernels = true};
+    t->engine[0] = (nnc_target_engine){.name = "fake", .efficiency = 0.9};
+    t->engine[1] = (nnc_target_engine){.name = "interp"};
 }
 
 nnc_graph *help_graph(const char *text)

@@ -62,7 +62,7 @@ static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const 
     nnc_target t;
     help_target(&t, 2);
     t.engine[2] = t.engine[1];
-    t.engine[1] = (nnc_target_engine){.name = "llvm", .kernels = true};
+    t.engine[1] = (nnc_target_engine){.name = "llvm"};
     t.n_engines = no_interpreter ? 2 : 3;
     *hits = *misses = asked = 0;
     emitted = 0;

@@ -15,7 +15,6 @@ static void target(nnc_target *t)
 {
     help_target(t, 2);
     t->engine[0].name = "loops";
-    t->engine[0].pools = true;
 }
 
 static nnc_plan *plan(nnc_graph **g, int streams, int devices, int level)

@@ -15,17 +15,16 @@ TEST(target_host)
     CHECK(t.flops_f32 > 1000000000 && t.copy_bytes_s > 1000000000 &&
           t.cache_bytes_s > t.copy_bytes_s);
     CHECK(t.memory_bytes > 1 << 20);
-    CHECK_STR(nnc_target_for_contractions(&t)->name, "onednn");
-    CHECK_STR(nnc_target_for_kernels(&t)->name, "llvm");
+    CHECK_STR(nnc_target_for_convs(&t)->name, "onednn");
+    CHECK_STR(nnc_target_for_matmuls(&t)->name, "onednn");
     CHECK_STR(nnc_target_for_pools(&t)->name, "llvm");
-    CHECK(!(nnc_target_engine_named(&t, "onednn")->epilogues & (EP_gelu | EP_silu)));
     CHECK(nnc_target_engine_named(&t, "cudnn") == NULL);
     nnc_target_deinit(&t);
     CHECK_OK(nnc_target_host(&t, 3, false, false, test_sink));
     CHECK_INT(t.threads, 3);
-    CHECK_STR(nnc_target_for_contractions(&t)->name, "loops");
+    CHECK_STR(nnc_target_for_convs(&t)->name, "loops");
     CHECK_STR(nnc_target_for_pools(&t)->name, "loops");
-    CHECK_STR(nnc_target_for_kernels(&t)->name, "interp");
+    CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "interp")));
     nnc_target_deinit(&t);
     CHECK_OK(nnc_target_host(&t, 1, true, false, test_sink));
     CHECK_STR(nnc_target_for_pools(&t)->name, "onednn");
@@ -85,7 +84,7 @@ TEST(target_cuda)
         CHECK(lanes > 0.95 * want && lanes < 1.05 * want);
         CHECK(t.shared_bytes <= t.l1_bytes && t.sm_threads % 512 == 0);
         CHECK(t.copy_bytes_s < t.cache_bytes_s && t.l3_bytes < t.memory_bytes);
-        CHECK_STR(nnc_target_for_kernels(&t)->name, "cuda");
+        CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "cuda")));
         CHECK_STR(nnc_target_for_convs(&t)->name, "cudnn");
         CHECK_STR(nnc_target_for_matmuls(&t)->name, "cublaslt");
         CHECK_STR(nnc_target_for_pools(&t)->name, "cuda");
@@ -96,11 +95,12 @@ TEST(target_cuda)
         CHECK(!nnc_target_depthwise(&t, DT_f16, 31 * 31, NULL));
         CHECK(!nnc_target_depthwise(&t, DT_i8, 9, NULL));
         nnc_hash128 strict = nnc_target_hash(&t);
-        CHECK(!t.tf32 && t.engine[0].f32_row_major);
+        CHECK(!t.tf32 && !nnc_target_channels_last(&t, &t.engine[0], DT_f32));
+        CHECK(nnc_target_channels_last(&t, &t.engine[0], DT_f16));
         CHECK_INT(nnc_target_peak_flops(&t, DT_f32), t.flops_f32);
         nnc_target_allow_tf32(&t, true);
         CHECK_INT(t.tf32, t.flops_tf32 > 0);
-        CHECK_INT(t.engine[0].f32_row_major, !t.tf32);
+        CHECK_INT(nnc_target_channels_last(&t, &t.engine[0], DT_f32), t.tf32);
         CHECK_INT(nnc_target_peak_flops(&t, DT_f32), t.tf32 ? t.flops_tf32 : t.flops_f32);
         CHECK_INT(nnc_target_peak_flops(&t, DT_bf16), t.flops_f16 ? t.flops_f16 : t.flops_f32);
         CHECK(nnc_target_hash(&t).lo == strict.lo);
@@ -192,7 +192,7 @@ TEST(target_file_round_trip)
     CHECK_OK(load(&b, nnc_text_str(&x)));
     nnc_target_print_json(&y, &b);
     CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
-    CHECK_INT(b.engine[0].epilogues, a.engine[0].epilogues);
+    CHECK(b.engine[0].efficiency == a.engine[0].efficiency);
     nnc_target_deinit(&b);
     nnc_text_clear(&y); /* with what editors put first */
     nnc_printf(&y, "{\"$schema\": \"machine.schema.json\", %s", nnc_text_str(&x) + 1);
@@ -247,10 +247,10 @@ TEST(target_file_errors)
         {"{\"kind\": \"cpu\", \"engines\": []}", "\"name\" is missing"},
         {"[1]", "the file: expected an object"},
         {"{\"kind\": ", "expected a JSON value"},
-        {HEAD REST ", \"engines\": [{\"name\": \"x\", \"epilogues\": [\"rellu\"]}]}",
-            "unknown epilogue \"rellu\"; did you mean \"relu\""},
+        {HEAD REST ", \"engines\": [{\"name\": \"x\", \"eficiency\": 1}]}",
+            "did you mean \"efficiency\"?"},
         {HEAD REST ", \"engines\": [{\"name\": \"x\"}, {\"name\": \"x\"}]}", "each engine once"},
-        {HEAD REST ", \"engines\": [{\"pools\": true}]}", "\"name\" is missing"},
+        {HEAD REST ", \"engines\": [{\"efficiency\": 1}]}", "\"name\" is missing"},
         {HEAD REST ", \"engines\": [3]}", "engines: expected an object"},
         {HEAD REST ", \"gpu\": {\"sm\": 90}, \"engines\": []}",
             "gpu: expected \"kind\": \"cuda\" where it is given"},
@@ -275,7 +275,7 @@ TEST(target_file_minimal)
     CHECK_OK(load(&t, HEAD REST ", \"engines\": []}"));
     CHECK_INT(t.threads, 4);
     CHECK_STR(t.cpu, "");
-    CHECK(nnc_target_for_kernels(&t) == NULL);
+    CHECK(nnc_target_for_convs(&t) == NULL);
     nnc_target_deinit(&t);
 }
 
@@ -296,4 +296,90 @@ TEST(target_file_out_of_memory)
         CHECK(s == NNC_E_NOMEM);
     }
     CHECK(failed > 0 && failed < 199);
+}
+
+/* ---- offers ---------------------------------------------------------------------------------- */
+
+/* An engine's answer for 10^9 FLOPs with these post-operations, "" where it takes them. */
+static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, const char *posts)
+{
+    static const char letters[] = "arclgGsStH"; /* by PO_*; A: a sum in place */
+    a.flops = 1000000000;
+    a.bytes = a.result_bytes = 4000000;
+    a.results = 1000000;
+    for (; *posts; posts++) {
+        const char *at = strchr(letters, *posts == 'A' ? 'a' : *posts);
+        a.post[a.n_post++] = (nnc_post){
+            .kind = (uint8_t)(at - letters), .in_place = *posts == 'A', .beta = 6};
+    }
+    nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, engine), &a);
+    CHECK(!o.ok || o.time_ns > 0);
+    return o.ok ? o.compiled ? "compiled" : "" : o.why ? o.why : "none";
+}
+
+TEST(engines_answer_by_rules)
+{
+    static const struct {
+        const char *engine, *posts, *says;
+        nnc_ask a;
+    } t[] = {
+        {"onednn", "", "", {.dtype = DT_f32}},
+        {"onednn", "Ar", "", {.dtype = DT_f32, .bias = true}},
+        {"onednn", "sH", "", {.dtype = DT_f32}},
+        {"onednn", "s", "onednn computes functions less tightly than --math=exact wants",
+            {.dtype = DT_f32, .exact = true}},
+        {"onednn", "a", "onednn adds in place only", {.dtype = DT_f32}},
+        {"onednn", "r", "onednn fuses epilogues of f32 only", {.dtype = DT_f16}},
+        {"onednn", "", "onednn leaves pooling to generated code", {.kind = ASK_pool}},
+        {"loops", "rsHta", "", {.dtype = DT_f32}},
+        {"cudnn", "ar", "", {.dtype = DT_bf16}},
+        {"cudnn", "s", "none", {.dtype = DT_f16}},
+        {"cudnn", "ra", "cudnn takes nothing behind an activation", {.dtype = DT_f16}},
+        {"cudnn", "saGgSt", "compiled", {.dtype = DT_f16, .compiled = true}},
+        {"cudnn", "s", "none", {.dtype = DT_f16, .compiled = true, .grouped = true}},
+        {"cudnn", "s", "none", {.dtype = DT_f32, .compiled = true}}, /* strict */
+        {"cudnn", "H", "none", {.dtype = DT_f16, .compiled = true}},
+        {"cudnn", "r", "cudnn's relu turns NaN into a number, which --math=exact forbids",
+            {.dtype = DT_f16, .exact = true}},
+        {"cudnn", "s", "what cudnn compiles need not be as tight as --math=exact wants",
+            {.dtype = DT_f16, .exact = true, .compiled = true}},
+        {"cudnn", "r", "cudnn ends a transposed convolution with nothing",
+            {.kind = ASK_conv_transpose, .dtype = DT_f16}},
+        {"cudnn", "", "cudnn computes convolutions here, nothing else", {.kind = ASK_matmul}},
+        {"cublaslt", "aG", "", {.kind = ASK_matmul, .dtype = DT_f32, .bias = true}},
+        {"cublaslt", "g", "none", {.kind = ASK_matmul, .dtype = DT_f32}},
+        {"cublaslt", "r", "cublaslt fuses epilogues of f32, f16, bf16 only",
+            {.kind = ASK_matmul, .dtype = DT_f64}},
+        {"cublaslt", "", "cublaslt multiplies matrices", {.kind = ASK_conv}},
+    };
+    nnc_target cpu, gpu;
+    CHECK_OK(nnc_target_host(&cpu, 2, true, true, test_sink));
+    CHECK_OK(nnc_target_cuda(&gpu, "cuda:sm_90", test_sink));
+    for (size_t i = 0; i < NNC_COUNT(t); i++) {
+        nnc_ask a = t[i].a;
+        const nnc_target *on = t[i].engine[0] == 'c' ? &gpu : &cpu;
+        CHECK_STR(answer(on, t[i].engine, a, t[i].posts), t[i].says);
+    }
+    cpu.l2_bytes = cpu.l3_bytes = 1 << 16;
+    const char *why = answer(&cpu, "onednn", (nnc_ask){.dtype = DT_f32}, "A");
+    CHECK(strstr(why, "does not fit the caches") != NULL);
+    nnc_target_deinit(&cpu);
+    nnc_target_deinit(&gpu);
+}
+
+/* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
+TEST(onednn_is_slow_at_functions)
+{
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    const nnc_target_engine *e = nnc_target_engine_named(&t, "onednn");
+    nnc_ask a = {.dtype = DT_f32, .flops = 100000000, .bytes = 8000000, .results = 1200000,
+        .result_bytes = 4800000};
+    int64_t plain = nnc_target_offer(&t, e, &a).time_ns;
+    a.n_post = 1;
+    a.post[0].kind = PO_relu;
+    CHECK_INT(nnc_target_offer(&t, e, &a).time_ns, plain);
+    a.post[0].kind = PO_silu;
+    CHECK(nnc_target_offer(&t, e, &a).time_ns > plain);
+    nnc_target_deinit(&t);
 }

@@ -104,31 +104,15 @@ int dn_tail_first(const nnc_call *c)
 
 static dnnl_status_t append_post(dnnl_post_ops_t ops, const nnc_post *p)
 {
-    switch ((nnc_post_kind)p->kind) {
-    case PO_sum:
+    static const dnnl_alg_kind_t alg[] = {
+#define POST(name, op, formula, onednn, cudnn) [PO_##name] = onednn,
+#include "base/post.def"
+    };
+    if (p->kind == PO_sum)
         return dn_append_sum(ops);
-    case PO_relu:
-        return dn_append_eltwise(ops, dnnl_eltwise_relu, 0, 0);
-    case PO_clip:
-        return dn_append_eltwise(ops, dnnl_eltwise_clip, p->alpha, p->beta);
-    case PO_leaky:
-        return dn_append_eltwise(ops, dnnl_eltwise_relu, p->alpha, 0);
-    case PO_gelu_erf:
-        return dn_append_eltwise(ops, dnnl_eltwise_gelu_erf, 0, 0);
-    case PO_gelu_tanh:
-        return dn_append_eltwise(ops, dnnl_eltwise_gelu_tanh, 0, 0);
-    case PO_silu:
-        return dn_append_eltwise(ops, dnnl_eltwise_swish, 1, 0);
-    case PO_sigmoid:
-        return dn_append_eltwise(ops, dnnl_eltwise_logistic, 0, 0);
-    case PO_tanh:
-        return dn_append_eltwise(ops, dnnl_eltwise_tanh, 0, 0);
-    case PO_hardswish:
-        return dn_append_eltwise(ops, dnnl_eltwise_hardswish, 0, 0);
-    case PO__COUNT:
-        break;
-    }
-    return dnnl_invalid_arguments;
+    bool bounds = p->kind == PO_clip || p->kind == PO_leaky;
+    float alpha = bounds ? p->alpha : p->kind == PO_silu; /* swish is x sigmoid(alpha x) */
+    return dn_append_eltwise(ops, alg[p->kind], alpha, bounds ? p->beta : 0);
 }
 
 static dnnl_primitive_attr_t attributes(const nnc_call *c, int n_post)
@@ -315,10 +299,6 @@ static bool posts_ok(dn_call *d, const nnc_call *c)
     d->why = "oneDNN adds one tensor only";
     if (sums > 1)
         return false;
-    d->why = "what follows a relu or clip is none that NaN survives"; /* tail.h */
-    for (int i = dn_tail_first(c); i < c->n_post; i++)
-        if (!dn_tail_does((nnc_post_kind)c->post[i].kind))
-            return false;
     return true;
 }
 

@@ -1,6 +1,7 @@
 /* plugins/onednn/tail.c -- see tail.h. */
 #include "plugins/onednn/tail.h"
 #include "base/seats.h"
+#include <math.h>
 #include <omp.h>
 #include <string.h>
 
@@ -11,44 +12,35 @@ enum {
     PARALLEL_BYTES = 256 << 10,
 };
 
-bool dn_tail_does(nnc_post_kind k)
-{
-    return k == PO_sum || k == PO_relu || k == PO_clip || k == PO_leaky;
-}
-
 #if defined(__x86_64__)
 #define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define CLONES
 #endif
 
-/* Comparisons are written so that NaN stays NaN. sum: NULL when no post-operation is one. */
-CLONES static void post(const nnc_post *p, float *restrict v, const float *restrict sum, int n)
+#define T float
+#define FN(name) name##f
+#define POST(name, op, formula, onednn, cudnn) \
+    case PO_##name: \
+        for (int i = 0; i < n; i++) { \
+            const T v = x[i]; \
+            x[i] = formula; \
+        } \
+        break;
+/* sum: NULL when no post-operation is one. */
+CLONES static void post(const nnc_post *p, T *restrict x, const T *restrict sum, int n)
 {
-    const float lo = p->kind == PO_relu ? 0 : p->alpha, hi = p->beta;
+    const T al = p->alpha, be = p->beta;
+    for (int i = 0; i < n && sum && p->kind == PO_sum; i++)
+        x[i] += sum[i];
     switch ((nnc_post_kind)p->kind) {
-    case PO_sum:
-        for (int i = 0; sum && i < n; i++)
-            v[i] += sum[i];
-        break;
-    case PO_relu:
-        for (int i = 0; i < n; i++)
-            v[i] = v[i] < 0 ? 0 : v[i];
-        break;
-    case PO_clip:
-        for (int i = 0; i < n; i++) {
-            float x = v[i] < lo ? lo : v[i];
-            v[i] = x > hi ? hi : x;
-        }
-        break;
-    case PO_leaky:
-        for (int i = 0; i < n; i++)
-            v[i] = v[i] > 0 ? v[i] : lo * v[i];
-        break;
-    default:
+#include "base/post.def"
+    case PO__COUNT:
         break;
     }
 }
+#undef T
+#undef FN
 
 static void load(nnc_dtype d, const void *from, int64_t at, int n, float *to)
 {

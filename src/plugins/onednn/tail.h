@@ -4,8 +4,6 @@
 
 #include "plan/plan.h"
 
-/* Can dn_tail do it? Sums, relu, clip, leaky relu: they stay with each other in a region's end. */
-bool dn_tail_does(nnc_post_kind k);
 /* Post-operations first.. of c, NaN kept, over the whole of dst: dst[i] = post(from[i]), sums adding what dst held. from: of dst's
  * type, and dst itself unless there is a sum. On c->threads threads. */
 void dn_tail(const nnc_call *c, int first, const void *from, void *dst);

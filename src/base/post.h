@@ -1,0 +1,24 @@
+/* base/post.h -- post-operations: what a library does, element by element, to the result of a call before it stores it. */
+#ifndef NNC_POST_H
+#define NNC_POST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Rows of post.def. PO_sum adds an argument tensor (in place: what the destination holds). */
+typedef enum nnc_post_kind {
+#define POST(name, op, formula, onednn, cudnn) PO_##name,
+#include "base/post.def"
+    PO__COUNT
+} nnc_post_kind;
+
+/* In order, on the accumulated f32 result. */
+typedef struct nnc_post {
+    uint8_t kind;
+    bool in_place;      /* PO_sum */
+    float alpha, beta;  /* clip: lo, hi; leaky: alpha */
+} nnc_post;
+
+#define NNC_MAX_POST 6
+
+#endif

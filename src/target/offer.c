@@ -1,0 +1,272 @@
+/* target/offer.c -- what engines answer before there is a plan: which contractions and epilogues they take, and the time they
+ * expect.
+ *
+ * onednn: relu, clip and leaky relu cost nothing, `sum` in place keeps its fast kernels and a tensor added out of place does
+ * not. Its other functions cost 0.43 ns a result and thread (swish behind a 3x3 depthwise convolution of 144 channels at
+ * 56x56 on Sapphire Rapids): about 75 FLOPs at the peak, where a generated kernel spends 15.
+ * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
+ * f32 wants row-major tensors, all else channels last; tests/cudnn); what it compiles: tests/cudnn/compiled.txt.
+ * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
+ * loops: any epilogue. */
+#include "target/internal.h"
+#include <math.h>
+#include <string.h>
+
+enum { SLOW_FLOPS = 75 };
+
+static _Thread_local char text[200];
+
+static bool is_half(const nnc_ask *a)
+{
+    return a->dtype == DT_f16 || a->dtype == DT_bf16;
+}
+
+static void refuse(nnc_offer *o, const char *name, const char *why)
+{
+    snprintf(text, sizeof text, "%s %s", name, why);
+    *o = (nnc_offer){.why = text};
+}
+
+/* Has the engine no epilogue for this type? f32, and 16 bits where `half`. */
+static bool bare_type(nnc_offer *o, const nnc_ask *a, const char *name, bool half)
+{
+    if ((!a->n_post && !a->bias) || a->dtype == DT_f32 || (half && is_half(a)))
+        return false;
+    refuse(
+        o, name, half ? "fuses epilogues of f32, f16, bf16 only" : "fuses epilogues of f32 only");
+    return true;
+}
+
+/* Is post number i a second sum? */
+static bool second_sum(nnc_offer *o, const nnc_ask *a, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (a->post[i].kind == PO_sum && a->post[k].kind == PO_sum) {
+            *o = (nnc_offer){.why = "one sum is in the epilogue already"};
+            return true;
+        }
+    return false;
+}
+
+static bool bounds(const nnc_post *p)
+{
+    return p->kind == PO_relu || p->kind == PO_clip;
+}
+
+/* Of a sum that does not fit the caches a kernel of its own is faster. */
+static bool sum_fits(const nnc_target *t, const nnc_ask *a)
+{
+    int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
+    if (caches <= 0 || a->result_bytes <= caches)
+        return true;
+    nnc_text s = {0};
+    nnc_puts(&s, "the sum of ");
+    nnc_put_bytes(&s, a->result_bytes);
+    nnc_puts(&s, " does not fit the caches (");
+    nnc_put_bytes(&s, caches);
+    nnc_puts(&s, "), where a kernel of its own is faster");
+    snprintf(text, sizeof text, "%s", nnc_text_str(&s));
+    nnc_text_deinit(&s);
+    return false;
+}
+
+static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    int64_t slow = 0;
+    if (a->kind == ASK_pool && nnc_target_engine_named(t, "llvm")) {
+        refuse(o, e->name, "leaves pooling to generated code");
+        return;
+    }
+    if (bare_type(o, a, e->name, false))
+        return;
+    for (int i = 0; i < a->n_post; i++) {
+        const nnc_post *p = &a->post[i];
+        if (second_sum(o, a, i))
+            return;
+        if (p->kind == PO_sum && !p->in_place) {
+            refuse(o, e->name, "adds in place only");
+            return;
+        }
+        if (p->kind == PO_sum && !sum_fits(t, a)) {
+            *o = (nnc_offer){.why = text};
+            return;
+        }
+        bool cheap = p->kind == PO_sum || p->kind == PO_leaky || bounds(p);
+        if (!cheap && a->exact) {
+            refuse(o, e->name, "computes functions less tightly than --math=exact wants");
+            return;
+        }
+        slow += cheap ? 0 : SLOW_FLOPS;
+    }
+    o->time_ns = nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false,
+        nnc_add_sat(a->flops, nnc_mul_sat(slow, a->results)), a->bytes);
+}
+
+/* A library whose own kernels end in a sum, then one activation of `functions` (bits of PO_*). */
+static bool plain_end(
+    const nnc_target_engine *e, const nnc_ask *a, uint32_t functions, nnc_offer *o)
+{
+    bool active = false;
+    if (bare_type(o, a, e->name, true))
+        return false;
+    for (int i = 0; i < a->n_post; i++) {
+        const nnc_post *p = &a->post[i];
+        if (active) {
+            refuse(o, e->name, "takes nothing behind an activation");
+            return false;
+        }
+        if (second_sum(o, a, i))
+            return false;
+        if (p->kind == PO_sum)
+            continue;
+        active = true;
+        if (bounds(p) && a->exact) {
+            snprintf(text, sizeof text,
+                "%s's %s turns NaN into a number, which --math=exact forbids", e->name,
+                p->kind == PO_relu ? "relu" : "clip");
+            *o = (nnc_offer){.why = text};
+            return false;
+        }
+        if (!(functions >> p->kind & 1)) {
+            *o = (nnc_offer){0}; /* it has no such epilogue */
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool finite_clip(const nnc_post *p)
+{
+    return p->kind != PO_clip || (isfinite(p->alpha) && isfinite(p->beta));
+}
+
+/* Does cuDNN compile a kernel for this epilogue, in any order? On tensor cores alone: its other engines that compile are slow. */
+static bool compiles(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)
+{
+    bool cores = is_half(a) ? t->flops_f16 > 0 : a->dtype == DT_f32 && t->tf32;
+    if (a->kind != ASK_conv || a->grouped || !cores || e->compiled_efficiency <= 0 ||
+        !nnc_target_contracts(t, (nnc_dtype)a->dtype))
+        return false;
+    for (int i = 0; i < a->n_post; i++)
+        if (a->post[i].kind == PO_hardswish || !finite_clip(&a->post[i]))
+            return false;
+    return true;
+}
+
+static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    if (a->kind != ASK_conv && a->kind != ASK_conv_transpose) {
+        refuse(o, e->name, "computes convolutions here, nothing else");
+        return;
+    }
+    if (a->kind == ASK_conv_transpose && (a->bias || a->n_post)) {
+        refuse(o, e->name, "ends a transposed convolution with nothing");
+        return;
+    }
+    bool plain = plain_end(e, a, 1u << PO_relu, o), may = compiles(t, e, a);
+    if (!plain && may && a->exact && a->compiled) {
+        snprintf(text, sizeof text, "what %s compiles need not be as tight as --math=exact wants",
+            e->name);
+        *o = (nnc_offer){.why = text};
+        return;
+    }
+    o->compiled = !plain && may;
+    o->ok = plain || (may && a->compiled);
+    o->time_ns =
+        nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, o->compiled, a->flops, a->bytes);
+}
+
+static void cublaslt(
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    if (a->kind != ASK_matmul)
+        refuse(o, e->name, "multiplies matrices");
+    else if (plain_end(e, a, 1u << PO_relu | 1u << PO_gelu_tanh, o))
+        o->time_ns =
+            nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
+}
+
+static void loops(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    if (!bare_type(o, a, e->name, false))
+        o->time_ns =
+            nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
+}
+
+/* Generated code pools: a window is a guarded reduction over an index map, at memory speed in any order. */
+static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    if (a->kind == ASK_pool)
+        o->time_ns = nnc_target_time_ns(t, a->flops, a->bytes);
+    else
+        refuse(o, e->name, "runs generated kernels");
+}
+
+/* Machine code for CPUs contracts, too, with any epilogue. */
+static void llvm(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    if (a->kind == ASK_pool)
+        kernels(t, e, a, o);
+    else
+        loops(t, e, a, o);
+}
+
+static void interpreter(
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    (void)t, (void)a;
+    refuse(o, e->name, "runs generated kernels, slowly");
+}
+
+static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+{
+    if (a->n_post)
+        *o = (nnc_offer){0};
+    else
+        o->time_ns =
+            nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
+}
+
+/* ---- engines ------------------------------------------------------------------------------------------------------- */
+
+typedef struct known {
+    const char *name;
+    void (*offer)(const nnc_target *, const nnc_target_engine *, const nnc_ask *, nnc_offer *);
+    bool runs_kernels, channels_last, weights_follow;
+} known;
+
+static const known engines[] = {{"onednn", onednn, false, true, false},
+    {"cudnn", cudnn, false, true, true}, {"cublaslt", cublaslt, false, false, false},
+    {"loops", loops, false, false, false}, {"llvm", llvm, true, true, false},
+    {"cuda", kernels, true, false, false}, {"interp", interpreter, true, false, false}};
+
+static const known *named(const nnc_target_engine *e)
+{
+    static const known other = {"", unknown, false, false, false};
+    for (size_t i = 0; i < NNC_COUNT(engines); i++)
+        if (!strcmp(engines[i].name, e->name))
+            return &engines[i];
+    return &other;
+}
+
+nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)
+{
+    nnc_offer o = {.ok = true};
+    named(e)->offer(t, e, a, &o);
+    return o;
+}
+
+bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d)
+{
+    return named(e)->channels_last && (t->kind != NNC_T_cuda || d != DT_f32 || t->tf32);
+}
+
+bool nnc_target_weights_follow(const nnc_target_engine *e)
+{
+    return named(e)->weights_follow;
+}
+
+bool nnc_target_runs_kernels(const nnc_target_engine *e)
+{
+    return named(e)->runs_kernels;
+}
