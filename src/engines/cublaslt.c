@@ -182,20 +182,6 @@ static int64_t workspace(int sm)
     return INT64_C(1) << (sm >= 90 ? 25 : 22);
 }
 
-static int64_t time_ns(const nnc_call *c, const product *p)
-{
-    const nnc_target *t = c->target;
-    const nnc_target_engine *row = nnc_target_engine_named(t, "cublaslt");
-    double k = (double)(p->b.trans ? p->b.cols : p->b.rows);
-    double peak = (double)nnc_target_peak_flops(t, (nnc_dtype)c->src.dtype) *
-                  (row && row->efficiency > 0 ? row->efficiency : 1);
-    double bytes = (double)nnc_type_bytes(&c->src) + (double)nnc_type_bytes(&c->wei) +
-                   (double)nnc_type_bytes(&c->dst) * (1 + p->sums);
-    double compute = 2 * k * (double)nnc_type_numel(&c->dst) / peak * 1e9,
-           move = bytes / (double)t->copy_bytes_s * 1e9;
-    return (int64_t)(compute > move ? compute : move) + t->launch_ns;
-}
-
 static nnc_status lt_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     static _Thread_local char reason[160]; /* the plan maker copies it */
@@ -209,7 +195,6 @@ static nnc_status lt_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
         calls *= p.batch[i].count;
     out->ok = true;
     out->workspace_bytes = workspace(c->target->sm);
-    out->time_ns = time_ns(c, &p) + (calls - 1) * c->target->launch_ns;
     int n = snprintf(reason, sizeof reason, "cublaslt%s%s%s%s%s",
         c->src.dtype != DT_f32 ? ""
         : c->tf32              ? ", tf32 allowed"

@@ -45,20 +45,6 @@ static nnc_cudnn_filter filter_of(const nnc_call *c, const dn_way *w, int64_t li
 
 /* ---- compile time -------------------------------------------------------------------------------------------------- */
 
-static int64_t time_ns(const nnc_call *c, bool compiled)
-{
-    const nnc_target *t = c->target;
-    const nnc_target_engine *row = nnc_target_engine_named(t, "cudnn");
-    double points = (double)nnc_type_numel(c->kind == CALL_conv ? &c->dst : &c->src);
-    for (int d = 1; d < c->wei.rank; d++)
-        points *= (double)c->wei.dim[d];
-    int64_t bytes = nnc_type_bytes(&c->src) + nnc_type_bytes(&c->wei) + nnc_type_bytes(&c->dst);
-    for (int i = 0; i < c->n_post; i++)
-        bytes += c->post[i].kind == PO_sum ? nnc_type_bytes(&c->dst) : 0;
-    return nnc_target_contraction_ns(
-        t, row, (nnc_dtype)c->src.dtype, compiled, (int64_t)(2 * points), bytes);
-}
-
 static const char *precision(const nnc_call *c)
 {
     return c->src.dtype != DT_f32 ? "" : c->tf32 ? ", tf32 allowed" : ", strict f32";
@@ -82,7 +68,6 @@ static void take(const nnc_call *c, const dn_way *w, nnc_choice *out, int64_t wo
     out->compiled = w->whole;
     out->workspace_bytes =
         w->zero_bias ? nnc_align_up(workspace, WORK_ALIGN) + zero_bytes(c, w) : workspace;
-    out->time_ns = time_ns(c, w->whole);
     out->reason = reason;
 }
 

@@ -61,9 +61,9 @@ static const char *lives_on(const pass *p, nnc_ref other)
     return edit_only_user(p, other) ? NULL : "the added tensor has other readers";
 }
 
-/* Adds op n, applied to x, to what is asked. NULL, or why it is no epilogue. */
+/* Adds op n, applied to x and the chain's k-th, to what is asked. NULL, or why it is no epilogue. */
 static const char *add_op(
-    pass *p, uint32_t i, nnc_ask *a, const nnc_node *n, nnc_ref x, const char *engine)
+    pass *p, uint32_t i, nnc_ask *a, int k, const nnc_node *n, nnc_ref x, const char *engine)
 {
     const nnc_node *c = &p->g->node[i];
     const nnc_type *y = nnc_typeof(p->g, c->out);
@@ -73,7 +73,7 @@ static const char *add_op(
         return remark_text(p, "%s is no epilogue of %s", nnc_ops[n->op].name, engine);
     if (other == x)
         return "it adds the result to itself";
-    if (n->op == OP_add && epilogue_bias(p, c, other) && !a->n_post &&
+    if (n->op == OP_add && epilogue_bias(p, c, other) && k == 0 &&
         nnc_type_same_shape(nnc_typeof(p->g, x), nnc_typeof(p->g, n->out))) {
         a->bias = true;
         return NULL;
@@ -116,7 +116,7 @@ static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc
         .result_bytes = nnc_type_bytes(y)};
     for (int k = 0; k < n && !why; k++) {
         const nnc_node *m = &p->g->node[chain->node[k]];
-        why = add_op(p, i, a, m, x, engine);
+        why = add_op(p, i, a, k, m, x, engine);
         x = m->out;
     }
     return why;
@@ -144,7 +144,7 @@ const char *epilogue_allows(
         return "the epilogue is full";
     const char *why = ask_of(p, i, so_far, so_far->n, &a);
     if (!why)
-        why = add_op(p, i, &a, n, x, e->name);
+        why = add_op(p, i, &a, so_far->n, n, x, e->name);
     if (why)
         return why;
     nnc_offer o = nnc_target_offer(p->t, e, &a);

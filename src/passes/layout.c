@@ -360,7 +360,7 @@ nnc_status pass_layout(pass *p)
     const nnc_target_engine *c = nnc_target_for_convs(p->t), *w = nnc_target_for_pools(p->t);
     lay l = {.p = p,
         .conv = c,
-        .pool = w && nnc_target_channels_last(p->t, w, DT_f32),
+        .pool = w && !nnc_target_runs_kernels(w) && nnc_target_channels_last(p->t, w, DT_f32),
         .n_node = p->g->n_node};
     uint32_t n_value = p->g->n_value;
     l.last = ARENA_NEW(p->a, bool, l.n_node + 1);

@@ -105,6 +105,14 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory 
 /* call.c: node -> library call. False with the reason in *why (NULL: out of memory) when the node is none (or holds what no call can). */
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
+/* compete.c: what every engine is told of a call beside its operands. */
+void call_for_target(nnc_call *c, const nnc_target *t, int threads);
+/* Asks every engine for job j's call. got->ok: c is the call as the winner takes it, j->engine the winner, *reason (the plan's)
+ * what it says, with the losers and the times. Not ok: a generated kernel is to compute it where *reason says so; else nobody
+ * takes it, and `why` says why. sum_post: a sum that may be in place, or -1. */
+nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got,
+    const char **reason, nnc_text *why) NNC_MUST;
+
 /* select.c: who computes a node. `main_at`: the job's index in main, -1 for init. */
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
 

@@ -168,7 +168,7 @@ typedef struct nnc_choice {
     bool ok;                 /* supported */
     int64_t workspace_bytes; /* with call.threads */
     int64_t packed_bytes;    /* > 0: wants its weights packed in `init` */
-    int64_t time_ns;         /* estimate; 0 = unknown */
+    int64_t time_ns;         /* estimate; 0: the target's offer (nnc_target_offer) */
     bool compiled;           /* by a kernel that is compiled when the call is loaded (call.compiled alone) */
     const char *apart;       /* why not, where call.compiled is set and matters; as `reason`; else NULL */
     const char *reason;      /* static or plan-arena text: implementation name, or why not */

@@ -1,6 +1,6 @@
 /* plan/select.c -- who computes a node. Contractions, and pooling where the target gives it to
- * a library, go to the first engine that takes the call; everything else becomes a generated
- * kernel. Also decides what happens in place. */
+ * a library, go to the engine that expects the least time (compete.c); everything else becomes a
+ * generated kernel. Also decides what happens in place. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -63,45 +63,6 @@ static bool may_sum_in_place(const maker *m, const job *j, int32_t at, int k, nn
     return reads == 1 && may_take(m, j, at, a->sum[k], result);
 }
 
-static bool engine_may(const maker *m, const nnc_engine *e)
-{
-    return e->choose && nnc_target_engine_named(m->o->target, e->name);
-}
-
-/* One engine: with packed weights where they are static, else as they lie. */
-static nnc_status ask(maker *m, const nnc_engine *e, nnc_call *c, bool may_pack, nnc_choice *got)
-{
-    c->packed = may_pack;
-    NNC_TRY(e->choose(c, got, m->sink));
-    if (may_pack && got->ok && got->packed_bytes > 0)
-        return NNC_OK;
-    c->packed = false;
-    return may_pack ? e->choose(c, got, m->sink) : NNC_OK;
-}
-
-/* Asks engines in order of preference; for each first with the sum in place (when legal), then
- * with it as an argument. */
-static nnc_status choose(
-    maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got, nnc_text *why)
-{
-    *got = (nnc_choice){0};
-    for (int e = 0; e < m->o->n_engine; e++) {
-        if (!engine_may(m, m->o->engine[e]))
-            continue;
-        for (int in_place = sum_post >= 0; in_place >= 0; in_place--) {
-            if (sum_post >= 0)
-                c->post[sum_post].in_place = in_place;
-            NNC_TRY(ask(m, m->o->engine[e], c, may_pack, got));
-            j->engine = (int16_t)e;
-            if (got->ok)
-                return NNC_OK;
-        }
-        nnc_printf(why, "%s%s: %s", why->n ? "; " : "", m->o->engine[e]->name,
-            got->reason ? got->reason : "not supported");
-    }
-    return NNC_OK;
-}
-
 static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got)
 {
     nnc_plan *p = m->p;
@@ -109,51 +70,15 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     c->compiled = got->compiled;
     c->work_bytes = got->workspace_bytes;
     j->work_bytes = got->workspace_bytes;
-    const char *reason = got->reason ? got->reason : m->o->engine[j->engine]->name;
-    j->reason = nnc_arena_strdup(&p->arena, reason);
     nnc_call *all =
         nnc_arena_grow(&p->arena, p->call, &m->cap_call, (size_t)p->n_call + 1, sizeof *c);
-    if (!j->reason || !all)
+    if (!all)
         return nnc_nomem(m->sink);
     p->call = all;
     j->item = p->n_call;
     j->is_call = true;
     p->call[p->n_call] = *c;
     p->call[p->n_call++].target = NULL;
-    return NNC_OK;
-}
-
-/* What every engine is told of a call beside its operands. */
-static void for_target(nnc_call *c, const nnc_target *t, int threads)
-{
-    c->threads = threads;
-    c->target = t;
-    c->tf32 = t->tf32 && c->src.dtype == DT_f32 &&
-              (c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul);
-    c->compiled = t->compiles && c->kind == CALL_conv;
-}
-
-nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n,
-    bool *yes, const char **why, nnc_sink *sink)
-{
-    const maker m = {.g = g, .o = o, .sink = sink};
-    nnc_call c;
-    call_args args;
-    *yes = false;
-    *why = "it is no call of a library";
-    if (!make_call(g, n, &c, &args, why))
-        return *why ? NNC_OK : nnc_nomem(sink);
-    for_target(&c, o->target, o->target->threads);
-    for (int e = 0; e < o->n_engine && !*yes; e++) {
-        nnc_choice got;
-        if (!engine_may(&m, o->engine[e]))
-            continue;
-        NNC_TRY(o->engine[e]->choose(&c, &got, sink));
-        *yes = got.ok && got.compiled;
-        *why = got.apart ? got.apart : got.reason;
-        if (got.ok)
-            break;
-    }
     return NNC_OK;
 }
 
@@ -170,14 +95,15 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
         nnc_puts(why, reason);
         return NNC_OK;
     }
-    for_target(&c, m->o->target, m->threads);
+    call_for_target(&c, m->o->target, m->threads);
     int sum = -1; /* the first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))
             sum = k;
     /* weights are packed for main only: init uses them once */
     bool may_pack = at >= 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei];
-    NNC_TRY(choose(m, j, &c, may_pack, sum < 0 ? -1 : j->args.sum_post[sum], &got, why));
+    NNC_TRY(make_choice(
+        m, j, &c, may_pack, sum < 0 ? -1 : j->args.sum_post[sum], &got, &j->reason, why));
     if (!got.ok)
         return NNC_OK;
     if (sum >= 0 && c.post[j->args.sum_post[sum]].in_place) {
@@ -337,7 +263,8 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
                     : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
                           "no engine of %s computes contractions, and this is one: %s", t->name,
                           nnc_ops[n->op].name);
-    if (t->kind == NNC_T_cpu) {
+    const nnc_target_engine *e = nnc_target_for_convs(t);
+    if (e && nnc_target_runs_kernels(e)) {
         j->reason = "generated kernel, sums in registers";
         return select_kernel(m, j, at);
     }
@@ -352,24 +279,6 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
     return select_kernel(m, j, at);
 }
 
-/* Is this a matrix product whose second operand lies along the results, where generated kernels are preferred to what engines follow? */
-static bool is_kernel_product(const maker *m, const nnc_node *n)
-{
-    const nnc_target_engine *e = nnc_target_for_matmuls(m->o->target);
-    const nnc_node *core = n;
-    const nnc_graph *g = m->g;
-    for (uint32_t i = 0; n->body && i < n->body->n_node; i++)
-        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
-            core = &n->body->node[i];
-            g = n->body;
-        }
-    const nnc_type *y = nnc_typeof(g, core->out);
-    return e && nnc_target_runs_kernels(e) && core->op == OP_matmul &&
-           nnc_type_numel(y) > 8 * y->dim[y->rank - 1] && !nnc_attr_int(core, AT_transpose_b, 0) &&
-           nnc_type_is_row_major(nnc_typeof(g, core->in[1])) &&
-           nnc_type_is_row_major(nnc_typeof(g, core->out));
-}
-
 nnc_status make_select(maker *m, job *j, int32_t main_at)
 {
     const nnc_node *n = &m->g->node[j->node];
@@ -378,13 +287,12 @@ nnc_status make_select(maker *m, job *j, int32_t main_at)
     pool = pool && pools && !nnc_target_runs_kernels(pools);
     if (!contraction && !pool)
         return select_kernel(m, j, main_at);
-    if (contraction && is_kernel_product(m, n))
-        return select_sums(m, j, main_at, "");
     nnc_text why = {0};
     nnc_status status = select_call(m, j, main_at, &why);
     if (status == NNC_OK && why.oom)
         status = nnc_nomem(m->sink);
-    bool sums = status == NNC_OK && !j->is_call && contraction;
+    bool sums = status == NNC_OK && !j->is_call && contraction &&
+                !j->reason; /* a reason: a kernel has won */
     if (sums)
         status = select_sums(m, j, main_at, nnc_text_str(&why));
     nnc_text_deinit(&why);

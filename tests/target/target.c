@@ -309,8 +309,8 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
     a.results = 1000000;
     for (; *posts; posts++) {
         const char *at = strchr(letters, *posts == 'A' ? 'a' : *posts);
-        a.post[a.n_post++] = (nnc_post){
-            .kind = (uint8_t)(at - letters), .in_place = *posts == 'A', .beta = 6};
+        a.post[a.n_post++] =
+            (nnc_post){.kind = (uint8_t)(at - letters), .in_place = *posts == 'A', .beta = 6};
     }
     nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, engine), &a);
     CHECK(!o.ok || o.time_ns > 0);
@@ -373,7 +373,10 @@ TEST(onednn_is_slow_at_functions)
     nnc_target t;
     CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
     const nnc_target_engine *e = nnc_target_engine_named(&t, "onednn");
-    nnc_ask a = {.dtype = DT_f32, .flops = 100000000, .bytes = 8000000, .results = 1200000,
+    nnc_ask a = {.dtype = DT_f32,
+        .flops = 100000000,
+        .bytes = 8000000,
+        .results = 1200000,
         .result_bytes = 4800000};
     int64_t plain = nnc_target_offer(&t, e, &a).time_ns;
     a.n_post = 1;

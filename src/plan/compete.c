@@ -1,0 +1,211 @@
+/* plan/compete.c -- which engine computes a call. Every engine of the target that takes it, and a generated kernel where the target's
+ * offers have one, compete by the time that they expect; at equal times the first in order of preference wins. So the choice depends
+ * on the target's numbers and on what the engines answer, nothing else. */
+#include "plan/maker.h"
+#include <string.h>
+
+static bool may(const maker *m, const nnc_engine *e)
+{
+    return e->choose && nnc_target_engine_named(m->o->target, e->name);
+}
+
+void call_for_target(nnc_call *c, const nnc_target *t, int threads)
+{
+    c->threads = threads;
+    c->target = t;
+    c->tf32 = t->tf32 && c->src.dtype == DT_f32 &&
+              (c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul);
+    c->compiled = t->compiles && c->kind == CALL_conv;
+}
+
+/* ---- times --------------------------------------------------------------------------------- */
+
+static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
+{
+    static const uint8_t kind[] = {[CALL_conv] = ASK_conv,
+        [CALL_conv_transpose] = ASK_conv_transpose,
+        [CALL_matmul] = ASK_matmul,
+        [CALL_maxpool] = ASK_pool,
+        [CALL_avgpool] = ASK_pool};
+    nnc_cost cost = nnc_node_cost(m->g, n);
+    nnc_ask a = {.kind = kind[c->kind],
+        .dtype = c->src.dtype,
+        .bias = c->has_bias,
+        .exact = m->o->target->math_exact,
+        .compiled = c->compiled,
+        .grouped = c->groups > 1,
+        .n_post = c->n_post,
+        .flops = cost.flops,
+        .bytes = cost.bytes,
+        .results = nnc_type_numel(&c->dst),
+        .result_bytes = nnc_type_bytes(&c->dst)};
+    memcpy(a.post, c->post, sizeof a.post);
+    return a;
+}
+
+/* The engine's offer; what it took in spite of its rules costs as the contraction alone. */
+static int64_t expected_ns(
+    const maker *m, const nnc_engine *e, const nnc_call *c, const nnc_node *n)
+{
+    const nnc_target_engine *row = nnc_target_engine_named(m->o->target, e->name);
+    nnc_ask a = ask_of(m, c, n);
+    nnc_offer o = nnc_target_offer(m->o->target, row, &a);
+    if (o.ok)
+        return o.time_ns;
+    return nnc_target_contraction_ns(
+        m->o->target, row, (nnc_dtype)a.dtype, c->compiled, a.flops, a.bytes);
+}
+
+static void put_us(nnc_text *t, int64_t ns)
+{
+    nnc_printf(t, ns < 100000 ? "%.1f us" : "%.0f us", (double)ns * 1e-3);
+}
+
+/* ---- asking -------------------------------------------------------------------------------- */
+
+/* One engine: with packed weights where they are static, else as they lie. */
+static nnc_status ask(maker *m, const nnc_engine *e, nnc_call *c, bool may_pack, nnc_choice *got)
+{
+    c->packed = may_pack;
+    NNC_TRY(e->choose(c, got, m->sink));
+    if (may_pack && got->ok && got->packed_bytes > 0)
+        return NNC_OK;
+    c->packed = false;
+    return may_pack ? e->choose(c, got, m->sink) : NNC_OK;
+}
+
+/* First with the sum in place (when legal), then with it as an argument. */
+static nnc_status ask_with_sum(
+    maker *m, const nnc_engine *e, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got)
+{
+    for (int in_place = sum_post >= 0; in_place >= 0; in_place--) {
+        if (sum_post >= 0)
+            c->post[sum_post].in_place = in_place;
+        NNC_TRY(ask(m, e, c, may_pack, got));
+        if (got->ok)
+            break;
+    }
+    return NNC_OK;
+}
+
+/* Is this a matrix product of more than a few rows whose second operand lies along the results? Generated kernels read other
+ * weights in panels only, which the pass pack_weights makes where they are to be computed so. */
+static bool is_kernel_product(const maker *m, const nnc_node *n)
+{
+    const nnc_node *core = n;
+    const nnc_graph *g = m->g;
+    for (uint32_t i = 0; n->body && i < n->body->n_node; i++)
+        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
+            core = &n->body->node[i];
+            g = n->body;
+        }
+    const nnc_type *y = nnc_typeof(g, core->out);
+    return core->op == OP_matmul && nnc_type_numel(y) > 8 * y->dim[y->rank - 1] &&
+           !nnc_attr_int(core, AT_transpose_b, 0) &&
+           nnc_type_is_row_major(nnc_typeof(g, core->in[1])) &&
+           nnc_type_is_row_major(nnc_typeof(g, core->out));
+}
+
+/* A generated kernel for the node, where an offer of those that run kernels has one. */
+static bool kernel_ns(const maker *m, const nnc_call *c, const nnc_node *n, int64_t *ns)
+{
+    const nnc_target *t = m->o->target;
+    nnc_ask a = ask_of(m, c, n);
+    for (int i = 0; i < t->n_engines; i++) {
+        if (!nnc_target_runs_kernels(&t->engine[i]) || !is_kernel_product(m, n))
+            continue;
+        nnc_offer o = nnc_target_offer(t, &t->engine[i], &a);
+        *ns = o.time_ns;
+        if (o.ok)
+            return true;
+    }
+    return false;
+}
+
+static void put_loser(nnc_text *losers, const char *name, int64_t ns)
+{
+    nnc_printf(losers, "%s%s ", losers->n ? ", " : "", name);
+    put_us(losers, ns);
+}
+
+nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got,
+    const char **reason, nnc_text *why)
+{
+    const nnc_node *n = &m->g->node[j->node];
+    const nnc_call asked = *c;
+    nnc_text losers = {0}, best = {0};
+    int64_t ns;
+    nnc_status status = NNC_OK;
+    *got = (nnc_choice){0};
+    for (int e = 0; e < m->o->n_engine && status == NNC_OK; e++) {
+        const nnc_engine *g = m->o->engine[e];
+        nnc_call one = asked;
+        nnc_choice choice = {0};
+        if (!may(m, g))
+            continue;
+        status = ask_with_sum(m, g, &one, may_pack, sum_post, &choice);
+        if (!choice.ok) {
+            nnc_printf(why, "%s%s: %s", why->n ? "; " : "", g->name,
+                choice.reason ? choice.reason : "not supported");
+            continue;
+        }
+        one.compiled = choice.compiled;
+        choice.time_ns = choice.time_ns ? choice.time_ns : expected_ns(m, g, &one, n);
+        if (got->ok && choice.time_ns >= got->time_ns) {
+            put_loser(&losers, g->name, choice.time_ns);
+            continue;
+        }
+        if (got->ok)
+            put_loser(&losers, m->o->engine[j->engine]->name, got->time_ns);
+        *got = choice;
+        *c = one;
+        j->engine = (int16_t)e;
+        nnc_text_clear(&best); /* the engine's text lives until it is asked again */
+        nnc_puts(&best, choice.reason ? choice.reason : g->name);
+    }
+    if (status == NNC_OK && got->ok && kernel_ns(m, &asked, n, &ns)) {
+        bool wins = ns < got->time_ns;
+        put_loser(&losers, wins ? m->o->engine[j->engine]->name : "a generated kernel",
+            wins ? got->time_ns : ns);
+        if (wins) {
+            *got = (nnc_choice){.time_ns = ns};
+            nnc_text_clear(&best);
+            nnc_puts(&best, "generated kernel, sums in registers");
+        }
+    }
+    if (losers.n) {
+        nnc_puts(&best, ", ");
+        put_us(&best, got->time_ns);
+        nnc_printf(&best, " by estimate (%s)", nnc_text_str(&losers));
+    }
+    *reason = best.n ? nnc_arena_strdup(&m->p->arena, nnc_text_str(&best)) : NULL;
+    if (status == NNC_OK && (losers.oom || best.oom || (best.n && !*reason)))
+        status = nnc_nomem(m->sink);
+    nnc_text_deinit(&losers);
+    nnc_text_deinit(&best);
+    return status;
+}
+
+nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n,
+    bool *yes, const char **why, nnc_sink *sink)
+{
+    const maker m = {.g = g, .o = o, .sink = sink};
+    nnc_call c;
+    call_args args;
+    *yes = false;
+    *why = "it is no call of a library";
+    if (!make_call(g, n, &c, &args, why))
+        return *why ? NNC_OK : nnc_nomem(sink);
+    call_for_target(&c, o->target, o->target->threads);
+    for (int e = 0; e < o->n_engine && !*yes; e++) {
+        nnc_choice got;
+        if (!may(&m, o->engine[e]))
+            continue;
+        NNC_TRY(o->engine[e]->choose(&c, &got, sink));
+        *yes = got.ok && got.compiled;
+        *why = got.apart ? got.apart : got.reason;
+        if (got.ok)
+            break;
+    }
+    return NNC_OK;
+}
