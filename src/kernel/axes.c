@@ -67,12 +67,11 @@ static void permute(nnc_kernel *k, const int *to)
     }
 }
 
-void nnc_kernel_order_axes(nnc_kernel *k)
+/* Outer axes first, then by key, larger ones first (stable). */
+static void sort_axes(nnc_kernel *k, const int64_t key[NNC_KAXES])
 {
-    int64_t key[NNC_KAXES];
     int order[NNC_KAXES], to[NNC_KAXES];
     nnc_kaxis old[NNC_KAXES];
-    find_keys(k, key);
     for (int i = 0; i < k->n_axis; i++) {
         int j = i;
         bool outer = k->axis[i].kind == KA_outer;
@@ -92,6 +91,18 @@ void nnc_kernel_order_axes(nnc_kernel *k)
         k->axis[i] = old[order[i]];
     }
     permute(k, to);
+}
+
+void nnc_kernel_outer_first(nnc_kernel *k)
+{
+    sort_axes(k, (int64_t[NNC_KAXES]){0});
+}
+
+void nnc_kernel_order_axes(nnc_kernel *k)
+{
+    int64_t key[NNC_KAXES];
+    find_keys(k, key);
+    sort_axes(k, key);
 }
 
 static bool form_merges(const nnc_affine *e, int a, int64_t extent)

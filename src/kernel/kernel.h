@@ -169,6 +169,9 @@ typedef struct nnc_kernel {
     const char *note;      /* what nnc_lower made cheaper, a line each, or NULL; no part of the text or hash */
 } nnc_kernel;
 
+/* Does it have a schedule, or is it as nnc_kernel_build made it? */
+static inline bool nnc_kernel_is_scheduled(const nnc_kernel *k) { return k->grid.cls != KC_none || k->sched.domain > 0; }
+
 /* Bytes that a run of the kernel gets for itself: on a CPU per worker, on a GPU once. */
 static inline int64_t nnc_kernel_work(const nnc_kernel *k)
 {

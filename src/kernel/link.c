@@ -322,6 +322,7 @@ nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out)
         l->k->n_outer += l->k->axis[a].kind == KA_outer;
     if (!place_all(l) || !assemble(l))
         return NULL;
+    nnc_kernel_outer_first(l->k);
     l->k->scratch_bytes = nnc_kernel_scratch(l->k);
     return l->k;
 }

@@ -41,6 +41,8 @@ typedef struct nl {
     bool oom;
 } nl;
 
+/* axes.c: outer axes get the first numbers, else in the order in which they are. */
+void nnc_kernel_outer_first(nnc_kernel *k);
 /* reuse.c: chooses the values that stages hand on and adds their buffers. */
 void nl_choose_reused(nl *l);
 

@@ -417,8 +417,8 @@ static bool get_directive(parser *p, nnc_kdo what)
 static bool get_schedule(parser *p)
 {
     nnc_kschedule *s = &p->k->sched;
-    if (!eat(p, "schedule"))
-        return false;
+    if (!nnc_scan_eat(p->s, "schedule"))
+        return true;
     if (nnc_scan_eat(p->s, "cuda"))
         return get_grid(p);
     while (!nnc_scan_is(p->s, "parallel")) {

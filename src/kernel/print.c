@@ -173,6 +173,8 @@ static void put_schedule(const printer *p)
         return;
     }
     const nnc_kschedule *s = &p->k->sched;
+    if (!nnc_kernel_is_scheduled(p->k))
+        return;
     nnc_puts(p->t, "  schedule");
     for (int i = 0; i < s->n; i++) {
         const nnc_kdirective *d = &s->d[i];

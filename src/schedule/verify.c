@@ -115,6 +115,8 @@ static const char *schedule_wrong(const nnc_kernel *k)
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)
 {
     NNC_TRY(nnc_kernel_verify(k, sink));
+    if (!nnc_kernel_is_scheduled(k))
+        return bad_kernel(k, sink, "has no schedule");
     const char *wrong = schedule_wrong(k);
     if (wrong)
         return bad_kernel(k, sink, wrong);

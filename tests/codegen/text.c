@@ -2,6 +2,8 @@
  * damage. */
 #include "help.h"
 
+#include "../gen/gen.h"
+
 static const char add_text[] =
     "kernel k_test {\n"
     "  axis i0 outer 8\n"
@@ -174,4 +176,59 @@ TEST(static_shared_memory_counts)
     CHECK(!fits_shared(MOST / 4 - 31));
     CHECK(!fits_shared(MOST / 4));
     nnc_sink_clear(test_sink);
+}
+
+/* A kernel as it is built, without a schedule: it verifies, its text is exact, and no one takes it for one that can run. */
+static bool check_unscheduled(const nnc_graph *g, const nnc_node *n, uint64_t seed)
+{
+    nnc_arena a;
+    nnc_scan s;
+    nnc_text t = {0}, u = {0};
+    nnc_arena_init(&a, 0);
+    nnc_kernel *k = nnc_kernel_build(g, n, &a, test_sink), *p = NULL;
+    bool built = k != NULL, ok = true;
+    if (built) {
+        nnc_kernel_print(&t, k);
+        nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
+        ok = nnc_kernel_verify(k, test_sink) == NNC_OK;
+        p = nnc_kernel_parse(&s, &a, test_sink);
+        if (p)
+            nnc_kernel_print(&u, p);
+        ok = ok && p && !strcmp(nnc_text_str(&t), nnc_text_str(&u)) &&
+             p->scratch_bytes == k->scratch_bytes && !strstr(nnc_text_str(&t), "schedule");
+        ok = ok && nnc_schedule_verify(k, test_sink) != NNC_OK;
+    }
+    if (!ok)
+        test_fail(__FILE__, __LINE__, "seed %llu:\n%s\nprints again as\n%s",
+            (unsigned long long)seed, nnc_text_str(&t), nnc_text_str(&u));
+    nnc_text_deinit(&t);
+    nnc_text_deinit(&u);
+    nnc_arena_deinit(&a);
+    nnc_sink_clear(test_sink);
+    return built;
+}
+
+TEST(unscheduled_kernels)
+{
+    int built = 0;
+    for (uint64_t i = 0; i < 200; i++) {
+        gen_options o = {.seed = test_seed * 1000 + i,
+            .nodes = 1 + (int)(i % 12),
+            .max_elements = 600,
+            .dtypes = i % 2 ? 1 << DT_f16 | 1 << DT_f32 | 1 << DT_i32 : 0};
+        nnc_graph *g = gen_graph(&o, test_sink), *f = g ? gen_fused(g, test_sink) : NULL;
+        CHECK(g != NULL);
+        for (uint32_t k = 0; g && k < g->n_node; k++) {
+            const nnc_node *n = &g->node[k];
+            if ((nnc_op_class((nnc_op)n->op) != CL_leaf || n->op == OP_iota) && !nnc_is_view(g, n))
+                built += check_unscheduled(g, n, o.seed);
+        }
+        for (uint32_t k = 0; f && k < f->n_node; k++)
+            if (f->node[k].op == OP_fused)
+                built += check_unscheduled(f, &f->node[k], o.seed);
+        nnc_sink_clear(test_sink);
+        nnc_graph_destroy(f);
+        nnc_graph_destroy(g);
+    }
+    CHECK(built > 500);
 }
