@@ -6,34 +6,39 @@
 
 /* ---- one instruction ---- */
 
-static nnc_kins blank(nnc_kop op, nnc_dtype d)
+/* A new instruction, the last of t->ins; NULL: out of memory. */
+static nx_ins *add(nx *t, nnc_kop op, nnc_dtype d, nx_place at)
 {
-    return (nnc_kins){
-        .op = (uint8_t)op, .dtype = (uint8_t)d, .buf = -1, .arg = {-1, -1, -1}, .lo = 1};
-}
-
-static int32_t add(nx *t, const nnc_kins *k, nx_place at)
-{
-    nx_ins *p = t->ins;
     if ((size_t)t->n_ins >=
         t->cap_ins) { /* not in the arena, which zeroes: questions are many and short */
         size_t cap = t->cap_ins ? 2 * t->cap_ins : 64 + 4 * (size_t)t->set->n;
-        p = nnc_realloc(t->ins, cap * sizeof *p);
+        nx_ins *p = nnc_realloc(t->ins, cap * sizeof *p);
+        t->oom |= !p;
         t->cap_ins = p ? cap : t->cap_ins;
         t->ins = p ? p : t->ins;
     }
-    t->oom |= !p || t->n_ins >= NNC_KMAX_INS;
+    t->oom |= t->n_ins >= NNC_KMAX_INS;
     if (t->oom)
-        return -1;
-    nx_ins *q = &p[t->n_ins];
-    q->k = *k;
+        return NULL;
+    nx_ins *q = &t->ins[t->n_ins++];
+    memset(&q->k, 0, sizeof q->k);
+    q->k.op = (uint8_t)op;
+    q->k.dtype = (uint8_t)d;
+    q->k.buf = -1;
+    q->k.arg[0] = q->k.arg[1] = q->k.arg[2] = -1;
+    q->k.lo = 1; /* no range yet */
     q->at = at;
     q->last_first = q->load = q->expensive = false;
     q->part = -1;
     q->v = NNC_NONE;
     q->guard = -1;
     q->idx = NULL;
-    return t->n_ins++;
+    return q;
+}
+
+static int32_t last(const nx *t)
+{
+    return t->oom ? -1 : t->n_ins - 1;
 }
 
 nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args)
@@ -50,24 +55,25 @@ nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args)
 /* Constants have no place: each user has them beside it. */
 int32_t nx_const(nx *t, nnc_dtype d, double v)
 {
-    nnc_kins in = blank(KO_const, d);
-    if (d == DT_f32)
-        in.f = (float)v;
-    else if (nnc_is_float(d))
-        in.f = v;
-    else {
+    nx_ins *q = add(t, KO_const, d, (nx_place){0});
+    if (!q)
+        return -1;
+    if (nnc_is_float(d)) {
+        q->k.f = d == DT_f32 ? (float)v : v;
+    } else {
         uint64_t w = 0;
         nnc_set_f64(d, &w, 0, v);
-        in.i = nnc_get_i64(d, &w, 0);
+        q->k.i = nnc_get_i64(d, &w, 0);
     }
-    return add(t, &in, (nx_place){0});
+    return last(t);
 }
 
 int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v)
 {
-    nnc_kins in = blank(KO_const, d);
-    in.i = v;
-    return add(t, &in, (nx_place){0});
+    nx_ins *q = add(t, KO_const, d, (nx_place){0});
+    if (q)
+        q->k.i = v;
+    return last(t);
 }
 
 int32_t nx_number(nx *t, nnc_ref v, double f)
@@ -77,13 +83,15 @@ int32_t nx_number(nx *t, nnc_ref v, double f)
 
 int32_t nx_sop(nx *t, nx_place at, nnc_sop op, nnc_dtype d, int32_t a, int32_t b, int32_t c)
 {
-    nnc_kins in = blank(KO_sop, d);
-    in.sop = (uint8_t)op;
-    in.cast_to = op == SC_cast ? (uint8_t)d : 0;
-    in.arg[0] = a;
-    in.arg[1] = b;
-    in.arg[2] = c;
-    return t->oom ? -1 : add(t, &in, at);
+    nx_ins *q = t->oom ? NULL : add(t, KO_sop, d, at);
+    if (q) {
+        q->k.sop = (uint8_t)op;
+        q->k.cast_to = op == SC_cast ? (uint8_t)d : 0;
+        q->k.arg[0] = a;
+        q->k.arg[1] = b;
+        q->k.arg[2] = c;
+    }
+    return last(t);
 }
 
 /* condition ? x : fill, the fill computed first. */
@@ -105,9 +113,10 @@ int32_t nx_index(nx *t, nx_place at, const nnc_affine *e)
     for (int a = 0; a < t->k->n_axis; a++) {
         if (e->k[a] == 0)
             continue;
-        nnc_kins in = blank(KO_index, DT_i64);
-        in.i = a;
-        int32_t x = add(t, &in, at);
+        nx_ins *q = add(t, KO_index, DT_i64, at);
+        if (q)
+            q->k.i = a;
+        int32_t x = last(t);
         if (e->k[a] != 1)
             x = nx_sop(t, at, SC_mul, DT_i64, x, nx_const_int(t, DT_i64, e->k[a]), -1);
         sum = sum < 0 ? x : nx_sop(t, at, SC_add, DT_i64, sum, x, -1);
@@ -188,32 +197,36 @@ static nnc_affine offset(const nnc_type *t, const nnc_affine *idx)
     return at;
 }
 
-/* A load with its guards; where they are more than an instruction holds, a select stands behind it. */
-static int32_t add_load(nx *t, nnc_kins *in, nx_place at, nnc_ref v, int32_t guard, int32_t fill)
+/* A load with its guards; where they are more than an instruction holds, a select stands behind it. `e`: its offset; `at` >= 0: an index
+ * that is added `scale` times, clamped below `limit`. */
+static int32_t add_load(nx *t, nx_place p, nnc_ref v, const nnc_affine *e, int32_t at,
+    int64_t scale, int64_t limit, int32_t guard, int32_t fill)
 {
-    nnc_dtype d = (nnc_dtype)in->dtype;
+    nnc_dtype d = nx_dtype(t, v);
     int n = chain_length(t, guard), buf = buffer_of(t, v);
-    if (buf < 0)
-        return -1;
-    in->buf = (int16_t)buf;
     if (n > 0 && fill < 0)
         fill = nx_const(t, d, 0);
     bool own = n > 0 && n <= NNC_KGUARDS;
-    if (own)
-        in->arg[1] = fill;
-    int32_t x = t->oom ? -1 : add(t, in, at);
-    if (x >= 0 && own)
-        t->ins[x].guard = guard;
-    return x < 0 || n <= NNC_KGUARDS ? x : select(t, at, nx_condition(t, at, guard, -1), x, fill);
+    nx_ins *q = t->oom ? NULL : add(t, KO_load, d, p);
+    if (!q)
+        return -1;
+    q->k.buf = (int16_t)buf;
+    q->k.at = *e;
+    q->k.arg[0] = at;
+    q->k.arg[1] = own ? fill : -1;
+    q->k.scale = scale;
+    q->k.limit = limit;
+    q->guard = own ? guard : -1;
+    int32_t x = last(t);
+    return n <= NNC_KGUARDS ? x : select(t, p, nx_condition(t, p, guard, -1), x, fill);
 }
 
 int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t fill)
 {
     const nnc_type *y = nnc_typeof(t->g, v);
-    nnc_kins in = blank(KO_load, nx_dtype(t, v));
     nx_place at = {.ctx = (int16_t)ctx, .axes = nx_axes(idx, y->rank) | nx_guard_axes(t, guard)};
-    in.at = offset(y, idx);
-    int32_t x = add_load(t, &in, at, v, guard, fill);
+    nnc_affine e = offset(y, idx);
+    int32_t x = add_load(t, at, v, &e, -1, 0, 0, guard, fill);
     if (x >= 0) {
         t->ins[x].load = true;
         t->ins[x].v = v;
@@ -238,13 +251,9 @@ int32_t nx_gather(
         int32_t up = nx_sop(t, p, SC_add, DT_i64, at, nx_const_int(t, DT_i64, y->dim[dim]), -1);
         at = nx_sop(t, p, SC_select, DT_i64, neg, up, at);
     }
-    nnc_kins in = blank(KO_load, nx_dtype(t, v));
+    nnc_affine e = offset(y, idx);
     nnc_type_strides(y, stride);
-    in.at = offset(y, idx);
-    in.arg[0] = at;
-    in.scale = stride[dim];
-    in.limit = y->dim[dim];
-    return t->oom ? -1 : add_load(t, &in, p, v, guard, -1);
+    return add_load(t, p, v, &e, at, stride[dim], y->dim[dim], guard, -1);
 }
 
 /* Mirrored at 0 and n-1 until inside; `least`: the smallest value of x. */
@@ -286,11 +295,9 @@ int32_t nx_computed(
         x = nx_sop(t, at, SC_mul, DT_i64, x, nx_const_int(t, DT_i64, stride[d]), -1);
         sum = nx_sop(t, at, SC_add, DT_i64, sum, x, -1);
     }
-    nnc_kins in = blank(KO_load, nx_dtype(t, v));
-    in.arg[0] = sum;
-    in.scale = 1;
-    in.limit = nnc_type_numel(y);
-    return t->oom || !nx_count(t, v) ? -1 : add_load(t, &in, at, v, guard, -1);
+    if (t->oom || !nx_count(t, v))
+        return -1;
+    return add_load(t, at, v, &(nnc_affine){0}, sum, 1, nnc_type_numel(y), guard, -1);
 }
 
 int32_t nx_filled(nx *t, nx_place at, int32_t x, int32_t inner, int32_t outer, int32_t fill)
@@ -503,10 +510,12 @@ int32_t nx_reduce(nx *t, nx_place at, nnc_ref v, int32_t x, int32_t inner, int32
     at.home = NH_body;
     if (inner != guard)
         x = nx_filled(t, at, x, inner, guard, neutral(t, op, d));
-    nnc_kins in = blank(KO_reduce, kind >= KR_argmax ? DT_i64 : d);
-    in.sop = (uint8_t)kind;
-    in.arg[0] = x;
-    int32_t y = x < 0 ? -1 : add(t, &in, at);
+    nx_ins *q = x < 0 ? NULL : add(t, KO_reduce, kind >= KR_argmax ? DT_i64 : d, at);
+    if (!q)
+        return -1;
+    q->k.sop = (uint8_t)kind;
+    q->k.arg[0] = x;
+    int32_t y = last(t);
     at.home = NH_post;
     if (y >= 0 && op == OP_reduce_mean)
         y = nx_sop(t, at, SC_div, d, y, nx_const(t, d, (double)count), -1);
@@ -525,21 +534,20 @@ bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, i
         if (s->out[j] != v)
             continue;
         const nnc_type *type = s->type ? &s->type[j] : nnc_typeof(t->g, v);
-        nnc_kins in = blank(KO_store, (nnc_dtype)t->ins[x].k.dtype);
-        in.buf = (int16_t)j; /* link.c counts the operands' buffers before it */
-        in.at = offset(type, idx);
-        in.arg[0] = x;
-        int32_t y = add(t, &in, at);
         int32_t *p =
             nnc_arena_grow(t->a, t->store, &t->cap_store, (size_t)t->n_store + 1, sizeof *p);
         t->oom |= !p;
-        if (t->oom || y < 0)
+        nx_ins *q = p ? add(t, KO_store, (nnc_dtype)t->ins[x].k.dtype, at) : NULL;
+        if (!q)
             return false;
         t->store = p;
-        p[t->n_store++] = y;
-        t->ins[y].guard = guard;
-        t->ins[y].v = v;
-        t->ins[y].idx = idx;
+        p[t->n_store++] = last(t);
+        q->k.buf = (int16_t)j; /* link.c counts the operands' buffers before it */
+        q->k.at = offset(type, idx);
+        q->k.arg[0] = x;
+        q->guard = guard;
+        q->v = v;
+        q->idx = idx;
     }
     return true;
 }
