@@ -225,10 +225,6 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 #define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
 #define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
 #define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
-#define NNC_NEST_RESULTS NNC_KERNEL_RESULTS /* former names */
-#define NNC_NEST_ENDS NNC_KERNEL_ARGUMENTS
-#define NNC_NEST_JOIN NNC_KERNEL_CONCAT
-#define nnc_nest_ok nnc_kernel_possible
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, nnc_arena *a,
     const char **why);
 

@@ -160,7 +160,7 @@ static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, c
 static void pack(pass *p, uint32_t i, int operand, const packing *k)
 {
     nnc_node n = p->g->node[i];
-    nnc_ref in[NNC_NEST_ENDS], v = n.in[operand];
+    nnc_ref in[NNC_KERNEL_ARGUMENTS], v = n.in[operand];
     layers l = layers_of(p, i, NNC_NONE);
     edit_at(p, i);
     nnc_ref panels = nnc_transpose(p->g, nnc_reshape(p->g, v, k->rank, k->cut), k->perm);
@@ -192,7 +192,8 @@ nnc_status pass_pack_weights(pass *p)
     uint32_t n = p->g->n_node;
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
-        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) || c->n_in > NNC_NEST_ENDS)
+        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
+            c->n_in > NNC_KERNEL_ARGUMENTS)
             continue;
         const nnc_target_engine *e = engine_of(p, c);
         int operand;
