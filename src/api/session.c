@@ -121,9 +121,10 @@ nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out)
 {
     const nnc_graph *g = a->source;
     *out = (nnc_index_use){0};
-    for (uint32_t n = 0; n < g->n_node; n++) {
+    for (uint32_t n = 0; n < g->n_node;
+         n++) { /* a plan's inputs are the graph's, in order; they may have no names */
         nnc_ref r = g->node[n].out;
-        if (g->node[n].op == OP_input && !strcmp(g->value[r].name, a->plan->input_name[i]))
+        if (g->node[n].op == OP_input && i-- == 0)
             return nnc_is_float((nnc_dtype)nnc_typeof(g, r)->dtype) ? NNC_OK
                                                                     : nnc_indexes(g, r, out);
     }
