@@ -1,6 +1,7 @@
 /* frontend/build_nn.c -- builders of layers with weights, windows and norms: each checks and normalises an fe_spec in the user's terms,
  * then makes a few nodes. Errors that shape inference reports too are left to it; it reports them at the layer's place. */
 #include "frontend/internal.h"
+#include <assert.h>
 #include <string.h>
 
 static const nnc_type *in_type(const fe_layer *l)
@@ -44,6 +45,7 @@ static bool make_pad(fe_layer *l, window *w)
     for (int i = 0; i < 2 * w->n && p->n > 0; i++)
         w->pad[i] = p->v[p->one ? 0 : i % p->n];
     for (int i = 0; i < w->n && p->n < 0; i++) {
+        assert(w->stride[i] > 0); /* by the table of keys */
         int64_t in = in_type(l)->dim[2 + i], out = nnc_ceildiv(in, w->stride[i]);
         int64_t need =
             nnc_max64((out - 1) * w->stride[i] + (w->kernel[i] - 1) * w->dilation[i] + 1 - in, 0);
@@ -157,9 +159,11 @@ nnc_ref fe_build_conv(fe_layer *l)
     if (!divides(l, "input", in, groups) || !divides(l, "output", channels, groups))
         return NNC_NONE;
     int64_t d[5] = {back ? in : channels, (back ? channels : in) / groups};
-    double fan_in = (double)(in / groups);
+    const int64_t group_channels = in / groups;
+    double fan_in = (double)group_channels;
     for (int i = 0; i < w.n; i++) {
         d[2 + i] = w.kernel[i];
+        assert(w.stride[i] > 0);
         fan_in *= (double)(back ? nnc_ceildiv(w.kernel[i], w.stride[i]) : w.kernel[i]);
     }
     int n = put_attr(a, window_attrs(&w, a), AT_output_padding, w.n, w.output_padding, 0);
@@ -335,7 +339,7 @@ nnc_ref fe_build_param(fe_layer *l)
 
 nnc_ref fe_build_constant(fe_layer *l)
 {
-    nnc_type t;
+    nnc_type t = {0};
     if (!make_type(l, &t) || !fe_fits(l, "value", l->s.value, (nnc_dtype)t.dtype, "the constant"))
         return NNC_NONE;
     nnc_ref r = nnc_scalar(l->f->g, (nnc_dtype)t.dtype, l->s.value);
@@ -344,7 +348,7 @@ nnc_ref fe_build_constant(fe_layer *l)
 
 nnc_ref fe_build_iota(fe_layer *l)
 {
-    nnc_type t;
+    nnc_type t = {0};
     int64_t dim = l->s.dim;
     if (!make_type(l, &t))
         return NNC_NONE;

@@ -140,7 +140,7 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
         if (u.must && !cJSON_GetObjectItemCaseSensitive(item, fe_keys[u.key].name))
             fe_fail_at(f, item, false, path, "%s needs \"%s\": %s", op, fe_keys[u.key].name,
                 fe_keys[u.key].doc);
-    for (const cJSON *a = cJSON_IsArray(args) ? args->child : NULL; a; a = a->next)
+    for (const cJSON *a = args && cJSON_IsArray(args) ? args->child : NULL; a; a = a->next)
         if (a->valuestring && !cJSON_GetObjectItemCaseSensitive(item, a->valuestring))
             fe_fail_at(f, item, false, path, "block %s needs its arg \"%s\"", op, a->valuestring);
 }
@@ -325,7 +325,7 @@ static void check_block(fe *f, const cJSON *b)
                 *inputs = cJSON_GetObjectItemCaseSensitive(b, "inputs");
     if (inputs && (!cJSON_IsArray(inputs) || !inputs->child))
         fe_fail_at(f, inputs, false, path, "inputs: expected a list of names");
-    for (const cJSON *i = cJSON_IsArray(inputs) ? inputs->child : NULL; i; i = i->next)
+    for (const cJSON *i = inputs && cJSON_IsArray(inputs) ? inputs->child : NULL; i; i = i->next)
         if (!cJSON_IsString(i))
             fe_fail_at(f, i, false, path, "inputs: expected names in quotes");
         else

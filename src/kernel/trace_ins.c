@@ -1,6 +1,7 @@
 /* kernel/trace_ins.c -- instructions of a kernel being built: elements of operands, scalar ops, reductions, stores. */
 #include "kernel/trace.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -351,6 +352,7 @@ static nnc_ref put_op(void *ctx, nnc_op op, int n, const nnc_ref *in)
     parts *p = ctx;
     nnc_sop sop;
     int32_t arg[3] = {-1, -1, -1};
+    assert(n <= 3);
     for (int i = 0; i < n; i++) {
         if (in[i] == NNC_NONE)
             return NNC_NONE;

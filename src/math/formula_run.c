@@ -248,8 +248,9 @@ void nnc_formula_run(const nnc_formula *f, int n, const void *a, const void *b, 
         for (int i = 0; i < f->n; i++) {
             const nnc_fstep *s = &f->step[i];
             const size_t size = s->type == FT_f64 ? 8 : 4;
-            if (s->op == FO_arg)
-                memcpy(&v[i], (const char *)(s->n ? b : a) + size * (size_t)at, size * m);
+            const char *from = s->n ? b : a; /* b is there where a step asks for it */
+            if (s->op == FO_arg && from)
+                memcpy(&v[i], from + size * (size_t)at, size * m);
         }
         go(f, width, v);
         memcpy((char *)y + to * (size_t)at, &v[f->n - 1], to * m);

@@ -428,14 +428,14 @@ void nnc_exec_destroy(nnc_exec *e)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
             if (e->dev[d].stream[s])
                 e->dev[d].api->stream_destroy(e->dev[d].stream[s]);
-    if (e->own.capture)
+    if (e->dev && e->own.capture)
         e->dev[0].api->capture_destroy(e->own.capture);
     if (e->owned)
         nnc_exec_unload(e, true);
-    for (int i = 0; e->event && i < e->p->n_event; i++)
+    for (int i = 0; e->dev && e->event && i < e->p->n_event; i++)
         if (e->event[i])
             e->dev[e->p->cmd[e->record[i]].device].api->event_destroy(e->event[i]);
-    for (int i = 0; e->clock && i < 2 * (e->p->end[SEC_main] - e->p->end[SEC_init]); i++)
+    for (int i = 0; e->dev && e->clock && i < 2 * (e->p->end[SEC_main] - e->p->end[SEC_init]); i++)
         if (e->clock[i])
             clocked(e, i)->api->event_destroy(e->clock[i]);
     for (int d = 0; e->dev && d < e->p->n_device; d++) {
