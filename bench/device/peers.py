@@ -99,7 +99,7 @@ def expression(n, i, shapes):
     """One node as PyTorch's user would write it."""
     op, a, spatial = n["op"], n["attr"], len(n["shape"]) - 2
     unary = {"relu": "F.relu", "sin": "torch.sin", "exp": "torch.exp", "tanh": "torch.tanh", "sigmoid": "torch.sigmoid",
-             "silu": "F.silu"}
+             "silu": "F.silu", "relu6": "F.relu6", "hardswish": "F.hardswish"}
     binary = {"add": "+", "sub": "-", "mul": "*", "div": "/"}
     if op in ("dropout", "identity"):
         return i[0]
