@@ -35,8 +35,7 @@ static void add_range(
     nnc_error *e, const nnc_rval *want, int64_t first_want, nnc_dtype d, const void *got, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
-        nnc_error_add(e, nnc_get_f64(d, got, i),
-            want->f ? want->f[first_want + i] : (double)want->i[first_want + i]);
+        nnc_error_add(e, nnc_get_f64(d, got, i), nnc_rval_number(want, first_want + i));
 }
 
 /* Rows of one output against the reference, a piece at a time. */

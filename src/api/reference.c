@@ -135,9 +135,9 @@ static void free_values(nnc_rval *value, int n)
     nnc_free(value);
 }
 
-static double at(const nnc_rval *v, int64_t i)
+double nnc_rval_number(const nnc_rval *v, int64_t i)
 {
-    return v->f ? v->f[i] : (double)v->i[i];
+    return v->f ? v->f[i] : v->type.dtype == DT_u64 ? (double)(uint64_t)v->i[i] : (double)v->i[i];
 }
 
 nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g,
@@ -158,7 +158,8 @@ nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g
                    : nnc_nomem(sink);
         for (int o = 0; !st && o < r->n_out; o++)
             for (int64_t i = 0; i < nnc_type_numel(&value[o].type); i++)
-                nnc_error_add(&e[o], at(&value[o], i), at(&r->value[o], i));
+                nnc_error_add(
+                    &e[o], nnc_rval_number(&value[o], i), nnc_rval_number(&r->value[o], i));
         free_values(value, r->n_out);
     }
     for (int o = 0; !st && o < r->n_out; o++)

@@ -30,6 +30,8 @@ typedef struct nnc_error {
     int64_t mismatched; /* where only one is finite, or they are different infinities or an infinity and NaN */
 } nnc_error;
 void nnc_error_add(nnc_error *e, double got, double want);
+/* Element i as a number; u64 is kept as the bits of an int64_t. */
+double nnc_rval_number(const nnc_rval *v, int64_t i);
 double nnc_error_nmse(const nnc_error *e);    /* sum (got-want)^2 / sum want^2; infinite with a mismatch */
 double nnc_error_max_rel(const nnc_error *e); /* max |got-want| / max |want|; infinite with a mismatch */
 
