@@ -30,6 +30,14 @@ static int add(bench *b, nnc_kins ins)
     return b->k.n_ins++;
 }
 
+/* Vectors of `width` elements along the axis, `units` of them in parallel. */
+static nnc_kschedule schedule(int axis, int width, int64_t units)
+{
+    nnc_kschedule s = {.domain = units, .grain = 1};
+    (void)nnc_sched_put(&s, KD_vector, axis, width);
+    return s;
+}
+
 /* What nnc_kernel_ranges finds for sin: results in [-1, 1], the third and later in [-0.8415,
  * 0.8415] and below. */
 static void sines(bench *b, int64_t n, int depth, bool stream)
@@ -63,7 +71,10 @@ static void sines(bench *b, int64_t n, int depth, bool stream)
     }
     add(b, (nnc_kins){.op = KO_store, .dtype = DT_f32, .buf = 1, .at.k = {1}, .arg = {v, -1, -1}});
     b->stage[0] = (nnc_kstage){0, 0, b->k.n_ins, b->k.n_ins, b->k.n_ins};
-    b->k.sched = (nnc_kschedule){0, 64, chunk, (n + chunk - 1) / chunk, 1, stream};
+    b->k.sched = schedule(0, 64, (n + chunk - 1) / chunk);
+    (void)nnc_sched_put(&b->k.sched, KD_tile, 0, chunk);
+    if (stream)
+        (void)nnc_sched_put(&b->k.sched, KD_nontemporal, -1, 0);
 }
 
 static void softmax(bench *b, int64_t rows, int64_t cols, int width)
@@ -101,7 +112,7 @@ static void softmax(bench *b, int64_t rows, int64_t cols, int width)
     v = add(b, (nnc_kins){.op = KO_sop, .dtype = DT_f32, .sop = SC_mul, .arg = {v, s, -1}});
     add(b, (nnc_kins){.op = KO_store, .dtype = DT_f32, .buf = 1, .at = at[2], .arg = {v, -1, -1}});
     b->stage[2] = (nnc_kstage){8, first, b->k.n_ins, b->k.n_ins, b->k.n_ins};
-    b->k.sched = (nnc_kschedule){3, (int16_t)width, 0, rows, 1, false};
+    b->k.sched = schedule(3, width, rows);
 }
 
 static void part(void *ctx, int p, int parts)

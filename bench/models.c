@@ -50,7 +50,7 @@ static double limit(const nnc_plan *p, const nnc_cmd *c, const machine *m)
 static double roofline(const nnc_plan *p, const machine *m)
 {
     double s = 0;
-    for (int i = p->main_first; i < p->n_cmd; i++)
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++)
         s += limit(p, &p->cmd[i], m);
     return s;
 }
@@ -59,9 +59,9 @@ static void print_layers(const nnc_plan *p, const machine *m, const int64_t *ns)
 {
     printf("    %9s %9s %7s %9s %8s  %-10s %s\n", "us", "limit us", "share", "GFLOP/s", "GB/s",
         "class", "layers");
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        double t = (double)ns[i - p->main_first] * 1e-9, l = limit(p, c, m);
+        double t = (double)ns[i - nnc_plan_first(p, SEC_main)] * 1e-9, l = limit(p, c, m);
         if (c->kind == CMD_kernel || c->kind == CMD_call || c->kind == CMD_copy)
             printf("    %9.1f %9.1f %6.0f%% %9.1f %8.1f  %-10s %s\n", t * 1e6, l * 1e6, 100 * l / t,
                 (double)c->flops / t * 1e-9, (double)c->bytes / t * 1e-9,
@@ -87,7 +87,7 @@ static nnc_status fill(nnc_session *s, nnc_sink *sink)
 /* Least time of every command over some profiled runs: where time goes without the noise. */
 static nnc_status profile(nnc_session *s, int64_t *least, nnc_sink *sink)
 {
-    int n = s->plan->n_cmd - s->plan->main_first;
+    int n = s->plan->end[SEC_main] - nnc_plan_first(s->plan, SEC_main);
     int64_t *a = nnc_calloc((size_t)n, 8), *b = nnc_calloc((size_t)n, 8);
     nnc_status st = a && b ? NNC_OK : nnc_nomem(sink);
     for (int r = 0; !st && r < 10; r++) {
@@ -154,7 +154,7 @@ static nnc_status time_session(const char *title, nnc_session *s, const machine 
     for (int i = 0; i < 2; i++)
         NNC_TRY(nnc_session_run(s, sink));
     NNC_TRY(time_in_turn(s, now, &t, sink));
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         flops += p->cmd[i].flops;
         bytes += p->cmd[i].bytes;
     }
@@ -166,7 +166,7 @@ static nnc_status time_session(const char *title, nnc_session *s, const machine 
         (double)bytes / median * 1e-9);
     if (!o->layers)
         return NNC_OK;
-    int64_t *least = nnc_calloc((size_t)(p->n_cmd - p->main_first) + 1, 8);
+    int64_t *least = nnc_calloc((size_t)(p->end[SEC_main] - nnc_plan_first(p, SEC_main)) + 1, 8);
     nnc_status st = least ? profile(s, least, sink) : nnc_nomem(sink);
     if (!st)
         print_layers(p, m, least);

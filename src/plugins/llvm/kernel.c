@@ -233,7 +233,7 @@ static bool sums_pieces(const ll_emit *e, const stage *s, int level)
 static void run_pieces(ll_emit *e, stage *s, int level)
 {
     ll_mod *m = e->m;
-    V total[MOST_PIECES], node[MOST_PIECES];
+    V total[MOST_PIECES] = {NULL}, node[MOST_PIECES];
     int a = s->ax[level];
     int64_t n = e->k->axis[a].extent;
     bool several = n > PIECE;
@@ -666,6 +666,7 @@ static void run_tiles(ll_emit *e, const V *index, int a)
             ll_vectors(e, index);
         return;
     }
+    assert(tile > 1);
     int64_t n = k->axis[a].extent;
     V from = LLVMBuildNSWMul(m->b, index[a], ll_i64(m, tile), "");
     V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, tile), ""), ll_i64(m, n)};
@@ -683,7 +684,7 @@ static void run_units(ll_emit *e)
     ll_mod *m = e->m;
     const nnc_kernel *k = e->k;
     int digits[NNC_KAXES], across = nnc_sched_axis(&k->sched, KD_transpose), first = 0;
-    V index[NNC_KAXES];
+    V index[NNC_KAXES] = {NULL};
     ll_loop l;
     ll_loop_begin(
         m, &l, LLVMGetParam(m->fn, 1), LLVMGetParam(m->fn, 2), ll_i64(m, 1), NULL, NULL, 0);
