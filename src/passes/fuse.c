@@ -9,6 +9,7 @@
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
 enum {
@@ -442,6 +443,12 @@ static void remark_apart(groups *s)
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
+/* Values made since the groups were formed are results of regions rewritten before: none is inside this one. */
+static bool is_marked(const groups *s, nnc_ref v, uint32_t stamp)
+{
+    return v < s->n_value && s->mark[v] == stamp;
+}
+
 /* Members without the views that only stand before the kernel, and the scalar constants they read,
  * in front. */
 static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
@@ -458,7 +465,7 @@ static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
         return NULL;
     for (uint32_t k = 0; k < g->n; k++) {
         const nnc_node *m = &p->g->node[g->member[k]];
-        if (nnc_is_view(p->g, m) && s->mark[m->in[0]] != in)
+        if (nnc_is_view(p->g, m) && !is_marked(s, m->in[0], in))
             continue;
         kept[n++] = g->member[k];
         for (uint32_t o = 0; o < m->n_out; o++)
@@ -466,7 +473,8 @@ static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
         for (int j = 0; j < m->n_in; j++) {
             const nnc_node *d = nnc_def(p->g, m->in[j]);
             if (d->op == OP_constant && nnc_type_numel(nnc_typeof(p->g, d->out)) == 1 &&
-                s->mark[d->out] != in) {
+                !is_marked(s, d->out, in)) {
+                assert(d->out < s->n_value);
                 s->mark[d->out] = in;
                 list[c++] = node_index(p, d);
             }

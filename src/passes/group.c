@@ -44,7 +44,7 @@ static void init_group(groups *s, uint32_t i, uint32_t *self)
 bool groups_init(groups *s, pass *p)
 {
     uint32_t n = p->g->n_node;
-    *s = (groups){.p = p, .n_node = n};
+    *s = (groups){.p = p, .n_node = n, .n_value = p->g->n_value};
     uint32_t *self = ARENA_NEW(p->a, uint32_t, n + 1);
     s->parent = ARENA_NEW(p->a, uint32_t, n + 1);
     s->of = ARENA_NEW(p->a, group, n + 1);

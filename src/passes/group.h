@@ -19,7 +19,8 @@ typedef struct groups {
     group *of;        /* by root */
     bool *fusable;    /* may join a kernel */
     uint32_t *ord;    /* by root: position in a topological order of groups; unique */
-    uint32_t *mark;   /* per value: stamps */
+    uint32_t *mark;   /* per value, of the n_value that there were at the start: stamps */
+    uint32_t n_value;
     uint32_t *seen;   /* per node: stamps */
     uint32_t stamp;
     uint32_t *stack, *ahead, *behind; /* scratch of searches */
