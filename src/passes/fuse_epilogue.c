@@ -52,13 +52,40 @@ bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v)
            (!has_bias(c) || (edit_static(p, v) && edit_static(p, c->in[2])));
 }
 
-/* Why memory of `other` may not be overwritten; NULL: it may. */
-static const char *lives_on(const pass *p, nnc_ref other)
+/* Do operands of contraction i depend on every reader of `other` but `add`, so that these have run before it in any order of the plan? A
+ * residual block reads its input first in its branch, last in its sum. Breadth first, over the ops of one branch. */
+static bool read_before(pass *p, nnc_ref other, uint32_t i, uint32_t add)
+{
+    enum { MOST_READERS = 8, MOST_NODES = 64 };
+    uint32_t reader[MOST_READERS], seen[MOST_NODES] = {i};
+    int n = users_through_views(p, other, reader, MOST_READERS), found = 0, n_seen = 1;
+    if (n > MOST_READERS || edit_is_output(p, other))
+        return false;
+    for (int at = 0; at < n_seen; at++) {
+        const nnc_node *c = &p->g->node[seen[at]];
+        for (int r = 0; r < n; r++) /* i itself reads while it writes */
+            found += at > 0 && reader[r] == seen[at];
+        for (int k = 0; k < c->n_in; k++) {
+            uint32_t d = p->g->value[c->in[k]].node;
+            bool known = d == p->g->value[other].node || edit_static(p, c->in[k]);
+            for (int j = 0; j < n_seen && !known; j++)
+                known = seen[j] == d;
+            if (!known && n_seen < MOST_NODES)
+                seen[n_seen++] = d;
+        }
+    }
+    for (int r = 0; r < n; r++)
+        found += reader[r] == add;
+    return found == n;
+}
+
+/* Why contraction i may not overwrite memory of `other` when it takes in `add`; NULL: it may. */
+static const char *lives_on(pass *p, nnc_ref other, uint32_t i, uint32_t add)
 {
     const nnc_node *d = nnc_def(p->g, other);
     if (nnc_op_class(d->op) == CL_leaf || edit_static(p, other) || nnc_is_view(p->g, d))
         return "the added tensor's memory is not its own";
-    return edit_only_user(p, other) ? NULL : "the added tensor has other readers";
+    return read_before(p, other, i, add) ? NULL : "the added tensor has readers that may run later";
 }
 
 /* Adds op n, applied to x and the chain's k-th, to what is asked. NULL, or why it is no epilogue. */
@@ -84,7 +111,7 @@ static const char *add_op(
             return "the added tensor is neither one number per channel nor of the result's shape";
         if (!nnc_type_same_memory(y, t))
             return "the added tensor has another memory order";
-        post.in_place = !lives_on(p, other);
+        post.in_place = !lives_on(p, other, i, node_index(p, n));
         a->bytes = nnc_add_sat(a->bytes, nnc_type_bytes(y));
     }
     if (a->n_post == NNC_MAX_POST)
@@ -153,8 +180,8 @@ const char *epilogue_allows(
     if (n->op == OP_add && a.n_post && !a.post[a.n_post - 1].in_place) {
         a.post[a.n_post - 1].in_place = true;
         if (nnc_target_offer(p->t, e, &a).ok)
-            return remark_text(
-                p, "%s adds in place only, and %s", e->name, lives_on(p, other_operand(n, x)));
+            return remark_text(p, "%s adds in place only, and %s", e->name,
+                lives_on(p, other_operand(n, x), i, node_index(p, n)));
     }
     if (o.why)
         return remark_text(p, "%s", o.why);
