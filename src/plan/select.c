@@ -82,6 +82,17 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     return NNC_OK;
 }
 
+/* Threads of a call: all, or one when its work takes one thread less time than waking the others. None between: libgomp ends the threads
+ * that a smaller team leaves over. */
+static int call_threads(const maker *m, const nnc_node *n)
+{
+    enum { WAKE_NS = 10000 };
+    const nnc_target *t = m->o->target;
+    nnc_cost cost = nnc_node_cost(m->g, n);
+    int64_t ns = nnc_target_time_ns(t, cost.flops, cost.bytes) - t->launch_ns;
+    return nnc_mul_sat(ns, t->threads) > WAKE_NS ? m->threads : 1;
+}
+
 /* Tries the node as a call; j->is_call says whether it became one. Why not is added to `why`. */
 static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 {
@@ -95,7 +106,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
         nnc_puts(why, reason);
         return NNC_OK;
     }
-    call_for_target(&c, m->o->target, m->threads);
+    call_for_target(&c, m->o->target, call_threads(m, n));
     int sum = -1; /* the first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))

@@ -426,7 +426,7 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
     void *dst = args[h->dst_from];
     if (h->copy_from >= 0)
         memcpy(dst, args[h->copy_from], (size_t)h->copy_bytes);
-    if (h->again && watching != h->threads)
+    if (h->again && watching < h->threads)
         return run_keeping_nan(h, dst, work);
     NNC_TRY(execute(h, h->prim, h->n, h->arg));
     if (!h->again && h->tail < h->call.n_post)
