@@ -23,10 +23,14 @@ PROGRAMS = {
     "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", "")],
     "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
     "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
+    "kernel": [("test_codegen", ""), ("test_passes", ""), ("test_net", "random")],
+    "schedule": [("test_codegen", ""), ("test_net", "random"), ("test_llvm", ""), ("test_cudac", "")],
     "passes": [("test_passes", ""), ("test_net", "random")],
     "plan": [("test_plan", ""), ("test_net", "random")],
-    "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_cuda_fake", "io")],
+    "target": [("test_target", ""), ("test_passes", ""), ("test_plan", ""), ("test_cudnn", "")],
+    "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_api", "nan"), ("test_cuda_fake", "io")],
     "codegen": [("test_codegen", ""), ("test_net", "random")],
+    "api": [("test_api", "option")],
 }
 SECONDS = 600
 

@@ -13,7 +13,9 @@ typedef struct draw {
     uint64_t key, count;
     cJSON *root, *layers, *blocks;
     char name[MOST_NAMES][16]; /* of values at the top, which later layers may name */
-    int n_name, n_layer, n_block, rejected;
+    uint8_t dtype[MOST_NAMES]; /* theirs */
+    int n_name, n_layer, n_block, n_inner, rejected;
+    bool block_args, block_inputs; /* has the block around args n and act, and inputs a and b? */
     nnc_type type; /* of the value that the next layer works on */
     nnc_text *why;
     bool wrong;
@@ -50,11 +52,11 @@ static void judge_refusal(draw *d, const nnc_sink *sink, const char *text)
     api_put_sink(d->why, sink);
 }
 
-static nnc_graph *parse(draw *d)
+static nnc_graph *parse(draw *d, const nnc_set *set)
 {
     char *text = cJSON_PrintUnformatted(d->root);
     nnc_sink *sink = nnc_sink_create();
-    nnc_model_options o = {0};
+    nnc_model_options o = {.set = set, .n_set = set ? 1 : 0};
     nnc_graph *g = nnc_model_parse("drawn.json", text, strlen(text), &o, sink);
     if (!g)
         judge_refusal(d, sink, text);
@@ -66,16 +68,23 @@ static nnc_graph *parse(draw *d)
 }
 
 /* Is the file a sound model now? Then the type of its result is what the next layer works on. */
-static bool accepted(draw *d)
+static bool accepted_with(draw *d, const nnc_set *set)
 {
     const char *why;
-    nnc_graph *g = parse(d);
+    nnc_graph *g = parse(d, set);
     bool ok = g && net_sound(g, &why);
-    if (ok && g->n_output)
+    if (ok && g->n_output) {
         d->type = *nnc_typeof(g, g->output[0]);
+        d->dtype[d->n_name - 1] = d->type.dtype;
+    }
     d->rejected += !g;
     nnc_graph_destroy(g);
     return ok;
+}
+
+static bool accepted(draw *d)
+{
+    return accepted_with(d, NULL);
 }
 
 /* ---- values of keys --------------------------------------------------------------------------------------------------------- */
@@ -141,6 +150,13 @@ static cJSON *some_axes(draw *d)
 static cJSON *value_ints(draw *d, const char *key, const char *layer)
 {
     int rank = d->type.rank;
+    if (!strcmp(layer, "slice") && chance(d, 80))
+        return *key == 'a' ? ints(d, 1, -rank, rank - 1)
+                           : ints(d, 1,
+                                 *key == 'e'            ? 2
+                                 : strcmp(key, "steps") ? 0
+                                                        : 1,
+                                 *key == 'e' ? 5 : 2);
     if (!strcmp(key, "shape"))
         return shape(d, layer);
     if (!strcmp(key, "perm"))
@@ -166,6 +182,8 @@ static double count(draw *d, const char *key)
         return chance(d, 50) ? (double)extent(d, 1) : extent(d, 1) % 2 ? 1 : 2;
     if (!strcmp(key, "parts"))
         return between(d, 1, 3);
+    if (!strcmp(key, "slopes"))
+        return chance(d, 50) ? (double)extent(d, 1) : 1;
     return list[roll(d, NNC_COUNT(list))];
 }
 
@@ -204,7 +222,7 @@ static cJSON *word_of(draw *d, const char *choices)
 static const char *dtype_word(draw *d)
 {
     static const char *const common[] = {"f32", "f16", "bf16", "f64", "i32"};
-    return chance(d, 70) ? common[roll(d, NNC_COUNT(common))]
+    return chance(d, 60) ? common[roll(d, NNC_COUNT(common))]
                          : nnc_dtype_name((nnc_dtype)roll(d, DT__COUNT));
 }
 
@@ -283,7 +301,12 @@ static fe_row draw_row(draw *d)
         "matmul", "split", "embedding", "global_avgpool", "relu6", "gelu", "silu"};
     static const char *const images[] = {"conv", "conv", "conv", "depthwise", "conv_transpose",
         "maxpool", "maxpool", "avgpool", "groupnorm", "relu", "relu6", "hardswish", "add"};
+    /* those that only take what few layers make */
+    static const char *const seldom[] = {"gt", "le", "ne", "not", "and", "or", "xor", "select",
+        "gather", "argmax", "iota", "slice", "prelu", "mod"};
     fe_row r;
+    if (chance(d, 12) && fe_layer_find(seldom[roll(d, NNC_COUNT(seldom))], &r))
+        return r;
     if (d->type.rank >= 3 && chance(d, 40) && fe_layer_find(images[roll(d, NNC_COUNT(images))], &r))
         return r;
     if (chance(d, 45) && fe_layer_find(often[roll(d, NNC_COUNT(often))], &r))
@@ -295,6 +318,29 @@ static const char *earlier(draw *d)
 {
     return d->name[chance(d, 60) && d->n_name > 3 ? d->n_name - 1 - (int)roll(d, 3)
                                                   : (int)roll(d, (uint32_t)d->n_name)];
+}
+
+/* An operand of layer `op` at the top: of the type that it takes, where there is one. */
+static const char *operand(draw *d, const char *op, int i)
+{
+    const bool logic = !strcmp(op, "and") || !strcmp(op, "or") || !strcmp(op, "xor") ||
+                       !strcmp(op, "not") || (!strcmp(op, "select") && i == 0),
+               index = (!strcmp(op, "gather") && i == 1) || !strcmp(op, "embedding");
+    for (int tries = 0; (logic || index) && tries < 30; tries++) {
+        int k = (int)roll(d, (uint32_t)d->n_name);
+        nnc_dtype t = (nnc_dtype)d->dtype[k];
+        if (logic ? t == DT_bool : t != DT_bool && !nnc_is_float(t))
+            return d->name[k];
+    }
+    return i == 0 && chance(d, 50) ? "prev" : earlier(d);
+}
+
+/* What a layer inside a group or block may name. */
+static const char *inner(draw *d)
+{
+    if (d->block_inputs)
+        return chance(d, 40) ? "a" : chance(d, 70) ? "b" : "prev";
+    return chance(d, 50) ? "prev" : "input";
 }
 
 static void draw_inputs(draw *d, const fe_row *r, cJSON *layer, bool inside)
@@ -310,13 +356,33 @@ static void draw_inputs(draw *d, const fe_row *r, cJSON *layer, bool inside)
     } else if (n > 1) {
         cJSON_DeleteItemFromObject(layer, "value");
     }
-    if (r->n_max == 0 || (n == 1 && (inside || chance(d, 70))))
+    const bool index = !strcmp(r->name, "embedding") && !inside;
+    if (r->n_max == 0 || (n == 1 && (inside || chance(d, index ? 10 : 70))))
         return;
     cJSON *in = cJSON_AddArrayToObject(layer, "in");
     for (int i = 0; i < n; i++)
-        cJSON_AddItemToArray(in, cJSON_CreateString(inside ? (chance(d, 50) ? "prev" : "input")
-                                                    : i == 0 && chance(d, 50) ? "prev"
-                                                                              : earlier(d)));
+        cJSON_AddItemToArray(in, cJSON_CreateString(inside ? inner(d) : operand(d, r->name, i)));
+}
+
+/* Some of its numbers as expressions, and a block's or the model's args in the place of some. */
+static void respell(draw *d, cJSON *layer)
+{
+    static const char *const spelling[] = {
+        "%d + 0 * width", "width > 0 ? %d : 1 / 0", "(%d)", "max(%d, %d)"};
+    cJSON *next;
+    for (cJSON *c = layer->child; c; c = next) {
+        next = c->next;
+        char text[64];
+        const struct key *k = find_key(c->string);
+        int n = (int)c->valuedouble;
+        if (!cJSON_IsNumber(c) || !k || c->valuedouble != n || !chance(d, 8))
+            continue;
+        snprintf(text, sizeof text, spelling[roll(d, NNC_COUNT(spelling))], n, n);
+        const char *s = k->kind == LK_float && chance(d, 50) ? "slope"
+                        : d->block_args && chance(d, 50)     ? "n"
+                                                             : text;
+        cJSON_ReplaceItemInObject(layer, k->name, cJSON_CreateString(s));
+    }
 }
 
 /* What any layer may carry. */
@@ -332,8 +398,14 @@ static void draw_common(draw *d, cJSON *layer)
         cJSON_AddNumberToObject(layer, "device", between(d, 0, 1));
     if (chance(d, 5))
         cJSON_AddStringToObject(layer, "when", chance(d, 80) ? "width > 2" : "width < 2 || 1 > 2");
-    if (chance(d, 5))
+    if (chance(d, 5)) {
         cJSON_AddNumberToObject(layer, "repeat", between(d, 0, 3));
+        if (chance(d, 40)) {
+            cJSON_AddStringToObject(layer, "index", "k");
+            cJSON_DeleteItemFromObject(layer, "weights");
+            cJSON_AddStringToObject(layer, "weights", "shared${k % 2}");
+        }
+    }
 }
 
 static cJSON *draw_layer(draw *d, bool inside)
@@ -342,12 +414,21 @@ static cJSON *draw_layer(draw *d, bool inside)
     cJSON *layer = cJSON_CreateObject();
     char key[32];
     bool must;
+    if (chance(d, 4)) {
+        cJSON_AddStringToObject(layer, "op", d->block_args ? "${act}" : "${kind}");
+        return layer;
+    }
     cJSON_AddStringToObject(layer, "op", r.name);
     for (const char *p = r.keys; next_key(&p, key, &must);)
         if (must || chance(d, 35))
             cJSON_AddItemToObject(layer, key, value_of(d, key, r.name));
     draw_inputs(d, &r, layer, inside);
+    respell(d, layer);
     draw_common(d, layer);
+    if (inside && chance(d, 40)) {
+        snprintf(key, sizeof key, "i%d", d->n_inner++);
+        cJSON_AddStringToObject(layer, "name", key);
+    }
     return layer;
 }
 
@@ -356,30 +437,76 @@ static void remember(draw *d, cJSON *layer)
     char name[16];
     snprintf(name, sizeof name, "l%d", d->n_layer++);
     cJSON_AddStringToObject(layer, "name", name);
+    const cJSON *op = cJSON_GetObjectItem(layer, "op");
     if (d->n_name < MOST_NAMES)
-        snprintf(d->name[d->n_name++], sizeof name, "%s", name);
+        snprintf(d->name[d->n_name++], sizeof d->name[0], "%.12s%s", name,
+            cJSON_IsString(op) && !strcmp(op->valuestring, "split") && chance(d, 50) ? ":1" : "");
 }
 
 static void grow(draw *d, cJSON *list, int n, int depth);
 
+/* A block with args and named inputs, and what uses it. */
+static void draw_block(draw *d, cJSON *block, cJSON *use)
+{
+    if ((d->block_args = chance(d, 50))) {
+        cJSON *args = cJSON_AddObjectToObject(block, "args");
+        cJSON_AddNumberToObject(args, "n", between(d, 1, 3));
+        cJSON_AddStringToObject(args, "act", "relu");
+        if (chance(d, 50))
+            cJSON_AddItemToObject(use, "n",
+                chance(d, 50) ? cJSON_CreateNumber(between(d, 1, 3))
+                              : cJSON_CreateString("min(width, 3)"));
+        if (chance(d, 50))
+            cJSON_AddStringToObject(use, "act", "'tanh'");
+    }
+    if ((d->block_inputs = chance(d, 30))) {
+        cJSON *names = cJSON_AddArrayToObject(block, "inputs"),
+              *in = cJSON_AddArrayToObject(use, "in");
+        cJSON_AddItemToArray(names, cJSON_CreateString("a"));
+        cJSON_AddItemToArray(names, cJSON_CreateString("b"));
+        cJSON_AddItemToArray(in, cJSON_CreateString("prev"));
+        cJSON_AddItemToArray(in, cJSON_CreateString(chance(d, 50) ? "prev" : earlier(d)));
+    }
+}
+
+/* Which of its layers is the result of a group or block: one, or two of them. */
+static void draw_output(draw *d, cJSON *around, const cJSON *inner_layers)
+{
+    const char *name[8];
+    int n = 0;
+    for (const cJSON *l = inner_layers->child; l && n < 8; l = l->next)
+        if (cJSON_HasObjectItem(l, "name"))
+            name[n++] = cJSON_GetObjectItem(l, "name")->valuestring;
+    if (n == 0 || chance(d, 40))
+        return;
+    cJSON_AddItemToObject(around, "output",
+        n > 1 && chance(d, 50) ? cJSON_CreateStringArray(name, 2) : cJSON_CreateString(name[0]));
+    if (!accepted(d))
+        cJSON_DeleteItemFromObject(around, "output");
+}
+
 /* A group of layers, or a block that is used here and perhaps once more; what is inside grows layer by layer. */
 static void grow_nested(draw *d, cJSON *list, int depth)
 {
-    cJSON *layer = cJSON_CreateObject(), *inner = cJSON_CreateArray();
+    cJSON *layer = cJSON_CreateObject(), *inner_layers = cJSON_CreateArray(), *around = layer;
     char name[16];
-    bool block = chance(d, 40);
+    const bool outer_args = d->block_args, outer_inputs = d->block_inputs, block = chance(d, 40);
     snprintf(name, sizeof name, "b%d", d->n_block);
     if (block) {
-        cJSON *b = cJSON_AddObjectToObject(d->blocks, name);
+        around = cJSON_AddObjectToObject(d->blocks, name);
         d->n_block++;
-        cJSON_AddItemToObject(b, "layers", inner);
+        if (depth == 0)
+            draw_block(d, around, layer);
+        else
+            d->block_args = d->block_inputs = false;
         cJSON_AddStringToObject(layer, "op", name);
-    } else {
-        cJSON_AddItemToObject(layer, "layers", inner);
     }
+    cJSON_AddItemToObject(around, "layers", inner_layers);
     cJSON_AddItemToArray(list, layer);
-    grow(d, inner, between(d, 1, 3), depth + 1);
-    if (cJSON_GetArraySize(inner) == 0) {
+    grow(d, inner_layers, between(d, 1, 3), depth + 1);
+    d->block_args = outer_args;
+    d->block_inputs = outer_inputs;
+    if (cJSON_GetArraySize(inner_layers) == 0) {
         cJSON_DeleteItemFromArray(list, cJSON_GetArraySize(list) - 1);
         if (block)
             cJSON_DeleteItemFromObject(d->blocks, name);
@@ -387,6 +514,7 @@ static void grow_nested(draw *d, cJSON *list, int depth)
     }
     if (depth == 0)
         remember(d, layer);
+    draw_output(d, around, inner_layers);
     cJSON *second = block && chance(d, 50) ? cJSON_Duplicate(layer, true) : NULL;
     if (second) {
         cJSON_DeleteItemFromObject(second, "name");
@@ -439,10 +567,15 @@ static void draw_model_inputs(draw *d)
                                                                     : rank > 3 ? 7
                                                                                : 9)]));
         cJSON *x = dims;
+        d->dtype[d->n_name] = DT_f32;
         if (chance(d, 25)) {
+            const char *dtype = dtype_word(d);
             x = cJSON_CreateObject();
             cJSON_AddItemToObject(x, "shape", dims);
-            cJSON_AddStringToObject(x, "dtype", dtype_word(d));
+            cJSON_AddStringToObject(x, "dtype", dtype);
+            nnc_dtype t = DT_f32;
+            nnc_dtype_parse(dtype, strlen(dtype), &t);
+            d->dtype[d->n_name] = (uint8_t)t;
         }
         cJSON_AddItemToObject(in, name, x);
         snprintf(d->name[d->n_name++], sizeof d->name[0], "%s", name);
@@ -470,8 +603,13 @@ char *net_draw(uint64_t seed, int *rejected, nnc_text *why)
 {
     draw d = {.key = nnc_rng_key("net_draw", seed), .root = cJSON_CreateObject(), .why = why};
     char *text = NULL;
-    cJSON *args = cJSON_AddObjectToObject(d.root, "args");
+    cJSON *args = cJSON_AddObjectToObject(d.root, "args"), *kind;
     cJSON_AddNumberToObject(args, "width", between(&d, 1, 6));
+    cJSON_AddNumberToObject(args, "slope", 0.25);
+    kind = cJSON_AddObjectToObject(args, "kind");
+    cJSON_AddStringToObject(kind, "default", "sigmoid");
+    cJSON_AddItemToObject(
+        kind, "choices", cJSON_CreateStringArray((const char *const[]){"relu", "sigmoid"}, 2));
     draw_model_inputs(&d);
     d.blocks = cJSON_AddObjectToObject(d.root, "blocks");
     d.layers = cJSON_AddArrayToObject(d.root, "layers");
@@ -483,6 +621,8 @@ char *net_draw(uint64_t seed, int *rejected, nnc_text *why)
     grow(&d, d.layers, between(&d, 1, MOST_LAYERS), 0);
     if (!d.wrong && chance(&d, 50))
         draw_outputs(&d);
+    if (!d.wrong && chance(&d, 20) && accepted_with(&d, &(nnc_set){"width", 3}))
+        cJSON_AddStringToObject(d.root, "doc", NET_SET);
     if (!d.wrong)
         text = cJSON_Print(d.root);
     *rejected = d.rejected;

@@ -15,11 +15,20 @@ static const char *const choice[NF__COUNT][32] = {
     [NF_onednn] = {"", "--no-onednn"},
     [NF_target] = {"", "--target=cuda:sm_75", "--target=cuda:sm_90", "--target=cuda:sm_120"},
     [NF_format] = {"", "--format=json", "--format=csv"},
+    [NF_other] = {"", "--print-after=all", "--time-passes", "--jobs=3", "--no-cache", "--quiet",
+        "--verbose", "--embed-weights", "--duration=1", "--warmup=0", "--io=include", "--io=both",
+        "--percentile=50", "--no-steps", "--no-reference", "--tolerance=0.5"},
     /* actions: a command, or a stage of compile; "numbers" is the library alone */
     [NF_action] = {"numbers", "run", "compare", "explain", "memory", "show", "check", "opt",
         "artifact", "dump", "graph", "kernels", "plan", "dot", "remarks", "llvm", "asm", "cuda",
         "ptx", "cubin"},
 };
+
+/* The groups of cli/flags.c that the choices of NF_other belong to. */
+char net_other_group(int i)
+{
+    return "hppsehvattttqxxx"[i];
+}
 
 int net_choices(int factor)
 {

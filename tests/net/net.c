@@ -9,7 +9,13 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { SECONDS = 120, TRIES = 400, NNC_NET_RANDOM = 500, NNC_NET_SANITIZED = 80 };
+enum {
+    SECONDS = 120,
+    TRIES = 400,
+    NNC_NET_RANDOM = 500,
+    NNC_NET_SANITIZED = 80,
+    DEFAULT_SEED = 20260101
+};
 
 static int workers(void)
 {
@@ -134,9 +140,11 @@ static net_flags random_flags(uint64_t seed)
 }
 
 /* The numbers at these flags, and as written with neither LLVM nor oneDNN; then the command. */
-static bool check_file(const char *file, const net_flags *flags, const char *dir, nnc_text *why)
+static bool check_file(
+    const char *file, const net_flags *flags, bool set, const char *dir, nnc_text *why)
 {
-    net_case c = {.file = file, .flags = *flags, .dir = dir};
+    static const nnc_arg width = {"width", "3"};
+    net_case c = {.file = file, .flags = *flags, .dir = dir, .arg = &width, .n_arg = set ? 1 : 0};
     if (!net_check(&c, why))
         return false;
     c.flags.at[NF_action] = 0;
@@ -159,7 +167,7 @@ static bool check_text(const char *text, const net_flags *flags, const char *dir
     if (!ok)
         nnc_puts(why, "the model cannot be written");
     nnc_sink_destroy(sink);
-    return ok && check_file(file, &f, dir, why);
+    return ok && check_file(file, &f, strstr(text, NET_SET) != NULL, dir, why);
 }
 
 static bool check_random(uint64_t i, const char *dir, void *ctx, nnc_text *why)
@@ -170,6 +178,8 @@ static bool check_random(uint64_t i, const char *dir, void *ctx, nnc_text *why)
     (void)ctx;
     if (getenv("NNC_NET_PRINT"))
         puts(text ? text : "");
+    if (text)
+        net_cover(text, &flags);
     bool ok = text && check_text(text, &flags, dir, why);
     free(text);
     return ok;
@@ -232,7 +242,8 @@ static bool check_retry(uint64_t i, const char *dir, void *ctx, nnc_text *why)
 {
     const retry *r = ctx;
     nnc_sink *sink = nnc_sink_create();
-    nnc_model_options o = {0};
+    const nnc_set width = {"width", 3};
+    nnc_model_options o = {.set = &width, .n_set = strstr(r->text, NET_SET) ? 1 : 0};
     const char *unsound;
     nnc_graph *g = nnc_model_parse("m", r->text, strlen(r->text), &o, sink);
     bool sound = g && net_sound(g, &unsound);
@@ -298,9 +309,11 @@ TEST(random_files)
 {
     unsigned long long from, to;
     case_range(&from, &to);
+    CHECK(net_cover_begin());
     int failed = net_run(from, to, workers(), SECONDS, check_random, NULL, random_failed);
     printf("  files %llu to %llu of seed %llu: %d failed\n", from, to,
         (unsigned long long)test_seed, failed);
+    net_cover_end(from == 0 && to >= NNC_NET_RANDOM && test_seed == DEFAULT_SEED);
 }
 
 /* ---- files that once failed ---------------------------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ enum {
     NF_target,
     NF_skip,
     NF_format,
+    NF_other,
     NF_action,
     NF__COUNT
 };
@@ -32,6 +33,8 @@ typedef struct net_flags {
 /* Number of choices of a factor, and the words of one ("" is none). */
 int net_choices(int factor);
 const char *net_choice(int factor, int i);
+/* Letter of the group of flags that choice i of NF_other belongs to: which commands take it. */
+char net_other_group(int i);
 /* The same choices for the library. */
 void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c, const char **skip);
 bool net_gpu(const net_flags *f);
@@ -65,9 +68,19 @@ int net_command(const char *dir, const char *const *argv, nnc_text *out, nnc_tex
 /* A model file as JSON text (free), sound and accepted by the frontend. `rejected` counts drawn layers that the frontend refused, each of
  * which must have a located message; otherwise *why says what was wrong and the result is NULL. */
 char *net_draw(uint64_t seed, int *rejected, nnc_text *why);
+/* The "doc" of a model file that is sound with --set=width=3 too, and is checked so. */
+#define NET_SET "to be run with --set=width=3"
 
 /* The same file with one or two of its numbers zero, negative, huge or broken (free). */
 char *net_damage(const char *text, uint64_t seed);
+
+/* ---- what was drawn ------------------------------------------------------------------------------------------------------------ */
+
+/* Counts of layer types, keys, dtypes and flags, shared by this process and its workers. */
+bool net_cover_begin(void);
+void net_cover(const char *text, const net_flags *f);
+/* Prints the counts; `all`: a layer type, key, dtype or flag that was never drawn is a failure. */
+void net_cover_end(bool all);
 
 /* ---- worker processes ---------------------------------------------------------------------------------------------------- */
 
