@@ -104,7 +104,6 @@ static void cpu_engines(nnc_env *e)
 {
     if (e->has_onednn)
         e->engine[e->n_engine++] = &engine_onednn;
-    e->engine[e->n_engine++] = &nnc_engine_loops;
     if (e->has_emitter)
         e->engine[e->n_engine++] = &nnc_engine_llvm;
     e->engine[e->n_engine++] = &nnc_engine_interp;

@@ -186,8 +186,7 @@ static const part parts[] = {
         "kernels run in the interpreter, 10 to 100 times slower: apt-get install llvm-19-dev, then "
         "build again"},
     {"onednn", "convolutions and matrix products (oneDNN)",
-        "generated kernels compute them (without LLVM plain loops do, several times slower): "
-        "apt-get install libdnnl-dev, then build again"},
+        "generated kernels compute them: apt-get install libdnnl-dev, then build again"},
     {"openmp", "threads shared with oneDNN (OpenMP)", "threads come from pthreads"},
 };
 

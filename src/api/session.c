@@ -11,35 +11,16 @@ static int interpreted(const nnc_plan *p)
     return n;
 }
 
-static int looped(const nnc_plan *p)
-{
-    int n = 0;
-    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
-        const nnc_cmd *c = &p->cmd[i];
-        if (c->kind != CMD_call || strcmp(p->engine[c->engine], "loops") != 0)
-            continue;
-        int kind = p->call[c->item].kind;
-        n += kind == CALL_conv || kind == CALL_conv_transpose || kind == CALL_matmul;
-    }
-    return n;
-}
-
-/* Without a plug-in all is right, but slow: the user hears it once. */
+/* Without LLVM all is right, but slow: the user hears it once. */
 static void warn_slow(const nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 {
-    static atomic_bool said_kernels, said_calls;
+    static atomic_bool said_kernels;
     int n = e->has_emitter ? 0 : interpreted(p);
     if (n && !atomic_exchange(&said_kernels, true))
         nnc_warn(sink, (nnc_loc){0},
             "%d kernel launch%s interpreted, 10 to 100 times slower than machine code: %s", n,
             n == 1 ? " is" : "es are",
             e->no_llvm ? "LLVM is switched off" : "the LLVM plug-in is absent (nnc doctor)");
-    n = e->has_onednn ? 0 : looped(p);
-    if (n && !atomic_exchange(&said_calls, true))
-        nnc_warn(sink, (nnc_loc){0}, "%d %s in plain loops, several times slower than oneDNN: %s",
-            n,
-            n == 1 ? "convolution or matrix product runs" : "convolutions or matrix products run",
-            e->no_onednn ? "it is switched off" : "its plug-in is absent (nnc doctor)");
 }
 
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)

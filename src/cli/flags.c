@@ -142,8 +142,7 @@ static const flag flags[] = {
     {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
         "Interpret kernels instead of compiling them (slow)"},
     {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL,
-        "compute contractions in generated kernels instead of oneDNN (without LLVM: plain loops, "
-        "slow)"},
+        "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
     {"--format", 'f', F_format, AT(format), 0, 0, 3, "text|json|csv",
         "Format of the report (default: text)"},
     {"--format", 'j', F_format, AT(format), 0, 0, 2, "text|json",

@@ -13,7 +13,8 @@ nnc_kernel *nnc_lower(
         nnc_kernel_order_axes(k);
         nnc_kernel_merge_axes(k);
     }
-    ok = ok && nnc_window_strips(k, t, a) && nnc_kernel_schedule(k, t) && nnc_kernel_name(k, n, a);
+    ok = ok && nnc_window_strips(k, t, a) && nnc_product_strips(k, t, a) &&
+         nnc_kernel_schedule(k, t) && nnc_kernel_name(k, n, a);
     if (!ok)
         (void)nnc_nomem(sink);
     return ok ? k : NULL;

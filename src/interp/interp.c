@@ -23,6 +23,7 @@ typedef struct plan_ins {
 struct nnc_interp {
     const nnc_kernel *k;
     plan_ins *ins;
+    nnc_product *product; /* by stage */
     int32_t n_slot;
     int block; /* lanes of a slot */
     int64_t *tmp_at; /* by buffer: byte offset in scratch, or -1 */
@@ -189,7 +190,8 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     s->ins = nnc_calloc((size_t)k->n_ins + 1, sizeof *s->ins);
     s->tmp_at = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->tmp_at);
     s->arg_of = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->arg_of);
-    if (!s->ins || !s->tmp_at || !s->arg_of) {
+    s->product = nnc_calloc((size_t)k->n_stage + 1, sizeof *s->product);
+    if (!s->ins || !s->tmp_at || !s->arg_of || !s->product) {
         nnc_interp_destroy(s);
         return NULL;
     }
@@ -204,6 +206,8 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     int64_t longest = 1;
     for (int i = 0; i < k->n_stage; i++) {
         int v = nnc_stage_vec(k, &k->stage[i]);
+        if (!nnc_product_find(k, &k->stage[i], v, &s->product[i]))
+            s->product[i].axis = -1;
         longest = v >= 0 ? nnc_max64(longest, k->axis[v].extent) : longest;
     }
     s->block = (int)nnc_min64(MAX_BLOCK, nnc_align_up(nnc_min64(longest, MAX_BLOCK), MIN_BLOCK));
@@ -219,6 +223,7 @@ void nnc_interp_destroy(nnc_interp *s)
     for (int i = 0; s->ins && i < s->k->n_ins; i++)
         nnc_free(s->ins[i].formula);
     nnc_free(s->ins);
+    nnc_free(s->product);
     nnc_free(s->tmp_at);
     nnc_free(s->arg_of);
     nnc_free(s);
@@ -443,14 +448,51 @@ static bool step(run *r, uint32_t axes)
     return false;
 }
 
+/* All steps of a product along its axis; where the first factor is not there, it is what its load gives instead. */
+static void run_product(run *r, const nnc_product *p, int n)
+{
+    enum { MOST = 1 << 30 };
+    const nnc_kins *x = &r->k->ins[p->x], *w = &r->k->ins[p->w];
+    const nnc_dtype d = (nnc_dtype)x->dtype;
+    const int64_t extent = r->k->axis[p->axis].extent, size = nnc_dtype_size(d);
+    const double zero = x->n_guard ? r->k->ins[x->arg[1]].f : 0;
+    const float zero32 = (float)zero;
+    const int v = r->vec;
+    nnc_factor a = {.step = x->at.k[p->axis], .lane = v >= 0 ? x->at.k[v] : 0};
+    nnc_factor b = {.step = w->at.k[p->axis], .lane = v >= 0 ? w->at.k[v] : 0};
+    for (int64_t i = 0; i < extent; i += MOST) {
+        int at[4] = {0, 0, 0, (int)nnc_min64(MOST, extent - i)};
+        r->at[p->axis] = i;
+        r->vec = p->axis; /* guards bound a range of steps */
+        guarded(r, x, at[3], &at[1], &at[2]);
+        r->vec = v;
+        const char *xs = (const char *)buffer(r, x->buf) + form(r, &x->at) * size;
+        const char *ws = (const char *)buffer(r, w->buf) + form(r, &w->at) * size;
+        for (int j = 0; j < 3; j++) {
+            a.at = xs + at[j] * a.step * size;
+            b.at = ws + at[j] * b.step * size;
+            const void *fill = d == DT_f32 ? (const void *)&zero32 : &zero;
+            nnc_product_steps(d, n, j == 1 ? a : (nnc_factor){.at = fill}, b, at[j + 1] - at[j],
+                slot(r, r->s->ins[p->sum].slot));
+        }
+    }
+    r->at[p->axis] = 0;
+}
+
 /* All reduce points of one (outer, map) point, then the post. n: lanes along a vector axis that
  * is not reduced. */
 static void run_point(run *r, const nnc_kstage *g, uint32_t reduce, int n)
 {
+    const nnc_product *p = &r->s->product[g - r->k->stage];
     bool fold = folds(r->k, g);
     int used = 0;
     start_reductions(r, g);
+    reduce &= p->axis >= 0 ? ~(1u << p->axis) : ~0u;
     do {
+        if (p->axis >= 0) {
+            run_product(r, p, n);
+            continue;
+        }
         if (!fold) {
             run_section(r, g, g->body0, g->body1, n, false);
             continue;

@@ -59,13 +59,12 @@ static bool is_packed(const packing *k, const nnc_type *w)
     return k->rank == w->rank;
 }
 
-/* Why contraction n's second operand v is not packed, or NULL. x, y: types of its first operand and its result. */
-static const char *blocker(
-    const pass *p, const nnc_node *n, const nnc_type *x, const nnc_type *y, nnc_ref v)
+/* Why contraction n's second operand v is not packed, or NULL. y: the type of its result. */
+static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, nnc_ref v)
 {
     enum {
         FEW_ROWS =
-            8, /* of a product: the plain loops' way of reading weights once (engines/loops.h, LP_SKINNY) */
+            8, /* of a product: the weights are read once, along the sum (nnc_product_strips) */
         MANY_ROWS = 32, /* copying the weights at each run takes a fraction of the product */
     };
     const nnc_type *w = nnc_typeof(p->g, v);
@@ -85,8 +84,7 @@ static const char *blocker(
         n->op == OP_conv ? MANY_ROWS : nnc_type_numel(y) / (y->dim[y->rank - 1] * matrices);
     if (!edit_static(p, v) && (n->op == OP_conv || rows < MANY_ROWS))
         return "its weights are computed at run time";
-    if (rows <= FEW_ROWS && nnc_is_float((nnc_dtype)w->dtype) &&
-        nnc_dtype_size((nnc_dtype)x->dtype) >= 4)
+    if (rows <= FEW_ROWS && (n->op == OP_linear || nnc_attr_int(n, AT_transpose_b, 0)))
         return "so few rows read each weight once, as it lies";
     return NULL;
 }
@@ -201,8 +199,7 @@ nnc_status pass_pack_weights(pass *p)
         if (!e || !nnc_target_runs_kernels(e) || p->t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
         const nnc_graph *g = c->op == OP_fused ? c->body : p->g;
-        const char *why =
-            blocker(p, core, nnc_typeof(g, core->in[0]), nnc_typeof(g, core->out), c->in[operand]);
+        const char *why = blocker(p, core, nnc_typeof(g, core->out), c->in[operand]);
         if (why) {
             layers l = layers_of(p, i, NNC_NONE);
             remark_declined(p, &l, "weights packed", "%s", why);

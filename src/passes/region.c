@@ -26,13 +26,18 @@ bool is_contraction(const pass *p, const nnc_node *n)
 
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n)
 {
+    const nnc_graph *g = p->g;
     if (!p->t)
         return NULL;
     for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node; i++)
-        if (nnc_op_class(n->body->node[i].op) == CL_contract)
-            return engine_of(p, &n->body->node[i]);
-    return n->op == OP_matmul || n->op == OP_linear ? nnc_target_for_matmuls(p->t)
-                                                    : nnc_target_for_convs(p->t);
+        if (nnc_op_class(n->body->node[i].op) == CL_contract) {
+            g = n->body;
+            n = &g->node[i];
+        }
+    nnc_ask_kind kind = n->op == OP_conv             ? ASK_conv
+                        : n->op == OP_conv_transpose ? ASK_conv_transpose
+                                                     : ASK_matmul;
+    return nnc_target_engine_for(p->t, kind, (nnc_dtype)nnc_typeof(g, n->in[0])->dtype);
 }
 
 const char *engine_name(const pass *p, const nnc_node *n)

@@ -199,10 +199,10 @@ typedef struct nnc_engine {
     const nnc_watch *watch; /* NULL: none */
 } nnc_engine;
 
-/* Engines built in: loops (contractions and pooling in plain C), interp (kernel IR), llvm (machine code; its emitter is a plug-in, its
- * loader is not). oneDNN is the plug-in "onednn", symbol "nnc_engine_onednn". api/ builds the list in order of preference. */
+/* Engines built in: interp (interprets kernels), llvm (machine code; its emitter is a plug-in, its loader is not).
+ * oneDNN is the plug-in "onednn", symbol "nnc_engine_onednn". api/ builds the list in order of preference. */
 /* On NVIDIA GPUs: cudnn (convolutions), cublaslt (matrix products), cuda (kernels that NVRTC compiled). */
 extern const nnc_engine nnc_engine_cudnn, nnc_engine_cublaslt, nnc_engine_cuda;
-extern const nnc_engine nnc_engine_loops, nnc_engine_interp, nnc_engine_llvm;
+extern const nnc_engine nnc_engine_interp, nnc_engine_llvm;
 
 #endif

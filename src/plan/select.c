@@ -274,19 +274,18 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
                     : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
                           "no engine of %s computes contractions, and this is one: %s", t->name,
                           nnc_ops[n->op].name);
-    const nnc_target_engine *e = nnc_target_for_convs(t);
-    if (e && nnc_target_runs_kernels(e)) {
-        j->reason = "generated kernel, sums in registers";
-        return select_kernel(m, j, at);
-    }
     nnc_text reason = {0};
-    nnc_printf(&reason, "no library computes this %s (%s): a generated kernel does, slowly",
-        nnc_ops[n->op].name, *why ? why : "none is there");
+    if (t->kind == NNC_T_cpu)
+        nnc_printf(&reason, "generated kernel%s%s%s", *why ? " (" : "", why, *why ? ")" : "");
+    else
+        nnc_printf(&reason, "no library computes this %s (%s): a generated kernel does, slowly",
+            nnc_ops[n->op].name, *why ? why : "none is there");
     j->reason = reason.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&reason));
     nnc_text_deinit(&reason);
     if (!j->reason)
         return nnc_nomem(m->sink);
-    nnc_note(m->sink, n->loc, "%s", j->reason);
+    if (t->kind != NNC_T_cpu)
+        nnc_note(m->sink, n->loc, "%s", j->reason);
     return select_kernel(m, j, at);
 }
 

@@ -74,7 +74,7 @@ extern const nnc_device_api nnc_device_cpu, nnc_device_cuda;
  * for off the core when the scheduler has put both on one (10 000: a region of microseconds takes 230 us then). */
 #define NNC_GOMP_SPINCOUNT "1000"
 
-/* Gives nnc_par_run to OpenMP's team (plug-in "openmp"), so that oneDNN and nnc's own loops share one pool of threads.
+/* Gives nnc_par_run to OpenMP's team (plug-in "openmp"), so that oneDNN and nnc's own kernels share one pool of threads.
  * Call it once, before the first parallel work and before any plug-in is loaded: libgomp reads its spin count when it
  * is loaded. Without the plug-in nothing changes (pthreads) and *why says so. Returns whether OpenMP runs. */
 bool nnc_threads_init(const char **why);

@@ -177,6 +177,43 @@ static bool tile_source(nnc_kernel *k, const product *p, int u, int n, const nnc
     return ok;
 }
 
+/* ---- products of few rows ------------------------------------------------------------------------------------------- */
+
+/* The longest strip of `extent` points, of at most `most`, that leaves no rest. */
+static int strip_of(int64_t extent, int64_t most)
+{
+    int64_t n = nnc_min64(extent, nnc_max64(most, 1));
+    while (extent % n)
+        n--;
+    return (int)n;
+}
+
+/* Weights that lie along the sum are read along it, once for several rows of the source, and several rows of them at once. */
+bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
+{
+    enum { ROWS = 8, SHORT = 64 };
+    int sums = t && t->vector_bits >= 512 ? 24 : 12; /* in registers */
+    product p;
+    if ((t && t->kind == NNC_T_cuda) || !find_product(k, &p) || p.terms < SHORT)
+        return true;
+    int r = k->n_outer, m = -1, n = -1;
+    for (int a = 0; a < k->n_outer; a++) {
+        if (p.xs >> a & 1 && !(p.ws >> a & 1))
+            m = a;
+        if (p.ws >> a & 1 && !(p.xs >> a & 1))
+            n = a;
+    }
+    for (int i = 0; i < k->n_ins; i++) /* indices would be computed for each */
+        if (k->ins[i].op == KO_index || (k->ins[i].op == KO_load && k->ins[i].n_guard))
+            return true;
+    if (k->n_axis != r + 1 || k->ins[p.w].at.k[r] != 1 || k->ins[p.x].at.k[r] != 1 || n < 0)
+        return true;
+    int rows = m < 0 ? 1 : strip_of(k->axis[m].extent, ROWS);
+    int each = strip_of(k->axis[n].extent, nnc_min64(sums / rows, 4));
+    return (rows == 1 || nnc_kernel_strip(k, m, rows, mem)) &&
+           (each == 1 || nnc_kernel_strip(k, n, each, mem));
+}
+
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
 {
     nnc_kschedule *s = &k->sched;

@@ -14,6 +14,8 @@ nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 
 /* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
+/* contract.c: the strips that a product should have whose weights lie along the sum, before nnc_kernel_schedule. False: out of memory. */
+bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 /* strip.c. Axis a (outer) in strips of n, 2..NNC_STRIP; reduce axis r written out: it stays, with extent 1. Nothing changes where
  * guards or instructions would become too many. No stage may have map axes; r is reduced without masks, and to no places. New
  * memory is in `mem`. False: out of memory. */

@@ -197,7 +197,6 @@ static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
         *e++ = (nnc_target_engine){.name = "onednn", .efficiency = 0.9};
     if (have_llvm)
         *e++ = (nnc_target_engine){.name = "llvm", .efficiency = 0.8};
-    *e++ = (nnc_target_engine){.name = "loops", .efficiency = 0.1};
     *e++ = (nnc_target_engine){.name = "interp", .efficiency = 0.02};
     t->n_engines = (int)(e - t->engine);
 }

@@ -1,13 +1,14 @@
 /* target/offer.c -- what engines answer before there is a plan: which contractions and epilogues they take, and the time they
  * expect.
  *
- * onednn: relu, clip and leaky relu cost nothing, `sum` in place keeps its fast kernels and a tensor added out of place does
- * not. Its other functions cost 0.43 ns a result and thread (swish behind a 3x3 depthwise convolution of 144 channels at
- * 56x56 on Sapphire Rapids): about 75 FLOPs at the peak, where a generated kernel spends 15.
+ * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing, `sum` in place keeps its fast kernels and a
+ * tensor added out of place does not. Its other functions cost 0.43 ns a result and thread (swish behind a 3x3 depthwise
+ * convolution of 144 channels at 56x56 on Sapphire Rapids): about 75 FLOPs at the peak, where a generated kernel spends
+ * 15.
  * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
  * f32 wants row-major tensors, all else channels last; tests/cudnn); what it compiles: tests/cudnn/compiled.txt.
  * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
- * loops: any epilogue. */
+ * llvm, interp: generated kernels, with any epilogue and any type. */
 #include "target/internal.h"
 #include <math.h>
 #include <string.h>
@@ -75,6 +76,10 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     int64_t slow = 0;
     if (a->kind == ASK_pool && nnc_target_engine_named(t, "llvm")) {
         refuse(o, e->name, "leaves pooling to generated code");
+        return;
+    }
+    if (a->dtype != DT_f32 && !is_half(a)) {
+        refuse(o, e->name, "computes floats of 16 and 32 bits only");
         return;
     }
     if (bare_type(o, a, e->name, false))
@@ -186,15 +191,8 @@ static void cublaslt(
             nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
 }
 
-static void loops(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
-{
-    if (!bare_type(o, a, e->name, false))
-        o->time_ns =
-            nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
-}
-
-/* Generated code pools: a window is a guarded reduction over an index map, at memory speed in any order. */
-static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+/* Generated code of GPUs pools: a window is a guarded reduction over an index map, at memory speed in any order. */
+static void cuda(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
     if (a->kind == ASK_pool)
         o->time_ns = nnc_target_time_ns(t, a->flops, a->bytes);
@@ -202,20 +200,14 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         refuse(o, e->name, "runs generated kernels");
 }
 
-/* Machine code for CPUs contracts, too, with any epilogue. */
-static void llvm(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
+/* Generated code of CPUs contracts, too, with any epilogue. */
+static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
     if (a->kind == ASK_pool)
-        kernels(t, e, a, o);
+        cuda(t, e, a, o);
     else
-        loops(t, e, a, o);
-}
-
-static void interpreter(
-    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
-{
-    (void)t, (void)a;
-    refuse(o, e->name, "runs generated kernels, slowly");
+        o->time_ns =
+            nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
 }
 
 static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
@@ -237,8 +229,8 @@ typedef struct known {
 
 static const known engines[] = {{"onednn", onednn, false, true, false},
     {"cudnn", cudnn, false, true, true}, {"cublaslt", cublaslt, false, false, false},
-    {"loops", loops, false, false, false}, {"llvm", llvm, true, true, false},
-    {"cuda", kernels, true, false, false}, {"interp", interpreter, true, false, false}};
+    {"llvm", kernels, true, true, false}, {"interp", kernels, true, true, false},
+    {"cuda", cuda, true, false, false}};
 
 static const known *named(const nnc_target_engine *e)
 {

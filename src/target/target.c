@@ -17,9 +17,9 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
     return NULL;
 }
 
-static const nnc_target_engine *first_for(const nnc_target *t, nnc_ask_kind kind)
+const nnc_target_engine *nnc_target_engine_for(const nnc_target *t, nnc_ask_kind kind, nnc_dtype d)
 {
-    const nnc_ask a = {.kind = kind, .dtype = DT_f32};
+    const nnc_ask a = {.kind = kind, .dtype = d};
     for (int i = 0; i < t->n_engines; i++)
         if (nnc_target_offer(t, &t->engine[i], &a).ok)
             return &t->engine[i];
@@ -28,17 +28,17 @@ static const nnc_target_engine *first_for(const nnc_target *t, nnc_ask_kind kind
 
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t)
 {
-    return first_for(t, ASK_conv);
+    return nnc_target_engine_for(t, ASK_conv, DT_f32);
 }
 
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t)
 {
-    return first_for(t, ASK_matmul);
+    return nnc_target_engine_for(t, ASK_matmul, DT_f32);
 }
 
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
 {
-    return first_for(t, ASK_pool);
+    return nnc_target_engine_for(t, ASK_pool, DT_f32);
 }
 
 /* A kernel issues about so many instructions for each weight, and so many beside: counted in machine code of 3x3 and 5x5 windows,
@@ -69,7 +69,10 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
 
 bool nnc_target_kernels_contract(const nnc_target *t)
 {
-    return nnc_target_engine_named(t, "cuda") || nnc_target_engine_named(t, "llvm");
+    for (int i = 0; i < t->n_engines; i++)
+        if (nnc_target_runs_kernels(&t->engine[i]))
+            return true;
+    return false;
 }
 
 void nnc_target_allow_tf32(nnc_target *t, bool on)

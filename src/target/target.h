@@ -12,7 +12,7 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 /* Engines are known by their names: what one supports is its answer to nnc_target_offer, and only numbers stand in machine files. */
 typedef struct nnc_target_engine {
-    const char *name;            /* "onednn", "loops", "llvm", "interp", ... as the engines are named */
+    const char *name;            /* "onednn", "llvm", "interp", ... as the engines are named */
     double efficiency;           /* reached share of peak FLOPs on contractions */
     double compiled_efficiency;  /* the same of kernels that the engine compiles when a plan is loaded; 0: it compiles none */
 } nnc_target_engine;
@@ -90,7 +90,7 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
 /* Do generated kernels compute a convolution of one input channel a group, with `taps` weights of type d for each result, rather than
  * the engine for convolutions? A rule by bytes and flops; *why (may be NULL; static for the thread) says it for people. */
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
-/* Do generated kernels compute contractions that no other engine takes (of f64, of integers)? The nests of depthwise convolutions. */
+/* Do generated kernels compute contractions that no other engine takes? */
 bool nnc_target_kernels_contract(const nnc_target *t);
 /* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
@@ -125,6 +125,8 @@ typedef struct nnc_offer {
 /* What engine e answers by rules alone, without its library: so the answer is the same on every machine. An engine that is not known by its
  * name takes everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
+/* The first engine that takes a contraction (or pooling) of this kind and type, or NULL. */
+const nnc_target_engine *nnc_target_engine_for(const nnc_target *t, nnc_ask_kind kind, nnc_dtype d);
 /* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
 bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d);
 /* Do its convolutions read weights in the memory order of their activations? Else any order is as good. */

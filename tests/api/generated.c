@@ -1,5 +1,5 @@
-/* tests/api/generated.c -- generated graphs end to end. Each case is compiled at -O0 for the interpreter and the plain
- * loops, at -O2 for everything there is, and by one more configuration in turn (levels, engines, streams, devices,
+/* tests/api/generated.c -- generated graphs end to end. Each case is compiled at -O0 for the interpreter alone,
+ * at -O2 for everything there is, and by one more configuration in turn (levels, engines, streams, devices,
  * threads, skipped passes, order of nodes); all must give the float64 reference's numbers within the bounds below, keep
  * their accounts, and request the memory that was planned. Wild graphs have no such bound: there, what -O1 promises
  * (not one rounding changes) is checked bit by bit.
@@ -15,12 +15,12 @@
 
 /* ---- configurations ---- */
 
-enum { E_full, E_threads, E_interp, E_loops, E_least, E__COUNT }; /* environments */
+enum { E_full, E_threads, E_interp, E_kernels, E_least, E__COUNT }; /* environments */
 static const nnc_env_options env_options[E__COUNT] = {
     [E_full] = {.threads = 1},
     [E_threads] = {.threads = 2},
     [E_interp] = {.threads = 1, .no_llvm = true},
-    [E_loops] = {.threads = 1, .no_onednn = true},
+    [E_kernels] = {.threads = 1, .no_onednn = true},
     [E_least] = {.threads = 2, .no_llvm = true, .no_onednn = true},
 };
 static char
@@ -33,14 +33,14 @@ typedef struct config {
     nnc_precision precision;
 } config;
 
-static const config plain = {"-O0, interpreter, loops", E_least, 0, 1, 1, false, false, false};
+static const config plain = {"-O0, interpreter", E_least, 0, 1, 1, false, false, false};
 static const config full = {"-O2", E_full, 2, 1, 1, false, false, false};
 static const config others[] = {
     {"-O0, LLVM, oneDNN", E_full, 0, 1, 1, false, false, false},
     {"-O1", E_full, 1, 1, 1, false, false, false},
     {"-O3", E_full, 3, 1, 1, false, false, false},
     {"-O2, interpreter", E_interp, 2, 1, 1, false, false, false},
-    {"-O2, loops", E_loops, 2, 1, 1, false, false, false},
+    {"-O2, no oneDNN", E_kernels, 2, 1, 1, false, false, false},
     {"-O2, 2 streams", E_threads, 2, 2, 1, false, false, false},
     {"-O2, 3 streams", E_full, 2, 3, 1, false, false, false},
     {"-O0, 3 streams, interpreter", E_least, 0, 3, 1, false, false, false},
@@ -50,12 +50,12 @@ static const config others[] = {
     {"-O2, nodes permuted", E_full, 2, 1, 1, false, true, false},
     {"-O2, passes skipped", E_full, 2, 1, 1, false, false, true},
     {"-O3, fast math", E_full, 3, 1, 1, true, false, false},
-    {"-O2, interpreter, loops", E_least, 2, 1, 1, false, false, false},
+    {"-O2, interpreter", E_least, 2, 1, 1, false, false, false},
     {"-O2, passes skipped, interpreter", E_least, 2, 1, 1, false, false, true},
     {"-O1, interpreter", E_interp, 1, 1, 1, false, false, false},
     {"-O2, f16", E_full, 2, 1, 1, false, false, false, NNC_PRECISION_f16},
     {"-O2, bf16", E_full, 2, 1, 1, false, false, false, NNC_PRECISION_bf16},
-    {"-O2, f16, interpreter, loops", E_least, 2, 1, 1, false, false, false, NNC_PRECISION_f16},
+    {"-O2, f16, interpreter", E_least, 2, 1, 1, false, false, false, NNC_PRECISION_f16},
     {"-O3, bf16, 2 streams, nodes permuted", E_threads, 3, 2, 1, false, true, false,
         NNC_PRECISION_bf16},
 };
@@ -211,7 +211,7 @@ static bool agrees(worker *w, const test_graph *c, const config *f, const api_da
 
 /* ---- one case ---- */
 
-static const config wild_same = {"-O1, interpreter, loops", E_least, 1, 1, 1, false, false, false};
+static const config wild_same = {"-O1, interpreter", E_least, 1, 1, 1, false, false, false};
 
 /* All configurations of a case; *which is the one that fails. */
 static bool check(worker *w, const test_graph *c, uint64_t index, nnc_text *why, config *which)

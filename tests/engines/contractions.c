@@ -1,5 +1,5 @@
-/* tests/engines/contractions.c -- every call kind x dtype x layout x post-op on the engines
- * "loops" and "onednn" against float64 loops. Tolerances are relative to the largest result: f32
+/* tests/engines/contractions.c -- every call kind x dtype x layout x post-op on the engine
+ * "onednn" against float64 loops. Tolerances are relative to the largest result: f32
  * 2e-6 (a few hundred products), bf16 and f16 their rounding of operands' products and of the
  * result. */
 #include "calls.h"
@@ -19,7 +19,6 @@ static double tolerance(nnc_dtype d)
     return d == DT_f64 ? 1e-14 : d == DT_f32 ? 2e-6 : d == DT_f16 ? 1e-3 : d == DT_bf16 ? 8e-3 : 0;
 }
 
-/* The shapes that both engines see. */
 static int conv_shapes(nnc_call *c)
 {
     int n = 0;
@@ -174,91 +173,6 @@ static void all_kinds(const nnc_engine *e, nnc_dtype d, int took[5])
     took[2] = sweep(e, c, matmul_shapes(c), d, "matmul");
     took[3] = sweep(e, c, pool_shapes(c, CALL_maxpool), d, "maxpool");
     took[4] = nnc_is_float(d) ? sweep(e, c, pool_shapes(c, CALL_avgpool), d, "avgpool") : 0;
-}
-
-TEST(loops_f32)
-{
-    int took[5];
-    call_samples = 600; /* it is the oracle of others: look closely */
-    all_kinds(&nnc_engine_loops, DT_f32, took);
-    call_samples = 200;
-    CHECK_INT(took[0], 14 * 8);
-    CHECK_INT(took[1], 7 * 8);
-    CHECK_INT(took[2], 18 * 8);
-    CHECK_INT(took[3], 8 * 8);
-    CHECK_INT(took[4], 9 * 8);
-}
-
-TEST(loops_dtypes)
-{
-    const nnc_dtype d[] = {DT_f64, DT_bf16, DT_f16, DT_i32, DT_i8, DT_u8, DT_i64};
-    for (size_t i = 0; i < NNC_COUNT(d); i++) {
-        int took[5];
-        all_kinds(&nnc_engine_loops, d[i], took);
-        CHECK_INT(took[0], 14 * 3);
-        CHECK_INT(took[3], 8 * 3);
-    }
-}
-
-TEST(loops_post_ops)
-{
-    for (int k = 0; k < PO__COUNT; k++)
-        for (int d = 0; d < 2; d++) {
-            nnc_call c = conv_call(2, 1, 8, 6, 20, 3, 1, 1), m = matmul_call(9, 33, 21, true);
-            call_post(&c, (nnc_post_kind)k, 0.25f, 1.5f);
-            call_post(&m, (nnc_post_kind)k, 0.25f, 1.5f);
-            call_dtype(&c, d ? DT_f64 : DT_f32);
-            call_dtype(&m, d ? DT_f64 : DT_f32);
-            CHECK(call_check(&nnc_engine_loops, &c, RAW, d ? 1e-14 : 2e-6, "conv post-op"));
-            CHECK(call_check(&nnc_engine_loops, &m, RAW, d ? 1e-14 : 2e-6, "matmul post-op"));
-        }
-}
-
-TEST(loops_two_sums)
-{
-    nnc_call c = conv_call(2, 1, 8, 6, 20, 3, 1, 1);
-    call_bias(&c);
-    call_post(&c, PO_sum, 0, 0);
-    call_post(&c, PO_relu, 0, 0);
-    call_post(&c, PO_sum, 0, 0);
-    c.post[2].in_place = false;
-    call_channels_last(&c);
-    CHECK(call_check(&nnc_engine_loops, &c, RAW, 2e-6, "two sums"));
-}
-
-TEST(loops_keeps_nan)
-{
-    float x[9] = {1, 2, 3, 4, __builtin_nanf(""), 6, 7, 8, 9}, y[4];
-    nnc_call c = pool_call(CALL_maxpool, 2, 1, 1, 3, 2, 1, 0);
-    nnc_choice choice;
-    CHECK_OK(nnc_engine_loops.choose(&c, &choice, test_sink));
-    c.work_bytes = choice.workspace_bytes;
-    nnc_plan p = {.call = &c, .n_call = 1};
-    void *handle, *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice.workspace_bytes, 64));
-    CHECK_OK(nnc_engine_loops.load_call(&p, 0, &handle, test_sink));
-    CHECK_OK(nnc_engine_loops.run(handle, (void *const[]){x, y}, work));
-    for (int i = 0; i < 4; i++)
-        CHECK(y[i] != y[i]); /* the middle element is in every window */
-    nnc_engine_loops.unload(handle);
-    nnc_free(work);
-}
-
-TEST(loops_declines)
-{
-    nnc_choice choice;
-    nnc_call c = matmul_call(4, 5, 6, false);
-    c.wei.dim[0] = 7;
-    CHECK_OK(nnc_engine_loops.choose(&c, &choice, test_sink));
-    CHECK(!choice.ok && choice.reason);
-    c = pool_call(CALL_avgpool, 2, 1, 4, 4, 2, 2, 0);
-    call_dtype(&c, DT_i32);
-    CHECK_OK(nnc_engine_loops.choose(&c, &choice, test_sink));
-    CHECK(!choice.ok && choice.reason);
-    /* a plan from a file may claim too small a workspace */
-    c = matmul_call(40, 50, 60, false);
-    nnc_plan p = {.call = &c, .n_call = 1};
-    void *handle;
-    CHECK_INT(nnc_engine_loops.load_call(&p, 0, &handle, test_sink), NNC_E_MODEL);
 }
 
 TEST(onednn_f32)

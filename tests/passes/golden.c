@@ -1,5 +1,5 @@
 /* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
- * --passes=a,b [-O2] [--engines=onednn|llvm|loops] [--target=cuda:sm_N [--tf32]] [--math=exact]
+ * --passes=a,b [-O2] [--engines=onednn|llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
  * [--remarks]` line, a graph, and the expected output behind `#> `. A file holds any number of
  * cases. NNC_BLESS=1 in the environment rewrites the expected lines. */
 #include "help.h"

@@ -5,8 +5,8 @@
 #include "passes/passes.h"
 #include "test.h"
 
-/* A machine of round numbers: 1e11 FLOP/s, 1e10 B/s, 1 us a launch. Engines: oneDNN, or "plain": built-in loops
- * (every epilogue, no layout of their own). */
+/* A machine of round numbers: 1e11 FLOP/s, 1e10 B/s, 1 us a launch. Engines: oneDNN, and kernels
+ * that are interpreted. */
 static inline nnc_target help_target(bool onednn)
 {
     nnc_target t = {.name = "cpu",
@@ -25,7 +25,7 @@ static inline nnc_target help_target(bool onednn)
         .launch_ns = 1000};
     if (onednn)
         t.engine[t.n_engines++] = (nnc_target_engine){.name = "onednn", .efficiency = 0.9};
-    t.engine[t.n_engines++] = (nnc_target_engine){.name = "loops", .efficiency = 0.1};
+    t.engine[t.n_engines++] = (nnc_target_engine){.name = "interp", .efficiency = 0.1};
     return t;
 }
 
@@ -34,7 +34,6 @@ static inline nnc_target help_kernels(void)
 {
     nnc_target t = help_target(false);
     t.engine[0] = (nnc_target_engine){.name = "llvm", .efficiency = 0.5};
-    t.engine[t.n_engines++] = (nnc_target_engine){.name = "loops", .efficiency = 0.1};
     return t;
 }
 

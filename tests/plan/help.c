@@ -1,7 +1,7 @@
 /* tests/plan/help.c -- see help.h. */
 #include "help.h"
 
-bool fake_declines, fake_in_place;
+bool fake_declines, fake_in_place, fake_alone;
 
 static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
@@ -48,7 +48,7 @@ void help_target(nnc_target *t, int threads)
         .launch_ns = 1000,
         .n_engines = 2};
     t->engine[0] = (nnc_target_engine){.name = "fake", .efficiency = 0.9};
-    t->engine[1] = (nnc_target_engine){.name = "interp"};
+    t->engine[1] = (nnc_target_engine){.name = "interp", .efficiency = 0.02};
 }
 
 nnc_graph *help_graph(const char *text)
@@ -68,6 +68,7 @@ nnc_plan *help_plan(const nnc_graph *g, int streams, int devices)
     static const nnc_engine *const engines[] = {&fake_library, &fake_kernels};
     nnc_target t;
     help_target(&t, 4);
+    t.n_engines = fake_alone ? 1 : 2;
     nnc_plan_options o = {.target = &t,
         .engine = engines,
         .n_engine = 2,

@@ -9,6 +9,7 @@
 extern const nnc_engine fake_library;
 extern const nnc_engine fake_kernels; /* named "interp" */
 extern bool fake_declines;            /* the library takes nothing */
+extern bool fake_alone;               /* the target has no engine that runs kernels */
 extern bool fake_in_place;            /* it takes sums in place only */
 
 /* A described machine with the two engines: independent of the host. */

@@ -454,11 +454,15 @@ TEST(make_declined)
                               "%w = param : f32[3,4] = gen(\"w\", seed=1, scale=0.1)\n"
                               "%y = linear %x, %w loc \"/fc\"\n"
                               "return %y }");
-    fake_declines = true;
+    fake_declines = fake_alone = true;
     nnc_plan *p = g ? help_plan(g, 1, 1) : NULL;
-    fake_declines = false;
+    fake_alone = false;
     CHECK(p == NULL);
     CHECK_DIAG("no engine computes this linear: fake: it is only a fake");
+    p = g ? help_plan(g, 1, 1) : NULL; /* generated kernels take every contraction */
+    fake_declines = false;
+    CHECK(p && help_cmd(p, "/fc")->kind == CMD_kernel);
+    nnc_plan_destroy(p);
     nnc_graph_destroy(g);
 }
 

@@ -18,12 +18,15 @@ TEST(target_host)
     CHECK_STR(nnc_target_for_convs(&t)->name, "onednn");
     CHECK_STR(nnc_target_for_matmuls(&t)->name, "onednn");
     CHECK_STR(nnc_target_for_pools(&t)->name, "llvm");
+    CHECK_STR(nnc_target_engine_for(&t, ASK_conv, DT_bf16)->name, "onednn");
+    CHECK_STR(nnc_target_engine_for(&t, ASK_conv, DT_f64)->name, "llvm");
     CHECK(nnc_target_engine_named(&t, "cudnn") == NULL);
     nnc_target_deinit(&t);
     CHECK_OK(nnc_target_host(&t, 3, false, false, test_sink));
     CHECK_INT(t.threads, 3);
-    CHECK_STR(nnc_target_for_convs(&t)->name, "loops");
-    CHECK_STR(nnc_target_for_pools(&t)->name, "loops");
+    CHECK_STR(nnc_target_for_convs(&t)->name, "interp");
+    CHECK_STR(nnc_target_for_pools(&t)->name, "interp");
+    CHECK_STR(nnc_target_engine_for(&t, ASK_matmul, DT_i8)->name, "interp");
     CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "interp")));
     nnc_target_deinit(&t);
     CHECK_OK(nnc_target_host(&t, 1, true, false, test_sink));
@@ -330,8 +333,9 @@ TEST(engines_answer_by_rules)
             {.dtype = DT_f32, .exact = true}},
         {"onednn", "a", "onednn adds in place only", {.dtype = DT_f32}},
         {"onednn", "r", "onednn fuses epilogues of f32 only", {.dtype = DT_f16}},
+        {"onednn", "", "onednn computes floats of 16 and 32 bits only", {.dtype = DT_f64}},
         {"onednn", "", "onednn leaves pooling to generated code", {.kind = ASK_pool}},
-        {"loops", "rsHta", "", {.dtype = DT_f32}},
+        {"interp", "rsHta", "", {.dtype = DT_i16}},
         {"cudnn", "ar", "", {.dtype = DT_bf16}},
         {"cudnn", "s", "none", {.dtype = DT_f16}},
         {"cudnn", "ra", "cudnn takes nothing behind an activation", {.dtype = DT_f16}},

@@ -126,7 +126,7 @@ static int64_t work_bytes(const way *w, const nnc_call *c)
     return lay_out_work(w, c).bytes;
 }
 
-/* A few rows against a large matrix is bound by memory: nnc's own loops read the weights once as
+/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the weights once, as
  * they lie. */
 static bool streams(const nnc_call *c)
 {
@@ -193,8 +193,8 @@ static void fill_choice(nnc_choice *out, const nnc_call *c)
 static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     (void)sink;
-    *out =
-        (nnc_choice){.reason = "weights stream through once: the engine loops is at memory speed"};
+    *out = (nnc_choice){
+        .reason = "weights stream through once: a generated kernel reads them as they lie"};
     if (c->kind == CALL_pack) {
         *out = (nnc_choice){.ok = true, .reason = "reorder"};
     } else if (!streams(c)) {
