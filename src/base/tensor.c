@@ -22,6 +22,16 @@ nnc_dkind nnc_dtype_kind(nnc_dtype d)
     return dtypes[d].kind;
 }
 
+int64_t nnc_int_end(nnc_dtype d, bool top)
+{
+    int bits = 8 * nnc_dtype_size(d);
+    if (d == DT_bool)
+        return top;
+    if (nnc_dtype_kind(d) == NNC_INT)
+        return top ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX << (bits - 1));
+    return top ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
+}
+
 const char *nnc_dtype_name(nnc_dtype d)
 {
     return dtypes[d].name;

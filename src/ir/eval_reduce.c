@@ -125,8 +125,8 @@ static uint64_t neutral(const reduction *r)
         memcpy(&w, &none[r->kind], 8);
         return w;
     }
-    return (uint64_t)ev_int(
-        r->d, r->kind < FOLD_max ? none[r->kind] : ev_attr_value(r->d, none[r->kind]));
+    return (uint64_t)(r->kind < FOLD_max ? ev_int(r->d, none[r->kind])
+                                         : nnc_int_end(r->d, r->kind == FOLD_min));
 }
 
 static void finish(const reduction *r, uint64_t *y, int64_t n)

@@ -152,16 +152,6 @@ nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
     return best;
 }
 
-int64_t nnc_int_end(nnc_dtype d, bool top)
-{
-    int bits = 8 * nnc_dtype_size(d);
-    if (d == DT_bool)
-        return top;
-    if (nnc_dtype_kind(d) == NNC_INT)
-        return top ? (int64_t)(UINT64_MAX >> (65 - bits)) : (int64_t)(UINT64_MAX << (bits - 1));
-    return top ? (int64_t)(UINT64_MAX >> (64 - bits)) : 0;
-}
-
 int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
 {
     int w = -1;

@@ -262,10 +262,6 @@ nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in);
 /* SSA type of what a buffer's element becomes when loaded. */
 static inline nnc_dtype nnc_kdtype(nnc_dtype d) { return d == DT_f16 || d == DT_bf16 ? DT_f32 : d; }
 
-/* The greatest or least value of an integer type, as its bits are kept (u64: int64_t of the same bits): what a minimum or a maximum
- * starts from. */
-int64_t nnc_int_end(nnc_dtype d, bool top);
-
 extern const char *const nnc_kred_names[6];
 extern const char *const nnc_kaxis_names[3];
 #define NNC_KHINTS 6
