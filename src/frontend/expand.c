@@ -316,8 +316,6 @@ static bool read_repeat(fe *f, const fe_ctx *c, use *u)
         return fe_fail_at(
                    f, i, true, u->path, "index: it counts a \"repeat\", which the layer lacks"),
                false;
-    if (r && u->n_in == 0)
-        return fe_fail_at(f, r, true, u->path, "repeat: the layer needs an input"), false;
     return !r || fe_read_int(f, r, u->path, c->env, "repeat", 0, NNC_MAX_LAYERS, &u->repeat);
 }
 

@@ -108,14 +108,12 @@ static nnc_ref times_one(pass *p, const nnc_node *n)
     return (n->op == OP_div || n->op == OP_pow) && is_const(p, n->in[1], 1) ? n->in[0] : NNC_NONE;
 }
 
-/* x (-1) = -x, x / (-1) = -x */
+/* x (-1) = -x; x / (-1) is x (-1) by then */
 static nnc_ref times_minus_one(pass *p, const nnc_node *n)
 {
     for (int k = 0; k < 2 && n->op == OP_mul; k++)
         if (is_const(p, n->in[k], -1))
             return nnc_build1(p->g, OP_neg, n->in[1 - k]);
-    if (n->op == OP_div && is_const(p, n->in[1], -1))
-        return nnc_build1(p->g, OP_neg, n->in[0]);
     return NNC_NONE;
 }
 

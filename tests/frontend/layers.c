@@ -6,6 +6,12 @@
 #include <float.h>
 #include <math.h>
 
+/* Generated weights of integers are -3 to 3 unless they state a scale. */
+static const char INTEGERS[] =
+    "{\"inputs\": {\"x\": {\"shape\": [2, 3], \"dtype\": \"i32\"}}, \"layers\": [{\"op\": "
+    "\"linear\", \"out\": "
+    "4}, {\"op\": \"param\", \"shape\": [1, 2, 4], \"dtype\": \"i32\", \"scale\": 2}]}";
+
 static nnc_graph *parse(const char *inputs, const char *rest)
 {
     nnc_text t = {0};
@@ -112,6 +118,17 @@ static int params(const nnc_graph *g)
 }
 
 /* nn.LayerNorm(bias=False) and nn.PReLU() with one slope; the begin has the odd zero with same_lower. */
+TEST(weights_of_integers)
+{
+    nnc_graph *g = nnc_model_parse("m", INTEGERS, sizeof INTEGERS - 1, NULL, test_sink);
+    CHECK(g && params(g) == 3);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        if (g->node[i].op == OP_param)
+            CHECK_NEAR(
+                g->node[i].weight->scale, nnc_typeof(g, g->node[i].out)->rank == 3 ? 2 : 4, 0);
+    nnc_graph_destroy(g);
+}
+
 TEST(weights_that_are_left_out)
 {
     nnc_graph *g =

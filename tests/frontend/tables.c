@@ -46,6 +46,7 @@ TEST(expressions)
     value("order != 'pool-relu' ? 1 : 2", 2);
     value("min(n, 3, 9) + max(1, 2)", 5);
     value("1 < 2 == 1", 1);
+    value("n == 7 ? 3 : order + 1", 3);
     value("0 ? 1 : 0 ? 2 : 3", 3);
     value("9223372036854775807", INT64_MAX);
     value("-9223372036854775807 - 1", INT64_MIN);

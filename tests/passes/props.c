@@ -333,6 +333,25 @@ TEST(many_operands)
     nnc_graph_destroy(h);
 }
 
+/* A kernel has 192 ops at most. */
+TEST(many_members)
+{
+    nnc_target t = help_target(true);
+    nnc_graph *g = nnc_graph_create("chain", test_sink);
+    int64_t dim[1] = {64};
+    nnc_type type = nnc_type_make(DT_f32, 1, dim);
+    nnc_ref y = nnc_input(g, "x", &type);
+    for (int i = 0; i < 300; i++)
+        y = nnc_build1(g, i % 2 ? OP_sin : OP_cos, y);
+    nnc_output(g, y, "y");
+    CHECK_OK(run_passes(&g, 2, NULL, 0, &t, NULL));
+    int fused = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        fused += g->node[i].op == OP_fused;
+    CHECK_INT(fused, 2);
+    nnc_graph_destroy(g);
+}
+
 /* Splits x into n pieces of 1 to 3 elements (of 2 where `even`), doubles some of them, and joins them again. */
 static nnc_graph *many_pieces(int n, bool even, nnc_dtype dtype)
 {
@@ -367,11 +386,35 @@ TEST(many_pieces)
         nnc_graph *h = nnc_graph_clone(g, test_sink);
         CHECK_OK(run_passes(&h, k & 2 ? 2 : 0, NULL, 0, &t, NULL));
         compare(g, h, test_seed, 0);
-        for (uint32_t i = 0; i < h->n_node; i++)
+        for (uint32_t i = 0; i < h->n_node; i++) {
             CHECK(h->node[i].n_in + h->node[i].n_out <= NNC_KERNEL_ARGUMENTS);
+            /* results of different sizes have an index each, and a kernel has few of those */
+            CHECK(k & 1 || h->node[i].n_out <= NNC_KERNEL_CONCAT);
+        }
         nnc_graph_destroy(g);
         nnc_graph_destroy(h);
     }
+}
+
+/* Pieces that are outputs are written in any case: kernels make many of them at once, though each has a reader. */
+TEST(pieces_that_are_outputs)
+{
+    nnc_target t = help_target(true);
+    nnc_graph *g = nnc_graph_create("pieces", test_sink);
+    int64_t size[100], dim[1] = {200};
+    nnc_type type = nnc_type_make(DT_f32, 1, dim);
+    nnc_ref x = nnc_input(g, "x", &type);
+    for (size_t i = 0; i < NNC_COUNT(size); i++)
+        size[i] = 2;
+    nnc_attr attr[2] = {nnc_ai(AT_axis, 0), nnc_av(AT_sizes, (int)NNC_COUNT(size), size)};
+    nnc_ref s = nnc_build(g, OP_split, 1, &x, 2, attr);
+    for (uint32_t i = 0; i < NNC_COUNT(size); i++) {
+        nnc_output(g, s + i, NULL);
+        nnc_output(g, nnc_build1(g, OP_exp, s + i), NULL);
+    }
+    CHECK_OK(run_passes(&g, 2, NULL, 0, &t, NULL));
+    CHECK(nnc_graph_cost(g).launches < (int64_t)NNC_COUNT(size));
+    nnc_graph_destroy(g);
 }
 
 static bool names_one_of(const nnc_remark *r, const char *origin)
@@ -547,6 +590,56 @@ TEST(compiled_ends)
     CHECK(yes > 10 && no > 3);
     CHECK_INT(asked / 3, no);
     CHECK_INT(asked - asked / 3, yes);
+    nnc_target_deinit(&t);
+}
+
+/* What follows a convolution is not compiled into its kernel where the kernel that reads it computes it at no extra cost. */
+TEST(ends_that_readers_compute)
+{
+    static const struct {
+        const char *end, *reader;
+        bool absorbed;
+    } cases[] = {
+        {"leaky_relu %c", "maxpool %e {kernel=[3,3], strides=[1,1]}", true},
+        {"silu %c", "maxpool %e {kernel=[3,3], strides=[1,1]}", false},
+        {"silu %c", "pad %e {pads=[0,0,1,1,0,0,1,1]}", true},
+        {"silu %c", "broadcast %e {shape=[2,2,64,56,56]}", false},
+        {"silu %c", "reduce_sum %e {axes=[2,3]}", true},
+    };
+    int asked = 0;
+    nnc_target t;
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    nnc_target_allow_tf32(&t, true);
+    nnc_target_allow_compiling(&t, true);
+    const char *pass = "fuse_epilogue";
+    const nnc_pass_options o = {.level = 3,
+        .target = &t,
+        .only = &pass,
+        .n_only = 1,
+        .compiles = compile_some,
+        .compiles_ctx = &asked};
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_text text = {0};
+        nnc_remarks r;
+        nnc_remarks_init(&r);
+        nnc_printf(&text,
+            "graph @g { %%x = input : f32[2,64,56,56]\n%%w = param : f32[64,64,3,3] = gen(\"w\", "
+            "seed=1, "
+            "scale=0.1, shift=0)\n%%c = conv %%x, %%w {pads=[1,1,1,1]}\n%%e = %s\n%%y = %s\nreturn "
+            "%%y }\n",
+            cases[i].end, cases[i].reader);
+        nnc_graph *g = help_parse("ends", nnc_text_str(&text), text.n);
+        CHECK(g != NULL);
+        if (g)
+            CHECK_OK(nnc_passes_run(&g, &o, &r, test_sink));
+        int n = remarks_with(&r, false, "the kernel that reads it computes it as well");
+        if (n != cases[i].absorbed)
+            test_fail(__FILE__, __LINE__, "%s, then %s: %d remarks that it is computed there",
+                cases[i].end, cases[i].reader, n);
+        nnc_remarks_deinit(&r);
+        nnc_text_deinit(&text);
+        nnc_graph_destroy(g);
+    }
     nnc_target_deinit(&t);
 }
 
