@@ -7,7 +7,7 @@
  * movement 0.
  * launches: 1; 0 for leaves and views.
  * Sums and products saturate. */
-#include "ir/graph.h"
+#include "ir/eval_internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -27,25 +27,16 @@ static int64_t ecomp_ops(const nnc_node *n)
     }
 }
 
-static int64_t contract_flops(const nnc_graph *g, const nnc_node *n, int64_t results)
+/* Multiply-adds of a contraction. */
+static int64_t multiply_adds(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(g, n->in[0]), *w = nnc_typeof(g, n->in[1]);
-    int64_t madds = 0;
-    switch (n->op) {
-    case OP_matmul:
-        madds = nnc_mul_sat(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
-        break;
-    case OP_linear:
-        madds = nnc_mul_sat(results, w->dim[1]);
-        break;
-    case OP_conv: /* each result: one weight of its output channel */
-        madds = nnc_mul_sat(results, nnc_type_numel(w) / w->dim[0]);
-        break;
-    default: /* conv_transpose: each input element meets the weights of its channel */
-        madds = nnc_mul_sat(nnc_type_numel(x), nnc_type_numel(w) / w->dim[0]);
-        break;
-    }
-    return nnc_add_sat(nnc_mul_sat(2, madds), n->n_in == 3 ? results : 0);
+    int64_t results = nnc_type_numel(nnc_typeof(g, n->out));
+    if (n->op == OP_matmul)
+        return nnc_mul_sat(results, x->dim[x->rank - 1 - nnc_attr_int(n, AT_transpose_a, 0)]);
+    /* linear, conv: each result meets the weights of its channel; conv_transpose: each element of the input */
+    int64_t meets = n->op == OP_conv_transpose ? nnc_type_numel(x) : results;
+    return nnc_mul_sat(meets, nnc_type_numel(w) / w->dim[0]);
 }
 
 static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
@@ -70,7 +61,7 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
             out = nnc_mul_sat(out, kernel[i]);
         return out;
     case CL_contract:
-        return contract_flops(g, n, out);
+        return nnc_add_sat(nnc_mul_sat(2, multiply_adds(g, n)), n->n_in == 3 ? out : 0);
     case CL_fused:
         break;
     }
@@ -78,6 +69,22 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     for (uint32_t i = 0; i < n->body->n_node; i++)
         sum = nnc_add_sat(sum, node_flops(n->body, &n->body->node[i]));
     return sum;
+}
+
+double ev_node_ops(const nnc_graph *g, const nnc_node *n)
+{
+    switch (nnc_op_class(n->op)) {
+    case CL_contract:
+        return (double)multiply_adds(g, n);
+    case CL_window:
+        return (double)node_flops(g, n);
+    case CL_reduce:
+        return (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
+    case CL_comp:
+        return 8 * (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
+    default:
+        return (double)nnc_type_numel(nnc_typeof(g, n->out));
+    }
 }
 
 /* Bytes that node n reads of its operand number i. */

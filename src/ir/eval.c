@@ -450,30 +450,29 @@ static nnc_status evaluate(
     return s;
 }
 
-nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
+static nnc_status start(const nnc_graph *g, const void *const *inputs, const char *dir, int threads,
+    const nnc_rval *before, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
+{
+    const ev e = {threads < 1 ? 1 : threads, dir, sink, rounding, before};
+    return evaluate(&e, g, inputs, outputs);
+}
+
+nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *dir,
     int threads, const nnc_rval *before, nnc_rval *outputs, nnc_sink *sink)
 {
-    const ev e = {.threads = threads < 1 ? 1 : threads,
-        .weight_dir = weight_dir,
-        .sink = sink,
-        .before = before};
-    return evaluate(&e, g, inputs, outputs);
+    return start(g, inputs, dir, threads, before, NULL, outputs, sink);
 }
 
-nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
-    int threads, nnc_rval *outputs, nnc_sink *sink)
+nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *dir, int threads,
+    nnc_rval *outputs, nnc_sink *sink)
 {
-    return nnc_eval_rounded(g, inputs, weight_dir, threads, NULL, outputs, sink);
+    return start(g, inputs, dir, threads, NULL, NULL, outputs, sink);
 }
 
-nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *weight_dir,
+nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *dir,
     int threads, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
 {
-    const ev e = {.threads = threads < 1 ? 1 : threads,
-        .weight_dir = weight_dir,
-        .sink = sink,
-        .rounding = rounding};
-    return evaluate(&e, g, inputs, outputs);
+    return start(g, inputs, dir, threads, NULL, rounding, outputs, sink);
 }
 
 void nnc_rval_free(nnc_rval *v)
@@ -485,35 +484,6 @@ void nnc_rval_free(nnc_rval *v)
 }
 
 /* ---- what it costs ---- */
-
-double ev_node_ops(const nnc_graph *g, const nnc_node *n)
-{
-    double out = (double)nnc_type_numel(nnc_typeof(g, n->out));
-    if (n->n_in == 0)
-        return out;
-    const nnc_type *x = nnc_typeof(g, n->in[0]);
-    const int64_t *kernel = NULL;
-    switch (nnc_op_class((nnc_op)n->op)) {
-    case CL_contract: {
-        const nnc_type *w = nnc_typeof(g, n->in[1]);
-        if (n->op == OP_matmul)
-            return out * (double)x->dim[x->rank - (nnc_attr_int(n, AT_transpose_a, 0) ? 2 : 1)];
-        /* linear, conv: a filter per output; conv_transpose: a filter per input */
-        double filter = (double)nnc_type_numel(w) / (double)w->dim[0];
-        return n->op == OP_conv_transpose ? (double)nnc_type_numel(x) * filter : out * filter;
-    }
-    case CL_window:
-        for (int k = nnc_attr_ints(n, AT_kernel, &kernel); k > 0; k--)
-            out *= (double)kernel[k - 1];
-        return out;
-    case CL_reduce:
-        return (double)nnc_type_numel(x);
-    case CL_comp:
-        return 8 * (double)nnc_type_numel(x);
-    default:
-        return out;
-    }
-}
 
 static void cost_of(const nnc_graph *g, double *ops, double *peak);
 

@@ -18,6 +18,7 @@ typedef struct copy {
     int64_t dim[NNC_MAX_RANK]; /* of the region written */
     int64_t out_stride[NNC_MAX_RANK];
     map from[NNC_MAX_RANK];
+    int64_t own[NNC_MAX_RANK]; /* strides of the source */
     int64_t base, out_base;
     const uint64_t *src;
     uint64_t *dst;
@@ -92,72 +93,57 @@ static nnc_status run_copy(const ev *e, copy *c)
 static copy start(const ev_arg *x, const ev_arg *out)
 {
     copy c = {.rank = out->type->rank, .src = x->w, .dst = out->w};
-    int64_t own[NNC_MAX_RANK];
     ev_strides(out->type, c.out_stride);
-    ev_strides(x->type, own);
+    ev_strides(x->type, c.own);
     for (int d = 0; d < c.rank; d++) {
         c.dim[d] = out->type->dim[d];
         if (d < x->type->rank)
-            c.from[d].stride = own[d];
+            c.from[d].stride = c.own[d];
     }
     return c;
 }
 
-static nnc_status run_transpose(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+/* ---- maps by dimension: what they change of start() ---- */
+
+static void map_transpose(copy *c, const nnc_node *n, const nnc_type *t)
 {
-    copy c = start(&in[0], out);
     const int64_t *perm = NULL;
-    int64_t own[NNC_MAX_RANK];
-    int np = nnc_attr_ints(n, AT_perm, &perm);
-    ev_strides(in[0].type, own);
-    for (int d = 0; d < np; d++)
-        c.from[d].stride = own[perm[d]];
-    return run_copy(e, &c);
+    (void)t;
+    for (int d = nnc_attr_ints(n, AT_perm, &perm) - 1; d >= 0; d--)
+        c->from[d].stride = c->own[perm[d]];
 }
 
-static nnc_status run_broadcast(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+static void map_broadcast(copy *c, const nnc_node *n, const nnc_type *t)
 {
     (void)n;
-    copy c = start(&in[0], out);
-    const nnc_type *t = in[0].type;
-    int64_t own[NNC_MAX_RANK];
-    ev_strides(t, own);
-    for (int d = 0; d < c.rank; d++) {
-        int od = d - (c.rank - t->rank);
-        c.from[d].stride = od < 0 || t->dim[od] == 1 ? 0 : own[od];
+    for (int d = 0; d < c->rank; d++) {
+        int od = d - (c->rank - t->rank);
+        c->from[d].stride = od < 0 || t->dim[od] == 1 ? 0 : c->own[od];
     }
-    return run_copy(e, &c);
 }
 
-static nnc_status run_slice(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+static void map_slice(copy *c, const nnc_node *n, const nnc_type *t)
 {
-    copy c = start(&in[0], out);
     const int64_t *axes = NULL, *starts = NULL, *steps = NULL;
-    int64_t own[NNC_MAX_RANK];
-    int na = nnc_attr_ints(n, AT_axes, &axes);
+    int na = nnc_attr_ints(n, AT_axes, &axes), ns = nnc_attr_ints(n, AT_steps, &steps);
+    (void)t;
     nnc_attr_ints(n, AT_starts, &starts);
-    int ns = nnc_attr_ints(n, AT_steps, &steps);
-    ev_strides(in[0].type, own);
     for (int k = 0; k < na; k++) {
-        int64_t d = axes[k];
-        c.base += starts[k] * own[d];
-        c.from[d].stride = own[d] * (ns ? steps[k] : 1);
+        c->base += starts[k] * c->own[axes[k]];
+        c->from[axes[k]].stride *= ns ? steps[k] : 1;
     }
-    return run_copy(e, &c);
 }
 
-static nnc_status run_flip(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+static void map_flip(copy *c, const nnc_node *n, const nnc_type *t)
 {
-    copy c = start(&in[0], out);
     const int64_t *axes = NULL;
-    int na = nnc_attr_ints(n, AT_axes, &axes);
-    for (int k = 0; k < na; k++) {
-        int64_t d = axes[k];
-        c.base += (c.dim[d] - 1) * c.from[d].stride;
-        c.from[d].stride = -c.from[d].stride;
+    for (int k = nnc_attr_ints(n, AT_axes, &axes) - 1; k >= 0; k--) {
+        c->base += (t->dim[axes[k]] - 1) * c->own[axes[k]];
+        c->from[axes[k]].stride = -c->own[axes[k]];
     }
-    return run_copy(e, &c);
 }
+
+/* ---- the others ---- */
 
 /* Source index of padded index i in a dimension of n elements, -1 outside (constant mode).
  * reflect: ...2 1 0 1 2... */
@@ -274,25 +260,22 @@ static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, e
 
 nnc_status ev_move(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    switch ((nnc_op)n->op) {
-    case OP_transpose:
-        return run_transpose(e, n, in, out);
-    case OP_broadcast:
-        return run_broadcast(e, n, in, out);
-    case OP_slice:
-        return run_slice(e, n, in, out);
-    case OP_flip:
-        return run_flip(e, n, in, out);
-    case OP_pad:
-        return run_pad(e, n, in, out);
-    case OP_concat:
-        return run_concat(e, n, in, out);
-    case OP_split:
-        return run_split(e, n, in, out);
-    case OP_gather:
-        return run_gather(e, n, in, out);
-    default: /* reshape, relayout: the same elements in the same order */
+    static ev_run *const run[OP__COUNT] = {[OP_pad] = run_pad,
+        [OP_concat] = run_concat,
+        [OP_split] = run_split,
+        [OP_gather] = run_gather};
+    static void (*const maps[OP__COUNT])(copy *, const nnc_node *, const nnc_type *) = {
+        [OP_transpose] = map_transpose,
+        [OP_broadcast] = map_broadcast,
+        [OP_slice] = map_slice,
+        [OP_flip] = map_flip};
+    if (run[n->op])
+        return run[n->op](e, n, in, out);
+    if (!maps[n->op]) { /* reshape, relayout: the same elements in the same order */
         memcpy(out->w, in[0].w, (size_t)nnc_type_numel(out->type) * 8);
         return NNC_OK;
     }
+    copy c = start(&in[0], out);
+    maps[n->op](&c, n, in[0].type);
+    return run_copy(e, &c);
 }

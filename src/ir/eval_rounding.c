@@ -60,14 +60,7 @@ nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink)
         nnc_class class = nnc_op_class((nnc_op)n.op);
         if (class != CL_ecomp && class != CL_comp)
             continue;
-        nnc_ref r = nnc_expand(h, h, &n, n.in);
-        for (uint32_t k = 0; r != NNC_NONE && k < h->n_node; k++)
-            for (int j = 0; j < h->node[k].n_in; j++)
-                if (h->node[k].in[j] == n.out)
-                    h->node[k].in[j] = r;
-        for (uint32_t o = 0; r != NNC_NONE && o < h->n_output; o++)
-            if (h->output[o] == n.out)
-                h->output[o] = r;
+        nnc_replace_uses(h, n.out, nnc_expand(h, &n, n.in));
     }
     if (h && (h->status != NNC_OK || nnc_graph_tidy(h) != NNC_OK)) {
         nnc_graph_destroy(h);

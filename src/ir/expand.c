@@ -263,9 +263,8 @@ nnc_ref nnc_expand_ewise(const nnc_node *n, nnc_dtype d, const nnc_ref *in, cons
     return expand_ewise(&e);
 }
 
-nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const nnc_ref *in)
+nnc_ref nnc_expand(nnc_graph *g, const nnc_node *n, const nnc_ref *in)
 {
-    (void)src;
     for (int i = 0; i < n->n_in; i++)
         if (in[i] == NNC_NONE)
             return NNC_NONE;

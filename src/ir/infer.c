@@ -285,7 +285,7 @@ static nnc_status check_count(infer *c)
 
 /* ---- leaves, elementwise, regions ------------------------------------------------------------ */
 
-static nnc_status infer_leaf(infer *c)
+nnc_status nnc_infer_leaf(infer *c)
 {
     const nnc_node *n = c->n;
     const char *what;
@@ -360,7 +360,7 @@ static nnc_status check_clip(infer *c)
     return NNC_OK;
 }
 
-static nnc_status infer_ewise(infer *c)
+nnc_status nnc_infer_ewise(infer *c)
 {
     nnc_dtype d = DT_f32;
     NNC_TRY(ewise_dtype(c, &d));
@@ -378,7 +378,7 @@ static nnc_status infer_ewise(infer *c)
     return c->n->op == OP_clip ? check_clip(c) : NNC_OK;
 }
 
-static nnc_status infer_fused(infer *c)
+nnc_status nnc_infer_fused(infer *c)
 {
     const nnc_graph *b = c->n->body;
     int k = 0;
@@ -409,62 +409,18 @@ static nnc_status infer_fused(infer *c)
 
 /* ---- dispatch -------------------------------------------------------------------------------- */
 
-static const infer_fn rule[OP__COUNT] = {
-    [OP_argmax] = nnc_infer_arg,
-    [OP_argmin] = nnc_infer_arg,
-    [OP_reshape] = nnc_infer_reshape,
-    [OP_transpose] = nnc_infer_transpose,
-    [OP_broadcast] = nnc_infer_broadcast_to,
-    [OP_slice] = nnc_infer_slice,
-    [OP_pad] = nnc_infer_pad,
-    [OP_concat] = nnc_infer_concat,
-    [OP_split] = nnc_infer_split,
-    [OP_gather] = nnc_infer_gather,
-    [OP_flip] = nnc_infer_flip,
-    [OP_relayout] = nnc_infer_relayout,
-    [OP_matmul] = nnc_infer_matmul,
-    [OP_linear] = nnc_infer_linear,
-    [OP_conv] = nnc_infer_conv,
-    [OP_conv_transpose] = nnc_infer_conv_transpose,
-    [OP_global_avgpool] = nnc_infer_global_pool,
-    [OP_global_maxpool] = nnc_infer_global_pool,
-    [OP_softmax] = nnc_infer_softmax,
-    [OP_log_softmax] = nnc_infer_softmax,
-    [OP_batchnorm] = nnc_infer_batchnorm,
-    [OP_layernorm] = nnc_infer_layernorm,
-    [OP_rmsnorm] = nnc_infer_layernorm,
-    [OP_groupnorm] = nnc_infer_groupnorm,
-    [OP_fused] = infer_fused,
-};
-
-static infer_fn rule_of(nnc_op op)
-{
-    if (rule[op])
-        return rule[op];
-    switch (nnc_op_class(op)) {
-    case CL_leaf:
-        return infer_leaf;
-    case CL_ewise:
-    case CL_ecomp:
-        return infer_ewise;
-    case CL_reduce:
-        return nnc_infer_reduce;
-    case CL_window:
-        return nnc_infer_pool;
-    default:
-        return NULL; /* a row without a rule: the test of all rows finds it */
-    }
-}
-
 nnc_status nnc_infer(const nnc_graph *g, nnc_node *n, nnc_type *out_type, nnc_sink *sink)
 {
+    static nnc_status (*const rules[OP__COUNT])(infer *) = {
+#define OP(name, nmin, nmax, cls, rule, flags, work, lo, hi, attrs, doc) nnc_infer_##rule,
+#include "ir/ops.def"
+    };
     infer c = {.g = g, .n = n, .out = out_type, .sink = sink};
-    infer_fn f = n->op < OP__COUNT ? rule_of(n->op) : NULL;
-    if (!f)
-        return nnc_fail(sink, NNC_E_BUG, nnc_node_loc(n), "op %d has no shape rule", n->op);
+    if (n->op >= OP__COUNT)
+        return nnc_fail(sink, NNC_E_BUG, nnc_node_loc(n), "there is no op %d", n->op);
     NNC_TRY(check_count(&c));
     NNC_TRY(check_attrs(&c));
-    NNC_TRY(f(&c));
+    NNC_TRY(rules[n->op](&c));
     int count = nnc_result_count(n);
     for (int i = 0; i < count; i++) {
         const char *what;

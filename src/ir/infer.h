@@ -13,8 +13,6 @@ typedef struct infer {
     int next;
 } infer;
 
-typedef nnc_status (*infer_fn)(infer *c);
-
 /* Reports "op: message" at the node; always NNC_E_MODEL. */
 nnc_status nnc_infer_fail(infer *c, const char *fmt, ...) NNC_PRINTF(2, 3);
 #define fail nnc_infer_fail
@@ -44,28 +42,8 @@ void nnc_infer_set(infer *c, nnc_dtype d, int rank, const int64_t *dim);
 /* Result i takes the memory order of t when the ranks agree. */
 void nnc_infer_follow(infer *c, int i, const nnc_type *t);
 
-/* One function per rule, by file. */
-nnc_status nnc_infer_reduce(infer *c);
-nnc_status nnc_infer_arg(infer *c);
-nnc_status nnc_infer_reshape(infer *c);
-nnc_status nnc_infer_transpose(infer *c);
-nnc_status nnc_infer_broadcast_to(infer *c);
-nnc_status nnc_infer_slice(infer *c);
-nnc_status nnc_infer_pad(infer *c);
-nnc_status nnc_infer_concat(infer *c);
-nnc_status nnc_infer_split(infer *c);
-nnc_status nnc_infer_gather(infer *c);
-nnc_status nnc_infer_flip(infer *c);
-nnc_status nnc_infer_relayout(infer *c);
-nnc_status nnc_infer_pool(infer *c);
-nnc_status nnc_infer_conv(infer *c);
-nnc_status nnc_infer_conv_transpose(infer *c);
-nnc_status nnc_infer_matmul(infer *c);
-nnc_status nnc_infer_linear(infer *c);
-nnc_status nnc_infer_global_pool(infer *c);
-nnc_status nnc_infer_softmax(infer *c);
-nnc_status nnc_infer_batchnorm(infer *c);
-nnc_status nnc_infer_layernorm(infer *c); /* and rmsnorm */
-nnc_status nnc_infer_groupnorm(infer *c);
+/* The shape rules that ops.def names. */
+#define OP(name, nmin, nmax, cls, rule, flags, work, lo, hi, attrs, doc) nnc_status nnc_infer_##rule(infer *c);
+#include "ir/ops.def"
 
 #endif

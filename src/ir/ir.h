@@ -49,7 +49,7 @@ enum nnc_op_flag {
 };
 
 typedef enum nnc_op {
-#define OP(name, nmin, nmax, cls, flags, work, lo, hi, attrs, doc) OP_##name,
+#define OP(name, nmin, nmax, cls, rule, flags, work, lo, hi, attrs, doc) OP_##name,
 #include "ir/ops.def"
     OP__COUNT
 } nnc_op;
@@ -304,7 +304,7 @@ bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistic
 
 /* Builds in g the lowering of node n (CL_ecomp or CL_comp) over the operands `in` (values of g); returns the result
  * that stands for n's, or NNC_NONE. Origin and loc of the new nodes are n's. */
-nnc_ref nnc_expand(nnc_graph *g, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
+nnc_ref nnc_expand(nnc_graph *g, const nnc_node *n, const nnc_ref *in);
 
 /* Where the scalar ops of an elementwise op go: any store of values that are numbered. NNC_NONE: out of memory. */
 typedef struct nnc_expander {

@@ -8,7 +8,7 @@
 #include <string.h>
 
 const nnc_op_info nnc_ops[OP__COUNT] = {
-#define OP(name, nmin, nmax, cls, flags, work, lo, hi, attrs, doc) \
+#define OP(name, nmin, nmax, cls, rule, flags, work, lo, hi, attrs, doc) \
     [OP_##name] = {#name, nmin, nmax, cls, flags, work, lo, hi, attrs, doc},
 #include "ir/ops.def"
 };
@@ -27,45 +27,46 @@ const nnc_attr_info nnc_attrs[AT__COUNT] = {
 _Static_assert(
     OP__COUNT <= 256 && SC__COUNT <= 256 && AT__COUNT <= 64, "indices and sets are small");
 
-static uint8_t op_index[OP__COUNT], sop_index[SC__COUNT], attr_index[AT__COUNT];
+/* The rows of a table, whose first member is their name, in the order of the names. */
+typedef struct names {
+    const void *row;
+    size_t size;
+    int n;
+    uint8_t index[256];
+} names;
+
+static names op_names = {nnc_ops, sizeof nnc_ops[0], OP__COUNT, {0}};
+static names sop_names = {nnc_sops, sizeof nnc_sops[0], SC__COUNT, {0}};
+static names attr_names = {nnc_attrs, sizeof nnc_attrs[0], AT__COUNT, {0}};
 static int16_t sop_of[OP__COUNT]; /* -1: none */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static const char *op_name(int i)
+static const char *name_of(const names *t, int i)
 {
-    return nnc_ops[i].name;
-}
-static const char *sop_name(int i)
-{
-    return nnc_sops[i].name;
-}
-static const char *attr_name(int i)
-{
-    return nnc_attrs[i].name;
+    return *(const char *const *)((const char *)t->row + (size_t)i * t->size);
 }
 
 /* Insertion sort: a hundred names, once. */
-static void sort_names(uint8_t *index, int n, const char *(*name)(int))
+static void sort_names(names *t)
 {
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < t->n; i++) {
         int j = i;
-        for (; j > 0 && strcmp(name(index[j - 1]), name(i)) > 0; j--)
-            index[j] = index[j - 1];
-        index[j] = (uint8_t)i;
+        for (; j > 0 && strcmp(name_of(t, t->index[j - 1]), name_of(t, i)) > 0; j--)
+            t->index[j] = t->index[j - 1];
+        t->index[j] = (uint8_t)i;
     }
 }
 
-/* Position of the name in the table, or -1. */
-static int find_name(
-    const uint8_t *index, int n, const char *(*name)(int), const char *word, size_t len)
+/* The row of that name, or -1. */
+static int find_name(const names *t, const char *word, size_t len)
 {
-    int lo = 0, hi = n;
+    int lo = 0, hi = t->n;
     while (lo < hi) {
         int mid = (lo + hi) / 2;
-        const char *m = name(index[mid]);
+        const char *m = name_of(t, t->index[mid]);
         int c = strncmp(m, word, len);
         if (c == 0 && m[len] == 0)
-            return index[mid];
+            return t->index[mid];
         if (c < 0)
             lo = mid + 1;
         else
@@ -76,42 +77,38 @@ static int find_name(
 
 static void make_indices(void)
 {
-    sort_names(op_index, OP__COUNT, op_name);
-    sort_names(sop_index, SC__COUNT, sop_name);
-    sort_names(attr_index, AT__COUNT, attr_name);
+    sort_names(&op_names);
+    sort_names(&sop_names);
+    sort_names(&attr_names);
     for (int i = 0; i < OP__COUNT; i++) {
         const char *s = nnc_ops[i].name;
-        sop_of[i] = -1;
-        if (nnc_ops[i].cls == CL_ewise)
-            sop_of[i] = (int16_t)find_name(sop_index, SC__COUNT, sop_name, s, strlen(s));
+        bool ewise = nnc_ops[i].cls == CL_ewise;
+        sop_of[i] = (int16_t)(ewise ? find_name(&sop_names, s, strlen(s)) : -1);
     }
+}
+
+static bool parse_name(const names *t, const char *name, size_t n, int *out)
+{
+    pthread_once(&once, make_indices);
+    int i = find_name(t, name, n);
+    if (i >= 0)
+        *out = i;
+    return i >= 0;
 }
 
 bool nnc_op_parse(const char *name, size_t n, nnc_op *out)
 {
-    pthread_once(&once, make_indices);
-    int i = find_name(op_index, OP__COUNT, op_name, name, n);
-    if (i >= 0)
-        *out = (nnc_op)i;
-    return i >= 0;
+    return parse_name(&op_names, name, n, (int *)out);
 }
 
 bool nnc_sop_parse(const char *name, size_t n, nnc_sop *out)
 {
-    pthread_once(&once, make_indices);
-    int i = find_name(sop_index, SC__COUNT, sop_name, name, n);
-    if (i >= 0)
-        *out = (nnc_sop)i;
-    return i >= 0;
+    return parse_name(&sop_names, name, n, (int *)out);
 }
 
 bool nnc_attr_parse(const char *name, size_t n, nnc_akey *out)
 {
-    pthread_once(&once, make_indices);
-    int i = find_name(attr_index, AT__COUNT, attr_name, name, n);
-    if (i >= 0)
-        *out = (nnc_akey)i;
-    return i >= 0;
+    return parse_name(&attr_names, name, n, (int *)out);
 }
 
 bool nnc_sop_of(nnc_op op, nnc_sop *out)

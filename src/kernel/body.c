@@ -60,7 +60,7 @@ static nnc_status add_node(
     else if (cls == CL_leaf && n->op != OP_iota)
         return broken(b, "data inside a kernel; it must be an operand");
     else
-        r = cls == CL_comp ? nnc_expand(b->g, src, n, in) : nnc_copy_node(b->g, src, n, in);
+        r = cls == CL_comp ? nnc_expand(b->g, n, in) : nnc_copy_node(b->g, src, n, in);
     if (r == NNC_NONE)
         return broken(b, nnc_ops[n->op].name);
     for (int i = 0; i < n->n_out; i++)

@@ -252,6 +252,13 @@ typedef struct nnc_span {
 } nnc_span;
 
 bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b);
+/* e += f m */
+static inline void nnc_affine_add(nnc_affine *e, const nnc_affine *f, int64_t m)
+{
+    e->c += f->c * m;
+    for (int a = 0; a < NNC_KAXES; a++)
+        e->k[a] += f->k[a] * m;
+}
 /* Do both compute the same, from the same operands? What is known of their values is not looked at. */
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b);
 /* Least and greatest value over the axes' extents. */

@@ -73,14 +73,6 @@ int nx_summed(const nx *t, const nnc_node *n, int64_t *dim)
     return k;
 }
 
-/* e += k f */
-static void add(nnc_affine *e, const nnc_affine *f, int64_t k)
-{
-    e->c += k * f->c;
-    for (int a = 0; a < NNC_KAXES; a++)
-        e->k[a] += k * f->k[a];
-}
-
 /* ---- where the operands are read ------------------------------------------------------------------------------------- */
 
 /* Group and place in it of an output channel; false: no loop can follow, or a restart. */
@@ -107,9 +99,9 @@ static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     if (!group_of(t, n, channel, &group, &place))
         return false;
     *in = (nnc_affine){0};
-    add(in, &group, each_of(t, n));
+    nnc_affine_add(in, &group, each_of(t, n));
     if (each_of(t, n) > 1)
-        add(in, *(*win)++, 1);
+        nnc_affine_add(in, *(*win)++, 1);
     return true;
 }
 
@@ -126,9 +118,9 @@ static void transposed_place(const nnc_node *n, int d, const nnc_affine *e,
     nnc_affine *other = over_source(s) ? tap : q;
     if (over_source(s) && over_window(s))
         return;
-    add(other, e, 1);
+    nnc_affine_add(other, e, 1);
     other->c += s.pad;
-    add(other, over_source(s) ? q : tap, over_source(s) ? -s.stride : -s.dilation);
+    nnc_affine_add(other, over_source(s) ? q : tap, over_source(s) ? -s.stride : -s.dilation);
 }
 
 /* The guards under which source and window meet at a result. -2: out of memory. */
@@ -142,8 +134,8 @@ static int32_t transposed_guard(nx *t, const nnc_node *n, int d, const nnc_affin
         return nx_guard(t, guard, tap, 0, type_of(t, n->in[1])->dim[d + 2]);
     nnc_affine rest = *e; /* p + pad - q stride - t dilation is 0 */
     rest.c += s.pad;
-    add(&rest, q, -s.stride);
-    add(&rest, tap, -s.dilation);
+    nnc_affine_add(&rest, q, -s.stride);
+    nnc_affine_add(&rest, tap, -s.dilation);
     return nx_guard(t, guard, &rest, 0, 1);
 }
 
@@ -223,10 +215,10 @@ static bool weight_place(
     if (!conv) {
         at[1] = place;
         at[0] = (nnc_affine){0};
-        add(&at[0], &group, each_of(t, n));
+        nnc_affine_add(&at[0], &group, each_of(t, n));
     }
     if (each_of(t, n) > 1)
-        add(&at[conv], *win++, 1);
+        nnc_affine_add(&at[conv], *win++, 1);
     for (int d = 0; d < w->rank - 2; d++) {
         if (conv)
             at[d + 2] = *win[d];

@@ -181,20 +181,13 @@ static int buffer_of(nx *t, nnc_ref v)
     return t->n_buf_value++;
 }
 
-static void add_scaled(nnc_affine *e, const nnc_affine *m, int64_t f)
-{
-    e->c += m->c * f;
-    for (int a = 0; a < NNC_KAXES; a++)
-        e->k[a] += m->k[a] * f;
-}
-
 static nnc_affine offset(const nnc_type *t, const nnc_affine *idx)
 {
     int64_t stride[NNC_MAX_RANK];
     nnc_affine at = {0};
     nnc_type_strides(t, stride);
     for (int d = 0; d < t->rank; d++)
-        add_scaled(&at, &idx[d], stride[d]);
+        nnc_affine_add(&at, &idx[d], stride[d]);
     return at;
 }
 

@@ -45,23 +45,26 @@ bool nx_divide(nx *t, const nnc_affine *e, int64_t d, nnc_affine *q, nnc_affine 
     return false;
 }
 
+/* Row-major index of the element of `to` at idx, added to *e. */
+static void add_linear(nnc_affine *e, const nnc_type *to, const nnc_affine *idx)
+{
+    int64_t place = 1;
+    for (int d = to->rank - 1; d >= 0; d--) {
+        nnc_affine_add(e, &idx[d], place);
+        place *= to->dim[d];
+    }
+}
+
 /* Row-major memory from outside: the linear index is the place, whatever the dimensions. It
  * stands in the one of stride 1. */
 static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
-    const nnc_type *to = type_of(t, v), *from = type_of(t, x);
+    const nnc_type *from = type_of(t, x);
     nnc_affine *in = nx_maps(t, from->rank);
-    int64_t place = 1;
     if (!in)
         return -1;
-    for (int d = to->rank - 1; d >= 0; d--) {
-        nnc_affine *e = &in[from->order[from->rank - 1]];
-        e->c += idx[d].c * place;
-        for (int a = 0; a < NNC_KAXES; a++)
-            e->k[a] += idx[d].k[a] * place;
-        place *= to->dim[d];
-    }
+    add_linear(&in[from->order[from->rank - 1]], type_of(t, v), idx);
     return nx_demand(t, ctx, x, in, guard);
 }
 
@@ -69,19 +72,12 @@ static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, 
 static int32_t reshape_computed(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
-    const nnc_type *to = type_of(t, v);
-    int64_t place = 1;
     if (!t->computed || nx_is_inside(t, t->g->value[x].node))
         return nx_fail(t, v, "regroups elements that no loop can follow");
     nnc_affine *e = nx_maps(t, 1);
     if (!e)
         return -1;
-    for (int d = to->rank - 1; d >= 0; d--) {
-        e->c += idx[d].c * place;
-        for (int a = 0; a < NNC_KAXES; a++)
-            e->k[a] += idx[d].k[a] * place;
-        place *= to->dim[d];
-    }
+    add_linear(e, type_of(t, v), idx);
     return nx_computed(t, NW_digits, ctx, x, e, 1, guard);
 }
 
@@ -103,10 +99,7 @@ static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t
         nnc_affine lin = {0};
         while (have != want) {
             if (have < want && i > 0) {
-                const nnc_affine *e = &idx[--i];
-                lin.c += e->c * have;
-                for (int a = 0; a < NNC_KAXES; a++)
-                    lin.k[a] += e->k[a] * have;
+                nnc_affine_add(&lin, &idx[--i], have);
                 have *= to->dim[i];
             } else if (j > 0) {
                 want *= from->dim[--j];
@@ -127,86 +120,70 @@ static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t
     return nx_demand(t, ctx, x, in, guard);
 }
 
-/* ---- maps by dimension ---- */
+/* ---- maps by dimension: `in` holds idx, from the operand's first dimension on ---- */
 
-static int32_t transpose(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
+static void transpose(
+    const nx *t, const nnc_node *n, nnc_ref v, const nnc_affine *idx, nnc_affine *in)
 {
-    const nnc_node *n = nnc_def(t->g, v);
     const int64_t *perm = NULL;
-    int rank = nnc_attr_ints(n, AT_perm, &perm);
-    nnc_affine *in = nx_maps(t, rank);
-    if (!in)
-        return -1;
-    for (int d = 0; d < rank; d++)
+    (void)t, (void)v;
+    for (int d = nnc_attr_ints(n, AT_perm, &perm) - 1; d >= 0; d--)
         in[perm[d]] = idx[d];
-    return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
-static int32_t broadcast(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
+static void broadcast(
+    const nx *t, const nnc_node *n, nnc_ref v, const nnc_affine *idx, nnc_affine *in)
 {
-    nnc_ref x = nnc_def(t->g, v)->in[0];
-    const nnc_type *from = type_of(t, x);
-    int shift = type_of(t, v)->rank - from->rank;
-    nnc_affine *in = nx_maps(t, from->rank);
-    if (!in)
-        return -1;
+    const nnc_type *from = type_of(t, n->in[0]);
+    (void)v, (void)idx;
     for (int d = 0; d < from->rank; d++)
-        if (from->dim[d] != 1)
-            in[d] = idx[d + shift];
-    return nx_demand(t, ctx, x, in, guard);
+        if (from->dim[d] == 1)
+            in[d] = (nnc_affine){0};
 }
 
-static int32_t slice(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
+static void slice(const nx *t, const nnc_node *n, nnc_ref v, const nnc_affine *idx, nnc_affine *in)
 {
-    const nnc_node *n = nnc_def(t->g, v);
     const int64_t *axes = NULL, *starts = NULL, *steps = NULL;
-    int k = nnc_attr_ints(n, AT_axes, &axes), rank = type_of(t, v)->rank;
+    int k = nnc_attr_ints(n, AT_axes, &axes), ns = nnc_attr_ints(n, AT_steps, &steps);
     nnc_attr_ints(n, AT_starts, &starts);
-    int ns = nnc_attr_ints(n, AT_steps, &steps);
-    nnc_affine *in = nx_maps(t, rank);
-    if (!in)
-        return -1;
-    memcpy(in, idx, sizeof *in * (size_t)rank);
+    (void)t, (void)v;
     for (int i = 0; i < k; i++) {
         nnc_affine *e = &in[axes[i]];
-        int64_t step = ns ? steps[i] : 1;
-        for (int a = 0; a < NNC_KAXES; a++)
-            e->k[a] *= step;
-        e->c = e->c * step + starts[i];
+        *e = (nnc_affine){.c = starts[i]};
+        nnc_affine_add(e, &idx[axes[i]], ns ? steps[i] : 1);
     }
-    return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
-static int32_t flip(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
+static void flip(const nx *t, const nnc_node *n, nnc_ref v, const nnc_affine *idx, nnc_affine *in)
 {
-    const nnc_node *n = nnc_def(t->g, v);
     const int64_t *axes = NULL;
-    int k = nnc_attr_ints(n, AT_axes, &axes), rank = type_of(t, v)->rank;
-    nnc_affine *in = nx_maps(t, rank);
-    if (!in)
-        return -1;
-    memcpy(in, idx, sizeof *in * (size_t)rank);
-    for (int i = 0; i < k; i++) {
-        nnc_affine *e = &in[axes[i]];
-        for (int a = 0; a < NNC_KAXES; a++)
-            e->k[a] = -e->k[a];
-        e->c = type_of(t, v)->dim[axes[i]] - 1 - e->c;
+    for (int i = nnc_attr_ints(n, AT_axes, &axes) - 1; i >= 0; i--) {
+        in[axes[i]] = (nnc_affine){.c = type_of(t, v)->dim[axes[i]] - 1};
+        nnc_affine_add(&in[axes[i]], &idx[axes[i]], -1);
     }
-    return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
-static int32_t split(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
+static void split(const nx *t, const nnc_node *n, nnc_ref v, const nnc_affine *idx, nnc_affine *in)
+{
+    const int64_t *sizes = NULL;
+    (void)idx;
+    nnc_attr_ints(n, AT_sizes, &sizes);
+    for (int i = 0; i < t->g->value[v].result; i++)
+        in[nnc_attr_int(n, AT_axis, 0)].c += sizes[i];
+}
+
+typedef void move_map(
+    const nx *t, const nnc_node *n, nnc_ref v, const nnc_affine *idx, nnc_affine *in);
+
+static int32_t moved(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, move_map *map)
 {
     const nnc_node *n = nnc_def(t->g, v);
-    const int64_t *sizes = NULL;
-    int rank = type_of(t, v)->rank, axis = (int)nnc_attr_int(n, AT_axis, 0);
-    nnc_attr_ints(n, AT_sizes, &sizes);
+    int rank = type_of(t, n->in[0])->rank;
     nnc_affine *in = nx_maps(t, rank);
     if (!in)
         return -1;
-    memcpy(in, idx, sizeof *in * (size_t)rank);
-    for (int i = 0; i < t->g->value[v].result; i++)
-        in[axis].c += sizes[i];
+    memcpy(in, idx + type_of(t, v)->rank - rank, sizeof *in * (size_t)rank);
+    map(t, n, v, idx, in);
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
@@ -260,9 +237,9 @@ static bool fold_edge(nx *t, nnc_ref v, nnc_affine *e, int64_t n, bool reflect)
         *e = (nnc_affine){.c = lo < 0 ? 0 : n - 1};
         return true;
     }
-    for (int a = 0; a < NNC_KAXES; a++)
-        e->k[a] = -e->k[a];
-    e->c = (lo < 0 ? 0 : 2 * (n - 1)) - e->c;
+    nnc_affine mirrored = {.c = lo < 0 ? 0 : 2 * (n - 1)};
+    nnc_affine_add(&mirrored, e, -1);
+    *e = mirrored;
     return fold_edge(
         t, v, e, n, true); /* ever nearer: padding wider than the dimension folds again */
 }
@@ -294,31 +271,38 @@ static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t gua
     return nx_demand(t, ctx, n->in[0], in, guard);
 }
 
+/* Where operand i of a concat is read, and the guard under which it is; NULL: out of memory. `at`: where the operand begins. */
+static nnc_affine *piece(nx *t, nnc_ref v, int i, const nnc_affine *idx, int64_t at, int32_t *guard)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    int rank = type_of(t, v)->rank, axis = (int)nnc_attr_int(n, AT_axis, 0);
+    int64_t size = type_of(t, n->in[i])->dim[axis];
+    nnc_affine *in = nx_maps(t, rank);
+    if (!in)
+        return NULL;
+    memcpy(in, idx, sizeof *in * (size_t)rank);
+    in[axis].c -= at;
+    *guard = nx_guard(t, *guard, &in[axis], 0, size);
+    if (size == 1)
+        in[axis] = (nnc_affine){0};
+    return *guard == -2 ? NULL : in;
+}
+
 static int32_t concat_guarded(
     nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int axis)
 {
     const nnc_node *n = nnc_def(t->g, v);
-    int rank = type_of(t, v)->rank;
     int32_t *args = ARENA_NEW(t->a, int32_t, n->n_in);
     int64_t at = 0;
     t->oom |= !args;
     if (!args || (n->n_in > 16 && !t->computed))
         return nx_fail(t, v, "joins too many operands inside the kernel");
     for (int i = 0; i < n->n_in; i++) {
-        int64_t size = type_of(t, n->in[i])->dim[axis];
-        nnc_affine *in = nx_maps(t, rank);
-        if (!in)
+        int32_t inner = guard;
+        nnc_affine *in = piece(t, v, i, idx, at, &inner);
+        if (!in || (args[i] = nx_demand(t, ctx, n->in[i], in, inner)) < 0)
             return -1;
-        memcpy(in, idx, sizeof *in * (size_t)rank);
-        in[axis].c -= at;
-        at += size;
-        int32_t inner = nx_guard(t, guard, &in[axis], 0, size);
-        if (inner == -2)
-            return -1;
-        if (size == 1)
-            in[axis] = (nnc_affine){0};
-        if ((args[i] = nx_demand(t, ctx, n->in[i], in, inner)) < 0)
-            return -1;
+        at += type_of(t, n->in[i])->dim[axis];
     }
     return nx_choose(t, ctx, v, idx, axis, args);
 }
@@ -333,14 +317,8 @@ static int32_t concat(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t 
     for (int i = 0; i < n->n_in; i++) {
         int64_t size = type_of(t, n->in[i])->dim[axis];
         if (lo >= at && hi < at + size) {
-            nnc_affine *in = nx_maps(t, to->rank);
-            if (!in)
-                return -1;
-            memcpy(in, idx, sizeof *in * (size_t)to->rank);
-            in[axis].c -= at;
-            if (size == 1)
-                in[axis] = (nnc_affine){0};
-            return nx_demand(t, ctx, n->in[i], in, guard);
+            nnc_affine *in = piece(t, v, i, idx, at, &guard);
+            return in ? nx_demand(t, ctx, n->in[i], in, guard) : -1;
         }
         at += size;
         if (n_bound < NX_SEGMENTS)
@@ -385,20 +363,20 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     static int32_t (*const rule[OP__COUNT])(nx *, int, nnc_ref, const nnc_affine *, int32_t) = {
         [OP_reshape] = reshape,
+        [OP_pad] = pad,
+        [OP_concat] = concat,
+        [OP_gather] = gather,
+        [OP_relayout] = relayout,
+    };
+    static move_map *const map[OP__COUNT] = {
         [OP_transpose] = transpose,
         [OP_broadcast] = broadcast,
         [OP_slice] = slice,
-        [OP_pad] = pad,
-        [OP_concat] = concat,
         [OP_split] = split,
-        [OP_gather] = gather,
         [OP_flip] = flip,
-        [OP_relayout] = relayout,
     };
     nnc_op op = (nnc_op)nnc_def(t->g, v)->op;
-    if (!rule[op])
-        return nx_fail(t, v, "moves elements in a way that kernels do not know");
-    return rule[op](t, ctx, v, idx, guard);
+    return map[op] ? moved(t, ctx, v, idx, guard, map[op]) : rule[op](t, ctx, v, idx, guard);
 }
 
 /* ---- windows ---- */
@@ -417,12 +395,10 @@ nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc
     in[1] = idx[1];
     for (int d = 0; d < r; d++) {
         nnc_affine *e = &in[d + 2];
-        for (int a = 0; a < NNC_KAXES; a++)
-            e->k[a] = idx[d + 2].k[a] * (ns ? stride[d] : 1);
-        e->c = idx[d + 2].c * (ns ? stride[d] : 1) - (np ? pads[d] : 0);
+        e->c = np ? -pads[d] : 0;
+        nnc_affine_add(e, &idx[d + 2], ns ? stride[d] : 1);
         first[d] = *e;
-        for (int a = 0; a < NNC_KAXES; a++)
-            e->k[a] += win[d]->k[a] * (nd ? dil[d] : 1);
+        nnc_affine_add(e, win[d], nd ? dil[d] : 1);
         if ((*guard = nx_guard(t, *guard, e, 0, from->dim[d + 2])) == -2)
             return NULL;
     }

@@ -138,9 +138,35 @@ static bool underflows(double v)
     return (v != 0 && fabs(v) < 0x1p-1000) || v < -700;
 }
 
-/* Of a function that does not fall, by its ends inside the domain. */
-static range monotone(nnc_sop op, range a, double dom_lo, double dom_hi)
+/* Functions that do not fall, and their domains. */
+static const struct {
+    bool is;
+    double lo, hi;
+} rising[SC__COUNT] = {
+#define RISES(name, lo, hi) [SC_##name] = {true, lo, hi}
+    RISES(floor, -INFINITY, INFINITY),
+    RISES(ceil, -INFINITY, INFINITY),
+    RISES(round, -INFINITY, INFINITY),
+    RISES(trunc, -INFINITY, INFINITY),
+    RISES(sqrt, 0, INFINITY),
+    RISES(exp, -INFINITY, INFINITY),
+    RISES(exp2, -INFINITY, INFINITY),
+    RISES(expm1, -INFINITY, INFINITY),
+    RISES(log, 0, INFINITY),
+    RISES(log2, 0, INFINITY),
+    RISES(log1p, -1, INFINITY),
+    RISES(tanh, -INFINITY, INFINITY),
+    RISES(erf, -INFINITY, INFINITY),
+    RISES(sigmoid, -INFINITY, INFINITY),
+    RISES(atan, -INFINITY, INFINITY),
+    RISES(sinh, -INFINITY, INFINITY),
+    RISES(asin, -1, 1),
+};
+
+/* Of such a function, by its ends inside the domain. */
+static range monotone(nnc_sop op, range a)
 {
+    double dom_lo = rising[op].lo, dom_hi = rising[op].hi;
     double lo = fmax(a.lo, dom_lo), hi = fmin(a.hi, dom_hi);
     range r = {nnc_steady_f64(op, lo, 0, 0), nnc_steady_f64(op, hi, 0, 0),
         a.nan || a.lo < dom_lo || a.hi > dom_hi};
@@ -197,16 +223,6 @@ static range unary(nnc_sop op, range a)
             has_zero(a) ? 0 : fmin(fabs(a.lo), fabs(a.hi)), fmax(fabs(a.lo), fabs(a.hi)), a.nan};
     case SC_sign:
         return (range){a.lo > 0 ? 1 : a.lo >= 0 ? 0 : -1, a.hi < 0 ? -1 : a.hi <= 0 ? 0 : 1, a.nan};
-    case SC_floor:
-        return monotone(SC_floor, a, -INFINITY, INFINITY);
-    case SC_ceil:
-        return monotone(SC_ceil, a, -INFINITY, INFINITY);
-    case SC_round:
-        return monotone(SC_round, a, -INFINITY, INFINITY);
-    case SC_trunc:
-        return monotone(SC_trunc, a, -INFINITY, INFINITY);
-    case SC_sqrt:
-        return monotone(SC_sqrt, a, 0, INFINITY);
     case SC_rsqrt: /* of -0: -inf */
         return (range){has_zero(a) ? -INFINITY
                        : a.hi > 0  ? 1 / sqrt(a.hi)
@@ -214,32 +230,8 @@ static range unary(nnc_sop op, range a)
             a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY, a.nan || a.lo < 0};
     case SC_recip:
         return recip(a);
-    case SC_exp:
-        return monotone(SC_exp, a, -INFINITY, INFINITY);
-    case SC_exp2:
-        return monotone(SC_exp2, a, -INFINITY, INFINITY);
-    case SC_expm1:
-        return monotone(SC_expm1, a, -INFINITY, INFINITY);
-    case SC_log:
-        return monotone(SC_log, a, 0, INFINITY);
-    case SC_log2:
-        return monotone(SC_log2, a, 0, INFINITY);
-    case SC_log1p:
-        return monotone(SC_log1p, a, -1, INFINITY);
-    case SC_tanh:
-        return monotone(SC_tanh, a, -INFINITY, INFINITY);
-    case SC_erf:
-        return monotone(SC_erf, a, -INFINITY, INFINITY);
-    case SC_sigmoid:
-        return monotone(SC_sigmoid, a, -INFINITY, INFINITY);
-    case SC_atan:
-        return monotone(SC_atan, a, -INFINITY, INFINITY);
-    case SC_sinh:
-        return monotone(SC_sinh, a, -INFINITY, INFINITY);
-    case SC_asin:
-        return monotone(SC_asin, a, -1, 1);
     case SC_acos: {
-        range r = monotone(SC_asin, a, -1, 1);
+        range r = monotone(SC_asin, a);
         const double half = 0x1.921fb54442d18p0;
         return (range){fmax(half - r.hi, 0), half - r.lo, r.nan};
     }
@@ -251,7 +243,7 @@ static range unary(nnc_sop op, range a)
     case SC_cos:
         return sine(op, a);
     default:
-        return from_table(op, a, a);
+        return rising[op].is ? monotone(op, a) : from_table(op, a, a);
     }
 }
 

@@ -15,7 +15,7 @@ nnc_status pass_expand(pass *p)
         layers l = layers_of(p, i, NNC_NONE);
         nnc_type want = *nnc_typeof(p->g, n.out);
         edit_at(p, i);
-        nnc_ref r = nnc_expand(p->g, p->g, &n, n.in);
+        nnc_ref r = nnc_expand(p->g, &n, n.in);
         edit_sync(p);
         if (p->status != NNC_OK)
             break;

@@ -68,7 +68,7 @@ static nnc_graph *expanded(const nnc_graph *g)
             in[k] = map[n->in[k]];
         nnc_class c = nnc_op_class((nnc_op)n->op);
         nnc_ref r =
-            c == CL_ecomp || c == CL_comp ? nnc_expand(e, g, n, in) : nnc_copy_node(e, g, n, in);
+            c == CL_ecomp || c == CL_comp ? nnc_expand(e, n, in) : nnc_copy_node(e, g, n, in);
         for (int k = 0; k < n->n_out; k++)
             map[n->out + (nnc_ref)k] = r + (nnc_ref)k;
     }

@@ -309,7 +309,7 @@ static void check_lowering(const char *op, int operands, const char *attrs)
     nnc_cost before = nnc_node_cost(g, &n);
     uint32_t first = g->n_node;
     int64_t flops = 0;
-    CHECK(nnc_expand(g, g, &n, n.in) != NNC_NONE);
+    CHECK(nnc_expand(g, &n, n.in) != NNC_NONE);
     for (uint32_t k = first; k < g->n_node; k++)
         flops += nnc_node_cost(g, &g->node[k]).flops;
     if (before.flops != flops)
