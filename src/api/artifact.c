@@ -337,18 +337,17 @@ static nnc_status open_manifest(reader *r)
 
 static const char *manifest_string(const reader *r, const char *key)
 {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(r->manifest.root, key));
+    const char *s = nnc_json_text(r->manifest.root, key);
     return s ? s : "";
 }
 
 /* Checks one entry of the section list; *out points at its bytes. */
 static nnc_status open_section(const reader *r, const cJSON *e, const char **name, nnc_blob *out)
 {
-    const cJSON *o = cJSON_GetObjectItemCaseSensitive(e, "offset"),
-                *n = cJSON_GetObjectItemCaseSensitive(e, "size");
-    const char *hash = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "hash"));
+    const cJSON *o = nnc_json_get(e, "offset"), *n = nnc_json_get(e, "size");
+    const char *hash = nnc_json_text(e, "hash");
     char hex[33];
-    *name = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, "name"));
+    *name = nnc_json_text(e, "name");
     if (!*name || !hash || !cJSON_IsNumber(o) || !cJSON_IsNumber(n) || !(o->valuedouble >= 0) ||
         !(n->valuedouble >= 0))
         return reject(r, "is damaged: a section of the manifest is malformed");
@@ -393,13 +392,13 @@ static nnc_status read_plan(const reader *r, nnc_blob b)
 
 static const char *text_of(nnc_remarks *out, const cJSON *e, const char *key)
 {
-    const char *s = cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(e, key));
+    const char *s = nnc_json_text(e, key);
     return nnc_arena_strdup(&out->arena, s ? s : "");
 }
 
 static int64_t int_of(const cJSON *e, const char *key)
 {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(e, key);
+    const cJSON *v = nnc_json_get(e, key);
     return cJSON_IsNumber(v) && fabs(v->valuedouble) <= 0x1p53 ? (int64_t)v->valuedouble : 0;
 }
 
@@ -411,7 +410,7 @@ static bool add_remark(nnc_remarks *out, const cJSON *e)
         .bytes_saved = int_of(e, "bytes_saved"),
         .launches_saved = int_of(e, "launches_saved")};
     const char *verdict = text_of(out, e, "verdict");
-    const cJSON *layers = cJSON_GetObjectItemCaseSensitive(e, "layers"), *l;
+    const cJSON *layers = nnc_json_get(e, "layers"), *l;
     r.layer = ARENA_NEW(&out->arena, const char *, cJSON_GetArraySize(layers) + 1);
     nnc_remark *at = nnc_arena_grow(&out->arena, out->at, &out->cap, out->n + 1, sizeof *at);
     if (!r.pass || !r.rule || !r.reason || !verdict || !r.layer || !at)
@@ -565,7 +564,7 @@ static nnc_status load(reader *r, nnc_env *e)
         return nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file},
             "was made by nnc %s, this is nnc " NNC_VERSION "; compile the model again",
             *version ? version : "of unknown version");
-    const cJSON *list = cJSON_GetObjectItemCaseSensitive(r->manifest.root, "sections"), *s;
+    const cJSON *list = nnc_json_get(r->manifest.root, "sections"), *s;
     cJSON_ArrayForEach(s, list)
     {
         const char *name;

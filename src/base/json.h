@@ -22,5 +22,8 @@ void nnc_json_deinit(nnc_json *j);
 /* Position of an item of this document (its first character; a member's key when `key` is true).
  * Unknown item: line 0. loc.file = j->file, loc.path = NULL. O(text): for errors. */
 nnc_loc nnc_json_loc(const nnc_json *j, const cJSON *item, bool key);
+/* A member of an object, and the text of one that is a string; NULL where there is none. */
+static inline const cJSON *nnc_json_get(const cJSON *o, const char *key) { return cJSON_GetObjectItemCaseSensitive(o, key); }
+static inline const char *nnc_json_text(const cJSON *o, const char *key) { return cJSON_GetStringValue(nnc_json_get(o, key)); }
 
 #endif

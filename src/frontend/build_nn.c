@@ -21,10 +21,10 @@ static bool spread(fe_layer *l, fe_key key, int n, int64_t usual, int64_t out[3]
     const fe_list *v = (const fe_list *)((const char *)&l->s + fe_keys[key].at);
     bool each = v->n > 0 && !v->one;
     if (each && v->n != n)
-        return fe_bad(l, fe_keys[key].name,
-                   "%s: expected one number, or %d (one per spatial dimension of the input), found "
-                   "%d",
-                   fe_keys[key].name, n, v->n) != NNC_NONE;
+        return FE_FALSE(l, fe_keys[key].name,
+            "%s: expected one number, or %d (one per spatial dimension of the input), found "
+            "%d",
+            fe_keys[key].name, n, v->n);
     for (int i = 0; i < n; i++)
         out[i] = v->n > 0 ? v->v[each ? i : 0] : usual;
     return true;
@@ -35,13 +35,13 @@ static bool make_pad(fe_layer *l, window *w)
 {
     const fe_list *p = &l->s.pad;
     if (p->n < 0 && l->row.op == OP_conv_transpose)
-        return fe_bad(l, "pad", "pad: conv_transpose takes numbers, not \"same\"") != NNC_NONE;
+        return FE_FALSE(l, "pad", "pad: conv_transpose takes numbers, not \"same\"");
     if ((p->n > 0 || fe_has(l, FK_pad)) && p->n >= 0 && !p->one && p->n != w->n && p->n != 2 * w->n)
-        return fe_bad(l, "pad",
-                   "pad: expected \"same\", one number, %d (one per spatial dimension) or %d "
-                   "(begins, then "
-                   "ends), found %d",
-                   w->n, 2 * w->n, p->n) != NNC_NONE;
+        return FE_FALSE(l, "pad",
+            "pad: expected \"same\", one number, %d (one per spatial dimension) or %d "
+            "(begins, then "
+            "ends), found %d",
+            w->n, 2 * w->n, p->n);
     for (int i = 0; i < 2 * w->n && p->n > 0; i++)
         w->pad[i] = p->v[p->one ? 0 : i % p->n];
     for (int i = 0; i < w->n && p->n < 0; i++) {
@@ -73,12 +73,12 @@ static bool window_fits(fe_layer *l, const window *w)
     const char *with = dilated ? nnc_arena_printf(&l->f->a, " (%s with its dilation)",
                                      fe_dims_text(l->f, w->n, extent))
                                : "";
-    return fe_bad(l, "kernel",
-               "%s kernel %s%s is larger than its padded input %s: expected a kernel of at most "
-               "that, or \"pad\" "
-               "of at least %lld",
-               l->row.name, fe_dims_text(l->f, w->n, w->kernel), with ? with : "",
-               fe_dims_text(l->f, w->n, padded), (long long)more) != NNC_NONE;
+    return FE_FALSE(l, "kernel",
+        "%s kernel %s%s is larger than its padded input %s: expected a kernel of at most "
+        "that, or \"pad\" "
+        "of at least %lld",
+        l->row.name, fe_dims_text(l->f, w->n, w->kernel), with ? with : "",
+        fe_dims_text(l->f, w->n, padded), (long long)more);
 }
 
 static bool make_window(fe_layer *l, window *w)
@@ -86,11 +86,11 @@ static bool make_window(fe_layer *l, window *w)
     const nnc_type *x = in_type(l);
     *w = (window){.n = x->rank - 2};
     if (x->rank < 3 || x->rank > 5)
-        return fe_bad(l, NULL,
-                   "%s expects an input with batch, channels and 1 to 3 spatial dimensions, found "
-                   "%s%s",
-                   l->row.name, fe_type_text(l->f, x),
-                   x->rank == 2 ? "; is this after flatten or linear?" : "") != NNC_NONE;
+        return FE_FALSE(l, NULL,
+            "%s expects an input with batch, channels and 1 to 3 spatial dimensions, found "
+            "%s%s",
+            l->row.name, fe_type_text(l->f, x),
+            x->rank == 2 ? "; is this after flatten or linear?" : "");
     if (!spread(l, FK_kernel, w->n, 1, w->kernel) || !spread(l, FK_stride, w->n, 1, w->stride) ||
         !spread(l, FK_dilation, w->n, 1, w->dilation) ||
         !spread(l, FK_output_padding, w->n, 0, w->output_padding))
@@ -125,11 +125,10 @@ static bool divides(fe_layer *l, const char *what, int64_t channels, int64_t gro
         return true;
     while (channels % down)
         down--;
-    return fe_bad(l, "groups",
-               "%s: %lld groups do not divide the %lld %s channels; the nearest below that does is "
-               "%lld",
-               l->row.name, (long long)groups, (long long)channels, what,
-               (long long)down) != NNC_NONE;
+    return FE_FALSE(l, "groups",
+        "%s: %lld groups do not divide the %lld %s channels; the nearest below that does is "
+        "%lld",
+        l->row.name, (long long)groups, (long long)channels, what, (long long)down);
 }
 
 /* The contraction of x with a weight of shape d, and a bias of `out` elements if wanted. */
@@ -212,8 +211,7 @@ nnc_ref fe_build_pool(fe_layer *l)
 static bool put_eps(fe_layer *l, nnc_attr *a, int *n)
 {
     if (!(l->s.eps >= 0 && l->s.eps <= 1))
-        return fe_bad(l, "eps", "eps: expected a number from 0 to 1, found %g", l->s.eps) !=
-               NNC_NONE;
+        return FE_FALSE(l, "eps", "eps: expected a number from 0 to 1, found %g", l->s.eps);
     if (fe_has(l, FK_eps))
         a[(*n)++] = nnc_af(AT_eps, l->s.eps);
     return true;
@@ -222,8 +220,9 @@ static bool put_eps(fe_layer *l, nnc_attr *a, int *n)
 static bool need_channels(fe_layer *l)
 {
     const nnc_type *x = in_type(l);
-    return x->rank >= 2 || fe_bad(l, NULL, "%s expects an input with batch and channels, found %s",
-                               l->row.name, fe_type_text(l->f, x)) != NNC_NONE;
+    return x->rank >= 2 ||
+           FE_FALSE(l, NULL, "%s expects an input with batch and channels, found %s", l->row.name,
+               fe_type_text(l->f, x));
 }
 
 nnc_ref fe_build_batchnorm(fe_layer *l)
@@ -317,14 +316,13 @@ static bool make_type(fe_layer *l, nnc_type *t)
     const fe_list *s = &l->s.shape;
     const char *why;
     if (s->n > NNC_MAX_RANK)
-        return fe_bad(l, "shape", "shape: %d dimensions; expected at most %d", s->n,
-                   NNC_MAX_RANK) != NNC_NONE;
+        return FE_FALSE(
+            l, "shape", "shape: %d dimensions; expected at most %d", s->n, NNC_MAX_RANK);
     for (int i = 0; i < s->n; i++)
         if (s->v[i] < 1)
-            return fe_bad(l, "shape", "shape: %lld: expected at least 1", (long long)s->v[i]) !=
-                   NNC_NONE;
+            return FE_FALSE(l, "shape", "shape: %lld: expected at least 1", (long long)s->v[i]);
     *t = nnc_type_make(l->dtype >= 0 ? (nnc_dtype)l->dtype : DT_f32, s->n, s->v);
-    return nnc_type_check(t, &why) || fe_bad(l, "shape", "shape: %s", why) != NNC_NONE;
+    return nnc_type_check(t, &why) || FE_FALSE(l, "shape", "shape: %s", why);
 }
 
 nnc_ref fe_build_param(fe_layer *l)

@@ -10,8 +10,9 @@ static const nnc_type *in_type(const fe_layer *l)
 
 static bool has_dimensions(fe_layer *l)
 {
-    return in_type(l)->rank > 0 || fe_bad(l, NULL, "%s expects an input with dimensions, found %s",
-                                       l->row.name, fe_type_text(l->f, in_type(l))) != NNC_NONE;
+    return in_type(l)->rank > 0 ||
+           FE_FALSE(l, NULL, "%s expects an input with dimensions, found %s", l->row.name,
+               fe_type_text(l->f, in_type(l)));
 }
 
 /* The attribute of a generic op that the key of its name stands for. An axis is counted from 0; a reduction without axes is over all. */

@@ -21,7 +21,7 @@ static bool among(const char *s, const char *const *names, size_t n)
 
 static void check_doc(fe *f, const cJSON *o, const char *path)
 {
-    const cJSON *doc = cJSON_GetObjectItemCaseSensitive(o, "doc");
+    const cJSON *doc = nnc_json_get(o, "doc");
     if (doc && !cJSON_IsString(doc))
         fe_fail_at(f, doc, false, path, "doc: expected a string, found %s", fe_kind_name(doc));
 }
@@ -119,7 +119,7 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
     common = n;
     for (const char *p = row ? row->keys : ""; fe_use_next(&p, &u);)
         names[n++] = fe_keys[u.key].name;
-    const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : NULL;
+    const cJSON *args = block ? nnc_json_get(block, "args") : NULL;
     for (const cJSON *a = args ? args->child : NULL; a && n < NNC_COUNT(names); a = a->next)
         names[n++] = cJSON_IsArray(args) ? (a->valuestring ? a->valuestring : "") : a->string;
     for (const cJSON *c = item->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
@@ -137,11 +137,11 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
             nnc_text_deinit(&t);
         }
     for (const char *p = row ? row->keys : ""; fe_use_next(&p, &u);)
-        if (u.must && !cJSON_GetObjectItemCaseSensitive(item, fe_keys[u.key].name))
+        if (u.must && !nnc_json_get(item, fe_keys[u.key].name))
             fe_fail_at(f, item, false, path, "%s needs \"%s\": %s", op, fe_keys[u.key].name,
                 fe_keys[u.key].doc);
     for (const cJSON *a = args && cJSON_IsArray(args) ? args->child : NULL; a; a = a->next)
-        if (a->valuestring && !cJSON_GetObjectItemCaseSensitive(item, a->valuestring))
+        if (a->valuestring && !nnc_json_get(item, a->valuestring))
             fe_fail_at(f, item, false, path, "block %s needs its arg \"%s\"", op, a->valuestring);
 }
 
@@ -150,15 +150,15 @@ bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
     fe_row row;
     static const cJSON none = {0};
     size_t before = nnc_sink_errors(f->sink);
-    const cJSON *where = cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, "op") : item;
-    const cJSON *block = f->blocks ? cJSON_GetObjectItemCaseSensitive(f->blocks, op) : NULL;
+    const cJSON *where = cJSON_IsObject(item) ? nnc_json_get(item, "op") : item;
+    const cJSON *block = f->blocks ? nnc_json_get(f->blocks, op) : NULL;
     if (!block && !fe_layer_find(op, &row))
         unknown_op(f, where, op, path);
     else if (cJSON_IsObject(item))
         check_keys(f, item, op, block ? NULL : &row, block, path);
     else {
         fe_use u;
-        const cJSON *args = block ? cJSON_GetObjectItemCaseSensitive(block, "args") : &none;
+        const cJSON *args = block ? nnc_json_get(block, "args") : &none;
         for (const char *p = block ? "" : row.keys; fe_use_next(&p, &u);)
             if (u.must)
                 fe_fail_at(f, item, false, path,
@@ -201,8 +201,7 @@ static void check_layer(fe *f, const cJSON *item, const char *path, int depth)
             "\"relu\"");
         return;
     }
-    const cJSON *op = cJSON_GetObjectItemCaseSensitive(item, "op"),
-                *group = cJSON_GetObjectItemCaseSensitive(item, "layers");
+    const cJSON *op = nnc_json_get(item, "op"), *group = nnc_json_get(item, "layers");
     if (!op && !group)
         no_op(f, item, path);
     else if (op && group)
@@ -230,8 +229,8 @@ static void check_layers(fe *f, const cJSON *layers, const char *path, int depth
     }
     for (const cJSON *l = layers->child; l && nnc_sink_errors(f->sink) < MAX_ERRORS;
          l = l->next, i++) {
-        const cJSON *name = cJSON_GetObjectItemCaseSensitive(l, "name");
-        const cJSON *op = cJSON_IsString(l) ? l : cJSON_GetObjectItemCaseSensitive(l, "op");
+        const cJSON *name = nnc_json_get(l, "name");
+        const cJSON *op = cJSON_IsString(l) ? l : nnc_json_get(l, "op");
         const char *s = name && cJSON_IsString(name) ? name->valuestring
                         : op && cJSON_IsString(op)   ? op->valuestring
                                                      : "group";
@@ -252,10 +251,10 @@ static bool is_value(const cJSON *v)
 static void check_arg(fe *f, const cJSON *a, const char *path)
 {
     static const char *const bounds[] = {"min", "max"};
-    const cJSON *choices = cJSON_GetObjectItemCaseSensitive(a, "choices");
+    const cJSON *choices = nnc_json_get(a, "choices");
     only_keys(f, a, path, "an arg", arg_keys, NNC_COUNT(arg_keys));
     for (int i = 0; i < 2; i++) {
-        const cJSON *b = cJSON_GetObjectItemCaseSensitive(a, bounds[i]);
+        const cJSON *b = nnc_json_get(a, bounds[i]);
         if (b && (!is_value(b) || cJSON_IsString(b)))
             fe_fail_at(f, b, false, path, "arg `%.60s`: %s: expected a whole number", a->string,
                 bounds[i]);
@@ -320,9 +319,8 @@ static void check_block(fe *f, const cJSON *b)
         return;
     }
     only_keys(f, b, path, "a block", block_keys, NNC_COUNT(block_keys));
-    check_args(f, cJSON_GetObjectItemCaseSensitive(b, "args"), path, true);
-    const cJSON *layers = cJSON_GetObjectItemCaseSensitive(b, "layers"),
-                *inputs = cJSON_GetObjectItemCaseSensitive(b, "inputs");
+    check_args(f, nnc_json_get(b, "args"), path, true);
+    const cJSON *layers = nnc_json_get(b, "layers"), *inputs = nnc_json_get(b, "inputs");
     if (inputs && (!cJSON_IsArray(inputs) || !inputs->child))
         fe_fail_at(f, inputs, false, path, "inputs: expected a list of names");
     for (const cJSON *i = inputs && cJSON_IsArray(inputs) ? inputs->child : NULL; i; i = i->next)
@@ -339,7 +337,7 @@ static void check_block(fe *f, const cJSON *b)
 static bool is_kind(
     fe *f, const cJSON *root, const char *key, bool (*is)(const cJSON *), const char *what)
 {
-    const cJSON *v = cJSON_GetObjectItemCaseSensitive(root, key);
+    const cJSON *v = nnc_json_get(root, key);
     if (v && !is(v))
         fe_fail_at(f, v, false, NULL, "%s: expected %s", key, what);
     return v && is(v);
@@ -367,15 +365,14 @@ nnc_status fe_check(fe *f)
     is_kind(f, root, "name", is_string, "a string");
     is_kind(f, root, "$schema", is_string, "a string");
     if (is_kind(f, root, "blocks", is_object, "an object of blocks by name"))
-        f->blocks = cJSON_GetObjectItemCaseSensitive(root, "blocks");
+        f->blocks = nnc_json_get(root, "blocks");
     if (f->blocks && cJSON_GetArraySize(f->blocks) > FE_MAX_BLOCKS)
         return fe_fail_at(f, f->blocks, false, NULL, "more than %d blocks", FE_MAX_BLOCKS);
-    check_args(f, cJSON_GetObjectItemCaseSensitive(root, "args"), "/args", false);
+    check_args(f, nnc_json_get(root, "args"), "/args", false);
     for (const cJSON *b = f->blocks ? f->blocks->child : NULL;
          b && nnc_sink_errors(f->sink) < MAX_ERRORS; b = b->next)
         check_block(f, b);
-    const cJSON *inputs = cJSON_GetObjectItemCaseSensitive(root, "inputs"),
-                *layers = cJSON_GetObjectItemCaseSensitive(root, "layers");
+    const cJSON *inputs = nnc_json_get(root, "inputs"), *layers = nnc_json_get(root, "layers");
     if (!inputs)
         fe_fail_at(f, root, false, NULL,
             "a model needs \"inputs\", as in {\"x\": [\"batch\", 3, 224, 224]}");

@@ -23,22 +23,11 @@ typedef struct use { /* one layer of the file, at one place */
 
 static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flow *out);
 
-static const cJSON *key(const cJSON *item, const char *name)
-{
-    return cJSON_IsObject(item) ? cJSON_GetObjectItemCaseSensitive(item, name) : NULL;
-}
-
-static bool nomem(fe *f)
-{
-    return fe_nomem(f) != NNC_NONE;
-}
-
 static bool count_step(fe *f, const cJSON *item, const char *path)
 {
     if (++f->steps <= NNC_MAX_LAYERS)
         return true;
-    return fe_fail_at(f, item, false, path, "more than %d layers and iterations", NNC_MAX_LAYERS),
-           false;
+    return FE_FALSE_AT(f, item, path, "more than %d layers and iterations", NNC_MAX_LAYERS);
 }
 
 /* ---- one op ---------------------------------------------------------------------------------- */
@@ -48,17 +37,17 @@ static bool check_arity(fe_layer *l)
     const fe_row *r = &l->row;
     bool given = fe_item(l, "in") != NULL;
     if (r->n_max == 0 && given)
-        return fe_bad(l, "in", "%s takes no input", r->name) != NNC_NONE;
+        return FE_FALSE(l, "in", "%s takes no input", r->name);
     if (r->n_max == 0)
         l->n_in = 0;
     if (l->n_in >= r->n_min && (r->n_max < 0 || l->n_in <= r->n_max))
         return true;
     if (r->n_min > 1 && !given)
-        return fe_bad(l, NULL, "%s takes %d inputs: name them, as in \"in\": [\"a\", \"b\"%s]",
-                   r->name, r->n_min, r->n_min > 2 ? ", \"c\"" : "") != NNC_NONE;
-    return fe_bad(l, "in", "%s takes %d input%s, found %d", r->name,
-               l->n_in < r->n_min ? r->n_min : r->n_max,
-               (l->n_in < r->n_min ? r->n_min : r->n_max) == 1 ? "" : "s", l->n_in) != NNC_NONE;
+        return FE_FALSE(l, NULL, "%s takes %d inputs: name them, as in \"in\": [\"a\", \"b\"%s]",
+            r->name, r->n_min, r->n_min > 2 ? ", \"c\"" : "");
+    return FE_FALSE(l, "in", "%s takes %d input%s, found %d", r->name,
+        l->n_in < r->n_min ? r->n_min : r->n_max,
+        (l->n_in < r->n_min ? r->n_min : r->n_max) == 1 ? "" : "s", l->n_in);
 }
 
 /* Operands that hold indices or a condition: "dtype" does not convert them. */
@@ -81,17 +70,16 @@ static bool cast_inputs(fe_layer *l)
     fe *f = l->f;
     bool own = fe_item(l, "dtype") != NULL;
     if (l->row.op == OP_cast)
-        return !own ||
-               fe_bad(l, "dtype", "dtype: the result type of cast is its key \"to\"") != NNC_NONE;
+        return !own || FE_FALSE(l, "dtype", "dtype: the result type of cast is its key \"to\"");
     if (l->dtype < 0 || l->n_in == 0)
         return true;
     if (!nnc_is_float((nnc_dtype)l->dtype))
-        return fe_bad(l, "dtype",
-                   "dtype: %s computes in a float type, not %s; use a cast layer to convert",
-                   l->row.name, nnc_dtype_name((nnc_dtype)l->dtype)) != NNC_NONE;
+        return FE_FALSE(l, "dtype",
+            "dtype: %s computes in a float type, not %s; use a cast layer to convert", l->row.name,
+            nnc_dtype_name((nnc_dtype)l->dtype));
     nnc_ref *in = nnc_arena_memdup(&f->a, l->in, (size_t)l->n_in * sizeof *in);
     if (!in)
-        return nomem(f);
+        return fe_oom(f);
     l->in = in;
     for (int i = 0; i < l->n_in; i++) {
         nnc_dtype d = (nnc_dtype)nnc_typeof(f->g, in[i])->dtype;
@@ -117,7 +105,7 @@ static bool build_op(fe *f, const fe_ctx *c, const use *u, const char *path, con
         .dtype = c->dtype,
         .n_out = 1};
     if (!fe_layer_find(u->op, &l.row))
-        return nomem(f); /* unreachable: fe_check_op found it */
+        return fe_oom(f); /* unreachable: fe_check_op found it */
     l.loc = (nnc_loc){f->file, u->item->valueint, (int)u->item->valuedouble,
         path}; /* line and column: see check.c */
     f->g->origin = path;
@@ -133,7 +121,7 @@ static bool build_op(fe *f, const fe_ctx *c, const use *u, const char *path, con
         return f->status ? false : (fe_bad(&l, NULL, "%s could not be built", u->op), false);
     nnc_ref *refs = ARENA_NEW(&f->a, nnc_ref, l.n_out);
     if (!refs)
-        return nomem(f);
+        return fe_oom(f);
     for (int i = 0; i < l.n_out; i++)
         refs[i] = r + (nnc_ref)i;
     static const char *const of_weights[] = {"weights", "frozen"};
@@ -152,7 +140,7 @@ static bool build_op(fe *f, const fe_ctx *c, const use *u, const char *path, con
 static bool body_result(
     fe *f, const fe_ctx *in, const cJSON *where, const char *path, flow last, flow *out)
 {
-    const cJSON *o = key(where, "output");
+    const cJSON *o = nnc_json_get(where, "output");
     nnc_ref *ref;
     *out = last;
     if (!o)
@@ -167,14 +155,14 @@ static bool body_result(
 static bool bind_args(
     fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, const fe_env **out)
 {
-    const cJSON *args = key(block, "args");
+    const cJSON *args = nnc_json_get(block, "args");
     *out = f->globals;
     for (const cJSON *a = args ? args->child : NULL; a; a = a->next) {
         const char *name = cJSON_IsArray(args) ? a->valuestring : a->string;
-        const cJSON *v = key(u->item, name);
+        const cJSON *v = nnc_json_get(u->item, name);
         fe_env *e = ARENA_NEW(&f->a, fe_env, 1);
         if (!e)
-            return nomem(f);
+            return fe_oom(f);
         *e = (fe_env){.name = name, .up = *out};
         if (v ? !fe_eval_arg(f, v, path, c->env, name, &e->v) : !fe_arg_default(f, a, path, &e->v))
             return false;
@@ -188,13 +176,12 @@ static bool bind_args(
 static bool define_inputs(
     fe *f, const fe_ctx *in, const use *u, const cJSON *block, const char *path)
 {
-    const cJSON *names = key(block, "inputs");
+    const cJSON *names = nnc_json_get(block, "inputs");
     int want = names ? cJSON_GetArraySize(names) : 1, i = 0;
     if (want != u->n_in)
-        return fe_fail_at(f, key(u->item, "in") ? key(u->item, "in") : u->item, false, path,
-                   "block %s takes %d input%s, found %d: name them with \"in\"", u->op, want,
-                   want == 1 ? "" : "s", u->n_in),
-               false;
+        return FE_FALSE_AT(f, nnc_json_get(u->item, "in") ? nnc_json_get(u->item, "in") : u->item,
+            path, "block %s takes %d input%s, found %d: name them with \"in\"", u->op, want,
+            want == 1 ? "" : "s", u->n_in);
     if (!names)
         return fe_define(f, block, in, path, "input", 1, u->in, false);
     for (const cJSON *n = names->child; n; n = n->next, i++) {
@@ -219,22 +206,20 @@ static bool run_body(
     in.depth = c->depth + 1;
     for (const fe_ctx *p = c; p && block; p = p->up)
         if (p->block == block)
-            return fe_fail_at(f, u->item, false, path, "block `%s` uses itself", u->op), false;
+            return FE_FALSE_AT(f, u->item, path, "block `%s` uses itself", u->op);
     if (in.depth > NNC_MAX_NESTING)
-        return fe_fail_at(f, u->item, false, path, "groups and blocks are nested deeper than %d",
-                   NNC_MAX_NESTING),
-               false;
+        return FE_FALSE_AT(
+            f, u->item, path, "groups and blocks are nested deeper than %d", NNC_MAX_NESTING);
     if (!block && u->n_in != 1)
-        return fe_fail_at(f, key(u->item, "in"), false, path,
-                   "a group takes 1 input, found %d: its layers can name earlier layers themselves",
-                   u->n_in),
-               false;
+        return FE_FALSE_AT(f, nnc_json_get(u->item, "in"), path,
+            "a group takes 1 input, found %d: its layers can name earlier layers themselves",
+            u->n_in);
     if (block && !bind_args(f, c, u, block, path, &in.env))
         return false;
     if (block ? !define_inputs(f, &in, u, block, path)
               : !fe_define(f, u->item, &in, path, "input", 1, u->in, false))
         return false;
-    return run_layers(f, &in, key(body, "layers"), first, out) &&
+    return run_layers(f, &in, nnc_json_get(body, "layers"), first, out) &&
            body_result(f, &in, body, path, *out, out);
 }
 
@@ -243,8 +228,8 @@ static bool run_body(
 static bool run_once(
     fe *f, const fe_ctx *c, const use *u, const char *path, const char *prefix, flow *out)
 {
-    const cJSON *block = u->op && f->blocks ? key(f->blocks, u->op) : NULL;
-    const cJSON *w = key(u->item, "weights");
+    const cJSON *block = u->op && f->blocks ? nnc_json_get(f->blocks, u->op) : NULL;
+    const cJSON *w = nnc_json_get(u->item, "weights");
     const char *weights = prefix;
     fe_ctx in = *c;
     if (w && !fe_read_word(f, w, path, c->env, "weights", &weights))
@@ -254,7 +239,7 @@ static bool run_once(
         return build_op(f, &in, u, path, prefix, weights, out);
     in.prefix = nnc_arena_printf(&f->a, "%s.", weights);
     if (!in.prefix)
-        return nomem(f);
+        return fe_oom(f);
     return run_body(f, &in, u, block, path, out);
 }
 
@@ -263,7 +248,7 @@ static bool run_repeated(fe *f, const fe_ctx *c, use *u, flow *out)
 {
     nnc_ref *in = nnc_arena_memdup(&f->a, u->in, (size_t)u->n_in * sizeof *in);
     if (!in)
-        return nomem(f);
+        return fe_oom(f);
     *out = (flow){in, 1, u->name};
     use once = *u;
     for (int64_t k = 0; k < u->repeat; k++) {
@@ -274,7 +259,7 @@ static bool run_repeated(fe *f, const fe_ctx *c, use *u, flow *out)
         inner.env = &var;
         once.in = nnc_arena_memdup(&f->a, u->in, (size_t)u->n_in * sizeof *in);
         if (!path || !prefix || !once.in)
-            return nomem(f);
+            return fe_oom(f);
         once.in[0] = out->ref[0];
         if (!count_step(f, u->item, path) || !run_once(f, &inner, &once, path, prefix, out))
             return false;
@@ -286,8 +271,8 @@ static bool run_repeated(fe *f, const fe_ctx *c, use *u, flow *out)
 /* Placement, dtype and frozen: the layer's own, else inherited. */
 static bool read_context(fe *f, const use *u, fe_ctx *c)
 {
-    const cJSON *d = key(u->item, "device"), *t = key(u->item, "dtype"),
-                *z = key(u->item, "frozen");
+    const cJSON *d = nnc_json_get(u->item, "device"), *t = nnc_json_get(u->item, "dtype"),
+                *z = nnc_json_get(u->item, "frozen");
     int64_t i = c->device;
     nnc_dtype dtype = DT_f32;
     if (d && !fe_read_int(f, d, u->path, c->env, "device", 0, INT16_MAX, &i))
@@ -304,12 +289,12 @@ static bool read_context(fe *f, const use *u, fe_ctx *c)
 
 static bool read_repeat(fe *f, const fe_ctx *c, use *u)
 {
-    const cJSON *r = key(u->item, "repeat"), *i = key(u->item, "index");
+    const cJSON *r = nnc_json_get(u->item, "repeat"), *i = nnc_json_get(u->item, "index");
     u->repeat = -1;
     u->index = "i";
     if (i &&
         (!cJSON_IsString(i) || !fe_is_name(i->valuestring) || strlen(i->valuestring) > FE_MAX_NAME))
-        return fe_fail_at(f, i, false, u->path, "index: expected the name of a variable"), false;
+        return FE_FALSE_AT(f, i, u->path, "index: expected the name of a variable");
     if (i)
         u->index = i->valuestring;
     if (i && !r)
@@ -321,30 +306,27 @@ static bool read_repeat(fe *f, const fe_ctx *c, use *u)
 
 static bool read_use(fe *f, const fe_ctx *c, int index, use *u)
 {
-    const cJSON *op = cJSON_IsString(u->item) ? u->item : key(u->item, "op"),
-                *name = key(u->item, "name");
+    const cJSON *op = cJSON_IsString(u->item) ? u->item : nnc_json_get(u->item, "op"),
+                *name = nnc_json_get(u->item, "name");
     const char *label = "group", *here = nnc_arena_printf(&f->a, "%s/%d", c->path, index);
     if (!here)
-        return nomem(f);
+        return fe_oom(f);
     if (op && (!fe_read_word(f, op, here, c->env, "op", &u->op)))
         return false;
     if (name && (!fe_read_word(f, name, here, c->env, "name", &u->name) ||
                     !fe_name_ok(f, name, here, u->name)))
         return false;
     if (name && (!strcmp(u->name, "prev")))
-        return fe_fail_at(
-                   f, name, false, here, "`prev` means the layer before; choose another name"),
-               false;
+        return FE_FALSE_AT(f, name, here, "`prev` means the layer before; choose another name");
     label = u->name ? u->name : u->op ? u->op : label;
     u->path = nnc_arena_printf(&f->a, "%s/%d/%.*s", c->path, index, FE_MAX_NAME, label);
     u->prefix = u->name ? nnc_arena_printf(&f->a, "%s%s", c->prefix, u->name)
                         : nnc_arena_printf(&f->a, "%s%d", c->prefix, index);
     if (!u->path || !u->prefix)
-        return nomem(f);
+        return fe_oom(f);
     if (strlen(u->path) > FE_MAX_PATH)
-        return fe_fail_at(f, u->item, false, NULL, "the layer's path is longer than %d characters",
-                   FE_MAX_PATH),
-               false;
+        return FE_FALSE_AT(
+            f, u->item, NULL, "the layer's path is longer than %d characters", FE_MAX_PATH);
     return !op || !strstr(op->valuestring, "${") || fe_check_op(f, u->item, u->op, u->path);
 }
 
@@ -354,16 +336,15 @@ static bool run_layer(fe *f, const fe_ctx *c, const cJSON *item, int index, flow
     int64_t when = 1;
     if (!read_use(f, c, index, &u) || !count_step(f, item, u.path))
         return false;
-    const cJSON *w = key(item, "when"), *in = key(item, "in");
+    const cJSON *w = nnc_json_get(item, "when"), *in = nnc_json_get(item, "in");
     fe_val v;
     if (w) {
         if (!fe_eval(f, w, u.path, c->env, "when", &v))
             return false;
         if (v.is_word)
-            return fe_fail_at(f, w, false, u.path,
-                       "when: expected a condition such as \"bn == 1\" or \"order == "
-                       "'relu-pool'\""),
-                   false;
+            return FE_FALSE_AT(f, w, u.path,
+                "when: expected a condition such as \"bn == 1\" or \"order == "
+                "'relu-pool'\"");
         when = v.i;
     }
     if (in) {
@@ -402,12 +383,13 @@ static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flo
 static bool add_input(fe *f, const fe_ctx *c, const cJSON *i, nnc_ref *out)
 {
     const char *path = nnc_arena_printf(&f->a, "/inputs/%.*s", FE_MAX_NAME, i->string);
-    const cJSON *shape = cJSON_IsObject(i) ? key(i, "shape") : i, *d = key(i, "dtype");
+    const cJSON *shape = cJSON_IsObject(i) ? nnc_json_get(i, "shape") : i,
+                *d = nnc_json_get(i, "dtype");
     nnc_dtype dtype = DT_f32;
     nnc_type t;
     static const char *const keys[] = {"shape", "dtype", "doc"};
     if (!path)
-        return nomem(f);
+        return fe_oom(f);
     for (const cJSON *k = cJSON_IsObject(i) ? i->child : NULL; k; k = k->next)
         if (strcmp(k->string, "shape") != 0 && strcmp(k->string, "dtype") != 0 &&
             strcmp(k->string, "doc") != 0)
@@ -415,10 +397,10 @@ static bool add_input(fe *f, const fe_ctx *c, const cJSON *i, nnc_ref *out)
                        "unknown key \"%.60s\" of an input%s (it takes: shape, dtype, doc)",
                        k->string, fe_hint(f, k->string, keys, 3)),
                    false;
-    if (key(i, "doc") && !cJSON_IsString(key(i, "doc")))
-        return fe_fail_at(f, key(i, "doc"), false, path, "doc: expected a string"), false;
+    if (nnc_json_get(i, "doc") && !cJSON_IsString(nnc_json_get(i, "doc")))
+        return FE_FALSE_AT(f, nnc_json_get(i, "doc"), path, "doc: expected a string");
     if (!shape)
-        return fe_fail_at(f, i, false, path, "an input needs \"shape\""), false;
+        return FE_FALSE_AT(f, i, path, "an input needs \"shape\"");
     if (!fe_name_ok(f, i, path, i->string) ||
         (d && !fe_read_dtype(f, d, path, f->globals, &dtype)) ||
         !fe_read_shape(f, shape, path, f->globals, dtype, &t))
@@ -430,7 +412,7 @@ static bool add_input(fe *f, const fe_ctx *c, const cJSON *i, nnc_ref *out)
     f->g->loc = (nnc_loc){f->file, i->valueint, (int)i->valuedouble, path};
     nnc_ref *ref = ARENA_NEW(&f->a, nnc_ref, 1);
     if (!ref)
-        return nomem(f);
+        return fe_oom(f);
     *out = *ref = nnc_input(f->g, i->string, &t);
     if (f->g->status)
         f->status = f->g->status;
@@ -451,14 +433,14 @@ static bool add_outputs(fe *f, const fe_ctx *c, const cJSON *outputs, flow last)
                 return false;
             for (uint32_t k = 0; k < f->g->n_output; k++)
                 if (!strcmp(f->g->output_name[k], name))
-                    return fe_fail_at(f, o, false, "/outputs", "`%s` is listed twice", name), false;
+                    return FE_FALSE_AT(f, o, "/outputs", "`%s` is listed twice", name);
             nnc_output(f->g, ref[i], name);
         }
     }
     for (; !outputs && i < n; i++) {
         const char *name = last.name ? last.name : "output";
         if (n > 1 && !(name = nnc_arena_printf(&f->a, "%s_%d", name, i)))
-            return nomem(f);
+            return fe_oom(f);
         nnc_output(f->g, last.ref[i], name);
     }
     if (f->g->status)

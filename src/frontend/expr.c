@@ -204,105 +204,55 @@ static fe_val unary(ex *e)
     return v;
 }
 
-static fe_val product(ex *e)
+/* Operators of two operands by precedence, the weakest first; of one level those that begin like others come first. */
+static const char *const binary_ops[][5] = {
+    {"||"}, {"&&"}, {"==", "!="}, {"<=", ">=", "<", ">"}, {"+", "-"}, {"*", "/", "%"}};
+enum { LEVEL_and = 1, LEVEL_equal, LEVEL_order, LEVEL_sum, LEVELS = NNC_COUNT(binary_ops) };
+
+static fe_val equal(ex *e, fe_val a, bool want, fe_val b, const char *at)
 {
-    fe_val a = unary(e);
-    for (;;) {
-        blanks(e);
-        const char *at = e->p;
-        if (at == e->end || !strchr("*/%", *at))
-            return a;
-        e->p++;
-        a = arith(e, a, *at, unary(e), at);
-    }
+    if (e->failed)
+        return a;
+    if (a.is_word != b.is_word && !e->skip)
+        return fail(e, at, "compares a word with an integer");
+    bool same = a.is_word ? a.n == b.n && !memcmp(a.word, b.word, (size_t)a.n) : a.i == b.i;
+    return number(same == want);
 }
 
-static fe_val sum(ex *e)
+/* a op b of a level above arithmetic. `known`: a alone decides || or &&. */
+static fe_val truth(
+    ex *e, int level, fe_val a, const char *op, fe_val b, bool known, const char *at)
 {
-    fe_val a = product(e);
-    for (;;) {
-        blanks(e);
-        const char *at = e->p;
-        if (at == e->end || (*at != '+' && *at != '-'))
-            return a;
-        e->p++;
-        a = arith(e, a, *at, product(e), at);
-    }
+    if (level == LEVEL_equal)
+        return equal(e, a, *op == '=', b, at);
+    if (!need_int(e, a, at, op) || !need_int(e, b, at, op))
+        return number(0);
+    if (level == LEVEL_order)
+        return number(
+            op[1] ? (*op == '<' ? a.i <= b.i : a.i >= b.i) : (*op == '<' ? a.i < b.i : a.i > b.i));
+    return number(level == LEVEL_and ? !known && a.i && b.i : known || a.i || b.i);
 }
 
-static fe_val order(ex *e)
+static fe_val binary(ex *e, int level)
 {
-    fe_val a = sum(e);
+    if (level == LEVELS)
+        return unary(e);
+    fe_val a = binary(e, level + 1);
     for (;;) {
+        const char *op = NULL;
         blanks(e);
         const char *at = e->p;
-        const char *op = eat(e, "<=")   ? "<="
-                         : eat(e, ">=") ? ">="
-                         : eat(e, "<")  ? "<"
-                         : eat(e, ">")  ? ">"
-                                        : NULL;
+        for (int i = 0; !op && binary_ops[level][i]; i++)
+            op = eat(e, binary_ops[level][i]) ? binary_ops[level][i] : NULL;
         if (!op)
             return a;
-        fe_val b = sum(e);
-        if (!need_int(e, a, at, op) || !need_int(e, b, at, op))
-            return number(0);
-        a = number(
-            op[1] ? (*op == '<' ? a.i <= b.i : a.i >= b.i) : (*op == '<' ? a.i < b.i : a.i > b.i));
-    }
-}
-
-static fe_val equality(ex *e)
-{
-    fe_val a = order(e);
-    for (;;) {
-        blanks(e);
-        const char *at = e->p;
-        bool eq = eat(e, "==");
-        if (!eq && !eat(e, "!="))
-            return a;
-        fe_val b = order(e);
+        bool known = level <= LEVEL_and && !e->failed && !a.is_word && (a.i != 0) == (*op == '|');
+        e->skip += known;
+        fe_val b = binary(e, level + 1);
+        e->skip -= known;
+        a = level >= LEVEL_sum ? arith(e, a, *op, b, at) : truth(e, level, a, op, b, known, at);
         if (e->failed)
             return a;
-        if (a.is_word != b.is_word && !e->skip)
-            return fail(e, at, "compares a word with an integer");
-        bool same = a.is_word ? a.n == b.n && !memcmp(a.word, b.word, (size_t)a.n) : a.i == b.i;
-        a = number(same == eq);
-    }
-}
-
-static fe_val both(ex *e)
-{
-    fe_val a = equality(e);
-    for (;;) {
-        blanks(e);
-        const char *at = e->p;
-        if (!eat(e, "&&"))
-            return a;
-        bool known = !e->failed && !a.is_word && a.i == 0;
-        e->skip += known;
-        fe_val b = equality(e);
-        e->skip -= known;
-        if (!need_int(e, a, at, "&&") || !need_int(e, b, at, "&&"))
-            return number(0);
-        a = number(!known && a.i && b.i);
-    }
-}
-
-static fe_val either(ex *e)
-{
-    fe_val a = both(e);
-    for (;;) {
-        blanks(e);
-        const char *at = e->p;
-        if (!eat(e, "||"))
-            return a;
-        bool known = !e->failed && !a.is_word && a.i != 0;
-        e->skip += known;
-        fe_val b = both(e);
-        e->skip -= known;
-        if (!need_int(e, a, at, "||") || !need_int(e, b, at, "||"))
-            return number(0);
-        a = number(known || a.i || b.i);
     }
 }
 
@@ -310,7 +260,7 @@ static fe_val ternary(ex *e)
 {
     if (++e->depth > MAX_DEPTH)
         return fail(e, e->p, "the expression is nested deeper than %d", MAX_DEPTH);
-    fe_val c = either(e);
+    fe_val c = binary(e, 0);
     blanks(e);
     const char *at = e->p;
     if (eat(e, "?")) {

@@ -213,6 +213,10 @@ nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, cons
 void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 nnc_status fe_stop(fe *f, nnc_status st); /* makes st sticky; returns it */
 nnc_ref fe_nomem(fe *f);
+static inline bool fe_oom(fe *f) { return fe_nomem(f) != NNC_NONE; } /* false */
+/* Reports, and is false: for functions that return whether they succeeded. */
+#define FE_FALSE_AT(f, item, path, ...) (fe_fail_at(f, item, false, path, __VA_ARGS__), false)
+#define FE_FALSE(l, key, ...) (fe_bad(l, key, __VA_ARGS__), false)
 /* ", did you mean `x`?" or "". `names` may hold NULLs. */
 const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n);
 

@@ -7,7 +7,7 @@
 
 const cJSON *fe_item(const fe_layer *l, const char *key)
 {
-    return cJSON_IsObject(l->item) ? cJSON_GetObjectItemCaseSensitive(l->item, key) : NULL;
+    return cJSON_IsObject(l->item) ? nnc_json_get(l->item, key) : NULL;
 }
 
 bool fe_has(const fe_layer *l, fe_key key)
@@ -40,9 +40,8 @@ bool fe_read_bool(
 {
     int64_t i = cJSON_IsTrue(item);
     if (!cJSON_IsBool(item) && !cJSON_IsString(item) && !cJSON_IsNumber(item))
-        return fe_fail_at(f, item, false, path,
-                   "%s: expected true, false or a condition such as \"bn == 1\"", what),
-               false;
+        return FE_FALSE_AT(
+            f, item, path, "%s: expected true, false or a condition such as \"bn == 1\"", what);
     if (!cJSON_IsBool(item) && !fe_read_int(f, item, path, env, what, 0, 1, &i))
         return false;
     *out = i != 0;
@@ -70,18 +69,17 @@ static bool read_float(fe_layer *l, const char *key, const cJSON *v, double *out
         return true;
     }
     if (!cJSON_IsString(v))
-        return fe_bad(l, key, "%s: expected a number, or one of \"inf\", \"-inf\", \"nan\"", key) !=
-               NNC_NONE;
+        return FE_FALSE(l, key, "%s: expected a number, or one of \"inf\", \"-inf\", \"nan\"", key);
     if (float_text(v->valuestring, out))
         return true;
     if (!fe_eval(l->f, v, l->path, l->ctx->env, key, &x))
         return false;
     const char *word = x.is_word ? nnc_arena_strndup(&l->f->a, x.word, (size_t)x.n) : "";
     if (!word)
-        return fe_nomem(l->f) != NNC_NONE;
+        return fe_oom(l->f);
     *out = (double)x.i;
     return !x.is_word || float_text(word, out) ||
-           fe_bad(l, key, "%s: expected a number, found the word '%.60s'", key, word) != NNC_NONE;
+           FE_FALSE(l, key, "%s: expected a number, found the word '%.60s'", key, word);
 }
 
 static bool read_choice(fe_layer *l, const fe_key_row *k, const cJSON *v, const char **out)
@@ -94,15 +92,15 @@ static bool read_choice(fe_layer *l, const fe_key_row *k, const cJSON *v, const 
         size_t len = strcspn(c, "|");
         names[n] = nnc_arena_strndup(&l->f->a, c, len);
         if (!names[n])
-            return fe_nomem(l->f) != NNC_NONE;
+            return fe_oom(l->f);
         if (!strcmp(names[n], w)) {
             *out = names[n];
             return true;
         }
         c += len + (c[len] == '|');
     }
-    return fe_bad(l, k->name, "%s: expected one of %s, found `%.60s`%s", k->name, k->choices, w,
-               fe_hint(l->f, w, names, n)) != NNC_NONE;
+    return FE_FALSE(l, k->name, "%s: expected one of %s, found `%.60s`%s", k->name, k->choices, w,
+        fe_hint(l->f, w, names, n));
 }
 
 static bool read_list(fe_layer *l, const fe_key_row *k, const cJSON *v, fe_list *out)
@@ -115,8 +113,8 @@ static bool read_list(fe_layer *l, const fe_key_row *k, const cJSON *v, fe_list 
             return true;
         }
     if (!strncmp(s, "s", 1) && nnc_nearest(s, same, 2))
-        return fe_bad(l, k->name, "%s: `%.20s` is not a way to pad%s", k->name, s,
-                   fe_hint(l->f, s, same, 2)) != NNC_NONE;
+        return FE_FALSE(
+            l, k->name, "%s: `%.20s` is not a way to pad%s", k->name, s, fe_hint(l->f, s, same, 2));
     out->one = !cJSON_IsArray(v);
     return fe_read_ints(
         l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, 2 * NNC_MAX_RANK, &out->n, out->v);
@@ -188,18 +186,18 @@ bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *wh
     if (nnc_is_float(d) ? isfinite(held) || !isfinite(v) : held == v)
         return true;
     if (!nnc_is_float(d) && isfinite(v) && v != floor(v))
-        return fe_bad(l, key, "%s: expected a whole number because %s is %s, found %g", key, whose,
-                   nnc_dtype_name(d), v) != NNC_NONE;
-    return fe_bad(l, key, "%s: %.17g does not fit in %s, the type of %s", key, v, nnc_dtype_name(d),
-               whose) != NNC_NONE;
+        return FE_FALSE(l, key, "%s: expected a whole number because %s is %s, found %g", key,
+            whose, nnc_dtype_name(d), v);
+    return FE_FALSE(
+        l, key, "%s: %.17g does not fit in %s, the type of %s", key, v, nnc_dtype_name(d), whose);
 }
 
 bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *axis)
 {
     if (*axis < -rank || *axis >= rank)
-        return fe_bad(l, key,
-                   "%s %lld is outside the %d dimensions of the input: expected %d to %d", key,
-                   (long long)*axis, rank, -rank, rank - 1) != NNC_NONE;
+        return FE_FALSE(l, key,
+            "%s %lld is outside the %d dimensions of the input: expected %d to %d", key,
+            (long long)*axis, rank, -rank, rank - 1);
     *axis += *axis < 0 ? rank : 0;
     return true;
 }
@@ -213,8 +211,7 @@ bool fe_axes(
         if (!fe_axis(l, key, rank, &v))
             return false;
         if (seen[v])
-            return fe_bad(l, key, "%s: dimension %lld is named twice", key, (long long)v) !=
-                   NNC_NONE;
+            return FE_FALSE(l, key, "%s: dimension %lld is named twice", key, (long long)v);
         seen[v] = true;
     }
     *n = 0;

@@ -12,19 +12,17 @@
 bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out)
 {
     assert(a);
-    const cJSON *v = cJSON_IsObject(a) ? cJSON_GetObjectItemCaseSensitive(a, "default") : a;
+    const cJSON *v = cJSON_IsObject(a) ? nnc_json_get(a, "default") : a;
     if (!v)
-        return fe_fail_at(f, a, false, path, "arg `%.60s` has no default and must be given",
-                   a->string ? a->string : "?"),
-               false;
+        return FE_FALSE_AT(f, a, path, "arg `%.60s` has no default and must be given",
+            a->string ? a->string : "?");
     if (cJSON_IsString(v)) {
         *out = (fe_val){.is_word = true, .word = v->valuestring, .n = (int)strlen(v->valuestring)};
         return true;
     }
     if (!cJSON_IsNumber(v))
-        return fe_fail_at(f, v, false, path,
-                   "arg `%.60s`: expected a number or a word in quotes as its default", a->string),
-               false;
+        return FE_FALSE_AT(f, v, path,
+            "arg `%.60s`: expected a number or a word in quotes as its default", a->string);
     return fe_eval_arg(f, v, path, NULL, a->string, out);
 }
 
@@ -39,9 +37,8 @@ static bool same(const fe_val *v, const cJSON *c)
 /* Appends what is expected when choices, min or max forbid v; nothing when v is allowed. */
 static void arg_wants(const cJSON *a, const fe_val *v, nnc_text *t)
 {
-    const cJSON *choices = cJSON_GetObjectItemCaseSensitive(a, "choices");
-    const cJSON *lo = cJSON_GetObjectItemCaseSensitive(a, "min"),
-                *hi = cJSON_GetObjectItemCaseSensitive(a, "max");
+    const cJSON *choices = nnc_json_get(a, "choices");
+    const cJSON *lo = nnc_json_get(a, "min"), *hi = nnc_json_get(a, "max");
     if (cJSON_IsArray(choices)) {
         for (const cJSON *c = choices->child; c; c = c->next)
             if (same(v, c))
@@ -129,7 +126,7 @@ static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *nam
             v.is_word ? "an integer" : "a word");
     } else {
         nnc_text want = {0};
-        const cJSON *a = cJSON_GetObjectItemCaseSensitive(args, name);
+        const cJSON *a = nnc_json_get(args, name);
         if (cJSON_IsObject(a))
             arg_wants(a, &v, &want);
         if (want.n)
@@ -144,7 +141,7 @@ static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *nam
 
 static nnc_status read_args(fe *f)
 {
-    const cJSON *args = cJSON_GetObjectItemCaseSensitive(f->j.root, "args");
+    const cJSON *args = nnc_json_get(f->j.root, "args");
     fe_env *env = NULL;
     for (const cJSON *a = args ? args->child : NULL; a; a = a->next) {
         fe_env *e = ARENA_NEW(&f->a, fe_env, 1);
@@ -208,7 +205,7 @@ static nnc_status warn_unused(fe *f)
 
 static nnc_status build_model(fe *f)
 {
-    const cJSON *root = f->j.root, *name = cJSON_GetObjectItemCaseSensitive(root, "name");
+    const cJSON *root = f->j.root, *name = nnc_json_get(root, "name");
     NNC_TRY(fe_check(f));
     f->g = nnc_graph_create(name ? name->valuestring : "model", f->sink);
     if (!f->g)
@@ -216,9 +213,8 @@ static nnc_status build_model(fe *f)
     f->g->device = -1;
     NNC_TRY(read_args(f));
     NNC_TRY(fe_weights_open(f));
-    nnc_status st = fe_expand_model(f, cJSON_GetObjectItemCaseSensitive(root, "inputs"),
-        cJSON_GetObjectItemCaseSensitive(root, "layers"),
-        cJSON_GetObjectItemCaseSensitive(root, "outputs"));
+    nnc_status st = fe_expand_model(f, nnc_json_get(root, "inputs"), nnc_json_get(root, "layers"),
+        nnc_json_get(root, "outputs"));
     nnc_status ws = fe_weights_close(f, st == NNC_OK);
     NNC_TRY(st ? st : ws);
     f->g->origin = NULL;

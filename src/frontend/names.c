@@ -65,7 +65,7 @@ static bool visible(const fe_scope *s, uint32_t id)
 static int defined_later(const cJSON *item, const char *name)
 {
     for (const cJSON *l = item; l; l = l->next) {
-        const cJSON *n = cJSON_GetObjectItemCaseSensitive(l, "name");
+        const cJSON *n = nnc_json_get(l, "name");
         if (cJSON_IsString(n) && !strcmp(n->valuestring, name))
             return l->valueint; /* its line: see check.c */
     }
@@ -80,7 +80,7 @@ static bool unknown(
         n += visible(c->scope, f->name[i].scope);
     const char **names = ARENA_NEW(&f->a, const char *, n);
     if (!names)
-        return fe_nomem(f) != NNC_NONE;
+        return fe_oom(f);
     for (size_t i = 0; i < f->n_name; i++)
         if (visible(c->scope, f->name[i].scope))
             names[k++] = f->name[i].name;
@@ -114,12 +114,11 @@ bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, con
     if (colon) {
         k = strtol(colon + 1, &end, 10);
         if (end == colon + 1 || *end || k < 0)
-            return fe_fail_at(f, at, false, path,
-                       "`%.60s`: expected a result number after `:`, as in `parts:1`", name),
-                   false;
+            return FE_FALSE_AT(
+                f, at, path, "`%.60s`: expected a result number after `:`, as in `parts:1`", name);
         name = nnc_arena_strndup(&f->a, name, (size_t)(colon - name));
         if (!name)
-            return fe_nomem(f) != NNC_NONE;
+            return fe_oom(f);
     }
     if (!strcmp(name, "prev") && prev && !colon) {
         *out = *prev;
@@ -130,10 +129,9 @@ bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, con
         if (!e)
             continue;
         if (k >= e->n_ref)
-            return fe_fail_at(f, at, false, path,
-                       "`%s` has %d result%s, counted from 0; `:%ld` does not exist", name,
-                       e->n_ref, e->n_ref == 1 ? "" : "s", k),
-                   false;
+            return FE_FALSE_AT(f, at, path,
+                "`%s` has %d result%s, counted from 0; `:%ld` does not exist", name, e->n_ref,
+                e->n_ref == 1 ? "" : "s", k);
         *out = e->ref[k];
         return true;
     }
@@ -147,12 +145,11 @@ bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c,
     const char *name;
     int count = cJSON_IsArray(v) ? cJSON_GetArraySize(v) : 1;
     if (cJSON_IsArray(v) && (count == 0 || count > FE_MAX_INPUTS))
-        return fe_fail_at(f, v, false, path, "%s: expected 1 to %d names, found %d", what,
-                   FE_MAX_INPUTS, count),
-               false;
+        return FE_FALSE_AT(
+            f, v, path, "%s: expected 1 to %d names, found %d", what, FE_MAX_INPUTS, count);
     *out = ARENA_NEW(&f->a, nnc_ref, count);
     if (!*out)
-        return fe_nomem(f) != NNC_NONE;
+        return fe_oom(f);
     *n = 0;
     for (const cJSON *e = cJSON_IsArray(v) ? v->child : v; e;
          e = cJSON_IsArray(v) ? e->next : NULL) {
@@ -171,13 +168,11 @@ bool fe_define(fe *f, const cJSON *at, const fe_ctx *c, const char *path, const 
     if (e && absent)
         return true;
     if (e && !e->absent)
-        return fe_fail_at(
-                   f, at, false, path, "the name `%s` is already taken at line %d", name, e->line),
-               false;
+        return FE_FALSE_AT(f, at, path, "the name `%s` is already taken at line %d", name, e->line);
     if (!e)
         e = fe_add(f, &f->name, &f->n_name, &f->cap_name, &f->slot, &f->n_slot, c->scope->id, name);
     if (!e)
-        return fe_nomem(f) != NNC_NONE;
+        return fe_oom(f);
     e->ref = ref;
     e->n_ref = n;
     e->absent = absent;

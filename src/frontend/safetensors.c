@@ -40,9 +40,8 @@ static bool whole(const cJSON *v, int64_t *out)
 /* Fills e. A damaged entry is an error; a sound one that nnc cannot read is an error only for the weight that needs it (e->why). */
 static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *e, nnc_sink *sink)
 {
-    const cJSON *d = cJSON_GetObjectItemCaseSensitive(item, "dtype"),
-                *shape = cJSON_GetObjectItemCaseSensitive(item, "shape"),
-                *off = cJSON_GetObjectItemCaseSensitive(item, "data_offsets");
+    const cJSON *d = nnc_json_get(item, "dtype"), *shape = nnc_json_get(item, "shape"),
+                *off = nnc_json_get(item, "data_offsets");
     int64_t dim[NNC_MAX_RANK], extent, end;
     int rank = 0;
     bool empty = false;

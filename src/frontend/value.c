@@ -95,17 +95,14 @@ bool fe_eval(
     if (cJSON_IsNumber(item)) {
         double v = item->valuedouble;
         if (v != floor(v) || fabs(v) >= 0x1p53)
-            return fe_fail_at(
-                       f, item, false, path, "%s: expected a whole number, found %g", what, v),
-                   false;
+            return FE_FALSE_AT(f, item, path, "%s: expected a whole number, found %g", what, v);
         *out = (fe_val){.i = (int64_t)v};
         return true;
     }
     if (!cJSON_IsString(item))
-        return fe_fail_at(f, item, false, path,
-                   "%s: expected a whole number or an expression such as \"64*width\", found %s",
-                   what, fe_kind_name(item)),
-               false;
+        return FE_FALSE_AT(f, item, path,
+            "%s: expected a whole number or an expression such as \"64*width\", found %s", what,
+            fe_kind_name(item));
     if (!fe_expr(item->valuestring, strlen(item->valuestring), env, out, &err))
         return expr_fail(f, item, path, what, err.at, err.text);
     return true;
@@ -122,7 +119,7 @@ bool fe_eval_arg(
     const char *word = t.oom ? NULL : nnc_arena_strdup(&f->a, nnc_text_str(&t));
     *out = (fe_val){.is_word = true, .word = word, .n = (int)t.n};
     nnc_text_deinit(&t);
-    return word || fe_nomem(f) != NNC_NONE;
+    return word || fe_oom(f);
 }
 
 bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
@@ -130,21 +127,18 @@ bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, 
 {
     fe_val v;
     if (cJSON_IsBool(item))
-        return fe_fail_at(f, item, false, path, "%s: expected a whole number, found %s", what,
-                   cJSON_IsTrue(item) ? "true" : "false"),
-               false;
+        return FE_FALSE_AT(f, item, path, "%s: expected a whole number, found %s", what,
+            cJSON_IsTrue(item) ? "true" : "false");
     if (!fe_eval(f, item, path, env, what, &v))
         return false;
     if (v.is_word)
-        return fe_fail_at(f, item, false, path,
-                   "%s: expected a whole number, found the word '%.*s'", what, v.n > 60 ? 60 : v.n,
-                   v.word),
-               false;
+        return FE_FALSE_AT(f, item, path, "%s: expected a whole number, found the word '%.*s'",
+            what, v.n > 60 ? 60 : v.n, v.word);
     const char *is = cJSON_IsString(item) ? " is" : "";
     const char *text =
         cJSON_IsString(item) ? nnc_arena_printf(&f->a, "\"%.80s\"", item->valuestring) : "";
     if (!text)
-        return fe_nomem(f), false;
+        return fe_oom(f);
     if (v.i < lo || v.i > hi) {
         if (hi == INT64_MAX || v.i < lo)
             fe_fail_at(f, item, false, path, "%s: %s%s%s%lld: expected at least %lld", what, text,
@@ -168,8 +162,7 @@ bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env,
     }
     for (const cJSON *e = item->child; e; e = e->next) {
         if (*n == max)
-            return fe_fail_at(f, e, false, path, "%s: expected at most %d numbers", what, max),
-                   false;
+            return FE_FALSE_AT(f, e, path, "%s: expected at most %d numbers", what, max);
         if (!fe_read_int(f, e, path, env, what, lo, hi, &out[*n]))
             return false;
         ++*n;
@@ -181,9 +174,8 @@ bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env,
     const char **out)
 {
     if (!cJSON_IsString(item))
-        return fe_fail_at(f, item, false, path, "%s: expected a string, found %s", what,
-                   fe_kind_name(item)),
-               false;
+        return FE_FALSE_AT(
+            f, item, path, "%s: expected a string, found %s", what, fe_kind_name(item));
     const char *s = item->valuestring, *dollar = strstr(s, "${");
     if (!dollar) {
         *out = s;
@@ -213,7 +205,7 @@ bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env,
     nnc_puts(&t, s);
     *out = ok && !t.oom ? nnc_arena_strdup(&f->a, nnc_text_str(&t)) : NULL;
     if (ok && !*out)
-        ok = fe_nomem(f) != NNC_NONE;
+        ok = fe_oom(f);
     nnc_text_deinit(&t);
     return ok;
 }
@@ -262,15 +254,14 @@ bool fe_read_shape(
     int n;
     const char *why;
     if (!cJSON_IsArray(item))
-        return fe_fail_at(f, item, false, path,
-                   "shape: expected a list of extents such as [\"batch\", 3, 224, 224], found %s",
-                   fe_kind_name(item)),
-               false;
+        return FE_FALSE_AT(f, item, path,
+            "shape: expected a list of extents such as [\"batch\", 3, 224, 224], found %s",
+            fe_kind_name(item));
     if (!fe_read_ints(f, item, path, env, "shape", 1, FE_MAX_DIM, NNC_MAX_RANK, &n, dim))
         return false;
     *out = nnc_type_make(d, n, dim);
     if (!nnc_type_check(out, &why))
-        return fe_fail_at(f, item, false, path, "shape: %s", why), false;
+        return FE_FALSE_AT(f, item, path, "shape: %s", why);
     return true;
 }
 
@@ -281,15 +272,13 @@ bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name)
     const char *bad =
         name + strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-");
     if (n == 0)
-        return fe_fail_at(f, item, false, path, "a name must not be empty"), false;
+        return FE_FALSE_AT(f, item, path, "a name must not be empty");
     if (n > FE_MAX_NAME)
-        return fe_fail_at(f, item, false, path, "a name has at most %d characters, this one %zu",
-                   FE_MAX_NAME, n),
-               false;
+        return FE_FALSE_AT(
+            f, item, path, "a name has at most %d characters, this one %zu", FE_MAX_NAME, n);
     if (*bad)
-        return fe_fail_at(f, item, false, path,
-                   "name `%s` holds `%c`: letters, digits, _ . and - may stand in names", name,
-                   (unsigned char)*bad < 0x20 || (unsigned char)*bad > 0x7e ? '?' : *bad),
-               false;
+        return FE_FALSE_AT(f, item, path,
+            "name `%s` holds `%c`: letters, digits, _ . and - may stand in names", name,
+            (unsigned char)*bad < 0x20 || (unsigned char)*bad > 0x7e ? '?' : *bad);
     return true;
 }

@@ -47,8 +47,8 @@ static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
     }
     f->st_used[e - nnc_safetensors_at(f->st, 0)] = true; /* entries lie in one array */
     if (e->why)
-        return fe_bad(l, NULL, "weight `%s`: the model needs %s, but %s cannot give it: %s",
-                   w->name, fe_type_text(f, t), f->o->weights, e->why) != NNC_NONE;
+        return FE_FALSE(l, NULL, "weight `%s`: the model needs %s, but %s cannot give it: %s",
+            w->name, fe_type_text(f, t), f->o->weights, e->why);
     bool both_float = nnc_is_float((nnc_dtype)e->type.dtype) && nnc_is_float((nnc_dtype)t->dtype);
     if (!nnc_type_same_shape(&e->type, t) || (e->type.dtype != t->dtype && !both_float)) {
         bool one = fe_row_takes(&l->row, FK_slopes) && nnc_type_numel(&e->type) == 1;
@@ -72,11 +72,10 @@ static bool check_size(fe_layer *l, const char *name, const nnc_type *t)
 {
     const char *why;
     if (!nnc_type_check(t, &why))
-        return fe_bad(l, NULL, "weight `%s` %s: %s", name, fe_type_text(l->f, t), why) != NNC_NONE;
+        return FE_FALSE(l, NULL, "weight `%s` %s: %s", name, fe_type_text(l->f, t), why);
     l->f->weight_bytes += nnc_type_bytes(t);
     if (l->f->weight_bytes > FE_MAX_WEIGHT_BYTES)
-        return fe_bad(l, NULL, "the weights exceed %lld bytes", (long long)FE_MAX_WEIGHT_BYTES) !=
-               NNC_NONE;
+        return FE_FALSE(l, NULL, "the weights exceed %lld bytes", (long long)FE_MAX_WEIGHT_BYTES);
     return true;
 }
 
@@ -141,7 +140,7 @@ bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in)
     if (f->n_scaled == f->cap_scaled)
         s = nnc_arena_grow(&f->a, f->scaled, &f->cap_scaled, f->n_scaled + 1, sizeof *s);
     if (!s)
-        return fe_nomem(f) != NNC_NONE;
+        return fe_oom(f);
     f->scaled = s;
     s[f->n_scaled++] = (fe_scaled){f->g->value[weight].node, user, fan_in};
     return true;

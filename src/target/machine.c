@@ -184,7 +184,7 @@ static nnc_status read_object(reader *r, const cJSON *obj, const field *fields, 
         }
     }
     for (size_t i = 0; i < n; i++)
-        if (fields[i].required && !cJSON_GetObjectItemCaseSensitive(obj, fields[i].name))
+        if (fields[i].required && !nnc_json_get(obj, fields[i].name))
             return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(&r->json, obj, false),
                 "machine file: \"%s\" is missing", fields[i].name);
     return NNC_OK;
@@ -231,21 +231,20 @@ static nnc_status read_target(reader *r)
         return bad(r, root, "the file", "an object");
     NNC_TRY(
         read_object(r, root, target_fields, NNC_COUNT(target_fields), also, NNC_COUNT(also), t));
-    const cJSON *schema = cJSON_GetObjectItemCaseSensitive(root, "$schema"); /* for editors */
+    const cJSON *schema = nnc_json_get(root, "$schema"); /* for editors */
     if (schema && !cJSON_IsString(schema))
         return bad(r, schema, "$schema", "a string");
-    const cJSON *kind = cJSON_GetObjectItemCaseSensitive(root, "kind");
+    const cJSON *kind = nnc_json_get(root, "kind");
     if (!kind || !cJSON_IsString(kind) ||
         (strcmp(kind->valuestring, "cpu") && strcmp(kind->valuestring, "cuda")))
         return bad(r, kind ? kind : root, "kind", "\"cpu\" or \"cuda\"");
     t->kind = strcmp(kind->valuestring, "cuda") ? NNC_T_cpu : NNC_T_cuda;
-    NNC_TRY(read_gpu(r, cJSON_GetObjectItemCaseSensitive(root, "gpu")));
+    NNC_TRY(read_gpu(r, nnc_json_get(root, "gpu")));
     if (t->vector_bits & (t->vector_bits - 1))
-        return bad(r, cJSON_GetObjectItemCaseSensitive(root, "vector_bits"), "vector_bits",
-            "128, 256 or 512");
+        return bad(r, nnc_json_get(root, "vector_bits"), "vector_bits", "128, 256 or 512");
     if (!t->threads)
         t->threads = t->cores < 1024 ? t->cores : 1024;
-    return read_engines(r, cJSON_GetObjectItemCaseSensitive(root, "engines"));
+    return read_engines(r, nnc_json_get(root, "engines"));
 }
 
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
