@@ -412,8 +412,7 @@ static bool add_remark(nnc_remarks *out, const cJSON *e)
     const char *verdict = text_of(out, e, "verdict");
     const cJSON *layers = nnc_json_get(e, "layers"), *l;
     r.layer = ARENA_NEW(&out->arena, const char *, cJSON_GetArraySize(layers) + 1);
-    nnc_remark *at = nnc_arena_grow(&out->arena, out->at, &out->cap, out->n + 1, sizeof *at);
-    if (!r.pass || !r.rule || !r.reason || !verdict || !r.layer || !at)
+    if (!r.pass || !r.rule || !r.reason || !verdict || !r.layer)
         return false;
     r.applied = !strcmp(verdict, "applied");
     cJSON_ArrayForEach(l, layers)
@@ -423,9 +422,7 @@ static bool add_remark(nnc_remarks *out, const cJSON *e)
         if (!r.layer[r.n_layers++])
             return false;
     }
-    out->at = at;
-    out->at[out->n++] = r;
-    return true;
+    return nnc_remarks_add(out, &r);
 }
 
 static nnc_status read_remarks(const reader *r, nnc_blob b)

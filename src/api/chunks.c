@@ -55,13 +55,10 @@ static nnc_status remark(nnc_artifact *a, bool applied, const char *rule, const 
     nnc_remark m = {.pass = nnc_chunk_notes.name, .applied = applied, .rule = rule, .n_layers = 1};
     m.reason = nnc_arena_strdup(&r->arena, nnc_text_str(why));
     m.layer = ARENA_NEW(&r->arena, const char *, 1);
-    nnc_remark *at = nnc_arena_grow(&r->arena, r->at, &r->cap, r->n + 1, sizeof *at);
-    if (why->oom || !m.reason || !m.layer || !at)
-        return NNC_E_NOMEM;
-    m.layer[0] = a->source->name;
-    r->at = at;
-    r->at[r->n++] = m;
-    return NNC_OK;
+    if (m.layer)
+        m.layer[0] = a->source->name;
+    bool ok = !why->oom && m.reason && m.layer && nnc_remarks_add(r, &m);
+    return ok ? NNC_OK : NNC_E_NOMEM;
 }
 
 static nnc_status say(

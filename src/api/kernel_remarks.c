@@ -31,12 +31,7 @@ static bool add(nnc_remarks *r, const char *layers, const char *line, size_t n)
     m.rule = nnc_arena_strndup(&r->arena, line, rule);
     m.reason = nnc_arena_strndup(&r->arena, line + skip, n - skip);
     m.layer = split(&r->arena, layers, &m.n_layers);
-    nnc_remark *at = nnc_arena_grow(&r->arena, r->at, &r->cap, r->n + 1, sizeof *at);
-    if (!m.rule || !m.reason || !m.layer || !at)
-        return false;
-    r->at = at;
-    r->at[r->n++] = m;
-    return true;
+    return m.rule && m.reason && m.layer && nnc_remarks_add(r, &m);
 }
 
 void nnc_note_kernel(void *ctx, const nnc_kernel *k, const char *layers)

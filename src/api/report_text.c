@@ -20,12 +20,9 @@ typedef struct words {
 
 static void add(words *w, const char *s, size_t n)
 {
-    word *at = nnc_arena_grow(&w->arena, w->at, &w->cap, w->n + 1, sizeof *at);
-    w->oom |= !at;
-    if (w->oom)
-        return;
-    w->at = at;
-    w->at[w->n++] = (word){s, n};
+    w->oom |= !ARENA_ROOM(&w->arena, w->at, w->cap, w->n + 1);
+    if (!w->oom)
+        w->at[w->n++] = (word){s, n};
 }
 
 static bool same(word a, word b)

@@ -123,3 +123,13 @@ void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t siz
     *cap = n;
     return q;
 }
+
+bool nnc_arena_room(nnc_arena *a, void *array, size_t *cap, size_t need, size_t size)
+{
+    void *p;
+    memcpy(&p, array, sizeof p);
+    p = nnc_arena_grow(a, p, cap, need, size);
+    if (p)
+        memcpy(array, &p, sizeof p);
+    return p != NULL;
+}

@@ -23,6 +23,10 @@ char *nnc_arena_printf(nnc_arena *a, const char *fmt, ...) NNC_PRINTF(2, 3);
  * NULL (and *cap unchanged) when out of memory. Doubling; the old copy stays until the arena dies. */
 void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t size);
 
+/* The same in place: `array` is the address of the pointer to the first element. False: out of memory, and nothing has changed. */
+bool nnc_arena_room(nnc_arena *a, void *array, size_t *cap, size_t need, size_t size);
+#define ARENA_ROOM(a, array, cap, need) nnc_arena_room((a), &(array), &(cap), (size_t)(need), sizeof *(array))
+
 #define ARENA_NEW(a, T, n) ((T *)nnc_arena_alloc((a), (size_t)(n), sizeof(T)))
 
 #endif

@@ -34,10 +34,9 @@ static void place(uint32_t *slot, size_t n_slot, const fe_name *e, uint32_t id)
 fe_name *fe_add(fe *f, fe_name **names, size_t *n, size_t *cap, uint32_t **slot, size_t *n_slot,
     uint32_t scope, const char *name)
 {
-    fe_name *p = nnc_arena_grow(&f->a, *names, cap, *n + 1, sizeof *p);
-    if (!p)
+    if (!ARENA_ROOM(&f->a, *names, *cap, *n + 1))
         return NULL;
-    *names = p;
+    fe_name *p = *names;
     if ((*n + 1) * 2 > *n_slot) { /* at most half full */
         size_t more = *n_slot ? *n_slot * 2 : 64;
         uint32_t *s = ARENA_NEW(&f->a, uint32_t, more);

@@ -136,13 +136,9 @@ bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in)
     if (n->op != OP_param || n->weight->kind != NNC_W_gen ||
         !nnc_is_float((nnc_dtype)nnc_typeof(f->g, weight)->dtype))
         return true;
-    fe_scaled *s = f->scaled;
-    if (f->n_scaled == f->cap_scaled)
-        s = nnc_arena_grow(&f->a, f->scaled, &f->cap_scaled, f->n_scaled + 1, sizeof *s);
-    if (!s)
+    if (!ARENA_ROOM(&f->a, f->scaled, f->cap_scaled, f->n_scaled + 1))
         return fe_oom(f);
-    f->scaled = s;
-    s[f->n_scaled++] = (fe_scaled){f->g->value[weight].node, user, fan_in};
+    f->scaled[f->n_scaled++] = (fe_scaled){f->g->value[weight].node, user, fan_in};
     return true;
 }
 

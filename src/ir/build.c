@@ -95,16 +95,9 @@ static bool agree(nnc_graph *g, const nnc_node *n, nnc_type *t, const nnc_type *
 
 static nnc_ref append(nnc_graph *g, const nnc_node *n, const nnc_type *t)
 {
-    nnc_node *node =
-        nnc_arena_grow(&g->arena, g->node, &g->cap_node, g->n_node + (size_t)1, sizeof *g->node);
-    if (!node)
+    if (!ARENA_ROOM(&g->arena, g->node, g->cap_node, g->n_node + (size_t)1) ||
+        !ARENA_ROOM(&g->arena, g->value, g->cap_value, g->n_value + (size_t)n->n_out))
         return nnc_stick(g, nnc_nomem(g->sink));
-    g->node = node;
-    nnc_value *value = nnc_arena_grow(
-        &g->arena, g->value, &g->cap_value, g->n_value + (size_t)n->n_out, sizeof *g->value);
-    if (!value)
-        return nnc_stick(g, nnc_nomem(g->sink));
-    g->value = value;
     nnc_ref first = g->n_value;
     for (uint16_t i = 0; i < n->n_out; i++)
         g->value[first + i] = (nnc_value){.type = t[i], .node = g->n_node, .result = i};
@@ -332,21 +325,15 @@ static void add_output(nnc_graph *g, nnc_ref r, const char *name, nnc_ref state)
             g, nnc_fail0(g->sink, NNC_E_BUG, "output \"%s\": no such value", name ? name : ""));
         return;
     }
-    size_t need = g->n_output + (size_t)1, cap = g->cap_output;
-    nnc_ref *out = nnc_arena_grow(&g->arena, g->output, &cap, need, sizeof *out);
-    cap = g->cap_output;
-    const char **names = nnc_arena_grow(&g->arena, g->output_name, &cap, need, sizeof *names);
-    cap = g->cap_output;
-    nnc_ref *states = nnc_arena_grow(&g->arena, g->output_state, &cap, need, sizeof *states);
+    size_t need = g->n_output + (size_t)1, cap[3] = {g->cap_output, g->cap_output, g->cap_output};
     char *copy = nnc_arena_strdup(&g->arena, name);
-    if (!out || !names || !states || (name && !copy)) {
+    if ((name && !copy) || !ARENA_ROOM(&g->arena, g->output, cap[0], need) ||
+        !ARENA_ROOM(&g->arena, g->output_name, cap[1], need) ||
+        !ARENA_ROOM(&g->arena, g->output_state, cap[2], need)) {
         nnc_stick(g, nnc_nomem(g->sink));
         return;
     }
-    g->output = out;
-    g->output_name = names;
-    g->output_state = states;
-    g->cap_output = cap;
+    g->cap_output = cap[0];
     g->output[g->n_output] = r;
     g->output_state[g->n_output] = state;
     g->output_name[g->n_output++] = copy;

@@ -50,16 +50,7 @@ static nnc_status need(parser *p, const char *lit)
 
 /* Room for one more element. */
 #define GROW(p, array, count, cap) \
-    grow((p), (void **)&(array), &(cap), (size_t)(count) + 1, sizeof *(array))
-
-static nnc_status grow(parser *p, void **array, size_t *cap, size_t n, size_t size)
-{
-    void *a = nnc_arena_grow(&p->g->arena, *array, cap, n, size);
-    if (!a)
-        return nnc_nomem(p->sink);
-    *array = a;
-    return NNC_OK;
-}
+    (ARENA_ROOM(&(p)->g->arena, array, cap, (size_t)(count) + 1) ? NNC_OK : nnc_nomem((p)->sink))
 
 static nnc_status scan_string(parser *p, char **out)
 {

@@ -102,14 +102,11 @@ static int32_t add(nl *l, int section, const nnc_kins *in)
                 nnc_kins_equal(&l->item[i].k, in))
                 return i;
         }
-    nl_item *p =
-        nnc_arena_grow(l->scratch, l->item, &l->cap_item, (size_t)l->n_item + 1, sizeof *p);
-    if (!p || l->n_item >= NNC_KMAX_INS) {
-        l->oom = true;
+    l->oom =
+        l->n_item >= NNC_KMAX_INS || !ARENA_ROOM(l->scratch, l->item, l->cap_item, l->n_item + 1);
+    if (l->oom)
         return -1;
-    }
-    l->item = p;
-    p[l->n_item] = (nl_item){*in, section, l->bucket[h]};
+    l->item[l->n_item] = (nl_item){*in, section, l->bucket[h]};
     l->bucket[h] = l->n_item;
     return l->n_item++;
 }

@@ -253,11 +253,9 @@ static bool get_block(parser *p, int32_t *first, int32_t *end)
         int32_t id;
         if (k->n_ins == NNC_KMAX_INS)
             return fail(p, "fewer instructions");
-        nnc_kins *in = nnc_arena_grow(p->a, k->ins, &p->cap_ins, (size_t)k->n_ins + 1, sizeof *in);
-        if (!in)
+        if (!ARENA_ROOM(p->a, k->ins, p->cap_ins, k->n_ins + 1))
             return nomem(p);
-        k->ins = in;
-        in += k->n_ins;
+        nnc_kins *in = &k->ins[k->n_ins];
         *in = (nnc_kins){.buf = -1, .arg = {-1, -1, -1}};
         if (!get_id(p, &id) || (id != k->n_ins && !fail(p, "instructions numbered from 0")))
             return false;
@@ -274,12 +272,9 @@ static bool get_stage(parser *p)
     nnc_kernel *k = p->k;
     if (k->n_stage == NNC_KMAX_STAGE)
         return fail(p, "fewer stages");
-    nnc_kstage *s =
-        nnc_arena_grow(p->a, k->stage, &p->cap_stage, (size_t)k->n_stage + 1, sizeof *s);
-    if (!s)
+    if (!ARENA_ROOM(p->a, k->stage, p->cap_stage, k->n_stage + 1))
         return nomem(p);
-    k->stage = s;
-    s += k->n_stage++;
+    nnc_kstage *s = &k->stage[k->n_stage++];
     *s = (nnc_kstage){0};
     while (!nnc_scan_is(p->s, "{")) {
         int a;
@@ -337,18 +332,16 @@ static bool get_bufs(parser *p)
     while (nnc_scan_eat(p->s, "buf")) {
         if (k->n_buf == NNC_KMAX_BUF)
             return fail(p, "fewer buffers");
-        nnc_kbuf *b = nnc_arena_grow(p->a, k->buf, &p->cap_buf, (size_t)k->n_buf + 1, sizeof *b);
         char *name;
         uint8_t d;
-        if (!b)
+        if (!ARENA_ROOM(p->a, k->buf, p->cap_buf, k->n_buf + 1))
             return nomem(p);
-        k->buf = b;
         if (!get_word(p, &name, "the buffer's name"))
             return false;
         int r = find_word(p, role, 3);
         if (r < 0 || name_taken(k, name))
             return fail(p, "a new name and in, out or tmp");
-        b += k->n_buf;
+        nnc_kbuf *b = &k->buf[k->n_buf];
         *b = (nnc_kbuf){.role = (nnc_kbuf_role)r, .name = name};
         if (!get_dtype(p, &d) || !get_int(p, 1, (int64_t)1 << 46, &b->numel))
             return false;

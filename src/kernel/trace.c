@@ -41,13 +41,6 @@ uint32_t nx_guard_axes(const nx *t, int32_t guard)
     return m;
 }
 
-static void *grow(nx *t, void *p, size_t *cap, int need, size_t size)
-{
-    void *q = nnc_arena_grow(t->a, p, cap, (size_t)need, size);
-    t->oom |= !q;
-    return q;
-}
-
 int32_t nx_fail(nx *t, nnc_ref v, const char *what)
 {
     if (t->oom || t->restart || *t->why)
@@ -77,11 +70,9 @@ int32_t nx_guard(nx *t, int32_t parent, const nnc_affine *e, int64_t lo, int64_t
         if (t->guard[i].parent == parent && t->guard[i].lo == lo && t->guard[i].hi == hi &&
             nnc_affine_equal(&t->guard[i].e, e))
             return i;
-    nx_guard_link *g = grow(t, t->guard, &t->cap_guard, t->n_guard + 1, sizeof *g);
-    if (!g)
+    if (!NX_ROOM(t, guard))
         return -2;
-    t->guard = g;
-    g[t->n_guard] = (nx_guard_link){*e, lo, hi, parent};
+    t->guard[t->n_guard] = (nx_guard_link){*e, lo, hi, parent};
     return t->n_guard++;
 }
 
@@ -89,11 +80,9 @@ int32_t nx_guard(nx *t, int32_t parent, const nnc_affine *e, int64_t lo, int64_t
 
 int nx_find_key(nx *t, int64_t extent, bool root)
 {
-    nx_key *k = grow(t, t->key, &t->cap_key, t->n_key + 1, sizeof *k);
-    if (!k)
+    if (!NX_ROOM(t, key))
         return -1;
-    t->key = k;
-    k[t->n_key] = (nx_key){.extent = extent, .root = root};
+    t->key[t->n_key] = (nx_key){.extent = extent, .root = root};
     return t->n_key++;
 }
 
@@ -273,11 +262,9 @@ int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guar
     int32_t p = trace(t, ctx, v, idx, guard);
     if (p < 0)
         return -1;
-    nx_memo *m = grow(t, t->memo, &t->cap_memo, t->n_memo + 1, sizeof *m);
-    if (!m)
+    if (!NX_ROOM(t, memo))
         return -1;
-    t->memo = m;
-    m[t->n_memo] = (nx_memo){v, (int16_t)ctx, guard, p, *head, idx};
+    t->memo[t->n_memo] = (nx_memo){v, (int16_t)ctx, guard, p, *head, idx};
     *head = t->n_memo++;
     return p;
 }
@@ -288,11 +275,9 @@ static int new_ctx(nx *t, bool output, uint32_t axes)
 {
     if (t->n_ctx == NX_CTX)
         return fail_all(t, "together they need too many loop nests");
-    nx_ctx *c = grow(t, t->ctx, &t->cap_ctx, t->n_ctx + 1, sizeof *c);
-    if (!c)
+    if (!NX_ROOM(t, ctx))
         return -1;
-    t->ctx = c;
-    c[t->n_ctx] = (nx_ctx){output, axes};
+    t->ctx[t->n_ctx] = (nx_ctx){output, axes};
     return t->n_ctx++;
 }
 
@@ -305,11 +290,9 @@ static int find_space(nx *t, int rank, const int64_t *dim)
         if (t->space[i].rank == rank && d == rank)
             return i;
     }
-    nx_space *p = grow(t, t->space, &t->cap_space, t->n_space + 1, sizeof *p);
-    if (!p)
+    if (!NX_ROOM(t, space))
         return -1;
-    t->space = p;
-    p += t->n_space;
+    nx_space *p = &t->space[t->n_space];
     p->rank = rank;
     for (int d = 0; d < rank; d++)
         if ((p->key[d] = nx_find_key(t, dim[d], false)) < 0)
@@ -421,10 +404,8 @@ static int32_t add_reduce(
         return -1;
     if (is_contraction(n))
         inner = guard;
-    nx_reduction *r = grow(t, t->reduce, &t->cap_reduce, t->n_reduce + 1, sizeof *r);
-    if (!r)
+    if (!NX_ROOM(t, reduce))
         return -1;
-    t->reduce = r;
     int level = t->ins[x].at.level + 1;
     nx_place at = {.ctx = (int16_t)ctx,
         .level = (int16_t)level,
@@ -433,7 +414,7 @@ static int32_t add_reduce(
     int32_t y = nx_reduce(t, at, v, x, inner, guard, start, count);
     if (y < 0)
         return -1;
-    r[t->n_reduce] = (nx_reduction){.v = v,
+    t->reduce[t->n_reduce] = (nx_reduction){.v = v,
         .ctx = (int16_t)ctx,
         .space = (int16_t)space,
         .level = (int16_t)level,
@@ -628,12 +609,10 @@ static nx_root *find_root(nx *t, nnc_ref v)
         if (t->root[i].rank == y->rank &&
             memcmp(t->root[i].dim, y->dim, sizeof *y->dim * y->rank) == 0)
             return &t->root[i];
-    nx_root *r = grow(t, t->root, &t->cap_root, t->n_root + 1, sizeof *r);
-    if (!r)
+    if (!NX_ROOM(t, root))
         return NULL;
-    t->root = r;
-    const nx_root *first = t->n_root ? &r[0] : NULL;
-    r += t->n_root;
+    const nx_root *first = t->n_root ? &t->root[0] : NULL;
+    nx_root *r = &t->root[t->n_root];
     *r = (nx_root){.rank = y->rank};
     bool shared = !first;
     for (int d = 0; d < y->rank; d++) {

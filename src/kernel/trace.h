@@ -137,6 +137,10 @@ typedef struct nx {
     int32_t bucket[256];
 } nx;
 
+/* Makes room for one more element of an array of t; false: t->oom. */
+#define NX_ROOM(t, array) \
+    (ARENA_ROOM((t)->a, (t)->array, (t)->cap_##array, (t)->n_##array + 1) || ((t)->oom = true, false))
+
 /* trace.c. Builds the instructions of the set; false: t->oom, or *why says why not (one line, in `a` or static). */
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
 /* link.c: stages, order, and what crosses stages; the kernel's memory is in `out`. NULL: out of memory. */

@@ -171,13 +171,9 @@ static int buffer_of(nx *t, nnc_ref v)
     for (int i = 0; i < t->n_buf_value; i++)
         if (t->buf_value[i] == v)
             return i;
-    nnc_ref *p = nnc_arena_grow(
-        t->a, t->buf_value, &t->cap_buf_value, (size_t)t->n_buf_value + 1, sizeof *p);
-    t->oom |= !p;
-    if (!p)
+    if (!NX_ROOM(t, buf_value))
         return -1;
-    t->buf_value = p;
-    p[t->n_buf_value] = v;
+    t->buf_value[t->n_buf_value] = v;
     return t->n_buf_value++;
 }
 
@@ -529,14 +525,10 @@ bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, i
         if (s->out[j] != v)
             continue;
         const nnc_type *type = s->type ? &s->type[j] : nnc_typeof(t->g, v);
-        int32_t *p =
-            nnc_arena_grow(t->a, t->store, &t->cap_store, (size_t)t->n_store + 1, sizeof *p);
-        t->oom |= !p;
-        nx_ins *q = p ? add(t, KO_store, (nnc_dtype)t->ins[x].k.dtype, at) : NULL;
+        nx_ins *q = NX_ROOM(t, store) ? add(t, KO_store, (nnc_dtype)t->ins[x].k.dtype, at) : NULL;
         if (!q)
             return false;
-        t->store = p;
-        p[t->n_store++] = last(t);
+        t->store[t->n_store++] = last(t);
         q->k.buf = (int16_t)j; /* link.c counts the operands' buffers before it */
         q->k.at = offset(type, idx);
         q->k.arg[0] = x;

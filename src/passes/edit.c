@@ -7,36 +7,34 @@ static bool grow_arrays(pass *p)
     edit *e = &p->e;
     nnc_graph *g = p->g;
     size_t nv = g->n_value + (size_t)1, nn = g->n_node + (size_t)1;
-#define GROW(field, cap, need) \
-    do { \
-        void *q = nnc_arena_grow(p->a, e->field, &e->cap, need, sizeof *e->field); \
-        if (!q) \
-            return false; \
-        e->field = q; \
-    } while (0)
-    GROW(head, cap_head, nv);
-    GROW(tail, cap_tail, nv);
-    GROW(n_use, cap_n_use, nv);
-    GROW(n_out_use, cap_out, nv);
-    GROW(dead, cap_dead, nn);
-    GROW(is_static, cap_static, nn);
-    GROW(cost, cap_cost, nn);
-    return true;
+    return ARENA_ROOM(p->a, e->head, e->cap_head, nv) &&
+           ARENA_ROOM(p->a, e->tail, e->cap_tail, nv) &&
+           ARENA_ROOM(p->a, e->n_use, e->cap_n_use, nv) &&
+           ARENA_ROOM(p->a, e->n_out_use, e->cap_out, nv) &&
+           ARENA_ROOM(p->a, e->dead, e->cap_dead, nn) &&
+           ARENA_ROOM(p->a, e->is_static, e->cap_static, nn) &&
+           ARENA_ROOM(p->a, e->cost, e->cap_cost, nn);
 }
 
-static void fail_nomem(pass *p)
+void pass_nomem(pass *p)
 {
     if (p->status == NNC_OK)
         p->status = nnc_nomem(p->sink);
 }
 
+void *pass_alloc(pass *p, size_t n, size_t size)
+{
+    void *m = nnc_arena_alloc(p->a, n, size);
+    if (!m)
+        pass_nomem(p);
+    return m;
+}
+
 static bool add_use(pass *p, nnc_ref v, uint32_t node)
 {
     edit *e = &p->e;
-    use *u = nnc_arena_grow(p->a, e->uses, &e->cap_uses, e->n_uses + 1, sizeof *u);
-    if (!u)
+    if (!ARENA_ROOM(p->a, e->uses, e->cap_uses, e->n_uses + 1))
         return false;
-    e->uses = u;
     e->uses[e->n_uses++] = (use){.node = node};
     uint32_t at = (uint32_t)e->n_uses;
     if (e->head[v])
@@ -84,7 +82,7 @@ void edit_sync(pass *p)
     if (p->status != NNC_OK || (e->n_node == g->n_node && e->n_value == g->n_value))
         return;
     if (!grow_arrays(p)) {
-        fail_nomem(p);
+        pass_nomem(p);
         return;
     }
     for (; e->n_value < g->n_value; e->n_value++)
@@ -97,7 +95,7 @@ void edit_sync(pass *p)
         e->is_static[i] = static_now(p, i);
         for (int k = 0; k < g->node[i].n_in; k++)
             if (!add_use(p, g->node[i].in[k], i)) {
-                fail_nomem(p);
+                pass_nomem(p);
                 return;
             }
         set_cost(p, i, cost_now(p, i));
@@ -142,12 +140,10 @@ void edit_refresh(pass *p, uint32_t i)
         const nnc_node *node = &p->g->node[i];
         for (uint32_t o = 0; turned && o < node->n_out; o++)
             for (uint32_t u = e->head[node->out + o]; u; u = e->uses[u - 1].next) {
-                uint32_t *q = nnc_arena_grow(p->a, stack, &cap, n + 1, sizeof *q);
-                if (!q) {
-                    fail_nomem(p);
+                if (!ARENA_ROOM(p->a, stack, cap, n + 1)) {
+                    pass_nomem(p);
                     return;
                 }
-                stack = q;
                 if (!e->dead[e->uses[u - 1].node])
                     stack[n++] = e->uses[u - 1].node;
             }
@@ -177,12 +173,10 @@ void edit_sweep(pass *p, uint32_t i)
         if (p->status == NNC_OK && !e->dead[i] && node->op != OP_input && unused(p, i)) {
             e->dead[i] = true;
             set_cost(p, i, (nnc_cost){0});
-            uint32_t *q = nnc_arena_grow(p->a, stack, &cap, n + node->n_in + 1, sizeof *q);
-            if (!q) {
-                fail_nomem(p);
+            if (!ARENA_ROOM(p->a, stack, cap, n + node->n_in + 1)) {
+                pass_nomem(p);
                 return;
             }
-            stack = q;
             for (int k = 0; k < node->n_in; k++) {
                 e->n_use[node->in[k]]--;
                 stack[n++] = p->g->value[node->in[k]].node;
@@ -203,7 +197,7 @@ void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r)
     p->g->node[i].in[k] = r;
     p->e.n_use[old]--;
     if (!add_use(p, r, i)) {
-        fail_nomem(p);
+        pass_nomem(p);
         return;
     }
     edit_refresh(p, i);

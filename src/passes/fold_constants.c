@@ -83,7 +83,7 @@ static nnc_ref make_constant(pass *p, const nnc_type *type, const nnc_rval *v)
     nnc_type t = nnc_type_make((nnc_dtype)type->dtype, type->rank, type->dim);
     void *data = nnc_arena_alloc(p->a, (size_t)nnc_type_bytes(&t), 1);
     if (!data) {
-        p->status = nnc_nomem(p->sink);
+        pass_nomem(p);
         return NNC_NONE;
     }
     int64_t n = nnc_type_numel(&t);
@@ -217,8 +217,7 @@ static nnc_status fold(folder *f, nnc_graph *sub, uint32_t last)
     int64_t ops, peak;
     nnc_eval_cost(sub, &ops, &peak);
     if (ops > MAX_WORK) {
-        layers l = layers_of(p, last, NNC_NONE);
-        remark_declined(p, &l, "constant operands",
+        decline_node(p, last, "constant operands",
             "its numbers are known, but take %lld multiply-adds to compute, more than %d: init "
             "does",
             (long long)ops, MAX_WORK);

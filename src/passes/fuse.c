@@ -267,11 +267,9 @@ static int by_origin(const void *x, const void *y, void *ctx)
 static void seed_nests(groups *s)
 {
     pass *p = s->p;
-    uint32_t *list = ARENA_NEW(p->a, uint32_t, s->n_node + 1), n = 0;
-    if (!list) {
-        p->status = nnc_nomem(p->sink);
+    uint32_t *list = PASS_NEW(p, uint32_t, s->n_node + 1), n = 0;
+    if (!list)
         return;
-    }
     for (uint32_t i = 0; i < s->n_node; i++)
         if (s->fusable[i] && p->g->node[i].origin)
             list[n++] = i;
@@ -322,12 +320,10 @@ static edge *find_edges(groups *s, uint32_t *count)
             uint32_t from = p->g->value[v].node;
             if (!s->fusable[from] || (k && p->g->node[i].in[k - 1] == v))
                 continue;
-            edge *q = nnc_arena_grow(p->a, e, &cap, n + 1, sizeof *q);
-            if (!q) {
+            if (!ARENA_ROOM(p->a, e, cap, n + 1)) {
                 p->status = nnc_nomem(p->sink);
                 return NULL;
             }
-            e = q;
             e[n++] = (edge){from, i, nnc_type_bytes(nnc_typeof(p->g, v))};
         }
     if (n)
@@ -419,12 +415,10 @@ static void remark_apart(groups *s)
                 if (group_of(s, i) == group_of(s, user[k]) ||
                     (!generated(s, user[k]) && !is_contraction(p, &p->g->node[user[k]])))
                     continue;
-                void *q = nnc_arena_grow(p->a, list, &cap, n + 1, sizeof *list);
-                if (!q) {
+                if (!ARENA_ROOM(p->a, list, cap, n + 1)) {
                     p->status = nnc_nomem(p->sink);
                     return;
                 }
-                list = q;
                 list[n++] = (struct apart){{group_of(s, i), group_of(s, user[k])}, i, user[k]};
             }
         }

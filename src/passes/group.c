@@ -196,7 +196,7 @@ void groups_merge(groups *s, uint32_t a, uint32_t b)
     groups_joined(s, a, b, &n);
     uint32_t *member = nnc_arena_memdup(p->a, s->joined, n * sizeof *member);
     if (!member) {
-        p->status = nnc_nomem(p->sink);
+        pass_nomem(p);
         return;
     }
     reorder(s, a, b, root);

@@ -63,6 +63,11 @@ typedef nnc_status (*pass_fn)(pass *p);
 #define PASS(name, level, fusion, needs, doc) nnc_status pass_##name(pass *p);
 #include "passes/passes.def"
 
+/* Memory that is gone after the pass; NULL, and p->status says so: out of memory. */
+void *pass_alloc(pass *p, size_t n, size_t size);
+#define PASS_NEW(p, T, n) ((T *)pass_alloc((p), (size_t)(n), sizeof(T)))
+void pass_nomem(pass *p); /* makes that p's status */
+
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
 
 nnc_status edit_open(pass *p) NNC_MUST;
@@ -103,6 +108,7 @@ void layers_add(pass *p, layers *l, uint32_t i);
 /* `rule` must be static or live in the remark list's arena (remark_text). */
 void remark_applied(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
 void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
+void decline_node(pass *p, uint32_t i, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5); /* of one node */
 const char *remark_text(pass *p, const char *fmt, ...) NNC_PRINTF(2, 3); /* never NULL */
 /* The same for one or two nodes. */
 layers layers_of(pass *p, uint32_t a, uint32_t b); /* b = NNC_NONE: one */

@@ -176,12 +176,8 @@ static nnc_ref in_order(lay *l, nnc_ref v, bool last, uint32_t reader)
     if (nnc_type_equal(&t, &want))
         return v;
     if (l->other[v] == NNC_NONE) {
-        int64_t wide[NNC_MAX_RANK];
-        for (int i = 0; i < t.rank; i++)
-            wide[i] = want.order[i];
         edit_at(p, reader);
-        nnc_attr a = nnc_av(AT_order, t.rank, wide);
-        l->other[v] = nnc_build(p->g, OP_relayout, 1, &v, 1, &a);
+        l->other[v] = edit_in_order(p, v, &want);
     }
     return l->other[v];
 }
@@ -204,14 +200,12 @@ static void turn_depthwise(pass *p, uint32_t i)
     const nnc_node *n = &p->g->node[i];
     nnc_ref w = n->in[1];
     nnc_type t = *nnc_typeof(p->g, w), want = t;
-    int64_t order[NNC_MAX_RANK];
-    for (int d = 0; d < t.rank; d++)
-        order[d] = want.order[d] = (uint8_t)(d + 2 < t.rank ? d + 2 : t.rank - 1 - d);
+    for (int d = 0; d < t.rank && d < NNC_MAX_RANK; d++)
+        want.order[d] = (uint8_t)(d + 2 < t.rank ? d + 2 : t.rank - 1 - d);
     if (!edit_static(p, w) || nnc_type_same_memory(&t, &want))
         return;
     edit_at(p, i);
-    nnc_attr a = nnc_av(AT_order, t.rank, order);
-    nnc_ref r = nnc_build(p->g, OP_relayout, 1, &w, 1, &a);
+    nnc_ref r = edit_in_order(p, w, &want);
     edit_sync(p);
     if (p->status == NNC_OK)
         edit_set_operand(p, i, 1, r);
@@ -302,11 +296,9 @@ static const char *count_of(pass *p, int n, const char *what)
 static void remark_regions(lay *l, const int64_t *loss)
 {
     pass *p = l->p;
-    uint32_t *root = ARENA_NEW(p->a, uint32_t, l->n_node + 1);
-    if (!root) {
-        p->status = nnc_nomem(p->sink);
+    uint32_t *root = PASS_NEW(p, uint32_t, l->n_node + 1);
+    if (!root)
         return;
-    }
     for (uint32_t i = 0; i < l->n_node; i++) {
         root[i] = i;
         const nnc_node *n = &p->g->node[i];
@@ -339,8 +331,7 @@ static void remark_regions(lay *l, const int64_t *loss)
             *(nnc_op_class(p->g->node[i].op) == CL_window ? &at[a].n_pool : &at[a].n_conv) += 1;
             continue;
         }
-        layers ls = layers_of(p, i, NNC_NONE);
-        remark_declined(p, &ls, "channels last",
+        decline_node(p, i, "channels last",
             "the copies at its borders would take longer than the order gains (%s)",
             text_ns(p, loss[i]));
     }

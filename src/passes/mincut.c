@@ -27,12 +27,10 @@ void mincut_arc(mincut *m, uint32_t from, uint32_t to, int64_t capacity)
 {
     if (m->oom || from == to || capacity <= 0)
         return;
-    struct mincut_arc *q = nnc_arena_grow(m->a, m->arc, &m->cap_arc, m->n_arc + 2, sizeof *q);
-    if (!q) {
+    if (!ARENA_ROOM(m->a, m->arc, m->cap_arc, m->n_arc + 2)) {
         m->oom = true;
         return;
     }
-    m->arc = q;
     push(m, from, to, nnc_min64(capacity, MINCUT_INF));
     push(m, to, from, 0);
 }

@@ -201,8 +201,7 @@ nnc_status pass_pack_weights(pass *p)
         const nnc_graph *g = c->op == OP_fused ? c->body : p->g;
         const char *why = blocker(p, core, nnc_typeof(g, core->out), c->in[operand]);
         if (why) {
-            layers l = layers_of(p, i, NNC_NONE);
-            remark_declined(p, &l, "weights packed", "%s", why);
+            decline_node(p, i, "weights packed", "%s", why);
             continue;
         }
         packing k;

@@ -88,12 +88,10 @@ nnc_status pass_pad_channels(pass *p)
             continue;
         int64_t more = missing(p, c);
         const char *why = more ? blocker(p, c) : NULL;
-        if (more && !why) {
+        if (more && !why)
             pad(p, i, more);
-        } else if (more) {
-            layers l = layers_of(p, i, NNC_NONE);
-            remark_declined(p, &l, "channels padded", "%s", why);
-        }
+        else if (more)
+            decline_node(p, i, "channels padded", "%s", why);
     }
     return p->status;
 }

@@ -27,6 +27,7 @@ typedef struct nnc_remarks {
 
 void nnc_remarks_init(nnc_remarks *r);
 void nnc_remarks_deinit(nnc_remarks *r);
+bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m); /* what it points to lives in r's arena; false: out of memory */
 
 typedef struct nnc_pass_options {
     int level;                 /* 0..3 */

@@ -339,10 +339,8 @@ static void remark_kept(prec *s)
 {
     const char *rule = remark_text(s->p, "stays in f32");
     for (uint32_t i = 0; i < s->n_node && s->p->status == NNC_OK; i++)
-        if (s->why[i] && !s->half[i]) {
-            layers l = layers_of(s->p, i, NNC_NONE);
-            remark_declined(s->p, &l, rule, "%s", s->why[i]);
-        }
+        if (s->why[i] && !s->half[i])
+            decline_node(s->p, i, rule, "%s", s->why[i]);
 }
 
 nnc_status pass_precision(pass *p)

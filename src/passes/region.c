@@ -110,11 +110,8 @@ static nnc_ref find(const maker *m, nnc_ref v)
 
 static bool bind(maker *m, nnc_ref outer, nnc_ref inner)
 {
-    nnc_ref *a = nnc_arena_grow(m->p->a, m->outer, &m->cap_outer, m->n + 1, sizeof *a);
-    nnc_ref *b = nnc_arena_grow(m->p->a, m->inner, &m->cap_inner, m->n + 1, sizeof *b);
-    m->outer = a ? a : m->outer;
-    m->inner = b ? b : m->inner;
-    if (!a || !b)
+    if (!ARENA_ROOM(m->p->a, m->outer, m->cap_outer, m->n + 1) ||
+        !ARENA_ROOM(m->p->a, m->inner, m->cap_inner, m->n + 1))
         return false;
     m->outer[m->n] = outer;
     m->inner[m->n++] = inner;
@@ -138,11 +135,8 @@ static bool add_inputs(maker *m, const uint32_t *nodes, int n)
             nnc_ref v = g->node[nodes[i]].in[k];
             if (defined_inside(m->p, nodes, n, v) || find(m, v) != NNC_NONE)
                 continue;
-            nnc_ref *q =
-                nnc_arena_grow(m->p->a, m->operand, &m->cap_operand, m->n_operand + 1, sizeof *q);
-            if (!q)
+            if (!ARENA_ROOM(m->p->a, m->operand, m->cap_operand, m->n_operand + 1))
                 return false;
-            m->operand = q;
             m->operand[m->n_operand++] = v;
             nnc_ref r = nnc_input(m->body, g->value[v].name, nnc_typeof(g, v));
             if (r == NNC_NONE || !bind(m, v, r))

@@ -14,10 +14,12 @@ void nnc_remarks_deinit(nnc_remarks *r)
     *r = (nnc_remarks){0};
 }
 
-static void fail_nomem(pass *p)
+bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m)
 {
-    if (p->status == NNC_OK)
-        p->status = nnc_nomem(p->sink);
+    if (!ARENA_ROOM(&r->arena, r->at, r->cap, r->n + 1))
+        return false;
+    r->at[r->n++] = *m;
+    return true;
 }
 
 static void add_layer(pass *p, layers *l, const char *s, size_t n)
@@ -25,14 +27,11 @@ static void add_layer(pass *p, layers *l, const char *s, size_t n)
     for (size_t i = 0; i < l->n; i++)
         if (!strncmp(l->at[i], s, n) && !l->at[i][n])
             return;
-    const char **at = nnc_arena_grow(p->a, l->at, &l->cap, l->n + 1, sizeof *at);
     char *c = nnc_arena_strndup(&p->remarks->arena, s, n);
-    if (!at || !c) {
-        fail_nomem(p);
-        return;
-    }
-    l->at = at;
-    l->at[l->n++] = c;
+    if (c && ARENA_ROOM(p->a, l->at, l->cap, l->n + 1))
+        l->at[l->n++] = c;
+    else
+        pass_nomem(p);
 }
 
 void layers_add(pass *p, layers *l, uint32_t i)
@@ -71,7 +70,7 @@ const char *remark_text(pass *p, const char *fmt, ...)
     nnc_text_deinit(&t);
     if (s)
         return s;
-    fail_nomem(p);
+    pass_nomem(p);
     return "";
 }
 
@@ -119,13 +118,7 @@ static void put(
     const char **copy = nnc_arena_memdup(&r->arena, l->at, l->n * sizeof *l->at);
     char *why = t.oom ? NULL : nnc_arena_strdup(&r->arena, nnc_text_str(&t));
     nnc_text_deinit(&t);
-    nnc_remark *at = nnc_arena_grow(&r->arena, r->at, &r->cap, r->n + 1, sizeof *at);
-    if (!at || !why || (l->n && !copy)) {
-        fail_nomem(p);
-        return;
-    }
-    r->at = at;
-    r->at[r->n++] = (nnc_remark){.pass = nnc_pass_table[p->id].name,
+    nnc_remark remark = {.pass = nnc_pass_table[p->id].name,
         .applied = applied,
         .rule = rule,
         .n_layers = (int)l->n,
@@ -133,7 +126,9 @@ static void put(
         .reason = why,
         .bytes_saved = applied ? -e->bytes : 0,
         .launches_saved = applied ? -e->launches : 0};
-    if (applied) {
+    if (!why || (l->n && !copy) || !nnc_remarks_add(r, &remark)) {
+        pass_nomem(p);
+    } else if (applied) {
         e->bytes = e->launches = 0;
         e->taken_node = e->n_node;
         p->changed++;
@@ -153,5 +148,14 @@ void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt
     va_list ap;
     va_start(ap, fmt);
     put(p, false, l, rule, fmt, ap);
+    va_end(ap);
+}
+
+void decline_node(pass *p, uint32_t i, const char *rule, const char *fmt, ...)
+{
+    layers l = layers_of(p, i, NNC_NONE);
+    va_list ap;
+    va_start(ap, fmt);
+    put(p, false, &l, rule, fmt, ap);
     va_end(ap);
 }

@@ -118,7 +118,7 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
     layers l = layers_of(p, i, NNC_NONE);
     nnc_ref *in = nnc_arena_memdup(p->a, c.in, c.n_in * sizeof *in);
     if (!in) {
-        p->status = nnc_nomem(p->sink);
+        pass_nomem(p);
         return;
     }
     edit_at(p, i);
@@ -217,11 +217,9 @@ static void narrow_split(pass *p, uint32_t i)
     layers l = layers_of(p, i, NNC_NONE);
     const int64_t *sizes = NULL;
     int n = nnc_attr_ints(&s, AT_sizes, &sizes), most = most_results(&s, sizes);
-    nnc_ref *out = ARENA_NEW(p->a, nnc_ref, n);
-    if (!out) {
-        p->status = nnc_nomem(p->sink);
+    nnc_ref *out = PASS_NEW(p, nnc_ref, n);
+    if (!out)
         return;
-    }
     edit_at(p, i);
     int64_t at = 0;
     for (int k = 0, m; k < n && p->g->status == NNC_OK && p->status == NNC_OK; k += m) {

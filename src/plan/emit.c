@@ -16,11 +16,8 @@ static nnc_type bytes_type(int64_t n)
 static nnc_status add_tensor(maker *m, const nnc_ptensor *t, int32_t *out)
 {
     nnc_plan *p = m->p;
-    nnc_ptensor *all =
-        nnc_arena_grow(&p->arena, p->tensor, &m->cap_tensor, (size_t)p->n_tensor + 1, sizeof *t);
-    if (!all)
+    if (!ARENA_ROOM(&p->arena, p->tensor, m->cap_tensor, p->n_tensor + 1))
         return nnc_nomem(m->sink);
-    p->tensor = all;
     *out = p->n_tensor;
     p->tensor[p->n_tensor++] = *t;
     return NNC_OK;
@@ -106,12 +103,9 @@ static const char *class_name(const nnc_node *n)
 static nnc_status add_cmd(emitter *e, const job *j, nnc_cmd_kind kind, int n_arg, nnc_cmd **out)
 {
     nnc_plan *p = e->m->p;
-    nnc_cmd *all =
-        nnc_arena_grow(&p->arena, p->cmd, &e->m->cap_cmd, (size_t)p->n_cmd + 1, sizeof *all);
     int32_t *arg = ARENA_NEW(&p->arena, int32_t, n_arg > 0 ? n_arg : 1);
-    if (!all || !arg)
+    if (!arg || !ARENA_ROOM(&p->arena, p->cmd, e->m->cap_cmd, p->n_cmd + 1))
         return nnc_nomem(e->m->sink);
-    p->cmd = all;
     *out = &p->cmd[p->n_cmd++];
     **out = (nnc_cmd){.kind = kind,
         .device = j->device,
@@ -137,13 +131,10 @@ static nnc_status use_engine(maker *m, const char *name, int16_t *out)
             *out = (int16_t)i;
             return NNC_OK;
         }
-    const char **all =
-        nnc_arena_grow(&p->arena, p->engine, &m->cap_engine, (size_t)p->n_engine + 1, sizeof *all);
-    if (!all)
+    if (!ARENA_ROOM(&p->arena, p->engine, m->cap_engine, p->n_engine + 1))
         return nnc_nomem(m->sink);
-    p->engine = all;
-    all[p->n_engine] = nnc_arena_strdup(&p->arena, name);
-    if (!all[p->n_engine])
+    p->engine[p->n_engine] = nnc_arena_strdup(&p->arena, name);
+    if (!p->engine[p->n_engine])
         return nnc_nomem(m->sink);
     *out = (int16_t)p->n_engine++;
     return NNC_OK;
@@ -167,12 +158,9 @@ static nnc_status emit_weight(emitter *e, const job *j)
     maker *m = e->m;
     nnc_plan *p = m->p;
     const nnc_node *n = nnc_def(m->g, j->value);
-    nnc_weight *all =
-        nnc_arena_grow(&p->arena, p->weight, &m->cap_weight, (size_t)p->n_weight + 1, sizeof *all);
-    if (!all)
+    if (!ARENA_ROOM(&p->arena, p->weight, m->cap_weight, p->n_weight + 1))
         return nnc_nomem(m->sink);
-    p->weight = all;
-    nnc_weight *w = &all[p->n_weight];
+    nnc_weight *w = &p->weight[p->n_weight];
     *w = *n->weight;
     w->name = nnc_arena_strdup(&p->arena, w->name);
     w->file = nnc_arena_strdup(&p->arena, w->file);
@@ -228,13 +216,10 @@ static nnc_status emit_pack(emitter *e, const job *j)
 {
     maker *m = e->m;
     nnc_plan *p = m->p;
-    nnc_call *all =
-        nnc_arena_grow(&p->arena, p->call, &m->cap_call, (size_t)p->n_call + 1, sizeof *all);
-    if (!all)
+    if (!ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1))
         return nnc_nomem(m->sink);
-    p->call = all;
-    const nnc_call *main = &all[j->item];
-    all[p->n_call] = (nnc_call){.kind = CALL_pack,
+    const nnc_call *main = &p->call[j->item];
+    p->call[p->n_call] = (nnc_call){.kind = CALL_pack,
         .spatial = main->spatial,
         .groups = main->groups,
         .src = main->wei,
@@ -252,7 +237,7 @@ static nnc_status emit_pack(emitter *e, const job *j)
     NNC_TRY(set_layers(m, c, &m->g->node[j->node]));
     NNC_TRY(tensor_of(m, j->value, j->device, NNC_NONE, &c->arg[0]));
     const char *name = nnc_arena_printf(&p->arena, "packed.%s", value_name(m, j->value));
-    NNC_TRY(add_bytes(m, name, j->device, SP_persist, all[j->item].packed_bytes, &c->arg[1]));
+    NNC_TRY(add_bytes(m, name, j->device, SP_persist, p->call[j->item].packed_bytes, &c->arg[1]));
     e->packed[j->item] = c->arg[1];
     return NNC_OK;
 }

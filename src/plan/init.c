@@ -10,10 +10,8 @@ typedef struct stack {
 
 static nnc_status push(maker *m, stack *s, nnc_ref v)
 {
-    nnc_ref *at = nnc_arena_grow(&m->scratch, s->v, &s->cap, s->n + 1, sizeof *at);
-    if (!at)
+    if (!ARENA_ROOM(&m->scratch, s->v, s->cap, s->n + 1))
         return nnc_nomem(m->sink);
-    s->v = at;
     s->v[s->n++] = v;
     return NNC_OK;
 }

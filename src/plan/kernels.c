@@ -64,18 +64,15 @@ static nnc_status add_kernel(maker *m, const nnc_kernel *given, nnc_hash128 h)
 {
     nnc_plan *p = m->p;
     size_t n = (size_t)p->n_kernel + 1;
-    nnc_pkernel *pk = nnc_arena_grow(&p->arena, p->kernel, &m->cap_kernel, n, sizeof *pk);
-    kernel_entry *e = nnc_arena_grow(&m->scratch, m->kernel, &m->cap_entry, n, sizeof *e);
-    if (!pk || !e)
+    if (!ARENA_ROOM(&p->arena, p->kernel, m->cap_kernel, n) ||
+        !ARENA_ROOM(&m->scratch, m->kernel, m->cap_entry, n))
         return nnc_nomem(m->sink);
-    p->kernel = pk;
-    m->kernel = e;
     nnc_text t = {0};
     const nnc_kernel *k = named_apart(m, given, h);
     if (!k)
         return nnc_nomem(m->sink);
     nnc_kernel_print(&t, k);
-    pk = &p->kernel[p->n_kernel];
+    nnc_pkernel *pk = &p->kernel[p->n_kernel];
     *pk = (nnc_pkernel){.domain = k->sched.domain,
         .grain = k->sched.grain,
         .scratch_bytes = nnc_kernel_work(k),

@@ -98,12 +98,9 @@ static nnc_status add_use(maker *m, nnc_ref r, int dev, int32_t at)
     int32_t *head = &m->use[slot(m, r, dev)];
     if (m->is_static[r] || (*head >= 0 && m->uses[*head].job == at))
         return NNC_OK;
-    job_use *u =
-        nnc_arena_grow(&m->scratch, m->uses, &m->cap_uses, (size_t)m->n_uses + 1, sizeof *u);
-    if (!u)
+    if (!ARENA_ROOM(&m->scratch, m->uses, m->cap_uses, m->n_uses + 1))
         return nnc_nomem(m->sink);
-    m->uses = u;
-    u[m->n_uses] = (job_use){at, *head};
+    m->uses[m->n_uses] = (job_use){at, *head};
     *head = m->n_uses++;
     return NNC_OK;
 }

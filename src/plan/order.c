@@ -152,11 +152,9 @@ bool plan_touch_add(plan_touches *s, const plan_order *o, int32_t tensor, int32_
             s->at[t].pos = o->pos[cmd];
             return true;
         }
-    plan_touch *all = nnc_arena_grow(o->a, s->at, &s->cap, (size_t)s->n + 1, sizeof *all);
-    if (!all)
+    if (!ARENA_ROOM(o->a, s->at, s->cap, s->n + 1))
         return false;
-    s->at = all;
-    all[s->n] = (plan_touch){o->lane[cmd], o->pos[cmd], s->head[tensor]};
+    s->at[s->n] = (plan_touch){o->lane[cmd], o->pos[cmd], s->head[tensor]};
     s->head[tensor] = s->n++;
     return true;
 }

@@ -12,10 +12,8 @@
 
 job *make_job(job_list *l, nnc_arena *a, job_kind kind)
 {
-    job *at = nnc_arena_grow(a, l->at, &l->cap, (size_t)l->n + 1, sizeof *at);
-    if (!at)
+    if (!ARENA_ROOM(a, l->at, l->cap, l->n + 1))
         return NULL;
-    l->at = at;
     job *j = &l->at[l->n++];
     *j = (job){.kind = kind,
         .engine = -1,
@@ -321,12 +319,9 @@ static nnc_status follow(sync *s, int32_t i, int32_t p)
     const int32_t *theirs = s->after + (size_t)p * (size_t)s->n_lane;
     for (int k = 0; k < s->n_lane; k++)
         mine[k] = mine[k] > theirs[k] ? mine[k] : theirs[k];
-    job_use *w =
-        nnc_arena_grow(&s->m->scratch, s->wait, &s->cap_wait, (size_t)s->n_wait + 1, sizeof *w);
-    if (!w)
+    if (!ARENA_ROOM(&s->m->scratch, s->wait, s->cap_wait, s->n_wait + 1))
         return nnc_nomem(s->m->sink);
-    s->wait = w;
-    w[s->n_wait] = (job_use){.job = p, .next = s->first_wait[i]};
+    s->wait[s->n_wait] = (job_use){.job = p, .next = s->first_wait[i]};
     s->first_wait[i] = s->n_wait++;
     s->event[p] = 0;
     return NNC_OK;
