@@ -15,9 +15,9 @@ asan:
 	@cmake --build build-asan -j $(JOBS) | tail -n 1
 	@ASAN_OPTIONS=detect_stack_use_after_return=0 ctest --test-dir build-asan --output-on-failure -j $(JOBS)
 
-# ThreadSanitizer, with threads from pthreads (it reads libgomp wrongly), at fixed addresses (gcc 12's wants them): build-tsan/
+# ThreadSanitizer, without oneDNN, at fixed addresses (gcc 12's wants them): build-tsan/
 tsan:
-	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_OPENMP=OFF -DNNC_ONEDNN=OFF >/dev/null
+	@cmake -S . -B build-tsan -DCMAKE_BUILD_TYPE=RelWithDebInfo -DNNC_SANITIZE=thread -DNNC_ONEDNN=OFF >/dev/null
 	@cmake --build build-tsan -j $(JOBS) | tail -n 1
 	@setarch -R ctest --test-dir build-tsan --output-on-failure -j $(JOBS) -R '^(base|runtime|plan|engines|llvm|api|cuda_fake)$$'
 

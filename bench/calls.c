@@ -186,7 +186,7 @@ static void handover(int threads)
     nnc_device *d;
     nnc_stream *s;
     if (nnc_device_cpu.open(0, &d, NULL) != NNC_OK ||
-        nnc_device_cpu.stream_create(d, &s, NULL) != NNC_OK)
+        nnc_device_cpu.stream_create(d, threads, true, &s, NULL) != NNC_OK)
         return;
     for (int kind = 0; kind < 2; kind++)
         for (int each = 0; each < 2; each++) {
@@ -211,8 +211,7 @@ int main(int argc, char **argv)
 {
     const char *why;
     int threads = argc > 1 ? atoi(argv[1]) : nnc_cpu_count();
-    bool openmp = nnc_threads_init(&why);
-    printf("%d threads, %s\n", threads, openmp ? "OpenMP" : "pthreads");
+    printf("%d threads\n", threads);
     handover(threads);
     read_bandwidth(threads);
     const nnc_engine *library = nnc_plugin("onednn", "nnc_engine_onednn", &why);

@@ -222,7 +222,6 @@ int main(int argc, char **argv)
         fprintf(stderr, "needs LLVM and oneDNN: %s\n", why);
         return 5;
     }
-    (void)nnc_threads_init(&why); /* oneDNN's, where they are OpenMP's */
     printf("%d threads: GFLOP/s generated, oneDNN, ratio\n", threads);
     for (size_t i = 0; i < NNC_COUNT(shapes); i++) {
         nnc_arena a;

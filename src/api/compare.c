@@ -164,7 +164,6 @@ static nnc_status make_inputs(comparison *c)
 
 static nnc_status compare(comparison *c)
 {
-    NNC_TRY(nnc_par_check(nnc_env_threads(c->env), c->sink));
     NNC_TRY(compile_all(c));
     c->io = c->o->io;
     for (int i = 0; i < c->n; i++)

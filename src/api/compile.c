@@ -104,7 +104,7 @@ static nnc_status plan(
         .emitter = e->has_emitter ? nnc_env_emitter : NULL,
         .emitter_version = nnc_engine_llvm.version,
         .cache = e->cache,
-        .jobs = nnc_par_available(o->jobs > 0 ? o->jobs : nnc_cpu_count()),
+        .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
         .devices = o->devices > 0 ? o->devices : 1,
         .precision = nnc_settled_precision(e, o),

@@ -2,6 +2,7 @@
  * first needed: a program without contractions never loads oneDNN, a warm one never loads LLVM. */
 #include "api/internal.h"
 #include "engines/engines.h"
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,10 +11,15 @@
 
 static const nnc_engine *onednn(nnc_sink *sink)
 {
+    static const nnc_engine *_Atomic loaded; /* every command asks */
     const char *why = NULL;
-    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
+    const nnc_engine *e = atomic_load_explicit(&loaded, memory_order_acquire);
+    if (e)
+        return e;
+    e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
     if (!e)
         (void)nnc_fail0(sink, NNC_E_DEVICE, "the oneDNN plug-in does not load: %s", why);
+    atomic_store_explicit(&loaded, e, memory_order_release);
     return e;
 }
 
@@ -151,8 +157,6 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
         nnc_warn(sink, (nnc_loc){.file = o->cache_dir},
             e->cache ? "cannot be written: kernels are read from it, and new ones not kept"
                      : "cannot be made or read: compiled kernels are not kept");
-    const char *why_not;
-    (void)nnc_threads_init(&why_not); /* pthreads without it */
     *out = e;
     return NNC_OK;
 }

@@ -187,7 +187,6 @@ static const part parts[] = {
         "build again"},
     {"onednn", "convolutions and matrix products (oneDNN)",
         "generated kernels compute them: apt-get install libdnnl-dev, then build again"},
-    {"openmp", "threads shared with oneDNN (OpenMP)", "threads come from pthreads"},
 };
 
 /* Describes a CPU target. */
@@ -207,12 +206,11 @@ static void put_cpu(const nnc_target *g, nnc_text *t)
 /* Loads optional part i; NULL: absent, *why says why. */
 static const void *load_part(int i, const char **version, const char **why)
 {
-    static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn", "nnc_par_openmp"};
+    static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn"};
     const void *p = nnc_plugin(parts[i].name, symbol[i], why);
     *version = !p       ? ""
                : i == 0 ? ((const nnc_emitter *)p)->version
-               : i == 1 ? ((const nnc_engine *)p)->version
-                        : "";
+                        : ((const nnc_engine *)p)->version;
     return p;
 }
 

@@ -30,7 +30,6 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
         return nnc_fail0(sink, NNC_E_USAGE, "the artifact was loaded without a machine to run on");
     NNC_TRY(nnc_check_compatible(e, a, sink));
     NNC_TRY(nnc_artifact_check_weights(a, sink));
-    NNC_TRY(nnc_par_check(a->plan->threads, sink));
     nnc_session *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);

@@ -445,6 +445,11 @@ static void *open_plugin(const char *name, char why[512])
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!h)
         snprintf(why, 512, "%s", dlerror());
+    void (*set)(void (*)(int, nnc_par_body, void *)) = NULL;
+    if (h)
+        *(void **)&set = dlsym(h, "nnc_plugin_par_set");
+    if (set)
+        set(nnc_par_run);
     return h;
 }
 

@@ -1,182 +1,290 @@
-/* base/par.c -- data parallelism: a pthread pool per calling thread, unless the OpenMP plug-in has been installed. */
+/* base/par.c -- teams of threads.
+ *
+ * How threads wait. Between two loops of a run, and at a loop's end, a thread spins: a loop then starts and ends in under a microsecond
+ * and without a system call, where waking a sleeping thread takes 5 to 50 us. Spinning takes the core from whoever else wants it, so
+ * each wait is bounded and then sleeps (futex):
+ *   AWAKE     inside the team: longer than the serial parts between two loops
+ *   LINGER    outside: back-to-back runs find the team awake
+ *   CROWDED   where other programs (or more threads than cores) want the cores. A spinning thread notices that: time passes between two
+ *             looks at the clock in which it did not run. Without this, two programs with two threads each on two cores spend whole time
+ *             slices spinning for threads that the other one's spinning keeps from running.
+ *
+ * Cores. Schedulers like to wake a thread on the core of the one that wakes it, and two threads of a team on one core are worse than one
+ * thread. A worker that finds itself on the core of another member leaves the cores of the team to the others; the mask of the thread
+ * that entered the team stays the user's. */
 #include "base/base.h"
+#include <linux/futex.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-enum { MAX_WORKERS = 255, SPIN = 2000 };
+enum { AWAKE = 1000000, LINGER = 50000, CROWDED = 20000 }; /* ns */
+enum { PREEMPTED = 300000 }; /* ns between two looks at the clock, which are 2 to 4 us apart */
+enum { CALM = 100000000 }; /* ns that a preempted team stays in CROWDED */
+enum { UNEVEN = 50000 }; /* ns: a part that takes longer than three times member 0's and this belongs to a preempted thread */
+enum { LOOKS = 32 }; /* pauses between two looks at the clock */
 
-typedef struct pool {
-    pthread_mutex_t lock;
-    pthread_cond_t start, done;
-    atomic_uint epoch; /* one higher for every job */
-    atomic_int running; /* workers still in the current job */
-    bool stop;
-    int n; /* workers: parts 1..n */
+/* A number that others wait to change. */
+typedef struct cell {
+    _Alignas(64) _Atomic uint32_t value;
+    _Atomic uint32_t sleepers;
+} cell;
+
+typedef struct member {
+    cell done; /* the last loop that it has finished */
+    _Atomic int cpu;
+    nnc_team *team;
+    pthread_t thread;
+} member;
+
+struct nnc_team {
+    cell loop; /* number of loops given so far; what follows describes the last one */
     nnc_par_body body;
     void *ctx;
     int parts;
-    pthread_t thread[MAX_WORKERS];
-} pool;
+    bool stop;
+    _Alignas(64) _Atomic bool inside;
+    _Atomic int64_t crowded_until;
+    bool crowded; /* more threads than CPUs */
+    pid_t caller;
+    int n; /* members; member 0 is the thread inside */
+    member member[];
+};
 
-typedef struct worker {
-    pool *p;
-    int part;
-    unsigned seen; /* epoch at which it was made */
-} worker;
+static void (*program_run)(int threads, nnc_par_body body, void *ctx);
+static _Thread_local nnc_team *entered;
+static _Thread_local bool in_part; /* nested calls are serial */
 
-static void (*installed)(int threads, nnc_par_body body, void *ctx);
-static pthread_key_t pool_key;
-static pthread_once_t pool_once = PTHREAD_ONCE_INIT;
-static __thread bool inside; /* nested calls run serially */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
-static unsigned next_epoch(pool *p, unsigned seen, bool *stop)
+static void pause_cpu(void)
 {
-    for (int i = 0; i < SPIN; i++) {
-        unsigned e = atomic_load(&p->epoch);
-        if (e != seen)
-            break;
-        if (i % 64 == 63)
-            sched_yield();
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#else
+    atomic_signal_fence(memory_order_seq_cst);
+#endif
+}
+
+static int64_t clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static int64_t patience(const nnc_team *t, int64_t now)
+{
+    if (t->crowded || now < atomic_load_explicit(&t->crowded_until, memory_order_relaxed))
+        return CROWDED;
+    return atomic_load_explicit(&t->inside, memory_order_relaxed) ? AWAKE : LINGER;
+}
+
+/* Spins until c is no longer `old` (true), patience ends, or the wait has become longer than it can be when all members run. */
+static bool spin(nnc_team *t, const cell *c, uint32_t old, int64_t longest)
+{
+    int64_t begin = 0, last = 0;
+    for (unsigned i = 1; atomic_load_explicit(&c->value, memory_order_acquire) == old; i++) {
+        pause_cpu();
+        if (i % LOOKS)
+            continue;
+        int64_t now = clock_ns();
+        begin = begin ? begin : now;
+        if ((last && now - last > PREEMPTED) || now - begin > longest)
+            atomic_store_explicit(&t->crowded_until, now + CALM, memory_order_relaxed);
+        if (now - begin > patience(t, now))
+            return false;
+        last = now;
     }
-    pthread_mutex_lock(&p->lock);
-    while (atomic_load(&p->epoch) == seen && !p->stop)
-        pthread_cond_wait(&p->start, &p->lock);
-    *stop = p->stop;
-    unsigned e = atomic_load(&p->epoch);
-    pthread_mutex_unlock(&p->lock);
-    return e;
+    return true;
+}
+
+static void wait_change(nnc_team *t, cell *c, uint32_t old, int64_t longest)
+{
+    if (spin(t, c, old, longest))
+        return;
+    atomic_fetch_add(&c->sleepers, 1);
+    while (atomic_load(&c->value) == old)
+        (void)syscall(SYS_futex, &c->value, FUTEX_WAIT_PRIVATE, old, NULL, NULL, 0);
+    atomic_fetch_sub(&c->sleepers, 1);
+}
+
+static void change(cell *c, uint32_t value)
+{
+    atomic_store(&c->value, value);
+    if (atomic_load(&c->sleepers))
+        (void)syscall(SYS_futex, &c->value, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* ---- cores ----------------------------------------------------------------------------------- */
+
+static void move_away(const nnc_team *t)
+{
+    cpu_set_t mask;
+    if (sched_getaffinity(t->caller, sizeof mask, &mask) != 0 || CPU_COUNT(&mask) < t->n)
+        return;
+    for (int i = 0; i < t->n; i++) {
+        int cpu = atomic_load_explicit(&t->member[i].cpu, memory_order_relaxed);
+        if (cpu >= 0)
+            CPU_CLR(cpu, &mask);
+    }
+    if (CPU_COUNT(&mask) > 0)
+        (void)sched_setaffinity(0, sizeof mask, &mask); /* refused: slower, not wrong */
+}
+
+/* Notes the calling member's core. A worker looks at the other workers' every 16th time only. */
+static void take_place(nnc_team *t, int me, uint32_t loop)
+{
+    int cpu = sched_getcpu();
+    if (cpu != atomic_load_explicit(&t->member[me].cpu, memory_order_relaxed))
+        atomic_store_explicit(&t->member[me].cpu, cpu, memory_order_relaxed);
+    for (int i = 0; me && i < (loop % 16 ? 1 : t->n); i++)
+        if (i != me && cpu >= 0 && cpu < CPU_SETSIZE &&
+            atomic_load_explicit(&t->member[i].cpu, memory_order_relaxed) == cpu) {
+            move_away(t);
+            return;
+        }
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static void take_parts(const nnc_team *t, int me)
+{
+    for (int i = me; i < t->parts; i += t->n)
+        t->body(t->ctx, i, t->parts);
 }
 
 static void *work(void *arg)
 {
-    worker w = *(worker *)arg;
-    bool stop = false;
-    nnc_free(arg);
-    inside = true;
-    for (unsigned seen = w.seen;;) {
-        seen = next_epoch(w.p, seen, &stop);
-        if (stop)
+    member *m = arg;
+    nnc_team *t = m->team;
+    int me = (int)(m - t->member);
+    in_part = true;
+    for (uint32_t loop = 0;;) {
+        wait_change(t, &t->loop, loop, INT64_MAX);
+        if (t->stop)
             return NULL;
-        if (w.part < w.p->parts)
-            w.p->body(w.p->ctx, w.part, w.p->parts);
-        pthread_mutex_lock(&w.p->lock);
-        if (atomic_fetch_sub(&w.p->running, 1) == 1)
-            pthread_cond_signal(&w.p->done);
-        pthread_mutex_unlock(&w.p->lock);
+        take_place(t, me, ++loop);
+        take_parts(t, me);
+        change(&m->done, loop);
     }
 }
 
-static void destroy(void *arg)
+/* As many of `threads` members as can be started; NULL: not even memory for them. */
+static nnc_team *start(int threads)
 {
-    pool *p = arg;
-    if (!p)
+    size_t bytes = sizeof(nnc_team) + (size_t)threads * sizeof(member);
+    nnc_team *t = nnc_aligned_alloc(64, (size_t)nnc_align_up((int64_t)bytes, 64));
+    if (!t)
+        return NULL;
+    memset(t, 0, bytes);
+    t->crowded = threads > nnc_cpu_count();
+    for (int i = 0; i < threads; i++) {
+        t->member[i].team = t;
+        atomic_store(&t->member[i].cpu, -1);
+    }
+    t->n = threads; /* workers read it in their first loop */
+    for (int i = 1; i < t->n; i++)
+        if (pthread_create(&t->member[i].thread, NULL, work, &t->member[i]) != 0)
+            t->n = i;
+    return t;
+}
+
+nnc_status nnc_team_create(int threads, nnc_team **out, nnc_sink *sink)
+{
+    *out = threads > 1 ? start(threads) : NULL;
+    if (threads > 1 && !*out)
+        return nnc_nomem(sink);
+    int n = *out ? (*out)->n : threads;
+    if (n == threads)
+        return NNC_OK;
+    nnc_team_destroy(*out);
+    *out = NULL;
+    return nnc_fail0(sink, NNC_E_DEVICE,
+        "cannot start %d threads, only %d: use --threads=%d, or raise the limits on processes and "
+        "memory (ulimit -u, ulimit -v, the container's pids limit)",
+        threads, n, n);
+}
+
+void nnc_team_destroy(nnc_team *t)
+{
+    if (!t)
         return;
-    pthread_mutex_lock(&p->lock);
-    p->stop = true;
-    pthread_cond_broadcast(&p->start);
-    pthread_mutex_unlock(&p->lock);
-    for (int i = 0; i < p->n; i++)
-        pthread_join(p->thread[i], NULL);
-    pthread_cond_destroy(&p->start);
-    pthread_cond_destroy(&p->done);
-    pthread_mutex_destroy(&p->lock);
-    nnc_free(p);
+    t->stop = true;
+    change(&t->loop, atomic_load(&t->loop.value) + 1);
+    for (int i = 1; i < t->n; i++)
+        pthread_join(t->member[i].thread, NULL);
+    nnc_free(t);
 }
 
-static void make_key(void)
+void nnc_team_enter(nnc_team *t)
 {
-    pthread_key_create(&pool_key, destroy);
+    static _Thread_local pid_t self;
+    entered = t;
+    if (!t)
+        return;
+    self = self ? self : gettid();
+    t->caller = self;
+    atomic_store_explicit(&t->inside, true, memory_order_relaxed);
 }
 
-static pool *my_pool(void)
+void nnc_team_leave(nnc_team *t)
 {
-    pthread_once(&pool_once, make_key);
-    pool *p = pthread_getspecific(pool_key);
-    if (p)
-        return p;
-    p = nnc_calloc(1, sizeof *p);
-    if (!p)
-        return NULL;
-    pthread_mutex_init(&p->lock, NULL);
-    pthread_cond_init(&p->start, NULL);
-    pthread_cond_init(&p->done, NULL);
-    if (pthread_setspecific(pool_key, p) != 0) {
-        destroy(p);
-        return NULL;
-    }
-    return p;
+    entered = NULL;
+    if (t)
+        atomic_store_explicit(&t->inside, false, memory_order_relaxed);
 }
 
-static bool add_worker(pool *p)
+/* ---- loops ----------------------------------------------------------------------------------- */
+
+static void run_on(nnc_team *t, int parts, nnc_par_body body, void *ctx)
 {
-    worker *w = nnc_malloc(sizeof *w);
-    if (!w)
-        return false;
-    *w = (worker){p, p->n + 1, atomic_load(&p->epoch)};
-    if (pthread_create(&p->thread[p->n], NULL, work, w) != 0) {
-        nnc_free(w);
-        return false;
-    }
-    p->n++;
-    return true;
+    uint32_t before = atomic_load_explicit(&t->loop.value, memory_order_relaxed);
+    t->body = body;
+    t->ctx = ctx;
+    t->parts = parts;
+    take_place(t, 0, before + 1);
+    change(&t->loop, before + 1);
+    const int64_t begin = clock_ns();
+    in_part = true;
+    take_parts(t, 0);
+    in_part = false;
+    const int64_t longest = UNEVEN + 2 * (clock_ns() - begin);
+    for (int i = 1; i < t->n; i++)
+        wait_change(t, &t->member[i].done, before, longest);
 }
 
 void nnc_par_run(int threads, nnc_par_body body, void *ctx)
 {
-    if (threads <= 1 || inside) {
-        for (int i = 0; i < (threads < 1 ? 1 : threads); i++)
-            body(ctx, i, threads < 1 ? 1 : threads);
+    if (program_run) {
+        program_run(threads, body, ctx);
         return;
     }
-    if (installed) {
-        installed(threads, body, ctx);
-        return;
+    const bool serial = threads <= 1 || in_part;
+    nnc_team *own = serial || entered ? NULL : start(threads);
+    if (own)
+        nnc_team_enter(own);
+    if (!serial && entered)
+        run_on(entered, threads, body, ctx);
+    for (int i = 0; (serial || !entered) && i < nnc_max64(threads, 1); i++)
+        body(ctx, i, (int)nnc_max64(threads, 1));
+    if (own) {
+        nnc_team_leave(own);
+        nnc_team_destroy(own);
     }
-    pool *p = my_pool();
-    while (p && p->n < threads - 1 && p->n < MAX_WORKERS && add_worker(p))
-        ;
-    int n = p ? p->n : 0;
-    if (n) {
-        pthread_mutex_lock(&p->lock);
-        p->body = body;
-        p->ctx = ctx;
-        p->parts = threads;
-        atomic_store(&p->running, n);
-        atomic_fetch_add(&p->epoch, 1);
-        pthread_cond_broadcast(&p->start);
-        pthread_mutex_unlock(&p->lock);
-    }
-    inside = true;
-    body(ctx, 0, threads);
-    for (int i = n + 1; i < threads; i++)
-        body(ctx, i, threads);
-    inside = false;
-    if (!n)
-        return;
-    for (int i = 0; i < SPIN && atomic_load(&p->running); i++)
-        if (i % 64 == 63)
-            sched_yield();
-    pthread_mutex_lock(&p->lock);
-    while (atomic_load(&p->running))
-        pthread_cond_wait(&p->done, &p->lock);
-    pthread_mutex_unlock(&p->lock);
 }
 
 void nnc_par_set(void (*run)(int threads, nnc_par_body body, void *ctx))
 {
-    installed = run;
+    program_run = run;
 }
 
-void nnc_par_thread_exit(void)
-{
-    pthread_once(&pool_once, make_key);
-    destroy(pthread_getspecific(pool_key));
-    pthread_setspecific(pool_key, NULL);
-}
+/* ---- CPUs ------------------------------------------------------------------------------------ */
 
 /* CPUs worth of time that the cgroup grants, 0 = no limit (cgroup v2 cpu.max, then v1). */
 static int quota_cpus(void)
@@ -205,42 +313,4 @@ int nnc_cpu_count(void)
     if (q && q < n)
         n = q;
     return n < 1 ? 1 : n;
-}
-
-/* ---- can threads be started? ---------------------------------------------------------------------------------- */
-
-static void *wait_for_end(void *end)
-{
-    pthread_mutex_lock(end);
-    pthread_mutex_unlock(end);
-    return NULL;
-}
-
-int nnc_par_available(int threads)
-{
-    pthread_mutex_t end = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t *t = nnc_malloc((size_t)nnc_max64(threads, 1) * sizeof *t);
-    int n = 0;
-    if (!t)
-        return 1;
-    pthread_mutex_lock(&end); /* all are alive at once */
-    while (n < threads - 1 && pthread_create(&t[n], NULL, wait_for_end, &end) == 0)
-        n++;
-    pthread_mutex_unlock(&end);
-    for (int i = 0; i < n; i++)
-        pthread_join(t[i], NULL);
-    pthread_mutex_destroy(&end);
-    nnc_free(t);
-    return n + 1;
-}
-
-nnc_status nnc_par_check(int threads, nnc_sink *sink)
-{
-    int n = nnc_par_available(threads);
-    if (n >= threads)
-        return NNC_OK;
-    return nnc_fail0(sink, NNC_E_DEVICE,
-        "cannot start %d threads, only %d: use --threads=%d, or raise the limits on processes and "
-        "memory (ulimit -u, ulimit -v, the container's pids limit)",
-        threads, n, n);
 }

@@ -1,5 +1,4 @@
-/* base/par.h -- data parallelism inside one command. One implementation is chosen per process: OpenMP's team when the
- * plug-in is there (shared with oneDNN, which would fight a second pool), else a pthread pool per calling thread. */
+/* base/par.h -- parallel loops inside one command, and the teams of threads that run them. */
 #ifndef NNC_PAR_H
 #define NNC_PAR_H
 
@@ -8,9 +7,9 @@
 /* body(ctx, part, parts): called once for each part in 0..parts-1, concurrently, part 0 on the caller's thread. */
 typedef void (*nnc_par_body)(void *ctx, int part, int parts);
 
-/* Runs body over `threads` parts and returns when all are done. threads <= 1 calls body directly.
- * Any thread may call it; every calling thread gets its own team. Never fails: with fewer threads available the
- * parts are run one after the other. */
+/* Runs body over `threads` parts and returns when all are done: on the team that the calling thread has entered, else on threads started
+ * for this call. threads <= 1 and calls from inside a part run on the calling thread. Never fails: with fewer threads than parts,
+ * threads take several parts in turn. */
 void nnc_par_run(int threads, nnc_par_body body, void *ctx);
 
 /* Splits 0..n into `parts` near-equal ranges, boundaries at multiples of `grain` (>= 1). Deterministic. */
@@ -22,17 +21,19 @@ static inline void nnc_par_range(int64_t n, int64_t grain, int part, int parts, 
     *end = e < n ? e : n;
 }
 
-/* How many of `threads` threads, the caller's included, can be alive at once: starts and ends them. OpenMP's runtime ends the process
- * when it cannot start one, so whoever is about to make a team asks first. */
-int nnc_par_available(int threads);
-/* NNC_E_DEVICE when they cannot. */
-nnc_status nnc_par_check(int threads, nnc_sink *sink) NNC_MUST;
+/* A team: `threads` threads, the one that enters it included. Inside (between enter and leave) its threads wait for the next loop by
+ * spinning, so that loops start and end without system calls; outside they sleep. Waits are bounded: see par.c. */
+typedef struct nnc_team nnc_team;
+/* NNC_E_DEVICE: so many threads cannot be started. threads <= 1: *out is NULL, which the other functions accept. */
+nnc_status nnc_team_create(int threads, nnc_team **out, nnc_sink *sink) NNC_MUST;
+void nnc_team_destroy(nnc_team *t); /* nobody is inside */
+/* One thread at a time is inside a team, and in one team at a time. */
+void nnc_team_enter(nnc_team *t);
+void nnc_team_leave(nnc_team *t);
 
 int nnc_cpu_count(void); /* CPUs this process may run on (affinity and cgroup quota respected), >= 1 */
 
-/* Replaces the implementation (the OpenMP plug-in does, before first use). NULL restores pthreads. */
+/* In a plug-in, whose copy of this file knows no teams: nnc_par_run of the program. */
 void nnc_par_set(void (*run)(int threads, nnc_par_body body, void *ctx));
-/* Frees the calling thread's pthread pool, if it has one. */
-void nnc_par_thread_exit(void);
 
 #endif

@@ -1,13 +1,11 @@
-/* runtime/cpu.c -- the device "cpu": any number of virtual devices on this machine's memory. A
- * stream is a worker thread with a ring of items that one host thread fills; the host never
- * waits for work, only for room or in sync.
+/* runtime/cpu.c -- the device "cpu": any number of virtual devices on this machine's memory. A stream is a ring of items that one host
+ * thread fills, and a team of threads for the parallel loops of its work.
  *
- * Handing over costs some three microseconds: whoever waits sleeps at once. Spinning first would
- * save two of them when the other side runs on another core; but the host, a stream and the
- * stream's team are more threads than cores, and a spinner beside the one that it waits for, or
- * beside a thread of that one's team, costs all the time it spins. Waits are Dekker-style: the
- * waiter publishes that it sleeps, then looks again; the other side publishes progress, then
- * looks for sleepers. */
+ * The only stream of an executor has no thread of its own: the host's performs the items when it would wait for them (sync, or a full
+ * ring), so a run costs no handing over. Several streams have a worker thread each, which sleeps while there is nothing to do, and the
+ * host waits only for room or in sync. Handing over costs some three microseconds: whoever waits sleeps at once, because the host, the
+ * streams and their teams are more threads than cores. These waits are Dekker-style: the waiter publishes that it sleeps, then looks
+ * again; the other side publishes progress, then looks for sleepers. */
 #include "runtime/runtime.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -36,6 +34,7 @@ struct nnc_device {
     int ordinal;
     int64_t bytes; /* allocated now */
     block *blocks; /* a handful: arenas */
+    nnc_stream *alone; /* the stream without a worker, or NULL */
 };
 
 struct nnc_event {
@@ -58,6 +57,8 @@ typedef struct item {
 
 struct nnc_stream {
     nnc_device *d;
+    nnc_team *team;
+    bool has_worker;
     pthread_t thread;
     gate pushed, done; /* items */
     nnc_status failed; /* first failure since the last sync; worker's until `done` covers it */
@@ -221,29 +222,62 @@ static void perform(nnc_stream *s, item *i)
 static void *worker(void *arg)
 {
     nnc_stream *s = arg;
-    for (uint64_t n = 0;; n++) {
-        gate_wait(&s->pushed, n + 1);
+    bool more = true;
+    for (uint64_t n = atomic_load(&s->done.value); more; n++) {
+        if (atomic_load(&s->pushed.value) == n) {
+            nnc_team_leave(s->team);
+            gate_wait(&s->pushed, n + 1);
+            nnc_team_enter(s->team);
+        }
         item *i = &s->ring[n % RING];
-        item_kind kind = i->kind;
+        more = i->kind != IT_exit;
         perform(s, i);
         gate_set(&s->done, n + 1);
-        if (kind == IT_exit)
-            break;
     }
-    nnc_par_thread_exit();
+    nnc_team_leave(s->team);
     return NULL;
+}
+
+/* On the host's thread, for a stream without a worker. */
+static void perform_pushed(nnc_stream *s)
+{
+    uint64_t end = atomic_load(&s->pushed.value), n = atomic_load(&s->done.value);
+    if (n == end)
+        return;
+    nnc_team_enter(s->team);
+    for (; n < end; n++) {
+        perform(s, &s->ring[n % RING]);
+        atomic_store(&s->done.value, n + 1);
+    }
+    nnc_team_leave(s->team);
 }
 
 /* ---- streams and events ---------------------------------------------------------------------- */
 
-static nnc_status cpu_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
+static bool start_worker(nnc_stream *s)
 {
+    s->has_worker = s->has_worker || !pthread_create(&s->thread, NULL, worker, s);
+    return s->has_worker;
+}
+
+static nnc_status cpu_stream_create(
+    nnc_device *d, int threads, bool alone, nnc_stream **out, nnc_sink *sink)
+{
+    if (d->alone && !start_worker(d->alone))
+        return nnc_fail0(sink, NNC_E_DEVICE, "cpu:%d: no thread for a stream", d->ordinal);
+    d->alone = NULL;
     nnc_stream *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);
+    nnc_status status = nnc_team_create(threads, &s->team, sink);
+    if (status != NNC_OK) {
+        nnc_free(s);
+        return status;
+    }
     s->d = d;
     bool a = gate_init(&s->pushed), b = gate_init(&s->done);
-    if (a && b && !pthread_create(&s->thread, NULL, worker, s)) {
+    if (a && b && (alone || start_worker(s))) {
+        d->alone = alone ? s : NULL;
         *out = s;
         return NNC_OK;
     }
@@ -251,6 +285,7 @@ static nnc_status cpu_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *s
         gate_deinit(&s->pushed);
     if (b)
         gate_deinit(&s->done);
+    nnc_team_destroy(s->team);
     nnc_free(s);
     return nnc_fail0(sink, NNC_E_DEVICE, "cpu:%d: no thread for a stream", d->ordinal);
 }
@@ -259,7 +294,9 @@ static nnc_status cpu_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *s
 static item *slot(nnc_stream *s, item_kind kind)
 {
     uint64_t n = atomic_load_explicit(&s->pushed.value, memory_order_relaxed);
-    if (n >= RING)
+    if (!s->has_worker && n - atomic_load(&s->done.value) >= RING)
+        perform_pushed(s);
+    else if (n >= RING)
         gate_wait(&s->done, n - RING + 1);
     item *i = &s->ring[n % RING];
     i->kind = kind;
@@ -274,17 +311,24 @@ static nnc_status push(nnc_stream *s)
 
 static void drain(nnc_stream *s)
 {
-    uint64_t n = atomic_load_explicit(&s->pushed.value, memory_order_relaxed);
-    gate_wait(&s->done, n);
+    if (s->has_worker)
+        gate_wait(&s->done, atomic_load_explicit(&s->pushed.value, memory_order_relaxed));
+    else
+        perform_pushed(s);
 }
 
 static void cpu_stream_destroy(nnc_stream *s)
 {
     if (!s)
         return;
-    slot(s, IT_exit);
-    push(s);
-    pthread_join(s->thread, NULL);
+    drain(s);
+    if (s->has_worker) {
+        slot(s, IT_exit);
+        push(s);
+        pthread_join(s->thread, NULL);
+    }
+    s->d->alone = s->d->alone == s ? NULL : s->d->alone;
+    nnc_team_destroy(s->team);
     gate_deinit(&s->pushed);
     gate_deinit(&s->done);
     nnc_free(s);

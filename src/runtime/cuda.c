@@ -316,8 +316,10 @@ static nnc_status cuda_download(nnc_stream *s, void *dst, const void *src, int64
 
 /* ---- streams and events -------------------------------------------------------------------------------------------- */
 
-static nnc_status cuda_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
+static nnc_status cuda_stream_create(
+    nnc_device *d, int threads, bool alone, nnc_stream **out, nnc_sink *sink)
 {
+    (void)threads, (void)alone;
     nnc_stream *s = nnc_calloc(1, sizeof *s);
     if (!s)
         return nnc_nomem(sink);

@@ -14,6 +14,25 @@ static dev *device_of(nnc_exec *e, int tensor)
     return &e->dev[e->p->tensor[tensor].device];
 }
 
+static int stream_count(const nnc_plan *p)
+{
+    int n = 0;
+    for (int d = 0; d < p->n_device; d++)
+        n += p->device[d].streams;
+    return n;
+}
+
+/* Threads of a stream's team: the plan divides the machine's among streams that work at the same time. */
+static int team_size(const nnc_plan *p)
+{
+    int most = 1;
+    for (int i = 0; i < p->n_kernel; i++)
+        most = p->kernel[i].threads > most ? p->kernel[i].threads : most;
+    for (int i = 0; i < p->n_call; i++)
+        most = p->call[i].threads > most ? p->call[i].threads : most;
+    return stream_count(p) == 1 ? p->threads : most;
+}
+
 static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc_sink *sink)
 {
     const nnc_plan_device *pd = &e->p->device[i];
@@ -38,7 +57,8 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
     if (!d->stream || !d->end)
         return nnc_nomem(sink);
     for (int s = 0; s < pd->streams; s++) {
-        NNC_TRY(d->api->stream_create(d->device, &d->stream[s], sink));
+        NNC_TRY(d->api->stream_create(
+            d->device, team_size(e->p), stream_count(e->p) == 1, &d->stream[s], sink));
         NNC_TRY(d->api->event_create(d->device, &d->end[s], sink));
         e->n_stream++;
     }

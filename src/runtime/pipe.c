@@ -110,12 +110,12 @@ static nnc_status make_streams(nnc_pipe *q, nnc_sink *sink)
     for (int i = 0; i < p->n_input; i++) {
         int d = p->tensor[p->input[i]].device;
         if (!q->up[d])
-            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, &q->up[d], sink));
+            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, 1, false, &q->up[d], sink));
     }
     for (int i = 0; i < p->n_output; i++) {
         int d = p->tensor[p->output[i]].device;
         if (!q->down[d])
-            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, &q->down[d], sink));
+            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, 1, false, &q->down[d], sink));
     }
     return NNC_OK;
 }

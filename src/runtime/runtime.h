@@ -40,7 +40,9 @@ typedef struct nnc_device_api {
      * NNC_E_FIT: there is none to be had. Other memory may be copied, too. */
     nnc_status (*host_alloc)(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink);
     void (*host_free)(nnc_device *d, void *p);
-    nnc_status (*stream_create)(nnc_device *d, nnc_stream **out, nnc_sink *sink);
+    /* threads: of the parallel loops of its work, where the device has them (1: none). alone: the host gives work to this stream only, as
+     * long as it creates no other on d, and waits for it by sync; its work may be done no earlier than that. */
+    nnc_status (*stream_create)(nnc_device *d, int threads, bool alone, nnc_stream **out, nnc_sink *sink);
     void (*stream_destroy)(nnc_stream *s); /* waits */
     nnc_status (*event_create)(nnc_device *d, nnc_event **out, nnc_sink *sink);
     void (*event_destroy)(nnc_event *e); /* after sync or destroy of the streams that recorded it or wait for it */
@@ -65,19 +67,6 @@ typedef struct nnc_device_api {
 } nnc_device_api;
 
 extern const nnc_device_api nnc_device_cpu, nnc_device_cuda;
-
-/* ---- threads ---------------------------------------------------------------------------------------------------- */
-
-/* Passes of a waiting libgomp thread over its flag before it sleeps, set when the user has not set GOMP_SPINCOUNT or
- * OMP_WAIT_POLICY. libgomp's own default spins for seconds, which makes two programs (or two ranks) on the same cores
- * crawl, a hundred times slower. 1000 is some 20 us. More is worse even alone: a spinner keeps the thread that it waits
- * for off the core when the scheduler has put both on one (10 000: a region of microseconds takes 230 us then). */
-#define NNC_GOMP_SPINCOUNT "1000"
-
-/* Gives nnc_par_run to OpenMP's team (plug-in "openmp"), so that oneDNN and nnc's own kernels share one pool of threads.
- * Call it once, before the first parallel work and before any plug-in is loaded: libgomp reads its spin count when it
- * is loaded. Without the plug-in nothing changes (pthreads) and *why says so. Returns whether OpenMP runs. */
-bool nnc_threads_init(const char **why);
 
 /* ---- executor --------------------------------------------------------------------------------------------------- */
 

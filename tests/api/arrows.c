@@ -22,7 +22,6 @@ static const struct {
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
-    {"plugins/openmp", "base"},
     {"api", "base ir target cuda frontend kernel passes codegen plan runtime engines"},
     {"cli", "base api"},
 };

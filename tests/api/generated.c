@@ -341,7 +341,6 @@ static void *work(void *p)
     for (int i = 0; i < E__COUNT; i++)
         nnc_env_destroy(w->env[i]);
     nnc_sink_destroy(w->sink);
-    nnc_par_thread_exit();
     return NULL;
 }
 

@@ -1,6 +1,7 @@
 /* tests/base/base.c -- status and sink, arena, text, scanner, numbers, types. */
 #include "base/json_writer.h"
 #include "test.h"
+#include <dirent.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -316,13 +317,85 @@ TEST(par_runs_every_part_once)
         nnc_par_run(1 + r % 8, count_part, hits);
     for (int i = 0; i < 8; i++)
         CHECK_INT(hits[i], (8 - i) * 25);
-    nnc_par_thread_exit();
     CHECK(nnc_cpu_count() >= 1);
 }
 
+/* Loops inside and outside a team, more and fewer parts than it has threads, and one inside a part. */
+static void nest(void *ctx, int part, int parts)
+{
+    nnc_par_run(2, count_part, (int *)ctx + 2);
+    count_part(ctx, part, parts);
+}
+
+TEST(team_runs_every_part_once)
+{
+    nnc_team *t = NULL;
+    int hits[8] = {0}, nested[8] = {0};
+    CHECK_OK(nnc_team_create(3, &t, test_sink));
+    for (int r = 0; r < 200; r++) {
+        if (r % 50 == 0)
+            nnc_team_enter(t);
+        nnc_par_run(1 + r % 8, count_part, hits);
+        if (r % 50 == 39) { /* the last ten are run by threads of their own, the team asleep */
+            nnc_team_leave(t);
+            usleep(r == 39 ? 1000 : 0);
+        }
+    }
+    for (int i = 0; i < 8; i++)
+        CHECK_INT(hits[i], (8 - i) * 25);
+    nnc_team_enter(t);
+    nnc_par_run(2, nest, nested);
+    nnc_team_leave(t);
+    CHECK(nested[0] == 1 && nested[1] == 1 && nested[2] == 2 && nested[3] == 2);
+    nnc_team_destroy(t);
+    CHECK_OK(nnc_team_create(1, &t, test_sink));
+    CHECK(t == NULL);
+    nnc_team_enter(t);
+    nnc_par_run(1, count_part, hits);
+    nnc_team_leave(t);
+    nnc_team_destroy(t);
+    CHECK_INT(hits[0], 201);
+}
+
+static int tasks(char state)
+{
+    int n = 0;
+    DIR *d = opendir("/proc/self/task");
+    for (struct dirent *e; d && (e = readdir(d));) {
+        char path[300], is = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%s/stat", e->d_name);
+        FILE *f = fopen(path, "r");
+        n += f && fscanf(f, "%*d (%*[^)]) %c", &is) == 1 && (!state || is == state);
+        if (f)
+            fclose(f);
+    }
+    if (d)
+        closedir(d);
+    return n;
+}
+
+TEST(team_sleeps_outside)
+{
+    nnc_team *t = NULL;
+    int hits[2] = {0}, before = tasks(0);
+    CHECK_OK(nnc_team_create(2, &t, test_sink));
+    CHECK_INT(tasks(0), before + 1);
+    for (int r = 0; r < 3; r++) {
+        nnc_team_enter(t);
+        nnc_par_run(2, count_part, hits);
+        nnc_team_leave(t);
+        for (int i = 0; i < 5000 && tasks('S') < 1; i++)
+            usleep(2000);
+        CHECK_INT(tasks('S'), 1);
+    }
+    CHECK(hits[0] == 3 && hits[1] == 3);
+    nnc_team_destroy(t);
+    CHECK_INT(tasks(0), before);
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-/* Stacks of 64 threads do not fit into 64 MiB; those of 2 do everywhere. */
-TEST(par_asks_before_it_starts)
+/* Stacks of 64 threads do not fit into 64 MiB. */
+TEST(team_that_cannot_be_started)
 {
     pid_t child = fork();
     int rc;
@@ -330,19 +403,20 @@ TEST(par_asks_before_it_starts)
         struct rlimit as;
         char line[256];
         long kib = 0;
+        int hits[64] = {0};
+        nnc_team *t;
         FILE *f = fopen("/proc/self/status", "r");
         while (f && fgets(line, sizeof line, f))
             (void)!sscanf(line, "VmSize: %ld", &kib);
         getrlimit(RLIMIT_AS, &as);
         as.rlim_cur = ((rlim_t)kib << 10) + (64 << 20);
-        bool ok = setrlimit(RLIMIT_AS, &as) == 0 && nnc_par_available(64) < 64 &&
-                  nnc_par_check(64, NULL) == NNC_E_DEVICE;
+        bool ok = setrlimit(RLIMIT_AS, &as) == 0 && nnc_team_create(64, &t, NULL) == NNC_E_DEVICE;
+        nnc_par_run(64, count_part, hits); /* by those that can be started */
+        for (int i = 0; i < 64; i++)
+            ok = ok && hits[i] == 1;
         _exit(ok ? 0 : 1);
     }
     CHECK(waitpid(child, &rc, 0) == child && WIFEXITED(rc) && WEXITSTATUS(rc) == 0);
-    CHECK_INT(nnc_par_available(2), 2);
-    CHECK_INT(nnc_par_available(1), 1);
-    CHECK_OK(nnc_par_check(2, test_sink));
 }
 #endif
 

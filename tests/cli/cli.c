@@ -148,7 +148,6 @@ static int is_case(const struct dirent *d)
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-/* libgomp ends the process with exit code 1, "compared and differs", where it cannot start a thread. */
 TEST(threads_that_cannot_be_made)
 {
     static const char *const commands[] = {"run", "compare"};

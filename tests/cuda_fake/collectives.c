@@ -50,8 +50,8 @@ static void up(rank *k, uint64_t seed)
         float x[N];
         void *p;
         CHECK_OK(api->open(r, &k[r].d, test_sink));
-        CHECK_OK(api->stream_create(k[r].d, &k[r].s, test_sink));
-        CHECK_OK(api->stream_create(k[r].d, &k[r].other, test_sink));
+        CHECK_OK(api->stream_create(k[r].d, 1, false, &k[r].s, test_sink));
+        CHECK_OK(api->stream_create(k[r].d, 1, false, &k[r].other, test_sink));
         k[r].raw = raw_stream(k[r].s);
         CHECK_OK(api->alloc(k[r].d, sizeof x, &p, test_sink));
         k[r].a = p;

@@ -23,7 +23,7 @@ static void up(fixture *f, uint64_t seed)
     fake_begin(seed);
     CHECK_OK(api->open(0, &f->d, test_sink));
     for (int i = 0; i < 3; i++)
-        CHECK_OK(api->stream_create(f->d, &f->s[i], test_sink));
+        CHECK_OK(api->stream_create(f->d, 1, false, &f->s[i], test_sink));
     for (int i = 0; i < 2; i++)
         CHECK_OK(api->event_create(f->d, &f->e[i], test_sink));
     CHECK_OK(api->alloc(f->d, sizeof seven, &p, test_sink));
@@ -211,7 +211,7 @@ TEST(copies_between_devices)
         int got[N] = {0};
         up(&f, 2);
         CHECK_OK(api->open(other, &d, test_sink));
-        CHECK_OK(api->stream_create(d, &s, test_sink));
+        CHECK_OK(api->stream_create(d, 1, false, &s, test_sink));
         CHECK_OK(api->alloc(d, sizeof got, &p, test_sink));
         CHECK_OK(api->copy(f.s[0], d, p, f.a, sizeof got));
         CHECK_OK(api->record(f.s[0], f.e[0]));
@@ -292,7 +292,7 @@ TEST(any_call_may_fail)
         fake_fail_at = at;
         fake_fail_with = 46;
         nnc_status st = api->open(0, &d, test_sink);
-        st = st ? st : api->stream_create(d, &s, test_sink);
+        st = st ? st : api->stream_create(d, 1, false, &s, test_sink);
         st = st ? st : api->event_create(d, &e, test_sink);
         st = st ? st : api->alloc(d, sizeof host, &p, test_sink);
         st = st ? st : api->upload(s, p, host, sizeof host);

@@ -305,8 +305,11 @@ static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void 
         else if (c->post[i].kind == PO_sum)
             args[n++] = o->sum[i];
     args[n++] = o->dst;
+    nnc_team *team = NULL;
     nnc_status s = e->load_call(p, 0, &handle, test_sink);
     CHECK_OK(s);
+    CHECK_OK(nnc_team_create(c->threads, &team, test_sink));
+    nnc_team_enter(team);
     /* checked for NaN as the executor does it, then not checked */
     for (int i = 0; i < 2 && s == NNC_OK; i++) {
         bool checked = !i && e->watch && e->watch->bytes(handle) &&
@@ -319,6 +322,8 @@ static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void 
             CHECK_OK(e->run(handle, args, work));
         } while (checked && (checked = false, e->watch->end(c->threads)));
     }
+    nnc_team_leave(team);
+    nnc_team_destroy(team);
     if (s == NNC_OK)
         e->unload(handle);
 }

@@ -105,7 +105,6 @@ void compile_all(const char *what, const compile_job *job, int n)
     CHECK(mkdtemp(a.cache) != NULL);
     budget_reset();
     nnc_par_run(cpus > 2 ? cpus : 2, some, &a);
-    nnc_par_thread_exit();
     printf("     %s: %d compiles, %d kernels\n", what, n, a.kernels);
     budget_print();
     snprintf(command, sizeof command, "rm -rf %s", a.cache);

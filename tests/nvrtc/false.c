@@ -249,7 +249,6 @@ TEST(nvrtc_jobs_change_nothing)
               strstr(a[i].code, source[i]));
     free_units(a);
     free_units(b);
-    nnc_par_thread_exit();
     nnc_cuda_forget();
 }
 
@@ -283,7 +282,6 @@ TEST(nvrtc_cache)
     nnc_cache_close(cache);
     snprintf(command, sizeof command, "rm -rf %s", dir);
     CHECK_INT(system(command), 0);
-    nnc_par_thread_exit();
     nnc_cuda_forget();
 }
 

@@ -307,7 +307,6 @@ TEST(cuda_threads)
     nnc_par_run(8, ask, got);
     for (int i = 0; i < 8; i++)
         CHECK(got[i] && got[i] == got[0]);
-    nnc_par_thread_exit();
     end();
 }
 

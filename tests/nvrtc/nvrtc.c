@@ -127,7 +127,6 @@ TEST(nvrtc_real_errors)
     CHECK_DIAG("two.cu:10");
     CHECK_DIAG("kernel k_bad: identifier \"nothing\" is undefined");
     CHECK(!u[0].code && !u[1].code);
-    nnc_par_thread_exit();
 }
 
 /* Processes that fill one cache at the same time: all get the same bytes, and none a torn one. */

@@ -24,7 +24,7 @@ static bool up(fixture *f, const nnc_device_api *api)
         return false;
     }
     for (int i = 0; i < 2; i++) {
-        CHECK_OK(api->stream_create(f->d, &f->s[i], test_sink));
+        CHECK_OK(api->stream_create(f->d, 2, i == 0, &f->s[i], test_sink));
         CHECK_OK(api->event_create(f->d, &f->e[i], test_sink));
     }
     return true;
@@ -242,14 +242,4 @@ TEST(memory_does_not_fit)
         CHECK(p == NULL);
         CHECK_DIAG("do not fit");
     }
-}
-
-TEST(threads_init)
-{
-    const char *why;
-    bool openmp = nnc_threads_init(&why);
-    CHECK(openmp || why != NULL);
-    if (!openmp)
-        test_skip("the plug-in openmp is not there: %s", why);
-    nnc_par_set(NULL);
 }

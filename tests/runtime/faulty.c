@@ -37,9 +37,10 @@ static nnc_status f_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sin
 {
     CREATE("host_alloc", nnc_device_cpu.host_alloc(d, bytes, out, sink));
 }
-static nnc_status f_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
+static nnc_status f_stream_create(
+    nnc_device *d, int threads, bool alone, nnc_stream **out, nnc_sink *sink)
 {
-    CREATE("stream_create", nnc_device_cpu.stream_create(d, out, sink));
+    CREATE("stream_create", nnc_device_cpu.stream_create(d, threads, alone, out, sink));
 }
 static nnc_status f_event_create(nnc_device *d, nnc_event **out, nnc_sink *sink)
 {

@@ -33,10 +33,11 @@ static nnc_status k_open(int ordinal, nnc_device **out, nnc_sink *sink)
     nnc_status s = nnc_device_cpu.open(ordinal, out, sink);
     return keep(s, *out);
 }
-static nnc_status k_stream_create(nnc_device *d, nnc_stream **out, nnc_sink *sink)
+static nnc_status k_stream_create(
+    nnc_device *d, int threads, bool alone, nnc_stream **out, nnc_sink *sink)
 {
     look(d);
-    nnc_status s = nnc_device_cpu.stream_create(d, out, sink);
+    nnc_status s = nnc_device_cpu.stream_create(d, threads, alone, out, sink);
     return keep(s, *out);
 }
 static nnc_status k_event_create(nnc_device *d, nnc_event **out, nnc_sink *sink)

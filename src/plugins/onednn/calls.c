@@ -6,7 +6,6 @@
  * it), averages whose last window is cut. */
 #include "plugins/onednn/calls.h"
 #include "plugins/onednn/tail.h"
-#include <omp.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -23,16 +22,6 @@ dnnl_engine_t dn_engine(void)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, start);
     return the_engine;
-}
-
-int dn_threads(int n)
-{
-    int before = omp_get_max_threads();
-    if (n < 1)
-        n = 1;
-    if (n != before)
-        omp_set_num_threads(n);
-    return before;
 }
 
 /* ---- memory ---------------------------------------------------------------------------------- */

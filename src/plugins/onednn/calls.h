@@ -33,7 +33,10 @@ static inline int64_t dn_scratch_bytes(const_dnnl_primitive_desc_t pd)
 /* Index of the first post-operation with which oneDNN turns NaN into a number; n_post: there is none. */
 int dn_tail_first(const nnc_call *c);
 
-/* Threads of the calling thread's OpenMP teams; returns the number before. oneDNN binds a primitive to it. */
+/* openmp.c. Sets the number of threads of oneDNN's parallel regions on the calling thread, to which it binds primitives when they are made;
+ * returns the number before. */
 int dn_threads(int n);
+/* oneDNN's parallel regions run on nnc's team. Known once a primitive has been described. */
+bool dn_has_team(void);
 
 #endif

@@ -1,8 +1,7 @@
 /* plugins/onednn/watch.c -- see watch.h. */
 #include "plugins/onednn/watch.h"
-#include "base/seats.h"
+#include "base/par.h"
 #include "plugins/onednn/calls.h"
-#include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -34,73 +33,46 @@ static void set_flags(unsigned f)
 
 /* ---- flags of a team ------------------------------------------------------------------------- */
 
-/* libgomp ends threads that a smaller team has no use for; the new ones after that have no stamp. */
 static _Thread_local uint64_t stamp; /* of the watch that this thread takes part in; 0 = none */
 static _Thread_local unsigned before; /* the calling thread's flag when the watch began */
-static _Thread_local int team; /* threads that took part at the beginning */
 static _Atomic uint64_t watches;
 
-typedef struct tally {
-    int raised, known, size;
-} tally;
-
-/* Returns the team's size. The region also parts threads that share a core: oneDNN's own regions, next, do not look. */
-static int lower_flags(int threads)
+static void lower_part(void *mark, int part, int parts)
 {
-    uint64_t mark = atomic_fetch_add_explicit(&watches, 1, memory_order_relaxed) + 1;
-    int size = 1;
-    if (threads <= 1) {
-        set_flags(flags() & ~(unsigned)INVALID);
-        stamp = mark;
-        return size;
-    }
-    nnc_seats seats = nnc_seats_new();
-#pragma omp parallel num_threads(threads)
-    {
-        set_flags(flags() & ~(unsigned)INVALID);
-        stamp = mark;
-        nnc_sit(&seats, omp_get_num_threads(), omp_get_thread_num() > 0);
-        if (omp_get_thread_num() == 0)
-            size = omp_get_num_threads();
-    }
-    return size;
+    (void)part, (void)parts;
+    set_flags(flags() & ~(unsigned)INVALID);
+    stamp = *(const uint64_t *)mark;
 }
 
-static tally count_flags(int threads)
+typedef struct tally {
+    uint64_t mark;
+    _Atomic int raised, known;
+} tally;
+
+static void count_part(void *ctx, int part, int parts)
 {
-    const uint64_t mark = stamp;
-    int raised = 0, known = 0;
-    if (threads <= 1)
-        return (tally){(flags() & INVALID) != 0, 1, 1};
-    int size = 1;
-#pragma omp parallel num_threads(threads)
-    {
-        if (flags() & INVALID) {
-#pragma omp atomic
-            raised++;
-        }
-        if (stamp == mark) {
-#pragma omp atomic
-            known++;
-        }
-        if (omp_get_thread_num() == 0)
-            size = omp_get_num_threads();
-    }
-    return (tally){raised, known, size};
+    tally *t = ctx;
+    (void)part, (void)parts;
+    if (flags() & INVALID)
+        t->raised++;
+    if (stamp == t->mark)
+        t->known++;
 }
 
 void dn_watch_begin(int threads)
 {
+    uint64_t mark = atomic_fetch_add_explicit(&watches, 1, memory_order_relaxed) + 1;
     before = flags() & INVALID;
-    team = lower_flags(threads);
+    nnc_par_run(threads, lower_part, &mark);
 }
 
 bool dn_watch_end(int threads)
 {
-    tally t = count_flags(threads);
+    tally t = {stamp, 0, 0};
+    nnc_par_run(threads, count_part, &t);
     if (before)
         set_flags(flags() | before);
-    return t.raised || t.known != team || (threads > 1 && omp_get_dynamic());
+    return t.raised || t.known != (threads > 1 ? threads : 1);
 }
 
 /* ---- does it work? --------------------------------------------------------------------------- */
@@ -139,11 +111,11 @@ static bool run_once(const_dnnl_primitive_desc_t pd, void *in, void *out, void *
 }
 
 /* Weights of any form that the implementation likes, scratch memory, everything: NaN. */
-static bool all_threads_raise(int threads)
+static bool flag_rises(void)
 {
     enum { SIDE = 8, CHANNELS = 16, IMAGES = 4, FLOATS = 1 << 15 };
     static _Alignas(64) float nan[FLOATS], out[FLOATS], scratch[FLOATS];
-    nnc_call c = {.kind = CALL_conv, .spatial = 2, .groups = 1, .n_post = 1, .threads = threads};
+    nnc_call c = {.kind = CALL_conv, .spatial = 2, .groups = 1, .n_post = 1, .threads = 1};
     c.src = c.dst = nnc_type_make(DT_f32, 4, (int64_t[]){IMAGES, CHANNELS, SIDE, SIDE});
     c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){CHANNELS, CHANNELS, 1, 1});
     nnc_type_channels_last(&c.src);
@@ -156,44 +128,25 @@ static bool all_threads_raise(int threads)
     dn_describe(&d, &c, c.n_post, (dn_form){.any = true});
     const size_t bytes = sizeof nan;
     bool fits = d.pd && weight_bytes(d.pd) <= bytes && (size_t)dn_scratch_bytes(d.pd) <= bytes;
-    int size = lower_flags(threads);
-    bool ran = fits && run_once(d.pd, nan, out, scratch);
-    tally t = count_flags(threads);
+    dn_watch_begin(1);
+    bool ran = fits && run_once(d.pd, nan, out, scratch), raised = dn_watch_end(1);
     set_flags(flags() & ~(unsigned)INVALID);
     dn_call_deinit(&d);
-    return ran && t.raised == size && t.known == size;
+    return ran && raised;
 }
 
 static bool works[2]; /* by one thread, by more */
 
-/* A thread of its own: libgomp keeps a team for each thread that ever opened a region, and lets waiting threads spin a tenth as long once
- * there are more of them than cores (mlp by two threads: 1.6 ms a run instead of 1.2). This team ends with its thread. */
-static void *try_team(void *ok)
-{
-    dn_threads(2);
-    *(bool *)ok = all_threads_raise(2);
-    return NULL;
-}
-
-static bool team_raises(void)
-{
-    pthread_t thread;
-    bool ok = false;
-    return pthread_create(&thread, NULL, try_team, &ok) == 0 && pthread_join(thread, NULL) == 0 &&
-           ok;
-}
-
 static void try_out(void)
 {
-    unsigned runtime = dnnl_version()->cpu_runtime;
-    bool known = runtime == DNNL_RUNTIME_SEQ || runtime == DNNL_RUNTIME_OMP;
-    if (!HAS_FLAGS || !known)
+    const unsigned runtime = dnnl_version()->cpu_runtime;
+    if (!HAS_FLAGS || (runtime != DNNL_RUNTIME_SEQ && runtime != DNNL_RUNTIME_OMP))
         return;
     int were = dn_threads(1);
-    works[0] = all_threads_raise(1);
+    works[0] = flag_rises();
     dn_threads(were);
     /* without threads of its own everything happens on the calling one */
-    works[1] = works[0] && (runtime == DNNL_RUNTIME_SEQ || team_raises());
+    works[1] = works[0] && (runtime == DNNL_RUNTIME_SEQ || dn_has_team());
 }
 
 bool dn_watch_works(int threads)

@@ -10,7 +10,7 @@
 
 /* Can work of oneDNN on `threads` threads be watched here? Tried once per process on a convolution full of NaN, because there are
  * many reasons why not: another architecture, an emulator that keeps no flags, a oneDNN with threads of its own (TBB, another
- * OpenMP). Any thread; starts a team of two threads for threads > 1. */
+ * OpenMP). Any thread. */
 bool dn_watch_works(int threads);
 
 /* Takes down the flags of the calling thread's team. */
