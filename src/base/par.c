@@ -5,9 +5,9 @@
  * each wait is bounded and then sleeps (futex):
  *   AWAKE     inside the team: longer than the serial parts between two loops
  *   LINGER    outside: back-to-back runs find the team awake
- *   CROWDED   where other programs (or more threads than cores) want the cores. A spinning thread notices that: time passes between two
- *             looks at the clock in which it did not run. Without this, two programs with two threads each on two cores spend whole time
- *             slices spinning for threads that the other one's spinning keeps from running.
+ *   CROWDED   while other programs, or more threads than cores, want the cores. A thread notices that by the clock: it did not run
+ *             between two looks at it, or another member takes far longer for its part. Without this, two programs with two threads
+ *             each on two cores spend whole time slices spinning for threads that the other one's spinning keeps from running.
  *
  * Cores. Schedulers like to wake a thread on the core of the one that wakes it, and two threads of a team on one core are worse than one
  * thread. A worker that finds itself on the core of another member leaves the cores of the team to the others; the mask of the thread
@@ -24,9 +24,13 @@
 #include <unistd.h>
 
 enum { AWAKE = 1000000, LINGER = 50000, CROWDED = 20000 }; /* ns */
-enum { PREEMPTED = 300000 }; /* ns between two looks at the clock, which are 2 to 4 us apart */
+enum {
+    PREEMPTED = 300000
+}; /* ns between two looks at the clock, which are 2 to 4 us apart otherwise */
 enum { CALM = 100000000 }; /* ns that a preempted team stays in CROWDED */
-enum { UNEVEN = 50000 }; /* ns: a part that takes longer than three times member 0's and this belongs to a preempted thread */
+enum {
+    UNEVEN = 50000
+}; /* ns: a part that takes longer than three times member 0's and this belongs to a preempted thread */
 enum { LOOKS = 32 }; /* pauses between two looks at the clock */
 
 /* A number that others wait to change. */

@@ -79,8 +79,8 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     return NNC_OK;
 }
 
-/* Threads of a call: all, or one when its work takes one thread less time than waking the others. None between: libgomp ends the threads
- * that a smaller team leaves over. */
+/* Threads of a call: all, or one when its work takes one thread less time than waking the others, which may sleep. The check for NaN knows
+ * the whole team alone, so none between. */
 static int call_threads(const maker *m, const nnc_node *n)
 {
     enum { WAKE_NS = 10000 };
