@@ -1,22 +1,26 @@
 /* bench/contractions.c -- generated kernels of matrix products and convolutions beside oneDNN's calls, with weights packed once, bias and
- * relu behind convolutions; VGG-16's and ResNet-50's layers. The two run in turns within one process, and the least time of each counts,
- * so the ratio holds on a busy machine as well. Not a test.
+ * activation behind convolutions; VGG-16's, ResNet-50's and EfficientNet-B0's (b0) layers. oneDNN's depthwise convolutions are without
+ * activation: its fast implementation takes none. The two run in turns within one process, and the least time of each counts, so the
+ * ratio holds on a busy machine as well. Not a test.
  *
- *   bench_contractions [threads (1)] [part of a case's name] */
+ *   bench_contractions [threads (1)] [part of a case's name [show]] */
 #include "codegen/codegen.h"
+#include "passes/passes.h"
 #include "runtime/runtime.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PANEL_BYTES = 128, LEAST_RUNS = 6, MOST_RUNS = 400 }; /* a panel: two vectors of 512 bits */
+enum { LEAST_RUNS = 6, MOST_RUNS = 400 };
 static const int64_t FOR_NS = 600000000;
+static bool show; /* the generated kernels' text */
 
 /* A convolution: image channels, its side, outputs, window's side, stride, pad. A product (side 0): rows, columns, terms. */
 typedef struct shape {
     const char *name;
     int64_t c, side, k, window, stride, pad;
+    bool depthwise, silu; /* silu behind it, not relu */
 } shape;
 
 static const shape shapes[] = {{"vgg 3-224-64", 3, 224, 64, 3, 1, 1},
@@ -38,7 +42,32 @@ static const shape shapes[] = {{"vgg 3-224-64", 3, 224, 64, 3, 1, 1},
     {"resnet 1x1 2048-7-512", 2048, 7, 512, 1, 1, 0},
     {"resnet 1x1 512-7-2048", 512, 7, 2048, 1, 1, 0}, {"product 256", 256, 0, 256, 256, 0, 0},
     {"product 512", 512, 0, 512, 512, 0, 0}, {"product 1024", 1024, 0, 1024, 1024, 0, 0},
-    {"product 2048", 2048, 0, 2048, 2048, 0, 0}};
+    {"product 2048", 2048, 0, 2048, 2048, 0, 0},
+    {"b0 3x3 3-224-32 s2", 3, 224, 32, 3, 2, 1, false, true},
+    {"b0 dw3 32-112", 32, 112, 32, 3, 1, 1, true, true}, {"b0 1x1 32-112-16", 32, 112, 16, 1, 1, 0},
+    {"b0 1x1 16-112-96", 16, 112, 96, 1, 1, 0, false, true},
+    {"b0 dw3 96-112 s2", 96, 112, 96, 3, 2, 1, true, true},
+    {"b0 1x1 96-56-24", 96, 56, 24, 1, 1, 0},
+    {"b0 1x1 24-56-144", 24, 56, 144, 1, 1, 0, false, true},
+    {"b0 dw3 144-56", 144, 56, 144, 3, 1, 1, true, true},
+    {"b0 dw5 144-56 s2", 144, 56, 144, 5, 2, 2, true, true},
+    {"b0 1x1 144-28-40", 144, 28, 40, 1, 1, 0},
+    {"b0 1x1 40-28-240", 40, 28, 240, 1, 1, 0, false, true},
+    {"b0 dw5 240-28", 240, 28, 240, 5, 1, 2, true, true},
+    {"b0 1x1 240-14-80", 240, 14, 80, 1, 1, 0},
+    {"b0 1x1 80-14-480", 80, 14, 480, 1, 1, 0, false, true},
+    {"b0 dw3 480-14", 480, 14, 480, 3, 1, 1, true, true},
+    {"b0 dw5 480-14", 480, 14, 480, 5, 1, 2, true, true},
+    {"b0 1x1 480-14-112", 480, 14, 112, 1, 1, 0},
+    {"b0 1x1 112-14-672", 112, 14, 672, 1, 1, 0, false, true},
+    {"b0 dw5 672-14 s2", 672, 14, 672, 5, 2, 2, true, true},
+    {"b0 1x1 672-7-192", 672, 7, 192, 1, 1, 0},
+    {"b0 1x1 192-7-1152", 192, 7, 1152, 1, 1, 0, false, true},
+    {"b0 dw5 1152-7", 1152, 7, 1152, 5, 1, 2, true, true},
+    {"b0 1x1 320-7-1280", 320, 7, 1280, 1, 1, 0, false, true},
+    {"b0 se 1152-1-48", 1152, 1, 48, 1, 1, 0, false, true},
+    {"b0 se 48-1-1152", 48, 1, 1152, 1, 1, 0},
+    {"b0 se 240-1-10", 240, 1, 10, 1, 1, 0, false, true}};
 
 typedef struct side {
     nnc_kernel_fn fn; /* generated; else a call */
@@ -63,67 +92,85 @@ static int64_t results(const shape *s)
     return (s->side + 2 * s->pad - s->window) / s->stride + 1;
 }
 
+static int64_t groups(const shape *s)
+{
+    return s->depthwise ? s->c : 1;
+}
+
 static double flops(const shape *s)
 {
     double n = s->side ? (double)(results(s) * results(s)) : (double)s->c;
-    return 2 * n * (double)s->k * (double)(s->side ? s->c * s->window * s->window : s->window);
+    return 2 * n * (double)s->k *
+           (double)(s->side ? s->c / groups(s) * s->window * s->window : s->window);
 }
 
-/* The graph of a fused node that reads panels, as pass pack_weights makes it. */
+/* The contraction with what follows it; passes make the kernel's node of it. */
 static void graph_of(nnc_text *t, const shape *s)
 {
-    const long long n = PANEL_BYTES / 4, c = s->c, k = s->k, w = s->window, h = s->side;
-    nnc_text x = {0}, p = {0};
-    if (h) {
-        nnc_printf(&x, "f32[1,%lld,%lld,%lld]{0,2,3,1}", c, h, h);
-        nnc_printf(&p, "f32[%lld,%lld,%lld,%lld,%lld]", k / n, w, w, c, n);
-    } else {
-        nnc_printf(&x, "f32[%lld,%lld]", c, w);
-        nnc_printf(&p, "f32[%lld,%lld,%lld]", k / n, w, n);
+    const long long c = s->c, k = s->k, w = s->window, h = s->side, p = s->pad;
+    if (!h) {
+        nnc_printf(t,
+            "graph @g {\n%%x = input : f32[%lld,%lld]\n%%w = param : f32[%lld,%lld] = gen(\"w\", "
+            "seed=0, scale=1, shift=0)\n%%y = matmul %%x, %%w\nreturn %%y }",
+            c, w, w, k);
+        return;
     }
-    const char *xs = nnc_text_str(&x), *ps = nnc_text_str(&p);
-    nnc_printf(
-        t, "graph @g {\n%%x = input : %s\n%%p = input : %s\n%%b = input : f32[%lld]\n", xs, ps, k);
-    nnc_printf(t, "%%y = fused %%x, %%p%s {\n%%i = input : %s\n%%q = input : %s\n", h ? ", %b" : "",
-        xs, ps);
-    if (h)
-        nnc_printf(t,
-            "%%c = input : f32[%lld]\n%%t = transpose %%q {perm=[0,4,3,1,2]}\n%%w = reshape %%t "
-            "{shape=[%lld,%lld,%lld,%lld]}\n%%z = conv %%i, %%w, %%c {pads=[%lld,%lld,%lld,%lld], "
-            "strides=[%lld,%lld]}\n%%r = relu %%z\nreturn %%r }\nreturn %%y }",
-            k, k, c, w, w, (long long)s->pad, (long long)s->pad, (long long)s->pad,
-            (long long)s->pad, (long long)s->stride, (long long)s->stride);
-    else
-        nnc_printf(t,
-            "%%t = transpose %%q {perm=[1,0,2]}\n%%w = reshape %%t {shape=[%lld,%lld]}\n"
-            "%%z = matmul %%i, %%w\nreturn %%z }\nreturn %%y }",
-            w, k);
-    nnc_text_deinit(&x);
-    nnc_text_deinit(&p);
+    nnc_printf(t,
+        "graph @g {\n%%x = input : f32[1,%lld,%lld,%lld]{0,2,3,1}\n%%w = param : "
+        "f32[%lld,%lld,%lld,%lld] = gen(\"w\", seed=0, scale=1, shift=0)\n",
+        c, h, h, k, groups(s) > 1 ? 1 : c, w, w);
+    nnc_printf(t,
+        "%%b = param : f32[%lld] = gen(\"b\", seed=0, scale=1, shift=0)\n%%z = conv %%x, %%w, %%b "
+        "{groups=%lld, pads=[%lld,%lld,%lld,%lld], strides=[%lld,%lld]} : "
+        "f32[1,%lld,%lld,%lld]{0,2,3,1}\n%%y = %s %%z\nreturn %%y }",
+        k, (long long)groups(s), p, p, p, p, (long long)s->stride, (long long)s->stride, k,
+        (long long)results(s), (long long)results(s), s->silu ? "silu" : "relu");
+}
+
+/* The node of the contraction, after the passes of a target without oneDNN. */
+static nnc_graph *passed(const shape *s, const nnc_target *t, uint32_t *node, nnc_sink *sink)
+{
+    nnc_text text = {0};
+    nnc_scan scan;
+    nnc_remarks r;
+    graph_of(&text, s);
+    nnc_scan_init(&scan, s->name, nnc_text_str(&text), text.n);
+    nnc_graph *g = nnc_graph_parse(&scan, sink);
+    const nnc_pass_options o = {.level = 2, .target = t};
+    nnc_remarks_init(&r);
+    bool ok = g && nnc_passes_run(&g, &o, &r, sink) == NNC_OK;
+    nnc_remarks_deinit(&r);
+    for (uint32_t i = 0; ok && i < g->n_node; i++)
+        if (nnc_op_class((nnc_op)g->node[i].op) == CL_contract || g->node[i].op == OP_fused)
+            *node = i;
+    nnc_text_deinit(&text);
+    return g;
 }
 
 static bool generate(side *g, const shape *s, const nnc_emitter *e, const nnc_target *t,
     nnc_arena *a, nnc_sink *sink)
 {
-    nnc_text text = {0};
-    nnc_scan scan;
     char *bytes = NULL;
     size_t n = 0;
     const char *why = "";
-    graph_of(&text, s);
-    nnc_scan_init(&scan, s->name, nnc_text_str(&text), text.n);
-    nnc_graph *graph = nnc_graph_parse(&scan, sink);
-    for (uint32_t i = 0; graph && i < graph->n_node; i++)
-        if (graph->node[i].op == OP_fused)
-            g->k = nnc_lower(graph, &graph->node[i], t, a, sink);
+    uint32_t node = 0;
+    nnc_graph *graph = passed(s, t, &node, sink);
+    if (graph)
+        g->k = nnc_lower(graph, &graph->node[node], t, a, sink);
     nnc_object *o = g->k && e->emit(&g->k, 1, t, EMIT_object, &bytes, &n, sink) == NNC_OK
                         ? nnc_object_load(bytes, n, &why)
                         : NULL;
     void *fn = o ? nnc_object_symbol(o, g->k->name) : NULL;
     memcpy(&g->fn, &fn, sizeof fn);
     for (int b = 0, at = 0; g->fn && b < g->k->n_buf; b++)
-        g->args[at++] = memory(g->k->buf[b].numel * 4);
-    nnc_text_deinit(&text);
+        if (g->k->buf[b].role != KB_tmp)
+            g->args[at++] = memory(g->k->buf[b].numel * 4);
+    if (g->fn && show) {
+        nnc_text x = {0};
+        nnc_kernel_print(&x, g->k);
+        fputs(nnc_text_str(&x), stdout);
+        nnc_text_deinit(&x);
+    }
     nnc_graph_destroy(graph);
     nnc_free(bytes);
     nnc_sink_print(sink, stderr);
@@ -132,7 +179,7 @@ static bool generate(side *g, const shape *s, const nnc_emitter *e, const nnc_ta
 
 static nnc_call call_of(const shape *s, int threads)
 {
-    nnc_call c = {.groups = 1, .threads = threads};
+    nnc_call c = {.groups = groups(s), .threads = threads};
     if (!s->side) {
         c.kind = CALL_matmul;
         c.src = nnc_type_make(DT_f32, 2, (int64_t[]){s->c, s->window});
@@ -145,7 +192,7 @@ static nnc_call call_of(const shape *s, int threads)
     c.has_bias = true;
     c.src = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->c, s->side, s->side});
     c.dst = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->k, results(s), results(s)});
-    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){s->k, s->c, s->window, s->window});
+    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){s->k, s->c / groups(s), s->window, s->window});
     c.bias = nnc_type_make(DT_f32, 1, &s->k);
     nnc_type_channels_last(&c.src);
     nnc_type_channels_last(&c.dst);
@@ -155,7 +202,8 @@ static nnc_call call_of(const shape *s, int threads)
         c.dilation[d] = 1;
         c.pad_lo[d] = c.pad_hi[d] = s->pad;
     }
-    c.post[c.n_post++] = (nnc_post){.kind = PO_relu};
+    if (!s->depthwise) /* its fast implementation has none */
+        c.post[c.n_post++] = (nnc_post){.kind = s->silu ? PO_silu : PO_relu};
     return c;
 }
 
@@ -163,11 +211,17 @@ static bool call(side *l, const shape *s, const nnc_engine *e)
 {
     nnc_call c[2] = {call_of(s, l->threads), {.kind = CALL_pack, .threads = l->threads}};
     nnc_plan p = {.call = c, .n_call = 2, .threads = l->threads};
-    nnc_choice choice;
+    nnc_choice choice = {0};
     void *h, *wei = memory(nnc_type_bytes(&c[0].wei));
-    c[0].packed = true;
-    if (e->choose(&c[0], &choice, NULL) != NNC_OK || !choice.ok)
+    for (int packed = 1; packed >= 0 && !choice.ok; packed--) {
+        c[0].packed = packed;
+        if (e->choose(&c[0], &choice, NULL) != NNC_OK)
+            return false;
+    }
+    if (!choice.ok) {
+        fprintf(stderr, "%s: %s\n", s->name, choice.reason ? choice.reason : "failed");
         return false;
+    }
     c[0].packed = choice.packed_bytes > 0;
     c[0].packed_bytes = choice.packed_bytes;
     c[0].work_bytes = choice.workspace_bytes;
@@ -218,7 +272,8 @@ int main(int argc, char **argv)
     nnc_sink *sink = nnc_sink_create();
     nnc_target t;
     double sum = 0;
-    if (!e || !engine || !sink || nnc_target_host(&t, threads, true, true, sink) != NNC_OK) {
+    show = argc > 3;
+    if (!e || !engine || !sink || nnc_target_host(&t, threads, false, true, sink) != NNC_OK) {
         fprintf(stderr, "needs LLVM and oneDNN: %s\n", why);
         return 5;
     }

@@ -65,6 +65,7 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     enum {
         FEW_ROWS =
             8, /* of a product: the weights are read once, along the sum (nnc_product_strips) */
+        LONG_SUM = 256, /* of which combining a vector's lanes is a small part */
         MANY_ROWS = 32, /* copying the weights at each run takes a fraction of the product */
     };
     const nnc_type *w = nnc_typeof(p->g, v);
@@ -74,17 +75,21 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     if (n->in[0] == n->in[1])
         return "its source is its weights, too";
     int64_t groups = nnc_attr_int(n, AT_groups, 1);
-    if (groups > 1 && !panel(p, (nnc_dtype)w->dtype, w->dim[0] / groups))
+    bool depthwise = groups == w->dim[0] && w->dim[1] == 1;
+    if (groups > 1 && !depthwise && !panel(p, (nnc_dtype)w->dtype, w->dim[0] / groups))
         return "a group's outputs are no whole vectors";
     if (w->rank + 1 > NNC_MAX_RANK || !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
         return "its weights are not row-major";
     for (int d = 0; n->op == OP_matmul && d < w->rank - 2; d++)
         matrices *= w->dim[d];
-    int64_t rows =
-        n->op == OP_conv ? MANY_ROWS : nnc_type_numel(y) / (y->dim[y->rank - 1] * matrices);
+    int64_t rows = nnc_type_numel(y) / (y->dim[n->op == OP_conv ? 1 : y->rank - 1] * matrices);
+    bool along = n->op == OP_linear || nnc_attr_int(n, AT_transpose_b, 0) ||
+                 (n->op == OP_conv && groups == 1 && nnc_type_numel(w) == w->dim[0] * w->dim[1]);
+    int64_t sum = n->op == OP_matmul ? w->dim[w->rank - 1] : w->dim[1];
+
     if (!edit_static(p, v) && (n->op == OP_conv || rows < MANY_ROWS))
         return "its weights are computed at run time";
-    if (rows <= FEW_ROWS && (n->op == OP_linear || nnc_attr_int(n, AT_transpose_b, 0)))
+    if (rows <= FEW_ROWS && along && sum >= LONG_SUM)
         return "so few rows read each weight once, as it lies";
     return NULL;
 }

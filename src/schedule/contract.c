@@ -84,11 +84,12 @@ static bool find_product(const nnc_kernel *k, product *p)
     return true;
 }
 
-/* The outer axis along which weights and all results lie and that the source does not see, or -1. */
+/* The outer axis along which weights and all results lie, and the source, too, or which it does not see, or -1. */
 static int weights_axis(const nnc_kernel *k, const product *p)
 {
     for (int a = 0; a < k->n_outer; a++) {
-        bool ok = k->ins[p->w].at.k[a] == 1 && !(p->xs >> a & 1) && k->axis[a].extent >= 4;
+        bool ok = k->ins[p->w].at.k[a] == 1 && (k->ins[p->x].at.k[a] == 1 || !(p->xs >> a & 1)) &&
+                  k->axis[a].extent >= 4;
         for (int i = 0; i < k->n_ins && ok; i++)
             if (k->ins[i].op == KO_store)
                 ok = k->ins[i].at.k[a] == 1;
@@ -122,11 +123,12 @@ static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bit
     return n > *lanes ? 2 : 1;
 }
 
-/* Neighbours at once: as many accumulators as registers hold beside the weights and one value of the source, in strips of one length. */
-static int neighbours(int64_t extent, int vectors, int bits)
+/* Neighbours at once: as many accumulators as registers hold beside the weights and one value of the source, in strips of one length.
+ * `each`: the source differs along the vector axis, so that its vectors need registers as well. */
+static int neighbours(int64_t extent, int vectors, int bits, bool each)
 {
     int registers = bits >= 512 ? 32 : 16;
-    int64_t most = nnc_min64((registers - vectors - 1) / vectors, NNC_STRIP);
+    int64_t most = nnc_min64((registers - vectors - 1) / vectors / (each ? 2 : 1), NNC_STRIP);
     return (int)nnc_ceildiv(extent, nnc_ceildiv(extent, most));
 }
 
@@ -231,7 +233,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
     if (k->axis[v].extent > lanes * vectors)
         ok = ok && nnc_sched_put(s, KD_tile, v, lanes * vectors);
     if (u >= 0) {
-        int n = neighbours(k->axis[u].extent, vectors, bits);
+        int n = neighbours(k->axis[u].extent, vectors, bits, p.xs >> v & 1);
         ok = ok && tile_source(k, &p, u, n, t);
         if (n > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);

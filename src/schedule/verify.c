@@ -40,7 +40,6 @@ static bool axes_ok(const nnc_kernel *k)
     }
     uint32_t all = (1u << k->n_outer) - 1, v = seen[KD_vector];
     return !(v & (v - 1)) && (!seen[KD_order] || seen[KD_order] == all) &&
-           !(seen[KD_unroll] & (seen[KD_unroll] - 1)) &&
            !(seen[KD_transpose] & (seen[KD_transpose] - 1)) &&
            !((seen[KD_unroll] | seen[KD_transpose]) & v);
 }
@@ -66,10 +65,10 @@ static bool squares_ok(const nnc_kernel *k, int v)
            tiles(k) == 1u << a;
 }
 
-static bool unroll_ok(const nnc_kernel *k, int v)
+/* May axis a be unrolled, beside vector axis v? */
+static bool unroll_ok(const nnc_kernel *k, int v, int a)
 {
     const nnc_kschedule *s = &k->sched;
-    int a = nnc_sched_axis(s, KD_unroll);
     int64_t n = nnc_sched_n(s, KD_unroll, a);
     for (int m = k->n_outer; m < k->n_axis; m++)
         if (k->axis[m].kind == KA_map)
@@ -93,8 +92,9 @@ static const char *schedule_wrong(const nnc_kernel *k)
         return "the schedule contradicts the axes";
     if (nnc_sched_has(s, KD_transpose) && !squares_ok(k, v))
         return "the schedule's tile does not fit the axes";
-    if (nnc_sched_has(s, KD_unroll) && !unroll_ok(k, v))
-        return "only an outer axis beside the vector axis, tiled by a multiple, is unrolled";
+    for (int a = 0; a < k->n_outer; a++)
+        if (nnc_sched_n(s, KD_unroll, a) > 0 && !unroll_ok(k, v, a))
+            return "only an outer axis beside the vector axis, tiled by a multiple, is unrolled";
     for (int a = k->n_outer; a < k->n_axis; a++) {
         int64_t n = nnc_sched_n(s, KD_tile, a);
         if (n > NNC_KBLOCK || (n > 0 && !nnc_kernel_blocked_ok(k)))

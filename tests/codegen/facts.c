@@ -467,6 +467,32 @@ TEST(contraction_schedules)
     }
 }
 
+/* Products of few rows whose weights lie along the sum: vectors along it, all rows and as many outputs as registers hold at once. */
+TEST(few_rows_schedules)
+{
+    static const struct {
+        int bits, rows, columns, sums;
+    } at[] = {{512, 1, 40, 4}, {512, 5, 40, 20}, {512, 8, 40, 16}, {256, 8, 40, 8}, {256, 2, 39, 6},
+        {512, 11, 40, 4}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        nnc_target t = ck_target;
+        char text[160];
+        int n = 0;
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%d,640]\n%%w = input : f32[%d,640]\n"
+            "%%y = linear %%x, %%w\nreturn %%y }",
+            at[i].rows, at[i].columns);
+        t.vector_bits = at[i].bits;
+        lowered l = lower_for(text, &t);
+        for (int k = 0; l.k && k < l.k->n_ins; k++)
+            n += l.k->ins[k].op == KO_reduce;
+        CHECK_INT(n, at[i].sums);
+        if (l.k)
+            CHECK(nnc_sched_vec(&l.k->sched) >= l.k->n_outer);
+        end(&l);
+    }
+}
+
 /* Sums over columns read along memory by blocks of rows: as many pieces as threads, not wider than
  * the nearest cache. Short sums, and those that need places, go column by column. */
 TEST(column_schedules)

@@ -207,8 +207,8 @@ static double gelu_error(nnc_dtype d, const uint16_t *x, const uint16_t *y, int 
     return worst;
 }
 
-/* Of -inf it is NaN, as in the frameworks: -inf * 0. Small results keep their digits, and where e^(-x^2) vanishes so do they. */
-static void contraction(const nnc_emitter *e, const char *text, bool blocked)
+/* One contraction, alone or fused. `blocked`: is it in strips? -1: either. */
+static void contraction(const nnc_emitter *e, const char *text, int blocked)
 {
     set s = {.n = 0};
     nnc_scan scan;
@@ -221,7 +221,7 @@ static void contraction(const nnc_emitter *e, const char *text, bool blocked)
             s.k[s.n++] = nnc_lower(g, &g->node[i], kb_host(), &s.arena, test_sink);
     CHECK_INT(s.n, 1);
     terms = 64;
-    if (s.n == 1)
+    if (s.n == 1 && blocked >= 0)
         CHECK_INT(nnc_sched_has(&s.k[0]->sched, KD_unroll), blocked);
     if (s.n != 1 || !run_set(&s, e, 3))
         test_fail(__FILE__, __LINE__, "%s", text);
@@ -273,7 +273,9 @@ TEST(contractions)
             true},
         {"%x = input : f32[1,300,8,8]{0,2,3,1}\n%w = input : f32[16,300,3,3]{2,3,1,0}\n"
          "%y = conv %x, %w {pads=[1,1,1,1]}",
-            true}};
+            true},
+        {"%x = input : f32[5,700]\n%w = input : f32[24,700]\n%y = linear %x, %w", false},
+        {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false}};
     const nnc_emitter *e = kb_emitter();
     for (size_t i = 0; e && i < NNC_COUNT(at); i++) {
         char text[900];
@@ -282,6 +284,47 @@ TEST(contractions)
     }
 }
 
+/* Drawn convolutions, dense and depthwise: strips with and without borders, ends of every length, several blocks of the source. */
+TEST(drawn_convolutions)
+{
+    const nnc_emitter *e = kb_emitter();
+    uint64_t key = nnc_rng_key("drawn convolutions", test_seed), at = 0;
+    for (int i = 0; e && i < 60; i++) {
+        int r[10];
+        char text[500];
+        for (size_t k = 0; k < NNC_COUNT(r); k++)
+            r[k] = (int)(nnc_rng_u32(key, at++) % 1000);
+        bool each = i % 2;
+        const char *type = i % 5 == 4 ? "f64" : "f32";
+        int c = each ? 4 + r[0] % 70 : 1 + r[0] % 20, out = each ? c : 4 + r[1] % 70;
+        int window = 1 + r[2] % 5, stride = 1 + r[3] % 3, pad = r[4] % 4, dilation = 1 + r[5] % 2;
+        int h = dilation * (window - 1) + 1 + r[6] % 9, w = dilation * (window - 1) + 1 + r[7] % 60;
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : %s[%d,%d,%d,%d]{0,2,3,1}\n%%w = input : "
+            "%s[%d,%d,%d,%d]{2,3,1,0}\n%%y = conv %%x, %%w {groups=%d, strides=[%d,%d], "
+            "dilations=[%d,%d], pads=[%d,%d,%d,%d]}\nreturn %%y }",
+            type, 1 + r[8] % 2, c, h, w, type, out, each ? 1 : c, window, window, each ? c : 1,
+            stride, stride, dilation, dilation, pad, pad, r[9] % 3, pad);
+        contraction(e, text, -1);
+    }
+}
+
+/* An epilogue too long for strips: point by point. */
+TEST(contraction_with_a_long_epilogue)
+{
+    const nnc_emitter *e = kb_emitter();
+    nnc_text t = {0};
+    nnc_puts(&t, "graph @t {\n%x = input : f32[37,50]\n%w = input : f32[50,40]\n%y = fused %x, %w "
+                 "{\n%a = input : f32[37,50]\n%b = input : f32[50,40]\n%z0 = matmul %a, %b\n");
+    for (int i = 0; i < 200; i++)
+        nnc_printf(&t, "%%z%d = %s %%z%d\n", i + 1, i % 2 ? "floor" : "neg", i);
+    nnc_puts(&t, "return %z200 }\nreturn %y }");
+    if (e)
+        contraction(e, nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+}
+
+/* Of -inf it is NaN, as in the frameworks: -inf * 0. Small results keep their digits, and where e^(-x^2) vanishes so do they. */
 TEST(gelu_of_every_16_bit_number)
 {
     enum { N = 65536 };

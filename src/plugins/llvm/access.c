@@ -483,7 +483,9 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
     }
     v = ll_from_memory(m, v, d);
     V ok = and_(m, lane, uni);
-    return ok ? ll_select(m, ok, v, fill) : v;
+    bool zero = (stride || lanes_index) && LLVMIsConstant(fill) &&
+                LLVMIsNull(fill); /* as the lanes that are not read */
+    return ok && !zero ? ll_select(m, ok, v, fill) : v;
 }
 
 /* ---- stores

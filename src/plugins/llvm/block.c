@@ -1,6 +1,7 @@
-/* plugins/llvm/block.c -- register blocks. A kernel with `unroll a n` becomes two kernels that are emitted one after the other: of the
- * axis' whole strips of n neighbours, each strip one point with n accumulators (schedule/strip.c), and of the points that are left, one
- * strip as well. So the code of whole strips asks for no ends. */
+/* plugins/llvm/block.c -- register blocks. Along an axis with `unroll a n` a kernel becomes several that are emitted one after the other:
+ * whole strips of n neighbours, each strip one point with n accumulators (schedule/strip.c), and the points that are left as one shorter
+ * strip, so that the code of whole strips asks for no ends. Where each step of the sum would ask for the edges of the source, strips
+ * that see none of them are kernels of their own as well. A second unrolled axis divides each of these kernels in turn. */
 #include "plugins/llvm/internal.h"
 
 #include <string.h>
@@ -29,88 +30,133 @@ static nnc_kernel *cut(
     return strip > 1 && !nnc_kernel_strip(c, a, strip, mem) ? NULL : c;
 }
 
+/* The axis to be unrolled next, or -1. */
+static int unrolled(const ll_emit *e)
+{
+    const nnc_kschedule *s = &e->k->sched;
+    for (int i = 0; i < s->n; i++)
+        if (s->d[i].what == KD_unroll && !(e->stripped >> s->d[i].axis & 1))
+            return s->d[i].axis;
+    return -1;
+}
+
+/* Is the load's guard asked in each step of the sum, or in each of a few? */
+static bool asks(const nnc_kernel *k, const nnc_kins *in)
+{
+    enum { FEW = 16 };
+    int v = nnc_sched_vec(&k->sched), last = k->n_axis - 1;
+    return in->op == KO_load && in->n_guard > 0 &&
+           (in->at.k[v] != 0 || last < k->n_outer || k->axis[last].extent < FEW);
+}
+
+/* The points *lo <= i < *hi of axis a at which such guards that see the axis hold, whatever the other axes are. */
+static void inner_points(const nnc_kernel *k, int a, int64_t *lo, int64_t *hi)
+{
+    *lo = 0;
+    *hi = k->axis[a].extent;
+    for (int i = 0; i < k->n_ins; i++)
+        for (int g = 0; g < k->ins[i].n_guard && asks(k, &k->ins[i]); g++) {
+            const nnc_kguard *q = &k->ins[i].guard[g];
+            nnc_affine rest = q->e;
+            int64_t step = rest.k[a];
+            rest.k[a] = 0;
+            nnc_span s = nnc_affine_span(k, &rest);
+            if (step <= 0 || !s.ok)
+                continue;
+            *lo = nnc_max64(*lo, nnc_ceildiv(q->lo - s.lo, step));
+            *hi = nnc_min64(*hi, nnc_ceildiv(q->hi - s.hi, step));
+        }
+}
+
+/* Adds the part of strips from .. to - 1, of n points each, or of one strip of n points. False: out of memory. */
+static bool add_part(
+    ll_emit *e, int a, int64_t from, int64_t to, int64_t each, int64_t n, nnc_arena *mem)
+{
+    ll_strips *p = &e->part[e->n_part];
+    if (from >= to)
+        return true;
+    nnc_kernel *c = cut(e->k, a, from * each, (to - from) * n, (int)n, mem);
+    p->e = ARENA_NEW(mem, ll_emit, 1);
+    if (!c || !p->e)
+        return false;
+    e->n_part++;
+    p->from = from;
+    p->to = to;
+    p->each = c->axis[a].extent / (to - from); /* 1, but where a body was too long for strips */
+    *p->e = *e;
+    p->e->n_part = 0;
+    p->e->stripped |= 1u << a;
+    p->e->k = c;
+    return ll_open(p->e, mem) && ll_block_open(p->e, mem);
+}
+
 bool ll_block_open(ll_emit *e, nnc_arena *mem)
 {
     const nnc_kernel *k = e->k;
-    int a = nnc_sched_axis(&k->sched, KD_unroll);
+    int a = unrolled(e);
     if (a < 0)
         return true;
-    int64_t n = nnc_sched_n(&k->sched, KD_unroll, a), full = k->axis[a].extent / n;
-    int64_t from[2] = {0, full * n}, count[2] = {full * n, k->axis[a].extent - full * n};
-    for (int p = 0; p < 2; p++) {
-        if (count[p] == 0)
-            continue;
-        nnc_kernel *c = cut(k, a, from[p], count[p], (int)(p ? count[p] : n), mem);
-        ll_emit *part = ARENA_NEW(mem, ll_emit, 1);
-        if (!c || !part)
-            return false;
-        if (c->axis[a].extent !=
-            (p ? 1 : full)) { /* too long for strips: point by point, without */
-            e->part[0] = NULL;
-            return true;
-        }
-        *part = *e;
-        part->part[0] = NULL;
-        part->k = c;
-        e->part[p] = part;
-        if (!ll_open(part, mem))
-            return false;
-    }
-    return true;
+    int64_t n = nnc_sched_n(&k->sched, KD_unroll, a), full = k->axis[a].extent / n, lo, hi;
+    inner_points(k, a, &lo, &hi);
+    lo = nnc_min64(nnc_ceildiv(lo, n), full);
+    hi = nnc_min64(hi / n, full);
+    if (hi - lo < 1 || (lo == 0 && hi == full))
+        lo = hi = full;
+    return add_part(e, a, 0, lo, n, n, mem) && add_part(e, a, lo, hi, n, n, mem) &&
+           add_part(e, a, hi, full, n, n, mem) &&
+           add_part(e, a, full, nnc_ceildiv(k->axis[a].extent, n), n, k->axis[a].extent % n, mem);
 }
 
-static void run_part(ll_emit *e, int p, int a, V strip, const V *index)
+static void run_part(ll_emit *e, ll_emit *part, int a, V strip, const V *index)
 {
-    ll_emit *part = e->part[p];
     memcpy(part->axis, e->axis, sizeof e->axis);
     memset(part->sum, 0, sizeof part->sum);
     part->axis[a] = strip;
     part->args = e->args;
     part->stream = e->stream;
     part->narrow = e->narrow;
-    ll_vectors(part, index);
+    if (part->n_part)
+        ll_block_run(part, index);
+    else
+        ll_vectors(part, index);
     e->oom |= part->oom;
-}
-
-/* Code that runs where `yes`: positioned in it; returns the block behind it. */
-static LLVMBasicBlockRef where(ll_mod *m, V yes)
-{
-    LLVMBasicBlockRef body = ll_block(m, "rest"), next = ll_block(m, "");
-    LLVMBuildCondBr(m->b, yes, body, next);
-    LLVMPositionBuilderAtEnd(m->b, body);
-    return next;
-}
-
-static void leave(ll_mod *m, LLVMBasicBlockRef next)
-{
-    LLVMBuildBr(m->b, next);
-    LLVMPositionBuilderAtEnd(m->b, next);
 }
 
 void ll_block_run(ll_emit *e, const V *index)
 {
     ll_mod *m = e->m;
     const nnc_kschedule *s = &e->k->sched;
-    int a = nnc_sched_axis(s, KD_unroll);
-    int64_t n = nnc_sched_n(s, KD_unroll, a), full = e->k->axis[a].extent / n;
-    int64_t tile = nnc_sched_n(s, KD_tile, a) / n, blocks = nnc_kernel_blocks(e->k, a);
-    LLVMBasicBlockRef next = NULL;
-    if (e->part[0]) {
-        V from = LLVMBuildNSWMul(m->b, index[a], ll_i64(m, tile), "");
-        V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, tile), ""), ll_i64(m, full)};
-        to[0] = full % tile ? ll_call(m, "llvm.smin", m->i64, to, 2) : to[0];
-        if (full <= (blocks - 1) * tile) /* the last block may have no whole strip */
-            next = where(m, LLVMBuildICmp(m->b, LLVMIntSLT, from, ll_i64(m, full), ""));
-        ll_loop l;
-        ll_loop_begin(m, &l, from, to[0], ll_i64(m, 1), NULL, NULL, 0);
-        run_part(e, 0, a, l.i, index);
-        ll_loop_end(m, &l);
-        if (next)
-            leave(m, next);
+    int a = unrolled(e);
+    int64_t n = nnc_sched_n(s, KD_unroll, a), tile = nnc_sched_n(s, KD_tile, a) / n;
+    bool whole = nnc_kernel_blocks(e->k, a) == 1;
+    V first = whole ? NULL : LLVMBuildNSWMul(m->b, index[a], ll_i64(m, tile), "");
+    for (int i = 0; i < e->n_part; i++) {
+        const ll_strips *p = &e->part[i];
+        V from[2] = {first, ll_i64(m, p->from)}, to[2] = {NULL, ll_i64(m, p->to)};
+        LLVMBasicBlockRef next = NULL;
+        if (!whole) { /* the strips of the block that are the part's */
+            to[0] = LLVMBuildNSWAdd(m->b, first, ll_i64(m, tile), "");
+            from[1] = p->from ? ll_call(m, "llvm.smax", m->i64, from, 2) : first;
+            to[1] = ll_call(m, "llvm.smin", m->i64, to, 2);
+            LLVMBasicBlockRef body = ll_block(m, "part");
+            next = ll_block(m, "");
+            LLVMBuildCondBr(m->b, LLVMBuildICmp(m->b, LLVMIntSLT, from[1], to[1], ""), body, next);
+            LLVMPositionBuilderAtEnd(m->b, body);
+        }
+        V back = ll_i64(m, -p->from), each = ll_i64(m, p->each);
+        from[1] = LLVMBuildNSWMul(m->b, LLVMBuildNSWAdd(m->b, from[1], back, ""), each, "");
+        to[1] = LLVMBuildNSWMul(m->b, LLVMBuildNSWAdd(m->b, to[1], back, ""), each, "");
+        if (p->to - p->from == 1 && p->each == 1) {
+            run_part(e, p->e, a, ll_i64(m, 0), index);
+        } else {
+            ll_loop l;
+            ll_loop_begin(m, &l, from[1], to[1], ll_i64(m, 1), NULL, NULL, 0);
+            run_part(e, p->e, a, l.i, index);
+            ll_loop_end(m, &l);
+        }
+        if (next) {
+            LLVMBuildBr(m->b, next);
+            LLVMPositionBuilderAtEnd(m->b, next);
+        }
     }
-    if (!e->part[1])
-        return;
-    next = where(m, LLVMBuildICmp(m->b, LLVMIntEQ, index[a], ll_i64(m, blocks - 1), ""));
-    run_part(e, 1, a, ll_i64(m, 0), index);
-    leave(m, next);
 }

@@ -124,6 +124,11 @@ enum ll_phase {
 };
 
 typedef struct ll_emit ll_emit;
+typedef struct ll_strips { /* strips from .. to - 1 of an unrolled axis */
+    ll_emit *e;       /* their kernel, whose axis begins at the first of them */
+    int64_t from, to, each; /* each: points of that axis for a strip */
+} ll_strips;
+
 struct ll_emit {
     ll_mod *m;
     const nnc_kernel *k;
@@ -135,7 +140,9 @@ struct ll_emit {
     V *given;       /* by instruction: a load's value made elsewhere, or NULL */
     V *base;        /* by instruction: its guarded load's address at place 0 of the innermost axis (ll_hoist), or NULL */
     int base_axis;
-    ll_emit *part[2]; /* of a kernel with `unroll`: its whole strips, and the rest of the axis; NULL: there is none */
+    uint32_t stripped; /* unrolled axes that k has in strips already */
+    int n_part;
+    ll_strips part[4]; /* of a kernel with an unrolled axis beyond these, in order along it */
     V args;         /* the pointer array: readable memory, whatever the kernel */
     V *buf;         /* base pointers */
     V *val;         /* by instruction */
@@ -176,7 +183,7 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 void ll_stages(ll_emit *e); /* all stages at the current place */
 void ll_vectors(ll_emit *e, const V *index); /* a unit's vectors; index[]: the numbers of its blocks */
 bool ll_open(ll_emit *e, nnc_arena *a);       /* the state of e->k; false: out of memory */
-/* block.c: the parts of a kernel with `unroll` (false: out of memory); the unit's strips, then the rest of the axis. */
+/* block.c: the parts of a kernel with `unroll` (false: out of memory); the unit's strips. */
 bool ll_block_open(ll_emit *e, nnc_arena *a);
 void ll_block_run(ll_emit *e, const V *index);
 /* tile.c: chunk number `chunk` of the vector axis by block number `block` of the tile axis */

@@ -660,7 +660,7 @@ static void run_tiles(ll_emit *e, const V *index, int a)
             break;
     }
     if (a == k->n_outer) {
-        if (e->part[0] || e->part[1])
+        if (e->n_part)
             ll_block_run(e, index);
         else
             ll_vectors(e, index);
