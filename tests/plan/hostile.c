@@ -103,6 +103,37 @@ static void drop_waits(nnc_plan *p)
         }
 }
 
+static const char residual[] = "graph @t {\n"
+                               "%x = input : f32[1,8,16,16]\n"
+                               "%w = param : f32[8,8,1,1] = gen(\"w\", seed=1, scale=0.1)\n"
+                               "%h = exp %x loc \"/h\"\n"
+                               "%f = fused %x, %w, %h {\n"
+                               "  %1 = input : f32[1,8,16,16]\n"
+                               "  %2 = input : f32[8,8,1,1]\n"
+                               "  %3 = input : f32[1,8,16,16]\n"
+                               "  %c = conv %1, %2\n"
+                               "  %4 = add %3, %c\n"
+                               "  return %4\n"
+                               "} loc \"/sum\"\n"
+                               "return %f as \"y\" }";
+
+/* What a call sums in place is no argument, and read all the same. */
+TEST(hostile_sum_in_place)
+{
+    fake_in_place = true;
+    nnc_plan *p = help_plan_text(residual, 1, 1);
+    fake_in_place = false;
+    if (p) {
+        help_check(p);
+        int h = at(p, "/h"), f = at(p, "/sum");
+        nnc_cmd c = p->cmd[h];
+        p->cmd[h] = p->cmd[f];
+        p->cmd[f] = c;
+        rejected(p, "is read before it is written");
+    }
+    nnc_plan_destroy(p);
+}
+
 TEST(hostile_memory)
 {
     LIE(1, "is read before it is written", p->cmd[at(p, "/r")].arg[0] = p->cmd[at(p, "/a")].arg[2]);
@@ -121,6 +152,36 @@ TEST(hostile_memory)
     LIE(1, "written over an operand of the same command",
         p->tensor[p->cmd[at(p, "/m")].arg[1]].offset = p->tensor[p->cmd[at(p, "/m")].arg[0]].offset;
         p->device[0].arena_bytes += 1 << 20);
+}
+
+/* Every tensor laid over every other: whatever the verifier says of memory is said of one of these. */
+TEST(hostile_overlaps)
+{
+    static const char *const says[] = {"is written over memory that another stream may still use",
+        "is an input, but its memory was given to another",
+        "is an output, but is not there at the end",
+        "is read after its memory was given to another", "is written over an operand"};
+    static const char apart[] =
+        "graph @t {\n%x = input : f32[64]\n%y = exp %x\n%z = sin %x\nreturn %y, %z }";
+    int said[NNC_COUNT(says)] = {0}, n = 2, accepted = 0;
+    for (int t = 0; t < n; t++)
+        for (int k = 0; k < 4 * n; k++) {
+            nnc_plan *p = help_plan_text(k / 2 % 2 ? apart : net, 1 + k % 2, 1);
+            if (!p)
+                break;
+            n = p->n_tensor > n ? p->n_tensor : n;
+            p->tensor[k / 4 % p->n_tensor].offset = p->tensor[t % p->n_tensor].offset;
+            p->device[0].arena_bytes += 1 << 20;
+            nnc_sink_clear(test_sink);
+            accepted += nnc_plan_verify(p, test_sink) == NNC_OK;
+            for (size_t i = 0; i < NNC_COUNT(says); i++)
+                said[i] += test_has_diag(says[i]);
+            nnc_plan_destroy(p);
+        }
+    CHECK(accepted > 0);
+    for (size_t i = 0; i < NNC_COUNT(says); i++)
+        if (!said[i])
+            test_fail(__FILE__, __LINE__, "never said: %s", says[i]);
 }
 
 static const char stateful[] = "graph @t {\n"

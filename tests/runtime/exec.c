@@ -202,6 +202,24 @@ TEST(exec_rejects_bad_plans)
     CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
     CHECK_DIAG("command 3: it has the wrong number of arguments");
     p->cmd[3].n_arg = 3;
+    for (int k = 0; k < 2; k++) {
+        int32_t arg = p->cmd[3].arg[0];
+        p->cmd[3].arg[0] = k ? p->n_tensor : -1;
+        CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
+        CHECK_DIAG("command 3: an argument does not exist");
+        p->cmd[3].arg[0] = arg;
+        nnc_sink_clear(test_sink);
+    }
+    int32_t init = p->end[SEC_init];
+    p->end[SEC_init] = 0;
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
+    CHECK_DIAG("weights are read in init only");
+    p->end[SEC_init] = init;
+    int streams = p->device[0].streams;
+    p->device[0].streams = 0;
+    CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
+    CHECK_DIAG("device 0 has no stream");
+    p->device[0].streams = streams;
     p->cmd[4].stream = 1;
     CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_BUG);
     p->cmd[4].stream = 0;
@@ -212,6 +230,23 @@ TEST(exec_rejects_bad_plans)
     CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_DEVICE);
     CHECK_DIAG("'warp'");
     CHECK(e == NULL);
+    plan_free(p);
+}
+
+TEST(exec_downloads_parts_that_are_there)
+{
+    nnc_plan *p = plan_line();
+    nnc_exec *e;
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    char part[16];
+    CHECK_OK(nnc_exec_create(p, &o, &e, test_sink));
+    const int64_t n = 4 * VALUES,
+                  wrong[][2] = {{-4, 8}, {0, -1}, {n + 1, 0}, {n - 8, 16}, {8, INT64_MAX}};
+    for (size_t i = 0; i < NNC_COUNT(wrong); i++)
+        CHECK_INT(nnc_exec_download_part(e, 0, wrong[i][0], wrong[i][1], part), NNC_E_BUG);
+    CHECK_OK(nnc_exec_download_part(e, 0, n - 16, 16, part));
+    CHECK_OK(nnc_exec_sync(e, test_sink));
+    nnc_exec_destroy(e);
     plan_free(p);
 }
 

@@ -332,6 +332,7 @@ TEST(engines_answer_by_rules)
         {"onednn", "s", "onednn computes functions less tightly than --math=exact wants",
             {.dtype = DT_f32, .exact = true}},
         {"onednn", "a", "onednn adds in place only", {.dtype = DT_f32}},
+        {"onednn", "AA", "one sum is in the epilogue already", {.dtype = DT_f32}},
         {"onednn", "r", "onednn fuses epilogues of f32 only", {.dtype = DT_f16}},
         {"onednn", "", "onednn computes floats of 16 and 32 bits only", {.dtype = DT_f64}},
         {"onednn", "", "onednn leaves pooling to generated code", {.kind = ASK_pool}},

@@ -1,0 +1,84 @@
+/* tests/plan/compete.c -- engines compete by the time that they expect: two fake libraries and generated kernels. */
+#include "help.h"
+
+static int64_t first_ns, second_ns;
+
+static nnc_status answer(int64_t ns, const char *reason, nnc_choice *out)
+{
+    *out = (nnc_choice){.ok = ns > 0, .time_ns = ns, .reason = reason};
+    return NNC_OK;
+}
+
+static nnc_status choose_first(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
+{
+    (void)c, (void)sink;
+    return answer(first_ns, first_ns ? "quick:one" : "not today", out);
+}
+
+static nnc_status choose_second(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
+{
+    (void)c, (void)sink;
+    return answer(second_ns, "quick:two", out);
+}
+
+static nnc_plan *plan(const char *text, bool kernels)
+{
+    static const nnc_engine first = {.name = "first", .version = "1", .choose = choose_first},
+                            second = {.name = "second", .version = "1", .choose = choose_second};
+    const nnc_engine *engines[] = {&first, &second, &fake_kernels};
+    nnc_target t;
+    help_target(&t, 4);
+    t.n_engines = 3;
+    t.engine[0] = (nnc_target_engine){.name = "first", .efficiency = 0.9};
+    t.engine[1] = (nnc_target_engine){.name = "second", .efficiency = 0.9};
+    t.engine[2] = (nnc_target_engine){.name = "interp"};
+    if (kernels)
+        t.engine[t.n_engines++] = (nnc_target_engine){.name = "llvm", .efficiency = 0.9};
+    const nnc_plan_options o = {
+        .target = &t, .engine = engines, .n_engine = 3, .jobs = 1, .streams = 1, .devices = 1};
+    nnc_graph *g = help_graph(text);
+    nnc_plan *p = NULL;
+    if (g)
+        CHECK_OK(nnc_plan_make(g, &o, &p, test_sink));
+    nnc_graph_destroy(g);
+    return p;
+}
+
+#define PRODUCT(form) \
+    "graph @t {\n%x = input : f32[64,32]\n%w = param : f32[32,32] = gen(\"w\", seed=1, " \
+    "scale=0.1)\n" \
+    "%y = matmul %x, %w" form " loc \"/y\"\nreturn %y }"
+
+TEST(engines_compete)
+{
+    static const struct {
+        const char *text;
+        int64_t first, second;
+        bool kernels;
+        const char *winner, *reason; /* the winner NULL: a generated kernel */
+    } cases[] = {
+        {PRODUCT(""), 2000, 3000, false, "first", "quick:one, 2.0 us by estimate (second 3.0 us)"},
+        {PRODUCT(""), 3000, 2000, false, "second", "quick:two, 2.0 us by estimate (first 3.0 us)"},
+        {PRODUCT(""), 2000, 2000, false, "first", "quick:one, 2.0 us by estimate (second 2.0 us)"},
+        {PRODUCT(""), 0, 2000, false, "second", "quick:two"},
+        {PRODUCT(""), 1, 2, true, "first",
+            "quick:one, 0.0 us by estimate (second 0.0 us, a generated kernel"},
+        {PRODUCT(""), 500000000, 400000000, true, NULL, "interpreted"},
+        {PRODUCT(" {transpose_b=1}"), 500000000, 400000000, true, "second", "quick:two"},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        first_ns = cases[i].first;
+        second_ns = cases[i].second;
+        nnc_plan *p = plan(cases[i].text, cases[i].kernels);
+        const nnc_cmd *c = p ? help_cmd(p, "/y") : NULL;
+        if (c) {
+            CHECK_INT(c->kind, cases[i].winner ? CMD_call : CMD_kernel);
+            CHECK_STR(p->engine[c->engine], cases[i].winner ? cases[i].winner : "interp");
+            if (strncmp(c->reason, cases[i].reason, strlen(cases[i].reason)) != 0)
+                CHECK_STR(c->reason, cases[i].reason);
+            if (!strchr(cases[i].reason, ','))
+                CHECK(!strstr(c->reason, "a generated kernel"));
+        }
+        nnc_plan_destroy(p);
+    }
+}
