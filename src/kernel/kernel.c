@@ -131,7 +131,7 @@ nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
             if (q->e.k[a] != 0 && rest.k[a] != 0 && rest.k[a] % q->e.k[a] == 0)
                 m = rest.k[a] / q->e.k[a];
         nnc_affine r = rest;
-        if (m == 0 || q->hi <= q->lo || !subtract(&r, m, &q->e))
+        if (m == 0 || !subtract(&r, m, &q->e))
             continue;
         nnc_span s = span_in(k, &b, &r, -1), own = span_in(k, &b, &q->e, -1);
         int64_t from = own.ok ? nnc_max64(q->lo, own.lo) : q->lo;

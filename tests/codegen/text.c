@@ -100,6 +100,75 @@ TEST(dangerous_text_is_refused)
     refused("outer 8", "outer 4611686018427387903", "too many points");
     refused("reduce 5", "reduce 4611686018427387903", "too many points");
     refused("    %2 = reduce sum f32 %1", "    %2 = not bool %1", "types do not fit");
+    refused("    %2 = reduce sum f32 %1", "    %2 = add f32 %1 %3", "operand is not visible");
+    refused("in f32 40", "in f64 40", "type differs from the buffer's");
+    refused("stage r0 {", "stage i0 r0 {", "axes that are not its own");
+}
+
+TEST(every_instruction_is_in_a_stage)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    nnc_kernel *k = parse(add_text, sizeof add_text - 1, &a);
+    CHECK(k != NULL);
+    if (k) {
+        k->stage[0].post1--;
+        CHECK_INT(nnc_kernel_verify(k, test_sink), NNC_E_BUG);
+    }
+    nnc_arena_deinit(&a);
+}
+
+/* Neighbouring axes become one where every stage, index and guard sees them as one. */
+TEST(axes_that_stay_apart)
+{
+    static const struct {
+        const char *stages;
+        int n_axis;
+    } cases[] = {
+        {"stage r0 r1 { %0 = load f32 x0[i0*20 + r0*5 + r1] %1 = reduce sum f32 %0 post %2 = store "
+         "f32 "
+         "y0[i0] %1 }",
+            2},
+        {"stage r0 r1 { %0 = load f32 x0[i0*20 + r0 + r1*4] %1 = reduce sum f32 %0 post %2 = store "
+         "f32 "
+         "y0[i0] %1 }",
+            3},
+        {"stage r0 r1 { %0 = const f32 0 %1 = load f32 x0[i0*20 + r0*5 + r1] if 0 <= r1 + -1 < 2 "
+         "else %0 "
+         "%2 = reduce sum f32 %1 post %3 = store f32 y0[i0] %2 }",
+            3},
+        {"stage r0 r1 { %0 = index i64 r1 %1 = load f32 x0[i0*20 + r0*5 + r1] %2 = cast f32 f32 %0 "
+         "%3 = "
+         "add f32 %1 %2 %4 = reduce sum f32 %3 post %5 = store f32 y0[i0] %4 }",
+            3},
+        {"stage r0 { %0 = load f32 x0[i0] %1 = reduce sum f32 %0 post } stage r1 { %2 = load f32 "
+         "x0[i0] %3 = "
+         "reduce prod f32 %2 post %4 = add f32 %1 %3 %5 = store f32 y0[i0] %4 }",
+            3},
+    };
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_arena a;
+        nnc_text t = {0};
+        nnc_scan s;
+        nnc_arena_init(&a, 0);
+        nnc_printf(&t,
+            "kernel k_test { axis i0 outer 8 axis r0 reduce 4 axis r1 reduce 5 buf x0 in f32 160 "
+            "buf y0 out "
+            "f32 8 %s }",
+            cases[i].stages);
+        nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
+        nnc_kernel *k = nnc_kernel_parse(&s, &a, test_sink);
+        CHECK(k != NULL);
+        if (k) {
+            nnc_kernel_merge_axes(k);
+            CHECK_INT(k->n_axis, cases[i].n_axis);
+            CHECK_OK(nnc_kernel_verify(k, test_sink));
+        } else {
+            nnc_sink_print(test_sink, stderr);
+        }
+        nnc_text_deinit(&t);
+        nnc_arena_deinit(&a);
+    }
 }
 
 /* Damaged text is refused or read as a kernel that verifies: never a crash (and, under the
