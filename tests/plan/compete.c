@@ -28,12 +28,11 @@ static nnc_plan *plan(const char *text, bool kernels)
     const nnc_engine *engines[] = {&first, &second, &fake_kernels};
     nnc_target t;
     help_target(&t, 4);
-    t.n_engines = 3;
+    t.n_engines = 2;
     t.engine[0] = (nnc_target_engine){.name = "first", .efficiency = 0.9};
     t.engine[1] = (nnc_target_engine){.name = "second", .efficiency = 0.9};
-    t.engine[2] = (nnc_target_engine){.name = "interp"};
     if (kernels)
-        t.engine[t.n_engines++] = (nnc_target_engine){.name = "llvm", .efficiency = 0.9};
+        t.engine[t.n_engines++] = (nnc_target_engine){.name = "interp", .efficiency = 0.9};
     const nnc_plan_options o = {
         .target = &t, .engine = engines, .n_engine = 3, .jobs = 1, .streams = 1, .devices = 1};
     nnc_graph *g = help_graph(text);
