@@ -50,22 +50,22 @@ static void onednn_unload(void *handle)
     e->unload(handle);
 }
 
-static int64_t onednn_watch_bytes(const void *handle)
+static bool onednn_watch_wanted(const void *handle)
 {
-    return onednn(NULL)->watch->bytes(handle);
+    return onednn(NULL)->watch->wanted(handle);
 }
 
-static bool onednn_watch_begin(int threads, int64_t bytes)
+static void onednn_watch_begin(void)
 {
-    return onednn(NULL)->watch->begin(threads, bytes);
+    onednn(NULL)->watch->begin();
 }
 
-static bool onednn_watch_end(int threads)
+static bool onednn_watch_end(void)
 {
-    return onednn(NULL)->watch->end(threads);
+    return onednn(NULL)->watch->end();
 }
 
-static const nnc_watch onednn_watch = {onednn_watch_bytes, onednn_watch_begin, onednn_watch_end};
+static const nnc_watch onednn_watch = {onednn_watch_wanted, onednn_watch_begin, onednn_watch_end};
 static const nnc_engine engine_onednn = {
     .name = "onednn",
     .version = "plug-in",

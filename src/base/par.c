@@ -9,6 +9,8 @@
  *             between two looks at it, or another member takes far longer for its part. Without this, two programs with two threads
  *             each on two cores spend whole time slices spinning for threads that the other one's spinning keeps from running.
  *
+ * A thread that is not there when a loop begins (asleep, preempted) is not waited for: member 0 does its parts as well.
+ *
  * Cores. Schedulers like to wake a thread on the core of the one that wakes it, and two threads of a team on one core are worse than one
  * thread. A worker that finds itself on the core of another member leaves the cores of the team to the others; the mask of the thread
  * that entered the team stays the user's. */
@@ -40,7 +42,8 @@ typedef struct cell {
 } cell;
 
 typedef struct member {
-    cell done; /* the last loop that it has finished */
+    cell done; /* the last loop whose parts its thread has finished */
+    _Atomic uint32_t claimed; /* the last loop whose parts some thread has begun */
     _Atomic int cpu;
     nnc_team *team;
     pthread_t thread;
@@ -163,6 +166,13 @@ static void take_parts(const nnc_team *t, int me)
         t->body(t->ctx, i, t->parts);
 }
 
+/* Member `me`'s parts of a loop are done by its own thread or, when that has not come to it yet, by member 0. */
+static bool claim(nnc_team *t, int me, uint32_t loop)
+{
+    uint32_t before = loop - 1;
+    return atomic_compare_exchange_strong(&t->member[me].claimed, &before, loop);
+}
+
 static void *work(void *arg)
 {
     member *m = arg;
@@ -171,11 +181,14 @@ static void *work(void *arg)
     in_part = true;
     for (uint32_t loop = 0;;) {
         wait_change(t, &t->loop, loop, INT64_MAX);
+        loop = atomic_load(&t->loop.value);
         if (t->stop)
             return NULL;
-        take_place(t, me, ++loop);
-        take_parts(t, me);
-        change(&m->done, loop);
+        if (claim(t, me, loop)) {
+            take_place(t, me, loop);
+            take_parts(t, me);
+            change(&m->done, loop);
+        }
     }
 }
 
@@ -248,7 +261,7 @@ void nnc_team_leave(nnc_team *t)
 
 static void run_on(nnc_team *t, int parts, nnc_par_body body, void *ctx)
 {
-    uint32_t before = atomic_load_explicit(&t->loop.value, memory_order_relaxed);
+    uint32_t before = atomic_load_explicit(&t->loop.value, memory_order_relaxed), old;
     t->body = body;
     t->ctx = ctx;
     t->parts = parts;
@@ -257,10 +270,15 @@ static void run_on(nnc_team *t, int parts, nnc_par_body body, void *ctx)
     const int64_t begin = clock_ns();
     in_part = true;
     take_parts(t, 0);
-    in_part = false;
     const int64_t longest = UNEVEN + 2 * (clock_ns() - begin);
-    for (int i = 1; i < t->n; i++)
-        wait_change(t, &t->member[i].done, before, longest);
+    for (int i = 1; i < t->n; i++) {
+        member *m = &t->member[i];
+        if (claim(t, i, before + 1))
+            take_parts(t, i);
+        else if ((old = atomic_load(&m->done.value)) != before + 1)
+            wait_change(t, &m->done, old, longest);
+    }
+    in_part = false;
 }
 
 void nnc_par_run(int threads, nnc_par_body body, void *ctx)

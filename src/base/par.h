@@ -4,7 +4,7 @@
 
 #include "base/status.h"
 
-/* body(ctx, part, parts): called once for each part in 0..parts-1, concurrently, part 0 on the caller's thread. */
+/* body(ctx, part, parts): called once for each part in 0..parts-1, concurrently, part 0 on the caller's thread, others perhaps too. */
 typedef void (*nnc_par_body)(void *ctx, int part, int parts);
 
 /* Runs body over `threads` parts and returns when all are done: on the team that the calling thread has entered, else on threads started

@@ -177,12 +177,11 @@ typedef struct nnc_choice {
 /* A check that an engine makes once a run of main rather than in each call: oneDNN's relu loses NaN, and flags of the processor tell
  * afterwards whether there was one (plugins/onednn/watch.h). All three are called on the thread that runs the handles. */
 typedef struct nnc_watch {
-    int64_t (*bytes)(const void *handle); /* of the handle's result, where the check saves a pass over it; else 0 */
-    /* Before main's first command. `bytes`: the sum over main's handles. false: no check is worth it, and end is not called. */
-    bool (*begin)(int threads, int64_t bytes);
+    bool (*wanted)(const void *handle); /* does the check save a pass over the handle's result? */
+    void (*begin)(void);                /* before main's first command */
     /* After main's last command. true: results of this run are wrong. Handles that run outside begin and end keep NaN: main, run again
      * at once, gives the right ones. */
-    bool (*end)(int threads);
+    bool (*end)(void);
 } nnc_watch;
 
 /* One way to execute calls or kernels. `handle` is a prepared call or kernel: made once, run many times, by one thread at a time. */

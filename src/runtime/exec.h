@@ -59,7 +59,6 @@ struct nnc_exec {
     weight_work *weight; /* by command */
     nnc_exec_phases phase;
     const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none does */
-    int64_t watch_bytes;
     _Atomic bool unwatched; /* a check has failed: the next runs do without */
     bool watched;           /* the stream's thread: the run in progress is checked */
     int64_t first_given; /* when main was first given; 0: not yet, -1: it is done */

@@ -33,9 +33,7 @@ void nnc_exec_find_watch(nnc_exec *e)
         return;
     for (int i = nnc_plan_first(p, SEC_main); i < p->end[SEC_main]; i++) {
         const nnc_watch *w = e->handle[i] ? e->handle[i]->engine->watch : NULL;
-        int64_t bytes = w ? w->bytes(e->handle[i]->handle) : 0;
-        e->watch = bytes ? w : e->watch;
-        e->watch_bytes += bytes;
+        e->watch = w && w->wanted(e->handle[i]->handle) ? w : e->watch;
     }
 }
 
@@ -43,7 +41,9 @@ static nnc_status begin(void *handle, void *const *args, void *work)
 {
     nnc_exec *e = handle;
     (void)args, (void)work;
-    e->watched = !atomic_load(&e->unwatched) && e->watch->begin(e->p->threads, e->watch_bytes);
+    e->watched = !atomic_load(&e->unwatched);
+    if (e->watched)
+        e->watch->begin();
     return NNC_OK;
 }
 
@@ -65,7 +65,7 @@ static nnc_status end(void *handle, void *const *args, void *work)
     const table *t = handle;
     nnc_exec *e = t->e;
     (void)args, (void)work;
-    if (!e->watched || !e->watch->end(e->p->threads))
+    if (!e->watched || !e->watch->end())
         return NNC_OK;
     atomic_store(&e->unwatched, true);
     for (int i = nnc_plan_first(e->p, SEC_main); i < e->p->end[SEC_main]; i++)

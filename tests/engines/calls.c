@@ -312,15 +312,16 @@ static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void 
     nnc_team_enter(team);
     /* checked for NaN as the executor does it, then not checked */
     for (int i = 0; i < 2 && s == NNC_OK; i++) {
-        bool checked = !i && e->watch && e->watch->bytes(handle) &&
-                       e->watch->begin(c->threads, e->watch->bytes(handle));
+        bool checked = !i && e->watch && e->watch->wanted(handle);
+        if (checked)
+            e->watch->begin();
         do {
             if (sum >= 0)
                 memcpy(o->dst, o->sum[sum], (size_t)nnc_type_bytes(&c->dst));
             else
                 memset(o->dst, 0x5a, (size_t)nnc_type_bytes(&c->dst));
             CHECK_OK(e->run(handle, args, work));
-        } while (checked && (checked = false, e->watch->end(c->threads)));
+        } while (checked && (checked = false, e->watch->end()));
     }
     nnc_team_leave(team);
     nnc_team_destroy(team);

@@ -63,11 +63,6 @@ static void leave_way(way *w)
     dn_call_deinit(&w->again);
 }
 
-/* A run of main is checked for NaN where its watched results have at least so many bytes. On several threads a check costs
- * two parallel regions, up to 60 us each when waiting threads sleep; our own code passes over results in the caches at 20 GB/s
- * and more. (Tests set 0.) */
-__attribute__((visibility("default"))) int64_t nnc_onednn_watch_bytes = 2 << 20;
-
 /* Calls have both forms where they can: oneDNN's epilogue for runs that are checked, ours for the others. A sum behind the relu needs our
  * epilogue in any case. */
 static void find_tail(way *w, const nnc_call *c, dn_form form)
@@ -361,8 +356,7 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
 /* Runs of this process that were computed twice because of a NaN. */
 __attribute__((visibility("default"))) _Atomic uint64_t nnc_onednn_reruns;
 
-static _Thread_local int
-    watching; /* threads of the team whose flags are checked after this run; 0: not checked */
+static _Thread_local bool watching, met_nan; /* this run is checked; a call of it met a NaN */
 
 /* ---- run ------------------------------------------------------------------------------------- */
 
@@ -426,9 +420,12 @@ static nnc_status run_all(dn_handle *h, void *const *args, void *work)
     void *dst = args[h->dst_from];
     if (h->copy_from >= 0)
         memcpy(dst, args[h->copy_from], (size_t)h->copy_bytes);
-    if (h->again && watching < h->threads)
+    if (h->again && !watching)
         return run_keeping_nan(h, dst, work);
+    const bool flag = h->again && dn_flag_lower();
     NNC_TRY(execute(h, h->prim, h->n, h->arg));
+    if (h->again)
+        met_nan = dn_flag_restore(flag) || met_nan;
     if (!h->again && h->tail < h->call.n_post)
         dn_tail(&h->call, h->tail, h->aside_at >= 0 ? (char *)work + h->aside_at : dst, dst);
     return NNC_OK;
@@ -445,30 +442,25 @@ static nnc_status run(void *handle, void *const *args, void *work)
 
 /* ---- checking a run for NaN ------------------------------------------------------------------ */
 
-static int64_t watched_bytes(const void *handle)
+static bool wants_watch(const void *handle)
 {
-    const dn_handle *h = handle;
-    return h->again ? nnc_type_bytes(&h->call.dst) : 0;
+    return ((const dn_handle *)handle)->again != NULL;
 }
 
-static bool watch_begin(int threads, int64_t bytes)
+static void watch_begin(void)
 {
-    if (threads > 1 && bytes < nnc_onednn_watch_bytes)
-        return false;
-    dn_watch_begin(threads);
-    watching = threads < 1 ? 1 : threads;
-    return true;
+    watching = true;
+    met_nan = false;
 }
 
-static bool watch_end(int threads)
+static bool watch_end(void)
 {
-    bool seen = dn_watch_end(threads);
-    watching = 0;
-    nnc_onednn_reruns += seen;
-    return seen;
+    watching = false;
+    nnc_onednn_reruns += met_nan;
+    return met_nan;
 }
 
-static const nnc_watch watch = {watched_bytes, watch_begin, watch_end};
+static const nnc_watch watch = {wants_watch, watch_begin, watch_end};
 
 /* Which implementation a call gets, and so the sizes in a plan, hangs on the library and on the instructions that it may use (a CPU's,
  * or fewer: ONEDNN_MAX_CPU_ISA): the version names both. */

@@ -7,6 +7,7 @@
  * dn_has_team says so. */
 #include "base/par.h"
 #include "plugins/onednn/calls.h"
+#include "plugins/onednn/watch.h"
 #include <dlfcn.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -17,6 +18,7 @@ typedef struct region {
     int n; /* threads */
     int most; /* of regions inside, as in the thread that opened this one */
     bool parallel;
+    atomic_bool invalid; /* a thread's flag went up (watch.h) */
     _Atomic int arrived; /* at the barrier */
     _Atomic unsigned barriers;
 } region;
@@ -62,7 +64,10 @@ static void run_part(void *ctx, int part, int parts)
     in = r;
     me = part;
     most = r->most;
+    const bool flag = dn_flag_lower();
     r->fn(r->data);
+    if (dn_flag_restore(flag))
+        atomic_store_explicit(&r->invalid, true, memory_order_relaxed);
     in = outer;
     me = id;
     most = most_before;
@@ -71,9 +76,11 @@ static void run_part(void *ctx, int part, int parts)
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned threads, unsigned flags)
 {
     const int n = omp_in_parallel() ? 1 : threads ? (int)threads : most;
-    region r = {fn, data, n, most, n > 1 || omp_in_parallel(), 0, 0};
+    region r = {fn, data, n, most, n > 1 || omp_in_parallel(), false, 0, 0};
     (void)flags; /* how threads are bound */
     nnc_par_run(n, run_part, &r);
+    if (atomic_load_explicit(&r.invalid, memory_order_relaxed))
+        (void)dn_flag_restore(true);
 }
 
 void GOMP_barrier(void)

@@ -1,9 +1,7 @@
 /* plugins/onednn/watch.c -- see watch.h. */
 #include "plugins/onednn/watch.h"
-#include "base/par.h"
 #include "plugins/onednn/calls.h"
 #include <pthread.h>
-#include <stdatomic.h>
 #include <string.h>
 
 #if defined(__x86_64__)
@@ -31,48 +29,19 @@ static void set_flags(unsigned f)
 }
 #endif
 
-/* ---- flags of a team ------------------------------------------------------------------------- */
-
-static _Thread_local uint64_t stamp; /* of the watch that this thread takes part in; 0 = none */
-static _Thread_local unsigned before; /* the calling thread's flag when the watch began */
-static _Atomic uint64_t watches;
-
-static void lower_part(void *mark, int part, int parts)
+bool dn_flag_lower(void)
 {
-    (void)part, (void)parts;
-    set_flags(flags() & ~(unsigned)INVALID);
-    stamp = *(const uint64_t *)mark;
+    const unsigned f = flags();
+    set_flags(f & ~(unsigned)INVALID);
+    return f & INVALID;
 }
 
-typedef struct tally {
-    uint64_t mark;
-    _Atomic int raised, known;
-} tally;
-
-static void count_part(void *ctx, int part, int parts)
+bool dn_flag_restore(bool before)
 {
-    tally *t = ctx;
-    (void)part, (void)parts;
-    if (flags() & INVALID)
-        t->raised++;
-    if (stamp == t->mark)
-        t->known++;
-}
-
-void dn_watch_begin(int threads)
-{
-    uint64_t mark = atomic_fetch_add_explicit(&watches, 1, memory_order_relaxed) + 1;
-    before = flags() & INVALID;
-    nnc_par_run(threads, lower_part, &mark);
-}
-
-bool dn_watch_end(int threads)
-{
-    tally t = {stamp, 0, 0};
-    nnc_par_run(threads, count_part, &t);
+    const unsigned f = flags();
     if (before)
-        set_flags(flags() | before);
-    return t.raised || t.known != (threads > 1 ? threads : 1);
+        set_flags(f | INVALID);
+    return f & INVALID;
 }
 
 /* ---- does it work? --------------------------------------------------------------------------- */
@@ -128,9 +97,8 @@ static bool flag_rises(void)
     dn_describe(&d, &c, c.n_post, (dn_form){.any = true});
     const size_t bytes = sizeof nan;
     bool fits = d.pd && weight_bytes(d.pd) <= bytes && (size_t)dn_scratch_bytes(d.pd) <= bytes;
-    dn_watch_begin(1);
-    bool ran = fits && run_once(d.pd, nan, out, scratch), raised = dn_watch_end(1);
-    set_flags(flags() & ~(unsigned)INVALID);
+    const bool before = dn_flag_lower();
+    bool ran = fits && run_once(d.pd, nan, out, scratch), raised = dn_flag_restore(before);
     dn_call_deinit(&d);
     return ran && raised;
 }
