@@ -83,7 +83,7 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
  * the whole team alone, so none between. */
 static int call_threads(const maker *m, const nnc_node *n)
 {
-    enum { WAKE_NS = 10000 };
+    enum { WAKE_NS = 3000 };
     const nnc_target *t = m->o->target;
     nnc_cost cost = nnc_node_cost(m->g, n);
     int64_t ns = nnc_target_time_ns(t, cost.flops, cost.bytes) - t->launch_ns;
