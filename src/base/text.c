@@ -77,16 +77,60 @@ void nnc_putc(nnc_text *t, char c)
     nnc_putn(t, &c, 1);
 }
 
-void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap)
+static void put_int(nnc_text *t, long long v)
+{
+    char digits[24];
+    size_t at = sizeof digits;
+    unsigned long long u = v < 0 ? 0 - (unsigned long long)v : (unsigned long long)v;
+    do
+        digits[--at] = (char)('0' + u % 10);
+    while (u /= 10);
+    if (v < 0)
+        digits[--at] = '-';
+    nnc_putn(t, digits + at, sizeof digits - at);
+}
+
+static void put_formatted(nnc_text *t, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
-    int n = vsnprintf(NULL, 0, fmt, ap);
-    if (n >= 0 && reserve(t, (size_t)n)) {
+    size_t room = reserve(t, 60) ? t->cap - t->n : 0;
+    int n = vsnprintf(room ? t->s + t->n : NULL, room, fmt, ap);
+    if (n >= 0 && (size_t)n >= room && reserve(t, (size_t)n))
         vsnprintf(t->s + t->n, (size_t)n + 1, fmt, again);
+    if (n >= 0 && !t->oom)
         t->n += (size_t)n;
-    }
     va_end(again);
+}
+
+/* %s, %c, %d, %lld and %% are written here (half of a warm compile was vsnprintf); from any other directive on, the C library does. */
+void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap)
+{
+    va_list rest;
+    va_copy(rest, ap);
+    for (;;) {
+        const char *p = strchrnul(fmt, '%'), *s;
+        nnc_putn(t, fmt, (size_t)(p - fmt));
+        fmt = p + 2;
+        if (!*p)
+            break;
+        if (p[1] == 's')
+            nnc_puts(t, (s = va_arg(rest, const char *)) ? s : "(null)");
+        else if (p[1] == 'c')
+            nnc_putc(t, (char)va_arg(rest, int));
+        else if (p[1] == 'd')
+            put_int(t, va_arg(rest, int));
+        else if (p[1] == '%')
+            nnc_putc(t, '%');
+        else if (!strncmp(p + 1, "lld", 3)) {
+            put_int(t, va_arg(rest, long long));
+            fmt = p + 4;
+        } else {
+            put_formatted(t, p, rest);
+            break;
+        }
+    }
+    va_end(rest);
 }
 
 void nnc_printf(nnc_text *t, const char *fmt, ...)
@@ -134,26 +178,30 @@ int nnc_utf8_length(const char *p, const char *end)
 
 void nnc_put_json_string(nnc_text *t, const char *s)
 {
-    const char *end = s + strlen(s);
+    const char *end = s + strlen(s), *plain = s;
     nnc_putc(t, '"');
-    for (const unsigned char *p = (const unsigned char *)s; *p; p++) {
-        int n = nnc_utf8_length((const char *)p, end);
-        const char *esc = *p == '"'    ? "\\\""
-                          : *p == '\\' ? "\\\\"
-                          : *p == '\n' ? "\\n"
-                          : *p == '\t' ? "\\t"
-                          : *p == '\r' ? "\\r"
-                                       : NULL;
+    for (const char *p = s; p < end;) {
+        const unsigned char c = (unsigned char)*p;
+        const int n = c < 0x80 ? 1 : nnc_utf8_length(p, end);
+        const char *esc = c == '"'    ? "\\\""
+                          : c == '\\' ? "\\\\"
+                          : c == '\n' ? "\\n"
+                          : c == '\t' ? "\\t"
+                          : c == '\r' ? "\\r"
+                          : n == 0    ? "\xef\xbf\xbd"
+                                      : NULL;
+        const bool control = !esc && (c < 0x20 || c == 0x7f);
+        p += n ? n : 1;
+        if (!esc && !control)
+            continue;
+        nnc_putn(t, plain, (size_t)(p - plain) - 1);
+        plain = p;
         if (esc)
             nnc_puts(t, esc);
-        else if (*p < 0x20 || *p == 0x7f)
-            nnc_printf(t, "\\u%04x", *p);
-        else if (n == 0)
-            nnc_puts(t, "\xef\xbf\xbd");
         else
-            nnc_putn(t, (const char *)p, (size_t)n);
-        p += n > 1 ? n - 1 : 0;
+            nnc_printf(t, "\\u%04x", c);
     }
+    nnc_putn(t, plain, (size_t)(end - plain));
     nnc_putc(t, '"');
 }
 

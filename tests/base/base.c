@@ -304,6 +304,31 @@ TEST(elements_convert)
     CHECK(nnc_get_f64(DT_u64, buf, 0) == 0x1p63);
 }
 
+TEST(printf_equals_the_c_library)
+{
+    char want[512];
+    const char *volatile none = NULL;
+    nnc_text t = {0};
+#define SAME(...) \
+    do { \
+        nnc_text_clear(&t); \
+        nnc_printf(&t, __VA_ARGS__); \
+        snprintf(want, sizeof want, __VA_ARGS__); \
+        CHECK_STR(nnc_text_str(&t), want); \
+    } while (0)
+    SAME("100%%");
+    SAME("%s|%c|%d|%d|%d|%%", "", 'x', 0, INT32_MIN, INT32_MAX);
+    SAME("%lld %lld %lld", INT64_MIN + 0LL, INT64_MAX + 0LL, -7LL);
+    SAME("a%db%sc%5d%-4s|%.3f%s%d", 1, "two", 3, "f", 5.0, "six", 7);
+    SAME("%08x %zu %u %.*s %g", 255u, (size_t)9, 8u, 2, "abc", 1e300);
+    SAME("%0100d%s", 5, "behind what did not fit at first");
+    nnc_text_clear(&t);
+    nnc_printf(&t, "%s", none);
+    CHECK_STR(nnc_text_str(&t), "(null)");
+#undef SAME
+    nnc_text_deinit(&t);
+}
+
 static void count_part(void *ctx, int part, int parts)
 {
     (void)parts;
