@@ -117,30 +117,64 @@ void nnc_type_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK])
     int64_t s = 1;
     for (int i = t->rank - 1; i >= 0; i--) {
         stride[t->order[i]] = s;
-        s *= t->dim[t->order[i]];
+        s *= t->dim[t->order[i]] + t->gap[t->order[i]];
     }
 }
 
-/* Two types put each element at the same place when their dims of extent > 1 come in the same memory order. */
-static bool same_order(const nnc_type *a, const nnc_type *b)
+int64_t nnc_type_span(const nnc_type *t)
 {
-    int i = 0, j = 0;
-    for (;;) {
-        while (i < a->rank && a->dim[a->order[i]] == 1)
-            i++;
-        while (j < b->rank && b->dim[b->order[j]] == 1)
-            j++;
-        if (i == a->rank || j == b->rank)
-            return i == a->rank && j == b->rank;
-        if (a->order[i++] != b->order[j++])
+    int64_t stride[NNC_MAX_RANK], last = 0;
+    nnc_type_strides(t, stride);
+    for (int i = 0; i < t->rank; i++)
+        last += (t->dim[i] - 1) * stride[i];
+    return last + 1;
+}
+
+int64_t nnc_type_span_bytes(const nnc_type *t)
+{
+    return nnc_type_span(t) * nnc_dtype_size((nnc_dtype)t->dtype);
+}
+
+bool nnc_type_is_dense(const nnc_type *t)
+{
+    for (int i = 0; i < t->rank; i++)
+        if (t->gap[i])
             return false;
+    return true;
+}
+
+nnc_type nnc_type_dense(const nnc_type *t)
+{
+    nnc_type d = *t;
+    memset(d.gap, 0, sizeof d.gap);
+    return d;
+}
+
+void nnc_type_set_part(nnc_type *t, const nnc_type *whole)
+{
+    bool matters = false; /* does a dimension outside of this one step over its gap? */
+    for (int i = 0; i < t->rank; i++) {
+        int d = t->order[i];
+        t->gap[d] = matters ? whole->dim[d] + whole->gap[d] - t->dim[d] : 0;
+        matters = matters || t->dim[d] > 1;
     }
 }
 
 bool nnc_type_is_row_major(const nnc_type *t)
 {
     nnc_type r = nnc_type_make((nnc_dtype)t->dtype, t->rank, t->dim);
-    return same_order(t, &r);
+    return nnc_type_same_strides(t, &r);
+}
+
+bool nnc_type_same_strides(const nnc_type *a, const nnc_type *b)
+{
+    int64_t s[NNC_MAX_RANK], r[NNC_MAX_RANK];
+    nnc_type_strides(a, s);
+    nnc_type_strides(b, r);
+    for (int i = 0; i < a->rank; i++)
+        if ((a->dim[i] > 1 || b->dim[i] > 1) && s[i] != r[i])
+            return false;
+    return a->rank == b->rank;
 }
 
 bool nnc_type_same_shape(const nnc_type *a, const nnc_type *b)
@@ -150,13 +184,14 @@ bool nnc_type_same_shape(const nnc_type *a, const nnc_type *b)
 
 bool nnc_type_same_memory(const nnc_type *a, const nnc_type *b)
 {
-    return a->dtype == b->dtype && nnc_type_same_shape(a, b) && same_order(a, b);
+    return a->dtype == b->dtype && nnc_type_same_shape(a, b) && nnc_type_same_strides(a, b);
 }
 
 bool nnc_type_equal(const nnc_type *a, const nnc_type *b)
 {
     return a->dtype == b->dtype && nnc_type_same_shape(a, b) &&
-           !memcmp(a->order, b->order, a->rank);
+           !memcmp(a->order, b->order, a->rank) &&
+           !memcmp(a->gap, b->gap, a->rank * sizeof a->gap[0]);
 }
 
 void nnc_type_set_order(nnc_type *t, const uint8_t *order)
@@ -186,7 +221,12 @@ bool nnc_type_check(const nnc_type *t, const char **what)
             *what = "a dimension below 1";
             return false;
         }
-        if (!nnc_mul_ok(bytes, t->dim[i], &bytes) || bytes > (int64_t)1 << 46) {
+        if (t->gap[i] < 0) {
+            *what = "more elements in a dimension than there are in memory";
+            return false;
+        }
+        if (t->gap[i] > (int64_t)1 << 46 || !nnc_mul_ok(bytes, t->dim[i] + t->gap[i], &bytes) ||
+            bytes > (int64_t)1 << 46) {
             *what = "more than 64 TiB";
             return false;
         }
@@ -205,8 +245,11 @@ static bool prints_order(const nnc_type *t)
 void nnc_put_type(nnc_text *t, const nnc_type *ty)
 {
     nnc_printf(t, "%s[", nnc_dtype_name((nnc_dtype)ty->dtype));
-    for (int i = 0; i < ty->rank; i++)
+    for (int i = 0; i < ty->rank; i++) {
         nnc_printf(t, "%s%lld", i ? "," : "", (long long)ty->dim[i]);
+        if (ty->gap[i])
+            nnc_printf(t, "/%lld", (long long)(ty->dim[i] + ty->gap[i]));
+    }
     nnc_putc(t, ']');
     if (!prints_order(ty))
         return;
@@ -239,14 +282,19 @@ nnc_status nnc_scan_type(nnc_scan *s, nnc_sink *sink, nnc_type *out)
         *s = start;
         return nnc_scan_fail(s, sink, "a type such as f32[1,3,224,224]");
     }
-    int64_t dim[NNC_MAX_RANK];
+    int64_t dim[NNC_MAX_RANK], all[NNC_MAX_RANK];
     int rank = 0;
     while (!nnc_scan_eat(s, "]")) {
         if (rank == NNC_MAX_RANK || (rank && !nnc_scan_eat(s, ",")) || !nnc_scan_int(s, &dim[rank]))
             return nnc_scan_fail(s, sink, "at most 8 dimensions and `]`");
+        all[rank] = dim[rank];
+        if (nnc_scan_eat(s, "/") && !nnc_scan_int(s, &all[rank]))
+            return nnc_scan_fail(s, sink, "how many indices the dimension has in memory");
         rank++;
     }
     *out = nnc_type_make(d, rank, dim);
+    for (int i = 0; i < rank && dim[i] >= 1; i++)
+        out->gap[i] = all[i] < dim[i] ? -1 : all[i] - dim[i];
     if (!nnc_type_check(out, &what))
         return nnc_fail(sink, NNC_E_MODEL, nnc_scan_loc(&start), "type has %s", what);
     return nnc_scan_eat(s, "{") ? scan_order(s, sink, out) : NNC_OK;

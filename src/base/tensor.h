@@ -7,6 +7,7 @@
 #include "base/text.h"
 
 #define NNC_MAX_RANK 8
+#define NNC_MAX_PARTS 1024 /* most parts of one tensor that are written each by itself */
 
 typedef enum nnc_dtype {
 #define DT(name, bytes, kind, ctype, doc) DT_##name,
@@ -40,27 +41,38 @@ nnc_dtype nnc_precision_dtype(nnc_precision p); /* of the operands in memory: f3
 
 /* A tensor type. Logical dimensions keep the user's order (NCHW); `order` says how they lie in memory:
  * order[0] is the outermost stored dimension, order[rank-1] the one with stride 1. Identity = row-major.
- * NHWC of a 4-d value is {0,2,3,1}. (Padded extents, when a target wants them, enter nnc_type_strides alone.) */
+ * NHWC of a 4-d value is {0,2,3,1}. A strided type is a part of a larger tensor: dimension i has dim[i] + gap[i] indices in memory, of
+ * which only the first dim[i] are its own. A type without gaps is dense. */
 struct nnc_type {
     uint8_t dtype; /* nnc_dtype */
     uint8_t rank;
     uint8_t order[NNC_MAX_RANK];
     int64_t dim[NNC_MAX_RANK];
+    int64_t gap[NNC_MAX_RANK]; /* 0 where it decides no stride */
 };
 
 nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim); /* row-major */
 /* nnc_type_numel and nnc_type_bytes (base/codes.h) want a type that nnc_type_check has checked for overflow. */
 /* Strides in elements by logical dimension. */
 void nnc_type_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK]);
-bool nnc_type_is_row_major(const nnc_type *t); /* memory order equals row-major (size-1 dims do not matter) */
+/* Elements and bytes of memory from the first element to the last, those of gaps between them included. nnc_type_numel and
+ * nnc_type_bytes leave the gaps out. */
+int64_t nnc_type_span(const nnc_type *t);
+int64_t nnc_type_span_bytes(const nnc_type *t);
+bool nnc_type_is_dense(const nnc_type *t);
+nnc_type nnc_type_dense(const nnc_type *t); /* without its gaps */
+/* Gives part t, of whole's memory order and with extents of at most whole's, the strides of whole. */
+void nnc_type_set_part(nnc_type *t, const nnc_type *whole);
+bool nnc_type_is_row_major(const nnc_type *t); /* dense, memory order equals row-major (size-1 dims do not matter) */
 bool nnc_type_same_shape(const nnc_type *a, const nnc_type *b); /* dims only */
+bool nnc_type_same_strides(const nnc_type *a, const nnc_type *b); /* of dimensions that have more than one element in either */
 bool nnc_type_same_memory(const nnc_type *a, const nnc_type *b); /* same dims and the same byte for each element */
-bool nnc_type_equal(const nnc_type *a, const nnc_type *b); /* dtype, dims and order */
+bool nnc_type_equal(const nnc_type *a, const nnc_type *b); /* dtype, dims, order and gaps */
 void nnc_type_set_order(nnc_type *t, const uint8_t *order);
 void nnc_type_channels_last(nnc_type *t); /* N, spatial..., C for rank >= 3 */
 /* rank <= NNC_MAX_RANK, every dim >= 1, bytes <= 2^46; otherwise false and why in *what (static text). */
 bool nnc_type_check(const nnc_type *t, const char **what);
-/* "f32[1,64,224,224]", with "{0,2,3,1}" appended when the order is not row-major. */
+/* "f32[1,64,224,224]", with "{0,2,3,1}" appended when the order is not row-major; "64/256": 64 of 256 indices. */
 void nnc_put_type(nnc_text *t, const nnc_type *ty);
 nnc_status nnc_scan_type(nnc_scan *s, nnc_sink *sink, nnc_type *out) NNC_MUST;
 

@@ -74,9 +74,9 @@ static bool agree(nnc_graph *g, const nnc_node *n, nnc_type *t, const nnc_type *
         const char *what;
         bool valid = nnc_type_check(&typed[i], &what);
         bool fixed = n->op == OP_relayout || n->op == OP_fused; /* the memory order too */
+        const nnc_type dense = nnc_type_dense(&typed[i]);
         if (valid && t[i].dtype == typed[i].dtype &&
-            (fixed ? nnc_type_same_memory(&t[i], &typed[i])
-                   : nnc_type_same_shape(&t[i], &typed[i]))) {
+            (fixed ? nnc_type_same_memory(&t[i], &dense) : nnc_type_same_shape(&t[i], &typed[i]))) {
             t[i] = typed[i];
             continue;
         }

@@ -30,6 +30,9 @@ bool nnc_keep_attr(nnc_graph *g, nnc_attr *a);
 /* Why `update state <- value` is wrong; NULL: it is not. */
 const char *nnc_update_fault(const nnc_graph *g, nnc_ref state, nnc_ref value);
 
+/* Are the nodes in place where their operands and results say (views.c)? */
+nnc_status nnc_check_places(const nnc_graph *g, nnc_sink *sink) NNC_MUST;
+
 /* Where to report on a node: its location, with the origin for a path. */
 nnc_loc nnc_node_loc(const nnc_node *n);
 

@@ -55,6 +55,7 @@ static void put_type(mixer *m, const nnc_type *t)
     for (int i = 0; i < t->rank; i++) {
         put_int(m, t->dim[i]);
         put_int(m, plain ? i : t->order[i]);
+        put_int(m, t->gap[i]);
     }
 }
 

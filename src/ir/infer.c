@@ -293,6 +293,8 @@ nnc_status nnc_infer_leaf(infer *c)
         c->out[0] = c->g->value[n->out].type;
     if (!nnc_type_check(&c->out[0], &what))
         return fail(c, "%s", what);
+    if (!nnc_type_is_dense(&c->out[0]))
+        return fail(c, "its type is a part of a larger tensor; it must be a whole one");
     if (n->op == OP_iota) {
         if (c->out[0].dtype == DT_bool)
             return fail(c, "its type is bool; it must be a number: i64 or f32");
@@ -378,6 +380,13 @@ nnc_status nnc_infer_ewise(infer *c)
     return c->n->op == OP_clip ? check_clip(c) : NNC_OK;
 }
 
+/* Bodies know no gaps: their operands may be parts of larger tensors. */
+static bool is_in_order(const nnc_type *t, const nnc_type *want)
+{
+    const nnc_type dense = nnc_type_dense(t);
+    return nnc_type_same_memory(&dense, want);
+}
+
 nnc_status nnc_infer_fused(infer *c)
 {
     const nnc_graph *b = c->n->body;
@@ -393,8 +402,7 @@ nnc_status nnc_infer_fused(infer *c)
         if (m->op != OP_input)
             continue;
         const nnc_type *want = nnc_typeof(b, m->out);
-        if (k < c->n->n_in &&
-            !(arg(c, k)->dtype == want->dtype && nnc_type_same_memory(arg(c, k), want)))
+        if (k < c->n->n_in && !(arg(c, k)->dtype == want->dtype && is_in_order(arg(c, k), want)))
             return fail(c, "operand %d is %s, but the body's input is %s%s", k + 1,
                 nnc_infer_show(c, arg(c, k)), nnc_infer_show(c, want),
                 nnc_type_same_shape(arg(c, k), want) ? " in another memory order" : "");
@@ -424,6 +432,7 @@ nnc_status nnc_infer(const nnc_graph *g, nnc_node *n, nnc_type *out_type, nnc_si
     int count = nnc_result_count(n);
     for (int i = 0; i < count; i++) {
         const char *what;
+        out_type[i] = nnc_type_dense(&out_type[i]);
         if (!nnc_type_check(&out_type[i], &what))
             return fail(
                 &c, "the result %s is too large: %s", nnc_infer_show(&c, &out_type[i]), what);

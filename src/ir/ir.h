@@ -292,9 +292,15 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 typedef struct nnc_cost { int64_t flops, bytes; int32_t launches; } nnc_cost;
 nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n);
 nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static; all -1: out of memory */
-/* A node whose result is its operand's bytes under another type: reshape of row-major memory, transpose that only
- * renames, identity. The planner gives both one buffer. */
+/* A node that computes nothing, because its results share the memory of its operands: reshape of row-major memory, transpose that only
+ * renames, identity; concat, slice and split in place. The planner gives them one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
+bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that attribute */
+/* May a value of type t lie in one of type `whole`: the same memory order and strides, and no dimension larger? */
+bool nnc_is_part(const nnc_type *t, const nnc_type *whole);
+/* Where a value lies: the value that has the memory (itself, or through views), and the first element's offset in it, in elements. */
+typedef struct nnc_place { nnc_ref root; int64_t at; } nnc_place;
+nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a); /* per value, in `a`; NULL: out of memory */
 /* Is operand k of n a running statistic of a batchnorm, which training moves but does not learn? */
 bool nnc_reads_statistic(const nnc_node *n, int k);
 /* Elements of all params: the parameters, and the running statistics apart. false: out of memory, both are 0. */

@@ -25,10 +25,11 @@ static nnc_status check_type(
 {
     const nnc_type *t = nnc_typeof(g, r);
     bool ordered = n->op == OP_relayout || n->op == OP_fused;
+    const nnc_type dense = nnc_type_dense(t); /* whether gaps are right, places tell */
     if (!is_permutation(t))
         return broken(sink, n, "the memory order of a result is no permutation");
     if (t->dtype == want->dtype &&
-        (ordered ? nnc_type_same_memory(t, want) : nnc_type_same_shape(t, want)))
+        (ordered ? nnc_type_same_memory(&dense, want) : nnc_type_same_shape(t, want)))
         return NNC_OK;
     nnc_text is = {0}, said = {0};
     nnc_put_type(&said, t);
@@ -130,5 +131,6 @@ nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink)
     for (uint32_t i = 0; i < g->n_output; i++)
         if (g->output[i] >= g->n_value)
             return nnc_fail0(sink, NNC_E_BUG, "verify: output %u of @%s is no value", i, g->name);
+    NNC_TRY(nnc_check_places(g, sink));
     return check_updates(g, sink);
 }

@@ -74,12 +74,16 @@ static nnc_status add_operand(body *b, const nnc_graph *g, nnc_ref v, nnc_ref *o
     double f;
     nnc_type t = *nnc_typeof(g, v);
     b->buf[b->n_operand] =
-        (nnc_kbuf){.role = KB_in, .dtype = (nnc_dtype)t.dtype, .numel = nnc_type_numel(&t)};
+        (nnc_kbuf){.role = KB_in, .dtype = (nnc_dtype)t.dtype, .numel = nnc_type_span(&t)};
     t.dtype = (uint8_t)nnc_kdtype((nnc_dtype)t.dtype);
     if (nnc_const_scalar(g, v, &f) && nnc_def(g, v)->op == OP_constant)
         *out = number(b, g, v, f);
-    else
-        *out = nnc_input(b->g, NULL, &t);
+    else {
+        const nnc_type dense = nnc_type_dense(&t);
+        *out = nnc_input(b->g, NULL, &dense);
+        if (*out != NNC_NONE)
+            b->g->value[*out].type = t; /* perhaps a part of a larger tensor */
+    }
     b->operand[b->n_operand++] = *out;
     return *out == NNC_NONE ? broken(b, "operand") : NNC_OK;
 }
@@ -141,7 +145,7 @@ static nnc_status open_body(body *b, const nnc_graph *g, const nnc_node *n, nnc_
         b->type[i] = *nnc_typeof(g, n->out + (nnc_ref)i);
         b->buf[b->n_operand + i] = (nnc_kbuf){.role = KB_out,
             .dtype = (nnc_dtype)b->type[i].dtype,
-            .numel = nnc_type_numel(&b->type[i])};
+            .numel = nnc_type_span(&b->type[i])};
     }
     b->node = ARENA_NEW(&b->scratch, uint32_t, b->g->n_node + 1);
     if (!b->node)

@@ -287,7 +287,7 @@ int32_t nx_computed(
     }
     if (t->oom || !nx_count(t, v))
         return -1;
-    return add_load(t, at, v, &(nnc_affine){0}, sum, 1, nnc_type_numel(y), guard, -1);
+    return add_load(t, at, v, &(nnc_affine){0}, sum, 1, nnc_type_span(y), guard, -1);
 }
 
 int32_t nx_filled(nx *t, nx_place at, int32_t x, int32_t inner, int32_t outer, int32_t fill)

@@ -206,7 +206,8 @@ void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r)
 
 nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want)
 {
-    if (v == NNC_NONE || nnc_type_equal(nnc_typeof(p->g, v), want))
+    const nnc_type dense = nnc_type_dense(want);
+    if (v == NNC_NONE || nnc_type_equal(nnc_typeof(p->g, v), &dense))
         return v;
     int64_t order[NNC_MAX_RANK];
     for (int d = 0; d < want->rank; d++)
@@ -221,6 +222,12 @@ void edit_replace(pass *p, nnc_ref from, nnc_ref to)
     edit_sync(p);
     if (p->status != NNC_OK || from == to || from == NNC_NONE || to == NNC_NONE)
         return;
+    nnc_type dense = nnc_type_dense(nnc_typeof(p->g, from));
+    if (nnc_type_equal(
+            &dense, nnc_typeof(p->g, to))) { /* what is a part of a larger value stays one */
+        p->g->value[to].type = *nnc_typeof(p->g, from);
+        edit_refresh(p, p->g->value[to].node);
+    }
     if (!nnc_type_equal(nnc_typeof(p->g, from), nnc_typeof(p->g, to))) {
         p->status = nnc_fail0(
             p->sink, NNC_E_BUG, "pass %s: a value is replaced by one of another type", p->name);

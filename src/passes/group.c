@@ -8,7 +8,7 @@
 static bool may_fuse(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
-    if (p->e.dead[i])
+    if (p->e.dead[i] || nnc_is_in_place(n))
         return false;
     switch (nnc_op_class(n->op)) {
     case CL_ewise:

@@ -75,7 +75,8 @@ nnc_status edit_open(pass *p) NNC_MUST;
 void edit_sync(pass *p);
 /* New nodes get origin, place and device of node i. */
 void edit_at(pass *p, uint32_t i);
-/* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal, memory order included. */
+/* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal, memory order included; a `to` without gaps
+ * takes those of `from`. */
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);
 /* v in the memory order of `want`, whose dimensions it has: itself, or a relayout. */
 nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want);

@@ -132,10 +132,10 @@ static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, c
                 inner = from->node[at++].out;
                 break;
             }
-        const nnc_type *t = nnc_typeof(from, inner);
-        nnc_ref v = nnc_input(body, p->g->value[n->in[i]].name, i == packed ? panels : t);
+        const nnc_type t = nnc_type_dense(nnc_typeof(from, inner));
+        nnc_ref v = nnc_input(body, p->g->value[n->in[i]].name, i == packed ? panels : &t);
         if (i == packed)
-            v = nnc_reshape(body, nnc_transpose(body, v, k->back), t->rank, t->dim);
+            v = nnc_reshape(body, nnc_transpose(body, v, k->back), t.rank, t.dim);
         if (v == NNC_NONE)
             return false;
         to[inner] = v;

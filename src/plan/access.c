@@ -82,3 +82,39 @@ void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *r
             first[r] = first[t];
     }
 }
+
+bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_MAX_RANK])
+{
+    const nnc_ptensor *w = &p->tensor[whole], *x = &p->tensor[part];
+    int64_t stride[NNC_MAX_RANK], at = x->offset - w->offset;
+    int64_t size = nnc_dtype_size((nnc_dtype)w->type.dtype);
+    nnc_type like = x->type;
+    if (x->type.dtype != w->type.dtype || x->type.rank != w->type.rank || at < 0 || at % size)
+        return false;
+    memcpy(like.order, w->type.order, sizeof like.order);
+    nnc_type_set_part(&like, &w->type);
+    nnc_type_strides(&w->type, stride);
+    at /= size;
+    for (int i = 0; i < w->type.rank; i++) {
+        int d = w->type.order[i];
+        from[d] = at / stride[d];
+        at -= from[d] * stride[d];
+        if (from[d] + x->type.dim[d] > w->type.dim[d])
+            return false;
+    }
+    return at == 0 && nnc_type_same_strides(&x->type, &like);
+}
+
+bool plan_overlap(const nnc_plan *p, int32_t whole, int32_t a, int32_t b)
+{
+    int64_t x[NNC_MAX_RANK], y[NNC_MAX_RANK];
+    const nnc_ptensor *s = &p->tensor[a], *t = &p->tensor[b];
+    if (s->offset >= t->offset + t->bytes || t->offset >= s->offset + s->bytes)
+        return false;
+    if (!plan_box(p, whole, a, x) || !plan_box(p, whole, b, y))
+        return true;
+    for (int d = 0; d < s->type.rank; d++)
+        if (x[d] >= y[d] + t->type.dim[d] || y[d] >= x[d] + s->type.dim[d])
+            return false;
+    return true;
+}

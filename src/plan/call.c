@@ -321,6 +321,13 @@ bool make_call(
 {
     *c = (nnc_call){.groups = 1};
     *args = (call_args){.wei = NNC_NONE, .bias = NNC_NONE};
+    bool dense = nnc_type_is_dense(nnc_typeof(g, n->out));
+    for (int i = 0; i < n->n_in; i++)
+        dense = dense && nnc_type_is_dense(nnc_typeof(g, n->in[i]));
+    if (!dense) {
+        *why = "an operand or the result is a part of a larger tensor";
+        return false;
+    }
     if (n->op == OP_fused) {
         nnc_arena a;
         nnc_arena_init(&a, 0);

@@ -49,7 +49,9 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     t.name = nnc_arena_strdup(&m->p->arena, value_name(m, v));
     if (!t.name)
         return nnc_nomem(m->sink);
-    t.bytes = nnc_type_bytes(&t.type);
+    t.bytes = nnc_type_span_bytes(&t.type);
+    if (r != v) /* from its root's first byte on; memory.c says where that is */
+        t.offset = m->at[v] * nnc_dtype_size((nnc_dtype)t.type.dtype);
     bool kept = m->is_static[r] || (nnc_def(m->g, r)->state && dev == m->home[r]);
     t.space = !kept ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
     if (r == v && alias >= 0)

@@ -69,6 +69,13 @@ bool plan_touches_done(const plan_touches *s, const plan_order *o, int32_t tenso
  * (n_tensor; alias chains followed). */
 void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *root);
 
+/* ---- parts of tensors (access.c) --------------------------------------------------------------------------------- */
+
+/* Is tensor `part`, as it lies, a box of tensor `whole`'s index space: the same strides, first element at index from[]? */
+bool plan_box(const nnc_plan *p, int32_t whole, int32_t part, int64_t from[NNC_MAX_RANK]);
+/* May two tensors that lie inside `whole` have an element in common? Exact for boxes of it. */
+bool plan_overlap(const nnc_plan *p, int32_t whole, int32_t a, int32_t b);
+
 /* ---- rows (verify.c) ---------------------------------------------------------------------------------------------- */
 
 /* The part of nnc_plan_verify that looks at each row by itself. The maker asks as well: what cannot be loaded is not compiled. */

@@ -16,6 +16,7 @@ static bool alloc_facts(maker *m)
     nnc_arena *a = &m->scratch;
     size_t n = (size_t)m->g->n_value + 1, slots = n * (size_t)m->n_dev;
     m->root = ARENA_NEW(a, nnc_ref, n);
+    m->at = ARENA_NEW(a, int64_t, n);
     m->home = ARENA_NEW(a, int16_t, n);
     m->is_out = ARENA_NEW(a, bool, n);
     m->state_of = ARENA_NEW(a, nnc_ref, n);
@@ -25,8 +26,8 @@ static bool alloc_facts(maker *m)
     m->made = ARENA_NEW(a, uint8_t, slots);
     m->want = ARENA_NEW(a, uint8_t, slots);
     m->is_static = nnc_static_values(m->g, a);
-    if (!m->root || !m->home || !m->is_out || !m->tensor || !m->use || !m->made || !m->want ||
-        !m->is_static || !m->state_of || !m->late)
+    if (!m->root || !m->at || !m->home || !m->is_out || !m->tensor || !m->use || !m->made ||
+        !m->want || !m->is_static || !m->state_of || !m->late)
         return false;
     memset(m->state_of, 0xff, n * sizeof *m->state_of);
     memset(m->tensor, 0xff, slots * sizeof *m->tensor);
@@ -71,10 +72,35 @@ static nnc_status find_states(maker *m)
     return NNC_OK;
 }
 
+int make_sources(maker *m, nnc_ref v, const nnc_ref **out)
+{
+    int n = 0, room = 1; /* s[0..n): sources; s[n..room): values to look at */
+    nnc_ref *s = nnc_arena_grow(&m->scratch, m->source, &m->cap_source, 1, sizeof *s);
+    if (s)
+        s[0] = v;
+    while (s && n < room) {
+        const nnc_node *d = nnc_def(m->g, s[n]);
+        if (nnc_op_class(d->op) == CL_leaf || !nnc_is_view(m->g, d)) {
+            n++;
+            continue;
+        }
+        s[n] = d->in[0];
+        int more = d->n_in - 1;
+        size_t need = (size_t)room + (size_t)more;
+        s = nnc_arena_grow(&m->scratch, s, &m->cap_source, need, sizeof *s);
+        for (int k = 0; s && k < more; k++)
+            s[room++] = d->in[k + 1];
+    }
+    m->source = s;
+    *out = s;
+    return s ? n : -1;
+}
+
 static nnc_status find_facts(maker *m)
 {
     const nnc_graph *g = m->g;
-    if (!alloc_facts(m))
+    const nnc_place *place = nnc_places(g, &m->scratch);
+    if (!place || !alloc_facts(m))
         return nnc_nomem(m->sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
@@ -83,10 +109,11 @@ static nnc_status find_facts(maker *m)
                 "placed on device %d, but there %s %d (--devices=%d makes enough)", n->device,
                 m->n_dev == 1 ? "is only device 0 of" : "are devices 0 up to, not including,",
                 m->n_dev, n->device + 1);
-        bool view = nnc_op_class(n->op) != CL_leaf && n->n_in == 1 && nnc_is_view(g, n);
+        bool view = nnc_op_class(n->op) != CL_leaf && nnc_is_view(g, n);
         for (int r = 0; r < n->n_out; r++) {
             nnc_ref v = n->out + (nnc_ref)r;
-            m->root[v] = view ? m->root[n->in[0]] : v;
+            m->root[v] = place[v].root;
+            m->at[v] = place[v].at;
             m->home[v] = view ? m->home[n->in[0]] : n->device < 0 ? 0 : n->device;
         }
     }

@@ -66,6 +66,7 @@ typedef struct maker {
     /* by value */
     bool *is_static;
     nnc_ref *root;     /* the value whose memory it is: itself, or through views */
+    int64_t *at;       /* its first element there */
     int16_t *home;     /* device that computes its root */
     bool *is_out;      /* root of an output or of a new value of a state */
     nnc_ref *state_of; /* the param that the value updates, or NNC_NONE */
@@ -91,12 +92,18 @@ typedef struct maker {
     uint32_t hash_mask;
     lowered *lowered;  /* hash table: k NULL where it is empty */
     uint32_t lowered_mask, n_lowered;
+    nnc_ref *source; /* make_sources' */
+    size_t cap_source;
 } maker;
 
 static inline size_t slot(const maker *m, nnc_ref v, int dev)
 {
     return (size_t)v * (size_t)m->n_dev + (size_t)dev;
 }
+
+/* make.c: the values that commands compute and v consists of: itself, through views its operand, of a concat in place its operands. They
+ * lie in *out until the next question; returns how many there are, -1: out of memory. */
+int make_sources(maker *m, nnc_ref v, const nnc_ref **out);
 
 /* schedule.c: main's jobs in order with streams, events and copies between devices. */
 nnc_status make_schedule(maker *m) NNC_MUST;

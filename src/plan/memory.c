@@ -10,6 +10,9 @@ typedef struct places {
     plan_order order;
     int32_t *root;
     plan_touches touches; /* by root; main's */
+    int32_t *writer,
+        *next; /* of main's commands that write a part of a root: the first by root, the next by tensor; -1 ends */
+    int32_t *written_by; /* by tensor */
     nnc_block *block;
     int32_t *tensor_of; /* by block */
 } places;
@@ -24,6 +27,14 @@ static bool find_touches(places *s)
     const nnc_plan *p = s->p;
     for (int i = p->end[SEC_init]; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
+        for (int k = c->n_arg - plan_n_written(p, c); k < c->n_arg; k++) {
+            int32_t t = c->arg[k], r = s->root[t];
+            if (t == r)
+                continue;
+            s->written_by[t] = i;
+            s->next[t] = s->writer[r];
+            s->writer[r] = t;
+        }
         if (!touch(s, plan_sum_operand(p, c), i) || !touch(s, c->work, i))
             return false;
         for (int k = 0; k < c->n_arg; k++)
@@ -39,7 +50,10 @@ static bool frees(const places *s, int32_t a, int32_t b)
     const nnc_ptensor *x = &s->p->tensor[a], *y = &s->p->tensor[b];
     if (y->first < s->p->end[SEC_init] || x->last == s->p->n_cmd - 1)
         return false;
-    return plan_touches_done(&s->touches, &s->order, a, y->first);
+    bool done = plan_touches_done(&s->touches, &s->order, a, y->first);
+    for (int32_t t = s->writer[b]; t >= 0 && done; t = s->next[t]) /* of its parts each */
+        done = plan_touches_done(&s->touches, &s->order, a, s->written_by[t]);
+    return done;
 }
 
 static bool conflict(void *ctx, int i, int j)
@@ -144,10 +158,14 @@ nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
     s.block = ARENA_NEW(&a, nnc_block, n);
     s.tensor_of = ARENA_NEW(&a, int32_t, n);
     s.touches.head = ARENA_NEW(&a, int32_t, n);
+    s.writer = ARENA_NEW(&a, int32_t, n);
+    s.next = ARENA_NEW(&a, int32_t, n);
+    s.written_by = ARENA_NEW(&a, int32_t, n);
     nnc_status status = NNC_E_NOMEM;
-    if (first && last && s.root && s.block && s.tensor_of && s.touches.head &&
-        plan_order_init(&s.order, p, true, &a)) {
+    if (first && last && s.root && s.block && s.tensor_of && s.touches.head && s.writer && s.next &&
+        s.written_by && plan_order_init(&s.order, p, true, &a)) {
         memset(s.touches.head, 0xff, n * sizeof *s.touches.head);
+        memset(s.writer, 0xff, n * sizeof *s.writer);
         plan_lifetimes(p, first, last, s.root);
         for (int t = 0; t < p->n_tensor; t++) {
             p->tensor[t].first = first[t];
@@ -158,7 +176,7 @@ nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
             status = place_device(&s, d, &a, sink);
         for (int t = 0; t < p->n_tensor; t++)
             if (p->tensor[t].alias_of >= 0)
-                p->tensor[t].offset = p->tensor[p->tensor[t].alias_of].offset;
+                p->tensor[t].offset += p->tensor[p->tensor[t].alias_of].offset;
     }
     nnc_arena_deinit(&a);
     return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;

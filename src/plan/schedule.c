@@ -53,14 +53,21 @@ typedef struct list {
 
 /* Calls fn for each producer in main of node n's operands; one that gives several operands
  * comes several times. */
-static void each_producer(
-    const maker *m, const nnc_node *n, void (*fn)(list *, uint32_t, uint32_t), list *l)
+static nnc_status each_producer(list *l, const nnc_node *n, void (*fn)(list *, uint32_t, uint32_t))
 {
+    maker *m = l->m;
     for (int i = 0; i < n->n_in; i++) {
-        uint32_t p = m->g->value[m->root[n->in[i]]].node;
-        if (runs_in_main(m, &m->g->node[p]))
-            fn(l, p, (uint32_t)(n - m->g->node));
+        const nnc_ref *source;
+        int k = make_sources(m, n->in[i], &source);
+        if (k < 0)
+            return nnc_nomem(m->sink);
+        while (k-- > 0) {
+            uint32_t p = m->g->value[source[k]].node;
+            if (runs_in_main(m, &m->g->node[p]))
+                fn(l, p, (uint32_t)(n - m->g->node));
+        }
     }
+    return NNC_OK;
 }
 
 static void count_edge(list *l, uint32_t from, uint32_t to)
@@ -110,25 +117,38 @@ static uint32_t heap_pop(list *l)
 
 /* Earliest start of n on stream s of its device: the stream is free and operands are there (an
  * event costs a launch). */
-static int64_t start_on(const list *l, const nnc_node *n, int s, bool *local)
+typedef struct start {
+    int64_t at, latest;
+    int stream;
+    bool local;
+} start;
+
+static void wait_for(const list *l, start *t, uint32_t p, int dev)
 {
-    const maker *m = l->m;
-    int dev = device_of(n);
-    int64_t at = l->free_at[dev * m->o->streams + s], latest = -1;
-    *local = false;
-    for (int i = 0; i < n->n_in; i++) {
-        uint32_t p = m->g->value[m->root[n->in[i]]].node;
-        const nnc_node *pn = &m->g->node[p];
-        if (!runs_in_main(m, pn))
-            continue;
-        bool same = device_of(pn) == dev && l->stream[p] == s;
-        at = nnc_max64(at, l->done[p] + (same ? 0 : m->o->target->launch_ns));
-        if (l->done[p] >= latest) {
-            latest = l->done[p];
-            *local = same;
-        }
+    const nnc_node *n = &l->m->g->node[p];
+    if (!runs_in_main(l->m, n))
+        return;
+    bool same = device_of(n) == dev && l->stream[p] == t->stream;
+    t->at = nnc_max64(t->at, l->done[p] + (same ? 0 : l->m->o->target->launch_ns));
+    if (l->done[p] >= t->latest) {
+        t->latest = l->done[p];
+        t->local = same;
     }
-    return at;
+}
+
+static start start_on(const list *l, const nnc_node *n, int s)
+{
+    maker *m = l->m;
+    int dev = device_of(n);
+    start t = {l->free_at[dev * m->o->streams + s], -1, s, false};
+    for (int i = 0; i < n->n_in; i++) {
+        const nnc_ref *source;
+        int k =
+            make_sources(m, n->in[i], &source); /* memory is there: each_producer asked before */
+        for (int j = 0; j < k; j++)
+            wait_for(l, &t, m->g->value[source[j]].node, dev);
+    }
+    return t;
 }
 
 static void place_node(list *l, uint32_t id)
@@ -139,12 +159,11 @@ static void place_node(list *l, uint32_t id)
     bool best_local = false;
     int64_t best_at = INT64_MAX;
     for (int s = 0; s < m->o->streams; s++) {
-        bool local;
-        int64_t at = start_on(l, n, s, &local);
-        if (at < best_at || (at == best_at && local && !best_local)) {
+        start t = start_on(l, n, s);
+        if (t.at < best_at || (t.at == best_at && t.local && !best_local)) {
             best = s;
-            best_at = at;
-            best_local = local;
+            best_at = t.at;
+            best_local = t.local;
         }
     }
     l->stream[id] = (int16_t)best;
@@ -178,7 +197,7 @@ static nnc_status list_schedule(list *l)
         return nnc_nomem(m->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]))
-            each_producer(m, &g->node[i], count_edge, l);
+            NNC_TRY(each_producer(l, &g->node[i], count_edge));
     for (uint32_t i = 0; i < g->n_node; i++)
         l->succ0[i + 1] += l->succ0[i];
     l->succ = ARENA_NEW(&m->scratch, uint32_t, l->succ0[g->n_node] + 1);
@@ -186,7 +205,7 @@ static nnc_status list_schedule(list *l)
         return nnc_nomem(m->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]))
-            each_producer(m, &g->node[i], fill_edge, l);
+            NNC_TRY(each_producer(l, &g->node[i], fill_edge));
     memset(l->done, 0, g->n_node * sizeof *l->done);
     for (uint32_t i = g->n_node; i-- > 0;) {
         if (!runs_in_main(m, &g->node[i]))
@@ -327,10 +346,18 @@ static nnc_status follow(sync *s, int32_t i, int32_t p)
     return NNC_OK;
 }
 
-static nnc_status depend(sync *s, int32_t i, nnc_ref root, int dev)
+static nnc_status depend(sync *s, int32_t i, nnc_ref v, int dev)
 {
-    int32_t p = s->writer[slot(s->m, root, dev)];
-    return p < 0 || s->m->is_static[root] ? NNC_OK : follow(s, i, p);
+    const nnc_ref *source;
+    int n = make_sources(s->m, v, &source);
+    if (n < 0)
+        return nnc_nomem(s->m->sink);
+    while (n-- > 0) { /* later ones tend to imply the earlier */
+        int32_t p = s->writer[slot(s->m, source[n], dev)];
+        if (p >= 0 && !s->m->is_static[source[n]])
+            NNC_TRY(follow(s, i, p));
+    }
+    return NNC_OK;
 }
 
 /* A state is updated when nobody reads its old value any more. */
@@ -363,12 +390,12 @@ static nnc_status find_waits(sync *s)
             NNC_TRY(depend(s, i, j->value, j->device));
             s->writer[slot(m, j->value, j->to)] = i;
         } else if (j->kind == J_update) {
-            NNC_TRY(depend(s, i, m->root[j->value], j->device));
+            NNC_TRY(depend(s, i, j->value, j->device));
             NNC_TRY(depend_on_readers(s, i, m->g->node[j->node].out));
         } else {
             const nnc_node *n = &m->g->node[j->node];
             for (int k = n->n_in; k-- > 0;) /* later operands tend to imply the earlier ones */
-                NNC_TRY(depend(s, i, m->root[n->in[k]], j->device));
+                NNC_TRY(depend(s, i, n->in[k], j->device));
             for (int r = 0; r < n->n_out; r++)
                 s->writer[slot(m, n->out + (nnc_ref)r, j->device)] = i;
         }

@@ -39,6 +39,8 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
     const nnc_node *n = &m->g->node[j->node];
     nnc_ref r = m->root[operand];
     bool state = nnc_def(m->g, r)->state && j->device == m->home[r];
+    if (m->root[result] != result || nnc_is_in_place(nnc_def(m->g, r)))
+        return false; /* parts of one value have places of their own */
     if (state && (m->state_of[result] != r || operand != r || !j->late))
         return false; /* the memory of a state is its new value's alone */
     int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, result));

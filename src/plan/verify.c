@@ -23,12 +23,13 @@ static const char *tensor_fault(const nnc_plan *p, int i)
     int64_t size = t->space == SP_arena  ? d->arena_bytes
                    : t->space == SP_init ? d->init_bytes
                                          : d->persist_bytes;
-    if (t->bytes != nnc_type_bytes(&t->type))
+    if (t->bytes != nnc_type_span_bytes(&t->type))
         return "its bytes are not those of its type";
-    int64_t align = t->alias_of < 0 ? nnc_plan_align(d) : 64;
+    int64_t align = t->alias_of < 0 ? nnc_plan_align(d) : nnc_dtype_size((nnc_dtype)t->type.dtype);
     if (t->offset % align || t->offset > size || t->bytes > size - t->offset)
-        return align > 64 ? "it does not lie inside its space, 256-byte aligned"
-                          : "it does not lie inside its space, 64-byte aligned";
+        return align > 64    ? "it does not lie inside its space, 256-byte aligned"
+               : align == 64 ? "it does not lie inside its space, 64-byte aligned"
+                             : "it does not lie inside its space at a whole element";
     if (t->alias_of >= i)
         return "it shares the memory of no earlier tensor";
     if (t->first >= p->n_cmd || t->last >= p->n_cmd)
@@ -38,9 +39,9 @@ static const char *tensor_fault(const nnc_plan *p, int i)
     if (t->alias_of < 0)
         return NULL;
     const nnc_ptensor *a = &p->tensor[t->alias_of];
-    if (a->device != t->device || a->space != t->space || a->offset != t->offset ||
-        a->bytes != t->bytes)
-        return "it does not lie where the tensor lies whose memory it shares";
+    if (a->device != t->device || a->space != t->space || t->offset < a->offset ||
+        t->offset + t->bytes > a->offset + a->bytes)
+        return "it does not lie inside the tensor whose memory it shares";
     return NULL;
 }
 
@@ -236,6 +237,9 @@ static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
     case CMD_copy:
         if (c->n_arg != 2 || bytes_of(v, c, 0) != bytes_of(v, c, 1))
             return "a copy has two tensors of one size";
+        if (!nnc_type_is_dense(&p->tensor[c->arg[0]].type) ||
+            !nnc_type_is_dense(&p->tensor[c->arg[1]].type))
+            return "a copy has dense tensors";
         return NULL;
     default:
         return c->n_arg                               ? "it takes no arguments"
@@ -293,8 +297,12 @@ static nnc_status check_ends(const check *v)
 {
     const nnc_plan *p = v->p;
     int inputs = 0;
-    for (int t = 0; t < p->n_tensor; t++)
-        inputs += p->tensor[t].is_input;
+    for (int t = 0; t < p->n_tensor; t++) {
+        const nnc_ptensor *x = &p->tensor[t];
+        inputs += x->is_input;
+        if ((x->is_input || x->is_output) && !nnc_type_is_dense(&x->type))
+            return bad_at(v, "tensor", t, "an input or output is dense");
+    }
     if (inputs != p->n_input)
         return nnc_fail0(v->sink, v->code, "plan: %d inputs are named, %d tensors are inputs",
             p->n_input, inputs);

@@ -121,6 +121,10 @@ bool plan_call_ok(const nnc_call *c, const char **why)
     if (!plan_type_ok(&c->src) || !plan_type_ok(&c->wei) || !plan_type_ok(&c->bias) ||
         !plan_type_ok(&c->dst))
         return false;
+    *why = "its tensors are parts of larger ones";
+    if (!nnc_type_is_dense(&c->src) || !nnc_type_is_dense(&c->wei) ||
+        !nnc_type_is_dense(&c->bias) || !nnc_type_is_dense(&c->dst))
+        return false;
     if (!posts_ok(c, why))
         return false;
     bool weights = c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul;

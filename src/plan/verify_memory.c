@@ -16,8 +16,18 @@ typedef struct seg {
     uint32_t prio;
 } seg;
 
+/* A tensor that no command writes as a whole: commands write its parts, which tile it. */
+typedef struct tiled {
+    int32_t n, n_before;
+    size_t cap;
+    int32_t *part; /* tensors */
+    int32_t
+        *before; /* whose memory it took: each writer of a part comes after all that touched them */
+} tiled;
+
 typedef struct memory {
     const check *v;
+    nnc_arena *a;
     const nnc_plan *p;
     plan_order order;
     seg *seg; /* [0] unused */
@@ -27,9 +37,11 @@ typedef struct memory {
     int32_t *writer; /* by tensor: command, -1 none yet, -2 before main (inputs) */
     int32_t *owner; /* by tensor: whose content it is: itself when anything writes it */
     bool *updates; /* by tensor: is it the new value of a state? */
-    bool *dead; /* its content was overwritten, if only in part */
-    plan_touches touches; /* by owner */
-    int32_t *read_by; /* by owner: last command that reads it */
+    int32_t *whole; /* by owner: the tiled tensor that it is a part of, or itself */
+    tiled **tiled; /* by tensor; NULL: it is not */
+    bool *dead; /* by whole: its content was overwritten, if only in part */
+    plan_touches touches; /* by whole */
+    int32_t *read_by; /* by whole: last command that reads it */
 } memory;
 
 static nnc_status bad(const memory *m, int i, int32_t t, const char *why)
@@ -89,18 +101,29 @@ static void cut(memory *m, int32_t *map, int64_t x)
 
 /* ---- order --------------------------------------------------------------------------------- */
 
-static nnc_status read(memory *m, int32_t t, int32_t cmd)
+static nnc_status read_owner(memory *m, int32_t t, int32_t o, int32_t cmd)
 {
-    int32_t o = m->owner[t], w = m->writer[o];
+    int32_t w = m->writer[o];
     if (w == -1)
         return bad(m, cmd, t, "is read before it is written");
-    if (m->dead[o])
+    if (m->dead[m->whole[o]])
         return bad(m, cmd, t, "is read after its memory was given to another");
     bool same_phase = w >= 0 && (w < m->p->end[SEC_init]) == (cmd < m->p->end[SEC_init]);
     if (same_phase && !plan_before(&m->order, w, cmd))
         return bad(m, cmd, t, "is read on a stream that does not wait for its write");
-    m->read_by[o] = cmd;
+    m->read_by[m->whole[o]] = cmd;
     return NNC_OK;
+}
+
+/* Parts of a tiled tensor are written one by one: each that t may overlap is there. */
+static nnc_status read(memory *m, int32_t t, int32_t cmd)
+{
+    int32_t o = m->owner[t];
+    const tiled *d = m->tiled[o];
+    for (int32_t i = 0; d && i < d->n; i++)
+        if (plan_overlap(m->p, o, t, d->part[i]))
+            NNC_TRY(read_owner(m, t, d->part[i], cmd));
+    return d ? NNC_OK : read_owner(m, t, o, cmd);
 }
 
 /* May this command write tensor t over the content of `o`, which it reads? */
@@ -121,6 +144,16 @@ static bool may_overwrite(const memory *m, const nnc_cmd *c, int32_t t, int32_t 
     return c->kind == CMD_kernel && seen == 1 && m->v->in_place[m->v->first_arg[c->item] + which];
 }
 
+static bool keep_before(memory *m, tiled *d, int32_t o)
+{
+    int32_t *all = nnc_arena_grow(m->a, d->before, &d->cap, (size_t)d->n_before + 1, sizeof *all);
+    if (!all)
+        return false;
+    d->before = all;
+    all[d->n_before++] = o;
+    return true;
+}
+
 /* Takes over the segments of subtree s. */
 static nnc_status take(memory *m, int32_t s, const nnc_cmd *c, int32_t t, int32_t cmd)
 {
@@ -130,12 +163,43 @@ static nnc_status take(memory *m, int32_t s, const nnc_cmd *c, int32_t t, int32_
     int32_t o = m->seg[s].owner;
     if (m->writer[o] == cmd && cmd >= 0)
         return bad(m, cmd, t, "is written over another result of the same command");
+    if (m->tiled[m->whole[t]] && !keep_before(m, m->tiled[m->whole[t]], o))
+        return nnc_nomem(m->v->sink);
     if (cmd >= 0 && m->read_by[o] == cmd && !may_overwrite(m, c, t, o))
         return bad(m, cmd, t, "is written over an operand of the same command");
     if (cmd >= 0 && !plan_touches_done(&m->touches, &m->order, o, cmd))
         return bad(m, cmd, t, "is written over memory that another stream may still use");
     m->dead[o] = true;
     return take(m, m->seg[s].right, c, t, cmd);
+}
+
+/* Tensor t, or the tiled tensor whose part t is, gets its bytes. */
+static nnc_status begin(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
+{
+    int32_t w = m->whole[t];
+    const nnc_ptensor *x = &m->p->tensor[w];
+    int32_t *map = &m->map[x->device * 3 + x->space], a, b, mid;
+    int64_t lo = x->offset, hi = x->offset + x->bytes;
+    cut(m, map, lo);
+    cut(m, map, hi);
+    split(m, *map, lo, &a, &b);
+    split(m, b, hi, &mid, &b);
+    NNC_TRY(take(m, mid, c, t, cmd));
+    *map = merge(m, merge(m, a, new_seg(m, lo, hi, w)), b);
+    m->writer[w] = cmd >= 0 ? cmd : -2;
+    return NNC_OK;
+}
+
+/* A further part of a tensor that has its bytes. */
+static nnc_status go_on(const memory *m, int32_t t, int32_t cmd)
+{
+    const tiled *d = m->tiled[m->whole[t]];
+    if (m->dead[m->whole[t]])
+        return bad(m, cmd, t, "is written where its memory was given to another");
+    for (int32_t i = 0; i < d->n_before; i++)
+        if (!plan_touches_done(&m->touches, &m->order, d->before[i], cmd))
+            return bad(m, cmd, t, "is written over memory that another stream may still use");
+    return NNC_OK;
 }
 
 static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
@@ -149,15 +213,47 @@ static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
     if (cmd >= m->p->end[SEC_init] && x->space != SP_arena &&
         !(cmd >= m->p->end[SEC_main] && m->updates[t]))
         return bad(m, cmd, t, "lasts, and is written by a run that does not update it");
-    int32_t *map = &m->map[x->device * 3 + x->space], a, b, mid;
-    int64_t lo = x->offset, hi = x->offset + x->bytes;
-    cut(m, map, lo);
-    cut(m, map, hi);
-    split(m, *map, lo, &a, &b);
-    split(m, b, hi, &mid, &b);
-    NNC_TRY(take(m, mid, c, t, cmd));
-    *map = merge(m, merge(m, a, new_seg(m, lo, hi, t)), b);
+    NNC_TRY(m->writer[m->whole[t]] == -1 ? begin(m, t, c, cmd) : go_on(m, t, cmd));
     m->writer[t] = cmd >= 0 ? cmd : -2;
+    return NNC_OK;
+}
+
+/* ---- parts --------------------------------------------------------------------------------- */
+
+static nnc_status add_part(memory *m, int32_t whole, int32_t t)
+{
+    tiled *d = m->tiled[whole];
+    if (!d) {
+        d = m->tiled[whole] = ARENA_NEW(m->a, tiled, 1);
+        if (d)
+            d->part = ARENA_NEW(m->a, int32_t, NNC_MAX_PARTS);
+        if (!d || !d->part)
+            return nnc_nomem(m->v->sink);
+    }
+    if (d->n == NNC_MAX_PARTS)
+        return bad(m, 0, whole, "has more than 1024 parts that are written");
+    d->part[d->n++] = t;
+    m->whole[t] = whole;
+    return NNC_OK;
+}
+
+/* The parts have the strides of the whole, do not overlap, and leave nothing out. */
+static nnc_status check_tiles(const memory *m, int32_t whole)
+{
+    const tiled *d = m->tiled[whole];
+    int64_t elements = 0;
+    for (int32_t i = 0; i < d->n; i++) {
+        const nnc_type *t = &m->p->tensor[d->part[i]].type;
+        int64_t from[NNC_MAX_RANK];
+        if (!plan_box(m->p, whole, d->part[i], from))
+            return bad(m, 0, d->part[i], "is written, and no box of the tensor that it lies in");
+        elements += nnc_type_numel(t);
+        for (int32_t k = 0; k < i; k++)
+            if (plan_overlap(m->p, whole, d->part[i], d->part[k]))
+                return bad(m, 0, d->part[i], "overlaps another part of the same tensor");
+    }
+    if (elements != nnc_type_numel(&m->p->tensor[whole].type))
+        return bad(m, 0, whole, "is not written as a whole: its parts leave elements out");
     return NNC_OK;
 }
 
@@ -184,9 +280,9 @@ static nnc_status walk_cmd(memory *m, int32_t i)
         NNC_TRY(write(m, c->arg[a], c, i));
     if (c->work >= 0)
         NNC_TRY(write(m, c->work, c, i));
-    bool fits = sum < 0 || plan_touch_add(&m->touches, &m->order, m->owner[sum], i);
+    bool fits = sum < 0 || plan_touch_add(&m->touches, &m->order, m->whole[m->owner[sum]], i);
     for (int a = 0; a < c->n_arg; a++)
-        fits = fits && plan_touch_add(&m->touches, &m->order, m->owner[c->arg[a]], i);
+        fits = fits && plan_touch_add(&m->touches, &m->order, m->whole[m->owner[c->arg[a]]], i);
     if (c->work >= 0) {
         fits = fits && plan_touch_add(&m->touches, &m->order, c->work, i);
         m->dead[c->work] = true; /* what is in it afterwards is nothing */
@@ -203,13 +299,20 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
                 m, p->n_cmd, p->input[i], "is an input, but its memory was given to another");
     for (int i = 0; i < p->n_output; i++) {
         int32_t o = m->owner[p->output[i]];
-        if (m->dead[o] || m->writer[o] == -1)
+        const tiled *d = m->tiled[o];
+        bool there = !m->dead[m->whole[o]] && m->writer[o] != -1;
+        for (int32_t k = 0; d && k < d->n; k++)
+            there = there && m->writer[d->part[k]] != -1;
+        if (!there)
             return bad(m, p->n_cmd, p->output[i], "is an output, but is not there at the end");
     }
     for (int i = 0; i < p->n_update; i++)
         if (m->writer[p->update[i].value] < p->end[SEC_main] || m->dead[p->update[i].value])
             return bad(
                 m, p->n_cmd, p->update[i].value, "is a new value, but is not there after step");
+    for (int t = 0; t < p->n_tensor; t++)
+        if (m->tiled[t])
+            NNC_TRY(check_tiles(m, t));
     int32_t *life = ARENA_NEW(a, int32_t, 3 * (size_t)p->n_tensor + 3);
     if (!life)
         return nnc_nomem(m->v->sink);
@@ -228,10 +331,14 @@ static bool alloc_memory(memory *m, nnc_arena *a)
     m->map = ARENA_NEW(a, int32_t, 3 * (size_t)p->n_device);
     m->writer = ARENA_NEW(a, int32_t, n);
     m->owner = ARENA_NEW(a, int32_t, n);
+    m->whole = ARENA_NEW(a, int32_t, n);
+    m->tiled = ARENA_NEW(a, tiled *, n);
     m->dead = ARENA_NEW(a, bool, n);
     m->updates = ARENA_NEW(a, bool, n);
     m->read_by = ARENA_NEW(a, int32_t, n);
-    if (!m->seg || !m->map || !m->writer || !m->owner || !m->dead || !m->updates || !m->read_by)
+    m->a = a;
+    if (!m->seg || !m->map || !m->writer || !m->owner || !m->dead || !m->updates || !m->read_by ||
+        !m->whole || !m->tiled)
         return false;
     m->touches.head = ARENA_NEW(a, int32_t, n);
     return m->touches.head && plan_order_init(&m->order, p, false, a);
@@ -251,9 +358,21 @@ static nnc_status find_owners(memory *m)
         if (c->work >= 0)
             m->owner[c->work] = c->work;
     }
+    int32_t *root = m->read_by; /* not in use yet */
+    for (int t = 0; t < p->n_tensor; t++) {
+        int32_t up = p->tensor[t].alias_of;
+        root[t] = up < 0 ? t : root[up];
+        m->whole[t] = t;
+        /* a root that is neither written nor an input, but whose views are written */
+        if (m->owner[t] == t && m->owner[root[t]] == -1 - root[t])
+            NNC_TRY(add_part(m, root[t], t));
+        if (m->owner[t] < 0)
+            m->owner[t] = up < 0 ? (p->tensor[t].is_input ? t : -1 - t) : m->owner[up];
+    }
     for (int t = 0; t < p->n_tensor; t++)
         if (m->owner[t] < 0)
-            m->owner[t] = p->tensor[t].alias_of < 0 ? t : m->owner[p->tensor[t].alias_of];
+            m->owner[t] = -1 - m->owner[t];
+    memset(m->read_by, 0xff, (size_t)p->n_tensor * sizeof *m->read_by);
     return NNC_OK;
 }
 

@@ -18,6 +18,8 @@ static const row rows[] = {
                           {"channels", "32"}, {"features", "96"}}},
     {"conv_fc_stack",
         {{"batch", "1"}, {"image", "7"}, {"conv", "3"}, {"fc", "3"}, {"features", "10"}}},
+    {"densenet121", {{"batch", "2"}, {"image", "32"}, {"layers2", "3"}, {"layers3", "2"},
+                        {"layers4", "2"}, {"growth", "8"}}},
     {"efficientnet_b0", {{"batch", "2"}, {"image", "33"}, {"classes", "10"}}},
     {"layernorm", {{"batch", "37"}, {"cols", "129"}}},
     {"linear", {{"batch", "3"}}},

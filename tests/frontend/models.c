@@ -135,6 +135,23 @@ TEST(mobilenet_v2)
     nnc_graph_destroy(g);
 }
 
+/* torchvision's densenet121 has 7978856 parameters; its batchnorms have 41824 channels. */
+TEST(densenet121)
+{
+    static const char file[] = "models/densenet121.json";
+    expect_both(file, NO_SET, NO_WORD, "f32[1,1000]", 7978856, 2 * 41824);
+    expect_both(file, (nnc_set){"classes", 10}, NO_WORD, "f32[1,10]", 7978856 - 990 * 1025, 83648);
+    nnc_graph *g = load(file, NULL, 0, NULL, 0);
+    if (!g)
+        return;
+    CHECK(find_param(g, "features.conv0.weight") && find_param(g, "features.norm0.bias") &&
+          find_param(g, "features.denseblock1.denselayer1.norm1.weight") &&
+          find_param(g, "features.denseblock3.denselayer24.conv2.weight") &&
+          find_param(g, "features.transition3.conv.weight") &&
+          find_param(g, "features.norm5.running_mean") && find_param(g, "classifier.bias"));
+    nnc_graph_destroy(g);
+}
+
 TEST(small_models)
 {
     expect("models/nested_sin.json", NO_SET, NO_WORD, "f32[16777216]", 0);

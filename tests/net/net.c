@@ -41,6 +41,8 @@ static const model models[] = {
     {"models/conv.json", {{"batch", "1"}}},
     {"models/conv_fc_stack.json", {{"batch", "1"}, {"image", "7"}, {"conv", "2"}, {"fc", "1"},
                                       {"channels", "8"}, {"features", "24"}}},
+    {"models/densenet121.json", {{"image", "48"}, {"layers1", "3"}, {"layers2", "2"},
+                                    {"layers3", "2"}, {"layers4", "1"}, {"growth", "12"}}},
     {"models/efficientnet_b0.json", {{"batch", "1"}, {"image", "17"}, {"classes", "5"}}},
     {"models/layernorm.json", {{"batch", "5"}, {"cols", "129"}}},
     {"models/linear.json", {{"batch", "3"}}},

@@ -1,0 +1,204 @@
+/* ir/views.c -- nodes that compute nothing because their results share the memory of their operands: which ones they are, and where in
+ * which value's memory each value lies.
+ *
+ *   reshape, transpose, ...   the operand's bytes under another type
+ *   slice, split in place     a part of the operand
+ *   concat in place           the operands are parts of the result: whoever computes one writes it there */
+#include "ir/graph.h"
+
+#include <string.h>
+
+/* An address as a function of the row-major index: digits of a mixed radix, fastest first, each
+ * with a stride. */
+typedef struct digits {
+    int n;
+    int64_t extent[NNC_MAX_RANK], stride[NNC_MAX_RANK];
+} digits;
+
+/* Extents of 1 drop out, and digits that count on from each other merge; then equal functions have
+ * equal digits. */
+static digits canonical(int rank, const int64_t *dim, const int64_t *stride)
+{
+    digits d = {0};
+    for (int i = rank - 1; i >= 0; i--) {
+        if (dim[i] == 1)
+            continue;
+        if (d.n && stride[i] == d.extent[d.n - 1] * d.stride[d.n - 1]) {
+            d.extent[d.n - 1] *= dim[i];
+            continue;
+        }
+        d.extent[d.n] = dim[i];
+        d.stride[d.n++] = stride[i];
+    }
+    return d;
+}
+
+static bool same_digits(const digits *a, const digits *b)
+{
+    return a->n == b->n && !memcmp(a->extent, b->extent, (size_t)a->n * sizeof a->extent[0]) &&
+           !memcmp(a->stride, b->stride, (size_t)a->n * sizeof a->stride[0]);
+}
+
+/* Does a value of type t lie in one of type `whole`: the same memory order and strides, between them no more than the gaps? */
+bool nnc_is_part(const nnc_type *t, const nnc_type *whole)
+{
+    nnc_type like = nnc_type_dense(t);
+    if (t->dtype != whole->dtype || t->rank != whole->rank)
+        return false;
+    memcpy(like.order, whole->order, sizeof like.order);
+    for (int i = 0; i < t->rank; i++)
+        if (t->dim[i] > whole->dim[i])
+            return false;
+    nnc_type_set_part(&like, whole);
+    return nnc_type_same_strides(t, &like);
+}
+
+bool nnc_is_in_place(const nnc_node *n)
+{
+    return n->op != OP_fused && nnc_op_class(n->op) == CL_move && nnc_attr_int(n, AT_in_place, 0);
+}
+
+bool nnc_is_view(const nnc_graph *g, const nnc_node *n)
+{
+    if (nnc_is_in_place(n))
+        return true;
+    if (n->n_in != 1 || n->n_out != 1)
+        return false;
+    const nnc_type *x = nnc_typeof(g, n->in[0]), *y = nnc_typeof(g, n->out);
+    int64_t sx[NNC_MAX_RANK], sy[NNC_MAX_RANK], moved[NNC_MAX_RANK];
+    const int64_t *perm;
+    nnc_type_strides(x, sx);
+    nnc_type_strides(y, sy);
+    digits from = canonical(x->rank, x->dim, sx), to = canonical(y->rank, y->dim, sy);
+    switch (n->op) {
+    case OP_identity:
+    case OP_dropout:
+    case OP_cast:
+    case OP_relayout:
+        return nnc_type_same_memory(x, y);
+    case OP_broadcast:
+        return nnc_type_numel(x) == nnc_type_numel(y) && same_digits(&from, &to);
+    case OP_reshape:
+        return same_digits(&from, &to);
+    case OP_transpose:
+        nnc_attr_ints(n, AT_perm, &perm);
+        for (int i = 0; i < y->rank; i++)
+            moved[i] = sx[perm[i]];
+        from = canonical(y->rank, y->dim, moved);
+        return same_digits(&from, &to);
+    default:
+        return false;
+    }
+}
+
+/* ---- places ---------------------------------------------------------------------------------- */
+
+static nnc_place part_of(nnc_place whole, const nnc_type *t, int64_t axis, int64_t start)
+{
+    int64_t stride[NNC_MAX_RANK];
+    nnc_type_strides(t, stride);
+    whole.at += start * stride[axis];
+    return whole;
+}
+
+/* Operands of a concat lie one behind the other in its result. Where they have a place already, as the first operands of a larger
+ * concat do, the result lies there, too. */
+static void place_operands(const nnc_graph *g, const nnc_node *n, nnc_place *place)
+{
+    int64_t axis = nnc_attr_int(n, AT_axis, 0), start = 0;
+    if (place[n->out].root == n->out && place[n->in[0]].root != n->in[0])
+        place[n->out] = place[n->in[0]];
+    for (int k = 0; k < n->n_in; k++) {
+        nnc_ref v = n->in[k];
+        if (place[v].root == v)
+            place[v] = part_of(place[n->out], nnc_typeof(g, n->out), axis, start);
+        start += nnc_typeof(g, v)->dim[axis];
+    }
+}
+
+static void place_results(const nnc_graph *g, const nnc_node *n, nnc_place *place)
+{
+    const nnc_type *x = nnc_typeof(g, n->in[0]);
+    const int64_t *axes = NULL, *starts = NULL, *sizes = NULL;
+    int64_t axis = nnc_attr_int(n, AT_axis, 0), at = 0;
+    int n_axes = nnc_attr_ints(n, AT_axes, &axes);
+    nnc_attr_ints(n, AT_starts, &starts);
+    nnc_attr_ints(n, AT_sizes, &sizes);
+    for (uint32_t o = 0; o < n->n_out; o++) {
+        nnc_place *p = &place[n->out + o];
+        *p = place[n->in[0]];
+        for (int i = 0; n->op == OP_slice && i < n_axes; i++)
+            *p = part_of(*p, x, axes[i], starts[i]);
+        if (n->op == OP_split) {
+            *p = part_of(*p, x, axis, at);
+            at += sizes[o];
+        }
+    }
+}
+
+nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a)
+{
+    nnc_place *place = ARENA_NEW(a, nnc_place, g->n_value + (size_t)1);
+    if (!place)
+        return NULL;
+    for (nnc_ref v = 0; v < g->n_value; v++)
+        place[v].root = v;
+    for (uint32_t i = g->n_node; i-- > 0;)
+        if (g->node[i].op == OP_concat && nnc_is_in_place(&g->node[i]))
+            place_operands(g, &g->node[i], place);
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (nnc_op_class(n->op) != CL_leaf && n->op != OP_concat && nnc_is_view(g, n))
+            place_results(g, n, place);
+    }
+    return place;
+}
+
+/* What an in-place node asks of its operands, or NULL. */
+static const char *in_place_fault(const nnc_graph *g, const nnc_node *n, const nnc_place *place)
+{
+    const nnc_type *y = nnc_typeof(g, n->out);
+    const int64_t *steps = NULL;
+    int64_t axis = nnc_attr_int(n, AT_axis, 0), start = 0;
+    for (int i = nnc_attr_ints(n, AT_steps, &steps); i-- > 0;)
+        if (steps[i] != 1)
+            return "a slice in place has steps of 1";
+    for (uint32_t o = 0; n->op != OP_concat && o < n->n_out; o++)
+        if (!nnc_is_part(nnc_typeof(g, n->out + o), nnc_typeof(g, n->in[0])))
+            return "a result in place has the strides of its operand";
+    for (int k = 0; n->op == OP_concat && k < n->n_in; k++) {
+        nnc_ref v = n->in[k];
+        const nnc_node *d = nnc_def(g, v);
+        nnc_place want = part_of(place[n->out], y, axis, start);
+        if (!nnc_is_part(nnc_typeof(g, v), y))
+            return "an operand in place has the strides of the result";
+        if (place[v].root != want.root || place[v].at != want.at)
+            return "an operand in place lies where the result has it, and nowhere else";
+        if (nnc_op_class(d->op) == CL_leaf || (d->op != OP_concat && nnc_is_view(g, d)))
+            return "an operand in place is computed, and has no memory of another's";
+        start += nnc_typeof(g, v)->dim[axis];
+    }
+    return NULL;
+}
+
+nnc_status nnc_check_places(const nnc_graph *g, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_place *place = NULL;
+    nnc_status status = NNC_OK;
+    nnc_arena_init(&a, 0);
+    for (uint32_t i = 0; i < g->n_node && status == NNC_OK; i++) {
+        const nnc_node *n = &g->node[i];
+        if (!nnc_is_in_place(n))
+            continue;
+        place = place ? place : nnc_places(g, &a);
+        const char *why = place ? in_place_fault(g, n, place) : NULL;
+        if (!place)
+            status = nnc_nomem(sink);
+        else if (why)
+            status = nnc_fail(
+                sink, NNC_E_BUG, nnc_node_loc(n), "verify: %s: %s", nnc_ops[n->op].name, why);
+    }
+    nnc_arena_deinit(&a);
+    return status;
+}

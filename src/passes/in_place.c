@@ -1,0 +1,329 @@
+/* passes/in_place.c -- concat without copies: its operands are parts of the result's memory, and whoever computes one writes it there.
+ *
+ *   y1 = conv(..);  c1 = concat(x, y1);  y2 = conv(.. c1 ..);  c2 = concat(c1, y2)      a dense block: x, y1, y2 side by side in c2
+ *
+ * From the last concat to the first, so that a concat which is an operand of a later one has its place before its own operands get
+ * theirs. An operand may be a part when
+ *   - a command computes it (no input, no weight, no view) and it has no place yet,
+ *   - it is no output of the graph,
+ *   - its memory order is the result's, and everything is on one device,
+ *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot.
+ * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
+ * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. Ends: each concat is looked at once. */
+#include "kernel/kernel.h"
+#include "passes/internal.h"
+
+/* Bytes that parts begin at multiples of on a GPU: the widest access of a thread, and what libraries ask of dense tensors. */
+enum { GPU_ALIGN = 16, GPU_DENSE_ALIGN = 256 };
+
+typedef struct parts {
+    pass *p;
+    nnc_ref n_value; /* of the graph before the pass; the rest by such values */
+    nnc_place *place;
+    nnc_ref
+        *copy; /* its copy in a concat's result, or NNC_NONE: that one's place and type are known */
+    nnc_place *copied_to;
+    uint32_t *n_part; /* by root */
+} parts;
+
+typedef enum how { IS_THERE, WRITTEN, COPIED } how;
+
+/* Do the calls and kernels of node n address memory with gaps? */
+static bool takes_gaps(const pass *p, const nnc_node *n)
+{
+    const nnc_target_engine *e = NULL;
+    if (nnc_op_class(n->op) == CL_contract && !is_kernel_conv(p, p->g, n, NULL))
+        e = engine_of(p, n);
+    else if (n->op == OP_maxpool || n->op == OP_avgpool)
+        e = nnc_target_for_pools(p->t);
+    else
+        return true;
+    return e && nnc_target_runs_kernels(e);
+}
+
+/* Why value v, whose type would be `t`, cannot be a part of a larger one because of a reader; NULL: it can. */
+static const char *reader_objects(const parts *s, nnc_ref v, const nnc_type *t, int16_t device)
+{
+    const pass *p = s->p;
+    bool dense = nnc_type_is_dense(t);
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
+        const nnc_node *n = &p->g->node[p->e.uses[u - 1].node];
+        if (p->e.dead[p->e.uses[u - 1].node])
+            continue;
+        if (n->device != device)
+            return "is read on another device";
+        if (!dense && !nnc_is_in_place(n) && nnc_is_view(p->g, n))
+            return "is read under another shape";
+        if (!dense && !takes_gaps(p, n))
+            return "is read by a library";
+    }
+    return NULL;
+}
+
+/* Why operand k of concat n, a part of type t of its result, is copied to its place; NULL: it is written there. */
+static const char *why_copied(const parts *s, const nnc_node *n, int k, const nnc_type *t)
+{
+    const pass *p = s->p;
+    nnc_ref v = n->in[k];
+    const nnc_node *d = nnc_def(p->g, v);
+    if (nnc_op_class(d->op) == CL_leaf)
+        return d->op == OP_input ? "is an input" : "is a weight";
+    if (edit_static(p, v))
+        return "is computed when weights are loaded";
+    if (nnc_is_view(p->g, d))
+        return "is a view of another value";
+    if (s->place[v].root != v)
+        return "is a part of another concat's result";
+    for (int i = 0; i < k; i++)
+        if (n->in[i] == v)
+            return "is an operand twice";
+    if (edit_is_output(p, v))
+        return "is an output";
+    if (d->device != n->device)
+        return "is computed on another device";
+    if (memcmp(nnc_typeof(p->g, v)->order, t->order, t->rank))
+        return "has another memory order";
+    if (!nnc_type_is_dense(t) && !takes_gaps(p, d))
+        return "is written by a library";
+    return reader_objects(s, v, t, n->device);
+}
+
+static nnc_type part_type(const pass *p, const nnc_node *n, int k)
+{
+    nnc_type t = *nnc_typeof(p->g, n->out), y = t;
+    int64_t axis = nnc_attr_int(n, AT_axis, 0);
+    t.dim[axis] = nnc_typeof(p->g, n->in[k])->dim[axis];
+    nnc_type_set_part(&t, &y);
+    return t;
+}
+
+/* First element of operand k in the result's memory. */
+static int64_t part_at(const pass *p, const nnc_node *n, int k)
+{
+    int64_t stride[NNC_MAX_RANK], axis = nnc_attr_int(n, AT_axis, 0), at = 0;
+    nnc_type_strides(nnc_typeof(p->g, n->out), stride);
+    while (k-- > 0)
+        at += nnc_typeof(p->g, n->in[k])->dim[axis] * stride[axis];
+    return at;
+}
+
+/* Operand v, or its copy, where it lies in the memory of `root`, at `at`; else NNC_NONE. */
+static nnc_ref lies_at(const parts *s, nnc_ref v, nnc_ref root, int64_t at)
+{
+    if (s->place[v].root == root && s->place[v].at == at)
+        return v;
+    bool copy = s->copy[v] != NNC_NONE && s->copied_to[v].root == root && s->copied_to[v].at == at;
+    return copy ? s->copy[v] : NNC_NONE;
+}
+
+/* Do all operands of concat n lie one behind the other already, as the first ones of a larger concat do? Then its place is theirs. */
+static bool all_there(parts *s, const nnc_node *n)
+{
+    const pass *p = s->p;
+    nnc_ref v = n->in[0];
+    nnc_place first = s->place[v].root != v    ? s->place[v]
+                      : s->copy[v] != NNC_NONE ? s->copied_to[v]
+                                               : (nnc_place){n->out, 0};
+    if (first.root == n->out || s->place[n->out].root != n->out || edit_is_output(p, n->out))
+        return false;
+    nnc_type y = nnc_type_dense(nnc_typeof(p->g, n->out));
+    nnc_type_set_part(&y, nnc_typeof(p->g, first.root));
+    int64_t stride[NNC_MAX_RANK], axis = nnc_attr_int(n, AT_axis, 0), at = first.at;
+    nnc_type_strides(&y, stride);
+    for (int k = 0; k < n->n_in; k++) {
+        nnc_ref there = lies_at(s, n->in[k], first.root, at);
+        if (there == NNC_NONE || !nnc_is_part(nnc_typeof(p->g, there), &y) ||
+            nnc_def(p->g, there)->device != n->device)
+            return false;
+        at += nnc_typeof(p->g, there)->dim[axis] * stride[axis];
+    }
+    if (reader_objects(s, n->out, &y, n->device))
+        return false;
+    s->place[n->out] = first;
+    p->g->value[n->out].type = y;
+    return true;
+}
+
+/* ---- what it gives ----------------------------------------------------------------------------- */
+
+/* Does fuse compute operand k in the kernel of concat n, and store it nowhere else? */
+static bool is_absorbed(const pass *p, const nnc_node *n, int k)
+{
+    const nnc_node *d = nnc_def(p->g, n->in[k]);
+    nnc_class c = nnc_op_class(d->op);
+    return p->will_run >> PASS_fuse & 1 && c != CL_leaf && !edit_static(p, n->in[k]) &&
+           d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, n->in[k]);
+}
+
+/* How the result of a concat is used otherwise. */
+typedef struct use_of {
+    bool fused; /* fuse makes the concat part of a kernel that reads it */
+    bool stored; /* its result goes to memory, for others */
+} use_of;
+
+static use_of use_of_result(const parts *s, const nnc_node *n)
+{
+    const pass *p = s->p;
+    use_of r = {.stored = edit_is_output(p, n->out) || s->place[n->out].root != n->out};
+    for (uint32_t u = p->e.head[n->out]; u; u = p->e.uses[u - 1].next) {
+        const nnc_node *reader = &p->g->node[p->e.uses[u - 1].node];
+        if (p->e.dead[p->e.uses[u - 1].node] || nnc_is_in_place(reader))
+            continue;
+        bool may = p->will_run >> PASS_fuse & 1 && !is_contraction(p, reader);
+        r.stored = r.stored || !may || r.fused;
+        r.fused = r.fused || may;
+    }
+    return r;
+}
+
+/* Nanoseconds saved where operand k of concat n, `bytes` large, is written in place or copied there. Otherwise the concat's kernel
+ * loads and stores it, or computes and stores it; a reader's kernel that it is part of stores it in addition. */
+static int64_t operand_ns(
+    const pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t bytes)
+{
+    int64_t launch = p->t->launch_ns, once = nnc_target_time_ns(p->t, 0, bytes) - launch,
+            twice = nnc_target_time_ns(p->t, 0, 2 * bytes) - launch;
+    int64_t now = is_absorbed(p, n, k) ? once : twice, then = copied ? twice + launch : 0;
+    if (is_absorbed(p, n, k))
+        then += once + launch; /* it gets a kernel of its own */
+    return (result.fused ? once : now) - then;
+}
+
+/* ---- rewriting --------------------------------------------------------------------------------- */
+
+/* A copy of operand k of node i at its place. */
+static void copy_operand(parts *s, uint32_t i, int k, const nnc_type *t, nnc_place place)
+{
+    pass *p = s->p;
+    nnc_node n = p->g->node[i];
+    nnc_ref v = n.in[k];
+    edit_at(p, i);
+    nnc_attr axis = nnc_ai(AT_axis, nnc_attr_int(&n, AT_axis, 0));
+    s->copy[v] = nnc_build_typed(p->g, OP_concat, 1, &v, 1, &axis, t);
+    s->copied_to[v] = place;
+    edit_set_operand(p, i, k, s->copy[v]);
+}
+
+static void set_in_place(pass *p, uint32_t i)
+{
+    nnc_node *n = &p->g->node[i];
+    nnc_attr *a = ARENA_NEW(&p->g->arena, nnc_attr, n->n_attr + 1);
+    if (!a) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    int k = 0, at = 0; /* sorted by key */
+    while (k < n->n_attr && n->attr[k].key < AT_in_place)
+        a[at++] = n->attr[k++];
+    a[at++] = nnc_ai(AT_in_place, 1);
+    while (k < n->n_attr)
+        a[at++] = n->attr[k++];
+    n->attr = a;
+    n->n_attr++;
+    edit_refresh(p, i);
+}
+
+static void apply(parts *s, uint32_t i, const how *way)
+{
+    pass *p = s->p;
+    nnc_ref y = p->g->node[i].out, root = s->place[y].root;
+    const char *why = NULL;
+    int copies = 0, n_in = p->g->node[i].n_in;
+    int64_t bytes = 0;
+    for (int k = 0; k < n_in && p->status == NNC_OK; k++) {
+        nnc_ref v = p->g->node[i].in[k];
+        nnc_type t = part_type(p, &p->g->node[i], k);
+        nnc_place at = {root, s->place[y].at + part_at(p, &p->g->node[i], k)};
+        bytes += way[k] == COPIED ? 0 : nnc_type_bytes(&t);
+        s->n_part[root] += way[k] != IS_THERE;
+        if (way[k] == COPIED) {
+            why = why ? why : why_copied(s, &p->g->node[i], k, &t);
+            copies++;
+            copy_operand(s, i, k, &t, at);
+        } else if (way[k] == WRITTEN) {
+            p->g->value[v].type = t;
+            s->place[v] = at;
+        } else {
+            edit_set_operand(p, i, k, lies_at(s, v, root, at.at));
+        }
+    }
+    if (p->status == NNC_OK)
+        set_in_place(p, i);
+    layers l = layers_of(p, i, NNC_NONE);
+    if (copies)
+        remark_applied(p, &l, "concat in place",
+            "%s of its operands are computed where the result lies; %d of %d %s copied there: the "
+            "first one %s",
+            text_bytes(p, bytes), copies, n_in, copies == 1 ? "is" : "are", why);
+    else
+        remark_applied(p, &l, "concat in place",
+            "its operands are computed where the result lies: %s are not copied",
+            text_bytes(p, bytes));
+}
+
+/* Chooses how each operand of concat n gets to its place. Why it stays as it is, or NULL. */
+static const char *choose(const parts *s, const nnc_node *n, how *way)
+{
+    pass *p = s->p;
+    use_of result = use_of_result(s, n);
+    int64_t ns = result.fused ? 0 : p->t->launch_ns;
+    int64_t size = nnc_dtype_size((nnc_dtype)nnc_typeof(p->g, n->out)->dtype);
+    int copies = 0;
+    if (result.fused && !result.stored)
+        return "it is part of the kernel that reads it";
+    if (s->n_part[s->place[n->out].root] + (uint32_t)n->n_in > NNC_MAX_PARTS)
+        return "its result would have more than 1024 parts";
+    for (int k = 0; k < n->n_in; k++) {
+        nnc_type t = part_type(p, n, k);
+        int64_t at = (s->place[n->out].at + part_at(p, n, k)) * size;
+        if (p->t->kind == NNC_T_cuda && at % (nnc_type_is_dense(&t) ? GPU_DENSE_ALIGN : GPU_ALIGN))
+            return "an operand would begin where kernels and libraries cannot read whole vectors";
+        way[k] = why_copied(s, n, k, &t) ? COPIED : WRITTEN;
+        copies += way[k] == COPIED;
+        ns += operand_ns(p, n, k, result, way[k] == COPIED, nnc_type_bytes(&t));
+    }
+    if (copies == n->n_in)
+        return "each of its operands would be copied to its place, as now";
+    if (ns <= 0)
+        return copies
+                   ? remark_text(p, "copies of %d of its %d operands take as long", copies, n->n_in)
+                   : "one kernel computes its operands and stores them side by side";
+    return NULL;
+}
+
+static void look_at(parts *s, uint32_t i)
+{
+    pass *p = s->p;
+    const nnc_node *n = &p->g->node[i];
+    how *way = ARENA_NEW(p->a, how, n->n_in + 1); /* all IS_THERE */
+    layers l = layers_of(p, i, NNC_NONE);
+    if (!way) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    const char *why = all_there(s, n) ? NULL : choose(s, n, way);
+    if (why)
+        remark_declined(p, &l, "concat in place", "%s", why);
+    else
+        apply(s, i, way);
+}
+
+nnc_status pass_in_place(pass *p)
+{
+    parts s = {.p = p, .n_value = p->g->n_value};
+    uint32_t n = p->g->n_node;
+    s.place = nnc_places(p->g, p->a);
+    s.copy = ARENA_NEW(p->a, nnc_ref, s.n_value + 1);
+    s.copied_to = ARENA_NEW(p->a, nnc_place, s.n_value + 1);
+    s.n_part = ARENA_NEW(p->a, uint32_t, s.n_value + 1);
+    if (!s.place || !s.copy || !s.copied_to || !s.n_part)
+        return nnc_nomem(p->sink);
+    memset(s.copy, 0xff, s.n_value * sizeof *s.copy);
+    while (n-- > 0 && p->status == NNC_OK) {
+        const nnc_node *c = &p->g->node[n];
+        if (!p->e.dead[n] && c->op == OP_concat && c->n_in > 1 && !nnc_is_in_place(c) &&
+            !edit_static(p, c->out))
+            look_at(&s, n);
+    }
+    return p->status;
+}

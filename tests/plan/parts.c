@@ -1,0 +1,76 @@
+/* tests/plan/parts.c -- tensors that consist of parts: lies about them are named by the verifier. */
+#include "help.h"
+
+/* The index of main's command for a layer. */
+static int at(const nnc_plan *p, const char *layers)
+{
+    const nnc_cmd *c = help_cmd(p, layers);
+    return c ? (int)(c - p->cmd) : 0;
+}
+
+static void rejected(nnc_plan *p, const char *why)
+{
+    nnc_sink_clear(test_sink);
+    if (nnc_plan_verify(p, test_sink) == NNC_OK)
+        test_fail(__FILE__, __LINE__, "accepted; should say: %s", why);
+    CHECK_DIAG(why);
+}
+
+/* Every wait becomes a record that nobody waits for. */
+static void drop_waits(nnc_plan *p)
+{
+    for (int i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_wait) {
+            p->cmd[i].kind = CMD_record;
+            p->cmd[i].item = p->n_event++;
+        }
+}
+
+/* %y consists of the columns of %a and %b; %x's memory is not needed any more when they are written */
+static const char parts[] = "graph @t {\n"
+                            "%i = input : f32[8,4]\n"
+                            "%x = sin %i loc \"/x\"\n"
+                            "%a = exp %x : f32[8,4/8] loc \"/a\"\n"
+                            "%b = cos %x : f32[8,4/8] loc \"/b\"\n"
+                            "%y = concat %a, %b {axis=1, in_place=1} loc \"/y\"\n"
+                            "%r = tanh %y loc \"/r\"\n"
+                            "%s = sqrt %r loc \"/s\"\n"
+                            "return %s as \"s\" }";
+
+static nnc_ptensor *result(const nnc_plan *p, const char *layers)
+{
+    const nnc_cmd *c = help_cmd(p, layers);
+    return &p->tensor[c ? c->arg[c->n_arg - 1] : 0];
+}
+
+TEST(hostile_parts)
+{
+#define LIE_OF_PARTS(streams, why, ...) \
+    do { \
+        nnc_plan *p = help_plan_text(parts, streams, 1); \
+        if (p) { \
+            __VA_ARGS__; \
+            rejected(p, why); \
+        } \
+        nnc_plan_destroy(p); \
+    } while (0)
+    LIE_OF_PARTS(1, "at a whole element", result(p, "/b")->offset += 2);
+    LIE_OF_PARTS(1, "inside the tensor whose memory it shares", result(p, "/b")->offset += 4);
+    LIE_OF_PARTS(1, "inside the tensor whose memory it shares", result(p, "/a")->alias_of = 1);
+    LIE_OF_PARTS(1, "overlaps another part", result(p, "/b")->offset -= 4);
+    LIE_OF_PARTS(1, "overlaps another part", result(p, "/b")->offset -= 16);
+    LIE_OF_PARTS(1, "its parts leave elements out", p->cmd[at(p, "/b")].kind = CMD_record;
+                 p->cmd[at(p, "/b")].n_arg = 0; p->cmd[at(p, "/b")].item = 0; p->n_event = 1);
+    LIE_OF_PARTS(1, "tensor 2 (y) is read before it is written", int i = at(p, "/b");
+                 nnc_cmd b = p->cmd[i]; p->cmd[i] = p->cmd[i + 1]; p->cmd[i + 1] = b);
+    LIE_OF_PARTS(1, "its bytes are not those of its type", result(p, "/a")->type.gap[1] = 3);
+    LIE_OF_PARTS(1, "its type is malformed", result(p, "/a")->type.gap[1] = -1);
+    LIE_OF_PARTS(1, "its type is malformed", result(p, "/a")->type.gap[1] = INT64_MAX);
+    LIE_OF_PARTS(1, "an input or output is dense", result(p, "/a")->is_output = true);
+    LIE_OF_PARTS(2, "does not wait for its write", drop_waits(p));
+    LIE_OF_PARTS(1, "is an input, but its memory was given to another",
+        p->tensor[p->input[0]].offset = p->tensor[result(p, "/b")->alias_of].offset + 64);
+    /* /x's memory, which /b reads, is given to /a's part of %y */
+    LIE_OF_PARTS(1, "is written over an operand of the same command",
+        result(p, "/x")->offset = p->tensor[result(p, "/b")->alias_of].offset);
+}
