@@ -71,6 +71,7 @@ TEST(json_rejects)
     CHECK_INT(parse(&j, deep), NNC_E_MODEL);
     CHECK_DIAG("nested deeper");
     CHECK_INT(nnc_json_parse(&j, "m.json", "[\0]", 3, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("it contains NUL bytes");
 }
 
 /* Floats of any magnitude, and text of any character. */

@@ -171,6 +171,103 @@ TEST(axes_that_stay_apart)
     }
 }
 
+typedef struct kernel_text {
+    const char *text, *why; /* why it is refused; NULL: it is accepted */
+} kernel_text;
+
+static void check_texts(const kernel_text *t, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        nnc_arena a;
+        nnc_arena_init(&a, 0);
+        nnc_sink_clear(test_sink);
+        nnc_kernel *k = parse(t[i].text, strlen(t[i].text), &a);
+        if (!k != (t[i].why != NULL)) {
+            test_fail(__FILE__, __LINE__, "%s: %s", k ? "accepted" : "refused", t[i].text);
+            nnc_sink_print(test_sink, stderr);
+        } else if (t[i].why) {
+            CHECK_DIAG(t[i].why);
+        }
+        nnc_arena_deinit(&a);
+    }
+}
+
+/* A copy with its axes swapped, in squares of a tile. */
+#define SQUARES(schedule) \
+    "kernel k_test { axis i0 outer 32 axis i1 outer 64 buf x0 in f32 2048 buf y0 out f32 2048\n" \
+    "schedule " schedule " grain 1\n" \
+    "stage { %0 = load f32 x0[i0*64 + i1] %1 = store f32 y0[i1*32 + i0] %0 } }"
+/* A sum over rows, several rows at once. */
+#define ROWS(extra, schedule) \
+    "kernel k_test { axis i0 outer 32 axis i1 outer 64 " extra \
+    " axis r0 reduce 5 buf x0 in f32 160 buf y0 " \
+    "out f32 2048\nschedule " schedule " grain 1\n" \
+    "stage r0 { %0 = load f32 x0[i0*5 + r0] %1 = reduce sum f32 %0 post %2 = store f32 y0[i0*64 " \
+    "+ i1] %1 } }"
+/* A row kept between two stages. */
+#define KEPT(schedule) \
+    "kernel k_test { axis i0 outer 7 axis m0 map 9 axis m1 map 9 buf x0 in f32 63 buf y0 out f32 " \
+    "63 buf t0 tmp " \
+    "f32 9\nschedule " schedule " grain 1\n" \
+    "stage m0 { %0 = load f32 x0[i0*9 + m0] %1 = exp f32 %0 %2 = store f32 t0[m0] %1 }\n" \
+    "stage m1 { %3 = load f32 t0[8 + m1*-1] %4 = store f32 y0[i0*9 + m1] %3 } }"
+
+TEST(schedules_that_fit)
+{
+    static const kernel_text texts[] = {
+        {SQUARES("tile i0 16 tile i1 16 vector i1 16 transpose i0 parallel 8"), NULL},
+        {SQUARES("tile i0 16 tile i1 16 vector i1 12 transpose i0 parallel 8"),
+            "tile does not fit the axes"},
+        {SQUARES("tile i0 12 tile i1 16 vector i1 16 transpose i0 parallel 12"),
+            "tile does not fit the axes"},
+        {ROWS("", "tile i0 4 tile i1 64 vector i1 16 unroll i0 4 parallel 8"), NULL},
+        {ROWS("", "tile i0 4 tile i1 64 vector i1 16 unroll i0 3 parallel 8"),
+            "tiled by a multiple, is unrolled"},
+        {ROWS("", "tile r0 5 tile i1 64 vector i1 16 parallel 32"), NULL},
+        {KEPT("vector m0 8 parallel 7"), NULL},
+        {KEPT("vector i0 4 parallel 1"), "tmp buffers need an inner vector axis"},
+    };
+    check_texts(texts, NNC_COUNT(texts));
+}
+
+/* May y0 be written over x0? */
+static bool overlays(const char *stage)
+{
+    nnc_arena a;
+    nnc_text t = {0};
+    nnc_scan s;
+    nnc_arena_init(&a, 0);
+    nnc_printf(&t,
+        "kernel k_test { axis i0 outer 4 axis i1 outer 8 buf x0 in f32 32 buf y0 out f32 32 stage "
+        "{ %%0 = const "
+        "f32 0 %s } }",
+        stage);
+    nnc_scan_init(&s, "k", nnc_text_str(&t), t.n);
+    nnc_kernel *k = nnc_kernel_parse(&s, &a, test_sink);
+    CHECK(k != NULL);
+    if (!k)
+        nnc_sink_print(test_sink, stderr);
+    bool yes = k && nnc_kernel_may_overlay(k, 0, 1);
+    nnc_text_deinit(&t);
+    nnc_arena_deinit(&a);
+    return yes;
+}
+
+TEST(results_over_operands)
+{
+    CHECK(overlays("%1 = load f32 x0[i0*8 + i1] %2 = store f32 y0[i0*8 + i1] %1"));
+    /* another element, by its offset and by its strides */
+    CHECK(!overlays("%1 = load f32 x0[i0*8 + i1 + 1] if 0 <= i0*8 + i1 + 1 < 32 else %0 %2 = store "
+                    "f32 y0[i0*8 + "
+                    "i1] %1"));
+    CHECK(!overlays("%1 = load f32 x0[i0 + i1*4] %2 = store f32 y0[i0*8 + i1] %1"));
+    /* stored in part, stored twice, read again after it is stored */
+    CHECK(!overlays("%1 = load f32 x0[i0*8 + i1] %2 = store f32 y0[i0*8 + i1] %1 if 0 <= i1 < 7"));
+    CHECK(!overlays("%1 = load f32 x0[i0*8 + i1] %2 = store f32 y0[i0*8 + i1] %1 %3 = store f32 "
+                    "y0[i0*8 + i1] %0"));
+    CHECK(!overlays("%1 = store f32 y0[i0*8 + i1] %0 %2 = load f32 x0[i0*8 + i1]"));
+}
+
 /* Damaged text is refused or read as a kernel that verifies: never a crash (and, under the
  * sanitizers, no access outside). */
 TEST(random_damage)

@@ -1,6 +1,7 @@
 /* tests/runtime/exec.c -- the executor on plans made by hand: results, memory to the byte,
  * several runs, profile, and the sweep that fails every device call in turn. */
 #include "plans.h"
+#include <math.h>
 #include <stdlib.h>
 
 static float x[VALUES], y[VALUES];
@@ -98,11 +99,15 @@ static bool toy_end(void)
 
 static const nnc_watch toy_watch = {toy_wanted, toy_begin, toy_end};
 
-static int toy_runs; /* since toy_begin was last called */
+/* Counts; the run whose check fails has wrong results before it. */
+static int toy_runs;
 static nnc_status count_run(void *handle, void *const *args, void *work)
 {
     toy_runs++;
-    return toy_engine.run(handle, args, work);
+    nnc_status st = toy_engine.run(handle, args, work);
+    if (begun > 0 && begun == fails_at && ended < fails_at)
+        ((float *)args[2])[0] = NAN;
+    return st;
 }
 
 /* Runs a plan three times under a watch whose `fail`-th check fails; returns the runs of kernels beyond init's one. */
@@ -144,6 +149,18 @@ TEST(exec_watches_runs)
     CHECK_INT(run_watched(p, 2), 3 * 2 + 2);
     CHECK(begun == 2 && ended == 2);
     check_result(line_result, 0);
+    /* copies are repeated as well */
+    int32_t pair[2] = {p->output[0], p->n_tensor};
+    p->tensor[p->n_tensor] = p->tensor[pair[0]];
+    p->tensor[p->n_tensor++].offset = p->device[0].arena_bytes;
+    p->device[0].arena_bytes += p->tensor[pair[0]].bytes;
+    p->output[0] = pair[1];
+    p->cmd[p->n_cmd++] = (nnc_cmd){.kind = CMD_copy, .n_arg = 2, .arg = pair, .work = -1};
+    p->end[SEC_main] = p->end[SEC_step] = p->n_cmd;
+    CHECK_INT(run_watched(p, 3), 3 * 2 + 2);
+    check_result(line_result, 0);
+    p->output[0] = pair[0];
+    p->end[SEC_main] = p->end[SEC_step] = --p->n_cmd;
     int32_t last = p->cmd[p->n_cmd - 1].arg[2];
     nnc_ptensor was = p->tensor[last];
     p->tensor[last].space = SP_persist;

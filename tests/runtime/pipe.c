@@ -125,6 +125,42 @@ TEST(runs_alone_between)
     down(&f);
 }
 
+/* Two outputs in one place have one block of memory a slot; what init made is not moved at all. */
+TEST(outputs_in_one_place_and_outputs_that_last)
+{
+    fixture f;
+    nnc_plan *p = plan_line();
+    int32_t made = p->cmd[2].arg[2], z = p->output[0];
+    char *out[3];
+    int64_t step[3], bytes[2];
+    float *y = calloc(3 * RUNS * VALUES, sizeof *y);
+    nnc_free(p->output);
+    p->output = nnc_calloc(3, sizeof *p->output);
+    p->output[0] = p->output[1] = z;
+    p->output[2] = made;
+    for (int k = 0; k < 3; k++) {
+        out[k] = (char *)(y + k * RUNS * VALUES);
+        step[k] = VALUES * sizeof(float);
+    }
+    for (p->n_output = 1; p->n_output <= 3; p->n_output += 2) {
+        CHECK_OK(up(&f, p, &nnc_device_cpu));
+        bytes[p->n_output / 2] = nnc_pipe_bytes(f.pipe, 0);
+        const nnc_pipe_io io = {.in = f.in_at, .out = out, .in_step = f.step, .out_step = step};
+        CHECK_OK(nnc_pipe_run(f.pipe, &io, RUNS, NULL, test_sink));
+        nnc_pipe_destroy(f.pipe);
+        nnc_exec_destroy(f.e);
+        free(f.in[0]);
+        free(f.out);
+    }
+    CHECK_INT(bytes[0], bytes[1]);
+    for (int i = 0; i < RUNS * VALUES; i++) {
+        CHECK(y[i] == y[RUNS * VALUES + i]);
+        CHECK(y[2 * RUNS * VALUES + i] == (float)(i % VALUES % 7) + 2);
+    }
+    free(y);
+    plan_free(p);
+}
+
 TEST(every_call_of_a_pipe_may_fail)
 {
     bool all = false;
