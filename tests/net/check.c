@@ -350,7 +350,7 @@ static int expected(const net_flags *f, const char *action, const char *groups)
     if (!strcmp(action, "run") || !strcmp(action, "compare"))
         return gpu ? 5 : 0;
     if (machine)
-        return gpu ? 2 : f->at[NF_llvm] ? 5 : 0;
+        return gpu ? 2 : f->at[NF_llvm] || !nnc_plugin_exists("llvm") ? 5 : 0;
     if (cubin || !strcmp(action, "cuda"))
         return !gpu ? 2 : cubin ? 5 : 0;
     return 0;
