@@ -124,23 +124,11 @@ static const char *add_op(
 static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc_ask *a)
 {
     const nnc_node *c = &p->g->node[i];
-    const nnc_type *y = nnc_typeof(p->g, c->out);
-    nnc_cost cost = nnc_node_cost(p->g, c);
     nnc_ref x = c->out;
     const char *why = NULL, *engine = engine_name(p, c);
     bool compiled = a->compiled;
-    *a = (nnc_ask){.kind = c->op == OP_conv             ? ASK_conv
-                           : c->op == OP_conv_transpose ? ASK_conv_transpose
-                                                        : ASK_matmul,
-        .dtype = nnc_typeof(p->g, c->in[0])->dtype,
-        .bias = has_bias(c),
-        .exact = p->o->math_exact,
-        .compiled = compiled,
-        .grouped = nnc_attr_int(c, AT_groups, 1) > 1,
-        .flops = cost.flops,
-        .bytes = cost.bytes,
-        .results = nnc_type_numel(y),
-        .result_bytes = nnc_type_bytes(y)};
+    contraction_ask(p, c, a);
+    a->compiled = compiled;
     for (int k = 0; k < n && !why; k++) {
         const nnc_node *m = &p->g->node[chain->node[k]];
         why = add_op(p, i, a, k, m, x, engine);
@@ -335,6 +323,47 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
     decline(p, first, core, e);
 }
 
+/* Of the engines that take contraction i, the one that takes least time with its epilogue and a kernel for the rest; *others: the times
+ * of the others, for remarks. */
+static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **others)
+{
+    const nnc_target_engine *best = NULL;
+    epilogue chain[NNC_T_ENGINES];
+    nnc_offer bare[NNC_T_ENGINES];
+    int64_t ns[NNC_T_ENGINES], least = 0;
+    int longest = 0;
+    nnc_text t = {0};
+    for (int e = 0; e < p->t->n_engines; e++) {
+        p->engine = &p->t->engine[e];
+        bare[e] = epilogue_offer(p, i, NULL, 0, false);
+        chain[e].n = 0;
+        if (bare[e].ok)
+            epilogue_plan(p, i, &chain[e]);
+        longest = chain[e].n > chain[longest].n ? e : longest;
+    }
+    for (int e = 0; e < p->t->n_engines; e++) {
+        const epilogue *all = &chain[longest];
+        int n = chain[e].n;
+        if (!bare[e].ok)
+            continue;
+        p->engine = &p->t->engine[e];
+        ns[e] = epilogue_offer(p, i, &chain[e], n, false).time_ns;
+        ns[e] += n == all->n || epilogue_absorbed(p, all, n) ? 0 : epilogue_rest_ns(p, i, all, n);
+        if (!best || ns[e] < least) {
+            best = p->engine;
+            least = ns[e];
+        }
+    }
+    for (int e = 0; e < p->t->n_engines; e++)
+        if (bare[e].ok && &p->t->engine[e] != best && ns[e] / 10 < least)
+            nnc_printf(&t, "%s%s %s", t.n ? ", " : "", p->t->engine[e].name, text_us(p, ns[e]));
+    *others =
+        t.n ? remark_text(p, " (%s by estimate, %s)", text_us(p, least), nnc_text_str(&t)) : "";
+    nnc_text_deinit(&t);
+    p->engine = NULL;
+    return best;
+}
+
 /* Depthwise: no library's, so what stands behind it is the kernel's affair. */
 static void remark_kernel(pass *p, uint32_t i, const char *why)
 {
@@ -358,14 +387,17 @@ nnc_status pass_fuse_epilogue(pass *p)
             continue;
         }
         epilogue e;
+        const char *others;
+        p->engine = least_total(p, i, &others);
         epilogue_plan(p, i, &e);
-        const char *how = remark_text(p, "%s ends the %s before its result is stored",
-            engine_name(p, n), nnc_ops[n->op].name);
+        const char *how = remark_text(p, "%s ends the %s before its result is stored%s",
+            engine_name(p, n), nnc_ops[n->op].name, others);
         epilogue_compile(p, i, &e, &how);
         if (e.n)
             fuse(p, i, &e, how);
         else
             decline(p, i, nnc_ops[n->op].name, &e);
+        p->engine = NULL;
     }
     return p->status;
 }

@@ -56,6 +56,7 @@ typedef struct pass {
     uint32_t will_run;  /* ... that are still to come */
     int changed;
     nnc_status status; /* sticky */
+    const nnc_target_engine *engine; /* that contractions are planned for; NULL: for each the one that expects least time */
 } pass;
 
 typedef nnc_status (*pass_fn)(pass *p);
@@ -141,7 +142,7 @@ nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool
 /* Time of a kernel for the chain's ops from `from` on, and whether a kernel that is there in any case computes them (compiled.c). */
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
 bool epilogue_absorbed(pass *p, const epilogue *all, int first);
-enum { EXPENSIVE_FLOPS = 15 }; /* of a kernel for an op like exp, at the peak (silu: 0.09 ns a result and thread on Sapphire Rapids) */
+enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
 const char *text_us(pass *p, int64_t ns);
 /* Of an op of two operands, the one that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
@@ -159,6 +160,11 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node of these nodes (operands before users) that gives the values outs. Returns the first result. Uses
  * are not redirected. The origin is the union of the members'. */
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
+/* The contraction in node n's body (or n itself), and which operand of n its weights are (-1: they are computed inside); NULL: none, or
+ * several. */
+const nnc_node *contraction_in(const nnc_node *n, int *operand);
+/* Node n, a contraction or a fused one with its epilogue, as engines are asked about it. */
+void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
 /* The target's engine for this contraction (a fused node: for the one that it holds), NULL without one; its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);
 const char *engine_name(const pass *p, const nnc_node *n);

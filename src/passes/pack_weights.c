@@ -94,29 +94,6 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     return NULL;
 }
 
-/* The contraction in node n's body (or n itself), and which operand of n its weights are; -1: they are computed inside. */
-static const nnc_node *core_of(const nnc_node *n, int *operand)
-{
-    *operand = 1;
-    if (n->op != OP_fused)
-        return n;
-    const nnc_node *core = NULL;
-    for (uint32_t i = 0; i < n->body->n_node; i++)
-        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
-            if (core)
-                return NULL;
-            core = &n->body->node[i];
-        }
-    *operand = -1;
-    for (uint32_t i = 0, k = 0; core && i < n->body->n_node; i++)
-        if (n->body->node[i].op == OP_input) {
-            if (n->body->node[i].out == core->in[1])
-                *operand = (int)k;
-            k++;
-        }
-    return core;
-}
-
 /* Copies the members of node n into `body`; operand `packed` comes through the inverse of the packing. */
 static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, const packing *k,
     const nnc_type *panels)
@@ -160,8 +137,29 @@ static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, c
     return body->status == NNC_OK;
 }
 
+/* What the engines expect of contraction n, where several take it. */
+static const char *times_of(pass *p, const nnc_node *n)
+{
+    nnc_ask a;
+    nnc_offer best, o;
+    nnc_text t = {0};
+    int took = 0;
+    contraction_ask(p, n, &a);
+    (void)nnc_target_fastest(p->t, &a, &best);
+    for (int i = 0; i < p->t->n_engines; i++) {
+        o = nnc_target_offer(p->t, &p->t->engine[i], &a);
+        if (o.ok && o.time_ns / 10 < best.time_ns)
+            nnc_printf(
+                &t, "%s%s %s", took++ ? ", " : "", p->t->engine[i].name, text_us(p, o.time_ns));
+    }
+    const char *s = took > 1 ? remark_text(p, " (by estimate %s)", nnc_text_str(&t)) : "";
+    nnc_text_deinit(&t);
+    return s;
+}
+
 static void pack(pass *p, uint32_t i, int operand, const packing *k)
 {
+    const char *times = times_of(p, &p->g->node[i]);
     nnc_node n = p->g->node[i];
     nnc_ref in[NNC_KERNEL_ARGUMENTS], v = n.in[operand];
     layers l = layers_of(p, i, NNC_NONE);
@@ -185,9 +183,9 @@ static void pack(pass *p, uint32_t i, int operand, const packing *k)
     for (int o = 0; o < n.n_out; o++)
         edit_replace(p, n.out + (nnc_ref)o, r + (nnc_ref)o);
     remark_applied(p, &l, "weights packed",
-        "a generated kernel computes the contraction and reads its weights along memory: %lld at a "
-        "time",
-        (long long)k->cut[k->perm[k->rank - 1]]);
+        "a generated kernel computes the contraction%s and reads its weights along memory: %lld at "
+        "a time",
+        times, (long long)k->cut[k->perm[k->rank - 1]]);
 }
 
 nnc_status pass_pack_weights(pass *p)
@@ -200,7 +198,7 @@ nnc_status pass_pack_weights(pass *p)
             continue;
         const nnc_target_engine *e = engine_of(p, c);
         int operand;
-        const nnc_node *core = core_of(c, &operand);
+        const nnc_node *core = contraction_in(c, &operand);
         if (!e || !nnc_target_runs_kernels(e) || p->t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
         const nnc_graph *g = c->op == OP_fused ? c->body : p->g;

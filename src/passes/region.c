@@ -24,20 +24,83 @@ bool is_contraction(const pass *p, const nnc_node *n)
     return false;
 }
 
+const nnc_node *contraction_in(const nnc_node *n, int *operand)
+{
+    *operand = 1;
+    if (n->op != OP_fused)
+        return n;
+    const nnc_node *core = NULL;
+    for (uint32_t i = 0; i < n->body->n_node; i++)
+        if (nnc_op_class((nnc_op)n->body->node[i].op) == CL_contract) {
+            if (core)
+                return NULL;
+            core = &n->body->node[i];
+        }
+    *operand = -1;
+    for (uint32_t i = 0, k = 0; core && i < n->body->n_node; i++)
+        if (n->body->node[i].op == OP_input) {
+            if (n->body->node[i].out == core->in[1])
+                *operand = (int)k;
+            k++;
+        }
+    return core;
+}
+
+/* Adds what follows contraction c in fused node n. */
+static void ask_rest(const nnc_graph *g, const nnc_node *c, nnc_ask *a)
+{
+    const nnc_type *y = nnc_typeof(g, c->out);
+    for (const nnc_node *n = c + 1; n < g->node + g->n_node; n++) {
+        nnc_post post;
+        if (nnc_op_class((nnc_op)n->op) == CL_leaf || !epilogue_post(n, &post))
+            continue;
+        post.in_place = true;
+        if (n->op == OP_add && nnc_type_numel(y) != nnc_type_numel(nnc_typeof(g, n->in[0])))
+            a->bias = true;
+        else if (n->op == OP_add && nnc_type_numel(y) != nnc_type_numel(nnc_typeof(g, n->in[1])))
+            a->bias = true;
+        else if (a->n_post < NNC_MAX_POST)
+            a->post[a->n_post++] = post;
+    }
+}
+
+void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
+{
+    int operand;
+    const nnc_node *c = contraction_in(n, &operand);
+    const nnc_graph *g = n->op == OP_fused ? n->body : p->g;
+    *a = (nnc_ask){0};
+    if (!c)
+        return;
+    const nnc_type *x = nnc_typeof(g, c->in[0]), *y = nnc_typeof(g, c->out);
+    const bool product = c->op == OP_matmul || c->op == OP_linear;
+    const int64_t groups = nnc_attr_int(c, AT_groups, 1);
+    nnc_cost cost = nnc_node_cost(g, c);
+    *a = (nnc_ask){.kind = c->op == OP_conv             ? ASK_conv
+                           : c->op == OP_conv_transpose ? ASK_conv_transpose
+                                                        : ASK_matmul,
+        .dtype = x->dtype,
+        .bias = c->op != OP_matmul && c->n_in == 3,
+        .exact = p->o->math_exact,
+        .grouped = groups > 1,
+        .dynamic = operand < 0 || !edit_static(p, n->in[operand]),
+        .flops = cost.flops,
+        .bytes = cost.bytes,
+        .results = nnc_type_numel(y),
+        .result_bytes = nnc_type_bytes(y)};
+    a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
+    a->channels = product ? 0 : x->dim[1] / groups;
+    if (n->op == OP_fused)
+        ask_rest(g, c, a);
+}
+
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n)
 {
-    const nnc_graph *g = p->g;
-    if (!p->t)
-        return NULL;
-    for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node; i++)
-        if (nnc_op_class(n->body->node[i].op) == CL_contract) {
-            g = n->body;
-            n = &g->node[i];
-        }
-    nnc_ask_kind kind = n->op == OP_conv             ? ASK_conv
-                        : n->op == OP_conv_transpose ? ASK_conv_transpose
-                                                     : ASK_matmul;
-    return nnc_target_engine_for(p->t, kind, (nnc_dtype)nnc_typeof(g, n->in[0])->dtype);
+    nnc_ask a;
+    if (!p->t || p->engine)
+        return p->engine;
+    contraction_ask(p, n, &a);
+    return nnc_target_fastest(p->t, &a, NULL);
 }
 
 const char *engine_name(const pass *p, const nnc_node *n)

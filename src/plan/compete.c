@@ -37,8 +37,14 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         .n_post = c->n_post,
         .flops = cost.flops,
         .bytes = cost.bytes,
+        .dynamic = true, /* of a kernel: weights that lie in panels are no call's */
         .results = nnc_type_numel(&c->dst),
         .result_bytes = nnc_type_bytes(&c->dst)};
+    if (c->kind == CALL_matmul)
+        a.outputs = c->dst.dim[c->dst.rank - 1];
+    else if (kind[c->kind] != ASK_pool)
+        a.outputs = c->dst.dim[1] / c->groups;
+    a.channels = kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
     memcpy(a.post, c->post, sizeof a.post);
     return a;
 }

@@ -102,7 +102,8 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     if (!make_call(m->g, n, &c, &j->args, &reason)) {
         if (!reason)
             return nnc_nomem(m->sink);
-        nnc_puts(why, reason);
+        if (!nnc_target_kernels_contract(m->o->target) || m->o->target->kind != NNC_T_cpu)
+            nnc_puts(why, reason);
         return NNC_OK;
     }
     call_for_target(&c, m->o->target, call_threads(m, n));

@@ -194,9 +194,9 @@ static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
 {
     nnc_target_engine *e = t->engine;
     if (have_onednn)
-        *e++ = (nnc_target_engine){.name = "onednn", .efficiency = 0.9};
+        *e++ = (nnc_target_engine){.name = "onednn", .efficiency = 0.97};
     if (have_llvm)
-        *e++ = (nnc_target_engine){.name = "llvm", .efficiency = 0.8};
+        *e++ = (nnc_target_engine){.name = "llvm", .efficiency = 0.92};
     *e++ = (nnc_target_engine){.name = "interp", .efficiency = 0.02};
     t->n_engines = (int)(e - t->engine);
 }

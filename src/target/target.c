@@ -17,9 +17,9 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
     return NULL;
 }
 
-const nnc_target_engine *nnc_target_engine_for(const nnc_target *t, nnc_ask_kind kind, nnc_dtype d)
+static const nnc_target_engine *first_for(const nnc_target *t, nnc_ask_kind kind)
 {
-    const nnc_ask a = {.kind = kind, .dtype = d};
+    const nnc_ask a = {.kind = kind, .dtype = DT_f32};
     for (int i = 0; i < t->n_engines; i++)
         if (nnc_target_offer(t, &t->engine[i], &a).ok)
             return &t->engine[i];
@@ -28,17 +28,17 @@ const nnc_target_engine *nnc_target_engine_for(const nnc_target *t, nnc_ask_kind
 
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t)
 {
-    return nnc_target_engine_for(t, ASK_conv, DT_f32);
+    return first_for(t, ASK_conv);
 }
 
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t)
 {
-    return nnc_target_engine_for(t, ASK_matmul, DT_f32);
+    return first_for(t, ASK_matmul);
 }
 
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
 {
-    return nnc_target_engine_for(t, ASK_pool, DT_f32);
+    return first_for(t, ASK_pool);
 }
 
 /* A kernel issues about so many instructions for each weight, and so many beside: counted in machine code of 3x3 and 5x5 windows,

@@ -111,8 +111,11 @@ typedef struct nnc_ask {
     bool grouped;
     int n_post;
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
+    bool dynamic;                  /* its second operand is computed at run time */
     int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */
     int64_t results, result_bytes;
+    int64_t outputs;               /* results of one place: channels of a group, columns of a product; 0: unknown */
+    int64_t channels;              /* of a convolution's group that are summed */
 } nnc_ask;
 
 typedef struct nnc_offer {
@@ -125,8 +128,8 @@ typedef struct nnc_offer {
 /* What engine e answers by rules alone, without its library: so the answer is the same on every machine. An engine that is not known by its
  * name takes everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
-/* The first engine that takes a contraction (or pooling) of this kind and type, or NULL. */
-const nnc_target_engine *nnc_target_engine_for(const nnc_target *t, nnc_ask_kind kind, nnc_dtype d);
+/* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
+const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
 /* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
 bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d);
 /* Do its convolutions read weights in the memory order of their activations? Else any order is as good. */

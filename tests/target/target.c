@@ -18,15 +18,18 @@ TEST(target_host)
     CHECK_STR(nnc_target_for_convs(&t)->name, "onednn");
     CHECK_STR(nnc_target_for_matmuls(&t)->name, "onednn");
     CHECK_STR(nnc_target_for_pools(&t)->name, "llvm");
-    CHECK_STR(nnc_target_engine_for(&t, ASK_conv, DT_bf16)->name, "onednn");
-    CHECK_STR(nnc_target_engine_for(&t, ASK_conv, DT_f64)->name, "llvm");
+    CHECK_STR(nnc_target_fastest(&t, &(nnc_ask){.kind = ASK_conv, .dtype = DT_bf16}, NULL)->name,
+        "onednn");
+    CHECK_STR(
+        nnc_target_fastest(&t, &(nnc_ask){.kind = ASK_conv, .dtype = DT_f64}, NULL)->name, "llvm");
     CHECK(nnc_target_engine_named(&t, "cudnn") == NULL);
     nnc_target_deinit(&t);
     CHECK_OK(nnc_target_host(&t, 3, false, false, test_sink));
     CHECK_INT(t.threads, 3);
     CHECK_STR(nnc_target_for_convs(&t)->name, "interp");
     CHECK_STR(nnc_target_for_pools(&t)->name, "interp");
-    CHECK_STR(nnc_target_engine_for(&t, ASK_matmul, DT_i8)->name, "interp");
+    CHECK_STR(nnc_target_fastest(&t, &(nnc_ask){.kind = ASK_matmul, .dtype = DT_i8}, NULL)->name,
+        "interp");
     CHECK(nnc_target_runs_kernels(nnc_target_engine_named(&t, "interp")));
     nnc_target_deinit(&t);
     CHECK_OK(nnc_target_host(&t, 1, true, false, test_sink));
@@ -318,6 +321,56 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
     nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, engine), &a);
     CHECK(!o.ok || o.time_ns > 0);
     return o.ok ? o.compiled ? "compiled" : "" : o.why ? o.why : "none";
+}
+
+/* Of oneDNN and generated kernels the one that was measured to be faster, or either where they were alike (bench_contractions). */
+TEST(fastest_engines)
+{
+    static const struct {
+        const char *name;
+        int64_t channels, side, outputs,
+            window; /* side: of the results; 0: a product of `window` rows */
+        bool depthwise, silu, dynamic;
+    } at[] = {{"llvm", 3, 224, 64, 3, false, false, false},
+        {"onednn", 128, 56, 256, 3, false, false, false},
+        {"onednn", 512, 14, 512, 3, false, false, false},
+        {"llvm", 64, 56, 256, 1, false, false, false}, {"llvm", 16, 112, 96, 1, false, true, false},
+        {"onednn", 480, 14, 112, 1, false, false, false},
+        {"llvm", 24, 56, 144, 1, false, true, false}, {"llvm", 240, 28, 240, 5, true, true, false},
+        {"onednn", 1024, 0, 1024, 1024, false, false, false},
+        {"llvm", 1152, 0, 48, 1, false, false, false},
+        {"onednn", 64, 0, 256, 256, false, false, true}};
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    t.vector_bits = 512;
+    t.cores = 1;
+    t.flops_f32 = 166400000000;
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        int64_t places = at[i].side ? at[i].side * at[i].side : at[i].window;
+        int64_t terms = at[i].side && !at[i].depthwise
+                            ? at[i].channels * at[i].window * at[i].window
+                        : at[i].side ? at[i].window * at[i].window
+                                     : at[i].channels;
+        nnc_ask a = {.kind = at[i].side ? ASK_conv : ASK_matmul,
+            .dtype = DT_f32,
+            .grouped = at[i].depthwise,
+            .dynamic = at[i].dynamic,
+            .outputs = at[i].depthwise ? 1 : at[i].outputs,
+            .channels = at[i].depthwise ? 1
+                        : at[i].side    ? at[i].channels
+                                        : 0,
+            .results = places * at[i].outputs,
+            .flops = 2 * places * at[i].outputs * terms};
+        nnc_offer o;
+        a.result_bytes = 4 * a.results;
+        if (at[i].silu)
+            a.post[a.n_post++].kind = PO_silu;
+        const nnc_target_engine *e = nnc_target_fastest(&t, &a, &o);
+        if (strcmp(e->name, at[i].name) != 0)
+            test_fail(__FILE__, __LINE__, "case %d: %s in %lld ns", (int)i, e->name,
+                (long long)o.time_ns);
+    }
+    nnc_target_deinit(&t);
 }
 
 TEST(engines_answer_by_rules)
