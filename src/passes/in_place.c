@@ -1,4 +1,5 @@
-/* passes/in_place.c -- concat without copies: its operands are parts of the result's memory, and whoever computes one writes it there.
+/* passes/in_place.c -- concat, slice and split without copies. The operands of a concat are parts of the result's memory, and whoever
+ * computes one writes it there; the results of a slice or split are parts of the operand's.
  *
  *   y1 = conv(..);  c1 = concat(x, y1);  y2 = conv(.. c1 ..);  c2 = concat(c1, y2)      a dense block: x, y1, y2 side by side in c2
  *
@@ -9,7 +10,8 @@
  *   - its memory order is the result's, and everything is on one device,
  *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot.
  * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
- * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. Ends: each concat is looked at once. */
+ * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. A slice or
+ * split stays where `fuse` makes it an index map of its readers. Ends: each node is looked at once. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
@@ -308,6 +310,88 @@ static void look_at(parts *s, uint32_t i)
         apply(s, i, way);
 }
 
+/* ---- slice and split --------------------------------------------------------------------------- */
+
+/* Are all readers of node n kernels that fuse can make it an index map of? */
+static bool is_index_map(const pass *p, const nnc_node *n)
+{
+    bool yes = p->will_run >> PASS_fuse & 1;
+    for (uint32_t o = 0; o < n->n_out && yes; o++)
+        for (uint32_t u = p->e.head[n->out + o]; u; u = p->e.uses[u - 1].next) {
+            const nnc_node *r = &p->g->node[p->e.uses[u - 1].node];
+            bool dead = p->e.dead[p->e.uses[u - 1].node];
+            yes = yes && (dead || (!is_contraction(p, r) && !nnc_is_in_place(r)));
+        }
+    return yes;
+}
+
+/* Why the results of slice or split n, of these types, are no parts of its operand; NULL: they are. */
+static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type)
+{
+    pass *p = s->p;
+    const nnc_type *x = nnc_typeof(p->g, n->in[0]);
+    int64_t stride[NNC_MAX_RANK], at = 0, size = nnc_dtype_size((nnc_dtype)x->dtype);
+    const int64_t *axes = NULL, *starts = NULL, *steps = NULL;
+    int n_axes = nnc_attr_ints(n, AT_axes, &axes), axis = (int)nnc_attr_int(n, AT_axis, 0);
+    nnc_attr_ints(n, AT_starts, &starts);
+    nnc_type_strides(x, stride);
+    for (int i = nnc_attr_ints(n, AT_steps, &steps); i-- > 0;)
+        if (steps[i] != 1)
+            return "its steps leave elements out";
+    for (int i = 0; n->op == OP_slice && i < n_axes; i++)
+        at += starts[i] * stride[axes[i]];
+    for (uint32_t o = 0; o < n->n_out; o++)
+        if (edit_is_output(p, n->out + o))
+            return "a result is an output";
+    for (uint32_t o = 0; o < n->n_out; o++)
+        if (s->place[n->out + o].root != n->out + o)
+            return "a result is a part of a concat's";
+    if (is_index_map(p, n))
+        return "it is part of the kernels that read it";
+    if (n->device != nnc_def(p->g, n->in[0])->device && nnc_def(p->g, n->in[0])->op != OP_input)
+        return "it is on another device than its operand";
+    for (uint32_t o = 0; o < n->n_out; o++) {
+        type[o] = nnc_type_dense(nnc_typeof(p->g, n->out + o));
+        if (memcmp(type[o].order, x->order, x->rank))
+            return "it changes the memory order";
+        nnc_type_set_part(&type[o], x);
+        int64_t align = nnc_type_is_dense(&type[o]) ? GPU_DENSE_ALIGN : GPU_ALIGN;
+        if (p->t->kind == NNC_T_cuda && at * size % align)
+            return "a result would begin where kernels and libraries cannot read whole vectors";
+        at += n->op == OP_split ? type[o].dim[axis] * stride[axis] : 0;
+        const char *why = reader_objects(s, n->out + o, &type[o], n->device);
+        if (why)
+            return remark_text(p, "a result %s", why);
+    }
+    return NULL;
+}
+
+static void cut(parts *s, uint32_t i)
+{
+    pass *p = s->p;
+    const nnc_node *n = &p->g->node[i];
+    nnc_type *type = ARENA_NEW(p->a, nnc_type, n->n_out);
+    layers l = layers_of(p, i, NNC_NONE);
+    if (!type) {
+        p->status = nnc_nomem(p->sink);
+        return;
+    }
+    const char *rule = n->op == OP_slice ? "slice in place" : "split in place";
+    const char *why = why_cut(s, n, type);
+    if (why) {
+        remark_declined(p, &l, rule, "%s", why);
+        return;
+    }
+    int64_t bytes = 0;
+    for (uint32_t o = 0; o < n->n_out; o++) {
+        p->g->value[n->out + o].type = type[o];
+        bytes += nnc_type_bytes(&type[o]);
+    }
+    set_in_place(p, i);
+    remark_applied(p, &l, rule, "its readers read the operand's memory: %s are not copied",
+        text_bytes(p, bytes));
+}
+
 nnc_status pass_in_place(pass *p)
 {
     parts s = {.p = p, .n_value = p->g->n_value};
@@ -319,11 +403,17 @@ nnc_status pass_in_place(pass *p)
     if (!s.place || !s.copy || !s.copied_to || !s.n_part)
         return nnc_nomem(p->sink);
     memset(s.copy, 0xff, s.n_value * sizeof *s.copy);
-    while (n-- > 0 && p->status == NNC_OK) {
-        const nnc_node *c = &p->g->node[n];
-        if (!p->e.dead[n] && c->op == OP_concat && c->n_in > 1 && !nnc_is_in_place(c) &&
+    for (uint32_t i = n; i-- > 0 && p->status == NNC_OK;) {
+        const nnc_node *c = &p->g->node[i];
+        if (!p->e.dead[i] && c->op == OP_concat && c->n_in > 1 && !nnc_is_in_place(c) &&
             !edit_static(p, c->out))
-            look_at(&s, n);
+            look_at(&s, i);
+    }
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
+        const nnc_node *c = &p->g->node[i];
+        if (!p->e.dead[i] && (c->op == OP_slice || c->op == OP_split) && !nnc_is_in_place(c) &&
+            !edit_static(p, c->out))
+            cut(&s, i);
     }
     return p->status;
 }

@@ -123,7 +123,9 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap)
             continue;
         last = i;
         if (nnc_is_view(p->g, node)) {
-            n += users_through_views(p, node->out, out + nnc_min64(n, cap), n < cap ? cap - n : 0);
+            for (uint32_t o = 0; o < node->n_out; o++)
+                n += users_through_views(
+                    p, node->out + o, out + nnc_min64(n, cap), n < cap ? cap - n : 0);
             continue;
         }
         for (int k = 0; k < n && k < cap; k++)
