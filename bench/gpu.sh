@@ -2,20 +2,22 @@
 # bench/gpu.sh -- everything that needs a GPU, in one command: is it right, what does the GPU reach, how fast is nnc, how fast are its peers.
 #
 #     bench/gpu.sh [--out=FOLDER] [--budget=SECONDS] [--limit=SECONDS] [--only=PART,...] [--cells=FILE]
-#                  [--again] [--tiny] [--python=PROGRAM]
+#                  [--from=ARCHIVE] [--again] [--tiny] [--python=PROGRAM]
 #
-# Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), peers
-# (PyTorch; skipped where there is none), cpu (the same on this machine's CPU), static (bench_gpu, where it is built), report. Each
-# result is a file of its own below FOLDER/raw-COMMIT: what is there is not done again, so the command may be given again after it was
-# cut short, and goes on. A result that crashes or hangs is a failure of its own and stops nothing. FOLDER (default bench/results) gets
-# gpu-DATE-COMMIT.txt and .json.
+# Parts: machine, check (models and generated graphs against float64), ceilings (bandwidths, FLOP/s), nnc (time, memory, power), tuned (nnc
+# with measured library algorithms), peers (PyTorch; skipped where there is none), cpu (the same on this machine's CPU), static (bench_gpu,
+# where it is built), report. The cells marked @core come first, with all their peers: some 40 that answer the main questions in ten
+# minutes; the others need half an hour. Each result is a file of its own below FOLDER/raw-COMMIT: what is there is not done again, so the
+# command may be given again after it was cut short, and goes on. A result that crashes or hangs is a failure of its own and stops nothing.
+# FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt, .json, and .tar.gz with all results so far; --from=ARCHIVE goes on from such an
+# archive, on another machine too.
 # --again: what failed is done anew. --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of
 # a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
 # Exit code: 0 all done, 1 some results are failures, 75 time was up: give the command again.
 set -u
 root=$(cd "$(dirname "$0")/.." && pwd)
 here=$(pwd)
-out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells= again=
+out=$root/bench/results budget=540 only= tiny= python=${PYTHON:-python3} build=${BUILD:-$root/build} device=cuda limit= cells= again= from=
 for a in "$@"; do
     case $a in
     --out=*) out=${a#*=} ;;
@@ -23,12 +25,13 @@ for a in "$@"; do
     --limit=*) limit=${a#*=} ;;
     --cells=*) cells=$(cd "$(dirname "${a#*=}")" && pwd)/$(basename "${a#*=}") ;;
     --only=*) only=,${a#*=}, ;;
+    --from=*) from=$(cd "$(dirname "${a#*=}")" && pwd)/$(basename "${a#*=}") ;;
     --again) again=1 ;;
     --tiny) tiny=1 ;;
     --python=*) python=${a#*=} ;;
     --peers-on=*) device=${a#*=} ;; # cpu: to try the peers out where there is no GPU
     *)
-        sed -n '2,17s/^# \{0,1\}//p' "$0" >&2
+        sed -n '2,21s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -52,6 +55,7 @@ fi
 commit=$(cat commit 2>/dev/null || git rev-parse --short=10 HEAD 2>/dev/null || echo unknown)
 raw=$out/raw-$commit${tiny:+-tiny}
 mkdir -p "$raw" || exit 5
+[ -z "$from" ] || tar -C "$out" --skip-old-files -xzf "$from" || exit 5
 [ -f "$raw/started" ] || date -u +%Y-%m-%d >"$raw/started"
 
 # CUDA's libraries in the Python environment that has PyTorch, for nnc; and that folder for what they open themselves
@@ -60,17 +64,24 @@ if command -v "$python" >/dev/null 2>&1; then
     have_python=1
     wheels=$("$python" -c 'import glob, sysconfig; print(":".join(sorted(glob.glob(sysconfig.get_path("purelib") + "/nvidia/*/lib"))))' 2>/dev/null)
     if [ -n "$wheels" ] && [ -z "${NNC_CUDA_PATH:-}" ]; then
-        VIRTUAL_ENV=${VIRTUAL_ENV:-$("$python" -c 'import sys; print(sys.prefix)')}
+        prefix=$("$python" -c 'import sys; print(sys.prefix)')
+        VIRTUAL_ENV=${VIRTUAL_ENV:-$prefix}
         export VIRTUAL_ENV
         export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$wheels"
+        # the same libraries for nnc as for PyTorch, also beside a toolkit of another version: where all four are there
+        whole=1
+        for lib in cudart nvrtc cublasLt cudnn; do
+            ls "$prefix"/lib/python3*/site-packages/nvidia/*/lib/lib$lib.so.* >/dev/null 2>&1 || whole=
+        done
+        [ -z "$whole" ] || export NNC_CUDA_PATH="$prefix"
     fi
 fi
 cache=$raw/cache
 [ -d "$cache" ] || { [ -d cache ] && cp -r cache "$cache"; } || mkdir -p "$cache"
 if [ -n "$tiny" ]; then
-    cells=${cells:-bench/device/tiny.txt} duration=4 graphs=4 checks=tiny most=65536
+    cells=${cells:-bench/device/tiny.txt} duration=4 graphs=4 checks=tiny most=65536 warm=5
 else
-    cells=${cells:-bench/device/cells.txt} duration=60 graphs=200 checks= most=1073741824
+    cells=${cells:-bench/device/cells.txt} duration=60 graphs=200 checks= most=1073741824 warm=200
 fi
 end=$(($(date +%s) + budget))
 left=0 failed=0
@@ -131,6 +142,7 @@ part() {
             ;;
         esac
         [ $code = 124 ] || failed=1
+        [ $code = 76 ] && continue # the device's context died with a result: a new process has a new one
         bury "$raw/$name" $code || {
             echo "  it does not start (exit $code):"
             tail -n 3 "$raw/$name.log" | sed 's/^/  /'
@@ -156,20 +168,43 @@ if wanted machine; then
         exit 5
     }
 fi
-part check 150 "$bin/bench_device" check --cells=bench/device/check.txt ${checks:+--only=$checks} --graphs=$graphs --cache-dir="$cache" --limit=${limit:-60}
-part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
-part nnc 240 "$bin/bench_device" run --cells="$cells" --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
-if wanted peers && [ -n "$have_python" ]; then
-    "$bin/bench_device" list --cells="$cells" >"$raw/cells.json"
-    for base in eager compile tuned; do
-        [ -z "$tiny" ] || [ $base = eager ] || [ -n "${NNC_GPU_COMPILE:-}" ] || continue
-        part peers 150 "$python" bench/device/peers.py --cells="$raw/cells.json" --nnc="$raw/nnc" --device=$device --base=$base \
-            --duration=$duration --limit=${limit:-90}
+check() {
+    part check "$1" "$bin/bench_device" check --cells=bench/device/check.txt ${checks:+--only=$checks} --graphs=$graphs --cache-dir="$cache" \
+        --limit=${limit:-60}
+}
+# run PART SECONDS FLAG,... MORE...: the cells that have the flags
+run() {
+    part=$1 seconds=$2 flags=$3
+    shift 3
+    part "$part" "$seconds" "$bin/bench_device" run --cells="$cells" ${flags:+--only=$flags} --duration=$duration --warm=$warm \
+        --cache-dir="$cache" --limit=${limit:-60} "$@"
+}
+# peers SECONDS FLAG BASE...
+peers() {
+    seconds=$1 flag=$2
+    shift 2
+    [ -n "$have_python" ] || return 0
+    for base in "$@"; do
+        [ -z "$tiny" ] || [ "$base" = eager ] || [ -n "${NNC_GPU_COMPILE:-}" ] || continue
+        part peers "$seconds" "$python" bench/device/peers.py --cells="$raw/cells.json" --nnc="$raw/nnc" --device=$device --base="$base" \
+            ${flag:+--only=$flag} --duration=$duration --warm=$warm --limit=${limit:-90}
     done
-elif wanted peers; then
-    echo "peers: no $python, they are left out"
-fi
-part cpu 100 "$bin/bench_device" run --target=cpu --only=cpu --cells="$cells" --duration=$duration --cache-dir="$cache" --limit=${limit:-60}
+}
+"$bin/bench_device" list --cells="$cells" >"$raw/cells.json"
+[ -n "$have_python" ] || ! wanted peers || echo "peers: no $python, they are left out"
+check 60
+part ceilings 60 "$bin/bench_device" ceilings --duration=$duration --most=$most --limit=${limit:-60}
+run nnc 90 core
+run tuned 60 core,tuned --tuning="$raw/tuning"
+peers 40 core eager
+peers 120 core tuned compile
+run cpu 60 core,cpu --target=cpu
+left=0 # what is left of these is among the rest
+check 150
+run nnc 600 ""
+run tuned 200 tuned --tuning="$raw/tuning"
+peers 300 "" eager compile tuned
+run cpu 100 cpu --target=cpu
 # what limits kernels by their machine code, next to what was measured of them
 if [ -x "$bin/bench_gpu" ] && [ -z "$tiny" ] && wanted static && [ ! -s "$raw/static.txt" ] && [ $(($(date +%s) + 5)) -lt $end ]; then
     echo static
@@ -181,6 +216,8 @@ if wanted report && [ -n "$have_python" ]; then
 elif wanted report; then
     echo "report: no $python; the results are the files in $raw"
 fi
+archive=$out/gpu-$(cat "$raw/started")-$commit.tar.gz
+tar -C "$out" --exclude='*/cache' -czf "$archive.new" "$(basename "$raw")" && mv "$archive.new" "$archive" && echo "$archive"
 n=$(failures | wc -l)
 [ "$n" = 0 ] || {
     echo "$n results are failures (--again tries them once more)"

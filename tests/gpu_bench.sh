@@ -28,23 +28,33 @@ results() {
     ls "$out"/raw-*/"$1" | grep -c '\.json$'
 }
 
-# A first run measures three cells; the kernel of layernorm crashes, that of softmax hangs.
+# A first run measures four cells; the kernel of layernorm crashes, that of softmax hangs, that of sin leaves a dead context behind.
 cat >"$out/cells.txt" <<'END'
 layernorm: models/layernorm.json batch=5 cols=100
 softmax:   models/softmax.json batch=6 cols=300
+dead:      models/nested_sin.json depth=2 n=50
 matmul:    models/matmul.json precision=f32 dim=2^5
 END
-FAKE_CUDA_CRASH=k_reduce_mean FAKE_CUDA_HANG=k_reduce_max gpu --only=machine,nnc --limit=12 --cells="$out/cells.txt"
+FAKE_CUDA_CRASH=k_reduce_mean FAKE_CUDA_HANG=k_reduce_max FAKE_CUDA_BREAK=k_sin gpu --only=machine,nnc --limit=12 --cells="$out/cells.txt"
 expect "exit code 1 after failures, not $code" [ "$code" = 1 ]
 expect "the crash is a failure of its cell" grep -q 'crashed (signal 6)' "$out"/raw-*/nnc/layernorm*.json
 expect "the hang is a failure of its cell" grep -q 'longer than its limit' "$out"/raw-*/nnc/softmax*.json
+expect "the illegal address is a failure of its cell" grep -q '"failed": ".*illegal' "$out"/raw-*/nnc/dead*.json
+expect "and costs a process" grep -q 'context is dead' "$out"/raw-*/nnc.log
 expect "the other cell is measured" grep -q '"queued"' "$out"/raw-*/nnc/matmul*.json
 
 # A second one leaves them; a third does the rest, and again what failed.
 gpu --only=machine,nnc --cells="$out/cells.txt"
+expect "the results are in one archive" [ "$(ls "$out"/gpu-*.tar.gz | wc -l)" = 1 ]
+expect "without the cache of kernels" sh -c "! tar -tzf '$out'/gpu-*.tar.gz | grep -q /cache/"
+mkdir "$out/there"
+gpu --only=machine,nnc --cells="$out/cells.txt" --out="$out/there" --from="$(ls "$out"/gpu-*.tar.gz)"
+expect "another folder goes on from it" grep -q '^0 results, 0 failures, 4 there before' "$out"/there/raw-*/nnc.log
+rm -r "$out/there"
+gpu --only=machine,nnc --cells="$out/cells.txt"
 expect "failures stay failures: exit code 1, not $code" [ "$code" = 1 ]
 touch "$out/before"
-all=machine,check,ceilings,nnc,cpu,report
+all=machine,check,ceilings,nnc,tuned,cpu,report
 gpu --again --only=$all --limit=300
 for again in 1 2 3 4 5 6 7 8 9; do # a busy machine: what is left is done by the same command
     [ "$code" = 75 ] && gpu --only=$all --limit=300
@@ -56,11 +66,12 @@ expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/s
 expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
 expect "ceilings are measured" grep -q '"bf16"' "$out"/raw-*/ceilings/ceilings,products.json
 expect "copies beside computing are timed" grep -q '"streamed"' "$out"/raw-*/nnc/one*.json
+expect "measured algorithms are timed" [ "$(results tuned)" = 1 ]
 expect "energy is read" grep -q '"watts": [0-9]' "$out"/raw-*/nnc/one*.json
 expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]
 if [ "$python" != none ]; then
     expect "a table" grep -q 'models agree' "$out"/gpu-*.txt
-    expect "the table has its cells" grep -q '^sin,depth=4,dtype=f16,n=1024 ' "$out"/gpu-*.txt
+    expect "the table has its cells" grep -q '^sin,depth=4,dtype=f16,n=1024\* ' "$out"/gpu-*.txt
     expect "JSON" "$python" -c 'import json, glob, sys; assert json.load(open(glob.glob(sys.argv[1] + "/gpu-*.json")[0]))["rows"]' "$out"
 fi
 

@@ -163,9 +163,20 @@ void cells_deinit(cells *c)
 
 bool cell_has(const cell *c, const char *flag)
 {
-    char word[32];
+    char word[40];
     snprintf(word, sizeof word, " %s ", flag);
     return strstr(c->flags, word) != NULL;
+}
+
+bool cell_has_all(const cell *c, const char *flags)
+{
+    char flag[32];
+    for (const char *f = flags; f && *f; f += strcspn(f, ",") + (strchr(f, ',') != NULL)) {
+        snprintf(flag, sizeof flag, "%.*s", (int)strcspn(f, ","), f);
+        if (!cell_has(c, flag))
+            return false;
+    }
+    return true;
 }
 
 nnc_status cell_options(const cell *c, nnc_compile_options *o, nnc_sink *sink)

@@ -54,7 +54,7 @@ static nnc_status check_models(job *j, nnc_env *e)
     cells c;
     nnc_status st = cells_read(j->cells, &c, j->sink);
     for (int i = 0; !st && i < c.n; i++)
-        if (!j->only || cell_has(&c.cell[i], j->only))
+        if (cell_has_all(&c.cell[i], j->only))
             check_model(j, e, &c.cell[i]);
     cells_deinit(&c);
     return st;
@@ -253,6 +253,8 @@ static nnc_status check_chunk(job *j, nnc_env *e, uint64_t first, int n, nnc_tex
             count_ops(c.g, k.ops);
         if (c.g)
             drop(&c);
+        if (st && device_lost())
+            break;
     }
     put_chunk(&k, n, t);
     nnc_sink_clear(j->sink);

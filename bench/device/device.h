@@ -36,6 +36,7 @@ void cells_deinit(cells *c);
 /* How it is compiled. NNC_E_USAGE: words that nnc does not know. */
 nnc_status cell_options(const cell *c, nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
 bool cell_has(const cell *c, const char *flag);
+bool cell_has_all(const cell *c, const char *flags); /* separated by commas; NULL: none */
 /* All of them as a JSON array, for the programs that measure something else on the same. */
 void cells_json(const cells *c, nnc_text *out);
 
@@ -47,6 +48,7 @@ typedef struct results {
     int64_t deadline_ns; /* nothing is begun after it; 0: none */
     int left;            /* results not begun because of it */
     int made, failed, kept;
+    bool lost; /* nothing more can be measured by this process */
 } results;
 
 /* False: it is there already, or time is up. True: FOLDER/ID.running marks it until results_end, so that who started this process
@@ -54,9 +56,12 @@ typedef struct results {
 bool results_begin(results *r, const char *id);
 /* `text`: members of a JSON object, without its braces. Written as a whole or not at all. */
 nnc_status results_end(results *r, const char *id, const nnc_text *text, nnc_sink *sink) NNC_MUST;
+/* After an illegal address every call of a CUDA context fails, for as long as the process lives. */
+bool device_lost(void);
 /* The result is why there is none. */
 void results_fail(results *r, const char *id, nnc_status st, const nnc_sink *why);
-/* 0 done, 75 (EX_TEMPFAIL) time is up and a further run goes on, 1 some results are failures. */
+/* 0 done, 75 (EX_TEMPFAIL) time is up and a further run goes on, 76 so does a further process (the device's context died with the last
+ * result), 1 some results are failures. */
 int results_exit(const results *r);
 
 /* ---- graph.c ------------------------------------------------------------------------------------------------------- */
@@ -83,7 +88,9 @@ double power_mhz(const power *p, int clock); /* 1 the SMs', 2 the memory's; now 
 typedef struct job {
     const char *target, *cache_dir;
     results results;
-    const char *cells, *only; /* table; flag that cells must have, or NULL */
+    const char *cells, *only; /* table; flags that cells must have, separated by commas, or NULL */
+    const char *tuning;       /* file of algorithms, measured where it lacks them; NULL: the libraries' own choice */
+    int warm_ms;              /* of runs before a cell is timed, so that a GPU's clocks are up */
     int duration_ms;          /* of each kind of time of a cell */
     int graphs;               /* of check */
     int64_t most_bytes;       /* tensors larger than that are left out; 0: no limit */

@@ -5,11 +5,12 @@
  *     bench_device machine   [--target=T]
  *     bench_device check     --out=DIR --cells=FILE [--only=FLAG] [--graphs=N]
  *     bench_device ceilings  --out=DIR [--duration=MS]
- *     bench_device run       --out=DIR --cells=FILE [--only=FLAG] [--duration=MS] [--most=BYTES]
+ *     bench_device run       --out=DIR --cells=FILE [--only=FLAG,...] [--duration=MS] [--warm=MS] [--tuning=FILE]
  *     bench_device compile   --cells=FILE --target=cuda:sm_NN --cache-dir=DIR
  *
  * --target=cuda (the default) or cpu; --cache-dir=DIR; --limit=SECONDS of one result; --deadline=SECONDS from now, after which no more
- * results are begun (exit code 75: another run goes on). A result that is there already is left alone. */
+ * results are begun (exit code 75: another run goes on). Exit code 76: the device's context died, another process goes on. A result that
+ * is there already is left alone. */
 #include "device.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,12 +57,12 @@ static bool read_flag(job *j, const char *arg)
     const struct {
         const char *name, **to;
     } words[] = {{"target", &j->target}, {"cache-dir", &j->cache_dir}, {"out", &j->results.folder},
-        {"cells", &j->cells}, {"only", &j->only}};
+        {"cells", &j->cells}, {"only", &j->only}, {"tuning", &j->tuning}};
     const struct {
         const char *name;
         int *to;
-    } numbers[] = {
-        {"duration", &j->duration_ms}, {"graphs", &j->graphs}, {"limit", &j->results.limit_s}};
+    } numbers[] = {{"duration", &j->duration_ms}, {"warm", &j->warm_ms}, {"graphs", &j->graphs},
+        {"limit", &j->results.limit_s}};
     for (size_t i = 0; i < NNC_COUNT(words); i++)
         if ((v = value_of(arg, words[i].name)) != NULL) {
             *words[i].to = v;
@@ -81,7 +82,8 @@ static bool read_flag(job *j, const char *arg)
 
 int main(int argc, char **argv)
 {
-    job j = {.target = "cuda", .duration_ms = 60, .graphs = 200, .results.limit_s = 60};
+    job j = {
+        .target = "cuda", .duration_ms = 60, .warm_ms = 200, .graphs = 200, .results.limit_s = 60};
     const struct part *part = NULL;
     for (size_t i = 0; argc > 1 && i < NNC_COUNT(parts); i++)
         if (!strcmp(argv[1], parts[i].name))
@@ -94,8 +96,9 @@ int main(int argc, char **argv)
     if (!ok) {
         fputs("usage: bench_device list|machine|check|ceilings|run|compile [--target=cuda|cpu] "
               "[--out=DIR] "
-              "[--cells=FILE] [--only=FLAG]\n"
-              "  [--cache-dir=DIR] [--duration=MS] [--graphs=N] [--most=BYTES] [--limit=S] "
+              "[--cells=FILE] [--only=FLAG,...] [--tuning=FILE]\n"
+              "  [--cache-dir=DIR] [--duration=MS] [--warm=MS] [--graphs=N] [--most=BYTES] "
+              "[--limit=S] "
               "[--deadline=S]\n",
             stderr);
         return nnc_exit_code(NNC_E_USAGE);

@@ -15,7 +15,7 @@ typedef struct measure_data {
 } measure_data;
 
 typedef struct measure_how {
-    int ms, energy_ms;
+    int ms, energy_ms, warm_ms;
     bool copies;
     const power *power; /* NULL: no energy */
 } measure_how;

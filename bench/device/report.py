@@ -3,8 +3,9 @@
     report.py --raw=FOLDER --commit=ID --out=FOLDER
 
 Times are microseconds of a run. "queued" is what the device takes (runs given one after the other), "waited" with the host waiting for
-each. A ratio is the best peer's time over nnc's: above 1, nnc is faster. "of limit" is the share of what the measured ceilings allow:
-the longer of bytes over copy bandwidth and FLOP over the fastest product of that kind, over the time taken."""
+each. A ratio is a peer's time (the better of calls and CUDA graph) over nnc's: above 1, nnc is faster. "of limit" is the share of what the measured ceilings allow:
+the longer of bytes over copy bandwidth and FLOP over the fastest product of that kind, over the time taken. It may pass 1 where a run's
+tensors fit in the L2 cache (marked *)."""
 import argparse
 import glob
 import json
@@ -48,7 +49,7 @@ def peers_of(cell, peers):
         for suffix, part in (("", "calls"), ("+graph", "graph")):
             t = (p or {}).get(part) or {}
             if "queued" in t:
-                out[base + suffix] = {k: us(t.get(k)) for k in ("queued", "waited", "copied")} | {
+                out[base + suffix] = {k: us(t.get(k)) for k in ("queued", "waited", "copied", "streamed")} | {
                     "joules": t.get("joules"), "watts": t.get("watts")}
     return out
 
@@ -67,21 +68,28 @@ def limit_us(c, ceilings, cell):
     return max(c["bytes"] / memory["copy"], c["flops"] / peak if peak else 0) * 1e6
 
 
-def row(cell, c, peers, cpu, ceilings):
+def ratio_to(base, found, kind, time):
+    """The time of a peer, the better of its two, over nnc's."""
+    other = best({k: v for k, v in found.items() if k.split("+")[0] == base}, kind)
+    return other / time if other and time else None
+
+
+def row(cell, c, peers, cpu, ceilings, tuned, l2):
     found = peers_of(cell, peers)
     queued, waited = us(c["queued"]), us(c["waited"])
     limit = limit_us(c, ceilings, cell)
-    bq, bw, bc = (best(found, k) for k in ("queued", "waited", "copied"))
+    bw, bc, bs = (best(found, k) for k in ("waited", "copied", "streamed"))
     host = cpu.get(cell, {})
-    copied = us(c.get("copied"))
+    copied, streamed = us(c.get("copied")), us(c.get("streamed"))
     return {
-        "id": cell, "queued_us": queued, "waited_us": waited, "copied_us": copied, "streamed_us": us(c.get("streamed")),
+        "id": cell, "queued_us": queued, "waited_us": waited, "copied_us": copied, "streamed_us": streamed,
+        "tuned_us": us(tuned.get(cell, {}).get("queued")), "in_l2": c["bytes"] < l2,
         "GB_s": c["bytes"] / queued * 1e-3, "TFLOP_s": c["flops"] / queued * 1e-6,
         "of_limit": limit / queued if limit else None, "launches": c["launches"],
         "device_bytes": c.get("device_bytes"), "joules": c.get("joules"), "watts": c.get("watts"),
         "compile_ms": c.get("compile_ms"), "first_ms": c.get("first_ms"), "peers": found,
-        "ratio_queued": bq / queued if bq else None, "ratio_waited": bw / waited if bw else None,
-        "ratio_copied": bc / copied if bc and copied else None,
+        "ratios": {b: ratio_to(b, found, "queued", queued) for b in BASES}, "ratio_waited": bw / waited if bw else None,
+        "ratio_copied": bc / copied if bc and copied else None, "ratio_streamed": bs / streamed if bs and streamed else None,
         "cpu_us": us(host.get("waited")), "cpu_ratio": us(host.get("waited")) / waited if "waited" in host else None,
         "peer_bytes": {b: p.get("device_bytes") for b in BASES if (p := peers.get(f"{b},{cell}"))},
         "nmse_to_peer": {b: p.get("nmse_to_nnc") for b in BASES if (p := peers.get(f"{b},{cell}"))},
@@ -102,7 +110,8 @@ def head(out, machine, about, date, commit):
     out.append("precision=f32: products in strict f32 on both sides; tf32: on both sides; f16, bf16: 16 bits between products in nnc, the "
                "whole model in PyTorch. PyTorch's convolutions are in channels_last but for f32")
     out.append("microseconds of a run: queued one after the other, waited for each, copied (up from pageable memory and down, each run), "
-               "streamed (pinned, beside computing: nnc alone). ratio: the best peer's time over nnc's")
+               "streamed (pinned, beside computing). tuned: nnc with measured library algorithms. r.: a peer's time, the better of calls and CUDA "
+               "graph, over nnc's; waited and streamed r.: the best peer's. *: a run's tensors fit in the L2 cache")
 
 
 def checks(out, check):
@@ -138,14 +147,15 @@ def ceiling_lines(out, ceilings):
 
 def table(out, group, rows, failures):
     names = sorted({b for r in rows for b in r["peers"]}, key=lambda b: (BASES.index(b.split("+")[0]), b))
-    width = max([len(r["id"]) for r in rows] + [len(group)])
-    title = ["queued", "waited", "copied", "streamed", "GB/s", "TFLOP/s", "of limit"] + names + ["ratio", "waited r.", "CPU", "CPU/GPU"]
+    width = max([len(r["id"]) + 1 for r in rows] + [len(group)])
+    title = ["queued", "waited", "copied", "streamed", "tuned", "GB/s", "TFLOP/s", "of limit"] + names
+    title += [f"{b} r." for b in BASES] + ["waited r.", "streamed r.", "CPU", "CPU/GPU"]
     out += ["", group.ljust(width) + "".join(t.rjust(max(9, len(t)) + 1) for t in title)]
     for r in rows:
-        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["streamed_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"]]
+        cells = [r["queued_us"], r["waited_us"], r["copied_us"], r["streamed_us"], r["tuned_us"], r["GB_s"], r["TFLOP_s"], r["of_limit"]]
         cells += [r["peers"].get(b, {}).get("queued") for b in names]
-        cells += [r["ratio_queued"], r["ratio_waited"], r["cpu_us"], r["cpu_ratio"]]
-        out.append(r["id"].ljust(width) + "".join(number(v, max(9, len(t)) + 1) for v, t in zip(cells, title)))
+        cells += [r["ratios"][b] for b in BASES] + [r["ratio_waited"], r["ratio_streamed"], r["cpu_us"], r["cpu_ratio"]]
+        out.append((r["id"] + "*" * r["in_l2"]).ljust(width) + "".join(number(v, max(9, len(t)) + 1) for v, t in zip(cells, title)))
     powered = [r for r in rows if r["watts"]]
     for r in powered:
         each = ", ".join(f"{b} {p['joules'] * 1e3:.3g} mJ" for b, p in r["peers"].items() if p.get("joules"))
@@ -153,6 +163,15 @@ def table(out, group, rows, failures):
                    f"{each}; memory of eager {(r['peer_bytes'].get('eager') or 0) / 2**20:.0f} MiB")
     for name, why in failures:
         out.append(f"  FAILED {name}: {why[:200]}")
+
+
+def pairs(out, times):
+    """Pairs of cells whose ratio is a question of its own."""
+    for what, ids in {"VGG-16, relu before over behind the pooling": [(c, c.replace("relu-pool", "pool-relu")) for c in times],
+                      "nested sin, each sin a kernel over fused": [("sin_plain,level=1," + c[4:], c) for c in times if c[:4] == "sin,"]}.items():
+        for a, b in ids:
+            if a != b and a in times and b in times:
+                out.append(f"{what}: {times[a] / times[b]:.2f} ({b})")
 
 
 def main():
@@ -165,7 +184,7 @@ def main():
     about = load(os.path.join(args.raw, "peers", "about"))
     with open(os.path.join(args.raw, "started")) as f:
         date = f.read().strip()
-    check, ceilings, nnc, cpu, peers = (folder(args.raw, k) for k in ("check", "ceilings", "nnc", "cpu", "peers"))
+    check, ceilings, nnc, tuned, cpu, peers = (folder(args.raw, k) for k in ("check", "ceilings", "nnc", "tuned", "cpu", "peers"))
     out, groups = [], {}
     head(out, machine, about, date, args.commit)
     checks(out, check)
@@ -176,15 +195,16 @@ def main():
     place = {c["id"]: i for i, c in enumerate(order)}
     for group, cells in sorted(groups.items(), key=lambda g: min(place.get(c, 0) for c in g[1])):
         cells.sort(key=lambda c: place.get(c, 0))
-        good = [row(c, nnc[c], peers, cpu, ceilings) for c in cells if "failed" not in nnc[c]]
+        good = [row(c, nnc[c], peers, cpu, ceilings, tuned, machine.get("l2_bytes") or 0) for c in cells if "failed" not in nnc[c]]
         bad = [(c, nnc[c]["failed"]) for c in cells if "failed" in nnc[c]]
         bad += [(k, v["failed"]) for k, v in peers.items() if "failed" in v and v.get("cell", k.partition(",")[2]) in cells]
-        bad += [(f"cpu {c}", cpu[c]["failed"]) for c in cells if "failed" in cpu.get(c, {})]
+        bad += [(f"{k} {c}", r[c]["failed"]) for k, r in (("cpu", cpu), ("tuned", tuned)) for c in cells if "failed" in r.get(c, {})]
         table(out, group, good, bad)
         rows += good
     for c, v in cpu.items():
         if c not in nnc and "waited" in v:
             out.append(f"CPU alone: {c}: {number(us(v['waited']), 1)} us")
+    pairs(out, {r["id"]: r["queued_us"] for r in rows})
     compared = [e for r in rows for e in r["nmse_to_peer"].values() if e is not None]
     if compared:
         out += ["", f"outputs of {len(compared)} runs of peers against nnc's: largest nmse {max(compared):.2g}"]
@@ -197,11 +217,11 @@ def main():
     name = os.path.join(args.out, f"gpu-{date}-{args.commit}")
     with open(name + ".txt", "w") as f:
         f.write("\n".join(out) + "\n")
-    for c in (*nnc.values(), *cpu.values()):
+    for c in (*nnc.values(), *tuned.values(), *cpu.values()):
         c.pop("graph", None)
     with open(name + ".json", "w") as f:
         json.dump({"date": date, "commit": args.commit, "machine": machine, "peers_of": about, "check": check, "ceilings": ceilings,
-                   "rows": rows, "nnc": nnc, "cpu": cpu, "peers": peers}, f, indent=1)
+                   "rows": rows, "nnc": nnc, "tuned": tuned, "cpu": cpu, "peers": peers}, f, indent=1)
     print(f"{name}.txt, {name}.json")
     return 0
 

@@ -1,5 +1,6 @@
 /* bench/device/results.c -- one file a result. What stands in FOLDER/ID.json is done and is never done again; FOLDER/ID.running is under
  * way, or was when its process died. */
+#include "cuda/cuda.h"
 #include "device.h"
 #include <string.h>
 #include <unistd.h>
@@ -9,10 +10,16 @@ static bool path_of(const results *r, const char *id, const char *ending, char *
     return snprintf(path, n, "%s/%s.%s", r->folder, id, ending) < (int)n;
 }
 
+bool device_lost(void)
+{
+    const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
+    return rt && rt->cudaDeviceSynchronize() != 0;
+}
+
 bool results_begin(results *r, const char *id)
 {
     char done[1024], running[1024];
-    if (!path_of(r, id, "json", done, sizeof done) ||
+    if (r->lost || !path_of(r, id, "json", done, sizeof done) ||
         !path_of(r, id, "running", running, sizeof running))
         return false;
     if (nnc_file_exists(done)) {
@@ -70,6 +77,7 @@ void results_fail(results *r, const char *id, nnc_status st, const nnc_sink *why
     fprintf(stderr, "%s: %s\n", id, text);
     if (put(r, id, "\"failed\": ", nnc_text_str(&t), NULL))
         fprintf(stderr, "%s: the result could not be written into %s\n", id, r->folder);
+    r->lost = device_lost();
     nnc_text_deinit(&t);
 }
 
@@ -77,5 +85,7 @@ int results_exit(const results *r)
 {
     fprintf(stderr, "%d results, %d failures, %d there before, %d left for lack of time\n", r->made,
         r->failed, r->kept, r->left);
-    return r->left ? 75 : r->failed ? 1 : 0;
+    if (r->lost)
+        fprintf(stderr, "the device's context is dead\n");
+    return r->lost ? 76 : r->left ? 75 : r->failed ? 1 : 0;
 }

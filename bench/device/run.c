@@ -232,6 +232,7 @@ static nnc_status measure_cell(running *r, const cell *c, nnc_text *t)
 {
     measured m = {0};
     measure_how how = {.ms = r->j->duration_ms,
+        .warm_ms = r->gpu ? r->j->warm_ms : 0,
         .energy_ms = r->j->duration_ms * 20,
         .copies = cell_has(c, "io"),
         .power = r->gpu && cell_has(c, "energy") ? r->power : NULL};
@@ -263,7 +264,7 @@ static void run_cell(running *r, const cell *c)
 {
     results *to = &r->j->results;
     nnc_text t = {0};
-    if ((r->j->only && !cell_has(c, r->j->only)) || !results_begin(to, c->id))
+    if (!cell_has_all(c, r->j->only) || !results_begin(to, c->id))
         return;
     nnc_sink_clear(r->j->sink);
     int64_t t0 = nnc_now_ns();
@@ -285,8 +286,11 @@ int part_run(job *j)
     running r = {.j = j, .power = &p, .gpu = !strncmp(j->target, "cuda", 4)};
     nnc_status st = cells_read(j->cells, &c, j->sink);
     if (!st)
-        st = nnc_env_create(
-            &(nnc_env_options){.target = j->target, .cache_dir = j->cache_dir}, &r.env, j->sink);
+        st = nnc_env_create(&(nnc_env_options){.target = j->target,
+                                .cache_dir = j->cache_dir,
+                                .tuning = j->tuning,
+                                .tune = j->tuning != NULL},
+            &r.env, j->sink);
     if (!st && r.gpu)
         p = power_open();
     for (int i = 0; !st && i < c.n; i++)

@@ -135,6 +135,7 @@ static void *pick(const void *field)
 
 /* ---- faults, for what must survive them ----------------------------------------------------------------------------- */
 
+extern int fake_sticky; /* the error that every call gives */
 static int (*launch)(const cuda_launch *l, cuda_kernel k, void **args);
 
 static bool named(const char *variable, cuda_kernel k)
@@ -143,13 +144,16 @@ static bool named(const char *variable, cuda_kernel k)
     return part && *part && strstr(((const fake_kernel *)k)->name, part);
 }
 
-/* FAKE_CUDA_CRASH and FAKE_CUDA_HANG: a part of a kernel's name, the launch of which ends the process, or never ends. */
+/* FAKE_CUDA_CRASH, FAKE_CUDA_HANG and FAKE_CUDA_BREAK: a part of a kernel's name, the launch of which ends the process, never ends, or is
+ * an illegal address (error 700), after which every call fails. */
 static int launch_or_not(const cuda_launch *l, cuda_kernel k, void **args)
 {
     if (named("FAKE_CUDA_CRASH", k))
         abort();
     while (named("FAKE_CUDA_HANG", k))
         pause();
+    if (named("FAKE_CUDA_BREAK", k))
+        fake_sticky = 700;
     return launch(l, k, args);
 }
 
