@@ -5,6 +5,7 @@
 
 #include "api/nnc.h"
 #include "base/json_writer.h"
+#include "base/setting.h"
 #include "base/status.h"
 #include "base/tensor.h"
 
@@ -22,9 +23,8 @@ struct nnc_env_options {
     bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
 };
 
-typedef struct nnc_arg { const char *name, *value; } nnc_arg; /* --set name=value: an integer or a word */
 struct nnc_open_options {
-    const nnc_arg *arg;
+    const nnc_arg *arg;  /* --set name=value: an integer or a word */
     int n_arg;
     uint64_t seed;       /* of generated weights and inputs */
     const char *weights; /* safetensors file; NULL = generated */

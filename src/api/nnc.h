@@ -39,7 +39,7 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *
  *     env      threads, target, cache-dir, no-cache, tuning, tune, no-llvm, no-onednn
  *     open     set (NAME=VALUE, once a name), seed, weights
- *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (a pass; more than one in turn), streams,
+ *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas), streams,
  *              devices, jobs
  *     compare  those of compile; seed, warmup, iterations, duration (ms), no-steps, no-reference, tolerance, input (NAME=FILE.npy) */
 typedef struct nnc_env_options nnc_env_options;

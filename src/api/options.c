@@ -1,227 +1,57 @@
 /* api/options.c -- options by name, as nnc.h offers them: one table a kind of options; each object owns its strings. */
 #include "api/internal.h"
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-typedef enum kind {
-    O_int, /* int, lo..hi */
-    O_seed, /* uint64_t */
-    O_real, /* double >= 0 */
-    O_flag, /* bool: "1" or "0" */
-    O_unset, /* bool, inverted */
-    O_text, /* const char * */
-    O_math, /* compile options' math_fast and math_exact */
-    O_precision, /* nnc_precision */
-    O_list, /* array of const char *, count at `count` */
-    O_pairs, /* array of nnc_arg */
-} kind;
-
-typedef struct option {
-    const char *name;
-    kind kind;
-    size_t at, count;
-    int64_t lo, hi;
-    bool none; /* 0 is stored as -1, "none": in the field 0 is the default */
-} option;
-
 #define AT(T, f) offsetof(struct nnc_##T##_options, f)
-static const option env_rows[] = {
-    {"threads", O_int, AT(env, threads), 0, 0, 1024},
-    {"target", O_text, AT(env, target)},
-    {"cache-dir", O_text, AT(env, cache_dir)},
-    {"no-cache", O_flag, AT(env, no_cache)},
-    {"tuning", O_text, AT(env, tuning)},
-    {"tune", O_flag, AT(env, tune)},
-    {"no-llvm", O_flag, AT(env, no_llvm)},
-    {"no-onednn", O_flag, AT(env, no_onednn)},
+static const nnc_setting env_rows[] = {
+    {"threads", NNC_SET_INT, AT(env, threads), 0, 0, 1024},
+    {"target", NNC_SET_TEXT, AT(env, target)},
+    {"cache-dir", NNC_SET_TEXT, AT(env, cache_dir)},
+    {"no-cache", NNC_SET_BOOL, AT(env, no_cache)},
+    {"tuning", NNC_SET_TEXT, AT(env, tuning)},
+    {"tune", NNC_SET_BOOL, AT(env, tune)},
+    {"no-llvm", NNC_SET_BOOL, AT(env, no_llvm)},
+    {"no-onednn", NNC_SET_BOOL, AT(env, no_onednn)},
 };
-static const option open_rows[] = {
-    {"set", O_pairs, AT(open, arg), AT(open, n_arg)},
-    {"seed", O_seed, AT(open, seed)},
-    {"weights", O_text, AT(open, weights)},
+static const nnc_setting open_rows[] = {
+    {"set", NNC_SET_PAIRS, AT(open, arg), AT(open, n_arg), .expected = "NAME=VALUE"},
+    {"seed", NNC_SET_SEED, AT(open, seed)},
+    {"weights", NNC_SET_TEXT, AT(open, weights)},
 };
-#define COMPILE_ROWS(T, base) \
-    {"O", O_int, (base) + AT(compile, level), 0, 0, 3}, {"math", O_math, base}, \
-        {"precision", O_precision, (base) + AT(compile, precision)}, \
-        {"skip", O_list, (base) + AT(compile, skip), (base) + AT(compile, n_skip)}, \
-        {"streams", O_int, (base) + AT(compile, streams), 0, 1, 64}, \
-        {"devices", O_int, (base) + AT(compile, devices), 0, 1, 64}, \
+#define COMPILE_ROWS(base) \
+    {"O", NNC_SET_INT, (base) + AT(compile, level), 0, 0, 3}, \
+        {"math", NNC_SET_MATH, (base) + AT(compile, math_fast), (base) + AT(compile, math_exact), \
+            .expected = "exact|ulp2|fast"}, \
+        {"precision", NNC_SET_CHOICE, (base) + AT(compile, precision), .lo = NNC_PRECISION_f32, \
+            .expected = "f32|tf32|f16|bf16"}, \
+        {"skip", NNC_SET_LIST, (base) + AT(compile, skip), (base) + AT(compile, n_skip), \
+            .expected = "PASS"}, \
+        {"streams", NNC_SET_INT, (base) + AT(compile, streams), 0, 1, 64}, \
+        {"devices", NNC_SET_INT, (base) + AT(compile, devices), 0, 1, 64}, \
     { \
-        "jobs", O_int, (base) + AT(compile, jobs), 0, 0, 1024 \
+        "jobs", NNC_SET_INT, (base) + AT(compile, jobs), 0, 0, 1024 \
     }
-static const option compile_rows[] = {COMPILE_ROWS(compile, (size_t)0)};
-static const option compare_rows[] = {
-    COMPILE_ROWS(compare, AT(compare, compile)),
-    {"seed", O_seed, AT(compare, seed)},
-    {"warmup", O_int, AT(compare, warmup), 0, 0, 1000000, true},
-    {"iterations", O_int, AT(compare, iterations), 0, 0, 1000000000},
-    {"duration", O_int, AT(compare, duration_ms), 0, 0, 86400000},
-    {"no-steps", O_unset, AT(compare, steps)},
-    {"no-reference", O_flag, AT(compare, no_reference)},
-    {"tolerance", O_real, AT(compare, tolerance), .none = true},
-    {"input", O_pairs, AT(compare, input), AT(compare, n_input)},
+static const nnc_setting compile_rows[] = {COMPILE_ROWS((size_t)0)};
+static const nnc_setting compare_rows[] = {
+    COMPILE_ROWS(AT(compare, compile)),
+    {"seed", NNC_SET_SEED, AT(compare, seed)},
+    {"warmup", NNC_SET_INT, AT(compare, warmup), 0, 0, 1000000, .none = true},
+    {"iterations", NNC_SET_INT, AT(compare, iterations), 0, 0, 1000000000},
+    {"duration", NNC_SET_INT, AT(compare, duration_ms), 0, 0, 86400000},
+    {"no-steps", NNC_SET_UNSET, AT(compare, steps)},
+    {"no-reference", NNC_SET_BOOL, AT(compare, no_reference)},
+    {"tolerance", NNC_SET_REAL, AT(compare, tolerance), .none = true},
+    {"input", NNC_SET_PAIRS, AT(compare, input), AT(compare, n_input), .expected = "NAME=FILE.npy"},
 };
 
-/* ---- values ---------------------------------------------------------------------------------- */
-
-typedef struct setting {
-    const option *row;
-    void *at;
-    int *count;
-    const char *value;
-    nnc_arena *strings;
-    nnc_sink *sink;
-} setting;
-
-static nnc_status wrong(const setting *s, const char *expected)
-{
-    return nnc_fail0(s->sink, NNC_E_USAGE, "option %s: `%s` is not valid; expected %s",
-        s->row->name, s->value, expected);
-}
-
-static nnc_status set_int(const setting *s)
-{
-    char *end;
-    errno = 0;
-    const long long v = strtoll(s->value, &end, 10);
-    if (!*s->value || *end || errno || v < s->row->lo || v > s->row->hi) {
-        char range[64];
-        snprintf(range, sizeof range, "an integer from %lld to %lld", (long long)s->row->lo,
-            (long long)s->row->hi);
-        return wrong(s, range);
-    }
-    *(int *)s->at = v == 0 && s->row->none ? -1 : (int)v;
-    return NNC_OK;
-}
-
-static nnc_status set_seed(const setting *s)
-{
-    char *end;
-    errno = 0;
-    const unsigned long long v = strtoull(s->value, &end, 10);
-    if (!*s->value || *end || errno || *s->value == '-')
-        return wrong(s, "an integer from 0 to 2^64 - 1");
-    *(uint64_t *)s->at = v;
-    return NNC_OK;
-}
-
-static nnc_status set_real(const setting *s)
-{
-    char *end;
-    const double v = strtod(s->value, &end);
-    if (!*s->value || *end || !(v >= 0))
-        return wrong(s, "a number >= 0");
-    *(double *)s->at = v == 0 && s->row->none ? -1 : v;
-    return NNC_OK;
-}
-
-static nnc_status set_flag(const setting *s, bool inverted)
-{
-    const bool on = !strcmp(s->value, "1");
-    if (!on && strcmp(s->value, "0") != 0)
-        return wrong(s, "1 or 0");
-    *(bool *)s->at = on != inverted;
-    return NNC_OK;
-}
-
-static nnc_status set_text(const setting *s)
-{
-    const char *copy = nnc_arena_strdup(s->strings, s->value);
-    if (!copy)
-        return nnc_nomem(s->sink);
-    *(const char **)s->at = copy;
-    return NNC_OK;
-}
-
-static nnc_status set_math(const setting *s)
-{
-    nnc_compile_options *o = s->at;
-    const bool exact = !strcmp(s->value, "exact"), fast = !strcmp(s->value, "fast");
-    if (!exact && !fast && strcmp(s->value, "ulp2") != 0)
-        return wrong(s, "exact, ulp2 or fast");
-    o->math_exact = exact;
-    o->math_fast = fast;
-    return NNC_OK;
-}
-
-/* A copy of the array of *count elements at *old with one zeroed element more, which it returns; NULL: out of memory. */
-static void *append(const setting *s, const void **old, size_t size)
-{
-    char *grown = nnc_arena_alloc(s->strings, (size_t)*s->count + 1, size);
-    if (!grown)
-        return NULL;
-    if (*s->count)
-        memcpy(grown, *old, (size_t)*s->count * size);
-    *old = grown;
-    return grown + (size_t)(*s->count)++ * size;
-}
-
-static nnc_status set_list(const setting *s)
-{
-    const char *copy = nnc_arena_strdup(s->strings, s->value);
-    const char **slot = copy ? append(s, s->at, sizeof *slot) : NULL;
-    if (!slot)
-        return nnc_nomem(s->sink);
-    *slot = copy;
-    return NNC_OK;
-}
-
-static nnc_status set_pair(const setting *s)
-{
-    const char *eq = strchr(s->value, '=');
-    if (!eq || eq == s->value)
-        return wrong(s, "NAME=VALUE");
-    const nnc_arg *old = *(const nnc_arg **)s->at;
-    for (int i = 0; i < *s->count; i++)
-        if (!strncmp(old[i].name, s->value, (size_t)(eq - s->value)) && !old[i].name[eq - s->value])
-            return wrong(s, "each name once");
-    const char *name = nnc_arena_strndup(s->strings, s->value, (size_t)(eq - s->value));
-    const char *value = nnc_arena_strdup(s->strings, eq + 1);
-    nnc_arg *slot = name && value ? append(s, s->at, sizeof *slot) : NULL;
-    if (!slot)
-        return nnc_nomem(s->sink);
-    *slot = (nnc_arg){name, value};
-    return NNC_OK;
-}
-
-static nnc_status set_value(const setting *s)
-{
-    switch (s->row->kind) {
-    case O_int:
-        return set_int(s);
-    case O_seed:
-        return set_seed(s);
-    case O_real:
-        return set_real(s);
-    case O_flag:
-    case O_unset:
-        return set_flag(s, s->row->kind == O_unset);
-    case O_text:
-        return set_text(s);
-    case O_math:
-        return set_math(s);
-    case O_precision:
-        return nnc_precision_parse(s->value, s->at) ? NNC_OK : wrong(s, "f32, tf32, f16 or bf16");
-    case O_list:
-        return set_list(s);
-    case O_pairs:
-        return set_pair(s);
-    }
-    return NNC_E_BUG;
-}
-
-static nnc_status set_option(const option *rows, size_t n, void *o, nnc_arena *strings,
+static nnc_status set_option(const nnc_setting *rows, size_t n, void *o, nnc_arena *strings,
     const char *name, const char *value, nnc_sink *sink)
 {
     const char *names[32];
     for (size_t i = 0; i < n; i++) {
-        const option *r = &rows[i];
-        names[i] = r->name;
-        if (strcmp(r->name, name) != 0)
-            continue;
-        return set_value(&(setting){
-            r, (char *)o + r->at, (int *)(void *)((char *)o + r->count), value, strings, sink});
+        names[i] = rows[i].name;
+        if (!strcmp(rows[i].name, name))
+            return nnc_setting_set(&rows[i], "option ", o, value, strings, sink);
     }
     const char *near = nnc_nearest(name, names, n);
     return nnc_fail0(sink, NNC_E_USAGE, "no option is named %s%s%s", name,

@@ -6,27 +6,23 @@
 #include "api/api.h"
 #include "base/base.h"
 
-enum { MAX_LIST = 64 };
-
-/* What the flags set. Strings point into argv. */
+/* What the flags set. */
 typedef struct options {
     const char *file[4]; /* positional arguments */
     int n_file;
-    nnc_arg set[MAX_LIST];
-    int n_set;
-    nnc_arg input[MAX_LIST], output[MAX_LIST];
-    int n_input, n_output;
-    const char *skip[MAX_LIST], *pass[MAX_LIST], *print_after[MAX_LIST];
-    int n_skip, n_pass, n_print_after;
-    const char *emit, *dump_dir, *out, *weights, *target, *cache_dir, *tuning;
+    nnc_env_options env;
+    nnc_open_options model;
+    nnc_compare_options compare; /* also of nnc run: times, io and inputs */
+    const nnc_arg *output;
+    const char *const *pass, *const *print_after;
+    int n_output, n_pass, n_print_after;
+    const char *emit, *dump_dir, *out;
     const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
-    int64_t seed, threads, jobs, iterations, warmup, duration, streams, devices, level;
-    double tolerance, percentile;
+    double percentile;
     nnc_format format;
-    nnc_precision precision;
-    nnc_io io;
     bool no_machine; /* the command has no flags of the machine: artifacts are only looked at */
-    bool math_fast, math_exact, no_cache, tune, no_llvm, no_onednn, no_steps, no_reference, embed, time_passes, verbose, help, quiet;
+    bool embed, time_passes, verbose, help, quiet;
+    nnc_arena strings; /* of all of them but `file` */
 } options;
 
 typedef struct command {
@@ -46,7 +42,7 @@ extern const int n_commands;
 nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
 void print_flags(const command *c, FILE *out);
 /* paths.c: NNC_E_USAGE where a file that the command writes is one that it reads, or writes twice. */
-nnc_status check_paths(const options *o, nnc_sink *sink);
+nnc_status check_paths(options *o, nnc_sink *sink);
 
 /* ---- helpers of commands (common.c) ---- */
 
@@ -60,7 +56,6 @@ typedef struct work {
 } work;
 
 void close_work(work *w);
-nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink);
 nnc_model *open_model(const options *o, nnc_sink *sink);
 nnc_compile_options compile_options(const options *o);
 /* The status that made open_model return NULL. */

@@ -122,7 +122,7 @@ nnc_status cmd_check(const options *o, nnc_sink *sink)
 nnc_status cmd_opt(const options *o, nnc_sink *sink)
 {
     work w = {.model = open_model(o, sink)};
-    nnc_status st = w.model ? open_env(o, &w.env, sink) : model_failed(sink);
+    nnc_status st = w.model ? nnc_env_create(&o->env, &w.env, sink) : model_failed(sink);
     nnc_compile_options c = compile_options(o);
     if (!st)
         st = nnc_optimize(w.env, &w.model, o->pass, o->n_pass, &c, sink);
@@ -159,7 +159,7 @@ static nnc_status machine_report(
     const options *o, nnc_status (*print)(nnc_env *, nnc_format, nnc_text *), nnc_sink *sink)
 {
     work w = {0};
-    nnc_status st = open_env(o, &w.env, sink);
+    nnc_status st = nnc_env_create(&o->env, &w.env, sink);
     if (!st)
         st = print(w.env, o->format, &w.text);
     if (!st)

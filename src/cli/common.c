@@ -2,21 +2,6 @@
 #include "cli/cli.h"
 #include <string.h>
 
-nnc_status open_env(const options *o, nnc_env **e, nnc_sink *sink)
-{
-    nnc_env_options eo = {
-        .threads = (int)o->threads,
-        .target = o->target,
-        .cache_dir = o->cache_dir,
-        .no_cache = o->no_cache,
-        .tuning = o->tuning,
-        .tune = o->tune,
-        .no_llvm = o->no_llvm,
-        .no_onednn = o->no_onednn,
-    };
-    return nnc_env_create(&eo, e, sink);
-}
-
 nnc_model *open_model(const options *o, nnc_sink *sink)
 {
     if (nnc_is_artifact(o->file[0])) {
@@ -24,9 +9,7 @@ nnc_model *open_model(const options *o, nnc_sink *sink)
             "is an artifact of nnc compile; this command needs the model it was compiled from");
         return NULL;
     }
-    nnc_open_options mo = {
-        .arg = o->set, .n_arg = o->n_set, .seed = (uint64_t)o->seed, .weights = o->weights};
-    return nnc_model_open(o->file[0], &mo, sink);
+    return nnc_model_open(o->file[0], &o->model, sink);
 }
 
 static bool wants_print(const options *o, const char *pass)
@@ -53,18 +36,7 @@ static void after_pass(void *ctx, const char *pass, const nnc_model *g, int chan
 
 nnc_compile_options compile_options(const options *o)
 {
-    nnc_compile_options c = nnc_compile_defaults;
-    c.level = (int)o->level;
-    c.math_fast = o->math_fast;
-    c.math_exact = o->math_exact;
-    c.precision = o->precision;
-    c.skip = o->skip;
-    c.n_skip = o->n_skip;
-    if (o->streams)
-        c.streams = (int)o->streams;
-    if (o->devices)
-        c.devices = (int)o->devices;
-    c.jobs = (int)o->jobs;
+    nnc_compile_options c = o->compare.compile;
     if (o->time_passes || o->n_print_after)
         c.after_pass = after_pass;
     c.ctx = (void *)o;
@@ -86,9 +58,10 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
             "is compiled already: %s has no effect on it; compile the model again with it",
             o->compile_flag);
     if (!o->no_machine)
-        NNC_TRY(open_env(o, &w->env, sink));
+        NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
     NNC_TRY(nnc_artifact_load(w->env, o->file[0], &w->artifact, sink));
-    return o->weights ? nnc_artifact_use_weights(w->artifact, o->weights, sink) : NNC_OK;
+    return o->model.weights ? nnc_artifact_use_weights(w->artifact, o->model.weights, sink)
+                            : NNC_OK;
 }
 
 nnc_status open_either(const options *o, work *w, nnc_sink *sink)
@@ -104,7 +77,7 @@ nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(open_either(o, w, sink));
     if (w->artifact)
         return NNC_OK;
-    NNC_TRY(open_env(o, &w->env, sink));
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
     progress((void *)o, "compiling", NULL);
     nnc_compile_options c = compile_options(o);
     nnc_status st = nnc_compile(w->env, w->model, &c, &w->artifact, sink);

@@ -1,23 +1,6 @@
 /* cli/flags.c -- the flags of all commands in one table: parsing and --help read the same rows. */
 #include "cli/cli.h"
-#include <assert.h>
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
-
-typedef enum kind {
-    F_int,
-    F_float,
-    F_bool,
-    F_word,
-    F_list,
-    F_pairs,
-    F_level,
-    F_format,
-    F_io,
-    F_math,
-    F_precision
-} kind;
 
 /* Groups of flags: a command names those that it takes. In the order in which --help prints them. */
 static const struct {
@@ -42,115 +25,117 @@ static const struct {
 };
 
 typedef struct flag {
-    const char *name;
     char group;
-    kind kind;
-    size_t at, count; /* offsets into options; count: of lists and pairs */
-    int64_t lo,
-        hi; /* of numbers; hi: also how many formats there are, and how many values a name of F_pairs may have (0: any) */
-    const char *arg, *doc;
+    nnc_setting value;
+    const char *doc;
 } flag;
 
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
-    {"--set", 'm', F_pairs, AT(set), AT(n_set), 0, 1, "NAME=VALUE",
+    {'m', {"--set", NNC_SET_PAIRS, AT(model.arg), AT(model.n_arg), 0, 0, "NAME=VALUE"},
         "Set an argument of the model file, as in --set batch=8 (repeatable, once a name)"},
-    {"--seed", 'm', F_int, AT(seed), 0, 0, INT64_MAX, "N",
+    {'m', {"--seed", NNC_SET_SEED, AT(model.seed), 0, 0, 0, "N"},
         "Seed of generated weights and inputs (default: 0)"},
-    {"--weights", 'm', F_word, AT(weights), 0, 0, 0, "FILE",
+    {'m', {"--weights", NNC_SET_TEXT, AT(model.weights), 0, 0, 0, "FILE"},
         "Read the weights from this safetensors file (default: generated from the seed); of an "
         "artifact: its file of weights now"},
-    {"--passes", 'o', F_list, AT(pass), AT(n_pass), 0, 0, "PASS,...",
+    {'o', {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
         "Run exactly these passes, in this order (default: those of the -O level)"},
-    {"-O", 'c', F_level, AT(level), 0, 0, 3, "0..3",
+    {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
         "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums; on GPUs "
         "cuDNN compiles kernels for epilogues, about a second each at first load"},
-    {"--math", 'c', F_math, AT(math_fast), 0, 0, 0, "exact|ulp2|fast",
+    {'c',
+        {"--math", NNC_SET_MATH, AT(compare.compile.math_fast), AT(compare.compile.math_exact), 0,
+            0, "exact|ulp2|fast"},
         "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
         "evaluated as written, NaN survives every relu; ulp2 (default): <= 2.5 ulp; fast: relative "
         "error <= 2^-15, -O3 may reorder sums, GPUs may round f32 operands of contractions to tf32 "
         "(--precision)"},
-    {"--precision", 'c', F_precision, AT(precision), 0, 0, 0, "f32|tf32|f16|bf16",
+    {'c',
+        {"--precision", NNC_SET_CHOICE, AT(compare.compile.precision), 0, NNC_PRECISION_f32, 0,
+            "f32|tf32|f16|bf16"},
         "Precision of convolutions and matrix products. f32 (default); tf32 (default with "
         "--math=fast): GPUs round f32 operands to 10 bits; f16, bf16: 16-bit operands, and 16-bit "
         "tensors between them where that is safe (nnc explain lists them). Sums stay f32, inputs "
         "and outputs keep their types"},
-    {"--skip", 'c', F_list, AT(skip), AT(n_skip), 0, 0, "PASS,...",
+    {'c',
+        {"--skip", NNC_SET_LIST, AT(compare.compile.skip), AT(compare.compile.n_skip), 0, 0,
+            "PASS,..."},
         "Leave these passes out (nnc passes lists them)"},
-    {"--streams", 's', F_int, AT(streams), 0, 1, 64, "N",
+    {'s', {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
-    {"--devices", 's', F_int, AT(devices), 0, 1, 64, "N",
+    {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
         "Virtual CPU devices that layers may name (default: 1)"},
-    {"--print-after", 'p', F_list, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all",
+    {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
-    {"--time-passes", 'p', F_bool, AT(time_passes), 0, 0, 0, NULL,
+    {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
         "Print the time of every pass to standard error"},
-    {"--jobs", 's', F_int, AT(jobs), 0, 1, 1024, "N",
+    {'s', {"--jobs", NNC_SET_INT, AT(compare.compile.jobs), 0, 1, 1024, "N"},
         "Number of threads that compile (default: all); never changes the result"},
-    {"-o", 'a', F_word, AT(out), 0, 0, 0, "FILE",
+    {'a', {"-o", NNC_SET_TEXT, AT(out), 0, 0, 0, "FILE"},
         "Write the artifact, or the text of --emit, to this file (default for --emit: standard "
         "output)"},
-    {"--emit", 'a', F_word, AT(emit), 0, 0, 0, "STAGE",
+    {'a', {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
         "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
         "dot (for Graphviz), remarks (JSON); for a CPU llvm, asm; for a GPU cuda, ptx, cubin"},
-    {"--dump-dir", 'a', F_word, AT(dump_dir), 0, 0, 0, "FOLDER",
+    {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "
         "included"},
-    {"--embed-weights", 'a', F_bool, AT(embed), 0, 0, 0, NULL,
+    {'a', {"--embed-weights", NNC_SET_BOOL, AT(embed)},
         "Store the weights in the artifact instead of references to them"},
-    {"--input", 'r', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
+    {'r', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE.npy"},
         "Read an input from a file (default: generated from the seed; repeatable, once a name)"},
-    {"--output", 'r', F_pairs, AT(output), AT(n_output), 0, 0, "NAME=FILE.npy",
+    {'r', {"--output", NNC_SET_PAIRS, AT(output), AT(n_output), 1, 0, "NAME=FILE.npy"},
         "Write an output to a file (repeatable; one output may go to several files)"},
-    {"--iterations", 't', F_int, AT(iterations), 0, 1, 1000000000, "N",
+    {'t', {"--iterations", NNC_SET_INT, AT(compare.iterations), 0, 1, 1000000000, "N"},
         "Number of timed runs of each program (default: as many as fit --duration)"},
-    {"--warmup", 't', F_int, AT(warmup), 0, 0, 1000000, "N",
+    {'t', {"--warmup", NNC_SET_INT, AT(compare.warmup), 0, 0, 1000000, "N", true},
         "Number of untimed runs before the first timed one (default: about 50 ms of them)"},
-    {"--duration", 't', F_int, AT(duration), 0, 1, 86400000, "MS",
+    {'t', {"--duration", NNC_SET_INT, AT(compare.duration_ms), 0, 1, 86400000, "MS"},
         "Time to measure each program for, in milliseconds (default: 1000; compare: a quarter of "
         "it for steps, up to 4000 for slow models)"},
-    {"--io", 't', F_io, AT(io), 0, 0, 0, "include|exclude|both",
+    {'t', {"--io", NNC_SET_CHOICE, AT(compare.io), 0, 0, 0, "exclude|include|both"},
         "Time copies to and from the device? exclude (default): inputs are on the device, outputs "
         "stay there; include: each run uploads its inputs and downloads its outputs while the next "
         "one computes, and the overlap is printed; both: one after the other"},
-    {"--percentile", 'q', F_float, AT(percentile), 0, 0, 100, "P",
+    {'q', {"--percentile", NNC_SET_REAL, AT(percentile), 0, 0, 100, "P"},
         "Also print this percentile of the times (default: 99)"},
-    {"--input", 'x', F_pairs, AT(input), AT(n_input), 0, 1, "NAME=FILE.npy",
+    {'x', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE.npy"},
         "Read an input from a file (default: generated from the seed; repeatable, once a name)"},
-    {"--no-steps", 'x', F_bool, AT(no_steps), 0, 0, 0, NULL,
+    {'x', {"--no-steps", NNC_SET_UNSET, AT(compare.steps)},
         "Compare only unfused and fused, not pass by pass"},
-    {"--no-reference", 'x', F_bool, AT(no_reference), 0, 0, 0, NULL,
+    {'x', {"--no-reference", NNC_SET_BOOL, AT(compare.no_reference)},
         "Compare the programs only with each other, not with float64"},
-    {"--tolerance", 'x', F_float, AT(tolerance), 0, 0, 1, "NMSE",
+    {'x', {"--tolerance", NNC_SET_REAL, AT(compare.tolerance), 0, 0, 1, "NMSE", true},
         "Largest sum of squared errors over sum of squares at which an output counts as equal "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
         "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains)"},
-    {"--threads", 'e', F_int, AT(threads), 0, 1, 1024, "N",
+    {'e', {"--threads", NNC_SET_INT, AT(env.threads), 0, 1, 1024, "N"},
         "Number of threads that compute (default: all)"},
-    {"--target", 'e', F_word, AT(target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE",
+    {'e', {"--target", NNC_SET_TEXT, AT(env.target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE"},
         "Machine to compile for: this CPU (default), this machine's GPU, a GPU (sm_61, 70, 75, 80, "
         "86, 89, 90, 100, 120), or a machine file as nnc devices --format=json prints it"},
-    {"--cache-dir", 'e', F_word, AT(cache_dir), 0, 0, 0, "DIR",
+    {'e', {"--cache-dir", NNC_SET_TEXT, AT(env.cache_dir), 0, 0, 0, "DIR"},
         "Folder of compiled kernels (default: $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
-    {"--tuning", 'e', F_word, AT(tuning), 0, 0, 0, "FILE",
+    {'e', {"--tuning", NNC_SET_TEXT, AT(env.tuning), 0, 0, 0, "FILE"},
         "Read the measured algorithms of a GPU's libraries from this file; they are replayed when "
         "a model is loaded"},
-    {"--tune", 'e', F_bool, AT(tune), 0, 0, 0, NULL,
+    {'e', {"--tune", NNC_SET_BOOL, AT(env.tune)},
         "Measure algorithms missing from the --tuning file and add them"},
-    {"--no-cache", 'e', F_bool, AT(no_cache), 0, 0, 0, NULL, "Compile every kernel anew"},
-    {"--no-llvm", 'e', F_bool, AT(no_llvm), 0, 0, 0, NULL,
+    {'e', {"--no-cache", NNC_SET_BOOL, AT(env.no_cache)}, "Compile every kernel anew"},
+    {'e', {"--no-llvm", NNC_SET_BOOL, AT(env.no_llvm)},
         "Interpret kernels instead of compiling them (slow)"},
-    {"--no-onednn", 'e', F_bool, AT(no_onednn), 0, 0, 0, NULL,
+    {'e', {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},
         "Compute convolutions and matrix products in generated kernels instead of oneDNN"},
-    {"--format", 'f', F_format, AT(format), 0, 0, 3, "text|json|csv",
+    {'f', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json|csv"},
         "Format of the report (default: text)"},
-    {"--format", 'j', F_format, AT(format), 0, 0, 2, "text|json",
+    {'j', {"--format", NNC_SET_CHOICE, AT(format), 0, 0, 0, "text|json"},
         "Format of the report (default: text)"},
-    {"--verbose", 'v', F_bool, AT(verbose), 0, 0, 0, NULL,
+    {'v', {"--verbose", NNC_SET_BOOL, AT(verbose)},
         "List every decision, including those that differ only in their layers"},
-    {"--quiet", 'h', F_bool, AT(quiet), 0, 0, 0, NULL, "Do not show progress on the terminal"},
-    {"--help", 'h', F_bool, AT(help), 0, 0, 0, NULL, "Print this text"},
+    {'h', {"--quiet", NNC_SET_BOOL, AT(quiet)}, "Do not show progress on the terminal"},
+    {'h', {"--help", NNC_SET_BOOL, AT(help)}, "Print this text"},
 };
 
 static bool applies(const command *c, const flag *f)
@@ -162,8 +147,9 @@ static void print_flag(const flag *f, FILE *out)
 {
     enum { INDENT = 32, WIDTH = 110 };
     char left[64];
-    const char *between = f->kind == F_level ? "" : strncmp(f->name, "--", 2) ? " " : "=";
-    snprintf(left, sizeof left, "%s%s%s", f->name, f->arg ? between : "", f->arg ? f->arg : "");
+    const char *name = f->value.name, *value = f->value.expected;
+    const char *between = !strcmp(name, "-O") ? "" : name[1] == '-' ? "=" : " ";
+    snprintf(left, sizeof left, "%s%s%s", name, value ? between : "", value ? value : "");
     int at = fprintf(out, "  %-*s", INDENT - 2, left);
     if (at > INDENT)
         at = fprintf(out, "\n%*s", INDENT, "") - 1;
@@ -193,128 +179,16 @@ void print_flags(const command *c, FILE *out)
     }
 }
 
-static nnc_status bad_value(const flag *f, const char *value, nnc_sink *sink)
+static bool is_switch(const flag *f)
 {
-    if (f->kind == F_int)
-        return nnc_fail0(sink, NNC_E_USAGE, "%s: expected an integer from %lld to %lld, found `%s`",
-            f->name, (long long)f->lo, (long long)f->hi, value);
-    if (f->kind == F_float)
-        return nnc_fail0(sink, NNC_E_USAGE, "%s: expected a number from %lld to %lld, found `%s`",
-            f->name, (long long)f->lo, (long long)f->hi, value);
-    return nnc_fail0(sink, NNC_E_USAGE, "%s: expected %s, found `%s`", f->name, f->arg, value);
-}
-
-static nnc_status add_list(options *o, const flag *f, char *value, nnc_sink *sink)
-{
-    const char **list = (const char **)((char *)o + f->at);
-    int *n = (int *)((char *)o + f->count);
-    if (!value[strspn(value, ",")])
-        return bad_value(f, value, sink);
-    for (char *p = strtok(value, ","); p; p = strtok(NULL, ",")) {
-        if (*n == MAX_LIST)
-            return nnc_fail0(sink, NNC_E_USAGE, "%s has more than %d entries", f->name, MAX_LIST);
-        list[(*n)++] = p;
-    }
-    return NNC_OK;
-}
-
-static nnc_status add_pair(options *o, const flag *f, char *value, nnc_sink *sink)
-{
-    nnc_arg *list = (nnc_arg *)((char *)o + f->at);
-    int *n = (int *)((char *)o + f->count);
-    char *eq = strchr(value, '=');
-    if (!eq || eq == value || !eq[1])
-        return bad_value(f, value, sink);
-    if (*n == MAX_LIST)
-        return nnc_fail0(sink, NNC_E_USAGE, "%s is given more than %d times", f->name, MAX_LIST);
-    *eq = 0;
-    for (int i = 0; f->hi == 1 && i < *n; i++)
-        if (!strcmp(list[i].name, value))
-            return strcmp(list[i].value, eq + 1)
-                       ? nnc_fail0(sink, NNC_E_USAGE,
-                             "%s %s is given twice, as %s and as %s: leave one out", f->name, value,
-                             list[i].value, eq + 1)
-                       : NNC_OK;
-    list[(*n)++] = (nnc_arg){value, eq + 1};
-    return NNC_OK;
-}
-
-static nnc_status set_format(options *o, const flag *f, const char *v, nnc_sink *sink)
-{
-    static const char *const names[] = {"text", "json", "csv"};
-    assert(f->hi <= (int64_t)NNC_COUNT(names));
-    for (size_t i = 0; i < NNC_COUNT(names) && (int64_t)i < f->hi; i++)
-        if (!strcmp(v, names[i])) {
-            o->format = (nnc_format)i;
-            return NNC_OK;
-        }
-    return bad_value(f, v, sink);
-}
-
-static nnc_status set_io(options *o, const flag *f, const char *v, nnc_sink *sink)
-{
-    static const char *const names[] = {"exclude", "include", "both"}; /* as nnc_io */
-    for (size_t i = 0; i < NNC_COUNT(names); i++)
-        if (!strcmp(v, names[i])) {
-            o->io = (nnc_io)i;
-            return NNC_OK;
-        }
-    return bad_value(f, v, sink);
-}
-
-static nnc_status set_number(options *o, const flag *f, const char *v, nnc_sink *sink)
-{
-    char *end;
-    errno = 0;
-    if (f->kind == F_float) {
-        double d = strtod(v, &end);
-        if (!*v || *end || !(d >= (double)f->lo && d <= (double)f->hi))
-            return bad_value(f, v, sink);
-        *(double *)((char *)o + f->at) = d;
-        return NNC_OK;
-    }
-    long long i = strtoll(v, &end, 10);
-    if (!*v || *end || errno || i < f->lo || i > f->hi)
-        return bad_value(f, v, sink);
-    *(int64_t *)((char *)o + f->at) = i;
-    return NNC_OK;
-}
-
-static nnc_status set_value(options *o, const flag *f, char *v, nnc_sink *sink)
-{
-    switch (f->kind) {
-    case F_bool:
-        *((bool *)o + f->at) = true;
-        return NNC_OK;
-    case F_word:
-        *(const char **)((char *)o + f->at) = v;
-        return NNC_OK;
-    case F_list:
-        return add_list(o, f, v, sink);
-    case F_pairs:
-        return add_pair(o, f, v, sink);
-    case F_format:
-        return set_format(o, f, v, sink);
-    case F_io:
-        return set_io(o, f, v, sink);
-    case F_math:
-        o->math_fast = !strcmp(v, "fast");
-        o->math_exact = !strcmp(v, "exact");
-        if (!o->math_fast && !o->math_exact && strcmp(v, "ulp2") != 0)
-            return bad_value(f, v, sink);
-        return NNC_OK;
-    case F_precision:
-        return nnc_precision_parse(v, (nnc_precision *)((char *)o + f->at)) ? NNC_OK
-                                                                            : bad_value(f, v, sink);
-    default:
-        return set_number(o, f, v, sink);
-    }
+    return f->value.kind == NNC_SET_BOOL || f->value.kind == NNC_SET_UNSET;
 }
 
 /* Accepts a flag of one value twice when both values are equal (scripts append flags); two different values are an error. */
 static nnc_status check_twice(const flag *f, const char **before, const char *value, nnc_sink *sink)
 {
-    bool one_value = f->kind != F_bool && f->kind != F_list && f->kind != F_pairs;
+    bool one_value =
+        !is_switch(f) && f->value.kind != NNC_SET_LIST && f->value.kind != NNC_SET_PAIRS;
     const char *first = *before;
     if (!one_value)
         return NNC_OK;
@@ -322,19 +196,19 @@ static nnc_status check_twice(const flag *f, const char **before, const char *va
     if (!first || !strcmp(first, value))
         return NNC_OK;
     return nnc_fail0(sink, NNC_E_USAGE, "%s is given twice, as %s and as %s: leave one out",
-        f->name, first, value);
+        f->value.name, first, value);
 }
 
 /* Refuses pairs of flags that contradict each other. */
 static nnc_status check_exclusive(const options *o, nnc_sink *sink)
 {
-    if (o->iterations && o->duration)
+    if (o->compare.iterations && o->compare.duration_ms)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--iterations and --duration both say how long to measure: leave one out");
-    if (o->no_cache && o->cache_dir)
+    if (o->env.no_cache && o->env.cache_dir)
         return nnc_fail0(
             sink, NNC_E_USAGE, "--no-cache uses no cache, --cache-dir names one: leave one out");
-    if (o->tune && !o->tuning)
+    if (o->env.tune && !o->env.tuning)
         return nnc_fail0(sink, NNC_E_USAGE, "--tune adds to a file: say which with --tuning=FILE");
     return NNC_OK;
 }
@@ -348,12 +222,12 @@ static const flag *find(const command *c, char *arg, char **value)
         const flag *f = &flags[i];
         if (!applies(c, f))
             continue;
-        bool one_letter = f->name[1] != '-';
-        if (one_letter && !strncmp(f->name, arg, 2) && arg[2] && arg[2] != '=') {
+        bool one_letter = f->value.name[1] != '-';
+        if (one_letter && !strncmp(f->value.name, arg, 2) && arg[2] && arg[2] != '=') {
             *value = arg + 2;
             return f;
         }
-        if (strlen(f->name) == n && !strncmp(f->name, arg, n)) {
+        if (strlen(f->value.name) == n && !strncmp(f->value.name, arg, n)) {
             if (arg[n] == '=')
                 *value = arg + n + 1;
             return f;
@@ -370,10 +244,10 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
     snprintf(word, sizeof word, "%.*s", (int)strcspn(arg, "="), arg);
     for (size_t i = 0; i < NNC_COUNT(flags); i++)
         if (applies(c, &flags[i]))
-            names[n++] = flags[i].name;
+            names[n++] = flags[i].value.name;
     const char *near = nnc_nearest(word, names, n), *value = arg[strlen(word)] ? arg + 2 : NULL;
     for (size_t i = 0; i < NNC_COUNT(flags); i++)
-        if (!strcmp(flags[i].name, word))
+        if (!strcmp(flags[i].value.name, word))
             return nnc_fail0(sink, NNC_E_USAGE,
                 "nnc %s: unknown flag %s (other commands have it); nnc %s --help lists the flags",
                 c->name, word, c->name);
@@ -416,17 +290,19 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
     const flag *f = find(c, !strcmp(arg, "-h") ? (char[]){"--help"} : arg, &value);
     if (!f)
         return unknown(c, arg, sink);
-    if (f->kind == F_bool && value)
-        return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->name);
-    if (f->kind != F_bool && !value) {
+    if (is_switch(f) && value)
+        return nnc_fail0(sink, NNC_E_USAGE, "%s takes no value", f->value.name);
+    if (!is_switch(f) && !value) {
         if (*i + 1 == argc)
-            return nnc_fail0(sink, NNC_E_USAGE, "%s needs a value: %s", f->name, f->arg);
+            return nnc_fail0(
+                sink, NNC_E_USAGE, "%s needs a value: %s", f->value.name, f->value.expected);
         value = argv[++*i];
     }
     NNC_TRY(check_twice(f, &before[f - flags], value, sink));
-    if (strchr("mcsp", f->group) && strcmp(f->name, "--seed") && strcmp(f->name, "--weights"))
-        o->compile_flag = f->name;
-    return set_value(o, f, value, sink);
+    if (strchr("mcsp", f->group) && strcmp(f->value.name, "--seed") &&
+        strcmp(f->value.name, "--weights"))
+        o->compile_flag = f->value.name;
+    return nnc_setting_set(&f->value, "", o, value ? value : "1", &o->strings, sink);
 }
 
 static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)

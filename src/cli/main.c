@@ -134,12 +134,13 @@ static nnc_status close_stdout(nnc_status st)
 
 static nnc_status run_command(const command *c, int argc, char **argv)
 {
-    options o = {.level = 2, .percentile = 99, .tolerance = -1, .warmup = -1};
+    options o = {.compare = nnc_compare_defaults, .percentile = 99};
     nnc_sink *sink = nnc_sink_create();
     if (!sink) {
         fputs("nnc: error: out of host memory\n", stderr);
         return NNC_E_NOMEM;
     }
+    nnc_arena_init(&o.strings, 0);
     nnc_status st = parse_flags(c, argc, argv, 2, &o, sink);
     if (!st && o.help)
         help(c);
@@ -149,6 +150,7 @@ static nnc_status run_command(const command *c, int argc, char **argv)
     bool silent = st && !nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT;
     nnc_sink_print(sink, stderr);
     nnc_sink_destroy(sink);
+    nnc_arena_deinit(&o.strings);
     nnc_status end = close_stdout(st);
     if (silent && !ferror(stdout))
         fprintf(stderr, "nnc: error: %s\n", nnc_status_name(st));

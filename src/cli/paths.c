@@ -10,8 +10,6 @@ typedef struct named {
     const char *flag, *path;
 } named;
 
-enum { MAX_NAMED = 2 * MAX_LIST + 8 };
-
 static bool is_stdio(const char *path)
 {
     return !strcmp(path, "-");
@@ -69,16 +67,21 @@ static nnc_status check_output(const named *in, int n_in, const named *out, int 
     return NNC_OK;
 }
 
-nnc_status check_paths(const options *o, nnc_sink *sink)
+nnc_status check_paths(options *o, nnc_sink *sink)
 {
-    named in[MAX_NAMED], out[MAX_NAMED];
+    const int n_inputs = o->compare.n_input;
+    const nnc_arg *input = o->compare.input;
+    const named others[] = {
+        {"--weights", o->model.weights}, {"--target", o->env.target}, {"--tuning", o->env.tuning}};
+    named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
+    named *out = ARENA_NEW(&o->strings, named, o->n_output + 1);
     int n_in = 0, n_out = 0, n_stdin = 0;
+    if (!in || !out)
+        return nnc_nomem(sink);
     for (int i = 0; i < o->n_file; i++)
         in[n_in++] = (named){"", o->file[i]};
-    for (int i = 0; i < o->n_input; i++)
-        in[n_in++] = (named){"--input", o->input[i].value};
-    const named others[] = {
-        {"--weights", o->weights}, {"--target", o->target}, {"--tuning", o->tuning}};
+    for (int i = 0; i < n_inputs; i++)
+        in[n_in++] = (named){"--input", input[i].value};
     for (size_t i = 0; i < NNC_COUNT(others); i++)
         if (others[i].path)
             in[n_in++] = others[i];

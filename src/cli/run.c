@@ -35,14 +35,13 @@ static nnc_status set_inputs(
         const nnc_type *t = nnc_session_input_type(s, i);
         void *data = NULL;
         nnc_status st = NNC_OK;
-        for (int k = 0; k < o->n_input; k++)
-            file = !strcmp(o->input[k].name, name) ? o->input[k].value : file;
+        for (int k = 0; k < o->compare.n_input; k++)
+            file = !strcmp(o->compare.input[k].name, name) ? o->compare.input[k].value : file;
         if (file) {
             st = nnc_read_input(file, name, t, &data, sink);
         } else {
             data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
-            st = data ? nnc_artifact_fill_input(a, i, (uint64_t)o->seed, data, sink)
-                      : nnc_nomem(sink);
+            st = data ? nnc_artifact_fill_input(a, i, o->model.seed, data, sink) : nnc_nomem(sink);
         }
         if (!st)
             st = nnc_session_input(s, i, data, sink);
@@ -130,11 +129,11 @@ static nnc_status keep_time(times *t, int64_t ns, nnc_sink *sink)
 enum { WARMUP_NS = 50000000, DURATION_MS = 1000, LEAST_RUNS = 3 };
 
 /* Runs without copies: inputs are on the device, outputs stay there. */
-static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sink *sink)
+static nnc_status timed_runs(const nnc_compare_options *o, nnc_session *s, times *t, nnc_sink *sink)
 {
-    int64_t t0 = nnc_now_ns(), goal = (o->duration ? o->duration : DURATION_MS) * 1000000;
-    for (int64_t i = 0; o->warmup >= 0 ? i < o->warmup : i < 1 || nnc_now_ns() - t0 < WARMUP_NS;
-         i++)
+    int64_t t0 = nnc_now_ns(),
+            goal = (o->duration_ms ? o->duration_ms : DURATION_MS) * INT64_C(1000000);
+    for (int i = 0; o->warmup ? i < o->warmup : i < 1 || nnc_now_ns() - t0 < WARMUP_NS; i++)
         NNC_TRY(nnc_session_run(s, sink));
     t0 = nnc_now_ns();
     while (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || nnc_now_ns() - t0 < goal) {
@@ -146,15 +145,17 @@ static nnc_status timed_runs(const options *o, nnc_session *s, times *t, nnc_sin
 }
 
 /* Runs with their copies, pipelined: --iterations of them, or as many as fit into the time. */
-static nnc_status streamed_runs(const options *o, nnc_session *s, times *t, nnc_sink *sink)
+static nnc_status streamed_runs(
+    const nnc_compare_options *o, nnc_session *s, times *t, nnc_sink *sink)
 {
-    int64_t ns[NNC_STREAM_RUNS], goal = (o->duration ? o->duration : DURATION_MS) * 1000000;
-    int64_t least = o->warmup >= 0 ? o->warmup : LEAST_RUNS, t0 = nnc_now_ns(),
-            each = goal / LEAST_RUNS + 1;
+    int64_t ns[NNC_STREAM_RUNS],
+        goal = (o->duration_ms ? o->duration_ms : DURATION_MS) * INT64_C(1000000);
+    int64_t least = o->warmup ? o->warmup : LEAST_RUNS, t0 = nnc_now_ns();
+    int64_t each = goal / LEAST_RUNS + 1;
     for (int64_t left = least; left > 0; left -= NNC_STREAM_RUNS)
         NNC_TRY(
             nnc_session_stream(s, left < NNC_STREAM_RUNS ? (int)left : NNC_STREAM_RUNS, ns, sink));
-    if (least)
+    if (least > 0)
         each = (nnc_now_ns() - t0) / least + 1;
     nnc_session_stream_reset(s);
     t0 = nnc_now_ns();
@@ -282,7 +283,8 @@ static void print_timing(const options *o, const timing *g, const nnc_session *s
 
 static nnc_status load(const options *o, work *w, nnc_sink *sink)
 {
-    NNC_TRY(check_names(w->artifact, "input", nnc_artifact_input_name, o->input, o->n_input, sink));
+    NNC_TRY(check_names(
+        w->artifact, "input", nnc_artifact_input_name, o->compare.input, o->compare.n_input, sink));
     NNC_TRY(
         check_names(w->artifact, "output", nnc_artifact_output_name, o->output, o->n_output, sink));
     for (int i = 0; i < o->n_output; i++)
@@ -292,7 +294,7 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     progress((void *)o, "loading weights", NULL);
     NNC_TRY(nnc_session_create(w->env, w->artifact, &w->session, sink));
     print_warnings(sink);
-    if (o->io != NNC_IO_EXCLUDE)
+    if (o->compare.io != NNC_IO_EXCLUDE)
         NNC_TRY(nnc_session_stream_open(w->session, sink));
     return set_inputs(o, w->artifact, w->session, sink);
 }
@@ -300,9 +302,9 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
 static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink *sink)
 {
     if (g->io_of != NNC_IO_INCLUDE)
-        NNC_TRY(timed_runs(o, s, &g->run, sink));
+        NNC_TRY(timed_runs(&o->compare, s, &g->run, sink));
     if (g->io_of != NNC_IO_EXCLUDE) {
-        NNC_TRY(streamed_runs(o, s, &g->io, sink));
+        NNC_TRY(streamed_runs(&o->compare, s, &g->io, sink));
         g->report = nnc_session_stream_report(s);
     }
     if (g->run.n)
@@ -314,7 +316,7 @@ static nnc_status measure(const options *o, nnc_session *s, timing *g, nnc_sink 
 
 static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
 {
-    timing g = {.io_of = o->io, .chunks = nnc_artifact_chunks(w->artifact)};
+    timing g = {.io_of = o->compare.io, .chunks = nnc_artifact_chunks(w->artifact)};
     if (g.chunks > 1)
         g.io_of = NNC_IO_INCLUDE;
     progress((void *)o, "running", NULL);
@@ -349,28 +351,14 @@ nnc_status cmd_compare(const options *o, nnc_sink *sink)
 {
     bool agrees = false;
     work w = {.model = open_model(o, sink)};
-    nnc_status st = w.model ? open_env(o, &w.env, sink) : model_failed(sink);
-    nnc_compare_options c = {
-        .compile = compile_options(o),
-        .seed = (uint64_t)o->seed,
-        .warmup = o->warmup < 0    ? 0 /* by time */
-                  : o->warmup == 0 ? -1
-                                   : (int)o->warmup,
-        .iterations = (int)o->iterations,
-        .duration_ms = (int)o->duration,
-        .io = o->io,
-        .steps = !o->no_steps,
-        .no_reference = o->no_reference,
-        .tolerance = o->tolerance < 0   ? 0
-                     : o->tolerance > 0 ? o->tolerance
-                                        : -1, /* not given: by type */
-        .input = o->input,
-        .n_input = o->n_input,
-        .arg = o->set,
-        .n_arg = o->n_set,
-        .progress = progress,
-        .progress_ctx = (void *)o,
-    };
+    nnc_status st = w.model ? nnc_env_create(&o->env, &w.env, sink) : model_failed(sink);
+    nnc_compare_options c = o->compare;
+    c.compile = compile_options(o);
+    c.seed = o->model.seed;
+    c.arg = o->model.arg;
+    c.n_arg = o->model.n_arg;
+    c.progress = progress;
+    c.progress_ctx = (void *)o;
     if (!st)
         st = nnc_compare(w.env, w.model, &c, o->format, &w.text, &agrees, sink);
     if (!st)

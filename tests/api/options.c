@@ -51,7 +51,7 @@ TEST(options_of_a_model)
           !strcmp(o->arg[1].name, "ba") && o->seed == UINT64_MAX &&
           !strcmp(o->weights, "w.safetensors"));
     CHECK(nnc_open_options_set(o, "set", "batch=9", test_sink) == NNC_E_USAGE);
-    CHECK(says("each name once"));
+    CHECK(says("option set batch is given twice, as 8 and as 9"));
     CHECK(nnc_open_options_set(o, "set", "=9", test_sink) == NNC_E_USAGE);
     CHECK(says("NAME=VALUE"));
     CHECK(nnc_open_options_set(o, "seed", "-1", test_sink) == NNC_E_USAGE);

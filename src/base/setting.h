@@ -1,0 +1,37 @@
+/* base/setting.h -- options that are set by name from text, for the program's flags and for nnc.h: a row says where a value stands in a
+ * struct and what it may be. */
+#ifndef NNC_BASE_SETTING_H
+#define NNC_BASE_SETTING_H
+
+#include "base/arena.h"
+#include "base/status.h"
+
+typedef enum nnc_setting_kind {
+    NNC_SET_INT,    /* int, lo..hi */
+    NNC_SET_SEED,   /* uint64_t */
+    NNC_SET_REAL,   /* double, lo..hi; hi 0: no greatest */
+    NNC_SET_BOOL,   /* bool: "1" or "0" */
+    NNC_SET_UNSET,  /* bool, inverted */
+    NNC_SET_TEXT,   /* const char * */
+    NNC_SET_CHOICE, /* an enum: lo + the value's place in `expected` */
+    NNC_SET_MATH,   /* two bools, "fast" at `at` and "exact" at `more` */
+    NNC_SET_LIST,   /* array of const char *, count at `more`: words between commas, added to those before */
+    NNC_SET_PAIRS,  /* array of nnc_arg, count at `more`; lo 0: each name has one value */
+} nnc_setting_kind;
+
+typedef struct nnc_setting {
+    const char *name;
+    nnc_setting_kind kind;
+    size_t at, more; /* offsets in the struct */
+    int64_t lo, hi;
+    const char *expected; /* for messages; of a choice the words, "text|json" */
+    bool none;            /* 0 is stored as -1, "none": in the field 0 is the default */
+} nnc_setting;
+
+typedef struct nnc_arg { const char *name, *value; } nnc_arg;
+
+/* Sets the field of `o`; strings and arrays are copied to `strings`. NNC_E_USAGE: "KIND NAME: expected ..., found `VALUE`". */
+nnc_status nnc_setting_set(const nnc_setting *s, const char *kind, void *o, const char *value, nnc_arena *strings,
+    nnc_sink *sink) NNC_MUST;
+
+#endif
