@@ -48,8 +48,5 @@ int nnc_safetensors_count(const nnc_safetensors *s);
 const nnc_st_entry *nnc_safetensors_at(const nnc_safetensors *s, int i);
 const nnc_st_entry *nnc_safetensors_find(const nnc_safetensors *s, const char *name);
 uint64_t nnc_safetensors_header_hash(const nnc_safetensors *s);
-/* Writes a file from (name, type, row-major data). */
-typedef struct nnc_st_write { const char *name; nnc_type type; const void *data; } nnc_st_write;
-nnc_status nnc_safetensors_save(const char *file, const nnc_st_write *t, int n, nnc_sink *sink) NNC_MUST;
 
 #endif

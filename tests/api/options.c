@@ -74,7 +74,7 @@ TEST(options_of_a_compile)
     CHECK_OK(nnc_compile_options_set(o, "math", "exact", test_sink));
     CHECK(!o->math_fast && o->math_exact);
     static const char *const wrong[][2] = {{"O", "4"}, {"O", "-1"}, {"math", "slow"},
-        {"precision", "f8"}, {"streams", "0"}, {"level", "2"}};
+        {"precision", "f8"}, {"precision", "bf"}, {"skip", ","}, {"streams", "0"}, {"level", "2"}};
     for (size_t i = 0; i < NNC_COUNT(wrong); i++)
         CHECK(nnc_compile_options_set(o, wrong[i][0], wrong[i][1], NULL) == NNC_E_USAGE);
     nnc_compile_options_destroy(o);

@@ -20,7 +20,7 @@ import time
 
 # Test programs by folder, with a name that limits what runs ("" is all), cheapest first.
 PROGRAMS = {
-    "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", "")],
+    "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", ""), ("test_api", "option"), ("test_cli", "")],
     "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
     "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
     "kernel": [("test_codegen", ""), ("test_passes", ""), ("test_net", "random")],
