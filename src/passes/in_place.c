@@ -15,8 +15,8 @@
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
-/* Bytes that parts begin at multiples of on a GPU: the widest access of a thread, and what libraries ask of dense tensors. */
-enum { GPU_ALIGN = 16, GPU_DENSE_ALIGN = 256 };
+/* Bytes that parts begin at multiples of on a GPU: the widest access of a thread, which cuDNN asks for, too; what cuBLASLt is told. */
+enum { GPU_ALIGN = 16, GPU_PRODUCT_ALIGN = 256 };
 
 typedef struct parts {
     pass *p;
@@ -41,6 +41,20 @@ static bool takes_gaps(const pass *p, const nnc_node *n)
     else
         return true;
     return e && nnc_target_runs_kernels(e);
+}
+
+static bool is_product(const nnc_node *n)
+{
+    return n->op == OP_matmul || n->op == OP_linear;
+}
+
+/* May value v not begin at byte `at` of a tensor, as the target's engines that compute and read it are? */
+static bool misplaced(const pass *p, nnc_ref v, int64_t at)
+{
+    bool product = is_product(nnc_def(p->g, v));
+    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next)
+        product = product || is_product(&p->g->node[p->e.uses[u - 1].node]);
+    return p->t->kind == NNC_T_cuda && at % (product ? GPU_PRODUCT_ALIGN : GPU_ALIGN);
 }
 
 /* Why value v, whose type would be `t`, cannot be a part of a larger one because of a reader; NULL: it can. */
@@ -139,7 +153,8 @@ static bool all_there(parts *s, const nnc_node *n)
             return false;
         at += nnc_typeof(p->g, there)->dim[axis] * stride[axis];
     }
-    if (reader_objects(s, n->out, &y, n->device))
+    int64_t size = nnc_dtype_size((nnc_dtype)y.dtype);
+    if (reader_objects(s, n->out, &y, n->device) || misplaced(p, n->out, first.at * size))
         return false;
     s->place[n->out] = first;
     p->g->value[n->out].type = y;
@@ -278,7 +293,7 @@ static const char *choose(const parts *s, const nnc_node *n, how *way)
     for (int k = 0; k < n->n_in; k++) {
         nnc_type t = part_type(p, n, k);
         int64_t at = (s->place[n->out].at + part_at(p, n, k)) * size;
-        if (p->t->kind == NNC_T_cuda && at % (nnc_type_is_dense(&t) ? GPU_DENSE_ALIGN : GPU_ALIGN))
+        if (misplaced(p, n->in[k], at))
             return "an operand would begin where kernels and libraries cannot read whole vectors";
         way[k] = why_copied(s, n, k, &t) ? COPIED : WRITTEN;
         copies += way[k] == COPIED;
@@ -325,8 +340,8 @@ static bool is_index_map(const pass *p, const nnc_node *n)
     return yes;
 }
 
-/* Why the results of slice or split n, of these types, are no parts of its operand; NULL: they are. */
-static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type)
+/* Why the results of slice or split n are no parts of its operand; NULL: they are, of these types and at these places. */
+static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nnc_place *place)
 {
     pass *p = s->p;
     const nnc_type *x = nnc_typeof(p->g, n->in[0]);
@@ -355,8 +370,8 @@ static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type)
         if (memcmp(type[o].order, x->order, x->rank))
             return "it changes the memory order";
         nnc_type_set_part(&type[o], x);
-        int64_t align = nnc_type_is_dense(&type[o]) ? GPU_DENSE_ALIGN : GPU_ALIGN;
-        if (p->t->kind == NNC_T_cuda && at * size % align)
+        place[o] = (nnc_place){s->place[n->in[0]].root, s->place[n->in[0]].at + at};
+        if (misplaced(p, n->out + o, place[o].at * size))
             return "a result would begin where kernels and libraries cannot read whole vectors";
         at += n->op == OP_split ? type[o].dim[axis] * stride[axis] : 0;
         const char *why = reader_objects(s, n->out + o, &type[o], n->device);
@@ -371,13 +386,14 @@ static void cut(parts *s, uint32_t i)
     pass *p = s->p;
     const nnc_node *n = &p->g->node[i];
     nnc_type *type = ARENA_NEW(p->a, nnc_type, n->n_out);
+    nnc_place *place = ARENA_NEW(p->a, nnc_place, n->n_out);
     layers l = layers_of(p, i, NNC_NONE);
-    if (!type) {
+    if (!type || !place) {
         p->status = nnc_nomem(p->sink);
         return;
     }
     const char *rule = n->op == OP_slice ? "slice in place" : "split in place";
-    const char *why = why_cut(s, n, type);
+    const char *why = why_cut(s, n, type, place);
     if (why) {
         remark_declined(p, &l, rule, "%s", why);
         return;
@@ -385,6 +401,7 @@ static void cut(parts *s, uint32_t i)
     int64_t bytes = 0;
     for (uint32_t o = 0; o < n->n_out; o++) {
         p->g->value[n->out + o].type = type[o];
+        s->place[n->out + o] = place[o];
         bytes += nnc_type_bytes(&type[o]);
     }
     set_in_place(p, i);
@@ -409,6 +426,9 @@ nnc_status pass_in_place(pass *p)
             !edit_static(p, c->out))
             look_at(&s, i);
     }
+    s.place = nnc_places(p->g, p->a); /* of views, too */
+    if (!s.place)
+        return nnc_nomem(p->sink);
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
         if (!p->e.dead[i] && (c->op == OP_slice || c->op == OP_split) && !nnc_is_in_place(c) &&
