@@ -74,3 +74,35 @@ TEST(hostile_parts)
     LIE_OF_PARTS(1, "is written over an operand of the same command",
         result(p, "/x")->offset = p->tensor[result(p, "/b")->alias_of].offset);
 }
+
+/* %p is written by the stream of %a, %q by another, which does not wait for the last reader of %a: %y may not lie where %a does. */
+static const char streams[] =
+    "graph @t {\n"
+    "%i = input : f32[64,64]\n"
+    "%j = input : f32[64,64]\n"
+    "%k = input : f32[64,32]\n"
+    "%a = exp %i loc \"/a\"\n"
+    "%b = reduce_max %a {axes=[1], keepdims=1} loc \"/b\"\n"
+    "%p = add %b, %k : f32[64,32/64] loc \"/p\"\n"
+    "%c = sin %j loc \"/c\"\n"
+    "%q = slice %c {axes=[1], starts=[0], ends=[32]} : f32[64,32/64] loc \"/q\"\n"
+    "%y = concat %p, %q {axis=1, in_place=1} loc \"/y\"\n"
+    "%r = tanh %y loc \"/r\"\n"
+    "return %r as \"r\" }";
+
+TEST(parts_on_streams)
+{
+    nnc_plan *p = help_plan_text(streams, 2, 1);
+    CHECK(p != NULL);
+    if (p) {
+        help_check(p);
+        CHECK(at(p, "/p") < at(p, "/q"));
+        int64_t to = result(p, "/a")->offset, from = result(p, "/p")->offset;
+        CHECK(to != from);
+        result(p, "/p")->offset += to - from;
+        result(p, "/q")->offset += to - from;
+        p->tensor[result(p, "/p")->alias_of].offset = to;
+        rejected(p, "(q) is written over memory that another stream may still use");
+    }
+    nnc_plan_destroy(p);
+}
