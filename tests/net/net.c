@@ -13,7 +13,7 @@ enum {
     SECONDS = 120,
     TRIES = 400,
     NNC_NET_RANDOM = 500,
-    NNC_NET_SANITIZED = 80,
+    NNC_NET_SANITIZED = 200,
     DEFAULT_SEED = 20260101
 };
 
@@ -359,7 +359,8 @@ TEST(found_files)
     found f;
     f.n = scandir("tests/net/found", &f.file, is_json, alphasort);
     CHECK(f.n > 0);
-    net_run(0, f.n > 0 ? (uint64_t)f.n : 0, workers(), SECONDS, check_found, &f, found_failed);
+    net_run(0, f.n > 0 ? (uint64_t)f.n : 0, workers(), (api_sanitized ? 5 : 1) * SECONDS,
+        check_found, &f, found_failed);
     for (int i = 0; i < f.n; i++)
         free(f.file[i]);
     if (f.n >= 0)
