@@ -11,7 +11,7 @@
 # command may be given again after it was cut short, and goes on. A result that crashes or hangs is a failure of its own and stops nothing.
 # FOLDER (default bench/results) gets gpu-DATE-COMMIT.txt, .json, and .tar.gz with all results so far; --from=ARCHIVE goes on from such an
 # archive, on another machine too.
-# --again: what failed is done anew. --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of
+# --again: what failed is repeated. --cells: a table of cells other than bench/device/cells.txt. --limit: of one result (default 60, of
 # a peer 90). --tiny: small sizes, for trying this out on the fake of CUDA (NNC_CUDA_PATH=build/cuda_fake).
 # Exit code: 0 all done, 1 some results are failures, 75 time was up: give the command again.
 set -u

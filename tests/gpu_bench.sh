@@ -65,7 +65,7 @@ expect "what was there is left alone" [ -z "$(find "$out"/raw-*/nnc -name 'matmu
 expect "models agree with float64" grep -q '"agrees": true' "$out"/raw-*/check/softmax_1*.json
 expect "generated graphs agree" grep -q '"worst_nmse"' "$out"/raw-*/check/graphs*.json
 expect "ceilings are measured" grep -q '"bf16"' "$out"/raw-*/ceilings/ceilings,products.json
-expect "copies beside computing are timed" grep -q '"streamed"' "$out"/raw-*/nnc/one*.json
+expect "overlapped copies are timed" grep -q '"streamed"' "$out"/raw-*/nnc/one*.json
 expect "measured algorithms are timed" [ "$(results tuned)" = 1 ]
 expect "energy is read" grep -q '"watts": [0-9]' "$out"/raw-*/nnc/one*.json
 expect "the CPU is measured" [ "$(results cpu)" -gt 3 ]

@@ -108,7 +108,7 @@ static nnc_status upload(graph_case *c, nnc_sink *sink)
         const char *name = nnc_session_input_name(c->s, i);
         int k = name[0] == 'x' ? atoi(name + 1) : -1;
         if (k < 0 || k >= c->n_in)
-            return nnc_fail0(sink, NNC_E_BUG, "input %s is none of the graph's", name);
+            return nnc_fail0(sink, NNC_E_BUG, "input %s is not an input of the graph", name);
         NNC_TRY(nnc_session_input(c->s, i, c->in[k], sink));
     }
     return NNC_OK;
@@ -180,7 +180,7 @@ static nnc_status run_graph(
     NNC_TRY(nnc_compile(e, c->g, &o, &c->a, sink));
     NNC_TRY(nnc_session_create(e, c->a, &c->s, sink));
     NNC_TRY(upload(c, sink));
-    for (int i = 0; i < 3; i++) /* command by command, then written down, then replayed */
+    for (int i = 0; i < 3; i++) /* command by command, then captured, then replayed */
         NNC_TRY(nnc_session_run(c->s, sink));
     return check_outputs(c, worst, sink);
 }

@@ -3,7 +3,7 @@
  *     waited   the host waits for each run: what one request takes, launches and the wake-up included
  *     queued   runs are given one after the other and waited for together: what the device takes where the host does not hold it up
  *     copied   inputs go up from the host's (pageable) memory and outputs come back, each run
- *     streamed the same from pinned memory, copies beside the computing of other runs (--io=include)
+ *     streamed the same from pinned memory, copies overlapping with other runs' computing (--io=include)
  *
  * Each is the median of bursts; a burst lasts about a fifth of the duration, and runs enough to drown the clock. */
 #include "measure.h"

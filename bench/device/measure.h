@@ -26,7 +26,7 @@ typedef struct measured {
     double joules, watts, mhz; /* of a run; under load; NaN where nothing says */
 } measured;
 
-/* Of a session made ready by nnc_session_stream_open. */
+/* Measures a session prepared by nnc_session_stream_open. */
 nnc_status measure_streamed(nnc_session *s, int ms, measure_time *t, nnc_sink *sink) NNC_MUST;
 nnc_status measure(nnc_session *s, const measure_data *d, const measure_how *how, measured *m, nnc_sink *sink) NNC_MUST;
 

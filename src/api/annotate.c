@@ -1,5 +1,5 @@
-/* api/annotate.c -- what the CUDA C of a model says above each kernel: the layers that launch it, the tensors of the first launch, and
- * the remarks about those layers. None of it is compiled: equal kernels of different models are one. */
+/* api/annotate.c -- the comment above each kernel in a model's CUDA C: the layers that launch it, the tensors of its first launch, and
+ * the remarks about those layers. Comments are added after compilation, since equal kernels of different models share one cache entry. */
 #include "api/internal.h"
 #include <string.h>
 
@@ -7,7 +7,7 @@ enum { WIDTH = 120, LAUNCHES = 6 };
 
 /* ---- lines of a comment ------------------------------------------------------------------------------------------------ */
 
-/* " *   name      text", broken at spaces and between layers; what would end the comment is taken apart. */
+/* Appends " *   name      text", wrapped at spaces and between layers; a comment terminator in the text is broken up. */
 static void put_entry(nnc_text *out, const char *name, const char *text)
 {
     enum { ROOM = WIDTH - 14 };
@@ -35,16 +35,16 @@ static void put_entry(nnc_text *out, const char *name, const char *text)
     nnc_putc(out, '\n');
 }
 
-/* ---- what is known of a launch ----------------------------------------------------------------------------------------- */
+/* ---- launches ------------------------------------------------------------------------------------------------------ */
 
-/* The layer that makes it stands last in its name. */
+/* The last layer in the tensor's name, which is the one that computes it. */
 static const char *short_name(const nnc_ptensor *x)
 {
     const char *plus = x->name ? strrchr(x->name, '+') : NULL;
     return plus ? plus + 1 : x->name ? x->name : "";
 }
 
-/* Arguments in the order of the parameters: x0, x1, ..., then what is written, y0, ... */
+/* Arguments in parameter order: inputs x0, x1, ..., then outputs y0, ... */
 static void put_tensors(nnc_text *out, const nnc_plan *p, const nnc_cmd *c, int n_out)
 {
     for (int i = 0; i < c->n_arg; i++) {
@@ -62,7 +62,7 @@ static void put_tensors(nnc_text *out, const nnc_plan *p, const nnc_cmd *c, int 
     }
 }
 
-/* Is `layer` one of "a+b+c"? */
+/* True when `layer` is one of "a+b+c". */
 static bool among(const char *layer, const char *layers)
 {
     size_t n = strlen(layer);

@@ -1,6 +1,6 @@
-/* api/artifact.c -- a compiled model in one file. A first line with the manifest's size and hash, the manifest (JSON, readable), then
- * the sections it lists: graph before and after the passes, plan, remarks, machine code, and weights when they are embedded. Every
- * section has a checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
+/* api/artifact.c -- a compiled model in one file: a first line with the manifest's size and hash, the manifest (JSON), then the
+ * sections that it lists: graph before and after the passes, plan, remarks, machine code, and embedded weights. Every section has a
+ * checksum. The same model, target and version give the same bytes. Layout: docs/formats.md. */
 #include "api/internal.h"
 #include <limits.h>
 #include <math.h>
@@ -14,7 +14,7 @@ enum { MAX_SECTIONS = 1 << 20, ALIGN = 64, CHUNK = 1 << 20 };
 
 typedef struct section {
     const char *name; /* "source", "graph", "plan", "remarks", "object/N", "weight/N" */
-    const void *data; /* in memory, or NULL: weight `weight` of the plan, streamed */
+    const void *data; /* in memory, or NULL: weight `weight` of the plan is streamed */
     int weight;
     int64_t offset, size; /* offset from the end of the manifest, aligned */
     nnc_hash128 hash;
@@ -32,7 +32,7 @@ typedef struct writer {
 
 /* ---- paths of weights ------------------------------------------------------------------------------------ */
 
-/* The folder of a file, as it really is. False: there is none. */
+/* The resolved folder of a file. False: it does not exist. */
 static bool folder_of(const char *file, char out[PATH_MAX])
 {
     char dir[PATH_MAX];
@@ -41,8 +41,8 @@ static bool folder_of(const char *file, char out[PATH_MAX])
     return realpath(dir, out) != NULL;
 }
 
-/* `file` as seen from the folder of the artifact, so that the two can be moved together; absolute where it was written so, or where the
- * artifact has no folder (a pipe). */
+/* The path of `file` relative to the artifact's folder, so that both can be moved together; absolute where it was given so, or where
+ * the artifact has no folder (a pipe). */
 static const char *path_from(nnc_arena *a, const char *artifact, const char *file)
 {
     char to[PATH_MAX], from[PATH_MAX];
@@ -69,7 +69,7 @@ static const char *path_from(nnc_arena *a, const char *artifact, const char *fil
     return copy;
 }
 
-/* The plan's text with weights' files as seen from the artifact. */
+/* The plan's text with paths of weights relative to the artifact. */
 static nnc_status print_plan(writer *w, const char *artifact, nnc_text *t)
 {
     nnc_plan p = *w->a->plan;
@@ -183,7 +183,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     return NNC_OK;
 }
 
-/* What people call the machine and the libraries that a plan for a CPU was made for. */
+/* Names the machine and the libraries that a CPU plan was made for. */
 static void put_machine(const writer *w, nnc_json_writer *j)
 {
     nnc_text cpu = {0}, lib = {0};
@@ -228,7 +228,7 @@ static nnc_status put_out(void *out, const void *p, size_t n)
     return nnc_out_put(out, p, n);
 }
 
-/* First line and manifest, padded so that sections start aligned. */
+/* Writes the first line and the manifest, padded so that sections are aligned. */
 static nnc_status write_all(void *ctx, nnc_out *out)
 {
     static const char zero[ALIGN];
@@ -301,8 +301,8 @@ bool nnc_is_artifact(const char *file)
 typedef struct reader {
     nnc_artifact *a;
     const char *file;
-    const uint8_t *base; /* where section offsets count from */
-    int64_t room; /* bytes from there */
+    const uint8_t *base; /* start of section offsets */
+    int64_t room; /* bytes available from there */
     nnc_json manifest;
     nnc_sink *sink;
 } reader;
@@ -341,7 +341,7 @@ static const char *manifest_string(const reader *r, const char *key)
     return s ? s : "";
 }
 
-/* Checks one entry of the section list; *out points at its bytes. */
+/* Checks one entry of the section list and returns its bytes in *out. */
 static nnc_status open_section(const reader *r, const cJSON *e, const char **name, nnc_blob *out)
 {
     const cJSON *o = nnc_json_get(e, "offset"), *n = nnc_json_get(e, "size");
@@ -369,7 +369,7 @@ static nnc_status read_graph(const reader *r, nnc_blob b, nnc_graph **g)
     return *g ? NNC_OK : nnc_sink_cause(r->sink, NNC_E_MODEL);
 }
 
-/* Weights' files are named relative to the artifact's folder. */
+/* Paths of weights are relative to the artifact's folder. */
 static nnc_status read_plan(const reader *r, nnc_blob b)
 {
     nnc_scan s;
@@ -470,13 +470,13 @@ static nnc_status use_object(const reader *r, int i, nnc_blob b)
 static nnc_status use_section(const reader *r, const char *name, nnc_blob b)
 {
     if (!strcmp(name, "source"))
-        return r->a->source ? reject(r, "is damaged: a section stands twice")
+        return r->a->source ? reject(r, "is damaged: a section is listed twice")
                             : read_graph(r, b, &r->a->source);
     if (!strcmp(name, "graph"))
-        return r->a->graph ? reject(r, "is damaged: a section stands twice")
+        return r->a->graph ? reject(r, "is damaged: a section is listed twice")
                            : read_graph(r, b, &r->a->graph);
     if (!strcmp(name, "plan"))
-        return r->a->plan ? reject(r, "is damaged: a section stands twice") : read_plan(r, b);
+        return r->a->plan ? reject(r, "is damaged: a section is listed twice") : read_plan(r, b);
     if (!strcmp(name, "remarks"))
         return read_remarks(r, b);
     if (!strncmp(name, "object/", 7))
@@ -490,14 +490,14 @@ static nnc_status check_objects(const reader *r)
 {
     const nnc_plan *p = r->a->plan;
     if (!r->a->source || !r->a->graph || !p)
-        return reject(r, "is damaged: it lacks a graph or the plan");
+        return reject(r, "is damaged: a graph or the plan is missing");
     for (int i = 0; i < p->n_object; i++)
         if (!p->object[i].data)
             return reject(r, "is damaged: machine code is missing");
     return nnc_plan_verify(p, r->sink);
 }
 
-/* Kernels of one architecture run on all of its GPUs; those of another size only wish for other schedules. */
+/* Kernels of an architecture run on all of its GPUs; GPUs with other numbers only prefer other schedules. */
 static bool runs_there(const reader *r, const nnc_env *e, int kind)
 {
     const char *name = r->a->plan->target;

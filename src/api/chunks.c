@@ -1,18 +1,20 @@
-/* api/chunks.c -- models larger than their GPU: the plan is that of some rows, and a run does it as often as there are such parts, copies
- * of one beside the computing of another (runtime/pipe.c).
+/* api/chunks.c -- models larger than their GPU: the plan is for a part of the rows and is executed once per part (chunk), copies of
+ * one chunk overlapping with computing of another (runtime/pipe.c).
  *
- * Rows are dimension 0 of the outputs and of the inputs that carry it through every node untouched (ir/sample.c decides, by what each
- * node does with its dimensions); other inputs go to every chunk whole. Chunks are of one size. Where it does not divide the rows, the
- * last chunk begins that much earlier and computes some rows a second time: one plan serves, and the same rows give the same numbers.
- * The smallest number of chunks is looked for by planning without machine code: as many as the bytes of the last plan suggest, between
- * the largest number known not to fit and the smallest known to; after a few of these, halfway. */
+ * Rows are dimension 0 of the outputs and of those inputs that carry it unchanged through every node (decided by ir/sample.c from the
+ * nodes' dimensions); other inputs are passed whole to every chunk. All chunks have the same size. Where it does not divide the rows,
+ * the last chunk begins earlier and recomputes some rows, so that one plan suffices. The smallest number of chunks is found by
+ * planning without machine code: first as many as the last plan's bytes suggest, between the largest number known not to fit and the
+ * smallest known to fit; after a few attempts by bisection. */
 #include "api/internal.h"
 #include <string.h>
 
 const nnc_pass_info nnc_chunk_notes = {
-    "chunks", 0, false, "what is larger than the device runs in parts"};
+    "chunks", 0, false, "models larger than the device run in chunks"};
 
-enum { RESERVE = 32 }; /* a 32nd of the memory stays free: the context, libraries, other programs */
+enum {
+    RESERVE = 32
+}; /* 1/32 of the memory stays free: for the context, libraries, other programs */
 
 static int64_t need_of(const nnc_plan *p)
 {
@@ -23,7 +25,7 @@ static int64_t need_of(const nnc_plan *p)
     return most;
 }
 
-/* The slots that chunks take turns with: a second set of inputs, two of outputs. */
+/* Slots of double buffering: a second set of inputs, two sets of outputs. */
 static int64_t slots_of(const nnc_plan *p)
 {
     int64_t n = 0;
@@ -40,8 +42,8 @@ static int64_t rows_of(const nnc_graph *g)
     return t && t->rank ? t->dim[0] : 1;
 }
 
-/* Rows of one of k chunks of n rows. Large ones that do not come out even are rounded up to whole cache lines of any type, so that each
- * begins on one, for less than a hundredth of the work twice. */
+/* Rows of one of k chunks of n rows. Large chunks that do not divide n are rounded up so that each begins on a cache line for any
+ * dtype; less than 1 % of the work is repeated. */
 static int64_t rows_per_chunk(int64_t n, int64_t k)
 {
     enum { LINE = 64, LARGE = 100 * LINE };
@@ -72,14 +74,13 @@ static nnc_status say(
     nnc_printf(&t, ": %s", then);
     nnc_status st =
         remark(a, applied, applied ? "runs in chunks of rows" : "does not fit the device", &t);
-    if (!applied) /* the run will fail; else it, explain and memory say so */
+    if (!applied) /* if not, the run will fail; otherwise the run, explain and memory report it */
         nnc_note(sink, (nnc_loc){0}, "%s: %s", a->source->name, nnc_text_str(&t));
     nnc_text_deinit(&t);
     return st ? nnc_nomem(sink) : NNC_OK;
 }
 
-/* Compiles `rows` rows of the model into b, which is empty; without `code` to know the plan's memory alone. *ok: they can be computed
- * alone. */
+/* Compiles `rows` rows of the model into the empty b; without `code` only to learn the plan's memory. *ok: the rows are independent. */
 static nnc_status compile_rows(nnc_env *e, const nnc_compile_options *o, const nnc_artifact *a,
     int64_t rows, bool code, nnc_artifact *b, bool *ok, nnc_sink *sink)
 {
@@ -104,7 +105,7 @@ static void drop(nnc_artifact *b)
     b->graph = NULL;
 }
 
-/* What was made of some rows takes the place of what was made of all. */
+/* Replaces the artifact for all rows by the one for a chunk. */
 static nnc_status take(nnc_artifact *a, nnc_artifact *b, nnc_sink *sink)
 {
     nnc_artifact whole = {.plan = a->plan, .graph = a->graph, .remarks = a->remarks};
@@ -125,21 +126,22 @@ static nnc_status accept(
     int64_t all = rows_of(a->source);
     NNC_TRY(take(a, b, sink));
     int n = snprintf(then, sizeof then,
-        "a run is %lld chunks of %lld rows each, copies of one beside the computing of another",
+        "a run is %lld chunks of %lld rows each; copies of one overlap with the computing of "
+        "another",
         (long long)a->chunks, (long long)rows);
     if (all % rows)
         snprintf(then + n, sizeof then - (size_t)n,
-            "; the last computes %lld rows of the one before again, as %lld do not divide %lld",
+            "; the last recomputes %lld rows of the one before, as %lld does not divide %lld",
             (long long)(a->chunks * rows - all), (long long)rows, (long long)all);
     return say(a, true, need, have, then, sink);
 }
 
-/* Numbers of chunks: `lo` do not fit, `hi` do (0: none known to). */
+/* Numbers of chunks: `lo` do not fit, `hi` do (0: none known). */
 typedef struct range {
     int64_t all, have; /* rows; bytes */
     int64_t lo, hi;
     int64_t
-        least; /* chunks that the last plan's bytes suggest, were they in proportion to its rows but for the weights */
+        least; /* chunks needed if the last plan's bytes, without weights, scale with its rows */
     int tries;
 } range;
 
@@ -151,7 +153,7 @@ static int64_t suggest(const range *r, const nnc_plan *p, int64_t rows)
     return n < (double)r->all ? nnc_max64(2, (int64_t)n + (n > (double)(int64_t)n)) : r->all;
 }
 
-/* The next number to try, between lo and hi. */
+/* The next number of chunks to try, between lo and hi. */
 static int64_t next_number(const range *r)
 {
     enum { GUESSES = 3 };
@@ -162,7 +164,7 @@ static int64_t next_number(const range *r)
     return nnc_max64(r->lo + 1, nnc_min64(r->least, r->hi - 1));
 }
 
-/* Plans k chunks, and notes whether they fit. */
+/* Plans k chunks and records whether they fit. */
 static nnc_status try_number(nnc_env *e, const nnc_compile_options *o, const nnc_artifact *a,
     range *r, int64_t k, bool *ok, nnc_sink *sink)
 {
@@ -214,7 +216,7 @@ static nnc_status search(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
     if (r.hi)
         return use_number(e, o, a, need, &r, sink);
     return say(
-        a, false, need, have, "a single row, or the weights alone, need more than that", sink);
+        a, false, need, have, "a single row, or just the weights, need more than that", sink);
 }
 
 int64_t nnc_chunks_room(const nnc_env *e)
@@ -286,7 +288,7 @@ const nnc_type *nnc_whole_output(const nnc_artifact *a, int i)
     return a->chunks > 1 ? nnc_typeof(a->source, a->source->output[i]) : t;
 }
 
-/* Is `whole` the same but for `all` rows in the place of `part`'s `rows`? */
+/* True when `whole` equals `part` except for `all` rows instead of `rows`. */
 static bool extends(const nnc_type *whole, const nnc_type *part, int64_t all, int64_t rows)
 {
     if (!whole || whole->rank != part->rank || whole->dtype != part->dtype || !whole->rank ||
@@ -318,7 +320,7 @@ nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink)
         ok = t && (extends(t, q, all, rows) || (nnc_type_same_shape(t, q) && t->dtype == q->dtype));
     }
     if (!ok)
-        return nnc_fail0(sink, NNC_E_MODEL, "the plan is not that of the model");
+        return nnc_fail0(sink, NNC_E_MODEL, "the plan does not match the model");
     a->chunks = all / rows + (all % rows != 0);
     return NNC_OK;
 }

@@ -1,6 +1,6 @@
-/* api/compare.c -- fused against unfused against float64. "Unfused" is the same optimisation level without the passes whose row says
- * fusion, so that layout and library are equal on both sides; between "as written" and "fused", each pass that changes this model is
- * a step of its own. */
+/* api/compare.c -- compares fused, unfused and float64. "Unfused" is the same optimisation level without the fusion passes (a flag of
+ * their rows), so that layout and libraries are the same in both; between "as written" and "fused", each pass that changes the model
+ * is a step. */
 #include "api/compare.h"
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static bool user_skips(const comparison *c, const char *pass)
     return false;
 }
 
-/* All passes of the level, the fusion passes last, each once; those of level 0 stay in every program. */
+/* Lists all passes of the level once, fusion passes last; passes of level 0 are part of every program. */
 static int list_passes(const comparison *c, int *pass)
 {
     int n = 0;
@@ -34,7 +34,7 @@ static int list_passes(const comparison *c, int *pass)
     return n;
 }
 
-/* Program with passes pass[0..k) on. */
+/* Compiles a program with passes pass[0..k) enabled. */
 static nnc_status compile_with(comparison *c, program *p, const int *pass, int n, int k)
 {
     nnc_compile_options o = c->o->compile;
@@ -66,7 +66,7 @@ static int64_t launches(const program *p)
     return n;
 }
 
-/* A fusion pass that leaves more launches than it found (expand) prepares the next one: the two are one step. */
+/* True for a fusion pass that increases the number of launches (expand): it prepares the next pass, and the two form one step. */
 static bool prepares(const comparison *c, const program *p, int pass)
 {
     return nnc_pass_table[pass].fusion && c->n > 0 && launches(p) > launches(p - 1);
@@ -78,7 +78,7 @@ static void drop(program *p)
     *p = (program){0};
 }
 
-/* Compiles as written, then with one pass more at a time; programs that a pass does not change are dropped. */
+/* Compiles as written, then with one more pass at a time; drops programs that equal the one before. */
 static nnc_status compile_all(comparison *c)
 {
     int pass[MAX_PROGRAMS], n = list_passes(c, pass), n_plain = 0;

@@ -60,7 +60,7 @@ static void put_ms(nnc_text *t, double ms)
     nnc_printf(t, ms >= 100 ? "%9.1f" : ms >= 10 ? "%9.2f" : "%9.3f", ms);
 }
 
-/* Of the worst output; NaN where there is no reference or no output. */
+/* The nmse of the worst output; NaN without a reference or an output. */
 static double worst_nmse(const comparison *c, const program *p)
 {
     int o = nnc_worst_output(c, p);

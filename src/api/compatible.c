@@ -1,5 +1,5 @@
-/* api/compatible.c -- what was compiled elsewhere, or for a machine that was only described, and would crash or not fit here: refused with
- * a reason. A plan holds sizes of weights' forms and of workspaces that oneDNN chose for a CPU, and code for a CPU's instructions. */
+/* api/compatible.c -- rejects artifacts that were compiled elsewhere, or for a described machine, and would crash or have wrong sizes
+ * here. A plan contains sizes of packed weights and workspaces that oneDNN chose for a CPU, and code for a CPU's instructions. */
 #include "api/internal.h"
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sorts --set values into integers and words. */
+/* Divides --set values into integers and words. */
 nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink)
 {
     if (!o)
@@ -37,7 +37,7 @@ void nnc_model_close(nnc_model *m)
     nnc_graph_destroy(m);
 }
 
-/* What crosses the border is row-major: a text graph may end in another memory order, and gets a relayout there. */
+/* Inputs and outputs of the model are row-major: a text graph with an output in another memory order gets a relayout. */
 static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
 {
     static const uint8_t row_major[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -92,7 +92,7 @@ static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
     return nnc_passes_run(&a->graph, &p, &a->remarks, sink);
 }
 
-/* Without `code` kernels get no machine code: the plan is to be looked at. */
+/* Plans; without `code` kernels get no machine code, for plans that are only inspected. */
 static nnc_status plan(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
 {
@@ -132,7 +132,8 @@ static nnc_status plan(
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }
 
-/* Engines compile kernels of their own at -O3. tf32 is asked for, or --math=fast's, which also goes for what f16 and bf16 leave in f32. */
+/* Sets what engines may do: runtime compilation at -O3; tf32 with --precision=tf32 or --math=fast, which also affects contractions
+ * that f16 and bf16 leave in f32. */
 nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink)
 {
     nnc_precision p = o->precision;

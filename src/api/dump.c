@@ -54,7 +54,7 @@ static bool is_elf(const nnc_blob *b)
     return b->n > 4 && !memcmp(b->data, "\177ELF", 4);
 }
 
-/* Objects are units in the same order, and all are there or none: then NVRTC is absent, and sources are all there is. */
+/* Objects are translation units in the same order; either all have code or none has (no NVRTC), and then only sources are written. */
 static nnc_status units(const dump *d)
 {
     const nnc_plan *p = d->a->plan;

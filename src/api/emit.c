@@ -21,7 +21,7 @@ void nnc_print_model(const nnc_model *m, nnc_text *out)
     nnc_graph_print(out, m);
 }
 
-/* The layers that kernel k computes: of the first command that launches it. */
+/* The layers that kernel k computes, from the first command that launches it. */
 static const char *layers_of(const nnc_plan *p, int k)
 {
     for (int i = 0; i < p->n_cmd; i++)
@@ -52,7 +52,7 @@ nnc_status nnc_plan_kernels(
     return NNC_OK;
 }
 
-/* Parses the plan's kernels back from their text and gives them to the emitter. */
+/* Parses the plan's kernels from their text and passes them to the emitter. */
 static nnc_status emit_machine(
     nnc_env *e, const nnc_plan *p, nnc_emit what, nnc_text *out, nnc_sink *sink)
 {
@@ -113,7 +113,7 @@ nnc_status nnc_emit_text(
         st = nnc_cuda_emit(e, a, stage, out, sink);
     else
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--emit=%s is unknown; there are graph, kernels, plan, llvm, asm, cuda, ptx, cubin, "
+            "--emit=%s is unknown; expected graph, kernels, plan, llvm, asm, cuda, ptx, cubin, "
             "dot, remarks",
             stage);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;

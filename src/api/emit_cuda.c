@@ -1,16 +1,16 @@
-/* api/emit_cuda.c -- compiling for NVIDIA GPUs: CUDA C from codegen, machine code from NVRTC, and both as text or files. Needs no GPU
- * and no driver. */
+/* api/emit_cuda.c -- compiling for NVIDIA GPUs: CUDA C from codegen, machine code from NVRTC, and both as text or files. Needs neither
+ * a GPU nor a driver. */
 #include "api/internal.h"
 #include "cuda/cuda.h"
 #include <string.h>
 
-/* Kernels of one translation unit. One alone takes NVRTC 30 ms; each more, 5 to 10. */
+/* Kernels per translation unit. NVRTC takes 30 ms for the first kernel and 5 to 10 for each further one. */
 enum { UNIT_KERNELS = 24 };
 
-/* codegen says where a product and a sum are one operation; NVRTC must not find more of them. */
+/* the kernel IR states which products and sums are fused; NVRTC must not fuse others */
 static const char *const options[] = {"--fmad=false"};
 
-/* ---- the emitter ------------------------------------------------------------------------------------------------- */
+/* ---- the emitter -------------------------------------------------------------------------------------------------- */
 
 static nnc_status source_of(
     const nnc_kernel *const *k, int n, const nnc_target *t, char **out, nnc_sink *sink)
@@ -19,8 +19,8 @@ static nnc_status source_of(
     return nnc_emitter_cuda.emit(k, n, t, EMIT_cuda, out, &size, sink);
 }
 
-/* EMIT_cuda: source; EMIT_ptx: PTX; else machine code (PTX for a GPU newer than NVRTC). cache: what NVRTC makes is kept there; NULL:
- * nowhere. */
+/* EMIT_cuda: source; EMIT_ptx: PTX; otherwise machine code (PTX for a GPU newer than NVRTC). cache: keeps NVRTC's results; may be
+ * NULL. */
 static nnc_status make(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
     nnc_cache *cache, char **out, size_t *size, nnc_sink *sink)
 {
@@ -45,7 +45,7 @@ static nnc_status make(const nnc_kernel *const *k, int n, const nnc_target *t, n
     return st;
 }
 
-/* The plan keeps what this makes. */
+/* The emitter of plans. */
 static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
     char **out, size_t *size, nnc_sink *sink)
 {
@@ -59,11 +59,11 @@ static const nnc_emitter *get_emitter(void)
     return &emitter;
 }
 
-/* Without NVRTC the plan has no code, which is enough for every question about it. */
+/* Sets up the emitter. Without NVRTC the plan has no code, which is enough for every question about it. */
 void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *said)
 {
-    nnc_nvrtc_way w = {0};
-    nnc_status st = nnc_nvrtc_way_to(e->target.sm, false, e->cache, &w, said);
+    nnc_nvrtc_target w = {0};
+    nnc_status st = nnc_nvrtc_resolve(e->target.sm, false, e->cache, &w, said);
     snprintf(e->cuda_version, sizeof e->cuda_version, "%s nvrtc %s %s_%d %s",
         nnc_emitter_cuda.version, w.version, w.ptx ? "compute" : "sm", w.arch, options[0]);
     p->unit = UNIT_KERNELS;
@@ -82,9 +82,9 @@ void nnc_env_cuda_tell(const nnc_plan_options *p, const nnc_sink *said, nnc_sink
     }
 }
 
-/* ---- the target -------------------------------------------------------------------------------------------------- */
+/* ---- the target --------------------------------------------------------------------------------------------------- */
 
-/* "cuda" is the first GPU of this machine, in the numbers that the driver gives. */
+/* "cuda" is this machine's first GPU with the numbers that its driver reports. */
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
 {
     nnc_cuda_device d = {0};
@@ -93,8 +93,8 @@ nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
         return nnc_target_cuda(&e->target, target, sink);
     if (!nnc_cuda_devices(&d, 1, sink))
         return nnc_fail0(sink, NNC_E_DEVICE,
-            "--target=cuda is this machine's GPU, and none can be used (nnc doctor); "
-            "--target=cuda:sm_90 compiles for one that is elsewhere");
+            "--target=cuda needs a usable GPU in this machine (nnc doctor); "
+            "--target=cuda:sm_90 compiles for a GPU elsewhere");
     snprintf(name, sizeof name, "cuda:sm_%d", d.sm);
     NNC_TRY(nnc_target_cuda(&e->target, name, sink));
     nnc_target_gpu g = {d.name, d.sms, d.sm_threads, d.shared_bytes, d.l2_bytes, d.memory_bytes,
@@ -112,14 +112,14 @@ void nnc_env_cuda_engines(nnc_env *e)
     e->engine[e->n_engine++] = &nnc_engine_cuda;
 }
 
-/* ---- a compiled model's sources and code ---------------------------------------------------------------------------- */
+/* ---- a compiled model's sources and code -------------------------------------------------------------------------- */
 
 int nnc_cuda_units(const nnc_plan *p)
 {
     return (p->n_kernel + UNIT_KERNELS - 1) / UNIT_KERNELS;
 }
 
-/* Errors alone: what stands in for an unknown GPU was said when the plan was made. */
+/* Passes on errors only: the fallback for an unknown GPU was reported when the plan was made. */
 static void pass_errors(const nnc_sink *own, nnc_sink *sink)
 {
     for (size_t i = 0; i < nnc_sink_count(own); i++) {
@@ -157,7 +157,7 @@ nnc_status nnc_cuda_emit_unit(
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }
 
-/* Machine code is one file for each unit: as one stream it can only be had where there is one. */
+/* Each translation unit has a cubin of its own: only a single one can be written as a stream. */
 static nnc_status emit_cubin(const nnc_plan *p, nnc_text *out, nnc_sink *sink)
 {
     if (!p->n_object)
@@ -190,9 +190,9 @@ nnc_status nnc_cuda_emit(
     return NNC_OK;
 }
 
-/* ---- what the code looks like ---------------------------------------------------------------------------------------- */
+/* ---- description of the code --------------------------------------------------------------------------------------- */
 
-/* The launches of kernel i, with their layers. */
+/* Lists the launches of kernel i with their layers. */
 static void describe_launches(nnc_text *out, const nnc_plan *p, int i)
 {
     int n = 0;
@@ -206,7 +206,7 @@ static void describe_launches(nnc_text *out, const nnc_plan *p, int i)
         nnc_puts(out, "  never launched\n");
 }
 
-/* The kernel's own code, and that of its second launch where sums of blocks are added up. */
+/* Describes the kernel's code, and that of the second launch that combines partial results. */
 static void describe_code(nnc_text *out, const char *symbol, const nnc_cubin_kernel *k, int n)
 {
     size_t len = strlen(symbol);
@@ -220,7 +220,7 @@ static void describe_code(nnc_text *out, const char *symbol, const nnc_cubin_ker
 
 nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nnc_sink *sink)
 {
-    enum { READABLE = 70 }; /* the first whose instructions cubin.c knows */
+    enum { READABLE = 70 }; /* first architecture that cubin.c supports */
     nnc_arena a;
     nnc_cubin_kernel *k = NULL;
     int n = 0, first = u * UNIT_KERNELS, of;
@@ -236,9 +236,9 @@ nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nn
             describe_code(out, p->kernel[i].symbol, k, n);
         else
             nnc_printf(out, "  %s\n",
-                !b       ? "no machine code: NVRTC is not here"
+                !b       ? "no machine code: NVRTC is missing"
                 : !cubin ? "PTX, which the driver compiles"
-                         : "machine code older than what is read here");
+                         : "machine code of an architecture too old to be described");
     }
     nnc_arena_deinit(&a);
     return st;

@@ -1,5 +1,5 @@
-/* api/env.c -- a machine: its target description, the engines that are present, the kernel cache. Plug-ins are loaded when they are
- * first needed: a program without contractions never loads oneDNN, a warm one never loads LLVM. */
+/* api/env.c -- a machine: its target description, the available engines, the kernel cache. Plug-ins are loaded on first use: a program
+ * without contractions never loads oneDNN, a run with a warm cache never loads LLVM. */
 #include "api/internal.h"
 #include "engines/engines.h"
 #include <stdatomic.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- oneDNN, loaded on need -------------------------------------------------------------------------- */
+/* ---- oneDNN, loaded on demand -------------------------------------------------------------------------------------- */
 
 static const nnc_engine *onednn(nnc_sink *sink)
 {
@@ -28,7 +28,7 @@ static nnc_status onednn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *si
     const nnc_engine *e = onednn(NULL);
     if (e)
         return e->choose(c, out, sink);
-    *out = (nnc_choice){.reason = "the oneDNN plug-in does not load"};
+    *out = (nnc_choice){.reason = "the oneDNN plug-in cannot be loaded"};
     return NNC_OK;
 }
 
@@ -40,7 +40,7 @@ static nnc_status onednn_load_call(const nnc_plan *p, int item, void **handle, n
 
 static nnc_status onednn_run(void *handle, void *const *args, void *work)
 {
-    const nnc_engine *e = onednn(NULL); /* loaded: it made the handle */
+    const nnc_engine *e = onednn(NULL); /* already loaded: it created the handle */
     return e->run(handle, args, work);
 }
 
@@ -88,7 +88,8 @@ const nnc_emitter *nnc_env_emitter(void)
     "devices " \
     "--format=json prints it"
 
-/* The machine that --target names: a word, or else a file. What neither is nor looks like a file was meant as a word. */
+/* Opens the machine that --target names: a word, or a file. A name that is neither and does not look like a file is reported as a
+ * word. */
 static nnc_status open_target(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
     if (!o->target || !strcmp(o->target, "cpu"))
@@ -96,8 +97,7 @@ static nnc_status open_target(nnc_env *e, const nnc_env_options *o, nnc_sink *si
     if (!strncmp(o->target, "cuda", 4) && (!o->target[4] || o->target[4] == ':'))
         return nnc_env_cuda(e, o->target, sink);
     if (!strpbrk(o->target, "./") && access(o->target, F_OK) != 0)
-        return nnc_fail0(
-            sink, NNC_E_USAGE, "--target=%s is unknown; there are " TARGETS, o->target);
+        return nnc_fail0(sink, NNC_E_USAGE, "--target=%s is unknown; expected " TARGETS, o->target);
     nnc_status st = nnc_target_load(&e->target, o->target, sink);
     if (st && st != NNC_E_NOMEM)
         nnc_note(sink, (nnc_loc){0}, "--target is " TARGETS);
@@ -115,17 +115,16 @@ static void cpu_engines(nnc_env *e)
     e->engine[e->n_engine++] = &nnc_engine_interp;
 }
 
-/* What a GPU's engines keep and replay belongs to the process. */
+/* Caching and replaying of algorithms in GPU engines is process-wide. */
 static nnc_status settle_gpu(const nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
     if (e->target.kind == NNC_T_cuda) {
         nnc_engines_keep(!o->no_cache, o->cache_dir);
         return nnc_engines_tune(o->tuning, o->tune, sink);
     }
-    return o->tuning
-               ? nnc_fail0(sink, NNC_E_USAGE,
-                     "--tuning holds algorithms of a GPU's libraries; %s uses none", e->target.name)
-               : NNC_OK;
+    return o->tuning ? nnc_fail0(sink, NNC_E_USAGE,
+                           "--tuning is for GPUs' libraries, which %s does not use", e->target.name)
+                     : NNC_OK;
 }
 
 nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
@@ -156,7 +155,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     if (!o->no_cache && o->cache_dir && !nnc_cache_writable(e->cache))
         nnc_warn(sink, (nnc_loc){.file = o->cache_dir},
             e->cache ? "cannot be written: kernels are read from it, and new ones not kept"
-                     : "cannot be made or read: compiled kernels are not kept");
+                     : "cannot be created or read: compiled kernels are not stored");
     *out = e;
     return NNC_OK;
 }

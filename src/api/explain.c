@@ -1,5 +1,5 @@
-/* api/explain.c -- what the passes decided and why: a table of passes, then each pass' decisions. Decisions that differ in their
- * layers only stand together; --verbose lists all of them. */
+/* api/explain.c -- what the passes decided and why: a table of passes, then each pass's decisions. Decisions that differ only in their
+ * layers are grouped; --verbose lists all of them. */
 #include "api/internal.h"
 #include "api/report_text.h"
 #include <ctype.h>
@@ -67,7 +67,7 @@ static void print_csv(nnc_text *t, const nnc_remarks *r)
 typedef struct entry {
     const nnc_remark *r;
     const char *key; /* rule, and reason with its numbers masked */
-    const char *first; /* layer */
+    const char *first; /* first layer */
 } entry;
 
 typedef struct group {
@@ -228,11 +228,10 @@ static totals sum(const nnc_remarks *r, const char *pass)
         r->at[i].applied ? s.applied++ : s.declined++;
         if (!r->at[i].applied)
             continue;
-        s.bytes = nnc_add_sat(
-            s.bytes, r->at[i].bytes_saved); /* a hostile artifact may hold any numbers */
+        s.bytes = nnc_add_sat(s.bytes, r->at[i].bytes_saved); /* an artifact may hold any numbers */
         s.launches = nnc_add_sat(s.launches, r->at[i].launches_saved);
     }
-    s.bytes = nnc_max64(s.bytes, -INT64_MAX); /* both are negated */
+    s.bytes = nnc_max64(s.bytes, -INT64_MAX); /* both numbers are negated later */
     s.launches = nnc_max64(s.launches, -INT64_MAX);
     return s;
 }
@@ -250,7 +249,7 @@ static void put_totals(nnc_text *t, const char *name, totals s)
     nnc_putc(t, '\n');
 }
 
-/* The passes in their order, then what was done inside kernels. */
+/* The passes in order, then the decisions of lowering. */
 static const nnc_pass_info *stage(int i)
 {
     return i < nnc_pass_count    ? &nnc_pass_table[i]

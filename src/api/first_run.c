@@ -1,4 +1,4 @@
-/* api/first_run.c -- where the time goes before the second run: as text and JSON. */
+/* api/first_run.c -- durations of the phases before the second run, as text and JSON. */
 #include "api/internal.h"
 
 static const struct {

@@ -1,4 +1,4 @@
-/* api/internal.h -- what the files of api/ share. */
+/* api/internal.h -- shared by the files of api/. */
 #ifndef NNC_API_INTERNAL_H
 #define NNC_API_INTERNAL_H
 
@@ -17,8 +17,8 @@ struct nnc_env {
     const nnc_engine *engine[MAX_ENGINES]; /* in order of preference */
     int n_engine;
     bool has_emitter, has_onednn;
-    bool no_llvm, no_onednn; /* as the caller wished, not absent */
-    char cuda_version[96];   /* of what compiles kernels for a GPU: part of cache keys */
+    bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
+    char cuda_version[96];   /* version of the compiler for a GPU's kernels: part of cache keys */
 };
 
 struct nnc_artifact {
@@ -32,8 +32,8 @@ struct nnc_artifact {
     void *backing;        /* of an artifact read from a file: the bytes that blobs point into */
     nnc_map map;
     const char *file;     /* path of that file, where embedded weights are read from; owned by `arena` */
-    bool unchecked;       /* loaded to be looked at: its machine was not compared with this one */
-    const char *libraries; /* libraries that its plan was made for, as nnc_put_libraries names them; NULL: compiled in this process */
+    bool unchecked;       /* loaded only to be inspected: its machine was not compared with this one */
+    const char *libraries; /* libraries that its plan was made for, in the form of nnc_put_libraries; NULL: compiled in this process */
     nnc_arena arena;
 };
 
@@ -47,7 +47,7 @@ struct nnc_session {
     nnc_index_use *index;  /* by input */
 };
 
-/* What elements of input i of the plan index in the model as written. */
+/* Finds the tables that the elements of input i index in the model as written. */
 nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out) NNC_MUST;
 
 /* ---- chunks.c: models larger than the device, in chunks of rows ---- */
@@ -58,8 +58,8 @@ nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifac
 /* Sets a->chunks from the types of the model and the plan. NNC_E_MODEL when the plan is not for a part of the model. */
 nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 extern const nnc_pass_info nnc_chunk_notes; /* pass name of its remarks */
-/* Bytes that a run needs on its fullest device, with `copies` those of the second set of inputs and outputs; and bytes of a device's memory
- * that may be used. */
+/* Bytes that a run needs on its fullest device, with `copies` including the second set of inputs and outputs; usable bytes of a
+ * device's memory. */
 int64_t nnc_chunks_need(const nnc_artifact *a, bool copies);
 int64_t nnc_chunks_room(const nnc_env *e);
 /* The model as written for the rows of one chunk; the caller destroys it. NULL: one chunk, or out of memory. */
@@ -96,7 +96,7 @@ typedef struct nnc_kernel_remarker {
     const nnc_compile_options *o;
     bool oom;
 } nnc_kernel_remarker;
-/* nnc_plan_options.on_kernel with an nnc_kernel_remarker: keeps the kernel's notes, then calls the user's own. */
+/* nnc_plan_options.on_kernel with an nnc_kernel_remarker: records the kernel's notes, then calls the user's function. */
 void nnc_note_kernel(void *noter, const nnc_kernel *k, const char *layers);
 
 /* ---- emit.c, emit_cuda.c, dump.c: stages of a compiled model ---- */
@@ -106,7 +106,7 @@ nnc_status nnc_plan_kernels(const nnc_plan *p, int first, int n, nnc_kernel **k,
 /* Describes the GPU `target` in e, and lists its engines there. */
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink) NNC_MUST;
 void nnc_env_cuda_engines(nnc_env *e);
-/* Sets the emitter for e's GPU. `said` gets the fallback for a GPU that NVRTC does not know, or the reason why there is no machine code. */
+/* Sets the emitter for e's GPU. `said` gets a note about a fallback architecture, or the reason for missing machine code. */
 void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *said);
 /* Passes the messages of `said` on for a plan with kernels: as notes or, without machine code, as warnings. */
 void nnc_env_cuda_tell(const nnc_plan_options *p, const nnc_sink *said, nnc_sink *sink);
@@ -118,8 +118,8 @@ nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *a, int u, nnc_emit
 /* Appends the CUDA C of kernels first .. first + n - 1, size bytes and NUL-terminated, with their layers, tensors and remarks in the
  * comment above each. */
 void nnc_cuda_annotate(nnc_text *out, const nnc_artifact *a, int first, int n, const char *source, size_t size);
-/* Appends for each kernel of unit u, in the order of the plan: its launches with their layers, and where there is machine code that can be
- * read, registers, stack, instructions and widths of accesses. sm: the architecture of the code. */
+/* Describes each kernel of unit u in plan order: its launches with their layers and, where there is readable machine code, registers,
+ * stack, instructions and access widths. sm: the architecture of the code. */
 nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- report_cuda.c: parts of doctor and devices ---- */
@@ -137,11 +137,11 @@ void nnc_put_first_run_json(nnc_json_writer *w, const nnc_exec_phases *p);
 /* ---- stream.c ---- */
 
 void nnc_session_stream_close(nnc_session *s);
-/* An input for the runs to come; an output of the last run: false, where the last run did not stream. */
+/* Sets an input for future runs; gets an output of the last run. False where the last run was not streamed. */
 void nnc_stream_keep_input(nnc_session *s, int i, const void *data);
 bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t bytes, void *data);
 /* One run of a model in chunks. */
 nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink) NNC_MUST;
-void nnc_stream_forget(nnc_session *s); /* a run without copies follows */
+void nnc_stream_forget(nnc_session *s); /* discards streamed outputs before a run without copies */
 
 #endif

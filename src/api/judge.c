@@ -1,16 +1,16 @@
-/* api/judge.c -- whether the programs of a comparison give the same numbers, output by output.
+/* api/judge.c -- decides whether the programs of a comparison give the same numbers, output by output.
  *
- * An output agrees when its nmse is within the limit of its dtype, about 50 roundings of the result. One beyond it may still be right:
- * coarser types on the way to it, or cancellation, cost digits that no program can keep. Then the reference is evaluated again with
- * simulated rounding, and a program may be off by CONDITIONING_FACTOR times (in mean square) what that changes. Elements that are finite
- * on one side only never agree, and an output without a finite element says nothing. */
+ * An output agrees when its nmse is within the limit of its dtype, about 50 roundings of the result. An output beyond it may still be
+ * right, where intermediate values of a coarser type or cancellation lose digits in any program. The reference is then evaluated again
+ * with simulated rounding, and a program's error may be CONDITIONING_FACTOR times (in mean square) the change. Elements that are
+ * finite on one side only never agree, and an output without a finite element cannot be judged. */
 #include "api/compare.h"
 #include <math.h>
 #include <string.h>
 
 enum { CONDITIONING_FACTOR = 16 };
 
-/* Are the program's contractions rounded to another precision than their dtype? */
+/* True when the program's contractions are rounded to a coarser precision than their dtype. */
 static bool is_rounded(const program *p)
 {
     nnc_precision precision = p->a->plan->precision;
@@ -20,7 +20,7 @@ static bool is_rounded(const program *p)
     return nnc_precision_tolerance(precision) > 0;
 }
 
-/* The nmse that needs no explanation. Without a reference none can be asked for: then the coarsest type on the way counts. */
+/* The nmse limit without conditioning. Without a reference it is that of the coarsest intermediate type. */
 static double plain_limit(comparison *c, const program *p, int o)
 {
     if (c->o->tolerance != 0)
@@ -61,12 +61,12 @@ static bool within(const nnc_error *e, double nmse, double mean_square)
            e->diff2 <= fmax(nmse * e->ref2, mean_square * (double)e->n);
 }
 
-/* What program p may be wrong by: nmse, and mean square of an element. */
+/* Error allowed for program p: nmse, and mean square of an element. */
 typedef struct bound {
     double nmse, mean_square;
 } bound;
 
-/* Both programs of a pair may be at their limits: their difference may be twice as large, its square four times. */
+/* Both programs of a pair may be at their limits: their difference may be twice as large, its square four times as large. */
 static bool agrees(const judged *j, bool ran, bound own, bound unfused)
 {
     return (!ran || within(&j->reference, own.nmse, own.mean_square)) &&

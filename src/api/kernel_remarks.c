@@ -1,11 +1,11 @@
-/* api/kernel_remarks.c -- what lowering made cheaper inside kernels, as remarks beside those of the passes. */
+/* api/kernel_remarks.c -- simplifications that lowering made inside kernels, as remarks beside those of the passes. */
 #include "api/internal.h"
 #include <string.h>
 
 const nnc_pass_info nnc_kernel_remarks = {
-    "kernels", 0, false, "what value ranges make cheaper inside a kernel"};
+    "kernels", 0, false, "simplifications inside kernels by value ranges"};
 
-/* "a+b+c" as a list. NULL: out of memory. */
+/* Splits "a+b+c" into a list. NULL: out of memory. */
 static const char **split(nnc_arena *a, const char *layers, int *n)
 {
     int most = 1;
@@ -22,7 +22,7 @@ static const char **split(nnc_arena *a, const char *layers, int *n)
     return at;
 }
 
-/* One line "rule: reason". */
+/* Adds one remark from a line "rule: reason". */
 static bool add(nnc_remarks *r, const char *layers, const char *line, size_t n)
 {
     nnc_remark m = {.pass = nnc_kernel_remarks.name, .applied = true};

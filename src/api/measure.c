@@ -38,7 +38,7 @@ static void add_range(
         nnc_error_add(e, nnc_get_f64(d, got, i), nnc_rval_number(want, first_want + i));
 }
 
-/* Rows of one output against the reference, a piece at a time. */
+/* Compares the rows of one output with the reference, piece by piece. */
 static nnc_status check_reference(comparison *c, program *p, int out, char *piece)
 {
     const nnc_type *t = nnc_session_output_type(p->s, out);
@@ -163,9 +163,9 @@ nnc_status nnc_measure(comparison *c)
     program *p[MAX_PROGRAMS];
     int n = 0;
     int64_t total = 0, room = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) / 2;
-    p[n++] = &c->p[c->unfused]; /* first: the others are checked against it */
+    p[n++] = &c->p[c->unfused]; /* first, since the others are compared with it */
     if (c->fused != c->unfused)
-        p[n++] = &c->p[c->fused]; /* beside it: bursts of the two make pairs */
+        p[n++] = &c->p[c->fused]; /* together, so that their bursts form pairs */
     for (int i = 0; i < c->n; i++)
         if (i != c->unfused && i != c->fused)
             p[n++] = &c->p[i];

@@ -1,4 +1,4 @@
-/* api/memory.c -- the planned memory of a model before it runs: sizes to the byte, what is live at the peak, and the timeline. */
+/* api/memory.c -- planned memory of a model before it runs: sizes in bytes, tensors live at the peak, and the timeline. */
 #include "api/internal.h"
 #include "api/report_text.h"
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static bool measure(timeline *m)
     return true;
 }
 
-/* Is command i part of the timeline? */
+/* True when command i is part of the timeline. */
 static bool stands(const timeline *m, int i)
 {
     const nnc_cmd *c = &m->p->cmd[i];
@@ -93,7 +93,7 @@ static int falling(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-/* A long timeline shows its largest rows only: those with at least this many bytes. */
+/* For a long timeline: the minimum bytes of the rows shown. */
 static int64_t least_shown(const timeline *m)
 {
     int n = 0;
@@ -209,22 +209,22 @@ static void text_device(nnc_text *t, const timeline *m)
     put_timeline(t, m);
 }
 
-/* The numbers above are those of one chunk. */
+/* Says that the numbers above are those of one chunk. */
 static void put_chunks(nnc_text *t, const nnc_artifact *a)
 {
     if (a->chunks == 1)
         return;
-    nnc_printf(t, "\nA run is %lld chunks, and this is one of them; two take turns with ",
+    nnc_printf(t, "\nA run is %lld chunks, of which this is one; double buffering adds ",
         (long long)a->chunks);
     nnc_put_bytes(t, nnc_chunks_bytes(a));
-    nnc_puts(t, " of inputs and outputs more.\n");
+    nnc_puts(t, " of inputs and outputs.\n");
 }
 
 static void put_fit(nnc_text *t, int64_t need, int64_t have)
 {
     nnc_puts(t, need <= have ? "\nFits: it needs " : "\nDoes not fit: it needs ");
     nnc_put_bytes(t, need);
-    nnc_puts(t, " at most, this machine has ");
+    nnc_puts(t, " at most; this machine has ");
     nnc_put_bytes(t, have);
     nnc_puts(t, ".\n");
 }

@@ -8,9 +8,9 @@
  *     nnc_session_create(env, a, &s, sink);
  *     nnc_session_input(s, 0, pixels, sink);  nnc_session_run(s, sink);  nnc_session_output(s, 0, logits, sink);
  *
- * Every function that can fail returns a status and appends located messages to the caller's sink (NULL: messages are dropped). Objects
- * have one owner: what a create, open, compile or load gives is yours to destroy, in the reverse order. An env may be used by one thread
- * at a time; sessions of it run concurrently, each from one thread. Options may be NULL for the defaults. All types are opaque: a program
+ * Every function that can fail returns a status and appends located messages to the caller's sink (NULL: messages are dropped). The
+ * caller owns objects returned by create, open, compile and load, and destroys them in reverse order. An env may be used by one thread
+ * at a time; its sessions run concurrently, each from one thread. Options may be NULL for the defaults. All types are opaque: a program
  * built with this header runs with every later library of the same major version. */
 #ifndef NNC_H
 #define NNC_H
@@ -68,7 +68,7 @@ NNC_API const char *nnc_env_target(const nnc_env *e);
 
 /* ---- models -------------------------------------------------------------------------------------------------------- */
 
-/* Reads a model (.json), a text graph, or "-" for stdin. NULL: rejected, why in the sink. */
+/* Reads a model (.json), a text graph, or "-" for stdin. NULL: rejected, reason in the sink. */
 NNC_API nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink);
 NNC_API void nnc_model_close(nnc_model *m);
 NNC_API void nnc_print_model(const nnc_model *m, nnc_text *out); /* the graph IR's text form */
@@ -78,24 +78,24 @@ NNC_API void nnc_print_model(const nnc_model *m, nnc_text *out); /* the graph IR
 NNC_API nnc_status nnc_compile(
     nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_artifact_destroy(nnc_artifact *a);
-/* One file: readable manifest, graph, plan, kernels, remarks; weights too when `embed` (else references). Atomic. */
+/* Writes one file: readable manifest, graph, plan, kernels, remarks; with `embed` the weights, otherwise references to them. Atomic. */
 NNC_API nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink) NNC_MUST;
-/* Refuses damaged, truncated and foreign files (NNC_E_MODEL) and those made for another machine than e (NNC_E_DEVICE). e NULL: to look
- * at, whatever machine it is for; no session can be made of it. */
+/* Rejects damaged and truncated files and other formats (NNC_E_MODEL), and files for another machine than e (NNC_E_DEVICE). e NULL:
+ * only for inspection, for any machine; no session can be made of it. */
 NNC_API nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
-/* Are the files with its weights there, and those it was compiled with? Looks at each weight's last element. */
+/* Checks that the files with its weights exist and are those it was compiled with; reads each weight's last element. */
 NNC_API nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* Reads the weights that lie in a file beside the artifact from this file instead, and checks it. */
 NNC_API nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
-/* Does the file start like an artifact? */
+/* True when the file starts like an artifact. */
 NNC_API bool nnc_is_artifact(const char *file);
 /* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; of a CPU's: "llvm", "asm"; of a GPU's: "cuda", "ptx",
  * "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 NNC_API nnc_status nnc_emit_text(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* Writes every stage into the folder `dir`, which is made when it is not there: graph.txt, plan.txt, kernels.txt, remarks.json, and
- * kernels.ll and kernels.s or, for a GPU, unit<N>.cu, .ptx, .cubin and code.txt (registers, instructions, widths of accesses). */
+/* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and
+ * kernels.ll and kernels.s or, for a GPU, unit<N>.cu, .ptx, .cubin and code.txt (registers, instructions, access widths). */
 NNC_API nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink) NNC_MUST;
-/* Names of inputs and outputs, in order; NULL past the last. */
+/* Names of inputs and outputs, in order; NULL after the last. */
 NNC_API const char *nnc_artifact_input_name(const nnc_artifact *a, int i);
 NNC_API const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
 /* What one run of the artifact does: floating-point operations, bytes moved, launches. Each may be NULL. */
@@ -103,13 +103,13 @@ NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *b
 
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
-/* Allocates what nnc_report_memory says, to the byte; reads or generates the weights; runs `init`. NNC_E_FIT when it does not fit. The
- * artifact must outlive the session. */
+/* Allocates exactly the memory that nnc_report_memory reports; reads or generates the weights; runs `init`. NNC_E_FIT when it does not
+ * fit. The artifact must outlive the session. */
 NNC_API nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_session_destroy(nnc_session *s);
 NNC_API int nnc_session_inputs(const nnc_session *s);
 NNC_API int nnc_session_outputs(const nnc_session *s);
-/* By index; NULL past the last. */
+/* By index; NULL after the last. */
 NNC_API const char *nnc_session_input_name(const nnc_session *s, int i);
 NNC_API const char *nnc_session_output_name(const nnc_session *s, int i);
 NNC_API const nnc_type *nnc_session_input_type(const nnc_session *s, int i);
@@ -118,23 +118,23 @@ NNC_API const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
  * of the gather or embedding that reads it (-n to n - 1 for n rows). The check reads an integer input that is all indices once, on the
  * host. */
 NNC_API nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
-NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* and waits */
+NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* returns when the run is complete */
 /* Copies an output, or bytes offset.. of it, to row-major host memory. */
 NNC_API nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_session_output_part(
     nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink) NNC_MUST;
-/* A tensor file (.npy) as row-major data of type `want` for input `name`; *data is the caller's (nnc_free). */
+/* Reads a tensor file (.npy) as row-major data of type `want` for input `name`; the caller frees *data with nnc_free. */
 NNC_API nnc_status nnc_read_input(const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink) NNC_MUST;
-/* Fills input i, row-major and of its whole type, with numbers that depend on its name, type and seed alone; indices are valid for the
+/* Fills input i, row-major and of its full type, with numbers that depend only on its name, type and seed; indices are valid for the
  * tables that they index. */
 NNC_API nnc_status nnc_artifact_fill_input(const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink) NNC_MUST;
-/* Fills an input with numbers that depend on its name, type and seed alone: uniform in [-1, 1); integers 0..9; bool. */
+/* Fills an input with numbers that depend only on its name, type and seed: uniform in [-1, 1); integers 0..9; bool. */
 NNC_API void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);
 
 /* ---- questions ------------------------------------------------------------------------------------------------------ */
 
-/* Fused against unfused against float64. *agrees: all within tolerance. The report is printed into `out`. */
+/* Compares fused, unfused and float64. *agrees: all within tolerance. The report is appended to `out`. */
 NNC_API nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f, nnc_text *out,
     bool *agrees, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *out) NNC_MUST;

@@ -1,4 +1,4 @@
-/* api/options.c -- options by name, as nnc.h offers them: one table a kind of options; each object owns its strings. */
+/* api/options.c -- options by name, as offered by nnc.h: one table per kind of options; each object owns its strings. */
 #include "api/internal.h"
 #include <string.h>
 
@@ -60,7 +60,7 @@ static nnc_status set_option(const nnc_setting *rows, size_t n, void *o, nnc_are
 
 /* ---- the four kinds -------------------------------------------------------------------------- */
 
-/* The options are the first member, so that their address is the object's. */
+/* The options are the first member, so that both have the same address. */
 #define OPTIONS(T, ...) \
     typedef struct T##_holder { \
         nnc_##T##_options o; \

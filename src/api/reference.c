@@ -1,11 +1,11 @@
-/* api/reference.c -- the float64 reference of a run, and errors against it. Where a whole reference would take too long or too much
- * memory, some rows of the batch are computed and the scope says which. */
+/* api/reference.c -- the float64 reference of a run, and errors against it. Where a complete reference would take too long or too much
+ * memory, some rows of the batch are computed, and the scope says which. */
 #include "api/reference.h"
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
 
-/* A reference of about ten seconds on two cores, and of at most a sixth of the free memory, is affordable. */
+/* Budget of a reference: about ten seconds on two cores, and 1/6 of the free memory. */
 enum { MAX_SAMPLE_ROWS = 65536 };
 static const double max_ops = 6e10;
 
@@ -20,7 +20,7 @@ static int64_t carried_rows(const nnc_graph *g)
     return t && t->rank ? t->dim[0] : 1;
 }
 
-/* Rows to sample of `all`, so that the work is affordable; 0 = all. */
+/* Number of rows out of `all` that fits the budget; 0 = all. */
 static int64_t choose_rows(const nnc_graph *g, int64_t all)
 {
     int64_t ops, bytes;
@@ -37,7 +37,7 @@ static void describe(nnc_reference *t, int64_t all)
 {
     size_t n = 0;
     if (t->rows > 4) {
-        snprintf(t->scope, sizeof t->scope, "%lld of %lld rows, evenly spread", (long long)t->rows,
+        snprintf(t->scope, sizeof t->scope, "%lld of %lld rows, evenly spaced", (long long)t->rows,
             (long long)all);
         return;
     }
@@ -48,7 +48,7 @@ static void describe(nnc_reference *t, int64_t all)
     snprintf(t->scope + n, sizeof t->scope - n, " of %lld", (long long)all);
 }
 
-/* The rows of one input, gathered. */
+/* Gathers the sampled rows of one input. */
 static void *gather_rows(const nnc_type *whole, const void *data, const nnc_reference *t)
 {
     int64_t row_bytes = nnc_type_bytes(whole) / whole->dim[0];
@@ -82,7 +82,7 @@ static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const 
     return st;
 }
 
-/* Evaluates all rows or the sampled ones into value[]. *possible: rows are independent, where they are sampled. */
+/* Evaluates all or the sampled rows into value[]. *possible: sampled rows are independent. */
 static nnc_status evaluate(const nnc_reference *t, const nnc_graph *g, void *const *inputs,
     int threads, const nnc_rounding *rounding, bool *possible, nnc_rval *value, nnc_sink *sink)
 {

@@ -4,7 +4,7 @@
 
 #include "api/internal.h"
 
-/* What of a run was computed in float64. */
+/* The part of a run that was computed in float64. */
 typedef struct nnc_reference {
     bool ran;
     char scope[160];    /* "all outputs", "rows 0, 127, 255 of 256", or why it did not run */
@@ -15,19 +15,19 @@ typedef struct nnc_reference {
     int n_out;
 } nnc_reference;
 
-/* Evaluates the reference of `g` for `inputs`, whole when that is affordable, else on sampled rows. */
+/* Evaluates the reference of `g` for `inputs`: completely when that is affordable, otherwise on sampled rows. */
 nnc_status nnc_reference_make(const nnc_graph *g, void *const *inputs, int threads, nnc_reference *r, nnc_sink *sink) NNC_MUST;
 void nnc_reference_free(nnc_reference *r);
 /* Conditioning: the mean square by which simulated rounding changes an element of each output (nnc_eval_rounded), over finite elements. */
 nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g, void *const *inputs, int threads,
     nnc_rounding rounding, double *mean_square, nnc_sink *sink) NNC_MUST;
 
-/* Difference of two sets of numbers, accumulated. */
+/* Accumulated difference of two arrays. */
 typedef struct nnc_error {
-    double diff2, ref2, max_abs, ref_max; /* of pairs of finite numbers */
+    double diff2, ref2, max_abs, ref_max; /* over pairs where both are finite */
     int64_t n;          /* pairs */
-    int64_t not_finite; /* where both are the same infinity, or both NaN */
-    int64_t mismatched; /* where only one is finite, or they are different infinities or an infinity and NaN */
+    int64_t not_finite; /* both are the same infinity, or both NaN */
+    int64_t mismatched; /* only one is finite, or they are different infinities, or an infinity and NaN */
 } nnc_error;
 void nnc_error_add(nnc_error *e, double got, double want);
 /* Element i as a number; u64 is kept as the bits of an int64_t. */
@@ -35,10 +35,10 @@ double nnc_rval_number(const nnc_rval *v, int64_t i);
 double nnc_error_nmse(const nnc_error *e);    /* sum (got-want)^2 / sum want^2; infinite with a mismatch */
 double nnc_error_max_rel(const nnc_error *e); /* max |got-want| / max |want|; infinite with a mismatch */
 
-/* Largest nmse that needs no explanation, for results of dtype d: about 50 roundings. */
+/* Default limit of the nmse for results of dtype d: about 50 roundings. */
 double nnc_default_tolerance(nnc_dtype d);
-/* The same of a model whose contractions have precision p, whatever its results' type: about a hundred layers' roundings of operands
- * and result (a rounding to f16 or tf32 has a mean square of 4e-8 of the number's, to bf16 64 times that). 0 for f32. */
+/* The same for a model whose contractions have precision p, for any result type: about a hundred layers' roundings of operands and
+ * result (rounding to f16 or tf32 has a relative mean square of 4e-8, to bf16 64 times that). 0 for f32. */
 double nnc_precision_tolerance(nnc_precision p);
 /* The coarsest float type among the values that output i is computed from. */
 nnc_dtype nnc_coarsest_dtype(const nnc_graph *g, int i, nnc_arena *a);

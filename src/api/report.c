@@ -1,4 +1,4 @@
-/* api/report.c -- the answers to show, doctor and devices, as text, JSON and CSV (docs/formats.md). */
+/* api/report.c -- the reports show, doctor and devices as text, JSON and CSV (docs/formats.md). */
 #include "api/internal.h"
 #include "api/report_text.h"
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static void json_ports(nnc_json_writer *w, const nnc_graph *g, const char *key, 
     nnc_json_close(w, ']');
 }
 
-/* Elements of the parameters that a node reads. */
+/* Number of parameter elements that a node reads. */
 static int64_t weights_of(const nnc_graph *g, const nnc_node *n)
 {
     int64_t count = 0;

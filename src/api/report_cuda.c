@@ -1,4 +1,4 @@
-/* api/report_cuda.c -- what doctor says of NVIDIA's libraries and GPUs, and devices of a GPU that is compiled for. */
+/* api/report_cuda.c -- doctor's report on NVIDIA's libraries and GPUs, and devices' report on a GPU target. */
 #include "api/internal.h"
 #include "cuda/cuda.h"
 #include <string.h>
@@ -16,7 +16,7 @@ static void text_libraries(nnc_text *t)
     nnc_puts(t, "\n  NVIDIA GPUs: nnc compiles for them (--target=cuda:sm_90), and runs where "
                 "there is one\n");
     if (!found) {
-        nnc_puts(t, "  cuda     absent   no library of CUDA is found in $NNC_CUDA_PATH, the "
+        nnc_puts(t, "  cuda     absent   no CUDA library was found in $NNC_CUDA_PATH, the "
                     "toolkit, the loader's path or the active Python\n"
                     "           environment; pip install nvidia-cuda-nvrtc is enough to compile\n");
         return;
@@ -31,7 +31,7 @@ static void text_libraries(nnc_text *t)
     }
 }
 
-/* Returns how many there are. */
+/* Returns the number of GPUs. */
 static int put_gpus(nnc_text *t, nnc_sink *sink)
 {
     nnc_cuda_device d[MAX_GPUS];
@@ -47,7 +47,8 @@ static int put_gpus(nnc_text *t, nnc_sink *sink)
 void nnc_devices_gpus_text(nnc_text *t)
 {
     if (put_gpus(t, NULL) > 0)
-        nnc_puts(t, "  --target=cuda is the first of these GPUs, whose numbers it asks for\n");
+        nnc_puts(t, "  --target=cuda is the first of these GPUs, with the numbers that its driver "
+                    "reports\n");
 }
 
 static void text_gpus(nnc_text *t)
@@ -59,7 +60,7 @@ static void text_gpus(nnc_text *t)
     nnc_sink_destroy(sink);
 }
 
-/* Each line of nnc_cuda_mismatches: as an element of w's array, or where that is NULL as a line of text. */
+/* Adds each line of nnc_cuda_mismatches to w's array or, where w is NULL, as a line of text. */
 static void each_mismatch(nnc_json_writer *w, nnc_text *t)
 {
     nnc_text m = {0};
@@ -127,6 +128,7 @@ void nnc_devices_cuda_text(const nnc_target *g, nnc_text *t)
         nnc_printf(t, ", %.0f (f16)", (double)g->flops_f16 * 1e-12);
     nnc_printf(t, ", copies %.0f GB/s; %s\n", (double)g->copy_bytes_s * 1e-9,
         g->measured ? "measured"
-        : g->asked  ? "numbers of this machine's GPU, peaks as described for its architecture"
-                    : "described, not measured");
+        : g->asked
+            ? "numbers reported by the driver, peaks scaled from the architecture's data sheet"
+            : "described, not measured");
 }

@@ -1,4 +1,4 @@
-/* api/report_text.c -- how reports put things: layers in few words, numbers in columns, CSV fields. */
+/* api/report_text.c -- formatting of reports: abbreviated layer lists, columns, CSV fields. */
 #include "api/report_text.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -41,7 +41,7 @@ static void split(words *out, const char *joined)
     }
 }
 
-/* Length of the way to a layer: all but its "<index>/<name>". */
+/* Length of the parent path of a layer: everything before "<index>/<name>". */
 static size_t way(word w)
 {
     size_t slashes = 0, n = w.n;
@@ -50,7 +50,7 @@ static size_t way(word w)
     return n;
 }
 
-/* Neighbours with the same way become one: "/layers/0/unit/{0/conv,1/relu}". */
+/* Merges neighbours with the same parent: "/layers/0/unit/{0/conv,1/relu}". */
 static void gather(words *out, const words *in)
 {
     for (size_t i = 0, j; i < in->n; i = j) {
@@ -78,7 +78,7 @@ static void gather(words *out, const words *in)
     }
 }
 
-/* Is b the text of a with the number in one pair of brackets higher by one? *at: where the number stands. */
+/* True when b is a with the number in one pair of brackets increased by one. *at: position of the number. */
 static bool next_repeat(word a, word b, size_t *at)
 {
     size_t i = 0;
@@ -96,7 +96,7 @@ static bool next_repeat(word a, word b, size_t *at)
            !memcmp(end_a, end_b, rest);
 }
 
-/* Consecutive repeats become one: "/layers/0/sin[0..3]". */
+/* Merges consecutive repeats: "/layers/0/sin[0..3]". */
 static void ranges(words *out, const words *in)
 {
     for (size_t i = 0, j; i < in->n; i = j) {

@@ -111,7 +111,7 @@ nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out)
     return NNC_OK;
 }
 
-/* Kernels clamp indices, so that no run reads beyond a table; here the user is told instead. */
+/* Kernels clamp indices, so that no run reads outside a table; here the user gets an error instead. */
 static nnc_status check_indices(const nnc_session *s, int i, const void *data, nnc_sink *sink)
 {
     const nnc_type *t = nnc_session_input_type(s, i);
@@ -133,14 +133,14 @@ nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *
 {
     if (i < 0 || i >= s->plan->n_input)
         return nnc_fail0(
-            sink, NNC_E_USAGE, "there is no input %d; the model has %d", i, s->plan->n_input);
+            sink, NNC_E_USAGE, "input %d does not exist; the model has %d", i, s->plan->n_input);
     if (!nnc_type_is_row_major(nnc_session_input_type(s, i)))
         return nnc_fail0(
             sink, NNC_E_BUG, "input %s is not row-major", nnc_session_input_name(s, i));
     NNC_TRY(check_indices(s, i, data, sink));
     nnc_stream_keep_input(s, i, data);
     if (s->a->chunks > 1)
-        return NNC_OK; /* goes up with each run */
+        return NNC_OK; /* uploaded with each run */
     NNC_TRY(nnc_exec_upload(s->exec, i, data));
     return nnc_exec_sync(s->exec, sink);
 }
@@ -154,13 +154,13 @@ nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
     return nnc_exec_sync(s->exec, sink);
 }
 
-/* Passes leave outputs row-major (a relayout is a command of the plan), so that this is one copy. */
+/* Passes leave outputs row-major (a relayout is a command of the plan), so this is a single copy. */
 nnc_status nnc_session_output_part(
     nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink)
 {
     if (i < 0 || i >= s->plan->n_output)
         return nnc_fail0(
-            sink, NNC_E_USAGE, "there is no output %d; the model has %d", i, s->plan->n_output);
+            sink, NNC_E_USAGE, "output %d does not exist; the model has %d", i, s->plan->n_output);
     int64_t size = nnc_type_bytes(nnc_session_output_type(s, i));
     if (!nnc_type_is_row_major(nnc_session_output_type(s, i)) || offset < 0 || bytes < 0 ||
         offset > size || bytes > size - offset)
@@ -227,8 +227,8 @@ nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *dat
 void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data)
 {
     int64_t n = nnc_type_numel(t);
-    uint64_t key =
-        nnc_rng_key(name, seed ^ 0x696e707574u); /* apart from a weight of the same name */
+    uint64_t key = nnc_rng_key(
+        name, seed ^ 0x696e707574u); /* so that it differs from a weight of the same name */
     nnc_dtype d = (nnc_dtype)t->dtype;
     if (d == DT_f32) {
         nnc_rng_fill(key, 0, (size_t)n, 1.0f, data);

@@ -1,14 +1,15 @@
-/* api/stream.c -- runs with their copies: host memory for them, times, and how much of the copies passed beside computing. The verdict
- * and its cause come from the times that the device's events had, and from what kind of memory there was. */
+/* api/stream.c -- runs that include their copies: host memory, times, and the share of the copies that overlapped with computing. The
+ * verdict and its cause are derived from the times of the device's events and from the kind of host memory. */
 #include "api/internal.h"
 #include <math.h>
 #include <string.h>
 
-/* Sums over runs, ns. The first upload and the last download of a row have no other run to pass beside. */
+/* Sums over runs, ns. The first upload and the last download of a pipeline cannot overlap with another run. */
 typedef struct sums {
-    int64_t copies, beside; /* of copies that could overlap; of them, while another run computed */
-    int64_t n, late; /* such copies; those that the host gave too late for it */
-    int64_t all, n_all; /* of all copies */
+    int64_t copies, beside; /* of copies that could overlap; of their time that did */
+    int64_t n,
+        late; /* number of such copies; of those that the host submitted too late to overlap */
+    int64_t all, n_all; /* time and number of all copies */
 } sums;
 
 struct nnc_streaming {
@@ -16,8 +17,8 @@ struct nnc_streaming {
     char **in, **out; /* host memory */
     bool *in_direct, *out_direct;
     int64_t *in_step,
-        *out_step; /* bytes from one chunk's part to the next: 0 where all get all of it */
-    int64_t *in_last, *out_last; /* where the last chunk's part begins */
+        *out_step; /* bytes between the parts of consecutive chunks: 0 where every chunk gets everything */
+    int64_t *in_last, *out_last; /* offset of the last chunk's part */
     bool pageable, fresh; /* some memory is not pinned; outputs are those of the last run */
     sums up, down;
     int64_t run_ns, latency_ns, n_run;
@@ -122,7 +123,7 @@ void nnc_stream_forget(nnc_session *s)
 
 /* ---- times ----------------------------------------------------------------------------------------------------------- */
 
-/* Of copy c, while any of the n runs computed. A run does not compute while its own copies pass. */
+/* Time of copy c during which any of the n runs computed. A run does not compute during its own copies. */
 static int64_t beside(const int64_t c[2], const nnc_pipe_span *s, int n)
 {
     int64_t ns = 0;
@@ -148,7 +149,7 @@ static void add_copy(
     u->late += late;
 }
 
-/* Run i was given when run i - 1 had ended: neither its upload nor the download of run i - 1 had anything to pass beside. */
+/* True when run i was submitted after run i - 1 had ended: neither its upload nor the download of run i - 1 could overlap. */
 static bool given_late(const nnc_pipe_span *s, int i, int n)
 {
     return i > 0 && i < n && s[i].given_up >= s[i - 1].run[1];
@@ -197,8 +198,8 @@ nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink
     nnc_streaming *m = s->stream;
     int runs = n == 1 ? 1 : n + 1;
     if (!m || n < 1 || n > NNC_STREAM_RUNS)
-        return nnc_fail0(sink, NNC_E_BUG, "a session streams 1 to %d runs, once it is open for it",
-            NNC_STREAM_RUNS);
+        return nnc_fail0(sink, NNC_E_BUG,
+            "a session streams 1 to %d runs after nnc_session_stream_open", NNC_STREAM_RUNS);
     for (int i = 0; i < n && s->a->chunks > 1; i++) {
         int64_t from = nnc_now_ns();
         NNC_TRY(nnc_stream_chunks(s, sink));
@@ -235,10 +236,10 @@ static const char *cause_of(const nnc_streaming *m, const sums *u)
     if (2 * u->late > u->n)
         return "host synchronisation";
     if (u->copies / u->n > m->run_ns / m->n_run)
-        return "copies are longer than computing";
+        return "copies take longer than computing";
     if (100 * (u->copies / u->n) < m->run_ns / m->n_run)
         return "copies take less than a hundredth of computing";
-    return "the device ran them in turn";
+    return "the device ran copies and kernels one after the other";
 }
 
 static nnc_overlap overlap_of(const nnc_streaming *m, const sums *u, int64_t bytes)
@@ -294,7 +295,8 @@ void nnc_report_io(const nnc_io_report *r, const char *indent, nnc_text *t)
     nnc_printf(t, "\n%sdownload overlaps compute: ", indent);
     put_overlap(t, &r->down);
     nnc_printf(t,
-        "\n%scomputing %.3f ms, from upload to download %.3f ms; a second set of inputs and "
+        "\n%scomputing %.3f ms, from start of upload to end of download %.3f ms; a second set of "
+        "inputs and "
         "outputs takes ",
         indent, r->run_ms, r->latency_ms);
     nnc_put_bytes(t, r->device_bytes);

@@ -1,14 +1,13 @@
 /* api/timing.c -- times programs against each other.
  *
- * Clocks and neighbours drift by more than many differences that are of interest, so programs that are compared run in turn within
- * the same seconds, a burst of runs each. A burst starts with a run that is not timed: it finds caches, TLBs and the memory's open
- * pages as another program left them, which costs a large model a tenth of its time and is the same for both sides, so that it
- * drowns what sets them apart. The runs after it are what a program does that runs alone. Their number matters as well as their
- * time: a burst as short as one run would be nothing but its own beginning.
+ * Clock rates and other load drift by more than many differences of interest, so compared programs run alternately within the same
+ * seconds, a burst of runs each. A burst starts with a warm-up run that is not counted: it finds caches, TLBs and open memory pages as
+ * another program left them, which costs a large model a tenth of its time, is the same for both programs and would hide their
+ * difference. The other runs of a burst show the steady state.
  *
- * A round is one burst of each program; every other round goes backwards, so that no program always runs before another. The spread
- * is that of pairs: fused and unfused bursts of one round lie next to each other in time, what drifts hits both, and the ratios of
- * their medians differ by what is left of chance. Runs of one program scatter by far more, for reasons that the other side shares. */
+ * A round is one burst of each program; every other round runs in reverse order, so that no program always precedes another. The
+ * confidence interval is computed from pairs: fused and unfused bursts of one round are adjacent in time, so drift affects both, and
+ * the ratios of their medians vary less than single runs. */
 #include "api/compare.h"
 #include <math.h>
 #include <stdlib.h>
@@ -17,20 +16,21 @@ enum {
     BURST_NS = 30000000,
     BURST_RUNS = 3,
     BURSTS =
-        9, /* 6 pairs have a 95 % interval, from the smallest to the largest ratio; with 9 a single outlier no longer sets its ends */
+        9, /* 6 pairs give a 95 % interval, from the smallest to the largest ratio; with 9 a single outlier no longer determines its
+            * bounds */
     WARMUP_NS = 50000000,
     WARMUP_RUNS = 100,
     DEFAULT_MS = 1000,
-    STEP_BURSTS = 6, /* the fewest with an interval; each is one run of a slow step */
+    STEP_BURSTS = 6, /* the minimum for an interval; each is one run of a slow step */
     STRETCH =
-        4, /* factor on the default duration that a slow model may take to reach BURSTS bursts */
+        4, /* factor on the default duration that a slow model may use to reach BURSTS bursts */
     STEP_STRETCH = 8 /* the same for a step, whose default is a quarter, and STEP_BURSTS */
 };
 
 /* Amount of timing of a program: exactly `runs`, or when that is 0 at least `ns`, and up to most_ns to reach `bursts`. */
 typedef struct quota {
     int64_t runs, ns, most_ns;
-    int bursts, burst_runs; /* burst_runs: the fewest runs of one */
+    int bursts, burst_runs; /* burst_runs: minimum runs of a burst */
 } quota;
 
 static bool is_side(const comparison *c, const program *p)
@@ -67,7 +67,7 @@ static bool burst_ends(const timed *p, quota q, int ran, int64_t spent)
 
 /* ---- runs -------------------------------------------------------------------------------------------- */
 
-/* What is being timed: a program, and which of its times. */
+/* A program, and which of its times is measured. */
 typedef struct subject {
     program *p;
     timed *t;
@@ -89,7 +89,7 @@ static nnc_status run_some(const subject *s, int64_t want, int64_t *ns, int *n, 
     return NNC_OK;
 }
 
-/* The array with room for one more element; NULL: out of memory, and the array is unchanged. */
+/* Returns the array with room for one more element; NULL: out of memory, and the array is unchanged. */
 static void *grown(void *at, int n, int *cap, size_t size)
 {
     if (n < *cap)
@@ -217,11 +217,12 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The sign test's interval for a median: from the k-th smallest of n to the k-th largest, for the largest k with P(X < k) <= 2.5 %,
- * X the heads among n tosses (W. J. Conover, Practical Nonparametric Statistics, 3.2). 0: n is too small for any. */
+/* Bounds of the sign test's confidence interval of a median: from the k-th smallest of n to the k-th largest, for the largest k with
+ * P(X < k) <= 2.5 %, X the heads among n coin flips (W. J. Conover, Practical Nonparametric Statistics, 3.2). Returns k; 0: n is too
+ * small. */
 static int rank_of_bound(int n)
 {
-    if (n > 1000) /* 2^-n leaves the doubles' range; the normal distribution is near enough */
+    if (n > 1000) /* 2^-n underflows; the normal distribution is accurate enough */
         return (int)((n - 1.96 * sqrt(n)) / 2);
     double exactly = pow(0.5, n), fewer = 0;
     int k = 0;
@@ -246,7 +247,7 @@ pairs nnc_pairs(double *ratio, int n)
     return p;
 }
 
-/* The times of `now` over those of `before`, burst against burst of the same round. */
+/* Ratios of the times of `now` to those of `before`, paired by rounds. */
 static nnc_status pair_bursts(const timed *before, const timed *now, pairs *paired, nnc_sink *sink)
 {
     int n = before->n_burst < now->n_burst ? before->n_burst : now->n_burst;
@@ -260,7 +261,7 @@ static nnc_status pair_bursts(const timed *before, const timed *now, pairs *pair
     return NNC_OK;
 }
 
-/* Fused against unfused, and each step against the one before it, where they ran in turn. */
+/* Pairs fused with unfused, and each step with the one before it, where they ran alternately. */
 static nnc_status pair_all(comparison *c, bool io)
 {
     program *p = c->p;

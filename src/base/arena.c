@@ -1,5 +1,5 @@
-/* base/arena.c -- bump allocation in doubling blocks. Under AddressSanitizer a poisoned gap stands before and behind each allocation, so
- * that an index beyond either end is reported as it is for malloc's memory. */
+/* base/arena.c -- bump allocation in doubling blocks. Under AddressSanitizer each allocation has poisoned gaps before and after it, so
+ * that an index beyond either end is reported as it is for malloc. */
 #include "base/base.h"
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* base/arena.h -- bump allocator. Memory is zeroed, 16-byte aligned, size overflow is checked, and NULL means
- * out of memory. Everything dies with the arena. One arena, one thread. */
+/* base/arena.h -- bump allocator. Memory is zeroed and 16-byte aligned, size overflow is checked, and NULL means out of memory.
+ * Everything is freed with the arena. An arena is used by one thread. */
 #ifndef NNC_ARENA_H
 #define NNC_ARENA_H
 
@@ -8,8 +8,8 @@
 
 typedef struct nnc_arena {
     struct nnc_arena_block *head;
-    size_t used;  /* bytes handed out */
-    size_t limit; /* most bytes to hand out; 0 = none */
+    size_t used;  /* bytes allocated */
+    size_t limit; /* maximum of bytes; 0 = none */
 } nnc_arena;
 
 void nnc_arena_init(nnc_arena *a, size_t limit);
@@ -19,8 +19,8 @@ char *nnc_arena_strdup(nnc_arena *a, const char *s); /* NULL in, NULL out */
 char *nnc_arena_strndup(nnc_arena *a, const char *s, size_t n);
 void *nnc_arena_memdup(nnc_arena *a, const void *p, size_t bytes);
 char *nnc_arena_printf(nnc_arena *a, const char *fmt, ...) NNC_PRINTF(2, 3);
-/* Growable array in an arena: returns `p` or a copy with room for at least `need` elements, updates *cap.
- * NULL (and *cap unchanged) when out of memory. Doubling; the old copy stays until the arena dies. */
+/* Grows an array in an arena: returns `p` or a copy with room for at least `need` elements, updates *cap. NULL (and *cap unchanged)
+ * when out of memory. Doubles; the old copy stays until the arena is freed. */
 void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t size);
 
 /* The same in place: `array` is the address of the pointer to the first element. False: out of memory, and nothing has changed. */

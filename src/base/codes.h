@@ -1,5 +1,5 @@
-/* base/codes.h -- types that nnc and its users share: status codes, and the opaque objects of base/ that nnc.h hands out. Installed beside
- * nnc.h: it includes nothing of nnc's, and is C11 and C++. */
+/* base/codes.h -- types that nnc and its users share: status codes, and base/'s opaque objects that are part of nnc.h. Installed with
+ * nnc.h: it includes no other header of nnc, and is valid C11 and C++. */
 #ifndef NNC_CODES_H
 #define NNC_CODES_H
 
@@ -12,14 +12,14 @@
 extern "C" {
 #endif
 
-/* What libnnc exports. */
+/* Marks functions that libnnc exports. */
 #define NNC_API __attribute__((visibility("default")))
 #define NNC_MUST __attribute__((warn_unused_result))
 
-/* Codes in the order of the exit codes they become (nnc_exit_code). Later versions append. */
+/* Status codes, in the order of their exit codes (nnc_exit_code). Later versions append. */
 typedef enum nnc_status {
     NNC_OK = 0,
-    NNC_E_DIFFERS, /* compared, and differs                exit 1 */
+    NNC_E_DIFFERS, /* compared, and different                 exit 1 */
     NNC_E_USAGE,   /* flags or arguments of the caller     exit 2 */
     NNC_E_MODEL,   /* the model, IR text or artifact is rejected   exit 3 */
     NNC_E_FIT,     /* does not fit in device memory        exit 4 */
@@ -27,7 +27,7 @@ typedef enum nnc_status {
     NNC_E_PEER,    /* a peer was lost, a deadline passed   exit 6 */
     NNC_E_IO,      /* a file could not be read or written  exit 5 */
     NNC_E_NOMEM,   /* host memory ran out                  exit 4 */
-    NNC_E_BUG      /* nnc contradicts itself               exit 70 */
+    NNC_E_BUG      /* an internal contradiction                  exit 70 */
 } nnc_status;
 
 /* Process exit code of a status. */
@@ -43,16 +43,16 @@ NNC_API int64_t nnc_type_dim(const nnc_type *t, int i); /* 0 past the last */
 NNC_API int64_t nnc_type_numel(const nnc_type *t);      /* elements; 1 for rank 0 */
 NNC_API int64_t nnc_type_bytes(const nnc_type *t);
 
-/* Diagnostics in order: errors, warnings, notes. It owns its strings. One sink, one thread. The first 200 are kept, later ones counted. A
- * message is never lost to out-of-memory: a static text replaces it. */
+/* Diagnostics in order: errors, warnings, notes. Owns its strings. Used by one thread. The first 200 are kept, later ones counted.
+ * When a message cannot be stored for lack of memory, a static text replaces it. */
 typedef struct nnc_sink nnc_sink;
 NNC_API nnc_sink *nnc_sink_create(void); /* NULL: out of memory */
 NNC_API void nnc_sink_destroy(nnc_sink *s);
 NNC_API void nnc_sink_clear(nnc_sink *s);
-NNC_API size_t nnc_sink_count(const nnc_sink *s);  /* diagnostics kept */
-NNC_API size_t nnc_sink_errors(const nnc_sink *s); /* errors reported, kept or not */
+NNC_API size_t nnc_sink_count(const nnc_sink *s);  /* stored diagnostics */
+NNC_API size_t nnc_sink_errors(const nnc_sink *s); /* errors reported, stored or not */
 
-/* A growable string, which reports are appended to. */
+/* A growable string; reports are appended to it. */
 typedef struct nnc_text nnc_text;
 NNC_API nnc_text *nnc_text_create(void); /* NULL: out of memory */
 NNC_API void nnc_text_destroy(nnc_text *t);
@@ -64,7 +64,7 @@ NNC_API size_t nnc_text_size(const nnc_text *t);     /* bytes without the NUL */
 NNC_API void nnc_sink_print(const nnc_sink *s, FILE *out);
 NNC_API void nnc_sink_put(const nnc_sink *s, nnc_text *out);
 
-/* Frees what a function of nnc gave by pointer and said to be the caller's. */
+/* Frees memory that a function of nnc returned for the caller to free. */
 NNC_API void nnc_free(void *p);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* base/file.c -- whole files, atomic replacement, maps, the content-addressed cache, plug-ins. */
+/* base/file.c -- reading whole files, atomic replacement, memory maps, the content-addressed cache, plug-ins. */
 #include "base/base.h"
 #include <dlfcn.h>
 #include <errno.h>
@@ -88,7 +88,7 @@ static bool write_all(int fd, const char *p, size_t n)
 }
 
 struct nnc_out {
-    int fd, error; /* errno of what failed */
+    int fd, error; /* errno of the failure */
 };
 
 nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n)
@@ -99,7 +99,7 @@ nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n)
     return NNC_E_IO;
 }
 
-/* Runs make on fd; -1: what opened it failed. */
+/* Runs make on fd; -1: opening failed. */
 static nnc_status fill(int fd, const char *path, nnc_status (*make)(void *ctx, nnc_out *out),
     void *ctx, bool durable, nnc_sink *sink)
 {
@@ -118,8 +118,8 @@ static nnc_status close_file(int fd, const char *path, nnc_status s, nnc_sink *s
     return fd >= 0 && close(fd) != 0 && !s ? io_fail(sink, path, "cannot write") : s;
 }
 
-/* Follows symbolic links of the last component, so that what they point to is replaced and not they; the file need not be there. True
- * when the result is to be written through: a pipe or device, or what a process has open (/dev/stdout). */
+/* Resolves symbolic links of the last component, so that their target is replaced and not the link; the file need not exist. True when
+ * the file must be written in place: a pipe or device, or a descriptor of a process (/dev/stdout). */
 static bool resolve(const char *path, char out[PATH_MAX])
 {
     enum { MAX_LINKS = 40 }; /* as Linux */
@@ -140,11 +140,11 @@ static bool resolve(const char *path, char out[PATH_MAX])
             return true;
         snprintf(out, PATH_MAX, "%s", full);
     }
-    return true; /* a loop: open says so */
+    return true; /* a loop: open reports it */
 }
 
-/* A file in the folder of `path` that has no name yet, so that a killed process leaves nothing behind; where the file system has none
- * such, one named path.tmp-XXXXXX. tmp: its name, or "". */
+/* Opens an unnamed file in the folder of `path`, so that a killed process leaves nothing behind; on file systems without such files,
+ * one named path.tmp-XXXXXX. tmp: its name, or "". */
 static int open_temporary(const char *path, char tmp[PATH_MAX])
 {
     char dir[PATH_MAX];
@@ -157,18 +157,17 @@ static int open_temporary(const char *path, char tmp[PATH_MAX])
     int fd = open(dir, O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
     if (fd < 0 && snprintf(tmp, PATH_MAX, "%s.tmp-XXXXXX", path) < PATH_MAX)
         fd = mkostemp(tmp, O_CLOEXEC);
-    if (fd >= 0) /* a file that is replaced keeps its permissions */
+    if (fd >= 0) /* a replaced file keeps its permissions */
         (void)fchmod(fd, stat(path, &st) == 0 ? st.st_mode & 0777 : 0666 & ~mask);
     return fd;
 }
 
-/* Gives fd, a file without a name, the name `tmp`, which starts with `path`. */
+/* Links fd, an unnamed file, as `tmp`, a name that starts with `path`. */
 static bool name_temporary(int fd, const char *path, char tmp[PATH_MAX])
 {
     char self[64];
     snprintf(self, sizeof self, "/proc/self/fd/%d", fd);
-    for (int i = 0; i < 100;
-         i++) { /* names of processes that were killed just here are in the way */
+    for (int i = 0; i < 100; i++) { /* skips names left by processes that were killed just here */
         if (snprintf(tmp, PATH_MAX, "%s.tmp-%d-%d", path, (int)getpid(), i) >= PATH_MAX) {
             errno = ENAMETOOLONG;
             break;
@@ -329,7 +328,7 @@ static void entry_path(const nnc_cache *c, const char *kind, nnc_hash128 key, ch
     snprintf(path, PATH_MAX, "%s/%.40s-%s", c->dir, kind, hex);
 }
 
-/* Is there a regular file? To open a pipe would wait for its other end. */
+/* True for a regular file. Opening a pipe would block. */
 static bool is_entry(const char *path)
 {
     struct stat st;
@@ -378,7 +377,7 @@ void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *
     memcpy(buf + sizeof h, data, n);
     entry_path(c, kind, key, path);
     if (!is_entry(path))
-        unlink(path); /* a link, pipe or device in an entry's place */
+        unlink(path); /* a link, pipe or device instead of an entry */
     (void)!nnc_file_write(path, buf, sizeof h + n, false, NULL); /* a lost entry is only a miss */
     nnc_free(buf);
 }
@@ -394,12 +393,12 @@ static struct plugin {
 static int n_plugins;
 static pthread_mutex_t plugin_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Folder of the program or shared library that this code is linked into; "" when it cannot be told. */
+/* The folder of the program or shared library that contains this code; "" when unknown. */
 static void own_folder(char dir[PATH_MAX])
 {
     Dl_info info;
     char path[PATH_MAX] = "";
-    /* dladdr names a program as it was started: maybe without a path, or relative to a folder left since. */
+    /* for a program, dladdr returns argv[0]: maybe without a path, or relative to an earlier working directory */
     if (dladdr((void *)&plugin_lock, &info) && strstr(info.dli_fname, ".so") &&
         realpath(info.dli_fname, dir))
         strcpy(path, dir);
@@ -409,9 +408,9 @@ static void own_folder(char dir[PATH_MAX])
     snprintf(dir, PATH_MAX, "%.*s", slash ? (int)(slash - path) : 0, path);
 }
 
-/* Path of the plug-in's file; false when there is none. NNC_PLUGIN_DIR, then beside the program or library itself (a build folder), in
- * nnc/ beside the library (lib/), in ../lib/nnc from the program (bin/), and where this build is installed by default, for programs
- * that linked the static library. */
+/* Path of the plug-in's file; false when it does not exist. Search order: NNC_PLUGIN_DIR; the folder of the program or library (a
+ * build folder); nnc/ beside the library (lib/); ../lib/nnc relative to the program (bin/); the default installation folder of this
+ * build, for programs linked with the static library. */
 static bool find_plugin(const char *name, char path[PATH_MAX])
 {
     char own[PATH_MAX];

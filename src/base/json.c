@@ -1,5 +1,5 @@
-/* base/json.c -- cJSON plus what it lacks: our own strict scan of the text, run first, rejects what cJSON lets pass (duplicate keys,
- * integers from 2^53 on, trailing text, deep nesting, bytes that are not UTF-8) and finds positions. */
+/* base/json.c -- cJSON, preceded by a strict scan of the text that rejects what cJSON accepts (duplicate keys, integers from 2^53 on,
+ * trailing text, deep nesting, invalid UTF-8) and finds positions. */
 #include "base/base.h"
 #include <ctype.h>
 #include <math.h>
@@ -8,13 +8,13 @@
 
 enum { MAX_DEPTH = 64, MAX_JSON = 64 << 20 };
 
-/* A cursor over the text. When `want` is set, the walk looks for that item: `item` is the cJSON value that stands where the cursor is
- * (NULL while checking, before cJSON has parsed). */
+/* A cursor over the text. When `want` is set, the walk searches for that item: `item` is the cJSON value at the cursor (NULL during
+ * the check, before cJSON has parsed). */
 typedef struct walk {
     const nnc_json *j;
     const char *p, *end, *line_start;
     int line, depth;
-    nnc_sink *sink; /* checking: where errors go */
+    nnc_sink *sink; /* for errors during the check */
     const cJSON *want;
     bool want_key, found;
     nnc_loc at;
@@ -29,7 +29,7 @@ static nnc_status bad(walk *w, const char *what)
 {
     if (w->p >= w->end)
         return nnc_fail(w->sink, NNC_E_MODEL, here(w, w->p), "%s, found the end of the file", what);
-    int n = 0; /* a piece of the line */
+    int n = 0; /* excerpt of the line */
     while (n < 12 && w->p + n < w->end && isprint((unsigned char)w->p[n]))
         n++;
     bool comment = n > 0 && (*w->p == '#' || !strncmp(w->p, "//", 2) || !strncmp(w->p, "/*", 2));
@@ -58,10 +58,10 @@ static nnc_status string(walk *w, const char **text, size_t *n)
         char out[4];
         size_t got = 0;
         int used = *p == '\\' ? nnc_unescape(p + 1, w->end, out, &got) : nnc_utf8_length(p, w->end);
-        if (!used) { /* cJSON knows neither where an escape is wrong nor what UTF-8 is */
+        if (!used) { /* cJSON checks neither UTF-8 nor all escapes */
             bool escape = *p == '\\';
             w->p = p;
-            return escape ? bad(w, "expected an escape that JSON knows (\\uD800 to \\uDFFF in "
+            return escape ? bad(w, "expected a valid escape (\\uD800 to \\uDFFF in "
                                    "pairs, not \\u0000)")
                           : nnc_fail(w->sink, NNC_E_MODEL, here(w, p),
                                 "expected UTF-8, found the byte 0x%02x", (unsigned char)*p);
@@ -107,7 +107,7 @@ typedef struct key_text {
     size_t n;
 } key_text;
 
-/* The next byte of a key, its escapes resolved; -1 at the end. UTF-8 of an escape comes byte by byte: `left` holds what is to come. */
+/* Decodes a key byte by byte, resolving escapes; -1 at the end. `left` holds the remaining UTF-8 bytes of an escape. */
 typedef struct key_bytes {
     const char *p, *end;
     char left[4];
@@ -125,7 +125,7 @@ static int next_byte(key_bytes *k)
     char out[4];
     size_t n = 0;
     int used = nnc_unescape(k->p + 1, k->end, out, &n);
-    if (!used) /* no JSON: cJSON says so later */
+    if (!used) /* invalid JSON: cJSON reports it later */
         return (unsigned char)*k->p++;
     k->p += 1 + used;
     while (n > 0)
@@ -154,7 +154,7 @@ static nnc_status add_key(walk *w, key_list *k, key_text key)
     return NNC_OK;
 }
 
-/* By what they say, whichever way it is written; then by where they stand. */
+/* By decoded text; then by position. */
 static int compare_keys(const key_text *a, const key_text *b)
 {
     key_bytes x = {.p = a->at, .end = a->at + a->n}, y = {.p = b->at, .end = b->at + b->n};
@@ -173,7 +173,7 @@ static int by_text(const void *x, const void *y)
     return c ? c : (a->at > b->at) - (a->at < b->at);
 }
 
-/* Sorts the keys of one object, so that a hostile file with millions of keys costs n log n. */
+/* Sorts the keys of one object, so that millions of keys cost n log n. */
 static nnc_status check_keys(walk *w, key_list *k)
 {
     if (k->n)
@@ -315,7 +315,7 @@ nnc_status nnc_json_parse(nnc_json *j, const char *file, const char *text, size_
         cJSON_Hooks hooks = {nnc_malloc, nnc_free};
         cJSON_InitHooks(&hooks);
         j->root = cJSON_ParseWithLength(j->text, n);
-        if (!j->root) /* the text was checked, so that only memory can be missing */
+        if (!j->root) /* the text was checked, so only memory can be missing */
             st = nnc_nomem(sink);
     }
     if (st)

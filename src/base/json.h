@@ -1,6 +1,6 @@
-/* base/json.h -- JSON through cJSON, with what cJSON lacks: positions; duplicate keys, invalid escapes, bytes that are not UTF-8,
- * trailing text and integer literals from 2^53 on are refused; nesting is limited (64). The text is kept; a position is found by
- * scanning it again along the path of a value, only when an error is reported. */
+/* base/json.h -- JSON through cJSON, with positions; rejects duplicate keys, invalid escapes, invalid UTF-8, trailing text and integer
+ * literals from 2^53 on; nesting is limited (64). The text is kept: a position is found by scanning it again along the path of a
+ * value, only when an error is reported. */
 #ifndef NNC_JSON_H
 #define NNC_JSON_H
 
@@ -14,7 +14,7 @@ typedef struct nnc_json {
     cJSON *root;      /* owned */
 } nnc_json;
 
-/* Parses `text` (copied). Errors name file, line and column; code NNC_E_MODEL. */
+/* Parses `text` (copied). Errors state file, line and column; code NNC_E_MODEL. */
 nnc_status nnc_json_parse(nnc_json *j, const char *file, const char *text, size_t n, nnc_sink *sink) NNC_MUST;
 /* Reads a file (limit 64 MiB; NNC_E_IO when unreadable) and parses it. "-" is stdin. */
 nnc_status nnc_json_load(nnc_json *j, const char *file, nnc_sink *sink) NNC_MUST;

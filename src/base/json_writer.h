@@ -1,4 +1,4 @@
-/* base/json_writer.h -- writes JSON into a text: commas between members, escaped strings, null for numbers that JSON lacks. */
+/* base/json_writer.h -- writes JSON into a text: commas between members, escaped strings, null for non-finite numbers. */
 #ifndef NNC_JSON_WRITER_H
 #define NNC_JSON_WRITER_H
 
@@ -6,18 +6,18 @@
 
 typedef struct nnc_json_writer {
     nnc_text *out;
-    bool more; /* the next item follows another one */
-    int line;  /* the next item begins a line of `line - 1` blanks; 0: it does not */
+    bool more; /* another item precedes */
+    int line;  /* the next item starts a line, indented by `line - 1` blanks; 0: it does not */
 } nnc_json_writer;
 
-/* Each writes one item: a member of an object, or with key NULL an element of an array. bracket: '{' or '['. */
+/* Each writes one item: a member of an object or, with key NULL, an element of an array. bracket: '{' or '['. */
 void nnc_json_open(nnc_json_writer *w, const char *key, char bracket);
 void nnc_json_close(nnc_json_writer *w, char bracket); /* '}' or ']' */
 void nnc_json_string(nnc_json_writer *w, const char *key, const char *value); /* NULL: null */
 void nnc_json_int(nnc_json_writer *w, const char *key, int64_t value);
-/* Shortest decimal that reads back as the same double; null when it is not finite. */
+/* Shortest decimal that reads back as the same double; null when not finite. */
 void nnc_json_real(nnc_json_writer *w, const char *key, double value);
-/* Members of several kinds: NNC_JSON(w, J_STRING("name", n), J_INT("level", l)); with their object, as a member (key) or an element (NULL):
+/* Several members: NNC_JSON(w, J_STRING("name", n), J_INT("level", l)); with their object, as a member (key) or an element (NULL):
  * NNC_JSON_OBJECT(w, key, ...). */
 typedef struct nnc_json_member {
     const char *key;
@@ -40,10 +40,10 @@ typedef struct nnc_json_member {
 #define NNC_JSON_OBJECT(w, key, ...) \
     (nnc_json_open(w, key, '{'), nnc_json_members(w, J_ARRAY_(__VA_ARGS__)), nnc_json_close(w, '}'))
 void nnc_json_members(nnc_json_writer *w, const nnc_json_member *m, size_t n);
-double nnc_decimals(double v, int digits); /* rounded to so many */
-/* Begins an item whose value, valid JSON, the caller appends to `out`. */
+double nnc_decimals(double v, int digits); /* rounded to `digits` decimals */
+/* Starts an item whose value, valid JSON, the caller appends to `out`. */
 void nnc_json_item(nnc_json_writer *w, const char *key);
-/* Puts the next item on a new line, behind `indent` blanks. */
+/* Puts the next item on a new line, indented by `indent` blanks. */
 static inline void nnc_json_line(nnc_json_writer *w, int indent)
 {
     w->line = indent + 1;

@@ -35,7 +35,7 @@ float nnc_bf16_to_f32(uint16_t h)
     return bits_f32((uint32_t)h << 16);
 }
 
-/* Rounds d to a float format with `mant` explicit mantissa bits and exponents emin..emax (of the normal numbers), to nearest even. */
+/* Rounds d to a float format with `mant` explicit mantissa bits and normal exponents emin..emax, to nearest even. */
 static double round_to(double d, int mant, int emin, double max, bool *overflow)
 {
     int e;
@@ -43,7 +43,7 @@ static double round_to(double d, int mant, int emin, double max, bool *overflow)
     if (d == 0 || !isfinite(d))
         return d;
     frexp(d, &e);
-    int lsb = (e - 1 < emin ? emin : e - 1) - mant; /* exponent of the last place */
+    int lsb = (e - 1 < emin ? emin : e - 1) - mant; /* exponent of the last digit */
     double r = ldexp(rint(ldexp(d, -lsb)), lsb);
     *overflow = fabs(r) > max;
     return r;
@@ -143,9 +143,9 @@ static float scaled(uint32_t r, float scale)
     return ((float)(r >> 8) * 0x1p-23f - 1.0f) * scale;
 }
 
-/* Whole groups of 8 counters side by side, so that the compiler runs the rounds in vectors: weights of 10^8 elements are generated
- * at memory speed on a few cores. The AVX clones compute the same integers and the same float roundings: the product in scaled() is
- * exact, so that it does not matter whether a compiler fuses it with the sum. */
+/* Groups of 8 counters, so that the compiler vectorises the rounds: 10^8 elements of weights are generated at memory bandwidth on a
+ * few cores. The AVX clones compute the same integers and the same float roundings: the product in scaled() is exact, so fusing it
+ * with the sum changes nothing. */
 #if !defined __x86_64__ || defined __SANITIZE_THREAD__ /* its runtime starts after the resolvers */
 #define VECTORIZED
 #elif defined __clang__

@@ -4,10 +4,10 @@
 
 #include "base/status.h"
 
-/* Checked arithmetic: true when it fits (like the builtins, negated). */
+/* Checked arithmetic: true when the result fits (the builtins, negated). */
 static inline bool nnc_mul_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_mul_overflow(a, b, out); }
 static inline bool nnc_add_ok(int64_t a, int64_t b, int64_t *out) { return !__builtin_add_overflow(a, b, out); }
-/* Saturating, for sums and products of numbers >= 0: costs that are only compared and shown. */
+/* Saturating, for sums and products of costs >= 0. */
 static inline int64_t nnc_mul_sat(int64_t a, int64_t b) { return nnc_mul_ok(a, b, &a) ? a : INT64_MAX; }
 static inline int64_t nnc_add_sat(int64_t a, int64_t b) { return nnc_add_ok(a, b, &a) ? a : INT64_MAX; }
 static inline int64_t nnc_min64(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -31,18 +31,18 @@ typedef struct nnc_hash128 { uint64_t lo, hi; } nnc_hash128;
 nnc_hash128 nnc_hash(const void *p, size_t n);
 void nnc_hash_hex(nnc_hash128 h, char out[33]);
 
-/* Counter-based generator (Philox 4x32-10, Salmon et al., SC'11): element i of the stream of `key` is the same
- * whatever computes it, in any order. key = nnc_hash64(name) ^ seed mixing, see nnc_rng_key. */
+/* Counter-based generator (Philox 4x32-10, Salmon et al., SC'11): element i of the stream of `key` does not depend on order or
+ * threads. key = nnc_hash64(name) ^ seed mixing, see nnc_rng_key. */
 uint64_t nnc_rng_key(const char *name, uint64_t seed);
 uint32_t nnc_rng_u32(uint64_t key, uint64_t i);
 float nnc_rng_uniform(uint64_t key, uint64_t i); /* [0,1), 24 bits */
-/* Fills dst[0..n) with elements first.. of the stream: uniform in [-scale, scale). Exactly reproducible
- * (no libm). This is the distribution of generated weights and inputs. */
+/* Fills dst[0..n) with elements first.. of the stream: uniform in [-scale, scale), bit-identical on all machines (no libm). Generated
+ * weights and inputs have this distribution. */
 void nnc_rng_fill(uint64_t key, uint64_t first, size_t n, float scale, float *dst);
 
 /* Monotonic clock, nanoseconds. */
 int64_t nnc_now_ns(void);
-/* Test hook: the clock of simulated devices in its place; NULL: the real one again. Not thread-safe. */
+/* Test hook: replaces the clock by that of simulated devices; NULL: the real one. Not thread-safe. */
 void nnc_set_clock(int64_t (*now_ns)(void));
 
 #endif

@@ -166,7 +166,7 @@ static void take_parts(const nnc_team *t, int me)
         t->body(t->ctx, i, t->parts);
 }
 
-/* Member `me`'s parts of a loop are done by its own thread or, when that has not come to it yet, by member 0. */
+/* Member `me`'s parts of a loop are done by its own thread or, when that is late, by member 0. */
 static bool claim(nnc_team *t, int me, uint32_t loop)
 {
     uint32_t before = loop - 1;

@@ -73,7 +73,7 @@ bool nnc_scan_word(nnc_scan *s, const char **word, size_t *n)
     return true;
 }
 
-/* Copies the number-like text that stands here (the scanned text need not end in NUL). */
+/* Copies the number at the cursor (the scanned text need not end in NUL). */
 static size_t number_text(nnc_scan *s, char *buf, size_t cap)
 {
     skip(s);
@@ -133,7 +133,7 @@ static int hex4(const char *p, const char *end)
 
 static void put_utf8(int c, char *out, size_t *n)
 {
-    int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes behind the first */
+    int more = c < 0x80 ? 0 : c < 0x800 ? 1 : c < 0x10000 ? 2 : 3; /* bytes after the first */
     static const unsigned char lead[] = {0, 0xc0, 0xe0, 0xf0};
     out[(*n)++] = (char)(lead[more] | c >> (6 * more));
     while (more-- > 0)
@@ -153,7 +153,7 @@ int nnc_unescape(const char *p, const char *end, char *out, size_t *n)
     int c = *p == 'u' ? hex4(p + 1, end) : -1, used = 5;
     if (c <= 0)
         return 0;
-    if (c >= 0xd800 && c < 0xe000) { /* the first of a pair, which is one character */
+    if (c >= 0xd800 && c < 0xe000) { /* the first of a surrogate pair, which is one character */
         int low = end - p > 6 && p[5] == '\\' && p[6] == 'u' ? hex4(p + 7, end) : -1;
         if (c >= 0xdc00 || low < 0xdc00 || low >= 0xe000)
             return 0;

@@ -1,4 +1,4 @@
-/* base/status.c -- statuses, the diagnostic sink, word suggestions, and allocation that can be made to fail. */
+/* base/status.c -- statuses, the diagnostic sink, word suggestions, and allocation with simulated failures. */
 #include "base/base.h"
 #include <stdarg.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ struct nnc_sink {
     nnc_arena arena;
     nnc_diag *at;
     size_t n, errors;
-    bool lost; /* a message did not fit in memory: nomem_diag stands for it */
+    bool lost; /* a message could not be stored: nomem_diag replaces it */
 };
 
 static const nnc_diag nomem_diag = {
@@ -158,7 +158,7 @@ const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i)
     return i < s->n ? &s->at[i] : &nomem_diag;
 }
 
-/* One diagnostic as a line of text; what does not fit is cut. No allocation: it must work when memory has run out. */
+/* One diagnostic as a line of text, truncated if necessary. Allocates nothing, since it must work when memory has run out. */
 typedef struct diag_line {
     char s[8192];
 } diag_line;
@@ -265,7 +265,7 @@ void nnc_report_nomem(nnc_sink *sink)
 
 /* ---- suggestions ----------------------------------------------------------------------------- */
 
-/* Optimal string alignment distance (Levenshtein with swaps of neighbours), words up to 63 letters. */
+/* Optimal string alignment distance (Levenshtein with swaps of neighbours), for words of up to 63 letters. */
 static size_t distance(const char *a, const char *b)
 {
     enum { MAX = 63 };

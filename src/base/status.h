@@ -1,7 +1,6 @@
-/* base/status.h -- how things fail.
- * A function that can fail returns an nnc_status: a bare code.  What went wrong, and where, is a located
- * message in the sink that was passed down.  Whoever holds a failure returns it or consumes it; a broken
- * invariant of nnc itself is an assert, never a status.  Running out of host memory is a status like any other. */
+/* base/status.h -- error handling. A function that can fail returns an nnc_status, a bare code; what went wrong, and where, is a
+ * located message in the sink passed to it. A caller that gets a failure returns or handles it. A broken invariant of nnc is an
+ * assertion, never a status. Running out of host memory is a status like any other. */
 #ifndef NNC_STATUS_H
 #define NNC_STATUS_H
 
@@ -16,8 +15,8 @@
     } while (0)
 #define NNC_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
-/* Where in the user's text something stands. Any field may be 0/NULL (unknown). The strings are borrowed:
- * they must outlive the graph or sink that holds the location. */
+/* A location in the user's text. Any field may be 0/NULL (unknown). The strings are borrowed: they must outlive the graph or sink that
+ * holds the location. */
 typedef struct nnc_loc {
     const char *file; /* as the user spelled it */
     int line, col;    /* 1-based; 0 = unknown */
@@ -34,7 +33,7 @@ typedef struct nnc_diag {
 } nnc_diag;
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
-/* Code of the last error, for what returns NULL and says why in the sink alone; `otherwise` when there is none. */
+/* Code of the last error, for functions that return NULL and report only to the sink; `otherwise` when there is none. */
 nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
 
 /* Reports an error and returns `code`, so that a failing function ends in `return nnc_fail(...)`.
@@ -44,7 +43,7 @@ nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fm
 nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_note(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
-/* NNC_E_NOMEM with its fixed message; allocates nothing. Inline: compilers see that it is never NNC_OK. */
+/* NNC_E_NOMEM with its fixed message; allocates nothing. Inline, so that compilers see that it is never NNC_OK. */
 void nnc_report_nomem(nnc_sink *sink);
 static inline nnc_status nnc_nomem(nnc_sink *sink)
 {
@@ -52,21 +51,20 @@ static inline nnc_status nnc_nomem(nnc_sink *sink)
     return NNC_E_NOMEM;
 }
 
-/* Edit-distance suggestion: the entry of names[0..n) nearest to `word`, or NULL when none is near enough
- * (distance > max(1, strlen(word)/3)). For "did you mean". */
+/* The entry of names[0..n) most similar to `word`, or NULL when none is similar enough (edit distance > max(1, strlen(word)/3)). For
+ * "did you mean". */
 const char *nnc_nearest(const char *word, const char *const *names, size_t n);
 
-/* Test hook: makes the N-th allocation from now (1-based) of malloc users in nnc fail; 0 turns it off.
- * All of nnc allocates through nnc_malloc/nnc_realloc/nnc_free, the arena included. Not thread-safe. */
+/* Test hook: makes the N-th allocation from now (1-based) fail; 0 turns it off. All of nnc allocates through
+ * nnc_malloc/nnc_realloc/nnc_free, the arena included. Not thread-safe. */
 void nnc_fail_alloc_after(int64_t n);
 void *nnc_malloc(size_t bytes);                /* NULL when out of memory; not zeroed */
 void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
 void *nnc_realloc(void *p, size_t bytes);
 void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */
-/* Memory that lies the same way whatever was allocated before: a mapping of its own from a 2 MiB boundary on, rounded up to such, all
- * of it offered to the kernel for huge pages. (malloc would serve from its heap once a block as large was freed: part in small pages
- * and part in huge ones, and two programs that should be compared would differ in that.) Zeroed. NULL when there is no memory.
- * nnc_pages_free wants the same `bytes`. */
+/* Memory whose placement does not depend on earlier allocations: a mapping of its own, aligned and rounded up to 2 MiB, with huge
+ * pages requested. (malloc would reuse its heap once a block of that size was freed, partly in small and partly in huge pages, and two
+ * programs being compared would differ in that.) Zeroed. NULL when out of memory. nnc_pages_free needs the same `bytes`. */
 void *nnc_pages_alloc(size_t bytes);
 void nnc_pages_free(void *p, size_t bytes);
 

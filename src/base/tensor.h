@@ -1,5 +1,4 @@
-/* base/tensor.h -- element types and tensor types: shape, dtype and storage order.  Plain data, shared by all
- * three IRs and the runtime. */
+/* base/tensor.h -- element types and tensor types: shape, dtype and memory order. Plain data, shared by all three IRs and the runtime. */
 #ifndef NNC_TENSOR_H
 #define NNC_TENSOR_H
 
@@ -26,12 +25,12 @@ static inline bool nnc_is_float(nnc_dtype d) { return nnc_dtype_kind(d) == NNC_F
  * starts from. */
 int64_t nnc_int_end(nnc_dtype d, bool top);
 
-/* What contractions may round their f32 operands to; sums stay f32. */
+/* Precision to which contractions may round their f32 operands; accumulation stays in f32. */
 typedef enum nnc_precision {
-    NNC_PRECISION_default, /* f32, or tf32 where --math=fast lets them */
+    NNC_PRECISION_default, /* f32, or tf32 where --math=fast allows it */
     NNC_PRECISION_f32,
-    NNC_PRECISION_tf32, /* within the call, on tensor cores: 10 bits of mantissa, tensors stay f32 */
-    NNC_PRECISION_f16,  /* tensors between contractions, too */
+    NNC_PRECISION_tf32, /* within the call, on tensor cores: 10-bit mantissa; tensors stay f32 */
+    NNC_PRECISION_f16,  /* including tensors between contractions */
     NNC_PRECISION_bf16,
     NNC_PRECISION__COUNT
 } nnc_precision;
@@ -52,7 +51,7 @@ struct nnc_type {
 };
 
 nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim); /* row-major */
-/* nnc_type_numel and nnc_type_bytes (base/codes.h) want a type that nnc_type_check has checked for overflow. */
+/* nnc_type_numel and nnc_type_bytes (base/codes.h) need a type that nnc_type_check has checked for overflow. */
 /* Strides in elements by logical dimension. */
 void nnc_type_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK]);
 /* Elements and bytes of memory from the first element to the last, those of gaps between them included. nnc_type_numel and
@@ -70,19 +69,19 @@ bool nnc_type_same_memory(const nnc_type *a, const nnc_type *b); /* same dims an
 bool nnc_type_equal(const nnc_type *a, const nnc_type *b); /* dtype, dims, order and gaps */
 void nnc_type_set_order(nnc_type *t, const uint8_t *order);
 void nnc_type_channels_last(nnc_type *t); /* N, spatial..., C for rank >= 3 */
-/* rank <= NNC_MAX_RANK, every dim >= 1, bytes <= 2^46; otherwise false and why in *what (static text). */
+/* rank <= NNC_MAX_RANK, every dim >= 1, bytes <= 2^46; otherwise false, with the reason in *what (static text). */
 bool nnc_type_check(const nnc_type *t, const char **what);
 /* "f32[1,64,224,224]", with "{0,2,3,1}" appended when the order is not row-major; "64/256": 64 of 256 indices. */
 void nnc_put_type(nnc_text *t, const nnc_type *ty);
 nnc_status nnc_scan_type(nnc_scan *s, nnc_sink *sink, nnc_type *out) NNC_MUST;
 
-/* One element to and from double / int64 (saturating nothing: conversions follow C for ints, RNE for floats). */
+/* One element to and from double / int64 (conversions follow C for ints, round to nearest even for floats). */
 double nnc_get_f64(nnc_dtype d, const void *p, int64_t i);
 void nnc_set_f64(nnc_dtype d, void *p, int64_t i, double v); /* ints: truncated towards zero and wrapped; NaN -> 0 */
 int64_t nnc_get_i64(nnc_dtype d, const void *p, int64_t i);
 void nnc_set_i64(nnc_dtype d, void *p, int64_t i, int64_t v); /* wraps */
 
-/* Dense host tensor that owns its data (64-byte aligned), stored as type.order says. */
+/* Dense host tensor that owns its data (64-byte aligned), in the memory order of its type. */
 typedef struct nnc_tensor {
     nnc_type type;
     void *data;

@@ -12,7 +12,7 @@ struct nnc_text {
     char *s;    /* read through nnc_text_str: NULL until the first byte */
     size_t n;   /* length without the NUL */
     size_t cap;
-    bool oom;   /* something was lost */
+    bool oom;   /* an allocation failed, and text is missing */
 };
 
 void nnc_text_deinit(nnc_text *t);
@@ -23,9 +23,9 @@ void nnc_printf(nnc_text *t, const char *fmt, ...) NNC_PRINTF(2, 3);
 void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap);
 /* Shortest decimal that strtod reads back to exactly `v`; "nan", "inf", "-inf" for those. */
 void nnc_put_double(nnc_text *t, double v);
-/* Length of the UTF-8 character at p, 1..4 bytes; 0 where the bytes are no valid one. p < end. */
+/* Length of the UTF-8 character at p, 1..4 bytes; 0 for invalid bytes. p < end. */
 int nnc_utf8_length(const char *p, const char *end);
-/* JSON string with quotes and escapes. Bytes that are not UTF-8 become U+FFFD, so that the text is JSON whatever `s` holds. */
+/* JSON string with quotes and escapes. Invalid UTF-8 becomes U+FFFD, so that the text is always valid JSON. */
 void nnc_put_json_string(nnc_text *t, const char *s);
 /* Human sizes: "1.5 GiB", "512 B"; counts "12.3 M". */
 void nnc_put_bytes(nnc_text *t, int64_t bytes);
@@ -38,19 +38,19 @@ typedef struct nnc_scan {
 
 void nnc_scan_init(nnc_scan *s, const char *file, const char *text, size_t n);
 nnc_loc nnc_scan_loc(const nnc_scan *s);           /* of the next token */
-bool nnc_scan_end(nnc_scan *s);                    /* only blanks left? */
-bool nnc_scan_is(nnc_scan *s, const char *lit);    /* next text is `lit`? (word-bounded when lit is a word) */
+bool nnc_scan_end(nnc_scan *s);                    /* true when only blanks remain */
+bool nnc_scan_is(nnc_scan *s, const char *lit);    /* true when the next text is `lit` (at a word boundary when lit is a word) */
 bool nnc_scan_eat(nnc_scan *s, const char *lit);   /* the same, and consumes it */
-/* Identifier [A-Za-z_][A-Za-z0-9_.]*: points into the text; length in *n; false when none stands here. */
+/* Scans an identifier [A-Za-z_][A-Za-z0-9_.]*: points into the text; length in *n; false when there is none. */
 bool nnc_scan_word(nnc_scan *s, const char **word, size_t *n);
 bool nnc_scan_int(nnc_scan *s, int64_t *v);        /* optional '-'; false (nothing consumed) when absent or > 64 bit */
 bool nnc_scan_double(nnc_scan *s, double *v);      /* also nan, inf, -inf and hex floats */
 /* Quoted string with JSON escapes, unescaped into the arena. False: malformed, or out of memory (then *out becomes NULL). */
 bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out);
-/* One escape of JSON after the backslash; writes 1..4 bytes to out + *n, never more than it has characters; returns characters consumed, 0
- * when malformed. */
+/* Decodes a JSON escape after the backslash; writes 1..4 bytes to out + *n, never more than it has characters; returns the characters
+ * consumed, 0 when malformed. */
 int nnc_unescape(const char *p, const char *end, char *out, size_t *n);
-/* "expected X, found `...`" at the scanner's place. */
+/* Reports "expected X, found `...`" at the scanner's position. */
 nnc_status nnc_scan_fail(nnc_scan *s, nnc_sink *sink, const char *expected);
 
 #endif

@@ -1,4 +1,4 @@
-/* base/weight.c -- the numbers of a weight: inline bytes, a byte range of a file, or the counter-based generator. */
+/* base/weight.c -- reads the numbers of a weight: inline bytes, a byte range of a file, or the counter-based generator. */
 #include "base/base.h"
 #include <limits.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* base/weight.h -- where a weight's numbers come from. Shared by graph and plan; compiling never reads the numbers. */
+/* base/weight.h -- the source of a weight's numbers. Shared by graph and plan; compiling never reads the numbers. */
 #ifndef NNC_WEIGHT_H
 #define NNC_WEIGHT_H
 
@@ -8,7 +8,7 @@ typedef enum nnc_wkind { NNC_W_inline, NNC_W_file, NNC_W_gen } nnc_wkind;
 
 typedef struct nnc_weight {
     nnc_wkind kind;
-    const char *name;     /* the user's name: "conv1.weight"; key of the generator and of safetensors */
+    const char *name;     /* the user's name, "conv1.weight"; key of the generator and in safetensors files */
     const void *data;     /* inline: row-major bytes, `size` of them */
     const char *file;     /* file: byte range, and hash of the file's header (nnc_safetensors_header_hash; 0 = not checked) */
     int64_t offset, size;
@@ -18,8 +18,8 @@ typedef struct nnc_weight {
     float scale, shift;
 } nnc_weight;
 
-/* Fills dst (dtype of `t`) with elements first..first+n of the row-major weight. `dir`: folder that a relative file is under, or
- * NULL. A file too short or with another header hash is NNC_E_IO with its name. Thread-safe. */
+/* Fills dst (dtype of `t`) with elements first..first+n of the row-major weight. `dir`: folder for relative file names, or NULL. A
+ * file that is too short or has another header hash is NNC_E_IO with its name. Thread-safe. */
 nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n, void *dst,
     const char *dir, nnc_sink *sink) NNC_MUST;
 

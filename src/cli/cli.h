@@ -1,4 +1,4 @@
-/* cli/cli.h -- the command line: one table of flags, one function a command. The commands parse, call api/ and print; data goes to
+/* cli/cli.h -- the command line: one table of flags, one function per command. Commands parse, call api/ and print; data goes to
  * stdout, diagnostics and progress to stderr. */
 #ifndef NNC_CLI_H
 #define NNC_CLI_H
@@ -52,21 +52,22 @@ typedef struct work {
     nnc_model *model;
     nnc_artifact *artifact;
     nnc_session *session;
-    nnc_text text; /* what it prints */
+    nnc_text text; /* output text */
 } work;
 
 void close_work(work *w);
 nnc_model *open_model(const options *o, nnc_sink *sink);
 nnc_compile_options compile_options(const options *o);
-/* The status that made open_model return NULL. */
+/* The status of a failed open_model. */
 nnc_status model_failed(const nnc_sink *sink);
-/* The model of a file, or the artifact when that is what the file is: flags of compiling are NNC_E_USAGE then, as without effect. */
+/* Opens the model of a file, or the artifact when the file is one; compile flags, which would have no effect on it, are NNC_E_USAGE
+ * then. */
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
 /* Opens the machine and the model, and compiles it; or opens the artifact. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
 /* Prints and frees the text: to -o FILE when given, else to stdout. */
 nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink);
-/* Prints warnings now, before the work that they are about. */
+/* Prints warnings now, before the work that they concern. */
 void print_warnings(nnc_sink *sink);
 /* progress.c: "compiling: fused... 2 s" on a terminal, for what takes longer than a second; the seconds are those of the phase. Both
  * strings are copied, detail may be NULL. ctx: the options. */

@@ -1,4 +1,4 @@
-/* cli/commands.c -- the commands that compile and report. run and compare have files of their own. */
+/* cli/commands.c -- the commands that compile and report; run and compare are in run.c. */
 #include "cli/cli.h"
 #include <string.h>
 #include <sys/stat.h>

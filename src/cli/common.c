@@ -1,4 +1,4 @@
-/* cli/common.c -- what most commands do: open the machine and the model, compile, deliver text. */
+/* cli/common.c -- shared by the commands: open the machine and the model, compile, write text. */
 #include "cli/cli.h"
 #include <string.h>
 
@@ -103,7 +103,7 @@ nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink)
     else if (o->out && strcmp(o->out, "-"))
         st = nnc_file_write(o->out, nnc_text_str(t), t->n, true, sink);
     else if (fwrite(nnc_text_str(t), 1, t->n, stdout) != t->n || fflush(stdout) != 0)
-        st = NNC_E_IO; /* main says why: it asks stdout */
+        st = NNC_E_IO; /* main reports the error of stdout */
     nnc_text_deinit(t);
     return st;
 }

@@ -1,4 +1,4 @@
-/* cli/flags.c -- the flags of all commands in one table: parsing and --help read the same rows. */
+/* cli/flags.c -- the flags of all commands in one table, used for parsing and --help. */
 #include "cli/cli.h"
 #include <string.h>
 
@@ -10,7 +10,7 @@ static const struct {
     {'m', "model"},
     {'o', "passes"},
     {'c', "compiling"},
-    {'s', "compiling"}, /* what concerns the plan, not the passes */
+    {'s', "compiling"}, /* flags of planning, as opposed to the passes */
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
     {'r', "inputs and outputs"},
@@ -20,7 +20,7 @@ static const struct {
     {'e', "machine"},
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
-    {'v', "printing"}, /* what --verbose says more of */
+    {'v', "printing"}, /* objects that --verbose lists */
     {'h', "all commands"},
 };
 
@@ -209,11 +209,11 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
         return nnc_fail0(
             sink, NNC_E_USAGE, "--no-cache uses no cache, --cache-dir names one: leave one out");
     if (o->env.tune && !o->env.tuning)
-        return nnc_fail0(sink, NNC_E_USAGE, "--tune adds to a file: say which with --tuning=FILE");
+        return nnc_fail0(sink, NNC_E_USAGE, "--tune needs the file to add to: --tuning=FILE");
     return NNC_OK;
 }
 
-/* The flag that `arg` names, and its glued value ("--set=a=1", "-O2"). */
+/* Finds the flag that `arg` names, and its attached value ("--set=a=1", "-O2"). */
 static const flag *find(const command *c, char *arg, char **value)
 {
     size_t n = strcspn(arg, "=");
@@ -262,13 +262,13 @@ static nnc_status unknown(const command *c, const char *arg, nnc_sink *sink)
         c->name, word, c->name);
 }
 
-/* Refuses unknown passes of --print-after, which would print nothing, and unknown stages before anything is compiled for them. */
+/* Rejects unknown passes of --print-after and unknown stages before compiling. */
 static nnc_status check_names(const options *o, nnc_sink *sink)
 {
     const char *stage;
     if (o->emit && !nnc_is_stage(o->emit, &stage))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--emit: unknown stage `%s`%s%s; there are graph, kernels, plan, llvm, asm, cuda, ptx, "
+            "--emit: unknown stage `%s`%s%s; expected graph, kernels, plan, llvm, asm, cuda, ptx, "
             "cubin, dot, remarks",
             o->emit, stage ? "; did you mean " : "", stage ? stage : "");
     for (int i = 0; i < o->n_print_after; i++) {
@@ -282,7 +282,7 @@ static nnc_status check_names(const options *o, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* The flag at argv[*i], and its value, which may be the next argument. */
+/* Parses the flag at argv[*i] and its value, which may be the next argument. */
 static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, options *o,
     const char **before, nnc_sink *sink)
 {
@@ -318,7 +318,7 @@ static nnc_status too_many(const command *c, const char *arg, nnc_sink *sink)
 nnc_status parse_flags(
     const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink)
 {
-    const char *before[NNC_COUNT(flags)] = {NULL}; /* the value that each flag had already */
+    const char *before[NNC_COUNT(flags)] = {NULL}; /* previous value of each flag */
     bool only_files = false;
     o->no_machine = !strchr(c->groups, 'e');
     for (int i = first; i < argc; i++) {

@@ -28,7 +28,7 @@ const command commands[] = {
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"},
-    {"compare", "MODEL", "compare fused, unfused and float64: numbers, time, what each pass gave",
+    {"compare", "MODEL", "compare fused, unfused and float64: numbers, time, gain of each pass",
         "mcsptxefh", 1, 1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
@@ -56,8 +56,8 @@ const command commands[] = {
     {"ops", "", "list the ops of the graph IR", "jh", 0, 0, cmd_ops, NULL},
     {"passes", "", "list the passes in the order in which they run", "jh", 0, 0, cmd_passes, NULL},
     {"devices", "", "describe this machine", "ejh", 0, 0, cmd_devices, NULL},
-    {"doctor", "", "list optional parts: found or absent, and what their absence costs", "ejh", 0,
-        0, cmd_doctor, NULL},
+    {"doctor", "", "list optional libraries, present or missing, and the effect of missing ones",
+        "ejh", 0, 0, cmd_doctor, NULL},
 };
 const int n_commands = NNC_COUNT(commands);
 
@@ -115,7 +115,7 @@ static int unknown(const char *name)
     return nnc_exit_code(NNC_E_USAGE);
 }
 
-/* Opens /dev/null for closed standard streams: the next file that is opened would get the descriptor, and output would go into it. */
+/* Opens /dev/null for closed standard streams: otherwise the next opened file would get the descriptor and receive the output. */
 static void keep_streams_apart(void)
 {
     for (int fd = 0; fd < 3; fd++)
@@ -123,7 +123,7 @@ static void keep_streams_apart(void)
             _exit(nnc_exit_code(NNC_E_IO));
 }
 
-/* Reports output that could not be written, except to a reader that has closed its end (| head). */
+/* Reports output that could not be written, unless the reader has closed its end (| head). */
 static nnc_status close_stdout(nnc_status st)
 {
     bool lost = fflush(stdout) != 0 || ferror(stdout);

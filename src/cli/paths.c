@@ -1,4 +1,4 @@
-/* cli/paths.c -- refuses files that a command would write although it reads them, or writes twice. */
+/* cli/paths.c -- rejects files that a command would write although it reads them, or would write twice. */
 #include "cli/cli.h"
 #include <fnmatch.h>
 #include <limits.h>
@@ -15,7 +15,8 @@ static bool is_stdio(const char *path)
     return !strcmp(path, "-");
 }
 
-/* Are both the same file? What is not there yet is known by its folder and name. Pipes and devices hold nothing that could be lost. */
+/* True when both are the same file. A file that does not exist yet is identified by its folder and name. Pipes and devices never
+ * match. */
 static bool same_file(const char *a, const char *b)
 {
     struct stat x, y;
@@ -39,7 +40,7 @@ static bool same_file(const char *a, const char *b)
     return !strcmp(full[0], full[1]) && !strcmp(base[0], base[1]);
 }
 
-/* Would --dump-dir write this file? */
+/* True when --dump-dir would write this file. */
 static bool is_dumped(const char *dir, const char *path)
 {
     static const char *const names[] = {"graph.txt", "plan.txt", "kernels.txt", "remarks.json",
@@ -62,7 +63,7 @@ static nnc_status check_output(const named *in, int n_in, const named *out, int 
     for (int i = 0; i < k; i++)
         if (same_file(out[i].path, out[k].path))
             return nnc_fail0(sink, NNC_E_USAGE,
-                "%s %s and %s %s are one file: name another for one of them", out[i].flag,
+                "%s %s and %s %s are the same file: name another for one of them", out[i].flag,
                 out[i].path, out[k].flag, out[k].path);
     return NNC_OK;
 }

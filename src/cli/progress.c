@@ -1,5 +1,5 @@
-/* cli/progress.c -- "timing: fused, 9 runs, 1.1 of 1.0 s... 4 s" on a terminal, for what takes longer than a second. A thread of its
- * own writes the line, since the work does not come back in between; nothing is ever written when stderr is not a terminal. */
+/* cli/progress.c -- a line "timing: fused, 9 runs, 1.1 of 1.0 s... 4 s" on a terminal, for work that takes longer than a second.
+ * Written by a separate thread, since the work does not return in between; nothing is written when stderr is not a terminal. */
 #include "cli/cli.h"
 #include <pthread.h>
 #include <signal.h>
@@ -14,7 +14,7 @@ static pthread_t writer;
 static bool running;
 static char phase[64], detail[128];
 static bool stop;
-static time_t since; /* the phase began */
+static time_t since; /* start of the phase */
 static volatile sig_atomic_t shown;
 
 static time_t seconds(void)
@@ -24,7 +24,7 @@ static time_t seconds(void)
     return t.tv_sec;
 }
 
-/* One line at the most: of a line that wraps only the last part could be cleared. */
+/* One line at most: of a wrapped line only the last part could be cleared. */
 static void write_line(long elapsed)
 {
     char line[256], end[32];
@@ -58,7 +58,7 @@ static void interrupted(int signal)
 {
     ssize_t n = shown ? write(2, "\r\033[K", 4) : 0;
     (void)n;
-    raise(signal); /* SA_RESETHAND: now it ends the process as it would have */
+    raise(signal); /* SA_RESETHAND: this now terminates the process */
 }
 
 void progress(void *ctx, const char *what, const char *more)
@@ -78,7 +78,7 @@ void progress(void *ctx, const char *what, const char *more)
         return;
     struct sigaction act = {.sa_handler = interrupted, .sa_flags = (int)SA_RESETHAND};
     sigaction(SIGINT, &act, NULL);
-    sigset_t all, before; /* signals are the main thread's */
+    sigset_t all, before; /* signals are handled by the main thread */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     running = pthread_create(&writer, NULL, write_lines, NULL) == 0;

@@ -1,4 +1,4 @@
-/* cli/run.c -- nnc run: inputs from files or the seed, timed iterations, outputs to files or as a summary. And nnc compare. */
+/* cli/run.c -- nnc run: inputs from files or the seed, timed iterations, outputs to files or as a summary; and nnc compare. */
 #include "cli/cli.h"
 #include <math.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 typedef const char *name_of(const nnc_artifact *a, int i);
 
-/* Checks that the files that the user named belong to inputs (outputs) of the model, before weights are loaded. */
+/* Checks that the names in --input (--output) are inputs (outputs) of the model, before weights are loaded. */
 static nnc_status check_names(const nnc_artifact *a, const char *what, name_of *name,
     const nnc_arg *file, int n_file, nnc_sink *sink)
 {
@@ -53,7 +53,7 @@ static nnc_status set_inputs(
 
 /* ---- outputs ----------------------------------------------------------------------------------------- */
 
-/* A line that tells whether the result is plausible: range, mean, first numbers. */
+/* A line to judge whether the result is plausible: range, mean, first numbers. */
 static void describe(const char *name, const nnc_type *t, const void *data, nnc_text *out)
 {
     double lo = INFINITY, hi = -INFINITY, sum = 0;
@@ -187,7 +187,7 @@ static double mean_ms(const times *t)
     return sum / t->n;
 }
 
-/* Members of JSON: min, median, mean, p10, p90, percentile, as the flags and docs/formats.md name them. */
+/* Members of a JSON object: min, median, mean, p10, p90, percentile, named as in docs/formats.md. */
 static void json_times(const options *o, const times *t, nnc_json_writer *w)
 {
     NNC_JSON(w, J_MS("min_ms", ms_at(t, 0)), J_MS("median_ms", ms_at(t, 50)),
@@ -205,11 +205,11 @@ static void text_times(const options *o, const times *t, const char *what, nnc_t
 
 /* Times of runs without copies, with copies, or both. */
 typedef struct timing {
-    nnc_io io_of; /* what is timed: as asked, but a model in chunks has its copies with it */
+    nnc_io io_of; /* what is timed: as asked, but a model in chunks always with its copies */
     int64_t chunks;
     times run, io;
     nnc_io_report report;
-    int64_t flops, bytes, launches; /* of a run */
+    int64_t flops, bytes, launches; /* per run */
 } timing;
 
 static void print_json(const options *o, const timing *g, const nnc_session *s, nnc_text *out)
@@ -263,7 +263,7 @@ static void print_text(const options *o, const timing *g, const nnc_session *s, 
         nnc_report_io(&g->report, "  ", out);
     }
     if (g->chunks > 1)
-        nnc_printf(out, "a run is %lld chunks: the model is larger than the device\n",
+        nnc_printf(out, "a run is %lld chunks, since the model is larger than the device\n",
             (long long)g->chunks);
     nnc_printf(out, "%lld launch%s a run, %.4g GFLOP/s, %.4g GB/s\n", (long long)g->launches,
         g->launches == 1 ? "" : "es", (double)g->flops / ms_at(t, 50) * 1e-6,

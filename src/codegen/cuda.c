@@ -1,10 +1,9 @@
-/* codegen/cuda.c -- the emitter "cuda": kernels as one translation unit of CUDA C that needs no
- * headers. */
+/* codegen/cuda.c -- the emitter "cuda": kernels as one CUDA C translation unit without headers. */
 #include "codegen/cuda.h"
 
 #include <string.h>
 
-/* Product of the extents of axes of this kind, as "64 x 1000". */
+/* Appends the extents of the axes of this kind, as "64 x 1000". */
 static void extents(nnc_text *t, const nnc_kernel *k, nnc_kaxis_kind kind, const char *label)
 {
     bool any = false;
@@ -39,7 +38,7 @@ static void buffers(const cu *c, nnc_kbuf_role role, const char *label)
 static void geometry(nnc_text *t, const nnc_kgrid *g)
 {
     static const char *const how[5] = {
-        "", "points", "squares turned in shared memory", "rows", "columns"};
+        "", "points", "tiles transposed in shared memory", "rows", "columns"};
     nnc_printf(t, " *   schedule  %s: %lld block%s of %d threads", how[g->cls],
         (long long)g->blocks, g->blocks == 1 ? "" : "s", g->threads);
     if (g->group > 1)
@@ -71,7 +70,7 @@ static void header(const cu *c)
     nnc_puts(t, "\n");
     buffers(c, KB_in, " *   reads    ");
     buffers(c, KB_out, " *   writes   ");
-    if (k->grid.cls == KC_point || k->grid.shared > 0 || k->grid.spill) /* else in registers */
+    if (k->grid.cls == KC_point || k->grid.shared > 0 || k->grid.spill) /* otherwise in registers */
         buffers(c, KB_tmp, " *   keeps    ");
     geometry(t, &k->grid);
     for (const char *p = k->note; p && *p;) {
@@ -82,8 +81,8 @@ static void header(const cu *c)
     nnc_puts(t, " */\n");
 }
 
-/* May buffer b lie in another one's memory, or another one in its? Then the compiler must know, or it may read the one past the L1's
- * order (ld.global.nc) and move reads behind writes. */
+/* True when buffer b may share memory with another one. The compiler must know, or it may load one through the read-only cache
+ * (ld.global.nc) and move loads past stores. */
 static bool overlaid(const nnc_kernel *k, int b)
 {
     bool any = false;
@@ -97,7 +96,7 @@ static void signature(const cu *c, const char *suffix)
     nnc_text *t = c->t;
     const nnc_kernel *k = c->k;
     nnc_printf(t, "extern \"C\" __global__ void __launch_bounds__(%d", k->grid.threads);
-    if (k->grid.regs > 0) /* so many blocks must fit the 65536 registers of an SM */
+    if (k->grid.regs > 0) /* occupancy: this many blocks must share the 65536 registers of an SM */
         nnc_printf(t, ", %d", 65536 / k->grid.regs / k->grid.threads);
     nnc_printf(t, ")\n%s%s(", k->name, suffix);
     bool first = true;
@@ -120,7 +119,7 @@ static void signature(const cu *c, const char *suffix)
     nnc_puts(t, ")\n");
 }
 
-/* The same parameters by an array of pointers: what a test calls that has compiled this for a CPU. */
+/* The same kernel with its parameters in an array of pointers, called by tests that compile it for a CPU. */
 static void thunk(nnc_text *t, const nnc_kernel *k, const char *suffix)
 {
     int n = 0;
@@ -139,7 +138,7 @@ static void thunk(nnc_text *t, const nnc_kernel *k, const char *suffix)
     nnc_puts(t, ");\n}\n");
 }
 
-/* What stores and reductions need, backwards. */
+/* Marks what stores and reductions depend on, from the last instruction to the first. */
 static void find_live(cu *c)
 {
     const nnc_kernel *k = c->k;
@@ -155,7 +154,7 @@ static void find_live(cu *c)
     }
 }
 
-/* Names by role and number, as nnc_lower gives them. */
+/* Names axes and buffers by kind and number. */
 static void name_parts(cu *c)
 {
     int count[3] = {0};
@@ -201,7 +200,7 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
         }
         cu_close(&c, "}");
         if (k->grid.finish > 0) {
-            nnc_puts(t, "\n/* Joins the parts: launched after the one above. */\n");
+            nnc_puts(t, "\n/* Combines the partial results; launched after the kernel above. */\n");
             signature(&c, "_finish");
             cu_open(&c, "{");
             cu_finish(&c);
@@ -219,13 +218,13 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *targ
 {
     (void)target;
     if (what != EMIT_cuda)
-        return nnc_fail0(sink, NNC_E_BUG, "the CUDA emitter writes CUDA C alone");
+        return nnc_fail0(sink, NNC_E_BUG, "the CUDA emitter supports only CUDA C");
     nnc_text body = {0}, code = {0}, all = {0};
     nnc_status s = NNC_OK;
     for (int i = 0; i < n && s == NNC_OK; i++)
         s = emit_kernel(&body, k[i], sink);
     if (s == NNC_OK) {
-        nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel by an array of its arguments */\n");
+        nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel with its arguments in an array */\n");
         for (int i = 0; i < n; i++)
             for (int finish = 0; finish <= (k[i]->grid.finish > 0); finish++)
                 thunk(&body, k[i], finish ? "_finish" : "");

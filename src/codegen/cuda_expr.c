@@ -1,6 +1,5 @@
-/* codegen/cuda_expr.c -- pieces of CUDA C: types, numbers, index forms, values and scalar
- * operations as text. What C leaves undefined (signed overflow, division by zero, conversion of
- * what does not fit) goes through functions of the prelude. */
+/* codegen/cuda_expr.c -- pieces of CUDA C: types, numbers, index forms, values and scalar operations. What C leaves undefined (signed
+ * overflow, division by zero, out-of-range conversion) goes through helpers of the prelude. */
 #include "codegen/cuda.h"
 
 #include <ctype.h>
@@ -145,7 +144,7 @@ void cu_axis(const cu *c, int a)
         nnc_puts(c->t, c->axis_name[a]);
 }
 
-/* Axes of extent 1 stand at 0 and are not written. */
+/* Axes of extent 1 have index 0 and are not written. */
 static bool stands(const cu *c, const nnc_affine *e, int a)
 {
     return e->k[a] != 0 && c->k->axis[a].extent > 1;
@@ -174,7 +173,7 @@ void cu_affine(const cu *c, const nnc_affine *e)
     }
 }
 
-/* What is left to ask of a guard: its lower bound, its upper bound. */
+/* The bounds of a guard that are not known to hold: lower, upper. */
 static void open_bounds(const cu *c, const nnc_kguard *q, bool *lo, bool *hi)
 {
     nnc_span s = nnc_affine_span(c->k, &q->e);
@@ -209,7 +208,7 @@ void cu_guard_list(const cu *c, const nnc_kguard *const *list, int n)
         nnc_affine e = q->e;
         bool lo, hi;
         open_bounds(c, q, &lo, &hi);
-        e.c = 0; /* constants go to the numbers' side */
+        e.c = 0; /* constants are moved to the other side */
         for (int half = 0; half < 2; half++) {
             if (half ? !hi : !lo)
                 continue;
@@ -273,7 +272,7 @@ void cu_ref(const cu *c, int32_t id)
 
 /* ---- scalar operations ---- */
 
-/* %0.. of a text become operands; of f64 the C functions lose their f, as do numbers. */
+/* Appends a template with operands for %0...; in f64, C functions and literals lose their f. */
 static void put_text(const cu *c, const char *text, const nnc_kins *in)
 {
     const char *s = text;
@@ -347,7 +346,7 @@ static void cast(const cu *c, const nnc_kins *in)
     nnc_puts(c->t, to != DT_bool ? "" : " != 0)");
 }
 
-/* Operands that are no bool count as "is not 0". */
+/* Operands of other types than bool become "!= 0". */
 static void logic(const cu *c, const nnc_kins *in)
 {
     const char *op = in->sop == SC_and ? " & " : in->sop == SC_or ? " | " : " ^ ";
@@ -362,7 +361,7 @@ static void logic(const cu *c, const nnc_kins *in)
     nnc_puts(c->t, in->sop == SC_not ? "" : ")");
 }
 
-/* Sums of indices that fit their type stay + and *; what may wrap is a function. */
+/* True when an index sum fits its type; then it is written with + and *, otherwise with a wrapping helper. */
 static bool fits(const nnc_kins *in)
 {
     double most = in->dtype == DT_i64 ? 0x1p62 : in->dtype == DT_i32 ? 0x1p31 - 1 : 0;
@@ -386,7 +385,7 @@ static void int_sop(const cu *c, const nnc_kins *in)
     call(c, name, in, nnc_sops[op].arity);
 }
 
-/* "(a + b)" is written where it stands alone, as "a + b". */
+/* Removes the outer parentheses of "(a + b)". */
 static void bare(nnc_text *t, size_t from)
 {
     int depth = 0;
@@ -450,7 +449,7 @@ void cu_start(const cu *c, const nnc_kins *in)
     cu_number(c, d, f, i);
 }
 
-/* The number of the point among the stage's reduce axes, row-major. */
+/* Row-major number of the point among the stage's reduce axes. */
 static void reduce_number(const cu *c, const nnc_kstage *s)
 {
     nnc_affine e = {0};

@@ -1,9 +1,9 @@
-/* codegen/cuda_formula.c -- functions of floats as CUDA C: each formula (math/formula.h) that a kernel takes becomes one function. */
+/* codegen/cuda_formula.c -- math functions as CUDA C: each formula (math/formula.h) that a kernel uses becomes a function. */
 #include "codegen/cuda.h"
 
 #include <string.h>
 
-enum { LINE = 96 }; /* longer expressions become values of their own */
+enum { LINE = 96 }; /* longer expressions are split into named values */
 
 static const nnc_machine gpu = {.fma = true, .gpu = true};
 
@@ -11,7 +11,8 @@ typedef struct writer {
     const nnc_formula *f;
     nnc_text expr[NNC_FSTEPS];
     int uses[NNC_FSTEPS];
-    bool arm[NNC_FSTEPS]; /* one side of a select: written inside it, it would become a branch */
+    bool arm
+        [NNC_FSTEPS]; /* operand of a select, named before it: an expression inside would become a branch */
     bool early[NNC_FSTEPS]; /* used before the branch that ends the function */
     bool named[NNC_FSTEPS]; /* declared as v<step> */
 } writer;
@@ -36,7 +37,7 @@ static void number(nnc_text *t, const nnc_fstep *s)
             s->type == FT_i64 ? "ull" : "u");
 }
 
-/* bare: the place needs no parentheses around an operator. */
+/* bare: no parentheses needed around an operator. */
 static void operand(const writer *w, nnc_text *t, int id, bool bare)
 {
     const nnc_fstep *s = &w->f->step[id];
@@ -114,14 +115,14 @@ static void count_uses(writer *w)
             }
 }
 
-/* The steps before `end` that are, or are not, early. */
+/* Writes the steps before `end` that are, or are not, early. */
 static void statements(writer *w, nnc_text *t, int end, bool early)
 {
     for (int i = 0; i < end; i++) {
         const nnc_fstep *s = &w->f->step[i];
         if (s->op == FO_arg || s->op == FO_num || w->early[i] != early)
             continue;
-        bool slow = s->op == FO_sqrt || s->op == FO_div; /* worth a branch */
+        bool slow = s->op == FO_sqrt || s->op == FO_div; /* expensive enough for a branch */
         expression(w, &w->expr[i], s);
         w->named[i] = w->uses[i] > 1 || (w->arm[i] && !slow) || w->expr[i].n > LINE;
         if (w->named[i])

@@ -1,15 +1,15 @@
-/* codegen/cuda_point.c -- a thread computes its points alone: pointwise kernels, windows (pooling,
- * depthwise convolution), and whatever no other schedule fits. */
+/* codegen/cuda_point.c -- one thread per point: pointwise kernels, windows (pooling, depthwise convolution), and whatever no other
+ * schedule class supports. */
 #include "codegen/cuda.h"
 
 #include <math.h>
 
 enum {
-    WRITTEN_OUT = 8, /* steps along a window that need no loop */
-    MOST_RUN = 32 /* elements side by side in registers */
+    WRITTEN_OUT = 8, /* steps of a window that are fully unrolled */
+    MOST_RUN = 32 /* consecutive elements in registers */
 };
 
-/* Where unit q stands: `along` counts fastest, in vectors; then the other outer axes. */
+/* Declares the indices of work item q: `along` varies fastest, in vectors; then the other outer axes. */
 void cu_place(cu *c, const char *q)
 {
     const nnc_kernel *k = c->k;
@@ -55,13 +55,13 @@ static int64_t units(const cu *c)
     return n;
 }
 
-/* Bytes of a thread's arrays that are registers: every index into them is a constant then. */
+/* Size in bytes up to which a thread's arrays stay in registers: every index is a constant then. */
 enum { REGISTER_TMP = 64 };
 
-/* Loads of a long serial reduction that are in flight together; the compiler would write out hundreds of places. */
+/* Loads in flight of a long serial reduction; without a limit the compiler unrolls hundreds of steps. */
 enum { REDUCE_UNROLL = 4 };
 
-/* How the loop over axis a is written out: all of it, in part, or as the compiler likes. */
+/* Chooses the unrolling of the loop over axis a: full, partial, or the compiler's choice. */
 static void unroll_loop(cu *c, const nnc_kstage *s, int a, bool all)
 {
     bool last = true;
@@ -73,9 +73,9 @@ static void unroll_loop(cu *c, const nnc_kstage *s, int a, bool all)
         cu_line(c, "#pragma unroll %d", REDUCE_UNROLL);
 }
 
-/* ---- windows side by side ---- */
+/* ---- overlapping windows ---- */
 
-/* The last axis that stage s reduces, where it is written out; -1: none. */
+/* The last reduce axis of stage s, where it is fully unrolled; -1: none. */
 static int written_out(const cu *c, const nnc_kstage *s)
 {
     int last = -1;
@@ -88,8 +88,8 @@ static int written_out(const cu *c, const nnc_kstage *s)
                : -1;
 }
 
-/* Elements that load id takes along axis r, for all lanes, when these lie side by side without overlap and begin where accesses of
- * 16 bytes may, or of all of them if they are fewer; 0: they do not. */
+/* Elements that load id reads along axis r for all lanes, when they are consecutive, do not overlap and begin 16-byte aligned (or
+ * aligned to their total size, if smaller); otherwise 0. */
 static int run_length(const cu *c, int32_t id, int r)
 {
     const nnc_kernel *k = c->k;
@@ -123,7 +123,7 @@ static void load_runs(cu *c, const nnc_kstage *s, int r)
 
 /* ---- loops ---- */
 
-/* Own axes of kind `kind` as loops; returns how many were opened. */
+/* Opens loops over the stage's own axes of kind `kind`; returns their number. */
 static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
 {
     int n = 0;
@@ -151,7 +151,7 @@ static void close_loops(cu *c, int n)
         cu_close(c, "}");
 }
 
-/* Values of a stage without map axes that later stages read. */
+/* Marks values of stages without map axes that later stages read. */
 void cu_find_outside(cu *c)
 {
     const nnc_kernel *k = c->k;
@@ -164,7 +164,7 @@ void cu_find_outside(cu *c)
             }
 }
 
-/* ---- steps of a window that give nothing ---- */
+/* ---- window rows outside the operand ---- */
 
 static bool guarded_by(const nnc_kins *in, const nnc_kguard *q)
 {
@@ -174,8 +174,7 @@ static bool guarded_by(const nnc_kins *in, const nnc_kguard *q)
     return false;
 }
 
-/* Does instruction id leave a reduction as it is where q does not hold: is it the neutral element then? `kind` is a sum's, a maximum's
- * or a minimum's. */
+/* True when instruction id is the neutral element of the reduction `kind` (sum, maximum or minimum) where guard q does not hold. */
 static bool gives_nothing(
     const cu *c, const nnc_kstage *s, int32_t id, nnc_kred kind, const nnc_kguard *q)
 {
@@ -207,7 +206,7 @@ static bool gives_nothing(
     }
 }
 
-/* Beyond the edge of its operand a row of a window gives nothing: it is left out as a whole, and what is inside asks no more. */
+/* Skips window rows that lie outside the operand; the code inside then needs no guard. */
 static bool open_row(cu *c, const nnc_kstage *s)
 {
     bool reduces = false;
@@ -231,7 +230,7 @@ static bool open_row(cu *c, const nnc_kstage *s)
     if (c->n_holds == 0)
         return false;
     int n = c->n_holds;
-    c->n_holds = 0; /* they are asked here */
+    c->n_holds = 0; /* known to hold inside */
     cu_indent(c);
     nnc_puts(c->t, "if (");
     cu_guard_list(c, c->holds, n);
@@ -255,7 +254,7 @@ static void stage(cu *c, const nnc_kstage *s)
     close_loops(c, maps);
 }
 
-/* Loads of all of the thread's vectors, and of what is the same for a vector, before any is used. */
+/* Loads, for all of the thread's vectors, everything that is vectorised or uniform, before any of it is used. */
 static bool hold_loads(cu *c, const nnc_kstage *s)
 {
     bool any = false;

@@ -1,7 +1,6 @@
-/* codegen/cuda_prelude.c -- what kernels call, as CUDA C. A part is printed when the kernels or a
- * later part name it, so that a unit holds nothing it does not use.
+/* codegen/cuda_prelude.c -- CUDA C helpers that kernels call. A part is printed when the kernels or a later part use it.
  *
- * Functions of floats: cuda_formula.c. f16 and bf16 are converted by PTX on a GPU and by integer arithmetic elsewhere. */
+ * Math functions: cuda_formula.c. f16 and bf16 are converted by PTX on a GPU and by integer arithmetic elsewhere. */
 #include "codegen/cuda.h"
 
 #include <ctype.h>
@@ -15,7 +14,7 @@ static const struct part {
 {"nnc_inf", "NNC_FN float nnc_inf() { return __uint_as_float(0x7f800000u); }\n"},
 {"nnc_nan", "NNC_FN float nnc_nan() { return __uint_as_float(0x7fc00000u); }\n"},
 {"nnc_vec",
-"/* N values that move together. */\n"
+"/* N values loaded or stored together. */\n"
 "template <typename T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) nnc_vec {\n"
 "    T v[N];\n"
 "    NNC_FN T &operator[](int i) { return v[i]; }\n"
@@ -80,7 +79,7 @@ static const struct part {
 "#endif\n"
 "}\n"},
 {"nnc_narrow",
-"/* To f32, rounded to odd: a second rounding to fewer bits is then right. */\n"
+"/* To f32, rounded to odd: a second rounding to fewer bits is then correct. */\n"
 "NNC_FN float nnc_narrow(double x)\n"
 "{\n"
 "    const float y = (float)x;\n"
@@ -92,7 +91,7 @@ static const struct part {
 "    return __uint_as_float(w | 1u);\n"
 "}\n"},
 {"nnc_get",
-"/* An element of memory as the value that kernels compute with, and back. */\n"
+"/* Conversions between memory and compute types. */\n"
 "template <typename T> NNC_FN T nnc_get(T x) { return x; }\n"
 "$if nnc_bool$NNC_FN bool nnc_get(nnc_bool x) { return x.bits != 0; }\n$end$"
 "$if nnc_f16$NNC_FN float nnc_get(nnc_f16 x) { return nnc_of_half(x.bits); }\n$end$"
@@ -119,7 +118,7 @@ static const struct part {
 "        return T{x};\n"
 "}\n"},
 {"nnc_load",
-"/* N neighbouring elements from an address that is a multiple of their size (16 bytes at most). */\n"
+"/* N consecutive elements from an address aligned to their size (16 bytes at most). */\n"
 "template <int N, typename S> NNC_FN auto nnc_load(const S *p)\n"
 "{\n"
 "$if nnc_bf16$"
@@ -147,7 +146,7 @@ static const struct part {
 "    return *reinterpret_cast<const nnc_vec<S, N> *>(p);\n"
 "}\n"},
 {"nnc_load_some",
-"/* The first `left` of them, when there are fewer than N. */\n"
+"/* The first `left` elements, when fewer than N remain. */\n"
 "template <int N, typename S, typename I> NNC_FN auto nnc_load_some(const S *p, I left)\n"
 "{\n"
 "    if (left >= N)\n"
@@ -182,7 +181,7 @@ static const struct part {
 "            p[i] = nnc_put<S>(x[i]);\n"
 "}\n"},
 {"nnc_clamp",
-"/* Indices outside 0 .. limit-1 are brought to the nearest end. */\n"
+"/* Clamps an index to 0 .. limit-1. */\n"
 "template <typename T> NNC_FN long long nnc_clamp(T i, long long limit)\n"
 "{\n"
 "    if (i < 0)\n"
@@ -191,7 +190,7 @@ static const struct part {
 "}\n"},
 /* ---- integers ---- */
 {"nnc_unsigned",
-"/* Arithmetic that wraps to T: in 64 bits without sign. */\n"
+"/* Wrapping arithmetic is done in 64-bit unsigned integers. */\n"
 "template <typename T> NNC_FN unsigned long long nnc_unsigned(T x) { return (unsigned long long)x; }\n"},
 {"nnc_add",
 "template <typename T> NNC_FN T nnc_add(T a, T b) { return (T)(nnc_unsigned(a) + nnc_unsigned(b)); }\n"
@@ -203,7 +202,7 @@ static const struct part {
 "template <typename T> NNC_FN T nnc_mul(T a, T b) { return (T)(nnc_unsigned(a) * nnc_unsigned(b)); }\n"
 "NNC_FN bool nnc_mul(bool a, bool b) { return a & b; }\n"},
 {"nnc_div",
-"/* Towards zero; x / 0 is 0, and so is x % 0. */\n"
+"/* Rounds towards zero; x / 0 and x % 0 are 0. */\n"
 "template <typename T> NNC_FN T nnc_div(T a, T b)\n"
 "{\n"
 "    return b == 0 ? (T)0 : T(-1) < T(0) && b == (T)-1 ? (T)(0 - nnc_unsigned(a)) : (T)(a / b);\n"
@@ -216,7 +215,7 @@ static const struct part {
 "}\n"
 "NNC_FN bool nnc_mod(bool, bool) { return false; }\n"},
 {"nnc_ipow",
-"/* By squaring, wrapping; a negative exponent: 1 and -1 keep, others give 0. */\n"
+"/* By squaring, wrapping; negative exponents give 0, except for 1 and -1. */\n"
 "template <typename T> NNC_FN T nnc_ipow(T a, T n)\n"
 "{\n"
 "    if (n < (T)0 && a != (T)1 && a != (T)-1)\n"
@@ -234,7 +233,7 @@ static const struct part {
 {"nnc_abs",
 "template <typename T> NNC_FN T nnc_abs(T x) { return x < (T)0 ? nnc_neg(x) : x; }\n"},
 {"nnc_int",
-"/* Towards zero, wrapped to T; NaN and what no 64-bit integer holds is 0. */\n"
+"/* Rounds towards zero and wraps to T; NaN and values outside of 64 bits give 0. */\n"
 "template <typename T, typename F> NNC_FN T nnc_int(F x)\n"
 "{\n"
 "    if (x >= (F)-0x1p63 && x < (F)0x1p63)\n"
@@ -268,7 +267,7 @@ static const struct part {
 "}\n"
 "#endif\n"},
 {"nnc_argmax_take",
-"/* The first of the largest; a NaN is larger than all. at < 0: none yet. */\n"
+"/* The first of the largest; a NaN is larger than all. at < 0: none so far. */\n"
 "template <typename T, typename I> NNC_FN void nnc_argmax_take(T &best, I &at, T x, I i)\n"
 "{\n"
 "    if (at < 0 || (best == best && (x != x || x > best))) {\n"
@@ -277,7 +276,7 @@ static const struct part {
 "    }\n"
 "}\n"},
 {"nnc_argmin_take",
-"/* The first of the smallest; a NaN is smaller than all. at < 0: none yet. */\n"
+"/* The first of the smallest; a NaN is smaller than all. at < 0: none so far. */\n"
 "template <typename T, typename I> NNC_FN void nnc_argmin_take(T &best, I &at, T x, I i)\n"
 "{\n"
 "    if (at < 0 || (best == best && (x != x || x < best))) {\n"
@@ -290,29 +289,29 @@ static const struct part {
 "#ifndef NNC_DYNAMIC\n"
 "#define NNC_DYNAMIC(name) extern __shared__ __align__(16) char name[]\n"
 "#endif\n"},
-{"nnc_join_sum",
-"struct nnc_join_sum {\n"
+{"nnc_combine_sum",
+"struct nnc_combine_sum {\n"
 "    NNC_FN float operator()(float a, float b) const { return a + b; }\n"
 "    NNC_FN double operator()(double a, double b) const { return a + b; }\n"
 "    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_add(a, b); }\n"
 "};\n"},
-{"nnc_join_prod",
-"struct nnc_join_prod {\n"
+{"nnc_combine_prod",
+"struct nnc_combine_prod {\n"
 "    NNC_FN float operator()(float a, float b) const { return a * b; }\n"
 "    NNC_FN double operator()(double a, double b) const { return a * b; }\n"
 "    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_mul(a, b); }\n"
 "};\n"},
-{"nnc_join_max",
-"struct nnc_join_max {\n"
+{"nnc_combine_max",
+"struct nnc_combine_max {\n"
 "    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_max(a, b); }\n"
 "};\n"},
-{"nnc_join_min",
-"struct nnc_join_min {\n"
+{"nnc_combine_min",
+"struct nnc_combine_min {\n"
 "    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_min(a, b); }\n"
 "};\n"},
-{"nnc_join_argmax",
-"/* Of equals the smaller index. at < 0: none. */\n"
-"struct nnc_join_argmax {\n"
+{"nnc_combine_argmax",
+"/* The smaller index wins ties. at < 0: none. */\n"
+"struct nnc_combine_argmax {\n"
 "    template <typename T, typename I> NNC_FN void operator()(T &best, I &at, T x, I i) const\n"
 "    {\n"
 "        const bool over = best == best && (x != x || x > best);\n"
@@ -323,9 +322,9 @@ static const struct part {
 "        }\n"
 "    }\n"
 "};\n"},
-{"nnc_join_argmin",
-"/* Of equals the smaller index. at < 0: none. */\n"
-"struct nnc_join_argmin {\n"
+{"nnc_combine_argmin",
+"/* The smaller index wins ties. at < 0: none. */\n"
+"struct nnc_combine_argmin {\n"
 "    template <typename T, typename I> NNC_FN void operator()(T &best, I &at, T x, I i) const\n"
 "    {\n"
 "        const bool under = best == best && (x != x || x < best);\n"
@@ -337,7 +336,7 @@ static const struct part {
 "    }\n"
 "};\n"},
 {"nnc_other",
-"/* The value of the lane whose number differs in the bits of o. */\n"
+"/* The value of the lane whose number differs by the bits of o. */\n"
 "template <typename T> NNC_FN T nnc_other(T x, int o)\n"
 "{\n"
 "    if constexpr (sizeof(T) < 4)\n"
@@ -346,7 +345,7 @@ static const struct part {
 "        return __shfl_xor_sync(0xffffffffu, x, o);\n"
 "}\n"},
 {"nnc_warp",
-"/* What G neighbouring lanes hold, joined; all of them get the same bits. */\n"
+"/* Combines the values of G neighbouring lanes; all of them get the same bits. */\n"
 "template <int G, typename F, typename T> NNC_FN T nnc_warp(T x)\n"
 "{\n"
 "#pragma unroll\n"
@@ -355,7 +354,7 @@ static const struct part {
 "    return x;\n"
 "}\n"},
 {"nnc_block",
-"/* The same of G threads, whole warps; part: one element a warp of the block. */\n"
+"/* Combines the values of G threads (whole warps); part: one element per warp of the block. */\n"
 "template <int G, typename F, typename T> NNC_FN T nnc_block(T x, T *part)\n"
 "{\n"
 "    const int first = threadIdx.x / G * (G / 32);\n"
@@ -370,7 +369,7 @@ static const struct part {
 "    return x;\n"
 "}\n"},
 {"nnc_column",
-"/* What the threads of one column of the block hold, G rows of 32; part: one element a thread and lane. */\n"
+"/* Combines the values of a column of the block, G rows of 32; part: one element per thread and lane. */\n"
 "template <int G, typename F, typename T> NNC_FN T nnc_column(T x, T *part)\n"
 "{\n"
 "    part[threadIdx.x] = x;\n"
@@ -438,7 +437,7 @@ static const struct part {
 "}\n"},
 /* ---- steps of formulas ---- */
 {"NNC_APPROX",
-"/* Elsewhere a value as good as that: off by at most `bits` of its last 23. */\n"
+"/* On a CPU, a value of the same accuracy: within `bits` of its last 23 bits. */\n"
 "#ifndef NNC_APPROX\n"
 "#define NNC_APPROX(y, bits) (float)(y)\n"
 "#endif\n"},
@@ -479,7 +478,7 @@ static const struct part {
 "#endif\n"
 "}\n"},
 {"nnc_rcp_any",
-"/* 1/x of any x to 1 ulp */\n"
+"/* 1/x to 1 ulp, for every x */\n"
 "NNC_FN float nnc_rcp_any(float x)\n"
 "{\n"
 "#ifdef __CUDA_ARCH__\n"
@@ -501,7 +500,7 @@ static const struct part {
 "        return fmaf(nnc_poly(x, rest...), x, c);\n"
 "}\n"},
 {"nnc_two_over_pi",
-"/* 2/pi in overlapping 32-bit words, each eight bits further. */\n"
+"/* 2/pi in overlapping 32-bit words, each shifted by eight bits. */\n"
 "static __device__ const unsigned nnc_two_over_pi[24] = {0xa2, 0xa2f9, 0xa2f983, 0xa2f9836e,\n"
 "    0xf9836e4e, 0x836e4e44, 0x6e4e4415, 0x4e441529, 0x441529fc, 0x1529fc27, 0x29fc2757, 0xfc2757d1,\n"
 "    0x2757d1f5, 0x57d1f534, 0xd1f534dd, 0xf534ddc0, 0x34ddc0db, 0xddc0db62, 0xc0db6295, 0xdb629599,\n"
@@ -528,7 +527,7 @@ bool cu_names(const char *text, const char *name)
     return false;
 }
 
-/* A part; of $if name$ text $end$ the text where `used` (what is printed anyway) names name. */
+/* Prints a part; text in $if name$ ... $end$ only where `used` (what is printed anyway) contains the name. */
 static void put_part(nnc_text *t, const char *s, const char *used)
 {
     while (*s) {
@@ -554,7 +553,7 @@ void cu_prelude(nnc_text *t, const char *text)
     bool use[NNC_COUNT(parts)] = {false};
     nnc_text used = {0}, one = {0};
     nnc_puts(&used, text);
-    for (bool grew = true; grew;) { /* parts name parts on either side of them */
+    for (bool grew = true; grew;) { /* parts may use parts before and after them */
         grew = false;
         for (size_t i = 0; i < NNC_COUNT(parts); i++)
             if (!use[i] && cu_names(nnc_text_str(&used), parts[i].name)) {

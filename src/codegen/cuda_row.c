@@ -1,15 +1,15 @@
-/* codegen/cuda_row.c -- threads that share a point: each stage's own axes are spread over the group; sums of the group go
- * through shuffles (a warp or a part of it) or shared memory. In rows the group is neighbouring threads and vectors lie along
- * own axes; in columns neighbouring threads have neighbouring points, vectors lie along that outer axis, and the group
- * is one thread of each warp. What several stages load from the same place, and what one
- * stage keeps for another, stays in registers where a thread's share of the row is small enough. */
+/* codegen/cuda_row.c -- groups of threads that share a point: each stage's own axes are distributed over the group; its partial sums
+ * are combined through shuffles (a warp or part of one) or shared memory. In rows, the group is neighbouring threads and vectors run
+ * along own axes; in columns, neighbouring threads have neighbouring points, vectors run along that outer axis, and the group is one
+ * thread of each warp. What several stages load from the same address, and what one stage keeps for another, stays in registers where
+ * a thread's share of the row is small enough. */
 #include "codegen/cuda.h"
 
 #include <string.h>
 
 /* ---- loops ---- */
 
-/* Spread axes from unit j, the last fastest. */
+/* Declares the indices of the distributed axes from work item j, the last varying fastest. */
 static void place_spread(cu *c, uint32_t axes, uint32_t used, int vec)
 {
     int64_t below = 1;
@@ -35,7 +35,7 @@ static void place_spread(cu *c, uint32_t axes, uint32_t used, int vec)
     }
 }
 
-/* Returns how many scopes it opened. */
+/* Returns the number of scopes opened. */
 static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept)
 {
     int group = c->g->group, scopes = 1;
@@ -55,7 +55,7 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
             scopes++;
         }
     } else if (c->g->split > 1) {
-        cu_line(c, "#pragma unroll 4"); /* loads in flight, also where trips are few */
+        cu_line(c, "#pragma unroll 4"); /* keeps loads in flight, even in loops of few iterations */
         cu_open(c, "for (%s %s = slice * %d + t; %s < %lld; %s += %d) {", cu_index(c), j, group, j,
             units, j, group * c->g->split);
     } else if (p->units <= group) {
@@ -91,7 +91,7 @@ static void close_all(cu *c, int n)
         cu_close(c, "}");
 }
 
-/* ---- sums of the group ---- */
+/* ---- combining a group's partial sums ---- */
 
 static bool across_warps(const cu *c)
 {
@@ -114,15 +114,17 @@ static void join_one(cu *c, int32_t id, bool again)
             cu_line(c, "__shared__ %s place_%d[%d];", cu_index(c), id, parts);
     }
     if (arg && block)
-        cu_line(c, "nnc_%s_arg<%d, nnc_join_%s>(best_%d, %s_%d, part_%d, place_%d);", how,
+        cu_line(c, "nnc_%s_arg<%d, nnc_combine_%s>(best_%d, %s_%d, part_%d, place_%d);", how,
             c->g->group, red, id, red, id, id, id);
     else if (arg)
-        cu_line(c, "nnc_warp_arg<%d, nnc_join_%s>(best_%d, %s_%d);", c->g->group, red, id, red, id);
+        cu_line(
+            c, "nnc_warp_arg<%d, nnc_combine_%s>(best_%d, %s_%d);", c->g->group, red, id, red, id);
     else if (block)
-        cu_line(c, "%s_%d = nnc_%s<%d, nnc_join_%s>(%s_%d, part_%d);", red, id, how, c->g->group,
+        cu_line(c, "%s_%d = nnc_%s<%d, nnc_combine_%s>(%s_%d, part_%d);", red, id, how, c->g->group,
             red, red, id, id);
     else
-        cu_line(c, "%s_%d = nnc_warp<%d, nnc_join_%s>(%s_%d);", red, id, c->g->group, red, red, id);
+        cu_line(
+            c, "%s_%d = nnc_warp<%d, nnc_combine_%s>(%s_%d);", red, id, c->g->group, red, red, id);
 }
 
 static void join(cu *c, const nnc_kstage *s, bool in_loop)
@@ -135,7 +137,7 @@ static void join(cu *c, const nnc_kstage *s, bool in_loop)
             join_one(c, id, false);
             any = true;
         }
-    if (any && in_loop && across_warps(c)) /* the next point of the loop writes the parts again */
+    if (any && in_loop && across_warps(c)) /* the next iteration overwrites the partial results */
         cu_line(c, "__syncthreads();");
 }
 
@@ -149,8 +151,8 @@ static bool touches(const nnc_kernel *k, const nnc_kstage *s, int b, int op)
     return false;
 }
 
-/* Threads of the group wait for each other before stage i, where it reads what others have
- * written since the last time, or writes what others have read. */
+/* Synchronises the group before stage i where it reads what other threads have written since the last barrier, or overwrites what they
+ * have read. */
 static void wait_before(cu *c, const cu_rows *r, int i, int *since)
 {
     const nnc_kernel *k = c->k;
@@ -171,7 +173,7 @@ static void wait_before(cu *c, const cu_rows *r, int i, int *since)
     *since = i;
 }
 
-/* Loads that this stage is the first to need. */
+/* Loads that this stage needs first. */
 static void load_held(cu *c, const cu_rows *r, const nnc_kstage *s)
 {
     for (int32_t id = s->body0; id < s->post1; id++)
@@ -218,7 +220,7 @@ static void store_parts(cu *c, const nnc_kstage *s, const char *lead)
     }
 }
 
-/* The point that a thread of the second launch joins, q; with a group, t is its row in the group. */
+/* Declares q, the point that a thread of the second launch combines; in a group, t is the thread's row. */
 static void place_finish(cu *c, int group, long long n)
 {
     const char *wide = c->g->index == 64 ? "(long long)" : "";
@@ -236,7 +238,7 @@ static void place_finish(cu *c, int group, long long n)
         cu_line(c, "const %s q = p < %lld ? p : %lld;", cu_index(c), n, n - 1);
 }
 
-/* The second launch: threads join the parts of a point, each thread in their order, then the threads in theirs. */
+/* The second launch: each thread combines partial results of a point in order, then the group combines its threads' results in order. */
 void cu_finish(cu *c)
 {
     const nnc_kstage *s = &c->k->stage[0];
@@ -261,14 +263,14 @@ void cu_finish(cu *c)
         open_parts(c, id);
         cu_line(c, "#pragma unroll 8");
         cu_line(c, "for (int s = %s; s < %d; s += %d)", group > 1 ? "t" : "0", g.split, group);
-        cu_line(c, "    %s_%d = nnc_join_%s()(%s_%d, parts_%d[s * %lldll + q]);", red, id, red, red,
-            id, id, n);
+        cu_line(c, "    %s_%d = nnc_combine_%s()(%s_%d, parts_%d[s * %lldll + q]);", red, id, red,
+            red, id, id, n);
         if (group == 1)
             continue;
         cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
             g.threads);
-        cu_line(c, "%s_%d = nnc_column<%d, nnc_join_%s>(%s_%d, part_%d);", red, id, group, red, red,
-            id, id);
+        cu_line(c, "%s_%d = nnc_column<%d, nnc_combine_%s>(%s_%d, part_%d);", red, id, group, red,
+            red, id, id);
     }
     if (group > 1) {
         cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);
@@ -378,7 +380,7 @@ static void place_tmp(cu *c, const cu_rows *r)
     }
 }
 
-/* t: which thread of its group; p: the group's point, or the vector of points. */
+/* t: the thread's index in its group; p: the group's point, or vector of points. */
 static void place_threads(cu *c, int per_block, bool point)
 {
     const nnc_kgrid *g = c->g;

@@ -1,4 +1,4 @@
-/* codegen/cuda_section.c -- the body or the post of a stage as CUDA C, for one or more lanes. */
+/* codegen/cuda_section.c -- the body or the epilogue of a stage as CUDA C, for one or more lanes. */
 #include "codegen/cuda.h"
 
 static bool form_varies(const nnc_affine *e, int a)
@@ -20,7 +20,7 @@ static bool varies(const cu *c, int32_t id)
     return yes;
 }
 
-/* One access for all lanes: what it depends on beside its place is the same for all of them. */
+/* True for an access that is one vector for all lanes: nothing but its address depends on the lane. */
 static bool is_vector(const cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -32,7 +32,7 @@ static bool is_vector(const cu *c, int32_t id)
             (in->arg[1] < 0 || !c->v[in->arg[1]].varies));
 }
 
-/* Is instruction id written in the loop over lanes? Folding lanes of a vector is, too. */
+/* True when instruction id is written inside the loop over lanes. Reducing the lanes of a vector is, too. */
 static bool in_loop(const cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
@@ -41,13 +41,14 @@ static bool in_loop(const cu *c, int32_t id)
         return false;
     if (in->op == KO_load || in->op == KO_store)
         return v->varies && !v->vector;
-    if (in->op == KO_reduce) /* what is the same in all lanes counts once for each, too */
+    if (in->op ==
+        KO_reduce) /* a value that is the same in all lanes is accumulated once per lane */
         return v->varies || (c->axis >= 0 && c->k->axis[c->axis].kind == KA_reduce);
     return v->varies;
 }
 
-/* A sum of products, x w + (y v + (.. + 0)), of which each term is read once: the terms are added to the reduction one by one, as
- * they are computed. */
+/* Finds sums of products x w + (y v + (.. + 0)) whose terms are used once each: the terms are added to the reduction as they are
+ * computed. */
 static void find_terms(cu *c, const nnc_kstage *s, int32_t id)
 {
     const nnc_kernel *k = c->k;
@@ -88,7 +89,7 @@ void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
             v->vector = (body || !folds) && is_vector(c, id);
             cu_value *x = &c->v[in->arg[0]];
             if (v->vector && x->varies && in->arg[0] >= s->body0)
-                x->lanes = true; /* stored as a whole */
+                x->lanes = true; /* stored as a vector */
         }
         if (v->outside && v->varies)
             v->lanes = true;
@@ -281,7 +282,7 @@ static void statement(cu *c, const nnc_kstage *s, int32_t id)
         cu_sop(c, id);
         nnc_puts(c->t, ";\n");
         break;
-    default: /* constants and indices are written where they are read */
+    default: /* constants and indices are written where they are used */
         break;
     }
 }
@@ -297,7 +298,7 @@ static bool written(const cu *c, int32_t id)
            op != KO_index;
 }
 
-/* Values of this section that vectors take whole. */
+/* Declares arrays for values of this section that are stored or loaded as vectors. */
 static void declare_lanes(cu *c, int begin, int end)
 {
     for (int32_t id = begin; id < end; id++)
@@ -360,7 +361,7 @@ uint32_t cu_axes_used(const cu *c, const nnc_kstage *s)
     return used;
 }
 
-/* ---- what lives longer than a section ---- */
+/* ---- values that outlive a section ---- */
 
 static void declare(cu *c, int32_t id, const char *type, const char *prefix)
 {
@@ -407,7 +408,7 @@ void cu_declare(cu *c, const nnc_kstage *s)
             declare(c, id, cu_type((nnc_dtype)c->k->ins[id].dtype), NULL);
 }
 
-/* An index of -1: everything was masked. */
+/* An index of -1: all elements were masked. */
 void cu_finish_arg(cu *c, const nnc_kstage *s)
 {
     for (int32_t id = s->body0; id < s->body1; id++) {

@@ -1,6 +1,6 @@
-/* codegen/cuda_tile.c -- kernels that transpose: loads that lie along one axis while the stores lie along another are read
- * in squares of 32 vectors, turned in shared memory, and written along the other. The squares' lines are one element
- * longer than they look, so that columns are spread over the banks. */
+/* codegen/cuda_tile.c -- kernels that transpose: where loads run along one axis and stores along another, tiles of 32 x 32 vectors are
+ * read, transposed in shared memory, and written along the other axis. Rows of a tile are padded by one element, so that columns are
+ * spread over the banks. */
 #include "codegen/cuda.h"
 
 static bool tiled(const cu *c, int32_t id)
@@ -9,7 +9,7 @@ static bool tiled(const cu *c, int32_t id)
     return c->v[id].live && nnc_kernel_tiles(c->k, in, c->g->axis, c->g->across);
 }
 
-/* The square's corner and the other axes from the number of the block. */
+/* Declares the tile's origin and the other axes' indices from the number of the block. */
 static void place_square(cu *c)
 {
     const nnc_kernel *k = c->k;
@@ -35,7 +35,7 @@ static void place_square(cu *c)
     }
 }
 
-/* A pass over the square: neighbouring threads along `fast`, eight lines of it at a time. Returns the scopes opened. */
+/* Opens a loop over the tile: neighbouring threads along `fast`, eight rows at a time. Returns the number of scopes. */
 static int open_pass(cu *c, int fast, int slow)
 {
     int vec = c->g->vec, side = 32 * vec;
@@ -69,7 +69,7 @@ static void close_pass(cu *c, int scopes)
         cu_close(c, "}");
 }
 
-/* Along `across` into the squares: what memory holds, unconverted. */
+/* Reads tiles along `across`, unconverted. */
 static void read_squares(cu *c)
 {
     int vec = c->g->vec;

@@ -1,5 +1,5 @@
-/* codegen/lower.c -- a node to a kernel that can be emitted: built without a schedule, its scalar body made cheaper, its axes put in the
- * order of memory, then scheduled for a target. */
+/* codegen/lower.c -- lowers a node to a kernel that can be emitted: builds it without a schedule, simplifies its scalar body, sorts
+ * its axes by memory order, then schedules it for a target. */
 #include "codegen/codegen.h"
 
 nnc_kernel *nnc_lower(

@@ -1,10 +1,8 @@
-/* codegen/object.c -- loads the relocatable objects that the LLVM emitter makes, without LLVM:
- * x86-64 ELF, code and constants, PC-relative relocations, calls of a few libm functions through
- * stubs. Objects come from caches and artifacts, so nothing in them is believed: every offset,
- * size, index, name and relocation is checked against the file, and whatever this loader does
- * not know is refused with a reason. (What the code itself does cannot be checked: trust the
- * artifact's origin.) Memory is never writable and executable at once. Reference: System V ABI,
- * AMD64 supplement. */
+/* codegen/object.c -- loads the LLVM emitter's relocatable objects without LLVM: x86-64 ELF, code and constants, PC-relative
+ * relocations, calls of a few libm functions through stubs. Objects come from caches and artifacts, so nothing in them is trusted:
+ * every offset, size, index, name and relocation is checked against the file, and anything unsupported is rejected with a reason. (The
+ * code itself cannot be checked: trust the artifact's origin.) Memory is never writable and executable at once. Reference: System V
+ * ABI, AMD64 supplement. */
 #include "codegen/codegen.h"
 
 #include <elf.h>
@@ -75,12 +73,12 @@ typedef struct loading {
     const char *why;
     Elf64_Shdr *sec; /* aligned copies of the tables */
     size_t n_sec;
-    size_t *at; /* place of each section in the map; SIZE_MAX: not loaded */
+    size_t *at; /* offset of each section in the map; SIZE_MAX: not loaded */
     Elf64_Sym *sym;
     size_t n_sym, symtab;
-    const char *str; /* of the symbols */
+    const char *str; /* the symbols' string table */
     size_t n_str;
-    size_t stubs; /* their place in the map */
+    size_t stubs; /* offset of the stubs in the map */
     size_t text_end;
     nnc_object *o;
 } loading;
@@ -100,7 +98,7 @@ static bool read_header(loading *l)
 {
     Elf64_Ehdr h;
     if (l->n < sizeof h)
-        return no(l, "object is shorter than an ELF header");
+        return no(l, "the object is shorter than an ELF header");
     memcpy(&h, l->bytes, sizeof h);
     if (memcmp(h.e_ident, ELFMAG, SELFMAG) || h.e_ident[EI_CLASS] != ELFCLASS64 ||
         h.e_ident[EI_DATA] != ELFDATA2LSB)
@@ -109,7 +107,7 @@ static bool read_header(loading *l)
         return no(l, "not a relocatable x86-64 object");
     if (h.e_shentsize != sizeof(Elf64_Shdr) || h.e_shnum == 0 || h.e_shnum > MAX_SECTIONS ||
         !inside(l, h.e_shoff, (uint64_t)h.e_shnum * sizeof(Elf64_Shdr)))
-        return no(l, "section table lies outside the object");
+        return no(l, "the section table lies outside the object");
     l->n_sec = h.e_shnum;
     l->sec = nnc_malloc(l->n_sec * sizeof *l->sec);
     l->at = nnc_malloc(l->n_sec * sizeof *l->at);
@@ -155,7 +153,7 @@ static bool read_symbols(loading *l)
     return true;
 }
 
-/* Loaded at all? The unwind table is not: kernels never throw and are never unwound through. */
+/* True for sections that are loaded. The unwind table is not: kernels never throw and are never unwound through. */
 static bool wanted(const Elf64_Shdr *s)
 {
     return s->sh_flags & SHF_ALLOC && s->sh_type == SHT_PROGBITS && s->sh_size > 0;
@@ -180,7 +178,7 @@ static bool place_sections(loading *l)
                 return no(l, "a section with a bad alignment");
             end = (end + align - 1) & ~(align - 1);
             if (s->sh_size > MAX_MAP - end)
-                return no(l, "object is too large");
+                return no(l, "the object is too large");
             l->at[i] = end;
             end += s->sh_size;
         }
@@ -207,10 +205,9 @@ static bool map_sections(loading *l)
     return true;
 }
 
-/* ---- relocations
- * ------------------------------------------------------------------------------- */
+/* ---- relocations -------------------------------------------------------------------------------------------------- */
 
-/* Address of an imported function's stub, made on first use. 0: not on the list. */
+/* Address of an imported function's stub, created on first use. 0: not an allowed function. */
 static uint64_t import(loading *l, const char *name)
 {
     for (size_t i = 0; i < N_IMPORTS; i++) {
@@ -229,7 +226,7 @@ static uint64_t import(loading *l, const char *name)
 static bool address(loading *l, size_t i, uint64_t *out)
 {
     if (i == 0 || i >= l->n_sym)
-        return no(l, "a relocation names no symbol");
+        return no(l, "a relocation without a symbol");
     const Elf64_Sym *s = &l->sym[i];
     if (s->st_shndx == SHN_UNDEF) {
         *out = import(l, l->str + s->st_name);
@@ -250,13 +247,13 @@ static bool relocate(loading *l, const Elf64_Shdr *target, size_t base, const El
                    : type == R_X86_64_64 || type == R_X86_64_PC64  ? 8
                                                                    : 0;
     if (!width)
-        return no(l, "a relocation type that this loader does not know");
+        return no(l, "an unsupported relocation type");
     if (r->r_offset > target->sh_size || width > target->sh_size - r->r_offset)
         return no(l, "a relocation lies outside its section");
     if (!address(l, ELF64_R_SYM(r->r_info), &s))
         return false;
     uint8_t *place = l->o->map + base + r->r_offset;
-    uint64_t v = s + (uint64_t)r->r_addend; /* modulo 2^64, as the ABI has it */
+    uint64_t v = s + (uint64_t)r->r_addend; /* modulo 2^64, as the ABI specifies */
     if (type != R_X86_64_64)
         v -= (uint64_t)(uintptr_t)place;
     if (width == 4) {
@@ -275,7 +272,7 @@ static bool relocate_all(loading *l)
         if (s->sh_type != SHT_RELA && s->sh_type != SHT_REL)
             continue;
         if (s->sh_info == 0 || s->sh_info >= l->n_sec)
-            return no(l, "relocations for no section");
+            return no(l, "relocations without a section");
         size_t base = l->at[s->sh_info];
         if (base == SIZE_MAX)
             continue; /* of the unwind table or of debug sections */
@@ -292,8 +289,7 @@ static bool relocate_all(loading *l)
     return true;
 }
 
-/* ---- symbols
- * ------------------------------------------------------------------------------------- */
+/* ---- symbols ------------------------------------------------------------------------------------------------------ */
 
 static bool export_symbols(loading *l)
 {
@@ -348,7 +344,7 @@ nnc_object *nnc_object_load(const void *bytes, size_t n, const char **why)
     (void)bytes;
     (void)n;
     if (why)
-        *why = "this loader knows x86-64 objects only";
+        *why = "only x86-64 objects are supported";
     return NULL;
 }
 

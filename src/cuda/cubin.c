@@ -1,5 +1,6 @@
-/* cuda/cubin.c -- reads machine code for GPUs: an ELF file with a section of code for each kernel and a note of its resources. The
- * layout is not documented; what is used here was checked against ptxas -v and nvdisasm for sm_75 to sm_120 (opcodes.def). */
+/* cuda/cubin.c -- reads GPU machine code: an ELF file with a code section per kernel and a note of its resources.
+ * The format is not documented; the parts in use were checked against ptxas -v and nvdisasm for sm_75 to sm_120
+ * (opcodes.def). */
 #include "cuda/internal.h"
 #include <elf.h>
 #include <string.h>
@@ -38,7 +39,7 @@ typedef struct elf {
 
 static nnc_status damaged(nnc_sink *sink, const char *what)
 {
-    return nnc_fail0(sink, NNC_E_MODEL, "machine code for a GPU is damaged: %s", what);
+    return nnc_fail0(sink, NNC_E_MODEL, "GPU machine code is damaged: %s", what);
 }
 
 static bool inside(const elf *e, uint64_t at, uint64_t bytes)
@@ -46,7 +47,7 @@ static bool inside(const elf *e, uint64_t at, uint64_t bytes)
     return at <= e->n && bytes <= e->n - at;
 }
 
-/* Section i; false when it lies outside of the file. */
+/* Section i; false when it lies outside the file. */
 static bool section(const elf *e, int i, Elf64_Shdr *out)
 {
     if (i < 0 || i >= e->head.e_shnum || e->head.e_shentsize < sizeof *out ||
@@ -89,16 +90,16 @@ static nnc_status open_elf(elf *e, const void *cubin, size_t n, nnc_sink *sink)
 {
     *e = (elf){.data = cubin, .n = n};
     if (n < sizeof e->head || memcmp(cubin, ELFMAG, SELFMAG) != 0)
-        return damaged(sink, "it is no ELF file");
+        return damaged(sink, "not an ELF file");
     memcpy(&e->head, cubin, sizeof e->head);
     if (e->head.e_machine != MACHINE_CUDA || e->head.e_ident[EI_CLASS] != ELFCLASS64)
-        return damaged(sink, "it is not for NVIDIA GPUs");
-    /* CUDA 12 and 13 keep the architecture in different bits */
+        return damaged(sink, "not for NVIDIA GPUs");
+    /* CUDA 12 and 13 store the architecture in different bits */
     e->sm = (int)(e->head.e_ident[EI_ABIVERSION] >= 8 ? e->head.e_flags >> 8 & 0xff
                                                       : e->head.e_flags & 0xff);
     if (e->sm < 70)
         return nnc_fail0(sink, NNC_E_MODEL,
-            "machine code for sm_%d cannot be read: instructions are known from sm_70 on", e->sm);
+            "machine code for sm_%d cannot be read: supported from sm_70 on", e->sm);
     return NNC_OK;
 }
 
@@ -114,7 +115,7 @@ static nnc_cubin_class class_of(const elf *e, int bits)
     return opcodes[bits].name ? opcodes[bits].class : CC_unknown;
 }
 
-/* Of a global access, from its upper half: 0 = 8 bits to 4 = 128. */
+/* Width of a global access, from the upper half of the instruction: 0 = 8 bits to 4 = 128. */
 static int width_of(uint64_t high)
 {
     static const int8_t width[8] = {
@@ -140,18 +141,19 @@ static void count(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
     }
 }
 
-/* ---- the usual path ---- */
+/* ---- the usual path ----------------------------------------------------------------------------------------------- */
 
 typedef struct step {
-    int64_t bytes; /* stored to global memory by one thread from here on; -1: no way out */
-    int length; /* instructions from here on */
+    int64_t
+        bytes; /* stored to global memory by one thread from here to the exit; -1: no path to an exit */
+    int length; /* instructions from here to the exit */
     int next;
 } step;
 
 enum { OP_EXIT = 0x14d, OP_RET = 0x150, OP_BRA = 0x147, PREDICATE_TRUE = 7 };
 
-/* The instruction that the branch at `i` leads to. Offsets are from the next instruction: up to sm_89 in bytes in bits 32 to 81, later
- * in words, the low eight bits apart from the others. */
+/* Returns the index of the target of the branch at `i`. Offsets are relative to the next instruction: up to sm_89 in
+ * bytes in bits 32 to 81, later in words with the low eight bits stored apart. */
 static int64_t target_of(const elf *e, int64_t i, uint64_t low, uint64_t high)
 {
     int64_t top = (int64_t)(high << 46) >> 46, offset; /* 18 bits */
@@ -163,7 +165,7 @@ static int64_t target_of(const elf *e, int64_t i, uint64_t low, uint64_t high)
     return i + 1 + offset / INSTRUCTION;
 }
 
-/* Predicates, uniform and plain, and divergence: whatever makes a branch one of two ways. */
+/* True when neither a predicate (uniform or plain) nor divergence makes the branch conditional. */
 static bool always(uint64_t low, uint64_t high)
 {
     return (low & 0xfff) == 0x947 && (low >> 12 & 15) == PREDICATE_TRUE &&
@@ -175,7 +177,8 @@ static bool better(const step *a, const step *b)
     return a->bytes > b->bytes || (a->bytes == b->bytes && a->length < b->length);
 }
 
-/* Steps of a section, last first: branches forward have been looked at then, branches backward are loops and not taken. */
+/* Computes the steps of a section from the last to the first: the targets of forward branches are done then;
+ * backward branches are loops and not taken. */
 static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
 {
     at[n] = (step){.bytes = -1};
@@ -229,7 +232,7 @@ static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
     return true;
 }
 
-/* Registers and stack of all kernels: attributes of a symbol and a number. */
+/* Reads registers and stack sizes of all kernels: attributes of a symbol and a number. */
 static void resources(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k, int n)
 {
     const uint8_t *p = e->data + s->sh_offset;
@@ -275,7 +278,7 @@ nnc_status nnc_cubin_read(const void *cubin, size_t n, nnc_arena *a, nnc_cubin_k
     int n_text = 0;
     for (int i = 0; i < e.head.e_shnum; i++) {
         if (!section(&e, i, &s))
-            return damaged(sink, "a section lies outside of it");
+            return damaged(sink, "a section lies outside the file");
         n_text += is_code(&e, &s);
     }
     nnc_cubin_kernel *k = ARENA_NEW(a, nnc_cubin_kernel, n_text + 1);

@@ -1,5 +1,5 @@
-/* cuda/cudnn.c -- describing a graph to cuDNN: every descriptor is created, given its attributes and finalized once; the first
- * error sticks and the rest is passed over. */
+/* cuda/cudnn.c -- builds cuDNN graphs: each descriptor is created, given its attributes and finalized once; after
+ * the first error the remaining calls do nothing. */
 #include "cuda/cudnn_internal.h"
 #include <string.h>
 
@@ -64,12 +64,12 @@ void *cudnn_final(nnc_cudnn *g, void *desc)
     return NULL;
 }
 
-/* ---- the graph ----------------------------------------------------------------------------------------------------- */
+/* ---- the graph ---------------------------------------------------------------------------------------------------- */
 
 void nnc_cudnn_device_json(nnc_text *out, const nnc_cudnn_device *d)
 {
     int64_t limits[][2] = {
-        {75, 16}, {86, 16}, {89, 24}, {120, 24}}; /* resident blocks of an SM; others 32 */
+        {75, 16}, {86, 16}, {89, 24}, {120, 24}}; /* maximum resident blocks per SM; others 32 */
     int64_t blocks = 32;
     for (size_t i = 0; i < NNC_COUNT(limits); i++)
         if (limits[i][0] == d->sm)
@@ -108,7 +108,7 @@ nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink
     const nnc_cuda_cudnn *api = NNC_CUDA(cudnn, sink);
     if (!api)
         return NNC_E_DEVICE;
-    /* cuDNN opens and closes these at each question, which takes longer than the answer: they stay open */
+    /* cuDNN opens and closes these at each query, which takes longer than the query itself: keep them open */
     (void)NNC_CUDA(cublaslt, NULL);
     (void)NNC_CUDA(nvrtc, NULL);
     nnc_cudnn *g = nnc_calloc(1, sizeof *g);
@@ -168,7 +168,7 @@ const char *nnc_cudnn_why(const nnc_cudnn *g)
     return g->why;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------------------ */
 
 static bool data_type(nnc_dtype d, int *out)
 {
@@ -222,12 +222,12 @@ int nnc_cudnn_add_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t)
     return d && keep_tensor(g, d) ? (int)id : -1;
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------- */
+/* ---- operations --------------------------------------------------------------------------------------------------- */
 
 static void set_tensor(nnc_cudnn *g, void *op, int attribute, int tensor)
 {
     if (!g->status && (tensor < 0 || (size_t)tensor >= g->n_tensor))
-        g->status = nnc_fail0(g->sink, NNC_E_BUG, "cuDNN graph: there is no tensor %d", tensor);
+        g->status = nnc_fail0(g->sink, NNC_E_BUG, "cuDNN graph: tensor %d does not exist", tensor);
     if (!g->status)
         cudnn_set(g, op, attribute, T_DESC, 1, &g->tensor[tensor]);
 }
@@ -249,7 +249,7 @@ static void end_op(nnc_cudnn *g, void *op)
 
 static void *convolution(nnc_cudnn *g, const nnc_cudnn_window *w)
 {
-    const int precision = 0, mode = CROSS_CORRELATION; /* f32 sums */
+    const int precision = 0, mode = CROSS_CORRELATION; /* accumulate in f32 */
     int64_t n = w->spatial;
     void *d = cudnn_desc(g, D_CONVOLUTION, true);
     cudnn_set(g, d, A_CONV_SPATIAL, T_INT64, 1, &n);

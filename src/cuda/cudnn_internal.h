@@ -1,4 +1,4 @@
-/* cuda/cudnn_internal.h -- shared by the files cudnn*.c: the numbers of cuDNN's backend API that they use (cuDNN 9 API reference,
+/* cuda/cudnn_internal.h -- shared by cudnn*.c: the values of cuDNN's backend API in use (cuDNN 9 API reference,
  * "cudnn_graph"; stable within version 9), and the graph. */
 #ifndef NNC_CUDNN_INTERNAL_H
 #define NNC_CUDNN_INTERNAL_H
@@ -120,12 +120,12 @@ typedef struct cudnn_found {
 
 struct nnc_cudnn {
     const nnc_cuda_cudnn *api;
-    nnc_text *words;   /* of a sketch; api is NULL then */
-    nnc_sink *sink;    /* during create and describing */
-    nnc_status status; /* the first error of describing */
+    nnc_text *words;   /* text of a recorded graph (nnc_cudnn_sketch); api is NULL then */
+    nnc_sink *sink;    /* during create and building */
+    nnc_status status; /* first error of building */
     char why[512];
     void *device;      /* NULL: the current one */
-    void **own;        /* every descriptor but the ones below, in order of creation */
+    void **own;        /* all descriptors except those below, in order of creation */
     size_t n_own, cap_own;
     void **tensor;
     size_t n_tensor, cap_tensor;
@@ -138,12 +138,12 @@ struct nnc_cudnn {
     int64_t workspace;
 };
 
-/* Keeps cuDNN's last error text: its innermost reason, without the file names around it. */
+/* Stores cuDNN's last error text without the file names around it. */
 nnc_status cudnn_refused(nnc_cudnn *g, int status);
-/* A descriptor of a type; NULL after an error. `mine`: destroyed with the graph. */
+/* Creates a descriptor; NULL after an error. `mine`: destroyed with the graph. */
 void *cudnn_desc(nnc_cudnn *g, int type, bool mine);
 void cudnn_set(nnc_cudnn *g, void *desc, int attribute, int type, int64_t n, const void *value);
-/* Finalizes; NULL after an error. */
+/* Finalizes a descriptor; NULL after an error. */
 void *cudnn_final(nnc_cudnn *g, void *desc);
 
 #endif

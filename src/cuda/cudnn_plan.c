@@ -1,12 +1,12 @@
-/* cuda/cudnn_plan.c -- from a graph to a plan: the heuristics' answer filtered by notes and workspace, the first configuration that
- * becomes a plan, its text, its run. */
+/* cuda/cudnn_plan.c -- from a graph to a plan: the heuristics' configurations filtered by notes and workspace, the
+ * first one that can be finalized, its text, its execution. */
 #include "cuda/cudnn_internal.h"
 #include <pthread.h>
 #include <string.h>
 
 enum { ASKED = 128, MAX_NOTES = 16 };
 
-/* ---- configurations ------------------------------------------------------------------------------------------------ */
+/* ---- configurations ----------------------------------------------------------------------------------------------- */
 
 static uint32_t notes(nnc_cudnn *g, void *engine, int attribute, int type)
 {
@@ -21,7 +21,7 @@ static uint32_t notes(nnc_cudnn *g, void *engine, int attribute, int type)
     return bits;
 }
 
-/* False: cuDNN does not say what the configuration is. */
+/* False: cuDNN does not describe the configuration. */
 static bool read_config(nnc_cudnn *g, void *desc, bool fallback, nnc_cudnn_config *c)
 {
     void *engine = NULL;
@@ -49,7 +49,8 @@ static bool passes(const nnc_cudnn_config *c, const nnc_cudnn_filter *f)
            c->workspace <= f->workspace_limit;
 }
 
-/* Appends what one mode of the heuristics lists. The descriptors must exist before cuDNN is asked; what is not kept goes at once. */
+/* Appends the configurations of one heuristic mode. All descriptors must exist before cuDNN is asked; those not kept
+ * are destroyed at once. */
 static void ask(nnc_cudnn *g, int mode, const nnc_cudnn_filter *f, int *refused)
 {
     void *desc[ASKED];
@@ -96,16 +97,17 @@ int nnc_cudnn_query(nnc_cudnn *g, const nnc_cudnn_filter *f)
     }
     g->why[0] = 0;
     ask(g, HEUR_A, f, &refused);
-    if (g->status == NNC_E_DEVICE) /* no answer in this mode; the fallbacks are another question */
+    if (g->status ==
+        NNC_E_DEVICE) /* unsupported by this mode; the fallbacks are asked separately */
         g->status = NNC_OK;
     ask(g, HEUR_FALLBACK, f, &refused);
     if (g->status == NNC_E_DEVICE)
         g->status = NNC_OK;
     if (!g->n_found && refused)
-        snprintf(g->why, sizeof g->why, "none of its %d ways %skeeps to the limits", refused,
-            f->with & CUDNN_TENSOR_CORE ? "runs on tensor cores and " : "");
+        snprintf(g->why, sizeof g->why, "none of its %d configurations %sstays within the limits",
+            refused, f->with & CUDNN_TENSOR_CORE ? "runs on tensor cores and " : "");
     else if (!g->n_found && !g->why[0])
-        snprintf(g->why, sizeof g->why, "no engine computes it");
+        snprintf(g->why, sizeof g->why, "no engine supports it");
     return g->status ? -1 : g->n_found;
 }
 
@@ -114,7 +116,7 @@ const nnc_cudnn_config *nnc_cudnn_config_at(const nnc_cudnn *g, int i)
     return &g->found[i].c;
 }
 
-/* ---- plans --------------------------------------------------------------------------------------------------------- */
+/* ---- plans -------------------------------------------------------------------------------------------------------- */
 
 static void drop_plan(nnc_cudnn *g)
 {
@@ -124,7 +126,7 @@ static void drop_plan(nnc_cudnn *g)
     g->workspace = -1;
 }
 
-/* Finalizes g->plan, which holds a configuration or a text. */
+/* Finalizes g->plan, which holds a configuration or text. */
 static nnc_status make_plan(nnc_cudnn *g, int status, int64_t limit)
 {
     int64_t n = 0;
@@ -142,7 +144,7 @@ static nnc_status make_plan(nnc_cudnn *g, int status, int64_t limit)
     }
     if (g->workspace <= limit)
         return NNC_OK;
-    snprintf(g->why, sizeof g->why, "it needs %lld bytes of workspace, and %lld are allowed",
+    snprintf(g->why, sizeof g->why, "it needs %lld bytes of workspace; %lld are allowed",
         (long long)g->workspace, (long long)limit);
     drop_plan(g);
     return NNC_E_DEVICE;
@@ -202,11 +204,11 @@ nnc_status nnc_cudnn_plan_read(nnc_cudnn *g, const char *text, size_t n)
     return make_plan(g, status, INT64_MAX);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------------------------ */
 
 enum { MAX_DEVICES = 64 };
 
-/* One handle for each device: cuDNN's state there. Its stream is set before each call, under the lock. */
+/* cuDNN's handle for one device. Its stream is set before each call, under the lock. */
 static struct held {
     void *handle;
     int users;
@@ -227,15 +229,13 @@ nnc_status nnc_cudnn_hold(nnc_sink *sink)
     struct held *h = of_device();
     int status = 0;
     if (!api || !h)
-        return api ? nnc_fail0(
-                         sink, NNC_E_DEVICE, "cuDNN runs on a GPU, and there is no current one")
-                   : NNC_E_DEVICE;
+        return api ? nnc_fail0(sink, NNC_E_DEVICE, "cuDNN needs a current GPU") : NNC_E_DEVICE;
     pthread_mutex_lock(&held_lock);
     if (!h->users)
         status = api->cudnnCreate(&h->handle);
     h->users += !status;
     pthread_mutex_unlock(&held_lock);
-    return status ? nnc_fail0(sink, NNC_E_DEVICE, "cuDNN does not start: %s",
+    return status ? nnc_fail0(sink, NNC_E_DEVICE, "cuDNN cannot be initialized: %s",
                         api->cudnnGetErrorString(status))
                   : NNC_OK;
 }

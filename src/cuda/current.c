@@ -1,4 +1,4 @@
-/* cuda/current.c -- the calling thread's stream: how a device tells an engine where to put its commands. */
+/* cuda/current.c -- the calling thread's current stream: tells an engine where to submit its work. */
 #include "cuda/cuda.h"
 
 static _Thread_local cuda_stream current;

@@ -1,17 +1,17 @@
-/* cuda/doctor.c -- versions of NVIDIA's libraries, what of them does not match, and the GPUs that the driver shows. */
+/* cuda/doctor.c -- versions of NVIDIA's libraries, mismatches among them, and the GPUs that the driver lists. */
 #include "cuda/internal.h"
 #include <string.h>
 
-/* ---- versions ---------------------------------------------------------------------------------------------------- */
+/* ---- versions ----------------------------------------------------------------------------------------------------- */
 
-/* 13000 -> "13.0", as CUDA counts. */
+/* Sets the number and text of a CUDA version: 13000 is "13.0". */
 static void cuda_number(nnc_cuda_found *f, int number)
 {
     f->number = number;
     snprintf(f->version, sizeof f->version, "%d.%d", number / 1000, number % 1000 / 10);
 }
 
-/* 91900 -> "9.19.0", as cuDNN, cuBLAS and NCCL count. */
+/* Sets the text of a cuDNN, cuBLAS or NCCL version: 91900 is "9.19.0". */
 static void dotted(nnc_cuda_found *f, size_t v)
 {
     snprintf(f->version, sizeof f->version, "%zu.%zu.%zu", v / 10000, v % 10000 / 100, v % 100);
@@ -53,10 +53,10 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
         dotted(f, NNC_CUDA(cudnn, NULL)->cudnnGetVersion());
         f->number = (int)NNC_CUDA(cudnn, NULL)->cudnnGetCudartVersion();
         break;
-    case CUDA_cupti: /* without a driver, 13.2's calls itself until the stack ends */
+    case CUDA_cupti: /* version 13.2 without a driver calls itself until the stack overflows */
         if (!NNC_CUDA(driver, NULL) || NNC_CUDA(cupti, NULL)->cuptiGetVersion(&u))
             break;
-        if (u >= 100000) /* 130001; before CUDA 13 it counted its own versions */
+        if (u >= 100000) /* 130001; versions before CUDA 13 have numbers of their own */
             cuda_number(f, (int)(u / 10000 * 1000 + u % 10000 / 100 * 10));
         else
             snprintf(f->version, sizeof f->version, "API %u", u);
@@ -73,10 +73,10 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
     }
 }
 
-/* ---- what does not match ------------------------------------------------------------------------------------------ */
+/* ---- mismatches --------------------------------------------------------------------------------------------------- */
 
-/* A driver runs everything of its own CUDA's major version and of older ones; libraries that share device memory and streams must be
- * of one major version. */
+/* A driver supports its own CUDA major version and older ones; libraries that share device memory and streams must
+ * be of one major version. */
 int nnc_cuda_mismatches(nnc_text *out)
 {
     static const nnc_cuda_lib of_runtime[] = {CUDA_nvrtc, CUDA_cublaslt, CUDA_cudnn};
@@ -86,7 +86,7 @@ int nnc_cuda_mismatches(nnc_text *out)
     nnc_cuda_look(CUDA_cudart, &runtime);
     if (driver.ok && runtime.ok && driver.number && driver.number / 1000 < runtime.number / 1000) {
         nnc_printf(out,
-            "the driver runs CUDA %s at most, but the runtime is CUDA %s (%s): it needs a newer "
+            "the driver supports CUDA %s at most, but the runtime is CUDA %s (%s): install a newer "
             "driver, or the libraries of CUDA %d\n",
             driver.version, runtime.version, runtime.path, driver.number / 1000);
         n++;
@@ -96,15 +96,15 @@ int nnc_cuda_mismatches(nnc_text *out)
         if (!other.ok || !other.number || other.number / 1000 == runtime.number / 1000)
             continue;
         nnc_printf(out,
-            "%s %s is made for CUDA %d, but the runtime is CUDA %s: both should be of one CUDA "
-            "(NNC_CUDA_PATH chooses)\n",
+            "%s %s is for CUDA %d, but the runtime is CUDA %s: both should be of one CUDA version "
+            "(set NNC_CUDA_PATH)\n",
             other.name, other.version, other.number / 1000, runtime.version);
         n++;
     }
     return n;
 }
 
-/* ---- GPUs ---------------------------------------------------------------------------------------------------------- */
+/* ---- GPUs --------------------------------------------------------------------------------------------------------- */
 
 static int attribute(const nnc_cuda_cudart *rt, int what, int device)
 {
@@ -112,7 +112,7 @@ static int attribute(const nnc_cuda_cudart *rt, int what, int device)
     return rt->cudaDeviceGetAttribute(&v, what, device) ? 0 : v;
 }
 
-/* By the runtime, which makes a context for it: where the driver does not say. */
+/* Memory size from the runtime, which creates a context for it: used where the driver does not answer. */
 static int64_t memory_of(const nnc_cuda_cudart *rt, int device)
 {
     size_t free_bytes, total = 0;
@@ -124,7 +124,7 @@ static int64_t memory_of(const nnc_cuda_cudart *rt, int device)
     return ok ? (int64_t)total : 0;
 }
 
-/* Asks for nothing that would make a context, where there is a driver. */
+/* Creates no context where a driver is present. */
 static void describe(const nnc_cuda_cudart *rt, int i, nnc_cuda_device *d)
 {
     const nnc_cuda_driver *driver = NNC_CUDA(driver, NULL);

@@ -1,6 +1,6 @@
-/* cuda/identity.c -- what tells a library's files from others, so that what a library once answered can be kept without opening it again
- * (cuDNN takes a tenth of a second to open): the build id that the linker wrote into each, which is a hash of its contents and the same
- * wherever the file lies and on whatever machine; where it has none, its path, size and time. */
+/* cuda/identity.c -- identifies a library's files, so that answers of a library can be cached and reused without
+ * opening it (opening cuDNN takes 100 ms): by build id, a hash of the contents written by the linker and the same on
+ * every machine; for files without one by path, size and time. */
 #include "cuda/internal.h"
 #include <elf.h>
 #include <fcntl.h>
@@ -9,9 +9,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- the loader's path --------------------------------------------------------------------------------------------- */
+/* ---- the loader's path -------------------------------------------------------------------------------------------- */
 
-/* The list that ldconfig keeps (glibc, dl-cache.h): a header, entries, and strings by their distance from the header. */
+/* ldconfig's cache (glibc, dl-cache.h): a header, entries, and strings at offsets from the header. */
 typedef struct loader_head {
     char magic[20];
     uint32_t n, string_bytes, unused[5];
@@ -52,8 +52,9 @@ static bool in_loader_list(const char *soname, char out[512])
     return found;
 }
 
-/* Where the loader would find a name without a folder. It may know better (rpath, hardware's own folders): whoever keeps an answer
- * asks again once the library is open, and then this is not asked. */
+/* Finds a library name without a folder in ldconfig's cache. The loader may choose another file (rpath,
+ * hardware-specific folders), so results are stored under the identity of the opened library, where this search is
+ * not used. */
 static bool on_loader_path(const char *soname, char out[512])
 {
     const char *list = getenv("LD_LIBRARY_PATH");
@@ -67,7 +68,7 @@ static bool on_loader_path(const char *soname, char out[512])
     return in_loader_list(soname, out);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------------- */
+/* ---- files -------------------------------------------------------------------------------------------------------- */
 
 bool cuda_file_stat(nnc_cuda_lib lib, char path[512], struct stat *st)
 {
@@ -80,7 +81,8 @@ bool cuda_file_stat(nnc_cuda_lib lib, char path[512], struct stat *st)
 
 enum { MAX_NOTES = 4096, MAX_HEADERS = 64, MAX_ID = 64 };
 
-/* The build id among notes: size of the name, of the contents, kind, name and contents, both padded to four bytes. */
+/* Finds the build id among ELF notes: size of the name, size of the contents, kind, name and contents, both padded
+ * to four bytes. */
 static int find_id(const uint8_t *note, size_t n, uint8_t id[MAX_ID])
 {
     Elf64_Nhdr h;
@@ -104,7 +106,7 @@ static bool read_at(int fd, void *to, size_t n, uint64_t at)
     return at < INT64_MAX && pread(fd, to, n, (off_t)at) == (ssize_t)n;
 }
 
-/* Bytes of the file's build id; 0: it has none. */
+/* Returns the length of the file's build id in bytes; 0: none. */
 static int build_id(const char *path, uint8_t id[MAX_ID])
 {
     Elf64_Ehdr e;
@@ -123,7 +125,7 @@ static int build_id(const char *path, uint8_t id[MAX_ID])
     return n;
 }
 
-/* name: of this part of the library */
+/* Appends the identity of one file; name: of this part of the library. */
 static void put_file(nnc_text *out, const char *name, const char *path)
 {
     struct stat st;
@@ -149,7 +151,8 @@ bool nnc_cuda_identity(nnc_cuda_lib lib, nnc_text *out)
     const char *slash = strrchr(path, '/');
     for (size_t i = 0; lib == CUDA_cudnn && slash && i < NNC_COUNT(parts); i++) {
         snprintf(part, sizeof part, "%.*s/libcudnn_%s.so.9", (int)(slash - path), path, parts[i]);
-        put_file(out, parts[i], part); /* libcudnn.so.9 is a front of these, in its own folder */
+        put_file(out, parts[i],
+            part); /* libcudnn.so.9 only forwards to these, which lie in its folder */
     }
     return true;
 }

@@ -1,11 +1,11 @@
-/* cuda/load.c -- opens a library when it is first needed and fills its table from symbols.def. */
+/* cuda/load.c -- opens a library on first use and fills its table from symbols.def. */
 #include "cuda/internal.h"
 #include <dlfcn.h>
 #include <glob.h>
 #include <pthread.h>
 #include <string.h>
 
-/* Every row of symbols.def, with the library it is of. */
+/* Every row of symbols.def with its library. */
 static const struct symbol {
     nnc_cuda_lib lib;
     bool needed;
@@ -33,7 +33,7 @@ static nnc_cuda_cupti cupti;
 static nnc_cuda_nvml nvml;
 static nnc_cuda_nccl nccl;
 
-/* A table is its functions and nothing else: one pointer for each symbol, in order. */
+/* A table is an array of function pointers, one per symbol, in order. */
 #define LIB(lib, with, driver_s, needs, does, ...) \
     { \
         .name = #lib, .what = does, .soname = {__VA_ARGS__}, .of_driver = driver_s, \
@@ -69,7 +69,7 @@ static struct lib {
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Fills the table from an open library; the name of a needed function that it lacks, or NULL. */
+/* Fills the table from an open library. Returns the name of a missing required function, or NULL. */
 static const char *fill(struct lib *l, void *handle)
 {
     void **entry = l->table;
@@ -84,8 +84,8 @@ static const char *fill(struct lib *l, void *handle)
     return NULL;
 }
 
-/* NVRTC opens its builtins by name alone when it first compiles: found where they are loaded already, though their folder is not on
- * the loader's path (wheels). They stay open with it. */
+/* NVRTC opens its builtins library by name when it first compiles. Loading it here makes that succeed where its
+ * folder is not on the loader's path (wheels); it stays open. */
 static void open_builtins(const char *nvrtc_path)
 {
     const char *slash = strrchr(nvrtc_path, '/');
@@ -96,17 +96,18 @@ static void open_builtins(const char *nvrtc_path)
     nnc_printf(&pattern, "%.*s/libnvrtc-builtins.so.*", (int)(slash - nvrtc_path), nvrtc_path);
     if (!pattern.oom && glob(nnc_text_str(&pattern), 0, NULL, &found) == 0)
         for (size_t i = 0; i < found.gl_pathc; i++)
-            (void)dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL); /* if not, NVRTC says so */
+            (void)dlopen(
+                found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL); /* after a failure NVRTC reports it */
     globfree(&found);
     nnc_text_deinit(&pattern);
 }
 
-/* Opens the first file that loads and has every needed function. `why` keeps the reason against the first file that exists: a name
- * that the loader does not know is no reason where another file was there. */
+/* Opens the first file that loads and has every required function. `why` gets the reason for the first file that
+ * exists; an unknown name is the reason only when no file exists. */
 static void open_lib(struct lib *l)
 {
     l->state = ABSENT;
-    snprintf(l->why, sizeof l->why, "%s is nowhere to be found", l->soname[0]);
+    snprintf(l->why, sizeof l->why, "%s was not found", l->soname[0]);
     bool reason = false;
     for (int skip = 0; cuda_search(l->soname, l->of_driver, skip, &l->file); skip++) {
         void *handle = dlopen(l->file.path, RTLD_NOW | RTLD_LOCAL);
@@ -148,7 +149,7 @@ const void *nnc_cuda_table(nnc_cuda_lib lib, nnc_sink *sink)
     pthread_mutex_unlock(&lock);
     if (!t)
         (void)nnc_fail0(sink, NNC_E_DEVICE, "%s is missing: %s (nnc doctor)", l->name,
-            l->state == REPLACED ? "it is switched off" : l->why);
+            l->state == REPLACED ? "it is disabled" : l->why);
     return t;
 }
 
@@ -164,7 +165,7 @@ void nnc_cuda_forget(void)
         libs[i].state = UNKNOWN;
 }
 
-/* The file's whole name; where the loader found the library, it knows. */
+/* The absolute file name, which the loader reports even where it chose the folder. */
 static void file_name(const struct lib *l, char *out, size_t n)
 {
     void *fn;
@@ -203,8 +204,7 @@ void nnc_cuda_look(nnc_cuda_lib lib, nnc_cuda_found *out)
         snprintf(out->place, sizeof out->place, "replaced");
     }
     if (!out->ok)
-        snprintf(
-            out->why, sizeof out->why, "%s", l->state == REPLACED ? "it is switched off" : l->why);
+        snprintf(out->why, sizeof out->why, "%s", l->state == REPLACED ? "it is disabled" : l->why);
     pthread_mutex_unlock(&lock);
     if (out->ok)
         cuda_version(lib, out);

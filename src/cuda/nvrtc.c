@@ -1,4 +1,4 @@
-/* cuda/nvrtc.c -- CUDA C to machine code: units in parallel, results kept by content. */
+/* cuda/nvrtc.c -- compiles CUDA C to machine code: translation units in parallel, results cached by content. */
 #include "cuda/internal.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -14,13 +14,13 @@ typedef struct batch {
     const char *option[MAX_OPTIONS];
     int n_option;
     atomic_int next;
-    int *error; /* by unit: NVRTC's result */
-    char **log; /* by unit: of an error */
+    int *error; /* NVRTC's result by unit */
+    char **log; /* error log by unit */
 } batch;
 
-/* ---- one unit ------------------------------------------------------------------------------------------------------ */
+/* ---- one unit ----------------------------------------------------------------------------------------------------- */
 
-/* Without the newlines at its end; NULL: none, or out of memory. */
+/* Returns the log without trailing newlines; NULL: empty, or out of memory. */
 static char *read_log(const nnc_cuda_nvrtc *l, nvrtc_program p)
 {
     size_t n = 0;
@@ -76,11 +76,12 @@ static void compile_some(void *ctx, int part, int parts)
         compile_unit(b, b->todo[i]);
 }
 
-/* ---- options and keys ---------------------------------------------------------------------------------------------- */
+/* ---- options and keys --------------------------------------------------------------------------------------------- */
 
-/* --minimal leaves out textures and device-side launches, which no kernel uses, and halves the time of small units. */
+/* --minimal leaves out textures and device-side launches, which no kernel uses, and halves the compile time of small
+ * units. */
 static nnc_status set_options(
-    batch *b, const nnc_nvrtc_options *o, const nnc_nvrtc_way *w, char arch[32], nnc_sink *sink)
+    batch *b, const nnc_nvrtc_options *o, const nnc_nvrtc_target *w, char arch[32], nnc_sink *sink)
 {
     snprintf(arch, 32, "-arch=%s_%d", w->ptx ? "compute" : "sm", w->arch);
     b->option[b->n_option++] = arch;
@@ -100,9 +101,9 @@ static nnc_status set_options(
     return NNC_OK;
 }
 
-/* False: out of memory, and then the cache is left alone. */
+/* False: out of memory; the cache is not used then. */
 static bool unit_key(
-    const batch *b, const nnc_nvrtc_way *w, const nnc_nvrtc_unit *u, nnc_hash128 *key)
+    const batch *b, const nnc_nvrtc_target *w, const nnc_nvrtc_unit *u, nnc_hash128 *key)
 {
     nnc_text t = {0};
     nnc_printf(&t, "nvrtc 1 %s", w->version);
@@ -120,7 +121,7 @@ static const char *kind(const batch *b)
     return b->ptx ? "ptx" : "cubin";
 }
 
-/* ---- all units ----------------------------------------------------------------------------------------------------- */
+/* ---- all units ---------------------------------------------------------------------------------------------------- */
 
 static nnc_status report(const batch *b, int i, nnc_sink *sink)
 {
@@ -137,7 +138,7 @@ static nnc_status report(const batch *b, int i, nnc_sink *sink)
         b->log[i] ? ": " : "", b->log[i] ? b->log[i] : "");
 }
 
-static nnc_status compile_missing(batch *b, const nnc_nvrtc_options *o, const nnc_nvrtc_way *w,
+static nnc_status compile_missing(batch *b, const nnc_nvrtc_options *o, const nnc_nvrtc_target *w,
     const nnc_hash128 *key, nnc_sink *sink)
 {
     b->nvrtc = nnc_cuda_table(w->lib, sink);
@@ -159,9 +160,9 @@ static nnc_status compile_missing(batch *b, const nnc_nvrtc_options *o, const nn
     return st;
 }
 
-/* Takes from the cache what it has; the others go to todo[]. */
-static int look_up(batch *b, const nnc_nvrtc_options *o, const nnc_nvrtc_way *w, int n, int *todo,
-    nnc_hash128 *key)
+/* Takes units from the cache; lists the others in todo[]. */
+static int look_up(batch *b, const nnc_nvrtc_options *o, const nnc_nvrtc_target *w, int n,
+    int *todo, nnc_hash128 *key)
 {
     int missing = 0;
     for (int i = 0; i < n; i++) {
@@ -182,12 +183,12 @@ static int look_up(batch *b, const nnc_nvrtc_options *o, const nnc_nvrtc_way *w,
 
 nnc_status nnc_nvrtc_compile(nnc_nvrtc_unit *u, int n, const nnc_nvrtc_options *o, nnc_sink *sink)
 {
-    nnc_nvrtc_way w;
+    nnc_nvrtc_target w;
     char arch[32];
     nnc_arena a;
     for (int i = 0; i < n; i++)
         u[i].code = NULL;
-    NNC_TRY(nnc_nvrtc_way_to(o->sm, o->ptx, o->cache, &w, sink));
+    NNC_TRY(nnc_nvrtc_resolve(o->sm, o->ptx, o->cache, &w, sink));
     nnc_arena_init(&a, 0);
     int *todo = ARENA_NEW(&a, int, n ? n : 1);
     nnc_hash128 *key = ARENA_NEW(&a, nnc_hash128, n ? n : 1);

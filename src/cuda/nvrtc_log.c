@@ -1,4 +1,4 @@
-/* cuda/nvrtc_log.c -- what NVRTC says of a translation unit, as messages with unit, line and kernel. */
+/* cuda/nvrtc_log.c -- turns NVRTC's log of a translation unit into messages with unit, line and kernel. */
 #include "cuda/internal.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -9,7 +9,8 @@ static bool word_char(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The name of the kernel whose definition is the last that begins at or before `line` (1-based); its length in *n, 0: none. */
+/* Returns the name of the last kernel whose definition begins at or before `line` (1-based); its length in *n, 0:
+ * none. */
 static const char *kernel_at(const char *source, int line, int *n)
 {
     const char *name = "", *p = source;
@@ -35,7 +36,8 @@ static const char *kernel_at(const char *source, int line, int *n)
     return name;
 }
 
-/* "unit.cu(12): error: text" -> line and text; "unit.cu(12): error #20: text" and "error: text" too. NULL: another line. */
+/* Parses "unit.cu(12): error: text", "unit.cu(12): error #20: text" or "error: text" into line and text. NULL:
+ * another kind of line. */
 static const char *error_of(const char *text, size_t n, int *line)
 {
     const char *colon = memmem(text, n, ": error", 7), *end = text + n;

@@ -1,5 +1,5 @@
-/* cuda/search.c -- where NVIDIA's libraries lie: toolkits, the loader's path, Python wheels of CUDA 12 (nvidia/cuda_nvrtc/lib, ...)
- * and 13 (nvidia/cu13/lib). Looks at files, opens none. */
+/* cuda/search.c -- finds the files of NVIDIA's libraries: toolkits, the loader's path, Python wheels of CUDA 12
+ * (nvidia/cuda_nvrtc/lib, ...) and 13 (nvidia/cu13/lib). Looks at files, opens none. */
 #include "cuda/internal.h"
 #include <dirent.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@ typedef struct search {
     cuda_file *out;
 } search;
 
-/* One folder: true when this is the find that was asked for. */
+/* Searches one folder. True when this is the match that was asked for. */
 static bool in_folder(search *s, const char *folder, const char *soname, const char *place)
 {
     int n = snprintf(s->out->path, sizeof s->out->path, "%s/%s", folder, soname);
@@ -29,7 +29,7 @@ static int visible(const struct dirent *e)
     return e->d_name[0] != '.';
 }
 
-/* The folders below `parent` whose names begin with `prefix`, newest version first, each followed by `tail`. */
+/* Visits the folders in `parent` whose names begin with `prefix`, newest version first, with `tail` appended. */
 typedef bool each_folder(search *s, const char *folder, const char *soname, const char *place);
 static bool below(search *s, const char *parent, const char *prefix, const char *tail,
     const char *soname, const char *place, each_folder *visit)
@@ -55,7 +55,6 @@ static bool in_wheels(search *s, const char *site, const char *soname, const cha
     return below(s, site, "", "/lib", soname, place, in_folder);
 }
 
-/* A Python environment. */
 static bool in_environment(search *s, const char *root, const char *soname, const char *place)
 {
     char lib[400];
@@ -64,7 +63,7 @@ static bool in_environment(search *s, const char *root, const char *soname, cons
     return below(s, lib, "python3", "/site-packages/nvidia", soname, place, in_wheels);
 }
 
-/* A toolkit, or a folder of libraries. */
+/* Searches a toolkit, or a folder of libraries. */
 static bool in_toolkit(search *s, const char *root, const char *soname, const char *place)
 {
     static const char *const sub[] = {"", "/lib64", "/lib", "/extras/CUPTI/lib64"};
@@ -77,7 +76,7 @@ static bool in_toolkit(search *s, const char *root, const char *soname, const ch
     return false;
 }
 
-/* Every folder of a colon-separated list. */
+/* Searches every folder of a colon-separated list. */
 static bool in_list(search *s, const char *list, const char *soname)
 {
     for (const char *p = list; *p;) {
@@ -107,7 +106,7 @@ static bool in_toolkits(search *s, const char *soname)
            below(s, "/usr/local", "cuda-", "", soname, "toolkit", in_toolkit);
 }
 
-/* Only the loader knows: a name without a folder. */
+/* A name without a folder, which only the loader can resolve. */
 static bool on_path(search *s, const char *soname)
 {
     snprintf(s->out->path, sizeof s->out->path, "%s", soname);

@@ -1,11 +1,11 @@
-/* engines/cublaslt.c -- the engine "cublaslt": matrix products on NVIDIA GPUs, with bias, one sum and relu or gelu (tanh form) in the
- * same kernel.
+/* engines/cublaslt.c -- the engine "cublaslt": matrix products on NVIDIA GPUs with an epilogue of bias, one sum, and relu or gelu
+ * (tanh form).
  *
- * cuBLASLt's matrices are column-major. A row-major Y = X W is the column-major Y' = W' X' of the transposes, which lie in the same
- * bytes: so W is cuBLASLt's A, X its B, and one bias a feature is one a row, as its epilogues want it.
+ * cuBLASLt's matrices are column-major. A row-major Y = X W is the column-major Y' = W' X' of the transposes, which have the same
+ * bytes: W is passed as cuBLASLt's A, X as its B, and a bias per feature is a bias per row, which is the form its epilogues support.
  *
- * There is no asking cuBLASLt without a GPU, so choose() goes by rules: types, strides, the order of the end. The workspace is fixed
- * there; the algorithm is the first of the heuristic's when the plan is loaded. */
+ * cuBLASLt answers nothing without a GPU, so choose() goes by rules on types, strides and the order of the epilogue, and fixes the
+ * workspace. The algorithm is the heuristic's first when the plan is loaded. */
 #include "cuda/cuda.h"
 #include "engines/engines.h"
 #include "engines/tune.h"
@@ -34,7 +34,7 @@ enum {
     EPILOGUE_RELU = 2,
     EPILOGUE_BIAS = 4,
     EPILOGUE_GELU = 32,
-    ARENA_ALIGN = 64, /* of every tensor of a plan */
+    ARENA_ALIGN = 64, /* alignment of every tensor of a plan */
 };
 
 typedef struct heuristic { /* cublasLtMatmulHeuristicResult_t */
@@ -45,14 +45,14 @@ typedef struct heuristic { /* cublasLtMatmulHeuristicResult_t */
     int reserved[4];
 } heuristic;
 
-/* ---- the product --------------------------------------------------------------------------------------------------- */
+/* ---- the product -------------------------------------------------------------------------------------------------- */
 
 typedef struct matrix { /* column-major, as stored */
     int64_t rows, cols, ld;
     bool trans;
 } matrix;
 
-/* One step over batches: elements from one to the next of each operand. */
+/* One loop over batches: elements between consecutive matrices of each operand. */
 typedef struct batch {
     int64_t count, a, b, d;
 } batch;
@@ -61,11 +61,11 @@ typedef struct product {
     int type, compute, scale, epilogue;
     matrix a, b, d;
     bool sums, in_place;
-    int n_batch; /* batch[0] is cuBLASLt's own, the others are walked; at least 1 */
+    int n_batch; /* batch[0] is cuBLASLt's own, the others are loops around it; at least 1 */
     batch batch[NNC_MAX_RANK];
 } product;
 
-/* A matrix of extents r x c with these strides; column-major where rows lie side by side, else its transpose. */
+/* Describes a matrix of r x c elements with these strides: column-major where columns are contiguous, otherwise as its transpose. */
 static bool lay(int64_t r, int64_t rs, int64_t c, int64_t cs, matrix *m)
 {
     bool plain = rs == 1 || r == 1;
@@ -95,7 +95,7 @@ static int64_t step(const nnc_type *t, const int64_t *stride, int from_end)
     return i < 0 || t->dim[i] == 1 ? 0 : stride[i];
 }
 
-/* The leading dimensions from the inside out; those that go on where the one before ended are one. */
+/* Batch dimensions from the innermost out; adjacent ones that are contiguous are merged. */
 static void walk_batches(const nnc_call *c, product *p)
 {
     int64_t xs[NNC_MAX_RANK], ws[NNC_MAX_RANK], ys[NNC_MAX_RANK];
@@ -123,10 +123,10 @@ static void walk_batches(const nnc_call *c, product *p)
 static bool types_ok(const nnc_call *c, product *p, const char **why)
 {
     nnc_dtype d = (nnc_dtype)c->src.dtype;
-    *why = "cuBLASLt multiplies f16, bf16, f32 and f64 here";
+    *why = "cuBLASLt supports f16, bf16, f32 and f64";
     if (d != DT_f32 && d != DT_f64 && d != DT_f16 && d != DT_bf16)
         return false;
-    *why = "cuBLASLt wants operands and result of one type";
+    *why = "cuBLASLt needs operands and result of one type";
     if (c->wei.dtype != d || c->dst.dtype != d || (c->has_bias && c->bias.dtype != d))
         return false;
     p->type = d == DT_f64 ? R_64F : d == DT_f16 ? R_16F : d == DT_bf16 ? R_16BF : R_32F;
@@ -142,13 +142,13 @@ static bool end_ok(const nnc_call *c, product *p, const char **why)
     p->in_place = p->sums && c->post[0].in_place;
     for (int i = p->sums; i < c->n_post; i++) {
         bool relu = c->post[i].kind == PO_relu, gelu = c->post[i].kind == PO_gelu_tanh;
-        *why = "cuBLASLt ends with a sum, then relu or gelu's tanh form, then nothing";
+        *why = "cuBLASLt's epilogue is a sum, then relu or gelu (tanh form), in this order";
         if ((!relu && !gelu) || i > p->sums)
             return false;
         end = relu ? EPILOGUE_RELU : EPILOGUE_GELU;
     }
     p->epilogue = end | (c->has_bias ? EPILOGUE_BIAS : 0);
-    *why = "cuBLASLt has no epilogues in f64";
+    *why = "cuBLASLt has no f64 epilogues";
     if (p->epilogue && p->type == R_64F)
         return false;
     p->epilogue = p->epilogue ? p->epilogue : EPILOGUE_NONE;
@@ -164,19 +164,19 @@ static bool product_of(const nnc_call *c, product *p, const char **why)
         return false;
     if (!types_ok(c, p, why) || !end_ok(c, p, why))
         return false;
-    *why = "cuBLASLt takes extents below 2^31";
+    *why = "cuBLASLt supports extents below 2^31";
     if (!nnc_call_fits_32_bits(c))
         return false;
-    *why = "cuBLASLt wants the elements of a row or of a column side by side";
+    *why = "cuBLASLt needs contiguous rows or columns";
     if (!lay_all(c, p))
         return false;
     walk_batches(c, p);
     return true;
 }
 
-/* ---- compile time -------------------------------------------------------------------------------------------------- */
+/* ---- compile time ------------------------------------------------------------------------------------------------- */
 
-/* NVIDIA's recommendation for cuBLAS's workspace; PyTorch takes the same. */
+/* NVIDIA's recommended workspace for cuBLAS; PyTorch uses the same. */
 static int64_t workspace(int sm)
 {
     return INT64_C(1) << (sm >= 90 ? 25 : 22);
@@ -184,10 +184,10 @@ static int64_t workspace(int sm)
 
 static nnc_status lt_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
-    static _Thread_local char reason[160]; /* the plan maker copies it */
+    static _Thread_local char reason[160]; /* copied by the plan */
     product p;
     (void)sink;
-    *out = (nnc_choice){.reason = "cuBLASLt runs on NVIDIA GPUs"};
+    *out = (nnc_choice){.reason = "cuBLASLt needs an NVIDIA GPU"};
     if (!c->target || c->target->kind != NNC_T_cuda || !product_of(c, &p, &out->reason))
         return NNC_OK;
     int64_t calls = 1;
@@ -202,17 +202,17 @@ static nnc_status lt_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
         p.epilogue & EPILOGUE_BIAS ? ", bias" : "", p.sums ? ", sum" : "",
         p.epilogue & EPILOGUE_RELU ? ", relu" : "", p.epilogue & EPILOGUE_GELU ? ", gelu" : "");
     if (p.batch[0].count > 1 || calls > 1)
-        snprintf(reason + n, sizeof reason - (size_t)n, ", %lld in strides, %lld times",
+        snprintf(reason + n, sizeof reason - (size_t)n, ", batches of %lld, %lld calls",
             (long long)p.batch[0].count, (long long)calls);
     out->reason = reason;
     return NNC_OK;
 }
 
-/* ---- load time ----------------------------------------------------------------------------------------------------- */
+/* ---- load time ---------------------------------------------------------------------------------------------------- */
 
 enum { MAX_DEVICES = 64 };
 
-/* One handle of cuBLASLt for each device, as long as plans are loaded there. */
+/* cuBLASLt's handle of one device, kept while plans are loaded there. */
 static struct held {
     void *handle;
     int users;
@@ -226,7 +226,7 @@ typedef struct lt_handle {
     void *desc, *a, *b, *d;
     heuristic best;
     int64_t work_bytes;
-    int64_t element; /* bytes */
+    int64_t element; /* bytes per element */
     bool has_bias;
 } lt_handle;
 
@@ -244,7 +244,7 @@ static nnc_status hold(lt_handle *h, nnc_sink *sink)
     if (!h->api || !rt)
         return NNC_E_DEVICE;
     if (rt->cudaGetDevice(&device) || device < 0 || device >= MAX_DEVICES)
-        return nnc_fail0(sink, NNC_E_DEVICE, "cuBLASLt runs on a GPU, and there is no current one");
+        return nnc_fail0(sink, NNC_E_DEVICE, "cuBLASLt needs a current GPU");
     pthread_mutex_lock(&held_lock);
     if (!held[device].users)
         status = h->api->cublasLtCreate(&held[device].handle);
@@ -312,7 +312,7 @@ static int describe(lt_handle *h)
     return s ? s : make_layout(h, &h->d, &p->d, p->batch[0].d);
 }
 
-/* What every address of an operand is a multiple of: tensors lie on 64 bytes, batches between. */
+/* Alignment of every address of an operand in bytes: tensors are 64-byte aligned, batches start in between. */
 static uint32_t alignment(const lt_handle *h, int operand)
 {
     int64_t bits = ARENA_ALIGN;
@@ -323,9 +323,9 @@ static uint32_t alignment(const lt_handle *h, int operand)
     return (uint32_t)(bits & -bits);
 }
 
-enum { MEASURED = 16 }; /* algorithms */
+enum { MEASURED = 16 }; /* algorithms to measure */
 
-/* Asks for up to `want` algorithms, best first. Returns cuBLASLt's status. */
+/* Gets up to `want` algorithms, best first. Returns cuBLASLt's status. */
 static int ask(const lt_handle *h, int want, heuristic *out, int *got)
 {
     void *pref = NULL;
@@ -354,7 +354,7 @@ typedef struct trial {
     nnc_trial t;
 } trial;
 
-/* The fastest of n algorithms, recorded; NNC_E_DEVICE: none could be measured. */
+/* Selects and records the fastest of n algorithms; NNC_E_DEVICE: none could be measured. */
 static nnc_status fastest(
     lt_handle *h, const nnc_call *c, const heuristic *r, int n, nnc_hash128 key, nnc_sink *sink)
 {
@@ -382,23 +382,23 @@ static nnc_status find_algorithm(lt_handle *h, const nnc_call *c, nnc_sink *sink
     char library[40];
     nnc_tuned t = {0};
     int got = 0;
-    const void *somewhere = (const void *)(uintptr_t)ARENA_ALIGN; /* its alignment is looked at */
+    const void *somewhere = (const void *)(uintptr_t)ARENA_ALIGN; /* only its alignment matters */
     snprintf(library, sizeof library, "cublaslt %zu", h->api->cublasLtGetVersion());
     nnc_hash128 key = nnc_tune_key(library, c, h->work_bytes);
     bool known = nnc_tune_find(key, &t), measures = !known && nnc_tune_measures();
     int s = h->has_bias ? set(h, DESC_BIAS, &somewhere, sizeof somewhere) : 0;
     s = s ? s : ask(h, known || measures ? MEASURED : 1, r, &got);
     if (s || got < 1)
-        return failed(sink, h, "has no algorithm for a product of the model", s ? s : 15);
+        return failed(sink, h, "has no algorithm for a matrix product of the model", s ? s : 15);
     if (measures) {
         nnc_status status = fastest(h, c, r, got, key, sink);
         if (status != NNC_E_DEVICE)
             return status;
     }
     h->best = r[known && t.choice < got ? t.choice : 0];
-    return h->best.state
-               ? failed(sink, h, "has no algorithm for a product of the model", h->best.state)
-               : NNC_OK;
+    return h->best.state ? failed(sink, h, "has no algorithm for a matrix product of the model",
+                               h->best.state)
+                         : NNC_OK;
 }
 
 static nnc_status prepare(lt_handle *h, const nnc_call *c, nnc_sink *sink)
@@ -411,10 +411,11 @@ static nnc_status prepare(lt_handle *h, const nnc_call *c, nnc_sink *sink)
     h->has_bias = c->has_bias;
     h->element = nnc_dtype_size((nnc_dtype)c->src.dtype);
     if (h->p.batch[0].count > INT32_MAX)
-        return nnc_fail0(sink, NNC_E_DEVICE, "cuBLASLt takes batches below 2^31");
+        return nnc_fail0(sink, NNC_E_DEVICE, "cuBLASLt supports batches below 2^31");
     NNC_TRY(hold(h, sink));
     int s = describe(h);
-    return s ? failed(sink, h, "refuses a product of the model", s) : find_algorithm(h, c, sink);
+    return s ? failed(sink, h, "rejects a matrix product of the model", s)
+             : find_algorithm(h, c, sink);
 }
 
 static nnc_status lt_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
@@ -431,7 +432,7 @@ static nnc_status lt_load(const nnc_plan *p, int item, void **handle, nnc_sink *
     return NNC_OK;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------------------------ */
 
 typedef struct operands {
     const char *a, *b, *c;
@@ -450,7 +451,7 @@ static int multiply(const lt_handle *h, const operands *o, void *work)
         nnc_cuda_current());
 }
 
-/* Batches beyond cuBLASLt's own, from the outside in. */
+/* Loops over the batch dimensions beyond cuBLASLt's own, outermost first. */
 static int walk(const lt_handle *h, operands o, int i, void *work)
 {
     if (!i)
@@ -482,7 +483,7 @@ static nnc_status lt_run(void *handle, void *const *args, void *work)
     return walk(h, o, h->p.n_batch - 1, work) ? NNC_E_DEVICE : NNC_OK;
 }
 
-/* Arguments in the order of the call; those that it has not are passed over. */
+/* Arguments in the order of the call, without absent ones. */
 static nnc_status run_trial(void *ctx)
 {
     const trial *t = ctx;

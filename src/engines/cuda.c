@@ -1,7 +1,7 @@
-/* engines/cuda.c -- the engine "cuda": kernels of an NVIDIA GPU, as machine code (or PTX) in the plan's objects. Nothing is compiled
- * here: NVRTC made the objects earlier, perhaps on another machine. How a kernel is launched stands in its text.
+/* engines/cuda.c -- the engine "cuda": kernels for NVIDIA GPUs, as machine code or PTX in the plan's objects. NVRTC compiled the
+ * objects earlier, perhaps on another machine. Launch dimensions come from the kernel's text.
  *
- * An object holds many kernels; CUDA loads it once for all devices, and the plan's handles share it, counted. */
+ * An object holds many kernels; CUDA loads it once for all devices, and the plan's handles share it with a reference count. */
 #include "codegen/codegen.h"
 #include "cuda/cuda.h"
 #include "engines/engines.h"
@@ -10,9 +10,8 @@
 #include <string.h>
 
 enum {
-    PLAIN_SHARED = 48 << 10, /* bytes that a kernel gets without asking */
-    MOST_ARGS =
-        511, /* pointers beside that of the scratch in the 4 KiB of parameters that CUDA passes */
+    PLAIN_SHARED = 48 << 10, /* shared memory that a kernel gets without a function attribute */
+    MOST_ARGS = 511, /* pointers besides the scratch pointer in CUDA's 4 KiB of parameters */
     ATTRIBUTES = 1024, /* bytes, more than cudaFuncAttributes has */
 };
 
@@ -24,18 +23,19 @@ typedef struct library {
 typedef struct handle {
     const nnc_cuda_cudart *rt;
     shared_object from; /* a library */
-    cuda_kernel kernel, finish; /* finish: NULL where blocks do not share points */
+    cuda_kernel kernel,
+        finish; /* finish: combines partial results; NULL where no sum is split over blocks */
     nnc_kgrid grid;
     int n_arg;
 } handle;
 
-/* ---- objects ------------------------------------------------------------------------------------------------------- */
+/* ---- objects ------------------------------------------------------------------------------------------------------ */
 
 static nnc_status failed(
     const nnc_cuda_cudart *rt, const nnc_plan *p, const char *what, int error, nnc_sink *sink)
 {
     (void)rt->cudaGetLastError();
-    return nnc_fail0(sink, NNC_E_DEVICE, "%s does not load on this GPU: %s (%s); it is for %s",
+    return nnc_fail0(sink, NNC_E_DEVICE, "%s cannot be loaded on this GPU: %s (%s); it is for %s",
         what, rt->cudaGetErrorString(error), rt->cudaGetErrorName(error),
         p->target ? p->target : "another");
 }
@@ -67,9 +67,9 @@ static void unload_object(void *object)
 
 static const shared_kind objects = {load_object, unload_object};
 
-/* ---- kernels ------------------------------------------------------------------------------------------------------- */
+/* ---- kernels ------------------------------------------------------------------------------------------------------ */
 
-/* The launch that the kernel's text gives; what a plan from a file says was verified against the same text. */
+/* Reads the launch dimensions from the kernel's text, against which the entry of a plan from a file was verified. */
 static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *sink)
 {
     nnc_arena a;
@@ -81,12 +81,12 @@ static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *si
     if (k)
         *grid = k->grid;
     if (k && grid->cls == KC_none)
-        status = nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is none for a GPU", pk->symbol);
+        status = nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is not for a GPU", pk->symbol);
     nnc_arena_deinit(&a);
     return status;
 }
 
-/* Finds a kernel on the current device and has it loaded now: not in the first run, and not while a graph is captured. */
+/* Finds a kernel on the current device and loads it now: neither in the first timed run nor during graph capture. */
 static nnc_status find(const handle *h, const nnc_plan *p, const char *name, int64_t shared,
     cuda_kernel *out, nnc_sink *sink)
 {
@@ -134,7 +134,7 @@ static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink 
     *out = NULL;
     if (k->object < 0 || k->object >= p->n_object)
         return nnc_fail0(sink, NNC_E_DEVICE,
-            "kernel %s has no machine code: the model was compiled where there is no NVRTC (nnc "
+            "kernel %s has no machine code: the model was compiled without NVRTC (nnc "
             "doctor)",
             k->symbol);
     handle *h = nnc_calloc(1, sizeof *h);
@@ -148,7 +148,7 @@ static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink 
     return s;
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ------------------------------------------------------------------------------------------------------ */
 
 static int launch(const handle *h, cuda_kernel k, int64_t blocks, int64_t shared, void **params)
 {
@@ -165,7 +165,7 @@ static nnc_status run(void *p, void *const *args, void *work)
     void *value[MOST_ARGS + 1], *param[MOST_ARGS + 1];
     for (int i = 0; i < h->n_arg; i++)
         value[i] = args[i];
-    value[h->n_arg] = work; /* where the kernel has no such parameter, CUDA does not look at it */
+    value[h->n_arg] = work; /* ignored by CUDA where the kernel has no such parameter */
     for (int i = 0; i <= h->n_arg; i++)
         param[i] = &value[i];
     int error = launch(h, h->kernel, h->grid.blocks, h->grid.shared, param);

@@ -1,16 +1,17 @@
 /* engines/cudnn.c -- the engine "cudnn": convolutions on NVIDIA GPUs.
  *
- * choose() asks cuDNN about the target's GPU, which need not be there, and lets in only engines that are compiled already: so the
- * answer is the same with a driver and without one. It fixes the workspace. Where there is no cuDNN at all, the rule below stands in
- * for it (what cuDNN 9 is known to compute, with all the workspace that it may have) and the reason says so.
+ * choose() asks cuDNN about the target's GPU, which need not be present, and accepts precompiled engines only, so that the answer does
+ * not depend on a driver. It fixes the workspace. Without cuDNN, by_rule() decides from what cuDNN 9 is known to support, with the
+ * largest workspace allowed, and the reason says so.
  *
- * Where the call says that it may be compiled (-O3), an end that the precompiled engines have not is asked of those that compile: one
- * graph, on tensor cores alone (what else answers is slow: engines 0 and 8). Each of their plans takes a second, so choose() asks the
- * heuristics and makes none, and it asks only beside a driver's library, without which these engines are not there. Should none of the
- * listed become a plan when the call is loaded, its convolution is a precompiled one after all, and its end a second kernel.
+ * Where the call allows runtime compilation (-O3), epilogues that no precompiled engine supports are offered to cuDNN's
+ * runtime-compiled engines: as one graph, on tensor cores only (the other engines that accept it, 0 and 8, are slow). Making such a
+ * plan takes a second, so choose() asks the heuristics without making one, and only where the driver's library is present, since these
+ * engines need it. If no listed configuration can be finalized at load time, the call falls back to a precompiled convolution and a
+ * second kernel for the epilogue.
  *
- * load_call() settles the algorithm on the device, within that workspace: the plan that is kept for this call, cuDNN's version and
- * GPU, else the first of the heuristics' list that becomes a plan. */
+ * load_call() selects the algorithm on the device, within that workspace: the plan cached for this call, cuDNN version and GPU,
+ * otherwise the first configuration of the heuristics that can be finalized. */
 #include "engines/cudnn.h"
 #include "engines/engines.h"
 #include "engines/tune.h"
@@ -20,21 +21,22 @@
 
 enum { WORK_ALIGN = 256 };
 
-static _Thread_local char reason[256], apart[256]; /* the plan maker copies them */
-static _Atomic(const void *) mute; /* a cuDNN that was asked in vain: not once more for each call */
+static _Thread_local char reason[256], apart[256]; /* copied by the plan */
+static _Atomic(const void *)
+    mute; /* a cuDNN that cannot be asked, so that the failure is not repeated for each call */
 
-/* cuDNN may copy both tensors into an order of its own, and take 32 MiB besides. */
+/* cuDNN may relayout both tensors, and use 32 MiB besides. */
 static int64_t workspace_limit(const nnc_call *c)
 {
     return nnc_type_bytes(&c->src) + nnc_type_bytes(&c->dst) + (INT64_C(32) << 20);
 }
 
-static int64_t zero_bytes(const nnc_call *c, const dn_way *w)
+static int64_t zero_bytes(const nnc_call *c, const cudnn_lowering *w)
 {
     return w->zero_bias ? c->dst.dim[1] * nnc_dtype_size((nnc_dtype)c->dst.dtype) : 0;
 }
 
-static nnc_cudnn_filter filter_of(const nnc_call *c, const dn_way *w, int64_t limit)
+static nnc_cudnn_filter filter_of(const nnc_call *c, const cudnn_lowering *w, int64_t limit)
 {
     uint32_t strict = c->src.dtype == DT_f32 && !c->tf32 ? CUDNN_TENSOR_CORE : 0;
     return (nnc_cudnn_filter){.with = w->whole ? CUDNN_TENSOR_CORE : 0,
@@ -43,7 +45,7 @@ static nnc_cudnn_filter filter_of(const nnc_call *c, const dn_way *w, int64_t li
         .workspace_limit = limit};
 }
 
-/* ---- compile time -------------------------------------------------------------------------------------------------- */
+/* ---- compile time ------------------------------------------------------------------------------------------------- */
 
 static const char *precision(const nnc_call *c)
 {
@@ -62,7 +64,7 @@ static void version_text(int64_t v, char out[32])
         (long long)(v % 100));
 }
 
-static void take(const nnc_call *c, const dn_way *w, nnc_choice *out, int64_t workspace)
+static void take(const nnc_call *c, const cudnn_lowering *w, nnc_choice *out, int64_t workspace)
 {
     out->ok = true;
     out->compiled = w->whole;
@@ -71,24 +73,24 @@ static void take(const nnc_call *c, const dn_way *w, nnc_choice *out, int64_t wo
     out->reason = reason;
 }
 
-/* Without cuDNN: all three types, bf16 from sm_80 on (golden table of tests/cudnn). */
-static void by_rule(const nnc_call *c, const dn_way *w, nnc_choice *out)
+/* The answer without cuDNN: all three types, bf16 from sm_80 on (golden table of tests/cudnn). */
+static void by_rule(const nnc_call *c, const cudnn_lowering *w, nnc_choice *out)
 {
     if (c->target->sm < 75 || (c->src.dtype == DT_bf16 && c->target->sm < 80)) {
-        snprintf(reason, sizeof reason, "cuDNN 9 does not convolve %s on sm_%d",
+        snprintf(reason, sizeof reason, "cuDNN 9 does not support %s convolutions on sm_%d",
             nnc_dtype_name((nnc_dtype)c->src.dtype), c->target->sm);
         out->reason = reason;
         return;
     }
     snprintf(reason, sizeof reason,
-        "cudnn by rule%s: %s; its engine is settled when the plan is loaded", precision(c),
-        NNC_CUDA(cudnn, NULL) ? "this cuDNN answers only beside a driver"
-                              : "libcudnn is not here to be asked");
+        "cudnn by rule%s: %s; its engine is selected when the plan is loaded", precision(c),
+        NNC_CUDA(cudnn, NULL) ? "this cuDNN needs a driver to be asked" : "libcudnn is missing");
     take(c, w, out, workspace_limit(c));
 }
 
-/* What cuDNN said, as the plan's choice. */
-static void settle_choice(const nnc_call *c, const dn_way *w, const dn_answer *a, nnc_choice *out)
+/* Turns cuDNN's answer into the plan's choice. */
+static void settle_choice(
+    const nnc_call *c, const cudnn_lowering *w, const cudnn_answer *a, nnc_choice *out)
 {
     char v[32];
     version_text(a->version, v);
@@ -101,17 +103,20 @@ static void settle_choice(const nnc_call *c, const dn_way *w, const dn_answer *a
         a->numerical & CUDNN_TENSOR_CORE ? ", tensor cores" : "",
         a->numerical & CUDNN_WINOGRAD ? ", Winograd" : "", a->fallback ? ", a fallback" : "",
         precision(c),
-        w->whole       ? "; one kernel with what follows, compiled when loaded"
-        : w->split     ? "; what follows is a second kernel, compiled when loaded"
-        : w->zero_bias ? "; behind a bias of zeros"
+        w->whole       ? "; one kernel with its epilogue, compiled when loaded"
+        : w->split     ? "; its epilogue is a second kernel, compiled when loaded"
+        : w->zero_bias ? "; with a bias of zeros"
                        : "");
     take(c, w, out, a->workspace);
 }
 
-enum { PROMISING = 8, SMALL_WORK = 1 << 20 }; /* configurations at the list's head; bytes */
+enum {
+    PROMISING = 8,
+    SMALL_WORK = 1 << 20
+}; /* configurations considered at the head of the list; bytes */
 
-/* Lists configurations: those on tensor cores where there are some, since the heuristics list slow ones of 16 bits before them. Returns
- * how many, -1: out of memory. */
+/* Lists configurations; where some use tensor cores, only those, since the heuristics list slow 16-bit engines before them. Returns
+ * their number, -1: out of memory. */
 static int query(nnc_cudnn *g, nnc_cudnn_filter f)
 {
     uint32_t with = f.with;
@@ -129,14 +134,14 @@ static int64_t large_work(const nnc_call *c)
     return nnc_max64(least / 2, SMALL_WORK);
 }
 
-/* Does a configuration copy one of the tensors into an order of its own? A transform's workspace is not such a copy. */
+/* Tells whether a configuration relayouts one of the tensors. The workspace of a Winograd or FFT transform does not count. */
 static bool copies(const nnc_cudnn_config *k, const nnc_call *c)
 {
     return k->workspace > large_work(c) && !(k->numerical & CUDNN_WINOGRAD);
 }
 
-/* Makes the plan of the first configuration that becomes one; of the promising ones first those that do not copy their tensors. Returns
- * which, -1: none. */
+/* Makes the plan of the first configuration that can be finalized, of the promising ones preferring those that relayout no tensor.
+ * Returns its index, -1: none. */
 static int plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
 {
     for (int pass = 0; pass < 2; pass++)
@@ -147,8 +152,8 @@ static int plan_first(nnc_cudnn *g, const nnc_call *c, int n, int64_t limit)
     return nnc_cudnn_plan_first(g, PROMISING, limit);
 }
 
-/* The workspace of a call whose configuration takes `chosen` bytes: enough for the promising ones, among which the device may prefer
- * another one, but for those that take much more. */
+/* Workspace of a call whose configuration needs `chosen` bytes: enough for the other promising configurations, except those that need
+ * much more, since the device may prefer one of them. */
 static int64_t workspace_of(const nnc_cudnn *g, const nnc_call *c, int n, int64_t chosen)
 {
     int64_t enough = nnc_max64(chosen, large_work(c)), most = nnc_max64(chosen, SMALL_WORK);
@@ -159,21 +164,21 @@ static int64_t workspace_of(const nnc_cudnn *g, const nnc_call *c, int n, int64_
 }
 
 /* Asks the open cuDNN. NNC_E_DEVICE: it cannot be asked here. */
-static nnc_status ask(
-    const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, dn_answer *a, nnc_sink *sink)
+static nnc_status ask(const nnc_call *c, const cudnn_lowering *w, const nnc_cudnn_filter *f,
+    cudnn_answer *a, nnc_sink *sink)
 {
     nnc_cudnn_device d;
     nnc_cudnn *g;
-    dn_device_of(c->target, &d);
+    cudnn_device_of(c->target, &d);
     nnc_status status = nnc_cudnn_create(&d, &g, NULL);
     if (status)
         return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
-    dn_describe_core(g, c, w);
+    cudnn_describe_core(g, c, w);
     status = nnc_cudnn_finish(g);
     int n = status ? 0 : query(g, *f), i = n <= 0     ? -1
                                            : w->whole ? 0
                                                       : plan_first(g, c, n, f->workspace_limit);
-    *a = (dn_answer){.ok = i >= 0, .version = version()};
+    *a = (cudnn_answer){.ok = i >= 0, .version = version()};
     if (n < 0 || status == NNC_E_NOMEM) {
         status = nnc_nomem(sink);
     } else if (i >= 0) {
@@ -190,11 +195,12 @@ static nnc_status ask(
     return status;
 }
 
-/* The kept answer, else the open cuDNN's. NNC_E_DEVICE: there is none. */
-static nnc_status answer(const nnc_call *c, const dn_way *w, dn_answer *a, nnc_sink *sink)
+/* Returns the cached answer, otherwise asks cuDNN. NNC_E_DEVICE: neither. */
+static nnc_status answer(
+    const nnc_call *c, const cudnn_lowering *w, cudnn_answer *a, nnc_sink *sink)
 {
     const nnc_cudnn_filter f = filter_of(c, w, workspace_limit(c));
-    if (dn_answer_kept(c, w, &f, a))
+    if (cudnn_answer_load(c, w, &f, a))
         return NNC_OK;
     const void *api = NNC_CUDA(cudnn, NULL);
     if (!api || api == atomic_load(&mute) || (w->whole && !NNC_CUDA(driver, NULL)))
@@ -203,28 +209,27 @@ static nnc_status answer(const nnc_call *c, const dn_way *w, dn_answer *a, nnc_s
     if (st == NNC_E_DEVICE)
         atomic_store(&mute, api);
     if (st == NNC_OK)
-        dn_answer_keep(c, w, &f, a);
+        cudnn_answer_store(c, w, &f, a);
     return st;
 }
 
-/* One kernel that cuDNN compiles, where it has one for the call: then *out is chosen. Its workspace does for the other way, too. */
+/* Sets *out when a runtime-compiled engine supports the whole call. Its workspace is large enough for the fallback too. */
 static nnc_status choose_whole(
-    const nnc_call *c, const dn_answer *parts, nnc_choice *out, nnc_sink *sink)
+    const nnc_call *c, const cudnn_answer *parts, nnc_choice *out, nnc_sink *sink)
 {
-    dn_way whole;
-    dn_answer a;
-    if (!c->compiled || !dn_way_whole(c, &whole))
+    cudnn_lowering whole;
+    cudnn_answer a;
+    if (!c->compiled || !cudnn_lower_whole(c, &whole))
         return NNC_OK;
     nnc_status st = answer(c, &whole, &a, sink);
     out->apart = apart;
     if (st == NNC_E_DEVICE)
-        snprintf(apart, sizeof apart, "cuDNN compiles no kernel here: %s",
-            NNC_CUDA(cudnn, NULL)
-                ? "that takes a GPU driver's library (libcuda.so.1), which is absent"
-                : "libcudnn is not here to be asked");
+        snprintf(apart, sizeof apart, "cuDNN cannot compile a kernel here: %s",
+            NNC_CUDA(cudnn, NULL) ? "the GPU driver's library (libcuda.so.1) is missing"
+                                  : "libcudnn is missing");
     else if (!st && !a.ok)
-        snprintf(apart, sizeof apart, "cuDNN compiles no kernel for it on sm_%d: %.180s",
-            c->target->sm, a.why);
+        snprintf(apart, sizeof apart,
+            "cuDNN has no runtime-compiled engine for it on sm_%d: %.180s", c->target->sm, a.why);
     if (st || !a.ok)
         return st == NNC_E_DEVICE ? NNC_OK : st;
     out->apart = NULL;
@@ -235,20 +240,20 @@ static nnc_status choose_whole(
 
 static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
-    dn_way w;
-    dn_answer a;
-    *out = (nnc_choice){.reason = "cuDNN runs on NVIDIA GPUs"};
-    if (!c->target || c->target->kind != NNC_T_cuda || !dn_way_of(c, &w, &out->reason))
+    cudnn_lowering w;
+    cudnn_answer a;
+    *out = (nnc_choice){.reason = "cuDNN needs an NVIDIA GPU"};
+    if (!c->target || c->target->kind != NNC_T_cuda || !cudnn_lower(c, &w, &out->reason))
         return NNC_OK;
-    out->reason = "cuDNN packs no weights";
+    out->reason = "cuDNN uses unpacked weights";
     if (c->packed)
-        return NNC_OK; /* asked again without */
+        return NNC_OK; /* asked again without packing */
     nnc_status st = answer(c, &w, &a, sink);
     if (st && st != NNC_E_DEVICE)
         return st;
     bool asked = st == NNC_OK;
     if (!asked)
-        a = (dn_answer){.ok = true, .workspace = workspace_limit(c)};
+        a = (cudnn_answer){.ok = true, .workspace = workspace_limit(c)};
     if (a.ok)
         NNC_TRY(choose_whole(c, &a, out, sink));
     if (!out->ok && asked)
@@ -258,10 +263,10 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
     return NNC_OK;
 }
 
-/* ---- plans that are kept ------------------------------------------------------------------------------------------- */
+/* ---- cached plans ------------------------------------------------------------------------------------------------- */
 
-/* What a plan depends on besides the call. */
-static nnc_hash128 plan_key(const nnc_call *c, const dn_way *w, bool tail, int64_t limit)
+/* Everything besides the call that a plan depends on. */
+static nnc_hash128 plan_key(const nnc_call *c, const cudnn_lowering *w, bool tail, int64_t limit)
 {
     char v[32], library[48];
     version_text(version(), v);
@@ -289,10 +294,10 @@ static void keep_plan(nnc_cudnn *g, nnc_hash128 key)
     nnc_text_deinit(&t);
 }
 
-/* ---- load time ----------------------------------------------------------------------------------------------------- */
+/* ---- load time ---------------------------------------------------------------------------------------------------- */
 
 enum { MAX_ARGS = NNC_MAX_POST + 5 };
-_Static_assert(MAX_ARGS <= (int)NNC_TRIAL_ARGS, "a buffer for each argument");
+_Static_assert(MAX_ARGS <= (int)NNC_TRIAL_ARGS, "one buffer per argument");
 
 typedef struct cudnn_handle {
     nnc_cudnn *core, *tail; /* tail NULL: one graph */
@@ -304,7 +309,7 @@ typedef struct cudnn_handle {
 
 typedef enum part { CORE, TAIL } part;
 
-/* The used ones of ids 0..n-1, packed. */
+/* Packs the used ids of 0..n-1. */
 static int pack_ids(uint32_t used, int n, void *const *from, int64_t *id, void **ptr)
 {
     int k = 0;
@@ -316,7 +321,7 @@ static int pack_ids(uint32_t used, int n, void *const *from, int64_t *id, void *
     return k;
 }
 
-/* A graph in a trial: buffers as large as the call's arguments, and one of the result's size for what is behind them. */
+/* A graph being measured: buffers of the arguments' sizes, and one of the result's size for the ids beyond them. */
 typedef struct trial {
     nnc_cudnn *g;
     uint32_t used;
@@ -333,16 +338,16 @@ static nnc_status run_trial(void *ctx)
 
 static nnc_status open_trial(trial *t, const nnc_call *c, int64_t work)
 {
-    int n = dn_args(c);
+    int n = cudnn_n_args(c);
     int64_t bytes[MAX_ARGS] = {nnc_type_bytes(&c->src), nnc_type_bytes(&c->wei)};
     for (int i = 2; i <= n; i++)
         bytes[i] = nnc_type_bytes(&c->dst);
     return nnc_trial_open(&t->t, bytes, n + 1, work, NULL);
 }
 
-enum { MEASURED = 16 }; /* configurations; the list has the promising ones in front */
+enum { MEASURED = 16 }; /* configurations to measure; the promising ones are listed first */
 
-/* Makes the fastest of n configurations the plan, and records it. NNC_E_DEVICE: none could be measured. */
+/* Selects and records the fastest of n configurations. NNC_E_DEVICE: none could be measured. */
 static nnc_status fastest(
     trial *t, const nnc_call *c, int n, int64_t limit, nnc_hash128 key, nnc_sink *sink)
 {
@@ -362,21 +367,21 @@ static nnc_status fastest(
     return nnc_cudnn_plan(t->g, best.choice, limit);
 }
 
-/* The plan that was recorded, or the one that is the fastest. NNC_E_DEVICE: the list's own order decides. */
-static nnc_status tuned(nnc_cudnn *g, const nnc_call *c, const dn_way *w, int n, int64_t limit,
-    nnc_hash128 key, nnc_sink *sink)
+/* Selects the recorded configuration, or the fastest measured one. NNC_E_DEVICE: use the list's order. */
+static nnc_status tuned(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w, int n,
+    int64_t limit, nnc_hash128 key, nnc_sink *sink)
 {
     nnc_tuned t;
-    trial run = {.g = g, .used = dn_used(c, w, false)};
+    trial run = {.g = g, .used = cudnn_used_ids(c, w, false)};
     if (!nnc_tune_find(key, &t))
         return nnc_tune_measures() ? fastest(&run, c, n, limit, key, sink) : NNC_E_DEVICE;
     bool same = t.choice < n && nnc_cudnn_config_at(g, t.choice)->engine == t.number;
     return same ? nnc_cudnn_plan(g, t.choice, limit) : NNC_E_DEVICE;
 }
 
-/* Describes a part on the current device and makes its plan. */
-static nnc_status settle(
-    nnc_cudnn **out, const nnc_call *c, const dn_way *w, part what, int64_t limit, nnc_sink *sink)
+/* Builds the graph of a part on the current device and makes its plan. */
+static nnc_status settle(nnc_cudnn **out, const nnc_call *c, const cudnn_lowering *w, part what,
+    int64_t limit, nnc_sink *sink)
 {
     NNC_TRY(nnc_cudnn_create(NULL, out, sink));
     nnc_cudnn *g = *out;
@@ -387,10 +392,11 @@ static nnc_status settle(
     if (!tunes && kept_plan(g, key, limit))
         return NNC_OK;
     if (what == CORE)
-        dn_describe_core(g, c, w);
+        cudnn_describe_core(g, c, w);
     else
-        dn_describe_tail(g, c);
-    if (what == TAIL) /* elementwise: compiled on the device, no products to round */
+        cudnn_describe_tail(g, c);
+    if (what ==
+        TAIL) /* elementwise: always runtime-compiled, and has no contraction whose precision matters */
         f = (nnc_cudnn_filter){.workspace_limit = limit};
     nnc_status status = nnc_cudnn_finish(g);
     int n = status ? 0 : query(g, f);
@@ -420,21 +426,21 @@ static void cudnn_unload(void *handle)
     nnc_free(h);
 }
 
-/* The one kernel. *done false: none of cuDNN's engines becomes it here, and a note says so. */
+/* Prepares the call as one runtime-compiled kernel. *done false: no configuration can be finalized here; a note says so. */
 static nnc_status prepare_whole(cudnn_handle *h, const nnc_call *c, bool *done, nnc_sink *sink)
 {
-    dn_way w;
+    cudnn_lowering w;
     *done = false;
-    if (!c->compiled || !dn_way_whole(c, &w))
+    if (!c->compiled || !cudnn_lower_whole(c, &w))
         return NNC_OK;
-    h->core_used = dn_used(c, &w, false);
+    h->core_used = cudnn_used_ids(c, &w, false);
     nnc_status st = settle(&h->core, c, &w, CORE, c->work_bytes, sink);
     *done = st == NNC_OK;
     if (st != NNC_E_DEVICE || !h->core)
         return st;
     nnc_note(sink, (nnc_loc){0},
-        "cuDNN compiles no kernel here for a convolution of the model with all that ends it (%s): "
-        "what ends it is a kernel of its own",
+        "cuDNN cannot compile a convolution of the model with its epilogue (%s): "
+        "the epilogue runs as a second kernel",
         nnc_cudnn_why(h->core));
     nnc_cudnn_destroy(h->core);
     h->core = NULL;
@@ -443,23 +449,24 @@ static nnc_status prepare_whole(cudnn_handle *h, const nnc_call *c, bool *done, 
 
 static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
 {
-    const char *why = "its weights are packed for another engine";
-    dn_way w;
+    const char *why = "the weights are packed for another engine";
+    cudnn_lowering w;
     bool whole;
-    if (c->packed || !dn_way_of(c, &w, &why))
+    if (c->packed || !cudnn_lower(c, &w, &why))
         return nnc_fail0(sink, NNC_E_DEVICE, "engine cudnn cannot run a call of the plan: %s", why);
-    h->n_arg = dn_args(c);
-    h->tail_used = dn_used(c, &w, true);
+    h->n_arg = cudnn_n_args(c);
+    h->tail_used = cudnn_used_ids(c, &w, true);
     h->zero_bytes = zero_bytes(c, &w);
     h->zero_at = (c->work_bytes - h->zero_bytes) / WORK_ALIGN * WORK_ALIGN;
     if (c->work_bytes < h->zero_bytes)
-        return nnc_fail0(sink, NNC_E_MODEL, "a convolution of the plan has too little workspace");
+        return nnc_fail0(
+            sink, NNC_E_MODEL, "the workspace of a convolution in the plan is too small");
     NNC_TRY(nnc_cudnn_hold(sink));
     h->held = true;
     NNC_TRY(prepare_whole(h, c, &whole, sink));
     if (whole)
         return NNC_OK;
-    h->core_used = dn_used(c, &w, false);
+    h->core_used = cudnn_used_ids(c, &w, false);
     NNC_TRY(settle(&h->core, c, &w, CORE, h->zero_bytes ? h->zero_at : c->work_bytes, sink));
     return w.split ? settle(&h->tail, c, &w, TAIL, c->work_bytes, sink) : NNC_OK;
 }

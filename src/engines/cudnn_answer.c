@@ -1,24 +1,24 @@
-/* engines/cudnn_answer.c -- what cuDNN answers for a call is kept on disk, so that the next compile does not open cuDNN: by its build,
- * the GPU in numbers, the graph and the filter. So answers also travel to another machine. The text is one line,
+/* engines/cudnn_answer.c -- cache on disk of cuDNN's answers for calls, so that the next compile does not open cuDNN. The key is
+ * cuDNN's build, the GPU's numbers, the graph and the filter, so entries are valid on other machines too. An entry is one line:
  *
  *     <cuDNN's version> ok <engine> <numerical notes, hex> <1: a fallback> <workspace>
- *     <cuDNN's version> no <its words> */
+ *     <cuDNN's version> no <reason> */
 #include "engines/cudnn.h"
 #include "engines/engines.h"
 #include "target/target.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* A card that a driver described is asked about as its data sheet says where it has the same SMs: memory and clocks differ a little from
- * card to card, and each would make another question of it, for the same engines. Plans that run are settled on the device itself. */
-void dn_device_of(const nnc_target *own, nnc_cudnn_device *d)
+/* A GPU described by the driver is replaced by its data sheet where that has the same number of SMs: memory and clocks differ a little
+ * from card to card, and each would be a different key for the same engines. Plans that run are made on the device itself. */
+void cudnn_device_of(const nnc_target *own, nnc_cudnn_device *d)
 {
     nnc_target sheet = {0};
     const nnc_target *t = own;
     if (own->asked && nnc_target_cuda(&sheet, own->name, NULL) == NNC_OK && sheet.sms == own->sms &&
         sheet.sm_threads == own->sm_threads && sheet.shared_bytes == own->shared_bytes)
         t = &sheet;
-    *d = (nnc_cudnn_device){.name = t->card, /* of a sheet: static */
+    *d = (nnc_cudnn_device){.name = t->card, /* from the data sheet: static */
         .sm = t->sm,
         .sms = t->sms,
         .sm_threads = t->sm_threads,
@@ -30,10 +30,10 @@ void dn_device_of(const nnc_target *own, nnc_cudnn_device *d)
         nnc_target_deinit(&sheet);
 }
 
-/* Engines built on cuBLASLt are among the precompiled ones where it is there. NVIDIA_TF32_OVERRIDE=0 takes tensor cores away. False:
+/* Engines built on cuBLASLt count as precompiled where cuBLASLt is present. NVIDIA_TF32_OVERRIDE=0 excludes tensor cores. False:
  * cuDNN's files are not known, or out of memory. */
 static bool answer_key(
-    const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, nnc_hash128 *key)
+    const nnc_call *c, const cudnn_lowering *w, const nnc_cudnn_filter *f, nnc_hash128 *key)
 {
     nnc_text t = {0};
     nnc_cudnn_device d;
@@ -41,7 +41,7 @@ static bool answer_key(
     const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
     bool known = nnc_cuda_identity(CUDA_cudnn, &t);
     (void)nnc_cuda_identity(CUDA_cublaslt, &t);
-    dn_device_of(c->target, &d);
+    cudnn_device_of(c->target, &d);
     nnc_printf(&t, "answer 2 override %s without %x precompiled %d limit %lld ", tf32 ? tf32 : "-",
         f->without, f->precompiled, (long long)f->workspace_limit);
     if (f->with)
@@ -49,7 +49,7 @@ static bool answer_key(
     nnc_cudnn_device_json(&t, &d);
     known = known && nnc_cudnn_sketch(&t, &g) == NNC_OK;
     if (known) {
-        dn_describe_core(g, c, w);
+        cudnn_describe_core(g, c, w);
         nnc_cudnn_destroy(g);
     }
     *key = nnc_hash(nnc_text_str(&t), t.n);
@@ -58,13 +58,13 @@ static bool answer_key(
     return known;
 }
 
-static bool read_answer(const char *text, size_t n, dn_answer *a)
+static bool read_answer(const char *text, size_t n, cudnn_answer *a)
 {
     char word[3] = "";
     long long version, engine, workspace;
     int fallback, at = 0, end = 0;
     unsigned numerical;
-    *a = (dn_answer){0};
+    *a = (cudnn_answer){0};
     if (!n || text[n - 1] || strlen(text) != n - 1 ||
         sscanf(text, "%lld %2s %n", &version, word, &at) != 2 || !at)
         return false;
@@ -84,7 +84,8 @@ static bool read_answer(const char *text, size_t n, dn_answer *a)
     return text[at + end] == 0 && workspace >= 0;
 }
 
-bool dn_answer_kept(const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, dn_answer *a)
+bool cudnn_answer_load(
+    const nnc_call *c, const cudnn_lowering *w, const nnc_cudnn_filter *f, cudnn_answer *a)
 {
     nnc_hash128 key;
     char *text;
@@ -96,12 +97,12 @@ bool dn_answer_kept(const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *
     return ok;
 }
 
-void dn_answer_keep(
-    const nnc_call *c, const dn_way *w, const nnc_cudnn_filter *f, const dn_answer *a)
+void cudnn_answer_store(
+    const nnc_call *c, const cudnn_lowering *w, const nnc_cudnn_filter *f, const cudnn_answer *a)
 {
     nnc_hash128 key;
     nnc_text t = {0};
-    if (!answer_key(c, w, f, &key)) /* of the files that were opened */
+    if (!answer_key(c, w, f, &key)) /* for the files that were opened */
         return;
     if (a->ok)
         nnc_printf(&t, "%lld ok %lld %x %d %lld", (long long)a->version, (long long)a->engine,

@@ -1,10 +1,10 @@
-/* engines/cudnn_graph.c -- what a call is in cuDNN's words. The order sum, bias, relu is the one that has precompiled engines; the
- * order of the call (bias, sum, relu) has none, so sums go first: both are sums in f32, rounded in another order. */
+/* engines/cudnn_graph.c -- builds the cuDNN graph of a call. Precompiled engines support the order sum, bias, relu but not the call's
+ * order bias, sum, relu; so the sum comes first: both are f32 additions, only rounded in another order. */
 #include "engines/cudnn.h"
 #include <math.h>
 #include <string.h>
 
-int dn_args(const nnc_call *c)
+int cudnn_n_args(const nnc_call *c)
 {
     int n = 3 + c->has_bias;
     for (int i = 0; i < c->n_post; i++)
@@ -12,10 +12,10 @@ int dn_args(const nnc_call *c)
     return n;
 }
 
-uint32_t dn_used(const nnc_call *c, const dn_way *w, bool tail)
+uint32_t cudnn_used_ids(const nnc_call *c, const cudnn_lowering *w, bool tail)
 {
     const bool forward = c->kind == CALL_conv;
-    int n = dn_args(c);
+    int n = cudnn_n_args(c);
     uint32_t sums = 0, bias = c->has_bias ? 1u << 2 : 0, result = 1u << (n - 1);
     for (int i = 2 + c->has_bias; i < n - 1; i++)
         sums |= 1u << i;
@@ -35,9 +35,9 @@ static const char *const no_mode[] = {
 #include "base/post.def"
 };
 
-/* ---- judging ------------------------------------------------------------------------------------------------------- */
+/* ---- judging ------------------------------------------------------------------------------------------------------ */
 
-/* Ends that precompiled engines have: a sum, then a relu, each at most once. More relus than one are one. */
+/* True for epilogues that precompiled engines support: a sum, then relu, each at most once. Consecutive relus count as one. */
 static bool ends_plainly(const nnc_call *c)
 {
     int i = 0;
@@ -53,7 +53,7 @@ static bool posts_ok(const nnc_call *c, const char **why)
         *why = no_mode[c->post[i].kind];
         if (mode[c->post[i].kind] < 0)
             return false;
-        *why = "cuDNN adds out of place";
+        *why = "cuDNN does not add in place";
         if (c->post[i].in_place)
             return false;
     }
@@ -67,25 +67,25 @@ static bool channels_last(const nnc_type *t)
     return nnc_type_same_memory(t, &last);
 }
 
-bool dn_way_of(const nnc_call *c, dn_way *w, const char **why)
+bool cudnn_lower(const nnc_call *c, cudnn_lowering *w, const char **why)
 {
-    *w = (dn_way){0};
-    *why = "cuDNN computes convolutions here, nothing else";
+    *w = (cudnn_lowering){0};
+    *why = "cuDNN is used for convolutions only";
     if (c->kind != CALL_conv && c->kind != CALL_conv_transpose)
         return false;
-    *why = "cuDNN takes extents below 2^31";
+    *why = "cuDNN supports extents below 2^31";
     if (!nnc_call_fits_32_bits(c))
         return false;
-    *why = "cuDNN convolves f32, f16 and bf16";
+    *why = "cuDNN supports f32, f16 and bf16";
     nnc_dtype d = (nnc_dtype)c->src.dtype;
     if (d != DT_f32 && d != DT_f16 && d != DT_bf16)
         return false;
-    *why = "cuDNN wants operands and result of one type";
+    *why = "cuDNN needs operands and result of one type";
     if (c->wei.dtype != d || c->dst.dtype != d || (c->has_bias && c->bias.dtype != d))
         return false;
     if (!posts_ok(c, why))
         return false;
-    *why = "cuDNN ends a transposed convolution with a bias in channels-last order alone";
+    *why = "cuDNN supports the bias of a transposed convolution only in channels-last order";
     if (c->kind == CALL_conv_transpose && c->has_bias && !channels_last(&c->dst))
         return false;
     bool any = c->has_bias || c->n_post > 0;
@@ -94,15 +94,15 @@ bool dn_way_of(const nnc_call *c, dn_way *w, const char **why)
     return true;
 }
 
-bool dn_way_whole(const nnc_call *c, dn_way *w)
+bool cudnn_lower_whole(const nnc_call *c, cudnn_lowering *w)
 {
-    *w = (dn_way){.whole = c->kind == CALL_conv && c->n_post && !ends_plainly(c)};
+    *w = (cudnn_lowering){.whole = c->kind == CALL_conv && c->n_post && !ends_plainly(c)};
     return w->whole;
 }
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------------------ */
 
-/* cuDNN's tensors have two spatial dimensions at least: one of 1 stands before the only one. */
+/* cuDNN's tensors have at least two spatial dimensions: a 1 is inserted before a single one. */
 static nnc_cudnn_tensor tensor_of(const nnc_type *t)
 {
     nnc_cudnn_tensor r = {.dtype = (nnc_dtype)t->dtype, .rank = t->rank};
@@ -118,7 +118,7 @@ static nnc_cudnn_tensor tensor_of(const nnc_type *t)
     return r;
 }
 
-/* One number a channel, shaped like the result. */
+/* One number per channel, shaped like the result. */
 static nnc_cudnn_tensor bias_of(const nnc_call *c)
 {
     nnc_cudnn_tensor y = tensor_of(&c->dst), b = {.dtype = y.dtype, .rank = y.rank};
@@ -129,8 +129,8 @@ static nnc_cudnn_tensor bias_of(const nnc_call *c)
     return b;
 }
 
-/* All arguments of the call, so that ids are their places. Returns the place of the first sum. */
-static int add_arguments(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
+/* Adds all arguments of the call, so that ids are positions. Returns the position of the first sum. */
+static int add_arguments(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
 {
     nnc_cudnn_tensor src = tensor_of(&c->src), wei = tensor_of(&c->wei), dst = tensor_of(&c->dst),
                      bias = bias_of(c);
@@ -138,7 +138,7 @@ static int add_arguments(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
     nnc_cudnn_add_tensor(g, &wei);
     if (c->has_bias)
         nnc_cudnn_add_tensor(g, &bias);
-    for (int i = 3 + c->has_bias; i < dn_args(c); i++)
+    for (int i = 3 + c->has_bias; i < cudnn_n_args(c); i++)
         nnc_cudnn_add_tensor(g, &dst);
     nnc_cudnn_add_tensor(g, &dst);
     if (w->zero_bias)
@@ -146,11 +146,11 @@ static int add_arguments(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
     return 2 + c->has_bias;
 }
 
-/* The window in two dimensions at least. Padding behind is what the result's extent leaves; where as much as in front gives the same
- * extent, it is that: more engines take symmetric padding. */
+/* The window in at least two dimensions. Trailing padding follows from the result's extent; where padding symmetrically gives the same
+ * extent, that is used, since more engines support it. */
 static nnc_cudnn_window window_of(const nnc_call *c)
 {
-    int at = c->spatial == 1; /* dimension 0 is the one put in */
+    int at = c->spatial == 1; /* dimension 0 is the inserted one */
     nnc_cudnn_window w = {
         .spatial = c->spatial + at, .kernel = {1}, .stride = {1}, .dilation = {1}};
     const nnc_type *x = c->kind == CALL_conv ? &c->src : &c->dst,
@@ -170,13 +170,13 @@ static nnc_cudnn_window window_of(const nnc_call *c)
     return w;
 }
 
-/* ---- operations ---------------------------------------------------------------------------------------------------- */
+/* ---- operations --------------------------------------------------------------------------------------------------- */
 
-/* A walk from one operation to the next: between them virtual tensors in f32, the last one into `dst`. */
+/* State of a chain of operations: f32 virtual tensors in between, the last operation writes `dst`. */
 typedef struct walk {
     nnc_cudnn *g;
     nnc_cudnn_tensor shape;
-    int left; /* operations to come */
+    int left; /* operations that remain */
     int dst;
 } walk;
 
@@ -207,18 +207,18 @@ static int post(walk *w, const nnc_post *p, int x)
     return y;
 }
 
-/* The post-operations in the call's order, the last one into the walk's end. */
+/* Adds the post-operations in the call's order; the last one writes the chain's result. */
 static void posts(walk *k, const nnc_call *c, int x, int sum)
 {
     for (int i = 0; i < c->n_post; i++)
         x = c->post[i].kind == PO_sum ? add(k, x, sum++) : post(k, &c->post[i], x);
 }
 
-static void describe_whole(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
+static void describe_whole(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
 {
     const nnc_cudnn_window window = window_of(c);
     int sum = add_arguments(g, c, w);
-    walk k = {g, tensor_of(&c->dst), 1 + c->has_bias + c->n_post, dn_args(c) - 1};
+    walk k = {g, tensor_of(&c->dst), 1 + c->has_bias + c->n_post, cudnn_n_args(c) - 1};
     int y = next(&k);
     nnc_cudnn_conv(g, CUDNN_FORWARD, &window, 0, 1, y);
     if (c->has_bias)
@@ -226,7 +226,7 @@ static void describe_whole(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
     posts(&k, c, y, sum);
 }
 
-void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
+void cudnn_describe_core(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w)
 {
     if (w->whole) {
         describe_whole(g, c, w);
@@ -234,7 +234,7 @@ void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
     }
     const nnc_cudnn_window window = window_of(c);
     const bool forward = c->kind == CALL_conv, ends = !w->split && (c->has_bias || c->n_post);
-    int sum = add_arguments(g, c, w), n = dn_args(c);
+    int sum = add_arguments(g, c, w), n = cudnn_n_args(c);
     bool adds = ends && c->n_post && c->post[0].kind == PO_sum, relu = ends && c->n_post > adds,
          bias = ends || (w->split && forward && c->has_bias);
     walk k = {g, tensor_of(&c->dst), 1 + adds + bias + relu, n - 1};
@@ -249,7 +249,7 @@ void dn_describe_core(nnc_cudnn *g, const nnc_call *c, const dn_way *w)
         post(&k, &(nnc_post){.kind = PO_relu}, y);
 }
 
-/* cuDNN's elementwise kernels take one order, channels last. Without a bias any dense tensor is rows of numbers. */
+/* cuDNN's elementwise kernels support channels-last only. Without a bias, a dense tensor of any order can be described as rows. */
 static void as_rows(nnc_cudnn_tensor *t)
 {
     int64_t n = 1, c = t->dim[1];
@@ -263,18 +263,18 @@ static void as_rows(nnc_cudnn_tensor *t)
     t->stride[2] = t->stride[3] = c;
 }
 
-void dn_describe_tail(nnc_cudnn *g, const nnc_call *c)
+void cudnn_describe_tail(nnc_cudnn *g, const nnc_call *c)
 {
     const bool bias = c->has_bias && c->kind == CALL_conv_transpose;
-    int n = dn_args(c), sum = 2 + c->has_bias;
+    int n = cudnn_n_args(c), sum = 2 + c->has_bias;
     nnc_cudnn_tensor y = tensor_of(&c->dst), b = bias_of(c);
     if (!bias)
         as_rows(&y);
     for (int i = 0; i < n;
-         i++) /* ids are places: the first two stand for tensors that are not read */
+         i++) /* ids are positions: the first two stand for tensors that are not read */
         nnc_cudnn_add_tensor(g, i == 2 && c->has_bias ? &b : &y);
     walk k = {g, y, bias + c->n_post, n - 1};
-    int x = nnc_cudnn_add_tensor(g, &y); /* the result so far: id n, the same memory */
+    int x = nnc_cudnn_add_tensor(g, &y); /* the contraction's result: id n, in place */
     if (bias)
         x = add(&k, x, 2);
     posts(&k, c, x, sum);

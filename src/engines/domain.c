@@ -1,6 +1,5 @@
-/* engines/domain.c -- a kernel's domain over threads, the same for machine code and for the
- * interpreter. The split depends on the plan alone (domain, grain, threads), so that results
- * never depend on who was free. */
+/* engines/domain.c -- splits a kernel's domain over threads, for machine code and the interpreter alike. The split depends on the plan
+ * only (domain, grain, threads), so that results do not depend on scheduling. */
 #include "engines/engines.h"
 
 typedef struct domain {

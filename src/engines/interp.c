@@ -1,12 +1,11 @@
-/* engines/interp.c -- the engine "interp": kernels run by the interpreter of kernel IR, where
- * no machine code is. */
+/* engines/interp.c -- the engine "interp": runs kernels by interpreting their text, where machine code is not available. */
 #include "codegen/codegen.h"
 #include "engines/engines.h"
 
 #include <string.h>
 
 typedef struct loaded {
-    nnc_arena arena; /* the kernel's */
+    nnc_arena arena; /* holds the kernel */
     nnc_kernel *k;
     nnc_interp *interp;
     const nnc_pkernel *entry;
@@ -22,7 +21,7 @@ static void unload(void *handle)
     nnc_free(h);
 }
 
-/* The plan entry must say of the kernel what the kernel says: a plan from a file may lie. */
+/* Verifies that the plan entry agrees with the kernel's text: a plan from a file may be wrong. */
 static nnc_status check(const loaded *h, nnc_sink *sink)
 {
     const nnc_pkernel *e = h->entry;
@@ -31,7 +30,7 @@ static nnc_status check(const loaded *h, nnc_sink *sink)
         n += h->k->buf[b].role != KB_tmp;
     if (n != e->n_args || h->k->sched.domain != e->domain || h->k->scratch_bytes > e->scratch_bytes)
         return nnc_fail0(
-            sink, NNC_E_MODEL, "kernel %s: the plan's entry does not fit its text", e->symbol);
+            sink, NNC_E_MODEL, "kernel %s: the plan's entry disagrees with its text", e->symbol);
     return NNC_OK;
 }
 

@@ -1,4 +1,4 @@
-/* engines/keep.c -- the cache of algorithms that engines of GPUs settled. */
+/* engines/keep.c -- the cache of algorithms selected by GPU engines. */
 #include "engines/engines.h"
 #include <pthread.h>
 

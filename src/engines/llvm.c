@@ -1,8 +1,7 @@
-/* engines/llvm.c -- the engine "llvm": machine code of the plan's objects, loaded by codegen's
- * ELF loader. libLLVM is not needed here: the emitter plug-in made the code earlier, perhaps in
- * another process.
+/* engines/llvm.c -- the engine "llvm": machine code from the plan's objects, loaded by codegen's ELF loader. libLLVM is not needed:
+ * the emitter plug-in compiled the code earlier, perhaps in another process.
  *
- * An object holds many kernels; it is mapped once per plan and shared by their handles, counted. */
+ * An object holds many kernels; it is mapped once per plan and shared by their handles with a reference count. */
 #include "engines/engines.h"
 #include "engines/shared.h"
 #include "codegen/codegen.h"
@@ -78,8 +77,8 @@ static nnc_status run(void *p, void *const *args, void *work)
     return NNC_OK;
 }
 
-/* Key of cached code: the emitter that makes it (known here without loading it) and the CPU it
- * is for, by its feature words, so that what was made on another machine is not taken for ours. */
+/* Key of cached code: the emitter's version (known here without loading it) and the CPU's feature words, so that code compiled on
+ * another machine is not used. */
 #ifndef NNC_LLVM_VERSION
 #define NNC_LLVM_VERSION "none"
 #endif
@@ -90,8 +89,8 @@ __attribute__((constructor)) static void name_version(void)
     uint32_t w[16] = {0};
 #if defined __x86_64__
     __get_cpuid(1, &w[0], &w[1], &w[2], &w[3]);
-    w[1] = 0; /* holds the number of the core that asks */
-    w[2] &= ~(UINT32_C(1) << 27); /* OSXSAVE: the kernel's choice */
+    w[1] = 0; /* contains the number of the executing core */
+    w[2] &= ~(UINT32_C(1) << 27); /* OSXSAVE: set by the operating system */
     __get_cpuid_count(7, 0, &w[4], &w[5], &w[6], &w[7]);
     __get_cpuid_count(7, 1, &w[8], &w[9], &w[10], &w[11]);
     __get_cpuid_count(0xd, 0, &w[12], &w[13], &w[14], &w[15]);

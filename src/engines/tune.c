@@ -1,8 +1,8 @@
-/* engines/tune.c -- measured choices of algorithms, kept in a text file that replays them:
+/* engines/tune.c -- measured choices of algorithms in a text file that is replayed later:
  *
- *     <library> <key> choice=<place in its list> number=<its own> ns=<measured>
+ *     <library> <key> choice=<index in its list> number=<its own number> ns=<measured>
  *
- * one line a call, in the order of keys; lines of other keys stay as they are. */
+ * one line per call, sorted by key; lines of other keys are kept. */
 #include "engines/tune.h"
 #include "cuda/cuda.h"
 #include "engines/engines.h"
@@ -23,7 +23,7 @@ static struct {
     size_t n, cap;
 } all;
 
-/* ---- the file ------------------------------------------------------------------------------------------------------ */
+/* ---- the file ----------------------------------------------------------------------------------------------------- */
 
 static int by_key(const void *a, const void *b)
 {
@@ -160,7 +160,7 @@ nnc_status nnc_tune_record(nnc_hash128 key, const char *library, const nnc_tuned
     return st;
 }
 
-/* ---- calls in words ------------------------------------------------------------------------------------------------ */
+/* ---- keys --------------------------------------------------------------------------------------------------------- */
 
 nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace)
 {
@@ -190,7 +190,7 @@ nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspa
     return h;
 }
 
-/* ---- measuring ----------------------------------------------------------------------------------------------------- */
+/* ---- measuring ---------------------------------------------------------------------------------------------------- */
 
 nnc_status nnc_trial_open(nnc_trial *t, const int64_t *bytes, int n, int64_t work, nnc_sink *sink)
 {
@@ -204,11 +204,11 @@ nnc_status nnc_trial_open(nnc_trial *t, const int64_t *bytes, int n, int64_t wor
         if (rt)
             (void)rt->cudaGetLastError();
         return nnc_fail0(sink, NNC_E_DEVICE,
-            "there are no %lld bytes on the GPU to measure algorithms with", (long long)total);
+            "cannot allocate %lld bytes on the GPU to measure algorithms", (long long)total);
     }
     if (rt->cudaMemsetAsync(t->memory, 0, (size_t)total, NULL)) {
         nnc_trial_close(t);
-        return nnc_fail0(sink, NNC_E_DEVICE, "the GPU does not fill a buffer");
+        return nnc_fail0(sink, NNC_E_DEVICE, "the GPU cannot clear a buffer");
     }
     char *p = t->memory;
     for (int i = 0; i < n; i++, p += nnc_align_up(bytes[i - 1], 256))
@@ -227,7 +227,7 @@ void nnc_trial_close(nnc_trial *t)
 
 enum { SERIES = 3, RUNS = 5 };
 
-/* One series between two events, in ns; -1: it fails. */
+/* Duration of one series between two events, in ns; -1: failure. */
 static int64_t series(
     const nnc_cuda_cudart *rt, cuda_event e[2], nnc_status (*run)(void *), void *ctx)
 {
@@ -259,6 +259,7 @@ int64_t nnc_trial_ns(nnc_status (*run)(void *ctx), void *ctx)
             rt->cudaEventDestroy(e[i]);
     nnc_cuda_set_current(before);
     if (!ok && rt)
-        (void)rt->cudaGetLastError(); /* of this algorithm, not of what runs next */
+        (void)rt
+            ->cudaGetLastError(); /* clears this algorithm's error, so that the next call does not report it */
     return ok ? best : -1;
 }

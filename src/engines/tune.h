@@ -1,27 +1,27 @@
-/* engines/tune.h -- what engines of GPUs share when they settle an algorithm: the call in words, measuring, the file of results. Internal
- * to engines/; nnc_engines_tune in engines.h switches it on. */
+/* engines/tune.h -- selecting algorithms in GPU engines: the key of a call, measuring, the file of results. Internal to engines/;
+ * nnc_engines_tune in engines.h switches it on. */
 #ifndef NNC_ENGINES_TUNE_H
 #define NNC_ENGINES_TUNE_H
 
 #include "plan/plan.h"
 
-/* The key of a call for an engine's library (its version in words) on the current GPU: everything that an algorithm depends on. Out of
- * memory: a key that finds nothing. */
+/* Key of a call for an engine's library (name and version) on the current GPU: everything that the choice depends on. When out of
+ * memory, a key that matches nothing. */
 nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace);
 
 typedef struct nnc_tuned {
-    int choice;       /* place in the library's list */
-    int64_t number;   /* the library's own number of it, which must be the same again; 0 where it has none */
+    int choice;       /* index in the library's list */
+    int64_t number;   /* the library's own number, compared when replayed; 0 where it has none */
     int64_t ns;
 } nnc_tuned;
 
 /* The recorded choice for a key. */
 bool nnc_tune_find(nnc_hash128 key, nnc_tuned *out);
-/* Is what is not recorded to be measured? */
+/* True when missing choices are to be measured. */
 bool nnc_tune_measures(void);
 nnc_status nnc_tune_record(nnc_hash128 key, const char *library, const nnc_tuned *t, nnc_sink *sink) NNC_MUST;
 
-/* Buffers on the current GPU as the call's arguments, zeroed, and `work` bytes besides. */
+/* Zeroed buffers on the current GPU for the call's arguments, and a workspace of `work` bytes. */
 enum { NNC_TRIAL_ARGS = 16 };
 typedef struct nnc_trial {
     char *memory;
@@ -31,7 +31,7 @@ typedef struct nnc_trial {
 } nnc_trial;
 nnc_status nnc_trial_open(nnc_trial *t, const int64_t *bytes, int n, int64_t work, nnc_sink *sink) NNC_MUST;
 void nnc_trial_close(nnc_trial *t);
-/* Nanoseconds of a run, the least of three series of five, after one that is not timed; -1: it fails. */
+/* Time of one run in nanoseconds: the least of three series of five, after a warm-up run; -1: failure. */
 int64_t nnc_trial_ns(nnc_status (*run)(void *ctx), void *ctx);
 
 #endif

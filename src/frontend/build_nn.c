@@ -1,5 +1,5 @@
-/* frontend/build_nn.c -- builders of layers with weights, windows and norms: each checks and normalises an fe_spec in the user's terms,
- * then makes a few nodes. Errors that shape inference reports too are left to it; it reports them at the layer's place. */
+/* frontend/build_nn.c -- builders of layers with weights, windows and norms: each checks and normalises an fe_spec, then adds a few
+ * nodes. Errors that shape inference detects too are left to it; it reports them at the layer's location. */
 #include "frontend/internal.h"
 #include <assert.h>
 #include <string.h>
@@ -9,13 +9,13 @@ static const nnc_type *in_type(const fe_layer *l)
     return nnc_typeof(l->f->g, l->in[0]);
 }
 
-/* A window's numbers, one for each of n spatial dimensions. */
+/* The numbers of a window for each of n spatial dimensions. */
 typedef struct window {
     int n;
     int64_t kernel[3], stride[3], pad[6], dilation[3], output_padding[3];
 } window;
 
-/* One number for all spatial dimensions, or one each; `usual` where the layer has no such key. */
+/* Reads one number for all spatial dimensions, or one each; `usual` where the layer has no such key. */
 static bool spread(fe_layer *l, fe_key key, int n, int64_t usual, int64_t out[3])
 {
     const fe_list *v = (const fe_list *)((const char *)&l->s + fe_keys[key].at);
@@ -30,7 +30,7 @@ static bool spread(fe_layer *l, fe_key key, int n, int64_t usual, int64_t out[3]
     return true;
 }
 
-/* Computed pads keep ceil(extent / stride), as ONNX's SAME_UPPER (TensorFlow's "same") and SAME_LOWER. */
+/* "same" padding keeps ceil(extent / stride), as ONNX's SAME_UPPER (TensorFlow's "same") and SAME_LOWER. */
 static bool make_pad(fe_layer *l, window *w)
 {
     const fe_list *p = &l->s.pad;
@@ -63,8 +63,8 @@ static bool window_fits(fe_layer *l, const window *w)
     for (int i = 0; i < w->n; i++) {
         padded[i] = x->dim[2 + i] + w->pad[i] + w->pad[w->n + i];
         extent[i] = (w->kernel[i] - 1) * w->dilation[i] + 1;
-        small |=
-            extent[i] > padded[i] + (l->s.ceil ? w->stride[i] - 1 : 0); /* may hang over the end */
+        small |= extent[i] >
+                 padded[i] + (l->s.ceil ? w->stride[i] - 1 : 0); /* may extend beyond the end */
         dilated |= w->dilation[i] > 1;
         more = nnc_max64(more, w->pad[i] + (extent[i] - padded[i] + 1) / 2);
     }
@@ -100,7 +100,7 @@ static bool make_window(fe_layer *l, window *w)
     return make_pad(l, w) && (l->row.op == OP_conv_transpose || window_fits(l, w));
 }
 
-/* Appends the attribute unless all its numbers are the usual one. */
+/* Appends the attribute unless all its numbers have the usual value. */
 static int put_attr(nnc_attr *a, int n, nnc_akey key, int n_v, const int64_t *v, int64_t usual)
 {
     for (int i = 0; i < n_v; i++)
@@ -131,7 +131,7 @@ static bool divides(fe_layer *l, const char *what, int64_t channels, int64_t gro
         l->row.name, (long long)groups, (long long)channels, what, (long long)down);
 }
 
-/* The contraction of x with a weight of shape d, and a bias of `out` elements if wanted. */
+/* Adds the contraction of x with a weight of shape d, and a bias of `out` elements if wanted. */
 static nnc_ref contract(fe_layer *l, int rank, const int64_t *d, int64_t out, double fan_in,
     int n_attr, const nnc_attr *attr)
 {
@@ -207,7 +207,7 @@ nnc_ref fe_build_pool(fe_layer *l)
 
 /* ---- norms ----------------------------------------------------------------------------------- */
 
-/* Appends eps where it is given. */
+/* Appends eps if given. */
 static bool put_eps(fe_layer *l, nnc_attr *a, int *n)
 {
     if (!(l->s.eps >= 0 && l->s.eps <= 1))

@@ -1,5 +1,5 @@
-/* frontend/build_op.c -- builders of layers without weights: movement with its conveniences (negative axes, -1, defaults), and every
- * other op of ops.def by its attributes. */
+/* frontend/build_op.c -- builders of layers without weights: movement with its conveniences (negative axes, -1, defaults), and all
+ * other ops of ops.def by their attributes. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -15,7 +15,7 @@ static bool has_dimensions(fe_layer *l)
                fe_type_text(l->f, in_type(l)));
 }
 
-/* The attribute of a generic op that the key of its name stands for. An axis is counted from 0; a reduction without axes is over all. */
+/* Makes the attribute of a generic op from the key of the same name. Axes are made non-negative; a reduction without axes reduces all. */
 static bool make_attr(
     fe_layer *l, const fe_key_row *k, nnc_akey key, nnc_attr *a, int64_t room[2 * NNC_MAX_RANK])
 {
@@ -260,7 +260,7 @@ nnc_ref fe_build_pad(fe_layer *l)
     return nnc_build(l->f->g, OP_pad, 1, l->in, n, a);
 }
 
-/* The axis of concat and split: 1, the channels, unless given; 0 where there is no other. */
+/* The axis of concat and split: 1 (channels) unless given; 0 for rank 1. */
 static bool channel_axis(fe_layer *l, int64_t *axis)
 {
     int rank = in_type(l)->rank;

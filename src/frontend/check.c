@@ -1,5 +1,5 @@
-/* frontend/check.c -- the checks of a model file that need no args: its structure, unknown keys, unknown layer types, missing
- * keys; unused blocks included. Reports all errors, up to MAX_ERRORS. */
+/* frontend/check.c -- checks of a model file that need no args: its structure, unknown keys, unknown layer types, missing keys; unused
+ * blocks included. Reports all errors, up to MAX_ERRORS. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static void check_doc(fe *f, const cJSON *o, const char *path)
         fe_fail_at(f, doc, false, path, "doc: expected a string, found %s", fe_kind_name(doc));
 }
 
-/* The keys of o are among the names, and "doc" is text. */
+/* Checks that the keys of o are among the names, and that "doc" is text. */
 static void only_keys(
     fe *f, const cJSON *o, const char *path, const char *what, const char *const *names, size_t n)
 {
@@ -37,8 +37,8 @@ static void only_keys(
                 fe_hint(f, c->string, names, n));
 }
 
-/* Finds line and column of every item in one walk over text and tree, and stores them in the items' valueint and valuedouble, which
- * cJSON uses for numbers only. (nnc_json_loc takes O(text) per item: good for errors, too slow for 100,000 layers.) */
+/* Finds line and column of every item in one pass over text and tree, and stores them in the items' valueint and valuedouble, which
+ * cJSON uses for numbers only. (nnc_json_loc takes O(text) per item: fine for errors, too slow for 100,000 layers.) */
 typedef struct place {
     const char *p, *line_start;
     int line;
@@ -105,7 +105,7 @@ static void unknown_op(fe *f, const cJSON *where, const char *op, const char *pa
         fe_type_hint(f, op, names, (size_t)n));
 }
 
-/* Keys of one layer whose type is known; item is an object. op NULL: a group. */
+/* Checks the keys of one layer whose type is known; item is an object. op NULL: a group. */
 static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *row,
     const cJSON *block, const char *path)
 {
@@ -173,7 +173,7 @@ bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
 
 static void check_layers(fe *f, const cJSON *layers, const char *path, int depth);
 
-/* Reports a layer without "op"; {"conv": {...}}, the form of other formats, gets the form of this one. */
+/* Reports a layer without "op"; for {"conv": {...}}, the form of other formats, the message shows nnc's form. */
 static void no_op(fe *f, const cJSON *item, const char *path)
 {
     fe_row row;
@@ -247,7 +247,7 @@ static bool is_value(const cJSON *v)
     return cJSON_IsString(v) || (cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble));
 }
 
-/* Checks an arg with bounds or choices: model.c compares whole numbers and words only. */
+/* Checks an arg with bounds or choices: model.c compares integers and words only. */
 static void check_arg(fe *f, const cJSON *a, const char *path)
 {
     static const char *const bounds[] = {"min", "max"};

@@ -1,16 +1,15 @@
-/* frontend/expand.c -- walks the layers with their conditions, repeats, groups and blocks, and builds each layer in
- * order. Bounded before memory is allocated: NNC_MAX_NESTING levels, NNC_MAX_LAYERS
- * layers and iterations in all. */
+/* frontend/expand.c -- expands the layers with their conditions, repeats, groups and blocks, and builds each layer in order. Limits
+ * are checked before memory is allocated: NNC_MAX_NESTING levels, NNC_MAX_LAYERS layers and iterations in total. */
 #include "frontend/internal.h"
 #include <string.h>
 
-typedef struct flow { /* the results of a layer */
+typedef struct flow { /* results of a layer */
     const nnc_ref *ref;
     int n;
     const char *name; /* of the layer, NULL */
 } flow;
 
-typedef struct use { /* one layer of the file, at one place */
+typedef struct use { /* a layer of the file, in one iteration of one block */
     const cJSON *item;
     const char *op; /* NULL: a group */
     const char *name; /* NULL: unnamed */
@@ -50,21 +49,21 @@ static bool check_arity(fe_layer *l)
         (l->n_in < r->n_min ? r->n_min : r->n_max) == 1 ? "" : "s", l->n_in);
 }
 
-/* Operands that hold indices or a condition: "dtype" does not convert them. */
+/* True for operands that hold indices or a condition, which "dtype" does not convert. */
 static bool is_index(const fe_row *r, int i)
 {
     return (r->op == OP_gather && (r->own || i == 1)) || (r->op == OP_select && i == 0);
 }
 
-/* Layers defined for floats only, and those of weights and sums. */
+/* True for layers that are defined for floats only, and those with weights or sums. */
 static bool wants_floats(const fe_row *r)
 {
     return nnc_op_class(r->op) == CL_contract || r->op == OP_prelu || r->op == OP_leaky_relu ||
            (nnc_ops[r->op].flags & OF_float);
 }
 
-/* "dtype" of a layer: its operands are cast, so that it computes and yields that type. The dtype of a group or block leaves
- * integers alone in layers that work on integers as well: indices are computed there, too. */
+/* "dtype" of a layer: its operands are cast, so that it computes in that type and returns it. The dtype of a group or block does not
+ * affect integers in layers that support integers, since indices are computed there too. */
 static bool cast_inputs(fe_layer *l)
 {
     fe *f = l->f;
@@ -151,7 +150,7 @@ static bool body_result(
     return true;
 }
 
-/* The block's args: from the layer's keys, else their defaults; above them the model's args. */
+/* Binds the block's args to the layer's keys or their defaults; the model's args are visible below them. */
 static bool bind_args(
     fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, const fe_env **out)
 {
@@ -191,7 +190,7 @@ static bool define_inputs(
     return true;
 }
 
-/* Runs the layers of a block, or of the group u->item when block is NULL. A group sees the names around it; a block is closed. */
+/* Expands the layers of a block, or of the group u->item when block is NULL. A group can use outer names; a block cannot. */
 static bool run_body(
     fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, flow *out)
 {

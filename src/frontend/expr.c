@@ -1,8 +1,6 @@
-/* frontend/expr.c -- integer expressions of a model's sizes and conditions. Precedence as in C:
- * ?:  ||  &&  == !=  < <= > >=  + -  * / %  unary - !.  Values are 64-bit integers, checked for
- * overflow, and words ('quoted', or args whose value is a word), which only compare. / and %
- * round down. The branch of ?: && || that is not taken is read but not computed, so it may
- * divide by zero. */
+/* frontend/expr.c -- integer expressions in sizes and conditions. Precedence as in C: ?:  ||  &&  == !=  < <= > >=  + -  * / %  unary
+ * - !.  Values are 64-bit integers, checked for overflow, and words ('quoted', or args whose value is a word), which can only be
+ * compared. / and % round down. The branch of ?: && || that is not taken is parsed but not evaluated, so it may divide by zero. */
 #include "frontend/internal.h"
 #include <ctype.h>
 #include <string.h>
@@ -14,7 +12,7 @@ typedef struct ex {
     const fe_env *env;
     fe_expr_error *err;
     int depth;
-    int skip; /* > 0: not computed */
+    int skip; /* > 0: parse without evaluating */
     bool failed;
 } ex;
 
@@ -46,7 +44,7 @@ static void blanks(ex *e)
         e->p++;
 }
 
-/* Consumes operator `op` if it stands here; "<" does not match "<=", "!" not "!=". */
+/* Consumes operator `op` if it is next; "<" does not match "<=", "!" not "!=". */
 static bool eat(ex *e, const char *op)
 {
     blanks(e);

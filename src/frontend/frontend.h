@@ -1,4 +1,4 @@
-/* frontend/frontend.h -- the user's files to graphs: JSON models, and tensor files (.npy, safetensors). */
+/* frontend/frontend.h -- reads the user's files: JSON models into graphs, and tensor files (.npy, safetensors). */
 #ifndef NNC_FRONTEND_H
 #define NNC_FRONTEND_H
 
@@ -14,33 +14,33 @@ typedef struct nnc_model_options {
     const char *weights;      /* safetensors file, NULL = generate */
 } nnc_model_options;
 
-/* Loads a model file: .json (model), .nnc text graph ("graph @..."), by content. NULL on error, located in the sink. */
+/* Loads a model file, .json (model) or .nnc (text graph, "graph @..."), distinguished by content. NULL on error, located in the sink. */
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink);
 nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);
 
-/* JSON Schema (draft-07) of model files, made from the layer table; docs/schema/model.schema.json is its text. */
+/* JSON Schema (draft-07) of model files, generated from the layer table; docs/schema/model.schema.json contains it. */
 void nnc_model_schema(nnc_text *t);
 
-/* The layer types with their keys, defaults and documentation: as text or JSON; and as docs/model.md has them. */
+/* The layer types with their keys, defaults and documentation: as text or JSON; and as Markdown for docs/model.md. */
 void nnc_layers_list(bool json, nnc_text *t);
 void nnc_layers_markdown(nnc_text *t);
 
-/* Limits, stated in docs/model.md and checked before memory is touched. */
+/* Limits, stated in docs/model.md and checked before memory is allocated. */
 #define NNC_MAX_LAYERS 100000
 #define NNC_MAX_NESTING 32
 #define NNC_MAX_MODEL_BYTES (64 << 20)
 
-/* Reads one tensor into row-major memory it allocates. Dtypes f64 f32 f16 ints bool; Fortran order is converted. */
+/* Reads one tensor into newly allocated row-major memory. Dtypes f64 f32 f16 ints bool; Fortran order is converted. */
 nnc_status nnc_npy_load(const char *file, nnc_tensor *out, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_npy_save(const char *file, const nnc_type *t, const void *row_major, nnc_sink *sink) NNC_MUST;
 
-/* A safetensors file, mapped. */
+/* A memory-mapped safetensors file. */
 typedef struct nnc_safetensors nnc_safetensors;
 typedef struct nnc_st_entry {
     const char *name;
     nnc_type type;
     int64_t offset, size; /* offset from the file's start */
-    const char *why;      /* why nnc cannot read it, and type means nothing; NULL: it can */
+    const char *why;      /* reason why nnc cannot read it (type is undefined then); NULL: it can */
 } nnc_st_entry;
 nnc_status nnc_safetensors_open(const char *file, nnc_safetensors **out, nnc_sink *sink) NNC_MUST;
 void nnc_safetensors_close(nnc_safetensors *s);

@@ -1,9 +1,9 @@
-/* frontend/hints.c -- what nnc calls the layer types and keys that people bring along from PyTorch, Keras and ONNX. */
+/* frontend/hints.c -- maps names of layer types and keys in PyTorch, Keras and ONNX to nnc's, for error messages. */
 #include "frontend/internal.h"
 #include <ctype.h>
 #include <string.h>
 
-/* From the other's name, as `plain` below writes it, to nnc's. Names that differ only in case, _ and 2d need no row. */
+/* From the other name, as normalised by `plain`, to nnc's. Names that differ only in case, _ and 2d need no row. */
 static const char *const types[][2] = {{"adaptiveavgpool", "global_avgpool"},
     {"adaptivemaxpool", "global_maxpool"}, {"amax", "reduce_max"}, {"amin", "reduce_min"},
     {"arange", "iota"}, {"averagepool", "avgpool"}, {"averagepooling", "avgpool"},
@@ -23,7 +23,7 @@ static const char *const types[][2] = {{"adaptiveavgpool", "global_avgpool"},
     {"swish", "silu"}, {"t", "transpose"}, {"take", "gather"}, {"to", "cast"},
     {"unflatten", "reshape"}, {"view", "reshape"}, {"where", "select"}, {"zeropad", "pad"}};
 
-/* What nnc has no layer for, and what to write instead. */
+/* Layers that nnc lacks, and what to write instead. */
 static const char *const missing[][2] = {
     {"attention", "write it as linear, reshape, transpose, matmul and softmax"},
     {"multiheadattention", "write it as linear, reshape, transpose, matmul and softmax"},
@@ -37,7 +37,7 @@ static const char *const missing[][2] = {
     {"sequential", "a list of layers is run in order: write {\"layers\": [...]}"},
     {"modulelist", "write {\"layers\": [...]}"}};
 
-/* Keys: nnc's name, or a sentence. Of several rows with one name the first whose key the layer takes holds. */
+/* Keys: nnc's name, or a sentence. Of several rows with one name, the first whose key the layer has is used. */
 static const char *const keys[][2] = {{"axis", "axes"}, {"axis", "dim"}, {"axes", "axis"},
     {"begins", "starts"}, {"ceil_mode", "ceil"}, {"chunks", "parts"}, {"dilation_rate", "dilation"},
     {"dilations", "dilation"}, {"dim", "axis"}, {"dim", "axes"}, {"dims", "perm"}, {"dims", "axes"},
@@ -63,7 +63,7 @@ static const char *const left_out[][2] = {{"in_channels", "the input has them"},
     {"activation", "write the activation as the next layer"},
     {"padding_idx", "only training uses it"}};
 
-/* Lower case, without "nn." and the like before it, without _ and a 1d, 2d or 3d behind it. */
+/* Normalises a name: lower case, without a prefix such as "nn.", without _ and a 1d, 2d or 3d suffix. */
 static void plain(const char *s, char out[40])
 {
     const char *dot = strrchr(s, '.');

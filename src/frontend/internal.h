@@ -1,7 +1,7 @@
-/* frontend/internal.h -- what the files of this folder share: expressions, the layer table, the state of one load.
+/* frontend/internal.h -- shared by the files of this folder: expressions, the layer table, the state of one load.
  *
- * A model goes text -> cJSON (base) -> check.c (every key of every layer, used or not) -> expand.c (blocks, repeats,
- * names) -> build*.c (one layer = a few graph nodes) -> weights.c (where each weight's numbers come from). */
+ * Stages of a load: text -> cJSON (base) -> check.c (every key of every layer, used or not) -> expand.c (blocks, repeats, names) ->
+ * build*.c (one layer = a few graph nodes) -> weights.c (the source of each weight's numbers). */
 #ifndef NNC_FRONTEND_INTERNAL_H
 #define NNC_FRONTEND_INTERNAL_H
 
@@ -9,7 +9,7 @@
 
 /* ---- expressions (expr.c) --------------------------------------------------------------------------------- */
 
-typedef struct fe_val { /* an integer or a word; the word points into the model's text or the options */
+typedef struct fe_val { /* an integer or a word; the word is part of the model's text or the options */
     bool is_word;
     int64_t i;
     const char *word;
@@ -28,7 +28,7 @@ typedef struct fe_expr_error {
 } fe_expr_error;
 
 bool fe_expr(const char *s, size_t n, const fe_env *env, fe_val *out, fe_expr_error *err);
-/* Is `s` a valid variable name? */
+/* True when `s` is a valid variable name. */
 bool fe_is_name(const char *s);
 
 /* ---- the layer table (table.c, layers.def, keys.def) -------------------------------------------------------- */
@@ -38,7 +38,7 @@ typedef enum fe_kind {
     LK_count,   /* the same, >= 1 */
     LK_spatial, /* one count for all spatial dimensions, or one each */
     LK_pad,     /* "same", one integer, one per spatial dimension, or begins then ends */
-    LK_ints,    /* list of integers; one integer stands for a list of one */
+    LK_ints,    /* list of integers; one integer counts as a list of one */
     LK_bool,
     LK_float,
     LK_dtype,
@@ -54,14 +54,14 @@ _Static_assert(FK__COUNT <= 64, "fe_spec.has is one word");
 
 typedef struct fe_list { /* of integers */
     int n;
-    bool one; /* a number by itself: stands for every dimension where each may have its own */
+    bool one; /* written as a single number: applies to every dimension where each may have its own */
     int64_t v[2 * NNC_MAX_RANK];
 } fe_list;
-/* fe_list.n of a computed pad, which keeps ceil(extent / stride); an odd zero goes to the end (upper) or to the begin (lower). */
+/* fe_list.n of "same" padding, which keeps ceil(extent / stride); an odd zero goes to the end (upper) or to the begin (lower). */
 enum { FE_SAME_UPPER = -1, FE_SAME_LOWER = -2 };
 
-/* The numbers of one layer: what a reader of model files fills in and a builder checks, normalises and builds. A field whose bit in `has`
- * (1 << FK_...) is clear holds the default of the layer's row, or zero where the row states none. */
+/* The parameters of one layer: filled in by a reader of model files, checked, normalised and built by a builder. A field whose bit in
+ * `has` (1 << FK_...) is clear holds the default of the layer's row, or zero where the row has none. */
 typedef struct fe_spec {
     uint64_t has;
 #define FE_FIELD_int int64_t
@@ -81,7 +81,7 @@ typedef struct fe_key_row {
     const char *name;
     fe_kind kind;
     size_t at;           /* offset of the field in fe_spec */
-    int64_t lo, hi;      /* of integers */
+    int64_t lo, hi;      /* range of integers */
     const char *choices; /* LK_word: "a|b|c" */
     const char *doc;
 } fe_key_row;
@@ -93,8 +93,8 @@ typedef nnc_ref (*fe_build)(struct fe_layer *l);
 typedef struct fe_row {
     const char *name;
     int n_min, n_max;  /* inputs; -1 = any */
-    nnc_op op;         /* that the layer ends in */
-    bool own;          /* a row of layers.def; else of ops.def, with the op's attributes as keys */
+    nnc_op op;         /* the op that computes the layer's result */
+    bool own;          /* a row of layers.def; otherwise of ops.def, with the op's attributes as keys */
     const char *keys;  /* "kernel stride=1 shape?": see layers.def */
     fe_build build;
     const char *doc;
@@ -102,7 +102,7 @@ typedef struct fe_row {
 
 bool fe_layer_find(const char *name, fe_row *out);
 int fe_layer_count(void);
-fe_row fe_layer_at(int i); /* sorted by table order: layers.def, then ops.def */
+fe_row fe_layer_at(int i); /* in table order: layers.def, then ops.def */
 bool fe_key_parse(const char *name, size_t n, fe_key *out);
 bool fe_row_takes(const fe_row *r, fe_key key);
 /* One key of a row. */
@@ -114,7 +114,7 @@ typedef struct fe_use {
 /* Iterates over fe_row.keys; false at the end. */
 bool fe_use_next(const char **keys, fe_use *u);
 
-/* Keys that every layer may carry. */
+/* Keys that every layer supports. */
 extern const char *const fe_common[];
 extern const int fe_n_common;
 bool fe_is_common(const char *key);
@@ -125,7 +125,7 @@ bool fe_is_common(const char *key);
 #define FE_MAX_PATH 1000   /* characters of a layer path */
 #define FE_MAX_ARGS 256    /* of a model or block; also inputs, outputs */
 #define FE_MAX_BLOCKS 256
-#define FE_MAX_INPUTS 4096 /* operands of one layer */
+#define FE_MAX_INPUTS 4096 /* operands of a layer */
 #define FE_MAX_DIM (INT64_C(1) << 40)
 #define FE_MAX_WEIGHT_BYTES (INT64_C(1) << 44)
 
@@ -135,10 +135,10 @@ typedef struct fe_name { /* a layer or input that `in` may name */
     const nnc_ref *ref;
     int n_ref;
     int line;
-    bool absent; /* left out by "when": stands for its input */
+    bool absent; /* excluded by "when": its input takes its place */
 } fe_name;
 
-typedef struct fe_scaled { /* a weight whose scale depends on what follows its contraction */
+typedef struct fe_scaled { /* a weight whose scale depends on the consumers of its contraction */
     uint32_t param, user;
     double fan_in;
 } fe_scaled;
@@ -148,7 +148,7 @@ typedef struct fe {
     const nnc_model_options *o;
     nnc_sink *sink;
     nnc_graph *g;
-    nnc_arena a; /* dies with the load */
+    nnc_arena a; /* freed with the load */
     const char *file; /* the caller's; nodes copy it */
     nnc_status status;
     const fe_env *globals;
@@ -163,7 +163,7 @@ typedef struct fe {
     /* weights */
     nnc_safetensors *st;
     bool *st_used;
-    fe_name *weight; /* by full name: ref[0] the value that layers use */
+    fe_name *weight; /* by full name: ref[0] is the value that layers use */
     size_t n_weight, cap_weight;
     uint32_t *wslot;
     size_t n_wslot;
@@ -173,21 +173,21 @@ typedef struct fe {
     size_t n_scaled, cap_scaled;
 } fe;
 
-typedef struct fe_scope { /* where names are looked up */
-    const struct fe_scope *up; /* NULL at a block's edge */
+typedef struct fe_scope { /* scope in which names are looked up */
+    const struct fe_scope *up; /* NULL for a block's body */
     uint32_t id;
 } fe_scope;
 
-typedef struct fe_ctx { /* what a layer inherits from the groups and blocks around it */
+typedef struct fe_ctx { /* inherited from enclosing groups and blocks */
     const struct fe_ctx *up;
     const fe_env *env;
     const fe_scope *scope;
     const char *path;    /* "/layers/3/bottleneck[2]" */
     const char *prefix;  /* of weight names, "" or "stage1.2." */
-    const cJSON *block;  /* the block this is the body of, for recursion; NULL */
+    const cJSON *block;  /* the block whose body this is, to detect recursion; NULL */
     int depth;
     int16_t device;
-    int dtype; /* -1 = as the input */
+    int dtype; /* -1 = that of the input */
     bool frozen;
     bool tied;  /* "weights" was given: the same weight name may be used again */
 } fe_ctx;
@@ -200,8 +200,8 @@ typedef struct fe_layer { /* the layer being built */
     const char *path;
     const char *weights; /* prefix of weight names without the last '.' */
     fe_spec s;
-    int n_weight;        /* weights that the builder asked for */
-    int dtype;           /* of the layer, -1 = as its input */
+    int n_weight;        /* weights requested by the builder */
+    int dtype;           /* of the layer, -1 = that of its input */
     nnc_loc loc;
     int n_in;
     nnc_ref *in;
@@ -209,9 +209,9 @@ typedef struct fe_layer { /* the layer being built */
 } fe_layer;
 
 nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, const char *fmt, ...) NNC_PRINTF(5, 6);
-/* Warns at loc unless the same warning is there already: a repeated layer is built several times. */
+/* Warns at loc unless the same warning was given before: a repeated layer is built several times. */
 void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
-nnc_status fe_stop(fe *f, nnc_status st); /* makes st sticky; returns it */
+nnc_status fe_stop(fe *f, nnc_status st); /* records the first failure; returns it */
 nnc_ref fe_nomem(fe *f);
 static inline bool fe_oom(fe *f) { return fe_nomem(f) != NNC_NONE; } /* false */
 /* Reports, and is false: for functions that return whether they succeeded. */
@@ -220,13 +220,13 @@ static inline bool fe_oom(fe *f) { return fe_nomem(f) != NNC_NONE; } /* false */
 /* ", did you mean `x`?" or "". `names` may hold NULLs. */
 const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n);
 
-/* The same for a layer type and for a key among `names`; first by what PyTorch, Keras and ONNX call things (hints.c). */
+/* The same for a layer type, and for a key among `names`; names from PyTorch, Keras and ONNX are tried first (hints.c). */
 const char *fe_type_hint(fe *f, const char *op, const char *const *names, size_t n);
 const char *fe_key_hint(fe *f, const char *key, const char *const *names, size_t n);
 
-/* Reading JSON values (value.c). All report and return false on error. */
+/* Reading JSON values (value.c). All report errors and return false. */
 bool fe_eval(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
-/* The same for an arg: a float is a word, which only keys that are floats take. */
+/* The same for an arg: a float is a word, which is valid only for float keys. */
 bool fe_eval_arg(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
 bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
 bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo,
@@ -237,25 +237,25 @@ bool fe_read_shape(fe *f, const cJSON *item, const char *path, const fe_env *env
 const char *fe_kind_name(const cJSON *v); /* "a list" */
 bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name);
 
-/* The value of a key of the layer being built; NULL where it has none. */
+/* The value of a key of the layer being built; NULL: not given. */
 const cJSON *fe_item(const fe_layer *l, const char *key);
 bool fe_has(const fe_layer *l, fe_key key);
-/* Fills l->s from the layer's keys and its row's defaults. Without l->item: from the defaults, for readers of other formats. */
+/* Fills l->s from the layer's keys and its row's defaults; without l->item from the defaults only, for readers of other formats. */
 bool fe_read_spec(fe_layer *l);
 bool fe_read_bool(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, bool *out);
-/* Checks that d can hold v (an integer exactly). `whose`: what has the type d, for the message. */
+/* Checks that d can represent v (an integer exactly). `whose`: what has type d, for the message. */
 bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *whose);
-/* Checks the axis and makes it count from 0. */
+/* Checks the axis and makes it non-negative. */
 bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *axis);
-/* Makes the axes of `list` count from 0 and ascend; reports repeated ones. */
+/* Makes the axes of `list` non-negative and ascending; reports repeated ones. */
 bool fe_axes(fe_layer *l, const char *key, int rank, const fe_list *list, int *n, int64_t out[NNC_MAX_RANK]);
-/* Reports at the layer's key (or the layer when absent) and returns NNC_NONE. */
+/* Reports an error at the layer's key (or at the layer, when absent) and returns NNC_NONE. */
 nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...) NNC_PRINTF(3, 4);
 const char *fe_type_text(fe *f, const nnc_type *t);
 /* Extents as "3x224x224". */
 const char *fe_dims_text(fe *f, int n, const int64_t *d);
 
-/* Layer builders that table.c names. */
+/* Builders that table.c refers to. */
 #define LAYER(name, n_min, n_max, op, build, keys, doc) nnc_ref build(fe_layer *l);
 #include "frontend/layers.def"
 nnc_ref fe_build_op(fe_layer *l);     /* any op, its attributes as keys */
@@ -263,7 +263,7 @@ nnc_ref fe_build_binary(fe_layer *l); /* two operands, or one and "value" */
 
 /* Weights (weights.c). */
 nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scale, float shift);
-/* Leaves the weight's scale to the end of the load: it depends on what follows `user` (see weights.c). */
+/* Sets the weight's scale at the end of the load, since it depends on the consumers of `user` (see weights.c). */
 bool fe_scale_later(fe *f, nnc_ref weight, nnc_ref user, double fan_in);
 nnc_status fe_weights_open(fe *f);
 nnc_status fe_weights_close(fe *f, bool ok);
@@ -273,16 +273,16 @@ nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_s
 bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out);
 bool fe_arg_allowed(fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path);
 
-/* Names (names.c). `layer`: where the search for later layers of the name starts, or NULL; `prev`: what "prev" means, or NULL. */
+/* Names (names.c). `layer`: start of the search for later layers of the name, or NULL; `prev`: the value of "prev", or NULL. */
 bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, const char *path, const char *name,
     const nnc_ref *prev, nnc_ref *out);
 bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c, const char *path, const char *what,
     const nnc_ref *prev, int *n, nnc_ref **out);
 bool fe_define(fe *f, const cJSON *at, const fe_ctx *c, const char *path, const char *name, int n, const nnc_ref *ref, bool absent);
 
-/* Whole-document steps. */
+/* Stages for the whole file. */
 nnc_status fe_check(fe *f);                                         /* check.c */
-/* Type and keys of one layer (also when its type came from ${...}); false = reported. */
+/* Checks type and keys of one layer (also when its type came from ${...}); false = reported. */
 bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path);
 nnc_status fe_expand_model(fe *f, const cJSON *inputs, const cJSON *layers, const cJSON *outputs); /* expand.c */
 fe_name *fe_find(fe_name *names, const uint32_t *slot, size_t n_slot, uint32_t scope, const char *name);

@@ -1,5 +1,5 @@
-/* frontend/keys.c -- fills the fe_spec of the layer being built from JSON, by the kinds of keys.def and the defaults of
- * layers.def; and what builders share to check and normalise it. */
+/* frontend/keys.c -- fills the fe_spec of the layer being built from JSON, by the kinds of keys.def and the defaults of layers.def;
+ * and checks shared by builders. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ bool fe_read_bool(
     return true;
 }
 
-/* "-inf", "nan", "2.5e-3": a float as text. Hexadecimal floats are no part of JSON's spelling. */
+/* "-inf", "nan", "2.5e-3": a float as text. JSON has no hexadecimal floats. */
 static bool float_text(const char *s, double *out)
 {
     char *end;
@@ -60,7 +60,7 @@ static bool float_text(const char *s, double *out)
     return *end == 0;
 }
 
-/* A JSON number; "inf", "-inf", "nan"; or an expression, whose word (an arg) may be such a text. */
+/* Reads a JSON number; "inf", "-inf", "nan"; or an expression, whose word (an arg) may be such a text. */
 static bool read_float(fe_layer *l, const char *key, const cJSON *v, double *out)
 {
     fe_val x;
@@ -142,7 +142,7 @@ static bool read_key(fe_layer *l, const fe_key_row *k, const cJSON *v, void *out
     return false;
 }
 
-/* Defaults that are no value ("all", "kernel") are what the builder makes of an absent key. */
+/* Sets a default. Defaults that are no values ("all", "kernel") are handled by the builder as absent keys. */
 static void set_default(fe_layer *l, const fe_key_row *k, const char *text, void *out)
 {
     char *end;

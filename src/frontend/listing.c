@@ -1,8 +1,8 @@
-/* frontend/listing.c -- the layer types with their keys and defaults, as `nnc layers` prints them and docs/model.md holds them. */
+/* frontend/listing.c -- lists the layer types with their keys and defaults, for `nnc layers` and docs/model.md. */
 #include "frontend/internal.h"
 #include <string.h>
 
-/* The keys with what holds unless they are given: "kernel stride=1 shape?", each in quotes. */
+/* Appends the keys with their defaults: "kernel stride=1 shape?", each in quotes. */
 static void put_uses(nnc_text *t, const fe_row *r, const char *quote)
 {
     fe_use u;
@@ -106,7 +106,7 @@ void nnc_layers_list(bool json, nnc_text *t)
         put_key_docs(t);
 }
 
-/* Rows of own layers, then those of ops with attributes; ops without attributes are named in one line by class. */
+/* Layers with a builder of their own, then ops with attributes; ops without attributes are listed in one line per class. */
 void nnc_layers_markdown(nnc_text *t)
 {
     nnc_puts(t, "| type | keys | |\n| --- | --- | --- |\n");

@@ -1,5 +1,5 @@
-/* frontend/model.c -- loads a model: recognises the kind of file, binds its args to their defaults or --set, and runs the
- * steps of the load in order. */
+/* frontend/model.c -- loads a model: detects the kind of file, binds its args to their defaults or --set, and runs the stages of the
+ * load in order. */
 #include "frontend/internal.h"
 #include <assert.h>
 #include <ctype.h>
@@ -7,8 +7,7 @@
 
 /* ---- args ------------------------------------------------------------------------------------ */
 
-/* The default of `a`: 1, "word", or {"default": ...}. Strings are plain words here, not
- * expressions. */
+/* Reads the default of `a`: 1, "word", or {"default": ...}. Strings are words here, not expressions. */
 bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out)
 {
     assert(a);
@@ -34,7 +33,7 @@ static bool same(const fe_val *v, const cJSON *c)
     return cJSON_IsNumber(c) && !v->is_word && c->valuedouble == (double)v->i;
 }
 
-/* Appends what is expected when choices, min or max forbid v; nothing when v is allowed. */
+/* Appends what is expected when choices, min or max exclude v; nothing when v is allowed. */
 static void arg_wants(const cJSON *a, const fe_val *v, nnc_text *t)
 {
     const cJSON *choices = nnc_json_get(a, "choices");
@@ -68,7 +67,7 @@ static void put_val(nnc_text *t, const fe_val *v)
         nnc_printf(t, "%lld", (long long)v->i);
 }
 
-/* Checks v against the choices, min and max of arg `a`. `given`: the value's place in the file, NULL for a default. */
+/* Checks v against the choices, min and max of arg `a`. `given`: the value's location in the file, NULL for a default. */
 bool fe_arg_allowed(
     fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path)
 {
@@ -86,7 +85,7 @@ bool fe_arg_allowed(
     return ok;
 }
 
-/* Sets one arg by --set: of the kind of its default, within its choices and bounds. */
+/* Sets one arg by --set: same kind as its default, within its choices and bounds. */
 static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *name, fe_val v)
 {
     const char *names[FE_MAX_ARGS];
@@ -98,7 +97,7 @@ static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *nam
     nnc_text t = {0};
     nnc_status st = NNC_OK;
     if (e && e->v.is_word && !v.is_word &&
-        !isalpha((unsigned char)*e->v.word)) { /* a float without a point */
+        !isalpha((unsigned char)*e->v.word)) { /* a float without a decimal point */
         const char *text = nnc_arena_printf(&f->a, "%lld", (long long)v.i);
         if (!text)
             return nnc_nomem(f->sink);
@@ -167,7 +166,7 @@ static nnc_status read_args(fe *f)
 
 /* ---- the load -------------------------------------------------------------------------------- */
 
-/* Warns of the results of node n that nothing uses. */
+/* Warns about unused results of node n. */
 static void warn_unused_node(fe *f, const nnc_node *n, const uint32_t *uses)
 {
     nnc_text t = {0};
@@ -190,7 +189,7 @@ static void warn_unused_node(fe *f, const nnc_node *n, const uint32_t *uses)
     nnc_text_deinit(&t);
 }
 
-/* Warns of unused results and inputs, which are likely mistakes. */
+/* Warns about unused results and inputs, which are likely mistakes. */
 static nnc_status warn_unused(fe *f)
 {
     const nnc_graph *g = f->g;
@@ -250,7 +249,7 @@ static bool output_named(const nnc_graph *g, const char *name, uint32_t but)
     return false;
 }
 
-/* Names outputs without `as` after their values in the text, so that the names do not depend on passes. */
+/* Names outputs without `as` after their values in the text, so that names do not depend on passes. */
 static nnc_status name_outputs(nnc_graph *g, const char *file, nnc_sink *sink)
 {
     for (uint32_t i = 0; i < g->n_output; i++) {
@@ -293,7 +292,7 @@ static nnc_graph *load_text(
     return g;
 }
 
-/* Decides by the first characters after blanks and comments: `{` begins a model, `graph` a graph. */
+/* Distinguishes the kinds by the first characters after blanks and comments: `{` starts a model, `graph` a graph. */
 nnc_graph *nnc_model_parse(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {

@@ -1,5 +1,5 @@
-/* frontend/names.c -- layer names by scope, and the values that `in` and `output` refer to. A scope is the model, a group's
- * body, or a block's body, which is closed: names outside are not visible in it. */
+/* frontend/names.c -- layer names by scope, and the values that `in` and `output` refer to. A scope is the model, a group's body, or a
+ * block's body, in which outer names are not visible. */
 #include "frontend/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static void place(uint32_t *slot, size_t n_slot, const fe_name *e, uint32_t id)
     slot[i] = id;
 }
 
-/* Appends; the caller has made sure that the name is new. NULL = out of memory. */
+/* Appends a name that the caller has checked to be new. NULL = out of memory. */
 fe_name *fe_add(fe *f, fe_name **names, size_t *n, size_t *cap, uint32_t **slot, size_t *n_slot,
     uint32_t scope, const char *name)
 {

@@ -1,7 +1,6 @@
-/* frontend/npy.c -- one tensor in NumPy's format, versions 1 to 3: magic, version, header
- * length, a Python dictionary of descr, fortran_order and shape, then the bytes. Either byte
- * order is read; little-endian is written. NumPy has no bfloat16: as with ml_dtypes it is the
- * 2-byte void type V2, so that it comes back as bf16 (in NumPy: a.view(ml_dtypes.bfloat16)). */
+/* frontend/npy.c -- one tensor in NumPy's format, versions 1 to 3: magic, version, header length, a Python dictionary of descr,
+ * fortran_order and shape, then the bytes. Reads either byte order, writes little-endian. NumPy has no bfloat16: as in ml_dtypes it is
+ * the 2-byte void type V2, which is read back as bf16 (in NumPy: a.view(ml_dtypes.bfloat16)). */
 #include "frontend/internal.h"
 #include <ctype.h>
 #include <string.h>
@@ -196,7 +195,7 @@ static nnc_status read_mapped(const char *file, const nnc_map *m, nnc_tensor *ou
             copy_bytes((uint8_t *)out->data + i, m->data + data + i, size, true);
     else
         memcpy(out->data, m->data + data, (size_t)bytes);
-    for (int64_t i = 0; h.dtype == DT_bool && i < bytes; i++) /* C allows no other byte in a bool */
+    for (int64_t i = 0; h.dtype == DT_bool && i < bytes; i++) /* C allows only 0 and 1 in a bool */
         ((uint8_t *)out->data)[i] = ((uint8_t *)out->data)[i] != 0;
     return NNC_OK;
 }

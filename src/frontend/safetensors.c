@@ -1,7 +1,6 @@
-/* frontend/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON
- * header of {name: {dtype, shape, data_offsets}}, then the bytes. Every claim of
- * the header is checked: lengths against the file, sizes against shapes, and (as the format demands)
- * that offsets cover the data without hole or overlap. */
+/* frontend/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON header {name: {dtype, shape,
+ * data_offsets}}, then the bytes. The header is verified: lengths against the file, sizes against shapes, and (as the format requires)
+ * that the offsets cover the data without gaps or overlaps. */
 #include "frontend/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -37,7 +36,7 @@ static bool whole(const cJSON *v, int64_t *out)
     return true;
 }
 
-/* Fills e. A damaged entry is an error; a sound one that nnc cannot read is an error only for the weight that needs it (e->why). */
+/* Fills e. A damaged entry is an error; a valid one that nnc cannot read is an error only for the weight that needs it (e->why). */
 static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *e, nnc_sink *sink)
 {
     const cJSON *d = nnc_json_get(item, "dtype"), *shape = nnc_json_get(item, "shape"),

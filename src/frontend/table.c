@@ -1,5 +1,5 @@
-/* frontend/table.c -- the layer types with the keys of each, and the JSON Schema made from them. The rows are layers.def (layers with
- * their own builder) and, for every other op a user may write, ir/ops.def with its attributes as keys. */
+/* frontend/table.c -- the layer types with their keys, and the JSON Schema made from them. The rows are layers.def (layers with a
+ * builder of their own) and, for every other op available in model files, ir/ops.def with its attributes as keys. */
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -111,7 +111,7 @@ bool fe_use_next(const char **p, fe_use *u)
         ++*p;
     size_t n = strcspn(*p, " ?="), all = strcspn(*p, " ");
     if (n == 0 ||
-        !fe_key_parse(*p, n, &u->key)) /* the tests know that every name is a row of keys.def */
+        !fe_key_parse(*p, n, &u->key)) /* tests check that every name is a row of keys.def */
         return false;
     u->must = n == all;
     snprintf(u->dflt, sizeof u->dflt, "%.*s", (*p)[n] == '=' ? (int)(all - n - 1) : 0, *p + n + 1);
@@ -128,7 +128,7 @@ bool fe_row_takes(const fe_row *r, fe_key key)
     return false;
 }
 
-/* ---- JSON Schema (draft-07: what editors understand best) ------------------------------------ */
+/* ---- JSON Schema (draft-07, which editors support best) ------------------------------------------------------------ */
 
 static const char head[] =
     "{\n"
@@ -223,7 +223,7 @@ static void put_kind(nnc_text *t, const fe_key_row *k)
     nnc_puts(t, "}");
 }
 
-/* One branch per layer type: its keys and no others. */
+/* One branch per layer type, which allows its keys only. */
 static void put_layer(nnc_text *t, const fe_row *r)
 {
     fe_use u;

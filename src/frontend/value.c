@@ -1,11 +1,10 @@
-/* frontend/value.c -- reads JSON values as numbers, words, lists, types and shapes, with
- * expressions and ${...} replaced. Errors state
- * the place, what was found and what was expected. */
+/* frontend/value.c -- reads JSON values as numbers, words, lists, types and shapes; evaluates expressions and substitutes ${...}.
+ * Errors state the location, what was found and what was expected. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>
 
-/* Makes the graph's builders no-ops after an error, so that builders of layers need no check per call. */
+/* After an error the graph's builders do nothing, so that builders of layers need not check each call. */
 nnc_status fe_stop(fe *f, nnc_status st)
 {
     f->status = st;
@@ -210,7 +209,7 @@ bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env,
     return ok;
 }
 
-/* What other frameworks call a dtype. */
+/* Names of a dtype in other frameworks. */
 static const char *dtype_elsewhere(const char *w)
 {
     static const char *const names[][2] = {{"double", "f64"}, {"float", "f32"}, {"half", "f16"},

@@ -1,10 +1,9 @@
 /* frontend/weights.c -- the source of each weight's numbers: the generator, or a tensor of a safetensors file.
  *
- * Generated weights keep activations at their size through a deep net: a contraction with
- * fan-in n draws uniformly from +-sqrt(6/n) when a relu-like activation follows (He et al.
- * 2015: relu halves the second moment), else +-sqrt(3/n); a branch that ends in a residual add
- * gets half of that, so that a chain of residual blocks grows slowly. What follows is known
- * once the model is built, so these scales are settled at the end. */
+ * Generated weights keep the magnitude of activations through a deep net: a contraction with fan-in n is uniform in +-sqrt(6/n) when a
+ * relu-like activation follows (He et al. 2015: relu halves the second moment), otherwise in +-sqrt(3/n); a branch that ends in a
+ * residual add is scaled by half, so that a chain of residual blocks grows slowly. The consumers are known only when the model is
+ * complete, so these scales are set at the end. */
 #include "frontend/internal.h"
 #include <math.h>
 #include <string.h>
@@ -36,14 +35,14 @@ static void report_missing(fe_layer *l, const char *name, const nnc_type *t)
             : hint);
 }
 
-/* Makes w a tensor of the file; its dtype may be another float type. false = reported. */
+/* Makes w a tensor of the file, whose dtype may be another float type. false = reported. */
 static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
 {
     fe *f = l->f;
     const nnc_st_entry *e = nnc_safetensors_find(f->st, w->name);
     if (!e) {
         report_missing(l, w->name, t);
-        return true; /* continues, to report all of them */
+        return true; /* continues, so that all are reported */
     }
     f->st_used[e - nnc_safetensors_at(f->st, 0)] = true; /* entries lie in one array */
     if (e->why)
@@ -154,7 +153,7 @@ static bool keeps_size(nnc_op op)
 /* user[v] = first node that reads v. */
 static double gain(const nnc_graph *g, const uint32_t *user, nnc_ref v)
 {
-    while (user[v] != UINT32_MAX) { /* ends: each step goes to a later node */
+    while (user[v] != UINT32_MAX) { /* terminates: each step goes to a later node */
         const nnc_node *n = &g->node[user[v]];
         if (nnc_ops[n->op].flags & OF_relu)
             return 6;
@@ -204,7 +203,7 @@ static void warn_unused(fe *f)
         const char *name = nnc_safetensors_at(f->st, i)->name, *dot = strrchr(name, '.');
         if (dot &&
             !strcmp(dot,
-                ".num_batches_tracked")) /* PyTorch's batchnorm exports it; only training reads it */
+                ".num_batches_tracked")) /* part of PyTorch's batchnorm; used by training only */
             continue;
         if (!f->st_used[i] && n++ < MAX_UNUSED)
             nnc_printf(&t, "%s%.100s", n > 1 ? ", " : "", name);
@@ -233,7 +232,7 @@ nnc_status fe_weights_close(fe *f, bool ok)
     return st;
 }
 
-/* Replaces the weights of a text graph by those of --weights of the same name. */
+/* Replaces the weights of a text graph by those in the --weights file with the same names. */
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
 {
     nnc_safetensors *s;

@@ -1,9 +1,8 @@
-/* interp/interp.c -- runs kernel IR directly, a block of elements per instruction at a time,
- * so that the cost of interpreting is shared by a few hundred elements. Vectors run along the
- * axis that the schedule names; what does not vary along it is computed once per block. Values
- * live in slots on the stack, reused when a value is dead.
+/* interp/interp.c -- executes kernel IR directly, a block of a few hundred elements per instruction, which amortises the cost of
+ * interpreting. Blocks run along the schedule's vector axis; values that do not vary along it are computed once per block. Values live
+ * in stack slots, which are reused when a value is dead.
  *
- * Thread-safe: a run changes nothing but its stack, the arguments and its scratch. */
+ * Thread-safe: a run writes only its stack, the arguments and its scratch. */
 #include "interp/internal.h"
 #include "math/formula.h"
 
@@ -14,10 +13,10 @@ enum { STACK_BYTES = 192 << 10, MAX_BLOCK = 512, MIN_BLOCK = 8 };
 
 typedef struct plan_ins {
     int32_t slot; /* of the value; reductions: of the accumulator lanes */
-    int32_t at_slot; /* argmax, argmin: indices; else -1 */
+    int32_t at_slot; /* argmax, argmin: of the indices; otherwise -1 */
     bool varies; /* differs along the stage's vector axis */
-    bool spread; /* one number, but read by what varies: fill all lanes */
-    nnc_formula *formula; /* of a function of floats: its steps alone are allocated */
+    bool spread; /* uniform, but read by a varying instruction: broadcast to all lanes */
+    nnc_formula *formula; /* math function: its formula, of which only the steps are allocated */
 } plan_ins;
 
 struct nnc_interp {
@@ -35,9 +34,9 @@ typedef struct run {
     const nnc_kernel *k;
     void *const *args;
     char *scratch;
-    int64_t at[NNC_KAXES]; /* where each axis stands; the vector axis: first lane */
-    int vec; /* of the stage that runs, -1 = none */
-    int lanes; /* along it */
+    int64_t at[NNC_KAXES]; /* current index of each axis; vector axis: of the first lane */
+    int vec; /* vector axis of the current stage, -1 = none */
+    int lanes; /* lanes along it */
     char *mem;
 } run;
 
@@ -62,7 +61,7 @@ static bool ins_varies(const nnc_interp *s, int id, int v)
     return varies;
 }
 
-/* Does the stage fold lanes at the end of its rows? */
+/* True when the stage reduces along its vector axis, so that lanes are combined at the end of a row. */
 static bool folds(const nnc_kernel *k, const nnc_kstage *g)
 {
     int v = nnc_stage_vec(k, g);
@@ -77,7 +76,7 @@ static void mark_varying(nnc_interp *s)
         int v = nnc_stage_vec(k, g);
         for (int id = g->body0; id < g->body1; id++)
             s->ins[id].varies = ins_varies(s, id, v);
-        if (folds(k, g)) /* its results are one number */
+        if (folds(k, g)) /* its results are uniform */
             for (int id = g->body0; id < g->body1; id++)
                 if (k->ins[id].op == KO_reduce)
                     s->ins[id].varies = false;
@@ -92,8 +91,7 @@ static void mark_varying(nnc_interp *s)
     }
 }
 
-/* Last instruction that reads each value; a value read in a stage's loop lives to the end of
- * that stage when it was made before the stage. */
+/* Finds the last instruction that reads each value; a value computed before a stage and read in its loop lives to the stage's end. */
 static void find_last(const nnc_kernel *k, int32_t *last)
 {
     for (int i = 0; i < k->n_ins; i++)
@@ -118,13 +116,13 @@ static bool assign_slots(nnc_interp *s)
 {
     const nnc_kernel *k = s->k;
     int32_t *last = nnc_calloc((size_t)k->n_ins + 1, sizeof *last);
-    int32_t *ends =
-        nnc_calloc(2 * (size_t)k->n_ins + 1, sizeof *ends); /* by slot: free from here on */
+    int32_t *ends = nnc_calloc(
+        2 * (size_t)k->n_ins + 1, sizeof *ends); /* by slot: end of the last live range */
     if (last && ends) {
         find_last(k, last);
         for (int i = 0; i < k->n_stage; i++)
             for (int pass = 0; pass < 2;
-                 pass++) /* accumulators first: they live through the body */
+                 pass++) /* accumulators first, since they live through the body */
                 for (int id = k->stage[i].body0; id < k->stage[i].post1; id++) {
                     bool acc = k->ins[id].op == KO_reduce;
                     if (acc != (pass == 0) || k->ins[id].op == KO_store)
@@ -162,7 +160,7 @@ static void place_buffers(nnc_interp *s)
     }
 }
 
-/* The formulas that the LLVM emitter takes on a CPU with fused multiply-add. False: out of memory. */
+/* Finds the formulas, those of the LLVM emitter for a CPU with fused multiply-add. False: out of memory. */
 static bool find_formulas(nnc_interp *s)
 {
     for (int i = 0; i < s->k->n_ins; i++) {
@@ -248,7 +246,7 @@ static int64_t form(const run *r, const nnc_affine *e)
     return v;
 }
 
-/* Lanes first..end-1 of n satisfy all guards: each bounds an affine form of the lane. */
+/* Range first..end-1 of the n lanes that satisfies all guards, each of which bounds an affine form of the lane. */
 static void guarded(const run *r, const nnc_kins *in, int n, int *first, int *end)
 {
     int64_t lo = 0, hi = n;
@@ -334,8 +332,7 @@ static void run_store(const run *r, const nnc_kins *in, int n)
             end - first, (char *)value(r, in->arg[0]) + size * (size_t)first);
 }
 
-/* Row-major number of the point among the stage's reduce axes, and its step along the vector
- * axis. */
+/* Row-major number of the point among the stage's reduce axes, and its increment along the vector axis. */
 static int64_t reduce_number(const run *r, const nnc_kstage *g, int64_t *step)
 {
     int64_t i = 0;
@@ -359,7 +356,7 @@ static void run_reduce(const run *r, const nnc_kstage *g, int id, int n)
         first, step);
 }
 
-/* n: lanes of what varies. */
+/* n: lanes of varying values. */
 static void run_section(const run *r, const nnc_kstage *g, int b, int e, int n, bool fold)
 {
     for (int id = b; id < e; id++) {
@@ -388,7 +385,7 @@ static void run_section(const run *r, const nnc_kstage *g, int b, int e, int n, 
             break;
         case KO_reduce:
             run_reduce(r, g, id, fold ? n : m);
-            continue; /* its spread waits for the end of the row */
+            continue; /* broadcast at the end of the row */
         default:
             if (p->formula) {
                 nnc_formula_run(p->formula, m, value(r, in->arg[0]), value(r, in->arg[1]), y);
@@ -427,7 +424,7 @@ static void finish_reductions(const run *r, const nnc_kstage *g, int lanes, bool
         char *acc = slot(r, p->slot);
         if (fold)
             nnc_lanes_finish((nnc_kred)in->sop, d, lanes, acc, at, acc);
-        else if (at) /* an index of -1: everything was masked */
+        else if (at) /* an index of -1: all elements were masked */
             for (int i = 0; i < r->s->block; i++)
                 ((int64_t *)acc)[i] = at[i] < 0 ? 0 : at[i];
         if (p->spread)
@@ -435,7 +432,7 @@ static void finish_reductions(const run *r, const nnc_kstage *g, int lanes, bool
     }
 }
 
-/* Steps the axes of the mask as an odometer, the last fastest; false when it wrapped to zero. */
+/* Advances the axes of the mask like an odometer, the last fastest; false after the last point. */
 static bool step(run *r, uint32_t axes)
 {
     for (int a = r->k->n_axis - 1; a >= 0; a--) {
@@ -548,7 +545,7 @@ static void run_columns(run *r, int64_t begin, int64_t end)
     }
 }
 
-/* Steps the outer axes but the vector axis from `from` to `to` as an odometer; false when it wrapped to the start. */
+/* Advances the outer axes except the vector axis from `from` to `to` like an odometer; false after the last point. */
 static bool step_block(run *r, int v, const int64_t *from, const int64_t *to)
 {
     for (int a = r->k->n_outer - 1; a >= 0; a--) {
@@ -561,7 +558,7 @@ static bool step_block(run *r, int v, const int64_t *from, const int64_t *to)
     return false;
 }
 
-/* Unit u: a digit for each outer axis, of which it covers one block. */
+/* Work item u: its digits are block numbers on the outer axes. */
 static void run_unit(run *r, int64_t u)
 {
     const nnc_kernel *k = r->k;
@@ -602,7 +599,7 @@ void nnc_interp_run(
         _Alignas(64) char mem[STACK_BYTES + MAX_BLOCK * 8];
         r.mem = mem;
         run_units(&r, begin, end);
-    } else { /* more than 24000 values at once (NNC_KMAX_INS bounds them): one lane each, 1 MB at most */
+    } else { /* more than 24000 live values (NNC_KMAX_INS bounds them): one lane each, 1 MB at most */
         _Alignas(64) char mem[bytes];
         r.mem = mem;
         run_units(&r, begin, end);

@@ -4,8 +4,8 @@
 
 #include "kernel/kernel.h"
 
-/* The interpreter: the same contract on the IR itself, blockwise. `state` from nnc_interp_create (NULL: out of memory);
- * nnc_interp_run may be called by many threads at once. */
+/* An interpreter for kernels, with the contract of nnc_kernel_fn. nnc_interp_create returns NULL when out of memory; nnc_interp_run
+ * may be called by many threads at once. */
 typedef struct nnc_interp nnc_interp;
 nnc_interp *nnc_interp_create(const nnc_kernel *k); /* k must outlive it */
 void nnc_interp_run(const nnc_interp *s, void *const *args, int64_t begin, int64_t end, void *scratch);

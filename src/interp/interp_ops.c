@@ -1,5 +1,5 @@
-/* interp/interp_ops.c -- one instruction on a block of values, as loops that the compiler
- * vectorises. f32 is computed in f32, f64 in f64; integers wrap to their type. Functions of floats: math/formula_run.c. */
+/* interp/interp_ops.c -- one instruction on a block of values, as loops that the compiler vectorises. f32 is computed in f32, f64 in
+ * f64; integers wrap to their type. Math functions: math/formula_run.c. */
 #include "interp/internal.h"
 
 #include <math.h>
@@ -66,7 +66,7 @@ static void ops_f64(
         y[i] = (int64_t)(expr); \
     break;
 
-/* Wraps to the type: sign or zero extension of the low bits; a bool is whether it is not 0. */
+/* Wraps to the type: sign- or zero-extends the low bits; a bool is "not zero". */
 static void wrap_lanes(nnc_dtype d, int n, int64_t *y)
 {
     int bits = 8 * nnc_dtype_size(d), s = 64 - bits;
@@ -163,7 +163,7 @@ static void cast_from_int(nnc_dtype from, nnc_dtype to, int n, const int64_t *a,
         float f = big ? (float)(uint64_t)a[i] : (float)a[i];
         if (to == DT_f32)
             ((float *)y)[i] = f;
-        else { /* from the integer, not from the f32: one rounding */
+        else { /* directly from the integer, so that it is rounded once */
             double v = big ? (double)(uint64_t)a[i] : (double)a[i];
             cast_from_double(to, 1, &v, (float *)y + i);
         }
@@ -316,7 +316,7 @@ void nnc_lanes_fill(nnc_lane l, void *y, int from, int to, const void *one)
                 at[i] = first + i * step; \
             } \
         break;
-/* A NaN is best of all; the first of equals stays. */
+/* NaN wins over everything; the first index wins ties. */
 #define FOLD_FLOAT(T) \
     T *acc = acc_; \
     const T *x = x_; \
@@ -385,7 +385,7 @@ void nnc_lanes_start(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at)
         at[i] = -1;
 }
 
-/* Lane i of acc into lane 0: of equals the smaller index. */
+/* Combines lane i of acc into lane 0: the smaller index wins ties. */
 static void take_lane(nnc_kred r, nnc_dtype d, void *acc, int64_t *at, int i)
 {
     size_t size = nnc_lane_of(d) == LANE_f32 ? 4 : 8;
@@ -402,8 +402,7 @@ static void take_lane(nnc_kred r, nnc_dtype d, void *acc, int64_t *at, int i)
     nnc_lanes_fold(r, d, 1, acc, at, one, NULL, at[i], 0);
     if (at[0] != now || now < at[i])
         return;
-    /* not better: equal (or both NaN) with a smaller index? then the other way round does not
-     * win either */
+    /* not better: equal (or both NaN) with a smaller index? then neither wins the reversed comparison */
     kept = at[i];
     uint64_t back = 0;
     memcpy(&back, one, size);

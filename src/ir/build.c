@@ -1,12 +1,11 @@
-/* ir/build.c -- builders. All end in nnc_add_node, which copies what it is given into the graph's
- * arena, infers the types and appends. After a failure the graph's status sticks and every builder
- * returns NNC_NONE, so that a caller checks once, at the end. */
+/* ir/build.c -- builders. All call nnc_add_node, which copies its arguments into the graph's arena, infers the types and appends the
+ * node. After a failure the graph's status is set and every builder returns NNC_NONE, so that callers check once, at the end. */
 #include "ir/graph.h"
 
 #include <string.h>
 
 #define MAX_OPERANDS 65535
-/* Results whose types fit on the stack; a split may have more. */
+/* Number of result types kept on the stack; a split may have more. */
 #define FEW 8
 
 const char *nnc_keep_string(nnc_graph *g, const char *s, const char *before)
@@ -29,7 +28,7 @@ bool nnc_keep_attr(nnc_graph *g, nnc_attr *a)
     return !a->word || (a->word = nnc_arena_strdup(&g->arena, a->word));
 }
 
-/* Copies, sorted by key. */
+/* Copies the attributes, sorted by key. */
 static bool copy_attrs(nnc_graph *g, nnc_node *n, const nnc_attr *from, int count)
 {
     n->attr = count ? ARENA_NEW(&g->arena, nnc_attr, count) : NULL;
@@ -48,7 +47,7 @@ static bool copy_attrs(nnc_graph *g, nnc_node *n, const nnc_attr *from, int coun
     return true;
 }
 
-/* Copies all that *proto refers to but the body; the node is not in the graph yet. */
+/* Copies everything that *proto refers to except the body; the node is not yet in the graph. */
 static bool copy_proto(nnc_graph *g, const nnc_node *p, const nnc_type *typed, nnc_node *n)
 {
     const nnc_node none = {0}, *before = g->n_node ? &g->node[g->n_node - 1] : &none;
@@ -67,7 +66,7 @@ static bool copy_proto(nnc_graph *g, const nnc_node *p, const nnc_type *typed, n
     return g->status == NNC_OK;
 }
 
-/* Do the caller's types agree with the inferred ones? Then the caller's memory order holds. */
+/* Checks that the caller's types agree with the inferred ones; then uses the caller's memory order. */
 static bool agree(nnc_graph *g, const nnc_node *n, nnc_type *t, const nnc_type *typed, int count)
 {
     for (int i = 0; i < count; i++) {
@@ -107,7 +106,7 @@ static nnc_ref append(nnc_graph *g, const nnc_node *n, const nnc_type *t)
     return first;
 }
 
-/* Leaves take the caller's type; all others are inferred and compared with it. */
+/* Leaves have the caller's type; for others it is inferred and compared. */
 static nnc_ref infer_and_append(nnc_graph *g, nnc_node *n, const nnc_type *typed)
 {
     int count = nnc_result_count(n);
@@ -133,8 +132,7 @@ static nnc_ref infer_and_append(nnc_graph *g, nnc_node *n, const nnc_type *typed
     return r;
 }
 
-/* A leaf's type and the size of its data are checked before anything is copied. Size -1: the
- * type's. */
+/* Checks a leaf's type and the size of its data before anything is copied. Size -1: that of the type. */
 static bool check_leaf(nnc_graph *g, const nnc_node *p, const nnc_type *t)
 {
     const char *what = "it was built without a type";

@@ -1,10 +1,8 @@
-/* ir/cost.c -- the one rule of what running a node once costs (docs/graph-ir.md, "Cost").
- * bytes: each distinct operand read once and each result written once; slice and gather read what
- * they fetch, also inside a fused node when nothing else there reads that operand. A view moves
- * nothing.
- * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1
- * per scalar operation of the lowering and element (ops.def's column `work`); k per window of k elements;
- * movement 0.
+/* ir/cost.c -- the cost of running a node once (docs/graph-ir.md, "Cost").
+ * bytes: each distinct operand read once and each result written once; slice and gather count only the elements that they read, also
+ * inside a fused node when nothing else there reads that operand. A view moves nothing.
+ * flops: 2 per multiply-add of a contraction and 1 per bias; for elementwise ops and reductions, 1 per scalar operation of the
+ * lowering and element (ops.def's column `work`); k per window of k elements; movement 0.
  * launches: 1; 0 for leaves and views.
  * Sums and products saturate. */
 #include "ir/eval_internal.h"
@@ -12,12 +10,12 @@
 #include <math.h>
 #include <string.h>
 
-/* Scalar operations of the lowering of a CL_ecomp node, which attributes may change. */
+/* Scalar operations in the lowering of a CL_ecomp node; depends on attributes. */
 static int64_t ecomp_ops(const nnc_node *n)
 {
     const nnc_attr *form = nnc_attr_find(n, AT_approximate);
     switch (n->op) {
-    case OP_clip: /* a bound that every number keeps is left out */
+    case OP_clip: /* bounds that never apply are omitted */
         return (nnc_attr_float(n, AT_lo, -INFINITY) != -INFINITY) +
                (nnc_attr_float(n, AT_hi, INFINITY) != INFINITY);
     case OP_gelu:
@@ -96,7 +94,7 @@ static int64_t fetched(const nnc_graph *g, const nnc_node *n, int i)
     return all;
 }
 
-/* Bytes that a body reads of the value r, one of its inputs. */
+/* Bytes that a body reads of its input r. */
 static int64_t body_fetched(const nnc_graph *b, nnc_ref r)
 {
     int64_t sum = 0, all = nnc_type_bytes(nnc_typeof(b, r));
@@ -110,7 +108,7 @@ static int64_t body_fetched(const nnc_graph *b, nnc_ref r)
     return nnc_min64(sum, all);
 }
 
-/* Is operand i also an earlier operand? */
+/* True when operand i is also an earlier operand. */
 static bool repeated(const nnc_node *n, int i)
 {
     for (int k = 0; k < i; k++)
@@ -133,7 +131,9 @@ static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
         } else {
             bytes = fetched(g, n, i);
         }
-        bool later = i == 0 || n->in[i] > top; /* than all before: no search where they are many */
+        bool later =
+            i == 0 ||
+            n->in[i] > top; /* greater than all before: avoids the search where there are many */
         top = later ? n->in[i] : top;
         if (later || !repeated(n, i))
             sum = nnc_add_sat(sum, bytes);

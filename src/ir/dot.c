@@ -1,12 +1,12 @@
-/* ir/dot.c -- Graphviz text of a graph: one box an op with its result; one launch (fused node) is a frame around the ops that it is made
- * of; the layers of one block or repeat stand in a frame of their own. Edges carry the bytes that go through memory, thicker for
- * more; inside a launch they are dotted: results stay in registers. Weights and constants are lines of the box that reads them. */
+/* ir/dot.c -- Graphviz text of a graph: one box per op with its result; a launch (fused node) is a frame around its ops; the layers of
+ * a block or repeat have a frame of their own. Edges are labelled with the bytes that go through memory, thicker for more; within a
+ * launch they are dotted, since results stay in registers. Weights and constants are lines in the box that reads them. */
 #include "ir/graph.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Text inside a double-quoted DOT string. */
+/* Escapes text for a double-quoted DOT string. */
 static void put_escaped(nnc_text *t, const char *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -38,7 +38,7 @@ static const char *colour(const nnc_node *n)
     }
 }
 
-/* Leaves that are shown as lines of their readers. */
+/* Leaves that are shown as lines in their users' boxes. */
 static bool hidden(const nnc_node *n)
 {
     return nnc_op_class(n->op) == CL_leaf && n->op != OP_input;
@@ -49,7 +49,7 @@ static const nnc_node *maker(const nnc_graph *g, nnc_ref r)
     return &g->node[g->value[r].node];
 }
 
-/* The operand of the fused node that input `node` of its body stands for. */
+/* The operand of the fused node that corresponds to input `node` of its body. */
 static int operand_of(const nnc_graph *body, uint32_t node)
 {
     int k = 0;
@@ -58,7 +58,7 @@ static int operand_of(const nnc_graph *body, uint32_t node)
     return k;
 }
 
-/* The box that makes value r: "n3", or "n3_2" inside a kernel. */
+/* The box of the node that defines r: "n3", or "n3_2" inside a kernel. */
 static void put_maker(nnc_text *t, const nnc_graph *g, nnc_ref r)
 {
     const nnc_node *n = maker(g, r);
@@ -70,7 +70,7 @@ static void put_maker(nnc_text *t, const nnc_graph *g, nnc_ref r)
             nnc_printf(t, "n%u_%u", g->value[r].node, k);
             return;
         }
-        r = n->in[operand_of(b, k)]; /* handed through */
+        r = n->in[operand_of(b, k)]; /* passed through unchanged */
         n = maker(g, r);
     }
     nnc_printf(t, "n%u", g->value[r].node);
@@ -78,7 +78,7 @@ static void put_maker(nnc_text *t, const nnc_graph *g, nnc_ref r)
 
 /* ---- boxes ------------------------------------------------------------------------------------------- */
 
-/* Lines for the weights and constants among a node's operands. In a body they are operands of the fused node `outer` in `g`. */
+/* Appends lines for the weights and constants among a node's operands. In a body they are operands of the fused node `outer` in `g`. */
 static void put_weights(
     nnc_text *t, const nnc_graph *in, const nnc_node *n, const nnc_graph *g, const nnc_node *outer)
 {
@@ -136,7 +136,7 @@ static void put_kernel(nnc_text *t, const nnc_graph *g, uint32_t i)
 
 /* ---- frames of layers -------------------------------------------------------------------------------- */
 
-/* Length of the way to a node's first layer: "/layers/0/conv1[1]" of "/layers/0/conv1[1]/0/conv+...". 0: it stands at the top. */
+/* Length of the parent path of a node's first layer: "/layers/0/conv1[1]" of "/layers/0/conv1[1]/0/conv+...". 0: top level. */
 static size_t way(const nnc_node *n)
 {
     size_t end = n->origin ? strcspn(n->origin, "+") : 0, slashes = 0;
@@ -153,7 +153,7 @@ static bool same_way(const nnc_node *a, const nnc_node *b)
 
 static void put_nodes(nnc_text *t, const nnc_graph *g)
 {
-    const nnc_node *open = NULL; /* whose frame is open */
+    const nnc_node *open = NULL; /* node whose frame is open */
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (hidden(n))

@@ -1,7 +1,6 @@
-/* ir/eval.c -- the reference evaluator: walks a graph in order, holds values while someone still
- * needs them, and calls the op's class (eval_*.c). Slow and obvious where it can be, but usable
- * at real sizes: a value is freed at its last use, leaves are read when first needed, reshapes
- * share memory, and an elementwise op overwrites an operand that dies. */
+/* ir/eval.c -- the reference evaluator: executes a graph in order, keeps values until their last use, and calls the function of each
+ * op's class (eval_*.c). Simple where possible, but usable at real sizes: leaves are read at their first use, reshapes share memory,
+ * and an elementwise op overwrites an operand at its last use. */
 #include "ir/eval_internal.h"
 
 #include <assert.h>
@@ -13,7 +12,7 @@ typedef struct for_job {
     int64_t n, grain;
     ev_body *fn;
     void *ctx;
-    int status; /* of any failed part */
+    int status; /* of any failed range */
 } for_job;
 
 static void for_part(void *ctx, int part, int parts)
@@ -36,8 +35,7 @@ nnc_status ev_for(const ev *e, int64_t n, int64_t grain, int64_t cost, ev_body *
 
 /* ---- values ---- */
 
-/* Elements of a value, shared by the refs that look at it (in one frame, or in a fused node and
- * around it). */
+/* Elements of a value, shared by the refs that view it (in one frame, or in a fused node and around it). */
 typedef struct buf {
     void *data;
     int refs;
@@ -68,14 +66,14 @@ static void drop(buf *b)
     }
 }
 
-/* One graph being evaluated: the whole, or the body of a fused node. */
+/* A graph being evaluated: the whole model, or the body of a fused node. */
 typedef struct frame {
     const ev *e;
     const nnc_graph *g;
     const void *const
         *inputs; /* whole graph: the caller's data; NULL in a body, whose inputs are in val */
     buf **val; /* by value id; NULL: not computed, or no longer needed */
-    uint32_t *left; /* uses to come */
+    uint32_t *left; /* remaining uses */
 } frame;
 
 /* ---- leaves ---- */
@@ -144,7 +142,7 @@ static nnc_status iota_range(void *ctx, int64_t begin, int64_t end)
     return NNC_OK;
 }
 
-/* The how-manieth input node of g is n? */
+/* Index of input node n among g's inputs. */
 static int input_index(const nnc_graph *g, const nnc_node *n)
 {
     int at = 0;
@@ -186,7 +184,7 @@ static nnc_status read_leaf(frame *f, nnc_ref r)
         if (s == NNC_E_NOMEM) {
             s = nnc_nomem(f->e->sink);
         } else if (s != NNC_OK) {
-            /* once more on this thread, for the message: a sink is not shared by threads */
+            /* repeated on this thread for the message, since the sink is not shared between threads */
             j.sink = f->e->sink;
             s = widen_range(&j, 0, elements);
         }
@@ -225,8 +223,7 @@ static bool shares_operand(nnc_op op)
     return op == OP_reshape || op == OP_relayout || op == OP_identity || op == OP_dropout;
 }
 
-/* An operand whose memory the elementwise result may take: it dies here and has the same
- * elements. */
+/* Finds an operand whose memory the elementwise result can reuse: this is its last use, and it has the same number of elements. */
 static buf *dying_operand(const frame *f, const nnc_node *n, const nnc_type *out)
 {
     for (int i = 0; i < n->n_in; i++) {
@@ -250,7 +247,7 @@ static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in,
     return by_class[nnc_op_class((nnc_op)n->op)](f->e, n, in, out);
 }
 
-/* Results get their buffers: shared, taken over or new. */
+/* Assigns buffers to results: shared, reused or new. */
 static nnc_status place_results(frame *f, const nnc_node *n)
 {
     for (int i = 0; i < n->n_out; i++) {
@@ -271,7 +268,7 @@ static nnc_status place_results(frame *f, const nnc_node *n)
     return NNC_OK;
 }
 
-/* Runs n on operand 0 perturbed, and perturbs its result. */
+/* Executes n with operand 0 perturbed, and perturbs its result. */
 static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_arg *out)
 {
     ev_errors a = ev_errors_of(f->e, f->g, n);
@@ -312,8 +309,7 @@ static nnc_status run_plain(frame *f, const nnc_node *n)
     return s;
 }
 
-/* The body's inputs share the operands' memory; an operand that dies here is handed over, so
- * that the body may overwrite it. */
+/* The body's inputs share the operands' memory; an operand at its last use is passed on, so that the body may overwrite it. */
 static nnc_status run_fused(frame *f, const nnc_node *n)
 {
     buf **args = nnc_calloc((size_t)n->n_in + 1, sizeof *args);
@@ -353,7 +349,7 @@ static nnc_status run_node(frame *f, const nnc_node *n)
     return NNC_OK;
 }
 
-/* Hands the outputs to `results`, one reference each. */
+/* Moves the outputs to `results`, one reference each. */
 static nnc_status take_outputs(frame *f, buf **results)
 {
     for (uint32_t o = 0; o < f->g->n_output; o++) {
@@ -373,7 +369,7 @@ static nnc_status take_outputs(frame *f, buf **results)
     return NNC_OK;
 }
 
-/* Evaluates g. args (a body's inputs) are consumed, also on failure. */
+/* Evaluates g. Consumes args (a body's inputs), also on failure. */
 static nnc_status run_graph(
     const ev *e, const nnc_graph *g, const void *const *inputs, buf **args, buf **results)
 {
@@ -404,9 +400,9 @@ static nnc_status run_graph(
     return s;
 }
 
-/* ---- the whole ---- */
+/* ---- entry points -------------------------------------------------------------------------------------------------- */
 
-/* The caller's value from a buffer: its memory, or a copy where another output has it too. */
+/* Makes the caller's value from a buffer: its memory, or a copy where another output uses it too. */
 static nnc_status to_rval(const ev *e, const nnc_type *t, buf *b, nnc_rval *out)
 {
     size_t bytes = (size_t)nnc_type_numel(t) * 8;
@@ -483,7 +479,7 @@ void nnc_rval_free(nnc_rval *v)
     v->i = NULL;
 }
 
-/* ---- what it costs ---- */
+/* ---- cost ---------------------------------------------------------------------------------------------------------- */
 
 static void cost_of(const nnc_graph *g, double *ops, double *peak);
 
@@ -524,7 +520,7 @@ static void cost_of(const nnc_graph *g, double *ops, double *peak)
     bool *here = ARENA_NEW(&tmp, bool, g->n_value + 1);
     double now = 0;
     if (!left || !here)
-        *ops = *peak = 0x1p62; /* unknown: as dear as can be */
+        *ops = *peak = 0x1p62; /* unknown: treated as very expensive */
     else
         for (uint32_t i = 0; i < g->n_node; i++)
             if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)

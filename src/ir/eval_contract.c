@@ -1,11 +1,10 @@
-/* ir/eval_contract.c -- reference evaluation of matmul, linear, conv and conv_transpose as
- * matrix products (eval_gemm.c). Convolutions never build their window matrix: panels of it are
- * gathered as they are needed.
+/* ir/eval_contract.c -- reference evaluation of matmul, linear, conv and conv_transpose as matrix products (eval_gemm.c). Convolutions
+ * do not build their window matrix; panels of it are gathered on demand.
  *
  *   conv            y[n,g,i,o] = sum over k = (c,kz,ky,kx) of w[g,i,k] x[n,g,c, index]
  *                   with index = o*stride - begin + kk*dil
  *   conv_transpose  the same with w[g,c,i,kk] and index = (o + begin - kk*dil) / stride
- *                   where that is whole */
+ *                   where that is an integer */
 #include "ir/eval_internal.h"
 
 #include <string.h>
@@ -17,7 +16,7 @@ typedef struct product {
     uint64_t *c;
     int64_t b_k, b_j; /* strides of B(k, j) */
     int64_t a_size, b_size, c_size; /* of one problem */
-    int lead; /* leading dimensions of the result, and how operands follow them */
+    int lead; /* leading dimensions of the result, and the operands' strides along them */
     int64_t dim[NNC_MAX_RANK], a_lead[NNC_MAX_RANK], b_lead[NNC_MAX_RANK];
 } product;
 
@@ -78,7 +77,7 @@ static nnc_status run_product(const ev *e, product *p, ev_gemm *g, int64_t a_ste
     return s;
 }
 
-/* Strides by which an operand follows the result's leading dimensions. */
+/* Strides of an operand along the result's leading dimensions. */
 static void follow_lead(const product *p, const nnc_type *t, int64_t *lead)
 {
     int64_t own[NNC_MAX_RANK];
@@ -115,8 +114,7 @@ static nnc_status run_matmul(const ev *e, const nnc_node *n, const ev_arg *in, e
     return run_product(e, &p, &g, tra ? a1 : 1);
 }
 
-/* Rows of the product are output features: the weights are read once, in order, even for one row
- * of x. */
+/* Rows of the product are output features: the weights are read once, in order, even for a single row of x. */
 static nnc_status run_linear(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
     const nnc_type *w = in[1].type;
@@ -138,7 +136,7 @@ static nnc_status run_linear(const ev *e, const nnc_node *n, const ev_arg *in, e
 typedef struct conv {
     ev_space s;
     bool transposed;
-    int64_t groups, kk; /* kk: kernel elements of one channel */
+    int64_t groups, kk; /* kk: kernel elements per channel */
     int64_t x_size, w_size, y_size, m, in_size;
     const uint64_t *x, *w, *bias;
     uint64_t *y;
@@ -153,7 +151,7 @@ static void conv_problem(
     *bias = v->bias ? v->bias + b % v->groups * v->m : NULL;
 }
 
-/* The input index that kernel index k of dimension d meets at output index o; -1 outside. */
+/* The input index for kernel index k of dimension d at output index o; -1 outside. */
 static int64_t input_index(const conv *v, int d, int64_t o, int64_t k)
 {
     const ev_space *s = &v->s;
@@ -189,7 +187,7 @@ static void conv_pack(const void *ctx, int64_t b, int64_t k0, int64_t nk, int64_
     const conv *v = ctx;
     const ev_space *s = &v->s;
     const uint64_t *x = v->x + b * v->x_size;
-    for (int64_t j = 0; j < nj;) { /* runs of outputs in one row */
+    for (int64_t j = 0; j < nj;) { /* outputs in one row are consecutive */
         int64_t ox = (j0 + j) % s->out[2], oy = (j0 + j) / s->out[2] % s->out[1];
         int64_t oz = (j0 + j) / s->out[2] / s->out[1], n = nnc_min64(nj - j, s->out[2] - ox);
         for (int64_t k = 0; k < nk; k++) {
@@ -262,6 +260,6 @@ nnc_status ev_contract(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg 
     if (nnc_is_float(d))
         return NNC_OK;
     wrap_job w = {
-        out->i, d}; /* sums modulo 2^64, then modulo the type: the same as wrapping each step */
+        out->i, d}; /* sums modulo 2^64, then modulo the type, equal wrapping at each step */
     return ev_for(e, nnc_type_numel(out->type), 1, 1, wrap_range, &w);
 }

@@ -1,8 +1,8 @@
 /* ir/eval_ewise.c -- reference evaluation of elementwise ops with numpy broadcasting.
  *
- * The result is computed in blocks: operands of a block are made contiguous (a pointer into the
- * operand where it already is, else a gathered copy), then one loop runs the op. The result may
- * share memory with an operand of the same shape: a block is read before it is written. */
+ * The result is computed in blocks: operands of a block are made contiguous (a pointer into the operand where it is contiguous,
+ * otherwise a gathered copy), then one loop evaluates the op. The result may share memory with an operand of the same shape, since a
+ * block is read before it is written. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -28,7 +28,7 @@ typedef struct ewise {
 
 /* ---- iteration space ---- */
 
-/* Dimensions of extent 1 vanish and neighbours that every operand walks as one are merged. */
+/* Removes dimensions of extent 1 and merges neighbours that are contiguous in every operand. */
 static void collapse(ewise *w, const nnc_type *out, const ev_arg *in)
 {
     int64_t stride[3][NNC_MAX_RANK];
@@ -213,7 +213,7 @@ static int64_t named_i64(const ewise *w, int64_t a)
     }
 }
 
-/* The one place where the reference rounds: to the target's numbers. */
+/* The only place where the reference rounds: to the numbers of the target type. */
 static void cast_block(const ewise *w, int n, const uint64_t *a, uint64_t *y)
 {
     bool from_float = nnc_is_float(w->d), to_float = nnc_is_float(w->to);
@@ -224,7 +224,7 @@ static void cast_block(const ewise *w, int n, const uint64_t *a, uint64_t *y)
             memcpy(&v, &a[i], 8);
             nnc_set_f64(w->to, &cell, 0, v);
         } else if (w->d == DT_u64 && to_float) {
-            /* one rounding for f64 and f32; narrower types overflow or round once more at most */
+            /* one rounding for f64 and f32; narrower types may overflow or round once more */
             nnc_set_f64(w->to, &cell, 0, w->to == DT_f32 ? (double)(float)a[i] : (double)a[i]);
         } else if (to_float) {
             int64_t k = (int64_t)a[i];
@@ -274,7 +274,7 @@ static nnc_status run_range(void *ctx, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i += BLOCK) {
         int n = (int)nnc_min64(BLOCK, end - i);
         const void *in[3];
-        for (int k = 0; k < 3; k++) /* where an op has fewer, the first again */
+        for (int k = 0; k < 3; k++) /* where an op has fewer, repeat the first */
             in[k] = k == 0 || k < w->n_in ? operand(w, k, i, n, tmp[k]) : in[0];
         run_block(w, n, in, w->out + i);
     }

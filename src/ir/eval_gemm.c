@@ -1,18 +1,15 @@
-/* ir/eval_gemm.c -- the matrix product under the reference's matmul, linear, conv and
- * conv_transpose.
+/* ir/eval_gemm.c -- the matrix product behind the reference's matmul, linear, conv and conv_transpose.
  *
- * A block of rows of A is packed in strips of MR rows, then for each panel of NR columns B is
- * packed (a convolution packs its windows here) and multiplied strip by strip in registers. A
- * strip, a panel and the tile fit the first cache, a block of A the second. Sums run over k in
- * order, so results do not depend on the number of threads. */
+ * A block of rows of A is packed in strips of MR rows; then for each panel of NR columns B is packed (a convolution packs its windows
+ * here) and multiplied strip by strip in registers. A strip, a panel and the tile fit L1, a block of A fits L2. Sums run over k in
+ * order, so that results do not depend on the number of threads. */
 #include "ir/eval_internal.h"
 
 #include <string.h>
 
 enum { MR = 4, NR = 16, KC = 192, MB = 256, NB = 512 };
 
-/* One portable source, compiled for what the machine has. Sanitizers start too late for the
- * resolver functions. */
+/* One source, compiled for several instruction sets. Not with sanitizers, which are initialised after the resolver functions run. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))

@@ -1,8 +1,7 @@
 /* ir/eval_internal.h -- shared by the files of the reference evaluator (eval*.c) and expand.c.
  *
- * Inside the evaluator every element takes 8 bytes: a double of a float type, an int64_t of an
- * integer or bool type. Values are dense and row-major whatever memory order their type names:
- * the evaluator computes what a graph means. */
+ * Inside the evaluator every element takes 8 bytes: a double for float types, an int64_t for integers and bool. Values are dense and
+ * row-major, whatever memory order their type has: the evaluator computes a graph's meaning. */
 #ifndef NNC_IR_EVAL_INTERNAL_H
 #define NNC_IR_EVAL_INTERNAL_H
 
@@ -13,7 +12,7 @@ typedef struct ev {
     const char *weight_dir;
     nnc_sink *sink;
     const nnc_rounding *rounding; /* NULL: none */
-    const nnc_rval *before; /* by output: the values of updates that states have; NULL: those of their weights */
+    const nnc_rval *before; /* by output: current values of states with updates; NULL: those of their weights */
 } ev;
 
 /* An operand or result: its type and its elements. */
@@ -23,7 +22,7 @@ typedef struct ev_arg {
         void *p;
         double *f;
         int64_t *i;
-        uint64_t *w; /* either, for what only moves elements */
+        uint64_t *w; /* either, for ops that only move elements */
     };
 } ev_arg;
 
@@ -36,25 +35,24 @@ typedef struct ev_errors {
     double operand, result; /* relative; 0: exact */
 } ev_errors;
 ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n);
-/* A copy of g in which named ops (CL_ecomp, CL_comp) are what they are made of; NULL: out of memory. */
+/* A copy of g in which named ops (CL_ecomp, CL_comp) are replaced by their lowering; NULL: out of memory. */
 nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink);
-/* y[i] = x[i] perturbed by relative errors of `a`; y may be x. operand >= 0: values that n reads; -1: n's result, rounded to its dtype. */
+/* y[i] = x[i] perturbed by the relative errors of `a`; y may be x. operand >= 0: values that n reads; -1: n's result, rounded to its
+ * dtype. */
 nnc_status ev_perturb(
     const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a, const double *x, double *y) NNC_MUST;
 /* Multiply-adds or element operations of n. */
 double ev_node_ops(const nnc_graph *g, const nnc_node *n);
 
-/* Splits 0..n into ranges (boundaries at multiples of `grain`) and calls fn on each, on the
- * evaluator's threads. `cost` is the work of one item in elements: what is too small stays on
- * this thread. fn may run concurrently and returns a status; the worst is returned. */
+/* Splits 0..n into ranges (boundaries at multiples of `grain`) and calls fn for each on the evaluator's threads. `cost` is the work
+ * per item in elements; small work stays on this thread. fn may run concurrently and returns a status; the worst is returned. */
 typedef nnc_status ev_body(void *ctx, int64_t begin, int64_t end);
 nnc_status ev_for(
     const ev *e, int64_t n, int64_t grain, int64_t cost, ev_body *fn, void *ctx) NNC_MUST;
 
-/* C[m,n] = A B (+ bias) over 8-byte elements, doubles or wrapping integers; a batch of them,
- * sliced among threads. A(i,k) = a[i*a_row + a_k[k]]. B is packed on demand by pack: dst[k*ld +
- * j] = B(k0+k, j0+j) for k < nk, j < nj; C(i,j) = c[i*c_row + j*c_col]. bias: one per row i, or
- * NULL. */
+/* C[m,n] = A B (+ bias) over 8-byte elements, doubles or wrapping integers; a batch of products, divided among threads. A(i,k) =
+ * a[i*a_row + a_k[k]]. B is packed on demand by pack: dst[k*ld + j] = B(k0+k, j0+j) for k < nk, j < nj; C(i,j) = c[i*c_row + j*c_col].
+ * bias: one per row i, or NULL. */
 typedef struct ev_gemm {
     bool is_int;
     int64_t m, n, k;
@@ -79,10 +77,9 @@ static inline void ev_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK])
     }
 }
 
-/* A float attribute as a number of type d, for integers the nearest that d holds (an unbounded
- * clip stays unbounded). */
+/* A float attribute as a number of type d; for integers the nearest value of d (an unbounded clip stays unbounded). */
 double ev_attr_value(nnc_dtype d, double v);
-/* Such a number of an integer type, as the evaluator holds it. */
+/* Such a number of an integer type, in the evaluator's representation. */
 static inline int64_t ev_int(nnc_dtype d, double v)
 {
     int64_t i = 0;

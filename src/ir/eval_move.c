@@ -1,9 +1,8 @@
-/* ir/eval_move.c -- reference evaluation of movement ops: every one is a copy through per-
- * dimension index maps.
+/* ir/eval_move.c -- reference evaluation of movement ops: each is a copy with an index map per dimension.
  *
- * Result element (i0, i1, ...) is the source's element at base + sum of map_d(i_d), where a map
- * is a stride or a table of offsets; a table entry of -1 says "not in the source" and gives the
- * fill. So slice, flip, transpose, broadcast, pad in all modes and gather are one loop. */
+ * Result element (i0, i1, ...) is the source's element at base + sum of map_d(i_d), where a map is a stride or a table of offsets; a
+ * table entry of -1 is outside the source and gives the fill value. So slice, flip, transpose, broadcast, pad in all modes and gather
+ * share one loop. */
 #include "ir/eval_internal.h"
 
 #include <string.h>
@@ -15,7 +14,7 @@ typedef struct map {
 
 typedef struct copy {
     int rank;
-    int64_t dim[NNC_MAX_RANK]; /* of the region written */
+    int64_t dim[NNC_MAX_RANK]; /* of the region being written */
     int64_t out_stride[NNC_MAX_RANK];
     map from[NNC_MAX_RANK];
     int64_t own[NNC_MAX_RANK]; /* strides of the source */
@@ -25,7 +24,7 @@ typedef struct copy {
     uint64_t fill;
 } copy;
 
-/* One run along the innermost dimension; `off` < 0: all fill. */
+/* Copies one row along the innermost dimension; `off` < 0: fill only. */
 static void copy_row(const copy *c, int64_t off, uint64_t *dst, int64_t first, int64_t n)
 {
     const map *m = &c->from[c->rank - 1];
@@ -44,7 +43,7 @@ static void copy_row(const copy *c, int64_t off, uint64_t *dst, int64_t first, i
     }
 }
 
-/* Offset of map `m` at i added to `off`; -1 sticks. */
+/* The offset of map `m` at i plus `off`; -1 if either is -1. */
 static int64_t follow(const map *m, int64_t i, int64_t off)
 {
     if (off < 0 || !m->table)
@@ -62,8 +61,7 @@ static nnc_status copy_range(void *ctx, int64_t begin, int64_t end)
             at[d] = rest % c->dim[d];
             rest /= c->dim[d];
         }
-        /* base may be large and a stride negative (flip): the sum is never negative, so -1 stays
-         * free */
+        /* base may be large and a stride negative (flip): the sum is never negative, so -1 is unambiguous */
         for (int d = 0; d < last; d++) {
             off = follow(&c->from[d], at[d], off);
             out += at[d] * c->out_stride[d];
@@ -89,7 +87,7 @@ static nnc_status run_copy(const ev *e, copy *c)
     return ev_for(e, n, 1, 1, copy_range, c);
 }
 
-/* The whole result, each dimension mapped to the source's dimension of the same place. */
+/* Initialises a copy of the whole result, each dimension mapped to the same dimension of the source. */
 static copy start(const ev_arg *x, const ev_arg *out)
 {
     copy c = {.rank = out->type->rank, .src = x->w, .dst = out->w};

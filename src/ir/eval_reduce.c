@@ -1,10 +1,8 @@
-/* ir/eval_reduce.c -- reference evaluation of reductions over any axes, argmax and argmin, and
- * of the named nests made of them (softmax, the norms, global pooling), from their formulas and
- * not from their lowering.
+/* ir/eval_reduce.c -- reference evaluation of reductions over any axes, argmax and argmin, and of the named ops made of them (softmax,
+ * norms, global pooling), from their formulas and not from their lowering.
  *
- * The operand is seen as kept x reduced dimensions. Where the innermost dimension is reduced, a
- * result is summed in blocks of partial sums; where it is kept, a row of results is accumulated
- * at once, so that memory is walked in order. */
+ * The operand is viewed as kept x reduced dimensions. Where the innermost dimension is reduced, a result is computed from blocks of
+ * partial sums; where it is kept, a row of results is accumulated at once, so that memory is read in order. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -68,8 +66,7 @@ static void fold_row(
             a[i] = fold_f64(r->kind, a[i], v[i * stride]);
 }
 
-/* fold of n elements `stride` apart into one, by eight partial results (fewer roundings in a
- * row, and vectors). */
+/* Folds n elements `stride` apart into one through eight partial results (fewer successive roundings, and vectorised). */
 static uint64_t fold_run(
     const reduction *r, uint64_t acc, const uint64_t *x, int64_t stride, int64_t n)
 {
@@ -89,8 +86,7 @@ static uint64_t fold_run(
     return acc;
 }
 
-/* Steps the counter `at` over dims[0..n); the change of offset is returned; *done when it
- * wrapped. */
+/* Advances the counter `at` over dims[0..n); returns the change of the offset; *done after the last. */
 static int64_t step(int n, const int64_t *dim, const int64_t *stride, int64_t *at, bool *done)
 {
     int64_t move = 0;
@@ -187,7 +183,7 @@ static nnc_status fold_axes(
     r.d = (nnc_dtype)x->type->dtype;
     int64_t stride[NNC_MAX_RANK], kept = 1;
     ev_strides(x->type, stride);
-    bool before = false; /* was the previous dimension of extent > 1 reduced? */
+    bool before = false; /* whether the previous dimension of extent > 1 was reduced */
     bool any = false;
     for (int d = 0; d < x->type->rank; d++) {
         int64_t n = x->type->dim[d];
@@ -196,7 +192,7 @@ static nnc_status fold_axes(
             continue;
         int64_t *dim = red ? r.red : r.keep, *st = red ? r.red_stride : r.keep_stride;
         int *count = red ? &r.n_red : &r.n_keep;
-        if (any && red == before) { /* neighbours of one kind are one dimension */
+        if (any && red == before) { /* merge adjacent dimensions of the same kind */
             dim[*count - 1] *= n;
             st[*count - 1] = stride[d];
         } else {
@@ -226,7 +222,7 @@ typedef struct arg_search {
     int64_t *y;
 } arg_search;
 
-/* Is b better than a? The first NaN beats all. */
+/* True when b is better than a. The first NaN wins. */
 static bool better(const arg_search *s, uint64_t a, uint64_t b)
 {
     if (!nnc_is_float(s->d))
@@ -292,10 +288,9 @@ nnc_status ev_reduce(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *o
     return nnc_fail(e->sink, NNC_E_BUG, n->loc, "no reference for %s", nnc_ops[n->op].name);
 }
 
-/* ---- named nests ---- */
+/* ---- named ops ----------------------------------------------------------------------------------------------------- */
 
-/* x is lines of n elements `inner` apart (inner 1: contiguous); per-element gamma and beta are
- * read at (position / g_div) % g_mod. */
+/* x consists of lines of n elements `inner` apart (inner 1: contiguous); gamma and beta are read at (position / g_div) % g_mod. */
 typedef struct lines {
     nnc_op op;
     int64_t n, inner;
@@ -369,7 +364,7 @@ static nnc_status batchnorm_planes(void *ctx, int64_t begin, int64_t end)
     return NNC_OK;
 }
 
-/* Elements in dimensions first.. of t. */
+/* Number of elements in dimensions first.. of t. */
 static int64_t tail(const nnc_type *t, int first)
 {
     int64_t n = 1;

@@ -1,20 +1,20 @@
-/* ir/eval_rounding.c -- the evaluation with simulated rounding: perturbs values by as much as a device rounds them, so that two
- * evaluations differ by what rounding alone does to a model's outputs (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997).
+/* ir/eval_rounding.c -- evaluation with simulated rounding: perturbs values by the rounding errors of a device, so that the difference
+ * of two evaluations shows the effect of rounding on a model's outputs (Monte Carlo arithmetic: D. S. Parker, UCLA CSD-970002, 1997).
  *
- * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype: `a` is the op's relative error, s = +1 or -1 is the same for
- * all elements (bias), r is uniform in [-1, 1) for each. A sum of n terms is computed from perturbed terms as well: its error is
- * relative to them, not to the result. Named ops are perturbed as what they are made of: gelu cancels where 1 + erf does. */
+ * A result is multiplied by 1 + a (s + r)/2 and rounded to its dtype: `a` is the op's relative error, s = +1 or -1 is common to all
+ * elements (bias), r is uniform in [-1, 1) per element. The terms of a sum are perturbed too, since its error is relative to them and
+ * not to the result. Named ops are perturbed in their lowering: gelu cancels where 1 + erf does. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
 
-/* Half a unit in the last place, relative. */
+/* Relative rounding error: half a unit in the last place. */
 static double unit_roundoff(nnc_dtype d)
 {
     return d == DT_f64 ? 0x1p-53 : d == DT_f16 ? 0x1p-11 : d == DT_bf16 ? 0x1p-8 : 0x1p-24;
 }
 
-/* Terms of the sum that one element of n's result is; 0: n computes no sum. */
+/* Number of terms per element of n's result; 0: n computes no sum. */
 static double terms(const nnc_graph *g, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(g, n->in[0]), *y = nnc_typeof(g, n->out);
@@ -71,7 +71,7 @@ nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink)
 
 typedef struct job {
     nnc_dtype d;
-    bool round; /* to d */
+    bool round; /* round to d */
     double a, bias;
     uint64_t key;
     const double *x;

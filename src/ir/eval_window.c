@@ -1,7 +1,7 @@
 /* ir/eval_window.c -- reference evaluation of pooling over 1 to 3 spatial dimensions.
  *
- * Where avgpool's window hangs over the end of the padded input (ceil_mode), count_include_pad
- * divides by the part inside the padded input, as PyTorch and ONNX do. */
+ * Where avgpool's window extends beyond the padded input (ceil_mode), count_include_pad divides by the number of elements inside the
+ * padded input, as PyTorch and ONNX do. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ void ev_space_of(
     int nd = nnc_attr_ints(n, AT_dilations, &dil);
     int r = s->rank = x->rank - 2;
     for (int d = 0; d < 3; d++) {
-        int o = d - (3 - r); /* dimension as the user counts */
+        int o = d - (3 - r); /* dimension as numbered by the user */
         s->in[d] = o < 0 ? 1 : x->dim[2 + o];
         s->out[d] = o < 0 ? 1 : y->dim[2 + o];
         s->k[d] = o < 0 ? 1 : kernel[o];
@@ -35,15 +35,14 @@ typedef struct pool {
     uint64_t *y;
 } pool;
 
-/* First and one past the last kernel index whose input index lies inside, and the divisor of
- * this dimension. */
+/* The range of kernel indices whose input index lies inside, and the divisor of this dimension. */
 static void clip_window(
     const ev_space *s, int d, int64_t o, int64_t *from, int64_t *to, int64_t *count)
 {
     int64_t at = o * s->stride[d] - s->begin[d];
     *from = at >= 0 ? 0 : nnc_ceildiv(-at, s->dil[d]);
     *to = nnc_min64(s->k[d], at >= s->in[d] ? 0 : nnc_ceildiv(s->in[d] - at, s->dil[d]));
-    int64_t padded = s->in[d] + s->end[d] - at; /* room up to the end of the padding */
+    int64_t padded = s->in[d] + s->end[d] - at; /* elements up to the end of the padding */
     *count = nnc_min64(s->k[d], nnc_ceildiv(padded, s->dil[d]));
 }
 

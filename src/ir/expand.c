@@ -1,10 +1,8 @@
-/* ir/expand.c -- the lowering of named ops into simpler ones: what relu, gelu, softmax,
- * batchnorm, ... are made of.
+/* ir/expand.c -- the lowering of named ops (relu, gelu, softmax, batchnorm, ...) to simpler ones.
  *
- * Everything stays in the operand's dtype (16-bit kernels compute in f32 inside), constants too.
- * Parts that depend on weights alone are built apart from the data, so that they are static and
- * computed once (batchnorm's scale and shift). The evaluator has its own direct formulas of
- * these ops; tests hold the two against each other. */
+ * Everything stays in the operand's dtype (16-bit kernels compute in f32 internally), constants too. Parts that depend on weights only
+ * are built separately from the data, so that they are static and computed once (batchnorm's scale and shift). The evaluator has
+ * formulas of its own for these ops; tests compare the two. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -16,7 +14,7 @@ typedef struct ex {
     const nnc_ref *in;
     nnc_ref x; /* operand 0 */
     nnc_dtype d;
-    const nnc_expander *to; /* NULL: nodes of g */
+    const nnc_expander *to; /* NULL: adds nodes to g */
 } ex;
 
 static nnc_ref num(ex *e, double v)
@@ -46,13 +44,13 @@ double ev_attr_value(nnc_dtype d, double v)
     nnc_dkind k = nnc_dtype_kind(d);
     double lo = k == NNC_INT ? -ldexp(1, bits - 1) : 0;
     double hi = k == NNC_BOOL ? 1 : ldexp(1, k == NNC_INT ? bits - 1 : bits) - 1;
-    if (bits == 64) /* 2^63 - 1 is no double: the largest below */
+    if (bits == 64) /* 2^63 - 1 is not a double: use the largest below */
         hi = nextafter(ldexp(1, k == NNC_INT ? 63 : 64), 0);
     v = trunc(v);
     return v < lo ? lo : v > hi ? hi : v;
 }
 
-/* min(max(x, lo), hi); a bound that every number keeps is left out. */
+/* min(max(x, lo), hi), without bounds that never apply. */
 static nnc_ref clip(ex *e, nnc_ref x, double lo, double hi)
 {
     nnc_ref y = x;
@@ -150,7 +148,7 @@ static nnc_ref expand_ewise(ex *e)
     }
 }
 
-/* Reduction over dimensions first..last, which stay with extent 1. */
+/* Reduction over dimensions first..last, which keep extent 1. */
 static nnc_ref over(ex *e, nnc_op op, nnc_ref x, int first, int last)
 {
     int64_t axes[NNC_MAX_RANK] = {0};
@@ -159,7 +157,7 @@ static nnc_ref over(ex *e, nnc_op op, nnc_ref x, int first, int last)
     return nnc_reduce(e->g, op, x, last - first + 1, axes, true);
 }
 
-/* A per-channel vector [C] that broadcasts over [N,C,spatial...]. */
+/* A per-channel vector [C] reshaped to broadcast over [N,C,spatial...]. */
 static nnc_ref per_channel(ex *e, nnc_ref v, int rank)
 {
     int64_t dim[NNC_MAX_RANK];
@@ -171,8 +169,7 @@ static nnc_ref per_channel(ex *e, nnc_ref v, int rank)
     return nnc_reshape(e->g, v, rank - 1, dim);
 }
 
-/* 1/sqrt(v + eps). An eps that the dtype would round to nothing becomes its smallest number, so
- * that a constant row stays finite. */
+/* 1/sqrt(v + eps). An eps that rounds to zero in the dtype becomes its smallest number, so that a constant row stays finite. */
 static nnc_ref inverse_deviation(ex *e, nnc_ref v)
 {
     double eps = nnc_attr_float(e->n, AT_eps, 1e-5);
@@ -190,8 +187,7 @@ static nnc_ref expand_softmax(ex *e, bool log_form)
     return log_form ? bin(e, OP_sub, z, un(e, OP_log, sum)) : bin(e, OP_div, ez, sum);
 }
 
-/* y = x scale + shift, scale = gamma rsqrt(var + eps), shift = beta - mean scale: both static in
- * a trained net. */
+/* y = x scale + shift, scale = gamma rsqrt(var + eps), shift = beta - mean scale: both static for inference. */
 static nnc_ref expand_batchnorm(ex *e, int rank)
 {
     nnc_ref scale = bin(e, OP_mul, e->in[1], inverse_deviation(e, e->in[4]));

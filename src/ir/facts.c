@@ -1,5 +1,5 @@
-/* ir/facts.c -- what may be said about values and nodes: monotonic, NaN-keeping, constant, static,
- * view, cost. All answers are conservative: "no" may mean "not known". */
+/* ir/facts.c -- facts about values and nodes: monotonic, NaN-keeping, constant, static, view. All answers are conservative: "no" may
+ * mean "unknown". */
 #include "ir/graph.h"
 
 #include <math.h>
@@ -9,7 +9,7 @@
 
 static bool is_splat(const void *p, int64_t n, int size)
 {
-    /* Each element equals the one before: one comparison of the data with itself, shifted. */
+    /* every element equals the one before: compares the data with itself, shifted */
     return n == 1 || !memcmp(p, (const char *)p + size, (size_t)(n - 1) * (size_t)size);
 }
 
@@ -90,7 +90,7 @@ static void range_depth(const nnc_graph *g, nnc_ref v, double *lo, double *hi, i
         *hi = fmax(*lo, nnc_attr_float(n, AT_hi, INFINITY));
         *lo = fmin(*lo, nnc_attr_float(n, AT_hi, INFINITY));
     }
-    /* Ops whose results are among their operands' values keep the operands' range. */
+    /* ops whose results are operand elements keep the operands' range */
     bool picks = (n->op != OP_pad) &&
                  (nnc_op_class(n->op) == CL_move || n->op == OP_maxpool || n->op == OP_reduce_max ||
                      n->op == OP_reduce_min || n->op == OP_identity || n->op == OP_dropout ||
@@ -117,20 +117,21 @@ void nnc_value_range(const nnc_graph *g, nnc_ref v, double *lo, double *hi)
 
 /* ---- order and NaN --------------------------------------------------------------------------- */
 
-/* Does every value of integer (or bool) type a stand in type b? Then converting keeps order. */
+/* True when type b can represent every value of the integer (or bool) type a. Then conversion keeps order. */
 static bool int_fits(nnc_dtype a, nnc_dtype b)
 {
     nnc_dkind ka = nnc_dtype_kind(a), kb = nnc_dtype_kind(b);
     if (a == b || ka == NNC_BOOL)
         return true;
     if (kb == NNC_BOOL)
-        return ka == NNC_UINT; /* 0 stays 0, the rest becomes 1; a negative would overtake 0 */
+        return ka ==
+               NNC_UINT; /* 0 stays 0, others become 1; negative values would break the order */
     if (ka == kb)
         return nnc_dtype_size(b) >= nnc_dtype_size(a);
     return ka == NNC_UINT && nnc_dtype_size(b) > nnc_dtype_size(a);
 }
 
-/* Rounding keeps order; wrapping does not, so a float never goes to an integer here. */
+/* Rounding keeps order, wrapping does not; so a cast from float to integer never does here. */
 static bool cast_keeps_order(nnc_dtype from, nnc_dtype to)
 {
     if (nnc_is_float(to))
@@ -138,8 +139,7 @@ static bool cast_keeps_order(nnc_dtype from, nnc_dtype to)
     return !nnc_is_float(from) && int_fits(from, to);
 }
 
-/* Elementwise with one more operand, which is one known finite number c. Integers wrap, so only min
- * and max stay. */
+/* An elementwise op whose other operand is a known finite number c. Integers wrap, so only min and max qualify. */
 static bool nondec_with(nnc_op op, int i, bool is_float, double c)
 {
     if (op == OP_min || op == OP_max)
@@ -161,14 +161,14 @@ static bool nondec_with(nnc_op op, int i, bool is_float, double c)
     }
 }
 
-/* Which of the input's elements reach a value. */
+/* Which elements of the input reach a value. */
 enum { REACH_none, REACH_some, REACH_all };
 
 static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *reach)
 {
     int from = n->n_in ? reach[n->in[0]] : REACH_none;
     switch ((nnc_op)n->op) {
-    case OP_cast: /* a narrower integer holds every index of a table that exists */
+    case OP_cast: /* a narrower integer type can hold every index of an existing table */
         return nnc_is_float((nnc_dtype)nnc_typeof(g, n->out)->dtype) ? REACH_none : from;
     case OP_reshape:
     case OP_transpose:

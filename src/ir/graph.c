@@ -1,5 +1,5 @@
-/* ir/graph.c -- the graph as a container: life, names, copies, uses, and tidy (dead code out, order
- * restored, ids renumbered). A fused node's body is a graph of its own, owned by the node. */
+/* ir/graph.c -- the graph as a container: creation and destruction, names, copies, uses, and tidy (removes dead code, restores the
+ * order, renumbers ids). A fused node's body is a graph of its own, owned by the node. */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -50,7 +50,7 @@ nnc_loc nnc_node_loc(const nnc_node *n)
 struct nnc_name_slot {
     const char *name; /* NULL: free */
     nnc_ref r;
-    uint32_t suffix; /* last number tried behind this name */
+    uint32_t suffix; /* last number appended to this name */
 };
 
 static struct nnc_name_slot *probe(const nnc_graph *g, const char *name)
@@ -104,7 +104,7 @@ static bool is_name_char(char c)
            c == '.';
 }
 
-/* A copy of `name` in the arena that the text form can print. */
+/* A copy of `name` in the arena with only characters that the text form allows. */
 static char *clean_name(nnc_graph *g, const char *name)
 {
     bool lead = !(name[0] == '_' ||
@@ -126,7 +126,7 @@ void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name)
     if (s && !nnc_name_claim(g, s, r) && g->status == NNC_OK) {
         char *base = s;
         do {
-            /* The counter stays with the base name, so that n equal names take n steps, not n^2. */
+            /* the counter is kept at the base name, so that n equal names take n steps, not n^2 */
             uint32_t k = ++probe(g, base)->suffix;
             s = nnc_arena_printf(&g->arena, "%s_%u", base, k);
         } while (s && !nnc_name_claim(g, s, r) && g->status == NNC_OK);
@@ -169,7 +169,7 @@ static bool own_attrs(nnc_graph *g, nnc_node *d)
     return true;
 }
 
-/* Makes node i of g, so far a bitwise copy of another graph's, g's own. */
+/* Makes node i, so far a bitwise copy from another graph, g's own. */
 static bool own_node(nnc_graph *g, uint32_t i, const nnc_graph *src)
 {
     nnc_node *d = &g->node[i];
@@ -229,8 +229,7 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
         g->cap_output = g->n_output = src->n_output;
         g->cap_node = src->n_node;
     }
-    while (
-        ok && g->n_node < src->n_node) /* also a node that fails has a body of its own, or none */
+    while (ok && g->n_node < src->n_node) /* a node that fails has a body of its own too, or none */
         ok = own_node(g, g->n_node++, src);
     if (ok && own_values(g)) {
         g->status = src->status;
@@ -293,7 +292,7 @@ typedef struct tidy {
     nnc_graph *g;
     bool *live;
     uint32_t *stack, n_stack;
-    uint32_t *wait; /* per node: operands not yet placed */
+    uint32_t *wait; /* per node: operands not yet ordered */
     uint32_t *first; /* per node: start of its users in `user` */
     uint32_t *user;
     uint32_t *heap, n_heap; /* ready nodes, smallest old index on top */
@@ -352,7 +351,7 @@ static uint32_t pop(tidy *t)
     return top;
 }
 
-/* Kahn's algorithm; among ready nodes the one that stood first goes first. */
+/* Kahn's algorithm; among ready nodes the one that came first before goes first. */
 static void sort_nodes(tidy *t)
 {
     nnc_graph *g = t->g;
@@ -364,7 +363,7 @@ static void sort_nodes(tidy *t)
             }
     for (uint32_t i = 0; i < g->n_node; i++)
         t->first[i + 1] += t->first[i];
-    uint32_t *fill = t->stack; /* free again: per node the next place in `user` */
+    uint32_t *fill = t->stack; /* free again: per node the next position in `user` */
     memcpy(fill, t->first, g->n_node * sizeof *fill);
     for (uint32_t i = 0; i < g->n_node; i++) {
         if (!t->live[i])
@@ -383,13 +382,13 @@ static void sort_nodes(tidy *t)
     }
 }
 
-/* Writes nodes and values in the new order. Everything is allocated before anything changes. */
+/* Writes nodes and values in the new order. Allocates everything before changing anything. */
 static nnc_status renumber(tidy *t)
 {
     nnc_graph *g = t->g;
     nnc_node *node = ARENA_NEW(&g->arena, nnc_node, t->n_order + 1);
     nnc_value *value = ARENA_NEW(&g->arena, nnc_value, g->n_value + 1);
-    nnc_ref *map = t->user; /* free again; has room for every value, see alloc_tidy */
+    nnc_ref *map = t->user; /* free again; large enough for every value, see alloc_tidy */
     if (!node || !value)
         return nnc_nomem(g->sink);
     uint32_t nv = 0;
@@ -460,8 +459,7 @@ nnc_status nnc_graph_tidy(nnc_graph *g)
         for (uint32_t i = 0; i < g->n_node; i++)
             n_live += t.live[i];
         if (t.n_order != n_live)
-            status =
-                nnc_fail0(g->sink, NNC_E_BUG, "graph @%s: nodes depend on each other", g->name);
+            status = nnc_fail0(g->sink, NNC_E_BUG, "graph @%s: the nodes form a cycle", g->name);
         else
             status = renumber(&t);
     }

@@ -1,6 +1,5 @@
-/* ir/hash.c -- content hash of a graph: all that decides results and placement (ops, operands,
- * types, attributes, weights, bodies, devices), not names, origins or locations. Chained over small
- * chunks, so that nothing is allocated. */
+/* ir/hash.c -- content hash of a graph: everything that determines results and placement (ops, operands, types, attributes, weights,
+ * bodies, devices), without names, origins and locations. Chained over small blocks, so that nothing is allocated. */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -48,8 +47,7 @@ static void put_str(mixer *m, const char *s)
 
 static void put_type(mixer *m, const nnc_type *t)
 {
-    bool plain =
-        nnc_type_is_row_major(t); /* {0,1,..} and an order that means the same hash alike */
+    bool plain = nnc_type_is_row_major(t); /* {0,1,..} and an equivalent order have the same hash */
     put_int(m, t->dtype);
     put_int(m, t->rank);
     for (int i = 0; i < t->rank; i++) {
@@ -84,7 +82,7 @@ static void put_weight(mixer *m, const nnc_weight *w)
         put_int(m, w->size);
         put_int(m, (int64_t)w->header_hash);
         break;
-    case NNC_W_gen: /* here the name is the generator's key */
+    case NNC_W_gen: /* the name is the generator's key */
         put_str(m, w->name);
         put_int(m, (int64_t)w->seed);
         put(m, &w->scale, sizeof w->scale);
@@ -122,7 +120,7 @@ static void put_graph(mixer *m, const nnc_graph *g)
         put_int(m, g->output_state[i]);
 }
 
-/* A number stands in the kernel itself. */
+/* Numbers are part of the kernel. */
 static void put_operand(mixer *m, const nnc_graph *g, nnc_ref v)
 {
     const nnc_node *d = nnc_def(g, v);

@@ -1,9 +1,8 @@
-/* ir/infer.c -- shape inference: the driver, the rules that hold for every op (operand counts,
- * attributes, dtypes), leaves, elementwise ops and fused regions. infer_move.c, infer_window.c and
- * infer_nest.c have the other classes.
+/* ir/infer.c -- shape inference: dispatch, rules that hold for every op (operand counts, attributes, dtypes), leaves, elementwise ops
+ * and fused regions. The other classes are in infer_move.c, infer_window.c and infer_nest.c.
  *
- * Messages are for the person who wrote the model: which op, what stands there, what would be
- * right, and the nearest valid choice where there is one. */
+ * Messages are for the author of the model: which op, what was found, what would be right, and the nearest valid choice where there is
+ * one. */
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -67,8 +66,7 @@ const char *nnc_infer_show(infer *c, const nnc_type *t)
 
 /* ---- shared checks --------------------------------------------------------------------------- */
 
-/* The wider of two dtypes, for the cast that a message proposes: float over integer over bool, then
- * size. */
+/* The wider of two dtypes, for the cast that a message suggests: float over integer over bool, then by size. */
 static nnc_dtype wider(nnc_dtype a, nnc_dtype b)
 {
     int ka = nnc_is_float(a) ? 2 : nnc_dtype_kind(a) != NNC_BOOL;
@@ -179,7 +177,7 @@ void nnc_infer_follow(infer *c, int i, const nnc_type *t)
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
-/* Does the op's row allow (or, with `required`, ask for) this attribute? */
+/* True when the op's row allows (or, with `required`, requires) this attribute. */
 static bool row_has(const char *row, const char *name, bool *required)
 {
     size_t n = strlen(name);
@@ -210,7 +208,7 @@ static nnc_status check_word(infer *c, const nnc_attr *a)
         near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }
 
-/* Numbers that no op wants: NaN anywhere, infinities but for clip's bounds and pad's value. */
+/* Rejects NaN, and infinities except for clip's bounds and pad's value. */
 static nnc_status check_float(infer *c, const nnc_attr *a)
 {
     bool open = a->key == AT_lo || a->key == AT_hi || a->key == AT_value;
@@ -289,7 +287,7 @@ nnc_status nnc_infer_leaf(infer *c)
 {
     const nnc_node *n = c->n;
     const char *what;
-    if (n->out != NNC_NONE) /* already in the graph: the type stands there */
+    if (n->out != NNC_NONE) /* already in the graph, with its type */
         c->out[0] = c->g->value[n->out].type;
     if (!nnc_type_check(&c->out[0], &what))
         return fail(c, "%s", what);
@@ -318,7 +316,7 @@ nnc_status nnc_infer_leaf(infer *c)
     return NNC_OK;
 }
 
-/* Which dtypes an elementwise op takes, and which it gives. */
+/* The dtypes that an elementwise op supports, and that of its result. */
 static nnc_status ewise_dtype(infer *c, nnc_dtype *out)
 {
     nnc_op op = c->n->op;

@@ -1,4 +1,4 @@
-/* ir/infer.h -- what the files of shape inference share; only infer*.c include it. */
+/* ir/infer.h -- shared by the files of shape inference; included by infer*.c only. */
 #ifndef NNC_IR_INFER_H
 #define NNC_IR_INFER_H
 
@@ -21,7 +21,7 @@ nnc_status nnc_infer_fail(infer *c, const char *fmt, ...) NNC_PRINTF(2, 3);
 static inline const nnc_type *arg(const infer *c, int i) { return nnc_typeof(c->g, c->n->in[i]); }
 static inline const char *op_name(const infer *c) { return nnc_ops[c->n->op].name; }
 
-/* Texts for messages; each stays valid for three more calls. */
+/* Texts for messages; valid for three more calls. */
 const char *nnc_infer_show(infer *c, const nnc_type *t);                /* f32[1,3] */
 const char *nnc_infer_dims(infer *c, const nnc_type *t);                /* [1,3] */
 const char *nnc_infer_list(infer *c, const int64_t *v, int n, char by); /* 3x3 with 'x' */
@@ -39,7 +39,7 @@ nnc_status nnc_infer_broadcast(infer *c, const nnc_type *a, const nnc_type *b, n
 
 /* Result 0 has x's dtype and these dimensions, row-major. */
 void nnc_infer_set(infer *c, nnc_dtype d, int rank, const int64_t *dim);
-/* Result i takes the memory order of t when the ranks agree. */
+/* Gives result i the memory order of t when the ranks agree. */
 void nnc_infer_follow(infer *c, int i, const nnc_type *t);
 
 /* The shape rules that ops.def names. */

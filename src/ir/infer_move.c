@@ -7,12 +7,12 @@
 
 /* ---- reductions ------------------------------------------------------------------------------ */
 
-/* The operand without (or with extent 1 in) the axes of the set; its memory order follows. */
+/* The operand's type without the axes of the set (or with extent 1); its memory order is kept. */
 static void reduced(infer *c, nnc_dtype d, uint32_t axes, bool keepdims)
 {
     const nnc_type *x = arg(c, 0);
     nnc_type t = {0};
-    int place[NNC_MAX_RANK]; /* dimension of the result, -1 when gone */
+    int place[NNC_MAX_RANK]; /* dimension of the result, -1: removed */
     for (int i = 0; i < x->rank; i++) {
         bool gone = axes >> i & 1;
         place[i] = gone && !keepdims ? -1 : t.rank;
@@ -94,7 +94,7 @@ nnc_status nnc_infer_reshape(infer *c)
     return NNC_OK;
 }
 
-/* Is v[0..n) each of 0..rank-1 once? */
+/* Checks that v[0..n) is a permutation of 0..rank-1. */
 static nnc_status permutation(infer *c, const int64_t *v, int n, int rank, const char *name)
 {
     uint32_t seen = 0;
@@ -201,12 +201,12 @@ nnc_status nnc_infer_pad(infer *c)
         if (b < 0 || e < 0)
             return fail(c,
                 "dimension %d is padded by %" PRId64 " and %" PRId64
-                "; padding is not negative (slice takes away)",
+                "; it must not be negative (use slice to crop)",
                 i, b, e);
         if (reflect && (b >= x->dim[i] || e >= x->dim[i]))
             return fail(c,
                 "dimension %d of extent %" PRId64 " is reflected by %" PRId64 " and %" PRId64
-                "; at most %" PRId64 " elements are there to reflect",
+                "; at most %" PRId64 " elements can be reflected",
                 i, x->dim[i], b, e, x->dim[i] - 1);
         if (!nnc_add_ok(t.dim[i], b, &t.dim[i]) || !nnc_add_ok(t.dim[i], e, &t.dim[i]))
             return fail(c, "dimension %d is padded beyond 64 bits", i);

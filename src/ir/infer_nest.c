@@ -1,5 +1,4 @@
-/* ir/infer_nest.c -- shape rules of matmul and linear, and of the named nests (softmax,
- * normalisations, global pools). */
+/* ir/infer_nest.c -- shape rules of matmul and linear, and of the named ops with reductions (softmax, normalisations, global pools). */
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -52,7 +51,7 @@ nnc_status nnc_infer_linear(infer *c)
     if (w->dim[1] != in) {
         int64_t flat = 1;
         for (int i = 1; i < x->rank; i++)
-            flat *= x->dim[i]; /* part of a checked type: fits */
+            flat *= x->dim[i]; /* part of a checked type: no overflow */
         return fail(c,
             "the input %s has %" PRId64 " features, but the weight %s is for %" PRId64 "%s",
             nnc_infer_dims(c, x), in, nnc_infer_dims(c, w), w->dim[1],
@@ -69,7 +68,7 @@ nnc_status nnc_infer_linear(infer *c)
     return NNC_OK;
 }
 
-/* Result 0 is like operand 0. */
+/* Result 0 has the type of operand 0. */
 static nnc_status like_first(infer *c)
 {
     c->out[0] = *arg(c, 0);

@@ -1,6 +1,5 @@
-/* ir/infer_window.c -- shape rules of convolution, transposed convolution and pooling:
- * x[N,C,spatial...] with 1 to 3 spatial dimensions. All sums are overflow-checked, since a model
- * file may say anything. */
+/* ir/infer_window.c -- shape rules of convolution, transposed convolution and pooling: x[N,C,spatial...] with 1 to 3 spatial
+ * dimensions. All sums are overflow-checked, since a model file may contain any numbers. */
 #include "ir/infer.h"
 
 #include <inttypes.h>
@@ -65,7 +64,7 @@ static nnc_status read_ints(infer *c, nnc_akey key, int s, int64_t lo, int64_t d
     return NNC_OK;
 }
 
-/* Everything of the window but the kernel, which a caller has filled in. */
+/* Reads everything of the window except the kernel, which the caller has set. */
 static nnc_status read_window(infer *c, window *w)
 {
     int64_t pads[2 * MAX_SPATIAL] = {0};
@@ -101,7 +100,7 @@ static nnc_status check_rank(infer *c, const nnc_type *x)
         x->rank == 2 ? ": reshape it to [N,C,1,1], or use linear" : "");
 }
 
-/* Does the kernel fit the padded input? With `ceil_mode` it may hang over the end, but by less than a stride. */
+/* Checks that the kernel fits the padded input. With `ceil_mode` it may extend beyond the end by less than a stride. */
 static nnc_status check_fit(infer *c, const window *w, const nnc_type *x, bool ceil_mode)
 {
     int64_t padded[MAX_SPATIAL], more = 0;
@@ -121,7 +120,7 @@ static nnc_status check_fit(infer *c, const window *w, const nnc_type *x, bool c
 
 /* ---- pooling --------------------------------------------------------------------------------- */
 
-/* Every window must see an element: padding alone has no maximum and no mean. */
+/* Every window must contain an element: padding alone has no maximum and no mean. */
 static nnc_status check_pool_pads(infer *c, const window *w, const nnc_type *x)
 {
     for (int i = 0; i < w->s; i++) {

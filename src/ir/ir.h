@@ -1,14 +1,14 @@
 /* ir/ir.h -- the tensor graph: nodes whose operands are 32-bit value ids (nnc_ref).
  *
- * A graph is pure and its shapes are static. Every node keeps its origin, the path of the user's layer. The graph owns
- * an arena: names, attributes, bodies and inline data die with it. Threads: one graph, one thread; a graph that
- * nobody changes may be read by many.
+ * A graph is pure and has static shapes. Every node has an origin, the path of the user's layer. The graph owns an arena with names,
+ * attributes, bodies and inline data. Threads: a graph is modified by one thread; a graph that is not being modified may be read by
+ * many.
  *
- * Invariants after every pass (nnc_verify): operands are defined by earlier nodes, types are what shape inference
- * says, attributes are those the op's row allows, parse(print(g)) prints the same text.
+ * Invariants after every pass (nnc_verify): operands are defined by earlier nodes, types equal those of shape inference, attributes
+ * are allowed by the op's row, parse(print(g)) prints the same text.
  *
- * Building never needs a check per call: on failure a builder reports to the graph's sink, makes g->status sticky
- * and returns NNC_NONE; builders given NNC_NONE return NNC_NONE. Check g->status at the end. */
+ * Builders need no check per call: on failure a builder reports to the graph's sink, sets the sticky g->status and returns NNC_NONE;
+ * builders given NNC_NONE return NNC_NONE. Check g->status at the end. */
 #ifndef NNC_IR_H
 #define NNC_IR_H
 
@@ -16,16 +16,16 @@
 
 /* ---- ops ------------------------------------------------------------------------------------------------- */
 
-/* What kind of computation an op is; passes and code generation ask for the class, never for a list of ops. */
+/* The kind of computation of an op; passes and code generation ask for the class instead of listing ops. */
 typedef enum nnc_class {
     CL_leaf,     /* input, param, constant, iota: no operands */
     CL_ewise,    /* one scalar op per element, operands broadcast (numpy rules) */
-    CL_ecomp,    /* elementwise, but holds a lowering to CL_ewise ops (relu, gelu, ...) */
+    CL_ecomp,    /* elementwise, with a lowering to CL_ewise ops (relu, gelu, ...) */
     CL_reduce,   /* reductions over axes */
     CL_move,     /* reshape, transpose, broadcast, slice, pad, concat, gather, flip, relayout */
     CL_window,   /* pooling */
     CL_contract, /* matmul, linear, conv, conv_transpose */
-    CL_comp,     /* holds a lowering with reductions in it (softmax, layernorm, batchnorm, ...) */
+    CL_comp,     /* with a lowering that contains reductions (softmax, layernorm, batchnorm, ...) */
     CL_fused,    /* a region of ordinary ops */
 } nnc_class;
 
@@ -42,10 +42,11 @@ enum nnc_op_flag {
     OF_float = 1 << 8,   /* operands must be floats */
     OF_bool = 1 << 9,    /* result is bool */
     OF_exact = 1 << 10,  /* no rounding: result is one of the operands' values or an integer (relu, max, transpose) */
-    OF_half = 1 << 11,   /* 16-bit operands and result suffice beside 16-bit contractions: continuous, and neither rounding nor range
-                            of the operands is magnified (no reciprocals, exponentials, logarithms, sums of many, norms) */
-    OF_slow = 1 << 12,   /* costs like an exp (rather than like an add) */
-    OF_relu = 1 << 13,   /* an activation that keeps about half of its operands: weights before it are generated wider (He) */
+    OF_half = 1 << 11,   /* 16-bit operands and result suffice beside 16-bit contractions: continuous, and amplifies neither rounding
+                          * nor range of the operands (no reciprocals, exponentials, logarithms, long sums, norms) */
+    OF_slow = 1 << 12,   /* costs as much as an exp (rather than an add) */
+    OF_relu = 1 << 13,   /* an activation that keeps about half of its operands: weights before it are generated with a larger scale
+                          * (He) */
 };
 
 typedef enum nnc_op {
@@ -59,9 +60,9 @@ typedef struct nnc_op_info {
     int8_t n_min, n_max; /* operands; n_max -1 = any number */
     nnc_class cls;
     uint32_t flags;
-    int work;          /* of CL_ecomp and CL_comp: scalar operations per element of operand 0 in the lowering */
-    double lo, hi;     /* range of results for any non-NaN operands (-inf, inf when nothing is known) */
-    const char *attrs; /* "axes keepdims?": names that may stand; '?' = optional */
+    int work;          /* CL_ecomp and CL_comp: scalar operations per element of operand 0 in the lowering */
+    double lo, hi;     /* range of results for all non-NaN operands (-inf, inf when unknown) */
+    const char *attrs; /* "axes keepdims?": allowed attributes; '?' = optional */
     const char *doc;   /* the equation */
 } nnc_op_info;
 
@@ -70,7 +71,7 @@ bool nnc_op_parse(const char *name, size_t n, nnc_op *out);
 static inline nnc_class nnc_op_class(nnc_op op) { return nnc_ops[op].cls; }
 static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewise || nnc_ops[op].cls == CL_ecomp; }
 
-/* Scalar ops: the bodies of kernels. Each CL_ewise op of the graph has the scalar op of the same name. */
+/* Scalar ops, of which kernel bodies consist. Each CL_ewise op of the graph has a scalar op of the same name. */
 typedef enum nnc_sop {
 #define SC(name, arity, res, flags, lo, hi, cost, ulp, value, cuda, deriv, doc) SC_##name,
 #include "ir/scalar.def"
@@ -85,7 +86,7 @@ typedef struct nnc_sop_info {
     nnc_sres res;
     uint32_t flags; /* OF_* */
     double lo, hi;
-    int cost;          /* instructions for a vector of f32; 0: no smooth function */
+    int cost;          /* instructions per vector of f32; 0: not smooth */
     double ulp;        /* largest error of f32 under --math=ulp2 */
     const char *cuda;  /* CUDA C text, operands %0 %1 %2; f32 form */
     const char *deriv; /* d/dx_i in graph-op notation, ';' between operands; "" = zero */
@@ -94,10 +95,10 @@ typedef struct nnc_sop_info {
 
 extern const nnc_sop_info nnc_sops[SC__COUNT];
 bool nnc_sop_parse(const char *name, size_t n, nnc_sop *out);
-bool nnc_sop_of(nnc_op op, nnc_sop *out); /* of a CL_ewise graph op */
+bool nnc_sop_of(nnc_op op, nnc_sop *out); /* for a CL_ewise graph op */
 
-/* One scalar op on doubles / 64-bit integers of type d: the definition that the reference evaluator and constant
- * folding share. Floats: IEEE f64, NaN kept by max/min/relu; ints wrap to d. cast rounds to `d`. */
+/* One scalar op on doubles / 64-bit integers of type d: the definition used by the reference evaluator and constant folding. Floats:
+ * IEEE f64, NaN kept by max/min/relu; ints wrap to d. cast rounds to `d`. */
 double nnc_sop_eval_f64(nnc_sop op, double a, double b, double c);
 int64_t nnc_sop_eval_i64(nnc_sop op, nnc_dtype d, int64_t a, int64_t b, int64_t c);
 
@@ -134,9 +135,9 @@ typedef struct nnc_graph nnc_graph;
 typedef struct nnc_node {
     uint16_t op; /* nnc_op */
     uint16_t n_in, n_out, n_attr;
-    int16_t device;   /* -1 = not placed */
+    int16_t device;   /* -1 = not assigned */
     bool frozen;      /* param: not trained */
-    bool state;       /* param: a value of the graph replaces it after each run (nnc_update) */
+    bool state;       /* param: replaced by a value of the graph after each run (nnc_update) */
     nnc_ref *in;
     nnc_ref out;      /* first result; results have consecutive ids */
     nnc_attr *attr;   /* sorted by key */
@@ -148,9 +149,9 @@ typedef struct nnc_node {
 
 typedef struct nnc_value {
     nnc_type type;
-    uint32_t node;    /* who defines it */
+    uint32_t node;    /* the node that defines it */
     uint16_t result;
-    const char *name; /* for print; unique; may be NULL (prints its number) */
+    const char *name; /* for printing; unique; may be NULL (prints its number) */
 } nnc_value;
 
 struct nnc_graph {
@@ -164,29 +165,29 @@ struct nnc_graph {
     nnc_value *value;
     uint32_t n_value;
     size_t cap_value;
-    nnc_ref *output; /* order of `return`, then of `update` */
+    nnc_ref *output; /* in the order of `return`, then of `update` */
     const char **output_name;
-    nnc_ref *output_state; /* NNC_NONE; of an update the param whose value the output is after the run */
+    nnc_ref *output_state; /* for an update the param that gets the output's value after the run; otherwise NNC_NONE */
     uint32_t n_output;
     size_t cap_output;
-    /* context that builders stamp on new nodes */
+    /* attached to new nodes by builders */
     const char *origin;
     nnc_loc loc;
     int16_t device;
-    /* names in use (open addressing), so that they stay unique; graph.c alone reads it */
+    /* names in use (open addressing), so that they stay unique; used by graph.c only */
     struct nnc_name_slot *name_slot;
     size_t cap_name, n_name;
 };
 
 nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink); /* NULL: out of memory */
 void nnc_graph_destroy(nnc_graph *g);
-/* A deep copy with the same value ids; nothing of src is shared. NULL: out of memory (reported). */
+/* A deep copy with the same value ids that shares nothing with src. NULL: out of memory (reported). */
 nnc_graph *nnc_graph_clone(const nnc_graph *g, nnc_sink *sink);
 
 static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
 static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }
 
-/* Attributes of a node with defaults (defaults are also those of the text form and of shape inference). */
+/* Attributes of a node with defaults (the same as those of the text form and of shape inference). */
 const nnc_attr *nnc_attr_find(const nnc_node *n, nnc_akey k);
 int64_t nnc_attr_int(const nnc_node *n, nnc_akey k, int64_t dflt); /* int, bool, dtype */
 double nnc_attr_float(const nnc_node *n, nnc_akey k, double dflt);
@@ -194,8 +195,8 @@ int nnc_attr_ints(const nnc_node *n, nnc_akey k, const int64_t **out); /* count;
 
 /* General builder: infers the result types. attrs in any order. Returns the first result. */
 nnc_ref nnc_build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
-/* Same with the type of the (one) result: leaves must give it; for other ops it must agree with inference in dtype and
- * dimensions, and its memory order holds. */
+/* The same with the type of the single result: required for leaves; for other ops it must agree with inference in dtype and
+ * dimensions, and determines the memory order. */
 nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr, const nnc_type *type);
 nnc_attr nnc_ai(nnc_akey k, int64_t v);
 nnc_attr nnc_af(nnc_akey k, double v);
@@ -213,42 +214,42 @@ nnc_ref nnc_transpose(nnc_graph *g, nnc_ref x, const int64_t *perm);
 nnc_ref nnc_broadcast(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref nnc_reduce(nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
 nnc_ref nnc_cast(nnc_graph *g, nnc_ref x, nnc_dtype to);
-/* Relayout to a memory order (no node when it is already so). */
+/* Relayout to a memory order (no node when x has it already). */
 nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order);
 /* A fused node over `body` (ownership passes to g). Returns the first result. */
 nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in);
 void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
-/* `update %state <- %value`: the graph stays pure, and when a run is over the param `state` has the value. Nodes read the old one.
- * Both have one type. Updates come after all outputs, and are outputs to whoever asks what must be computed. */
+/* `update %state <- %value`: the param `state` gets the value after the run; nodes read the old one. Both have the same type. Updates
+ * follow all outputs in the list and count as outputs for liveness. */
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
-uint32_t nnc_result_outputs(const nnc_graph *g); /* outputs that are no updates: the first so many */
+uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
 void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, invalid characters replaced by '_' */
 
 /* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
 nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
 
-/* Changing a graph: append nodes, redirect uses, then tidy. nnc_graph_tidy removes what no output needs (inputs
- * stay), restores topological order (stable: by old position among ready nodes) and renumbers. Old refs are invalid. */
+/* Changing a graph: append nodes, redirect uses, then tidy. nnc_graph_tidy removes nodes that no output needs (inputs stay), restores
+ * topological order (stable: by old position among ready nodes) and renumbers. Old refs become invalid. */
 void nnc_replace_uses(nnc_graph *g, nnc_ref from, nnc_ref to); /* outputs too */
 nnc_status nnc_graph_tidy(nnc_graph *g) NNC_MUST;
 /* use_count[v] = operands plus outputs that name v; array of n_value in `a`. */
 uint32_t *nnc_use_counts(const nnc_graph *g, nnc_arena *a);
 
-/* Shape inference of one node from its operands' types: fills type[0..n_out). Errors name the node's loc and origin,
- * what was wrong and what would be right; code NNC_E_MODEL. */
+/* Infers the result types of one node from its operands' types: fills type[0..n_out). Errors name the node's loc and origin, what was
+ * wrong and what would be right; code NNC_E_MODEL. */
 nnc_status nnc_infer(const nnc_graph *g, nnc_node *n, nnc_type *out_type, nnc_sink *sink) NNC_MUST;
-/* One spatial dimension of a convolution or pooling, and the extent of its result: the one rule that inference and the verifier of plans
- * share. False: a number is out of range, the window does not fit, or the extent overflows. */
+/* One spatial dimension of a convolution or pooling, and the extent of its result: the rule shared by inference and the plan verifier.
+ * False: a number is out of range, the window does not fit, or the extent overflows. */
 typedef struct nnc_window {
     int64_t in, kernel, stride, dilation, lo, hi; /* lo, hi: padding */
     int64_t extra;                                /* output_padding; transposed only */
 } nnc_window;
 typedef enum nnc_window_rule {
     NNC_WINDOW_floor,      /* whole windows */
-    NNC_WINDOW_ceil,       /* the last may hang over the end, if it does not begin in the end padding (PyTorch, ONNX) */
+    NNC_WINDOW_ceil,       /* the last may extend beyond the end, if it does not begin in the end padding (PyTorch, ONNX) */
     NNC_WINDOW_transposed, /* (in - 1) stride - lo - hi + reach + extra */
 } nnc_window_rule;
-#define NNC_MAX_STEP ((int64_t)1 << 31) /* of each number but `in`, and of the dilated kernel: larger ones are mistakes */
+#define NNC_MAX_STEP ((int64_t)1 << 31) /* limit for each number except `in`, and for the dilated kernel: larger ones are mistakes */
 bool nnc_window_extent(const nnc_window *w, nnc_window_rule rule, int64_t *out);
 int nnc_result_count(const nnc_node *n); /* split: by its sizes; others 1; fused: its body's outputs */
 
@@ -258,37 +259,37 @@ void nnc_graph_print(nnc_text *t, const nnc_graph *g);
 nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink);
 /* Content hash of everything that decides results (not names, origins, locations). */
 nnc_hash128 nnc_graph_hash(const nnc_graph *g);
-/* Of one node of g as a kernel: its op, attributes, body and results, and of its operands their types, which of them are the same value and
- * the numbers among them. Nodes of equal hash are lowered to the same kernel. Holds within a process. Time n_in squared. */
+/* Hash of one node of g as a kernel: its op, attributes, body and results; its operands' types, equalities and numbers. Nodes of equal
+ * hash are lowered to the same kernel. Valid within a process. Time n_in squared. */
 nnc_hash128 nnc_node_hash(const nnc_graph *g, const nnc_node *n);
 /* Graphviz text. */
 void nnc_graph_dot(nnc_text *t, const nnc_graph *g);
 
 /* ---- facts ----------------------------------------------------------------------------------------------- */
 
-/* Least and greatest of a value's elements, NaN apart, as far as facts about ops tell; floats only (integers wrap out of an
- * op's range). Looks a few moves, selections and bounds back. */
+/* Bounds of a value's elements, except NaN, from facts about ops; floats only (integers wrap out of an op's range). Looks back through
+ * a few movements, selections and bounds. */
 void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
-/* Is result = f(operand i) non-decreasing when the other operands are constants known now? Equal inputs give equal
- * outputs and a <= b gives f(a) <= f(b), in floating point too (add of a constant, mul by a constant > 0, relu, ...); a NaN of a
- * floating-point operand stays NaN, so that f may pass a maximum. */
+/* True when result = f(operand i) is non-decreasing, the other operands being known constants: a <= b implies f(a) <= f(b), in
+ * floating point too (add of a constant, mul by a constant > 0, relu, ...), and a NaN operand gives NaN, so that f commutes with a
+ * maximum. */
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
 /* What an integer input's elements index: extents of the smallest table that any of them index, and of the smallest that all of them
- * do (0: none), and the gather of the latter. Sees through moves and casts that keep integers, not through arithmetic. */
+ * do (0: none), and the latter's gather. Looks through movement and casts that keep integers, not through arithmetic. */
 typedef struct nnc_index_use { int64_t any, all; const nnc_node *gather; } nnc_index_use;
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NNC_MUST;
-/* Rank-0 or splat inline constant? its value. */
+/* The value of a rank-0 or splat inline constant; false: not one. */
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
-/* A convolution of which each output channel reads one input channel (groups = input channels): a window with weights. */
+/* A convolution whose output channels each read one input channel (groups = input channels): a window with weights. */
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 static inline bool nnc_op_is_expensive(nnc_op op) { return nnc_ops[op].flags & OF_slow; }
-/* Static: depends on constants and on params that nothing updates; computed once, by `init`. static_[v] per value, in `a`. */
+/* Static: depends on constants and params without updates only; computed once, by `init`. static_[v] per value, in `a`. */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 
-/* What running a node once costs, by the one rule that plan, remarks, sim and compare share.
- * bytes: each distinct operand read once, each result written once (a fused node: its outside edges; gather reads what
- * it fetches; a view moves nothing). flops: 2 per multiply-add of contractions, 1 per scalar op, k*k per window.
- * launches: 1, or 0 for leaves, views and static nodes (they run in init). */
+/* Cost of running a node once, shared by plan, remarks, simulator and compare.
+ * bytes: each distinct operand read once, each result written once (a fused node: its outer edges; gather: the elements it reads; a
+ * view: nothing). flops: 2 per multiply-add of contractions, 1 per scalar op, k*k per window. launches: 1, or 0 for leaves, views and
+ * static nodes (they run in init). */
 typedef struct nnc_cost { int64_t flops, bytes; int32_t launches; } nnc_cost;
 nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n);
 nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static; all -1: out of memory */
@@ -303,7 +304,7 @@ typedef struct nnc_place { nnc_ref root; int64_t at; } nnc_place;
 nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a); /* per value, in `a`; NULL: out of memory */
 /* Is operand k of n a running statistic of a batchnorm, which training moves but does not learn? */
 bool nnc_reads_statistic(const nnc_node *n, int k);
-/* Elements of all params: the parameters, and the running statistics apart. false: out of memory, both are 0. */
+/* Number of elements of all params: parameters, and running statistics separately. false: out of memory, both are 0. */
 bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics);
 
 /* ---- lowering of named ops ------------------------------------------------------------------------------------- */
@@ -312,40 +313,40 @@ bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistic
  * that stands for n's, or NNC_NONE. Origin and loc of the new nodes are n's. */
 nnc_ref nnc_expand(nnc_graph *g, const nnc_node *n, const nnc_ref *in);
 
-/* Where the scalar ops of an elementwise op go: any store of values that are numbered. NNC_NONE: out of memory. */
+/* Receives the scalar ops of an elementwise op's lowering; values are numbered by the receiver. NNC_NONE: out of memory. */
 typedef struct nnc_expander {
     void *ctx;
     nnc_ref (*op)(void *ctx, nnc_op op, int n, const nnc_ref *in); /* CL_ewise */
     nnc_ref (*number)(void *ctx, double v);
 } nnc_expander;
-/* The same of a CL_ecomp node alone, over operands of type d, written to f. */
+/* The lowering of a CL_ecomp node over operands of type d, passed to f. */
 nnc_ref nnc_expand_ewise(const nnc_node *n, nnc_dtype d, const nnc_ref *in, const nnc_expander *f);
 
 /* ---- reference evaluator ----------------------------------------------------------------------------------- */
 
-/* The truth: integers exact (i64), floats in f64, rounding only at `cast`. Row-major results. */
+/* A value of the reference: integers exact (i64), floats in f64, rounded only at `cast`. Row-major. */
 typedef struct nnc_rval {
     nnc_type type; /* logical: row-major */
     double *f;     /* float types */
     int64_t *i;    /* integer and bool types */
 } nnc_rval;
 
-/* Evaluates all outputs. inputs[i]: data of the i-th input node, row-major in its dtype. outputs: caller's array of
- * n_output, filled with values it then owns (nnc_rval_free). Values are freed when last used. Params come from nnc_weight_read
- * (files under weight_dir). `threads` >= 1. */
+/* Evaluates all outputs. inputs[i]: data of the i-th input node, row-major in its dtype. outputs: the caller's array of n_output,
+ * filled with values that it then owns (nnc_rval_free). Values are freed after their last use. Params come from nnc_weight_read (files
+ * under weight_dir). `threads` >= 1. */
 nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
-/* The same, one run of several: states have the values that `before`, the outputs of the last run, has for their updates.
- * NULL: the first run. */
+/* The same for one of several runs: states have the values that their updates have in `before`, the outputs of the previous run. NULL:
+ * the first run. */
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads, const nnc_rval *before,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
-/* The same with simulated rounding: each op's result, and the terms of its sums, perturbed at random by as much as a device rounds them.
- * How far this is from nnc_eval measures the conditioning of the model in its dtypes. Deterministic in the seed. */
+/* The same with simulated rounding: each op's result, and the terms of its sums, are perturbed at random by the rounding errors of a
+ * device. The distance from nnc_eval measures the model's conditioning in its dtypes. Deterministic in the seed. */
 typedef struct nnc_rounding {
     uint64_t seed;
     double function_error; /* largest relative error of exp, sin, ...; 0: 2.5 ulp of the dtype */
-    double operand_unit;   /* unit roundoff of what contractions read (tf32: 2^-11); 0: that of its dtype */
+    double operand_unit;   /* unit roundoff of contractions' operands (tf32: 2^-11); 0: that of their dtype */
     double result_unit;    /* coarsest unit roundoff of stored results (--precision=bf16: 2^-8); 0: that of their dtypes */
 } nnc_rounding;
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
@@ -353,9 +354,9 @@ nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const
 /* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);
 
-/* A smaller graph that computes only some rows: where dimension 0 of inputs and outputs is carried through all nodes
- * independently (a batch), keeps the given rows of it. On success *out is the graph, whose inputs are rows of the
- * originals; inputs that do not carry the dimension stay whole (carried[i] false). NULL with NNC_OK when rows are not independent. */
+/* A smaller graph that computes only some rows: keeps the given rows of dimension 0 of inputs and outputs where it is carried through
+ * all nodes independently (a batch). On success *out is the graph, whose inputs are rows of the originals; inputs that do not carry
+ * the dimension stay whole (carried[i] false). NULL with NNC_OK when rows are not independent. */
 nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, bool *carried_inputs,
     bool *carried_outputs, nnc_sink *sink) NNC_MUST;
 

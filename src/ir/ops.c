@@ -1,6 +1,5 @@
-/* ir/ops.c -- the tables of ops, scalar ops and attributes, made from ops.def, scalar.def and
- * attrs.def, and the look-up of their names. The sorted indices are made once per process, at the
- * first look-up. */
+/* ir/ops.c -- the tables of ops, scalar ops and attributes, made from ops.def, scalar.def and attrs.def, and name look-up. The sorted
+ * indices are built at the first look-up. */
 #include "ir/ir.h"
 
 #include <pthread.h>

@@ -1,13 +1,12 @@
-/* ir/parse.c -- reads the text form of docs/graph-ir.md. Types of inferable ops may be left out;
- * where they stand they must agree with inference, and their memory order holds. The first error
- * ends it. Hostile text gets an error: sizes are bounded by the text's own length, inline data by
- * DATA_MAX, nesting by one level. */
+/* ir/parse.c -- parses the text form of docs/graph-ir.md. Types of inferable ops may be omitted; given types must agree with inference
+ * and determine the memory order. Stops at the first error. Sizes are bounded by the text's length, inline data by DATA_MAX, nesting
+ * by one level. */
 #include "ir/graph.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-/* Most bytes of one inline constant; more belongs into a file. */
+/* Maximum bytes of one inline constant; more belongs in a file. */
 #define DATA_MAX ((int64_t)256 << 20)
 #define RESULTS_MAX 65535
 
@@ -18,11 +17,11 @@ typedef struct parser {
     int depth;
 } parser;
 
-/* One node while it is read. */
+/* A node being read. */
 typedef struct draft {
     nnc_node node;
     nnc_loc loc;
-    char **name; /* of the results; a number stands as its digits */
+    char **name; /* of the results; numbers as digits */
     size_t n_name, cap_name;
     nnc_ref *in;
     size_t cap_in;
@@ -31,7 +30,7 @@ typedef struct draft {
     nnc_type *type;
     size_t n_type, cap_type;
     nnc_weight weight;
-    void *data; /* of an inline weight until the node is built */
+    void *data; /* an inline weight's data until the node is built */
 } draft;
 
 static nnc_status expected(parser *p, const char *what)
@@ -48,7 +47,7 @@ static nnc_status need(parser *p, const char *lit)
     return expected(p, text);
 }
 
-/* Room for one more element. */
+/* Ensures room for one more element. */
 #define GROW(p, array, count, cap) \
     (ARENA_ROOM(&(p)->g->arena, array, cap, (size_t)(count) + 1) ? NNC_OK : nnc_nomem((p)->sink))
 
@@ -58,7 +57,7 @@ static nnc_status scan_string(parser *p, char **out)
         return expected(p, "a string in double quotes");
     if (nnc_scan_string(p->s, &p->g->arena, out))
         return NNC_OK;
-    /* Malformed, or out of memory? The rest of the line holds the string, if it is one. */
+    /* malformed, or out of memory? The rest of the line contains the string, if it is one. */
     const char *line = memchr(p->s->p, '\n', (size_t)(p->s->end - p->s->p));
     if (!nnc_arena_alloc(&p->g->arena, (size_t)((line ? line : p->s->end) - p->s->p), 1))
         return nnc_nomem(p->sink);
@@ -67,7 +66,7 @@ static nnc_status scan_string(parser *p, char **out)
     return expected(p, "a string with its closing quote and valid escapes");
 }
 
-/* The name behind '%': a word or a number. */
+/* The name after '%': a word or a number. */
 static nnc_status scan_name(parser *p, char **out)
 {
     const char *word;
@@ -381,7 +380,7 @@ static nnc_status scan_operands(parser *p, draft *d)
 {
     if (!nnc_scan_is(p->s, "%"))
         return NNC_OK;
-    /* "%y = ..." on the next line is the next node, not an operand of one that has none. */
+    /* "%y = ..." on the next line is the next node, not an operand */
     if (nnc_ops[d->node.op].n_max == 0)
         return NNC_OK;
     do {
@@ -464,7 +463,7 @@ static nnc_status add_draft(parser *p, draft *d)
             "%s has %zu results here, but %zu names and %zu types stand for them",
             nnc_ops[n->op].name, results, d->n_name, d->n_type);
     nnc_ref r = nnc_add_node(p->g, n, d->n_type ? d->type : NULL);
-    n->body = NULL; /* the graph's, or gone */
+    n->body = NULL; /* owned by the graph, or destroyed */
     if (r == NNC_NONE)
         return p->g->status;
     for (uint32_t i = 0; i < d->n_name; i++) {
@@ -490,7 +489,7 @@ static nnc_status parse_node(parser *p)
     return s;
 }
 
-/* `update %w <- %w2`, behind the outputs */
+/* `update %w <- %w2`, after the outputs */
 static nnc_status parse_updates(parser *p)
 {
     nnc_ref state, value;
@@ -524,7 +523,7 @@ static nnc_status parse_return(parser *p)
     return p->g->status;
 }
 
-/* Nodes, return and the closing brace. */
+/* Parses nodes, return and the closing brace. */
 static nnc_graph *parse_graph(nnc_scan *s, nnc_sink *sink, const char *name, int depth)
 {
     nnc_graph *g = nnc_graph_create(name, sink);

@@ -1,16 +1,14 @@
-/* ir/sample.c -- a graph that computes only the first rows of a batch, for references that would
- * be too large as a whole.
+/* ir/sample.c -- a graph that computes only some rows of a batch, for references that would be too large otherwise.
  *
- * Dimension 0 of some inputs is the batch of N rows. A value *carries* it with multiplier m when
- * its dimension 0 has extent N m and its parts of m belong to one row each (m > 1 after a
- * reshape such as [N,S,D] -> [N S,D]). The rules below say per op whether the result carries it,
- * or which operand is to blame because rows would mix. On blame, the inputs that operand comes
- * from are taken as whole, and the analysis starts again: at most once per input. */
+ * Dimension 0 of some inputs is the batch of N rows. A value *carries* it with multiplier m when its dimension 0 has extent N m and
+ * each group of m belongs to one row (m > 1 after a reshape such as [N,S,D] -> [N S,D]). The rules below say per op whether the result
+ * carries it, or which operand prevents that because rows would mix. In that case the inputs that this operand depends on are treated
+ * as whole, and the analysis restarts: at most once per input. */
 #include "ir/ir.h"
 
 #include <string.h>
 
-enum { CLEAN = -1 }; /* no operand to blame */
+enum { CLEAN = -1 }; /* no operand prevents carrying */
 
 typedef struct sampler {
     nnc_graph *f; /* the graph with fused bodies inlined */
@@ -21,10 +19,9 @@ typedef struct sampler {
     bool *no_carry; /* per value: an input that must stay whole */
 } sampler;
 
-/* ---- fused bodies inline ---- */
+/* ---- inlining of fused bodies -------------------------------------------------------------------------------------- */
 
-/* Copies g's nodes into f; arg: values of f for g's inputs, or NULL to copy the input nodes. map
- * gets g's values. */
+/* Copies g's nodes into f; arg: values of f for g's inputs, or NULL to copy the input nodes. map receives g's values. */
 static void inline_graph(
     nnc_graph *f, const nnc_graph *g, const nnc_ref *arg, nnc_ref *map, nnc_arena *tmp)
 {
@@ -106,7 +103,7 @@ static int aligned(const sampler *s, const nnc_node *n, int64_t *mult)
     return CLEAN;
 }
 
-/* Dimension 0 sliced in full, or not at all. */
+/* True when dimension 0 is sliced in full or not at all. */
 static bool slice_keeps(const sampler *s, const nnc_node *n)
 {
     const int64_t *axes = NULL, *starts = NULL, *ends = NULL, *steps = NULL;
@@ -184,7 +181,7 @@ static int rule_contract(const sampler *s, const nnc_node *n, int64_t *mult)
     return any_carried(s, n, 1);
 }
 
-/* What node n makes of the batch: *mult of its results; the operand to blame, or CLEAN. */
+/* The rule of node n: *mult of its results; returns the operand that prevents carrying, or CLEAN. */
 static int rule(const sampler *s, const nnc_node *n, int64_t *mult)
 {
     *mult = 0;
@@ -220,7 +217,7 @@ static int rule(const sampler *s, const nnc_node *n, int64_t *mult)
     return any_carried(s, n, 1); /* weights, scales: never a batch */
 }
 
-/* Marks the inputs that r comes from as whole. */
+/* Marks the inputs that r depends on as whole. */
 static void blame(sampler *s, nnc_ref r, bool *hit)
 {
     memset(hit, 0, s->f->n_value * sizeof *hit);
@@ -237,7 +234,7 @@ static void blame(sampler *s, nnc_ref r, bool *hit)
     }
 }
 
-/* Fills mult for the batch of extent s->n. Ends: every restart makes one more input whole. */
+/* Fills mult for the batch of extent s->n. Terminates: every restart makes one more input whole. */
 static void analyse(sampler *s, bool *hit)
 {
     const nnc_graph *f = s->f;
@@ -266,7 +263,7 @@ static void analyse(sampler *s, bool *hit)
 
 /* ---- the smaller graph ---- */
 
-/* A whole operand that meets the batch in dimension 0: its first rows. */
+/* A whole operand that is combined with the batch in dimension 0: its first rows. */
 static nnc_ref first_rows(sampler *s, nnc_graph *out, const nnc_node *n, int i, nnc_ref v)
 {
     const nnc_type *t = type_in(s, n, i), *y = nnc_typeof(s->f, n->out);
@@ -281,7 +278,7 @@ static nnc_ref first_rows(sampler *s, nnc_graph *out, const nnc_node *n, int i, 
     return nnc_build(out, OP_slice, 1, &v, 3, at);
 }
 
-/* Attributes that name dimension 0 follow the number of rows. */
+/* Adapts attributes that refer to dimension 0 to the number of rows. */
 static void resize_attrs(const sampler *s, const nnc_node *n, nnc_attr *attr, int64_t *ints)
 {
     int64_t m = s->mult[n->out];
@@ -344,7 +341,7 @@ static nnc_graph *rebuild(sampler *s, nnc_sink *sink)
     return out;
 }
 
-/* Does the batch reach an output? Then says which inputs and outputs carry it. */
+/* True when the batch reaches an output; sets which inputs and outputs carry it. */
 static bool describe(const sampler *s, bool *inputs, bool *outputs)
 {
     bool any = false;
@@ -395,7 +392,7 @@ nnc_status nnc_graph_sample(const nnc_graph *g, int64_t rows, nnc_graph **out, b
     bool *carried_outputs, nnc_sink *sink)
 {
     *out = NULL;
-    if (nnc_result_outputs(g) != g->n_output) /* a state's new value is made of all rows */
+    if (nnc_result_outputs(g) != g->n_output) /* a state's new value depends on all rows */
         return NNC_OK;
     sampler s = {.rows = rows < 1 ? 1 : rows};
     nnc_arena_init(&s.tmp, 0);

@@ -1,15 +1,14 @@
-/* ir/scalar.c -- what every scalar op means, on doubles and on 64-bit integers.  The reference
- * evaluator and constant folding use these definitions; kernels and engines are tested against
- * them.
+/* ir/scalar.c -- the definition of every scalar op on doubles and on 64-bit integers. The reference evaluator and constant folding use
+ * these definitions; kernels and engines are tested against them.
  *
- * Integers travel as int64_t: a value of a narrower type is extended, u64 is the same bits. `d`
- * is the type of the operands (of the result for cast); results wrap to it. */
+ * Integers are passed as int64_t: a value of a narrower type is extended, u64 has the same bits. `d` is the type of the operands (of
+ * the result for cast); results wrap to it. */
 #include "ir/ir.h"
 
 #include <assert.h>
 #include <math.h>
 
-/* 1/(1+e^-x) without overflow on either side. */
+/* 1/(1+e^-x) without overflow for either sign. */
 static double sigmoid(double x)
 {
     if (x >= 0)
@@ -55,8 +54,7 @@ static int64_t wrap(nnc_dtype d, uint64_t v)
     }
 }
 
-/* a^b by squaring, wrapping. A negative exponent gives the truncated quotient: 0 unless a is 1
- * or -1. */
+/* a^b by squaring, wrapping. A negative exponent gives the truncated quotient: 0 unless a is 1 or -1. */
 static uint64_t ipow(int64_t a, int64_t b, bool is_unsigned)
 {
     if (!is_unsigned && b < 0)
@@ -68,7 +66,7 @@ static uint64_t ipow(int64_t a, int64_t b, bool is_unsigned)
     return r;
 }
 
-/* Towards zero; x/0 = 0 and x%0 = 0; the one overflow, min / -1, wraps. */
+/* Rounds towards zero; x/0 = 0 and x%0 = 0; the only overflow, min / -1, wraps. */
 static uint64_t idiv(int64_t a, int64_t b, bool is_unsigned)
 {
     if (b == 0)

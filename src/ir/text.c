@@ -28,8 +28,8 @@ static void put_refs(nnc_text *t, const nnc_graph *g, int n, const nnc_ref *r)
 
 /* ---- numbers --------------------------------------------------------------------------------- */
 
-/* Element i in the fewest digits that read back (through a double) to the same bytes; false: none
- * do (a NaN with a payload, a bool that is not 0 or 1). */
+/* Element i in the fewest digits that read back (through a double) to the same bytes; false: impossible (a NaN with a payload, a bool
+ * that is not 0 or 1). */
 static bool element_text(nnc_dtype d, const void *p, int64_t i, char *buf, size_t cap)
 {
     int size = nnc_dtype_size(d);
@@ -208,7 +208,7 @@ static void put_node(nnc_text *t, const nnc_graph *g, const nnc_node *n, int dep
     nnc_putc(t, '\n');
 }
 
-/* Nodes and return; shared by graphs and the bodies of fused nodes. */
+/* Nodes and return; shared by graphs and bodies of fused nodes. */
 static void put_body(nnc_text *t, const nnc_graph *g, int depth)
 {
     for (uint32_t i = 0; i < g->n_node; i++)

@@ -1,6 +1,5 @@
-/* ir/verify.c -- the invariants of ir.h, checked after every pass. What fails here is a bug of nnc,
- * not of the model. (That parse(print(g)) prints the same text is a matter of text.c and parse.c
- * and is tested there.) */
+/* ir/verify.c -- checks the invariants of ir.h after every pass. A failure is a bug in nnc, not in the model. (That parse(print(g))
+ * prints the same text is tested in the tests of text.c and parse.c.) */
 #include "ir/graph.h"
 
 #include <string.h>
@@ -18,8 +17,7 @@ static bool is_permutation(const nnc_type *t)
     return seen == (1u << t->rank) - 1;
 }
 
-/* The type that stands there against the type that inference gives. Where the op fixes the memory
- * order, that too. */
+/* Compares a result's type with the inferred one, including the memory order where the op determines it. */
 static nnc_status check_type(
     const nnc_graph *g, const nnc_node *n, nnc_ref r, const nnc_type *want, nnc_sink *sink)
 {
@@ -27,7 +25,7 @@ static nnc_status check_type(
     bool ordered = n->op == OP_relayout || n->op == OP_fused;
     const nnc_type dense = nnc_type_dense(t); /* whether gaps are right, places tell */
     if (!is_permutation(t))
-        return broken(sink, n, "the memory order of a result is no permutation");
+        return broken(sink, n, "the memory order of a result is not a permutation");
     if (t->dtype == want->dtype &&
         (ordered ? nnc_type_same_memory(&dense, want) : nnc_type_same_shape(t, want)))
         return NNC_OK;
@@ -64,11 +62,11 @@ static nnc_status check_node(const nnc_graph *g, uint32_t i, uint32_t next, nnc_
         return nnc_fail0(sink, NNC_E_BUG, "verify: node %u has op %u", i, n->op);
     for (int k = 0; k < n->n_in; k++)
         if (n->in[k] >= next)
-            return broken(sink, n, "an operand is not defined before it");
+            return broken(sink, n, "an operand is not defined before the node");
     if (n->n_out != nnc_result_count(n))
         return broken(sink, n, "the number of results is wrong");
     if (n->out != next || n->n_out > g->n_value - next)
-        return broken(sink, n, "its results are not numbered in order");
+        return broken(sink, n, "the results are not numbered in order");
     for (uint32_t k = 0; k < n->n_out; k++) {
         const nnc_value *v = &g->value[n->out + k];
         if (v->node != i || v->result != k)
@@ -97,7 +95,7 @@ const char *nnc_update_fault(const nnc_graph *g, nnc_ref state, nnc_ref value)
     return nnc_type_equal(a, b) ? NULL : "the new value has another type than the param";
 }
 
-/* Updates come last, each of a param of its own that says so, by a value of its type. */
+/* Checks that updates come last, each of a different param marked as state, by a value of the same type. */
 static nnc_status check_updates(const nnc_graph *g, nnc_sink *sink)
 {
     uint32_t n = nnc_result_outputs(g), states = 0;

@@ -1,8 +1,7 @@
-/* kernel/axes.c -- the order of a kernel's loops and the merging of neighbours.
+/* kernel/axes.c -- orders a kernel's loops and merges neighbours.
  *
- * Outer and map axes follow the memory order of the largest result, reduce axes that of the
- * largest operand. Two neighbours become one where every access sees them as one: k[outer] =
- * k[inner] * extent[inner] in all forms. */
+ * Outer and map axes follow the memory order of the largest result, reduce axes that of the largest operand. Two neighbours are merged
+ * when they are contiguous in every access: k[outer] = k[inner] * extent[inner] in all forms. */
 #include "kernel/kernel.h"
 
 #include <string.h>
@@ -12,7 +11,7 @@ static int64_t magnitude(int64_t k)
     return k < 0 ? -k : k;
 }
 
-/* Stride of each axis in the access that decides where it stands; 0 = none. */
+/* Stride of each axis in the access that determines its position; 0 = none. */
 static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])
 {
     int64_t weight[NNC_KAXES] = {0};
@@ -30,7 +29,8 @@ static void find_keys(const nnc_kernel *k, int64_t key[NNC_KAXES])
             }
         }
     }
-    for (int s = 0; s < k->n_stage; s++) /* argmax counts its axes row-major: their order stays */
+    for (int s = 0; s < k->n_stage;
+         s++) /* argmax numbers its axes row-major, so their order must stay */
         for (int i = k->stage[s].body0; i < k->stage[s].body1; i++)
             if (k->ins[i].op == KO_reduce && k->ins[i].sop >= KR_argmax)
                 for (int a = 0; a < k->n_axis; a++)
@@ -47,7 +47,7 @@ static void permute_form(nnc_affine *e, const int *to)
     *e = f;
 }
 
-/* Axis a becomes to[a]. */
+/* Renames axis a to to[a]. */
 static void permute(nnc_kernel *k, const int *to)
 {
     for (int i = 0; i < k->n_ins; i++) {
@@ -67,7 +67,7 @@ static void permute(nnc_kernel *k, const int *to)
     }
 }
 
-/* Outer axes first, then by key, larger ones first (stable). */
+/* Sorts outer axes first, then by key, larger ones first (stable). */
 static void sort_axes(nnc_kernel *k, const int64_t key[NNC_KAXES])
 {
     int order[NNC_KAXES], to[NNC_KAXES];
@@ -111,7 +111,7 @@ static bool form_merges(const nnc_affine *e, int a, int64_t extent)
     return nnc_mul_ok(e->k[a + 1], extent, &k) && e->k[a] == k;
 }
 
-/* Can axis a+1 take in axis a? */
+/* True when axis a can be merged into axis a+1. */
 static bool can_merge(const nnc_kernel *k, int a)
 {
     int64_t n = k->axis[a + 1].extent, all;

@@ -1,8 +1,8 @@
-/* kernel/body.c -- the kernel of one node: the graph that is traced for it is the node (or the body of a fused node) with named
- * reductions (softmax, layernorm) expanded, operands as inputs, numbers as constants.
+/* kernel/body.c -- the kernel of one node: builds the graph to be traced, which is the node (or the body of a fused node) with named
+ * reductions (softmax, layernorm) expanded, operands as inputs and numbers as constants.
  *
- * 16-bit floats are f32 in it, as they are in the kernel: only loads, stores and casts know of
- * them. So the constants of an expansion are those of f32, not rounded to 16 bits. */
+ * 16-bit floats are f32 there, as in the kernel: only loads, stores and casts handle 16-bit types. So the constants of an expansion
+ * are f32 numbers, not rounded to 16 bits. */
 #include "kernel/trace.h"
 
 #include <string.h>
@@ -11,9 +11,9 @@ typedef struct body {
     nnc_graph *g;
     nnc_sink *sink;
     nnc_arena scratch;
-    nnc_ref *operand; /* distinct operands as values of g; of a number the buffer is unused */
+    nnc_ref *operand; /* distinct operands as values of g; the buffer of a number is unused */
     nnc_ref *result;
-    nnc_kbuf *buf; /* of the operands, then of the results */
+    nnc_kbuf *buf; /* of the operands, then the results */
     nnc_type *type; /* of the results */
     uint32_t *node;
     int n_operand, n_result, n_node;
@@ -38,7 +38,7 @@ static nnc_ref to_f32(body *b, nnc_ref r)
     return half ? nnc_cast(b->g, r, DT_f32) : r;
 }
 
-/* A number as a value of v's shape. */
+/* A number broadcast to v's shape. */
 static nnc_ref number(body *b, const nnc_graph *src, nnc_ref v, double f)
 {
     const nnc_type *t = nnc_typeof(src, v);
@@ -68,7 +68,7 @@ static nnc_status add_node(
     return b->g->status;
 }
 
-/* An operand of the node in b->g: its number when it is one, else an input. */
+/* An operand of the node in b->g: its value when it is a number, otherwise an input. */
 static nnc_status add_operand(body *b, const nnc_graph *g, nnc_ref v, nnc_ref *out)
 {
     double f;

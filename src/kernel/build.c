@@ -1,4 +1,4 @@
-/* kernel/build.c -- can these nodes be one kernel? The question that passes ask before they fuse. */
+/* kernel/build.c -- nnc_kernel_possible: whether nodes can be one kernel, which passes ask before they fuse. */
 #include "kernel/trace.h"
 #include <stdlib.h>
 
@@ -8,7 +8,7 @@ static int by_index(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
-/* Values that the nodes read and others give, each once; a constant of one number stands in the kernel. -1: out of memory. */
+/* Counts the distinct values that the nodes read from outside; constants with one number are part of the kernel. -1: out of memory. */
 static int64_t outside_values(
     const nnc_graph *g, const uint32_t *nodes, int n, int64_t operands, nnc_arena *a)
 {

@@ -1,4 +1,4 @@
-/* kernel/directive.c -- the list of directives that a CPU's schedule is, and the units that they make of the outer axes. */
+/* kernel/directive.c -- the list of directives of a CPU schedule, and the division of the outer axes into work items that it defines. */
 #include "kernel/kernel.h"
 
 #include <string.h>

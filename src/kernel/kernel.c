@@ -1,5 +1,4 @@
-/* kernel/kernel.c -- small facts about kernels: affine forms over the axes' extents, the
- * parallel domain, hashes. */
+/* kernel/kernel.c -- facts about kernels: ranges of affine forms, the parallel domain, hashes. */
 #include "kernel/kernel.h"
 
 #include <string.h>
@@ -29,7 +28,7 @@ bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
     return true;
 }
 
-/* Values that axes take, inclusive. */
+/* Ranges of the axes, inclusive. */
 typedef struct box {
     int64_t lo[NNC_KAXES], hi[NNC_KAXES];
 } box;
@@ -42,7 +41,7 @@ static box whole_box(const nnc_kernel *k)
     return b;
 }
 
-/* Of e without the term of axis `skip` (-1: all of it). */
+/* Range of e without the term of axis `skip` (-1: all terms). */
 static nnc_span span_in(const nnc_kernel *k, const box *b, const nnc_affine *e, int skip)
 {
     nnc_span s = {e->c, e->c, true};
@@ -64,10 +63,11 @@ nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e)
     return span_in(k, &b, e, -1);
 }
 
-/* Narrows axis a of the box to where q can hold, whatever the other axes are. */
+/* Narrows axis a of the box to where q can hold for any values of the other axes. */
 static void narrow_axis(const nnc_kernel *k, box *b, const nnc_kguard *q, int a)
 {
-    static const int64_t large = (int64_t)1 << 61; /* hostile text; real sizes are below 2^47 */
+    static const int64_t large =
+        (int64_t)1 << 61; /* bounds numbers in untrusted text; real sizes are below 2^47 */
     int64_t c = q->e.k[a], lo, hi;
     nnc_span rest = span_in(k, b, &q->e, a);
     if (c == 0 || c < -large || c > large || !rest.ok || q->hi == INT64_MIN ||
@@ -85,7 +85,7 @@ static void narrow_axis(const nnc_kernel *k, box *b, const nnc_kguard *q, int a)
     b->hi[a] = nnc_min64(b->hi[a], nnc_floordiv(hi, c));
 }
 
-/* The axes' values where all guards hold, or more; false: there are none. */
+/* Bounds of the axes where all guards hold; false: nowhere. */
 static bool guarded_box(const nnc_kernel *k, const nnc_kins *in, box *b)
 {
     *b = whole_box(k);
@@ -103,7 +103,7 @@ static bool guarded_box(const nnc_kernel *k, const nnc_kins *in, box *b)
     return true;
 }
 
-/* rest = at - m e; false when it leaves 64 bits. */
+/* rest = at - m e; false when it overflows 64 bits. */
 static bool subtract(nnc_affine *rest, int64_t m, const nnc_affine *e)
 {
     int64_t v;
@@ -113,16 +113,15 @@ static bool subtract(nnc_affine *rest, int64_t m, const nnc_affine *e)
     return nnc_mul_ok(m, e->c, &v) && !__builtin_sub_overflow(rest->c, v, &rest->c);
 }
 
-/* First the guards narrow the axes. Then writes at = sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by
- * that rather than by the axes. A multiple is kept only where it narrows the span, so the
- * answer is always a bound. */
+/* Guards first narrow the axes. Then at is written as sum m_g e_g + rest: where guard g bounds e_g to [lo, hi), m_g e_g is bounded by
+ * that instead of the axes. A multiple is kept only where it narrows the span, so the result is always a bound. */
 nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
 {
     nnc_affine rest = in->at;
     int64_t lo = 0, hi = 0;
     box b;
     if (!guarded_box(k, in, &b))
-        return (nnc_span){0, 0, true}; /* never happens */
+        return (nnc_span){0, 0, true}; /* never executed */
     nnc_span best = span_in(k, &b, &rest, -1);
     for (int g = 0; g < in->n_guard; g++) {
         const nnc_kguard *q = &in->guard[g];
@@ -222,7 +221,7 @@ static bool name_parts(nnc_kernel *k, nnc_arena *mem)
     return true;
 }
 
-/* "k_add_relu_1a2b3c4d": the first ops of the node, and the hash. */
+/* Names the kernel "k_add_relu_1a2b3c4d": the node's first ops, and the hash. */
 bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a)
 {
     char text[96] = "k";

@@ -1,6 +1,6 @@
-/* kernel/link.c -- puts the instructions that a trace found into stages and in order. Equal instructions of one section, or of the
- * rows before it, become one. What depends on outer axes alone is computed once per point of theirs, in the post of the last stage
- * that it needs. */
+/* kernel/link.c -- arranges the instructions of a trace into stages and orders them. Equal instructions of one section, or of an
+ * earlier one that is visible, are merged. Instructions that depend on outer axes only are computed once per outer point, in the post
+ * of the last stage that they need. */
 #include "kernel/link.h"
 
 #include <string.h>
@@ -12,8 +12,7 @@ static void add_stage(nl *l, uint32_t axes, int level, int space, int ctx)
     l->stage[l->n_stage++] = (nl_stage){axes, level, space, ctx};
 }
 
-/* Rows before all reductions, then level by level the reductions of one space together, then
- * the outputs. */
+/* Stages: values per row before all reductions; then, level by level, the reductions over the same space; then the outputs. */
 static bool plan_stages(nl *l)
 {
     const nx *t = l->t;
@@ -61,7 +60,7 @@ static int stage_of_ctx(const nl *l, int ctx)
     for (int r = 0; r < l->t->n_reduce; r++)
         if (l->t->reduce[r].ctx == ctx)
             return stage_of_reduction(l, &l->t->reduce[r]);
-    return -1; /* an output of rows alone */
+    return -1; /* an output that depends on rows only */
 }
 
 static int section_of(const nl *l, const nx_place *at)
@@ -144,7 +143,7 @@ static int32_t add_form(nl *l, int section, const nnc_affine *e)
     return e->c ? add_op(l, section, KO_sop, SC_add, 0, sum, add_int(l, section, e->c)) : sum;
 }
 
-/* Can the bounds of the access be seen, from its axes and guards? */
+/* True when the access is known to stay within its buffer from its axes and guards. */
 static bool stays_inside(const nl *l, const nnc_kins *in)
 {
     nnc_span s = nnc_access_span(l->k, in);
@@ -156,8 +155,8 @@ static bool stays_inside(const nl *l, const nnc_kins *in)
     return s.ok && s.lo >= 0 && s.hi < l->k->buf[in->buf].numel;
 }
 
-/* The whole offset becomes a computed index, which is clamped into the buffer: for accesses
- * whose bounds hold for reasons that a look at each guard for itself does not show. */
+/* Replaces the offset by a computed index, which is clamped into the buffer: for accesses that are in bounds for reasons that no
+ * single guard shows. */
 static void make_indirect(nl *l, int section, nnc_kins *in)
 {
     int32_t x = add_form(l, section, &in->at);
@@ -187,7 +186,7 @@ static void set_guards(nl *l, nnc_kins *in, int32_t guard)
     }
 }
 
-/* The load of what an earlier stage has stored, or -1. */
+/* The load of a value that an earlier stage has stored, or -1. */
 static int32_t add_reused(nl *l, int section, int32_t id)
 {
     for (int i = 0; i < l->n_reuse; i++)
@@ -218,7 +217,7 @@ static void store_reused(nl *l, int section, int32_t id, int32_t x)
         }
 }
 
-/* The item of an instruction that one of `section` needs; -1: out of memory. */
+/* The item of an instruction that `section` uses; -1: out of memory. */
 static int32_t place(nl *l, int section, int32_t id)
 {
     const nx_ins *n = &l->t->ins[id];
@@ -268,7 +267,7 @@ static bool place_all(nl *l)
 
 /* ---- the kernel ------------------------------------------------------------------------------ */
 
-/* Copies the instructions of one section behind those before it. */
+/* Appends the instructions of one section to the kernel. */
 static void take_section(nl *l, int section, int32_t *map)
 {
     nnc_kernel *k = l->k;

@@ -1,10 +1,11 @@
-/* kernel/link.h -- the state of a kernel being put in order (link.c), and the values that stages hand on (reuse.c). */
+/* kernel/link.h -- the state of a kernel being arranged into stages (link.c), and values stored for later stages (reuse.c). */
 #ifndef NNC_LINK_H
 #define NNC_LINK_H
 
 #include "kernel/trace.h"
 
-/* An instruction in its section; arguments name others by their index in nl.item. Section 2 s is stage s' body, 2 s + 1 its post. */
+/* An instruction in its section; arguments refer to others by their index in nl.item. Section 2 s is the body of stage s, 2 s + 1 its
+ * post. */
 typedef struct nl_item {
     nnc_kins k;
     int section;
@@ -13,14 +14,14 @@ typedef struct nl_item {
 
 typedef struct nl_stage {
     uint32_t axes;
-    int level, space, ctx; /* of a reduction (ctx -1) or an output (level 0) */
+    int level, space, ctx; /* for a reduction (ctx -1) or an output (level 0) */
 } nl_stage;
 
-/* A value that an earlier stage of the point stores in a tmp buffer and a later one loads. */
+/* A value that an earlier stage stores in a tmp buffer and a later one loads. */
 typedef struct nl_reuse {
     int32_t producer, consumer; /* instructions of the trace */
     int32_t buf;
-    nnc_affine at, store_at;    /* by the consumer's axes, by the producer's */
+    nnc_affine at, store_at;    /* in the consumer's axes; in the producer's */
 } nl_reuse;
 
 typedef struct nl {
@@ -31,7 +32,7 @@ typedef struct nl {
     nl_stage stage[NNC_KAXES + NX_CTX];
     int n_stage;
     int *row_section; /* by level */
-    int32_t *placed;  /* by instruction of the trace: item, -1 = none yet */
+    int32_t *placed;  /* by instruction of the trace: item, -1 = not placed */
     nl_item *item;
     int n_item;
     size_t cap_item;
@@ -43,7 +44,7 @@ typedef struct nl {
 
 /* axes.c: outer axes get the first numbers, else in the order in which they are. */
 void nnc_kernel_outer_first(nnc_kernel *k);
-/* reuse.c: chooses the values that stages hand on and adds their buffers. */
+/* reuse.c: chooses values to be stored for later stages and adds their buffers. */
 void nl_choose_reused(nl *l);
 
 #endif

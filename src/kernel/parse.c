@@ -1,5 +1,5 @@
-/* kernel/parse.c -- reads the text form of a kernel. What it returns has passed
- * nnc_kernel_verify, so that a kernel from a file may be run. */
+/* kernel/parse.c -- parses the text form of a kernel and verifies it (nnc_kernel_verify), so that a kernel from a file may be
+ * executed. */
 #include "kernel/kernel.h"
 
 #include <string.h>
@@ -244,7 +244,7 @@ static bool get_op(parser *p, nnc_kins *in)
     return get_sop(p, in);
 }
 
-/* Instructions up to something that is not one. */
+/* Parses instructions up to something else. */
 static bool get_block(parser *p, int32_t *first, int32_t *end)
 {
     nnc_kernel *k = p->k;
@@ -351,7 +351,7 @@ static bool get_bufs(parser *p)
     return true;
 }
 
-/* The word and its number, or what stands for their absence. */
+/* Parses a word and its number; the default when the word is missing. */
 static bool get_choice(parser *p, const char *word, int64_t usual, int64_t hi, int64_t *out)
 {
     *out = usual;
@@ -390,7 +390,7 @@ static bool get_grid(parser *p)
            get_choice(p, "work", 0, INT64_MAX / 4, &g->work);
 }
 
-/* What follows the name of directive `what`. */
+/* Parses the arguments of directive `what`. */
 static bool get_directive(parser *p, nnc_kdo what)
 {
     int a = -1;

@@ -1,7 +1,6 @@
-/* kernel/place.c -- may a kernel write its result over one of its operands? Only when every
- * element is read before it is written, by the very iteration that writes it. The rule asks
- * for little and declines the rest: one stage; one result; one store without guards that visits
- * every element exactly once; all loads of the operand directly at the stored index. */
+/* kernel/place.c -- whether a kernel may write its result over one of its operands: only when every element is read before it is
+ * written, in the same iteration. The rule is conservative: one stage; one result; one store without guards that visits every element
+ * exactly once; all loads of the operand directly at the stored index. */
 #include "kernel/kernel.h"
 
 static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *b)
@@ -14,7 +13,7 @@ static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *
     return true;
 }
 
-/* Number of points at which stores run: all axes but those reduced. */
+/* Number of points at which stores are executed: all axes except the reduced ones. */
 static int64_t store_points(const nnc_kernel *k)
 {
     int64_t n = 1;
@@ -58,7 +57,7 @@ bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
     return store != NULL;
 }
 
-/* The kernel's index of its a-th argument. */
+/* Buffer index of the kernel's a-th argument. */
 static int arg_buffer(const nnc_kernel *k, int a)
 {
     for (int b = 0; b < k->n_buf; b++)

@@ -131,7 +131,7 @@ static void put_ins(const printer *p, int id)
     nnc_puts(p->t, "\n");
 }
 
-/* A word and a number, where it is not what the reader assumes. */
+/* Prints a word and a number, unless it is the default. */
 static void put_choice(const printer *p, const char *word, int64_t value, int64_t usual)
 {
     if (value != usual)

@@ -1,14 +1,12 @@
-/* kernel/reuse.c -- values that an earlier stage of a point has computed already
- * (softmax: the exponentials that were summed). Cheap ones are computed again; expensive ones
- * are stored in a tmp buffer of the worker, if a row of them stays in the nearest caches and rows run
- * along memory (a kernel over columns recomputes: its buffer would need a place for every
- * lane). */
+/* kernel/reuse.c -- values that several stages of a point need (softmax: the exponentials that were summed). Cheap ones are
+ * recomputed; expensive ones are stored in a tmp buffer of the worker, if a row of them fits the nearest caches and rows are
+ * contiguous (a kernel over columns recomputes, since its buffer would need an element for every lane). */
 #include "kernel/link.h"
 #include <assert.h>
 
 enum { REUSED_BYTES = 256 << 10 };
 
-/* Do rows lie along memory: is the unit-stride axis of the largest result inside the row? */
+/* True when rows are contiguous: the unit-stride axis of the largest result is an axis of the row. */
 static bool rows_along_memory(const nx *t)
 {
     const nx_ins *best = NULL;
@@ -25,7 +23,7 @@ static bool rows_along_memory(const nx *t)
     return false;
 }
 
-/* Is q's map p's with reduce axes in place of map axes? Fills mate[map axis] = reduce axis. */
+/* True when q's map is p's with reduce axes instead of map axes. Fills mate[map axis] = reduce axis. */
 static bool mirrors(
     const nnc_kernel *k, const nnc_affine *p, const nnc_affine *q, int rank, int mate[])
 {
@@ -50,7 +48,7 @@ static bool mirrors(
     return true;
 }
 
-/* Every axis of the producer's context has exactly one mate. */
+/* True when every axis of the producer's context has exactly one mate. */
 static bool covers(const nnc_kernel *k, uint32_t axes, const int mate[])
 {
     uint32_t seen = 0;

@@ -1,8 +1,8 @@
-/* kernel/trace.c -- can a set of nodes be one generated kernel, and which: see trace.h for the idea, trace_move.c for movement,
- * trace_contract.c for contractions, trace_ins.c for the instructions.
+/* kernel/trace.c -- whether a set of nodes can be one generated kernel, and its instructions: see trace.h for the idea, trace_move.c
+ * for movement, trace_contract.c for contractions, trace_ins.c for the instructions.
  *
- * Cost: each attempt visits a value once per context that needs it; attempts are repeated once
- * per split axis or segmented dimension, of which there are at most NNC_KAXES. */
+ * Cost: each attempt visits a value once per context that needs it; attempts are repeated once per split axis or segmented dimension,
+ * of which there are at most NNC_KAXES. */
 #include "kernel/trace.h"
 
 #include <assert.h>
@@ -174,7 +174,7 @@ bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds)
 bool nx_count(nx *t, nnc_ref v)
 {
     if (t->n_value++ > t->most)
-        return nx_fail(t, v, "would be computed at too many places") == 0;
+        return nx_fail(t, v, "would be computed at too many different indices") == 0;
     return true;
 }
 
@@ -300,7 +300,7 @@ static int find_space(nx *t, int rank, const int64_t *dim)
     return t->n_space++;
 }
 
-/* The kernel's outer axes are those over which reductions are kept. */
+/* The axes over which reductions are kept become the kernel's outer axes. */
 static bool agree_on_rows(nx *t, nnc_ref v, const nnc_affine *idx)
 {
     const nnc_type *y = nnc_typeof(t->g, v);
@@ -310,10 +310,10 @@ static bool agree_on_rows(nx *t, nnc_ref v, const nnc_affine *idx)
         if (m >> a & 1) {
             rows *= t->k->axis[a].extent;
             if (!t->key[t->axis_key[a]].root)
-                return nx_fail(t, v, "is reduced once more, over other dimensions") == 0;
+                return nx_fail(t, v, "is reduced again over other dimensions") == 0;
         }
     if (t->outer_set && m != t->outer)
-        return nx_fail(t, v, "keeps other dimensions than the reductions beside it") == 0;
+        return nx_fail(t, v, "keeps other dimensions than the kernel's other reductions") == 0;
     if (rows > nnc_type_numel(y) + nnc_type_numel(y) / 2)
         return nx_fail(t, v, "would be reduced again for every element that reads it") == 0;
     t->outer_set = true;
@@ -326,7 +326,7 @@ static bool is_window(const nnc_node *n)
     return nnc_op_class((nnc_op)n->op) == CL_window;
 }
 
-/* Which dimensions of its operand a reduction runs over, as extents; a window: its kernel. */
+/* Finds the dimensions of its operand that a reduction reduces, with their extents; for a window: its kernel. */
 static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RANK], int64_t *dim)
 {
     const nnc_type *x = nnc_typeof(t->g, n->in[0]);
@@ -354,7 +354,7 @@ static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RAN
     return r;
 }
 
-/* The operand's map: kept dimensions as the result's, reduced ones the space's. */
+/* The operand's map: kept dimensions from the result's map, reduced ones from the space's. */
 static const nnc_affine *operand_map(nx *t, const nnc_node *n, const nnc_affine *idx,
     const bool *reduced, const nnc_affine *const *win, int32_t *guard, const nnc_affine **start)
 {
@@ -369,7 +369,7 @@ static const nnc_affine *operand_map(nx *t, const nnc_node *n, const nnc_affine 
     if (!in)
         return NULL;
     for (int d = 0, r = 0, k = 0; d < x->rank; d++) {
-        assert(!reduced[d] || win[r]); /* the space has the rank of what is reduced */
+        assert(!reduced[d] || win[r]); /* the space's rank is the number of reduced dimensions */
         const nnc_affine *w = reduced[d] ? win[r++] : NULL;
         in[d] = w ? *w : idx[keep ? d : k];
         k += !reduced[d];
@@ -385,7 +385,7 @@ static int32_t add_reduce(
     uint32_t axes = 0;
     int64_t count = 1;
     for (int d = 0; d < NNC_MAX_RANK;
-         d++) /* the space has the rank of what is reduced; no more is read */
+         d++) /* the space's rank is the number of reduced dimensions */
         win[d] = &zero;
     for (int d = 0; d < t->space[space].rank; d++) {
         if (!(win[d] = nx_key_expr(t, t->space[space].key[d], 0)))
@@ -444,8 +444,8 @@ static int32_t trivial(
     return in ? nx_demand(t, ctx, n->in[0], in, guard) : -1;
 }
 
-/* The guards that a row's own axes decide; the others do not bound where its operand is read.
- * -2: out of memory, or a guard over both (then why is set). */
+/* The guards that depend on a row's own axes only; the others must not bound the operand's access. -2: out of memory, or a guard
+ * depends on both (then why is set). */
 static int32_t row_guard(nx *t, nnc_ref v, uint32_t axes, int32_t guard)
 {
     int32_t chain[NNC_KAXES], kept = -1;
@@ -491,7 +491,7 @@ int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 
 /* ---- outputs ---- */
 
-/* Does each element of the value stand at exactly one point of the map's axes? */
+/* True when each element of the value corresponds to exactly one point of the map's axes. */
 static bool is_bijective(const nx *t, const nnc_affine *idx, const nnc_type *ty)
 {
     uint32_t seen = 0;
@@ -527,8 +527,7 @@ static const nnc_affine *find_visited(const nx *t, int ctx, nnc_ref v)
     return NULL;
 }
 
-/* Where v would stand in ctx, judged by operands that were already demanded there; NULL: not
- * known. */
+/* The map of v in ctx, derived from operands already demanded there; NULL: unknown. */
 static const nnc_affine *forward(nx *t, int ctx, nnc_ref v)
 {
     const nnc_affine *f = find_visited(t, ctx, v);
@@ -565,7 +564,7 @@ static const nnc_affine *forward(nx *t, int ctx, nnc_ref v)
     return m;
 }
 
-/* Contexts and maps of a root in this attempt, one for each choice of segments. */
+/* Contexts and maps of a root in this attempt, one per combination of segments. */
 static bool open_root(nx *t, nx_root *r)
 {
     r->n_combo = 1;
@@ -600,8 +599,7 @@ static bool open_root(nx *t, nx_root *r)
     return r->idx != NULL;
 }
 
-/* The root of outputs with v's dimensions; dimensions shared with an earlier root share its
- * axes. */
+/* The root of outputs with v's dimensions; dimensions shared with an earlier root use its axes. */
 static nx_root *find_root(nx *t, nnc_ref v)
 {
     const nnc_type *y = nnc_typeof(t->g, v);
@@ -625,7 +623,7 @@ static nx_root *find_root(nx *t, nnc_ref v)
             return NULL;
         }
     }
-    if (!shared && t->strict) { /* a split alone may: its parts one after the other */
+    if (!shared && t->strict) { /* only a split may: its parts are stored one after the other */
         nx_fail(t, v, "has a result of another shape than the rest");
         return NULL;
     }
@@ -639,8 +637,8 @@ static bool add_store(nx *t, nnc_ref v, int ctx, const nnc_affine *idx, int32_t 
     return x >= 0 && nx_store(t, ctx, v, idx, guard, x);
 }
 
-/* A piece of a split that shares no axis with the larger ones: it runs with the largest, whose
- * other dimensions are the same, and is guarded. */
+/* A result of a split that shares no axis with the larger ones: it is computed under a guard beside the largest, whose other
+ * dimensions are the same. */
 static bool is_piece(const nx *t, nnc_ref v)
 {
     const nnc_node *n = nnc_def(t->g, v);
@@ -668,7 +666,7 @@ static bool add_piece(nx *t, nnc_ref v)
     return guard != -2 && add_store(t, v, t->root[0].ctx0, idx, guard);
 }
 
-/* First choice: where an open root's trace already knows the value to stand. */
+/* First choice: the map that an open root's trace already determines for the value. */
 static bool trace_output(nx *t, nnc_ref v)
 {
     int rank = nnc_typeof(t->g, v)->rank;
@@ -701,7 +699,7 @@ static bool trace_output(nx *t, nnc_ref v)
 
 /* ---- the whole ---- */
 
-/* Outer axes, kinds of the others, and what only shows at the end. */
+/* Sets outer axes and the kinds of the others; checks that are possible only at the end. */
 static bool finish(nx *t)
 {
     uint32_t common = ~0u;
@@ -732,7 +730,7 @@ static bool finish(nx *t)
     return true;
 }
 
-/* Expensive work that one kernel would do more often than two would, for longer than a launch takes. */
+/* Expensive work that one kernel would repeat, compared with two kernels, for longer than a launch takes. */
 static bool repeats_work(nx *t)
 {
     for (int i = 0; i < t->n_ins; i++) {
@@ -768,7 +766,7 @@ static bool attempt(nx *t, const nnc_ref *outs, int n_out)
     return finish(t) && !(t->strict && repeats_work(t));
 }
 
-/* The results, each once, larger ones first (stable): their index space is the kernel's. */
+/* The distinct results, larger ones first (stable): their index space is the kernel's. */
 static nnc_ref *by_size(nx *t, const nnc_ref *outs, int n, int *count)
 {
     nnc_ref *o = ARENA_NEW(t->a, nnc_ref, n);
@@ -832,7 +830,7 @@ bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why)
     t->oom |= !order;
     if (!order)
         return false;
-    t->computed = set->n == 1; /* first what nnc_kernel_possible looks for */
+    t->computed = set->n == 1; /* first without computed indices, as nnc_kernel_possible requires */
     bool ok = try_all(t, order, n_out);
     if (!ok && !t->oom && !t->computed && !t->strict) {
         t->computed = true;

@@ -1,15 +1,15 @@
-/* kernel/trace.h -- the state of a kernel being built: its instructions as the trace finds them (trace*.c), before link.c puts them in
- * stages and in order.
+/* kernel/trace.h -- the state of a kernel being built: its instructions as found by the trace (trace*.c), before link.c arranges them
+ * into stages.
  *
- * The outputs are traced backwards. A value is demanded at an index map: for each of its dimensions an affine form over the kernel's
- * axes. Movement only rewrites the map; elementwise ops pass it on; a reduction (or a window of a pooling, or the sum of a contraction)
- * opens a context of its own with reduce axes, and the axes of the map at which its result is demanded are the kernel's outer axes: all
- * reductions of a kernel must agree on them. Where a reshape needs digits of an axis, the axis is split and the trace starts again;
- * where the output needs another operand of a concat (or a mirrored edge) from some index on, the axis is cut into segments, one context
- * each.
+ * Outputs are traced backwards. A value is demanded at an index map: an affine form over the kernel's axes for each of its dimensions.
+ * Movement rewrites the map; elementwise ops pass it on; a reduction (or a pooling window, or the sum of a contraction) opens a
+ * context of its own with reduce axes, and the axes of the map at which its result is demanded become the kernel's outer axes, on
+ * which all reductions of a kernel must agree. Where a reshape needs digits of an axis, the axis is split and the trace restarts;
+ * where the output reads another operand of a concat (or a mirrored edge) from some index on, the axis is cut into segments with a
+ * context each.
  *
- * A node alone always has a kernel: where splitting and cutting do not suffice, elements of its operand are loaded at computed indices,
- * and pieces of a split that share no axis are stored under guards. */
+ * A single node always has a kernel: where splitting and cutting are not enough, elements of its operand are loaded at computed
+ * indices, and results of a split that share no axis are stored under guards. */
 #ifndef NNC_TRACE_H
 #define NNC_TRACE_H
 
@@ -19,22 +19,22 @@
 #define NX_SEGMENTS NNC_KERNEL_CONCAT
 #define NX_CTX 96
 #define NX_NODES 1024 /* ops in one kernel */
-#define NX_REUSED 8   /* values that stages hand on */
+#define NX_REUSED 8   /* values stored for later stages */
 
-/* lo <= e < hi, and the parent's as well */
+/* lo <= e < hi, and the parent's condition */
 typedef struct nx_guard_link {
     nnc_affine e;
     int64_t lo, hi;
     int32_t parent; /* -1 = none */
 } nx_guard_link;
 
-/* Where an instruction runs: beside what it depends on, unless it belongs to a reduction. */
+/* Where an instruction is placed: by the axes it depends on, unless it belongs to a reduction. */
 typedef enum nx_home { NH_axes, NH_body, NH_post } nx_home;
 typedef struct nx_place {
-    int16_t ctx, level; /* level: greatest of a reduction under it, 0 = none */
+    int16_t ctx, level; /* level: greatest of the reductions that it depends on, 0 = none */
     int16_t reduction;  /* of NH_body and NH_post */
     uint8_t home;       /* nx_home */
-    uint32_t axes;      /* those it depends on */
+    uint32_t axes;      /* axes that it depends on */
 } nx_place;
 
 typedef struct nx_ins {
@@ -43,27 +43,27 @@ typedef struct nx_ins {
     bool last_first;       /* link.c places the last argument first */
     bool load;             /* reads v at idx, with zero outside its guards */
     bool expensive;        /* result of an expensive op */
-    int16_t part;          /* of an elementwise op: which of its scalar ops, from 0; -1: something else */
+    int16_t part;          /* of an elementwise op: which of its scalar ops, from 0; -1: other instructions */
     nnc_ref v;
-    int32_t guard;         /* under which it is needed; loads and stores obey it; -1 = none */
+    int32_t guard;         /* condition under which it is needed, applied to loads and stores; -1 = none */
     const nnc_affine *idx; /* by dimension of v */
 } nx_ins;
 
 typedef struct nx_reduction {
     nnc_ref v;
     int16_t ctx, level, space;
-    int32_t guard;         /* under which the result is needed */
+    int32_t guard;         /* condition under which the result is needed */
     int32_t result;        /* instruction */
-    const nnc_affine *idx; /* where the result is needed */
+    const nnc_affine *idx; /* map at which the result is needed */
 } nx_reduction;
 
 typedef struct nx_ctx {
     bool output;   /* of an output, or of a reduction */
-    uint32_t axes; /* that it runs over; reduction: its reduce axes (outer axes run around them) */
+    uint32_t axes; /* axes of its loops; reduction: its reduce axes (inside the loops over outer axes) */
 } nx_ctx;
 
-/* One dimension of an output's or a reduction's index space: the digits it is split into, or
- * its segments. Kept from one attempt to the next; `expr` is made new in each. */
+/* One dimension of an output's or a reduction's index space: the digits it is split into, or its segments. Kept between attempts;
+ * `expr` is rebuilt in each. */
 typedef struct nx_key {
     int64_t extent;
     bool root; /* of an output */
@@ -74,7 +74,7 @@ typedef struct nx_key {
     bool made[NX_SEGMENTS];
 } nx_key;
 
-typedef struct nx_space { /* axes that reductions run over; shared by those of equal extents */
+typedef struct nx_space { /* axes that reductions use; shared by those of equal extents */
     int rank;
     int key[NNC_MAX_RANK];
 } nx_space;
@@ -82,9 +82,9 @@ typedef struct nx_space { /* axes that reductions run over; shared by those of e
 typedef struct nx_root { /* index space of outputs */
     int rank, key[NNC_MAX_RANK];
     int64_t dim[NNC_MAX_RANK];
-    int n_combo; /* choices of a segment for each dimension */
+    int n_combo; /* combinations of a segment for each dimension */
     int ctx0;
-    const nnc_affine **idx; /* by combo; NULL: not made in this attempt */
+    const nnc_affine **idx; /* by combination; NULL: not built in this attempt */
 } nx_root;
 
 typedef struct nx_memo {
@@ -94,17 +94,17 @@ typedef struct nx_memo {
     const nnc_affine *idx;
 } nx_memo;
 
-/* The nodes of a kernel and what they read and give. */
+/* The nodes of a kernel, their operands and results. */
 typedef struct nx_set {
     const nnc_graph *g;
     const uint32_t *node; /* ascending */
     int n;
-    const nnc_ref *out;   /* results; a value may be several */
-    const nnc_type *type; /* theirs, or NULL: as in g */
+    const nnc_ref *out;   /* results; a value may occur several times */
+    const nnc_type *type; /* their types, or NULL: as in g */
     int n_out;
-    const nnc_ref *input; /* by buffer: the value of g in it, or NULL: buffers are given as they are met */
+    const nnc_ref *input; /* by buffer: the value of g in it, or NULL: buffers are assigned on first use */
     int n_input;
-    int64_t spare; /* -1: it was promised that they are a kernel; else expensive ops may be repeated so often */
+    int64_t spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
 } nx_set;
 
 typedef struct nx {
@@ -113,14 +113,14 @@ typedef struct nx {
     nnc_arena *a;
     const char **why;
     nnc_kernel *k; /* axes and buffers */
-    int16_t axis_key[NNC_KAXES];   /* which dimension of which space an axis is a digit of */
+    int16_t axis_key[NNC_KAXES];   /* the dimension of a space of which an axis is a digit */
     int64_t axis_base[NNC_KAXES];  /* its place value there */
     bool restart, oom, outer_set, no_segments, strict;
-    bool computed; /* indices may be computed at run time: a node alone, or a kernel that was promised */
+    bool computed; /* computed indices are allowed: a single node, or a set known to be a kernel */
     bool no_split; /* second try, without digits and segments */
     uint32_t first, last; /* node range of the set */
     uint8_t *inside;      /* bits */
-    int n_value, most;    /* values demanded so far; the most that they may be */
+    int n_value, most;    /* number of demanded values; its maximum */
     uint32_t outer;       /* axes */
     nx_ins *ins;          /* arguments before their users */
     nx_reduction *reduce;
@@ -131,7 +131,7 @@ typedef struct nx {
     nx_space *space;
     nx_root *root;
     nx_memo *memo;
-    nnc_ref *buf_value; /* by buffer, where buffers are given as they are met */
+    nnc_ref *buf_value; /* by buffer, where buffers are assigned on first use */
     int n_ins, n_reduce, n_ctx, n_guard, n_store, n_key, n_space, n_root, n_memo, n_buf_value, steps;
     size_t cap_ins, cap_reduce, cap_ctx, cap_guard, cap_store, cap_key, cap_space, cap_root, cap_memo, cap_buf_value;
     int32_t bucket[256];
@@ -143,29 +143,29 @@ typedef struct nx {
 
 /* trace.c. Builds the instructions of the set; false: t->oom, or *why says why not (one line, in `a` or static). */
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
-/* link.c: stages, order, and what crosses stages; the kernel's memory is in `out`. NULL: out of memory. */
+/* link.c: stages and order, with the values that cross stages; the kernel is allocated in `out`. NULL: out of memory. */
 nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out);
 
-/* An instruction that gives v at idx in context ctx, or -1 (why, oom or restart is set). */
+/* Returns an instruction that computes v at idx in context ctx, or -1 (why, oom or restart is set). */
 int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
-/* Counts a value that is computed; false: they are too many. */
+/* Counts a computed value; false: too many. */
 bool nx_count(nx *t, nnc_ref v);
-/* The result of a reduction or window whose result is needed at idx; makes it at first need. */
+/* The result of a reduction or window at idx; created on first use. */
 int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
 int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
-/* Index of a window's operand and the guard under which it lies inside; NULL on failure. */
+/* Index map of a window's operand, and the guard under which it is inside; NULL on failure. */
 nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
-/* Contractions (trace_contract.c): the extents that one sums over, returns how many; where its first operand is read, and the guard under
- * which it is there (NULL on failure). `win`: the axes of the sum. */
+/* Contractions (trace_contract.c): the extents of the summed dimensions, returns their number; the map of the first operand and the
+ * guard under which it is inside (NULL on failure). `win`: the axes of the sum. */
 int nx_summed(const nx *t, const nnc_node *n, int64_t *dim);
 const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
-/* A contraction's term: the first operand, 0 beyond its edge, times the second, in context ctx. `in` is where the first is read,
- * under `inner`. */
+/* One term of a contraction: the first operand, 0 outside, times the second, in context ctx. `in` is the first operand's map, under
+ * guard `inner`. */
 int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, const nnc_affine *in,
     const nnc_affine *const *win, int32_t guard, int32_t inner);
-/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split so that it is. */
+/* e = q d + r with 0 <= r < d for all values of the axes, or a restart with an axis split to make it so. */
 bool nx_divide(nx *t, const nnc_affine *e, int64_t d, nnc_affine *q, nnc_affine *r);
 
 /* Least and greatest value of a map over the axes. */
@@ -173,44 +173,42 @@ void nx_span(const nx *t, const nnc_affine *e, int64_t *lo, int64_t *hi);
 nnc_affine *nx_maps(nx *t, int n); /* zeroed; NULL and oom */
 uint32_t nx_axes(const nnc_affine *e, int n);
 uint32_t nx_guard_axes(const nx *t, int32_t guard);
-/* The guard chain with lo <= e < hi added; unchanged when that always holds; -1 cannot fail,
- * -2: out of memory. */
+/* Adds lo <= e < hi to the guard chain; returns it unchanged when that always holds; -1 cannot fail, -2: out of memory. */
 int32_t nx_guard(nx *t, int32_t parent, const nnc_affine *e, int64_t lo, int64_t hi);
 int nx_find_key(nx *t, int64_t extent, bool root); /* a new key */
 const nnc_affine *nx_key_expr(nx *t, int key, int piece);
-/* Asks for digits at place value `place` of axis a (relative to it), or segments; true: restart
- * is set. */
+/* Requests digits at place value `place` of axis a (relative to it), or segments; true: restart is set. */
 bool nx_split(nx *t, int axis, int64_t place);
 bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds);
 int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; returns -1 */
 
-/* trace_ins.c: instructions. -1: out of memory, or a failure that is noted. */
-nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments runs */
+/* trace_ins.c: instructions. -1: out of memory, or a recorded failure. */
+nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments is placed */
 int32_t nx_const(nx *t, nnc_dtype d, double v);
 int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v);
 int32_t nx_sop(nx *t, nx_place at, nnc_sop op, nnc_dtype d, int32_t a, int32_t b, int32_t c);
-int32_t nx_number(nx *t, nnc_ref v, double f); /* a value that is a number: counts it */
-/* The value of an affine form, and whether the guards of the chain from `inner` up to but not `outer` hold. */
+int32_t nx_number(nx *t, nnc_ref v, double f); /* a value that is a number; counts it */
+/* The value of an affine form; and whether the guards of the chain from `inner` up to, excluding, `outer` hold. */
 int32_t nx_index(nx *t, nx_place at, const nnc_affine *e);
 int32_t nx_condition(nx *t, nx_place at, int32_t inner, int32_t outer);
-/* An element of a value from outside; `fill` outside its guards, -1: zero. */
+/* An element of an operand; `fill` outside its guards, -1: zero. */
 int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t fill);
-/* The same at an index that is known at run time alone: dimension `dim` of idx plus the index `at`. */
+/* The same with a computed index: dimension `dim` of idx plus the index `at`. */
 int32_t nx_gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int32_t at, int32_t guard);
-/* The same at computed indices. */
+/* The same with all indices computed. */
 typedef enum nx_how {
     NW_digits,  /* idx[0] is the row-major index of the element */
-    NW_edge,    /* idx[d] is moved to the nearest of 0 .. dim-1 */
+    NW_edge,    /* idx[d] is clamped to 0 .. dim-1 */
     NW_reflect, /* idx[d] is mirrored at 0 and dim-1 until inside */
 } nx_how;
 int32_t nx_computed(nx *t, nx_how how, int ctx, nnc_ref v, const nnc_affine *idx, int n, int32_t guard);
-/* x, with `fill` where the guards between `inner` and `outer` fail, in a place of its own. */
+/* x, or `fill` where the guards between `inner` and `outer` do not hold, in a place of its own. */
 int32_t nx_filled(nx *t, nx_place at, int32_t x, int32_t inner, int32_t outer, int32_t fill);
 int32_t nx_iota(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
 int32_t nx_ewise(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, const int32_t *args);
 /* idx[dim] < bound[0] ? args[0] : idx[dim] < bound[1] ? args[1] : ... */
 int32_t nx_choose(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, const int32_t *args);
-/* The reduction of v: operand x, of which only what `inner` allows exists. `count`: elements that it reduces. Returns its result. */
+/* The reduction of v: operand x, limited to where `inner` holds. `count`: number of reduced elements. Returns its result. */
 int32_t nx_reduce(nx *t, nx_place at, nnc_ref v, int32_t x, int32_t inner, int32_t guard, const nnc_affine *start, int64_t count);
 bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t x);
 

@@ -1,13 +1,13 @@
-/* kernel/trace_contract.c -- contractions as loop nests: each result is the sum of products of two operands, over axes of its own.
+/* kernel/trace_contract.c -- contractions as loop nests: each result is a sum of products of two operands, over axes of its own.
  *
  *   matmul, linear    k
  *   conv              the channels of a group, then the window's elements
- *   conv_transpose    the channels of a group, then for each dimension the window's elements t, from which the place in the source
- *                     follows; or, where the stride is more than 1, the source's places q, from which the element follows; or both,
- *                     where elements lie apart as well. Result p = q stride + t dilation - pad.
+ *   conv_transpose    the channels of a group, then per dimension the window's elements t, which determine the source index; or,
+ *                     where the stride exceeds 1, the source indices q, which determine the element; or both, where the window
+ *                     is dilated too. Result p = q stride + t dilation - pad.
  *
- * What lies beyond an edge counts as 0. Depthwise convolutions are computed so wherever the target says it; all others where nothing
- * else computes them. */
+ * Elements outside the source count as 0. Depthwise convolutions are computed like this where the target says so; others where no
+ * engine supports them. */
 #include "kernel/trace.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static step step_of(const nnc_node *n, int d)
     return (step){ns ? s[d] : 1, nl ? l[d] : 1, np ? p[d] : 0};
 }
 
-/* Does the sum of a transposed convolution run over the source's places / the window's elements? */
+/* True when the sum of a transposed convolution iterates over source indices / window elements. */
 static bool over_source(step s)
 {
     return s.stride > 1;
@@ -46,7 +46,7 @@ static bool over_window(step s)
     return s.stride == 1 || s.dilation > 1;
 }
 
-/* Input channels of a group. */
+/* Input channels per group. */
 static int64_t each_of(const nx *t, const nnc_node *n)
 {
     return type_of(t, n->in[0])->dim[1] / nnc_attr_int(n, AT_groups, 1);
@@ -75,7 +75,7 @@ int nx_summed(const nx *t, const nnc_node *n, int64_t *dim)
 
 /* ---- where the operands are read ------------------------------------------------------------------------------------- */
 
-/* Group and place in it of an output channel; false: no loop can follow, or a restart. */
+/* Group and index within it of an output channel; false: not possible as loops, or a restart. */
 static bool group_of(
     nx *t, const nnc_node *n, const nnc_affine *channel, nnc_affine *group, nnc_affine *place)
 {
@@ -86,12 +86,12 @@ static bool group_of(
     else if (each == 1)
         *group = *channel;
     else if (!nx_divide(t, channel, each, group, place))
-        return nx_fail(t, n->out, "has several results a group, read where no loop can follow") ==
-               0;
+        return nx_fail(t, n->out,
+                   "has several outputs per group, at indices that loops cannot compute") == 0;
     return true;
 }
 
-/* The input channel of a convolution. `win` is at its first spatial map afterwards. */
+/* The input channel of a convolution. Afterwards `win` is at its first spatial map. */
 static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     const nnc_affine *const **win, nnc_affine *in)
 {
@@ -105,7 +105,7 @@ static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     return true;
 }
 
-/* The place in the source and the window's element of a transposed convolution along dimension d; `e` is the result's. */
+/* Source index and window element of a transposed convolution along dimension d; `e` is the result's index. */
 static void transposed_place(const nnc_node *n, int d, const nnc_affine *e,
     const nnc_affine *const **win, nnc_affine *q, nnc_affine *tap)
 {
@@ -123,7 +123,7 @@ static void transposed_place(const nnc_node *n, int d, const nnc_affine *e,
     nnc_affine_add(other, over_source(s) ? q : tap, over_source(s) ? -s.stride : -s.dilation);
 }
 
-/* The guards under which source and window meet at a result. -2: out of memory. */
+/* The guards under which source and window contribute to a result. -2: out of memory. */
 static int32_t transposed_guard(nx *t, const nnc_node *n, int d, const nnc_affine *e,
     const nnc_affine *q, const nnc_affine *tap, int32_t guard)
 {
@@ -188,7 +188,7 @@ const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx,
     return in;
 }
 
-/* Where the second operand is read. */
+/* The map of the second operand. */
 static bool weight_place(
     nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win, nnc_affine *at)
 {
@@ -228,7 +228,7 @@ static bool weight_place(
     return true;
 }
 
-/* Products are summed with one rounding: f32 x w + 0 says so. */
+/* An f32 product is written x w + 0, so that its sum is rounded once (fused multiply-add). */
 static int32_t product(nx *t, nx_place at, nnc_dtype d, const int32_t *arg)
 {
     if (d == DT_f32)

@@ -7,11 +7,11 @@
 
 /* ---- one instruction ---- */
 
-/* A new instruction, the last of t->ins; NULL: out of memory. */
+/* Appends an instruction to t->ins; NULL: out of memory. */
 static nx_ins *add(nx *t, nnc_kop op, nnc_dtype d, nx_place at)
 {
     if ((size_t)t->n_ins >=
-        t->cap_ins) { /* not in the arena, which zeroes: questions are many and short */
+        t->cap_ins) { /* not in the arena, which zeroes memory: questions are frequent and short */
         size_t cap = t->cap_ins ? 2 * t->cap_ins : 64 + 4 * (size_t)t->set->n;
         nx_ins *p = nnc_realloc(t->ins, cap * sizeof *p);
         t->oom |= !p;
@@ -27,7 +27,7 @@ static nx_ins *add(nx *t, nnc_kop op, nnc_dtype d, nx_place at)
     q->k.dtype = (uint8_t)d;
     q->k.buf = -1;
     q->k.arg[0] = q->k.arg[1] = q->k.arg[2] = -1;
-    q->k.lo = 1; /* no range yet */
+    q->k.lo = 1; /* no range computed */
     q->at = at;
     q->last_first = q->load = q->expensive = false;
     q->part = -1;
@@ -53,7 +53,7 @@ nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args)
     return at;
 }
 
-/* Constants have no place: each user has them beside it. */
+/* Constants are created beside each user. */
 int32_t nx_const(nx *t, nnc_dtype d, double v)
 {
     nx_ins *q = add(t, KO_const, d, (nx_place){0});
@@ -95,7 +95,7 @@ int32_t nx_sop(nx *t, nx_place at, nnc_sop op, nnc_dtype d, int32_t a, int32_t b
     return last(t);
 }
 
-/* condition ? x : fill, the fill computed first. */
+/* condition ? x : fill, with the fill computed first. */
 static int32_t select(nx *t, nx_place at, int32_t condition, int32_t x, int32_t fill)
 {
     if (condition < 0 || x < 0 || fill < 0)
@@ -158,7 +158,7 @@ static int chain_length(const nx *t, int32_t guard)
     return n;
 }
 
-/* The buffer of a value from outside; -1: out of memory. */
+/* The buffer of an operand; -1: out of memory. */
 static int buffer_of(nx *t, nnc_ref v)
 {
     const nx_set *s = t->set;
@@ -187,8 +187,8 @@ static nnc_affine offset(const nnc_type *t, const nnc_affine *idx)
     return at;
 }
 
-/* A load with its guards; where they are more than an instruction holds, a select stands behind it. `e`: its offset; `at` >= 0: an index
- * that is added `scale` times, clamped below `limit`. */
+/* A load with its guards; a select follows when there are more than an instruction holds. `e`: its offset; `at` >= 0: an index that is
+ * added `scale` times, clamped below `limit`. */
 static int32_t add_load(nx *t, nx_place p, nnc_ref v, const nnc_affine *e, int32_t at,
     int64_t scale, int64_t limit, int32_t guard, int32_t fill)
 {
@@ -246,7 +246,7 @@ int32_t nx_gather(
     return add_load(t, p, v, &e, at, stride[dim], y->dim[dim], guard, -1);
 }
 
-/* Mirrored at 0 and n-1 until inside; `least`: the smallest value of x. */
+/* Reflects x at 0 and n-1 until it is inside; `least`: the smallest value of x. */
 static int32_t reflected(nx *t, nx_place at, int32_t x, int64_t n, int64_t least)
 {
     int64_t period = n > 1 ? 2 * (n - 1) : 1;
@@ -318,7 +318,7 @@ int32_t nx_iota(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
     return x;
 }
 
-/* Where the scalar ops of a named op go. */
+/* Receives the scalar ops of a named op's lowering. */
 typedef struct parts {
     nx *t;
     nnc_ref v;
@@ -378,7 +378,7 @@ int32_t nx_ewise(
     for (int i = 0; i < n->n_in && i < 3; i++)
         in[i] = (nnc_ref)args[i];
     if (nnc_op_class(op) == CL_ecomp &&
-        t->strict) /* a question: its expansion makes no difference */
+        t->strict) /* a question: the lowering makes no difference */
         y = (nnc_ref)nx_sop(t, nx_beside(t, ctx, n->n_in, args), SC_identity, p.d, args[0], -1, -1);
     else if (nnc_op_class(op) == CL_ecomp)
         y = nnc_expand_ewise(n, p.d, in, &(nnc_expander){&p, put_op, put_number});
@@ -386,7 +386,7 @@ int32_t nx_ewise(
         y = put_op(&p, op, n->n_in, in);
     if (y == NNC_NONE)
         return -1;
-    if (op == OP_cast) /* a 16-bit float is rounded, and f32 in the kernel */
+    if (op == OP_cast) /* rounds to the 16-bit type, and is f32 in the kernel */
         t->ins[y].k.cast_to = (uint8_t)nnc_typeof(t->g, v)->dtype;
     if (t->strict) {
         t->ins[y].v = v;
@@ -437,7 +437,7 @@ static nnc_kred kind_of(nnc_op op)
     }
 }
 
-/* What a reduction starts from; arg*: 0. */
+/* Initial value of a reduction; argmax and argmin: 0. */
 static int32_t neutral(nx *t, nnc_op op, nnc_dtype d)
 {
     static const double by_kind[] = {0, 1, -INFINITY, INFINITY, 0, 0};
@@ -446,7 +446,7 @@ static int32_t neutral(nx *t, nnc_op op, nnc_dtype d)
     return nx_const_int(t, d, nnc_int_end(d, false));
 }
 
-/* min(start + extent, end) - max(start, begin): elements of a window inside, of one dimension. */
+/* min(start + extent, end) - max(start, begin): elements of a window inside the operand, in one dimension. */
 static int32_t window_count(
     nx *t, nx_place at, const nnc_affine *start, int64_t extent, int64_t begin, int64_t end)
 {
@@ -463,7 +463,7 @@ static int32_t window_count(
     return nx_sop(t, at, SC_sub, DT_i64, to, from, -1);
 }
 
-/* Divisor of an average pooling: the elements inside, of the padded operand when padding counts. */
+/* Divisor of an average pooling: elements inside the operand, or the padded operand when padding counts. */
 static int32_t pool_divisor(nx *t, nx_place at, const nnc_node *n, const nnc_affine *start)
 {
     const nnc_type *x = nnc_typeof(t->g, n->in[0]);
@@ -521,7 +521,7 @@ bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, i
     nx_place at = {.ctx = (int16_t)ctx,
         .level = t->ins[x].at.level,
         .axes = nx_axes(idx, nnc_typeof(t->g, v)->rank)};
-    for (int j = 0; j < s->n_out; j++) { /* one value may be several results */
+    for (int j = 0; j < s->n_out; j++) { /* a value may be several results */
         if (s->out[j] != v)
             continue;
         const nnc_type *type = s->type ? &s->type[j] : nnc_typeof(t->g, v);

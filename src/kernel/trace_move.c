@@ -1,8 +1,6 @@
-/* kernel/trace_move.c -- index maps of movement ops and windows: where a result is demanded at
- * `idx`, where its operand is.
+/* kernel/trace_move.c -- index maps of movement ops and windows: from the map `idx` at which a result is demanded to the operand's.
  *
- * Termination: each rule demands an operand, which is defined earlier; restarts are bounded in
- * trace.c. */
+ * Termination: each rule demands an operand, which is defined earlier; restarts are bounded in trace.c. */
 #include "kernel/trace.h"
 
 #include <string.h>
@@ -27,7 +25,7 @@ bool nx_divide(nx *t, const nnc_affine *e, int64_t d, nnc_affine *q, nnc_affine 
             r->k[a] = e->k[a];
     }
     nx_span(t, r, &lo, &hi);
-    if (lo < 0 || hi >= d) { /* flipped digits: c - k a; the constant belongs with them */
+    if (lo < 0 || hi >= d) { /* flipped digits: c - k a; the constant belongs to them */
         int64_t shift = nnc_floordiv(lo, d);
         if (hi - shift * d < d) {
             r->c -= shift * d;
@@ -68,12 +66,12 @@ static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, 
     return nx_demand(t, ctx, x, in, guard);
 }
 
-/* The row-major index is taken apart at run time. */
+/* Computes the digits of the row-major index at run time. */
 static int32_t reshape_computed(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     if (!t->computed || nx_is_inside(t, t->g->value[x].node))
-        return nx_fail(t, v, "regroups elements that no loop can follow");
+        return nx_fail(t, v, "regroups elements in a way that loops cannot follow");
     nnc_affine *e = nx_maps(t, 1);
     if (!e)
         return -1;
@@ -81,8 +79,7 @@ static int32_t reshape_computed(nx *t, int ctx, nnc_ref v, const nnc_affine *idx
     return nx_computed(t, NW_digits, ctx, x, e, 1, guard);
 }
 
-/* Neighbouring dimensions of equal products form groups; in each, the linear index is divided
- * anew. */
+/* Neighbouring dimensions of equal products form groups; within each, the linear index is divided again. */
 static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
@@ -197,7 +194,7 @@ static int32_t pad_constant(nx *t, int ctx, nnc_ref v, nnc_affine *in, int32_t g
     for (int d = 0; d < from->rank; d++) {
         int64_t lo, hi;
         nx_span(t, &in[d], &lo, &hi);
-        if (hi < 0 || lo >= from->dim[d]) { /* nothing but padding is asked for */
+        if (hi < 0 || lo >= from->dim[d]) { /* only padding is read */
             return nx_number(t, v, nnc_attr_float(nnc_def(t->g, v), AT_value, 0));
         }
     }
@@ -218,7 +215,7 @@ static int32_t pad_constant(nx *t, int ctx, nnc_ref v, nnc_affine *in, int32_t g
     return nx_filled(t, at, arg, inner, guard, nx_const(t, nx_dtype(t, v), fill));
 }
 
-/* One dimension of reflect or edge padding: e is the index into n elements before folding. */
+/* One dimension of reflect or edge padding: e is the index into n elements before reflecting or clamping. */
 static bool fold_edge(nx *t, nnc_ref v, nnc_affine *e, int64_t n, bool reflect)
 {
     int64_t lo, hi;
@@ -241,7 +238,7 @@ static bool fold_edge(nx *t, nnc_ref v, nnc_affine *e, int64_t n, bool reflect)
     nnc_affine_add(&mirrored, e, -1);
     *e = mirrored;
     return fold_edge(
-        t, v, e, n, true); /* ever nearer: padding wider than the dimension folds again */
+        t, v, e, n, true); /* padding wider than the dimension is reflected repeatedly */
 }
 
 static int32_t pad(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
@@ -296,7 +293,7 @@ static int32_t concat_guarded(
     int64_t at = 0;
     t->oom |= !args;
     if (!args || (n->n_in > 16 && !t->computed))
-        return nx_fail(t, v, "joins too many operands inside the kernel");
+        return nx_fail(t, v, "concatenates too many operands inside the kernel");
     for (int i = 0; i < n->n_in; i++) {
         int32_t inner = guard;
         nnc_affine *in = piece(t, v, i, idx, at, &inner);
@@ -324,7 +321,7 @@ static int32_t concat(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t 
         if (n_bound < NX_SEGMENTS)
             bound[n_bound++] = at;
     }
-    /* One stage per operand, unless little else is left to run in parallel. */
+    /* One stage per operand, unless little other parallelism is left. */
     int64_t numel = nnc_type_numel(to), other = numel / to->dim[axis];
     if (n->n_in <= NX_SEGMENTS && t->ctx[ctx].output && (other >= 16 || numel <= 65536) &&
         nx_segment(t, &idx[axis], n_bound - 1, bound))

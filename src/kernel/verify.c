@@ -1,12 +1,11 @@
-/* kernel/verify.c -- is this a kernel? Visibility and types of SSA values, axes, the schedule,
- * and that no access leaves its buffer: a kernel from a file that passes here reads and writes
- * only its arguments and its scratch. */
+/* kernel/verify.c -- verifies a kernel: visibility and types of SSA values, axes, and that no access leaves its buffer. A kernel from
+ * a file that passes here reads and writes only its arguments and its scratch. */
 #include "kernel/kernel.h"
 
 typedef struct verifier {
     const nnc_kernel *k;
     nnc_sink *sink;
-    uint8_t *seen; /* per ins: 0 not visible, 1 in this section, 2 in all that follow */
+    uint8_t *seen; /* per instruction: 0 not visible, 1 in this section, 2 in all later ones */
 } verifier;
 
 static nnc_status bad(const verifier *v, int id, const char *what)
@@ -196,7 +195,7 @@ static nnc_status section_ok(const verifier *v, int b, int e, uint32_t axes, boo
     for (int i = b; i < e; i++) {
         NNC_TRY(ins_ok(v, i, axes, body));
         v->seen[i] =
-            v->k->ins[i].op != KO_reduce; /* a reduction's result is there only in the post */
+            v->k->ins[i].op != KO_reduce; /* a reduction's result is visible only in the post */
     }
     return NNC_OK;
 }

@@ -1,14 +1,12 @@
-/* math/collapse.c -- chains of functions of one bounded value become polynomials.
+/* math/collapse.c -- replaces chains of functions of one bounded value by polynomials.
  *
- * Every f32 value has a nearest value that all its operands' paths pass through (its immediate
- * dominator in the graph of operands); what lies between is a function of one variable, a link,
- * whatever its shape: sin x, but also x sigmoid x. Links in a row form a chain. Along a chain dynamic
- * programming chooses between the plain instructions of a link and one polynomial for several links,
- * by machine instructions; a polynomial needs a finite interval for the value it starts from. Those
- * chosen are measured in the kernel's own arithmetic; one that is worse than NNC_POLY_ULP, or than the
- * functions it stands for may be together, gets another coefficient or is struck out and the choice
- * is made again. So is one for a chain that may do between the places of the sample what it does at none
- * of them: interval arithmetic bounds how far it moves there. */
+ * The operand graph's immediate dominator of an f32 value is the nearest value that all paths to it pass through; the instructions
+ * between the two are a function of one variable, a link, whatever their shape: sin x, but also x sigmoid x. Consecutive links form a
+ * chain. Along a chain, dynamic programming chooses between a link's own instructions and one polynomial for several links, by number
+ * of machine instructions; a polynomial needs a finite interval for its argument. Chosen polynomials are measured in the kernel's own
+ * arithmetic; one with an error above NNC_POLY_ULP, or above the sum of the bounds of the functions it replaces, gets another
+ * coefficient or is dropped, and the choice is repeated. So is one for a chain that may deviate between the sample points: interval
+ * arithmetic bounds how much the chain changes there. */
 #include "math/collapse.h"
 #include "math/poly.h"
 
@@ -26,10 +24,10 @@ enum {
     NEVER = 30000
 };
 
-/* ---- costs and bounds of the plain functions ---- */
+/* ---- costs and error bounds of the functions ---- */
 
 typedef struct plain {
-    int cost; /* instructions per vector; 0: not smooth, no link goes through it */
+    int cost; /* instructions per vector; 0: not smooth, not part of any link */
     double ulp;
 } plain;
 
@@ -37,12 +35,12 @@ static plain of_op(const nnc_kins *in)
 {
     const nnc_sop_info *o = &nnc_sops[in->sop];
     if (in->hint & KH_halfpi &&
-        (in->sop == SC_sin || in->sop == SC_cos)) /* no reduction of the argument */
+        (in->sop == SC_sin || in->sop == SC_cos)) /* no argument reduction */
         return in->sop == SC_sin ? (plain){6, 0.9} : (plain){9, 2};
     return (plain){o->cost, o->ulp};
 }
 
-/* Of the short form of a function: about half. */
+/* Cost of a function's fast form: about half. */
 static int fast_cost(int cost)
 {
     return cost < 12 ? cost : cost * 5 / 9;
@@ -57,17 +55,17 @@ static bool is_function(const nnc_kins *in)
 
 typedef struct link {
     int32_t from, to; /* values */
-    int32_t *node; /* instructions between, `to` last; constants are left out */
+    int32_t *node; /* instructions in between, `to` last; without constants */
     int n_node, cost;
-    double ulp; /* sum of the bounds of its functions and operations */
-    bool closed; /* nothing outside uses what is inside */
-    bool single; /* nothing but the next link uses `to` */
+    double ulp; /* sum of the error bounds of its functions and operations */
+    bool closed; /* inner values have no other users */
+    bool single; /* `to` is used by the next link only */
     bool function;
 } link;
 
 typedef struct piece {
-    int cost, loose; /* NEVER: no polynomial; coefficients beyond the first guess */
-    const nnc_poly *poly; /* measured, of this cost */
+    int cost, loose; /* NEVER: no polynomial; coefficients beyond the first estimate */
+    const nnc_poly *poly; /* measured polynomial of this cost */
 } piece;
 
 typedef struct choice {
@@ -80,24 +78,24 @@ typedef struct collapser {
     nnc_kernel *k;
     nnc_arena *a; /* scratch */
     nnc_text *note;
-    bool wide; /* no fused multiply-add */
+    bool wide; /* compute in f64: no fused multiply-add */
     bool fast; /* --math=fast */
-    bool *loose; /* by instruction: 16 bits are asked of it */
-    int32_t *dom; /* by instruction; -1: depends on more than one value, or is one */
+    bool *loose; /* by instruction: 16 bits of it suffice */
+    int32_t *dom; /* immediate dominator by instruction; -1: none */
     int32_t *section;
     int32_t *uses;
     int32_t *need; /* stamps */
     int32_t stamp;
     bool *seen;
     double *value; /* by instruction, for evaluation */
-    nnc_range *hull; /* the same of an interval */
+    nnc_range *hull; /* interval bounds by instruction */
     choice **chosen; /* by instruction */
     int n_chosen, n_step;
     link link[LINKS];
     int n_link;
-    piece piece[LINKS][SPAN + 1]; /* from link i, this many */
+    piece piece[LINKS][SPAN + 1]; /* from link i, this many links */
     nnc_poly_nodes at;
-    double nodes[3 * NNC_POLY_NODES], quick[QUICK]; /* places, then values along the chain */
+    double nodes[3 * NNC_POLY_NODES], quick[QUICK]; /* sample points, then values along the chain */
     float quick_x[QUICK], part_x[PARTS];
     double part[PARTS];
     bool oom;
@@ -139,7 +137,7 @@ static void dominators(collapser *c)
             c->section[i] = 2 * s + (i >= k->stage[s].post0);
 }
 
-/* The link that ends in `to`. False: something in it is no smooth function of f32. */
+/* Builds the link that ends in `to`. False: some instruction is not a smooth f32 function. */
 static bool make_link(collapser *c, link *l, int32_t to)
 {
     const nnc_kernel *k = c->k;
@@ -179,7 +177,7 @@ static bool make_link(collapser *c, link *l, int32_t to)
     return l->n_node > 0;
 }
 
-/* How often the link's own instructions use value v. */
+/* Number of uses of value v by the link's own instructions. */
 static int uses_inside(const collapser *c, const link *l, int32_t v)
 {
     int n = 0;
@@ -199,7 +197,7 @@ static void close_links(collapser *c)
     }
 }
 
-/* The chain that ends in v, first link first. */
+/* Builds the chain that ends in v, first link first. */
 static void make_chain(collapser *c, int32_t v)
 {
     link back[LINKS];
@@ -270,7 +268,7 @@ static bool may_join(const collapser *c, int i, int n)
     return true;
 }
 
-/* May the piece be as wrong as --math=fast? */
+/* True when the piece may use the error bound of --math=fast. */
 static bool is_short(const collapser *c, int i, int n)
 {
     return c->fast || c->loose[c->link[i + n - 1].to];
@@ -283,7 +281,7 @@ static void set_tolerance(collapser *c, int i, int n)
     c->at.condition = s ? NNC_POLY_FAST_CONDITION : NNC_POLY_CONDITION;
 }
 
-/* What the functions of a piece may be wrong by together. */
+/* Error bound of the functions of a piece together. */
 static double bound(const collapser *c, int i, int n)
 {
     double sum = 0;
@@ -294,7 +292,7 @@ static double bound(const collapser *c, int i, int n)
     return fmin(sum, NNC_POLY_ULP);
 }
 
-/* The shortest polynomial for values at the nodes that a short sample does not refute. */
+/* Finds the shortest polynomial for the values at the nodes that passes a quick sample. */
 static void price_piece(collapser *c, int i, int n)
 {
     piece *q = &c->piece[i][n];
@@ -311,7 +309,7 @@ static void price_piece(collapser *c, int i, int n)
     }
 }
 
-/* Costs of all pieces that start at link i, from values carried along the chain. */
+/* Costs of all pieces that start at link i, from values computed along the chain. */
 static void price(collapser *c, int i)
 {
     for (int n = 1; n <= SPAN; n++)
@@ -328,9 +326,9 @@ static void price(collapser *c, int i)
     }
 }
 
-/* ---- between the places of a sample ---- */
+/* ---- between sample points ---- */
 
-/* What links i .. i+n-1 make of all of [lo, hi] together, or more. */
+/* Bounds of the values of links i .. i+n-1 over [lo, hi]. */
 static nnc_range hull(collapser *c, int i, int n, double lo, double hi)
 {
     const nnc_kins *ins = c->k->ins;
@@ -349,9 +347,8 @@ static nnc_range hull(collapser *c, int i, int n, double lo, double hi)
     return v[c->link[i + n - 1].to];
 }
 
-/* Halves the interval until the chain moves by no more than a 32nd of its size inside each part, which a
- * sample cannot overlook; fills c->part_x with the places between parts. Returns their number, -1: there
- * are too many, or a place has no value. */
+/* Bisects the interval until the chain changes by at most 1/32 of its size within each part, which a sample cannot miss; fills
+ * c->part_x with the boundaries. Returns the number of parts, -1: too many, or a point without a value. */
 static int part_interval(collapser *c, int i, int n, double size)
 {
     double from[64] = {c->at.lo}, to[64] = {c->at.hi};
@@ -373,7 +370,7 @@ static int part_interval(collapser *c, int i, int n, double size)
     return parts;
 }
 
-/* May the chain leave the polynomial where the sample want[0..m) did not look? */
+/* True when the chain may deviate from the polynomial between the points of the sample want[0..m). */
 static bool hides(collapser *c, int i, int n, const nnc_poly *p, const double *want, int m)
 {
     nnc_poly q = *p;
@@ -386,7 +383,7 @@ static bool hides(collapser *c, int i, int n, const nnc_poly *p, const double *w
     return parts < 0 || nnc_poly_check(&q, c->part_x, c->part, parts) > bound(c, i, n);
 }
 
-/* Fits piece (i, n) and measures it, with more coefficients as needed. Its cost comes out true, or NEVER. */
+/* Fits and measures piece (i, n), adding coefficients as needed. Its cost becomes exact, or NEVER. */
 static void prove(collapser *c, int i, int n)
 {
     piece *q = &c->piece[i][n];
@@ -417,7 +414,7 @@ static void prove(collapser *c, int i, int n)
     q->cost = NEVER;
 }
 
-/* Cheapest way along the chain: take[j] links end at j in one piece, 0: the plain link. */
+/* Cheapest partition of the chain: take[j] links that end at j form one piece, 0: the link's own instructions. */
 static void cheapest(const collapser *c, int *take)
 {
     int best[LINKS + 1] = {0};
@@ -453,7 +450,7 @@ static void keep(collapser *c, int i, int n)
     c->n_step += h->poly->n_step;
 }
 
-/* Chooses until all that is chosen is measured at the price it was chosen for. */
+/* Repeats the choice until all chosen pieces are measured at the cost they were chosen for. */
 static void choose(collapser *c)
 {
     int take[LINKS + 1];
@@ -473,7 +470,7 @@ static void choose(collapser *c)
             keep(c, j - take[j], take[j]);
 }
 
-/* ---- the kernel anew ---- */
+/* ---- rewriting the kernel ---- */
 
 static void put(void *ctx, nnc_kedit *e, int i)
 {

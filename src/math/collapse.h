@@ -1,4 +1,4 @@
-/* math/collapse.h -- what ranges make cheaper: chains of functions as polynomials, powers as products. */
+/* math/collapse.h -- simplifications that use value ranges: chains of functions as polynomials, powers as products. */
 #ifndef NNC_COLLAPSE_H
 #define NNC_COLLAPSE_H
 
@@ -9,25 +9,26 @@ typedef enum nnc_math { MATH_ulp2, MATH_exact, MATH_fast } nnc_math;
 nnc_math nnc_math_of(const nnc_target *t); /* NULL: ulp2 */
 bool nnc_has_fma(const nnc_target *t);
 
-/* Replaces chains of functions of one bounded value by polynomials where that takes fewer instructions. Needs
- * nnc_kernel_ranges; later calls of it would widen what is known of the results. Instructions come from `a`; `note` gets
- * a line for each. False: out of memory. */
+/* Replaces chains of functions of one bounded value by polynomials where that takes fewer instructions. Needs nnc_kernel_ranges before
+ * it; running that later would widen the results' ranges. Instructions come from `a`; `note` gets a line per polynomial. False: out of
+ * memory. */
 bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_text *note);
-/* Powers with a constant exponent as products and roots, quotients as products, by ranges. MATH_exact: only where each result
- * stays the correctly rounded one. *changed: nnc_kernel_ranges has to run again. */
+/* Rewrites powers with a constant exponent as products and roots, and quotients as products, where ranges allow it. MATH_exact: only
+ * where every result stays correctly rounded. *changed: nnc_kernel_ranges must run again. */
 bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed);
-/* policy.c: a product that one sum alone uses becomes one operation with it (MATH_fast). */
+/* policy.c: fuses a product into the sum that is its only user (MATH_fast). */
 bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note);
-/* 1 + erf x as one function, under --math=fast and where only 16 bits of it are asked: the sum cancels for negative x, and the
- * erf, whose error stays, could not be short. false: out of memory. */
+/* Rewrites 1 + erf x as one function, under --math=fast and where 16 bits of it suffice: the sum cancels for negative x, so that a
+ * fast erf would be too inaccurate there. False: out of memory. */
 bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note);
-/* Marks functions that have an exact or a fast form: before ranges, which are wider for fast ones, and as the last step. note: or NULL.
- * False: out of memory. */
+/* Marks functions that have an exact or a fast form; run before ranges, which are wider for fast forms, and again as the last step.
+ * note: or NULL. False: out of memory. */
 bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note);
-/* Which values only reach memory as f16 or bf16, by steps that keep a relative error what it is: loose[n_ins], zeros at first. */
+/* Finds values that reach memory only as f16 or bf16, through ops that do not increase a relative error: loose[n_ins], initially
+ * false. */
 void nnc_kernel_loose(const nnc_kernel *k, bool *loose);
 
-/* A kernel's instructions written anew, section by section. */
+/* Rewrites a kernel's instructions, section by section. */
 typedef struct nnc_kedit {
     nnc_kernel *k;
     nnc_kins *ins;
@@ -35,23 +36,23 @@ typedef struct nnc_kedit {
     int32_t *map; /* old instruction to new */
 } nnc_kedit;
 
-/* Room for `extra` more instructions. False: out of memory. */
+/* Reserves space for `extra` more instructions. False: out of memory. */
 bool nnc_kedit_begin(nnc_kedit *e, nnc_kernel *k, int extra, nnc_arena *a);
 int32_t nnc_kedit_sop(nnc_kedit *e, nnc_sop op, nnc_dtype d, int32_t x, int32_t y, int32_t z);
 int32_t nnc_kedit_const(nnc_kedit *e, nnc_dtype d, double v);
-/* Copies instruction i, its operands mapped. */
+/* Copies instruction i with its operands mapped. */
 void nnc_kedit_copy(nnc_kedit *e, int i);
-/* Walks all sections; put(ctx, e, i) writes what stands for instruction i and sets e->map[i]. Drops what is unused. */
+/* Visits all sections; put(ctx, e, i) writes the replacement of instruction i and sets e->map[i]. Removes unused instructions. */
 void nnc_kedit_run(nnc_kedit *e, void (*put)(void *ctx, nnc_kedit *e, int i), void *ctx);
 
-/* ranges.c: [lo, hi] bounds what is not NaN; nan: NaN is possible. Of a KO_sop by its operands' ranges. */
+/* ranges.c: [lo, hi] bounds the value unless it is NaN; nan: NaN is possible. The range of a KO_sop follows from its operands' ranges. */
 typedef struct nnc_range {
     double lo, hi;
     bool nan;
 } nnc_range;
 nnc_range nnc_range_of_sop(const nnc_kins *in, nnc_range a, nnc_range b, nnc_range c);
 
-/* ranges.c: drops what no store needs. map: n_ins + 1 zeros; comes back as old instruction to new. */
+/* ranges.c: removes instructions that no store needs. map: n_ins + 1 zeros; out: old instruction to new. */
 void nnc_kernel_compact(nnc_kernel *k, int32_t *map);
 
 #endif

@@ -1,4 +1,4 @@
-/* math/collapse_edit.c -- rewriting a kernel's instructions in place of one by several. */
+/* math/collapse_edit.c -- replaces instructions of a kernel by several others. */
 #include "math/collapse.h"
 
 #include <string.h>

@@ -1,8 +1,8 @@
-/* math/collapse_pow.c -- powers with a constant exponent as products and roots, quotients as products: same results for
- * zeros, infinities and NaN.
+/* math/collapse_pow.c -- rewrites powers with a constant exponent as products and roots, and quotients as products, with the same
+ * results for zeros, infinities and NaN.
  *
- * x / y is x (1/y) where y is the same along an inner axis, so that 1/y is made once (softmax), and where y stands so far from
- * zero and from infinity that 1/y is a normal number: one rounding more. --math=fast takes any such y, and any constant. */
+ * x / y becomes x (1/y) where y does not vary along an inner axis, so that 1/y is computed once (softmax), and the range of y keeps
+ * 1/y a normal number; this adds one rounding. --math=fast allows every such y, and any constant. */
 #include "math/collapse.h"
 
 #include <math.h>
@@ -12,11 +12,11 @@ enum { MOST = 64, EXTRA = 24 };
 typedef struct simplifier {
     const nnc_kernel *k;
     nnc_math math;
-    uint32_t *axes; /* by instruction: what its value depends on */
+    uint32_t *axes; /* axes that a value depends on, by instruction */
     int n_pow, n_div, n_quot;
 } simplifier;
 
-/* ---- what a quotient may become ---- */
+/* ---- quotients ---- */
 
 static uint32_t affine_axes(const nnc_affine *e)
 {
@@ -26,7 +26,7 @@ static uint32_t affine_axes(const nnc_affine *e)
     return s;
 }
 
-/* Axes that values depend on; a reduction's result not on those it goes over. */
+/* Axes that values depend on; a reduction's result does not depend on its reduce axes. */
 static void find_axes(simplifier *s)
 {
     const nnc_kernel *k = s->k;
@@ -48,7 +48,7 @@ static void find_axes(simplifier *s)
         }
 }
 
-/* x / y: y's reciprocal is a normal number, whatever y, and so is every y. */
+/* x / y: for every value of y, y and its reciprocal are normal numbers. */
 static bool has_reciprocal(const nnc_kernel *k, const nnc_kins *in)
 {
     const nnc_kins *y = &k->ins[in->arg[1]];
@@ -57,7 +57,7 @@ static bool has_reciprocal(const nnc_kernel *k, const nnc_kins *in)
     return (y->lo >= 0x1p-125 && y->hi <= 0x1p125) || (y->hi <= -0x1p-125 && y->lo >= -0x1p125);
 }
 
-/* x / y by 1/y: it is made once for several x, or costs little. */
+/* True when x / y should use 1/y: the reciprocal serves several x, or is cheap. */
 static bool quotient_goes(const simplifier *s, const nnc_kins *in)
 {
     if (s->math == MATH_exact || !has_reciprocal(s->k, in))
@@ -70,7 +70,7 @@ static bool quotient_goes(const simplifier *s, const nnc_kins *in)
     return s->math == MATH_fast || (times >= 4 && (y & ~x & inner) == 0);
 }
 
-/* The constant operand j of an instruction. */
+/* Gets the value of operand j when it is a constant. */
 static bool constant(const nnc_kernel *k, const nnc_kins *in, int j, double *v)
 {
     const nnc_kins *c = &k->ins[in->arg[j]];
@@ -78,7 +78,7 @@ static bool constant(const nnc_kernel *k, const nnc_kins *in, int j, double *v)
     return c->op == KO_const;
 }
 
-/* 1/c is a normal number and c a power of two: x/c = x (1/c) to the bit. */
+/* True when c is a power of two and 1/c a normal number: x/c = x (1/c) exactly. */
 static bool is_exact_divisor(nnc_dtype d, double c)
 {
     int e;
@@ -86,7 +86,7 @@ static bool is_exact_divisor(nnc_dtype d, double c)
     return fabs(frexp(c, &e)) == 0.5 && e - 1 >= -most && e - 1 <= most;
 }
 
-/* Any constant with a normal reciprocal, under --math=fast. */
+/* True when 1/c is a normal number, under --math=fast. */
 static bool is_divisor(const simplifier *s, nnc_dtype d, double c)
 {
     return is_exact_divisor(d, c) ||
@@ -98,7 +98,7 @@ static bool is_integer(double e)
     return e == nearbyint(e) && fabs(e) <= MOST;
 }
 
-/* Does the power with this exponent go? */
+/* True when the power with this exponent can be rewritten. */
 static bool power_goes(const simplifier *s, const nnc_kins *in, double e)
 {
     nnc_dtype d = (nnc_dtype)in->dtype;
@@ -129,7 +129,7 @@ static int32_t times(nnc_kedit *e, nnc_dtype d, int32_t x, int32_t y)
     return nnc_kedit_sop(e, SC_mul, d, x, y, -1);
 }
 
-/* x^n, n >= 1, by squares. */
+/* x^n, n >= 1, by repeated squaring. */
 static int32_t product(nnc_kedit *e, nnc_dtype d, int32_t x, int n)
 {
     int32_t y = -1;
@@ -142,14 +142,14 @@ static int32_t product(nnc_kedit *e, nnc_dtype d, int32_t x, int n)
     return y;
 }
 
-/* A square root that has no negative zero: x^0.5 of -0 is 0. */
+/* A square root without a negative zero: (-0)^0.5 is 0. */
 static int32_t root(nnc_kedit *e, nnc_dtype d, int32_t x)
 {
     int32_t r = nnc_kedit_sop(e, SC_sqrt, d, x, -1, -1);
     return nnc_kedit_sop(e, SC_add, d, r, nnc_kedit_const(e, d, 0), -1);
 }
 
-/* x^0.5 of -infinity is infinity. */
+/* (-infinity)^0.5 is infinity. */
 static int32_t half_power(nnc_kedit *e, nnc_dtype d, int32_t x, const nnc_kins *arg)
 {
     int32_t r = arg->lo > 0 ? nnc_kedit_sop(e, SC_sqrt, d, x, -1, -1) : root(e, d, x);
@@ -176,7 +176,7 @@ static int32_t power(nnc_kedit *e, const nnc_kins *in, int32_t x, double n)
         return nnc_kedit_sop(e, SC_recip, d, x, -1, -1);
     if (!nnc_is_float(d) || (n > 0 && n <= 4))
         return product(e, d, x, (int)n);
-    /* in f64: no rounding that shows, and x^n is in range where 1 / x^n is not */
+    /* in f64: its rounding does not show, and x^n stays in range where 1 / x^n does not */
     int32_t y = product(e, DT_f64, nnc_kedit_sop(e, SC_cast, DT_f64, x, -1, -1), (int)fabs(n));
     if (n < 0)
         y = nnc_kedit_sop(e, SC_recip, DT_f64, y, -1, -1);
@@ -209,14 +209,14 @@ static void explain(const simplifier *s, nnc_text *note)
 {
     static const char *const by[] = {"a power of two", "a constant"};
     if (s->n_pow)
-        nnc_printf(note, "%d power%s with a constant exponent: products and roots\n", s->n_pow,
-            s->n_pow > 1 ? "s" : "");
+        nnc_printf(note, "%d power%s with a constant exponent: rewritten as products and roots\n",
+            s->n_pow, s->n_pow > 1 ? "s" : "");
     if (s->n_div)
         nnc_printf(note, "%d division%s by %s: multiplied\n", s->n_div, s->n_div > 1 ? "s" : "",
             by[s->math == MATH_fast]);
     if (s->n_quot)
-        nnc_printf(note, "%d quotient%s: multiplied by the reciprocal, which is a normal number\n",
-            s->n_quot, s->n_quot > 1 ? "s" : "");
+        nnc_printf(note, "%d quotient%s: rewritten as a product with the reciprocal\n", s->n_quot,
+            s->n_quot > 1 ? "s" : "");
 }
 
 bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed)

@@ -1,9 +1,9 @@
-/* math/formula.c -- the methods of functions of floats (formula.h). Bounds: docs/math.md, measured over all 2^32 inputs.
+/* math/formula.c -- the methods of the math functions (formula.h). Error bounds: docs/math.md, measured over all 2^32 inputs.
  *
- * Each method is written once over its working type: f32 where the machine has fused multiply-add, f64 where it has not, where f32
- * would cost accuracy, and under --math=exact; the same coefficients serve both (minimax.def: good to 2^-26 or better). f64 without
- * fused multiply-add is slower, but exact where it would have been. Comparisons are false for NaN, so that NaN stays NaN. Rounding to an
- * integer adds and subtracts 1.5 * 2^23 (2^52), never a conversion, which NaN does not survive. Functions of f64 are the C library's. */
+ * Each method is written once over its working type: f32 on machines with fused multiply-add; f64 without it, where f32 would be too
+ * inaccurate, and under --math=exact. Both use the same coefficients (minimax.def: accurate to 2^-26 or better). f64 without fused
+ * multiply-add is slower, but its results equal the f32 method's. Comparisons are false for NaN, so that NaN is kept. Rounding to an
+ * integer adds and subtracts 1.5 * 2^23 (2^52) instead of converting, which would lose NaN. f64 functions are the C library's. */
 #include "math/formula.h"
 
 #include <assert.h>
@@ -37,7 +37,7 @@ static bool same_step(const nnc_fstep *p, const nnc_fstep *q)
            p->n == q->n && p->i == q->i && p->c == q->c && memcmp(&p->f, &q->f, sizeof p->f) == 0;
 }
 
-/* The step's number; an earlier one that computes the same. */
+/* Appends a step, or finds an earlier one that computes the same; returns its number. */
 static R put(fb *b, nnc_fstep s)
 {
     for (int i = 0; i < b->f->n; i++)
@@ -83,7 +83,7 @@ static R whole(fb *b, R like, int64_t v)
         b, (nnc_fstep){.op = FO_num, .type = b->f->step[like].type, .arg = {-1, -1, -1}, .i = v});
 }
 
-/* Shorthands for readable formulas: p, q, r are steps, x gives the type of K's constants. */
+/* Shorthands: p, q, r are steps, x determines the type of K's constants. */
 #define ADD(p, q) same(b, FO_add, (p), (q), -1)
 #define SUB(p, q) same(b, FO_sub, (p), (q), -1)
 #define MUL(p, q) same(b, FO_mul, (p), (q), -1)
@@ -147,7 +147,7 @@ static R narrow(fb *b, R x)
     return is_wide(b, x) ? op(b, FO_narrow, FT_f32, x, -1, -1) : x;
 }
 
-/* ---- pieces ---- */
+/* ---- building blocks ---- */
 
 static R at_most(fb *b, R x, double c)
 {
@@ -159,7 +159,7 @@ static R at_least(fb *b, R x, double c)
     return SEL(LT(x, K(c)), K(c), x);
 }
 
-/* Adding this rounds to an integer, kept in the low bits of the sum. */
+/* Adding this constant rounds to an integer, kept in the low bits of the sum. */
 static R magic(fb *b, R x)
 {
     return K(is_wide(b, x) ? 0x1.8p52 : 0x1.8p23);
@@ -174,8 +174,8 @@ static R exp2i(fb *b, R t, int off)
     return FLOAT(IADD(SHL(i, I(i, shift)), I(i, one << shift)));
 }
 
-/* p 2^n, rounded once, from t = n + magic. Without the instruction f32 takes two factors, unless n stays among the exponents of normal
- * numbers. */
+/* p 2^n, rounded once, from t = n + magic. Without the hardware instruction, f32 uses two factors unless n stays within the exponents
+ * of normal numbers. */
 static R scale(fb *b, R p, R t, bool normal)
 {
     if (b->m.scale && !is_wide(b, p))
@@ -188,8 +188,8 @@ static R scale(fb *b, R p, R t, bool normal)
     return MUL(MUL(p, first), second);
 }
 
-/* p / q within 1 ulp, 2^-126 <= |q| <= 2^126, |p / q| < 2^126. A GPU corrects an estimate of 1/q once: what its division does, without
- * the branch for other operands. */
+/* p / q within 1 ulp, 2^-126 <= |q| <= 2^126, |p / q| < 2^126. A GPU corrects an estimate of 1/q once, as its division does, but
+ * without the branch for other operands. */
 static R quotient(fb *b, R p, R q)
 {
     if (!b->m.gpu || is_wide(b, p))
@@ -200,7 +200,7 @@ static R quotient(fb *b, R p, R q)
     return FMA(FMA(NEG(q), y, p), r, y);
 }
 
-/* The same within 2^-21, p finite: --math=fast. */
+/* p / q within 2^-21, p finite: for --math=fast. */
 static R quick(fb *b, R p, R q)
 {
     if (!b->m.gpu)
@@ -220,7 +220,7 @@ static R exp_reduce(fb *b, R x, R *t)
     return FMA(n, K(0x1.05c610ca86c39p-29), FMA(n, K(-0x1.62e43p-1), x));
 }
 
-/* low, top: x >= -87 and x <= 88 are known. */
+/* low, top: x >= -87 and x <= 88 are known to hold. */
 static R exp_(fb *b, R x, bool low, bool top)
 {
     if (!top)
@@ -242,12 +242,12 @@ static R expm1_(fb *b, R x)
 {
     R t, r = exp_reduce(b, at_least(b, at_most(b, x, 89), -18), &t),
          p = FMA(MUL(r, r), POLY(r, EXPM1), r);
-    bool wide = is_wide(b, x); /* f32: 2^(n-1), since 2^128 is none */
+    bool wide = is_wide(b, x); /* f32: 2^(n-1), since 2^128 overflows */
     R s = exp2i(b, t, wide ? 0 : -1), y = FMA(p, s, SUB(s, K(wide ? 1 : 0.5)));
     return SEL(LT(ABS(x), K(0x1p-25)), x, wide ? y : ADD(y, y));
 }
 
-/* Both sides by e^-|x|, so that small results keep their accuracy. */
+/* Uses e^-|x| for both signs, so that small results stay accurate. */
 static R sigmoid_(fb *b, R x, bool known)
 {
     R e = exp_(b, NEG(ABS(x)), known, true);
@@ -283,7 +283,7 @@ static R erf_(fb *b, R x)
 
 /* ---- logarithms ---- */
 
-/* x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2), of a finite x > 0; f32: a normal one unless `subnormal`. */
+/* x = 2^e (1 + f), 1 + f in [sqrt 1/2, sqrt 2), for finite x > 0; f32: normal unless `subnormal`. */
 static R split(fb *b, R x, R *f, bool subnormal)
 {
     bool d = is_wide(b, x);
@@ -293,13 +293,13 @@ static R split(fb *b, R x, R *f, bool subnormal)
     R i = BITS(x), sh = I(i, d ? 52 : 23),
       e = ASHR(ISUB(i, I(i, d ? 0x3fe6a09e667f3bcd : 0x3f3504f3)), sh);
     *f = SUB(FLOAT(ISUB(i, SHL(e, sh))), K(1));
-    if (d) /* CPUs before AVX-512 convert no 64-bit integers: through the bits of 1.5 * 2^52 + e */
+    if (d) /* CPUs before AVX-512 cannot convert 64-bit integers: use the bits of 1.5 * 2^52 + e */
         return SUB(FLOAT(IADD(e, I(i, 0x4338000000000000))), K(0x1.8p52));
     R n = ITOF(e);
     return subnormal ? SEL(tiny, SUB(n, K(23)), n) : n;
 }
 
-/* NaN below zero, -inf at zero, inf and NaN as they are. */
+/* Special cases: NaN below zero, -inf at zero, inf and NaN unchanged. */
 static R log_ends(fb *b, R x, R y, int reach)
 {
     if (!(reach & FR_top))
@@ -323,7 +323,7 @@ static R log2_(fb *b, R x, int reach)
     return log_ends(b, x, ADD(e, FMA(f, K(0x1.715476p0), t)), reach);
 }
 
-/* f64 only: 1 + x is exact enough there. */
+/* f64 only: 1 + x is accurate enough there. */
 static R log1p_(fb *b, R x)
 {
     R y = log_(b, ADD(x, K(1)), 0), a = ABS(x),
@@ -337,7 +337,7 @@ static R pow_(fb *b, R x, R y)
     R a = ABS(x), f, e = split(b, a, &f, false), s = DIV(f, ADD(f, K(2)));
     R l = SEL(LT(a, K(INFINITY)), FMA(s, POLY(MUL(s, s), POWLOG2), e), a);
     l = SEL(EQ(a, K(0)), K(-INFINITY), l);
-    R unit = AND(EQ(a, K(1)), LT(K(0), ABS(y))); /* 0 * inf otherwise */
+    R unit = AND(EQ(a, K(1)), LT(K(0), ABS(y))); /* avoids 0 * inf */
     R t = SEL(OR(OR(EQ(x, K(1)), EQ(y, K(0))), unit), K(0), MUL(y, l));
     t = at_least(b, at_most(b, t, 200), -200);
     R c = magic(b, x), n = ADD(t, c), r = SUB(t, SUB(n, c)),
@@ -350,7 +350,7 @@ static R pow_(fb *b, R x, R y)
 
 /* ---- circular functions ---- */
 
-/* f64 only. asin and acos share s + s z P(z) on [0, 1/2]; beyond, asin a = pi/2 - 2 asin sqrt((1-a)/2). */
+/* f64 only. asin and acos share s + s z P(z) on [0, 1/2]; above, asin a = pi/2 - 2 asin sqrt((1-a)/2). */
 static R asin_(fb *b, R x, bool acos)
 {
     R a = ABS(x), big = GT(a, K(0.5)), z = SEL(big, MUL(SUB(K(1), a), K(0.5)), MUL(a, a)),
@@ -370,8 +370,8 @@ static R atan_(fb *b, R x)
     return COPYSIGN(SEL(inverse, beyond, p), x);
 }
 
-/* |x| > NNC_FAR, inf or NaN, f32: sin x = sin r, cos x = sin r; tan: r of f64, whose last bit says that tan x = -1 / tan r. |x| 2/pi
- * modulo 4 as a 64-bit fraction (2^62 is pi/2) from the bits of |x| >= 120 and 96 bits of 2/pi: Payne and Hanek. */
+/* Argument reduction for |x| > NNC_FAR, inf or NaN, f32: sin x = sin r, cos x = sin r; tan: r in f64, whose last bit selects tan x =
+ * -1 / tan r. |x| 2/pi modulo 4 as a 64-bit fraction (2^62 is pi/2) from the bits of |x| >= 120 and 96 bits of 2/pi (Payne and Hanek). */
 static R far_(fb *b, nnc_sop f, R x, nnc_ftype t)
 {
     R w[3], bits = BITS(x), m = AND(bits, I(bits, 0x7fffffff)),
@@ -398,7 +398,7 @@ static R far_(fb *b, nnc_sop f, R x, nnc_ftype t)
     return t == FT_f64 ? r : narrow(b, r);
 }
 
-/* Flips the sign of r where the low bit of t's integer is set. */
+/* Negates r where the low bit of t's integer is set. */
 static R flip(fb *b, R r, R t)
 {
     R i = BITS(t);
@@ -463,10 +463,10 @@ static R tan_(fb *b, R x32, R x, bool near)
     return BRANCH(odd, DIV(K(-1), y), y);
 }
 
-/* ---- --math=fast: within 2^-15 of the value; results below 2^-126 may be zero ---- */
+/* ---- --math=fast: relative error <= 2^-15; results below 2^-126 may be zero ---- */
 
-/* 2^x. low: x >= -126 is known; top: x <= 128. A CPU's is 2^n 2^r, n = floor x; 2^128 is infinity. Without AVX-512's instructions
- * subnormal results are zero. */
+/* 2^x. low: x >= -126 is known to hold; top: x <= 128. On a CPU 2^n 2^r, n = floor x; 2^128 is infinity. Without AVX-512's
+ * instructions, subnormal results are zero. */
 static R fast_exp2(fb *b, R x, bool low, bool top)
 {
     if (b->m.gpu)
@@ -483,7 +483,7 @@ static R fast_exp2(fb *b, R x, bool low, bool top)
     return MUL(FMA(r, POLY(r, FAST_EXP2), K(1)), exp2i(b, ADD(n, K(0x1.8p23)), 0));
 }
 
-/* 1 - 2 / (1 + e^(2 x)); near 0 a polynomial. */
+/* 1 - 2 / (1 + e^(2 x)); a polynomial near 0. */
 static R fast_tanh(fb *b, R x, bool is_short)
 {
     R z = MUL(x, x), near = FMA(MUL(x, z), POLY(z, FAST_TANH), x);
@@ -497,8 +497,8 @@ static R fast_tanh(fb *b, R x, bool is_short)
     return SEL(LT(ABS(x), K(0.4)), near, far);
 }
 
-/* 1 / (1 + e^-x). Unless it is known to be normal, 2^25 times as much is computed, which is: a subnormal result keeps the digits that
- * it can have, and with them x / (1 + e^-x) all of its own. From 2^126 on the quotient stands still, and the result is 0. */
+/* 1 / (1 + e^-x). Unless the result is known to be normal, 2^25 times it is computed, which is normal: subnormal results keep their
+ * precision, and so does x / (1 + e^-x). From e^-x = 2^126 on the result is 0. */
 static R fast_sigmoid(fb *b, R x, bool low)
 {
     R c = K(low ? 1 : 0x1p-25), y = low ? MUL(x, K(-M_LOG2E)) : FMA(x, K(-M_LOG2E), K(-25));
@@ -515,8 +515,7 @@ static R fast_erf(fb *b, R x)
     return BRANCH(LT(a, K(0.5)), near, COPYSIGN(far, x));
 }
 
-/* 1 + erf x = erfc(-x), from 2^32 e^(-x^2), so that small results keep their digits: the last product is a subnormal number or 0 when
- * it must be. */
+/* 1 + erf x = erfc(-x), from 2^32 e^(-x^2), so that small results stay accurate: only the last product can be subnormal or 0. */
 static R fast_erf1(fb *b, R x)
 {
     R a = b->m.gpu ? ABS(x) : at_most(b, ABS(x), 10.5), t = quick(b, K(1), FMA(a, K(0.43), K(1)));
@@ -525,7 +524,7 @@ static R fast_erf1(fb *b, R x)
     return SEL(LT(x, K(0)), y, SUB(K(2), y));
 }
 
-/* The short form, or -1: the function has none. */
+/* The fast form, or -1: the function has none. */
 static R fast(fb *b, nnc_fkey key, R x)
 {
     switch (key.sop) {
@@ -600,7 +599,7 @@ static R work(fb *b, nnc_fkey key, R x32, R x, R y)
     }
 }
 
-/* f64: the C library's functions, which have no sigmoid. */
+/* f64: calls of the C library, which lacks sigmoid. */
 static R of_f64(fb *b, nnc_fkey key, R x, R y)
 {
     switch (key.sop) {
@@ -626,7 +625,7 @@ static bool is_f64_only(nnc_sop f)
            f == SC_cosh || f == SC_pow || f == SC_erf1;
 }
 
-/* Drops what the last step does not use. */
+/* Removes steps that the last one does not use. */
 static void prune(nnc_formula *f, R last)
 {
     bool live[NNC_FSTEPS] = {false};
@@ -694,7 +693,7 @@ bool nnc_formula_differs(nnc_sop f, uint8_t policy)
     return differ;
 }
 
-/* The strongest terms that the function's methods tell apart. */
+/* The strongest facts about the operand that the function's methods use. */
 static uint8_t reach_of(nnc_sop f, bool fast, double lo, double hi, double most, uint8_t hint)
 {
     bool half = most <= 1.5707 || hint & KH_halfpi,
@@ -733,13 +732,13 @@ nnc_fkey nnc_formula_key(const nnc_kernel *k, const nnc_kins *in)
         return key;
     key.policy = in->hint & (KH_exact | KH_fast);
     bool known =
-        x->lo < x->hi || (x->lo == x->hi && x->lo != 0); /* a kernel without ranges holds 0 and 0 */
+        x->lo < x->hi || (x->lo == x->hi && x->lo != 0); /* kernels without ranges have 0 and 0 */
     double lo = known ? x->lo : -INFINITY, hi = known ? x->hi : INFINITY;
     if (in->hint & KH_nonneg)
         lo = fmax(lo, 0);
     double most = fmax(-lo, hi);
     if (x->op == KO_load &&
-        k->buf[x->buf].dtype == DT_f16) /* its infinities give NaN without far digits as well */
+        k->buf[x->buf].dtype == DT_f16) /* its infinities give NaN without the far reduction */
         most = fmin(most, 65504);
     key.reach = reach_of((nnc_sop)in->sop, key.policy & KH_fast, lo, hi, most, in->hint);
     return key;

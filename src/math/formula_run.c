@@ -1,5 +1,5 @@
-/* math/formula_run.c -- runs a formula on arrays, a block of lanes a step, as loops that the compiler vectorises. Results are the same
- * bits on every machine: products with sums are fused by the instruction or, where there is none, by the C library. */
+/* math/formula_run.c -- executes a formula on arrays, a block of lanes per step, as loops that the compiler vectorises. Results are
+ * bit-identical on all machines: fused multiply-add is the instruction or, where missing, the C library's function. */
 #include "math/formula.h"
 
 #include <assert.h>
@@ -18,7 +18,7 @@ typedef union lanes {
 #define EACH(expr) \
     for (int i = 0; i < m; i++) \
     expr
-/* One operation on either type of floats or of integers. */
+/* One operation for both types of floats or of integers. */
 #define FLOATS(expr32, expr64) \
     do { \
         if (s->type == FT_f32) \
@@ -105,7 +105,7 @@ INLINE of_bits(const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b
     }
 }
 
-/* The formula of far arguments where any lane needs it. */
+/* Calls the formula for far arguments where any lane needs it. */
 static void far(const nnc_fstep *s, int m, const lanes *a, const lanes *near, lanes *y)
 {
     int n = 0;
@@ -237,7 +237,7 @@ void nnc_formula_run(const nnc_formula *f, int n, const void *a, const void *b, 
     void (*const go)(const nnc_formula *, int, lanes *) = RUN();
     const size_t to = f->step[f->n - 1].type == FT_f64 ? 8 : 4;
     const int width =
-        n < BLOCK ? (int)nnc_align_up(n, 8) : BLOCK; /* whole vectors: lanes beyond n hold zeros */
+        n < BLOCK ? (int)nnc_align_up(n, 8) : BLOCK; /* whole vectors: lanes beyond n are zeros */
     for (int i = 0; i < f->n; i++)
         if (f->step[i].op == FO_num)
             constant(&f->step[i], width, &v[i]);
@@ -248,7 +248,7 @@ void nnc_formula_run(const nnc_formula *f, int n, const void *a, const void *b, 
         for (int i = 0; i < f->n; i++) {
             const nnc_fstep *s = &f->step[i];
             const size_t size = s->type == FT_f64 ? 8 : 4;
-            const char *from = s->n ? b : a; /* b is there where a step asks for it */
+            const char *from = s->n ? b : a; /* b is not NULL where a step uses it */
             if (s->op == FO_arg && from)
                 memcpy(&v[i], from + size * (size_t)at, size * m);
         }

@@ -1,4 +1,4 @@
-/* math/improve.c -- what is known of a kernel's values, and what that makes cheaper, in order. */
+/* math/improve.c -- computes value ranges of a kernel and runs the simplifications that use them, in order. */
 #include "math/collapse.h"
 #include "math/math.h"
 
@@ -14,7 +14,7 @@ static void count_decidable(const nnc_kernel *k, int *count)
     }
 }
 
-/* Ranges, and a line for what they decided. */
+/* Computes ranges and notes the instructions that they removed. */
 static void find_ranges(nnc_kernel *k, nnc_text *note)
 {
     int before[NNC_COUNT(decidable)], after[NNC_COUNT(decidable)], n = 0;
@@ -29,19 +29,20 @@ static void find_ranges(nnc_kernel *k, nnc_text *note)
             nnc_printf(note, " x%d", before[j] - after[j]);
     }
     if (n)
-        nnc_puts(note, ": decided by the range of its argument, gone\n");
+        nnc_puts(note, ": removed, decided by the range of its argument\n");
 }
 
 bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
 {
     nnc_math math = nnc_math_of(t);
-    bool changed = false, marks = nnc_has_fma(t); /* else the f64 forms serve all */
+    bool changed = false,
+         marks = nnc_has_fma(t); /* without it, the f64 forms are used for all policies */
     nnc_text note = {0};
-    /* short forms reach further: their ranges are wider */
+    /* fast forms have larger errors, so their ranges are wider */
     bool ok = !marks || nnc_kernel_mark(k, math, NULL);
     find_ranges(k, &note);
     ok = ok && nnc_kernel_simplify(k, math, a, &note, &changed);
-    /* what only 16 bits of are asked is known by ranges, too */
+    /* values of which 16 bits suffice are found by ranges, too */
     if (ok && marks)
         ok = nnc_kernel_mark(k, math, NULL);
     if (ok && (changed || (marks && math != MATH_exact)))

@@ -1,7 +1,7 @@
-/* math/policy.c -- --math in kernels: which forms of functions they take (docs/math.md).
+/* math/policy.c -- the effect of --math on kernels: which form of each function they use (docs/math.md).
  *
- * The policy stands in the instructions (KH_exact, KH_fast), so that a kernel's text and name say it and emitters need not be
- * told: of a marked function they take the form that the mark names. */
+ * Instructions carry the policy as a mark (KH_exact, KH_fast), so that it is part of the kernel's text and name, and emitters use the
+ * form that the mark names. */
 #include "math/collapse.h"
 #include "math/formula.h"
 
@@ -15,7 +15,7 @@ bool nnc_has_fma(const nnc_target *t)
     return !t || t->kind == NNC_T_cuda || t->fma;
 }
 
-/* ---- a b + c as one operation ---- */
+/* ---- fusing a b + c ---- */
 
 typedef struct contractor {
     const nnc_kernel *k;
@@ -23,7 +23,7 @@ typedef struct contractor {
     int n;
 } contractor;
 
-/* The operand of a sum that is a product nobody else uses, in the same section; -1: none. */
+/* The operand of a sum that is a product with no other user, in the same section; -1: none. */
 static int product_in(const contractor *c, const nnc_kins *in, int i)
 {
     if (in->op != KO_sop || in->dtype != DT_f32 || (in->sop != SC_add && in->sop != SC_sub))
@@ -84,7 +84,7 @@ bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note)
         nnc_kedit_run(&e, put, &c);
         if (c.n)
             nnc_printf(note,
-                "%d product%s with a sum behind: one operation, rounded once (--math=fast)\n", c.n,
+                "%d product%s with a sum behind: fused into one operation (--math=fast)\n", c.n,
                 c.n > 1 ? "s" : "");
     }
     nnc_free(c.uses);
@@ -95,19 +95,19 @@ bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note)
 
 static bool has_form(const nnc_kins *in, nnc_math math)
 {
-    if (in->sop == SC_fma) /* of a convolution: also where a factor is 0 */
+    if (in->sop == SC_fma) /* of a convolution: even where a factor is 0 */
         return math == MATH_exact;
     return nnc_formula_differs((nnc_sop)in->sop, math == MATH_exact ? KH_exact : KH_fast);
 }
 
-/* ---- values that end in 16 bits ---- */
+/* ---- values of which 16 bits suffice ---- */
 
 static bool is_positive(const nnc_kernel *k, int32_t id)
 {
     return k->ins[id].lo >= 0 && k->ins[id].lo <= k->ins[id].hi;
 }
 
-/* Does the relative error of operand j become no more than that of the result? */
+/* True when the relative error of operand j increases the result's by no more than itself. */
 static bool passes_on(const nnc_kernel *k, const nnc_kins *in, int j)
 {
     if (in->op == KO_reduce)
@@ -131,7 +131,7 @@ static bool passes_on(const nnc_kernel *k, const nnc_kins *in, int j)
     }
 }
 
-/* Of a temporary buffer: all that is loaded from it is loose. Loads come after the stores. */
+/* For a temporary buffer: true when everything loaded from it is loose. Loads come after the stores. */
 static bool loads_are_loose(const nnc_kernel *k, const bool *loose, int buf)
 {
     for (int i = 0; i < k->n_ins; i++)
@@ -165,7 +165,7 @@ void nnc_kernel_loose(const nnc_kernel *k, bool *loose)
 
 typedef struct joiner {
     const nnc_kernel *k;
-    const bool *loose; /* NULL: all are */
+    const bool *loose; /* NULL: all values are */
     int n;
 } joiner;
 
@@ -174,7 +174,7 @@ static bool is_one(const nnc_kins *in)
     return in->op == KO_const && in->f == 1;
 }
 
-/* Of 1 + erf x: which operand is the erf; -1: it is none. */
+/* The operand of 1 + erf x that is the erf; -1: not such a sum. */
 static int erf_in(const joiner *c, const nnc_kins *in)
 {
     if (in->op != KO_sop || in->sop != SC_add || in->dtype != DT_f32)
@@ -221,12 +221,12 @@ bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *n
     if (ok && any)
         nnc_kedit_run(&e, put_erf1, &c);
     if (ok && c.n)
-        nnc_printf(note, "1 + erf: one function, whose small results are not cancelled\n");
+        nnc_printf(note, "1 + erf: one function without cancellation\n");
     nnc_free(loose);
     return ok;
 }
 
-/* ---- marks on all ---- */
+/* ---- marks ---- */
 
 bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
 {
@@ -247,8 +247,8 @@ bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
     nnc_free(loose);
     if (n && note)
         nnc_printf(note, "%d function%s: %s\n", n, n > 1 ? "s" : "",
-            math == MATH_exact  ? "the tightest form, within 0.8 ulp (--math=exact)"
-            : math == MATH_fast ? "the short form, within 2^-15 (--math=fast)"
-                                : "the short form, within 2^-15: results have 16 bits");
+            math == MATH_exact  ? "the most accurate form, within 0.8 ulp (--math=exact)"
+            : math == MATH_fast ? "the fast form, within 2^-15 (--math=fast)"
+                                : "the fast form, within 2^-15: results are stored in 16 bits");
     return true;
 }

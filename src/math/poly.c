@@ -1,13 +1,12 @@
-/* math/poly.c -- a polynomial that stands for a function on an interval.
+/* math/poly.c -- fits a polynomial to a function on an interval.
  *
- * Fit: Chebyshev interpolation of h(w) = g(x) / x^order at NNC_POLY_NODES points, in w = x^2 where g is
- * odd or even, else in w = x - shift; cut where the rest of the series no longer counts against the
- * smallest |h|; written out in powers of w; rounded to f32. g with a zero at 0 keeps its relative
- * accuracy there: x or x^2 is a factor, and its coefficient is exact or has a tail. A zero elsewhere
- * makes h change its sign and is refused, cancellation among the terms as well (Trefethen,
- * Approximation Theory and Approximation Practice, ch. 3, 7, 8).
+ * Fit: Chebyshev interpolation of h(w) = g(x) / x^order at NNC_POLY_NODES points, in w = x^2 where g is odd or even, otherwise in w =
+ * x - shift; truncated where the remaining terms are negligible against the smallest |h|; converted to powers of w; rounded to f32. A
+ * g that is zero at 0 keeps its relative accuracy there: x or x^2 is a factor, and its coefficient is exact or has a low-order part. A
+ * zero elsewhere makes h change its sign and is rejected, as is cancellation among the terms (Trefethen, Approximation Theory and
+ * Approximation Practice, ch. 3, 7, 8).
  *
- * What was fitted is then measured: the very steps that the kernel will run, rounded as it rounds. */
+ * The fit is then measured by executing the steps of the kernel with its roundings. */
 #include "math/poly.h"
 
 #include <math.h>
@@ -17,7 +16,7 @@ enum { NODES = NNC_POLY_NODES, MAX_COEFS = NNC_POLY_COEFS };
 
 static const double PI = 0x1.921fb54442d18p1;
 
-/* ---- where ---- */
+/* ---- nodes ---- */
 
 void nnc_poly_place(nnc_poly_nodes *p, double lo, double hi)
 {
@@ -45,7 +44,7 @@ typedef struct series {
     double least, most; /* of |h| at the nodes */
 } series;
 
-/* Of values at the Chebyshev points. False: not finite. */
+/* Chebyshev coefficients of values at the nodes. False: not finite. */
 static bool expand(series *s, const nnc_poly_nodes *at, const double *h, double lo, double hi)
 {
     s->mid = (lo + hi) / 2;
@@ -67,7 +66,7 @@ static bool expand(series *s, const nnc_poly_nodes *at, const double *h, double 
     return true;
 }
 
-/* Is it of one sign, and does the series end where the noise begins? */
+/* True when h has one sign and the coefficients fall below the noise. */
 static bool is_tame(const series *s, const double *h)
 {
     double end = 0;
@@ -79,7 +78,7 @@ static bool is_tame(const series *s, const double *h)
     return end < 0x1p-34 * s->least;
 }
 
-/* How many terms: the rest is below tol |h|. */
+/* Number of terms needed for a remainder below tol |h|. */
 static int terms(const series *s, double tol)
 {
     double rest = 0;
@@ -100,7 +99,7 @@ static double value_at(const series *s, int n, double w)
     return u * b1 - b2 + s->a[0];
 }
 
-/* The first n terms in powers of w - shift, by the recurrence of the Chebyshev polynomials. */
+/* Converts the first n terms to powers of w - shift, by the recurrence of the Chebyshev polynomials. */
 static void powers(const series *s, int n, double shift, double *c)
 {
     double t0[MAX_COEFS] = {1}, t1[MAX_COEFS] = {(shift - s->mid) / s->half, 1 / s->half};
@@ -120,7 +119,7 @@ static void powers(const series *s, int n, double shift, double *c)
 
 /* ---- the polynomial ---- */
 
-/* A number of few bits near v, when it is v but for the noise of the fit. */
+/* Finds a number of few bits near v that differs from v only by the noise of the fit. */
 static bool is_short(double v, double *s)
 {
     int e;
@@ -129,7 +128,7 @@ static bool is_short(double v, double *s)
     return fabs(*s - v) <= fabs(v) * 0x1p-36;
 }
 
-/* Largest sum |c_i w^i| / |sum c_i w^i| at some places. */
+/* Largest sum |c_i w^i| / |sum c_i w^i| at sample points. */
 static double condition(const nnc_poly *p, const nnc_poly_nodes *at)
 {
     const double *x = p->squared ? at->x + NODES : at->x;
@@ -147,7 +146,7 @@ static double condition(const nnc_poly *p, const nnc_poly_nodes *at)
     return most;
 }
 
-/* h = c0 + w (..): with c0 exact the rest is fitted anew, so that nothing is lost near w = 0. */
+/* h = c0 + w (..): with c0 exact, the rest is fitted again, so that accuracy is kept near w = 0. */
 static bool refit(nnc_poly *p, const nnc_poly_nodes *at, const double *h, const double *w,
     double lo, double hi, double c0)
 {
@@ -170,7 +169,7 @@ static double centre(double lo, double hi)
     return ldexp(nearbyint(ldexp((lo + hi) / 2, 4 - e)), e - 4);
 }
 
-/* In w over [lo, hi]; h at the nodes. */
+/* Fits in w over [lo, hi]; h at the nodes. */
 static bool fit(nnc_poly *p, const nnc_poly_nodes *at, const double *h, const double *w, double lo,
     double hi, int loose)
 {
@@ -209,7 +208,7 @@ static void over_power(double *h, const double *y, const double *x, int order)
 
 typedef enum symmetry { SYM_none, SYM_odd, SYM_even, SYM_offset } symmetry;
 
-/* offset: odd but for the value at 0, which has few bits. */
+/* offset: odd except for the value at 0, which has few bits. */
 static symmetry symmetry_of(const double *y, double zero)
 {
     bool odd = true, even = true;
@@ -365,8 +364,8 @@ enum { BLOCK = 64 };
         y[i] = expr; \
     break;
 
-/* One step on a block. The sum of a fused multiply-add rounds to 53 bits before it rounds to 24:
- * its last bit can differ from fmaf's once in 2^28 times. */
+/* Executes one step on a block. The sum of a fused multiply-add rounds to 53 bits before it rounds to 24: its last bit differs from
+ * fmaf's in at most one of 2^28 cases. */
 static void run_step(const nnc_poly *p, int s, const double *v, double *y)
 {
     const nnc_poly_step *q = &p->step[s];

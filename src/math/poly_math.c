@@ -1,9 +1,8 @@
-/* math/poly_math.c -- the scalar functions in double, with the same bits on every machine.
+/* math/poly_math.c -- scalar functions in double, bit-identical on all machines.
  *
- * Value ranges and polynomial coefficients stand in a kernel's text and so in its hash; libm's last
- * bit differs between its versions and between processors, ours must not. Only +, -, *, / and sqrt
- * are used, which IEEE 754 defines to the bit, in an order that no compiler may change (the build
- * sets -ffp-contract=off). Errors are a few 2^-53, relative, away from zeros other than at 0. */
+ * Value ranges and polynomial coefficients are part of a kernel's text and so of its hash; libm's last bit differs between versions
+ * and processors. Only +, -, *, / and sqrt are used, which IEEE 754 defines exactly, in an order that the compiler may not change (the
+ * build sets -ffp-contract=off). Relative errors are a few 2^-53, except near zeros other than at 0. */
 #include "math/poly.h"
 
 #include <math.h>
@@ -91,7 +90,7 @@ static double log1p_(double x)
     return fabs(x) < 0.4 ? atanh2(x / (2 + x)) : log_(1 + x);
 }
 
-/* sin and cos by Taylor on pi/4. Beyond 2^20 the reduction would lose digits: NaN. */
+/* sin and cos by Taylor series around multiples of pi/2. NaN beyond 2^20, where the reduction would lose digits. */
 static double sin_cos(double x, int quarter)
 {
     if (!(fabs(x) <= 0x1p20))
@@ -145,7 +144,7 @@ static double sigmoid_(double x)
     return x != x ? x : (x < 0 ? e : 1) / (1 + e);
 }
 
-/* 2/sqrt(pi) e^(-x^2) sum (2 x^2)^n x / (1 3 5 .. (2n+1)): all terms of one sign. */
+/* 2/sqrt(pi) e^(-x^2) sum (2 x^2)^n x / (1 3 5 .. (2n+1)): all terms have one sign. */
 static double erf_(double x)
 {
     if (!(fabs(x) < 6))
@@ -158,7 +157,7 @@ static double erf_(double x)
     return 0x1.20dd750429b6dp0 * exp_(-x * x) * s;
 }
 
-/* Positive bases; the others as C has them only for what ranges ask: 0 and infinity. */
+/* Positive bases; others follow C only where ranges need it: 0 and infinity. */
 static double pow_(double a, double b)
 {
     if (b == 0 || a == 1)
@@ -168,7 +167,7 @@ static double pow_(double a, double b)
     return exp_(b * log_(a));
 }
 
-/* Of the table's functions: those above, and what IEEE 754 defines to the bit. */
+/* Functions of scalar.def: those above, and those that IEEE 754 defines exactly. */
 #define log2_(a) (log_(a) / LN2)
 #define sin_(a) sin_cos(a, 0)
 #define cos_(a) sin_cos(a, 1)

@@ -1,14 +1,11 @@
-/* math/ranges.c -- interval analysis over a kernel's instructions: which values each can
- * take, and whether NaN.
+/* math/ranges.c -- interval analysis of a kernel's instructions: the range of each value, and whether it can be NaN.
  *
- * Bounds hold for every operand's value, whatever the inputs are (infinities and NaN included):
- * [lo, hi] bounds what is not NaN. Bounds of rounded results are widened by a relative 2^-20,
- * those of functions in their short form (KH_fast, within 2^-15) by 2^-14,
- * which keeps zero where it is, so that a sum of squares stays known to be non-negative; bounds
- * below the normal numbers move out to zero or to the least of them. Integers beyond 2^53, which
- * doubles do not tell apart, are bounded by their type alone. A max, min, select, comparison or
- * abs whose result is decided goes away only where the result is the same for NaN too (but for
- * the sign of zeros, which is not promised: docs/math.md); what is then unused goes with it. */
+ * Bounds hold for all inputs (infinities and NaN included): [lo, hi] bounds a value unless it is NaN. Bounds of rounded results are
+ * widened by a relative 2^-20, those of fast forms (KH_fast, within 2^-15) by 2^-14, which keeps zero where it is, so that a sum of
+ * squares is known to be non-negative; subnormal bounds become zero or the least normal number. Integers beyond 2^53, which doubles
+ * cannot represent, are bounded by their type only. A max, min, select, comparison or abs whose result is known is removed only where
+ * the result is the same for NaN too (except for the sign of zeros, which is not guaranteed: docs/math.md); so are values that become
+ * unused. */
 #include "math/collapse.h"
 #include "math/poly.h"
 
@@ -48,7 +45,7 @@ static bool has_zero(range a)
     return a.lo <= 0 && a.hi >= 0;
 }
 
-/* Ints that may wrap can be anything, and so can those that doubles round. */
+/* Integers that may wrap, or that doubles would round, have their type's range. */
 static range wrapped(range r, nnc_dtype d)
 {
     range all = of_dtype(d);
@@ -56,7 +53,7 @@ static range wrapped(range r, nnc_dtype d)
     return exact && r.lo >= all.lo && r.hi <= all.hi ? r : all;
 }
 
-/* Where numbers are subnormal, roundings are not relative: bounds move out to 0 or `least`. */
+/* Subnormal numbers have no relative rounding bound: bounds become 0 or `least`. */
 static range past_subnormal(range r, double least)
 {
     if (r.lo < least && r.lo > -least && r.lo != 0)
@@ -66,7 +63,7 @@ static range past_subnormal(range r, double least)
     return r;
 }
 
-/* Room for the roundings of type d, each at most `rel` of the result. */
+/* Widens by the rounding error of type d, at most `rel` of the result. */
 static range widened(range r, nnc_dtype d, double rel)
 {
     const double most = d == DT_f32 ? 0x1.fffffep127 : 0x1.fffffffffffffp1023;
@@ -84,7 +81,7 @@ static range rounded(range r, nnc_dtype d)
     return nnc_is_float(d) ? widened(r, d, 0x1p-20) : wrapped(r, d);
 }
 
-/* Product of bounds, where 0 * inf is the 0 that finite values approach. */
+/* Product of bounds, where 0 * inf is 0, the limit of finite values. */
 static double times(double a, double b)
 {
     return a == 0 || b == 0 ? 0 : a * b;
@@ -113,7 +110,7 @@ static range add(range a, range b)
     return (range){lo != lo ? -INFINITY : lo, hi != hi ? INFINITY : hi, a.nan || b.nan || clash};
 }
 
-/* [0, x] holds -0, whose reciprocal is -inf. */
+/* [0, x] contains -0, whose reciprocal is -inf. */
 static range recip(range a)
 {
     if (a.lo > 0 || a.hi < 0)
@@ -132,7 +129,7 @@ static range divide(range a, range b, nnc_dtype d)
     return r;
 }
 
-/* Can a function of v that is not 0 underflow, so that the steady one says 0? */
+/* True when a function of a v other than 0 can underflow, so that nnc_steady_f64 returns 0. */
 static bool underflows(double v)
 {
     return (v != 0 && fabs(v) < 0x1p-1000) || v < -700;
@@ -181,7 +178,7 @@ static range monotone(nnc_sop op, range a)
     return r;
 }
 
-/* Does [lo, hi] hold a place `at` + 2 pi k, or come near? */
+/* True when [lo, hi] contains a point `at` + 2 pi k, or comes near it. */
 static bool holds(range a, double at)
 {
     const double turn = 0x1.921fb54442d18p2;
@@ -189,7 +186,7 @@ static bool holds(range a, double at)
     return at + k * turn <= a.hi + 1e-3;
 }
 
-/* sin x, or cos x = sin(x + pi/2): its ends, and 1 and -1 where a top or bottom lies between. */
+/* sin x, or cos x = sin(x + pi/2): the values at the ends, and 1 or -1 where an extremum lies between. */
 static range sine(nnc_sop op, range a)
 {
     range r = {-1, 1, a.nan || has_inf(a)};
@@ -202,7 +199,7 @@ static range sine(nnc_sop op, range a)
     return r;
 }
 
-/* Of an op without a rule here: its row's bounds; NaN from nowhere is possible. */
+/* An op without a rule here: the bounds of its row; NaN is possible only through operands. */
 static range from_table(nnc_sop op, range a, range b)
 {
     range r = {nnc_sops[op].lo, nnc_sops[op].hi, true};
@@ -247,7 +244,7 @@ static range unary(nnc_sop op, range a)
     }
 }
 
-/* 1 true, 0 false, -1 open. Any comparison with NaN is false but ne. */
+/* 1 true, 0 false, -1 unknown. A comparison with NaN is false, except ne. */
 static int decide(nnc_sop op, range a, range b)
 {
     bool nan = a.nan || b.nan;
@@ -284,7 +281,7 @@ static range cast_to(range a, nnc_dtype to)
     range all = of_dtype(to);
     if (a.lo == a.hi && !a.nan && a.lo == trunc(a.lo) && fabs(a.lo) <= 128 && to != DT_bool &&
         a.lo >= all.lo && a.lo <= all.hi)
-        return a; /* exact in every such type; zero may be -0 */
+        return a; /* exact in all these types; zero may be -0 */
     if (to == DT_f16 || to == DT_bf16) { /* 11 or 8 bits */
         range r = widened(a, DT_f32, 0x1p-7);
         double most = to == DT_f16 ? 65504 : INFINITY;
@@ -298,7 +295,7 @@ static range cast_to(range a, nnc_dtype to)
     return wrapped((range){trunc(a.lo), trunc(a.hi), false}, to);
 }
 
-/* The sign of a, nearer to 0 than b and no farther than a. */
+/* Has the sign of a, is nearer to 0 than b and not farther than a. */
 static range modulo(range a, range b, nnc_dtype d)
 {
     double most = fmax(fabs(b.lo), fabs(b.hi));
@@ -307,7 +304,7 @@ static range modulo(range a, range b, nnc_dtype d)
     return r;
 }
 
-/* Of bases that are not negative: monotone in each operand, so the ends bound it. */
+/* Non-negative bases: monotone in each operand, so the corner values bound it. */
 static range power(range a, range b)
 {
     if (a.lo < 0 || has_inf(b))
@@ -367,7 +364,7 @@ range nnc_range_of_sop(const nnc_kins *in, range a, range b, range c)
     return in->hint & KH_fast ? widened(r, d, 0x1p-14) : rounded(r, d);
 }
 
-/* Each of `count` additions may round away from zero. Partial sums that overflow to both sides meet as NaN. */
+/* Each of `count` additions may round away from zero. Partial sums that overflow with both signs give NaN. */
 static range of_sum(range a, double count, nnc_dtype d)
 {
     range r = {times(fmin(a.lo, 0), count), times(fmax(a.hi, 0), count), a.nan};
@@ -385,12 +382,12 @@ static range of_reduce(const nnc_kins *in, range a, double count)
     case KR_sum:
         return of_sum(a, count, (nnc_dtype)in->dtype);
     case KR_max:
-    case KR_min: /* all masked: the end of the type */
+    case KR_min: /* all masked: the type's extreme value */
         return in->arg[1] < 0 ? a : join(a, of_dtype((nnc_dtype)in->dtype));
     case KR_argmax:
     case KR_argmin:
         return (range){0, count - 1, false};
-    default: { /* prod: sums of logs are not followed, only the sign */
+    default: { /* prod: only the sign is tracked */
         range r = of_dtype((nnc_dtype)in->dtype);
         if (nnc_is_float((nnc_dtype)in->dtype)) {
             r.lo = a.lo >= 0 ? 0 : r.lo;
@@ -409,7 +406,7 @@ static range get(const nnc_kernel *k, int32_t id)
     return id < 0 ? anything : (range){k->ins[id].lo, k->ins[id].hi, k->ins[id].maybe_nan};
 }
 
-/* What memory holds: inputs anything of their type, the rest what this kernel stored before. */
+/* Range of a memory access: inputs have their type's range, other buffers what this kernel stored before. */
 static range of_load(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];
@@ -437,8 +434,8 @@ static double reduce_count(const nnc_kernel *k, int id)
     return n;
 }
 
-/* x - max(x) over all places of x: at most 0. The operand of the maximum is x itself or, in a
- * later stage, the same element of an input loaded again. */
+/* x - max(x), taken over all elements of x, is at most 0. The maximum's operand is x itself or, in a later stage, the same element of
+ * an input, loaded again. */
 static bool is_below_its_max(const nnc_kernel *k, const nnc_kins *in)
 {
     if (in->op != KO_sop || in->sop != SC_sub || !nnc_is_float((nnc_dtype)in->dtype))
@@ -474,7 +471,7 @@ static uint32_t reduce_axes(const nnc_kernel *k, int id)
     return r;
 }
 
-/* The sum of exp(x - max x) over at least the places of the maximum: one term is e^0, none is negative. */
+/* The sum of exp(x - max x) over at least the elements of the maximum: one term is e^0, none is negative. */
 static bool has_a_one(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id], *e = &k->ins[in->arg[0]];
@@ -497,7 +494,8 @@ static range compute(const nnc_kernel *k, int id)
         return of_load(k, id);
     case KO_reduce: {
         range r = of_reduce(in, get(k, in->arg[0]), reduce_count(k, id));
-        r.lo = has_a_one(k, id) ? fmax(r.lo, 0.5) : r.lo; /* 1, but for short forms of exp */
+        r.lo =
+            has_a_one(k, id) ? fmax(r.lo, 0.5) : r.lo; /* 1, less the error of fast forms of exp */
         return r;
     }
     case KO_sop: {
@@ -532,7 +530,7 @@ static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
                                                                     : -1;
     case SC_select:
         return in->arg[1] == in->arg[2] || a.lo > 0 ? in->arg[1] : a.hi < 1 ? in->arg[2] : -1;
-    case SC_mul: /* exact, NaN and zeros included */
+    case SC_mul: /* exact, for NaN and zeros too */
         return b.lo == 1 && b.hi == 1 && !b.nan   ? in->arg[0]
                : a.lo == 1 && a.hi == 1 && !a.nan ? in->arg[1]
                                                   : -1;
@@ -628,7 +626,7 @@ void nnc_kernel_ranges(nnc_kernel *k)
 {
     int32_t *map = nnc_calloc((size_t)k->n_ins + 1, sizeof *map);
     if (!map)
-        return; /* nothing is known; still a right kernel */
+        return; /* no ranges; the kernel is still correct */
     analyse(k, map);
     memset(map, 0, sizeof *map * (size_t)k->n_ins);
     nnc_kernel_compact(k, map);

@@ -1,7 +1,7 @@
-/* passes/algebra.c -- simplification by facts about ops. Each rule states its equation; rules of
- * level 1 change no result bit (payloads of NaN apart; which zero max and min return is left open
- * by IEEE). Level 2 may change the sign of a zero or round less often. Ends: every rule removes a
- * node, shortens a chain of moves, or replaces an op by one that no rule turns back. */
+/* passes/algebra.c -- algebraic simplification by facts about ops. Each rule states its equation; rules of level 1 change no bit of
+ * the result (except NaN payloads, and the sign of a zero from max and min, which IEEE leaves open). Level 2 may change the sign of a
+ * zero or round less often. Terminates: every rule removes a node, shortens a chain of movements, or replaces an op by one that no
+ * rule turns back. */
 #include "passes/internal.h"
 
 #include <assert.h>
@@ -82,7 +82,7 @@ static nnc_ref add_zero(pass *p, const nnc_node *n)
     return NNC_NONE;
 }
 
-/* x + 0 = x (turns -0 into 0 where it stands, so level 2) */
+/* x + 0 = x (turns -0 into 0, hence level 2) */
 static nnc_ref add_plus_zero(pass *p, const nnc_node *n)
 {
     for (int k = 0; k < 2 && n->op == OP_add; k++)
@@ -167,7 +167,7 @@ static nnc_ref same_operands(pass *p, const nnc_node *n)
     return n->op == OP_select && n->in[1] == n->in[2] ? n->in[1] : NNC_NONE;
 }
 
-/* integers: x - x = 0, x 0 = 0 (floats: NaN and infinity say no) */
+/* integers: x - x = 0, x 0 = 0 (not for floats: NaN and infinity) */
 static nnc_ref int_zero(pass *p, const nnc_node *n)
 {
     if (!is_int(p, n))
@@ -205,7 +205,7 @@ static nnc_ref decided(pass *p, const nnc_node *n)
     return lo >= a && hi <= b ? x : NNC_NONE;
 }
 
-/* max(x,0) = relu(x): engines know relu by name */
+/* max(x,0) = relu(x): engines support relu by name */
 static nnc_ref max_is_relu(pass *p, const nnc_node *n)
 {
     if (n->op != OP_max)
@@ -265,14 +265,14 @@ static nnc_ref not_compare(pass *p, const nnc_node *n)
     return NNC_NONE;
 }
 
-/* Does every value of `a` survive in `b`? */
+/* True when type b represents every value of type a. */
 static bool widens(nnc_dtype a, nnc_dtype b)
 {
     nnc_dkind ka = nnc_dtype_kind(a), kb = nnc_dtype_kind(b);
     int sa = nnc_dtype_size(a), sb = nnc_dtype_size(b);
     if (a == b || ka == NNC_BOOL)
         return true;
-    if (kb == NNC_FLOAT) /* all bits fit the significand */
+    if (kb == NNC_FLOAT) /* all bits fit in the significand */
         return sa * 8 <= (b == DT_f64 ? 53 : b == DT_f32 ? 24 : b == DT_f16 ? 11 : 8);
     return (ka == kb && sb >= sa) || (ka == NNC_UINT && kb == NNC_INT && sb > sa);
 }
@@ -304,7 +304,7 @@ static nnc_ref powers(pass *p, const nnc_node *n)
 
 /* ---- movement -------------------------------------------------------------------------------- */
 
-/* A reshape, broadcast, slice, transpose, flip, relayout, split or concat that changes nothing. */
+/* A reshape, broadcast, slice, transpose, flip, relayout, split or concat without effect. */
 static nnc_ref no_move(pass *p, const nnc_node *n)
 {
     const int64_t *v;
@@ -337,15 +337,15 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     case OP_slice:
     case OP_concat:
     case OP_split:
-    case OP_relayout: /* the driver of rules checks that the types are equal */
+    case OP_relayout: /* the driver of the rules checks that the types are equal */
         return n->in[0];
     default:
         return NNC_NONE;
     }
 }
 
-/* Would node n in one step with the move d before it cost a copy that it does not cost now? A view of what d has moved, for others
- * as well, is for nothing. */
+/* True when merging node n with the movement d before it would need a copy that is not needed now. A view of d's result, which others
+ * use too, costs nothing. */
 static bool costs_a_copy(pass *p, const nnc_node *n, const nnc_node *d)
 {
     return nnc_is_view(p->g, n) && !nnc_is_view(p->g, d) && !edit_only_user(p, d->out);
@@ -379,7 +379,7 @@ static nnc_ref move_move(pass *p, const nnc_node *n)
         return attrs_equal(n, d) ? d->in[0] : NNC_NONE;
     if (costs_a_copy(p, n, d))
         return NNC_NONE;
-    if (n->op == OP_broadcast) { /* extents that the first adds in front must stay in place */
+    if (n->op == OP_broadcast) { /* extents that the first one adds in front must not move */
         const nnc_type *x = nnc_typeof(p->g, d->in[0]), *y = nnc_typeof(p->g, d->out);
         if (x->rank != y->rank && y->rank > nnc_typeof(p->g, n->out)->rank)
             return NNC_NONE;
@@ -387,7 +387,7 @@ static nnc_ref move_move(pass *p, const nnc_node *n)
     return rebuild(p, n, d->in);
 }
 
-/* f(x, broadcast(b)) = f(x, b) where f broadcasts to the same shape itself */
+/* f(x, broadcast(b)) = f(x, b) where f broadcasts to the same shape */
 static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
 {
     if (!nnc_op_is_ewise(n->op) || n->n_in < 2)
@@ -415,8 +415,7 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
     return NNC_NONE;
 }
 
-/* matmul(transpose(a), b) = matmul(a, b) with transpose_a turned, where the last two dimensions are
- * swapped */
+/* matmul(transpose(a), b) = matmul(a, b) with transpose_a inverted, for a transposition of the last two dimensions */
 static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 {
     if (n->op != OP_matmul)
@@ -442,8 +441,7 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 
 /* ---- reductions and windows ------------------------------------------------------------------ */
 
-/* A reduction over extents of 1 is a reshape; pooling 1x1 windows with stride 1 and no padding is
- * nothing. */
+/* A reduction over extents of 1 is a reshape; pooling with 1x1 windows, stride 1 and no padding is the identity. */
 static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 {
     const nnc_type *x = n->n_in ? nnc_typeof(p->g, n->in[0]) : NULL;
@@ -549,7 +547,8 @@ static bool try_rule(pass *p, uint32_t i, const struct rule *r)
 nnc_status pass_algebra(pass *p)
 {
     int level = p->o->n_only > 0 && p->o->level == 0 ? 2 : p->o->level;
-    int64_t left = 4 * (int64_t)p->g->n_node + 64; /* no rule loops; this bounds a mistake */
+    int64_t left =
+        4 * (int64_t)p->g->n_node + 64; /* no rule loops; this limits the damage of a mistake */
     for (bool again = true; again && p->status == NNC_OK && left > 0;) {
         again = false;
         for (uint32_t i = 0; i < p->g->n_node && p->status == NNC_OK && left > 0; i++)

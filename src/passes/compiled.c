@@ -1,25 +1,25 @@
-/* passes/compiled.c -- epilogues of a convolution for which its engine has no ready kernel and compiles one. It saves what the
- * next kernel would read and write, and may multiply more slowly than the ready one: the engine's offers decide. */
+/* passes/compiled.c -- epilogues that need a runtime-compiled kernel of the convolution's engine. Such a kernel saves the traffic of
+ * the next kernel, but may multiply more slowly than a precompiled one: the engine's offers decide. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
-/* Two ways to compute the same: a ready kernel and one for the rest, or one that is compiled. */
+/* Times of two alternatives: a precompiled kernel and a second one for the rest, or one runtime-compiled kernel. */
 typedef struct ways {
-    int64_t apart_ns, rest_ns, compiled_ns; /* apart: with the rest */
+    int64_t apart_ns, rest_ns, compiled_ns; /* apart: including the rest */
 } ways;
 
-/* What the chain may become where the engine compiles: as long as each result has one reader. */
+/* Extends the chain by what a runtime-compiled kernel supports, as long as each result has one user. */
 static epilogue lengthened(pass *p, uint32_t i, const epilogue *e, nnc_offer *o)
 {
     epilogue r = *e;
     nnc_ref v = e->n ? p->g->node[e->node[e->n - 1]].out : p->g->node[i].out;
     r.stop = NNC_NONE;
-    r.why = "the result is an output, or has several readers";
+    r.why = "the result is an output, or has several consumers";
     for (const nnc_node *u; (u = edit_only_user(p, v)); v = u->out) {
         const nnc_type *y = nnc_typeof(p->g, v), *out = nnc_typeof(p->g, u->out);
         r.stop = node_index(p, u);
-        r.why = remark_text(p, "%s is no epilogue of %s's compiled kernels", nnc_ops[u->op].name,
-            engine_name(p, &p->g->node[i]));
+        r.why = remark_text(p, "%s is not supported by runtime-compiled epilogues of %s",
+            nnc_ops[u->op].name, engine_name(p, &p->g->node[i]));
         if (r.n >= MAX_EPILOGUE || u->n_out != 1 || y->dtype != out->dtype ||
             !nnc_type_same_memory(y, out))
             break;
@@ -35,9 +35,9 @@ static epilogue lengthened(pass *p, uint32_t i, const epilogue *e, nnc_offer *o)
     return r;
 }
 
-/* ---- who computes the rest otherwise ------------------------------------------------------------------------------- */
+/* ---- kernels that absorb the rest ----------------------------------------------------------------------------------- */
 
-/* Does this reader's kernel compute what lies before it? Costly ops it computes once for each element. */
+/* True when this user's kernel computes its operand as well; costly ops only if once per element. */
 static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
 {
     nnc_class c = nnc_op_class(n->op);
@@ -51,7 +51,7 @@ static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
     return once && nnc_type_numel(nnc_typeof(p->g, n->out)) <= nnc_type_numel(nnc_typeof(p->g, v));
 }
 
-/* Is the rest of the chain, from node `first` of it on, part of a kernel that is there in any case? */
+/* True when the rest of the chain, from node `first` on, is part of a kernel that is needed in any case. */
 bool epilogue_absorbed(pass *p, const epilogue *all, int first)
 {
     uint32_t user[16];
@@ -71,9 +71,9 @@ const char *text_us(pass *p, int64_t ns)
                        : remark_text(p, "%.0f us", (double)ns * 1e-3);
 }
 
-/* ---- deciding ------------------------------------------------------------------------------------------------------ */
+/* ---- decision ------------------------------------------------------------------------------------------------------- */
 
-/* Asks whoever knows the engines, with the node that it would be. NULL: yes. */
+/* Asks the caller's function, with the resulting node. NULL: supported. */
 static const char *refused(pass *p, uint32_t i, const epilogue *all)
 {
     uint32_t nodes[MAX_CHAIN + 1] = {i};
@@ -111,17 +111,17 @@ void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how)
     const char *name = engine->name;
     if (epilogue_absorbed(p, &all, e->n)) {
         e->why = remark_text(
-            p, "the kernel that reads it computes it as well, and %s would compile one", name);
+            p, "its consumer's kernel computes it too, without runtime compilation by %s", name);
         return;
     }
     ways w = {.rest_ns = epilogue_rest_ns(p, i, &all, e->n), .compiled_ns = longest.time_ns};
     w.apart_ns = w.rest_ns + epilogue_offer(p, i, e, e->n, false).time_ns;
-    const char *numbers = remark_text(p, "%s against %s with a kernel of its own for it (%s)",
+    const char *numbers = remark_text(p, "%s instead of %s with a separate kernel for it (%s)",
         text_us(p, w.compiled_ns), text_us(p, w.apart_ns), text_us(p, w.rest_ns));
     if (!longest.compiled || w.compiled_ns >= w.apart_ns) {
         e->why = remark_text(p,
-            "a kernel that %s compiles reaches %.2f of the peak, its ready ones %.2f: %s", name,
-            engine->compiled_efficiency, engine->efficiency, numbers);
+            "runtime-compiled kernels of %s reach %.2f of the peak, precompiled ones %.2f: %s",
+            name, engine->compiled_efficiency, engine->efficiency, numbers);
         return;
     }
     const char *no = refused(p, i, &all);
@@ -130,6 +130,7 @@ void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how)
         return;
     }
     *e = all;
-    *how = remark_text(p, "%s compiles a kernel that ends the %s so, when the plan is loaded: %s",
-        name, nnc_ops[c->op].name, numbers);
+    *how = remark_text(p,
+        "%s compiles one kernel for the %s with this epilogue when the plan is loaded: %s", name,
+        nnc_ops[c->op].name, numbers);
 }

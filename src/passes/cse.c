@@ -1,6 +1,5 @@
-/* passes/cse.c -- equal things are computed once: same op, operands, attributes and types. Params
- * are left apart (two weights with equal numbers may be trained apart); inline constants and iotas
- * count as equal by content. */
+/* passes/cse.c -- common subexpression elimination: same op, operands, attributes and types. Params are excluded (two weights with
+ * equal numbers may be trained separately); inline constants and iotas are compared by content. */
 #include "passes/internal.h"
 
 bool attrs_equal(const nnc_node *a, const nnc_node *b)
@@ -26,7 +25,7 @@ static bool candidate(const nnc_node *n)
     return n->op != OP_input && n->op != OP_param && n->op != OP_fused;
 }
 
-/* Operands in an order that does not matter for commutative ops. */
+/* Sorts the operands of commutative ops. */
 static void sorted_operands(const nnc_node *n, nnc_ref out[2])
 {
     bool swap = n->in[0] > n->in[1];
@@ -87,8 +86,7 @@ static void merge(pass *p, uint32_t keep, uint32_t gone)
     int64_t bytes = p->e.bytes, launches = p->e.launches;
     for (uint32_t o = 0; o < p->g->node[keep].n_out; o++)
         edit_replace(p, p->g->node[gone].out + o, p->g->node[keep].out + o);
-    /* Equal numbers are no decision that a user would ask about, unless a kernel now reads one
-     * operand less. */
+    /* merged constants are not worth a remark, unless a kernel now reads one operand less */
     if (!leaf || p->e.bytes != bytes || p->e.launches != launches)
         remark_applied(p, &l, leaf ? "equal constants" : "equal results",
             "the %s of these layers gives the same values: it is computed once", word);

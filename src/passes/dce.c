@@ -1,5 +1,5 @@
-/* passes/dce.c -- what no output needs goes. One remark for each dead end, with everything that
- * only it needed. */
+/* passes/dce.c -- dead code elimination: removes what no output needs. One remark per unused result, including everything that only it
+ * needed. */
 #include "passes/internal.h"
 
 static bool used(const pass *p, uint32_t i)
@@ -11,7 +11,7 @@ static bool used(const pass *p, uint32_t i)
     return false;
 }
 
-/* Layers of node i and of all that died with it; listed[] keeps a node from being named twice. */
+/* Collects the layers of node i and of all nodes removed with it; listed[] prevents repetition. */
 static void cascade(pass *p, uint32_t i, bool *listed, uint32_t *stack, layers *l)
 {
     uint32_t n = 0;
@@ -38,8 +38,7 @@ nnc_status pass_dce(pass *p)
     uint32_t *stack = ARENA_NEW(p->a, uint32_t, n_node + 1);
     if (!listed || !stack)
         return nnc_nomem(p->sink);
-    /* Backwards: a dead end's producers come before it, so they die with it and get no remark of
-     * their own. */
+    /* Backwards: producers of an unused result come before it, so they are removed with it and get no remark of their own. */
     for (uint32_t i = n_node; i-- > 0 && p->status == NNC_OK;) {
         if (p->e.dead[i] || p->g->node[i].op == OP_input || used(p, i))
             continue;
@@ -48,7 +47,7 @@ nnc_status pass_dce(pass *p)
         bool constant = p->g->node[i].op == OP_constant;
         edit_sweep(p, i);
         cascade(p, i, listed, stack, &l);
-        if (constant) /* nobody wrote it as a layer */
+        if (constant) /* not a layer of the user */
             continue;
         remark_applied(p, &l, leaf ? "unused weight" : "dead code",
             leaf ? "no layer reads this weight" : "no output depends on this layer's result");

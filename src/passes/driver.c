@@ -1,6 +1,5 @@
-/* passes/driver.c -- runs passes by the table, verifies after each, and checks its accounts: the
- * applied remarks of a pass must add up to the change of nnc_graph_cost, or the pass is wrong
- * (NNC_E_BUG). */
+/* passes/driver.c -- runs passes by the table, verifies the graph after each, and checks the accounts: the applied remarks of a pass
+ * must add up to the change of nnc_graph_cost, otherwise the pass is wrong (NNC_E_BUG). */
 #include "passes/internal.h"
 
 typedef struct row {
@@ -33,7 +32,7 @@ static nnc_status unknown_pass(const char *name, nnc_sink *sink)
     for (int i = 0; i < nnc_pass_count; i++)
         names[i] = nnc_pass_table[i].name;
     const char *near = nnc_nearest(name, names, (size_t)nnc_pass_count);
-    return nnc_fail0(sink, NNC_E_USAGE, "there is no pass `%s`%s%s%s", name,
+    return nnc_fail0(sink, NNC_E_USAGE, "unknown pass `%s`%s%s%s", name,
         near ? "; did you mean `" : "", near ? near : "",
         near ? "`?" : "; `nnc passes` lists them");
 }
@@ -51,8 +50,8 @@ static bool all_live(const nnc_graph *g, nnc_arena *a)
     return true; /* every node has a user: an unused sink would have none */
 }
 
-/* The passes to run, in order. only[] may name a pass several times. dce comes first where the graph has dead code: nnc_graph_tidy, which
- * follows each pass, removes that without a remark, so the accounts of a first pass other than dce would be wrong. */
+/* Selects the passes to run, in order. only[] may name a pass several times. dce comes first where the graph has dead code:
+ * nnc_graph_tidy, which follows each pass, removes dead code without a remark, so the accounts of another first pass would be wrong. */
 static nnc_status select(
     const nnc_pass_options *o, bool live, nnc_arena *a, int **out, int *n, nnc_sink *sink)
 {
@@ -174,7 +173,7 @@ nnc_status nnc_passes_run(
     pass p = {.g = *g, .o = o, .t = o->target, .remarks = remarks ? remarks : &own, .sink = sink};
     nnc_status s = select(o, all_live(*g, &a), &a, &list, &n, sink);
     if (s == NNC_OK) {
-        (*g)->sink = sink; /* what builders report goes to this caller */
+        (*g)->sink = sink; /* errors of builders go to this caller */
         s = run_all(&p, list, n);
         p.g->sink = theirs;
         p.g->origin = NULL;

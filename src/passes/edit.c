@@ -1,5 +1,5 @@
-/* passes/edit.c -- changing a graph while knowing, after every step, who uses what and what the
- * graph costs. Replacing a value costs its number of users, not the size of the graph. */
+/* passes/edit.c -- edits a graph while tracking the users of each value and the cost of the graph. Replacing a value takes time
+ * proportional to its users, not to the size of the graph. */
 #include "passes/internal.h"
 
 static bool grow_arrays(pass *p)
@@ -130,7 +130,7 @@ void edit_refresh(pass *p, uint32_t i)
 {
     edit *e = &p->e;
     edit_sync(p);
-    /* A node that becomes static (or stops) may turn its users; a stack instead of recursion. */
+    /* a node that becomes static (or stops being it) may affect its users; a stack instead of recursion */
     uint32_t *stack = NULL;
     size_t n = 0, cap = 0;
     for (;;) {
@@ -261,7 +261,7 @@ void edit_replace(pass *p, nnc_ref from, nnc_ref to)
     for (uint32_t u = first; u; u = e->uses[u - 1].next)
         if (!e->dead[e->uses[u - 1].node])
             edit_refresh(p, e->uses[u - 1].node);
-    if (!p->g->value[to].name) { /* the user's name stays with what is computed */
+    if (!p->g->value[to].name) { /* the user's name stays with the value that is computed */
         p->g->value[to].name = p->g->value[from].name;
         p->g->value[from].name = NULL;
     }
@@ -279,7 +279,7 @@ int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap)
         bool reads = false;
         for (int k = 0; k < node->n_in && !e->dead[i]; k++)
             reads = reads || node->in[k] == v;
-        /* the entries of one node stand together unless operands moved: compare with those kept */
+        /* entries of a node are adjacent unless operands moved: compare with those found */
         for (int k = 0; reads && k < n && k < cap; k++)
             reads = out[k] != i;
         if (!reads || i == last)

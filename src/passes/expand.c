@@ -1,8 +1,7 @@
-/* passes/expand.c -- named nests (softmax, layernorm, batchnorm, ...) become the ops they are made
- * of, so that fusion can group them with their neighbours by its general rules. The new nodes keep
- * the layer's path; `fuse` puts the members of one nest together again first, so that no nest ends
- * up in more kernels than before unless that runs in parallel better. Ends: lowerings hold no named
- * nests. */
+/* passes/expand.c -- replaces named ops with reductions (softmax, layernorm, batchnorm, ...) by their lowering, so that fusion can
+ * group it with neighbours by its general rules. New nodes keep the layer's path; `fuse` first regroups the nodes of one named op, so
+ * that it does not end up in more kernels than before unless they have more parallelism. Terminates: lowerings contain no such named
+ * ops. */
 #include "passes/internal.h"
 
 nnc_status pass_expand(pass *p)
@@ -23,8 +22,7 @@ nnc_status pass_expand(pass *p)
             return nnc_fail(p->sink, NNC_E_BUG, n.loc, "%s has no lowering", nnc_ops[n.op].name);
         edit_replace(p, n.out, edit_in_order(p, r, &want));
         remark_applied(p, &l, "expanded",
-            "%s becomes the ops it is made of, for fusion to group (what this costs here, fuse "
-            "gets back)",
+            "%s is expanded into simpler ops for fusion to group (fuse regains the cost)",
             nnc_ops[n.op].name);
     }
     return p->status;

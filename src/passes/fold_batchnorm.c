@@ -1,12 +1,9 @@
-/* passes/fold_batchnorm.c -- (w x + b - mean) s + beta = (w s) x + (b - mean) s + beta, with s =
- * gamma / sqrt(var + eps), per output channel. The new weights are nodes that depend on params
- * alone: `init` computes them once, and no weight is read while compiling. A batchnorm that stays
- * is two ops with static operands for the fusion passes. Ends: every application removes a
- * batchnorm. */
+/* passes/fold_batchnorm.c -- (w x + b - mean) s + beta = (w s) x + (b - mean) s + beta, with s = gamma / sqrt(var + eps), per output
+ * channel. The new weights are nodes that depend on params only: `init` computes them once, and compiling reads no weight. A batchnorm
+ * that remains is two ops with static operands for the fusion passes. Terminates: every application removes a batchnorm. */
 #include "passes/internal.h"
 
-/* Numbers of weights are computed in f32 where the model is 16 bits wide: one rounding instead of
- * four. */
+/* Weights of 16-bit models are folded in f32, so that they are rounded once instead of four times. */
 static nnc_ref widen(pass *p, nnc_ref v)
 {
     nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, v)->dtype;
@@ -20,12 +17,12 @@ static nnc_ref narrow(pass *p, nnc_ref v, nnc_dtype d)
     return nnc_cast(p->g, v, d);
 }
 
-/* w scaled per output channel: conv and linear hold it in dimension 0, conv_transpose [C, K/groups,
- * ...] in 0 and 1. */
+/* w scaled per output channel, which is dimension 0 for conv and linear, and 0 and 1 for conv_transpose [C, K/groups, ...]. */
 static nnc_ref scale_weights(pass *p, const nnc_node *c, nnc_ref w, nnc_ref s)
 {
     nnc_type t = *nnc_typeof(p->g, w);
-    int64_t dim[NNC_MAX_RANK], wide[NNC_MAX_RANK]; /* a convolution's weights have rank 5 at most */
+    int64_t dim[NNC_MAX_RANK],
+        wide[NNC_MAX_RANK]; /* weights of a convolution have rank 5 at most */
     if (c->op != OP_conv_transpose) {
         dim[0] = t.dim[0];
         for (int i = 1; i < t.rank; i++)
@@ -51,7 +48,7 @@ static const char *blocker(pass *p, const nnc_node *bn)
             return "its statistics or factors are computed at run time";
     if (c->op != OP_conv && c->op != OP_linear && c->op != OP_conv_transpose)
         return remark_text(p,
-            "its operand comes from %s, which has no weights to take the scale; it fuses as two "
+            "its operand comes from %s, which has no weights to fold it into; it is fused as two "
             "elementwise ops",
             nnc_ops[c->op].name);
     if (c->op == OP_linear && nnc_typeof(p->g, c->out)->rank != 2)
@@ -61,7 +58,7 @@ static const char *blocker(pass *p, const nnc_node *bn)
             p, "the result of %s is also an output of the graph", nnc_ops[c->op].name);
     if (p->e.n_use[bn->in[0]] != 1)
         return remark_text(
-            p, "the result of %s has %u readers", nnc_ops[c->op].name, p->e.n_use[bn->in[0]]);
+            p, "the result of %s has %u consumers", nnc_ops[c->op].name, p->e.n_use[bn->in[0]]);
     for (int k = 1; k < c->n_in; k++)
         if (!edit_static(p, c->in[k]))
             return "the weights are computed at run time";
@@ -99,8 +96,8 @@ static void fold(pass *p, uint32_t i)
     edit_sync(p);
     edit_replace(p, bn.out, y);
     remark_applied(p, &l, "batchnorm into weights",
-        "%s takes the scale into its weights and the shift into its bias, once, when weights are "
-        "loaded",
+        "scale and shift are folded into the weights and the bias of the %s, once, when weights "
+        "are loaded",
         nnc_ops[c.op].name);
 }
 

@@ -1,18 +1,16 @@
-/* passes/fold_constants.c -- computes what depends on small inline constants alone, with the
- * reference evaluator, a connected piece of the graph at a time. Params are never touched: their
- * numbers are not read while compiling.
+/* passes/fold_constants.c -- evaluates what depends on small inline constants only, with the reference evaluator, a connected
+ * component of the graph at a time. Params are not evaluated, since compiling does not read their numbers.
  *
- * From -O2 on float results are rounded once from f64, which is nearer to the truth than computing
- * in the narrow type. -O1 keeps every bit: only ops are folded whose result the run would give just
- * so (moves, integers, choices, and + - *, each rounded to its own type: f64 has more than twice the
- * bits of f32, so that rounding its sum or product once more is no other number). */
+ * From -O2 on, float results are rounded once from f64, which is more accurate than computing in the narrow type. -O1 keeps every bit:
+ * it folds only ops whose result the run would compute identically (movement, integers, selection, and + - *, each rounded to its own
+ * type: f64 has more than twice the precision of f32, so rounding its sum or product once more gives the same number). */
 #include "passes/internal.h"
 
 #include <stdlib.h>
 
 enum {
     MAX_NUMEL = 4096, /* elements of a folded result and of each operand */
-    MAX_WORK = 1 << 22, /* multiply-adds of one piece */
+    MAX_WORK = 1 << 22, /* maximum multiply-adds of one component */
 };
 
 static bool exact_only(const pass *p)
@@ -33,7 +31,7 @@ static bool rounds_once(nnc_op op)
     return op == OP_add || op == OP_sub || op == OP_mul;
 }
 
-/* Does the run give the bits that the evaluator gives? */
+/* True when the run computes the same bits as the evaluator. */
 static bool keeps_bits(const nnc_graph *g, const nnc_node *n)
 {
     nnc_class k = nnc_op_class((nnc_op)n->op);
@@ -65,7 +63,7 @@ static bool foldable(const pass *p, const bool *known, uint32_t i)
     return !exact_only(p) || keeps_bits(p->g, n);
 }
 
-/* Is v, computed by a foldable node, needed by something that stays? */
+/* True when v, computed by a foldable node, is used by a node that stays. */
 static bool frontier(const pass *p, const bool *known, nnc_ref v)
 {
     if (edit_is_output(p, v))
@@ -90,15 +88,15 @@ static nnc_ref make_constant(pass *p, const nnc_type *type, const nnc_rval *v)
     for (int64_t i = 0; i < n; i++)
         v->f ? nnc_set_f64(t.dtype, data, i, v->f[i]) : nnc_set_i64(t.dtype, data, i, v->i[i]);
     nnc_ref r = nnc_constant(p->g, &t, data);
-    /* an order other than row-major would need a relayout; constants are cheap to leave alone */
+    /* another order than row-major would need a relayout; not worth it for constants */
     return nnc_type_equal(&t, type) ? r : NNC_NONE;
 }
 
-/* ---- pieces ---------------------------------------------------------------------------------- */
+/* ---- components ---------------------------------------------------------------------------------------------------- */
 
-/* Foldable nodes that pass values to each other; piece[] of each is the first of them. */
+/* Connected components of foldable nodes; piece[] of each is its first node. */
 typedef struct pieces {
-    uint32_t *piece, *node; /* by node (union-find); nodes in order of their pieces */
+    uint32_t *piece, *node; /* by node (union-find); nodes sorted by component */
     uint32_t n;
 } pieces;
 
@@ -146,8 +144,8 @@ static bool find_pieces(pass *p, const bool *known, pieces *s)
 typedef struct folder {
     pass *p;
     const bool *known;
-    nnc_ref *map; /* of values of the graph: theirs in the piece's own */
-    uint32_t *made; /* of values: the piece they were mapped for, 1-based */
+    nnc_ref *map; /* from values of the graph to values of the component's own graph */
+    uint32_t *made; /* by value: the component it was mapped for, 1-based */
     uint32_t piece;
     nnc_ref *want; /* the frontier */
     int n_want;
@@ -155,14 +153,14 @@ typedef struct folder {
 
 static nnc_ref copy_operand(folder *f, nnc_graph *g, nnc_ref v)
 {
-    if (f->made[v] != f->piece) { /* else computed in the piece, or copied */
+    if (f->made[v] != f->piece) { /* otherwise computed in the component, or copied */
         f->map[v] = nnc_copy_node(g, f->p->g, nnc_def(f->p->g, v), NULL);
         f->made[v] = f->piece;
     }
     return f->map[v];
 }
 
-/* r, rounded to its own type as a run would round it. */
+/* r, rounded to its type as in a run. */
 static nnc_ref rounded(nnc_graph *g, const nnc_node *n, nnc_ref r)
 {
     nnc_dtype d = (nnc_dtype)nnc_typeof(g, r)->dtype;
@@ -208,7 +206,7 @@ static void use_number(pass *p, nnc_ref v, const nnc_rval *val)
     edit_replace(p, v, c);
     long long n = (long long)nnc_type_numel(&t);
     remark_applied(p, &l, "constant operands",
-        "%s of constants alone: its %lld number%s computed now", word, n, n == 1 ? " is" : "s are");
+        "%s of constants only: its %lld number%s computed now", word, n, n == 1 ? " is" : "s are");
 }
 
 static nnc_status fold(folder *f, nnc_graph *sub, uint32_t last)
@@ -235,7 +233,7 @@ static nnc_status fold(folder *f, nnc_graph *sub, uint32_t last)
     return p->status;
 }
 
-/* Folds nodes [from, to) of the list, one piece. */
+/* Folds nodes [from, to) of the list, one component. */
 static nnc_status fold_piece(folder *f, const pieces *s, uint32_t from, uint32_t to)
 {
     nnc_graph *sub = nnc_graph_create("constants", f->p->sink);

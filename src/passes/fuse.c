@@ -1,11 +1,9 @@
-/* passes/fuse.c -- ops that pass data to each other become one kernel. Which sets can is
- * nnc_kernel_possible's to say (the general rule that codegen lowers by); this file finds sets that are
- * worth it.
+/* passes/fuse.c -- fuses ops that pass data to each other into one kernel. nnc_kernel_possible decides which sets can be (codegen
+ * lowers by the same rule); this file finds sets that are worth it.
  *
- * Greedy: edges between generated ops by bytes saved, largest first; the groups at both ends merge
- * when nothing blocks it; again, until nothing merges. First the members of one expanded nest are
- * put together, and views join their reader. A merge must leave the graph of groups without cycles:
- * group.c keeps it in topological order. Ends: each merge makes one group less. */
+ * Greedy: edges between generated ops in order of bytes saved; the groups at both ends merge when nothing prevents it; repeated until
+ * nothing merges. First the nodes of one expanded op are grouped, and views join their user. A merge must not create a cycle in the
+ * graph of groups: group.c maintains their topological order. Terminates: each merge removes a group. */
 #include "kernel/kernel.h"
 #include "passes/group.h"
 
@@ -14,8 +12,8 @@
 
 enum {
     MAX_MEMBERS = 192, /* keeps merging linear; larger kernels gain nothing */
-    FEW_ROWS = 64, /* fewer parallel rows than this leave cores idle ... */
-    SMALL_BYTES = 256 << 10, /* ... which matters above this much data */
+    FEW_ROWS = 64, /* fewer parallel rows leave cores idle ... */
+    SMALL_BYTES = 256 << 10, /* ... which matters above this size */
     MAX_ROUNDS = 6,
 };
 
@@ -26,7 +24,7 @@ typedef struct edge {
 
 /* ---- one kernel? ----------------------------------------------------------------------------- */
 
-/* Afterwards needed_outside tells of these nodes, until the next search of groups. */
+/* Marks these nodes; valid for needed_outside until the next search of groups. */
 static void mark_nodes(groups *s, const uint32_t *nodes, uint32_t n)
 {
     s->stamp++;
@@ -34,7 +32,7 @@ static void mark_nodes(groups *s, const uint32_t *nodes, uint32_t n)
         s->seen[nodes[k]] = s->stamp;
 }
 
-/* Does a node that is not marked, or an output, need v? */
+/* True when v is used by an unmarked node or is an output. */
 static bool needed_outside(const groups *s, nnc_ref v)
 {
     const pass *p = s->p;
@@ -48,7 +46,7 @@ static bool needed_outside(const groups *s, nnc_ref v)
     return false;
 }
 
-/* Can these nodes (ascending) be one kernel? Asks for no more of the graph than who reads them. */
+/* True when these nodes (ascending) can be one kernel. Visits only the nodes and their users. */
 static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
 {
     const pass *p = s->p;
@@ -65,7 +63,7 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
         p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(p->t), p->a, why);
 }
 
-/* ---- what a merge gives ---------------------------------------------------------------------- */
+/* ---- gain of a merge ----------------------------------------------------------------------------------------------- */
 
 static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
 {
@@ -80,8 +78,7 @@ static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
     return true;
 }
 
-/* Bytes that one kernel for both saves: b's reads of a's results, writes that nobody else needs,
- * shared operands. */
+/* Bytes that one kernel for both saves: b's reads of a's results, writes without other users, shared operands. */
 static int64_t bytes_saved(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
@@ -126,7 +123,7 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* Does reduction n sum over columns: is the axis that is contiguous in memory not reduced? */
+/* True when reduction n sums over columns: the contiguous axis is not reduced. */
 static bool sums_columns(const pass *p, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(p->g, n->in[0]), *y = nnc_typeof(p->g, n->out);
@@ -140,8 +137,8 @@ static bool sums_columns(const pass *p, const nnc_node *n)
     return k > 0 && nnc_type_numel(y) > 1;
 }
 
-/* A row that is reduced stays at hand for what reads it once more; columns do not. On a CPU, whose caches hold what the one kernel
- * leaves for the other, an expensive op costs more a second time than its result does. */
+/* The rows of a reduction can be kept for the ops that read them again; columns cannot. On a CPU, whose caches hold one kernel's
+ * results for the next, repeating an expensive op costs more than storing its result. */
 static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
@@ -159,14 +156,14 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
         if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
             nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(p->t))
             return nnc_arena_printf(p->a,
-                "%s would be computed twice, for the sums over columns and for its other readers",
+                "%s would be computed twice, for the sums over columns and for its other consumers",
                 nnc_ops[costly->op].name);
     }
     return NULL;
 }
 
-/* Does a sum over columns (also a maximum, ...) read more than the caches beside a core hold, on a CPU? Columns that a kernel reads a
- * second time, for what the sum was for, come slowly then: in pieces of a line or two, rows apart, which share few places in a cache. */
+/* True when a reduction over columns reads more than a core's private caches hold, on a CPU. Reading the columns again, for users of
+ * the sum, is slow then: in pieces of a line or two, a row apart, which compete for few cache sets. */
 static bool sums_far_columns(const pass *p, const nnc_node *n)
 {
     return p->t->kind == NNC_T_cpu && nnc_op_class(n->op) == CL_reduce && sums_columns(p, n) &&
@@ -176,7 +173,7 @@ static bool sums_far_columns(const pass *p, const nnc_node *n)
 static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
-    int64_t most = INT64_MAX; /* elements of the smallest operand of such a sum */
+    int64_t most = INT64_MAX; /* elements of the smallest operand of such a reduction */
     for (uint32_t k = 0; k < s->of[a].n; k++) {
         const nnc_node *n = &p->g->node[s->of[a].member[k]];
         if (sums_far_columns(p, n))
@@ -192,7 +189,7 @@ static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* Why the groups at both ends of an edge may not merge; NULL: they may. */
+/* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */
 static const char *blocker(groups *s, uint32_t a, uint32_t b)
 {
     pass *p = s->p;
@@ -201,7 +198,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     if (p->g->node[s->of[a].member[0]].device != p->g->node[s->of[b].member[0]].device)
         return "they are placed on different devices";
     if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
-        return "one runs when weights are loaded, the other each time";
+        return "one runs once when weights are loaded, the other in each run";
     if (s->of[a].n_real && s->of[b].n_real && bytes_saved(s, a, b) == 0)
         return "it would save no bytes";
     const char *why = loses_parallelism(s, a, b);
@@ -210,17 +207,17 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     if (why)
         return why;
     if (!groups_can_merge(s, a, b))
-        return "a third op lies between them that must run after the one and before the other";
+        return "an op between them must run after the first and before the second";
     uint32_t n;
     const uint32_t *nodes = groups_joined(s, a, b, &n);
     if (!one_kernel(s, nodes, n, &why))
-        return why ? why : "no kernel computes both";
+        return why ? why : "no kernel can compute both";
     return NULL;
 }
 
 /* ---- seeds ----------------------------------------------------------------------------------- */
 
-/* The nodes of one expanded nest have the layer's path in common and a reduction among them. */
+/* Nodes of one expanded op have the layer's path in common and contain a reduction. */
 static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
 {
     pass *p = s->p;
@@ -237,8 +234,7 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
     if (!reduces || n < 2 || n > MAX_MEMBERS || (rows < FEW_ROWS && bytes > SMALL_BYTES) ||
         !one_kernel(s, nodes, n, &why))
         return;
-    /* From the last node backwards, each time the latest member that feeds the group: no path can
-     * lie between. */
+    /* From the last node backwards, each time the latest node that feeds the group: no path can lie in between. */
     for (uint32_t i = n - 1; i-- > 0 && p->status == NNC_OK;) {
         uint32_t a = group_of(s, nodes[i]);
         const nnc_node *d = &p->g->node[nodes[i]];
@@ -281,7 +277,7 @@ static void seed_nests(groups *s)
     }
 }
 
-/* A view with one reader is an index map of that reader. */
+/* A view with one user becomes an index map of that user. */
 static void seed_views(groups *s)
 {
     pass *p = s->p;
@@ -355,7 +351,7 @@ static void merge_edges(groups *s)
     }
 }
 
-/* ---- verdicts on what stays apart ------------------------------------------------------------ */
+/* ---- remarks on what stays separate -------------------------------------------------------------------------------- */
 
 static bool generated(const groups *s, uint32_t i)
 {
@@ -373,11 +369,11 @@ static const char *why_apart(groups *s, uint32_t i, uint32_t j)
             "%s reads its operands from memory: a contraction has an epilogue, but no prologue",
             engine_name(p, b));
     if (is_contraction(p, a))
-        return "what ends a contraction is fuse_epilogue's to decide, which did not run";
+        return "epilogues are decided by fuse_epilogue, which did not run";
     if (!s->fusable[i] || !s->fusable[j])
         return remark_text(p, "%s is a kernel already", node_word(p, s->fusable[i] ? b : a));
     const char *why = blocker(s, group_of(s, i), group_of(s, j));
-    return why ? why : "views of the value between them have several readers";
+    return why ? why : "views of the value between them have several consumers";
 }
 
 typedef struct pair {
@@ -392,7 +388,7 @@ static int by_pair(const void *x, const void *y)
     return (a->b > b->b) - (a->b < b->b);
 }
 
-/* One declined remark for each pair of commands that pass data to each other. */
+/* One declined remark per pair of commands that pass data to each other. */
 static void remark_apart(groups *s)
 {
     pass *p = s->p;
@@ -437,14 +433,13 @@ static void remark_apart(groups *s)
 
 /* ---- rewriting ------------------------------------------------------------------------------- */
 
-/* Values made since the groups were formed are results of regions rewritten before: none is inside this one. */
+/* Values created after the groups were formed are results of regions rewritten earlier, so they are outside of this one. */
 static bool is_marked(const groups *s, nnc_ref v, uint32_t stamp)
 {
     return v < s->n_value && s->mark[v] == stamp;
 }
 
-/* Members without the views that only stand before the kernel, and the scalar constants they read,
- * in front. */
+/* The group's nodes without leading views, preceded by the scalar constants that they read. */
 static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
 {
     pass *p = s->p;
@@ -520,8 +515,8 @@ static void rewrite(groups *s, uint32_t r)
             when, real, text_bytes(p, inside));
     else
         remark_applied(p, &l, rule,
-            "%s%u ops share what they read and each other's results, which others need as well",
-            when, real);
+            "%s%u ops share operands and each other's results, which other ops use too", when,
+            real);
 }
 
 nnc_status pass_fuse(pass *p)
@@ -539,7 +534,7 @@ nnc_status pass_fuse(pass *p)
         if (group_of(&s, i) != i || s.of[i].n_real < 2)
             continue;
         const char *why;
-        /* Seeds that came together only in part are no nest for sure. */
+        /* groups that were only partly merged may not be a kernel */
         if (!one_kernel(&s, s.of[i].member, s.of[i].n, &why))
             continue;
         rewrite(&s, i);

@@ -1,9 +1,8 @@
-/* passes/fuse_epilogue.c -- what follows a contraction element by element is done by the engine
- * that computes it, before the result is stored: bias, activations, a residual sum. The engine's
- * offers (nnc_target_offer) say what it takes and in what time: of the chains that it takes the one
- * is fused that takes least together with a kernel for the rest. The order in the body of the fused
- * node is the order of the call's post-operations. Ends: every contraction is looked at once; the
- * chain behind it is as long as its nodes have one reader each. */
+/* passes/fuse_epilogue.c -- fuses elementwise ops after a contraction into the engine's call, which applies them before it stores the
+ * result: bias, activations, a residual sum. The engine's offers (nnc_target_offer) say what it supports and its time: among the
+ * supported prefixes of the chain the one is fused that takes the least time, together with a kernel for the rest. The order in the
+ * fused node's body is the order of the call's post-operations. Terminates: every contraction is visited once; its chain ends at
+ * the first node without exactly one user. */
 #include "passes/internal.h"
 #include <math.h>
 #include <string.h>
@@ -35,7 +34,7 @@ static bool has_bias(const nnc_node *c)
     return c->op != OP_matmul && c->n_in == 3;
 }
 
-/* Is v one number for each output channel of contraction c? */
+/* True when v has one number per output channel of contraction c. */
 static bool per_channel(const pass *p, const nnc_node *c, nnc_ref v)
 {
     const nnc_type *y = nnc_typeof(p->g, c->out), *t = nnc_typeof(p->g, v);
@@ -84,11 +83,12 @@ static const char *lives_on(pass *p, nnc_ref other, uint32_t i, uint32_t add)
 {
     const nnc_node *d = nnc_def(p->g, other);
     if (nnc_op_class(d->op) == CL_leaf || edit_static(p, other) || nnc_is_view(p->g, d))
-        return "the added tensor's memory is not its own";
-    return read_before(p, other, i, add) ? NULL : "the added tensor has readers that may run later";
+        return "the added tensor's memory cannot be overwritten";
+    return read_before(p, other, i, add) ? NULL
+                                         : "the added tensor has consumers that may run later";
 }
 
-/* Adds op n, applied to x and the chain's k-th, to what is asked. NULL, or why it is no epilogue. */
+/* Appends op n, the chain's k-th, applied to x, to the question. NULL, or the reason why it cannot be part of an epilogue. */
 static const char *add_op(
     pass *p, uint32_t i, nnc_ask *a, int k, const nnc_node *n, nnc_ref x, const char *engine)
 {
@@ -97,7 +97,8 @@ static const char *add_op(
     nnc_post post;
     nnc_ref other = n->op == OP_add ? other_operand(n, x) : NNC_NONE;
     if (!epilogue_post(n, &post))
-        return remark_text(p, "%s is no epilogue of %s", nnc_ops[n->op].name, engine);
+        return remark_text(
+            p, "%s is not supported in epilogues of %s", nnc_ops[n->op].name, engine);
     if (other == x)
         return "it adds the result to itself";
     if (n->op == OP_add && epilogue_bias(p, c, other) && k == 0 &&
@@ -115,12 +116,12 @@ static const char *add_op(
         a->bytes = nnc_add_sat(a->bytes, nnc_type_bytes(y));
     }
     if (a->n_post == NNC_MAX_POST)
-        return "the epilogue is full";
+        return "the epilogue has the maximum number of ops";
     a->post[a->n_post++] = post;
     return NULL;
 }
 
-/* What contraction i with the first n ops of a chain is, as engines are asked about it. */
+/* The question to engines for contraction i with the first n ops of a chain. */
 static const char *ask_of(pass *p, uint32_t i, const epilogue *chain, int n, nnc_ask *a)
 {
     const nnc_node *c = &p->g->node[i];
@@ -156,7 +157,7 @@ const char *epilogue_allows(
     if (nnc_typeof(p->g, x)->dtype != nnc_typeof(p->g, n->out)->dtype)
         return remark_text(p, "%s stores results in the type of its operands", e->name);
     if (so_far->n >= MAX_EPILOGUE)
-        return "the epilogue is full";
+        return "the epilogue has the maximum number of ops";
     const char *why = ask_of(p, i, so_far, so_far->n, &a);
     if (!why)
         why = add_op(p, i, &a, so_far->n, n, x, e->name);
@@ -174,7 +175,7 @@ const char *epilogue_allows(
     if (o.why)
         return remark_text(p, "%s", o.why);
     return remark_text(p, "%s has no %s epilogue%s", e->name, nnc_ops[n->op].name,
-        o.compiled && !p->t->compiles ? ", but for kernels that it compiles itself (-O3)" : "");
+        o.compiled && !p->t->compiles ? ", except in runtime-compiled kernels (-O3)" : "");
 }
 
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
@@ -192,8 +193,9 @@ int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
     return nnc_target_time_ns(p->t, p->t->kind == NNC_T_cpu ? flops : 0, bytes);
 }
 
-/* Cuts a chain where it and a kernel for the rest of it take least: an engine may take an op and yet be slow at it. Compared with equal
- * traffic of the engine: the kernel's own is its cost, none where a kernel that is there in any case computes the rest. */
+/* Shortens a chain to where it and a kernel for the rest take the least time, since an engine may support an op but compute it slowly.
+ * With the engine's traffic counted equally, the kernel adds its cost, or nothing where a kernel that is needed in any case computes
+ * the rest. */
 static void cut(pass *p, uint32_t i, epilogue *e)
 {
     const nnc_target_engine *g = engine_of(p, &p->g->node[i]);
@@ -203,7 +205,7 @@ static void cut(pass *p, uint32_t i, epilogue *e)
     int64_t all = nnc_target_offer(p->t, g, &whole).time_ns, least = all;
     int best = e->n;
     for (int n = e->n - 1; n >= 0; n--) {
-        (void)ask_of(p, i, e, n, &a); /* part of the whole, so it can be asked */
+        (void)ask_of(p, i, e, n, &a); /* part of the whole chain, so it can be asked */
         a.bytes = whole.bytes;
         int64_t ns = nnc_target_offer(p->t, g, &a).time_ns;
         ns += epilogue_absorbed(p, e, n) ? 0 : epilogue_rest_ns(p, i, e, n);
@@ -213,7 +215,7 @@ static void cut(pass *p, uint32_t i, epilogue *e)
     if (best == e->n)
         return;
     e->stop = e->node[best];
-    e->why = remark_text(p, "%s would take %s with it, and %s with a kernel of its own for it",
+    e->why = remark_text(p, "%s would take %s with it, but %s with a separate kernel for it",
         engine_name(p, &p->g->node[i]), text_us(p, all), text_us(p, least));
     e->n = best;
 }
@@ -228,7 +230,7 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out)
             int n = users_through_views(p, v, few, 1);
             out->stop = n ? few[0] : NNC_NONE;
             out->why = edit_is_output(p, v) ? "the result is an output and must be stored as it is"
-                                            : remark_text(p, "the result has %d readers", n);
+                                            : remark_text(p, "the result has %d consumers", n);
             break;
         }
         out->stop = node_index(p, u);
@@ -369,14 +371,13 @@ static void remark_kernel(pass *p, uint32_t i, const char *why)
 {
     layers l = layers_of(p, i, NNC_NONE);
     remark_applied(p, &l, "depthwise conv as a kernel",
-        "%s: generated code, which what stands behind it joins, rather than %s", why,
+        "%s: a generated kernel, which the ops after it can join, instead of %s", why,
         engine_name(p, &p->g->node[i]));
 }
 
 nnc_status pass_fuse_epilogue(pass *p)
 {
-    /* Backwards, so that of two contractions that a sum joins the later one takes it: its other
-     * operand exists then. */
+    /* backwards, so that of two contractions that a sum combines the later one gets it: its other operand exists then */
     for (uint32_t i = p->g->n_node; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *n = &p->g->node[i];
         if (nnc_op_class(n->op) != CL_contract || p->e.dead[i] || edit_static(p, n->out))
@@ -390,7 +391,7 @@ nnc_status pass_fuse_epilogue(pass *p)
         const char *others;
         p->engine = least_total(p, i, &others);
         epilogue_plan(p, i, &e);
-        const char *how = remark_text(p, "%s ends the %s before its result is stored%s",
+        const char *how = remark_text(p, "%s computes it in the epilogue of the %s%s",
             engine_name(p, n), nnc_ops[n->op].name, others);
         epilogue_compile(p, i, &e, &how);
         if (e.n)

@@ -1,6 +1,5 @@
-/* passes/group.c -- union-find of nodes with a topological order of the groups that is repaired
- * after each merge (Pearce and Kelly, "A dynamic topological sort algorithm for directed acyclic
- * graphs", JEA 2006): a search looks only at groups that stand between the two. */
+/* passes/group.c -- union-find of nodes with a topological order of the groups that is repaired after each merge (Pearce and Kelly, "A
+ * dynamic topological sort algorithm for directed acyclic graphs", JEA 2006): a search visits only groups between the two. */
 #include "passes/group.h"
 
 #include <stdlib.h>
@@ -82,8 +81,7 @@ static void visit(groups *s, uint32_t g, uint32_t *top)
     s->stack[(*top)++] = g;
 }
 
-/* Pushes the groups that read results of g and stand before `limit`. True when `target` is one of
- * the readers. */
+/* Pushes the groups that read results of g and precede `limit`. True when `target` is one of them. */
 static bool push_readers(groups *s, uint32_t g, uint32_t target, uint32_t *top)
 {
     const pass *p = s->p;
@@ -157,8 +155,7 @@ const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n)
     return s->joined;
 }
 
-/* The places of all groups concerned are dealt out again: sources of b, the merged group, readers
- * of a. */
+/* Reassigns the positions of all affected groups: sources of b, the merged group, readers of a. */
 static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
 {
     uint32_t top = 0, n = 0;
@@ -190,7 +187,8 @@ static void reorder(groups *s, uint32_t a, uint32_t b, uint32_t root)
 void groups_merge(groups *s, uint32_t a, uint32_t b)
 {
     pass *p = s->p;
-    if (!groups_can_merge(s, a, b)) /* refreshes s->ahead: other searches may have run since */
+    if (!groups_can_merge(
+            s, a, b)) /* refreshes s->ahead, since other searches may have run in between */
         return;
     uint32_t n, root = a < b ? a : b;
     groups_joined(s, a, b, &n);

@@ -1,4 +1,4 @@
-/* passes/group.h -- groups of nodes that are to become one kernel each, in an order that has no cycle between groups. */
+/* passes/group.h -- groups of nodes that will become one kernel each, with an acyclic order of the groups. */
 #ifndef NNC_PASSES_GROUP_H
 #define NNC_PASSES_GROUP_H
 
@@ -6,20 +6,20 @@
 
 typedef struct group {
     uint32_t *member; /* ascending */
-    uint32_t n, n_real; /* members; of them not views */
-    int64_t rows;     /* fewest results of a reduction in it; INT64_MAX: none */
+    uint32_t n, n_real; /* number of members; of those that are not views */
+    int64_t rows;     /* least number of results of a reduction in it; INT64_MAX: no reduction */
     int64_t numel;    /* of its largest result */
-    int64_t bytes;    /* of the largest value it touches */
+    int64_t bytes;    /* of the largest value it reads or writes */
 } group;
 
 typedef struct groups {
     pass *p;
     uint32_t n_node;
-    uint32_t *parent; /* union-find over nodes; a root stands for its group */
+    uint32_t *parent; /* union-find over nodes; a root represents its group */
     group *of;        /* by root */
     bool *fusable;    /* may join a kernel */
     uint32_t *ord;    /* by root: position in a topological order of groups; unique */
-    uint32_t *mark;   /* per value, of the n_value that there were at the start: stamps */
+    uint32_t *mark;   /* per value that existed at the start: stamps */
     uint32_t n_value;
     uint32_t *seen;   /* per node: stamps */
     uint32_t stamp;
@@ -30,9 +30,9 @@ typedef struct groups {
 
 bool groups_init(groups *s, pass *p); /* false: out of memory */
 uint32_t group_of(const groups *s, uint32_t node);
-/* Would merging a and b (a feeds b) leave no cycle? */
+/* True when merging a and b (a feeds b) creates no cycle. */
 bool groups_can_merge(groups *s, uint32_t a, uint32_t b);
-/* Merges after groups_can_merge said yes. */
+/* Merges; groups_can_merge must have returned true. */
 void groups_merge(groups *s, uint32_t a, uint32_t b);
 /* Members of both, ascending; valid until the next call. */
 const uint32_t *groups_joined(groups *s, uint32_t a, uint32_t b, uint32_t *n);

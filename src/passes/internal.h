@@ -1,8 +1,8 @@
-/* passes/internal.h -- what the passes share: the pass in progress, the editor that keeps the accounts, remarks. Only
- * files of this folder include it.
+/* passes/internal.h -- shared by the passes: the pass in progress, the editor that tracks costs, remarks. Included in this folder
+ * only.
  *
- * A rewrite is: edit_at (context of new nodes), build nodes with nnc_build..., edit_replace, then one applied remark, which
- * takes the change of cost since the last one. Costs are kept per node, so a rewrite touches only its neighbourhood. */
+ * A rewrite is: edit_at (context of new nodes), nnc_build..., edit_replace, then one applied remark, which accounts for the change of
+ * cost since the previous remark. Costs are stored per node, so a rewrite affects only its neighbourhood. */
 #ifndef NNC_PASSES_INTERNAL_H
 #define NNC_PASSES_INTERNAL_H
 
@@ -20,7 +20,7 @@ typedef enum pass_id {
 } pass_id;
 _Static_assert(PASS__COUNT <= 32, "sets of passes are 32 bits (ran, will_run)");
 
-/* Users of values as lists through one pool, and which nodes are dead, static, and what they cost. */
+/* Users of values as lists in one pool; and per node whether it is dead or static, and its cost. */
 typedef struct use {
     uint32_t node, next; /* next: 1-based index into the pool; 0 ends */
 } use;
@@ -37,9 +37,9 @@ typedef struct edit {
     bool *dead, *is_static; /* per node */
     nnc_cost *cost;
     size_t cap_dead, cap_static, cap_cost;
-    uint32_t n_node, n_value; /* known so far */
-    uint32_t taken_node;      /* nodes below were there when the last remark was made */
-    int64_t bytes, launches;  /* of live, non-static nodes, minus what remarks took */
+    uint32_t n_node, n_value; /* registered so far */
+    uint32_t taken_node;      /* nodes below existed when the last remark was made */
+    int64_t bytes, launches;  /* of live, non-static nodes, less what remarks have accounted for */
 } edit;
 
 typedef struct pass {
@@ -50,10 +50,10 @@ typedef struct pass {
     const nnc_target *t;
     nnc_remarks *remarks;
     nnc_sink *sink;
-    nnc_arena *a; /* scratch, gone after the pass */
+    nnc_arena *a; /* scratch, freed after the pass */
     edit e;
     uint32_t ran;       /* bit set of pass_id that ran before in this run */
-    uint32_t will_run;  /* ... that are still to come */
+    uint32_t will_run;  /* ... and that are still to run */
     int changed;
     nnc_status status; /* sticky */
     const nnc_target_engine *engine; /* that contractions are planned for; NULL: for each the one that expects least time */
@@ -72,26 +72,26 @@ void pass_nomem(pass *p); /* makes that p's status */
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
 
 nnc_status edit_open(pass *p) NNC_MUST;
-/* Registers nodes that were built since the last call; the functions below do so themselves. */
+/* Registers nodes built since the last call; also called by the functions below. */
 void edit_sync(pass *p);
-/* New nodes get origin, place and device of node i. */
+/* New nodes get origin, location and device of node i. */
 void edit_at(pass *p, uint32_t i);
 /* All uses of `from` use `to` instead; what nobody needs any more dies. Types must be equal, memory order included; a `to` without gaps
  * takes those of `from`. */
 void edit_replace(pass *p, nnc_ref from, nnc_ref to);
-/* v in the memory order of `want`, whose dimensions it has: itself, or a relayout. */
+/* v in the memory order of `want` (same dimensions): itself, or a relayout. */
 nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want);
-/* Node i's operand k becomes r (its type may differ in order: call edit_refresh when the node's own type changes). */
+/* Sets node i's operand k to r (its type may differ in order: call edit_refresh when the node's own type changes). */
 void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
-/* Output number o becomes r. */
+/* Sets output number o to r. */
 void edit_set_output(pass *p, uint32_t o, nnc_ref r);
-/* Recomputes what node i costs, and whether it is static. */
+/* Recomputes node i's cost, and whether it is static. */
 void edit_refresh(pass *p, uint32_t i);
-/* A node none of whose results is used dies, and so does what only it used. */
+/* Removes a node without users, and what only it used. */
 void edit_sweep(pass *p, uint32_t i);
-/* The only live node that reads v, when v has exactly one use and it is not an output; else NULL. */
+/* The only live node that reads v, when v has exactly one use and is not an output; otherwise NULL. */
 nnc_node *edit_only_user(const pass *p, nnc_ref v);
-/* Live users of v, each node once, into out[0..cap); returns how many there are. */
+/* Writes the live users of v, each once, to out[0..cap); returns their number. */
 int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap);
 static inline bool edit_static(const pass *p, nnc_ref v) { return p->e.is_static[p->g->value[v].node]; }
 static inline bool edit_is_output(const pass *p, nnc_ref v) { return p->e.n_out_use[v] > 0; }
@@ -99,7 +99,7 @@ static inline uint32_t node_index(const pass *p, const nnc_node *n) { return (ui
 
 /* ---- remark.c -------------------------------------------------------------------------------------------- */
 
-/* The layers a remark names, in order, each once. */
+/* The layers of a remark, in order, each once. */
 typedef struct layers {
     const char **at;
     size_t n, cap;
@@ -107,7 +107,7 @@ typedef struct layers {
 
 /* Adds the layer paths of node i (a fused node: of all its members). */
 void layers_add(pass *p, layers *l, uint32_t i);
-/* `rule` must be static or live in the remark list's arena (remark_text). */
+/* `rule` must be static or in the remark list's arena (remark_text). */
 void remark_applied(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
 void remark_declined(pass *p, const layers *l, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5);
 void decline_node(pass *p, uint32_t i, const char *rule, const char *fmt, ...) NNC_PRINTF(4, 5); /* of one node */
@@ -116,13 +116,13 @@ const char *remark_text(pass *p, const char *fmt, ...) NNC_PRINTF(2, 3); /* neve
 layers layers_of(pass *p, uint32_t a, uint32_t b); /* b = NNC_NONE: one */
 /* "25.7 MB" etc. in the remark arena. */
 const char *text_bytes(pass *p, int64_t bytes);
-/* How a remark names a node: its op, and for a fused node the ops in it. */
+/* The name of a node in remarks: its op, and for a fused node the ops in it. */
 const char *node_word(pass *p, const nnc_node *n);
 
 /* ---- shared questions -------------------------------------------------------------------------------------- */
 
-/* Would fuse_epilogue put the chain that starts at contraction i's result into it? Fills chain[0..*n) with the nodes it
- * takes in order (NNC_MAX_CHAIN at most); *stop: the node that ended the chain (NNC_NONE: none), *why: why. */
+/* True when fuse_epilogue would fuse the chain that starts at contraction i's result. Fills chain[0..*n) with its nodes in order
+ * (NNC_MAX_CHAIN at most); *stop: the node that ended the chain (NNC_NONE: none), *why: the reason. */
 #define MAX_CHAIN 8
 enum { MAX_EPILOGUE = 6 }; /* NNC_MAX_POST of plan.h */
 typedef struct epilogue {
@@ -132,33 +132,32 @@ typedef struct epilogue {
     const char *why;
 } epilogue;
 void epilogue_plan(pass *p, uint32_t i, epilogue *out);
-/* compiled.c: lengthens e where the engine ends contraction i with more in a kernel that it compiles, and that is the faster way: then *how
- * says why. Where it is not, or cannot be, e->why says so. */
+/* compiled.c: extends e where the engine supports a longer epilogue of contraction i in a runtime-compiled kernel and that is faster;
+ * *how is the reason then. Otherwise e->why is. */
 void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how);
-/* The post-operation that op n is; false: no engine has it. */
+/* The post-operation for op n; false: none. */
 bool epilogue_post(const nnc_node *n, nnc_post *out);
-/* The engine's answer for contraction i with the first n ops of a chain; `compiled`: in a kernel that it compiles if need be. */
+/* The engine's offer for contraction i with the first n ops of a chain; `compiled`: runtime compilation allowed. */
 nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool compiled);
-/* Time of a kernel for the chain's ops from `from` on, and whether a kernel that is there in any case computes them (compiled.c). */
+/* Time of a kernel for the chain's ops from `from` on; and whether a kernel that is needed in any case computes them (compiled.c). */
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
 bool epilogue_absorbed(pass *p, const epilogue *all, int first);
 enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
 const char *text_us(pass *p, int64_t ns);
-/* Of an op of two operands, the one that is not x. */
+/* The operand of a binary op that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x) { return n->in[0] == x ? n->in[1] : n->in[0]; }
-/* Does an add of v become the bias of contraction c? */
+/* True when an add of v can become the bias of contraction c. */
 bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
-/* May contraction i, after the chain `so_far`, go on with op n applied to x? NULL: yes; else why not. */
+/* True when op n, applied to x, can follow the chain `so_far` in contraction i's epilogue: NULL; otherwise the reason. */
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
-/* Is this node a contraction, or a fused node that holds one? */
-/* A contraction that a library computes. */
+/* True for a contraction that a library computes, or a fused node that contains one. */
 bool is_contraction(const pass *p, const nnc_node *n);
-/* A convolution that becomes a generated kernel on this target; *why (may be NULL) says why. */
+/* True for a convolution that becomes a generated kernel on this target; *why (may be NULL) is the reason. */
 bool is_kernel_conv(const pass *p, const nnc_graph *g, const nnc_node *n, const char **why);
-/* Readers of v, with those of its views instead of the views: nodes, each once, into out[0..cap); their number. */
+/* Users of v, views replaced by their users: nodes, each once, to out[0..cap); returns their number. */
 int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
-/* Builds a `fused` node of these nodes (operands before users) that gives the values outs. Returns the first result. Uses
- * are not redirected. The origin is the union of the members'. */
+/* Builds a `fused` node from these nodes (operands before users) with the results outs. Returns the first result. Does not redirect
+ * uses. The origin is the union of the nodes' origins. */
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
 /* The contraction in node n's body (or n itself), and which operand of n its weights are (-1: they are computed inside); NULL: none, or
  * several. */
@@ -168,7 +167,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
 /* The target's engine for this contraction (a fused node: for the one that it holds), NULL without one; its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);
 const char *engine_name(const pass *p, const nnc_node *n);
-/* Minimum cut (mincut.c): sides of a graph of n vertices with capacities, vertex 0 the source, 1 the sink. */
+/* Minimum cut (mincut.c): divides a graph of n vertices with capacities, vertex 0 the source, 1 the sink. */
 typedef struct mincut {
     nnc_arena *a;
     uint32_t n;
@@ -179,7 +178,7 @@ typedef struct mincut {
 } mincut;
 void mincut_init(mincut *m, nnc_arena *a, uint32_t max_vertices);
 void mincut_arc(mincut *m, uint32_t from, uint32_t to, int64_t capacity);
-/* Fills side[v] = true for vertices on the source's side; of all minimum cuts the one with the fewest such. */
+/* Sets side[v] = true for vertices on the source's side; of all minimum cuts the one with the fewest of them. */
 bool mincut_run(mincut *m, bool *side); /* false: out of memory */
 #define MINCUT_INF (INT64_MAX / 4)
 bool attrs_equal(const nnc_node *a, const nnc_node *b);

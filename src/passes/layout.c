@@ -1,20 +1,19 @@
-/* passes/layout.c -- channels last where the engines want it, with the least total cost: each node
- * takes one of two memory orders; a convolution or pooling that stays row-major loses time, a value
- * whose reader has the other order is copied. That is a minimum cut, so no heuristic decides where
- * the boundaries lie. Weights keep their order: packing is the plan's affair.
+/* passes/layout.c -- selects channels-last order where engines are faster with it, at the least total cost: each node has one of two
+ * memory orders; a convolution or pooling in row-major order loses time, and a value that crosses between orders is copied. The
+ * optimum is a minimum cut, so no heuristic places the boundaries. Weights keep their order, since the plan packs them.
  *
- * Who follows: elementwise ops, moves and reductions that keep the rank, batchnorm and global
- * pooling work in the order of their operands. Who does not: inputs, outputs, reshapes,
- * contractions other than convolutions, nests over chosen axes, values of rank below 3. */
+ * Elementwise ops, movement and reductions that keep the rank, batchnorm and global pooling work in the order of their operands.
+ * Inputs, outputs, reshapes, contractions other than convolutions, named ops over given axes and values of rank below 3 do not change
+ * order. */
 #include "passes/internal.h"
 
 typedef struct lay {
     pass *p;
     bool *last; /* per node: channels last */
-    nnc_ref *other; /* per value: its copy in the other order, or NNC_NONE */
+    nnc_ref *other; /* per value: its relayout, or NNC_NONE */
     uint32_t n_node; /* of the graph before relayouts */
     const nnc_target_engine *conv; /* the engine of convolutions, or NULL */
-    bool pool; /* its engine wants it, too */
+    bool pool; /* its engine prefers channels-last for pooling too */
 } lay;
 
 typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
@@ -47,8 +46,7 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     }
 }
 
-/* Must operand k have the node's own order? Broadcast operands, weights and vectors lie as they
- * like. */
+/* True when operand k must have the node's order. Broadcast operands, weights and vectors may have any. */
 static bool sensitive(const pass *p, const nnc_node *n, int k)
 {
     const nnc_type *t = nnc_typeof(p->g, n->in[k]), *y = nnc_typeof(p->g, n->out);
@@ -67,7 +65,7 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     }
 }
 
-/* Would the two orders be different bytes? */
+/* True when the two orders differ in memory. */
 static bool matters(const nnc_type *t)
 {
     nnc_type a = nnc_type_make((nnc_dtype)t->dtype, t->rank, t->dim), b = a;
@@ -82,10 +80,9 @@ static int64_t copy_ns(const pass *p, const nnc_type *t)
     return nnc_target_time_ns(p->t, 0, 2 * nnc_type_bytes(t));
 }
 
-/* What node i loses in row-major order, in ns. Convolutions, as measured with oneDNN: 1.5 times the
- * time for larger kernels (im2col), 3 times when fewer than 16 channels go in (55 against 180
- * GFLOP/s for 3 to 128), 1.1 for 1x1, 20 for depthwise. That is work; a launch takes as long in any
- * order, but that a GPU's library converts in launches of its own. */
+/* Time that node i loses in row-major order, in ns. Convolutions, measured with oneDNN: 1.5 times the time for larger kernels
+ * (im2col), 3 times for fewer than 16 input channels (55 against 180 GFLOP/s for 3 to 128), 1.1 for 1x1, 20 for depthwise. That
+ * applies to the work; a launch takes the same time in either order, except that a GPU library converts in launches of its own. */
 static int64_t loss_ns(const lay *l, uint32_t i)
 {
     const pass *p = l->p;
@@ -112,7 +109,7 @@ static int64_t loss_ns(const lay *l, uint32_t i)
     return window == 1 ? ns / 10 : w->dim[1] < 16 ? 2 * ns : ns / 2;
 }
 
-/* Arcs of one value: its producer and the readers that care. */
+/* Arcs of one value: its producer, and the users that depend on its order. */
 static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t next)
 {
     pass *p = l->p;
@@ -121,7 +118,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
         return next;
     int64_t ns = copy_ns(p, t);
     uint32_t after = next,
-             before = next + 1; /* copies to channels last / to row-major are made behind `from` */
+             before = next + 1; /* relayouts to channels-last / to row-major come after `from` */
     mincut_arc(m, after, from, ns);
     mincut_arc(m, from, before, ns);
     for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
@@ -166,7 +163,7 @@ static bool choose(lay *l)
     return true;
 }
 
-/* v in the wanted order: itself, or a relayout made once. */
+/* v in the wanted order: itself, or a shared relayout. */
 static nnc_ref in_order(lay *l, nnc_ref v, bool last, uint32_t reader)
 {
     pass *p = l->p;
@@ -189,12 +186,12 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
     const nnc_type *t = nnc_typeof(p->g, v);
     if (matters(t))
         remark_applied(p, &ls, last ? "relayout to channels last" : "relayout to row-major",
-            "%s of %s cross from the %s to the %s order here, copied once for all readers",
+            "%s of %s cross from the %s to the %s order here, copied once for all consumers",
             text_bytes(p, nnc_type_bytes(t)), nnc_ops[nnc_def(p->g, v)->op].name,
             last ? "row-major" : "channels-last", last ? "channels-last" : "row-major");
 }
 
-/* Weights of a kernel that computes neighbouring channels at once: channels innermost. */
+/* Weights of a kernel that computes neighbouring channels together: channels innermost. */
 static void turn_depthwise(pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
@@ -211,7 +208,7 @@ static void turn_depthwise(pass *p, uint32_t i)
         edit_set_operand(p, i, 1, r);
 }
 
-/* Static weights that the engine reads in the order of the activations: init lays them so, once. */
+/* Static weights that the engine needs in the order of the activations: relayouted once by init. */
 static void turn_weights(lay *l, uint32_t i)
 {
     pass *p = l->p;
@@ -285,14 +282,13 @@ static const char *text_ns(pass *p, int64_t ns)
     return remark_text(p, "%lld ms", (long long)(ns / 1000000));
 }
 
-/* "1 pooling", "2 poolings"; none: nothing. */
+/* "1 pooling", "2 poolings"; "" for none. */
 static const char *count_of(pass *p, int n, const char *what)
 {
     return n ? remark_text(p, "%d %s%s", n, what, n == 1 ? "" : "s") : "";
 }
 
-/* One remark for each connected region of channels-last nodes; declined ones for seeds that stay
- * row-major. */
+/* One remark per connected region of channels-last nodes; declined ones for convolutions and poolings that stay row-major. */
 static void remark_regions(lay *l, const int64_t *loss)
 {
     pass *p = l->p;
@@ -332,14 +328,15 @@ static void remark_regions(lay *l, const int64_t *loss)
             continue;
         }
         decline_node(p, i, "channels last",
-            "the copies at its borders would take longer than the order gains (%s)",
+            "the relayouts at its boundaries would take longer than the order saves (%s)",
             text_ns(p, loss[i]));
     }
     for (uint32_t i = 0; at && i < l->n_node && p->status == NNC_OK; i++)
         if (at[i].n_conv + at[i].n_pool)
             remark_applied(p, &at[i].l, "channels last",
-                "%s%s%s in one region run%s in the order %s wants: about %s less by the target's "
-                "numbers, the copies at the region's borders apart",
+                "%s%s%s in one region run%s in the order that %s prefers: estimated to save %s, "
+                "without "
+                "the relayouts at the region's boundaries",
                 count_of(p, at[i].n_conv, "convolution"),
                 at[i].n_conv && at[i].n_pool ? " and " : "", count_of(p, at[i].n_pool, "pooling"),
                 at[i].n_conv + at[i].n_pool == 1 ? "s" : "", l->conv ? l->conv->name : "the target",

@@ -1,6 +1,5 @@
-/* passes/mincut.c -- minimum cut by Dinic's algorithm, integers only: which nodes of a graph take
- * which of two choices at the least total cost. Depth-first search keeps its path in an array, so a
- * long chain needs no deep stack. */
+/* passes/mincut.c -- minimum cut by Dinic's algorithm, integers only: selects one of two choices for each node of a graph at the least
+ * total cost. Depth-first search keeps its path in an array, so that long chains need no deep stack. */
 #include "passes/internal.h"
 
 struct mincut_arc { /* arcs come in pairs: i and i^1 are each other's reverse */
@@ -35,8 +34,7 @@ void mincut_arc(mincut *m, uint32_t from, uint32_t to, int64_t capacity)
     push(m, to, from, 0);
 }
 
-/* Levels by breadth-first search over arcs with capacity left; is the sink reached? queue has room
- * for n. */
+/* Levels by breadth-first search over arcs with remaining capacity; true when the sink is reached. queue has room for n. */
 static bool find_levels(mincut *m, uint32_t *queue)
 {
     memset(m->level, 0, m->n * sizeof *m->level);
@@ -73,7 +71,7 @@ static void push_flow(mincut *m, uint32_t *path)
                 if (m->arc[path[i] - 1].left == 0)
                     cut = i;
             }
-            n = cut; /* go on from the first arc that is full */
+            n = cut; /* continue from the first saturated arc */
             v = m->arc[(path[cut] - 1) ^ 1].to;
             continue;
         }

@@ -1,35 +1,35 @@
-/* passes/pack_weights.c -- weights of contractions that become generated kernels are put into panels, once, by `init`: as many outputs as
- * a register block takes lie side by side, for one term of the sum after the other, so that the kernel reads weights along memory.
+/* passes/pack_weights.c -- packs weights of contractions that become generated kernels into panels, once, in `init`: the outputs of a
+ * register block are adjacent, for one term of the sum after the other, so that the kernel reads weights contiguously.
  *
- * Second operands that are computed at run time are copied into panels at each run, where the product is long enough.
+ * Second operands that are computed at run time are packed at each run, where the product is large enough.
  *
  *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n]
  *
- * p is made of ordinary static nodes; inside the kernel w' is an index map. Where no n divides the outputs, they lie side by side as a
- * whole. Ends: a packed weight is read through a reshape or transpose, and no longer directly. */
+ * p consists of ordinary static nodes; inside the kernel w' is an index map. Where no n divides the outputs, they form a single panel.
+ * Terminates: a packed weight is read through a reshape or transpose, no longer directly. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
 typedef struct packing {
     int rank; /* of the panels */
-    int64_t cut[NNC_MAX_RANK]; /* the weights' dimensions with the outputs cut into panels */
+    int64_t cut[NNC_MAX_RANK]; /* the weights' dimensions with the outputs divided into panels */
     int64_t perm[NNC_MAX_RANK], back[NNC_MAX_RANK];
 } packing;
 
-/* Outputs in a panel: two vectors of sums, or one; 0: neither divides them. */
+/* Outputs per panel: two vectors of sums, or one; 0: neither divides them. */
 static int64_t panel(const pass *p, nnc_dtype d, int64_t outputs)
 {
     int64_t lanes = p->t->vector_bits / 8 / nnc_max64(nnc_dtype_size(d), 4);
     return outputs % (2 * lanes) == 0 ? 2 * lanes : outputs % lanes == 0 ? lanes : 0;
 }
 
-/* How the second operand of contraction n is packed: its batches, panels of outputs, a window's elements, terms (channels), outputs. */
+/* How the second operand of contraction n is packed: batches, panels of outputs, window elements, terms (channels), outputs. */
 static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, packing *k)
 {
     bool product = n->op == OP_matmul, turned = product && nnc_attr_int(n, AT_transpose_b, 0) != 0;
     int o = !product ? 0 : w->rank - 1 - turned, terms = !product ? 1 : w->rank - 2 + turned;
     int64_t wide = panel(p, (nnc_dtype)w->dtype, w->dim[o] / nnc_attr_int(n, AT_groups, 1));
-    int at[NNC_MAX_RANK] = {0}, to = 0; /* where each dimension is once the outputs are cut */
+    int at[NNC_MAX_RANK] = {0}, to = 0; /* position of each dimension after dividing the outputs */
     k->rank = 0;
     for (int d = 0; d < w->rank; d++) {
         if (d == o && wide)
@@ -50,7 +50,7 @@ static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, pa
         k->back[k->perm[d]] = d;
 }
 
-/* Do the weights lie so already? */
+/* True when the weights are already in panel order. */
 static bool is_packed(const packing *k, const nnc_type *w)
 {
     for (int d = 0; d < k->rank; d++)
@@ -71,13 +71,13 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     const nnc_type *w = nnc_typeof(p->g, v);
     int64_t matrices = 1;
     if (n->op != OP_conv && n->op != OP_matmul && n->op != OP_linear)
-        return "a transposed convolution has no panels";
+        return "weights of transposed convolutions are not packed";
     if (n->in[0] == n->in[1])
-        return "its source is its weights, too";
+        return "its source and its weights are the same tensor";
     int64_t groups = nnc_attr_int(n, AT_groups, 1);
     bool depthwise = groups == w->dim[0] && w->dim[1] == 1;
     if (groups > 1 && !depthwise && !panel(p, (nnc_dtype)w->dtype, w->dim[0] / groups))
-        return "a group's outputs are no whole vectors";
+        return "a group's outputs do not fill whole vectors";
     if (w->rank + 1 > NNC_MAX_RANK || !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
         return "its weights are not row-major";
     for (int d = 0; n->op == OP_matmul && d < w->rank - 2; d++)
@@ -90,7 +90,7 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     if (!edit_static(p, v) && (n->op == OP_conv || rows < MANY_ROWS))
         return "its weights are computed at run time";
     if (rows <= FEW_ROWS && along && sum >= LONG_SUM)
-        return "so few rows read each weight once, as it lies";
+        return "with so few rows each weight is read once, unpacked";
     return NULL;
 }
 
@@ -183,7 +183,7 @@ static void pack(pass *p, uint32_t i, int operand, const packing *k)
     for (int o = 0; o < n.n_out; o++)
         edit_replace(p, n.out + (nnc_ref)o, r + (nnc_ref)o);
     remark_applied(p, &l, "weights packed",
-        "a generated kernel computes the contraction%s and reads its weights along memory: %lld at "
+        "a generated kernel computes the contraction%s and reads its weights contiguously: %lld at "
         "a time",
         times, (long long)k->cut[k->perm[k->rank - 1]]);
 }

@@ -1,9 +1,8 @@
-/* passes/pad_channels.c -- convolutions of 16 bits, channels last, read their source in steps of 4 or
- * 8 channels: one that has another number of them is copied and padded inside the call, at each run.
- * Where a generated kernel makes the source (the cast and relayout of a picture of 3 channels), it
- * writes the zeros as well, and the weights are padded once, by `init`: conv(pad(x), pad(w)) =
- * conv(x, w). What a library call makes, or what others read as well, would need a copy of its own:
- * no better than the library's. Ends: a padded source has a number of channels that fits. */
+/* passes/pad_channels.c -- 16-bit channels-last convolutions read their source in multiples of 4 or 8 channels: a source with another
+ * number is copied and padded inside the call, at each run. Where a generated kernel computes the source (the cast and relayout of an
+ * image of 3 channels), it writes the zeros as well, and the weights are padded once, by `init`: conv(pad(x), pad(w)) = conv(x, w). A
+ * source from a library call, or with other users, would need a separate copy, no better than the library's. Terminates: a padded
+ * source has a multiple of channels. */
 #include "passes/internal.h"
 
 static const char *text_count(pass *p, int64_t n, const char *what)
@@ -11,7 +10,7 @@ static const char *text_count(pass *p, int64_t n, const char *what)
     return remark_text(p, "%lld %s%s", (long long)n, what, n == 1 ? "" : "s");
 }
 
-/* v with `more` zeros behind its channels, in its own memory order. */
+/* v with `more` zero channels appended, in its own memory order. */
 static nnc_ref padded(pass *p, nnc_ref v, int64_t more, uint32_t at)
 {
     nnc_type t = *nnc_typeof(p->g, v);
@@ -23,7 +22,7 @@ static nnc_ref padded(pass *p, nnc_ref v, int64_t more, uint32_t at)
     return nnc_build_typed(p->g, OP_pad, 1, &v, 1, &a, &t);
 }
 
-/* Channels that the engine wants more of in convolution i; 0: none. */
+/* Channels that the engine would add in convolution i; 0: none. */
 static int64_t missing(const pass *p, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(p->g, n->in[0]), *w = nnc_typeof(p->g, n->in[1]);
@@ -38,7 +37,7 @@ static int64_t missing(const pass *p, const nnc_node *n)
     return (step - x->dim[1] % step) % step;
 }
 
-/* Why the source of convolution i is not padded where it is made, or NULL. */
+/* The reason why the source of convolution i is not padded by its producer, or NULL. */
 static const char *blocker(pass *p, const nnc_node *n)
 {
     const nnc_node *d = nnc_def(p->g, n->in[0]);
@@ -53,7 +52,7 @@ static const char *blocker(pass *p, const nnc_node *n)
             "library's own",
             nnc_ops[d->op].name);
     if (!edit_only_user(p, n->in[0]))
-        return "its source has other readers";
+        return "its source has other consumers";
     return NULL;
 }
 

@@ -1,6 +1,6 @@
-/* passes/passes.h -- graph to graph. The table passes.def gives order, level and needs; the driver verifies
- * after each pass, collects remarks, and keeps the accounts: the applied remarks of a pass add up to the change
- * of nnc_graph_cost that it made, exactly. */
+/* passes/passes.h -- transformations of the graph. The table passes.def gives order, level and needs; the driver verifies the graph
+ * after each pass, collects remarks, and checks the accounts: the applied remarks of a pass add up exactly to its change of
+ * nnc_graph_cost. */
 #ifndef NNC_PASSES_H
 #define NNC_PASSES_H
 
@@ -14,7 +14,7 @@ typedef struct nnc_remark {
     const char *rule;    /* short name of the rule: "relu into conv epilogue" */
     int n_layers;
     const char **layer;  /* the user's layer paths, producer first */
-    const char *reason;  /* one sentence: why, or the blocker */
+    const char *reason;  /* one sentence: the reason, or what prevents it */
     int64_t bytes_saved; /* may be negative (a relayout costs) */
     int64_t launches_saved;
 } nnc_remark;
@@ -31,12 +31,12 @@ bool nnc_remarks_add(nnc_remarks *r, const nnc_remark *m); /* what it points to 
 
 typedef struct nnc_pass_options {
     int level;                 /* 0..3 */
-    bool math_fast;            /* --math=fast: what changes roundings beyond -O2's */
-    nnc_precision precision;   /* of contractions; tf32 is the target's affair (nnc_target_allow_tf32) */
-    bool math_exact;           /* --math=exact: no engine whose relu drops NaN takes one */
+    bool math_fast;            /* --math=fast: rewrites that change rounding more than -O2 does */
+    nnc_precision precision;   /* of contractions; tf32 is a property of the target (nnc_target_allow_tf32) */
+    bool math_exact;           /* --math=exact: no relu inside an engine that drops NaN */
     const nnc_target *target;
-    /* Does an engine of the target compile one kernel for this fused node, a contraction and what ends it? *why not, in the words of the
-     * engine, lives until the next question. NULL: nobody is asked, and the target's word counts. NNC_E_*: out of memory and the like. */
+    /* Asks whether an engine of the target has a runtime-compiled kernel for this fused node, a contraction with its epilogue. *why is
+     * the engine's reason if not, valid until the next call. NULL: the target's answer is used. NNC_E_*: out of memory and the like. */
     nnc_status (*compiles)(void *ctx, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why, nnc_sink *sink);
     void *compiles_ctx;
     const char *const *skip;   /* names of passes not to run */
@@ -51,7 +51,7 @@ typedef struct nnc_pass_options {
 typedef struct nnc_pass_info {
     const char *name;
     int level;        /* lowest -O level that runs it */
-    bool fusion;      /* left out of the "unfused" side of compare */
+    bool fusion;      /* disabled in the "unfused" side of compare */
     const char *doc;
 } nnc_pass_info;
 
@@ -59,7 +59,7 @@ extern const nnc_pass_info nnc_pass_table[];
 extern const int nnc_pass_count;
 int nnc_pass_find(const char *name); /* index, or -1 */
 
-/* Transforms *g in place (the pointer may be replaced). On failure *g is still valid to destroy. */
+/* Transforms *g in place (the pointer may be replaced). After a failure *g may still be destroyed. */
 nnc_status nnc_passes_run(nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -1,17 +1,15 @@
-/* passes/precision.c -- --precision=f16|bf16: contractions take 16-bit operands and sum in f32, what
- * lies between them stays 16 bits wide, everything else stays as it is.
+/* passes/precision.c -- --precision=f16|bf16: contractions use 16-bit operands and accumulate in f32, values between them are 16 bits
+ * wide, everything else is unchanged.
  *
- * Who takes 16 bits is a rule of one step forward and two back over the nodes in order:
- *   forward  a contraction of f32 that the target's engines compute in 16 bits; and an op for which
- *            16 bits suffice (OF_half) when all its operands of main come from such nodes: not
- *            before, since rounding an f32 operand early costs accuracy and saves nothing (the cast
- *            is part of the kernel that makes the operand)
- *   back     an op that rounds, all of whose readers want f32, gives it up: they widen as they read
- *   back     a movement that reads no more than it gives, and is read by 16-bit nodes alone, takes 16
- *            bits: moving the rounded numbers gives the same bits, and half the bytes
- * Casts stand at the borders, one for all readers of a value. Weights are cast once, by `init`;
- * constants are rounded here. A graph that went through has nothing left to do: no contraction of
- * f32 remains whose engine takes 16 bits. */
+ * Which nodes use 16 bits is decided in one forward step and two backward steps over the nodes in order:
+ *   forward  an f32 contraction that the target's engines support in 16 bits; and an op for which 16 bits suffice (OF_half) when all
+ *            its operands computed by main are 16 bits wide: not earlier, since rounding an f32 operand costs accuracy and saves nothing
+ *            (the cast is part of the kernel that computes the operand)
+ *   back     an op that rounds, all of whose users need f32, reverts to f32: the users convert when they read
+ *   back     a movement that reads no more than it writes, and whose users all use 16 bits, uses 16 bits: moving rounded numbers gives the
+ *            same bits, at half the size
+ * Casts are inserted at the boundaries, one for all users of a value. Weights are cast once, by `init`; constants are rounded here.
+ * Running the pass again changes nothing: no f32 contraction remains that an engine supports in 16 bits. */
 #include "passes/internal.h"
 
 #include <math.h>
@@ -20,8 +18,9 @@ typedef struct prec {
     pass *p;
     nnc_dtype d; /* f16, bf16 */
     bool *half; /* per node */
-    const char **why; /* per node: why it stays, where it reads 16 bits or is a contraction */
-    nnc_ref *other; /* per value: its copy in the other type, or NNC_NONE */
+    const char **
+        why; /* per node: the reason why it stays f32, where it reads 16-bit values or is a contraction */
+    nnc_ref *other; /* per value: its cast, or NNC_NONE */
     uint32_t n_node; /* of the graph before casts */
 } prec;
 
@@ -35,9 +34,9 @@ static const char *word_of(const prec *s, uint32_t i)
     return nnc_ops[s->p->g->node[i].op].name;
 }
 
-/* ---- who --------------------------------------------------------------------------------------- */
+/* ---- selection ----------------------------------------------------------------------------------------------------- */
 
-/* Is x, a number of the model, finite in type d where it is? And, where it counts alone, not a mere zero? */
+/* True when x stays finite in type d if it is finite; `alone`: and does not become zero. */
 static bool fits(nnc_dtype d, double x, bool alone)
 {
     uint64_t bits = 0;
@@ -63,7 +62,7 @@ static bool constant_fits(const prec *s, nnc_ref v, double *bad)
     return true;
 }
 
-/* Do the numbers in the node's text fit: constants among its operands, attributes? */
+/* True when the numbers in the node's text fit: constant operands, attributes. */
 static bool numbers_fit(const prec *s, const nnc_node *n, double *bad)
 {
     for (int k = 0; k < n->n_in; k++)
@@ -85,7 +84,7 @@ static bool results_are_f32(const prec *s, const nnc_node *n)
     return n->n_out > 0;
 }
 
-/* Operands of f32 that main computes: how many are 16 bits wide now, and one that is not. */
+/* Number of f32 operands computed by main that are 16 bits wide now, and one that is not. */
 static int half_operands(const prec *s, const nnc_node *n, nnc_ref *wide)
 {
     int k16 = 0;
@@ -114,7 +113,8 @@ static void forward(prec *s, uint32_t i)
             s->why[i] = remark_text(
                 p, "%s has no engine for contractions of %s", p->t->name, nnc_dtype_name(s->d));
         else if (!numbers_fit(s, n, &bad))
-            s->why[i] = remark_text(p, "its number %g is none of %s", bad, nnc_dtype_name(s->d));
+            s->why[i] = remark_text(
+                p, "its number %g is not representable in %s", bad, nnc_dtype_name(s->d));
         s->half[i] = !s->why[i];
         return;
     }
@@ -122,19 +122,20 @@ static void forward(prec *s, uint32_t i)
         return;
     if (!(nnc_ops[n->op].flags & OF_half) || !results_are_f32(s, n))
         s->why[i] = remark_text(p,
-            "%s would magnify the rounding of its operands, or leave the range of %s: it reads %s "
+            "%s would amplify the rounding of its operands, or exceed the range of %s: it reads %s "
             "and computes in f32",
             node_word(p, n), nnc_dtype_name(s->d), nnc_dtype_name(s->d));
     else if (wide != NNC_NONE)
         s->why[i] = remark_text(p, "its operand from %s is f32, and rounding that saves nothing",
             word_of(s, p->g->value[wide].node));
     else if (!numbers_fit(s, n, &bad))
-        s->why[i] = remark_text(p, "its number %g is none of %s", bad, nnc_dtype_name(s->d));
+        s->why[i] =
+            remark_text(p, "its number %g is not representable in %s", bad, nnc_dtype_name(s->d));
     else
         s->half[i] = true;
 }
 
-/* Live readers of node i's results that take 16 bits, and that do not; outputs do not. */
+/* Counts live users of node i's results that use 16 bits, and that do not; outputs do not. */
 static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
 {
     const edit *e = &s->p->e;
@@ -160,7 +161,7 @@ static void give_up(prec *s, uint32_t i)
     if (narrow)
         return;
     s->half[i] = false;
-    s->why[i] = remark_text(s->p, "all that read its result want f32, so it widens what it reads");
+    s->why[i] = remark_text(s->p, "all consumers of its result need f32, so it stays f32");
 }
 
 static void take_up(prec *s, uint32_t i)
@@ -214,7 +215,7 @@ static nnc_ref round_constant(prec *s, nnc_ref v)
     return nnc_constant(s->p->g, &t, data);
 }
 
-/* v in the wanted type: itself, or a copy that all readers share. */
+/* v in the wanted type: itself, or a cast shared by all users. */
 static nnc_ref in_type(prec *s, nnc_ref v, nnc_dtype d, uint32_t reader)
 {
     pass *p = s->p;
@@ -243,7 +244,7 @@ static void narrow(prec *s, uint32_t i)
     edit_refresh(p, i);
 }
 
-/* Readers of v, which has become 16 bits wide, that want f32. */
+/* Users of v, which is now 16 bits wide, that need f32. */
 static void widen_readers(prec *s, nnc_ref v)
 {
     pass *p = s->p;
@@ -276,7 +277,7 @@ static uint32_t find_root(uint32_t *root, uint32_t i)
     return i;
 }
 
-/* 16-bit nodes that pass data to each other are a region, named by its first node. */
+/* Connected 16-bit nodes form a region, identified by its first node. */
 static uint32_t *find_regions(prec *s)
 {
     uint32_t *root = ARENA_NEW(s->p->a, uint32_t, s->n_node + 1);
@@ -296,7 +297,7 @@ static uint32_t *find_regions(prec *s)
     return root;
 }
 
-/* Casts of main among the nodes from `from` on. */
+/* Number of casts in main among the nodes from `from` on. */
 static int count_casts(const prec *s, uint32_t from)
 {
     int n = 0;
@@ -332,7 +333,7 @@ static void convert(prec *s, const uint32_t *root, uint32_t first)
     remark_applied(p, &l, remark_text(p, "contractions in %s", type),
         "%d contraction%s%s on %s, sums in f32; %d cast%s at the border%s", n_contract,
         n_contract == 1 ? "" : "s", others, type, casts, casts == 1 ? "" : "s",
-        casts ? ", each part of the kernel beside it where there is one" : "");
+        casts ? ", each part of an adjacent kernel where there is one" : "");
 }
 
 static void remark_kept(prec *s)

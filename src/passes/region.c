@@ -1,4 +1,4 @@
-/* passes/region.c -- making `fused` nodes, and questions that both fusion passes ask. */
+/* passes/region.c -- builds `fused` nodes, and questions that both fusion passes ask. */
 #include "passes/internal.h"
 
 bool is_kernel_conv(const pass *p, const nnc_graph *g, const nnc_node *n, const char **why)
@@ -159,7 +159,7 @@ static const char *union_origin(pass *p, const uint32_t *nodes, int n)
 typedef struct maker {
     pass *p;
     nnc_graph *body;
-    nnc_ref *outer, *inner; /* values of the graph and what they are in the body; n of them */
+    nnc_ref *outer, *inner; /* values of the graph and their counterparts in the body; n of them */
     size_t n, cap_outer, cap_inner;
     nnc_ref *operand; /* of the fused node */
     size_t n_operand, cap_operand;

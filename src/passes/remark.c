@@ -1,5 +1,5 @@
-/* passes/remark.c -- remarks: each decision with the user's layers and one sentence. An applied
- * remark takes the change of cost since the last one, which is how the accounts come to add up. */
+/* passes/remark.c -- remarks: each decision with the user's layers and one sentence. An applied remark accounts for the change of cost
+ * since the previous one, so that remarks add up. */
 #include "passes/internal.h"
 
 void nnc_remarks_init(nnc_remarks *r)
@@ -110,7 +110,7 @@ static void put(
     nnc_remarks *r = p->remarks;
     edit *e = &p->e;
     edit_sync(p);
-    /* What a rewrite built and nobody uses never was. */
+    /* nodes that a rewrite built but nobody uses are removed */
     for (uint32_t i = e->taken_node; applied && i < e->n_node && p->status == NNC_OK; i++)
         edit_sweep(p, i);
     nnc_text t = {0};

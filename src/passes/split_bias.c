@@ -1,7 +1,6 @@
-/* passes/split_bias.c -- a contraction's own bias that its engine does not add (cuDNN behind a
- * transposed convolution) becomes an add of its own, which a generated kernel computes, with what
- * follows it: conv_transpose(x, w, b) = conv_transpose(x, w) + b. Runs at every level: without it
- * there is no engine for the op as written. Ends: every application removes a bias. */
+/* passes/split_bias.c -- turns a contraction's bias that its engine does not support (cuDNN's transposed convolution) into a separate
+ * add, which becomes a generated kernel with its users: conv_transpose(x, w, b) = conv_transpose(x, w) + b. Runs at every level, since
+ * otherwise no engine supports the op. Terminates: every application removes a bias. */
 #include "passes/internal.h"
 
 static void split(pass *p, uint32_t i)
@@ -22,7 +21,7 @@ static void split(pass *p, uint32_t i)
         return;
     edit_replace(p, c.out, r);
     remark_applied(p, &l, remark_text(p, "bias out of %s", nnc_ops[c.op].name),
-        "%s adds no bias to a transposed convolution: a generated kernel does",
+        "%s supports no bias in transposed convolutions: a generated kernel adds it",
         nnc_target_for_convs(p->t)->name);
 }
 

@@ -1,21 +1,19 @@
-/* passes/split_reduce.c -- reduce(x) over a huge extent with few results = reduce(reduce(chunks of
- * x)): the first step has enough results to run in parallel. The number of chunks depends on the
- * shape alone, never on threads, so that the result is the same everywhere. A mean of equal chunks'
- * means is the mean. Ends: the first step has too many results to be split again, the second too
- * little to reduce. */
+/* passes/split_reduce.c -- reduce(x) over a huge extent with few results = reduce(reduce(chunks of x)): the first step has enough
+ * results to run in parallel. The number of chunks depends on the shape only, not on threads, so that the result is the same
+ * everywhere. A mean of equal chunks' means is the mean. Terminates: the first step has too many results to be split again, the second
+ * reduces too little. */
 #include "passes/internal.h"
 
 enum {
-    FEW_RESULTS = 64, /* fewer than this many results leave cores idle */
+    FEW_RESULTS = 64, /* fewer results leave cores idle */
     FEW_COLUMNS =
-        128, /* and on a CPU threads that share such short rows read every page each (64 columns: 2 x) */
-    HUGE_EXTENT = 1 << 16, /* elements per result from which on it pays */
+        128, /* on a CPU, threads that share such short rows each read every page (64 columns: twice the time) */
+    HUGE_EXTENT = 1 << 16, /* elements per result from which it is worthwhile */
     MIN_CHUNK = 1 << 12,
     WANT_CHUNKS = 256,
 };
 
-/* A divisor of `extent`: the smallest that gives WANT_CHUNKS results, else the largest below. 0:
- * none of use. */
+/* A divisor of `extent`: the smallest that gives WANT_CHUNKS results, otherwise the largest below. 0: none is useful. */
 static int64_t chunks_of(int64_t extent, int64_t results, int64_t per_result)
 {
     int64_t best = 0;
@@ -44,8 +42,7 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
         dim[r++] = k == axis ? x.dim[k] / chunks : x.dim[k];
     }
     for (int k = 0; k < n_axes; k++)
-        first[nf++] =
-            axes[k] + (axes[k] >= axis); /* the chunk dimension stands at `axis` and stays */
+        first[nf++] = axes[k] + (axes[k] >= axis); /* the chunk dimension is `axis` and is kept */
     for (int64_t k = 0; k < axis; k++) {
         bool gone = false;
         for (int j = 0; j < n_axes; j++)
@@ -64,14 +61,14 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
     edit_replace(p, n.out, edit_in_order(p, v, &y));
     int64_t results = nnc_type_numel(&y);
     remark_applied(p, &l, "two-step reduction",
-        "%lld result%s of %lld elements%s: %lld chunks are reduced side by side, then their "
+        "%lld result%s of %lld elements%s: %lld chunks are reduced in parallel, then their "
         "results",
         (long long)results, results == 1 ? "" : "s", (long long)(nnc_type_numel(&x) / results),
         results == 1 ? "" : " each", (long long)(chunks * results));
 }
 
-/* Results below which a reduction is split. Where the contiguous axis stays, rows are what threads should share, not columns; on a GPU
- * the kernel itself splits such sums over blocks. */
+/* Number of results below which a reduction is split. Where the contiguous axis is kept, threads should share rows, not columns; on a
+ * GPU the kernel itself splits such sums over blocks. */
 static int64_t few(const pass *p, const nnc_node *n)
 {
     const nnc_type *x = nnc_typeof(p->g, n->in[0]);

@@ -1,29 +1,29 @@
-/* passes/split_wide.c -- a concat or split of very many tensors becomes several steps of few: a command of a plan takes
- * NNC_KERNEL_ARGUMENTS operands and results, and a kernel copies the operands of a concat one after the other only while
- * they are few (NNC_KERNEL_CONCAT); beyond, each element asks all of them whose it is.
+/* passes/split_wide.c -- turns a concat or split of very many tensors into several steps: a command takes at most NNC_KERNEL_ARGUMENTS
+ * operands and results, and a kernel copies the operands of a concat one after the other only up to NNC_KERNEL_CONCAT; beyond, each
+ * element compares its index with all of their bounds.
  *
  *   concat(a0 .. an) = concat(concat(a0 .. ak), ..., am .. an)
- *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its readers can be one kernel with it
+ *   split(x)         = split(slice(x)), split(slice(x)), ...   or a slice where its users can be one kernel with it
  *
- * Of a concat as few operands as possible go through memory once more. Runs at every level: a plan has no
- * other command for them. Ends: what is built is not wide. */
+ * As few operands of a concat as possible are copied twice. Runs at every level, since no other command supports them. Terminates: the
+ * results are not wide. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
 enum {
     WIDE_SPLIT = NNC_KERNEL_ARGUMENTS - 4,
-    ASK_OPS = 8 /* instructions that ask whose an element is */
+    ASK_OPS = 8 /* instructions per comparison of an element's index */
 };
 
 /* ---- concat ---------------------------------------------------------------------------------- */
 
-/* Does one kernel that asks each element whose it is take longer than steps of few operands? */
+/* True when one kernel with comparisons takes longer than steps with few operands. */
 static bool asks_too_long(const pass *p, const nnc_node *n)
 {
     const nnc_target *t = p->t;
     const nnc_type *y = nnc_typeof(p->g, n->out);
     double lanes =
-        t->kind == NNC_T_cpu ? t->vector_bits / 16.0 : 1; /* questions are scalar there */
+        t->kind == NNC_T_cpu ? t->vector_bits / 16.0 : 1; /* comparisons are scalar there */
     double rate = (double)t->flops_f32 / 2 / lanes, numel = (double)nnc_type_numel(y);
     double ask = numel * n->n_in * ASK_OPS / rate;
     int64_t steps = (n->n_in - 2) / (NNC_KERNEL_CONCAT - 1);
@@ -47,11 +47,11 @@ static nnc_ref join(pass *p, const nnc_node *like, const nnc_ref *in, int n)
     return nnc_build_typed(p->g, OP_concat, n, in, like->n_attr, like->attr, &y);
 }
 
-/* One step: fewer operands, at least NNC_KERNEL_CONCAT of them. Returns how many. */
+/* One step: fewer operands, at least NNC_KERNEL_CONCAT of them. Returns their number. */
 static int join_some(pass *p, const nnc_node *like, nnc_ref *in, int n)
 {
     int most = NNC_KERNEL_CONCAT, over = n - most;
-    bool all = (over + most - 2) / (most - 1) > most; /* more groups than may be left: all join */
+    bool all = (over + most - 2) / (most - 1) > most; /* more groups than may be left: merge all */
     int k = 0, i = 0;
     while (i < n && (all || over > 0)) {
         int take = (int)nnc_min64(most, all ? n - i : over + 1);
@@ -63,9 +63,9 @@ static int join_some(pass *p, const nnc_node *like, nnc_ref *in, int n)
     return k + n - i;
 }
 
-/* Concats met so far, by their last operand: dense blocks join all results before again for each next one. */
+/* Earlier concats, by their last operand: a dense block concatenates all earlier results again for each next one. */
 typedef struct joined {
-    struct joined *next; /* of the same last operand */
+    struct joined *next; /* with the same last operand */
     nnc_ref out;
     int axis, n;
     nnc_ref in[];
@@ -73,7 +73,7 @@ typedef struct joined {
 
 typedef struct memory {
     joined **by_last;
-    nnc_ref n_value; /* values that there were before the pass */
+    nnc_ref n_value; /* values that existed before the pass */
 } memory;
 
 static bool begins_with(const pass *p, const nnc_node *c, const nnc_ref *in, const joined *j)
@@ -83,8 +83,8 @@ static bool begins_with(const pass *p, const nnc_node *c, const nnc_ref *in, con
            !memcmp(j->in, in, sizeof *in * (size_t)j->n);
 }
 
-/* The longest concat met before that begins as in[], the operands of c, does: its result takes those operands' place. Returns how many
- * operands are left. */
+/* Finds the longest earlier concat that is a prefix of in[], the operands of c, and replaces that prefix by its result. Returns the
+ * remaining number of operands. */
 static int reuse_joined(const pass *p, const memory *m, const nnc_node *c, nnc_ref *in)
 {
     int n = c->n_in;
@@ -133,18 +133,19 @@ static void narrow_concat(pass *p, uint32_t i, memory *m)
     edit_replace(p, c.out, r);
     if (left < c.n_in)
         remark_applied(p, &l, "concat of a concat",
-            "%d of its %d operands have been joined already: it reads them together",
+            "%d of its %d operands have been concatenated already: it reads that result",
             c.n_in - left + 1, c.n_in);
     else
         remark_applied(p, &l, "concat in steps",
-            "a kernel joins at most %d tensors without asking for each element whose it is: %d are "
-            "joined in steps",
+            "a kernel concatenates at most %d tensors without index comparisons per element: %d "
+            "are "
+            "concatenated in steps",
             NNC_KERNEL_CONCAT, c.n_in);
 }
 
 /* ---- split ----------------------------------------------------------------------------------- */
 
-/* Is v read by nothing but ops that can be one kernel with a slice of x? */
+/* True when all users of v can be one kernel with a slice of x. */
 static bool joins_its_readers(const pass *p, nnc_ref v)
 {
     if (edit_is_output(p, v) || !(p->will_run >> PASS_fuse & 1))
@@ -159,7 +160,7 @@ static bool joins_its_readers(const pass *p, nnc_ref v)
     return true;
 }
 
-/* Part [from, to) of axis of x, in the memory order of `like`. */
+/* Slice [from, to) of x along axis, in the memory order of `like`. */
 static nnc_ref part(pass *p, nnc_ref x, const nnc_type *like, int axis, int64_t from, int64_t to)
 {
     int64_t a = axis, step = 1;
@@ -170,8 +171,8 @@ static nnc_ref part(pass *p, nnc_ref x, const nnc_type *like, int axis, int64_t 
     return nnc_build_typed(p->g, OP_slice, 1, &x, 4, attr, &y);
 }
 
-/* Results [r, r + n) of split s, from element `at` on, sizes[] each: fills out[0..n). Without `fuse`, slice and split are one
- * kernel by this pass's hand. */
+/* Results [r, r + n) of split s, from element `at` on, sizes[] each: fills out[0..n). Without `fuse`, this pass makes slice and split
+ * one kernel. */
 static void few_results(
     pass *p, const nnc_node *s, int r, int n, const int64_t *sizes, int64_t at, nnc_ref *out)
 {
@@ -238,7 +239,7 @@ static void narrow_split(pass *p, uint32_t i)
         edit_replace(p, s.out + (nnc_ref)k, out[k]);
     edit_sweep(p, i);
     remark_applied(p, &l, "split in steps",
-        "a kernel has at most %d results: these %d are slices, each with its readers or some "
+        "a kernel has at most %d results: these %d are slices, each with its consumers or some "
         "together",
         NNC_KERNEL_ARGUMENTS, n);
 }
@@ -262,7 +263,7 @@ nnc_status pass_split_wide(pass *p)
         else if (!p->e.dead[i] && c->op == OP_concat && c->n_in > 1)
             keep_joined(p, &m, c, c->in, c->out);
     }
-    /* Then splits: each of their results that is replaced costs a look at all operands of its readers, which are few now. */
+    /* splits come second: replacing each of their results visits all operands of its users, of which there are few now */
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++)
         if (!p->e.dead[i] && is_wide_split(&p->g->node[i]))
             narrow_split(p, i);

@@ -1,13 +1,11 @@
-/* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is
- * non-decreasing (nnc_is_nondecreasing, which implies that NaN stays NaN): the largest of f's values
- * is f of the largest operand, and a NaN wins on both sides. Behind the pooling, f has k k times less to do. The other direction pays
- * where a contraction then takes f as its epilogue, for nothing.
+/* passes/swap_pool.c -- maxpool(f(x)) = f(maxpool(x)) for every elementwise f that is non-decreasing (nnc_is_nondecreasing, which
+ * implies that NaN is kept): the largest of f's values is f of the largest operand, and a NaN wins on both sides. After the pooling, f
+ * has k k times less to do. The other direction is worthwhile where a contraction then has f in its epilogue, at no cost.
  *
- * Padding: maxpool's padding never wins, on either side; a window that lies in padding altogether
- * would turn f(-inf) into -inf, but shape inference lets none through. Average pooling is no
- * maximum: f would have to be linear. Ends: forward moves f towards the outputs past a pooling,
- * backward only towards a contraction that will hold it; a pair that one direction moved is never
- * of the other direction's form, since forward declines what an epilogue takes. */
+ * Padding: maxpool's padding never wins, on either side; a window entirely in padding would turn f(-inf) into -inf, but shape
+ * inference rejects it. Average pooling is not a maximum: f would have to be linear. Terminates: forward moves f past a pooling
+ * towards the outputs, backward only towards a contraction whose epilogue will contain it; neither direction undoes the other, since
+ * forward declines what an epilogue supports. */
 #include "passes/internal.h"
 
 static bool epilogues_come(const pass *p)
@@ -15,7 +13,7 @@ static bool epilogues_come(const pass *p)
     return ((p->will_run | p->ran) >> PASS_fuse_epilogue) & 1;
 }
 
-/* Which operand of f is the tensor? The other ones are known numbers for nnc_is_nondecreasing. */
+/* The index of f's tensor operand. The others are known numbers for nnc_is_nondecreasing. */
 static int tensor_operand(const pass *p, const nnc_node *f)
 {
     double c;
@@ -26,7 +24,7 @@ static int tensor_operand(const pass *p, const nnc_node *f)
     return -1;
 }
 
-/* Why f may not pass the maximum, or NULL. */
+/* The reason why f does not commute with the maximum, or NULL. */
 static const char *order_blocker(pass *p, const nnc_node *f, int k)
 {
     const char *word = nnc_ops[f->op].name;
@@ -47,7 +45,7 @@ static const char *order_blocker(pass *p, const nnc_node *f, int k)
     return NULL;
 }
 
-/* The contraction whose epilogue will take f (node i), or NNC_NONE. */
+/* The contraction whose epilogue will contain f (node i), or NNC_NONE. */
 static uint32_t takes_it(pass *p, uint32_t i)
 {
     uint32_t at = i;
@@ -71,7 +69,7 @@ static uint32_t takes_it(pass *p, uint32_t i)
     return NNC_NONE;
 }
 
-/* f on the new operand; the other operands stay. */
+/* f applied to the new operand; the other operands stay. */
 static nnc_ref again(pass *p, const nnc_node *f, int k, nnc_ref x)
 {
     nnc_ref in[3] = {0};
@@ -89,8 +87,7 @@ static nnc_ref pool_again(pass *p, const nnc_node *pool, nnc_ref x)
     return nnc_build_typed(p->g, OP_maxpool, 1, &x, pool->n_attr, pool->attr, &t);
 }
 
-/* maxpool(f(x)) -> f(maxpool(x)). Returns the index of the new pooling, to look at again, or
- * NNC_NONE. */
+/* maxpool(f(x)) -> f(maxpool(x)). Returns the index of the new pooling, to be visited again, or NNC_NONE. */
 static uint32_t forward(pass *p, uint32_t i)
 {
     nnc_node pool = p->g->node[i];
@@ -108,11 +105,11 @@ static uint32_t forward(pass *p, uint32_t i)
     if (!why && edit_is_output(p, f.out))
         why = remark_text(p, "the result of %s is also an output of the graph", word);
     if (!why && p->e.n_use[f.out] != 1)
-        why = remark_text(p, "the result of %s has %u readers, so it is computed whole anyway",
+        why = remark_text(p, "the result of %s has %u consumers, so it is computed whole anyway",
             word, p->e.n_use[f.out]);
     if (!why && (c = takes_it(p, fi)) != NNC_NONE)
         why = remark_text(p,
-            "%s is free as an epilogue of %s in %s; behind the pooling it would be a kernel that "
+            "%s is free as an epilogue of %s in %s; after the pooling it would be a kernel that "
             "moves %s",
             word, nnc_ops[p->g->node[c].op].name, engine_name(p, &p->g->node[c]),
             text_bytes(p, 2 * m));
@@ -131,13 +128,12 @@ static uint32_t forward(pass *p, uint32_t i)
         return NNC_NONE;
     edit_replace(p, pool.out, y);
     remark_applied(p, &l, rule,
-        "%s is non-decreasing and keeps NaN: behind the pooling it works on %s instead of %s", word,
+        "%s is non-decreasing and keeps NaN: after the pooling it works on %s instead of %s", word,
         text_bytes(p, m), text_bytes(p, n));
     return p->g->value[x].node;
 }
 
-/* f(maxpool(x)) -> maxpool(f(x)), where the contraction that makes x (with its chain) will take f.
- */
+/* f(maxpool(x)) -> maxpool(f(x)), where the contraction that computes x (with its chain) will contain f. */
 static bool backward(pass *p, uint32_t i)
 {
     nnc_node pool = p->g->node[i];
@@ -163,7 +159,7 @@ static bool backward(pass *p, uint32_t i)
     layers l = layers_of(p, at, i);
     layers_add(p, &l, fi);
     if (e.stop != i ||
-        !edit_only_user(p, pool.in[0])) /* the chain ends before, or has other readers */
+        !edit_only_user(p, pool.in[0])) /* the chain ends earlier, or has other users */
         why = remark_text(p, "the epilogue of %s ends before the pooling: %s",
             nnc_ops[p->g->node[at].op].name, e.why ? e.why : "");
     if (!why)
@@ -187,7 +183,7 @@ static bool backward(pass *p, uint32_t i)
     remark_applied(p, &l, "activation into the contraction before the pooling",
         "%s is non-decreasing and keeps NaN: before the pooling it is free in %s's epilogue, which "
         "saves a kernel that moves %s "
-        "(fuse_epilogue gets back what this step costs)",
+        "(fuse_epilogue regains the cost of this step)",
         nnc_ops[f.op].name, engine, text_bytes(p, 2 * m));
     return true;
 }
@@ -209,7 +205,7 @@ nnc_status pass_swap_pool(pass *p)
         uint32_t at = i;
         bool moved = false;
         while (p->status == NNC_OK && backward(p, at)) {
-            /* the pooling was built anew, last */
+            /* the pooling was rebuilt as the last node */
             at = p->g->n_node - 1;
             moved = true;
         }

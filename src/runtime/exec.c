@@ -45,7 +45,7 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
             d->api = o->device[k];
     if (!d->api)
         return nnc_fail0(sink, NNC_E_DEVICE,
-            "the plan is for the device '%s', and there is none of its kind",
+            "the plan is for the device '%s', and no device of its kind is available",
             pd->name ? pd->name : "");
     int64_t from = nnc_now_ns();
     nnc_status opened = d->api->open(ordinal, &d->device, sink);

@@ -1,13 +1,14 @@
-/* schedule/cuda_rows.c -- threads that share a point: how each stage's own axes are spread over the group, which loads and tmp
- * buffers stay in registers, and what the partial results of a split kernel take. The CUDA emitter writes what is planned here. */
+/* schedule/cuda_rows.c -- groups of threads that share a point: how each stage's own axes are distributed over the group, which loads
+ * and tmp buffers stay in registers, and the size of a split kernel's partial results. The CUDA emitter writes what is planned here. */
 #include "schedule/schedule.h"
 
 enum {
-    KEEP_INS = 4096, /* instructions of a kernel whose loads are compared with each other */
-    MANY_PARTS = 16 /* of a point, for the second launch to put several threads on it */
+    KEEP_INS = 4096, /* maximum of instructions, since loads are compared pairwise */
+    MANY_PARTS =
+        16 /* partial results of a point from which the second launch uses several threads per point */
 };
 
-/* ---- how stages are spread ---- */
+/* ---- distribution of stages ---- */
 
 static int64_t product(const nnc_kernel *k, uint32_t axes)
 {
@@ -27,7 +28,7 @@ static uint32_t own(const nnc_kernel *k, const nnc_kstage *s, nnc_kaxis_kind kin
     return m;
 }
 
-/* Accesses of the stage that are neighbours along axis a. */
+/* Number of the stage's accesses with unit stride along axis a. */
 static int unit_strides(const nnc_kernel *k, const nnc_kstage *s, int a)
 {
     int n = 0;
@@ -59,7 +60,7 @@ static int stage_vec(const nnc_kernel *k, const nnc_kstage *s, uint32_t spread, 
     return 1;
 }
 
-/* Same place at the same step of the same thread? Spread axes count in pairs. */
+/* True when two accesses have the same address at the same step of the same thread. Distributed axes are matched in pairs. */
 static bool same_place(
     const nnc_kernel *k, const nnc_kins *x, uint32_t sx, const nnc_kins *y, uint32_t sy)
 {
@@ -103,14 +104,14 @@ static bool plain(const nnc_kins *in)
     return in->n_guard == 0 && (in->op == KO_store || in->arg[0] < 0);
 }
 
-/* Is id in the body of a stage whose only loop is its spread? */
+/* True when id is in the body of a stage whose only loop is the distributed one. */
 static bool in_spread(const cu_rows *r, const nnc_kstage *s, int g, int32_t id)
 {
     return r->stage[g].spread && r->stage[g].trips <= r->keep && id < s->post1 &&
            !r->stage[g].serial;
 }
 
-/* One access for all lanes, or the same for all: what a register array of vectors can hold. */
+/* True for one vector access, or a uniform value: what a register array of vectors can hold. */
 static bool in_one(const nnc_kernel *k, const nnc_kgrid *g, const cu_spread *p, const nnc_kins *in)
 {
     int axis = g->cls == KC_column ? g->axis : cu_last_axis(p->spread);
@@ -139,7 +140,7 @@ static void keep_loads(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *grid)
         }
 }
 
-/* A tmp buffer that is stored once and loaded from the same places only: its value is held. */
+/* Keeps a tmp buffer in registers when it is stored once and loaded from the same elements only. */
 static void keep_tmp(cu_rows *r, const nnc_kernel *k, int b)
 {
     int32_t at = -1;

@@ -1,11 +1,9 @@
-/* schedule/schedule.c -- analytic choices: which axis runs in vectors and how wide, and what one
- * thread takes at a time.
+/* schedule/schedule.c -- analytic choices for CPUs: the vector axis, the number of vectors at once, and the size of a work item.
  *
- * Numbers are from measurements on AVX-512 (ns per element, f32, in cache): a load or store
- * 0.02, a cheap op 0.01, a division or root 0.06, an exp or sin 0.12. Math chains gain from IR
- * vectors of four machine registers, row reductions from one or two (the masked tail is then
- * short), from four where there are registers and the tail is no longer for it: a sum waits four
- * cycles for itself. */
+ * The constants were measured on AVX-512 (ns per element, f32, in cache): a load or store 0.02, a cheap op 0.01, a division or root
+ * 0.06, an exp or sin 0.12. Chains of math functions gain from IR vectors of four machine registers, row reductions from one or two
+ * (with a shorter masked remainder), or four where registers suffice and the remainder is no longer: a sum has a latency of four
+ * cycles. */
 #include "schedule/schedule.h"
 
 enum {
@@ -48,7 +46,7 @@ static double cost_ns(const nnc_kernel *k, const nnc_kins *in)
     }
 }
 
-/* Times a section runs for each outer point. */
+/* Executions of a section per outer point. */
 static double runs(const nnc_kernel *k, uint32_t axes, bool body)
 {
     double n = 1;
@@ -58,7 +56,7 @@ static double runs(const nnc_kernel *k, uint32_t axes, bool body)
     return n;
 }
 
-/* Nanoseconds for each outer point, on one core, in vectors. */
+/* Nanoseconds per outer point, vectorised, on one core. */
 static double point_ns(const nnc_kernel *k)
 {
     double ns = 0;
@@ -70,13 +68,13 @@ static double point_ns(const nnc_kernel *k)
     return ns;
 }
 
-/* Share of lanes in use when n elements run in vectors. */
+/* Share of lanes in use when n elements are processed in vectors. */
 static double fill(int64_t n, int lanes)
 {
     return (double)n / (double)nnc_align_up(n, lanes);
 }
 
-/* How well memory is accessed when the stage's vectors run along axis v (of extent n). */
+/* Efficiency of the memory accesses when the stage's vectors run along axis v (of extent n). */
 static double stage_score(const nnc_kernel *k, const nnc_kstage *g, int v, int lanes)
 {
     double score = 0;
@@ -102,10 +100,10 @@ static double score(const nnc_kernel *k, int v, int lanes)
         int last = g->axes ? 31 - __builtin_clz(g->axes) : -1;
         sum += stage_score(k, g, v < k->n_outer ? v : last, lanes);
     }
-    return v < k->n_outer ? sum : 0.95 * sum; /* sums across lanes at the end of each row */
+    return v < k->n_outer ? sum : 0.95 * sum; /* lanes are combined at the end of each row */
 }
 
-/* The last own axis of the stage that costs most. */
+/* The last own axis of the most expensive stage. */
 static int inner_axis(const nnc_kernel *k)
 {
     double most = -1;
@@ -138,7 +136,7 @@ static int pick_axis(const nnc_kernel *k, int lanes)
     return best;
 }
 
-/* Most values alive at once in a stage's body: what competes for registers. */
+/* Maximum of live values in a stage's body: the register pressure. */
 static int pressure(const nnc_kernel *k, const nnc_kstage *g)
 {
     int most = 0;
@@ -155,7 +153,7 @@ static int pressure(const nnc_kernel *k, const nnc_kstage *g)
     return most;
 }
 
-/* Operations of a body that wait for each other: polynomials in Horner's form, sines among them. */
+/* Length of a body's dependent chain: polynomials in Horner's form, sines among them. */
 static int chain_length(const nnc_kernel *k)
 {
     int n = 0;
@@ -164,23 +162,23 @@ static int chain_length(const nnc_kernel *k)
         if (in->op != KO_sop || in->dtype != DT_f32)
             continue;
         if (is_expensive(in) && in->sop != SC_sin && in->sop != SC_cos)
-            return 0; /* many values of its own */
+            return 0; /* has many independent values */
         n += is_expensive(in) ? 8 : 1;
     }
     return n;
 }
 
-/* Do rows by four vectors at a time compute no more lanes than by two? */
+/* True when four vectors at a time compute no more lanes of a row than two. */
 static bool fits_four(const nnc_kernel *k, int v, int lanes)
 {
     int64_t n = k->axis[v].extent;
     return n >= 16 * lanes && nnc_align_up(n, 4 * lanes) == nnc_align_up(n, 2 * lanes);
 }
 
-/* Vectors at once. A multiply-add takes four cycles and two start in each: eight independent chains fill the machine, and
- * of a long chain few iterations fit what it looks ahead. Such a body goes by eight vectors: where sixteen registers are
- * too few the values that wait in memory cost less than waiting (sin x16: 60 cycles for 16 elements by two vectors, 49 by
- * four, 42 by eight; 37 is what its multiply-adds take). */
+/* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
+ * and few iterations of a long chain fit its reorder window. Such a body uses eight vectors, even where sixteen registers are too few:
+ * spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42 with eight; its multiply-adds
+ * alone take 37). */
 static int pick_width(const nnc_kernel *k, int v, int bits)
 {
     int lanes = bits / 32, math = 0, live = 0;
@@ -222,12 +220,11 @@ static int64_t footprint(const nnc_kernel *k)
     return sum;
 }
 
-/* Stores that go past the caches, in whole vectors: a line of a result larger than the last cache is
- * read from memory only to be written, and gone before the consumer comes to it. Rows, whose next
- * ones are fetched meanwhile, want the memory for themselves as soon as operands and results
- * together exceed the cache (a flat kernel may run in place: its consumer finds half of it there). A
- * transposing kernel writes lines far apart: each would be read first and thrown out of its set
- * soon after, so there it pays from TILE_STREAM bytes on (2.4 x on 4096 x 4096). */
+/* True for non-temporal stores, in whole vectors: a line of a result larger than the last-level cache would be read from memory only
+ * to be overwritten, and evicted before its consumer. Kernels that prefetch rows benefit once operands and results together exceed the
+ * cache (a flat kernel may run in place, and its consumer finds half of the data there). A transposing kernel writes lines far apart,
+ * each of which would be read first and soon evicted from its set, so it benefits from TILE_STREAM bytes on (2.4 times as fast on 4096
+ * x 4096). */
 static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l3_bytes > 0 ? t->l3_bytes : (int64_t)32 << 20;
@@ -235,7 +232,7 @@ static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
     bool rows = v >= k->n_outer && footprint(k) > cache;
     int64_t least = nnc_sched_has(&k->sched, KD_transpose) ? nnc_min64(cache, TILE_STREAM)
                     : rows                                 ? cache / 4
-                                                           : cache; /* of a result */
+                                                           : cache; /* per result */
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
         if (in->op != KO_store || k->buf[in->buf].role != KB_out)
@@ -248,9 +245,8 @@ static bool streams(const nnc_kernel *k, int v, const nnc_target *t)
     return any;
 }
 
-/* Rows that come from memory while a unit computes: their stages read a row once from there and
- * then from the nearest cache, so that memory would idle through all stages but the first. Short
- * rows are found by the CPU itself. */
+/* True for prefetching the next work item's rows: stages read a row once from memory and then from the nearest cache, so that memory
+ * would be idle during all stages but the first. The hardware prefetcher handles short rows. */
 static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t cache = t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20;
@@ -265,7 +261,7 @@ static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 
 /* ---- transposing kernels ---- */
 
-/* The axis along which all stores lie, in a kernel that is one flat body; -1: none. */
+/* The axis along which all stores are contiguous, in a kernel with a single flat body; -1: none. */
 static int store_axis(const nnc_kernel *k)
 {
     uint32_t along = ~0u;
@@ -283,9 +279,8 @@ static int store_axis(const nnc_kernel *k)
     return along ? __builtin_ctz(along) : -1;
 }
 
-/* Loads that lie along another axis than the stores: squares of `width` elements are read along
- * the one, transposed, written along the other. Each square's rows are separate copies of the
- * body, so it must be short. */
+/* Chooses a transposing tile where loads are contiguous along another axis than stores: tiles of `width` x `width` elements are read
+ * along one, transposed, and written along the other. Each row of a tile is a copy of the body, so the body must be short. */
 static bool pick_tile(nnc_kernel *k, int bits)
 {
     nnc_kschedule *s = &k->sched;
@@ -309,7 +304,7 @@ static bool pick_tile(nnc_kernel *k, int bits)
 
 /* ---- sums over columns ---- */
 
-/* Are sums computed by blocks of the reduce axis? */
+/* True when sums are computed in blocks of the reduce axis. */
 static bool column_blocks(const nnc_kernel *k)
 {
     for (int a = k->n_outer; a < k->n_axis; a++)
@@ -318,8 +313,7 @@ static bool column_blocks(const nnc_kernel *k)
     return false;
 }
 
-/* Columns that a thread takes of a kernel with a block: few pieces, so that rows are read in long
- * pieces, but one for every thread. */
+/* Columns per thread of a kernel with blocked sums: few blocks, so that rows are read in long pieces, but one for every thread. */
 static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
 {
     int64_t others = 1, n = k->axis[v].extent, threads = t && t->threads > 0 ? t->threads : 1;
@@ -332,8 +326,8 @@ static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
     return nnc_align_up(chunk, nnc_max64(nnc_sched_width(&k->sched), 16));
 }
 
-/* Short bodies that read a few lines of every row: by blocks of rows they read along memory, so
- * that the CPU fetches ahead (64 MB of 4096 columns: 2.4 x). */
+/* Blocks the reduce axis of short bodies that read a few lines of every row: they then read along memory, so that the hardware
+ * prefetches (64 MB of 4096 columns: 2.4 times as fast). */
 static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
@@ -359,7 +353,7 @@ static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
         nnc_sched_drop(s, KD_tile, v);
 }
 
-/* Elements of an outer vector axis that a unit takes: all, or about UNIT_NS of work. */
+/* Elements of an outer vector axis per work item: all, or about UNIT_NS of work. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap)
 {
     int64_t n = k->axis[v].extent;

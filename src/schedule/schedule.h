@@ -1,15 +1,15 @@
-/* schedule/schedule.h -- how a kernel's loops run on a machine: choices by analytic rules, what follows from them, and whether they are
- * possible. The schedule itself is part of the kernel's type (kernel/kernel.h). */
+/* schedule/schedule.h -- how a kernel's loops run on a machine: analytic choices, the values derived from them, and their
+ * verification. The schedule itself is part of the kernel's type (kernel/kernel.h). */
 #ifndef NNC_SCHEDULE_H
 #define NNC_SCHEDULE_H
 
 #include "kernel/kernel.h"
 
-/* Fills k->sched (a CPU) or k->grid (a GPU) from the target by analytic rules. False: out of memory. */
+/* Fills k->sched (CPU) or k->grid (GPU) by analytic rules from the target. False: out of memory. */
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
-/* Checks the kernel (nnc_kernel_verify) and that its schedule is possible. */
+/* Verifies the kernel (nnc_kernel_verify) and its schedule. */
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
-/* Reads a kernel with its schedule; what it returns has passed nnc_schedule_verify, so that a kernel from a file may be run. */
+/* Parses a kernel with its schedule and verifies both (nnc_schedule_verify), so that a kernel from a file may be executed. */
 nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 
 /* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
@@ -22,49 +22,50 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
-/* schedule_window.c. Is it made of windows that a thread should compute alone, rather than rows or columns that threads share? And
- * the strips that such a kernel should have on target t, before nnc_kernel_schedule. False: out of memory. */
+/* schedule_window.c. True for kernels of windows that a thread should compute alone, instead of rows or columns that threads share.
+ * nnc_window_strips chooses and applies the grouping for target t; called before nnc_kernel_schedule. False: out of memory. */
 bool nnc_window_kernel(const nnc_kernel *k);
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
-/* schedule_cuda.c: the outer axis that counts fastest, elements of an access along it, threads that the target holds. */
+/* schedule_cuda.c: the outer axis that varies fastest, elements of an access along it, resident threads of the target. */
 int nnc_cuda_fast_axis(const nnc_kernel *k);
 int nnc_cuda_vec(const nnc_kernel *k, int axis);
 int64_t nnc_cuda_resident(const nnc_target *t);
-/* schedule_cuda.c. Choices for target t (false: out of memory); and what follows from choices: fills blocks, finish, shared, work,
- * index of *g. False: the kernel cannot run so, or g->oom. */
+/* schedule_cuda.c. Choices for target t (false: out of memory); and derived values: blocks, finish, shared, work, index of *g. False:
+ * the kernel cannot run with these choices, or g->oom. */
 bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t);
 bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g);
 
-/* cuda_rows.c: how a group of threads shares a point. */
+/* cuda_rows.c: distribution of a point over a group of threads. */
 typedef struct cu_spread {
-    uint32_t spread, serial; /* own axes that are spread over the threads, and those that each thread runs */
-    int vec;                 /* elements of an access along the last spread axis */
-    int64_t units, trips;    /* vectors of the spread axes; of them, the most that one thread has */
+    uint32_t spread, serial; /* own axes distributed over the threads, and those that each thread loops over */
+    int vec;                 /* elements of an access along the last distributed axis */
+    int64_t units, trips;    /* vectors of the distributed axes; maximum per thread */
 } cu_spread;
 typedef struct cu_rows {
     cu_spread *stage;
     int keep;
     int32_t *as;             /* by instruction, as in cu_value */
     bool *held;
-    bool *in_registers;      /* by buffer: a tmp buffer that became held values */
-    int64_t scratch;         /* bytes of the other tmp buffers, for one point */
+    bool *in_registers;      /* by buffer: a tmp buffer kept in registers */
+    int64_t scratch;         /* bytes per point of the other tmp buffers */
 } cu_rows;
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
 void cu_rows_deinit(cu_rows *r);
 
-/* Points of all outer axes; the last of a set of axes (-1: none). */
+/* Product of the outer axes' extents; the last of a set of axes (-1: none). */
 int64_t cu_all_points(const nnc_kernel *k);
 static inline int cu_last_axis(uint32_t axes) { return axes ? 31 - __builtin_clz(axes) : -1; }
-/* Where the parts of reduction id begin in `work`: [slice][point]; id = k->n_ins: how long all are. */
+/* Offset in `work` of the partial results of reduction id, indexed [slice][point]; id = k->n_ins: total size. */
 int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id);
-/* Threads that share a point in the second launch: one, or where parts are many a block's warps, each thread with another of 32 points. */
+/* Threads per point in the second launch: one, or with many partial results the warps of a block, each thread of a warp with another
+ * of 32 points. */
 int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g);
-/* Shared memory that the reductions' parts of one thread and lane take in a column. */
+/* Shared memory of the reductions' partial results per thread and lane of a column. */
 int64_t cu_part_bytes(const nnc_kernel *k);
-int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's parts; -1: too many */
+int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's partial results; -1: too many */
 int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */
 
-/* schedule_cuda.c: does the access move `vec` neighbouring elements along axis a at once, where a counts in multiples of vec? */
+/* schedule_cuda.c: true when the access moves `vec` consecutive elements along axis a at once, where a is a multiple of vec. */
 bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);
 
 #endif

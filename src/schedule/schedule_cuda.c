@@ -1,23 +1,22 @@
-/* schedule/schedule_cuda.c -- how a kernel runs on a GPU: choices by analytic rules, and what
- * follows from them. The rules' numbers are those of memory-bound kernels on an H200: a copy needs
- * two 16-byte loads in flight in each of 2048 threads of an SM to reach its bandwidth. */
+/* schedule/schedule_cuda.c -- schedules for GPUs: analytic choices and values derived from them. The constants are those of
+ * memory-bound kernels on an H200: a copy needs two 16-byte loads in flight in each of an SM's 2048 threads to reach its bandwidth. */
 #include "schedule/schedule.h"
 
 enum {
     MAX_THREADS = 1024,
     POINT_THREADS = 256,
-    POINT_TMP = 1024, /* bytes of a thread's own arrays */
+    POINT_TMP = 1024, /* bytes of a thread's local arrays */
     MAX_GRID = 0x7fffffff,
     MAX_SHARED = 227 << 10,
-    MAX_STAGES = 64, /* of rows and columns: what is found out about stages is found in pairs */
+    MAX_STAGES = 64, /* for rows and columns, since stages are compared pairwise */
     MAX_PARTS = 32, /* reductions of a split kernel */
-    MAX_KEEP = 32, /* vectors of a row in one thread's registers */
-    KEEP_REGISTERS = 64 /* of them, elements */
+    MAX_KEEP = 32, /* maximum of a row's vectors in one thread's registers */
+    KEEP_REGISTERS = 64 /* maximum of elements in them */
 };
 
 /* ---- accesses ---- */
 
-/* Is e a multiple of vec at every place where axis a is one, but for axis a's own term? */
+/* True when e is a multiple of vec wherever axis a is one, without axis a's own term. */
 static bool whole(const nnc_kernel *k, const nnc_affine *e, int a, int64_t c, int vec)
 {
     for (int b = 0; b < k->n_axis; b++)
@@ -32,7 +31,7 @@ bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec)
         return false;
     if (in->op == KO_load && in->arg[0] >= 0 && in->scale % vec)
         return false;
-    if (in->op == KO_store) { /* places are converted one by one */
+    if (in->op == KO_store) { /* elements are converted one by one */
         const nnc_kins *x = &k->ins[in->arg[0]];
         if (x->op == KO_index || (x->op == KO_reduce && x->sop >= KR_argmax))
             return false;
@@ -55,8 +54,8 @@ static bool apart(const nnc_kins *in, int a)
     return same;
 }
 
-/* May the last vector along axis a be cut short? Rows must not begin inside a vector, and
- * whatever depends on a must be a vector. */
+/* True when the last vector along axis a may be partial. Rows must not begin inside a vector, and everything that depends on a must be
+ * vectorised. */
 static bool may_end_short(const nnc_kernel *k, int a, int vec)
 {
     for (int b = 0; b < k->n_outer; b++)
@@ -83,7 +82,7 @@ static bool flat(const nnc_kernel *k)
     return k->n_stage == 1 && k->stage[0].axes == 0 && !has_tmp(k);
 }
 
-/* ---- what follows from choices ---- */
+/* ---- derived values ---- */
 
 static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
 {
@@ -94,7 +93,7 @@ static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
     return n;
 }
 
-/* In 32 bits, whatever is added first? Terms of both signs may cancel in the end. */
+/* True when partial sums of the offset fit in 32 bits in any order. Terms of both signs may cancel only at the end. */
 static bool fits32(const nnc_kernel *k, const nnc_affine *e)
 {
     const int64_t most = INT32_MAX - 65536;
@@ -108,7 +107,7 @@ static bool fits32(const nnc_kernel *k, const nnc_affine *e)
     return up <= most && down <= most;
 }
 
-/* Do all offsets and counters fit in 32 bits? */
+/* True when all offsets and counters fit in 32 bits. */
 static bool narrow(const nnc_kernel *k, int64_t units)
 {
     if (units > INT32_MAX - (1 << 20))
@@ -197,7 +196,7 @@ static int reductions(const nnc_kernel *k)
     return n;
 }
 
-/* One sum after another over own axes that are all reduced, and what is made of them. */
+/* True for consecutive reductions over own axes that are all reduced, and their epilogue: the sum may be split over blocks. */
 static bool may_split(const nnc_kernel *k)
 {
     if (k->n_stage != 1 || has_tmp(k))
@@ -213,7 +212,7 @@ static bool may_split(const nnc_kernel *k)
     return true;
 }
 
-/* Stages that store what they load, each on its own: blocks may take any part of them. */
+/* True for independent stages that store what they load: blocks may process any part of them. */
 static bool may_share(const nnc_kernel *k)
 {
     if (has_tmp(k) || reductions(k) > 0)
@@ -224,7 +223,7 @@ static bool may_share(const nnc_kernel *k)
     return true;
 }
 
-/* Of a kernel whose points blocks share: their parts, and the launch that joins them. */
+/* For kernels whose points are split over blocks: the partial results, and the launch that combines them. */
 static bool derive_split(const nnc_kernel *k, nnc_kgrid *g, int64_t units)
 {
     if (g->split == 1)
@@ -248,7 +247,7 @@ static bool finds_places(const nnc_kernel *k)
     return false;
 }
 
-/* cu_rows_plan; notes in *g that memory ran out. */
+/* cu_rows_plan; g->oom when out of memory. */
 static bool rows_planned(cu_rows *r, const nnc_kernel *k, nnc_kgrid *g)
 {
     bool ok = cu_rows_plan(r, k, g);
@@ -272,7 +271,7 @@ static bool derive_column(const nnc_kernel *k, nnc_kgrid *g)
     return ok;
 }
 
-/* Static and dynamic shared memory of a block; the static part: partial results of its warps, each array aligned to 16 bytes. */
+/* Static and dynamic shared memory of a block; the static part is the partial results of its warps, each array 16-byte aligned. */
 static int64_t shared_bytes(const nnc_kernel *k, const nnc_kgrid *g)
 {
     int64_t warps = g->cls == KC_row && g->group > 32 ? g->threads / 32 : 0;
@@ -323,7 +322,7 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
 
 /* ---- choices ---- */
 
-/* The outer axis that most bytes are stored, then loaded along. */
+/* The outer axis along which most bytes are stored, and then loaded, contiguously. */
 int nnc_cuda_fast_axis(const nnc_kernel *k)
 {
     int64_t most = -1;
@@ -344,7 +343,7 @@ int nnc_cuda_fast_axis(const nnc_kernel *k)
     return axis;
 }
 
-/* Elements of one access along axis a: 16 bytes of the narrowest type, at most 8. */
+/* Elements of one access along axis a: 16 bytes of the narrowest type, at most 8 elements. */
 int nnc_cuda_vec(const nnc_kernel *k, int a)
 {
     int narrowest = 16;
@@ -386,8 +385,8 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
     g->threads = POINT_THREADS;
     g->axis = (int16_t)nnc_cuda_fast_axis(k);
     int vec = nnc_cuda_vec(k, g->axis);
-    while (
-        vec > 1 && points(k, g->axis, vec) < resident / 4) /* more threads rather than wider ones */
+    while (vec > 1 &&
+           points(k, g->axis, vec) < resident / 4) /* prefer more threads to wider accesses */
         vec /= 2;
     if (vec > 1 && k->axis[g->axis].extent % vec && !may_end_short(k, g->axis, vec))
         vec = 1;
@@ -400,9 +399,9 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
         g->flight = small && inputs == 1 ? 4 : 2;
 }
 
-/* ---- squares ---- */
+/* ---- transposing tiles ---- */
 
-/* The axis along which all stores lie; -1: none. */
+/* The axis along which all stores are contiguous; -1: none. */
 static int store_axis(const nnc_kernel *k)
 {
     uint32_t along = (1u << k->n_outer) - 1;
@@ -413,7 +412,7 @@ static int store_axis(const nnc_kernel *k)
     return along ? __builtin_ctz(along) : -1;
 }
 
-/* Squares where most bytes are loaded across the stores; 16-bit and 8-bit elements in vectors. */
+/* Chooses transposing tiles where most bytes are loaded along another axis than stored; 8-bit and 16-bit elements as vectors. */
 static bool choose_tile(nnc_kernel *k)
 {
     nnc_kgrid *g = &k->grid;
@@ -436,8 +435,7 @@ static bool choose_tile(nnc_kernel *k)
     return false;
 }
 
-/* More blocks for each point where points are few and long: at least eight steps of a thread's sum
- * stay, or two of what is only moved. */
+/* Splits points over several blocks where points are few and long: each thread keeps at least eight steps of a sum, or two of a copy. */
 static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
 {
     nnc_kgrid *g = &k->grid, one = *g;
@@ -458,7 +456,7 @@ static void choose_split(nnc_kernel *k, const nnc_target *t, int64_t units)
     }
 }
 
-/* Nothing is kept: then nothing need be said of it. */
+/* Resets `keep` when nothing is kept, so that it is not printed. */
 static void drop_keep(nnc_kernel *k)
 {
     cu_rows r = {0};
@@ -472,7 +470,7 @@ static void drop_keep(nnc_kernel *k)
 
 /* ---- rows ---- */
 
-/* Do more bytes lie along own axes than along an outer one? */
+/* True when more bytes are contiguous along own axes than along an outer one. */
 static bool rows_along_memory(const nnc_kernel *k)
 {
     double inner = 0, outer = 0;
@@ -498,7 +496,7 @@ static int row_vec(const nnc_kernel *k)
     return 16 / narrowest > 8 ? 8 : 16 / narrowest;
 }
 
-/* Registers of one value. */
+/* Registers per value. */
 static int words(const nnc_kernel *k)
 {
     for (int b = 0; b < k->n_buf; b++)
@@ -507,8 +505,7 @@ static int words(const nnc_kernel *k)
     return 1;
 }
 
-/* Threads for a row of n elements: about four vectors each; more where rows alone do not fill the
- * machine. */
+/* Threads for a row of n elements: about four vectors each; more where there are too few rows to fill the machine. */
 static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
 {
     int64_t vectors = (n + vec - 1) / vec, group = 1;
@@ -521,7 +518,7 @@ static int row_group(int64_t n, int64_t rows, int vec, int64_t resident)
     return (int)group;
 }
 
-/* has_to: nothing else holds its tmp buffers, or lies along memory. */
+/* has_to: no other schedule class supports its tmp buffers or reads contiguously. */
 static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 {
     nnc_kgrid *g = &k->grid;
@@ -555,7 +552,7 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
 
 /* ---- columns ---- */
 
-/* Do columns of vec points fill the machine? Either there are many, or blocks may share what they sum. */
+/* True when columns of vec points fill the machine: there are many, or blocks can share their sums. */
 static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int64_t longest)
 {
     const nnc_kgrid *g = &k->grid;
@@ -564,11 +561,11 @@ static bool columns_fill(const nnc_kernel *k, const nnc_target *t, int vec, int6
         return false;
     if (n >= 32 * (int64_t)t->sms)
         return true;
-    /* Whole warps, or few that are not; 16 of a column, and eight steps of a thread's sum. */
+    /* whole warps, or few partial ones; 16 per column, and eight steps of a thread's sum */
     return may_split(k) && (n % 32 == 0 || n >= 256) && n / 32 * (longest / 16 / 8) >= 2 * t->sms;
 }
 
-/* Reductions over what lies apart in memory, where points alone do not fill the machine. */
+/* Columns: reductions over strided elements, where there are too few points to fill the machine. */
 static bool choose_column(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kgrid *g = &k->grid;
@@ -603,7 +600,7 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     return true;
 }
 
-/* Nothing chosen yet, but whether memory ran out meanwhile. */
+/* Resets all choices, but not the out-of-memory flag. */
 static void choose_none(nnc_kernel *k)
 {
     k->grid = (nnc_kgrid){.axis = -1,
@@ -638,7 +635,7 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
         return !k->grid.oom;
     choose_none(k);
     choose_point(k, t);
-    if (!nnc_cuda_derive(k, &k->grid)) { /* one point a thread is always possible */
+    if (!nnc_cuda_derive(k, &k->grid)) { /* the class `point` is always possible */
         k->grid.vec = k->grid.flight = 1;
         (void)nnc_cuda_derive(k, &k->grid);
     }

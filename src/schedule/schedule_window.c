@@ -1,13 +1,13 @@
-/* schedule/schedule_window.c -- kernels of windows (pooling, depthwise convolution): which strips they are computed in. */
+/* schedule/schedule_window.c -- kernels of windows (pooling, depthwise convolution): the number of neighbouring results per thread. */
 #include "schedule/schedule.h"
 
 enum {
-    WIDEST = 8, /* strip */
-    MOST_TAPS = 200, /* elements of a window that one thread takes */
-    ACCUMULATORS = 32, /* of a strip's vectors, in registers */
+    WIDEST = 8, /* results per thread */
+    MOST_TAPS = 200, /* elements of a window per thread */
+    ACCUMULATORS = 32, /* accumulator vectors in registers */
 };
 
-/* Outer axis a and reduce axis r move one load along together: neighbouring windows may overlap. */
+/* True when one load advances with both outer axis a and reduce axis r: neighbouring windows may overlap. */
 static bool move_together(const nnc_kernel *k, int a, int r)
 {
     for (int i = 0; i < k->n_ins; i++) {
@@ -47,7 +47,7 @@ bool nnc_window_kernel(const nnc_kernel *k)
     return any;
 }
 
-/* Places that n neighbouring windows see along a and r. */
+/* Elements that n neighbouring windows read along a and r. */
 static int places(const nnc_kernel *k, int a, int r, int n)
 {
     int64_t seen[WIDEST * MOST_TAPS];
@@ -71,7 +71,7 @@ static int places(const nnc_kernel *k, int a, int r, int n)
     return most;
 }
 
-/* Results of a strip: those that load least for each result, while threads enough stay to fill a quarter of the machine. */
+/* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. */
 static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, int fast)
 {
     int64_t points = 1, extent = k->axis[a].extent;
@@ -90,7 +90,7 @@ static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, i
     return best;
 }
 
-/* May r be written out: does it end in plain sums, products, maxima, minima? And does every store move with a? */
+/* True when r can be unrolled (plain sums, products, maxima, minima) and every store advances with a. */
 static bool plain(const nnc_kernel *k, int a)
 {
     for (int i = 0; i < k->n_ins; i++) {
@@ -107,7 +107,7 @@ static int64_t magnitude(int64_t v)
     return v < 0 ? -v : v;
 }
 
-/* The pair to strip: of the outer axes that do not count fastest, the one along which windows lie closest. */
+/* The pair of axes to group: among the outer axes that do not vary fastest, the one whose windows overlap most. */
 static bool pick_pair(const nnc_kernel *k, int fast, int *axis, int *reduce)
 {
     int64_t nearest = INT64_MAX;

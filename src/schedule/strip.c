@@ -1,11 +1,11 @@
-/* schedule/strip.c -- windows that overlap. Along one outer axis a kernel computes strips of n neighbours at once (the axis then counts
- * strips), and the reduce axis that moves along with it is written out. So each place that several windows of a strip see is one
- * instruction, loaded once.
+/* schedule/strip.c -- overlapping windows. Groups n neighbouring points of an outer axis (a strip; the axis then counts strips) and
+ * unrolls the reduce axis that advances with it, so that each element that several windows of a strip read is one instruction, loaded
+ * once.
  *
  *     y[i] = sum r: x[i + r] w[r]   ->   y[2 i] = sum of x[2 i + r] w[r],  y[2 i + 1] = sum of x[2 i + 1 + r] w[r],  r = 0, 1, 2
  *
- * reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once, where one by one it would be twelve loads. Both rewrites leave a kernel that means
- * the same. A strip that reaches beyond the axis' end stores under guards; what it loads for nothing stays inside its buffer. */
+ * reads x[2 i] .. x[2 i + 3] and w[0] .. w[2] once: seven loads instead of twelve. Both rewrites preserve the kernel's meaning. A
+ * strip that extends beyond the axis' end stores under guards; its superfluous loads stay inside their buffers. */
 #include "schedule/schedule.h"
 
 #include <string.h>
@@ -13,17 +13,17 @@
 enum { MOST_INS = 2048 };
 
 typedef struct writer {
-    nnc_kernel k; /* being made */
+    nnc_kernel k; /* the new kernel */
     const nnc_kernel *from;
     nnc_arena *a;
     int32_t *map[NNC_STRIP]; /* by instruction of `from`: its copy number j */
-    int section; /* first instruction of the one being written */
+    int section; /* first instruction of the current section */
     bool oom, failed;
 } writer;
 
 /* ---- instructions --------------------------------------------------------------------------------------------------- */
 
-/* The instruction, or the one of the same section that is equal. */
+/* Appends the instruction, or finds an equal one in the same section. */
 static int32_t put(writer *w, const nnc_kins *in)
 {
     nnc_kernel *k = &w->k;
@@ -64,14 +64,14 @@ static int32_t put_int(writer *w, int64_t v)
     return put(w, &in);
 }
 
-/* Axis a of e becomes n a + j. */
+/* Substitutes n a + j for axis a in e. */
 static void shift(nnc_affine *e, int a, int64_t n, int64_t j)
 {
     e->c += e->k[a] * j;
     e->k[a] *= n;
 }
 
-/* in with its operands' copies j, axis a being n a + j. */
+/* Returns `in` with the copies j of its operands, and n a + j for axis a. */
 static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t n, int j)
 {
     nnc_kins out = *in;
@@ -88,7 +88,7 @@ static nnc_kins copy_of(writer *w, const nnc_kins *in, int a, int64_t n, int j)
     return out;
 }
 
-/* Guards that always hold go. False: one never does, so that a load is its fill, and a store nothing. */
+/* Removes guards that always hold. False: one never holds, so that a load is its fill value and a store does nothing. */
 static bool settle(const nnc_kernel *k, nnc_kins *in)
 {
     uint8_t n = 0;
@@ -106,7 +106,7 @@ static bool settle(const nnc_kernel *k, nnc_kins *in)
     return true;
 }
 
-/* put(), of an access whose guards are its own. */
+/* put() for an access after settle(). */
 static int32_t put_settled(writer *w, nnc_kins *in)
 {
     if (w->oom || w->failed)
@@ -124,7 +124,7 @@ static bool inside(const nnc_kernel *k, const nnc_kins *in)
     return in->arg[0] < 0 && s.ok && s.lo >= 0 && s.hi < k->buf[in->buf].numel;
 }
 
-/* An access of copy j only where the axis has such a place. */
+/* Guards an access of copy j so that it happens only within the axis. */
 static void guard_end(writer *w, nnc_kins *in, int a, int64_t n, int j)
 {
     nnc_kguard *g = ARENA_NEW(w->a, nnc_kguard, in->n_guard + 1);
@@ -185,14 +185,14 @@ static void strip_section(writer *w, int32_t begin, int32_t end, int a, int64_t 
             strip_one(w, id, a, n, j, ragged);
 }
 
-/* ---- writing out ---------------------------------------------------------------------------------------------------- */
+/* ---- unrolling ----------------------------------------------------------------------------------------------------- */
 
 static bool is_zero(const nnc_kernel *k, int32_t id)
 {
     return id >= 0 && k->ins[id].op == KO_const && k->ins[id].f == 0 && k->ins[id].i == 0;
 }
 
-/* Is id read once alone, by the sum over places? */
+/* True when the only user of id is the sum over r. */
 static bool summed_alone(const nnc_kernel *k, int32_t id)
 {
     int n = 0, sums = 0;
@@ -205,14 +205,14 @@ static bool summed_alone(const nnc_kernel *k, int32_t id)
     return n == 1 && sums == 1;
 }
 
-/* A product that begins a sum, x w + 0, and nothing else: it is written where it is summed. */
+/* True for a product that starts a sum, x w + 0, with no other user: it is emitted where it is summed. */
 static bool begins_sum(const nnc_kernel *k, int32_t id)
 {
     return k->ins[id].op == KO_sop && k->ins[id].sop == SC_fma && is_zero(k, k->ins[id].arg[2]) &&
            summed_alone(k, id);
 }
 
-/* What reduction `in` makes of `sum`, the places before, and its operand at this place. */
+/* Combines `sum`, the result so far, with reduction `in`'s operand at this element. */
 static int32_t fold(writer *w, const nnc_kins *in, int32_t sum)
 {
     static const nnc_sop op[] = {SC_add, SC_mul, SC_max, SC_min};
@@ -283,7 +283,7 @@ static bool begin(writer *w, const nnc_kernel *k, int copies, nnc_arena *a)
     return ok;
 }
 
-/* False: memory ran out. Where it cannot be done, nothing has changed. */
+/* False: out of memory. Leaves *k unchanged where the rewrite is impossible. */
 static bool end(writer *w, nnc_kernel *k)
 {
     if (!w->oom && !w->failed)

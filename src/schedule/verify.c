@@ -1,4 +1,4 @@
-/* schedule/verify.c -- is the schedule possible: does it fit the axes, and does what was printed with it follow from it? */
+/* schedule/verify.c -- verifies that a schedule fits the kernel's axes and that derived values printed with it are right. */
 #include "schedule/schedule.h"
 
 static nnc_status bad_kernel(const nnc_kernel *k, nnc_sink *sink, const char *what)
@@ -6,7 +6,7 @@ static nnc_status bad_kernel(const nnc_kernel *k, nnc_sink *sink, const char *wh
     return nnc_fail0(sink, NNC_E_BUG, "kernel %s: %s", k->name ? k->name : "?", what);
 }
 
-/* The choices of a GPU's kernel are possible, and the rest is what follows from them. */
+/* The choices of a GPU kernel are possible, and the remaining fields follow from them. */
 static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     const nnc_kgrid *g = &k->grid;
@@ -19,7 +19,7 @@ static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
     return ok ? NNC_OK : bad_kernel(k, sink, "the schedule contradicts the axes");
 }
 
-/* Does every tile, and the order, name axes as it may? */
+/* True when tiles and order name only axes that they may name. */
 static bool axes_ok(const nnc_kernel *k)
 {
     const nnc_kschedule *s = &k->sched;
@@ -44,7 +44,7 @@ static bool axes_ok(const nnc_kernel *k)
            !((seen[KD_unroll] | seen[KD_transpose]) & v);
 }
 
-/* The outer axes that are tiled, but the vector axis. */
+/* The tiled outer axes, without the vector axis. */
 static uint32_t tiles(const nnc_kernel *k)
 {
     uint32_t set = 0;
@@ -54,7 +54,7 @@ static uint32_t tiles(const nnc_kernel *k)
     return set;
 }
 
-/* Squares: one stage without own axes, vectors of a power of 2 up to 16 that divides both tiles. */
+/* Transposing tiles: one stage without own axes, vectors of a power of 2 up to 16 that divides both tiles. */
 static bool squares_ok(const nnc_kernel *k, int v)
 {
     const nnc_kschedule *s = &k->sched;
@@ -81,7 +81,7 @@ static bool unroll_ok(const nnc_kernel *k, int v, int a)
            !nnc_sched_has(s, KD_transpose);
 }
 
-/* What is wrong with a CPU's schedule, or NULL. */
+/* What is wrong with a CPU schedule, or NULL. */
 static const char *schedule_wrong(const nnc_kernel *k)
 {
     const nnc_kschedule *s = &k->sched;
@@ -102,10 +102,10 @@ static const char *schedule_wrong(const nnc_kernel *k)
     }
     if (nnc_sched_has(s, KD_prefetch) &&
         (outer || v < 0 || k->n_outer == 0 || nnc_sched_n(s, KD_prefetch, -1) != 1))
-        return "only rows are prefetched, those of the next unit";
+        return "only a row kernel can prefetch";
     for (int a = 0; a < k->n_outer; a++)
         if (nnc_sched_n(s, KD_tile, a) > 0 && !outer)
-            return "outer axes are tiled beside an outer vector axis";
+            return "outer axes are tiled although the vector axis is an outer one";
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && outer)
             return "tmp buffers need an inner vector axis";

@@ -1,14 +1,14 @@
-/* target/cuda.c -- NVIDIA GPUs as they are described: one card for each architecture that kernels are compiled for. Nothing is
- * asked of a driver, so any machine can compile for any of them.
+/* target/cuda.c -- described NVIDIA GPUs: one card per architecture that kernels are compiled for. No driver is asked, so any machine
+ * can compile for any of them.
  *
- * Where the numbers are from:
- *   - SMs, clocks (boost), memory, its bandwidth, FLOP/s: NVIDIA's data sheets of the cards named; FLOP/s of tensor cores are
- *     those without sparsity and with f32 sums.
- *   - shared memory of one block (the largest that can be asked for) and threads of one SM: CUDA C++ Programming Guide,
- *     "Technical Specifications per Compute Capability".
- *   - L1: the same guide, L1 and shared memory together, per SM.  L2: the architectures' white papers; H200 and B200: what
- *     cudaDevAttrL2CacheSize gives.
- * Derived: a copy reaches 0.9 of the data sheet's bandwidth (4.3 of 4.8 TB/s measured on an H200); L2 gives 32 bytes a clock to
+ * Sources of the numbers:
+ *   - SMs, clocks (boost), memory, its bandwidth, FLOP/s: NVIDIA's data sheets of the cards; FLOP/s of tensor cores are those without
+ *     sparsity and with f32 sums.
+ *   - maximum shared memory of a block and threads of an SM: CUDA C++ Programming Guide, "Technical Specifications per Compute
+ *     Capability".
+ *   - L1: the same guide, L1 and shared memory together, per SM. L2: the architectures' white papers; H200 and B200:
+ *     cudaDevAttrL2CacheSize.
+ * Derived: a copy reaches 0.9 of the data sheet's bandwidth (4.3 of 4.8 TB/s measured on an H200); L2 delivers 32 bytes per clock to
  * each SM (half of an A100's 64); a launch within a CUDA graph costs about 2 us. */
 #include "target/internal.h"
 #include <stdlib.h>
@@ -18,14 +18,14 @@ typedef struct card {
     int sm;
     const char *name;
     int sms, sm_threads;
-    int shared_kib; /* of one block */
-    int l1_kib; /* of one SM */
+    int shared_kib; /* maximum per block */
+    int l1_kib; /* per SM */
     int l2_mib;
     int clock_mhz;
     int memory_gb;
     int gb_s;
     double tf_f32, tf_tf32, tf_f16;
-    double mma; /* share of that in kernels that cuDNN compiles; 0: such are not known */
+    double mma; /* share of the peak that runtime-compiled cuDNN kernels reach; 0: unknown */
 } card;
 
 static const card cards[] = {
@@ -49,7 +49,7 @@ int nnc_target_cuda_sms(const int **sm)
     return (int)NNC_COUNT(cards);
 }
 
-/* The newest card that is not newer than sm; NULL when all are. */
+/* The newest card that is not newer than sm; NULL: none. */
 static const card *card_for(int sm)
 {
     const card *best = NULL;
@@ -59,8 +59,8 @@ static const card *card_for(int sm)
     return best;
 }
 
-/* cuDNN compiles Ampere's mma.sync from sm_80 on: all that sm_86, 89 and 120 have, and about 0.63 of the peak on Hopper, which takes wgmma
- * (Luo et al. 2024, arXiv 2402.13499); on sm_75 Volta's, of half width. */
+/* cuDNN's runtime-compiled kernels use Ampere's mma.sync from sm_80 on: the best instruction of sm_86, 89 and 120, but only about 0.63
+ * of the peak on Hopper, which has wgmma (Luo et al. 2024, arXiv 2402.13499); on sm_75 they use Volta's, of half the width. */
 static void describe(nnc_target *t, const card *c, int sm)
 {
     int64_t clock_hz = (int64_t)c->clock_mhz * 1000000;
@@ -70,7 +70,7 @@ static void describe(nnc_target *t, const card *c, int sm)
     t->shared_bytes = (int64_t)c->shared_kib << 10;
     t->clock_hz = clock_hz;
     t->cores = c->sms;
-    t->threads = 1; /* one host thread gives a device its commands */
+    t->threads = 1; /* one host thread submits a device's work */
     t->vector_bits = 128;
     t->fma = true;
     t->f16c = true;
@@ -90,7 +90,7 @@ static void describe(nnc_target *t, const card *c, int sm)
     t->n_engines = 3;
 }
 
-/* The number in "cuda:sm_90"; 0 when the name is none of this form. */
+/* The number in "cuda:sm_90"; 0: not of this form. */
 static int sm_of(const char *name)
 {
     if (strncmp(name, "cuda:sm_", 8) != 0 || name[8] < '1' || name[8] > '9')
@@ -111,15 +111,14 @@ nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink)
         for (size_t i = 0; i < NNC_COUNT(cards); i++)
             nnc_printf(&known, "%scuda:sm_%d", i ? ", " : "", cards[i].sm);
         nnc_status st = nnc_fail0(sink, NNC_E_USAGE,
-            sm ? "target %s: no GPU before sm_%d; known are %s"
-               : "target %s: expected cuda:sm_ and a number (not below %d); known are %s",
+            sm ? "target %s: GPUs before sm_%d are not supported; supported are %s"
+               : "target %s: expected cuda:sm_ and a number (not below %d); supported are %s",
             name, cards[0].sm, nnc_text_str(&known));
         nnc_text_deinit(&known);
         return st;
     }
     if (c->sm != sm)
-        nnc_note(sink, (nnc_loc){0},
-            "target %s has no description of its own: that of sm_%d (%s) stands for it", name,
+        nnc_note(sink, (nnc_loc){0}, "target %s has no description; using that of sm_%d (%s)", name,
             c->sm, c->name);
     t->name = nnc_arena_strdup(&t->arena, name);
     t->card = c->name;
@@ -127,7 +126,7 @@ nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink)
     return t->name ? NNC_OK : nnc_nomem(sink);
 }
 
-/* A copy reaches 0.9 of what the bus could carry, and the caches 32 bytes a clock and SM: as where a card is described. */
+/* A copy reaches 0.9 of the bus bandwidth, and L2 32 bytes per clock and SM, as for described cards. */
 nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink *sink)
 {
     double before = (double)t->sms * (double)t->clock_hz;

@@ -1,11 +1,11 @@
-/* target/features.c -- what this machine's CPU is called, and whether it has the instructions that code for a described CPU may use.
+/* target/features.c -- the name of this machine's CPU, and whether it has the instructions that code for a described CPU may use.
  * Source of the levels' members: System V psABI x86-64, "Micro-Architecture Levels". */
 #include "target/internal.h"
 #include <string.h>
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-/* Rows: LLVM's name of the feature, leaf, subleaf, register and bit of cpuid, the part of the registers' state that the system saves. */
+/* Rows: LLVM's name of the feature; leaf, subleaf, register and bit of cpuid; the register state that the operating system must save. */
 enum { IN_a, IN_b, IN_c, IN_d };
 enum { ANY = 0, YMM = 6, ZMM = 0xe6, TILE = 0x60006 };
 #define FEATURES(X) \
@@ -56,7 +56,7 @@ enum {
     (ICELAKE | BIT(avx512bf16) | BIT(avx512fp16) | BIT(avxvnni) | BIT(amx_tile) | BIT(amx_bf16) | \
         BIT(amx_int8))
 
-/* CPUs by LLVM's names; of others nothing is known, and their code is taken as it comes. */
+/* CPUs by LLVM's names; code for other CPUs is not checked. */
 static const struct {
     const char *name;
     uint64_t has;
@@ -105,7 +105,7 @@ static uint64_t host_features(void)
     return found;
 }
 
-/* A list as LLVM takes it ("+avx2,-fma") on top of what the CPU of that name has. Names that are not known here ask for nothing. */
+/* The features of a list in LLVM's form ("+avx2,-fma") on top of those of the named CPU. Unknown names add nothing. */
 static uint64_t asked_for(const char *cpu, const char *features)
 {
     uint64_t f = 0;
@@ -159,7 +159,7 @@ void nnc_target_host_name(nnc_text *t)
 const char *nnc_target_host_lacks(const nnc_target *t)
 {
     (void)t;
-    return NULL; /* there is no code generator but the machine's own */
+    return NULL; /* the only code generator is the machine's own */
 }
 
 void nnc_target_host_name(nnc_text *t)

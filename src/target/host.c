@@ -1,6 +1,5 @@
-/* target/host.c -- this machine, as the system describes it: cpuid, /proc, sysfs and cgroups.
- * Nothing is timed, so the same machine always gives the same target; speeds are estimates
- * from described facts (`measured` is false). */
+/* target/host.c -- describes this machine from cpuid, /proc, sysfs and cgroups. Nothing is timed, so the same machine always gives the
+ * same target; speeds are estimates from these facts (`measured` is false). */
 #include "target/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 #define X86 1
 #endif
 
-/* First bytes of a small system file; "" when it cannot be read. */
+/* Reads the first bytes of a small system file; "" when it cannot be read. */
 static const char *slurp(const char *path, char *buf, size_t cap)
 {
     buf[0] = 0;
@@ -22,7 +21,7 @@ static const char *slurp(const char *path, char *buf, size_t cap)
     return buf;
 }
 
-/* "48K", "2048K", "480M" -> bytes; 0 when it is no size. */
+/* "48K", "2048K", "480M" -> bytes; 0: not a size. */
 static int64_t size_of(const char *s)
 {
     char *end;
@@ -32,7 +31,7 @@ static int64_t size_of(const char *s)
     return v * (*end == 'K' ? 1024 : *end == 'M' ? 1 << 20 : *end == 'G' ? 1 << 30 : 1);
 }
 
-/* CPUs in a list such as "0-3,8-11". */
+/* Number of CPUs in a list such as "0-3,8-11". */
 static int list_count(const char *s)
 {
     int n = 0;
@@ -82,7 +81,7 @@ static void instructions(nnc_target *t)
     uint64_t os = target_saved_state();
     bool ymm = (os & 6) == 6, zmm = ymm && (os & 0xe0) == 0xe0;
     bool avx2 = ymm && (one.c >> 28 & 1) && (seven.b >> 5 & 1);
-    /* F, DQ, BW and VL together: what every AVX-512 kernel here relies on */
+    /* F, DQ, BW and VL together, as generated AVX-512 kernels need */
     bool avx512 = zmm && (seven.b >> 16 & 1) && (seven.b >> 17 & 1) && (seven.b >> 30 & 1) &&
                   (seven.b >> 31 & 1);
     t->vector_bits = avx512 ? 512 : avx2 ? 256 : 128;
@@ -121,9 +120,8 @@ void target_host_signature(nnc_text *t)
 
 /* ---- clocks, caches, memory ---------------------------------------------------------------- */
 
-/* Hz of one core. The highest the system admits to; else half the BogoMIPS (on x86 the time
- * stamp counter's rate, which unlike "cpu MHz" does not move); else a guess. Rounded to 50
- * MHz. */
+/* Clock rate of one core in Hz: the highest that the system reports; otherwise half the BogoMIPS (on x86 the rate of the time stamp
+ * counter, which unlike "cpu MHz" is constant); otherwise a guess. Rounded to 50 MHz. */
 static int64_t clock_hz(void)
 {
     char buf[4096];
@@ -166,8 +164,7 @@ static void caches(nnc_target *t)
         else if (level[0] == '3')
             t->l3_bytes = t->cores < users ? bytes / users * t->cores : bytes;
     }
-    /* A virtual machine sees the whole last-level cache of the socket; its neighbours have
-     * their part of it. */
+    /* a virtual machine sees the socket's whole last-level cache, which it shares with others */
     if (in_vm())
         t->l3_bytes = nnc_min64(t->l3_bytes, (int64_t)t->cores * (32 << 20));
 }
@@ -217,9 +214,8 @@ nnc_status nnc_target_host(
     /* two vector units, a multiply-add is two operations */
     int64_t per_clock = t->vector_bits / 32 * 2 * (t->fma ? 2 : 1);
     t->flops_f32 = clock_hz() * per_clock * t->cores;
-    /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a
-     * socket at no more than ten times that; within its own L2 at about 60 GB/s. A command
-     * costs a parallel region and its dispatch. */
+    /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a socket at no more than ten times that;
+     * within its L2 a core copies at about 60 GB/s. A command costs a parallel region and its dispatch. */
     t->copy_bytes_s = (int64_t)15e9 * (t->cores < 10 ? t->cores : 10);
     t->cache_bytes_s = (int64_t)60e9 * t->cores;
     t->launch_ns = 1500;

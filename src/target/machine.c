@@ -1,6 +1,5 @@
-/* target/machine.c -- the machine file: JSON in (every mistake with its place and the nearest
- * key) and out. One table of fields serves both; docs/schema/machine.schema.json says the same
- * for editors. */
+/* target/machine.c -- reads and writes the machine file, JSON (mistakes are reported with their position and the nearest key). One
+ * table of fields serves both; docs/schema/machine.schema.json describes the same format for editors. */
 #include "target/internal.h"
 #include <math.h>
 #include <string.h>
@@ -57,7 +56,7 @@ static const field engine_fields[] = {
 
 static const char *const kind_names[] = {"cpu", "cuda"};
 
-/* ---- out ----------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static void put_field(nnc_text *out, const field *f, const void *base)
 {
@@ -109,7 +108,7 @@ void nnc_target_print_json(nnc_text *out, const nnc_target *t)
     nnc_puts(out, t->n_engines ? "\n  ]\n}\n" : "]\n}\n");
 }
 
-/* ---- in ------------------------------------------------------------------------------------ */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     nnc_json json;
@@ -160,7 +159,7 @@ static nnc_status read_field(reader *r, const field *f, const cJSON *v, void *ba
     return NNC_OK;
 }
 
-/* Reads the members of `obj` that `fields` name into `base`; the others must be among `also`. */
+/* Reads the members of `obj` that `fields` names into `base`; any other must be among `also`. */
 static nnc_status read_object(reader *r, const cJSON *obj, const field *fields, size_t n,
     const char *const *also, size_t n_also, void *base)
 {
@@ -199,7 +198,7 @@ static nnc_status read_engines(reader *r, const cJSON *list)
         if (!cJSON_IsObject(v))
             return bad(r, v, "engines", "an object with a name");
         if (t->n_engines == NNC_T_ENGINES)
-            return bad(r, v, "engines", "at most 8 of them");
+            return bad(r, v, "engines", "at most 8 entries");
         nnc_target_engine *e = &t->engine[t->n_engines];
         NNC_TRY(read_object(r, v, engine_fields, NNC_COUNT(engine_fields), NULL, 0, e));
         if (nnc_target_engine_named(t, e->name))
@@ -209,7 +208,7 @@ static nnc_status read_engines(reader *r, const cJSON *list)
     return NNC_OK;
 }
 
-/* What a GPU has and a CPU has not: there for "cuda", and for it alone. */
+/* Fields of a GPU: required for "cuda", not allowed otherwise. */
 static nnc_status read_gpu(reader *r, const cJSON *gpu)
 {
     if (!gpu && r->t->kind == NNC_T_cpu)

@@ -1,5 +1,5 @@
-/* target/offer.c -- what engines answer before there is a plan: which contractions and epilogues they take, and the time they
- * expect.
+/* target/offer.c -- engines' offers, made before there is a plan: the contractions and epilogues that they support, and their time
+ * estimates.
  *
  * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing, `sum` in place keeps its fast kernels and a
  * tensor added out of place does not. Its other functions cost 0.43 ns a result and thread (swish behind a 3x3 depthwise
@@ -37,7 +37,7 @@ static void refuse(nnc_offer *o, const char *name, const char *why)
     *o = (nnc_offer){.why = text};
 }
 
-/* Has the engine no epilogue for this type? f32, and 16 bits where `half`. */
+/* Declines when the engine has no epilogues for this type: f32, and 16 bits where `half`. */
 static bool bare_type(nnc_offer *o, const nnc_ask *a, const char *name, bool half)
 {
     if ((!a->n_post && !a->bias) || a->dtype == DT_f32 || (half && is_half(a)))
@@ -47,12 +47,12 @@ static bool bare_type(nnc_offer *o, const nnc_ask *a, const char *name, bool hal
     return true;
 }
 
-/* Is post number i a second sum? */
+/* Declines when post-operation i is a second sum. */
 static bool second_sum(nnc_offer *o, const nnc_ask *a, int i)
 {
     for (int k = 0; k < i; k++)
         if (a->post[i].kind == PO_sum && a->post[k].kind == PO_sum) {
-            *o = (nnc_offer){.why = "one sum is in the epilogue already"};
+            *o = (nnc_offer){.why = "the epilogue has a sum already"};
             return true;
         }
     return false;
@@ -63,7 +63,7 @@ static bool bounds(const nnc_post *p)
     return p->kind == PO_relu || p->kind == PO_clip;
 }
 
-/* Of a sum that does not fit the caches a kernel of its own is faster. */
+/* A sum whose operands do not fit the caches is faster as a kernel of its own. */
 static bool sum_fits(const nnc_target *t, const nnc_ask *a)
 {
     int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
@@ -74,7 +74,7 @@ static bool sum_fits(const nnc_target *t, const nnc_ask *a)
     nnc_put_bytes(&s, a->result_bytes);
     nnc_puts(&s, " does not fit the caches (");
     nnc_put_bytes(&s, caches);
-    nnc_puts(&s, "), where a kernel of its own is faster");
+    nnc_puts(&s, "): a separate kernel is faster");
     snprintf(text, sizeof text, "%s", nnc_text_str(&s));
     nnc_text_deinit(&s);
     return false;
@@ -126,7 +126,7 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         }
         bool cheap = p->kind == PO_sum || p->kind == PO_leaky || bounds(p);
         if (!cheap && a->exact) {
-            refuse(o, e->name, "computes functions less tightly than --math=exact wants");
+            refuse(o, e->name, "computes functions less accurately than --math=exact requires");
             return;
         }
         slow += cheap ? 0 : SLOW_FLOPS;
@@ -136,7 +136,7 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     o->time_ns = cpu_ns(t, e, a, slow, narrow || few_rows(a) ? 87 : 100);
 }
 
-/* A library whose own kernels end in a sum, then one activation of `functions` (bits of PO_*). */
+/* Epilogues of a library's precompiled kernels: a sum, then one activation of `functions` (bits of PO_*). */
 static bool plain_end(
     const nnc_target_engine *e, const nnc_ask *a, uint32_t functions, nnc_offer *o)
 {
@@ -146,7 +146,7 @@ static bool plain_end(
     for (int i = 0; i < a->n_post; i++) {
         const nnc_post *p = &a->post[i];
         if (active) {
-            refuse(o, e->name, "takes nothing behind an activation");
+            refuse(o, e->name, "supports nothing after an activation");
             return false;
         }
         if (second_sum(o, a, i))
@@ -162,7 +162,7 @@ static bool plain_end(
             return false;
         }
         if (!(functions >> p->kind & 1)) {
-            *o = (nnc_offer){0}; /* it has no such epilogue */
+            *o = (nnc_offer){0}; /* not supported */
             return false;
         }
     }
@@ -174,7 +174,8 @@ static bool finite_clip(const nnc_post *p)
     return p->kind != PO_clip || (isfinite(p->alpha) && isfinite(p->beta));
 }
 
-/* Does cuDNN compile a kernel for this epilogue, in any order? On tensor cores alone: its other engines that compile are slow. */
+/* True when cuDNN has a runtime-compiled engine for this epilogue, in any order. Tensor cores only: its other runtime-compiled engines
+ * are slow. */
 static bool compiles(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)
 {
     bool cores = is_half(a) ? t->flops_f16 > 0 : a->dtype == DT_f32 && t->tf32;
@@ -190,17 +191,17 @@ static bool compiles(const nnc_target *t, const nnc_target_engine *e, const nnc_
 static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
     if (a->kind != ASK_conv && a->kind != ASK_conv_transpose) {
-        refuse(o, e->name, "computes convolutions here, nothing else");
+        refuse(o, e->name, "is used for convolutions only");
         return;
     }
     if (a->kind == ASK_conv_transpose && (a->bias || a->n_post)) {
-        refuse(o, e->name, "ends a transposed convolution with nothing");
+        refuse(o, e->name, "supports no epilogue of a transposed convolution");
         return;
     }
     bool plain = plain_end(e, a, 1u << PO_relu, o), may = compiles(t, e, a);
     if (!plain && may && a->exact && a->compiled) {
-        snprintf(text, sizeof text, "what %s compiles need not be as tight as --math=exact wants",
-            e->name);
+        snprintf(text, sizeof text,
+            "runtime-compiled engines of %s are less accurate than --math=exact requires", e->name);
         *o = (nnc_offer){.why = text};
         return;
     }

@@ -1,5 +1,4 @@
-/* target/target.c -- questions to a target: which engine does what, how long a command takes,
- * the cache key. */
+/* target/target.c -- questions about a target: engine selection, time estimates, the cache key. */
 #include "target/internal.h"
 #include <string.h>
 
@@ -41,12 +40,12 @@ const nnc_target_engine *nnc_target_for_pools(const nnc_target *t)
     return first_for(t, ASK_pool);
 }
 
-/* A kernel issues about so many instructions for each weight, and so many beside: counted in machine code of 3x3 and 5x5 windows,
- * strides 1 and 2 (16-bit numbers are converted one by one). */
+/* Instructions of a depthwise kernel per weight and per result, counted in machine code of 3x3 and 5x5 windows, strides 1 and 2
+ * (16-bit elements are converted one by one). */
 enum { PER_TAP_F32 = 5, PER_TAP_16 = 8, QUARTERS = 4, BESIDE = 7 };
 
-/* Bound by memory, or by arithmetic that is at most so many times slower, a kernel reads and writes once, and what stands behind it
- * costs nothing; a library's general engine wins on windows larger than that alone. */
+/* A kernel bound by memory, or at most this many times slower than memory, reads and writes once, and its epilogue is free; a
+ * library's general engine is faster only for windows beyond that. */
 enum { SLOWER = 4 };
 
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why)
@@ -90,8 +89,8 @@ bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)
     return d != DT_bf16 || t->kind != NNC_T_cuda || t->sm >= 80;
 }
 
-/* What cuDNN 9.19's workspaces show (tests/cudnn/support.txt): bf16 is padded to 8 channels, or goes to slow
- * engines; f16 has engines for any number of them in windows up to 5x5, and is padded to 4 in larger ones. */
+/* From cuDNN 9.19's workspaces (tests/cudnn/support.txt): bf16 is padded to 8 channels, or uses slow engines; f16 has engines for any
+ * number of channels in windows up to 5x5, and is padded to 4 in larger ones. */
 int64_t nnc_target_channel_step(const nnc_target *t, nnc_dtype d, int64_t window)
 {
     if (t->kind != NNC_T_cuda || (d != DT_f16 && d != DT_bf16))
@@ -106,7 +105,7 @@ int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d)
     return d == DT_f32 && t->tf32 ? t->flops_tf32 : t->flops_f32;
 }
 
-/* ns of `amount` units at `rate` units a second, rounded up; 0 when the rate is unknown. */
+/* Time in ns of `amount` at `rate` per second, rounded up; 0 when the rate is unknown. */
 static int64_t ns_of(int64_t amount, int64_t rate)
 {
     if (rate <= 0 || amount <= 0)
@@ -115,7 +114,7 @@ static int64_t ns_of(int64_t amount, int64_t rate)
     return ns < 9e18 ? (int64_t)(ns + 0.999) : INT64_MAX / 2;
 }
 
-/* Bytes that fit the caches of all cores move at cache speed. */
+/* Data that fits the caches of all cores moves at cache bandwidth. */
 static int64_t move_ns(const nnc_target *t, int64_t bytes)
 {
     int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
@@ -123,7 +122,7 @@ static int64_t move_ns(const nnc_target *t, int64_t bytes)
         bytes, bytes <= caches && t->cache_bytes_s > 0 ? t->cache_bytes_s : t->copy_bytes_s);
 }
 
-/* Roofline: the slower of computing and moving. */
+/* Roofline model: the maximum of computing and moving. */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
 {
     return nnc_max64(ns_of(flops, t->flops_f32), move_ns(t, bytes)) + t->launch_ns;
@@ -137,16 +136,16 @@ int64_t nnc_target_contraction_ns(const nnc_target *t, const nnc_target_engine *
     return nnc_max64(ns_of(flops, (int64_t)rate), move_ns(t, bytes)) + t->launch_ns;
 }
 
-/* A sigmoid is some 30 instructions on a CPU; on a GPU fewer, two of them at an eighth of the rate or less. No kernel reaches the peak. */
+/* A sigmoid takes some 30 instructions on a CPU; fewer on a GPU, but two at an eighth of the rate or less. Kernels do not reach the
+ * peak. */
 int64_t nnc_target_spare_ops(const nnc_target *t)
 {
     enum { OP_FLOPS = 100 };
     return (int64_t)((double)t->flops_f32 / OP_FLOPS * (double)t->launch_ns * 1e-9);
 }
 
-/* Engine rows and speeds choose kernels but do not change the code of one; they are left out,
- * so that a calibrated machine file keeps its cache. An empty `cpu` means "this machine": its
- * signature stands for it, since caches may be shared between machines. */
+/* Engine rows and speeds affect the choice of kernels but not their code; they are left out, so that a calibrated machine file keeps
+ * its cache. An empty `cpu` means this machine: its signature is hashed instead, since caches may be shared between machines. */
 nnc_hash128 nnc_target_hash(const nnc_target *t)
 {
     nnc_text x = {0};
@@ -161,7 +160,7 @@ nnc_hash128 nnc_target_hash(const nnc_target *t)
     if (t->kind == NNC_T_cpu && !(t->cpu && *t->cpu))
         target_host_signature(&x);
     nnc_hash128 h = nnc_hash(nnc_text_str(&x), x.n);
-    if (x.oom) /* no key is safe: one that nothing else has */
+    if (x.oom) /* out of memory: a key that matches nothing */
         h = (nnc_hash128){(uint64_t)nnc_now_ns(), ~(uint64_t)0};
     nnc_text_deinit(&x);
     return h;

@@ -10,11 +10,11 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 #define NNC_T_ENGINES 8
 
-/* Engines are known by their names: what one supports is its answer to nnc_target_offer, and only numbers stand in machine files. */
+/* An engine, identified by its name: its capabilities are its answer to nnc_target_offer; machine files hold only numbers. */
 typedef struct nnc_target_engine {
     const char *name;            /* "onednn", "llvm", "interp", ... as the engines are named */
     double efficiency;           /* reached share of peak FLOPs on contractions */
-    double compiled_efficiency;  /* the same of kernels that the engine compiles when a plan is loaded; 0: it compiles none */
+    double compiled_efficiency;  /* the same for runtime-compiled kernels; 0: none */
 } nnc_target_engine;
 
 typedef struct nnc_target {
@@ -22,79 +22,80 @@ typedef struct nnc_target {
     const char *name;       /* "cpu", "cuda:sm_90"; strings are owned by the target's arena */
     const char *cpu;        /* LLVM CPU name, "" = host */
     const char *features;   /* LLVM feature string, "" = of the CPU */
-    int vector_bits;        /* widest registers: 128, 256, 512 */
-    bool fma, f16c, avx512_bf16; /* instructions codegen must know of */
-    int cores;              /* physical parallelism usable by nnc */
+    int vector_bits;        /* width of vector registers: 128, 256, 512 */
+    bool fma, f16c, avx512_bf16; /* instruction sets that codegen uses */
+    int cores;              /* physical cores usable by nnc */
     int threads;            /* intra-op threads that plans are made for (an input of every plan) */
-    bool math_exact;        /* kernels keep every function as it is written, in its tightest form (--math=exact; an input of every plan,
-                             * not of the hash: kernels say it themselves) */
-    bool math_fast;         /* kernels take the shortest form of a function (--math=fast; the same) */
+    bool math_exact;        /* --math=exact: kernels evaluate every function as written, in its most accurate form (an input of every
+                             * plan, not hashed: kernels carry it) */
+    bool math_fast;         /* --math=fast: kernels use the fast form of each function (likewise) */
     int64_t memory_bytes;   /* of the device */
-    int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared share (a GPU: per SM, 0, the L2 that all SMs share) */
+    int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared (a GPU: per SM, 0, the L2 of all SMs) */
     int64_t flops_f32;      /* peak FLOP/s, all cores */
     int64_t copy_bytes_s;   /* copy bandwidth, read + written, from memory */
     int64_t cache_bytes_s;  /* the same within caches */
     int64_t launch_ns;      /* cost of one command */
     bool measured;          /* numbers were measured, not described */
-    /* of a GPU alone; 0 elsewhere. `cores` is its SMs, `vector_bits` the widest access of one thread. */
-    const char *card;       /* "H200 SXM": whose numbers these are; "" elsewhere */
+    /* GPUs only; 0 elsewhere. `cores` is the number of SMs, `vector_bits` the widest access of one thread. */
+    const char *card;       /* "H200 SXM": the card described; "" elsewhere */
     int sm;                 /* compute capability: 90 = sm_90 */
     int sms;                /* streaming multiprocessors */
     int sm_threads;         /* resident threads of one SM */
-    int64_t shared_bytes;   /* shared memory that one block may ask for */
+    int64_t shared_bytes;   /* maximum shared memory of a block */
     int64_t clock_hz;
-    int64_t flops_tf32, flops_f16; /* tensor cores, dense, sums in f32; 0 = none */
-    bool asked;             /* the driver gave sms, sm_threads, shared_bytes, clock, memory and L2; peaks follow from the description */
+    int64_t flops_tf32, flops_f16; /* tensor cores, dense, f32 accumulation; 0 = none */
+    bool asked;             /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from the
+                             * description */
     bool tf32;              /* contractions may round f32 operands to tf32: nnc_target_allow_tf32 */
-    bool compiles;          /* engines may compile kernels of their own when a plan is loaded: nnc_target_allow_compiling */
+    bool compiles;          /* runtime compilation by engines is allowed: nnc_target_allow_compiling */
     int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
 } nnc_target;
 
-/* Describes this machine from what the system tells (no measurement, ~1 ms). threads 0 = all cores. The engines listed
- * are those present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. */
+/* Describes this machine from what the system reports (no measurement, ~1 ms). threads 0 = all cores. Lists the engines that are
+ * present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. */
 nnc_status nnc_target_host(nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
-/* The first feature (static text, LLVM's name) that code made for `t` may use and this machine's CPU has not; NULL: the code runs here as
- * far as is known. A GPU's target: NULL. */
+/* The first feature (static text, LLVM's name) that code made for `t` may use and this machine's CPU lacks; NULL: none known. A GPU
+ * target: NULL. */
 const char *nnc_target_host_lacks(const nnc_target *t);
 void nnc_target_host_name(nnc_text *t); /* appends this machine's CPU for people: "Intel(R) Xeon(R) Gold 6448Y with AVX-512 and AMX" */
-/* Describes the GPU that `name` ("cuda:sm_90") stands for, from a table of data sheets: no driver is asked. An architecture
- * between or above the known ones takes the numbers of the next older one, and a note says so. NNC_E_USAGE: no such name. */
+/* Describes the GPU `name` ("cuda:sm_90") from a table of data sheets, without a driver. An architecture missing from the table gets
+ * the numbers of the next older one, and a note says so. NNC_E_USAGE: not a GPU's name. */
 nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
-/* What a driver says of a GPU; 0: it does not say. */
+/* What a driver reports about a GPU; 0: unknown. */
 typedef struct nnc_target_gpu {
     const char *card;
     int sms, sm_threads;
     int64_t shared_bytes, l2_bytes, memory_bytes, clock_hz;
-    int64_t bytes_s; /* that the memory's bus could carry */
+    int64_t bytes_s; /* peak bandwidth of the memory bus */
 } nnc_target_gpu;
-/* Puts these numbers in the place of those that nnc_target_cuda described; peak FLOP/s grow as SMs times clock do. */
+/* Replaces the numbers described by nnc_target_cuda by these; peak FLOP/s scale with SMs times clock. */
 nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink *sink) NNC_MUST;
-/* The architectures of the table, ascending; returns how many. */
+/* The architectures of the table, ascending; returns their number. */
 int nnc_target_cuda_sms(const int **sm);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
-/* Lets contractions of f32 round their operands to 10 bits of mantissa on tensor cores, or not (how a target begins). Without tensor
- * cores for tf32 it stays off. Calls of a plan say it one by one; it changes no generated kernel and not the hash. */
+/* Allows or forbids (the default) rounding f32 operands of contractions to 10 bits of mantissa on tensor cores. Stays off without
+ * tensor cores for tf32. Recorded in each call of a plan; affects neither generated kernels nor the hash. */
 void nnc_target_allow_tf32(nnc_target *t, bool on);
-/* Lets engines compile kernels of their own when a plan is loaded, a second each the first time, or not (how a target begins). It changes
- * no generated kernel and not the hash. */
+/* Allows or forbids (the default) runtime-compiled engines, about a second each the first time. Affects
+ * neither generated kernels nor the hash. */
 void nnc_target_allow_compiling(nnc_target *t, bool on);
-/* The first engine that takes convolutions / matrix products / pooling of f32, or NULL. */
+/* The first engine that supports f32 convolutions / matrix products / pooling, or NULL. */
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_pools(const nnc_target *t);
 const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char *name);
-/* Do generated kernels compute a convolution of one input channel a group, with `taps` weights of type d for each result, rather than
- * the engine for convolutions? A rule by bytes and flops; *why (may be NULL; static for the thread) says it for people. */
+/* True when generated kernels should compute a convolution of one input channel per group, with `taps` weights of type d per result,
+ * instead of the engine for convolutions. Decided by bytes and FLOPs; *why (may be NULL; static per thread) explains it. */
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* Do generated kernels compute contractions that no other engine takes? */
 bool nnc_target_kernels_contract(const nnc_target *t);
-/* Predicted nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
+/* Estimated nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
-/* The same of a contraction of type d by engine e, in a kernel that e compiles or one that it has. */
+/* The same for a contraction of type d by engine e, in a runtime-compiled or a precompiled kernel. */
 int64_t nnc_target_contraction_ns(
     const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool compiled, int64_t flops, int64_t bytes);
 /* ---- offers (offer.c) -------------------------------------------------------------------------------------------------------- */
@@ -105,9 +106,9 @@ typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_matmul, ASK_pool }
 typedef struct nnc_ask {
     uint8_t kind;                  /* nnc_ask_kind */
     uint8_t dtype;                 /* of operands and result */
-    bool bias;                     /* one number a channel is added first */
+    bool bias;                     /* a bias per channel is added first */
     bool exact;                    /* --math=exact */
-    bool compiled;                 /* the engine may compile a kernel for it when the plan is loaded */
+    bool compiled;                 /* the engine may compile a kernel for it at load time */
     bool grouped;
     int n_post;
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
@@ -120,33 +121,33 @@ typedef struct nnc_ask {
 
 typedef struct nnc_offer {
     bool ok;
-    bool compiled;    /* by a kernel that the engine compiles when the plan is loaded */
+    bool compiled;    /* by a runtime-compiled kernel */
     int64_t time_ns;  /* estimate */
-    const char *why;  /* not ok: the engine's reason; valid until the thread's next offer */
+    const char *why;  /* not ok: the reason; valid until the thread's next offer */
 } nnc_offer;
 
-/* What engine e answers by rules alone, without its library: so the answer is the same on every machine. An engine that is not known by its
- * name takes everything without an epilogue. */
+/* Engine e's offer, by rules and without its library, so that the answer is the same on every machine. An engine with an unknown name
+ * supports everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
 /* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
 bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d);
-/* Do its convolutions read weights in the memory order of their activations? Else any order is as good. */
+/* True when its convolutions need weights in the memory order of their activations; otherwise any order is as good. */
 bool nnc_target_weights_follow(const nnc_target_engine *e);
-/* Does it run generated kernels? */
+/* True when it runs generated kernels. */
 bool nnc_target_runs_kernels(const nnc_target_engine *e);
 
-/* So many evaluations of an op that costs like an exp take as long as a launch, spread over all of the device. */
+/* Number of exp-like evaluations that cost as much as one kernel launch, over the whole device. */
 int64_t nnc_target_spare_ops(const nnc_target *t);
-/* Are there engines for contractions of this float type? bf16 has none on GPUs before sm_80. */
+/* True when there are engines for contractions of this float type. GPUs before sm_80 have none for bf16. */
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d);
-/* Convolutions of type d with windows of so many elements read channels-last sources in steps of so many channels; others are copied,
- * padded, inside the call. 1: as they are. */
+/* Multiple to which the channels of a channels-last source are padded inside convolutions of type d with windows of that many
+ * elements. 1: no padding. */
 int64_t nnc_target_channel_step(const nnc_target *t, nnc_dtype d, int64_t window);
-/* Peak FLOP/s of contractions of this element type: what tensor cores give where they may be used. */
+/* Peak FLOP/s of contractions of this element type, on tensor cores where allowed. */
 int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d);
-/* Everything that changes generated code, as a key for caches. Out of memory: a number that nothing else has, hi all ones. */
+/* Cache key: hash of everything that affects generated code. When out of memory, a value that matches nothing, hi all ones. */
 nnc_hash128 nnc_target_hash(const nnc_target *t);
 
 #endif

@@ -273,7 +273,7 @@ static bool take(worker *w, test_graph *c, const config *f, nnc_ref cut, const b
     return true;
 }
 
-/* One output less at a time, then inputs in the place of nodes, as long as f fails. */
+/* One output less at a time, then inputs instead of nodes, as long as f fails. */
 static void reduce(worker *w, test_graph *c, const config *f)
 {
     bool keep[4096];

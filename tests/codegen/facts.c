@@ -189,7 +189,7 @@ TEST(policies_stand_in_the_kernel)
         end(&l[i]);
 }
 
-/* A short form may be wrong by 2^-15: so close to a bound nothing is decided by its range. */
+/* A fast form has an error of up to 2^-15: so close to a bound its range decides nothing. */
 TEST(short_forms_reach_further)
 {
     static const char text[] =
@@ -410,7 +410,7 @@ TEST(schedules)
     end(&l);
 }
 
-/* Rows larger together than the last cache stream, and the next one is fetched ahead; four vectors
+/* Rows larger together than the last cache stream, and the next one is prefetched; four vectors
  * at once where they compute no more lanes than two. */
 TEST(row_schedules)
 {

@@ -94,7 +94,7 @@ TEST(nests_that_are_not)
     declined("graph @a {\n%x = input : f32[8,9,10]\n%s = reduce_sum %x {axes=[2]}\n%m = reduce_max "
              "%s {axes=[1]}\n"
              "return %m }",
-        "reduced once more");
+        "reduced again over");
     declined("graph @b {\n%x = input : f32[8,9,10]\n%s = reduce_sum %x {axes=[2]}\n%m = reduce_max "
              "%x {axes=[1]}\n"
              "%a = add %x, %s\n%y = add %a, %m\nreturn %y }",

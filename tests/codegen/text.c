@@ -76,7 +76,7 @@ TEST(dangerous_text_is_refused)
     refused("reduce sum f32 %1", "reduce sum f32 %2", "not visible");
     refused("parallel 1", "parallel 2", "contradicts");
     refused("vector i0 8", "tile i0 4 vector i0 8", "contradicts");
-    refused("vector i0 8", "vector i0 8 prefetch 1", "only rows");
+    refused("vector i0 8", "vector i0 8 prefetch 1", "only a row kernel");
     refused("vector i0 8", "vector i0 8 prefetch 0", "number in range");
     refused("vector i0 8", "tile r0 17 vector i0 8", "does not fit the stages");
     refused("vector i0 8", "order r0 vector i0 8", "contradicts");
@@ -85,7 +85,7 @@ TEST(dangerous_text_is_refused)
     refused("vector i0 8", "vector i0 8 vector r0 8", "contradicts");
     refused("vector i0 8", "unroll i0 2 vector i0 8", "contradicts");
     refused("vector i0 8", "transpose i0 vector i0 8", "contradicts");
-    refused("vector i0 8 quick", "tile i0 8", "beside an outer vector axis");
+    refused("vector i0 8 quick", "tile i0 8", "the vector axis is an outer one");
     refused("vector i0 8", "bend i0 8", "a directive, or parallel");
     refused("f32 %1\n", "f64 %1\n", "types do not fit");
     refused("stage r0", "stage", "axis that does not run here");

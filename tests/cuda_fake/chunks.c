@@ -147,7 +147,7 @@ TEST(chunks_are_explained)
     check_text(&t, "chunks of 13120 rows each");
     CHECK_OK(nnc_report_memory(l.e, l.a, NNC_TEXT, &u, &fits));
     CHECK(fits);
-    check_text(&u, "A run is 5 chunks, and this is one of them; two take turns with 153.8 KiB");
+    check_text(&u, "A run is 5 chunks, of which this is one; double buffering adds 153.8 KiB");
     CHECK_OK(nnc_report_memory(l.e, l.a, NNC_JSON, &j, &fits));
     check_text(&j, "\"chunks\": 5, \"chunk_slots\": 157440, \"fits\": true}");
     nnc_text_deinit(&t);

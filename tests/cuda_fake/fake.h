@@ -36,7 +36,7 @@ typedef struct fake_speeds {
     bool blocking; /* the host waits for each kernel, as with CUDA_LAUNCH_BLOCKING=1 */
 } fake_speeds;
 void fake_clock(const fake_speeds *s);
-/* There is no pinned memory to be had from now on. */
+/* Makes further allocations of pinned memory fail. */
 extern bool fake_no_pinned;
 /* With a driver: cuDNN compiles kernels (-O3). How many it has compiled since fake_begin. */
 void fake_compiles(void);

@@ -1,4 +1,4 @@
-/* tests/cuda_fake/io.c -- copies beside computing on the fake GPU: order under every seed, and verdicts that its clocks decide. */
+/* tests/cuda_fake/io.c -- overlapped copies on the fake GPU: order under every seed, and verdicts that its clocks decide. */
 #include "help.h"
 #include "runtime/runtime.h"
 #include <math.h>
@@ -93,7 +93,7 @@ TEST(why_copies_do_not_overlap)
     check_cause(&r.down, "host synchronisation");
     CHECK(r.up.share < 0.1);
     r = measure(&(fake_speeds){0.02, 1, 1, false}, relu, 10, true);
-    check_cause(&r.up, "copies are longer than computing");
+    check_cause(&r.up, "copies take longer than computing");
     CHECK_NEAR(r.up.share, 0.04, 0.02);
 }
 
@@ -191,7 +191,7 @@ TEST(streamed_runs_race_nowhere)
             CHECK_OK(nnc_session_output(l.s, 0, streamed, test_sink));
             CHECK(!memcmp(alone, streamed, sizeof alone));
         }
-        CHECK(fake_count.replays >= 15); /* slots are written down, too */
+        CHECK(fake_count.replays >= 15); /* slots are captured, too */
         unload(&l);
         end();
     }

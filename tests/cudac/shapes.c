@@ -129,7 +129,7 @@ TEST(columns)
     all_agree(&s);
 }
 
-/* Few points with long sums: blocks share a point, a second launch joins the parts. */
+/* Few points with long sums: blocks share a point, a second launch combines the partial results. */
 TEST(split_sums)
 {
     ct_set s = {0};

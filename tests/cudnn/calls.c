@@ -22,7 +22,7 @@ static const char *declined(const nnc_engine *e, nnc_call c)
     return choice.reason;
 }
 
-/* ---- convolutions -------------------------------------------------------------------------------------------------- */
+/* ---- convolutions ------------------------------------------------------------------------------------------------- */
 
 static void bias(nnc_call *c)
 {
@@ -138,7 +138,7 @@ TEST(cudnn_ends_transposed)
     CHECK(check(ENGINE_CUDNN, c, RAW, "transposed, sum silu"));
     call_bias(&c);
     CHECK_STR(declined(ENGINE_CUDNN, c),
-        "cuDNN ends a transposed convolution with a bias in channels-last order alone");
+        "cuDNN supports the bias of a transposed convolution only in channels-last order");
     gpu_end();
 }
 
@@ -201,28 +201,28 @@ TEST(cudnn_declines)
     gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     call_post(&c, PO_sum, 0, 0); /* in place */
-    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN adds out of place");
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN does not add in place");
     c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     call_post(&c, PO_hardswish, 0, 0);
     CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN has no hardswish");
-    CHECK_STR(declined(ENGINE_CUDNN, matmul_call(2, 3, 4, true)),
-        "cuDNN computes convolutions here, nothing else");
+    CHECK_STR(
+        declined(ENGINE_CUDNN, matmul_call(2, 3, 4, true)), "cuDNN is used for convolutions only");
     c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     c.src.dim[0] = c.dst.dim[0] = INT64_C(1) << 34;
-    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN takes extents below 2^31");
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN supports extents below 2^31");
     c = matmul_call(2, 3, 4, true);
     c.src.dim[0] = c.dst.dim[0] = INT64_C(1) << 31;
-    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt takes extents below 2^31");
+    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt supports extents below 2^31");
     nnc_choice choice;
     c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     c.packed = true;
-    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN packs no weights");
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN uses unpacked weights");
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink)); /* no target: a CPU's call */
     CHECK(!choice.ok);
     gpu_end();
 }
 
-/* Which engines are let in: by their notes, and by what rounding is allowed. */
+/* Which engines are accepted: by their notes, and by the rounding allowed. */
 TEST(cudnn_notes)
 {
     enum { TENSOR_CORE = 0, DOWN_CONVERT = 1, FFT = 3, NONDETERMINISTIC = 4 };
@@ -256,7 +256,7 @@ TEST(cudnn_notes)
     gpu_end();
 }
 
-/* 16 bits and tf32 go to the first engine on tensor cores; one that copies its tensors is passed over where a later one does not; the
+/* 16 bits and tf32 go to the first engine on tensor cores; one that relayouts its tensors is skipped where a later one does not; the
  * workspace is that of the promising ones, 1 MiB at least. */
 TEST(cudnn_prefers)
 {
@@ -335,14 +335,14 @@ TEST(cudnn_by_rule)
     c.target = &gpu;
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
     CHECK(choice.ok);
-    CHECK_STR(choice.reason, "cudnn by rule, strict f32: libcudnn is not here to be asked; its "
-                             "engine is settled when the plan is loaded");
+    CHECK_STR(choice.reason, "cudnn by rule, strict f32: libcudnn is missing; its "
+                             "engine is selected when the plan is loaded");
     CHECK_INT(choice.workspace_bytes, (32 << 20) + 2 * 4 * 100);
     gpu_end();
     gpu_begin("cuda:sm_75", false);
     nnc_cuda_override(CUDA_cudnn, NULL);
     call_dtype(&c, DT_bf16);
-    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN 9 does not convolve bf16 on sm_75");
+    CHECK_STR(declined(ENGINE_CUDNN, c), "cuDNN 9 does not support bf16 convolutions on sm_75");
     gpu_end();
 }
 
@@ -354,14 +354,14 @@ TEST(cudnn_refuses_to_load)
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
     CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
-    CHECK_DIAG("none of its 3 ways keeps to the limits");
+    CHECK_DIAG("none of its 3 configurations stays within the limits");
     relu(&c); /* zeros of a bias do not fit */
     CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_MODEL);
     c.work_bytes = 1 << 20;
     nnc_cuda_override(CUDA_cudart, NULL);
     nnc_sink_clear(test_sink);
     CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
-    CHECK_DIAG("there is no current one");
+    CHECK_DIAG("cuDNN needs a current GPU");
     nnc_cuda_override(CUDA_cudnn, NULL);
     CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
     CHECK(handle == NULL);
@@ -397,7 +397,7 @@ TEST(engines_out_of_memory)
     gpu_end();
 }
 
-/* ---- matrix products ----------------------------------------------------------------------------------------------- */
+/* ---- matrix products ---------------------------------------------------------------------------------------------- */
 
 TEST(cublaslt_ends)
 {
@@ -432,15 +432,15 @@ TEST(cublaslt_types)
     }
     nnc_call c = matmul_call(5, 7, 3, true);
     call_dtype(&c, DT_i32);
-    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt multiplies f16, bf16, f32 and f64 here");
+    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt supports f16, bf16, f32 and f64");
     call_dtype(&c, DT_f64);
     call_bias(&c);
-    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt has no epilogues in f64");
+    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt has no f64 epilogues");
     c = matmul_call(5, 7, 3, true);
     relu(&c);
     sum(&c);
     CHECK_STR(declined(&nnc_engine_cublaslt, c),
-        "cuBLASLt ends with a sum, then relu or gelu's tanh form, then nothing");
+        "cuBLASLt's epilogue is a sum, then relu or gelu (tanh form), in this order");
     gpu_end();
 }
 
@@ -504,8 +504,7 @@ TEST(cublaslt_orders)
     nnc_type_set_order(&c.wei, swapped);
     CHECK(check(&nnc_engine_cublaslt, c, RAW, "operands column by column"));
     nnc_type_set_order(&c.dst, swapped);
-    CHECK_STR(declined(&nnc_engine_cublaslt, c),
-        "cuBLASLt wants the elements of a row or of a column side by side");
+    CHECK_STR(declined(&nnc_engine_cublaslt, c), "cuBLASLt needs contiguous rows or columns");
     for (int i = 0; i < 8; i++) { /* extents of 1 */
         c = matmul_call(i & 1 ? 1 : 3, i & 2 ? 1 : 4, i & 4 ? 1 : 5, i & 1);
         call_bias(&c);

@@ -54,7 +54,7 @@ TEST(compiled_ends)
             nnc_call c = call_with(types[t], ends[i]);
             nnc_choice k = choose(&c);
             CHECK(k.ok && k.compiled && !k.apart);
-            CHECK(strstr(k.reason, "one kernel with what follows, compiled when loaded") != NULL);
+            CHECK(strstr(k.reason, "one kernel with its epilogue, compiled when loaded") != NULL);
             fake_compiled = fake_precompiled = 0;
             CHECK(check(&nnc_engine_cudnn, &c, ends[i]));
             CHECK_INT(fake_compiled, 1);
@@ -79,7 +79,7 @@ TEST(compiled_only_where_it_must)
         DT_f32, "bs"); /* strict f32: no tensor cores, and engines without them are slow */
     c.tf32 = false;
     CHECK(!choose(&c).compiled);
-    CHECK(strstr(choose(&c).apart, "cuDNN compiles no kernel for it on sm_90") != NULL);
+    CHECK(strstr(choose(&c).apart, "cuDNN has no runtime-compiled engine for it on sm_90") != NULL);
     CHECK(check(&nnc_engine_cudnn, &c, "strict f32"));
     gpu_end();
 }
@@ -90,8 +90,8 @@ TEST(compiled_without_a_driver)
     nnc_call c = call_with(DT_f16, "bs");
     nnc_choice k = choose(&c);
     CHECK(k.ok && !k.compiled);
-    CHECK_STR(k.apart, "cuDNN compiles no kernel here: that takes a GPU driver's library "
-                       "(libcuda.so.1), which is absent");
+    CHECK_STR(k.apart, "cuDNN cannot compile a kernel here: the GPU driver's library "
+                       "(libcuda.so.1) is missing");
     fake_compiled = 0;
     CHECK(check(&nnc_engine_cudnn, &c, "in two kernels"));
     CHECK_INT(fake_compiled, 1); /* the second */
@@ -100,11 +100,11 @@ TEST(compiled_without_a_driver)
     nnc_cuda_override(CUDA_cudnn, NULL);
     k = choose(&c);
     CHECK(k.ok && !k.compiled);
-    CHECK_STR(k.apart, "cuDNN compiles no kernel here: libcudnn is not here to be asked");
+    CHECK_STR(k.apart, "cuDNN cannot compile a kernel here: libcudnn is missing");
     gpu_end();
 }
 
-/* The list of the heuristics promises more than becomes a plan: then a ready kernel and a second one, within the same workspace. */
+/* No listed configuration can be finalized: then a precompiled kernel and a second one, within the same workspace. */
 TEST(compiled_nothing_at_load)
 {
     gpu_begin("cuda:sm_90", true);
@@ -118,7 +118,7 @@ TEST(compiled_nothing_at_load)
     bool said = false;
     for (size_t i = 0; i < nnc_sink_count(test_sink); i++)
         said = said || strstr(nnc_sink_at(test_sink, i)->message,
-                           "what ends it is a kernel of its own") != NULL;
+                           "the epilogue runs as a second kernel") != NULL;
     CHECK(said);
     nnc_sink_clear(test_sink);
     gpu_end();

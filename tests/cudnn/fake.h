@@ -9,7 +9,7 @@ void fake_install(void); /* all three in place of the real ones */
 void fake_remove(void);
 /* With a driver beside them, until they are installed again or removed: cuDNN compiles there alone. */
 void fake_driver(void);
-extern bool fake_compiles_nothing; /* cuDNN lists engines that compile convolutions, and then makes no plan of them */
+extern bool fake_compiles_nothing; /* cuDNN lists runtime-compiled engines, of which none can be finalized */
 /* As cuDNN has descriptors, as cuBLASLt has: those made and not destroyed. */
 extern int fake_alive;
 extern int fake_handles; /* of both libraries */

@@ -203,7 +203,7 @@ static int get(void *p, int name, int type, int64_t want, int64_t *got, void *va
         *(int *)value = fake_note;
         *got = 1;
     } else if (name == A_ENGINE_NUMERICAL && compiled_conv(d->graph)) {
-        *(int *)value = 0; /* tensor cores: theirs are for nothing else */
+        *(int *)value = 0; /* tensor cores: these engines use nothing else */
         *got = 1;
     } else if (name == A_ENGINE_BEHAVIOR && !precompiled(d->graph)) {
         *(int *)value = 0; /* runtime compilation */
@@ -303,7 +303,7 @@ static bool source(const taps *t, const int64_t *y, const int64_t *tap, int64_t 
     return true;
 }
 
-/* A tensor's numbers as they lie, as doubles: the loops below read each many times. */
+/* A tensor's numbers in memory order, as doubles: the loops below read each many times. */
 static double *doubles_of(const tensor *t)
 {
     int64_t n = 1;

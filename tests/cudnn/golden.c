@@ -16,7 +16,7 @@ bool golden_absent(void)
         nnc_cudnn_destroy(g);
         if (!st)
             return false;
-        test_skip("this cuDNN answers only beside a driver");
+        test_skip("this cuDNN needs a driver to be asked");
         return true;
     }
     test_skip("there is no cuDNN (pip install nvidia-cudnn-cu13, and NNC_CUDA_PATH)");

@@ -1,5 +1,5 @@
 /* tests/cudnn/kept.c -- what cuDNN answered is kept on disk: a later process gets the same choices without opening cuDNN, which here is a
- * file that has become unreadable meanwhile. Whatever the answer depends on, the library's build before all, asks anew; where its file
+ * file that has become unreadable meanwhile. Whatever the answer depends on, the library's build before all, asks again; where its file
  * lies and when it was written do not count. */
 #include "cuda/cuda.h"
 #include "engines/calls.h"
@@ -92,7 +92,7 @@ static void put_library(const char *text, size_t n, const struct stat *as)
     CHECK(utimensat(AT_FDCWD, library, time, 0) == 0);
 }
 
-/* In the place of the library a file of its size and time that does not open: whoever opens it plans by rule. */
+/* Replaces the library by a file of its size and time that cannot be opened: opening it makes the plan by rule. */
 static void begin(struct stat *st)
 {
     char *text;
@@ -109,7 +109,7 @@ static void begin(struct stat *st)
     nnc_cuda_forget();
 }
 
-/* Of the library's file only what says its build is left: headers and notes. */
+/* Keeps only the part of the library's file that identifies its build: headers and notes. */
 static void spoil(const struct stat *st, int flip)
 {
     char *text;

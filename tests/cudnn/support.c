@@ -91,7 +91,7 @@ static int tensor(nnc_cudnn *g, const form *f, const int64_t dim[4], bool is_vir
     return nnc_cudnn_add_tensor(g, &t);
 }
 
-/* Behind the convolution's data gradient, in f32 as what it stands between. */
+/* After the convolution's data gradient, in f32 like its neighbours. */
 static void describe_gradient(
     nnc_cudnn *g, const form *f, const nnc_cudnn_window *w, const int64_t src[4], int k, int y)
 {

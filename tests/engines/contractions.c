@@ -269,7 +269,7 @@ TEST(onednn_post_ops)
     }
 }
 
-/* ---- NaN ------------------------------------------------------------------------------------- */
+/* ---- NaN ---------------------------------------------------------------------------------------------------------- */
 
 /* Endings whose relu or clip would lose a NaN inside oneDNN. */
 static void nan_ending(nnc_call *c, int i)
@@ -348,7 +348,8 @@ TEST(onednn_computes_once_without_nan)
     uint64_t before = *reruns;
     CHECK(all_nan(e, CALL_NONE) > 150);
 #if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) /* its SSE code computes with whatever lies behind a tail */
+    if (__builtin_cpu_supports(
+            "avx2")) /* its SSE code computes with the bytes after a partial vector */
 #endif
         CHECK_INT((int64_t)(*reruns - before), 0);
     before = *reruns;
@@ -400,7 +401,7 @@ TEST(onednn_declines_large_extents)
         void *handle;
         CHECK_OK(e->choose(&c[i], &choice, test_sink));
         CHECK(!choice.ok);
-        CHECK_STR(choice.reason, "oneDNN takes extents below 2^31");
+        CHECK_STR(choice.reason, "oneDNN supports extents below 2^31");
         CHECK_INT(e->load_call(&p, 0, &handle, NULL), NNC_E_DEVICE);
     }
 }

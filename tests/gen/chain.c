@@ -132,7 +132,7 @@ static double ulp(double v, nnc_dtype d)
     return ldexp(1, v == 0 || e - bits < least ? least : e - bits);
 }
 
-/* Ulps that an instruction may be wrong by itself. A polynomial for several of them may end in any, and then is wrong by as much. */
+/* An instruction's own error bound in ulps. A polynomial for several of them may end in any, and then has the same bound. */
 static double own(nnc_sop op, chain_math m)
 {
     static const double function[CHAIN_MATHS] = {0.8, 2.5, 256}, other[CHAIN_MATHS] = {0.5, 2, 256};

@@ -1,4 +1,4 @@
-/* tests/gen/chain.h -- random chains of functions of one value, and how wrong each result may be: for tests of emitted code at
+/* tests/gen/chain.h -- random chains of functions of one value, and the error bound of each result: for tests of emitted code at
  * each --math. */
 #ifndef NNC_TESTS_CHAIN_H
 #define NNC_TESTS_CHAIN_H

@@ -690,7 +690,7 @@ static void add_contract(gen *m)
         add_unary(m, op, last);
 }
 
-/* ---- named nests ---- */
+/* ---- named ops with reductions ---- */
 
 static void add_norm(gen *m, nnc_op op, entry e)
 {

@@ -32,9 +32,9 @@ nnc_graph *gen_graph(const gen_options *o, nnc_sink *sink);
  * them. */
 void gen_fill_input(const nnc_type *t, uint64_t seed, int index, void *dst);
 
-/* The text of a graph with one window: a depthwise convolution or a pooling, and what may stand behind it. */
+/* The text of a graph with one window: a depthwise convolution or a pooling, and ops that may follow it. */
 void gen_window(nnc_text *t, uint64_t seed, bool pool);
-/* The same of a window whose operand is moved about (pad, slice, concat, transpose, reshape, broadcast, flip), and its result, too. */
+/* The same for a window whose operand is moved (pad, slice, concat, transpose, reshape, broadcast, flip), and its result, too. */
 void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
 
 /* A graph of one fused node that does what g does; its inputs are g's, in order. NULL: out of memory. */

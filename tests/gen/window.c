@@ -1,5 +1,5 @@
 /* tests/gen/window.c -- random windows: depthwise convolutions and pooling of every stride, dilation, border, memory order and
- * element type, with what often stands behind them. */
+ * element type, with ops that often follow them. */
 #include "gen.h"
 
 #include <string.h>

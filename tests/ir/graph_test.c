@@ -88,7 +88,7 @@ TEST(graph_tidy_cycle)
         parse_text("graph @t { %x = input : f32[4] %a = relu %x %b = exp %a return %b }");
     g->node[1].in[0] = 2;
     CHECK_INT(nnc_graph_tidy(g), NNC_E_BUG);
-    CHECK_DIAG("depend on each other");
+    CHECK_DIAG("form a cycle");
     nnc_graph_destroy(g);
 }
 

@@ -199,8 +199,7 @@ void kb_free(kb_code *c)
     memset(c, 0, sizeof *c);
 }
 
-/* ---- running both ways
- * ------------------------------------------------------------------------ */
+/* ---- running both ways -------------------------------------------------------------------------------------------- */
 
 #define PAD 64 /* bytes after each buffer that must stay as they were */
 

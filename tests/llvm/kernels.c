@@ -580,7 +580,7 @@ static char *emitted(const nnc_target *t)
     return text;
 }
 
-/* Rows that stream and fetch ahead: only the result goes past the caches, not what the last stage
+/* Rows with non-temporal stores and prefetching: only the result goes past the caches, not what the last stage
  * reads again; the next row is asked for where the exponentials are computed, in both copies of
  * the code. */
 TEST(rows_from_memory)

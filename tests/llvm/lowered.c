@@ -427,7 +427,7 @@ static int random_windows(const nnc_emitter *e, window_text *make, uint64_t firs
     return s.n;
 }
 
-/* Windows of every stride, dilation, border, memory order and element type, with what stands behind them. */
+/* Windows of every stride, dilation, border, memory order and element type, with ops after them. */
 TEST(random_windows)
 {
     const nnc_emitter *e = kb_emitter();

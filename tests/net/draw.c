@@ -364,7 +364,7 @@ static void draw_inputs(draw *d, const fe_row *r, cJSON *layer, bool inside)
         cJSON_AddItemToArray(in, cJSON_CreateString(inside ? inner(d) : operand(d, r->name, i)));
 }
 
-/* Some of its numbers as expressions, and a block's or the model's args in the place of some. */
+/* Some of its numbers as expressions, and a block's or the model's args instead of some. */
 static void respell(draw *d, cJSON *layer)
 {
     static const char *const spelling[] = {

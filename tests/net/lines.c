@@ -118,7 +118,7 @@ static bool damage_file(lines *l, const char *name)
 
 /* ---- lines ------------------------------------------------------------------------------------------------------------------- */
 
-/* A flag of the command, from its help text, without what stands behind `=`. */
+/* A flag of the command, from its help text, without its value. */
 static bool random_flag(lines *l, const char *name, char flag[64])
 {
     char command_name[16], help[] = "--help";

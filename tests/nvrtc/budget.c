@@ -279,7 +279,7 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
     const bool found = c->path_stored > 0;
     const int *s = found ? c->path_store_bits : c->store_bits,
               *l = found ? c->path_load_bits : c->load_bits;
-    bool loads = false; /* where loops may be passed over, the shortest way has none */
+    bool loads = false; /* where loops may be skipped, the shortest path has no loads */
     for (int i = 0; i < CUBIN_WIDTHS; i++)
         loads |= l[i] > 0;
     l = loads ? l : c->load_bits;

@@ -74,12 +74,12 @@ static void read_dumped(const char *dir, const char *name, char **text)
     CHECK_OK(nnc_file_read(path, 0, text, &n, test_sink));
 }
 
-/* What stands in for a GPU that NVRTC does not know is said once, however many units there are. */
+/* The fallback for a GPU that NVRTC does not support is noted once, however many units there are. */
 static void check_said_once(void)
 {
     int n = 0;
     for (size_t i = 0; i < nnc_sink_count(test_sink); i++)
-        n += strstr(nnc_sink_at(test_sink, i)->message, "does not know sm_999") != NULL;
+        n += strstr(nnc_sink_at(test_sink, i)->message, "does not support sm_999") != NULL;
     CHECK_INT(n, 1);
 }
 

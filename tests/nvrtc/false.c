@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* ---- a false compiler: its "machine code" is its options and the source ------------------------------------------------- */
+/* ---- a false compiler: its "machine code" is its options and the source ------------------------------------------- */
 
 struct nvrtc_program_of {
     char *source, *code, *log;
@@ -118,9 +118,9 @@ static void begin(bool with12)
     atomic_store(&compiled, 0);
 }
 
-/* ---- which NVRTC, and what it makes -------------------------------------------------------------------------------------- */
+/* ---- which NVRTC, and what it makes ------------------------------------------------------------------------------- */
 
-TEST(nvrtc_way)
+TEST(nvrtc_target)
 {
     static const struct {
         int sm;
@@ -134,19 +134,19 @@ TEST(nvrtc_way)
         {90, true, CUDA_nvrtc, 90, true, NULL},
         {61, false, CUDA_nvrtc12, 61, false, NULL},
         {70, true, CUDA_nvrtc12, 70, true, NULL},
-        {85, false, CUDA_nvrtc, 80, false, "machine code for sm_80 is made, which runs there too"},
+        {85, false, CUDA_nvrtc, 80, false, "compiling for sm_80, whose code runs there too"},
         {88, false, CUDA_nvrtc, 86, true,
             "PTX for compute_86"}, /* a system on a chip; 87's is its own too */
-        {107, false, CUDA_nvrtc, 103, false, "machine code for sm_103"},
+        {107, false, CUDA_nvrtc, 103, false, "compiling for sm_103"},
         {107, true, CUDA_nvrtc, 103, true, "PTX for compute_103"},
         {130, false, CUDA_nvrtc, 121, true,
-            "NVRTC 13.0 does not know sm_130: PTX for compute_121 is kept"},
+            "NVRTC 13.0 does not support sm_130: emitting PTX for compute_121"},
     };
     begin(true);
     for (size_t i = 0; i < NNC_COUNT(way); i++) {
-        nnc_nvrtc_way w;
+        nnc_nvrtc_target w;
         nnc_sink_clear(test_sink);
-        CHECK_OK(nnc_nvrtc_way_to(way[i].sm, way[i].ptx, NULL, &w, test_sink));
+        CHECK_OK(nnc_nvrtc_resolve(way[i].sm, way[i].ptx, NULL, &w, test_sink));
         CHECK_INT(w.lib, way[i].lib);
         CHECK_INT(w.arch, way[i].arch);
         CHECK_INT(w.ptx, way[i].gives_ptx);
@@ -159,14 +159,14 @@ TEST(nvrtc_way)
 
 TEST(nvrtc_too_old_a_gpu)
 {
-    nnc_nvrtc_way w;
+    nnc_nvrtc_target w;
     begin(false);
-    CHECK_INT(nnc_nvrtc_way_to(61, false, NULL, &w, test_sink), NNC_E_DEVICE);
-    CHECK_DIAG("NVRTC 13.0 compiles for sm_75 and newer; sm_61 needs that of CUDA 12");
+    CHECK_INT(nnc_nvrtc_resolve(61, false, NULL, &w, test_sink), NNC_E_DEVICE);
+    CHECK_DIAG("NVRTC 13.0 supports sm_75 and newer; sm_61 needs CUDA 12's NVRTC");
     CHECK_DIAG("pip install nvidia-cuda-nvrtc-cu12");
     nnc_cuda_override(CUDA_nvrtc, NULL);
     nnc_sink_clear(test_sink);
-    CHECK_INT(nnc_nvrtc_way_to(90, false, NULL, &w, test_sink), NNC_E_DEVICE);
+    CHECK_INT(nnc_nvrtc_resolve(90, false, NULL, &w, test_sink), NNC_E_DEVICE);
     CHECK_DIAG("nvrtc is missing");
     nnc_cuda_forget();
 }
@@ -191,7 +191,7 @@ TEST(nvrtc_options)
     nnc_cuda_forget();
 }
 
-/* ---- errors --------------------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------- */
 
 TEST(nvrtc_errors_are_located)
 {
@@ -210,13 +210,13 @@ TEST(nvrtc_errors_are_located)
     CHECK_DIAG("bad.cu:9");
     CHECK_DIAG("kernel k_second: expected a \";\"");
     CHECK_DIAG("NVRTC: NVRTC_ERROR_COMPILATION: something else happened");
-    CHECK_INT((int)nnc_sink_count(test_sink), 3); /* warnings are the compiler's own affair */
+    CHECK_INT((int)nnc_sink_count(test_sink), 3); /* the compiler's warnings are not checked */
     for (int i = 0; i < 3; i++)
         CHECK(u[i].code == NULL);
     nnc_cuda_forget();
 }
 
-/* ---- cache and threads ---------------------------------------------------------------------------------------------------- */
+/* ---- cache and threads -------------------------------------------------------------------------------------------- */
 
 enum { UNITS = 12 };
 

@@ -6,7 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* ---- a machine's folders --------------------------------------------------------------------------------------------- */
+/* ---- a machine's folders ------------------------------------------------------------------------------------------ */
 
 static char root[64];
 static char *was_path, *was_venv; /* what the other tests are run with */
@@ -80,17 +80,17 @@ static void end(void)
     nnc_cuda_forget();
 }
 
-/* ---- finding --------------------------------------------------------------------------------------------------------- */
+/* ---- finding ------------------------------------------------------------------------------------------------------ */
 
 TEST(cuda_absent)
 {
     begin();
     CHECK(nnc_cuda_table(CUDA_nvrtc, test_sink) == NULL);
-    CHECK_DIAG("nvrtc is missing: libnvrtc.so.13 is nowhere to be found (nnc doctor)");
+    CHECK_DIAG("nvrtc is missing: libnvrtc.so.13 was not found (nnc doctor)");
     nnc_cuda_found f;
     nnc_cuda_look(CUDA_cudnn, &f);
     CHECK(!f.ok && !*f.path && !*f.version);
-    CHECK_STR(f.why, "libcudnn.so.9 is nowhere to be found");
+    CHECK_STR(f.why, "libcudnn.so.9 was not found");
     end();
 }
 
@@ -141,7 +141,7 @@ TEST(cuda_order_in_a_list)
     end();
 }
 
-/* ---- what is wrong --------------------------------------------------------------------------------------------------- */
+/* ---- what is wrong ------------------------------------------------------------------------------------------------ */
 
 TEST(cuda_too_old)
 {
@@ -183,9 +183,8 @@ TEST(cuda_mismatch)
     set("NNC_CUDA_PATH", "x");
     CHECK_INT(nnc_cuda_mismatches(&t), 2);
     CHECK(strstr(
-        nnc_text_str(&t), "the driver runs CUDA 12.8 at most, but the runtime is CUDA 13.0"));
-    CHECK(
-        strstr(nnc_text_str(&t), "cudnn 9.19.0 is made for CUDA 12, but the runtime is CUDA 13.0"));
+        nnc_text_str(&t), "the driver supports CUDA 12.8 at most, but the runtime is CUDA 13.0"));
+    CHECK(strstr(nnc_text_str(&t), "cudnn 9.19.0 is for CUDA 12, but the runtime is CUDA 13.0"));
     nnc_text_deinit(&t);
     end();
 }
@@ -208,7 +207,7 @@ TEST(cuda_devices)
     end();
 }
 
-/* ---- replaced tables -------------------------------------------------------------------------------------------------- */
+/* ---- replaced tables ---------------------------------------------------------------------------------------------- */
 
 static int three_gpus(int *n)
 {
@@ -287,7 +286,7 @@ TEST(cuda_override)
     CHECK_DIAG("no GPU: CUDA driver version is insufficient");
     nnc_cuda_override(CUDA_driver, NULL);
     CHECK(NNC_CUDA(driver, test_sink) == NULL);
-    CHECK_DIAG("driver is missing: it is switched off");
+    CHECK_DIAG("driver is missing: it is disabled");
     end();
 }
 

@@ -109,7 +109,7 @@ TEST(nvrtc_newer_than_known)
         return;
     nnc_nvrtc_unit u = {.name = "test.cu", .source = K_RELU};
     CHECK_OK(nnc_nvrtc_compile(&u, 1, &(nnc_nvrtc_options){.sm = 999}, test_sink));
-    CHECK_DIAG("does not know sm_999: PTX for compute_");
+    CHECK_DIAG("does not support sm_999: emitting PTX for compute_");
     CHECK(u.is_ptx && u.code && u.code[u.n - 1] == 0 && strstr(u.code, ".entry k_relu"));
     nnc_free(u.code);
 }
@@ -174,7 +174,7 @@ TEST(nvrtc_shared_cache)
     printf("     (%.0f ms)\n", (double)(nnc_now_ns() - began) * 1e-6);
 }
 
-/* ---- damaged machine code ------------------------------------------------------------------------------------------------- */
+/* ---- damaged machine code ----------------------------------------------------------------------------------------- */
 
 static void read_it(const char *code, size_t n)
 {

@@ -509,7 +509,7 @@ TEST(idempotent)
         }
 }
 
-/* Every third kernel that an engine would compile is none; the node is what it would be. */
+/* Every third kernel that an engine would compile is rejected. */
 static nnc_status compile_some(
     void *asked, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
 {
@@ -580,7 +580,7 @@ TEST(compiled_ends)
             check_accounts(&r, nnc_graph_cost(g), nnc_graph_cost(h));
             compare(g, h, seed, 1e-6);
             check_launches(&r, seed);
-            yes += remarks_with(&r, true, "cudnn compiles a kernel");
+            yes += remarks_with(&r, true, "cudnn compiles one kernel");
             no += remarks_with(&r, false, "it is the third");
         }
         nnc_remarks_deinit(&r);
@@ -632,7 +632,7 @@ TEST(ends_that_readers_compute)
         CHECK(g != NULL);
         if (g)
             CHECK_OK(nnc_passes_run(&g, &o, &r, test_sink));
-        int n = remarks_with(&r, false, "the kernel that reads it computes it as well");
+        int n = remarks_with(&r, false, "its consumer's kernel computes it too");
         if (n != cases[i].absorbed)
             test_fail(__FILE__, __LINE__, "%s, then %s: %d remarks that it is computed there",
                 cases[i].end, cases[i].reader, n);

@@ -217,7 +217,7 @@ static const char sgd[] = "graph @sgd {\n"
 
 enum { STEPS = 25 };
 
-/* Runs main alone every third time: it must not move the state. */
+/* Runs only main every third time: it must not change the state. */
 static void check_sgd(int streams, int devices, int level)
 {
     static float x[48], t[32], y[32];

@@ -166,6 +166,6 @@ TEST(kinds_missing)
     nnc_exec *e = NULL;
     p->device[0].name = "sim:0";
     CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_DEVICE);
-    CHECK_DIAG("the plan is for the device 'sim:0', and there is none of its kind");
+    CHECK_DIAG("the plan is for the device 'sim:0', and no device of its kind is available");
     plan_free(p);
 }

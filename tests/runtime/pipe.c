@@ -1,4 +1,4 @@
-/* tests/runtime/pipe.c -- runs with their copies beside them: every run gets its own inputs and gives its own outputs, on every device
+/* tests/runtime/pipe.c -- runs with overlapped copies: every run gets its own inputs and gives its own outputs, on every device
  * that runs here, in plans of one stream and of several; and every call may fail. */
 #include "plans.h"
 #include <stdlib.h>

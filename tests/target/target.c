@@ -128,11 +128,11 @@ TEST(target_cuda_names)
         nnc_target_deinit(&t);
     }
     CHECK_INT(nnc_target_cuda(&t, "cuda:sm_52", test_sink), NNC_E_USAGE);
-    CHECK_DIAG("no GPU before sm_61");
+    CHECK_DIAG("GPUs before sm_61 are not supported");
     nnc_target_deinit(&t);
     nnc_sink_clear(test_sink);
     CHECK_OK(nnc_target_cuda(&t, "cuda:sm_103", test_sink));
-    CHECK_DIAG("that of sm_100 (B200) stands for it");
+    CHECK_DIAG("using that of sm_100 (B200)");
     CHECK_INT(t.sm, 103);
     nnc_hash128 h = nnc_target_hash(&t);
     t.sm = 100;
@@ -382,28 +382,29 @@ TEST(engines_answer_by_rules)
         {"onednn", "", "", {.dtype = DT_f32}},
         {"onednn", "Ar", "", {.dtype = DT_f32, .bias = true}},
         {"onednn", "sH", "", {.dtype = DT_f32}},
-        {"onednn", "s", "onednn computes functions less tightly than --math=exact wants",
+        {"onednn", "s", "onednn computes functions less accurately than --math=exact requires",
             {.dtype = DT_f32, .exact = true}},
         {"onednn", "a", "onednn adds in place only", {.dtype = DT_f32}},
-        {"onednn", "AA", "one sum is in the epilogue already", {.dtype = DT_f32}},
+        {"onednn", "AA", "the epilogue has a sum already", {.dtype = DT_f32}},
         {"onednn", "r", "onednn fuses epilogues of f32 only", {.dtype = DT_f16}},
         {"onednn", "", "onednn computes floats of 16 and 32 bits only", {.dtype = DT_f64}},
         {"onednn", "", "onednn leaves pooling to generated code", {.kind = ASK_pool}},
         {"interp", "rsHta", "", {.dtype = DT_i16}},
         {"cudnn", "ar", "", {.dtype = DT_bf16}},
         {"cudnn", "s", "none", {.dtype = DT_f16}},
-        {"cudnn", "ra", "cudnn takes nothing behind an activation", {.dtype = DT_f16}},
+        {"cudnn", "ra", "cudnn supports nothing after an activation", {.dtype = DT_f16}},
         {"cudnn", "saGgSt", "compiled", {.dtype = DT_f16, .compiled = true}},
         {"cudnn", "s", "none", {.dtype = DT_f16, .compiled = true, .grouped = true}},
         {"cudnn", "s", "none", {.dtype = DT_f32, .compiled = true}}, /* strict */
         {"cudnn", "H", "none", {.dtype = DT_f16, .compiled = true}},
         {"cudnn", "r", "cudnn's relu turns NaN into a number, which --math=exact forbids",
             {.dtype = DT_f16, .exact = true}},
-        {"cudnn", "s", "what cudnn compiles need not be as tight as --math=exact wants",
+        {"cudnn", "s",
+            "runtime-compiled engines of cudnn are less accurate than --math=exact requires",
             {.dtype = DT_f16, .exact = true, .compiled = true}},
-        {"cudnn", "r", "cudnn ends a transposed convolution with nothing",
+        {"cudnn", "r", "cudnn supports no epilogue of a transposed convolution",
             {.kind = ASK_conv_transpose, .dtype = DT_f16}},
-        {"cudnn", "", "cudnn computes convolutions here, nothing else", {.kind = ASK_matmul}},
+        {"cudnn", "", "cudnn is used for convolutions only", {.kind = ASK_matmul}},
         {"cublaslt", "aG", "", {.kind = ASK_matmul, .dtype = DT_f32, .bias = true}},
         {"cublaslt", "g", "none", {.kind = ASK_matmul, .dtype = DT_f32}},
         {"cublaslt", "r", "cublaslt fuses epilogues of f32, f16, bf16 only",

@@ -1,7 +1,6 @@
-/* plugins/llvm/access.c -- loads and stores: affine offsets split into what is known, what is
- * uniform and what moves with the lanes; guards that do not see the lanes become one condition,
- * those that do become masks; unit stride is a vector access, no stride a splat, anything else a
- * gather or scatter; every second element two rows. */
+/* plugins/llvm/access.c -- loads and stores. Affine offsets are split into a constant, a uniform and a per-lane part; guards that are
+ * the same for all lanes become one condition, the others masks. Unit stride is a vector access, stride 0 a broadcast, stride 2 two
+ * rows, anything else a gather or scatter. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -19,8 +18,8 @@ uint32_t ll_affine_axes(const nnc_affine *a, int n_axis)
     return s;
 }
 
-/* The last sums made in this block: unrolled code asks for the same again and again, and what
- * is not there twice costs LLVM no time. */
+/* Looks up the sums computed last in this block: unrolled code needs the same ones again, and LLVM spends no time on code that is not
+ * emitted twice. */
 static V find_sum(ll_emit *e, const nnc_affine *a)
 {
     LLVMBasicBlockRef here = LLVMGetInsertBlock(e->m->b);
@@ -47,7 +46,7 @@ static V keep_sum(ll_emit *e, const nnc_affine *a, V v)
     return v;
 }
 
-/* The part of `a` known now in *known; returns the i64 rest at lane 0, or NULL. */
+/* Puts the constant part of `a` into *known; returns the i64 remainder at lane 0, or NULL. */
 static V affine(ll_emit *e, const nnc_affine *a, int64_t *known)
 {
     LLVMBuilderRef b = e->m->b;
@@ -86,7 +85,7 @@ static V and_(ll_mod *m, V a, V b)
     return LLVMBuildAnd(m->b, a, b, "");
 }
 
-/* Values that `a` can take now, from the extents. */
+/* Range of `a` in the current loops, from the extents. */
 static void bounds(const ll_emit *e, const nnc_affine *a, int64_t *lo, int64_t *hi)
 {
     *lo = *hi = a->c;
@@ -101,7 +100,7 @@ static void bounds(const ll_emit *e, const nnc_affine *a, int64_t *lo, int64_t *
     }
 }
 
-/* lo <= S + s i < hi for lanes i: the bounds less S are clamped, so that 32-bit lanes compare. */
+/* lo <= S + s i < hi for lanes i: the bounds minus S are clamped, so that lanes compare 32-bit numbers. */
 static V lane_guard(
     ll_emit *e, const nnc_kguard *g, int64_t s, V dyn, int64_t known, bool low, bool high)
 {
@@ -127,7 +126,7 @@ static V lane_guard(
     return r;
 }
 
-/* The guards: *never when one cannot hold; else *uni (i1) and *lane (mask), NULL = always true. */
+/* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. */
 static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
 {
     ll_mod *m = e->m;
@@ -155,8 +154,7 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
     }
 }
 
-/* ---- memory types
- * ---------------------------------------------------------------------------------- */
+/* ---- memory types ------------------------------------------------------------------------------------------------- */
 
 T ll_memory_type(ll_mod *m, nnc_dtype d)
 {
@@ -177,7 +175,7 @@ static V to_memory(ll_mod *m, V v, nnc_dtype d)
     return d == DT_f16 || d == DT_bf16 ? ll_to16(m, v, d) : v;
 }
 
-/* Address of element dyn + known; the known part goes last so that it becomes a displacement. */
+/* Address of element dyn + known; the known part comes last so that it becomes a displacement. */
 static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
 {
     V p = e->buf[buf], k = ll_i64(e->m, known);
@@ -189,7 +187,7 @@ static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
         p = s->p;
     } else if (dyn) {
         p = LLVMBuildGEP2(e->m->b, t, p, &dyn, 1, "");
-        if (e->opaque) /* half the time of a long body goes into relating its addresses to loops */
+        if (e->opaque) /* loop strength reduction takes half the compile time of a long body */
             p = LLVMBuildFreeze(e->m->b, p, "");
         if (s) {
             s->p = p;
@@ -199,7 +197,7 @@ static V place(ll_emit *e, int buf, T t, V dyn, int64_t known)
     return known ? LLVMBuildGEP2(e->m->b, t, p, &k, 1, "") : p;
 }
 
-/* Addresses of the lanes from lane 0's; `index`: per-lane offsets beyond the stride, or NULL. */
+/* Addresses of the lanes from lane 0's; `index`: per-lane offsets besides the stride, or NULL. */
 static V places(ll_emit *e, T t, V p, int64_t stride, V index)
 {
     ll_mod *m = e->m;
@@ -216,8 +214,7 @@ static V places(ll_emit *e, T t, V p, int64_t stride, V index)
     return LLVMBuildGEP2(m->b, t, p, &at, 1, "");
 }
 
-/* Offset of an indirect load: the index clamped to [0, limit) times scale; i64, scalar or lanes.
- * NULL: none. */
+/* Offset of a load with a computed index: the index clamped to [0, limit) times scale; i64, scalar or per lane. NULL: none. */
 static V indirect(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
@@ -235,11 +232,9 @@ static V indirect(ll_emit *e, const nnc_kins *ins)
     return LLVMBuildMul(m->b, i, ll_ik(i, ins->scale), "");
 }
 
-/* ---- loads
- * ------------------------------------------------------------------------------------------- */
+/* ---- loads -------------------------------------------------------------------------------------------------------- */
 
-/* One address for all lanes. `allowed` (i1 or NULL): when false another readable place is read
- * instead. */
+/* One address for all lanes. `allowed` (i1 or NULL): when false, another readable address is read instead. */
 static V load_one(ll_emit *e, T t, V p, V allowed, int size)
 {
     if (allowed)
@@ -258,7 +253,7 @@ static V reverse(ll_emit *e, V v)
         e->m->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(c, (unsigned)e->lanes), "");
 }
 
-/* lanes consecutive elements at p; mask NULL = all. Lanes not read are 0. */
+/* `lanes` consecutive elements at p; mask NULL = all. Lanes not read are 0. */
 static V load_row(ll_emit *e, T t, V p, V mask, int size)
 {
     ll_mod *m = e->m;
@@ -290,8 +285,8 @@ static V gather(ll_emit *e, T t, V ps, V mask, int size)
     return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
 }
 
-/* Can a load of every second element be of rows: all lanes exist and may, or the target loads rows
- * with a mask in one instruction, and the guards that see the lanes move with the elements? */
+/* True when a load of every second element can read rows: all lanes exist and are allowed, or the target has masked row loads and the
+ * per-lane guards advance with the elements. */
 static bool paired(const ll_emit *e, const nnc_kins *ins, bool masked, int size)
 {
     int bits = e->m->t->vector_bits;
@@ -303,8 +298,8 @@ static bool paired(const ll_emit *e, const nnc_kins *ins, bool masked, int size)
     return true;
 }
 
-/* Which of `lanes` elements from lane 0's + first on are those of lanes that exist and that the
- * guards allow; NULL: all may be read. */
+/* Mask of `lanes` elements, beginning at lane 0's + first, that belong to existing lanes and that the guards allow; NULL: all may be
+ * read. */
 static V pair_mask(ll_emit *e, const nnc_kins *ins, int first, bool guarded)
 {
     V mask = NULL, one[256];
@@ -331,8 +326,8 @@ static V pair_mask(ll_emit *e, const nnc_kins *ins, int first, bool guarded)
     return mask;
 }
 
-/* Every second element from p on: two rows, of which the second begins at the first's last element, so that nothing behind the last
- * lane's element is read; their lanes in turn. Several times faster than a gather. */
+/* Loads every second element from p on: two rows, the second beginning at the first's last element, so that nothing behind the last
+ * lane's element is read; then a shuffle. Several times faster than a gather. */
 static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, V allowed, int size)
 {
     ll_mod *m = e->m;
@@ -368,7 +363,7 @@ V ll_load_row(ll_emit *e, const nnc_kins *ins, int live)
     return load_row(e, t, place(e, ins->buf, t, dyn, known), mask, nnc_dtype_size(d));
 }
 
-/* So many zero bytes, read-only. */
+/* A read-only block of zero bytes. */
 static V zeros(ll_emit *e, int64_t bytes)
 {
     char name[40];
@@ -385,7 +380,7 @@ static V zeros(ll_emit *e, int64_t bytes)
     return g;
 }
 
-/* May the load's guards be asked before the loop over axis c? */
+/* True when the load's guards do not depend on the loop over axis c. */
 static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
 {
     if (ins->op != KO_load || ins->n_guard == 0 || ins->arg[0] >= 0 || e->vax == c ||
@@ -412,7 +407,7 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
         if (!hoists(e, ins, c))
             continue;
         guards(e, ins, &uni, &lane, &never);
-        if (!uni || never) /* decided already */
+        if (!uni || never) /* decided at compile time */
             continue;
         nnc_dtype d = e->k->buf[ins->buf].dtype;
         int64_t known, last = (e->k->axis[c].extent - 1) * ins->at.k[c];
@@ -424,7 +419,7 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
     }
 }
 
-/* From a hoisted address. */
+/* A load from a hoisted address. */
 static V load_hoisted(ll_emit *e, const nnc_kins *ins, V base)
 {
     nnc_dtype d = e->k->buf[ins->buf].dtype;
@@ -462,7 +457,7 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
     V lanes_index = index && ll_lanes(index) ? index : NULL;
     if (index && !lanes_index)
         dyn = dyn ? LLVMBuildAdd(m->b, dyn, index, "") : index;
-    bool spread = lane && !stride && !lanes_index; /* one address, but not for every lane */
+    bool spread = lane && !stride && !lanes_index; /* one address, masked by lane */
     if ((stride == 1 || stride == -1) && !lanes_index) {
         V mask = and_(m, and_(m, lane, e->mask), uni);
         if (stride == -1)
@@ -488,8 +483,7 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
     return ok && !zero ? ll_select(m, ok, v, fill) : v;
 }
 
-/* ---- stores
- * -------------------------------------------------------------------------------------------- */
+/* ---- stores ------------------------------------------------------------------------------------------------------- */
 
 static void store_one(ll_emit *e, V v, V p, V allowed, int size)
 {
@@ -520,7 +514,7 @@ static void masked(ll_emit *e, const char *name, size_t n, V v, V p, V mask, int
     LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
 }
 
-/* Is every place of this store, at lane 0, a multiple of 64 bytes from its buffer's start? */
+/* True when every address of this store, at lane 0, is a multiple of 64 bytes from its buffer's start. */
 static bool aligned64(const ll_emit *e, const nnc_kins *ins, int size)
 {
     int64_t bytes = e->lanes * (int64_t)size;
@@ -532,7 +526,7 @@ static bool aligned64(const ll_emit *e, const nnc_kins *ins, int size)
     return nnc_sched_n(&e->k->sched, KD_tile, nnc_sched_vec(&e->k->sched)) * size % 64 == 0;
 }
 
-/* Is what this store writes left alone by the rest of the kernel? */
+/* True when the rest of the kernel neither reads nor writes what this store writes. */
 static bool is_last_use(const ll_emit *e, const nnc_kins *store)
 {
     if (e->k->buf[store->buf].role != KB_out)
@@ -595,6 +589,6 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
     V mask = and_(m, and_(m, lane, e->mask), uni);
     if (stride == 1)
         store_row(e, ins, v, p, mask, size);
-    else /* no stride: the last lane wins, as scatter is ordered */
+    else /* stride 0: the last lane wins, since scatter is ordered */
         masked(e, "llvm.masked.scatter", 19, v, places(e, t, p, stride, NULL), mask, size);
 }

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Points from .. from + n - 1 of outer axis a, as strips of `strip`; NULL: out of memory. */
+/* Points from .. from + n - 1 of outer axis a, in groups of `strip`; NULL: out of memory. */
 static nnc_kernel *cut(
     const nnc_kernel *k, int a, int64_t from, int64_t n, int strip, nnc_arena *mem)
 {

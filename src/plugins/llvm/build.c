@@ -51,7 +51,7 @@ int ll_lanes(V v)
     return LLVMGetTypeKind(t) == LLVMVectorTypeKind ? (int)LLVMGetVectorSize(t) : 0;
 }
 
-/* A constant in every lane. */
+/* Broadcasts a constant. */
 static V same(T t, V c)
 {
     if (LLVMGetTypeKind(t) != LLVMVectorTypeKind)

@@ -1,8 +1,7 @@
-/* plugins/llvm/emit.c -- the emitter's door: kernels in, one object, LLVM text or assembly out.
- * Every call has a context and a module of its own and borrows a target machine (0.5 ms to make,
- * with its subtarget), so calls run in parallel. No IR passes: the IR is emitted as it should be.
- * A kernel that is to be quick is not optimised by the code generator either, which takes a third
- * of the time then. */
+/* plugins/llvm/emit.c -- entry points of the emitter: kernels in, one object, LLVM text or assembly out. Every call has its own
+ * context and module and borrows a target machine (0.5 ms to create, with its subtarget), so calls run in parallel. No IR passes run:
+ * the IR is emitted in its final form. Kernels with the directive `quick` are compiled without code-generator optimisation, in a third
+ * of the time. */
 #include "plugins/llvm/internal.h"
 
 #include <llvm-c/Analysis.h>
@@ -13,7 +12,7 @@
 #include <string.h>
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static char *host_triple, *host_cpu, *host_features; /* for as long as the process lives */
+static char *host_triple, *host_cpu, *host_features; /* for the process's lifetime */
 
 static void init_llvm(void)
 {
@@ -26,9 +25,9 @@ static void init_llvm(void)
     host_features = LLVMGetHostCPUFeatures();
 }
 
-/* ---- target machines ------------------------------------------------------------------------- */
+/* ---- target machines ---------------------------------------------------------------------------------------------- */
 
-/* Machines that nobody uses, for as long as the process lives: as many as calls ran at a time. */
+/* Idle target machines, kept for the process's lifetime: as many as there were concurrent calls. */
 enum { MAX_IDLE = 64 };
 static pthread_mutex_t idle_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct idle {
@@ -39,7 +38,7 @@ static int n_idle;
 
 typedef struct machine {
     LLVMTargetMachineRef tm;
-    nnc_hash128 key; /* of what it was made from; all ones: unknown, it is not kept */
+    nnc_hash128 key; /* hash of the description it was made from; all ones: not kept */
 } machine;
 
 static LLVMTargetMachineRef take_idle(nnc_hash128 key)
@@ -66,8 +65,8 @@ static void give_back(machine m)
         LLVMDisposeTargetMachine(m.tm);
 }
 
-/* LLVM's own idea of the host, with what the target description narrows: a described CPU is
- * taken as it is. tm is NULL when there is none. */
+/* Returns a machine for LLVM's description of the host, narrowed by the target; a described CPU is used as it is. tm is NULL when
+ * there is none. */
 static machine take_machine(const nnc_target *t, bool quick, nnc_sink *sink)
 {
     pthread_once(&once, init_llvm);
@@ -96,8 +95,7 @@ static machine take_machine(const nnc_target *t, bool quick, nnc_sink *sink)
     return m;
 }
 
-/* Has the code generator AVX-512? Only what is said in so many words counts: an instruction that
- * it lacks ends the process. */
+/* True when the code generator may use AVX-512. Only explicit features count, since an unsupported instruction ends the process. */
 static bool has_avx512(const nnc_target *t)
 {
     const char *f = t->features && t->features[0] ? t->features
@@ -169,7 +167,7 @@ static nnc_status finish(
     LLVMCodeGenFileType type = what == EMIT_asm ? LLVMAssemblyFile : LLVMObjectFile;
     error = NULL;
     if (LLVMTargetMachineEmitToMemoryBuffer(tm, m->m, type, &error, &buf)) {
-        s = nnc_fail0(sink, NNC_E_BUG, "LLVM could not emit: %.300s", error ? error : "?");
+        s = nnc_fail0(sink, NNC_E_BUG, "LLVM code generation failed: %.300s", error ? error : "?");
         LLVMDisposeMessage(error);
         return s;
     }
@@ -184,9 +182,9 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, n
     *out = NULL;
     *size = 0;
     if (what != EMIT_object && what != EMIT_llvm && what != EMIT_asm)
-        return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter makes object, llvm and asm only");
+        return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter supports only object, llvm and asm");
     if (t->kind != NNC_T_cpu)
-        return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter makes code for CPUs only");
+        return nnc_fail0(sink, NNC_E_USAGE, "the LLVM emitter supports only CPUs");
     bool quick = true;
     for (int i = 0; i < n; i++)
         quick = quick && nnc_sched_has(&k[i]->sched, KD_quick);

@@ -1,10 +1,8 @@
-/* plugins/llvm/internal.h -- what the files of the LLVM emitter share. Internal to this folder.
+/* plugins/llvm/internal.h -- shared by the files of the LLVM emitter. Internal to this folder.
  *
- * Code is emitted as vector IR directly: an nnc value that differs between the lanes is an LLVM
- * vector (often wider than the machine's: LLVM splits it and interleaves the parts, which hides
- * latencies), one that does not is an LLVM scalar. The LLVM type says which; ll_match widens
- * where the two meet. No IR pass runs, so whatever should be hoisted or folded is emitted that
- * way. */
+ * The emitter produces vector IR directly: a value that differs between lanes is an LLVM vector (often longer than the hardware's:
+ * LLVM splits it and interleaves the parts, which hides latencies), a uniform value is an LLVM scalar. The LLVM type tells which;
+ * ll_match broadcasts scalars where the two are mixed. No IR pass runs, so hoisting and folding are done by the emitter. */
 #ifndef NNC_PLUGIN_LLVM_H
 #define NNC_PLUGIN_LLVM_H
 
@@ -28,32 +26,31 @@ typedef struct ll_mod {
     bool scalef;    /* AVX-512: p 2^n in one instruction */
     T f32, f64, i1, i8, i16, i32, i64, ptr;
     V fn;           /* function being built */
-    V slot[LL_SLOTS]; /* its stack buffers of slot_bytes, made on need */
+    V slot[LL_SLOTS]; /* stack buffers of slot_bytes, created on demand */
     int slot_bytes; /* 8 * widest vector */
 } ll_mod;
 
-/* ---- build.c: types, constants, small instructions
- * -------------------------------------------------- */
+/* ---- build.c: types, constants, small instructions ---------------------------------------------------------------- */
 
 T ll_vec(T elem, int lanes); /* lanes 0: the element itself */
 T ll_dtype(ll_mod *m, nnc_dtype d); /* of values: bool is i1 */
 T ll_elem(V v);
 int ll_lanes(V v); /* 0: scalar */
 V ll_splat(ll_mod *m, V v, int lanes); /* a vector, or lanes 0: unchanged */
-void ll_match(ll_mod *m, V *a, V *b);  /* widens the scalar one of the two */
+void ll_match(ll_mod *m, V *a, V *b);  /* broadcasts the scalar one of the two */
 V ll_fk(V like, double v);             /* float constant of the type of `like` */
 V ll_ik(V like, int64_t v);            /* integer constant of the type of `like` */
 V ll_i64(ll_mod *m, int64_t v);
 V ll_iota(T elem, int lanes, int64_t scale); /* 0, scale, 2 scale, ... */
 V ll_call(ll_mod *m, const char *intrinsic, T overload, V *arg, int n);
 V ll_un(ll_mod *m, const char *intrinsic, V a);
-V ll_select(ll_mod *m, V c, V a, V b); /* widens as needed */
+V ll_select(ll_mod *m, V c, V a, V b); /* broadcasts as needed */
 V ll_bits(ll_mod *m, V f);             /* float to the integer of its size */
 V ll_float(ll_mod *m, V i);            /* back */
 V ll_any(ll_mod *m, V mask);           /* i1: is any lane true? */
 V ll_wide(ll_mod *m, V x);             /* f32 to f64 */
 V ll_narrow(ll_mod *m, V x);           /* f64 to f32 */
-V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; one: a scalar */
+V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; a scalar for n = 1 */
 V ll_slot(ll_mod *m, int i);           /* stack buffer i of the function, 64-byte aligned */
 V ll_slot_put(ll_mod *m, int i, V v);  /* stores v there, returns the buffer */
 V ll_slot_get(ll_mod *m, int i, T t);
@@ -62,39 +59,37 @@ void ll_attr(ll_mod *m, V fn, const char *name);
 bool ll_const_int(V v, int64_t *out);
 bool ll_const_float(V v, double *out);
 
-/* A loop tested at the bottom over i64 from, from + step, ... < to; it runs at least once. phi[]
- * are carried values. */
+/* A bottom-tested loop over i64 from, from + step, ... < to, which runs at least once. phi[] are loop-carried values. */
 typedef struct ll_loop {
     LLVMBasicBlockRef head;
     V i, from, to, step;
     int n_phi;
-    V *phi; /* the caller's array: in: start values, inside: phis; ll_loop_end takes the next values, leaves the last */
+    V *phi; /* the caller's array. In: initial values; inside: phis; ll_loop_end reads the next values and leaves the final ones */
     V *node; /* the caller's array of n_phi: the phi nodes */
 } ll_loop;
 void ll_loop_begin(ll_mod *m, ll_loop *l, V from, V to, V step, V *phi, V *node, int n_phi);
 void ll_loop_end(ll_mod *m, ll_loop *l);
 
-/* An internal function void sym(ptr.., i64 n) with a loop over i < n, made once in a module. */
+/* An internal function void sym(ptr.., i64 n) with a loop over i < n, created once per module. */
 typedef struct ll_helper {
-    V fn, outer; /* the function, and the one that was being built */
+    V fn, outer; /* the function, and the one being built before */
     LLVMBasicBlockRef here;
     ll_loop loop; /* loop.i: the element */
 } ll_helper;
-bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym, int n_ptr); /* false: it is there already; h->fn is set */
+bool ll_helper_begin(ll_mod *m, ll_helper *h, const char *sym, int n_ptr); /* false: it exists already; h->fn is set */
 V ll_helper_at(ll_mod *m, const ll_helper *h, int ptr, T elem);           /* address of the element */
 void ll_helper_end(ll_mod *m, ll_helper *h);
 
-/* ---- math.c, lanes.c: functions of floats ---- */
+/* ---- math.c, lanes.c: functions of floats ------------------------------------------------------------------------- */
 
 V ll_fma(ll_mod *m, V a, V b, V c);
 V ll_copysign(ll_mod *m, V magnitude, V sign);
 V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan); /* floats; NaN if either is */
 V ll_math(ll_mod *m, nnc_fkey key, V x, V y); /* the key's formula, or mod. x, y: f32 or f64, scalar or vector; y may be NULL */
-/* libm's function of that name (fmodf, sin, pow, ...) lane by lane. b may be NULL. */
+/* Calls libm's function `name` (fmodf, sin, pow, ...) lane by lane. b may be NULL. */
 V ll_lanes_call(ll_mod *m, const char *name, V a, V b);
 
-/* ---- scalar.c: scalar ops
- * ---------------------------------------------------------------------------- */
+/* ---- scalar.c: scalar ops ----------------------------------------------------------------------------------------- */
 
 V ll_sop(ll_mod *m, const nnc_kernel *k, const nnc_kins *ins, V *arg);
 V ll_round(ll_mod *m, nnc_sop op, V x); /* floor, ceil, round, trunc */
@@ -105,11 +100,10 @@ V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan); /* add mul
 V ll_from16(ll_mod *m, V bits, nnc_dtype d);
 V ll_to16(ll_mod *m, V x, nnc_dtype d); /* x: f32 or f64 */
 
-/* ---- kernel.c, access.c
- * -------------------------------------------------------------------------------- */
+/* ---- kernel.c, access.c ------------------------------------------------------------------------------------------- */
 
 #define LL_SUMS 8
-typedef struct ll_sum { /* an offset made in `block`, and its address in a buffer */
+typedef struct ll_sum { /* an offset computed in `block`, and its address in a buffer */
     LLVMBasicBlockRef block;
     int64_t k[NNC_KAXES];
     V axis[NNC_KAXES], v, p;
@@ -118,9 +112,9 @@ typedef struct ll_sum { /* an offset made in `block`, and its address in a buffe
 
 enum ll_phase {
     LL_WHOLE, /* the stages */
-    LL_INIT,  /* blocks: accumulators into memory */
+    LL_INIT,  /* blocked sums: accumulators to memory */
     LL_STEP,  /* some steps of the reduce axis */
-    LL_DONE,  /* accumulators out of memory, then the post */
+    LL_DONE,  /* accumulators from memory, then the epilogue */
 };
 
 typedef struct ll_emit ll_emit;
@@ -132,13 +126,13 @@ typedef struct ll_strips { /* strips from .. to - 1 of an unrolled axis */
 struct ll_emit {
     ll_mod *m;
     const nnc_kernel *k;
-    int vax;        /* vector axis now, -1 = scalar code */
-    int lanes;      /* of vectors now; 0 without vax */
+    int vax;        /* current vector axis, -1 = scalar code */
+    int lanes;      /* of current vectors; 0 without vax */
     V mask;         /* <lanes x i1>: lanes that exist; NULL = all */
-    V axis[NNC_KAXES]; /* i64: place on the axis; of vax: of lane 0 */
-    int64_t shift[NNC_KAXES]; /* known part of the place beyond `axis` */
-    V *given;       /* by instruction: a load's value made elsewhere, or NULL */
-    V *base;        /* by instruction: its guarded load's address at place 0 of the innermost axis (ll_hoist), or NULL */
+    V axis[NNC_KAXES]; /* i64: index on the axis; of vax: lane 0's */
+    int64_t shift[NNC_KAXES]; /* constant offset of the index from `axis` */
+    V *given;       /* by instruction: a load's value computed elsewhere, or NULL */
+    V *base;        /* by instruction: its guarded load's address at index 0 of the innermost axis (ll_hoist), or NULL */
     int base_axis;
     uint32_t stripped; /* unrolled axes that k has in strips already */
     int n_part;
@@ -147,30 +141,30 @@ struct ll_emit {
     V *buf;         /* base pointers */
     V *val;         /* by instruction */
     uint32_t *dep;  /* axes that a value depends on, by instruction */
-    uint8_t phase;  /* LL_*: what ll_stages emits */
+    uint8_t phase;  /* LL_*: the part of the stages that ll_stages emits */
     int steps;      /* of LL_STEP */
-    V memory, start; /* blocks: accumulators; the chunk's first element */
+    V memory, start; /* blocked sums: accumulators; the block's first element */
     bool stream;    /* non-temporal stores in this copy of the code */
     ll_sum sum[LL_SUMS];
     unsigned next_sum;
     bool opaque;    /* addresses are hidden from loop strength reduction */
     bool oom;
-    bool narrow;    /* this copy runs seldom: at most 16 lanes */
+    bool narrow;    /* this copy runs rarely: at most 16 lanes */
     V *acc;         /* reductions of the current stage: 2 per reduce (value, index) */
     V *node;        /* scratch of loops: 2 per reduce and level */
-    int n_red, vec_red; /* reductions of the stage; is vax one of its reduce axes? */
+    int n_red, vec_red; /* reductions of the stage; whether vax is one of its reduce axes */
     int32_t *red;   /* their instructions */
 };
 
 V ll_load(ll_emit *e, const nnc_kins *ins);
-/* Before the innermost loop, over axis c, of a stage: guarded loads along c whose guards do not see c read either their own place or
- * zeros, so that the loop itself asks nothing. */
+/* Called before a stage's innermost loop, over axis c: guarded loads along c whose guards do not depend on c read either their address
+ * or zeros, so that the loop has no conditions. */
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c);
-/* As it stands in memory: `lanes` elements from the current place on, the first `live` of them. */
+/* Loads `lanes` elements from the current position in the memory type, the first `live` of them. */
 V ll_load_row(ll_emit *e, const nnc_kins *ins, int live);
-/* The current place, wherever it is, into the nearest cache or the next, to be read or written. */
+/* Prefetches the current position into the nearest or the next cache level, for reading or writing. */
 void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write);
-/* Does this store write across the ends of lines, as rows that begin anywhere do? */
+/* True when this store crosses cache lines, since its rows may begin anywhere. */
 bool ll_splits_lines(const ll_emit *e, const nnc_kins *store);
 V ll_from_memory(ll_mod *m, V v, nnc_dtype d);
 T ll_memory_type(ll_mod *m, nnc_dtype d);
@@ -186,7 +180,7 @@ bool ll_open(ll_emit *e, nnc_arena *a);       /* the state of e->k; false: out o
 /* block.c: the parts of a kernel with `unroll` (false: out of memory); the unit's strips. */
 bool ll_block_open(ll_emit *e, nnc_arena *a);
 void ll_block_run(ll_emit *e, const V *index);
-/* tile.c: chunk number `chunk` of the vector axis by block number `block` of the tile axis */
+/* tile.c: block number `chunk` of the vector axis by block number `block` of the tile axis */
 void ll_tiles(ll_emit *e, V chunk, V block);
 
 /* reduce.c: accumulators */

@@ -1,10 +1,9 @@
-/* plugins/llvm/kernel.c -- one kernel as one function: the loop over units, the outer axes from
- * the unit's number, the stages and their loops.
+/* plugins/llvm/kernel.c -- emits a kernel as a function: the loop over work items, the outer axes computed from the item's number, the
+ * stages and their loops.
  *
- * Vectors run over the schedule's vector axis. An outer one ("columns"): each unit is a chunk of it, all
- * stages run inside the vector loop. An inner one: each stage has a vector axis of its own.
- * Whole vectors first, then one step whose missing lanes are masked by a constant. Body
- * instructions are emitted at the shallowest loop they depend on; small loops are unrolled. */
+ * Vectors run over the schedule's vector axis. If it is an outer axis ("columns"), each work item is a block of it and all stages run
+ * inside the vector loop; if it is an inner one, each stage has its own vector axis. Whole vectors come first, then one step masked by
+ * a constant. Body instructions are emitted at the outermost loop that they depend on; small loops are unrolled. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -15,21 +14,20 @@ enum {
     PIECE = 512,
     LONG_SUM = 2048,
     MOST_PIECES = 32
-}; /* terms of a piece; sums of more are pieces; sums at once */
+}; /* terms of a partial sum; minimum terms for splitting; sums at once */
 #define UNROLL_TRIPS 16
-#define UNROLL_INS 160 /* body instructions after unrolling */
+#define UNROLL_INS 160 /* maximum of body instructions after unrolling */
 
 typedef struct stage {
     const nnc_kstage *st;
     int n, n_map; /* own axes; the first n_map are map axes */
     uint8_t ax[NNC_KAXES];
     bool unroll[NNC_KAXES];
-    int vlevel; /* place of the vector axis in ax, -1 when it is not the stage's */
-    int64_t stride[NNC_KAXES]; /* of reduce axes: places of argmax, by place in ax */
+    int vlevel; /* position of the vector axis in ax, -1 when the stage has none */
+    int64_t stride[NNC_KAXES]; /* of reduce axes: argmax index strides, by position in ax */
 } stage;
 
-/* ---- what depends on what
- * ---------------------------------------------------------------------------- */
+/* ---- dependences -------------------------------------------------------------------------------------------------- */
 
 static uint32_t axes_of(const ll_emit *e, const nnc_kins *ins)
 {
@@ -56,8 +54,8 @@ static bool reads_stored(const ll_emit *e, const nnc_kstage *st, const nnc_kins 
     return false;
 }
 
-/* A reduce's result no longer depends on the stage's reduce axes; what is loaded from where the stage stores depends on all
- * of its axes. */
+/* A reduction's result does not depend on the stage's reduce axes; a load from memory that the stage stores to depends on all of its
+ * axes. */
 static void depend(ll_emit *e)
 {
     for (int s = 0; s < e->k->n_stage; s++) {
@@ -69,7 +67,7 @@ static void depend(ll_emit *e)
         for (int i = st->body0; i < st->body1; i++) {
             const nnc_kins *ins = &e->k->ins[i];
             e->dep[i] = axes_of(e, ins) & ~(ins->op == KO_reduce ? red : 0);
-            if (reads_stored(e, st, ins)) /* it stands in the innermost loop */
+            if (reads_stored(e, st, ins)) /* emitted in the innermost loop */
                 e->dep[i] |= st->axes;
         }
         for (int i = st->post0; i < st->post1; i++)
@@ -77,7 +75,7 @@ static void depend(ll_emit *e)
     }
 }
 
-/* How many of the stage's loops instruction i of its body stands in. */
+/* Number of the stage's loops that enclose instruction i. */
 static int level_of(const ll_emit *e, const stage *s, int i)
 {
     const nnc_kins *ins = &e->k->ins[i];
@@ -89,8 +87,7 @@ static int level_of(const ll_emit *e, const stage *s, int i)
     return 0;
 }
 
-/* ---- instructions
- * -------------------------------------------------------------------------------------- */
+/* ---- instructions ------------------------------------------------------------------------------------------------- */
 
 static V index_value(ll_emit *e, const nnc_kins *ins)
 {
@@ -141,8 +138,7 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
     }
 }
 
-/* ---- one stage
- * -------------------------------------------------------------------------------------------- */
+/* ---- one stage ---------------------------------------------------------------------------------------------------- */
 
 V ll_lanes_mask(ll_mod *m, int lanes, int64_t live)
 {
@@ -162,8 +158,7 @@ static int pow2_up(int64_t n)
 
 static void nest(ll_emit *e, stage *s, int level);
 
-/* Steps of `step` over 0..to (a multiple) of the axis at `level`, unrolled when there is one
- * step only. */
+/* Loop with `step` over 0..to (a multiple) of the axis at `level`; without a loop when there is one step only. */
 static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
 {
     int a = s->ax[level], phis = level >= s->n_map ? 2 * e->n_red : 0;
@@ -195,7 +190,7 @@ static void run_axis(ll_emit *e, stage *s, int level)
     if (full)
         loop_axis(e, s, level, full, lanes);
     if (full < n) {
-        if (level < s->n_map) /* accumulators along a reduce axis keep their width */
+        if (level < s->n_map) /* accumulators along a reduce axis keep their number of lanes */
             e->lanes = pow2_up(n - full) < 2 ? 2 : pow2_up(n - full);
         e->mask = n - full < e->lanes ? ll_lanes_mask(e->m, e->lanes, n - full) : NULL;
         e->axis[a] = ll_i64(e->m, full);
@@ -206,8 +201,7 @@ static void run_axis(ll_emit *e, stage *s, int level)
     e->axis[a] = NULL;
 }
 
-/* Accumulators are vectors where the value is: always along a vector reduce axis, else where it
- * depends on the vector axis. */
+/* Accumulators are vectors where the value is one: always along a vector reduce axis, otherwise where it depends on the vector axis. */
 static bool wide_acc(const ll_emit *e, int r)
 {
     const nnc_kins *ins = &e->k->ins[e->red[r]];
@@ -215,7 +209,8 @@ static bool wide_acc(const ll_emit *e, int r)
     return e->vec_red || (e->vax >= 0 && d >> e->vax & 1);
 }
 
-/* Long sums of floats are sums of pieces, which keeps their rounding errors small: do the terms along the stage's last axis make one? */
+/* True when the terms along the stage's last axis are summed separately: long float sums are split into partial sums, which keeps
+ * rounding errors small. */
 static bool sums_pieces(const ll_emit *e, const stage *s, int level)
 {
     int64_t terms = 1;
@@ -264,7 +259,7 @@ static void run_pieces(ll_emit *e, stage *s, int level)
     e->axis[a] = NULL;
 }
 
-/* Is this load part of a row of the unit: along one of these axes, elsewhere for the next unit? */
+/* True when this load reads a row of the work item along one of these axes, and another row for the next item. */
 static bool reads_row(const ll_emit *e, const nnc_kins *ins, uint32_t axes)
 {
     if (ins->op != KO_load || e->k->buf[ins->buf].role != KB_in || ins->arg[0] >= 0 ||
@@ -276,8 +271,7 @@ static bool reads_row(const ll_emit *e, const nnc_kins *ins, uint32_t axes)
     return false;
 }
 
-/* Does this stage fetch the next unit's rows? The longest does of those that read rows: there is
- * most time beside it. */
+/* True when this stage prefetches the next work item's rows: the longest stage that reads rows, since it hides the most latency. */
 static bool fetches(const ll_emit *e, const nnc_kstage *st)
 {
     const nnc_kstage *best = NULL;
@@ -292,7 +286,7 @@ static bool fetches(const ll_emit *e, const nnc_kstage *st)
     return best == st;
 }
 
-/* Lines of the next unit's rows, as many as this step reads of its own. */
+/* Prefetches as many lines of the next work item's rows as this step reads of its own. */
 static void fetch_ahead(ll_emit *e, const nnc_kstage *st)
 {
     int next = e->k->n_outer - 1;
@@ -310,8 +304,7 @@ static void fetch_ahead(ll_emit *e, const nnc_kstage *st)
     }
 }
 
-/* Lines of the results that the last stage writes across their ends, where this step stands in
- * the row: the CPU asks for such lines only when the store's turn has come. */
+/* Prefetches lines of the results where the last stage's stores cross them: the CPU requests such lines only when the store executes. */
 static void want_results(ll_emit *e, const nnc_kstage *st)
 {
     const nnc_kernel *k = e->k;
@@ -385,8 +378,8 @@ static void order_axes(ll_emit *e, stage *s)
     }
 }
 
-/* Elements per vector: the schedule's, and less in the second copy of a streaming kernel, which
- * runs for unaligned outputs alone and should be quick to compile. */
+/* Elements per vector: the schedule's; fewer in the second copy of a streaming kernel, which runs only for unaligned outputs and
+ * should compile quickly. */
 static int vector_width(const ll_emit *e)
 {
     int w = nnc_sched_width(&e->k->sched), p = 1;
@@ -395,7 +388,7 @@ static int vector_width(const ll_emit *e)
     return p;
 }
 
-/* The stage's own vector axis: the schedule's if it has it, else its last one. */
+/* The stage's vector axis: the schedule's if the stage has it, otherwise its last one. */
 static void pick_vector(ll_emit *e, stage *s)
 {
     s->vlevel = -1;
@@ -435,10 +428,9 @@ static void pick_unroll(ll_emit *e, stage *s)
     }
 }
 
-/* ---- blocks of rows --------------------------------------------------------------------------
- * -------------- */
+/* ---- blocked sums ------------------------------------------------------------------------------------------------- */
 
-/* Accumulator r of the vector now, in memory. */
+/* Accumulator r of the current vector, in memory. */
 static V accumulator(ll_emit *e, int r)
 {
     ll_mod *m = e->m;
@@ -470,7 +462,7 @@ static void take_accumulators(ll_emit *e)
     }
 }
 
-/* The phase of the stage for one vector of columns. */
+/* Emits the stage's current phase for one vector of columns. */
 static void emit_phase(ll_emit *e, stage *s)
 {
     int next = s->ax[0];
@@ -523,10 +515,9 @@ void ll_stages(ll_emit *e)
         emit_stage(e, &e->k->stage[s]);
 }
 
-/* ---- units -----------------------------------------------------------------------------------
- * -------------- */
+/* ---- work items --------------------------------------------------------------------------------------------------- */
 
-/* One chunk of an outer vector axis: elements from..to (i64; known when the axis is not split). */
+/* One block of an outer vector axis: elements from..to (i64; constant when the axis is not split). */
 static void run_chunk(ll_emit *e, V index, int64_t chunk)
 {
     ll_mod *m = e->m;
@@ -593,7 +584,7 @@ static void run_phase(ll_emit *e, V index, int64_t chunk, enum ll_phase phase, i
     e->phase = LL_WHOLE;
 }
 
-/* The same chunk, once for every few steps of the reduce axis. */
+/* The same block, with the vector loop inside a loop over steps of the reduce axis. */
 static void run_blocks(ll_emit *e, V index, int64_t chunk)
 {
     ll_mod *m = e->m;
@@ -616,7 +607,7 @@ static void run_blocks(ll_emit *e, V index, int64_t chunk)
     run_phase(e, index, chunk, LL_DONE, 0);
 }
 
-/* Digit of u in base n; *u becomes the rest. */
+/* Returns the lowest digit of u in base n; *u becomes u / n. */
 static V digit(ll_mod *m, V *u, int64_t n)
 {
     V base = ll_i64(m, n), q = LLVMBuildUDiv(m->b, *u, base, "");
@@ -625,7 +616,7 @@ static V digit(ll_mod *m, V *u, int64_t n)
     return d;
 }
 
-/* Are the vectors run through once for every few steps of the reduce axis? */
+/* True when the loop over vectors is nested in a loop over steps of the reduce axis. */
 static bool sums_by_blocks(const nnc_kernel *k)
 {
     return k->n_stage == 1 && k->stage[0].axes &&
@@ -648,13 +639,13 @@ void ll_vectors(ll_emit *e, const V *index)
         run_chunk(e, index[vec], chunk);
 }
 
-/* Loops over the points of the unit's blocks, from outer axis a on. */
+/* Loops over the points of the work item's blocks, from outer axis a inwards. */
 static void run_tiles(ll_emit *e, const V *index, int a)
 {
     ll_mod *m = e->m;
     const nnc_kernel *k = e->k;
     int64_t tile = 0;
-    for (; a < k->n_outer; a++) { /* strips and vectors come last */
+    for (; a < k->n_outer; a++) { /* register-blocked and vector axes come last */
         tile = nnc_sched_n(&k->sched, KD_tile, a);
         if (tile > 1 && a != nnc_sched_vec(&k->sched) && !nnc_sched_n(&k->sched, KD_unroll, a))
             break;
@@ -678,7 +669,7 @@ static void run_tiles(ll_emit *e, const V *index, int a)
     ll_loop_end(m, &l);
 }
 
-/* for (u = begin; u < end; u++) the unit u. */
+/* for (u = begin; u < end; u++) emit work item u. */
 static void run_units(ll_emit *e)
 {
     ll_mod *m = e->m;
@@ -707,8 +698,7 @@ static void run_units(ll_emit *e)
     ll_loop_end(m, &l);
 }
 
-/* ---- the function
- * --------------------------------------------------------------------------------------------- */
+/* ---- the function ------------------------------------------------------------------------------------------------- */
 
 static void string_attr(ll_mod *m, const char *key, const char *value)
 {
@@ -731,7 +721,7 @@ static void declare(ll_mod *m, const nnc_kernel *k)
     m->slot_bytes = 8 * MAX_LANES;
 }
 
-/* Base pointers of all buffers; *aligned: i1, are all outputs at multiples of 64? */
+/* Base pointers of all buffers; *aligned: i1, all outputs are 64-byte aligned. */
 static void buffers(ll_emit *e, V *aligned)
 {
     ll_mod *m = e->m;

@@ -1,6 +1,5 @@
-/* plugins/llvm/lanes.c -- libm lane by lane: f64 transcendental functions and the far cases of
- * fmodf, where speed is not worth code. One internal helper per function and module; the object
- * loader resolves libm's name. */
+/* plugins/llvm/lanes.c -- calls libm lane by lane, where speed does not justify code: f64 transcendental functions and large quotients
+ * of fmodf. One internal helper per function and module; the object loader resolves libm's symbol. */
 #include "plugins/llvm/internal.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* plugins/llvm/math.c -- functions of floats: the steps of their formulas (math/formula.h) as instructions, inline, so that
- * everything stays in registers. Two things leave the straight line, and then only for vectors with an unusual lane: arguments of sin,
- * cos and tan beyond NNC_FAR, and quotients of mod beyond 2^22. Functions of f64 call the C library (lanes.c). */
+/* plugins/llvm/math.c -- math functions: emits the steps of their formulas (math/formula.h) inline, so that values stay in registers.
+ * Two cases branch, and only for vectors with an unusual lane: arguments of sin, cos and tan beyond NNC_FAR, and quotients of mod
+ * beyond 2^22. f64 functions call the C library (lanes.c). */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -24,8 +24,8 @@ V ll_copysign(ll_mod *m, V magnitude, V sign)
     return ll_call(m, "llvm.copysign", LLVMTypeOf(sign), arg, 2);
 }
 
-/* max and min that are one instruction where NaN cannot come from the first operand: the
- * machine's max gives the second operand when either is NaN. */
+/* max or min as one instruction where the first operand cannot be NaN: the hardware's maximum returns the second operand when either
+ * is NaN. */
 V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan)
 {
     double c;
@@ -40,7 +40,7 @@ V ll_max(ll_mod *m, V a, V b, bool is_max, bool nonan)
     return one ? r : SEL(LLVMBuildFCmp(m->b, LLVMRealUNO, a, a, ""), a, r);
 }
 
-/* ---- steps ---- */
+/* ---- steps -------------------------------------------------------------------------------------------------------- */
 
 static T type_of(ll_mod *m, nnc_ftype t, int lanes)
 {
@@ -61,7 +61,7 @@ static V joined(ll_mod *m, V a, V b)
     return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
 }
 
-/* AVX-512's scalef (p 2^floor n), or reduce (p - floor p) where n is NULL, sixteen lanes each. */
+/* AVX-512's scalef (p 2^floor n), or reduce (p - floor p) where n is NULL, sixteen lanes at a time. */
 static V scalef(ll_mod *m, V p, V n)
 {
     int lanes = ll_lanes(p), half = lanes / 2;
@@ -69,13 +69,13 @@ static V scalef(ll_mod *m, V p, V n)
         return joined(m, scalef(m, ll_part(m, p, 0, half), n ? ll_part(m, n, 0, half) : NULL),
             scalef(m, ll_part(m, p, half, half), n ? ll_part(m, n, half, half) : NULL));
     V all = LLVMConstAllOnes(m->i16), round = LLVMConstInt(m->i32, 4, 0);
-    if (!n) /* 9: no bits of the fraction are kept, downwards, without exceptions */
+    if (!n) /* 9: keep no fraction bits, round down, suppress exceptions */
         return ll_call(m, "llvm.x86.avx512.mask.reduce.ps.512", NULL,
             (V[]){p, LLVMConstInt(m->i32, 9, 0), p, all, round}, 5);
     return ll_call(m, "llvm.x86.avx512.mask.scalef.ps.512", NULL, (V[]){p, n, p, all, round}, 5);
 }
 
-/* An estimate of the reciprocal and one step of Newton's method: what these flags ask of LLVM. */
+/* Reciprocal estimate and one Newton step: LLVM's code for a division with these flags. */
 static V quick(ll_mod *m, V p, V q)
 {
     V y = LLVMBuildFDiv(m->b, p, q, "");
@@ -84,7 +84,7 @@ static V quick(ll_mod *m, V p, V q)
     return y;
 }
 
-/* One of the words of 2/pi; i is a scalar. */
+/* A word of 2/pi; i is a scalar. */
 static V word(ll_mod *m, V i)
 {
     V g = LLVMGetNamedGlobal(m->m, "nnc.two_over_pi"), c[NNC_TWO_OVER_PI];
@@ -216,7 +216,7 @@ static V run(ll_mod *m, nnc_fkey key, V x, V y)
     return v[f.n - 1];
 }
 
-/* ---- far arguments ---- */
+/* ---- far arguments ------------------------------------------------------------------------------------------------ */
 
 /* define internal void @nnc.far.op(ptr x, ptr r, i64 n): r[i] of the lanes whose |x| <= NNC_FAR is false */
 static V far_helper(ll_mod *m, nnc_fkey key, T w)
@@ -239,7 +239,7 @@ static V far_helper(ll_mod *m, nnc_fkey key, T w)
     return h.fn;
 }
 
-/* Where `usual` is false for a lane: a branch around what `slow` appends to the block. The value is `fast` or slow's. */
+/* Branch for lanes where `usual` is false: executes what `slow` appends to the block. The result is `fast` or slow's value. */
 typedef struct detour {
     LLVMBasicBlockRef here, next;
     V fast;
@@ -277,8 +277,7 @@ static V far(ll_mod *m, const nnc_fstep *s, V x, V r)
     return detour_end(m, &d, ll_slot_get(m, 1, LLVMTypeOf(r)));
 }
 
-/* a - trunc(a/b) b: exact while the quotient is small; any other lane sends the vector to libm's
- * fmodf. */
+/* a - trunc(a/b) b, exact while the quotient is small; any other lane sends the vector to libm's fmodf. */
 static V fmod_(ll_mod *m, V a, V b)
 {
     if (ll_elem(a) == m->f64)
@@ -288,7 +287,8 @@ static V fmod_(ll_mod *m, V a, V b)
       y = ll_un(m, "llvm.fabs", m->fma ? b : ll_wide(m, b));
     V c = ll_fk(x, m->fma ? 0x1p23 : 0x1p52), q = LLVMBuildFDiv(m->b, x, y, "");
     V t = LLVMBuildFSub(m->b, LLVMBuildFAdd(m->b, q, c, ""), c, "");
-    V r = ll_fma(m, LLVMBuildFNeg(m->b, t, ""), y, x); /* t: nearest, so r in [-y, y] */
+    V r = ll_fma(
+        m, LLVMBuildFNeg(m->b, t, ""), y, x); /* t is rounded to nearest, so r is in [-y, y] */
     r = SEL(LT(r, ll_fk(x, 0)), LLVMBuildFAdd(m->b, r, y, ""), r);
     r = SEL(LT(r, y), r, LLVMBuildFSub(m->b, r, y, ""));
     r = ll_copysign(m, m->fma ? r : ll_narrow(m, r), a);

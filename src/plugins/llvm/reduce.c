@@ -1,7 +1,6 @@
-/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis every lane
- * accumulates for itself, and the lanes are combined in a fixed tree at the end, so results are
- * the same from run to run. argmax and argmin keep a value and a place; the first place wins
- * ties, a NaN beats everything. */
+/* plugins/llvm/reduce.c -- accumulators of reductions. Along a vector axis each lane has its own accumulator; they are combined in a
+ * fixed tree at the end, so that results are the same in every run. argmax and argmin keep a value and an index; the first index wins
+ * ties, NaN wins over everything. */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -55,7 +54,7 @@ static V identity(ll_mod *m, nnc_kred r, nnc_dtype d)
     }
 }
 
-/* Places fit in 32 bits unless the reduce axes are huge. */
+/* Indices fit in 32 bits unless the reduce axes are huge. */
 static T place_type(const ll_emit *e)
 {
     int64_t n = 1;
@@ -78,7 +77,7 @@ void ll_red_init(ll_emit *e, int r, bool vec)
     e->acc[2 * r + 1] = ll_splat(e->m, none, vec ? e->lanes : 0);
 }
 
-/* Does (x at i) beat (a at j)? */
+/* True where (x at i) replaces (a at j). */
 static V beats(ll_mod *m, nnc_kred kind, nnc_dtype d, V x, V i, V a, V j)
 {
     LLVMBuilderRef b = m->b;
@@ -99,7 +98,7 @@ static nnc_sop combine_op(nnc_kred kind)
     return kind == KR_sum ? SC_add : kind == KR_prod ? SC_mul : kind == KR_max ? SC_max : SC_min;
 }
 
-/* acc[r] takes (x, i) in. */
+/* Accumulates (x, i) into acc[r]. */
 static void take(ll_emit *e, int r, V x, V i)
 {
     ll_mod *m = e->m;
@@ -116,7 +115,7 @@ static void take(ll_emit *e, int r, V x, V i)
     a[1] = LLVMBuildSelect(m->b, b, i, a[1], "");
 }
 
-/* Is instruction i a product that begins a sum, x w + 0? */
+/* True when instruction i is a product that starts a sum, x w + 0. */
 static bool begins_sum(const nnc_kernel *k, int32_t i)
 {
     const nnc_kins *f = &k->ins[i];
@@ -126,7 +125,7 @@ static bool begins_sum(const nnc_kernel *k, int32_t i)
     return zero->op == KO_const && zero->f == 0 && zero->i == 0;
 }
 
-/* An unmasked sum of products takes the product in with one rounding. */
+/* Accumulates an unmasked product with one rounding (fused multiply-add). */
 static bool multiply_add(ll_emit *e, int r)
 {
     const nnc_kins *ins = red(e, r);

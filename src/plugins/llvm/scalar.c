@@ -1,6 +1,5 @@
-/* plugins/llvm/scalar.c -- scalar ops of the kernel IR on any type: arithmetic, comparisons,
- * conversions. Meanings are those of ir/scalar.c; integers wrap, x/0 and x%0 are 0, bool
- * arithmetic is "differs from zero". */
+/* plugins/llvm/scalar.c -- scalar ops of the kernel IR for all types: arithmetic, comparisons, conversions. Semantics are those of
+ * ir/scalar.c; integers wrap, x/0 and x%0 are 0, a bool result is "not zero". */
 #include "plugins/llvm/internal.h"
 
 #include <assert.h>
@@ -12,10 +11,9 @@ static bool is_signed(nnc_dtype d)
     return nnc_dtype_kind(d) == NNC_INT;
 }
 
-/* ---- conversions
- * ------------------------------------------------------------------------------- */
+/* ---- conversions -------------------------------------------------------------------------------------------------- */
 
-/* f64 to f32 rounding to odd: a second rounding to fewer bits is then right. */
+/* f64 to f32 with rounding to odd, after which a second rounding to fewer bits is correct. */
 static V narrow_odd(ll_mod *m, V d)
 {
     LLVMBuilderRef b = m->b;
@@ -39,8 +37,8 @@ static V to_bf16(ll_mod *m, V x)
     return LLVMBuildTrunc(b, r, ll_vec(m->i16, ll_lanes(x)), "");
 }
 
-/* f32 to binary16 where the machine cannot: scaling makes overflow infinite, adding a power of
- * two with the result's spacing rounds (the method of Maratyszcza's FP16 library). */
+/* f32 to binary16 on machines without the instruction: scaling turns overflow into infinity, adding a power of two with the result's
+ * spacing rounds (the method of Maratyszcza's FP16 library). */
 static V to_f16_soft(ll_mod *m, V x)
 {
     LLVMBuilderRef b = m->b;
@@ -93,7 +91,7 @@ V ll_from16(ll_mod *m, V h, nnc_dtype d)
     return ll_float(m, LLVMBuildOr(b, f, sign, ""));
 }
 
-/* Towards zero, wrapped; NaN and what no 64-bit integer holds is 0. */
+/* Rounds towards zero and wraps; NaN and values outside of 64 bits give 0. */
 static V float_to_int(ll_mod *m, V x, nnc_dtype to)
 {
     LLVMBuilderRef b = m->b;
@@ -147,8 +145,7 @@ V ll_cast(ll_mod *m, V x, nnc_dtype from, nnc_dtype to)
     return int_to(m, x, from, to);
 }
 
-/* ---- integers
- * ------------------------------------------------------------------------------------ */
+/* ---- integers ----------------------------------------------------------------------------------------------------- */
 
 static V idiv(ll_mod *m, V a, V c, bool sign, bool rem)
 {
@@ -167,8 +164,7 @@ static V idiv(ll_mod *m, V a, V c, bool sign, bool rem)
     return LLVMBuildSelect(b, zero, ll_ik(c, 0), q, "");
 }
 
-/* a^n by squaring, every bit of n in turn (wrapping; a negative exponent: 1 and -1 keep, others
- * give 0). */
+/* a^n by squaring, one step per bit of n (wrapping; a negative exponent gives 0, except for a = 1 and -1). */
 static V ipow(ll_mod *m, V a, V n, nnc_dtype d)
 {
     LLVMBuilderRef b = m->b;
@@ -199,7 +195,7 @@ static V int_minmax(ll_mod *m, V a, V b, bool is_max, bool sign)
     return is_max ? LLVMBuildSelect(m->b, less, b, a, "") : LLVMBuildSelect(m->b, less, a, b, "");
 }
 
-/* On i1. wrap to bool is "not zero": sums saturate, a difference is whether they differ. */
+/* On i1. A result is "not zero": sums saturate, a difference is inequality. */
 static V bool_arith(ll_mod *m, nnc_sop op, V a, V b)
 {
     switch (op) {
@@ -260,8 +256,7 @@ static V int_unary(ll_mod *m, nnc_sop op, nnc_dtype d, V a)
     }
 }
 
-/* ---- floats
- * ---------------------------------------------------------------------------------------- */
+/* ---- floats ------------------------------------------------------------------------------------------------------- */
 
 /* floor, ceil, rint, trunc before SSE4.1: adding and subtracting 2^23 (2^52) rounds to nearest. */
 static V round_soft(ll_mod *m, nnc_sop op, V x)
@@ -295,12 +290,11 @@ V ll_round(ll_mod *m, nnc_sop op, V x)
 static V sign_(ll_mod *m, V x)
 {
     V one = ll_copysign(m, ll_fk(x, 1), x);
-    V some = LLVMBuildFCmp(m->b, LLVMRealONE, x, ll_fk(x, 0), ""); /* not 0, not NaN */
+    V some = LLVMBuildFCmp(m->b, LLVMRealONE, x, ll_fk(x, 0), ""); /* neither 0 nor NaN */
     return LLVMBuildSelect(m->b, some, one, x, "");
 }
 
-/* a b + c with one rounding: without the instruction in f64, where a b is exact (c may still
- * round twice). */
+/* a b + c with one rounding; without the instruction in f64, where a b is exact (adding c may round twice). */
 static V fma_(ll_mod *m, V a, V b, V c)
 {
     ll_match(m, &a, &b);
@@ -358,8 +352,7 @@ static V float_arith(ll_mod *m, nnc_sop op, V x, V y, bool nonan)
     }
 }
 
-/* ---- dispatch
- * ---------------------------------------------------------------------------------------- */
+/* ---- dispatch ----------------------------------------------------------------------------------------------------- */
 
 V ll_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b, bool nonan)
 {

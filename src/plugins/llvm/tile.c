@@ -1,6 +1,5 @@
-/* plugins/llvm/tile.c -- kernels that transpose: squares of lanes x lanes elements are read along
- * one axis, transposed in registers by log2(lanes) rounds of shuffles, and written along the
- * other. Squares at the ends of the axes have masked rows or fewer of them. */
+/* plugins/llvm/tile.c -- kernels that transpose: tiles of lanes x lanes elements are read along one axis, transposed in registers by
+ * log2(lanes) rounds of shuffles, and written along the other. Tiles at the ends of the axes have masked or fewer rows. */
 #include "plugins/llvm/internal.h"
 
 #include <string.h>
@@ -10,9 +9,9 @@ enum { SIDE = 16 };
 typedef struct tiles {
     ll_emit *e;
     int axis[2]; /* vec, tile */
-    V index[2]; /* chunk, block */
-    int64_t size[2]; /* elements of one */
-    int live[2]; /* of the square now */
+    V index[2]; /* block numbers on both axes */
+    int64_t size[2]; /* elements per block */
+    int live[2]; /* rows and lanes in use of the current tile */
 } tiles;
 
 static V shuffle(ll_mod *m, V a, V b, const int *lane, int n)
@@ -23,8 +22,8 @@ static V shuffle(ll_mod *m, V a, V b, const int *lane, int n)
     return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
 }
 
-/* One round inside lanes of `run` elements: rows i and i + half interleave their lower and upper
- * halves. log2(run) rounds transpose squares of run elements. */
+/* One round within lanes of `run` elements: rows i and i + half interleave their lower and upper halves. log2(run) rounds transpose
+ * tiles of run elements. */
 static void interleave(ll_mod *m, V *rows, int run, int n)
 {
     V out[SIDE];
@@ -38,7 +37,7 @@ static void interleave(ll_mod *m, V *rows, int run, int n)
     memcpy(rows, out, sizeof *rows * (size_t)run);
 }
 
-/* One round over whole lanes: rows 2i and 2i + 1, `step` apart, give their even and odd lanes. */
+/* One round over whole 128-bit lanes: rows 2i and 2i + 1, `step` apart, exchange their even and odd lanes. */
 static void separate(ll_mod *m, V *rows, int step, int run, int n)
 {
     V out[SIDE];
@@ -55,8 +54,8 @@ static void separate(ll_mod *m, V *rows, int step, int run, int n)
         rows[i * step] = out[i];
 }
 
-/* Row i's element j becomes row j's element i. Only shuffles that are one instruction on x86:
- * unpack inside lanes of 16 bytes, then exchanges of whole lanes. */
+/* Element j of row i becomes element i of row j. Uses only shuffles that are one instruction on x86: unpack within 16-byte lanes, then
+ * exchanges of whole lanes. */
 static void transpose(ll_mod *m, V *rows, int n, int size)
 {
     int run = 16 / size < n ? 16 / size : n, lanes = n / run;
@@ -68,7 +67,7 @@ static void transpose(ll_mod *m, V *rows, int n, int size)
             separate(m, rows + c, run, run, n);
 }
 
-/* The square's values of load i by place on the tile axis. */
+/* Loads the tile of load instruction `ins`, one vector per position on the tile axis. */
 static void load_square(tiles *t, const nnc_kins *ins, V *out)
 {
     ll_emit *e = t->e;
@@ -81,7 +80,7 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
     }
     for (int r = 0; r < e->lanes && t->live[0] == e->lanes && t->live[1] == e->lanes; r++) {
         e->shift[t->axis[0]] =
-            r + e->lanes; /* of the next squares: too far apart for the CPU to guess */
+            r + e->lanes; /* rows of the next tiles: too far apart for the hardware prefetcher */
         ll_prefetch(e, ins, true, false);
     }
     e->shift[t->axis[0]] = 0;
@@ -91,9 +90,9 @@ static void load_square(tiles *t, const nnc_kins *ins, V *out)
         out[r] = ll_from_memory(e->m, out[r], d);
 }
 
-/* The lines that the next square along the vector axis is written to, where stores lie across two:
- * the CPU asks for both only when such a store's turn has come (3001 x 4099: 3.7 x). Whole lines
- * it fetches itself, and rows a power of 2 apart would throw each other out. */
+/* Prefetches the lines that the next tile along the vector axis writes to, where stores cross lines: the CPU requests both lines only
+ * when such a store executes (3001 x 4099: 3.7 times as fast). Stores of whole lines need no prefetch, and for rows a power of 2 apart
+ * the lines would evict each other. */
 static void want_lines(tiles *t)
 {
     ll_emit *e = t->e;
@@ -162,7 +161,7 @@ static void join(ll_mod *m, LLVMBasicBlockRef next)
     LLVMPositionBuilderAtEnd(m->b, next);
 }
 
-/* Whole squares of part t->index[dim] of the axis, then the last one if it stands in this part. */
+/* Whole tiles of block t->index[dim] of the axis, then the partial tile if it belongs to this block. */
 static void squares(tiles *t, int dim)
 {
     ll_mod *m = t->e->m;

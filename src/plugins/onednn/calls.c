@@ -1,9 +1,8 @@
-/* plugins/onednn/calls.c -- nnc_call to oneDNN descriptors: shapes, memory orders as strides,
- * windows, post-operations, and the judgement whether oneDNN has a fast implementation.
+/* plugins/onednn/calls.c -- translates nnc_call to oneDNN descriptors (shapes, memory orders as strides, windows, post-operations) and
+ * decides whether oneDNN has a fast implementation.
  *
- * Refused, with the reason: reference implementations (100 to 500 times slower than nnc's own
- * loops), integers (nnc's wrap, oneDNN's saturate), max pooling (oneDNN's drops NaN, nnc keeps
- * it), averages whose last window is cut. */
+ * Declined, with the reason: reference implementations (100 to 500 times slower than nnc's own loops), integers (nnc's wrap, oneDNN's
+ * saturate), max pooling (oneDNN's drops NaN, nnc keeps it), averages whose last window is clipped. */
 #include "plugins/onednn/calls.h"
 #include "plugins/onednn/tail.h"
 #include <pthread.h>
@@ -51,7 +50,7 @@ static bool describe_type(dn_md *m, const nnc_type *t)
     return data_type(t->dtype, &d) && dn_md_init(m, t->rank, t->dim, d, stride) == dnnl_success;
 }
 
-/* Convolution weights: (groups,) O, I, spatial, whatever their order in nnc's type. */
+/* Convolution weights: (groups,) O, I, spatial, in any memory order. */
 static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, dn_form form)
 {
     const bool t = c->kind == CALL_conv_transpose;
@@ -79,10 +78,10 @@ static bool describe_weights(dn_md *as_is, dn_md *asked, const nnc_call *c, dn_f
                       : dn_md_init(asked, r, dim, d, form.any ? NULL : stride)) == dnnl_success;
 }
 
-/* ---- attributes ------------------------------------------------------------------------------ */
+/* ---- attributes --------------------------------------------------------------------------------------------------- */
 
-/* oneDNN's relu and clip turn NaN into their lower bound (2.6 and 3.2, seen on x86-64): a maximum
- * whose second operand is the bound. Its other functions keep NaN. */
+/* oneDNN's relu and clip turn NaN into their lower bound (2.6 and 3.2, seen on x86-64): a maximum whose second operand is the bound.
+ * Its other functions keep NaN. */
 int dn_tail_first(const nnc_call *c)
 {
     int i = 0;
@@ -125,10 +124,9 @@ static dnnl_primitive_attr_t attributes(const nnc_call *c, int n_post)
     return attr;
 }
 
-/* ---- operations ------------------------------------------------------------------------------ */
+/* ---- operations --------------------------------------------------------------------------------------------------- */
 
-/* oneDNN wants padding that gives exactly dst's extents; nnc's high padding may leave a rest, or
- * be exceeded (ceil mode, output padding). */
+/* oneDNN needs padding that gives exactly dst's extents; nnc's high padding may be larger, or smaller (ceil mode, output padding). */
 static void fill_window(dn_window *w, const nnc_call *c)
 {
     for (int d = 0; d < c->spatial; d++) {
@@ -149,7 +147,7 @@ static void describe_conv(
 {
     dn_md src = {0}, wei = {0}, bias = {0}, dst = {0};
     dn_window w;
-    d->why = "oneDNN has no such element type here";
+    d->why = "oneDNN does not support the element type";
     fill_window(&w, c);
     if (describe_type(&src, &c->src) && describe_type(&dst, &c->dst) &&
         describe_weights(&d->wei, &wei, c, form) &&
@@ -164,7 +162,7 @@ static void describe_conv(
     dn_md_deinit(&dst);
 }
 
-/* Operands of one rank, transposed ones with their last two dimensions swapped. */
+/* Describes an operand with the given rank; transposed ones have their last two dimensions swapped. */
 static bool describe_operand(dn_md *m, const nnc_type *t, bool swap, int rank, dn_form form)
 {
     int64_t s[NNC_MAX_RANK], dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
@@ -185,7 +183,7 @@ static bool describe_operand(dn_md *m, const nnc_type *t, bool swap, int rank, d
     return dn_md_init(m, rank, dim, d, form.any ? NULL : stride) == dnnl_success;
 }
 
-/* [.., m, k] with its leading dimensions joined to m. */
+/* Merges the leading dimensions of [.., m, k] into m. */
 static void join_rows(nnc_type *t)
 {
     int64_t k = t->dim[t->rank - 1], dim[2] = {nnc_type_numel(t) / k, k};
@@ -208,7 +206,7 @@ static void describe_matmul(
     for (int i = 0; i < rank; i++)
         bdim[i] = i == rank - 1 ? y.dim[rank - 1] : 1;
     nnc_type b = nnc_type_make((nnc_dtype)c->bias.dtype, rank, bdim);
-    d->why = "oneDNN has no such element type here";
+    d->why = "oneDNN does not support the element type";
     if (describe_operand(&src, &a, c->trans_a, rank, as_is) && describe_type(&dst, &y) &&
         describe_operand(&d->wei, &c->wei, c->trans_b, rank, as_is) &&
         describe_operand(&wei, &c->wei, c->trans_b, rank, form) &&
@@ -231,11 +229,11 @@ static void describe_pool(dn_call *d, const nnc_call *c, const_dnnl_primitive_at
     if (c->kind == CALL_maxpool)
         return;
     fill_window(&w, c);
-    d->why = "oneDNN averages over the whole last window, which is cut here";
+    d->why = "oneDNN averages over the whole last window, which is clipped here";
     for (int i = 0; i < c->spatial; i++)
         if (c->count_pad && w.pad_hi[i] > c->pad_hi[i])
             return;
-    d->why = "oneDNN has no such element type here";
+    d->why = "oneDNN does not support the element type";
     dnnl_alg_kind_t alg =
         c->count_pad ? dnnl_pooling_avg_include_padding : dnnl_pooling_avg_exclude_padding;
     if (describe_type(&src, &c->src) && describe_type(&dst, &c->dst)) {
@@ -246,8 +244,8 @@ static void describe_pool(dn_call *d, const nnc_call *c, const_dnnl_primitive_at
     dn_md_deinit(&dst);
 }
 
-/* oneDNN 3.7.2's brg_conv_fwd reads what nobody wrote when one input channel (of a group) makes results of a single column with a
- * stride along it: of 31,340 small convolutions against plain loops, the 44 wrong ones, and they alone, had all three. */
+/* oneDNN 3.7.2's brg_conv_fwd reads uninitialised memory when one input channel (of a group) gives a single result column with a
+ * stride along it: of 31,340 small convolutions compared with plain loops, exactly the 44 with all three properties were wrong. */
 static bool known_wrong(const nnc_call *c, const char *impl)
 {
     if (DNNL_VERSION_MAJOR < 3 || c->kind != CALL_conv || !strstr(impl, "brg_conv_fwd"))
@@ -263,7 +261,7 @@ static void refuse(dn_call *d, const char *why)
     d->why = why;
 }
 
-/* The first implementation that is no reference code: oneDNN lists them from fast to slow. */
+/* Selects the first implementation that is not reference code: oneDNN lists them from fast to slow. */
 static void judge(dn_call *d, const nnc_call *c)
 {
     const char *name = NULL;
@@ -285,7 +283,7 @@ static bool posts_ok(dn_call *d, const nnc_call *c)
     int sums = 0;
     for (int i = 0; i < c->n_post; i++)
         sums += c->post[i].kind == PO_sum;
-    d->why = "oneDNN adds one tensor only";
+    d->why = "oneDNN supports one sum only";
     if (sums > 1)
         return false;
     return true;
@@ -294,14 +292,14 @@ static bool posts_ok(dn_call *d, const nnc_call *c)
 void dn_describe(dn_call *d, const nnc_call *c, int n_post, dn_form form)
 {
     memset(d, 0, sizeof *d);
-    d->why = "oneDNN takes extents below 2^31";
+    d->why = "oneDNN supports extents below 2^31";
     if (!nnc_call_fits_32_bits(c))
         return;
-    d->why = "oneDNN could not start";
+    d->why = "oneDNN cannot be initialized";
     if (!dn_engine() || !posts_ok(d, c))
         return;
     dnnl_primitive_attr_t attr = attributes(c, n_post);
-    d->why = "oneDNN has no such post-operation";
+    d->why = "oneDNN does not support the post-operation";
     if (!attr)
         return;
     if (c->kind == CALL_conv || c->kind == CALL_conv_transpose)

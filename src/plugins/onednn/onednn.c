@@ -1,10 +1,8 @@
-/* plugins/onednn/onednn.c -- the engine "onednn": convolutions, matrix products and average
- * pooling on the CPU.
+/* plugins/onednn/onednn.c -- the engine "onednn": convolutions, matrix products and average pooling on the CPU.
  *
- * Activations lie as nnc's types say; weights in whatever form the implementation likes
- * (CALL_pack in init makes it). Weights that are not constants are brought into that form in the
- * workspace at every run (convolutions), or used as they lie (matmul). Scratch memory is the
- * plan's. Primitives are made for the call's number of threads. */
+ * Activations have the memory order of their nnc types; constant weights have the implementation's preferred layout (made by CALL_pack
+ * in init). Other weights are relayouted into the workspace at every run (convolutions) or used as they are (matmul). Scratch memory
+ * comes from the plan. Primitives are created for the call's number of threads. */
 #include "plugins/onednn/calls.h"
 #include "plugins/onednn/tail.h"
 #include "plugins/onednn/watch.h"
@@ -17,38 +15,39 @@ enum { MOST_ARGS = 6 };
 
 typedef struct dn_handle {
     nnc_call call;
-    dnnl_primitive_t prim,
-        reorder; /* reorder: weights into the workspace, or the whole work of CALL_pack */
+    dnnl_primitive_t prim, reorder; /* weights into the workspace, or all the work of CALL_pack */
     dnnl_primitive_t again; /* the call without its tail, for runs that are not checked for NaN */
     dnnl_memory_t again_scratch;
     dnnl_stream_t stream;
     int threads;
-    int tail; /* first post-operation that oneDNN did not do; n_post = none */
+    int tail; /* first post-operation that is not oneDNN's; n_post = none */
     int64_t aside_at; /* offset in the workspace of prim's result, -1 = dst */
     int n;
     dnnl_exec_arg_t arg[MOST_ARGS];
     int from[MOST_ARGS]; /* index of the argument at run time; -1 scratch, -2 reordered weights */
-    void *seen[MOST_ARGS]; /* handles are set only when they change: setting may write padding */
-    dnnl_memory_t raw; /* weights as they lie, for reorder */
+    void *seen
+        [MOST_ARGS]; /* handles are set only when they change, since setting one may write padding */
+    dnnl_memory_t raw; /* weights as given, source of the reorder */
     void *raw_seen;
     int raw_from;
     int64_t packed_at; /* offset of reordered weights in the workspace */
     int copy_from,
-        dst_from; /* a sum operand that is not dst itself is copied there first; -1 = none */
+        dst_from; /* argument of a sum that is not dst itself, copied to dst first; -1 = none */
     int64_t copy_bytes;
 } dn_handle;
 
-/* ---- choose ---------------------------------------------------------------------------------- */
+/* ---- choose ------------------------------------------------------------------------------------------------------- */
 
-/* How a call would run: packed weights, weights as they lie, or reordered at each run; and, where
- * oneDNN's relu loses a NaN, by which means the result has it all the same. */
+/* How a call runs: with packed weights, weights as given, or weights reordered at each run; and, where oneDNN's relu drops NaN, how
+ * NaN is kept. */
 typedef struct way {
     dn_call d; /* without the tail when `apart` */
     dn_call
-        again; /* the call without its tail, for runs that are not checked; pd NULL: none needed */
-    int tail; /* first post-operation that is ours if any is */
-    bool apart; /* the tail is always ours */
-    bool aside; /* the tail adds what dst held: the primitive's result goes to the workspace */
+        again; /* the call without its tail, for runs that are not checked; pd NULL: not needed */
+    int tail; /* first post-operation of the tail, which is nnc's code; n_post = no tail */
+    bool apart; /* the tail always runs as nnc's code */
+    bool
+        aside; /* the tail adds dst's former contents: the primitive's result goes to the workspace */
     bool each_run;
 } way;
 
@@ -98,7 +97,7 @@ static int64_t packed_bytes(const dn_call *d)
                        : 0;
 }
 
-/* The workspace: scratch memory, weights brought into form, the result of a call whose tail is aside. */
+/* Workspace: scratch memory, reordered weights, the primitive's result where the tail adds dst. */
 typedef struct work_layout {
     int64_t weights, aside, bytes;
 } work_layout;
@@ -132,7 +131,7 @@ static bool streams(const nnc_call *c)
            nnc_type_numel(&c->wei) >= 1 << 20;
 }
 
-/* Static copies of implementation names: a choice outlives its descriptor. */
+/* Static copies of implementation names, since a choice outlives its descriptor. */
 static const char *keep_name(const char *name)
 {
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -151,15 +150,15 @@ static const char *keep_name(const char *name)
     return found;
 }
 
-/* Sizes that hold whether the plan packs the weights or not. */
+/* Sizes that are valid whether the plan packs the weights or not. */
 static void fill_choice(nnc_choice *out, const nnc_call *c)
 {
     nnc_call as_is = *c, packs = *c;
     as_is.packed = false;
     packs.packed = true;
     way w;
-    /* a product's weights take part in the choice of its implementation, so both are asked; a
-     * convolution always takes the implementation's own form */
+    /* the weights' layout influences the choice of a matmul implementation, so both are asked; a convolution always uses the
+     * implementation's layout */
     bool may_pack = c->kind == CALL_matmul && c->wei.rank == 2;
     if (may_pack) {
         find_way(&w, &packs);
@@ -189,7 +188,7 @@ static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     (void)sink;
     *out = (nnc_choice){
-        .reason = "weights stream through once: a generated kernel reads them as they lie"};
+        .reason = "weights stream through once: a generated kernel reads them unpacked"};
     if (c->kind == CALL_pack) {
         *out = (nnc_choice){.ok = true, .reason = "reorder"};
     } else if (!streams(c)) {
@@ -200,7 +199,7 @@ static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
     return NNC_OK;
 }
 
-/* ---- load ------------------------------------------------------------------------------------ */
+/* ---- load --------------------------------------------------------------------------------------------------------- */
 
 static void unload(void *handle)
 {
@@ -262,8 +261,8 @@ static bool load_pack(dn_handle *h, const nnc_call *packs)
     return ok;
 }
 
-/* The same call without its tail: on the same arguments but for the scratch memory. Made with the
- * plan, not when a NaN comes: running allocates nothing. */
+/* Binds the call without its tail to the same arguments, with scratch memory of its own. Done when the plan is loaded, since running
+ * must not allocate. */
 static bool bind_again(dn_handle *h, const way *w)
 {
     if (!w->again.pd)
@@ -275,7 +274,7 @@ static bool bind_again(dn_handle *h, const way *w)
     return dnnl_primitive_create(&h->again, w->again.pd) == dnnl_success;
 }
 
-/* Arguments in the order of plan.h. */
+/* Binds the arguments in the order given in plan.h. */
 static bool bind(dn_handle *h, const nnc_call *c, const way *w)
 {
     const dnnl_primitive_desc_t pd = w->d.pd;
@@ -308,7 +307,7 @@ static bool bind(dn_handle *h, const nnc_call *c, const way *w)
     return ok && dnnl_primitive_create(&h->prim, pd) == dnnl_success && bind_again(h, w);
 }
 
-/* A plan from a file may lie about the sizes of buffers. */
+/* Checks buffer sizes, since a plan from a file may be wrong. */
 static bool fits(const nnc_call *c, const way *w)
 {
     return work_bytes(w, c) <= c->work_bytes &&
@@ -322,7 +321,7 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
     bool pack = c->kind == CALL_pack;
     if (pack &&
         (c->pack_for < 0 || c->pack_for >= p->n_call || !has_weights(&p->call[c->pack_for])))
-        return nnc_fail0(sink, NNC_E_BUG, "plan: call %d packs weights for no call", item);
+        return nnc_fail0(sink, NNC_E_BUG, "plan: call %d packs weights that no call uses", item);
     dn_handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
@@ -340,7 +339,7 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
         way w;
         find_way(&w, c);
         ok = w.d.pd && fits(c, &w) && bind(h, c, &w);
-        why = !w.d.pd ? w.d.why : fits(c, &w) ? why : "its buffers are too small";
+        why = !w.d.pd ? w.d.why : fits(c, &w) ? why : "the buffers are too small";
         leave_way(&w);
     }
     dn_threads(before);
@@ -353,12 +352,12 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
     return NNC_OK;
 }
 
-/* Runs of this process that were computed twice because of a NaN. */
+/* Runs of this process that were repeated because of a NaN. */
 __attribute__((visibility("default"))) _Atomic uint64_t nnc_onednn_reruns;
 
 static _Thread_local bool watching, met_nan; /* this run is checked; a call of it met a NaN */
 
-/* ---- run ------------------------------------------------------------------------------------- */
+/* ---- run ---------------------------------------------------------------------------------------------------------- */
 
 static nnc_status reorder_weights(dn_handle *h, void *raw, dnnl_memory_t to)
 {
@@ -394,7 +393,7 @@ static nnc_status execute(dn_handle *h, dnnl_primitive_t prim, int n, const dnnl
     return dnnl_stream_wait(h->stream) == dnnl_success ? NNC_OK : NNC_E_DEVICE;
 }
 
-/* The call without oneDNN's relu, which our code does. */
+/* The call without oneDNN's relu, which nnc's code computes. */
 static nnc_status run_keeping_nan(dn_handle *h, void *dst, void *work)
 {
     dnnl_exec_arg_t arg[MOST_ARGS];
@@ -440,7 +439,7 @@ static nnc_status run(void *handle, void *const *args, void *work)
     return status;
 }
 
-/* ---- checking a run for NaN ------------------------------------------------------------------ */
+/* ---- checking a run for NaN --------------------------------------------------------------------------------------- */
 
 static bool wants_watch(const void *handle)
 {
@@ -462,8 +461,8 @@ static bool watch_end(void)
 
 static const nnc_watch watch = {wants_watch, watch_begin, watch_end};
 
-/* Which implementation a call gets, and so the sizes in a plan, hangs on the library and on the instructions that it may use (a CPU's,
- * or fewer: ONEDNN_MAX_CPU_ISA): the version names both. */
+/* The implementation of a call, and so the sizes in a plan, depends on the library and on the instruction set that it may use (the
+ * CPU's, or ONEDNN_MAX_CPU_ISA): the version contains both. */
 static char version[64];
 
 static const char *isa_name(dnnl_cpu_isa_t isa)
@@ -487,7 +486,7 @@ static const char *isa_name(dnnl_cpu_isa_t isa)
     return "ISA";
 }
 
-/* Did the user limit oneDNN to instructions below AMX? */
+/* True when the user limits oneDNN to instruction sets without AMX. */
 static bool isa_limited(void)
 {
     const char *now = getenv("ONEDNN_MAX_CPU_ISA"), *old = getenv("DNNL_MAX_CPU_ISA");
@@ -496,9 +495,9 @@ static bool isa_limited(void)
            strcasecmp(limit, "ALL") != 0;
 }
 
-/* oneDNN 2.x must not use AMX: its bf16 gemm releases the tile configuration, and the next brgemm kernel on that thread, which assumes its
- * cached configuration is still loaded, dies of SIGILL (2.6.3: a 3x3 convolution of 2x64x14x14 in bf16, NCHW, then NHWC). The limit counts
- * only before oneDNN first looks at the ISA. */
+/* oneDNN 2.x must not use AMX: its bf16 gemm releases the tile configuration, and the next brgemm kernel on that thread, which assumes
+ * its cached configuration is still loaded, raises SIGILL (2.6.3: a 3x3 convolution of 2x64x14x14 in bf16, NCHW, then NHWC). The limit
+ * must be set before oneDNN first queries the instruction set. */
 static void avoid_amx(const dnnl_version_t *v)
 {
     if (v->major < 3 && !isa_limited())

@@ -1,6 +1,6 @@
-/* plugins/onednn/shim.h -- oneDNN 2.x and 3.x behind one set of names. What differs: 2.x describes operations by structs
- * that a second call turns into a primitive descriptor, and memory descriptors are structs by value; 3.x has one call
- * per operation and opaque descriptors. Everything else of the C API is common and used directly.
+/* plugins/onednn/shim.h -- oneDNN 2.x and 3.x behind one interface. Differences: 2.x describes operations by structs, from which a
+ * second call makes a primitive descriptor, and passes memory descriptors by value; 3.x has one call per operation and opaque
+ * descriptors. The rest of the C API is common and used directly.
  * Sources: oneDNN's "Transition from v2.x to v3.x" guide and both versions' dnnl.h. */
 #ifndef NNC_ONEDNN_SHIM_H
 #define NNC_ONEDNN_SHIM_H
@@ -17,11 +17,11 @@ typedef struct dn_md { dnnl_memory_desc_t own; bool set; } dn_md;
 typedef const dnnl_memory_desc_t *dn_ref;
 #endif
 
-/* stride NULL: any layout, the implementation's choice. Strides in elements. */
+/* stride NULL: the implementation chooses the layout. Strides in elements. */
 dnnl_status_t dn_md_init(dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride);
-dnnl_status_t dn_md_copy(dn_md *m, dn_ref from); /* m: not initialised yet */
+dnnl_status_t dn_md_copy(dn_md *m, dn_ref from); /* m: uninitialised */
 void dn_md_deinit(dn_md *m);
-dn_ref dn_md_ref(const dn_md *m); /* NULL when never initialised */
+dn_ref dn_md_ref(const dn_md *m); /* NULL when not initialised */
 
 dnnl_status_t dn_append_sum(dnnl_post_ops_t p);
 dnnl_status_t dn_append_eltwise(dnnl_post_ops_t p, dnnl_alg_kind_t alg, float alpha, float beta);

@@ -25,7 +25,7 @@ enum {
             x[i] = formula; \
         } \
         break;
-/* sum: NULL when no post-operation is one. */
+/* sum: NULL when no post-operation is a sum. */
 CLONES static void post(const nnc_post *p, T *restrict x, const T *restrict sum, int n)
 {
     const T al = p->alpha, be = p->beta;

@@ -20,7 +20,7 @@ static void set_flags(unsigned f)
 enum { HAS_FLAGS = 0, INVALID = 1 };
 static unsigned flags(void)
 {
-    return INVALID; /* not known: as bad as seen */
+    return INVALID; /* not supported: treat as raised */
 }
 
 static void set_flags(unsigned f)
@@ -44,7 +44,7 @@ bool dn_flag_restore(bool before)
     return f & INVALID;
 }
 
-/* ---- does it work? --------------------------------------------------------------------------- */
+/* ---- self-test ---------------------------------------------------------------------------------------------------- */
 
 static size_t weight_bytes(const_dnnl_primitive_desc_t pd)
 {
@@ -103,7 +103,7 @@ static bool flag_rises(void)
     return ran && raised;
 }
 
-static bool works[2]; /* by one thread, by more */
+static bool works[2]; /* on one thread, on several */
 
 static void try_out(void)
 {

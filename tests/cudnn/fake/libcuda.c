@@ -1,4 +1,4 @@
-/* tests/cudnn/fake/libcuda.c -- a driver's library without a driver: what cuDNN's engines that compile at run time ask for while a plan is
+/* tests/cudnn/fake/libcuda.c -- a driver's library without a driver: what cuDNN's runtime-compiled engines ask for while a plan is
  * made. Loading a kernel succeeds, anything on a device is never reached. */
 #include <stdlib.h>
 

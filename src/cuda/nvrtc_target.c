@@ -1,5 +1,5 @@
-/* cuda/nvrtc_way.c -- which NVRTC makes code for a GPU, and of what kind. Opening NVRTC takes 10 to 80 ms, so that what it knows is
- * remembered in the cache by the library file's path, size and time. */
+/* cuda/nvrtc_target.c -- chooses the NVRTC and the kind of code for a GPU. Opening NVRTC takes 10 to 80 ms, so its
+ * version and architectures are cached by the library file's path, size and time. */
 #include "cuda/internal.h"
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@ typedef struct known {
     int arch[MAX_ARCHS]; /* as NVRTC lists them, ascending */
 } known;
 
-/* ---- asking and remembering ---------------------------------------------------------------------------------------- */
+/* ---- asking and remembering --------------------------------------------------------------------------------------- */
 
 static bool file_key(nnc_cuda_lib lib, nnc_hash128 *key, long long *bytes)
 {
@@ -30,7 +30,7 @@ static bool file_key(nnc_cuda_lib lib, nnc_hash128 *key, long long *bytes)
     return true;
 }
 
-/* "13.0-109338064 75 80 86": the version, then the architectures. */
+/* Parses "13.0-109338064 75 80 86": the version, then the architectures. */
 static bool read_memo(const char *text, known *k)
 {
     int at = 0;
@@ -72,7 +72,7 @@ static bool ask(const nnc_cuda_nvrtc *l, known *k)
     return true;
 }
 
-/* What the NVRTC `lib` knows; false when it is not there (why in the sink). */
+/* Gets what NVRTC `lib` supports; false when it is missing (reason in the sink). */
 static bool know(nnc_cuda_lib lib, nnc_cache *cache, known *k, nnc_sink *sink)
 {
     nnc_hash128 key;
@@ -91,19 +91,20 @@ static bool know(nnc_cuda_lib lib, nnc_cache *cache, known *k, nnc_sink *sink)
     if (!l)
         return false;
     if (!ask(l, k)) {
-        (void)nnc_fail0(sink, NNC_E_DEVICE, "NVRTC does not say which GPUs it compiles for");
+        (void)nnc_fail0(
+            sink, NNC_E_DEVICE, "NVRTC does not list the architectures that it supports");
         return false;
     }
-    size_t at = strlen(k->version); /* builds of one version differ in size */
+    size_t at = strlen(k->version); /* distinguishes builds of one version by file size */
     snprintf(k->version + at, sizeof k->version - at, "-%lld", bytes);
     if (file && cache)
         write_memo(k, key, cache);
     return true;
 }
 
-/* ---- deciding ------------------------------------------------------------------------------------------------------ */
+/* ---- deciding ----------------------------------------------------------------------------------------------------- */
 
-/* Systems on a chip: their machine code is for themselves alone. */
+/* Systems on a chip: other GPUs cannot run their machine code. */
 static bool on_chip(int sm)
 {
     return sm == 53 || sm == 62 || sm == 72 || sm == 87 || sm == 88 || sm == 101 || sm == 110;
@@ -117,7 +118,7 @@ static bool knows(const known *k, int sm)
     return false;
 }
 
-/* The newest architecture below sm, of its generation when `same`; 0 = none. */
+/* The newest architecture below sm, within its generation when `same`; 0 = none. */
 static int below(const known *k, int sm, bool same)
 {
     int best = 0;
@@ -128,43 +129,45 @@ static int below(const known *k, int sm, bool same)
     return best;
 }
 
-static void take(nnc_nvrtc_way *w, const known *k, int arch, bool ptx)
+static void take(nnc_nvrtc_target *w, const known *k, int arch, bool ptx)
 {
-    *w = (nnc_nvrtc_way){.lib = k->lib, .arch = arch, .ptx = ptx};
+    *w = (nnc_nvrtc_target){.lib = k->lib, .arch = arch, .ptx = ptx};
     snprintf(w->version, sizeof w->version, "%s", k->version);
 }
 
-static int plain(const known *k) /* length of the version without what tells builds apart */
+static int plain(const known *k) /* length of the version without the build's file size */
 {
     return (int)strcspn(k->version, "-");
 }
 
-/* sm is in no list of k's. */
-static nnc_status stand_in(const known *k, int sm, bool ptx, nnc_nvrtc_way *w, nnc_sink *sink)
+/* Chooses a fallback for an sm that NVRTC does not list. */
+static nnc_status stand_in(const known *k, int sm, bool ptx, nnc_nvrtc_target *w, nnc_sink *sink)
 {
     int same = ptx || on_chip(sm) ? 0 : below(k, sm, true), older = below(k, sm, false);
     if (same) {
         nnc_note(sink, (nnc_loc){0},
-            "NVRTC %.*s does not know sm_%d: machine code for sm_%d is made, which runs there too",
+            "NVRTC %.*s does not support sm_%d: compiling for sm_%d, whose code runs there too",
             plain(k), k->version, sm, same);
         take(w, k, same, false);
         return NNC_OK;
     }
     if (older) {
         nnc_note(sink, (nnc_loc){0},
-            "NVRTC %.*s does not know sm_%d: PTX for compute_%d is kept, which the driver compiles "
-            "when it is loaded",
+            "NVRTC %.*s does not support sm_%d: emitting PTX for compute_%d, which the driver "
+            "compiles "
+            "when the model is loaded",
             plain(k), k->version, sm, older);
         take(w, k, older, true);
         return NNC_OK;
     }
     return nnc_fail0(sink, NNC_E_DEVICE,
-        "NVRTC %.*s compiles for sm_%d and newer; sm_%d needs that of CUDA 12 beside it (pip "
-        "install nvidia-cuda-nvrtc-cu12, in an active environment)",
+        "NVRTC %.*s supports sm_%d and newer; sm_%d needs CUDA 12's NVRTC as well (pip "
+        "install nvidia-cuda-nvrtc-cu12, in an active Python environment)",
         plain(k), k->version, k->arch[0], sm);
 }
 
-nnc_status nnc_nvrtc_way_to(int sm, bool ptx, nnc_cache *cache, nnc_nvrtc_way *w, nnc_sink *sink)
+nnc_status nnc_nvrtc_resolve(
+    int sm, bool ptx, nnc_cache *cache, nnc_nvrtc_target *w, nnc_sink *sink)
 {
     known newest, old;
     if (!know(CUDA_nvrtc, cache, &newest, sink))
