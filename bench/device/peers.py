@@ -78,8 +78,11 @@ def conv_text(n, i, spatial):
 
 def pool_text(n, i, spatial):
     a = n["attr"]
-    return (f"F.max_pool{spatial}d({i[0]}, {a['kernel']}, stride={a.get('strides') or [1] * spatial}, "
-            f"padding={pads_of(a, spatial)}, ceil_mode={bool(a.get('ceil_mode'))})")
+    args = (f"{i[0]}, {a['kernel']}, stride={a.get('strides') or [1] * spatial}, padding={pads_of(a, spatial)}, "
+            f"ceil_mode={bool(a.get('ceil_mode'))}")
+    if n["op"] == "maxpool":
+        return f"F.max_pool{spatial}d({args})"
+    return f"F.avg_pool{spatial}d({args}, count_include_pad={bool(a.get('count_include_pad'))})"
 
 
 def norm_text(n, i, shapes):
@@ -121,6 +124,8 @@ def expression(n, i, shapes):
         "matmul": lambda: matmul_text(n, i),
         "conv": lambda: conv_text(n, i, spatial),
         "maxpool": lambda: pool_text(n, i, spatial),
+        "avgpool": lambda: pool_text(n, i, spatial),
+        "concat": lambda: f"torch.cat([{', '.join(i)}], dim={a['axis']})",
         "global_avgpool": lambda: f"{i[0]}.mean({list(range(2, 2 + spatial))}, keepdim=True)",
         "reshape": lambda: f"{i[0]}.reshape({n['shape']})",
         "transpose": lambda: f"{i[0]}.permute({a.get('perm')})",
