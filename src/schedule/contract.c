@@ -115,6 +115,18 @@ static int source_axis(const nnc_kernel *k, const product *p)
     return best;
 }
 
+/* The axis beyond u that is blocked, too, where all points along u leave registers: its neighbours in memory. -1: none. */
+static int second_axis(const nnc_kernel *k, const product *p, int u)
+{
+    int a = u - 1;
+    while (a >= 0 && !(p->xs >> a & 1 && !(p->ws >> a & 1) && k->axis[a].extent > 1))
+        a--;
+    for (int i = 0; i < k->n_ins && a >= 0; i++)
+        if (k->ins[i].op == KO_index && k->ins[i].i == a)
+            return -1;
+    return a;
+}
+
 /* Elements of the sums in a machine's vector, and vectors of weights at once. */
 static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bits, int *lanes)
 {
@@ -123,12 +135,14 @@ static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bit
     return n > *lanes ? 2 : 1;
 }
 
-/* Neighbours at once: as many accumulators as registers hold beside the weights and one value of the source, in strips of one length.
- * `each`: the source differs along the vector axis, so that its vectors need registers as well. */
-static int neighbours(int64_t extent, int vectors, int bits, bool each)
+/* Neighbours at once: as many accumulators as registers hold beside the weights and one value of the source, in strips of one length,
+ * where each neighbour has `sums` accumulators. `each`: the source differs along the vector axis, so that its vectors need registers as
+ * well. */
+static int neighbours(int64_t extent, int vectors, int sums, int bits, bool each)
 {
     int registers = bits >= 512 ? 32 : 16;
-    int64_t most = nnc_min64((registers - vectors - 1) / vectors / (each ? 2 : 1), NNC_STRIP);
+    int64_t most = nnc_min64((registers - vectors - 1) / sums / (each ? 2 : 1), NNC_STRIP);
+    most = nnc_max64(most, 1);
     return (int)nnc_ceildiv(extent, nnc_ceildiv(extent, most));
 }
 
@@ -146,8 +160,10 @@ static int64_t even(int64_t extent, int64_t tile, int threads)
     return blocks > 1 ? nnc_ceildiv(extent, nnc_align_up(blocks, threads)) : extent;
 }
 
-/* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache. */
-static bool tile_source(nnc_kernel *k, const product *p, int u, int n, const nnc_target *t)
+/* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
+ * and of `each` points of axis `next`. */
+static bool tile_source(
+    nnc_kernel *k, const product *p, int u, int n, int next, int each, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
     int64_t half = (t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20) / 2;
@@ -161,6 +177,8 @@ static bool tile_source(nnc_kernel *k, const product *p, int u, int n, const nnc
     tile = nnc_min64(nnc_min64(tile, nnc_max64(most, n)), extent);
     tile = nnc_align_up(even(extent, nnc_max64(tile / n, 1) * n, threads), n);
     bool ok = nnc_sched_put(s, KD_tile, u, tile);
+    if (next >= 0 && each > 1)
+        ok = ok && nnc_sched_put(s, KD_tile, next, each);
     if (tile < extent)
         return ok;
     most /= extent;
@@ -170,6 +188,7 @@ static bool tile_source(nnc_kernel *k, const product *p, int u, int n, const nnc
         int64_t rows = nnc_min64(half / nnc_max64(step_bytes(k, p, a), 1), most);
         rows = nnc_max64(nnc_min64(rows, k->axis[a].extent), 1);
         rows = even(k->axis[a].extent, rows, threads);
+        rows = nnc_align_up(rows, a == next ? each : 1);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_tile, a, rows);
         if (rows < k->axis[a].extent)
@@ -233,10 +252,15 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
     if (k->axis[v].extent > lanes * vectors)
         ok = ok && nnc_sched_put(s, KD_tile, v, lanes * vectors);
     if (u >= 0) {
-        int n = neighbours(k->axis[u].extent, vectors, bits, p.xs >> v & 1);
-        ok = ok && tile_source(k, &p, u, n, t);
+        int n = neighbours(k->axis[u].extent, vectors, vectors, bits, p.xs >> v & 1), rows = 1;
+        int next = second_axis(k, &p, u);
+        if (next >= 0 && n == k->axis[u].extent)
+            rows = neighbours(k->axis[next].extent, vectors, vectors * n, bits, p.xs >> v & 1);
+        ok = ok && tile_source(k, &p, u, n, next, rows, t);
         if (n > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);
+        if (rows > 1)
+            ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
     }
     for (int panel = 0; panel < 2; panel++) /* the source's digits first, the weights' fastest */
         for (int a = 0; a < k->n_outer; a++)

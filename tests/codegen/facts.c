@@ -467,6 +467,29 @@ TEST(contraction_schedules)
     }
 }
 
+/* A short row of the source leaves registers for a second axis. */
+TEST(blocks_of_two_axes)
+{
+    static const struct {
+        int bits, side, columns, rows;
+    } at[] = {{512, 7, 7, 2}, {512, 4, 4, 2}, {512, 14, 14, 0}, {256, 3, 3, 2}, {256, 12, 6, 0}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        nnc_target t = ck_target;
+        char text[200];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[1,64,%d,%d]{0,2,3,1}\n%%w = input : "
+            "f32[64,64,3,3]{2,3,1,0}\n%%y = conv %%x, %%w {pads=[1,1,1,1]}\nreturn %%y }",
+            at[i].side, at[i].side);
+        t.vector_bits = at[i].bits;
+        lowered l = lower_for(text, &t);
+        if (l.k) {
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, 1), at[i].columns);
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, 0), at[i].rows);
+        }
+        end(&l);
+    }
+}
+
 /* Products of few rows whose weights lie along the sum: vectors along it, all rows and as many outputs as registers hold at once. */
 TEST(few_rows_schedules)
 {

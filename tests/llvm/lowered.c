@@ -274,6 +274,12 @@ TEST(contractions)
         {"%x = input : f32[1,300,8,8]{0,2,3,1}\n%w = input : f32[16,300,3,3]{2,3,1,0}\n"
          "%y = conv %x, %w {pads=[1,1,1,1]}",
             true},
+        {"%x = input : f32[2,40,7,7]{0,2,3,1}\n%w = input : f32[48,40,3,3]{2,3,1,0}\n"
+         "%y = conv %x, %w {pads=[1,1,1,1]}",
+            true},
+        {"%x = input : f32[1,20,13,4]{0,2,3,1}\n%w = input : f32[40,20,3,3]{2,3,1,0}\n"
+         "%y = conv %x, %w {pads=[1,1,1,1]}",
+            true},
         {"%x = input : f32[5,700]\n%w = input : f32[24,700]\n%y = linear %x, %w", false},
         {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false}};
     const nnc_emitter *e = kb_emitter();

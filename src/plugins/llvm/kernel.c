@@ -332,8 +332,33 @@ static void want_results(ll_emit *e, const nnc_kstage *st)
     e->axis[to] = own;
 }
 
+/* Lines of a register block's weights, some steps of the innermost axis from now: one stream among many of the source, whose lines the
+ * CPU fetches late. */
+static void fetch_weights(ll_emit *e, const stage *s)
+{
+    enum { STEPS = 16 };
+    int last = s->n > s->n_map ? s->ax[s->n - 1] : -1;
+    if (!e->stripped || last < 0 || e->vax < 0 || e->k->axis[last].extent < 2 * STEPS)
+        return;
+    for (int i = s->st->body0; i < s->st->body1; i++) {
+        const nnc_kins *ins = &e->k->ins[i];
+        if (ins->op != KO_load || ins->n_guard || ins->arg[0] >= 0 || ins->at.k[e->vax] != 1 ||
+            ins->at.k[last] < 1)
+            continue;
+        int per_line = 64 / nnc_dtype_size(e->k->buf[ins->buf].dtype);
+        e->shift[last] = STEPS;
+        for (int l = 0; l < e->lanes; l += per_line) {
+            e->shift[e->vax] = l;
+            ll_prefetch(e, ins, true, false);
+        }
+        e->shift[last] = e->shift[e->vax] = 0;
+    }
+}
+
 static void nest(ll_emit *e, stage *s, int level)
 {
+    if (level == s->n)
+        fetch_weights(e, s);
     if (level == s->n && !e->mask && fetches(e, s->st)) {
         fetch_ahead(e, s->st);
         want_results(e, s->st);
