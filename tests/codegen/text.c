@@ -103,6 +103,9 @@ TEST(dangerous_text_is_refused)
     refused("    %2 = reduce sum f32 %1", "    %2 = add f32 %1 %3", "operand is not visible");
     refused("in f32 40", "in f64 40", "type differs from the buffer's");
     refused("stage r0 {", "stage i0 r0 {", "axes that are not its own");
+    refused("    %3 = store f32 y0[i0] %2",
+        "    %3 = reduce sum f32 %2\n    %4 = store f32 y0[i0] %2",
+        "reduces where no reduce axis runs");
 }
 
 TEST(every_instruction_is_in_a_stage)
@@ -225,6 +228,13 @@ TEST(schedules_that_fit)
             "tiled by a multiple, is unrolled"},
         {ROWS("", "tile r0 5 tile i1 64 vector i1 16 parallel 32"), NULL},
         {KEPT("vector m0 8 parallel 7"), NULL},
+        /* what a guard never lets happen leaves no buffer */
+        {"kernel k_test { axis i0 outer 8 buf x0 in f32 8 buf y0 out f32 8 schedule vector i0 8 "
+         "quick parallel 1 "
+         "grain 1 stage { %0 = const f32 0 %1 = load f32 x0[i0 + 100] if 0 <= 9 < 8 else %0 %2 = "
+         "store f32 y0[i0] "
+         "%1 } }",
+            NULL},
         {KEPT("vector i0 4 parallel 1"), "tmp buffers need an inner vector axis"},
     };
     check_texts(texts, NNC_COUNT(texts));

@@ -85,8 +85,8 @@ void net_cover_end(bool all);
 /* ---- worker processes ---------------------------------------------------------------------------------------------------- */
 
 typedef bool net_job(uint64_t index, const char *dir, void *ctx, nnc_text *why);
-/* Runs job(from..to-1), each within `seconds` of CPU time, in worker processes. Calls `failed` in this process for each that fails, crashes or hangs.
- * Returns how many failed. */
+/* Runs job(from..to-1), each within `seconds` of CPU time, in worker processes. Calls `failed` in this process for each that fails,
+ * crashes or hangs. Returns how many failed. */
 int net_run(uint64_t from, uint64_t to, int workers, int seconds, net_job *job, void *ctx,
     void (*failed)(uint64_t index, const char *why, void *ctx));
 
