@@ -93,6 +93,17 @@ TEST(compare_with_libraries)
     compare("models/maxpool.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
 }
 
+/* Concats whose operands lie in their result: contiguous in f32, with gaps in 16 bits, on two streams. */
+TEST(compare_parts)
+{
+    static const nnc_arg small[] = {{"image", "32"}, {"growth", "16"}, {"start", "16"},
+        {"layers1", "3"}, {"layers2", "2"}, {"layers3", "1"}, {"layers4", "1"}, {"classes", "8"}};
+    if (no_compiler())
+        return;
+    compare("models/densenet121.json", small, NNC_COUNT(small), 7, 2);
+    compare_in(NNC_PRECISION_f16, "models/densenet121.json", small, NNC_COUNT(small), 8, 1);
+}
+
 /* 16 bits between contractions, f32 elsewhere: within the bounds that compare states for them. */
 TEST(compare_in_16_bits)
 {
