@@ -16,6 +16,11 @@ big=$(git ls-files '*.c' '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 1000 {
 [ -z "$big" ] || { echo "files over 1000 lines:"; echo "$big"; fail=1; }
 fns=$(git ls-files 'src/*.c' | xargs awk 'FNR==1{s=0} /^[A-Za-z_].*\)[ \t]*$/{name=$0; s=FNR} /^\}/{ if(s && FNR-s>80) print FNR-s, FILENAME":"s, name; s=0 }')
 [ -z "$fns" ] || { echo "functions over 80 lines:"; echo "$fns"; fail=1; }
+# Words and phrases that a reader would have to decode, and what to write instead.
+words=$(grep -v '^#' scripts/words.txt | while IFS="$(printf '\t')" read -r word instead; do
+    git grep -nIEi -e "$word" -- src docs README.md tests examples models bench '*.sh' ':!bench/results' | sed "s|^\([^:]*:[0-9]*:\).*|\1 write: $instead|"
+done)
+[ -z "$words" ] || { echo "banned words (scripts/words.txt):"; echo "$words"; fail=1; }
 [ $fail = 0 ] || exit 1
 
 # Compiles everything with warnings as errors and runs clang-tidy beside each file of src; only what changed since the last time.

@@ -167,7 +167,7 @@ def table(out, group, rows, failures):
 
 def pairs(out, times):
     """Pairs of cells whose ratio is a question of its own."""
-    for what, ids in {"VGG-16, relu before over behind the pooling": [(c, c.replace("relu-pool", "pool-relu")) for c in times],
+    for what, ids in {"VGG-16, relu before over after the pooling": [(c, c.replace("relu-pool", "pool-relu")) for c in times],
                       "nested sin, each sin a kernel over fused": [("sin_plain,level=1," + c[4:], c) for c in times if c[:4] == "sin,"]}.items():
         for a, b in ids:
             if a != b and a in times and b in times:

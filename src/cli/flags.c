@@ -123,7 +123,7 @@ static const flag flags[] = {
         "a model is loaded"},
     {'e', {"--tune", NNC_SET_BOOL, AT(env.tune)},
         "Measure algorithms missing from the --tuning file and add them"},
-    {'e', {"--no-cache", NNC_SET_BOOL, AT(env.no_cache)}, "Compile every kernel anew"},
+    {'e', {"--no-cache", NNC_SET_BOOL, AT(env.no_cache)}, "Compile every kernel again"},
     {'e', {"--no-llvm", NNC_SET_BOOL, AT(env.no_llvm)},
         "Interpret kernels instead of compiling them (slow)"},
     {'e', {"--no-onednn", NNC_SET_BOOL, AT(env.no_onednn)},

@@ -325,7 +325,7 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
     decline(p, first, core, e);
 }
 
-/* Of the engines that take contraction i, the one that takes least time with its epilogue and a kernel for the rest; *others: the times
+/* The engine for contraction i that takes least time with its epilogue and a kernel for the rest; *others: the times
  * of the others, for remarks. */
 static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **others)
 {
@@ -366,7 +366,7 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
     return best;
 }
 
-/* Depthwise: no library's, so what stands behind it is the kernel's affair. */
+/* Remark for a depthwise convolution, which becomes a generated kernel: the ops after it join that kernel. */
 static void remark_kernel(pass *p, uint32_t i, const char *why)
 {
     layers l = layers_of(p, i, NNC_NONE);

@@ -11,7 +11,7 @@
  *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot.
  * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
  * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. A slice or
- * split stays where `fuse` makes it an index map of its readers. Ends: each node is looked at once. */
+ * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 

@@ -1,5 +1,5 @@
-/* plan/access.c -- what each command touches, and how long tensors live. The planner decides by these facts and the verifier checks by the
- * same ones. */
+/* plan/access.c -- which tensors each command reads and writes, and the live ranges of tensors. Used by the planner to decide and by
+ * the verifier to check. */
 #include "plan/internal.h"
 #include <string.h>
 
@@ -62,7 +62,7 @@ void plan_lifetimes(const nnc_plan *p, int32_t *first, int32_t *last, int32_t *r
         if (c->work >= 0)
             touch(c->work, i, first, last);
     }
-    /* a view's memory is there from its operand's definition on */
+    /* a view's memory is live from its operand's definition on */
     for (int t = 0; t < p->n_tensor; t++) {
         const nnc_ptensor *x = &p->tensor[t];
         if (first[t] < 0 && x->alias_of >= 0)

@@ -1,6 +1,5 @@
-/* plan/call.c -- graph nodes as library calls: contractions, contractions with an epilogue (a
- * `fused` body), pooling. The epilogue becomes post-operations, in order; what has no
- * post-operation makes the node no call. */
+/* plan/call.c -- lowers graph nodes to library calls: contractions, contractions with an epilogue (a `fused` body), pooling. The
+ * epilogue becomes post-operations, in order; an op without a post-operation prevents the call. */
 #include "plan/maker.h"
 #include <math.h>
 #include <string.h>
@@ -48,7 +47,7 @@ static bool window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
 
 /* ---- matmul -------------------------------------------------------------------------------- */
 
-/* A vector operand is a matrix of one row (a) or one column (b). */
+/* A vector operand becomes a matrix of one row (a) or one column (b). */
 static nnc_type as_matrix(const nnc_type *t, bool row)
 {
     if (t->rank != 1)
@@ -57,7 +56,7 @@ static nnc_type as_matrix(const nnc_type *t, bool row)
     return nnc_type_make(t->dtype, 2, d);
 }
 
-/* [batch.., m, k] x [k, n]: the batch is more rows, when they lie one after the other. */
+/* [batch.., m, k] x [k, n]: merges the batch into the rows where they are contiguous. */
 static void flatten_rows(nnc_call *c)
 {
     if (c->src.rank <= 2 || c->wei.rank != 2 || c->trans_a || !nnc_type_is_row_major(&c->src) ||
@@ -105,7 +104,7 @@ static bool core_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, const 
     return false;
 }
 
-/* The call's bias is a plain vector over output channels. */
+/* The call's bias is a vector over output channels. */
 static void set_bias(nnc_call *c, const nnc_type *t)
 {
     int64_t d = nnc_type_numel(t);
@@ -125,7 +124,7 @@ static bool push_post(nnc_call *c, nnc_post_kind kind, double alpha, double beta
     return true;
 }
 
-/* One-operand ops that are post-operations. */
+/* Unary ops that are post-operations. */
 static bool unary_post(nnc_call *c, const nnc_node *n, const char **why)
 {
     static const uint8_t op[] = {
@@ -152,7 +151,7 @@ static bool unary_post(nnc_call *c, const nnc_node *n, const char **why)
         c, (nnc_post_kind)k, k == PO_leaky ? nnc_attr_float(n, AT_alpha, 0.01) : 0, 0, why);
 }
 
-/* Does t, broadcast to `to`, vary along dimension `ch` alone (and fully)? */
+/* True when t, broadcast to `to`, varies along dimension `ch` only (and fully). */
 static bool per_channel(const nnc_type *t, const nnc_type *to, int ch)
 {
     int shift = to->rank - t->rank;
@@ -161,7 +160,7 @@ static bool per_channel(const nnc_type *t, const nnc_type *to, int ch)
     return nnc_type_numel(t) == to->dim[ch];
 }
 
-/* A walk along the body of a fused node, from the contraction to the result. */
+/* State of the walk along a fused node's body, from the contraction to the result. */
 typedef struct walk {
     const nnc_graph *body;
     const nnc_node *outer;
@@ -169,10 +168,10 @@ typedef struct walk {
     call_args *args;
     const char **why;
     nnc_ref *
-        /* by body value: the operand of the fused node that it is (through views), or NNC_NONE */
+        /* by body value: the operand of the fused node that it is, through views, or NNC_NONE */
         outside;
     nnc_type result; /* of the contraction, before flattening */
-    int channel; /* its dimension of output channels */
+    int channel; /* dimension of its output channels */
 } walk;
 
 static bool add_post(walk *w, nnc_ref other)
@@ -202,7 +201,7 @@ static bool add_post(walk *w, nnc_ref other)
     return true;
 }
 
-/* One node that consumes the running value `cur`. */
+/* Lowers one node that uses the current value `cur`. */
 static bool step(walk *w, const nnc_node *n, nnc_ref cur)
 {
     if (n->n_in == 1)
@@ -222,8 +221,7 @@ static bool step(walk *w, const nnc_node *n, nnc_ref cur)
     return false;
 }
 
-/* Which operand of the fused node is each value of its body? Views of operands count as the
- * operand. */
+/* Finds the operand of the fused node that each value of its body corresponds to, through views. */
 static void find_outside(walk *w)
 {
     int k = 0;
@@ -260,7 +258,7 @@ static bool uses(const nnc_node *n, nnc_ref v)
     return false;
 }
 
-/* From the contraction on, every node must consume the running value and nothing else may. */
+/* From the contraction on, every node must use the current value, and nothing else may. */
 static bool walk_chain(walk *w, const nnc_node *core)
 {
     nnc_ref cur = core->out;

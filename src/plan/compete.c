@@ -1,6 +1,6 @@
-/* plan/compete.c -- which engine computes a call. Every engine of the target that takes it, and a generated kernel where the target's
- * offers have one, compete by the time that they expect; at equal times the first in order of preference wins. So the choice depends
- * on the target's numbers and on what the engines answer, nothing else. */
+/* plan/compete.c -- selects the engine of a call. All engines of the target that support it, and a generated kernel where the target's
+ * offers include one, compete by estimated time; the first in order of preference wins ties. So the choice depends only on the
+ * target's numbers and the engines' answers. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -49,7 +49,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
     return a;
 }
 
-/* The engine's offer; what it took in spite of its rules costs as the contraction alone. */
+/* The engine's offer; a call accepted against its rules counts as the contraction only. */
 static int64_t expected_ns(
     const maker *m, const nnc_engine *e, const nnc_call *c, const nnc_node *n)
 {
@@ -69,7 +69,7 @@ static void put_us(nnc_text *t, int64_t ns)
 
 /* ---- asking -------------------------------------------------------------------------------- */
 
-/* One engine: with packed weights where they are static, else as they lie. */
+/* Asks one engine: with packed weights where they are static, otherwise unpacked. */
 static nnc_status ask(maker *m, const nnc_engine *e, nnc_call *c, bool may_pack, nnc_choice *got)
 {
     c->packed = may_pack;
@@ -80,7 +80,7 @@ static nnc_status ask(maker *m, const nnc_engine *e, nnc_call *c, bool may_pack,
     return may_pack ? e->choose(c, got, m->sink) : NNC_OK;
 }
 
-/* First with the sum in place (when legal), then with it as an argument. */
+/* Asks with an in-place sum first (when legal), then with the sum as an argument. */
 static nnc_status ask_with_sum(
     maker *m, const nnc_engine *e, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got)
 {
@@ -94,8 +94,8 @@ static nnc_status ask_with_sum(
     return NNC_OK;
 }
 
-/* Is this a matrix product of more than a few rows whose second operand lies along the results? Generated kernels read other
- * weights in panels only, which the pass pack_weights makes where they are to be computed so. */
+/* True for a matrix product of more than a few rows whose second operand is contiguous along the results. Generated kernels read other
+ * weights only in panels, which the pass pack_weights makes where needed. */
 static bool is_kernel_product(const maker *m, const nnc_node *n)
 {
     const nnc_node *core = n;
@@ -112,7 +112,7 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
            nnc_type_is_row_major(nnc_typeof(g, core->out));
 }
 
-/* A generated kernel for the node, where an offer of those that run kernels has one. */
+/* Estimates a generated kernel for the node, where an engine that runs kernels offers one. */
 static bool kernel_ns(const maker *m, const nnc_call *c, const nnc_node *n, int64_t *ns)
 {
     const nnc_target *t = m->o->target;
@@ -166,7 +166,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         *got = choice;
         *c = one;
         j->engine = (int16_t)e;
-        nnc_text_clear(&best); /* the engine's text lives until it is asked again */
+        nnc_text_clear(&best); /* the engine's text is valid until the next question */
         nnc_puts(&best, choice.reason ? choice.reason : g->name);
     }
     if (status == NNC_OK && got->ok && kernel_ns(m, &asked, n, &ns)) {

@@ -1,10 +1,10 @@
-/* plan/emit.c -- jobs become commands, values become tensors. */
+/* plan/emit.c -- turns jobs into commands and values into tensors. */
 #include "plan/maker.h"
 #include <string.h>
 
 typedef struct emitter {
     maker *m;
-    int32_t *packed; /* by call: the tensor that init packs its weights into, -1 */
+    int32_t *packed; /* by call: the tensor with the weights that init packs for it, -1 */
     int phase; /* 0 init, 1 main */
 } emitter;
 
@@ -30,8 +30,7 @@ static const char *value_name(const maker *m, nnc_ref v)
     return name ? name : n->origin ? n->origin : nnc_ops[n->op].name;
 }
 
-/* The tensor of value v on a device. Its operand's, or its root's, comes first. `over`: value
- * in whose memory it is written. */
+/* The tensor of value v on a device; creates the tensors of its operand or root first. `over`: the value whose memory it overwrites. */
 static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t *out)
 {
     size_t at = slot(m, v, dev);
@@ -55,14 +54,14 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
     bool kept = m->is_static[r] || (nnc_def(m->g, r)->state && dev == m->home[r]);
     t.space = !kept ? SP_arena : m->want[slot(m, r, dev)] ? SP_persist : SP_init;
     if (r == v && alias >= 0)
-        t.space = m->p->tensor[alias].space; /* in place, perhaps of a state */
+        t.space = m->p->tensor[alias].space; /* in place, possibly in a state's memory */
     t.is_input = nnc_def(m->g, v)->op == OP_input && dev == m->home[v];
     NNC_TRY(add_tensor(m, &t, out));
     m->tensor[at] = *out;
     return NNC_OK;
 }
 
-/* `name` lives as long as the plan; NULL: out of memory. */
+/* `name` must outlive the plan; NULL: out of memory. */
 static nnc_status add_bytes(
     maker *m, const char *name, int dev, nnc_space space, int64_t n, int32_t *out)
 {
@@ -92,7 +91,7 @@ static const char *class_name(const nnc_node *n)
         return "matmul";
     if (!n->body)
         return of_class[nnc_op_class(n->op)];
-    /* a region is what costs most in it */
+    /* a region has the class of its most expensive op */
     static const nnc_class rank[] = {
         CL_contract, CL_comp, CL_reduce, CL_window, CL_ewise, CL_ecomp};
     for (size_t k = 0; k < NNC_COUNT(rank); k++)
@@ -190,7 +189,7 @@ static nnc_status emit_copy(emitter *e, const job *j)
     return tensor_of(e->m, j->value, j->to, NNC_NONE, &c->arg[1]);
 }
 
-/* The new value is where the state is already, or is copied there. */
+/* The new value already has the state's memory, or is copied there. */
 static nnc_status emit_update(emitter *e, const job *j)
 {
     maker *m = e->m;
@@ -272,7 +271,7 @@ static const char *kernel_engine(const maker *m, bool code)
         const nnc_engine *g = m->o->engine[i];
         const nnc_target_engine *row = nnc_target_engine_named(m->o->target, g->name);
         bool waits =
-            m->o->target->kind == NNC_T_cuda; /* for a compiler: nothing interprets there */
+            m->o->target->kind == NNC_T_cuda; /* GPUs need a compiler: no interpreter runs there */
         if (g->load_kernel && row && nnc_target_runs_kernels(row) &&
             (code || waits || strcmp(g->name, "interp") == 0))
             return g->name;
@@ -322,7 +321,7 @@ static nnc_status emit_node(emitter *e, const job *j)
     NNC_TRY(j->is_call ? emit_call(e, j, n) : emit_kernel(e, j, n));
     nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
     c->op_class = class_name(n);
-    /* CUDA passes 4 KiB of parameters: the pointers and that of the scratch */
+    /* CUDA passes 4 KiB of parameters: the pointers and the scratch pointer */
     if (e->m->o->target->kind == NNC_T_cuda && c->n_arg >= 512)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,
             "%d operands and results in one kernel: a GPU takes at most 511", c->n_arg);

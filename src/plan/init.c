@@ -1,6 +1,5 @@
-/* plan/init.c -- what is computed once, before main: weights, values that depend on weights
- * alone, packed weights. Each is made on every device that needs it, just before its first
- * need, so that init's own memory holds little at a time. */
+/* plan/init.c -- the section init, executed once: weights, values that depend only on weights, packed weights. Each is computed on
+ * every device that needs it, just before its first use, so that init needs little memory. */
 #include "plan/maker.h"
 
 typedef struct stack {
@@ -50,7 +49,7 @@ static nnc_status add_node(maker *m, nnc_ref r, int dev)
     return make_select(m, j, -1);
 }
 
-/* Makes root r, and before it all it depends on. An explicit stack: static chains may be long. */
+/* Schedules root r and everything that it depends on first. Uses an explicit stack, since static chains may be long. */
 static nnc_status need(maker *m, nnc_ref r, int dev)
 {
     stack s = {0};
@@ -99,7 +98,8 @@ static nnc_status want_call(maker *m, job *j)
         k->value = j->args.wei;
         k->device = j->device;
         k->engine = j->engine;
-        k->item = j->item; /* the call it packs for; the pack's own call is made with the command */
+        k->item =
+            j->item; /* the call it packs for; the pack's own call is created with the command */
         k->node = j->node;
         k->reason = j->reason;
     }

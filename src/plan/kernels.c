@@ -1,8 +1,7 @@
-/* plan/kernels.c -- kernels of the plan: identical ones are one, and each has an object of
- * machine code of its own, so that the cache shares them between models; where a compiler takes
- * long for a little (options.unit), several in a row have one. Missing objects are emitted by
- * `jobs` threads; neither their number nor the cache's contents changes a byte of the plan.
- * Without an emitter, kernels are interpreted. */
+/* plan/kernels.c -- kernels of the plan: identical ones are shared, and each has a machine-code object of its own, so that the cache
+ * shares objects between models; for compilers with a high fixed cost, several consecutive kernels share one (options.unit). Missing
+ * objects are emitted by `jobs` threads; neither their number nor the cache's contents changes the plan. Without an emitter, kernels
+ * are interpreted. */
 #include "plan/maker.h"
 #include <stdatomic.h>
 #include <string.h>
@@ -33,7 +32,7 @@ static bool grow_table(maker *m)
     return true;
 }
 
-/* Threads that have work: never more than there are grains in the domain. */
+/* Number of threads with work: at most the grains in the domain. */
 static int useful_threads(const maker *m, const nnc_kernel *k)
 {
     int64_t grain = k->sched.grain > 0 ? k->sched.grain : 1;
@@ -41,8 +40,8 @@ static int useful_threads(const maker *m, const nnc_kernel *k)
     return parts < m->threads ? (parts > 1 ? (int)parts : 1) : m->threads;
 }
 
-/* A name is some ops and 32 bits of the hash, which two kernels may share. Then the later one takes all of its hash along: names are how
- * code is found in an object, and what a compiler is given may not define one twice. NULL: out of memory. */
+/* A name is some ops and 32 bits of the hash, which two kernels may share. Then the later one gets its full hash appended: code is
+ * found in an object by name, and a translation unit may not define a name twice. NULL: out of memory. */
 static const nnc_kernel *named_apart(maker *m, const nnc_kernel *k, nnc_hash128 h)
 {
     char hex[33];
@@ -111,7 +110,7 @@ nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k)
 
 /* ---- machine code -------------------------------------------------------------------------- */
 
-/* The first engine that runs machine code, or NULL: the interpreter then. */
+/* The first engine that runs machine code; NULL: the interpreter is used. */
 static const nnc_engine *code_engine(const maker *m)
 {
     for (int e = 0; e < m->o->n_engine; e++) {
@@ -146,7 +145,7 @@ static int count_units(const maker *m)
     return (m->p->n_kernel + size - 1) / size;
 }
 
-/* False: out of memory. A key of less than all of that would be another kernel's, too. */
+/* False: out of memory, since an incomplete key could match other kernels. */
 static bool object_key(const maker *m, unit u, nnc_hash128 target, nnc_hash128 *key)
 {
     nnc_text t = {0};
@@ -170,7 +169,7 @@ typedef struct emission {
     const int *todo; /* units */
     int n;
     atomic_int next;
-    char **data; /* by todo; NULL: it failed */
+    char **data; /* by todo; NULL: failed */
     size_t *size;
 } emission;
 
@@ -195,7 +194,7 @@ static void emit_some(void *ctx, int part, int parts)
         (void)emit_unit(x, i, NULL);
 }
 
-/* Objects are parallel to units while they are collected; a kernel without one is interpreted. */
+/* Objects are indexed by unit while they are collected; a kernel without one is interpreted. */
 static nnc_status keep_object(maker *m, int u, const char *data, size_t n)
 {
     nnc_blob *b = &m->p->object[u];
@@ -210,7 +209,7 @@ static bool can_interpret(const maker *m)
     return row && nnc_target_runs_kernels(row);
 }
 
-/* A unit that no code could be made for. Threads share no sink: where that is an error, it is made once more to hear why. */
+/* Handles a unit whose code generation failed. Threads share no sink, so where that is an error, it is repeated to get the message. */
 static nnc_status without_code(emission *x, int i)
 {
     maker *m = x->m;
@@ -237,7 +236,7 @@ static nnc_status collect(emission *x, int i, nnc_hash128 target)
 
 static nnc_status emit_missing(maker *m, const int *todo, int n, nnc_hash128 target)
 {
-    if (!n) /* asking for the emitter loads a compiler */
+    if (!n) /* getting the emitter loads a compiler */
         return NNC_OK;
     const nnc_emitter *e = m->o->emitter ? m->o->emitter() : NULL;
     if (!e)
@@ -258,7 +257,7 @@ static nnc_status emit_missing(maker *m, const int *todo, int n, nnc_hash128 tar
     return status;
 }
 
-/* Gives each kernel its unit's object, and drops the units without one. */
+/* Assigns each kernel its unit's object, and removes units without one. */
 static void number_objects(maker *m)
 {
     nnc_plan *p = m->p;

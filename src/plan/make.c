@@ -35,7 +35,7 @@ static bool alloc_facts(maker *m)
     return true;
 }
 
-/* What only updates need is late. */
+/* Finds nodes that only updates need: they belong to the section step. */
 static void find_late(maker *m, uint32_t results)
 {
     const nnc_graph *g = m->g;
@@ -162,7 +162,7 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
     out->oom |= h.hi == ~(uint64_t)0;
     nnc_hash_hex(h, hex);
     nnc_printf(out, "%s#%s", t->name, hex);
-    if (t->asked) /* what else the plan's decisions read */
+    if (t->asked) /* further numbers that the plan depends on */
         nnc_printf(out, " %s: %lld bytes, %lld MHz, %lld GB/s", t->card, (long long)t->memory_bytes,
             (long long)t->clock_hz / 1000000, (long long)t->copy_bytes_s / 1000000000);
 }

@@ -1,5 +1,5 @@
-/* plan/make.h -- graph to plan: engine choice, kernels, order, streams, memory. The half of plan/ that compiles; only
- * api/ includes it (the runtime includes plan.h alone). */
+/* plan/make.h -- graph to plan: engine selection, kernels, order, streams, memory. The compiling half of plan/, included by api/ only
+ * (the runtime includes plan.h). */
 #ifndef NNC_PLAN_MAKE_H
 #define NNC_PLAN_MAKE_H
 
@@ -14,11 +14,11 @@ typedef struct nnc_plan_options {
     const nnc_engine *const *engine; /* in order of preference */
     int n_engine;
     const nnc_emitter *(*emitter)(void); /* called on a cache miss only (loads libLLVM); NULL result or pointer: kernels are interpreted */
-    const char *emitter_version;     /* enters the key; known without loading */
+    const char *emitter_version;     /* part of the key; known without loading */
     nnc_cache *cache;                /* NULL: none */
-    int unit;                        /* kernels that share an object, in the plan's order, at most NNC_MAX_UNIT; 0 = 1. One each lets models
-                                      * share objects in the cache; more is for compilers that take long for a little */
-    int jobs;                        /* threads for emission; never changes a byte */
+    int unit;                        /* kernels per object, consecutive in the plan, at most NNC_MAX_UNIT; 0 = 1. One each lets models
+                                      * share objects in the cache; more is for compilers with a high fixed cost */
+    int jobs;                        /* threads for code generation; does not affect the result */
     int streams;                     /* per device, >= 1 */
     nnc_precision precision;         /* of contractions, to be recorded; default = f32 */
     int devices;                     /* virtual devices, >= 1; nodes' device numbers are below it */
@@ -30,20 +30,20 @@ typedef struct nnc_plan_options {
     void *on_kernel_ctx;
 } nnc_plan_options;
 
-/* "cpu#<hash>", and of a GPU whose driver was asked the numbers that the hash leaves out. What plan->target holds and an artifact is
- * checked against. */
+/* Appends "cpu#<hash>", and for a GPU described by its driver the numbers that the hash omits. Stored in plan->target; artifacts are
+ * checked against it. */
 void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
-/* Would the engine that computes fused node n of g compile one kernel for it when the plan is loaded? *why not: until the next question of
- * this thread. `o`: target and engines alone. */
+/* Asks whether the engine of fused node n of g has a runtime-compiled kernel for it. *why is valid until this thread's next question.
+ * `o`: only target and engines are used. */
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
     nnc_sink *sink) NNC_MUST;
 
-/* Offset assignment for blocks with lifetimes [first,last] (inclusive, in any units): fills offset[], returns the arena size.
- * Six greedy orders, the best kept (notes: ratio to the lower bound is in *lower_bound). Blocks conflict when their intervals overlap or
- * `conflict` (optional) says so -- how happens-before between streams enters. align: power of two. -1: out of memory. */
+/* Assigns offsets to blocks with live ranges [first,last] (inclusive, in any unit): fills offset[], returns the arena size. Tries six
+ * greedy orders and keeps the best (*lower_bound: the largest number of bytes live at once). Blocks conflict when their ranges overlap
+ * or `conflict` (optional) says so, which covers happens-before between streams. align: power of two. -1: out of memory. */
 typedef struct nnc_block { int64_t bytes; int32_t first, last; int64_t offset; } nnc_block;
 int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, bool (*conflict)(void *ctx, int i, int j), void *ctx,
     int64_t *lower_bound, nnc_arena *scratch);

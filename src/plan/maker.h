@@ -1,19 +1,19 @@
-/* plan/maker.h -- the state that the steps of nnc_plan_make share (make.c lists them). Internal to plan/. */
+/* plan/maker.h -- the state shared by the steps of nnc_plan_make (listed in make.c). Internal to plan/. */
 #ifndef NNC_PLAN_MAKER_H
 #define NNC_PLAN_MAKER_H
 
 #include "plan/internal.h"
 #include "plan/make.h"
 
-/* What a call reads besides its destination: values of the graph. */
+/* The operands of a call: values of the graph. */
 typedef struct call_args {
     nnc_ref src, wei, bias;
     int n_sum;
     nnc_ref sum[NNC_MAX_POST];
-    int sum_post[NNC_MAX_POST]; /* which post-operation adds it */
+    int sum_post[NNC_MAX_POST]; /* the post-operation that adds it */
 } call_args;
 
-/* A command to be: nodes, and what the plan adds around them. */
+/* A future command: a node, or what the plan adds around nodes. */
 typedef enum job_kind { J_weight, J_node, J_pack, J_copy, J_record, J_wait, J_update } job_kind;
 typedef struct job {
     uint8_t kind;
@@ -24,10 +24,10 @@ typedef struct job {
     uint32_t node;              /* J_node */
     nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: the new value of the param `node` */
     int32_t item;               /* kernel, call, event */
-    int32_t packed;             /* tensor that J_pack makes and the call reads, -1 */
+    int32_t packed;             /* tensor with packed weights that J_pack writes and the call reads, -1 */
     int64_t work_bytes;
     call_args args;
-    nnc_ref in_place;           /* operand whose memory result `in_place_of` takes, or NNC_NONE */
+    nnc_ref in_place;           /* operand whose memory result `in_place_of` overwrites, or NNC_NONE */
     nnc_ref in_place_of;
     const char *reason;
     nnc_cost cost;
@@ -43,12 +43,12 @@ typedef struct job_use { int32_t job, next; } job_use;
 
 typedef struct kernel_entry {
     nnc_hash128 hash;
-    const char *given; /* its name as lowered; k's own may be longer */
+    const char *given; /* name given by lowering; k's own may be longer */
     const nnc_kernel *k;
     int32_t item;
 } kernel_entry;
 
-/* What a node was lowered to: nodes that are the same but for their place in the graph are lowered once. */
+/* The kernel of a node: equal nodes are lowered once. */
 typedef struct lowered {
     nnc_hash128 node; /* nnc_node_hash */
     const nnc_kernel *k;
@@ -65,32 +65,32 @@ typedef struct maker {
     int n_dev;
     /* by value */
     bool *is_static;
-    nnc_ref *root;     /* the value whose memory it is: itself, or through views */
+    nnc_ref *root;     /* the value that owns its memory: itself, or its operand through views */
     int64_t *at;       /* its first element there */
     int16_t *home;     /* device that computes its root */
     bool *is_out;      /* root of an output or of a new value of a state */
     nnc_ref *state_of; /* the param that the value updates, or NNC_NONE */
-    bool *late;        /* by node: no output needs it, only updates do */
+    bool *late;        /* by node: only updates depend on it, no output does */
     /* by value * n_dev + device */
     int32_t *tensor;   /* -1 */
-    int32_t *use;      /* head of the list of main jobs that read the root there, -1 */
+    int32_t *use;      /* head of the list of main's jobs that read the root there, -1 */
     uint8_t *made;     /* static values: computed there by an init job */
-    uint8_t *want;     /* static values: read by main there (persist) */
+    uint8_t *want;     /* static values: read by main there (persistent) */
     job_use *uses;
     size_t cap_uses;
     int32_t n_uses;
     job_list main, init;
     plan_order order;  /* of main jobs */
-    int streams_used;  /* most of any device */
+    int streams_used;  /* maximum over devices */
     int n_event;
     int threads;       /* of each command */
-    /* what of the plan grows */
+    /* capacities of the plan's arrays */
     size_t cap_kernel, cap_call, cap_tensor, cap_cmd, cap_weight, cap_engine;
     kernel_entry *kernel;
     size_t cap_entry;
     int32_t *by_hash;  /* hash table of kernel[]: index + 1 */
     uint32_t hash_mask;
-    lowered *lowered;  /* hash table: k NULL where it is empty */
+    lowered *lowered;  /* hash table: k NULL for empty entries */
     uint32_t lowered_mask, n_lowered;
     nnc_ref *source; /* make_sources' */
     size_t cap_source;
@@ -109,25 +109,25 @@ int make_sources(maker *m, nnc_ref v, const nnc_ref **out);
 nnc_status make_schedule(maker *m) NNC_MUST;
 job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory */
 
-/* call.c: node -> library call. False with the reason in *why (NULL: out of memory) when the node is none (or holds what no call can). */
+/* call.c: lowers a node to a library call. False with the reason in *why (NULL: out of memory) when that is impossible. */
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
-/* compete.c: what every engine is told of a call beside its operands. */
+/* compete.c: fills the fields of a call that engines need besides its operands. */
 void call_for_target(nnc_call *c, const nnc_target *t, int threads);
-/* Asks every engine for job j's call. got->ok: c is the call as the winner takes it, j->engine the winner, *reason (the plan's)
- * what it says, with the losers and the times. Not ok: a generated kernel is to compute it where *reason says so; else nobody
- * takes it, and `why` says why. sum_post: a sum that may be in place, or -1. */
+/* Asks every engine for job j's call. got->ok: c is the call as the winner computes it, j->engine the winner, *reason (in the plan's
+ * arena) its reason, with the losers and all times. Not ok: a generated kernel computes it where *reason says so; otherwise no engine
+ * supports it, see `why`. sum_post: a sum that may be in place, or -1. */
 nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_post, nnc_choice *got,
     const char **reason, nnc_text *why) NNC_MUST;
 
-/* select.c: who computes a node. `main_at`: the job's index in main, -1 for init. */
+/* select.c: selects a call or a kernel for a node. `main_at`: the job's index in main, -1 for init. */
 nnc_status make_select(maker *m, job *j, int32_t main_at) NNC_MUST;
 
 /* kernels.c: machine code for all kernels, from the cache or the emitter. */
 nnc_status make_objects(maker *m) NNC_MUST;
 nnc_status make_kernel(maker *m, job *j, const nnc_kernel *k) NNC_MUST; /* shares identical ones; sets j->item */
 
-/* init.c: what must be computed once, in an order that keeps init's memory small. */
+/* init.c: what is computed once, in an order that needs little memory. */
 nnc_status make_init(maker *m) NNC_MUST;
 
 /* emit.c: jobs -> tensors and commands. */

@@ -1,7 +1,6 @@
-/* plan/memory.c -- where tensors lie: offsets in each space of each device, and the sizes that
- * the run will request. A block is a tensor with its aliases. In main's arena two blocks may
- * share bytes when everything that touches the one is known to be done before the other is
- * first written: by command order on one stream, by events between streams. */
+/* plan/memory.c -- placement of tensors: offsets in each space of each device, and the sizes that the executor allocates. A block is a
+ * tensor with its aliases. In main's arena two blocks may share bytes when every access to one is certainly done before the other is
+ * first written: by command order within a stream, by events between streams. */
 #include "plan/maker.h"
 #include <string.h>
 
@@ -44,7 +43,7 @@ static bool find_touches(places *s)
     return true;
 }
 
-/* Is everything that touches block a done before block b is first written? */
+/* True when all accesses to block a are done before block b is first written. */
 static bool frees(const places *s, int32_t a, int32_t b)
 {
     const nnc_ptensor *x = &s->p->tensor[a], *y = &s->p->tensor[b];
@@ -68,7 +67,7 @@ int64_t nnc_plan_align(const nnc_plan_device *d)
     return !strncmp(d->name, "cuda", 4) ? 256 : 64;
 }
 
-/* Packs the roots of one device and space; *size gets the bytes, *least the lower bound. */
+/* Packs the roots of one device and space; *size: bytes, *least: the lower bound. */
 static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, int64_t *least,
     nnc_arena *a, nnc_sink *sink)
 {
@@ -91,7 +90,7 @@ static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, in
     return NNC_OK;
 }
 
-/* Persistent memory is never reused: one tensor after the other. */
+/* Persistent memory is not reused: one tensor after the other. */
 static int64_t line_up(nnc_plan *p, int device)
 {
     int64_t at = 0;
@@ -105,7 +104,7 @@ static int64_t line_up(nnc_plan *p, int device)
     return at;
 }
 
-/* Where most bytes of main's arena are alive, and how many of them are workspace. */
+/* Finds the command with the most live bytes in main's arena, and how many of them are workspace. */
 static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
 {
     nnc_plan *p = s->p;

@@ -1,13 +1,12 @@
-/* plan/order.c -- which commands are ordered by streams and events. The planner decides by these facts and the verifier checks by the same
- * ones.
+/* plan/order.c -- which commands are ordered by streams and events. Used by the planner to decide and by the verifier to check.
  *
- * One walk over the list keeps a clock for each lane and for each event that is still waited for. A clock is shared by the lane and the
- * events that it recorded, copied when the lane learns something more, and reused when nobody refers to it. So memory is bounded by
- * (lanes + pending events) * lanes, whatever the number of commands. */
+ * One walk over the list keeps a clock for each lane and for each event with remaining waits. A clock is shared by the lane and the
+ * events that it recorded, copied when the lane learns more, and reused when unreferenced. So memory is bounded by (lanes + pending
+ * events) * lanes, whatever the number of commands. */
 #include "plan/internal.h"
 #include <string.h>
 
-/* Most entries of clocks that exist at a time (512 MiB): a plan from a file may not ask for all memory by naming many streams. */
+/* Maximum of clock entries at a time (512 MiB), so that a plan from a file cannot use all memory by naming many streams. */
 #define MOST_ENTRIES ((size_t)1 << 27)
 
 /* Numbers the lanes that commands use, in order of first use. */
@@ -74,7 +73,7 @@ static void drop(plan_order *o, plan_clock *c)
     o->spare = c;
 }
 
-/* A clock of one's own that knows what `from` knows. */
+/* A private copy of `from`, or a new clock. */
 static plan_clock *copy(plan_order *o, const plan_clock *from)
 {
     size_t n = (size_t)o->n_lane, bytes = n * sizeof *from->done;
@@ -82,7 +81,7 @@ static plan_clock *copy(plan_order *o, const plan_clock *from)
     if (c) {
         memcpy(&o->spare, c->done, sizeof o->spare);
     } else {
-        /* at least the link of spare ones */
+        /* at least large enough for the free list's link */
         c = nnc_arena_alloc(
             o->a, 1, sizeof *c + (bytes > sizeof o->spare ? bytes : sizeof o->spare));
         o->entries += n;
@@ -97,7 +96,7 @@ static plan_clock *copy(plan_order *o, const plan_clock *from)
     return c;
 }
 
-/* Lane l waits for the event that command r recorded: it knows what lane of r knew then, and all that came before r there. */
+/* Lane l waits for the event recorded by command r: it now knows what r's lane knew then, and everything before r in that lane. */
 static bool learn(plan_order *o, int32_t l, int32_t r, const plan_clock *theirs)
 {
     if (o->lane[r] == l)
@@ -128,7 +127,7 @@ bool plan_order_step(plan_order *o, int32_t i)
     o->here = o->now[l] ? o->now[l]->done : NULL;
     if (o->at) {
         o->at[i] = o->here;
-        hold(o->now[l]); /* for good */
+        hold(o->now[l]); /* never released */
     }
     if (c->kind == CMD_record) {
         o->record[c->item] = i;

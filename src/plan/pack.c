@@ -1,16 +1,14 @@
-/* plan/pack.c -- offsets for blocks with lifetimes, so that what lives at the same time lies
- * apart: dynamic storage allocation, NP-hard, and in practice solved by greedy placement in a
- * good order. Six orders are tried and the smallest result kept; on inference graphs of CNNs
- * it equals the lower bound (most bytes alive at any time).
+/* plan/pack.c -- offsets for blocks with live ranges, so that blocks that are live at the same time do not overlap: dynamic storage
+ * allocation, which is NP-hard and in practice solved by greedy placement in a good order. Six orders are tried and the smallest
+ * result is kept; on inference graphs of CNNs it equals the lower bound (the largest number of bytes live at once).
  *
- * Each block goes into the smallest gap that fits between the conflicting blocks already
- * placed, or on top of them. All ties are broken by index, so the result depends on the input
- * alone. */
+ * Each block is placed in the smallest gap that fits between the conflicting blocks already placed, or on top of them. Ties are broken
+ * by index, so the result is deterministic. */
 #include "plan/make.h"
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW_PAIRS = 64 }; /* conflicts a block, below which they are listed */
+enum { FEW_PAIRS = 64 }; /* conflicts per block, below which they are listed */
 
 typedef struct key {
     int64_t a, b; /* larger first */
@@ -24,12 +22,12 @@ typedef struct packer {
     int64_t *size; /* aligned */
     int64_t *near0; /* CSR: blocks that conflict with i: near[near0[i] .. near0[i+1]) */
     int32_t *near;
-    int64_t *contention; /* most bytes alive during the block's life */
+    int64_t *contention; /* maximum of live bytes during the block's live range */
     key *key;
     int64_t *at, *best; /* offsets: being tried (-1: not placed), best so far */
     int64_t (*gap)[2]; /* begin and end of the placed neighbours */
     bool
-        dense; /* nearly all conflict with all: instead of near0 and near, the placed ones in order of their offsets */
+        dense; /* nearly all blocks conflict: instead of near0 and near, placed blocks sorted by offset */
     int32_t *placed;
     int n_placed;
 } packer;
@@ -50,7 +48,7 @@ static int by_begin(const void *x, const void *y)
     return (a[0] > b[0]) - (a[0] < b[0]);
 }
 
-/* ---- who conflicts with whom --------------------------------------------------------------- */
+/* ---- conflicts ----------------------------------------------------------------------------------------------------- */
 
 typedef bool (*conflict_fn)(void *ctx, int i, int j);
 
@@ -59,8 +57,8 @@ static bool overlap(const nnc_block *x, const nnc_block *y)
     return x->first <= y->last && y->first <= x->last;
 }
 
-/* Visits every conflicting pair once. `order`: indices by first. Without `conflict` only the
- * blocks that start within a block's life are looked at. */
+/* Visits every conflicting pair once. `order`: indices sorted by first. Without `conflict` only blocks that start within a block's
+ * live range are visited. */
 static void each_pair(const packer *p, const key *order, conflict_fn conflict, void *ctx,
     void (*fn)(packer *, int32_t, int32_t), packer *out)
 {
@@ -89,7 +87,7 @@ static void fill_pair(packer *p, int32_t i, int32_t j)
     p->near[p->near0[j] + p->at[j]++] = i;
 }
 
-/* One past the last block, in order of first, that starts within the life of the k-th. */
+/* One past the last block, sorted by first, that starts within the live range of the k-th. */
 static int starts_within(const packer *p, int k)
 {
     int32_t end = p->b[p->key[k].i].last;
@@ -126,9 +124,9 @@ static bool find_conflicts(packer *p, conflict_fn conflict, void *ctx, nnc_arena
     return true;
 }
 
-/* ---- bytes alive --------------------------------------------------------------------------- */
+/* ---- live bytes ---------------------------------------------------------------------------------------------------- */
 
-/* contention[i] = the most of live[] from i's start to the last start within its life: live[] as the leaves of a tree of maxima. */
+/* contention[i] = maximum of live[] from i's start to the last start within its live range, by a tree of maxima over live[]. */
 static bool find_tops(packer *p, const int64_t *live, nnc_arena *a)
 {
     size_t n = (size_t)p->n;
@@ -152,9 +150,8 @@ static bool find_tops(packer *p, const int64_t *live, nnc_arena *a)
     return true;
 }
 
-/* Sweeps over starts and ends; live[k] = bytes alive from the k-th start (in order of first)
- * to the next. Returns the most; fills contention. Ends are visited through a copy of the
- * blocks sorted by last. */
+/* Sweeps over starts and ends; live[k] = bytes live from the k-th start (sorted by first) to the next. Returns the maximum; fills
+ * contention. Ends are visited through a copy of the blocks sorted by last. */
 static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
 {
     size_t n = (size_t)p->n;
@@ -188,7 +185,7 @@ static int gap_of(packer *p, int n, int32_t j)
     return n + 1;
 }
 
-/* Fills gap[] with the placed neighbours of i in order of their begins. */
+/* Fills gap[] with the placed neighbours of i, sorted by begin. */
 static int find_neighbours(packer *p, int32_t i)
 {
     int n = 0;
@@ -204,7 +201,7 @@ static int find_neighbours(packer *p, int32_t i)
     return n;
 }
 
-/* Keeps placed[] in order of offsets. */
+/* Keeps placed[] sorted by offset. */
 static void add_placed(packer *p, int32_t i)
 {
     int lo = 0, hi = p->n_placed;
@@ -220,7 +217,7 @@ static void add_placed(packer *p, int32_t i)
     p->n_placed++;
 }
 
-/* Lowest offset of the smallest gap that fits block i among its placed neighbours. */
+/* Lowest offset of the smallest gap among i's placed neighbours that fits block i. */
 static int64_t best_fit(packer *p, int32_t i)
 {
     int n = find_neighbours(p, i);
@@ -252,7 +249,7 @@ static int64_t place_all(packer *p)
     return top;
 }
 
-/* Saturating area of a block in bytes times commands: only an order, so overflow may not wrap. */
+/* Saturating product of bytes and commands, used only for sorting. */
 static int64_t area(const packer *p, int i)
 {
     int64_t life = (int64_t)p->b[i].last - p->b[i].first + 1, v;

@@ -1,5 +1,5 @@
-/* plan/parse.c -- reads the plan's text form by the tables of rows.c. It checks the form and that numbers are in range; whether the plan
- * may be run is nnc_plan_verify's question. */
+/* plan/parse.c -- parses the plan's text form by the tables of rows.c. Checks the syntax and the ranges of numbers; nnc_plan_verify
+ * decides whether the plan may be executed. */
 #include "plan/internal.h"
 #include "plan/rows.h"
 #include <math.h>
@@ -65,7 +65,7 @@ static nnc_status word(parser *r, const plan_field *f, int64_t *out)
     return nnc_scan_fail(r->s, r->sink, f->key);
 }
 
-/* A flag, but not the row of its name that may follow ("input 3"). */
+/* A flag, as opposed to a following row with the same name ("input 3"). */
 static bool flag(parser *r, const char *key)
 {
     nnc_scan before = *r->s;
@@ -79,7 +79,7 @@ static bool flag(parser *r, const char *key)
     return true;
 }
 
-/* Weights may be long: the digits are read where they stand. */
+/* Weights may be long: digits are decoded in place. */
 static nnc_status parse_bytes(parser *r, int64_t n, const void **data)
 {
     if (!nnc_scan_is(r->s, "\"") || r->s->end - r->s->p < 2 * n + 2)
@@ -99,7 +99,7 @@ static nnc_status parse_bytes(parser *r, int64_t n, const void **data)
     return want(r, "\"");
 }
 
-/* The scanner stands behind the row. */
+/* The scanner is at the end of the row. */
 static nnc_status parse_lines(parser *r, const char **out)
 {
     nnc_text t = {0};
@@ -233,7 +233,7 @@ static nnc_status parse_rows(parser *r, const plan_row *kind)
     return NNC_OK;
 }
 
-/* `input 3 "x"`: a tensor and the name by which the user gives it. */
+/* `input 3 "x"`: a tensor and its external name. */
 static nnc_status parse_ports(
     parser *r, const char *key, int *n, int32_t **tensor, const char ***name)
 {

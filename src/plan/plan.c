@@ -1,4 +1,4 @@
-/* plan/plan.c -- a plan's life, and its hash. */
+/* plan/plan.c -- creation, destruction and hash of a plan. */
 #include "plan/internal.h"
 #include <string.h>
 
@@ -18,7 +18,7 @@ void nnc_plan_destroy(nnc_plan *p)
     nnc_free(p);
 }
 
-/* The text form says everything but the objects. Zero when memory ran out. */
+/* The text form contains everything except the objects. Zero when out of memory. */
 nnc_hash128 nnc_plan_hash(const nnc_plan *p)
 {
     nnc_text t = {0};

@@ -1,4 +1,4 @@
-/* plan/print.c -- writes the plan's text form by the tables of rows.c. parse.c reads it back exactly. */
+/* plan/print.c -- prints the plan's text form by the tables of rows.c; parse.c reads it back exactly. */
 #include "plan/internal.h"
 #include "plan/rows.h"
 #include <string.h>

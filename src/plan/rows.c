@@ -1,10 +1,10 @@
-/* plan/rows.c -- the tables of the plan's text form, and the check of ranges by them. */
+/* plan/rows.c -- the tables of the plan's text form, and range checks by them. */
 #include "plan/rows.h"
 #include <string.h>
 
-#define MOST (INT64_C(1) << 48) /* bytes of anything: sums of two stay far from overflow */
+#define MOST (INT64_C(1) << 48) /* maximum bytes of anything: sums of two do not overflow */
 
-/* Offset and size of a member of the row type T; the text's name for a number is mostly another than the member's. */
+/* Offset and size of a member of the row type T; keys in the text mostly differ from the member's name. */
 #define AT(m) .at = offsetof(T, m), .size = sizeof(((T *)0)->m)
 #define COUNT(m) .count = offsetof(T, m)
 #define INT(k, m, l, h) \

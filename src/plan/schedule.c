@@ -44,15 +44,14 @@ typedef struct list {
     int16_t *stream; /* by node */
     int64_t *path; /* longest time from a node's start to the end */
     int64_t *time, *done;
-    uint32_t *waiting; /* operands not yet scheduled */
+    uint32_t *waiting; /* number of operands not yet scheduled */
     uint32_t *succ, *succ0; /* CSR of edges between nodes of main */
     uint32_t *heap;
     uint32_t n_heap;
     int64_t *free_at; /* by device * streams + stream */
 } list;
 
-/* Calls fn for each producer in main of node n's operands; one that gives several operands
- * comes several times. */
+/* Calls fn for each producer in main of node n's operands, once per operand. */
 static nnc_status each_producer(list *l, const nnc_node *n, void (*fn)(list *, uint32_t, uint32_t))
 {
     maker *m = l->m;
@@ -84,7 +83,7 @@ static void fill_edge(list *l, uint32_t from, uint32_t to)
 static bool before_in_heap(const list *l, uint32_t a, uint32_t b)
 {
     if (l->m->late[a] !=
-        l->m->late[b]) /* step is behind main: while nodes of main are left, one of them is ready */
+        l->m->late[b]) /* step comes after main: while nodes of main remain, one of them is ready */
         return l->m->late[b];
     return l->path[a] != l->path[b] ? l->path[a] > l->path[b] : a < b;
 }
@@ -115,8 +114,7 @@ static uint32_t heap_pop(list *l)
     return top;
 }
 
-/* Earliest start of n on stream s of its device: the stream is free and operands are there (an
- * event costs a launch). */
+/* Earliest start of n on stream s of its device: when the stream is free and the operands are available (an event costs a launch). */
 typedef struct start {
     int64_t at, latest;
     int stream;
@@ -226,7 +224,7 @@ static nnc_status list_schedule(list *l)
 
 /* ---- copies between devices ---------------------------------------------------------------- */
 
-/* need[slot(root, device)]: some node there reads it and it is not computed there. */
+/* need[slot(root, device)]: a node there reads it, but it is not computed there. */
 static void find_copies(const maker *m, uint8_t *need)
 {
     for (uint32_t i = 0; i < m->g->n_node; i++) {
@@ -261,7 +259,7 @@ static nnc_status add_copies(
     return NNC_OK;
 }
 
-/* At the end: new values go where the states are. */
+/* At the end: new values are copied to the states. */
 static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream)
 {
     const nnc_graph *g = m->g;
@@ -313,9 +311,9 @@ typedef struct sync {
     maker *m;
     const job_list *in;
     int n_lane;
-    int32_t *writer; /* by slot: the job that puts the root there, -1 */
+    int32_t *writer; /* by slot: the job that writes the root there, -1 */
     int32_t *now; /* lane * n_lane: what each lane knows */
-    int32_t *after; /* job * n_lane: what is known once it is done */
+    int32_t *after; /* job * n_lane: what is known after it */
     int32_t *pos;
     int32_t *event; /* of a job that others wait for, -1 */
     job_use *wait; /* lists of jobs to wait for */
@@ -328,7 +326,7 @@ static int lane_of(const sync *s, const job *j)
     return j->device * s->m->o->streams + j->stream;
 }
 
-/* Job i comes after job p. */
+/* Orders job i after job p. */
 static nnc_status follow(sync *s, int32_t i, int32_t p)
 {
     int l = lane_of(s, &s->in->at[i]), pl = lane_of(s, &s->in->at[p]);
@@ -360,7 +358,7 @@ static nnc_status depend(sync *s, int32_t i, nnc_ref v, int dev)
     return NNC_OK;
 }
 
-/* A state is updated when nobody reads its old value any more. */
+/* A state is updated after all readers of its old value. */
 static nnc_status depend_on_readers(sync *s, int32_t i, nnc_ref state)
 {
     const maker *m = s->m;
@@ -376,7 +374,7 @@ static nnc_status depend_on_readers(sync *s, int32_t i, nnc_ref state)
     return NNC_OK;
 }
 
-/* Walks the jobs with vector clocks, as the verifier will, and notes which waits are needed. */
+/* Walks the jobs with vector clocks, like the verifier, and records which waits are needed. */
 static nnc_status find_waits(sync *s)
 {
     maker *m = s->m;
@@ -469,7 +467,7 @@ static nnc_status add_events(maker *m, const job_list *in)
     return insert_sync(&s);
 }
 
-/* Vector clocks of the jobs, by the very code that the verifier uses on the finished plan. */
+/* Vector clocks of the jobs, computed by the verifier's code. */
 static nnc_status order_jobs(maker *m)
 {
     nnc_plan p = {.n_device = m->n_dev, .n_cmd = m->main.n, .n_event = m->n_event};
@@ -487,7 +485,7 @@ static nnc_status order_jobs(maker *m)
                                             : CMD_kernel;
     }
     bool made = plan_order_init(&m->order, &p, true, &m->scratch);
-    m->order.p = NULL; /* stood for the jobs alone */
+    m->order.p = NULL; /* valid for the jobs only */
     return made ? NNC_OK : nnc_nomem(m->sink);
 }
 

@@ -1,13 +1,12 @@
-/* plan/select.c -- who computes a node. Contractions, and pooling where the target gives it to
- * a library, go to the engine that expects the least time (compete.c); everything else becomes a
- * generated kernel. Also decides what happens in place. */
+/* plan/select.c -- selects how a node is computed. Contractions, and pooling where the target assigns it to a library, use the engine
+ * with the least estimated time (compete.c); everything else becomes a generated kernel. Also decides what is computed in place. */
 #include "plan/maker.h"
 #include <string.h>
 
-/* ---- what dies ----------------------------------------------------------------------------- */
+/* ---- last uses ------------------------------------------------------------------------------------------------------ */
 
-/* Is root r free to be overwritten on device dev by main job `at`? It was computed in main, is
- * no output, and all its other readers are done for certain. */
+/* True when root r may be overwritten on device dev by main's job `at`: it was computed in main, is not an output, and all its other
+ * consumers are certainly done. */
 static bool dies(const maker *m, nnc_ref r, int dev, int32_t at)
 {
     bool copy = dev != m->home[r];
@@ -21,7 +20,7 @@ static bool dies(const maker *m, nnc_ref r, int dev, int32_t at)
     return true;
 }
 
-/* How often root r stands among the node's operands. */
+/* How often root r occurs among the node's operands. */
 static int count_root(const maker *m, const nnc_node *n, nnc_ref r)
 {
     int k = 0;
@@ -42,7 +41,7 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
     if (m->root[result] != result || nnc_is_in_place(nnc_def(m->g, r)))
         return false; /* parts of one value have places of their own */
     if (state && (m->state_of[result] != r || operand != r || !j->late))
-        return false; /* the memory of a state is its new value's alone */
+        return false; /* only its new value may overwrite a state's memory */
     int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, result));
     return nnc_type_bytes(nnc_typeof(m->g, r)) == bytes && count_root(m, n, r) == 1 &&
            dies(m, r, j->device, at);
@@ -50,8 +49,8 @@ static bool may_take(const maker *m, const job *j, int32_t at, nnc_ref operand, 
 
 /* ---- calls --------------------------------------------------------------------------------- */
 
-/* May the call's result take the memory of its k-th sum? Not when the call reads that memory as
- * another argument, too (a convolution added to its own source). */
+/* True when the call's result may overwrite its k-th sum. Not when the call reads that memory as another argument too (a convolution
+ * added to its own source). */
 static bool may_sum_in_place(const maker *m, const job *j, int32_t at, int k, nnc_ref result)
 {
     const call_args *a = &j->args;
@@ -92,7 +91,7 @@ static int call_threads(const maker *m, const nnc_node *n)
     return nnc_mul_sat(ns, t->threads) > WAKE_NS ? m->threads : 1;
 }
 
-/* Tries the node as a call; j->is_call says whether it became one. Why not is added to `why`. */
+/* Tries to make the node a call; j->is_call tells whether it is one. The reason against it is appended to `why`. */
 static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 {
     const nnc_node *n = &m->g->node[j->node];
@@ -107,11 +106,11 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
         return NNC_OK;
     }
     call_for_target(&c, m->o->target, call_threads(m, n));
-    int sum = -1; /* the first operand that may be overwritten */
+    int sum = -1; /* first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))
             sum = k;
-    /* weights are packed for main only: init uses them once */
+    /* weights are packed for main only, since init uses them once */
     bool may_pack = at >= 0 && j->args.wei != NNC_NONE && m->is_static[j->args.wei];
     NNC_TRY(make_choice(
         m, j, &c, may_pack, sum < 0 ? -1 : j->args.sum_post[sum], &got, &j->reason, why));
@@ -150,10 +149,10 @@ static int distinct(const nnc_node *n, int i, nnc_ref *v)
 static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
 {
     const nnc_node *n = &m->g->node[j->node];
-    if (n->n_in > NNC_KERNEL_ARGUMENTS) /* each is compared with each */
+    if (n->n_in > NNC_KERNEL_ARGUMENTS) /* compared pairwise */
         return;
     int n_in = distinct(n, -1, NULL);
-    /* twice: first the state that the result updates alone, so that nothing is copied */
+    /* twice: first the state that only this result updates, so that nothing is copied */
     for (int turn = 0; turn < 2 * n_in && at >= 0 && n->n_out == 1; turn++) {
         nnc_ref v = NNC_NONE;
         int i = turn % n_in;
@@ -168,8 +167,8 @@ static void find_in_place(maker *m, job *j, int32_t at, const nnc_kernel *k)
     }
 }
 
-/* Half of a model's kernels may run once, or for less than a microsecond: compiling them well takes longer than it saves. Code that is
- * not optimised keeps every value in memory, so only short bodies are such. */
+/* Half of a model's kernels may run once, or for less than a microsecond: optimising them takes longer than it saves. Unoptimised code
+ * keeps every value in memory, so this is for short bodies only. */
 static bool compile_soon(const nnc_kernel *k, bool once)
 {
     enum { SHORT = 64, FEW = 4096, ONCE = 16 << 20 };
@@ -208,9 +207,9 @@ static nnc_status keep_lowered(maker *m, const lowered *x)
 
 static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kernel **out)
 {
-    bool small = n->n_in <= NNC_KERNEL_ARGUMENTS; /* else its hash takes long */
+    bool small = n->n_in <= NNC_KERNEL_ARGUMENTS; /* otherwise hashing takes long */
     nnc_hash128 h = small ? nnc_node_hash(m->g, n) : (nnc_hash128){0};
-    h.hi ^= m->is_static[n->out]; /* what runs once may be compiled in another way */
+    h.hi ^= m->is_static[n->out]; /* kernels that run once may be compiled differently */
     const lowered *known = small && m->lowered ? find_lowered(m, h) : NULL;
     if (known && known->k) {
         *out = known->k;
@@ -263,7 +262,7 @@ static bool has_contraction(const maker *m, const nnc_node *n)
     return false;
 }
 
-/* No engine takes this contraction: a generated kernel computes it, each result a sum of its own, where the target's kernels can. */
+/* For contractions that no engine supports: a generated kernel computes them, where the target's kernels can. */
 static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 {
     const nnc_node *n = &m->g->node[j->node];
@@ -302,7 +301,7 @@ nnc_status make_select(maker *m, job *j, int32_t main_at)
     if (status == NNC_OK && why.oom)
         status = nnc_nomem(m->sink);
     bool sums = status == NNC_OK && !j->is_call && contraction &&
-                !j->reason; /* a reason: a kernel has won */
+                !j->reason; /* a reason: a kernel was selected */
     if (sums)
         status = select_sums(m, j, main_at, nnc_text_str(&why));
     nnc_text_deinit(&why);

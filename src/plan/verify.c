@@ -1,6 +1,5 @@
-/* plan/verify.c -- may this plan be run? Rows first, each on its own; then the commands'
- * arguments against what they ask for; then memory and order (verify_memory.c), which leans on
- * all of that. Reports the first fault. */
+/* plan/verify.c -- verifies a plan: first each row separately; then the commands' arguments against their kernel or call; then memory
+ * and order (verify_memory.c), which relies on the former. Reports the first error. */
 #include "plan/rows.h"
 #include "plan/verify.h"
 #include <string.h>
@@ -146,7 +145,7 @@ static const char *kernel_cmd_fault(const check *v, const nnc_cmd *c)
     return NULL;
 }
 
-/* Bytes of the a-th argument of a call that is not the last (dst), or -1. */
+/* Bytes of the a-th argument of a call, except the last (dst), or -1. */
 static int64_t call_arg_bytes(const nnc_call *k, int a)
 {
     if (a == 0)
@@ -188,8 +187,7 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
     return NULL;
 }
 
-/* Devices and spaces of arguments: init knows no arena of main's, and main writes nothing that
- * lasts. */
+/* Devices and spaces of arguments: init does not access main's arena, and main writes no persistent memory. */
 static const char *arg_fault(const check *v, const nnc_cmd *c, int i)
 {
     const nnc_plan *p = v->p;
@@ -248,7 +246,7 @@ static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
     }
 }
 
-/* Each event is recorded once, and waited for later in the list and in the same phase. */
+/* Each event is recorded once, and waited for later in the list, in the same section. */
 static nnc_status check_events(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
@@ -271,7 +269,7 @@ static nnc_status check_events(const check *v, nnc_arena *a)
     return NNC_OK;
 }
 
-/* A new value is the state's own memory under its own type; each state has one. */
+/* A new value has the state's own memory and type; each state has one. */
 static nnc_status check_updates(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
@@ -292,7 +290,7 @@ static nnc_status check_updates(const check *v, nnc_arena *a)
     return NNC_OK;
 }
 
-/* That each input has a tensor of its own is seen when memory is checked: inputs are written. */
+/* That each input has a tensor of its own follows from the memory check: inputs are written. */
 static nnc_status check_ends(const check *v)
 {
     const nnc_plan *p = v->p;

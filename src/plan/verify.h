@@ -10,13 +10,13 @@ typedef struct check {
     nnc_status code;
     int64_t *arg_bytes;  /* of each argument of each kernel */
     int32_t *first_arg;  /* by kernel: into arg_bytes */
-    bool *in_place;      /* of each argument of each kernel: may its only result lie over it? */
+    bool *in_place;      /* by argument of each kernel: its only result may overwrite it */
 } check;
 
 bool plan_type_ok(const nnc_type *t); /* dims in range, order a permutation */
-/* verify_kernel.c: every kernel's text is sound, and how large its buffers are. */
+/* verify_kernel.c: every kernel's text is valid; sizes of its buffers. */
 nnc_status plan_check_kernels(check *v, nnc_arena *a) NNC_MUST;
-/* verify_memory.c: every read after its write, nothing alive overwritten. */
+/* verify_memory.c: every read follows its write, and no live content is overwritten. */
 nnc_status plan_check_memory(check *v, nnc_arena *a) NNC_MUST;
 
 #endif

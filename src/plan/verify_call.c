@@ -1,5 +1,5 @@
-/* plan/verify_call.c -- are the shapes of a library call consistent? Engines trust them:
- * whatever passes here keeps them inside buffers of the sizes that the types say. */
+/* plan/verify_call.c -- checks that a library call's shapes are consistent. Engines trust them: calls that pass stay inside buffers of
+ * their types' sizes. */
 #include "ir/ir.h"
 #include "plan/verify.h"
 #include <math.h>
@@ -15,8 +15,8 @@ bool plan_type_ok(const nnc_type *t)
     return seen == (1u << t->rank) - 1;
 }
 
-/* Is the result's spatial dimension i what shape inference would make it? A call does not say ceil_mode, so pooling may have
- * either form; output_padding is what is left of a transposed convolution's extent. */
+/* True when spatial dimension i of the result is what shape inference gives. A call does not record ceil_mode, so pooling may have
+ * either extent; output_padding is what remains of a transposed convolution's extent. */
 static bool extent_ok(const nnc_call *c, int i)
 {
     nnc_window w = {c->src.dim[2 + i], c->kernel[i], c->stride[i], c->dilation[i], c->pad_lo[i],

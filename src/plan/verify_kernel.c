@@ -1,6 +1,5 @@
-/* plan/verify_kernel.c -- the kernels' texts: parsed and verified by codegen's own rules, and
- * compared with what the plan says of them, so that no kernel gets a buffer, a workspace or a
- * domain that is not its own. */
+/* plan/verify_kernel.c -- parses and verifies the kernels' texts, and compares them with the plan's rows, so that no kernel gets a
+ * wrong buffer, workspace or domain. */
 #include "plan/maker.h"
 #include "plan/verify.h"
 #include <string.h>

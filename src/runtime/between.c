@@ -1,5 +1,5 @@
-/* runtime/between.c -- waits and copies between devices. Those of one kind order themselves; between kinds the host stands in the middle:
- * commands are given in an order in which they may run, so waiting for what was already given never waits for ever. */
+/* runtime/between.c -- waits and copies between devices. Devices of one kind synchronise with each other; between kinds the host does
+ * it: commands are submitted in an executable order, so waiting for submitted work always terminates. */
 #include "runtime/exec.h"
 
 nnc_status nnc_exec_wait(place at, place from, nnc_event *recorded)

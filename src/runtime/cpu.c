@@ -13,11 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { RING = 256 }; /* items; the host waits when a stream is so far behind */
-enum { PAGED = 2 << 20 }; /* blocks of at least so many bytes are mapped by huge pages */
+enum { RING = 256 }; /* items; the host waits when a stream is this far behind */
+enum { PAGED = 2 << 20 }; /* blocks of at least this size are mapped with huge pages */
 
-/* Something one side waits on: a counter that only grows, and the smallest value that a sleeper
- * waits for (so that nobody is woken in vain). */
+/* A counter that only grows, and the smallest value that a sleeper waits for (so that nobody is woken needlessly). */
 typedef struct gate {
     _Atomic uint64_t value, wanted; /* wanted: UINT64_MAX when nobody sleeps */
     pthread_mutex_t lock;
@@ -32,14 +31,14 @@ typedef struct block {
 
 struct nnc_device {
     int ordinal;
-    int64_t bytes; /* allocated now */
-    block *blocks; /* a handful: arenas */
+    int64_t bytes; /* currently allocated */
+    block *blocks; /* a few: arenas */
     nnc_stream *alone; /* the stream without a worker, or NULL */
 };
 
 struct nnc_event {
-    gate fired; /* how many records have fired */
-    uint64_t recorded; /* how many were asked for; host thread */
+    gate fired; /* number of records that have fired */
+    uint64_t recorded; /* number of records submitted; host thread */
     _Atomic int64_t ns;
 };
 
@@ -49,7 +48,7 @@ typedef struct item {
     item_kind kind;
     nnc_work w;
     nnc_event *e;
-    uint64_t count; /* of e: fires as, waits for */
+    uint64_t count; /* of e: value to fire, value to wait for */
     void *dst;
     const void *src;
     int64_t bytes;
@@ -61,7 +60,8 @@ struct nnc_stream {
     bool has_worker;
     pthread_t thread;
     gate pushed, done; /* items */
-    nnc_status failed; /* first failure since the last sync; worker's until `done` covers it */
+    nnc_status
+        failed; /* first failure since the last sync; owned by the worker until `done` covers it */
     const char *failed_name;
     item ring[RING];
 };
@@ -91,7 +91,7 @@ static void gate_set(gate *g, uint64_t value)
     atomic_store(&g->value, value);
     if (value >= atomic_load(&g->wanted)) {
         pthread_mutex_lock(&g->lock);
-        atomic_store(&g->wanted, UINT64_MAX); /* those not served yet ask again */
+        atomic_store(&g->wanted, UINT64_MAX); /* remaining sleepers set it again */
         pthread_cond_broadcast(&g->wake);
         pthread_mutex_unlock(&g->lock);
     }
@@ -175,7 +175,7 @@ static void cpu_free(nnc_device *d, void *p)
         }
 }
 
-/* A copy is done by the stream's own thread, wherever it reads. */
+/* Copies are done by the stream's own thread from any memory. */
 static nnc_status cpu_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink *sink)
 {
     return cpu_alloc(d, bytes, out, sink);
@@ -191,8 +191,7 @@ static void fail(nnc_stream *s, nnc_status status, const char *name)
     }
 }
 
-/* After a failure work and copies are skipped until sync; records still fire, so that nobody
- * waits for ever. */
+/* After a failure work and copies are skipped until sync; records still fire, so that waiters continue. */
 static void perform(nnc_stream *s, item *i)
 {
     switch (i->kind) {
@@ -290,7 +289,7 @@ static nnc_status cpu_stream_create(
     return nnc_fail0(sink, NNC_E_DEVICE, "cpu:%d: no thread for a stream", d->ordinal);
 }
 
-/* The next free slot; waits for room. Publish it with push. */
+/* The next free slot; waits for room. Published by push. */
 static item *slot(nnc_stream *s, item_kind kind)
 {
     uint64_t n = atomic_load_explicit(&s->pushed.value, memory_order_relaxed);

@@ -1,11 +1,11 @@
-/* runtime/cuda.c -- the device "cuda": a GPU behind CUDA's runtime, opened when it is first asked for.
+/* runtime/cuda.c -- the device "cuda": a GPU through CUDA's runtime library, opened on first use.
  *
- * A launch runs the engine on the host, which gives its kernels to the stream; so a failure is either known at once (the engine's
- * status) or comes out of a later call for all that ran before it (CUDA's own errors, which a process does not get rid of). Both
- * stay with the stream until sync.
+ * A launch runs the engine on the host, which submits its kernels to the stream; a failure is known at once (the engine's status) or
+ * returned by a later call for everything before it (CUDA's own errors, which persist for the process). Both are kept with the stream
+ * until sync.
  *
- * What goes up or comes down from memory that is not pinned passes through two blocks of pinned memory of each stream: the copy of one
- * runs while the host fills or empties the other. What was copied down leaves its block when the block is wanted again, or in sync. */
+ * Copies from and to pageable memory go through two pinned blocks per stream: one is copied while the host fills or empties the other.
+ * Downloaded data leaves its block when the block is needed again, or in sync. */
 #include "cuda/cuda.h"
 #include "runtime/runtime.h"
 #include <string.h>
@@ -15,13 +15,11 @@ enum {
     ERROR_NOT_READY = 600,
     ERROR_PEER_ENABLED = 704,
     MAX_DEVICES = 64,
-    BLOCK =
-        4
-        << 20, /* bytes of pinned memory: 25 GB/s of a bus are 170 us, much more than a command costs */
+    BLOCK = 4 << 20, /* bytes of pinned memory: 170 us at 25 GB/s, much more than a command costs */
 };
 #define REBASE_NS INT64_C(1000000000)
 
-/* Pinned memory that somebody asked for. */
+/* Pinned memory allocated by a caller. */
 typedef struct pinned {
     char *p;
     size_t bytes;
@@ -32,7 +30,7 @@ struct nnc_device {
     pinned *pinned;
     const nnc_cuda_cudart *rt;
     int ordinal;
-    uint64_t peers; /* devices that may be written from here, asked once each */
+    uint64_t peers; /* devices with peer access, enabled once each */
     cuda_event base; /* fired at base_ns of the host's clock */
     int64_t base_ns;
 };
@@ -43,12 +41,12 @@ struct nnc_event {
     bool recorded;
 };
 
-/* Pinned memory on its way. */
+/* A pinned block in use by a copy. */
 typedef struct block {
     char *p;
     cuda_event done; /* of the copy that uses it */
     bool busy;
-    void *out; /* where it goes once the copy is done; NULL: an upload */
+    void *out; /* destination after the copy; NULL: an upload */
     size_t bytes;
 } block;
 
@@ -57,9 +55,9 @@ struct nnc_stream {
     cuda_stream s;
     block pin[2];
     int turn;
-    bool unpinned; /* there is no pinned memory to be had: CUDA copies through its own */
+    bool unpinned; /* no pinned memory available: CUDA copies through its own */
     nnc_status failed; /* the first failure since the last sync */
-    int error; /* CUDA's, 0: the engine alone knows */
+    int error; /* CUDA's error code, 0: only the engine knows */
     const char *name; /* of the work that failed, or else of the last one launched */
 };
 
@@ -93,7 +91,7 @@ static nnc_status check_ordinal(const nnc_cuda_cudart *rt, int ordinal, nnc_sink
     return NNC_OK;
 }
 
-/* The point on the device's clock that others are measured from. On the default stream, which nothing else uses. */
+/* The reference point of the device's clock. Recorded on the default stream, which is not used otherwise. */
 static int set_base(nnc_device *d)
 {
     int error = d->rt->cudaEventRecord(d->base, NULL);
@@ -144,9 +142,9 @@ static nnc_status cuda_alloc(nnc_device *d, int64_t bytes, void **out, nnc_sink 
     if (!error)
         return NNC_OK;
     *out = NULL;
-    (void)d->rt->cudaGetLastError(); /* this one does not last */
+    (void)d->rt->cudaGetLastError(); /* clears this error */
     if (error != ERROR_MEMORY)
-        return cuda_fail(d, error, "no memory can be had", sink);
+        return cuda_fail(d, error, "cannot allocate memory", sink);
     (void)d->rt->cudaMemGetInfo(&room, &total);
     return nnc_fail0(sink, NNC_E_FIT, "cuda:%d: %lld bytes more do not fit: %lld of %lld are free",
         d->ordinal, (long long)bytes, (long long)room, (long long)total);
@@ -172,7 +170,7 @@ static nnc_status cuda_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_
         nnc_free(b);
         (void)d->rt->cudaGetLastError();
         return nnc_fail0(sink, NNC_E_FIT,
-            "cuda:%d: %lld bytes of pinned memory are not to be had: %s", d->ordinal,
+            "cuda:%d: %lld bytes of pinned memory are not available: %s", d->ordinal,
             (long long)bytes, d->rt->cudaGetErrorString(error));
     }
     b->bytes = (size_t)bytes;
@@ -213,11 +211,11 @@ static void keep_failure(nnc_stream *s, nnc_status status, int error)
     }
 }
 
-/* A CUDA call's result into the stream; true when it went well. */
+/* Records a CUDA call's result in the stream; true on success. */
 static bool went(nnc_stream *s, int error)
 {
     if (error && s->failed == NNC_OK)
-        s->name = NULL; /* no work's own */
+        s->name = NULL; /* not an error of a specific work */
     if (error)
         keep_failure(s, NNC_E_DEVICE, error);
     return !error;
@@ -225,7 +223,7 @@ static bool went(nnc_stream *s, int error)
 
 /* ---- pinned memory ------------------------------------------------------------------------------------------------- */
 
-/* Waits until the block is free; what came down goes where it was wanted. */
+/* Waits until the block is free; copies downloaded data to its destination. */
 static void settle(nnc_stream *s, block *b)
 {
     if (!b->busy)
@@ -238,7 +236,7 @@ static void settle(nnc_stream *s, block *b)
         memcpy(b->out, b->p, b->bytes);
 }
 
-/* The next block, free; NULL: there is no pinned memory. */
+/* The next free block; NULL: no pinned memory. */
 static block *next_block(nnc_stream *s)
 {
     const nnc_cuda_cudart *rt = s->d->rt;
@@ -290,7 +288,7 @@ static bool copy_piece(nnc_stream *s, void *dst, const void *src, size_t n, int 
 static nnc_status transfer(nnc_stream *s, void *dst, const void *src, int64_t bytes, int kind)
 {
     if (s->failed != NNC_OK || !went(s, use(s->d)))
-        return NNC_OK; /* sync says it */
+        return NNC_OK; /* reported by sync */
     bool up = kind == CUDA_MEMCPY_TO_DEVICE;
     if (bytes && is_pinned(s->d, up ? src : dst)) {
         (void)went(s, s->d->rt->cudaMemcpyAsync(dst, src, (size_t)bytes, kind, s->s));
@@ -328,7 +326,7 @@ static nnc_status cuda_stream_create(
     error = error ? error : d->rt->cudaStreamCreateWithPriority(&s->s, CUDA_STREAM_NON_BLOCKING, 0);
     if (error) {
         nnc_free(s);
-        return cuda_fail(d, error, "no stream can be had", sink);
+        return cuda_fail(d, error, "cannot create a stream", sink);
     }
     *out = s;
     return NNC_OK;
@@ -356,7 +354,7 @@ static nnc_status cuda_event_create(nnc_device *d, nnc_event **out, nnc_sink *si
     error = error ? error : d->rt->cudaEventCreateWithFlags(&e->e, 0);
     if (error) {
         nnc_free(e);
-        return cuda_fail(d, error, "no event can be had", sink);
+        return cuda_fail(d, error, "cannot create an event", sink);
     }
     *out = e;
     return NNC_OK;
@@ -371,7 +369,7 @@ static void cuda_event_destroy(nnc_event *e)
     nnc_free(e);
 }
 
-/* Records and waits go on after a failure: other streams wait for them. */
+/* Records and waits continue after a failure, since other streams wait for them. */
 static nnc_status cuda_record(nnc_stream *s, nnc_event *e)
 {
     if (went(s, use(s->d)) && went(s, s->d->rt->cudaEventRecord(e->e, s->s)))
@@ -391,7 +389,7 @@ static int64_t cuda_event_ns(const nnc_event *e)
     const nnc_device *d = e->d;
     float ms = 0;
     if (!e->recorded || use(d) || d->rt->cudaEventQuery(e->e)) {
-        (void)d->rt->cudaGetLastError(); /* "not ready" is no failure */
+        (void)d->rt->cudaGetLastError(); /* "not ready" is not a failure */
         return -1;
     }
     if (d->rt->cudaEventElapsedTime(&ms, d->base, e->e))
@@ -401,7 +399,7 @@ static int64_t cuda_event_ns(const nnc_event *e)
 
 /* ---- work ---------------------------------------------------------------------------------------------------------- */
 
-/* Lets the memory of `to` be written from d directly, where the GPUs can; elsewhere CUDA goes through the host. */
+/* Enables direct writes from d to the memory of `to`, where the GPUs support that; otherwise CUDA copies through the host. */
 static void reach(nnc_device *d, const nnc_device *to)
 {
     uint64_t bit = UINT64_C(1) << to->ordinal;
@@ -450,7 +448,7 @@ struct nnc_capture {
     cuda_graph_exec x;
 };
 
-/* A capture that fails is no failure of the run: CUDA must not keep its error as the last one, which libraries take for their own. */
+/* A failed capture is not a failure of the run: its error is cleared, since libraries would mistake it for their own. */
 static nnc_status not_captured(nnc_stream *s, int error, nnc_sink *sink)
 {
     (void)s->d->rt->cudaGetLastError();
@@ -460,7 +458,7 @@ static nnc_status not_captured(nnc_stream *s, int error, nnc_sink *sink)
 static nnc_status cuda_capture_begin(nnc_stream *s, nnc_sink *sink)
 {
     if (s->failed != NNC_OK || !went(s, use(s->d)))
-        return NNC_E_DEVICE; /* sync says why */
+        return NNC_E_DEVICE; /* reported by sync */
     int error = s->d->rt->cudaStreamBeginCapture(s->s, CUDA_CAPTURE_THREAD_LOCAL);
     return error ? not_captured(s, error, sink) : NNC_OK;
 }
@@ -478,7 +476,7 @@ static nnc_status cuda_capture_end(nnc_stream *s, nnc_capture **out, nnc_sink *s
     if (!error && c && s->failed == NNC_OK)
         error = rt->cudaGraphInstantiate(&c->x, g, 0);
     if (!error && c && c->x && rt->cudaGraphUpload(c->x, s->s))
-        (void)rt->cudaGetLastError(); /* the first replay does it */
+        (void)rt->cudaGetLastError(); /* done by the first replay */
     if (g)
         (void)rt->cudaGraphDestroy(g);
     if (!error && c && c->x) {
@@ -511,7 +509,7 @@ static void cuda_capture_destroy(nnc_capture *c)
 
 /* ---- sync ---------------------------------------------------------------------------------------------------------- */
 
-/* An error that CUDA found while kernels ran is of any work before: only with launches one at a time is it that of the last. */
+/* An error that CUDA found while kernels ran may belong to any earlier work; with launches one at a time it belongs to the last one. */
 static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
 {
     const nnc_cuda_cudart *rt = s->d->rt;
@@ -527,11 +525,12 @@ static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
         nnc_puts(&t, "; CUDA_LAUNCH_BLOCKING=1 in the environment tells which layer it is");
     status = nnc_fail0(sink, status, "%s", nnc_text_str(&t));
     nnc_text_deinit(&t);
-    (void)rt->cudaGetLastError(); /* told; what comes next begins anew, where CUDA lets it */
+    (void)rt->cudaGetLastError(); /* cleared; later work starts without it, where CUDA allows */
     return status;
 }
 
-/* A float of milliseconds tells microseconds apart for some seconds: the base moves on, never between the events of one run. */
+/* A float of milliseconds resolves microseconds only for some seconds, so the reference point is moved, but never between the events
+ * of one run. */
 static void follow_clock(nnc_device *d)
 {
     if (nnc_now_ns() - d->base_ns > REBASE_NS)

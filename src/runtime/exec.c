@@ -1,8 +1,8 @@
-/* runtime/exec.c -- the executor: loads a plan onto devices and walks its commands. Everything
- * that can be looked up or allocated is so in create; run only hands prepared work to streams.
+/* runtime/exec.c -- the executor: loads a plan onto devices and executes its commands. Everything is looked up and allocated in
+ * create; a run only submits prepared work to streams.
  *
- * Order between runs: with several streams, each run begins when all streams have ended the last
- * one, and what comes in or goes out between runs lies on stream 0 of its device. */
+ * Order between runs: with several streams, each run begins when all streams have finished the previous one, and copies between runs
+ * are on stream 0 of their device. */
 #include "runtime/exec.h"
 #include <stdlib.h>
 #include <string.h>
@@ -144,7 +144,7 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
     return NNC_E_BUG;
 }
 
-/* Every stream waits for stream 0 of every device (begin) or stream 0 for every stream (end). */
+/* Makes every stream wait for stream 0 of every device (begin), or stream 0 for every stream (end). */
 static nnc_status fence(nnc_exec *e, bool begin)
 {
     const nnc_plan *p = e->p;
@@ -185,7 +185,7 @@ nnc_exec_phases nnc_exec_first_run(const nnc_exec *e)
     return e->phase;
 }
 
-/* Gives main and what follows up to `end`. */
+/* Submits the commands from main's first up to `end`. */
 static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
@@ -195,7 +195,7 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
         status = nnc_exec_watch(e, true);
     while (status == NNC_OK && i < p->end[SEC_main])
         status = nnc_exec_issue(e, i++);
-    if (status == NNC_OK && e->watch) /* it may repeat main, so it stands before step */
+    if (status == NNC_OK && e->watch) /* it may repeat main, so it comes before step */
         status = nnc_exec_watch(e, false);
     while (status == NNC_OK && i < end)
         status = nnc_exec_issue(e, i++);
@@ -258,7 +258,7 @@ nnc_status nnc_exec_download(nnc_exec *e, int output, void *data)
     return nnc_exec_download_part(e, output, 0, size, data);
 }
 
-/* The device of the command that profile's event k is beside. */
+/* The device whose clock event k of the profile uses. */
 static const dev *clocked(const nnc_exec *e, int k)
 {
     return &e->dev[e->p->cmd[e->p->end[SEC_init] + k / 2].device];
@@ -314,8 +314,8 @@ nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device)
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-/* What init took that was not weights on their way was their packing and folding. Streams that work at the same time may have spent
- * more on weights than there was time. */
+/* Init's time, except for weights in transfer, was spent packing and folding. Concurrent streams may have spent more on weights than
+ * the elapsed time. */
 static void share_init(nnc_exec *e, int64_t ns)
 {
     for (int i = 0; i < e->p->end[SEC_init]; i++)
@@ -342,7 +342,7 @@ static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
     return status;
 }
 
-/* Init's arena and the handles that only init used. */
+/* Frees init's arena and the handles that only init used. */
 static void release_init(nnc_exec *e)
 {
     for (int d = 0; d < e->p->n_device; d++)
@@ -406,7 +406,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
     NNC_TRY(nnc_exec_find_engines(e, o, sink));
     for (int d = 0; d < p->n_device; d++)
         NNC_TRY(open_device(e, o, d, sink));
-    for (int d = 0; d < p->n_device; d++) /* a device writes down what is its own alone */
+    for (int d = 0; d < p->n_device; d++) /* a device captures only its own work */
         e->own.no_replay |= !e->dev[d].api->capture_begin || e->dev[d].api != e->dev[0].api;
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(create_events(e, sink));
@@ -443,7 +443,7 @@ void nnc_exec_destroy(nnc_exec *e)
 {
     if (!e)
         return;
-    /* streams first: destroying waits for their work, which uses all the rest */
+    /* streams first: destroying waits for their work, which uses everything else */
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         for (int s = 0; e->dev[d].stream && s < e->p->device[d].streams; s++)
             if (e->dev[d].stream[s])

@@ -9,8 +9,8 @@ typedef struct dev {
     const nnc_device_api *api;
     nnc_device *device;
     nnc_stream **stream;
-    nnc_event **end;  /* of each stream: its part of a run is done */
-    nnc_event *begin; /* stream 0: inputs are in */
+    nnc_event **end;  /* by stream: its part of a run is done */
+    nnc_event *begin; /* stream 0: inputs are uploaded */
     void *base[3];    /* by nnc_space */
     nnc_exec_memory requested;
 } dev;
@@ -20,25 +20,25 @@ typedef struct prepared {
     const nnc_engine *engine;
     void *handle;
     const dev *on;
-    bool main; /* used by main, too: outlives init */
+    bool main; /* also used by main: outlives init */
 } prepared;
 
-/* A CMD_weight as work on its stream, so that it keeps its place among the packs that read it. */
+/* A CMD_weight as work on its stream, in order with the packing that reads it. */
 typedef struct weight_work {
     nnc_exec *e;
     const nnc_cmd *cmd;
-    nnc_status status; /* of the read; the stream knows only that it failed */
-    int64_t ns;        /* that it took */
+    nnc_status status; /* of the read; the stream only knows that it failed */
+    int64_t ns;        /* duration */
 } weight_work;
 
-/* Where a run finds its tensors: in the plan's arenas, or a pipe's slot with inputs and outputs of its own. What the device has written
- * down of main holds addresses, so each table has its own. */
+/* Addresses of tensors for a run: in the plan's arenas, or in a pipe's slot with inputs and outputs of its own. A captured main
+ * contains addresses, so each table has a capture of its own. */
 typedef struct table {
     void **arg; /* all commands' arguments as addresses */
-    void **at;  /* by tensor: where it lies instead, or NULL; NULL: all as planned */
-    int runs;             /* of main, given command by command and well */
-    bool no_replay;       /* not wanted, or the device could not write main down */
-    nnc_capture *capture; /* main, written down */
+    void **at;  /* by tensor: its address instead of the planned one, or NULL; NULL: all as planned */
+    int runs;             /* successful runs of main without replay */
+    bool no_replay;       /* disabled, or the device could not capture main */
+    nnc_capture *capture; /* captured main */
     nnc_exec *e;
 } table;
 
@@ -51,17 +51,17 @@ struct nnc_exec {
     nnc_event **event, **clock; /* plan's; profile's: two per command of main */
     int32_t *record;            /* by event: the command that records it */
     void *staging;              /* for copies between devices of two kinds that both hide their memory */
-    table own, *use;    /* as planned; that of the next run */
+    table own, *use;    /* the planned addresses; those of the next run */
     int64_t *first_arg; /* by command */
     prepared **handle;  /* by command, into owned */
     prepared *owned;
     int n_owned;
     weight_work *weight; /* by command */
     nnc_exec_phases phase;
-    const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none does */
-    _Atomic bool unwatched; /* a check has failed: the next runs do without */
-    bool watched;           /* the stream's thread: the run in progress is checked */
-    int64_t first_given; /* when main was first given; 0: not yet, -1: it is done */
+    const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none */
+    _Atomic bool unwatched; /* a check has failed: later runs are not checked */
+    bool watched;           /* the stream's thread: the current run is checked */
+    int64_t first_given; /* when main was first submitted; 0: not yet, -1: it is done */
 };
 
 /* Adds the time since `from` to a phase. */
@@ -77,10 +77,10 @@ static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
     return moved ? moved : (char *)e->dev[t->device].base[t->space] + t->offset;
 }
 
-/* Fills t->arg by the addresses that tensors have with table t; it becomes e->use. */
+/* Fills t->arg with the tensors' addresses by table t, which becomes e->use. */
 nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_sink *sink);
 
-/* What run relies on without looking: indices in range, few enough arguments, as many as the call takes. */
+/* Checks what run relies on: indices in range, the right number of arguments. */
 nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink);
 nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
 nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink);
@@ -91,18 +91,18 @@ nnc_status nnc_exec_weight(nnc_exec *e, int cmd);
 typedef struct place { dev *d; int stream; } place;
 nnc_status nnc_exec_wait(place at, place from, nnc_event *recorded);
 nnc_status nnc_exec_copy(nnc_exec *e, const nnc_cmd *c, place at);
-bool nnc_exec_hidden_copy(const nnc_exec *e, const nnc_cmd *c); /* such as needs e->staging */
-/* Gives command `cmd` to its stream. */
+bool nnc_exec_hidden_copy(const nnc_exec *e, const nnc_cmd *c); /* true when it needs e->staging */
+/* Submits command `cmd` to its stream. */
 nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
 
-/* watch.c. Finds out who checks runs of main; gives the check's begin and end to main's stream. */
+/* watch.c. Finds the engine that checks runs of main; submits the check's begin and end to main's stream. */
 void nnc_exec_find_watch(nnc_exec *e);
 nnc_status nnc_exec_watch(nnc_exec *e, bool begin);
 
-/* replay.c. Runs main from what the device has written down, which it is made to do when main has run once (what engines and libraries
- * do once only is behind them then). *done: it was so run; else the caller gives it command by command. */
+/* replay.c. Runs main from its capture, which is made after main has run once (after one-time initialisation of engines and
+ * libraries). *done: it was replayed; otherwise the caller submits it command by command. */
 nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink);
-/* Reports the first weight that could not be read; false when none. */
+/* Reports the first weight that could not be read; false when there was none. */
 bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink);
 
 #endif

@@ -1,11 +1,10 @@
-/* runtime/load.c -- loading a plan: checks, engines and their prepared handles, and reading
- * weights into place. */
+/* runtime/load.c -- loading a plan: checks, engines and their prepared handles, and reading weights. */
 #include "runtime/exec.h"
 #include <string.h>
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
-/* Arguments that a call takes, as plan.h lists them. */
+/* Number of arguments of a call, see plan.h. */
 static int call_args(const nnc_call *c)
 {
     bool pool = c->kind == CALL_maxpool || c->kind == CALL_avgpool;
@@ -110,7 +109,7 @@ static bool same_work(const nnc_cmd *a, const nnc_cmd *b)
            a->device == b->device && a->stream == b->stream;
 }
 
-/* Machine code, here and on GPUs, is an ELF file; what is not is PTX. */
+/* Machine code for CPUs and GPUs is an ELF file; anything else is PTX. */
 static nnc_phase phase_of(const nnc_plan *p, const nnc_cmd *c)
 {
     int object = c->kind == CMD_kernel ? p->kernel[c->item].object : -1;
@@ -147,8 +146,8 @@ static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
 nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    /* last: by item and kind, the last command with it; before: by command, the one before with
-     * its item. Another stream needs a handle of its own. */
+    /* last: by item and kind, the last command with it; before: by command, the previous one with its item. Another stream needs a
+     * handle of its own. */
     size_t items = (size_t)(p->n_call > p->n_kernel ? p->n_call : p->n_kernel) + 1;
     int32_t *last = nnc_malloc(sizeof *last * (2 * items + (size_t)p->n_cmd));
     nnc_status status = last ? NNC_OK : nnc_nomem(sink);
@@ -191,13 +190,13 @@ void nnc_exec_unload(nnc_exec *e, bool all)
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
-enum { CHUNK = 1 << 20 }; /* bytes of a piece that one thread reads or makes at a time */
+enum { CHUNK = 1 << 20 }; /* bytes per piece that one thread reads or generates */
 
 typedef struct read_job {
     const weight_work *w;
     char *dst;
     int64_t n, chunk; /* elements */
-    nnc_status *status; /* of each part */
+    nnc_status *status; /* of each range */
 } read_job;
 
 static nnc_status read_piece(
@@ -223,7 +222,7 @@ static void read_part(void *ctx, int part, int parts)
 
 enum { MOST_PARTS = 256 };
 
-/* All of a weight into dst, row-major. */
+/* Reads all of a weight into dst, row-major. */
 static nnc_status read_all(const weight_work *w, void *dst)
 {
     const nnc_type *t = &w->e->p->tensor[w->cmd->arg[0]].type;
@@ -239,7 +238,7 @@ static nnc_status read_all(const weight_work *w, void *dst)
     return NNC_OK;
 }
 
-/* On the stream's thread (devices whose memory the host sees). */
+/* On the stream's thread (devices with host-visible memory). */
 static nnc_status run_weight(void *handle, void *const *args, void *work)
 {
     (void)work;
@@ -290,7 +289,7 @@ bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink)
         const weight_work *w = &e->weight[i];
         if (!w->e || w->status == NNC_OK)
             continue;
-        /* once more with a sink, piece by piece, for the message with the file's name */
+        /* repeated with a sink, piece by piece, for the message with the file's name */
         const nnc_type *t = &e->p->tensor[w->cmd->arg[0]].type;
         int64_t n = nnc_type_numel(t), chunk = CHUNK / nnc_dtype_size((nnc_dtype)t->dtype);
         void *tmp = nnc_malloc(CHUNK);

@@ -1,4 +1,4 @@
-/* runtime/pipe.c -- runs of a plan with their copies beside them: three streams of each device, two slots.
+/* runtime/pipe.c -- runs of a plan with overlapped copies: three streams of each device, two slots.
  *
  *     up       | in 0 | in 1 |      | in 2 |      | in 3 |
  *     compute         | run 0       | run 1       | run 2       |
@@ -13,14 +13,14 @@
 
 enum { SLOTS = 2 };
 
-/* Of a slot on one device. */
+/* A slot on one device. */
 typedef struct turn {
     nnc_event *filled, *ran, *emptied;
 } turn;
 
 typedef struct slot {
     table t;
-    void **block; /* by tensor: memory that is the slot's own */
+    void **block; /* by tensor: memory owned by the slot */
     turn *turn; /* by device */
 } slot;
 
@@ -31,7 +31,7 @@ struct nnc_pipe {
     slot slot[SLOTS];
     nnc_stream **up, **down; /* by device; NULL: it has no inputs, no outputs */
     int64_t *bytes; /* by device */
-    int up_dev, down_dev; /* whose copies have a clock: the first that has some */
+    int up_dev, down_dev; /* devices whose copies are timed: the first with inputs, with outputs */
     nnc_event *mark[NNC_PIPE_SPANS][MARKS];
     int64_t given[NNC_PIPE_SPANS][2];
 };
@@ -45,7 +45,7 @@ static int root_of(const nnc_plan *p, int t)
     return t;
 }
 
-/* Memory of its own for the tensor that holds t, once. What init made stays where it is: main only reads it. */
+/* Allocates memory for the root of t, once. Results of init are not moved, since main only reads them. */
 static nnc_status move(nnc_pipe *q, slot *s, int t, nnc_sink *sink)
 {
     const nnc_exec *e = q->e;
@@ -57,7 +57,7 @@ static nnc_status move(nnc_pipe *q, slot *s, int t, nnc_sink *sink)
     return e->dev[r->device].api->alloc(e->dev[r->device].device, r->bytes, &s->block[root], sink);
 }
 
-/* Everything that lies in a moved tensor moves with it. */
+/* Aliases of a moved tensor move with it. */
 static void follow(const nnc_plan *p, slot *s)
 {
     for (int t = 0; t < p->n_tensor; t++) {
@@ -216,7 +216,7 @@ int64_t nnc_pipe_bytes(const nnc_pipe *q, int device)
 
 /* ---- runs ------------------------------------------------------------------------------------- */
 
-/* What the run in hand is: its number, slot, and marks (NULL: none). */
+/* The current run: its number, slot, and events (NULL: not timed). */
 typedef struct one {
     int64_t i;
     slot *s;
@@ -229,7 +229,7 @@ static nnc_status mark(const nnc_pipe *q, const one *o, int m, nnc_stream *s)
     return o->mark ? q->e->dev[mark_device(q, m)].api->record(s, o->mark[m]) : NNC_OK;
 }
 
-/* Where the part of run i begins; step and last of memory k, either may be NULL. */
+/* Address of run i's part; step and last of memory k may be NULL. */
 static char *part_of(char *const *at, int k, int64_t i, const int64_t *step, const int64_t *last)
 {
     int64_t offset = step ? i * step[k] : 0;
@@ -311,7 +311,7 @@ static nnc_status give(nnc_pipe *q, const one *o, const nnc_pipe_io *io, nnc_sin
     return status;
 }
 
-/* All streams, whatever fails: the first failure. */
+/* Waits for all streams; returns the first failure. */
 static nnc_status wait_for_all(nnc_pipe *q, nnc_sink *sink)
 {
     nnc_status first = NNC_OK;

@@ -1,7 +1,7 @@
-/* runtime/replay.c -- main written down once by the device and replayed: one call to the driver instead of one for each command.
+/* runtime/replay.c -- captures main on the device and replays it: one driver call instead of one per command.
  *
- * All of main hangs on stream 0 of device 0: the other streams wait for it first, and it waits for them last. Inputs and outputs of
- * other devices pass through their own streams 0, which meet it before and after. */
+ * All of main depends on stream 0 of device 0: the other streams wait for it first, and it waits for them last. Inputs and outputs of
+ * other devices go through their own streams 0, which synchronise with it before and after. */
 #include "runtime/exec.h"
 
 static nnc_stream *origin(const nnc_exec *e)
@@ -9,7 +9,7 @@ static nnc_stream *origin(const nnc_exec *e)
     return e->dev[0].stream[0];
 }
 
-/* Every other stream waits for the origin, or (join) it for them. */
+/* Every other stream waits for the origin, or (join) the origin waits for them. */
 static nnc_status fork_or_join(nnc_exec *e, bool join)
 {
     const nnc_device_api *api = e->dev[0].api;
@@ -33,11 +33,11 @@ static void tell(nnc_sink *sink, const nnc_sink *why)
         "%s: its commands are given one by one, which costs some microseconds each", said);
 }
 
-/* Writes main down. A command that fails here fails again, and is told, when it is given alone. */
+/* Captures main. A command that fails here fails again, and is reported, when it is submitted by itself. */
 static void write_down(nnc_exec *e, nnc_sink *sink)
 {
     nnc_capture *c = NULL;
-    nnc_sink *why = nnc_sink_create(); /* NULL: without a reason */
+    nnc_sink *why = nnc_sink_create(); /* NULL: no reason is reported */
     if (e->dev[0].api->capture_begin(origin(e), why) != NNC_OK) {
         tell(sink, why);
         nnc_sink_destroy(why);
@@ -59,7 +59,7 @@ static void write_down(nnc_exec *e, nnc_sink *sink)
     nnc_sink_destroy(why);
 }
 
-/* Streams 0 of the other devices meet the origin. */
+/* Synchronises streams 0 of the other devices with the origin. */
 static nnc_status meet(nnc_exec *e, bool before)
 {
     const nnc_device_api *api = e->dev[0].api;
@@ -78,7 +78,7 @@ nnc_status nnc_exec_replay(nnc_exec *e, bool *done, nnc_sink *sink)
 {
     *done = false;
     if (!e->use->no_replay && e->use->runs > 0) {
-        e->use->no_replay = true; /* once, whatever comes of it */
+        e->use->no_replay = true; /* once, whether it succeeds or not */
         NNC_TRY(nnc_exec_sync(e, sink));
         int64_t from = nnc_now_ns();
         write_down(e, sink);
