@@ -228,6 +228,13 @@ TEST(schedules_that_fit)
             "tiled by a multiple, is unrolled"},
         {ROWS("", "tile r0 5 tile i1 64 vector i1 16 parallel 32"), NULL},
         {KEPT("vector m0 8 parallel 7"), NULL},
+        /* a maximum's place is not found in blocks */
+        {"kernel k_test { axis i0 outer 32 axis i1 outer 64 axis r0 reduce 5 buf x0 in f32 160 buf "
+         "y0 out i64 2048\n"
+         "schedule tile r0 5 tile i1 64 vector i1 16 parallel 32 grain 1\nstage r0 { %0 = load f32 "
+         "x0[i0*5 + r0]\n"
+         "%1 = reduce argmax i64 %0 post %2 = store i64 y0[i0*64 + i1] %1 } }",
+            "reduce axis' tile does not fit the stages"},
         /* what a guard never lets happen leaves no buffer */
         {"kernel k_test { axis i0 outer 8 buf x0 in f32 8 buf y0 out f32 8 schedule vector i0 8 "
          "quick parallel 1 "
