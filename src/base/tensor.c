@@ -168,13 +168,15 @@ bool nnc_type_is_row_major(const nnc_type *t)
 
 bool nnc_type_same_strides(const nnc_type *a, const nnc_type *b)
 {
-    int64_t s[NNC_MAX_RANK], r[NNC_MAX_RANK];
+    int64_t s[NNC_MAX_RANK] = {0}, r[NNC_MAX_RANK] = {0};
+    if (a->rank != b->rank)
+        return false;
     nnc_type_strides(a, s);
     nnc_type_strides(b, r);
     for (int i = 0; i < a->rank; i++)
         if ((a->dim[i] > 1 || b->dim[i] > 1) && s[i] != r[i])
             return false;
-    return a->rank == b->rank;
+    return true;
 }
 
 bool nnc_type_same_shape(const nnc_type *a, const nnc_type *b)

@@ -207,7 +207,7 @@ nnc_status pass_pack_weights(pass *p)
             decline_node(p, i, "weights packed", "%s", why);
             continue;
         }
-        packing k;
+        packing k = {0};
         plan_packing(p, core, nnc_typeof(p->g, c->in[operand]), &k);
         if (!is_packed(&k, nnc_typeof(p->g, c->in[operand])))
             pack(p, i, operand, &k);
