@@ -50,6 +50,12 @@ static void onednn_unload(void *handle)
     e->unload(handle);
 }
 
+static bool onednn_compiles(const nnc_call *c)
+{
+    const nnc_engine *e = onednn(NULL);
+    return e && e->compiles(c);
+}
+
 static bool onednn_watch_wanted(const void *handle)
 {
     return onednn(NULL)->watch->wanted(handle);
@@ -74,6 +80,7 @@ static const nnc_engine engine_onednn = {
     .run = onednn_run,
     .unload = onednn_unload,
     .watch = &onednn_watch,
+    .compiles = onednn_compiles,
 };
 
 /* ---- environment ------------------------------------------------------------------------------------- */

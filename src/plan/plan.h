@@ -197,6 +197,8 @@ typedef struct nnc_engine {
     nnc_status (*run)(void *handle, void *const *args, void *work);
     void (*unload)(void *handle);
     const nnc_watch *watch; /* NULL: none */
+    /* Does load_call compile something for c? Such calls are loaded on several threads at once. NULL: none does. */
+    bool (*compiles)(const nnc_call *c);
 } nnc_engine;
 
 /* Engines built in: interp (interprets kernels), llvm (machine code; its emitter is a plug-in, its loader is not).

@@ -120,41 +120,80 @@ static nnc_phase phase_of(const nnc_plan *p, const nnc_cmd *c)
     return memcmp(p->object[object].data, "\177ELF", 4) ? NNC_PH_jit : NNC_PH_code;
 }
 
-static nnc_status prepare(nnc_exec *e, int i, nnc_sink *sink)
+/* Loads what command i runs into p, which may be loaded already. */
+static nnc_status load(nnc_exec *e, prepared *p, int i, nnc_sink *sink)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     const nnc_engine *g = e->engine[c->engine];
-    nnc_status (*load)(const nnc_plan *, int, void **, nnc_sink *) =
+    nnc_status (*make)(const nnc_plan *, int, void **, nnc_sink *) =
         c->kind == CMD_call ? g->load_call : g->load_kernel;
-    if (!load)
+    if (!make)
         return nnc_fail0(sink, NNC_E_BUG, "plan: engine %s does not run %s", g->name,
             c->kind == CMD_call ? "calls" : "kernels");
-    prepared *p = &e->owned[e->n_owned];
-    p->on = &e->dev[c->device];
+    if (p->engine)
+        return NNC_OK;
     if (p->on->api->use)
         NNC_TRY(p->on->api->use(p->on->device));
-    int64_t from = nnc_now_ns();
-    nnc_status status = load(e->p, c->item, &p->handle, sink);
-    nnc_exec_spent(e, phase_of(e->p, c), from);
-    NNC_TRY(status);
+    NNC_TRY(make(e->p, c->item, &p->handle, sink));
     p->engine = g;
-    e->handle[i] = p;
-    e->n_owned++;
+    return NNC_OK;
+}
+
+static bool compiles(const nnc_exec *e, int i)
+{
+    const nnc_cmd *c = &e->p->cmd[i];
+    const nnc_engine *g = e->engine[c->engine];
+    return c->kind == CMD_call && g->compiles && g->load_call && g->compiles(&e->p->call[c->item]);
+}
+
+typedef struct load_job {
+    nnc_exec *e;
+    const int32_t *cmd; /* by owned handle */
+    _Atomic int next;
+} load_job;
+
+/* What fails is loaded again alone, for the message. */
+static void load_some(void *ctx, int part, int parts)
+{
+    load_job *j = ctx;
+    (void)part, (void)parts;
+    for (int k; (k = atomic_fetch_add(&j->next, 1)) < j->e->n_owned;)
+        if (compiles(j->e, j->cmd[k]))
+            (void)load(j->e, &j->e->owned[k], j->cmd[k], NULL);
+}
+
+static nnc_status load_all(nnc_exec *e, const int32_t *cmd, nnc_sink *sink)
+{
+    int n = 0;
+    int64_t from = nnc_now_ns();
+    for (int k = 0; k < e->n_owned; k++)
+        n += compiles(e, cmd[k]);
+    if (n > 1) {
+        load_job j = {e, cmd, 0};
+        nnc_par_run((int)nnc_min64(n, nnc_cpu_count()), load_some, &j);
+    }
+    nnc_exec_spent(e, NNC_PH_libraries, from);
+    for (int k = 0; k < e->n_owned; k++) {
+        from = nnc_now_ns();
+        NNC_TRY(load(e, &e->owned[k], cmd[k], sink));
+        nnc_exec_spent(e, phase_of(e->p, &e->p->cmd[cmd[k]]), from);
+    }
     return NNC_OK;
 }
 
 nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    /* last: by item and kind, the last command with it; before: by command, the previous one with its item. Another stream needs a
-     * handle of its own. */
+    /* last: by item and kind, the last command with it; before: by command, the previous one with its item; owner: by handle, its first
+     * command. Another stream needs a handle of its own. */
     size_t items = (size_t)(p->n_call > p->n_kernel ? p->n_call : p->n_kernel) + 1;
-    int32_t *last = nnc_malloc(sizeof *last * (2 * items + (size_t)p->n_cmd));
-    nnc_status status = last ? NNC_OK : nnc_nomem(sink);
-    int32_t *before = last ? last + 2 * items : NULL;
-    for (size_t i = 0; last && i < 2 * items; i++)
+    int32_t *last = nnc_malloc(sizeof *last * (2 * items + 2 * (size_t)p->n_cmd));
+    if (!last)
+        return nnc_nomem(sink);
+    int32_t *before = last + 2 * items, *owner = before + p->n_cmd;
+    for (size_t i = 0; i < 2 * items; i++)
         last[i] = -1;
-    for (int i = 0; i < p->n_cmd && status == NNC_OK; i++) {
+    for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind != CMD_kernel && c->kind != CMD_call)
             continue;
@@ -162,15 +201,16 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
         int32_t same = *l;
         while (same >= 0 && !same_work(c, &p->cmd[same]))
             same = before[same];
-        if (same >= 0)
-            e->handle[i] = e->handle[same];
-        else
-            status = prepare(e, i, sink);
+        if (same < 0) {
+            owner[e->n_owned] = i;
+            e->owned[e->n_owned].on = &e->dev[c->device];
+        }
+        e->handle[i] = same >= 0 ? e->handle[same] : &e->owned[e->n_owned++];
         before[i] = *l;
         *l = i;
-        if (status == NNC_OK && i >= p->end[SEC_init])
-            e->handle[i]->main = true;
+        e->handle[i]->main |= i >= p->end[SEC_init];
     }
+    nnc_status status = load_all(e, owner, sink);
     nnc_free(last);
     return status;
 }
@@ -227,9 +267,10 @@ static nnc_status read_all(const weight_work *w, void *dst)
 {
     const nnc_type *t = &w->e->p->tensor[w->cmd->arg[0]].type;
     nnc_status status[MOST_PARTS] = {NNC_OK};
-    int threads = w->e->p->threads < 1            ? 1
-                  : w->e->p->threads > MOST_PARTS ? MOST_PARTS
-                                                  : w->e->p->threads;
+    /* a plan for a GPU has one thread; the host has more */
+    const bool own = w->e->dev[w->cmd->device].api->host_memory;
+    int threads = own ? w->e->p->threads : nnc_cpu_count();
+    threads = (int)nnc_max64(1, nnc_min64(threads, MOST_PARTS));
     read_job j = {w, dst, nnc_type_numel(t), CHUNK / nnc_dtype_size((nnc_dtype)t->dtype), status};
     nnc_par_run(threads, read_part, &j);
     for (int i = 0; i < threads; i++)

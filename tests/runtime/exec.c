@@ -3,6 +3,7 @@
 #include "plans.h"
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 static float x[VALUES], y[VALUES];
 
@@ -108,6 +109,72 @@ static nnc_status count_run(void *handle, void *const *args, void *work)
     if (begun > 0 && begun == fails_at && ended < fails_at)
         ((float *)args[2])[0] = NAN;
     return st;
+}
+
+/* ---- calls that compile at load ----------------------------------------------------------------- */
+
+static _Atomic int loads, loading, most_loading;
+static int refuses; /* the call that does not load */
+
+static bool toy_compiles(const nnc_call *c)
+{
+    return c->kind == CALL_matmul;
+}
+
+/* Waits a while for another load to be under way. */
+static nnc_status load_slowly(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+{
+    static int any;
+    (void)p;
+    loading++;
+    for (int i = 0; i < 2000 && most_loading < 2; i++) {
+        most_loading = loading > most_loading ? loading : most_loading;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+    loading--;
+    if (item == refuses)
+        return nnc_fail0(sink, NNC_E_DEVICE, "call %d does not load", item);
+    loads++;
+    *handle = &any;
+    return NNC_OK;
+}
+
+static void unload_slowly(void *handle)
+{
+    loads -= handle != NULL;
+}
+
+TEST(exec_loads_calls_that_compile_together)
+{
+    nnc_plan *p = plan_line();
+    nnc_call calls[3] = {{.kind = CALL_matmul}, {.kind = CALL_matmul}, {.kind = CALL_matmul}};
+    nnc_engine e = toy_engine;
+    const nnc_engine *const engines[] = {&e};
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    nnc_exec *exec = NULL;
+    int n = 0;
+    e.load_call = load_slowly;
+    e.unload = unload_slowly;
+    e.compiles = toy_compiles;
+    e.run = count_run;
+    o.engine = engines;
+    p->call = calls;
+    p->n_call = 3;
+    for (int i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_kernel) {
+            p->cmd[i].kind = CMD_call;
+            p->cmd[i].item = n++ % 3;
+        }
+    CHECK(n >= 2);
+    refuses = 1; /* told once, by name, and the others are unloaded */
+    CHECK_INT(nnc_exec_create(p, &o, &exec, test_sink), NNC_E_DEVICE);
+    CHECK_DIAG("call 1 does not load");
+    CHECK_INT(nnc_sink_count(test_sink), 1);
+    CHECK_INT(loads, 0);
+    CHECK(most_loading == 2 || nnc_cpu_count() == 1);
+    p->call = NULL;
+    p->n_call = 0;
+    plan_free(p);
 }
 
 /* Runs a plan three times under a watch whose `fail`-th check fails; returns the runs of kernels beyond init's one. */
