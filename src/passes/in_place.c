@@ -15,8 +15,9 @@
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
-/* Bytes that parts begin at multiples of on a GPU: the widest access of a thread, which cuDNN asks for, too; what cuBLASLt is told. */
-enum { GPU_ALIGN = 16, GPU_PRODUCT_ALIGN = 256 };
+enum {
+    GPU_ALIGN = 64
+}; /* bytes that parts begin at multiples of on a GPU: what cuBLASLt is told of every tensor */
 
 typedef struct parts {
     pass *p;
@@ -43,18 +44,10 @@ static bool takes_gaps(const pass *p, const nnc_node *n)
     return e && nnc_target_runs_kernels(e);
 }
 
-static bool is_product(const nnc_node *n)
+/* May a part of type t not begin at byte `at` of a tensor? On a GPU parts are contiguous: none with gaps has run on one yet. */
+static bool misplaced(const pass *p, const nnc_type *t, int64_t at)
 {
-    return n->op == OP_matmul || n->op == OP_linear;
-}
-
-/* May value v not begin at byte `at` of a tensor, as the target's engines that compute and read it are? */
-static bool misplaced(const pass *p, nnc_ref v, int64_t at)
-{
-    bool product = is_product(nnc_def(p->g, v));
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next)
-        product = product || is_product(&p->g->node[p->e.uses[u - 1].node]);
-    return p->t->kind == NNC_T_cuda && at % (product ? GPU_PRODUCT_ALIGN : GPU_ALIGN);
+    return p->t->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
 }
 
 /* Why value v, whose type would be `t`, cannot be a part of a larger one because of a reader; NULL: it can. */
@@ -154,7 +147,7 @@ static bool all_there(parts *s, const nnc_node *n)
         at += nnc_typeof(p->g, there)->dim[axis] * stride[axis];
     }
     int64_t size = nnc_dtype_size((nnc_dtype)y.dtype);
-    if (reader_objects(s, n->out, &y, n->device) || misplaced(p, n->out, first.at * size))
+    if (reader_objects(s, n->out, &y, n->device) || misplaced(p, &y, first.at * size))
         return false;
     s->place[n->out] = first;
     p->g->value[n->out].type = y;
@@ -293,8 +286,8 @@ static const char *choose(const parts *s, const nnc_node *n, how *way)
     for (int k = 0; k < n->n_in; k++) {
         nnc_type t = part_type(p, n, k);
         int64_t at = (s->place[n->out].at + part_at(p, n, k)) * size;
-        if (misplaced(p, n->in[k], at))
-            return "an operand would begin where kernels and libraries cannot read whole vectors";
+        if (misplaced(p, &t, at))
+            return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
         way[k] = why_copied(s, n, k, &t) ? COPIED : WRITTEN;
         copies += way[k] == COPIED;
         ns += operand_ns(p, n, k, result, way[k] == COPIED, nnc_type_bytes(&t));
@@ -371,8 +364,8 @@ static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nn
             return "it changes the memory order";
         nnc_type_set_part(&type[o], x);
         place[o] = (nnc_place){s->place[n->in[0]].root, s->place[n->in[0]].at + at};
-        if (misplaced(p, n->out + o, place[o].at * size))
-            return "a result would begin where kernels and libraries cannot read whole vectors";
+        if (misplaced(p, &type[o], place[o].at * size))
+            return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
         at += n->op == OP_split ? type[o].dim[axis] * stride[axis] : 0;
         const char *why = reader_objects(s, n->out + o, &type[o], n->device);
         if (why)

@@ -93,7 +93,7 @@ TEST(compare_with_libraries)
     compare("models/maxpool.json", (nnc_arg[]){{"batch", "1"}}, 1, 1, 1);
 }
 
-/* Concats whose operands lie in their result: contiguous in f32, with gaps in 16 bits, on two streams. */
+/* Concats whose operands lie in their result, and in 16 bits, channels last, some that do not. */
 TEST(compare_parts)
 {
     static const nnc_arg small[] = {{"image", "32"}, {"growth", "16"}, {"start", "16"},
@@ -195,6 +195,17 @@ TEST(streams)
                  "{\"op\": \"add\", \"in\": [\"a\", \"b\"], \"name\": \"d\"},"
                  "{\"op\": \"add\", \"in\": [\"d\", \"c\"]}]}",
         ".json", 6);
+}
+
+/* %a and %b are rows of %y, which a library reads as a whole. */
+TEST(rows_side_by_side)
+{
+    compare_text("graph @t {\n%x = input : f32[24,16]\n"
+                 "%w = param : f32[16,8] = gen(\"w\", seed=1, scale=0.2, shift=0)\n"
+                 "%a = softmax %x {axis=1}\n%b = sin %x\n%y = concat %a, %b {axis=0}\n"
+                 "%m = matmul %y, %w\n%r = tanh %a\n%s = reduce_max %b {axes=[1]}\n"
+                 "return %m as \"m\", %r as \"r\", %s as \"s\" }\n",
+        ".txt", 9);
 }
 
 /* Points that blocks share: a second launch finishes what the first leaves in the workspace. */
