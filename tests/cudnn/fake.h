@@ -11,10 +11,10 @@ void fake_remove(void);
 void fake_driver(void);
 extern bool fake_compiles_nothing; /* cuDNN lists runtime-compiled engines, of which none can be finalized */
 /* As cuDNN has descriptors, as cuBLASLt has: those made and not destroyed. */
-extern int fake_alive;
-extern int fake_handles; /* of both libraries */
+extern _Atomic int fake_alive;
+extern _Atomic int fake_handles; /* of both libraries */
 /* Plans of cuDNN made: precompiled engines take conv [[+ sum] + bias [+ relu]] alone. */
-extern int fake_precompiled, fake_compiled; /* compiled: when the plan is made */
+extern _Atomic int fake_precompiled, fake_compiled; /* compiled: when the plan is made */
 enum { FAKE_CHOICES = 3 }; /* engines of cuDNN (7, 8, 9) and algorithms of cuBLASLt for everything */
 extern int fake_note;       /* of cuDNN's engine number fake_noted (0: the first), numerical; -1: it has none */
 extern int fake_noted;

@@ -6,7 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-int fake_alive, fake_handles, fake_compiled, fake_precompiled, fake_note = -1, fake_noted;
+int fake_note = -1, fake_noted;
+_Atomic int fake_alive, fake_handles, fake_compiled,
+    fake_precompiled; /* plans are made on several threads */
 int64_t fake_work[FAKE_CHOICES] = {FAKE_WORK, FAKE_WORK, FAKE_WORK};
 bool fake_compiles_nothing;
 
