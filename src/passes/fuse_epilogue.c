@@ -351,7 +351,7 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
         p->engine = &p->t->engine[e];
         ns[e] = epilogue_offer(p, i, &chain[e], n, false).time_ns;
         ns[e] += n == all->n || epilogue_absorbed(p, all, n) ? 0 : epilogue_rest_ns(p, i, all, n);
-        if (!best || ns[e] < least) {
+        if (!best || nnc_target_bid_ns(p->engine, ns[e]) < nnc_target_bid_ns(best, least)) {
             best = p->engine;
             least = ns[e];
         }

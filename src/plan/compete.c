@@ -113,7 +113,8 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
 }
 
 /* Estimates a generated kernel for the node, where an engine that runs kernels offers one. */
-static bool kernel_ns(const maker *m, const nnc_call *c, const nnc_node *n, int64_t *ns)
+static bool kernel_ns(
+    const maker *m, const nnc_call *c, const nnc_node *n, int64_t *ns, int64_t *bid)
 {
     const nnc_target *t = m->o->target;
     nnc_ask a = ask_of(m, c, n);
@@ -122,6 +123,7 @@ static bool kernel_ns(const maker *m, const nnc_call *c, const nnc_node *n, int6
             continue;
         nnc_offer o = nnc_target_offer(t, &t->engine[i], &a);
         *ns = o.time_ns;
+        *bid = nnc_target_bid_ns(&t->engine[i], o.time_ns);
         if (o.ok)
             return true;
     }
@@ -140,7 +142,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
     const nnc_node *n = &m->g->node[j->node];
     const nnc_call asked = *c;
     nnc_text losers = {0}, best = {0};
-    int64_t ns;
+    int64_t ns, bid;
     nnc_status status = NNC_OK;
     *got = (nnc_choice){0};
     for (int e = 0; e < m->o->n_engine && status == NNC_OK; e++) {
@@ -169,8 +171,8 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         nnc_text_clear(&best); /* the engine's text is valid until the next question */
         nnc_puts(&best, choice.reason ? choice.reason : g->name);
     }
-    if (status == NNC_OK && got->ok && kernel_ns(m, &asked, n, &ns)) {
-        bool wins = ns < got->time_ns;
+    if (status == NNC_OK && got->ok && kernel_ns(m, &asked, n, &ns, &bid)) {
+        bool wins = bid < got->time_ns;
         put_loser(&losers, wins ? m->o->engine[j->engine]->name : "a generated kernel",
             wins ? got->time_ns : ns);
         if (wins) {

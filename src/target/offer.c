@@ -291,13 +291,19 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, cons
     return o;
 }
 
+int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t time_ns)
+{
+    return nnc_target_runs_kernels(e) ? nnc_add_sat(time_ns, time_ns / 3) : time_ns;
+}
+
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best)
 {
     const nnc_target_engine *e = NULL;
     nnc_offer least = {0};
     for (int i = 0; i < t->n_engines; i++) {
         nnc_offer o = nnc_target_offer(t, &t->engine[i], a);
-        if (!o.ok || (e && o.time_ns >= least.time_ns))
+        if (!o.ok || (e && nnc_target_bid_ns(&t->engine[i], o.time_ns) >=
+                               nnc_target_bid_ns(e, least.time_ns)))
             continue;
         e = &t->engine[i];
         least = o;

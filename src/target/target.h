@@ -129,6 +129,9 @@ typedef struct nnc_offer {
 /* Engine e's offer, by rules and without its library, so that the answer is the same on every machine. An engine with an unknown name
  * supports everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
+/* The time to compare engines by: a generated kernel must promise to be 4/3 as fast as a library's call. So large is the error of the
+ * estimates, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s of compile for nothing). */
+int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t time_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
 /* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */

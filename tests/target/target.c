@@ -323,7 +323,8 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
     return o.ok ? o.compiled ? "compiled" : "" : o.why ? o.why : "none";
 }
 
-/* Of oneDNN and generated kernels the one that was measured to be faster, or either where they were alike (bench_contractions). */
+/* oneDNN, but where a generated kernel promises to be 4/3 as fast. Measured beside each other (bench_contractions) the kernel was the faster
+ * one of cases 0, 3, 6 and 7 as well, by less. */
 TEST(fastest_engines)
 {
     static const struct {
@@ -331,14 +332,16 @@ TEST(fastest_engines)
         int64_t channels, side, outputs,
             window; /* side: of the results; 0: a product of `window` rows */
         bool depthwise, silu, dynamic;
-    } at[] = {{"llvm", 3, 224, 64, 3, false, false, false},
+    } at[] = {{"onednn", 3, 224, 64, 3, false, false, false},
         {"onednn", 128, 56, 256, 3, false, false, false},
         {"onednn", 512, 14, 512, 3, false, false, false},
-        {"llvm", 64, 56, 256, 1, false, false, false}, {"llvm", 16, 112, 96, 1, false, true, false},
+        {"onednn", 64, 56, 256, 1, false, false, false},
+        {"llvm", 16, 112, 96, 1, false, true, false},
         {"onednn", 480, 14, 112, 1, false, false, false},
-        {"llvm", 24, 56, 144, 1, false, true, false}, {"llvm", 240, 28, 240, 5, true, true, false},
+        {"onednn", 24, 56, 144, 1, false, true, false},
+        {"onednn", 240, 28, 240, 5, true, true, false},
         {"onednn", 1024, 0, 1024, 1024, false, false, false},
-        {"llvm", 1152, 0, 48, 1, false, false, false},
+        {"onednn", 1152, 0, 48, 1, false, false, false},
         {"onednn", 64, 0, 256, 256, false, false, true}};
     nnc_target t;
     CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
