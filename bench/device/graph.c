@@ -14,26 +14,16 @@ static void put_attr(const nnc_attr *a, nnc_text *t)
 {
     nnc_printf(t, "\"%s\": ", nnc_attrs[a->key].name);
     switch (nnc_attrs[a->key].kind) {
-    case AK_int:
-        nnc_printf(t, "%lld", (long long)a->i);
-        break;
-    case AK_bool:
-        nnc_puts(t, a->i ? "true" : "false");
-        break;
-    case AK_float:
-        nnc_printf(t, "%.9g", a->f);
-        break;
+    case AK_int: nnc_printf(t, "%lld", (long long)a->i); break;
+    case AK_bool: nnc_puts(t, a->i ? "true" : "false"); break;
+    case AK_float: nnc_printf(t, "%.9g", a->f); break;
     case AK_ints:
         for (int i = 0; i < a->n; i++)
             nnc_printf(t, "%s%lld", i ? ", " : "[", (long long)a->ints[i]);
         nnc_puts(t, a->n ? "]" : "[]");
         break;
-    case AK_dtype:
-        nnc_put_json_string(t, nnc_dtype_name((nnc_dtype)a->i));
-        break;
-    case AK_word:
-        nnc_put_json_string(t, a->word);
-        break;
+    case AK_dtype: nnc_put_json_string(t, nnc_dtype_name((nnc_dtype)a->i)); break;
+    case AK_word: nnc_put_json_string(t, a->word); break;
     }
 }
 

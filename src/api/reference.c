@@ -211,16 +211,11 @@ double nnc_error_max_rel(const nnc_error *e)
 double nnc_default_tolerance(nnc_dtype d)
 {
     switch (d) {
-    case DT_f64:
-        return 1e-24;
-    case DT_f32:
-        return 1e-11;
-    case DT_f16:
-        return 1e-6;
-    case DT_bf16:
-        return 1e-4;
-    default:
-        return 0;
+    case DT_f64: return 1e-24;
+    case DT_f32: return 1e-11;
+    case DT_f16: return 1e-6;
+    case DT_bf16: return 1e-4;
+    default: return 0;
     }
 }
 
@@ -252,11 +247,8 @@ double nnc_precision_tolerance(nnc_precision p)
 {
     switch (p) {
     case NNC_PRECISION_tf32:
-    case NNC_PRECISION_f16:
-        return 1e-5;
-    case NNC_PRECISION_bf16:
-        return 1e-3;
-    default:
-        return 0;
+    case NNC_PRECISION_f16: return 1e-5;
+    case NNC_PRECISION_bf16: return 1e-3;
+    default: return 0;
     }
 }

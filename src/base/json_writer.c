@@ -58,19 +58,13 @@ void nnc_json_members(nnc_json_writer *w, const nnc_json_member *m, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         switch (m[i].kind) {
-        case NNC_J_STRING:
-            nnc_json_string(w, m[i].key, m[i].s);
-            break;
-        case NNC_J_INT:
-            nnc_json_int(w, m[i].key, m[i].i);
-            break;
+        case NNC_J_STRING: nnc_json_string(w, m[i].key, m[i].s); break;
+        case NNC_J_INT: nnc_json_int(w, m[i].key, m[i].i); break;
         case NNC_J_BOOL:
             nnc_json_item(w, m[i].key);
             nnc_puts(w->out, m[i].b ? "true" : "false");
             break;
-        case NNC_J_REAL:
-            nnc_json_real(w, m[i].key, m[i].r);
-            break;
+        case NNC_J_REAL: nnc_json_real(w, m[i].key, m[i].r); break;
         }
 }
 

@@ -169,24 +169,16 @@ nnc_status nnc_setting_set(const nnc_setting *row, const char *kind, void *o, co
 {
     const setting s = {row, kind, value, (char *)o + row->at, (char *)o + row->more, strings, sink};
     switch (row->kind) {
-    case NNC_SET_INT:
-        return set_int(&s);
-    case NNC_SET_SEED:
-        return set_seed(&s);
-    case NNC_SET_REAL:
-        return set_real(&s);
+    case NNC_SET_INT: return set_int(&s);
+    case NNC_SET_SEED: return set_seed(&s);
+    case NNC_SET_REAL: return set_real(&s);
     case NNC_SET_BOOL:
-    case NNC_SET_UNSET:
-        return set_bool(&s, row->kind == NNC_SET_UNSET);
-    case NNC_SET_TEXT:
-        return set_text(&s);
+    case NNC_SET_UNSET: return set_bool(&s, row->kind == NNC_SET_UNSET);
+    case NNC_SET_TEXT: return set_text(&s);
     case NNC_SET_CHOICE:
-    case NNC_SET_MATH:
-        return set_choice(&s);
-    case NNC_SET_LIST:
-        return set_list(&s);
-    case NNC_SET_PAIRS:
-        return set_pair(&s);
+    case NNC_SET_MATH: return set_choice(&s);
+    case NNC_SET_LIST: return set_list(&s);
+    case NNC_SET_PAIRS: return set_pair(&s);
     }
     return NNC_E_BUG;
 }

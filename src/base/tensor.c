@@ -307,42 +307,27 @@ nnc_status nnc_scan_type(nnc_scan *s, nnc_sink *sink, nnc_type *out)
 double nnc_get_f64(nnc_dtype d, const void *p, int64_t i)
 {
     switch (d) {
-    case DT_f64:
-        return ((const double *)p)[i];
-    case DT_f32:
-        return ((const float *)p)[i];
-    case DT_f16:
-        return nnc_f16_to_f32(((const uint16_t *)p)[i]);
-    case DT_bf16:
-        return nnc_bf16_to_f32(((const uint16_t *)p)[i]);
-    case DT_u64:
-        return (double)((const uint64_t *)p)[i];
-    default:
-        return (double)nnc_get_i64(d, p, i);
+    case DT_f64: return ((const double *)p)[i];
+    case DT_f32: return ((const float *)p)[i];
+    case DT_f16: return nnc_f16_to_f32(((const uint16_t *)p)[i]);
+    case DT_bf16: return nnc_bf16_to_f32(((const uint16_t *)p)[i]);
+    case DT_u64: return (double)((const uint64_t *)p)[i];
+    default: return (double)nnc_get_i64(d, p, i);
     }
 }
 
 int64_t nnc_get_i64(nnc_dtype d, const void *p, int64_t i)
 {
     switch (d) {
-    case DT_i8:
-        return ((const int8_t *)p)[i];
-    case DT_i16:
-        return ((const int16_t *)p)[i];
-    case DT_i32:
-        return ((const int32_t *)p)[i];
-    case DT_i64:
-        return ((const int64_t *)p)[i];
-    case DT_u8:
-        return ((const uint8_t *)p)[i];
-    case DT_u16:
-        return ((const uint16_t *)p)[i];
-    case DT_u32:
-        return ((const uint32_t *)p)[i];
-    case DT_u64:
-        return (int64_t)((const uint64_t *)p)[i];
-    case DT_bool:
-        return ((const uint8_t *)p)[i] != 0;
+    case DT_i8: return ((const int8_t *)p)[i];
+    case DT_i16: return ((const int16_t *)p)[i];
+    case DT_i32: return ((const int32_t *)p)[i];
+    case DT_i64: return ((const int64_t *)p)[i];
+    case DT_u8: return ((const uint8_t *)p)[i];
+    case DT_u16: return ((const uint16_t *)p)[i];
+    case DT_u32: return ((const uint32_t *)p)[i];
+    case DT_u64: return (int64_t)((const uint64_t *)p)[i];
+    case DT_bool: return ((const uint8_t *)p)[i] != 0;
     default: {
         double v = nnc_get_f64(d, p, i);
         return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : 0;
@@ -354,55 +339,33 @@ void nnc_set_i64(nnc_dtype d, void *p, int64_t i, int64_t v)
 {
     switch (d) {
     case DT_i8:
-    case DT_u8:
-        ((uint8_t *)p)[i] = (uint8_t)v;
-        break;
+    case DT_u8: ((uint8_t *)p)[i] = (uint8_t)v; break;
     case DT_i16:
-    case DT_u16:
-        ((uint16_t *)p)[i] = (uint16_t)v;
-        break;
+    case DT_u16: ((uint16_t *)p)[i] = (uint16_t)v; break;
     case DT_i32:
-    case DT_u32:
-        ((uint32_t *)p)[i] = (uint32_t)v;
-        break;
+    case DT_u32: ((uint32_t *)p)[i] = (uint32_t)v; break;
     case DT_i64:
-    case DT_u64:
-        ((uint64_t *)p)[i] = (uint64_t)v;
-        break;
-    case DT_bool:
-        ((uint8_t *)p)[i] = v != 0;
-        break;
-    default:
-        nnc_set_f64(d, p, i, (double)v);
+    case DT_u64: ((uint64_t *)p)[i] = (uint64_t)v; break;
+    case DT_bool: ((uint8_t *)p)[i] = v != 0; break;
+    default: nnc_set_f64(d, p, i, (double)v);
     }
 }
 
 void nnc_set_f64(nnc_dtype d, void *p, int64_t i, double v)
 {
     switch (d) {
-    case DT_f64:
-        ((double *)p)[i] = v;
-        break;
-    case DT_f32:
-        ((float *)p)[i] = (float)v;
-        break;
-    case DT_f16:
-        ((uint16_t *)p)[i] = nnc_f64_to_f16(v);
-        break;
-    case DT_bf16:
-        ((uint16_t *)p)[i] = nnc_f64_to_bf16(v);
-        break;
-    case DT_bool:
-        ((uint8_t *)p)[i] = v != 0;
-        break;
+    case DT_f64: ((double *)p)[i] = v; break;
+    case DT_f32: ((float *)p)[i] = (float)v; break;
+    case DT_f16: ((uint16_t *)p)[i] = nnc_f64_to_f16(v); break;
+    case DT_bf16: ((uint16_t *)p)[i] = nnc_f64_to_bf16(v); break;
+    case DT_bool: ((uint8_t *)p)[i] = v != 0; break;
     case DT_u64:
         if (v >= 0x1p63 && v < 0x1p64) {
             ((uint64_t *)p)[i] = (uint64_t)v;
             break;
         }
         __attribute__((fallthrough));
-    default:
-        nnc_set_i64(d, p, i, v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : 0);
+    default: nnc_set_i64(d, p, i, v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : 0);
     }
 }
 

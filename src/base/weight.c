@@ -65,11 +65,8 @@ nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first
                 w->name ? w->name : "", (long long)w->size);
         memcpy(dst, (const char *)w->data + first * size, (size_t)(n * size));
         return NNC_OK;
-    case NNC_W_file:
-        return read_file(w, first * size, n * size, dst, dir, sink);
-    case NNC_W_gen:
-        generate(w, (nnc_dtype)t->dtype, first, n, dst);
-        return NNC_OK;
+    case NNC_W_file: return read_file(w, first * size, n * size, dst, dir, sink);
+    case NNC_W_gen: generate(w, (nnc_dtype)t->dtype, first, n, dst); return NNC_OK;
     }
     return NNC_E_BUG;
 }

@@ -189,14 +189,9 @@ static nnc_status emit_kernel(nnc_text *t, const nnc_kernel *k, nnc_sink *sink)
         cu_open(&c, "{");
         switch (k->grid.cls) {
         case KC_row:
-        case KC_column:
-            cu_row(&c);
-            break;
-        case KC_tile:
-            cu_tile(&c);
-            break;
-        default:
-            cu_point(&c);
+        case KC_column: cu_row(&c); break;
+        case KC_tile: cu_tile(&c); break;
+        default: cu_point(&c);
         }
         cu_close(&c, "}");
         if (k->grid.finish > 0) {

@@ -10,28 +10,17 @@
 const char *cu_type(nnc_dtype d)
 {
     switch (d) {
-    case DT_f64:
-        return "double";
-    case DT_bool:
-        return "bool";
-    case DT_i8:
-        return "signed char";
-    case DT_i16:
-        return "short";
-    case DT_i32:
-        return "int";
-    case DT_i64:
-        return "long long";
-    case DT_u8:
-        return "unsigned char";
-    case DT_u16:
-        return "unsigned short";
-    case DT_u32:
-        return "unsigned";
-    case DT_u64:
-        return "unsigned long long";
-    default:
-        return "float";
+    case DT_f64: return "double";
+    case DT_bool: return "bool";
+    case DT_i8: return "signed char";
+    case DT_i16: return "short";
+    case DT_i32: return "int";
+    case DT_i64: return "long long";
+    case DT_u8: return "unsigned char";
+    case DT_u16: return "unsigned short";
+    case DT_u32: return "unsigned";
+    case DT_u64: return "unsigned long long";
+    default: return "float";
     }
 }
 
@@ -406,20 +395,13 @@ static void sop(const cu *c, int32_t id)
     const nnc_kins *in = &c->k->ins[id];
     nnc_dtype from = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
     switch ((nnc_sop)in->sop) {
-    case SC_cast:
-        cast(c, in);
-        return;
-    case SC_select:
-        put_text(c, nnc_sops[SC_select].cuda, in);
-        return;
+    case SC_cast: cast(c, in); return;
+    case SC_select: put_text(c, nnc_sops[SC_select].cuda, in); return;
     case SC_and:
     case SC_or:
     case SC_xor:
-    case SC_not:
-        logic(c, in);
-        return;
-    default:
-        break;
+    case SC_not: logic(c, in); return;
+    default: break;
     }
     if (nnc_is_float(from))
         float_sop(c, in);

@@ -84,9 +84,7 @@ static void expression(const writer *w, nnc_text *t, const nnc_fstep *s)
     case FO_wide:
         from_template(w, t, s, s->type == FT_f64 ? "(double)(%0)" : "(unsigned long long)(%0)");
         break;
-    case FO_word:
-        from_template(w, t, s, "nnc_two_over_pi[%0]");
-        break;
+    case FO_word: from_template(w, t, s, "nnc_two_over_pi[%0]"); break;
     case FO_far:
         nnc_formula_name(
             name, sizeof name, (nnc_fkey){.sop = (uint8_t)s->n, .type = s->type, .far = true});

@@ -195,14 +195,10 @@ static bool gives_nothing(
     case SC_fma: /* exact: 0 times infinity is NaN */
         return kind == KR_sum && (nothing[0] || nothing[1]) && nothing[2] &&
                (!(in->hint & KH_exact) || (nothing[0] && nothing[1]));
-    case SC_add:
-        return kind == KR_sum && nothing[0] && nothing[1];
-    case SC_max:
-        return kind == KR_max && nothing[0] && nothing[1];
-    case SC_min:
-        return kind == KR_min && nothing[0] && nothing[1];
-    default:
-        return false;
+    case SC_add: return kind == KR_sum && nothing[0] && nothing[1];
+    case SC_max: return kind == KR_max && nothing[0] && nothing[1];
+    case SC_min: return kind == KR_min && nothing[0] && nothing[1];
+    default: return false;
     }
 }
 

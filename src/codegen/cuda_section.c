@@ -260,15 +260,9 @@ static void statement(cu *c, const nnc_kstage *s, int32_t id)
     const nnc_kins *in = &c->k->ins[id];
     const cu_value *v = &c->v[id];
     switch (in->op) {
-    case KO_load:
-        cu_load(c, id);
-        break;
-    case KO_store:
-        store(c, id);
-        break;
-    case KO_reduce:
-        cu_fold(c, s, id);
-        break;
+    case KO_load: cu_load(c, id); break;
+    case KO_store: store(c, id); break;
+    case KO_reduce: cu_fold(c, s, id); break;
     case KO_sop:
         if (v->into > 0) {
             add_term(c, id);
@@ -282,8 +276,7 @@ static void statement(cu *c, const nnc_kstage *s, int32_t id)
         cu_sop(c, id);
         nnc_puts(c->t, ";\n");
         break;
-    default: /* constants and indices are written where they are used */
-        break;
+    default: /* constants and indices are written where they are used */ break;
     }
 }
 

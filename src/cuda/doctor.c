@@ -61,15 +61,12 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
         else
             snprintf(f->version, sizeof f->version, "API %u", u);
         break;
-    case CUDA_nvml:
-        driver_text(f);
-        break;
+    case CUDA_nvml: driver_text(f); break;
     case CUDA_nccl:
         if (!NNC_CUDA(nccl, NULL)->ncclGetVersion(&v))
             dotted(f, (size_t)v);
         break;
-    case CUDA__LIBS:
-        break;
+    case CUDA__LIBS: break;
     }
 }
 

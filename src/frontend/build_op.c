@@ -26,18 +26,10 @@ static bool make_attr(
     case AK_int:
         a->i = *(const int64_t *)v;
         return key != AT_axis || (has_dimensions(l) && fe_axis(l, k->name, rank, &a->i));
-    case AK_bool:
-        a->i = *(const bool *)v;
-        return true;
-    case AK_dtype:
-        a->i = *(const nnc_dtype *)v;
-        return true;
-    case AK_float:
-        a->f = *(const double *)v;
-        return true;
-    case AK_word:
-        a->word = *(const char *const *)v;
-        return true;
+    case AK_bool: a->i = *(const bool *)v; return true;
+    case AK_dtype: a->i = *(const nnc_dtype *)v; return true;
+    case AK_float: a->f = *(const double *)v; return true;
+    case AK_word: a->word = *(const char *const *)v; return true;
     case AK_ints: {
         const fe_list *list = v;
         n = list->n;

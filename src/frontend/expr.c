@@ -74,15 +74,9 @@ static fe_val arith(ex *e, fe_val a, char op, fe_val b, const char *at)
     int64_t r = 0;
     bool over = false;
     switch (op) {
-    case '+':
-        over = __builtin_add_overflow(a.i, b.i, &r);
-        break;
-    case '-':
-        over = __builtin_sub_overflow(a.i, b.i, &r);
-        break;
-    case '*':
-        over = __builtin_mul_overflow(a.i, b.i, &r);
-        break;
+    case '+': over = __builtin_add_overflow(a.i, b.i, &r); break;
+    case '-': over = __builtin_sub_overflow(a.i, b.i, &r); break;
+    case '*': over = __builtin_mul_overflow(a.i, b.i, &r); break;
     default:
         if (b.i == 0)
             return fail(e, at, "division by zero");

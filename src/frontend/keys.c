@@ -124,20 +124,14 @@ static bool read_key(fe_layer *l, const fe_key_row *k, const cJSON *v, void *out
 {
     switch (k->kind) {
     case LK_int:
-    case LK_count:
-        return fe_read_int(l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, out);
+    case LK_count: return fe_read_int(l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, out);
     case LK_spatial:
     case LK_pad:
-    case LK_ints:
-        return read_list(l, k, v, out);
-    case LK_bool:
-        return fe_read_bool(l->f, v, l->path, l->ctx->env, k->name, out);
-    case LK_float:
-        return read_float(l, k->name, v, out);
-    case LK_dtype:
-        return fe_read_dtype(l->f, v, l->path, l->ctx->env, out);
-    case LK_word:
-        return read_choice(l, k, v, out);
+    case LK_ints: return read_list(l, k, v, out);
+    case LK_bool: return fe_read_bool(l->f, v, l->path, l->ctx->env, k->name, out);
+    case LK_float: return read_float(l, k->name, v, out);
+    case LK_dtype: return fe_read_dtype(l->f, v, l->path, l->ctx->env, out);
+    case LK_word: return read_choice(l, k, v, out);
     }
     return false;
 }

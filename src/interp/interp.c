@@ -377,12 +377,8 @@ static void run_section(const run *r, const nnc_kstage *g, int b, int e, int n, 
             for (int i = 0; i < m; i++)
                 ((int64_t *)y)[i] = r->at[in->i] + i;
             break;
-        case KO_load:
-            run_load(r, in, m, y);
-            break;
-        case KO_store:
-            run_store(r, in, m);
-            break;
+        case KO_load: run_load(r, in, m, y); break;
+        case KO_store: run_store(r, in, m); break;
         case KO_reduce:
             run_reduce(r, g, id, fold ? n : m);
             continue; /* broadcast at the end of the row */

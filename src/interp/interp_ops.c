@@ -88,30 +88,15 @@ static void ops_int(nnc_sop op, nnc_dtype d, int n, const int64_t *a, const int6
     const uint64_t *ua = (const uint64_t *)a, *ub = (const uint64_t *)b;
     bool big = d == DT_u64;
     switch (op) {
-    case SC_add:
-        LOOP(ua[i] + ub[i])
-    case SC_sub:
-        LOOP(ua[i] - ub[i])
-    case SC_mul:
-        LOOP(ua[i] * ub[i])
-    case SC_eq:
-        LOOP(a[i] == b[i])
-        return;
-    case SC_ne:
-        LOOP(a[i] != b[i])
-        return;
-    case SC_and:
-        LOOP(a[i] & b[i])
-        return;
-    case SC_or:
-        LOOP(a[i] | b[i])
-        return;
-    case SC_lt:
-        LOOP(big ? ua[i] < ub[i] : a[i] < b[i])
-        return;
-    case SC_ge:
-        LOOP(big ? ua[i] >= ub[i] : a[i] >= b[i])
-        return;
+    case SC_add: LOOP(ua[i] + ub[i])
+    case SC_sub: LOOP(ua[i] - ub[i])
+    case SC_mul: LOOP(ua[i] * ub[i])
+    case SC_eq: LOOP(a[i] == b[i]) return;
+    case SC_ne: LOOP(a[i] != b[i]) return;
+    case SC_and: LOOP(a[i] & b[i]) return;
+    case SC_or: LOOP(a[i] | b[i]) return;
+    case SC_lt: LOOP(big ? ua[i] < ub[i] : a[i] < b[i]) return;
+    case SC_ge: LOOP(big ? ua[i] >= ub[i] : a[i] >= b[i]) return;
     default:
         for (int i = 0; i < n; i++)
             y[i] = nnc_sop_eval_i64(op, d, a[i], b ? b[i] : 0, 0);
@@ -248,8 +233,7 @@ void nnc_lanes_load(nnc_dtype d, const void *buf, int64_t at, int64_t stride, in
         LOAD(u32, uint32_t, int64_t, )
         LOAD(u64, uint64_t, int64_t, (int64_t))
         LOAD(bool, uint8_t, int64_t, 0 !=)
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -282,8 +266,7 @@ void nnc_lanes_store(nnc_dtype d, void *buf, int64_t at, int64_t stride, int n, 
         STORE(u32, uint32_t, int64_t, )
         STORE(u64, uint64_t, int64_t, )
         STORE(bool, uint8_t, int64_t, 0 !=)
-    default:
-        break;
+    default: break;
     }
 }
 
@@ -360,14 +343,9 @@ void nnc_lanes_fold(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, cons
     const int64_t *mask, int64_t first, int64_t step)
 {
     switch (nnc_lane_of(d)) {
-    case LANE_f32:
-        fold_f32(r, n, acc, at, x, mask, first, step);
-        break;
-    case LANE_f64:
-        fold_f64(r, n, acc, at, x, mask, first, step);
-        break;
-    default:
-        fold_int(r, d, n, acc, at, x, mask, first, step);
+    case LANE_f32: fold_f32(r, n, acc, at, x, mask, first, step); break;
+    case LANE_f64: fold_f64(r, n, acc, at, x, mask, first, step); break;
+    default: fold_int(r, d, n, acc, at, x, mask, first, step);
     }
 }
 

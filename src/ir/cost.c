@@ -18,10 +18,8 @@ static int64_t ecomp_ops(const nnc_node *n)
     case OP_clip: /* bounds that never apply are omitted */
         return (nnc_attr_float(n, AT_lo, -INFINITY) != -INFINITY) +
                (nnc_attr_float(n, AT_hi, INFINITY) != INFINITY);
-    case OP_gelu:
-        return form && !strcmp(form->word, "tanh") ? 9 : nnc_ops[OP_gelu].work;
-    default:
-        return nnc_ops[n->op].work;
+    case OP_gelu: return form && !strcmp(form->word, "tanh") ? 9 : nnc_ops[OP_gelu].work;
+    default: return nnc_ops[n->op].work;
     }
 }
 
@@ -44,24 +42,18 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     const int64_t *kernel;
     switch (nnc_op_class(n->op)) {
     case CL_leaf:
-    case CL_move:
-        return 0;
-    case CL_ewise:
-        return n->op == OP_identity ? 0 : out;
-    case CL_ecomp:
-        return nnc_mul_sat(out, ecomp_ops(n));
-    case CL_comp:
-        return nnc_mul_sat(in, nnc_ops[n->op].work);
-    case CL_reduce:
-        return nnc_add_sat(in, n->op == OP_reduce_mean ? out : 0);
+    case CL_move: return 0;
+    case CL_ewise: return n->op == OP_identity ? 0 : out;
+    case CL_ecomp: return nnc_mul_sat(out, ecomp_ops(n));
+    case CL_comp: return nnc_mul_sat(in, nnc_ops[n->op].work);
+    case CL_reduce: return nnc_add_sat(in, n->op == OP_reduce_mean ? out : 0);
     case CL_window:
         for (int i = nnc_attr_ints(n, AT_kernel, &kernel) - 1; i >= 0; i--)
             out = nnc_mul_sat(out, kernel[i]);
         return out;
     case CL_contract:
         return nnc_add_sat(nnc_mul_sat(2, multiply_adds(g, n)), n->n_in == 3 ? out : 0);
-    case CL_fused:
-        break;
+    case CL_fused: break;
     }
     int64_t sum = 0;
     for (uint32_t i = 0; i < n->body->n_node; i++)
@@ -72,16 +64,11 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
 double ev_node_ops(const nnc_graph *g, const nnc_node *n)
 {
     switch (nnc_op_class(n->op)) {
-    case CL_contract:
-        return (double)multiply_adds(g, n);
-    case CL_window:
-        return (double)node_flops(g, n);
-    case CL_reduce:
-        return (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
-    case CL_comp:
-        return 8 * (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
-    default:
-        return (double)nnc_type_numel(nnc_typeof(g, n->out));
+    case CL_contract: return (double)multiply_adds(g, n);
+    case CL_window: return (double)node_flops(g, n);
+    case CL_reduce: return (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
+    case CL_comp: return 8 * (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
+    default: return (double)nnc_type_numel(nnc_typeof(g, n->out));
     }
 }
 

@@ -22,19 +22,13 @@ static void put_escaped(nnc_text *t, const char *s, size_t n)
 static const char *colour(const nnc_node *n)
 {
     switch (nnc_op_class(n->op)) {
-    case CL_leaf:
-        return "#d9ead3";
-    case CL_contract:
-        return "#cfe2f3";
+    case CL_leaf: return "#d9ead3";
+    case CL_contract: return "#cfe2f3";
     case CL_reduce:
-    case CL_comp:
-        return "#ead1dc";
-    case CL_window:
-        return "#fce5cd";
-    case CL_move:
-        return "#eeeeee";
-    default:
-        return "#ffffff";
+    case CL_comp: return "#ead1dc";
+    case CL_window: return "#fce5cd";
+    case CL_move: return "#eeeeee";
+    default: return "#ffffff";
     }
 }
 

@@ -101,14 +101,10 @@ static const void *operand(const ewise *w, int k, int64_t first, int n, uint64_t
 static void scalar_f64(const ewise *w, int n, const double *a, const double *b, double *y)
 {
     switch (w->sop) {
-    case SC_add:
-        LOOP(a[i] + b[i]);
-    case SC_sub:
-        LOOP(a[i] - b[i]);
-    case SC_mul:
-        LOOP(a[i] * b[i]);
-    case SC_div:
-        LOOP(a[i] / b[i]);
+    case SC_add: LOOP(a[i] + b[i]);
+    case SC_sub: LOOP(a[i] - b[i]);
+    case SC_mul: LOOP(a[i] * b[i]);
+    case SC_div: LOOP(a[i] / b[i]);
     default:
         if (w->n_in == 1) {
             LOOP(nnc_sop_eval_f64(w->sop, a[i], 0, 0));
@@ -145,37 +141,22 @@ static void named_f64(const ewise *w, int n, const double *a, const double *b, d
 {
     double alpha = w->alpha;
     switch (w->op) {
-    case OP_relu:
-        LOOP(keep_nan_max(a[i], 0));
-    case OP_leaky_relu:
-        LOOP(a[i] > 0 ? a[i] : alpha * a[i]);
-    case OP_prelu:
-        LOOP(a[i] > 0 ? a[i] : b[i] * a[i]);
+    case OP_relu: LOOP(keep_nan_max(a[i], 0));
+    case OP_leaky_relu: LOOP(a[i] > 0 ? a[i] : alpha * a[i]);
+    case OP_prelu: LOOP(a[i] > 0 ? a[i] : b[i] * a[i]);
     case OP_relu6:
-    case OP_clip:
-        LOOP(clip(a[i], w->lo, w->hi));
-    case OP_gelu:
-        LOOP(gelu(a[i], w->tanh_form));
-    case OP_silu:
-        LOOP(a[i] * nnc_sop_eval_f64(SC_sigmoid, a[i], 0, 0));
-    case OP_hardswish:
-        LOOP(a[i] * clip(a[i] / 6 + 0.5, 0, 1));
-    case OP_hardsigmoid:
-        LOOP(clip(alpha * a[i] + w->beta, 0, 1));
-    case OP_softplus:
-        LOOP(a[i] != a[i] ? a[i] : softplus(a[i]));
-    case OP_softsign:
-        LOOP(a[i] / (1 + fabs(a[i])));
-    case OP_elu:
-        LOOP(a[i] > 0 ? a[i] : alpha * expm1(a[i]));
-    case OP_selu:
-        LOOP(1.0507009873554805 * (a[i] > 0 ? a[i] : 1.6732632423543772 * expm1(a[i])));
-    case OP_mish:
-        LOOP(a[i] != a[i] ? a[i] : a[i] * tanh(softplus(a[i])));
-    case OP_square:
-        LOOP(a[i] * a[i]);
-    default:
-        memmove(y, a, (size_t)n * 8);
+    case OP_clip: LOOP(clip(a[i], w->lo, w->hi));
+    case OP_gelu: LOOP(gelu(a[i], w->tanh_form));
+    case OP_silu: LOOP(a[i] * nnc_sop_eval_f64(SC_sigmoid, a[i], 0, 0));
+    case OP_hardswish: LOOP(a[i] * clip(a[i] / 6 + 0.5, 0, 1));
+    case OP_hardsigmoid: LOOP(clip(alpha * a[i] + w->beta, 0, 1));
+    case OP_softplus: LOOP(a[i] != a[i] ? a[i] : softplus(a[i]));
+    case OP_softsign: LOOP(a[i] / (1 + fabs(a[i])));
+    case OP_elu: LOOP(a[i] > 0 ? a[i] : alpha * expm1(a[i]));
+    case OP_selu: LOOP(1.0507009873554805 * (a[i] > 0 ? a[i] : 1.6732632423543772 * expm1(a[i])));
+    case OP_mish: LOOP(a[i] != a[i] ? a[i] : a[i] * tanh(softplus(a[i])));
+    case OP_square: LOOP(a[i] * a[i]);
+    default: memmove(y, a, (size_t)n * 8);
     }
 }
 
@@ -183,10 +164,8 @@ static void named_f64(const ewise *w, int n, const double *a, const double *b, d
 static void test_f64(const ewise *w, int n, const double *a, const double *b, int64_t *y)
 {
     switch (w->sop) {
-    case SC_gt:
-        LOOP(a[i] > b[i]);
-    case SC_lt:
-        LOOP(a[i] < b[i]);
+    case SC_gt: LOOP(a[i] > b[i]);
+    case SC_lt: LOOP(a[i] < b[i]);
     default:
         if (w->n_in == 1) {
             LOOP(nnc_sop_eval_f64(w->sop, a[i], 0, 0) != 0);
@@ -199,17 +178,14 @@ static int64_t named_i64(const ewise *w, int64_t a)
 {
     nnc_dtype d = w->d;
     switch (w->op) {
-    case OP_relu:
-        return nnc_sop_eval_i64(SC_max, d, a, 0, 0);
+    case OP_relu: return nnc_sop_eval_i64(SC_max, d, a, 0, 0);
     case OP_relu6:
     case OP_clip:
         if (w->lo != -INFINITY)
             a = nnc_sop_eval_i64(SC_max, d, a, ev_int(d, w->lo), 0);
         return w->hi != INFINITY ? nnc_sop_eval_i64(SC_min, d, a, ev_int(d, w->hi), 0) : a;
-    case OP_square:
-        return nnc_sop_eval_i64(SC_mul, d, a, a, 0);
-    default:
-        return a;
+    case OP_square: return nnc_sop_eval_i64(SC_mul, d, a, a, 0);
+    default: return a;
     }
 }
 

@@ -29,14 +29,10 @@ typedef struct reduction {
 static double fold_f64(fold_kind k, double a, double b)
 {
     switch (k) {
-    case FOLD_sum:
-        return a + b;
-    case FOLD_prod:
-        return a * b;
-    case FOLD_max:
-        return a != a || a > b ? a : b;
-    default:
-        return a != a || a < b ? a : b;
+    case FOLD_sum: return a + b;
+    case FOLD_prod: return a * b;
+    case FOLD_max: return a != a || a > b ? a : b;
+    default: return a != a || a < b ? a : b;
     }
 }
 
@@ -396,10 +392,8 @@ nnc_status ev_comp(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
     const nnc_type *t = in[0].type;
     unsigned spatial = ((1u << t->rank) - 1) & ~3u;
     switch ((nnc_op)n->op) {
-    case OP_global_avgpool:
-        return fold_axes(e, &in[0], spatial, FOLD_sum, true, out->w);
-    case OP_global_maxpool:
-        return fold_axes(e, &in[0], spatial, FOLD_max, false, out->w);
+    case OP_global_avgpool: return fold_axes(e, &in[0], spatial, FOLD_sum, true, out->w);
+    case OP_global_maxpool: return fold_axes(e, &in[0], spatial, FOLD_max, false, out->w);
     case OP_softmax:
     case OP_log_softmax: {
         int axis = (int)nnc_attr_int(n, AT_axis, t->rank - 1);
@@ -412,7 +406,6 @@ nnc_status ev_comp(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
             nnc_attr_float(n, AT_eps, 1e-5), out->f};
         return ev_for(e, t->dim[0] * b.c, 1, b.inner, batchnorm_planes, &b);
     }
-    default:
-        return run_norm(e, n, in, out);
+    default: return run_norm(e, n, in, out);
     }
 }

@@ -21,12 +21,9 @@ static double terms(const nnc_graph *g, const nnc_node *n)
     double results = fmax((double)nnc_type_numel(y), 1);
     switch (nnc_op_class((nnc_op)n->op)) {
     case CL_contract:
-    case CL_window:
-        return fmax(ev_node_ops(g, n) / results, 1);
-    case CL_reduce:
-        return fmax((double)nnc_type_numel(x) / results, 1);
-    default:
-        return 0;
+    case CL_window: return fmax(ev_node_ops(g, n) / results, 1);
+    case CL_reduce: return fmax((double)nnc_type_numel(x) / results, 1);
+    default: return 0;
     }
 }
 

@@ -107,44 +107,31 @@ static nnc_ref expand_ewise(ex *e)
 {
     const nnc_node *n = e->n;
     switch ((nnc_op)n->op) {
-    case OP_relu:
-        return binc(e, OP_max, e->x, 0);
+    case OP_relu: return binc(e, OP_max, e->x, 0);
     case OP_leaky_relu: {
         double alpha = ev_attr_value(e->d, nnc_attr_float(n, AT_alpha, 0.01));
         return positive_or(e, binc(e, OP_mul, e->x, alpha));
     }
-    case OP_prelu:
-        return positive_or(e, bin(e, OP_mul, e->in[1], e->x));
-    case OP_relu6:
-        return clip(e, e->x, 0, 6);
+    case OP_prelu: return positive_or(e, bin(e, OP_mul, e->in[1], e->x));
+    case OP_relu6: return clip(e, e->x, 0, 6);
     case OP_clip:
         return clip(
             e, e->x, nnc_attr_float(n, AT_lo, -INFINITY), nnc_attr_float(n, AT_hi, INFINITY));
-    case OP_gelu:
-        return gelu(e);
-    case OP_silu:
-        return bin(e, OP_mul, e->x, un(e, OP_sigmoid, e->x));
-    case OP_hardswish:
-        return bin(e, OP_mul, e->x, hard_gate(e, 1.0 / 6, 0.5));
+    case OP_gelu: return gelu(e);
+    case OP_silu: return bin(e, OP_mul, e->x, un(e, OP_sigmoid, e->x));
+    case OP_hardswish: return bin(e, OP_mul, e->x, hard_gate(e, 1.0 / 6, 0.5));
     case OP_hardsigmoid:
         return hard_gate(e, nnc_attr_float(n, AT_alpha, 1.0 / 6), nnc_attr_float(n, AT_beta, 0.5));
-    case OP_softplus:
-        return softplus(e);
-    case OP_softsign:
-        return bin(e, OP_div, e->x, binc(e, OP_add, un(e, OP_abs, e->x), 1));
-    case OP_elu:
-        return positive_or(e, scaled_expm1(e, nnc_attr_float(n, AT_alpha, 1)));
+    case OP_softplus: return softplus(e);
+    case OP_softsign: return bin(e, OP_div, e->x, binc(e, OP_add, un(e, OP_abs, e->x), 1));
+    case OP_elu: return positive_or(e, scaled_expm1(e, nnc_attr_float(n, AT_alpha, 1)));
     case OP_selu:
         return binc(
             e, OP_mul, positive_or(e, scaled_expm1(e, 1.6732632423543772)), 1.0507009873554805);
-    case OP_mish:
-        return bin(e, OP_mul, e->x, un(e, OP_tanh, softplus(e)));
-    case OP_square:
-        return bin(e, OP_mul, e->x, e->x);
-    case OP_dropout:
-        return un(e, OP_identity, e->x);
-    default:
-        return NNC_NONE;
+    case OP_mish: return bin(e, OP_mul, e->x, un(e, OP_tanh, softplus(e)));
+    case OP_square: return bin(e, OP_mul, e->x, e->x);
+    case OP_dropout: return un(e, OP_identity, e->x);
+    default: return NNC_NONE;
     }
 }
 
@@ -230,26 +217,18 @@ static nnc_ref expand_nest(ex *e)
     nnc_ref gamma = n->n_in > 1 ? e->in[1] : NNC_NONE, beta = n->n_in > 2 ? e->in[2] : NNC_NONE;
     int axis = (int)nnc_attr_int(n, AT_axis, rank - 1);
     switch ((nnc_op)n->op) {
-    case OP_global_avgpool:
-        return over(e, OP_reduce_mean, e->x, 2, rank - 1);
-    case OP_global_maxpool:
-        return over(e, OP_reduce_max, e->x, 2, rank - 1);
-    case OP_softmax:
-        return expand_softmax(e, false);
-    case OP_log_softmax:
-        return expand_softmax(e, true);
-    case OP_batchnorm:
-        return expand_batchnorm(e, rank);
-    case OP_layernorm:
-        return affine(e, normalise(e, e->x, axis, rank - 1), gamma, beta);
+    case OP_global_avgpool: return over(e, OP_reduce_mean, e->x, 2, rank - 1);
+    case OP_global_maxpool: return over(e, OP_reduce_max, e->x, 2, rank - 1);
+    case OP_softmax: return expand_softmax(e, false);
+    case OP_log_softmax: return expand_softmax(e, true);
+    case OP_batchnorm: return expand_batchnorm(e, rank);
+    case OP_layernorm: return affine(e, normalise(e, e->x, axis, rank - 1), gamma, beta);
     case OP_rmsnorm: {
         nnc_ref ms = over(e, OP_reduce_mean, bin(e, OP_mul, e->x, e->x), axis, rank - 1);
         return affine(e, bin(e, OP_mul, e->x, inverse_deviation(e, ms)), gamma, NNC_NONE);
     }
-    case OP_groupnorm:
-        return expand_groupnorm(e, gamma, beta);
-    default:
-        return NNC_NONE;
+    case OP_groupnorm: return expand_groupnorm(e, gamma, beta);
+    default: return NNC_NONE;
     }
 }
 

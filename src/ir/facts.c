@@ -147,17 +147,12 @@ static bool nondec_with(nnc_op op, int i, bool is_float, double c)
     if (!is_float || !isfinite(c))
         return false;
     switch (op) {
-    case OP_add:
-        return true;
-    case OP_sub:
-        return i == 0;
-    case OP_mul:
-        return c > 0; /* not 0: infinity times 0 is NaN */
+    case OP_add: return true;
+    case OP_sub: return i == 0;
+    case OP_mul: return c > 0; /* not 0: infinity times 0 is NaN */
     case OP_div:
-    case OP_prelu:
-        return i == 0 && c > 0;
-    default:
-        return false;
+    case OP_prelu: return i == 0 && c > 0;
+    default: return false;
     }
 }
 
@@ -175,18 +170,15 @@ static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *r
     case OP_broadcast:
     case OP_flip:
     case OP_identity:
-    case OP_relayout:
-        return from;
+    case OP_relayout: return from;
     case OP_concat:
         for (int i = 1; i < n->n_in; i++)
             from = from > reach[n->in[i]] ? from : reach[n->in[i]];
         return from;
     case OP_slice:
     case OP_split:
-    case OP_gather: /* of its data */
-        return from ? REACH_some : REACH_none;
-    default:
-        return REACH_none;
+    case OP_gather: /* of its data */ return from ? REACH_some : REACH_none;
+    default: return REACH_none;
     }
 }
 
@@ -230,16 +222,10 @@ bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i)
                nondec_with(n->op, i, nnc_is_float(x->dtype), c);
     }
     switch (n->op) {
-    case OP_cast:
-        return cast_keeps_order(x->dtype, (nnc_dtype)nnc_attr_int(n, AT_to, DT_f32));
-    case OP_sqrt: /* NaN below 0 */
-        nnc_value_range(g, n->in[0], &lo, &hi);
-        return lo >= 0;
-    case OP_leaky_relu:
-        return nnc_attr_float(n, AT_alpha, 0.01) > 0;
-    case OP_hardsigmoid:
-        return nnc_attr_float(n, AT_alpha, 1.0 / 6) > 0;
-    default:
-        return n->n_in == 1 && nnc_ops[n->op].flags & OF_nondec;
+    case OP_cast: return cast_keeps_order(x->dtype, (nnc_dtype)nnc_attr_int(n, AT_to, DT_f32));
+    case OP_sqrt: /* NaN below 0 */ nnc_value_range(g, n->in[0], &lo, &hi); return lo >= 0;
+    case OP_leaky_relu: return nnc_attr_float(n, AT_alpha, 0.01) > 0;
+    case OP_hardsigmoid: return nnc_attr_float(n, AT_alpha, 1.0 / 6) > 0;
+    default: return n->n_in == 1 && nnc_ops[n->op].flags & OF_nondec;
     }
 }

@@ -238,13 +238,10 @@ static nnc_status check_attr(infer *c, const nnc_attr *a)
         if (a->i < 0 || a->i >= DT__COUNT)
             return fail(c, "%s is no type", name);
         return NNC_OK;
-    case AK_float:
-        return check_float(c, a);
-    case AK_word:
-        return check_word(c, a);
+    case AK_float: return check_float(c, a);
+    case AK_word: return check_word(c, a);
     case AK_int:
-    case AK_ints:
-        return NNC_OK;
+    case AK_ints: return NNC_OK;
     }
     return NNC_OK;
 }

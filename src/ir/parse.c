@@ -121,12 +121,9 @@ static nnc_status scan_attr_value(parser *p, nnc_attr *a)
     nnc_dtype d;
     switch (nnc_attrs[a->key].kind) {
     case AK_int:
-    case AK_bool:
-        return nnc_scan_int(p->s, &a->i) ? NNC_OK : expected(p, "an integer");
-    case AK_float:
-        return nnc_scan_double(p->s, &a->f) ? NNC_OK : expected(p, "a number");
-    case AK_ints:
-        return scan_ints(p, a);
+    case AK_bool: return nnc_scan_int(p->s, &a->i) ? NNC_OK : expected(p, "an integer");
+    case AK_float: return nnc_scan_double(p->s, &a->f) ? NNC_OK : expected(p, "a number");
+    case AK_ints: return scan_ints(p, a);
     case AK_dtype:
         if (!nnc_scan_word(p->s, &word, &n) || !nnc_dtype_parse(word, n, &d))
             return expected(p, "an element type such as f32");

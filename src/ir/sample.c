@@ -131,26 +131,18 @@ static int rule_move(const sampler *s, const nnc_node *n, int64_t *mult)
         nnc_attr_ints(n, AT_perm, &v);
         ok = v[0] == 0;
         break;
-    case OP_broadcast:
-        ok = y->rank == x->rank;
-        break;
-    case OP_slice:
-        ok = slice_keeps(s, n);
-        break;
+    case OP_broadcast: ok = y->rank == x->rank; break;
+    case OP_slice: ok = slice_keeps(s, n); break;
     case OP_pad:
         nnc_attr_ints(n, AT_pads, &v);
         ok = v[0] == 0 && v[x->rank] == 0;
         break;
-    case OP_flip:
-        ok = !has_axis(n, AT_axes, 0);
-        break;
+    case OP_flip: ok = !has_axis(n, AT_axes, 0); break;
     case OP_concat:
         if (nnc_attr_int(n, AT_axis, 0) == 0)
             return any_carried(s, n, 0);
         return aligned(s, n, mult);
-    case OP_split:
-        ok = nnc_attr_int(n, AT_axis, 0) != 0;
-        break;
+    case OP_split: ok = nnc_attr_int(n, AT_axis, 0) != 0; break;
     case OP_gather: { /* rows of a batch at one index, or a table at a batch of indices */
         int64_t axis = nnc_attr_int(n, AT_axis, 0);
         if (*mult)
@@ -161,8 +153,7 @@ static int rule_move(const sampler *s, const nnc_node *n, int64_t *mult)
             *mult = carried(s, n, 1);
         break;
     }
-    default:
-        break;
+    default: break;
     }
     return ok ? CLEAN : 0;
 }
@@ -189,18 +180,15 @@ static int rule(const sampler *s, const nnc_node *n, int64_t *mult)
         return CLEAN;
     switch (nnc_op_class((nnc_op)n->op)) {
     case CL_ewise:
-    case CL_ecomp:
-        return aligned(s, n, mult);
+    case CL_ecomp: return aligned(s, n, mult);
     case CL_reduce: {
         bool arg = n->op == OP_argmax || n->op == OP_argmin;
         if (arg ? nnc_attr_int(n, AT_axis, 0) == 0 : has_axis(n, AT_axes, 0))
             return 0;
         break;
     }
-    case CL_move:
-        return rule_move(s, n, mult);
-    case CL_contract:
-        return rule_contract(s, n, mult);
+    case CL_move: return rule_move(s, n, mult);
+    case CL_contract: return rule_contract(s, n, mult);
     case CL_comp: {
         int64_t last = type_in(s, n, 0)->rank - 1; /* default axis */
         const char *attrs = nnc_ops[n->op].attrs;
@@ -208,10 +196,8 @@ static int rule(const sampler *s, const nnc_node *n, int64_t *mult)
             return any_carried(s, n, 0);
         break;
     }
-    case CL_window:
-        break;
-    default:
-        return any_carried(s, n, 0);
+    case CL_window: break;
+    default: return any_carried(s, n, 0);
     }
     *mult = carried(s, n, 0);
     return any_carried(s, n, 1); /* weights, scales: never a batch */

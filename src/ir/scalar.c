@@ -20,14 +20,13 @@ static double sigmoid(double x)
 double nnc_sop_eval_f64(nnc_sop op, double a, double b, double c)
 {
     switch (op) {
+/* clang-format off */
 #define F(function) function
 #define SC(name, arity, res, flags, lo, hi, cost, ulp, value, cuda, deriv, doc) \
-    case SC_##name: \
-        return value;
-#include "ir/scalar.def"
-    default:
-        assert(0 && "not a scalar op");
-        return NAN;
+    case SC_##name: return value;
+#include "ir/scalar.def" /* the formatter would join it to the macro */
+        /* clang-format on */
+    default: assert(0 && "not a scalar op"); return NAN;
     }
 }
 
@@ -35,22 +34,14 @@ double nnc_sop_eval_f64(nnc_sop op, double a, double b, double c)
 static int64_t wrap(nnc_dtype d, uint64_t v)
 {
     switch (d) {
-    case DT_i8:
-        return (int8_t)v;
-    case DT_i16:
-        return (int16_t)v;
-    case DT_i32:
-        return (int32_t)v;
-    case DT_u8:
-        return (uint8_t)v;
-    case DT_u16:
-        return (uint16_t)v;
-    case DT_u32:
-        return (uint32_t)v;
-    case DT_bool:
-        return v != 0;
-    default:
-        return (int64_t)v;
+    case DT_i8: return (int8_t)v;
+    case DT_i16: return (int16_t)v;
+    case DT_i32: return (int32_t)v;
+    case DT_u8: return (uint8_t)v;
+    case DT_u16: return (uint16_t)v;
+    case DT_u32: return (uint32_t)v;
+    case DT_bool: return v != 0;
+    default: return (int64_t)v;
     }
 }
 
@@ -93,56 +84,30 @@ int64_t nnc_sop_eval_i64(nnc_sop op, nnc_dtype d, int64_t a, int64_t b, int64_t 
     case SC_floor:
     case SC_ceil:
     case SC_round:
-    case SC_trunc:
-        return a;
-    case SC_cast:
-        return wrap(d, ua);
-    case SC_neg:
-        return wrap(d, 0 - ua);
-    case SC_abs:
-        return nnc_dtype_kind(d) == NNC_INT && a < 0 ? wrap(d, 0 - ua) : a;
-    case SC_sign:
-        return nnc_dtype_kind(d) == NNC_INT ? (a > 0) - (a < 0) : a != 0;
-    case SC_not:
-        return a == 0;
-    case SC_add:
-        return wrap(d, ua + ub);
-    case SC_sub:
-        return wrap(d, ua - ub);
-    case SC_mul:
-        return wrap(d, ua * ub);
-    case SC_div:
-        return wrap(d, idiv(a, b, is_u));
-    case SC_mod:
-        return wrap(d, imod(a, b, is_u));
-    case SC_pow:
-        return wrap(d, ipow(a, b, is_u));
-    case SC_min:
-        return less ? a : b;
-    case SC_max:
-        return less ? b : a;
-    case SC_eq:
-        return a == b;
-    case SC_ne:
-        return a != b;
-    case SC_lt:
-        return less;
-    case SC_le:
-        return less || a == b;
-    case SC_gt:
-        return !less && a != b;
-    case SC_ge:
-        return !less;
-    case SC_and:
-        return a != 0 && b != 0;
-    case SC_or:
-        return a != 0 || b != 0;
-    case SC_xor:
-        return (a != 0) != (b != 0);
-    case SC_select:
-        return a ? b : c;
-    default:
-        assert(0 && "a float-only scalar op on integers");
-        return 0;
+    case SC_trunc: return a;
+    case SC_cast: return wrap(d, ua);
+    case SC_neg: return wrap(d, 0 - ua);
+    case SC_abs: return nnc_dtype_kind(d) == NNC_INT && a < 0 ? wrap(d, 0 - ua) : a;
+    case SC_sign: return nnc_dtype_kind(d) == NNC_INT ? (a > 0) - (a < 0) : a != 0;
+    case SC_not: return a == 0;
+    case SC_add: return wrap(d, ua + ub);
+    case SC_sub: return wrap(d, ua - ub);
+    case SC_mul: return wrap(d, ua * ub);
+    case SC_div: return wrap(d, idiv(a, b, is_u));
+    case SC_mod: return wrap(d, imod(a, b, is_u));
+    case SC_pow: return wrap(d, ipow(a, b, is_u));
+    case SC_min: return less ? a : b;
+    case SC_max: return less ? b : a;
+    case SC_eq: return a == b;
+    case SC_ne: return a != b;
+    case SC_lt: return less;
+    case SC_le: return less || a == b;
+    case SC_gt: return !less && a != b;
+    case SC_ge: return !less;
+    case SC_and: return a != 0 && b != 0;
+    case SC_or: return a != 0 || b != 0;
+    case SC_xor: return (a != 0) != (b != 0);
+    case SC_select: return a ? b : c;
+    default: assert(0 && "a float-only scalar op on integers"); return 0;
     }
 }

@@ -150,23 +150,15 @@ static void put_attr(nnc_text *t, const nnc_attr *a)
     nnc_printf(t, "%s=", nnc_attrs[a->key].name);
     switch (nnc_attrs[a->key].kind) {
     case AK_int:
-    case AK_bool:
-        nnc_printf(t, "%" PRId64, a->i);
-        break;
-    case AK_float:
-        nnc_put_double(t, a->f);
-        break;
+    case AK_bool: nnc_printf(t, "%" PRId64, a->i); break;
+    case AK_float: nnc_put_double(t, a->f); break;
     case AK_ints:
         for (int i = 0; i < a->n; i++)
             nnc_printf(t, "%s%" PRId64, i ? "," : "[", a->ints[i]);
         nnc_puts(t, a->n ? "]" : "[]");
         break;
-    case AK_dtype:
-        nnc_puts(t, nnc_dtype_name((nnc_dtype)a->i));
-        break;
-    case AK_word:
-        nnc_puts(t, a->word);
-        break;
+    case AK_dtype: nnc_puts(t, nnc_dtype_name((nnc_dtype)a->i)); break;
+    case AK_word: nnc_puts(t, a->word); break;
     }
 }
 

@@ -74,20 +74,16 @@ bool nnc_is_view(const nnc_graph *g, const nnc_node *n)
     case OP_identity:
     case OP_dropout:
     case OP_cast:
-    case OP_relayout:
-        return nnc_type_same_memory(x, y);
-    case OP_broadcast:
-        return nnc_type_numel(x) == nnc_type_numel(y) && same_digits(&from, &to);
-    case OP_reshape:
-        return same_digits(&from, &to);
+    case OP_relayout: return nnc_type_same_memory(x, y);
+    case OP_broadcast: return nnc_type_numel(x) == nnc_type_numel(y) && same_digits(&from, &to);
+    case OP_reshape: return same_digits(&from, &to);
     case OP_transpose:
         nnc_attr_ints(n, AT_perm, &perm);
         for (int i = 0; i < y->rank; i++)
             moved[i] = sx[perm[i]];
         from = canonical(y->rank, y->dim, moved);
         return same_digits(&from, &to);
-    default:
-        return false;
+    default: return false;
     }
 }
 

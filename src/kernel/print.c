@@ -93,9 +93,7 @@ static void put_ins(const printer *p, int id)
     const nnc_kins *in = &p->k->ins[id];
     nnc_printf(p->t, "    %%%d = ", id);
     switch (in->op) {
-    case KO_const:
-        put_const(p, in);
-        break;
+    case KO_const: put_const(p, in); break;
     case KO_index:
         nnc_printf(p->t, "index %s ", nnc_dtype_name(in->dtype));
         put_axis(p, (int)in->i);

@@ -233,19 +233,15 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
             return nx_count(t, v) ? nx_iota(t, ctx, v, idx, guard) : -1;
         return nx_fail(t, v, "is data and cannot be inside a kernel");
     case CL_ewise:
-    case CL_ecomp:
-        return ewise(t, ctx, v, idx, guard);
-    case CL_move:
-        return nx_move(t, ctx, v, idx, guard);
+    case CL_ecomp: return ewise(t, ctx, v, idx, guard);
+    case CL_move: return nx_move(t, ctx, v, idx, guard);
     case CL_reduce:
-    case CL_window:
-        return nx_row(t, ctx, v, idx, guard);
+    case CL_window: return nx_row(t, ctx, v, idx, guard);
     case CL_contract:
         if (!t->strict || nnc_is_depthwise(t->g, n))
             return contraction(t, ctx, v, idx, guard);
         return nx_fail(t, v, "is a contraction: a library call, not a loop nest");
-    default:
-        return nx_fail(t, v, "must be expanded first");
+    default: return nx_fail(t, v, "must be expanded first");
     }
 }
 

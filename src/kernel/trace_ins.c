@@ -421,19 +421,13 @@ int32_t nx_choose(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, con
 static nnc_kred kind_of(nnc_op op)
 {
     switch (op) {
-    case OP_reduce_prod:
-        return KR_prod;
+    case OP_reduce_prod: return KR_prod;
     case OP_reduce_max:
-    case OP_maxpool:
-        return KR_max;
-    case OP_reduce_min:
-        return KR_min;
-    case OP_argmax:
-        return KR_argmax;
-    case OP_argmin:
-        return KR_argmin;
-    default:
-        return KR_sum;
+    case OP_maxpool: return KR_max;
+    case OP_reduce_min: return KR_min;
+    case OP_argmax: return KR_argmax;
+    case OP_argmin: return KR_argmin;
+    default: return KR_sum;
     }
 }
 

@@ -163,8 +163,7 @@ static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
     if (!ssa_dtype(in->dtype))
         return bad(v, id, "16-bit floats live in buffers only");
     switch (in->op) {
-    case KO_const:
-        return NNC_OK;
+    case KO_const: return NNC_OK;
     case KO_index:
         if (in->i < 0 || in->i >= v->k->n_axis || !(axes >> in->i & 1) || in->dtype != DT_i64)
             return bad(v, id, "index of an axis that does not run here");
@@ -181,12 +180,9 @@ static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
         if (!typed(v, in->arg[0], in->dtype))
             return bad(v, id, "stores something else than it says");
         return access_ok(v, id, axes);
-    case KO_sop:
-        return sop_ok(v, id);
-    case KO_reduce:
-        return reduce_ok(v, id, axes, body);
-    default:
-        return bad(v, id, "no such instruction");
+    case KO_sop: return sop_ok(v, id);
+    case KO_reduce: return reduce_ok(v, id, axes, body);
+    default: return bad(v, id, "no such instruction");
     }
 }
 

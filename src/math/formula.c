@@ -528,26 +528,18 @@ static R fast_erf1(fb *b, R x)
 static R fast(fb *b, nnc_fkey key, R x)
 {
     switch (key.sop) {
-    case SC_exp:
-        return fast_exp2(b, MUL(x, K(M_LOG2E)), key.reach & FR_low, key.reach & FR_top);
-    case SC_exp2:
-        return fast_exp2(b, x, false, false);
-    case SC_tanh:
-        return fast_tanh(b, x, key.reach & FR_short);
-    case SC_sigmoid:
-        return fast_sigmoid(b, x, key.reach & FR_low);
-    case SC_erf:
-        return fast_erf(b, x);
-    case SC_erf1:
-        return fast_erf1(b, x);
+    case SC_exp: return fast_exp2(b, MUL(x, K(M_LOG2E)), key.reach & FR_low, key.reach & FR_top);
+    case SC_exp2: return fast_exp2(b, x, false, false);
+    case SC_tanh: return fast_tanh(b, x, key.reach & FR_short);
+    case SC_sigmoid: return fast_sigmoid(b, x, key.reach & FR_low);
+    case SC_erf: return fast_erf(b, x);
+    case SC_erf1: return fast_erf1(b, x);
     case SC_recip:
         return key.reach & FR_middle ? quick(b, K(1), x)
                : b->m.gpu            ? same(b, FO_rcp_any, x, -1, -1)
                                      : -1;
-    case SC_rsqrt:
-        return b->m.gpu ? same(b, FO_rsqrt, x, -1, -1) : -1;
-    default:
-        return -1;
+    case SC_rsqrt: return b->m.gpu ? same(b, FO_rsqrt, x, -1, -1) : -1;
+    default: return -1;
     }
 }
 
@@ -557,45 +549,27 @@ static R work(fb *b, nnc_fkey key, R x32, R x, R y)
 {
     int reach = key.reach;
     switch (key.sop) {
-    case SC_exp:
-        return exp_(b, x, reach & FR_low, reach & FR_top);
-    case SC_exp2:
-        return exp2_(b, x);
-    case SC_expm1:
-        return expm1_(b, x);
-    case SC_log:
-        return log_(b, x, reach);
-    case SC_log2:
-        return log2_(b, x, reach);
-    case SC_log1p:
-        return log1p_(b, x);
+    case SC_exp: return exp_(b, x, reach & FR_low, reach & FR_top);
+    case SC_exp2: return exp2_(b, x);
+    case SC_expm1: return expm1_(b, x);
+    case SC_log: return log_(b, x, reach);
+    case SC_log2: return log2_(b, x, reach);
+    case SC_log1p: return log1p_(b, x);
     case SC_sin:
-    case SC_cos:
-        return sin_cos(b, key, x32, x);
-    case SC_tan:
-        return tan_(b, x32, x, reach & FR_near);
+    case SC_cos: return sin_cos(b, key, x32, x);
+    case SC_tan: return tan_(b, x32, x, reach & FR_near);
     case SC_asin:
-    case SC_acos:
-        return asin_(b, x, key.sop == SC_acos);
-    case SC_atan:
-        return atan_(b, x);
+    case SC_acos: return asin_(b, x, key.sop == SC_acos);
+    case SC_atan: return atan_(b, x);
     case SC_sinh:
-    case SC_cosh:
-        return sinh_(b, x, key.sop == SC_cosh);
-    case SC_tanh:
-        return tanh_(b, x, reach & FR_short);
-    case SC_sigmoid:
-        return sigmoid_(b, x, reach & FR_low && reach & FR_top);
-    case SC_erf:
-        return erf_(b, x);
-    case SC_erf1: /* the C library's erfc */
-        return call(b, SC_erf1, NEG(x));
-    case SC_rsqrt:
-        return DIV(K(1), SQRT(x));
-    case SC_recip:
-        return reach & FR_middle ? quotient(b, K(1), x) : DIV(K(1), x);
-    default:
-        return pow_(b, x, y);
+    case SC_cosh: return sinh_(b, x, key.sop == SC_cosh);
+    case SC_tanh: return tanh_(b, x, reach & FR_short);
+    case SC_sigmoid: return sigmoid_(b, x, reach & FR_low && reach & FR_top);
+    case SC_erf: return erf_(b, x);
+    case SC_erf1: /* the C library's erfc */ return call(b, SC_erf1, NEG(x));
+    case SC_rsqrt: return DIV(K(1), SQRT(x));
+    case SC_recip: return reach & FR_middle ? quotient(b, K(1), x) : DIV(K(1), x);
+    default: return pow_(b, x, y);
     }
 }
 
@@ -609,8 +583,7 @@ static R of_f64(fb *b, nnc_fkey key, R x, R y)
     }
     case SC_erf1:
     case SC_rsqrt:
-    case SC_recip:
-        return work(b, key, x, x, y);
+    case SC_recip: return work(b, key, x, x, y);
     default: {
         R r = call(b, (nnc_sop)key.sop, x);
         b->f->step[r].arg[1] = y;
@@ -699,28 +672,21 @@ static uint8_t reach_of(nnc_sop f, bool fast, double lo, double hi, double most,
     bool half = most <= 1.5707 || hint & KH_halfpi,
          near = most <= NNC_FAR || hint & (KH_bounded | KH_halfpi);
     switch (f) {
-    case SC_exp:
-        return (uint8_t)((lo >= -87 ? FR_low : 0) | (hi <= 88 ? FR_top : 0));
-    case SC_sigmoid:
-        return (uint8_t)((lo >= -87 ? FR_low : 0) | (hi <= 87 ? FR_top : 0));
+    case SC_exp: return (uint8_t)((lo >= -87 ? FR_low : 0) | (hi <= 88 ? FR_top : 0));
+    case SC_sigmoid: return (uint8_t)((lo >= -87 ? FR_low : 0) | (hi <= 87 ? FR_top : 0));
     case SC_log:
     case SC_log2:
         return (uint8_t)((lo >= 0x1p-126 ? FR_low : 0) |
                          (hi < INFINITY && hint & KH_nonan ? FR_top : 0) |
                          (lo > 0 && hint & KH_nonan ? FR_sure : 0));
-    case SC_sin:
-        return most <= (fast ? 1 : 0.842) ? FR_short : half ? FR_half : near ? FR_near : 0;
-    case SC_cos:
-        return half ? FR_half : near ? FR_near : 0;
-    case SC_tan:
-        return near ? FR_near : 0;
-    case SC_tanh:
-        return most <= (fast ? 0.4 : 0.625) ? FR_short : 0;
+    case SC_sin: return most <= (fast ? 1 : 0.842) ? FR_short : half ? FR_half : near ? FR_near : 0;
+    case SC_cos: return half ? FR_half : near ? FR_near : 0;
+    case SC_tan: return near ? FR_near : 0;
+    case SC_tanh: return most <= (fast ? 0.4 : 0.625) ? FR_short : 0;
     case SC_recip:
         return (lo >= 0x1p-125 && hi <= 0x1p125) || (hi <= -0x1p-125 && lo >= -0x1p125) ? FR_middle
                                                                                         : 0;
-    default:
-        return 0;
+    default: return 0;
     }
 }
 

@@ -68,37 +68,24 @@ INLINE poly(const nnc_fstep *s, int m, const lanes *a, lanes *y)
 INLINE of_bits(const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, lanes *y)
 {
     switch (s->op) {
-    case FO_and:
-        INTS(a->u[i] & b->u[i], a->w[i] & b->w[i]);
-    case FO_or:
-        INTS(a->u[i] | b->u[i], a->w[i] | b->w[i]);
-    case FO_not:
-        INTS(!a->u[i], !a->w[i]);
-    case FO_xor:
-        INTS(a->u[i] ^ b->u[i], a->w[i] ^ b->w[i]);
-    case FO_iadd:
-        INTS(a->u[i] + b->u[i], a->w[i] + b->w[i]);
-    case FO_isub:
-        INTS(a->u[i] - b->u[i], a->w[i] - b->w[i]);
-    case FO_imul:
-        INTS(a->u[i] * b->u[i], a->w[i] * b->w[i]);
-    case FO_shl:
-        INTS(a->u[i] << b->u[i], a->w[i] << b->w[i]);
-    case FO_lshr:
-        INTS(a->u[i] >> b->u[i], a->w[i] >> b->w[i]);
-    case FO_ashr:
-        INTS((int32_t)a->u[i] >> b->u[i], (int64_t)a->w[i] >> b->w[i]);
+    case FO_and: INTS(a->u[i] & b->u[i], a->w[i] & b->w[i]);
+    case FO_or: INTS(a->u[i] | b->u[i], a->w[i] | b->w[i]);
+    case FO_not: INTS(!a->u[i], !a->w[i]);
+    case FO_xor: INTS(a->u[i] ^ b->u[i], a->w[i] ^ b->w[i]);
+    case FO_iadd: INTS(a->u[i] + b->u[i], a->w[i] + b->w[i]);
+    case FO_isub: INTS(a->u[i] - b->u[i], a->w[i] - b->w[i]);
+    case FO_imul: INTS(a->u[i] * b->u[i], a->w[i] * b->w[i]);
+    case FO_shl: INTS(a->u[i] << b->u[i], a->w[i] << b->w[i]);
+    case FO_lshr: INTS(a->u[i] >> b->u[i], a->w[i] >> b->w[i]);
+    case FO_ashr: INTS((int32_t)a->u[i] >> b->u[i], (int64_t)a->w[i] >> b->w[i]);
     case FO_odd:
         if (of == FT_i64)
             EACH(y->u[i] = (uint32_t)(a->w[i] & 1));
         else
             EACH(y->u[i] = a->u[i] & 1);
         return;
-    case FO_itof:
-        FLOATS((float)(int32_t)a->u[i], (double)(int64_t)a->w[i]);
-    case FO_word:
-        EACH(y->u[i] = nnc_two_over_pi[a->u[i] % NNC_TWO_OVER_PI]);
-        return;
+    case FO_itof: FLOATS((float)(int32_t)a->u[i], (double)(int64_t)a->w[i]);
+    case FO_word: EACH(y->u[i] = nnc_two_over_pi[a->u[i] % NNC_TWO_OVER_PI]); return;
     default:
         assert((s->op == FO_bits || s->op == FO_float) && "a step of a GPU or of AVX-512");
         memcpy(y, a, sizeof *y);
@@ -138,56 +125,33 @@ INLINE step(
     const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, const lanes *c, lanes *y)
 {
     switch (s->op) {
-    case FO_add:
-        FLOATS(a->f[i] + b->f[i], a->d[i] + b->d[i]);
-    case FO_sub:
-        FLOATS(a->f[i] - b->f[i], a->d[i] - b->d[i]);
-    case FO_mul:
-        FLOATS(a->f[i] * b->f[i], a->d[i] * b->d[i]);
+    case FO_add: FLOATS(a->f[i] + b->f[i], a->d[i] + b->d[i]);
+    case FO_sub: FLOATS(a->f[i] - b->f[i], a->d[i] - b->d[i]);
+    case FO_mul: FLOATS(a->f[i] * b->f[i], a->d[i] * b->d[i]);
     case FO_div:
-    case FO_quick:
-        FLOATS(a->f[i] / b->f[i], a->d[i] / b->d[i]);
-    case FO_fma:
-        FLOATS(fmaf(a->f[i], b->f[i], c->f[i]), fma(a->d[i], b->d[i], c->d[i]));
-    case FO_poly:
-        poly(s, m, a, y);
-        return;
-    case FO_neg:
-        FLOATS(-a->f[i], -a->d[i]);
-    case FO_abs:
-        FLOATS(fabsf(a->f[i]), fabs(a->d[i]));
-    case FO_copysign:
-        FLOATS(copysignf(a->f[i], b->f[i]), copysign(a->d[i], b->d[i]));
-    case FO_sqrt:
-        FLOATS(sqrtf(a->f[i]), sqrt(a->d[i]));
-    case FO_floor:
-        FLOATS(floorf(a->f[i]), floor(a->d[i]));
-    case FO_lt:
-        TEST(<);
-    case FO_gt:
-        TEST(>);
-    case FO_eq:
-        TEST(==);
+    case FO_quick: FLOATS(a->f[i] / b->f[i], a->d[i] / b->d[i]);
+    case FO_fma: FLOATS(fmaf(a->f[i], b->f[i], c->f[i]), fma(a->d[i], b->d[i], c->d[i]));
+    case FO_poly: poly(s, m, a, y); return;
+    case FO_neg: FLOATS(-a->f[i], -a->d[i]);
+    case FO_abs: FLOATS(fabsf(a->f[i]), fabs(a->d[i]));
+    case FO_copysign: FLOATS(copysignf(a->f[i], b->f[i]), copysign(a->d[i], b->d[i]));
+    case FO_sqrt: FLOATS(sqrtf(a->f[i]), sqrt(a->d[i]));
+    case FO_floor: FLOATS(floorf(a->f[i]), floor(a->d[i]));
+    case FO_lt: TEST(<);
+    case FO_gt: TEST(>);
+    case FO_eq: TEST(==);
     case FO_select:
-    case FO_branch:
-        FLOATS(a->u[i] ? b->f[i] : c->f[i], a->u[i] ? b->d[i] : c->d[i]);
+    case FO_branch: FLOATS(a->u[i] ? b->f[i] : c->f[i], a->u[i] ? b->d[i] : c->d[i]);
     case FO_wide:
         if (s->type == FT_f64)
             EACH(y->d[i] = (double)a->f[i]);
         else
             EACH(y->w[i] = a->u[i]);
         return;
-    case FO_narrow:
-        EACH(y->f[i] = (float)a->d[i]);
-        return;
-    case FO_far:
-        far(s, m, a, b, y);
-        return;
-    case FO_call:
-        call(s, m, a, b, y);
-        return;
-    default:
-        of_bits(s, m, of, a, b, y);
+    case FO_narrow: EACH(y->f[i] = (float)a->d[i]); return;
+    case FO_far: far(s, m, a, b, y); return;
+    case FO_call: call(s, m, a, b, y); return;
+    default: of_bits(s, m, of, a, b, y);
     }
 }
 

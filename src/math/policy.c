@@ -120,14 +120,10 @@ static bool passes_on(const nnc_kernel *k, const nnc_kins *in, int j)
     case SC_mul:
     case SC_div:
     case SC_recip:
-    case SC_sqrt:
-        return true;
-    case SC_select:
-        return j > 0;
-    case SC_add:
-        return is_positive(k, in->arg[0]) && is_positive(k, in->arg[1]);
-    default:
-        return false;
+    case SC_sqrt: return true;
+    case SC_select: return j > 0;
+    case SC_add: return is_positive(k, in->arg[0]) && is_positive(k, in->arg[1]);
+    default: return false;
     }
 }
 

@@ -373,16 +373,11 @@ static void run_step(const nnc_poly *p, int s, const double *v, double *y)
     const double *b = q->arg[1] >= 0 ? v + q->arg[1] * BLOCK : a;
     const double *c = q->arg[2] >= 0 ? v + q->arg[2] * BLOCK : a;
     switch ((nnc_sop)q->sop) {
-    case SC_add:
-        LANES(a[i] + b[i])
-    case SC_sub:
-        LANES(a[i] - b[i])
-    case SC_mul:
-        LANES(a[i] * b[i])
-    case SC_fma:
-        LANES(a[i] * b[i] + c[i])
-    default:
-        LANES(a[i])
+    case SC_add: LANES(a[i] + b[i])
+    case SC_sub: LANES(a[i] - b[i])
+    case SC_mul: LANES(a[i] * b[i])
+    case SC_fma: LANES(a[i] * b[i] + c[i])
+    default: LANES(a[i])
     }
     for (int i = 0; i < BLOCK && !p->wide; i++)
         y[i] = (double)(float)y[i];

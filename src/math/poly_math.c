@@ -186,12 +186,12 @@ static double pow_(double a, double b)
 double nnc_steady_f64(nnc_sop op, double a, double b, double c)
 {
     switch (op) {
+/* clang-format off */
 #define F(function) function##_
 #define SC(name, arity, res, flags, lo, hi, cost, ulp, value, cuda, deriv, doc) \
-    case SC_##name: \
-        return value;
-#include "ir/scalar.def"
-    default:
-        return NAN;
+    case SC_##name: return value;
+#include "ir/scalar.def" /* the formatter would join it to the macro */
+        /* clang-format on */
+    default: return NAN;
     }
 }

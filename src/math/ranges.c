@@ -19,10 +19,8 @@ static const range anything = {-INFINITY, INFINITY, true};
 static range of_dtype(nnc_dtype d)
 {
     switch (nnc_dtype_kind(d)) {
-    case NNC_FLOAT:
-        return anything;
-    case NNC_BOOL:
-        return (range){0, 1, false};
+    case NNC_FLOAT: return anything;
+    case NNC_BOOL: return (range){0, 1, false};
     case NNC_UINT:
         return (range){0, ldexp(1, 8 * nnc_dtype_size(d)) - (nnc_dtype_size(d) < 8), false};
     default:
@@ -211,10 +209,8 @@ static range from_table(nnc_sop op, range a, range b)
 static range unary(nnc_sop op, range a)
 {
     switch (op) {
-    case SC_identity:
-        return a;
-    case SC_neg:
-        return (range){-a.hi, -a.lo, a.nan};
+    case SC_identity: return a;
+    case SC_neg: return (range){-a.hi, -a.lo, a.nan};
     case SC_abs:
         return (range){
             has_zero(a) ? 0 : fmin(fabs(a.lo), fabs(a.hi)), fmax(fabs(a.lo), fabs(a.hi)), a.nan};
@@ -225,8 +221,7 @@ static range unary(nnc_sop op, range a)
                        : a.hi > 0  ? 1 / sqrt(a.hi)
                                    : 0,
             a.lo > 0 ? 1 / sqrt(a.lo) : INFINITY, a.nan || a.lo < 0};
-    case SC_recip:
-        return recip(a);
+    case SC_recip: return recip(a);
     case SC_acos: {
         range r = monotone(SC_asin, a);
         const double half = 0x1.921fb54442d18p0;
@@ -237,10 +232,8 @@ static range unary(nnc_sop op, range a)
         return (range){nnc_steady_f64(op, l, 0, 0), nnc_steady_f64(op, h, 0, 0), a.nan};
     }
     case SC_sin:
-    case SC_cos:
-        return sine(op, a);
-    default:
-        return rising[op].is ? monotone(op, a) : from_table(op, a, a);
+    case SC_cos: return sine(op, a);
+    default: return rising[op].is ? monotone(op, a) : from_table(op, a, a);
     }
 }
 
@@ -249,30 +242,18 @@ static int decide(nnc_sop op, range a, range b)
 {
     bool nan = a.nan || b.nan;
     switch (op) {
-    case SC_lt:
-        return a.lo >= b.hi ? 0 : a.hi < b.lo && !nan ? 1 : -1;
-    case SC_le:
-        return a.lo > b.hi ? 0 : a.hi <= b.lo && !nan ? 1 : -1;
-    case SC_gt:
-        return a.hi <= b.lo ? 0 : a.lo > b.hi && !nan ? 1 : -1;
-    case SC_ge:
-        return a.hi < b.lo ? 0 : a.lo >= b.hi && !nan ? 1 : -1;
-    case SC_eq:
-        return a.hi < b.lo || a.lo > b.hi ? 0 : -1;
-    case SC_ne:
-        return a.hi < b.lo || a.lo > b.hi ? 1 : -1;
-    case SC_isnan:
-        return a.nan ? -1 : 0;
-    case SC_isinf:
-        return has_inf(a) ? -1 : 0;
-    case SC_not:
-        return a.lo > 0 ? 0 : a.hi < 1 ? 1 : -1;
-    case SC_and:
-        return a.hi < 1 || b.hi < 1 ? 0 : a.lo > 0 && b.lo > 0 ? 1 : -1;
-    case SC_or:
-        return a.lo > 0 || b.lo > 0 ? 1 : a.hi < 1 && b.hi < 1 ? 0 : -1;
-    default:
-        return -1;
+    case SC_lt: return a.lo >= b.hi ? 0 : a.hi < b.lo && !nan ? 1 : -1;
+    case SC_le: return a.lo > b.hi ? 0 : a.hi <= b.lo && !nan ? 1 : -1;
+    case SC_gt: return a.hi <= b.lo ? 0 : a.lo > b.hi && !nan ? 1 : -1;
+    case SC_ge: return a.hi < b.lo ? 0 : a.lo >= b.hi && !nan ? 1 : -1;
+    case SC_eq: return a.hi < b.lo || a.lo > b.hi ? 0 : -1;
+    case SC_ne: return a.hi < b.lo || a.lo > b.hi ? 1 : -1;
+    case SC_isnan: return a.nan ? -1 : 0;
+    case SC_isinf: return has_inf(a) ? -1 : 0;
+    case SC_not: return a.lo > 0 ? 0 : a.hi < 1 ? 1 : -1;
+    case SC_and: return a.hi < 1 || b.hi < 1 ? 0 : a.lo > 0 && b.lo > 0 ? 1 : -1;
+    case SC_or: return a.lo > 0 || b.lo > 0 ? 1 : a.hi < 1 && b.hi < 1 ? 0 : -1;
+    default: return -1;
     }
 }
 
@@ -329,30 +310,18 @@ range nnc_range_of_sop(const nnc_kins *in, range a, range b, range c)
 {
     nnc_dtype d = (nnc_dtype)in->dtype;
     switch ((nnc_sop)in->sop) {
-    case SC_cast:
-        return cast_to(a, (nnc_dtype)in->cast_to);
-    case SC_add:
-        return rounded(add(a, b), d);
-    case SC_sub:
-        return rounded(add(a, (range){-b.hi, -b.lo, b.nan}), d);
-    case SC_mul:
-        return rounded(mul(a, b, in->arg[0] == in->arg[1]), d);
-    case SC_fma:
-        return rounded(add(rounded(mul(a, b, in->arg[0] == in->arg[1]), d), c), d);
-    case SC_div:
-        return rounded(divide(a, b, d), d);
-    case SC_min:
-        return (range){fmin(a.lo, b.lo), fmin(a.hi, b.hi), a.nan || b.nan};
-    case SC_max:
-        return (range){fmax(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan};
-    case SC_select:
-        return a.lo > 0 ? b : a.hi < 1 ? c : join(b, c);
-    case SC_mod:
-        return rounded(modulo(a, b, d), d);
-    case SC_pow:
-        return nnc_is_float(d) ? rounded(power(a, b), d) : of_dtype(d);
-    default:
-        break;
+    case SC_cast: return cast_to(a, (nnc_dtype)in->cast_to);
+    case SC_add: return rounded(add(a, b), d);
+    case SC_sub: return rounded(add(a, (range){-b.hi, -b.lo, b.nan}), d);
+    case SC_mul: return rounded(mul(a, b, in->arg[0] == in->arg[1]), d);
+    case SC_fma: return rounded(add(rounded(mul(a, b, in->arg[0] == in->arg[1]), d), c), d);
+    case SC_div: return rounded(divide(a, b, d), d);
+    case SC_min: return (range){fmin(a.lo, b.lo), fmin(a.hi, b.hi), a.nan || b.nan};
+    case SC_max: return (range){fmax(a.lo, b.lo), fmax(a.hi, b.hi), a.nan || b.nan};
+    case SC_select: return a.lo > 0 ? b : a.hi < 1 ? c : join(b, c);
+    case SC_mod: return rounded(modulo(a, b, d), d);
+    case SC_pow: return nnc_is_float(d) ? rounded(power(a, b), d) : of_dtype(d);
+    default: break;
     }
     if (nnc_sops[in->sop].res == SR_bool) {
         int known = decide((nnc_sop)in->sop, a, b);
@@ -379,14 +348,12 @@ static range of_sum(range a, double count, nnc_dtype d)
 static range of_reduce(const nnc_kins *in, range a, double count)
 {
     switch ((nnc_kred)in->sop) {
-    case KR_sum:
-        return of_sum(a, count, (nnc_dtype)in->dtype);
+    case KR_sum: return of_sum(a, count, (nnc_dtype)in->dtype);
     case KR_max:
     case KR_min: /* all masked: the type's extreme value */
         return in->arg[1] < 0 ? a : join(a, of_dtype((nnc_dtype)in->dtype));
     case KR_argmax:
-    case KR_argmin:
-        return (range){0, count - 1, false};
+    case KR_argmin: return (range){0, count - 1, false};
     default: { /* prod: only the sign is tracked */
         range r = of_dtype((nnc_dtype)in->dtype);
         if (nnc_is_float((nnc_dtype)in->dtype)) {
@@ -486,12 +453,9 @@ static range compute(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];
     switch (in->op) {
-    case KO_const:
-        return of_const(in);
-    case KO_index:
-        return (range){0, (double)k->axis[in->i].extent - 1, false};
-    case KO_load:
-        return of_load(k, id);
+    case KO_const: return of_const(in);
+    case KO_index: return (range){0, (double)k->axis[in->i].extent - 1, false};
+    case KO_load: return of_load(k, id);
     case KO_reduce: {
         range r = of_reduce(in, get(k, in->arg[0]), reduce_count(k, id));
         r.lo =
@@ -504,8 +468,7 @@ static range compute(const nnc_kernel *k, int id)
             r.hi = fmin(r.hi, 0);
         return r;
     }
-    default:
-        return get(k, in->arg[0]);
+    default: return get(k, in->arg[0]);
     }
 }
 
@@ -514,12 +477,10 @@ static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
 {
     range a = get(k, in->arg[0]), b = get(k, in->arg[1]);
     switch ((nnc_sop)in->sop) {
-    case SC_identity:
-        return in->arg[0];
+    case SC_identity: return in->arg[0];
     case SC_cast:
         return k->ins[in->arg[0]].dtype == in->dtype && in->cast_to == in->dtype ? in->arg[0] : -1;
-    case SC_abs:
-        return a.lo >= 0 ? in->arg[0] : -1;
+    case SC_abs: return a.lo >= 0 ? in->arg[0] : -1;
     case SC_max:
         return in->arg[0] == in->arg[1] || (a.lo >= b.hi && !b.nan) ? in->arg[0]
                : b.lo >= a.hi && !a.nan                             ? in->arg[1]
@@ -534,12 +495,9 @@ static int32_t same_as(const nnc_kernel *k, const nnc_kins *in)
         return b.lo == 1 && b.hi == 1 && !b.nan   ? in->arg[0]
                : a.lo == 1 && a.hi == 1 && !a.nan ? in->arg[1]
                                                   : -1;
-    case SC_and:
-        return b.lo > 0 ? in->arg[0] : a.lo > 0 ? in->arg[1] : -1;
-    case SC_or:
-        return b.hi < 1 ? in->arg[0] : a.hi < 1 ? in->arg[1] : -1;
-    default:
-        return -1;
+    case SC_and: return b.lo > 0 ? in->arg[0] : a.lo > 0 ? in->arg[1] : -1;
+    case SC_or: return b.hi < 1 ? in->arg[0] : a.hi < 1 ? in->arg[1] : -1;
+    default: return -1;
     }
 }
 

@@ -337,10 +337,8 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
     case OP_slice:
     case OP_concat:
     case OP_split:
-    case OP_relayout: /* the driver of the rules checks that the types are equal */
-        return n->in[0];
-    default:
-        return NNC_NONE;
+    case OP_relayout: /* the driver of the rules checks that the types are equal */ return n->in[0];
+    default: return NNC_NONE;
     }
 }
 

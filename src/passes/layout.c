@@ -26,23 +26,19 @@ static stand stand_of(const nnc_graph *g, const nnc_node *n)
     switch (nnc_op_class(n->op)) {
     case CL_ewise:
     case CL_ecomp:
-    case CL_window:
-        return FOLLOWS;
-    case CL_contract:
-        return n->op == OP_conv || n->op == OP_conv_transpose ? FOLLOWS : ROW_MAJOR;
+    case CL_window: return FOLLOWS;
+    case CL_contract: return n->op == OP_conv || n->op == OP_conv_transpose ? FOLLOWS : ROW_MAJOR;
     case CL_move:
         return n->op == OP_pad || n->op == OP_slice || n->op == OP_concat || n->op == OP_split ||
                        n->op == OP_flip
                    ? FOLLOWS
                    : ROW_MAJOR;
-    case CL_reduce:
-        return nnc_typeof(g, n->in[0])->rank == y->rank ? FOLLOWS : ROW_MAJOR;
+    case CL_reduce: return nnc_typeof(g, n->in[0])->rank == y->rank ? FOLLOWS : ROW_MAJOR;
     case CL_comp:
         return n->op == OP_batchnorm || n->op == OP_global_avgpool || n->op == OP_global_maxpool
                    ? FOLLOWS
                    : ROW_MAJOR;
-    default:
-        return ROW_MAJOR;
+    default: return ROW_MAJOR;
     }
 }
 
@@ -54,14 +50,10 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
         return false;
     switch (nnc_op_class(n->op)) {
     case CL_ewise:
-    case CL_ecomp:
-        return nnc_type_same_shape(t, y);
-    case CL_contract:
-        return k == 0 || n->op == OP_matmul || n->op == OP_linear;
-    case CL_comp:
-        return k == 0;
-    default:
-        return true;
+    case CL_ecomp: return nnc_type_same_shape(t, y);
+    case CL_contract: return k == 0 || n->op == OP_matmul || n->op == OP_linear;
+    case CL_comp: return k == 0;
+    default: return true;
     }
 }
 

@@ -336,21 +336,11 @@ static nnc_status emit_list(emitter *e, const job_list *l)
         if (j->late && !(i && l->at[i - 1].late))
             e->m->p->end[SEC_main] = e->m->p->n_cmd;
         switch ((job_kind)j->kind) {
-        case J_weight:
-            NNC_TRY(emit_weight(e, j));
-            break;
-        case J_node:
-            NNC_TRY(emit_node(e, j));
-            break;
-        case J_pack:
-            NNC_TRY(emit_pack(e, j));
-            break;
-        case J_copy:
-            NNC_TRY(emit_copy(e, j));
-            break;
-        case J_update:
-            NNC_TRY(emit_update(e, j));
-            break;
+        case J_weight: NNC_TRY(emit_weight(e, j)); break;
+        case J_node: NNC_TRY(emit_node(e, j)); break;
+        case J_pack: NNC_TRY(emit_pack(e, j)); break;
+        case J_copy: NNC_TRY(emit_copy(e, j)); break;
+        case J_update: NNC_TRY(emit_update(e, j)); break;
         case J_record:
         case J_wait:
             NNC_TRY(add_cmd(e, j, j->kind == J_record ? CMD_record : CMD_wait, 0, &c));

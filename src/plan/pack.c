@@ -260,18 +260,12 @@ static key key_of(const packer *p, int order, int i)
 {
     int64_t life = (int64_t)p->b[i].last - p->b[i].first;
     switch (order) {
-    case 0:
-        return (key){p->contention[i], area(p, i), i};
-    case 1:
-        return (key){p->contention[i], p->size[i], i};
-    case 2:
-        return (key){p->size[i], life, i};
-    case 3:
-        return (key){area(p, i), p->size[i], i};
-    case 4:
-        return (key){life, p->size[i], i};
-    default:
-        return (key){-(int64_t)p->b[i].first, p->size[i], i};
+    case 0: return (key){p->contention[i], area(p, i), i};
+    case 1: return (key){p->contention[i], p->size[i], i};
+    case 2: return (key){p->size[i], life, i};
+    case 3: return (key){area(p, i), p->size[i], i};
+    case 4: return (key){life, p->size[i], i};
+    default: return (key){-(int64_t)p->b[i].first, p->size[i], i};
     }
 }
 

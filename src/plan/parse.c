@@ -171,30 +171,21 @@ static nnc_status parse_field(parser *r, const plan_field *f, char *row)
         NNC_TRY(number(r, f->lo, f->hi, &v));
         plan_field_set(f, at, v);
         return NNC_OK;
-    case FK_float:
-        return parse_float(r, at);
-    case FK_string:
-        return string(r, at);
+    case FK_float: return parse_float(r, at);
+    case FK_string: return string(r, at);
     case FK_word:
         NNC_TRY(word(r, f, &v));
         plan_field_set(f, at, v);
         return NNC_OK;
-    case FK_flag:
-        *(bool *)at = flag(r, f->key);
-        return NNC_OK;
+    case FK_flag: *(bool *)at = flag(r, f->key); return NNC_OK;
     case FK_type:
         NNC_TRY(f->key ? want(r, f->key) : NNC_OK);
         return nnc_scan_type(r->s, r->sink, at);
-    case FK_dims:
-        return parse_dims(r, f, at, *(uint8_t *)count);
-    case FK_args:
-        return parse_args(r, at, count);
-    case FK_each:
-        return parse_each(r, f, at, count);
-    case FK_bytes:
-        return parse_bytes(r, *(int64_t *)count, at);
-    case FK_lines:
-        return parse_lines(r, at);
+    case FK_dims: return parse_dims(r, f, at, *(uint8_t *)count);
+    case FK_args: return parse_args(r, at, count);
+    case FK_each: return parse_each(r, f, at, count);
+    case FK_bytes: return parse_bytes(r, *(int64_t *)count, at);
+    case FK_lines: return parse_lines(r, at);
     }
     return NNC_E_BUG;
 }

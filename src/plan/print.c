@@ -49,22 +49,14 @@ static void put_field(nnc_text *t, const plan_field *f, const char *row)
     if (f->kind == FK_string || f->kind == FK_bytes || f->kind == FK_args || f->kind == FK_lines)
         memcpy(&s, at, sizeof s);
     switch (f->kind) {
-    case FK_int:
-        nnc_printf(t, " %s=%lld", f->key, (long long)v);
-        break;
+    case FK_int: nnc_printf(t, " %s=%lld", f->key, (long long)v); break;
     case FK_float:
         nnc_printf(t, " %s=", f->key);
         nnc_put_double(t, x);
         break;
-    case FK_string:
-        put_string(t, s);
-        break;
-    case FK_word:
-        nnc_printf(t, " %s", f->words[v]);
-        break;
-    case FK_flag:
-        nnc_printf(t, v ? " %s" : "", f->key);
-        break;
+    case FK_string: put_string(t, s); break;
+    case FK_word: nnc_printf(t, " %s", f->words[v]); break;
+    case FK_flag: nnc_printf(t, v ? " %s" : "", f->key); break;
     case FK_type:
         nnc_printf(t, f->key ? " %s " : " ", f->key);
         nnc_put_type(t, (const nnc_type *)(const void *)at);
@@ -91,9 +83,7 @@ static void put_field(nnc_text *t, const plan_field *f, const char *row)
         memcpy(&v, row + f->count, sizeof v);
         put_hex(t, (const uint8_t *)s, v);
         break;
-    case FK_lines:
-        put_lines(t, s);
-        break;
+    case FK_lines: put_lines(t, s); break;
     }
 }
 

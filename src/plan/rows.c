@@ -218,14 +218,10 @@ int64_t plan_field_get(const plan_field *f, const void *at)
     int32_t i32;
     int64_t i64;
     switch (f->size) {
-    case 1:
-        return *(const uint8_t *)at;
-    case 2:
-        return memcpy(&i16, at, 2), i16;
-    case 4:
-        return memcpy(&i32, at, 4), i32;
-    default:
-        return memcpy(&i64, at, 8), i64;
+    case 1: return *(const uint8_t *)at;
+    case 2: return memcpy(&i16, at, 2), i16;
+    case 4: return memcpy(&i32, at, 4), i32;
+    default: return memcpy(&i64, at, 8), i64;
     }
 }
 

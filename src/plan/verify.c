@@ -226,12 +226,9 @@ static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
     if (engine ? c->engine < 0 || c->engine >= p->n_engine || !p->engine[c->engine] : c->work >= 0)
         return "no such engine, or a workspace without one";
     switch ((nnc_cmd_kind)c->kind) {
-    case CMD_weight:
-        return weight_cmd_fault(v, c, i);
-    case CMD_kernel:
-        return kernel_cmd_fault(v, c);
-    case CMD_call:
-        return call_cmd_fault(v, c);
+    case CMD_weight: return weight_cmd_fault(v, c, i);
+    case CMD_kernel: return kernel_cmd_fault(v, c);
+    case CMD_call: return call_cmd_fault(v, c);
     case CMD_copy:
         if (c->n_arg != 2 || bytes_of(v, c, 0) != bytes_of(v, c, 1))
             return "a copy has two tensors of one size";

@@ -210,11 +210,8 @@ static void perform(nnc_stream *s, item *i)
         atomic_store(&i->e->ns, nnc_now_ns());
         gate_set(&i->e->fired, i->count);
         break;
-    case IT_wait:
-        gate_wait(&i->e->fired, i->count);
-        break;
-    case IT_exit:
-        break;
+    case IT_wait: gate_wait(&i->e->fired, i->count); break;
+    case IT_exit: break;
     }
 }
 

@@ -128,18 +128,14 @@ nnc_status nnc_exec_issue(nnc_exec *e, int i)
                                   .flops = c->flops,
                                   .bytes = c->bytes,
                                   .op_class = c->op_class});
-    case CMD_copy:
-        return nnc_exec_copy(e, c, at);
-    case CMD_record:
-        return api->record(s, e->event[c->item]);
+    case CMD_copy: return nnc_exec_copy(e, c, at);
+    case CMD_record: return api->record(s, e->event[c->item]);
     case CMD_wait:
         recorded = &e->p->cmd[e->record[c->item]];
         return nnc_exec_wait(
             at, (place){&e->dev[recorded->device], recorded->stream}, e->event[c->item]);
-    case CMD_weight:
-        return nnc_exec_weight(e, i);
-    case CMD__COUNT:
-        break;
+    case CMD_weight: return nnc_exec_weight(e, i);
+    case CMD__COUNT: break;
     }
     return NNC_E_BUG;
 }

@@ -33,16 +33,14 @@ static double cost_ns(const nnc_kernel *k, const nnc_kins *in)
         return in->arg[0] >= 0 && in->op == KO_load
                    ? 0.5
                    : 0.02 * nnc_dtype_size(k->buf[in->buf].dtype) / 4;
-    case KO_reduce:
-        return 0.02;
+    case KO_reduce: return 0.02;
     case KO_sop:
         if (is_expensive(in))
             return 0.12;
         return in->sop == SC_div || in->sop == SC_sqrt || in->sop == SC_rsqrt || in->sop == SC_recip
                    ? 0.06
                    : 0.01;
-    default:
-        return 0.002;
+    default: return 0.002;
     }
 }
 

@@ -69,18 +69,10 @@ static void put_field(nnc_text *out, const field *f, const void *base)
         nnc_put_json_string(out, s ? s : "");
         break;
     }
-    case F_int:
-        nnc_printf(out, "%d", *(const int *)p);
-        break;
-    case F_int64:
-        nnc_printf(out, "%lld", (long long)*(const int64_t *)p);
-        break;
-    case F_bool:
-        nnc_puts(out, *(const bool *)p ? "true" : "false");
-        break;
-    case F_double:
-        nnc_put_double(out, *(const double *)p);
-        break;
+    case F_int: nnc_printf(out, "%d", *(const int *)p); break;
+    case F_int64: nnc_printf(out, "%lld", (long long)*(const int64_t *)p); break;
+    case F_bool: nnc_puts(out, *(const bool *)p ? "true" : "false"); break;
+    case F_double: nnc_put_double(out, *(const double *)p); break;
     }
 }
 

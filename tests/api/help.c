@@ -356,18 +356,10 @@ double api_coarsest(const nnc_graph *g)
     double eps = 0;
     for (uint32_t i = 0; i < g->n_value; i++)
         switch (g->value[i].type.dtype) {
-        case DT_f64:
-            eps = fmax(eps, DBL_EPSILON);
-            break;
-        case DT_f32:
-            eps = fmax(eps, FLT_EPSILON);
-            break;
-        case DT_f16:
-            eps = fmax(eps, 0x1p-10);
-            break;
-        case DT_bf16:
-            eps = fmax(eps, 0x1p-7);
-            break;
+        case DT_f64: eps = fmax(eps, DBL_EPSILON); break;
+        case DT_f32: eps = fmax(eps, FLT_EPSILON); break;
+        case DT_f16: eps = fmax(eps, 0x1p-10); break;
+        case DT_bf16: eps = fmax(eps, 0x1p-7); break;
         }
     return eps;
 }

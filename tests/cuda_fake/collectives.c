@@ -92,16 +92,11 @@ static int take_part(const rank *k, int r, int which)
 {
     const rank *me = &k[r];
     switch (which) {
-    case 0:
-        return nccl()->ncclAllReduce(me->a, me->b, N, F32, SUM, me->c, me->raw);
-    case 1:
-        return nccl()->ncclAllReduce(me->a, me->b, N, F32, AVG, me->c, me->raw);
-    case 2:
-        return nccl()->ncclAllGather(me->a, me->b, N, F32, me->c, me->raw);
-    case 3:
-        return nccl()->ncclReduceScatter(me->a, me->b, N / RANKS, F32, SUM, me->c, me->raw);
-    case 4:
-        return nccl()->ncclBroadcast(me->a, me->b, N, F32, 2, me->c, me->raw);
+    case 0: return nccl()->ncclAllReduce(me->a, me->b, N, F32, SUM, me->c, me->raw);
+    case 1: return nccl()->ncclAllReduce(me->a, me->b, N, F32, AVG, me->c, me->raw);
+    case 2: return nccl()->ncclAllGather(me->a, me->b, N, F32, me->c, me->raw);
+    case 3: return nccl()->ncclReduceScatter(me->a, me->b, N / RANKS, F32, SUM, me->c, me->raw);
+    case 4: return nccl()->ncclBroadcast(me->a, me->b, N, F32, 2, me->c, me->raw);
     default: { /* around a ring */
         int result = nccl()->ncclSend(me->a, N, F32, (r + 1) % RANKS, me->c, me->raw);
         return result ? result
@@ -116,18 +111,12 @@ static float expected(int which, int r, int i, int *n)
     const float sum = 100.0f * (RANKS * (RANKS - 1) / 2);
     *n = which == 2 ? RANKS * N : which == 3 ? N / RANKS : N;
     switch (which) {
-    case 0:
-        return sum + (float)(RANKS * i);
-    case 1:
-        return sum / RANKS + (float)i;
-    case 2:
-        return operand(i / N, i % N);
-    case 3:
-        return sum + (float)(RANKS * (r * N / RANKS + i));
-    case 4:
-        return operand(2, i);
-    default:
-        return operand((r + RANKS - 1) % RANKS, i);
+    case 0: return sum + (float)(RANKS * i);
+    case 1: return sum / RANKS + (float)i;
+    case 2: return operand(i / N, i % N);
+    case 3: return sum + (float)(RANKS * (r * N / RANKS + i));
+    case 4: return operand(2, i);
+    default: return operand((r + RANKS - 1) % RANKS, i);
     }
 }
 

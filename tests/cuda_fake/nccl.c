@@ -95,22 +95,14 @@ static void run_collective(void *ctx)
     size_t all = c->kind == K_allreduce ? bytes : bytes * (size_t)c->ranks;
     char *sum = malloc(all + 1); /* operands may lie where results go */
     switch (c->kind) {
-    case K_allreduce:
-        reduce(c, 0, c->n, sum);
-        break;
-    case K_reducescatter:
-        reduce(c, 0, c->n * (size_t)c->ranks, sum);
-        break;
+    case K_allreduce: reduce(c, 0, c->n, sum); break;
+    case K_reducescatter: reduce(c, 0, c->n * (size_t)c->ranks, sum); break;
     case K_allgather:
         for (int r = 0; r < c->ranks; r++)
             memcpy(sum + (size_t)r * bytes, c->part[r].from, bytes);
         break;
-    case K_broadcast:
-        memcpy(sum, c->part[c->root].from, bytes);
-        break;
-    case K_pair:
-        memcpy(sum, c->part[0].from, bytes);
-        break;
+    case K_broadcast: memcpy(sum, c->part[c->root].from, bytes); break;
+    case K_pair: memcpy(sum, c->part[0].from, bytes); break;
     }
     for (int r = c->kind == K_pair; r < c->ranks; r++)
         memcpy(c->part[r].to, c->kind == K_reducescatter ? sum + (size_t)r * bytes : sum,

@@ -35,17 +35,13 @@ static size_t width(int type)
 {
     switch (type) {
     case T_BOOL:
-    case T_CHAR:
-        return 1;
+    case T_CHAR: return 1;
     case T_INT64:
     case T_DOUBLE:
     case T_POINTER:
-    case T_DESC:
-        return 8;
-    case T_FRACTION:
-        return 16;
-    default:
-        return 4;
+    case T_DESC: return 8;
+    case T_FRACTION: return 16;
+    default: return 4;
     }
 }
 
@@ -390,24 +386,15 @@ static double apply(const desc *p, double x, double b)
            h = hi ? *(const double *)(const void *)hi->data : INFINITY,
            s = slope ? *(const double *)(const void *)slope->data : 0;
     switch (one(p, A_POINTWISE_MODE)) {
-    case CUDNN_ADD:
-        return x + b;
-    case CUDNN_IDENTITY:
-        return x;
-    case CUDNN_RELU:
-        return x < l ? l + s * (x - l) : x > h ? h : x;
-    case CUDNN_TANH:
-        return tanh(x);
-    case CUDNN_SIGMOID:
-        return 1 / (1 + exp(-x));
-    case CUDNN_SWISH:
-        return x / (1 + exp(-x));
-    case CUDNN_GELU:
-        return 0.5 * x * (1 + erf(x / sqrt(2)));
-    case CUDNN_GELU_TANH:
-        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-    default:
-        return NAN;
+    case CUDNN_ADD: return x + b;
+    case CUDNN_IDENTITY: return x;
+    case CUDNN_RELU: return x < l ? l + s * (x - l) : x > h ? h : x;
+    case CUDNN_TANH: return tanh(x);
+    case CUDNN_SIGMOID: return 1 / (1 + exp(-x));
+    case CUDNN_SWISH: return x / (1 + exp(-x));
+    case CUDNN_GELU: return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case CUDNN_GELU_TANH: return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    default: return NAN;
     }
 }
 

@@ -45,23 +45,12 @@ static int64_t extreme_int(nnc_dtype d, uint32_t r, uint32_t s)
     int bits = d == DT_bool ? 1 : 8 * nnc_dtype_size(d);
     uint64_t one = UINT64_C(1) << (s % (uint32_t)bits), v;
     switch (r % 6) {
-    case 0:
-        v = one;
-        break;
-    case 1:
-        v = one - 1;
-        break;
-    case 2:
-        v = 0 - one;
-        break;
-    case 3:
-        v = (s >> 8) % 5 - 2;
-        break;
-    case 4:
-        v = (uint64_t)(int64_t)(int32_t)s * (r | 1);
-        break;
-    default:
-        v = one + (s >> 8) % 3 - 1;
+    case 0: v = one; break;
+    case 1: v = one - 1; break;
+    case 2: v = 0 - one; break;
+    case 3: v = (s >> 8) % 5 - 2; break;
+    case 4: v = (uint64_t)(int64_t)(int32_t)s * (r | 1); break;
+    default: v = one + (s >> 8) % 3 - 1;
     }
     int64_t cell = 0;
     nnc_set_i64(d, &cell, 0, (int64_t)(d == DT_bool ? v & 1 : v));

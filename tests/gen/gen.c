@@ -514,38 +514,20 @@ static void add_move(gen *m)
     entry e = *p;
     nnc_ref r = e.r;
     switch (gen_draw(m, 10)) {
-    case 0:
-        r = draw_reshape(m, e.r);
-        break;
-    case 1:
-        r = draw_order(m, e.r, OP_transpose);
-        break;
-    case 2:
-        r = draw_broadcast(m, e.r);
-        break;
-    case 3:
-        r = draw_slice(m, e.r);
-        break;
-    case 4:
-        r = draw_pad(m, e.r);
-        break;
+    case 0: r = draw_reshape(m, e.r); break;
+    case 1: r = draw_order(m, e.r, OP_transpose); break;
+    case 2: r = draw_broadcast(m, e.r); break;
+    case 3: r = draw_slice(m, e.r); break;
+    case 4: r = draw_pad(m, e.r); break;
     case 5:
         r = draw_concat(m, e.r);
         e.exact = false;
         e.mag = LIMIT;
         break;
-    case 6:
-        add_split(m, &e);
-        return;
-    case 7:
-        r = draw_gather(m, e.r);
-        break;
-    case 8:
-        r = draw_order(m, e.r, OP_flip);
-        break;
-    default:
-        r = draw_order(m, e.r, OP_relayout);
-        break;
+    case 6: add_split(m, &e); return;
+    case 7: r = draw_gather(m, e.r); break;
+    case 8: r = draw_order(m, e.r, OP_flip); break;
+    default: r = draw_order(m, e.r, OP_relayout); break;
     }
     if (r != e.r)
         gen_keep(m, r, fmax(e.mag, 1), e.exact);
@@ -769,24 +751,12 @@ static void add_node(gen *m)
             continue;
         }
         switch (row[i].cls) {
-        case CL_reduce:
-            add_reduce(m);
-            return;
-        case CL_move:
-            add_move(m);
-            return;
-        case CL_window:
-            add_window(m);
-            return;
-        case CL_contract:
-            add_contract(m);
-            return;
-        case CL_comp:
-            add_comp(m);
-            return;
-        default:
-            add_ewise(m, row[i].cls);
-            return;
+        case CL_reduce: add_reduce(m); return;
+        case CL_move: add_move(m); return;
+        case CL_window: add_window(m); return;
+        case CL_contract: add_contract(m); return;
+        case CL_comp: add_comp(m); return;
+        default: add_ewise(m, row[i].cls); return;
         }
     }
 }

@@ -30,12 +30,9 @@ static nnc_ref constant(gen *m, nnc_ref r, double v)
     for (int i = 0; i < NNC_MAX_RANK; i++)
         one[i] = 1;
     switch (gen_draw(m, 6)) {
-    case 0:
-        return nnc_broadcast(m->g, c, t.rank, t.dim);
-    case 1:
-        return nnc_reshape(m->g, c, t.rank, one);
-    default:
-        return c;
+    case 0: return nnc_broadcast(m->g, c, t.rank, t.dim);
+    case 1: return nnc_reshape(m->g, c, t.rank, one);
+    default: return c;
     }
 }
 
@@ -92,14 +89,10 @@ static nnc_ref bound(gen *m, nnc_ref x)
     nnc_attr at[2];
     int n = 0;
     switch (gen_draw(m, 5)) {
-    case 0:
-        return nnc_build1(m->g, OP_relu, x);
-    case 1:
-        return nnc_build1(m->g, OP_relu6, x);
-    case 2:
-        return nnc_build2(m->g, OP_max, x, constant(m, x, v));
-    case 3:
-        return nnc_build2(m->g, OP_min, x, constant(m, x, v));
+    case 0: return nnc_build1(m->g, OP_relu, x);
+    case 1: return nnc_build1(m->g, OP_relu6, x);
+    case 2: return nnc_build2(m->g, OP_max, x, constant(m, x, v));
+    case 3: return nnc_build2(m->g, OP_min, x, constant(m, x, v));
     default:
         if (gen_chance(m, 70))
             at[n++] = nnc_af(AT_lo, fmin(v, w));
@@ -125,9 +118,7 @@ static void undone(gen *m, entry e)
     nnc_op op = twice[gen_draw(m, NNC_COUNT(twice))];
     nnc_ref n, in[2];
     switch (gen_draw(m, 3)) {
-    case 0:
-        gen_keep(m, nnc_build1(m->g, op, nnc_build1(m->g, op, e.r)), e.mag, false);
-        return;
+    case 0: gen_keep(m, nnc_build1(m->g, op, nnc_build1(m->g, op, e.r)), e.mag, false); return;
     case 1:
         n = nnc_build1(m->g, OP_neg, e.r);
         op = even[gen_draw(m, NNC_COUNT(even))];
@@ -215,20 +206,15 @@ static nnc_ref still(gen *m, nnc_ref x)
     int64_t zero[2 * NNC_MAX_RANK] = {0}, axis = gen_draw(m, t.rank), end = t.dim[axis];
     nnc_attr at[3] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, 1, &end)};
     switch (gen_draw(m, 5)) {
-    case 0:
-        at[0] = nnc_av(AT_pads, 2 * t.rank, zero);
-        return nnc_build(m->g, OP_pad, 1, &x, 1, at);
+    case 0: at[0] = nnc_av(AT_pads, 2 * t.rank, zero); return nnc_build(m->g, OP_pad, 1, &x, 1, at);
     case 1:
         at[0] = nnc_av(AT_axes, 1, &axis);
         at[1] = nnc_av(AT_starts, 1, zero);
         at[2] = nnc_av(AT_ends, 1, &end);
         return nnc_build(m->g, OP_slice, 1, &x, 3, at);
-    case 2:
-        return nnc_build(m->g, OP_concat, 1, &x, 1, at);
-    case 3:
-        return nnc_build(m->g, OP_split, 1, &x, 2, at);
-    default:
-        return nnc_broadcast(m->g, x, t.rank, t.dim);
+    case 2: return nnc_build(m->g, OP_concat, 1, &x, 1, at);
+    case 3: return nnc_build(m->g, OP_split, 1, &x, 2, at);
+    default: return nnc_broadcast(m->g, x, t.rank, t.dim);
     }
 }
 
@@ -240,20 +226,11 @@ static void moves(gen *m, entry e)
         return;
     axis = gen_draw(m, t.rank);
     switch (gen_draw(m, 5)) {
-    case 0:
-        e.r = turned(m, turned(m, e.r, false), false);
-        break;
-    case 1:
-        e.r = nnc_reshape(m->g, nnc_reshape(m->g, e.r, 1, &all), t.rank, t.dim);
-        break;
-    case 2:
-        e.r = flipped(m, flipped(m, e.r, axis), gen_chance(m, 70) ? axis : t.rank - 1);
-        break;
-    case 3:
-        e.r = nnc_relayout(m->g, turned(m, e.r, false), t.order);
-        break;
-    default:
-        e.r = still(m, e.r);
+    case 0: e.r = turned(m, turned(m, e.r, false), false); break;
+    case 1: e.r = nnc_reshape(m->g, nnc_reshape(m->g, e.r, 1, &all), t.rank, t.dim); break;
+    case 2: e.r = flipped(m, flipped(m, e.r, axis), gen_chance(m, 70) ? axis : t.rank - 1); break;
+    case 3: e.r = nnc_relayout(m->g, turned(m, e.r, false), t.order); break;
+    default: e.r = still(m, e.r);
     }
     gen_keep(m, e.r, e.mag, e.exact);
 }

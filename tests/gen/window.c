@@ -316,18 +316,12 @@ static int source(mover *m, const shape *s, int depth)
         return put_input(m, s);
     int x;
     switch (roll(m->d, 8)) {
-    case 0:
-        return put_pad(m, s, depth - 1);
-    case 1:
-        return put_slice(m, s, depth - 1);
-    case 2:
-        return put_concat(m, s, depth - 1);
-    case 3:
-        return put_transpose(m, s, depth - 1);
-    case 4:
-        return put_reshape(m, s, depth - 1);
-    case 5:
-        return put_broadcast(m, s, depth - 1);
+    case 0: return put_pad(m, s, depth - 1);
+    case 1: return put_slice(m, s, depth - 1);
+    case 2: return put_concat(m, s, depth - 1);
+    case 3: return put_transpose(m, s, depth - 1);
+    case 4: return put_reshape(m, s, depth - 1);
+    case 5: return put_broadcast(m, s, depth - 1);
     case 6:
         x = source(m, s, depth - 1);
         nnc_printf(m->t, "%%m%d = relu %%m%d\n", m->n, x);
@@ -345,33 +339,23 @@ static void put_after(nnc_text *t, dice *d, const window *w)
 {
     int rank = w->rank + 2;
     switch (roll(d, 7)) {
-    case 0:
-        nnc_printf(t, "%%y = flip %%c {axes=[1,%d]}\n", rank - 1);
-        break;
+    case 0: nnc_printf(t, "%%y = flip %%c {axes=[1,%d]}\n", rank - 1); break;
     case 1:
         nnc_printf(t,
             "%%y = slice %%c {axes=[1,%d], starts=[0,%d], ends=[%lld,%lld], steps=[%d,2]}\n",
             rank - 1, w->out[w->rank - 1] > 1, (long long)(w->c * w->each),
             (long long)w->out[w->rank - 1], 1 + (int)roll(d, 3));
         break;
-    case 2:
-        nnc_printf(t, "%%y = concat %%c, %%c {axis=%lld}\n", (long long)roll(d, rank));
-        break;
+    case 2: nnc_printf(t, "%%y = concat %%c, %%c {axis=%lld}\n", (long long)roll(d, rank)); break;
     case 3:
         nnc_printf(t, "%%y = reshape %%c {shape=[%lld", (long long)(w->n * w->c * w->each));
         for (int i = 0; i < w->rank; i++)
             nnc_printf(t, ",%lld", (long long)w->out[i]);
         nnc_puts(t, "]}\n");
         break;
-    case 4:
-        nnc_printf(t, "%%y = reduce_max %%c {axes=[%d]}\n", rank - 1);
-        break;
-    case 5:
-        nnc_puts(t, "%z = relu %c\n%y = mul %z, %c\n");
-        break;
-    default:
-        nnc_puts(t, "%y = neg %c\n");
-        break;
+    case 4: nnc_printf(t, "%%y = reduce_max %%c {axes=[%d]}\n", rank - 1); break;
+    case 5: nnc_puts(t, "%z = relu %c\n%y = mul %z, %c\n"); break;
+    default: nnc_puts(t, "%y = neg %c\n"); break;
     }
     nnc_puts(t, "return %y }\n");
 }

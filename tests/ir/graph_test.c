@@ -217,42 +217,18 @@ TEST(graph_verify_finds)
         nnc_graph *g = parse_text(fused_text);
         nnc_sink_clear(test_sink);
         switch (i) {
-        case 0:
-            g->value[4].type.dim[0] = 5;
-            break;
-        case 1:
-            g->value[0].type.order[0] = 3;
-            break;
-        case 2:
-            g->node[3].in[1] = 99;
-            break;
-        case 3:
-            g->node[2].body->value[0].type.dim[0] = 9;
-            break;
-        case 4:
-            g->output[0] = 77;
-            break;
-        case 5:
-            g->value[1].name = "x";
-            break;
-        case 6:
-            g->node[0].frozen = true;
-            break;
-        case 7:
-            g->node[3].n_in = 1;
-            break;
-        case 8:
-            g->value[3].node = 0;
-            break;
-        case 9:
-            g->node[3].device = -2;
-            break;
-        case 10:
-            g->node[2].n_out = 1;
-            break;
-        default:
-            g->node[3].op = OP_matmul;
-            break;
+        case 0: g->value[4].type.dim[0] = 5; break;
+        case 1: g->value[0].type.order[0] = 3; break;
+        case 2: g->node[3].in[1] = 99; break;
+        case 3: g->node[2].body->value[0].type.dim[0] = 9; break;
+        case 4: g->output[0] = 77; break;
+        case 5: g->value[1].name = "x"; break;
+        case 6: g->node[0].frozen = true; break;
+        case 7: g->node[3].n_in = 1; break;
+        case 8: g->value[3].node = 0; break;
+        case 9: g->node[3].device = -2; break;
+        case 10: g->node[2].n_out = 1; break;
+        default: g->node[3].op = OP_matmul; break;
         }
         CHECK_INT(nnc_verify(g, test_sink), NNC_E_BUG);
         CHECK(nnc_sink_errors(test_sink) > 0);

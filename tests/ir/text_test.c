@@ -297,12 +297,8 @@ static void mutate(char *s, size_t n, uint64_t key)
         size_t p = nnc_rng_u32(key, at++) % n, q = nnc_rng_u32(key, at++) % n;
         size_t len = nnc_rng_u32(key, at++) % 12;
         switch (nnc_rng_u32(key, at++) % 3) {
-        case 0:
-            s[p] = some[nnc_rng_u32(key, at++) % (sizeof some - 1)];
-            break;
-        case 1:
-            s[p] = (char)nnc_rng_u32(key, at++);
-            break;
+        case 0: s[p] = some[nnc_rng_u32(key, at++) % (sizeof some - 1)]; break;
+        case 1: s[p] = (char)nnc_rng_u32(key, at++); break;
         default:
             if (p + len < n && q + len < n)
                 memmove(s + p, s + q, len);

@@ -139,24 +139,12 @@ static void run(walk *w, int i, uint32_t own)
 {
     const nnc_kins *n = &w->k->ins[i];
     switch ((nnc_kop)n->op) {
-    case KO_const:
-        w->v[i] = rounded((nnc_dtype)n->dtype, (val){n->f, n->i});
-        break;
-    case KO_index:
-        w->v[i] = (val){0, w->axis[n->i]};
-        break;
-    case KO_load:
-        w->v[i] = load(w, n);
-        break;
-    case KO_store:
-        store(w, n);
-        break;
-    case KO_sop:
-        w->v[i] = sop(w, n);
-        break;
-    case KO_reduce:
-        reduce(w, i, own);
-        break;
+    case KO_const: w->v[i] = rounded((nnc_dtype)n->dtype, (val){n->f, n->i}); break;
+    case KO_index: w->v[i] = (val){0, w->axis[n->i]}; break;
+    case KO_load: w->v[i] = load(w, n); break;
+    case KO_store: store(w, n); break;
+    case KO_sop: w->v[i] = sop(w, n); break;
+    case KO_reduce: reduce(w, i, own); break;
     }
 }
 

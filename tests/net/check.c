@@ -321,20 +321,15 @@ static const struct {
 static char group_of(int factor, int choice)
 {
     switch (factor) {
-    case NF_other:
-        return net_other_group(choice);
+    case NF_other: return net_other_group(choice);
     case NF_level:
     case NF_math:
     case NF_precision:
-    case NF_skip:
-        return 'c';
+    case NF_skip: return 'c';
     case NF_streams:
-    case NF_devices:
-        return 's';
-    case NF_format:
-        return 'f';
-    default:
-        return 'e';
+    case NF_devices: return 's';
+    case NF_format: return 'f';
+    default: return 'e';
     }
 }
 

@@ -268,26 +268,19 @@ static cJSON *value_of(draw *d, const char *key, const char *layer)
 {
     const struct key *k = find_key(key);
     switch (k ? k->kind : LK_int) {
-    case LK_count:
-        return cJSON_CreateNumber(count(d, key));
-    case LK_spatial:
-        return spatial(d, key);
+    case LK_count: return cJSON_CreateNumber(count(d, key));
+    case LK_spatial: return spatial(d, key);
     case LK_pad:
         return chance(d, 15)   ? cJSON_CreateString("same")
                : chance(d, 80) ? cJSON_CreateNumber(between(d, 0, 2))
                                : ints(d, 2 * (d->type.rank > 2 ? d->type.rank - 2 : 1), 0, 2);
-    case LK_ints:
-        return value_ints(d, key, layer);
+    case LK_ints: return value_ints(d, key, layer);
     case LK_bool:
         return chance(d, 80) ? cJSON_CreateBool(chance(d, 50)) : cJSON_CreateNumber(chance(d, 50));
-    case LK_float:
-        return cJSON_CreateNumber(small_float(d, key));
-    case LK_dtype:
-        return cJSON_CreateString(dtype_word(d));
-    case LK_word:
-        return word_of(d, strchr(k->rest, '"') + 1);
-    default:
-        return cJSON_CreateNumber(between(d, -d->type.rank, d->type.rank));
+    case LK_float: return cJSON_CreateNumber(small_float(d, key));
+    case LK_dtype: return cJSON_CreateString(dtype_word(d));
+    case LK_word: return word_of(d, strchr(k->rest, '"') + 1);
+    default: return cJSON_CreateNumber(between(d, -d->type.rank, d->type.rank));
     }
 }
 

@@ -165,15 +165,12 @@ static void random_line(lines *l)
         if (roll(l, 10))
             random_flag(l, name, flag);
         switch (roll(l, 4)) {
-        case 0:
-            word(l, "%s", flag);
-            break;
+        case 0: word(l, "%s", flag); break;
         case 1:
             word(l, "%s", flag);
             word(l, "%s", value(l));
             break;
-        default:
-            word(l, "%s%s%s", flag, flag[1] == '-' ? "=" : "", value(l));
+        default: word(l, "%s%s%s", flag, flag[1] == '-' ? "=" : "", value(l));
         }
         if (roll(l, 8) == 0) /* twice */
             word(l, "%s", l->argv[l->n - 1]);

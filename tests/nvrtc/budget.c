@@ -129,16 +129,11 @@ static double cost_of(const nnc_kernel *k, const nnc_kins *in)
     if (access && nnc_dtype_size(k->buf[in->buf].dtype) < 4)
         cost += COST_narrow;
     switch ((nnc_kop)in->op) {
-    case KO_load:
-        return cost + COST_load + (in->arg[0] >= 0 ? 2 * COST_load : 0);
-    case KO_store:
-        return cost + COST_store;
-    case KO_reduce:
-        return in->sop >= KR_argmax ? COST_best : COST_reduce;
-    case KO_sop:
-        break;
-    default:
-        return 1;
+    case KO_load: return cost + COST_load + (in->arg[0] >= 0 ? 2 * COST_load : 0);
+    case KO_store: return cost + COST_store;
+    case KO_reduce: return in->sop >= KR_argmax ? COST_best : COST_reduce;
+    case KO_sop: break;
+    default: return 1;
     }
     const nnc_dtype d = (nnc_dtype)k->ins[in->arg[0]].dtype;
     const double wide = nnc_dtype_size(d) == 8 ? 2 : 1; /* integers of 64 bits are two of 32 */

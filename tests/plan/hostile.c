@@ -260,9 +260,7 @@ static size_t damage(char *buf, size_t n, uint64_t key, uint64_t *i)
 {
     size_t at = nnc_rng_u32(key, ++*i) % n;
     switch (nnc_rng_u32(key, ++*i) % 4) {
-    case 0: /* a byte */
-        buf[at] = (char)nnc_rng_u32(key, ++*i);
-        return n;
+    case 0: /* a byte */ buf[at] = (char)nnc_rng_u32(key, ++*i); return n;
     case 1: { /* a cut */
         size_t len = nnc_rng_u32(key, ++*i) % 40;
         len = at + len > n ? n - at : len;

@@ -13,25 +13,18 @@ T ll_vec(T elem, int lanes)
 T ll_dtype(ll_mod *m, nnc_dtype d)
 {
     switch (d) {
-    case DT_f64:
-        return m->f64;
+    case DT_f64: return m->f64;
     case DT_f32:
     case DT_f16:
-    case DT_bf16:
-        return m->f32;
-    case DT_bool:
-        return m->i1;
+    case DT_bf16: return m->f32;
+    case DT_bool: return m->i1;
     case DT_i8:
-    case DT_u8:
-        return m->i8;
+    case DT_u8: return m->i8;
     case DT_i16:
-    case DT_u16:
-        return m->i16;
+    case DT_u16: return m->i16;
     case DT_i32:
-    case DT_u32:
-        return m->i32;
-    default:
-        return m->i64;
+    case DT_u32: return m->i32;
+    default: return m->i64;
     }
 }
 

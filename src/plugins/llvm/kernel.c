@@ -113,18 +113,10 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
     const nnc_kins *ins = &e->k->ins[i];
     V arg[3] = {0};
     switch ((nnc_kop)ins->op) {
-    case KO_const:
-        e->val[i] = constant(e, ins);
-        break;
-    case KO_index:
-        e->val[i] = index_value(e, ins);
-        break;
-    case KO_load:
-        e->val[i] = e->given && e->given[i] ? e->given[i] : ll_load(e, ins);
-        break;
-    case KO_store:
-        ll_store(e, ins);
-        break;
+    case KO_const: e->val[i] = constant(e, ins); break;
+    case KO_index: e->val[i] = index_value(e, ins); break;
+    case KO_load: e->val[i] = e->given && e->given[i] ? e->given[i] : ll_load(e, ins); break;
+    case KO_store: ll_store(e, ins); break;
     case KO_sop:
         for (int a = 0; a < nnc_sops[ins->sop].arity; a++)
             arg[a] = e->val[ins->arg[a]];

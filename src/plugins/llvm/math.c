@@ -153,38 +153,24 @@ static V step(ll_mod *m, const nnc_fstep *s, V a, V b, V c)
             s->type == FT_i64 && s->op == FO_wide ? LLVMZExt : convert[s->op], a,
             type_of(m, (nnc_ftype)s->type, ll_lanes(a)), "");
     switch (s->op) {
-    case FO_quick:
-        return quick(m, a, b);
-    case FO_fma:
-        return ll_fma(m, a, b, c);
-    case FO_poly:
-        return poly(m, s, a);
-    case FO_neg:
-        return LLVMBuildFNeg(m->b, a, "");
-    case FO_not:
-        return LLVMBuildNot(m->b, a, "");
-    case FO_abs:
-        return ll_un(m, "llvm.fabs", a);
-    case FO_copysign:
-        return ll_copysign(m, a, b);
-    case FO_sqrt:
-        return ll_un(m, "llvm.sqrt", a);
-    case FO_floor:
-        return ll_round(m, SC_floor, a);
+    case FO_quick: return quick(m, a, b);
+    case FO_fma: return ll_fma(m, a, b, c);
+    case FO_poly: return poly(m, s, a);
+    case FO_neg: return LLVMBuildFNeg(m->b, a, "");
+    case FO_not: return LLVMBuildNot(m->b, a, "");
+    case FO_abs: return ll_un(m, "llvm.fabs", a);
+    case FO_copysign: return ll_copysign(m, a, b);
+    case FO_sqrt: return ll_un(m, "llvm.sqrt", a);
+    case FO_floor: return ll_round(m, SC_floor, a);
     case FO_lt:
     case FO_gt:
-    case FO_eq:
-        return compare(m, s->op, a, b);
+    case FO_eq: return compare(m, s->op, a, b);
     case FO_select:
-    case FO_branch:
-        return SEL(a, b, c);
+    case FO_branch: return SEL(a, b, c);
     case FO_scale:
-    case FO_fract:
-        return scalef(m, a, b);
-    case FO_far:
-        return far(m, s, a, b);
-    case FO_word:
-        return word(m, a);
+    case FO_fract: return scalef(m, a, b);
+    case FO_far: return far(m, s, a, b);
+    case FO_word: return word(m, a);
     default:
         assert(s->op == FO_call);
         return ll_lanes_call(m, s->n == SC_erf1 ? "erfc" : nnc_sops[s->n].name, a, b);

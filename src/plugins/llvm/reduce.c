@@ -42,15 +42,11 @@ static V identity(ll_mod *m, nnc_kred r, nnc_dtype d)
     T t = ll_dtype(m, d);
     bool fl = nnc_is_float(d);
     switch (r) {
-    case KR_sum:
-        return LLVMConstNull(t);
-    case KR_prod:
-        return fl ? LLVMConstReal(t, 1) : LLVMConstInt(t, 1, 0);
+    case KR_sum: return LLVMConstNull(t);
+    case KR_prod: return fl ? LLVMConstReal(t, 1) : LLVMConstInt(t, 1, 0);
     case KR_max:
-    case KR_argmax:
-        return fl ? LLVMConstReal(t, -INFINITY) : int_limit(m, d, false);
-    default:
-        return fl ? LLVMConstReal(t, INFINITY) : int_limit(m, d, true);
+    case KR_argmax: return fl ? LLVMConstReal(t, -INFINITY) : int_limit(m, d, false);
+    default: return fl ? LLVMConstReal(t, INFINITY) : int_limit(m, d, true);
     }
 }
 

@@ -200,16 +200,11 @@ static V bool_arith(ll_mod *m, nnc_sop op, V a, V b)
 {
     switch (op) {
     case SC_add:
-    case SC_max:
-        return LLVMBuildOr(m->b, a, b, "");
-    case SC_sub:
-        return LLVMBuildXor(m->b, a, b, "");
-    case SC_mod:
-        return ll_ik(a, 0);
-    case SC_pow:
-        return LLVMBuildOr(m->b, a, LLVMBuildNot(m->b, b, ""), "");
-    default: /* mul, min, div (x/0 = 0) */
-        return LLVMBuildAnd(m->b, a, b, "");
+    case SC_max: return LLVMBuildOr(m->b, a, b, "");
+    case SC_sub: return LLVMBuildXor(m->b, a, b, "");
+    case SC_mod: return ll_ik(a, 0);
+    case SC_pow: return LLVMBuildOr(m->b, a, LLVMBuildNot(m->b, b, ""), "");
+    default: /* mul, min, div (x/0 = 0) */ return LLVMBuildAnd(m->b, a, b, "");
     }
 }
 
@@ -219,19 +214,13 @@ static V int_arith(ll_mod *m, nnc_sop op, nnc_dtype d, V a, V b)
     if (d == DT_bool)
         return bool_arith(m, op, a, b);
     switch (op) {
-    case SC_add:
-        return LLVMBuildAdd(m->b, a, b, "");
-    case SC_sub:
-        return LLVMBuildSub(m->b, a, b, "");
-    case SC_mul:
-        return LLVMBuildMul(m->b, a, b, "");
+    case SC_add: return LLVMBuildAdd(m->b, a, b, "");
+    case SC_sub: return LLVMBuildSub(m->b, a, b, "");
+    case SC_mul: return LLVMBuildMul(m->b, a, b, "");
     case SC_div:
-    case SC_mod:
-        return idiv(m, a, b, sign, op == SC_mod);
-    case SC_pow:
-        return ipow(m, a, b, d);
-    default:
-        return int_minmax(m, a, b, op == SC_max, sign);
+    case SC_mod: return idiv(m, a, b, sign, op == SC_mod);
+    case SC_pow: return ipow(m, a, b, d);
+    default: return int_minmax(m, a, b, op == SC_max, sign);
     }
 }
 
@@ -240,10 +229,8 @@ static V int_unary(ll_mod *m, nnc_sop op, nnc_dtype d, V a)
     bool sign = is_signed(d);
     V zero = ll_ik(a, 0), neg = sign ? LLVMBuildICmp(m->b, LLVMIntSLT, a, zero, "") : NULL;
     switch (op) {
-    case SC_neg:
-        return d == DT_bool ? a : LLVMBuildNeg(m->b, a, "");
-    case SC_abs:
-        return sign ? LLVMBuildSelect(m->b, neg, LLVMBuildNeg(m->b, a, ""), a, "") : a;
+    case SC_neg: return d == DT_bool ? a : LLVMBuildNeg(m->b, a, "");
+    case SC_abs: return sign ? LLVMBuildSelect(m->b, neg, LLVMBuildNeg(m->b, a, ""), a, "") : a;
     case SC_sign: {
         if (d == DT_bool)
             return a;
@@ -251,8 +238,7 @@ static V int_unary(ll_mod *m, nnc_sop op, nnc_dtype d, V a)
         V one = LLVMBuildSelect(m->b, some, ll_ik(a, 1), zero, "");
         return sign ? LLVMBuildSelect(m->b, neg, ll_ik(a, -1), one, "") : one;
     }
-    default:
-        return a; /* floor, ceil, round, trunc, identity */
+    default: return a; /* floor, ceil, round, trunc, identity */
     }
 }
 
@@ -311,23 +297,16 @@ static V float_unary(ll_mod *m, nnc_sop op, V x)
 {
     LLVMBuilderRef b = m->b;
     switch (op) {
-    case SC_identity:
-        return x;
-    case SC_neg:
-        return LLVMBuildFNeg(b, x, "");
-    case SC_abs:
-        return ll_un(m, "llvm.fabs", x);
-    case SC_sign:
-        return sign_(m, x);
+    case SC_identity: return x;
+    case SC_neg: return LLVMBuildFNeg(b, x, "");
+    case SC_abs: return ll_un(m, "llvm.fabs", x);
+    case SC_sign: return sign_(m, x);
     case SC_floor:
     case SC_ceil:
     case SC_round:
-    case SC_trunc:
-        return ll_round(m, op, x);
-    case SC_sqrt:
-        return ll_un(m, "llvm.sqrt", x);
-    case SC_isnan:
-        return LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
+    case SC_trunc: return ll_round(m, op, x);
+    case SC_sqrt: return ll_un(m, "llvm.sqrt", x);
+    case SC_isnan: return LLVMBuildFCmp(b, LLVMRealUNO, x, x, "");
     default:
         assert(op == SC_isinf);
         return LLVMBuildFCmp(b, LLVMRealOEQ, ll_un(m, "llvm.fabs", x), ll_fk(x, INFINITY), "");
@@ -340,15 +319,10 @@ static V float_arith(ll_mod *m, nnc_sop op, V x, V y, bool nonan)
         return ll_max(m, x, y, op == SC_max, nonan);
     ll_match(m, &x, &y);
     switch (op) {
-    case SC_add:
-        return LLVMBuildFAdd(m->b, x, y, "");
-    case SC_sub:
-        return LLVMBuildFSub(m->b, x, y, "");
-    case SC_mul:
-        return LLVMBuildFMul(m->b, x, y, "");
-    default:
-        assert(op == SC_div);
-        return LLVMBuildFDiv(m->b, x, y, "");
+    case SC_add: return LLVMBuildFAdd(m->b, x, y, "");
+    case SC_sub: return LLVMBuildFSub(m->b, x, y, "");
+    case SC_mul: return LLVMBuildFMul(m->b, x, y, "");
+    default: assert(op == SC_div); return LLVMBuildFDiv(m->b, x, y, "");
     }
 }
 
@@ -416,26 +390,20 @@ V ll_sop(ll_mod *m, const nnc_kernel *k, const nnc_kins *ins, V *arg)
     if (nnc_has_formula(op, d) || (op == SC_mod && nnc_is_float(d)))
         return ll_math(m, nnc_formula_key(k, ins), arg[0], ins->arg[1] < 0 ? NULL : arg[1]);
     switch (op) {
-    case SC_cast:
-        return cast_op(m, ins, d, arg[0]);
-    case SC_select:
-        return ll_select(m, ll_cast(m, arg[0], d, DT_bool), arg[1], arg[2]);
-    case SC_fma:
-        return fma_(m, arg[0], arg[1], arg[2]);
+    case SC_cast: return cast_op(m, ins, d, arg[0]);
+    case SC_select: return ll_select(m, ll_cast(m, arg[0], d, DT_bool), arg[1], arg[2]);
+    case SC_fma: return fma_(m, arg[0], arg[1], arg[2]);
     case SC_eq:
     case SC_ne:
     case SC_lt:
     case SC_le:
     case SC_gt:
-    case SC_ge:
-        return ll_compare(m, op, d, arg[0], arg[1]);
+    case SC_ge: return ll_compare(m, op, d, arg[0], arg[1]);
     case SC_and:
     case SC_or:
     case SC_xor:
-    case SC_not:
-        return logic(m, op, d, arg[0], arg[1]);
-    default:
-        break;
+    case SC_not: return logic(m, op, d, arg[0], arg[1]);
+    default: break;
     }
     if (nnc_sops[op].arity == 1)
         return nnc_is_float(d) ? float_unary(m, op, arg[0]) : int_unary(m, op, d, arg[0]);

@@ -28,17 +28,10 @@ dnnl_engine_t dn_engine(void)
 static bool data_type(uint8_t d, dnnl_data_type_t *out)
 {
     switch ((nnc_dtype)d) {
-    case DT_f32:
-        *out = dnnl_f32;
-        return true;
-    case DT_bf16:
-        *out = dnnl_bf16;
-        return true;
-    case DT_f16:
-        *out = dnnl_f16;
-        return true;
-    default:
-        return false;
+    case DT_f32: *out = dnnl_f32; return true;
+    case DT_bf16: *out = dnnl_bf16; return true;
+    case DT_f16: *out = dnnl_f16; return true;
+    default: return false;
     }
 }
 

@@ -33,8 +33,7 @@ CLONES static void post(const nnc_post *p, T *restrict x, const T *restrict sum,
         x[i] += sum[i];
     switch ((nnc_post_kind)p->kind) {
 #include "base/post.def"
-    case PO__COUNT:
-        break;
+    case PO__COUNT: break;
     }
 }
 #undef T
