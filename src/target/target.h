@@ -129,8 +129,8 @@ typedef struct nnc_offer {
 /* Engine e's offer, by rules and without its library, so that the answer is the same on every machine. An engine with an unknown name
  * supports everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
-/* The time to compare engines by: a generated kernel must promise to be 4/3 as fast as a library's call. So large is the error of the
- * estimates, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s of compile for nothing). */
+/* The time to compare engines by: a generated kernel must promise to be 4/3 as fast as a library's call. The estimates' errors are as
+ * large, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s, and no run was faster). */
 int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t time_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);

@@ -3,7 +3,9 @@
  * 2e-6 (a few hundred products), bf16 and f16 their rounding of operands' products and of the
  * result. */
 #include "calls.h"
+#include <dlfcn.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 static const nnc_engine *onednn(void)
 {
@@ -173,6 +175,39 @@ static void all_kinds(const nnc_engine *e, nnc_dtype d, int took[5])
     took[2] = sweep(e, c, matmul_shapes(c), d, "matmul");
     took[3] = sweep(e, c, pool_shapes(c, CALL_maxpool), d, "maxpool");
     took[4] = nnc_is_float(d) ? sweep(e, c, pool_shapes(c, CALL_avgpool), d, "avgpool") : 0;
+}
+
+/* plugins/onednn/openmp.c defines the functions of OpenMP that oneDNN calls. Were there others, libgomp's would run beside them and know
+ * nothing of the team. */
+TEST(onednn_calls_no_other_openmp)
+{
+    static const char known[] =
+        " GOMP_barrier GOMP_parallel omp_get_max_threads omp_get_num_threads "
+        "omp_get_thread_num omp_in_parallel ";
+    const char *why;
+    void *version = nnc_plugin("onednn", "dnnl_version", &why);
+    Dl_info at;
+    char line[512], name[256];
+    if (!version || !dladdr(version, &at) || access("/usr/bin/nm", X_OK) != 0) {
+        test_skip("oneDNN or nm is not there");
+        return;
+    }
+    snprintf(line, sizeof line, "nm -D --undefined-only '%s'", at.dli_fname);
+    FILE *f = popen(line, "r");
+    int seen = 0;
+    while (f && fgets(line, sizeof line, f)) {
+        char *symbol = strstr(line, " U ");
+        if (!symbol || (strncmp(symbol + 3, "GOMP_", 5) && strncmp(symbol + 3, "omp_", 4)))
+            continue;
+        snprintf(name, sizeof name, " %.*s ", (int)strcspn(symbol + 3, "@\n"), symbol + 3);
+        if (!strstr(known, name))
+            test_fail(__FILE__, __LINE__, "oneDNN calls%s", name);
+        seen++;
+    }
+    if (f)
+        pclose(f);
+    if (!seen)
+        test_skip("this oneDNN is built without OpenMP");
 }
 
 TEST(onednn_f32)

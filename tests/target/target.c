@@ -323,8 +323,8 @@ static const char *answer(const nnc_target *t, const char *engine, nnc_ask a, co
     return o.ok ? o.compiled ? "compiled" : "" : o.why ? o.why : "none";
 }
 
-/* oneDNN, but where a generated kernel promises to be 4/3 as fast. Measured beside each other (bench_contractions) the kernel was the faster
- * one of cases 0, 3, 6 and 7 as well, by less. */
+/* oneDNN, but where a generated kernel promises to be 4/3 as fast. Measured beside each other (bench_contractions) the kernel was the
+ * faster one of cases 0, 3, 6 and 7 as well, by less. */
 TEST(fastest_engines)
 {
     static const struct {
