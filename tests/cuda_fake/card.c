@@ -43,7 +43,7 @@ TEST(the_card_that_is_there)
     check_devices(
         l.e, NNC_TEXT, "20 SMs of 2048 threads at 1755 MHz; memory 80.00 GiB, L2 50.00 MiB");
     check_devices(l.e, NNC_TEXT, "peak 9.0 TFLOP/s (f32), 66 (tf32), 133 (f16), copies 3017 GB/s");
-    check_devices(l.e, NNC_TEXT, "numbers of this machine's GPU");
+    check_devices(l.e, NNC_TEXT, "numbers reported by the driver");
     check_devices(l.e, NNC_JSON, "\"asked\": true");
     check_devices(described.e, NNC_TEXT, "H200 SXM, 132 SMs");
     check_devices(described.e, NNC_TEXT, "described, not measured");
