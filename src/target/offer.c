@@ -18,6 +18,8 @@
  * Rapids, bench_contractions). */
 enum {
     SLOW_FLOPS = 75, /* of oneDNN's functions */
+    ONE_PLACE_FLOPS =
+        1000, /* the same behind a convolution on one pixel, whose channels it goes through one by one: 3 ns each */
     QUICK_FLOPS = 44, /* of a function in a generated kernel */
     BLOCK_ONEDNN = 31,
     BLOCK_KERNEL = 16,
@@ -101,6 +103,7 @@ static bool few_rows(const nnc_ask *a)
 
 static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
+    const bool one_place = a->kind == ASK_conv && a->outputs > 0 && a->results == a->outputs;
     int64_t slow = 0;
     if (a->kind == ASK_pool && nnc_target_engine_named(t, "llvm")) {
         refuse(o, e->name, "leaves pooling to generated code");
@@ -129,7 +132,7 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
             refuse(o, e->name, "computes functions less accurately than --math=exact requires");
             return;
         }
-        slow += cheap ? 0 : SLOW_FLOPS;
+        slow += cheap ? 0 : one_place ? ONE_PLACE_FLOPS : SLOW_FLOPS;
     }
     bool narrow = a->kind == ASK_conv && a->channels > 0 && a->channels < 16 && !a->grouped;
     slow += a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_ONEDNN;

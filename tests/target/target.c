@@ -342,7 +342,10 @@ TEST(fastest_engines)
         {"onednn", 240, 28, 240, 5, true, true, false},
         {"onednn", 1024, 0, 1024, 1024, false, false, false},
         {"onednn", 1152, 0, 48, 1, false, false, false},
-        {"onednn", 64, 0, 256, 256, false, false, true}};
+        {"onednn", 64, 0, 256, 256, false, false, true},
+        {"onednn", 48, 1, 1152, 1, false, false, false},
+        {"llvm", 48, 1, 1152, 1, false, true,
+            false}}; /* one pixel: a function channel by channel */
     nnc_target t;
     CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
     t.vector_bits = 512;
