@@ -211,8 +211,12 @@ int main(int argc, char **argv)
 {
     const char *why;
     int threads = argc > 1 ? atoi(argv[1]) : nnc_cpu_count();
-    printf("%d threads\n", threads);
+    nnc_team *team;
     handover(threads);
+    if (nnc_team_create(threads, &team, NULL) != NNC_OK)
+        return 5;
+    nnc_team_enter(team); /* as a stream of the executor does */
+    printf("%d threads\n", threads);
     read_bandwidth(threads);
     const nnc_engine *library = nnc_plugin("onednn", "nnc_engine_onednn", &why);
     const int64_t batches[] = {1, 8};
@@ -224,5 +228,7 @@ int main(int argc, char **argv)
         for (size_t i = 0; i < NNC_COUNT(linears); i++)
             row(library, &linears[i], linear(&linears[i], batch, threads), batch);
     }
+    nnc_team_leave(team);
+    nnc_team_destroy(team);
     return 0;
 }

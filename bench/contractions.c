@@ -277,6 +277,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "needs LLVM and oneDNN: %s\n", why);
         return 5;
     }
+    nnc_team *team;
+    if (nnc_team_create(threads, &team, sink) != NNC_OK)
+        return 5;
+    nnc_team_enter(team); /* as a stream of the executor does */
     printf("%d threads: GFLOP/s generated, oneDNN, ratio\n", threads);
     for (size_t i = 0; i < NNC_COUNT(shapes); i++) {
         nnc_arena a;
@@ -303,6 +307,8 @@ int main(int argc, char **argv)
         nnc_arena_deinit(&a);
     }
     printf("mean %.1f %% of %d\n", n ? 100 * sum / n : 0.0, n);
+    nnc_team_leave(team);
+    nnc_team_destroy(team);
     nnc_target_deinit(&t);
     nnc_sink_destroy(sink);
     return 0;

@@ -173,6 +173,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "no emitter or target: %s\n", why);
         return 5;
     }
+    nnc_team *team;
+    if (nnc_team_create(t.threads, &team, sink) != NNC_OK)
+        return 5;
+    nnc_team_enter(team); /* as a stream of the executor does */
     int64_t n = INT64_C(1) << lg;
     float *x = nnc_aligned_alloc(64, (size_t)n * 4), *y = nnc_aligned_alloc(64, (size_t)n * 4);
     if (!x || !y)
@@ -196,6 +200,8 @@ int main(int argc, char **argv)
         printf(" softmax 4096x1000, vectors of %d: %.3f ms, %.1f GB/s\n", w, s * 1e3,
             4096e3 * 8 / s * 1e-9);
     }
+    nnc_team_leave(team);
+    nnc_team_destroy(team);
     nnc_free(x);
     nnc_free(y);
     nnc_target_deinit(&t);
