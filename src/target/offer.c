@@ -19,7 +19,7 @@
 enum {
     SLOW_FLOPS = 75, /* of oneDNN's functions */
     ONE_PLACE_FLOPS =
-        1000, /* the same behind a convolution on one pixel, whose channels it goes through one by one: 3 ns each */
+        1000, /* the same after a convolution on one pixel, whose channels it computes one by one: 3 ns each */
     QUICK_FLOPS = 44, /* of a function in a generated kernel */
     BLOCK_ONEDNN = 31,
     BLOCK_KERNEL = 16,
