@@ -54,7 +54,7 @@ struct nnc_team {
     nnc_par_body body;
     void *ctx;
     int parts;
-    bool stop;
+    _Atomic bool stop; /* a thread that is late for the last loop may read it while the team ends */
     _Alignas(64) _Atomic bool inside;
     _Atomic int64_t crowded_until;
     bool crowded; /* more threads than CPUs */
