@@ -15,6 +15,14 @@
     } while (0)
 #define NNC_COUNT(a) (sizeof(a) / sizeof((a)[0]))
 
+/* A function that gcc compiles for several instruction sets; the first call chooses one. Not with sanitizers, which are initialised after
+ * the choice. */
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#define NNC_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
+#else
+#define NNC_CLONES
+#endif
+
 /* A location in the user's text. Any field may be 0/NULL (unknown). The strings are borrowed: they must outlive the graph or sink that
  * holds the location. */
 typedef struct nnc_loc {

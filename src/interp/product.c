@@ -4,14 +4,6 @@
 
 #include <math.h>
 
-/* One portable source, compiled for what the machine has. Sanitizers start too late for the resolver functions. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#else
-#define CLONES
-#endif
-
 bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_product *p)
 {
     int load[2], n_load = 0, sums = 0;
@@ -51,7 +43,7 @@ bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_pro
 enum { LANES = 32 };
 
 #define STEPS(name, T, fma) \
-    CLONES static void name(int n, nnc_factor x, nnc_factor w, int64_t steps, T *restrict acc) \
+    NNC_CLONES static void name(int n, nnc_factor x, nnc_factor w, int64_t steps, T *restrict acc) \
     { \
         const T *a = x.at, *b = w.at; \
         for (; n >= LANES && x.lane == 0 && w.lane == 1; n -= LANES, acc += LANES, b += LANES) { \

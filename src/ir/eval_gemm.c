@@ -9,20 +9,12 @@
 
 enum { MR = 4, NR = 16, KC = 192, MB = 256, NB = 512 };
 
-/* One source, compiled for several instruction sets. Not with sanitizers, which are initialised after the resolver functions run. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
-#define CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
-#else
-#define CLONES
-#endif
-
 typedef double f64x8 __attribute__((vector_size(64)));
 typedef uint64_t u64x8 __attribute__((vector_size(64)));
 
 /* tile[MR][NR] = sum over k of a[k][MR] b[k][NR]; b and tile are 64-byte aligned. */
 #define MICRO(name, elem, vec) \
-    CLONES static void name(const elem *a, const elem *b, int64_t nk, elem *tile) \
+    NNC_CLONES static void name(const elem *a, const elem *b, int64_t nk, elem *tile) \
     { \
         vec s00 = {0}, s01 = {0}, s10 = {0}, s11 = {0}; \
         vec s20 = {0}, s21 = {0}, s30 = {0}, s31 = {0}; \

@@ -134,3 +134,26 @@ int help_count(const nnc_plan *p, nnc_cmd_kind kind)
         n += p->cmd[i].kind == kind;
     return n;
 }
+
+int help_at(const nnc_plan *p, const char *layers)
+{
+    const nnc_cmd *c = help_cmd(p, layers);
+    return c ? (int)(c - p->cmd) : 0;
+}
+
+void help_rejected(nnc_plan *p, const char *why)
+{
+    nnc_sink_clear(test_sink);
+    if (nnc_plan_verify(p, test_sink) == NNC_OK)
+        test_fail(__FILE__, __LINE__, "accepted; should say: %s", why);
+    CHECK_DIAG(why);
+}
+
+void help_drop_waits(nnc_plan *p)
+{
+    for (int i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_wait) {
+            p->cmd[i].kind = CMD_record;
+            p->cmd[i].item = p->n_event++;
+        }
+}

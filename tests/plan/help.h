@@ -21,6 +21,11 @@ nnc_plan *help_plan_text(const char *graph, int streams, int devices);
 /* Verifies, prints, parses, prints again and compares; verifies what was parsed. */
 void help_check(const nnc_plan *p);
 const nnc_cmd *help_cmd(const nnc_plan *p, const char *layers); /* of main, by layers; NULL */
+int help_at(const nnc_plan *p, const char *layers);              /* its index; 0: there is none */
 int help_count(const nnc_plan *p, nnc_cmd_kind kind);           /* in all */
+/* Fails the test unless the verifier rejects p and says `why`. */
+void help_rejected(nnc_plan *p, const char *why);
+/* Every wait becomes a record that nobody waits for. */
+void help_drop_waits(nnc_plan *p);
 
 #endif

@@ -14,27 +14,12 @@ static const char net[] = "graph @t {\n"
                           "%a = add %r, %s loc \"/a\"\n"
                           "return %a as \"a\", %m as \"m\" }";
 
-/* The index of main's command for a layer. */
-static int at(const nnc_plan *p, const char *layers)
-{
-    const nnc_cmd *c = help_cmd(p, layers);
-    return c ? (int)(c - p->cmd) : 0;
-}
-
-static void rejected(nnc_plan *p, const char *why)
-{
-    nnc_sink_clear(test_sink);
-    if (nnc_plan_verify(p, test_sink) == NNC_OK)
-        test_fail(__FILE__, __LINE__, "accepted; should say: %s", why);
-    CHECK_DIAG(why);
-}
-
 #define LIE(streams, why, ...) \
     do { \
         nnc_plan *p = help_plan_text(net, streams, 1); \
         if (p) { \
             __VA_ARGS__; \
-            rejected(p, why); \
+            help_rejected(p, why); \
         } \
         nnc_plan_destroy(p); \
     } while (0)
@@ -71,36 +56,28 @@ TEST(hostile_rows)
 
 TEST(hostile_commands)
 {
-    LIE(1, "no such tensor", p->cmd[at(p, "/r")].arg[0] = 1000000);
-    LIE(1, "no such kernel", p->cmd[at(p, "/r")].item = 99);
-    LIE(1, "not as many as its kernel's", p->cmd[at(p, "/r")].n_arg = 1);
-    LIE(1, "not as many as its call's", p->cmd[at(p, "/p")].n_arg = 3);
+    LIE(1, "no such tensor", p->cmd[help_at(p, "/r")].arg[0] = 1000000);
+    LIE(1, "no such kernel", p->cmd[help_at(p, "/r")].item = 99);
+    LIE(1, "not as many as its kernel's", p->cmd[help_at(p, "/r")].n_arg = 1);
+    LIE(1, "not as many as its call's", p->cmd[help_at(p, "/p")].n_arg = 3);
     LIE(1, "bytes are not those of the kernel's buffer",
-        p->cmd[at(p, "/r")].arg[0] = p->cmd[0].arg[0] * 0 + p->cmd[at(p, "/m")].arg[1]);
-    LIE(1, "bytes are not those of the call's type", p->cmd[at(p, "/p")].arg[2] = p->input[0]);
-    LIE(1, "its workspace is too small", p->call[p->cmd[at(p, "/p")].item].work_bytes = 1 << 20);
-    LIE(1, "no such device or stream", p->cmd[at(p, "/p")].stream = 1);
-    LIE(1, "no such engine", p->cmd[at(p, "/p")].engine = 2);
+        p->cmd[help_at(p, "/r")].arg[0] = p->cmd[0].arg[0] * 0 + p->cmd[help_at(p, "/m")].arg[1]);
+    LIE(1, "bytes are not those of the call's type", p->cmd[help_at(p, "/p")].arg[2] = p->input[0]);
+    LIE(1, "its workspace is too small",
+        p->call[p->cmd[help_at(p, "/p")].item].work_bytes = 1 << 20);
+    LIE(1, "no such device or stream", p->cmd[help_at(p, "/p")].stream = 1);
+    LIE(1, "no such engine", p->cmd[help_at(p, "/p")].engine = 2);
     LIE(1, "the sections are not", p->end[SEC_init] = p->n_cmd + 1);
     LIE(1, "the sections are not", p->end[SEC_step]--);
     LIE(1, "lies in the memory of the other phase", p->end[SEC_init] = 0);
-    LIE(1, "lies in the memory of the other phase", p->cmd[at(p, "/p")].arg[1] = p->cmd[0].arg[0]);
+    LIE(1, "lies in the memory of the other phase",
+        p->cmd[help_at(p, "/p")].arg[1] = p->cmd[0].arg[0]);
     LIE(1, "the weight's size is not its tensor's", p->weight[p->n_weight - 1].size--);
     LIE(1, "1 tensors are inputs", p->n_input = 0);
     LIE(1, "its tensor is no output", p->output[0] = p->input[0]);
     LIE(2, "is recorded twice",
         for (int i = 0; i < p->n_cmd; i++) p->cmd[i].kind =
             p->cmd[i].kind == CMD_wait ? CMD_record : p->cmd[i].kind);
-}
-
-/* Every wait becomes a record that nobody waits for. */
-static void drop_waits(nnc_plan *p)
-{
-    for (int i = 0; i < p->n_cmd; i++)
-        if (p->cmd[i].kind == CMD_wait) {
-            p->cmd[i].kind = CMD_record;
-            p->cmd[i].item = p->n_event++;
-        }
 }
 
 static const char residual[] = "graph @t {\n"
@@ -125,32 +102,36 @@ TEST(hostile_sum_in_place)
     fake_in_place = false;
     if (p) {
         help_check(p);
-        int h = at(p, "/h"), f = at(p, "/sum");
+        int h = help_at(p, "/h"), f = help_at(p, "/sum");
         nnc_cmd c = p->cmd[h];
         p->cmd[h] = p->cmd[f];
         p->cmd[f] = c;
-        rejected(p, "is read before it is written");
+        help_rejected(p, "is read before it is written");
     }
     nnc_plan_destroy(p);
 }
 
 TEST(hostile_memory)
 {
-    LIE(1, "is read before it is written", p->cmd[at(p, "/r")].arg[0] = p->cmd[at(p, "/a")].arg[2]);
-    LIE(1, "is an input, and written", p->cmd[at(p, "/p")].arg[3] = p->input[0]);
+    LIE(1, "is read before it is written",
+        p->cmd[help_at(p, "/r")].arg[0] = p->cmd[help_at(p, "/a")].arg[2]);
+    LIE(1, "is an input, and written", p->cmd[help_at(p, "/p")].arg[3] = p->input[0]);
     LIE(1, "tensor 0 (x) is two inputs", p->input = (int32_t[]){p->input[0], p->input[0]};
         p->input_name = (const char *[]){"x", "y"}; p->n_input = 2;
-        p->tensor[p->cmd[at(p, "/p")].arg[3]].is_input = true);
-    LIE(1, "is written twice", p->cmd[at(p, "/q")].arg[3] = p->cmd[at(p, "/p")].arg[3]);
-    LIE(1, "was not packed for this call", p->cmd[at(p, "/p")].arg[1] = p->cmd[at(p, "/q")].arg[1]);
+        p->tensor[p->cmd[help_at(p, "/p")].arg[3]].is_input = true);
+    LIE(1, "is written twice", p->cmd[help_at(p, "/q")].arg[3] = p->cmd[help_at(p, "/p")].arg[3]);
+    LIE(1, "was not packed for this call",
+        p->cmd[help_at(p, "/p")].arg[1] = p->cmd[help_at(p, "/q")].arg[1]);
     LIE(1, "first and last used", p->tensor[0].last--);
-    LIE(2, "does not wait for its write", drop_waits(p));
+    LIE(2, "does not wait for its write", help_drop_waits(p));
     /* two tensors alive together at one place */
     LIE(1, "memory was given to another",
-        p->tensor[p->cmd[at(p, "/q")].arg[3]].offset = p->tensor[p->cmd[at(p, "/p")].arg[3]].offset;
+        p->tensor[p->cmd[help_at(p, "/q")].arg[3]].offset =
+            p->tensor[p->cmd[help_at(p, "/p")].arg[3]].offset;
         p->device[0].arena_bytes += 1 << 20);
     LIE(1, "written over an operand of the same command",
-        p->tensor[p->cmd[at(p, "/m")].arg[1]].offset = p->tensor[p->cmd[at(p, "/m")].arg[0]].offset;
+        p->tensor[p->cmd[help_at(p, "/m")].arg[1]].offset =
+            p->tensor[p->cmd[help_at(p, "/m")].arg[0]].offset;
         p->device[0].arena_bytes += 1 << 20);
 }
 
@@ -202,7 +183,7 @@ TEST(hostile_updates)
         nnc_plan *p = help_plan_text(stateful, 1, 1); \
         if (p) { \
             __VA_ARGS__; \
-            rejected(p, why); \
+            help_rejected(p, why); \
         } \
         nnc_plan_destroy(p); \
     } while (0)
@@ -214,7 +195,7 @@ TEST(hostile_updates)
     /* the other state is read by /z: its new value may not come before */
     LIE_OF_STATE(
         "is read after its memory was given to another", nnc_cmd last = p->cmd[p->n_cmd - 1];
-        int z = at(p, "/z");
+        int z = help_at(p, "/z");
         memmove(p->cmd + z + 1, p->cmd + z, (size_t)(p->n_cmd - 1 - z) * sizeof last);
         p->cmd[z] = last);
 }

@@ -1,31 +1,6 @@
 /* tests/plan/parts.c -- tensors that consist of parts: lies about them are named by the verifier. */
 #include "help.h"
 
-/* The index of main's command for a layer. */
-static int at(const nnc_plan *p, const char *layers)
-{
-    const nnc_cmd *c = help_cmd(p, layers);
-    return c ? (int)(c - p->cmd) : 0;
-}
-
-static void rejected(nnc_plan *p, const char *why)
-{
-    nnc_sink_clear(test_sink);
-    if (nnc_plan_verify(p, test_sink) == NNC_OK)
-        test_fail(__FILE__, __LINE__, "accepted; should say: %s", why);
-    CHECK_DIAG(why);
-}
-
-/* Every wait becomes a record that nobody waits for. */
-static void drop_waits(nnc_plan *p)
-{
-    for (int i = 0; i < p->n_cmd; i++)
-        if (p->cmd[i].kind == CMD_wait) {
-            p->cmd[i].kind = CMD_record;
-            p->cmd[i].item = p->n_event++;
-        }
-}
-
 /* %y consists of the columns of %a and %b; %x's memory is not needed any more when they are written */
 static const char parts[] = "graph @t {\n"
                             "%i = input : f32[8,4]\n"
@@ -50,7 +25,7 @@ TEST(hostile_parts)
         nnc_plan *p = help_plan_text(parts, streams, 1); \
         if (p) { \
             __VA_ARGS__; \
-            rejected(p, why); \
+            help_rejected(p, why); \
         } \
         nnc_plan_destroy(p); \
     } while (0)
@@ -59,15 +34,16 @@ TEST(hostile_parts)
     LIE_OF_PARTS(1, "inside the tensor whose memory it shares", result(p, "/a")->alias_of = 1);
     LIE_OF_PARTS(1, "overlaps another part", result(p, "/b")->offset -= 4);
     LIE_OF_PARTS(1, "overlaps another part", result(p, "/b")->offset -= 16);
-    LIE_OF_PARTS(1, "its parts leave elements out", p->cmd[at(p, "/b")].kind = CMD_record;
-                 p->cmd[at(p, "/b")].n_arg = 0; p->cmd[at(p, "/b")].item = 0; p->n_event = 1);
-    LIE_OF_PARTS(1, "tensor 2 (y) is read before it is written", int i = at(p, "/b");
+    LIE_OF_PARTS(1, "its parts leave elements out", p->cmd[help_at(p, "/b")].kind = CMD_record;
+                 p->cmd[help_at(p, "/b")].n_arg = 0; p->cmd[help_at(p, "/b")].item = 0;
+                 p->n_event = 1);
+    LIE_OF_PARTS(1, "tensor 2 (y) is read before it is written", int i = help_at(p, "/b");
                  nnc_cmd b = p->cmd[i]; p->cmd[i] = p->cmd[i + 1]; p->cmd[i + 1] = b);
     LIE_OF_PARTS(1, "its bytes are not those of its type", result(p, "/a")->type.gap[1] = 3);
     LIE_OF_PARTS(1, "its type is malformed", result(p, "/a")->type.gap[1] = -1);
     LIE_OF_PARTS(1, "its type is malformed", result(p, "/a")->type.gap[1] = INT64_MAX);
     LIE_OF_PARTS(1, "an input or output is dense", result(p, "/a")->is_output = true);
-    LIE_OF_PARTS(2, "does not wait for its write", drop_waits(p));
+    LIE_OF_PARTS(2, "does not wait for its write", help_drop_waits(p));
     LIE_OF_PARTS(1, "is an input, but its memory was given to another",
         p->tensor[p->input[0]].offset = p->tensor[result(p, "/b")->alias_of].offset + 64);
     /* /x's memory, which /b reads, is given to /a's part of %y */
@@ -96,13 +72,13 @@ TEST(parts_on_streams)
     CHECK(p != NULL);
     if (p) {
         help_check(p);
-        CHECK(at(p, "/p") < at(p, "/q"));
+        CHECK(help_at(p, "/p") < help_at(p, "/q"));
         int64_t to = result(p, "/a")->offset, from = result(p, "/p")->offset;
         CHECK(to != from);
         result(p, "/p")->offset += to - from;
         result(p, "/q")->offset += to - from;
         p->tensor[result(p, "/p")->alias_of].offset = to;
-        rejected(p, "(q) is written over memory that another stream may still use");
+        help_rejected(p, "(q) is written over memory that another stream may still use");
     }
     nnc_plan_destroy(p);
 }
