@@ -156,7 +156,7 @@ static bool generate(side *g, const shape *s, const nnc_emitter *e, const nnc_ta
     uint32_t node = 0;
     nnc_graph *graph = passed(s, t, &node, sink);
     if (graph)
-        g->k = nnc_lower(graph, &graph->node[node], t, a, sink);
+        g->k = nnc_lower(graph, &graph->node[node], t, MATH_ulp2, a, sink);
     nnc_object *o = g->k && e->emit(&g->k, 1, t, EMIT_object, &bytes, &n, sink) == NNC_OK
                         ? nnc_object_load(bytes, n, &why)
                         : NULL;

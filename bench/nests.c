@@ -116,7 +116,10 @@ static bool make(program *p, const char *text, const nnc_emitter *e, const nnc_t
     nnc_scan_init(&s, "graph", text, strlen(text));
     p->g = nnc_graph_parse(&s, sink);
     double t0 = now_ms();
-    p->k = p->g && op_of(p->g) ? nnc_lower(p->g, op_of(p->g), t, &p->arena, sink) : NULL;
+    p->k = p->g && op_of(p->g)
+               ? nnc_lower(p->g, op_of(p->g), t, getenv("BENCH_EXACT") ? MATH_exact : MATH_ulp2,
+                     &p->arena, sink)
+               : NULL;
     double t1 = now_ms();
     const nnc_kernel *k = p->k;
     if (k && getenv("BENCH_KERNEL")) {
@@ -199,7 +202,6 @@ int main(int argc, char **argv)
     }
     if (getenv("BENCH_L3")) /* MiB: a smaller one makes kernels stream */
         t.l3_bytes = (int64_t)atoi(getenv("BENCH_L3")) << 20;
-    t.math_exact = getenv("BENCH_EXACT") != NULL; /* functions as they are written */
     for (size_t i = 0; i < NNC_COUNT(cases); i++)
         if (strstr(cases[i][0], which))
             run(cases[i][0], cases[i][1], e, &t);

@@ -182,8 +182,10 @@ bool cell_has_all(const cell *c, const char *flags)
 nnc_status cell_options(const cell *c, nnc_compile_options *o, nnc_sink *sink)
 {
     *o = nnc_compile_defaults;
-    o->math_fast = c->math && !strcmp(c->math, "fast");
-    o->math_exact = c->math && !strcmp(c->math, "exact");
+    o->math = !c->math                    ? MATH_ulp2
+              : !strcmp(c->math, "fast")  ? MATH_fast
+              : !strcmp(c->math, "exact") ? MATH_exact
+                                          : MATH_ulp2;
     if (c->streams)
         o->streams = c->streams;
     if (c->level && (c->level[0] < '0' || c->level[0] > '3' || c->level[1]))

@@ -32,10 +32,9 @@ struct nnc_open_options {
 
 struct nnc_compile_options {
     int level;               /* 0..3, default 2 */
-    bool math_fast;          /* fast forms of functions (docs/math.md); -O3 may reorder sums; contractions of f32 may round to tf32,
-                              * unless precision is f32 */
-    bool math_exact;         /* functions as written, in f64; NaN survives every relu: relu is not fused into engines that drop NaN */
-    nnc_precision precision; /* of contractions; default: f32, with math_fast tf32. f16, bf16 need level >= 2 */
+    nnc_math math;           /* fast: contractions of f32 may round to tf32, unless precision is f32; exact: functions as written, in f64,
+                              * and NaN survives every relu: relu is not fused into engines that drop NaN (docs/math.md) */
+    nnc_precision precision; /* of contractions; default: f32, with fast math tf32. f16, bf16 need level >= 2 */
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;
     int streams;             /* per device, default 1 */

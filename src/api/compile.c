@@ -61,11 +61,24 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status compiles(
-    void *env, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
+/* Runtime-compiled engines at -O3; tf32 with --precision=tf32 or --math=fast, which also affects contractions that f16 and bf16 leave
+ * in f32. */
+static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
+{
+    bool tf32 = o->precision == NNC_PRECISION_tf32 ||
+                (o->math == MATH_fast && o->precision != NNC_PRECISION_f32);
+    return (nnc_policy){.math = o->math,
+        .precision = o->precision,
+        .tf32 = tf32 && e->target.flops_tf32 > 0,
+        .compiles = o->level >= 3};
+}
+
+static nnc_status compiles(void *env, const nnc_policy *policy, const nnc_graph *g,
+    const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
 {
     const nnc_env *e = env;
-    const nnc_plan_options o = {.target = &e->target, .engine = e->engine, .n_engine = e->n_engine};
+    const nnc_plan_options o = {
+        .target = &e->target, .policy = *policy, .engine = e->engine, .n_engine = e->n_engine};
     return nnc_plan_compiles(&o, g, n, yes, why, sink);
 }
 
@@ -73,9 +86,7 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
 {
     return (nnc_pass_options){
         .level = o->level,
-        .math_fast = o->math_fast,
-        .math_exact = o->math_exact,
-        .precision = o->precision,
+        .policy = policy_of(e, o),
         .target = &e->target,
         .compiles = compiles,
         .compiles_ctx = (void *)e,
@@ -107,7 +118,7 @@ static nnc_status plan(
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
         .devices = o->devices > 0 ? o->devices : 1,
-        .precision = nnc_settled_precision(e, o),
+        .policy = policy_of(e, o),
         .codegen_ns = &a->stats.codegen_ns,
         .cache_hits = &a->stats.cache_hits,
         .cache_misses = &a->stats.cache_misses,
@@ -123,8 +134,6 @@ static nnc_status plan(
         p.emitter = NULL;
         p.cache = NULL;
     }
-    e->target.math_exact = o->math_exact;
-    e->target.math_fast = o->math_fast;
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
     if (!st && code && a->plan->n_kernel > 0)
         nnc_env_cuda_tell(&p, said, sink);
@@ -132,26 +141,13 @@ static nnc_status plan(
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }
 
-/* Sets what engines may do: runtime compilation at -O3; tf32 with --precision=tf32 or --math=fast, which also affects contractions
- * that f16 and bf16 leave in f32. */
-nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink)
+nnc_status nnc_check_precision(const nnc_compile_options *o, nnc_sink *sink)
 {
-    nnc_precision p = o->precision;
-    if (nnc_precision_dtype(p) != DT_f32 && o->level < 2)
-        return nnc_fail0(sink, NNC_E_USAGE,
-            "--precision=%s rounds what -O%d leaves as it is: it needs -O2 or -O3",
-            nnc_precision_name(p), o->level);
-    nnc_target_allow_compiling(&e->target, o->level >= 3);
-    nnc_target_allow_tf32(
-        &e->target, p == NNC_PRECISION_tf32 || (o->math_fast && p != NNC_PRECISION_f32));
-    return NNC_OK;
-}
-
-nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options *o)
-{
-    if (nnc_precision_dtype(o->precision) != DT_f32)
-        return o->precision;
-    return e->target.tf32 ? NNC_PRECISION_tf32 : NNC_PRECISION_f32;
+    if (nnc_precision_dtype(o->precision) == DT_f32 || o->level >= 2)
+        return NNC_OK;
+    return nnc_fail0(sink, NNC_E_USAGE,
+        "--precision=%s rounds what -O%d leaves as it is: it needs -O2 or -O3",
+        nnc_precision_name(o->precision), o->level);
 }
 
 nnc_status nnc_compile_graph(
@@ -167,7 +163,7 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
     *out = NULL;
     if (!o)
         o = &nnc_compile_defaults;
-    NNC_TRY(nnc_settle_precision(e, o, sink));
+    NNC_TRY(nnc_check_precision(o, sink));
     nnc_artifact *a = nnc_calloc(1, sizeof *a);
     if (!a)
         return nnc_nomem(sink);

@@ -6,7 +6,7 @@ nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int 
     const nnc_compile_options *o, nnc_sink *sink)
 {
     nnc_remarks r;
-    NNC_TRY(nnc_settle_precision(e, o, sink));
+    NNC_TRY(nnc_check_precision(o, sink));
     nnc_remarks_init(&r);
     nnc_pass_options p = nnc_env_passes(e, o);
     p.only = pass;

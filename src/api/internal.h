@@ -74,10 +74,8 @@ nnc_status nnc_compile_graph(nnc_env *e, const nnc_compile_options *o, bool code
 
 /* Pass options that follow from `o` and the machine of `e`. Borrows from both. */
 nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o);
-/* Sets tf32 and runtime-compiled engines of e's target as o asks; NNC_E_USAGE for a precision that o's level excludes. */
-nnc_status nnc_settle_precision(nnc_env *e, const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
-/* The precision that results on this machine; never the default. */
-nnc_precision nnc_settled_precision(const nnc_env *e, const nnc_compile_options *o);
+/* NNC_E_USAGE for a precision that o's level excludes. */
+nnc_status nnc_check_precision(const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
 /* The emitter of machine code, loaded on first use; NULL when the plug-in is absent. */
 const nnc_emitter *nnc_env_emitter(void);
 

@@ -39,7 +39,7 @@ static nnc_status conditioning(comparison *c, const program *p, int o, double *m
     if (!*at) {
         nnc_precision precision = p->a->plan->precision;
         double unit = precision == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
-        nnc_rounding r = {.function_error = c->o->compile.math_fast ? 0x1p-15 : 0};
+        nnc_rounding r = {.function_error = c->o->compile.math == MATH_fast ? 0x1p-15 : 0};
         if (rounded) {
             r.operand_unit = unit;
             r.result_unit = nnc_precision_dtype(precision) == DT_f32 ? 0 : unit;

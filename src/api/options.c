@@ -20,7 +20,7 @@ static const nnc_setting open_rows[] = {
 };
 #define COMPILE_ROWS(base) \
     {"O", NNC_SET_INT, (base) + AT(compile, level), 0, 0, 3}, \
-        {"math", NNC_SET_MATH, (base) + AT(compile, math_fast), (base) + AT(compile, math_exact), \
+        {"math", NNC_SET_CHOICE, (base) + AT(compile, math), .lo = MATH_exact, \
             .expected = "exact|ulp2|fast"}, \
         {"precision", NNC_SET_CHOICE, (base) + AT(compile, precision), .lo = NNC_PRECISION_f32, \
             .expected = "f32|tf32|f16|bf16"}, \

@@ -93,12 +93,7 @@ static nnc_status set_choice(const setting *s)
     const int i = choice(s);
     if (i < 0)
         return wrong(s, s->row->expected);
-    if (s->row->kind == NNC_SET_CHOICE) {
-        *(int *)s->at = (int)s->row->lo + i;
-    } else {
-        *(bool *)s->at = !strcmp(s->value, "fast");
-        *(bool *)s->more = !strcmp(s->value, "exact");
-    }
+    *(int *)s->at = (int)s->row->lo + i;
     return NNC_OK;
 }
 
@@ -175,8 +170,7 @@ nnc_status nnc_setting_set(const nnc_setting *row, const char *kind, void *o, co
     case NNC_SET_BOOL:
     case NNC_SET_UNSET: return set_bool(&s, row->kind == NNC_SET_UNSET);
     case NNC_SET_TEXT: return set_text(&s);
-    case NNC_SET_CHOICE:
-    case NNC_SET_MATH: return set_choice(&s);
+    case NNC_SET_CHOICE: return set_choice(&s);
     case NNC_SET_LIST: return set_list(&s);
     case NNC_SET_PAIRS: return set_pair(&s);
     }

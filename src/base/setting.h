@@ -14,7 +14,6 @@ typedef enum nnc_setting_kind {
     NNC_SET_UNSET,  /* bool, inverted */
     NNC_SET_TEXT,   /* const char * */
     NNC_SET_CHOICE, /* an enum: lo + the value's place in `expected` */
-    NNC_SET_MATH,   /* two bools, "fast" at `at` and "exact" at `more` */
     NNC_SET_LIST,   /* array of const char *, count at `more`: words between commas, added to those before */
     NNC_SET_PAIRS,  /* array of nnc_arg, count at `more`; lo 0: each name has one value */
 } nnc_setting_kind;

@@ -72,6 +72,13 @@ nnc_dtype nnc_precision_dtype(nnc_precision p)
     return p == NNC_PRECISION_f16 ? DT_f16 : p == NNC_PRECISION_bf16 ? DT_bf16 : DT_f32;
 }
 
+nnc_precision nnc_policy_precision(const nnc_policy *p)
+{
+    if (nnc_precision_dtype(p->precision) != DT_f32)
+        return p->precision;
+    return p->tf32 ? NNC_PRECISION_tf32 : NNC_PRECISION_f32;
+}
+
 /* ---- types ----------------------------------------------------------------------------------- */
 
 nnc_type nnc_type_make(nnc_dtype d, int rank, const int64_t *dim)

@@ -38,6 +38,18 @@ const char *nnc_precision_name(nnc_precision p); /* "default", "f32", ... */
 bool nnc_precision_parse(const char *name, nnc_precision *out); /* not "default" */
 nnc_dtype nnc_precision_dtype(nnc_precision p); /* of the operands in memory: f32, f16 or bf16 */
 
+/* Accuracy of math functions in generated kernels, --math (docs/math.md), by growing error. */
+typedef enum nnc_math { MATH_exact = -1, MATH_ulp2 = 0, MATH_fast = 1 } nnc_math;
+
+/* Options of a compilation that passes, lowering, engine choice and plan read. Zeros are the defaults. */
+typedef struct nnc_policy {
+    nnc_math math;
+    nnc_precision precision; /* of contractions, as requested */
+    bool tf32;               /* contractions may round f32 operands to 10 bits of mantissa; needs tensor cores for tf32 */
+    bool compiles;           /* engines may compile kernels at load time, about a second each the first time */
+} nnc_policy;
+nnc_precision nnc_policy_precision(const nnc_policy *p); /* the precision that results: never the default */
+
 /* A tensor type. Logical dimensions keep the user's order (NCHW); `order` says how they lie in memory:
  * order[0] is the outermost stored dimension, order[rank-1] the one with stride 1. Identity = row-major.
  * NHWC of a 4-d value is {0,2,3,1}. A strided type is a part of a larger tensor: dimension i has dim[i] + gap[i] indices in memory, of

@@ -45,9 +45,7 @@ static const flag flags[] = {
         "Optimisation level. 0: each layer as written; 1: only what keeps every bit of the result; "
         "2 (default): fuse and choose layouts; 3: with --math=fast also reorder sums; on GPUs "
         "cuDNN compiles kernels for epilogues, about a second each at first load"},
-    {'c',
-        {"--math", NNC_SET_MATH, AT(compare.compile.math_fast), AT(compare.compile.math_exact), 0,
-            0, "exact|ulp2|fast"},
+    {'c', {"--math", NNC_SET_CHOICE, AT(compare.compile.math), 0, MATH_exact, 0, "exact|ulp2|fast"},
         "Accuracy of math functions in generated kernels (docs/math.md). exact: <= 0.8 ulp, "
         "evaluated as written, NaN survives every relu; ulp2 (default): <= 2.5 ulp; fast: relative "
         "error <= 2^-15, -O3 may reorder sums, GPUs may round f32 operands of contractions to tf32 "

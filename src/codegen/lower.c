@@ -2,13 +2,13 @@
  * its axes by memory order, then schedules it for a target. */
 #include "codegen/codegen.h"
 
-nnc_kernel *nnc_lower(
-    const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_arena *a, nnc_sink *sink)
+nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_math math,
+    nnc_arena *a, nnc_sink *sink)
 {
     nnc_kernel *k = nnc_kernel_build(g, n, a, sink);
     if (!k)
         return NULL;
-    bool ok = nnc_kernel_improve(k, t, a);
+    bool ok = nnc_kernel_improve(k, t, math, a);
     if (ok) {
         nnc_kernel_order_axes(k);
         nnc_kernel_merge_axes(k);

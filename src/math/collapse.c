@@ -596,7 +596,8 @@ static bool collapse(collapser *c, nnc_arena *out)
     return true;
 }
 
-bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_text *note)
+bool nnc_kernel_collapse(
+    nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_arena *a, nnc_text *note)
 {
     if (!has_function(k))
         return true;
@@ -609,7 +610,7 @@ bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_t
         c->a = &scratch;
         c->note = note;
         c->wide = !nnc_has_fma(t);
-        c->fast = nnc_math_of(t) == MATH_fast;
+        c->fast = math == MATH_fast;
         ok = collapse(c, a);
     }
     nnc_free(c);

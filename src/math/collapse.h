@@ -4,15 +4,12 @@
 
 #include "math/math.h"
 
-/* --math: docs/math.md. */
-typedef enum nnc_math { MATH_ulp2, MATH_exact, MATH_fast } nnc_math;
-nnc_math nnc_math_of(const nnc_target *t); /* NULL: ulp2 */
 bool nnc_has_fma(const nnc_target *t);
 
 /* Replaces chains of functions of one bounded value by polynomials where that takes fewer instructions. Needs nnc_kernel_ranges before
  * it; running that later would widen the results' ranges. Instructions come from `a`; `note` gets a line per polynomial. False: out of
  * memory. */
-bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_arena *a, nnc_text *note);
+bool nnc_kernel_collapse(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_arena *a, nnc_text *note);
 /* Rewrites powers with a constant exponent as products and roots, and quotients as products, where ranges allow it. MATH_exact: only
  * where every result stays correctly rounded. *changed: nnc_kernel_ranges must run again. */
 bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *note, bool *changed);

@@ -32,9 +32,8 @@ static void find_ranges(nnc_kernel *k, nnc_text *note)
         nnc_puts(note, ": removed, decided by the range of its argument\n");
 }
 
-bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
+bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_arena *a)
 {
-    nnc_math math = nnc_math_of(t);
     bool changed = false,
          marks = nnc_has_fma(t); /* without it, the f64 forms are used for all policies */
     nnc_text note = {0};
@@ -48,7 +47,7 @@ bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
     if (ok && (changed || (marks && math != MATH_exact)))
         nnc_kernel_ranges(k);
     if (ok && math != MATH_exact)
-        ok = nnc_kernel_collapse(k, t, a, &note);
+        ok = nnc_kernel_collapse(k, t, math, a, &note);
     if (ok && marks)
         ok = nnc_kernel_join_erf(k, math, a, &note);
     if (ok && math == MATH_fast && nnc_has_fma(t))

@@ -8,6 +8,6 @@
 void nnc_kernel_ranges(nnc_kernel *k);
 /* Computes ranges and applies the simplifications that use them for target t (NULL: target-independent), with a line for each in
  * k->note. Memory is in `a`. False: out of memory. */
-bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_arena *a);
+bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_arena *a);
 
 #endif

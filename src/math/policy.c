@@ -5,11 +5,6 @@
 #include "math/collapse.h"
 #include "math/formula.h"
 
-nnc_math nnc_math_of(const nnc_target *t)
-{
-    return !t ? MATH_ulp2 : t->math_exact ? MATH_exact : t->math_fast ? MATH_fast : MATH_ulp2;
-}
-
 bool nnc_has_fma(const nnc_target *t)
 {
     return !t || t->kind == NNC_T_cuda || t->fma;

@@ -25,7 +25,7 @@ static epilogue lengthened(pass *p, uint32_t i, const epilogue *e, nnc_offer *o)
             break;
         r.node[r.n] = r.stop;
         nnc_offer longer = epilogue_offer(p, i, &r, r.n + 1, true);
-        if (!longer.ok && longer.why && p->o->math_exact)
+        if (!longer.ok && longer.why && p->o->policy.math == MATH_exact)
             r.why = remark_text(p, "%s", longer.why);
         if (!longer.ok)
             break;
@@ -87,7 +87,8 @@ static const char *refused(pass *p, uint32_t i, const epilogue *all)
     if (r == NNC_NONE)
         return "out of memory";
     uint32_t at = p->g->value[r].node;
-    nnc_status st = p->o->compiles(p->o->compiles_ctx, p->g, &p->g->node[at], &yes, &why, p->sink);
+    nnc_status st = p->o->compiles(
+        p->o->compiles_ctx, &p->o->policy, p->g, &p->g->node[at], &yes, &why, p->sink);
     why = yes || st ? NULL : remark_text(p, "%s", why);
     edit_sweep(p, at);
     p->status = p->status ? p->status : st;
@@ -98,12 +99,13 @@ void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how)
 {
     const nnc_node *c = &p->g->node[i];
     const nnc_target_engine *engine = engine_of(p, c);
-    if (!engine || !p->t->compiles || c->op != OP_conv || e->stop == NNC_NONE)
+    if (!engine || !p->o->policy.compiles || c->op != OP_conv || e->stop == NNC_NONE)
         return;
     nnc_offer longest = {0};
     epilogue all = lengthened(p, i, e, &longest);
     if (all.n == e->n) {
-        e->why = p->o->math_exact && all.stop != NNC_NONE && strstr(all.why, "--math=exact")
+        e->why = p->o->policy.math == MATH_exact && all.stop != NNC_NONE &&
+                         strstr(all.why, "--math=exact")
                      ? all.why
                      : e->why;
         return;

@@ -90,7 +90,7 @@ static int64_t loss_ns(const lay *l, uint32_t i)
     if (nnc_op_class(n->op) == CL_window)
         return l->pool ? ns / 2 : 0;
     if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->conv ||
-        !nnc_target_channels_last(p->t, l->conv, d))
+        !nnc_target_channels_last(p->t, l->conv, d, p->o->policy.tf32))
         return 0;
     const nnc_type *w = nnc_typeof(p->g, n->in[1]);
     int64_t window = 1;
@@ -340,7 +340,8 @@ nnc_status pass_layout(pass *p)
     const nnc_target_engine *c = nnc_target_for_convs(p->t), *w = nnc_target_for_pools(p->t);
     lay l = {.p = p,
         .conv = c,
-        .pool = w && !nnc_target_runs_kernels(w) && nnc_target_channels_last(p->t, w, DT_f32),
+        .pool = w && !nnc_target_runs_kernels(w) &&
+                nnc_target_channels_last(p->t, w, DT_f32, p->o->policy.tf32),
         .n_node = p->g->n_node};
     uint32_t n_value = p->g->n_value;
     l.last = ARENA_NEW(p->a, bool, l.n_node + 1);

@@ -346,9 +346,9 @@ static void remark_kept(prec *s)
 
 nnc_status pass_precision(pass *p)
 {
-    prec s = {.p = p, .d = nnc_precision_dtype(p->o->precision), .n_node = p->g->n_node};
+    prec s = {.p = p, .d = nnc_precision_dtype(p->o->policy.precision), .n_node = p->g->n_node};
     layers none = {0};
-    if (p->o->precision == NNC_PRECISION_tf32 && !p->t->tf32)
+    if (p->o->policy.precision == NNC_PRECISION_tf32 && !p->o->policy.tf32)
         remark_declined(p, &none, "contractions in tf32",
             "%s has no tensor cores for tf32: contractions of f32 stay f32", p->t->name);
     if (s.d == DT_f32)

@@ -9,13 +9,13 @@ static bool may(const maker *m, const nnc_engine *e)
     return e->choose && nnc_target_engine_named(m->o->target, e->name);
 }
 
-void call_for_target(nnc_call *c, const nnc_target *t, int threads)
+void call_for_target(nnc_call *c, const nnc_plan_options *o, int threads)
 {
     c->threads = threads;
-    c->target = t;
-    c->tf32 = t->tf32 && c->src.dtype == DT_f32 &&
+    c->target = o->target;
+    c->tf32 = o->policy.tf32 && c->src.dtype == DT_f32 &&
               (c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul);
-    c->compiled = t->compiles && c->kind == CALL_conv;
+    c->compiled = o->policy.compiles && c->kind == CALL_conv;
 }
 
 /* ---- times --------------------------------------------------------------------------------- */
@@ -31,7 +31,8 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
     nnc_ask a = {.kind = kind[c->kind],
         .dtype = c->src.dtype,
         .bias = c->has_bias,
-        .exact = m->o->target->math_exact,
+        .exact = m->o->policy.math == MATH_exact,
+        .tf32 = c->tf32,
         .compiled = c->compiled,
         .grouped = c->groups > 1,
         .n_post = c->n_post,
@@ -58,8 +59,7 @@ static int64_t expected_ns(
     nnc_offer o = nnc_target_offer(m->o->target, row, &a);
     if (o.ok)
         return o.time_ns;
-    return nnc_target_contraction_ns(
-        m->o->target, row, (nnc_dtype)a.dtype, c->compiled, a.flops, a.bytes);
+    return nnc_target_contraction_ns(m->o->target, row, &a, c->compiled, a.flops);
 }
 
 static void put_us(nnc_text *t, int64_t ns)
@@ -204,7 +204,7 @@ nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, cons
     *why = "it is no call of a library";
     if (!make_call(g, n, &c, &args, why))
         return *why ? NNC_OK : nnc_nomem(sink);
-    call_for_target(&c, o->target, o->target->threads);
+    call_for_target(&c, o, o->target->threads);
     for (int e = 0; e < o->n_engine && !*yes; e++) {
         nnc_choice got;
         if (!may(&m, o->engine[e]))

@@ -173,7 +173,7 @@ static nnc_status name_target(maker *m)
     nnc_plan_target_text(&t, m->o->target);
     m->p->target = t.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&t));
     m->p->threads = m->o->target->threads;
-    m->p->precision = m->o->precision ? m->o->precision : NNC_PRECISION_f32;
+    m->p->precision = nnc_policy_precision(&m->o->policy);
     nnc_text_deinit(&t);
     return m->p->target ? NNC_OK : nnc_nomem(m->sink);
 }

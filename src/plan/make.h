@@ -20,7 +20,7 @@ typedef struct nnc_plan_options {
                                       * share objects in the cache; more is for compilers with a high fixed cost */
     int jobs;                        /* threads for code generation; does not affect the result */
     int streams;                     /* per device, >= 1 */
-    nnc_precision precision;         /* of contractions, to be recorded; default = f32 */
+    nnc_policy policy;
     int devices;                     /* virtual devices, >= 1; nodes' device numbers are below it */
     /* statistics, optional */
     int64_t *codegen_ns;
@@ -37,7 +37,7 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
 /* Asks whether the engine of fused node n of g has a runtime-compiled kernel for it. *why is valid until this thread's next question.
- * `o`: only target and engines are used. */
+ * `o`: only target, policy and engines are used. */
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
     nnc_sink *sink) NNC_MUST;
 

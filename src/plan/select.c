@@ -105,7 +105,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
             nnc_puts(why, reason);
         return NNC_OK;
     }
-    call_for_target(&c, m->o->target, call_threads(m, n));
+    call_for_target(&c, m->o, call_threads(m, n));
     int sum = -1; /* first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))
@@ -217,7 +217,7 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
         j->work_bytes = known->work_bytes;
         return NNC_OK;
     }
-    nnc_kernel *k = nnc_lower(m->g, n, m->o->target, &m->scratch, m->sink);
+    nnc_kernel *k = nnc_lower(m->g, n, m->o->target, m->o->policy.math, &m->scratch, m->sink);
     if (!k)
         return nnc_sink_cause(m->sink, NNC_E_BUG);
     if (k->grid.cls == KC_none && compile_soon(k, m->is_static[n->out])) {

@@ -92,7 +92,7 @@ static int64_t cpu_ns(
 {
     int64_t flops = nnc_add_sat(a->flops, nnc_mul_sat(each, a->results));
     flops = flops < INT64_MAX / 100 ? flops * 100 / share : flops;
-    return nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, flops, a->bytes);
+    return nnc_target_contraction_ns(t, e, a, false, flops);
 }
 
 /* Products of a few rows are bound by reading the weights. */
@@ -181,7 +181,7 @@ static bool finite_clip(const nnc_post *p)
  * are slow. */
 static bool compiles(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)
 {
-    bool cores = is_half(a) ? t->flops_f16 > 0 : a->dtype == DT_f32 && t->tf32;
+    bool cores = is_half(a) ? t->flops_f16 > 0 : a->dtype == DT_f32 && a->tf32;
     if (a->kind != ASK_conv || a->grouped || !cores || e->compiled_efficiency <= 0 ||
         !nnc_target_contracts(t, (nnc_dtype)a->dtype))
         return false;
@@ -210,8 +210,7 @@ static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask
     }
     o->compiled = !plain && may;
     o->ok = plain || (may && a->compiled);
-    o->time_ns =
-        nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, o->compiled, a->flops, a->bytes);
+    o->time_ns = nnc_target_contraction_ns(t, e, a, o->compiled, a->flops);
 }
 
 static void cublaslt(
@@ -220,8 +219,7 @@ static void cublaslt(
     if (a->kind != ASK_matmul)
         refuse(o, e->name, "multiplies matrices");
     else if (plain_end(e, a, 1u << PO_relu | 1u << PO_gelu_tanh, o))
-        o->time_ns =
-            nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
+        o->time_ns = nnc_target_contraction_ns(t, e, a, false, a->flops);
 }
 
 /* Generated code of GPUs pools: a window is a guarded reduction over an index map, at memory speed in any order. */
@@ -261,8 +259,7 @@ static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_a
     if (a->n_post)
         *o = (nnc_offer){0};
     else
-        o->time_ns =
-            nnc_target_contraction_ns(t, e, (nnc_dtype)a->dtype, false, a->flops, a->bytes);
+        o->time_ns = nnc_target_contraction_ns(t, e, a, false, a->flops);
 }
 
 /* ---- engines ------------------------------------------------------------------------------------------------------- */
@@ -316,9 +313,10 @@ const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *
     return e;
 }
 
-bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d)
+bool nnc_target_channels_last(
+    const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32)
 {
-    return named(e)->channels_last && (t->kind != NNC_T_cuda || d != DT_f32 || t->tf32);
+    return named(e)->channels_last && (t->kind != NNC_T_cuda || d != DT_f32 || tf32);
 }
 
 bool nnc_target_weights_follow(const nnc_target_engine *e)

@@ -74,16 +74,6 @@ bool nnc_target_kernels_contract(const nnc_target *t)
     return false;
 }
 
-void nnc_target_allow_tf32(nnc_target *t, bool on)
-{
-    t->tf32 = on && t->flops_tf32 > 0;
-}
-
-void nnc_target_allow_compiling(nnc_target *t, bool on)
-{
-    t->compiles = on;
-}
-
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)
 {
     return d != DT_bf16 || t->kind != NNC_T_cuda || t->sm >= 80;
@@ -98,11 +88,11 @@ int64_t nnc_target_channel_step(const nnc_target *t, nnc_dtype d, int64_t window
     return d == DT_bf16 ? 8 : window > 25 ? 4 : 1;
 }
 
-int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d)
+int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d, bool tf32)
 {
     if ((d == DT_f16 || d == DT_bf16) && t->flops_f16 > 0)
         return t->flops_f16;
-    return d == DT_f32 && t->tf32 ? t->flops_tf32 : t->flops_f32;
+    return d == DT_f32 && tf32 && t->flops_tf32 > 0 ? t->flops_tf32 : t->flops_f32;
 }
 
 /* Time in ns of `amount` at `rate` per second, rounded up; 0 when the rate is unknown. */
@@ -128,12 +118,13 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
     return nnc_max64(ns_of(flops, t->flops_f32), move_ns(t, bytes)) + t->launch_ns;
 }
 
-int64_t nnc_target_contraction_ns(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d,
-    bool compiled, int64_t flops, int64_t bytes)
+int64_t nnc_target_contraction_ns(
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops)
 {
     double reached = compiled ? e->compiled_efficiency : e->efficiency;
-    double rate = (double)nnc_target_peak_flops(t, d) * (reached > 0 ? reached : 1);
-    return nnc_max64(ns_of(flops, (int64_t)rate), move_ns(t, bytes)) + t->launch_ns;
+    double rate = (double)nnc_target_peak_flops(t, (nnc_dtype)a->dtype, a->tf32) *
+                  (reached > 0 ? reached : 1);
+    return nnc_max64(ns_of(flops, (int64_t)rate), move_ns(t, a->bytes)) + t->launch_ns;
 }
 
 /* A sigmoid takes some 30 instructions on a CPU; fewer on a GPU, but two at an eighth of the rate or less. Kernels do not reach the

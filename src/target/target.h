@@ -26,9 +26,6 @@ typedef struct nnc_target {
     bool fma, f16c, avx512_bf16; /* instruction sets that codegen uses */
     int cores;              /* physical cores usable by nnc */
     int threads;            /* intra-op threads that plans are made for (an input of every plan) */
-    bool math_exact;        /* --math=exact: kernels evaluate every function as written, in its most accurate form (an input of every
-                             * plan, not hashed: kernels carry it) */
-    bool math_fast;         /* --math=fast: kernels use the fast form of each function (likewise) */
     int64_t memory_bytes;   /* of the device */
     int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared (a GPU: per SM, 0, the L2 of all SMs) */
     int64_t flops_f32;      /* peak FLOP/s, all cores */
@@ -46,8 +43,6 @@ typedef struct nnc_target {
     int64_t flops_tf32, flops_f16; /* tensor cores, dense, f32 accumulation; 0 = none */
     bool asked;             /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from the
                              * description */
-    bool tf32;              /* contractions may round f32 operands to tf32: nnc_target_allow_tf32 */
-    bool compiles;          /* runtime compilation by engines is allowed: nnc_target_allow_compiling */
     int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
@@ -77,12 +72,6 @@ int nnc_target_cuda_sms(const int **sm);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
-/* Allows or forbids (the default) rounding f32 operands of contractions to 10 bits of mantissa on tensor cores. Stays off without
- * tensor cores for tf32. Recorded in each call of a plan; affects neither generated kernels nor the hash. */
-void nnc_target_allow_tf32(nnc_target *t, bool on);
-/* Allows or forbids (the default) runtime-compiled engines, about a second each the first time. Affects
- * neither generated kernels nor the hash. */
-void nnc_target_allow_compiling(nnc_target *t, bool on);
 /* The first engine that supports f32 convolutions / matrix products / pooling, or NULL. */
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
@@ -95,9 +84,6 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
 bool nnc_target_kernels_contract(const nnc_target *t);
 /* Estimated nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
-/* The same for a contraction of type d by engine e, in a runtime-compiled or a precompiled kernel. */
-int64_t nnc_target_contraction_ns(
-    const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool compiled, int64_t flops, int64_t bytes);
 /* ---- offers (offer.c) -------------------------------------------------------------------------------------------------------- */
 
 typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_matmul, ASK_pool } nnc_ask_kind;
@@ -108,6 +94,7 @@ typedef struct nnc_ask {
     uint8_t dtype;                 /* of operands and result */
     bool bias;                     /* a bias per channel is added first */
     bool exact;                    /* --math=exact */
+    bool tf32;                     /* f32 operands may be rounded to tf32 */
     bool compiled;                 /* the engine may compile a kernel for it at load time */
     bool grouped;
     int n_post;
@@ -134,8 +121,11 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, cons
 int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t time_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
+/* Estimated nanoseconds of the contraction with `flops` operations by engine e, in a runtime-compiled or a precompiled kernel. */
+int64_t nnc_target_contraction_ns(
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops);
 /* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
-bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d);
+bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32);
 /* True when its convolutions need weights in the memory order of their activations; otherwise any order is as good. */
 bool nnc_target_weights_follow(const nnc_target_engine *e);
 /* True when it runs generated kernels. */
@@ -148,8 +138,8 @@ bool nnc_target_contracts(const nnc_target *t, nnc_dtype d);
 /* Multiple to which the channels of a channels-last source are padded inside convolutions of type d with windows of that many
  * elements. 1: no padding. */
 int64_t nnc_target_channel_step(const nnc_target *t, nnc_dtype d, int64_t window);
-/* Peak FLOP/s of contractions of this element type, on tensor cores where allowed. */
-int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d);
+/* Peak FLOP/s of contractions of this element type, on tensor cores where there are some; tf32: f32 may use them. */
+int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d, bool tf32);
 /* Cache key: hash of everything that affects generated code. When out of memory, a value that matches nothing, hi all ones. */
 nnc_hash128 nnc_target_hash(const nnc_target *t);
 

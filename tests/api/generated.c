@@ -130,9 +130,10 @@ static bool execute(
     o.level = f->level;
     o.streams = f->streams;
     o.devices = f->devices;
-    o.math_fast = f->fast;
     o.precision = c->odd ? NNC_PRECISION_default : f->precision; /* infinity begins earlier */
-    o.math_exact = c->odd; /* NaN survives every relu */
+    o.math = c->odd    ? MATH_exact
+             : f->fast ? MATH_fast
+                       : MATH_ulp2; /* exact: NaN survives every relu */
     o.jobs = 1;
     o.skip = skip;
     o.n_skip = f->skip ? skip_some(c->seed, skip) : 0;

@@ -15,7 +15,7 @@ static int count_nan(bool exact, int threads, const char *body)
     nnc_scan scan;
     float x[4 * 16], clean[4 * 16], y[8 * 16];
     int n = 0;
-    o.math_exact = exact;
+    o.math = exact ? MATH_exact : MATH_ulp2;
     for (int i = 0; i < 64; i++)
         x[i] = clean[i] = (float)i - 32;
     x[5] = NAN;

@@ -68,11 +68,11 @@ TEST(options_of_a_compile)
         {"skip", "fuse"}, {"skip", "layout"}, {"streams", "4"}, {"devices", "2"}, {"jobs", "5"}};
     for (size_t i = 0; i < NNC_COUNT(set); i++)
         CHECK_OK(nnc_compile_options_set(o, set[i][0], set[i][1], test_sink));
-    CHECK(o->level == 3 && o->math_fast && !o->math_exact && o->precision == NNC_PRECISION_bf16 &&
+    CHECK(o->level == 3 && o->math == MATH_fast && o->precision == NNC_PRECISION_bf16 &&
           o->n_skip == 2 && !strcmp(o->skip[0], "fuse") && !strcmp(o->skip[1], "layout") &&
           o->streams == 4 && o->devices == 2 && o->jobs == 5);
     CHECK_OK(nnc_compile_options_set(o, "math", "exact", test_sink));
-    CHECK(!o->math_fast && o->math_exact);
+    CHECK(o->math == MATH_exact);
     static const char *const wrong[][2] = {{"O", "4"}, {"O", "-1"}, {"math", "slow"},
         {"precision", "f8"}, {"precision", "bf"}, {"skip", ","}, {"streams", "0"}, {"level", "2"}};
     for (size_t i = 0; i < NNC_COUNT(wrong); i++)
@@ -89,9 +89,9 @@ TEST(options_of_a_comparison)
         {"no-reference", "1"}, {"tolerance", "1e-3"}, {"input", "x=a.npy"}};
     for (size_t i = 0; i < NNC_COUNT(set); i++)
         CHECK_OK(nnc_compare_options_set(o, set[i][0], set[i][1], test_sink));
-    CHECK(o->compile.level == 1 && o->compile.math_fast && o->compile.n_skip == 1 && o->seed == 7 &&
-          o->warmup == 2 && o->iterations == 9 && o->duration_ms == 50 && !o->steps &&
-          o->no_reference && o->tolerance == 1e-3 && o->n_input == 1 &&
+    CHECK(o->compile.level == 1 && o->compile.math == MATH_fast && o->compile.n_skip == 1 &&
+          o->seed == 7 && o->warmup == 2 && o->iterations == 9 && o->duration_ms == 50 &&
+          !o->steps && o->no_reference && o->tolerance == 1e-3 && o->n_input == 1 &&
           !strcmp(o->input[0].value, "a.npy"));
     CHECK(nnc_compare_options_set(o, "tolerance", "nan", test_sink) == NNC_E_USAGE);
     CHECK(says("a number >= 0"));

@@ -10,7 +10,7 @@ typedef struct lowered {
     nnc_kernel *k;
 } lowered;
 
-static lowered lower_for(const char *text, const nnc_target *t)
+static lowered lower_for(const char *text, const nnc_target *t, nnc_math math)
 {
     lowered l = {0};
     nnc_arena_init(&l.a, 0);
@@ -18,7 +18,7 @@ static lowered lower_for(const char *text, const nnc_target *t)
     l.f = l.g ? ck_fuse(l.g) : NULL;
     for (uint32_t i = 0; l.f && i < l.f->n_node; i++)
         if (l.f->node[i].op == OP_fused)
-            l.k = nnc_lower(l.f, &l.f->node[i], t, &l.a, test_sink);
+            l.k = nnc_lower(l.f, &l.f->node[i], t, math, &l.a, test_sink);
     CHECK(l.k != NULL);
     if (!l.k)
         nnc_sink_print(test_sink, stderr);
@@ -27,15 +27,13 @@ static lowered lower_for(const char *text, const nnc_target *t)
 
 static lowered lower(const char *text)
 {
-    return lower_for(text, &ck_target);
+    return lower_for(text, &ck_target, MATH_ulp2);
 }
 
 /* Functions as they are written. */
 static lowered lower_exact(const char *text)
 {
-    nnc_target t = ck_target;
-    t.math_exact = true;
-    return lower_for(text, &t);
+    return lower_for(text, &ck_target, MATH_exact);
 }
 
 static void end(lowered *l)
@@ -87,7 +85,7 @@ TEST(long_chains_run_by_eight_vectors)
         for (int d = 0; d < cases[i].depth; d++)
             nnc_printf(&t, "%%v%d = %s %%v%d\n", d + 1, cases[i].op, d);
         nnc_printf(&t, "return %%v%d }", cases[i].depth);
-        lowered l = lower_for(nnc_text_str(&t), &cpu);
+        lowered l = lower_for(nnc_text_str(&t), &cpu, MATH_ulp2);
         if (l.k)
             CHECK_INT(nnc_sched_width(&l.k->sched), cases[i].width);
         end(&l);
@@ -123,10 +121,8 @@ TEST(quotients_that_stay)
         "%y = div %e, %s\nreturn %y }",
         "graph @t {\n%x = input : f32[40,100]\n%q = clip %x {lo=1, hi=2}\n%y = div %x, %q\nreturn "
         "%y }"};
-    nnc_target fast = ck_target;
-    fast.math_fast = true;
     for (size_t i = 0; i < NNC_COUNT(text); i++) {
-        lowered l = lower(text[i]), f = lower_for(text[i], &fast);
+        lowered l = lower(text[i]), f = lower_for(text[i], &ck_target, MATH_fast);
         if (l.k && f.k) {
             CHECK_INT(find(l.k, SC_div, 0)->op, KO_sop);
             CHECK_INT(find(f.k, SC_recip, 0)->op == KO_sop, i == 2);
@@ -152,7 +148,7 @@ TEST(results_of_16_bits_take_short_forms)
         nnc_text t = {0};
         int n_short = 0;
         nnc_printf(&t, "graph @t {\n%%x = input : %s[4000]\n%s }", cases[i].dtype, cases[i].ops);
-        lowered l = lower_for(nnc_text_str(&t), &ck_target), x = lower_exact(nnc_text_str(&t));
+        lowered l = lower(nnc_text_str(&t)), x = lower_exact(nnc_text_str(&t));
         for (int j = 0; l.k && j < l.k->n_ins; j++)
             n_short += (l.k->ins[j].hint & KH_fast) != 0;
         if ((n_short > 0) != cases[i].is_short)
@@ -171,9 +167,7 @@ TEST(policies_stand_in_the_kernel)
     static const char text[] =
         "graph @t {\n%x = input : f32[4000]\n%c = constant : f32[] = [3]\n%q = div %x, %c\n"
         "%e = exp %q\n%p = mul %e, %x\n%r = sub %p, %q\nreturn %r }";
-    nnc_target fast = ck_target;
-    fast.math_fast = true;
-    lowered l[3] = {lower(text), lower_exact(text), lower_for(text, &fast)};
+    lowered l[3] = {lower(text), lower_exact(text), lower_for(text, &ck_target, MATH_fast)};
     if (l[0].k && l[1].k && l[2].k) {
         CHECK_INT(find(l[0].k, SC_exp, 0)->hint & (KH_exact | KH_fast), 0);
         CHECK_INT(find(l[1].k, SC_exp, 0)->hint & (KH_exact | KH_fast), KH_exact);
@@ -195,9 +189,7 @@ TEST(short_forms_reach_further)
     static const char text[] =
         "graph @t {\n%x = input : f32[4000]\n%c = constant : f32[] = [1.000005]\n"
         "%s = sigmoid %x\n%d = sub %c, %s\n%r = relu %d\nreturn %r }";
-    nnc_target fast = ck_target;
-    fast.math_fast = true;
-    lowered l = lower(text), f = lower_for(text, &fast);
+    lowered l = lower(text), f = lower_for(text, &ck_target, MATH_fast);
     if (l.k && f.k) {
         CHECK_INT(ck_count(l.k, KO_sop, SC_max), 0);
         CHECK_INT(ck_count(f.k, KO_sop, SC_max), 1);
@@ -453,7 +445,7 @@ TEST(contraction_schedules)
             "%%y = matmul %%x, %%w\nreturn %%y }",
             (long long)at[i].rows);
         t.vector_bits = at[i].bits;
-        lowered l = lower_for(text, &t);
+        lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {
             const nnc_kschedule *s = &l.k->sched;
             int digit[NNC_KAXES];
@@ -481,7 +473,7 @@ TEST(blocks_of_two_axes)
             "f32[64,64,3,3]{2,3,1,0}\n%%y = conv %%x, %%w {pads=[1,1,1,1]}\nreturn %%y }",
             at[i].side, at[i].side);
         t.vector_bits = at[i].bits;
-        lowered l = lower_for(text, &t);
+        lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, 1), at[i].columns);
             CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, 0), at[i].rows);
@@ -506,7 +498,7 @@ TEST(few_rows_schedules)
             "%%y = linear %%x, %%w\nreturn %%y }",
             at[i].rows, at[i].columns);
         t.vector_bits = at[i].bits;
-        lowered l = lower_for(text, &t);
+        lowered l = lower_for(text, &t, MATH_ulp2);
         for (int k = 0; l.k && k < l.k->n_ins; k++)
             n += l.k->ins[k].op == KO_reduce;
         CHECK_INT(n, at[i].sums);

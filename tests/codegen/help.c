@@ -62,7 +62,7 @@ static bool is_plain(const nnc_graph *g)
 nnc_kernel *ck_lower(const nnc_graph *g, nnc_arena *a)
 {
     const nnc_node *n = only_node(g);
-    return n ? nnc_lower(g, n, ck_lowered_for, a, test_sink) : NULL;
+    return n ? nnc_lower(g, n, ck_lowered_for, MATH_ulp2, a, test_sink) : NULL;
 }
 
 int ck_count(const nnc_kernel *k, nnc_kop op, int sop)

@@ -225,7 +225,7 @@ TEST(out_of_memory)
         nnc_arena_init(&a, 0);
         nnc_sink_clear(test_sink);
         nnc_fail_alloc_after(n);
-        nnc_kernel *k = nnc_lower(g, &g->node[1], &ck_target, &a, test_sink);
+        nnc_kernel *k = nnc_lower(g, &g->node[1], &ck_target, MATH_ulp2, &a, test_sink);
         nnc_fail_alloc_after(0);
         done = k != NULL && nnc_sink_errors(test_sink) == 0 && n > 20;
         if (k)

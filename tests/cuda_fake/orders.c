@@ -15,7 +15,7 @@ static void compare(bool fast, uint64_t seed)
         &(nnc_env_options){.target = "cuda:sm_90", .no_cache = true}, &e, test_sink));
     nnc_model *m = nnc_model_open("tests/cudnn/residual.nnc", &(nnc_open_options){0}, test_sink);
     nnc_compare_options o = {.compile = nnc_compile_defaults, .warmup = 1, .iterations = 1};
-    o.compile.math_fast = fast;
+    o.compile.math = fast ? MATH_fast : MATH_ulp2;
     CHECK(e && m);
     if (e && m)
         CHECK_OK(nnc_compare(e, m, &o, NNC_TEXT, &t, &agrees, test_sink));

@@ -17,8 +17,7 @@ static int some(int first)
     for (int i = 0; i < SET; i++) {
         chain_random(&c[i], test_seed, first + i, dtypes[i % 4]);
         for (int m = 0; m < CHAIN_MATHS; m++) {
-            nnc_target t = chain_target(ct_h200(), (chain_math)m);
-            const nnc_kernel *k = chain_lower(&c[i], &t, &s.arena, test_sink);
+            const nnc_kernel *k = chain_lower(&c[i], ct_h200(), (chain_math)m, &s.arena, test_sink);
             int n = s.n;
             if (k)
                 ct_add(&s, k);
@@ -86,12 +85,11 @@ static int sines(void (*edit)(char *), bool *built)
     *built = true;
     for (int m = 0; m < CHAIN_MATHS; m++) {
         ct_set one = {.open = true};
-        nnc_target t = chain_target(ct_h200(), (chain_math)m);
         void *base[2],
             *arg[2] = {ct_guarded(4 * CHAIN_N, &base[0]), ct_guarded(4 * CHAIN_N, &base[1])};
         char why[160];
         nnc_arena_init(&one.arena, 0);
-        k[m] = chain_lower(&c, &t, &s.arena, test_sink);
+        k[m] = chain_lower(&c, ct_h200(), (chain_math)m, &s.arena, test_sink);
         CHECK(k[m] != NULL);
         if (k[m])
             ct_add(&one, k[m]);

@@ -117,7 +117,7 @@ void ct_add_graph(ct_set *s, const nnc_graph *g)
             calls |= !s->sums && is_call(n->body, &n->body->node[j]);
         if (calls || (s->most && nnc_type_numel(nnc_typeof(g, n->out)) > s->most))
             continue;
-        const nnc_kernel *k = nnc_lower(g, n, target_of(s), &s->arena, test_sink);
+        const nnc_kernel *k = nnc_lower(g, n, target_of(s), MATH_ulp2, &s->arena, test_sink);
         if (k)
             ct_add(s, k);
         else {

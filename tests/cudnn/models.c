@@ -23,10 +23,11 @@ static const nnc_engine kernels = {.name = "cuda", .version = "1", .load_kernel 
 
 static const nnc_engine *const engine[] = {&nnc_engine_cudnn, &nnc_engine_cublaslt, &kernels};
 
-static nnc_status compiles(void *target, const nnc_graph *g, const nnc_node *n, bool *yes,
-    const char **why, nnc_sink *sink)
+static nnc_status compiles(void *target, const nnc_policy *policy, const nnc_graph *g,
+    const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
 {
-    const nnc_plan_options o = {.target = target, .engine = engine, .n_engine = 3};
+    const nnc_plan_options o = {
+        .target = target, .policy = *policy, .engine = engine, .n_engine = 3};
     return nnc_plan_compiles(&o, g, n, yes, why, sink);
 }
 
@@ -38,18 +39,24 @@ static nnc_plan *plan_for(
     nnc_plan *p = NULL;
     snprintf(file, sizeof file, "models/%s.json", model);
     CHECK_OK(nnc_target_cuda(&t, gpu, test_sink));
-    nnc_target_allow_tf32(&t, precision == NNC_PRECISION_tf32);
-    nnc_target_allow_compiling(&t, level >= 3);
+    const nnc_policy policy = {.precision = precision,
+        .tf32 = precision == NNC_PRECISION_tf32 && t.flops_tf32 > 0,
+        .compiles = level >= 3};
     const nnc_set set = {"batch", batch};
     nnc_graph *g =
         nnc_model_load(file, &(nnc_model_options){.set = &set, .n_set = batch > 0}, test_sink);
-    nnc_plan_options o = {
-        .target = &t, .engine = engine, .n_engine = 3, .jobs = 1, .streams = 1, .devices = 1};
+    nnc_plan_options o = {.target = &t,
+        .policy = policy,
+        .engine = engine,
+        .n_engine = 3,
+        .jobs = 1,
+        .streams = 1,
+        .devices = 1};
     CHECK(g != NULL);
     if (g) {
         nnc_pass_options po = {.level = level,
             .target = &t,
-            .precision = precision,
+            .policy = policy,
             .compiles = compiles,
             .compiles_ctx = &t};
         CHECK_OK(nnc_passes_run(&g, &po, NULL, test_sink));
@@ -121,8 +128,9 @@ static totals count(const nnc_plan *p, const nnc_target *t)
         r.launches++;
         r.compiled += k && k->compiled;
         r.bytes += c->bytes;
+        const nnc_ask a = {.dtype = k ? k->src.dtype : 0, .tf32 = k && k->tf32, .bytes = c->bytes};
         r.ns += k ? nnc_target_contraction_ns(t, nnc_target_engine_named(t, p->engine[c->engine]),
-                        (nnc_dtype)k->src.dtype, k->compiled, c->flops, c->bytes)
+                        &a, k->compiled, c->flops)
                   : nnc_target_time_ns(t, c->flops, c->bytes);
     }
     return r;

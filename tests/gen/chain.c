@@ -86,14 +86,6 @@ void chain_fill(const chain *c, void *x)
                       : odd[(size_t)(i - DENSE) % NNC_COUNT(odd)]);
 }
 
-nnc_target chain_target(const nnc_target *t, chain_math m)
-{
-    nnc_target r = *t;
-    r.math_exact = m == CHAIN_exact;
-    r.math_fast = m == CHAIN_fast;
-    return r;
-}
-
 static nnc_graph *fuse(const nnc_graph *g, nnc_sink *sink)
 {
     nnc_graph *f = nnc_graph_create("fused", sink), *body = nnc_graph_clone(g, sink);
@@ -102,7 +94,8 @@ static nnc_graph *fuse(const nnc_graph *g, nnc_sink *sink)
     return f;
 }
 
-nnc_kernel *chain_lower(const chain *c, const nnc_target *t, nnc_arena *a, nnc_sink *sink)
+nnc_kernel *chain_lower(
+    const chain *c, const nnc_target *t, chain_math m, nnc_arena *a, nnc_sink *sink)
 {
     nnc_scan s;
     nnc_kernel *k = NULL;
@@ -111,7 +104,7 @@ nnc_kernel *chain_lower(const chain *c, const nnc_target *t, nnc_arena *a, nnc_s
     nnc_graph *g = nnc_graph_parse(&s, sink), *f = g ? fuse(g, sink) : NULL;
     for (uint32_t i = 0; f && i < f->n_node; i++)
         if (f->node[i].op == OP_fused)
-            k = nnc_lower(f, &f->node[i], t, a, sink);
+            k = nnc_lower(f, &f->node[i], t, (nnc_math)(MATH_exact + (int)m), a, sink);
     nnc_graph_destroy(f);
     nnc_graph_destroy(g);
     return k && nnc_schedule_verify(k, sink) == NNC_OK ? k : NULL;

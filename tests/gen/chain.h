@@ -7,6 +7,7 @@
 
 enum { CHAIN_N = 2048 + 64 }; /* elements: even ones, then special values */
 
+/* in nnc_math's order */
 typedef enum chain_math { CHAIN_exact, CHAIN_ulp2, CHAIN_fast, CHAIN_MATHS } chain_math;
 extern const char *const chain_math_names[CHAIN_MATHS];
 
@@ -21,10 +22,8 @@ typedef struct chain {
 void chain_random(chain *c, uint64_t seed, int i, nnc_dtype d);
 void chain_deinit(chain *c);
 void chain_fill(const chain *c, void *x);
-/* The target with this --math. */
-nnc_target chain_target(const nnc_target *t, chain_math m);
 /* One kernel of it in `a`. NULL: told in the sink. */
-nnc_kernel *chain_lower(const chain *c, const nnc_target *t, nnc_arena *a, nnc_sink *sink);
+nnc_kernel *chain_lower(const chain *c, const nnc_target *t, chain_math m, nnc_arena *a, nnc_sink *sink);
 /* The answers in f64 for CHAIN_N elements of x, and how far off each may be: every function by what docs/math.md allows this --math,
  * every sum and product by half an ulp, carried along the chain, and the rounding to dtype. `plain` is chain_lower's kernel of
  * --math=exact, whose instructions are the chain's. */

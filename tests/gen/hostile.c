@@ -36,7 +36,7 @@ static bool print_one(
     nnc_graph *g = nnc_graph_parse(&s, sink);
     for (uint32_t i = 0; g && i < g->n_node && !k; i++)
         if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
-            k = nnc_lower(g, &g->node[i], target, a, sink);
+            k = nnc_lower(g, &g->node[i], target, MATH_ulp2, a, sink);
     if (k)
         nnc_kernel_print(t, k);
     nnc_graph_destroy(g);

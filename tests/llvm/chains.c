@@ -17,8 +17,7 @@ static bool lower_all(one *o, int i, const nnc_target *t, nnc_arena *a)
     static const nnc_dtype dtypes[] = {DT_f32, DT_f16, DT_f32, DT_bf16};
     chain_random(&o->c, test_seed, i, dtypes[i % 4]);
     for (int m = 0; m < CHAIN_MATHS; m++) {
-        nnc_target u = chain_target(t, (chain_math)m);
-        o->k[m] = chain_lower(&o->c, &u, a, test_sink);
+        o->k[m] = chain_lower(&o->c, t, (chain_math)m, a, test_sink);
         if (!o->k[m]) {
             test_fail(__FILE__, __LINE__, "no kernel:\n%s", nnc_text_str(&o->c.text));
             return false;
@@ -116,7 +115,6 @@ static void at_the_ends(const char *op, nnc_dtype d, const nnc_target *t)
         -INFINITY, NAN, INFINITY, 3.3e38, 89, 88, 1, 0};
     static _Alignas(64) char x[4 * CHAIN_N], y[4 * CHAIN_N];
     chain c = {.dtype = d};
-    nnc_target u = chain_target(t, d == DT_f32 ? CHAIN_fast : CHAIN_ulp2);
     void *args[2] = {x, y};
     kb_code code;
     nnc_arena a;
@@ -125,9 +123,9 @@ static void at_the_ends(const char *op, nnc_dtype d, const nnc_target *t)
         nnc_dtype_name(d), CHAIN_N, op);
     for (int i = 0; i < CHAIN_N; i++)
         nnc_set_f64(d, x, i, at[i % NNC_COUNT(at)]);
-    const nnc_kernel *k = chain_lower(&c, &u, &a, test_sink);
+    const nnc_kernel *k = chain_lower(&c, t, d == DT_f32 ? CHAIN_fast : CHAIN_ulp2, &a, test_sink);
     CHECK(k != NULL);
-    if (k && kb_compile_kernel(k, &u, &code)) {
+    if (k && kb_compile_kernel(k, t, &code)) {
         code.fn(args, 0, k->sched.domain, NULL);
         for (int i = 0; i < CHAIN_N; i++) {
             double v = nnc_get_f64(d, x, i), got = nnc_get_f64(d, y, i), want = truth(op, v);

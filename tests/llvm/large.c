@@ -48,7 +48,7 @@ static void check_graph(const char *text, int64_t n)
     nnc_graph *g = nnc_graph_parse(&s, test_sink);
     CHECK(g != NULL);
     const nnc_node *node = g ? &g->node[g->value[g->output[0]].node] : NULL;
-    const nnc_kernel *k = g ? nnc_lower(g, node, kb_host(), &a, test_sink) : NULL;
+    const nnc_kernel *k = g ? nnc_lower(g, node, kb_host(), MATH_ulp2, &a, test_sink) : NULL;
     char *bytes = NULL;
     size_t size = 0;
     CHECK(k && k->sched.domain > 4 && n / k->sched.domain < 1 << 24);

@@ -21,7 +21,7 @@ static void lower_all(set *s, const nnc_graph *g)
         nnc_class c = nnc_op_class((nnc_op)n->op);
         if (c == CL_leaf || c == CL_contract || c == CL_fused || nnc_is_view(g, n))
             continue;
-        const nnc_kernel *k = nnc_lower(g, n, kb_host(), &s->arena, test_sink);
+        const nnc_kernel *k = nnc_lower(g, n, kb_host(), MATH_ulp2, &s->arena, test_sink);
         if (k)
             s->k[s->n++] = k;
     }
@@ -218,7 +218,7 @@ static void contraction(const nnc_emitter *e, const char *text, int blocked)
     CHECK(g != NULL);
     for (uint32_t i = 0; g && i < g->n_node; i++)
         if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
-            s.k[s.n++] = nnc_lower(g, &g->node[i], kb_host(), &s.arena, test_sink);
+            s.k[s.n++] = nnc_lower(g, &g->node[i], kb_host(), MATH_ulp2, &s.arena, test_sink);
     CHECK_INT(s.n, 1);
     terms = 64;
     if (s.n == 1 && blocked >= 0)
@@ -378,7 +378,7 @@ TEST(infinite_weights_at_the_edge)
     nnc_graph *g = nnc_graph_parse(&scan, test_sink);
     nnc_arena_init(&a, 0);
     const nnc_kernel *k =
-        g ? nnc_lower(g, &g->node[g->n_node - 1], kb_host(), &a, test_sink) : NULL;
+        g ? nnc_lower(g, &g->node[g->n_node - 1], kb_host(), MATH_ulp2, &a, test_sink) : NULL;
     CHECK(k != NULL);
     for (int i = 0; i < C * N * N; i++)
         x[i] = 1;
@@ -417,7 +417,8 @@ static int random_windows(const nnc_emitter *e, window_text *make, uint64_t firs
         nnc_graph *g = nnc_graph_parse(&scan, test_sink);
         nnc_graph *f = g ? gen_fused(g, test_sink) : NULL;
         const nnc_kernel *k =
-            f ? nnc_lower(f, &f->node[f->n_node - 1], kb_host(), &s.arena, test_sink) : NULL;
+            f ? nnc_lower(f, &f->node[f->n_node - 1], kb_host(), MATH_ulp2, &s.arena, test_sink)
+              : NULL;
         if (k)
             s.k[s.n++] = k;
         if (!f)

@@ -167,7 +167,7 @@ static nnc_graph *open_case(const net_case *c, nnc_text *why, nnc_sink *sink)
 static bool near(const nnc_graph *g, const api_data *d, const api_run *r,
     const nnc_compile_options *o, nnc_text *why, nnc_sink *sink)
 {
-    nnc_rounding how = {.function_error = o->math_fast ? 0x1p-15 : 0};
+    nnc_rounding how = {.function_error = o->math == MATH_fast ? 0x1p-15 : 0};
     if (o->precision == NNC_PRECISION_f16 || o->precision == NNC_PRECISION_bf16)
         how.operand_unit = how.result_unit = o->precision == NNC_PRECISION_f16 ? 0x1p-11 : 0x1p-8;
     const double unit = fmax(api_coarsest(g), 0x1p-53);

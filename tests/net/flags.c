@@ -68,8 +68,8 @@ void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c,
             net_gpu(f) ? net_choice(NF_target, f->at[NF_target]) + strlen("--target=") : NULL};
     *c = nnc_compile_defaults;
     c->level = level[f->at[NF_level]];
-    c->math_exact = f->at[NF_math] == 1;
-    c->math_fast = f->at[NF_math] == 2;
+    static const nnc_math math[] = {MATH_ulp2, MATH_exact, MATH_fast};
+    c->math = math[f->at[NF_math]];
     c->precision = precision[f->at[NF_precision]];
     c->streams = f->at[NF_streams] + 1;
     c->devices = f->at[NF_devices] + 1;

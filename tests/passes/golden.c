@@ -71,16 +71,16 @@ static void run_case(nnc_text *out, const char *file, const request *q, const ch
     nnc_target target = q->kernels ? help_kernels() : help_target(q->onednn);
     if (q->target) {
         CHECK_OK(nnc_target_cuda(&target, q->target, test_sink));
-        nnc_target_allow_tf32(&target, q->tf32);
-        nnc_target_allow_compiling(&target, q->level >= 3);
     }
     nnc_remarks r;
     nnc_remarks_init(&r);
     nnc_graph *g = help_parse(file, graph, n);
     nnc_pass_options o = {.level = q->level,
-        .math_exact = q->exact,
+        .policy = {.math = q->exact ? MATH_exact : MATH_ulp2,
+            .precision = q->precision,
+            .tf32 = q->tf32 && target.flops_tf32 > 0,
+            .compiles = q->target && q->level >= 3},
         .target = &target,
-        .precision = q->precision,
         .only = q->pass,
         .n_only = q->n_pass};
     if (g && nnc_passes_run(&g, &o, &r, test_sink) == NNC_OK) {

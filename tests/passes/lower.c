@@ -29,7 +29,7 @@ TEST(regions_lower)
             if (n->op != OP_fused || has_contraction(n->body))
                 continue;
             regions++;
-            if (!nnc_lower(g, n, &t, &a, test_sink)) {
+            if (!nnc_lower(g, n, &t, MATH_ulp2, &a, test_sink)) {
                 test_fail(__FILE__, __LINE__, "seed %llu: node %u does not lower",
                     (unsigned long long)o.seed, i);
                 nnc_sink_print(test_sink, stderr);

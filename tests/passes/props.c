@@ -171,8 +171,11 @@ static int check_precision(
     static const char *const only[] = {"precision"};
     int n = g ? contractions_of_f32(g) : 0;
     for (int whole = 0; g && h && whole < 2; whole++) {
-        nnc_pass_options o = {
-            .level = 2, .target = t, .precision = precision, .only = only, .n_only = whole ? 0 : 1};
+        nnc_pass_options o = {.level = 2,
+            .target = t,
+            .policy.precision = precision,
+            .only = only,
+            .n_only = whole ? 0 : 1};
         nnc_cost before = nnc_graph_cost(h);
         nnc_remarks r;
         nnc_remarks_init(&r);
@@ -510,10 +513,11 @@ TEST(idempotent)
 }
 
 /* Every third kernel that an engine would compile is rejected. */
-static nnc_status compile_some(
-    void *asked, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
+static nnc_status compile_some(void *asked, const nnc_policy *policy, const nnc_graph *g,
+    const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
 {
     (void)g;
+    CHECK(policy->compiles);
     (void)sink;
     CHECK(n->op == OP_fused && nnc_op_class(n->body->node[n->body->n_node - 1].op) != CL_contract);
     *yes = ++*(int *)asked % 3 != 0;
@@ -566,10 +570,11 @@ TEST(compiled_ends)
     int asked = 0, yes = 0, no = 0;
     nnc_target t;
     CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
-    nnc_target_allow_tf32(&t, true);
-    nnc_target_allow_compiling(&t, true);
-    const nnc_pass_options o = {
-        .level = 3, .target = &t, .compiles = compile_some, .compiles_ctx = &asked};
+    const nnc_pass_options o = {.level = 3,
+        .target = &t,
+        .policy = {.tf32 = true, .compiles = true},
+        .compiles = compile_some,
+        .compiles_ctx = &asked};
     for (uint64_t seed = test_seed + 40000; seed < test_seed + 40150; seed++) {
         nnc_graph *g = random_ends(seed), *h = g ? nnc_graph_clone(g, test_sink) : NULL;
         nnc_remarks r;
@@ -609,11 +614,10 @@ TEST(ends_that_readers_compute)
     int asked = 0;
     nnc_target t;
     CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
-    nnc_target_allow_tf32(&t, true);
-    nnc_target_allow_compiling(&t, true);
     const char *pass = "fuse_epilogue";
     const nnc_pass_options o = {.level = 3,
         .target = &t,
+        .policy = {.tf32 = true, .compiles = true},
         .only = &pass,
         .n_only = 1,
         .compiles = compile_some,
@@ -686,12 +690,13 @@ TEST(out_of_memory_where_kernels_are_compiled)
     int asked = 0;
     nnc_target t;
     CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
-    nnc_target_allow_compiling(&t, true);
     nnc_graph *g = help_parse("text", text, sizeof text - 1);
     CHECK(g != NULL);
-    fail_every_allocation(
-        g, &(nnc_pass_options){
-               .level = 3, .target = &t, .compiles = compile_some, .compiles_ctx = &asked});
+    fail_every_allocation(g, &(nnc_pass_options){.level = 3,
+                                 .target = &t,
+                                 .policy = {.tf32 = true, .compiles = true},
+                                 .compiles = compile_some,
+                                 .compiles_ctx = &asked});
     CHECK(asked >= 3);
     nnc_graph_destroy(g);
     nnc_target_deinit(&t);
@@ -713,7 +718,7 @@ TEST(out_of_memory_in_16_bits)
     nnc_graph *g = help_parse("text", text, sizeof text - 1);
     CHECK(g != NULL);
     fail_every_allocation(
-        g, &(nnc_pass_options){.level = 2, .target = &t, .precision = NNC_PRECISION_bf16});
+        g, &(nnc_pass_options){.level = 2, .target = &t, .policy.precision = NNC_PRECISION_bf16});
     nnc_graph_destroy(g);
     nnc_target_deinit(&t);
 }
