@@ -282,9 +282,25 @@ static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream)
     return NNC_OK;
 }
 
+/* missing[root]: number of nodes of main that compute parts of the root's memory; 0 for a value that is its own root. */
+static void count_parts(const maker *m, const list *l, uint32_t *missing)
+{
+    for (uint32_t i = 0; i < l->n_order; i++) {
+        const nnc_node *n = &m->g->node[l->order[i]];
+        for (int r = 0; r < n->n_out; r++) {
+            nnc_ref v = n->out + (nnc_ref)r;
+            missing[m->root[v]] += m->root[v] != v;
+        }
+    }
+}
+
 static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_list *out)
 {
     const nnc_graph *g = m->g;
+    uint32_t *missing = ARENA_NEW(&m->scratch, uint32_t, g->n_value + 1);
+    if (!missing)
+        return nnc_nomem(m->sink);
+    count_parts(m, l, missing);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (g->node[i].op == OP_input || g->node[i].state)
             NNC_TRY(add_copies(m, out, need, g->node[i].out, 0, false));
@@ -299,8 +315,12 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
         j->stream = l->stream[j->node];
         j->cost = nnc_node_cost(g, n);
         int16_t stream = j->stream;
-        for (int r = 0; r < n->n_out; r++)
-            NNC_TRY(add_copies(m, out, need, n->out + (nnc_ref)r, stream, m->late[l->order[i]]));
+        for (int r = 0; r < n->n_out;
+             r++) { /* a concat in place is complete behind the last of its parts */
+            nnc_ref v = n->out + (nnc_ref)r, root = m->root[v];
+            if (root == v || --missing[root] == 0)
+                NNC_TRY(add_copies(m, out, need, root, stream, m->late[l->order[i]]));
+        }
     }
     return add_updates(m, out, l->stream);
 }
@@ -347,6 +367,9 @@ static nnc_status follow(sync *s, int32_t i, int32_t p)
 static nnc_status depend(sync *s, int32_t i, nnc_ref v, int dev)
 {
     const nnc_ref *source;
+    nnc_ref root = s->m->root[v];
+    if (s->m->home[root] != dev && s->writer[slot(s->m, root, dev)] >= 0)
+        return follow(s, i, s->writer[slot(s->m, root, dev)]); /* the copy, of all its parts */
     int n = make_sources(s->m, v, &source);
     if (n < 0)
         return nnc_nomem(s->m->sink);
