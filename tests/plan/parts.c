@@ -51,6 +51,25 @@ TEST(hostile_parts)
         result(p, "/x")->offset = p->tensor[result(p, "/b")->alias_of].offset);
 }
 
+/* %y's memory is given to %z between its two parts. */
+TEST(parts_whose_memory_is_taken)
+{
+    static const char text[] = "graph @t {\n"
+                               "%i = input : f32[8,4]\n"
+                               "%a = exp %i : f32[8,4/8] loc \"/a\"\n"
+                               "%z = sin %i loc \"/z\"\n"
+                               "%b = cos %i : f32[8,4/8] loc \"/b\"\n"
+                               "%y = concat %a, %b {axis=1, in_place=1} loc \"/y\"\n"
+                               "return %y as \"y\", %z as \"z\" }";
+    nnc_plan *p = help_plan_text(text, 1, 1);
+    if (p) {
+        CHECK(help_at(p, "/a") < help_at(p, "/z") && help_at(p, "/z") < help_at(p, "/b"));
+        result(p, "/z")->offset = p->tensor[result(p, "/b")->alias_of].offset;
+        help_rejected(p, "is written where its memory was given to another");
+    }
+    nnc_plan_destroy(p);
+}
+
 /* %p is written by the stream of %a, %q by another, which does not wait for the last reader of %a: %y may not lie where %a does. */
 static const char streams[] =
     "graph @t {\n"
