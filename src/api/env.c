@@ -2,7 +2,6 @@
  * without contractions never loads oneDNN, a run with a warm cache never loads LLVM. */
 #include "api/internal.h"
 #include "engines/engines.h"
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -11,15 +10,10 @@
 
 static const nnc_engine *onednn(nnc_sink *sink)
 {
-    static const nnc_engine *_Atomic loaded; /* every command asks */
     const char *why = NULL;
-    const nnc_engine *e = atomic_load_explicit(&loaded, memory_order_acquire);
-    if (e)
-        return e;
-    e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
+    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
     if (!e)
         (void)nnc_fail0(sink, NNC_E_DEVICE, "the oneDNN plug-in does not load: %s", why);
-    atomic_store_explicit(&loaded, e, memory_order_release);
     return e;
 }
 
@@ -32,55 +26,12 @@ static nnc_status onednn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *si
     return NNC_OK;
 }
 
-static nnc_status onednn_load_call(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
-{
-    const nnc_engine *e = onednn(sink);
-    return e ? e->load_call(p, item, handle, sink) : NNC_E_DEVICE;
-}
-
-static nnc_status onednn_run(void *handle, void *const *args, void *work)
-{
-    const nnc_engine *e = onednn(NULL); /* already loaded: it created the handle */
-    return e->run(handle, args, work);
-}
-
-static void onednn_unload(void *handle)
-{
-    const nnc_engine *e = onednn(NULL);
-    e->unload(handle);
-}
-
-static bool onednn_compiles(const nnc_call *c)
-{
-    const nnc_engine *e = onednn(NULL);
-    return e && e->compiles(c);
-}
-
-static bool onednn_watch_wanted(const void *handle)
-{
-    return onednn(NULL)->watch->wanted(handle);
-}
-
-static void onednn_watch_begin(void)
-{
-    onednn(NULL)->watch->begin();
-}
-
-static bool onednn_watch_end(void)
-{
-    return onednn(NULL)->watch->end();
-}
-
-static const nnc_watch onednn_watch = {onednn_watch_wanted, onednn_watch_begin, onednn_watch_end};
+/* Executors take the engine itself from `open`. */
 static const nnc_engine engine_onednn = {
     .name = "onednn",
     .version = "plug-in",
     .choose = onednn_choose,
-    .load_call = onednn_load_call,
-    .run = onednn_run,
-    .unload = onednn_unload,
-    .watch = &onednn_watch,
-    .compiles = onednn_compiles,
+    .open = onednn,
 };
 
 /* ---- environment ------------------------------------------------------------------------------------- */

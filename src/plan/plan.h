@@ -186,7 +186,8 @@ typedef struct nnc_watch {
 
 /* An engine: a way to execute calls or kernels. `handle` is a prepared call or kernel: created once, run many times, by one thread at
  * a time. */
-typedef struct nnc_engine {
+typedef struct nnc_engine nnc_engine;
+struct nnc_engine {
     const char *name;
     const char *version;
     /* compile time; does not keep the call. NULL: runs kernels only */
@@ -199,7 +200,10 @@ typedef struct nnc_engine {
     const nnc_watch *watch; /* NULL: none */
     /* Does load_call compile something for c? Such calls are loaded on several threads at once. NULL: none does. */
     bool (*compiles)(const nnc_call *c);
-} nnc_engine;
+    /* Of an engine that is a plug-in, loaded on first use: the engine itself, which executors use; NULL: it does not load. Such an engine
+     * has nothing else but name, version and choose. NULL: this is the engine itself. */
+    const nnc_engine *(*open)(nnc_sink *sink);
+};
 
 /* Engines built in: interp (interprets kernels), llvm (machine code; its emitter is a plug-in, its loader is not).
  * oneDNN is the plug-in "onednn", symbol "nnc_engine_onednn". api/ builds the list in order of preference. */

@@ -93,6 +93,8 @@ nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sin
             return nnc_fail0(sink, NNC_E_DEVICE,
                 "the plan needs the engine '%s', which is not there (`nnc doctor` says why)",
                 e->p->engine[i]);
+        if (e->engine[i]->open && !(e->engine[i] = e->engine[i]->open(sink)))
+            return NNC_E_DEVICE;
     }
     return NNC_OK;
 }
