@@ -1,13 +1,4 @@
-# cmake/deps.cmake -- finds the libraries nnc uses: cJSON and xxHash always, the others each for a plug-in.
-find_path(CJSON_INCLUDE cjson/cJSON.h)
-find_library(CJSON_LIBRARY cjson)
-if(NOT CJSON_INCLUDE OR NOT CJSON_LIBRARY)
-  message(FATAL_ERROR "cJSON is needed: apt-get install libcjson-dev")
-endif()
-add_library(nnc_cjson INTERFACE)
-target_include_directories(nnc_cjson INTERFACE ${CJSON_INCLUDE})
-target_link_libraries(nnc_cjson INTERFACE ${CJSON_LIBRARY})
-
+# cmake/deps.cmake -- finds the libraries nnc uses: xxHash always, cJSON for the tests, the others each for a plug-in.
 find_path(XXHASH_INCLUDE xxhash.h)
 find_library(XXHASH_LIBRARY xxhash)
 if(NOT XXHASH_INCLUDE OR NOT XXHASH_LIBRARY)
@@ -16,6 +7,17 @@ endif()
 add_library(nnc_xxhash INTERFACE)
 target_include_directories(nnc_xxhash INTERFACE ${XXHASH_INCLUDE})
 target_link_libraries(nnc_xxhash INTERFACE ${XXHASH_LIBRARY})
+
+if(BUILD_TESTING)
+  find_path(CJSON_INCLUDE cjson/cJSON.h)
+  find_library(CJSON_LIBRARY cjson)
+  if(NOT CJSON_INCLUDE OR NOT CJSON_LIBRARY)
+    message(FATAL_ERROR "The tests need cJSON: apt-get install libcjson-dev")
+  endif()
+  add_library(nnc_cjson INTERFACE)
+  target_include_directories(nnc_cjson INTERFACE ${CJSON_INCLUDE})
+  target_link_libraries(nnc_cjson INTERFACE ${CJSON_LIBRARY})
+endif()
 
 set(NNC_HAVE_LLVM OFF)
 if(NNC_LLVM)

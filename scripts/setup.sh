@@ -1,5 +1,5 @@
 # scripts/setup.sh -- sourced by demo.sh and test.sh: installs the packages that are missing (Debian, as root or through sudo), or
-# names them and stops. Required: a C compiler, CMake, make, cJSON, xxHash. Optional: LLVM 19 and oneDNN (nnc is slow without them).
+# names them and stops. Required: a C compiler, CMake, make, xxHash, cJSON (the tests). Optional: LLVM 19 and oneDNN (nnc is slow without them).
 
 nnc_required="gcc libc6-dev make cmake libcjson-dev libxxhash-dev"
 nnc_optional="llvm-19-dev libdnnl-dev"

@@ -342,18 +342,18 @@ static const char *manifest_string(const reader *r, const char *key)
 }
 
 /* Checks one entry of the section list and returns its bytes in *out. */
-static nnc_status open_section(const reader *r, const cJSON *e, const char **name, nnc_blob *out)
+static nnc_status open_section(const reader *r, const nnc_item *e, const char **name, nnc_blob *out)
 {
-    const cJSON *o = nnc_json_get(e, "offset"), *n = nnc_json_get(e, "size");
+    const nnc_item *o = nnc_json_get(e, "offset"), *n = nnc_json_get(e, "size");
     const char *hash = nnc_json_text(e, "hash");
     char hex[33];
     *name = nnc_json_text(e, "name");
-    if (!*name || !hash || !cJSON_IsNumber(o) || !cJSON_IsNumber(n) || !(o->valuedouble >= 0) ||
-        !(n->valuedouble >= 0))
+    if (!*name || !hash || !nnc_is_number(o) || !nnc_is_number(n) || !(o->number >= 0) ||
+        !(n->number >= 0))
         return reject(r, "is damaged: a section of the manifest is malformed");
-    if (o->valuedouble > (double)r->room || n->valuedouble > (double)r->room - o->valuedouble)
+    if (o->number > (double)r->room || n->number > (double)r->room - o->number)
         return reject(r, "is cut short: a section lies beyond its end");
-    int64_t at = (int64_t)o->valuedouble, size = (int64_t)n->valuedouble;
+    int64_t at = (int64_t)o->number, size = (int64_t)n->number;
     nnc_hash_hex(hash_bytes(r->base + at, (size_t)size), hex);
     if (strcmp(hex, hash))
         return reject(r, "is damaged: a section's checksum is wrong");
@@ -390,19 +390,19 @@ static nnc_status read_plan(const reader *r, nnc_blob b)
     return NNC_OK;
 }
 
-static const char *text_of(nnc_remarks *out, const cJSON *e, const char *key)
+static const char *text_of(nnc_remarks *out, const nnc_item *e, const char *key)
 {
     const char *s = nnc_json_text(e, key);
     return nnc_arena_strdup(&out->arena, s ? s : "");
 }
 
-static int64_t int_of(const cJSON *e, const char *key)
+static int64_t int_of(const nnc_item *e, const char *key)
 {
-    const cJSON *v = nnc_json_get(e, key);
-    return cJSON_IsNumber(v) && fabs(v->valuedouble) <= 0x1p53 ? (int64_t)v->valuedouble : 0;
+    const nnc_item *v = nnc_json_get(e, key);
+    return nnc_is_number(v) && fabs(v->number) <= 0x1p53 ? (int64_t)v->number : 0;
 }
 
-static bool add_remark(nnc_remarks *out, const cJSON *e)
+static bool add_remark(nnc_remarks *out, const nnc_item *e)
 {
     nnc_remark r = {.pass = text_of(out, e, "pass"),
         .rule = text_of(out, e, "rule"),
@@ -410,15 +410,13 @@ static bool add_remark(nnc_remarks *out, const cJSON *e)
         .bytes_saved = int_of(e, "bytes_saved"),
         .launches_saved = int_of(e, "launches_saved")};
     const char *verdict = text_of(out, e, "verdict");
-    const cJSON *layers = nnc_json_get(e, "layers"), *l;
-    r.layer = ARENA_NEW(&out->arena, const char *, cJSON_GetArraySize(layers) + 1);
+    const nnc_item *layers = nnc_json_get(e, "layers");
+    r.layer = ARENA_NEW(&out->arena, const char *, (layers ? layers->n : 0) + 1);
     if (!r.pass || !r.rule || !r.reason || !verdict || !r.layer)
         return false;
     r.applied = !strcmp(verdict, "applied");
-    cJSON_ArrayForEach(l, layers)
-    {
-        r.layer[r.n_layers] =
-            nnc_arena_strdup(&out->arena, cJSON_GetStringValue(l) ? cJSON_GetStringValue(l) : "");
+    for (const nnc_item *l = nnc_json_first(layers); l; l = l->next) {
+        r.layer[r.n_layers] = nnc_arena_strdup(&out->arena, l->text ? l->text : "");
         if (!r.layer[r.n_layers++])
             return false;
     }
@@ -428,18 +426,12 @@ static bool add_remark(nnc_remarks *out, const cJSON *e)
 static nnc_status read_remarks(const reader *r, nnc_blob b)
 {
     nnc_json j;
-    const cJSON *e;
     NNC_TRY(nnc_json_parse(&j, r->file, b.data, b.n, r->sink));
-    nnc_status st = NNC_OK;
-    cJSON_ArrayForEach(e, j.root)
-    {
-        if (!add_remark(&r->a->remarks, e)) {
-            st = nnc_nomem(r->sink);
-            break;
-        }
-    }
+    bool ok = true;
+    for (const nnc_item *e = j.root->child; e && ok; e = e->next)
+        ok = add_remark(&r->a->remarks, e);
     nnc_json_deinit(&j);
-    return st;
+    return ok ? NNC_OK : nnc_nomem(r->sink);
 }
 
 /* An embedded weight becomes a byte range of the artifact itself. */
@@ -561,9 +553,8 @@ static nnc_status load(reader *r, nnc_env *e)
         return nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file},
             "was made by nnc %s, this is nnc " NNC_VERSION "; compile the model again",
             *version ? version : "of unknown version");
-    const cJSON *list = nnc_json_get(r->manifest.root, "sections"), *s;
-    cJSON_ArrayForEach(s, list)
-    {
+    const nnc_item *list = nnc_json_get(r->manifest.root, "sections");
+    for (const nnc_item *s = nnc_json_first(list); s; s = s->next) {
         const char *name;
         nnc_blob b = {NULL, 0};
         NNC_TRY(open_section(r, s, &name, &b));

@@ -140,7 +140,9 @@ static void put_utf8(int c, char *out, size_t *n)
         out[(*n)++] = (char)(0x80 | (c >> (6 * more) & 63));
 }
 
-int nnc_unescape(const char *p, const char *end, char *out, size_t *n)
+/* Decodes a JSON escape after the backslash; writes 1..4 bytes to out + *n, never more than it has characters; returns the characters
+ * consumed, 0 when malformed. */
+static int unescape(const char *p, const char *end, char *out, size_t *n)
 {
     static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (p >= end)
@@ -164,6 +166,22 @@ int nnc_unescape(const char *p, const char *end, char *out, size_t *n)
     return used;
 }
 
+const char *nnc_decode(const char *p, const char *end, char *out)
+{
+    size_t n = 0;
+    while (p < end) {
+        bool escape = *p == '\\';
+        int used = escape ? unescape(p + 1, end, out, &n) : nnc_utf8_length(p, end);
+        if (!used)
+            break;
+        for (int i = 0; i < used && !escape; i++)
+            out[n++] = p[i];
+        p += escape + used;
+    }
+    out[n] = 0;
+    return p;
+}
+
 bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out)
 {
     skip(s);
@@ -174,23 +192,10 @@ bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out)
         close += *close == '\\' && close + 1 < s->end ? 2 : 1;
     if (close >= s->end || *close != '"')
         return false;
-    char *buf = nnc_arena_alloc(a, (size_t)(close - s->p), 1);
-    size_t n = 0;
-    if (!buf) {
-        *out = NULL;
+    *out = nnc_arena_alloc(a, (size_t)(close - s->p), 1);
+    if (!*out || nnc_decode(s->p + 1, close, *out) != close)
         return false;
-    }
-    for (const char *p = s->p + 1; p < close;) {
-        bool escape = *p == '\\';
-        int used = escape ? nnc_unescape(p + 1, close, buf, &n) : nnc_utf8_length(p, close);
-        if (!used)
-            return false;
-        for (int i = 0; i < used && !escape; i++)
-            buf[n++] = p[i];
-        p += escape + used;
-    }
     s->p = close + 1;
-    *out = buf;
     return true;
 }
 

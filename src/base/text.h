@@ -47,9 +47,9 @@ bool nnc_scan_int(nnc_scan *s, int64_t *v);        /* optional '-'; false (nothi
 bool nnc_scan_double(nnc_scan *s, double *v);      /* also nan, inf, -inf and hex floats */
 /* Quoted string with JSON escapes, unescaped into the arena. False: malformed, or out of memory (then *out becomes NULL). */
 bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out);
-/* Decodes a JSON escape after the backslash; writes 1..4 bytes to out + *n, never more than it has characters; returns the characters
- * consumed, 0 when malformed. */
-int nnc_unescape(const char *p, const char *end, char *out, size_t *n);
+/* Decodes UTF-8 with JSON escapes from p to `end` into `out`, which has room for as many bytes and a NUL. Returns `end`, or the first
+ * character that is invalid. */
+const char *nnc_decode(const char *p, const char *end, char *out);
 /* Reports "expected X, found `...`" at the scanner's position. */
 nnc_status nnc_scan_fail(nnc_scan *s, nnc_sink *sink, const char *expected);
 

@@ -19,78 +19,31 @@ static bool among(const char *s, const char *const *names, size_t n)
     return false;
 }
 
-static void check_doc(fe *f, const cJSON *o, const char *path)
+static void check_doc(fe *f, const nnc_item *o, const char *path)
 {
-    const cJSON *doc = nnc_json_get(o, "doc");
-    if (doc && !cJSON_IsString(doc))
+    const nnc_item *doc = nnc_json_get(o, "doc");
+    if (doc && !nnc_is_string(doc))
         fe_fail_at(f, doc, false, path, "doc: expected a string, found %s", fe_kind_name(doc));
 }
 
 /* Checks that the keys of o are among the names, and that "doc" is text. */
-static void only_keys(
-    fe *f, const cJSON *o, const char *path, const char *what, const char *const *names, size_t n)
+static void only_keys(fe *f, const nnc_item *o, const char *path, const char *what,
+    const char *const *names, size_t n)
 {
     check_doc(f, o, path);
-    for (const cJSON *c = o->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
-        if (!among(c->string, names, n))
-            fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s", c->string, what,
-                fe_hint(f, c->string, names, n));
-}
-
-/* Finds line and column of every item in one pass over text and tree, and stores them in the items' valueint and valuedouble, which
- * cJSON uses for numbers only. (nnc_json_loc takes O(text) per item: fine for errors, too slow for 100,000 layers.) */
-typedef struct place {
-    const char *p, *line_start;
-    int line;
-} place;
-
-static void skip_blanks(place *w)
-{
-    for (; *w->p && strchr(" \t\r\n:,", *w->p); w->p++)
-        if (*w->p == '\n') {
-            w->line++;
-            w->line_start = w->p + 1;
-        }
-}
-
-static void skip_string(place *w)
-{
-    for (w->p++; *w->p && *w->p != '"'; w->p++)
-        w->p += *w->p == '\\' && w->p[1];
-    w->p += *w->p == '"';
-}
-
-static void place_item(place *w, cJSON *item)
-{
-    skip_blanks(w);
-    if (!cJSON_IsNumber(item)) {
-        item->valueint = w->line;
-        item->valuedouble = (double)(w->p - w->line_start + 1);
-    }
-    if (cJSON_IsString(item)) {
-        skip_string(w);
-    } else if (cJSON_IsObject(item) || cJSON_IsArray(item)) {
-        w->p++;
-        for (cJSON *c = item->child; c; c = c->next) { /* depth <= 64 (base/json.h) */
-            skip_blanks(w);
-            if (c->string)
-                skip_string(w);
-            place_item(w, c);
-        }
-        skip_blanks(w);
-        w->p += *w->p != 0;
-    } else {
-        w->p += strcspn(w->p, ",]} \t\r\n");
-    }
+    for (const nnc_item *c = o->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
+        if (!among(c->key, names, n))
+            fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s", c->key, what,
+                fe_hint(f, c->key, names, n));
 }
 
 /* ---- layers ---------------------------------------------------------------------------------- */
 
-static void unknown_op(fe *f, const cJSON *where, const char *op, const char *path)
+static void unknown_op(fe *f, const nnc_item *where, const char *op, const char *path)
 {
     const char **names = NULL;
     int n = fe_layer_count(), k = 0;
-    for (const cJSON *b = f->blocks ? f->blocks->child : NULL; b; b = b->next)
+    for (const nnc_item *b = f->blocks ? f->blocks->child : NULL; b; b = b->next)
         n++;
     names = ARENA_NEW(&f->a, const char *, n);
     if (!names) {
@@ -99,15 +52,15 @@ static void unknown_op(fe *f, const cJSON *where, const char *op, const char *pa
     }
     for (int i = 0; i < fe_layer_count(); i++)
         names[k++] = fe_layer_at(i).name;
-    for (const cJSON *b = f->blocks ? f->blocks->child : NULL; b; b = b->next)
-        names[k++] = b->string;
+    for (const nnc_item *b = f->blocks ? f->blocks->child : NULL; b; b = b->next)
+        names[k++] = b->key;
     fe_fail_at(f, where, false, path, "unknown layer type `%.60s`%s", op,
         fe_type_hint(f, op, names, (size_t)n));
 }
 
 /* Checks the keys of one layer whose type is known; item is an object. op NULL: a group. */
-static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *row,
-    const cJSON *block, const char *path)
+static void check_keys(fe *f, const nnc_item *item, const char *op, const fe_row *row,
+    const nnc_item *block, const char *path)
 {
     const char *names[64 + FE_MAX_ARGS];
     fe_use u;
@@ -119,16 +72,16 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
     common = n;
     for (const char *p = row ? row->keys : ""; fe_use_next(&p, &u);)
         names[n++] = fe_keys[u.key].name;
-    const cJSON *args = block ? nnc_json_get(block, "args") : NULL;
-    for (const cJSON *a = args ? args->child : NULL; a && n < NNC_COUNT(names); a = a->next)
-        names[n++] = cJSON_IsArray(args) ? (a->valuestring ? a->valuestring : "") : a->string;
-    for (const cJSON *c = item->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
-        if (!among(c->string, names, n)) {
+    const nnc_item *args = block ? nnc_json_get(block, "args") : NULL;
+    for (const nnc_item *a = args ? args->child : NULL; a && n < NNC_COUNT(names); a = a->next)
+        names[n++] = nnc_is_list(args) ? (a->text ? a->text : "") : a->key;
+    for (const nnc_item *c = item->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
+        if (!among(c->key, names, n)) {
             nnc_text t = {0};
             for (size_t i = common; i < n; i++)
                 nnc_printf(&t, "%s%s", t.n ? ", " : "", names[i]);
-            const char *hint = fe_key_hint(f, c->string, names, n);
-            fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s%s%s%s", c->string,
+            const char *hint = fe_key_hint(f, c->key, names, n);
+            fe_fail_at(f, c, true, path, "unknown key \"%.60s\" of %s%s%s%s%s", c->key,
                 op ? op : "a group", hint,
                 *hint ? ""
                 : t.n ? " (it takes: "
@@ -140,86 +93,86 @@ static void check_keys(fe *f, const cJSON *item, const char *op, const fe_row *r
         if (u.must && !nnc_json_get(item, fe_keys[u.key].name))
             fe_fail_at(f, item, false, path, "%s needs \"%s\": %s", op, fe_keys[u.key].name,
                 fe_keys[u.key].doc);
-    for (const cJSON *a = args && cJSON_IsArray(args) ? args->child : NULL; a; a = a->next)
-        if (a->valuestring && !nnc_json_get(item, a->valuestring))
-            fe_fail_at(f, item, false, path, "block %s needs its arg \"%s\"", op, a->valuestring);
+    for (const nnc_item *a = args && nnc_is_list(args) ? args->child : NULL; a; a = a->next)
+        if (a->text && !nnc_json_get(item, a->text))
+            fe_fail_at(f, item, false, path, "block %s needs its arg \"%s\"", op, a->text);
 }
 
-bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path)
+bool fe_check_op(fe *f, const nnc_item *item, const char *op, const char *path)
 {
     fe_row row;
-    static const cJSON none = {0};
+    static const nnc_item none = {0};
     size_t before = nnc_sink_errors(f->sink);
-    const cJSON *where = cJSON_IsObject(item) ? nnc_json_get(item, "op") : item;
-    const cJSON *block = f->blocks ? nnc_json_get(f->blocks, op) : NULL;
+    const nnc_item *where = nnc_is_object(item) ? nnc_json_get(item, "op") : item;
+    const nnc_item *block = f->blocks ? nnc_json_get(f->blocks, op) : NULL;
     if (!block && !fe_layer_find(op, &row))
         unknown_op(f, where, op, path);
-    else if (cJSON_IsObject(item))
+    else if (nnc_is_object(item))
         check_keys(f, item, op, block ? NULL : &row, block, path);
     else {
         fe_use u;
-        const cJSON *args = block ? nnc_json_get(block, "args") : &none;
+        const nnc_item *args = block ? nnc_json_get(block, "args") : &none;
         for (const char *p = block ? "" : row.keys; fe_use_next(&p, &u);)
             if (u.must)
                 fe_fail_at(f, item, false, path,
                     "%s needs \"%s\": write {\"op\": \"%s\", \"%s\": ...}", op, fe_keys[u.key].name,
                     op, fe_keys[u.key].name);
-        if (args && cJSON_IsArray(args) && args->child)
+        if (args && nnc_is_list(args) && args->child)
             fe_fail_at(f, item, false, path, "block %s needs its args: write {\"op\": \"%s\", ...}",
                 op, op);
     }
     return !f->status && nnc_sink_errors(f->sink) == before;
 }
 
-static void check_layers(fe *f, const cJSON *layers, const char *path, int depth);
+static void check_layers(fe *f, const nnc_item *layers, const char *path, int depth);
 
 /* Reports a layer without "op"; for {"conv": {...}}, the form of other formats, the message shows nnc's form. */
-static void no_op(fe *f, const cJSON *item, const char *path)
+static void no_op(fe *f, const nnc_item *item, const char *path)
 {
     fe_row row;
-    for (const cJSON *k = item->child; k; k = k->next)
-        if (fe_layer_find(k->string, &row)) {
+    for (const nnc_item *k = item->child; k; k = k->next)
+        if (fe_layer_find(k->key, &row)) {
             fe_fail_at(f, k, true, path,
                 "a layer needs \"op\" (its type): write {\"op\": \"%s\", ...} with its keys beside "
                 "it",
-                k->string);
+                k->key);
             return;
         }
     fe_fail_at(f, item, false, path, "a layer needs \"op\" (its type), or \"layers\" (a group)");
 }
 
-static void check_layer(fe *f, const cJSON *item, const char *path, int depth)
+static void check_layer(fe *f, const nnc_item *item, const char *path, int depth)
 {
-    if (cJSON_IsString(item)) {
-        if (!strstr(item->valuestring, "${"))
-            fe_check_op(f, item, item->valuestring, path);
+    if (nnc_is_string(item)) {
+        if (!strstr(item->text, "${"))
+            fe_check_op(f, item, item->text, path);
         return;
     }
-    if (!cJSON_IsObject(item)) {
+    if (!nnc_is_object(item)) {
         fe_fail_at(f, item, false, path,
             "a layer is an object such as {\"op\": \"conv\", ...} or a type in quotes such as "
             "\"relu\"");
         return;
     }
-    const cJSON *op = nnc_json_get(item, "op"), *group = nnc_json_get(item, "layers");
+    const nnc_item *op = nnc_json_get(item, "op"), *group = nnc_json_get(item, "layers");
     if (!op && !group)
         no_op(f, item, path);
     else if (op && group)
         fe_fail_at(f, item, false, path, "a layer has either \"op\" or \"layers\", not both");
-    else if (op && !cJSON_IsString(op))
+    else if (op && !nnc_is_string(op))
         fe_fail_at(f, op, false, path, "op: expected a layer type in quotes");
-    else if (op && !strstr(op->valuestring, "${"))
-        fe_check_op(f, item, op->valuestring, path);
+    else if (op && !strstr(op->text, "${"))
+        fe_check_op(f, item, op->text, path);
     else if (group) {
         check_keys(f, item, NULL, NULL, NULL, path);
         check_layers(f, group, path, depth + 1);
     }
 }
 
-static void check_layers(fe *f, const cJSON *layers, const char *path, int depth)
+static void check_layers(fe *f, const nnc_item *layers, const char *path, int depth)
 {
     int i = 0;
-    if (!cJSON_IsArray(layers) || !layers->child) {
+    if (!nnc_is_list(layers) || !layers->child) {
         fe_fail_at(f, layers, false, path, "layers: expected a list of at least one layer");
         return;
     }
@@ -227,13 +180,13 @@ static void check_layers(fe *f, const cJSON *layers, const char *path, int depth
         fe_fail_at(f, layers, false, path, "groups are nested deeper than %d", NNC_MAX_NESTING);
         return;
     }
-    for (const cJSON *l = layers->child; l && nnc_sink_errors(f->sink) < MAX_ERRORS;
+    for (const nnc_item *l = layers->child; l && nnc_sink_errors(f->sink) < MAX_ERRORS;
          l = l->next, i++) {
-        const cJSON *name = nnc_json_get(l, "name");
-        const cJSON *op = cJSON_IsString(l) ? l : nnc_json_get(l, "op");
-        const char *s = name && cJSON_IsString(name) ? name->valuestring
-                        : op && cJSON_IsString(op)   ? op->valuestring
-                                                     : "group";
+        const nnc_item *name = nnc_json_get(l, "name");
+        const nnc_item *op = nnc_is_string(l) ? l : nnc_json_get(l, "op");
+        const char *s = name && nnc_is_string(name) ? name->text
+                        : op && nnc_is_string(op)   ? op->text
+                                                    : "group";
         char buf[FE_MAX_PATH + 200];
         snprintf(buf, sizeof buf, "%s/%d/%.*s", path, i, FE_MAX_NAME, s);
         check_layer(f, l, buf, depth);
@@ -242,50 +195,50 @@ static void check_layers(fe *f, const cJSON *layers, const char *path, int depth
 
 /* ---- the rest -------------------------------------------------------------------------------- */
 
-static bool is_value(const cJSON *v)
+static bool is_value(const nnc_item *v)
 {
-    return cJSON_IsString(v) || (cJSON_IsNumber(v) && v->valuedouble == floor(v->valuedouble));
+    return nnc_is_string(v) || (nnc_is_number(v) && v->number == floor(v->number));
 }
 
 /* Checks an arg with bounds or choices: model.c compares integers and words only. */
-static void check_arg(fe *f, const cJSON *a, const char *path)
+static void check_arg(fe *f, const nnc_item *a, const char *path)
 {
     static const char *const bounds[] = {"min", "max"};
-    const cJSON *choices = nnc_json_get(a, "choices");
+    const nnc_item *choices = nnc_json_get(a, "choices");
     only_keys(f, a, path, "an arg", arg_keys, NNC_COUNT(arg_keys));
     for (int i = 0; i < 2; i++) {
-        const cJSON *b = nnc_json_get(a, bounds[i]);
-        if (b && (!is_value(b) || cJSON_IsString(b)))
-            fe_fail_at(f, b, false, path, "arg `%.60s`: %s: expected a whole number", a->string,
-                bounds[i]);
+        const nnc_item *b = nnc_json_get(a, bounds[i]);
+        if (b && (!is_value(b) || nnc_is_string(b)))
+            fe_fail_at(
+                f, b, false, path, "arg `%.60s`: %s: expected a whole number", a->key, bounds[i]);
         if (b && choices)
-            fe_fail_at(f, b, true, path, "arg `%.60s`: it has choices, so leave %s out", a->string,
+            fe_fail_at(f, b, true, path, "arg `%.60s`: it has choices, so leave %s out", a->key,
                 bounds[i]);
     }
-    if (choices && (!cJSON_IsArray(choices) || !choices->child))
+    if (choices && (!nnc_is_list(choices) || !choices->child))
         fe_fail_at(f, choices, false, path,
-            "arg `%.60s`: choices: expected a list of whole numbers or words", a->string);
-    for (const cJSON *c = cJSON_IsArray(choices) ? choices->child : NULL; c; c = c->next)
+            "arg `%.60s`: choices: expected a list of whole numbers or words", a->key);
+    for (const nnc_item *c = nnc_is_list(choices) ? choices->child : NULL; c; c = c->next)
         if (!is_value(c))
-            fe_fail_at(f, c, false, path, "arg `%.60s`: choices: expected whole numbers or words",
-                a->string);
+            fe_fail_at(
+                f, c, false, path, "arg `%.60s`: choices: expected whole numbers or words", a->key);
 }
 
-static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
+static void check_args(fe *f, const nnc_item *args, const char *path, bool list_ok)
 {
     int n = 0;
     if (!args)
         return;
-    if (!cJSON_IsObject(args) && !(list_ok && cJSON_IsArray(args))) {
+    if (!nnc_is_object(args) && !(list_ok && nnc_is_list(args))) {
         fe_fail_at(f, args, false, path, "args: expected an object such as {\"batch\": 1}%s",
             list_ok ? ", or a list of names" : "");
         return;
     }
-    for (const cJSON *a = args->child; a && nnc_sink_errors(f->sink) < MAX_ERRORS; a = a->next) {
-        bool list = cJSON_IsArray(args);
-        const char *name = list ? a->valuestring : a->string;
+    for (const nnc_item *a = args->child; a && nnc_sink_errors(f->sink) < MAX_ERRORS; a = a->next) {
+        bool list = nnc_is_list(args);
+        const char *name = list ? a->text : a->key;
         static const char *const taken[] = {"min", "max", "inf", "nan"};
-        if (!name || (list && !cJSON_IsString(a)) || !fe_is_name(name) || among(name, taken, 4))
+        if (!name || (list && !nnc_is_string(a)) || !fe_is_name(name) || among(name, taken, 4))
             fe_fail_at(f, a, !list, path,
                 "an arg's name is a letter, then letters, digits and _, and not min, max, inf or "
                 "nan");
@@ -294,7 +247,7 @@ static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
         else if (list_ok && fe_is_common(name))
             fe_fail_at(f, a, !list, path,
                 "`%s` is a key of every layer, so it cannot be a block's arg", name);
-        if (!list && cJSON_IsObject(a))
+        if (!list && nnc_is_object(a))
             check_arg(f, a, path);
         if (++n > FE_MAX_ARGS) {
             fe_fail_at(f, a, !list, path, "more than %d args", FE_MAX_ARGS);
@@ -303,31 +256,31 @@ static void check_args(fe *f, const cJSON *args, const char *path, bool list_ok)
     }
 }
 
-static void check_block(fe *f, const cJSON *b)
+static void check_block(fe *f, const nnc_item *b)
 {
     fe_row row;
     char path[FE_MAX_NAME + 32];
-    snprintf(path, sizeof path, "/blocks/%.*s", FE_MAX_NAME, b->string);
-    if (!fe_name_ok(f, b, path, b->string))
+    snprintf(path, sizeof path, "/blocks/%.*s", FE_MAX_NAME, b->key);
+    if (!fe_name_ok(f, b, path, b->key))
         return;
-    if (fe_layer_find(b->string, &row)) {
-        fe_fail_at(f, b, true, path, "`%s` is a layer type; a block needs another name", b->string);
+    if (fe_layer_find(b->key, &row)) {
+        fe_fail_at(f, b, true, path, "`%s` is a layer type; a block needs another name", b->key);
         return;
     }
-    if (!cJSON_IsObject(b)) {
+    if (!nnc_is_object(b)) {
         fe_fail_at(f, b, false, path, "a block is an object with \"layers\"");
         return;
     }
     only_keys(f, b, path, "a block", block_keys, NNC_COUNT(block_keys));
     check_args(f, nnc_json_get(b, "args"), path, true);
-    const cJSON *layers = nnc_json_get(b, "layers"), *inputs = nnc_json_get(b, "inputs");
-    if (inputs && (!cJSON_IsArray(inputs) || !inputs->child))
+    const nnc_item *layers = nnc_json_get(b, "layers"), *inputs = nnc_json_get(b, "inputs");
+    if (inputs && (!nnc_is_list(inputs) || !inputs->child))
         fe_fail_at(f, inputs, false, path, "inputs: expected a list of names");
-    for (const cJSON *i = inputs && cJSON_IsArray(inputs) ? inputs->child : NULL; i; i = i->next)
-        if (!cJSON_IsString(i))
+    for (const nnc_item *i = inputs && nnc_is_list(inputs) ? inputs->child : NULL; i; i = i->next)
+        if (!nnc_is_string(i))
             fe_fail_at(f, i, false, path, "inputs: expected names in quotes");
         else
-            fe_name_ok(f, i, path, i->valuestring);
+            fe_name_ok(f, i, path, i->text);
     if (!layers)
         fe_fail_at(f, b, false, path, "a block needs \"layers\"");
     else
@@ -335,50 +288,39 @@ static void check_block(fe *f, const cJSON *b)
 }
 
 static bool is_kind(
-    fe *f, const cJSON *root, const char *key, bool (*is)(const cJSON *), const char *what)
+    fe *f, const nnc_item *root, const char *key, bool (*is)(const nnc_item *), const char *what)
 {
-    const cJSON *v = nnc_json_get(root, key);
+    const nnc_item *v = nnc_json_get(root, key);
     if (v && !is(v))
         fe_fail_at(f, v, false, NULL, "%s: expected %s", key, what);
     return v && is(v);
 }
 
-static bool is_object(const cJSON *v)
-{
-    return cJSON_IsObject(v);
-}
-
-static bool is_string(const cJSON *v)
-{
-    return cJSON_IsString(v);
-}
-
 nnc_status fe_check(fe *f)
 {
-    const cJSON *root = f->j.root;
-    if (!cJSON_IsObject(root))
+    const nnc_item *root = f->j.root;
+    if (!nnc_is_object(root))
         return fe_fail_at(
             f, root, false, NULL, "a model is an object: {\"inputs\": {...}, \"layers\": [...]}");
-    place w = {f->j.text, f->j.text, 1};
-    place_item(&w, f->j.root);
     only_keys(f, root, NULL, "a model", root_keys, NNC_COUNT(root_keys));
-    is_kind(f, root, "name", is_string, "a string");
-    is_kind(f, root, "$schema", is_string, "a string");
-    if (is_kind(f, root, "blocks", is_object, "an object of blocks by name"))
+    is_kind(f, root, "name", nnc_is_string, "a string");
+    is_kind(f, root, "$schema", nnc_is_string, "a string");
+    if (is_kind(f, root, "blocks", nnc_is_object, "an object of blocks by name"))
         f->blocks = nnc_json_get(root, "blocks");
-    if (f->blocks && cJSON_GetArraySize(f->blocks) > FE_MAX_BLOCKS)
+    if (f->blocks && f->blocks->n > FE_MAX_BLOCKS)
         return fe_fail_at(f, f->blocks, false, NULL, "more than %d blocks", FE_MAX_BLOCKS);
     check_args(f, nnc_json_get(root, "args"), "/args", false);
-    for (const cJSON *b = f->blocks ? f->blocks->child : NULL;
+    for (const nnc_item *b = f->blocks ? f->blocks->child : NULL;
          b && nnc_sink_errors(f->sink) < MAX_ERRORS; b = b->next)
         check_block(f, b);
-    const cJSON *inputs = nnc_json_get(root, "inputs"), *layers = nnc_json_get(root, "layers");
+    const nnc_item *inputs = nnc_json_get(root, "inputs"), *layers = nnc_json_get(root, "layers");
     if (!inputs)
         fe_fail_at(f, root, false, NULL,
             "a model needs \"inputs\", as in {\"x\": [\"batch\", 3, 224, 224]}");
-    else if (is_kind(f, root, "inputs", is_object, "an object of shapes by name") && !inputs->child)
+    else if (is_kind(f, root, "inputs", nnc_is_object, "an object of shapes by name") &&
+             !inputs->child)
         fe_fail_at(f, inputs, false, NULL, "inputs: expected at least one");
-    if (inputs && cJSON_GetArraySize(inputs) > FE_MAX_ARGS)
+    if (inputs && inputs->n > FE_MAX_ARGS)
         fe_fail_at(f, inputs, false, NULL, "more than %d inputs", FE_MAX_ARGS);
     if (!layers)
         fe_fail_at(f, root, false, NULL, "a model needs \"layers\"");

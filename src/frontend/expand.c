@@ -10,7 +10,7 @@ typedef struct flow { /* results of a layer */
 } flow;
 
 typedef struct use { /* a layer of the file, in one iteration of one block */
-    const cJSON *item;
+    const nnc_item *item;
     const char *op; /* NULL: a group */
     const char *name; /* NULL: unnamed */
     const char *path, *prefix;
@@ -20,9 +20,9 @@ typedef struct use { /* a layer of the file, in one iteration of one block */
     const char *index;
 } use;
 
-static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flow *out);
+static bool run_layers(fe *f, const fe_ctx *c, const nnc_item *layers, flow in, flow *out);
 
-static bool count_step(fe *f, const cJSON *item, const char *path)
+static bool count_step(fe *f, const nnc_item *item, const char *path)
 {
     if (++f->steps <= NNC_MAX_LAYERS)
         return true;
@@ -105,8 +105,7 @@ static bool build_op(fe *f, const fe_ctx *c, const use *u, const char *path, con
         .n_out = 1};
     if (!fe_layer_find(u->op, &l.row))
         return fe_oom(f); /* unreachable: fe_check_op found it */
-    l.loc = (nnc_loc){f->file, u->item->valueint, (int)u->item->valuedouble,
-        path}; /* line and column: see check.c */
+    l.loc = (nnc_loc){f->file, u->item->line, u->item->col, path};
     f->g->origin = path;
     f->g->loc = l.loc;
     f->g->device = c->device;
@@ -137,9 +136,9 @@ static bool build_op(fe *f, const fe_ctx *c, const use *u, const char *path, con
 /* ---- groups and blocks ----------------------------------------------------------------------- */
 
 static bool body_result(
-    fe *f, const fe_ctx *in, const cJSON *where, const char *path, flow last, flow *out)
+    fe *f, const fe_ctx *in, const nnc_item *where, const char *path, flow last, flow *out)
 {
-    const cJSON *o = nnc_json_get(where, "output");
+    const nnc_item *o = nnc_json_get(where, "output");
     nnc_ref *ref;
     *out = last;
     if (!o)
@@ -151,21 +150,21 @@ static bool body_result(
 }
 
 /* Binds the block's args to the layer's keys or their defaults; the model's args are visible below them. */
-static bool bind_args(
-    fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, const fe_env **out)
+static bool bind_args(fe *f, const fe_ctx *c, const use *u, const nnc_item *block, const char *path,
+    const fe_env **out)
 {
-    const cJSON *args = nnc_json_get(block, "args");
+    const nnc_item *args = nnc_json_get(block, "args");
     *out = f->globals;
-    for (const cJSON *a = args ? args->child : NULL; a; a = a->next) {
-        const char *name = cJSON_IsArray(args) ? a->valuestring : a->string;
-        const cJSON *v = nnc_json_get(u->item, name);
+    for (const nnc_item *a = args ? args->child : NULL; a; a = a->next) {
+        const char *name = nnc_is_list(args) ? a->text : a->key;
+        const nnc_item *v = nnc_json_get(u->item, name);
         fe_env *e = ARENA_NEW(&f->a, fe_env, 1);
         if (!e)
             return fe_oom(f);
         *e = (fe_env){.name = name, .up = *out};
         if (v ? !fe_eval_arg(f, v, path, c->env, name, &e->v) : !fe_arg_default(f, a, path, &e->v))
             return false;
-        if (!cJSON_IsArray(args) && !fe_arg_allowed(f, a, name, &e->v, v, path))
+        if (!nnc_is_list(args) && !fe_arg_allowed(f, a, name, &e->v, v, path))
             return false;
         *out = e;
     }
@@ -173,18 +172,18 @@ static bool bind_args(
 }
 
 static bool define_inputs(
-    fe *f, const fe_ctx *in, const use *u, const cJSON *block, const char *path)
+    fe *f, const fe_ctx *in, const use *u, const nnc_item *block, const char *path)
 {
-    const cJSON *names = nnc_json_get(block, "inputs");
-    int want = names ? cJSON_GetArraySize(names) : 1, i = 0;
+    const nnc_item *names = nnc_json_get(block, "inputs");
+    int want = names ? names->n : 1, i = 0;
     if (want != u->n_in)
         return FE_FALSE_AT(f, nnc_json_get(u->item, "in") ? nnc_json_get(u->item, "in") : u->item,
             path, "block %s takes %d input%s, found %d: name them with \"in\"", u->op, want,
             want == 1 ? "" : "s", u->n_in);
     if (!names)
         return fe_define(f, block, in, path, "input", 1, u->in, false);
-    for (const cJSON *n = names->child; n; n = n->next, i++) {
-        if (!fe_define(f, n, in, path, n->valuestring, 1, &u->in[i], false))
+    for (const nnc_item *n = names->child; n; n = n->next, i++) {
+        if (!fe_define(f, n, in, path, n->text, 1, &u->in[i], false))
             return false;
     }
     return true;
@@ -192,12 +191,12 @@ static bool define_inputs(
 
 /* Expands the layers of a block, or of the group u->item when block is NULL. A group can use outer names; a block cannot. */
 static bool run_body(
-    fe *f, const fe_ctx *c, const use *u, const cJSON *block, const char *path, flow *out)
+    fe *f, const fe_ctx *c, const use *u, const nnc_item *block, const char *path, flow *out)
 {
     fe_scope scope = {block ? NULL : c->scope, ++f->n_scope};
     fe_ctx in = *c;
     flow first = {u->in, 1, NULL};
-    const cJSON *body = block ? block : u->item;
+    const nnc_item *body = block ? block : u->item;
     in.up = c;
     in.scope = &scope;
     in.path = path;
@@ -227,8 +226,8 @@ static bool run_body(
 static bool run_once(
     fe *f, const fe_ctx *c, const use *u, const char *path, const char *prefix, flow *out)
 {
-    const cJSON *block = u->op && f->blocks ? nnc_json_get(f->blocks, u->op) : NULL;
-    const cJSON *w = nnc_json_get(u->item, "weights");
+    const nnc_item *block = u->op && f->blocks ? nnc_json_get(f->blocks, u->op) : NULL;
+    const nnc_item *w = nnc_json_get(u->item, "weights");
     const char *weights = prefix;
     fe_ctx in = *c;
     if (w && !fe_read_word(f, w, path, c->env, "weights", &weights))
@@ -270,8 +269,8 @@ static bool run_repeated(fe *f, const fe_ctx *c, use *u, flow *out)
 /* Placement, dtype and frozen: the layer's own, else inherited. */
 static bool read_context(fe *f, const use *u, fe_ctx *c)
 {
-    const cJSON *d = nnc_json_get(u->item, "device"), *t = nnc_json_get(u->item, "dtype"),
-                *z = nnc_json_get(u->item, "frozen");
+    const nnc_item *d = nnc_json_get(u->item, "device"), *t = nnc_json_get(u->item, "dtype"),
+                   *z = nnc_json_get(u->item, "frozen");
     int64_t i = c->device;
     nnc_dtype dtype = DT_f32;
     if (d && !fe_read_int(f, d, u->path, c->env, "device", 0, INT16_MAX, &i))
@@ -288,14 +287,13 @@ static bool read_context(fe *f, const use *u, fe_ctx *c)
 
 static bool read_repeat(fe *f, const fe_ctx *c, use *u)
 {
-    const cJSON *r = nnc_json_get(u->item, "repeat"), *i = nnc_json_get(u->item, "index");
+    const nnc_item *r = nnc_json_get(u->item, "repeat"), *i = nnc_json_get(u->item, "index");
     u->repeat = -1;
     u->index = "i";
-    if (i &&
-        (!cJSON_IsString(i) || !fe_is_name(i->valuestring) || strlen(i->valuestring) > FE_MAX_NAME))
+    if (i && (!nnc_is_string(i) || !fe_is_name(i->text) || strlen(i->text) > FE_MAX_NAME))
         return FE_FALSE_AT(f, i, u->path, "index: expected the name of a variable");
     if (i)
-        u->index = i->valuestring;
+        u->index = i->text;
     if (i && !r)
         return fe_fail_at(
                    f, i, true, u->path, "index: it counts a \"repeat\", which the layer lacks"),
@@ -305,8 +303,8 @@ static bool read_repeat(fe *f, const fe_ctx *c, use *u)
 
 static bool read_use(fe *f, const fe_ctx *c, int index, use *u)
 {
-    const cJSON *op = cJSON_IsString(u->item) ? u->item : nnc_json_get(u->item, "op"),
-                *name = nnc_json_get(u->item, "name");
+    const nnc_item *op = nnc_is_string(u->item) ? u->item : nnc_json_get(u->item, "op"),
+                   *name = nnc_json_get(u->item, "name");
     const char *label = "group", *here = nnc_arena_printf(&f->a, "%s/%d", c->path, index);
     if (!here)
         return fe_oom(f);
@@ -326,16 +324,16 @@ static bool read_use(fe *f, const fe_ctx *c, int index, use *u)
     if (strlen(u->path) > FE_MAX_PATH)
         return FE_FALSE_AT(
             f, u->item, NULL, "the layer's path is longer than %d characters", FE_MAX_PATH);
-    return !op || !strstr(op->valuestring, "${") || fe_check_op(f, u->item, u->op, u->path);
+    return !op || !strstr(op->text, "${") || fe_check_op(f, u->item, u->op, u->path);
 }
 
-static bool run_layer(fe *f, const fe_ctx *c, const cJSON *item, int index, flow prev, flow *out)
+static bool run_layer(fe *f, const fe_ctx *c, const nnc_item *item, int index, flow prev, flow *out)
 {
     use u = {.item = item};
     int64_t when = 1;
     if (!read_use(f, c, index, &u) || !count_step(f, item, u.path))
         return false;
-    const cJSON *w = nnc_json_get(item, "when"), *in = nnc_json_get(item, "in");
+    const nnc_item *w = nnc_json_get(item, "when"), *in = nnc_json_get(item, "in");
     fe_val v;
     if (w) {
         if (!fe_eval(f, w, u.path, c->env, "when", &v))
@@ -365,11 +363,11 @@ static bool run_layer(fe *f, const fe_ctx *c, const cJSON *item, int index, flow
     return !u.name || fe_define(f, item, c, u.path, u.name, out->n, out->ref, !when);
 }
 
-static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flow *out)
+static bool run_layers(fe *f, const fe_ctx *c, const nnc_item *layers, flow in, flow *out)
 {
     int i = 0;
     *out = in;
-    for (const cJSON *l = layers->child; l; l = l->next) {
+    for (const nnc_item *l = layers->child; l; l = l->next) {
         flow prev = *out;
         if (!run_layer(f, c, l, i++, prev, out))
             return false;
@@ -379,53 +377,52 @@ static bool run_layers(fe *f, const fe_ctx *c, const cJSON *layers, flow in, flo
 
 /* ---- the model ------------------------------------------------------------------------------- */
 
-static bool add_input(fe *f, const fe_ctx *c, const cJSON *i, nnc_ref *out)
+static bool add_input(fe *f, const fe_ctx *c, const nnc_item *i, nnc_ref *out)
 {
-    const char *path = nnc_arena_printf(&f->a, "/inputs/%.*s", FE_MAX_NAME, i->string);
-    const cJSON *shape = cJSON_IsObject(i) ? nnc_json_get(i, "shape") : i,
-                *d = nnc_json_get(i, "dtype");
+    const char *path = nnc_arena_printf(&f->a, "/inputs/%.*s", FE_MAX_NAME, i->key);
+    const nnc_item *shape = nnc_is_object(i) ? nnc_json_get(i, "shape") : i,
+                   *d = nnc_json_get(i, "dtype");
     nnc_dtype dtype = DT_f32;
     nnc_type t;
     static const char *const keys[] = {"shape", "dtype", "doc"};
     if (!path)
         return fe_oom(f);
-    for (const cJSON *k = cJSON_IsObject(i) ? i->child : NULL; k; k = k->next)
-        if (strcmp(k->string, "shape") != 0 && strcmp(k->string, "dtype") != 0 &&
-            strcmp(k->string, "doc") != 0)
+    for (const nnc_item *k = nnc_is_object(i) ? i->child : NULL; k; k = k->next)
+        if (strcmp(k->key, "shape") != 0 && strcmp(k->key, "dtype") != 0 &&
+            strcmp(k->key, "doc") != 0)
             return fe_fail_at(f, k, true, path,
-                       "unknown key \"%.60s\" of an input%s (it takes: shape, dtype, doc)",
-                       k->string, fe_hint(f, k->string, keys, 3)),
+                       "unknown key \"%.60s\" of an input%s (it takes: shape, dtype, doc)", k->key,
+                       fe_hint(f, k->key, keys, 3)),
                    false;
-    if (nnc_json_get(i, "doc") && !cJSON_IsString(nnc_json_get(i, "doc")))
+    if (nnc_json_get(i, "doc") && !nnc_is_string(nnc_json_get(i, "doc")))
         return FE_FALSE_AT(f, nnc_json_get(i, "doc"), path, "doc: expected a string");
     if (!shape)
         return FE_FALSE_AT(f, i, path, "an input needs \"shape\"");
-    if (!fe_name_ok(f, i, path, i->string) ||
-        (d && !fe_read_dtype(f, d, path, f->globals, &dtype)) ||
+    if (!fe_name_ok(f, i, path, i->key) || (d && !fe_read_dtype(f, d, path, f->globals, &dtype)) ||
         !fe_read_shape(f, shape, path, f->globals, dtype, &t))
         return false;
-    if (!strcmp(i->string, "prev"))
+    if (!strcmp(i->key, "prev"))
         return fe_fail_at(f, i, true, path, "`prev` means the layer before; choose another name"),
                false;
     f->g->origin = path;
-    f->g->loc = (nnc_loc){f->file, i->valueint, (int)i->valuedouble, path};
+    f->g->loc = (nnc_loc){f->file, i->line, i->col, path};
     nnc_ref *ref = ARENA_NEW(&f->a, nnc_ref, 1);
     if (!ref)
         return fe_oom(f);
-    *out = *ref = nnc_input(f->g, i->string, &t);
+    *out = *ref = nnc_input(f->g, i->key, &t);
     if (f->g->status)
         f->status = f->g->status;
-    return !f->status && fe_define(f, i, c, path, i->string, 1, ref, false);
+    return !f->status && fe_define(f, i, c, path, i->key, 1, ref, false);
 }
 
-static bool add_outputs(fe *f, const fe_ctx *c, const cJSON *outputs, flow last)
+static bool add_outputs(fe *f, const fe_ctx *c, const nnc_item *outputs, flow last)
 {
     int n = last.n, i = 0;
     nnc_ref *ref;
     if (outputs) {
         if (!fe_resolve_list(f, outputs, NULL, c, "/outputs", "outputs", last.ref, &n, &ref))
             return false;
-        for (const cJSON *o = cJSON_IsArray(outputs) ? outputs->child : outputs; i < n;
+        for (const nnc_item *o = nnc_is_list(outputs) ? outputs->child : outputs; i < n;
              i++, o = o->next) {
             const char *name;
             if (!fe_read_word(f, o, "/outputs", c->env, "outputs", &name))
@@ -447,7 +444,8 @@ static bool add_outputs(fe *f, const fe_ctx *c, const cJSON *outputs, flow last)
     return !f->status;
 }
 
-nnc_status fe_expand_model(fe *f, const cJSON *inputs, const cJSON *layers, const cJSON *outputs)
+nnc_status fe_expand_model(
+    fe *f, const nnc_item *inputs, const nnc_item *layers, const nnc_item *outputs)
 {
     fe_scope scope = {NULL, ++f->n_scope};
     fe_ctx c = {.env = f->globals,
@@ -461,7 +459,7 @@ nnc_status fe_expand_model(fe *f, const cJSON *inputs, const cJSON *layers, cons
     if (!first)
         return nnc_nomem(f->sink);
     *first = NNC_NONE;
-    for (const cJSON *i = inputs->child; i; i = i->next) {
+    for (const nnc_item *i = inputs->child; i; i = i->next) {
         if (!add_input(f, &c, i, &r))
             return f->status;
         if (*first == NNC_NONE)

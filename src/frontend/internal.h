@@ -1,6 +1,6 @@
 /* frontend/internal.h -- shared by the files of this folder: expressions, the layer table, the state of one load.
  *
- * Stages of a load: text -> cJSON (base) -> check.c (every key of every layer, used or not) -> expand.c (blocks, repeats, names) ->
+ * Stages of a load: text -> JSON (base) -> check.c (every key of every layer, used or not) -> expand.c (blocks, repeats, names) ->
  * build*.c (one layer = a few graph nodes) -> weights.c (the source of each weight's numbers). */
 #ifndef NNC_FRONTEND_INTERNAL_H
 #define NNC_FRONTEND_INTERNAL_H
@@ -152,7 +152,7 @@ typedef struct fe {
     const char *file; /* the caller's; nodes copy it */
     nnc_status status;
     const fe_env *globals;
-    const cJSON *blocks;
+    const nnc_item *blocks;
     /* names: array and open-addressing table of indices + 1 */
     fe_name *name;
     size_t n_name, cap_name;
@@ -184,7 +184,7 @@ typedef struct fe_ctx { /* inherited from enclosing groups and blocks */
     const fe_scope *scope;
     const char *path;    /* "/layers/3/bottleneck[2]" */
     const char *prefix;  /* of weight names, "" or "stage1.2." */
-    const cJSON *block;  /* the block whose body this is, to detect recursion; NULL */
+    const nnc_item *block;  /* the block whose body this is, to detect recursion; NULL */
     int depth;
     int16_t device;
     int dtype; /* -1 = that of the input */
@@ -194,7 +194,7 @@ typedef struct fe_ctx { /* inherited from enclosing groups and blocks */
 
 typedef struct fe_layer { /* the layer being built */
     fe *f;
-    const cJSON *item; /* NULL: the layer is not from JSON, and errors are reported at loc */
+    const nnc_item *item; /* NULL: the layer is not from JSON, and errors are reported at loc */
     const fe_ctx *ctx;
     fe_row row;
     const char *path;
@@ -208,7 +208,7 @@ typedef struct fe_layer { /* the layer being built */
     int n_out;
 } fe_layer;
 
-nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, const char *fmt, ...) NNC_PRINTF(5, 6);
+nnc_status fe_fail_at(fe *f, const nnc_item *item, bool key, const char *path, const char *fmt, ...) NNC_PRINTF(5, 6);
 /* Warns at loc unless the same warning was given before: a repeated layer is built several times. */
 void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 nnc_status fe_stop(fe *f, nnc_status st); /* records the first failure; returns it */
@@ -225,24 +225,25 @@ const char *fe_type_hint(fe *f, const char *op, const char *const *names, size_t
 const char *fe_key_hint(fe *f, const char *key, const char *const *names, size_t n);
 
 /* Reading JSON values (value.c). All report errors and return false. */
-bool fe_eval(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
+bool fe_eval(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, fe_val *out);
 /* The same for an arg: a float is a word, which is valid only for float keys. */
-bool fe_eval_arg(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out);
-bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
-bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, int64_t lo,
+bool fe_eval_arg(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, fe_val *out);
+bool fe_read_int(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
+bool fe_read_ints(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, int64_t lo,
     int64_t hi, int max, int *n, int64_t *out);
-bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, const char **out); /* ${...} replaced */
-bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype *out);
-bool fe_read_shape(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out);
-const char *fe_kind_name(const cJSON *v); /* "a list" */
-bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name);
+bool fe_read_word(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what,
+    const char **out); /* ${...} replaced */
+bool fe_read_dtype(fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype *out);
+bool fe_read_shape(fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out);
+const char *fe_kind_name(const nnc_item *v); /* "a list" */
+bool fe_name_ok(fe *f, const nnc_item *item, const char *path, const char *name);
 
 /* The value of a key of the layer being built; NULL: not given. */
-const cJSON *fe_item(const fe_layer *l, const char *key);
+const nnc_item *fe_item(const fe_layer *l, const char *key);
 bool fe_has(const fe_layer *l, fe_key key);
 /* Fills l->s from the layer's keys and its row's defaults; without l->item from the defaults only, for readers of other formats. */
 bool fe_read_spec(fe_layer *l);
-bool fe_read_bool(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, bool *out);
+bool fe_read_bool(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, bool *out);
 /* Checks that d can represent v (an integer exactly). `whose`: what has type d, for the message. */
 bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *whose);
 /* Checks the axis and makes it non-negative. */
@@ -270,21 +271,21 @@ nnc_status fe_weights_close(fe *f, bool ok);
 nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 
 /* Args (model.c). */
-bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out);
-bool fe_arg_allowed(fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path);
+bool fe_arg_default(fe *f, const nnc_item *a, const char *path, fe_val *out);
+bool fe_arg_allowed(fe *f, const nnc_item *a, const char *name, const fe_val *v, const nnc_item *given, const char *path);
 
 /* Names (names.c). `layer`: start of the search for later layers of the name, or NULL; `prev`: the value of "prev", or NULL. */
-bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, const char *path, const char *name,
+bool fe_resolve(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c, const char *path, const char *name,
     const nnc_ref *prev, nnc_ref *out);
-bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c, const char *path, const char *what,
+bool fe_resolve_list(fe *f, const nnc_item *v, const nnc_item *layer, const fe_ctx *c, const char *path, const char *what,
     const nnc_ref *prev, int *n, nnc_ref **out);
-bool fe_define(fe *f, const cJSON *at, const fe_ctx *c, const char *path, const char *name, int n, const nnc_ref *ref, bool absent);
+bool fe_define(fe *f, const nnc_item *at, const fe_ctx *c, const char *path, const char *name, int n, const nnc_ref *ref, bool absent);
 
 /* Stages for the whole file. */
 nnc_status fe_check(fe *f);                                         /* check.c */
 /* Checks type and keys of one layer (also when its type came from ${...}); false = reported. */
-bool fe_check_op(fe *f, const cJSON *item, const char *op, const char *path);
-nnc_status fe_expand_model(fe *f, const cJSON *inputs, const cJSON *layers, const cJSON *outputs); /* expand.c */
+bool fe_check_op(fe *f, const nnc_item *item, const char *op, const char *path);
+nnc_status fe_expand_model(fe *f, const nnc_item *inputs, const nnc_item *layers, const nnc_item *outputs); /* expand.c */
 fe_name *fe_find(fe_name *names, const uint32_t *slot, size_t n_slot, uint32_t scope, const char *name);
 fe_name *fe_add(fe *f, fe_name **names, size_t *n, size_t *cap, uint32_t **slot, size_t *n_slot, uint32_t scope, const char *name);
 

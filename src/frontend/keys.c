@@ -5,9 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-const cJSON *fe_item(const fe_layer *l, const char *key)
+const nnc_item *fe_item(const fe_layer *l, const char *key)
 {
-    return cJSON_IsObject(l->item) ? nnc_json_get(l->item, key) : NULL;
+    return nnc_is_object(l->item) ? nnc_json_get(l->item, key) : NULL;
 }
 
 bool fe_has(const fe_layer *l, fe_key key)
@@ -19,7 +19,7 @@ nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
 {
     va_list ap;
     nnc_text t = {0};
-    const cJSON *item = key ? fe_item(l, key) : NULL;
+    const nnc_item *item = key ? fe_item(l, key) : NULL;
     va_start(ap, fmt);
     nnc_vprintf(&t, fmt, ap);
     va_end(ap);
@@ -36,13 +36,13 @@ nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
 /* ---- reading --------------------------------------------------------------------------------- */
 
 bool fe_read_bool(
-    fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, bool *out)
+    fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, bool *out)
 {
-    int64_t i = cJSON_IsTrue(item);
-    if (!cJSON_IsBool(item) && !cJSON_IsString(item) && !cJSON_IsNumber(item))
+    int64_t i = item->number != 0;
+    if (!nnc_is_bool(item) && !nnc_is_string(item) && !nnc_is_number(item))
         return FE_FALSE_AT(
             f, item, path, "%s: expected true, false or a condition such as \"bn == 1\"", what);
-    if (!cJSON_IsBool(item) && !fe_read_int(f, item, path, env, what, 0, 1, &i))
+    if (!nnc_is_bool(item) && !fe_read_int(f, item, path, env, what, 0, 1, &i))
         return false;
     *out = i != 0;
     return true;
@@ -61,16 +61,16 @@ static bool float_text(const char *s, double *out)
 }
 
 /* Reads a JSON number; "inf", "-inf", "nan"; or an expression, whose word (an arg) may be such a text. */
-static bool read_float(fe_layer *l, const char *key, const cJSON *v, double *out)
+static bool read_float(fe_layer *l, const char *key, const nnc_item *v, double *out)
 {
     fe_val x;
-    if (cJSON_IsNumber(v)) {
-        *out = v->valuedouble;
+    if (nnc_is_number(v)) {
+        *out = v->number;
         return true;
     }
-    if (!cJSON_IsString(v))
+    if (!nnc_is_string(v))
         return FE_FALSE(l, key, "%s: expected a number, or one of \"inf\", \"-inf\", \"nan\"", key);
-    if (float_text(v->valuestring, out))
+    if (float_text(v->text, out))
         return true;
     if (!fe_eval(l->f, v, l->path, l->ctx->env, key, &x))
         return false;
@@ -82,7 +82,7 @@ static bool read_float(fe_layer *l, const char *key, const cJSON *v, double *out
            FE_FALSE(l, key, "%s: expected a number, found the word '%.60s'", key, word);
 }
 
-static bool read_choice(fe_layer *l, const fe_key_row *k, const cJSON *v, const char **out)
+static bool read_choice(fe_layer *l, const fe_key_row *k, const nnc_item *v, const char **out)
 {
     const char *w, *names[8];
     size_t n = 0;
@@ -103,10 +103,10 @@ static bool read_choice(fe_layer *l, const fe_key_row *k, const cJSON *v, const 
         fe_hint(l->f, w, names, n));
 }
 
-static bool read_list(fe_layer *l, const fe_key_row *k, const cJSON *v, fe_list *out)
+static bool read_list(fe_layer *l, const fe_key_row *k, const nnc_item *v, fe_list *out)
 {
     static const char *const same[] = {"same", "same_lower"};
-    const char *s = k->kind == LK_pad && cJSON_IsString(v) ? v->valuestring : "";
+    const char *s = k->kind == LK_pad && nnc_is_string(v) ? v->text : "";
     for (int i = 0; i < 2; i++)
         if (!strcmp(s, same[i])) {
             out->n = i ? FE_SAME_LOWER : FE_SAME_UPPER;
@@ -115,12 +115,12 @@ static bool read_list(fe_layer *l, const fe_key_row *k, const cJSON *v, fe_list 
     if (!strncmp(s, "s", 1) && nnc_nearest(s, same, 2))
         return FE_FALSE(
             l, k->name, "%s: `%.20s` is not a way to pad%s", k->name, s, fe_hint(l->f, s, same, 2));
-    out->one = !cJSON_IsArray(v);
+    out->one = !nnc_is_list(v);
     return fe_read_ints(
         l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, 2 * NNC_MAX_RANK, &out->n, out->v);
 }
 
-static bool read_key(fe_layer *l, const fe_key_row *k, const cJSON *v, void *out)
+static bool read_key(fe_layer *l, const fe_key_row *k, const nnc_item *v, void *out)
 {
     switch (k->kind) {
     case LK_int:
@@ -159,7 +159,7 @@ bool fe_read_spec(fe_layer *l)
     fe_use u;
     for (const char *p = l->row.keys; fe_use_next(&p, &u);) {
         const fe_key_row *k = &fe_keys[u.key];
-        const cJSON *v = fe_item(l, k->name);
+        const nnc_item *v = fe_item(l, k->name);
         void *out = (char *)&l->s + k->at;
         if (!v)
             set_default(l, k, u.dflt, out);

@@ -8,54 +8,54 @@
 /* ---- args ------------------------------------------------------------------------------------ */
 
 /* Reads the default of `a`: 1, "word", or {"default": ...}. Strings are words here, not expressions. */
-bool fe_arg_default(fe *f, const cJSON *a, const char *path, fe_val *out)
+bool fe_arg_default(fe *f, const nnc_item *a, const char *path, fe_val *out)
 {
     assert(a);
-    const cJSON *v = cJSON_IsObject(a) ? nnc_json_get(a, "default") : a;
+    const nnc_item *v = nnc_is_object(a) ? nnc_json_get(a, "default") : a;
     if (!v)
-        return FE_FALSE_AT(f, a, path, "arg `%.60s` has no default and must be given",
-            a->string ? a->string : "?");
-    if (cJSON_IsString(v)) {
-        *out = (fe_val){.is_word = true, .word = v->valuestring, .n = (int)strlen(v->valuestring)};
+        return FE_FALSE_AT(
+            f, a, path, "arg `%.60s` has no default and must be given", a->key ? a->key : "?");
+    if (nnc_is_string(v)) {
+        *out = (fe_val){.is_word = true, .word = v->text, .n = (int)strlen(v->text)};
         return true;
     }
-    if (!cJSON_IsNumber(v))
+    if (!nnc_is_number(v))
         return FE_FALSE_AT(f, v, path,
-            "arg `%.60s`: expected a number or a word in quotes as its default", a->string);
-    return fe_eval_arg(f, v, path, NULL, a->string, out);
+            "arg `%.60s`: expected a number or a word in quotes as its default", a->key);
+    return fe_eval_arg(f, v, path, NULL, a->key, out);
 }
 
-static bool same(const fe_val *v, const cJSON *c)
+static bool same(const fe_val *v, const nnc_item *c)
 {
-    if (cJSON_IsString(c))
-        return v->is_word && (size_t)v->n == strlen(c->valuestring) &&
-               !memcmp(v->word, c->valuestring, (size_t)v->n);
-    return cJSON_IsNumber(c) && !v->is_word && c->valuedouble == (double)v->i;
+    if (nnc_is_string(c))
+        return v->is_word && (size_t)v->n == strlen(c->text) &&
+               !memcmp(v->word, c->text, (size_t)v->n);
+    return nnc_is_number(c) && !v->is_word && c->number == (double)v->i;
 }
 
 /* Appends what is expected when choices, min or max exclude v; nothing when v is allowed. */
-static void arg_wants(const cJSON *a, const fe_val *v, nnc_text *t)
+static void arg_wants(const nnc_item *a, const fe_val *v, nnc_text *t)
 {
-    const cJSON *choices = nnc_json_get(a, "choices");
-    const cJSON *lo = nnc_json_get(a, "min"), *hi = nnc_json_get(a, "max");
-    if (cJSON_IsArray(choices)) {
-        for (const cJSON *c = choices->child; c; c = c->next)
+    const nnc_item *choices = nnc_json_get(a, "choices");
+    const nnc_item *lo = nnc_json_get(a, "min"), *hi = nnc_json_get(a, "max");
+    if (nnc_is_list(choices)) {
+        for (const nnc_item *c = choices->child; c; c = c->next)
             if (same(v, c))
                 return;
         nnc_puts(t, "one of");
-        for (const cJSON *c = choices->child; c; c = c->next) {
+        for (const nnc_item *c = choices->child; c; c = c->next) {
             nnc_puts(t, c == choices->child ? " " : ", ");
-            if (cJSON_IsString(c))
-                nnc_puts(t, c->valuestring);
+            if (nnc_is_string(c))
+                nnc_puts(t, c->text);
             else
-                nnc_printf(t, "%lld", (long long)c->valuedouble);
+                nnc_printf(t, "%lld", (long long)c->number);
         }
-    } else if (v->is_word && (cJSON_IsNumber(lo) || cJSON_IsNumber(hi))) {
+    } else if (v->is_word && (nnc_is_number(lo) || nnc_is_number(hi))) {
         nnc_puts(t, "an integer");
-    } else if (cJSON_IsNumber(lo) && (double)v->i < lo->valuedouble) {
-        nnc_printf(t, "at least %lld", (long long)lo->valuedouble);
-    } else if (cJSON_IsNumber(hi) && (double)v->i > hi->valuedouble) {
-        nnc_printf(t, "at most %lld", (long long)hi->valuedouble);
+    } else if (nnc_is_number(lo) && (double)v->i < lo->number) {
+        nnc_printf(t, "at least %lld", (long long)lo->number);
+    } else if (nnc_is_number(hi) && (double)v->i > hi->number) {
+        nnc_printf(t, "at most %lld", (long long)hi->number);
     }
 }
 
@@ -68,11 +68,11 @@ static void put_val(nnc_text *t, const fe_val *v)
 }
 
 /* Checks v against the choices, min and max of arg `a`. `given`: the value's location in the file, NULL for a default. */
-bool fe_arg_allowed(
-    fe *f, const cJSON *a, const char *name, const fe_val *v, const cJSON *given, const char *path)
+bool fe_arg_allowed(fe *f, const nnc_item *a, const char *name, const fe_val *v,
+    const nnc_item *given, const char *path)
 {
     nnc_text want = {0}, is = {0};
-    if (!cJSON_IsObject(a))
+    if (!nnc_is_object(a))
         return true;
     arg_wants(a, v, &want);
     put_val(&is, v);
@@ -86,7 +86,7 @@ bool fe_arg_allowed(
 }
 
 /* Sets one arg by --set: same kind as its default, within its choices and bounds. */
-static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *name, fe_val v)
+static nnc_status set_arg(fe *f, const nnc_item *args, fe_env *env, const char *name, fe_val v)
 {
     const char *names[FE_MAX_ARGS];
     size_t n = 0;
@@ -125,8 +125,8 @@ static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *nam
             v.is_word ? "an integer" : "a word");
     } else {
         nnc_text want = {0};
-        const cJSON *a = nnc_json_get(args, name);
-        if (cJSON_IsObject(a))
+        const nnc_item *a = nnc_json_get(args, name);
+        if (nnc_is_object(a))
             arg_wants(a, &v, &want);
         if (want.n)
             st = nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),
@@ -140,16 +140,15 @@ static nnc_status set_arg(fe *f, const cJSON *args, fe_env *env, const char *nam
 
 static nnc_status read_args(fe *f)
 {
-    const cJSON *args = nnc_json_get(f->j.root, "args");
+    const nnc_item *args = nnc_json_get(f->j.root, "args");
     fe_env *env = NULL;
-    for (const cJSON *a = args ? args->child : NULL; a; a = a->next) {
+    for (const nnc_item *a = args ? args->child : NULL; a; a = a->next) {
         fe_env *e = ARENA_NEW(&f->a, fe_env, 1);
-        const char *path = nnc_arena_printf(&f->a, "/args/%s", a->string);
+        const char *path = nnc_arena_printf(&f->a, "/args/%s", a->key);
         if (!e || !path)
             return nnc_nomem(f->sink);
-        *e = (fe_env){.name = a->string, .up = env};
-        if (!fe_arg_default(f, a, path, &e->v) ||
-            !fe_arg_allowed(f, a, a->string, &e->v, NULL, path))
+        *e = (fe_env){.name = a->key, .up = env};
+        if (!fe_arg_default(f, a, path, &e->v) || !fe_arg_allowed(f, a, a->key, &e->v, NULL, path))
             return f->status;
         env = e;
     }
@@ -204,9 +203,9 @@ static nnc_status warn_unused(fe *f)
 
 static nnc_status build_model(fe *f)
 {
-    const cJSON *root = f->j.root, *name = nnc_json_get(root, "name");
+    const nnc_item *root = f->j.root, *name = nnc_json_get(root, "name");
     NNC_TRY(fe_check(f));
-    f->g = nnc_graph_create(name ? name->valuestring : "model", f->sink);
+    f->g = nnc_graph_create(name ? name->text : "model", f->sink);
     if (!f->g)
         return nnc_nomem(f->sink);
     f->g->device = -1;

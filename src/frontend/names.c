@@ -61,18 +61,18 @@ static bool visible(const fe_scope *s, uint32_t id)
 }
 
 /* Returns the line of a later layer of this list with the name, or 0. */
-static int defined_later(const cJSON *item, const char *name)
+static int defined_later(const nnc_item *item, const char *name)
 {
-    for (const cJSON *l = item; l; l = l->next) {
-        const cJSON *n = nnc_json_get(l, "name");
-        if (cJSON_IsString(n) && !strcmp(n->valuestring, name))
-            return l->valueint; /* its line: see check.c */
+    for (const nnc_item *l = item; l; l = l->next) {
+        const nnc_item *n = nnc_json_get(l, "name");
+        if (nnc_is_string(n) && !strcmp(n->text, name))
+            return l->line;
     }
     return 0;
 }
 
-static bool unknown(
-    fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, const char *path, const char *name)
+static bool unknown(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c,
+    const char *path, const char *name)
 {
     size_t n = 1, k = 0;
     for (size_t i = 0; i < f->n_name; i++)
@@ -104,7 +104,7 @@ static bool unknown(
     return false;
 }
 
-bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, const char *path,
+bool fe_resolve(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c, const char *path,
     const char *name, const nnc_ref *prev, nnc_ref *out)
 {
     const char *colon = strchr(name, ':');
@@ -138,20 +138,20 @@ bool fe_resolve(fe *f, const cJSON *at, const cJSON *layer, const fe_ctx *c, con
 }
 
 /* Resolves a name or a list of names into an array in the arena. */
-bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c, const char *path,
-    const char *what, const nnc_ref *prev, int *n, nnc_ref **out)
+bool fe_resolve_list(fe *f, const nnc_item *v, const nnc_item *layer, const fe_ctx *c,
+    const char *path, const char *what, const nnc_ref *prev, int *n, nnc_ref **out)
 {
     const char *name;
-    int count = cJSON_IsArray(v) ? cJSON_GetArraySize(v) : 1;
-    if (cJSON_IsArray(v) && (count == 0 || count > FE_MAX_INPUTS))
+    int count = nnc_is_list(v) ? v->n : 1;
+    if (nnc_is_list(v) && (count == 0 || count > FE_MAX_INPUTS))
         return FE_FALSE_AT(
             f, v, path, "%s: expected 1 to %d names, found %d", what, FE_MAX_INPUTS, count);
     *out = ARENA_NEW(&f->a, nnc_ref, count);
     if (!*out)
         return fe_oom(f);
     *n = 0;
-    for (const cJSON *e = cJSON_IsArray(v) ? v->child : v; e;
-         e = cJSON_IsArray(v) ? e->next : NULL) {
+    for (const nnc_item *e = nnc_is_list(v) ? v->child : v; e;
+         e = nnc_is_list(v) ? e->next : NULL) {
         if (!fe_read_word(f, e, path, c->env, what, &name) ||
             !fe_resolve(f, e, layer, c, path, name, prev, &(*out)[*n]))
             return false;
@@ -160,8 +160,8 @@ bool fe_resolve_list(fe *f, const cJSON *v, const cJSON *layer, const fe_ctx *c,
     return true;
 }
 
-bool fe_define(fe *f, const cJSON *at, const fe_ctx *c, const char *path, const char *name, int n,
-    const nnc_ref *ref, bool absent)
+bool fe_define(fe *f, const nnc_item *at, const fe_ctx *c, const char *path, const char *name,
+    int n, const nnc_ref *ref, bool absent)
 {
     fe_name *e = fe_find(f->name, f->slot, f->n_slot, c->scope->id, name);
     if (e && absent)
@@ -175,6 +175,6 @@ bool fe_define(fe *f, const cJSON *at, const fe_ctx *c, const char *path, const 
     e->ref = ref;
     e->n_ref = n;
     e->absent = absent;
-    e->line = at ? at->valueint : 0;
+    e->line = at ? at->line : 0;
     return true;
 }

@@ -27,40 +27,41 @@ static nnc_status bad(const char *file, nnc_sink *sink, const char *name, const 
         "damaged safetensors file: tensor `%.100s`: %s", name, why);
 }
 
-static bool whole(const cJSON *v, int64_t *out)
+static bool whole(const nnc_item *v, int64_t *out)
 {
-    if (!cJSON_IsNumber(v) || !(v->valuedouble >= 0 && v->valuedouble <= 0x1p53) ||
-        v->valuedouble != (double)(int64_t)v->valuedouble)
+    if (!nnc_is_number(v) || !(v->number >= 0 && v->number <= 0x1p53) ||
+        v->number != (double)(int64_t)v->number)
         return false;
-    *out = (int64_t)v->valuedouble;
+    *out = (int64_t)v->number;
     return true;
 }
 
 /* Fills e. A damaged entry is an error; a valid one that nnc cannot read is an error only for the weight that needs it (e->why). */
-static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *e, nnc_sink *sink)
+static nnc_status read_entry(
+    const char *file, const nnc_item *item, nnc_st_entry *e, nnc_sink *sink)
 {
-    const cJSON *d = nnc_json_get(item, "dtype"), *shape = nnc_json_get(item, "shape"),
-                *off = nnc_json_get(item, "data_offsets");
+    const nnc_item *d = nnc_json_get(item, "dtype"), *shape = nnc_json_get(item, "shape"),
+                   *off = nnc_json_get(item, "data_offsets");
     int64_t dim[NNC_MAX_RANK], extent, end;
     int rank = 0;
     bool empty = false;
     size_t k = 0;
-    if (!cJSON_IsString(d))
-        return bad(file, sink, item->string, "its dtype is missing");
-    while (k < NNC_COUNT(dtypes) && strcmp(d->valuestring, dtypes[k].name) != 0)
+    if (!nnc_is_string(d))
+        return bad(file, sink, item->key, "its dtype is missing");
+    while (k < NNC_COUNT(dtypes) && strcmp(d->text, dtypes[k].name) != 0)
         k++;
-    if (!cJSON_IsArray(shape))
-        return bad(file, sink, item->string, "its shape is missing");
-    for (const cJSON *s = shape->child; s; s = s->next, rank++) {
+    if (!nnc_is_list(shape))
+        return bad(file, sink, item->key, "its shape is missing");
+    for (const nnc_item *s = shape->child; s; s = s->next, rank++) {
         if (!whole(s, &extent))
-            return bad(file, sink, item->string, "its shape is not a list of extents");
+            return bad(file, sink, item->key, "its shape is not a list of extents");
         if (rank < NNC_MAX_RANK)
             dim[rank] = extent;
         empty |= extent == 0;
     }
-    if (!cJSON_IsArray(off) || cJSON_GetArraySize(off) != 2 || !whole(off->child, &e->offset) ||
+    if (!nnc_is_list(off) || off->n != 2 || !whole(off->child, &e->offset) ||
         !whole(off->child->next, &end) || end < e->offset)
-        return bad(file, sink, item->string, "its data_offsets are not two ascending numbers");
+        return bad(file, sink, item->key, "its data_offsets are not two ascending numbers");
     e->size = end - e->offset;
     e->why = k == NNC_COUNT(dtypes) ? "it has a dtype that nnc does not read"
              : empty                ? "it is empty"
@@ -71,9 +72,9 @@ static nnc_status read_entry(const char *file, const cJSON *item, nnc_st_entry *
     const char *why;
     e->type = nnc_type_make(dtypes[k].d, rank, dim);
     if (!nnc_type_check(&e->type, &why))
-        return bad(file, sink, item->string, why);
+        return bad(file, sink, item->key, why);
     if (e->size != nnc_type_bytes(&e->type))
-        return bad(file, sink, item->string, "its data_offsets do not match its shape and dtype");
+        return bad(file, sink, item->key, "its data_offsets do not match its shape and dtype");
     return NNC_OK;
 }
 
@@ -90,21 +91,21 @@ static int by_name(const void *x, const void *y)
     return strcmp(((const nnc_st_entry *)x)->name, ((const nnc_st_entry *)y)->name);
 }
 
-static nnc_status read_header(nnc_safetensors *s, const char *file, const cJSON *root, int64_t data,
-    int64_t n_data, nnc_sink *sink)
+static nnc_status read_header(nnc_safetensors *s, const char *file, const nnc_item *root,
+    int64_t data, int64_t n_data, nnc_sink *sink)
 {
     int64_t at = 0;
-    if (!cJSON_IsObject(root))
+    if (!nnc_is_object(root))
         return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
             "damaged safetensors file: its header is not an object");
-    s->entry = ARENA_NEW(&s->a, nnc_st_entry, cJSON_GetArraySize(root) + 1);
+    s->entry = ARENA_NEW(&s->a, nnc_st_entry, root->n + 1);
     if (!s->entry)
         return nnc_nomem(sink);
-    for (const cJSON *i = root->child; i; i = i->next) {
-        if (!strcmp(i->string, "__metadata__"))
+    for (const nnc_item *i = root->child; i; i = i->next) {
+        if (!strcmp(i->key, "__metadata__"))
             continue;
         NNC_TRY(read_entry(file, i, &s->entry[s->n], sink));
-        s->entry[s->n].name = nnc_arena_strdup(&s->a, i->string);
+        s->entry[s->n].name = nnc_arena_strdup(&s->a, i->key);
         if (!s->entry[s->n++].name)
             return nnc_nomem(sink);
     }

@@ -13,7 +13,7 @@ nnc_status fe_stop(fe *f, nnc_status st)
     return st;
 }
 
-nnc_status fe_fail_at(fe *f, const cJSON *item, bool key, const char *path, const char *fmt, ...)
+nnc_status fe_fail_at(fe *f, const nnc_item *item, bool key, const char *path, const char *fmt, ...)
 {
     char *msg;
     va_list ap;
@@ -60,57 +60,53 @@ const char *fe_hint(fe *f, const char *word, const char *const *names, size_t n)
     return s ? s : "";
 }
 
-const char *fe_kind_name(const cJSON *v)
+const char *fe_kind_name(const nnc_item *v)
 {
-    return cJSON_IsBool(v)     ? "true or false"
-           : cJSON_IsNull(v)   ? "null"
-           : cJSON_IsNumber(v) ? "a number"
-           : cJSON_IsString(v) ? "a string"
-           : cJSON_IsArray(v)  ? "a list"
-                               : "an object";
+    static const char *const name[] = {
+        "null", "true or false", "a number", "a string", "a list", "an object"};
+    return name[v->kind];
 }
 
 /* Reports an error inside a string at the token's column, which is exact if the string has no escapes. */
 static bool expr_fail(
-    fe *f, const cJSON *item, const char *path, const char *what, int at, const char *why)
+    fe *f, const nnc_item *item, const char *path, const char *what, int at, const char *why)
 {
     nnc_loc loc = nnc_json_loc(&f->j, item, false);
     if (loc.line)
         loc.col += 1 + at;
     loc.path = path && *path ? path : NULL;
-    fe_stop(f,
-        nnc_fail(f->sink, NNC_E_MODEL, loc, "%s: in \"%.80s\": %s", what, item->valuestring, why));
+    fe_stop(f, nnc_fail(f->sink, NNC_E_MODEL, loc, "%s: in \"%.80s\": %s", what, item->text, why));
     return false;
 }
 
 bool fe_eval(
-    fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out)
+    fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, fe_val *out)
 {
     fe_expr_error err;
-    if (cJSON_IsBool(item)) {
-        *out = (fe_val){.i = cJSON_IsTrue(item)};
+    if (nnc_is_bool(item)) {
+        *out = (fe_val){.i = item->number != 0};
         return true;
     }
-    if (cJSON_IsNumber(item)) {
-        double v = item->valuedouble;
+    if (nnc_is_number(item)) {
+        double v = item->number;
         if (v != floor(v) || fabs(v) >= 0x1p53)
             return FE_FALSE_AT(f, item, path, "%s: expected a whole number, found %g", what, v);
         *out = (fe_val){.i = (int64_t)v};
         return true;
     }
-    if (!cJSON_IsString(item))
+    if (!nnc_is_string(item))
         return FE_FALSE_AT(f, item, path,
             "%s: expected a whole number or an expression such as \"64*width\", found %s", what,
             fe_kind_name(item));
-    if (!fe_expr(item->valuestring, strlen(item->valuestring), env, out, &err))
+    if (!fe_expr(item->text, strlen(item->text), env, out, &err))
         return expr_fail(f, item, path, what, err.at, err.text);
     return true;
 }
 
 bool fe_eval_arg(
-    fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what, fe_val *out)
+    fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, fe_val *out)
 {
-    double v = cJSON_IsNumber(item) ? item->valuedouble : 0;
+    double v = nnc_is_number(item) ? item->number : 0;
     if (v == floor(v) && fabs(v) < 0x1p53)
         return fe_eval(f, item, path, env, what, out);
     nnc_text t = {0};
@@ -121,21 +117,20 @@ bool fe_eval_arg(
     return word || fe_oom(f);
 }
 
-bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
+bool fe_read_int(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what,
     int64_t lo, int64_t hi, int64_t *out)
 {
     fe_val v;
-    if (cJSON_IsBool(item))
+    if (nnc_is_bool(item))
         return FE_FALSE_AT(f, item, path, "%s: expected a whole number, found %s", what,
-            cJSON_IsTrue(item) ? "true" : "false");
+            item->number != 0 ? "true" : "false");
     if (!fe_eval(f, item, path, env, what, &v))
         return false;
     if (v.is_word)
         return FE_FALSE_AT(f, item, path, "%s: expected a whole number, found the word '%.*s'",
             what, v.n > 60 ? 60 : v.n, v.word);
-    const char *is = cJSON_IsString(item) ? " is" : "";
-    const char *text =
-        cJSON_IsString(item) ? nnc_arena_printf(&f->a, "\"%.80s\"", item->valuestring) : "";
+    const char *is = nnc_is_string(item) ? " is" : "";
+    const char *text = nnc_is_string(item) ? nnc_arena_printf(&f->a, "\"%.80s\"", item->text) : "";
     if (!text)
         return fe_oom(f);
     if (v.i < lo || v.i > hi) {
@@ -151,15 +146,15 @@ bool fe_read_int(fe *f, const cJSON *item, const char *path, const fe_env *env, 
     return true;
 }
 
-bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
-    int64_t lo, int64_t hi, int max, int *n, int64_t *out)
+bool fe_read_ints(fe *f, const nnc_item *item, const char *path, const fe_env *env,
+    const char *what, int64_t lo, int64_t hi, int max, int *n, int64_t *out)
 {
     *n = 0;
-    if (!cJSON_IsArray(item)) {
+    if (!nnc_is_list(item)) {
         *n = 1;
         return fe_read_int(f, item, path, env, what, lo, hi, out);
     }
-    for (const cJSON *e = item->child; e; e = e->next) {
+    for (const nnc_item *e = item->child; e; e = e->next) {
         if (*n == max)
             return FE_FALSE_AT(f, e, path, "%s: expected at most %d numbers", what, max);
         if (!fe_read_int(f, e, path, env, what, lo, hi, &out[*n]))
@@ -169,13 +164,13 @@ bool fe_read_ints(fe *f, const cJSON *item, const char *path, const fe_env *env,
     return true;
 }
 
-bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env, const char *what,
-    const char **out)
+bool fe_read_word(fe *f, const nnc_item *item, const char *path, const fe_env *env,
+    const char *what, const char **out)
 {
-    if (!cJSON_IsString(item))
+    if (!nnc_is_string(item))
         return FE_FALSE_AT(
             f, item, path, "%s: expected a string, found %s", what, fe_kind_name(item));
-    const char *s = item->valuestring, *dollar = strstr(s, "${");
+    const char *s = item->text, *dollar = strstr(s, "${");
     if (!dollar) {
         *out = s;
         return true;
@@ -186,7 +181,7 @@ bool fe_read_word(fe *f, const cJSON *item, const char *path, const fe_env *env,
         fe_val v;
         fe_expr_error err;
         const char *close = strchr(dollar, '}');
-        int at = (int)(dollar - item->valuestring);
+        int at = (int)(dollar - item->text);
         nnc_putn(&t, s, (size_t)(dollar - s));
         if (!close) {
             ok = expr_fail(f, item, path, what, at, "${ has no closing }");
@@ -224,7 +219,7 @@ static const char *dtype_elsewhere(const char *w)
     return NULL;
 }
 
-bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype *out)
+bool fe_read_dtype(fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype *out)
 {
     const char *w;
     const char *names[DT__COUNT];
@@ -247,12 +242,12 @@ bool fe_read_dtype(fe *f, const cJSON *item, const char *path, const fe_env *env
 }
 
 bool fe_read_shape(
-    fe *f, const cJSON *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out)
+    fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out)
 {
     int64_t dim[NNC_MAX_RANK];
     int n;
     const char *why;
-    if (!cJSON_IsArray(item))
+    if (!nnc_is_list(item))
         return FE_FALSE_AT(f, item, path,
             "shape: expected a list of extents such as [\"batch\", 3, 224, 224], found %s",
             fe_kind_name(item));
@@ -265,7 +260,7 @@ bool fe_read_shape(
 }
 
 /* Names are used in paths, weight files and `in`: letters, digits, _ . - but not ':' or '/'. */
-bool fe_name_ok(fe *f, const cJSON *item, const char *path, const char *name)
+bool fe_name_ok(fe *f, const nnc_item *item, const char *path, const char *name)
 {
     size_t n = strlen(name);
     const char *bad =

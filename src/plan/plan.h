@@ -200,8 +200,8 @@ struct nnc_engine {
     const nnc_watch *watch; /* NULL: none */
     /* Does load_call compile something for c? Such calls are loaded on several threads at once. NULL: none does. */
     bool (*compiles)(const nnc_call *c);
-    /* Of an engine that is a plug-in, loaded on first use: the engine itself, which executors use; NULL: it does not load. Such an engine
-     * has nothing else but name, version and choose. NULL: this is the engine itself. */
+    /* Loads the plug-in on first use and returns the engine itself, which executors use; NULL: it does not load. An engine with this
+     * function has nothing else but name, version and choose. NULL: this is the engine itself. */
     const nnc_engine *(*open)(nnc_sink *sink);
 };
 

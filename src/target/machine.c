@@ -108,19 +108,19 @@ typedef struct reader {
     nnc_sink *sink;
 } reader;
 
-static nnc_status bad(reader *r, const cJSON *at, const char *what, const char *expected)
+static nnc_status bad(reader *r, const nnc_item *at, const char *what, const char *expected)
 {
     return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(&r->json, at, false),
         "machine file: %s: expected %s", what, expected);
 }
 
-static nnc_status read_number(reader *r, const field *f, const cJSON *v, void *p)
+static nnc_status read_number(reader *r, const field *f, const nnc_item *v, void *p)
 {
-    double x = v->valuedouble;
+    double x = v->number;
     char range[96];
     snprintf(range, sizeof range, "%s from %.16g to %.16g",
         f->kind == F_double ? "a number" : "an integer", f->lo, f->hi);
-    if (!cJSON_IsNumber(v) || !(x >= f->lo && x <= f->hi) || (f->kind != F_double && x != floor(x)))
+    if (!nnc_is_number(v) || !(x >= f->lo && x <= f->hi) || (f->kind != F_double && x != floor(x)))
         return bad(r, v, f->name, range);
     if (f->kind == F_double)
         *(double *)p = x;
@@ -131,20 +131,20 @@ static nnc_status read_number(reader *r, const field *f, const cJSON *v, void *p
     return NNC_OK;
 }
 
-static nnc_status read_field(reader *r, const field *f, const cJSON *v, void *base)
+static nnc_status read_field(reader *r, const field *f, const nnc_item *v, void *base)
 {
     void *p = (char *)base + f->at;
     if (f->kind == F_bool) {
-        if (!cJSON_IsBool(v))
+        if (!nnc_is_bool(v))
             return bad(r, v, f->name, "true or false");
-        *(bool *)p = cJSON_IsTrue(v);
+        *(bool *)p = v->number != 0;
         return NNC_OK;
     }
     if (f->kind != F_string)
         return read_number(r, f, v, p);
-    if (!cJSON_IsString(v))
+    if (!nnc_is_string(v))
         return bad(r, v, f->name, "a string");
-    char *s = nnc_arena_strdup(&r->t->arena, v->valuestring);
+    char *s = nnc_arena_strdup(&r->t->arena, v->text);
     if (!s)
         return nnc_nomem(r->sink);
     *(char **)p = s;
@@ -152,7 +152,7 @@ static nnc_status read_field(reader *r, const field *f, const cJSON *v, void *ba
 }
 
 /* Reads the members of `obj` that `fields` names into `base`; any other must be among `also`. */
-static nnc_status read_object(reader *r, const cJSON *obj, const field *fields, size_t n,
+static nnc_status read_object(reader *r, const nnc_item *obj, const field *fields, size_t n,
     const char *const *also, size_t n_also, void *base)
 {
     const char *names[32];
@@ -161,17 +161,17 @@ static nnc_status read_object(reader *r, const cJSON *obj, const field *fields, 
         names[n_names++] = fields[i].name;
     for (size_t i = 0; i < n_also; i++)
         names[n_names++] = also[i];
-    for (const cJSON *v = obj->child; v; v = v->next) {
+    for (const nnc_item *v = obj->child; v; v = v->next) {
         size_t k = 0;
-        while (k < n_names && strcmp(v->string, names[k]) != 0)
+        while (k < n_names && strcmp(v->key, names[k]) != 0)
             k++;
         if (k < n) {
             NNC_TRY(read_field(r, &fields[k], v, base));
         } else if (k == n_names) {
-            const char *near = nnc_nearest(v->string, names, n_names);
+            const char *near = nnc_nearest(v->key, names, n_names);
             return nnc_fail(r->sink, NNC_E_USAGE, nnc_json_loc(&r->json, v, true),
-                "machine file: unknown key \"%s\"%s%s%s", v->string,
-                near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+                "machine file: unknown key \"%s\"%s%s%s", v->key, near ? "; did you mean \"" : "",
+                near ? near : "", near ? "\"?" : "");
         }
     }
     for (size_t i = 0; i < n; i++)
@@ -181,13 +181,13 @@ static nnc_status read_object(reader *r, const cJSON *obj, const field *fields, 
     return NNC_OK;
 }
 
-static nnc_status read_engines(reader *r, const cJSON *list)
+static nnc_status read_engines(reader *r, const nnc_item *list)
 {
     nnc_target *t = r->t;
-    if (!cJSON_IsArray(list))
+    if (!nnc_is_list(list))
         return bad(r, list ? list : r->json.root, "engines", "a list of objects");
-    for (const cJSON *v = list->child; v; v = v->next) {
-        if (!cJSON_IsObject(v))
+    for (const nnc_item *v = list->child; v; v = v->next) {
+        if (!nnc_is_object(v))
             return bad(r, v, "engines", "an object with a name");
         if (t->n_engines == NNC_T_ENGINES)
             return bad(r, v, "engines", "at most 8 entries");
@@ -201,11 +201,11 @@ static nnc_status read_engines(reader *r, const cJSON *list)
 }
 
 /* Fields of a GPU: required for "cuda", not allowed otherwise. */
-static nnc_status read_gpu(reader *r, const cJSON *gpu)
+static nnc_status read_gpu(reader *r, const nnc_item *gpu)
 {
     if (!gpu && r->t->kind == NNC_T_cpu)
         return NNC_OK;
-    if (!gpu || !cJSON_IsObject(gpu))
+    if (!gpu || !nnc_is_object(gpu))
         return bad(r, gpu ? gpu : r->json.root, "gpu",
             "an object with sm, sms, sm_threads, shared_bytes and clock_hz");
     if (r->t->kind == NNC_T_cpu)
@@ -217,19 +217,18 @@ static nnc_status read_target(reader *r)
 {
     static const char *const also[] = {"$schema", "kind", "gpu", "engines"};
     nnc_target *t = r->t;
-    const cJSON *root = r->json.root;
-    if (!cJSON_IsObject(root))
+    const nnc_item *root = r->json.root;
+    if (!nnc_is_object(root))
         return bad(r, root, "the file", "an object");
     NNC_TRY(
         read_object(r, root, target_fields, NNC_COUNT(target_fields), also, NNC_COUNT(also), t));
-    const cJSON *schema = nnc_json_get(root, "$schema"); /* for editors */
-    if (schema && !cJSON_IsString(schema))
+    const nnc_item *schema = nnc_json_get(root, "$schema"); /* for editors */
+    if (schema && !nnc_is_string(schema))
         return bad(r, schema, "$schema", "a string");
-    const cJSON *kind = nnc_json_get(root, "kind");
-    if (!kind || !cJSON_IsString(kind) ||
-        (strcmp(kind->valuestring, "cpu") && strcmp(kind->valuestring, "cuda")))
+    const nnc_item *kind = nnc_json_get(root, "kind");
+    if (!kind || !nnc_is_string(kind) || (strcmp(kind->text, "cpu") && strcmp(kind->text, "cuda")))
         return bad(r, kind ? kind : root, "kind", "\"cpu\" or \"cuda\"");
-    t->kind = strcmp(kind->valuestring, "cuda") ? NNC_T_cpu : NNC_T_cuda;
+    t->kind = strcmp(kind->text, "cuda") ? NNC_T_cpu : NNC_T_cuda;
     NNC_TRY(read_gpu(r, nnc_json_get(root, "gpu")));
     if (t->vector_bits & (t->vector_bits - 1))
         return bad(r, nnc_json_get(root, "vector_bits"), "vector_bits", "128, 256 or 512");

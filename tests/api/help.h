@@ -6,6 +6,7 @@
 
 #include "api/internal.h"
 #include "test.h"
+#include <cjson/cJSON.h>
 
 #if defined(__SANITIZE_ADDRESS__)
 enum { api_sanitized = 1 };

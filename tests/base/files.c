@@ -16,13 +16,13 @@ TEST(json_positions)
 {
     nnc_json j;
     CHECK_OK(parse(&j, "{\n  \"a\": [1, {\"b\": true}],\n  \"c\": \"x\"\n}"));
-    const cJSON *a = cJSON_GetObjectItem(j.root, "a"), *b = a->child->next;
+    const nnc_item *a = nnc_json_get(j.root, "a"), *b = a->child->next;
     nnc_loc l = nnc_json_loc(&j, b, false);
     CHECK_INT(l.line, 2);
     CHECK_INT(l.col, 12);
-    l = nnc_json_loc(&j, cJSON_GetObjectItem(b, "b"), true);
+    l = nnc_json_loc(&j, nnc_json_get(b, "b"), true);
     CHECK_INT(l.col, 13);
-    l = nnc_json_loc(&j, cJSON_GetObjectItem(j.root, "c"), false);
+    l = nnc_json_loc(&j, nnc_json_get(j.root, "c"), false);
     CHECK_INT(l.line, 3);
     CHECK_INT(l.col, 8);
     nnc_json_deinit(&j);
@@ -79,13 +79,30 @@ TEST(json_accepts)
 {
     static const char text[] =
         "[-1e30, 9007199254740993.0, 1.7976931348623157e308, 9007199254740991, "
-        "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\", \"\\ud83d\\ude00\"]";
+        "\"\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\", \"\\ud83d\\ude00\", {\"k\\u0065y\": [[], {}, "
+        "true, "
+        "false, null]}]";
+    static const nnc_json_kind kinds[] = {
+        NNC_JSON_list, NNC_JSON_object, NNC_JSON_bool, NNC_JSON_bool, NNC_JSON_null};
     nnc_json j;
+    const nnc_item *item[7] = {NULL};
+    int n = 0;
     CHECK_OK(parse(&j, text));
-    CHECK_NEAR(cJSON_GetArrayItem(j.root, 0)->valuedouble, -1e30, 0);
-    CHECK_NEAR(cJSON_GetArrayItem(j.root, 3)->valuedouble, 9007199254740991.0, 0);
-    CHECK_STR(cJSON_GetArrayItem(j.root, 4)->valuestring, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
-    CHECK_STR(cJSON_GetArrayItem(j.root, 5)->valuestring, "\xf0\x9f\x98\x80");
+    CHECK_INT(j.root->n, 7);
+    for (const nnc_item *v = j.root->child; v && n < 7; v = v->next)
+        item[n++] = v;
+    CHECK_INT(n, 7);
+    CHECK_NEAR(item[0]->number, -1e30, 0);
+    CHECK_NEAR(item[3]->number, 9007199254740991.0, 0);
+    CHECK_STR(item[4]->text, "\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80");
+    CHECK_STR(item[5]->text, "\xf0\x9f\x98\x80");
+    CHECK(item[5]->key == NULL && item[3]->text == NULL);
+    const nnc_item *key = nnc_json_get(item[6], "key"), *v = key->child;
+    CHECK_INT(key->n, 5);
+    for (int i = 0; i < 5; i++, v = v->next)
+        CHECK_INT(v->kind, kinds[i]);
+    CHECK(v == NULL && key->child->next->next->number == 1);
+    CHECK(nnc_json_get(key, "key") == NULL && nnc_json_get(NULL, "key") == NULL);
     nnc_json_deinit(&j);
 }
 
@@ -112,14 +129,20 @@ TEST(json_survives_mutation)
 
 TEST(json_survives_no_memory)
 {
+    nnc_text t = {0}; /* of several blocks of an arena */
+    nnc_puts(&t, "{\"a\": [1, {\"b\": \"text\"}]");
+    for (int i = 0; i < 200; i++)
+        nnc_printf(&t, ", \"k%d\": \"v\"", i);
+    nnc_putc(&t, '}');
     for (int64_t n = 1; n < 100; n++) {
         nnc_json j;
         nnc_fail_alloc_after(n);
-        nnc_status s = parse(&j, "{\"a\": [1, {\"b\": \"text\"}], \"c\": 2}");
+        nnc_status s = parse(&j, nnc_text_str(&t));
         nnc_fail_alloc_after(0);
         if (s == NNC_OK) {
             nnc_json_deinit(&j);
-            CHECK(n > 5);
+            nnc_text_deinit(&t);
+            CHECK(n > 3);
             return;
         }
         CHECK_INT(s, NNC_E_NOMEM);

@@ -141,14 +141,14 @@ TEST(document)
 }
 
 /* Every "$ref" names a definition. */
-static void check_refs(const cJSON *item, const cJSON *defs)
+static void check_refs(const nnc_item *item, const nnc_item *defs)
 {
-    if (item->string && !strcmp(item->string, "$ref") && cJSON_IsString(item)) {
-        CHECK(!strncmp(item->valuestring, "#/definitions/", 14));
-        if (!cJSON_GetObjectItem(defs, item->valuestring + 14))
-            test_fail(__FILE__, __LINE__, "%s is not defined", item->valuestring);
+    if (item->key && !strcmp(item->key, "$ref") && nnc_is_string(item)) {
+        CHECK(!strncmp(item->text, "#/definitions/", 14));
+        if (!nnc_json_get(defs, item->text + 14))
+            test_fail(__FILE__, __LINE__, "%s is not defined", item->text);
     }
-    for (const cJSON *c = item->child; c; c = c->next)
+    for (const nnc_item *c = item->child; c; c = c->next)
         check_refs(c, defs);
 }
 
@@ -166,10 +166,10 @@ TEST(schema_file)
     CHECK_STR(text, nnc_text_str(&t));
     nnc_free(text);
     CHECK_OK(nnc_json_parse(&j, "schema", nnc_text_str(&t), t.n, test_sink));
-    const cJSON *defs = cJSON_GetObjectItem(j.root, "definitions"),
-                *layer = cJSON_GetObjectItem(defs, "layer_object");
-    const cJSON *all = cJSON_GetObjectItem(layer, "allOf");
-    CHECK_INT(cJSON_GetArraySize(all), fe_layer_count() + 1); /* a branch per layer type */
+    const nnc_item *defs = nnc_json_get(j.root, "definitions"),
+                   *layer = nnc_json_get(defs, "layer_object");
+    const nnc_item *all = nnc_json_get(layer, "allOf");
+    CHECK_INT(all->n, fe_layer_count() + 1); /* a branch per layer type */
     check_refs(j.root, defs);
     nnc_json_deinit(&j);
     nnc_text_deinit(&t);
