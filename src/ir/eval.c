@@ -241,7 +241,7 @@ static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in,
         [CL_ecomp] = ev_ewise,
         [CL_reduce] = ev_reduce,
         [CL_move] = ev_move,
-        [CL_window] = ev_window,
+        [CL_window] = ev_pool,
         [CL_contract] = ev_contract,
         [CL_comp] = ev_comp};
     return by_class[nnc_op_class((nnc_op)n->op)](f->e, n, in, out);

@@ -1,8 +1,7 @@
 /* ir/eval_ewise.c -- reference evaluation of elementwise ops with numpy broadcasting.
  *
- * The result is computed in blocks: operands of a block are made contiguous (a pointer into the operand where it is contiguous,
- * otherwise a gathered copy), then one loop evaluates the op. The result may share memory with an operand of the same shape, since a
- * block is read before it is written. */
+ * The result is computed in blocks: operands of a block are gathered, then one loop evaluates the op. The result may share memory with
+ * an operand of the same shape, since a block is read before it is written. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
@@ -17,79 +16,11 @@ typedef struct ewise {
     nnc_dtype d; /* of the operands; of a and b for select */
     nnc_dtype to; /* of the result */
     int n_in;
-    const uint64_t *in[3];
+    ev_walk in[3];
     uint64_t *out;
-    int rank; /* of the collapsed iteration space */
-    int64_t dim[NNC_MAX_RANK];
-    int64_t stride[3][NNC_MAX_RANK];
     double alpha, beta, lo, hi;
     bool tanh_form;
 } ewise;
-
-/* ---- iteration space ---- */
-
-/* Removes dimensions of extent 1 and merges neighbours that are contiguous in every operand. */
-static void collapse(ewise *w, const nnc_type *out, const ev_arg *in)
-{
-    int64_t stride[3][NNC_MAX_RANK];
-    for (int k = 0; k < w->n_in; k++) {
-        int64_t own[NNC_MAX_RANK];
-        const nnc_type *t = in[k].type;
-        ev_strides(t, own);
-        for (int d = 0; d < out->rank; d++) {
-            int od = d - (out->rank - t->rank);
-            stride[k][d] = od < 0 || t->dim[od] == 1 ? 0 : own[od];
-        }
-    }
-    w->rank = 0;
-    for (int d = 0; d < out->rank; d++) {
-        if (out->dim[d] == 1)
-            continue;
-        int last = w->rank - 1;
-        bool merge = last >= 0;
-        for (int k = 0; merge && k < w->n_in; k++)
-            merge = w->stride[k][last] == stride[k][d] * out->dim[d];
-        int at = merge ? last : w->rank++;
-        w->dim[at] = (merge ? w->dim[at] : 1) * out->dim[d];
-        for (int k = 0; k < w->n_in; k++)
-            w->stride[k][at] = stride[k][d];
-    }
-}
-
-/* Elements first..first+n of operand k, contiguous: in place where possible, else in tmp. */
-static const void *operand(const ewise *w, int k, int64_t first, int n, uint64_t *tmp)
-{
-    const uint64_t *p = w->in[k];
-    if (w->rank == 0)
-        return p;
-    if (w->rank == 1 && w->stride[k][0] == 1)
-        return p + first;
-    int64_t at[NNC_MAX_RANK], rest = first, off = 0;
-    for (int d = w->rank - 1; d >= 0; d--) {
-        at[d] = rest % w->dim[d];
-        rest /= w->dim[d];
-        off += at[d] * w->stride[k][d];
-    }
-    int in = w->rank - 1;
-    int64_t s = w->stride[k][in];
-    for (int done = 0; done < n;) {
-        int run = (int)nnc_min64(w->dim[in] - at[in], n - done);
-        if (s == 1)
-            memcpy(tmp + done, p + off, (size_t)run * 8);
-        else
-            for (int i = 0; i < run; i++)
-                tmp[done + i] = p[off + i * s];
-        done += run;
-        off += run * s;
-        at[in] += run;
-        for (int d = in; d > 0 && at[d] == w->dim[d]; d--) {
-            off += w->stride[k][d - 1] - w->dim[d] * w->stride[k][d];
-            at[d] = 0;
-            at[d - 1]++;
-        }
-    }
-    return tmp;
-}
 
 /* ---- one block of each kind ---- */
 
@@ -251,7 +182,7 @@ static nnc_status run_range(void *ctx, int64_t begin, int64_t end)
         int n = (int)nnc_min64(BLOCK, end - i);
         const void *in[3];
         for (int k = 0; k < 3; k++) /* where an op has fewer, repeat the first */
-            in[k] = k == 0 || k < w->n_in ? operand(w, k, i, n, tmp[k]) : in[0];
+            in[k] = k == 0 || k < w->n_in ? ev_gather(&w->in[k], i, n, tmp[k]) : in[0];
         run_block(w, n, in, w->out + i);
     }
     return NNC_OK;
@@ -264,8 +195,10 @@ nnc_status ev_ewise(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *ou
         return nnc_fail(e->sink, NNC_E_BUG, n->loc, "no scalar op for %s", nnc_ops[w.op].name);
     w.d = (nnc_dtype)in[w.op == OP_select ? 1 : 0].type->dtype;
     w.to = (nnc_dtype)out->type->dtype;
-    for (int k = 0; k < n->n_in; k++)
-        w.in[k] = in[k].w;
+    for (int k = 0; k < n->n_in; k++) {
+        w.in[k].src = in[k].w;
+        ev_walk_broadcast(&w.in[k], in[k].type, out->type, 0);
+    }
     bool is6 = w.op == OP_relu6;
     double dflt = w.op == OP_leaky_relu ? 0.01 : w.op == OP_hardsigmoid ? 1.0 / 6 : 1;
     const nnc_attr *form = nnc_attr_find(n, AT_approximate);
@@ -278,6 +211,5 @@ nnc_status ev_ewise(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *ou
     if (w.hi != INFINITY)
         w.hi = ev_attr_value(w.d, w.hi);
     w.tanh_form = form && form->word && !strcmp(form->word, "tanh");
-    collapse(&w, out->type, in);
     return ev_for(e, nnc_type_numel(out->type), BLOCK, 1, run_range, &w);
 }

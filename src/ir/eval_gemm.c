@@ -1,8 +1,8 @@
 /* ir/eval_gemm.c -- the matrix product behind the reference's matmul, linear, conv and conv_transpose.
  *
- * A block of rows of A is packed in strips of MR rows; then for each panel of NR columns B is packed (a convolution packs its windows
- * here) and multiplied strip by strip in registers. A strip, a panel and the tile fit L1, a block of A fits L2. Sums run over k in
- * order, so that results do not depend on the number of threads. */
+ * A block of rows of A is packed in strips of MR rows; then for each panel of NR columns B is packed (of a convolution, its windows) and
+ * multiplied strip by strip in registers. A strip, a panel and the tile fit L1, a block of A fits L2. Sums run over k in order, so that
+ * results do not depend on the number of threads. */
 #include "ir/eval_internal.h"
 
 #include <string.h>
@@ -36,33 +36,45 @@ typedef struct bufs {
     uint64_t *a, *b, *tile;
 } bufs;
 
-/* Rows i0.. of A in strips: dst[strip][k][MR], missing rows zero. */
-static void pack_a(const ev_gemm *g, const uint64_t *a, int64_t i0, int64_t ni, int64_t k0,
-    int64_t nk, uint64_t *dst)
+/* Rows i0.. of problem p's A in strips: dst[strip][k][MR], missing rows zero. */
+static void pack_a(
+    const ev_gemm *g, int64_t p, int64_t i0, int64_t ni, int64_t k0, int64_t nk, uint64_t *dst)
 {
+    uint64_t tmp[KC];
+    static const uint64_t zero[KC];
     for (int64_t s = 0; s < ni; s += MR)
         for (int r = 0; r < MR; r++) {
             uint64_t *d = dst + s * nk + r;
-            const uint64_t *row = a + (i0 + s + r) * g->a_row;
-            if (s + r < ni)
-                for (int64_t k = 0; k < nk; k++)
-                    d[k * MR] = row[g->a_k[k0 + k]];
-            else
-                for (int64_t k = 0; k < nk; k++)
-                    d[k * MR] = 0;
+            const uint64_t *row =
+                s + r < ni ? ev_gather(&g->a, (p * g->m + i0 + s + r) * g->k + k0, nk, tmp) : zero;
+            for (int64_t k = 0; k < nk; k++)
+                d[k * MR] = row[k];
         }
+}
+
+/* Columns j0.. of problem p's B: dst[k][NR], missing columns zero. */
+static void pack_b(
+    const ev_gemm *g, int64_t p, int64_t k0, int64_t nk, int64_t j0, int64_t nj, uint64_t *dst)
+{
+    if (nj < NR)
+        memset(dst, 0, (size_t)(nk * NR) * 8);
+    for (int64_t k = 0; k < nk; k++)
+        ev_read(&g->b, (p * g->k + k0 + k) * g->n + j0, nj, dst + k * NR);
 }
 
 /* C tile = (first ? bias : C) + tile */
 static void store(const ev_gemm *g, const uint64_t *tile, uint64_t *c, const uint64_t *bias,
     int64_t ni, int64_t nj, bool first)
 {
+    const bool is_float = nnc_is_float(g->d);
     for (int64_t i = 0; i < ni; i++)
         for (int64_t j = 0; j < nj; j++) {
-            uint64_t *p = c + i * g->c_row + j * g->c_col;
-            uint64_t base = first ? (bias ? bias[i] : 0) : *p;
-            if (g->is_int) {
-                *p = base + tile[i * NR + j];
+            uint64_t *p = c + i * g->n + j;
+            uint64_t base = !first ? *p : bias ? bias[i * g->bias_row + j * g->bias_col] : 0;
+            if (!is_float) {
+                /* the sum modulo 2^64, then modulo the type: as if each step wrapped */
+                *p = (uint64_t)nnc_sop_eval_i64(
+                    SC_cast, g->d, (int64_t)(base + tile[i * NR + j]), 0, 0);
             } else {
                 double x, y;
                 memcpy(&x, &base, 8);
@@ -77,25 +89,22 @@ static void store(const ev_gemm *g, const uint64_t *tile, uint64_t *c, const uin
 static void run_job(
     const ev_gemm *g, const bufs *w, int64_t p, int64_t i0, int64_t ni, int64_t j0, int64_t nj)
 {
-    const uint64_t *a, *bias = NULL;
-    uint64_t *c;
-    g->problem(g->ctx, p, &a, &c, &bias);
+    const uint64_t *bias = g->bias ? g->bias + p % g->groups * g->m * g->bias_row : NULL;
     for (int64_t k0 = 0; k0 < g->k; k0 += KC) {
         int64_t nk = nnc_min64(KC, g->k - k0);
-        pack_a(g, a, i0, ni, k0, nk, w->a);
-        for (int64_t j = 0; j < nj; j += NR) {
-            int64_t cols = nnc_min64(NR, nj - j);
-            if (cols < NR)
-                memset(w->b, 0, (size_t)(nk * NR) * 8);
-            g->pack(g->ctx, p, k0, nk, j0 + j, cols, w->b, NR);
+        pack_a(g, p, i0, ni, k0, nk, w->a);
+        for (int64_t j = j0; j < j0 + nj; j += NR) {
+            int64_t cols = nnc_min64(NR, j0 + nj - j);
+            pack_b(g, p, k0, nk, j, cols, w->b);
             for (int64_t s = 0; s < ni; s += MR) {
-                if (g->is_int)
-                    micro_u64(w->a + s * nk, w->b, nk, w->tile);
-                else
+                if (nnc_is_float(g->d))
                     micro_f64(
                         (const double *)w->a + s * nk, (const double *)w->b, nk, (double *)w->tile);
-                store(g, w->tile, c + (i0 + s) * g->c_row + (j0 + j) * g->c_col,
-                    bias ? bias + i0 + s : NULL, nnc_min64(MR, ni - s), cols, k0 == 0);
+                else
+                    micro_u64(w->a + s * nk, w->b, nk, w->tile);
+                store(g, w->tile, g->c + (p * g->m + i0 + s) * g->n + j,
+                    bias ? bias + (i0 + s) * g->bias_row + j * g->bias_col : NULL,
+                    nnc_min64(MR, ni - s), cols, k0 == 0);
             }
         }
     }

@@ -7,6 +7,8 @@
 
 #include "ir/ir.h"
 
+#include <string.h>
+
 typedef struct ev {
     int threads;
     const char *weight_dir;
@@ -27,7 +29,7 @@ typedef struct ev_arg {
 } ev_arg;
 
 typedef nnc_status ev_run(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out);
-ev_run ev_ewise, ev_reduce, ev_move, ev_window, ev_contract, ev_comp;
+ev_run ev_ewise, ev_reduce, ev_move, ev_pool, ev_contract, ev_comp;
 
 /* ---- simulated rounding (eval_rounding.c) ---- */
 
@@ -50,23 +52,6 @@ typedef nnc_status ev_body(void *ctx, int64_t begin, int64_t end);
 nnc_status ev_for(
     const ev *e, int64_t n, int64_t grain, int64_t cost, ev_body *fn, void *ctx) NNC_MUST;
 
-/* C[m,n] = A B (+ bias) over 8-byte elements, doubles or wrapping integers; a batch of products, divided among threads. A(i,k) =
- * a[i*a_row + a_k[k]]. B is packed on demand by pack: dst[k*ld + j] = B(k0+k, j0+j) for k < nk, j < nj; C(i,j) = c[i*c_row + j*c_col].
- * bias: one per row i, or NULL. */
-typedef struct ev_gemm {
-    bool is_int;
-    int64_t m, n, k;
-    const int64_t *a_k;
-    int64_t a_row, c_row, c_col;
-    int64_t batch; /* problems; problem(ctx, b, ...) gives the pointers of each */
-    void (*problem)(
-        const void *ctx, int64_t b, const uint64_t **a, uint64_t **c, const uint64_t **bias);
-    void (*pack)(const void *ctx, int64_t b, int64_t k0, int64_t nk, int64_t j0, int64_t nj,
-        uint64_t *dst, int64_t ld);
-    const void *ctx;
-} ev_gemm;
-nnc_status ev_run_gemm(const ev *e, const ev_gemm *g) NNC_MUST;
-
 /* Row-major strides of a shape. */
 static inline void ev_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK])
 {
@@ -77,6 +62,54 @@ static inline void ev_strides(const nnc_type *t, int64_t stride[NNC_MAX_RANK])
     }
 }
 
+/* ---- reading a source in the order of an iteration space (eval_walk.c) ---- */
+
+/* An iteration space of row-major points, and the element of a source that belongs to each: at `base` plus, for each dimension, the index
+ * times a stride, or an entry of a table, which may have a row for each index of another dimension. An entry of -1 lies outside the
+ * source: the element is `fill`. */
+typedef struct ev_walk {
+    const uint64_t *src;
+    int64_t base;
+    uint64_t fill;
+    int rank;
+    int64_t dim[NNC_MAX_RANK], stride[NNC_MAX_RANK];
+    const int64_t *table[NNC_MAX_RANK]; /* NULL: a stride */
+    int row[NNC_MAX_RANK]; /* dimension that selects the table's row; -1: it has one row */
+} ev_walk;
+/* Appends a dimension; merged with the last one where both have one stride. */
+void ev_walk_add(ev_walk *w, int64_t dim, int64_t stride);
+void ev_walk_table(ev_walk *w, int64_t dim, const int64_t *table, int row);
+/* Appends the dimensions of `out` except the last `inner`, to which operand t is broadcast (without its last `inner`). */
+void ev_walk_broadcast(ev_walk *w, const nnc_type *t, const nnc_type *out, int inner);
+/* Elements of points first..first+n: where they lie side by side, otherwise copied to `to`. */
+const uint64_t *ev_gather(const ev_walk *w, int64_t first, int64_t n, uint64_t *to);
+void ev_read(const ev_walk *w, int64_t first, int64_t n, uint64_t *to); /* always copied */
+
+/* The spatial dimensions of a convolution or pooling. */
+typedef struct ev_window {
+    int rank; /* 1..3 */
+    bool transposed;
+    int64_t in[3], out[3], k[3], stride[3], begin[3], end[3], dil[3];
+    int64_t plane, results, elements; /* products of in, out, k */
+    int64_t *table; /* owned */
+} ev_window;
+nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x, const nnc_type *y,
+    const int64_t *kernel) NNC_MUST;
+/* Appends the dimensions of kernel and result, in this order or the other one, at which a plane of the source is read. Once per window. */
+void ev_walk_window(ev_walk *w, const ev_window *s, bool kernel_first);
+
+/* C[batch,m,n] = A B (+ bias) over 8-byte elements, doubles or integers that wrap to d, divided among threads. Walks a and b visit the
+ * points (batch, m, k) and (batch, k, n). */
+typedef struct ev_gemm {
+    nnc_dtype d;
+    int64_t batch, m, n, k;
+    ev_walk a, b;
+    uint64_t *c;
+    const uint64_t *bias; /* or NULL */
+    int64_t bias_row, bias_col, groups; /* bias[b % groups * m + i * bias_row + j * bias_col] */
+} ev_gemm;
+nnc_status ev_run_gemm(const ev *e, const ev_gemm *g) NNC_MUST;
+
 /* A float attribute as a number of type d; for integers the nearest value of d (an unbounded clip stays unbounded). */
 double ev_attr_value(nnc_dtype d, double v);
 /* Such a number of an integer type, in the evaluator's representation. */
@@ -86,14 +119,12 @@ static inline int64_t ev_int(nnc_dtype d, double v)
     nnc_set_f64(d == DT_u64 ? DT_u64 : DT_i64, &i, 0, v);
     return i;
 }
-
-/* Per-spatial-dimension attributes of windows and convolutions, padded to three dimensions at
- * the front. */
-typedef struct ev_space {
-    int rank; /* 1..3 given */
-    int64_t in[3], out[3], k[3], stride[3], begin[3], end[3], dil[3];
-} ev_space;
-void ev_space_of(ev_space *s, const nnc_node *n, const nnc_type *x, const nnc_type *y,
-    const int64_t *kernel);
+/* The same as an element: of a float type the double's bits. */
+static inline uint64_t ev_bits(nnc_dtype d, double v)
+{
+    uint64_t w;
+    memcpy(&w, &v, 8);
+    return nnc_is_float(d) ? w : (uint64_t)ev_int(d, v);
+}
 
 #endif

@@ -1,147 +1,85 @@
-/* ir/eval_move.c -- reference evaluation of movement ops: each is a copy with an index map per dimension.
- *
- * Result element (i0, i1, ...) is the source's element at base + sum of map_d(i_d), where a map is a stride or a table of offsets; a
- * table entry of -1 is outside the source and gives the fill value. So slice, flip, transpose, broadcast, pad in all modes and gather
- * share one loop. */
+/* ir/eval_move.c -- reference evaluation of movement ops: the operand read in another order (eval_walk.c), or copied row by row. */
 #include "ir/eval_internal.h"
 
 #include <string.h>
 
-typedef struct map {
-    int64_t stride;
-    int64_t *table; /* owned; NULL: i * stride */
-} map;
+typedef struct reading {
+    ev_walk x;
+    uint64_t *y;
+} reading;
 
-typedef struct copy {
-    int rank;
-    int64_t dim[NNC_MAX_RANK]; /* of the region being written */
-    int64_t out_stride[NNC_MAX_RANK];
-    map from[NNC_MAX_RANK];
-    int64_t own[NNC_MAX_RANK]; /* strides of the source */
-    int64_t base, out_base;
-    const uint64_t *src;
-    uint64_t *dst;
-    uint64_t fill;
-} copy;
-
-/* Copies one row along the innermost dimension; `off` < 0: fill only. */
-static void copy_row(const copy *c, int64_t off, uint64_t *dst, int64_t first, int64_t n)
+static nnc_status read_range(void *ctx, int64_t begin, int64_t end)
 {
-    const map *m = &c->from[c->rank - 1];
-    int64_t os = c->out_stride[c->rank - 1];
-    if (off < 0) {
-        for (int64_t i = 0; i < n; i++)
-            dst[(first + i) * os] = c->fill;
-    } else if (m->table) {
-        for (int64_t i = first; i < first + n; i++)
-            dst[i * os] = m->table[i] < 0 ? c->fill : c->src[off + m->table[i]];
-    } else if (m->stride == 1 && os == 1) {
-        memcpy(dst + first, c->src + off + first, (size_t)n * 8);
-    } else {
-        for (int64_t i = first; i < first + n; i++)
-            dst[i * os] = c->src[off + i * m->stride];
-    }
-}
-
-/* The offset of map `m` at i plus `off`; -1 if either is -1. */
-static int64_t follow(const map *m, int64_t i, int64_t off)
-{
-    if (off < 0 || !m->table)
-        return off < 0 ? -1 : off + i * m->stride;
-    return m->table[i] < 0 ? -1 : off + m->table[i];
-}
-
-static nnc_status copy_range(void *ctx, int64_t begin, int64_t end)
-{
-    const copy *c = ctx;
-    int last = c->rank - 1;
-    for (int64_t i = begin; i < end;) {
-        int64_t at[NNC_MAX_RANK], rest = i, off = c->base, out = c->out_base;
-        for (int d = last; d >= 0; d--) {
-            at[d] = rest % c->dim[d];
-            rest /= c->dim[d];
-        }
-        /* base may be large and a stride negative (flip): the sum is never negative, so -1 is unambiguous */
-        for (int d = 0; d < last; d++) {
-            off = follow(&c->from[d], at[d], off);
-            out += at[d] * c->out_stride[d];
-        }
-        int64_t n = nnc_min64(c->dim[last] - at[last], end - i);
-        copy_row(c, off, c->dst + out, at[last], n);
-        i += n;
-    }
+    const reading *r = ctx;
+    ev_read(&r->x, begin, end - begin, r->y + begin);
     return NNC_OK;
 }
 
-static nnc_status run_copy(const ev *e, copy *c)
+static nnc_status run_walk(const ev *e, const ev_walk *w, const ev_arg *in, const ev_arg *out)
 {
-    if (c->rank == 0) {
-        c->rank = 1;
-        c->dim[0] = 1;
-        c->out_stride[0] = 1;
-        c->from[0] = (map){.stride = 1};
-    }
-    int64_t n = 1;
-    for (int d = 0; d < c->rank; d++)
-        n *= c->dim[d];
-    return ev_for(e, n, 1, 1, copy_range, c);
+    reading r = {*w, out->w};
+    r.x.src = in[0].w;
+    return ev_for(e, nnc_type_numel(out->type), 1, 1, read_range, &r);
 }
 
-/* Initialises a copy of the whole result, each dimension mapped to the same dimension of the source. */
-static copy start(const ev_arg *x, const ev_arg *out)
-{
-    copy c = {.rank = out->type->rank, .src = x->w, .dst = out->w};
-    ev_strides(out->type, c.out_stride);
-    ev_strides(x->type, c.own);
-    for (int d = 0; d < c.rank; d++) {
-        c.dim[d] = out->type->dim[d];
-        if (d < x->type->rank)
-            c.from[d].stride = c.own[d];
-    }
-    return c;
-}
+/* ---- an index map per dimension: base + sum of index times stride ---- */
 
-/* ---- maps by dimension: what they change of start() ---- */
-
-static void map_transpose(copy *c, const nnc_node *n, const nnc_type *t)
+static void map_transpose(const nnc_node *n, const int64_t *own, int64_t *stride)
 {
     const int64_t *perm = NULL;
-    (void)t;
     for (int d = nnc_attr_ints(n, AT_perm, &perm) - 1; d >= 0; d--)
-        c->from[d].stride = c->own[perm[d]];
+        stride[d] = own[perm[d]];
 }
 
-static void map_broadcast(copy *c, const nnc_node *n, const nnc_type *t)
-{
-    (void)n;
-    for (int d = 0; d < c->rank; d++) {
-        int od = d - (c->rank - t->rank);
-        c->from[d].stride = od < 0 || t->dim[od] == 1 ? 0 : c->own[od];
-    }
-}
-
-static void map_slice(copy *c, const nnc_node *n, const nnc_type *t)
+static int64_t map_slice(const nnc_node *n, const int64_t *own, int64_t *stride)
 {
     const int64_t *axes = NULL, *starts = NULL, *steps = NULL;
     int na = nnc_attr_ints(n, AT_axes, &axes), ns = nnc_attr_ints(n, AT_steps, &steps);
-    (void)t;
+    int64_t base = 0;
     nnc_attr_ints(n, AT_starts, &starts);
     for (int k = 0; k < na; k++) {
-        c->base += starts[k] * c->own[axes[k]];
-        c->from[axes[k]].stride *= ns ? steps[k] : 1;
+        base += starts[k] * own[axes[k]];
+        stride[axes[k]] *= ns ? steps[k] : 1;
     }
+    return base;
 }
 
-static void map_flip(copy *c, const nnc_node *n, const nnc_type *t)
+static int64_t map_flip(const nnc_node *n, const nnc_type *t, int64_t *stride)
 {
     const int64_t *axes = NULL;
+    int64_t base = 0;
     for (int k = nnc_attr_ints(n, AT_axes, &axes) - 1; k >= 0; k--) {
-        c->base += (t->dim[axes[k]] - 1) * c->own[axes[k]];
-        c->from[axes[k]].stride = -c->own[axes[k]];
+        base += (t->dim[axes[k]] - 1) * stride[axes[k]];
+        stride[axes[k]] *= -1;
     }
+    return base;
 }
 
-/* ---- the others ---- */
+static nnc_status run_map(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+{
+    const nnc_type *t = in[0].type;
+    int64_t own[NNC_MAX_RANK], stride[NNC_MAX_RANK];
+    ev_walk w = {0};
+    ev_strides(t, own);
+    memcpy(stride, own, sizeof own);
+    if (n->op == OP_transpose)
+        map_transpose(n, own, stride);
+    else
+        w.base = n->op == OP_slice ? map_slice(n, own, stride) : map_flip(n, t, stride);
+    for (int d = 0; d < t->rank; d++)
+        ev_walk_add(&w, out->type->dim[d], stride[d]);
+    return run_walk(e, &w, in, out);
+}
+
+static nnc_status run_broadcast(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+{
+    ev_walk w = {0};
+    (void)n;
+    ev_walk_broadcast(&w, in[0].type, out->type, 0);
+    return run_walk(e, &w, in, out);
+}
+
+/* ---- index tables ---- */
 
 /* Source index of padded index i in a dimension of n elements, -1 outside (constant mode).
  * reflect: ...2 1 0 1 2... */
@@ -161,76 +99,48 @@ static int64_t pad_index(int64_t i, int64_t n, char mode)
     return r < n ? r : period - r;
 }
 
-static nnc_status run_pad(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+static nnc_status run_pad(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
 {
-    copy c = start(&in[0], out);
-    const int64_t *pads = NULL;
-    nnc_attr_ints(n, AT_pads, &pads);
+    const nnc_type *x = in[0].type, *y = out->type;
     const nnc_attr *mode = nnc_attr_find(n, AT_mode);
-    char m = mode && mode->word ? mode->word[0] : 'c';
-    nnc_dtype d = (nnc_dtype)out->type->dtype;
+    nnc_dtype d = (nnc_dtype)y->dtype;
     double value = ev_attr_value(d, nnc_attr_float(n, AT_value, 0));
-    if (nnc_is_float(d))
-        memcpy(&c.fill, &value, 8);
-    else
-        c.fill = (uint64_t)ev_int(d, value);
-
-    nnc_status status = NNC_OK;
-    for (int k = 0; k < c.rank && status == NNC_OK; k++) {
-        int64_t s = c.from[k].stride, from = in[0].type->dim[k];
-        if (from == c.dim[k])
+    const int64_t *pads = NULL;
+    int64_t own[NNC_MAX_RANK], entries = 0;
+    ev_walk w = {.fill = ev_bits(d, value)};
+    nnc_attr_ints(n, AT_pads, &pads);
+    ev_strides(x, own);
+    for (int k = 0; k < y->rank; k++)
+        entries += y->dim[k];
+    int64_t *table = nnc_malloc((size_t)entries * 8 + 8), *t = table;
+    if (!table)
+        return nnc_nomem(e->sink);
+    for (int k = 0; k < y->rank; k++) {
+        if (x->dim[k] == y->dim[k]) {
+            ev_walk_add(&w, y->dim[k], own[k]);
             continue;
-        c.from[k].table = nnc_malloc((size_t)c.dim[k] * 8);
-        if (!c.from[k].table)
-            status = nnc_nomem(e->sink);
-        for (int64_t i = 0; c.from[k].table && i < c.dim[k]; i++) {
-            int64_t j = pad_index(i - pads[k], from, m);
-            c.from[k].table[i] = j < 0 ? -1 : j * s;
+        }
+        ev_walk_table(&w, y->dim[k], t, -1);
+        for (int64_t i = 0; i < y->dim[k]; i++) {
+            int64_t j = pad_index(i - pads[k], x->dim[k], mode && mode->word ? mode->word[0] : 'c');
+            *t++ = j < 0 ? -1 : j * own[k];
         }
     }
-    if (status == NNC_OK)
-        status = run_copy(e, &c);
-    for (int k = 0; k < c.rank; k++)
-        nnc_free(c.from[k].table);
+    nnc_status status = run_walk(e, &w, in, out);
+    nnc_free(table);
     return status;
 }
 
-static nnc_status run_concat(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
-{
-    int64_t axis = nnc_attr_int(n, AT_axis, 0), at = 0;
-    for (int k = 0; k < n->n_in; k++) {
-        copy c = start(&in[k], out);
-        c.dim[axis] = in[k].type->dim[axis];
-        c.out_base = at * c.out_stride[axis];
-        at += c.dim[axis];
-        NNC_TRY(run_copy(e, &c));
-    }
-    return NNC_OK;
-}
-
-static nnc_status run_split(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
-{
-    int64_t axis = nnc_attr_int(n, AT_axis, 0), at = 0;
-    for (int k = 0; k < n->n_out; k++) {
-        copy c = start(&in[0], &out[k]);
-        c.base = at * c.from[axis].stride;
-        at += c.dim[axis];
-        NNC_TRY(run_copy(e, &c));
-    }
-    return NNC_OK;
-}
-
 /* x[outer, n, inner] taken at index[m] -> y[outer, m, inner]; -1 is the last. */
-static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
 {
     int axis = (int)nnc_attr_int(n, AT_axis, 0);
     const nnc_type *t = in[0].type;
-    int64_t outer = 1, inner = 1, extent = t->dim[axis], m = nnc_type_numel(in[1].type);
-    for (int d = 0; d < t->rank; d++)
-        *(d < axis ? &outer : &inner) *= d == axis ? 1 : t->dim[d];
+    int64_t own[NNC_MAX_RANK], extent = t->dim[axis], m = nnc_type_numel(in[1].type);
     int64_t *table = nnc_malloc((size_t)m * 8);
     if (!table)
         return nnc_nomem(e->sink);
+    ev_strides(t, own);
     bool wraps = nnc_dtype_kind((nnc_dtype)in[1].type->dtype) == NNC_INT;
     for (int64_t i = 0; i < m; i++) {
         int64_t j = in[1].i[i];
@@ -242,38 +152,67 @@ static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, e
                 "gather: index %lld is outside dimension %d of extent %lld", (long long)in[1].i[i],
                 axis, (long long)extent);
         }
-        table[i] = j * inner;
+        table[i] = j * own[axis];
     }
-    copy c = {.rank = 3, .src = in[0].w, .dst = out->w};
-    int64_t dim[3] = {outer, m, inner}, os[3] = {m * inner, inner, 1};
-    memcpy(c.dim, dim, sizeof dim);
-    memcpy(c.out_stride, os, sizeof os);
-    c.from[0] = (map){.stride = extent * inner};
-    c.from[1] = (map){.table = table};
-    c.from[2] = (map){.stride = 1};
-    nnc_status status = run_copy(e, &c);
+    ev_walk w = {0};
+    for (int d = 0; d < t->rank; d++)
+        if (d == axis)
+            ev_walk_table(&w, m, table, -1);
+        else
+            ev_walk_add(&w, t->dim[d], own[d]);
+    nnc_status status = run_walk(e, &w, in, out);
     nnc_free(table);
     return status;
 }
 
+/* ---- rows ---- */
+
+typedef struct rows {
+    const uint64_t *src;
+    uint64_t *dst;
+    int64_t from, to, n; /* elements from one row to the next; of a row */
+} rows;
+
+static nnc_status copy_rows(void *ctx, int64_t begin, int64_t end)
+{
+    const rows *r = ctx;
+    for (int64_t i = begin; i < end; i++)
+        memcpy(r->dst + i * r->to, r->src + i * r->from, (size_t)r->n * 8);
+    return NNC_OK;
+}
+
+/* concat: the rows of each operand, of which the result's rows consist; split: the other way around. */
+static nnc_status run_rows(const ev *e, const nnc_node *n, const ev_arg *in, const ev_arg *out)
+{
+    bool joins = n->op == OP_concat;
+    const ev_arg *part = joins ? in : out, *whole = joins ? out : in;
+    int64_t axis = nnc_attr_int(n, AT_axis, 0), row = 1, at = 0;
+    for (int d = (int)axis; d < whole->type->rank; d++)
+        row *= whole->type->dim[d];
+    int64_t count = nnc_type_numel(whole->type) / row;
+    for (int k = 0; k < (joins ? n->n_in : n->n_out); k++) {
+        int64_t m = nnc_type_numel(part[k].type) / count;
+        rows r = joins ? (rows){part[k].w, whole->w + at, m, row, m}
+                       : (rows){whole->w + at, part[k].w, row, m, m};
+        NNC_TRY(ev_for(e, count, 1, m, copy_rows, &r));
+        at += m;
+    }
+    return NNC_OK;
+}
+
 nnc_status ev_move(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
 {
-    static ev_run *const run[OP__COUNT] = {[OP_pad] = run_pad,
-        [OP_concat] = run_concat,
-        [OP_split] = run_split,
-        [OP_gather] = run_gather};
-    static void (*const maps[OP__COUNT])(copy *, const nnc_node *, const nnc_type *) = {
-        [OP_transpose] = map_transpose,
-        [OP_broadcast] = map_broadcast,
-        [OP_slice] = map_slice,
-        [OP_flip] = map_flip};
-    if (run[n->op])
-        return run[n->op](e, n, in, out);
-    if (!maps[n->op]) { /* reshape, relayout: the same elements in the same order */
+    switch ((nnc_op)n->op) {
+    case OP_transpose:
+    case OP_slice:
+    case OP_flip: return run_map(e, n, in, out);
+    case OP_broadcast: return run_broadcast(e, n, in, out);
+    case OP_pad: return run_pad(e, n, in, out);
+    case OP_gather: return run_gather(e, n, in, out);
+    case OP_concat:
+    case OP_split: return run_rows(e, n, in, out);
+    default: /* reshape, relayout: the same elements in the same order */
         memcpy(out->w, in[0].w, (size_t)nnc_type_numel(out->type) * 8);
         return NNC_OK;
     }
-    copy c = start(&in[0], out);
-    maps[n->op](&c, n, in[0].type);
-    return run_copy(e, &c);
 }

@@ -1,14 +1,14 @@
-/* ir/eval_reduce.c -- reference evaluation of reductions over any axes, argmax and argmin, and of the named ops made of them (softmax,
- * norms, global pooling), from their formulas and not from their lowering.
+/* ir/eval_reduce.c -- reference evaluation of reductions over any axes and of pooling, argmax and argmin, and of the named ops made of
+ * reductions (softmax, norms, global pooling), from their formulas and not from their lowering.
  *
- * The operand is viewed as kept x reduced dimensions. Where the innermost dimension is reduced, a result is computed from blocks of
- * partial sums; where it is kept, a row of results is accumulated at once, so that memory is read in order. */
+ * The operand is read as kept x reduced points. Where the innermost dimension is reduced, a result is computed from blocks of partial
+ * sums; where it is kept, a row of results is accumulated at once, so that memory is read in order. */
 #include "ir/eval_internal.h"
 
 #include <math.h>
 #include <string.h>
 
-enum { ROW = 512 }; /* results accumulated at once */
+enum { ROW = 512 }; /* elements at once */
 
 typedef enum fold_kind { FOLD_sum, FOLD_prod, FOLD_max, FOLD_min } fold_kind;
 
@@ -16,11 +16,9 @@ typedef struct reduction {
     fold_kind kind;
     bool mean;
     nnc_dtype d;
-    int n_keep, n_red;
-    int64_t keep[NNC_MAX_RANK], keep_stride[NNC_MAX_RANK];
-    int64_t red[NNC_MAX_RANK], red_stride[NNC_MAX_RANK];
-    int64_t red_count;
-    const uint64_t *x;
+    bool rows; /* x visits the points (reduced, kept), otherwise (kept, reduced) */
+    ev_walk x;
+    int64_t kept, count; /* of results; of elements for each */
     uint64_t *y;
 } reduction;
 
@@ -42,170 +40,149 @@ static int64_t fold_i64(fold_kind k, nnc_dtype d, int64_t a, int64_t b)
     return nnc_sop_eval_i64(sop[k], d, a, b, 0);
 }
 
-/* acc[i] = fold(acc[i], x[i*stride]) */
-static void fold_row(
-    const reduction *r, uint64_t *acc, const uint64_t *x, int64_t stride, int64_t n)
+/* acc[i] = fold(acc[i], x[i]) */
+static void fold_row(const reduction *r, uint64_t *acc, const uint64_t *x, int64_t n)
 {
     if (!nnc_is_float(r->d)) {
         int64_t *a = (int64_t *)acc;
         for (int64_t i = 0; i < n; i++)
-            a[i] = fold_i64(r->kind, r->d, a[i], (int64_t)x[i * stride]);
+            a[i] = fold_i64(r->kind, r->d, a[i], (int64_t)x[i]);
         return;
     }
     double *a = (double *)acc;
     const double *v = (const double *)x;
-    if (r->kind == FOLD_sum && stride == 1)
+    if (r->kind == FOLD_sum)
         for (int64_t i = 0; i < n; i++)
             a[i] += v[i];
     else
         for (int64_t i = 0; i < n; i++)
-            a[i] = fold_f64(r->kind, a[i], v[i * stride]);
+            a[i] = fold_f64(r->kind, a[i], v[i]);
 }
 
-/* Folds n elements `stride` apart into one through eight partial results (fewer successive roundings, and vectorised). */
-static uint64_t fold_run(
-    const reduction *r, uint64_t acc, const uint64_t *x, int64_t stride, int64_t n)
+/* Folds n elements into one through eight partial results (fewer successive roundings, and vectorised). */
+static uint64_t fold_run(const reduction *r, uint64_t acc, const uint64_t *x, int64_t n)
 {
     int64_t i = 0;
     if (n >= 16) {
         uint64_t part[8];
-        for (int j = 0; j < 8; j++)
-            part[j] = x[j * stride];
+        memcpy(part, x, sizeof part);
         for (i = 8; i + 8 <= n; i += 8)
-            fold_row(r, part, x + i * stride, stride, 8);
+            fold_row(r, part, x + i, 8);
         for (int w = 4; w >= 1; w /= 2)
-            fold_row(r, part, part + w, 1, w);
-        fold_row(r, &acc, part, 1, 1);
+            fold_row(r, part, part + w, w);
+        fold_row(r, &acc, part, 1);
     }
     for (; i < n; i++)
-        fold_row(r, &acc, x + i * stride, 1, 1);
+        fold_row(r, &acc, x + i, 1);
     return acc;
 }
 
-/* Advances the counter `at` over dims[0..n); returns the change of the offset; *done after the last. */
-static int64_t step(int n, const int64_t *dim, const int64_t *stride, int64_t *at, bool *done)
-{
-    int64_t move = 0;
-    for (int d = n - 1; d >= 0; d--) {
-        move += stride[d];
-        if (++at[d] < dim[d]) {
-            *done = false;
-            return move;
-        }
-        move -= dim[d] * stride[d];
-        at[d] = 0;
-    }
-    *done = true;
-    return move;
-}
-
-static int64_t offset_of(int n, const int64_t *dim, const int64_t *stride, int64_t i)
-{
-    int64_t off = 0;
-    for (int d = n - 1; d >= 0; d--) {
-        off += i % dim[d] * stride[d];
-        i /= dim[d];
-    }
-    return off;
-}
-
-static uint64_t neutral(const reduction *r)
+static uint64_t neutral(fold_kind kind, nnc_dtype d)
 {
     static const double none[] = {0, 1, -INFINITY, INFINITY};
-    if (nnc_is_float(r->d)) {
-        uint64_t w;
-        memcpy(&w, &none[r->kind], 8);
-        return w;
-    }
-    return (uint64_t)(r->kind < FOLD_max ? ev_int(r->d, none[r->kind])
-                                         : nnc_int_end(r->d, r->kind == FOLD_min));
+    if (nnc_is_float(d) || kind < FOLD_max)
+        return ev_bits(d, none[kind]);
+    return (uint64_t)nnc_int_end(d, kind == FOLD_min);
 }
 
-static void finish(const reduction *r, uint64_t *y, int64_t n)
-{
-    if (r->mean)
-        for (int64_t i = 0; i < n; i++)
-            ((double *)y)[i] /= (double)r->red_count;
-}
-
-/* Innermost dimension reduced: one result at a time. */
-static nnc_status reduce_inner(void *ctx, int64_t begin, int64_t end)
+static nnc_status reduce_range(void *ctx, int64_t begin, int64_t end)
 {
     const reduction *r = ctx;
-    int outer = r->n_red - 1;
-    for (int64_t i = begin; i < end; i++) {
-        const uint64_t *x = r->x + offset_of(r->n_keep, r->keep, r->keep_stride, i);
-        int64_t at[NNC_MAX_RANK] = {0};
-        bool done = false;
-        uint64_t acc = neutral(r);
-        while (!done) {
-            acc = fold_run(r, acc, x, r->red_stride[outer], r->red[outer]);
-            x += step(outer, r->red, r->red_stride, at, &done);
+    const uint64_t none = neutral(r->kind, r->d);
+    uint64_t tmp[ROW];
+    const int64_t n = nnc_min64(r->count, ROW),
+                  per = r->rows ? ROW : ROW / n; /* elements of a result, results at once */
+    for (int64_t i = begin; i < end; i += per) {
+        const int64_t m = nnc_min64(per, end - i);
+        uint64_t *y = r->y + i;
+        for (int64_t k = 0; k < m; k++)
+            y[k] = none;
+        for (int64_t j = 0; r->rows && j < r->count; j++)
+            fold_row(r, y, ev_gather(&r->x, j * r->kept + i, m, tmp), m);
+        for (int64_t j = 0; !r->rows && j < r->count; j += n) {
+            const int64_t run = nnc_min64(n, r->count - j);
+            const uint64_t *x = ev_gather(&r->x, i * r->count + j, m * run, tmp);
+            for (int64_t k = 0; k < m; k++)
+                y[k] = fold_run(r, y[k], x + k * run, run);
         }
-        r->y[i] = acc;
-        finish(r, r->y + i, 1);
+        for (int64_t k = 0; r->mean && k < m; k++)
+            ((double *)y)[k] /= (double)r->count;
     }
     return NNC_OK;
 }
 
-/* Innermost dimension kept: rows of results. */
-static nnc_status reduce_outer(void *ctx, int64_t begin, int64_t end)
+static nnc_status run_reduction(const ev *e, const ev_arg *x, reduction *r)
 {
-    const reduction *r = ctx;
-    int64_t inner = r->keep[r->n_keep - 1];
-    for (int64_t i = begin; i < end;) {
-        int64_t n = nnc_min64(nnc_min64(inner - i % inner, end - i), ROW);
-        const uint64_t *x = r->x + offset_of(r->n_keep, r->keep, r->keep_stride, i);
-        int64_t at[NNC_MAX_RANK] = {0};
-        bool done = false;
-        uint64_t none = neutral(r);
-        for (int64_t j = 0; j < n; j++)
-            r->y[i + j] = none;
-        while (!done) {
-            fold_row(r, r->y + i, x, 1, n);
-            x += step(r->n_red, r->red, r->red_stride, at, &done);
-        }
-        finish(r, r->y + i, n);
-        i += n;
-    }
-    return NNC_OK;
+    r->x.src = x->w;
+    return ev_for(e, r->kept, r->rows ? ROW : 1, r->count, reduce_range, r);
 }
 
 /* Reduces x over the dimensions in `mask` (bit d) into y. */
 static nnc_status fold_axes(
     const ev *e, const ev_arg *x, unsigned mask, fold_kind kind, bool mean, uint64_t *y)
 {
-    reduction r = {.kind = kind, .mean = mean, .x = x->w, .y = y, .red_count = 1};
-    r.d = (nnc_dtype)x->type->dtype;
-    int64_t stride[NNC_MAX_RANK], kept = 1;
-    ev_strides(x->type, stride);
-    bool before = false; /* whether the previous dimension of extent > 1 was reduced */
-    bool any = false;
-    for (int d = 0; d < x->type->rank; d++) {
-        int64_t n = x->type->dim[d];
-        bool red = mask >> d & 1;
-        if (n == 1)
-            continue;
-        int64_t *dim = red ? r.red : r.keep, *st = red ? r.red_stride : r.keep_stride;
-        int *count = red ? &r.n_red : &r.n_keep;
-        if (any && red == before) { /* merge adjacent dimensions of the same kind */
-            dim[*count - 1] *= n;
-            st[*count - 1] = stride[d];
-        } else {
-            dim[*count] = n;
-            st[(*count)++] = stride[d];
+    const nnc_type *t = x->type;
+    reduction r = {
+        .kind = kind, .mean = mean, .d = (nnc_dtype)t->dtype, .y = y, .kept = 1, .count = 1};
+    int64_t stride[NNC_MAX_RANK];
+    ev_strides(t, stride);
+    for (int d = 0; d < t->rank; d++) {
+        *(mask >> d & 1 ? &r.count : &r.kept) *= t->dim[d];
+        r.rows = t->dim[d] == 1 ? r.rows : !(mask >> d & 1);
+    }
+    for (int second = 0; second < 2; second++)
+        for (int d = 0; d < t->rank; d++)
+            if ((mask >> d & 1) == (r.rows != second))
+                ev_walk_add(&r.x, t->dim[d], stride[d]);
+    return run_reduction(e, x, &r);
+}
+
+/* ---- pooling ---- */
+
+typedef struct pool {
+    ev_window s;
+    bool whole; /* count_include_pad */
+    double *y;
+} pool;
+
+/* Divides sums by the number of elements in their window. Where it extends beyond the padded input (ceil_mode), count_include_pad counts
+ * the elements inside the padded input, as PyTorch and ONNX do. */
+static nnc_status divide_range(void *ctx, int64_t begin, int64_t end)
+{
+    const pool *p = ctx;
+    const ev_window *s = &p->s;
+    for (int64_t i = begin; i < end; i++) {
+        int64_t rest = i, count = 1;
+        for (int d = s->rank - 1; d >= 0; d--) {
+            int64_t at = rest % s->out[d] * s->stride[d] - s->begin[d];
+            int64_t to = nnc_ceildiv(s->in[d] + (p->whole ? s->end[d] : 0) - at, s->dil[d]);
+            count *=
+                nnc_min64(s->k[d], to) - (p->whole || at >= 0 ? 0 : nnc_ceildiv(-at, s->dil[d]));
+            rest /= s->out[d];
         }
-        *(red ? &r.red_count : &kept) *= n;
-        before = red;
-        any = true;
+        p->y[i] /= (double)count;
     }
-    bool inner = before || r.n_keep == 0;
-    if (r.n_red == 0) { /* all reduced extents are 1 */
-        r.red[0] = 1;
-        r.red_stride[0] = 1;
-        r.n_red = 1;
-    }
-    return ev_for(e, kept, inner ? 1 : ROW, r.red_count, inner ? reduce_inner : reduce_outer, &r);
+    return NNC_OK;
+}
+
+nnc_status ev_pool(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out)
+{
+    const nnc_type *x = in[0].type;
+    const fold_kind kind = n->op == OP_maxpool ? FOLD_max : FOLD_sum;
+    const int64_t *kernel = NULL;
+    pool p = {.whole = nnc_attr_int(n, AT_count_include_pad, 0) != 0, .y = out->f};
+    nnc_attr_ints(n, AT_kernel, &kernel);
+    NNC_TRY(ev_window_of(e, &p.s, n, x, out->type, kernel));
+    reduction r = {.kind = kind, .d = (nnc_dtype)x->dtype, .y = out->w, .count = p.s.elements};
+    r.kept = nnc_type_numel(out->type);
+    r.x.fill = neutral(kind, r.d);
+    ev_walk_add(&r.x, x->dim[0] * x->dim[1], p.s.plane);
+    ev_walk_window(&r.x, &p.s, false);
+    nnc_status status = run_reduction(e, &in[0], &r);
+    if (status == NNC_OK && n->op == OP_avgpool)
+        status = ev_for(e, r.kept, 1, 1, divide_range, &p);
+    nnc_free(p.s.table);
+    return status;
 }
 
 /* ---- argmax, argmin ---- */
