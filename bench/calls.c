@@ -47,7 +47,7 @@ static int64_t time_call(
     void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice->workspace_bytes + 64, 64));
     if (calls[0].packed) {
         void *packed = nnc_aligned_alloc(64, (size_t)nnc_align_up(choice->packed_bytes, 64));
-        if (e->load_call(&p, 1, &h, NULL) != NNC_OK ||
+        if (e->load_call(&(nnc_load){.plan = &p, .item = 1}, &h, NULL) != NNC_OK ||
             e->run(h, (void *const[]){wei, packed}, NULL) != NNC_OK)
             return -1;
         e->unload(h);
@@ -55,7 +55,7 @@ static int64_t time_call(
         wei = packed;
     }
     t0 = nnc_now_ns();
-    if (e->load_call(&p, 0, &h, NULL) != NNC_OK)
+    if (e->load_call(&(nnc_load){.plan = &p, .item = 0}, &h, NULL) != NNC_OK)
         return -1;
     *load_ns = nnc_now_ns() - t0;
     int64_t begin = nnc_now_ns();

@@ -227,7 +227,7 @@ static bool call(side *l, const shape *s, const nnc_engine *e)
     c[0].work_bytes = choice.workspace_bytes;
     if (c[0].packed) {
         void *packed = memory(choice.packed_bytes);
-        if (e->load_call(&p, 1, &h, NULL) != NNC_OK ||
+        if (e->load_call(&(nnc_load){.plan = &p, .item = 1}, &h, NULL) != NNC_OK ||
             e->run(h, (void *const[]){wei, packed}, NULL) != NNC_OK)
             return false;
         wei = packed;
@@ -240,7 +240,7 @@ static bool call(side *l, const shape *s, const nnc_engine *e)
     if (c[0].has_bias)
         *arg++ = memory(nnc_type_bytes(&c[0].bias));
     *arg = memory(nnc_type_bytes(&c[0].dst));
-    return e->load_call(&p, 0, &l->handle, NULL) == NNC_OK;
+    return e->load_call(&(nnc_load){.plan = &p, .item = 0}, &l->handle, NULL) == NNC_OK;
 }
 
 static void run_part(void *ctx, int part, int parts)

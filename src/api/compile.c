@@ -77,8 +77,11 @@ static nnc_status compiles(void *env, const nnc_policy *policy, const nnc_graph 
     const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
 {
     const nnc_env *e = env;
-    const nnc_plan_options o = {
-        .target = &e->target, .policy = *policy, .engine = e->engine, .n_engine = e->n_engine};
+    const nnc_plan_options o = {.target = &e->target,
+        .policy = *policy,
+        .answers = e->cache,
+        .engine = e->engine,
+        .n_engine = e->n_engine};
     return nnc_plan_compiles(&o, g, n, yes, why, sink);
 }
 
@@ -115,6 +118,7 @@ static nnc_status plan(
         .emitter = e->has_emitter ? nnc_env_emitter : NULL,
         .emitter_version = nnc_engine_llvm.version,
         .cache = e->cache,
+        .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
         .devices = o->devices > 0 ? o->devices : 1,

@@ -73,16 +73,14 @@ static void cpu_engines(nnc_env *e)
     e->engine[e->n_engine++] = &nnc_engine_interp;
 }
 
-/* Caching and replaying of algorithms in GPU engines is process-wide. */
-static nnc_status settle_gpu(const nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+static nnc_status open_tuning(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
-    if (e->target.kind == NNC_T_cuda) {
-        nnc_engines_keep(!o->no_cache, o->cache_dir);
-        return nnc_engines_tune(o->tuning, o->tune, sink);
-    }
-    return o->tuning ? nnc_fail0(sink, NNC_E_USAGE,
-                           "--tuning is for GPUs' libraries, which %s does not use", e->target.name)
-                     : NNC_OK;
+    if (!o->tuning)
+        return NNC_OK;
+    if (e->target.kind != NNC_T_cuda)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--tuning is for GPUs' libraries, which %s does not use", e->target.name);
+    return nnc_tuning_open(o->tuning, o->tune, &e->tuning, sink);
 }
 
 nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink)
@@ -98,7 +96,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
     nnc_status st = open_target(e, o, sink);
-    if (!st && (st = settle_gpu(e, o, sink)) != NNC_OK)
+    if (!st && (st = open_tuning(e, o, sink)) != NNC_OK)
         nnc_target_deinit(&e->target);
     if (st) {
         nnc_free(e);
@@ -124,6 +122,7 @@ void nnc_env_destroy(nnc_env *e)
         return;
     nnc_target_deinit(&e->target);
     nnc_cache_close(e->cache);
+    nnc_tuning_close(e->tuning);
     nnc_free(e);
 }
 

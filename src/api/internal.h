@@ -14,6 +14,7 @@ enum { MAX_ENGINES = 8 };
 struct nnc_env {
     nnc_target target;
     nnc_cache *cache;
+    struct nnc_tuning *tuning; /* NULL: none */
     const nnc_engine *engine[MAX_ENGINES]; /* in order of preference */
     int n_engine;
     bool has_emitter, has_onednn;

@@ -37,7 +37,8 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
     nnc_exec_options o = {.device = devices,
         .n_device = NNC_COUNT(devices),
         .engine = e->engine,
-        .n_engine = e->n_engine};
+        .n_engine = e->n_engine,
+        .env = {.target = &e->target, .cache = e->cache, .tuning = e->tuning}};
     s->a = a;
     s->plan = a->plan;
     s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);

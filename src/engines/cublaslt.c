@@ -188,13 +188,13 @@ static nnc_status lt_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
     product p;
     (void)sink;
     *out = (nnc_choice){.reason = "cuBLASLt needs an NVIDIA GPU"};
-    if (!c->target || c->target->kind != NNC_T_cuda || !product_of(c, &p, &out->reason))
+    if (!c->env || c->env->target->kind != NNC_T_cuda || !product_of(c, &p, &out->reason))
         return NNC_OK;
     int64_t calls = 1;
     for (int i = 1; i < p.n_batch; i++)
         calls *= p.batch[i].count;
     out->ok = true;
-    out->workspace_bytes = workspace(c->target->sm);
+    out->workspace_bytes = workspace(c->env->target->sm);
     int n = snprintf(reason, sizeof reason, "cublaslt%s%s%s%s%s",
         c->src.dtype != DT_f32 ? ""
         : c->tf32              ? ", tf32 allowed"
@@ -373,7 +373,7 @@ static nnc_status fastest(
     if (best.choice < 0)
         return NNC_E_DEVICE;
     h->best = r[best.choice];
-    return nnc_tune_record(key, "cublaslt", &best, sink);
+    return nnc_tune_record(c->env->tuning, key, "cublaslt", &best, sink);
 }
 
 static nnc_status find_algorithm(lt_handle *h, const nnc_call *c, nnc_sink *sink)
@@ -385,7 +385,8 @@ static nnc_status find_algorithm(lt_handle *h, const nnc_call *c, nnc_sink *sink
     const void *somewhere = (const void *)(uintptr_t)ARENA_ALIGN; /* only its alignment matters */
     snprintf(library, sizeof library, "cublaslt %zu", h->api->cublasLtGetVersion());
     nnc_hash128 key = nnc_tune_key(library, c, h->work_bytes);
-    bool known = nnc_tune_find(key, &t), measures = !known && nnc_tune_measures();
+    bool known = nnc_tune_find(c->env->tuning, key, &t),
+         measures = !known && nnc_tune_measures(c->env->tuning);
     int s = h->has_bias ? set(h, DESC_BIAS, &somewhere, sizeof somewhere) : 0;
     s = s ? s : ask(h, known || measures ? MEASURED : 1, r, &got);
     if (s || got < 1)
@@ -418,12 +419,13 @@ static nnc_status prepare(lt_handle *h, const nnc_call *c, nnc_sink *sink)
              : find_algorithm(h, c, sink);
 }
 
-static nnc_status lt_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status lt_load(const nnc_load *l, void **handle, nnc_sink *sink)
 {
+    nnc_call c = nnc_load_call(l);
     lt_handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
-    nnc_status status = prepare(h, &p->call[item], sink);
+    nnc_status status = prepare(h, &c, sink);
     if (status) {
         lt_unload(h);
         return status;

@@ -1,11 +1,9 @@
 /* engines/cuda.c -- the engine "cuda": kernels for NVIDIA GPUs, as machine code or PTX in the plan's objects. NVRTC compiled the
  * objects earlier, perhaps on another machine. Launch dimensions come from the kernel's text.
- *
- * An object holds many kernels; CUDA loads it once for all devices, and the plan's handles share it with a reference count. */
+ * An object holds many kernels; CUDA loads it once for all devices. */
 #include "codegen/codegen.h"
 #include "cuda/cuda.h"
 #include "engines/engines.h"
-#include "engines/shared.h"
 
 #include <string.h>
 
@@ -22,7 +20,7 @@ typedef struct library {
 
 typedef struct handle {
     const nnc_cuda_cudart *rt;
-    shared_object from; /* a library */
+    const library *from;
     cuda_kernel kernel,
         finish; /* finish: combines partial results; NULL where no sum is split over blocks */
     nnc_kgrid grid;
@@ -65,8 +63,6 @@ static void unload_object(void *object)
     nnc_free(l);
 }
 
-static const shared_kind objects = {load_object, unload_object};
-
 /* ---- kernels ------------------------------------------------------------------------------------------------------ */
 
 /* Reads the launch dimensions from the kernel's text, against which the entry of a plan from a file was verified. */
@@ -91,8 +87,7 @@ static nnc_status find(const handle *h, const nnc_plan *p, const char *name, int
     cuda_kernel *out, nnc_sink *sink)
 {
     _Alignas(16) char attributes[ATTRIBUTES];
-    int device = 0,
-        error = h->rt->cudaLibraryGetKernel(out, ((const library *)h->from.object)->cuda, name);
+    int device = 0, error = h->rt->cudaLibraryGetKernel(out, h->from->cuda, name);
     error = error ? error : h->rt->cudaGetDevice(&device);
     if (!error && shared > PLAIN_SHARED)
         error = h->rt->cudaKernelSetAttributeForDevice(
@@ -111,8 +106,6 @@ static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, n
     if (h->n_arg > MOST_ARGS)
         return nnc_fail0(sink, NNC_E_BUG, "kernel %s has %d arguments", pk->symbol, h->n_arg);
     NNC_TRY(read_grid(pk, &h->grid, sink));
-    NNC_TRY(shared_acquire(&objects, p, pk->object, &h->from, sink));
-    h->rt = ((const library *)h->from.object)->rt;
     NNC_TRY(find(h, p, pk->symbol, h->grid.shared, &h->kernel, sink));
     if (h->grid.finish == 0)
         return NNC_OK;
@@ -124,15 +117,14 @@ static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, n
 static void unload(void *p)
 {
     handle *h = p;
-    shared_release(&h->from);
     nnc_free(h);
 }
 
-static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink *sink)
+static nnc_status load_kernel(const nnc_load *l, void **out, nnc_sink *sink)
 {
-    const nnc_pkernel *k = &p->kernel[item];
+    const nnc_pkernel *k = &l->plan->kernel[l->item];
     *out = NULL;
-    if (k->object < 0 || k->object >= p->n_object)
+    if (!l->object)
         return nnc_fail0(sink, NNC_E_DEVICE,
             "kernel %s has no machine code: the model was compiled without NVRTC (nnc "
             "doctor)",
@@ -140,7 +132,9 @@ static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink 
     handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
-    nnc_status s = prepare(h, p, k, sink);
+    h->from = l->object;
+    h->rt = h->from->rt;
+    nnc_status s = prepare(h, l->plan, k, sink);
     if (s == NNC_OK)
         *out = h;
     else
@@ -178,6 +172,8 @@ const nnc_engine nnc_engine_cuda = {
     .name = "cuda",
     .version = "compiles",
     .load_kernel = load_kernel,
+    .load_object = load_object,
+    .unload_object = unload_object,
     .run = run,
     .unload = unload,
 };

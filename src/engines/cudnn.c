@@ -13,7 +13,6 @@
  * load_call() selects the algorithm on the device, within that workspace: the plan cached for this call, cuDNN version and GPU,
  * otherwise the first configuration of the heuristics that can be finalized. */
 #include "engines/cudnn.h"
-#include "engines/engines.h"
 #include "engines/tune.h"
 #include "target/target.h"
 #include <stdatomic.h>
@@ -76,9 +75,9 @@ static void take(const nnc_call *c, const cudnn_lowering *w, nnc_choice *out, in
 /* The answer without cuDNN: all three types, bf16 from sm_80 on (golden table of tests/cudnn). */
 static void by_rule(const nnc_call *c, const cudnn_lowering *w, nnc_choice *out)
 {
-    if (c->target->sm < 75 || (c->src.dtype == DT_bf16 && c->target->sm < 80)) {
+    if (c->env->target->sm < 75 || (c->src.dtype == DT_bf16 && c->env->target->sm < 80)) {
         snprintf(reason, sizeof reason, "cuDNN 9 does not support %s convolutions on sm_%d",
-            nnc_dtype_name((nnc_dtype)c->src.dtype), c->target->sm);
+            nnc_dtype_name((nnc_dtype)c->src.dtype), c->env->target->sm);
         out->reason = reason;
         return;
     }
@@ -95,7 +94,8 @@ static void settle_choice(
     char v[32];
     version_text(a->version, v);
     if (!a->ok) {
-        snprintf(reason, sizeof reason, "cuDNN declines on sm_%d: %.180s", c->target->sm, a->why);
+        snprintf(
+            reason, sizeof reason, "cuDNN declines on sm_%d: %.180s", c->env->target->sm, a->why);
         out->reason = reason;
         return;
     }
@@ -169,7 +169,7 @@ static nnc_status ask(const nnc_call *c, const cudnn_lowering *w, const nnc_cudn
 {
     nnc_cudnn_device d;
     nnc_cudnn *g;
-    cudnn_device_of(c->target, &d);
+    cudnn_device_of(c->env->target, &d);
     nnc_status status = nnc_cudnn_create(&d, &g, NULL);
     if (status)
         return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
@@ -229,7 +229,8 @@ static nnc_status choose_whole(
                                   : "libcudnn is missing");
     else if (!st && !a.ok)
         snprintf(apart, sizeof apart,
-            "cuDNN has no runtime-compiled engine for it on sm_%d: %.180s", c->target->sm, a.why);
+            "cuDNN has no runtime-compiled engine for it on sm_%d: %.180s", c->env->target->sm,
+            a.why);
     if (st || !a.ok)
         return st == NNC_E_DEVICE ? NNC_OK : st;
     out->apart = NULL;
@@ -243,7 +244,7 @@ static nnc_status cudnn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sin
     cudnn_lowering w;
     cudnn_answer a;
     *out = (nnc_choice){.reason = "cuDNN needs an NVIDIA GPU"};
-    if (!c->target || c->target->kind != NNC_T_cuda || !cudnn_lower(c, &w, &out->reason))
+    if (!c->env || c->env->target->kind != NNC_T_cuda || !cudnn_lower(c, &w, &out->reason))
         return NNC_OK;
     out->reason = "cuDNN uses unpacked weights";
     if (c->packed)
@@ -274,23 +275,23 @@ static nnc_hash128 plan_key(const nnc_call *c, const cudnn_lowering *w, bool tai
     return nnc_tune_key(library, c, limit);
 }
 
-static bool kept_plan(nnc_cudnn *g, nnc_hash128 key, int64_t limit)
+static bool kept_plan(nnc_cudnn *g, nnc_cache *cache, nnc_hash128 key, int64_t limit)
 {
     char *text;
     size_t n;
-    if (!nnc_engines_kept("cudnn", key, &text, &n))
+    if (!nnc_cache_get(cache, "cudnn", key, &text, &n))
         return false;
     bool ok = nnc_cudnn_plan_read(g, text, n) == NNC_OK && nnc_cudnn_workspace(g) <= limit;
     nnc_free(text);
     return ok;
 }
 
-static void keep_plan(nnc_cudnn *g, nnc_hash128 key)
+static void keep_plan(nnc_cudnn *g, nnc_cache *cache, nnc_hash128 key)
 {
     nnc_text t = {0};
     nnc_cudnn_plan_text(g, &t);
     if (t.n && !t.oom)
-        nnc_engines_put("cudnn", key, nnc_text_str(&t), t.n);
+        nnc_cache_put(cache, "cudnn", key, nnc_text_str(&t), t.n);
     nnc_text_deinit(&t);
 }
 
@@ -363,7 +364,7 @@ static nnc_status fastest(
     nnc_trial_close(&t->t);
     if (best.choice < 0)
         return NNC_E_DEVICE;
-    NNC_TRY(nnc_tune_record(key, "cudnn", &best, sink));
+    NNC_TRY(nnc_tune_record(c->env->tuning, key, "cudnn", &best, sink));
     return nnc_cudnn_plan(t->g, best.choice, limit);
 }
 
@@ -373,8 +374,9 @@ static nnc_status tuned(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *w
 {
     nnc_tuned t;
     trial run = {.g = g, .used = cudnn_used_ids(c, w, false)};
-    if (!nnc_tune_find(key, &t))
-        return nnc_tune_measures() ? fastest(&run, c, n, limit, key, sink) : NNC_E_DEVICE;
+    if (!nnc_tune_find(c->env->tuning, key, &t))
+        return nnc_tune_measures(c->env->tuning) ? fastest(&run, c, n, limit, key, sink)
+                                                 : NNC_E_DEVICE;
     bool same = t.choice < n && nnc_cudnn_config_at(g, t.choice)->engine == t.number;
     return same ? nnc_cudnn_plan(g, t.choice, limit) : NNC_E_DEVICE;
 }
@@ -388,8 +390,9 @@ static nnc_status settle(nnc_cudnn **out, const nnc_call *c, const cudnn_lowerin
     nnc_hash128 key = plan_key(c, w, what == TAIL, limit);
     nnc_cudnn_filter f = filter_of(c, w, limit);
     nnc_tuned known;
-    bool tunes = what == CORE && (nnc_tune_measures() || nnc_tune_find(key, &known));
-    if (!tunes && kept_plan(g, key, limit))
+    bool tunes = what == CORE &&
+                 (nnc_tune_measures(c->env->tuning) || nnc_tune_find(c->env->tuning, key, &known));
+    if (!tunes && kept_plan(g, c->env->cache, key, limit))
         return NNC_OK;
     if (what == CORE)
         cudnn_describe_core(g, c, w);
@@ -412,14 +415,14 @@ static nnc_status settle(nnc_cudnn **out, const nnc_call *c, const cudnn_lowerin
                               "workspace: %s",
                               (long long)limit, nnc_cudnn_why(g));
     if (!tunes)
-        keep_plan(g, key);
+        keep_plan(g, c->env->cache, key);
     return NNC_OK;
 }
 
 /* A runtime-compiled plan takes 0.4 to 3 s. One after another where algorithms are measured. */
 static bool cudnn_compiles(const nnc_call *c)
 {
-    return c->compiled && !nnc_tune_measures();
+    return c->compiled && !nnc_tune_measures(c->env->tuning);
 }
 
 static void cudnn_unload(void *handle)
@@ -477,12 +480,13 @@ static nnc_status prepare(cudnn_handle *h, const nnc_call *c, nnc_sink *sink)
     return w.split ? settle(&h->tail, c, &w, TAIL, c->work_bytes, sink) : NNC_OK;
 }
 
-static nnc_status cudnn_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status cudnn_load(const nnc_load *l, void **handle, nnc_sink *sink)
 {
+    nnc_call c = nnc_load_call(l);
     cudnn_handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
-    nnc_status status = prepare(h, &p->call[item], sink);
+    nnc_status status = prepare(h, &c, sink);
     if (status) {
         cudnn_unload(h);
         return status;

@@ -4,7 +4,6 @@
  *     <cuDNN's version> ok <engine> <numerical notes, hex> <1: a fallback> <workspace>
  *     <cuDNN's version> no <reason> */
 #include "engines/cudnn.h"
-#include "engines/engines.h"
 #include "target/target.h"
 #include <stdlib.h>
 #include <string.h>
@@ -41,7 +40,7 @@ static bool answer_key(
     const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
     bool known = nnc_cuda_identity(CUDA_cudnn, &t);
     (void)nnc_cuda_identity(CUDA_cublaslt, &t);
-    cudnn_device_of(c->target, &d);
+    cudnn_device_of(c->env->target, &d);
     nnc_printf(&t, "answer 2 override %s without %x precompiled %d limit %lld ", tf32 ? tf32 : "-",
         f->without, f->precompiled, (long long)f->workspace_limit);
     if (f->with)
@@ -90,7 +89,7 @@ bool cudnn_answer_load(
     nnc_hash128 key;
     char *text;
     size_t n;
-    if (!answer_key(c, w, f, &key) || !nnc_engines_kept("choice", key, &text, &n))
+    if (!answer_key(c, w, f, &key) || !nnc_cache_get(c->env->cache, "choice", key, &text, &n))
         return false;
     bool ok = read_answer(text, n, a) && a->workspace <= f->workspace_limit;
     nnc_free(text);
@@ -110,6 +109,6 @@ void cudnn_answer_store(
     else
         nnc_printf(&t, "%lld no %s", (long long)a->version, a->why);
     if (!t.oom)
-        nnc_engines_put("choice", key, nnc_text_str(&t), t.n + 1);
+        nnc_cache_put(c->env->cache, "choice", key, nnc_text_str(&t), t.n + 1);
     nnc_text_deinit(&t);
 }

@@ -34,13 +34,13 @@ static nnc_status check(const loaded *h, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status load_kernel(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status load_kernel(const nnc_load *l, void **handle, nnc_sink *sink)
 {
     loaded *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
     nnc_scan s;
-    h->entry = &p->kernel[item];
+    h->entry = &l->plan->kernel[l->item];
     nnc_arena_init(&h->arena, 0);
     const char *text = h->entry->ir ? h->entry->ir : "";
     nnc_scan_init(&s, h->entry->symbol, text, strlen(text));

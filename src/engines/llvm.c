@@ -1,9 +1,7 @@
 /* engines/llvm.c -- the engine "llvm": machine code from the plan's objects, loaded by codegen's ELF loader. libLLVM is not needed:
  * the emitter plug-in compiled the code earlier, perhaps in another process.
- *
- * An object holds many kernels; it is mapped once per plan and shared by their handles with a reference count. */
+ * An object holds many kernels. */
 #include "engines/engines.h"
-#include "engines/shared.h"
 #include "codegen/codegen.h"
 
 #include <string.h>
@@ -14,7 +12,6 @@
 typedef struct handle {
     const nnc_pkernel *k;
     nnc_kernel_fn fn;
-    shared_object from;
 } handle;
 
 static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, nnc_sink *sink)
@@ -33,35 +30,22 @@ static void unload_object(void *object)
     nnc_object_unload(object);
 }
 
-static const shared_kind objects = {load_object, unload_object};
-
-static void unload(void *p)
+static nnc_status load_kernel(const nnc_load *l, void **out, nnc_sink *sink)
 {
-    handle *h = p;
-    shared_release(&h->from);
-    nnc_free(h);
-}
-
-static nnc_status load_kernel(const nnc_plan *p, int item, void **out, nnc_sink *sink)
-{
-    const nnc_pkernel *k = &p->kernel[item];
+    const nnc_pkernel *k = &l->plan->kernel[l->item];
     *out = NULL;
-    if (k->object < 0 || k->object >= p->n_object)
+    if (!l->object)
         return nnc_fail0(sink, NNC_E_DEVICE, "kernel %s has no machine code", k->symbol);
+    void *fn = nnc_object_symbol(l->object, k->symbol);
+    if (!fn)
+        return nnc_fail0(sink, NNC_E_DEVICE, "the machine code has no kernel %s", k->symbol);
     handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
     h->k = k;
-    nnc_status s = shared_acquire(&objects, p, k->object, &h->from, sink);
-    void *fn = s == NNC_OK ? nnc_object_symbol(h->from.object, k->symbol) : NULL;
     memcpy(&h->fn, &fn, sizeof fn);
-    if (s == NNC_OK && !fn)
-        s = nnc_fail0(sink, NNC_E_DEVICE, "the machine code has no kernel %s", k->symbol);
-    if (s == NNC_OK)
-        *out = h;
-    else
-        unload(h);
-    return s;
+    *out = h;
+    return NNC_OK;
 }
 
 static void call(void *ctx, void *const *args, int64_t begin, int64_t end, void *scratch)
@@ -105,6 +89,8 @@ const nnc_engine nnc_engine_llvm = {
     .name = "llvm",
     .version = version,
     .load_kernel = load_kernel,
+    .load_object = load_object,
+    .unload_object = unload_object,
     .run = run,
-    .unload = unload,
+    .unload = nnc_free,
 };

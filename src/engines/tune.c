@@ -5,7 +5,6 @@
  * one line per call, sorted by key; lines of other keys are kept. */
 #include "engines/tune.h"
 #include "cuda/cuda.h"
-#include "engines/engines.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,13 +14,13 @@ typedef struct entry {
     nnc_tuned t;
 } entry;
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {
-    char *file; /* NULL: off */
+struct nnc_tuning {
+    pthread_mutex_t lock; /* of the entries and of writing the file */
+    char *file;
     bool measure;
     entry *at;
     size_t n, cap;
-} all;
+};
 
 /* ---- the file ----------------------------------------------------------------------------------------------------- */
 
@@ -30,41 +29,34 @@ static int by_key(const void *a, const void *b)
     return strcmp(((const entry *)a)->key, ((const entry *)b)->key);
 }
 
-static entry *find(const char *key)
+static entry *find(const nnc_tuning *all, const char *key)
 {
-    for (size_t i = 0; i < all.n; i++)
-        if (!strcmp(all.at[i].key, key))
-            return &all.at[i];
+    for (size_t i = 0; i < all->n; i++)
+        if (!strcmp(all->at[i].key, key))
+            return &all->at[i];
     return NULL;
 }
 
-static entry *put(const entry *e)
+static entry *put(nnc_tuning *all, const entry *e)
 {
-    entry *old = find(e->key);
+    entry *old = find(all, e->key);
     if (old) {
         *old = *e;
         return old;
     }
-    if (all.n == all.cap) {
-        size_t cap = all.cap ? all.cap * 2 : 32;
-        entry *more = nnc_realloc(all.at, cap * sizeof *more);
+    if (all->n == all->cap) {
+        size_t cap = all->cap ? all->cap * 2 : 32;
+        entry *more = nnc_realloc(all->at, cap * sizeof *more);
         if (!more)
             return NULL;
-        all.at = more;
-        all.cap = cap;
+        all->at = more;
+        all->cap = cap;
     }
-    all.at[all.n] = *e;
-    return &all.at[all.n++];
+    all->at[all->n] = *e;
+    return &all->at[all->n++];
 }
 
-static void forget(void)
-{
-    nnc_free(all.file);
-    nnc_free(all.at);
-    memset(&all, 0, sizeof all);
-}
-
-static nnc_status read_file(char *text, nnc_sink *sink)
+static nnc_status read_file(nnc_tuning *all, char *text, nnc_sink *sink)
 {
     int number = 0;
     char *save = NULL;
@@ -76,87 +68,96 @@ static nnc_status read_file(char *text, nnc_sink *sink)
         if (sscanf(line, "%23s %32[0-9a-f] choice=%d number=%lld ns=%lld %c", e.library, e.key,
                 &e.t.choice, &engine, &ns, &more) != 5 ||
             strlen(e.key) != 32 || e.t.choice < 0)
-            return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = all.file, .line = number},
+            return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = all->file, .line = number},
                 "no measured choice; expected LIBRARY KEY choice=N number=N ns=N");
         e.t.number = engine;
         e.t.ns = ns;
-        if (!put(&e))
+        if (!put(all, &e))
             return nnc_nomem(sink);
     }
     return NNC_OK;
 }
 
-nnc_status nnc_engines_tune(const char *file, bool measure, nnc_sink *sink)
+nnc_status nnc_tuning_open(const char *file, bool measure, nnc_tuning **out, nnc_sink *sink)
 {
     char *text = NULL;
-    size_t n;
-    nnc_status st = NNC_OK;
-    pthread_mutex_lock(&lock);
-    forget();
-    if (file) {
-        size_t length = strlen(file) + 1;
-        all.file = nnc_malloc(length);
-        all.measure = measure;
-        if (all.file)
-            memcpy(all.file, file, length);
-        st = all.file ? NNC_OK : nnc_nomem(sink);
-        if (!st && (!measure || nnc_file_exists(file)))
-            st = nnc_file_read(file, 64 << 20, &text, &n, sink);
-        if (!st && text)
-            st = read_file(text, sink);
-        nnc_free(text);
-        if (st)
-            forget();
+    size_t n, length = strlen(file) + 1;
+    nnc_tuning *t = nnc_calloc(1, sizeof *t);
+    *out = NULL;
+    if (!t || pthread_mutex_init(&t->lock, NULL)) {
+        nnc_free(t);
+        return nnc_nomem(sink);
     }
-    pthread_mutex_unlock(&lock);
+    t->measure = measure;
+    t->file = nnc_malloc(length);
+    if (t->file)
+        memcpy(t->file, file, length);
+    nnc_status st = t->file ? NNC_OK : nnc_nomem(sink);
+    if (!st && (!measure || nnc_file_exists(file)))
+        st = nnc_file_read(file, 64 << 20, &text, &n, sink);
+    if (!st && text)
+        st = read_file(t, text, sink);
+    nnc_free(text);
+    if (st)
+        nnc_tuning_close(t);
+    else
+        *out = t;
     return st;
 }
 
-bool nnc_tune_measures(void)
+void nnc_tuning_close(nnc_tuning *t)
 {
-    pthread_mutex_lock(&lock);
-    bool yes = all.file && all.measure;
-    pthread_mutex_unlock(&lock);
-    return yes;
+    if (!t)
+        return;
+    pthread_mutex_destroy(&t->lock);
+    nnc_free(t->file);
+    nnc_free(t->at);
+    nnc_free(t);
 }
 
-bool nnc_tune_find(nnc_hash128 key, nnc_tuned *out)
+bool nnc_tune_measures(const nnc_tuning *t)
+{
+    return t && t->measure;
+}
+
+bool nnc_tune_find(nnc_tuning *t, nnc_hash128 key, nnc_tuned *out)
 {
     char hex[33];
+    if (!t)
+        return false;
     nnc_hash_hex(key, hex);
-    pthread_mutex_lock(&lock);
-    const entry *e = find(hex);
+    pthread_mutex_lock(&t->lock);
+    const entry *e = find(t, hex);
     if (e)
         *out = e->t;
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&t->lock);
     return e != NULL;
 }
 
-static nnc_status write_file(nnc_sink *sink)
+static nnc_status write_file(nnc_tuning *all, nnc_sink *sink)
 {
     nnc_text t = {0};
-    qsort(all.at, all.n, sizeof *all.at, by_key);
-    for (size_t i = 0; i < all.n; i++) {
-        const entry *e = &all.at[i];
+    qsort(all->at, all->n, sizeof *all->at, by_key);
+    for (size_t i = 0; i < all->n; i++) {
+        const entry *e = &all->at[i];
         nnc_printf(&t, "%s %s choice=%d number=%lld ns=%lld\n", e->library, e->key, e->t.choice,
             (long long)e->t.number, (long long)e->t.ns);
     }
     nnc_status st =
-        t.oom ? nnc_nomem(sink) : nnc_file_write(all.file, nnc_text_str(&t), t.n, false, sink);
+        t.oom ? nnc_nomem(sink) : nnc_file_write(all->file, nnc_text_str(&t), t.n, false, sink);
     nnc_text_deinit(&t);
     return st;
 }
 
-nnc_status nnc_tune_record(nnc_hash128 key, const char *library, const nnc_tuned *t, nnc_sink *sink)
+nnc_status nnc_tune_record(
+    nnc_tuning *t, nnc_hash128 key, const char *library, const nnc_tuned *result, nnc_sink *sink)
 {
-    entry e = {.t = *t};
+    entry e = {.t = *result};
     snprintf(e.library, sizeof e.library, "%s", library);
     nnc_hash_hex(key, e.key);
-    pthread_mutex_lock(&lock);
-    nnc_status st = NNC_OK;
-    if (all.file)
-        st = put(&e) ? write_file(sink) : nnc_nomem(sink);
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_lock(&t->lock);
+    nnc_status st = put(t, &e) ? write_file(t, sink) : nnc_nomem(sink);
+    pthread_mutex_unlock(&t->lock);
     return st;
 }
 

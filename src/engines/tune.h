@@ -1,9 +1,9 @@
 /* engines/tune.h -- selecting algorithms in GPU engines: the key of a call, measuring, the file of results. Internal to engines/;
- * nnc_engines_tune in engines.h switches it on. */
+ * nnc_tuning in engines.h holds the results. */
 #ifndef NNC_ENGINES_TUNE_H
 #define NNC_ENGINES_TUNE_H
 
-#include "plan/plan.h"
+#include "engines/engines.h"
 
 /* Key of a call for an engine's library (name and version) on the current GPU: everything that the choice depends on. When out of
  * memory, a key that matches nothing. */
@@ -15,11 +15,11 @@ typedef struct nnc_tuned {
     int64_t ns;
 } nnc_tuned;
 
-/* The recorded choice for a key. */
-bool nnc_tune_find(nnc_hash128 key, nnc_tuned *out);
+/* The recorded choice for a key. t NULL: none. */
+bool nnc_tune_find(nnc_tuning *t, nnc_hash128 key, nnc_tuned *out);
 /* True when missing choices are to be measured. */
-bool nnc_tune_measures(void);
-nnc_status nnc_tune_record(nnc_hash128 key, const char *library, const nnc_tuned *t, nnc_sink *sink) NNC_MUST;
+bool nnc_tune_measures(const nnc_tuning *t);
+nnc_status nnc_tune_record(nnc_tuning *t, nnc_hash128 key, const char *library, const nnc_tuned *result, nnc_sink *sink) NNC_MUST;
 
 /* Zeroed buffers on the current GPU for the call's arguments, and a workspace of `work` bytes. */
 enum { NNC_TRIAL_ARGS = 16 };

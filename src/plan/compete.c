@@ -9,13 +9,14 @@ static bool may(const maker *m, const nnc_engine *e)
     return e->choose && nnc_target_engine_named(m->o->target, e->name);
 }
 
-void call_for_target(nnc_call *c, const nnc_plan_options *o, int threads)
+void call_for_target(nnc_call *c, const maker *m, int threads)
 {
+    const nnc_policy *o = &m->o->policy;
     c->threads = threads;
-    c->target = o->target;
-    c->tf32 = o->policy.tf32 && c->src.dtype == DT_f32 &&
+    c->env = &m->env;
+    c->tf32 = o->tf32 && c->src.dtype == DT_f32 &&
               (c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul);
-    c->compiled = o->policy.compiles && c->kind == CALL_conv;
+    c->compiled = o->compiles && c->kind == CALL_conv;
 }
 
 /* ---- times --------------------------------------------------------------------------------- */
@@ -197,14 +198,15 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n,
     bool *yes, const char **why, nnc_sink *sink)
 {
-    const maker m = {.g = g, .o = o, .sink = sink};
+    const maker m = {
+        .g = g, .o = o, .env = {.target = o->target, .cache = o->answers}, .sink = sink};
     nnc_call c;
     call_args args;
     *yes = false;
     *why = "it is no call of a library";
     if (!make_call(g, n, &c, &args, why))
         return *why ? NNC_OK : nnc_nomem(sink);
-    call_for_target(&c, o, o->target->threads);
+    call_for_target(&c, &m, o->target->threads);
     for (int e = 0; e < o->n_engine && !*yes; e++) {
         nnc_choice got;
         if (!may(&m, o->engine[e]))

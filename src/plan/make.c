@@ -199,7 +199,11 @@ nnc_status nnc_plan_make(
     if (o->streams < 1 || o->streams > 64 || o->devices < 1 || o->devices > 64)
         return nnc_fail0(sink, NNC_E_USAGE, "%d streams on %d devices: expected 1 to 64 of each",
             o->streams, o->devices);
-    maker m = {.g = g, .o = o, .sink = sink, .n_dev = o->devices};
+    maker m = {.g = g,
+        .o = o,
+        .env = {.target = o->target, .cache = o->answers},
+        .sink = sink,
+        .n_dev = o->devices};
     nnc_arena_init(&m.scratch, 0);
     m.p = nnc_plan_create();
     nnc_status status = m.p ? make_all(&m) : nnc_nomem(sink);

@@ -15,7 +15,8 @@ typedef struct nnc_plan_options {
     int n_engine;
     const nnc_emitter *(*emitter)(void); /* called on a cache miss only (loads libLLVM); NULL result or pointer: kernels are interpreted */
     const char *emitter_version;     /* part of the key; known without loading */
-    nnc_cache *cache;                /* NULL: none */
+    nnc_cache *cache;                /* of machine code; NULL: none */
+    nnc_cache *answers;              /* of engines' answers; NULL: none */
     int unit;                        /* kernels per object, consecutive in the plan, at most NNC_MAX_UNIT; 0 = 1. One each lets models
                                       * share objects in the cache; more is for compilers with a high fixed cost */
     int jobs;                        /* threads for code generation; does not affect the result */
@@ -37,7 +38,7 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
 /* Asks whether the engine of fused node n of g has a runtime-compiled kernel for it. *why is valid until this thread's next question.
- * `o`: only target, policy and engines are used. */
+ * `o`: only target, policy, answers and engines are used. */
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
     nnc_sink *sink) NNC_MUST;
 

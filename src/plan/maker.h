@@ -59,6 +59,7 @@ typedef struct lowered {
 typedef struct maker {
     const nnc_graph *g;
     const nnc_plan_options *o;
+    nnc_engine_env env; /* what engines are asked with */
     nnc_plan *p;
     nnc_sink *sink;
     nnc_arena scratch;
@@ -113,7 +114,7 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory 
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
 /* compete.c: fills the fields of a call that engines need besides its operands. */
-void call_for_target(nnc_call *c, const nnc_plan_options *o, int threads);
+void call_for_target(nnc_call *c, const maker *m, int threads);
 /* Asks every engine for job j's call. got->ok: c is the call as the winner computes it, j->engine the winner, *reason (in the plan's
  * arena) its reason, with the losers and all times. Not ok: a generated kernel computes it where *reason says so; otherwise no engine
  * supports it, see `why`. sum_post: a sum that may be in place, or -1. */

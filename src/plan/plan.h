@@ -48,7 +48,7 @@ typedef struct nnc_call {
     int threads;         /* intra-op */
     bool tf32;           /* f32 operands may be rounded to tf32 (10 bits of mantissa); accumulation stays in f32 */
     bool compiled;       /* computed, epilogue included, by one runtime-compiled kernel. choose(): runtime compilation is allowed */
-    const struct nnc_target *target; /* only during choose(): the target. NULL in a plan */
+    const struct nnc_engine_env *env; /* only during choose(), compiles() and load_call(). NULL in a plan */
     int64_t packed_bytes, work_bytes; /* buffer sizes. load_call rejects a call that needs more (a plan from a file may be wrong) */
 } nnc_call;
 
@@ -163,6 +163,30 @@ int64_t nnc_plan_align(const nnc_plan_device *d);
 
 /* ---- engines --------------------------------------------------------------------------------------------------- */
 
+/* What the owner of engines shares with them; outlives plans and handles. NULL: none. */
+typedef struct nnc_engine_env {
+    const struct nnc_target *target; /* that calls are chosen for */
+    nnc_cache *cache;                /* of the algorithms that GPU libraries select */
+    struct nnc_tuning *tuning;       /* measured algorithms (engines/engines.h); NULL: the libraries' own order */
+} nnc_engine_env;
+
+/* A call or kernel to prepare. */
+typedef struct nnc_load {
+    const nnc_plan *plan;
+    int item;                  /* plan->call[item], plan->kernel[item] */
+    void *object;              /* of a kernel with machine code: load_object's, unloaded after the kernel's handle */
+    const nnc_engine_env *env; /* NULL: an empty one */
+} nnc_load;
+
+/* The call to prepare, with a valid env. */
+static inline nnc_call nnc_load_call(const nnc_load *l)
+{
+    static const nnc_engine_env empty;
+    nnc_call c = l->plan->call[l->item];
+    c.env = l->env ? l->env : &empty;
+    return c;
+}
+
 typedef struct nnc_choice {
     bool ok;                 /* supported */
     int64_t workspace_bytes; /* with call.threads */
@@ -192,9 +216,12 @@ struct nnc_engine {
     const char *version;
     /* compile time; does not keep the call. NULL: runs kernels only */
     nnc_status (*choose)(const nnc_call *c, nnc_choice *out, nnc_sink *sink);
-    /* load time: prepares plan->call[item] or plan->kernel[item]; exactly one of the two is not NULL */
-    nnc_status (*load_call)(const nnc_plan *p, int item, void **handle, nnc_sink *sink);
-    nnc_status (*load_kernel)(const nnc_plan *p, int item, void **handle, nnc_sink *sink);
+    /* load time; exactly one of the two is not NULL. load_call is called from several threads at once where compiles() says so */
+    nnc_status (*load_call)(const nnc_load *l, void **handle, nnc_sink *sink);
+    nnc_status (*load_kernel)(const nnc_load *l, void **handle, nnc_sink *sink);
+    /* Machine code shared by kernels; NULL: the engine needs none. The blob outlives the object. */
+    nnc_status (*load_object)(const nnc_plan *p, const nnc_blob *b, void **object, nnc_sink *sink);
+    void (*unload_object)(void *object);
     nnc_status (*run)(void *handle, void *const *args, void *work);
     void (*unload)(void *handle);
     const nnc_watch *watch; /* NULL: none */

@@ -76,7 +76,7 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     j->item = p->n_call;
     j->is_call = true;
     p->call[p->n_call] = *c;
-    p->call[p->n_call++].target = NULL;
+    p->call[p->n_call++].env = NULL;
     return NNC_OK;
 }
 
@@ -105,7 +105,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
             nnc_puts(why, reason);
         return NNC_OK;
     }
-    call_for_target(&c, m->o, call_threads(m, n));
+    call_for_target(&c, m, call_threads(m, n));
     int sum = -1; /* first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))

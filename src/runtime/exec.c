@@ -360,8 +360,9 @@ static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
     e->owned = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->owned);
     e->engine = nnc_calloc((size_t)p->n_engine + 1, sizeof *e->engine);
     e->weight = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->weight);
+    e->object = nnc_calloc((size_t)p->n_engine * (size_t)p->n_object + 1, sizeof *e->object);
     if (!e->dev || !e->event || !e->record || !e->first_arg || !e->handle || !e->owned ||
-        !e->engine || !e->weight)
+        !e->engine || !e->weight || !e->object)
         return nnc_nomem(sink);
     return NNC_OK;
 }
@@ -423,6 +424,7 @@ nnc_status nnc_exec_create(
         return nnc_nomem(sink);
     e->p = p;
     e->weight_dir = o->weight_dir;
+    e->env = o->env;
     /* a single command is as cheap as a replay */
     e->use = &e->own;
     e->own.no_replay = o->no_replay || p->end[SEC_main] - p->end[SEC_init] < 2;
@@ -468,6 +470,7 @@ void nnc_exec_destroy(nnc_exec *e)
     nnc_free(e->first_arg);
     nnc_free(e->handle);
     nnc_free(e->owned);
+    nnc_free(e->object);
     nnc_free(e->engine);
     nnc_free(e->weight);
     nnc_free(e);

@@ -15,11 +15,18 @@ typedef struct dev {
     nnc_exec_memory requested;
 } dev;
 
+/* Machine code that one engine has loaded, shared by kernels. */
+typedef struct loaded_object {
+    void *object; /* NULL: not loaded */
+    int users;
+} loaded_object;
+
 /* A prepared call or kernel. Commands of one stream that run the same item share it. */
 typedef struct prepared {
     const nnc_engine *engine;
     void *handle;
     const dev *on;
+    loaded_object *object; /* NULL: none */
     bool main; /* also used by main: outlives init */
 } prepared;
 
@@ -55,6 +62,8 @@ struct nnc_exec {
     int64_t *first_arg; /* by command */
     prepared **handle;  /* by command, into owned */
     prepared *owned;
+    loaded_object *object; /* by engine and the plan's object */
+    nnc_engine_env env;
     int n_owned;
     weight_work *weight; /* by command */
     nnc_exec_phases phase;

@@ -116,12 +116,35 @@ static nnc_phase phase_of(const nnc_plan *p, const nnc_cmd *c)
     return memcmp(p->object[object].data, "\177ELF", 4) ? NNC_PH_jit : NNC_PH_code;
 }
 
+/* Loads the machine code of kernel k for the engine of command c, unless it is loaded; *out NULL: it has none. */
+static nnc_status load_object(nnc_exec *e, const nnc_cmd *c, loaded_object **out, nnc_sink *sink)
+{
+    const nnc_engine *g = e->engine[c->engine];
+    int object = c->kind == CMD_kernel ? e->p->kernel[c->item].object : -1;
+    *out = NULL;
+    if (object < 0 || object >= e->p->n_object || !g->load_object)
+        return NNC_OK;
+    loaded_object *o = &e->object[(size_t)c->engine * (size_t)e->p->n_object + (size_t)object];
+    if (!o->object)
+        NNC_TRY(g->load_object(e->p, &e->p->object[object], &o->object, sink));
+    *out = o;
+    return NNC_OK;
+}
+
+static void release_object(const nnc_engine *g, loaded_object *o)
+{
+    if (!o || --o->users > 0)
+        return;
+    g->unload_object(o->object);
+    o->object = NULL;
+}
+
 /* Loads what command i runs into p, which may be loaded already. */
 static nnc_status load(nnc_exec *e, prepared *p, int i, nnc_sink *sink)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     const nnc_engine *g = e->engine[c->engine];
-    nnc_status (*make)(const nnc_plan *, int, void **, nnc_sink *) =
+    nnc_status (*make)(const nnc_load *, void **, nnc_sink *) =
         c->kind == CMD_call ? g->load_call : g->load_kernel;
     if (!make)
         return nnc_fail0(sink, NNC_E_BUG, "plan: engine %s does not run %s", g->name,
@@ -130,16 +153,26 @@ static nnc_status load(nnc_exec *e, prepared *p, int i, nnc_sink *sink)
         return NNC_OK;
     if (p->on->api->use)
         NNC_TRY(p->on->api->use(p->on->device));
-    NNC_TRY(make(e->p, c->item, &p->handle, sink));
-    p->engine = g;
-    return NNC_OK;
+    NNC_TRY(load_object(e, c, &p->object, sink));
+    if (p->object)
+        p->object->users++;
+    const nnc_load l = {e->p, c->item, p->object ? p->object->object : NULL, &e->env};
+    nnc_status status = make(&l, &p->handle, sink);
+    if (status)
+        release_object(g, p->object);
+    else
+        p->engine = g;
+    return status;
 }
 
 static bool compiles(const nnc_exec *e, int i)
 {
     const nnc_cmd *c = &e->p->cmd[i];
     const nnc_engine *g = e->engine[c->engine];
-    return c->kind == CMD_call && g->compiles && g->load_call && g->compiles(&e->p->call[c->item]);
+    if (c->kind != CMD_call || !g->compiles || !g->load_call)
+        return false;
+    nnc_call call = nnc_load_call(&(nnc_load){e->p, c->item, NULL, &e->env});
+    return g->compiles(&call);
 }
 
 typedef struct load_job {
@@ -219,6 +252,7 @@ void nnc_exec_unload(nnc_exec *e, bool all)
             if (p->on->api->use)
                 (void)p->on->api->use(p->on->device);
             p->engine->unload(p->handle);
+            release_object(p->engine, p->object);
             p->engine = NULL;
         }
     }

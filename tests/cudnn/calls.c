@@ -5,7 +5,7 @@
 
 static bool check(const nnc_engine *e, nnc_call c, call_weights w, const char *what)
 {
-    c.target = &gpu;
+    c.env = &gpu_env;
     double tol = c.src.dtype == DT_f32 || c.src.dtype == DT_f64 ? 1e-5 : 2e-2;
     return call_check(e, &c, w, tol, what);
 }
@@ -16,7 +16,7 @@ static bool check(const nnc_engine *e, nnc_call c, call_weights w, const char *w
 static const char *declined(const nnc_engine *e, nnc_call c)
 {
     nnc_choice choice;
-    c.target = &gpu;
+    c.env = &gpu_env;
     CHECK_OK(e->choose(&c, &choice, test_sink));
     CHECK(!choice.ok);
     return choice.reason;
@@ -247,7 +247,7 @@ TEST(cudnn_notes)
         nnc_choice choice;
         call_dtype(&c, t[i].dtype);
         c.tf32 = t[i].tf32;
-        c.target = &gpu;
+        c.env = &gpu_env;
         fake_note = t[i].note;
         CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
         CHECK_STR(choice.reason, t[i].says);
@@ -280,7 +280,7 @@ TEST(cudnn_prefers)
         nnc_choice choice;
         char says[64];
         call_dtype(&c, t[i].dtype);
-        c.target = &gpu;
+        c.env = &gpu_env;
         fake_note = t[i].cores < 0 ? -1 : 0;
         fake_noted = t[i].cores;
         memcpy(fake_work, t[i].work, sizeof fake_work);
@@ -308,11 +308,11 @@ TEST(cudnn_zeros)
     nnc_rng_fill(1, 0, NNC_COUNT(x), 1, x);
     nnc_rng_fill(2, 0, NNC_COUNT(w), 1, w);
     relu(&c);
-    c.target = &gpu;
+    c.env = &gpu_env;
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
     c.work_bytes = choice.workspace_bytes;
     void *work = nnc_aligned_alloc(64, (size_t)nnc_align_up(c.work_bytes, 64));
-    CHECK_OK(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink));
+    CHECK_OK(nnc_engine_cudnn.load_call(&(nnc_load){.plan = &p, .item = 0}, &handle, test_sink));
     for (int i = 0; i < 2 && handle && work; i++) {
         memset(work, 0xff, (size_t)c.work_bytes); /* NaN */
         CHECK_OK(nnc_engine_cudnn.run(handle, args, work));
@@ -332,7 +332,7 @@ TEST(cudnn_by_rule)
     nnc_cuda_override(CUDA_cudnn, NULL);
     nnc_choice choice;
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    c.target = &gpu;
+    c.env = &gpu_env;
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
     CHECK(choice.ok);
     CHECK_STR(choice.reason, "cudnn by rule, strict f32: libcudnn is missing; its "
@@ -353,17 +353,21 @@ TEST(cudnn_refuses_to_load)
     void *handle = NULL;
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
     nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
-    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
+    CHECK_INT(nnc_engine_cudnn.load_call(&(nnc_load){.plan = &p, .item = 0}, &handle, test_sink),
+        NNC_E_DEVICE);
     CHECK_DIAG("none of its 3 configurations stays within the limits");
     relu(&c); /* zeros of a bias do not fit */
-    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_MODEL);
+    CHECK_INT(nnc_engine_cudnn.load_call(&(nnc_load){.plan = &p, .item = 0}, &handle, test_sink),
+        NNC_E_MODEL);
     c.work_bytes = 1 << 20;
     nnc_cuda_override(CUDA_cudart, NULL);
     nnc_sink_clear(test_sink);
-    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
+    CHECK_INT(nnc_engine_cudnn.load_call(&(nnc_load){.plan = &p, .item = 0}, &handle, test_sink),
+        NNC_E_DEVICE);
     CHECK_DIAG("cuDNN needs a current GPU");
     nnc_cuda_override(CUDA_cudnn, NULL);
-    CHECK_INT(nnc_engine_cudnn.load_call(&p, 0, &handle, test_sink), NNC_E_DEVICE);
+    CHECK_INT(nnc_engine_cudnn.load_call(&(nnc_load){.plan = &p, .item = 0}, &handle, test_sink),
+        NNC_E_DEVICE);
     CHECK(handle == NULL);
     gpu_end();
 }
@@ -379,13 +383,13 @@ TEST(engines_out_of_memory)
         nnc_choice choice = {0};
         void *handle = NULL;
         nnc_status st = NNC_E_NOMEM;
-        calls[i].target = &gpu;
+        calls[i].env = &gpu_env;
         for (int64_t n = 0; st != NNC_OK && n < 400; n++) {
             nnc_fail_alloc_after(n);
             st = e[i]->choose(&calls[i], &choice, test_sink);
             if (st == NNC_OK && choice.ok) {
                 calls[i].work_bytes = choice.workspace_bytes;
-                st = e[i]->load_call(&p, i, &handle, test_sink);
+                st = e[i]->load_call(&(nnc_load){.plan = &p, .item = i}, &handle, test_sink);
             }
             nnc_fail_alloc_after(-1);
             CHECK(st == NNC_OK || st == NNC_E_NOMEM);
@@ -523,7 +527,7 @@ TEST(cublaslt_workspace)
         gpu_begin(t[i].target, false);
         nnc_choice choice;
         nnc_call c = matmul_call(64, 64, 64, true);
-        c.target = &gpu;
+        c.env = &gpu_env;
         CHECK_OK(nnc_engine_cublaslt.choose(&c, &choice, test_sink));
         CHECK_INT(choice.workspace_bytes, t[i].bytes);
         CHECK_STR(choice.reason, "cublaslt, strict f32");

@@ -25,7 +25,7 @@ static nnc_call call_with(nnc_dtype d, const char *ends)
         if (*o == 'z')
             c.post[c.n_post - 1].in_place = false;
     }
-    c.target = &gpu;
+    c.env = &gpu_env;
     c.compiled = true;
     c.tf32 = d == DT_f32;
     return c;

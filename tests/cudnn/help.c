@@ -2,6 +2,7 @@
 #include "help.h"
 
 nnc_target gpu;
+const nnc_engine_env gpu_env = {.target = &gpu};
 
 void gpu_begin(const char *name, bool driver)
 {
@@ -19,15 +20,16 @@ void gpu_end(void)
     nnc_target_deinit(&gpu);
 }
 
-static nnc_status load_swapped(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status load_swapped(const nnc_load *l, void **handle, nnc_sink *sink)
 {
-    nnc_call c = p->call[item];
-    nnc_plan q = *p;
-    c.post[0] = p->call[item].post[1];
-    c.post[1] = p->call[item].post[0];
+    nnc_call c = l->plan->call[l->item];
+    nnc_plan q = *l->plan;
+    const nnc_post first = c.post[0];
+    c.post[0] = c.post[1];
+    c.post[1] = first;
     q.call = &c;
     q.n_call = 1;
-    return nnc_engine_cudnn.load_call(&q, 0, handle, sink);
+    return nnc_engine_cudnn.load_call(&(nnc_load){.plan = &q, .item = 0}, handle, sink);
 }
 
 nnc_engine wrong_order(void)

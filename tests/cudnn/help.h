@@ -7,6 +7,7 @@
 #include "target/target.h"
 
 extern nnc_target gpu; /* between gpu_begin and gpu_end */
+extern const nnc_engine_env gpu_env; /* with that target alone */
 
 /* The false libraries, with a driver or without, for a GPU as nnc_target_cuda names it. */
 void gpu_begin(const char *name, bool driver);

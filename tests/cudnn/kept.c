@@ -16,6 +16,7 @@
 enum { CALLS = 4 };
 
 static char folder[64], library[128], cache[128];
+static nnc_cache *answers;
 
 typedef struct answer {
     bool ok;
@@ -41,7 +42,8 @@ static answer choose(nnc_call c, const char *gpu, bool tf32)
     nnc_target t;
     nnc_choice choice = {0};
     CHECK_OK(nnc_target_cuda(&t, gpu, test_sink));
-    c.target = &t;
+    const nnc_engine_env env = {.target = &t, .cache = answers};
+    c.env = &env;
     c.tf32 = tf32;
     CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
     a.ok = choice.ok;
@@ -55,7 +57,7 @@ static answer choose(nnc_call c, const char *gpu, bool tf32)
 static void ask_elsewhere(int out)
 {
     answer a[CALLS];
-    nnc_engines_keep(true, cache);
+    answers = nnc_cache_open(cache);
     for (int i = 0; i < CALLS; i++)
         a[i] = choose(call_at(i), "cuda:sm_90", false);
     _exit(write(out, a, sizeof a) != (ssize_t)sizeof a);
@@ -134,13 +136,15 @@ static void spoil(const struct stat *st, int flip)
     nnc_free(left);
     nnc_free(text);
     nnc_cuda_forget();
-    nnc_engines_keep(true, cache);
+    nnc_cache_close(answers);
+    answers = nnc_cache_open(cache);
 }
 
 static void end(void)
 {
     char command[96];
-    nnc_engines_keep(false, NULL);
+    nnc_cache_close(answers);
+    answers = NULL;
     CHECK(unsetenv("NNC_CUDA_PATH") == 0);
     nnc_cuda_forget();
     snprintf(command, sizeof command, "rm -rf %s", folder);
@@ -219,7 +223,8 @@ TEST(answers_travel)
                 .memory_bytes = INT64_C(150754820096),
                 .l2_bytes = 50 << 20},
             test_sink));
-        c.target = &t;
+        const nnc_engine_env env = {.target = &t, .cache = answers};
+        c.env = &env;
         CHECK_OK(nnc_engine_cudnn.choose(&c, &choice, test_sink));
         if (other_sms)
             CHECK(strstr(choice.reason, "by rule") != NULL);

@@ -11,10 +11,9 @@
 static const char *const models[] = {"conv", "conv_fc_stack", "efficientnet_b0", "vgg16"};
 static const char *const gpus[] = {"cuda:sm_90", "cuda:sm_80", "cuda:sm_75"};
 
-static nnc_status no_kernels(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status no_kernels(const nnc_load *l, void **handle, nnc_sink *sink)
 {
-    (void)p;
-    (void)item;
+    (void)l;
     *handle = NULL;
     return nnc_fail0(sink, NNC_E_BUG, "plans are made here, not run");
 }
@@ -23,11 +22,13 @@ static const nnc_engine kernels = {.name = "cuda", .version = "1", .load_kernel 
 
 static const nnc_engine *const engine[] = {&nnc_engine_cudnn, &nnc_engine_cublaslt, &kernels};
 
+static nnc_cache *answers; /* of plan_for's questions */
+
 static nnc_status compiles(void *target, const nnc_policy *policy, const nnc_graph *g,
     const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
 {
     const nnc_plan_options o = {
-        .target = target, .policy = *policy, .engine = engine, .n_engine = 3};
+        .target = target, .policy = *policy, .answers = answers, .engine = engine, .n_engine = 3};
     return nnc_plan_compiles(&o, g, n, yes, why, sink);
 }
 
@@ -47,6 +48,8 @@ static nnc_plan *plan_for(
         nnc_model_load(file, &(nnc_model_options){.set = &set, .n_set = batch > 0}, test_sink);
     nnc_plan_options o = {.target = &t,
         .policy = policy,
+        .answers = answers,
+        .answers = answers,
         .engine = engine,
         .n_engine = 3,
         .jobs = 1,
@@ -176,7 +179,7 @@ TEST(models_compiled)
     nnc_text t = {0};
     if (golden_without_driver())
         return;
-    nnc_engines_keep(true, ANSWERS); /* each question once, in all builds' lives */
+    answers = nnc_cache_open(ANSWERS); /* each question once, in all builds' lives */
     golden_head(&t);
     for (size_t i = 0; i < NNC_COUNT(some); i++) {
         nnc_target gpu;
@@ -202,6 +205,7 @@ TEST(models_compiled)
         CHECK(n[1].bytes < n[0].bytes && n[1].ns < n[0].ns);
         nnc_target_deinit(&gpu);
     }
-    nnc_engines_keep(false, NULL);
+    nnc_cache_close(answers);
+    answers = NULL;
     golden_check(&t, "tests/cudnn/compiled_models.txt");
 }

@@ -7,6 +7,15 @@
 #include <unistd.h>
 
 static char folder[] = "/tmp/nnc-tune-XXXXXX", file[64];
+static nnc_engine_env env;
+
+/* Replaces the environment's measured algorithms. */
+static nnc_status tune(const char *from, bool measure)
+{
+    nnc_tuning_close(env.tuning);
+    env.tuning = NULL;
+    return from ? nnc_tuning_open(from, measure, &env.tuning, test_sink) : NNC_OK;
+}
 
 static void times(float a, float b, float c)
 {
@@ -24,7 +33,7 @@ static int runs(const nnc_engine *e, nnc_call *c)
     nnc_plan p = {.call = c, .n_call = 1, .threads = 1};
     void *handle = NULL, *work = nnc_aligned_alloc(64, (size_t)c->work_bytes + 64);
     fake_choice = -1;
-    CHECK_OK(e->load_call(&p, 0, &handle, test_sink));
+    CHECK_OK(e->load_call(&(nnc_load){.plan = &p, .item = 0, .env = &env}, &handle, test_sink));
     if (handle) {
         CHECK_OK(e->run(handle, args, work));
         e->unload(handle);
@@ -39,19 +48,23 @@ static void tune_engine(const nnc_engine *e, nnc_call *c)
     times(3, 1, 2);
     CHECK_INT(runs(e, c), 0); /* the library's own order */
     CHECK_INT(fake_timed, 0);
-    CHECK_OK(nnc_engines_tune(file, true, test_sink));
+    CHECK_OK(tune(file, true));
     CHECK_INT(runs(e, c), 1);
     CHECK_INT(fake_timed, 3 * FAKE_CHOICES);
     times(1, 2, 3); /* what is recorded is not measured again */
     CHECK_INT(runs(e, c), 1);
     CHECK_INT(fake_timed, 0);
-    CHECK_OK(
-        nnc_engines_tune(file, false, test_sink)); /* read from the file, nothing is measured */
+    CHECK_OK(tune(file, false)); /* read from the file, nothing is measured */
+    CHECK_INT(runs(e, c), 1);
+    const nnc_engine_env tuned = env;
+    env = (nnc_engine_env){0}; /* another environment of the process */
+    CHECK_INT(runs(e, c), 0);
+    env = tuned;
     CHECK_INT(runs(e, c), 1);
     c->work_bytes += 4096;
     CHECK_INT(runs(e, c), 0); /* another call: not in the file */
     CHECK_INT(fake_timed, 0);
-    CHECK_OK(nnc_engines_tune(NULL, false, test_sink));
+    CHECK_OK(tune(NULL, false));
     CHECK_INT(runs(e, c), 0);
 }
 
@@ -92,11 +105,11 @@ TEST(tuning_files)
     for (size_t i = 0; i < NNC_COUNT(bad); i++) {
         nnc_sink_clear(test_sink);
         CHECK_OK(nnc_file_write(name, bad[i], strlen(bad[i]), false, test_sink));
-        CHECK_INT(nnc_engines_tune(name, true, test_sink), NNC_E_MODEL);
+        CHECK_INT(tune(name, true), NNC_E_MODEL);
         CHECK_DIAG("expected LIBRARY KEY choice=N number=N ns=N");
     }
     unlink(name);
-    CHECK(nnc_engines_tune(name, false, test_sink) != NNC_OK); /* nothing to replay */
-    CHECK_OK(nnc_engines_tune(name, true, test_sink)); /* nothing yet */
-    CHECK_OK(nnc_engines_tune(NULL, false, test_sink));
+    CHECK(tune(name, false) != NNC_OK); /* nothing to replay */
+    CHECK_OK(tune(name, true)); /* nothing yet */
+    CHECK_OK(tune(NULL, false));
 }

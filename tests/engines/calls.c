@@ -231,7 +231,7 @@ static void *pack(const nnc_engine *e, nnc_plan *p, const void *raw, int64_t byt
     void *handle, *to = nnc_aligned_alloc(64, (size_t)nnc_align_up(bytes, 64));
     p->call[1] = (nnc_call){
         .kind = CALL_pack, .pack_for = 0, .threads = p->call[0].threads, .packed_bytes = bytes};
-    CHECK_OK(e->load_call(p, 1, &handle, test_sink));
+    CHECK_OK(e->load_call(&(nnc_load){.plan = p, .item = 1}, &handle, test_sink));
     CHECK_OK(e->run(handle, (void *const[]){(void *)raw, to}, NULL));
     e->unload(handle);
     return to;
@@ -295,7 +295,7 @@ static void run_twice(const nnc_engine *e, nnc_plan *p, const operands *o, void 
             args[n++] = o->sum[i];
     args[n++] = o->dst;
     nnc_team *team = NULL;
-    nnc_status s = e->load_call(p, 0, &handle, test_sink);
+    nnc_status s = e->load_call(&(nnc_load){.plan = p, .item = 0}, &handle, test_sink);
     CHECK_OK(s);
     CHECK_OK(nnc_team_create(c->threads, &team, test_sink));
     nnc_team_enter(team);

@@ -437,6 +437,6 @@ TEST(onednn_declines_large_extents)
         CHECK_OK(e->choose(&c[i], &choice, test_sink));
         CHECK(!choice.ok);
         CHECK_STR(choice.reason, "oneDNN supports extents below 2^31");
-        CHECK_INT(e->load_call(&p, 0, &handle, NULL), NNC_E_DEVICE);
+        CHECK_INT(e->load_call(&(nnc_load){.plan = &p, .item = 0}, &handle, NULL), NNC_E_DEVICE);
     }
 }

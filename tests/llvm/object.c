@@ -175,7 +175,7 @@ TEST(engine_version_names_the_emitter)
     CHECK(strstr(nnc_engine_llvm.version, " cpu-") != NULL);
 }
 
-TEST(engine_shares_objects)
+TEST(kernels_of_an_object)
 {
     kb_code c;
     double x[100], y[100];
@@ -183,24 +183,28 @@ TEST(engine_shares_objects)
         return;
     make(&c);
     nnc_blob blob = {c.bytes, c.n};
-    nnc_pkernel k[3] = {{.symbol = "k_object", .n_args = 2, .domain = 1, .grain = 1, .threads = 2},
-        {.symbol = "k_missing", .object = 0}, {.symbol = "k_object", .object = -1}};
-    nnc_plan p = {.n_kernel = 3, .kernel = k, .n_object = 1, .object = &blob};
-    void *h[2] = {0}, *bad = NULL, *args[2] = {x, y};
+    nnc_pkernel k[2] = {{.symbol = "k_object", .n_args = 2, .domain = 1, .grain = 1, .threads = 2},
+        {.symbol = "k_missing"}};
+    nnc_plan p = {.n_kernel = 2, .kernel = k, .n_object = 1, .object = &blob};
+    void *h[2] = {0}, *bad = NULL, *args[2] = {x, y}, *object = NULL;
     const nnc_engine *e = &nnc_engine_llvm;
     for (int i = 0; i < 100; i++)
         x[i] = i;
-    CHECK_OK(e->load_kernel(&p, 0, &h[0], test_sink));
-    CHECK_OK(e->load_kernel(&p, 0, &h[1], test_sink));
-    CHECK(e->load_kernel(&p, 1, &bad, test_sink) == NNC_E_DEVICE);
+    CHECK_OK(e->load_object(&p, &blob, &object, test_sink));
+    const nnc_load load[] = {{.plan = &p, .item = 0, .object = object},
+        {.plan = &p, .item = 1, .object = object}, {.plan = &p, .item = 0}};
+    CHECK_OK(e->load_kernel(&load[0], &h[0], test_sink));
+    CHECK_OK(e->load_kernel(&load[0], &h[1], test_sink));
+    CHECK(e->load_kernel(&load[1], &bad, test_sink) == NNC_E_DEVICE);
     CHECK_DIAG("k_missing");
-    CHECK(e->load_kernel(&p, 2, &bad, test_sink) == NNC_E_DEVICE && !bad);
+    CHECK(e->load_kernel(&load[2], &bad, test_sink) == NNC_E_DEVICE && !bad);
     e->unload(h[0]);
     CHECK_OK(e->run(h[1], args, NULL));
     CHECK_NEAR(y[5], sin(5) + cos((float)sin(5)), 3e-7);
     e->unload(h[1]);
+    e->unload_object(object);
     blob.n = 100;
-    CHECK(e->load_kernel(&p, 0, &bad, test_sink) == NNC_E_DEVICE);
+    CHECK(e->load_object(&p, &blob, &object, test_sink) == NNC_E_DEVICE);
     CHECK_DIAG("machine code cannot be loaded");
     kb_free(&c);
 }

@@ -17,10 +17,9 @@ static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status load(const nnc_load *l, void **handle, nnc_sink *sink)
 {
-    (void)p;
-    (void)item;
+    (void)l;
     *handle = NULL;
     return nnc_fail0(sink, NNC_E_BUG, "a fake engine does not run");
 }

@@ -35,10 +35,9 @@ static const nnc_emitter *emitter(void)
     return &fake_emitter;
 }
 
-static nnc_status load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status load(const nnc_load *l, void **handle, nnc_sink *sink)
 {
-    (void)p;
-    (void)item;
+    (void)l;
     *handle = NULL;
     return nnc_fail0(sink, NNC_E_BUG, "a fake engine does not run");
 }

@@ -122,18 +122,17 @@ static bool toy_compiles(const nnc_call *c)
 }
 
 /* Waits a while for another load to be under way. */
-static nnc_status load_slowly(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status load_slowly(const nnc_load *l, void **handle, nnc_sink *sink)
 {
     static int any;
-    (void)p;
     loading++;
     for (int i = 0; i < 2000 && most_loading < 2; i++) {
         most_loading = loading > most_loading ? loading : most_loading;
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
     loading--;
-    if (item == refuses)
-        return nnc_fail0(sink, NNC_E_DEVICE, "call %d does not load", item);
+    if (l->item == refuses)
+        return nnc_fail0(sink, NNC_E_DEVICE, "call %d does not load", l->item);
     loads++;
     *handle = &any;
     return NNC_OK;
@@ -174,6 +173,67 @@ TEST(exec_loads_calls_that_compile_together)
     CHECK(most_loading == 2 || nnc_cpu_count() == 1);
     p->call = NULL;
     p->n_call = 0;
+    plan_free(p);
+}
+
+static int objects_alive, objects_loaded, objects_allowed;
+
+static nnc_status load_toy_object(const nnc_plan *p, const nnc_blob *b, void **out, nnc_sink *sink)
+{
+    (void)p;
+    if (objects_loaded == objects_allowed)
+        return nnc_fail0(sink, NNC_E_DEVICE, "an object does not load");
+    objects_loaded++;
+    objects_alive++;
+    *out = (void *)(uintptr_t)b->data;
+    return NNC_OK;
+}
+
+static void unload_toy_object(void *object)
+{
+    objects_alive -= object != NULL;
+}
+
+/* One executor loads an object once for all its kernels, and keeps those of main only; another one has objects of its own. */
+TEST(exec_shares_objects_between_kernels)
+{
+    nnc_plan *p = plan_line();
+    nnc_blob blobs[2] = {{"a", 1}, {"b", 1}};
+    nnc_engine e = toy_engine;
+    const nnc_engine *const engines[] = {&e};
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    nnc_exec *exec[2];
+    e.load_object = load_toy_object;
+    e.unload_object = unload_toy_object;
+    o.engine = engines;
+    p->object = blobs;
+    p->n_object = 2;
+    objects_allowed = 100;
+    for (int both = 0; both < 2; both++) { /* kernel 0 in init and main, or in init only */
+        p->kernel[0].object = 0;
+        p->kernel[1].object = both ? 0 : 1;
+        p->cmd[3].item = both ? 0 : 1;
+        objects_loaded = 0;
+        CHECK_OK(nnc_exec_create(p, &o, &exec[0], test_sink));
+        CHECK_INT(objects_loaded, both ? 1 : 2);
+        CHECK_INT(objects_alive, 1);
+        CHECK_OK(nnc_exec_create(p, &o, &exec[1], test_sink));
+        CHECK_INT(objects_alive, 2);
+        nnc_exec_destroy(exec[0]);
+        CHECK_INT(objects_alive, 1);
+        nnc_exec_destroy(exec[1]);
+        CHECK_INT(objects_alive, 0);
+    }
+    p->kernel[1].object = 1;
+    objects_loaded = 0;
+    objects_allowed = 1;
+    CHECK_INT(nnc_exec_create(p, &o, &exec[0], test_sink), NNC_E_DEVICE);
+    CHECK_DIAG("an object does not load");
+    CHECK_INT(objects_loaded, 1);
+    CHECK_INT(objects_alive, 0);
+    CHECK_INT(toy_loaded, 0);
+    p->object = NULL;
+    p->n_object = 0;
     plan_free(p);
 }
 

@@ -9,12 +9,12 @@ typedef struct toy {
     const char *symbol;
 } toy;
 
-static nnc_status toy_load(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status toy_load(const nnc_load *l, void **handle, nnc_sink *sink)
 {
     toy *t = nnc_malloc(sizeof *t);
     if (!t)
         return nnc_nomem(sink);
-    t->symbol = p->kernel[item].symbol;
+    t->symbol = l->plan->kernel[l->item].symbol;
     *handle = t;
     toy_loaded++;
     return NNC_OK;

@@ -315,13 +315,14 @@ static bool fits(const nnc_call *c, const way *w)
                               dn_query(w->d.pd, dnnl_query_weights_md)) <= c->packed_bytes);
 }
 
-static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink *sink)
+static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
 {
-    const nnc_call *c = &p->call[item];
+    const nnc_plan *p = l->plan;
+    const nnc_call *c = &p->call[l->item];
     bool pack = c->kind == CALL_pack;
     if (pack &&
         (c->pack_for < 0 || c->pack_for >= p->n_call || !has_weights(&p->call[c->pack_for])))
-        return nnc_fail0(sink, NNC_E_BUG, "plan: call %d packs weights that no call uses", item);
+        return nnc_fail0(sink, NNC_E_BUG, "plan: call %d packs weights that no call uses", l->item);
     dn_handle *h = nnc_calloc(1, sizeof *h);
     if (!h)
         return nnc_nomem(sink);
@@ -346,7 +347,7 @@ static nnc_status load_call(const nnc_plan *p, int item, void **handle, nnc_sink
     if (!ok) {
         unload(h);
         return nnc_fail0(
-            sink, NNC_E_DEVICE, "oneDNN cannot run call %d of the plan: %s", item, why);
+            sink, NNC_E_DEVICE, "oneDNN cannot run call %d of the plan: %s", l->item, why);
     }
     *handle = h;
     return NNC_OK;
