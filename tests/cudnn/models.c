@@ -49,7 +49,6 @@ static nnc_plan *plan_for(
     nnc_plan_options o = {.target = &t,
         .policy = policy,
         .answers = answers,
-        .answers = answers,
         .engine = engine,
         .n_engine = 3,
         .jobs = 1,
