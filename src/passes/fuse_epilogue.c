@@ -96,6 +96,7 @@ static const char *add_op(
     const nnc_type *y = nnc_typeof(p->g, c->out);
     nnc_post post;
     nnc_ref other = n->op == OP_add ? other_operand(n, x) : NNC_NONE;
+    a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->out));
     if (!epilogue_post(n, &post))
         return remark_text(
             p, "%s is not supported in epilogues of %s", nnc_ops[n->op].name, engine);
@@ -364,6 +365,30 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
     nnc_text_deinit(&t);
     p->engine = NULL;
     return best;
+}
+
+bool epilogue_of_library(pass *p, nnc_ref v)
+{
+    const nnc_node *last = nnc_def(p->g, v), *c = last;
+    const char *others;
+    epilogue e = {0};
+    nnc_post post;
+    while (c->n_in && !is_contraction(p, c) && epilogue_post(c, &post)) {
+        int k = c->n_in > 1 && edit_only_user(p, c->in[0]) != c;
+        if (edit_only_user(p, c->in[k]) != c)
+            return false;
+        c = nnc_def(p->g, c->in[k]);
+    }
+    if (c == last || !is_contraction(p, c) || is_kernel_conv(p, p->g, c, NULL))
+        return false;
+    p->engine = least_total(p, node_index(p, c), &others);
+    epilogue_plan(p, node_index(p, c), &e);
+    const bool library = p->engine && !nnc_target_runs_kernels(p->engine);
+    p->engine = NULL;
+    for (int k = 0; k < e.n; k++)
+        if (e.node[k] == node_index(p, last))
+            return library;
+    return false;
 }
 
 /* Remark for a depthwise convolution, which becomes a generated kernel: the ops after it join that kernel. */

@@ -8,7 +8,8 @@
  *   - a command computes it (no input, no weight, no view) and it has no place yet,
  *   - it is no output of the graph,
  *   - its memory order is the result's, and everything is on one device,
- *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot.
+ *   - who computes it, and who reads it, can address memory with gaps: generated kernels can, calls of libraries cannot. An
+ *     activation that such a call will compute in its epilogue counts as computed by the library.
  * Any other operand is copied to its place. A concat is left alone where that takes longer than what it saves, in particular where
  * `fuse` makes it part of the kernel of its only reader, or computes its operands in its own. A slice or
  * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once. */
@@ -44,6 +45,12 @@ static bool takes_gaps(const pass *p, const nnc_node *n)
     return e && nnc_target_runs_kernels(e);
 }
 
+/* Does a library's call compute v in its epilogue, if fuse_epilogue runs? */
+static bool in_epilogue(pass *p, nnc_ref v)
+{
+    return p->will_run >> PASS_fuse_epilogue & 1 && epilogue_of_library(p, v);
+}
+
 /* May a part of type t not begin at byte `at` of a tensor? On a GPU parts are contiguous: none with gaps has run on one yet. */
 static bool misplaced(const pass *p, const nnc_type *t, int64_t at)
 {
@@ -72,7 +79,7 @@ static const char *reader_objects(const parts *s, nnc_ref v, const nnc_type *t, 
 /* Why operand k of concat n, a part of type t of its result, is copied to its place; NULL: it is written there. */
 static const char *why_copied(const parts *s, const nnc_node *n, int k, const nnc_type *t)
 {
-    const pass *p = s->p;
+    pass *p = s->p;
     nnc_ref v = n->in[k];
     const nnc_node *d = nnc_def(p->g, v);
     if (nnc_op_class(d->op) == CL_leaf)
@@ -92,7 +99,7 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is computed on another device";
     if (memcmp(nnc_typeof(p->g, v)->order, t->order, t->rank))
         return "has another memory order";
-    if (!nnc_type_is_dense(t) && !takes_gaps(p, d))
+    if (!nnc_type_is_dense(t) && (!takes_gaps(p, d) || in_epilogue(p, v)))
         return "is written by a library";
     return reader_objects(s, v, t, n->device);
 }
@@ -157,12 +164,13 @@ static bool all_there(parts *s, const nnc_node *n)
 /* ---- what it gives ----------------------------------------------------------------------------- */
 
 /* Does fuse compute operand k in the kernel of concat n, and store it nowhere else? */
-static bool is_absorbed(const pass *p, const nnc_node *n, int k)
+static bool is_absorbed(pass *p, const nnc_node *n, int k)
 {
     const nnc_node *d = nnc_def(p->g, n->in[k]);
     nnc_class c = nnc_op_class(d->op);
     return p->will_run >> PASS_fuse & 1 && c != CL_leaf && !edit_static(p, n->in[k]) &&
-           d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, n->in[k]);
+           d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, n->in[k]) &&
+           !in_epilogue(p, n->in[k]);
 }
 
 /* How the result of a concat is used otherwise. */
@@ -189,7 +197,7 @@ static use_of use_of_result(const parts *s, const nnc_node *n)
 /* Nanoseconds saved where operand k of concat n, `bytes` large, is written in place or copied there. Otherwise the concat's kernel
  * loads and stores it, or computes and stores it; a reader's kernel that it is part of stores it in addition. */
 static int64_t operand_ns(
-    const pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t bytes)
+    pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t bytes)
 {
     int64_t launch = p->t->launch_ns, once = nnc_target_time_ns(p->t, 0, bytes) - launch,
             twice = nnc_target_time_ns(p->t, 0, 2 * bytes) - launch;

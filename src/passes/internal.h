@@ -142,6 +142,8 @@ nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool
 /* Time of a kernel for the chain's ops from `from` on; and whether a kernel that is needed in any case computes them (compiled.c). */
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from);
 bool epilogue_absorbed(pass *p, const epilogue *all, int first);
+/* Does a library's call compute v in its epilogue, once fuse_epilogue has run? */
+bool epilogue_of_library(pass *p, nnc_ref v);
 enum { EXPENSIVE_FLOPS = 48 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
 const char *text_us(pass *p, int64_t ns);
 /* The operand of a binary op that is not x. */

@@ -89,6 +89,9 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .bytes = cost.bytes,
         .results = nnc_type_numel(y),
         .result_bytes = nnc_type_bytes(y)};
+    a->strided = !nnc_type_is_dense(nnc_typeof(p->g, n->out));
+    for (int k = 0; k < n->n_in; k++)
+        a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
     if (n->op == OP_fused)

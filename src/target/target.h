@@ -100,6 +100,7 @@ typedef struct nnc_ask {
     int n_post;
     nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
     bool dynamic;                  /* its second operand is computed at run time */
+    bool strided;                  /* an operand or the result is a part of a larger tensor: generated kernels only */
     int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */
     int64_t results, result_bytes;
     int64_t outputs;               /* results of one place: channels of a group, columns of a product; 0: unknown */
