@@ -246,11 +246,7 @@ static V load_one(ll_emit *e, T t, V p, V allowed, int size)
 
 static V reverse(ll_emit *e, V v)
 {
-    V c[256];
-    for (int i = 0; i < e->lanes; i++)
-        c[i] = LLVMConstInt(e->m->i32, (unsigned)(e->lanes - 1 - i), 0);
-    return LLVMBuildShuffleVector(
-        e->m->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(c, (unsigned)e->lanes), "");
+    return ll_row(e->m, v, NULL, e->lanes - 1, -1, e->lanes);
 }
 
 /* `lanes` consecutive elements at p; mask NULL = all. Lanes not read are 0. */
@@ -263,26 +259,19 @@ static V load_row(ll_emit *e, T t, V p, V mask, int size)
         LLVMSetAlignment(v, (unsigned)size);
         return v;
     }
-    unsigned id = LLVMLookupIntrinsicID("llvm.masked.load", 16);
-    T over[2] = {vt, m->ptr};
     V arg[4] = {
         p, LLVMConstInt(m->i32, (unsigned)size, 0), ll_splat(m, mask, e->lanes), LLVMConstNull(vt)};
-    V f = LLVMGetIntrinsicDeclaration(m->m, id, over, 2);
-    return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
+    return ll_call2(m, "llvm.masked.load", vt, m->ptr, arg, 4);
 }
 
 static V gather(ll_emit *e, T t, V ps, V mask, int size)
 {
     ll_mod *m = e->m;
     T vt = ll_vec(t, e->lanes);
-    unsigned id = LLVMLookupIntrinsicID("llvm.masked.gather", 18);
-    T over[2] = {vt, LLVMTypeOf(ps)};
-    if (!mask)
-        mask = LLVMConstInt(m->i1, 1, 0);
+    mask = mask ? mask : LLVMConstInt(m->i1, 1, 0);
     V arg[4] = {ps, LLVMConstInt(m->i32, (unsigned)size, 0), ll_splat(m, mask, e->lanes),
         LLVMConstNull(vt)};
-    V f = LLVMGetIntrinsicDeclaration(m->m, id, over, 2);
-    return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
+    return ll_call2(m, "llvm.masked.gather", vt, LLVMTypeOf(ps), arg, 4);
 }
 
 /* True when a load of every second element can read rows: all lanes exist and are allowed, or the target has masked row loads and the
@@ -331,15 +320,14 @@ static V pair_mask(ll_emit *e, const nnc_kins *ins, int first, bool guarded)
 static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, V allowed, int size)
 {
     ll_mod *m = e->m;
-    V last = ll_i64(m, e->lanes - 1), c[256];
+    V last = ll_i64(m, e->lanes - 1);
+    int lane[256];
     V a = load_row(e, t, p, and_(m, pair_mask(e, ins, 0, guarded), allowed), size);
     V b = load_row(e, t, LLVMBuildGEP2(m->b, t, p, &last, 1, ""),
         and_(m, pair_mask(e, ins, e->lanes - 1, guarded), allowed), size);
-    for (int i = 0; i < e->lanes; i++) {
-        int from = 2 * i < e->lanes ? 2 * i : 2 * i + 1;
-        c[i] = LLVMConstInt(m->i32, (unsigned)from, 0);
-    }
-    return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)e->lanes), "");
+    for (int i = 0; i < e->lanes; i++)
+        lane[i] = 2 * i < e->lanes ? 2 * i : 2 * i + 1;
+    return ll_shuffle(m, a, b, lane, e->lanes);
 }
 
 void ll_prefetch(ll_emit *e, const nnc_kins *ins, bool near, bool write)
@@ -368,16 +356,8 @@ static V zeros(ll_emit *e, int64_t bytes)
 {
     char name[40];
     snprintf(name, sizeof name, "zeros_%lld", (long long)bytes);
-    V g = LLVMGetNamedGlobal(e->m->m, name);
-    if (g)
-        return g;
     T t = LLVMArrayType2(e->m->i8, (uint64_t)bytes);
-    g = LLVMAddGlobal(e->m->m, t, name);
-    LLVMSetInitializer(g, LLVMConstNull(t));
-    LLVMSetGlobalConstant(g, 1);
-    LLVMSetLinkage(g, LLVMInternalLinkage);
-    LLVMSetAlignment(g, 64);
-    return g;
+    return ll_table(e->m, name, LLVMConstNull(t), 64);
 }
 
 /* True when the load's guards do not depend on the loop over axis c. */
@@ -488,30 +468,17 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
 static void store_one(ll_emit *e, V v, V p, V allowed, int size)
 {
     ll_mod *m = e->m;
-    LLVMBasicBlockRef yes = NULL, next = NULL;
-    if (allowed) {
-        yes = ll_block(m, "store");
-        next = ll_block(m, "");
-        LLVMBuildCondBr(m->b, allowed, yes, next);
-        LLVMPositionBuilderAtEnd(m->b, yes);
-    }
+    LLVMBasicBlockRef next = allowed ? ll_branch(m, allowed, "store") : NULL;
     LLVMSetAlignment(LLVMBuildStore(m->b, v, p), (unsigned)size);
-    if (allowed) {
-        LLVMBuildBr(m->b, next);
-        LLVMPositionBuilderAtEnd(m->b, next);
-    }
+    ll_join(m, next);
 }
 
-static void masked(ll_emit *e, const char *name, size_t n, V v, V p, V mask, int size)
+static void masked(ll_emit *e, const char *name, V v, V p, V mask, int size)
 {
     ll_mod *m = e->m;
-    unsigned id = LLVMLookupIntrinsicID(name, n);
-    T over[2] = {LLVMTypeOf(v), LLVMTypeOf(p)};
-    if (!mask)
-        mask = LLVMConstInt(m->i1, 1, 0);
+    mask = mask ? mask : LLVMConstInt(m->i1, 1, 0);
     V arg[4] = {v, p, LLVMConstInt(m->i32, (unsigned)size, 0), ll_splat(m, mask, e->lanes)};
-    V f = LLVMGetIntrinsicDeclaration(m->m, id, over, 2);
-    LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, over, 2), f, arg, 4, "");
+    ll_call2(m, name, LLVMTypeOf(v), LLVMTypeOf(p), arg, 4);
 }
 
 /* True when every address of this store, at lane 0, is a multiple of 64 bytes from its buffer's start. */
@@ -552,7 +519,7 @@ static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int siz
 {
     ll_mod *m = e->m;
     if (mask) {
-        masked(e, "llvm.masked.store", 17, v, p, mask, size);
+        masked(e, "llvm.masked.store", v, p, mask, size);
         return;
     }
     V s = LLVMBuildStore(m->b, v, p);
@@ -590,5 +557,5 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
     if (stride == 1)
         store_row(e, ins, v, p, mask, size);
     else /* stride 0: the last lane wins, since scatter is ordered */
-        masked(e, "llvm.masked.scatter", 19, v, places(e, t, p, stride, NULL), mask, size);
+        masked(e, "llvm.masked.scatter", v, places(e, t, p, stride, NULL), mask, size);
 }

@@ -138,10 +138,7 @@ void ll_block_run(ll_emit *e, const V *index)
             to[0] = LLVMBuildNSWAdd(m->b, first, ll_i64(m, tile), "");
             from[1] = p->from ? ll_call(m, "llvm.smax", m->i64, from, 2) : first;
             to[1] = ll_call(m, "llvm.smin", m->i64, to, 2);
-            LLVMBasicBlockRef body = ll_block(m, "part");
-            next = ll_block(m, "");
-            LLVMBuildCondBr(m->b, LLVMBuildICmp(m->b, LLVMIntSLT, from[1], to[1], ""), body, next);
-            LLVMPositionBuilderAtEnd(m->b, body);
+            next = ll_branch(m, LLVMBuildICmp(m->b, LLVMIntSLT, from[1], to[1], ""), "part");
         }
         V back = ll_i64(m, -p->from), each = ll_i64(m, p->each);
         from[1] = LLVMBuildNSWMul(m->b, LLVMBuildNSWAdd(m->b, from[1], back, ""), each, "");
@@ -154,9 +151,6 @@ void ll_block_run(ll_emit *e, const V *index)
             run_part(e, p->e, a, l.i, index);
             ll_loop_end(m, &l);
         }
-        if (next) {
-            LLVMBuildBr(m->b, next);
-            LLVMPositionBuilderAtEnd(m->b, next);
-        }
+        ll_join(m, next);
     }
 }

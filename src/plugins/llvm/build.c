@@ -106,14 +106,19 @@ V ll_iota(T elem, int lanes, int64_t scale)
     return LLVMConstVector(c, (unsigned)lanes);
 }
 
-V ll_call(ll_mod *m, const char *intrinsic, T overload, V *arg, int n)
+V ll_call2(ll_mod *m, const char *intrinsic, T first, T second, V *arg, int n)
 {
     unsigned id = LLVMLookupIntrinsicID(intrinsic, strlen(intrinsic));
     assert(id && "no such intrinsic");
-    T o[1] = {overload};
-    size_t no = overload ? 1 : 0;
+    T o[2] = {first, second};
+    size_t no = second ? 2 : first ? 1 : 0;
     V f = LLVMGetIntrinsicDeclaration(m->m, id, o, no);
     return LLVMBuildCall2(m->b, LLVMIntrinsicGetType(m->c, id, o, no), f, arg, (unsigned)n, "");
+}
+
+V ll_call(ll_mod *m, const char *intrinsic, T overload, V *arg, int n)
+{
+    return ll_call2(m, intrinsic, overload, NULL, arg, n);
 }
 
 V ll_un(ll_mod *m, const char *intrinsic, V a)
@@ -156,15 +161,43 @@ V ll_narrow(ll_mod *m, V x)
     return LLVMBuildFPTrunc(m->b, x, ll_vec(m->f32, ll_lanes(x)), "");
 }
 
-V ll_part(ll_mod *m, V v, int from, int n)
+V ll_shuffle(ll_mod *m, V a, V b, const int *lane, int n)
 {
     V c[256];
+    assert(n <= (int)NNC_COUNT(c));
+    for (int i = 0; i < n; i++)
+        c[i] = LLVMConstInt(m->i32, (unsigned)lane[i], 0);
+    b = b ? b : LLVMGetPoison(LLVMTypeOf(a));
+    return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
+}
+
+V ll_row(ll_mod *m, V a, V b, int from, int step, int n)
+{
+    int lane[256];
+    for (int i = 0; i < n; i++)
+        lane[i] = from + i * step;
+    return ll_shuffle(m, a, b, lane, n);
+}
+
+V ll_part(ll_mod *m, V v, int from, int n)
+{
     if (n == 1)
         return LLVMBuildExtractElement(m->b, v, LLVMConstInt(m->i32, (unsigned)from, 0), "");
-    for (int i = 0; i < n; i++)
-        c[i] = LLVMConstInt(m->i32, (unsigned)(from + i), 0);
-    return LLVMBuildShuffleVector(
-        m->b, v, LLVMGetPoison(LLVMTypeOf(v)), LLVMConstVector(c, (unsigned)n), "");
+    return ll_row(m, v, NULL, from, 1, n);
+}
+
+V ll_table(ll_mod *m, const char *name, V numbers, unsigned align)
+{
+    V g = LLVMGetNamedGlobal(m->m, name);
+    if (g)
+        return g;
+    g = LLVMAddGlobal(m->m, LLVMTypeOf(numbers), name);
+    LLVMSetInitializer(g, numbers);
+    LLVMSetGlobalConstant(g, 1);
+    LLVMSetLinkage(g, LLVMInternalLinkage);
+    if (align)
+        LLVMSetAlignment(g, align);
+    return g;
 }
 
 V ll_slot(ll_mod *m, int i)
@@ -221,6 +254,55 @@ bool ll_const_float(V v, double *out)
         return false;
     *out = LLVMConstRealGetDouble(v, &loses);
     return true;
+}
+
+LLVMBasicBlockRef ll_branch(ll_mod *m, V condition, const char *name)
+{
+    LLVMBasicBlockRef yes = ll_block(m, name), next = ll_block(m, "");
+    LLVMBuildCondBr(m->b, condition, yes, next);
+    LLVMPositionBuilderAtEnd(m->b, yes);
+    return next;
+}
+
+void ll_join(ll_mod *m, LLVMBasicBlockRef next)
+{
+    if (!next)
+        return;
+    LLVMBuildBr(m->b, next);
+    LLVMPositionBuilderAtEnd(m->b, next);
+}
+
+V ll_block_range(ll_mod *m, V index, int64_t size, int64_t n, V *from)
+{
+    *from = LLVMBuildNSWMul(m->b, index, ll_i64(m, size), "");
+    V end[2] = {LLVMBuildNSWAdd(m->b, *from, ll_i64(m, size), ""), ll_i64(m, n)};
+    return n % size ? ll_call(m, "llvm.smin", m->i64, end, 2) : end[0];
+}
+
+void ll_spans(ll_mod *m, V index, int64_t size, int64_t n, int lanes, ll_span_body body, void *ctx)
+{
+    const int64_t full = n / lanes * lanes;
+    V from = ll_i64(m, 0), to = ll_i64(m, full), end = NULL;
+    LLVMBasicBlockRef next = NULL;
+    if (size < n) {
+        end = to = ll_block_range(m, index, size, n, &from);
+        if (full < n)
+            to = LLVMBuildAnd(m->b, end, ll_i64(m, -(int64_t)lanes), "");
+        if (n % size && n % size < lanes)
+            next = ll_branch(m, LLVMBuildICmp(m->b, LLVMIntSLT, from, to, ""), "");
+    }
+    if (full) {
+        ll_loop l;
+        ll_loop_begin(m, &l, from, to, ll_i64(m, lanes), NULL, NULL, 0);
+        body(ctx, l.i, lanes);
+        ll_loop_end(m, &l);
+    }
+    ll_join(m, next);
+    if (full == n)
+        return;
+    next = end ? ll_branch(m, LLVMBuildICmp(m->b, LLVMIntEQ, end, ll_i64(m, n), ""), "tail") : NULL;
+    body(ctx, ll_i64(m, full), (int)(n - full));
+    ll_join(m, next);
 }
 
 void ll_loop_begin(ll_mod *m, ll_loop *l, V from, V to, V step, V *phi, V *node, int n_phi)

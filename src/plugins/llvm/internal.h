@@ -43,6 +43,7 @@ V ll_ik(V like, int64_t v);            /* integer constant of the type of `like`
 V ll_i64(ll_mod *m, int64_t v);
 V ll_iota(T elem, int lanes, int64_t scale); /* 0, scale, 2 scale, ... */
 V ll_call(ll_mod *m, const char *intrinsic, T overload, V *arg, int n);
+V ll_call2(ll_mod *m, const char *intrinsic, T first, T second, V *arg, int n); /* of two overloaded types */
 V ll_un(ll_mod *m, const char *intrinsic, V a);
 V ll_select(ll_mod *m, V c, V a, V b); /* broadcasts as needed */
 V ll_bits(ll_mod *m, V f);             /* float to the integer of its size */
@@ -50,11 +51,17 @@ V ll_float(ll_mod *m, V i);            /* back */
 V ll_any(ll_mod *m, V mask);           /* i1: is any lane true? */
 V ll_wide(ll_mod *m, V x);             /* f32 to f64 */
 V ll_narrow(ll_mod *m, V x);           /* f64 to f32 */
+V ll_shuffle(ll_mod *m, V a, V b, const int *lane, int n); /* b NULL: lanes of a only */
+V ll_row(ll_mod *m, V a, V b, int from, int step, int n); /* the same with lanes from, from + step, ... */
 V ll_part(ll_mod *m, V v, int from, int n); /* lanes from..from+n-1; a scalar for n = 1 */
+V ll_table(ll_mod *m, const char *name, V numbers, unsigned align); /* a constant of the module, created once; align 0: as its type */
 V ll_slot(ll_mod *m, int i);           /* stack buffer i of the function, 64-byte aligned */
 V ll_slot_put(ll_mod *m, int i, V v);  /* stores v there, returns the buffer */
 V ll_slot_get(ll_mod *m, int i, T t);
 LLVMBasicBlockRef ll_block(ll_mod *m, const char *name);
+/* Code up to ll_join runs only where the condition is true. ll_join(NULL) does nothing. */
+LLVMBasicBlockRef ll_branch(ll_mod *m, V condition, const char *name);
+void ll_join(ll_mod *m, LLVMBasicBlockRef next);
 void ll_attr(ll_mod *m, V fn, const char *name);
 bool ll_const_int(V v, int64_t *out);
 bool ll_const_float(V v, double *out);
@@ -69,6 +76,13 @@ typedef struct ll_loop {
 } ll_loop;
 void ll_loop_begin(ll_mod *m, ll_loop *l, V from, V to, V step, V *phi, V *node, int n_phi);
 void ll_loop_end(ll_mod *m, ll_loop *l);
+
+/* Block `index` of `size` elements of n: returns its end, *from is its beginning. */
+V ll_block_range(ll_mod *m, V index, int64_t size, int64_t n, V *from);
+/* Runs through that block in steps of `lanes` elements, then over the n % lanes last ones, where they belong to the block. size >= n: one
+ * block of everything; index is not used. */
+typedef void (*ll_span_body)(void *ctx, V at, int live);
+void ll_spans(ll_mod *m, V index, int64_t size, int64_t n, int lanes, ll_span_body body, void *ctx);
 
 /* An internal function void sym(ptr.., i64 n) with a loop over i < n, created once per module. */
 typedef struct ll_helper {

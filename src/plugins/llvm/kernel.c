@@ -278,6 +278,17 @@ static bool fetches(const ll_emit *e, const nnc_kstage *st)
     return best == st;
 }
 
+/* Prefetches the lines of one vector. */
+static void fetch_lines(ll_emit *e, const nnc_kins *ins, bool near, bool write)
+{
+    int per_line = 64 / nnc_dtype_size(e->k->buf[ins->buf].dtype);
+    for (int l = 0; l < e->lanes; l += per_line) {
+        e->shift[e->vax] = l;
+        ll_prefetch(e, ins, near, write);
+    }
+    e->shift[e->vax] = 0;
+}
+
 /* Prefetches as many lines of the next work item's rows as this step reads of its own. */
 static void fetch_ahead(ll_emit *e, const nnc_kstage *st)
 {
@@ -286,13 +297,9 @@ static void fetch_ahead(ll_emit *e, const nnc_kstage *st)
         const nnc_kins *ins = &e->k->ins[i];
         if (!reads_row(e, ins, 1u << e->vax))
             continue;
-        int per_line = 64 / nnc_dtype_size(e->k->buf[ins->buf].dtype);
         e->shift[next] = 1;
-        for (int l = 0; l < e->lanes; l += per_line) {
-            e->shift[e->vax] = l;
-            ll_prefetch(e, ins, false, false);
-        }
-        e->shift[next] = e->shift[e->vax] = 0;
+        fetch_lines(e, ins, false, false);
+        e->shift[next] = 0;
     }
 }
 
@@ -309,16 +316,10 @@ static void want_results(ll_emit *e, const nnc_kstage *st)
     e->vax = to;
     for (int i = last->body0; i < last->body1; i++) {
         const nnc_kins *ins = &k->ins[i];
-        if (ins->op != KO_store || k->buf[ins->buf].role != KB_out || ins->at.k[to] != 1 ||
-            ll_affine_axes(&ins->at, k->n_axis) & last->axes & ~(1u << to) ||
-            !ll_splits_lines(e, ins))
-            continue;
-        int per_line = 64 / nnc_dtype_size(k->buf[ins->buf].dtype);
-        for (int l = 0; l < e->lanes; l += per_line) {
-            e->shift[to] = l;
-            ll_prefetch(e, ins, true, true);
-        }
-        e->shift[to] = 0;
+        if (ins->op == KO_store && k->buf[ins->buf].role == KB_out && ins->at.k[to] == 1 &&
+            !(ll_affine_axes(&ins->at, k->n_axis) & last->axes & ~(1u << to)) &&
+            ll_splits_lines(e, ins))
+            fetch_lines(e, ins, true, true);
     }
     e->vax = vax;
     e->axis[to] = own;
@@ -337,13 +338,9 @@ static void fetch_weights(ll_emit *e, const stage *s)
         if (ins->op != KO_load || ins->n_guard || ins->arg[0] >= 0 || ins->at.k[e->vax] != 1 ||
             ins->at.k[last] < 1)
             continue;
-        int per_line = 64 / nnc_dtype_size(e->k->buf[ins->buf].dtype);
         e->shift[last] = STEPS;
-        for (int l = 0; l < e->lanes; l += per_line) {
-            e->shift[e->vax] = l;
-            ll_prefetch(e, ins, true, false);
-        }
-        e->shift[last] = e->shift[e->vax] = 0;
+        fetch_lines(e, ins, true, false);
+        e->shift[last] = 0;
     }
 }
 
@@ -534,63 +531,30 @@ void ll_stages(ll_emit *e)
 
 /* ---- work items --------------------------------------------------------------------------------------------------- */
 
-/* One block of an outer vector axis: elements from..to (i64; constant when the axis is not split). */
-static void run_chunk(ll_emit *e, V index, int64_t chunk)
+static void stages_at(void *emit, V at, int live)
 {
-    ll_mod *m = e->m;
-    int vax = nnc_sched_vec(&e->k->sched), lanes = vector_width(e);
-    int64_t n = e->k->axis[vax].extent, full, rest;
-    while (lanes > 1 && (lanes / 2 >= chunk || (chunk < n && chunk % lanes)))
-        lanes /= 2;
-    full = n / lanes * lanes;
-    rest = n - full;
-    bool split = chunk<n, vec = lanes> 1;
-    V from = ll_i64(m, 0), to = ll_i64(m, full), end = NULL;
-    if (split) {
-        V a[2] = {NULL, ll_i64(m, n)};
-        from = LLVMBuildNSWMul(m->b, index, ll_i64(m, chunk), "");
-        a[0] = LLVMBuildNSWAdd(m->b, from, ll_i64(m, chunk), "");
-        end = ll_call(m, "llvm.smin", m->i64, a, 2);
-        to = rest ? LLVMBuildAnd(m->b, end, ll_i64(m, -(int64_t)lanes), "") : end;
+    ll_emit *e = emit;
+    const int lanes = e->lanes;
+    if (live < lanes) {
+        e->lanes = pow2_up(live) < 2 ? 2 : pow2_up(live);
+        e->mask = live < e->lanes ? ll_lanes_mask(e->m, e->lanes, live) : NULL;
     }
-    e->vax = vec ? vax : -1;
-    e->lanes = vec ? lanes : 0;
-    LLVMBasicBlockRef body = NULL, next = NULL;
-    bool may_skip = split && n % chunk && n % chunk < lanes;
-    if (may_skip) {
-        body = ll_block(m, "");
-        next = ll_block(m, "");
-        LLVMBuildCondBr(m->b, LLVMBuildICmp(m->b, LLVMIntSLT, from, to, ""), body, next);
-        LLVMPositionBuilderAtEnd(m->b, body);
-    }
-    if (split || full) {
-        ll_loop l;
-        ll_loop_begin(m, &l, from, to, ll_i64(m, lanes), NULL, NULL, 0);
-        e->axis[vax] = l.i;
-        ll_stages(e);
-        ll_loop_end(m, &l);
-    }
-    if (may_skip) {
-        LLVMBuildBr(m->b, next);
-        LLVMPositionBuilderAtEnd(m->b, next);
-    }
-    if (!rest)
-        return;
-    if (split) {
-        body = ll_block(m, "tail");
-        next = ll_block(m, "");
-        LLVMBuildCondBr(m->b, LLVMBuildICmp(m->b, LLVMIntEQ, end, ll_i64(m, n), ""), body, next);
-        LLVMPositionBuilderAtEnd(m->b, body);
-    }
-    e->lanes = pow2_up(rest) < 2 ? 2 : pow2_up(rest);
-    e->mask = rest < e->lanes ? ll_lanes_mask(m, e->lanes, rest) : NULL;
-    e->axis[vax] = ll_i64(m, full);
+    e->axis[nnc_sched_vec(&e->k->sched)] = at;
     ll_stages(e);
     e->mask = NULL;
-    if (split) {
-        LLVMBuildBr(m->b, next);
-        LLVMPositionBuilderAtEnd(m->b, next);
-    }
+    e->lanes = lanes;
+}
+
+/* One block of an outer vector axis. */
+static void run_chunk(ll_emit *e, V index, int64_t chunk)
+{
+    int vax = nnc_sched_vec(&e->k->sched), lanes = vector_width(e);
+    int64_t n = e->k->axis[vax].extent;
+    while (lanes > 1 && (lanes / 2 >= chunk || (chunk < n && chunk % lanes)))
+        lanes /= 2;
+    e->vax = lanes > 1 ? vax : -1;
+    e->lanes = lanes > 1 ? lanes : 0;
+    ll_spans(e->m, index, chunk, n, lanes, stages_at, e);
 }
 
 static void run_phase(ll_emit *e, V index, int64_t chunk, enum ll_phase phase, int steps)
@@ -675,12 +639,9 @@ static void run_tiles(ll_emit *e, const V *index, int a)
         return;
     }
     assert(tile > 1);
-    int64_t n = k->axis[a].extent;
-    V from = LLVMBuildNSWMul(m->b, index[a], ll_i64(m, tile), "");
-    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, tile), ""), ll_i64(m, n)};
-    to[0] = n % tile ? ll_call(m, "llvm.smin", m->i64, to, 2) : to[0];
+    V from, to = ll_block_range(m, index[a], tile, k->axis[a].extent, &from);
     ll_loop l;
-    ll_loop_begin(m, &l, from, to[0], ll_i64(m, 1), NULL, NULL, 0);
+    ll_loop_begin(m, &l, from, to, ll_i64(m, 1), NULL, NULL, 0);
     e->axis[a] = l.i;
     run_tiles(e, index, a + 1);
     ll_loop_end(m, &l);

@@ -54,11 +54,7 @@ static T type_of(ll_mod *m, nnc_ftype t, int lanes)
 
 static V joined(ll_mod *m, V a, V b)
 {
-    V c[256];
-    int n = 2 * ll_lanes(a);
-    for (int i = 0; i < n; i++)
-        c[i] = LLVMConstInt(m->i32, (unsigned)i, 0);
-    return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
+    return ll_row(m, a, b, 0, 1, 2 * ll_lanes(a));
 }
 
 /* AVX-512's scalef (p 2^floor n), or reduce (p - floor p) where n is NULL, sixteen lanes at a time. */
@@ -87,16 +83,10 @@ static V quick(ll_mod *m, V p, V q)
 /* A word of 2/pi; i is a scalar. */
 static V word(ll_mod *m, V i)
 {
-    V g = LLVMGetNamedGlobal(m->m, "nnc.two_over_pi"), c[NNC_TWO_OVER_PI];
-    if (!g) {
-        for (int j = 0; j < NNC_TWO_OVER_PI; j++)
-            c[j] = LLVMConstInt(m->i32, nnc_two_over_pi[j], 0);
-        V init = LLVMConstArray2(m->i32, c, NNC_TWO_OVER_PI);
-        g = LLVMAddGlobal(m->m, LLVMTypeOf(init), "nnc.two_over_pi");
-        LLVMSetInitializer(g, init);
-        LLVMSetGlobalConstant(g, 1);
-        LLVMSetLinkage(g, LLVMInternalLinkage);
-    }
+    V c[NNC_TWO_OVER_PI];
+    for (int j = 0; j < NNC_TWO_OVER_PI; j++)
+        c[j] = LLVMConstInt(m->i32, nnc_two_over_pi[j], 0);
+    V g = ll_table(m, "nnc.two_over_pi", LLVMConstArray2(m->i32, c, NNC_TWO_OVER_PI), 0);
     return LLVMBuildLoad2(m->b, m->i32, LLVMBuildGEP2(m->b, m->i32, g, &i, 1, ""), "");
 }
 

@@ -14,14 +14,6 @@ typedef struct tiles {
     int live[2]; /* rows and lanes in use of the current tile */
 } tiles;
 
-static V shuffle(ll_mod *m, V a, V b, const int *lane, int n)
-{
-    V c[SIDE];
-    for (int i = 0; i < n; i++)
-        c[i] = LLVMConstInt(m->i32, (unsigned)lane[i], 0);
-    return LLVMBuildShuffleVector(m->b, a, b, LLVMConstVector(c, (unsigned)n), "");
-}
-
 /* One round within lanes of `run` elements: rows i and i + half interleave their lower and upper halves. log2(run) rounds transpose
  * tiles of run elements. */
 static void interleave(ll_mod *m, V *rows, int run, int n)
@@ -32,7 +24,7 @@ static void interleave(ll_mod *m, V *rows, int run, int n)
             int lane[SIDE];
             for (int j = 0; j < n; j++)
                 lane[j] = j / run * run + up * run / 2 + j % run / 2 + (j & 1) * n;
-            out[2 * i + up] = shuffle(m, rows[i], rows[i + run / 2], lane, n);
+            out[2 * i + up] = ll_shuffle(m, rows[i], rows[i + run / 2], lane, n);
         }
     memcpy(rows, out, sizeof *rows * (size_t)run);
 }
@@ -48,7 +40,7 @@ static void separate(ll_mod *m, V *rows, int step, int run, int n)
             for (int j = 0; j < n; j++)
                 lane[j] = (2 * (j / run) + odd) * run + j % run;
             out[i + odd * lanes / 2] =
-                shuffle(m, rows[2 * i * step], rows[(2 * i + 1) * step], lane, n);
+                ll_shuffle(m, rows[2 * i * step], rows[(2 * i + 1) * step], lane, n);
         }
     for (int i = 0; i < lanes; i++)
         rows[i * step] = out[i];
@@ -135,64 +127,21 @@ static void square(tiles *t)
     e->given = NULL;
 }
 
-static void squares(tiles *t, int dim);
-
-static void inside(tiles *t, int dim, V at, int live)
+static void squares_at(void *tiles_of, V at, int live)
 {
-    t->e->axis[t->axis[dim]] = at;
-    t->live[dim] = live;
-    if (dim == 0)
-        squares(t, 1);
-    else
-        square(t);
+    tiles *t = tiles_of;
+    t->e->axis[t->axis[1]] = at;
+    t->live[1] = live;
+    square(t);
 }
 
-static LLVMBasicBlockRef branch(ll_mod *m, V condition)
+static void columns_at(void *tiles_of, V at, int live)
 {
-    LLVMBasicBlockRef yes = ll_block(m, ""), next = ll_block(m, "");
-    LLVMBuildCondBr(m->b, condition, yes, next);
-    LLVMPositionBuilderAtEnd(m->b, yes);
-    return next;
-}
-
-static void join(ll_mod *m, LLVMBasicBlockRef next)
-{
-    LLVMBuildBr(m->b, next);
-    LLVMPositionBuilderAtEnd(m->b, next);
-}
-
-/* Whole tiles of block t->index[dim] of the axis, then the partial tile if it belongs to this block. */
-static void squares(tiles *t, int dim)
-{
-    ll_mod *m = t->e->m;
-    int lanes = t->e->lanes;
-    int64_t n = t->e->k->axis[t->axis[dim]].extent, size = t->size[dim];
-    int64_t full = n / lanes * lanes;
-    V from = ll_i64(m, 0), to = ll_i64(m, full), end = NULL;
-    LLVMBasicBlockRef next = NULL;
-    if (size < n) {
-        V a[2] = {NULL, ll_i64(m, n)};
-        from = LLVMBuildNSWMul(m->b, t->index[dim], ll_i64(m, size), "");
-        a[0] = LLVMBuildNSWAdd(m->b, from, ll_i64(m, size), "");
-        end = ll_call(m, "llvm.smin", m->i64, a, 2);
-        to = full < n ? LLVMBuildAnd(m->b, end, ll_i64(m, -(int64_t)lanes), "") : end;
-        if (n % size && n % size < lanes)
-            next = branch(m, LLVMBuildICmp(m->b, LLVMIntSLT, from, to, ""));
-    }
-    if (full) {
-        ll_loop l;
-        ll_loop_begin(m, &l, from, to, ll_i64(m, lanes), NULL, NULL, 0);
-        inside(t, dim, l.i, lanes);
-        ll_loop_end(m, &l);
-    }
-    if (next)
-        join(m, next);
-    if (full == n)
-        return;
-    next = end ? branch(m, LLVMBuildICmp(m->b, LLVMIntEQ, end, ll_i64(m, n), "")) : NULL;
-    inside(t, dim, ll_i64(m, full), (int)(n - full));
-    if (next)
-        join(m, next);
+    tiles *t = tiles_of;
+    t->e->axis[t->axis[0]] = at;
+    t->live[0] = live;
+    ll_spans(t->e->m, t->index[1], t->size[1], t->e->k->axis[t->axis[1]].extent, t->e->lanes,
+        squares_at, t);
 }
 
 void ll_tiles(ll_emit *e, V chunk, V block)
@@ -207,6 +156,6 @@ void ll_tiles(ll_emit *e, V chunk, V block)
     e->vax = v;
     e->lanes = nnc_sched_width(s);
     e->opaque = true;
-    squares(&t, 0);
+    ll_spans(e->m, chunk, t.size[0], n, e->lanes, columns_at, &t);
     e->opaque = false;
 }
