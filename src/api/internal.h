@@ -19,6 +19,7 @@ struct nnc_env {
     int n_engine;
     bool has_emitter, has_onednn;
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
+    bool said_slow;          /* that kernels are interpreted */
     char cuda_version[96];   /* version of the compiler for a GPU's kernels: part of cache keys */
 };
 

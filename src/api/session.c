@@ -1,6 +1,5 @@
 /* api/session.c -- a loaded artifact: inputs in, run, outputs out, all in the user's row-major order. */
 #include "api/internal.h"
-#include <stdatomic.h>
 #include <string.h>
 
 static int interpreted(const nnc_plan *p)
@@ -12,15 +11,15 @@ static int interpreted(const nnc_plan *p)
 }
 
 /* Without LLVM all is right, but slow: the user hears it once. */
-static void warn_slow(const nnc_env *e, const nnc_plan *p, nnc_sink *sink)
+static void warn_slow(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 {
-    static atomic_bool said_kernels;
     int n = e->has_emitter ? 0 : interpreted(p);
-    if (n && !atomic_exchange(&said_kernels, true))
+    if (n && !e->said_slow)
         nnc_warn(sink, (nnc_loc){0},
             "%d kernel launch%s interpreted, 10 to 100 times slower than machine code: %s", n,
             n == 1 ? " is" : "es are",
             e->no_llvm ? "LLVM is switched off" : "the LLVM plug-in is absent (nnc doctor)");
+    e->said_slow |= n > 0;
 }
 
 nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink)

@@ -195,7 +195,7 @@ typedef struct nnc_choice {
     bool compiled;           /* by a runtime-compiled kernel (only with call.compiled) */
     const char *apart;       /* reason against runtime compilation, where call.compiled is set and it matters; lifetime as `reason`;
                               * otherwise NULL */
-    const char *reason;      /* static or plan-arena text: implementation name, or why not supported */
+    const char *reason;      /* implementation name, or why not supported; valid until the thread's next question */
 } nnc_choice;
 
 /* A check that an engine makes once per run of main instead of in each call: oneDNN's relu drops NaN, and processor flags tell

@@ -40,13 +40,9 @@ static const card cards[] = {
     {120, "GeForce RTX 5090", 170, 1536, 99, 128, 96, 2407, 32, 1792, 104.8, 104.8, 209.5, 0.9},
 };
 
-int nnc_target_cuda_sms(const int **sm)
+int nnc_target_cuda_sm(int i)
 {
-    static int list[NNC_COUNT(cards)];
-    for (size_t i = 0; i < NNC_COUNT(cards); i++)
-        list[i] = cards[i].sm;
-    *sm = list;
-    return (int)NNC_COUNT(cards);
+    return i < (int)NNC_COUNT(cards) ? cards[i].sm : 0;
 }
 
 /* The newest card that is not newer than sm; NULL: none. */

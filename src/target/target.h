@@ -67,8 +67,8 @@ typedef struct nnc_target_gpu {
 } nnc_target_gpu;
 /* Replaces the numbers described by nnc_target_cuda by these; peak FLOP/s scale with SMs times clock. */
 nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink *sink) NNC_MUST;
-/* The architectures of the table, ascending; returns their number. */
-int nnc_target_cuda_sms(const int **sm);
+/* Architecture i of the table, in ascending order; 0: no more. */
+int nnc_target_cuda_sm(int i);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);

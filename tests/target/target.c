@@ -74,19 +74,18 @@ TEST(target_host_lacks)
 TEST(target_cuda)
 {
     nnc_target t;
-    const int *sm;
-    int n = nnc_target_cuda_sms(&sm);
-    CHECK_INT(n, 9);
-    for (int i = 0; i < n; i++) {
+    int before = 0, n = 0;
+    for (int sm; (sm = nnc_target_cuda_sm(n)) != 0; n++) {
         char name[32];
-        snprintf(name, sizeof name, "cuda:sm_%d", sm[i]);
+        snprintf(name, sizeof name, "cuda:sm_%d", sm);
         CHECK_OK(nnc_target_cuda(&t, name, test_sink));
         CHECK_STR(t.name, name);
-        CHECK_INT(t.sm, sm[i]);
-        CHECK(i == 0 || sm[i] > sm[i - 1]);
+        CHECK_INT(t.sm, sm);
+        CHECK(sm > before);
+        before = sm;
         /* f32 lanes of an SM by its clock: what the data sheet says of the card, within 5 % */
         double lanes = (double)t.flops_f32 / (2.0 * (double)t.clock_hz * t.sms);
-        int want = sm[i] == 70 || sm[i] == 75 || sm[i] == 80 ? 64 : 128;
+        int want = sm == 70 || sm == 75 || sm == 80 ? 64 : 128;
         CHECK(lanes > 0.95 * want && lanes < 1.05 * want);
         CHECK(t.shared_bytes <= t.l1_bytes && t.sm_threads % 512 == 0);
         CHECK(t.copy_bytes_s < t.cache_bytes_s && t.l3_bytes < t.memory_bytes);
@@ -110,6 +109,7 @@ TEST(target_cuda)
             nnc_target_peak_flops(&t, DT_bf16, false), t.flops_f16 ? t.flops_f16 : t.flops_f32);
         nnc_target_deinit(&t);
     }
+    CHECK_INT(n, 9);
     CHECK_INT((int)nnc_sink_count(test_sink), 0);
 }
 

@@ -131,23 +131,12 @@ static bool streams(const nnc_call *c)
            nnc_type_numel(&c->wei) >= 1 << 20;
 }
 
-/* Static copies of implementation names, since a choice outlives its descriptor. */
+/* A copy of an implementation's name, valid until the thread's next question: a choice outlives its descriptor. */
 static const char *keep_name(const char *name)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    static char kept[64][64];
-    const char *found = "oneDNN";
-    pthread_mutex_lock(&lock);
-    for (size_t i = 0; i < NNC_COUNT(kept); i++) {
-        if (!kept[i][0])
-            strncpy(kept[i], name, sizeof kept[i] - 1);
-        if (!strncmp(kept[i], name, sizeof kept[i] - 1)) {
-            found = kept[i];
-            break;
-        }
-    }
-    pthread_mutex_unlock(&lock);
-    return found;
+    static _Thread_local char kept[64];
+    snprintf(kept, sizeof kept, "%s", name);
+    return kept;
 }
 
 /* Sizes that are valid whether the plan packs the weights or not. */
