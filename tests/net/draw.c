@@ -13,9 +13,10 @@ typedef struct draw {
     uint64_t key, count;
     cJSON *root, *layers, *blocks;
     char name[MOST_NAMES][16]; /* of values at the top, which later layers may name */
-    uint8_t dtype[MOST_NAMES]; /* theirs */
+    nnc_type typeof_name[MOST_NAMES]; /* theirs */
     int n_name, n_layer, n_block, n_inner, rejected;
     bool block_args, block_inputs; /* has the block around args n and act, and inputs a and b? */
+    bool spread; /* are many layers on the other device? */
     nnc_type type; /* of the value that the next layer works on */
     nnc_text *why;
     bool wrong;
@@ -75,7 +76,7 @@ static bool accepted_with(draw *d, const nnc_set *set)
     bool ok = g && net_sound(g, &why);
     if (ok && g->n_output) {
         d->type = *nnc_typeof(g, g->output[0]);
-        d->dtype[d->n_name - 1] = d->type.dtype;
+        d->typeof_name[d->n_name - 1] = d->type;
     }
     d->rejected += !g;
     nnc_graph_destroy(g);
@@ -293,7 +294,8 @@ static fe_row draw_row(draw *d)
         "avgpool", "add", "add", "mul", "relu", "batchnorm", "softmax", "layernorm", "concat",
         "matmul", "split", "embedding", "global_avgpool", "relu6", "gelu", "silu"};
     static const char *const images[] = {"conv", "conv", "conv", "depthwise", "conv_transpose",
-        "maxpool", "maxpool", "avgpool", "groupnorm", "relu", "relu6", "hardswish", "add"};
+        "maxpool", "maxpool", "avgpool", "groupnorm", "relu", "relu6", "hardswish", "add", "concat",
+        "concat"};
     /* those that only take what few layers make */
     static const char *const seldom[] = {"gt", "le", "ne", "not", "and", "or", "xor", "select",
         "gather", "argmax", "iota", "slice", "prelu", "mod"};
@@ -313,6 +315,22 @@ static const char *earlier(draw *d)
                                                   : (int)roll(d, (uint32_t)d->n_name)];
 }
 
+/* A value that fits the one that the next layer works on, as concats and sums of branches need it: equal but for its number of
+ * channels. NULL: none was met. */
+static const char *fitting_value(draw *d)
+{
+    for (int tries = 0; tries < 8; tries++) {
+        int k = (int)roll(d, (uint32_t)d->n_name);
+        const nnc_type *t = &d->typeof_name[k];
+        bool fits = t->dtype == d->type.dtype && t->rank == d->type.rank && t->rank >= 2;
+        for (int i = 0; fits && i < t->rank; i++)
+            fits = i == 1 || t->dim[i] == d->type.dim[i];
+        if (fits)
+            return d->name[k];
+    }
+    return NULL;
+}
+
 /* An operand of layer `op` at the top: of the type that it takes, where there is one. */
 static const char *operand(draw *d, const char *op, int i)
 {
@@ -321,11 +339,14 @@ static const char *operand(draw *d, const char *op, int i)
                index = (!strcmp(op, "gather") && i == 1) || !strcmp(op, "embedding");
     for (int tries = 0; (logic || index) && tries < 30; tries++) {
         int k = (int)roll(d, (uint32_t)d->n_name);
-        nnc_dtype t = (nnc_dtype)d->dtype[k];
+        nnc_dtype t = (nnc_dtype)d->typeof_name[k].dtype;
         if (logic ? t == DT_bool : t != DT_bool && !nnc_is_float(t))
             return d->name[k];
     }
-    return i == 0 && chance(d, 50) ? "prev" : earlier(d);
+    if (i == 0 && chance(d, 50))
+        return "prev";
+    const char *fitting = chance(d, 60) ? fitting_value(d) : NULL;
+    return fitting ? fitting : earlier(d);
 }
 
 /* What a layer inside a group or block may name. */
@@ -387,7 +408,7 @@ static void draw_common(draw *d, cJSON *layer)
         cJSON_AddStringToObject(layer, "weights", chance(d, 50) ? "shared" : "shared2");
     if (chance(d, 3))
         cJSON_AddBoolToObject(layer, "frozen", true);
-    if (chance(d, 6))
+    if (chance(d, d->spread ? 40 : 3))
         cJSON_AddNumberToObject(layer, "device", between(d, 0, 1));
     if (chance(d, 5))
         cJSON_AddStringToObject(layer, "when", chance(d, 80) ? "width > 2" : "width < 2 || 1 > 2");
@@ -560,7 +581,7 @@ static void draw_model_inputs(draw *d)
                                                                     : rank > 3 ? 7
                                                                                : 9)]));
         cJSON *x = dims;
-        d->dtype[d->n_name] = DT_f32;
+        d->typeof_name[d->n_name] = (nnc_type){.dtype = DT_f32, .rank = 0};
         if (chance(d, 25)) {
             const char *dtype = dtype_word(d);
             x = cJSON_CreateObject();
@@ -568,7 +589,7 @@ static void draw_model_inputs(draw *d)
             cJSON_AddStringToObject(x, "dtype", dtype);
             nnc_dtype t = DT_f32;
             nnc_dtype_parse(dtype, strlen(dtype), &t);
-            d->dtype[d->n_name] = (uint8_t)t;
+            d->typeof_name[d->n_name].dtype = (uint8_t)t;
         }
         cJSON_AddItemToObject(in, name, x);
         snprintf(d->name[d->n_name++], sizeof d->name[0], "%s", name);
@@ -604,6 +625,7 @@ char *net_draw(uint64_t seed, int *rejected, nnc_text *why)
     cJSON_AddItemToObject(
         kind, "choices", cJSON_CreateStringArray((const char *const[]){"relu", "sigmoid"}, 2));
     draw_model_inputs(&d);
+    d.spread = chance(&d, 15);
     d.blocks = cJSON_AddObjectToObject(d.root, "blocks");
     d.layers = cJSON_AddArrayToObject(d.root, "layers");
     cJSON_AddItemToArray(d.layers, cJSON_CreateString("identity")); /* a model has a layer */
