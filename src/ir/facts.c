@@ -27,6 +27,28 @@ bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out)
     return true;
 }
 
+bool nnc_node_post(const nnc_node *n, nnc_post *out)
+{
+    static const uint8_t op[] = {
+#define POST(name, op, formula, onednn, cudnn) OP_##op,
+#include "base/post.def"
+    };
+    const nnc_attr *form = nnc_attr_find(n, AT_approximate);
+    int k = n->op == OP_relu6 ? PO_clip : 0;
+    if (n->op == OP_gelu)
+        k = form && form->word && strcmp(form->word, "tanh") == 0 ? PO_gelu_tanh : PO_gelu_erf;
+    while (k < PO__COUNT && op[k] != n->op && n->op != OP_relu6)
+        k++;
+    *out = (nnc_post){.kind = (uint8_t)k};
+    if (k == PO_clip) {
+        out->alpha = n->op == OP_relu6 ? 0 : (float)nnc_attr_float(n, AT_lo, -INFINITY);
+        out->beta = n->op == OP_relu6 ? 6 : (float)nnc_attr_float(n, AT_hi, INFINITY);
+    } else if (k == PO_leaky) {
+        out->alpha = (float)nnc_attr_float(n, AT_alpha, 0.01);
+    }
+    return k < PO__COUNT;
+}
+
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n)
 {
     return n->op == OP_conv && nnc_typeof(g, n->in[1])->dim[1] == 1 &&

@@ -13,6 +13,7 @@
 #define NNC_IR_H
 
 #include "base/base.h"
+#include "base/post.h"
 
 /* ---- ops ------------------------------------------------------------------------------------------------- */
 
@@ -281,6 +282,8 @@ nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NN
 /* The value of a rank-0 or splat inline constant; false: not one. */
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
 /* A convolution whose output channels each read one input channel (groups = input channels): a window with weights. */
+/* The post-operation of a library call that computes op n; false: none. */
+bool nnc_node_post(const nnc_node *n, nnc_post *out);
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 static inline bool nnc_op_is_expensive(nnc_op op) { return nnc_ops[op].flags & OF_slow; }
 /* Static: depends on constants and params without updates only; computed once, by `init`. static_[v] per value, in `a`. */

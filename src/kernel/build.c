@@ -1,6 +1,26 @@
-/* kernel/build.c -- nnc_kernel_possible: whether nodes can be one kernel, which passes ask before they fuse. */
+/* kernel/build.c -- questions of passes before they fuse: which nodes become kernels, and whether several can be one
+ * (nnc_kernel_possible). */
 #include "kernel/trace.h"
 #include <stdlib.h>
+
+bool nnc_is_kernel_conv(
+    const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
+{
+    if (!nnc_is_depthwise(g, n) || nnc_attr_int(n, AT_groups, 1) < 2)
+        return false;
+    const nnc_type *w = nnc_typeof(g, n->in[1]);
+    return nnc_target_depthwise(t, (nnc_dtype)w->dtype, nnc_type_numel(w) / w->dim[0], why);
+}
+
+bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n)
+{
+    if (n->op != OP_fused)
+        return nnc_op_class(n->op) == CL_contract && !(t && nnc_is_kernel_conv(t, g, n, NULL));
+    for (uint32_t i = 0; i < n->body->n_node; i++)
+        if (nnc_has_call(t, n->body, &n->body->node[i]))
+            return true;
+    return false;
+}
 
 static int by_index(const void *x, const void *y)
 {

@@ -232,6 +232,11 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, nnc_arena *a,
     const char **why);
 
+/* True for a convolution that becomes a generated kernel on target t; *why (may be NULL) is the reason. */
+bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
+/* True for any other contraction, or a fused node that contains one. t: or NULL. */
+bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
+
 /* Builds the kernel of node n of g (a fused node, or any single generated op) in `a`, without a schedule. Operand buffers: the
  * distinct operands in order, then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible
  * before). n must not be a view. */

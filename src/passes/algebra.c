@@ -52,7 +52,7 @@ static nnc_ref rebuild(pass *p, const nnc_node *n, const nnc_ref *in)
 static nnc_ref copy_of(pass *p, const nnc_node *n)
 {
     (void)p;
-    return n->op == OP_identity || n->op == OP_dropout ? n->in[0] : NNC_NONE;
+    return n->in[0];
 }
 
 /* f(f(x)) = x */
@@ -73,58 +73,14 @@ static nnc_ref idempotent(pass *p, const nnc_node *n)
     return attrs_equal(n, d) ? n->in[0] : NNC_NONE;
 }
 
-/* x + (-0) = x; integers x + 0 = x */
-static nnc_ref add_zero(pass *p, const nnc_node *n)
-{
-    for (int k = 0; k < 2 && n->op == OP_add; k++)
-        if (is_int(p, n) ? any_zero(p, n->in[k]) : is_const(p, n->in[k], -0.0))
-            return n->in[1 - k];
-    return NNC_NONE;
-}
-
-/* x + 0 = x (turns -0 into 0, hence level 2) */
-static nnc_ref add_plus_zero(pass *p, const nnc_node *n)
-{
-    for (int k = 0; k < 2 && n->op == OP_add; k++)
-        if (any_zero(p, n->in[k]))
-            return n->in[1 - k];
-    return NNC_NONE;
-}
-
-/* x - 0 = x */
-static nnc_ref sub_zero(pass *p, const nnc_node *n)
-{
-    bool zero =
-        n->op == OP_sub && (is_int(p, n) ? any_zero(p, n->in[1]) : is_const(p, n->in[1], 0.0));
-    return zero ? n->in[0] : NNC_NONE;
-}
-
-/* x 1 = x, x / 1 = x, x^1 = x */
-static nnc_ref times_one(pass *p, const nnc_node *n)
-{
-    for (int k = 0; k < 2 && n->op == OP_mul; k++)
-        if (is_const(p, n->in[k], 1))
-            return n->in[1 - k];
-    return (n->op == OP_div || n->op == OP_pow) && is_const(p, n->in[1], 1) ? n->in[0] : NNC_NONE;
-}
-
-/* x (-1) = -x; x / (-1) is x (-1) by then */
-static nnc_ref times_minus_one(pass *p, const nnc_node *n)
-{
-    for (int k = 0; k < 2 && n->op == OP_mul; k++)
-        if (is_const(p, n->in[k], -1))
-            return nnc_build1(p->g, OP_neg, n->in[1 - k]);
-    return NNC_NONE;
-}
-
 /* x / 2^k = x 2^-k, both powers normal numbers of the type */
 static nnc_ref div_power(pass *p, const nnc_node *n)
 {
     double c;
     int e;
     nnc_dtype d = dtype_of(p, n);
-    if (n->op != OP_div || !nnc_is_float(d) || !nnc_const_scalar(p->g, n->in[1], &c) || c == 0 ||
-        !isfinite(c) || fabs(frexp(c, &e)) != 0.5 || abs(e) > (d == DT_f16 ? 12 : 120))
+    if (!nnc_is_float(d) || !nnc_const_scalar(p->g, n->in[1], &c) || c == 0 || !isfinite(c) ||
+        fabs(frexp(c, &e)) != 0.5 || abs(e) > (d == DT_f16 ? 12 : 120))
         return NNC_NONE;
     return nnc_build2(p->g, OP_mul, n->in[0], nnc_scalar(p->g, d, 1 / c));
 }
@@ -180,40 +136,36 @@ static nnc_ref int_zero(pass *p, const nnc_node *n)
     return nnc_broadcast(p->g, nnc_scalar(p->g, (nnc_dtype)t.dtype, 0), t.rank, t.dim);
 }
 
+/* The operand *x that n, a clip, relu, relu6, or (of floats) a max or min with a number, keeps between *lo and *hi. */
+static bool bounds(pass *p, const nnc_node *n, nnc_ref *x, double *lo, double *hi)
+{
+    double c;
+    *lo = n->op == OP_relu || n->op == OP_relu6 ? 0 : nnc_attr_float(n, AT_lo, -INFINITY);
+    *hi = n->op == OP_relu6 ? 6 : nnc_attr_float(n, AT_hi, INFINITY);
+    *x = n->n_in ? n->in[0] : NNC_NONE;
+    if (n->op == OP_max || n->op == OP_min) {
+        int k = nnc_const_scalar(p->g, n->in[1], &c) ? 1 : 0;
+        if ((k == 0 && !nnc_const_scalar(p->g, n->in[0], &c)) || c != c ||
+            !nnc_is_float(dtype_of(p, n)))
+            return false;
+        *x = n->in[1 - k];
+        *(n->op == OP_max ? lo : hi) = c;
+        return true;
+    }
+    return (n->op == OP_clip || n->op == OP_relu || n->op == OP_relu6) && *lo <= *hi;
+}
+
 /* relu(x) = x where x >= 0, clip(x,lo,hi) = x where lo <= x <= hi, max(x,c) = x where x >= c, min
  * likewise */
 static nnc_ref decided(pass *p, const nnc_node *n)
 {
-    double lo, hi, a = -INFINITY, b = INFINITY, c;
-    nnc_ref x = n->n_in ? n->in[0] : NNC_NONE;
-    if (!nnc_is_float(dtype_of(p, n))) /* integers wrap out of an op's range: |-128| */
+    double lo, hi, a, b;
+    nnc_ref x;
+    if (!nnc_is_float(dtype_of(p, n)) ||
+        !bounds(p, n, &x, &a, &b)) /* integers wrap out of an op's range: |-128| */
         return NNC_NONE;
-    if (n->op == OP_relu || n->op == OP_relu6) {
-        a = 0, b = n->op == OP_relu6 ? 6 : INFINITY;
-    } else if (n->op == OP_clip) {
-        a = nnc_attr_float(n, AT_lo, -INFINITY), b = nnc_attr_float(n, AT_hi, INFINITY);
-    } else if (n->op == OP_max || n->op == OP_min) {
-        int k = nnc_const_scalar(p->g, n->in[1], &c) ? 1 : 0;
-        if ((k == 0 && !nnc_const_scalar(p->g, n->in[0], &c)) || c != c)
-            return NNC_NONE;
-        x = n->in[1 - k];
-        *(n->op == OP_max ? &a : &b) = c;
-    } else {
-        return NNC_NONE;
-    }
     nnc_value_range(p->g, x, &lo, &hi);
     return lo >= a && hi <= b ? x : NNC_NONE;
-}
-
-/* max(x,0) = relu(x): engines support relu by name */
-static nnc_ref max_is_relu(pass *p, const nnc_node *n)
-{
-    if (n->op != OP_max)
-        return NNC_NONE;
-    for (int k = 0; k < 2; k++)
-        if (is_const(p, n->in[k], 0.0))
-            return nnc_build1(p->g, OP_relu, n->in[1 - k]);
-    return NNC_NONE;
 }
 
 static nnc_ref build_clip(pass *p, nnc_ref x, double lo, double hi)
@@ -222,32 +174,19 @@ static nnc_ref build_clip(pass *p, nnc_ref x, double lo, double hi)
     return nnc_build(p->g, OP_clip, 1, &x, 2, a);
 }
 
-static bool bounds(const nnc_node *n, double *lo, double *hi)
-{
-    *lo = n->op == OP_clip ? nnc_attr_float(n, AT_lo, -INFINITY) : 0;
-    *hi = n->op == OP_relu6 ? 6 : n->op == OP_relu ? INFINITY : nnc_attr_float(n, AT_hi, INFINITY);
-    return (n->op == OP_clip || n->op == OP_relu || n->op == OP_relu6) && *lo <= *hi;
-}
-
 /* clip(clip(x,a,b),c,d) = clip(x, max(a,c), min(b,d)) where the intervals meet; relu and relu6 are
  * clips; min(clip(x,a,b),c) = clip(x,a,c), max(clip(x,a,b),c) = clip(x,c,b) likewise */
 static nnc_ref clip_clip(pass *p, const nnc_node *n)
 {
-    double a, b, lo = -INFINITY, hi = INFINITY, c;
-    nnc_ref x = n->n_in ? n->in[0] : NNC_NONE;
-    if ((n->op == OP_min || n->op == OP_max) && nnc_is_float(dtype_of(p, n))) {
-        int k = nnc_const_scalar(p->g, n->in[1], &c) ? 1 : 0;
-        if ((k == 0 && !nnc_const_scalar(p->g, n->in[0], &c)) || c != c)
-            return NNC_NONE;
-        x = n->in[1 - k];
-        *(n->op == OP_min ? &hi : &lo) = c;
-    } else if (!bounds(n, &lo, &hi)) {
+    double a, b, lo, hi;
+    nnc_ref x;
+    if (!bounds(p, n, &x, &lo, &hi))
         return NNC_NONE;
-    }
     const nnc_node *d = nnc_def(p->g, x);
-    if (!bounds(d, &a, &b) || fmax(a, lo) > fmin(b, hi))
+    if (d->op == OP_max || d->op == OP_min || !bounds(p, d, &x, &a, &b) ||
+        fmax(a, lo) > fmin(b, hi))
         return NNC_NONE;
-    return build_clip(p, d->in[0], fmax(a, lo), fmin(b, hi));
+    return build_clip(p, x, fmax(a, lo), fmin(b, hi));
 }
 
 /* not (a == b) = (a != b); integers also not (a < b) = (a >= b) */
@@ -255,8 +194,6 @@ static nnc_ref not_compare(pass *p, const nnc_node *n)
 {
     static const nnc_op turned[][2] = {{OP_eq, OP_ne}, {OP_ne, OP_eq}, {OP_lt, OP_ge},
         {OP_ge, OP_lt}, {OP_gt, OP_le}, {OP_le, OP_gt}};
-    if (n->op != OP_not)
-        return NNC_NONE;
     const nnc_node *d = nnc_def(p->g, n->in[0]);
     for (size_t i = 0; i < NNC_COUNT(turned); i++)
         if (d->op == turned[i][0] &&
@@ -280,8 +217,6 @@ static bool widens(nnc_dtype a, nnc_dtype b)
 /* cast(x, its own type) = x; cast(cast(x, wider), t) = cast(x, t) */
 static nnc_ref casts(pass *p, const nnc_node *n)
 {
-    if (n->op != OP_cast)
-        return NNC_NONE;
     if (nnc_typeof(p->g, n->in[0])->dtype == dtype_of(p, n))
         return n->in[0];
     const nnc_node *d = def_of(p, n->in[0], OP_cast);
@@ -292,17 +227,17 @@ static nnc_ref casts(pass *p, const nnc_node *n)
     return widens(from, mid) && !to_bool ? nnc_cast(p->g, d->in[0], dtype_of(p, n)) : NNC_NONE;
 }
 
-/* x^2 = x x, x^-1 = 1/x (rounds less) */
-static nnc_ref powers(pass *p, const nnc_node *n)
-{
-    if (n->op != OP_pow || !nnc_is_float(dtype_of(p, n)))
-        return NNC_NONE;
-    if (is_const(p, n->in[1], 2))
-        return nnc_build1(p->g, OP_square, n->in[0]);
-    return is_const(p, n->in[1], -1) ? nnc_build1(p->g, OP_recip, n->in[0]) : NNC_NONE;
-}
-
 /* ---- movement -------------------------------------------------------------------------------- */
+
+/* True when all numbers of a list are v. */
+static bool all_are(const nnc_node *n, nnc_akey key, int64_t v)
+{
+    const int64_t *list;
+    for (int i = nnc_attr_ints(n, key, &list); i-- > 0;)
+        if (list[i] != v)
+            return false;
+    return true;
+}
 
 /* A reshape, broadcast, slice, transpose, flip, relayout, split or concat without effect. */
 static nnc_ref no_move(pass *p, const nnc_node *n)
@@ -318,13 +253,7 @@ static nnc_ref no_move(pass *p, const nnc_node *n)
                 return NNC_NONE;
         return n->in[0];
     }
-    case OP_pad: {
-        int r = nnc_attr_ints(n, AT_pads, &v);
-        for (int i = 0; i < r; i++)
-            if (v[i])
-                return NNC_NONE;
-        return n->in[0];
-    }
+    case OP_pad: return all_are(n, AT_pads, 0) ? n->in[0] : NNC_NONE;
     case OP_flip: {
         int r = nnc_attr_ints(n, AT_axes, &v);
         for (int i = 0; i < r; i++)
@@ -354,7 +283,7 @@ static nnc_ref transposes(pass *p, const nnc_node *n)
 {
     const int64_t *a, *b;
     int64_t perm[NNC_MAX_RANK];
-    const nnc_node *d = n->op == OP_transpose ? def_of(p, n->in[0], OP_transpose) : NULL;
+    const nnc_node *d = def_of(p, n->in[0], OP_transpose);
     if (!d || costs_a_copy(p, n, d))
         return NNC_NONE;
     nnc_attr_ints(d, AT_perm, &a);
@@ -416,8 +345,6 @@ static nnc_ref broadcast_operand(pass *p, const nnc_node *n)
 /* matmul(transpose(a), b) = matmul(a, b) with transpose_a inverted, for a transposition of the last two dimensions */
 static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 {
-    if (n->op != OP_matmul)
-        return NNC_NONE;
     bool flag[2] = {nnc_attr_int(n, AT_transpose_a, 0), nnc_attr_int(n, AT_transpose_b, 0)},
          any = false;
     nnc_ref in[2] = {n->in[0], n->in[1]};
@@ -444,18 +371,8 @@ static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 {
     const nnc_type *x = n->n_in ? nnc_typeof(p->g, n->in[0]) : NULL;
     const nnc_type y = *nnc_typeof(p->g, n->out);
-    const int64_t *v;
-    if (n->op == OP_maxpool || n->op == OP_avgpool) {
-        int r = nnc_attr_ints(n, AT_kernel, &v);
-        for (int i = 0; i < r; i++)
-            if (v[i] != 1)
-                return NNC_NONE;
-        r = nnc_attr_ints(n, AT_pads, &v);
-        for (int i = 0; i < r; i++)
-            if (v[i])
-                return NNC_NONE;
-        return n->in[0];
-    }
+    if (n->op == OP_maxpool || n->op == OP_avgpool)
+        return all_are(n, AT_kernel, 1) && all_are(n, AT_pads, 0) ? n->in[0] : NNC_NONE;
     if (nnc_op_class(n->op) != CL_reduce || n->op == OP_argmax || n->op == OP_argmin ||
         nnc_type_numel(x) != nnc_type_numel(&y))
         return NNC_NONE;
@@ -487,38 +404,79 @@ static nnc_ref reduce_reduce(pass *p, const nnc_node *n)
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
+/* The result where an operand is the number `c`: op x of the other operand x, or x itself. */
+typedef struct constant_rule {
+    enum { NO_NUMBER, SECOND, EITHER } which; /* operand */
+    enum { OF_ANY, OF_INTS, OF_FLOATS } types;
+    double c;
+    nnc_op result; /* identity: x itself */
+} constant_rule;
+
+static nnc_ref with_number(pass *p, const nnc_node *n, const constant_rule *r)
+{
+    if ((r->types == OF_INTS && !is_int(p, n)) ||
+        (r->types == OF_FLOATS && !nnc_is_float(dtype_of(p, n))))
+        return NNC_NONE;
+    for (int k = r->which == EITHER ? 0 : 1; k < 2; k++)
+        if (is_const(p, n->in[k], r->c))
+            return r->result == OP_identity ? n->in[1 - k]
+                                            : nnc_build1(p->g, r->result, n->in[1 - k]);
+    return NNC_NONE;
+}
+
+#define ANY_OP OP_input /* no rule is for inputs */
+
 static const struct rule {
     const char *name;
     int level;
-    rule_fn match;
+    nnc_op op; /* of the node */
+    rule_fn match; /* NULL: by `number` */
+    constant_rule number;
     const char *equation;
 } table[] = {
-    {"copy", 1, copy_of, "identity and dropout at inference return their operand"},
-    {"involution", 1, involution, "f(f(x)) = x"},
-    {"idempotent", 1, idempotent, "f(f(x)) = f(x)"},
-    {"neutral operand", 1, add_zero, "x + 0 = x"},
-    {"neutral operand", 1, sub_zero, "x - 0 = x"},
-    {"neutral operand", 1, times_one, "x * 1 = x / 1 = x^1 = x"},
-    {"neutral operand", 2, add_plus_zero, "x + 0 = x, the sign of a zero apart"},
-    {"negation", 1, times_minus_one, "x * -1 = -x"},
-    {"negation", 1, negated, "two negations meet"},
-    {"negation", 1, even, "f(-x) = f(x)"},
-    {"division by a power of two", 1, div_power, "x / 2^k = x * 2^-k"},
-    {"equal operands", 1, same_operands, "f(x, x) = x"},
-    {"integer zero", 1, int_zero, "x - x = x * 0 = 0 for integers"},
-    {"decided bound", 1, decided, "the operand's range already lies within the bounds"},
-    {"max with 0", 1, max_is_relu, "max(x, 0) = relu(x)"},
-    {"merged bounds", 1, clip_clip, "clip(clip(x)) = one clip to the common interval"},
-    {"negated comparison", 1, not_compare, "not (a == b) = (a != b)"},
-    {"merged casts", 1, casts, "a cast to a wider type and back loses nothing"},
-    {"power", 2, powers, "x^2 = x * x, x^-1 = 1/x"},
-    {"empty move", 1, no_move, "the result is the operand"},
-    {"merged moves", 1, transposes, "two transpositions are one"},
-    {"merged moves", 1, move_move, "the first of two moves is undone or overtaken by the second"},
-    {"implicit broadcast", 1, broadcast_operand, "elementwise ops broadcast by themselves"},
-    {"transposed operand", 1, matmul_transposed, "matmul reads its operand transposed"},
-    {"empty reduction", 1, nothing_to_reduce, "windows and axes of extent 1"},
-    {"merged reductions", 1, reduce_reduce, "max(max(x)) = max(x) over both sets of axes"},
+    {"copy", 1, OP_identity, copy_of, {0},
+        "identity and dropout at inference return their operand"},
+    {"copy", 1, OP_dropout, copy_of, {0}, "identity and dropout at inference return their operand"},
+    {"involution", 1, ANY_OP, involution, {0}, "f(f(x)) = x"},
+    {"idempotent", 1, ANY_OP, idempotent, {0}, "f(f(x)) = f(x)"},
+    {"neutral operand", 1, OP_add, NULL, {EITHER, OF_FLOATS, -0.0, OP_identity}, "x + 0 = x"},
+    {"neutral operand", 1, OP_add, NULL, {EITHER, OF_INTS, 0, OP_identity}, "x + 0 = x"},
+    {"neutral operand", 1, OP_sub, NULL, {SECOND, OF_ANY, 0, OP_identity}, "x - 0 = x"},
+    {"neutral operand", 1, OP_mul, NULL, {EITHER, OF_ANY, 1, OP_identity},
+        "x * 1 = x / 1 = x^1 = x"},
+    {"neutral operand", 1, OP_div, NULL, {SECOND, OF_ANY, 1, OP_identity},
+        "x * 1 = x / 1 = x^1 = x"},
+    {"neutral operand", 1, OP_pow, NULL, {SECOND, OF_ANY, 1, OP_identity},
+        "x * 1 = x / 1 = x^1 = x"},
+    {"neutral operand", 2, OP_add, NULL, {EITHER, OF_ANY, 0, OP_identity},
+        "x + 0 = x, the sign of a zero apart"},
+    {"negation", 1, OP_mul, NULL, {EITHER, OF_ANY, -1, OP_neg},
+        "x * -1 = -x"}, /* x / -1 is x * -1 by then */
+    {"negation", 1, ANY_OP, negated, {0}, "two negations meet"},
+    {"negation", 1, ANY_OP, even, {0}, "f(-x) = f(x)"},
+    {"division by a power of two", 1, OP_div, div_power, {0}, "x / 2^k = x * 2^-k"},
+    {"equal operands", 1, ANY_OP, same_operands, {0}, "f(x, x) = x"},
+    {"integer zero", 1, ANY_OP, int_zero, {0}, "x - x = x * 0 = 0 for integers"},
+    {"decided bound", 1, ANY_OP, decided, {0},
+        "the operand's range already lies within the bounds"},
+    {"max with 0", 1, OP_max, NULL, {EITHER, OF_ANY, 0, OP_relu},
+        "max(x, 0) = relu(x)"}, /* engines support relu by name */
+    {"merged bounds", 1, ANY_OP, clip_clip, {0}, "clip(clip(x)) = one clip to the common interval"},
+    {"negated comparison", 1, OP_not, not_compare, {0}, "not (a == b) = (a != b)"},
+    {"merged casts", 1, OP_cast, casts, {0}, "a cast to a wider type and back loses nothing"},
+    {"power", 2, OP_pow, NULL, {SECOND, OF_FLOATS, 2, OP_square}, "x^2 = x * x, x^-1 = 1/x"},
+    {"power", 2, OP_pow, NULL, {SECOND, OF_FLOATS, -1, OP_recip}, "x^2 = x * x, x^-1 = 1/x"},
+    {"empty move", 1, ANY_OP, no_move, {0}, "the result is the operand"},
+    {"merged moves", 1, OP_transpose, transposes, {0}, "two transpositions are one"},
+    {"merged moves", 1, ANY_OP, move_move, {0},
+        "the first of two moves is undone or overtaken by the second"},
+    {"implicit broadcast", 1, ANY_OP, broadcast_operand, {0},
+        "elementwise ops broadcast by themselves"},
+    {"transposed operand", 1, OP_matmul, matmul_transposed, {0},
+        "matmul reads its operand transposed"},
+    {"empty reduction", 1, ANY_OP, nothing_to_reduce, {0}, "windows and axes of extent 1"},
+    {"merged reductions", 1, ANY_OP, reduce_reduce, {0},
+        "max(max(x)) = max(x) over both sets of axes"},
 };
 
 static bool try_rule(pass *p, uint32_t i, const struct rule *r)
@@ -526,7 +484,7 @@ static bool try_rule(pass *p, uint32_t i, const struct rule *r)
     nnc_node n = p->g->node[i];
     uint32_t first = p->g->n_node;
     edit_at(p, i);
-    nnc_ref to = r->match(p, &n);
+    nnc_ref to = r->match ? r->match(p, &n) : with_number(p, &n, &r->number);
     edit_sync(p);
     if (p->status != NNC_OK || to == NNC_NONE)
         return false;
@@ -552,6 +510,7 @@ nnc_status pass_algebra(pass *p)
         for (uint32_t i = 0; i < p->g->n_node && p->status == NNC_OK && left > 0; i++)
             for (size_t k = 0; k < NNC_COUNT(table) && !p->e.dead[i]; k++)
                 if (nnc_op_class(p->g->node[i].op) != CL_leaf && table[k].level <= level &&
+                    (table[k].op == ANY_OP || table[k].op == p->g->node[i].op) &&
                     try_rule(p, i, &table[k])) {
                     again = true;
                     left--;

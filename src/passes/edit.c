@@ -139,13 +139,12 @@ void edit_refresh(pass *p, uint32_t i)
         set_cost(p, i, cost_now(p, i));
         const nnc_node *node = &p->g->node[i];
         for (uint32_t o = 0; turned && o < node->n_out; o++)
-            for (uint32_t u = e->head[node->out + o]; u; u = e->uses[u - 1].next) {
+            for (uint32_t u = 0, r; edit_next_user(p, node->out + o, &u, &r);) {
                 if (!ARENA_ROOM(p->a, stack, cap, n + 1)) {
                     pass_nomem(p);
                     return;
                 }
-                if (!e->dead[e->uses[u - 1].node])
-                    stack[n++] = e->uses[u - 1].node;
+                stack[n++] = r;
             }
         if (!n)
             return;
@@ -216,6 +215,15 @@ nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want)
     return nnc_build(p->g, OP_relayout, 1, &v, 1, &a);
 }
 
+/* The user's name stays with the value that is computed. */
+static void move_name(pass *p, nnc_ref from, nnc_ref to)
+{
+    if (p->g->value[to].name)
+        return;
+    p->g->value[to].name = p->g->value[from].name;
+    p->g->value[from].name = NULL;
+}
+
 void edit_replace(pass *p, nnc_ref from, nnc_ref to)
 {
     edit *e = &p->e;
@@ -261,23 +269,18 @@ void edit_replace(pass *p, nnc_ref from, nnc_ref to)
     for (uint32_t u = first; u; u = e->uses[u - 1].next)
         if (!e->dead[e->uses[u - 1].node])
             edit_refresh(p, e->uses[u - 1].node);
-    if (!p->g->value[to].name) { /* the user's name stays with the value that is computed */
-        p->g->value[to].name = p->g->value[from].name;
-        p->g->value[from].name = NULL;
-    }
+    move_name(p, from, to);
     edit_sweep(p, p->g->value[from].node);
 }
 
 int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap)
 {
-    const edit *e = &p->e;
     int n = 0;
     uint32_t last = NNC_NONE;
-    for (uint32_t u = e->head[v]; u; u = e->uses[u - 1].next) {
-        uint32_t i = e->uses[u - 1].node;
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
         const nnc_node *node = &p->g->node[i];
         bool reads = false;
-        for (int k = 0; k < node->n_in && !e->dead[i]; k++)
+        for (int k = 0; k < node->n_in; k++)
             reads = reads || node->in[k] == v;
         /* entries of a node are adjacent unless operands moved: compare with those found */
         for (int k = 0; reads && k < n && k < cap; k++)
@@ -309,5 +312,6 @@ void edit_set_output(pass *p, uint32_t o, nnc_ref r)
     p->g->output[o] = r;
     p->e.n_use[old]--, p->e.n_out_use[old]--;
     p->e.n_use[r]++, p->e.n_out_use[r]++;
+    move_name(p, old, r);
     edit_sweep(p, p->g->value[old].node);
 }

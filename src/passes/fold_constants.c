@@ -68,11 +68,9 @@ static bool frontier(const pass *p, const bool *known, nnc_ref v)
 {
     if (edit_is_output(p, v))
         return true;
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        const nnc_node *n = &p->g->node[p->e.uses[u - 1].node];
-        if (!known[n->out])
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
+        if (!known[p->g->node[i].out])
             return true;
-    }
     return false;
 }
 
@@ -102,9 +100,7 @@ typedef struct pieces {
 
 static uint32_t piece_of(const pieces *s, uint32_t i)
 {
-    while (s->piece[i] != i)
-        i = s->piece[i] = s->piece[s->piece[i]];
-    return i;
+    return find_root(s->piece, i);
 }
 
 static int by_piece(const void *x, const void *y, void *ctx)
@@ -129,10 +125,8 @@ static bool find_pieces(pass *p, const bool *known, pieces *s)
         s->node[s->n++] = i;
         for (int k = 0; k < n->n_in; k++) {
             uint32_t d = g->value[n->in[k]].node;
-            if (g->node[d].op == OP_constant)
-                continue;
-            uint32_t a = piece_of(s, d), b = piece_of(s, i);
-            s->piece[a > b ? a : b] = a > b ? b : a;
+            if (g->node[d].op != OP_constant)
+                join_roots(s->piece, d, i);
         }
     }
     qsort_r(s->node, s->n, sizeof *s->node, by_piece, s);

@@ -38,11 +38,9 @@ static bool needed_outside(const groups *s, nnc_ref v)
     const pass *p = s->p;
     if (edit_is_output(p, v))
         return true;
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        uint32_t i = p->e.uses[u - 1].node;
-        if (!p->e.dead[i] && (i >= s->n_node || s->seen[i] != s->stamp))
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
+        if (i >= s->n_node || s->seen[i] != s->stamp)
             return true;
-    }
     return false;
 }
 
@@ -70,11 +68,9 @@ static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
     const pass *p = s->p;
     if (edit_is_output(p, v))
         return false;
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        uint32_t i = p->e.uses[u - 1].node, g = group_of(s, i);
-        if (!p->e.dead[i] && g != a && g != b)
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
+        if (group_of(s, i) != a && group_of(s, i) != b)
             return false;
-    }
     return true;
 }
 
@@ -283,8 +279,8 @@ static void seed_nest(groups *s, const uint32_t *nodes, uint32_t n)
         uint32_t a = group_of(s, nodes[i]);
         const nnc_node *d = &p->g->node[nodes[i]];
         for (uint32_t o = 0; o < d->n_out; o++)
-            for (uint32_t u = p->e.head[d->out + o]; u; u = p->e.uses[u - 1].next) {
-                uint32_t j = p->e.uses[u - 1].node, b = group_of(s, j);
+            for (uint32_t u = 0, j; edit_next_user(p, d->out + o, &u, &j);) {
+                uint32_t b = group_of(s, j);
                 bool member = false;
                 for (uint32_t k = 0; k < n; k++)
                     member = member || nodes[k] == j;

@@ -7,28 +7,6 @@
 #include <math.h>
 #include <string.h>
 
-bool epilogue_post(const nnc_node *n, nnc_post *out)
-{
-    static const uint8_t op[] = {
-#define POST(name, op, formula, onednn, cudnn) OP_##op,
-#include "base/post.def"
-    };
-    const nnc_attr *form = nnc_attr_find(n, AT_approximate);
-    int k = n->op == OP_relu6 ? PO_clip : 0;
-    if (n->op == OP_gelu)
-        k = form && form->word && strcmp(form->word, "tanh") == 0 ? PO_gelu_tanh : PO_gelu_erf;
-    while (k < PO__COUNT && op[k] != n->op && n->op != OP_relu6)
-        k++;
-    *out = (nnc_post){.kind = (uint8_t)k};
-    if (k == PO_clip) {
-        out->alpha = n->op == OP_relu6 ? 0 : (float)nnc_attr_float(n, AT_lo, -INFINITY);
-        out->beta = n->op == OP_relu6 ? 6 : (float)nnc_attr_float(n, AT_hi, INFINITY);
-    } else if (k == PO_leaky) {
-        out->alpha = (float)nnc_attr_float(n, AT_alpha, 0.01);
-    }
-    return k < PO__COUNT;
-}
-
 static bool has_bias(const nnc_node *c)
 {
     return c->op != OP_matmul && c->n_in == 3;
@@ -97,7 +75,7 @@ static const char *add_op(
     nnc_post post;
     nnc_ref other = n->op == OP_add ? other_operand(n, x) : NNC_NONE;
     a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->out));
-    if (!epilogue_post(n, &post))
+    if (!nnc_node_post(n, &post))
         return remark_text(
             p, "%s is not supported in epilogues of %s", nnc_ops[n->op].name, engine);
     if (other == x)
@@ -256,13 +234,7 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
     if (nnc_typeof(p->g, b)->rank != 1)
         b = nnc_reshape(p->g, b, 1, &k);
     in[2] = c.n_in == 3 ? nnc_build2(p->g, OP_add, c.in[2], b) : b;
-    uint32_t both[2] = {i, add};
-    layers l = layers_of(p, both[0], both[1]);
-    nnc_text t = {0};
-    for (size_t j = 0; j < l.n; j++)
-        nnc_printf(&t, "%s%s", j ? "+" : "", l.at[j]);
-    p->g->origin = c.origin ? remark_text(p, "%s", nnc_text_str(&t)) : NULL;
-    nnc_text_deinit(&t);
+    p->g->origin = union_origin(p, (uint32_t[]){i, add}, 2);
     nnc_type type = *nnc_typeof(p->g, c.out);
     nnc_ref r = nnc_build_typed(p->g, (nnc_op)c.op, 3, in, c.n_attr, c.attr, &type);
     edit_sync(p);

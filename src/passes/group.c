@@ -65,9 +65,7 @@ bool groups_init(groups *s, pass *p)
 
 uint32_t group_of(const groups *s, uint32_t i)
 {
-    while (s->parent[i] != i)
-        i = s->parent[i] = s->parent[s->parent[i]];
-    return i;
+    return find_root(s->parent, i);
 }
 
 static void visit(groups *s, uint32_t g, uint32_t *top)
@@ -86,9 +84,9 @@ static bool push_readers(groups *s, uint32_t g, uint32_t target, uint32_t *top)
     for (uint32_t k = 0; k < s->of[g].n; k++) {
         const nnc_node *n = &p->g->node[s->of[g].member[k]];
         for (uint32_t o = 0; o < n->n_out; o++)
-            for (uint32_t u = p->e.head[n->out + o]; u; u = p->e.uses[u - 1].next) {
-                uint32_t i = p->e.uses[u - 1].node, r = group_of(s, i);
-                if (p->e.dead[i] || r == g)
+            for (uint32_t u = 0, i; edit_next_user(p, n->out + o, &u, &i);) {
+                uint32_t r = group_of(s, i);
+                if (r == g)
                     continue;
                 hit = hit || r == target;
                 if (r != target && s->ord[r] < s->ord[target])

@@ -62,10 +62,8 @@ static const char *reader_objects(const parts *s, nnc_ref v, const nnc_type *t, 
 {
     const pass *p = s->p;
     bool dense = nnc_type_is_dense(t);
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        const nnc_node *n = &p->g->node[p->e.uses[u - 1].node];
-        if (p->e.dead[p->e.uses[u - 1].node])
-            continue;
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
+        const nnc_node *n = &p->g->node[i];
         if (n->device != device)
             return "is read on another device";
         if (!dense && !nnc_is_in_place(n) && nnc_is_view(p->g, n))
@@ -183,9 +181,9 @@ static use_of use_of_result(const parts *s, const nnc_node *n)
 {
     const pass *p = s->p;
     use_of r = {.stored = edit_is_output(p, n->out) || s->place[n->out].root != n->out};
-    for (uint32_t u = p->e.head[n->out]; u; u = p->e.uses[u - 1].next) {
-        const nnc_node *reader = &p->g->node[p->e.uses[u - 1].node];
-        if (p->e.dead[p->e.uses[u - 1].node] || nnc_is_in_place(reader))
+    for (uint32_t u = 0, i; edit_next_user(p, n->out, &u, &i);) {
+        const nnc_node *reader = &p->g->node[i];
+        if (nnc_is_in_place(reader))
             continue;
         bool may = p->will_run >> PASS_fuse & 1 && !is_contraction(p, reader);
         r.stored = r.stored || !may || r.fused;
@@ -333,11 +331,8 @@ static bool is_index_map(const pass *p, const nnc_node *n)
 {
     bool yes = p->will_run >> PASS_fuse & 1;
     for (uint32_t o = 0; o < n->n_out && yes; o++)
-        for (uint32_t u = p->e.head[n->out + o]; u; u = p->e.uses[u - 1].next) {
-            const nnc_node *r = &p->g->node[p->e.uses[u - 1].node];
-            bool dead = p->e.dead[p->e.uses[u - 1].node];
-            yes = yes && (dead || (!is_contraction(p, r) && !nnc_is_in_place(r)));
-        }
+        for (uint32_t u = 0, i; yes && edit_next_user(p, n->out + o, &u, &i);)
+            yes = !is_contraction(p, &p->g->node[i]) && !nnc_is_in_place(&p->g->node[i]);
     return yes;
 }
 

@@ -93,6 +93,16 @@ void edit_sweep(pass *p, uint32_t i);
 nnc_node *edit_only_user(const pass *p, nnc_ref v);
 /* Writes the live users of v, each once, to out[0..cap); returns their number. */
 int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap);
+/* The next live node that reads v, once for each use: for (uint32_t at = 0, i; edit_next_user(p, v, &at, &i);). New uses may be added
+ * meanwhile. */
+static inline bool edit_next_user(const pass *p, nnc_ref v, uint32_t *at, uint32_t *node)
+{
+    do {
+        *at = *at ? p->e.uses[*at - 1].next : p->e.head[v];
+        *node = *at ? p->e.uses[*at - 1].node : 0;
+    } while (*at && p->e.dead[*node]);
+    return *at != 0;
+}
 static inline bool edit_static(const pass *p, nnc_ref v) { return p->e.is_static[p->g->value[v].node]; }
 static inline bool edit_is_output(const pass *p, nnc_ref v) { return p->e.n_out_use[v] > 0; }
 static inline uint32_t node_index(const pass *p, const nnc_node *n) { return (uint32_t)(n - p->g->node); }
@@ -135,8 +145,6 @@ void epilogue_plan(pass *p, uint32_t i, epilogue *out);
 /* compiled.c: extends e where the engine supports a longer epilogue of contraction i in a runtime-compiled kernel and that is faster;
  * *how is the reason then. Otherwise e->why is. */
 void epilogue_compile(pass *p, uint32_t i, epilogue *e, const char **how);
-/* The post-operation for op n; false: none. */
-bool epilogue_post(const nnc_node *n, nnc_post *out);
 /* The engine's offer for contraction i with the first n ops of a chain; `compiled`: runtime compilation allowed. */
 nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool compiled);
 /* Time of a kernel for the chain's ops from `from` on; and whether a kernel that is needed in any case computes them (compiled.c). */
@@ -161,6 +169,10 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node from these nodes (operands before users) with the results outs. Returns the first result. Does not redirect
  * uses. The origin is the union of the nodes' origins. */
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
+/* "/a+/b": the nodes' paths, each once, in order; NULL: they have none. */
+const char *union_origin(pass *p, const uint32_t *nodes, int n);
+/* Connected nodes among the first n that are `inside`: per node the first one of its region. NULL: out of memory, p->status says so. */
+const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n);
 /* The contraction in node n's body (or n itself), and which operand of n its weights are (-1: they are computed inside); NULL: none, or
  * several. */
 const nnc_node *contraction_in(const nnc_node *n, int *operand);
@@ -169,6 +181,18 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
 /* The target's engine for this contraction (a fused node: for the one that it holds), NULL without one; its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);
 const char *engine_name(const pass *p, const nnc_node *n);
+/* Sets of numbers, each named by its least member: root[i] leads towards it. */
+static inline uint32_t find_root(uint32_t *root, uint32_t i)
+{
+    while (root[i] != i)
+        i = root[i] = root[root[i]];
+    return i;
+}
+static inline void join_roots(uint32_t *root, uint32_t a, uint32_t b)
+{
+    a = find_root(root, a), b = find_root(root, b);
+    root[a > b ? a : b] = a > b ? b : a;
+}
 /* Minimum cut (mincut.c): divides a graph of n vertices with capacities, vertex 0 the source, 1 the sink. */
 typedef struct mincut {
     nnc_arena *a;

@@ -113,8 +113,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
              before = next + 1; /* relayouts to channels-last / to row-major come after `from` */
     mincut_arc(m, after, from, ns);
     mincut_arc(m, from, before, ns);
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        uint32_t i = p->e.uses[u - 1].node;
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
         const nnc_node *n = &p->g->node[i];
         bool cares = false;
         for (int k = 0; k < n->n_in; k++)
@@ -251,10 +250,6 @@ static void apply_outputs(lay *l)
         if (r == v)
             continue;
         edit_set_output(p, o, r);
-        if (p->status == NNC_OK && !p->g->value[r].name) {
-            p->g->value[r].name = p->g->value[v].name;
-            p->g->value[v].name = NULL;
-        }
         if (fresh && p->status == NNC_OK)
             remark_copy(l, v, p->g->value[v].node, false);
     }
@@ -284,33 +279,14 @@ static const char *count_of(pass *p, int n, const char *what)
 static void remark_regions(lay *l, const int64_t *loss)
 {
     pass *p = l->p;
-    uint32_t *root = PASS_NEW(p, uint32_t, l->n_node + 1);
-    if (!root)
-        return;
-    for (uint32_t i = 0; i < l->n_node; i++) {
-        root[i] = i;
-        const nnc_node *n = &p->g->node[i];
-        for (int k = 0; k < n->n_in && l->last[i]; k++) {
-            uint32_t d = p->g->value[n->in[k]].node;
-            if (d >= l->n_node || !l->last[d])
-                continue;
-            uint32_t a = i, b = d;
-            while (root[a] != a)
-                a = root[a] = root[root[a]];
-            while (root[b] != b)
-                b = root[b] = root[root[b]];
-            root[a > b ? a : b] = a > b ? b : a;
-        }
-    }
+    const uint32_t *root = find_regions(p, l->last, l->n_node);
     struct region {
         layers l;
         int64_t ns;
         int n_conv, n_pool;
-    } *at = ARENA_NEW(p->a, struct region, l->n_node + 1);
-    for (uint32_t i = 0; at && i < l->n_node; i++) {
-        uint32_t a = i;
-        while (root[a] != a)
-            a = root[a];
+    } *at = PASS_NEW(p, struct region, l->n_node + 1);
+    for (uint32_t i = 0; at && root && i < l->n_node; i++) {
+        uint32_t a = root[i];
         if (!is_seed(l, i) || loss[i] == 0)
             continue;
         if (l->last[i]) {

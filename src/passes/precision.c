@@ -138,14 +138,12 @@ static void forward(prec *s, uint32_t i)
 /* Counts live users of node i's results that use 16 bits, and that do not; outputs do not. */
 static void count_readers(const prec *s, uint32_t i, int *narrow, int *wide)
 {
-    const edit *e = &s->p->e;
     const nnc_node *n = &s->p->g->node[i];
     *narrow = *wide = 0;
     for (uint32_t o = 0; o < n->n_out; o++) {
         *wide += edit_is_output(s->p, n->out + o);
-        for (uint32_t u = e->head[n->out + o]; u; u = e->uses[u - 1].next)
-            if (!e->dead[e->uses[u - 1].node])
-                *(s->half[e->uses[u - 1].node] ? narrow : wide) += 1;
+        for (uint32_t u = 0, r; edit_next_user(s->p, n->out + o, &u, &r);)
+            *(s->half[r] ? narrow : wide) += 1;
     }
 }
 
@@ -248,54 +246,16 @@ static void narrow(prec *s, uint32_t i)
 static void widen_readers(prec *s, nnc_ref v)
 {
     pass *p = s->p;
-    for (uint32_t u = p->e.head[v]; u && p->status == NNC_OK; u = p->e.uses[u - 1].next) {
-        uint32_t i = p->e.uses[u - 1].node;
-        if (i >= s->n_node || s->half[i] || p->e.dead[i])
-            continue;
-        for (int k = 0; k < p->g->node[i].n_in; k++)
+    for (uint32_t u = 0, i; p->status == NNC_OK && edit_next_user(p, v, &u, &i);)
+        for (int k = 0; i < s->n_node && !s->half[i] && k < p->g->node[i].n_in; k++)
             if (p->g->node[i].in[k] == v)
                 edit_set_operand(p, i, k, in_type(s, v, DT_f32, i));
-    }
-    for (uint32_t o = 0; edit_is_output(p, v) && o < p->g->n_output; o++) {
-        if (p->g->output[o] != v)
-            continue;
-        nnc_ref r = in_type(s, v, DT_f32, p->g->value[v].node);
-        edit_set_output(p, o, r);
-        if (r != NNC_NONE && p->status == NNC_OK && !p->g->value[r].name) {
-            p->g->value[r].name = p->g->value[v].name;
-            p->g->value[v].name = NULL;
-        }
-    }
+    for (uint32_t o = 0; edit_is_output(p, v) && o < p->g->n_output; o++)
+        if (p->g->output[o] == v)
+            edit_set_output(p, o, in_type(s, v, DT_f32, p->g->value[v].node));
 }
 
 /* ---- regions ----------------------------------------------------------------------------------- */
-
-static uint32_t find_root(uint32_t *root, uint32_t i)
-{
-    while (root[i] != i)
-        i = root[i] = root[root[i]];
-    return i;
-}
-
-/* Connected 16-bit nodes form a region, identified by its first node. */
-static uint32_t *find_regions(prec *s)
-{
-    uint32_t *root = ARENA_NEW(s->p->a, uint32_t, s->n_node + 1);
-    for (uint32_t i = 0; root && i < s->n_node; i++) {
-        const nnc_node *n = &s->p->g->node[i];
-        root[i] = i;
-        for (int k = 0; k < n->n_in && s->half[i]; k++) {
-            uint32_t d = s->p->g->value[n->in[k]].node;
-            if (d >= i || !s->half[d])
-                continue;
-            uint32_t a = find_root(root, i), b = find_root(root, d);
-            root[a > b ? a : b] = a > b ? b : a;
-        }
-    }
-    for (uint32_t i = 0; root && i < s->n_node; i++)
-        root[i] = find_root(root, i);
-    return root;
-}
 
 /* Number of casts in main among the nodes from `from` on. */
 static int count_casts(const prec *s, uint32_t from)
@@ -361,9 +321,9 @@ nnc_status pass_precision(pass *p)
         return nnc_nomem(p->sink);
     memset(s.other, 0xff, n_value * sizeof *s.other);
     choose(&s);
-    uint32_t *root = find_regions(&s);
+    const uint32_t *root = find_regions(p, s.half, s.n_node);
     if (!root)
-        return nnc_nomem(p->sink);
+        return p->status;
     for (uint32_t i = 0; i < s.n_node && p->status == NNC_OK; i++)
         if (s.half[i] && root[i] == i)
             convert(&s, root, i);

@@ -1,27 +1,15 @@
 /* passes/region.c -- builds `fused` nodes, and questions that both fusion passes ask. */
+#include "kernel/kernel.h"
 #include "passes/internal.h"
 
 bool is_kernel_conv(const pass *p, const nnc_graph *g, const nnc_node *n, const char **why)
 {
-    if (!p->t || !nnc_is_depthwise(g, n) || nnc_attr_int(n, AT_groups, 1) < 2)
-        return false;
-    const nnc_type *w = nnc_typeof(g, n->in[1]);
-    return nnc_target_depthwise(p->t, (nnc_dtype)w->dtype, nnc_type_numel(w) / w->dim[0], why);
-}
-
-static bool is_call(const pass *p, const nnc_graph *g, const nnc_node *n)
-{
-    return nnc_op_class(n->op) == CL_contract && !is_kernel_conv(p, g, n, NULL);
+    return p->t && nnc_is_kernel_conv(p->t, g, n, why);
 }
 
 bool is_contraction(const pass *p, const nnc_node *n)
 {
-    if (n->op != OP_fused)
-        return is_call(p, p->g, n);
-    for (uint32_t i = 0; i < n->body->n_node; i++)
-        if (is_call(p, n->body, &n->body->node[i]))
-            return true;
-    return false;
+    return nnc_has_call(p->t, p->g, n);
 }
 
 const nnc_node *contraction_in(const nnc_node *n, int *operand)
@@ -52,7 +40,7 @@ static void ask_rest(const nnc_graph *g, const nnc_node *c, nnc_ask *a)
     const nnc_type *y = nnc_typeof(g, c->out);
     for (const nnc_node *n = c + 1; n < g->node + g->n_node; n++) {
         nnc_post post;
-        if (nnc_op_class((nnc_op)n->op) == CL_leaf || !epilogue_post(n, &post))
+        if (nnc_op_class((nnc_op)n->op) == CL_leaf || !nnc_node_post(n, &post))
             continue;
         post.in_place = true;
         if (n->op == OP_add && nnc_type_numel(y) != nnc_type_numel(nnc_typeof(g, n->in[0])))
@@ -117,11 +105,10 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap)
 {
     int n = 0;
     uint32_t last = NNC_NONE;
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        uint32_t i = p->e.uses[u - 1].node;
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
         const nnc_node *node = &p->g->node[i];
         bool reads = false, known = i == last;
-        for (int k = 0; k < node->n_in && !p->e.dead[i]; k++)
+        for (int k = 0; k < node->n_in; k++)
             reads = reads || node->in[k] == v;
         if (!reads || known)
             continue;
@@ -143,8 +130,24 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap)
     return n;
 }
 
-/* "/a+/b": the members' paths, each once, in order. */
-static const char *union_origin(pass *p, const uint32_t *nodes, int n)
+const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n)
+{
+    uint32_t *root = PASS_NEW(p, uint32_t, n + 1);
+    for (uint32_t i = 0; root && i < n; i++) {
+        const nnc_node *node = &p->g->node[i];
+        root[i] = i;
+        for (int k = 0; k < node->n_in && inside[i]; k++) {
+            uint32_t d = p->g->value[node->in[k]].node;
+            if (d < i && inside[d])
+                join_roots(root, i, d);
+        }
+    }
+    for (uint32_t i = 0; root && i < n; i++)
+        root[i] = find_root(root, i);
+    return root;
+}
+
+const char *union_origin(pass *p, const uint32_t *nodes, int n)
 {
     layers l = {0};
     nnc_text t = {0};

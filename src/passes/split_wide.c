@@ -150,11 +150,9 @@ static bool joins_its_readers(const pass *p, nnc_ref v)
 {
     if (edit_is_output(p, v) || !(p->will_run >> PASS_fuse & 1))
         return false;
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next) {
-        const nnc_node *n = &p->g->node[p->e.uses[u - 1].node];
-        nnc_class k = nnc_op_class(n->op);
-        if (!p->e.dead[p->e.uses[u - 1].node] && k != CL_ewise && k != CL_ecomp && k != CL_reduce &&
-            k != CL_move && k != CL_window)
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
+        nnc_class k = nnc_op_class(p->g->node[i].op);
+        if (k != CL_ewise && k != CL_ecomp && k != CL_reduce && k != CL_move && k != CL_window)
             return false;
     }
     return true;

@@ -114,41 +114,24 @@ static void set_bias(nnc_call *c, const nnc_type *t)
 
 /* ---- epilogues ----------------------------------------------------------------------------- */
 
-static bool push_post(nnc_call *c, nnc_post_kind kind, double alpha, double beta, const char **why)
+static bool push_post(nnc_call *c, nnc_post post, const char **why)
 {
     if (c->n_post == NNC_MAX_POST) {
         *why = "more post-operations than a call can hold";
         return false;
     }
-    c->post[c->n_post++] = (nnc_post){.kind = kind, .alpha = (float)alpha, .beta = (float)beta};
+    c->post[c->n_post++] = post;
     return true;
 }
 
 /* Unary ops that are post-operations. */
 static bool unary_post(nnc_call *c, const nnc_node *n, const char **why)
 {
-    static const uint8_t op[] = {
-#define POST(name, op, formula, onednn, cudnn) OP_##op,
-#include "base/post.def"
-    };
-    const nnc_attr *form = nnc_attr_find(n, AT_approximate);
-    double lo = nnc_attr_float(n, AT_lo, -INFINITY), hi = nnc_attr_float(n, AT_hi, INFINITY);
-    int k = 0;
+    nnc_post post;
     if (n->op == OP_identity || n->op == OP_dropout)
         return true;
-    if (n->op == OP_relu6)
-        return push_post(c, PO_clip, 0, 6, why);
-    if (n->op == OP_gelu)
-        k = form && form->word && strcmp(form->word, "tanh") == 0 ? PO_gelu_tanh : PO_gelu_erf;
-    while (k < PO__COUNT && op[k] != n->op)
-        k++;
     *why = "an op in the epilogue is no post-operation of any library";
-    if (k == PO__COUNT)
-        return false;
-    if (k == PO_clip)
-        return push_post(c, PO_clip, lo, hi, why);
-    return push_post(
-        c, (nnc_post_kind)k, k == PO_leaky ? nnc_attr_float(n, AT_alpha, 0.01) : 0, 0, why);
+    return nnc_node_post(n, &post) && push_post(c, post, why);
 }
 
 /* True when t, broadcast to `to`, varies along dimension `ch` only (and fully). */
@@ -195,7 +178,7 @@ static bool add_post(walk *w, nnc_ref other)
         return false;
     }
     w->args->sum_post[w->args->n_sum] = w->c->n_post;
-    if (!push_post(w->c, PO_sum, 0, 0, w->why))
+    if (!push_post(w->c, (nnc_post){.kind = PO_sum}, w->why))
         return false;
     w->args->sum[w->args->n_sum++] = outer;
     return true;
@@ -213,9 +196,8 @@ static bool step(walk *w, const nnc_node *n, nnc_ref cur)
     if (n->n_in == 2 && other != cur && (n->op == OP_max || n->op == OP_min) &&
         nnc_const_scalar(w->body, other, &v) && v == v) {
         bool max = n->op == OP_max;
-        return max && v == 0
-                   ? push_post(w->c, PO_relu, 0, 0, w->why)
-                   : push_post(w->c, PO_clip, max ? v : -INFINITY, max ? INFINITY : v, w->why);
+        nnc_post clip = {PO_clip, false, max ? (float)v : -INFINITY, max ? INFINITY : (float)v};
+        return push_post(w->c, max && v == 0 ? (nnc_post){.kind = PO_relu} : clip, w->why);
     }
     *w->why = "an op in the epilogue is no post-operation of any library";
     return false;

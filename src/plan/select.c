@@ -240,28 +240,6 @@ static nnc_status select_kernel(maker *m, job *j, int32_t at)
     return NNC_OK;
 }
 
-/* Depthwise convolutions are kernels where the target says so. */
-static bool is_contraction(const maker *m, const nnc_graph *g, const nnc_node *n)
-{
-    if (nnc_op_class(n->op) != CL_contract)
-        return false;
-    if (!nnc_is_depthwise(g, n) || nnc_attr_int(n, AT_groups, 1) < 2)
-        return true;
-    const nnc_type *w = nnc_typeof(g, n->in[1]);
-    return !nnc_target_depthwise(
-        m->o->target, (nnc_dtype)w->dtype, nnc_type_numel(w) / w->dim[0], NULL);
-}
-
-static bool has_contraction(const maker *m, const nnc_node *n)
-{
-    if (!n->body)
-        return is_contraction(m, m->g, n);
-    for (uint32_t i = 0; i < n->body->n_node; i++)
-        if (is_contraction(m, n->body, &n->body->node[i]))
-            return true;
-    return false;
-}
-
 /* For contractions that no engine supports: a generated kernel computes them, where the target's kernels can. */
 static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 {
@@ -291,7 +269,8 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 nnc_status make_select(maker *m, job *j, int32_t main_at)
 {
     const nnc_node *n = &m->g->node[j->node];
-    bool contraction = has_contraction(m, n), pool = n->op == OP_maxpool || n->op == OP_avgpool;
+    bool contraction = nnc_has_call(m->o->target, m->g, n),
+         pool = n->op == OP_maxpool || n->op == OP_avgpool;
     const nnc_target_engine *pools = nnc_target_for_pools(m->o->target);
     pool = pool && pools && !nnc_target_runs_kernels(pools);
     if (!contraction && !pool)
