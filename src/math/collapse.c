@@ -447,7 +447,7 @@ static void keep(collapser *c, int i, int n)
         h->plain_cost += c->link[j].cost;
     c->chosen[h->to] = h;
     c->n_chosen++;
-    c->n_step += h->poly->n_step;
+    c->n_step += h->poly->f.n;
 }
 
 /* Repeats the choice until all chosen pieces are measured at the cost they were chosen for. */
@@ -481,16 +481,21 @@ static void put(void *ctx, nnc_kedit *e, int i)
         nnc_kedit_copy(e, i);
         return;
     }
-    int32_t id[NNC_POLY_STEPS] = {e->map[h->from]};
-    for (int s = 1; s < h->poly->n_step; s++) {
-        const nnc_poly_step *q = &h->poly->step[s];
-        bool last = s + 1 == h->poly->n_step;
-        nnc_dtype d = h->poly->wide && !last ? DT_f64 : DT_f32;
+    static const uint8_t sop[FO__COUNT] = {[FO_add] = SC_add,
+        [FO_sub] = SC_sub,
+        [FO_mul] = SC_mul,
+        [FO_fma] = SC_fma,
+        [FO_wide] = SC_cast,
+        [FO_narrow] = SC_cast};
+    int32_t id[NNC_FSTEPS] = {e->map[h->from]};
+    for (int s = 1; s < h->poly->f.n; s++) {
+        const nnc_fstep *q = &h->poly->f.step[s];
+        nnc_dtype d = q->type == FT_f64 ? DT_f64 : DT_f32;
         int32_t arg[3];
         for (int j = 0; j < 3; j++)
             arg[j] = q->arg[j] >= 0 ? id[q->arg[j]] : -1;
-        id[s] = q->is_const ? nnc_kedit_const(e, d, q->f)
-                            : nnc_kedit_sop(e, (nnc_sop)q->sop, d, arg[0], arg[1], arg[2]);
+        id[s] = q->op == FO_num ? nnc_kedit_const(e, d, q->f)
+                                : nnc_kedit_sop(e, (nnc_sop)sop[q->op], d, arg[0], arg[1], arg[2]);
     }
     nnc_kins *y = &e->ins[e->n - 1];
     y->lo = old->lo;

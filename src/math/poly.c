@@ -272,30 +272,35 @@ bool nnc_poly_fit(
 
 /* ---- steps ---- */
 
-static int put(nnc_poly *p, nnc_sop op, int a, int b, int c)
+_Static_assert(3 * NNC_POLY_COEFS + 12 <= NNC_FSTEPS, "the steps of a polynomial fit a formula");
+
+static int16_t put(nnc_poly *p, nnc_fop op, int16_t a, int16_t b, int16_t c)
 {
-    p->step[p->n_step] =
-        (nnc_poly_step){.sop = (uint8_t)op, .arg = {(int8_t)a, (int8_t)b, (int8_t)c}};
+    bool wide = p->wide && op != FO_narrow;
+    p->f.step[p->f.n] =
+        (nnc_fstep){.op = (uint8_t)op, .type = wide ? FT_f64 : FT_f32, .arg = {a, b, c}};
     p->cost++;
-    return p->n_step++;
+    return (int16_t)p->f.n++;
 }
 
-static int number(nnc_poly *p, double v)
+static int16_t number(nnc_poly *p, double v)
 {
-    p->step[p->n_step] = (nnc_poly_step){.is_const = true, .arg = {-1, -1, -1}, .f = v};
-    return p->n_step++;
+    int16_t at = put(p, FO_num, -1, -1, -1);
+    p->f.step[at].f = v;
+    p->cost--;
+    return at;
 }
 
 /* a b + c */
-static int muladd(nnc_poly *p, int a, int b, int c)
+static int16_t muladd(nnc_poly *p, int16_t a, int16_t b, int16_t c)
 {
-    return p->wide ? put(p, SC_add, put(p, SC_mul, a, b, -1), c, -1) : put(p, SC_fma, a, b, c);
+    return p->wide ? put(p, FO_add, put(p, FO_mul, a, b, -1), c, -1) : put(p, FO_fma, a, b, c);
 }
 
 /* c[first] + c[first+1] w + .. */
-static int horner(nnc_poly *p, int w, int first)
+static int16_t horner(nnc_poly *p, int16_t w, int first)
 {
-    int y = number(p, p->c[p->n - 1]);
+    int16_t y = number(p, p->c[p->n - 1]);
     for (int i = p->n - 2; i >= first; i--)
         y = muladd(p, y, w, number(p, p->c[i]));
     return y;
@@ -303,35 +308,36 @@ static int horner(nnc_poly *p, int w, int first)
 
 void nnc_poly_steps(nnc_poly *p)
 {
-    p->n_step = 1;
+    p->f.step[0] = (nnc_fstep){.op = FO_arg, .type = FT_f32, .arg = {-1, -1, -1}};
+    p->f.n = 1;
     p->cost = 0;
-    int x = p->wide ? put(p, SC_cast, 0, -1, -1) : 0, w = x, y;
+    int16_t x = p->wide ? put(p, FO_wide, 0, -1, -1) : 0, w = x, y;
     if (p->squared)
-        w = put(p, SC_mul, x, x, -1);
+        w = put(p, FO_mul, x, x, -1);
     else if (p->shift != 0)
-        w = put(p, SC_sub, x, number(p, p->shift), -1);
+        w = put(p, FO_sub, x, number(p, p->shift), -1);
     if (p->order == 0) {
         y = horner(p, w, 0);
     } else if (p->offset != 0) {
         y = horner(p, w, 0);
         y = muladd(p, x, y, number(p, p->offset));
     } else if (p->order == 2) {
-        int f = p->squared ? w : put(p, SC_mul, x, x, -1);
-        y = put(p, SC_mul, f, horner(p, w, 0), -1);
+        int16_t f = p->squared ? w : put(p, FO_mul, x, x, -1);
+        y = put(p, FO_mul, f, horner(p, w, 0), -1);
     } else if (p->tail != 0 || p->wide) {
-        int q = p->wide ? horner(p, w, 0) : muladd(p, horner(p, w, 1), w, number(p, p->tail));
-        y = put(p, SC_mul, x, q, -1);
+        int16_t q = p->wide ? horner(p, w, 0) : muladd(p, horner(p, w, 1), w, number(p, p->tail));
+        y = put(p, FO_mul, x, q, -1);
         if (!p->wide)
-            y = put(p, SC_fma, x, number(p, p->c[0]), y);
+            y = put(p, FO_fma, x, number(p, p->c[0]), y);
     } else {
-        int q = horner(p, w, 1), xw = put(p, SC_mul, x, w, -1);
+        int16_t q = horner(p, w, 1), xw = put(p, FO_mul, x, w, -1);
         if (p->c[0] == 1)
-            y = put(p, SC_fma, xw, q, x);
+            y = put(p, FO_fma, xw, q, x);
         else
-            y = put(p, SC_fma, x, number(p, p->c[0]), put(p, SC_mul, xw, q, -1));
+            y = put(p, FO_fma, x, number(p, p->c[0]), put(p, FO_mul, xw, q, -1));
     }
     if (p->wide) {
-        put(p, SC_cast, y, -1, -1);
+        put(p, FO_narrow, y, -1, -1);
         p->cost *= 2; /* half as many lanes */
     }
 }
@@ -357,51 +363,6 @@ int nnc_poly_sample(double lo, double hi, int n, float *x)
     return m;
 }
 
-enum { BLOCK = 64 };
-
-#define LANES(expr) \
-    for (int i = 0; i < BLOCK; i++) \
-        y[i] = expr; \
-    break;
-
-/* Executes one step on a block. The sum of a fused multiply-add rounds to 53 bits before it rounds to 24: its last bit differs from
- * fmaf's in at most one of 2^28 cases. */
-static void run_step(const nnc_poly *p, int s, const double *v, double *y)
-{
-    const nnc_poly_step *q = &p->step[s];
-    const double *a = v + q->arg[0] * BLOCK;
-    const double *b = q->arg[1] >= 0 ? v + q->arg[1] * BLOCK : a;
-    const double *c = q->arg[2] >= 0 ? v + q->arg[2] * BLOCK : a;
-    switch ((nnc_sop)q->sop) {
-    case SC_add: LANES(a[i] + b[i])
-    case SC_sub: LANES(a[i] - b[i])
-    case SC_mul: LANES(a[i] * b[i])
-    case SC_fma: LANES(a[i] * b[i] + c[i])
-    default: LANES(a[i])
-    }
-    for (int i = 0; i < BLOCK && !p->wide; i++)
-        y[i] = (double)(float)y[i];
-}
-#undef LANES
-
-void nnc_poly_run(const nnc_poly *p, const float *x, int n, float *y)
-{
-    double v[NNC_POLY_STEPS * BLOCK];
-    for (int s = 1; s < p->n_step; s++)
-        for (int i = 0; i < BLOCK && p->step[s].is_const; i++)
-            v[s * BLOCK + i] = p->step[s].f;
-    for (int at = 0; at < n; at += BLOCK) {
-        int m = n - at < BLOCK ? n - at : BLOCK;
-        for (int i = 0; i < BLOCK; i++)
-            v[i] = (double)x[at + (i < m ? i : 0)];
-        for (int s = 1; s < p->n_step; s++)
-            if (!p->step[s].is_const)
-                run_step(p, s, v, v + s * BLOCK);
-        for (int i = 0; i < m; i++)
-            y[at + i] = (float)v[(p->n_step - 1) * BLOCK + i];
-    }
-}
-
 double nnc_ulp_error(float y, double want)
 {
     int e;
@@ -415,7 +376,7 @@ double nnc_poly_check(nnc_poly *p, const float *x, const double *want, int n)
     p->ulp = 0;
     for (int at = 0; at < n; at += 512) {
         int m = n - at < 512 ? n - at : 512;
-        nnc_poly_run(p, x + at, m, y);
+        nnc_formula_run(&p->f, m, x + at, NULL, y);
         for (int i = 0; i < m; i++) {
             double e = nnc_ulp_error(y[i], want[at + i]);
             p->ulp = e <= p->ulp ? p->ulp : e == e ? e : INFINITY;

@@ -3,10 +3,9 @@
 #ifndef NNC_POLY_H
 #define NNC_POLY_H
 
-#include "kernel/kernel.h"
+#include "math/formula.h"
 
 #define NNC_POLY_COEFS 15
-#define NNC_POLY_STEPS (3 * NNC_POLY_COEFS + 12)
 #define NNC_POLY_NODES 32   /* of a fit */
 #define NNC_POLY_ULP 1.75   /* largest error in a sample; the true maximum is then below 2 */
 #define NNC_POLY_CONDITION 8.0
@@ -18,14 +17,6 @@
 /* sop on doubles (scalar.def kinds with float results), bit-identical on all machines. Thread-safe. */
 double nnc_steady_f64(nnc_sop op, double a, double b, double c);
 
-/* One instruction of a polynomial. Arguments are earlier steps; step 0 is the argument x itself. */
-typedef struct nnc_poly_step {
-    bool is_const;
-    uint8_t sop;       /* mul, add, sub, fma, cast */
-    int8_t arg[3];
-    double f;          /* of a constant */
-} nnc_poly_step;
-
 typedef struct nnc_poly {
     double lo, hi;          /* interval on which it is valid */
     bool squared;           /* a polynomial in x^2 */
@@ -36,8 +27,8 @@ typedef struct nnc_poly {
     double c[NNC_POLY_COEFS]; /* ascending; for order 1, c[0] is separate: c0 x + x (rest), rest = tail + c1 w + .. */
     double tail;
     bool wide;              /* computed in f64 (machines without fused multiply-add) */
-    int n_step, cost;       /* cost: machine instructions per vector */
-    nnc_poly_step step[NNC_POLY_STEPS];
+    nnc_formula f;          /* of x: the kernel's steps */
+    int cost;               /* machine instructions per vector */
     double condition;       /* maximum of sum |c_i w^i| over the result: amplification of rounding errors by cancellation */
     double ulp;             /* largest error found by nnc_poly_check, ulp of f32; < 0: not measured */
 } nnc_poly;
@@ -55,14 +46,12 @@ void nnc_poly_place(nnc_poly_nodes *p, double lo, double hi);
 /* Fits values y[] at the nodes with as few coefficients as possible, plus `loose` (0, 1, 2) more. zero: the value at 0 (NaN when 0 is
  * outside). False: NNC_POLY_COEFS coefficients are not enough, or the fit is ill-conditioned. */
 bool nnc_poly_fit(nnc_poly *p, const nnc_poly_nodes *at, const double *y, double zero, bool wide, int loose);
-/* Derives the steps from the coefficients. Part of nnc_poly_fit. */
+/* Derives the formula from the coefficients. Part of nnc_poly_fit. */
 void nnc_poly_steps(nnc_poly *p);
 
 /* Sample of f32 numbers in the interval: `n` evenly spaced, then towards 0 by powers of two when 0 is inside. Returns their number, at
  * most n + 320. */
 int nnc_poly_sample(double lo, double hi, int n, float *x);
-/* Executes the steps on each x, with f32 fused multiply-adds. */
-void nnc_poly_run(const nnc_poly *p, const float *x, int n, float *y);
 /* |y - want| in units of the last place of f32 at want. */
 double nnc_ulp_error(float y, double want);
 /* Largest error against want[] at x[]; sets p->ulp. */
