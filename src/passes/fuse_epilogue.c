@@ -345,7 +345,7 @@ bool epilogue_of_library(pass *p, nnc_ref v)
     const char *others;
     epilogue e = {0};
     nnc_post post;
-    while (c->n_in && !is_contraction(p, c) && epilogue_post(c, &post)) {
+    while (c->n_in && !is_contraction(p, c) && nnc_node_post(c, &post)) {
         int k = c->n_in > 1 && edit_only_user(p, c->in[0]) != c;
         if (edit_only_user(p, c->in[k]) != c)
             return false;
