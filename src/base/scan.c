@@ -120,6 +120,29 @@ bool nnc_scan_double(nnc_scan *s, double *v)
     return true;
 }
 
+static int hex_digit(char c)
+{
+    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+bool nnc_scan_hex(nnc_scan *s, void *data, int64_t n)
+{
+    uint8_t *out = data;
+    if (!nnc_scan_eat(s, "\""))
+        return false;
+    for (int64_t i = 0; i < n; i++, s->p += 2) {
+        int hi = s->end - s->p >= 2 ? hex_digit(s->p[0]) : -1,
+            lo = hi < 0 ? -1 : hex_digit(s->p[1]);
+        if (lo < 0)
+            return false;
+        out[i] = (uint8_t)(hi << 4 | lo);
+    }
+    if (s->p >= s->end || *s->p != '"')
+        return false;
+    s->p++;
+    return true;
+}
+
 static int hex4(const char *p, const char *end)
 {
     int v = 0;

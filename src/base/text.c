@@ -205,6 +205,23 @@ void nnc_put_json_string(nnc_text *t, const char *s)
     nnc_putc(t, '"');
 }
 
+void nnc_put_hex(nnc_text *t, const void *data, int64_t n)
+{
+    static const char digit[] = "0123456789abcdef";
+    const uint8_t *p = data;
+    char chunk[256];
+    nnc_putc(t, '"');
+    for (int64_t i = 0; i < n;) {
+        size_t k = 0;
+        for (; k < sizeof chunk && i < n; i++) {
+            chunk[k++] = digit[p[i] >> 4];
+            chunk[k++] = digit[p[i] & 15];
+        }
+        nnc_putn(t, chunk, k);
+    }
+    nnc_putc(t, '"');
+}
+
 void nnc_put_bytes(nnc_text *t, int64_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

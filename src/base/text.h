@@ -27,6 +27,8 @@ void nnc_put_double(nnc_text *t, double v);
 int nnc_utf8_length(const char *p, const char *end);
 /* JSON string with quotes and escapes. Invalid UTF-8 becomes U+FFFD, so that the text is always valid JSON. */
 void nnc_put_json_string(nnc_text *t, const char *s);
+/* Bytes as hexadecimal digits in quotes. */
+void nnc_put_hex(nnc_text *t, const void *data, int64_t n);
 /* Human sizes: "1.5 GiB", "512 B"; counts "12.3 M". */
 void nnc_put_bytes(nnc_text *t, int64_t bytes);
 
@@ -45,6 +47,8 @@ bool nnc_scan_eat(nnc_scan *s, const char *lit);   /* the same, and consumes it 
 bool nnc_scan_word(nnc_scan *s, const char **word, size_t *n);
 bool nnc_scan_int(nnc_scan *s, int64_t *v);        /* optional '-'; false (nothing consumed) when absent or > 64 bit */
 bool nnc_scan_double(nnc_scan *s, double *v);      /* also nan, inf, -inf and hex floats */
+/* Reads what nnc_put_hex wrote, n bytes; false: something else stands at s->p. */
+bool nnc_scan_hex(nnc_scan *s, void *data, int64_t n);
 /* Quoted string with JSON escapes, unescaped into the arena. False: malformed, or out of memory (then *out becomes NULL). */
 bool nnc_scan_string(nnc_scan *s, nnc_arena *a, char **out);
 /* Decodes UTF-8 with JSON escapes from p to `end` into `out`, which has room for as many bytes and a NUL. Returns `end`, or the first

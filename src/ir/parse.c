@@ -195,29 +195,6 @@ static nnc_status scan_element(parser *p, nnc_dtype d, void *data, int64_t i)
     return NNC_OK;
 }
 
-static int hex_digit(char c)
-{
-    if (c >= '0' && c <= '9')
-        return c - '0';
-    return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-static nnc_status scan_hex(parser *p, uint8_t *data, int64_t bytes)
-{
-    NNC_TRY(need(p, "\""));
-    nnc_scan *s = p->s;
-    for (int64_t i = 0; i < bytes; i++, s->p += 2) {
-        int hi = s->end - s->p >= 2 ? hex_digit(s->p[0]) : -1,
-            lo = hi >= 0 ? hex_digit(s->p[1]) : -1;
-        if (lo < 0)
-            return expected(p, "two hexadecimal digits (0-9 a-f) for each byte of the type");
-        data[i] = (uint8_t)(hi << 4 | lo);
-    }
-    if (s->p >= s->end || *s->p++ != '"')
-        return expected(p, "`\"` after the last byte of the type");
-    return NNC_OK;
-}
-
 /* "[1, 2]", "splat 1" or "hex "..."" for the first type of the node. */
 static nnc_status scan_data(parser *p, draft *d)
 {
@@ -236,7 +213,10 @@ static nnc_status scan_data(parser *p, draft *d)
     d->weight.data = d->data;
     d->weight.size = bytes;
     if (hex)
-        return scan_hex(p, d->data, bytes);
+        return nnc_scan_hex(p->s, d->data, bytes)
+                   ? NNC_OK
+                   : expected(p,
+                         "two hexadecimal digits (0-9 a-f) for each byte of the type, in quotes");
     if (splat) {
         NNC_TRY(scan_element(p, t->dtype, d->data, 0));
         for (int64_t i = 1; i < n; i++)

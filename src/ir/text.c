@@ -64,22 +64,6 @@ static bool all_readable(const nnc_type *t, const void *data, int64_t n)
     return true;
 }
 
-static void put_hex(nnc_text *t, const uint8_t *p, int64_t n)
-{
-    static const char digit[] = "0123456789abcdef";
-    char chunk[256];
-    nnc_puts(t, "hex \"");
-    for (int64_t i = 0; i < n;) {
-        size_t k = 0;
-        for (; k < sizeof chunk && i < n; i++) {
-            chunk[k++] = digit[p[i] >> 4];
-            chunk[k++] = digit[p[i] & 15];
-        }
-        nnc_putn(t, chunk, k);
-    }
-    nnc_putc(t, '"');
-}
-
 static void put_data(nnc_text *t, const nnc_type *type, const void *data)
 {
     int64_t n = nnc_type_numel(type), size = nnc_dtype_size(type->dtype);
@@ -87,7 +71,8 @@ static void put_data(nnc_text *t, const nnc_type *type, const void *data)
     bool list = n <= LIST_MAX;
     char buf[40];
     if (!(splat || list) || !all_readable(type, data, splat ? 1 : n)) {
-        put_hex(t, data, n * size);
+        nnc_puts(t, "hex ");
+        nnc_put_hex(t, data, n * size);
         return;
     }
     if (splat) {

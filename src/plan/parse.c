@@ -50,11 +50,6 @@ static nnc_status string(parser *r, const char **out)
     return NNC_OK;
 }
 
-static int hex_digit(char c)
-{
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
 static nnc_status word(parser *r, const plan_field *f, int64_t *out)
 {
     for (int i = 0; i <= f->hi; i++)
@@ -79,24 +74,17 @@ static bool flag(parser *r, const char *key)
     return true;
 }
 
-/* Weights may be long: digits are decoded in place. */
+/* Weights may be long: their size is compared with the text's before memory is allocated. */
 static nnc_status parse_bytes(parser *r, int64_t n, const void **data)
 {
-    if (!nnc_scan_is(r->s, "\"") || r->s->end - r->s->p < 2 * n + 2)
-        return nnc_scan_fail(r->s, r->sink, "two hex digits a byte in quotes");
-    uint8_t *out = nnc_arena_alloc(&r->p->arena, (size_t)n + 1, 1);
-    if (!out)
+    bool fits = nnc_scan_is(r->s, "\"") && r->s->end - r->s->p >= 2 * n + 2;
+    uint8_t *out = fits ? nnc_arena_alloc(&r->p->arena, (size_t)n + 1, 1) : NULL;
+    if (fits && !out)
         return nnc_nomem(r->sink);
-    const char *s = r->s->p + 1;
-    for (int64_t i = 0; i < n; i++, s += 2) {
-        int hi = hex_digit(s[0]), lo = hex_digit(s[1]);
-        if (hi < 0 || lo < 0)
-            return nnc_scan_fail(r->s, r->sink, "two hex digits a byte in quotes");
-        out[i] = (uint8_t)(hi << 4 | lo);
-    }
-    r->s->p = s;
     *data = out;
-    return want(r, "\"");
+    return fits && nnc_scan_hex(r->s, out, n)
+               ? NNC_OK
+               : nnc_scan_fail(r->s, r->sink, "two hex digits a byte in quotes");
 }
 
 /* The scanner is at the end of the row. */

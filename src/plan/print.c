@@ -11,17 +11,6 @@ static void put_string(nnc_text *t, const char *s)
     nnc_put_json_string(t, s ? s : "");
 }
 
-static void put_hex(nnc_text *t, const uint8_t *b, int64_t n)
-{
-    static const char hex[] = "0123456789abcdef";
-    nnc_puts(t, " \"");
-    for (int64_t k = 0; k < n; k++) {
-        nnc_putc(t, hex[b[k] >> 4]);
-        nnc_putc(t, hex[b[k] & 15]);
-    }
-    nnc_putc(t, '"');
-}
-
 /* The first line break ends the row itself. */
 static void put_lines(nnc_text *t, const char *s)
 {
@@ -81,7 +70,8 @@ static void put_field(nnc_text *t, const plan_field *f, const char *row)
         break;
     case FK_bytes:
         memcpy(&v, row + f->count, sizeof v);
-        put_hex(t, (const uint8_t *)s, v);
+        nnc_putc(t, ' ');
+        nnc_put_hex(t, s, v);
         break;
     case FK_lines: put_lines(t, s); break;
     }
