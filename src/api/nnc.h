@@ -119,6 +119,27 @@ NNC_API const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
  * host. */
 NNC_API nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* returns when the run is complete */
+/* ---- state: a model whose text graph ends in `update %w <- %w2` (docs/graph-ir.md) has state w, initially the parameter's weights ----
+ *
+ *     for (int i = 0; i < steps; i++) {
+ *         nnc_session_input(s, 0, batch[i], sink);
+ *         nnc_session_step(s, sink);             // outputs from the old weights; then the new ones take their place
+ *     }
+ *     nnc_session_state(s, 0, weights, sink);    // for a checkpoint
+ */
+/* Runs the model, then replaces all states by their new values, in place; nnc_session_run leaves them. Outputs are those of the old state.
+ * A model without state is run. After a failure states may be partly updated. */
+NNC_API nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink) NNC_MUST;
+NNC_API int nnc_session_states(const nnc_session *s);
+/* By index, in the order of the updates; NULL after the last. */
+NNC_API const char *nnc_session_state_name(const nnc_session *s, int i);
+NNC_API const nnc_type *nnc_session_state_type(const nnc_session *s, int i);
+/* Copy a state to row-major host memory, and from there: checkpoints. */
+NNC_API nnc_status nnc_session_state(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
+
+/* ---- outputs and files ---- */
+
 /* Copies an output, or bytes offset.. of it, to row-major host memory. */
 NNC_API nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
 NNC_API nnc_status nnc_session_output_part(

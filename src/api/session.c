@@ -154,6 +154,62 @@ nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink)
     return nnc_exec_sync(s->exec, sink);
 }
 
+nnc_status nnc_session_step(nnc_session *s, nnc_sink *sink)
+{
+    if (s->plan->n_update == 0)
+        return nnc_session_run(s, sink);
+    nnc_stream_forget(s);
+    NNC_TRY(nnc_exec_step(s->exec, sink));
+    return nnc_exec_sync(s->exec, sink);
+}
+
+int nnc_session_states(const nnc_session *s)
+{
+    return s->plan->n_update;
+}
+
+static const nnc_ptensor *state_at(const nnc_session *s, int i)
+{
+    return i >= 0 && i < s->plan->n_update ? &s->plan->tensor[s->plan->update[i].state] : NULL;
+}
+
+const char *nnc_session_state_name(const nnc_session *s, int i)
+{
+    const nnc_ptensor *t = state_at(s, i);
+    return t ? t->name : NULL;
+}
+
+const nnc_type *nnc_session_state_type(const nnc_session *s, int i)
+{
+    const nnc_ptensor *t = state_at(s, i);
+    return t ? &t->type : NULL;
+}
+
+static nnc_status check_state(const nnc_session *s, int i, nnc_sink *sink)
+{
+    const nnc_ptensor *t = state_at(s, i);
+    if (!t)
+        return nnc_fail0(
+            sink, NNC_E_USAGE, "state %d does not exist; the model has %d", i, s->plan->n_update);
+    return nnc_type_is_row_major(&t->type)
+               ? NNC_OK
+               : nnc_fail0(sink, NNC_E_BUG, "state %s is not row-major", t->name);
+}
+
+nnc_status nnc_session_state(nnc_session *s, int i, void *data, nnc_sink *sink)
+{
+    NNC_TRY(check_state(s, i, sink));
+    NNC_TRY(nnc_exec_get_state(s->exec, i, data));
+    return nnc_exec_sync(s->exec, sink);
+}
+
+nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data, nnc_sink *sink)
+{
+    NNC_TRY(check_state(s, i, sink));
+    NNC_TRY(nnc_exec_set_state(s->exec, i, data));
+    return nnc_exec_sync(s->exec, sink);
+}
+
 /* Passes leave outputs row-major (a relayout is a command of the plan), so this is a single copy. */
 nnc_status nnc_session_output_part(
     nnc_session *s, int i, int64_t offset, int64_t bytes, void *data, nnc_sink *sink)

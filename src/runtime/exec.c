@@ -224,34 +224,52 @@ nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink)
     return give(e, e->p->end[SEC_step], sink);
 }
 
-nnc_status nnc_exec_upload(nnc_exec *e, int input, const void *data)
+static nnc_status put_tensor(nnc_exec *e, int32_t t, const void *data)
 {
-    if (input < 0 || input >= e->p->n_input)
-        return NNC_E_BUG;
-    int t = e->p->input[input];
-    return device_of(e, t)->api->upload(device_of(e, t)->stream[0], nnc_exec_address(e, t), data,
-        nnc_type_bytes(&e->p->tensor[t].type));
+    const dev *d = device_of(e, t);
+    return d->api->upload(
+        d->stream[0], nnc_exec_address(e, t), data, nnc_type_bytes(&e->p->tensor[t].type));
 }
 
-nnc_status nnc_exec_download_part(
-    nnc_exec *e, int output, int64_t offset, int64_t bytes, void *data)
+static nnc_status get_tensor(nnc_exec *e, int32_t t, int64_t offset, int64_t bytes, void *data)
 {
-    if (output < 0 || output >= e->p->n_output)
-        return NNC_E_BUG;
-    int t = e->p->output[output];
+    const dev *d = device_of(e, t);
     int64_t size = nnc_type_bytes(&e->p->tensor[t].type);
     if (offset < 0 || bytes < 0 || offset > size || bytes > size - offset)
         return NNC_E_BUG;
-    return device_of(e, t)->api->download(
-        device_of(e, t)->stream[0], data, (char *)nnc_exec_address(e, t) + offset, bytes);
+    return d->api->download(d->stream[0], data, (char *)nnc_exec_address(e, t) + offset, bytes);
 }
 
-nnc_status nnc_exec_download(nnc_exec *e, int output, void *data)
+nnc_status nnc_exec_upload(nnc_exec *e, int i, const void *data)
 {
-    if (output < 0 || output >= e->p->n_output)
+    return i < 0 || i >= e->p->n_input ? NNC_E_BUG : put_tensor(e, e->p->input[i], data);
+}
+
+nnc_status nnc_exec_download_part(nnc_exec *e, int i, int64_t offset, int64_t bytes, void *data)
+{
+    return i < 0 || i >= e->p->n_output ? NNC_E_BUG
+                                        : get_tensor(e, e->p->output[i], offset, bytes, data);
+}
+
+nnc_status nnc_exec_download(nnc_exec *e, int i, void *data)
+{
+    if (i < 0 || i >= e->p->n_output)
         return NNC_E_BUG;
-    int64_t size = nnc_type_bytes(&e->p->tensor[e->p->output[output]].type);
-    return nnc_exec_download_part(e, output, 0, size, data);
+    return nnc_exec_download_part(
+        e, i, 0, nnc_type_bytes(&e->p->tensor[e->p->output[i]].type), data);
+}
+
+nnc_status nnc_exec_get_state(nnc_exec *e, int i, void *data)
+{
+    if (i < 0 || i >= e->p->n_update)
+        return NNC_E_BUG;
+    int32_t t = e->p->update[i].state;
+    return get_tensor(e, t, 0, nnc_type_bytes(&e->p->tensor[t].type), data);
+}
+
+nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data)
+{
+    return i < 0 || i >= e->p->n_update ? NNC_E_BUG : put_tensor(e, e->p->update[i].state, data);
 }
 
 /* The device whose clock event k of the profile uses. */

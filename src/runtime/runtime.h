@@ -124,6 +124,9 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Enqueues main and then step: the outputs are computed from the old state; afterwards the state is the new one. After a failure the
  * state may be partly updated. */
 nnc_status nnc_exec_step(nnc_exec *e, nnc_sink *sink) NNC_MUST;
+/* The current value of the state of plan->update[i], as upload and download copy. */
+nnc_status nnc_exec_get_state(nnc_exec *e, int i, void *data);
+nnc_status nnc_exec_set_state(nnc_exec *e, int i, const void *data);
 nnc_status nnc_exec_sync(nnc_exec *e, nnc_sink *sink) NNC_MUST;
 /* Host memory for an input or output: with the fastest copies (*direct), or any. 64-byte aligned; free it before e. */
 nnc_status nnc_exec_host_alloc(nnc_exec *e, int64_t bytes, void **out, bool *direct, nnc_sink *sink) NNC_MUST;

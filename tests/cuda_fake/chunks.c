@@ -187,6 +187,15 @@ TEST(rows_that_depend_on_each_other_do_not_fit)
     CHECK_DIAG("its rows are not independent of each other");
     CHECK_INT(nnc_session_create(l.e, l.a, &s, test_sink), NNC_E_FIT);
     unload(&l);
+    fake_gpu.memory_bytes =
+        300 << 10; /* rows are independent, but each chunk would update the state */
+    compile(&l,
+        "graph @s {\n%x = input : f32[65536]\n%w = param : f32[65536] = gen(\"w\", seed=1, "
+        "scale=1)\n"
+        "%y = sin %x\n%v = mul %x, %x\nreturn %y\nupdate %w <- %v }",
+        "cuda", 1, 1);
+    CHECK_INT(nnc_artifact_chunks(l.a), 1);
+    unload(&l);
     fake_gpu.memory_bytes = 16; /* not one row */
     compile(&l, sins, "cuda", 1, 1);
     CHECK_INT(nnc_artifact_chunks(l.a), 1);

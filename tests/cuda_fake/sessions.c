@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* Branches that streams may share, and products. */
@@ -94,6 +95,51 @@ TEST(runs_are_replayed)
     make_want();
     for (uint64_t seed = 0; seed < 8; seed++)
         check_runs(branches, seed, 3, 1);
+}
+
+/* y = x w, w2 = w - y / 8; numbers[]: y after each run and step, w after each step. */
+static void take_steps(const char *target, float *numbers)
+{
+    static const char text[] = "graph @s {\n%x = input : f32[1000]\n"
+                               "%w = param : f32[1000] = gen(\"w\", seed=1, scale=0.5)\n"
+                               "%c = constant : f32[] = [0.125]\n%y = mul %x, %w\n%d = mul %y, %c\n"
+                               "%v = sub %w, %d\nreturn %y\nupdate %w <- %v }";
+    float x[1000];
+    loaded l;
+    compile(&l, text, target, 2, 1);
+    CHECK_OK(nnc_session_create(l.e, l.a, &l.s, test_sink));
+    for (int i = 0; i < 6 && l.s; i++, numbers += 2000) {
+        nnc_fill_input("x", nnc_session_input_type(l.s, 0), (uint64_t)i, x);
+        CHECK_OK(nnc_session_input(l.s, 0, x, test_sink));
+        CHECK_OK(i % 2 ? nnc_session_step(l.s, test_sink) : nnc_session_run(l.s, test_sink));
+        CHECK_OK(nnc_session_output(l.s, 0, numbers, test_sink));
+        CHECK_OK(nnc_session_state(l.s, 0, numbers + 1000, test_sink));
+        if (i == 3) /* back to what it was: read, written */
+            CHECK_OK(nnc_session_set_state(l.s, 0, numbers - 1000, test_sink));
+    }
+    unload(&l);
+}
+
+TEST(steps_update_the_state)
+{
+    static float cpu[6 * 2000], gpu[6 * 2000];
+    char why[512];
+    if (no_compiler())
+        return;
+    take_steps(NULL, cpu);
+    for (uint64_t seed = 0; seed < 4; seed++) {
+        fake_begin(seed);
+        take_steps("cuda:sm_90", gpu);
+        for (int i = 0; i < 6 * 2000; i++)
+            if (!(fabsf(gpu[i] - cpu[i]) < 1e-6f)) {
+                CHECK_NEAR(gpu[i], cpu[i], 1e-6);
+                break;
+            }
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "seed %llu: %s", (unsigned long long)seed, why);
+    }
+    CHECK(memcmp(cpu + 1000, cpu + 3000, 4000) != 0 && !memcmp(cpu + 3000, cpu + 5000, 4000) &&
+          memcmp(cpu + 5000, cpu + 7000, 4000) != 0 && !memcmp(cpu + 5000, cpu + 9000, 4000));
 }
 
 TEST(several_devices)

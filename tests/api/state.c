@@ -1,0 +1,187 @@
+/* tests/api/state.c -- a training loop of a program that knows nnc.h alone: steps, states and checkpoints. */
+#include "api/nnc.h"
+#include "test.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { ROWS = 8, IN = 6, OUT = 4, STEPS = 24 };
+
+/* y = x w + b; SGD with momentum on w and b's mean error: v2 = 0.9 v + x^T (y - t) / 8, w2 = w - v2 / 20, b2 = b - mean(y - t) / 20. */
+static const char sgd[] =
+    "graph @sgd {\n"
+    "%x = input : f32[8,6]\n"
+    "%t = input : f32[8,4]\n"
+    "%w = param : f32[6,4] = gen(\"w\", seed=1, scale=0.5)\n"
+    "%b = param : f32[4] = gen(\"b\", seed=1, scale=0.5)\n"
+    "%v = param : f32[6,4] = gen(\"v\", seed=1, scale=0)\n"
+    "%lr = constant : f32[] = [0.05]\n%m = constant : f32[] = [0.9]\n%n = constant : f32[] = "
+    "[0.125]\n"
+    "%xw = matmul %x, %w\n%y = add %xw, %b\n%e = sub %y, %t\n"
+    "%xe = matmul %x, %e {transpose_a=1}\n%g = mul %xe, %n\n"
+    "%mv = mul %v, %m\n%v2 = add %mv, %g\n%s = mul %v2, %lr\n%w2 = sub %w, %s\n"
+    "%eb = reduce_mean %e {axes=[0], keepdims=0}\n%bs = mul %eb, %lr\n%b2 = sub %b, %bs\n"
+    "return %y as \"y\"\nupdate %w <- %w2\nupdate %b <- %b2\nupdate %v <- %v2\n}\n";
+
+/* The same loop in f64. */
+typedef struct truth {
+    double w[IN][OUT], b[OUT], v[IN][OUT], y[ROWS][OUT];
+} truth;
+
+static void step(truth *s, const float *x, const float *t)
+{
+    double e[ROWS][OUT];
+    for (int r = 0; r < ROWS; r++)
+        for (int o = 0; o < OUT; o++) {
+            s->y[r][o] = s->b[o];
+            for (int i = 0; i < IN; i++)
+                s->y[r][o] += (double)x[r * IN + i] * s->w[i][o];
+            e[r][o] = s->y[r][o] - (double)t[r * OUT + o];
+        }
+    for (int o = 0; o < OUT; o++) {
+        double mean = 0;
+        for (int r = 0; r < ROWS; r++)
+            mean += e[r][o] / ROWS;
+        s->b[o] -= 0.05 * mean;
+        for (int i = 0; i < IN; i++) {
+            double g = 0;
+            for (int r = 0; r < ROWS; r++)
+                g += (double)x[r * IN + i] * e[r][o];
+            s->v[i][o] = 0.9 * s->v[i][o] + g / 8;
+            s->w[i][o] -= 0.05 * s->v[i][o];
+        }
+    }
+}
+
+static bool close_to(const float *got, const double *want, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!(fabs((double)got[i] - want[i]) < 2e-5))
+            return false;
+    return true;
+}
+
+static float x[ROWS * IN], t[ROWS * OUT];
+
+/* Takes steps first..last, each after a run that must not change anything. */
+static void train(nnc_session *s, truth *want, int first, int last)
+{
+    float y[ROWS * OUT], w[IN * OUT], b[OUT], v[IN * OUT];
+    for (int i = first; i < last; i++) {
+        x[i % (ROWS * IN)] += 0.125f; /* another batch */
+        CHECK_OK(nnc_session_input(s, 0, x, test_sink));
+        if (i % 3 == 0)
+            CHECK_OK(nnc_session_run(s, test_sink));
+        CHECK_OK(nnc_session_step(s, test_sink));
+        CHECK_OK(nnc_session_output(s, 0, y, test_sink));
+        step(want, x, t);
+        CHECK(close_to(y, want->y[0], ROWS * OUT));
+        CHECK_OK(nnc_session_state(s, 0, w, test_sink));
+        CHECK_OK(nnc_session_state(s, 1, b, test_sink));
+        CHECK_OK(nnc_session_state(s, 2, v, test_sink));
+        CHECK(close_to(w, want->w[0], IN * OUT) && close_to(b, want->b, OUT) &&
+              close_to(v, want->v[0], IN * OUT));
+    }
+}
+
+static void begin(nnc_session *s, truth *want)
+{
+    static const char *const name[] = {"w", "b", "v"};
+    float w[IN * OUT], b[OUT];
+    memset(want, 0, sizeof *want);
+    for (int i = 0; i < ROWS * IN; i++)
+        x[i] = (float)(i * 7 % 11 - 5) * 0.2f;
+    for (int i = 0; i < ROWS * OUT; i++)
+        t[i] = (float)(i * 5 % 13 - 6) * 0.1f;
+    CHECK_INT(nnc_session_states(s), 3);
+    for (int i = 0; i < 3; i++)
+        CHECK_STR(nnc_session_state_name(s, i), name[i]);
+    CHECK(!nnc_session_state_name(s, 3) && !nnc_session_state_type(s, -1));
+    CHECK_INT(nnc_type_bytes(nnc_session_state_type(s, 0)), (int64_t)sizeof w);
+    CHECK_OK(nnc_session_state(s, 0, w, test_sink));
+    CHECK_OK(nnc_session_state(s, 1, b, test_sink));
+    for (int i = 0; i < IN * OUT; i++)
+        want->w[i / OUT][i % OUT] = (double)w[i];
+    for (int i = 0; i < OUT; i++)
+        want->b[i] = (double)b[i];
+    CHECK_OK(nnc_session_input(s, 1, t, test_sink));
+}
+
+/* Trains, goes back to a checkpoint, and trains on from it. */
+static void check(nnc_env *e, const nnc_artifact *a)
+{
+    float kept[2][IN * OUT], bias[OUT], other[IN * OUT];
+    truth want, then;
+    nnc_session *s = NULL, *fresh = NULL;
+    CHECK_OK(nnc_session_create(e, a, &s, test_sink));
+    CHECK_OK(nnc_session_create(e, a, &fresh, test_sink));
+    if (!s || !fresh)
+        return;
+    begin(s, &want);
+    train(s, &want, 0, STEPS / 2);
+    then = want;
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(nnc_session_state(s, 2 * i, kept[i], test_sink));
+    CHECK_OK(nnc_session_state(s, 1, bias, test_sink));
+    train(s, &want, STEPS / 2, STEPS);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(nnc_session_set_state(s, 2 * i, kept[i], test_sink));
+    CHECK_OK(nnc_session_set_state(s, 1, bias, test_sink));
+    train(s, &then, STEPS / 2, STEPS);
+    CHECK_OK(
+        nnc_session_state(fresh, 2, other, test_sink)); /* each session has states of its own */
+    for (int i = 0; i < IN * OUT; i++)
+        CHECK(other[i] == 0);
+    CHECK_INT(nnc_session_state(s, 3, other, test_sink), NNC_E_USAGE);
+    CHECK_DIAG("state 3 does not exist; the model has 3");
+    CHECK_INT(nnc_session_set_state(s, -1, other, test_sink), NNC_E_USAGE);
+    nnc_session_destroy(fresh);
+    nnc_session_destroy(s);
+}
+
+static void write_text(const char *file, const char *text)
+{
+    FILE *f = fopen(file, "w");
+    CHECK(f && fwrite(text, 1, strlen(text), f) == strlen(text));
+    if (f)
+        fclose(f);
+}
+
+TEST(training_through_the_public_api)
+{
+    char dir[] = "/tmp/nnc-state-XXXXXX", model[64], saved[64];
+    static const char *const levels[] = {"0", "2"}, *const streams[] = {"1", "3"};
+    CHECK(mkdtemp(dir) != NULL);
+    snprintf(model, sizeof model, "%s/sgd.txt", dir);
+    snprintf(saved, sizeof saved, "%s/sgd.nnc", dir);
+    write_text(model, sgd);
+    nnc_env *e = NULL;
+    nnc_env_options *eo = nnc_env_options_create();
+    CHECK_OK(nnc_env_options_set(eo, "no-cache", "1", test_sink));
+    CHECK_OK(nnc_env_create(eo, &e, test_sink));
+    nnc_model *m = nnc_model_open(model, NULL, test_sink);
+    CHECK(e && m);
+    for (int i = 0; e && m && i < 4; i++) {
+        nnc_artifact *a = NULL, *again = NULL;
+        nnc_compile_options *o = nnc_compile_options_create();
+        CHECK_OK(nnc_compile_options_set(o, "O", levels[i % 2], test_sink));
+        CHECK_OK(nnc_compile_options_set(o, "streams", streams[i / 2], test_sink));
+        CHECK_OK(nnc_compile(e, m, o, &a, test_sink));
+        if (a) {
+            check(e, a);
+            CHECK_OK(nnc_artifact_save(a, saved, i % 2, test_sink));
+            CHECK_OK(nnc_artifact_load(e, saved, &again, test_sink));
+            check(e, again);
+        }
+        nnc_artifact_destroy(again);
+        nnc_artifact_destroy(a);
+        nnc_compile_options_destroy(o);
+    }
+    nnc_model_close(m);
+    nnc_env_destroy(e);
+    nnc_env_options_destroy(eo);
+    unlink(model);
+    unlink(saved);
+    rmdir(dir);
+}
