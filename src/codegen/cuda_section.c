@@ -1,20 +1,10 @@
 /* codegen/cuda_section.c -- the body or the epilogue of a stage as CUDA C, for one or more lanes. */
 #include "codegen/cuda.h"
 
-static bool form_varies(const nnc_affine *e, int a)
-{
-    return a >= 0 && e->k[a] != 0;
-}
-
 static bool varies(const cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
-    bool yes = in->op == KO_index && in->i == c->axis;
-    if (in->op == KO_load || in->op == KO_store) {
-        yes = form_varies(&in->at, c->axis);
-        for (int g = 0; g < in->n_guard; g++)
-            yes |= form_varies(&in->guard[g].e, c->axis);
-    }
+    bool yes = c->axis >= 0 && nnc_kins_axes(in) >> c->axis & 1;
     for (int j = 0; j < 3; j++)
         yes |= in->arg[j] >= 0 && c->v[in->arg[j]].varies;
     return yes;
@@ -339,17 +329,10 @@ uint32_t cu_axes_used(const cu *c, const nnc_kstage *s)
     for (int32_t id = s->body0; id < s->post1; id++) {
         const nnc_kins *in = &c->k->ins[id];
         bool first = in->op == KO_load && c->v[id].held && c->v[id].as < 0;
-        if (in->op == KO_index && c->v[id].live)
-            used |= 1u << in->i;
         if (in->op == KO_reduce && in->sop >= KR_argmax)
             used |= s->axes;
-        if ((in->op != KO_load && in->op != KO_store) || (!written(c, id) && !first))
-            continue;
-        for (int a = 0; a < NNC_KAXES; a++) {
-            used |= (uint32_t)(in->at.k[a] != 0) << a;
-            for (int g = 0; g < in->n_guard; g++)
-                used |= (uint32_t)(in->guard[g].e.k[a] != 0) << a;
-        }
+        if (in->op == KO_index ? c->v[id].live : written(c, id) || first)
+            used |= nnc_kins_axes(in);
     }
     return used;
 }

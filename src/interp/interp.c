@@ -42,20 +42,10 @@ typedef struct run {
 
 /* ---- preparation ---- */
 
-static bool form_varies(const nnc_affine *e, int v)
-{
-    return v >= 0 && e->k[v] != 0;
-}
-
 static bool ins_varies(const nnc_interp *s, int id, int v)
 {
     const nnc_kins *in = &s->k->ins[id];
-    bool varies = in->op == KO_index && in->i == v;
-    if (in->op == KO_load || in->op == KO_store) {
-        varies = form_varies(&in->at, v);
-        for (int g = 0; g < in->n_guard; g++)
-            varies |= form_varies(&in->guard[g].e, v);
-    }
+    bool varies = v >= 0 && nnc_kins_axes(in) >> v & 1;
     for (int j = 0; j < 3; j++)
         varies |= in->arg[j] >= 0 && s->ins[in->arg[j]].varies;
     return varies;

@@ -14,6 +14,34 @@ bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b)
     return a->c == b->c && memcmp(a->k, b->k, sizeof a->k) == 0;
 }
 
+uint32_t nnc_affine_axes(const nnc_affine *e)
+{
+    uint32_t axes = 0;
+    for (int a = 0; a < NNC_KAXES; a++)
+        axes |= (uint32_t)(e->k[a] != 0) << a;
+    return axes;
+}
+
+uint32_t nnc_kins_axes(const nnc_kins *in)
+{
+    uint32_t axes = in->op == KO_index ? 1u << in->i : 0;
+    if (in->op != KO_load && in->op != KO_store)
+        return axes;
+    axes = nnc_affine_axes(&in->at);
+    for (int g = 0; g < in->n_guard; g++)
+        axes |= nnc_affine_axes(&in->guard[g].e);
+    return axes;
+}
+
+uint32_t nnc_reduce_axes(const nnc_kernel *k, int id)
+{
+    uint32_t axes = 0;
+    for (int s = 0; s < k->n_stage; s++)
+        for (int a = 0; a < k->n_axis && id >= k->stage[s].body0 && id < k->stage[s].body1; a++)
+            axes |= k->axis[a].kind == KA_reduce ? k->stage[s].axes & 1u << a : 0;
+    return axes;
+}
+
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
 {
     if (a->op != b->op || a->dtype != b->dtype || a->sop != b->sop || a->n_guard != b->n_guard ||
@@ -149,6 +177,18 @@ nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in)
         hi = nhi;
     }
     return best;
+}
+
+int nnc_store_axis(const nnc_kernel *k)
+{
+    uint32_t along = (1u << k->n_outer) - 1;
+    if (k->n_stage != 1 || k->stage[0].axes)
+        return -1;
+    for (int i = 0; i < k->n_ins; i++)
+        for (int a = 0; k->ins[i].op == KO_store && a < k->n_outer; a++)
+            if (k->ins[i].at.k[a] != 1 || k->axis[a].extent < 2)
+                along &= ~(1u << a);
+    return along ? __builtin_ctz(along) : -1;
 }
 
 int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)

@@ -267,6 +267,11 @@ static inline void nnc_affine_add(nnc_affine *e, const nnc_affine *f, int64_t m)
     for (int a = 0; a < NNC_KAXES; a++)
         e->k[a] += f->k[a] * m;
 }
+/* Axes that the form depends on; that the instruction depends on itself, apart from its operands: an index, an access with its guards. */
+uint32_t nnc_affine_axes(const nnc_affine *e);
+uint32_t nnc_kins_axes(const nnc_kins *in);
+/* The reduce axes over which instruction id of a stage's body is repeated; 0 in a post. */
+uint32_t nnc_reduce_axes(const nnc_kernel *k, int id);
 /* Do both compute the same, from the same operands? What is known of their values is not looked at. */
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b);
 /* Range of the form over the axes' extents. */
@@ -291,6 +296,8 @@ int64_t nnc_kernel_scratch(const nnc_kernel *k);
 extern const char *const nnc_kclass_names[5];
 /* place.c: nnc_kernel_in_place, by buffer. */
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int in, int out);
+/* For a transposing kernel: the outer axis along which all stores of its single flat body are contiguous; -1: none. */
+int nnc_store_axis(const nnc_kernel *k);
 /* For a transposing kernel: the outer axis along which most is loaded while its stores are along axis v, and how many elements. -1:
  * none, or too short for square tiles. */
 int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements);

@@ -18,14 +18,6 @@ typedef struct simplifier {
 
 /* ---- quotients ---- */
 
-static uint32_t affine_axes(const nnc_affine *e)
-{
-    uint32_t s = 0;
-    for (int a = 0; a < NNC_KAXES; a++)
-        s |= (uint32_t)(e->k[a] != 0) << a;
-    return s;
-}
-
 /* Axes that values depend on; a reduction's result does not depend on its reduce axes. */
 static void find_axes(simplifier *s)
 {
@@ -33,12 +25,7 @@ static void find_axes(simplifier *s)
     for (int g = 0; g < k->n_stage; g++)
         for (int i = k->stage[g].body0; i < k->stage[g].post1; i++) {
             const nnc_kins *in = &k->ins[i];
-            uint32_t d = in->op == KO_index ? 1u << in->i : 0;
-            if (in->op == KO_load) {
-                d |= affine_axes(&in->at);
-                for (int j = 0; j < in->n_guard; j++)
-                    d |= affine_axes(&in->guard[j].e);
-            }
+            uint32_t d = in->op == KO_store ? 0 : nnc_kins_axes(in);
             for (int j = 0; j < 3; j++)
                 d |= in->arg[j] >= 0 ? s->axes[in->arg[j]] : 0;
             for (int a = 0; a < k->n_axis && in->op == KO_reduce; a++)

@@ -393,11 +393,9 @@ static range of_load(const nnc_kernel *k, int id)
 static double reduce_count(const nnc_kernel *k, int id)
 {
     double n = 1;
-    for (int s = 0; s < k->n_stage; s++)
-        if (id >= k->stage[s].body0 && id < k->stage[s].body1)
-            for (int a = 0; a < k->n_axis; a++)
-                if ((k->stage[s].axes >> a & 1) && k->axis[a].kind == KA_reduce)
-                    n *= (double)k->axis[a].extent;
+    uint32_t axes = nnc_reduce_axes(k, id);
+    for (int a = 0; a < k->n_axis; a++)
+        n *= axes >> a & 1 ? (double)k->axis[a].extent : 1;
     return n;
 }
 
@@ -428,16 +426,6 @@ static range of_const(const nnc_kins *in)
     return (range){v, v, false};
 }
 
-static uint32_t reduce_axes(const nnc_kernel *k, int id)
-{
-    uint32_t r = 0;
-    for (int s = 0; s < k->n_stage; s++)
-        if (id >= k->stage[s].body0 && id < k->stage[s].body1)
-            for (int a = 0; a < k->n_axis; a++)
-                r |= k->axis[a].kind == KA_reduce ? k->stage[s].axes & 1u << a : 0;
-    return r;
-}
-
 /* The sum of exp(x - max x) over at least the elements of the maximum: one term is e^0, none is negative. */
 static bool has_a_one(const nnc_kernel *k, int id)
 {
@@ -446,7 +434,7 @@ static bool has_a_one(const nnc_kernel *k, int id)
         (e->sop != SC_exp && e->sop != SC_exp2))
         return false;
     const nnc_kins *d = &k->ins[e->arg[0]];
-    return is_below_its_max(k, d) && (reduce_axes(k, d->arg[1]) & ~reduce_axes(k, id)) == 0;
+    return is_below_its_max(k, d) && (nnc_reduce_axes(k, d->arg[1]) & ~nnc_reduce_axes(k, id)) == 0;
 }
 
 static range compute(const nnc_kernel *k, int id)

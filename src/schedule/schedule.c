@@ -119,9 +119,7 @@ static int inner_axis(const nnc_kernel *k)
 
 static int pick_axis(const nnc_kernel *k, int lanes)
 {
-    bool tmp = false;
-    for (int b = 0; b < k->n_buf; b++)
-        tmp |= k->buf[b].role == KB_tmp;
+    bool tmp = nnc_kernel_scratch(k) > 0;
     int inner = inner_axis(k), best = inner;
     double most = inner >= 0 ? score(k, inner, lanes) : -1;
     for (int a = 0; !tmp && a < k->n_outer; a++) {
@@ -259,31 +257,13 @@ static bool fetches(const nnc_kernel *k, int v, const nnc_target *t)
 
 /* ---- transposing kernels ---- */
 
-/* The axis along which all stores are contiguous, in a kernel with a single flat body; -1: none. */
-static int store_axis(const nnc_kernel *k)
-{
-    uint32_t along = ~0u;
-    if (k->n_stage != 1 || k->stage[0].axes || k->n_outer < 2)
-        return -1;
-    for (int i = 0; i < k->n_ins; i++) {
-        uint32_t m = 0;
-        if (k->ins[i].op != KO_store)
-            continue;
-        for (int a = 0; a < k->n_outer; a++)
-            m |= (uint32_t)(k->ins[i].at.k[a] == 1) << a;
-        along &= m;
-    }
-    along &= (1u << k->n_outer) - 1;
-    return along ? __builtin_ctz(along) : -1;
-}
-
 /* Chooses a transposing tile where loads are contiguous along another axis than stores: tiles of `width` x `width` elements are read
  * along one, transposed, and written along the other. Each row of a tile is a copy of the body, so the body must be short. */
 static bool pick_tile(nnc_kernel *k, int bits)
 {
     nnc_kschedule *s = &k->sched;
     int64_t most;
-    int v = store_axis(k), w = nnc_across_axis(k, v, &most), size = 1, cost = 0;
+    int v = nnc_store_axis(k), w = nnc_across_axis(k, v, &most), size = 1, cost = 0;
     if (w < 0)
         return false;
     for (int i = 0; i < k->n_ins; i++) {

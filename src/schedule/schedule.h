@@ -68,4 +68,7 @@ int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static sha
 /* schedule_cuda.c: true when the access moves `vec` consecutive elements along axis a at once, where a is a multiple of vec. */
 bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec);
 
+/* Points of the stage's own axes for each point of the outer ones; INT64_MAX: more. */
+int64_t nnc_own_points(const nnc_kernel *k, const nnc_kstage *s);
+
 #endif

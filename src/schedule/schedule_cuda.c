@@ -71,10 +71,7 @@ static bool may_end_short(const nnc_kernel *k, int a, int vec)
 
 static bool has_tmp(const nnc_kernel *k)
 {
-    for (int b = 0; b < k->n_buf; b++)
-        if (k->buf[b].role == KB_tmp)
-            return true;
-    return false;
+    return nnc_kernel_scratch(k) > 0;
 }
 
 static bool flat(const nnc_kernel *k)
@@ -84,7 +81,7 @@ static bool flat(const nnc_kernel *k)
 
 /* ---- derived values ---- */
 
-static int64_t own_points(const nnc_kernel *k, const nnc_kstage *s)
+int64_t nnc_own_points(const nnc_kernel *k, const nnc_kstage *s)
 {
     int64_t n = 1;
     for (int a = 0; a < k->n_axis; a++)
@@ -116,7 +113,7 @@ static bool narrow(const nnc_kernel *k, int64_t units)
         if (k->axis[a].extent > INT32_MAX / 2)
             return false;
     for (int i = 0; i < k->n_stage; i++)
-        if (own_points(k, &k->stage[i]) > INT32_MAX / 2)
+        if (nnc_own_points(k, &k->stage[i]) > INT32_MAX / 2)
             return false;
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].numel > INT32_MAX)
@@ -401,23 +398,12 @@ static void choose_point(nnc_kernel *k, const nnc_target *t)
 
 /* ---- transposing tiles ---- */
 
-/* The axis along which all stores are contiguous; -1: none. */
-static int store_axis(const nnc_kernel *k)
-{
-    uint32_t along = (1u << k->n_outer) - 1;
-    for (int i = 0; i < k->n_ins; i++)
-        for (int a = 0; k->ins[i].op == KO_store && a < k->n_outer; a++)
-            if (k->ins[i].at.k[a] != 1 || k->axis[a].extent < 2)
-                along &= ~(1u << a);
-    return along ? __builtin_ctz(along) : -1;
-}
-
 /* Chooses transposing tiles where most bytes are loaded along another axis than stored; 8-bit and 16-bit elements as vectors. */
 static bool choose_tile(nnc_kernel *k)
 {
     nnc_kgrid *g = &k->grid;
     int64_t most;
-    int v = flat(k) ? store_axis(k) : -1, w = nnc_across_axis(k, v, &most), size = 8;
+    int v = flat(k) ? nnc_store_axis(k) : -1, w = nnc_across_axis(k, v, &most), size = 8;
     if (w < 0 || most < 4096)
         return false;
     for (int i = 0; i < k->n_ins; i++)
@@ -524,7 +510,7 @@ static bool choose_row(nnc_kernel *k, const nnc_target *t, bool has_to)
     nnc_kgrid *g = &k->grid;
     int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1, rows = points(k, -1, 1);
     for (int i = 0; i < k->n_stage; i++)
-        longest = nnc_max64(longest, own_points(k, &k->stage[i]));
+        longest = nnc_max64(longest, nnc_own_points(k, &k->stage[i]));
     if (!has_to && (longest < 8 || (!rows_along_memory(k) && rows >= resident / 8)))
         return false;
     g->cls = KC_row;
@@ -571,7 +557,7 @@ static bool choose_column(nnc_kernel *k, const nnc_target *t)
     nnc_kgrid *g = &k->grid;
     int64_t resident = (int64_t)t->sms * t->sm_threads, longest = 1;
     for (int i = 0; i < k->n_stage; i++)
-        longest = nnc_max64(longest, own_points(k, &k->stage[i]));
+        longest = nnc_max64(longest, nnc_own_points(k, &k->stage[i]));
     int axis = nnc_cuda_fast_axis(k);
     if (axis < 0 || k->axis[axis].extent < 8 || longest < 16 || has_tmp(k))
         return false;

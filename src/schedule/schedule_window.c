@@ -20,24 +20,14 @@ static bool move_together(const nnc_kernel *k, int a, int r)
     return false;
 }
 
-static int64_t taps(const nnc_kernel *k, const nnc_kstage *s)
-{
-    int64_t n = 1;
-    for (int a = k->n_outer; a < k->n_axis; a++)
-        if ((s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
-            return INT64_MAX;
-    return n;
-}
-
 bool nnc_window_kernel(const nnc_kernel *k)
 {
     bool any = false;
     for (int s = 0; s < k->n_stage; s++)
-        if (taps(k, &k->stage[s]) > MOST_TAPS)
+        if (nnc_own_points(k, &k->stage[s]) > MOST_TAPS)
             return false;
-    for (int b = 0; b < k->n_buf; b++)
-        if (k->buf[b].role == KB_tmp)
-            return false;
+    if (nnc_kernel_scratch(k) > 0)
+        return false;
     for (int a = k->n_outer; a < k->n_axis; a++) {
         if (k->axis[a].kind == KA_map && k->axis[a].extent > 1)
             return false;
