@@ -51,9 +51,12 @@ void cu_int(const cu *c, int64_t v);    /* a literal of that type */
 void cu_line(cu *c, const char *fmt, ...) NNC_PRINTF(2, 3); /* indented, with a newline */
 void cu_open(cu *c, const char *fmt, ...) NNC_PRINTF(2, 3); /* the same, then indents */
 void cu_close(cu *c, const char *text);
+void cu_close_all(cu *c, int scopes);   /* that many "}" */
 void cu_indent(const cu *c);
 void cu_axis(const cu *c, int a);       /* the axis' index: "i0", "(i0 + e)" */
 void cu_affine(const cu *c, const nnc_affine *e);
+/* Declares `name` as a digit of a number: number / below % count * times; count 0: the highest digit. */
+void cu_digit(cu *c, const char *name, const char *number, int64_t below, int64_t count, int64_t times);
 void cu_name(const cu *c, int32_t id);  /* "exp_4" */
 void cu_ref(const cu *c, int32_t id);   /* the value as an operand: "exp_4[e]", "0.5f" */
 void cu_number(const cu *c, nnc_dtype d, double f, int64_t i);

@@ -73,6 +73,12 @@ void cu_close(cu *c, const char *text)
     cu_line(c, "%s", text);
 }
 
+void cu_close_all(cu *c, int scopes)
+{
+    while (scopes-- > 0)
+        cu_close(c, "}");
+}
+
 /* ---- numbers and index forms ---- */
 
 void cu_int(const cu *c, int64_t v)
@@ -218,6 +224,24 @@ void cu_guards(const cu *c, const nnc_kins *in)
     for (int g = 0; g < in->n_guard; g++)
         list[g] = &in->guard[g];
     cu_guard_list(c, list, in->n_guard);
+}
+
+void cu_digit(
+    cu *c, const char *name, const char *number, int64_t below, int64_t count, int64_t times)
+{
+    cu_indent(c);
+    nnc_printf(c->t, "const %s %s = %s", cu_index(c), name, number);
+    if (below > 1) {
+        nnc_puts(c->t, " / ");
+        cu_int(c, below);
+    }
+    if (count > 0) {
+        nnc_puts(c->t, " % ");
+        cu_int(c, count);
+    }
+    if (times > 1)
+        nnc_printf(c->t, " * %lld", (long long)times);
+    nnc_puts(c->t, ";\n");
 }
 
 /* ---- values ---- */

@@ -29,19 +29,7 @@ void cu_place(cu *c, const char *q)
         below *= count;
         if (!(used >> order[i] & 1))
             continue;
-        cu_indent(c);
-        nnc_printf(c->t, "const %s %s = %s", cu_index(c), c->axis_name[order[i]], q);
-        if (from > 1) {
-            nnc_puts(c->t, " / ");
-            cu_int(c, from);
-        }
-        if (i + 1 < n) {
-            nnc_puts(c->t, " % ");
-            cu_int(c, count);
-        }
-        if (vec > 1)
-            nnc_printf(c->t, " * %d", vec);
-        nnc_puts(c->t, ";\n");
+        cu_digit(c, c->axis_name[order[i]], q, from, i + 1 < n ? count : 0, vec);
     }
 }
 
@@ -145,12 +133,6 @@ static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
     return n;
 }
 
-static void close_loops(cu *c, int n)
-{
-    while (n-- > 0)
-        cu_close(c, "}");
-}
-
 /* Marks values of stages without map axes that later stages read. */
 void cu_find_outside(cu *c)
 {
@@ -244,10 +226,10 @@ static void stage(cu *c, const nnc_kstage *s)
     bool row = reduces > 0 && open_row(c, s);
     cu_section(c, s, s->body0, s->body1);
     c->n_holds = 0;
-    close_loops(c, reduces + row);
+    cu_close_all(c, reduces + row);
     cu_finish_arg(c, s);
     cu_section(c, s, s->post0, s->post1);
-    close_loops(c, maps);
+    cu_close_all(c, maps);
 }
 
 /* Loads, for all of the thread's vectors, everything that is vectorised or uniform, before any of it is used. */

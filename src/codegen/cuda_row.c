@@ -23,15 +23,7 @@ static void place_spread(cu *c, uint32_t axes, uint32_t used, int vec)
         below *= count;
         if (!(used >> a & 1))
             continue;
-        cu_indent(c);
-        nnc_printf(c->t, "const %s %s = j", cu_index(c), c->axis_name[a]);
-        if (from > 1)
-            nnc_printf(c->t, " / %lld", (long long)from);
-        if (rest)
-            nnc_printf(c->t, " %% %lld", (long long)count);
-        if (v > 1)
-            nnc_printf(c->t, " * %d", v);
-        nnc_puts(c->t, ";\n");
+        cu_digit(c, c->axis_name[a], "j", from, rest ? count : 0, v);
     }
 }
 
@@ -83,12 +75,6 @@ static int open_serial(cu *c, uint32_t axes)
             n++;
         }
     return n;
-}
-
-static void close_all(cu *c, int n)
-{
-    while (n-- > 0)
-        cu_close(c, "}");
 }
 
 /* ---- combining a group's partial sums ---- */
@@ -300,17 +286,17 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
         cu_declare(c, s);
         serial = open_serial(c, p->serial);
         cu_section(c, s, s->body0, s->body1);
-        close_all(c, serial);
+        cu_close_all(c, serial);
         cu_finish_arg(c, s);
         cu_section(c, s, s->post0, s->post1);
-        close_all(c, scopes);
+        cu_close_all(c, scopes);
         return;
     }
     load_held(c, r, s);
     if (!p->spread)
         c->store_if = lead;
     cu_section(c, s, s->body0, s->body1);
-    close_all(c, scopes);
+    cu_close_all(c, scopes);
     if (p->spread)
         join(c, s, loops > 0);
     if (c->g->finish > 0) {
@@ -322,7 +308,7 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     if (c->g->cls == KC_row)
         c->lanes = 1;
     cu_section(c, s, s->post0, s->post1);
-    close_all(c, loops);
+    cu_close_all(c, loops);
 }
 
 /* ---- the kernel ---- */

@@ -21,16 +21,10 @@ static void place_square(cu *c)
     for (int i = 0; i < n; i++) {
         int64_t extent = k->axis[order[i]].extent,
                 count = i < 2 ? (extent + side - 1) / side : extent;
-        cu_indent(c);
-        nnc_printf(c->t, "const %s %s%s = %sblockIdx.x", cu_index(c), i < 2 ? "from_" : "",
-            c->axis_name[order[i]], c->g->index == 64 ? "(long long)" : "(int)");
-        if (below > 1)
-            nnc_printf(c->t, " / %lld", (long long)below);
-        if (i + 1 < n)
-            nnc_printf(c->t, " %% %lld", (long long)count);
-        if (i < 2)
-            nnc_printf(c->t, " * %lld", (long long)side);
-        nnc_puts(c->t, ";\n");
+        char name[24];
+        snprintf(name, sizeof name, "%s%s", i < 2 ? "from_" : "", c->axis_name[order[i]]);
+        cu_digit(c, name, c->g->index == 64 ? "(long long)blockIdx.x" : "(int)blockIdx.x", below,
+            i + 1 < n ? count : 0, i < 2 ? side : 1);
         below *= count;
     }
 }
@@ -63,12 +57,6 @@ static void fast_axis(cu *c, int fast)
             c->axis_name[fast]);
 }
 
-static void close_pass(cu *c, int scopes)
-{
-    while (scopes-- > 0)
-        cu_close(c, "}");
-}
-
 /* Reads tiles along `across`, unconverted. */
 static void read_squares(cu *c)
 {
@@ -94,7 +82,7 @@ static void read_squares(cu *c)
             cu_line(c, "    tile_%d[line + k][lane * %d + e] = part_%d[e];", id, vec, id);
         }
     }
-    close_pass(c, scopes);
+    cu_close_all(c, scopes);
     cu_close(c, "}");
 }
 
@@ -141,5 +129,5 @@ void cu_tile(cu *c)
     take_from_squares(c);
     cu_section(c, s, s->body0, s->body1);
     cu_section(c, s, s->post0, s->post1);
-    close_pass(c, scopes);
+    cu_close_all(c, scopes);
 }

@@ -263,11 +263,13 @@ nnc_status ev_reduce(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *o
 
 /* ---- named ops ----------------------------------------------------------------------------------------------------- */
 
-/* x consists of lines of n elements `inner` apart (inner 1: contiguous); gamma and beta are read at (position / g_div) % g_mod. */
+/* x consists of lines of n elements `inner` apart (inner 1: contiguous); gamma and beta are read at (position / g_div) % g_mod, mean and
+ * var at line % g_mod. */
 typedef struct lines {
     nnc_op op;
     int64_t n, inner;
     const double *x, *gamma, *beta;
+    const double *mean, *var; /* of batchnorm; otherwise computed of each line */
     int64_t g_div, g_mod;
     double eps;
     double *y;
@@ -301,38 +303,19 @@ static nnc_status norm_lines(void *ctx, int64_t begin, int64_t end)
     for (int64_t i = begin; i < end; i++) {
         const double *x = l->x + i * l->n;
         double *y = l->y + i * l->n, mean = 0, var = 0;
-        if (l->op != OP_rmsnorm) {
-            for (int64_t j = 0; j < l->n; j++)
-                mean += x[j];
-            mean /= (double)l->n;
-        }
-        for (int64_t j = 0; j < l->n; j++)
+        for (int64_t j = 0; !l->mean && l->op != OP_rmsnorm && j < l->n; j++)
+            mean += x[j];
+        mean = l->mean ? l->mean[i % l->g_mod] : mean / (double)l->n;
+        for (int64_t j = 0; !l->var && j < l->n; j++)
             var += (x[j] - mean) * (x[j] - mean);
-        double inv = 1 / sqrt(var / (double)l->n + l->eps);
+        var = l->var ? l->var[i % l->g_mod] : var / (double)l->n;
+        double inv = 1 / sqrt(var + l->eps);
         for (int64_t j = 0; j < l->n; j++) {
             int64_t c = (i * l->n + j) / l->g_div % l->g_mod;
             double v = (x[j] - mean) * inv;
             v = l->gamma ? v * l->gamma[c] : v;
             y[j] = l->beta ? v + l->beta[c] : v;
         }
-    }
-    return NNC_OK;
-}
-
-typedef struct channels {
-    const double *x, *gamma, *beta, *mean, *var;
-    int64_t c, inner;
-    double eps, *y;
-} channels;
-
-static nnc_status batchnorm_planes(void *ctx, int64_t begin, int64_t end)
-{
-    const channels *b = ctx;
-    for (int64_t i = begin; i < end; i++) {
-        int64_t c = i % b->c;
-        double inv = 1 / sqrt(b->var[c] + b->eps);
-        for (int64_t j = i * b->inner; j < (i + 1) * b->inner; j++)
-            b->y[j] = (b->x[j] - b->mean[c]) * inv * b->gamma[c] + b->beta[c];
     }
     return NNC_OK;
 }
@@ -357,6 +340,11 @@ static nnc_status run_norm(const ev *e, const nnc_node *n, const ev_arg *in, ev_
         l.n = tail(t, 1) / nnc_attr_int(n, AT_num_groups, 1);
         l.g_div = tail(t, 2);
         l.g_mod = t->dim[1];
+    } else if (l.op == OP_batchnorm) {
+        l.n = l.g_div = tail(t, 2);
+        l.g_mod = t->dim[1];
+        l.mean = in[3].f;
+        l.var = in[4].f;
     } else {
         l.n = tail(t, (int)nnc_attr_int(n, AT_axis, t->rank - 1));
         l.g_mod = n->n_in > 1 ? nnc_type_numel(in[1].type) : 1;
@@ -377,11 +365,6 @@ nnc_status ev_comp(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
         lines l = {.op = (nnc_op)n->op, .n = t->dim[axis], .x = in[0].f, .y = out->f};
         l.inner = tail(t, axis + 1);
         return ev_for(e, nnc_type_numel(t) / l.n, 1, 8 * l.n, softmax_lines, &l);
-    }
-    case OP_batchnorm: {
-        channels b = {in[0].f, in[1].f, in[2].f, in[3].f, in[4].f, t->dim[1], tail(t, 2),
-            nnc_attr_float(n, AT_eps, 1e-5), out->f};
-        return ev_for(e, t->dim[0] * b.c, 1, b.inner, batchnorm_planes, &b);
     }
     default: return run_norm(e, n, in, out);
     }
