@@ -21,6 +21,7 @@ typedef struct shape {
     const char *name;
     int64_t c, side, k, window, stride, pad;
     bool depthwise, silu; /* silu behind it, not relu */
+    bool back; /* a transposed convolution */
 } shape;
 
 static const shape shapes[] = {{"vgg 3-224-64", 3, 224, 64, 3, 1, 1},
@@ -66,8 +67,18 @@ static const shape shapes[] = {{"vgg 3-224-64", 3, 224, 64, 3, 1, 1},
     {"b0 dw5 1152-7", 1152, 7, 1152, 5, 1, 2, true, true},
     {"b0 1x1 320-7-1280", 320, 7, 1280, 1, 1, 0, false, true},
     {"b0 se 1152-1-48", 1152, 1, 48, 1, 1, 0, false, true},
-    {"b0 se 48-1-1152", 48, 1, 1152, 1, 1, 0},
-    {"b0 se 240-1-10", 240, 1, 10, 1, 1, 0, false, true}};
+    {"b0 se 48-1-1152", 48, 1, 1152, 1, 1, 0}, {"b0 se 240-1-10", 240, 1, 10, 1, 1, 0, false, true},
+    {"back dcgan 100-1-512", 100, 1, 512, 4, 1, 0, .back = true},
+    {"back dcgan 512-4-256", 512, 4, 256, 4, 2, 1, .back = true},
+    {"back dcgan 256-8-128", 256, 8, 128, 4, 2, 1, .back = true},
+    {"back dcgan 128-16-64", 128, 16, 64, 4, 2, 1, .back = true},
+    {"back dcgan 64-32-3", 64, 32, 3, 4, 2, 1, .back = true},
+    {"back unet 1024-16-512", 1024, 16, 512, 2, 2, 0, .back = true},
+    {"back unet 128-64-64", 128, 64, 64, 2, 2, 0, .back = true},
+    {"back 3x3 64-32-32 s2", 64, 32, 32, 3, 2, 0, .back = true},
+    {"back 3x3 64-56-64 s1", 64, 56, 64, 3, 1, 1, .back = true},
+    {"back fcn 21-34-21 s8", 21, 34, 21, 16, 8, 4, .back = true},
+    {"back dw4 96-28 s2", 96, 28, 96, 4, 2, 1, .depthwise = true, .back = true}};
 
 typedef struct side {
     nnc_kernel_fn fn; /* generated; else a call */
@@ -89,7 +100,8 @@ static void *memory(int64_t bytes)
 
 static int64_t results(const shape *s)
 {
-    return (s->side + 2 * s->pad - s->window) / s->stride + 1;
+    return s->back ? (s->side - 1) * s->stride - 2 * s->pad + s->window
+                   : (s->side + 2 * s->pad - s->window) / s->stride + 1;
 }
 
 static int64_t groups(const shape *s)
@@ -99,7 +111,8 @@ static int64_t groups(const shape *s)
 
 static double flops(const shape *s)
 {
-    double n = s->side ? (double)(results(s) * results(s)) : (double)s->c;
+    int64_t places = s->back ? s->side * s->side : results(s) * results(s);
+    double n = (double)(s->side ? places : s->c);
     return 2 * n * (double)s->k *
            (double)(s->side ? s->c / groups(s) * s->window * s->window : s->window);
 }
@@ -118,13 +131,14 @@ static void graph_of(nnc_text *t, const shape *s)
     nnc_printf(t,
         "graph @g {\n%%x = input : f32[1,%lld,%lld,%lld]{0,2,3,1}\n%%w = param : "
         "f32[%lld,%lld,%lld,%lld] = gen(\"w\", seed=0, scale=1, shift=0)\n",
-        c, h, h, k, groups(s) > 1 ? 1 : c, w, w);
+        c, h, h, s->back ? c : k, s->back ? k / groups(s) : c / groups(s), w, w);
     nnc_printf(t,
-        "%%b = param : f32[%lld] = gen(\"b\", seed=0, scale=1, shift=0)\n%%z = conv %%x, %%w, %%b "
+        "%%b = param : f32[%lld] = gen(\"b\", seed=0, scale=1, shift=0)\n%%z = %s %%x, %%w, %%b "
         "{groups=%lld, pads=[%lld,%lld,%lld,%lld], strides=[%lld,%lld]} : "
         "f32[1,%lld,%lld,%lld]{0,2,3,1}\n%%y = %s %%z\nreturn %%y }",
-        k, (long long)groups(s), p, p, p, p, (long long)s->stride, (long long)s->stride, k,
-        (long long)results(s), (long long)results(s), s->silu ? "silu" : "relu");
+        k, s->back ? "conv_transpose" : "conv", (long long)groups(s), p, p, p, p,
+        (long long)s->stride, (long long)s->stride, k, (long long)results(s), (long long)results(s),
+        s->silu ? "silu" : "relu");
 }
 
 /* The node of the contraction, after the passes of a target without oneDNN. */
@@ -187,12 +201,13 @@ static nnc_call call_of(const shape *s, int threads)
         c.dst = nnc_type_make(DT_f32, 2, (int64_t[]){s->c, s->k});
         return c;
     }
-    c.kind = CALL_conv;
+    c.kind = s->back ? CALL_conv_transpose : CALL_conv;
     c.spatial = 2;
     c.has_bias = true;
     c.src = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->c, s->side, s->side});
     c.dst = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->k, results(s), results(s)});
-    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){s->k, s->c / groups(s), s->window, s->window});
+    int64_t outer = s->back ? s->c : s->k, inner = (s->back ? s->k : s->c) / groups(s);
+    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){outer, inner, s->window, s->window});
     c.bias = nnc_type_make(DT_f32, 1, &s->k);
     nnc_type_channels_last(&c.src);
     nnc_type_channels_last(&c.dst);

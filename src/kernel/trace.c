@@ -109,7 +109,16 @@ const nnc_affine *nx_key_expr(nx *t, int key, int piece)
     if (k->made[piece])
         return e;
     *e = (nnc_affine){0};
-    if (k->n_seg > 1) {
+    if (k->step > 1) { /* all residues share the axes */
+        if (piece > 0 && !nx_key_expr(t, key, 0))
+            return NULL;
+        if (piece > 0)
+            *e = k->expr[0];
+        else if (!new_axis(t, e, key, nnc_ceildiv(k->extent, k->step), k->step) ||
+                 (k->n_seg <= 1 && !new_axis(t, e, key, nnc_min64(k->step, k->extent), 1)))
+            return NULL;
+        e->c = piece;
+    } else if (k->n_seg > 1) {
         e->c = k->seg[piece];
         if (!new_axis(t, e, key, k->seg[piece + 1] - k->seg[piece], 1))
             return NULL;
@@ -130,7 +139,7 @@ bool nx_split(nx *t, int axis, int64_t place)
 {
     nx_key *k = &t->key[t->axis_key[axis]];
     if (t->no_split || place <= 1 || t->k->axis[axis].extent % place != 0 || k->n_seg > 1 ||
-        k->n_cut == NX_CUTS)
+        k->step > 1 || k->n_cut == NX_CUTS)
         return false;
     int64_t cut = t->axis_base[axis] * place;
     int i = k->n_cut++;
@@ -140,14 +149,34 @@ bool nx_split(nx *t, int axis, int64_t place)
     return t->restart = true;
 }
 
-bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds)
+/* The whole dimension of an output of which e is the only axis, *a; NULL: there is none. */
+static nx_key *whole_key(nx *t, const nnc_affine *e, int *a)
 {
     uint32_t m = nx_axes(e, 1);
     if (t->no_segments || m == 0 || (m & (m - 1)))
+        return NULL;
+    *a = __builtin_ctz(m);
+    nx_key *k = &t->key[t->axis_key[*a]];
+    bool whole = k->root && k->n_cut == 0 && k->n_seg <= 1 && k->step <= 1;
+    return whole && (e->k[*a] == 1 || e->k[*a] == -1) ? k : NULL;
+}
+
+bool nx_residues(nx *t, const nnc_affine *e, int64_t step, bool apart)
+{
+    int a;
+    nx_key *k = whole_key(t, e, &a);
+    if (!k || (apart && step > NX_SEGMENTS))
         return false;
-    int a = __builtin_ctz(m);
-    nx_key *k = &t->key[t->axis_key[a]];
-    if (!k->root || k->n_cut > 0 || k->n_seg > 1 || (e->k[a] != 1 && e->k[a] != -1))
+    k->step = step;
+    k->n_seg = apart ? (int)nnc_min64(step, k->extent) : 0;
+    return t->restart = true;
+}
+
+bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds)
+{
+    int a;
+    nx_key *k = whole_key(t, e, &a);
+    if (!k)
         return false;
     int64_t seg[NX_SEGMENTS + 1] = {0};
     int n_seg = 1;
@@ -209,6 +238,14 @@ static bool is_contraction(const nnc_node *n)
 static int32_t contraction(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     const nnc_node *n = nnc_def(t->g, v);
+    if (n->op == OP_conv_transpose) {
+        int32_t other = guard;
+        if (nx_phases(t, n, idx))
+            return -1;
+        while (other >= 0 && t->guard[other].rounding)
+            other = t->guard[other].parent;
+        guard = other < 0 ? -1 : guard; /* the guards of its source are enough */
+    }
     int32_t arg[2] = {nx_row(t, ctx, v, idx, guard), -1};
     if (n->n_in < 3 || arg[0] < 0)
         return arg[0];
@@ -277,7 +314,17 @@ static int new_ctx(nx *t, bool output, uint32_t axes)
     return t->n_ctx++;
 }
 
-static int find_space(nx *t, int rank, const int64_t *dim)
+/* The key of an earlier space whose dimension d has this extent, or a new one. */
+static int shared_key(nx *t, int rank, int d, int64_t extent)
+{
+    for (int i = 0; i < t->n_space; i++)
+        if (t->space[i].rank == rank && t->key[t->space[i].key[d]].extent == extent)
+            return t->space[i].key[d];
+    return nx_find_key(t, extent, false);
+}
+
+/* `share`: the space's dimensions use the axes of other spaces', where they are as long. */
+static int find_space(nx *t, int rank, const int64_t *dim, bool share)
 {
     for (int i = 0; i < t->n_space; i++) {
         int d = 0;
@@ -290,9 +337,11 @@ static int find_space(nx *t, int rank, const int64_t *dim)
         return -1;
     nx_space *p = &t->space[t->n_space];
     p->rank = rank;
-    for (int d = 0; d < rank; d++)
-        if ((p->key[d] = nx_find_key(t, dim[d], false)) < 0)
+    for (int d = 0; d < rank; d++) {
+        p->key[d] = share ? shared_key(t, rank, d, dim[d]) : nx_find_key(t, dim[d], false);
+        if (p->key[d] < 0)
             return -1;
+    }
     return t->n_space++;
 }
 
@@ -304,8 +353,10 @@ static bool agree_on_rows(nx *t, nnc_ref v, const nnc_affine *idx)
     int64_t rows = 1;
     for (int a = 0; a < t->k->n_axis; a++)
         if (m >> a & 1) {
-            rows *= t->k->axis[a].extent;
-            if (!t->key[t->axis_key[a]].root)
+            const nx_key *k = &t->key[t->axis_key[a]];
+            bool rounded = k->step > 1 && t->axis_base[a] == k->step;
+            rows *= rounded ? nnc_max64(k->extent / k->step, 1) : t->k->axis[a].extent;
+            if (!k->root)
                 return nx_fail(t, v, "is reduced again over other dimensions") == 0;
         }
     if (t->outer_set && m != t->outer)
@@ -322,15 +373,16 @@ static bool is_window(const nnc_node *n)
     return nnc_op_class((nnc_op)n->op) == CL_window;
 }
 
-/* Finds the dimensions of its operand that a reduction reduces, with their extents; for a window: its kernel. */
-static int reduced_dims(const nx *t, const nnc_node *n, bool reduced[NNC_MAX_RANK], int64_t *dim)
+/* Finds the dimensions of its operand that a reduction to index idx reduces, with their extents; for a window: its kernel. */
+static int reduced_dims(
+    const nx *t, const nnc_node *n, const nnc_affine *idx, bool reduced[NNC_MAX_RANK], int64_t *dim)
 {
     const nnc_type *x = nnc_typeof(t->g, n->in[0]);
     const int64_t *axes = NULL;
     int64_t one;
     memset(reduced, 0, sizeof *reduced * NNC_MAX_RANK);
     if (is_contraction(n))
-        return nx_summed(t, n, dim);
+        return nx_summed(t, n, idx, dim);
     if (nnc_op_class((nnc_op)n->op) == CL_window) {
         int k = nnc_attr_ints(n, AT_kernel, &axes);
         memcpy(dim, axes, sizeof *dim * (size_t)k);
@@ -403,6 +455,8 @@ static int32_t add_reduce(
     if (!NX_ROOM(t, reduce))
         return -1;
     int level = t->ins[x].at.level + 1;
+    if (n->op == OP_conv_transpose && t->n_reduce) /* a stage of its own, and its users' after it */
+        level = (int)nnc_max64(level, t->reduce[t->n_reduce - 1].level + 1);
     nx_place at = {.ctx = (int16_t)ctx,
         .level = (int16_t)level,
         .reduction = (int16_t)t->n_reduce,
@@ -466,9 +520,11 @@ int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     bool reduced[NNC_MAX_RANK];
     int64_t dim[NNC_MAX_RANK], count = 1;
-    int n = reduced_dims(t, nnc_def(t->g, v), reduced, dim), rank = nnc_typeof(t->g, v)->rank;
+    int n = reduced_dims(t, nnc_def(t->g, v), idx, reduced, dim), rank = nnc_typeof(t->g, v)->rank;
     for (int d = 0; d < n; d++)
         count *= dim[d];
+    if (count == 0 && is_contraction(nnc_def(t->g, v))) /* no element of the window meets it */
+        return nx_number(t, v, 0);
     if (count == 1)
         return trivial(t, ctx, v, idx, guard, reduced);
     if ((guard = row_guard(t, v, nx_axes(idx, rank), guard)) == -2)
@@ -478,7 +534,8 @@ int32_t nx_row(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
                                   memcmp(t->reduce[r].idx, idx, sizeof *idx * (size_t)rank) == 0))
         r++;
     if (r == t->n_reduce) {
-        int space = agree_on_rows(t, v, idx) ? find_space(t, n, dim) : -1;
+        bool phases = nnc_def(t->g, v)->op == OP_conv_transpose;
+        int space = agree_on_rows(t, v, idx) ? find_space(t, n, dim, phases) : -1;
         if (space < 0 || (r = add_reduce(t, v, idx, guard, space, reduced)) < 0)
             return -1;
     }
@@ -552,7 +609,7 @@ static const nnc_affine *forward(nx *t, int ctx, nnc_ref v)
     }
     bool reduced[NNC_MAX_RANK];
     int64_t dim[NNC_MAX_RANK];
-    reduced_dims(t, n, reduced, dim);
+    reduced_dims(t, n, NULL, reduced, dim);
     int rank = nnc_typeof(t->g, n->in[0])->rank;
     for (int d = 0, k = 0; d < rank; d++)
         if (!reduced[d])
@@ -662,6 +719,21 @@ static bool add_piece(nx *t, nnc_ref v)
     return guard != -2 && add_store(t, v, t->root[0].ctx0, idx, guard);
 }
 
+/* The guards under which combination c of root i is inside its dimensions, where residues round them up. -2: out of memory. */
+static int32_t root_guard(nx *t, int i, int c)
+{
+    const nx_root *r = &t->root[i];
+    int32_t guard = -1, outer = -1;
+    for (int d = 0; d < r->rank && guard != -2; d++) {
+        if (t->key[r->key[d]].step > 1)
+            guard = nx_guard(t, outer, &r->idx[c][d], 0, r->dim[d]);
+        if (guard >= 0 && guard != outer)
+            t->guard[guard].rounding = true;
+        outer = guard;
+    }
+    return guard;
+}
+
 /* First choice: the map that an open root's trace already determines for the value. */
 static bool trace_output(nx *t, nnc_ref v)
 {
@@ -687,9 +759,11 @@ static bool trace_output(nx *t, nnc_ref v)
     if (!r || (!r->idx && !open_root(t, r)))
         return false;
     int i = (int)(r - t->root);
-    for (int c = 0; c < t->root[i].n_combo; c++)
-        if (!add_store(t, v, t->root[i].ctx0 + c, t->root[i].idx[c], -1))
+    for (int c = 0; c < t->root[i].n_combo; c++) {
+        int32_t guard = root_guard(t, i, c);
+        if (guard == -2 || !add_store(t, v, t->root[i].ctx0 + c, t->root[i].idx[c], guard))
             return false;
+    }
     return true;
 }
 
@@ -710,7 +784,7 @@ static bool finish(nx *t)
         if (segments && !t->no_segments) {
             t->no_segments = t->restart = true;
             for (int i = 0; i < t->n_key; i++)
-                t->key[i].n_seg = 0;
+                t->key[i].n_seg = t->key[i].step = 0;
             return false;
         }
         return fail_all(t, "the results do not share the rows that are reduced") == 0;

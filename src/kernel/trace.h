@@ -26,6 +26,7 @@ typedef struct nx_guard_link {
     nnc_affine e;
     int64_t lo, hi;
     int32_t parent; /* -1 = none */
+    bool rounding;  /* of a dimension that residues round up: the results beyond it are not stored */
 } nx_guard_link;
 
 /* Where an instruction is placed: by the axes it depends on, unless it belongs to a reduction. */
@@ -62,14 +63,15 @@ typedef struct nx_ctx {
     uint32_t axes; /* axes of its loops; reduction: its reduce axes (inside the loops over outer axes) */
 } nx_ctx;
 
-/* One dimension of an output's or a reduction's index space: the digits it is split into, or its segments. Kept between attempts;
- * `expr` is rebuilt in each. */
+/* One dimension of an output's or a reduction's index space: the digits it is split into, its segments, or its residues. Kept between
+ * attempts; `expr` is rebuilt in each. */
 typedef struct nx_key {
     int64_t extent;
     bool root; /* of an output */
     int n_cut, n_seg;
     int64_t cut[NX_CUTS];         /* place values, ascending, each dividing the next and the extent */
     int64_t seg[NX_SEGMENTS + 1]; /* bounds 0 .. extent when n_seg > 1 */
+    int64_t step; /* > 1: the index is step i + r; r, the residue, is the segment's number, or an axis */
     nnc_affine expr[NX_SEGMENTS];
     bool made[NX_SEGMENTS];
 } nx_key;
@@ -156,11 +158,13 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 /* Index map of a window's operand, and the guard under which it is inside; NULL on failure. */
 nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
-/* Contractions (trace_contract.c): the extents of the summed dimensions, returns their number; the map of the first operand and the
- * guard under which it is inside (NULL on failure). `win`: the axes of the sum. */
-int nx_summed(const nx *t, const nnc_node *n, int64_t *dim);
+/* Contractions (trace_contract.c): the extents of the dimensions that are summed for results at idx, returns their number; the map of the
+ * first operand and the guard under which it is inside (NULL on failure). `win`: the axes of the sum. */
+int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *dim);
 const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
     int32_t *guard, const nnc_affine **start);
+/* Asks for the results of a transposed convolution by phases, where idx mixes them; true: restart is set. */
+bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx);
 /* One term of a contraction: the first operand, 0 outside, times the second, in context ctx. `in` is the first operand's map, under
  * guard `inner`. */
 int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, const nnc_affine *in,
@@ -180,6 +184,8 @@ const nnc_affine *nx_key_expr(nx *t, int key, int piece);
 /* Requests digits at place value `place` of axis a (relative to it), or segments; true: restart is set. */
 bool nx_split(nx *t, int axis, int64_t place);
 bool nx_segment(nx *t, const nnc_affine *e, int n, const int64_t *bounds);
+/* The same for an output's index e by its residues modulo `step`, each in loop nests of its own where `apart`. */
+bool nx_residues(nx *t, const nnc_affine *e, int64_t step, bool apart);
 int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; returns -1 */
 
 /* trace_ins.c: instructions. -1: out of memory, or a recorded failure. */

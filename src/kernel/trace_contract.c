@@ -2,9 +2,10 @@
  *
  *   matmul, linear    k
  *   conv              the channels of a group, then the window's elements
- *   conv_transpose    the channels of a group, then per dimension the window's elements t, which determine the source index; or,
- *                     where the stride exceeds 1, the source indices q, which determine the element; or both, where the window
- *                     is dilated too. Result p = q stride + t dilation - pad.
+ *   conv_transpose    the channels of a group, then per dimension the window's elements t that meet a result: result p is the sum over
+ *                     all t and source indices q with q stride + t dilation = p + pad. Results whose p is the same modulo the
+ *                     stride (a phase) meet the same elements, so the trace asks for such results apart (nx_phases) and each phase
+ *                     is a convolution. Where that cannot be, guards tell which of all pairs (q, t) meet.
  *
  * Elements outside the source count as 0. Depthwise convolutions are computed like this where the target says so; others where no
  * engine supports them. */
@@ -35,15 +36,65 @@ static step step_of(const nnc_node *n, int d)
     return (step){ns ? s[d] : 1, nl ? l[d] : 1, np ? p[d] : 0};
 }
 
-/* True when the sum of a transposed convolution iterates over source indices / window elements. */
-static bool over_source(step s)
+/* What a transposed convolution sums along a dimension for results at index e: steps j = 0 .. n-1, where e + pad = stride q + rest, or
+ * rest alone where the source is shorter than the window. */
+typedef struct steps {
+    nnc_affine q, rest; /* the source index is q + q0 + qj j */
+    int64_t n, q0, qj;
+    int64_t t0,
+        tj; /* the window's element is t0 + tj j where `phase`; otherwise any, or the one that guards tell */
+    bool phase; /* rest is a number: equal for all results */
+} steps;
+
+static steps steps_of(const nx *t, const nnc_node *n, int d, const nnc_affine *e)
 {
-    return s.stride > 1;
+    step s = step_of(n, d);
+    int64_t lo, hi, least, most, taps = type_of(t, n->in[1])->dim[d + 2];
+    int64_t source = type_of(t, n->in[0])->dim[d + 2];
+    bool alone = s.stride == 1 && s.dilation == 1 && source < taps;
+    steps p = {.rest = {.c = e->c + s.pad}, .qj = -1};
+    for (int a = 0; a < NNC_KAXES; a++) {
+        bool rest = alone || e->k[a] % s.stride;
+        *(rest ? &p.rest.k[a] : &p.q.k[a]) = rest ? e->k[a] : e->k[a] / s.stride;
+    }
+    p.q.c = alone ? 0 : nnc_floordiv(p.rest.c, s.stride);
+    p.rest.c -= p.q.c * s.stride;
+    nx_span(t, &p.rest, &lo, &hi);
+    p.phase = lo == hi && !alone;
+    if (!p.phase) { /* all j with stride (j - q0) = t dilation - rest for some t, and with a source index */
+        nx_span(t, &p.q, &least, &most);
+        p.q0 = nnc_min64(nnc_floordiv(hi, s.stride), source - 1 - least);
+        p.n = nnc_min64(nnc_floordiv((taps - 1) * s.dilation - lo, s.stride), most) + p.q0 + 1;
+        p.n = nnc_max64(p.n, 0);
+        return p;
+    }
+    while (p.t0 < taps && (p.t0 * s.dilation - lo) % s.stride)
+        p.t0++;
+    p.tj = s.stride / nnc_gcd(s.stride, s.dilation);
+    p.n = nnc_ceildiv(taps - p.t0, p.tj);
+    p.q0 = (lo - p.t0 * s.dilation) / s.stride;
+    p.qj = -p.tj * s.dilation / s.stride;
+    return p;
 }
 
-static bool over_window(step s)
+/* The window's elements are an axis of the sum of their own. */
+static bool over_window(const nnc_node *n, int d, const steps *p)
 {
-    return s.stride == 1 || s.dilation > 1;
+    return !p->phase && step_of(n, d).dilation > 1;
+}
+
+bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx)
+{
+    enum { APART = 16 }; /* phases as loop nests of their own, each of which is machine code */
+    int rank = type_of(t, n->in[1])->rank - 2;
+    int64_t phases = 1;
+    bool asked = false;
+    for (int d = 0; d < rank && phases <= APART; d++)
+        phases *= nnc_min64(step_of(n, d).stride, APART + 1);
+    for (int d = 0; d < rank; d++)
+        if (step_of(n, d).stride > 1 && !steps_of(t, n, d, &idx[d + 2]).phase)
+            asked |= nx_residues(t, &idx[d + 2], step_of(n, d).stride, phases <= APART);
+    return asked;
 }
 
 /* Input channels per group. */
@@ -52,7 +103,7 @@ static int64_t each_of(const nx *t, const nnc_node *n)
     return type_of(t, n->in[0])->dim[1] / nnc_attr_int(n, AT_groups, 1);
 }
 
-int nx_summed(const nx *t, const nnc_node *n, int64_t *dim)
+int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *dim)
 {
     const nnc_type *x = type_of(t, n->in[0]), *w = type_of(t, n->in[1]);
     int k = 0;
@@ -64,10 +115,12 @@ int nx_summed(const nx *t, const nnc_node *n, int64_t *dim)
     if (each_of(t, n) > 1)
         dim[k++] = each_of(t, n);
     for (int d = 0; d < w->rank - 2; d++) {
-        step s = step_of(n, d);
-        if (n->op == OP_conv_transpose && over_source(s))
-            dim[k++] = x->dim[d + 2];
-        if (n->op == OP_conv || over_window(s))
+        steps p = {0};
+        if (n->op == OP_conv_transpose) {
+            p = steps_of(t, n, d, &idx[d + 2]);
+            dim[k++] = p.n;
+        }
+        if (n->op == OP_conv || over_window(n, d, &p))
             dim[k++] = w->dim[d + 2];
     }
     return k;
@@ -105,38 +158,32 @@ static bool input_channel(nx *t, const nnc_node *n, const nnc_affine *channel,
     return true;
 }
 
-/* Source index and window element of a transposed convolution along dimension d; `e` is the result's index. */
-static void transposed_place(const nnc_node *n, int d, const nnc_affine *e,
-    const nnc_affine *const **win, nnc_affine *q, nnc_affine *tap)
+/* Source index and window element of a transposed convolution along dimension d, where `e` is the result's index; and the guards under
+ * which they meet, but for the source's bounds. -2: out of memory. */
+static int32_t transposed_place(nx *t, const nnc_node *n, int d, const nnc_affine *e,
+    const nnc_affine *const **win, nnc_affine *q, nnc_affine *tap, int32_t guard)
 {
     step s = step_of(n, d);
-    *q = *tap = (nnc_affine){0};
-    if (over_source(s))
-        *q = **(*win)++;
-    if (over_window(s))
-        *tap = **(*win)++;
-    nnc_affine *other = over_source(s) ? tap : q;
-    if (over_source(s) && over_window(s))
-        return;
-    nnc_affine_add(other, e, 1);
-    other->c += s.pad;
-    nnc_affine_add(other, over_source(s) ? q : tap, over_source(s) ? -s.stride : -s.dilation);
-}
-
-/* The guards under which source and window contribute to a result. -2: out of memory. */
-static int32_t transposed_guard(nx *t, const nnc_node *n, int d, const nnc_affine *e,
-    const nnc_affine *q, const nnc_affine *tap, int32_t guard)
-{
-    step s = step_of(n, d);
-    if (!over_source(s))
-        return nx_guard(t, guard, q, 0, type_of(t, n->in[0])->dim[d + 2]);
-    if (!over_window(s))
+    steps p = steps_of(t, n, d, e);
+    const nnc_affine *j = *(*win)++;
+    *q = p.q;
+    q->c += p.q0;
+    nnc_affine_add(q, j, p.qj);
+    *tap = (nnc_affine){.c = p.t0};
+    if (p.phase) {
+        nnc_affine_add(tap, j, p.tj);
+        return guard;
+    }
+    nnc_affine at = p.rest; /* the window's element times the dilation */
+    nnc_affine_add(&at, j, s.stride);
+    at.c -= p.q0 * s.stride;
+    if (!over_window(n, d, &p)) {
+        *tap = at;
         return nx_guard(t, guard, tap, 0, type_of(t, n->in[1])->dim[d + 2]);
-    nnc_affine rest = *e; /* p + pad - q stride - t dilation is 0 */
-    rest.c += s.pad;
-    nnc_affine_add(&rest, q, -s.stride);
-    nnc_affine_add(&rest, tap, -s.dilation);
-    return nx_guard(t, guard, &rest, 0, 1);
+    }
+    *tap = **(*win)++;
+    nnc_affine_add(&at, tap, -s.dilation);
+    return nx_guard(t, guard, &at, 0, 1);
 }
 
 static const nnc_affine *product_source(
@@ -181,16 +228,18 @@ const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx,
     in[0] = idx[0];
     in[1] = channel;
     for (int d = 0; d < x->rank - 2; d++) {
-        transposed_place(n, d, &idx[d + 2], &win, &in[d + 2], &tap);
-        if ((*guard = transposed_guard(t, n, d, &idx[d + 2], &in[d + 2], &tap, *guard)) == -2)
+        *guard = transposed_place(t, n, d, &idx[d + 2], &win, &in[d + 2], &tap, *guard);
+        if (*guard != -2)
+            *guard = nx_guard(t, *guard, &in[d + 2], 0, x->dim[d + 2]);
+        if (*guard == -2)
             return NULL;
     }
     return in;
 }
 
-/* The map of the second operand. */
-static bool weight_place(
-    nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win, nnc_affine *at)
+/* The map of the second operand, and the guards under which it is inside. */
+static bool weight_place(nx *t, const nnc_node *n, const nnc_affine *idx,
+    const nnc_affine *const *win, nnc_affine *at, int32_t *guard)
 {
     const nnc_type *w = type_of(t, n->in[1]), *y = type_of(t, n->out);
     nnc_affine group, place, q;
@@ -219,13 +268,13 @@ static bool weight_place(
     }
     if (each_of(t, n) > 1)
         nnc_affine_add(&at[conv], *win++, 1);
-    for (int d = 0; d < w->rank - 2; d++) {
+    for (int d = 0; d < w->rank - 2 && *guard != -2; d++) {
         if (conv)
             at[d + 2] = *win[d];
         else
-            transposed_place(n, d, &idx[d + 2], &win, &q, &at[d + 2]);
+            *guard = transposed_place(t, n, d, &idx[d + 2], &win, &q, &at[d + 2], *guard);
     }
-    return true;
+    return *guard != -2;
 }
 
 /* An f32 product is written x w + 0, so that its sum is rounded once (fused multiply-add). */
@@ -240,21 +289,22 @@ int32_t nx_product(nx *t, int ctx, const nnc_node *n, const nnc_affine *idx, con
     const nnc_affine *const *win, int32_t guard, int32_t inner)
 {
     nnc_affine *at = nx_maps(t, type_of(t, n->in[1])->rank);
-    if (!at || !weight_place(t, n, idx, win, at))
+    int32_t outside = guard;
+    if (!at || !weight_place(t, n, idx, win, at, &guard))
         return -1;
     int32_t arg[2] = {nx_demand(t, ctx, n->in[0], in, inner), -1};
     if (arg[0] < 0)
         return -1;
     nnc_dtype d = nx_dtype(t, n->out);
-    if (inner != guard) {
+    if (inner != outside) {
         nx_place p = nx_beside(t, ctx, 1, arg);
         p.axes |= nx_guard_axes(t, inner);
         arg[0] =
-            nx_count(t, n->out) ? nx_filled(t, p, arg[0], inner, guard, nx_const(t, d, 0)) : -1;
+            nx_count(t, n->out) ? nx_filled(t, p, arg[0], inner, outside, nx_const(t, d, 0)) : -1;
         if (arg[0] < 0)
             return -1;
     }
-    arg[1] = nx_demand(t, ctx, n->in[1], at, n->op == OP_conv_transpose ? inner : guard);
+    arg[1] = nx_demand(t, ctx, n->in[1], at, guard);
     if (arg[1] < 0 || !nx_count(t, n->out))
         return -1;
     return product(t, nx_beside(t, ctx, 2, arg), d, arg);

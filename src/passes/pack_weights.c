@@ -23,12 +23,26 @@ static int64_t panel(const pass *p, nnc_dtype d, int64_t outputs)
     return outputs % (2 * lanes) == 0 ? 2 * lanes : outputs % lanes == 0 ? lanes : 0;
 }
 
-/* How the second operand of contraction n is packed: batches, panels of outputs, window elements, terms (channels), outputs. */
+/* The dimension of contraction n's second operand that runs over the outputs of a group, and *terms: over those of the sum (channels);
+ * returns the number of outputs. */
+static int64_t outputs_of(const nnc_node *n, const nnc_type *w, int *o, int *terms)
+{
+    bool product = n->op == OP_matmul;
+    *o = product ? w->rank - 1 : n->op == OP_conv_transpose;
+    *terms = product ? w->rank - 2 : n->op != OP_conv_transpose;
+    if (product && nnc_attr_int(n, AT_transpose_b, 0)) {
+        *o = w->rank - 2;
+        *terms = w->rank - 1;
+    }
+    return n->op == OP_conv ? w->dim[0] / nnc_attr_int(n, AT_groups, 1) : w->dim[*o];
+}
+
+/* How the second operand of contraction n is packed: batches, panels of outputs, window elements, terms, outputs. */
 static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, packing *k)
 {
-    bool product = n->op == OP_matmul, turned = product && nnc_attr_int(n, AT_transpose_b, 0) != 0;
-    int o = !product ? 0 : w->rank - 1 - turned, terms = !product ? 1 : w->rank - 2 + turned;
-    int64_t wide = panel(p, (nnc_dtype)w->dtype, w->dim[o] / nnc_attr_int(n, AT_groups, 1));
+    int o, terms;
+    bool product = n->op == OP_matmul;
+    int64_t wide = panel(p, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms));
     int at[NNC_MAX_RANK] = {0}, to = 0; /* position of each dimension after dividing the outputs */
     k->rank = 0;
     for (int d = 0; d < w->rank; d++) {
@@ -70,24 +84,24 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     };
     const nnc_type *w = nnc_typeof(p->g, v);
     int64_t matrices = 1;
-    if (n->op != OP_conv && n->op != OP_matmul && n->op != OP_linear)
-        return "weights of transposed convolutions are not packed";
+    int o, terms;
     if (n->in[0] == n->in[1])
         return "its source and its weights are the same tensor";
     int64_t groups = nnc_attr_int(n, AT_groups, 1);
+    bool conv = n->op == OP_conv || n->op == OP_conv_transpose;
     bool depthwise = groups == w->dim[0] && w->dim[1] == 1;
-    if (groups > 1 && !depthwise && !panel(p, (nnc_dtype)w->dtype, w->dim[0] / groups))
+    if (groups > 1 && !depthwise && !panel(p, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms)))
         return "a group's outputs do not fill whole vectors";
     if (w->rank + 1 > NNC_MAX_RANK || !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
         return "its weights are not row-major";
     for (int d = 0; n->op == OP_matmul && d < w->rank - 2; d++)
         matrices *= w->dim[d];
-    int64_t rows = nnc_type_numel(y) / (y->dim[n->op == OP_conv ? 1 : y->rank - 1] * matrices);
+    int64_t rows = nnc_type_numel(y) / (y->dim[conv ? 1 : y->rank - 1] * matrices);
     bool along = n->op == OP_linear || nnc_attr_int(n, AT_transpose_b, 0) ||
                  (n->op == OP_conv && groups == 1 && nnc_type_numel(w) == w->dim[0] * w->dim[1]);
     int64_t sum = n->op == OP_matmul ? w->dim[w->rank - 1] : w->dim[1];
 
-    if (!edit_static(p, v) && (n->op == OP_conv || rows < MANY_ROWS))
+    if (!edit_static(p, v) && (conv || rows < MANY_ROWS))
         return "its weights are computed at run time";
     if (rows <= FEW_ROWS && along && sum >= LONG_SUM)
         return "with so few rows each weight is read once, unpacked";

@@ -9,8 +9,9 @@
  * Measured on AVX-512 (2 FMA units): 14 x 2, 8 x 2, 6 x 4 vectors reach 97 to 100 % of the FMA peak in cache; 7 x 4 spills. */
 #include "schedule/schedule.h"
 
-enum {
+#include <string.h>
 
+enum {
     GRAIN_NS = 20000, /* below it another thread does not pay */
     UNITS = 8, /* of each thread at least, so that threads end together */
 };
@@ -20,6 +21,7 @@ typedef struct product {
     int sum; /* the reduction */
     uint32_t xs, ws; /* outer axes that they depend on */
     int64_t terms; /* of each sum */
+    int stages; /* with a product each: more than one in transposed convolutions, whose phases see the same outer axes */
 } product;
 
 static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
@@ -49,22 +51,21 @@ static int32_t source_of(const nnc_kernel *k, int32_t id, int depth)
     return load;
 }
 
-/* One stage with reduce axes alone, whose one reduction is a sum of products. */
-static bool find_product(const nnc_kernel *k, product *p)
+/* Do both loads depend on the outer axes alike? */
+static bool alike(const nnc_kernel *k, int32_t i, int32_t j)
 {
-    const nnc_kstage *own = NULL;
+    return memcmp(k->ins[i].at.k, k->ins[j].at.k, sizeof(int64_t) * (size_t)k->n_outer) == 0;
+}
+
+/* The stage's one reduction, a sum of products over reduce axes alone. */
+static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, product *p)
+{
     *p = (product){.sum = -1, .terms = 1};
-    for (int s = 0; s < k->n_stage; s++) {
-        if (!k->stage[s].axes)
-            continue;
-        if (own)
-            return false;
-        own = &k->stage[s];
-    }
     for (int a = k->n_outer; a < k->n_axis; a++)
-        if (k->axis[a].kind != KA_reduce || !nnc_mul_ok(p->terms, k->axis[a].extent, &p->terms))
+        if (s->axes >> a & 1 &&
+            (k->axis[a].kind != KA_reduce || !nnc_mul_ok(p->terms, k->axis[a].extent, &p->terms)))
             return false;
-    for (int i = own ? own->body0 : 0; own && i < own->body1; i++) {
+    for (int i = s->body0; i < s->body1; i++) {
         if (k->ins[i].op == KO_store || (k->ins[i].op == KO_reduce && p->sum >= 0))
             return false;
         if (k->ins[i].op == KO_reduce)
@@ -77,8 +78,26 @@ static bool find_product(const nnc_kernel *k, product *p)
         return false;
     p->x = source_of(k, f->arg[0], 0);
     p->w = load_of(k, f->arg[1]);
-    if (p->x < 0 || p->w < 0)
+    return p->x >= 0 && p->w >= 0;
+}
+
+/* Every stage with axes is such a product, of the same operands; *p: the longest sum's. */
+static bool find_product(const nnc_kernel *k, product *p)
+{
+    int stages = 0;
+    *p = (product){0};
+    for (int s = 0; s < k->n_stage; s++) {
+        product q;
+        if (!k->stage[s].axes)
+            continue;
+        if (!stage_product(k, &k->stage[s], &q) ||
+            (stages && (!alike(k, p->x, q.x) || !alike(k, p->w, q.w))))
+            return false;
+        *p = stages++ && p->terms >= q.terms ? *p : q;
+    }
+    if (stages == 0)
         return false;
+    p->stages = stages;
     p->xs = outer_axes(k, &k->ins[p->x]);
     p->ws = outer_axes(k, &k->ins[p->w]);
     return true;
@@ -89,7 +108,7 @@ static int weights_axis(const nnc_kernel *k, const product *p)
 {
     for (int a = 0; a < k->n_outer; a++) {
         bool ok = k->ins[p->w].at.k[a] == 1 && (k->ins[p->x].at.k[a] == 1 || !(p->xs >> a & 1)) &&
-                  k->axis[a].extent >= 4;
+                  k->axis[a].extent >= 2;
         for (int i = 0; i < k->n_ins && ok; i++)
             if (k->ins[i].op == KO_store)
                 ok = k->ins[i].at.k[a] == 1;
@@ -215,7 +234,7 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
     enum { ROWS = 8, SHORT = 64 };
     int sums = t && t->vector_bits >= 512 ? 24 : 12; /* in registers */
     product p;
-    if ((t && t->kind == NNC_T_cuda) || !find_product(k, &p) || p.terms < SHORT)
+    if ((t && t->kind == NNC_T_cuda) || !find_product(k, &p) || p.stages > 1 || p.terms < SHORT)
         return true;
     int r = k->n_outer, m = -1, n = -1;
     for (int a = 0; a < k->n_outer; a++) {
@@ -270,7 +289,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
     double sums = 1;
     for (int a = 0; a < k->n_outer; a++)
         sums *= (double)k->axis[a].extent;
-    double ns = sums * (double)p.terms / (2.0 * lanes * 2.5) / (double)s->domain;
+    double ns = sums * (double)p.terms * p.stages / (2.0 * lanes * 2.5) / (double)s->domain;
     s->grain = nnc_max64(nnc_min64((int64_t)(GRAIN_NS / (ns > 1 ? ns : 1)), s->domain), 1);
     *done = ok;
     return ok;

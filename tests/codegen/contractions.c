@@ -4,7 +4,7 @@
 
 static const char *const types[] = {
     "f64", "f32", "f16", "bf16", "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64"};
-static const ck_bound sums = {1e-4, 1e-4};
+static const ck_bound bound = {1e-4, 1e-4};
 
 typedef struct draw {
     uint64_t key, at;
@@ -18,7 +18,7 @@ static int between(draw *d, int lo, int hi)
 static void check(nnc_text *t, int i)
 {
     nnc_sink_clear(test_sink);
-    if (!ck_text(nnc_text_str(t), sums)) {
+    if (!ck_text(nnc_text_str(t), bound)) {
         nnc_sink_print(test_sink, stderr);
         test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(t));
     }
@@ -76,12 +76,13 @@ static void convolution(int i, const char *type)
     bool back = between(&d, 0, 1), bias = between(&d, 0, 1);
     int rank = between(&d, 1, i % 5 ? 2 : 3), groups = between(&d, 0, 2) ? 1 : between(&d, 2, 3);
     int in = groups * between(&d, 1, 3), out = groups * between(&d, 1, 3);
-    int size[3], kernel[3], stride[3], dilation[3], pads[6] = {0};
+    int size[3], kernel[3], stride[3], dilation[3], extra[3], pads[6] = {0};
     for (int r = 0; r < rank; r++) {
-        kernel[r] = between(&d, 1, 3);
-        stride[r] = between(&d, 1, 3);
+        kernel[r] = between(&d, 1, back ? 5 : 3);
+        stride[r] = between(&d, 1, back ? 5 : 3);
+        extra[r] = between(&d, 0, stride[r] - 1);
         dilation[r] = between(&d, 0, 3) ? 1 : 2;
-        size[r] = dilation[r] * (kernel[r] - 1) + between(&d, 1, 5);
+        size[r] = (back ? 0 : dilation[r] * (kernel[r] - 1)) + between(&d, 1, 5);
         for (int e = 0; e < 2; e++)
             pads[r + e * rank] = !back || size[r] > 2 ? between(&d, 0, kernel[r] - 1) : 0;
     }
@@ -101,6 +102,8 @@ static void convolution(int i, const char *type)
     put_list(&t, "strides", stride, rank);
     put_list(&t, "dilations", dilation, rank);
     put_list(&t, "pads", pads, 2 * rank);
+    if (back)
+        put_list(&t, "output_padding", extra, rank);
     nnc_puts(&t, "}\n");
     put_end(&d, &t);
     check(&t, i);
@@ -114,8 +117,63 @@ TEST(products_are_nests)
 
 TEST(convolutions_are_nests)
 {
-    for (int i = 0; i < 120; i++)
+    for (int i = 0; i < 240; i++)
         convolution(i, types[i % (int)NNC_COUNT(types)]);
+}
+
+/* Terms of all sums of the kernel for one point of its outer axes, and the number of stages with a sum. */
+static int64_t terms_of(const nnc_kernel *k, int *sums)
+{
+    int64_t all = 0;
+    *sums = 0;
+    for (int s = 0; s < k->n_stage; s++) {
+        int64_t n = 1;
+        for (int a = k->n_outer; a < k->n_axis; a++)
+            n *= k->stage[s].axes >> a & 1 ? k->axis[a].extent : 1;
+        all += k->stage[s].axes ? n : 0;
+        *sums += k->stage[s].axes != 0;
+    }
+    return all;
+}
+
+/* Each phase of the stride is a sum of its own, over the elements of the window that meet it and no others; where there would be too many,
+ * one sum tells by guards; a source shorter than the window is summed itself. */
+TEST(transposed_convolutions_by_phases)
+{
+    static const struct {
+        const char *x, *w, *attrs;
+        int sums, outer;
+        int64_t terms;
+    } at[] = {{"1,8,6,6", "8,5,4,4", "strides=[2,2], pads=[1,1,1,1]", 4, 3, 4 * 8 * 2 * 2},
+        {"1,8,6,6", "8,5,3,3", "strides=[2,2]", 4, 3, 8 * 9},
+        {"2,8,6,6", "8,5,2,2", "strides=[2,2]", 4, 4, 8 * 4},
+        {"1,8,6", "8,5,7", "strides=[3], output_padding=[1]", 3, 2, 8 * 7},
+        {"1,8,6", "8,5,2", "strides=[3]", 2, 2, 8 * 2},
+        {"1,8,9", "8,5,3", "strides=[4], dilations=[2]", 2, 2, 8 * 3},
+        {"1,8,4,4,4", "8,5,3,3,3", "strides=[2,2,2]", 8, 4, 8 * 27},
+        {"1,8,6,6", "8,5,10,10", "strides=[5,5], pads=[2,2,2,2]", 1, 5, 8 * 3 * 3},
+        {"1,8,1,1", "8,5,4,4", "strides=[1,1]", 1, 3, 8}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        char text[300];
+        int sums = 0;
+        nnc_arena a;
+        nnc_arena_init(&a, 0);
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%s]\n%%w = input : f32[%s]\n%%y = conv_transpose %%x, "
+            "%%w {%s}\nreturn %%y }",
+            at[i].x, at[i].w, at[i].attrs);
+        nnc_graph *g = ck_parse(text);
+        const nnc_kernel *k =
+            g ? nnc_kernel_build(g, &g->node[g->n_node - 1], &a, test_sink) : NULL;
+        CHECK(k != NULL && ck_text(text, bound));
+        if (k) {
+            CHECK_INT(terms_of(k, &sums), at[i].terms);
+            CHECK_INT(sums, at[i].sums);
+            CHECK_INT(k->n_outer, at[i].outer);
+        }
+        nnc_graph_destroy(g);
+        nnc_arena_deinit(&a);
+    }
 }
 
 /* Fusion does not take them for kernels: what a library may compute is no part of another nest. */

@@ -280,6 +280,9 @@ TEST(contractions)
         {"%x = input : f32[1,20,13,4]{0,2,3,1}\n%w = input : f32[40,20,3,3]{2,3,1,0}\n"
          "%y = conv %x, %w {pads=[1,1,1,1]}",
             true},
+        {"%x = input : f32[1,20,9,16]{0,2,3,1}\n%w = input : f32[20,40,4,4]{2,3,0,1}\n"
+         "%y = conv_transpose %x, %w {strides=[2,2], pads=[1,1,1,1]}",
+            true},
         {"%x = input : f32[5,700]\n%w = input : f32[24,700]\n%y = linear %x, %w", false},
         {"%x = input : bf16[1,300]\n%w = input : bf16[25,300]\n%y = linear %x, %w", false}};
     const nnc_emitter *e = kb_emitter();
@@ -290,27 +293,31 @@ TEST(contractions)
     }
 }
 
-/* Drawn convolutions, dense and depthwise: strips with and without borders, ends of every length, several blocks of the source. */
+/* Drawn convolutions, dense and depthwise, every third transposed: strips with and without borders, ends of every length, several
+ * blocks of the source. */
 TEST(drawn_convolutions)
 {
     const nnc_emitter *e = kb_emitter();
     uint64_t key = nnc_rng_key("drawn convolutions", test_seed), at = 0;
-    for (int i = 0; e && i < 60; i++) {
+    for (int i = 0; e && i < 90; i++) {
         int r[10];
         char text[500];
         for (size_t k = 0; k < NNC_COUNT(r); k++)
             r[k] = (int)(nnc_rng_u32(key, at++) % 1000);
-        bool each = i % 2;
+        bool each = i % 2, back = i % 3 == 2;
         const char *type = i % 5 == 4 ? "f64" : "f32";
         int c = each ? 4 + r[0] % 70 : 1 + r[0] % 20, out = each ? c : 4 + r[1] % 70;
         int window = 1 + r[2] % 5, stride = 1 + r[3] % 3, pad = r[4] % 4, dilation = 1 + r[5] % 2;
         int h = dilation * (window - 1) + 1 + r[6] % 9, w = dilation * (window - 1) + 1 + r[7] % 60;
+        int in = each ? 1 : c;
+        pad = back ? pad % window : pad;
         snprintf(text, sizeof text,
             "graph @t {\n%%x = input : %s[%d,%d,%d,%d]{0,2,3,1}\n%%w = input : "
-            "%s[%d,%d,%d,%d]{2,3,1,0}\n%%y = conv %%x, %%w {groups=%d, strides=[%d,%d], "
+            "%s[%d,%d,%d,%d]%s\n%%y = %s %%x, %%w {groups=%d, strides=[%d,%d], "
             "dilations=[%d,%d], pads=[%d,%d,%d,%d]}\nreturn %%y }",
-            type, 1 + r[8] % 2, c, h, w, type, out, each ? 1 : c, window, window, each ? c : 1,
-            stride, stride, dilation, dilation, pad, pad, r[9] % 3, pad);
+            type, 1 + r[8] % 2, c, h, w, type, back ? c : out, back ? out / (c / in) : in, window,
+            window, back ? "{2,3,0,1}" : "{2,3,1,0}", back ? "conv_transpose" : "conv",
+            each ? c : 1, stride, stride, dilation, dilation, pad, pad, back ? 0 : r[9] % 3, pad);
         contraction(e, text, -1);
     }
 }
