@@ -4,15 +4,15 @@
 #
 #     scripts/cuda-wheels.sh && NNC_CUDA_PATH=$PWD/build/cuda build/nnc doctor
 #
-# NVRTC of CUDA 13 (100 MB to load); --cu12: that of CUDA 12 too, which GPUs before sm_75 need; --all: also the runtime, cuBLAS, cuDNN,
-# CUPTI and NCCL of CUDA 13 (2 GB). Exit code 5 when that is not possible here, with one line that says why.
+# NVRTC of CUDA 13 (100 MB to load); --cu12: that of CUDA 12 too, which GPUs before sm_75 need; --all: also the runtime, cuBLAS, cuDNN and
+# NCCL of CUDA 13 (2 GB). Exit code 5 when that is not possible here, with one line that says why.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 . scripts/setup.sh
 
 wheels="nvidia-cuda-nvrtc==13.0.88"
 cu12="nvidia-cuda-nvrtc-cu12==12.9.86"
-rest="nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 nvidia-cudnn-cu13==9.19.0.56 nvidia-cuda-cupti==13.0.85 nvidia-nccl-cu13==2.28.9"
+rest="nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 nvidia-cudnn-cu13==9.19.0.56 nvidia-nccl-cu13==2.28.9"
 folder=build/cuda
 for a in "$@"; do
     case $a in

@@ -80,10 +80,6 @@ typedef struct nnc_cuda_cudnn {
 #define CUDNN CUDA_FIELD
 #include "cuda/symbols.def"
 } nnc_cuda_cudnn;
-typedef struct nnc_cuda_cupti {
-#define CUPTI CUDA_FIELD
-#include "cuda/symbols.def"
-} nnc_cuda_cupti;
 typedef struct nnc_cuda_nvml {
 #define NVML CUDA_FIELD
 #include "cuda/symbols.def"
@@ -101,7 +97,6 @@ typedef enum nnc_cuda_lib {
     CUDA_nvrtc12,
     CUDA_cublaslt,
     CUDA_cudnn,
-    CUDA_cupti,
     CUDA_nvml,
     CUDA_nccl,
     CUDA__LIBS

@@ -262,12 +262,11 @@ static void *convolution(nnc_cudnn *g, const nnc_cudnn_window *w)
     return cudnn_final(g, d);
 }
 
-static void sketch_window(nnc_cudnn *g, const nnc_cudnn_window *w, bool kernel)
+static void sketch_window(nnc_cudnn *g, const nnc_cudnn_window *w)
 {
     for (int i = 0; i < w->spatial; i++)
         nnc_printf(g->words, " %lld,%lld,%lld,%lld", (long long)w->stride[i],
-            (long long)(kernel ? w->kernel[i] : w->dilation[i]), (long long)w->pad_lo[i],
-            (long long)w->pad_hi[i]);
+            (long long)w->dilation[i], (long long)w->pad_lo[i], (long long)w->pad_hi[i]);
 }
 
 void nnc_cudnn_conv(
@@ -279,7 +278,7 @@ void nnc_cudnn_conv(
     const int a = first[kind];
     if (g->words) {
         nnc_printf(g->words, "\nconv %d of %d %d %d", (int)kind, x, filter, y);
-        sketch_window(g, w, false);
+        sketch_window(g, w);
         return;
     }
     void *c = convolution(g, w), *op = cudnn_desc(g, desc[kind], true);
@@ -318,45 +317,6 @@ void nnc_cudnn_pointwise(
     if (b >= 0)
         set_tensor(g, op, grad ? A_OP_POINTWISE_DY : A_OP_POINTWISE_B, b);
     set_tensor(g, op, grad ? A_OP_POINTWISE_DX : A_OP_POINTWISE_Y, y);
-    end_op(g, op);
-}
-
-/* cudnnFraction_t */
-typedef struct fraction {
-    int64_t numerator, denominator;
-} fraction;
-
-static void set_fractions(nnc_cudnn *g, void *d, int attribute, int n, const int64_t *v)
-{
-    fraction f[3];
-    for (int i = 0; i < n; i++)
-        f[i] = (fraction){v[i], 1};
-    cudnn_set(g, d, attribute, T_FRACTION, n, f);
-}
-
-void nnc_cudnn_resample(nnc_cudnn *g, nnc_cudnn_pool mode, const nnc_cudnn_window *w, int x, int y)
-{
-    const int precision = 0, m = (int)mode, pad = mode == CUDNN_MAXIMUM ? PAD_NEG_INF : PAD_ZERO;
-    int64_t n = w->spatial;
-    if (g->words) {
-        nnc_printf(g->words, "\nresample %d of %d %d", m, x, y);
-        sketch_window(g, w, true);
-        return;
-    }
-    void *d = cudnn_desc(g, D_RESAMPLE, true);
-    cudnn_set(g, d, A_RESAMPLE_MODE, T_RESAMPLE_MODE, 1, &m);
-    cudnn_set(g, d, A_RESAMPLE_PREC, T_DATA_TYPE, 1, &precision);
-    cudnn_set(g, d, A_RESAMPLE_SPATIAL, T_INT64, 1, &n);
-    cudnn_set(g, d, A_RESAMPLE_PADDING, T_PADDING_MODE, 1, &pad);
-    set_fractions(g, d, A_RESAMPLE_WINDOW, w->spatial, w->kernel);
-    set_fractions(g, d, A_RESAMPLE_PAD_LO, w->spatial, w->pad_lo);
-    set_fractions(g, d, A_RESAMPLE_PAD_HI, w->spatial, w->pad_hi);
-    set_fractions(g, d, A_RESAMPLE_STRIDES, w->spatial, w->stride);
-    d = cudnn_final(g, d);
-    void *op = cudnn_desc(g, D_OP_RESAMPLE, true);
-    set_tensor(g, op, A_OP_RESAMPLE_X, x);
-    set_tensor(g, op, A_OP_RESAMPLE_Y, y);
-    set_desc(g, op, A_OP_RESAMPLE_DESC, d);
     end_op(g, op);
 }
 

@@ -1,7 +1,6 @@
 /* cuda/cudnn.h -- cuDNN 9 graphs: built, planned with or without a GPU, run.
  *
- * A graph consists of convolutions, pointwise operations and resampling over tensors; intermediate tensors are
- * virtual. cuDNN's heuristics return engine configurations, best first; a plan is a finalized configuration.
+ * A graph consists of convolutions and pointwise operations over tensors; intermediate tensors are virtual. cuDNN's heuristics return engine configurations, best first; a plan is a finalized configuration.
  * Everything except running works without a GPU when the GPU is described (NVIDIA, "Deviceless ahead-of-time
  * compilation", since cuDNN 9.8). Runtime-compiled engines still need the driver's library: without it the
  * heuristics do not list them.
@@ -56,7 +55,7 @@ typedef enum nnc_cudnn_conv_kind {
 /* 1 to 3 spatial dimensions; the number of groups follows from the filter's second dimension. */
 typedef struct nnc_cudnn_window {
     int spatial;
-    int64_t kernel[3], stride[3], dilation[3], pad_lo[3], pad_hi[3]; /* kernel: for resampling only */
+    int64_t stride[3], dilation[3], pad_lo[3], pad_hi[3];
 } nnc_cudnn_window;
 void nnc_cudnn_conv(nnc_cudnn *g, nnc_cudnn_conv_kind kind, const nnc_cudnn_window *w, int x, int filter, int y);
 
@@ -80,9 +79,6 @@ typedef struct nnc_cudnn_clip {
 } nnc_cudnn_clip;
 void nnc_cudnn_pointwise(
     nnc_cudnn *g, nnc_cudnn_pointwise_mode mode, const nnc_cudnn_clip *clip, int x, int b, int y);
-
-typedef enum nnc_cudnn_pool { CUDNN_AVERAGE_PADDED = 2, CUDNN_MAXIMUM = 3, CUDNN_AVERAGE = 4 } nnc_cudnn_pool;
-void nnc_cudnn_resample(nnc_cudnn *g, nnc_cudnn_pool mode, const nnc_cudnn_window *w, int x, int y);
 
 /* Finishes building. NNC_E_DEVICE: cuDNN does not support the graph; nnc_cudnn_why returns the reason (the sink gets
  * nothing, since a refusal is a valid answer). */

@@ -20,8 +20,6 @@ enum {
     D_GRAPH = 15,
     D_PACK = 16,
     D_TENSOR = 17,
-    D_RESAMPLE = 24,
-    D_OP_RESAMPLE = 25,
     D_DEVICE = 38,
 };
 
@@ -40,10 +38,7 @@ enum {
     T_POINTWISE_MODE = 14,
     T_DESC = 15,
     T_BEHAVIOR_NOTE = 19,
-    T_RESAMPLE_MODE = 21,
-    T_PADDING_MODE = 22,
     T_CHAR = 24,
-    T_FRACTION = 26,
 };
 
 /* cudnnBackendAttributeName_t */
@@ -93,22 +88,10 @@ enum {
     A_ENGINE_INDEX = 1301,
     A_ENGINE_NUMERICAL = 1303,
     A_ENGINE_BEHAVIOR = 1305,
-    A_RESAMPLE_MODE = 1700,
-    A_RESAMPLE_PREC = 1701,
-    A_RESAMPLE_SPATIAL = 1702,
-    A_RESAMPLE_PAD_HI = 1703,
-    A_RESAMPLE_PAD_LO = 1704,
-    A_RESAMPLE_STRIDES = 1705,
-    A_RESAMPLE_WINDOW = 1706,
-    A_RESAMPLE_PADDING = 1708,
-    A_OP_RESAMPLE_X = 1710,
-    A_OP_RESAMPLE_Y = 1711,
-    A_OP_RESAMPLE_DESC = 1716,
     A_DEVICE_JSON = 2702,
 };
 
 enum { HEUR_FALLBACK = 2, HEUR_A = 3 };
-enum { PAD_ZERO = 0, PAD_NEG_INF = 1 };
 enum { CROSS_CORRELATION = 1 };
 
 enum { MAX_OPS = 16 };

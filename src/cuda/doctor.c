@@ -30,7 +30,6 @@ static void driver_text(nnc_cuda_found *f)
 void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
 {
     int v = 0, minor = 0;
-    uint32_t u = 0;
     switch (lib) {
     case CUDA_driver:
         if (!NNC_CUDA(driver, NULL)->cuDriverGetVersion(&v))
@@ -52,14 +51,6 @@ void cuda_version(nnc_cuda_lib lib, nnc_cuda_found *f)
     case CUDA_cudnn:
         dotted(f, NNC_CUDA(cudnn, NULL)->cudnnGetVersion());
         f->number = (int)NNC_CUDA(cudnn, NULL)->cudnnGetCudartVersion();
-        break;
-    case CUDA_cupti: /* version 13.2 without a driver calls itself until the stack overflows */
-        if (!NNC_CUDA(driver, NULL) || NNC_CUDA(cupti, NULL)->cuptiGetVersion(&u))
-            break;
-        if (u >= 100000) /* 130001; versions before CUDA 13 have numbers of their own */
-            cuda_number(f, (int)(u / 10000 * 1000 + u % 10000 / 100 * 10));
-        else
-            snprintf(f->version, sizeof f->version, "API %u", u);
         break;
     case CUDA_nvml: driver_text(f); break;
     case CUDA_nccl:

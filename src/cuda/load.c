@@ -17,7 +17,6 @@ static const struct symbol {
 #define NVRTC(ret, name, args, needed) ROW(CUDA_nvrtc, name, needed)
 #define CUBLASLT(ret, name, args, needed) ROW(CUDA_cublaslt, name, needed)
 #define CUDNN(ret, name, args, needed) ROW(CUDA_cudnn, name, needed)
-#define CUPTI(ret, name, args, needed) ROW(CUDA_cupti, name, needed)
 #define NVML(ret, name, args, needed) ROW(CUDA_nvml, name, needed)
 #define NCCL(ret, name, args, needed) ROW(CUDA_nccl, name, needed)
 #include "cuda/symbols.def"
@@ -29,7 +28,6 @@ static nnc_cuda_nvrtc nvrtc;
 static nnc_cuda_nvrtc12 nvrtc12;
 static nnc_cuda_cublaslt cublaslt;
 static nnc_cuda_cudnn cudnn;
-static nnc_cuda_cupti cupti;
 static nnc_cuda_nvml nvml;
 static nnc_cuda_nccl nccl;
 
@@ -62,8 +60,6 @@ static struct lib {
     LIB(cublaslt, cublaslt, false, "CUDA 12.0", "matrix products", "libcublasLt.so.13",
         "libcublasLt.so.12"),
     LIB(cudnn, cudnn, false, "cuDNN 9.0", "convolutions", "libcudnn.so.9"),
-    LIB(cupti, cupti, false, "CUDA 12.0", "profiles of kernels", "libcupti.so.13",
-        "libcupti.so.12"),
     LIB(nvml, nvml, true, "driver 525", "power and clocks", "libnvidia-ml.so.1"),
     LIB(nccl, nccl, false, "NCCL 2.14", "sums over several GPUs", "libnccl.so.2"),
 };

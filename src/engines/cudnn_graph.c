@@ -151,8 +151,7 @@ static int add_arguments(nnc_cudnn *g, const nnc_call *c, const cudnn_lowering *
 static nnc_cudnn_window window_of(const nnc_call *c)
 {
     int at = c->spatial == 1; /* dimension 0 is the inserted one */
-    nnc_cudnn_window w = {
-        .spatial = c->spatial + at, .kernel = {1}, .stride = {1}, .dilation = {1}};
+    nnc_cudnn_window w = {.spatial = c->spatial + at, .stride = {1}, .dilation = {1}};
     const nnc_type *x = c->kind == CALL_conv ? &c->src : &c->dst,
                    *y = c->kind == CALL_conv ? &c->dst : &c->src;
     for (int d = 0; d < c->spatial; d++) {
@@ -161,7 +160,6 @@ static nnc_cudnn_window window_of(const nnc_call *c)
         int64_t lo = c->pad_lo[d], hi = (out - 1) * c->stride[d] + reach - in - lo;
         if ((in + 2 * lo - reach) / c->stride[d] + 1 == out && in + 2 * lo >= reach)
             hi = lo;
-        w.kernel[d + at] = c->kernel[d];
         w.stride[d + at] = c->stride[d];
         w.dilation[d + at] = c->dilation[d];
         w.pad_lo[d + at] = lo;

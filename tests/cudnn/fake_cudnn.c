@@ -40,7 +40,6 @@ static size_t width(int type)
     case T_DOUBLE:
     case T_POINTER:
     case T_DESC: return 8;
-    case T_FRACTION: return 16;
     default: return 4;
     }
 }

@@ -23,7 +23,7 @@ static const form forms[] = {
 };
 
 /* ops: c convolution, d its data gradient, w its filter gradient, z sum, b bias, p pointwise from the source, D the
- * data gradient behind the relu that made the source, m relu and a 3x3 maximum in steps of 2, and of `activations`. */
+ * data gradient behind the relu that made the source, and of `activations`. */
 typedef struct shape {
     const char *name;
     int64_t n, c, k, size, kernel, stride, groups;
@@ -100,21 +100,6 @@ static void describe_gradient(
     nnc_cudnn_pointwise(g, CUDNN_RELU_GRAD, NULL, a, v, dx);
 }
 
-/* What is pooled is of the operands' type. */
-static void describe_pool(nnc_cudnn *g, const form *f, const int64_t dst[4], int relu_of)
-{
-    const nnc_cudnn_window w = {
-        .spatial = 2, .kernel = {3, 3}, .stride = {2, 2}, .pad_lo = {1, 1}, .pad_hi = {1, 1}};
-    const int64_t small[4] = {dst[0], dst[1], (dst[2] - 1) / 2 + 1, (dst[3] - 1) / 2 + 1};
-    const int64_t c = dst[1], row = dst[3] * c;
-    nnc_cudnn_tensor v = {
-        .dtype = f->dtype, .rank = 4, .stride = {dst[2] * row, 1, row, c}, .is_virtual = true};
-    memcpy(v.dim, dst, 4 * sizeof *dst);
-    int r = nnc_cudnn_add_tensor(g, &v);
-    nnc_cudnn_pointwise(g, CUDNN_RELU, NULL, relu_of, -1, r);
-    nnc_cudnn_resample(g, CUDNN_MAXIMUM, &w, r, tensor(g, f, small, false));
-}
-
 static void describe(nnc_cudnn *g, const form *f, const shape *s)
 {
     int64_t pad = s->kernel / 2, out = (s->size + 2 * pad - s->kernel) / s->stride + 1;
@@ -136,8 +121,6 @@ static void describe(nnc_cudnn *g, const form *f, const shape *s)
             nnc_cudnn_conv(g, CUDNN_BACKWARD_DATA, &w, x, k, y);
         else if (*o == 'D')
             describe_gradient(g, f, &w, src, k, y);
-        else if (*o == 'm')
-            describe_pool(g, f, dst, at);
         else if (*o == 'w')
             nnc_cudnn_conv(g, CUDNN_BACKWARD_FILTER, &w, x, k, y);
         else if (*o == 'z' || *o == 'b')
@@ -276,8 +259,6 @@ TEST(compiled_table)
         {{"stem silu", 32, 3, 32, 224, 3, 2, 1, "cbs"}, ONE},
         {{"stem of 8 silu", 32, 8, 32, 224, 3, 2, 1, "cbs"}, ONE},
         {{"dgrad relu", 32, 64, 64, 56, 3, 1, 1, "D"}, TWO},
-        {{"stem relu maxpool", 32, 8, 64, 224, 7, 2, 1, "cbm"}, ONE},
-        {{"conv relu maxpool", 32, 64, 64, 56, 3, 1, 1, "cbm"}, ONE},
         {{"squeeze silu", 32, 144, 6, 1, 1, 1, 1, "cbs"}, TWO},
         {{"excite sigmoid", 32, 6, 144, 1, 1, 1, 1, "cbS"}, TWO},
     };

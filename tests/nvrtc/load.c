@@ -308,30 +308,3 @@ TEST(cuda_threads)
         CHECK(got[i] && got[i] == got[0]);
     end();
 }
-
-static int cupti_asked;
-
-static int cupti_version(uint32_t *version)
-{
-    cupti_asked++;
-    *version = 130200;
-    return 0;
-}
-
-/* CUPTI 13.2 overflows the stack where there is no driver. */
-TEST(cupti_is_asked_where_there_is_a_driver)
-{
-    static const nnc_cuda_cupti cupti = {.cuptiGetVersion = cupti_version};
-    static const nnc_cuda_driver driver;
-    nnc_cuda_found f;
-    nnc_cuda_override(CUDA_cupti, &cupti);
-    nnc_cuda_override(CUDA_driver, NULL);
-    nnc_cuda_look(CUDA_cupti, &f);
-    CHECK(f.ok);
-    CHECK_STR(f.version, "");
-    CHECK_INT(cupti_asked, 0);
-    nnc_cuda_override(CUDA_driver, &driver);
-    nnc_cuda_look(CUDA_cupti, &f);
-    CHECK_STR(f.version, "13.2");
-    nnc_cuda_forget();
-}

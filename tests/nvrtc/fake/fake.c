@@ -75,7 +75,6 @@ EXPORT size_t cudnnGetCudartVersion(void)
 #else
 #define cublasLtGetVersion nothing_version
 #define CUBLASLT FN
-#define CUPTI FN
 #define NVML FN
 #define NCCL FN
 #include "cuda/symbols.def"
