@@ -91,6 +91,12 @@ const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
 /* True when the file is the one the artifact was loaded from, or holds its weights: writing it would destroy them. */
 bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
 
+/* Row-major data of input i, which the caller frees with nnc_free: from the .npy file given for its name, or generated from the seed. */
+nnc_status nnc_artifact_make_input(const nnc_artifact *a, int i, const nnc_arg *file, int n_file, uint64_t seed, void **data,
+    nnc_sink *sink) NNC_MUST;
+/* NNC_E_USAGE when a name is no input (or no output) of the model. */
+nnc_status nnc_artifact_check_names(const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink) NNC_MUST;
+
 /* Runs exactly these passes, in this order (nnc opt), or the level's when n_pass is 0. Replaces *m. */
 nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o,
     nnc_sink *sink) NNC_MUST;
@@ -127,6 +133,18 @@ enum { NNC_STREAM_RUNS = 63 };
 /* Runs n times (1..NNC_STREAM_RUNS), uploading inputs before and downloading outputs after each run, overlapped with the computing of
  * other runs. ns[i]: from the end of one run to that of the next, over n + 1 runs; for n = 1 a single run from start to end. */
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink) NNC_MUST;
+/* Times of runs. */
+typedef struct nnc_times {
+    int64_t *ns;
+    int n, cap;
+    int64_t spent_ns; /* their sum */
+} nnc_times;
+/* Times runs of s in its steady state as o says (warmup, iterations, duration_ms), with their copies or without; sorted. The caller frees
+ * t->ns, also after a failure. */
+nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;
+/* Quantile `share` (0..1) of sorted times in ms, interpolated linearly, and their mean; NaN when there are none. */
+double nnc_times_at(const nnc_times *t, double share);
+double nnc_times_mean(const nnc_times *t);
 /* Statistics of nnc_session_stream since the last nnc_session_stream_reset, which is called after the warm-up. */
 nnc_io_report nnc_session_stream_report(const nnc_session *s);
 void nnc_session_stream_reset(nnc_session *s);

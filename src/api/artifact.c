@@ -213,14 +213,11 @@ static void manifest(writer *w)
     nnc_json_open(&j, "sections", '[');
     for (int i = 0; i < w->n; i++) {
         nnc_hash_hex(w->s[i].hash, hex);
-        if (i)
-            nnc_json_line(&j, 2);
-        NNC_JSON_OBJECT(&j, NULL, J_STRING("name", w->s[i].name), J_INT("offset", w->s[i].offset),
+        NNC_JSON_ROW(&j, 2, J_STRING("name", w->s[i].name), J_INT("offset", w->s[i].offset),
             J_INT("size", w->s[i].size), J_STRING("hash", hex));
     }
     nnc_json_close(&j, ']');
-    nnc_json_close(&j, '}');
-    nnc_putc(j.out, '\n');
+    nnc_json_end(&j, '}');
 }
 
 static nnc_status put_out(void *out, const void *p, size_t n)

@@ -117,48 +117,17 @@ static nnc_status compile_all(comparison *c)
     return NNC_OK;
 }
 
-/* The .npy file that the user gave for an input, or NULL. */
-static const char *file_for(const comparison *c, const char *name)
-{
-    for (int i = 0; i < c->o->n_input; i++)
-        if (!strcmp(c->o->input[i].name, name))
-            return c->o->input[i].value;
-    return NULL;
-}
-
-static nnc_status check_names(const comparison *c, const nnc_plan *p)
-{
-    for (int i = 0; i < c->o->n_input; i++) {
-        bool known = false;
-        for (int k = 0; k < p->n_input; k++)
-            known |= !strcmp(p->input_name[k], c->o->input[i].name);
-        if (!known)
-            return nnc_fail0(c->sink, NNC_E_USAGE, "the model has no input `%s`; its first is %s",
-                c->o->input[i].name, p->n_input ? p->input_name[0] : "none");
-    }
-    return NNC_OK;
-}
-
 static nnc_status make_inputs(comparison *c)
 {
     const nnc_plan *p = c->p[c->fused].a->plan;
-    NNC_TRY(check_names(c, p));
+    NNC_TRY(nnc_artifact_check_names(c->p[c->fused].a, false, c->o->input, c->o->n_input, c->sink));
     c->input = nnc_calloc((size_t)p->n_input, sizeof *c->input);
     if (!c->input)
         return nnc_nomem(c->sink);
     c->n_input = p->n_input;
-    for (int i = 0; i < p->n_input; i++) {
-        const nnc_type *t = nnc_whole_input(c->p[c->fused].a, i);
-        const char *file = file_for(c, p->input_name[i]);
-        if (file) {
-            NNC_TRY(nnc_read_input(file, p->input_name[i], t, &c->input[i], c->sink));
-            continue;
-        }
-        c->input[i] = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
-        if (!c->input[i])
-            return nnc_nomem(c->sink);
-        NNC_TRY(nnc_artifact_fill_input(c->p[c->fused].a, i, c->o->seed, c->input[i], c->sink));
-    }
+    for (int i = 0; i < p->n_input; i++)
+        NNC_TRY(nnc_artifact_make_input(
+            c->p[c->fused].a, i, c->o->input, c->o->n_input, c->o->seed, &c->input[i], c->sink));
     return NNC_OK;
 }
 
@@ -192,7 +161,7 @@ static void release(comparison *c)
     for (int i = 0; i < c->n; i++) {
         nnc_artifact_destroy(c->p[i].a);
         for (int io = 0; io < 2; io++) {
-            nnc_free(c->p[i].t[io].ns);
+            nnc_free(c->p[i].t[io].run.ns);
             nnc_free(c->p[i].t[io].burst_ms);
         }
     }

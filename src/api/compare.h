@@ -9,9 +9,7 @@ enum { MAX_PROGRAMS = 40, MAX_KEPT = 256 };
 
 /* Times of one program. */
 typedef struct timed {
-    int64_t *ns;          /* times of its timed runs; sorted at the end */
-    int n_ns, cap_ns;
-    int64_t spent_ns;     /* their sum */
+    nnc_times run;        /* its timed runs; sorted at the end */
     int64_t n_untimed;    /* warm-up, and the first run of each burst */
     double *burst_ms;     /* the median of each burst */
     int n_burst, cap_burst;
@@ -89,8 +87,6 @@ nnc_status nnc_measure(comparison *c) NNC_MUST;
 /* Times the n loaded programs, without or with their copies, in alternating bursts, and pairs the bursts when these are all
  * programs. */
 nnc_status nnc_time(comparison *c, program **p, int n, bool io) NNC_MUST;
-/* Quantile `share` (0..1) of n sorted times in ms, interpolated linearly. NaN when n is 0. */
-double nnc_time_at(const int64_t *sorted_ns, int n, double share);
 /* Calls the caller's progress function; `detail` may be NULL and is copied. */
 void nnc_compare_say(const comparison *c, const char *phase, const char *detail);
 

@@ -9,10 +9,10 @@ summary nnc_summarize(const program *p, bool io)
     const timed *t = &p->t[io];
     const nnc_plan *plan = p->a->plan;
     summary s = {
-        .median_ms = nnc_time_at(t->ns, t->n_ns, 0.5),
-        .mean_ms = t->n_ns ? (double)t->spent_ns * 1e-6 / t->n_ns : NAN,
-        .p10_ms = nnc_time_at(t->ns, t->n_ns, 0.1),
-        .p90_ms = nnc_time_at(t->ns, t->n_ns, 0.9),
+        .median_ms = nnc_times_at(&t->run, 0.5),
+        .mean_ms = nnc_times_mean(&t->run),
+        .p10_ms = nnc_times_at(&t->run, 0.1),
+        .p90_ms = nnc_times_at(&t->run, 0.9),
         .kernels = plan->n_kernel,
     };
     nnc_artifact_work(p->a, &s.flops, &s.bytes, &s.launches);
@@ -80,7 +80,7 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
     put_ms(t, s.median_ms);
     put_ms(t, s.p10_ms);
     put_ms(t, s.p90_ms);
-    nnc_printf(t, "%6d%10lld", p->t[c->main].n_ns, (long long)s.launches);
+    nnc_printf(t, "%6d%10lld", p->t[c->main].run.n, (long long)s.launches);
     nnc_put_bytes_column(t, s.bytes, 12, false);
     nnc_put_bytes_column(t, s.arena, 12, false);
     if (c->reference.ran)
@@ -187,12 +187,12 @@ static void text_copies(nnc_text *t, const comparison *c)
 {
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
-        if (!p->name || !p->t[1].n_ns)
+        if (!p->name || !p->t[1].run.n)
             continue;
         summary s = nnc_summarize(p, true);
         nnc_printf(t, "\n  %s with copies:", p->name);
         put_ms(t, s.median_ms);
-        nnc_printf(t, " ms (p10 %.3f, p90 %.3f, %d runs)\n", s.p10_ms, s.p90_ms, p->t[1].n_ns);
+        nnc_printf(t, " ms (p10 %.3f, p90 %.3f, %d runs)\n", s.p10_ms, s.p90_ms, p->t[1].run.n);
         nnc_report_io(&p->io, "    ", t);
     }
 }
@@ -315,17 +315,37 @@ static void print_text(const comparison *c, nnc_text *t)
 
 static const char *const io_names[] = {"exclude", "include", "both"}; /* by nnc_io */
 
-static void json_times(nnc_json_writer *w, summary s)
+enum { TIMES = 5, MEASURED = 14 };
+
+/* The times of a program: TIMES members. */
+static void times_members(const program *p, bool io, nnc_json_member *m)
 {
-    NNC_JSON(w, J_MS("median_ms", s.median_ms), J_MS("mean_ms", s.mean_ms),
-        J_MS("p10_ms", s.p10_ms), J_MS("p90_ms", s.p90_ms));
+    const summary s = nnc_summarize(p, io);
+    const nnc_json_member times[TIMES] = {J_MS("median_ms", s.median_ms),
+        J_MS("mean_ms", s.mean_ms), J_MS("p10_ms", s.p10_ms), J_MS("p90_ms", s.p90_ms),
+        J_INT("iterations", p->t[io].run.n)};
+    memcpy(m, times, sizeof times);
+}
+
+/* All numbers of a program as JSON and CSV have them: MEASURED members. */
+static void measured_members(const comparison *c, const program *p, nnc_json_member *m)
+{
+    const summary s = nnc_summarize(p, c->main);
+    const nnc_json_member more[MEASURED - TIMES] = {J_INT("launches", s.launches),
+        J_INT("kernels", s.kernels), J_INT("bytes_moved", s.bytes), J_INT("flops", s.flops),
+        J_INT("arena_bytes", s.arena), J_REAL("nmse", worst_nmse(c, p)),
+        J_REAL("max_rel_err", worst_max_rel(c, p)), J_INT("bursts", p->t[c->main].n_burst),
+        J_INT("untimed_runs", p->t[c->main].n_untimed)};
+    times_members(p, c->main, m);
+    memcpy(m + TIMES, more, sizeof more);
 }
 
 static void json_with_copies(nnc_json_writer *w, const program *p)
 {
+    nnc_json_member m[TIMES];
+    times_members(p, true, m);
     nnc_json_open(w, "with_copies", '{');
-    NNC_JSON(w, J_INT("iterations", p->t[1].n_ns));
-    json_times(w, nnc_summarize(p, true));
+    nnc_json_members(w, m, TIMES);
     nnc_json_close(w, '}');
 }
 
@@ -348,18 +368,13 @@ static void json_outputs(nnc_json_writer *w, const comparison *c, const program 
 
 static void json_run(nnc_json_writer *w, const comparison *c, const program *p, const char *name)
 {
-    summary s = nnc_summarize(p, c->main);
-    const timed *t = &p->t[c->main];
+    nnc_json_member m[MEASURED];
+    measured_members(c, p, m);
     nnc_json_open(w, NULL, '{');
     NNC_JSON(
         w, J_STRING("name", name), J_INT("level", p == &c->p[0] && c->unfused != 0 ? 0 : p->level));
-    json_times(w, s);
-    NNC_JSON(w, J_INT("iterations", t->n_ns), J_INT("launches", s.launches),
-        J_INT("kernels", s.kernels), J_INT("bytes_moved", s.bytes), J_INT("flops", s.flops),
-        J_INT("arena_bytes", s.arena), J_REAL("nmse", worst_nmse(c, p)),
-        J_REAL("max_rel_err", worst_max_rel(c, p)));
+    nnc_json_members(w, m, MEASURED);
     json_outputs(w, c, p);
-    NNC_JSON(w, J_INT("bursts", t->n_burst), J_INT("untimed_runs", t->n_untimed));
     if (c->io == NNC_IO_BOTH)
         json_with_copies(w, p);
     if (c->io != NNC_IO_EXCLUDE)
@@ -374,9 +389,7 @@ static void json_steps(nnc_json_writer *w, const comparison *c)
     nnc_json_open(w, "steps", '[');
     for (int i = 0; i < c->n && c->o->steps; i++) {
         summary s = nnc_summarize(&c->p[i], c->main);
-        if (i)
-            nnc_json_line(w, 2);
-        NNC_JSON_OBJECT(w, NULL, J_STRING("pass", c->p[i].pass ? c->p[i].pass : "as written"),
+        NNC_JSON_ROW(w, 2, J_STRING("pass", c->p[i].pass ? c->p[i].pass : "as written"),
             J_MS("median_ms", s.median_ms), J_REAL("ratio", c->p[i].paired[c->main].ratio),
             J_INT("launches", s.launches), J_INT("bytes_moved", s.bytes));
     }
@@ -421,22 +434,19 @@ static void print_json(const comparison *c, nnc_text *t)
     NNC_JSON_OBJECT(w, "paired", J_INT("pairs", p->n), J_REAL("ratio", p->ratio),
         J_REAL("low", p->low), J_REAL("high", p->high));
     json_steps(w, c);
-    nnc_json_close(w, '}');
-    nnc_putc(t, '\n');
+    nnc_json_end(w, '}');
 }
 
 static void print_csv(const comparison *c, nnc_text *t)
 {
-    nnc_puts(t, "program,median_ms,mean_ms,p10_ms,p90_ms,iterations,launches,kernels,bytes_moved,"
-                "flops,arena_bytes,nmse,max_rel_err,bursts,untimed_runs\n");
+    nnc_json_writer w = {.out = t, .csv = true};
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
-        summary s = nnc_summarize(p, c->main);
-        nnc_printf(t, "%s%s,%.6f,%.6f,%.6f,%.6f,%d,%lld,%lld,%lld,%lld,%lld,%.3e,%.3e,%d,%lld\n",
-            p->name ? "" : "+ ", p->name ? p->name : p->pass, s.median_ms, s.mean_ms, s.p10_ms,
-            s.p90_ms, p->t[c->main].n_ns, (long long)s.launches, (long long)s.kernels,
-            (long long)s.bytes, (long long)s.flops, (long long)s.arena, worst_nmse(c, p),
-            worst_max_rel(c, p), p->t[c->main].n_burst, (long long)p->t[c->main].n_untimed);
+        char name[256];
+        snprintf(name, sizeof name, "%s%s", p->name ? "" : "+ ", program_name(p));
+        nnc_json_member m[1 + MEASURED] = {J_STRING("program", name)};
+        measured_members(c, p, m + 1);
+        nnc_json_row(&w, 0, m, 1 + MEASURED);
     }
 }
 

@@ -136,8 +136,8 @@ static void json_op(nnc_json_writer *w, const nnc_op_info *o)
     nnc_json_open(w, NULL, '{');
     NNC_JSON(w, J_STRING("op", o->name), J_STRING("class", class_name(o->cls)));
     nnc_json_open(w, "operands", '[');
-    nnc_json_int(w, NULL, o->n_min);
-    nnc_json_int(w, NULL, o->n_max);
+    NNC_JSON(w, J_INT(NULL, o->n_min));
+    NNC_JSON(w, J_INT(NULL, o->n_max));
     nnc_json_close(w, ']');
     NNC_JSON(w, J_STRING("attributes", o->attrs), J_STRING("doc", o->doc));
     nnc_json_close(w, '}');
@@ -159,10 +159,8 @@ void nnc_report_ops(nnc_format f, nnc_text *out)
             nnc_printf(out, "%s%s\n", i ? "\n" : "", class_name(o->cls));
         nnc_printf(out, "  %-15s %-40s %s\n", o->name, o->attrs, o->doc);
     }
-    if (f == NNC_JSON) {
-        nnc_json_close(&w, ']');
-        nnc_putc(out, '\n');
-    }
+    if (f == NNC_JSON)
+        nnc_json_end(&w, ']');
 }
 
 bool nnc_is_pass(const char *name, const char **near)
@@ -187,12 +185,9 @@ void nnc_report_passes(nnc_format f, nnc_text *out)
                 p->doc);
             continue;
         }
-        w.line = i ? 2 : 0;
-        NNC_JSON_OBJECT(&w, NULL, J_STRING("pass", p->name), J_INT("level", p->level),
+        NNC_JSON_ROW(&w, 1, J_STRING("pass", p->name), J_INT("level", p->level),
             J_BOOL("fusion", p->fusion), J_STRING("doc", p->doc));
     }
-    if (f == NNC_JSON) {
-        nnc_json_close(&w, ']');
-        nnc_putc(out, '\n');
-    }
+    if (f == NNC_JSON)
+        nnc_json_end(&w, ']');
 }

@@ -8,58 +8,18 @@
 
 enum { LIST_APPLIED = 24, LIST_DECLINED = 1, LAYERS = 76 };
 
-/* ---- JSON, CSV --------------------------------------------------------------------------------------- */
-
-static void json_remark(nnc_json_writer *w, const nnc_remark *r)
+static void print_rows(nnc_json_writer *w, const nnc_remarks *r)
 {
-    nnc_json_open(w, NULL, '{');
-    NNC_JSON(w, J_STRING("pass", r->pass), J_STRING("verdict", r->applied ? "applied" : "declined"),
-        J_STRING("rule", r->rule));
-    nnc_json_open(w, "layers", '[');
-    for (int i = 0; i < r->n_layers; i++)
-        nnc_json_string(w, NULL, r->layer[i]);
-    nnc_json_close(w, ']');
-    NNC_JSON(w, J_STRING("reason", r->reason ? r->reason : ""),
-        J_INT("bytes_saved", r->bytes_saved), J_INT("launches_saved", r->launches_saved));
-    nnc_json_close(w, '}');
-}
-
-static void print_json(nnc_text *t, const nnc_remarks *r)
-{
-    nnc_json_writer w = {.out = t};
-    nnc_json_open(&w, NULL, '[');
-    for (size_t i = 0; i < r->n; i++) {
-        if (i)
-            nnc_json_line(&w, 1);
-        json_remark(&w, &r->at[i]);
-    }
-    nnc_json_close(&w, ']');
-    nnc_putc(t, '\n');
-}
-
-static void put_joined(nnc_text *t, const nnc_remark *r)
-{
-    for (int i = 0; i < r->n_layers; i++)
-        nnc_printf(t, "%s%s", i ? "+" : "", r->layer[i]);
-}
-
-static void print_csv(nnc_text *t, const nnc_remarks *r)
-{
-    nnc_puts(t, "pass,verdict,rule,layers,reason,bytes_saved,launches_saved\n");
+    nnc_json_open(w, NULL, '[');
     for (size_t i = 0; i < r->n; i++) {
         const nnc_remark *x = &r->at[i];
-        nnc_printf(t, "%s,%s,", x->pass, x->applied ? "applied" : "declined");
-        nnc_put_csv(t, x->rule);
-        nnc_putc(t, ',');
-        nnc_text layers = {0};
-        put_joined(&layers, x);
-        nnc_put_csv(t, nnc_text_str(&layers));
-        t->oom |= layers.oom;
-        nnc_text_deinit(&layers);
-        nnc_putc(t, ',');
-        nnc_put_csv(t, x->reason ? x->reason : "");
-        nnc_printf(t, ",%lld,%lld\n", (long long)x->bytes_saved, (long long)x->launches_saved);
+        NNC_JSON_ROW(w, 1, J_STRING("pass", x->pass),
+            J_STRING("verdict", x->applied ? "applied" : "declined"), J_STRING("rule", x->rule),
+            J_WORDS("layers", x->layer, x->n_layers),
+            J_STRING("reason", x->reason ? x->reason : ""), J_INT("bytes_saved", x->bytes_saved),
+            J_INT("launches_saved", x->launches_saved));
     }
+    nnc_json_end(w, ']');
 }
 
 /* ---- groups ------------------------------------------------------------------------------------------ */
@@ -143,7 +103,8 @@ static size_t make_groups(const entry *e, size_t n, group *g)
 static void put_where(nnc_text *t, const nnc_remark *r, int width)
 {
     nnc_text all = {0};
-    put_joined(&all, r);
+    for (int i = 0; i < r->n_layers; i++)
+        nnc_printf(&all, "%s%s", i ? "+" : "", r->layer[i]);
     nnc_put_layers_column(t, nnc_text_str(&all), width);
     t->oom |= all.oom;
     nnc_text_deinit(&all);
@@ -292,10 +253,9 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
 
 nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *t)
 {
-    if (f == NNC_JSON)
-        print_json(t, &a->remarks);
-    else if (f == NNC_CSV)
-        print_csv(t, &a->remarks);
+    nnc_json_writer w = {.out = t, .csv = f == NNC_CSV};
+    if (f != NNC_TEXT)
+        print_rows(&w, &a->remarks);
     else
         NNC_TRY(print_text(t, a, verbose));
     return t->oom ? NNC_E_NOMEM : NNC_OK;

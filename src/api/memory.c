@@ -52,7 +52,7 @@ static const char *layers_of(const nnc_plan *p, int i)
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
 
-static void json_device(nnc_json_writer *w, const timeline *m)
+static void put_rows(nnc_json_writer *w, const timeline *m)
 {
     const nnc_plan *p = m->p;
     const nnc_plan_device *v = &p->device[m->device];
@@ -66,23 +66,11 @@ static void json_device(nnc_json_writer *w, const timeline *m)
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         if (!stands(m, i))
             continue;
-        if (w->more)
-            nnc_json_line(w, 3);
-        NNC_JSON_OBJECT(w, NULL, J_STRING("layers", layers_of(p, i)), J_INT("live", m->live[i]));
+        NNC_JSON_ROW(w, 3, J_STRING("device", v->name), J_STRING("op", p->cmd[i].op_class),
+            J_STRING("layers", layers_of(p, i)), J_INT("live", m->live[i]));
     }
     nnc_json_close(w, ']');
     nnc_json_close(w, '}');
-}
-
-static void csv_device(nnc_text *t, const timeline *m)
-{
-    for (int i = nnc_plan_first(m->p, SEC_main); i < m->p->n_cmd; i++) {
-        if (!stands(m, i))
-            continue;
-        nnc_printf(t, "%s,%s,", m->p->device[m->device].name, m->p->cmd[i].op_class);
-        nnc_put_csv(t, layers_of(m->p, i));
-        nnc_printf(t, ",%lld\n", (long long)m->live[i]);
-    }
 }
 
 /* ---- text -------------------------------------------------------------------------------------------- */
@@ -236,8 +224,7 @@ static void put_end(nnc_json_writer *w, const nnc_artifact *a, bool fits)
         NNC_JSON(w, J_INT("chunks", a->chunks), J_INT("chunk_slots", nnc_chunks_bytes(a)));
     }
     NNC_JSON(w, J_BOOL("fits", fits));
-    nnc_json_close(w, '}');
-    nnc_putc(w->out, '\n');
+    nnc_json_end(w, '}');
 }
 
 /* Device d in format f; false: out of memory. */
@@ -248,12 +235,10 @@ static bool put_device(nnc_json_writer *w, const nnc_plan *p, int d, nnc_format 
         return false;
     if (d)
         nnc_json_line(w, 1);
-    if (f == NNC_JSON)
-        json_device(w, &m);
-    else if (f == NNC_CSV)
-        csv_device(w->out, &m);
-    else
+    if (f == NNC_TEXT)
         text_device(w->out, &m);
+    else
+        put_rows(w, &m);
     nnc_free(m.live);
     return true;
 }
@@ -262,24 +247,23 @@ nnc_status nnc_report_memory(
     nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *t, bool *fits)
 {
     const nnc_plan *p = a->plan;
-    nnc_json_writer w = {.out = t};
+    nnc_json_writer w = {.out = t, .csv = f == NNC_CSV};
     int64_t need = 0;
     for (int d = 0; d < p->n_device; d++) /* virtual CPU devices share the machine's memory */
         need += p->device[d].persist_bytes +
                 nnc_max64(p->device[d].arena_bytes, p->device[d].init_bytes);
     need += nnc_chunks_bytes(a);
     *fits = need <= e->target.memory_bytes;
-    if (f == NNC_JSON) {
+    if (f != NNC_TEXT) {
         nnc_json_open(&w, NULL, '{');
         nnc_json_open(&w, "devices", '[');
     }
-    nnc_puts(t, f == NNC_CSV ? "device,op,layers,live\n" : "");
     for (int d = 0; d < p->n_device; d++)
         if (!put_device(&w, p, d, f))
             return NNC_E_NOMEM;
-    if (f == NNC_JSON)
+    if (f != NNC_TEXT) {
         put_end(&w, a, *fits);
-    if (f == NNC_TEXT) {
+    } else {
         put_chunks(t, a);
         put_fit(t, need, e->target.memory_bytes);
     }

@@ -25,7 +25,7 @@ static void json_ports(nnc_json_writer *w, const nnc_graph *g, const char *key, 
             J_STRING("dtype", nnc_dtype_name((nnc_dtype)nnc_typeof(g, r)->dtype)));
         nnc_json_open(w, "shape", '[');
         for (int k = 0; k < nnc_typeof(g, r)->rank; k++)
-            nnc_json_int(w, NULL, nnc_typeof(g, r)->dim[k]);
+            NNC_JSON(w, J_INT(NULL, nnc_typeof(g, r)->dim[k]));
         nnc_json_close(w, ']');
         nnc_json_close(w, '}');
     }
@@ -108,7 +108,7 @@ static void text_show(nnc_text *t, const nnc_graph *g)
             text_layer(t, g, &g->node[i]);
 }
 
-static void json_layers(nnc_json_writer *w, const nnc_graph *g)
+static void put_layers(nnc_json_writer *w, const nnc_graph *g)
 {
     nnc_json_line(w, 1);
     nnc_json_open(w, "layers", '[');
@@ -119,59 +119,37 @@ static void json_layers(nnc_json_writer *w, const nnc_graph *g)
         nnc_cost c = nnc_node_cost(g, n);
         nnc_text type = {0};
         nnc_put_type(&type, nnc_typeof(g, n->out));
-        if (w->more)
-            nnc_json_line(w, 2);
-        NNC_JSON_OBJECT(w, NULL, J_STRING("op", nnc_ops[n->op].name),
-            J_STRING("layer", n->origin ? n->origin : ""), J_STRING("result", nnc_text_str(&type)),
-            J_INT("parameters", weights_of(g, n)), J_INT("flops", c.flops),
-            J_INT("bytes_moved", c.bytes));
+        NNC_JSON_ROW(w, 2, J_STRING("op", nnc_ops[n->op].name),
+            J_STRING("result", nnc_text_str(&type)), J_INT("parameters", weights_of(g, n)),
+            J_INT("flops", c.flops), J_INT("bytes_moved", c.bytes),
+            J_STRING("layer", n->origin ? n->origin : ""));
         w->out->oom |= type.oom;
         nnc_text_deinit(&type);
     }
     nnc_json_close(w, ']');
 }
 
-static void json_show(nnc_text *t, const nnc_graph *g)
+static void print_show(nnc_json_writer *w, const nnc_graph *g)
 {
-    nnc_json_writer w = {.out = t};
     int64_t parameters, statistics;
-    t->oom |= !nnc_param_count(g, &parameters, &statistics);
-    nnc_json_open(&w, NULL, '{');
-    NNC_JSON(&w, J_STRING("name", g->name), J_INT("parameters", parameters),
+    w->out->oom |= !nnc_param_count(g, &parameters, &statistics);
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_STRING("name", g->name), J_INT("parameters", parameters),
         J_INT("statistics", statistics), J_INT("flops", nnc_graph_cost(g).flops),
         J_INT("nodes", g->n_node));
-    json_ports(&w, g, "inputs", true);
-    json_ports(&w, g, "outputs", false);
-    json_layers(&w, g);
-    nnc_json_close(&w, '}');
-    nnc_putc(t, '\n');
-}
-
-static void csv_show(nnc_text *t, const nnc_graph *g)
-{
-    nnc_puts(t, "op,result,parameters,flops,bytes_moved,layer\n");
-    for (uint32_t i = 0; i < g->n_node; i++) {
-        const nnc_node *n = &g->node[i];
-        if (!is_layer(n))
-            continue;
-        nnc_cost c = nnc_node_cost(g, n);
-        nnc_printf(t, "%s,\"", nnc_ops[n->op].name);
-        nnc_put_type(t, nnc_typeof(g, n->out));
-        nnc_printf(t, "\",%lld,%lld,%lld,", (long long)weights_of(g, n), (long long)c.flops,
-            (long long)c.bytes);
-        nnc_put_csv(t, n->origin ? n->origin : "");
-        nnc_putc(t, '\n');
-    }
+    json_ports(w, g, "inputs", true);
+    json_ports(w, g, "outputs", false);
+    put_layers(w, g);
+    nnc_json_end(w, '}');
 }
 
 nnc_status nnc_report_show(const nnc_model *g, nnc_format f, nnc_text *t)
 {
-    if (f == NNC_CSV)
-        csv_show(t, g);
-    else if (f == NNC_TEXT)
+    nnc_json_writer w = {.out = t, .csv = f == NNC_CSV};
+    if (f == NNC_TEXT)
         text_show(t, g);
     else
-        json_show(t, g);
+        print_show(&w, g);
     return done(t);
 }
 
@@ -230,8 +208,7 @@ static void json_doctor(nnc_text *t, const nnc_env *e)
     nnc_doctor_cuda_json(&w);
     nnc_json_item(&w, "machine");
     nnc_target_print_json(t, &e->target);
-    nnc_json_close(&w, '}');
-    nnc_putc(t, '\n');
+    nnc_json_end(&w, '}');
 }
 
 static void text_doctor(nnc_text *t, const nnc_env *e)

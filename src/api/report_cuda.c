@@ -70,7 +70,7 @@ static void each_mismatch(nnc_json_writer *w, nnc_text *t)
         char line[1024];
         snprintf(line, sizeof line, "%.*s", n, p);
         if (w)
-            nnc_json_string(w, NULL, line);
+            NNC_JSON(w, J_STRING(NULL, line));
         else
             nnc_printf(t, "  does not match: %s\n", line);
         p += n + (p[n] == '\n');

@@ -1,4 +1,4 @@
-/* api/report_text.c -- formatting of reports: abbreviated layer lists, columns, CSV fields. */
+/* api/report_text.c -- formatting of reports: abbreviated layer lists, columns. */
 #include "api/report_text.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -218,19 +218,4 @@ void nnc_put_wrapped(nnc_text *t, const char *s, int at, int indent, int width)
         s += n;
         s += *s == ' ';
     }
-}
-
-void nnc_put_csv(nnc_text *t, const char *s)
-{
-    if (!strpbrk(s, ",\"\n")) {
-        nnc_puts(t, s);
-        return;
-    }
-    nnc_putc(t, '"');
-    for (; *s; s++) {
-        if (*s == '"')
-            nnc_putc(t, '"');
-        nnc_putc(t, *s);
-    }
-    nnc_putc(t, '"');
 }

@@ -19,7 +19,6 @@ void nnc_trim(nnc_text *t);
  * newline. */
 void nnc_put_wrapped(nnc_text *t, const char *s, int at, int indent, int width);
 /* Appends a CSV field, quoted where necessary. */
-void nnc_put_csv(nnc_text *t, const char *s);
 /* The plural ending: "1 launch", "2 launches". */
 static inline const char *nnc_plural(int64_t n, const char *ending)
 {

@@ -312,3 +312,36 @@ nnc_status nnc_artifact_fill_input(
         nnc_set_i64(d, data, k, nnc_get_i64(d, data, k) % use.any);
     return st ? nnc_nomem(sink) : NNC_OK;
 }
+
+nnc_status nnc_artifact_make_input(const nnc_artifact *a, int i, const nnc_arg *file, int n_file,
+    uint64_t seed, void **data, nnc_sink *sink)
+{
+    const char *name = a->plan->input_name[i];
+    const nnc_type *t = nnc_whole_input(a, i);
+    for (int k = 0; k < n_file; k++)
+        if (!strcmp(file[k].name, name))
+            return nnc_read_input(file[k].value, name, t, data, sink);
+    *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+    return *data ? nnc_artifact_fill_input(a, i, seed, *data, sink) : nnc_nomem(sink);
+}
+
+nnc_status nnc_artifact_check_names(
+    const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink)
+{
+    const char *const *name = outputs ? a->plan->output_name : a->plan->input_name;
+    const int n_name = outputs ? a->plan->n_output : a->plan->n_input;
+    for (int k = 0; k < n; k++) {
+        nnc_text t = {0};
+        bool known = false;
+        for (int i = 0; i < n_name; i++) {
+            known |= !strcmp(name[i], arg[k].name);
+            nnc_printf(&t, "%s%s", i ? ", " : "", name[i]);
+        }
+        nnc_status st = known ? NNC_OK
+                              : nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s",
+                                    outputs ? "output" : "input", arg[k].name, nnc_text_str(&t));
+        nnc_text_deinit(&t);
+        NNC_TRY(st);
+    }
+    return NNC_OK;
+}

@@ -52,14 +52,14 @@ static quota quota_of(const comparison *c, const program *p)
 static bool has_enough(const timed *p, quota q)
 {
     if (q.runs)
-        return p->n_ns >= q.runs;
-    return p->spent_ns >= q.ns && p->n_burst > 0 &&
-           (p->n_burst >= q.bursts || p->spent_ns >= q.most_ns);
+        return p->run.n >= q.runs;
+    return p->run.spent_ns >= q.ns && p->n_burst > 0 &&
+           (p->n_burst >= q.bursts || p->run.spent_ns >= q.most_ns);
 }
 
 static bool burst_ends(const timed *p, quota q, int ran, int64_t spent)
 {
-    if (q.runs && (p->n_ns >= q.runs || ran >= (q.runs + BURSTS - 1) / BURSTS))
+    if (q.runs && (p->run.n >= q.runs || ran >= (q.runs + BURSTS - 1) / BURSTS))
         return true;
     int64_t ns = q.runs ? BURST_NS : nnc_min64(BURST_NS, q.ns / BURSTS);
     return ran >= q.burst_runs && spent >= ns;
@@ -74,16 +74,18 @@ typedef struct subject {
     bool io;
 } subject;
 
-/* One run, or with copies LEAST runs or as many as `want` in a pipeline. ns[0..*n): their times. */
-static nnc_status run_some(const subject *s, int64_t want, int64_t *ns, int *n, nnc_sink *sink)
+enum { LEAST_RUNS = 3 };
+
+/* One run, or with copies as many as `want` in a pipeline. ns[0..*n): their times. */
+static nnc_status run_some(
+    nnc_session *s, bool io, int64_t want, int64_t *ns, int *n, nnc_sink *sink)
 {
-    enum { LEAST = 3 };
-    if (s->io) {
-        *n = (int)nnc_min64(NNC_STREAM_RUNS, want ? want : LEAST);
-        return nnc_session_stream(s->p->s, *n, ns, sink);
+    if (io) {
+        *n = (int)nnc_min64(NNC_STREAM_RUNS, want);
+        return nnc_session_stream(s, *n, ns, sink);
     }
     int64_t t0 = nnc_now_ns();
-    NNC_TRY(nnc_session_run(s->p->s, sink));
+    NNC_TRY(nnc_session_run(s, sink));
     *ns = nnc_now_ns() - t0;
     *n = 1;
     return NNC_OK;
@@ -100,33 +102,34 @@ static void *grown(void *at, int n, int *cap, size_t size)
     return p;
 }
 
-static nnc_status keep_time(timed *p, int64_t ns, nnc_sink *sink)
+static nnc_status keep_times(nnc_times *t, const int64_t *ns, int n, nnc_sink *sink)
 {
-    int64_t *at = grown(p->ns, p->n_ns, &p->cap_ns, sizeof *at);
-    if (!at)
-        return nnc_nomem(sink);
-    p->ns = at;
-    p->ns[p->n_ns++] = ns;
-    p->spent_ns += ns;
+    for (int i = 0; i < n; i++) {
+        int64_t *at = grown(t->ns, t->n, &t->cap, sizeof *at);
+        if (!at)
+            return nnc_nomem(sink);
+        t->ns = at;
+        t->ns[t->n++] = ns[i];
+        t->spent_ns += ns[i];
+    }
     return NNC_OK;
 }
 
-static nnc_status warm_up(comparison *c, const subject *s)
+/* Runs `want` times; 0: for WARMUP_NS, negative: not at all. *done: number of runs. */
+static nnc_status warm_up(nnc_session *s, bool io, int want, int64_t *done, nnc_sink *sink)
 {
     int64_t ns[NNC_STREAM_RUNS], spent = 0;
-    timed *t = s->t;
-    if (c->o->warmup < 0)
+    if (want < 0)
         return NNC_OK;
     do {
         int n;
-        NNC_TRY(run_some(s, c->o->warmup ? c->o->warmup - t->n_untimed : 0, ns, &n, c->sink));
+        NNC_TRY(run_some(s, io, want ? want - *done : LEAST_RUNS, ns, &n, sink));
         for (int i = 0; i < n; i++)
             spent += ns[i];
-        t->n_untimed += n;
-    } while (c->o->warmup ? t->n_untimed < c->o->warmup
-                          : spent < WARMUP_NS && t->n_untimed < WARMUP_RUNS);
-    if (s->io)
-        nnc_session_stream_reset(s->p->s);
+        *done += n;
+    } while (want ? *done < want : spent < WARMUP_NS && *done < WARMUP_RUNS);
+    if (io)
+        nnc_session_stream_reset(s);
     return NNC_OK;
 }
 
@@ -136,13 +139,41 @@ static int by_time(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-double nnc_time_at(const int64_t *sorted_ns, int n, double share)
+static void sort_times(nnc_times *t, int from)
 {
-    if (!n)
+    if (t->n > from)
+        qsort(t->ns + from, (size_t)(t->n - from), sizeof *t->ns, by_time);
+}
+
+double nnc_times_at(const nnc_times *t, double share)
+{
+    if (!t->n)
         return NAN;
-    double x = share * (n - 1);
-    int i = (int)x, j = i + 1 < n ? i + 1 : i;
-    return ((double)sorted_ns[i] + (double)(sorted_ns[j] - sorted_ns[i]) * (x - i)) * 1e-6;
+    double x = share * (t->n - 1);
+    int i = (int)x, j = i + 1 < t->n ? i + 1 : i;
+    return ((double)t->ns[i] + (double)(t->ns[j] - t->ns[i]) * (x - i)) * 1e-6;
+}
+
+double nnc_times_mean(const nnc_times *t)
+{
+    return t->n ? (double)t->spent_ns * 1e-6 / t->n : NAN;
+}
+
+nnc_status nnc_session_time(
+    nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink)
+{
+    const int64_t goal = (o->duration_ms ? o->duration_ms : DEFAULT_MS) * INT64_C(1000000);
+    int64_t ns[NNC_STREAM_RUNS], warmed = 0;
+    int n;
+    NNC_TRY(warm_up(s, io, o->warmup, &warmed, sink));
+    while (o->iterations ? t->n < o->iterations : t->n < LEAST_RUNS || t->spent_ns < goal) {
+        int64_t fit = t->n ? (goal - t->spent_ns) / (t->spent_ns / t->n + 1) : 0;
+        int64_t want = o->iterations ? o->iterations - t->n : nnc_max64(fit, LEAST_RUNS);
+        NNC_TRY(run_some(s, io, want, ns, &n, sink));
+        NNC_TRY(keep_times(t, ns, n, sink));
+    }
+    sort_times(t, 0);
+    return NNC_OK;
 }
 
 static void say_burst(const comparison *c, const subject *s, quota q)
@@ -154,11 +185,12 @@ static void say_burst(const comparison *c, const subject *s, quota q)
     const char *pass = p->name ? "" : p->pass;
     const char *plus = p->name ? "" : " + ";
     if (q.runs)
-        snprintf(detail, sizeof detail, "%s%s%s, run %d of %lld", name, plus, pass, t->n_ns + 1,
+        snprintf(detail, sizeof detail, "%s%s%s, run %d of %lld", name, plus, pass, t->run.n + 1,
             (long long)q.runs);
     else
         snprintf(detail, sizeof detail, "%s%s%s, %d run%s, %.1f of %.1f s", name, plus, pass,
-            t->n_ns, t->n_ns == 1 ? "" : "s", (double)t->spent_ns * 1e-9, (double)q.ns * 1e-9);
+            t->run.n, t->run.n == 1 ? "" : "s", (double)t->run.spent_ns * 1e-9,
+            (double)q.ns * 1e-9);
     nnc_compare_say(c, s->io ? "timing with copies" : "timing", detail);
 }
 
@@ -166,8 +198,8 @@ static void say_burst(const comparison *c, const subject *s, quota q)
 static int64_t row_length(const timed *t, quota q)
 {
     if (q.runs)
-        return nnc_min64(q.runs - t->n_ns, nnc_max64(BURSTS, (q.runs + BURSTS - 1) / BURSTS));
-    int64_t each = t->n_ns ? t->spent_ns / t->n_ns + 1 : BURST_NS;
+        return nnc_min64(q.runs - t->run.n, nnc_max64(BURSTS, (q.runs + BURSTS - 1) / BURSTS));
+    int64_t each = t->run.n ? t->run.spent_ns / t->run.n + 1 : BURST_NS;
     return nnc_max64(q.burst_runs, nnc_min64(BURST_NS, q.ns / BURSTS) / each);
 }
 
@@ -175,14 +207,13 @@ static nnc_status timed_runs(comparison *c, const subject *s, quota q)
 {
     timed *t = s->t;
     int64_t ns[NNC_STREAM_RUNS], spent = 0;
-    int first = t->n_ns, n;
+    int first = t->run.n, n;
     do {
-        NNC_TRY(run_some(s, s->io ? row_length(t, q) : 1, ns, &n, c->sink));
-        for (int i = 0; i < n; i++) {
-            NNC_TRY(keep_time(t, ns[i], c->sink));
+        NNC_TRY(run_some(s->p->s, s->io, row_length(t, q), ns, &n, c->sink));
+        NNC_TRY(keep_times(&t->run, ns, n, c->sink));
+        for (int i = 0; i < n; i++)
             spent += ns[i];
-        }
-    } while (!burst_ends(t, q, t->n_ns - first, spent));
+    } while (!burst_ends(t, q, t->run.n - first, spent));
     return NNC_OK;
 }
 
@@ -191,12 +222,12 @@ static nnc_status burst(comparison *c, const subject *s, quota q, bool again)
 {
     timed *t = s->t;
     int64_t ns[NNC_STREAM_RUNS];
-    int first = t->n_ns, n;
+    int first = t->run.n, n;
     say_burst(c, s, q);
     if (!t->n_untimed) {
-        NNC_TRY(warm_up(c, s));
+        NNC_TRY(warm_up(s->p->s, s->io, c->o->warmup, &t->n_untimed, c->sink));
     } else if (!again && !s->io) { /* a pipeline starts with an untimed run of its own */
-        NNC_TRY(run_some(s, 1, ns, &n, c->sink));
+        NNC_TRY(run_some(s->p->s, false, 1, ns, &n, c->sink));
         t->n_untimed++;
     }
     NNC_TRY(timed_runs(c, s, q));
@@ -204,8 +235,9 @@ static nnc_status burst(comparison *c, const subject *s, quota q, bool again)
     if (!at)
         return nnc_nomem(c->sink);
     t->burst_ms = at;
-    qsort(t->ns + first, (size_t)(t->n_ns - first), sizeof *t->ns, by_time);
-    t->burst_ms[t->n_burst++] = nnc_time_at(t->ns + first, t->n_ns - first, 0.5);
+    sort_times(&t->run, first);
+    const nnc_times last = {.ns = t->run.ns + first, .n = t->run.n - first};
+    t->burst_ms[t->n_burst++] = nnc_times_at(&last, 0.5);
     return NNC_OK;
 }
 
@@ -289,8 +321,7 @@ nnc_status nnc_time(comparison *c, program **p, int n, bool io)
         }
     }
     for (int i = 0; i < n; i++) {
-        timed *t = &p[i]->t[io];
-        qsort(t->ns, (size_t)t->n_ns, sizeof *t->ns, by_time);
+        sort_times(&p[i]->t[io].run, 0);
         if (io)
             p[i]->io = nnc_session_stream_report(p[i]->s);
     }

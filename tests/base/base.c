@@ -110,9 +110,9 @@ TEST(json_writer)
     nnc_json_open(&w, NULL, '{');
     NNC_JSON(&w, J_STRING("a\"b", "x\n\xff\xc3\xa9"));
     nnc_json_open(&w, "list", '[');
-    nnc_json_int(&w, NULL, INT64_MIN);
+    NNC_JSON(&w, J_INT(NULL, INT64_MIN));
     nnc_json_line(&w, 2);
-    nnc_json_real(&w, NULL, 0.1);
+    NNC_JSON(&w, J_REAL(NULL, 0.1));
     nnc_json_open(&w, NULL, '{');
     nnc_json_close(&w, '}');
     nnc_json_close(&w, ']');
@@ -126,6 +126,30 @@ TEST(json_writer)
         "\"nan\": null, \"ms\": 1.234568, \"inf\": null, \"null\": null, \"yes\": true, \"raw\": "
         "[]}");
     nnc_text_deinit(&t);
+}
+
+/* The rows of a report, in both formats. */
+TEST(json_rows)
+{
+    static const char *const words[] = {"a", "b\"c"};
+    static const char *const want[] = {"{\"list\": [\n {\"name\": \"x,y\", \"n\": 1, \"r\": 50, "
+                                       "\"at\": [\"a\", \"b\\\"c\"]},\n {\"name\": "
+                                       "null, \"n\": 2, \"r\": null, \"at\": []}]}\n",
+        "name,n,r,at\n\"x,y\",1,50,\"a+b\"\"c\"\n,2,nan,\n"};
+    for (int csv = 0; csv < 2; csv++) {
+        nnc_text t = {0};
+        nnc_json_writer w = {.out = &t, .csv = csv};
+        nnc_json_open(&w, NULL, '{');
+        nnc_json_open(&w, "list", '[');
+        nnc_json_line(&w, 1);
+        for (int i = 0; i < 2; i++)
+            NNC_JSON_ROW(&w, 1, J_STRING("name", i ? NULL : "x,y"), J_INT("n", i + 1),
+                J_REAL("r", i ? NAN : 50), J_WORDS("at", words, i ? 0 : 2));
+        nnc_json_close(&w, ']');
+        nnc_json_end(&w, '}');
+        CHECK_STR(nnc_text_str(&t), want[csv]);
+        nnc_text_deinit(&t);
+    }
 }
 
 TEST(text_survives_no_memory)
