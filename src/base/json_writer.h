@@ -16,8 +16,8 @@ typedef struct nnc_json_writer {
 void nnc_json_open(nnc_json_writer *w, const char *key, char bracket);
 void nnc_json_close(nnc_json_writer *w, char bracket); /* '}' or ']' */
 void nnc_json_end(nnc_json_writer *w, char bracket);   /* the same for the outermost, with a newline */
-/* Reals: shortest decimal that reads back as the same double. Several members: NNC_JSON(w, J_STRING("name", n), J_INT("level", l)); with their object, as a member (key) or an
- * element (NULL): NNC_JSON_OBJECT(w, key, ...). */
+/* Several members: NNC_JSON(w, J_STRING("name", n), J_INT("level", l)); with their object, as a member (key) or an element (NULL):
+ * NNC_JSON_OBJECT(w, key, ...). Reals: the shortest decimal that reads back as the same double. */
 typedef struct nnc_json_member {
     const char *key;
     enum { NNC_J_STRING, NNC_J_INT, NNC_J_BOOL, NNC_J_REAL, NNC_J_WORDS } kind;

@@ -25,13 +25,23 @@ typedef struct options {
     nnc_arena strings; /* of all of them but `file` */
 } options;
 
+/* Objects that a command has opened; NULL: not opened. */
+typedef struct work {
+    nnc_env *env;
+    nnc_model *model;
+    nnc_artifact *artifact;
+    nnc_session *session;
+    nnc_text text;   /* the command's result: for -o FILE when given, else stdout */
+    bool no_text;    /* the command has stored or printed its result itself */
+} work;
+
 typedef struct command {
     const char *name;
     const char *args;   /* "MODEL" */
     const char *doc;    /* one line */
     const char *groups; /* letters of the flag groups it takes: see flags.c */
     int min_files, max_files;
-    nnc_status (*run)(const options *o, nnc_sink *sink);
+    nnc_status (*run)(const options *o, work *w, nnc_sink *sink); /* its text is printed and w closed afterwards */
     const char *more;   /* help text below the flags, or NULL */
 } command;
 
@@ -46,27 +56,16 @@ nnc_status check_paths(options *o, nnc_sink *sink);
 
 /* ---- helpers of commands (common.c) ---- */
 
-/* Objects that a command has opened; NULL: not opened. */
-typedef struct work {
-    nnc_env *env;
-    nnc_model *model;
-    nnc_artifact *artifact;
-    nnc_session *session;
-    nnc_text text; /* output text */
-} work;
-
 void close_work(work *w);
-nnc_model *open_model(const options *o, nnc_sink *sink);
+/* w->model; an artifact is NNC_E_USAGE. */
+nnc_status open_model(const options *o, work *w, nnc_sink *sink);
 nnc_compile_options compile_options(const options *o);
-/* The status of a failed open_model. */
-nnc_status model_failed(const nnc_sink *sink);
 /* Opens the model of a file, or the artifact when the file is one; compile flags, which would have no effect on it, are NNC_E_USAGE
  * then. */
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
 /* Opens the machine and the model, and compiles it; or opens the artifact. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
-/* Prints and frees the text: to -o FILE when given, else to stdout. */
-nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink);
+nnc_status deliver(const options *o, const nnc_text *t, nnc_sink *sink); /* prints the text */
 /* Prints warnings now, before the work that they concern. */
 void print_warnings(nnc_sink *sink);
 /* progress.c: "compiling: fused... 2 s" on a terminal, for what takes longer than a second; the seconds are those of the phase. Both
@@ -74,18 +73,18 @@ void print_warnings(nnc_sink *sink);
 void progress(void *ctx, const char *phase, const char *detail);
 void progress_end(void);
 
-nnc_status cmd_compile(const options *o, nnc_sink *sink);
-nnc_status cmd_run(const options *o, nnc_sink *sink);
-nnc_status cmd_compare(const options *o, nnc_sink *sink);
-nnc_status cmd_explain(const options *o, nnc_sink *sink);
-nnc_status cmd_memory(const options *o, nnc_sink *sink);
-nnc_status cmd_show(const options *o, nnc_sink *sink);
-nnc_status cmd_check(const options *o, nnc_sink *sink);
-nnc_status cmd_opt(const options *o, nnc_sink *sink);
-nnc_status cmd_layers(const options *o, nnc_sink *sink);
-nnc_status cmd_ops(const options *o, nnc_sink *sink);
-nnc_status cmd_passes(const options *o, nnc_sink *sink);
-nnc_status cmd_devices(const options *o, nnc_sink *sink);
-nnc_status cmd_doctor(const options *o, nnc_sink *sink);
+nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_run(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_layers(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_ops(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_passes(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_doctor(const options *o, work *w, nnc_sink *sink);
 
 #endif

@@ -3,41 +3,18 @@
 #include <string.h>
 #include <sys/stat.h>
 
-typedef nnc_status report(const options *o, work *w);
-
-/* Opens, compiles, reports, prints. */
-static nnc_status compiled_report(const options *o, report *print, nnc_sink *sink)
+nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
 {
-    work w = {0};
-    nnc_status st = open_and_compile(o, &w, sink), fit = NNC_OK;
-    if (!st)
-        fit = print(o, &w);
-    if (!st)
-        st = deliver(o, &w.text, sink);
-    close_work(&w);
-    return st ? st : fit;
-}
-
-static nnc_status explain(const options *o, work *w)
-{
+    NNC_TRY(open_and_compile(o, w, sink));
     return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
 
-nnc_status cmd_explain(const options *o, nnc_sink *sink)
-{
-    return compiled_report(o, explain, sink);
-}
-
-static nnc_status memory(const options *o, work *w)
+nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink)
 {
     bool fits = false;
-    nnc_status st = nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits);
-    return st ? st : fits ? NNC_OK : NNC_E_FIT;
-}
-
-nnc_status cmd_memory(const options *o, nnc_sink *sink)
-{
-    return compiled_report(o, memory, sink);
+    NNC_TRY(open_and_compile(o, w, sink));
+    NNC_TRY(nnc_report_memory(w->env, w->artifact, o->format, &w->text, &fits));
+    return fits ? NNC_OK : NNC_E_FIT;
 }
 
 /* Prints the compile time; to standard error when the artifact goes to standard output or another pipe. */
@@ -67,15 +44,8 @@ static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status emit(const options *o, work *w, nnc_sink *sink)
+nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
 {
-    NNC_TRY(nnc_emit_text(w->env, w->artifact, o->emit, &w->text, sink));
-    return deliver(o, &w->text, sink);
-}
-
-nnc_status cmd_compile(const options *o, nnc_sink *sink)
-{
-    work w = {0};
     if (!o->emit && !o->out && !o->dump_dir)
         return nnc_fail0(sink, NNC_E_USAGE,
             "nnc compile needs -o FILE for the artifact, --emit=STAGE for text, or "
@@ -85,95 +55,71 @@ nnc_status cmd_compile(const options *o, nnc_sink *sink)
     if (!o->emit && !o->dump_dir && nnc_is_artifact(o->file[0]))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already; --emit=STAGE prints what is in it");
-    nnc_status st = open_and_compile(o, &w, sink);
-    if (!st && o->dump_dir)
-        st = nnc_dump(w.env, w.artifact, o->dump_dir, sink);
-    if (!st && (o->emit || o->out))
-        st = o->emit ? emit(o, &w, sink) : save(o, w.artifact, sink);
-    close_work(&w);
-    return st;
+    NNC_TRY(open_and_compile(o, w, sink));
+    if (o->dump_dir)
+        NNC_TRY(nnc_dump(w->env, w->artifact, o->dump_dir, sink));
+    if (o->emit)
+        return nnc_emit_text(w->env, w->artifact, o->emit, &w->text, sink);
+    w->no_text = true;
+    return o->out ? save(o, w->artifact, sink) : NNC_OK;
 }
 
-nnc_status cmd_show(const options *o, nnc_sink *sink)
+nnc_status cmd_show(const options *o, work *w, nnc_sink *sink)
 {
-    work w = {0};
-    nnc_status st = open_either(o, &w, sink);
-    if (!st)
-        st = nnc_report_show(
-            w.model ? w.model : nnc_artifact_source(w.artifact), o->format, &w.text);
-    if (!st)
-        st = deliver(o, &w.text, sink);
-    close_work(&w);
-    return st;
+    NNC_TRY(open_either(o, w, sink));
+    return nnc_report_show(
+        w->model ? w->model : nnc_artifact_source(w->artifact), o->format, &w->text);
 }
 
-nnc_status cmd_check(const options *o, nnc_sink *sink)
+nnc_status cmd_check(const options *o, work *w, nnc_sink *sink)
 {
-    work w = {0};
-    nnc_status st = open_either(o, &w, sink);
-    if (!st && w.artifact)
-        st = nnc_artifact_check_weights(w.artifact, sink);
-    if (!st && !o->quiet)
-        printf("%s: ok\n", strcmp(o->file[0], "-") ? o->file[0] : "<stdin>");
-    close_work(&w);
-    return st;
+    NNC_TRY(open_either(o, w, sink));
+    if (w->artifact)
+        NNC_TRY(nnc_artifact_check_weights(w->artifact, sink));
+    if (!o->quiet)
+        nnc_printf(&w->text, "%s: ok\n", strcmp(o->file[0], "-") ? o->file[0] : "<stdin>");
+    return NNC_OK;
 }
 
-nnc_status cmd_opt(const options *o, nnc_sink *sink)
+nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink)
 {
-    work w = {.model = open_model(o, sink)};
-    nnc_status st = w.model ? nnc_env_create(&o->env, &w.env, sink) : model_failed(sink);
     nnc_compile_options c = compile_options(o);
-    if (!st)
-        st = nnc_optimize(w.env, &w.model, o->pass, o->n_pass, &c, sink);
-    if (!st) {
-        nnc_print_model(w.model, &w.text);
-        st = deliver(o, &w.text, sink);
-    }
-    close_work(&w);
-    return st;
+    NNC_TRY(open_model(o, w, sink));
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    NNC_TRY(nnc_optimize(w->env, &w->model, o->pass, o->n_pass, &c, sink));
+    nnc_print_model(w->model, &w->text);
+    return NNC_OK;
 }
 
-nnc_status cmd_layers(const options *o, nnc_sink *sink)
+nnc_status cmd_layers(const options *o, work *w, nnc_sink *sink)
 {
-    nnc_text t = {0};
-    nnc_report_layers(o->format, &t);
-    return deliver(o, &t, sink);
+    (void)sink;
+    nnc_report_layers(o->format, &w->text);
+    return NNC_OK;
 }
 
-nnc_status cmd_ops(const options *o, nnc_sink *sink)
+nnc_status cmd_ops(const options *o, work *w, nnc_sink *sink)
 {
-    nnc_text t = {0};
-    nnc_report_ops(o->format, &t);
-    return deliver(o, &t, sink);
+    (void)sink;
+    nnc_report_ops(o->format, &w->text);
+    return NNC_OK;
 }
 
-nnc_status cmd_passes(const options *o, nnc_sink *sink)
+nnc_status cmd_passes(const options *o, work *w, nnc_sink *sink)
 {
-    nnc_text t = {0};
-    nnc_report_passes(o->format, &t);
-    return deliver(o, &t, sink);
+    (void)sink;
+    nnc_report_passes(o->format, &w->text);
+    return NNC_OK;
 }
 
-static nnc_status machine_report(
-    const options *o, nnc_status (*print)(nnc_env *, nnc_format, nnc_text *), nnc_sink *sink)
+nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink)
 {
-    work w = {0};
-    nnc_status st = nnc_env_create(&o->env, &w.env, sink);
-    if (!st)
-        st = print(w.env, o->format, &w.text);
-    if (!st)
-        st = deliver(o, &w.text, sink);
-    close_work(&w);
-    return st;
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    return nnc_report_devices(w->env, o->format, &w->text);
 }
 
-nnc_status cmd_devices(const options *o, nnc_sink *sink)
+nnc_status cmd_doctor(const options *o, work *w, nnc_sink *sink)
 {
-    return machine_report(o, nnc_report_devices, sink);
-}
-
-nnc_status cmd_doctor(const options *o, nnc_sink *sink)
-{
-    return machine_report(o, nnc_report_doctor, sink);
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    return nnc_report_doctor(w->env, o->format, &w->text);
 }

@@ -2,14 +2,13 @@
 #include "cli/cli.h"
 #include <string.h>
 
-nnc_model *open_model(const options *o, nnc_sink *sink)
+nnc_status open_model(const options *o, work *w, nnc_sink *sink)
 {
-    if (nnc_is_artifact(o->file[0])) {
-        (void)nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+    if (nnc_is_artifact(o->file[0]))
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is an artifact of nnc compile; this command needs the model it was compiled from");
-        return NULL;
-    }
-    return nnc_model_open(o->file[0], &o->model, sink);
+    w->model = nnc_model_open(o->file[0], &o->model, sink);
+    return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
 }
 
 static bool wants_print(const options *o, const char *pass)
@@ -43,14 +42,6 @@ nnc_compile_options compile_options(const options *o)
     return c;
 }
 
-nnc_status model_failed(const nnc_sink *sink)
-{
-    for (size_t n = nnc_sink_count(sink); n > 0; n--)
-        if (nnc_sink_at(sink, n - 1)->severity == NNC_ERROR)
-            return nnc_sink_at(sink, n - 1)->code;
-    return NNC_E_MODEL;
-}
-
 static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 {
     if (o->compile_flag)
@@ -66,10 +57,7 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 
 nnc_status open_either(const options *o, work *w, nnc_sink *sink)
 {
-    if (nnc_is_artifact(o->file[0]))
-        return open_artifact(o, w, sink);
-    w->model = open_model(o, sink);
-    return w->model ? NNC_OK : model_failed(sink);
+    return nnc_is_artifact(o->file[0]) ? open_artifact(o, w, sink) : open_model(o, w, sink);
 }
 
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink)
@@ -94,18 +82,15 @@ void close_work(work *w)
     nnc_env_destroy(w->env);
 }
 
-nnc_status deliver(const options *o, nnc_text *t, nnc_sink *sink)
+nnc_status deliver(const options *o, const nnc_text *t, nnc_sink *sink)
 {
-    nnc_status st = NNC_OK;
     progress_end();
     if (t->oom)
-        st = nnc_nomem(sink);
-    else if (o->out && strcmp(o->out, "-"))
-        st = nnc_file_write(o->out, nnc_text_str(t), t->n, true, sink);
-    else if (fwrite(nnc_text_str(t), 1, t->n, stdout) != t->n || fflush(stdout) != 0)
-        st = NNC_E_IO; /* main reports the error of stdout */
-    nnc_text_deinit(t);
-    return st;
+        return nnc_nomem(sink);
+    if (o->out && strcmp(o->out, "-"))
+        return nnc_file_write(o->out, nnc_text_str(t), t->n, true, sink);
+    bool lost = fwrite(nnc_text_str(t), 1, t->n, stdout) != t->n || fflush(stdout) != 0;
+    return lost ? NNC_E_IO : NNC_OK; /* main reports the error of stdout */
 }
 
 void print_warnings(nnc_sink *sink)

@@ -132,6 +132,17 @@ static nnc_status close_stdout(nnc_status st)
     return lost && (!st || st == NNC_E_IO) ? NNC_E_IO : st;
 }
 
+/* Differences and what does not fit are results, too. */
+static nnc_status run_and_print(const command *c, const options *o, nnc_sink *sink)
+{
+    work w = {0};
+    nnc_status st = c->run(o, &w, sink), printed = NNC_OK;
+    if ((!st || st == NNC_E_DIFFERS || st == NNC_E_FIT) && !w.no_text && !nnc_sink_errors(sink))
+        printed = deliver(o, &w.text, sink);
+    close_work(&w);
+    return printed ? printed : st;
+}
+
 static nnc_status run_command(const command *c, int argc, char **argv)
 {
     options o = {.compare = nnc_compare_defaults, .percentile = 99};
@@ -145,7 +156,7 @@ static nnc_status run_command(const command *c, int argc, char **argv)
     if (!st && o.help)
         help(c);
     else if (!st && !(st = check_paths(&o, sink)))
-        st = c->run(&o, sink);
+        st = run_and_print(c, &o, sink);
     progress_end();
     bool silent = st && !nnc_sink_errors(sink) && st != NNC_E_DIFFERS && st != NNC_E_FIT;
     nnc_sink_print(sink, stderr);

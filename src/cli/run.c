@@ -196,38 +196,27 @@ static nnc_status time_session(const options *o, work *w, nnc_sink *sink)
     return st;
 }
 
-nnc_status cmd_run(const options *o, nnc_sink *sink)
+nnc_status cmd_run(const options *o, work *w, nnc_sink *sink)
 {
-    work w = {0};
-    nnc_status st = open_and_compile(o, &w, sink);
-    if (!st)
-        st = load(o, &w, sink);
-    if (!st)
-        st = time_session(o, &w, sink);
-    if (!st)
-        st = deliver(o, &w.text, sink);
-    close_work(&w);
-    return st;
+    NNC_TRY(open_and_compile(o, w, sink));
+    NNC_TRY(load(o, w, sink));
+    return time_session(o, w, sink);
 }
 
 /* ---- compare ----------------------------------------------------------------------------------------- */
 
-nnc_status cmd_compare(const options *o, nnc_sink *sink)
+nnc_status cmd_compare(const options *o, work *w, nnc_sink *sink)
 {
     bool agrees = false;
-    work w = {.model = open_model(o, sink)};
-    nnc_status st = w.model ? nnc_env_create(&o->env, &w.env, sink) : model_failed(sink);
     nnc_compare_options c = o->compare;
+    NNC_TRY(open_model(o, w, sink));
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
     c.compile = compile_options(o);
     c.seed = o->model.seed;
     c.arg = o->model.arg;
     c.n_arg = o->model.n_arg;
     c.progress = progress;
     c.progress_ctx = (void *)o;
-    if (!st)
-        st = nnc_compare(w.env, w.model, &c, o->format, &w.text, &agrees, sink);
-    if (!st)
-        st = deliver(o, &w.text, sink);
-    close_work(&w);
-    return st ? st : agrees ? NNC_OK : NNC_E_DIFFERS;
+    NNC_TRY(nnc_compare(w->env, w->model, &c, o->format, &w->text, &agrees, sink));
+    return agrees ? NNC_OK : NNC_E_DIFFERS;
 }
