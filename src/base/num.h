@@ -46,4 +46,13 @@ int64_t nnc_now_ns(void);
 /* Test hook: replaces the clock by that of simulated devices; NULL: the real one. Not thread-safe. */
 void nnc_set_clock(int64_t (*now_ns)(void));
 
+/* A binary heap (heap.c) of different numbers in the caller's array; `before` says which of two comes out first. */
+typedef struct nnc_heap {
+    uint32_t *at, n;
+    bool (*before)(const void *ctx, uint32_t a, uint32_t b);
+    const void *ctx;
+} nnc_heap;
+void nnc_heap_push(nnc_heap *h, uint32_t x);
+uint32_t nnc_heap_pop(nnc_heap *h);
+
 #endif

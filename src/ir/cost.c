@@ -95,15 +95,6 @@ static int64_t body_fetched(const nnc_graph *b, nnc_ref r)
     return nnc_min64(sum, all);
 }
 
-/* True when operand i is also an earlier operand. */
-static bool repeated(const nnc_node *n, int i)
-{
-    for (int k = 0; k < i; k++)
-        if (n->in[k] == n->in[i])
-            return true;
-    return false;
-}
-
 static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
 {
     int64_t sum = 0;
@@ -122,7 +113,7 @@ static int64_t node_bytes(const nnc_graph *g, const nnc_node *n)
             i == 0 ||
             n->in[i] > top; /* greater than all before: avoids the search where there are many */
         top = later ? n->in[i] : top;
-        if (later || !repeated(n, i))
+        if (later || !nnc_operand_repeats(n, i))
             sum = nnc_add_sat(sum, bytes);
     }
     for (uint32_t i = 0; i < n->n_out; i++)

@@ -27,6 +27,14 @@ bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out)
     return true;
 }
 
+bool nnc_operand_repeats(const nnc_node *n, int i)
+{
+    for (int k = 0; k < i; k++)
+        if (n->in[k] == n->in[i])
+            return true;
+    return false;
+}
+
 bool nnc_node_post(const nnc_node *n, nnc_post *out)
 {
     static const uint8_t op[] = {

@@ -295,7 +295,7 @@ typedef struct tidy {
     uint32_t *wait; /* per node: operands not yet ordered */
     uint32_t *first; /* per node: start of its users in `user` */
     uint32_t *user;
-    uint32_t *heap, n_heap; /* ready nodes, smallest old index on top */
+    nnc_heap ready; /* nodes, smallest old index first */
     uint32_t *order, n_order;
 } tidy;
 
@@ -325,30 +325,10 @@ static void mark_live(tidy *t)
     }
 }
 
-static void push(tidy *t, uint32_t x)
+static bool is_lower(const void *ctx, uint32_t a, uint32_t b)
 {
-    uint32_t i = t->n_heap++;
-    for (; i && t->heap[(i - 1) / 2] > x; i = (i - 1) / 2)
-        t->heap[i] = t->heap[(i - 1) / 2];
-    t->heap[i] = x;
-}
-
-static uint32_t pop(tidy *t)
-{
-    uint32_t top = t->heap[0], x = t->heap[--t->n_heap], i = 0;
-    for (;;) {
-        uint32_t c = 2 * i + 1;
-        if (c >= t->n_heap)
-            break;
-        if (c + 1 < t->n_heap && t->heap[c + 1] < t->heap[c])
-            c++;
-        if (t->heap[c] >= x)
-            break;
-        t->heap[i] = t->heap[c];
-        i = c;
-    }
-    t->heap[i] = x;
-    return top;
+    (void)ctx;
+    return a < b;
 }
 
 /* Kahn's algorithm; among ready nodes the one that came first before goes first. */
@@ -371,14 +351,14 @@ static void sort_nodes(tidy *t)
         for (int k = 0; k < g->node[i].n_in; k++)
             t->user[fill[g->value[g->node[i].in[k]].node]++] = i;
         if (!t->wait[i])
-            push(t, i);
+            nnc_heap_push(&t->ready, i);
     }
-    while (t->n_heap) {
-        uint32_t i = pop(t);
+    while (t->ready.n) {
+        uint32_t i = nnc_heap_pop(&t->ready);
         t->order[t->n_order++] = i;
         for (uint32_t u = t->first[i]; u < t->first[i + 1]; u++)
             if (--t->wait[t->user[u]] == 0)
-                push(t, t->user[u]);
+                nnc_heap_push(&t->ready, t->user[u]);
     }
 }
 
@@ -437,9 +417,9 @@ static bool alloc_tidy(tidy *t, nnc_arena *a)
     t->wait = ARENA_NEW(a, uint32_t, n);
     t->first = ARENA_NEW(a, uint32_t, n + 1);
     t->user = ARENA_NEW(a, uint32_t, uses);
-    t->heap = ARENA_NEW(a, uint32_t, n);
+    t->ready = (nnc_heap){.at = ARENA_NEW(a, uint32_t, n), .before = is_lower};
     t->order = ARENA_NEW(a, uint32_t, n);
-    return t->live && t->stack && t->wait && t->first && t->user && t->heap && t->order;
+    return t->live && t->stack && t->wait && t->first && t->user && t->ready.at && t->order;
 }
 
 nnc_status nnc_graph_tidy(nnc_graph *g)

@@ -2,15 +2,6 @@
  * needed. */
 #include "passes/internal.h"
 
-static bool used(const pass *p, uint32_t i)
-{
-    const nnc_node *n = &p->g->node[i];
-    for (uint32_t k = 0; k < n->n_out; k++)
-        if (p->e.n_use[n->out + k])
-            return true;
-    return false;
-}
-
 /* Collects the layers of node i and of all nodes removed with it; listed[] prevents repetition. */
 static void cascade(pass *p, uint32_t i, bool *listed, uint32_t *stack, layers *l)
 {
@@ -40,7 +31,7 @@ nnc_status pass_dce(pass *p)
         return nnc_nomem(p->sink);
     /* Backwards: producers of an unused result come before it, so they are removed with it and get no remark of their own. */
     for (uint32_t i = n_node; i-- > 0 && p->status == NNC_OK;) {
-        if (p->e.dead[i] || p->g->node[i].op == OP_input || used(p, i))
+        if (p->e.dead[i] || p->g->node[i].op == OP_input || !edit_unused(p, i))
             continue;
         layers l = {0};
         bool leaf = nnc_op_class(p->g->node[i].op) == CL_leaf;

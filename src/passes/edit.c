@@ -152,7 +152,7 @@ void edit_refresh(pass *p, uint32_t i)
     }
 }
 
-static bool unused(const pass *p, uint32_t i)
+bool edit_unused(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
     for (uint32_t o = 0; o < n->n_out; o++)
@@ -169,7 +169,7 @@ void edit_sweep(pass *p, uint32_t i)
     size_t n = 0, cap = 0;
     for (;;) {
         nnc_node *node = &p->g->node[i];
-        if (p->status == NNC_OK && !e->dead[i] && node->op != OP_input && unused(p, i)) {
+        if (p->status == NNC_OK && !e->dead[i] && node->op != OP_input && edit_unused(p, i)) {
             e->dead[i] = true;
             set_cost(p, i, (nnc_cost){0});
             if (!ARENA_ROOM(p->a, stack, cap, n + node->n_in + 1)) {
@@ -273,34 +273,15 @@ void edit_replace(pass *p, nnc_ref from, nnc_ref to)
     edit_sweep(p, p->g->value[from].node);
 }
 
-int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap)
-{
-    int n = 0;
-    uint32_t last = NNC_NONE;
-    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
-        const nnc_node *node = &p->g->node[i];
-        bool reads = false;
-        for (int k = 0; k < node->n_in; k++)
-            reads = reads || node->in[k] == v;
-        /* entries of a node are adjacent unless operands moved: compare with those found */
-        for (int k = 0; reads && k < n && k < cap; k++)
-            reads = out[k] != i;
-        if (!reads || i == last)
-            continue;
-        last = i;
-        if (n < cap)
-            out[n] = i;
-        n++;
-    }
-    return n;
-}
-
 nnc_node *edit_only_user(const pass *p, nnc_ref v)
 {
-    uint32_t u[1] = {0};
-    if (p->e.n_use[v] != 1 || edit_users(p, v, u, 1) != 1) /* an output counts as a use */
+    if (p->e.n_use[v] != 1) /* an output counts as a use */
         return NULL;
-    return &p->g->node[u[0]];
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
+        for (int k = 0; k < p->g->node[i].n_in; k++)
+            if (p->g->node[i].in[k] == v)
+                return &p->g->node[i];
+    return NULL;
 }
 
 void edit_set_output(pass *p, uint32_t o, nnc_ref r)

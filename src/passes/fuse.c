@@ -119,18 +119,12 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* True when reduction n sums over columns: the contiguous axis is not reduced. */
+/* True when reduction n sums over columns. */
 static bool sums_columns(const pass *p, const nnc_node *n)
 {
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]), *y = nnc_typeof(p->g, n->out);
-    int64_t stride[NNC_MAX_RANK];
     const int64_t *axes;
-    int k = nnc_attr_ints(n, AT_axes, &axes);
-    nnc_type_strides(x, stride);
-    for (int i = 0; i < k; i++)
-        if (stride[axes[i] < 0 ? axes[i] + x->rank : axes[i]] == 1)
-            return false;
-    return k > 0 && nnc_type_numel(y) > 1;
+    return nnc_attr_ints(n, AT_axes, &axes) > 0 && !reduces_contiguous(p, n) &&
+           nnc_type_numel(nnc_typeof(p->g, n->out)) > 1;
 }
 
 /* The rows of a reduction can be kept for the ops that read them again; columns cannot. On a CPU, whose caches hold one kernel's

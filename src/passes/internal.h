@@ -87,12 +87,11 @@ void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r);
 void edit_set_output(pass *p, uint32_t o, nnc_ref r);
 /* Recomputes node i's cost, and whether it is static. */
 void edit_refresh(pass *p, uint32_t i);
+bool edit_unused(const pass *p, uint32_t i); /* nobody reads a result of node i */
 /* Removes a node without users, and what only it used. */
 void edit_sweep(pass *p, uint32_t i);
 /* The only live node that reads v, when v has exactly one use and is not an output; otherwise NULL. */
 nnc_node *edit_only_user(const pass *p, nnc_ref v);
-/* Writes the live users of v, each once, to out[0..cap); returns their number. */
-int edit_users(const pass *p, nnc_ref v, uint32_t *out, int cap);
 /* The next live node that reads v, once for each use: for (uint32_t at = 0, i; edit_next_user(p, v, &at, &i);). New uses may be added
  * meanwhile. */
 static inline bool edit_next_user(const pass *p, nnc_ref v, uint32_t *at, uint32_t *node)
@@ -171,6 +170,8 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
 /* "/a+/b": the nodes' paths, each once, in order; NULL: they have none. */
 const char *union_origin(pass *p, const uint32_t *nodes, int n);
+/* True when one of the axes that reduction n names is the contiguous one. */
+bool reduces_contiguous(const pass *p, const nnc_node *n);
 /* Connected nodes among the first n that are `inside`: per node the first one of its region. NULL: out of memory, p->status says so. */
 const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n);
 /* The contraction in node n's body (or n itself), and which operand of n its weights are (-1: they are computed inside); NULL: none, or

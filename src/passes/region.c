@@ -130,6 +130,17 @@ int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap)
     return n;
 }
 
+bool reduces_contiguous(const pass *p, const nnc_node *n)
+{
+    int64_t stride[NNC_MAX_RANK];
+    const int64_t *axes;
+    nnc_type_strides(nnc_typeof(p->g, n->in[0]), stride);
+    for (int i = nnc_attr_ints(n, AT_axes, &axes); i-- > 0;)
+        if (stride[axes[i]] == 1)
+            return true;
+    return false;
+}
+
 const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n)
 {
     uint32_t *root = PASS_NEW(p, uint32_t, n + 1);

@@ -71,15 +71,8 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
  * GPU the kernel itself splits such sums over blocks. */
 static int64_t few(const pass *p, const nnc_node *n)
 {
-    const nnc_type *x = nnc_typeof(p->g, n->in[0]);
-    int64_t stride[NNC_MAX_RANK];
-    const int64_t *axes;
-    int k = nnc_attr_ints(n, AT_axes, &axes);
-    nnc_type_strides(x, stride);
-    for (int i = 0; i < k; i++)
-        if (stride[axes[i]] == 1)
-            return FEW_RESULTS;
-    return p->t && p->t->kind == NNC_T_cpu ? FEW_COLUMNS : FEW_RESULTS;
+    bool columns = p->t && p->t->kind == NNC_T_cpu && !reduces_contiguous(p, n);
+    return columns ? FEW_COLUMNS : FEW_RESULTS;
 }
 
 nnc_status pass_split_reduce(pass *p)

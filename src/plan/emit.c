@@ -294,10 +294,7 @@ static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
                                                    : "interpreted: no machine code emitter";
     int a = 0;
     for (int i = 0; i < n->n_in; i++) {
-        bool again = false;
-        for (int b = 0; b < i && !again; b++)
-            again = n->in[b] == n->in[i];
-        if (again)
+        if (nnc_operand_repeats(n, i))
             continue;
         if (a >= k->n_args - k->n_out)
             return nnc_fail(m->sink, NNC_E_BUG, n->loc,

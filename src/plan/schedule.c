@@ -46,8 +46,7 @@ typedef struct list {
     int64_t *time, *done;
     uint32_t *waiting; /* number of operands not yet scheduled */
     uint32_t *succ, *succ0; /* CSR of edges between nodes of main */
-    uint32_t *heap;
-    uint32_t n_heap;
+    nnc_heap ready;
     int64_t *free_at; /* by device * streams + stream */
 } list;
 
@@ -80,38 +79,13 @@ static void fill_edge(list *l, uint32_t from, uint32_t to)
     l->succ[l->succ0[from] + (uint32_t)l->done[from]++] = to;
 }
 
-static bool before_in_heap(const list *l, uint32_t a, uint32_t b)
+static bool goes_first(const void *ctx, uint32_t a, uint32_t b)
 {
+    const list *l = ctx;
     if (l->m->late[a] !=
         l->m->late[b]) /* step comes after main: while nodes of main remain, one of them is ready */
         return l->m->late[b];
     return l->path[a] != l->path[b] ? l->path[a] > l->path[b] : a < b;
-}
-
-static void heap_push(list *l, uint32_t n)
-{
-    uint32_t i = l->n_heap++;
-    for (; i > 0 && before_in_heap(l, n, l->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        l->heap[i] = l->heap[(i - 1) / 2];
-    l->heap[i] = n;
-}
-
-static uint32_t heap_pop(list *l)
-{
-    uint32_t top = l->heap[0], last = l->heap[--l->n_heap], i = 0;
-    for (;;) {
-        uint32_t c = 2 * i + 1;
-        if (c >= l->n_heap)
-            break;
-        if (c + 1 < l->n_heap && before_in_heap(l, l->heap[c + 1], l->heap[c]))
-            c++;
-        if (!before_in_heap(l, l->heap[c], last))
-            break;
-        l->heap[i] = l->heap[c];
-        i = c;
-    }
-    l->heap[i] = last;
-    return top;
 }
 
 /* Earliest start of n on stream s of its device: when the stream is free and the operands are available (an event costs a launch). */
@@ -170,7 +144,7 @@ static void place_node(list *l, uint32_t id)
     l->order[l->n_order++] = id;
     for (uint32_t e = l->succ0[id]; e < l->succ0[id + 1]; e++)
         if (--l->waiting[l->succ[e]] == 0)
-            heap_push(l, l->succ[e]);
+            nnc_heap_push(&l->ready, l->succ[e]);
 }
 
 static bool list_alloc(list *l)
@@ -182,9 +156,9 @@ static bool list_alloc(list *l)
     l->done = ARENA_NEW(a, int64_t, n);
     l->waiting = ARENA_NEW(a, uint32_t, n);
     l->succ0 = ARENA_NEW(a, uint32_t, n);
-    l->heap = ARENA_NEW(a, uint32_t, n);
+    l->ready = (nnc_heap){ARENA_NEW(a, uint32_t, n), 0, goes_first, l};
     l->free_at = ARENA_NEW(a, int64_t, l->m->n_dev * l->m->o->streams);
-    return l->path && l->time && l->done && l->waiting && l->succ0 && l->heap && l->free_at;
+    return l->path && l->time && l->done && l->waiting && l->succ0 && l->ready.at && l->free_at;
 }
 
 static nnc_status list_schedule(list *l)
@@ -216,9 +190,9 @@ static nnc_status list_schedule(list *l)
     }
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]) && l->waiting[i] == 0)
-            heap_push(l, i);
-    while (l->n_heap)
-        place_node(l, heap_pop(l));
+            nnc_heap_push(&l->ready, i);
+    while (l->ready.n)
+        place_node(l, nnc_heap_pop(&l->ready));
     return NNC_OK;
 }
 

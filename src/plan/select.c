@@ -24,12 +24,8 @@ static bool dies(const maker *m, nnc_ref r, int dev, int32_t at)
 static int count_root(const maker *m, const nnc_node *n, nnc_ref r)
 {
     int k = 0;
-    for (int i = 0; i < n->n_in; i++) {
-        bool again = false;
-        for (int j = 0; j < i && !again; j++)
-            again = n->in[j] == n->in[i];
-        k += !again && m->root[n->in[i]] == r;
-    }
+    for (int i = 0; i < n->n_in; i++)
+        k += m->root[n->in[i]] == r && !nnc_operand_repeats(n, i);
     return k;
 }
 
@@ -132,17 +128,11 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 static int distinct(const nnc_node *n, int i, nnc_ref *v)
 {
     int k = 0;
-    for (int a = 0; a < n->n_in; a++) {
-        bool again = false;
-        for (int b = 0; b < a && !again; b++)
-            again = n->in[b] == n->in[a];
-        if (again)
-            continue;
-        if (k++ == i) {
+    for (int a = 0; a < n->n_in; a++)
+        if (!nnc_operand_repeats(n, a) && k++ == i) {
             *v = n->in[a];
-            return k;
+            break;
         }
-    }
     return k;
 }
 
