@@ -8,11 +8,13 @@ nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t
     nnc_kernel *k = nnc_kernel_build(g, n, a, sink);
     if (!k)
         return NULL;
-    bool ok = nnc_kernel_improve(k, t, math, a);
+    bool ok = nnc_kernel_improve(k, t, math, a), local = false;
     if (ok) {
         nnc_kernel_order_axes(k);
         nnc_kernel_merge_axes(k);
     }
+    if (ok && !(t && t->kind == NNC_T_cuda))
+        ok = nnc_kernel_local(k, nnc_target_local_bytes(t), a, &local);
     ok = ok && nnc_window_strips(k, t, a) && nnc_product_strips(k, t, a) &&
          nnc_kernel_schedule(k, t) && nnc_kernel_name(k, n, a);
     if (!ok)

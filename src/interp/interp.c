@@ -25,6 +25,8 @@ struct nnc_interp {
     nnc_product *product; /* by stage */
     int32_t n_slot;
     int block; /* lanes of a slot */
+    nnc_arena arena; /* of the rings */
+    nnc_kring *ring; /* by buffer */
     int64_t *tmp_at; /* by buffer: byte offset in scratch, or -1 */
     int32_t *arg_of; /* by buffer: argument index, or -1 */
 };
@@ -35,6 +37,8 @@ typedef struct run {
     void *const *args;
     char *scratch;
     int64_t at[NNC_KAXES]; /* current index of each axis; vector axis: of the first lane */
+    int64_t from
+        [NNC_KAXES]; /* first index in the work item; of a ring's row axis: of the current stage */
     int vec; /* vector axis of the current stage, -1 = none */
     int lanes; /* lanes along it */
     char *mem;
@@ -179,7 +183,9 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     s->tmp_at = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->tmp_at);
     s->arg_of = nnc_calloc((size_t)k->n_buf + 1, sizeof *s->arg_of);
     s->product = nnc_calloc((size_t)k->n_stage + 1, sizeof *s->product);
-    if (!s->ins || !s->tmp_at || !s->arg_of || !s->product) {
+    nnc_arena_init(&s->arena, 0);
+    if (!s->ins || !s->tmp_at || !s->arg_of || !s->product ||
+        !nnc_kernel_rings(k, &s->arena, &s->ring)) {
         nnc_interp_destroy(s);
         return NULL;
     }
@@ -194,7 +200,8 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     int64_t longest = 1;
     for (int i = 0; i < k->n_stage; i++) {
         int v = nnc_stage_vec(k, &k->stage[i]);
-        if (!nnc_product_find(k, &k->stage[i], v, &s->product[i]))
+        if (!nnc_product_find(k, &k->stage[i], v, &s->product[i]) ||
+            s->ring[k->ins[s->product[i].x].buf].rows > 0)
             s->product[i].axis = -1;
         longest = v >= 0 ? nnc_max64(longest, k->axis[v].extent) : longest;
     }
@@ -214,6 +221,7 @@ void nnc_interp_destroy(nnc_interp *s)
     nnc_free(s->product);
     nnc_free(s->tmp_at);
     nnc_free(s->arg_of);
+    nnc_arena_deinit(&s->arena);
     nnc_free(s);
 }
 
@@ -234,6 +242,17 @@ static int64_t form(const run *r, const nnc_affine *e)
     for (int a = 0; a < r->k->n_axis; a++)
         v += e->k[a] * r->at[a];
     return v;
+}
+
+/* Offset of a direct access. */
+static int64_t offset(const run *r, const nnc_kins *in)
+{
+    const nnc_kring *g = &r->s->ring[in->buf];
+    if (g->rows == 0)
+        return form(r, &in->at);
+    nnc_affine row, place;
+    nnc_ring_split(g, &in->at, &row, &place);
+    return (r->at[g->axis] * g->step + form(r, &row)) % g->rows * g->size + form(r, &place);
 }
 
 /* Range first..end-1 of the n lanes that satisfies all guards, each of which bounds an affine form of the lane. */
@@ -289,7 +308,7 @@ static void load_indirect(
 static void run_load(const run *r, const nnc_kins *in, int n, char *y)
 {
     int first, end;
-    int64_t stride = r->vec >= 0 ? in->at.k[r->vec] : 0, at = form(r, &in->at);
+    int64_t stride = r->vec >= 0 ? in->at.k[r->vec] : 0, at = offset(r, in);
     size_t size = lane_size((nnc_dtype)in->dtype);
     guarded(r, in, n, &first, &end);
     if (first > 0 || end < n) {
@@ -314,7 +333,7 @@ static void run_load(const run *r, const nnc_kins *in, int n, char *y)
 static void run_store(const run *r, const nnc_kins *in, int n)
 {
     int first, end;
-    int64_t stride = r->vec >= 0 ? in->at.k[r->vec] : 0, at = form(r, &in->at);
+    int64_t stride = r->vec >= 0 ? in->at.k[r->vec] : 0, at = offset(r, in);
     size_t size = lane_size((nnc_dtype)in->dtype);
     guarded(r, in, n, &first, &end);
     if (first < end)
@@ -426,7 +445,7 @@ static bool step(run *r, uint32_t axes)
             continue;
         if (++r->at[a] < r->k->axis[a].extent)
             return true;
-        r->at[a] = 0;
+        r->at[a] = r->from[a];
     }
     return false;
 }
@@ -494,6 +513,18 @@ static void run_point(run *r, const nnc_kstage *g, uint32_t reduce, int n)
     run_section(r, g, g->post0, g->post1, n, false);
 }
 
+/* Sets the first rows of the rings that the work item's point before has not stored. */
+static void place_rings(run *r)
+{
+    for (int b = 0; b < r->k->n_buf; b++) {
+        const nnc_kring *g = &r->s->ring[b];
+        if (g->rows == 0)
+            continue;
+        r->from[g->row] = r->at[g->axis] == r->from[g->axis] ? 0 : g->rows - g->step;
+        r->at[g->row] = r->from[g->row];
+    }
+}
+
 static void run_stage(run *r, const nnc_kstage *g)
 {
     uint32_t map = 0, reduce = 0;
@@ -518,6 +549,7 @@ static void run_stage(run *r, const nnc_kstage *g)
 
 static void run_stages(run *r)
 {
+    place_rings(r);
     for (int s = 0; s < r->k->n_stage; s++)
         run_stage(r, &r->k->stage[s]);
 }
@@ -549,7 +581,7 @@ static void run_unit(run *r, int64_t u)
 {
     const nnc_kernel *k = r->k;
     int digit[NNC_KAXES], v = nnc_sched_vec(&k->sched);
-    int64_t from[NNC_KAXES], to[NNC_KAXES];
+    int64_t *from = r->from, to[NNC_KAXES];
     bool columns = v >= 0 && v < k->n_outer;
     for (int i = nnc_kernel_digits(k, digit) - 1; i >= 0; i--) {
         int a = digit[i];

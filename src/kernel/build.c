@@ -60,11 +60,52 @@ static bool too_many_arguments(
            outside_values(g, nodes, n, operands, a) + n_out > NNC_KERNEL_ARGUMENTS;
 }
 
+/* Can the values that windows read be stored for them? Builds the kernel to see. */
+static bool stores_windowed(nx *t, nx_set *set, nnc_arena *scratch, const char **why)
+{
+    const nnc_graph *g = set->g;
+    const int n = t->n_buf_value;
+    nnc_kbuf *buf = ARENA_NEW(scratch, nnc_kbuf, n + set->n_out + NX_REUSED);
+    for (int i = 0; buf && i < n + set->n_out; i++) {
+        const nnc_type *type = nnc_typeof(g, i < n ? t->buf_value[i] : set->out[i - n]);
+        buf[i] = (nnc_kbuf){.role = i < n ? KB_in : KB_out,
+            .dtype = (nnc_dtype)type->dtype,
+            .numel = nnc_type_span(type)};
+    }
+    t->k->buf = buf;
+    t->k->n_buf = n + set->n_out;
+    set->n_input = n;
+    nnc_kernel *k = buf ? nx_link(t, scratch, scratch) : NULL;
+    bool done = false;
+    if (k) {
+        nnc_kernel_order_axes(k);
+        nnc_kernel_merge_axes(k);
+    }
+    bool ok = k && nnc_kernel_local(k, set->local, scratch, &done);
+    *why = NULL;
+    if (ok && !done)
+        (void)nx_fail(t, t->windowed,
+            "would be computed for each window that reads it: overlapping windows of these ops "
+            "have "
+            "no local buffer");
+    return ok && done;
+}
+
+/* For a remark: "silu at /layers/3 is computed once ...". */
+static const char *stored_note(const nnc_graph *g, nnc_ref v, nnc_arena *a)
+{
+    const nnc_node *n = nnc_def(g, v);
+    return nnc_arena_printf(a,
+        "%s%s%s is computed once into a local buffer, from which its overlapping windows read",
+        nnc_ops[n->op].name, n->origin && *n->origin ? " at " : "", n->origin ? n->origin : "");
+}
+
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
-    int n_out, int64_t spare, nnc_arena *a, const char **why)
+    int n_out, int64_t spare, int64_t local, nnc_arena *a, const char **why)
 {
     const char *reason = "more than 64 results";
-    nx_set set = {.g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = spare};
+    nx_set set = {
+        .g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = spare, .local = local};
     nnc_arena scratch;
     nx t = {0};
     bool ok = false;
@@ -72,10 +113,14 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
     if (n_out <= NNC_KERNEL_RESULTS && too_many_arguments(g, nodes, n, n_out, &scratch))
         reason = "one kernel would have more than 64 operands and results";
     else if (n_out <= NNC_KERNEL_RESULTS)
-        ok = nx_trace(&t, &set, &scratch, &reason);
+        ok = nx_trace(&t, &set, &scratch, &reason) &&
+             (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
     nnc_free(t.ins);
     if (why)
-        *why = ok ? NULL : reason ? nnc_arena_strdup(a, reason) : "out of memory";
+        *why = ok && t.windowed != NNC_NONE ? stored_note(g, t.windowed, a)
+               : ok                         ? NULL
+               : reason                     ? nnc_arena_strdup(a, reason)
+                                            : "out of memory";
     nnc_arena_deinit(&scratch);
     return ok;
 }

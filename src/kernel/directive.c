@@ -4,7 +4,7 @@
 #include <string.h>
 
 const char *const nnc_kdo_names[KD__COUNT] = {
-    "tile", "order", "vector", "unroll", "transpose", "prefetch", "nontemporal", "quick"};
+    "tile", "order", "vector", "unroll", "transpose", "ring", "prefetch", "nontemporal", "quick"};
 
 static int find(const nnc_kschedule *s, nnc_kdo what, int axis)
 {
@@ -36,17 +36,38 @@ bool nnc_sched_has(const nnc_kschedule *s, nnc_kdo what)
     return find(s, what, -1) >= 0;
 }
 
+static bool insert(nnc_kschedule *s, nnc_kdirective d)
+{
+    if (s->n == NNC_KDIRECTIVES)
+        return false;
+    int i = s->n++;
+    for (; i > 0 && s->d[i - 1].what > d.what; i--)
+        s->d[i] = s->d[i - 1];
+    s->d[i] = d;
+    return true;
+}
+
 bool nnc_sched_put(nnc_kschedule *s, nnc_kdo what, int axis, int64_t n)
 {
     int i = find(s, what, axis);
-    if (i < 0 && s->n == NNC_KDIRECTIVES)
-        return false;
-    if (i < 0) {
-        for (i = s->n++; i > 0 && s->d[i - 1].what > what; i--)
-            s->d[i] = s->d[i - 1];
-    }
-    s->d[i] = (nnc_kdirective){(uint8_t)what, (int8_t)axis, n};
+    nnc_kdirective d = {(uint8_t)what, (int8_t)axis, -1, n};
+    if (i < 0)
+        return insert(s, d);
+    s->d[i] = d;
     return true;
+}
+
+bool nnc_sched_has_ring(const nnc_kschedule *s, int buf)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->d[i].what == KD_ring && s->d[i].buf == buf)
+            return true;
+    return false;
+}
+
+bool nnc_sched_put_ring(nnc_kschedule *s, int buf, int axis, int64_t n)
+{
+    return insert(s, (nnc_kdirective){KD_ring, (int8_t)axis, (int16_t)buf, n});
 }
 
 void nnc_sched_drop(nnc_kschedule *s, nnc_kdo what, int axis)

@@ -105,6 +105,8 @@ typedef enum nnc_kdo {
                      * registers */
     KD_transpose,   /* outer axis beside an outer vector axis, both tiled: loads along it are read in square tiles and transposed in
                      * registers */
+    KD_ring,        /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis, so that only
+                     * rows which the point before did not store are computed (nnc_kernel_ring) */
     KD_prefetch,    /* n: prefetches the rows of the n-th next work item (n is 1) */
     KD_nontemporal, /* non-temporal stores */
     KD_quick,       /* prefer fast compilation to fast code: the kernel runs once, or very briefly */
@@ -115,6 +117,7 @@ typedef enum nnc_kdo {
 typedef struct nnc_kdirective {
     uint8_t what; /* nnc_kdo */
     int8_t axis;  /* -1: none */
+    int16_t buf;  /* KD_ring: the buffer */
     int64_t n;    /* 0: none */
 } nnc_kdirective;
 
@@ -189,6 +192,8 @@ bool nnc_sched_has(const nnc_kschedule *s, nnc_kdo what);
 bool nnc_sched_has_for(const nnc_kschedule *s, nnc_kdo what, int axis); /* -1: any axis */
 /* Adds a directive, or changes the one of this kind for the axis; false: too many. */
 bool nnc_sched_put(nnc_kschedule *s, nnc_kdo what, int axis, int64_t n);
+bool nnc_sched_put_ring(nnc_kschedule *s, int buf, int axis, int64_t n); /* false: too many */
+bool nnc_sched_has_ring(const nnc_kschedule *s, int buf);
 void nnc_sched_drop(nnc_kschedule *s, nnc_kdo what, int axis); /* axis -1: all of that kind */
 /* The vector axis, or -1; elements of a vector, at least 1. */
 static inline int nnc_sched_vec(const nnc_kschedule *s) { return nnc_sched_axis(s, KD_vector); }
@@ -197,6 +202,21 @@ static inline int nnc_sched_width(const nnc_kschedule *s) { return (int)nnc_max6
 int nnc_kernel_digits(const nnc_kernel *k, int *axis);
 /* Number of blocks of an outer axis: the range of its digit. */
 int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
+
+/* A tmp buffer whose rows overlap from one point of an outer axis to the next: row m of point i is row i step + m of one sequence. A
+ * ring stores it at that number modulo `rows`, and computes only the last `step` rows of a point, except at the first one of a work
+ * item. */
+typedef struct nnc_kring {
+    int axis, row;        /* the outer axis; the map axis that counts the rows, in the stages that store them and no others */
+    int64_t rows, size;   /* rows of the buffer, 0: it is no ring; elements of a row */
+    int64_t step;         /* rows from one point of the outer axis to the next, 1 .. rows - 1 */
+} nnc_kring;
+/* ring.c: what prevents tmp buffer `buf` from keeping `rows` rows along the axis, or NULL: then *r. False from nnc_kernel_rings: out of
+ * memory; otherwise *r has an element for each buffer, from the schedule's directives. */
+const char *nnc_kernel_ring(const nnc_kernel *k, int buf, int axis, int64_t rows, nnc_kring *r);
+bool nnc_kernel_rings(const nnc_kernel *k, nnc_arena *a, nnc_kring **r);
+/* Offset of an access to a ring without the modulo: the row, and the place in the row. */
+void nnc_ring_split(const nnc_kring *r, const nnc_affine *at, nnc_affine *row, nnc_affine *place);
 
 /* True when a transposing kernel reads this load in square tiles. */
 static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)
@@ -224,13 +244,15 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 /* True when these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) can be one generated kernel
  * with the results outs[0..n_out), their values used elsewhere, ascending. Traces the kernel's instructions exactly as
  * nnc_kernel_build does (kernel/trace.h), so that the answer and the kernel cannot differ. On false *why is a one-line reason for
- * users (static or text in `a`). `spare`: number of evaluations of an expensive op allowed beyond one per element
- * (nnc_target_spare_ops). Time depends on these nodes and their operands only, not on the graph's size. */
+ * users (static or text in `a`), on true a note on local buffers or NULL. `spare`: number of evaluations of an expensive op allowed
+ * beyond one per element (nnc_target_spare_ops). `local`: bytes of a tmp buffer for what overlapping windows read (nnc_kernel_local),
+ * which then read no other computed values; 0: such values are computed for each window. Time depends on these nodes and their operands
+ * only, not on the graph's size. */
 #define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
 #define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
 #define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
-bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, nnc_arena *a,
-    const char **why);
+bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, int64_t local,
+    nnc_arena *a, const char **why);
 
 /* True for a convolution that becomes a generated kernel on target t; *why (may be NULL) is the reason. */
 bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
@@ -244,6 +266,9 @@ nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a
 /* Sorts the axes by memory order and merges neighbours that are contiguous in every access. */
 void nnc_kernel_order_axes(nnc_kernel *k);
 void nnc_kernel_merge_axes(nnc_kernel *k);
+/* Where overlapping windows read values that the kernel computes, stores these in a tmp buffer of at most `most` bytes, in a stage of its
+ * own (local.c). *done: it did. k is without a schedule; new memory is in `a`. False: out of memory. */
+bool nnc_kernel_local(nnc_kernel *k, int64_t most, nnc_arena *a, bool *done);
 /* Names buffers and axes, and the kernel after the first ops of node n and its hash. False: out of memory. */
 bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a);
 
@@ -272,6 +297,12 @@ uint32_t nnc_affine_axes(const nnc_affine *e);
 uint32_t nnc_kins_axes(const nnc_kins *in);
 /* The reduce axes over which instruction id of a stage's body is repeated; 0 in a post. */
 uint32_t nnc_reduce_axes(const nnc_kernel *k, int id);
+/* The integer that an instruction computes as a form of the axes; ok: it is one. By instruction; NULL: out of memory. */
+typedef struct nnc_kform {
+    nnc_affine e;
+    bool ok;
+} nnc_kform;
+nnc_kform *nnc_kernel_forms(const nnc_kernel *k, nnc_arena *a);
 /* Do both compute the same, from the same operands? What is known of their values is not looked at. */
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b);
 /* Range of the form over the axes' extents. */

@@ -120,18 +120,23 @@ static bool get_affine(parser *p, nnc_affine *e)
     return true;
 }
 
-static bool get_access(parser *p, nnc_kins *in, bool load)
+static bool get_buf(parser *p, int16_t *out)
 {
     const char *w;
     size_t n;
     if (!nnc_scan_word(p->s, &w, &n))
         return fail(p, "a buffer");
-    in->buf = -1;
-    for (int b = 0; b < p->k->n_buf && in->buf < 0; b++)
+    *out = -1;
+    for (int b = 0; b < p->k->n_buf && *out < 0; b++)
         if (strlen(p->k->buf[b].name) == n && memcmp(p->k->buf[b].name, w, n) == 0)
-            in->buf = (int16_t)b;
-    if (in->buf < 0)
-        return fail(p, "a buffer's name before this");
+            *out = (int16_t)b;
+    return *out >= 0 || fail(p, "a buffer's name before this");
+}
+
+static bool get_access(parser *p, nnc_kins *in, bool load)
+{
+    if (!get_buf(p, &in->buf))
+        return false;
     if (!eat(p, "[") || !get_affine(p, &in->at))
         return false;
     if (load && nnc_scan_eat(p->s, ":"))
@@ -390,11 +395,25 @@ static bool get_grid(parser *p)
            get_choice(p, "work", 0, INT64_MAX / 4, &g->work);
 }
 
+static bool get_ring(parser *p)
+{
+    int16_t buf;
+    int axis;
+    int64_t n;
+    if (!get_buf(p, &buf) || !get_axis(p, &axis) || !get_int(p, 1, INT64_MAX / 4, &n))
+        return false;
+    return (!nnc_sched_has_ring(&p->k->sched, buf) &&
+               nnc_sched_put_ring(&p->k->sched, buf, axis, n)) ||
+           fail(p, "one ring for a buffer");
+}
+
 /* Parses the arguments of directive `what`. */
 static bool get_directive(parser *p, nnc_kdo what)
 {
     int a = -1;
     int64_t n = 0;
+    if (what == KD_ring)
+        return get_ring(p);
     do {
         if (what <= KD_transpose && !get_axis(p, &a))
             return false;

@@ -178,6 +178,10 @@ static void put_schedule(const printer *p)
         const nnc_kdirective *d = &s->d[i];
         if (d->what != KD_order || i == 0 || s->d[i - 1].what != KD_order)
             nnc_printf(p->t, " %s", nnc_kdo_names[d->what]);
+        if (d->what == KD_ring) {
+            nnc_puts(p->t, " ");
+            put_buf(p, d->buf);
+        }
         if (d->axis >= 0) {
             nnc_puts(p->t, " ");
             put_axis(p, d->axis);

@@ -310,7 +310,7 @@ static int new_ctx(nx *t, bool output, uint32_t axes)
         return fail_all(t, "together they need too many loop nests");
     if (!NX_ROOM(t, ctx))
         return -1;
-    t->ctx[t->n_ctx] = (nx_ctx){output, axes};
+    t->ctx[t->n_ctx] = (nx_ctx){.output = output, .axes = axes};
     return t->n_ctx++;
 }
 
@@ -445,6 +445,8 @@ static int32_t add_reduce(
     const nnc_node *n = nnc_def(t->g, v);
     const nnc_affine *in = operand_map(t, n, idx, reduced, win, &inner, &start);
     int ctx = in ? new_ctx(t, false, axes) : -1;
+    if (ctx >= 0)
+        t->ctx[ctx].window = is_window(n) || is_contraction(n);
     int32_t x = ctx < 0             ? -1
                 : is_contraction(n) ? nx_product(t, ctx, n, idx, in, win, guard, inner)
                                     : nx_demand(t, ctx, n->in[0], in, inner);
@@ -800,19 +802,25 @@ static bool finish(nx *t)
     return true;
 }
 
-/* Expensive work that one kernel would repeat, compared with two kernels, for longer than a launch takes. */
+/* Expensive work that one kernel would repeat, compared with two kernels, for longer than a launch takes; and cheap work for windows
+ * where there are local buffers. */
 static bool repeats_work(nx *t)
 {
     for (int i = 0; i < t->n_ins; i++) {
         const nx_ins *p = &t->ins[i];
-        if (!p->expensive)
+        bool stored = t->set->local > 0 && p->part >= 0 && t->ctx[p->at.ctx].window;
+        if (!p->expensive && !stored)
             continue;
         uint32_t run = t->outer | (p->at.axes & ~t->outer ? t->ctx[p->at.ctx].axes : 0);
         int64_t times = 1, numel = nnc_type_numel(nnc_typeof(t->g, p->v));
         for (int a = 0; a < t->k->n_axis; a++)
             if (run >> a & 1)
                 times *= t->k->axis[a].extent;
-        if (times / 2 > numel && times - numel > t->set->spare)
+        if (times / 2 <= numel || times - numel <= t->set->spare)
+            continue;
+        if (stored)
+            t->windowed = p->v;
+        else
             return nx_fail(t, p->v, "would be computed several times for each element") == -1;
     }
     return false;
@@ -821,6 +829,7 @@ static bool repeats_work(nx *t)
 static bool attempt(nx *t, const nnc_ref *outs, int n_out)
 {
     t->restart = t->outer_set = false;
+    t->windowed = NNC_NONE;
     t->outer = 0;
     t->k->n_axis = 0;
     t->n_ins = t->n_reduce = t->n_ctx = t->n_guard = t->n_store = t->n_memo = t->n_value =

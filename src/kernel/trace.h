@@ -60,6 +60,7 @@ typedef struct nx_reduction {
 
 typedef struct nx_ctx {
     bool output;   /* of an output, or of a reduction */
+    bool window;   /* of a window or a contraction */
     uint32_t axes; /* axes of its loops; reduction: its reduce axes (inside the loops over outer axes) */
 } nx_ctx;
 
@@ -106,6 +107,7 @@ typedef struct nx_set {
     int n_out;
     const nnc_ref *input; /* by buffer: the value of g in it, or NULL: buffers are assigned on first use */
     int n_input;
+    int64_t local; /* bytes of a tmp buffer for values that windows read; 0: there is none */
     int64_t spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
 } nx_set;
 
@@ -119,6 +121,7 @@ typedef struct nx {
     int64_t axis_base[NNC_KAXES];  /* its place value there */
     bool restart, oom, outer_set, no_segments, strict;
     bool computed; /* computed indices are allowed: a single node, or a set known to be a kernel */
+    nnc_ref windowed; /* a computed value that overlapping windows read and that must be stored for them, or NNC_NONE */
     bool no_split; /* second try, without digits and segments */
     uint32_t first, last; /* node range of the set */
     uint8_t *inside;      /* bits */

@@ -390,6 +390,7 @@ int32_t nx_ewise(
         t->ins[y].k.cast_to = (uint8_t)nnc_typeof(t->g, v)->dtype;
     if (t->strict) {
         t->ins[y].v = v;
+        t->ins[y].part = (int16_t)nnc_max64(t->ins[y].part, 0);
         t->ins[y].expensive = nnc_op_is_expensive(op);
     }
     return (int32_t)y;

@@ -57,8 +57,9 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
             if (needed_outside(s, m->out + o))
                 out[n_out++] = m->out + o;
     }
+    const int64_t local = p->t->kind == NNC_T_cpu ? nnc_target_local_bytes(p->t) : 0;
     return nnc_kernel_possible(
-        p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(p->t), p->a, why);
+        p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(p->t), local, p->a, why);
 }
 
 /* ---- gain of a merge ----------------------------------------------------------------------------------------------- */
@@ -509,7 +510,8 @@ static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
     return list;
 }
 
-static void rewrite(groups *s, uint32_t r)
+/* `note`: for the remark, or NULL. */
+static void rewrite(groups *s, uint32_t r, const char *note)
 {
     pass *p = s->p;
     int n = 0, n_const = 0, n_out = 0;
@@ -545,8 +547,8 @@ static void rewrite(groups *s, uint32_t r)
     if (inside)
         remark_applied(p, &l, rule,
             "%s%u ops pass their results on in registers: %s of results are neither stored nor "
-            "loaded",
-            when, real, text_bytes(p, inside));
+            "loaded%s%s",
+            when, real, text_bytes(p, inside), note ? "; " : "", note ? note : "");
     else
         remark_applied(p, &l, rule,
             "%s%u ops share operands and each other's results, which other ops use too", when,
@@ -571,7 +573,7 @@ nnc_status pass_fuse(pass *p)
         /* groups that were only partly merged may not be a kernel */
         if (!one_kernel(&s, s.of[i].member, s.of[i].n, &why))
             continue;
-        rewrite(&s, i);
+        rewrite(&s, i, why);
     }
     return p->status;
 }

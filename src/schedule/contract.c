@@ -185,7 +185,7 @@ static bool tile_source(
     nnc_kernel *k, const product *p, int u, int n, int next, int each, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
-    int64_t half = (t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20) / 2;
+    int64_t half = nnc_target_local_bytes(t);
     int threads = t && t->threads > 0 ? t->threads : 1;
     int64_t panels = 1, points = 1;
     for (int a = 0; a < k->n_outer; a++)

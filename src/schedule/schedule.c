@@ -331,6 +331,43 @@ static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
         nnc_sched_drop(s, KD_tile, v);
 }
 
+/* ---- local buffers ---- */
+
+/* Rows of a work item along the ring's axis: a block for each thread or two, since the first point of a block computes all `rows` rows
+ * anew; two blocks only where that is at most an eighth of the block. */
+static int64_t ring_tile(const nnc_kernel *k, const nnc_kring *r, const nnc_target *t)
+{
+    int64_t others = 1, n = k->axis[r->axis].extent, threads = t && t->threads > 0 ? t->threads : 1;
+    for (int a = 0; a < k->n_outer; a++)
+        if (a != r->axis)
+            others *= k->axis[a].extent;
+    if (threads == 1)
+        return n;
+    int64_t tile = nnc_ceildiv(n, nnc_ceildiv(2 * threads, others));
+    if (tile * r->step < 8 * (r->rows - r->step))
+        tile = nnc_ceildiv(n, nnc_ceildiv(threads, others));
+    return nnc_max64(tile, 1);
+}
+
+/* Keeps the rows of tmp buffers that overlap from one point of the last outer axis to the next. */
+static void pick_rings(nnc_kernel *k, const nnc_target *t)
+{
+    nnc_kschedule *s = &k->sched;
+    int a = k->n_outer - 1;
+    for (int g = 0; g < k->n_stage && a >= 0 && nnc_sched_vec(s) >= k->n_outer; g++)
+        for (int i = k->stage[g].body0; i < k->stage[g].body1; i++) {
+            const nnc_kins *in = &k->ins[i];
+            nnc_kring r;
+            if (in->op != KO_store || k->buf[in->buf].role != KB_tmp || !k->stage[g].axes ||
+                nnc_sched_has_ring(s, in->buf) ||
+                nnc_kernel_ring(k, in->buf, a, k->axis[__builtin_ctz(k->stage[g].axes)].extent, &r))
+                continue;
+            int64_t tile = ring_tile(k, &r, t);
+            if (tile > 1 && nnc_sched_put(s, KD_tile, a, tile))
+                (void)nnc_sched_put_ring(s, in->buf, a, r.rows);
+        }
+}
+
 /* Elements of an outer vector axis per work item: all, or about UNIT_NS of work. */
 static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap)
 {
@@ -353,6 +390,8 @@ static void split_domain(nnc_kernel *k)
         if (!column_blocks(k) && (chunk = unit_columns(k, v, ns, cap)) < n)
             (void)nnc_sched_put(s, KD_tile, v, chunk);
         ns *= (double)(chunk > 0 ? chunk : n);
+    } else if (nnc_sched_axis(s, KD_tile) >= 0 && nnc_sched_has(s, KD_ring)) {
+        ns *= (double)nnc_sched_n(s, KD_tile, nnc_sched_axis(s, KD_ring));
     }
     s->domain = nnc_kernel_domain(k);
     double grain = ns > 0 ? GRAIN_NS / ns : 1;
@@ -381,6 +420,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
         (void)nnc_sched_put(s, KD_prefetch, -1, 1);
     if (!tiled)
         pick_block(k, v, t);
+    pick_rings(k, t);
     split_domain(k);
     return true;
 }

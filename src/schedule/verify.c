@@ -26,11 +26,12 @@ static bool axes_ok(const nnc_kernel *k)
     uint32_t seen[KD__COUNT] = {0};
     for (int i = 0; i < s->n; i++) {
         const nnc_kdirective *d = &s->d[i];
-        bool axis = d->what <= KD_transpose,
+        bool axis = d->what <= KD_ring, ring = d->what == KD_ring,
              number = d->what != KD_order && d->what != KD_transpose;
         if (d->what >= KD__COUNT || (d->axis >= 0) != axis || d->axis >= k->n_axis ||
             (d->n > 0) != (number && d->what < KD_nontemporal) || d->n < 0 ||
-            (axis && seen[d->what] >> d->axis & 1) || (!axis && seen[d->what]))
+            ring != (d->buf >= 0) || (axis && !ring && seen[d->what] >> d->axis & 1) ||
+            (!axis && seen[d->what]))
             return false;
         seen[d->what] |= axis ? 1u << d->axis : 1;
         bool outer = axis && d->axis < k->n_outer;
@@ -81,6 +82,31 @@ static bool unroll_ok(const nnc_kernel *k, int v, int a)
            !nnc_sched_has(s, KD_transpose);
 }
 
+static bool has_ring(const nnc_kschedule *s, int axis)
+{
+    return nnc_sched_has_for(s, KD_ring, axis);
+}
+
+/* Directive i is a ring, whose axis advances one by one within a work item. */
+static const char *ring_wrong(const nnc_kernel *k, int i)
+{
+    const nnc_kschedule *s = &k->sched;
+    const nnc_kdirective *d = &s->d[i];
+    nnc_kring r;
+    const char *why = nnc_kernel_ring(k, d->buf, d->axis, d->n, &r);
+    for (int j = 0; j < i; j++)
+        if (s->d[j].what == KD_ring && s->d[j].buf == d->buf)
+            why = "a buffer has two rings";
+    for (int a = d->axis + 1; a < k->n_outer; a++)
+        if (nnc_sched_n(s, KD_tile, a) > 1)
+            why = "an axis within the ring's axis is tiled";
+    if (nnc_sched_n(s, KD_tile, d->axis) < 2)
+        why = "the ring's axis has no tile";
+    if (nnc_sched_vec(s) < k->n_outer)
+        why = "a ring needs an inner vector axis";
+    return why;
+}
+
 /* What is wrong with a CPU schedule, or NULL. */
 static const char *schedule_wrong(const nnc_kernel *k)
 {
@@ -104,8 +130,13 @@ static const char *schedule_wrong(const nnc_kernel *k)
         (outer || v < 0 || k->n_outer == 0 || nnc_sched_n(s, KD_prefetch, -1) != 1))
         return "only a row kernel can prefetch";
     for (int a = 0; a < k->n_outer; a++)
-        if (nnc_sched_n(s, KD_tile, a) > 0 && !outer)
-            return "outer axes are tiled although the vector axis is an outer one";
+        if (nnc_sched_n(s, KD_tile, a) > 0 && !outer && !has_ring(s, a))
+            return "an outer axis is tiled beside an inner vector axis, without a ring";
+    for (int i = 0; i < s->n; i++) {
+        const char *why = s->d[i].what == KD_ring ? ring_wrong(k, i) : NULL;
+        if (why)
+            return why;
+    }
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && outer)
             return "tmp buffers need an inner vector axis";

@@ -135,6 +135,11 @@ int64_t nnc_target_spare_ops(const nnc_target *t)
     return (int64_t)((double)t->flops_f32 / OP_FLOPS * (double)t->launch_ns * 1e-9);
 }
 
+int64_t nnc_target_local_bytes(const nnc_target *t)
+{
+    return (t && t->l2_bytes > 0 ? t->l2_bytes : (int64_t)1 << 20) / 2;
+}
+
 /* Engine rows and speeds affect the choice of kernels but not their code; they are left out, so that a calibrated machine file keeps
  * its cache. An empty `cpu` means this machine: its signature is hashed instead, since caches may be shared between machines. */
 nnc_hash128 nnc_target_hash(const nnc_target *t)

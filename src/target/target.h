@@ -134,6 +134,8 @@ bool nnc_target_runs_kernels(const nnc_target_engine *e);
 
 /* Number of exp-like evaluations that cost as much as one kernel launch, over the whole device. */
 int64_t nnc_target_spare_ops(const nnc_target *t);
+/* Bytes that one worker's tmp buffers may have, so that they stay in its nearest caches: half of the L2 cache. t may be NULL. */
+int64_t nnc_target_local_bytes(const nnc_target *t);
 /* True when there are engines for contractions of this float type. GPUs before sm_80 have none for bf16. */
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d);
 /* Multiple to which the channels of a channels-last source are padded inside convolutions of type d with windows of that many

@@ -89,7 +89,7 @@ bool ck_one_kernel(const nnc_graph *g, nnc_arena *a, const char **why)
                     break;
                 }
     }
-    return nnc_kernel_possible(g, nodes, n, outs, n_out, 16384, a, why);
+    return nnc_kernel_possible(g, nodes, n, outs, n_out, 16384, 0, a, why);
 }
 
 /* parse(print(k)) prints the same, and has the same hash. */

@@ -85,7 +85,7 @@ TEST(dangerous_text_is_refused)
     refused("vector i0 8", "vector i0 8 vector r0 8", "contradicts");
     refused("vector i0 8", "unroll i0 2 vector i0 8", "contradicts");
     refused("vector i0 8", "transpose i0 vector i0 8", "contradicts");
-    refused("vector i0 8 quick", "tile i0 8", "the vector axis is an outer one");
+    refused("vector i0 8 quick", "tile i0 8", "tiled beside an inner vector axis");
     refused("vector i0 8", "bend i0 8", "a directive, or parallel");
     refused("f32 %1\n", "f64 %1\n", "types do not fit");
     refused("stage r0", "stage", "axis that does not run here");
@@ -214,6 +214,68 @@ static void check_texts(const kernel_text *t, size_t n)
     "f32 9\nschedule " schedule " grain 1\n" \
     "stage m0 { %0 = load f32 x0[i0*9 + m0] %1 = exp f32 %0 %2 = store f32 t0[m0] %1 }\n" \
     "stage m1 { %3 = load f32 t0[8 + m1*-1] %4 = store f32 y0[i0*9 + m1] %3 } }"
+
+/* Rows of squares, of which three in a row are summed. */
+#define RING(schedule, square, store, load) \
+    "kernel k_test { axis i0 outer 8 axis i1 outer 2 axis m0 map 3 axis m1 map 5 axis r0 reduce " \
+    "3 " \
+    "axis m2 map 5 buf x0 in f32 50 buf y0 out f32 80 buf t0 tmp f32 15\n" \
+    "schedule " schedule " grain 1\n" \
+    "stage { post %0 = load f32 x0[i0] }\n" \
+    "stage m0 m1 { " square " " store " }\n" \
+    "stage r0 m2 { %3 = " load \
+    " %4 = reduce sum f32 %3 post %5 = store f32 y0[i0*10 + i1*5 + m2] " \
+    "%4 } }"
+#define SQUARE "%1 = load f32 x0[i0*5 + m0*5 + m1]"
+#define STORE "%2 = store f32 t0[m0*5 + m1] %1"
+#define LOAD "load f32 t0[r0*5 + m2]"
+#define USUAL "order i1 i0 tile i0 4 vector m1 5 ring t0 i0 3 parallel 4"
+
+TEST(rings_that_fit)
+{
+    static const kernel_text texts[] = {
+        {RING(USUAL, SQUARE, STORE, LOAD), NULL},
+        {RING("vector m1 5 parallel 16", SQUARE, STORE, LOAD), NULL},
+        {RING("vector m1 5 ring t0 i0 3 parallel 16", SQUARE, STORE, LOAD), "has no tile"},
+        {RING("tile i0 4 vector m1 5 parallel 4", SQUARE, STORE, LOAD), "without a ring"},
+        {RING("tile i0 4 tile i1 2 vector m1 5 ring t0 i0 3 ring t0 i0 3 parallel 2", SQUARE, STORE,
+             LOAD),
+            "one ring for a buffer"},
+        {RING("tile i0 4 tile i1 2 vector m1 5 ring t0 i0 3 parallel 2", SQUARE, STORE, LOAD),
+            "without a ring"},
+        {RING("tile i0 4 vector i1 2 ring t0 i0 3 parallel 2", SQUARE, STORE, LOAD),
+            "needs an inner vector axis"},
+        {RING("tile i0 4 vector m1 5 ring x0 i0 3 parallel 4", SQUARE, STORE, LOAD),
+            "needs a tmp buffer"},
+        {RING("tile i0 4 vector m1 5 ring t0 m0 3 parallel 4", SQUARE, STORE, LOAD),
+            "contradicts the axes"},
+        {RING("tile i0 4 vector m1 5 ring t0 i0 4 parallel 4", SQUARE, STORE, LOAD),
+            "needs a tmp buffer of whole rows"},
+        {RING("tile i0 4 vector m1 5 ring t0 i0 5 parallel 4", SQUARE, STORE, LOAD),
+            "no stage stores the ring's rows"},
+        {RING("tile i0 4 vector m1 5 ring z0 i0 3 parallel 4", SQUARE, STORE, LOAD),
+            "a buffer's name"},
+        {RING("tile i1 2 vector m1 5 ring t0 i1 3 parallel 8", SQUARE, STORE, LOAD),
+            "do not overlap"},
+        {RING(USUAL, "%1 = load f32 x0[i0*2 + m0*5 + m1]", STORE, LOAD), "do not advance"},
+        {RING(USUAL, "%1 = load f32 x0[i0*5 + m1]", STORE, LOAD), "do not advance"},
+        {RING("tile i0 2 vector m1 5 ring t0 i0 3 parallel 8", "%1 = load f32 x0[m0*5 + m1]", STORE,
+             LOAD),
+            "do not overlap"},
+        {RING(USUAL, "%1 = load f32 x0[i0*5 + m0*5 + m1] if 0 <= i0 < 8 else %0", STORE, LOAD),
+            "do not advance"},
+        {RING(USUAL, SQUARE, "%2 = store f32 t0[m0*5 + m1] %0", LOAD), "do not advance"},
+        {RING(USUAL, SQUARE, "%2 = store f32 t0[m0*5 + m1] %1 if 0 <= m1 < 4", LOAD),
+            "no stage stores the ring's rows"},
+        {RING(USUAL, SQUARE, "%2 = store f32 t0[m0*5 + 4 + m1*-1] %1", LOAD), NULL},
+        {RING(USUAL, SQUARE, STORE, "load f32 t0[5 + r0*5 + m2] if 0 <= r0 < 2 else %0"),
+            "leaves the ring's rows"},
+        {RING(USUAL, SQUARE, STORE, "load f32 t0[r0 + m2*2]"), "leaves the ring's rows"},
+        {RING(USUAL, SQUARE, STORE, "load f32 t0[i0] if 0 <= i0 < 5 else %0"),
+            "leaves the ring's rows"},
+    };
+    check_texts(texts, NNC_COUNT(texts));
+}
 
 TEST(schedules_that_fit)
 {

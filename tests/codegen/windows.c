@@ -46,6 +46,33 @@ TEST(poolings)
     random_windows(200, true, &one_sm);
 }
 
+/* Windows over computed values: stored in a buffer, in a ring of rows, or computed for each window. */
+TEST(windows_over_computed_values)
+{
+    int stored = 0, rings = 0;
+    for (int i = 0; i < 600; i++) {
+        nnc_text text = {0};
+        nnc_arena a;
+        nnc_kernel *k = NULL;
+        nnc_arena_init(&a, 0);
+        nnc_sink_clear(test_sink);
+        gen_fed_window(&text, test_seed + (uint64_t)i, i % 2);
+        nnc_graph *g = ck_parse(nnc_text_str(&text));
+        bool typed = g || test_has_diag("must be a");
+        if (!typed || (g && !ck_check(g, sums, 3, "window", &a, &k))) {
+            nnc_sink_print(test_sink, stderr);
+            test_fail(__FILE__, __LINE__, "case %d:\n%s", i, nnc_text_str(&text));
+        }
+        stored += k && k->scratch_bytes > 0;
+        rings += k && nnc_sched_has(&k->sched, KD_ring);
+        nnc_graph_destroy(g);
+        nnc_arena_deinit(&a);
+        nnc_text_deinit(&text);
+    }
+    CHECK(stored > 100);
+    CHECK(rings > 30);
+}
+
 /* What moves in front of a window and behind it: those that are one loop nest. */
 static int moved_windows(int n, bool pool, const nnc_target *t)
 {

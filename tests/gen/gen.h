@@ -34,6 +34,8 @@ void gen_fill_input(const nnc_type *t, uint64_t seed, int index, void *dst);
 
 /* The text of a graph with one window: a depthwise convolution or a pooling, and ops that may follow it. */
 void gen_window(nnc_text *t, uint64_t seed, bool pool);
+/* The same for a window whose operand elementwise ops compute. */
+void gen_fed_window(nnc_text *t, uint64_t seed, bool pool);
 /* The same for a window whose operand is moved (pad, slice, concat, transpose, reshape, broadcast, flip), and its result, too. */
 void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
 

@@ -135,7 +135,28 @@ static void put_pool(nnc_text *t, dice *d, window *w, const char *type, bool las
     nnc_puts(t, "\n");
 }
 
-void gen_window(nnc_text *t, uint64_t seed, bool pool)
+/* %x, computed from inputs. */
+static void put_producer(nnc_text *t, dice *d, const window *w, const char *type, bool last)
+{
+    static const char *const act[] = {"relu", "relu6", "silu", "sin", "abs", "hardswish"};
+    int64_t one[3] = {1, 1, 1}, kind = roll(d, 3);
+    nnc_puts(t, "%a = input : ");
+    dims(t, type, w->n, w->c, w->in, w->rank);
+    if (last)
+        order(t, w->rank, false);
+    if (kind > 0) {
+        nnc_puts(t, "\n%q = input : ");
+        dims(t, type, 1, w->c, kind == 1 ? one : w->in, w->rank);
+    }
+    const char *in = kind ? "q" : "a";
+    if (kind)
+        nnc_printf(t, "\n%%%s = %s %%a, %%q", kind == 1 ? "p" : "x", roll(d, 2) ? "add" : "mul");
+    in = kind == 1 ? "p" : in;
+    if (kind < 2)
+        nnc_printf(t, "\n%%x = %s %%%s", act[roll(d, is_int(type) ? 1 : 6)], in);
+}
+
+static void window_graph(nnc_text *t, uint64_t seed, bool pool, bool fed)
 {
     static const char *const types[] = {
         "f32", "f32", "f32", "f16", "f16", "bf16", "bf16", "f64", "i32", "i64", "i8", "u8"};
@@ -153,9 +174,12 @@ void gen_window(nnc_text *t, uint64_t seed, bool pool)
     }
     bool last = roll(&d, 3) > 0;
     const char *type = types[roll(&d, roll(&d, 3) ? 7 : 12)];
-    nnc_puts(t, "graph @window {\n%x = input : ");
-    dims(t, type, w.n, w.c, w.in, w.rank);
-    if (last)
+    nnc_puts(t, fed ? "graph @window {\n" : "graph @window {\n%x = input : ");
+    if (fed)
+        put_producer(t, &d, &w, type, last);
+    else
+        dims(t, type, w.n, w.c, w.in, w.rank);
+    if (last && !fed)
         order(t, w.rank, false);
     nnc_puts(t, "\n");
     if (pool)
@@ -174,6 +198,16 @@ void gen_window(nnc_text *t, uint64_t seed, bool pool)
     } else {
         nnc_puts(t, "return %c }\n");
     }
+}
+
+void gen_window(nnc_text *t, uint64_t seed, bool pool)
+{
+    window_graph(t, seed, pool, false);
+}
+
+void gen_fed_window(nnc_text *t, uint64_t seed, bool pool)
+{
+    window_graph(t, seed, pool, true);
 }
 
 /* ---- windows among movement --------------------------------------------------------------------------------------------- */

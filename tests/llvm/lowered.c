@@ -449,6 +449,8 @@ TEST(random_windows)
         return;
     CHECK_INT(random_windows(e, gen_window, test_seed, false), MAX_KERNELS);
     CHECK_INT(random_windows(e, gen_window, test_seed, true), MAX_KERNELS);
+    CHECK(random_windows(e, gen_fed_window, test_seed, false) > MAX_KERNELS / 2);
+    CHECK(random_windows(e, gen_fed_window, test_seed, true) > MAX_KERNELS / 2);
     CHECK(random_windows(e, gen_moved_window, test_seed, false) > MAX_KERNELS / 2);
     CHECK(random_windows(e, gen_moved_window, test_seed, true) > MAX_KERNELS / 2);
 }

@@ -77,6 +77,24 @@ static V affine(ll_emit *e, const nnc_affine *a, int64_t *known)
     return keep_sum(e, a, sum);
 }
 
+/* Offset of an access in its buffer, as affine(). A ring's row is taken modulo the number of its rows: both its parts are less. */
+static V offset(ll_emit *e, const nnc_kins *ins, int64_t *known)
+{
+    LLVMBuilderRef b = e->m->b;
+    const nnc_kring *r = &e->ring[ins->buf];
+    nnc_affine row, place;
+    int64_t rows;
+    if (r->rows == 0)
+        return affine(e, &ins->at, known);
+    nnc_ring_split(r, &ins->at, &row, &place);
+    V n = affine(e, &row, &rows), rest = affine(e, &place, known), at = ll_i64(e->m, rows), a[2];
+    at = LLVMBuildNSWAdd(b, e->ring_at[ins->buf], n ? LLVMBuildNSWAdd(b, n, at, "") : at, "");
+    a[0] = at;
+    a[1] = LLVMBuildSub(b, at, ll_i64(e->m, r->rows), "");
+    at = LLVMBuildNSWMul(b, ll_call(e->m, "llvm.umin", e->m->i64, a, 2), ll_i64(e->m, r->size), "");
+    return rest ? LLVMBuildNSWAdd(b, at, rest, "") : at;
+}
+
 static V and_(ll_mod *m, V a, V b)
 {
     if (!a || !b)
@@ -433,7 +451,7 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
     if (never)
         return fill;
     int64_t known, stride = e->vax >= 0 ? ins->at.k[e->vax] : 0;
-    V dyn = affine(e, &ins->at, &known), v;
+    V dyn = offset(e, ins, &known), v;
     V lanes_index = index && ll_lanes(index) ? index : NULL;
     if (index && !lanes_index)
         dyn = dyn ? LLVMBuildAdd(m->b, dyn, index, "") : index;
@@ -546,7 +564,7 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
     if (never)
         return;
     int64_t known, stride = e->vax >= 0 ? ins->at.k[e->vax] : 0;
-    V v = to_memory(m, e->val[ins->arg[0]], d), dyn = affine(e, &ins->at, &known);
+    V v = to_memory(m, e->val[ins->arg[0]], d), dyn = offset(e, ins, &known);
     V p = place(e, ins->buf, t, dyn, known);
     if (!stride && !ll_lanes(v) && !lane) {
         store_one(e, v, p, uni, size);

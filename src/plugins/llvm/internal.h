@@ -151,6 +151,9 @@ struct ll_emit {
     uint32_t stripped; /* unrolled axes that k has in strips already */
     int n_part;
     ll_strips part[4]; /* of a kernel with an unrolled axis beyond these, in order along it */
+    const nnc_kring *ring; /* by buffer */
+    V *ring_at;     /* by buffer: the row of the current point's row 0 */
+    V first[NNC_KAXES]; /* first index of a tiled axis in the work item, of a ring's rows at the current point; NULL: 0 */
     V args;         /* the pointer array: readable memory, whatever the kernel */
     V *buf;         /* base pointers */
     V *val;         /* by instruction */

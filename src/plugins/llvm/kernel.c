@@ -154,6 +154,7 @@ static void nest(ll_emit *e, stage *s, int level);
 static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
 {
     int a = s->ax[level], phis = level >= s->n_map ? 2 * e->n_red : 0;
+    V from = e->first[a] ? e->first[a] : ll_i64(e->m, 0);
     if (s->unroll[level] || to == step) {
         for (int64_t i = 0; i < to; i += step) {
             e->axis[a] = ll_i64(e->m, i);
@@ -162,7 +163,7 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
         return;
     }
     ll_loop l;
-    ll_loop_begin(e->m, &l, ll_i64(e->m, 0), ll_i64(e->m, to), ll_i64(e->m, step), e->acc,
+    ll_loop_begin(e->m, &l, from, ll_i64(e->m, to), ll_i64(e->m, step), e->acc,
         e->node + (size_t)level * 2 * (size_t)e->n_red, phis);
     e->axis[a] = l.i;
     nest(e, s, level + 1);
@@ -435,7 +436,7 @@ static void pick_unroll(ll_emit *e, stage *s)
             cost += 20;
     for (int l = s->n - 1; l >= 0 && l != s->vlevel; l--) {
         int64_t n = e->k->axis[s->ax[l]].extent;
-        if (n > UNROLL_TRIPS || cost * n > UNROLL_INS)
+        if (n > UNROLL_TRIPS || cost * n > UNROLL_INS || e->first[s->ax[l]])
             break;
         s->unroll[l] = true;
         cost *= n;
@@ -523,8 +524,25 @@ static void emit_stage(ll_emit *e, const nnc_kstage *st)
     e->lanes = lanes;
 }
 
+/* Where the rings stand at the current point, and the first rows that it stores. */
+static void place_rings(ll_emit *e)
+{
+    ll_mod *m = e->m;
+    for (int b = 0; b < e->k->n_buf; b++) {
+        const nnc_kring *r = &e->ring[b];
+        if (r->rows == 0)
+            continue;
+        V at = LLVMBuildNSWMul(m->b, e->axis[r->axis], ll_i64(m, r->step), "");
+        V begin = LLVMBuildICmp(m->b, LLVMIntEQ, e->axis[r->axis], e->first[r->axis], "");
+        e->ring_at[b] = LLVMBuildURem(m->b, at, ll_i64(m, r->rows), "");
+        e->first[r->row] =
+            LLVMBuildSelect(m->b, begin, ll_i64(m, 0), ll_i64(m, r->rows - r->step), "");
+    }
+}
+
 void ll_stages(ll_emit *e)
 {
+    place_rings(e);
     for (int s = 0; s < e->k->n_stage; s++)
         emit_stage(e, &e->k->stage[s]);
 }
@@ -641,6 +659,7 @@ static void run_tiles(ll_emit *e, const V *index, int a)
     assert(tile > 1);
     V from, to = ll_block_range(m, index[a], tile, k->axis[a].extent, &from);
     ll_loop l;
+    e->first[a] = from;
     ll_loop_begin(m, &l, from, to, ll_i64(m, 1), NULL, NULL, 0);
     e->axis[a] = l.i;
     run_tiles(e, index, a + 1);
@@ -788,8 +807,12 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
     nnc_arena a;
     nnc_arena_init(&a, 0);
     ll_emit e = {.m = m, .k = k, .vax = -1};
+    nnc_kring *ring;
     e.buf = ARENA_NEW(&a, V, k->n_buf + 1);
-    bool ok = e.buf && ll_open(&e, &a) && ll_block_open(&e, &a);
+    e.ring_at = ARENA_NEW(&a, V, k->n_buf + 1);
+    bool ok = e.buf && e.ring_at && nnc_kernel_rings(k, &a, &ring);
+    e.ring = ring;
+    ok = ok && ll_open(&e, &a) && ll_block_open(&e, &a);
     if (ok) {
         declare(m, k);
         define(&e);
