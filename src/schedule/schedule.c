@@ -334,7 +334,7 @@ static void pick_block(nnc_kernel *k, int v, const nnc_target *t)
 /* ---- local buffers ---- */
 
 /* Rows of a work item along the ring's axis: a block for each thread or two, since the first point of a block computes all `rows` rows
- * anew; two blocks only where that is at most an eighth of the block. */
+ * again; two blocks only where that is at most an eighth of the block. */
 static int64_t ring_tile(const nnc_kernel *k, const nnc_kring *r, const nnc_target *t)
 {
     int64_t others = 1, n = k->axis[r->axis].extent, threads = t && t->threads > 0 ? t->threads : 1;
