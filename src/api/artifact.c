@@ -528,8 +528,8 @@ static nnc_status check_machine(const reader *r, const nnc_env *e)
                                                     : e->target.kind == NNC_T_cuda;
     if (!st && other)
         st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
-            "was compiled for %.*s, this is %s; --target=%.*s is what it is for", kind, p->target,
-            e->target.name, kind, p->target);
+            "was compiled for %.*s, this is %s; use --target=%.*s", kind, p->target, e->target.name,
+            kind, p->target);
     else if (!st && p->threads != e->target.threads)
         st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
             "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",

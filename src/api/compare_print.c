@@ -55,11 +55,6 @@ static void put_why(nnc_text *t, const program *p)
         nnc_printf(t, "; %d more rule%s", groups - 3, nnc_plural(groups - 3, "s"));
 }
 
-static void put_ms(nnc_text *t, double ms)
-{
-    nnc_printf(t, ms >= 100 ? "%9.1f" : ms >= 10 ? "%9.2f" : "%9.3f", ms);
-}
-
 /* The nmse of the worst output; NaN without a reference or an output. */
 static double worst_nmse(const comparison *c, const program *p)
 {
@@ -77,9 +72,9 @@ static void text_row(nnc_text *t, const comparison *c, const program *p)
 {
     summary s = nnc_summarize(p, c->main);
     nnc_printf(t, "  %-16s", p->name);
-    put_ms(t, s.median_ms);
-    put_ms(t, s.p10_ms);
-    put_ms(t, s.p90_ms);
+    nnc_put_ms(t, s.median_ms, 9);
+    nnc_put_ms(t, s.p10_ms, 9);
+    nnc_put_ms(t, s.p90_ms, 9);
     nnc_printf(t, "%6d%10lld", p->t[c->main].run.n, (long long)s.launches);
     nnc_put_bytes_column(t, s.bytes, 12, false);
     nnc_put_bytes_column(t, s.arena, 12, false);
@@ -110,7 +105,7 @@ static void text_steps(nnc_text *t, const comparison *c)
         summary s = nnc_summarize(p, c->main);
         nnc_text why = {0};
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
-        put_ms(t, s.median_ms);
+        nnc_put_ms(t, s.median_ms, 9);
         if (i)
             put_change(t, before, s, &p->paired[c->main]);
         else
@@ -191,7 +186,7 @@ static void text_copies(nnc_text *t, const comparison *c)
             continue;
         summary s = nnc_summarize(p, true);
         nnc_printf(t, "\n  %s with copies:", p->name);
-        put_ms(t, s.median_ms);
+        nnc_put_ms(t, s.median_ms, 9);
         nnc_printf(t, " ms (p10 %.3f, p90 %.3f, %d runs)\n", s.p10_ms, s.p90_ms, p->t[1].run.n);
         nnc_report_io(&p->io, "    ", t);
     }

@@ -19,9 +19,15 @@ static const nnc_engine *onednn(nnc_sink *sink)
 
 static nnc_status onednn_choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
-    const nnc_engine *e = onednn(NULL);
+    const char *why = NULL;
+    const nnc_engine *e = nnc_plugin("onednn", "nnc_engine_onednn", &why);
     if (e)
         return e->choose(c, out, sink);
+    nnc_warn(sink, (nnc_loc){0},
+        "the oneDNN plug-in does not load, and generated kernels compute its convolutions and "
+        "matrix "
+        "products, more slowly: %s",
+        why);
     *out = (nnc_choice){.reason = "the oneDNN plug-in cannot be loaded"};
     return NNC_OK;
 }

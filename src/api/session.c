@@ -13,12 +13,15 @@ static int interpreted(const nnc_plan *p)
 /* Without LLVM all is right, but slow: the user hears it once. */
 static void warn_slow(nnc_env *e, const nnc_plan *p, nnc_sink *sink)
 {
-    int n = e->has_emitter ? 0 : interpreted(p);
-    if (n && !e->said_slow)
+    int n = interpreted(p);
+    const char *why = e->no_llvm                ? "LLVM is switched off"
+                      : !e->has_emitter         ? "the LLVM plug-in is absent (nnc doctor)"
+                      : !n || nnc_env_emitter() ? NULL
+                                                : "the LLVM plug-in does not load (nnc doctor)";
+    if (n && why && !e->said_slow)
         nnc_warn(sink, (nnc_loc){0},
             "%d kernel launch%s interpreted, 10 to 100 times slower than machine code: %s", n,
-            n == 1 ? " is" : "es are",
-            e->no_llvm ? "LLVM is switched off" : "the LLVM plug-in is absent (nnc doctor)");
+            n == 1 ? " is" : "es are", why);
     e->said_slow |= n > 0;
 }
 

@@ -200,6 +200,19 @@ void nnc_sink_put(const nnc_sink *s, nnc_text *out)
         nnc_puts(out, format_diag(nnc_sink_at(s, i), &l));
 }
 
+static bool same_text(const char *a, const char *b)
+{
+    return a && b ? !strcmp(a, b) : a == b;
+}
+
+/* A layer is looked at more than once, by programs that are compared or sizes that are tried: warnings and notes come once. */
+static bool said_before(const nnc_diag *d, nnc_severity sev, nnc_loc loc, const char *message)
+{
+    return d->severity == sev && d->loc.line == loc.line && d->loc.col == loc.col &&
+           same_text(d->loc.file, loc.file) && same_text(d->loc.path, loc.path) &&
+           !strcmp(d->message, message);
+}
+
 static void report(
     nnc_sink *s, nnc_severity sev, nnc_status code, nnc_loc loc, const char *fmt, va_list ap)
 {
@@ -211,6 +224,9 @@ static void report(
         return;
     char buf[2048];
     vsnprintf(buf, sizeof buf, fmt, ap);
+    for (size_t i = 0; sev != NNC_ERROR && i < s->n; i++)
+        if (said_before(&s->at[i], sev, loc, buf))
+            return;
     nnc_diag d = {sev, code, loc, nnc_arena_strdup(&s->arena, buf)};
     d.loc.file = nnc_arena_strdup(&s->arena, loc.file);
     d.loc.path = nnc_arena_strdup(&s->arena, loc.path);

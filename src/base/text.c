@@ -222,6 +222,14 @@ void nnc_put_hex(nnc_text *t, const void *data, int64_t n)
     nnc_putc(t, '"');
 }
 
+void nnc_put_ms(nnc_text *t, double ms, int width)
+{
+    int digits = 1;
+    for (double limit = 100; ms < limit && digits < 6; limit /= 10)
+        digits++;
+    nnc_printf(t, "%*.*f", width, digits, ms);
+}
+
 void nnc_put_bytes(nnc_text *t, int64_t bytes)
 {
     static const char *const unit[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};

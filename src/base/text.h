@@ -32,6 +32,9 @@ void nnc_put_hex(nnc_text *t, const void *data, int64_t n);
 /* Human sizes: "1.5 GiB", "512 B"; counts "12.3 M". */
 void nnc_put_bytes(nnc_text *t, int64_t bytes);
 
+/* Milliseconds with four significant digits, down to nanoseconds: "12.35", "0.000412". */
+void nnc_put_ms(nnc_text *t, double ms, int width);
+
 /* Scanner for the three IRs' text forms. Tracks line and column; skips blanks and '#' comments. */
 typedef struct nnc_scan {
     const char *file, *p, *end, *line_start;

@@ -5,7 +5,9 @@
 
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
 {
-    NNC_TRY(open_and_compile(o, w, sink));
+    options any = *o;
+    any.no_machine = nnc_is_artifact(o->file[0]); /* its decisions are in the file */
+    NNC_TRY(open_and_compile(&any, w, sink));
     return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
 

@@ -85,9 +85,21 @@ static void times_members(const options *o, const nnc_times *t, nnc_json_member 
 static void text_times(const options *o, const nnc_times *t, const char *what, nnc_text *out)
 {
     double p = o->percentile;
-    nnc_printf(out, "%d run%s: median %.3f ms, mean %.3f, min %.3f, p90 %.3f, p%g %.3f; %s\n", t->n,
-        t->n == 1 ? "" : "s", nnc_times_at(t, 0.5), nnc_times_mean(t), nnc_times_at(t, 0),
-        nnc_times_at(t, 0.9), p, nnc_times_at(t, p / 100), what);
+    const struct {
+        const char *before;
+        double ms;
+    } at[] = {{"median ", nnc_times_at(t, 0.5)}, {" ms, mean ", nnc_times_mean(t)},
+        {", min ", nnc_times_at(t, 0)}, {", p90 ", nnc_times_at(t, 0.9)},
+        {NULL, nnc_times_at(t, p / 100)}};
+    nnc_printf(out, "%d run%s: ", t->n, t->n == 1 ? "" : "s");
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        if (at[i].before)
+            nnc_puts(out, at[i].before);
+        else
+            nnc_printf(out, ", p%g ", p);
+        nnc_put_ms(out, at[i].ms, 0);
+    }
+    nnc_printf(out, "; %s\n", what);
 }
 
 /* Times of runs without copies, with copies, or both. */

@@ -183,7 +183,7 @@ bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *wh
         return FE_FALSE(l, key, "%s: expected a whole number because %s is %s, found %g", key,
             whose, nnc_dtype_name(d), v);
     return FE_FALSE(
-        l, key, "%s: %.17g does not fit in %s, the type of %s", key, v, nnc_dtype_name(d), whose);
+        l, key, "%s: %.15g does not fit in %s, the type of %s", key, v, nnc_dtype_name(d), whose);
 }
 
 bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *axis)

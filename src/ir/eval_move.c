@@ -141,16 +141,19 @@ static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, c
     if (!table)
         return nnc_nomem(e->sink);
     ev_strides(t, own);
-    bool wraps = nnc_dtype_kind((nnc_dtype)in[1].type->dtype) == NNC_INT;
+    bool wraps = nnc_dtype_kind((nnc_dtype)in[1].type->dtype) == NNC_INT, warned = false;
     for (int64_t i = 0; i < m; i++) {
         int64_t j = in[1].i[i];
         if (j < 0 && wraps)
             j += extent;
         if (j < 0 || j >= extent) {
-            nnc_free(table);
-            return nnc_fail(e->sink, NNC_E_MODEL, n->loc,
-                "gather: index %lld is outside dimension %d of extent %lld", (long long)in[1].i[i],
-                axis, (long long)extent);
+            if (!warned)
+                nnc_warn(e->sink, n->loc,
+                    "gather: index %lld is outside dimension %d of extent %lld: the nearest one is "
+                    "taken",
+                    (long long)in[1].i[i], axis, (long long)extent);
+            warned = true;
+            j = j < 0 ? 0 : extent - 1;
         }
         table[i] = j * own[axis];
     }

@@ -18,6 +18,37 @@ TEST(sink_keeps_order_and_codes)
     CHECK_DIAG("m.json:3:7: /layers/0/conv: kernel 7");
 }
 
+TEST(warnings_and_notes_come_once)
+{
+    nnc_sink *s = nnc_sink_create();
+    const nnc_loc at = {"m.json", 3, 1, "/layers/0"}, below = {"m.json", 4, 1, "/layers/0"};
+    for (int i = 0; i < 2; i++) {
+        nnc_warn(s, at, "nothing uses %s", "it");
+        nnc_note(s, at, "nothing uses %s", "it");
+        nnc_warn(s, below, "nothing uses %s", "it");
+        nnc_warn(s, (nnc_loc){0}, "nothing uses %s", "it");
+        (void)nnc_fail(s, NNC_E_MODEL, at, "wrong");
+    }
+    CHECK_INT(nnc_sink_count(s), 6); /* each error counts */
+    CHECK_INT(nnc_sink_errors(s), 2);
+    nnc_sink_destroy(s);
+}
+
+TEST(milliseconds_have_four_digits)
+{
+    static const struct {
+        double ms;
+        const char *text;
+    } t[] = {{123.456, "123.5"}, {12.3456, "12.35"}, {1.23456, "1.235"}, {0.0123456, "0.01235"},
+        {0.00041, "0.000410"}, {0, "0.000000"}};
+    for (size_t i = 0; i < NNC_COUNT(t); i++) {
+        nnc_text s = {0};
+        nnc_put_ms(&s, t[i].ms, 0);
+        CHECK_STR(nnc_text_str(&s), t[i].text);
+        nnc_text_deinit(&s);
+    }
+}
+
 TEST(sink_survives_no_memory)
 {
     nnc_fail_alloc_after(1);
