@@ -231,6 +231,10 @@ static void *pack(const nnc_engine *e, nnc_plan *p, const void *raw, int64_t byt
     void *handle, *to = nnc_aligned_alloc(64, (size_t)nnc_align_up(bytes, 64));
     p->call[1] = (nnc_call){
         .kind = CALL_pack, .pack_for = 0, .threads = p->call[0].threads, .packed_bytes = bytes};
+    p->call[0].packed_bytes = 1;
+    CHECK_INT(e->load_call(&(nnc_load){.plan = p, .item = 1}, &handle, test_sink), NNC_E_DEVICE);
+    CHECK_DIAG("the packed weights have another size");
+    p->call[0].packed_bytes = bytes;
     CHECK_OK(e->load_call(&(nnc_load){.plan = p, .item = 1}, &handle, test_sink));
     CHECK_OK(e->run(handle, (void *const[]){(void *)raw, to}, NULL));
     e->unload(handle);

@@ -51,6 +51,8 @@ TEST(hostile_rows)
     LIE(1, "channels, groups and weights", p->call[0].groups = 3);
     LIE(1, "the bias is not one number a channel", p->call[0].bias.dim[0] = 1 << 20);
     LIE(1, "call 0: threads: 1073741824 is out of range (1 to 1024)", p->call[0].threads = 1 << 30);
+    LIE(1, "call 0: it has more threads than the plan", p->call[0].threads = p->threads + 1);
+    LIE(1, "kernel 0: it has more threads than the plan", p->kernel[0].threads = p->threads + 1);
     LIE(1, "packs for no call", p->call[p->n_call - 1].pack_for = p->n_call);
 }
 

@@ -243,7 +243,8 @@ static bool load_pack(dn_handle *h, const nnc_call *packs)
     bool ok = w.d.pd != NULL && w.d.wei.set;
     if (ok) {
         dn_ref to = dn_query(w.d.pd, dnnl_query_weights_md);
-        ok = make_reorder(h, dn_md_ref(&w.d.wei), to) && add_arg(h, DNNL_ARG_TO, to, 1);
+        ok = (int64_t)dnnl_memory_desc_get_size(to) <= packs->packed_bytes &&
+             make_reorder(h, dn_md_ref(&w.d.wei), to) && add_arg(h, DNNL_ARG_TO, to, 1);
     }
     h->raw_from = 0;
     leave_way(&w);
@@ -325,6 +326,7 @@ static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
     if (ok && pack) {
         dn_threads(p->call[c->pack_for].threads);
         ok = load_pack(h, &p->call[c->pack_for]);
+        why = "the packed weights have another size";
     } else if (ok) {
         way w;
         find_way(&w, c);
