@@ -335,12 +335,20 @@ static bool is_lower(const void *ctx, uint32_t a, uint32_t b)
 static void sort_nodes(tidy *t)
 {
     nnc_graph *g = t->g;
-    for (uint32_t i = 0; i < g->n_node; i++)
+    bool sorted = true; /* already */
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        for (int k = 0; t->live[i] && k < g->node[i].n_in; k++) {
+            uint32_t d = g->value[g->node[i].in[k]].node;
+            sorted = sorted && d < i;
+            t->wait[i]++;
+            t->first[d + 1]++;
+        }
         if (t->live[i])
-            for (int k = 0; k < g->node[i].n_in; k++) {
-                t->wait[i]++;
-                t->first[g->value[g->node[i].in[k]].node + 1]++;
-            }
+            t->order[t->n_order++] = i;
+    }
+    if (sorted)
+        return;
+    t->n_order = 0;
     for (uint32_t i = 0; i < g->n_node; i++)
         t->first[i + 1] += t->first[i];
     uint32_t *fill = t->stack; /* free again: per node the next position in `user` */
