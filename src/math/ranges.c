@@ -43,11 +43,11 @@ static bool has_zero(range a)
     return a.lo <= 0 && a.hi >= 0;
 }
 
-/* Integers that may wrap, or that doubles would round, have their type's range. */
+/* Integers that may wrap, or that doubles would round (a bound of 2^53 may be a larger one), have their type's range. */
 static range wrapped(range r, nnc_dtype d)
 {
     range all = of_dtype(d);
-    bool exact = nnc_dtype_size(d) < 8 || (r.lo >= -0x1p53 && r.hi <= 0x1p53);
+    bool exact = nnc_dtype_size(d) < 8 || (r.lo > -0x1p53 && r.hi < 0x1p53);
     return exact && r.lo >= all.lo && r.hi <= all.hi ? r : all;
 }
 

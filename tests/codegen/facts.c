@@ -308,6 +308,11 @@ TEST(ranges_know_where_numbers_end)
     char ops[400];
     snprintf(ops, sizeof ops, "%s%%m = max %%x, %%a\n%%s = add %%m, %%b\n%%y = max %%s, %%a", one);
     left("i64", ops, SC_max, 2);
+    left("i64", /* 2^53 + 1, which doubles round to 2^53, less 2 is no more than 2^53 - 1 */
+        "%z = constant : i64[] = [0]\n%t = constant : i64[] = [2]\n%u = constant : i64[] = [-2]\n"
+        "%p = constant : i64[] = [9007199254740991]\n%q = constant : i64[] = [9007199254740990]\n"
+        "%m = max %x, %z\n%n = min %m, %p\n%s = add %n, %t\n%c = add %s, %u\n%y = max %c, %q",
+        SC_max, 2);
     left("i32",
         "%a = constant : i32[] = [-128]\n%m = neg %a\n%z = cast %m {to=i8}\n%w = cast %x "
         "{to=i8}\n%y = max %w, %z",
