@@ -48,7 +48,9 @@ enum {
 #define BIT(f) (UINT64_C(1) << F_##f)
 #define V3 \
     (BIT(avx) | BIT(avx2) | BIT(fma) | BIT(f16c) | BIT(bmi) | BIT(bmi2) | BIT(lzcnt) | BIT(movbe))
-#define V4 (V3 | BIT(avx512f) | BIT(avx512bw) | BIT(avx512cd) | BIT(avx512dq) | BIT(avx512vl))
+#define KERNELS_512 \
+    (BIT(avx512f) | BIT(avx512bw) | BIT(avx512dq) | BIT(avx512vl)) /* what generated kernels need */
+#define V4 (V3 | KERNELS_512 | BIT(avx512cd))
 #define ICELAKE \
     (V4 | BIT(avx512vnni) | BIT(avx512vbmi) | BIT(avx512vbmi2) | BIT(avx512ifma) | BIT(gfni) | \
         BIT(avx512bitalg) | BIT(avx512vpopcntdq))
@@ -126,9 +128,7 @@ const char *nnc_target_host_lacks(const nnc_target *t)
     uint64_t want = asked_for(t->cpu ? t->cpu : "", t->features ? t->features : "");
     if (t->kind != NNC_T_cpu)
         return NULL;
-    want |= t->vector_bits >= 512   ? BIT(avx512f) | BIT(avx512bw) | BIT(avx512dq) | BIT(avx512vl)
-            : t->vector_bits >= 256 ? BIT(avx2)
-                                    : 0;
+    want |= t->vector_bits >= 512 ? KERNELS_512 : t->vector_bits >= 256 ? BIT(avx2) : 0;
     want |= (t->fma ? BIT(fma) : 0) | (t->f16c ? BIT(f16c) : 0) |
             (t->avx512_bf16 ? BIT(avx512bf16) : 0);
     want &= ~host_features();
@@ -136,6 +136,16 @@ const char *nnc_target_host_lacks(const nnc_target *t)
         if (want >> i & 1)
             return names[i];
     return NULL;
+}
+
+void target_instructions(nnc_target *t)
+{
+    uint64_t has = host_features();
+    bool wide = (has & KERNELS_512) == KERNELS_512;
+    t->vector_bits = wide ? 512 : has & BIT(avx2) ? 256 : 128;
+    t->fma = has & BIT(fma);
+    t->f16c = has & BIT(f16c);
+    t->avx512_bf16 = wide && has & BIT(avx512bf16);
 }
 
 void nnc_target_host_name(nnc_text *t)
@@ -160,6 +170,14 @@ const char *nnc_target_host_lacks(const nnc_target *t)
 {
     (void)t;
     return NULL; /* the only code generator is the machine's own */
+}
+
+void target_instructions(nnc_target *t)
+{
+    t->vector_bits = 128;
+#if defined(__aarch64__)
+    t->fma = t->f16c = true;
+#endif
 }
 
 void nnc_target_host_name(nnc_text *t)

@@ -75,21 +75,6 @@ static bool in_vm(void)
     return leaf(1, 0).c >> 31 & 1;
 }
 
-static void instructions(nnc_target *t)
-{
-    regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1);
-    uint64_t os = target_saved_state();
-    bool ymm = (os & 6) == 6, zmm = ymm && (os & 0xe0) == 0xe0;
-    bool avx2 = ymm && (one.c >> 28 & 1) && (seven.b >> 5 & 1);
-    /* F, DQ, BW and VL together, as generated AVX-512 kernels need */
-    bool avx512 = zmm && (seven.b >> 16 & 1) && (seven.b >> 17 & 1) && (seven.b >> 30 & 1) &&
-                  (seven.b >> 31 & 1);
-    t->vector_bits = avx512 ? 512 : avx2 ? 256 : 128;
-    t->fma = ymm && (one.c >> 12 & 1);
-    t->f16c = ymm && (one.c >> 29 & 1);
-    t->avx512_bf16 = avx512 && (more.a >> 5 & 1);
-}
-
 void target_host_signature(nnc_text *t)
 {
     regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), vendor = leaf(0, 0);
@@ -100,14 +85,6 @@ void target_host_signature(nnc_text *t)
 static bool in_vm(void)
 {
     return false;
-}
-
-static void instructions(nnc_target *t)
-{
-    t->vector_bits = 128;
-#if defined(__aarch64__)
-    t->fma = t->f16c = true;
-#endif
 }
 
 void target_host_signature(nnc_text *t)
@@ -208,7 +185,7 @@ nnc_status nnc_target_host(
         return nnc_fail0(
             sink, NNC_E_USAGE, "%d threads: expected 1 to 1024, or 0 for all cores", threads);
     t->threads = threads ? threads : t->cores;
-    instructions(t);
+    target_instructions(t);
     caches(t);
     t->memory_bytes = memory_bytes();
     /* two vector units, a multiply-add is two operations */
