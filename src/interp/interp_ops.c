@@ -204,68 +204,60 @@ void nnc_lanes_sop(
 
 /* ---- memory ---- */
 
-#define LOAD(D, C, Y, conv) \
+/* Element types: in memory, in lanes, and the conversions between the two. */
+#define TYPES(X) \
+    X(f64, double, double, , ) \
+    X(f32, float, float, , ) \
+    X(f16, uint16_t, float, nnc_f16_to_f32, nnc_f32_to_f16) \
+    X(bf16, uint16_t, float, nnc_bf16_to_f32, nnc_f32_to_bf16) \
+    X(i8, int8_t, int64_t, , ) \
+    X(i16, int16_t, int64_t, , ) \
+    X(i32, int32_t, int64_t, , ) \
+    X(i64, int64_t, int64_t, , ) \
+    X(u8, uint8_t, int64_t, , ) \
+    X(u16, uint16_t, int64_t, , ) \
+    X(u32, uint32_t, int64_t, , ) \
+    X(u64, uint64_t, int64_t, (int64_t), ) \
+    X(bool, uint8_t, int64_t, 0 !=, 0 !=)
+
+#define LOAD(D, C, Y, load, store) \
     case DT_##D: { \
         const C *p = (const C *)buf + at; \
         Y *z = y; \
         if (stride == 1) \
             for (int i = 0; i < n; i++) \
-                z[i] = conv(p[i]); \
+                z[i] = load(p[i]); \
         else \
             for (int i = 0; i < n; i++) \
-                z[i] = conv(p[i * stride]); \
+                z[i] = load(p[i * stride]); \
         break; \
     }
 
 void nnc_lanes_load(nnc_dtype d, const void *buf, int64_t at, int64_t stride, int n, void *y)
 {
     switch (d) {
-        LOAD(f64, double, double, )
-        LOAD(f32, float, float, )
-        LOAD(f16, uint16_t, float, nnc_f16_to_f32)
-        LOAD(bf16, uint16_t, float, nnc_bf16_to_f32)
-        LOAD(i8, int8_t, int64_t, )
-        LOAD(i16, int16_t, int64_t, )
-        LOAD(i32, int32_t, int64_t, )
-        LOAD(i64, int64_t, int64_t, )
-        LOAD(u8, uint8_t, int64_t, )
-        LOAD(u16, uint16_t, int64_t, )
-        LOAD(u32, uint32_t, int64_t, )
-        LOAD(u64, uint64_t, int64_t, (int64_t))
-        LOAD(bool, uint8_t, int64_t, 0 !=)
+        TYPES(LOAD)
     default: break;
     }
 }
 
-#define STORE(D, C, X, conv) \
+#define STORE(D, C, Y, load, store) \
     case DT_##D: { \
         C *p = (C *)buf + at; \
-        const X *z = x; \
+        const Y *z = x; \
         if (stride == 1) \
             for (int i = 0; i < n; i++) \
-                p[i] = (C)conv(z[i]); \
+                p[i] = (C)store(z[i]); \
         else \
             for (int i = 0; i < n; i++) \
-                p[i * stride] = (C)conv(z[i]); \
+                p[i * stride] = (C)store(z[i]); \
         break; \
     }
 
 void nnc_lanes_store(nnc_dtype d, void *buf, int64_t at, int64_t stride, int n, const void *x)
 {
     switch (d) {
-        STORE(f64, double, double, )
-        STORE(f32, float, float, )
-        STORE(f16, uint16_t, float, nnc_f32_to_f16)
-        STORE(bf16, uint16_t, float, nnc_f32_to_bf16)
-        STORE(i8, int8_t, int64_t, )
-        STORE(i16, int16_t, int64_t, )
-        STORE(i32, int32_t, int64_t, )
-        STORE(i64, int64_t, int64_t, )
-        STORE(u8, uint8_t, int64_t, )
-        STORE(u16, uint16_t, int64_t, )
-        STORE(u32, uint32_t, int64_t, )
-        STORE(u64, uint64_t, int64_t, )
-        STORE(bool, uint8_t, int64_t, 0 !=)
+        TYPES(STORE)
     default: break;
     }
 }
