@@ -32,7 +32,7 @@ static const char *tensor_fault(const nnc_plan *p, int i)
     if (t->alias_of >= i)
         return "it shares the memory of no earlier tensor";
     if (t->first >= p->n_cmd || t->last >= p->n_cmd)
-        return "it lives outside the commands";
+        return "its live range is outside the commands";
     if (t->is_input && (t->alias_of >= 0 || t->space != SP_arena))
         return "an input has memory of its own in main's arena";
     if (t->alias_of < 0)
@@ -40,7 +40,7 @@ static const char *tensor_fault(const nnc_plan *p, int i)
     const nnc_ptensor *a = &p->tensor[t->alias_of];
     if (a->device != t->device || a->space != t->space || t->offset < a->offset ||
         t->offset + t->bytes > a->offset + a->bytes)
-        return "it does not lie inside the tensor whose memory it shares";
+        return "it is not inside the tensor whose memory it shares";
     return NULL;
 }
 
@@ -139,7 +139,7 @@ static const char *kernel_cmd_fault(const check *v, const nnc_cmd *c)
         return "no such kernel";
     const nnc_pkernel *k = &p->kernel[c->item];
     if (c->n_arg != k->n_args)
-        return "its arguments are not as many as its kernel's";
+        return "its number of arguments differs from its kernel's";
     for (int a = 0; a < c->n_arg; a++)
         if (v->arg_bytes && bytes_of(v, c, a) != v->arg_bytes[v->first_arg[c->item] + a])
             return "an argument's bytes are not those of the kernel's buffer";
@@ -168,12 +168,12 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
         return "no such call";
     const nnc_call *k = &p->call[c->item];
     if (c->n_arg != plan_call_args(k))
-        return "its arguments are not as many as its call's";
+        return "its number of arguments differs from its call's";
     int last = c->n_arg - 1;
     if (k->kind == CALL_pack) {
         const nnc_call *f = &p->call[k->pack_for];
         if (bytes_of(v, c, 0) != nnc_type_bytes(&f->wei) || bytes_of(v, c, 1) != k->packed_bytes)
-            return "its arguments are not as large as the weights it packs";
+            return "its arguments have other sizes than the weights it packs";
         return NULL;
     }
     for (int a = 0; a < last; a++)
@@ -187,7 +187,7 @@ static const char *call_cmd_fault(const check *v, const nnc_cmd *c)
     for (int i = 0; i < k->n_post; i++)
         in_place |= k->post[i].in_place;
     if (in_place && p->tensor[c->arg[last]].alias_of < 0)
-        return "a sum in place needs a result that lies in its operand's memory";
+        return "the result of a sum in place must share its operand's memory";
     return NULL;
 }
 
@@ -209,12 +209,12 @@ static const char *arg_fault(const check *v, const nnc_cmd *c, int i)
             continue;
         const nnc_ptensor *x = &p->tensor[t];
         if (x->space == (init ? SP_arena : SP_init))
-            return "an argument lies in the memory of the other phase";
+            return "an argument is in the memory of another section";
         if (x->device != c->device && !(c->kind == CMD_copy && a == 1))
-            return "an argument lies on another device";
+            return "an argument is on another device";
     }
     if (c->work >= 0 && p->tensor[c->work].space == SP_persist)
-        return "its workspace lasts";
+        return "its workspace is in persistent memory";
     return NULL;
 }
 
@@ -235,10 +235,10 @@ static const char *cmd_fault(const check *v, const nnc_cmd *c, int i)
     case CMD_call: return call_cmd_fault(v, c);
     case CMD_copy:
         if (c->n_arg != 2 || bytes_of(v, c, 0) != bytes_of(v, c, 1))
-            return "a copy has two tensors of one size";
+            return "a copy takes two tensors of equal size";
         if (!nnc_type_is_dense(&p->tensor[c->arg[0]].type) ||
             !nnc_type_is_dense(&p->tensor[c->arg[1]].type))
-            return "a copy has dense tensors";
+            return "a copy takes contiguous tensors";
         return NULL;
     default:
         return c->n_arg                               ? "it takes no arguments"
@@ -300,7 +300,7 @@ static nnc_status check_ends(const check *v)
         const nnc_ptensor *x = &p->tensor[t];
         inputs += x->is_input;
         if ((x->is_input || x->is_output) && !nnc_type_is_dense(&x->type))
-            return bad_at(v, "tensor", t, "an input or output is dense");
+            return bad_at(v, "tensor", t, "inputs and outputs are contiguous");
     }
     if (inputs != p->n_input)
         return nnc_fail0(v->sink, v->code, "plan: %d inputs are named, %d tensors are inputs",
@@ -308,11 +308,12 @@ static nnc_status check_ends(const check *v)
     for (int i = 0; i < p->n_input; i++)
         if (p->input[i] < 0 || p->input[i] >= p->n_tensor || !p->tensor[p->input[i]].is_input ||
             !p->input_name[i])
-            return bad_at(v, "input", i, "its tensor is no input");
+            return bad_at(v, "input", i, "its tensor is not an input");
     for (int i = 0; i < p->n_output; i++)
         if (p->output[i] < 0 || p->output[i] >= p->n_tensor || !p->tensor[p->output[i]].is_output ||
             p->tensor[p->output[i]].space == SP_init || !p->output_name[i])
-            return bad_at(v, "output", i, "its tensor is no output, or does not last");
+            return bad_at(
+                v, "output", i, "its tensor is not an output, or exists during init only");
     return NNC_OK;
 }
 

@@ -107,7 +107,7 @@ static nnc_status read_owner(memory *m, int32_t t, int32_t o, int32_t cmd)
     if (w == -1)
         return bad(m, cmd, t, "is read before it is written");
     if (m->dead[m->whole[o]])
-        return bad(m, cmd, t, "is read after its memory was given to another");
+        return bad(m, cmd, t, "is read after its memory was reused");
     bool same_phase = w >= 0 && (w < m->p->end[SEC_init]) == (cmd < m->p->end[SEC_init]);
     if (same_phase && !plan_before(&m->order, w, cmd))
         return bad(m, cmd, t, "is read on a stream that does not wait for its write");
@@ -195,7 +195,7 @@ static nnc_status go_on(const memory *m, int32_t t, int32_t cmd)
 {
     const tiled *d = m->tiled[m->whole[t]];
     if (m->dead[m->whole[t]])
-        return bad(m, cmd, t, "is written where its memory was given to another");
+        return bad(m, cmd, t, "is written after its memory was reused");
     for (int32_t i = 0; i < d->n_before; i++)
         if (!plan_touches_done(&m->touches, &m->order, d->before[i], cmd))
             return bad(m, cmd, t, "is written over memory that another stream may still use");
@@ -212,7 +212,7 @@ static nnc_status write(memory *m, int32_t t, const nnc_cmd *c, int32_t cmd)
                           : "is written twice");
     if (cmd >= m->p->end[SEC_init] && x->space != SP_arena &&
         !(cmd >= m->p->end[SEC_main] && m->updates[t]))
-        return bad(m, cmd, t, "lasts, and is written by a run that does not update it");
+        return bad(m, cmd, t, "is persistent, and written by a run that does not update it");
     NNC_TRY(m->writer[m->whole[t]] == -1 ? begin(m, t, c, cmd) : go_on(m, t, cmd));
     m->writer[t] = cmd >= 0 ? cmd : -2;
     return NNC_OK;
@@ -246,7 +246,7 @@ static nnc_status check_tiles(const memory *m, int32_t whole)
         const nnc_type *t = &m->p->tensor[d->part[i]].type;
         int64_t from[NNC_MAX_RANK];
         if (!plan_box(m->p, whole, d->part[i], from))
-            return bad(m, 0, d->part[i], "is written, and no box of the tensor that it lies in");
+            return bad(m, 0, d->part[i], "is written, and is not a box-shaped part of its tensor");
         elements += nnc_type_numel(t);
         for (int32_t k = 0; k < i; k++)
             if (plan_overlap(m->p, whole, d->part[i], d->part[k]))
@@ -295,8 +295,7 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
     const nnc_plan *p = m->p;
     for (int i = 0; i < p->n_input; i++)
         if (m->dead[p->input[i]])
-            return bad(
-                m, p->n_cmd, p->input[i], "is an input, but its memory was given to another");
+            return bad(m, p->n_cmd, p->input[i], "is an input, but its memory is reused");
     for (int i = 0; i < p->n_output; i++) {
         int32_t o = m->owner[p->output[i]];
         const tiled *d = m->tiled[o];
@@ -304,12 +303,13 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
         for (int32_t k = 0; d && k < d->n; k++)
             there = there && m->writer[d->part[k]] != -1;
         if (!there)
-            return bad(m, p->n_cmd, p->output[i], "is an output, but is not there at the end");
+            return bad(m, p->n_cmd, p->output[i],
+                "is an output, but never written, or its memory is reused");
     }
     for (int i = 0; i < p->n_update; i++)
         if (m->writer[p->update[i].value] < p->end[SEC_main] || m->dead[p->update[i].value])
-            return bad(
-                m, p->n_cmd, p->update[i].value, "is a new value, but is not there after step");
+            return bad(m, p->n_cmd, p->update[i].value,
+                "is a new value, but never written, or its memory is reused");
     for (int t = 0; t < p->n_tensor; t++)
         if (m->tiled[t])
             NNC_TRY(check_tiles(m, t));
@@ -319,7 +319,7 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
     plan_lifetimes(p, life, life + p->n_tensor, life + 2 * (size_t)p->n_tensor);
     for (int t = 0; t < p->n_tensor; t++)
         if (p->tensor[t].first != life[t] || p->tensor[t].last != life[p->n_tensor + t])
-            return bad(m, p->n_cmd, t, "is not first and last used where the plan says");
+            return bad(m, p->n_cmd, t, "has another live range than the plan states");
     return NNC_OK;
 }
 

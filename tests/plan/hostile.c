@@ -60,8 +60,8 @@ TEST(hostile_commands)
 {
     LIE(1, "no such tensor", p->cmd[help_at(p, "/r")].arg[0] = 1000000);
     LIE(1, "no such kernel", p->cmd[help_at(p, "/r")].item = 99);
-    LIE(1, "not as many as its kernel's", p->cmd[help_at(p, "/r")].n_arg = 1);
-    LIE(1, "not as many as its call's", p->cmd[help_at(p, "/p")].n_arg = 3);
+    LIE(1, "differs from its kernel's", p->cmd[help_at(p, "/r")].n_arg = 1);
+    LIE(1, "differs from its call's", p->cmd[help_at(p, "/p")].n_arg = 3);
     LIE(1, "bytes are not those of the kernel's buffer",
         p->cmd[help_at(p, "/r")].arg[0] = p->cmd[0].arg[0] * 0 + p->cmd[help_at(p, "/m")].arg[1]);
     LIE(1, "bytes are not those of the call's type", p->cmd[help_at(p, "/p")].arg[2] = p->input[0]);
@@ -71,12 +71,12 @@ TEST(hostile_commands)
     LIE(1, "no such engine", p->cmd[help_at(p, "/p")].engine = 2);
     LIE(1, "the sections are not", p->end[SEC_init] = p->n_cmd + 1);
     LIE(1, "the sections are not", p->end[SEC_step]--);
-    LIE(1, "lies in the memory of the other phase", p->end[SEC_init] = 0);
-    LIE(1, "lies in the memory of the other phase",
+    LIE(1, "is in the memory of another section", p->end[SEC_init] = 0);
+    LIE(1, "is in the memory of another section",
         p->cmd[help_at(p, "/p")].arg[1] = p->cmd[0].arg[0]);
     LIE(1, "the weight's size is not its tensor's", p->weight[p->n_weight - 1].size--);
     LIE(1, "1 tensors are inputs", p->n_input = 0);
-    LIE(1, "its tensor is no output", p->output[0] = p->input[0]);
+    LIE(1, "its tensor is not an output", p->output[0] = p->input[0]);
     LIE(2, "is recorded twice",
         for (int i = 0; i < p->n_cmd; i++) p->cmd[i].kind =
             p->cmd[i].kind == CMD_wait ? CMD_record : p->cmd[i].kind);
@@ -124,10 +124,10 @@ TEST(hostile_memory)
     LIE(1, "is written twice", p->cmd[help_at(p, "/q")].arg[3] = p->cmd[help_at(p, "/p")].arg[3]);
     LIE(1, "was not packed for this call",
         p->cmd[help_at(p, "/p")].arg[1] = p->cmd[help_at(p, "/q")].arg[1]);
-    LIE(1, "first and last used", p->tensor[0].last--);
+    LIE(1, "another live range than", p->tensor[0].last--);
     LIE(2, "does not wait for its write", help_drop_waits(p));
     /* two tensors alive together at one place */
-    LIE(1, "memory was given to another",
+    LIE(1, "memory was reused",
         p->tensor[p->cmd[help_at(p, "/q")].arg[3]].offset =
             p->tensor[p->cmd[help_at(p, "/p")].arg[3]].offset;
         p->device[0].arena_bytes += 1 << 20);
@@ -141,9 +141,9 @@ TEST(hostile_memory)
 TEST(hostile_overlaps)
 {
     static const char *const says[] = {"is written over memory that another stream may still use",
-        "is an input, but its memory was given to another",
-        "is an output, but is not there at the end",
-        "is read after its memory was given to another", "is written over an operand"};
+        "is an input, but its memory is reused",
+        "is an output, but never written, or its memory is reused",
+        "is read after its memory was reused", "is written over an operand"};
     static const char apart[] =
         "graph @t {\n%x = input : f32[64]\n%y = exp %x\n%z = sin %x\nreturn %y, %z }";
     int said[NNC_COUNT(says)] = {0}, n = 2, accepted = 0;
@@ -195,11 +195,10 @@ TEST(hostile_updates)
     LIE_OF_STATE("its one new value takes over", p->update[1] = p->update[0]);
     LIE_OF_STATE("its one new value takes over", p->update[0].value = p->input[0]);
     /* the other state is read by /z: its new value may not come before */
-    LIE_OF_STATE(
-        "is read after its memory was given to another", nnc_cmd last = p->cmd[p->n_cmd - 1];
-        int z = help_at(p, "/z");
-        memmove(p->cmd + z + 1, p->cmd + z, (size_t)(p->n_cmd - 1 - z) * sizeof last);
-        p->cmd[z] = last);
+    LIE_OF_STATE("is read after its memory was reused", nnc_cmd last = p->cmd[p->n_cmd - 1];
+                 int z = help_at(p, "/z");
+                 memmove(p->cmd + z + 1, p->cmd + z, (size_t)(p->n_cmd - 1 - z) * sizeof last);
+                 p->cmd[z] = last);
 }
 
 TEST(hostile_text)

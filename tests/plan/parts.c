@@ -42,9 +42,9 @@ TEST(hostile_parts)
     LIE_OF_PARTS(1, "its bytes are not those of its type", result(p, "/a")->type.gap[1] = 3);
     LIE_OF_PARTS(1, "its type is malformed", result(p, "/a")->type.gap[1] = -1);
     LIE_OF_PARTS(1, "its type is malformed", result(p, "/a")->type.gap[1] = INT64_MAX);
-    LIE_OF_PARTS(1, "an input or output is dense", result(p, "/a")->is_output = true);
+    LIE_OF_PARTS(1, "inputs and outputs are contiguous", result(p, "/a")->is_output = true);
     LIE_OF_PARTS(2, "does not wait for its write", help_drop_waits(p));
-    LIE_OF_PARTS(1, "is an input, but its memory was given to another",
+    LIE_OF_PARTS(1, "is an input, but its memory is reused",
         p->tensor[p->input[0]].offset = p->tensor[result(p, "/b")->alias_of].offset + 64);
     /* /x's memory, which /b reads, is given to /a's part of %y */
     LIE_OF_PARTS(1, "is written over an operand of the same command",
@@ -65,7 +65,7 @@ TEST(parts_whose_memory_is_taken)
     if (p) {
         CHECK(help_at(p, "/a") < help_at(p, "/z") && help_at(p, "/z") < help_at(p, "/b"));
         result(p, "/z")->offset = p->tensor[result(p, "/b")->alias_of].offset;
-        help_rejected(p, "is written where its memory was given to another");
+        help_rejected(p, "is written after its memory was reused");
     }
     nnc_plan_destroy(p);
 }
