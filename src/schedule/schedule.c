@@ -171,14 +171,44 @@ static bool fits_four(const nnc_kernel *k, int v, int lanes)
     return n >= 16 * lanes && nnc_align_up(n, 4 * lanes) == nnc_align_up(n, 2 * lanes);
 }
 
+/* Does the stage compute values for later stages alone, into a tmp buffer? */
+static bool stores_locally(const nnc_kernel *k, const nnc_kstage *g)
+{
+    bool stores = false;
+    for (int i = g->body0; i < g->body1; i++) {
+        if (k->ins[i].op == KO_reduce)
+            return false;
+        stores |= k->ins[i].op == KO_store && k->buf[k->ins[i].buf].role == KB_tmp;
+    }
+    return stores && g->post0 == g->post1;
+}
+
+/* Vectors at once of a kernel with local buffers, for what is stored: its sections have no conditions along the row, so that the chain
+ * that computes a value is as in a kernel of its own. 0: there are none. */
+static int local_width(const nnc_kernel *k, int lanes)
+{
+    int64_t math = 0, size = 0;
+    for (int s = 0; s < k->n_stage; s++) {
+        const nnc_kstage *g = &k->stage[s];
+        if (!g->axes || !stores_locally(k, g))
+            continue;
+        for (int i = g->body0; i < g->body1; i++)
+            math += is_expensive(&k->ins[i]);
+        size = nnc_max64(size, nnc_dtype_size((nnc_dtype)k->ins[g->body1 - 1].dtype));
+    }
+    return size == 0 ? 0 : (int)((math > 0 ? 4 : 2) * lanes * 4 / nnc_max64(size, 4));
+}
+
 /* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
  * and few iterations of a long chain fit its reorder window. Such a body uses eight vectors, even where sixteen registers are too few:
  * spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42 with eight; its multiply-adds
  * alone take 37). */
 static int pick_width(const nnc_kernel *k, int v, int bits)
 {
-    int lanes = bits / 32, math = 0, live = 0;
+    int lanes = bits / 32, math = 0, live = 0, width = local_width(k, lanes);
     bool wide = false, reduces = false;
+    if (width > 0)
+        return width;
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
         int p = g->body1 - g->body0 > 400 ? 32 : pressure(k, g);
@@ -194,11 +224,11 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
     bool rows = v >= k->n_outer && bits == 512 && live <= 5 && !wide && fits_four(k, v, lanes);
     if (wide)
         lanes /= 2;
-    int width = rows                                            ? 4 * lanes
-                : reduces || v >= k->n_outer                    ? 2 * lanes
-                : live <= 5 && !wide && chain_length(k) >= LONG ? 8 * lanes
-                : math > 0 && live <= 4                         ? 4 * lanes
-                                                                : 2 * lanes;
+    width = rows                                            ? 4 * lanes
+            : reduces || v >= k->n_outer                    ? 2 * lanes
+            : live <= 5 && !wide && chain_length(k) >= LONG ? 8 * lanes
+            : math > 0 && live <= 4                         ? 4 * lanes
+                                                            : 2 * lanes;
     if (live > 10)
         width = lanes;
     while (width > 4 && width / 2 >= k->axis[v].extent)
