@@ -60,35 +60,55 @@ static bool too_many_arguments(
            outside_values(g, nodes, n, operands, a) + n_out > NNC_KERNEL_ARGUMENTS;
 }
 
-/* Can the values that windows read be stored for them? Builds the kernel to see. */
-static bool stores_windowed(nx *t, nx_set *set, nnc_arena *scratch, const char **why)
+/* Least length of a stored row. Vectors along shorter rows are slower than a kernel of its own for the values, which runs along all of
+ * them; the more so, the more of them wait for a function (rows of 14, AVX-512: one function a value gains 6 %, two lose 27 %). */
+static int64_t least_row(const nx *t)
 {
-    const nnc_graph *g = set->g;
+    int functions = 0;
+    for (int i = 0; i < t->n_ins; i++)
+        functions += t->ins[i].expensive && t->ctx[t->ins[i].at.ctx].window;
+    return functions > 1 ? 48 : 12;
+}
+
+static void name_buffers(nx *t, nx_set *set, nnc_arena *a)
+{
     const int n = t->n_buf_value;
-    nnc_kbuf *buf = ARENA_NEW(scratch, nnc_kbuf, n + set->n_out + NX_REUSED);
-    for (int i = 0; buf && i < n + set->n_out; i++) {
-        const nnc_type *type = nnc_typeof(g, i < n ? t->buf_value[i] : set->out[i - n]);
-        buf[i] = (nnc_kbuf){.role = i < n ? KB_in : KB_out,
+    t->k->n_buf = set->n_out + n;
+    t->k->buf = ARENA_NEW(a, nnc_kbuf, n + set->n_out + NX_REUSED);
+    for (int i = 0; t->k->buf && i < t->k->n_buf; i++) {
+        const nnc_type *type = nnc_typeof(set->g, i < n ? t->buf_value[i] : set->out[i - n]);
+        t->k->buf[i] = (nnc_kbuf){.role = i < n ? KB_in : KB_out,
             .dtype = (nnc_dtype)type->dtype,
             .numel = nnc_type_span(type)};
     }
-    t->k->buf = buf;
-    t->k->n_buf = n + set->n_out;
     set->n_input = n;
-    nnc_kernel *k = buf ? nx_link(t, scratch, scratch) : NULL;
+}
+
+/* Can the values that windows read be stored for them? Builds the kernel to see. */
+static bool stores_windowed(nx *t, nx_set *set, nnc_arena *scratch, const char **why)
+{
     bool done = false;
-    if (k) {
-        nnc_kernel_order_axes(k);
-        nnc_kernel_merge_axes(k);
-    }
-    bool ok = k && nnc_kernel_local(k, set->local, scratch, &done);
+    name_buffers(t, set, scratch);
+    nnc_kernel *k = t->k->buf ? nx_link(t, scratch, scratch) : NULL;
     *why = NULL;
-    if (ok && !done)
-        (void)nx_fail(t, t->windowed,
-            "would be computed for each window that reads it: overlapping windows of these ops "
-            "have "
-            "no local buffer");
-    return ok && done;
+    if (!k)
+        return false;
+    nnc_kernel_order_axes(k);
+    nnc_kernel_merge_axes(k);
+    if (!nnc_kernel_local(k, set->local, scratch, &done))
+        return false;
+    const int64_t row = k->axis[k->n_axis - 1].extent, least = least_row(t);
+    if (done && row >= least)
+        return true;
+    const char *reason =
+        done ? nnc_arena_printf(scratch,
+                   "would be computed for each window that reads it: rows of %lld are too short "
+                   "for a local buffer (least: %lld)",
+                   (long long)row, (long long)least)
+             : "would be computed for each window that reads it: no local buffer serves these "
+               "windows";
+    (void)nx_fail(t, t->windowed, reason ? reason : "");
+    return false;
 }
 
 /* For a remark: "silu at /layers/3 is computed once ...". */

@@ -11,8 +11,6 @@
 #include "kernel/kernel.h"
 
 enum {
-    SHORT_ROW =
-        12, /* vectors along shorter rows are slower than a kernel of its own for the values */
     SMALL_BUFFER = 4096, /* elements; a ring gains nothing where all rows fit the nearest cache */
     MANY_POINTS = 8,
     SEGMENTS = 3, /* before the edge, between the edges, behind */
@@ -298,8 +296,7 @@ static bool lay_axes(local *l)
         l->own[r] = add_axis(l, KA_reduce, k->axis[r].extent);
     for (int a = l->inner; a < k->n_outer; a++)
         l->own[a] = add_axis(l, KA_map, k->axis[a].extent);
-    int last = l->k.n_axis - 1;
-    return l->k.n_axis <= NNC_KAXES && l->k.axis[last].extent >= SHORT_ROW;
+    return l->k.n_axis <= NNC_KAXES && l->inner < k->n_outer;
 }
 
 /* Adds the buffer, of at most `most` bytes. */
