@@ -12,60 +12,59 @@ typedef struct sums {
     int64_t all, n_all; /* time and number of all copies */
 } sums;
 
+/* One direction of the copies: host memory for each input or output. */
+typedef struct side {
+    int n;
+    const int32_t *tensor; /* the plan's inputs or outputs */
+    char **at;
+    bool *direct;
+    int64_t *
+        step; /* bytes between the parts of consecutive chunks: 0 where every chunk gets everything */
+    int64_t *last; /* offset of the last chunk's part */
+    int64_t bytes; /* copied by one run */
+    sums sums;
+} side;
+
 struct nnc_streaming {
     nnc_pipe *pipe;
-    char **in, **out; /* host memory */
-    bool *in_direct, *out_direct;
-    int64_t *in_step,
-        *out_step; /* bytes between the parts of consecutive chunks: 0 where every chunk gets everything */
-    int64_t *in_last, *out_last; /* offset of the last chunk's part */
+    nnc_arena arena; /* of the sides' arrays */
+    side side[NNC_WAYS];
     bool pageable, fresh; /* some memory is not pinned; outputs are those of the last run */
-    sums up, down;
     int64_t run_ns, latency_ns, n_run;
 };
 
-static int64_t bytes_of(const nnc_session *s, bool out, int i)
+static int64_t bytes_of(const nnc_session *s, int way, int i)
 {
-    return nnc_type_bytes(out ? nnc_whole_output(s->a, i) : nnc_whole_input(s->a, i));
+    return nnc_type_bytes(way == NNC_UP ? nnc_whole_input(s->a, i) : nnc_whole_output(s->a, i));
 }
 
 /* ---- memory ---------------------------------------------------------------------------------------------------------- */
 
-static nnc_status host_memory(nnc_session *s, bool out, nnc_sink *sink)
+static nnc_status host_memory(nnc_session *s, int way, nnc_sink *sink)
 {
     nnc_streaming *m = s->stream;
     const nnc_plan *p = s->plan;
-    size_t n = (size_t)(out ? p->n_output : p->n_input) + 1;
-    char **at = nnc_calloc(n, sizeof *at);
-    bool *direct = nnc_calloc(n, sizeof *direct);
-    int64_t *step = nnc_calloc(n, sizeof *step), *last = nnc_calloc(n, sizeof *last);
-    *(out ? &m->out : &m->in) = at;
-    *(out ? &m->out_direct : &m->in_direct) = direct;
-    *(out ? &m->out_step : &m->in_step) = step;
-    *(out ? &m->out_last : &m->in_last) = last;
-    if (!at || !direct || !step || !last)
+    side *o = &m->side[way];
+    o->n = way == NNC_UP ? p->n_input : p->n_output;
+    o->tensor = way == NNC_UP ? p->input : p->output;
+    o->at = ARENA_NEW(&m->arena, char *, o->n);
+    o->direct = ARENA_NEW(&m->arena, bool, o->n);
+    o->step = ARENA_NEW(&m->arena, int64_t, o->n);
+    o->last = ARENA_NEW(&m->arena, int64_t, o->n);
+    if (!o->at || !o->direct || !o->step || !o->last)
         return nnc_nomem(sink);
-    for (int i = 0; i < (int)n - 1; i++) {
+    for (int i = 0; i < o->n; i++) {
         void *memory;
-        int64_t bytes = bytes_of(s, out, i);
-        int64_t part = nnc_type_bytes(&p->tensor[out ? p->output[i] : p->input[i]].type);
-        NNC_TRY(nnc_exec_host_alloc(s->exec, bytes, &memory, &direct[i], sink));
-        at[i] = memory;
-        step[i] = part < bytes ? part : 0;
-        last[i] = bytes - part;
+        int64_t bytes = bytes_of(s, way, i), part = nnc_type_bytes(&p->tensor[o->tensor[i]].type);
+        NNC_TRY(nnc_exec_host_alloc(s->exec, bytes, &memory, &o->direct[i], sink));
+        o->at[i] = memory;
+        o->step[i] = part < bytes ? part : 0;
+        o->last[i] = bytes - part;
+        o->bytes += part;
         memset(memory, 0, (size_t)bytes);
-        m->pageable |= !direct[i];
+        m->pageable |= !o->direct[i];
     }
     return NNC_OK;
-}
-
-static void free_host(nnc_session *s, char **at, bool *direct, int n)
-{
-    for (int i = 0; at && direct && i < n; i++)
-        if (at[i])
-            nnc_exec_host_free(s->exec, at[i], direct[i]);
-    nnc_free(at);
-    nnc_free(direct);
 }
 
 nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
@@ -75,11 +74,10 @@ nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
     nnc_streaming *m = s->stream = nnc_calloc(1, sizeof *m);
     if (!m)
         return nnc_nomem(sink);
+    nnc_arena_init(&m->arena, 0);
     nnc_status st = nnc_pipe_create(s->exec, &m->pipe, sink);
-    if (!st)
-        st = host_memory(s, false, sink);
-    if (!st)
-        st = host_memory(s, true, sink);
+    for (int way = 0; way < NNC_WAYS && !st; way++)
+        st = host_memory(s, way, sink);
     if (st)
         nnc_session_stream_close(s);
     return st;
@@ -91,12 +89,11 @@ void nnc_session_stream_close(nnc_session *s)
     if (!m)
         return;
     nnc_pipe_destroy(m->pipe);
-    free_host(s, m->in, m->in_direct, s->plan->n_input);
-    free_host(s, m->out, m->out_direct, s->plan->n_output);
-    nnc_free(m->in_step);
-    nnc_free(m->out_step);
-    nnc_free(m->in_last);
-    nnc_free(m->out_last);
+    for (int way = 0; way < NNC_WAYS; way++)
+        for (int i = 0; m->side[way].at && i < m->side[way].n; i++)
+            if (m->side[way].at[i])
+                nnc_exec_host_free(s->exec, m->side[way].at[i], m->side[way].direct[i]);
+    nnc_arena_deinit(&m->arena);
     nnc_free(m);
     s->stream = NULL;
 }
@@ -104,14 +101,14 @@ void nnc_session_stream_close(nnc_session *s)
 void nnc_stream_keep_input(nnc_session *s, int i, const void *data)
 {
     if (s->stream)
-        memcpy(s->stream->in[i], data, (size_t)bytes_of(s, false, i));
+        memcpy(s->stream->side[NNC_UP].at[i], data, (size_t)bytes_of(s, NNC_UP, i));
 }
 
 bool nnc_stream_take_output(const nnc_session *s, int i, int64_t offset, int64_t bytes, void *data)
 {
     if (!s->stream || !s->stream->fresh)
         return false;
-    memcpy(data, s->stream->out[i] + offset, (size_t)bytes);
+    memcpy(data, s->stream->side[NNC_DOWN].at[i] + offset, (size_t)bytes);
     return true;
 }
 
@@ -158,8 +155,8 @@ static bool given_late(const nnc_pipe_span *s, int i, int n)
 static void add_spans(nnc_streaming *m, const nnc_pipe_span *s, int n)
 {
     for (int i = 0; i < n; i++) {
-        add_copy(&m->up, s[i].up, s, n, i > 0, given_late(s, i, n));
-        add_copy(&m->down, s[i].down, s, n, i + 1 < n, given_late(s, i + 1, n));
+        add_copy(&m->side[NNC_UP].sums, s[i].up, s, n, i > 0, given_late(s, i, n));
+        add_copy(&m->side[NNC_DOWN].sums, s[i].down, s, n, i + 1 < n, given_late(s, i + 1, n));
         int64_t begin = s[i].up[0] >= 0 ? s[i].up[0] : s[i].run[0],
                 end = s[i].down[1] >= 0 ? s[i].down[1] : s[i].run[1];
         m->run_ns += s[i].run[1] - s[i].run[0];
@@ -173,23 +170,25 @@ static int64_t end_of(const nnc_pipe_span *s)
     return s->down[1] >= 0 ? s->down[1] : s->run[1];
 }
 
-nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink)
+static nnc_status run(nnc_session *s, int64_t n, nnc_pipe_span *span, nnc_sink *sink)
 {
-    nnc_pipe_span span[NNC_PIPE_SPANS];
     nnc_streaming *m = s->stream;
-    int64_t n = s->a->chunks;
+    nnc_pipe_side io[NNC_WAYS];
+    for (int way = 0; way < NNC_WAYS; way++) {
+        const side *o = &m->side[way];
+        io[way] = (nnc_pipe_side){o->at, o->step, o->last};
+    }
     m->fresh = false;
-    NNC_TRY(nnc_pipe_run(m->pipe,
-        &(nnc_pipe_io){.in = m->in,
-            .out = m->out,
-            .in_step = m->in_step,
-            .out_step = m->out_step,
-            .in_last = m->in_last,
-            .out_last = m->out_last},
-        n, span, sink));
+    NNC_TRY(nnc_pipe_run(m->pipe, io, n, span, sink));
     m->fresh = true;
     add_spans(m, span, (int)nnc_min64(n, NNC_PIPE_SPANS));
     return NNC_OK;
+}
+
+nnc_status nnc_stream_chunks(nnc_session *s, nnc_sink *sink)
+{
+    nnc_pipe_span span[NNC_PIPE_SPANS];
+    return run(s, s->a->chunks, span, sink);
 }
 
 nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink)
@@ -207,9 +206,7 @@ nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink
     }
     if (s->a->chunks > 1)
         return NNC_OK;
-    NNC_TRY(nnc_pipe_run(m->pipe, &(nnc_pipe_io){.in = m->in, .out = m->out}, runs, span, sink));
-    m->fresh = true;
-    add_spans(m, span, runs);
+    NNC_TRY(run(s, runs, span, sink));
     if (n == 1)
         ns[0] = end_of(&span[0]) - (span[0].up[0] >= 0 ? span[0].up[0] : span[0].run[0]);
     for (int i = 0; i < n && n > 1; i++)
@@ -219,7 +216,8 @@ nnc_status nnc_session_stream(nnc_session *s, int n, int64_t *ns, nnc_sink *sink
 
 void nnc_session_stream_reset(nnc_session *s)
 {
-    s->stream->up = s->stream->down = (sums){0};
+    for (int way = 0; way < NNC_WAYS; way++)
+        s->stream->side[way].sums = (sums){0};
     s->stream->run_ns = s->stream->latency_ns = s->stream->n_run = 0;
 }
 
@@ -242,9 +240,10 @@ static const char *cause_of(const nnc_streaming *m, const sums *u)
     return "the device ran copies and kernels one after the other";
 }
 
-static nnc_overlap overlap_of(const nnc_streaming *m, const sums *u, int64_t bytes)
+static nnc_overlap overlap_of(const nnc_streaming *m, const side *copied)
 {
-    nnc_overlap o = {.cause = cause_of(m, u), .bytes = bytes, .share = NAN, .ms = 0};
+    const sums *u = &copied->sums;
+    nnc_overlap o = {.cause = cause_of(m, u), .bytes = copied->bytes, .share = NAN, .ms = 0};
     o.overlaps = !o.cause;
     if (u->n && u->copies)
         o.share = (double)u->beside / (double)u->copies;
@@ -253,21 +252,12 @@ static nnc_overlap overlap_of(const nnc_streaming *m, const sums *u, int64_t byt
     return o;
 }
 
-static int64_t sum_bytes(const nnc_session *s, bool out)
-{
-    int64_t bytes = 0;
-    for (int i = 0; i < (out ? s->plan->n_output : s->plan->n_input); i++)
-        bytes +=
-            nnc_type_bytes(&s->plan->tensor[out ? s->plan->output[i] : s->plan->input[i]].type);
-    return bytes;
-}
-
 nnc_io_report nnc_session_stream_report(const nnc_session *s)
 {
     const nnc_streaming *m = s->stream;
     const nnc_plan *p = s->plan;
-    nnc_io_report r = {.up = overlap_of(m, &m->up, sum_bytes(s, false)),
-        .down = overlap_of(m, &m->down, sum_bytes(s, true))};
+    nnc_io_report r = {
+        .up = overlap_of(m, &m->side[NNC_UP]), .down = overlap_of(m, &m->side[NNC_DOWN])};
     for (int d = 0; d < p->n_device; d++)
         r.device_bytes += nnc_pipe_bytes(m->pipe, d);
     r.run_ms = m->n_run ? (double)m->run_ns * 1e-6 / (double)m->n_run : NAN;

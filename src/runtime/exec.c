@@ -33,6 +33,21 @@ static int team_size(const nnc_plan *p)
     return stream_count(p) == 1 ? p->threads : most;
 }
 
+nnc_status nnc_exec_event(events *l, nnc_arena *a, const dev *d, nnc_event **out, nnc_sink *sink)
+{
+    if (!ARENA_ROOM(a, l->at, l->cap, l->n + 1))
+        return nnc_nomem(sink);
+    NNC_TRY(d->api->event_create(d->device, out, sink));
+    l->at[l->n++] = (struct owned_event){d, *out};
+    return NNC_OK;
+}
+
+void nnc_exec_drop_events(const events *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        l->at[i].on->api->event_destroy(l->at[i].event);
+}
+
 static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc_sink *sink)
 {
     const nnc_plan_device *pd = &e->p->device[i];
@@ -52,17 +67,17 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
     nnc_exec_spent(e, NNC_PH_context, from);
     NNC_TRY(opened);
     from = nnc_now_ns();
-    d->stream = nnc_calloc((size_t)pd->streams, sizeof *d->stream);
-    d->end = nnc_calloc((size_t)pd->streams, sizeof *d->end);
+    d->stream = ARENA_NEW(&e->arena, nnc_stream *, pd->streams);
+    d->end = ARENA_NEW(&e->arena, nnc_event *, pd->streams);
     if (!d->stream || !d->end)
         return nnc_nomem(sink);
     for (int s = 0; s < pd->streams; s++) {
         NNC_TRY(d->api->stream_create(
             d->device, team_size(e->p), stream_count(e->p) == 1, &d->stream[s], sink));
-        NNC_TRY(d->api->event_create(d->device, &d->end[s], sink));
+        NNC_TRY(nnc_exec_event(&e->events, &e->arena, d, &d->end[s], sink));
         e->n_stream++;
     }
-    NNC_TRY(d->api->event_create(d->device, &d->begin, sink));
+    NNC_TRY(nnc_exec_event(&e->events, &e->arena, d, &d->begin, sink));
     const int64_t bytes[] = {pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
     for (int s = 0; s < 3; s++)
         NNC_TRY(d->api->alloc(d->device, bytes[s], &d->base[s], sink));
@@ -76,11 +91,6 @@ static void close_device(nnc_exec *e, int i)
     dev *d = &e->dev[i];
     if (!d->device)
         return;
-    for (int s = 0; s < e->p->device[i].streams; s++)
-        if (d->end && d->end[s])
-            d->api->event_destroy(d->end[s]);
-    if (d->begin)
-        d->api->event_destroy(d->begin);
     for (int s = 0; s < 3; s++)
         if (d->base[s])
             d->api->free(d->device, d->base[s]);
@@ -96,8 +106,8 @@ static nnc_status create_events(nnc_exec *e, nnc_sink *sink)
         if (c->kind != CMD_record || e->event[c->item])
             continue;
         e->record[c->item] = i;
-        NNC_TRY(e->dev[c->device].api->event_create(
-            e->dev[c->device].device, &e->event[c->item], sink));
+        NNC_TRY(
+            nnc_exec_event(&e->events, &e->arena, &e->dev[c->device], &e->event[c->item], sink));
     }
     return NNC_OK;
 }
@@ -281,15 +291,13 @@ static const dev *clocked(const nnc_exec *e, int k)
 static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    size_t n = 2 * (size_t)(p->end[SEC_main] - p->end[SEC_init]);
-    if (!e->clock)
-        e->clock = nnc_calloc(n + 1, sizeof *e->clock);
-    if (!e->clock)
+    int n = e->clock ? 0 : 2 * (p->end[SEC_main] - p->end[SEC_init]);
+    nnc_event **clock = e->clock ? e->clock : ARENA_NEW(&e->arena, nnc_event *, n + 1);
+    if (!clock)
         return nnc_nomem(sink);
-    for (size_t i = 0; i < n; i++)
-        if (!e->clock[i])
-            NNC_TRY(clocked(e, (int)i)->api->event_create(
-                clocked(e, (int)i)->device, &e->clock[i], sink));
+    for (int i = 0; i < n; i++)
+        NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
+    e->clock = clock;
     return NNC_OK;
 }
 
@@ -370,19 +378,20 @@ static void release_init(nnc_exec *e)
 static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    e->dev = nnc_calloc((size_t)p->n_device, sizeof *e->dev);
-    e->event = nnc_calloc((size_t)p->n_event + 1, sizeof *e->event);
-    e->record = nnc_calloc((size_t)p->n_event + 1, sizeof *e->record);
-    e->first_arg = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->first_arg);
-    e->handle = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->handle);
-    e->owned = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->owned);
-    e->engine = nnc_calloc((size_t)p->n_engine + 1, sizeof *e->engine);
-    e->weight = nnc_calloc((size_t)p->n_cmd + 1, sizeof *e->weight);
-    e->object = nnc_calloc((size_t)p->n_engine * (size_t)p->n_object + 1, sizeof *e->object);
-    if (!e->dev || !e->event || !e->record || !e->first_arg || !e->handle || !e->owned ||
-        !e->engine || !e->weight || !e->object)
-        return nnc_nomem(sink);
-    return NNC_OK;
+    nnc_arena *a = &e->arena;
+    e->dev = ARENA_NEW(a, dev, p->n_device);
+    e->event = ARENA_NEW(a, nnc_event *, p->n_event + 1);
+    e->record = ARENA_NEW(a, int32_t, p->n_event + 1);
+    e->first_arg = ARENA_NEW(a, int64_t, p->n_cmd + 1);
+    e->handle = ARENA_NEW(a, prepared *, p->n_cmd + 1);
+    e->owned = ARENA_NEW(a, prepared, p->n_cmd + 1);
+    e->engine = ARENA_NEW(a, const nnc_engine *, p->n_engine + 1);
+    e->weight = ARENA_NEW(a, weight_work, p->n_cmd + 1);
+    e->object =
+        nnc_arena_alloc(a, (size_t)p->n_engine * (size_t)p->n_object + 1, sizeof *e->object);
+    bool ok = e->dev && e->event && e->record && e->first_arg && e->handle && e->owned &&
+              e->engine && e->weight && e->object;
+    return ok ? NNC_OK : nnc_nomem(sink);
 }
 
 static nnc_status allocate_staging(nnc_exec *e, nnc_sink *sink)
@@ -395,21 +404,21 @@ static nnc_status allocate_staging(nnc_exec *e, nnc_sink *sink)
     return most && !e->staging ? nnc_nomem(sink) : NNC_OK;
 }
 
-nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_sink *sink)
+nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_arena *a, nnc_sink *sink)
 {
     int64_t n = 0;
     for (int i = 0; i < e->p->n_cmd; i++) {
         e->first_arg[i] = n;
         n += e->p->cmd[i].n_arg;
     }
-    t->arg = nnc_calloc((size_t)n + 1, sizeof *t->arg);
+    t->arg = ARENA_NEW(a, void *, n + 1);
     if (!t->arg)
         return nnc_nomem(sink);
     e->use = t;
     t->e = e;
     for (int i = 0; i < e->p->n_cmd; i++)
-        for (int a = 0; a < e->p->cmd[i].n_arg; a++)
-            t->arg[e->first_arg[i] + a] = nnc_exec_address(e, e->p->cmd[i].arg[a]);
+        for (int k = 0; k < e->p->cmd[i].n_arg; k++)
+            t->arg[e->first_arg[i] + k] = nnc_exec_address(e, e->p->cmd[i].arg[k]);
     return NNC_OK;
 }
 
@@ -425,7 +434,7 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
         e->own.no_replay |= !e->dev[d].api->capture_begin || e->dev[d].api != e->dev[0].api;
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(create_events(e, sink));
-    NNC_TRY(nnc_exec_fill(e, &e->own, sink));
+    NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
     NNC_TRY(nnc_exec_load(e, sink));
     nnc_exec_find_watch(e);
     NNC_TRY(run_init(e, sink));
@@ -440,6 +449,7 @@ nnc_status nnc_exec_create(
     nnc_exec *e = nnc_calloc(1, sizeof *e);
     if (!e)
         return nnc_nomem(sink);
+    nnc_arena_init(&e->arena, 0);
     e->p = p;
     e->weight_dir = o->weight_dir;
     e->env = o->env;
@@ -468,28 +478,10 @@ void nnc_exec_destroy(nnc_exec *e)
         e->dev[0].api->capture_destroy(e->own.capture);
     if (e->owned)
         nnc_exec_unload(e, true);
-    for (int i = 0; e->dev && e->event && i < e->p->n_event; i++)
-        if (e->event[i])
-            e->dev[e->p->cmd[e->record[i]].device].api->event_destroy(e->event[i]);
-    for (int i = 0; e->dev && e->clock && i < 2 * (e->p->end[SEC_main] - e->p->end[SEC_init]); i++)
-        if (e->clock[i])
-            clocked(e, i)->api->event_destroy(e->clock[i]);
-    for (int d = 0; e->dev && d < e->p->n_device; d++) {
+    nnc_exec_drop_events(&e->events);
+    for (int d = 0; e->dev && d < e->p->n_device; d++)
         close_device(e, d);
-        nnc_free(e->dev[d].stream);
-        nnc_free(e->dev[d].end);
-    }
-    nnc_free(e->dev);
-    nnc_free(e->event);
-    nnc_free(e->record);
     nnc_free(e->staging);
-    nnc_free(e->clock);
-    nnc_free(e->own.arg);
-    nnc_free(e->first_arg);
-    nnc_free(e->handle);
-    nnc_free(e->owned);
-    nnc_free(e->object);
-    nnc_free(e->engine);
-    nnc_free(e->weight);
+    nnc_arena_deinit(&e->arena);
     nnc_free(e);
 }

@@ -21,6 +21,15 @@ typedef struct loaded_object {
     int users;
 } loaded_object;
 
+/* Events of several devices, destroyed together. */
+typedef struct events {
+    struct owned_event {
+        const dev *on;
+        nnc_event *event;
+    } *at;
+    size_t n, cap;
+} events;
+
 /* A prepared call or kernel. Commands of one stream that run the same item share it. */
 typedef struct prepared {
     const nnc_engine *engine;
@@ -51,6 +60,8 @@ typedef struct table {
 
 struct nnc_exec {
     const nnc_plan *p;
+    nnc_arena arena; /* of all arrays below */
+    events events;   /* all of them */
     const char *weight_dir;
     const nnc_engine **engine; /* by plan index */
     dev *dev;
@@ -86,8 +97,11 @@ static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
     return moved ? moved : (char *)e->dev[t->device].base[t->space] + t->offset;
 }
 
-/* Fills t->arg with the tensors' addresses by table t, which becomes e->use. */
-nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_sink *sink);
+/* Fills t->arg, in `a`, with the tensors' addresses by table t, which becomes e->use. */
+nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_arena *a, nnc_sink *sink);
+/* Creates an event of device d, which the list owns; the list's memory is in `a`. */
+nnc_status nnc_exec_event(events *l, nnc_arena *a, const dev *d, nnc_event **out, nnc_sink *sink);
+void nnc_exec_drop_events(const events *l);
 
 /* Checks what run relies on: indices in range, the right number of arguments. */
 nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink);

@@ -15,7 +15,7 @@ enum { SLOTS = 2 };
 
 /* A slot on one device. */
 typedef struct turn {
-    nnc_event *filled, *ran, *emptied;
+    nnc_event *copied[NNC_WAYS], *ran; /* filled, emptied; run */
 } turn;
 
 typedef struct slot {
@@ -26,12 +26,21 @@ typedef struct slot {
 
 enum { U0, U1, R0, R1, D0, D1, MARKS };
 
+/* One direction of the copies. */
+typedef struct way {
+    int n;
+    const int32_t *tensor; /* the plan's inputs or outputs */
+    nnc_stream **stream; /* by device; NULL: it has none of them */
+    int timed; /* device whose copies are timed: the first with any; -1: none */
+} way;
+
 struct nnc_pipe {
     nnc_exec *e;
+    nnc_arena arena; /* of the arrays */
+    events events; /* all of them */
     slot slot[SLOTS];
-    nnc_stream **up, **down; /* by device; NULL: it has no inputs, no outputs */
+    way way[NNC_WAYS];
     int64_t *bytes; /* by device */
-    int up_dev, down_dev; /* devices whose copies are timed: the first with inputs, with outputs */
     nnc_event *mark[NNC_PIPE_SPANS][MARKS];
     int64_t given[NNC_PIPE_SPANS][2];
 };
@@ -67,15 +76,9 @@ static void follow(const nnc_plan *p, slot *s)
     }
 }
 
-static nnc_status make_turns(nnc_pipe *q, slot *s, nnc_sink *sink)
+static nnc_status make_event(nnc_pipe *q, int device, nnc_event **out, nnc_sink *sink)
 {
-    const nnc_exec *e = q->e;
-    for (int d = 0; d < e->p->n_device; d++) {
-        nnc_event **at[] = {&s->turn[d].filled, &s->turn[d].ran, &s->turn[d].emptied};
-        for (size_t i = 0; i < NNC_COUNT(at); i++)
-            NNC_TRY(e->dev[d].api->event_create(e->dev[d].device, at[i], sink));
-    }
-    return NNC_OK;
+    return nnc_exec_event(&q->events, &q->arena, &q->e->dev[device], out, sink);
 }
 
 static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
@@ -83,9 +86,9 @@ static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
     nnc_exec *e = q->e;
     const nnc_plan *p = e->p;
     slot *s = &q->slot[k];
-    s->block = nnc_calloc((size_t)p->n_tensor + 1, sizeof *s->block);
-    s->t.at = nnc_calloc((size_t)p->n_tensor + 1, sizeof *s->t.at);
-    s->turn = nnc_calloc((size_t)p->n_device, sizeof *s->turn);
+    s->block = ARENA_NEW(&q->arena, void *, p->n_tensor + 1);
+    s->t.at = ARENA_NEW(&q->arena, void *, p->n_tensor + 1);
+    s->turn = ARENA_NEW(&q->arena, turn, p->n_device);
     if (!s->block || !s->t.at || !s->turn)
         return nnc_nomem(sink);
     for (int i = 0; i < p->n_input && k > 0; i++)
@@ -94,76 +97,75 @@ static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
         NNC_TRY(move(q, s, p->output[i], sink));
     follow(p, s);
     s->t.no_replay = e->own.no_replay && !e->own.capture;
-    nnc_status status = nnc_exec_fill(e, &s->t, sink);
+    nnc_status status = nnc_exec_fill(e, &s->t, &q->arena, sink);
     e->use = &e->own;
-    return status == NNC_OK ? make_turns(q, s, sink) : status;
+    for (int d = 0; d < p->n_device && status == NNC_OK; d++) {
+        status = make_event(q, d, &s->turn[d].ran, sink);
+        for (int w = 0; w < NNC_WAYS && status == NNC_OK; w++)
+            status = make_event(q, d, &s->turn[d].copied[w], sink);
+    }
+    return status;
 }
 
 /* ---- streams and marks ------------------------------------------------------------------------ */
 
-static nnc_status make_streams(nnc_pipe *q, nnc_sink *sink)
+static nnc_status make_streams(nnc_pipe *q, way *w, nnc_sink *sink)
 {
     const nnc_exec *e = q->e;
-    const nnc_plan *p = e->p;
-    q->up_dev = p->n_input ? p->tensor[p->input[0]].device : -1;
-    q->down_dev = p->n_output ? p->tensor[p->output[0]].device : -1;
-    for (int i = 0; i < p->n_input; i++) {
-        int d = p->tensor[p->input[i]].device;
-        if (!q->up[d])
-            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, 1, false, &q->up[d], sink));
-    }
-    for (int i = 0; i < p->n_output; i++) {
-        int d = p->tensor[p->output[i]].device;
-        if (!q->down[d])
-            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, 1, false, &q->down[d], sink));
+    w->timed = w->n ? e->p->tensor[w->tensor[0]].device : -1;
+    for (int i = 0; i < w->n; i++) {
+        int d = e->p->tensor[w->tensor[i]].device;
+        if (!w->stream[d])
+            NNC_TRY(e->dev[d].api->stream_create(e->dev[d].device, 1, false, &w->stream[d], sink));
     }
     return NNC_OK;
 }
 
 static int mark_device(const nnc_pipe *q, int m)
 {
-    return m <= U1 ? q->up_dev : m >= D0 ? q->down_dev : 0;
+    return m <= U1 ? q->way[NNC_UP].timed : m >= D0 ? q->way[NNC_DOWN].timed : 0;
 }
 
 static nnc_status make_marks(nnc_pipe *q, int64_t n, nnc_sink *sink)
 {
-    const nnc_exec *e = q->e;
     for (int i = 0; i < n && i < NNC_PIPE_SPANS; i++)
         for (int m = 0; m < MARKS; m++)
             if (!q->mark[i][m] && mark_device(q, m) >= 0)
-                NNC_TRY(e->dev[mark_device(q, m)].api->event_create(
-                    e->dev[mark_device(q, m)].device, &q->mark[i][m], sink));
+                NNC_TRY(make_event(q, mark_device(q, m), &q->mark[i][m], sink));
+    return NNC_OK;
+}
+
+static nnc_status create(nnc_pipe *q, nnc_sink *sink)
+{
+    const nnc_plan *p = q->e->p;
+    q->bytes = ARENA_NEW(&q->arena, int64_t, p->n_device);
+    q->way[NNC_UP] = (way){.n = p->n_input, .tensor = p->input};
+    q->way[NNC_DOWN] = (way){.n = p->n_output, .tensor = p->output};
+    for (int w = 0; w < NNC_WAYS; w++) {
+        q->way[w].stream = ARENA_NEW(&q->arena, nnc_stream *, p->n_device);
+        if (!q->bytes || !q->way[w].stream)
+            return nnc_nomem(sink);
+        NNC_TRY(make_streams(q, &q->way[w], sink));
+    }
+    for (int k = 0; k < SLOTS; k++)
+        NNC_TRY(make_slot(q, k, sink));
     return NNC_OK;
 }
 
 nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
 {
-    size_t n = (size_t)e->p->n_device;
     nnc_pipe *q = nnc_calloc(1, sizeof *q);
     *out = NULL;
     if (!q)
         return nnc_nomem(sink);
     q->e = e;
-    q->up = nnc_calloc(n, sizeof *q->up);
-    q->down = nnc_calloc(n, sizeof *q->down);
-    q->bytes = nnc_calloc(n, sizeof *q->bytes);
-    nnc_status status = q->up && q->down && q->bytes ? NNC_OK : nnc_nomem(sink);
+    nnc_arena_init(&q->arena, 0);
+    nnc_status status = create(q, sink);
     if (status == NNC_OK)
-        status = make_streams(q, sink);
-    for (int k = 0; k < SLOTS && status == NNC_OK; k++)
-        status = make_slot(q, k, sink);
-    if (status != NNC_OK) {
+        *out = q;
+    else
         nnc_pipe_destroy(q);
-        return status;
-    }
-    *out = q;
-    return NNC_OK;
-}
-
-static void drop_event(const nnc_exec *e, int device, nnc_event *x)
-{
-    if (x)
-        e->dev[device].api->event_destroy(x);
+    return status;
 }
 
 static void drop_slot(nnc_exec *e, slot *s)
@@ -175,15 +177,6 @@ static void drop_slot(nnc_exec *e, slot *s)
         if (s->block[t])
             d->api->free(d->device, s->block[t]);
     }
-    for (int d = 0; s->turn && d < e->p->n_device; d++) {
-        drop_event(e, d, s->turn[d].filled);
-        drop_event(e, d, s->turn[d].ran);
-        drop_event(e, d, s->turn[d].emptied);
-    }
-    nnc_free(s->block);
-    nnc_free(s->turn);
-    nnc_free(s->t.at);
-    nnc_free(s->t.arg);
 }
 
 void nnc_pipe_destroy(nnc_pipe *q)
@@ -192,20 +185,14 @@ void nnc_pipe_destroy(nnc_pipe *q)
         return;
     nnc_status ignored = nnc_exec_sync(q->e, NULL); /* slots may be in use after a failure */
     (void)ignored;
-    for (int d = 0; d < q->e->p->n_device; d++) {
-        if (q->up && q->up[d])
-            q->e->dev[d].api->stream_destroy(q->up[d]);
-        if (q->down && q->down[d])
-            q->e->dev[d].api->stream_destroy(q->down[d]);
-    }
+    for (int w = 0; w < NNC_WAYS; w++)
+        for (int d = 0; q->way[w].stream && d < q->e->p->n_device; d++)
+            if (q->way[w].stream[d])
+                q->e->dev[d].api->stream_destroy(q->way[w].stream[d]);
     for (int k = 0; k < SLOTS; k++)
         drop_slot(q->e, &q->slot[k]);
-    for (int i = 0; i < NNC_PIPE_SPANS; i++)
-        for (int m = 0; m < MARKS; m++)
-            drop_event(q->e, mark_device(q, m), q->mark[i][m]);
-    nnc_free(q->up);
-    nnc_free(q->down);
-    nnc_free(q->bytes);
+    nnc_exec_drop_events(&q->events);
+    nnc_arena_deinit(&q->arena);
     nnc_free(q);
 }
 
@@ -229,60 +216,45 @@ static nnc_status mark(const nnc_pipe *q, const one *o, int m, nnc_stream *s)
     return o->mark ? q->e->dev[mark_device(q, m)].api->record(s, o->mark[m]) : NNC_OK;
 }
 
-/* Address of run i's part; step and last of memory k may be NULL. */
-static char *part_of(char *const *at, int k, int64_t i, const int64_t *step, const int64_t *last)
+/* Address of run i's part of memory k. */
+static char *part_of(const nnc_pipe_side *side, int k, int64_t i)
 {
-    int64_t offset = step ? i * step[k] : 0;
-    return at[k] + (last ? nnc_min64(offset, last[k]) : offset);
+    int64_t offset = side->step ? i * side->step[k] : 0;
+    return side->at[k] + (side->last ? nnc_min64(offset, side->last[k]) : offset);
 }
 
-static nnc_status fill(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
+/* Fills the slot on device d (NNC_UP) or empties it. */
+static nnc_status copy_all(
+    nnc_pipe *q, const one *o, const nnc_pipe_side io[NNC_WAYS], int which, int d)
 {
     const nnc_exec *e = q->e;
     const nnc_device_api *api = e->dev[d].api;
-    if (!q->up[d])
+    const way *w = &q->way[which];
+    const int first = which == NNC_UP ? U0 : D0;
+    nnc_stream *s = w->stream[d];
+    if (!s)
         return NNC_OK;
-    NNC_TRY(api->wait(q->up[d], o->s->turn[d].ran));
-    if (d == q->up_dev)
-        NNC_TRY(mark(q, o, U0, q->up[d]));
-    for (int k = 0; k < e->p->n_input; k++) {
-        int t = e->p->input[k];
-        if (e->p->tensor[t].device == d)
-            NNC_TRY(api->upload(q->up[d], nnc_exec_address(e, t),
-                part_of(io->in, k, o->i, io->in_step, io->in_last),
-                nnc_type_bytes(&e->p->tensor[t].type)));
+    NNC_TRY(api->wait(s, o->s->turn[d].ran));
+    if (d == w->timed)
+        NNC_TRY(mark(q, o, first, s));
+    for (int k = 0; k < w->n; k++) {
+        const nnc_ptensor *t = &e->p->tensor[w->tensor[k]];
+        void *at = nnc_exec_address(e, w->tensor[k]), *host = part_of(&io[which], k, o->i);
+        if (t->device == d)
+            NNC_TRY(which == NNC_UP ? api->upload(s, at, host, nnc_type_bytes(&t->type))
+                                    : api->download(s, host, at, nnc_type_bytes(&t->type)));
     }
-    if (d == q->up_dev)
-        NNC_TRY(mark(q, o, U1, q->up[d]));
-    return api->record(q->up[d], o->s->turn[d].filled);
-}
-
-static nnc_status empty(nnc_pipe *q, const one *o, const nnc_pipe_io *io, int d)
-{
-    const nnc_exec *e = q->e;
-    const nnc_device_api *api = e->dev[d].api;
-    if (!q->down[d])
-        return NNC_OK;
-    NNC_TRY(api->wait(q->down[d], o->s->turn[d].ran));
-    if (d == q->down_dev)
-        NNC_TRY(mark(q, o, D0, q->down[d]));
-    for (int k = 0; k < e->p->n_output; k++) {
-        int t = e->p->output[k];
-        if (e->p->tensor[t].device == d)
-            NNC_TRY(api->download(q->down[d], part_of(io->out, k, o->i, io->out_step, io->out_last),
-                nnc_exec_address(e, t), nnc_type_bytes(&e->p->tensor[t].type)));
-    }
-    if (d == q->down_dev)
-        NNC_TRY(mark(q, o, D1, q->down[d]));
-    return api->record(q->down[d], o->s->turn[d].emptied);
+    if (d == w->timed)
+        NNC_TRY(mark(q, o, first + 1, s));
+    return api->record(s, o->s->turn[d].copied[which]);
 }
 
 static nnc_status compute(nnc_pipe *q, const one *o, nnc_sink *sink)
 {
     nnc_exec *e = q->e;
     for (int d = 0; d < e->p->n_device; d++) {
-        NNC_TRY(e->dev[d].api->wait(e->dev[d].stream[0], o->s->turn[d].filled));
-        NNC_TRY(e->dev[d].api->wait(e->dev[d].stream[0], o->s->turn[d].emptied));
+        NNC_TRY(e->dev[d].api->wait(e->dev[d].stream[0], o->s->turn[d].copied[NNC_UP]));
+        NNC_TRY(e->dev[d].api->wait(e->dev[d].stream[0], o->s->turn[d].copied[NNC_DOWN]));
     }
     NNC_TRY(mark(q, o, R0, e->dev[0].stream[0]));
     NNC_TRY(nnc_exec_run(e, sink));
@@ -292,7 +264,7 @@ static nnc_status compute(nnc_pipe *q, const one *o, nnc_sink *sink)
     return NNC_OK;
 }
 
-static nnc_status give(nnc_pipe *q, const one *o, const nnc_pipe_io *io, nnc_sink *sink)
+static nnc_status give(nnc_pipe *q, const one *o, const nnc_pipe_side io[NNC_WAYS], nnc_sink *sink)
 {
     int n = q->e->p->n_device;
     nnc_status status = NNC_OK;
@@ -300,13 +272,13 @@ static nnc_status give(nnc_pipe *q, const one *o, const nnc_pipe_io *io, nnc_sin
     if (o->given)
         o->given[0] = nnc_now_ns();
     for (int d = 0; d < n && status == NNC_OK; d++)
-        status = fill(q, o, io, d);
+        status = copy_all(q, o, io, NNC_UP, d);
     if (status == NNC_OK)
         status = compute(q, o, sink);
     if (o->given)
         o->given[1] = nnc_now_ns();
     for (int d = 0; d < n && status == NNC_OK; d++)
-        status = empty(q, o, io, d);
+        status = copy_all(q, o, io, NNC_DOWN, d);
     q->e->use = &q->e->own;
     return status;
 }
@@ -315,14 +287,13 @@ static nnc_status give(nnc_pipe *q, const one *o, const nnc_pipe_io *io, nnc_sin
 static nnc_status wait_for_all(nnc_pipe *q, nnc_sink *sink)
 {
     nnc_status first = NNC_OK;
-    for (int d = 0; d < q->e->p->n_device; d++) {
-        nnc_stream *s[] = {q->up[d], q->down[d]};
-        for (int i = 0; i < 2; i++) {
+    for (int d = 0; d < q->e->p->n_device; d++)
+        for (int w = 0; w < NNC_WAYS; w++) {
+            nnc_stream *s = q->way[w].stream[d];
             nnc_status status =
-                s[i] ? q->e->dev[d].api->sync(s[i], first == NNC_OK ? sink : NULL) : NNC_OK;
+                s ? q->e->dev[d].api->sync(s, first == NNC_OK ? sink : NULL) : NNC_OK;
             first = first == NNC_OK ? status : first;
         }
-    }
     nnc_status status = nnc_exec_sync(q->e, first == NNC_OK ? sink : NULL);
     return first == NNC_OK ? status : first;
 }
@@ -340,7 +311,7 @@ static void read_marks(const nnc_pipe *q, int64_t n, nnc_pipe_span *span)
 }
 
 nnc_status nnc_pipe_run(
-    nnc_pipe *q, const nnc_pipe_io *io, int64_t n, nnc_pipe_span *span, nnc_sink *sink)
+    nnc_pipe *q, const nnc_pipe_side io[NNC_WAYS], int64_t n, nnc_pipe_span *span, nnc_sink *sink)
 {
     nnc_status status = span ? make_marks(q, n, sink) : NNC_OK;
     for (int64_t i = 0; i < n && status == NNC_OK; i++) {

@@ -150,20 +150,20 @@ typedef struct nnc_pipe_span {
     int64_t given_up, given_down;
 } nnc_pipe_span;
 
-/* Host memory of run i: in[k] + i * in_step[k] for input k, but at most in[k] + in_last[k], so that an incomplete last part overlaps
- * the one before; out likewise, written in the order of the runs. Steps NULL: the same for all runs. Memory is not accessed after
- * nnc_pipe_run has returned. */
-typedef struct nnc_pipe_io {
-    char *const *in, *const *out;
-    const int64_t *in_step, *out_step;
-    const int64_t *in_last, *out_last; /* NULL: unlimited */
-} nnc_pipe_io;
+/* Host memory of a run's inputs or outputs. Run i: at[k] + i * step[k] for tensor k, but at most at[k] + last[k], so that an incomplete
+ * last part overlaps the one before; outputs are written in the order of the runs. step NULL: the same for all runs; last NULL:
+ * unlimited. Memory is not accessed after nnc_pipe_run has returned. */
+typedef struct nnc_pipe_side {
+    char *const *at;
+    const int64_t *step, *last;
+} nnc_pipe_side;
+enum { NNC_UP, NNC_DOWN, NNC_WAYS }; /* inputs, outputs */
 
 /* The executor must outlive it. NNC_E_FIT: its slots do not fit on a device beside the plan. */
 nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink) NNC_MUST;
 void nnc_pipe_destroy(nnc_pipe *p);
 int64_t nnc_pipe_bytes(const nnc_pipe *p, int device); /* size of its slots on the device */
 /* Executes n runs and waits. `span`: NULL, or for the first NNC_PIPE_SPANS of them. */
-nnc_status nnc_pipe_run(nnc_pipe *p, const nnc_pipe_io *io, int64_t n, nnc_pipe_span *span, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_pipe_run(nnc_pipe *p, const nnc_pipe_side io[NNC_WAYS], int64_t n, nnc_pipe_span *span, nnc_sink *sink) NNC_MUST;
 
 #endif

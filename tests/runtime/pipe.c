@@ -40,8 +40,8 @@ static void down(fixture *f)
 static nnc_status run(fixture *f, int64_t n, nnc_pipe_span *span)
 {
     return nnc_pipe_run(f->pipe,
-        &(nnc_pipe_io){.in = f->in_at, .out = f->out_at, .in_step = f->step, .out_step = f->step},
-        n, span, test_sink);
+        (nnc_pipe_side[NNC_WAYS]){{f->in_at, f->step, NULL}, {f->out_at, f->step, NULL}}, n, span,
+        test_sink);
 }
 
 static void check(const fixture *f, float (*want)(int, float))
@@ -145,8 +145,8 @@ TEST(outputs_in_one_place_and_outputs_that_last)
     for (p->n_output = 1; p->n_output <= 3; p->n_output += 2) {
         CHECK_OK(up(&f, p, &nnc_device_cpu));
         bytes[p->n_output / 2] = nnc_pipe_bytes(f.pipe, 0);
-        const nnc_pipe_io io = {.in = f.in_at, .out = out, .in_step = f.step, .out_step = step};
-        CHECK_OK(nnc_pipe_run(f.pipe, &io, RUNS, NULL, test_sink));
+        const nnc_pipe_side io[NNC_WAYS] = {{f.in_at, f.step, NULL}, {out, step, NULL}};
+        CHECK_OK(nnc_pipe_run(f.pipe, io, RUNS, NULL, test_sink));
         nnc_pipe_destroy(f.pipe);
         nnc_exec_destroy(f.e);
         free(f.in[0]);
