@@ -130,81 +130,87 @@ bool fe_row_takes(const fe_row *r, fe_key key)
 
 /* ---- JSON Schema (draft-07, which editors support best) ------------------------------------------------------------ */
 
+/* Text of the schema, where ' stands for ". */
+static void put(nnc_text *t, const char *text)
+{
+    for (; *text; text++)
+        nnc_putc(t, *text == '\'' ? '"' : *text);
+}
+
 static const char head[] =
     "{\n"
-    "  \"$schema\": \"http://json-schema.org/draft-07/schema#\",\n"
-    "  \"title\": \"nnc model\",\n"
-    "  \"description\": \"See docs/model.md. Made by nnc from its layer table; nnc itself checks "
-    "far more.\",\n"
-    "  \"type\": \"object\",\n"
-    "  \"required\": [\"inputs\", \"layers\"],\n"
-    "  \"additionalProperties\": false,\n"
-    "  \"properties\": {\n"
-    "    \"$schema\": {\"type\": \"string\"},\n"
-    "    \"name\": {\"type\": \"string\"},\n"
-    "    \"doc\": {\"type\": \"string\"},\n"
-    "    \"args\": {\"$ref\": \"#/definitions/args\"},\n"
-    "    \"blocks\": {\"type\": \"object\", \"additionalProperties\": {\"$ref\": "
-    "\"#/definitions/block\"}},\n"
-    "    \"inputs\": {\"type\": \"object\", \"minProperties\": 1, \"additionalProperties\": "
-    "{\"$ref\": "
-    "\"#/definitions/input\"}},\n"
-    "    \"layers\": {\"$ref\": \"#/definitions/layers\"},\n"
-    "    \"outputs\": {\"$ref\": \"#/definitions/names\"}\n"
+    "  '$schema': 'http://json-schema.org/draft-07/schema#',\n"
+    "  'title': 'nnc model',\n"
+    "  'description': 'See docs/model.md. Made by nnc from its layer table; nnc itself checks far "
+    "more.',\n"
+    "  'type': 'object',\n"
+    "  'required': ['inputs', 'layers'],\n"
+    "  'additionalProperties': false,\n"
+    "  'properties': {\n"
+    "    '$schema': {'type': 'string'},\n"
+    "    'name': {'type': 'string'},\n"
+    "    'doc': {'type': 'string'},\n"
+    "    'args': {'$ref': '#/definitions/args'},\n"
+    "    'blocks': {'type': 'object', 'additionalProperties': {'$ref': '#/definitions/block'}},\n"
+    "    'inputs': {'type': 'object', 'minProperties': 1, "
+    "'additionalProperties': {'$ref': '#/definitions/input'}},\n"
+    "    'layers': {'$ref': '#/definitions/layers'},\n"
+    "    'outputs': {'$ref': '#/definitions/names'}\n"
     "  },\n"
-    "  \"definitions\": {\n"
-    "    \"int\": {\"type\": [\"integer\", \"string\"]},\n"
-    "    \"ints\": {\"anyOf\": [{\"$ref\": \"#/definitions/int\"}, {\"type\": \"array\", "
-    "\"items\": {\"$ref\": "
-    "\"#/definitions/int\"}}]},\n"
-    "    \"float\": {\"type\": [\"number\", \"string\"]},\n"
-    "    \"bool\": {\"anyOf\": [{\"type\": [\"boolean\", \"string\"]}, {\"enum\": [0, 1]}]},\n"
-    "    \"word\": {\"type\": \"string\"},\n"
-    "    \"names\": {\"anyOf\": [{\"type\": \"string\"}, {\"type\": \"array\", \"minItems\": 1, "
-    "\"items\": {\"type\": "
-    "\"string\"}}]},\n"
-    "    \"shape\": {\"type\": \"array\", \"items\": {\"$ref\": \"#/definitions/int\"}, "
-    "\"maxItems\": 8},\n"
-    "    \"input\": {\"anyOf\": [{\"$ref\": \"#/definitions/shape\"}, {\"type\": \"object\", "
-    "\"required\": [\"shape\"], \"additionalProperties\": false,\n"
-    "      \"properties\": {\"shape\": {\"$ref\": \"#/definitions/shape\"}, \"dtype\": {\"type\": "
-    "\"string\"}, \"doc\": {\"type\": \"string\"}}}]},\n"
-    "    \"layers\": {\"type\": \"array\", \"minItems\": 1, \"items\": {\"$ref\": "
-    "\"#/definitions/layer\"}},\n"
-    "    \"arg\": {\"anyOf\": [{\"type\": [\"number\", \"string\"]}, {\"type\": \"object\", "
-    "\"additionalProperties\": "
-    "false,\n"
-    "      \"properties\": {\"default\": {\"type\": [\"number\", \"string\"]}, \"min\": "
-    "{\"type\": \"integer\"}, "
-    "\"max\": {\"type\": \"integer\"},\n"
-    "        \"choices\": {\"type\": \"array\", \"items\": {\"type\": [\"integer\", \"string\"]}}, "
-    "\"doc\": {\"type\": "
-    "\"string\"}}}]},\n"
-    "    \"args\": {\"type\": \"object\", \"additionalProperties\": {\"$ref\": "
-    "\"#/definitions/arg\"}},\n"
-    "    \"block\": {\"type\": \"object\", \"required\": [\"layers\"], \"additionalProperties\": "
-    "false, "
-    "\"properties\": {\n"
-    "      \"doc\": {\"type\": \"string\"},\n"
-    "      \"args\": {\"anyOf\": [{\"type\": \"array\", \"items\": {\"type\": \"string\"}}, "
-    "{\"$ref\": "
-    "\"#/definitions/args\"}]},\n"
-    "      \"inputs\": {\"type\": \"array\", \"minItems\": 1, \"items\": {\"type\": \"string\"}},\n"
-    "      \"layers\": {\"$ref\": \"#/definitions/layers\"},\n"
-    "      \"output\": {\"$ref\": \"#/definitions/names\"}}},\n";
+    "  'definitions': {\n"
+    "    'int': {'type': ['integer', 'string']},\n"
+    "    'ints': {'anyOf': [{'$ref': '#/definitions/int'}, {'type': 'array', "
+    "'items': {'$ref': '#/definitions/int'}}]},\n"
+    "    'float': {'type': ['number', 'string']},\n"
+    "    'bool': {'anyOf': [{'type': ['boolean', 'string']}, {'enum': [0, 1]}]},\n"
+    "    'word': {'type': 'string'},\n"
+    "    'names': {'anyOf': [{'type': 'string'}, {'type': 'array', 'minItems': 1, "
+    "'items': {'type': 'string'}}]},\n"
+    "    'shape': {'type': 'array', 'items': {'$ref': '#/definitions/int'}, 'maxItems': 8},\n"
+    "    'input': {'anyOf': [{'$ref': '#/definitions/shape'}, {'type': 'object', "
+    "'required': ['shape'], 'additionalProperties': false,\n"
+    "      'properties': {'shape': {'$ref': '#/definitions/shape'}, 'dtype': {'type': 'string'}, "
+    "'doc': {'type': 'string'}}}]},\n"
+    "    'layers': {'type': 'array', 'minItems': 1, 'items': {'$ref': '#/definitions/layer'}},\n"
+    "    'arg': {'anyOf': [{'type': ['number', 'string']}, {'type': 'object', "
+    "'additionalProperties': false,\n"
+    "      'properties': {'default': {'type': ['number', 'string']}, 'min': {'type': 'integer'}, "
+    "'max': {'type': 'integer'},\n"
+    "        'choices': {'type': 'array', 'items': {'type': ['integer', 'string']}}, "
+    "'doc': {'type': 'string'}}}]},\n"
+    "    'args': {'type': 'object', 'additionalProperties': {'$ref': '#/definitions/arg'}},\n"
+    "    'block': {'type': 'object', 'required': ['layers'], 'additionalProperties': false, "
+    "'properties': {\n"
+    "      'doc': {'type': 'string'},\n"
+    "      'args': {'anyOf': [{'type': 'array', 'items': {'type': 'string'}}, "
+    "{'$ref': '#/definitions/args'}]},\n"
+    "      'inputs': {'type': 'array', 'minItems': 1, 'items': {'type': 'string'}},\n"
+    "      'layers': {'$ref': '#/definitions/layers'},\n"
+    "      'output': {'$ref': '#/definitions/names'}}},\n";
+
+static const char layer[] = "    'layer': {'anyOf': [\n"
+                            "      {'type': 'string'},\n"
+                            "      {'$ref': '#/definitions/layer_object'}]},\n"
+                            "    'layer_object': {'type': 'object', 'properties': {\n"
+                            "        'op': {'anyOf': [{'enum': [";
 
 static const char common_props[] =
-    "        \"name\": {\"type\": \"string\"},\n"
-    "        \"in\": {\"$ref\": \"#/definitions/names\"},\n"
-    "        \"device\": {\"$ref\": \"#/definitions/int\"},\n"
-    "        \"dtype\": {\"type\": \"string\"},\n"
-    "        \"frozen\": {\"$ref\": \"#/definitions/bool\"},\n"
-    "        \"when\": {\"type\": [\"boolean\", \"integer\", \"string\"]},\n"
-    "        \"repeat\": {\"$ref\": \"#/definitions/int\"},\n"
-    "        \"index\": {\"type\": \"string\"},\n"
-    "        \"weights\": {\"type\": \"string\"},\n"
-    "        \"output\": {\"$ref\": \"#/definitions/names\"},\n"
-    "        \"doc\": {\"type\": \"string\"}";
+    "]},\n"
+    "          {'type': 'string', 'description': 'a block of this file, or ${...}'}]},\n"
+    "        'layers': {'$ref': '#/definitions/layers'},\n"
+    "        'name': {'type': 'string'},\n"
+    "        'in': {'$ref': '#/definitions/names'},\n"
+    "        'device': {'$ref': '#/definitions/int'},\n"
+    "        'dtype': {'type': 'string'},\n"
+    "        'frozen': {'$ref': '#/definitions/bool'},\n"
+    "        'when': {'type': ['boolean', 'integer', 'string']},\n"
+    "        'repeat': {'$ref': '#/definitions/int'},\n"
+    "        'index': {'type': 'string'},\n"
+    "        'weights': {'type': 'string'},\n"
+    "        'output': {'$ref': '#/definitions/names'},\n"
+    "        'doc': {'type': 'string'}},\n"
+    "      'allOf': [\n"
+    "      {'oneOf': [{'required': ['op']}, {'required': ['layers']}]}";
 
 static void put_kind(nnc_text *t, const fe_key_row *k)
 {
@@ -251,29 +257,21 @@ static void put_layer(nnc_text *t, const fe_row *r)
 void nnc_model_schema(nnc_text *t)
 {
     int n = fe_layer_count();
-    nnc_puts(t, head);
+    put(t, head);
     for (int i = 0; i < FK__COUNT;
          i++) { /* not keys of every layer: a block may have an arg of that name */
         nnc_printf(t, "    \"key_%s\": ", fe_keys[i].name);
         put_kind(t, &fe_keys[i]);
         nnc_puts(t, ",\n");
     }
-    nnc_puts(t, "    \"layer\": {\"anyOf\": [\n      {\"type\": \"string\"},\n      {\"$ref\": "
-                "\"#/definitions/layer_object\"}]},\n");
-    nnc_puts(t, "    \"layer_object\": {\"type\": \"object\", \"properties\": {\n"
-                "        \"op\": {\"anyOf\": [{\"enum\": [");
+    put(t, layer);
     for (int i = 0; i < n; i++)
         nnc_printf(t, "%s\"%s\"",
             i == 0  ? ""
             : i % 8 ? ", "
                     : ",\n          ",
             fe_layer_at(i).name);
-    nnc_puts(t, "]},\n          {\"type\": \"string\", \"description\": \"a block of this file, or "
-                "${...}\"}]},\n"
-                "        \"layers\": {\"$ref\": \"#/definitions/layers\"},\n");
-    nnc_puts(t, common_props);
-    nnc_puts(t, "},\n      \"allOf\": [\n      {\"oneOf\": [{\"required\": [\"op\"]}, "
-                "{\"required\": [\"layers\"]}]}");
+    put(t, common_props);
     for (int i = 0; i < n; i++) {
         fe_row r = fe_layer_at(i);
         put_layer(t, &r);
