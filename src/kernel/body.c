@@ -176,14 +176,16 @@ static nnc_status build(
     if (!t || b->n_operand + b->n_result + NX_REUSED > NNC_KMAX_BUF)
         return nnc_nomem(b->sink);
     b->t = t;
-    if (!nx_trace(t, &set, &b->scratch, &why))
-        return why ? nnc_fail0(b->sink, NNC_E_BUG, "%s (%s): no kernel: %s", nnc_ops[n->op].name,
-                         n->origin ? n->origin : "", why)
-                   : nnc_nomem(b->sink);
-    t->k->buf = b->buf;
-    t->k->n_buf = b->n_operand + b->n_result;
-    *out = nx_link(t, &b->scratch, a);
-    return *out ? NNC_OK : nnc_nomem(b->sink);
+    if (nx_trace(t, &set, &b->scratch, &why)) {
+        t->k->buf = b->buf;
+        t->k->n_buf = b->n_operand + b->n_result;
+        *out = nx_link(t, &b->scratch, a, &why);
+    }
+    if (*out)
+        return NNC_OK;
+    return why ? nnc_fail0(b->sink, NNC_E_BUG, "%s (%s): no kernel: %s", nnc_ops[n->op].name,
+                     n->origin ? n->origin : "", why)
+               : nnc_nomem(b->sink);
 }
 
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink)

@@ -89,8 +89,8 @@ static bool stores_windowed(nx *t, nx_set *set, nnc_arena *scratch, const char *
 {
     bool done = false;
     name_buffers(t, set, scratch);
-    nnc_kernel *k = t->k->buf ? nx_link(t, scratch, scratch) : NULL;
     *why = NULL;
+    nnc_kernel *k = t->k->buf ? nx_link(t, scratch, scratch, why) : NULL;
     if (!k)
         return false;
     nnc_kernel_order_axes(k);

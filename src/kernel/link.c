@@ -110,40 +110,8 @@ static int32_t add(nl *l, int section, const nnc_kins *in)
     return l->n_item++;
 }
 
-static int32_t add_op(nl *l, int section, nnc_kop op, nnc_sop sop, int64_t i, int32_t a, int32_t b)
-{
-    nnc_kins in = {.op = (uint8_t)op,
-        .dtype = DT_i64,
-        .sop = (uint8_t)sop,
-        .buf = -1,
-        .i = i,
-        .arg = {a, b, -1},
-        .lo = 1};
-    return add(l, section, &in);
-}
-
-static int32_t add_int(nl *l, int section, int64_t v)
-{
-    return add_op(l, section, KO_const, 0, v, -1, -1);
-}
-
-static int32_t add_form(nl *l, int section, const nnc_affine *e)
-{
-    int32_t sum = -1;
-    for (int a = 0; a < l->k->n_axis; a++) {
-        if (e->k[a] == 0)
-            continue;
-        int32_t x = add_op(l, section, KO_index, 0, a, -1, -1);
-        if (e->k[a] != 1)
-            x = add_op(l, section, KO_sop, SC_mul, 0, x, add_int(l, section, e->k[a]));
-        sum = sum < 0 ? x : add_op(l, section, KO_sop, SC_add, 0, sum, x);
-    }
-    if (sum < 0)
-        return add_int(l, section, e->c);
-    return e->c ? add_op(l, section, KO_sop, SC_add, 0, sum, add_int(l, section, e->c)) : sum;
-}
-
-/* True when the access is known to stay within its buffer from its axes and guards. */
+/* True when the load is known to stay within its buffer from its axes and guards: each dimension of an operand is indexed by axes of its
+ * own, so that one guard at most bounds it. */
 static bool stays_inside(const nl *l, const nnc_kins *in)
 {
     nnc_span s = nnc_access_span(l->k, in);
@@ -153,24 +121,6 @@ static bool stays_inside(const nl *l, const nnc_kins *in)
         s.ok = s.ok && (most >= 0 ? nnc_add_ok(s.hi, most, &s.hi) : nnc_add_ok(s.lo, most, &s.lo));
     }
     return s.ok && s.lo >= 0 && s.hi < l->k->buf[in->buf].numel;
-}
-
-/* Replaces the offset by a computed index, which is clamped into the buffer: for accesses that are in bounds for reasons that no
- * single guard shows. */
-static void make_indirect(nl *l, int section, nnc_kins *in)
-{
-    int32_t x = add_form(l, section, &in->at);
-    if (in->arg[0] >= 0) {
-        int32_t i = in->arg[0];
-        i = add_op(l, section, KO_sop, SC_min, 0, i, add_int(l, section, in->limit - 1));
-        i = add_op(l, section, KO_sop, SC_max, 0, i, add_int(l, section, 0));
-        i = add_op(l, section, KO_sop, SC_mul, 0, i, add_int(l, section, in->scale));
-        x = add_op(l, section, KO_sop, SC_add, 0, x, i);
-    }
-    in->at = (nnc_affine){0};
-    in->arg[0] = x;
-    in->scale = 1;
-    in->limit = l->k->buf[in->buf].numel;
 }
 
 static void set_guards(nl *l, nnc_kins *in, int32_t guard)
@@ -236,8 +186,7 @@ static int32_t place(nl *l, int section, int32_t id)
         bool access = k.op == KO_load || k.op == KO_store;
         if (access && (k.op == KO_store || k.arg[1] >= 0))
             set_guards(l, &k, n->guard);
-        if (k.op == KO_load && !l->oom && !stays_inside(l, &k))
-            make_indirect(l, section, &k);
+        l->leaves |= k.op == KO_load && !l->oom && !stays_inside(l, &k);
         if (k.op == KO_store)
             k.buf = (int16_t)(k.buf + l->t->set->n_input);
         x = add(l, section, &k);
@@ -303,7 +252,7 @@ static bool assemble(nl *l)
     return true;
 }
 
-nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out)
+nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out, const char **why)
 {
     nl *l = ARENA_NEW(scratch, nl, 1);
     if (!l)
@@ -316,7 +265,9 @@ nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out)
     l->out = out;
     for (int a = 0; a < l->k->n_axis; a++)
         l->k->n_outer += l->k->axis[a].kind == KA_outer;
-    if (!place_all(l) || !assemble(l))
+    bool placed = place_all(l);
+    *why = l->leaves ? "a load may leave its operand" : NULL;
+    if (!placed || l->leaves || !assemble(l))
         return NULL;
     nnc_kernel_outer_first(l->k);
     l->k->scratch_bytes = nnc_kernel_scratch(l->k);

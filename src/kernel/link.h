@@ -39,6 +39,7 @@ typedef struct nl {
     int32_t bucket[256];
     nl_reuse reuse[NX_REUSED];
     int n_reuse;
+    bool leaves;      /* a load is not known to stay within its buffer */
     bool oom;
 } nl;
 

@@ -148,8 +148,8 @@ typedef struct nx {
 
 /* trace.c. Builds the instructions of the set; false: t->oom, or *why says why not (one line, in `a` or static). */
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
-/* link.c: stages and order, with the values that cross stages; the kernel is allocated in `out`. NULL: out of memory. */
-nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out);
+/* link.c: stages and order, with the values that cross stages; the kernel is allocated in `out`. NULL: out of memory, or *why. */
+nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out, const char **why);
 
 /* Returns an instruction that computes v at idx in context ctx, or -1 (why, oom or restart is set). */
 int32_t nx_demand(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
