@@ -34,7 +34,7 @@ static int64_t time_call(
     const nnc_engine *e, nnc_call c, nnc_choice *choice, int64_t *choose_ns, int64_t *load_ns)
 {
     nnc_call calls[2] = {c, {.kind = CALL_pack, .pack_for = 0, .threads = c.threads}};
-    nnc_plan p = {.call = calls, .n_call = 2, .threads = c.threads};
+    nnc_plan p = {.call = calls, .n_call = 2};
     calls[0].packed = true;
     int64_t t0 = nnc_now_ns(), best = INT64_MAX;
     if (e->choose(&calls[0], choice, NULL) != NNC_OK || !choice->ok)

@@ -221,7 +221,7 @@ static nnc_call call_of(const shape *s, int threads)
 static bool call(side *l, const shape *s, const nnc_engine *e)
 {
     nnc_call c[2] = {call_of(s, l->threads), {.kind = CALL_pack, .threads = l->threads}};
-    nnc_plan p = {.call = c, .n_call = 2, .threads = l->threads};
+    nnc_plan p = {.call = c, .n_call = 2};
     nnc_choice choice = {0};
     void *h, *wei = memory(nnc_type_bytes(&c[0].wei));
     for (int packed = 1; packed >= 0 && !choice.ok; packed--) {

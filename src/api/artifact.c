@@ -205,9 +205,10 @@ static void manifest(writer *w)
     nnc_json_writer j = {.out = &w->manifest};
     nnc_json_open(&j, NULL, '{');
     NNC_JSON(&j, J_STRING("nnc", NNC_VERSION), J_STRING("model", w->a->source->name),
-        J_INT("level", w->a->level), J_INT("threads", p->threads), J_STRING("target", p->target),
+        J_INT("level", w->a->level), J_INT("threads", p->device[0].threads),
+        J_STRING("target", p->device[0].target),
         J_STRING("precision", nnc_precision_name(p->precision)));
-    if (strncmp(p->target, "cuda", 4) != 0)
+    if (!nnc_plan_on_gpu(&p->device[0]))
         put_machine(w, &j);
     nnc_json_line(&j, 1);
     nnc_json_open(&j, "sections", '[');
@@ -487,9 +488,9 @@ static nnc_status check_objects(const reader *r)
 }
 
 /* Kernels of an architecture run on all of its GPUs; GPUs with other numbers only prefer other schedules. */
-static bool runs_there(const reader *r, const nnc_env *e, int kind)
+static bool runs_there(const reader *r, const nnc_plan_device *d, const nnc_env *e, int kind)
 {
-    const char *name = r->a->plan->target;
+    const char *name = d->target;
     nnc_text here = {0};
     if (e->target.kind != NNC_T_cuda || strncmp(e->target.name, name, (size_t)kind) != 0 ||
         e->target.name[kind])
@@ -503,41 +504,38 @@ static bool runs_there(const reader *r, const nnc_env *e, int kind)
     return true;
 }
 
-static nnc_status other_machine(const reader *r, const char *here)
+static nnc_status other_machine(const reader *r, const char *target, const char *here)
 {
     nnc_text cpu = {0};
     nnc_target_host_name(&cpu);
     const char *was = manifest_string(r, "machine");
     nnc_status st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
         "was compiled for another machine (%s%s%s; this is %s%s%s); compile the model again",
-        r->a->plan->target, *was ? ", " : "", was, here, *was ? ", " : "",
-        *was ? nnc_text_str(&cpu) : "");
+        target, *was ? ", " : "", was, here, *was ? ", " : "", *was ? nnc_text_str(&cpu) : "");
     nnc_text_deinit(&cpu);
     return st;
 }
 
-static nnc_status check_machine(const reader *r, const nnc_env *e)
+static nnc_status check_machine(const reader *r, const nnc_plan_device *d, const nnc_env *e)
 {
     nnc_text here = {0};
     nnc_plan_target_text(&here, &e->target);
     nnc_loc loc = {.file = r->file};
-    const nnc_plan *p = r->a->plan;
     nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
-    int kind = (int)strcspn(p->target, "#"); /* name#hash */
-    bool other = strncmp(p->target, "cuda", 4) == 0 ? e->target.kind == NNC_T_cpu
-                                                    : e->target.kind == NNC_T_cuda;
+    int kind = (int)strcspn(d->target, "#"); /* name#hash */
+    bool other = nnc_plan_on_gpu(d) ? e->target.kind == NNC_T_cpu : e->target.kind == NNC_T_cuda;
     if (!st && other)
         st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
-            "was compiled for %.*s, this is %s; use --target=%.*s", kind, p->target, e->target.name,
-            kind, p->target);
-    else if (!st && p->threads != e->target.threads)
+            "was compiled for %.*s, this is %s; use --target=%.*s", kind, d->target, e->target.name,
+            kind, d->target);
+    else if (!st && d->threads != e->target.threads)
         st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
             "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",
-            p->threads, p->threads == 1 ? "" : "s", e->target.threads, p->threads);
-    else if (!st && runs_there(r, e, kind))
+            d->threads, d->threads == 1 ? "" : "s", e->target.threads, d->threads);
+    else if (!st && runs_there(r, d, e, kind))
         ;
-    else if (!st && strcmp(nnc_text_str(&here), p->target))
-        st = other_machine(r, nnc_text_str(&here));
+    else if (!st && strcmp(nnc_text_str(&here), d->target))
+        st = other_machine(r, d->target, nnc_text_str(&here));
     nnc_text_deinit(&here);
     return st;
 }
@@ -564,7 +562,9 @@ static nnc_status load(reader *r, nnc_env *e)
         return nnc_nomem(r->sink);
     NNC_TRY(nnc_chunks_count(r->a, r->sink));
     r->a->unchecked = !e;
-    return e ? check_machine(r, e) : NNC_OK;
+    for (int d = 0; e && d < r->a->plan->n_device; d++)
+        NNC_TRY(check_machine(r, &r->a->plan->device[d], e));
+    return NNC_OK;
 }
 
 nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink)

@@ -29,13 +29,21 @@ typedef struct handle {
 
 /* ---- objects ------------------------------------------------------------------------------------------------------ */
 
+/* The target of the plan's GPUs. */
+static const char *target_of(const nnc_plan *p)
+{
+    for (int d = 0; d < p->n_device; d++)
+        if (nnc_plan_on_gpu(&p->device[d]))
+            return p->device[d].target;
+    return "another";
+}
+
 static nnc_status failed(
     const nnc_cuda_cudart *rt, const nnc_plan *p, const char *what, int error, nnc_sink *sink)
 {
     (void)rt->cudaGetLastError();
     return nnc_fail0(sink, NNC_E_DEVICE, "%s cannot be loaded on this GPU: %s (%s); it is for %s",
-        what, rt->cudaGetErrorString(error), rt->cudaGetErrorName(error),
-        p->target ? p->target : "another");
+        what, rt->cudaGetErrorString(error), rt->cudaGetErrorName(error), target_of(p));
 }
 
 static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, nnc_sink *sink)

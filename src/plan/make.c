@@ -167,15 +167,20 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
             (long long)t->clock_hz / 1000000, (long long)t->copy_bytes_s / 1000000000);
 }
 
-static nnc_status name_target(maker *m)
+static nnc_status name_targets(maker *m)
 {
-    nnc_text t = {0};
-    nnc_plan_target_text(&t, m->o->target);
-    m->p->target = t.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&t));
-    m->p->threads = m->o->target->threads;
     m->p->precision = nnc_policy_precision(&m->o->policy);
-    nnc_text_deinit(&t);
-    return m->p->target ? NNC_OK : nnc_nomem(m->sink);
+    for (int d = 0; d < m->p->n_device; d++) {
+        nnc_plan_device *to = &m->p->device[d];
+        nnc_text t = {0};
+        nnc_plan_target_text(&t, m->o->target);
+        to->target = t.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&t));
+        to->threads = m->o->target->threads;
+        nnc_text_deinit(&t);
+        if (!to->target)
+            return nnc_nomem(m->sink);
+    }
+    return NNC_OK;
 }
 
 static nnc_status make_all(maker *m)
@@ -187,7 +192,7 @@ static nnc_status make_all(maker *m)
     NNC_TRY(make_init(m));
     NNC_TRY(make_objects(m));
     NNC_TRY(make_commands(m));
-    NNC_TRY(name_target(m));
+    NNC_TRY(name_targets(m));
     NNC_TRY(plan_place(m->p, m->sink));
     return plan_check_rows(m->p, m->sink);
 }

@@ -62,9 +62,14 @@ static bool conflict(void *ctx, int i, int j)
     return !frees(s, a, b) && !frees(s, b, a);
 }
 
+bool nnc_plan_on_gpu(const nnc_plan_device *d)
+{
+    return !strncmp(d->name, "cuda:", 5);
+}
+
 int64_t nnc_plan_align(const nnc_plan_device *d)
 {
-    return !strncmp(d->name, "cuda", 4) ? 256 : 64;
+    return nnc_plan_on_gpu(d) ? 256 : 64;
 }
 
 /* Packs the roots of one device and space; *size: bytes, *least: the lower bound. */

@@ -110,7 +110,9 @@ typedef enum nnc_section {
 } nnc_section;
 
 typedef struct nnc_plan_device {
-    const char *name;     /* "cpu:0" */
+    const char *name;     /* "cpu:0": its kind, and its number among those of the kind */
+    const char *target;   /* that its commands were made for: name and hash */
+    int threads;          /* intra-op, of the target */
     int64_t arena_bytes, persist_bytes, init_bytes; /* bytes that the executor allocates */
     int64_t workspace_bytes; /* part of arena_bytes that is workspace at the peak (for reports) */
     int64_t lower_bound;  /* of arena_bytes: maximum of live bytes at any command */
@@ -123,8 +125,6 @@ typedef struct nnc_plan_update { int32_t state, value; } nnc_plan_update;
 
 typedef struct nnc_plan {
     nnc_arena arena;      /* owns everything below */
-    const char *target;   /* target name and hash */
-    int threads;
     nnc_precision precision; /* requested; calls and tensor types implement it; default = f32 */
     int n_engine; const char **engine;
     int n_device; nnc_plan_device *device;
@@ -160,6 +160,7 @@ nnc_hash128 nnc_plan_hash(const nnc_plan *p);
 /* Alignment of offsets in this device's memory: 64 bytes; 256 on GPUs, as cudaMalloc aligns and cuBLASLt requires for its workspace
  * (its kernels for Hopper fail otherwise). */
 int64_t nnc_plan_align(const nnc_plan_device *d);
+bool nnc_plan_on_gpu(const nnc_plan_device *d);
 
 /* ---- engines --------------------------------------------------------------------------------------------------- */
 

@@ -46,9 +46,7 @@ _Static_assert(NNC_COUNT(post_word) == PO__COUNT, "a word for each post-operatio
 
 #define T nnc_plan
 const plan_field plan_head[] = {
-    STRING(target),
     WORD("a precision", precision, precision_word),
-    INT("threads", threads, 1, 1024),
     INT("events", n_event, 0, INT32_MAX),
     INT("objects", n_object, 0, 1 << 20),
     INT("init", end[SEC_init], 0, INT32_MAX),
@@ -66,6 +64,8 @@ static const plan_field engine_field[] = {
 #define T nnc_plan_device
 static const plan_field device_field[] = {
     STRING(name),
+    STRING(target),
+    INT("threads", threads, 1, 1024),
     INT("arena", arena_bytes, 0, MOST),
     INT("persist", persist_bytes, 0, MOST),
     INT("init", init_bytes, 0, MOST),

@@ -49,8 +49,6 @@ static const char *kernel_fault(const nnc_plan *p, int i)
     const nnc_pkernel *k = &p->kernel[i];
     if (!*k->symbol || !k->ir)
         return "no symbol or text";
-    if (k->threads > p->threads)
-        return "it has more threads than the plan";
     if (k->n_out > k->n_args)
         return "it writes more than its arguments";
     if (k->object >= p->n_object)
@@ -95,8 +93,6 @@ static nnc_status check_rows(const check *v)
         const nnc_call *c = &p->call[i];
         if (!plan_call_ok(c, &why))
             return bad_at(v, "call", i, why);
-        if (c->threads > p->threads) /* a library's threads may wait for each other */
-            return bad_at(v, "call", i, "it has more threads than the plan");
         if (c->kind != CALL_pack)
             continue;
         if (c->pack_for >= p->n_call || !p->call[c->pack_for].packed)
@@ -326,6 +322,7 @@ static nnc_status check_all(check *v, nnc_arena *a)
     for (int i = 0; i < p->n_cmd; i++)
         if ((why = cmd_fault(v, &p->cmd[i], i)))
             return bad_at(v, "command", i, why);
+    NNC_TRY(plan_check_devices(v, a));
     NNC_TRY(check_events(v, a));
     NNC_TRY(check_ends(v));
     NNC_TRY(check_updates(v, a));

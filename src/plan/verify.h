@@ -11,11 +11,14 @@ typedef struct check {
     int64_t *arg_bytes;  /* of each argument of each kernel */
     int32_t *first_arg;  /* by kernel: into arg_bytes */
     bool *in_place;      /* by argument of each kernel: its only result may overwrite it */
+    bool *gpu;           /* by kernel: its schedule is a GPU's */
 } check;
 
 bool plan_type_ok(const nnc_type *t); /* dims in range, order a permutation */
 /* verify_kernel.c: every kernel's text is valid; sizes of its buffers. */
 nnc_status plan_check_kernels(check *v, nnc_arena *a) NNC_MUST;
+/* verify_device.c: every device has a name and the target of its kind, and its commands' code is for that target. */
+nnc_status plan_check_devices(const check *v, nnc_arena *a) NNC_MUST;
 /* verify_memory.c: every read follows its write, and no live content is overwritten. */
 nnc_status plan_check_memory(check *v, nnc_arena *a) NNC_MUST;
 

@@ -30,6 +30,7 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
     }
     if (n != pk->n_args || out != pk->n_out)
         return "its text has other buffers than arguments";
+    v->gpu[i] = k->grid.cls != KC_none;
     if (strcmp(k->name, pk->symbol) != 0)
         return "its text has another name";
     if (k->sched.domain != pk->domain || nnc_kernel_work(k) != pk->scratch_bytes)
@@ -76,7 +77,8 @@ nnc_status plan_check_kernels(check *v, nnc_arena *a)
     }
     v->arg_bytes = ARENA_NEW(a, int64_t, n + 1);
     v->in_place = ARENA_NEW(a, bool, n + 1);
-    if (!v->arg_bytes || !v->in_place)
+    v->gpu = ARENA_NEW(a, bool, p->n_kernel + 1);
+    if (!v->arg_bytes || !v->in_place || !v->gpu)
         return nnc_nomem(v->sink);
     for (int i = 0; i < p->n_kernel; i++)
         NNC_TRY(check_kernel(v, i));

@@ -22,15 +22,20 @@ static int stream_count(const nnc_plan *p)
     return n;
 }
 
-/* Threads of a stream's team: the plan divides the machine's among streams that work at the same time. */
-static int team_size(const nnc_plan *p)
+/* Threads of the teams of a device's streams: the plan divides the machine's among streams that work at the same time. */
+static int team_size(const nnc_plan *p, int device)
 {
     int most = 1;
-    for (int i = 0; i < p->n_kernel; i++)
-        most = p->kernel[i].threads > most ? p->kernel[i].threads : most;
-    for (int i = 0; i < p->n_call; i++)
-        most = p->call[i].threads > most ? p->call[i].threads : most;
-    return stream_count(p) == 1 ? p->threads : most;
+    if (stream_count(p) == 1)
+        return p->device[device].threads;
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        int threads = c->kind == CMD_kernel ? p->kernel[c->item].threads
+                      : c->kind == CMD_call ? p->call[c->item].threads
+                                            : 1;
+        most = c->device == device && threads > most ? threads : most;
+    }
+    return most;
 }
 
 nnc_status nnc_exec_event(events *l, nnc_arena *a, const dev *d, nnc_event **out, nnc_sink *sink)
@@ -73,7 +78,7 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
         return nnc_nomem(sink);
     for (int s = 0; s < pd->streams; s++) {
         NNC_TRY(d->api->stream_create(
-            d->device, team_size(e->p), stream_count(e->p) == 1, &d->stream[s], sink));
+            d->device, team_size(e->p, i), stream_count(e->p) == 1, &d->stream[s], sink));
         NNC_TRY(nnc_exec_event(&e->events, &e->arena, d, &d->end[s], sink));
         e->n_stream++;
     }

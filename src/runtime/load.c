@@ -299,7 +299,7 @@ static nnc_status read_all(const weight_work *w, void *dst)
     nnc_status status[MOST_PARTS] = {NNC_OK};
     /* a plan for a GPU has one thread; the host has more */
     const bool own = w->e->dev[w->cmd->device].api->host_memory;
-    int threads = own ? w->e->p->threads : nnc_cpu_count();
+    int threads = own ? w->e->p->device[w->cmd->device].threads : nnc_cpu_count();
     threads = (int)nnc_max64(1, nnc_min64(threads, MOST_PARTS));
     read_job j = {w, dst, nnc_type_numel(t), CHUNK / nnc_dtype_size((nnc_dtype)t->dtype), status};
     nnc_par_run(threads, read_part, &j);

@@ -279,20 +279,36 @@ typedef struct known {
     const char *name;
     void (*offer)(const nnc_target *, const nnc_target_engine *, const nnc_ask *, nnc_offer *);
     bool runs_kernels, channels_last, weights_follow;
+    nnc_tkind kind;
 } known;
 
-static const known engines[] = {{"onednn", onednn, false, true, false},
-    {"cudnn", cudnn, false, true, true}, {"cublaslt", cublaslt, false, false, false},
-    {"llvm", kernels, true, true, false}, {"interp", kernels, true, true, false},
-    {"cuda", cuda, true, false, false}};
+static const known engines[] = {{"onednn", onednn, false, true, false, NNC_T_cpu},
+    {"cudnn", cudnn, false, true, true, NNC_T_cuda},
+    {"cublaslt", cublaslt, false, false, false, NNC_T_cuda},
+    {"llvm", kernels, true, true, false, NNC_T_cpu},
+    {"interp", kernels, true, true, false, NNC_T_cpu},
+    {"cuda", cuda, true, false, false, NNC_T_cuda}};
+
+static const known *find(const char *name)
+{
+    for (size_t i = 0; i < NNC_COUNT(engines); i++)
+        if (!strcmp(engines[i].name, name))
+            return &engines[i];
+    return NULL;
+}
 
 static const known *named(const nnc_target_engine *e)
 {
-    static const known other = {"", unknown, false, false, false};
-    for (size_t i = 0; i < NNC_COUNT(engines); i++)
-        if (!strcmp(engines[i].name, e->name))
-            return &engines[i];
-    return &other;
+    static const known other = {"", unknown, false, false, false, NNC_T_cpu};
+    const known *k = find(e->name);
+    return k ? k : &other;
+}
+
+bool nnc_target_engine_kind(const char *name, nnc_tkind *kind)
+{
+    const known *k = find(name);
+    *kind = k ? k->kind : NNC_T_cpu;
+    return k != NULL;
 }
 
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a)

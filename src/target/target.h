@@ -129,6 +129,8 @@ int64_t nnc_target_contraction_ns(
 bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32);
 /* True when its convolutions need weights in the memory order of their activations; otherwise any order is as good. */
 bool nnc_target_weights_follow(const nnc_target_engine *e);
+/* The kind of device that the engine of this name works on; false: unknown. */
+bool nnc_target_engine_kind(const char *name, nnc_tkind *kind);
 /* True when it runs generated kernels. */
 bool nnc_target_runs_kernels(const nnc_target_engine *e);
 

@@ -301,7 +301,7 @@ TEST(cudnn_zeros)
 {
     gpu_begin("cuda:sm_90", false);
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
+    nnc_plan p = {.call = &c, .n_call = 1};
     nnc_choice choice;
     float x[100], w[144], y[100];
     void *handle = NULL, *const args[] = {x, w, y};
@@ -352,7 +352,7 @@ TEST(cudnn_refuses_to_load)
     gpu_begin("cuda:sm_90", false);
     void *handle = NULL;
     nnc_call c = conv_call(2, 1, 4, 5, 4, 3, 1, 1);
-    nnc_plan p = {.call = &c, .n_call = 1, .threads = 1};
+    nnc_plan p = {.call = &c, .n_call = 1};
     CHECK_INT(nnc_engine_cudnn.load_call(&(nnc_load){.plan = &p, .item = 0}, &handle, test_sink),
         NNC_E_DEVICE);
     CHECK_DIAG("none of its 3 configurations stays within the limits");
@@ -376,7 +376,7 @@ TEST(engines_out_of_memory)
 {
     gpu_begin("cuda:sm_90", false);
     nnc_call calls[] = {conv_call(2, 1, 4, 5, 4, 3, 1, 1), matmul_call(3, 4, 5, true)};
-    nnc_plan p = {.call = calls, .n_call = 2, .threads = 1};
+    nnc_plan p = {.call = calls, .n_call = 2};
     const nnc_engine *const e[] = {ENGINE_CUDNN, ENGINE_LT};
     relu(&calls[0]);
     for (int i = 0; i < 2; i++) {

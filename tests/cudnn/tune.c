@@ -30,7 +30,7 @@ static int runs(const nnc_engine *e, nnc_call *c)
 {
     static float memory[5][4096];
     void *const args[] = {memory[0], memory[1], memory[2], memory[3], memory[4]};
-    nnc_plan p = {.call = c, .n_call = 1, .threads = 1};
+    nnc_plan p = {.call = c, .n_call = 1};
     void *handle = NULL, *work = nnc_aligned_alloc(64, (size_t)c->work_bytes + 64);
     fake_choice = -1;
     CHECK_OK(e->load_call(&(nnc_load){.plan = &p, .item = 0, .env = &env}, &handle, test_sink));

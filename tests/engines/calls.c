@@ -326,7 +326,7 @@ bool call_check(
     const nnc_engine *e, const nnc_call *asked, call_weights w, double tol, const char *what)
 {
     nnc_call calls[2] = {*asked};
-    nnc_plan p = {.call = calls, .n_call = 2, .threads = asked->threads};
+    nnc_plan p = {.call = calls, .n_call = 2};
     nnc_call *c = &calls[0];
     nnc_choice choice;
     bool has_wei = c->kind != CALL_maxpool && c->kind != CALL_avgpool;

@@ -432,7 +432,7 @@ TEST(onednn_declines_large_extents)
     c[3].pad_lo[0] = INT64_C(1) << 31;
     for (size_t i = 0; e && i < NNC_COUNT(c); i++) {
         nnc_choice choice;
-        nnc_plan p = {.call = &c[i], .n_call = 1, .threads = 1};
+        nnc_plan p = {.call = &c[i], .n_call = 1};
         void *handle;
         CHECK_OK(e->choose(&c[i], &choice, test_sink));
         CHECK(!choice.ok);

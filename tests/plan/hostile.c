@@ -51,9 +51,56 @@ TEST(hostile_rows)
     LIE(1, "channels, groups and weights", p->call[0].groups = 3);
     LIE(1, "the bias is not one number a channel", p->call[0].bias.dim[0] = 1 << 20);
     LIE(1, "call 0: threads: 1073741824 is out of range (1 to 1024)", p->call[0].threads = 1 << 30);
-    LIE(1, "call 0: it has more threads than the plan", p->call[0].threads = p->threads + 1);
-    LIE(1, "kernel 0: it has more threads than the plan", p->kernel[0].threads = p->threads + 1);
+    LIE(1, "it has more threads than its device", p->call[0].threads = p->device[0].threads + 1);
+    LIE(1, "it has more threads than its device", p->kernel[0].threads = p->device[0].threads + 1);
     LIE(1, "packs for no call", p->call[p->n_call - 1].pack_for = p->n_call);
+}
+
+/* A copy of device 0 under another name and target; nothing runs on it. */
+static nnc_plan_device *second_device(nnc_plan *p, const char *name, const char *target)
+{
+    nnc_plan_device *d = ARENA_NEW(&p->arena, nnc_plan_device, 2);
+    d[0] = p->device[0];
+    d[1] = (nnc_plan_device){.name = name, .target = target, .threads = 1, .streams = 1};
+    p->device = d;
+    p->n_device = 2;
+    return d;
+}
+
+/* Moves everything to a GPU: 256-byte places, the same code. */
+static void move_to_gpu(nnc_plan *p)
+{
+    p->device[0].name = "cuda:0";
+    p->device[0].target = "cuda:sm_90#0";
+    p->device[0].arena_bytes = p->device[0].persist_bytes = p->device[0].init_bytes = 1 << 24;
+    for (int i = 0; i < p->n_tensor; i++)
+        if (p->tensor[i].alias_of < 0)
+            p->tensor[i].offset *= 4;
+        else
+            p->tensor[i].offset = p->tensor[p->tensor[i].alias_of].offset;
+}
+
+TEST(hostile_devices)
+{
+    static const char elf[24] = "\177ELF\2\1\1\0\0\0\0\0\0\0\0\0\1\0\276"; /* of a GPU */
+    nnc_blob object = {elf, sizeof elf};
+    LIE(1, "device 0: its name is not a kind and a number", p->device[0].name = "cpu");
+    LIE(1, "device 0: its name is not a kind and a number", p->device[0].name = ":0");
+    LIE(1, "device 0: its name is not a kind and a number", p->device[0].name = "cpu:");
+    LIE(1, "device 0: its name is not a kind and a number", p->device[0].name = "cpu:0x");
+    LIE(1, "device 0: threads: 0 is out of range (1 to 1024)", p->device[0].threads = 0);
+    LIE(1, "device 0: a text is missing", p->device[0].target = NULL);
+    LIE(1, "device 0: its target is of another kind", p->device[0].target = "cuda:sm_90#0");
+    LIE(1, "device 1: its target is of another kind", second_device(p, "cuda:0", "cpu#0"));
+    LIE(1, "device 1: another device has its name", second_device(p, "cpu:0", "cpu#0"));
+    LIE(1, "its kernel has a CPU's schedule, its device is a GPU", move_to_gpu(p);
+        p->engine[0] = p->engine[1] = "both");
+    LIE(1, "its engine works on CPUs, its device is a GPU", move_to_gpu(p);
+        p->engine[0] = "onednn");
+    LIE(1, "its engine works on GPUs, its device is none", p->engine[0] = "cudnn");
+    LIE(1, "its engine works on GPUs, its device is none", p->engine[1] = "cuda");
+    LIE(1, "its machine code is for another kind of device", p->object = &object; p->n_object = 1;
+        p->kernel[0].object = 0);
 }
 
 TEST(hostile_commands)
@@ -207,21 +254,20 @@ TEST(hostile_text)
         const char *text, *says;
     } bad[] = {
         {"", "expected plan"},
-        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0", "expected end"},
-        {"plan \"t\" f32 threads=99999999999 end", "out of range"},
-        {"plan \"t\" f32 threads=1 events=0 objects=9999999 end", "out of range"},
-        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\nengine 1 \"x\" end",
+        {"plan f32 events=0 objects=0 init=0 main=0 step=0", "expected end"},
+        {"plan f32 events=99999999999 end", "out of range"},
+        {"plan f32 events=0 objects=9999999 end", "out of range"},
+        {"plan f32 events=0 objects=0 init=0 main=0 step=0\nengine 1 \"x\" end",
             "1 is out of range: 0 to 0"},
-        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
+        {"plan f32 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
          "size=3 \"0102\" "
          "end",
             "two hex digits"},
-        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
+        {"plan f32 events=0 objects=0 init=0 main=0 step=0\nweight 0 inline \"w\" "
          "size=2000000000000 "
          "\"0102\" end",
             "two hex digits"},
-        {"plan \"t\" f32 threads=1 events=0 objects=0 init=0 main=0 step=0\ncmd 0 jump",
-            "the name of a command"},
+        {"plan f32 events=0 objects=0 init=0 main=0 step=0\ncmd 0 jump", "the name of a command"},
     };
     for (size_t i = 0; i < NNC_COUNT(bad); i++) {
         nnc_scan s;

@@ -6,14 +6,19 @@
 
 enum { DEVICES = 1024, SLOTS = 3, BYTES = 64, MEGABYTE = 1 << 10 /* in KiB */ };
 
+static const char *name(nnc_arena *a, int device)
+{
+    char text[32];
+    snprintf(text, sizeof text, "sim:%d", device);
+    return nnc_arena_strdup(a, text);
+}
+
 /* A ring. In each round every device copies what it has to its right neighbour and records an event; then it waits for both neighbours:
  * for what came from the left, and for the right one to have passed on what will be overwritten. */
 static nnc_plan *ring(int rounds)
 {
     nnc_plan *p = nnc_plan_create();
     nnc_arena *a = &p->arena;
-    p->target = "ring";
-    p->threads = 1;
     p->n_device = DEVICES;
     p->device = ARENA_NEW(a, nnc_plan_device, DEVICES);
     p->tensor = ARENA_NEW(a, nnc_ptensor, DEVICES * (rounds + 1));
@@ -23,7 +28,11 @@ static nnc_plan *ring(int rounds)
     int32_t *arg = ARENA_NEW(a, int32_t, 2 * DEVICES * rounds);
     int64_t dim = BYTES;
     for (int d = 0; d < DEVICES; d++)
-        p->device[d] = (nnc_plan_device){.name = "sim", .arena_bytes = SLOTS * BYTES, .streams = 1};
+        p->device[d] = (nnc_plan_device){.name = name(a, d),
+            .target = "sim#ring",
+            .threads = 1,
+            .arena_bytes = SLOTS * BYTES,
+            .streams = 1};
     for (int r = 0; r <= rounds; r++)
         for (int d = 0; d < DEVICES; d++)
             p->tensor[p->n_tensor++] = (nnc_ptensor){.name = "x",

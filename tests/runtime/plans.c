@@ -103,14 +103,13 @@ static making *start(int devices, int streams)
     making *m = nnc_calloc(1, sizeof *m);
     nnc_plan *p = &m->p;
     static const char *names[] = {"cpu:0", "cpu:1"};
-    p->target = "test";
-    p->threads = 2;
     p->engine = nnc_calloc(1, sizeof *p->engine);
     p->engine[p->n_engine++] = "toy";
     p->device = nnc_calloc(2, sizeof *p->device);
     p->n_device = devices;
     for (int d = 0; d < devices; d++)
-        p->device[d] = (nnc_plan_device){.name = names[d], .streams = streams};
+        p->device[d] = (nnc_plan_device){
+            .name = names[d], .target = "cpu#test", .threads = 2, .streams = streams};
     p->tensor = nnc_calloc(32, sizeof *p->tensor);
     p->cmd = nnc_calloc(32, sizeof *p->cmd);
     p->kernel = nnc_calloc(2, sizeof *p->kernel);

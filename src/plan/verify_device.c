@@ -1,0 +1,71 @@
+/* plan/verify_device.c -- verifies that the devices of a plan, which may be of several kinds, get code for their own targets. */
+#include "plan/maker.h"
+#include "plan/verify.h"
+#include <string.h>
+
+static const char *device_fault(const nnc_plan *p, int i)
+{
+    const nnc_plan_device *d = &p->device[i];
+    size_t kind = strcspn(d->name, ":");
+    if (!kind || !d->name[kind] || d->name[kind + 1 + strspn(d->name + kind + 1, "0123456789")] ||
+        !d->name[kind + 1])
+        return "its name is not a kind and a number, as in cpu:0";
+    if (strncmp(d->target, nnc_plan_on_gpu(d) ? "cpu#" : "cuda:", nnc_plan_on_gpu(d) ? 4 : 5) == 0)
+        return "its target is of another kind"; /* targets from files may have any name */
+    for (int k = 0; k < i; k++)
+        if (!strcmp(p->device[k].name, d->name))
+            return "another device has its name";
+    return NULL;
+}
+
+/* Objects are ELF files of the host or of a GPU, or PTX. */
+static bool object_fits(const nnc_blob *b, bool gpu)
+{
+    enum { AT_MACHINE = 18, MACHINE_CUDA = 190 };
+    const unsigned char *c = b->data;
+    if (b->n <= AT_MACHINE + 1 || memcmp(c, "\177ELF", 4) != 0)
+        return true; /* the engine checks it */
+    return ((c[AT_MACHINE] | c[AT_MACHINE + 1] << 8) == MACHINE_CUDA) == gpu;
+}
+
+/* `first`: by kernel and call, the device of its first command + 1. */
+static const char *code_fault(const check *v, const nnc_cmd *c, int32_t *first)
+{
+    const nnc_plan *p = v->p;
+    const nnc_plan_device *d = &p->device[c->device];
+    const bool gpu = nnc_plan_on_gpu(d), kernel = c->kind == CMD_kernel;
+    nnc_tkind of;
+    if (nnc_target_engine_kind(p->engine[c->engine], &of) && (of == NNC_T_cuda) != gpu)
+        return gpu ? "its engine works on CPUs, its device is a GPU"
+                   : "its engine works on GPUs, its device is none";
+    if (kernel && v->gpu[c->item] != gpu)
+        return gpu ? "its kernel has a CPU's schedule, its device is a GPU"
+                   : "its kernel has a GPU's schedule, its device is none";
+    if ((kernel ? p->kernel[c->item].threads : p->call[c->item].threads) > d->threads)
+        return "it has more threads than its device"; /* a library's threads may wait for each other */
+    int32_t object = kernel ? p->kernel[c->item].object : -1;
+    if (object >= 0 && !object_fits(&p->object[object], gpu))
+        return "its machine code is for another kind of device";
+    int32_t *at = &first[kernel ? c->item : p->n_kernel + c->item];
+    if (*at && strcmp(p->device[*at - 1].target, d->target) != 0)
+        return "its kernel or call also runs on a device of another target";
+    *at = *at ? *at : c->device + 1;
+    return NULL;
+}
+
+nnc_status plan_check_devices(const check *v, nnc_arena *a)
+{
+    const nnc_plan *p = v->p;
+    const char *why;
+    int32_t *first = ARENA_NEW(a, int32_t, (size_t)p->n_kernel + (size_t)p->n_call + 1);
+    if (!first)
+        return nnc_nomem(v->sink);
+    for (int i = 0; i < p->n_device; i++)
+        if ((why = device_fault(p, i)))
+            return nnc_fail0(v->sink, v->code, "plan: device %d: %s", i, why);
+    for (int i = 0; i < p->n_cmd; i++)
+        if ((p->cmd[i].kind == CMD_kernel || p->cmd[i].kind == CMD_call) &&
+            (why = code_fault(v, &p->cmd[i], first)))
+            return nnc_fail0(v->sink, v->code, "plan: command %d: %s", i, why);
+    return NNC_OK;
+}
