@@ -101,3 +101,26 @@ TEST(parts_on_streams)
     }
     nnc_plan_destroy(p);
 }
+
+/* A concat in place is read on another device: it is copied there whole, once its last part is written, and its readers wait. */
+TEST(parts_read_on_another_device)
+{
+    static const char text[] = "graph @t {\n"
+                               "%i = input : f32[8,4]\n"
+                               "%a = exp %i : f32[8,4/8] loc \"/a\"\n"
+                               "%b = cos %i : f32[8,4/8] loc \"/b\"\n"
+                               "%y = concat %a, %b {axis=1, in_place=1} loc \"/y\"\n"
+                               "%r = tanh %y device 1 loc \"/r\"\n"
+                               "%s = sqrt %y loc \"/s\"\n"
+                               "return %r as \"r\", %s as \"s\" }";
+    for (int streams = 1; streams < 3; streams++) {
+        nnc_plan *p = help_plan_text(text, streams, 2);
+        int copies = 0;
+        for (int i = 0; p && i < p->n_cmd; i++)
+            copies += p->cmd[i].kind == CMD_copy;
+        CHECK_INT(copies, 1);
+        if (p)
+            help_check(p);
+        nnc_plan_destroy(p);
+    }
+}
