@@ -257,8 +257,7 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
                     : QUICK_FLOPS;
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     o->time_ns = cpu_ns(t, e, a, each,
-        a->kind == ASK_conv_transpose    ? 10 /* divides the source's index and guards each term */
-        : is_half(a)                     ? 50
+        is_half(a)                       ? 50
         : a->dynamic                     ? 75
         : is_depthwise(a) || few_rows(a) ? 105
         : odd                            ? 88
