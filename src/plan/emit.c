@@ -321,7 +321,9 @@ static nnc_status emit_node(emitter *e, const job *j)
     /* CUDA passes 4 KiB of parameters: the pointers and the scratch pointer */
     if (e->m->o->target->kind == NNC_T_cuda && c->n_arg >= 512)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,
-            "%d operands and results in one kernel: a GPU takes at most 511", c->n_arg);
+            "%d operands and results in one kernel: a GPU takes at most 511; the pass split_wide "
+            "divides wide concats and splits",
+            c->n_arg);
     return set_layers(e->m, c, n);
 }
 
