@@ -11,6 +11,7 @@ enum {
     GRAIN_NS = 20000,
     MAX_CHUNK = 65536,
     LONG = 30,
+    LONG_BODY = 400,
     TILE_CHUNK = 256,
     TILE_AREA = 32768,
     TILE_STREAM = 8 << 20,
@@ -132,18 +133,20 @@ static int pick_axis(const nnc_kernel *k, int lanes)
     return best;
 }
 
-/* Maximum of live values in a stage's body: the register pressure. */
+/* Maximum of live values in a stage's body, of at most LONG_BODY instructions: the register pressure. */
 static int pressure(const nnc_kernel *k, const nnc_kstage *g)
 {
-    int most = 0;
-    for (int i = g->body0; i < g->body1; i++) {
-        int live = 0;
-        for (int j = g->body0; j <= i; j++) {
-            bool used = false;
-            for (int u = i + 1; u < g->body1 && u < i + 256 && !used; u++)
-                used = k->ins[u].arg[0] == j || k->ins[u].arg[1] == j || k->ins[u].arg[2] == j;
-            live += used;
-        }
+    int last[LONG_BODY + 1] = {0}; /* by value: its last user */
+    int ends[LONG_BODY + 1] = {0}; /* by user: values of which it is the last */
+    int most = 0, live = 0;
+    for (int u = g->body0; u < g->body1; u++)
+        for (int a = 0; a < 3; a++)
+            if (k->ins[u].arg[a] >= g->body0)
+                last[k->ins[u].arg[a] - g->body0] = u - g->body0;
+    for (int i = 0; i < g->body1 - g->body0; i++)
+        ends[last[i]] += last[i] > 0;
+    for (int i = 0; i < g->body1 - g->body0; i++) {
+        live += (last[i] > 0) - ends[i];
         most = live > most ? live : most;
     }
     return most;
@@ -211,7 +214,7 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
         return width;
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
-        int p = g->body1 - g->body0 > 400 ? 32 : pressure(k, g);
+        int p = g->body1 - g->body0 > LONG_BODY ? 32 : pressure(k, g);
         live = p > live ? p : live;
     }
     for (int i = 0; i < k->n_ins; i++) {
