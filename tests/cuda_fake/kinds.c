@@ -177,6 +177,10 @@ TEST(devices_of_several_kinds)
         check(j, &o);
         if (i < 2)
             check_pairings(j, i == 1);
+        j->cmd[4].item = 0; /* a GPU's kernel on a CPU, by an engine that could be of both */
+        j->engine[j->cmd[4].engine] = "both";
+        if (i == 2)
+            refused(j, "its kernel has a GPU's schedule, its device is none");
         nnc_plan_destroy(j);
         unload(&a);
         unload(&b);
