@@ -370,10 +370,36 @@ static void sort_nodes(tidy *t)
     }
 }
 
+static nnc_status claim_names(nnc_graph *g)
+{
+    if (g->cap_name)
+        memset(g->name_slot, 0, g->cap_name * sizeof *g->name_slot);
+    g->n_name = 0;
+    for (uint32_t r = 0; r < g->n_value; r++)
+        if (g->value[r].name)
+            nnc_name_claim(g, g->value[r].name, r);
+    return g->status;
+}
+
+/* Do nodes and values lie in order without a gap, as after most passes? Copies of them are most of what tidying costs. */
+static bool is_numbered(const tidy *t)
+{
+    const nnc_graph *g = t->g;
+    nnc_ref next = 0;
+    bool same = t->n_order == g->n_node;
+    for (uint32_t i = 0; i < g->n_node && same; i++) {
+        same = t->order[i] == i && g->node[i].out == next;
+        next += g->node[i].n_out;
+    }
+    return same && next == g->n_value;
+}
+
 /* Writes nodes and values in the new order. Allocates everything before changing anything. */
 static nnc_status renumber(tidy *t)
 {
     nnc_graph *g = t->g;
+    if (is_numbered(t))
+        return claim_names(g);
     nnc_node *node = ARENA_NEW(&g->arena, nnc_node, t->n_order + 1);
     nnc_value *value = ARENA_NEW(&g->arena, nnc_value, g->n_value + 1);
     nnc_ref *map = t->user; /* free again; large enough for every value, see alloc_tidy */
@@ -405,13 +431,7 @@ static nnc_status renumber(tidy *t)
     g->cap_value = g->n_value + 1;
     g->value = value;
     g->n_value = nv;
-    if (g->cap_name)
-        memset(g->name_slot, 0, g->cap_name * sizeof *g->name_slot);
-    g->n_name = 0;
-    for (uint32_t r = 0; r < nv; r++)
-        if (value[r].name)
-            nnc_name_claim(g, value[r].name, r);
-    return g->status;
+    return claim_names(g);
 }
 
 static bool alloc_tidy(tidy *t, nnc_arena *a)

@@ -179,6 +179,9 @@ static void pack(pass *p, uint32_t i, int operand, const packing *k)
     layers l = layers_of(p, i, NNC_NONE);
     edit_at(p, i);
     nnc_ref panels = nnc_transpose(p->g, nnc_reshape(p->g, v, k->rank, k->cut), k->perm);
+    edit_sync(p);
+    if (p->status != NNC_OK)
+        return;
     nnc_graph *body = nnc_graph_create("body", p->sink);
     nnc_type t = *nnc_typeof(p->g, panels);
     n = p->g->node[i];
