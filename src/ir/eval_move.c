@@ -106,7 +106,7 @@ static nnc_status run_pad(const ev *e, const nnc_node *n, const ev_arg *in, cons
     nnc_dtype d = (nnc_dtype)y->dtype;
     double value = ev_attr_value(d, nnc_attr_float(n, AT_value, 0));
     const int64_t *pads = NULL;
-    int64_t own[NNC_MAX_RANK], entries = 0;
+    int64_t own[NNC_MAX_RANK] = {0}, entries = 0;
     ev_walk w = {.fill = ev_bits(d, value)};
     nnc_attr_ints(n, AT_pads, &pads);
     ev_strides(x, own);

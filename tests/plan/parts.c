@@ -113,8 +113,8 @@ TEST(parts_read_on_another_device)
                                "%r = tanh %y device 1 loc \"/r\"\n"
                                "%s = sqrt %y loc \"/s\"\n"
                                "return %r as \"r\", %s as \"s\" }";
-    for (int streams = 1; streams < 3; streams++) {
-        nnc_plan *p = help_plan_text(text, streams, 2);
+    for (int n = 1; n < 3; n++) {
+        nnc_plan *p = help_plan_text(text, n, 2);
         int copies = 0;
         for (int i = 0; p && i < p->n_cmd; i++)
             copies += p->cmd[i].kind == CMD_copy;

@@ -810,7 +810,7 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
     nnc_arena a;
     nnc_arena_init(&a, 0);
     ll_emit e = {.m = m, .k = k, .vax = -1};
-    nnc_kring *ring;
+    nnc_kring *ring = NULL;
     e.buf = ARENA_NEW(&a, V, k->n_buf + 1);
     e.ring_at = ARENA_NEW(&a, V, k->n_buf + 1);
     bool ok = e.buf && e.ring_at && nnc_kernel_rings(k, &a, &ring);
