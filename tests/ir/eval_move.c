@@ -63,6 +63,7 @@ TEST(eval_gather)
     nnc_rval y;
     CHECK_OK(nnc_eval(g, (const void *const[])IN(x6, LONGS(2)), NULL, 1, &y, test_sink));
     CHECK_DIAG("index 2 is outside dimension 0 of extent 2: the nearest one is taken");
+    nnc_rval_free(&y);
     nnc_graph_destroy(g);
 }
 
