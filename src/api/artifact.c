@@ -89,11 +89,14 @@ static nnc_status print_plan(writer *w, const char *artifact, nnc_text *t)
 
 /* ---- writing ----------------------------------------------------------------------------------------- */
 
+/* NULL: no command of the plan, which need not be verified, reads the weight. */
 static const nnc_type *weight_type(const nnc_plan *p, int w)
 {
-    for (int i = 0; i < p->n_cmd; i++)
-        if (p->cmd[i].kind == CMD_weight && p->cmd[i].item == w)
-            return &p->tensor[p->cmd[i].arg[0]].type;
+    for (int i = 0; i < p->n_cmd; i++) {
+        const nnc_cmd *c = &p->cmd[i];
+        if (c->kind == CMD_weight && c->item == w && c->n_arg == 1 && c->arg[0] < p->n_tensor)
+            return &p->tensor[c->arg[0]].type;
+    }
     return NULL;
 }
 

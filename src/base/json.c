@@ -31,7 +31,8 @@ static nnc_status bad(walk *w, const char *what)
     int n = 0; /* excerpt of the line */
     while (n < 12 && w->p + n < w->end && isprint((unsigned char)w->p[n]))
         n++;
-    bool comment = n > 0 && (*w->p == '#' || !strncmp(w->p, "//", 2) || !strncmp(w->p, "/*", 2));
+    bool comment =
+        n > 0 && (*w->p == '#' || (n > 1 && (!memcmp(w->p, "//", 2) || !memcmp(w->p, "/*", 2))));
     const char *before = w->p;
     while (before > w->begin && strchr(" \t\r\n", before[-1]))
         before--;

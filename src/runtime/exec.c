@@ -4,6 +4,7 @@
  * Order between runs: with several streams, each run begins when all streams have finished the previous one, and copies between runs
  * are on stream 0 of their device. */
 #include "runtime/exec.h"
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -230,7 +231,7 @@ nnc_status nnc_exec_run(nnc_exec *e, nnc_sink *sink)
     if (status != NNC_OK)
         return nnc_fail0(sink, status, "run: the device refused it: %s", nnc_status_name(status));
     NNC_TRY(give(e, e->p->end[SEC_main], sink));
-    e->use->runs++;
+    e->use->runs += e->use->runs < INT_MAX;
     return NNC_OK;
 }
 

@@ -41,6 +41,8 @@ struct nnc_pipe {
     slot slot[SLOTS];
     way way[NNC_WAYS];
     int64_t *bytes; /* by device */
+    bool
+        passes; /* an output is an input's memory: it is copied down before the slot's next input comes */
     nnc_event *mark[NNC_PIPE_SPANS][MARKS];
     int64_t given[NNC_PIPE_SPANS][2];
 };
@@ -107,6 +109,15 @@ static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
     return status;
 }
 
+static bool passes_input(const nnc_plan *p)
+{
+    for (int o = 0; o < p->n_output; o++)
+        for (int i = 0; i < p->n_input; i++)
+            if (root_of(p, p->output[o]) == root_of(p, p->input[i]))
+                return true;
+    return false;
+}
+
 /* ---- streams and marks ------------------------------------------------------------------------ */
 
 static nnc_status make_streams(nnc_pipe *q, way *w, nnc_sink *sink)
@@ -159,6 +170,7 @@ nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
     if (!q)
         return nnc_nomem(sink);
     q->e = e;
+    q->passes = passes_input(e->p);
     nnc_arena_init(&q->arena, 0);
     nnc_status status = create(q, sink);
     if (status == NNC_OK)
@@ -235,6 +247,8 @@ static nnc_status copy_all(
     if (!s)
         return NNC_OK;
     NNC_TRY(api->wait(s, o->s->turn[d].ran));
+    if (which == NNC_UP && q->passes)
+        NNC_TRY(api->wait(s, o->s->turn[d].copied[NNC_DOWN]));
     if (d == w->timed)
         NNC_TRY(mark(q, o, first, s));
     for (int k = 0; k < w->n; k++) {

@@ -608,6 +608,29 @@ TEST(artifact_sizes_beyond_all)
     close_damaged(&d);
 }
 
+/* An embedded weight whose command names no tensor. */
+TEST(artifact_weight_of_no_tensor)
+{
+    damaged d;
+    if (open_damaged(&d)) {
+        bytes b = {nnc_malloc(d.good.n + 1), d.good.n};
+        nnc_artifact *a = NULL;
+        memcpy(b.p, d.good.p, d.good.n);
+        b.p[d.good.n] = 0;
+        char *at = memmem(b.p, b.n, " weight item=0 ", 15), *digits = at ? strchr(at, '(') : NULL;
+        CHECK(digits != NULL);
+        if (digits) {
+            memset(digits + 1, ' ', strspn(digits + 1, "0123456789"));
+            reseal(&b);
+            write_bytes(in_dir("sealed.nnc"), b.p, b.n);
+            CHECK_INT(nnc_artifact_load(d.e, in_dir("sealed.nnc"), &a, test_sink), NNC_E_MODEL);
+            CHECK_DIAG("an embedded weight does not match the plan");
+        }
+        nnc_free(b.p);
+    }
+    close_damaged(&d);
+}
+
 /* Costs that a file claims add up without overflow. */
 TEST(artifact_costs_beyond_all)
 {

@@ -72,6 +72,11 @@ TEST(json_rejects)
     CHECK_DIAG("nested deeper");
     CHECK_INT(nnc_json_parse(&j, "m.json", "[\0]", 3, test_sink), NNC_E_MODEL);
     CHECK_DIAG("it contains NUL bytes");
+    char *slash = nnc_malloc(1); /* text ends with its last byte, as in a mapped file */
+    *slash = '/';
+    CHECK_INT(nnc_json_parse(&j, "m.json", slash, 1, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("expected a JSON value, found `/`");
+    nnc_free(slash);
 }
 
 /* Floats of any magnitude, and text of any character. */

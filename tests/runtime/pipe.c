@@ -161,6 +161,35 @@ TEST(outputs_in_one_place_and_outputs_that_last)
     plan_free(p);
 }
 
+/* An output is the input itself: it is copied down before the next input comes to its place. */
+TEST(an_output_that_is_the_input)
+{
+    fixture f;
+    nnc_plan *p = plan_line();
+    nnc_pipe_span span[NNC_PIPE_SPANS];
+    int32_t z = p->output[0];
+    nnc_free(p->output);
+    p->output = nnc_calloc(2, sizeof *p->output);
+    p->output[0] = z;
+    p->output[1] = p->input[0];
+    p->n_output = 2;
+    p->tensor[p->input[0]].is_output = true;
+    float *same = calloc(RUNS * VALUES, sizeof *same);
+    CHECK_OK(up(&f, p, &nnc_device_cpu));
+    const int64_t step[2] = {VALUES * sizeof(float), VALUES * sizeof(float)};
+    char *out[2] = {(char *)f.out, (char *)same};
+    const nnc_pipe_side io[NNC_WAYS] = {{f.in_at, f.step, NULL}, {out, step, NULL}};
+    for (int again = 0; again < 5 && f.pipe; again++) {
+        CHECK_OK(nnc_pipe_run(f.pipe, io, RUNS, span, test_sink));
+        check(&f, line_result);
+        CHECK(!memcmp(same, f.in[0], sizeof *same * RUNS * VALUES));
+        for (int r = 2; r < RUNS; r++)
+            CHECK(span[r - 2].down[1] <= span[r].up[0]);
+    }
+    free(same);
+    down(&f);
+}
+
 TEST(every_call_of_a_pipe_may_fail)
 {
     bool all = false;
