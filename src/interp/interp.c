@@ -201,7 +201,8 @@ nnc_interp *nnc_interp_create(const nnc_kernel *k)
     for (int i = 0; i < k->n_stage; i++) {
         int v = nnc_stage_vec(k, &k->stage[i]);
         if (!nnc_product_find(k, &k->stage[i], v, &s->product[i]) ||
-            s->ring[k->ins[s->product[i].x].buf].rows > 0)
+            s->ring[k->ins[s->product[i].x].buf].rows > 0 ||
+            s->ring[k->ins[s->product[i].w].buf].rows > 0)
             s->product[i].axis = -1;
         longest = v >= 0 ? nnc_max64(longest, k->axis[v].extent) : longest;
     }

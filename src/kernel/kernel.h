@@ -310,6 +310,12 @@ nnc_span nnc_affine_span(const nnc_kernel *k, const nnc_affine *e);
 /* The same for an access, given that its guards hold. */
 nnc_span nnc_access_span(const nnc_kernel *k, const nnc_kins *in);
 
+/* Is the value the constant 0? -1: no. */
+static inline bool nnc_kins_is_zero(const nnc_kernel *k, int32_t id)
+{
+    return id >= 0 && k->ins[id].op == KO_const && k->ins[id].f == 0 && k->ins[id].i == 0;
+}
+
 /* SSA type of a buffer's elements after loading. */
 static inline nnc_dtype nnc_kdtype(nnc_dtype d) { return d == DT_f16 || d == DT_bf16 ? DT_f32 : d; }
 

@@ -85,8 +85,9 @@ static bool find_value(local *l, int32_t reduce)
 {
     const nnc_kernel *k = l->from;
     l->x = k->ins[reduce].arg[0];
-    if (k->ins[l->x].op == KO_sop && k->ins[l->x].sop == SC_fma)
-        l->x = k->ins[l->x].arg[0];
+    const nnc_kins *x = &k->ins[l->x];
+    if (x->op == KO_sop && x->sop == SC_fma && nnc_kins_is_zero(k, x->arg[2]))
+        l->x = x->arg[0];
     mark_cone(l, l->x);
     bool load = false;
     for (int i = 0; i < k->n_ins; i++)

@@ -54,8 +54,13 @@ nnc_kform *nnc_kernel_forms(const nnc_kernel *k, nnc_arena *a)
 static bool advances(nnc_kring *r, const nnc_affine *e)
 {
     int64_t a = e->k[r->axis], m = e->k[r->row], want;
-    if (r->step == 0 && m != 0 && a % m == 0)
+    if (m == 0)
+        return a == 0;
+    if (r->step == 0) {
+        if (a % m || a / m < 1)
+            return false;
         r->step = a / m;
+    }
     return nnc_mul_ok(m, r->step, &want) && a == want;
 }
 
@@ -211,8 +216,11 @@ const char *nnc_kernel_ring(const nnc_kernel *k, int buf, int axis, int64_t rows
     for (int s = 0; s < k->n_stage && !why; s++)
         why = stage_wrong(k, s, form, buf, r, &reads);
     nnc_arena_deinit(&a);
+    int64_t way; /* the first row of the last point */
     if (!why && (r->step < 1 || r->step >= r->rows))
         why = "the ring's rows do not overlap";
+    if (!why && (!nnc_mul_ok(k->axis[axis].extent, r->step, &way) || way > (int64_t)1 << 55))
+        why = "the ring's rows are beyond 2^55";
     return why;
 }
 

@@ -165,8 +165,9 @@ bool nx_residues(nx *t, const nnc_affine *e, int64_t step, bool apart)
 {
     int a;
     nx_key *k = whole_key(t, e, &a);
-    if (!k || (apart && step > NX_SEGMENTS))
+    if (!k)
         return false;
+    apart = apart && step <= NX_SEGMENTS;
     k->step = step;
     k->n_seg = apart ? (int)nnc_min64(step, k->extent) : 0;
     return t->restart = true;

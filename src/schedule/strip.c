@@ -187,11 +187,6 @@ static void strip_section(writer *w, int32_t begin, int32_t end, int a, int64_t 
 
 /* ---- unrolling ----------------------------------------------------------------------------------------------------- */
 
-static bool is_zero(const nnc_kernel *k, int32_t id)
-{
-    return id >= 0 && k->ins[id].op == KO_const && k->ins[id].f == 0 && k->ins[id].i == 0;
-}
-
 /* True when the only user of id is the sum over r. */
 static bool summed_alone(const nnc_kernel *k, int32_t id)
 {
@@ -208,8 +203,8 @@ static bool summed_alone(const nnc_kernel *k, int32_t id)
 /* True for a product that starts a sum, x w + 0, with no other user: it is emitted where it is summed. */
 static bool begins_sum(const nnc_kernel *k, int32_t id)
 {
-    return k->ins[id].op == KO_sop && k->ins[id].sop == SC_fma && is_zero(k, k->ins[id].arg[2]) &&
-           summed_alone(k, id);
+    return k->ins[id].op == KO_sop && k->ins[id].sop == SC_fma &&
+           nnc_kins_is_zero(k, k->ins[id].arg[2]) && summed_alone(k, id);
 }
 
 /* Combines `sum`, the result so far, with reduction `in`'s operand at this element. */

@@ -152,6 +152,7 @@ TEST(transposed_convolutions_by_phases)
         {"1,8,9", "8,5,3", "strides=[4], dilations=[2]", 2, 2, 8 * 3},
         {"1,8,4,4,4", "8,5,3,3,3", "strides=[2,2,2]", 8, 4, 8 * 27},
         {"1,8,6,6", "8,5,10,10", "strides=[5,5], pads=[2,2,2,2]", 1, 5, 8 * 3 * 3},
+        {"1,8,9", "8,5,32", "strides=[14]", 1, 3, 8 * 3},
         {"1,8,1,1", "8,5,4,4", "strides=[1,1]", 1, 3, 8}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         char text[300];

@@ -256,12 +256,13 @@ TEST(rings_that_fit)
         {RING("tile i0 4 vector m1 5 ring z0 i0 3 parallel 4", SQUARE, STORE, LOAD),
             "a buffer's name"},
         {RING("tile i1 2 vector m1 5 ring t0 i1 3 parallel 8", SQUARE, STORE, LOAD),
-            "do not overlap"},
+            "do not advance"},
+        {RING(USUAL, "%1 = load f32 x0[i0*3 + m0 + m1]", STORE, LOAD), "do not overlap"},
         {RING(USUAL, "%1 = load f32 x0[i0*2 + m0*5 + m1]", STORE, LOAD), "do not advance"},
         {RING(USUAL, "%1 = load f32 x0[i0*5 + m1]", STORE, LOAD), "do not advance"},
         {RING("tile i0 2 vector m1 5 ring t0 i0 3 parallel 8", "%1 = load f32 x0[m0*5 + m1]", STORE,
              LOAD),
-            "do not overlap"},
+            "do not advance"},
         {RING(USUAL, "%1 = load f32 x0[i0*5 + m0*5 + m1] if 0 <= i0 < 8 else %0", STORE, LOAD),
             "do not advance"},
         {RING(USUAL, SQUARE, "%2 = store f32 t0[m0*5 + m1] %0", LOAD), "do not advance"},
@@ -273,6 +274,24 @@ TEST(rings_that_fit)
         {RING(USUAL, SQUARE, STORE, "load f32 t0[r0 + m2*2]"), "leaves the ring's rows"},
         {RING(USUAL, SQUARE, STORE, "load f32 t0[i0] if 0 <= i0 < 5 else %0"),
             "leaves the ring's rows"},
+        /* one of two operands is the same at each point, whichever is read first */
+        {"kernel k_test { axis i0 outer 8 axis i1 outer 2 axis m0 map 3 axis m1 map 5 axis r0 "
+         "reduce 3 axis m2 map 5\n"
+         "buf x0 in f32 50 buf y0 out f32 80 buf t0 tmp f32 15\nschedule " USUAL " grain 1\n"
+         "stage m0 m1 { %0 = load f32 x0[m0*5 + m1] %1 = load f32 x0[i0*5 + m0*5 + m1]\n"
+         "%2 = add f32 %0 %1 %3 = store f32 t0[m0*5 + m1] %2 }\n"
+         "stage r0 m2 { %4 = " LOAD " %5 = reduce sum f32 %4 post\n"
+         "%6 = store f32 y0[i0*10 + i1*5 + m2] %5 } }",
+            "do not advance"},
+        /* rows are numbered from the first point's, which overflows in the last ones */
+        {"kernel k_test { axis i0 outer 35184372088832 axis m0 map 1048577 axis m1 map 2 axis m2 "
+         "map 2\n"
+         "buf y0 out i64 2 buf t0 tmp i64 2097154\n"
+         "schedule tile i0 2 vector m1 4 ring t0 i0 1048577 parallel 17592186044416 grain 1\n"
+         "stage m0 m1 { %0 = index i64 i0 %1 = const i64 1048576 %2 = mul i64 %0 %1\n"
+         "%3 = index i64 m0 %4 = add i64 %2 %3 %5 = store i64 t0[m0*2 + m1] %4 }\n"
+         "stage m2 { %6 = load i64 t0[m2] %7 = store i64 y0[m2] %6 } }",
+            "beyond 2^55"},
     };
     check_texts(texts, NNC_COUNT(texts));
 }
