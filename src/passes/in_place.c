@@ -166,6 +166,8 @@ static bool is_absorbed(pass *p, const nnc_node *n, int k)
 {
     const nnc_node *d = nnc_def(p->g, n->in[k]);
     nnc_class c = nnc_op_class(d->op);
+    if (c == CL_comp || c == CL_reduce || c == CL_window)
+        return false; /* it could be, but beside the concat's other operands such a kernel is slow */
     return p->will_run >> PASS_fuse & 1 && c != CL_leaf && !edit_static(p, n->in[k]) &&
            d->op != OP_concat && !is_contraction(p, d) && edit_only_user(p, n->in[k]) &&
            !in_epilogue(p, n->in[k]);
