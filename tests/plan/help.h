@@ -28,4 +28,15 @@ void help_rejected(nnc_plan *p, const char *why);
 /* Every wait becomes a record that nobody waits for. */
 void help_drop_waits(nnc_plan *p);
 
+/* The graph's plan, changed by the statements that follow, is rejected with a message that contains `why`. */
+#define HELP_LIE(graph, streams, why, ...) \
+    do { \
+        nnc_plan *p = help_plan_text(graph, streams, 1); \
+        if (p) { \
+            __VA_ARGS__; \
+            help_rejected(p, why); \
+        } \
+        nnc_plan_destroy(p); \
+    } while (0)
+
 #endif

@@ -14,15 +14,7 @@ static const char net[] = "graph @t {\n"
                           "%a = add %r, %s loc \"/a\"\n"
                           "return %a as \"a\", %m as \"m\" }";
 
-#define LIE(streams, why, ...) \
-    do { \
-        nnc_plan *p = help_plan_text(net, streams, 1); \
-        if (p) { \
-            __VA_ARGS__; \
-            help_rejected(p, why); \
-        } \
-        nnc_plan_destroy(p); \
-    } while (0)
+#define LIE(streams, why, ...) HELP_LIE(net, streams, why, __VA_ARGS__)
 
 TEST(hostile_rows)
 {
