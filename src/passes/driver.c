@@ -133,7 +133,7 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
         return nnc_nomem(p->sink);
     NNC_TRY(edit_open(p));
     const char *missing = NULL;
-    if ((r->needs & PF_target) && !p->t)
+    if ((r->needs & PF_target) && !p->o->target)
         missing = "no target is described";
     if ((r->needs & PF_rowmajor) && !all_row_major(p->g))
         missing = "the graph already has memory orders of its own";
@@ -178,7 +178,7 @@ nnc_status nnc_passes_run(
     nnc_remarks_init(&own);
     int *list = NULL, n = 0;
     nnc_sink *theirs = (*g)->sink;
-    pass p = {.g = *g, .o = o, .t = o->target, .remarks = remarks ? remarks : &own, .sink = sink};
+    pass p = {.g = *g, .o = o, .remarks = remarks ? remarks : &own, .sink = sink};
     nnc_status s = select(o, all_live(*g, &a), &a, &list, &n, sink);
     if (s == NNC_OK) {
         (*g)->sink = sink; /* errors of builders go to this caller */

@@ -57,9 +57,16 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
             if (needed_outside(s, m->out + o))
                 out[n_out++] = m->out + o;
     }
-    const int64_t local = p->t->kind == NNC_T_cpu ? nnc_target_local_bytes(p->t) : 0;
+    const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
+    const int64_t local = t->kind == NNC_T_cpu ? nnc_target_local_bytes(t) : 0;
     return nnc_kernel_possible(
-        p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(p->t), local, p->a, why);
+        p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(t), local, p->a, why);
+}
+
+/* The target of the device that group g is placed on. */
+static const nnc_target *target_on(const groups *s, uint32_t g)
+{
+    return target_of(s->p, &s->p->g->node[s->of[g].member[0]]);
 }
 
 /* ---- gain of a merge ----------------------------------------------------------------------------------------------- */
@@ -133,8 +140,9 @@ static bool sums_columns(const pass *p, const nnc_node *n)
 static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
+    const nnc_target *t = target_on(s, a);
     const nnc_node *costly = NULL;
-    for (uint32_t k = 0; k < s->of[a].n && p->t->kind == NNC_T_cpu; k++) {
+    for (uint32_t k = 0; k < s->of[a].n && t->kind == NNC_T_cpu; k++) {
         const nnc_node *n = &p->g->node[s->of[a].member[k]];
         if (nnc_op_is_expensive((nnc_op)n->op))
             costly = n;
@@ -145,7 +153,7 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
             continue;
         nnc_ref x = n->in[0];
         if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
-            nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(p->t))
+            nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(t))
             return nnc_arena_printf(p->a,
                 "%s would be computed twice, for the sums over columns and for its other consumers",
                 nnc_ops[costly->op].name);
@@ -157,8 +165,9 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
  * the sum, is slow then: in pieces of a line or two, a row apart, which compete for few cache sets. */
 static bool sums_far_columns(const pass *p, const nnc_node *n)
 {
-    return p->t->kind == NNC_T_cpu && nnc_op_class(n->op) == CL_reduce && sums_columns(p, n) &&
-           nnc_type_bytes(nnc_typeof(p->g, n->in[0])) > p->t->l2_bytes * 3 / 2;
+    const nnc_target *t = target_of(p, n);
+    return t->kind == NNC_T_cpu && nnc_op_class(n->op) == CL_reduce && sums_columns(p, n) &&
+           nnc_type_bytes(nnc_typeof(p->g, n->in[0])) > t->l2_bytes * 3 / 2;
 }
 
 static const char *reads_columns_again(groups *s, uint32_t a, uint32_t b)
@@ -206,13 +215,14 @@ static bool reads(const groups *s, uint32_t g, nnc_ref v)
 static const char *stores_both_orders(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
+    const bool cpu = target_on(s, a)->kind == NNC_T_cpu;
     bool found = false;
-    for (uint32_t k = 0; k < s->of[a].n && p->t->kind == NNC_T_cpu && in_parts(s, b); k++) {
+    for (uint32_t k = 0; k < s->of[a].n && cpu && in_parts(s, b); k++) {
         const nnc_node *n = &p->g->node[s->of[a].member[k]];
         found = found ||
                 (n->op == OP_relayout && reads(s, b, n->out) && !all_users_inside(s, n->out, a, b));
     }
-    for (uint32_t k = 0; k < s->of[b].n && p->t->kind == NNC_T_cpu && in_parts(s, a); k++) {
+    for (uint32_t k = 0; k < s->of[b].n && cpu && in_parts(s, a); k++) {
         const nnc_node *n = &p->g->node[s->of[b].member[k]];
         found = found || (n->op == OP_relayout && group_of(s, p->g->value[n->in[0]].node) == a &&
                              !all_users_inside(s, n->in[0], a, b));
@@ -259,7 +269,8 @@ static int64_t shortest_piece(const groups *s, uint32_t a, uint32_t b, const nnc
 static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;
-    if (p->t->kind != NNC_T_cpu || (!in_parts(s, a) && !in_parts(s, b)))
+    const nnc_target *on = target_on(s, a);
+    if (on->kind != NNC_T_cpu || (!in_parts(s, a) && !in_parts(s, b)))
         return NULL;
     for (uint32_t k = 0; k < s->of[a].n + s->of[b].n; k++) {
         const nnc_node *n =
@@ -268,7 +279,7 @@ static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
         if (n->op != OP_relayout || x->rank == 0)
             continue;
         const nnc_type *t = nnc_type_is_row_major(x) ? y : x;
-        int64_t lanes = p->t->vector_bits / 8 / nnc_dtype_size((nnc_dtype)t->dtype),
+        int64_t lanes = on->vector_bits / 8 / nnc_dtype_size((nnc_dtype)t->dtype),
                 piece = shortest_piece(s, a, b, t);
         if (piece < lanes && piece < t->dim[t->order[t->rank - 1]])
             return nnc_arena_printf(p->a,

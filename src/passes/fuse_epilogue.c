@@ -122,7 +122,7 @@ nnc_offer epilogue_offer(pass *p, uint32_t i, const epilogue *chain, int n, bool
     const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
     nnc_ask a = {.compiled = compiled};
     const char *why = e ? ask_of(p, i, chain, n, &a) : "the target has no engine for it";
-    return why ? (nnc_offer){.why = why} : nnc_target_offer(p->t, e, &a);
+    return why ? (nnc_offer){.why = why} : nnc_target_offer(target_of(p, &p->g->node[i]), e, &a);
 }
 
 const char *epilogue_allows(
@@ -142,12 +142,12 @@ const char *epilogue_allows(
         why = add_op(p, i, &a, so_far->n, n, x, e->name);
     if (why)
         return why;
-    nnc_offer o = nnc_target_offer(p->t, e, &a);
+    nnc_offer o = nnc_target_offer(target_of(p, c), e, &a);
     if (o.ok)
         return NULL;
     if (n->op == OP_add && a.n_post && !a.post[a.n_post - 1].in_place) {
         a.post[a.n_post - 1].in_place = true;
-        if (nnc_target_offer(p->t, e, &a).ok)
+        if (nnc_target_offer(target_of(p, c), e, &a).ok)
             return remark_text(p, "%s adds in place only, and %s", e->name,
                 lives_on(p, other_operand(n, x), i, node_index(p, n)));
     }
@@ -169,7 +169,8 @@ int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
                      : 0;
         x = n->out;
     }
-    return nnc_target_time_ns(p->t, p->t->kind == NNC_T_cpu ? flops : 0, bytes);
+    const nnc_target *t = target_of(p, &p->g->node[i]);
+    return nnc_target_time_ns(t, t->kind == NNC_T_cpu ? flops : 0, bytes);
 }
 
 /* Shortens a chain to where it and a kernel for the rest take the least time, since an engine may support an op but compute it slowly.
@@ -177,16 +178,17 @@ int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
  * the rest. */
 static void cut(pass *p, uint32_t i, epilogue *e)
 {
+    const nnc_target *t = target_of(p, &p->g->node[i]);
     const nnc_target_engine *g = engine_of(p, &p->g->node[i]);
     nnc_ask whole = {0}, a = {0};
     if (ask_of(p, i, e, e->n, &whole))
         return;
-    int64_t all = nnc_target_offer(p->t, g, &whole).time_ns, least = all;
+    int64_t all = nnc_target_offer(t, g, &whole).time_ns, least = all;
     int best = e->n;
     for (int n = e->n - 1; n >= 0; n--) {
         (void)ask_of(p, i, e, n, &a); /* part of the whole chain, so it can be asked */
         a.bytes = whole.bytes;
-        int64_t ns = nnc_target_offer(p->t, g, &a).time_ns;
+        int64_t ns = nnc_target_offer(t, g, &a).time_ns;
         ns += epilogue_absorbed(p, e, n) ? 0 : epilogue_rest_ns(p, i, e, n);
         best = ns < least ? n : best;
         least = nnc_min64(ns, least);
@@ -302,26 +304,27 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
  * of the others, for remarks. */
 static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **others)
 {
+    const nnc_target *t = target_of(p, &p->g->node[i]);
     const nnc_target_engine *best = NULL;
     epilogue chain[NNC_T_ENGINES];
     nnc_offer bare[NNC_T_ENGINES];
     int64_t ns[NNC_T_ENGINES], least = 0;
     int longest = 0;
-    nnc_text t = {0};
-    for (int e = 0; e < p->t->n_engines; e++) {
-        p->engine = &p->t->engine[e];
+    nnc_text slower = {0};
+    for (int e = 0; e < t->n_engines; e++) {
+        p->engine = &t->engine[e];
         bare[e] = epilogue_offer(p, i, NULL, 0, false);
         chain[e].n = 0;
         if (bare[e].ok)
             epilogue_plan(p, i, &chain[e]);
         longest = chain[e].n > chain[longest].n ? e : longest;
     }
-    for (int e = 0; e < p->t->n_engines; e++) {
+    for (int e = 0; e < t->n_engines; e++) {
         const epilogue *all = &chain[longest];
         int n = chain[e].n;
         if (!bare[e].ok)
             continue;
-        p->engine = &p->t->engine[e];
+        p->engine = &t->engine[e];
         ns[e] = epilogue_offer(p, i, &chain[e], n, false).time_ns;
         ns[e] += n == all->n || epilogue_absorbed(p, all, n) ? 0 : epilogue_rest_ns(p, i, all, n);
         if (!best || nnc_target_bid_ns(p->engine, ns[e]) < nnc_target_bid_ns(best, least)) {
@@ -329,12 +332,14 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
             least = ns[e];
         }
     }
-    for (int e = 0; e < p->t->n_engines; e++)
-        if (bare[e].ok && &p->t->engine[e] != best && ns[e] / 10 < least)
-            nnc_printf(&t, "%s%s %s", t.n ? ", " : "", p->t->engine[e].name, text_us(p, ns[e]));
+    for (int e = 0; e < t->n_engines; e++)
+        if (bare[e].ok && &t->engine[e] != best && ns[e] / 10 < least)
+            nnc_printf(
+                &slower, "%s%s %s", slower.n ? ", " : "", t->engine[e].name, text_us(p, ns[e]));
     *others =
-        t.n ? remark_text(p, " (%s by estimate, %s)", text_us(p, least), nnc_text_str(&t)) : "";
-    nnc_text_deinit(&t);
+        slower.n ? remark_text(p, " (%s by estimate, %s)", text_us(p, least), nnc_text_str(&slower))
+                 : "";
+    nnc_text_deinit(&slower);
     p->engine = NULL;
     return best;
 }
@@ -351,7 +356,7 @@ bool epilogue_of_library(pass *p, nnc_ref v)
             return false;
         c = nnc_def(p->g, c->in[k]);
     }
-    if (c == last || !is_contraction(p, c) || is_kernel_conv(p, p->g, c, NULL))
+    if (c == last || !is_contraction(p, c) || is_kernel_conv(p, c, NULL))
         return false;
     p->engine = least_total(p, node_index(p, c), &others);
     epilogue_plan(p, node_index(p, c), &e);
@@ -380,7 +385,7 @@ nnc_status pass_fuse_epilogue(pass *p)
         if (nnc_op_class(n->op) != CL_contract || p->e.dead[i] || edit_static(p, n->out))
             continue;
         const char *why;
-        if (is_kernel_conv(p, p->g, n, &why)) {
+        if (is_kernel_conv(p, n, &why)) {
             remark_kernel(p, i, why);
             continue;
         }

@@ -15,7 +15,7 @@ static bool may_fuse(const pass *p, uint32_t i)
     case CL_reduce:
     case CL_move:
     case CL_window: return true;
-    case CL_contract: return is_kernel_conv(p, p->g, n, NULL);
+    case CL_contract: return is_kernel_conv(p, n, NULL);
     default: return false;
     }
 }

@@ -36,10 +36,10 @@ typedef enum how { IS_THERE, WRITTEN, COPIED } how;
 static bool takes_gaps(const pass *p, const nnc_node *n)
 {
     const nnc_target_engine *e = NULL;
-    if (nnc_op_class(n->op) == CL_contract && !is_kernel_conv(p, p->g, n, NULL))
+    if (nnc_op_class(n->op) == CL_contract && !is_kernel_conv(p, n, NULL))
         e = engine_of(p, n);
     else if (n->op == OP_maxpool || n->op == OP_avgpool)
-        e = nnc_target_for_pools(p->t);
+        e = nnc_target_for_pools(target_of(p, n));
     else
         return true;
     return e && nnc_target_runs_kernels(e);
@@ -51,10 +51,10 @@ static bool in_epilogue(pass *p, nnc_ref v)
     return p->will_run >> PASS_fuse_epilogue & 1 && epilogue_of_library(p, v);
 }
 
-/* May a part of type t not begin at byte `at` of a tensor? On a GPU parts are contiguous: none with gaps has run on one yet. */
-static bool misplaced(const pass *p, const nnc_type *t, int64_t at)
+/* May a part of type t not begin at byte `at` of node n's tensor? On a GPU parts are contiguous: none with gaps has run on one yet. */
+static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64_t at)
 {
-    return p->t->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
+    return target_of(p, n)->kind == NNC_T_cuda && (at % GPU_ALIGN || !nnc_type_is_dense(t));
 }
 
 /* Why value v, whose type would be `t`, cannot be a part of a larger one because of a reader; NULL: it can. */
@@ -152,7 +152,7 @@ static bool all_there(parts *s, const nnc_node *n)
         at += nnc_typeof(p->g, there)->dim[axis] * stride[axis];
     }
     int64_t size = nnc_dtype_size((nnc_dtype)y.dtype);
-    if (reader_objects(s, n->out, &y, n->device) || misplaced(p, &y, first.at * size))
+    if (reader_objects(s, n->out, &y, n->device) || misplaced(p, n, &y, first.at * size))
         return false;
     s->place[n->out] = first;
     p->g->value[n->out].type = y;
@@ -199,8 +199,9 @@ static use_of use_of_result(const parts *s, const nnc_node *n)
 static int64_t operand_ns(
     pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t bytes)
 {
-    int64_t launch = p->t->launch_ns, once = nnc_target_time_ns(p->t, 0, bytes) - launch,
-            twice = nnc_target_time_ns(p->t, 0, 2 * bytes) - launch;
+    const nnc_target *t = target_of(p, n);
+    int64_t launch = t->launch_ns, once = nnc_target_time_ns(t, 0, bytes) - launch,
+            twice = nnc_target_time_ns(t, 0, 2 * bytes) - launch;
     int64_t now = is_absorbed(p, n, k) ? once : twice, then = copied ? twice + launch : 0;
     if (is_absorbed(p, n, k))
         then += once + launch; /* it gets a kernel of its own */
@@ -284,7 +285,7 @@ static const char *choose(const parts *s, const nnc_node *n, how *way)
 {
     pass *p = s->p;
     use_of result = use_of_result(s, n);
-    int64_t ns = result.fused ? 0 : p->t->launch_ns;
+    int64_t ns = result.fused ? 0 : target_of(p, n)->launch_ns;
     int64_t size = nnc_dtype_size((nnc_dtype)nnc_typeof(p->g, n->out)->dtype);
     int copies = 0;
     if (result.fused && !result.stored)
@@ -294,7 +295,7 @@ static const char *choose(const parts *s, const nnc_node *n, how *way)
     for (int k = 0; k < n->n_in; k++) {
         nnc_type t = part_type(p, n, k);
         int64_t at = (s->place[n->out].at + part_at(p, n, k)) * size;
-        if (misplaced(p, &t, at))
+        if (misplaced(p, n, &t, at))
             return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
         way[k] = why_copied(s, n, k, &t) ? COPIED : WRITTEN;
         copies += way[k] == COPIED;
@@ -369,7 +370,7 @@ static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nn
             return "it changes the memory order";
         nnc_type_set_part(&type[o], x);
         place[o] = (nnc_place){s->place[n->in[0]].root, s->place[n->in[0]].at + at};
-        if (misplaced(p, &type[o], place[o].at * size))
+        if (misplaced(p, n, &type[o], place[o].at * size))
             return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
         at += n->op == OP_split ? type[o].dim[axis] * stride[axis] : 0;
         const char *why = reader_objects(s, n->out + o, &type[o], n->device);

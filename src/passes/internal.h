@@ -47,7 +47,6 @@ typedef struct pass {
     const char *name;
     nnc_graph *g;
     const nnc_pass_options *o;
-    const nnc_target *t;
     nnc_remarks *remarks;
     nnc_sink *sink;
     nnc_arena *a; /* scratch, freed after the pass */
@@ -68,6 +67,13 @@ typedef nnc_status (*pass_fn)(pass *p);
 void *pass_alloc(pass *p, size_t n, size_t size);
 #define PASS_NEW(p, T, n) ((T *)pass_alloc((p), (size_t)(n), sizeof(T)))
 void pass_nomem(pass *p); /* makes that p's status */
+/* The target of the device that node n is placed on; NULL: none is described. */
+static inline const nnc_target *target_of(const pass *p, const nnc_node *n)
+{
+    return nnc_target_on(p->o->target, p->o->n_target, n->device);
+}
+/* May f32 operands be rounded to tf32, and does the target gain by it? */
+static inline bool uses_tf32(const pass *p, const nnc_target *t) { return p->o->policy.tf32 && t && t->flops_tf32 > 0; }
 
 /* ---- edit.c ---------------------------------------------------------------------------------------------- */
 
@@ -161,8 +167,8 @@ bool epilogue_bias(const pass *p, const nnc_node *c, nnc_ref v);
 const char *epilogue_allows(pass *p, uint32_t i, const epilogue *so_far, const nnc_node *n, nnc_ref x);
 /* True for a contraction that a library computes, or a fused node that contains one. */
 bool is_contraction(const pass *p, const nnc_node *n);
-/* True for a convolution that becomes a generated kernel on this target; *why (may be NULL) is the reason. */
-bool is_kernel_conv(const pass *p, const nnc_graph *g, const nnc_node *n, const char **why);
+/* True for a convolution that becomes a generated kernel on its device; *why (may be NULL) is the reason. */
+bool is_kernel_conv(const pass *p, const nnc_node *n, const char **why);
 /* Users of v, views replaced by their users: nodes, each once, to out[0..cap); returns their number. */
 int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
 /* Builds a `fused` node from these nodes (operands before users) with the results outs. Returns the first result. Does not redirect

@@ -12,8 +12,6 @@ typedef struct lay {
     bool *last; /* per node: channels last */
     nnc_ref *other; /* per value: its relayout, or NNC_NONE */
     uint32_t n_node; /* of the graph before relayouts */
-    const nnc_target_engine *conv; /* the engine of convolutions, or NULL */
-    bool pool; /* its engine prefers channels-last for pooling too */
 } lay;
 
 typedef enum stand { ROW_MAJOR, FOLLOWS } stand;
@@ -67,17 +65,19 @@ static bool matters(const nnc_type *t)
     return !nnc_type_same_memory(&a, &b);
 }
 
-static int64_t copy_ns(const pass *p, const nnc_type *t)
+/* Does the target's engine for pooling prefer channels-last? */
+static bool pools_last(const pass *p, const nnc_target *t)
 {
-    return nnc_target_time_ns(p->t, 0, 2 * nnc_type_bytes(t));
+    const nnc_target_engine *e = nnc_target_for_pools(t);
+    return e && !nnc_target_runs_kernels(e) &&
+           nnc_target_channels_last(t, e, DT_f32, uses_tf32(p, t));
 }
 
 /* Time that node i loses in row-major order, in ns. Convolutions, measured with oneDNN: 1.5 times the time for larger kernels
  * (im2col), 3 times for fewer than 16 input channels (55 against 180 GFLOP/s for 3 to 128), 1.1 for 1x1, 20 for depthwise. That
  * applies to the work; a launch takes the same time in either order, except that a GPU library converts in launches of its own. */
-static int64_t loss_ns(const lay *l, uint32_t i)
+static int64_t loss_ns(const pass *p, uint32_t i)
 {
-    const pass *p = l->p;
     const nnc_node *n = &p->g->node[i];
     nnc_cost c = nnc_node_cost(p->g, n);
     nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
@@ -85,12 +85,14 @@ static int64_t loss_ns(const lay *l, uint32_t i)
         !nnc_is_float(d) || d == DT_f64 ||
         (!matters(nnc_typeof(p->g, n->in[0])) && !matters(nnc_typeof(p->g, n->out))))
         return 0;
-    int64_t ns = nnc_target_time_ns(p->t, c.flops, c.bytes);
-    ns -= p->t->kind == NNC_T_cpu ? p->t->launch_ns : 0;
+    const nnc_target *t = target_of(p, n);
+    const nnc_target_engine *e = nnc_target_for_convs(t);
+    int64_t ns = nnc_target_time_ns(t, c.flops, c.bytes);
+    ns -= t->kind == NNC_T_cpu ? t->launch_ns : 0;
     if (nnc_op_class(n->op) == CL_window)
-        return l->pool ? ns / 2 : 0;
-    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->conv ||
-        !nnc_target_channels_last(p->t, l->conv, d, p->o->policy.tf32))
+        return pools_last(p, t) ? ns / 2 : 0;
+    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !e ||
+        !nnc_target_channels_last(t, e, d, uses_tf32(p, t)))
         return 0;
     const nnc_type *w = nnc_typeof(p->g, n->in[1]);
     int64_t window = 1;
@@ -108,7 +110,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     const nnc_type *t = nnc_typeof(p->g, v);
     if (!matters(t))
         return next;
-    int64_t ns = copy_ns(p, t);
+    int64_t ns = nnc_target_time_ns(target_of(p, nnc_def(p->g, v)), 0, 2 * nnc_type_bytes(t));
     uint32_t after = next,
              before = next + 1; /* relayouts to channels-last / to row-major come after `from` */
     mincut_arc(m, after, from, ns);
@@ -143,7 +145,7 @@ static bool choose(lay *l)
             continue;
         if (stand_of(p->g, node) == ROW_MAJOR)
             mincut_arc(&m, i + 2, 1, MINCUT_INF);
-        mincut_arc(&m, 0, i + 2, loss_ns(l, i));
+        mincut_arc(&m, 0, i + 2, loss_ns(p, i));
         for (uint32_t o = 0; o < node->n_out; o++)
             next = add_value(l, &m, i + 2, node->out + o, next);
     }
@@ -204,12 +206,13 @@ static void turn_weights(lay *l, uint32_t i)
 {
     pass *p = l->p;
     const nnc_node *n = &p->g->node[i];
-    if (l->last[i] && is_kernel_conv(p, p->g, n, NULL)) {
+    const nnc_target_engine *e = nnc_target_for_convs(target_of(p, n));
+    if (l->last[i] && is_kernel_conv(p, n, NULL)) {
         turn_depthwise(p, i);
         return;
     }
-    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->last[i] || !l->conv ||
-        !nnc_target_weights_follow(l->conv) || !edit_static(p, n->in[1]) ||
+    if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->last[i] || !e ||
+        !nnc_target_weights_follow(e) || !edit_static(p, n->in[1]) ||
         !matters(nnc_typeof(p->g, n->in[1])))
         return;
     nnc_ref w = n->in[1], r = in_order(l, w, true, i);
@@ -284,6 +287,7 @@ static void remark_regions(lay *l, const int64_t *loss)
         layers l;
         int64_t ns;
         int n_conv, n_pool;
+        const nnc_target_engine *conv; /* of the device of its first node */
     } *at = PASS_NEW(p, struct region, l->n_node + 1);
     for (uint32_t i = 0; at && root && i < l->n_node; i++) {
         uint32_t a = root[i];
@@ -292,6 +296,8 @@ static void remark_regions(lay *l, const int64_t *loss)
         if (l->last[i]) {
             layers_add(p, &at[a].l, i);
             at[a].ns += loss[i];
+            at[a].conv =
+                at[a].conv ? at[a].conv : nnc_target_for_convs(target_of(p, &p->g->node[i]));
             *(nnc_op_class(p->g->node[i].op) == CL_window ? &at[a].n_pool : &at[a].n_conv) += 1;
             continue;
         }
@@ -307,18 +313,13 @@ static void remark_regions(lay *l, const int64_t *loss)
                 "the relayouts at the region's boundaries",
                 count_of(p, at[i].n_conv, "convolution"),
                 at[i].n_conv && at[i].n_pool ? " and " : "", count_of(p, at[i].n_pool, "pooling"),
-                at[i].n_conv + at[i].n_pool == 1 ? "s" : "", l->conv ? l->conv->name : "the target",
-                text_ns(p, at[i].ns));
+                at[i].n_conv + at[i].n_pool == 1 ? "s" : "",
+                at[i].conv ? at[i].conv->name : "the target", text_ns(p, at[i].ns));
 }
 
 nnc_status pass_layout(pass *p)
 {
-    const nnc_target_engine *c = nnc_target_for_convs(p->t), *w = nnc_target_for_pools(p->t);
-    lay l = {.p = p,
-        .conv = c,
-        .pool = w && !nnc_target_runs_kernels(w) &&
-                nnc_target_channels_last(p->t, w, DT_f32, p->o->policy.tf32),
-        .n_node = p->g->n_node};
+    lay l = {.p = p, .n_node = p->g->n_node};
     uint32_t n_value = p->g->n_value;
     l.last = ARENA_NEW(p->a, bool, l.n_node + 1);
     l.other = ARENA_NEW(p->a, nnc_ref, 3 * (size_t)n_value + 2);
@@ -328,7 +329,7 @@ nnc_status pass_layout(pass *p)
     memset(l.other, 0xff, (3 * (size_t)n_value + 2) * sizeof *l.other);
     bool any = false;
     for (uint32_t i = 0; i < l.n_node; i++) {
-        loss[i] = is_seed(&l, i) ? loss_ns(&l, i) : 0;
+        loss[i] = is_seed(&l, i) ? loss_ns(p, i) : 0;
         any = any || loss[i] > 0;
     }
     if (!any)

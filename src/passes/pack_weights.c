@@ -17,9 +17,9 @@ typedef struct packing {
 } packing;
 
 /* Outputs per panel: two vectors of sums, or one; 0: neither divides them. */
-static int64_t panel(const pass *p, nnc_dtype d, int64_t outputs)
+static int64_t panel(const nnc_target *t, nnc_dtype d, int64_t outputs)
 {
-    int64_t lanes = p->t->vector_bits / 8 / nnc_max64(nnc_dtype_size(d), 4);
+    int64_t lanes = t->vector_bits / 8 / nnc_max64(nnc_dtype_size(d), 4);
     return outputs % (2 * lanes) == 0 ? 2 * lanes : outputs % lanes == 0 ? lanes : 0;
 }
 
@@ -38,11 +38,11 @@ static int64_t outputs_of(const nnc_node *n, const nnc_type *w, int *o, int *ter
 }
 
 /* How the second operand of contraction n is packed: batches, panels of outputs, window elements, terms, outputs. */
-static void plan_packing(const pass *p, const nnc_node *n, const nnc_type *w, packing *k)
+static void plan_packing(const nnc_target *t, const nnc_node *n, const nnc_type *w, packing *k)
 {
     int o, terms;
     bool product = n->op == OP_matmul;
-    int64_t wide = panel(p, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms));
+    int64_t wide = panel(t, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms));
     int at[NNC_MAX_RANK] = {0}, to = 0; /* position of each dimension after dividing the outputs */
     k->rank = 0;
     for (int d = 0; d < w->rank; d++) {
@@ -74,7 +74,8 @@ static bool is_packed(const packing *k, const nnc_type *w)
 }
 
 /* Why contraction n's second operand v is not packed, or NULL. y: the type of its result. */
-static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, nnc_ref v)
+static const char *blocker(
+    const pass *p, const nnc_target *t, const nnc_node *n, const nnc_type *y, nnc_ref v)
 {
     enum {
         FEW_ROWS =
@@ -90,7 +91,7 @@ static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, 
     int64_t groups = nnc_attr_int(n, AT_groups, 1);
     bool conv = n->op == OP_conv || n->op == OP_conv_transpose;
     bool depthwise = groups == w->dim[0] && w->dim[1] == 1;
-    if (groups > 1 && !depthwise && !panel(p, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms)))
+    if (groups > 1 && !depthwise && !panel(t, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms)))
         return "a group's outputs do not fill whole vectors";
     if (w->rank + 1 > NNC_MAX_RANK || !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
         return "its weights are not row-major";
@@ -156,19 +157,19 @@ static const char *times_of(pass *p, const nnc_node *n)
 {
     nnc_ask a;
     nnc_offer best, o;
-    nnc_text t = {0};
+    nnc_text s = {0};
     int took = 0;
+    const nnc_target *t = target_of(p, n);
     contraction_ask(p, n, &a);
-    (void)nnc_target_fastest(p->t, &a, &best);
-    for (int i = 0; i < p->t->n_engines; i++) {
-        o = nnc_target_offer(p->t, &p->t->engine[i], &a);
+    (void)nnc_target_fastest(t, &a, &best);
+    for (int i = 0; i < t->n_engines; i++) {
+        o = nnc_target_offer(t, &t->engine[i], &a);
         if (o.ok && o.time_ns / 10 < best.time_ns)
-            nnc_printf(
-                &t, "%s%s %s", took++ ? ", " : "", p->t->engine[i].name, text_us(p, o.time_ns));
+            nnc_printf(&s, "%s%s %s", took++ ? ", " : "", t->engine[i].name, text_us(p, o.time_ns));
     }
-    const char *s = took > 1 ? remark_text(p, " (by estimate %s)", nnc_text_str(&t)) : "";
-    nnc_text_deinit(&t);
-    return s;
+    const char *times = took > 1 ? remark_text(p, " (by estimate %s)", nnc_text_str(&s)) : "";
+    nnc_text_deinit(&s);
+    return times;
 }
 
 static void pack(pass *p, uint32_t i, int operand, const packing *k)
@@ -213,19 +214,20 @@ nnc_status pass_pack_weights(pass *p)
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
             c->n_in > NNC_KERNEL_ARGUMENTS)
             continue;
+        const nnc_target *t = target_of(p, c);
         const nnc_target_engine *e = engine_of(p, c);
         int operand;
         const nnc_node *core = contraction_in(c, &operand);
-        if (!e || !nnc_target_runs_kernels(e) || p->t->kind != NNC_T_cpu || !core || operand < 0)
+        if (!e || !nnc_target_runs_kernels(e) || t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
         const nnc_graph *g = c->op == OP_fused ? c->body : p->g;
-        const char *why = blocker(p, core, nnc_typeof(g, core->out), c->in[operand]);
+        const char *why = blocker(p, t, core, nnc_typeof(g, core->out), c->in[operand]);
         if (why) {
             decline_node(p, i, "weights packed", "%s", why);
             continue;
         }
         packing k = {0};
-        plan_packing(p, core, nnc_typeof(p->g, c->in[operand]), &k);
+        plan_packing(t, core, nnc_typeof(p->g, c->in[operand]), &k);
         if (!is_packed(&k, nnc_typeof(p->g, c->in[operand])))
             pack(p, i, operand, &k);
     }

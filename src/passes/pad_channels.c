@@ -33,7 +33,7 @@ static int64_t missing(const pass *p, const nnc_node *n)
     nnc_type_channels_last(&last);
     if (n->op != OP_conv || !nnc_type_same_memory(x, &last) || nnc_attr_int(n, AT_groups, 1) != 1)
         return 0;
-    int64_t step = nnc_target_channel_step(p->t, (nnc_dtype)x->dtype, window);
+    int64_t step = nnc_target_channel_step(target_of(p, n), (nnc_dtype)x->dtype, window);
     return (step - x->dim[1] % step) % step;
 }
 
@@ -73,7 +73,7 @@ static void pad(pass *p, uint32_t i, int64_t more)
         "%s would copy its source of %s to %lld at each run, %s into its workspace; the kernel "
         "that "
         "makes the source writes the zeros instead, %s, and init pads the weights",
-        nnc_target_for_convs(p->t)->name, text_count(p, x.dim[1], "channel"),
+        nnc_target_for_convs(target_of(p, &c))->name, text_count(p, x.dim[1], "channel"),
         (long long)(x.dim[1] + more), text_bytes(p, wide),
         text_bytes(p, wide - nnc_type_bytes(&x)));
 }

@@ -109,9 +109,10 @@ static void forward(prec *s, uint32_t i)
     double bad = 0;
     int k16 = half_operands(s, n, &wide);
     if (nnc_op_class(n->op) == CL_contract && results_are_f32(s, n)) {
-        if (!nnc_target_contracts(p->t, s->d))
+        const nnc_target *t = target_of(p, n);
+        if (!nnc_target_contracts(t, s->d))
             s->why[i] = remark_text(
-                p, "%s has no engine for contractions of %s", p->t->name, nnc_dtype_name(s->d));
+                p, "%s has no engine for contractions of %s", t->name, nnc_dtype_name(s->d));
         else if (!numbers_fit(s, n, &bad))
             s->why[i] = remark_text(
                 p, "its number %g is not representable in %s", bad, nnc_dtype_name(s->d));
@@ -304,13 +305,30 @@ static void remark_kept(prec *s)
             decline_node(s->p, i, rule, "%s", s->why[i]);
 }
 
+static int n_kinds(const pass *p)
+{
+    return p->o->n_target > 1 ? p->o->n_target : 1;
+}
+
+/* Has no earlier device target k's name? */
+static bool is_new_kind(const pass *p, int k)
+{
+    for (int i = 0; i < k; i++)
+        if (!strcmp(p->o->target[i].name, p->o->target[k].name))
+            return false;
+    return true;
+}
+
 nnc_status pass_precision(pass *p)
 {
     prec s = {.p = p, .d = nnc_precision_dtype(p->o->policy.precision), .n_node = p->g->n_node};
     layers none = {0};
-    if (p->o->policy.precision == NNC_PRECISION_tf32 && !p->o->policy.tf32)
-        remark_declined(p, &none, "contractions in tf32",
-            "%s has no tensor cores for tf32: contractions of f32 stay f32", p->t->name);
+    if (p->o->policy.precision == NNC_PRECISION_tf32)
+        for (int k = 0; k < n_kinds(p); k++)
+            if (is_new_kind(p, k) && !p->o->target[k].flops_tf32)
+                remark_declined(p, &none, "contractions in tf32",
+                    "%s has no tensor cores for tf32: contractions of f32 stay f32",
+                    p->o->target[k].name);
     if (s.d == DT_f32)
         return NNC_OK;
     size_t n_value = p->g->n_value + (size_t)1;
@@ -329,9 +347,10 @@ nnc_status pass_precision(pass *p)
             convert(&s, root, i);
     if (p->status == NNC_OK)
         remark_kept(&s);
-    if (p->status == NNC_OK && p->changed && !p->t->flops_f16)
-        remark_declined(p, &none, remark_text(p, "faster in %s", nnc_dtype_name(s.d)),
-            "%s computes %s no faster than f32: this saves memory, and costs time", p->t->name,
-            nnc_dtype_name(s.d));
+    for (int k = 0; k < n_kinds(p) && p->status == NNC_OK && p->changed; k++)
+        if (is_new_kind(p, k) && !p->o->target[k].flops_f16)
+            remark_declined(p, &none, remark_text(p, "faster in %s", nnc_dtype_name(s.d)),
+                "%s computes %s no faster than f32: this saves memory, and costs time",
+                p->o->target[k].name, nnc_dtype_name(s.d));
     return p->status;
 }

@@ -2,14 +2,15 @@
 #include "kernel/kernel.h"
 #include "passes/internal.h"
 
-bool is_kernel_conv(const pass *p, const nnc_graph *g, const nnc_node *n, const char **why)
+bool is_kernel_conv(const pass *p, const nnc_node *n, const char **why)
 {
-    return p->t && nnc_is_kernel_conv(p->t, g, n, why);
+    const nnc_target *t = target_of(p, n);
+    return t && nnc_is_kernel_conv(t, p->g, n, why);
 }
 
 bool is_contraction(const pass *p, const nnc_node *n)
 {
-    return nnc_has_call(p->t, p->g, n);
+    return nnc_has_call(target_of(p, n), p->g, n);
 }
 
 const nnc_node *contraction_in(const nnc_node *n, int *operand)
@@ -70,7 +71,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         .dtype = x->dtype,
         .bias = c->op != OP_matmul && c->n_in == 3,
         .exact = p->o->policy.math == MATH_exact,
-        .tf32 = p->o->policy.tf32,
+        .tf32 = uses_tf32(p, target_of(p, n)),
         .grouped = groups > 1,
         .dynamic = operand < 0 || !edit_static(p, n->in[operand]),
         .flops = cost.flops,
@@ -89,10 +90,10 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n)
 {
     nnc_ask a;
-    if (!p->t || p->engine)
+    if (!p->o->target || p->engine)
         return p->engine;
     contraction_ask(p, n, &a);
-    return nnc_target_fastest(p->t, &a, NULL);
+    return nnc_target_fastest(target_of(p, n), &a, NULL);
 }
 
 const char *engine_name(const pass *p, const nnc_node *n)

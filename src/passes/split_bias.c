@@ -22,17 +22,24 @@ static void split(pass *p, uint32_t i)
     edit_replace(p, c.out, r);
     remark_applied(p, &l, remark_text(p, "bias out of %s", nnc_ops[c.op].name),
         "%s supports no bias in transposed convolutions: a generated kernel adds it",
-        nnc_target_for_convs(p->t)->name);
+        nnc_target_for_convs(target_of(p, &c))->name);
+}
+
+/* Does the engine of node n's device support no bias in transposed convolutions? */
+static bool lacks_bias(const pass *p, const nnc_node *n)
+{
+    const nnc_target *t = target_of(p, n);
+    const nnc_target_engine *e = nnc_target_for_convs(t);
+    const nnc_ask a = {.kind = ASK_conv_transpose, .dtype = DT_f32, .bias = true};
+    return e && !nnc_target_offer(t, e, &a).ok;
 }
 
 nnc_status pass_split_bias(pass *p)
 {
-    const nnc_target_engine *e = nnc_target_for_convs(p->t);
-    const nnc_ask a = {.kind = ASK_conv_transpose, .dtype = DT_f32, .bias = true};
-    uint32_t n = e && !nnc_target_offer(p->t, e, &a).ok ? p->g->n_node : 0;
+    uint32_t n = p->g->n_node;
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++)
         if (p->g->node[i].op == OP_conv_transpose && p->g->node[i].n_in == 3 && !p->e.dead[i] &&
-            !edit_static(p, p->g->node[i].out))
+            !edit_static(p, p->g->node[i].out) && lacks_bias(p, &p->g->node[i]))
             split(p, i);
     return p->status;
 }

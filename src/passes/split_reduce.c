@@ -71,7 +71,8 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
  * GPU the kernel itself splits such sums over blocks. */
 static int64_t few(const pass *p, const nnc_node *n)
 {
-    bool columns = p->t && p->t->kind == NNC_T_cpu && !reduces_contiguous(p, n);
+    const nnc_target *t = target_of(p, n);
+    bool columns = t && t->kind == NNC_T_cpu && !reduces_contiguous(p, n);
     return columns ? FEW_COLUMNS : FEW_RESULTS;
 }
 

@@ -20,7 +20,7 @@ enum {
 /* True when one kernel with comparisons takes longer than steps with few operands. */
 static bool asks_too_long(const pass *p, const nnc_node *n)
 {
-    const nnc_target *t = p->t;
+    const nnc_target *t = target_of(p, n);
     const nnc_type *y = nnc_typeof(p->g, n->out);
     double lanes =
         t->kind == NNC_T_cpu ? t->vector_bits / 16.0 : 1; /* comparisons are scalar there */

@@ -72,6 +72,11 @@ int nnc_target_cuda_sm(int i);
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
+/* The target of a device among those of n devices; further devices are as the last, and device -1 is device 0. n 0: all are as *of. */
+static inline const nnc_target *nnc_target_on(const nnc_target *of, int n, int device)
+{
+    return n < 2 || device < 1 ? of : &of[device < n ? device : n - 1];
+}
 /* The first engine that supports f32 convolutions / matrix products / pooling, or NULL. */
 const nnc_target_engine *nnc_target_for_convs(const nnc_target *t);
 const nnc_target_engine *nnc_target_for_matmuls(const nnc_target *t);
