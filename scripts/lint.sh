@@ -16,6 +16,9 @@ big=$(git ls-files '*.c' '*.h' | xargs wc -l | awk '$2 != "total" && $1 > 1000 {
 [ -z "$big" ] || { echo "files over 1000 lines:"; echo "$big"; fail=1; }
 fns=$(git ls-files 'src/*.c' | xargs awk 'FNR==1{s=0} /^[A-Za-z_].*\)[ \t]*$/{name=$0; s=FNR} /^\}/{ if(s && FNR-s>80) print FNR-s, FILENAME":"s, name; s=0 }')
 [ -z "$fns" ] || { echo "functions over 80 lines:"; echo "$fns"; fail=1; }
+# These read and write numbers in the host program's locale; printf of doubles into a buffer does too (nnc_snprintf).
+local=$(git grep -nE '(^|[^_a-z])(strtod|strtof|atof|atoi)\(' -- src ':!src/base/text.c')
+[ -z "$local" ] || { echo "write nnc_strtod, or strtol with its end checked:"; echo "$local"; fail=1; }
 # Words and phrases that a reader would have to decode, and what to write instead.
 words=$(grep -v '^#' scripts/words.txt | while IFS="$(printf '\t')" read -r word instead; do
     git grep -nIEi -e "$word" -- src docs README.md tests examples models bench '*.sh' ':!bench/results' | sed "s|^\([^:]*:[0-9]*:\).*|\1 write: $instead|"

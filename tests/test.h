@@ -58,4 +58,8 @@ extern nnc_sink *test_sink;  /* cleared before each test */
     (test_has_diag(part) ? (void)0 : (test_fail(__FILE__, __LINE__, "no diagnostic contains: %s", part), nnc_sink_print(test_sink, stderr)))
 bool test_has_diag(const char *part);
 
+/* Gives this process a locale whose decimal point is a comma, made by localedef; false, having skipped the test, where it is missing.
+ * setlocale(LC_ALL, "C") ends it. */
+bool test_decimal_comma(void);
+
 #endif

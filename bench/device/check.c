@@ -176,7 +176,7 @@ static nnc_status run_graph(
     c->want = nnc_calloc(c->g->n_output + 1, sizeof *c->want);
     if (!c->want)
         return nnc_nomem(sink);
-    NNC_TRY(nnc_eval(c->g, (const void *const *)c->in, NULL, 1, c->want, sink));
+    NNC_TRY(nnc_eval(c->g, (const void *const *)c->in, 1, c->want, sink));
     NNC_TRY(nnc_compile(e, c->g, &o, &c->a, sink));
     NNC_TRY(nnc_session_create(e, c->a, &c->s, sink));
     NNC_TRY(upload(c, sink));

@@ -27,12 +27,14 @@ typedef struct writer {
     nnc_text text[4];
     nnc_text manifest;
     nnc_arena arena;
+    const nnc_type **type; /* of the plan's weights */
+    nnc_weight_files files;
     nnc_sink *sink;
 } writer;
 
 /* ---- paths of weights ------------------------------------------------------------------------------------ */
 
-/* The resolved folder of a file. False: it does not exist. */
+/* The resolved folder of a file, which may not exist yet. False: there is no such folder. */
 static bool folder_of(const char *file, char out[PATH_MAX])
 {
     char dir[PATH_MAX];
@@ -41,17 +43,14 @@ static bool folder_of(const char *file, char out[PATH_MAX])
     return realpath(dir, out) != NULL;
 }
 
-/* The path of `file` relative to the artifact's folder, so that both can be moved together; absolute where it was given so, or where
- * the artifact has no folder (a pipe). */
+/* The path of `file` relative to the folder that the artifact is written into, so that both can be moved together; absolute where it was
+ * given so, or where the artifact has no folder (a pipe). */
 static const char *path_from(nnc_arena *a, const char *artifact, const char *file)
 {
-    char to[PATH_MAX], from[PATH_MAX];
-    struct stat st;
-    bool pipe =
-        !strncmp(artifact, "/dev/", 5) || (stat(artifact, &st) == 0 && !S_ISREG(st.st_mode));
+    char to[PATH_MAX], from[PATH_MAX], target[PATH_MAX];
     if (file[0] == '/' || !realpath(file, to))
         return file;
-    if (pipe || !folder_of(artifact, from))
+    if (nnc_file_resolve(artifact, target) || !folder_of(target, from))
         return nnc_arena_strdup(a, to);
     nnc_text t = {0};
     size_t common = 0;
@@ -89,15 +88,17 @@ static nnc_status print_plan(writer *w, const char *artifact, nnc_text *t)
 
 /* ---- writing ----------------------------------------------------------------------------------------- */
 
-/* NULL: no command of the plan, which need not be verified, reads the weight. */
-static const nnc_type *weight_type(const nnc_plan *p, int w)
+/* The types of the plan's weights. NULL: no command of the plan, which need not be verified, reads the weight. */
+static const nnc_type **weight_types(nnc_arena *a, const nnc_plan *p)
 {
-    for (int i = 0; i < p->n_cmd; i++) {
+    const nnc_type **type = ARENA_NEW(a, const nnc_type *, p->n_weight + 1);
+    for (int i = 0; type && i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
-        if (c->kind == CMD_weight && c->item == w && c->n_arg == 1 && c->arg[0] < p->n_tensor)
-            return &p->tensor[c->arg[0]].type;
+        if (c->kind == CMD_weight && c->item >= 0 && c->item < p->n_weight && c->n_arg == 1 &&
+            c->arg[0] < p->n_tensor)
+            type[c->item] = &p->tensor[c->arg[0]].type;
     }
-    return NULL;
+    return type;
 }
 
 /* Passes the bytes of a section to `put` in chunks, so that weights larger than memory can be embedded. */
@@ -107,13 +108,13 @@ static nnc_status stream(
     if (s->data)
         return put(ctx, s->data, (size_t)s->size);
     const nnc_plan *p = w->a->plan;
-    const nnc_type *t = weight_type(p, s->weight);
+    const nnc_type *t = w->type[s->weight];
     int64_t size = nnc_dtype_size((nnc_dtype)t->dtype), n = nnc_type_numel(t), step = CHUNK / size;
     char *buf = nnc_malloc(CHUNK);
     nnc_status st = buf ? NNC_OK : nnc_nomem(w->sink);
     for (int64_t i = 0; !st && i < n; i += step) {
         int64_t m = nnc_min64(step, n - i);
-        st = nnc_weight_read(&p->weight[s->weight], t, i, m, buf, NULL, w->sink);
+        st = nnc_weight_read(&p->weight[s->weight], t, i, m, buf, &w->files, w->sink);
         if (!st)
             st = put(ctx, buf, (size_t)(m * size));
     }
@@ -158,7 +159,8 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     const nnc_plan *p = w->a->plan;
     static const char *const names[] = {"source", "graph", "plan", "remarks"};
     w->s = nnc_calloc((size_t)(4 + p->n_object + p->n_weight), sizeof *w->s);
-    if (!w->s)
+    w->type = weight_types(&w->arena, p);
+    if (!w->s || !w->type)
         return nnc_nomem(w->sink);
     nnc_graph_print(&w->text[0], w->a->source);
     nnc_graph_print(&w->text[1], w->a->graph);
@@ -172,7 +174,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     for (int i = 0; i < p->n_object; i++)
         add(w, nnc_arena_printf(&w->arena, "object/%d", i), p->object[i].data, p->object[i].n, -1);
     for (int i = 0; embed && i < p->n_weight; i++) {
-        const nnc_type *t = weight_type(p, i);
+        const nnc_type *t = w->type[i];
         if (t && p->weight[i].kind != NNC_W_inline)
             add(w, nnc_arena_printf(&w->arena, "weight/%d", i), NULL, (size_t)nnc_type_bytes(t), i);
     }
@@ -280,6 +282,7 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
         nnc_text_deinit(&w.text[i]);
     nnc_text_deinit(&w.manifest);
     nnc_arena_deinit(&w.arena);
+    nnc_weight_files_deinit(&w.files);
     nnc_free(w.s);
     return st;
 }
@@ -304,6 +307,7 @@ typedef struct reader {
     const char *file;
     const uint8_t *base; /* start of section offsets */
     int64_t room; /* bytes available from there */
+    const nnc_type **type; /* of the plan's weights; NULL: no plan yet */
     nnc_json manifest;
     nnc_sink *sink;
 } reader;
@@ -371,7 +375,7 @@ static nnc_status read_graph(const reader *r, nnc_blob b, nnc_graph **g)
 }
 
 /* Paths of weights are relative to the artifact's folder. */
-static nnc_status read_plan(const reader *r, nnc_blob b)
+static nnc_status read_plan(reader *r, nnc_blob b)
 {
     nnc_scan s;
     nnc_artifact *a = r->a;
@@ -380,6 +384,9 @@ static nnc_status read_plan(const reader *r, nnc_blob b)
     a->plan = nnc_plan_parse(&s, r->sink);
     if (!a->plan)
         return nnc_sink_cause(r->sink, NNC_E_MODEL);
+    r->type = weight_types(&a->arena, a->plan);
+    if (!r->type)
+        return nnc_nomem(r->sink);
     for (int i = 0; i < a->plan->n_weight; i++) {
         nnc_weight *w = &a->plan->weight[i];
         if (w->kind != NNC_W_file || !w->file || w->file[0] == '/')
@@ -435,16 +442,18 @@ static nnc_status read_remarks(const reader *r, nnc_blob b)
     return ok ? NNC_OK : nnc_nomem(r->sink);
 }
 
-/* An embedded weight becomes a byte range of the artifact itself. */
+/* An embedded weight becomes a byte range of the artifact itself. It is read from the mapping, whose checksums were verified: the file
+ * of that name may be another one by then. */
 static nnc_status use_weight(const reader *r, int i, nnc_blob b)
 {
     nnc_plan *p = r->a->plan;
-    const nnc_type *t = p && i >= 0 && i < p->n_weight ? weight_type(p, i) : NULL;
+    const nnc_type *t = p && i >= 0 && i < p->n_weight ? r->type[i] : NULL;
     if (!t || (int64_t)b.n != nnc_type_bytes(t))
         return reject(r, "is damaged: an embedded weight does not match the plan");
     nnc_weight *w = &p->weight[i];
     w->kind = NNC_W_file;
     w->file = r->a->file;
+    w->data = b.data;
     w->offset = (int64_t)((const uint8_t *)b.data - r->a->map.data);
     w->size = (int64_t)b.n;
     w->header_hash = 0;
@@ -460,7 +469,15 @@ static nnc_status use_object(const reader *r, int i, nnc_blob b)
     return NNC_OK;
 }
 
-static nnc_status use_section(const reader *r, const char *name, nnc_blob b)
+/* -1: not the decimal digits of an int. */
+static int index_of(const char *digits)
+{
+    char *end;
+    long v = strtol(digits, &end, 10);
+    return *digits < '0' || *digits > '9' || *end || v > INT_MAX ? -1 : (int)v;
+}
+
+static nnc_status use_section(reader *r, const char *name, nnc_blob b)
 {
     if (!strcmp(name, "source"))
         return r->a->source ? reject(r, "is damaged: a section is listed twice")
@@ -473,9 +490,9 @@ static nnc_status use_section(const reader *r, const char *name, nnc_blob b)
     if (!strcmp(name, "remarks"))
         return read_remarks(r, b);
     if (!strncmp(name, "object/", 7))
-        return use_object(r, atoi(name + 7), b);
+        return use_object(r, index_of(name + 7), b);
     if (!strncmp(name, "weight/", 7))
-        return use_weight(r, atoi(name + 7), b);
+        return use_weight(r, index_of(name + 7), b);
     return NNC_OK;
 }
 
@@ -597,28 +614,34 @@ nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, n
 
 /* ---- weights beside the artifact ----------------------------------------------------------------------------- */
 
-static bool is_beside(const nnc_artifact *a, const nnc_weight *w)
+static bool is_beside(const nnc_weight *w)
 {
-    return w->kind == NNC_W_file && !(a->file && !strcmp(w->file, a->file));
+    return w->kind == NNC_W_file && !w->data;
 }
 
 nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink)
 {
     uint64_t last;
-    for (int i = 0; i < a->plan->n_weight; i++) {
-        const nnc_type *t = weight_type(a->plan, i);
+    nnc_arena arena;
+    nnc_weight_files files = {NULL};
+    nnc_arena_init(&arena, 0);
+    const nnc_type **type = weight_types(&arena, a->plan);
+    nnc_status st = type ? NNC_OK : nnc_nomem(sink);
+    for (int i = 0; i < a->plan->n_weight && !st; i++) {
+        const nnc_type *t = type[i];
         const nnc_weight *w = &a->plan->weight[i];
-        if (!t || !is_beside(a, w) || nnc_type_numel(t) == 0)
+        if (!t || !is_beside(w) || nnc_type_numel(t) == 0)
             continue;
-        nnc_status st = nnc_weight_read(w, t, nnc_type_numel(t) - 1, 1, &last, NULL, sink);
+        st = nnc_weight_read(w, t, nnc_type_numel(t) - 1, 1, &last, &files, sink);
         if (st == NNC_E_IO)
             nnc_note(sink, (nnc_loc){0},
                 "weights of %s are read from there (artifacts name the file relative to their "
                 "folder); --weights=FILE reads them from another place",
                 a->source->name);
-        NNC_TRY(st);
     }
-    return NNC_OK;
+    nnc_weight_files_deinit(&files);
+    nnc_arena_deinit(&arena);
+    return st;
 }
 
 nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink)
@@ -628,7 +651,7 @@ nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink 
     if (!copy)
         return nnc_nomem(sink);
     for (int i = 0; i < a->plan->n_weight; i++)
-        if (is_beside(a, &a->plan->weight[i])) {
+        if (is_beside(&a->plan->weight[i])) {
             a->plan->weight[i].file = copy;
             n++;
         }

@@ -74,7 +74,7 @@ static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const 
         n++;
     }
     if (!st)
-        st = nnc_eval_rounded(small, in, NULL, threads, rounding, value, sink);
+        st = nnc_eval_rounded(small, in, threads, rounding, value, sink);
     for (int i = 0; in && i < n; i++)
         if (carried[i])
             nnc_free((void *)in[i]);
@@ -88,8 +88,7 @@ static nnc_status evaluate(const nnc_reference *t, const nnc_graph *g, void *con
 {
     *possible = true;
     if (!t->rows)
-        return nnc_eval_rounded(
-            g, (const void *const *)inputs, NULL, threads, rounding, value, sink);
+        return nnc_eval_rounded(g, (const void *const *)inputs, threads, rounding, value, sink);
     nnc_graph *small = NULL;
     bool *carried = nnc_calloc(g->n_node, sizeof *carried);
     nnc_status st = carried ? nnc_graph_sample(g, t->rows, &small, carried, t->carried_out, sink)

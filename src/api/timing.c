@@ -188,7 +188,7 @@ static void say_burst(const comparison *c, const subject *s, quota q)
         snprintf(detail, sizeof detail, "%s%s%s, run %d of %lld", name, plus, pass, t->run.n + 1,
             (long long)q.runs);
     else
-        snprintf(detail, sizeof detail, "%s%s%s, %d run%s, %.1f of %.1f s", name, plus, pass,
+        nnc_snprintf(detail, sizeof detail, "%s%s%s, %d run%s, %.1f of %.1f s", name, plus, pass,
             t->run.n, t->run.n == 1 ? "" : "s", (double)t->run.spent_ns * 1e-9,
             (double)q.ns * 1e-9);
     nnc_compare_say(c, s->io ? "timing with copies" : "timing", detail);

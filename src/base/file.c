@@ -118,9 +118,7 @@ static nnc_status close_file(int fd, const char *path, nnc_status s, nnc_sink *s
     return fd >= 0 && close(fd) != 0 && !s ? io_fail(sink, path, "cannot write") : s;
 }
 
-/* Resolves symbolic links of the last component, so that their target is replaced and not the link; the file need not exist. True when
- * the file must be written in place: a pipe or device, or a descriptor of a process (/dev/stdout). */
-static bool resolve(const char *path, char out[PATH_MAX])
+bool nnc_file_resolve(const char *path, char out[PATH_MAX])
 {
     enum { MAX_LINKS = 40 }; /* as Linux */
     struct stat st;
@@ -187,7 +185,7 @@ nnc_status nnc_file_write_by(const char *path, nnc_status (*make)(void *ctx, nnc
     char target[PATH_MAX], tmp[PATH_MAX];
     if (strlen(path) >= PATH_MAX - 32)
         return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = path}, "the path is too long");
-    if (resolve(path, target)) {
+    if (nnc_file_resolve(path, target)) {
         int fd = open(path, O_WRONLY | O_TRUNC | O_CLOEXEC);
         nnc_status s = fill(fd, path, make, ctx, false, sink);
         return close_file(fd, path, s, sink);

@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include <limits.h>
 
 /* Reads a whole file into *out (allocated with nnc_malloc, NUL appended, freed with nnc_free). limit 0 = none. */
 nnc_status nnc_file_read(const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink) NNC_MUST;
@@ -21,6 +22,9 @@ nnc_status nnc_file_write_by(
     const char *path, nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n) NNC_MUST; /* NNC_E_IO: make returns it, and the writer reports the reason */
 bool nnc_file_exists(const char *path);
+/* Resolves symbolic links of the last component; the file need not exist. out: the file that nnc_file_write replaces. True when the file
+ * is written in place instead: a pipe or device, or a descriptor of a process (/dev/stdout). */
+bool nnc_file_resolve(const char *path, char out[PATH_MAX]);
 
 typedef struct nnc_map { /* a read-only private mapping */
     const uint8_t *data;

@@ -86,7 +86,7 @@ static nnc_status number(walk *w, nnc_item *v)
     }
     buf[n] = 0;
     v->kind = NNC_JSON_number;
-    v->number = strtod(buf, &end);
+    v->number = nnc_strtod(buf, &end);
     const char *digits = buf + (buf[0] == '-');
     if (end == buf || *end || !isdigit((unsigned char)*digits) ||
         (digits[0] == '0' && isdigit((unsigned char)digits[1])))

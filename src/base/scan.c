@@ -112,7 +112,7 @@ bool nnc_scan_double(nnc_scan *s, double *v)
     if (!isdigit((unsigned char)*digits) && *digits != '.' && strncmp(digits, "inf", 3) &&
         strncmp(digits, "nan", 3))
         return false;
-    double x = strtod(buf, &end);
+    double x = nnc_strtod(buf, &end);
     if (end == buf || word_char(*end))
         return false;
     *v = x;

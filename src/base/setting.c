@@ -1,5 +1,6 @@
 /* base/setting.c -- options set by name from text. */
 #include "base/setting.h"
+#include "base/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static nnc_status set_seed(const setting *s)
 static nnc_status set_real(const setting *s)
 {
     char *end;
-    const double v = strtod(s->value, &end);
+    const double v = nnc_strtod(s->value, &end);
     const bool inside = v >= (double)s->row->lo && (!s->row->hi || v <= (double)s->row->hi);
     if (!*s->value || *end || !inside)
         return wrong_number(s, "a number");

@@ -1,5 +1,6 @@
 /* base/text.c -- growable text. */
 #include "base/base.h"
+#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,14 +91,42 @@ static void put_int(nnc_text *t, long long v)
     nnc_putn(t, digits + at, sizeof digits - at);
 }
 
+/* glibc and musl return a constant object: nothing is allocated, and nothing is freed. */
+static locale_t c_locale(void)
+{
+    return newlocale(LC_ALL_MASK, "C", (locale_t)0);
+}
+
+double nnc_strtod(const char *s, char **end)
+{
+    return strtod_l(s, end, c_locale());
+}
+
+static int format(char *s, size_t n, const char *fmt, va_list ap)
+{
+    locale_t before = uselocale(c_locale());
+    int length = vsnprintf(s, n, fmt, ap);
+    uselocale(before);
+    return length;
+}
+
+int nnc_snprintf(char *s, size_t n, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    int length = format(s, n, fmt, ap);
+    va_end(ap);
+    return length;
+}
+
 static void put_formatted(nnc_text *t, const char *fmt, va_list ap)
 {
     va_list again;
     va_copy(again, ap);
     size_t room = reserve(t, 60) ? t->cap - t->n : 0;
-    int n = vsnprintf(room ? t->s + t->n : NULL, room, fmt, ap);
+    int n = format(room ? t->s + t->n : NULL, room, fmt, ap);
     if (n >= 0 && (size_t)n >= room && reserve(t, (size_t)n))
-        vsnprintf(t->s + t->n, (size_t)n + 1, fmt, again);
+        format(t->s + t->n, (size_t)n + 1, fmt, again);
     if (n >= 0 && !t->oom)
         t->n += (size_t)n;
     va_end(again);
@@ -149,8 +178,8 @@ void nnc_put_double(nnc_text *t, double v)
     }
     char buf[40];
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, sizeof buf, "%.*g", digits, v);
-        if (strtod(buf, NULL) == v)
+        nnc_snprintf(buf, sizeof buf, "%.*g", digits, v);
+        if (nnc_strtod(buf, NULL) == v)
             break;
     }
     nnc_puts(t, buf);

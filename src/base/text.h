@@ -21,6 +21,9 @@ void nnc_putn(nnc_text *t, const char *s, size_t n);
 void nnc_putc(nnc_text *t, char c);
 void nnc_printf(nnc_text *t, const char *fmt, ...) NNC_PRINTF(2, 3);
 void nnc_vprintf(nnc_text *t, const char *fmt, va_list ap);
+/* strtod and snprintf in the "C" locale: numbers have a decimal point, whatever locale the host program has set. */
+double nnc_strtod(const char *s, char **end);
+int nnc_snprintf(char *s, size_t n, const char *fmt, ...) NNC_PRINTF(3, 4);
 /* Shortest decimal that strtod reads back to exactly `v`; "nan", "inf", "-inf" for those. */
 void nnc_put_double(nnc_text *t, double v);
 /* Length of the UTF-8 character at p, 1..4 bytes; 0 for invalid bytes. p < end. */

@@ -1,38 +1,83 @@
-/* base/weight.c -- reads the numbers of a weight: inline bytes, a byte range of a file, or the counter-based generator. */
+/* base/weight.c -- reads the numbers of a weight: bytes in memory, a byte range of a file, or the counter-based generator. */
 #include "base/base.h"
-#include <limits.h>
+#include <stdatomic.h>
 #include <string.h>
 
-static nnc_status read_file(
-    const nnc_weight *w, int64_t skip, int64_t bytes, void *dst, const char *dir, nnc_sink *sink)
+struct nnc_weight_file {
+    struct nnc_weight_file *next;
+    uint64_t hash;
+    nnc_map map;
+    char path[];
+};
+
+void nnc_weight_files_deinit(nnc_weight_files *files)
 {
-    char path[PATH_MAX];
-    nnc_map m;
-    bool relative = dir && w->file[0] != '/';
-    if (snprintf(path, sizeof path, "%s%s%s", relative ? dir : "", relative ? "/" : "", w->file) >=
-        (int)sizeof path)
-        return nnc_fail0(sink, NNC_E_IO, "the path of weight file %s is too long", w->file);
-    NNC_TRY(nnc_map_open(&m, path, sink));
-    nnc_status st = NNC_OK;
-    nnc_loc loc = {.file = path};
-    int64_t size = (int64_t)m.n, end;
-    if (w->header_hash) { /* safetensors: 8 bytes of header length, then the header */
-        uint64_t len = 0;
-        if (m.n >= 8)
-            memcpy(&len, m.data, 8);
-        if (m.n < 8 || len > m.n - 8 || nnc_hash64(m.data, 8 + (size_t)len, 0) != w->header_hash)
-            st = nnc_fail(sink, NNC_E_IO, loc,
-                "is not the weight file that the model was compiled with (its header differs)");
+    struct nnc_weight_file *f = atomic_load(&files->first), *next;
+    for (; f; f = next) {
+        next = f->next;
+        nnc_map_close(&f->map);
+        nnc_free(f);
     }
-    if (!st && (w->offset < 0 || skip < 0 || skip + bytes > w->size ||
-                   !nnc_add_ok(w->offset, skip + bytes, &end) || end > size))
-        st = nnc_fail(sink, NNC_E_IO, loc,
+    atomic_init(&files->first, NULL);
+}
+
+/* A safetensors file starts with 8 bytes that hold its header's length, then the header. */
+static nnc_status check_header(const nnc_map *m, const nnc_weight *w, nnc_sink *sink)
+{
+    uint64_t len = 0;
+    if (!w->header_hash)
+        return NNC_OK;
+    if (m->n >= 8)
+        memcpy(&len, m->data, 8);
+    if (m->n < 8 || len > m->n - 8 || nnc_hash64(m->data, 8 + (size_t)len, 0) != w->header_hash)
+        return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = w->file},
+            "is not the weight file that the model was compiled with (its header differs)");
+    return NNC_OK;
+}
+
+/* The weight's file, mapped at its first use. Two threads that open it at the same time both keep it in the list. */
+static nnc_status open_file(
+    nnc_weight_files *files, const nnc_weight *w, const nnc_map **out, nnc_sink *sink)
+{
+    struct nnc_weight_file *f = atomic_load(&files->first);
+    while (f && (f->hash != w->header_hash || strcmp(f->path, w->file) != 0))
+        f = f->next;
+    if (!f) {
+        size_t n = strlen(w->file) + 1;
+        f = nnc_calloc(1, sizeof *f + n);
+        if (!f)
+            return nnc_nomem(sink);
+        memcpy(f->path, w->file, n);
+        f->hash = w->header_hash;
+        nnc_status st = nnc_map_open(&f->map, f->path, sink);
+        if (!st)
+            st = check_header(&f->map, w, sink);
+        if (st) {
+            nnc_map_close(&f->map);
+            nnc_free(f);
+            return st;
+        }
+        f->next = atomic_load(&files->first);
+        while (!atomic_compare_exchange_weak(&files->first, &f->next, f))
+            ;
+    }
+    *out = &f->map;
+    return NNC_OK;
+}
+
+static nnc_status read_file(const nnc_weight *w, int64_t skip, int64_t bytes, void *dst,
+    nnc_weight_files *files, nnc_sink *sink)
+{
+    const nnc_map *m;
+    NNC_TRY(open_file(files, w, &m, sink));
+    int64_t size = (int64_t)m->n, end;
+    if (w->offset < 0 || skip < 0 || skip + bytes > w->size ||
+        !nnc_add_ok(w->offset, skip + bytes, &end) || end > size)
+        return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = w->file},
             "ends before weight %s does: %lld bytes at offset %lld, the file has %lld",
             w->name ? w->name : "", (long long)w->size, (long long)w->offset, (long long)size);
-    if (!st)
-        memcpy(dst, m.data + w->offset + skip, (size_t)bytes);
-    nnc_map_close(&m);
-    return st;
+    memcpy(dst, m->data + w->offset + skip, (size_t)bytes);
+    return NNC_OK;
 }
 
 static void generate(const nnc_weight *w, nnc_dtype d, int64_t first, int64_t n, void *dst)
@@ -55,18 +100,18 @@ static void generate(const nnc_weight *w, nnc_dtype d, int64_t first, int64_t n,
 }
 
 nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n,
-    void *dst, const char *dir, nnc_sink *sink)
+    void *dst, nnc_weight_files *files, nnc_sink *sink)
 {
     int64_t size = nnc_dtype_size((nnc_dtype)t->dtype);
-    switch (w->kind) {
-    case NNC_W_inline:
-        if (!w->data || (first + n) * size > w->size)
-            return nnc_fail0(sink, NNC_E_BUG, "inline weight %s has %lld bytes, too few",
-                w->name ? w->name : "", (long long)w->size);
-        memcpy(dst, (const char *)w->data + first * size, (size_t)(n * size));
+    if (w->kind == NNC_W_gen) {
+        generate(w, (nnc_dtype)t->dtype, first, n, dst);
         return NNC_OK;
-    case NNC_W_file: return read_file(w, first * size, n * size, dst, dir, sink);
-    case NNC_W_gen: generate(w, (nnc_dtype)t->dtype, first, n, dst); return NNC_OK;
     }
-    return NNC_E_BUG;
+    if (w->kind == NNC_W_file && !w->data)
+        return read_file(w, first * size, n * size, dst, files, sink);
+    if (!w->data || (first + n) * size > w->size)
+        return nnc_fail0(sink, NNC_E_BUG, "weight %s has %lld bytes in memory, too few",
+            w->name ? w->name : "", (long long)w->size);
+    memcpy(dst, (const char *)w->data + first * size, (size_t)(n * size));
+    return NNC_OK;
 }

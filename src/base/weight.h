@@ -9,7 +9,7 @@ typedef enum nnc_wkind { NNC_W_inline, NNC_W_file, NNC_W_gen } nnc_wkind;
 typedef struct nnc_weight {
     nnc_wkind kind;
     const char *name;     /* the user's name, "conv1.weight"; key of the generator and in safetensors files */
-    const void *data;     /* inline: row-major bytes, `size` of them */
+    const void *data;     /* row-major bytes, `size` of them; file: NULL, or where the range is mapped already (embedded in an artifact) */
     const char *file;     /* file: byte range, and hash of the file's header (nnc_safetensors_header_hash; 0 = not checked) */
     int64_t offset, size;
     uint64_t header_hash;
@@ -18,9 +18,15 @@ typedef struct nnc_weight {
     float scale, shift;
 } nnc_weight;
 
-/* Fills dst (dtype of `t`) with elements first..first+n of the row-major weight. `dir`: folder for relative file names, or NULL. A
- * file that is too short or has another header hash is NNC_E_IO with its name. Thread-safe. */
+/* The files of weights that were read: each is mapped, and its header hashed, once. Starts zeroed; safe to share by threads. */
+typedef struct nnc_weight_files {
+    struct nnc_weight_file *_Atomic first;
+} nnc_weight_files;
+void nnc_weight_files_deinit(nnc_weight_files *files);
+
+/* Fills dst (dtype of `t`) with elements first..first+n of the row-major weight. A file that is too short or has another header hash
+ * is NNC_E_IO with its name. Thread-safe. */
 nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n, void *dst,
-    const char *dir, nnc_sink *sink) NNC_MUST;
+    nnc_weight_files *files, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -97,11 +97,11 @@ static void put_float(const cu *c, double f, bool single)
         return;
     }
     char s[40];
-    snprintf(s, sizeof s, single ? "%.9g" : "%.17g", f);
+    nnc_snprintf(s, sizeof s, single ? "%.9g" : "%.17g", f);
     for (int digits = 1; digits < (single ? 9 : 17); digits++) {
         char shorter[40];
-        snprintf(shorter, sizeof shorter, "%.*g", digits, f);
-        double back = strtod(shorter, NULL);
+        nnc_snprintf(shorter, sizeof shorter, "%.*g", digits, f);
+        double back = nnc_strtod(shorter, NULL);
         if (single ? (float)back == (float)f : back == f) {
             memcpy(s, shorter, sizeof s);
             break;

@@ -47,7 +47,7 @@ static const char *error_of(const char *text, size_t n, int *line)
         return NULL;
     for (const char *p = colon; p && p > text && *p != '('; p--)
         if (p[-1] == '(')
-            *line = atoi(p);
+            *line = (int)strtol(p, NULL, 10);
     const char *what = memchr(error, ':', (size_t)(end - error));
     if (!what)
         return NULL;

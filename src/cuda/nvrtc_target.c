@@ -37,7 +37,7 @@ static bool read_memo(const char *text, known *k)
     k->n = 0;
     if (sscanf(text, "%31s%n", k->version, &at) != 1)
         return false;
-    k->major = atoi(k->version);
+    k->major = (int)strtol(k->version, NULL, 10);
     for (char *end; k->n < MAX_ARCHS; at = (int)(end - text)) {
         long arch = strtol(text + at, &end, 10);
         if (end == text + at)

@@ -56,7 +56,7 @@ static bool float_text(const char *s, double *out)
     if (strcmp(p, "inf") != 0 && strcmp(p, "nan") != 0 &&
         (*p == 0 || p[strspn(p, "0123456789.eE+-")] || *p == 'e' || *p == 'E'))
         return false;
-    *out = strtod(s, &end);
+    *out = nnc_strtod(s, &end);
     return *end == 0;
 }
 
@@ -140,7 +140,7 @@ static bool read_key(fe_layer *l, const fe_key_row *k, const nnc_item *v, void *
 static void set_default(fe_layer *l, const fe_key_row *k, const char *text, void *out)
 {
     char *end;
-    double v = strtod(text, &end);
+    double v = nnc_strtod(text, &end);
     bool number = *text && !*end;
     if (k->kind == LK_bool)
         *(bool *)out = !strcmp(text, "true");

@@ -120,7 +120,7 @@ static nnc_status widen_range(void *ctx, int64_t begin, int64_t end)
     nnc_status s = NNC_OK;
     for (int64_t i = begin; i < end && s == NNC_OK; i += CHUNK) {
         int64_t n = nnc_min64(CHUNK, end - i);
-        s = nnc_weight_read(j->w, j->t, i, n, tmp, j->e->weight_dir, j->sink);
+        s = nnc_weight_read(j->w, j->t, i, n, tmp, j->e->files, j->sink);
         if (s == NNC_OK)
             widen(d, tmp, 0, n, j->y + i);
     }
@@ -446,29 +446,32 @@ static nnc_status evaluate(
     return s;
 }
 
-static nnc_status start(const nnc_graph *g, const void *const *inputs, const char *dir, int threads,
+static nnc_status start(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rval *before, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
 {
-    const ev e = {threads < 1 ? 1 : threads, dir, sink, rounding, before};
-    return evaluate(&e, g, inputs, outputs);
+    nnc_weight_files files = {NULL};
+    const ev e = {threads < 1 ? 1 : threads, &files, sink, rounding, before};
+    nnc_status s = evaluate(&e, g, inputs, outputs);
+    nnc_weight_files_deinit(&files);
+    return s;
 }
 
-nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *dir,
-    int threads, const nnc_rval *before, nnc_rval *outputs, nnc_sink *sink)
+nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads,
+    const nnc_rval *before, nnc_rval *outputs, nnc_sink *sink)
 {
-    return start(g, inputs, dir, threads, before, NULL, outputs, sink);
+    return start(g, inputs, threads, before, NULL, outputs, sink);
 }
 
-nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *dir, int threads,
-    nnc_rval *outputs, nnc_sink *sink)
+nnc_status nnc_eval(
+    const nnc_graph *g, const void *const *inputs, int threads, nnc_rval *outputs, nnc_sink *sink)
 {
-    return start(g, inputs, dir, threads, NULL, NULL, outputs, sink);
+    return start(g, inputs, threads, NULL, NULL, outputs, sink);
 }
 
-nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *dir,
-    int threads, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
+nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
+    const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
 {
-    return start(g, inputs, dir, threads, NULL, rounding, outputs, sink);
+    return start(g, inputs, threads, NULL, rounding, outputs, sink);
 }
 
 void nnc_rval_free(nnc_rval *v)

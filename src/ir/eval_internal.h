@@ -11,7 +11,7 @@
 
 typedef struct ev {
     int threads;
-    const char *weight_dir;
+    nnc_weight_files *files;
     nnc_sink *sink;
     const nnc_rounding *rounding; /* NULL: none */
     const nnc_rval *before; /* by output: current values of states with updates; NULL: those of their weights */

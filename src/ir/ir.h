@@ -336,14 +336,14 @@ typedef struct nnc_rval {
 } nnc_rval;
 
 /* Evaluates all outputs. inputs[i]: data of the i-th input node, row-major in its dtype. outputs: the caller's array of n_output,
- * filled with values that it then owns (nnc_rval_free). Values are freed after their last use. Params come from nnc_weight_read (files
- * under weight_dir). `threads` >= 1. */
-nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
+ * filled with values that it then owns (nnc_rval_free). Values are freed after their last use. Params come from nnc_weight_read.
+ * `threads` >= 1. */
+nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, int threads,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
 /* The same for one of several runs: states have the values that their updates have in `before`, the outputs of the previous run. NULL:
  * the first run. */
-nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads, const nnc_rval *before,
+nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads, const nnc_rval *before,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 /* The same with simulated rounding: each op's result, and the terms of its sums, are perturbed at random by the rounding errors of a
  * device. The distance from nnc_eval measures the model's conditioning in its dtypes. Deterministic in the seed. */
@@ -353,7 +353,7 @@ typedef struct nnc_rounding {
     double operand_unit;   /* unit roundoff of contractions' operands (tf32: 2^-11); 0: that of their dtype */
     double result_unit;    /* coarsest unit roundoff of stored results (--precision=bf16: 2^-8); 0: that of their dtypes */
 } nnc_rounding;
-nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, const char *weight_dir, int threads,
+nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 /* Estimated multiply-adds and peak bytes of nnc_eval, to decide whether to sample. */
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes);

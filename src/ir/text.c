@@ -47,8 +47,8 @@ static bool element_text(nnc_dtype d, const void *p, int64_t i, char *buf, size_
         return true;
     }
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(buf, cap, "%.*g", digits, v);
-        nnc_set_f64(d, &back, 0, strtod(buf, NULL));
+        nnc_snprintf(buf, cap, "%.*g", digits, v);
+        nnc_set_f64(d, &back, 0, nnc_strtod(buf, NULL));
         if (!memcmp(&back, want, (size_t)size))
             return true;
     }

@@ -218,7 +218,7 @@ static nnc_status fold(folder *f, nnc_graph *sub, uint32_t last)
     nnc_rval *val = ARENA_NEW(p->a, nnc_rval, f->n_want);
     if (!val)
         return nnc_nomem(p->sink);
-    NNC_TRY(nnc_eval(sub, NULL, NULL, 1, val, p->sink));
+    NNC_TRY(nnc_eval(sub, NULL, 1, val, p->sink));
     for (int i = 0; i < f->n_want; i++) {
         if (p->status == NNC_OK)
             use_number(p, f->want[i], &val[i]);

@@ -59,17 +59,21 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
     const nnc_plan_device *pd = &e->p->device[i];
     dev *d = &e->dev[i];
     const char *colon = pd->name ? strchr(pd->name, ':') : NULL;
-    int ordinal = colon ? atoi(colon + 1) : i;
+    char *end = "";
+    long ordinal = colon ? strtol(colon + 1, &end, 10) : i;
     size_t kind = colon ? (size_t)(colon - pd->name) : 0;
     for (int k = 0; k < o->n_device && colon; k++)
         if (strlen(o->device[k]->kind) == kind && !strncmp(o->device[k]->kind, pd->name, kind))
             d->api = o->device[k];
+    if (*end || ordinal < 0 || ordinal > INT_MAX)
+        return nnc_fail0(sink, NNC_E_DEVICE,
+            "the plan is for the device '%s', whose number is not one of a device", pd->name);
     if (!d->api)
         return nnc_fail0(sink, NNC_E_DEVICE,
             "the plan is for the device '%s', and no device of its kind is available",
             pd->name ? pd->name : "");
     int64_t from = nnc_now_ns();
-    nnc_status opened = d->api->open(ordinal, &d->device, sink);
+    nnc_status opened = d->api->open((int)ordinal, &d->device, sink);
     nnc_exec_spent(e, NNC_PH_context, from);
     NNC_TRY(opened);
     from = nnc_now_ns();
@@ -379,6 +383,7 @@ static void release_init(nnc_exec *e)
             e->dev[d].base[SP_init] = NULL;
         }
     nnc_exec_unload(e, false);
+    nnc_weight_files_deinit(&e->files);
 }
 
 static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
@@ -457,7 +462,6 @@ nnc_status nnc_exec_create(
         return nnc_nomem(sink);
     nnc_arena_init(&e->arena, 0);
     e->p = p;
-    e->weight_dir = o->weight_dir;
     e->env = o->env;
     /* a single command is as cheap as a replay */
     e->use = &e->own;

@@ -62,7 +62,7 @@ struct nnc_exec {
     const nnc_plan *p;
     nnc_arena arena; /* of all arrays below */
     events events;   /* all of them */
-    const char *weight_dir;
+    nnc_weight_files files; /* open while init runs */
     const nnc_engine **engine; /* by plan index */
     dev *dev;
     int n_stream;

@@ -274,7 +274,7 @@ static nnc_status read_piece(
 {
     const nnc_plan *p = w->e->p;
     return nnc_weight_read(&p->weight[w->cmd->item], &p->tensor[w->cmd->arg[0]].type, first, n, dst,
-        w->e->weight_dir, sink);
+        &w->e->files, sink);
 }
 
 static void read_part(void *ctx, int part, int parts)

@@ -81,7 +81,6 @@ typedef struct nnc_exec_options {
     int n_engine;
     nnc_engine_env env;     /* copied; what it points to outlives the executor */
     /* fills weights of CMD_weight; NULL: inline, generated and file sources are read here */
-    const char *weight_dir; /* folder that relative weight files are under, NULL = as written */
     bool no_replay;         /* submit every run command by command, even where the device could replay it */
 } nnc_exec_options;
 

@@ -108,7 +108,7 @@ static int64_t clock_hz(void)
     if (hz <= 0) {
         const char *p = strcasestr(slurp("/proc/cpuinfo", buf, sizeof buf), "bogomips");
         p = p ? strchr(p, ':') : NULL;
-        hz = p ? strtod(p + 1, NULL) / 2 * 1e6 : 0;
+        hz = p ? nnc_strtod(p + 1, NULL) / 2 * 1e6 : 0;
     }
     if (hz < 4e8 || hz > 1e10)
         hz = 2.5e9;

@@ -118,7 +118,7 @@ static nnc_status read_number(reader *r, const field *f, const nnc_item *v, void
 {
     double x = v->number;
     char range[96];
-    snprintf(range, sizeof range, "%s from %.16g to %.16g",
+    nnc_snprintf(range, sizeof range, "%s from %.16g to %.16g",
         f->kind == F_double ? "a number" : "an integer", f->lo, f->hi);
     if (!nnc_is_number(v) || !(x >= f->lo && x <= f->hi) || (f->kind != F_double && x != floor(x)))
         return bad(r, v, f->name, range);

@@ -2,6 +2,7 @@
  * any number of jobs and in any process; anything damaged, cut, foreign, or made elsewhere is refused with a reason. */
 #include "cases.h"
 
+#include <locale.h>
 #include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -452,6 +453,53 @@ TEST(artifact_of_another_version)
         CHECK(a == NULL);
     }
     close_damaged(&d);
+}
+
+/* A section's number is written in decimal digits alone. */
+TEST(artifact_section_without_a_number)
+{
+    static const char *const name[] = {"\"weight/x\"", "\"weight/-\"", "\"weight/ \""};
+    damaged d;
+    if (open_damaged(&d)) {
+        for (size_t i = 0; i < NNC_COUNT(name); i++) {
+            nnc_artifact *a = NULL;
+            CHECK(edit_manifest(&d.good, i ? name[i - 1] : "\"weight/0\"", name[i]));
+            write_bytes(in_dir("v.nnc"), d.good.p, d.good.n);
+            nnc_sink_clear(test_sink);
+            CHECK_INT(nnc_artifact_load(d.e, in_dir("v.nnc"), &a, test_sink), NNC_E_MODEL);
+            CHECK_DIAG("an embedded weight does not match the plan");
+            nnc_artifact_destroy(a);
+        }
+    }
+    close_damaged(&d);
+}
+
+/* The host program's locale changes nothing. */
+TEST(artifact_in_a_locale_with_a_decimal_comma)
+{
+    static const char model[] =
+        "{\"inputs\":{\"x\":[3,40]},\"layers\":[{\"op\":\"mul\",\"value\":0.37},{\"op\":\"gelu\"},"
+        "{\"op\":\"linear\",\"out\":7},{\"op\":\"add\",\"value\":-1.5},{\"op\":\"softmax\"}]}";
+    static const char *const name[] = {"point.nnc", "comma.nnc"};
+    nnc_env *e = open_env();
+    write_bytes(in_dir("m.json"), model, sizeof model - 1);
+    for (int i = 0; e && i < 2; i++) {
+        if (i == 1 && !test_decimal_comma())
+            break;
+        nnc_model *m = nnc_model_open(in_dir("m.json"), &(nnc_open_options){0}, test_sink);
+        nnc_artifact *a = m ? compile(e, m, 1) : NULL, *b = NULL;
+        CHECK(a != NULL);
+        if (a)
+            CHECK_OK(nnc_artifact_save(a, in_dir(name[i]), true, test_sink));
+        if (a)
+            CHECK_OK(nnc_artifact_load(e, in_dir(name[0]), &b, test_sink));
+        CHECK(same_files(in_dir(name[0]), in_dir(name[i])));
+        nnc_artifact_destroy(b);
+        nnc_artifact_destroy(a);
+        nnc_model_close(m);
+    }
+    setlocale(LC_ALL, "C");
+    close_env(e);
 }
 
 TEST(artifact_for_another_machine)

@@ -44,8 +44,7 @@ bool api_inputs(api_data *d, const nnc_graph *g, uint64_t seed, bool odd)
 nnc_status api_truth(api_data *d, const nnc_graph *g, nnc_sink *sink)
 {
     d->want = nnc_calloc(g->n_output + 1, sizeof *d->want);
-    return d->want ? nnc_eval(g, (const void *const *)d->in, NULL, 1, d->want, sink)
-                   : nnc_nomem(sink);
+    return d->want ? nnc_eval(g, (const void *const *)d->in, 1, d->want, sink) : nnc_nomem(sink);
 }
 
 void api_data_free(api_data *d)

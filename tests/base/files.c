@@ -1,6 +1,7 @@
 /* tests/base/files.c -- JSON with positions, files, cache, weights. */
 #include "test.h"
 #include <dirent.h>
+#include <locale.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -352,16 +353,61 @@ TEST(weights)
     char path[64];
     in_tmp(path, "weights");
     CHECK_OK(nnc_file_write(path, a, sizeof a, false, test_sink));
-    nnc_weight f = {.kind = NNC_W_file, .name = "f", .file = path + 5, .offset = 40, .size = 360};
-    CHECK_OK(nnc_weight_read(&f, &t, 0, 90, b, "/tmp", test_sink));
+    nnc_weight f = {.kind = NNC_W_file, .name = "f", .file = path, .offset = 40, .size = 360};
+    nnc_weight_files files = {NULL};
+    CHECK_OK(nnc_weight_read(&f, &t, 0, 90, b, &files, test_sink));
     CHECK(!memcmp(a + 10, b, 360));
-    CHECK_INT(nnc_weight_read(&f, &t, 1, 90, b, "/tmp", test_sink), NNC_E_IO);
+    CHECK_INT(nnc_weight_read(&f, &t, 1, 90, b, &files, test_sink), NNC_E_IO);
     f.size = 400;
-    CHECK_INT(nnc_weight_read(&f, &t, 0, 100, b, "/tmp", test_sink), NNC_E_IO);
+    CHECK_INT(nnc_weight_read(&f, &t, 0, 100, b, &files, test_sink), NNC_E_IO);
     CHECK_DIAG("ends before weight f does");
     f.header_hash = 5;
-    CHECK_INT(nnc_weight_read(&f, &t, 0, 1, b, "/tmp", test_sink), NNC_E_IO);
+    CHECK_INT(nnc_weight_read(&f, &t, 0, 1, b, &files, test_sink), NNC_E_IO);
     unlink(path);
+    nnc_weight_files_deinit(&files);
+}
+
+/* The header of a file with many weights is not hashed again for each piece of each. */
+TEST(weight_files_are_opened_once)
+{
+    int64_t dim = 4;
+    nnc_type t = nnc_type_make(DT_f32, 1, &dim);
+    nnc_weight_files files = {NULL};
+    float a[8] = {0, 0, 1, 2, 3, 4}, b[4] = {0}; /* 8 bytes of header length, no header */
+    char path[64];
+    in_tmp(path, "once");
+    nnc_weight w = {.kind = NNC_W_file,
+        .file = path,
+        .offset = 8,
+        .size = 16,
+        .header_hash = nnc_hash64(a, 8, 0)};
+    CHECK_OK(nnc_file_write(path, a, sizeof a, false, test_sink));
+    CHECK_OK(nnc_weight_read(&w, &t, 0, 2, b, &files, test_sink));
+    unlink(path);
+    CHECK_OK(nnc_weight_read(&w, &t, 2, 2, b + 2, &files, test_sink));
+    CHECK(!memcmp(a + 2, b, 16));
+    nnc_weight other = w; /* the header of another file */
+    other.header_hash++;
+    CHECK_INT(nnc_weight_read(&other, &t, 0, 1, b, &files, test_sink), NNC_E_IO);
+    nnc_weight_files_deinit(&files);
+    CHECK_INT(nnc_weight_read(&w, &t, 0, 1, b, &files, test_sink), NNC_E_IO);
+    nnc_weight_files_deinit(&files);
+}
+
+TEST(numbers_in_a_locale_with_a_decimal_comma)
+{
+    nnc_text t = {0};
+    nnc_json j = {0};
+    if (!test_decimal_comma())
+        return;
+    CHECK_OK(parse(&j, "[0.25]"));
+    CHECK(j.root && j.root->child && j.root->child->number == 0.25);
+    nnc_json_deinit(&j);
+    nnc_put_double(&t, 0.1);
+    nnc_printf(&t, " %.2f %d", 1234.5, 12345);
+    CHECK_STR(nnc_text_str(&t), "0.1 1234.50 12345");
+    nnc_text_deinit(&t);
+    setlocale(LC_ALL, "C");
 }
 
 TEST(plugin_absent_says_so)

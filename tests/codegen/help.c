@@ -206,7 +206,7 @@ static bool compare(
 {
     bool ok = true;
     nnc_rval *want = nnc_calloc(g->n_output, sizeof *want);
-    nnc_status s = nnc_eval(g, (const void *const *)d->row, NULL, 1, want, test_sink);
+    nnc_status s = nnc_eval(g, (const void *const *)d->row, 1, want, test_sink);
     if (s != NNC_OK) {
         test_fail(__FILE__, __LINE__, "%s: reference: %s", what, nnc_status_name(s));
         nnc_sink_print(test_sink, stderr);

@@ -181,7 +181,7 @@ static nnc_rval evaluate(const nnc_graph *g)
     }
     const void *in[5] = {x, y, b, b, i};
     CHECK(g->n_output <= 8);
-    CHECK_OK(nnc_eval(g, in, NULL, 1, out, test_sink));
+    CHECK_OK(nnc_eval(g, in, 1, out, test_sink));
     for (uint32_t k = 1; k < g->n_output; k++)
         nnc_rval_free(&out[k]);
     return out[0];

@@ -185,6 +185,7 @@ TEST(safetensors_weights)
         &data, sizeof data);
     nnc_model_options o = {.weights = path};
     nnc_graph *g = nnc_model_parse("m", model, sizeof model - 1, &o, test_sink);
+    nnc_weight_files files = {NULL};
     CHECK(g != NULL);
     CHECK_DIAG("1 of 3 tensors are not used by the model: other");
     for (uint32_t i = 0; g && i < g->n_node; i++) {
@@ -193,10 +194,11 @@ TEST(safetensors_weights)
             continue;
         CHECK_INT(n->weight->kind, NNC_W_file);
         CHECK_OK(nnc_weight_read(n->weight, nnc_typeof(g, n->out), 0,
-            nnc_type_numel(nnc_typeof(g, n->out)), read, NULL, test_sink));
+            nnc_type_numel(nnc_typeof(g, n->out)), read, &files, test_sink));
         CHECK(!memcmp(read, !strcmp(n->weight->name, "fc.bias") ? (const void *)data.b : data.w,
             (size_t)n->weight->size));
     }
+    nnc_weight_files_deinit(&files);
     nnc_graph_destroy(g);
     nnc_sink_clear(test_sink);
     st_file("{\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"

@@ -282,7 +282,7 @@ TEST(eval_keeps_shared_values)
     nnc_output(g, z, "again");
     nnc_rval r[3];
     const double v[2] = {3, 4};
-    CHECK_OK(nnc_eval(g, (const void *const[])IN(v), NULL, 1, r, test_sink));
+    CHECK_OK(nnc_eval(g, (const void *const[])IN(v), 1, r, test_sink));
     CHECK_NEAR(r[0].f[0], -9, 0);
     CHECK_NEAR(r[1].f[1], 4, 0);
     CHECK_NEAR(r[2].f[1], -16, 0);

@@ -41,7 +41,7 @@ static bool begin(run *r, const nnc_graph *g, uint64_t seed)
 static nnc_status eval_into(
     const nnc_graph *g, const run *r, int threads, nnc_rval *out, nnc_sink *sink)
 {
-    return nnc_eval(g, (const void *const *)r->in, NULL, threads, out, sink);
+    return nnc_eval(g, (const void *const *)r->in, threads, out, sink);
 }
 
 /* Largest difference, NaNs equal; integers as doubles. */

@@ -27,8 +27,8 @@ static int check(nnc_graph *g, int64_t rows, const bool *want_in)
     CHECK_OK(nnc_graph_sample(g, rows, &s, in, out, test_sink));
     if (s) {
         CHECK_OK(nnc_verify(s, test_sink));
-        CHECK_OK(nnc_eval(g, (const void *const *)data, NULL, 2, whole, test_sink));
-        CHECK_OK(nnc_eval(s, (const void *const *)data, NULL, 2, part, test_sink));
+        CHECK_OK(nnc_eval(g, (const void *const *)data, 2, whole, test_sink));
+        CHECK_OK(nnc_eval(s, (const void *const *)data, 2, part, test_sink));
         for (int i = 0; want_in && i < n; i++)
             CHECK_INT(in[i], want_in[i]);
         for (uint32_t o = 0; o < g->n_output; o++) {

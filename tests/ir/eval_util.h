@@ -27,7 +27,7 @@ static inline void expect_(const char *file, int line, nnc_graph *g, nnc_ref r, 
     if (r != NNC_NONE)
         nnc_output(g, r, "y");
     if (!g || g->status != NNC_OK || nnc_verify(g, test_sink) != NNC_OK ||
-        nnc_eval(g, in, NULL, 2, &y, test_sink) != NNC_OK) {
+        nnc_eval(g, in, 2, &y, test_sink) != NNC_OK) {
         test_fail(file, line, "the graph fails");
         nnc_sink_print(test_sink, stderr);
         nnc_graph_destroy(g);

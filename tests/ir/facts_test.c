@@ -93,7 +93,7 @@ static void apply(const char *op, const char *attrs, nnc_rval out[3])
     memset(out, 0, 3 * sizeof *out);
     CHECK(g != NULL);
     if (g)
-        CHECK_OK(nnc_eval(g, &in, NULL, 1, out, test_sink));
+        CHECK_OK(nnc_eval(g, &in, 1, out, test_sink));
     nnc_graph_destroy(g);
     nnc_text_deinit(&t);
 }

@@ -59,7 +59,7 @@ static bool rounded(
     const nnc_graph *g, const api_data *d, nnc_rounding r, moments *m, nnc_sink *sink)
 {
     nnc_rval *v = nnc_calloc(d->n_out + 1, sizeof *v);
-    bool ok = v && nnc_eval_rounded(g, (const void *const *)d->in, NULL, 1, &r, v, sink) == NNC_OK;
+    bool ok = v && nnc_eval_rounded(g, (const void *const *)d->in, 1, &r, v, sink) == NNC_OK;
     for (uint32_t o = 0; ok && o < d->n_out; o++) {
         for (int64_t i = 0; i < nnc_type_numel(&v[o].type); i++) {
             double e = at(&v[o], i) - at(&d->want[o], i);

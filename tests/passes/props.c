@@ -30,7 +30,7 @@ static bool eval(const nnc_graph *g, uint64_t seed, nnc_rval *out)
             in[n] = own[n];
             n++;
         }
-    nnc_status s = nnc_eval(g, in, NULL, 1, out, test_sink);
+    nnc_status s = nnc_eval(g, in, 1, out, test_sink);
     while (n > 0)
         nnc_free(own[--n]);
     CHECK_OK(s);

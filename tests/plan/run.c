@@ -122,7 +122,7 @@ static void check_case(uint64_t seed, int streams, int devices, int level)
         }
     nnc_rval *want = nnc_calloc(g->n_output + 1, sizeof *want);
     uint32_t n_out = g->n_output;
-    CHECK_OK(nnc_eval(g, (const void *const *)in, NULL, 1, want, test_sink));
+    CHECK_OK(nnc_eval(g, (const void *const *)in, 1, want, test_sink));
     uint64_t key = nnc_rng_key("place", seed);
     for (uint32_t i = 0; devices > 1 && i < g->n_node; i++)
         g->node[i].device = (int16_t)(nnc_rng_u32(key, i) % (uint32_t)devices);
@@ -247,7 +247,7 @@ static void check_sgd(int streams, int devices, int level)
     CHECK_OK(nnc_exec_upload(e, 1, t));
     double first = 0, last = 0;
     for (int s = 0; s < STEPS; s++) {
-        CHECK_OK(nnc_eval_step(source, in, NULL, 1, s ? before : NULL, after, test_sink));
+        CHECK_OK(nnc_eval_step(source, in, 1, s ? before : NULL, after, test_sink));
         if (s % 3 == 0)
             CHECK_OK(nnc_exec_run(e, test_sink));
         CHECK_OK(nnc_exec_step(e, test_sink));

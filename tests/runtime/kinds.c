@@ -167,5 +167,11 @@ TEST(kinds_missing)
     p->device[0].name = "sim:0";
     CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_DEVICE);
     CHECK_DIAG("the plan is for the device 'sim:0', and no device of its kind is available");
+    static const char *const name[] = {"cpu:x", "cpu:-1", "cpu:99999999999"};
+    for (size_t i = 0; i < NNC_COUNT(name); i++) {
+        p->device[0].name = (char *)name[i];
+        CHECK_INT(nnc_exec_create(p, &o, &e, test_sink), NNC_E_DEVICE);
+        CHECK_DIAG("whose number is not one of a device");
+    }
     plan_free(p);
 }
