@@ -14,6 +14,7 @@ typedef struct places {
     int32_t *written_by; /* by tensor */
     nnc_block *block;
     int32_t *tensor_of; /* by block */
+    int32_t *lane0, *lane_cmd; /* CSR: main's commands by lane */
 } places;
 
 static bool touch(places *s, int32_t t, int32_t cmd)
@@ -55,6 +56,46 @@ static bool frees(const places *s, int32_t a, int32_t b)
     return done;
 }
 
+static bool list_lanes(places *s, nnc_arena *a)
+{
+    const nnc_plan *p = s->p;
+    s->lane0 = ARENA_NEW(a, int32_t, s->order.n_lane + 2);
+    s->lane_cmd = ARENA_NEW(a, int32_t, p->n_cmd + 1);
+    if (!s->lane0 || !s->lane_cmd)
+        return false;
+    for (int32_t i = p->end[SEC_init]; i < p->n_cmd; i++)
+        s->lane0[s->order.lane[i] + 2]++;
+    for (int l = 0; l < s->order.n_lane; l++)
+        s->lane0[l + 2] += s->lane0[l + 1];
+    for (int32_t i = p->end[SEC_init]; i < p->n_cmd; i++)
+        s->lane_cmd[s->lane0[s->order.lane[i] + 1]++] = i;
+    return true;
+}
+
+/* The last command that may write a block before all accesses to block a are certainly done. What a lane knows to be done stays done
+ * for its later commands. */
+static int32_t reach(const places *s, int32_t a)
+{
+    const nnc_plan *p = s->p;
+    const nnc_ptensor *x = &p->tensor[a];
+    int32_t most = nnc_max64(x->last, x->first < p->end[SEC_init] ? p->end[SEC_init] - 1 : 0);
+    if (x->last == p->n_cmd - 1)
+        return INT32_MAX;
+    for (int l = 0; l < s->order.n_lane; l++) {
+        int32_t lo = s->lane0[l], hi = s->lane0[l + 1];
+        while (lo < hi) {
+            int32_t mid = lo + (hi - lo) / 2;
+            if (plan_touches_done(&s->touches, &s->order, a, s->lane_cmd[mid]))
+                hi = mid;
+            else
+                lo = mid + 1;
+        }
+        if (lo > s->lane0[l] && s->lane_cmd[lo - 1] > most)
+            most = s->lane_cmd[lo - 1];
+    }
+    return most;
+}
+
 static bool conflict(void *ctx, int i, int j)
 {
     const places *s = ctx;
@@ -78,14 +119,14 @@ static nnc_status pack(places *s, int device, nnc_space space, int64_t *size, in
 {
     nnc_plan *p = s->p;
     int n = 0;
+    bool events = space == SP_arena && s->order.n_lane > 1;
     for (int t = 0; t < p->n_tensor; t++) {
         const nnc_ptensor *x = &p->tensor[t];
         if (s->root[t] != t || x->device != device || x->space != space)
             continue;
         s->tensor_of[n] = t;
-        s->block[n++] = (nnc_block){x->bytes, x->first, x->last, 0};
+        s->block[n++] = (nnc_block){x->bytes, x->first, x->last, 0, events ? reach(s, t) : x->last};
     }
-    bool events = space == SP_arena && s->order.n_lane > 1;
     int64_t align = nnc_plan_align(&p->device[device]);
     *size = nnc_pack_blocks(s->block, n, align, events ? conflict : NULL, s, least, a);
     if (*size < 0)
@@ -175,7 +216,7 @@ nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
             p->tensor[t].first = first[t];
             p->tensor[t].last = last[t];
         }
-        status = find_touches(&s) ? NNC_OK : NNC_E_NOMEM;
+        status = find_touches(&s) && list_lanes(&s, &a) ? NNC_OK : NNC_E_NOMEM;
         for (int d = 0; d < p->n_device && status == NNC_OK; d++)
             status = place_device(&s, d, &a, sink);
         for (int t = 0; t < p->n_tensor; t++)

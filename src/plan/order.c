@@ -2,7 +2,7 @@
  *
  * One walk over the list keeps a clock for each lane and for each event with remaining waits. A clock is shared by the lane and the
  * events that it recorded, copied when the lane learns more, and reused when unreferenced. So memory is bounded by (lanes + pending
- * events) * lanes, whatever the number of commands. */
+ * events) * lanes, whatever the number of commands; with `keep`, by waits * lanes. */
 #include "plan/internal.h"
 #include <string.h>
 

@@ -8,7 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FEW_PAIRS = 64 }; /* conflicts per block, below which they are listed */
+typedef bool (*conflict_fn)(void *ctx, int i, int j);
+
+enum { FEW_PAIRS = 64 }; /* pairs per block that may conflict, below which conflicts are listed */
 
 typedef struct key {
     int64_t a, b; /* larger first */
@@ -18,7 +20,8 @@ typedef struct key {
 typedef struct packer {
     nnc_block *b;
     int n;
-    int64_t align;
+    conflict_fn conflict; /* NULL: overlapping live ranges alone */
+    void *ctx;
     int64_t *size; /* aligned */
     int64_t *near0; /* CSR: blocks that conflict with i: near[near0[i] .. near0[i+1]) */
     int32_t *near;
@@ -27,7 +30,7 @@ typedef struct packer {
     int64_t *at, *best; /* offsets: being tried (-1: not placed), best so far */
     int64_t (*gap)[2]; /* begin and end of the placed neighbours */
     bool
-        dense; /* nearly all blocks conflict: instead of near0 and near, placed blocks sorted by offset */
+        dense; /* too many pairs to list: near0 and near are unused, placed[] is sorted by offset */
     int32_t *placed;
     int n_placed;
 } packer;
@@ -50,28 +53,43 @@ static int by_begin(const void *x, const void *y)
 
 /* ---- conflicts ----------------------------------------------------------------------------------------------------- */
 
-typedef bool (*conflict_fn)(void *ctx, int i, int j);
-
-static bool overlap(const nnc_block *x, const nnc_block *y)
+/* The last start of a block that may conflict with block i. */
+static int32_t reach(const packer *p, int32_t i)
 {
-    return x->first <= y->last && y->first <= x->last;
+    return p->conflict ? p->b[i].reach : p->b[i].last;
 }
 
-/* Visits every conflicting pair once. `order`: indices sorted by first. Without `conflict` only blocks that start within a block's
- * live range are visited. */
-static void each_pair(const packer *p, const key *order, conflict_fn conflict, void *ctx,
-    void (*fn)(packer *, int32_t, int32_t), packer *out)
+static bool conflicts(const packer *p, int32_t i, int32_t j)
+{
+    if (p->b[j].first < p->b[i].first)
+        return conflicts(p, j, i);
+    return p->b[j].first <= p->b[i].last ||
+           (p->b[j].first <= reach(p, i) && p->conflict(p->ctx, i, j));
+}
+
+/* One past the last block, sorted by first in p->key, that starts at `end` or before, and behind the k-th. */
+static int starts_by(const packer *p, int k, int32_t end)
+{
+    int lo = k + 1, hi = p->n;
+    while (lo < hi) {
+        int mid = lo + (hi - lo) / 2;
+        if (p->b[p->key[mid].i].first <= end)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* Calls fn for every conflicting pair once. */
+static void each_pair(packer *p, void (*fn)(packer *, int32_t, int32_t))
 {
     for (int a = 0; a < p->n; a++) {
-        int32_t i = order[a].i;
-        for (int c = a + 1; c < p->n; c++) {
-            int32_t j = order[c].i;
-            bool hit = overlap(&p->b[i], &p->b[j]);
-            if (!hit && !conflict)
-                break;
-            if (hit || conflict(ctx, i, j))
-                fn(out, i, j);
-        }
+        int32_t i = p->key[a].i;
+        int end = starts_by(p, a, reach(p, i));
+        for (int c = a + 1; c < end; c++)
+            if (conflicts(p, i, p->key[c].i))
+                fn(p, i, p->key[c].i);
     }
 }
 
@@ -87,40 +105,25 @@ static void fill_pair(packer *p, int32_t i, int32_t j)
     p->near[p->near0[j] + p->at[j]++] = i;
 }
 
-/* One past the last block, sorted by first, that starts within the live range of the k-th. */
-static int starts_within(const packer *p, int k)
-{
-    int32_t end = p->b[p->key[k].i].last;
-    int lo = k + 1, hi = p->n;
-    while (lo < hi) {
-        int mid = lo + (hi - lo) / 2;
-        if (p->b[p->key[mid].i].first <= end)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
-
-static bool find_conflicts(packer *p, conflict_fn conflict, void *ctx, nnc_arena *a)
+static bool find_conflicts(packer *p, nnc_arena *a)
 {
     int64_t pairs = 0;
     for (int i = 0; i < p->n; i++)
         p->key[i] = (key){-(int64_t)p->b[i].first, 0, i};
     qsort(p->key, (size_t)p->n, sizeof *p->key, by_key);
-    for (int k = 0; k < p->n && !conflict; k++)
-        pairs += starts_within(p, k) - k - 1;
+    for (int k = 0; k < p->n; k++)
+        pairs += starts_by(p, k, reach(p, p->key[k].i)) - k - 1;
     p->dense = pairs > FEW_PAIRS * (int64_t)p->n;
     if (p->dense)
         return (p->placed = ARENA_NEW(a, int32_t, p->n)) != NULL;
-    each_pair(p, p->key, conflict, ctx, count_pair, p);
+    each_pair(p, count_pair);
     for (int i = 0; i < p->n; i++)
         p->near0[i + 1] += p->near0[i];
     p->near = ARENA_NEW(a, int32_t, p->near0[p->n] + 1);
     if (!p->near)
         return false;
     memset(p->at, 0, (size_t)p->n * sizeof *p->at);
-    each_pair(p, p->key, conflict, ctx, fill_pair, p);
+    each_pair(p, fill_pair);
     return true;
 }
 
@@ -137,7 +140,7 @@ static bool find_tops(packer *p, const int64_t *live, nnc_arena *a)
     for (size_t i = n; i-- > 1;)
         tree[i] = nnc_max64(tree[2 * i], tree[2 * i + 1]);
     for (int k = 0; k < p->n; k++) {
-        size_t lo = n + (size_t)k, hi = n + (size_t)starts_within(p, k);
+        size_t lo = n + (size_t)k, hi = n + (size_t)starts_by(p, k, p->b[p->key[k].i].last);
         int64_t top = live[k];
         for (; lo < hi; lo /= 2, hi /= 2) {
             if (lo & 1)
@@ -150,8 +153,8 @@ static bool find_tops(packer *p, const int64_t *live, nnc_arena *a)
     return true;
 }
 
-/* Sweeps over starts and ends; live[k] = bytes live from the k-th start (sorted by first) to the next. Returns the maximum; fills
- * contention. Ends are visited through a copy of the blocks sorted by last. */
+/* Sweeps over starts and ends; live[k] = bytes live from the k-th start (sorted by first) to the next. *most: their maximum. Fills
+ * contention. Ends are visited through a copy of the blocks sorted by last. False: out of memory. */
 static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
 {
     size_t n = (size_t)p->n;
@@ -164,12 +167,14 @@ static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
     qsort(end, n, sizeof *end, by_key);
     int64_t now = 0;
     int e = 0;
+    bool full = false; /* once the sum has reached INT64_MAX, it stays there */
     *most = 0;
     for (int k = 0; k < p->n; k++) { /* p->key is sorted by first here */
         const nnc_block *b = &p->b[p->key[k].i];
         for (; p->b[end[e].i].last < b->first; e++)
-            now -= p->size[end[e].i];
-        now += p->size[p->key[k].i];
+            now -= full ? 0 : p->size[end[e].i];
+        now = nnc_add_sat(now, p->size[p->key[k].i]);
+        full |= now == INT64_MAX;
         live[k] = now;
         *most = now > *most ? now : *most;
     }
@@ -181,7 +186,7 @@ static bool find_contention(packer *p, int64_t *most, nnc_arena *a)
 static int gap_of(packer *p, int n, int32_t j)
 {
     p->gap[n][0] = p->at[j];
-    p->gap[n][1] = p->at[j] + p->size[j];
+    p->gap[n][1] = nnc_add_sat(p->at[j], p->size[j]);
     return n + 1;
 }
 
@@ -190,7 +195,7 @@ static int find_neighbours(packer *p, int32_t i)
 {
     int n = 0;
     for (int k = 0; k < p->n_placed; k++)
-        if (overlap(&p->b[i], &p->b[p->placed[k]]))
+        if (conflicts(p, i, p->placed[k]))
             n = gap_of(p, n, p->placed[k]);
     if (p->dense)
         return n;
@@ -244,7 +249,7 @@ static int64_t place_all(packer *p)
         p->at[i] = best_fit(p, i);
         if (p->dense)
             add_placed(p, i);
-        top = nnc_max64(top, p->at[i] + p->size[i]);
+        top = nnc_max64(top, nnc_add_sat(p->at[i], p->size[i]));
     }
     return top;
 }
@@ -252,8 +257,7 @@ static int64_t place_all(packer *p)
 /* Saturating product of bytes and commands, used only for sorting. */
 static int64_t area(const packer *p, int i)
 {
-    int64_t life = (int64_t)p->b[i].last - p->b[i].first + 1, v;
-    return nnc_mul_ok(p->size[i], life, &v) ? v : INT64_MAX;
+    return nnc_mul_sat(p->size[i], (int64_t)p->b[i].last - p->b[i].first + 1);
 }
 
 static key key_of(const packer *p, int order, int i)
@@ -285,13 +289,13 @@ static bool packer_alloc(packer *p, nnc_arena *a)
 int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, conflict_fn conflict, void *ctx,
     int64_t *lower_bound, nnc_arena *scratch)
 {
-    packer p = {.b = b, .n = n, .align = align};
+    packer p = {.b = b, .n = n, .conflict = conflict, .ctx = ctx};
     int64_t least = 0, top = INT64_MAX;
     if (!packer_alloc(&p, scratch))
         return -1;
     for (int i = 0; i < n; i++)
-        p.size[i] = nnc_align_up(b[i].bytes, align);
-    if (!find_conflicts(&p, conflict, ctx, scratch) || !find_contention(&p, &least, scratch))
+        p.size[i] = nnc_add_sat(b[i].bytes, align - 1) & -align;
+    if (!find_conflicts(&p, scratch) || !find_contention(&p, &least, scratch))
         return -1;
     for (int order = 0; order < 6 && top > least; order++) {
         for (int i = 0; i < n; i++)

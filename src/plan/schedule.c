@@ -101,7 +101,7 @@ static void wait_for(const list *l, start *t, uint32_t p, int dev)
     if (!runs_in_main(l->m, n))
         return;
     bool same = device_of(n) == dev && l->stream[p] == t->stream;
-    t->at = nnc_max64(t->at, l->done[p] + (same ? 0 : l->m->o->target->launch_ns));
+    t->at = nnc_max64(t->at, nnc_add_sat(l->done[p], same ? 0 : l->m->o->target->launch_ns));
     if (l->done[p] >= t->latest) {
         t->latest = l->done[p];
         t->local = same;
@@ -139,7 +139,7 @@ static void place_node(list *l, uint32_t id)
         }
     }
     l->stream[id] = (int16_t)best;
-    l->done[id] = best_at + l->time[id];
+    l->done[id] = nnc_add_sat(best_at, l->time[id]);
     l->free_at[device_of(n) * m->o->streams + best] = l->done[id];
     l->order[l->n_order++] = id;
     for (uint32_t e = l->succ0[id]; e < l->succ0[id + 1]; e++)

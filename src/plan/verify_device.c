@@ -53,6 +53,28 @@ static const char *code_fault(const check *v, const nnc_cmd *c, int32_t *first)
     return NULL;
 }
 
+/* Each stream costs a thread or a CUDA stream: a plan from a file may not name more than it uses. */
+static nnc_status check_streams(const check *v, nnc_arena *a)
+{
+    const nnc_plan *p = v->p;
+    int *first = ARENA_NEW(a, int, p->n_device + 1); /* of each device in used[] */
+    if (!first)
+        return nnc_nomem(v->sink);
+    for (int d = 0; d < p->n_device; d++)
+        first[d + 1] = first[d] + p->device[d].streams;
+    bool *used = ARENA_NEW(a, bool, first[p->n_device] + 1);
+    if (!used)
+        return nnc_nomem(v->sink);
+    for (int i = 0; i < p->n_cmd; i++)
+        used[first[p->cmd[i].device] + p->cmd[i].stream] = true;
+    for (int d = 0; d < p->n_device; d++)
+        for (int s = 1; s < p->device[d].streams; s++)
+            if (!used[first[d] + s])
+                return nnc_fail0(v->sink, v->code,
+                    "plan: device %d: no command uses stream %d of %d", d, s, p->device[d].streams);
+    return NNC_OK;
+}
+
 nnc_status plan_check_devices(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
@@ -67,5 +89,5 @@ nnc_status plan_check_devices(const check *v, nnc_arena *a)
         if ((p->cmd[i].kind == CMD_kernel || p->cmd[i].kind == CMD_call) &&
             (why = code_fault(v, &p->cmd[i], first)))
             return nnc_fail0(v->sink, v->code, "plan: command %d: %s", i, why);
-    return NNC_OK;
+    return check_streams(v, a);
 }

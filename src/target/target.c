@@ -95,13 +95,14 @@ int64_t nnc_target_peak_flops(const nnc_target *t, nnc_dtype d, bool tf32)
     return d == DT_f32 && tf32 && t->flops_tf32 > 0 ? t->flops_tf32 : t->flops_f32;
 }
 
-/* Time in ns of `amount` at `rate` per second, rounded up; 0 when the rate is unknown. */
+/* Time in ns of `amount` at `rate` per second, rounded up, at most 2^53 (104 days: sums of many do not overflow); 0 when the rate is
+ * unknown. */
 static int64_t ns_of(int64_t amount, int64_t rate)
 {
     if (rate <= 0 || amount <= 0)
         return 0;
     double ns = (double)amount * 1e9 / (double)rate;
-    return ns < 9e18 ? (int64_t)(ns + 0.999) : INT64_MAX / 2;
+    return ns < 0x1p53 ? (int64_t)(ns + 0.999) : (int64_t)1 << 53;
 }
 
 /* Data that fits the caches of all cores moves at cache bandwidth. */

@@ -85,6 +85,10 @@ TEST(hostile_devices)
     LIE(1, "device 0: its target is of another kind", p->device[0].target = "cuda:sm_90#0");
     LIE(1, "device 1: its target is of another kind", second_device(p, "cuda:0", "cpu#0"));
     LIE(1, "device 1: another device has its name", second_device(p, "cpu:0", "cpu#0"));
+    /* each stream would have a thread */
+    LIE(1, "device 0: no command uses stream 1 of 1024", p->device[0].streams = 1024);
+    LIE(1, "device 0: no command uses stream 1 of 1024", p->device[0].streams = 1024;
+        p->cmd[p->n_cmd - 1].stream = 1023);
     LIE(1, "its kernel has a CPU's schedule, its device is a GPU", move_to_gpu(p);
         p->engine[0] = p->engine[1] = "both");
     LIE(1, "its engine works on CPUs, its device is a GPU", move_to_gpu(p);

@@ -509,6 +509,23 @@ TEST(make_streams)
     }
 }
 
+/* Two chains of matmuls, each beyond the longest expected time: expected times add up without overflow (the sanitizer sees it). */
+TEST(make_streams_that_take_for_ever)
+{
+    enum { N = 1500 };
+    nnc_text t = {0};
+    nnc_puts(&t, "graph @ever {\n%a0 = input : f32[2000000,2000000]\n%b0 = relu %a0\n");
+    for (int i = 0; i < N; i++)
+        nnc_printf(&t, "%%a%d = matmul %%a%d, %%a%d\n%%b%d = matmul %%b%d, %%b%d\n", i + 1, i, i,
+            i + 1, i, i);
+    nnc_printf(&t, "return %%a%d, %%b%d }", N, N);
+    nnc_plan *p = help_plan_text(nnc_text_str(&t), 2, 1);
+    if (p)
+        CHECK_INT(p->device[0].streams, 2);
+    nnc_plan_destroy(p);
+    nnc_text_deinit(&t);
+}
+
 /* Waking the others takes longer than the work of a convolution on one pixel. */
 TEST(make_threads_of_calls)
 {

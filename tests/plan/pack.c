@@ -64,7 +64,7 @@ static bool odd_even(void *ctx, int i, int j)
 TEST(pack_conflict_callback)
 {
     /* never alive together, but blocks of other parity may not share */
-    nnc_block b[] = {{64, 0, 0, -1}, {64, 1, 1, -1}, {64, 2, 2, -1}, {64, 3, 3, -1}};
+    nnc_block b[] = {{64, 0, 0, -1, 3}, {64, 1, 1, -1, 3}, {64, 2, 2, -1, 3}, {64, 3, 3, -1, 3}};
     nnc_arena a;
     nnc_arena_init(&a, 0);
     int64_t least;
@@ -147,35 +147,80 @@ TEST(pack_generated)
     }
 }
 
-static bool never(void *ctx, int i, int j)
+/* For blocks whose live ranges do not overlap, as if of different streams. */
+static bool some(void *ctx, int i, int j)
 {
     (void)ctx;
-    return i + j < 0;
+    return (i ^ j) % 3 == 0;
 }
 
-/* Where nearly all blocks live at the same time, neighbours are not listed: the same places come out. */
+/* Where nearly all blocks may conflict, neighbours are not listed: the same places come out as beside so many blocks of one byte, each
+ * alone in time, that they are. */
 TEST(pack_dense)
 {
-    enum { N = 900 };
-    static nnc_block b[N], listed[N];
-    for (int k = 0; k < 6; k++) {
+    enum { N = 900, ALONE = 12000 };
+    static nnc_block b[N], listed[N + ALONE];
+    for (int k = 0; k < 12; k++) {
         uint64_t r = test_seed + (uint64_t)k * 77;
         for (int i = 0; i < N; i++) {
             r = r * 6364136223846793005u + 1442695040888963407u;
-            int32_t first = (int32_t)(r >> 33) % 500,
-                    life = (int32_t)(r >> 20) % (k % 2 ? 300 : 900);
-            b[i] = (nnc_block){1 + (int64_t)((r >> 40) % 4000), first, first + life, -1};
+            int32_t first = (int32_t)((r >> 33) % 500),
+                    last = first + (int32_t)((r >> 20) % (k % 2 ? 300 : 900));
+            b[i] = (nnc_block){1 + (int64_t)((r >> 40) % 4000), first, last, -1,
+                last + (int32_t)((r >> 50) % 100)};
         }
         memcpy(listed, b, sizeof b);
+        for (int i = N; i < N + ALONE; i++)
+            listed[i] = (nnc_block){1, 2000 + i, 2000 + i, -1, 2000 + i};
         nnc_arena a;
         nnc_arena_init(&a, 0);
-        int64_t least[2], size = pack(b, N, 64, &least[0]);
-        CHECK_INT(nnc_pack_blocks(listed, N, 64, never, NULL, &least[1], &a), size);
+        bool (*conflict)(void *, int, int) = k < 6 ? NULL : some;
+        int64_t least[2], size = nnc_pack_blocks(b, N, 64, conflict, NULL, &least[0], &a);
+        CHECK_INT(nnc_pack_blocks(listed, N + ALONE, 64, conflict, NULL, &least[1], &a), size);
         CHECK_INT(least[0], least[1]);
         CHECK(!fault(b, N, 64, size));
         CHECK(!memcmp(listed, b, sizeof b));
+        int shared = 0;
+        for (int i = 0; conflict && i < N; i++)
+            for (int j = 0; j < N; j++)
+                shared += b[j].first > b[i].last && b[j].first <= b[i].reach && some(NULL, i, j) &&
+                          b[i].offset < b[j].offset + b[j].bytes &&
+                          b[j].offset < b[i].offset + b[i].bytes;
+        CHECK_INT(shared, 0);
         nnc_arena_deinit(&a);
     }
+}
+
+/* Blocks behind a block's reach are not looked at: the time and memory of plans with several streams grow with the conflicts. */
+static bool count_calls(void *ctx, int i, int j)
+{
+    *(int *)ctx += 1;
+    return i + j < 0;
+}
+
+TEST(pack_asks_within_reach)
+{
+    enum { N = 5000 };
+    static nnc_block b[N];
+    int calls = 0;
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    for (int i = 0; i < N; i++)
+        b[i] = (nnc_block){64, 2 * i, 2 * i, -1, 2 * i + 7};
+    CHECK_INT(nnc_pack_blocks(b, N, 64, count_calls, &calls, NULL, &a), 64);
+    CHECK(calls > 0 && calls < 8 * N);
+    nnc_arena_deinit(&a);
+}
+
+/* Sums beyond 63 bits are INT64_MAX, not negative. */
+TEST(pack_more_than_all)
+{
+    nnc_block b[5];
+    int64_t least;
+    for (int i = 0; i < 5; i++)
+        b[i] = (nnc_block){i == 3 ? INT64_MAX : INT64_MAX / 3, i, 10, -1, 10};
+    CHECK_INT(pack(b, 5, 256, &least), INT64_MAX);
+    CHECK_INT(least, INT64_MAX);
 }
 
 TEST(pack_out_of_memory)
