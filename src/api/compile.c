@@ -111,12 +111,12 @@ static nnc_status plan(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
 {
     nnc_kernel_remarker notes = {.a = a, .o = o};
+    nnc_compiler compiler = {e->has_emitter ? nnc_env_emitter : NULL, nnc_engine_llvm.version, 0};
     nnc_plan_options p = {
         .target = &e->target,
         .engine = e->engine,
         .n_engine = e->n_engine,
-        .emitter = e->has_emitter ? nnc_env_emitter : NULL,
-        .emitter_version = nnc_engine_llvm.version,
+        .compiler = &compiler,
         .cache = e->cache,
         .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
@@ -133,14 +133,14 @@ static nnc_status plan(
     if (!said)
         return nnc_nomem(sink);
     if (e->target.kind == NNC_T_cuda)
-        nnc_env_cuda_plan(e, &p, said);
+        nnc_env_cuda_plan(e, &compiler, said);
     if (!code) {
-        p.emitter = NULL;
+        compiler.emitter = NULL;
         p.cache = NULL;
     }
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
     if (!st && code && a->plan->n_kernel > 0)
-        nnc_env_cuda_tell(&p, said, sink);
+        nnc_env_cuda_tell(&compiler, said, sink);
     nnc_sink_destroy(said);
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }

@@ -60,22 +60,20 @@ static const nnc_emitter *get_emitter(void)
 }
 
 /* Sets up the emitter. Without NVRTC the plan has no code, which is enough for every question about it. */
-void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *said)
+void nnc_env_cuda_plan(nnc_env *e, nnc_compiler *c, nnc_sink *said)
 {
     nnc_nvrtc_target w = {0};
     nnc_status st = nnc_nvrtc_resolve(e->target.sm, false, e->cache, &w, said);
     snprintf(e->cuda_version, sizeof e->cuda_version, "%s nvrtc %s %s_%d %s",
         nnc_emitter_cuda.version, w.version, w.ptx ? "compute" : "sm", w.arch, options[0]);
-    p->unit = UNIT_KERNELS;
-    p->emitter = st ? NULL : get_emitter;
-    p->emitter_version = e->cuda_version;
+    *c = (nnc_compiler){st ? NULL : get_emitter, e->cuda_version, UNIT_KERNELS};
 }
 
-void nnc_env_cuda_tell(const nnc_plan_options *p, const nnc_sink *said, nnc_sink *sink)
+void nnc_env_cuda_tell(const nnc_compiler *c, const nnc_sink *said, nnc_sink *sink)
 {
     for (size_t i = 0; i < nnc_sink_count(said); i++) {
         const nnc_diag *d = nnc_sink_at(said, i);
-        if (!p->emitter)
+        if (!c->emitter)
             nnc_warn(sink, (nnc_loc){0}, "kernels get no machine code: %s", d->message);
         else
             nnc_note(sink, (nnc_loc){0}, "%s", d->message);

@@ -107,9 +107,9 @@ nnc_status nnc_plan_kernels(const nnc_plan *p, int first, int n, nnc_kernel **k,
 nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink) NNC_MUST;
 void nnc_env_cuda_engines(nnc_env *e);
 /* Sets the emitter for e's GPU. `said` gets a note about a fallback architecture, or the reason for missing machine code. */
-void nnc_env_cuda_plan(nnc_env *e, nnc_plan_options *p, nnc_sink *said);
+void nnc_env_cuda_plan(nnc_env *e, nnc_compiler *c, nnc_sink *said);
 /* Passes the messages of `said` on for a plan with kernels: as notes or, without machine code, as warnings. */
-void nnc_env_cuda_tell(const nnc_plan_options *p, const nnc_sink *said, nnc_sink *sink);
+void nnc_env_cuda_tell(const nnc_compiler *c, const nnc_sink *said, nnc_sink *sink);
 /* Stage "cuda", "ptx" or "cubin" of all units. */
 nnc_status nnc_cuda_emit(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* One translation unit of a plan for a GPU: EMIT_cuda (annotated) or EMIT_ptx. */

@@ -4,17 +4,16 @@
 #include "plan/maker.h"
 #include <string.h>
 
-static bool may(const maker *m, const nnc_engine *e)
+static bool may(const nnc_call *c, const nnc_engine *e)
 {
-    return e->choose && nnc_target_engine_named(m->o->target, e->name);
+    return e->choose && nnc_target_engine_named(c->env->target, e->name);
 }
 
-void call_for_target(nnc_call *c, const maker *m, int threads)
+void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads)
 {
-    const nnc_policy *o = &m->o->policy;
     c->threads = threads;
-    c->env = &m->env;
-    c->tf32 = o->tf32 && c->src.dtype == DT_f32 &&
+    c->env = env;
+    c->tf32 = o->tf32 && env->target->flops_tf32 > 0 && c->src.dtype == DT_f32 &&
               (c->kind == CALL_conv || c->kind == CALL_conv_transpose || c->kind == CALL_matmul);
     c->compiled = o->compiles && c->kind == CALL_conv;
 }
@@ -55,12 +54,13 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
 static int64_t expected_ns(
     const maker *m, const nnc_engine *e, const nnc_call *c, const nnc_node *n)
 {
-    const nnc_target_engine *row = nnc_target_engine_named(m->o->target, e->name);
+    const nnc_target *t = c->env->target;
+    const nnc_target_engine *row = nnc_target_engine_named(t, e->name);
     nnc_ask a = ask_of(m, c, n);
-    nnc_offer o = nnc_target_offer(m->o->target, row, &a);
+    nnc_offer o = nnc_target_offer(t, row, &a);
     if (o.ok)
         return o.time_ns;
-    return nnc_target_contraction_ns(m->o->target, row, &a, c->compiled, a.flops);
+    return nnc_target_contraction_ns(t, row, &a, c->compiled, a.flops);
 }
 
 static void put_us(nnc_text *t, int64_t ns)
@@ -117,7 +117,7 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
 static bool kernel_ns(
     const maker *m, const nnc_call *c, const nnc_node *n, int64_t *ns, int64_t *bid)
 {
-    const nnc_target *t = m->o->target;
+    const nnc_target *t = c->env->target;
     nnc_ask a = ask_of(m, c, n);
     for (int i = 0; i < t->n_engines; i++) {
         if (!nnc_target_runs_kernels(&t->engine[i]) || !is_kernel_product(m, n))
@@ -150,7 +150,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         const nnc_engine *g = m->o->engine[e];
         nnc_call one = asked;
         nnc_choice choice = {0};
-        if (!may(m, g))
+        if (!may(c, g))
             continue;
         status = ask_with_sum(m, g, &one, may_pack, sum_post, &choice);
         if (!choice.ok) {
@@ -198,18 +198,18 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n,
     bool *yes, const char **why, nnc_sink *sink)
 {
-    const maker m = {
-        .g = g, .o = o, .env = {.target = o->target, .cache = o->answers}, .sink = sink};
+    const nnc_engine_env env = {
+        .target = nnc_target_on(o->target, o->n_target, n->device), .cache = o->answers};
     nnc_call c;
     call_args args;
     *yes = false;
     *why = "it is no call of a library";
     if (!make_call(g, n, &c, &args, why))
         return *why ? NNC_OK : nnc_nomem(sink);
-    call_for_target(&c, &m, o->target->threads);
+    call_for_target(&c, &o->policy, &env, env.target->threads);
     for (int e = 0; e < o->n_engine && !*yes; e++) {
         nnc_choice got;
-        if (!may(&m, o->engine[e]))
+        if (!may(&c, o->engine[e]))
             continue;
         NNC_TRY(o->engine[e]->choose(&c, &got, sink));
         *yes = got.ok && got.compiled;

@@ -265,13 +265,12 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
     return add_work(e, c, j->work_bytes);
 }
 
-static const char *kernel_engine(const maker *m, bool code)
+static const char *kernel_engine(const maker *m, const nnc_target *t, bool code)
 {
     for (int i = 0; i < m->o->n_engine; i++) {
         const nnc_engine *g = m->o->engine[i];
-        const nnc_target_engine *row = nnc_target_engine_named(m->o->target, g->name);
-        bool waits =
-            m->o->target->kind == NNC_T_cuda; /* GPUs need a compiler: no interpreter runs there */
+        const nnc_target_engine *row = nnc_target_engine_named(t, g->name);
+        bool waits = t->kind == NNC_T_cuda; /* GPUs need a compiler: no interpreter runs there */
         if (g->load_kernel && row && nnc_target_runs_kernels(row) &&
             (code || waits || strcmp(g->name, "interp") == 0))
             return g->name;
@@ -282,16 +281,17 @@ static const char *kernel_engine(const maker *m, bool code)
 static nnc_status emit_kernel(emitter *e, const job *j, const nnc_node *n)
 {
     maker *m = e->m;
+    const nnc_target *t = target_of(m, j->device);
     const nnc_pkernel *k = &m->p->kernel[j->item];
-    const char *engine = kernel_engine(m, k->object >= 0);
+    const char *engine = kernel_engine(m, t, k->object >= 0);
     if (!engine)
         return nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine runs generated kernels");
     nnc_cmd *c;
     NNC_TRY(add_cmd(e, j, CMD_kernel, k->n_args, &c));
     NNC_TRY(use_engine(m, engine, &c->engine));
-    c->reason = k->object >= 0 ? j->reason ? j->reason : "generated machine code"
-                : m->o->target->kind == NNC_T_cuda ? "no machine code: no compiler for it"
-                                                   : "interpreted: no machine code emitter";
+    c->reason = k->object >= 0          ? j->reason ? j->reason : "generated machine code"
+                : t->kind == NNC_T_cuda ? "no machine code: no compiler for it"
+                                        : "interpreted: no machine code emitter";
     int a = 0;
     for (int i = 0; i < n->n_in; i++) {
         if (nnc_operand_repeats(n, i))
@@ -319,7 +319,7 @@ static nnc_status emit_node(emitter *e, const job *j)
     nnc_cmd *c = &e->m->p->cmd[e->m->p->n_cmd - 1];
     c->op_class = class_name(n);
     /* CUDA passes 4 KiB of parameters: the pointers and the scratch pointer */
-    if (e->m->o->target->kind == NNC_T_cuda && c->n_arg >= 512)
+    if (target_of(e->m, j->device)->kind == NNC_T_cuda && c->n_arg >= 512)
         return nnc_fail(e->m->sink, NNC_E_MODEL, n->loc,
             "%d operands and results in one kernel: a GPU takes at most 511; the pass split_wide "
             "divides wide concats and splits",
@@ -399,10 +399,12 @@ static nnc_status emit_devices(maker *m)
     if (!p->device)
         return nnc_nomem(m->sink);
     p->n_device = m->n_dev;
-    for (int d = 0; d < m->n_dev; d++) {
-        p->device[d].streams = 1;
+    for (int d = 0, n[2] = {0}; d < m->n_dev; d++) {
+        const nnc_target *t = target_of(m, d);
+        p->device[d] =
+            (nnc_plan_device){.target = m->on[d].text, .threads = t->threads, .streams = 1};
         p->device[d].name = nnc_arena_printf(
-            &p->arena, "%s:%d", m->o->target->kind == NNC_T_cuda ? "cuda" : "cpu", d);
+            &p->arena, "%s:%d", t->kind == NNC_T_cuda ? "cuda" : "cpu", n[t->kind]++);
         if (!p->device[d].name)
             return nnc_nomem(m->sink);
     }

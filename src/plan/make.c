@@ -167,24 +167,32 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t)
             (long long)t->clock_hz / 1000000, (long long)t->copy_bytes_s / 1000000000);
 }
 
-static nnc_status name_targets(maker *m)
+static nnc_status find_devices(maker *m)
 {
-    m->p->precision = nnc_policy_precision(&m->o->policy);
-    for (int d = 0; d < m->p->n_device; d++) {
-        nnc_plan_device *to = &m->p->device[d];
-        nnc_text t = {0};
-        nnc_plan_target_text(&t, m->o->target);
-        to->target = t.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&t));
-        to->threads = m->o->target->threads;
-        nnc_text_deinit(&t);
-        if (!to->target)
+    m->on = ARENA_NEW(&m->scratch, machine, m->n_dev);
+    for (int d = 0; m->on && d < m->n_dev; d++) {
+        const nnc_target *t = nnc_target_on(m->o->target, m->o->n_target, d);
+        const ptrdiff_t at = t - m->o->target;
+        m->on[d] = (machine){.env = {.target = t, .cache = m->o->answers},
+            .compiler = m->o->compiler ? &m->o->compiler[at] : NULL};
+        machine *to = &m->on[d];
+        nnc_text text = {0};
+        nnc_plan_target_text(&text, t);
+        to->hash = nnc_target_hash(t);
+        to->text = text.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&text));
+        nnc_text_deinit(&text);
+        if (!to->text || to->hash.hi == ~(uint64_t)0)
             return nnc_nomem(m->sink);
+        while (strcmp(m->on[to->kind].text, to->text) != 0)
+            to->kind++;
     }
-    return NNC_OK;
+    return m->on ? NNC_OK : nnc_nomem(m->sink);
 }
 
 static nnc_status make_all(maker *m)
 {
+    m->p->precision = nnc_policy_precision(&m->o->policy);
+    NNC_TRY(find_devices(m));
     NNC_TRY(find_facts(m));
     NNC_TRY(make_schedule(m));
     NNC_TRY(find_uses(m));
@@ -192,7 +200,6 @@ static nnc_status make_all(maker *m)
     NNC_TRY(make_init(m));
     NNC_TRY(make_objects(m));
     NNC_TRY(make_commands(m));
-    NNC_TRY(name_targets(m));
     NNC_TRY(plan_place(m->p, m->sink));
     return plan_check_rows(m->p, m->sink);
 }
@@ -204,11 +211,7 @@ nnc_status nnc_plan_make(
     if (o->streams < 1 || o->streams > 64 || o->devices < 1 || o->devices > 64)
         return nnc_fail0(sink, NNC_E_USAGE, "%d streams on %d devices: expected 1 to 64 of each",
             o->streams, o->devices);
-    maker m = {.g = g,
-        .o = o,
-        .env = {.target = o->target, .cache = o->answers},
-        .sink = sink,
-        .n_dev = o->devices};
+    maker m = {.g = g, .o = o, .sink = sink, .n_dev = o->devices};
     nnc_arena_init(&m.scratch, 0);
     m.p = nnc_plan_create();
     nnc_status status = m.p ? make_all(&m) : nnc_nomem(sink);

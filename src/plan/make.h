@@ -9,20 +9,26 @@
 #include "target/target.h"
 
 enum { NNC_MAX_UNIT = 32 };
-typedef struct nnc_plan_options {
-    const nnc_target *target;
-    const nnc_engine *const *engine; /* in order of preference */
-    int n_engine;
+/* How the kernels of a device get machine code. */
+typedef struct nnc_compiler {
     const nnc_emitter *(*emitter)(void); /* called on a cache miss only (loads libLLVM); NULL result or pointer: kernels are interpreted */
-    const char *emitter_version;     /* part of the key; known without loading */
+    const char *version;             /* part of the key; known without loading */
+    int unit;                        /* kernels per object, consecutive among those for the target, at most NNC_MAX_UNIT; 0 = 1. One
+                                      * each lets models share objects in the cache; more is for compilers with a high fixed cost */
+} nnc_compiler;
+
+typedef struct nnc_plan_options {
+    const nnc_target *target;        /* of each device (nnc_target_on) */
+    const nnc_compiler *compiler;    /* of each device, as many; NULL: kernels are interpreted */
+    int n_target;
+    const nnc_engine *const *engine; /* of all targets, in order of preference */
+    int n_engine;
     nnc_cache *cache;                /* of machine code; NULL: none */
     nnc_cache *answers;              /* of engines' answers; NULL: none */
-    int unit;                        /* kernels per object, consecutive in the plan, at most NNC_MAX_UNIT; 0 = 1. One each lets models
-                                      * share objects in the cache; more is for compilers with a high fixed cost */
     int jobs;                        /* threads for code generation; does not affect the result */
     int streams;                     /* per device, >= 1 */
     nnc_policy policy;
-    int devices;                     /* virtual devices, >= 1; nodes' device numbers are below it */
+    int devices;                     /* >= 1; nodes' device numbers are below it */
     /* statistics, optional */
     int64_t *codegen_ns;
     int *cache_hits, *cache_misses;
@@ -38,7 +44,7 @@ void nnc_plan_target_text(nnc_text *out, const nnc_target *t);
 nnc_status nnc_plan_make(const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink) NNC_MUST;
 
 /* Asks whether the engine of fused node n of g has a runtime-compiled kernel for it. *why is valid until this thread's next question.
- * `o`: only target, policy, answers and engines are used. */
+ * `o`: only targets, policy, answers and engines are used. */
 nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, const nnc_node *n, bool *yes, const char **why,
     nnc_sink *sink) NNC_MUST;
 

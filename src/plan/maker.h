@@ -43,6 +43,7 @@ typedef struct job_use { int32_t job, next; } job_use;
 
 typedef struct kernel_entry {
     nnc_hash128 hash;
+    int16_t kind;      /* of the devices that it runs on */
     const char *given; /* name given by lowering; k's own may be longer */
     const nnc_kernel *k;
     int32_t item;
@@ -56,10 +57,21 @@ typedef struct lowered {
     int64_t work_bytes;
 } lowered;
 
+/* A device of the plan. */
+typedef struct machine {
+    nnc_engine_env env;           /* what engines are asked with; env.target: its target */
+    const nnc_compiler *compiler; /* NULL: none */
+    const nnc_emitter *emitter;   /* the compiler's, once it is needed */
+    const char *text;             /* nnc_plan_target_text, in the plan's arena */
+    nnc_hash128 hash;             /* nnc_target_hash */
+    int16_t kind;                 /* the first device with this target; devices of a kind share kernels, calls and machine code */
+    int threads;                  /* of each command */
+} machine;
+
 typedef struct maker {
     const nnc_graph *g;
     const nnc_plan_options *o;
-    nnc_engine_env env; /* what engines are asked with */
+    machine *on; /* by device */
     nnc_plan *p;
     nnc_sink *sink;
     nnc_arena scratch;
@@ -84,7 +96,6 @@ typedef struct maker {
     plan_order order;  /* of main jobs */
     int streams_used;  /* maximum over devices */
     int n_event;
-    int threads;       /* of each command */
     /* capacities of the plan's arrays */
     size_t cap_kernel, cap_call, cap_tensor, cap_cmd, cap_weight, cap_engine;
     kernel_entry *kernel;
@@ -96,6 +107,11 @@ typedef struct maker {
     nnc_ref *source; /* make_sources' */
     size_t cap_source;
 } maker;
+
+static inline const nnc_target *target_of(const maker *m, int dev)
+{
+    return m->on[dev].env.target;
+}
 
 static inline size_t slot(const maker *m, nnc_ref v, int dev)
 {
@@ -114,7 +130,7 @@ job *make_job(job_list *l, nnc_arena *a, job_kind kind); /* NULL: out of memory 
 bool make_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, call_args *args, const char **why);
 
 /* compete.c: fills the fields of a call that engines need besides its operands. */
-void call_for_target(nnc_call *c, const maker *m, int threads);
+void call_for_target(nnc_call *c, const nnc_policy *o, const nnc_engine_env *env, int threads);
 /* Asks every engine for job j's call. got->ok: c is the call as the winner computes it, j->engine the winner, *reason (in the plan's
  * arena) its reason, with the losers and all times. Not ok: a generated kernel computes it where *reason says so; otherwise no engine
  * supports it, see `why`. sum_post: a sum that may be in place, or -1. */

@@ -4,7 +4,7 @@
  * One stream: program order. Several: list scheduling. The ready node with the longest
  * remaining path goes first (ties: program order), to the stream of its device where it can
  * start first (ties: the stream of its latest operand, which needs no event). Times are the
- * target's roofline, so the result depends on nothing measured. Copies go out on the
+ * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
  * producer's stream right behind it. An event is recorded behind a command only when another
  * lane waits for it, and a wait is left out where earlier waits already imply it. */
 #include "plan/maker.h"
@@ -95,13 +95,24 @@ typedef struct start {
     bool local;
 } start;
 
-static void wait_for(const list *l, start *t, uint32_t p, int dev)
+/* Time of the copy of v to a device of another kind. Copies between devices of one kind count as a launch, which the wait for them
+ * costs. */
+static int64_t copy_ns(const maker *m, nnc_ref v, int dev)
 {
+    const int64_t bytes = nnc_type_bytes(nnc_typeof(m->g, v));
+    return m->on[device_of(nnc_def(m->g, v))].kind == m->on[dev].kind ? 0
+                                                                      : nnc_target_link_ns(bytes);
+}
+
+static void wait_for(const list *l, start *t, nnc_ref v, int dev)
+{
+    const uint32_t p = l->m->g->value[v].node;
     const nnc_node *n = &l->m->g->node[p];
     if (!runs_in_main(l->m, n))
         return;
     bool same = device_of(n) == dev && l->stream[p] == t->stream;
-    t->at = nnc_max64(t->at, nnc_add_sat(l->done[p], same ? 0 : l->m->o->target->launch_ns));
+    int64_t ns = same ? 0 : target_of(l->m, dev)->launch_ns + copy_ns(l->m, v, dev);
+    t->at = nnc_max64(t->at, nnc_add_sat(l->done[p], ns));
     if (l->done[p] >= t->latest) {
         t->latest = l->done[p];
         t->local = same;
@@ -118,7 +129,7 @@ static start start_on(const list *l, const nnc_node *n, int s)
         int k =
             make_sources(m, n->in[i], &source); /* memory is there: each_producer asked before */
         for (int j = 0; j < k; j++)
-            wait_for(l, &t, m->g->value[source[j]].node, dev);
+            wait_for(l, &t, source[j], dev);
     }
     return t;
 }
@@ -183,9 +194,11 @@ static nnc_status list_schedule(list *l)
         if (!runs_in_main(m, &g->node[i]))
             continue;
         nnc_cost c = nnc_node_cost(g, &g->node[i]);
-        l->time[i] = nnc_target_time_ns(m->o->target, c.flops, c.bytes);
+        l->time[i] = nnc_target_time_ns(target_of(m, device_of(&g->node[i])), c.flops, c.bytes);
         for (uint32_t e = l->succ0[i]; e < l->succ0[i + 1]; e++)
-            l->path[i] = nnc_max64(l->path[i], l->path[l->succ[e]]);
+            l->path[i] = nnc_max64(
+                l->path[i], nnc_add_sat(l->path[l->succ[e]],
+                                copy_ns(m, g->node[i].out, device_of(&g->node[l->succ[e]]))));
         l->path[i] = nnc_add_sat(l->path[i], l->time[i]);
     }
     for (uint32_t i = 0; i < g->n_node; i++)
@@ -414,19 +427,27 @@ static nnc_status add_sync(maker *m, job_kind kind, const job *beside, int event
     return NNC_OK;
 }
 
+/* Lanes of CPU devices share the threads of this machine; a GPU's device has its own. used: by lane. */
+static void share_threads(maker *m, const bool *used)
+{
+    int lanes[2] = {0};
+    for (int l = 0; l < m->n_dev * m->o->streams; l++)
+        lanes[target_of(m, l / m->o->streams)->kind] += used[l];
+    for (int d = 0; d < m->n_dev; d++) {
+        const nnc_target *t = target_of(m, d);
+        m->on[d].threads = (int)nnc_max64(t->threads / nnc_max64(lanes[t->kind], 1), 1);
+    }
+}
+
 static nnc_status insert_sync(sync *s)
 {
     maker *m = s->m;
     bool *used = ARENA_NEW(&m->scratch, bool, s->n_lane);
     if (!used)
         return nnc_nomem(m->sink);
-    int lanes = 0;
     for (int32_t i = 0; i < s->in->n; i++)
         used[lane_of(s, &s->in->at[i])] = true;
-    for (int l = 0; l < s->n_lane; l++)
-        lanes += used[l];
-    m->threads = m->o->target->threads / (lanes > 1 ? lanes : 1);
-    m->threads = m->threads > 1 ? m->threads : 1;
+    share_threads(m, used);
     for (int32_t i = 0; i < s->in->n; i++) {
         const job *j = &s->in->at[i];
         for (int32_t w = s->first_wait[i]; w >= 0; w = s->wait[w].next)

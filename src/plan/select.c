@@ -78,30 +78,30 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
 
 /* Threads of a call: all, or one when its work takes one thread less time than waking the others, which may sleep. The check for NaN knows
  * the whole team alone, so none between. */
-static int call_threads(const maker *m, const nnc_node *n)
+static int call_threads(const machine *on, nnc_cost cost)
 {
     enum { WAKE_NS = 3000 };
-    const nnc_target *t = m->o->target;
-    nnc_cost cost = nnc_node_cost(m->g, n);
+    const nnc_target *t = on->env.target;
     int64_t ns = nnc_target_time_ns(t, cost.flops, cost.bytes) - t->launch_ns;
-    return nnc_mul_sat(ns, t->threads) > WAKE_NS ? m->threads : 1;
+    return nnc_mul_sat(ns, t->threads) > WAKE_NS ? on->threads : 1;
 }
 
 /* Tries to make the node a call; j->is_call tells whether it is one. The reason against it is appended to `why`. */
 static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
 {
     const nnc_node *n = &m->g->node[j->node];
+    const machine *on = &m->on[j->device];
     const char *reason = "not supported";
     nnc_call c;
     nnc_choice got;
     if (!make_call(m->g, n, &c, &j->args, &reason)) {
         if (!reason)
             return nnc_nomem(m->sink);
-        if (!nnc_target_kernels_contract(m->o->target) || m->o->target->kind != NNC_T_cpu)
+        if (!nnc_target_kernels_contract(on->env.target) || on->env.target->kind != NNC_T_cpu)
             nnc_puts(why, reason);
         return NNC_OK;
     }
-    call_for_target(&c, m, call_threads(m, n));
+    call_for_target(&c, &m->o->policy, &on->env, call_threads(on, nnc_node_cost(m->g, n)));
     int sum = -1; /* first operand that may be overwritten */
     for (int k = 0; k < j->args.n_sum && sum < 0; k++)
         if (may_sum_in_place(m, j, at, k, n->out))
@@ -199,7 +199,8 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
 {
     bool small = n->n_in <= NNC_KERNEL_ARGUMENTS; /* otherwise hashing takes long */
     nnc_hash128 h = small ? nnc_node_hash(m->g, n) : (nnc_hash128){0};
-    h.hi ^= m->is_static[n->out]; /* kernels that run once may be compiled differently */
+    /* kernels that run once may be compiled differently, and each kind of device has its own */
+    h.hi ^= 2 * (uint64_t)m->on[j->device].kind + m->is_static[n->out];
     const lowered *known = small && m->lowered ? find_lowered(m, h) : NULL;
     if (known && known->k) {
         *out = known->k;
@@ -207,7 +208,8 @@ static nnc_status lower_node(maker *m, job *j, const nnc_node *n, const nnc_kern
         j->work_bytes = known->work_bytes;
         return NNC_OK;
     }
-    nnc_kernel *k = nnc_lower(m->g, n, m->o->target, m->o->policy.math, &m->scratch, m->sink);
+    nnc_kernel *k =
+        nnc_lower(m->g, n, target_of(m, j->device), m->o->policy.math, &m->scratch, m->sink);
     if (!k)
         return nnc_sink_cause(m->sink, NNC_E_BUG);
     if (k->grid.cls == KC_none && compile_soon(k, m->is_static[n->out])) {
@@ -234,7 +236,7 @@ static nnc_status select_kernel(maker *m, job *j, int32_t at)
 static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 {
     const nnc_node *n = &m->g->node[j->node];
-    const nnc_target *t = m->o->target;
+    const nnc_target *t = target_of(m, j->device);
     if (!nnc_target_kernels_contract(t))
         return *why ? nnc_fail(m->sink, NNC_E_DEVICE, n->loc, "no engine computes this %s: %s",
                           nnc_ops[n->op].name, why)
@@ -259,9 +261,9 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
 nnc_status make_select(maker *m, job *j, int32_t main_at)
 {
     const nnc_node *n = &m->g->node[j->node];
-    bool contraction = nnc_has_call(m->o->target, m->g, n),
-         pool = n->op == OP_maxpool || n->op == OP_avgpool;
-    const nnc_target_engine *pools = nnc_target_for_pools(m->o->target);
+    const nnc_target *t = target_of(m, j->device);
+    bool contraction = nnc_has_call(t, m->g, n), pool = n->op == OP_maxpool || n->op == OP_avgpool;
+    const nnc_target_engine *pools = nnc_target_for_pools(t);
     pool = pool && pools && !nnc_target_runs_kernels(pools);
     if (!contraction && !pool)
         return select_kernel(m, j, main_at);

@@ -119,6 +119,12 @@ int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
     return nnc_max64(ns_of(flops, t->flops_f32), move_ns(t, bytes)) + t->launch_ns;
 }
 
+int64_t nnc_target_link_ns(int64_t bytes)
+{
+    return ns_of(
+        bytes, INT64_C(25000000000)); /* PCIe 4.0 x16: 31.5 GB/s, of which copies reach 25 */
+}
+
 int64_t nnc_target_contraction_ns(
     const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops)
 {

@@ -89,6 +89,8 @@ bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const 
 bool nnc_target_kernels_contract(const nnc_target *t);
 /* Estimated nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
+/* Estimated nanoseconds of copying `bytes` between devices of different kinds, without the launch. */
+int64_t nnc_target_link_ns(int64_t bytes);
 /* ---- offers (offer.c) -------------------------------------------------------------------------------------------------------- */
 
 typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_matmul, ASK_pool } nnc_ask_kind;

@@ -68,11 +68,9 @@ static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const 
     nnc_plan_options o = {.target = &t,
         .engine = engines,
         .n_engine = 3,
-        .emitter = emitter,
-        .emitter_version = version,
+        .compiler = &(nnc_compiler){emitter, version, unit},
         .cache = cache,
         .jobs = jobs,
-        .unit = unit,
         .streams = 1,
         .devices = 1,
         .cache_hits = hits,
@@ -192,7 +190,8 @@ TEST(equal_names_of_other_kernels)
     nnc_target t;
     help_target(&t, 2);
     nnc_plan_options o = {.target = &t};
-    maker m = {.o = &o, .sink = test_sink, .p = nnc_plan_create(), .threads = 2};
+    machine on = {.env.target = &t, .threads = 2};
+    maker m = {.o = &o, .on = &on, .sink = test_sink, .p = nnc_plan_create()};
     nnc_arena_init(&a, 0);
     nnc_arena_init(&m.scratch, 0);
     for (int i = 0; from && i < 2; i++) {
