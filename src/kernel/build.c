@@ -50,14 +50,18 @@ static int64_t outside_values(
     return (int64_t)once;
 }
 
+/* *why: the reason, or NULL: out of memory. */
 static bool too_many_arguments(
-    const nnc_graph *g, const uint32_t *nodes, int n, int n_out, nnc_arena *a)
+    const nnc_graph *g, const uint32_t *nodes, int n, int n_out, nnc_arena *a, const char **why)
 {
     int64_t operands = 0;
     for (int i = 0; i < n; i++)
         operands += g->node[nodes[i]].n_in;
-    return operands + n_out > NNC_KERNEL_ARGUMENTS &&
-           outside_values(g, nodes, n, operands, a) + n_out > NNC_KERNEL_ARGUMENTS;
+    if (operands + n_out <= NNC_KERNEL_ARGUMENTS)
+        return false;
+    int64_t outside = outside_values(g, nodes, n, operands, a);
+    *why = outside < 0 ? NULL : "one kernel would have more than 64 operands and results";
+    return outside < 0 || outside + n_out > NNC_KERNEL_ARGUMENTS;
 }
 
 /* Least length of a stored row. Vectors along shorter rows are slower than a kernel of its own for the values, which runs along all of
@@ -84,7 +88,7 @@ static void name_buffers(nx *t, nx_set *set, nnc_arena *a)
     set->n_input = n;
 }
 
-/* Can the values that windows read be stored for them? Builds the kernel to see. */
+/* Can the values that windows read be stored for them? Builds the kernel to see. *why: as of nnc_kernel_possible. */
 static bool stores_windowed(nx *t, nx_set *set, nnc_arena *scratch, const char **why)
 {
     bool done = false;
@@ -107,7 +111,8 @@ static bool stores_windowed(nx *t, nx_set *set, nnc_arena *scratch, const char *
                    (long long)row, (long long)least)
              : "would be computed for each window that reads it: no local buffer serves these "
                "windows";
-    (void)nx_fail(t, t->windowed, reason ? reason : "");
+    if (reason)
+        (void)nx_fail(t, t->windowed, reason);
     return false;
 }
 
@@ -130,17 +135,14 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
     nx t = {0};
     bool ok = false;
     nnc_arena_init(&scratch, 0);
-    if (n_out <= NNC_KERNEL_RESULTS && too_many_arguments(g, nodes, n, n_out, &scratch))
-        reason = "one kernel would have more than 64 operands and results";
-    else if (n_out <= NNC_KERNEL_RESULTS)
+    if (n_out <= NNC_KERNEL_RESULTS && !too_many_arguments(g, nodes, n, n_out, &scratch, &reason))
         ok = nx_trace(&t, &set, &scratch, &reason) &&
              (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
     nnc_free(t.ins);
-    if (why)
-        *why = ok && t.windowed != NNC_NONE ? stored_note(g, t.windowed, a)
-               : ok                         ? NULL
-               : reason                     ? nnc_arena_strdup(a, reason)
-                                            : "out of memory";
+    if (ok && t.windowed != NNC_NONE)
+        ok = (*why = stored_note(g, t.windowed, a)) != NULL;
+    else
+        *why = ok || !reason ? NULL : nnc_arena_strdup(a, reason);
     nnc_arena_deinit(&scratch);
     return ok;
 }

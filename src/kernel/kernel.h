@@ -211,9 +211,10 @@ typedef struct nnc_kring {
     int64_t rows, size;   /* rows of the buffer, 0: it is no ring; elements of a row */
     int64_t step;         /* rows from one point of the outer axis to the next, 1 .. rows - 1 */
 } nnc_kring;
-/* ring.c: what prevents tmp buffer `buf` from keeping `rows` rows along the axis, or NULL: then *r. False from nnc_kernel_rings: out of
- * memory; otherwise *r has an element for each buffer, from the schedule's directives. */
-const char *nnc_kernel_ring(const nnc_kernel *k, int buf, int axis, int64_t rows, nnc_kring *r);
+/* ring.c: what prevents tmp buffer `buf` from keeping `rows` rows along the axis, or NULL: then *r. form: nnc_kernel_forms(k). */
+struct nnc_kform;
+const char *nnc_kernel_ring(const nnc_kernel *k, const struct nnc_kform *form, int buf, int axis, int64_t rows, nnc_kring *r);
+/* *r: an element for each buffer, from the schedule's directives, which were verified. False: out of memory. */
 bool nnc_kernel_rings(const nnc_kernel *k, nnc_arena *a, nnc_kring **r);
 /* Offset of an access to a ring without the modulo: the row, and the place in the row. */
 void nnc_ring_split(const nnc_kring *r, const nnc_affine *at, nnc_affine *row, nnc_affine *place);
@@ -244,10 +245,10 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 /* True when these nodes (ascending indices of g, no leaves except constants, CL_comp already expanded) can be one generated kernel
  * with the results outs[0..n_out), their values used elsewhere, ascending. Traces the kernel's instructions exactly as
  * nnc_kernel_build does (kernel/trace.h), so that the answer and the kernel cannot differ. On false *why is a one-line reason for
- * users (static or text in `a`), on true a note on local buffers or NULL. `spare`: number of evaluations of an expensive op allowed
- * beyond one per element (nnc_target_spare_ops). `local`: bytes of a tmp buffer for what overlapping windows read (nnc_kernel_local),
- * which then read no other computed values; 0: such values are computed for each window. Time depends on these nodes and their operands
- * only, not on the graph's size. */
+ * users (text in `a`), NULL: out of memory; on true a note on local buffers or NULL. `spare`: number of evaluations of an expensive op
+ * allowed beyond one per element (nnc_target_spare_ops). `local`: bytes of a tmp buffer for what overlapping windows read
+ * (nnc_kernel_local), which then read no other computed values; 0: such values are computed for each window. Time depends on these
+ * nodes and their operands only, not on the graph's size. */
 #define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
 #define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
 #define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */

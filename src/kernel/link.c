@@ -266,7 +266,9 @@ nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out, const char **why)
     for (int a = 0; a < l->k->n_axis; a++)
         l->k->n_outer += l->k->axis[a].kind == KA_outer;
     bool placed = place_all(l);
-    *why = l->leaves ? "a load may leave its operand" : NULL;
+    *why = l->leaves                   ? "a load may leave its operand"
+           : l->n_item >= NNC_KMAX_INS ? NX_TOO_LONG
+                                       : NULL;
     if (!placed || l->leaves || !assemble(l))
         return NULL;
     nnc_kernel_outer_first(l->k);

@@ -198,10 +198,11 @@ static const char *stage_wrong(
     return NULL;
 }
 
-const char *nnc_kernel_ring(const nnc_kernel *k, int buf, int axis, int64_t rows, nnc_kring *r)
+const char *nnc_kernel_ring(
+    const nnc_kernel *k, const nnc_kform *form, int buf, int axis, int64_t rows, nnc_kring *r)
 {
-    nnc_arena a;
     bool reads = false;
+    const char *why = NULL;
     *r = (nnc_kring){.axis = axis, .rows = rows};
     if (buf < 0 || buf >= k->n_buf || k->buf[buf].role != KB_tmp || axis < 0 ||
         axis >= k->n_outer || rows < 2 || k->buf[buf].numel % rows)
@@ -210,12 +211,8 @@ const char *nnc_kernel_ring(const nnc_kernel *k, int buf, int axis, int64_t rows
     r->row = row_axis(k, buf, r);
     if (r->row < 0)
         return "no stage stores the ring's rows";
-    nnc_arena_init(&a, 0);
-    const nnc_kform *form = nnc_kernel_forms(k, &a);
-    const char *why = form ? NULL : "out of memory";
     for (int s = 0; s < k->n_stage && !why; s++)
         why = stage_wrong(k, s, form, buf, r, &reads);
-    nnc_arena_deinit(&a);
     int64_t way; /* the first row of the last point */
     if (!why && (r->step < 1 || r->step >= r->rows))
         why = "the ring's rows do not overlap";
@@ -227,10 +224,12 @@ const char *nnc_kernel_ring(const nnc_kernel *k, int buf, int axis, int64_t rows
 bool nnc_kernel_rings(const nnc_kernel *k, nnc_arena *a, nnc_kring **out)
 {
     nnc_kring *r = *out = ARENA_NEW(a, nnc_kring, k->n_buf + 1);
-    for (int i = 0; r && i < k->sched.n; i++) {
+    const bool any = nnc_sched_has(&k->sched, KD_ring);
+    const nnc_kform *form = any ? nnc_kernel_forms(k, a) : NULL;
+    for (int i = 0; r && form && i < k->sched.n; i++) {
         const nnc_kdirective *d = &k->sched.d[i];
-        if (d->what == KD_ring && nnc_kernel_ring(k, d->buf, d->axis, d->n, &r[d->buf]))
-            return false;
+        if (d->what == KD_ring)
+            (void)nnc_kernel_ring(k, form, d->buf, d->axis, d->n, &r[d->buf]);
     }
-    return r != NULL;
+    return r && (form || !any);
 }

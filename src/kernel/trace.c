@@ -921,7 +921,7 @@ bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why)
         ok = try_all(t, order, n_out);
     }
     if (t->oom)
-        *why = NULL;
+        *why = t->limit;
     else if (!ok && !*why)
         *why = "its reshapes regroup elements in too many ways";
     return ok;

@@ -116,6 +116,7 @@ typedef struct nx {
     const nx_set *set;
     nnc_arena *a;
     const char **why;
+    const char *limit; /* with oom: what the kernel has too much of; NULL: out of memory */
     nnc_kernel *k; /* axes and buffers */
     int16_t axis_key[NNC_KAXES];   /* the dimension of a space of which an axis is a digit */
     int64_t axis_base[NNC_KAXES];  /* its place value there */
@@ -142,11 +143,13 @@ typedef struct nx {
     int32_t bucket[256];
 } nx;
 
+#define NX_TOO_LONG "one kernel would have more than 65536 instructions"
+
 /* Makes room for one more element of an array of t; false: t->oom. */
 #define NX_ROOM(t, array) \
     (ARENA_ROOM((t)->a, (t)->array, (t)->cap_##array, (t)->n_##array + 1) || ((t)->oom = true, false))
 
-/* trace.c. Builds the instructions of the set; false: t->oom, or *why says why not (one line, in `a` or static). */
+/* trace.c. Builds the instructions of the set; false: *why says why not (one line, in `a` or static), NULL: out of memory. */
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
 /* link.c: stages and order, with the values that cross stages; the kernel is allocated in `out`. NULL: out of memory, or *why. */
 nnc_kernel *nx_link(nx *t, nnc_arena *scratch, nnc_arena *out, const char **why);

@@ -18,7 +18,10 @@ static nx_ins *add(nx *t, nnc_kop op, nnc_dtype d, nx_place at)
         t->cap_ins = p ? cap : t->cap_ins;
         t->ins = p ? p : t->ins;
     }
-    t->oom |= t->n_ins >= NNC_KMAX_INS;
+    if (t->n_ins >= NNC_KMAX_INS) {
+        t->limit = NX_TOO_LONG;
+        t->oom = true;
+    }
     if (t->oom)
         return NULL;
     nx_ins *q = &t->ins[t->n_ins++];
@@ -350,6 +353,7 @@ static nnc_ref put_op(void *ctx, nnc_op op, int n, const nnc_ref *in)
     if (op == OP_identity)
         return in[0];
     if (!nnc_sop_of(op, &sop)) {
+        p->t->limit = "one of its formulas has an op without a kernel instruction";
         p->t->oom = true;
         return NNC_NONE;
     }

@@ -14,12 +14,13 @@ static void count_decidable(const nnc_kernel *k, int *count)
     }
 }
 
-/* Computes ranges and notes the instructions that they removed. */
-static void find_ranges(nnc_kernel *k, nnc_text *note)
+/* Computes ranges and notes the instructions that they removed. False: out of memory. */
+static bool find_ranges(nnc_kernel *k, nnc_text *note)
 {
     int before[NNC_COUNT(decidable)], after[NNC_COUNT(decidable)], n = 0;
     count_decidable(k, before);
-    nnc_kernel_ranges(k);
+    if (!nnc_kernel_ranges(k))
+        return false;
     count_decidable(k, after);
     for (size_t j = 0; j < NNC_COUNT(decidable); j++) {
         if (after[j] >= before[j])
@@ -30,6 +31,7 @@ static void find_ranges(nnc_kernel *k, nnc_text *note)
     }
     if (n)
         nnc_puts(note, ": removed, decided by the range of its argument\n");
+    return true;
 }
 
 bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_arena *a)
@@ -39,13 +41,13 @@ bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_a
     nnc_text note = {0};
     /* fast forms have larger errors, so their ranges are wider */
     bool ok = !marks || nnc_kernel_mark(k, math, NULL);
-    find_ranges(k, &note);
+    ok = ok && find_ranges(k, &note);
     ok = ok && nnc_kernel_simplify(k, math, a, &note, &changed);
     /* values of which 16 bits suffice are found by ranges, too */
     if (ok && marks)
         ok = nnc_kernel_mark(k, math, NULL);
     if (ok && (changed || (marks && math != MATH_exact)))
-        nnc_kernel_ranges(k);
+        ok = nnc_kernel_ranges(k);
     if (ok && math != MATH_exact)
         ok = nnc_kernel_collapse(k, t, math, a, &note);
     if (ok && marks)

@@ -59,8 +59,11 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     }
     const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
     const int64_t local = t->kind == NNC_T_cpu ? nnc_target_local_bytes(t) : 0;
-    return nnc_kernel_possible(
+    bool ok = nnc_kernel_possible(
         p->g, nodes, (int)n, out, n_out, nnc_target_spare_ops(t), local, p->a, why);
+    if (!ok && !*why)
+        pass_nomem(s->p);
+    return ok;
 }
 
 /* The target of the device that group g is placed on. */

@@ -382,23 +382,39 @@ static int64_t ring_tile(const nnc_kernel *k, const nnc_kring *r, const nnc_targ
     return nnc_max64(tile, 1);
 }
 
-/* Keeps the rows of tmp buffers that overlap from one point of the last outer axis to the next. */
-static void pick_rings(nnc_kernel *k, const nnc_target *t)
+static bool has_tmp(const nnc_kernel *k)
+{
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role == KB_tmp)
+            return true;
+    return false;
+}
+
+/* Keeps the rows of tmp buffers that overlap from one point of the last outer axis to the next. False: out of memory. */
+static bool pick_rings(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
     int a = k->n_outer - 1;
-    for (int g = 0; g < k->n_stage && a >= 0 && nnc_sched_vec(s) >= k->n_outer; g++)
+    nnc_arena scratch;
+    if (a < 0 || nnc_sched_vec(s) < k->n_outer || !has_tmp(k))
+        return true;
+    nnc_arena_init(&scratch, 0);
+    const nnc_kform *form = nnc_kernel_forms(k, &scratch);
+    for (int g = 0; form && g < k->n_stage; g++)
         for (int i = k->stage[g].body0; i < k->stage[g].body1; i++) {
             const nnc_kins *in = &k->ins[i];
             nnc_kring r;
             if (in->op != KO_store || k->buf[in->buf].role != KB_tmp || !k->stage[g].axes ||
                 nnc_sched_has_ring(s, in->buf) ||
-                nnc_kernel_ring(k, in->buf, a, k->axis[__builtin_ctz(k->stage[g].axes)].extent, &r))
+                nnc_kernel_ring(
+                    k, form, in->buf, a, k->axis[__builtin_ctz(k->stage[g].axes)].extent, &r))
                 continue;
             int64_t tile = ring_tile(k, &r, t);
             if (tile > 1 && nnc_sched_put(s, KD_tile, a, tile))
                 (void)nnc_sched_put_ring(s, in->buf, a, r.rows);
         }
+    nnc_arena_deinit(&scratch);
+    return form != NULL;
 }
 
 /* Elements of an outer vector axis per work item: all, or about UNIT_NS of work. */
@@ -453,7 +469,8 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
         (void)nnc_sched_put(s, KD_prefetch, -1, 1);
     if (!tiled)
         pick_block(k, v, t);
-    pick_rings(k, t);
+    if (!pick_rings(k, t))
+        return false;
     split_domain(k);
     return true;
 }

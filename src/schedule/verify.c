@@ -88,12 +88,12 @@ static bool has_ring(const nnc_kschedule *s, int axis)
 }
 
 /* Directive i is a ring, whose axis advances one by one within a work item. */
-static const char *ring_wrong(const nnc_kernel *k, int i)
+static const char *ring_wrong(const nnc_kernel *k, const nnc_kform *form, int i)
 {
     const nnc_kschedule *s = &k->sched;
     const nnc_kdirective *d = &s->d[i];
     nnc_kring r;
-    const char *why = nnc_kernel_ring(k, d->buf, d->axis, d->n, &r);
+    const char *why = nnc_kernel_ring(k, form, d->buf, d->axis, d->n, &r);
     for (int j = 0; j < i; j++)
         if (s->d[j].what == KD_ring && s->d[j].buf == d->buf)
             why = "a buffer has two rings";
@@ -108,7 +108,7 @@ static const char *ring_wrong(const nnc_kernel *k, int i)
 }
 
 /* What is wrong with a CPU schedule, or NULL. */
-static const char *schedule_wrong(const nnc_kernel *k)
+static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
 {
     const nnc_kschedule *s = &k->sched;
     int v = nnc_sched_vec(s);
@@ -133,7 +133,7 @@ static const char *schedule_wrong(const nnc_kernel *k)
         if (nnc_sched_n(s, KD_tile, a) > 0 && !outer && !has_ring(s, a))
             return "an outer axis is tiled beside an inner vector axis, without a ring";
     for (int i = 0; i < s->n; i++) {
-        const char *why = s->d[i].what == KD_ring ? ring_wrong(k, i) : NULL;
+        const char *why = s->d[i].what == KD_ring ? ring_wrong(k, form, i) : NULL;
         if (why)
             return why;
     }
@@ -148,7 +148,14 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)
     NNC_TRY(nnc_kernel_verify(k, sink));
     if (!nnc_kernel_is_scheduled(k))
         return bad_kernel(k, sink, "has no schedule");
-    const char *wrong = schedule_wrong(k);
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    const bool rings = nnc_sched_has(&k->sched, KD_ring);
+    const nnc_kform *form = rings ? nnc_kernel_forms(k, &a) : NULL;
+    const char *wrong = rings && !form ? NULL : schedule_wrong(k, form);
+    nnc_arena_deinit(&a);
+    if (rings && !form)
+        return nnc_nomem(sink);
     if (wrong)
         return bad_kernel(k, sink, wrong);
     return k->grid.cls != KC_none ? grid_ok(k, sink) : NNC_OK;

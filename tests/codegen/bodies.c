@@ -143,7 +143,7 @@ static bool body(uint64_t seed, bool functions)
     bool ok = r != NULL;
     CHECK(ok && k->n_buf < MOST_BUFS);
     if (ok) {
-        nnc_kernel_ranges(r);
+        CHECK(nnc_kernel_ranges(r));
         make(&want, k, seed);
         make(&got, k, seed);
         interpret(k, &want);

@@ -68,7 +68,7 @@ static void run_all(bool rows, int n)
         CHECK(k != NULL);
         if (!k)
             break;
-        nnc_kernel_ranges(k);
+        CHECK(nnc_kernel_ranges(k));
         CHECK(nnc_kernel_schedule(k, i % 2 ? ct_tiny() : ct_h200()));
         ct_add(&s, k);
     }

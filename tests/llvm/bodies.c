@@ -100,7 +100,7 @@ static bool body(uint64_t seed, const nnc_target *t, bool functions, bool rows)
     bool ok = k != NULL && k->n_buf < MOST_BUFS;
     CHECK(ok);
     if (ok) {
-        nnc_kernel_ranges(k);
+        CHECK(nnc_kernel_ranges(k));
         ok = nnc_kernel_schedule(k, t);
         make(&want, k, seed);
         make(&got, k, seed);
