@@ -118,10 +118,11 @@ static void annotate(nnc_text *out, const nnc_artifact *a, int kernel)
 }
 
 void nnc_cuda_annotate(
-    nnc_text *out, const nnc_artifact *a, int first, int n, const char *source, size_t size)
+    nnc_text *out, const nnc_artifact *a, const nnc_unit *u, const char *source, size_t size)
 {
     const char *end = source + size;
-    for (int i = first; i < first + n; i++) {
+    for (int k = 0; k < u->n; k++) {
+        const int i = u->kernel[k];
         char head[300];
         if (snprintf(head, sizeof head, "\n/* %s\n", a->plan->kernel[i].symbol) >= (int)sizeof head)
             continue;

@@ -15,7 +15,8 @@ struct nnc_kernel;
 
 struct nnc_env_options {
     int threads;             /* intra-op threads; 0 = all CPUs of this process, or the machine file's number */
-    const char *target;      /* "cpu" (NULL), this machine's GPU ("cuda"), a GPU to compile for ("cuda:sm_90"), or a machine file (.json) */
+    const char *target;      /* "cpu" (NULL), this machine's GPU ("cuda"), a GPU to compile for ("cuda:sm_90"), or a machine file (.json);
+                              * several between commas: of device 0, device 1, ...; further devices are as the last */
     const char *cache_dir;   /* NULL = the user's cache folder */
     bool no_cache;           /* compile everything again */
     const char *tuning;      /* GPUs: file of the libraries' measured algorithms, replayed when a model is loaded; NULL = none */
@@ -38,7 +39,7 @@ struct nnc_compile_options {
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;
     int streams;             /* per device, default 1 */
-    int devices;             /* virtual CPU devices, default 1 */
+    int devices;             /* that layers may name, at least as many as there are targets; default 1 */
     int jobs;                /* compile threads; 0 = all; does not affect the result */
     void (*after_pass)(void *ctx, const char *pass, const nnc_model *g, int changed, int64_t ns);
     void (*on_kernel)(void *ctx, const struct nnc_kernel *k, const char *layers);

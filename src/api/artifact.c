@@ -203,17 +203,34 @@ static void put_machine(const writer *w, nnc_json_writer *j)
     nnc_text_deinit(&lib);
 }
 
+/* The targets of the plan's devices as --target lists them: devices after the last one have its target. */
+static void put_targets(nnc_text *t, const nnc_plan *p, bool names)
+{
+    int n = p->n_device;
+    while (n > 1 && !strcmp(p->device[n - 1].target, p->device[n - 2].target))
+        n--;
+    for (int d = 0; d < n; d++) {
+        const char *s = p->device[d].target;
+        nnc_printf(t, "%s%.*s", d ? "," : "", (int)strcspn(s, names ? "#" : ""), s);
+    }
+}
+
 static void manifest(writer *w)
 {
     char hex[33];
     const nnc_plan *p = w->a->plan;
+    nnc_text targets = {0};
+    bool cpu = false;
+    for (int d = 0; d < p->n_device; d++)
+        cpu = cpu || !nnc_plan_on_gpu(&p->device[d]);
+    put_targets(&targets, p, false);
     nnc_json_writer j = {.out = &w->manifest};
     nnc_json_open(&j, NULL, '{');
     NNC_JSON(&j, J_STRING("nnc", NNC_VERSION), J_STRING("model", w->a->source->name),
         J_INT("level", w->a->level), J_INT("threads", p->device[0].threads),
-        J_STRING("target", p->device[0].target),
+        J_STRING("target", nnc_text_str(&targets)),
         J_STRING("precision", nnc_precision_name(p->precision)));
-    if (!nnc_plan_on_gpu(&p->device[0]))
+    if (cpu)
         put_machine(w, &j);
     nnc_json_line(&j, 1);
     nnc_json_open(&j, "sections", '[');
@@ -224,6 +241,8 @@ static void manifest(writer *w)
     }
     nnc_json_close(&j, ']');
     nnc_json_end(&j, '}');
+    w->manifest.oom |= targets.oom;
+    nnc_text_deinit(&targets);
 }
 
 static nnc_status put_out(void *out, const void *p, size_t n)
@@ -508,14 +527,12 @@ static nnc_status check_objects(const reader *r)
 }
 
 /* Kernels of an architecture run on all of its GPUs; GPUs with other numbers only prefer other schedules. */
-static bool runs_there(const reader *r, const nnc_plan_device *d, const nnc_env *e, int kind)
+static bool runs_there(const reader *r, const char *name, int kind, const nnc_target *t)
 {
-    const char *name = d->target;
     nnc_text here = {0};
-    if (e->target.kind != NNC_T_cuda || strncmp(e->target.name, name, (size_t)kind) != 0 ||
-        e->target.name[kind])
+    if (t->kind != NNC_T_cuda || strncmp(t->name, name, (size_t)kind) != 0 || t->name[kind])
         return false;
-    nnc_plan_target_text(&here, &e->target);
+    nnc_plan_target_text(&here, t);
     if (strncmp(nnc_text_str(&here), name, (size_t)kind + 33) != 0) /* #hash */
         nnc_note(r->sink, (nnc_loc){.file = r->file},
             "was compiled for a GPU of the same architecture with other numbers (SMs, caches): it "
@@ -536,23 +553,32 @@ static nnc_status other_machine(const reader *r, const char *target, const char 
     return st;
 }
 
-static nnc_status check_machine(const reader *r, const nnc_plan_device *d, const nnc_env *e)
+/* The devices' targets are of other kinds than the environment's. */
+static nnc_status other_kinds(const reader *r, const nnc_env *e)
+{
+    nnc_text was = {0};
+    put_targets(&was, r->a->plan, true);
+    nnc_status st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
+        "was compiled for %s, this is %s; use --target=%s", nnc_text_str(&was),
+        nnc_text_str(&e->name), nnc_text_str(&was));
+    nnc_text_deinit(&was);
+    return st;
+}
+
+static nnc_status check_machine(
+    const reader *r, const nnc_plan_device *d, const nnc_env *e, const nnc_target *t)
 {
     nnc_text here = {0};
-    nnc_plan_target_text(&here, &e->target);
-    nnc_loc loc = {.file = r->file};
+    nnc_plan_target_text(&here, t);
     nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
     int kind = (int)strcspn(d->target, "#"); /* name#hash */
-    bool other = nnc_plan_on_gpu(d) ? e->target.kind == NNC_T_cpu : e->target.kind == NNC_T_cuda;
-    if (!st && other)
-        st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
-            "was compiled for %.*s, this is %s; use --target=%.*s", kind, d->target, e->target.name,
-            kind, d->target);
-    else if (!st && d->threads != e->target.threads)
-        st = nnc_fail(r->sink, NNC_E_DEVICE, loc,
+    if (!st && nnc_plan_on_gpu(d) != (t->kind == NNC_T_cuda))
+        st = other_kinds(r, e);
+    else if (!st && d->threads != t->threads)
+        st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
             "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",
-            d->threads, d->threads == 1 ? "" : "s", e->target.threads, d->threads);
-    else if (!st && runs_there(r, d, e, kind))
+            d->threads, d->threads == 1 ? "" : "s", t->threads, d->threads);
+    else if (!st && runs_there(r, d->target, kind, t))
         ;
     else if (!st && strcmp(nnc_text_str(&here), d->target))
         st = other_machine(r, d->target, nnc_text_str(&here));
@@ -583,7 +609,8 @@ static nnc_status load(reader *r, nnc_env *e)
     NNC_TRY(nnc_chunks_count(r->a, r->sink));
     r->a->unchecked = !e;
     for (int d = 0; e && d < r->a->plan->n_device; d++)
-        NNC_TRY(check_machine(r, &r->a->plan->device[d], e));
+        NNC_TRY(
+            check_machine(r, &r->a->plan->device[d], e, nnc_target_on(e->target, e->n_target, d)));
     return NNC_OK;
 }
 

@@ -221,7 +221,9 @@ static nnc_status search(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
 
 int64_t nnc_chunks_room(const nnc_env *e)
 {
-    return e->target.memory_bytes - e->target.memory_bytes / RESERVE;
+    const nnc_target *t = e->target;
+    bool divides = e->n_target == 1 && t->kind == NNC_T_cuda;
+    return divides ? t->memory_bytes - t->memory_bytes / RESERVE : INT64_MAX;
 }
 
 int64_t nnc_chunks_need(const nnc_artifact *a, bool copies)
@@ -234,7 +236,7 @@ nnc_status nnc_chunks_make(
 {
     int64_t need = need_of(a->plan), have = nnc_chunks_room(e);
     a->chunks = 1;
-    if (e->target.kind != NNC_T_cuda || need <= have)
+    if (need <= have)
         return NNC_OK;
     return search(e, o, a, need, have, sink);
 }

@@ -19,17 +19,19 @@ void nnc_put_libraries(nnc_text *t, const nnc_plan *p)
         nnc_printf(t, "oneDNN %s", e->version);
 }
 
+/* Does a CPU run machine code? */
 static bool has_machine_code(const nnc_plan *p)
 {
-    for (int i = 0; i < p->n_kernel; i++)
-        if (p->kernel[i].object >= 0)
+    for (int i = 0; i < p->n_cmd; i++)
+        if (p->cmd[i].kind == CMD_kernel && p->kernel[p->cmd[i].item].object >= 0 &&
+            !nnc_plan_on_gpu(&p->device[p->cmd[i].device]))
             return true;
     return false;
 }
 
-static nnc_status refuse_code(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
+static nnc_status refuse_code(const nnc_target *of, const nnc_artifact *a, nnc_sink *sink)
 {
-    const char *lacks = has_machine_code(a->plan) ? nnc_target_host_lacks(&e->target) : NULL;
+    const char *lacks = has_machine_code(a->plan) ? nnc_target_host_lacks(of) : NULL;
     nnc_text cpu = {0};
     if (!lacks)
         return NNC_OK;
@@ -38,7 +40,7 @@ static nnc_status refuse_code(const nnc_env *e, const nnc_artifact *a, nnc_sink 
         "%s was compiled for the CPU that --target=%s describes, whose code may use %s; this is "
         "%s, "
         "which lacks it; run it there, or compile the model for this machine (--target=cpu)",
-        a->source->name, e->target.name, lacks, nnc_text_str(&cpu));
+        a->source->name, of->name, lacks, nnc_text_str(&cpu));
     nnc_text_deinit(&cpu);
     return st;
 }
@@ -46,9 +48,8 @@ static nnc_status refuse_code(const nnc_env *e, const nnc_artifact *a, nnc_sink 
 nnc_status nnc_check_compatible(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
 {
     nnc_text here = {0};
-    if (e->target.kind != NNC_T_cpu)
-        return NNC_OK;
-    NNC_TRY(refuse_code(e, a, sink));
+    for (int i = 0; i < e->n_target; i++)
+        NNC_TRY(refuse_code(&e->target[i], a, sink));
     if (!a->libraries || !e->has_onednn || !has_engine(a->plan, "onednn"))
         return NNC_OK;
     nnc_put_libraries(&here, a->plan);

@@ -67,9 +67,12 @@ static nnc_policy policy_of(const nnc_env *e, const nnc_compile_options *o)
 {
     bool tf32 = o->precision == NNC_PRECISION_tf32 ||
                 (o->math == MATH_fast && o->precision != NNC_PRECISION_f32);
+    bool has_tf32 = false;
+    for (int i = 0; i < e->n_target; i++)
+        has_tf32 = has_tf32 || e->target[i].flops_tf32 > 0;
     return (nnc_policy){.math = o->math,
         .precision = o->precision,
-        .tf32 = tf32 && e->target.flops_tf32 > 0,
+        .tf32 = tf32 && has_tf32,
         .compiles = o->level >= 3};
 }
 
@@ -77,7 +80,8 @@ static nnc_status compiles(void *env, const nnc_policy *policy, const nnc_graph 
     const nnc_node *n, bool *yes, const char **why, nnc_sink *sink)
 {
     const nnc_env *e = env;
-    const nnc_plan_options o = {.target = &e->target,
+    const nnc_plan_options o = {.target = e->target,
+        .n_target = e->n_target,
         .policy = *policy,
         .answers = e->cache,
         .engine = e->engine,
@@ -90,7 +94,8 @@ nnc_pass_options nnc_env_passes(const nnc_env *e, const nnc_compile_options *o)
     return (nnc_pass_options){
         .level = o->level,
         .policy = policy_of(e, o),
-        .target = &e->target,
+        .target = e->target,
+        .n_target = e->n_target,
         .compiles = compiles,
         .compiles_ctx = (void *)e,
         .skip = o->skip,
@@ -106,22 +111,36 @@ static nnc_status passes(nnc_env *e, const nnc_compile_options *o, nnc_artifact 
     return nnc_passes_run(&a->graph, &p, &a->remarks, sink);
 }
 
+/* The compiler of kernels for target i; known[]: of the targets before. */
+static nnc_compiler compiler_of(
+    nnc_env *e, const nnc_compiler *known, int i, char *version, nnc_sink *said)
+{
+    for (int k = 0; k < i; k++)
+        if (!strcmp(e->target[k].name, e->target[i].name))
+            return known[k];
+    if (e->target[i].kind == NNC_T_cuda)
+        return nnc_env_cuda_compiler(e, &e->target[i], version, said);
+    return (nnc_compiler){e->has_emitter ? nnc_env_emitter : NULL, nnc_engine_llvm.version, 0};
+}
+
 /* Plans; without `code` kernels get no machine code, for plans that are only inspected. */
 static nnc_status plan(
     nnc_env *e, const nnc_compile_options *o, bool code, nnc_artifact *a, nnc_sink *sink)
 {
     nnc_kernel_remarker notes = {.a = a, .o = o};
-    nnc_compiler compiler = {e->has_emitter ? nnc_env_emitter : NULL, nnc_engine_llvm.version, 0};
+    nnc_compiler compiler[NNC_MAX_DEVICES];
+    char version[NNC_MAX_DEVICES][NNC_VERSION_BYTES];
     nnc_plan_options p = {
-        .target = &e->target,
+        .target = e->target,
+        .compiler = compiler,
+        .n_target = e->n_target,
         .engine = e->engine,
         .n_engine = e->n_engine,
-        .compiler = &compiler,
         .cache = e->cache,
         .answers = e->cache,
         .jobs = o->jobs > 0 ? o->jobs : nnc_cpu_count(),
         .streams = o->streams > 0 ? o->streams : 1,
-        .devices = o->devices > 0 ? o->devices : 1,
+        .devices = o->devices > e->n_target ? o->devices : e->n_target,
         .policy = policy_of(e, o),
         .codegen_ns = &a->stats.codegen_ns,
         .cache_hits = &a->stats.cache_hits,
@@ -132,15 +151,15 @@ static nnc_status plan(
     nnc_sink *said = nnc_sink_create();
     if (!said)
         return nnc_nomem(sink);
-    if (e->target.kind == NNC_T_cuda)
-        nnc_env_cuda_plan(e, &compiler, said);
+    for (int i = 0; i < e->n_target; i++)
+        compiler[i] = compiler_of(e, compiler, i, version[i], said);
     if (!code) {
-        compiler.emitter = NULL;
+        p.compiler = NULL;
         p.cache = NULL;
     }
     nnc_status st = nnc_plan_make(a->graph, &p, &a->plan, sink);
     if (!st && code && a->plan->n_kernel > 0)
-        nnc_env_cuda_tell(&compiler, said, sink);
+        nnc_env_cuda_tell(e, compiler, said, sink);
     nnc_sink_destroy(said);
     return st == NNC_OK && notes.oom ? nnc_nomem(sink) : st;
 }

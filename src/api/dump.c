@@ -37,11 +37,12 @@ static nnc_status stage(const dump *d, const char *what, const char *name)
     return st;
 }
 
-static nnc_status unit(const dump *d, int u, nnc_emit what, const char *ending)
+static nnc_status unit(
+    const dump *d, const nnc_unit *u, int number, nnc_emit what, const char *ending)
 {
     nnc_text t = {0};
     char name[32];
-    snprintf(name, sizeof name, "unit%d.%s", u, ending);
+    snprintf(name, sizeof name, "unit%d.%s", number, ending);
     nnc_status st = nnc_cuda_emit_unit(d->e, d->a, u, what, &t, d->sink);
     if (!st)
         return write_text(d, name, &t);
@@ -54,25 +55,30 @@ static bool is_elf(const nnc_blob *b)
     return b->n > 4 && !memcmp(b->data, "\177ELF", 4);
 }
 
-/* Objects are translation units in the same order; either all have code or none has (no NVRTC), and then only sources are written. */
+/* Either all units have code or none has (no NVRTC), and then only sources are written. */
 static nnc_status units(const dump *d)
 {
     const nnc_plan *p = d->a->plan;
     nnc_text code = {0};
-    nnc_status st = NNC_OK;
-    for (int u = 0; u < nnc_cuda_units(p) && !st; u++) {
+    nnc_unit *list;
+    int n = nnc_plan_units(p, true, NNC_UNIT_KERNELS, &list);
+    nnc_status st = n < 0 ? nnc_nomem(d->sink) : NNC_OK;
+    for (int u = 0; u < n && !st; u++) {
         char name[32];
-        st = unit(d, u, EMIT_cuda, "cu");
+        const int object = p->kernel[list[u].kernel[0]].object,
+                  sm = nnc_target_on(d->e->target, d->e->n_target, list[u].device)->sm;
+        st = unit(d, &list[u], u, EMIT_cuda, "cu");
         if (!st)
-            st = nnc_cuda_describe(p, u, d->e->target.sm, &code, d->sink);
-        if (st || u >= p->n_object)
+            st = nnc_cuda_describe(p, &list[u], u, sm, &code, d->sink);
+        if (st || object < 0)
             continue;
-        st = unit(d, u, EMIT_ptx, "ptx");
-        if (st || !is_elf(&p->object[u]))
+        st = unit(d, &list[u], u, EMIT_ptx, "ptx");
+        if (st || !is_elf(&p->object[object]))
             continue;
         snprintf(name, sizeof name, "unit%d.cubin", u);
-        st = write_file(d, name, p->object[u].data, p->object[u].n);
+        st = write_file(d, name, p->object[object].data, p->object[object].n);
     }
+    nnc_free(list);
     if (!st && code.n)
         return write_text(d, "code.txt", &code);
     nnc_text_deinit(&code);
@@ -89,9 +95,9 @@ nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink
     NNC_TRY(stage(&d, "plan", "plan.txt"));
     NNC_TRY(stage(&d, "kernels", "kernels.txt"));
     NNC_TRY(stage(&d, "remarks", "remarks.json"));
-    if (e->target.kind == NNC_T_cuda)
-        return units(&d);
-    if (!e->has_emitter)
+    if (nnc_env_has(e, NNC_T_cuda))
+        NNC_TRY(units(&d));
+    if (!e->has_emitter || !nnc_env_has(e, NNC_T_cpu))
         return NNC_OK;
     NNC_TRY(stage(&d, "llvm", "kernels.ll"));
     return stage(&d, "asm", "kernels.s");

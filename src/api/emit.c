@@ -1,5 +1,6 @@
 /* api/emit.c -- the stages of a compile as text, single passes, and the tables of ops and passes. */
 #include "api/internal.h"
+#include <limits.h>
 #include <string.h>
 
 nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass,
@@ -39,10 +40,10 @@ static void emit_kernels(const nnc_plan *p, nnc_text *out)
 }
 
 nnc_status nnc_plan_kernels(
-    const nnc_plan *p, int first, int n, nnc_kernel **k, nnc_arena *a, nnc_sink *sink)
+    const nnc_plan *p, const nnc_unit *u, nnc_kernel **k, nnc_arena *a, nnc_sink *sink)
 {
-    for (int i = 0; i < n; i++) {
-        const nnc_pkernel *pk = &p->kernel[first + i];
+    for (int i = 0; i < u->n; i++) {
+        const nnc_pkernel *pk = &p->kernel[u->kernel[i]];
         nnc_scan s;
         nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
         k[i] = nnc_schedule_parse(&s, a, sink);
@@ -52,33 +53,93 @@ nnc_status nnc_plan_kernels(
     return NNC_OK;
 }
 
-/* Parses the plan's kernels from their text and passes them to the emitter. */
+bool nnc_several_targets(const nnc_plan *p)
+{
+    bool several = false;
+    for (int d = 1; d < p->n_device; d++)
+        several = several || strcmp(p->device[d].target, p->device[0].target) != 0;
+    return several;
+}
+
+void nnc_put_device(nnc_text *t, const nnc_plan *p, int d)
+{
+    const nnc_plan_device *v = &p->device[d];
+    nnc_puts(t, v->name);
+    if (nnc_several_targets(p))
+        nnc_printf(t, " (%.*s)", (int)strcspn(v->target, "#"), v->target);
+}
+
+int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out)
+{
+    const size_t most = (size_t)p->n_kernel + 1;
+    int n = 0, *at, *device;
+    *out = nnc_malloc(most * (sizeof **out + sizeof *at + sizeof *device));
+    if (!*out)
+        return -1;
+    at = (int *)(*out + most);
+    device = at + most;
+    for (int k = 0; k < p->n_kernel; k++)
+        device[k] = -1;
+    for (int i = p->n_cmd; i-- > 0;)
+        if (p->cmd[i].kind == CMD_kernel)
+            device[p->cmd[i].item] = p->cmd[i].device;
+    for (int d = 0; d < p->n_device; d++) {
+        int in = size; /* the last unit */
+        if (nnc_plan_on_gpu(&p->device[d]) != gpu)
+            continue;
+        for (int k = 0; k < p->n_kernel; k++) {
+            if (device[k] < 0 || strcmp(p->device[device[k]].target, p->device[d].target) != 0)
+                continue;
+            device[k] = -1; /* not again for another device with the target */
+            if (in == size) {
+                (*out)[n++] = (nnc_unit){.device = d, .kernel = at};
+                in = 0;
+            }
+            *at++ = k;
+            (*out)[n - 1].n = ++in;
+        }
+    }
+    return n;
+}
+
+/* Parses the kernels of a unit from their text and passes them to the emitter. */
+static nnc_status emit_unit(nnc_env *e, const nnc_plan *p, const nnc_unit *u, const nnc_emitter *em,
+    nnc_emit what, nnc_text *out, nnc_sink *sink)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    nnc_kernel **k = ARENA_NEW(&a, nnc_kernel *, u->n);
+    nnc_status st = k ? nnc_plan_kernels(p, u, k, &a, sink) : nnc_nomem(sink);
+    char *text = NULL;
+    size_t n = 0;
+    if (!st)
+        st = em->emit((const nnc_kernel *const *)k, u->n,
+            nnc_target_on(e->target, e->n_target, u->device), what, &text, &n, sink);
+    if (!st && text)
+        nnc_putn(out, text, n);
+    nnc_free(text);
+    nnc_arena_deinit(&a);
+    return st;
+}
+
 static nnc_status emit_machine(
     nnc_env *e, const nnc_plan *p, nnc_emit what, nnc_text *out, nnc_sink *sink)
 {
-    if (e->target.kind != NNC_T_cpu)
+    if (!nnc_env_has(e, NNC_T_cpu))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit=llvm and --emit=asm need a CPU target; %s has cuda, ptx and cubin",
-            e->target.name);
+            nnc_text_str(&e->name));
     const nnc_emitter *em = e->has_emitter ? nnc_env_emitter() : NULL;
     if (!em)
         return nnc_fail0(sink, NNC_E_DEVICE,
             "--emit=llvm and --emit=asm need the LLVM plug-in, which is %s",
             e->no_llvm ? "switched off" : "absent (nnc doctor)");
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
-    nnc_kernel **k = ARENA_NEW(&a, nnc_kernel *, p->n_kernel);
-    nnc_status st = k ? NNC_OK : nnc_nomem(sink);
-    char *text = NULL;
-    size_t n = 0;
-    if (!st)
-        st = nnc_plan_kernels(p, 0, p->n_kernel, k, &a, sink);
-    if (!st && p->n_kernel)
-        st = em->emit((const nnc_kernel *const *)k, p->n_kernel, &e->target, what, &text, &n, sink);
-    if (!st && text)
-        nnc_putn(out, text, n);
-    nnc_free(text);
-    nnc_arena_deinit(&a);
+    nnc_unit *unit;
+    int n = nnc_plan_units(p, false, INT_MAX, &unit);
+    nnc_status st = n < 0 ? nnc_nomem(sink) : NNC_OK;
+    for (int u = 0; !st && u < n; u++)
+        st = emit_unit(e, p, &unit[u], em, what, out, sink);
+    nnc_free(unit);
     return st;
 }
 

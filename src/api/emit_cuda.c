@@ -4,9 +4,6 @@
 #include "cuda/cuda.h"
 #include <string.h>
 
-/* Kernels per translation unit. NVRTC takes 30 ms for the first kernel and 5 to 10 for each further one. */
-enum { UNIT_KERNELS = 24 };
-
 /* the kernel IR states which products and sums are fused; NVRTC must not fuse others */
 static const char *const options[] = {"--fmad=false"};
 
@@ -59,21 +56,26 @@ static const nnc_emitter *get_emitter(void)
     return &emitter;
 }
 
-/* Sets up the emitter. Without NVRTC the plan has no code, which is enough for every question about it. */
-void nnc_env_cuda_plan(nnc_env *e, nnc_compiler *c, nnc_sink *said)
+/* Without NVRTC the plan has no code, which is enough for every question about it. */
+nnc_compiler nnc_env_cuda_compiler(
+    nnc_env *e, const nnc_target *t, char version[NNC_VERSION_BYTES], nnc_sink *said)
 {
     nnc_nvrtc_target w = {0};
-    nnc_status st = nnc_nvrtc_resolve(e->target.sm, false, e->cache, &w, said);
-    snprintf(e->cuda_version, sizeof e->cuda_version, "%s nvrtc %s %s_%d %s",
-        nnc_emitter_cuda.version, w.version, w.ptx ? "compute" : "sm", w.arch, options[0]);
-    *c = (nnc_compiler){st ? NULL : get_emitter, e->cuda_version, UNIT_KERNELS};
+    nnc_status st = nnc_nvrtc_resolve(t->sm, false, e->cache, &w, said);
+    snprintf(version, NNC_VERSION_BYTES, "%s nvrtc %s %s_%d %s", nnc_emitter_cuda.version,
+        w.version, w.ptx ? "compute" : "sm", w.arch, options[0]);
+    return (nnc_compiler){st ? NULL : get_emitter, version, NNC_UNIT_KERNELS};
 }
 
-void nnc_env_cuda_tell(const nnc_compiler *c, const nnc_sink *said, nnc_sink *sink)
+void nnc_env_cuda_tell(
+    const nnc_env *e, const nnc_compiler *of_target, const nnc_sink *said, nnc_sink *sink)
 {
+    bool code = true;
+    for (int i = 0; i < e->n_target; i++)
+        code = code && (e->target[i].kind != NNC_T_cuda || of_target[i].emitter);
     for (size_t i = 0; i < nnc_sink_count(said); i++) {
         const nnc_diag *d = nnc_sink_at(said, i);
-        if (!c->emitter)
+        if (!code)
             nnc_warn(sink, (nnc_loc){0}, "kernels get no machine code: %s", d->message);
         else
             nnc_note(sink, (nnc_loc){0}, "%s", d->message);
@@ -83,23 +85,23 @@ void nnc_env_cuda_tell(const nnc_compiler *c, const nnc_sink *said, nnc_sink *si
 /* ---- the target --------------------------------------------------------------------------------------------------- */
 
 /* "cuda" is this machine's first GPU with the numbers that its driver reports. */
-nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink)
+nnc_status nnc_env_cuda(nnc_target *t, const char *name, nnc_sink *sink)
 {
     nnc_cuda_device d = {0};
-    char name[32];
-    if (strcmp(target, "cuda") != 0)
-        return nnc_target_cuda(&e->target, target, sink);
+    char of_first[32];
+    if (strcmp(name, "cuda") != 0)
+        return nnc_target_cuda(t, name, sink);
     if (!nnc_cuda_devices(&d, 1, sink))
         return nnc_fail0(sink, NNC_E_DEVICE,
             "--target=cuda needs a usable GPU in this machine (nnc doctor); "
             "--target=cuda:sm_90 compiles for a GPU elsewhere");
-    snprintf(name, sizeof name, "cuda:sm_%d", d.sm);
-    NNC_TRY(nnc_target_cuda(&e->target, name, sink));
+    snprintf(of_first, sizeof of_first, "cuda:sm_%d", d.sm);
+    NNC_TRY(nnc_target_cuda(t, of_first, sink));
     nnc_target_gpu g = {d.name, d.sms, d.sm_threads, d.shared_bytes, d.l2_bytes, d.memory_bytes,
         d.clock_hz, d.bytes_s};
-    nnc_status st = nnc_target_cuda_ask(&e->target, &g, sink);
+    nnc_status st = nnc_target_cuda_ask(t, &g, sink);
     if (st)
-        nnc_target_deinit(&e->target);
+        nnc_target_deinit(t);
     return st;
 }
 
@@ -112,11 +114,6 @@ void nnc_env_cuda_engines(nnc_env *e)
 
 /* ---- a compiled model's sources and code -------------------------------------------------------------------------- */
 
-int nnc_cuda_units(const nnc_plan *p)
-{
-    return (p->n_kernel + UNIT_KERNELS - 1) / UNIT_KERNELS;
-}
-
 /* Passes on errors only: the fallback for an unknown GPU was reported when the plan was made. */
 static void pass_errors(const nnc_sink *own, nnc_sink *sink)
 {
@@ -127,13 +124,11 @@ static void pass_errors(const nnc_sink *own, nnc_sink *sink)
     }
 }
 
-nnc_status nnc_cuda_emit_unit(
-    nnc_env *e, const nnc_artifact *art, int u, nnc_emit what, nnc_text *out, nnc_sink *sink)
+nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_unit *u, nnc_emit what,
+    nnc_text *out, nnc_sink *sink)
 {
-    const nnc_plan *p = art->plan;
-    int first = u * UNIT_KERNELS,
-        n = p->n_kernel - first < UNIT_KERNELS ? p->n_kernel - first : UNIT_KERNELS;
-    nnc_kernel *k[UNIT_KERNELS];
+    const nnc_target *t = nnc_target_on(e->target, e->n_target, u->device);
+    nnc_kernel *k[NNC_UNIT_KERNELS];
     nnc_arena a;
     char *text = NULL;
     size_t size = 0;
@@ -141,13 +136,13 @@ nnc_status nnc_cuda_emit_unit(
     if (!own)
         return nnc_nomem(sink);
     nnc_arena_init(&a, 0);
-    nnc_status st = nnc_plan_kernels(p, first, n, k, &a, own);
+    nnc_status st = nnc_plan_kernels(art->plan, u, k, &a, own);
     if (!st)
-        st = make((const nnc_kernel *const *)k, n, &e->target, what, e->cache, &text, &size, own);
+        st = make((const nnc_kernel *const *)k, u->n, t, what, e->cache, &text, &size, own);
     pass_errors(own, sink);
     nnc_sink_destroy(own);
     if (!st && what == EMIT_cuda)
-        nnc_cuda_annotate(out, art, first, n, text, size);
+        nnc_cuda_annotate(out, art, u, text, size);
     else if (!st)
         nnc_putn(out, text, what == EMIT_ptx && size ? size - 1 : size);
     nnc_free(text);
@@ -156,36 +151,49 @@ nnc_status nnc_cuda_emit_unit(
 }
 
 /* Each translation unit has a cubin of its own: only a single one can be written as a stream. */
-static nnc_status emit_cubin(const nnc_plan *p, nnc_text *out, nnc_sink *sink)
+static nnc_status emit_cubin(
+    const nnc_plan *p, const nnc_unit *u, int n, nnc_text *out, nnc_sink *sink)
 {
-    if (!p->n_object)
+    int cubins = 0, kernels = 0;
+    const nnc_blob *b = NULL;
+    for (int i = 0; i < n; i++) {
+        const int object = p->kernel[u[i].kernel[0]].object;
+        b = object >= 0 ? &p->object[object] : b;
+        cubins += object >= 0;
+        kernels += u[i].n;
+    }
+    if (!b)
         return nnc_fail0(
             sink, NNC_E_DEVICE, "--emit=cubin: the model's kernels have no machine code");
-    if (p->n_object > 1)
+    if (cubins > 1)
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit=cubin: the model's %d kernels are %d cubins; --dump-dir=FOLDER writes each to "
             "a file",
-            p->n_kernel, p->n_object);
-    nnc_putn(out, p->object[0].data, p->object[0].n);
+            kernels, cubins);
+    nnc_putn(out, b->data, b->n);
     return NNC_OK;
 }
 
 nnc_status nnc_cuda_emit(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink)
 {
-    const nnc_plan *p = a->plan;
-    if (e->target.kind != NNC_T_cuda)
+    nnc_unit *unit;
+    if (!nnc_env_has(e, NNC_T_cuda))
         return nnc_fail0(
             sink, NNC_E_USAGE, "--emit=%s needs a GPU target, as in --target=cuda:sm_90", stage);
-    if (!strcmp(stage, "cubin"))
-        return emit_cubin(p, out, sink);
-    for (int u = 0; u < nnc_cuda_units(p); u++) {
-        if (u)
-            nnc_printf(out, "\n/* ---- unit %d ---- */\n\n", u);
-        NNC_TRY(
-            nnc_cuda_emit_unit(e, a, u, strcmp(stage, "ptx") ? EMIT_cuda : EMIT_ptx, out, sink));
-    }
-    return NNC_OK;
+    int n = nnc_plan_units(a->plan, true, NNC_UNIT_KERNELS, &unit);
+    nnc_status st = n < 0 ? nnc_nomem(sink) : NNC_OK;
+    if (!st && !strcmp(stage, "cubin"))
+        st = emit_cubin(a->plan, unit, n, out, sink);
+    else
+        for (int u = 0; !st && u < n; u++) {
+            if (u)
+                nnc_printf(out, "\n/* ---- unit %d ---- */\n\n", u);
+            st = nnc_cuda_emit_unit(
+                e, a, &unit[u], strcmp(stage, "ptx") ? EMIT_cuda : EMIT_ptx, out, sink);
+        }
+    nnc_free(unit);
+    return st;
 }
 
 /* ---- description of the code --------------------------------------------------------------------------------------- */
@@ -216,19 +224,21 @@ static void describe_code(nnc_text *out, const char *symbol, const nnc_cubin_ker
         }
 }
 
-nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nnc_sink *sink)
+nnc_status nnc_cuda_describe(
+    const nnc_plan *p, const nnc_unit *u, int number, int sm, nnc_text *out, nnc_sink *sink)
 {
     enum { READABLE = 70 }; /* first architecture that cubin.c supports */
     nnc_arena a;
     nnc_cubin_kernel *k = NULL;
-    int n = 0, first = u * UNIT_KERNELS, of;
-    const nnc_blob *b = u < p->n_object ? &p->object[u] : NULL;
+    int n = 0, of, object = p->kernel[u->kernel[0]].object;
+    const nnc_blob *b = object >= 0 ? &p->object[object] : NULL;
     bool cubin = b && b->n > 4 && !memcmp(b->data, "\177ELF", 4);
     nnc_arena_init(&a, 0);
     nnc_status st =
         cubin && sm >= READABLE ? nnc_cubin_read(b->data, b->n, &a, &k, &n, &of, sink) : NNC_OK;
-    for (int i = first; !st && i < p->n_kernel && i < first + UNIT_KERNELS; i++) {
-        nnc_printf(out, "%s in unit%d.cu\n", p->kernel[i].symbol, u);
+    for (int j = 0; !st && j < u->n; j++) {
+        const int i = u->kernel[j];
+        nnc_printf(out, "%s in unit%d.cu\n", p->kernel[i].symbol, number);
         describe_launches(out, p, i);
         if (n)
             describe_code(out, p->kernel[i].symbol, k, n);

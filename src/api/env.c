@@ -1,5 +1,5 @@
-/* api/env.c -- a machine: its target description, the available engines, the kernel cache. Plug-ins are loaded on first use: a program
- * without contractions never loads oneDNN, a run with a warm cache never loads LLVM. */
+/* api/env.c -- a machine: the target description of each device, the available engines, the kernel cache. Plug-ins are loaded on first
+ * use: a program without contractions never loads oneDNN, a run with a warm cache never loads LLVM. */
 #include "api/internal.h"
 #include "engines/engines.h"
 #include <stdlib.h>
@@ -50,24 +50,53 @@ const nnc_emitter *nnc_env_emitter(void)
 #define TARGETS \
     "cpu (this machine), cuda (its GPU), cuda:sm_90 or another GPU, or a machine file as nnc " \
     "devices " \
-    "--format=json prints it"
+    "--format=json prints it; several between commas: one for each device"
 
 /* Opens the machine that --target names: a word, or a file. A name that is neither and does not look like a file is reported as a
  * word. */
-static nnc_status open_target(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+static nnc_status open_target(
+    const nnc_env *e, const nnc_env_options *o, const char *name, nnc_target *t, nnc_sink *sink)
 {
-    if (!o->target || !strcmp(o->target, "cpu"))
-        return nnc_target_host(&e->target, o->threads, e->has_onednn, e->has_emitter, sink);
-    if (!strncmp(o->target, "cuda", 4) && (!o->target[4] || o->target[4] == ':'))
-        return nnc_env_cuda(e, o->target, sink);
-    if (!strpbrk(o->target, "./") && access(o->target, F_OK) != 0)
-        return nnc_fail0(sink, NNC_E_USAGE, "--target=%s is unknown; expected " TARGETS, o->target);
-    nnc_status st = nnc_target_load(&e->target, o->target, sink);
+    if (!strcmp(name, "cpu"))
+        return nnc_target_host(t, o->threads, e->has_onednn, e->has_emitter, sink);
+    if (!strncmp(name, "cuda", 4) && (!name[4] || name[4] == ':'))
+        return nnc_env_cuda(t, name, sink);
+    if (!strpbrk(name, "./") && access(name, F_OK) != 0)
+        return nnc_fail0(sink, NNC_E_USAGE, "--target=%s is unknown; expected " TARGETS, name);
+    nnc_status st = nnc_target_load(t, name, sink);
     if (st && st != NNC_E_NOMEM)
         nnc_note(sink, (nnc_loc){0}, "--target is " TARGETS);
     if (!st && o->threads > 0)
-        e->target.threads = o->threads;
+        t->threads = o->threads;
     return st;
+}
+
+/* Opens the targets, one for each device. */
+static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
+{
+    const char *names = o->target ? o->target : "cpu";
+    nnc_text name = {0};
+    int n = 1;
+    for (const char *s = names; *s; s++)
+        n += *s == ',';
+    if (n > NNC_MAX_DEVICES)
+        return nnc_fail0(sink, NNC_E_USAGE, "--target lists %d devices; expected at most %d", n,
+            NNC_MAX_DEVICES);
+    e->target = nnc_calloc((size_t)n, sizeof *e->target);
+    nnc_status st = e->target ? NNC_OK : nnc_nomem(sink);
+    while (!st && e->n_target < n) {
+        size_t len = strcspn(names, ",");
+        nnc_text_clear(&name);
+        nnc_putn(&name, names, len);
+        st = name.oom ? nnc_nomem(sink)
+                      : open_target(e, o, nnc_text_str(&name), &e->target[e->n_target], sink);
+        if (!st)
+            nnc_printf(&e->name, "%s%s", e->n_target ? "," : "", e->target[e->n_target].name);
+        e->n_target += !st;
+        names += len + (names[len] == ',');
+    }
+    nnc_text_deinit(&name);
+    return st || !e->name.oom ? st : nnc_nomem(sink);
 }
 
 static void cpu_engines(nnc_env *e)
@@ -83,9 +112,9 @@ static nnc_status open_tuning(nnc_env *e, const nnc_env_options *o, nnc_sink *si
 {
     if (!o->tuning)
         return NNC_OK;
-    if (e->target.kind != NNC_T_cuda)
+    if (!nnc_env_has(e, NNC_T_cuda))
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--tuning is for GPUs' libraries, which %s does not use", e->target.name);
+            "--tuning is for GPUs' libraries, which %s does not use", nnc_text_str(&e->name));
     return nnc_tuning_open(o->tuning, o->tune, &e->tuning, sink);
 }
 
@@ -101,17 +130,16 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     e->no_onednn = o->no_onednn;
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");
     e->has_emitter = !o->no_llvm && nnc_plugin_exists("llvm");
-    nnc_status st = open_target(e, o, sink);
-    if (!st && (st = open_tuning(e, o, sink)) != NNC_OK)
-        nnc_target_deinit(&e->target);
+    nnc_status st = open_targets(e, o, sink);
+    st = st ? st : open_tuning(e, o, sink);
     if (st) {
-        nnc_free(e);
+        nnc_env_destroy(e);
         return st;
     }
-    if (e->target.kind == NNC_T_cuda)
-        nnc_env_cuda_engines(e);
-    else
+    if (nnc_env_has(e, NNC_T_cpu))
         cpu_engines(e);
+    if (nnc_env_has(e, NNC_T_cuda))
+        nnc_env_cuda_engines(e);
     if (!o->no_cache)
         e->cache = nnc_cache_open(o->cache_dir);
     if (!o->no_cache && o->cache_dir && !nnc_cache_writable(e->cache))
@@ -126,7 +154,10 @@ void nnc_env_destroy(nnc_env *e)
 {
     if (!e)
         return;
-    nnc_target_deinit(&e->target);
+    for (int i = 0; i < e->n_target; i++)
+        nnc_target_deinit(&e->target[i]);
+    nnc_free(e->target);
+    nnc_text_deinit(&e->name);
     nnc_cache_close(e->cache);
     nnc_tuning_close(e->tuning);
     nnc_free(e);
@@ -134,10 +165,13 @@ void nnc_env_destroy(nnc_env *e)
 
 int nnc_env_threads(const nnc_env *e)
 {
-    return e->target.threads;
+    int n = 0;
+    for (int i = 0; i < e->n_target; i++)
+        n = e->target[i].threads > n ? e->target[i].threads : n;
+    return n;
 }
 
 const char *nnc_env_target(const nnc_env *e)
 {
-    return e->target.name;
+    return nnc_text_str(&e->name);
 }

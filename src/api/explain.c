@@ -230,6 +230,11 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
     nnc_puts(t, " -> ");
     nnc_put_bytes(t, after.bytes);
     nnc_puts(t, a->chunks > 1 ? " moved per chunk\n" : " moved per run\n");
+    for (int d = 0; nnc_several_targets(a->plan) && d < a->plan->n_device; d++) {
+        nnc_puts(t, d ? ", " : "on ");
+        nnc_put_device(t, a->plan, d);
+        nnc_puts(t, d == a->plan->n_device - 1 ? "\n" : "");
+    }
     if (!r->n) {
         nnc_puts(t, a->level ? "\nNo pass had anything to decide.\n" : "\nAt -O0 no pass runs.\n");
         return NNC_OK;

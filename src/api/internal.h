@@ -12,16 +12,26 @@
 enum { MAX_ENGINES = 8 };
 
 struct nnc_env {
-    nnc_target target;
+    nnc_target *target;        /* of each device (nnc_target_on) */
+    int n_target;
+    nnc_text name;             /* of the targets, between commas */
     nnc_cache *cache;
     struct nnc_tuning *tuning; /* NULL: none */
-    const nnc_engine *engine[MAX_ENGINES]; /* in order of preference */
+    const nnc_engine *engine[MAX_ENGINES]; /* of all targets, in order of preference */
     int n_engine;
     bool has_emitter, has_onednn;
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
     bool said_slow;          /* that kernels are interpreted */
-    char cuda_version[96];   /* version of the compiler for a GPU's kernels: part of cache keys */
 };
+
+/* Has the environment a target of this kind? */
+static inline bool nnc_env_has(const nnc_env *e, nnc_tkind kind)
+{
+    bool has = false;
+    for (int i = 0; i < e->n_target; i++)
+        has = has || e->target[i].kind == kind;
+    return has;
+}
 
 struct nnc_artifact {
     nnc_graph *source;    /* as the user wrote it */
@@ -60,8 +70,8 @@ nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifac
 /* Sets a->chunks from the types of the model and the plan. NNC_E_MODEL when the plan is not for a part of the model. */
 nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 extern const nnc_pass_info nnc_chunk_notes; /* pass name of its remarks */
-/* Bytes that a run needs on its fullest device, with `copies` including the second set of inputs and outputs; usable bytes of a
- * device's memory. */
+/* Bytes that a run needs on its fullest device, with `copies` including the second set of inputs and outputs; usable bytes of the
+ * GPU's memory, INT64_MAX where models are not divided: on CPUs and on several targets. */
 int64_t nnc_chunks_need(const nnc_artifact *a, bool copies);
 int64_t nnc_chunks_room(const nnc_env *e);
 /* The model as written for the rows of one chunk; the caller destroys it. NULL: one chunk, or out of memory. */
@@ -101,26 +111,43 @@ void nnc_note_kernel(void *noter, const nnc_kernel *k, const char *layers);
 
 /* ---- emit.c, emit_cuda.c, dump.c: stages of a compiled model ---- */
 
-/* Kernels first .. first + n - 1 of the plan, parsed back from their text into k[], in `a`. */
-nnc_status nnc_plan_kernels(const nnc_plan *p, int first, int n, nnc_kernel **k, nnc_arena *a, nnc_sink *sink) NNC_MUST;
-/* Describes the GPU `target` in e, and lists its engines there. */
-nnc_status nnc_env_cuda(nnc_env *e, const char *target, nnc_sink *sink) NNC_MUST;
+/* A translation unit: kernels for one target. */
+typedef struct nnc_unit {
+    int device; /* the first with the target */
+    int n;
+    const int *kernel;
+} nnc_unit;
+/* Divides the plan's kernels for GPUs, or those for CPUs, into units of at most `size` kernels, as the planner does: *out, which the
+ * caller frees. Returns how many; -1: out of memory. */
+int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out);
+/* Appends the name of device d, and its target's where the plan is for several: "cuda:0 (cuda:sm_90)". */
+void nnc_put_device(nnc_text *t, const nnc_plan *p, int d);
+bool nnc_several_targets(const nnc_plan *p);
+/* The unit's kernels, parsed back from their text into k[], in `a`. */
+nnc_status nnc_plan_kernels(const nnc_plan *p, const nnc_unit *u, nnc_kernel **k, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* Describes the GPU that --target names `name`. */
+nnc_status nnc_env_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
 void nnc_env_cuda_engines(nnc_env *e);
-/* Sets the emitter for e's GPU. `said` gets a note about a fallback architecture, or the reason for missing machine code. */
-void nnc_env_cuda_plan(nnc_env *e, nnc_compiler *c, nnc_sink *said);
+enum {
+    NNC_UNIT_KERNELS = 24, /* of a GPU: NVRTC takes 30 ms for the first kernel and 5 to 10 for each further one */
+    NNC_VERSION_BYTES = 96
+};
+/* The compiler for GPU t, its version in `version`. `said` gets a note about a fallback architecture, or the reason for missing machine
+ * code. */
+nnc_compiler nnc_env_cuda_compiler(nnc_env *e, const nnc_target *t, char version[NNC_VERSION_BYTES], nnc_sink *said);
 /* Passes the messages of `said` on for a plan with kernels: as notes or, without machine code, as warnings. */
-void nnc_env_cuda_tell(const nnc_compiler *c, const nnc_sink *said, nnc_sink *sink);
+void nnc_env_cuda_tell(const nnc_env *e, const nnc_compiler *of_target, const nnc_sink *said, nnc_sink *sink);
 /* Stage "cuda", "ptx" or "cubin" of all units. */
 nnc_status nnc_cuda_emit(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* One translation unit of a plan for a GPU: EMIT_cuda (annotated) or EMIT_ptx. */
-int nnc_cuda_units(const nnc_plan *p);
-nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *a, int u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
-/* Appends the CUDA C of kernels first .. first + n - 1, size bytes and NUL-terminated, with their layers, tensors and remarks in the
+nnc_status nnc_cuda_emit_unit(
+    nnc_env *e, const nnc_artifact *a, const nnc_unit *u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
+/* Appends the CUDA C of the unit's kernels, size bytes and NUL-terminated, with their layers, tensors and remarks in the
  * comment above each. */
-void nnc_cuda_annotate(nnc_text *out, const nnc_artifact *a, int first, int n, const char *source, size_t size);
-/* Describes each kernel of unit u in plan order: its launches with their layers and, where there is readable machine code, registers,
- * stack, instructions and access widths. sm: the architecture of the code. */
-nnc_status nnc_cuda_describe(const nnc_plan *p, int u, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;
+void nnc_cuda_annotate(nnc_text *out, const nnc_artifact *a, const nnc_unit *u, const char *source, size_t size);
+/* Describes the kernels of unit u, the plan's `number`-th: each one's launches with their layers and, where there is readable machine
+ * code, registers, stack, instructions and access widths. sm: the architecture of the code. */
+nnc_status nnc_cuda_describe(const nnc_plan *p, const nnc_unit *u, int number, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- report_cuda.c: parts of doctor and devices ---- */
 

@@ -155,7 +155,7 @@ static bool fit_together(const comparison *c, program *const *p, int n)
     int64_t need = 0;
     for (int i = 0; i < n; i++)
         need += nnc_chunks_need(p[i]->a, c->io != NNC_IO_EXCLUDE);
-    return c->env->target.kind != NNC_T_cuda || need <= nnc_chunks_room(c->env);
+    return need <= nnc_chunks_room(c->env);
 }
 
 nnc_status nnc_measure(comparison *c)

@@ -57,10 +57,18 @@ static void put_rows(nnc_json_writer *w, const timeline *m)
     const nnc_plan *p = m->p;
     const nnc_plan_device *v = &p->device[m->device];
     nnc_json_open(w, NULL, '{');
-    NNC_JSON(w, J_STRING("device", v->name), J_INT("weights", v->persist_bytes),
-        J_INT("arena", v->arena_bytes), J_INT("workspace", v->workspace_bytes),
-        J_INT("init", v->init_bytes), J_INT("total", v->persist_bytes + v->arena_bytes),
-        J_INT("lower_bound", v->lower_bound), J_STRING("peak_at", layers_of(p, v->peak_cmd)));
+    NNC_JSON(w, J_STRING("device", v->name));
+    if (nnc_several_targets(p)) {
+        nnc_text name = {0};
+        nnc_putn(&name, v->target, strcspn(v->target, "#"));
+        NNC_JSON(w, J_STRING("target", nnc_text_str(&name)));
+        w->out->oom |= name.oom;
+        nnc_text_deinit(&name);
+    }
+    NNC_JSON(w, J_INT("weights", v->persist_bytes), J_INT("arena", v->arena_bytes),
+        J_INT("workspace", v->workspace_bytes), J_INT("init", v->init_bytes),
+        J_INT("total", v->persist_bytes + v->arena_bytes), J_INT("lower_bound", v->lower_bound),
+        J_STRING("peak_at", layers_of(p, v->peak_cmd)));
     nnc_json_line(w, 2);
     nnc_json_open(w, "timeline", '[');
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
@@ -184,7 +192,9 @@ static void put_peak(nnc_text *t, const timeline *m)
 static void text_device(nnc_text *t, const timeline *m)
 {
     const nnc_plan_device *v = &m->p->device[m->device];
-    nnc_printf(t, "%s%s\n", m->device ? "\n" : "", v->name);
+    nnc_puts(t, m->device ? "\n" : "");
+    nnc_put_device(t, m->p, m->device);
+    nnc_putc(t, '\n');
     put_line(
         t, "weights", v->persist_bytes, "as long as the model is loaded, packed forms included");
     put_line(t, "arena", v->arena_bytes, "activations and workspace, reused by liveness");
@@ -208,11 +218,37 @@ static void put_chunks(nnc_text *t, const nnc_artifact *a)
     nnc_puts(t, " of inputs and outputs.\n");
 }
 
-static void put_fit(nnc_text *t, int64_t need, int64_t have)
+/* Devices that share memory: those of one target, as virtual CPU devices share the machine's. */
+typedef struct pool {
+    const nnc_target *target;
+    int64_t need;
+} pool;
+
+/* Sums up the devices' bytes by target; returns the number of pools. */
+static int find_pools(const nnc_env *e, const nnc_artifact *a, pool *to)
 {
-    nnc_puts(t, need <= have ? "\nFits: it needs " : "\nDoes not fit: it needs ");
-    nnc_put_bytes(t, need);
-    nnc_puts(t, " at most; this machine has ");
+    int n = 0;
+    for (int d = 0; d < a->plan->n_device; d++) {
+        const nnc_plan_device *v = &a->plan->device[d];
+        const nnc_target *t = nnc_target_on(e->target, e->n_target, d);
+        int i = 0;
+        while (i < n && strcmp(to[i].target->name, t->name) != 0)
+            i++;
+        if (i == n)
+            to[n++] = (pool){t, nnc_chunks_bytes(a)};
+        to[i].need += v->persist_bytes + nnc_max64(v->arena_bytes, v->init_bytes);
+    }
+    return n;
+}
+
+static void put_fit(nnc_text *t, const pool *p, bool named)
+{
+    const int64_t have = p->target->memory_bytes;
+    nnc_puts(t, p->need <= have ? "Fits: " : "Does not fit: ");
+    nnc_puts(t, named ? p->target->name : "it");
+    nnc_puts(t, " needs ");
+    nnc_put_bytes(t, p->need);
+    nnc_printf(t, " at most; %s has ", named ? "it" : "this machine");
     nnc_put_bytes(t, have);
     nnc_puts(t, ".\n");
 }
@@ -248,12 +284,11 @@ nnc_status nnc_report_memory(
 {
     const nnc_plan *p = a->plan;
     nnc_json_writer w = {.out = t, .csv = f == NNC_CSV};
-    int64_t need = 0;
-    for (int d = 0; d < p->n_device; d++) /* virtual CPU devices share the machine's memory */
-        need += p->device[d].persist_bytes +
-                nnc_max64(p->device[d].arena_bytes, p->device[d].init_bytes);
-    need += nnc_chunks_bytes(a);
-    *fits = need <= e->target.memory_bytes;
+    pool at[NNC_MAX_DEVICES];
+    int n = find_pools(e, a, at);
+    *fits = true;
+    for (int i = 0; i < n; i++)
+        *fits = *fits && at[i].need <= at[i].target->memory_bytes;
     if (f != NNC_TEXT) {
         nnc_json_open(&w, NULL, '{');
         nnc_json_open(&w, "devices", '[');
@@ -265,7 +300,9 @@ nnc_status nnc_report_memory(
         put_end(&w, a, *fits);
     } else {
         put_chunks(t, a);
-        put_fit(t, need, e->target.memory_bytes);
+        nnc_putc(t, '\n');
+        for (int i = 0; i < n; i++)
+            put_fit(t, &at[i], n > 1);
     }
     return t->oom ? NNC_E_NOMEM : NNC_OK;
 }

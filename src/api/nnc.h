@@ -37,7 +37,8 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  * that is unknown or a value out of range is NNC_E_USAGE, and the message says what would be right. Flags without a value take "1" or
  * "0". Strings are copied. create: NULL when out of memory.
  *
- *     env      threads, target, cache-dir, no-cache, tuning, tune, no-llvm, no-onednn
+ *     env      threads, target (one, or between commas one for each device), cache-dir, no-cache, tuning, tune, no-llvm,
+ *              no-onednn
  *     open     set (NAME=VALUE, once a name), seed, weights
  *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas), streams,
  *              devices, jobs
@@ -64,7 +65,7 @@ NNC_API void nnc_compare_options_destroy(nnc_compare_options *o);
 NNC_API nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_env_destroy(nnc_env *e);
 NNC_API int nnc_env_threads(const nnc_env *e);
-NNC_API const char *nnc_env_target(const nnc_env *e);
+NNC_API const char *nnc_env_target(const nnc_env *e); /* of several, between commas */
 
 /* ---- models -------------------------------------------------------------------------------------------------------- */
 

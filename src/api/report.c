@@ -181,6 +181,27 @@ static void put_cpu(const nnc_target *g, nnc_text *t)
     nnc_printf(t, "  virtual devices cpu:0, cpu:1, ... share this machine (--devices)\n");
 }
 
+static void put_machines(nnc_text *t, const nnc_env *e)
+{
+    for (int i = 0; i < e->n_target; i++)
+        if (e->target[i].kind == NNC_T_cuda)
+            nnc_devices_cuda_text(&e->target[i], t);
+        else
+            put_cpu(&e->target[i], t);
+}
+
+/* One machine file, or several in a list. */
+static void put_machines_json(nnc_text *t, const nnc_env *e)
+{
+    for (int i = 0; i < e->n_target; i++) {
+        if (e->n_target > 1)
+            nnc_puts(t, i ? ",\n" : "[");
+        nnc_target_print_json(t, &e->target[i]);
+    }
+    if (e->n_target > 1)
+        nnc_puts(t, "]\n");
+}
+
 /* Loads optional part i; NULL: absent, *why says why. */
 static const void *load_part(int i, const char **version, const char **why)
 {
@@ -207,7 +228,7 @@ static void json_doctor(nnc_text *t, const nnc_env *e)
     nnc_json_close(&w, ']');
     nnc_doctor_cuda_json(&w);
     nnc_json_item(&w, "machine");
-    nnc_target_print_json(t, &e->target);
+    put_machines_json(t, e);
     nnc_json_end(&w, '}');
 }
 
@@ -226,10 +247,7 @@ static void text_doctor(nnc_text *t, const nnc_env *e)
     }
     nnc_doctor_cuda_text(t);
     nnc_puts(t, "\n");
-    if (e->target.kind == NNC_T_cuda)
-        nnc_devices_cuda_text(&e->target, t);
-    else
-        put_cpu(&e->target, t);
+    put_machines(t, e);
 }
 
 nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
@@ -243,17 +261,12 @@ nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *t)
 
 nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *t)
 {
-    const nnc_target *g = &e->target;
     if (f == NNC_JSON) {
-        nnc_target_print_json(t, g);
+        put_machines_json(t, e);
         return done(t);
     }
-    if (g->kind == NNC_T_cuda) {
-        nnc_devices_cuda_text(g, t);
-        return done(t);
-    }
-    put_cpu(g, t);
-    if (!strcmp(g->name, "cpu"))
+    put_machines(t, e);
+    if (!strcmp(nnc_text_str(&e->name), "cpu"))
         nnc_devices_gpus_text(t);
     return done(t);
 }

@@ -6,7 +6,8 @@ static int interpreted(const nnc_plan *p)
 {
     int n = 0;
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++)
-        n += p->cmd[i].kind == CMD_kernel && p->kernel[p->cmd[i].item].object < 0;
+        n += p->cmd[i].kind == CMD_kernel && p->kernel[p->cmd[i].item].object < 0 &&
+             !nnc_plan_on_gpu(&p->device[p->cmd[i].device]);
     return n;
 }
 
@@ -36,11 +37,15 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
     if (!s)
         return nnc_nomem(sink);
     static const nnc_device_api *const devices[] = {&nnc_device_cpu, &nnc_device_cuda};
+    nnc_engine_env env[NNC_MAX_DEVICES];
+    for (int i = 0; i < e->n_target; i++)
+        env[i] = (nnc_engine_env){&e->target[i], e->cache, e->tuning};
     nnc_exec_options o = {.device = devices,
         .n_device = NNC_COUNT(devices),
         .engine = e->engine,
         .n_engine = e->n_engine,
-        .env = {.target = &e->target, .cache = e->cache, .tuning = e->tuning}};
+        .env = env,
+        .n_env = e->n_target};
     s->a = a;
     s->plan = a->plan;
     s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);
@@ -55,7 +60,7 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
         nnc_session_destroy(s);
     else
         *out = s;
-    if (!st && e->target.kind != NNC_T_cuda)
+    if (!st)
         warn_slow(e, a->plan, sink);
     return st;
 }

@@ -64,7 +64,9 @@ static const flag flags[] = {
     {'s', {"--streams", NNC_SET_INT, AT(compare.compile.streams), 0, 1, 64, "N"},
         "Command streams per device (default: 1)"},
     {'s', {"--devices", NNC_SET_INT, AT(compare.compile.devices), 0, 1, 64, "N"},
-        "Virtual CPU devices that layers may name (default: 1)"},
+        "Number of devices that layers may name (default: as many as --target lists; further ones "
+        "are "
+        "as the last: virtual CPU devices share the machine)"},
     {'p', {"--print-after", NNC_SET_LIST, AT(print_after), AT(n_print_after), 0, 0, "PASS,...|all"},
         "Print the graph after these passes to standard error"},
     {'p', {"--time-passes", NNC_SET_BOOL, AT(time_passes)},
@@ -111,9 +113,10 @@ static const flag flags[] = {
         "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains)"},
     {'e', {"--threads", NNC_SET_INT, AT(env.threads), 0, 1, 1024, "N"},
         "Number of threads that compute (default: all)"},
-    {'e', {"--target", NNC_SET_TEXT, AT(env.target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE"},
+    {'e', {"--target", NNC_SET_TEXT, AT(env.target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE,..."},
         "Machine to compile for: this CPU (default), this machine's GPU, a GPU (sm_61, 70, 75, 80, "
-        "86, 89, 90, 100, 120), or a machine file as nnc devices --format=json prints it"},
+        "86, 89, 90, 100, 120), or a machine file as nnc devices --format=json prints it; "
+        "cpu,cuda:sm_90: of device 0 and device 1"},
     {'e', {"--cache-dir", NNC_SET_TEXT, AT(env.cache_dir), 0, 0, 0, "DIR"},
         "Folder of compiled kernels (default: $XDG_CACHE_HOME/nnc or ~/.cache/nnc)"},
     {'e', {"--tuning", NNC_SET_TEXT, AT(env.tuning), 0, 0, 0, "FILE"},

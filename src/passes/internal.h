@@ -72,6 +72,10 @@ static inline const nnc_target *target_of(const pass *p, const nnc_node *n)
 {
     return nnc_target_on(p->o->target, p->o->n_target, n->device);
 }
+static inline bool on_one_device(const nnc_node *a, const nnc_node *b)
+{
+    return a->device == b->device || (a->device < 1 && b->device < 1); /* -1 is device 0 */
+}
 /* May f32 operands be rounded to tf32, and does the target gain by it? */
 static inline bool uses_tf32(const pass *p, const nnc_target *t) { return p->o->policy.tf32 && t && t->flops_tf32 > 0; }
 

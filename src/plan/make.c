@@ -208,7 +208,7 @@ nnc_status nnc_plan_make(
     const nnc_graph *g, const nnc_plan_options *o, nnc_plan **out, nnc_sink *sink)
 {
     *out = NULL;
-    if (o->streams < 1 || o->streams > 64 || o->devices < 1 || o->devices > 64)
+    if (o->streams < 1 || o->streams > 64 || o->devices < 1 || o->devices > NNC_MAX_DEVICES)
         return nnc_fail0(sink, NNC_E_USAGE, "%d streams on %d devices: expected 1 to 64 of each",
             o->streams, o->devices);
     maker m = {.g = g, .o = o, .sink = sink, .n_dev = o->devices};

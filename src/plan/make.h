@@ -8,7 +8,7 @@
 #include "plan/plan.h"
 #include "target/target.h"
 
-enum { NNC_MAX_UNIT = 32 };
+enum { NNC_MAX_UNIT = 32, NNC_MAX_DEVICES = 64 };
 /* How the kernels of a device get machine code. */
 typedef struct nnc_compiler {
     const nnc_emitter *(*emitter)(void); /* called on a cache miss only (loads libLLVM); NULL result or pointer: kernels are interpreted */
@@ -28,7 +28,7 @@ typedef struct nnc_plan_options {
     int jobs;                        /* threads for code generation; does not affect the result */
     int streams;                     /* per device, >= 1 */
     nnc_policy policy;
-    int devices;                     /* >= 1; nodes' device numbers are below it */
+    int devices;                     /* 1..NNC_MAX_DEVICES; nodes' device numbers are below it */
     /* statistics, optional */
     int64_t *codegen_ns;
     int *cache_hits, *cache_misses;

@@ -111,7 +111,7 @@ static void wait_for(const list *l, start *t, nnc_ref v, int dev)
     if (!runs_in_main(l->m, n))
         return;
     bool same = device_of(n) == dev && l->stream[p] == t->stream;
-    int64_t ns = same ? 0 : target_of(l->m, dev)->launch_ns + copy_ns(l->m, v, dev);
+    int64_t ns = same ? 0 : nnc_add_sat(target_of(l->m, dev)->launch_ns, copy_ns(l->m, v, dev));
     t->at = nnc_max64(t->at, nnc_add_sat(l->done[p], ns));
     if (l->done[p] >= t->latest) {
         t->latest = l->done[p];

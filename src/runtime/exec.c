@@ -58,6 +58,7 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
 {
     const nnc_plan_device *pd = &e->p->device[i];
     dev *d = &e->dev[i];
+    d->env = o->n_env ? o->env[i < o->n_env ? i : o->n_env - 1] : (nnc_engine_env){0};
     const char *colon = pd->name ? strchr(pd->name, ':') : NULL;
     char *end = "";
     long ordinal = colon ? strtol(colon + 1, &end, 10) : i;
@@ -462,7 +463,6 @@ nnc_status nnc_exec_create(
         return nnc_nomem(sink);
     nnc_arena_init(&e->arena, 0);
     e->p = p;
-    e->env = o->env;
     /* a single command is as cheap as a replay */
     e->use = &e->own;
     e->own.no_replay = o->no_replay || p->end[SEC_main] - p->end[SEC_init] < 2;

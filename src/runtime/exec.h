@@ -13,6 +13,7 @@ typedef struct dev {
     nnc_event *begin; /* stream 0: inputs are uploaded */
     void *base[3];    /* by nnc_space */
     nnc_exec_memory requested;
+    nnc_engine_env env;
 } dev;
 
 /* Machine code that one engine has loaded, shared by kernels. */
@@ -74,7 +75,6 @@ struct nnc_exec {
     prepared **handle;  /* by command, into owned */
     prepared *owned;
     loaded_object *object; /* by engine and the plan's object */
-    nnc_engine_env env;
     int n_owned;
     weight_work *weight; /* by command */
     nnc_exec_phases phase;

@@ -156,7 +156,7 @@ static nnc_status load(nnc_exec *e, prepared *p, int i, nnc_sink *sink)
     NNC_TRY(load_object(e, c, &p->object, sink));
     if (p->object)
         p->object->users++;
-    const nnc_load l = {e->p, c->item, p->object ? p->object->object : NULL, &e->env};
+    const nnc_load l = {e->p, c->item, p->object ? p->object->object : NULL, &p->on->env};
     nnc_status status = make(&l, &p->handle, sink);
     if (status)
         release_object(g, p->object);
@@ -171,7 +171,7 @@ static bool compiles(const nnc_exec *e, int i)
     const nnc_engine *g = e->engine[c->engine];
     if (c->kind != CMD_call || !g->compiles || !g->load_call)
         return false;
-    nnc_call call = nnc_load_call(&(nnc_load){e->p, c->item, NULL, &e->env});
+    nnc_call call = nnc_load_call(&(nnc_load){e->p, c->item, NULL, &e->dev[c->device].env});
     return g->compiles(&call);
 }
 

@@ -79,7 +79,8 @@ typedef struct nnc_exec_options {
     int n_device;
     const nnc_engine *const *engine; /* those whose names the plan holds must be here */
     int n_engine;
-    nnc_engine_env env;     /* copied; what it points to outlives the executor */
+    const nnc_engine_env *env; /* of each device, the last one of further devices; copied, what it points to outlives the executor */
+    int n_env;
     /* fills weights of CMD_weight; NULL: inline, generated and file sources are read here */
     bool no_replay;         /* submit every run command by command, even where the device could replay it */
 } nnc_exec_options;

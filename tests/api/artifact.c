@@ -509,7 +509,7 @@ TEST(artifact_for_another_machine)
     nnc_env *other = NULL;
     nnc_text t = {0};
     if (open_damaged(&d)) {
-        nnc_target far = d.e->target;
+        nnc_target far = *d.e->target;
         far.vector_bits = far.vector_bits == 128 ? 256 : 128;
         far.threads = 5;
         nnc_target_print_json(&t, &far);
