@@ -1,6 +1,7 @@
 /* kernel/verify.c -- verifies a kernel: visibility and types of SSA values, axes, and that no access leaves its buffer. A kernel from
  * a file that passes here reads and writes only its arguments and its scratch. */
 #include "kernel/kernel.h"
+#include <math.h>
 
 typedef struct verifier {
     const nnc_kernel *k;
@@ -36,6 +37,11 @@ static bool is_int(int d)
 static bool is_logic(nnc_sop op)
 {
     return op == SC_and || op == SC_or || op == SC_xor || op == SC_not;
+}
+/* Besides conditions and the operands of select, as in graphs (ir/infer.c). */
+static bool takes_bool(nnc_sop op)
+{
+    return is_logic(op) || op == SC_identity || op == SC_eq || op == SC_ne || op == SC_select;
 }
 static bool ssa_dtype(int d)
 {
@@ -137,6 +143,8 @@ static nnc_status sop_ok(const verifier *v, int id)
         ok = false;
     if (is_logic((nnc_sop)in->sop) && d0 != DT_bool)
         ok = false;
+    if (d0 == DT_bool && !takes_bool((nnc_sop)in->sop))
+        return bad(v, id, "bool has no arithmetic");
     return ok ? NNC_OK : bad(v, id, "operand types do not fit");
 }
 
@@ -153,8 +161,18 @@ static nnc_status reduce_ok(const verifier *v, int id, uint32_t axes, bool body)
         return bad(v, id, "operand is not visible here");
     if (in->arg[1] >= 0 && !typed(v, in->arg[1], DT_bool))
         return bad(v, id, "mask must be a bool");
+    if (v->k->ins[in->arg[0]].dtype == DT_bool)
+        return bad(v, id, "bool has no arithmetic");
     int want = in->sop >= KR_argmax ? (int)DT_i64 : v->k->ins[in->arg[0]].dtype;
     return in->dtype == want ? NNC_OK : bad(v, id, "operand types do not fit");
+}
+
+static bool const_ok(const nnc_kins *in)
+{
+    const nnc_dtype d = (nnc_dtype)in->dtype;
+    if (nnc_is_float(d))
+        return d == DT_f64 || !isfinite(in->f) || isfinite((float)in->f);
+    return nnc_sop_eval_i64(SC_cast, d, in->i, 0, 0) == in->i;
 }
 
 static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
@@ -163,7 +181,8 @@ static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
     if (!ssa_dtype(in->dtype))
         return bad(v, id, "16-bit floats live in buffers only");
     switch (in->op) {
-    case KO_const: return NNC_OK;
+    case KO_const:
+        return const_ok(in) ? NNC_OK : bad(v, id, "the constant is outside its type's range");
     case KO_index:
         if (in->i < 0 || in->i >= v->k->n_axis || !(axes >> in->i & 1) || in->dtype != DT_i64)
             return bad(v, id, "index of an axis that does not run here");

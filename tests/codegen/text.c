@@ -100,6 +100,18 @@ TEST(dangerous_text_is_refused)
     refused("outer 8", "outer 4611686018427387903", "too many points");
     refused("reduce 5", "reduce 4611686018427387903", "too many points");
     refused("    %2 = reduce sum f32 %1", "    %2 = not bool %1", "types do not fit");
+    static const char sum_and_store[] =
+        "    %2 = reduce sum f32 %1\n  post\n    %3 = store f32 y0[i0] %2\n";
+    static const char *const of_bool[] = {"lt bool %2 %2", "add bool %2 %2", "reduce max bool %2"};
+    for (size_t i = 0; i < NNC_COUNT(of_bool); i++) {
+        char to[100];
+        snprintf(to, sizeof to, "    %%2 = ne bool %%1 %%1\n    %%3 = %s\n", of_bool[i]);
+        refused(sum_and_store, to, "bool has no arithmetic");
+    }
+    refused("    %2 = reduce sum f32 %1", "    %2 = const i8 128", "outside its type's range");
+    refused("    %2 = reduce sum f32 %1", "    %2 = const u16 -1", "outside its type's range");
+    refused("    %2 = reduce sum f32 %1", "    %2 = const bool 2", "outside its type's range");
+    refused("    %2 = reduce sum f32 %1", "    %2 = const f32 1e39", "outside its type's range");
     refused("    %2 = reduce sum f32 %1", "    %2 = add f32 %1 %3", "operand is not visible");
     refused("in f32 40", "in f64 40", "type differs from the buffer's");
     refused("stage r0 {", "stage i0 r0 {", "axes that are not its own");

@@ -143,7 +143,10 @@ static bool usable(const maker *m, nnc_sop op, nnc_dtype d)
                     (op == SC_pow && nnc_is_float(d)) || op == SC_fma;
     if (function && !m->o->functions)
         return false;
-    if ((op == SC_and || op == SC_or || op == SC_xor || op == SC_not) && d != DT_bool)
+    bool logic = op == SC_and || op == SC_or || op == SC_xor || op == SC_not;
+    if (d == DT_bool) /* has no arithmetic and no order */
+        return logic || op == SC_identity || op == SC_eq || op == SC_ne || op == SC_select;
+    if (logic)
         return false;
     return !(f & OF_float) || nnc_is_float(d);
 }
@@ -276,8 +279,10 @@ nnc_kernel *gen_rows(uint64_t seed, nnc_arena *a)
             (nnc_kaxis){KA_reduce, lengths[draw(&m, n > 1 ? 5 : NNC_COUNT(lengths))], NULL};
     m.k->n_outer = m.k->n_stage = 1;
     int32_t mask = row_load(&m, DT_bool, draw(&m, 2)), n = 2 + (int32_t)draw(&m, 4);
-    for (int i = 0; i < n; i++)
-        red[i] = row_load(&m, (nnc_dtype)draw(&m, DT__COUNT), draw(&m, 3));
+    for (int i = 0; i < n; i++) {
+        nnc_dtype d = (nnc_dtype)draw(&m, DT__COUNT);
+        red[i] = row_load(&m, d == DT_bool ? DT_u8 : d, draw(&m, 3));
+    }
     for (int i = 0; i < n; i++)
         red[i] = row_reduce(&m, red[i], mask);
     m.k->stage[0] =
