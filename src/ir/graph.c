@@ -260,6 +260,60 @@ nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, c
     return dst->status == NNC_OK ? r : NNC_NONE;
 }
 
+/* Copies g's nodes into f; arg: values of f for g's inputs, or NULL to copy the input nodes. map receives g's values, `expand`: 16-bit
+ * floats as f32, so that constants of expansions are not rounded. */
+static void inline_graph(
+    nnc_graph *f, const nnc_graph *g, const nnc_ref *arg, nnc_ref *map, bool expand, nnc_arena *tmp)
+{
+    int at = 0;
+    for (uint32_t i = 0; i < g->n_node && f->status == NNC_OK; i++) {
+        const nnc_node *n = &g->node[i];
+        if (n->op == OP_input && arg) {
+            map[n->out] = arg[at++];
+            continue;
+        }
+        nnc_ref *in = ARENA_NEW(tmp, nnc_ref, n->n_in + 1);
+        nnc_ref *inner = n->body ? ARENA_NEW(tmp, nnc_ref, n->body->n_value + 1) : NULL;
+        if (!in || (n->body && !inner)) {
+            f->status = nnc_nomem(f->sink);
+            return;
+        }
+        for (int k = 0; k < n->n_in; k++)
+            in[k] = map[n->in[k]];
+        nnc_ref r = NNC_NONE;
+        if (n->body)
+            inline_graph(f, n->body, in, inner, expand, tmp);
+        else
+            r = expand && nnc_op_class((nnc_op)n->op) == CL_comp ? nnc_expand(f, n, in)
+                                                                 : nnc_copy_node(f, g, n, in);
+        for (int k = 0; k < n->n_out && f->status == NNC_OK; k++) {
+            nnc_ref *to = &map[n->out + (nnc_ref)k];
+            *to = n->body ? inner[n->body->output[k]] : r + (nnc_ref)k;
+            nnc_dtype d = (nnc_dtype)nnc_typeof(f, *to)->dtype;
+            if (expand && (d == DT_f16 || d == DT_bf16))
+                *to = nnc_cast(f, *to, DT_f32);
+        }
+    }
+}
+
+nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink)
+{
+    nnc_arena tmp;
+    nnc_arena_init(&tmp, 0);
+    nnc_graph *f = nnc_graph_create(g->name, sink);
+    nnc_ref *map = ARENA_NEW(&tmp, nnc_ref, g->n_value + 1);
+    if (f && map)
+        inline_graph(f, g, NULL, map, expand, &tmp);
+    for (uint32_t o = 0; f && map && o < g->n_output && f->status == NNC_OK; o++)
+        nnc_output(f, map[g->output[o]], g->output_name[o]);
+    if (f && (!map || f->status != NNC_OK)) {
+        nnc_graph_destroy(f);
+        f = NULL;
+    }
+    nnc_arena_deinit(&tmp);
+    return f;
+}
+
 /* ---- uses and order -------------------------------------------------------------------------- */
 
 void nnc_replace_uses(nnc_graph *g, nnc_ref from, nnc_ref to)

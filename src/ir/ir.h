@@ -184,6 +184,9 @@ nnc_graph *nnc_graph_create(const char *name, nnc_sink *sink); /* NULL: out of m
 void nnc_graph_destroy(nnc_graph *g);
 /* A deep copy with the same value ids that shares nothing with src. NULL: out of memory (reported). */
 nnc_graph *nnc_graph_clone(const nnc_graph *g, nnc_sink *sink);
+/* A copy with fused bodies in place of their nodes and, where `expand`, with named reductions expanded and 16-bit floats cast to
+ * f32. NULL: out of memory, or a failure in the sink. */
+nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink);
 
 static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
 static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }

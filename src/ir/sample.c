@@ -19,47 +19,6 @@ typedef struct sampler {
     bool *no_carry; /* per value: an input that must stay whole */
 } sampler;
 
-/* ---- inlining of fused bodies -------------------------------------------------------------------------------------- */
-
-/* Copies g's nodes into f; arg: values of f for g's inputs, or NULL to copy the input nodes. map receives g's values. */
-static void inline_graph(
-    nnc_graph *f, const nnc_graph *g, const nnc_ref *arg, nnc_ref *map, nnc_arena *tmp)
-{
-    int at = 0;
-    for (uint32_t i = 0; i < g->n_node && f->status == NNC_OK; i++) {
-        const nnc_node *n = &g->node[i];
-        if (n->op == OP_input && arg) {
-            map[n->out] = arg[at++];
-            continue;
-        }
-        nnc_ref *in = ARENA_NEW(tmp, nnc_ref, n->n_in + 1);
-        nnc_ref *inner = n->body ? ARENA_NEW(tmp, nnc_ref, n->body->n_value + 1) : NULL;
-        if (!in || (n->body && !inner)) {
-            f->status = nnc_nomem(f->sink);
-            return;
-        }
-        for (int k = 0; k < n->n_in; k++)
-            in[k] = map[n->in[k]];
-        if (n->body)
-            inline_graph(f, n->body, in, inner, tmp);
-        nnc_ref r = n->body ? NNC_NONE : nnc_copy_node(f, g, n, in);
-        for (int k = 0; k < n->n_out; k++)
-            map[n->out + (nnc_ref)k] = n->body ? inner[n->body->output[k]] : r + (nnc_ref)k;
-    }
-}
-
-static nnc_status flatten(sampler *s, const nnc_graph *g, nnc_sink *sink)
-{
-    s->f = nnc_graph_create(g->name, sink);
-    nnc_ref *map = ARENA_NEW(&s->tmp, nnc_ref, g->n_value + 1);
-    if (!s->f || !map)
-        return nnc_nomem(sink);
-    inline_graph(s->f, g, NULL, map, &s->tmp);
-    for (uint32_t o = 0; o < g->n_output && s->f->status == NNC_OK; o++)
-        nnc_output(s->f, map[g->output[o]], g->output_name[o]);
-    return s->f->status;
-}
-
 /* ---- rules ---- */
 
 static const nnc_type *type_in(const sampler *s, const nnc_node *n, int i)
@@ -343,7 +302,9 @@ static bool describe(const sampler *s, bool *inputs, bool *outputs)
 static nnc_status sample(
     sampler *s, const nnc_graph *g, nnc_graph **out, bool *inputs, bool *outputs, nnc_sink *sink)
 {
-    NNC_TRY(flatten(s, g, sink));
+    s->f = nnc_graph_flatten(g, false, sink);
+    if (!s->f)
+        return nnc_nomem(sink);
     int64_t wanted = s->rows;
     s->mult = ARENA_NEW(&s->tmp, int64_t, s->f->n_value + 1);
     s->no_carry = ARENA_NEW(&s->tmp, bool, s->f->n_value + 1);

@@ -1,7 +1,9 @@
-/* kernel/build.c -- questions of passes before they fuse: which nodes become kernels, and whether several can be one
- * (nnc_kernel_possible). */
+/* kernel/build.c -- builds kernels, without schedules: for passes before they fuse, as the answer to whether several nodes can be one
+ * (nnc_kernel_possible), and for a node of the graph (nnc_kernel_build). 16-bit floats are f32 in kernels: only loads, stores and casts
+ * handle 16-bit types. */
 #include "kernel/trace.h"
 #include <stdlib.h>
+#include <string.h>
 
 bool nnc_is_kernel_conv(
     const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why)
@@ -74,27 +76,28 @@ static int64_t least_row(const nx *t)
     return functions > 1 ? 48 : 12;
 }
 
-static void name_buffers(nx *t, nx_set *set, nnc_arena *a)
+/* The kernel of a trace, in `a`. `out`: its results, as values of g. */
+static nnc_kernel *link_trace(nx *t, const nnc_graph *g, const nnc_ref *out, nnc_arena *scratch,
+    nnc_arena *a, const char **why)
 {
     const int n = t->n_buf_value;
-    t->k->n_buf = set->n_out + n;
-    t->k->buf = ARENA_NEW(a, nnc_kbuf, n + set->n_out + NX_REUSED);
+    t->k->n_buf = n + t->set->n_out;
+    t->k->buf = ARENA_NEW(a, nnc_kbuf, t->k->n_buf + NX_REUSED);
+    *why = NULL;
     for (int i = 0; t->k->buf && i < t->k->n_buf; i++) {
-        const nnc_type *type = nnc_typeof(set->g, i < n ? t->buf_value[i] : set->out[i - n]);
+        const nnc_type *type = nnc_typeof(g, i < n ? t->buf_value[i] : out[i - n]);
         t->k->buf[i] = (nnc_kbuf){.role = i < n ? KB_in : KB_out,
             .dtype = (nnc_dtype)type->dtype,
             .numel = nnc_type_span(type)};
     }
-    set->n_input = n;
+    return t->k->buf ? nx_link(t, scratch, a, why) : NULL;
 }
 
 /* Can the values that windows read be stored for them? Builds the kernel to see. *why: as of nnc_kernel_possible. */
-static bool stores_windowed(nx *t, nx_set *set, nnc_arena *scratch, const char **why)
+static bool stores_windowed(nx *t, const nx_set *set, nnc_arena *scratch, const char **why)
 {
     bool done = false;
-    name_buffers(t, set, scratch);
-    *why = NULL;
-    nnc_kernel *k = t->k->buf ? nx_link(t, scratch, scratch, why) : NULL;
+    nnc_kernel *k = link_trace(t, set->g, set->out, scratch, scratch, why);
     if (!k)
         return false;
     nnc_kernel_order_axes(k);
@@ -145,4 +148,101 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
         *why = ok || !reason ? NULL : nnc_arena_strdup(a, reason);
     nnc_arena_deinit(&scratch);
     return ok;
+}
+
+/* ---- the kernel of a node ---------------------------------------------------------------------------------------- */
+
+static bool named_reduction(const nnc_node *n)
+{
+    return nnc_op_class((nnc_op)n->op) == CL_comp;
+}
+
+/* The expansion of a named reduction, in f32 for 16-bit operands, so that its constants are not rounded to 16 bits. */
+static nnc_graph *expansion(const nnc_graph *g, const nnc_node *n, nnc_ref *in, nnc_sink *sink)
+{
+    nnc_graph *b = nnc_graph_create("kernel", sink);
+    for (int i = 0; b && i < n->n_in; i++) {
+        nnc_type t = nnc_type_dense(nnc_typeof(g, n->in[i]));
+        t.dtype = (uint8_t)nnc_kdtype((nnc_dtype)t.dtype);
+        in[i] = nnc_input(b, NULL, &t);
+    }
+    if (b)
+        nnc_output(b, nnc_expand(b, n, in), NULL);
+    return b;
+}
+
+/* What is traced for s->of: in its own graph, in its body, or in *made, where named reductions are expanded. `room`: for its operands and
+ * results there. */
+static nnc_status open_node(
+    nx_set *s, nnc_graph **made, nnc_ref *room, nnc_arena *a, nnc_sink *sink)
+{
+    const nnc_node *n = s->of;
+    const nnc_graph *b = n->body;
+    bool expand = named_reduction(n);
+    for (uint32_t i = 0; b && i < b->n_node; i++)
+        expand |= named_reduction(&b->node[i]);
+    if (expand) {
+        *made = b ? nnc_graph_flatten(b, true, sink) : expansion(s->outer, n, room, sink);
+        if (!*made || (*made)->status != NNC_OK)
+            return *made ? (*made)->status : nnc_nomem(sink);
+        b = *made;
+    }
+    s->g = b ? b : s->outer;
+    uint32_t *list = ARENA_NEW(a, uint32_t, b ? b->n_node : 1);
+    if (!list)
+        return nnc_nomem(sink);
+    for (int i = 0; i < n->n_out; i++)
+        room[n->n_in + i] = b ? b->output[i] : n->out + (nnc_ref)i;
+    s->input = b ? room : n->in;
+    s->out = room + n->n_in;
+    s->node = list;
+    if (!b)
+        list[s->n++] = (uint32_t)(n - s->g->node);
+    for (uint32_t i = 0, k = 0; b && i < b->n_node; i++) {
+        const nnc_op op = (nnc_op)b->node[i].op;
+        if (op == OP_input && k < n->n_in)
+            room[k++] = b->node[i].out;
+        else if (nnc_op_class(op) != CL_leaf || op == OP_iota)
+            list[s->n++] = i;
+    }
+    return NNC_OK;
+}
+
+static nnc_status build(nnc_kernel **k, nx *t, nx_set *s, nnc_graph **made, nnc_arena *scratch,
+    nnc_arena *a, nnc_sink *sink)
+{
+    const nnc_node *n = s->of;
+    nnc_ref *room = ARENA_NEW(scratch, nnc_ref, 2 * (n->n_in + n->n_out) + 1), *out;
+    const char *why = NULL;
+    if (!room || n->n_in + n->n_out + NX_REUSED > NNC_KMAX_BUF)
+        return nnc_nomem(sink);
+    NNC_TRY(open_node(s, made, room, scratch, sink));
+    out = room + n->n_in + n->n_out;
+    s->operand = out + n->n_out;
+    for (int i = 0; i < n->n_in; i++)
+        if (!nnc_operand_repeats(n, i))
+            s->operand[s->n_operand++] = n->in[i];
+    for (int i = 0; i < n->n_out; i++)
+        out[i] = n->out + (nnc_ref)i;
+    if (nx_trace(t, s, scratch, &why))
+        *k = link_trace(t, s->outer, out, scratch, a, &why);
+    return *k    ? NNC_OK
+           : why ? nnc_fail0(sink, NNC_E_BUG, "%s (%s): no kernel: %s", nnc_ops[n->op].name,
+                       n->origin ? n->origin : "", why)
+                 : nnc_nomem(sink);
+}
+
+nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink)
+{
+    nx_set set = {.outer = g, .of = n, .n_out = n->n_out, .spare = -1};
+    nnc_graph *made = NULL;
+    nnc_kernel *k = NULL;
+    nnc_arena scratch;
+    nx t = {0};
+    nnc_arena_init(&scratch, 0);
+    (void)build(&k, &t, &set, &made, &scratch, a, sink);
+    nnc_free(t.ins);
+    nnc_graph_destroy(made);
+    nnc_arena_deinit(&scratch);
+    return k;
 }

@@ -188,7 +188,7 @@ static int32_t place(nl *l, int section, int32_t id)
             set_guards(l, &k, n->guard);
         l->leaves |= k.op == KO_load && !l->oom && !stays_inside(l, &k);
         if (k.op == KO_store)
-            k.buf = (int16_t)(k.buf + l->t->set->n_input);
+            k.buf = (int16_t)(k.buf + l->t->n_buf_value);
         x = add(l, section, &k);
     }
     store_reused(l, section, id, x);

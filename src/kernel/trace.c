@@ -261,9 +261,12 @@ static int32_t trace(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t g
 {
     const nnc_node *n = nnc_def(t->g, v);
     double f;
-    if (nnc_const_scalar(t->g, v, &f))
+    const bool inside = nx_is_inside(t, t->g->value[v].node);
+    const nnc_graph *g;
+    const nnc_ref r = inside ? v : nx_outside(t, v, &g);
+    if (nnc_const_scalar(inside ? t->g : g, r, &f))
         return nx_number(t, v, f);
-    if (!nx_is_inside(t, t->g->value[v].node))
+    if (!inside)
         return nx_count(t, v) ? nx_load(t, ctx, v, idx, guard, -1) : -1;
     switch (nnc_op_class((nnc_op)n->op)) {
     case CL_leaf:
@@ -833,8 +836,8 @@ static bool attempt(nx *t, const nnc_ref *outs, int n_out)
     t->windowed = NNC_NONE;
     t->outer = 0;
     t->k->n_axis = 0;
-    t->n_ins = t->n_reduce = t->n_ctx = t->n_guard = t->n_store = t->n_memo = t->n_value =
-        t->n_buf_value = 0;
+    t->n_ins = t->n_reduce = t->n_ctx = t->n_guard = t->n_store = t->n_memo = t->n_value = 0;
+    t->n_buf_value = t->set->n_operand;
     memset(t->bucket, -1, sizeof t->bucket);
     for (int i = 0; i < t->n_key; i++)
         memset(t->key[i].made, 0, sizeof t->key[i].made);
@@ -892,7 +895,13 @@ static bool mark_inside(nx *t, const uint32_t *nodes, int n)
 
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why)
 {
-    *t = (nx){.g = set->g, .set = set, .a = a, .why = why, .strict = set->spare >= 0};
+    *t = (nx){.g = set->g,
+        .set = set,
+        .a = a,
+        .why = why,
+        .strict = set->spare >= 0,
+        .buf_value = set->operand,
+        .cap_buf_value = (size_t)set->n_operand};
     *why = NULL;
     if (set->n < 1 || set->n_out < 1 || set->n > NX_NODES) {
         *why = set->n > NX_NODES ? "more than 1024 ops" : "nothing to compute";

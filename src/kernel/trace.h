@@ -103,10 +103,12 @@ typedef struct nx_set {
     const uint32_t *node; /* ascending */
     int n;
     const nnc_ref *out;   /* results; a value may occur several times */
-    const nnc_type *type; /* their types, or NULL: as in g */
     int n_out;
-    const nnc_ref *input; /* by buffer: the value of g in it, or NULL: buffers are assigned on first use */
-    int n_input;
+    const nnc_node *of;     /* the node whose kernel it is, a node of `outer`; NULL: a question */
+    const nnc_graph *outer; /* g itself, or g is the body of `of` or its expansion */
+    const nnc_ref *input;   /* its operands as values of g */
+    nnc_ref *operand;       /* its distinct operands: the first buffers. Of a question, buffers are assigned on first use */
+    int n_operand;
     int64_t local; /* bytes of a tmp buffer for values that windows read; 0: there is none */
     int64_t spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
 } nx_set;
@@ -137,7 +139,7 @@ typedef struct nx {
     nx_space *space;
     nx_root *root;
     nx_memo *memo;
-    nnc_ref *buf_value; /* by buffer, where buffers are assigned on first use */
+    nnc_ref *buf_value; /* by buffer of an operand: its value, for the kernel of a node in the node's graph */
     int n_ins, n_reduce, n_ctx, n_guard, n_store, n_key, n_space, n_root, n_memo, n_buf_value, steps;
     size_t cap_ins, cap_reduce, cap_ctx, cap_guard, cap_store, cap_key, cap_space, cap_root, cap_memo, cap_buf_value;
     int32_t bucket[256];
@@ -195,6 +197,8 @@ bool nx_residues(nx *t, const nnc_affine *e, int64_t step, bool apart);
 int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; returns -1 */
 
 /* trace_ins.c: instructions. -1: out of memory, or a recorded failure. */
+/* A value of t->g as the kernel's node has it: in *g, which is the node's graph for its operands. */
+nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g);
 nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments is placed */
 int32_t nx_const(nx *t, nnc_dtype d, double v);
 int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v);

@@ -161,18 +161,34 @@ static int chain_length(const nx *t, int32_t guard)
     return n;
 }
 
-/* The buffer of an operand; -1: out of memory. */
-static int buffer_of(nx *t, nnc_ref v)
+nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g)
 {
     const nx_set *s = t->set;
-    if (s->input) {
-        int i = 0;
-        while (s->input[i] != v)
-            i++;
-        return i;
-    }
+    for (int i = 0; s->of && i < s->of->n_in; i++)
+        if (s->input[i] == v) {
+            *g = s->outer;
+            return s->of->in[i];
+        }
+    *g = t->g;
+    return v;
+}
+
+static const nnc_type *operand_type(const nx *t, nnc_ref v)
+{
+    const nnc_graph *g;
+    const nnc_ref r = nx_outside(t, v, &g);
+    return nnc_typeof(g, r);
+}
+
+/* The buffer of an operand; -1: out of memory, or a recorded failure. */
+static int buffer_of(nx *t, nnc_ref v)
+{
+    const nnc_graph *g;
+    const nnc_ref r = nx_outside(t, v, &g);
+    if (t->set->of && g != t->set->outer)
+        return nx_fail(t, v, "is data and cannot be inside a kernel");
     for (int i = 0; i < t->n_buf_value; i++)
-        if (t->buf_value[i] == v)
+        if (t->buf_value[i] == r)
             return i;
     if (!NX_ROOM(t, buf_value))
         return -1;
@@ -200,7 +216,7 @@ static int32_t add_load(nx *t, nx_place p, nnc_ref v, const nnc_affine *e, int32
     if (n > 0 && fill < 0)
         fill = nx_const(t, d, 0);
     bool own = n > 0 && n <= NNC_KGUARDS;
-    nx_ins *q = t->oom ? NULL : add(t, KO_load, d, p);
+    nx_ins *q = buf < 0 || t->oom ? NULL : add(t, KO_load, d, p);
     if (!q)
         return -1;
     q->k.buf = (int16_t)buf;
@@ -216,7 +232,7 @@ static int32_t add_load(nx *t, nx_place p, nnc_ref v, const nnc_affine *e, int32
 
 int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t fill)
 {
-    const nnc_type *y = nnc_typeof(t->g, v);
+    const nnc_type *y = operand_type(t, v);
     nx_place at = {.ctx = (int16_t)ctx, .axes = nx_axes(idx, y->rank) | nx_guard_axes(t, guard)};
     nnc_affine e = offset(y, idx);
     int32_t x = add_load(t, at, v, &e, -1, 0, 0, guard, fill);
@@ -232,7 +248,7 @@ int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard,
 int32_t nx_gather(
     nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int32_t at, int32_t guard)
 {
-    const nnc_type *y = nnc_typeof(t->g, v);
+    const nnc_type *y = operand_type(t, v);
     nx_place p = nx_beside(t, ctx, 1, &at);
     nnc_dtype d = (nnc_dtype)t->ins[at].k.dtype;
     int64_t stride[NNC_MAX_RANK];
@@ -263,7 +279,7 @@ static int32_t reflected(nx *t, nx_place at, int32_t x, int64_t n, int64_t least
 int32_t nx_computed(
     nx *t, nx_how how, int ctx, nnc_ref v, const nnc_affine *idx, int n_idx, int32_t guard)
 {
-    const nnc_type *y = nnc_typeof(t->g, v);
+    const nnc_type *y = operand_type(t, v);
     nx_place at = {.ctx = (int16_t)ctx, .axes = nx_axes(idx, n_idx) | nx_guard_axes(t, guard)};
     int64_t stride[NNC_MAX_RANK], place = 1, lo, hi;
     nnc_type_strides(y, stride);
@@ -523,7 +539,8 @@ bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, i
     for (int j = 0; j < s->n_out; j++) { /* a value may be several results */
         if (s->out[j] != v)
             continue;
-        const nnc_type *type = s->type ? &s->type[j] : nnc_typeof(t->g, v);
+        const nnc_type *type =
+            s->of ? nnc_typeof(s->outer, s->of->out + (nnc_ref)j) : nnc_typeof(t->g, v);
         nx_ins *q = NX_ROOM(t, store) ? add(t, KO_store, (nnc_dtype)t->ins[x].k.dtype, at) : NULL;
         if (!q)
             return false;
