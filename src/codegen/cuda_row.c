@@ -65,18 +65,6 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
     return scopes;
 }
 
-static int open_serial(cu *c, uint32_t axes)
-{
-    int n = 0;
-    for (int a = c->k->n_outer; a < c->k->n_axis; a++)
-        if (axes >> a & 1) {
-            cu_open(c, "for (%s %s = 0; %s < %lld; %s++) {", cu_index(c), c->axis_name[a],
-                c->axis_name[a], (long long)c->k->axis[a].extent, c->axis_name[a]);
-            n++;
-        }
-    return n;
-}
-
 /* ---- combining a group's partial sums ---- */
 
 static bool across_warps(const cu *c)
@@ -84,7 +72,7 @@ static bool across_warps(const cu *c)
     return c->g->group > 32 || (c->g->cls == KC_column && c->g->group > 1);
 }
 
-static void join_one(cu *c, int32_t id, bool again)
+static void join_one(cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
     const char *type = cu_type((nnc_dtype)c->k->ins[in->arg[0]].dtype);
@@ -93,7 +81,7 @@ static void join_one(cu *c, int32_t id, bool again)
     bool block = c->g->group > 32 || column;
     int parts = column ? c->g->threads : c->g->threads / 32;
     const char *how = column ? "column" : "block";
-    if (block && !again) {
+    if (block) {
         cu_line(
             c, "__shared__ %s part_%d[%d];", type, id, c->v[id].lanes ? parts * c->lanes : parts);
         if (arg)
@@ -113,18 +101,11 @@ static void join_one(cu *c, int32_t id, bool again)
             c, "%s_%d = nnc_warp<%d, nnc_combine_%s>(%s_%d);", red, id, c->g->group, red, red, id);
 }
 
-static void join(cu *c, const nnc_kstage *s, bool in_loop)
+static void join(cu *c, const nnc_kstage *s)
 {
-    bool any = false;
-    if (c->g->group == 1)
-        return;
-    for (int32_t id = s->body0; id < s->body1; id++)
-        if (c->k->ins[id].op == KO_reduce && c->v[id].live) {
-            join_one(c, id, false);
-            any = true;
-        }
-    if (any && in_loop && across_warps(c)) /* the next iteration overwrites the partial results */
-        cu_line(c, "__syncthreads();");
+    for (int32_t id = s->body0; id < s->body1 && c->g->group > 1; id++)
+        if (c->k->ins[id].op == KO_reduce && c->v[id].live)
+            join_one(c, id);
 }
 
 /* ---- stages ---- */
@@ -270,23 +251,18 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     const nnc_kstage *s = &c->k->stage[i];
     const cu_spread *p = &r->stage[i];
     bool maps = p->spread && c->k->axis[cu_last_axis(p->spread)].kind == KA_map;
-    int loops = 0, serial;
     c->store_if = live;
     if (c->g->cls == KC_row) {
         c->axis = p->vec > 1 ? cu_last_axis(p->spread) : -1;
         c->lanes = p->vec;
     }
     if (!maps)
-        loops = open_serial(c, p->serial);
-    if (!maps)
         cu_declare(c, s);
     int scopes = p->spread ? open_spread(c, s, p, uses_held(c, r, s)) : 0;
     if (maps) {
         load_held(c, r, s);
         cu_declare(c, s);
-        serial = open_serial(c, p->serial);
         cu_section(c, s, s->body0, s->body1);
-        cu_close_all(c, serial);
         cu_finish_arg(c, s);
         cu_section(c, s, s->post0, s->post1);
         cu_close_all(c, scopes);
@@ -298,7 +274,7 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     cu_section(c, s, s->body0, s->body1);
     cu_close_all(c, scopes);
     if (p->spread)
-        join(c, s, loops > 0);
+        join(c, s);
     if (c->g->finish > 0) {
         store_parts(c, s, lead);
         return;
@@ -308,7 +284,6 @@ static void stage(cu *c, const cu_rows *r, int i, const char *live, const char *
     if (c->g->cls == KC_row)
         c->lanes = 1;
     cu_section(c, s, s->post0, s->post1);
-    cu_close_all(c, loops);
 }
 
 /* ---- the kernel ---- */

@@ -28,27 +28,6 @@ static uint32_t own(const nnc_kernel *k, const nnc_kstage *s, nnc_kaxis_kind kin
     return m;
 }
 
-/* Number of the stage's accesses with unit stride along axis a. */
-static int unit_strides(const nnc_kernel *k, const nnc_kstage *s, int a)
-{
-    int n = 0;
-    for (int32_t i = s->body0; a >= 0 && i < s->post1; i++)
-        n += (k->ins[i].op == KO_load || k->ins[i].op == KO_store) && k->ins[i].at.k[a] == 1;
-    return n;
-}
-
-static uint32_t spread_axes(const nnc_kernel *k, const nnc_kstage *s, int group)
-{
-    uint32_t map = own(k, s, KA_map), reduce = own(k, s, KA_reduce);
-    if (!map || !reduce)
-        return map | reduce;
-    int64_t m = product(k, map), r = product(k, reduce);
-    bool along = unit_strides(k, s, cu_last_axis(map)) >= unit_strides(k, s, cu_last_axis(reduce));
-    if (m >= group && (along || r < group))
-        return map;
-    return r >= group || r > m ? reduce : map;
-}
-
 static int stage_vec(const nnc_kernel *k, const nnc_kstage *s, uint32_t spread, int most)
 {
     int a = cu_last_axis(spread);
@@ -60,19 +39,23 @@ static int stage_vec(const nnc_kernel *k, const nnc_kstage *s, uint32_t spread, 
     return 1;
 }
 
+bool cu_rows_mixed(const nnc_kernel *k)
+{
+    for (int i = 0; i < k->n_stage; i++)
+        if (own(k, &k->stage[i], KA_map) && own(k, &k->stage[i], KA_reduce))
+            return true;
+    return false;
+}
+
 /* True when two accesses have the same address at the same step of the same thread. Distributed axes are matched in pairs. */
 static bool same_place(
     const nnc_kernel *k, const nnc_kins *x, uint32_t sx, const nnc_kins *y, uint32_t sy)
 {
     if (x->buf != y->buf || x->at.c != y->at.c)
         return false;
-    for (int a = 0; a < k->n_axis; a++) {
-        bool free = !(sx >> a & 1) && x->at.k[a] && a >= k->n_outer;
-        if (free || (!(sy >> a & 1) && y->at.k[a] && a >= k->n_outer))
+    for (int a = 0; a < k->n_outer; a++)
+        if (x->at.k[a] != y->at.k[a])
             return false;
-        if (a < k->n_outer && x->at.k[a] != y->at.k[a])
-            return false;
-    }
     for (int a = 0, b = 0; a < k->n_axis; a++) {
         if (!(sx >> a & 1))
             continue;
@@ -104,11 +87,10 @@ static bool plain(const nnc_kins *in)
     return in->n_guard == 0 && (in->op == KO_store || in->arg[0] < 0);
 }
 
-/* True when id is in the body of a stage whose only loop is the distributed one. */
+/* True when id is in the body of a stage with few enough steps for registers. */
 static bool in_spread(const cu_rows *r, const nnc_kstage *s, int g, int32_t id)
 {
-    return r->stage[g].spread && r->stage[g].trips <= r->keep && id < s->post1 &&
-           !r->stage[g].serial;
+    return r->stage[g].spread && r->stage[g].trips <= r->keep && id < s->post1;
 }
 
 /* True for one vector access, or a uniform value: what a register array of vectors can hold. */
@@ -193,9 +175,7 @@ bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
     for (int i = 0; i < k->n_stage; i++) {
         const nnc_kstage *s = &k->stage[i];
         cu_spread *p = &r->stage[i];
-        uint32_t all = own(k, s, KA_map) | own(k, s, KA_reduce);
-        p->spread = spread_axes(k, s, g->group);
-        p->serial = all & ~p->spread;
+        p->spread = own(k, s, KA_map) | own(k, s, KA_reduce);
         p->vec = g->cls == KC_column ? 1 : stage_vec(k, s, p->spread, g->vec);
         p->units = product(k, p->spread) / p->vec;
         p->trips = (p->units + g->group - 1) / g->group;

@@ -37,9 +37,9 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g);
 
 /* cuda_rows.c: distribution of a point over a group of threads. */
 typedef struct cu_spread {
-    uint32_t spread, serial; /* own axes distributed over the threads, and those that each thread loops over */
-    int vec;                 /* elements of an access along the last distributed axis */
-    int64_t units, trips;    /* vectors of the distributed axes; maximum per thread */
+    uint32_t spread;      /* own axes, which are distributed over the threads */
+    int vec;              /* elements of an access along the last of them */
+    int64_t units, trips; /* vectors of these axes; maximum per thread */
 } cu_spread;
 typedef struct cu_rows {
     cu_spread *stage;
@@ -49,6 +49,7 @@ typedef struct cu_rows {
     bool *in_registers;      /* by buffer: a tmp buffer kept in registers */
     int64_t scratch;         /* bytes per point of the other tmp buffers */
 } cu_rows;
+bool cu_rows_mixed(const nnc_kernel *k); /* a stage with map and reduce axes, which no row distributes */
 bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g); /* false: out of memory */
 void cu_rows_deinit(cu_rows *r);
 

@@ -311,9 +311,9 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g)
     if (g->cls == KC_tile)
         ok = derive_tile(k, g);
     if (g->cls == KC_row)
-        ok = derive_row(k, g);
+        ok = !cu_rows_mixed(k) && derive_row(k, g);
     if (g->cls == KC_column)
-        ok = derive_column(k, g);
+        ok = !cu_rows_mixed(k) && derive_column(k, g);
     return ok && g->blocks >= 1 && g->blocks <= MAX_GRID;
 }
 

@@ -117,7 +117,7 @@ static shape shape_of(const nnc_kernel *k, const cu_rows *rows, int i)
         if (p->spread >> a & 1)
             out.axis = a;
     out.vec = p->vec;
-    out.body = least((double)p->trips, kept) * least(product(k, p->serial), most);
+    out.body = least((double)p->trips, kept);
     out.post = s->axes & ~reduce_axes(k) ? out.body : 1;
     return out;
 }
