@@ -191,12 +191,12 @@ static void fail(nnc_stream *s, nnc_status status, const char *name)
     }
 }
 
-/* After a failure work and copies are skipped until sync; records still fire, so that waiters continue. */
+/* After a failure copies and most work are skipped until sync; records still fire, so that waiters continue. */
 static void perform(nnc_stream *s, item *i)
 {
     switch (i->kind) {
     case IT_work:
-        if (s->failed == NNC_OK) {
+        if (s->failed == NNC_OK || i->w.always) {
             nnc_status status = i->w.run(i->w.handle, i->w.args, i->w.work);
             if (status != NNC_OK)
                 fail(s, status, i->w.name);

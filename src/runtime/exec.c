@@ -207,13 +207,15 @@ static nnc_status give(nnc_exec *e, int32_t end, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
     int32_t first = p->end[SEC_init], i = first;
-    nnc_status status = fence(e, true);
-    if (status == NNC_OK && e->watch)
+    nnc_status status = fence(e, true), ended = NNC_OK;
+    const bool watched = status == NNC_OK && e->watch;
+    if (watched)
         status = nnc_exec_watch(e, true);
     while (status == NNC_OK && i < p->end[SEC_main])
         status = nnc_exec_issue(e, i++);
-    if (status == NNC_OK && e->watch) /* it may repeat main, so it comes before step */
-        status = nnc_exec_watch(e, false);
+    if (watched) /* it may repeat main, so it comes before step */
+        ended = nnc_exec_watch(e, false);
+    status = status == NNC_OK ? ended : status;
     while (status == NNC_OK && i < end)
         status = nnc_exec_issue(e, i++);
     if (status == NNC_OK)

@@ -23,6 +23,7 @@ typedef struct nnc_work {
     const char *name; /* the user's layers, for messages; outlives the work; may be NULL */
     int64_t flops, bytes; /* of the command, and its class ("conv", ...; may be NULL): for simulated devices */
     const char *op_class;
+    bool always; /* runs after a failure of the stream, too */
 } nnc_work;
 
 /* All functions return a status; asynchronous failures are sticky in the stream and returned by sync. Streams of a device are used

@@ -60,12 +60,16 @@ static nnc_status repeat(nnc_exec *e, const table *t, int i)
     return e->engine[c->engine]->run(e->handle[i]->handle, arg, work);
 }
 
+/* Also where a command failed: the engine must not take later runs of this thread for watched ones. */
 static nnc_status end(void *handle, void *const *args, void *work)
 {
     const table *t = handle;
     nnc_exec *e = t->e;
     (void)args, (void)work;
-    if (!e->watched || !e->watch->end())
+    if (!e->watched)
+        return NNC_OK; /* or begin was skipped */
+    e->watched = false;
+    if (!e->watch->end())
         return NNC_OK;
     atomic_store(&e->unwatched, true);
     for (int i = nnc_plan_first(e->p, SEC_main); i < e->p->end[SEC_main]; i++)
@@ -77,6 +81,7 @@ nnc_status nnc_exec_watch(nnc_exec *e, bool first)
 {
     const nnc_work w = {.run = first ? begin : end,
         .handle = first ? (void *)e : (void *)e->use,
-        .name = "check for NaN"};
+        .name = "check for NaN",
+        .always = !first};
     return e->dev[0].api->launch(e->dev[0].stream[0], &w);
 }

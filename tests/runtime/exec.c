@@ -265,6 +265,38 @@ static int run_watched(const nnc_plan *p, int fail)
     return toy_runs - 1;
 }
 
+static nnc_status fail_run(void *handle, void *const *args, void *work)
+{
+    if (begun == 1 && ended == 0)
+        return NNC_E_DEVICE;
+    return toy_engine.run(handle, args, work);
+}
+
+/* A run that fails between begin and end: end is called, or the engine would watch later runs of the thread that nobody checks. */
+TEST(exec_watch_ends_after_a_failure)
+{
+    nnc_plan *p = plan_line();
+    nnc_engine e = toy_engine;
+    const nnc_engine *const engines[] = {&e};
+    nnc_exec_options o = exec_options(&nnc_device_cpu);
+    nnc_exec *exec;
+    o.engine = engines;
+    e.watch = &toy_watch;
+    e.run = fail_run;
+    begun = ended = fails_at = 0;
+    CHECK_OK(nnc_exec_create(p, &o, &exec, test_sink));
+    inputs(0);
+    for (int i = 0; exec && i < 2; i++) {
+        CHECK_OK(nnc_exec_upload(exec, 0, x));
+        CHECK_OK(nnc_exec_run(exec, test_sink));
+        CHECK_INT(nnc_exec_sync(exec, test_sink), i ? NNC_OK : NNC_E_DEVICE);
+        CHECK_INT(begun, i + 1);
+        CHECK_INT(ended, begun);
+    }
+    nnc_exec_destroy(exec);
+    plan_free(p);
+}
+
 /* One check a run; a failed one repeats main (two kernels) once, and ends the checks. Not where main cannot be repeated: it writes
  * what lasts, or its streams are several. */
 TEST(exec_watches_runs)
