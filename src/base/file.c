@@ -1,5 +1,6 @@
 /* base/file.c -- reading whole files, atomic replacement, memory maps, the content-addressed cache, plug-ins. */
 #include "base/base.h"
+#include "layout.h"
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -442,6 +443,12 @@ static void *open_plugin(const char *name, char why[512])
     void *h = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!h)
         snprintf(why, 512, "%s", dlerror());
+    const char *layout = h ? dlsym(h, "nnc_plugin_layout") : NULL;
+    if (h && (!layout || strcmp(layout, NNC_LAYOUT) != 0)) { /* its structs may be others */
+        snprintf(why, 512, "%.400s is of another build of nnc: install both together", path);
+        dlclose(h);
+        h = NULL;
+    }
     void (*set)(void (*)(int, nnc_par_body, void *)) = NULL;
     if (h)
         *(void **)&set = dlsym(h, "nnc_plugin_par_set");

@@ -1,7 +1,8 @@
 /* kernel/place.c -- whether a kernel may write its result over one of its operands: only when every element is read before it is
- * written, in the same iteration. The rule is conservative: one stage; one result; one store without guards that visits every element
- * exactly once; all loads of the operand directly at the stored index. */
+ * written, in the same iteration. The rule is conservative: one stage; one result; one store without guards, behind the reductions,
+ * that visits every element exactly once; all loads of the operand directly at the stored index. */
 #include "kernel/kernel.h"
+#include <stdlib.h>
 
 static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *b)
 {
@@ -21,6 +22,27 @@ static int64_t store_points(const nnc_kernel *k)
         if (k->axis[i].kind != KA_reduce && !nnc_mul_ok(n, k->axis[i].extent, &n))
             return -1;
     return n;
+}
+
+/* No two points have the same place: each axis' step is beyond what the axes with smaller steps reach together. */
+static bool distinct_places(const nnc_kernel *k, const nnc_affine *at)
+{
+    int64_t reach = 0, way;
+    uint32_t left = 0;
+    for (int a = 0; a < k->n_axis; a++)
+        left |= (uint32_t)(k->axis[a].kind != KA_reduce && k->axis[a].extent > 1) << a;
+    while (left) {
+        int least = __builtin_ctz(left);
+        for (int a = least + 1; a < k->n_axis; a++)
+            if ((left >> a & 1) && llabs(at->k[a]) < llabs(at->k[least]))
+                least = a;
+        if (llabs(at->k[least]) <= reach ||
+            !nnc_mul_ok(llabs(at->k[least]), k->axis[least].extent - 1, &way) ||
+            !nnc_add_ok(reach, way, &reach))
+            return false;
+        left &= ~(1u << least);
+    }
+    return true;
 }
 
 static bool one_result(const nnc_kernel *k)
@@ -44,7 +66,8 @@ bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
         const nnc_kins *s = &k->ins[i];
         if (s->op != KO_store || s->buf != bo)
             continue;
-        if (store || s->n_guard)
+        bool repeated = i < k->stage[0].body1 && nnc_reduce_axes(k, i);
+        if (store || s->n_guard || repeated || !distinct_places(k, &s->at))
             return false;
         store = s;
     }

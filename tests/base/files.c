@@ -410,6 +410,15 @@ TEST(numbers_in_a_locale_with_a_decimal_comma)
     setlocale(LC_ALL, "C");
 }
 
+TEST(plugin_of_another_build_says_so)
+{
+    const char *why = NULL;
+    setenv("NNC_PLUGIN_DIR", FOREIGN, 1);
+    CHECK(!nnc_plugin("foreign", "nnc_engine_foreign", &why));
+    unsetenv("NNC_PLUGIN_DIR");
+    CHECK(why && strstr(why, "libnnc_foreign.so is of another build of nnc"));
+}
+
 TEST(plugin_absent_says_so)
 {
     const char *why = NULL;

@@ -376,6 +376,12 @@ TEST(results_over_operands)
     CHECK(!overlays("%1 = load f32 x0[i0*8 + i1] %2 = store f32 y0[i0*8 + i1] %1 %3 = store f32 "
                     "y0[i0*8 + i1] %0"));
     CHECK(!overlays("%1 = store f32 y0[i0*8 + i1] %0 %2 = load f32 x0[i0*8 + i1]"));
+    /* several points store to the same element */
+    CHECK(!overlays("%1 = load f32 x0[i0*4 + i1] %2 = store f32 y0[i0*4 + i1] %1"));
+    CHECK(!overlays("%1 = load f32 x0[i1] %2 = store f32 y0[i1] %1"));
+    CHECK(overlays("%1 = load f32 x0[i0 + i1*4] %2 = store f32 y0[i0 + i1*4] %1"));
+    CHECK(
+        overlays("%1 = load f32 x0[31 + i0*-8 + i1*-1] %2 = store f32 y0[31 + i0*-8 + i1*-1] %1"));
 }
 
 /* Damaged text is refused or read as a kernel that verifies: never a crash (and, under the

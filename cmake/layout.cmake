@@ -1,0 +1,21 @@
+# A hash of the headers and tables that plug-ins share with the program (structs, enums, tables of functions): a plug-in of another
+# build is refused. Included, it makes layout.h a build step; as a script (cmake -P), it writes OUT from the files of HEADERS.
+if(CMAKE_SCRIPT_MODE_FILE)
+  set(all "")
+  foreach(header ${HEADERS})
+    file(SHA256 ${header} hash)
+    string(APPEND all ${hash})
+  endforeach()
+  string(SHA256 all "${all}")
+  file(WRITE ${OUT} "/* Written by cmake/layout.cmake. */\n#define NNC_LAYOUT \"${all}\"\n")
+  return()
+endif()
+set(layout_globs "")
+foreach(folder base target ir kernel math schedule interp codegen plan)
+  list(APPEND layout_globs ${CMAKE_SOURCE_DIR}/src/${folder}/*.h ${CMAKE_SOURCE_DIR}/src/${folder}/*.def)
+endforeach()
+file(GLOB layout_headers CONFIGURE_DEPENDS ${layout_globs})
+set(layout ${CMAKE_BINARY_DIR}/generated/layout.h)
+add_custom_command(OUTPUT ${layout} DEPENDS ${layout_headers} ${CMAKE_SOURCE_DIR}/cmake/layout.cmake
+  COMMAND ${CMAKE_COMMAND} "-DHEADERS=${layout_headers}" -DOUT=${layout} -P ${CMAKE_SOURCE_DIR}/cmake/layout.cmake VERBATIM)
+add_custom_target(nnc_layout DEPENDS ${layout})
