@@ -247,11 +247,11 @@ static const char *const stages[] = {
     "graph", "kernels", "plan", "dot", "remarks", "cuda", "llvm", "asm"};
 
 static bool emitted(
-    nnc_env *e, const nnc_artifact *a, bool gpu, bool llvm, nnc_text *why, nnc_sink *sink)
+    nnc_env *e, const nnc_artifact *a, bool cuda, bool llvm, nnc_text *why, nnc_sink *sink)
 {
     for (size_t i = 0; i < NNC_COUNT(stages); i++) {
         nnc_text t = {0};
-        if (i >= 5 && (gpu ? i > 5 : i == 5 || !llvm))
+        if (i >= 5 && !(i == 5 ? cuda : llvm))
             continue;
         nnc_status st = nnc_emit_text(e, a, stages[i], &t, sink);
         nnc_text_deinit(&t);
@@ -290,7 +290,9 @@ static bool library(const net_case *c, const nnc_graph *g, nnc_text *why, nnc_si
     } else if (ok) {
         ok = api_compile_and_run(e, g, &o, &d, &r, why, sink) && near(g, &d, &r, &o, why, sink);
     }
-    ok = ok && emitted(e, r.a, gpu, !eo.no_llvm && nnc_plugin_exists("llvm"), why, sink) &&
+    ok = ok &&
+         emitted(e, r.a, gpu, net_cpu(&c->flags) && !eo.no_llvm && nnc_plugin_exists("llvm"), why,
+             sink) &&
          artifact(c, e, g, o, &r, &d, why, sink);
     if (!ok) {
         nnc_puts(why, "\n  in the library, with flags ");
@@ -345,7 +347,7 @@ static int expected(const net_flags *f, const char *action, const char *groups)
     if (!strcmp(action, "run") || !strcmp(action, "compare"))
         return gpu ? 5 : 0;
     if (machine)
-        return gpu ? 2 : f->at[NF_llvm] || !nnc_plugin_exists("llvm") ? 5 : 0;
+        return !net_cpu(f) ? 2 : f->at[NF_llvm] || !nnc_plugin_exists("llvm") ? 5 : 0;
     if (cubin || !strcmp(action, "cuda"))
         return !gpu ? 2 : cubin ? 5 : 0;
     return 0;
@@ -422,7 +424,7 @@ static bool typed_artifact(const net_case *c, int want, nnc_text *why)
         begin(&l, c, then[i], file, "");
         /* the machine that it was compiled for */
         word(&l, "%s", net_choice(NF_threads, c->flags.at[NF_threads]));
-        if (net_gpu(&c->flags))
+        if (c->flags.at[NF_target])
             word(&l, "%s", net_choice(NF_target, c->flags.at[NF_target]));
         if (run)
             word(&l, "--iterations=1");

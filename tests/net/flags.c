@@ -13,7 +13,10 @@ static const char *const choice[NF__COUNT][32] = {
     [NF_threads] = {"--threads=1", "--threads=2", "--threads=5"},
     [NF_llvm] = {"", "--no-llvm"},
     [NF_onednn] = {"", "--no-onednn"},
-    [NF_target] = {"", "--target=cuda:sm_75", "--target=cuda:sm_90", "--target=cuda:sm_120"},
+    /* small.json: generated kernels of short vectors alone */
+    [NF_target] = {"", "--target=cuda:sm_75", "--target=cuda:sm_90", "--target=cuda:sm_120",
+        "--target=cpu,tests/net/small.json", "--target=tests/net/small.json,cpu",
+        "--target=cpu,cuda:sm_90", "--target=cuda:sm_75,cpu"},
     [NF_format] = {"", "--format=json", "--format=csv"},
     [NF_other] = {"", "--print-after=all", "--time-passes", "--jobs=3", "--no-cache", "--quiet",
         "--verbose", "--embed-weights", "--duration=1", "--warmup=0", "--io=include", "--io=both",
@@ -53,7 +56,12 @@ const char *net_choice(int factor, int i)
 
 bool net_gpu(const net_flags *f)
 {
-    return f->at[NF_target] > 0;
+    return strstr(net_choice(NF_target, f->at[NF_target]), "cuda") != NULL;
+}
+
+bool net_cpu(const net_flags *f)
+{
+    return !f->at[NF_target] || strstr(net_choice(NF_target, f->at[NF_target]), "cpu");
 }
 
 void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c, const char **skip)
@@ -64,8 +72,8 @@ void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c,
     *e = (nnc_env_options){.threads = threads[f->at[NF_threads]],
         .no_llvm = f->at[NF_llvm],
         .no_onednn = f->at[NF_onednn],
-        .target =
-            net_gpu(f) ? net_choice(NF_target, f->at[NF_target]) + strlen("--target=") : NULL};
+        .target = f->at[NF_target] ? net_choice(NF_target, f->at[NF_target]) + strlen("--target=")
+                                   : NULL};
     *c = nnc_compile_defaults;
     c->level = level[f->at[NF_level]];
     static const nnc_math math[] = {MATH_ulp2, MATH_exact, MATH_fast};

@@ -37,7 +37,9 @@ const char *net_choice(int factor, int i);
 char net_other_group(int i);
 /* The same choices for the library. */
 void net_options(const net_flags *f, nnc_env_options *e, nnc_compile_options *c, const char **skip);
+/* Is there a GPU, is there a CPU among the targets? */
 bool net_gpu(const net_flags *f);
+bool net_cpu(const net_flags *f);
 void net_print_flags(const net_flags *f, nnc_text *t);
 
 /* Rows that cover every pair of choices of any two of `n` factors with count[i] choices; returns how many, row-major in *rows (free). */
