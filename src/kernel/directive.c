@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-const char *const nnc_kdo_names[KD__COUNT] = {
-    "tile", "order", "vector", "unroll", "transpose", "ring", "prefetch", "nontemporal", "quick"};
+const char *const nnc_kdo_names[KD__COUNT] = {"tile", "order", "vector", "unroll", "transpose",
+    "ring", "prefetch", "panel", "nontemporal", "quick"};
 
 static int find(const nnc_kschedule *s, nnc_kdo what, int axis)
 {

@@ -210,7 +210,7 @@ int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements)
 
 int64_t nnc_kernel_scratch(const nnc_kernel *k)
 {
-    int64_t n = 0;
+    int64_t n = nnc_sched_n(&k->sched, KD_panel, -1);
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp)
             n += nnc_align_up(k->buf[b].numel * nnc_dtype_size(k->buf[b].dtype), 64);

@@ -108,6 +108,8 @@ typedef enum nnc_kdo {
     KD_ring,        /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis, so that only
                      * rows which the point before did not store are computed (nnc_kernel_ring) */
     KD_prefetch,    /* n: prefetches the rows of the n-th next work item (n is 1) */
+    KD_panel,       /* n: the computed source of the sums of products is computed once for each block of the outer axes that it depends on,
+                     * into n bytes of the worker's memory (nnc_kernel_panel) */
     KD_nontemporal, /* non-temporal stores */
     KD_quick,       /* prefer fast compilation to fast code: the kernel runs once, or very briefly */
     KD__COUNT,
@@ -171,7 +173,7 @@ typedef struct nnc_kernel {
     nnc_kins *ins;
     nnc_kschedule sched;
     nnc_kgrid grid;        /* of a GPU kernel: cls is not KC_none; sched then has no vector axis */
-    int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order */
+    int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order, or the panel */
     const char *note;      /* simplifications made by nnc_lower, one per line, or NULL; not part of text or hash */
 } nnc_kernel;
 
@@ -218,6 +220,19 @@ const char *nnc_kernel_ring(const nnc_kernel *k, const struct nnc_kform *form, i
 bool nnc_kernel_rings(const nnc_kernel *k, nnc_arena *a, nnc_kring **r);
 /* Offset of an access to a ring without the modulo: the row, and the place in the row. */
 void nnc_ring_split(const nnc_kring *r, const nnc_affine *at, nnc_affine *row, nnc_affine *place);
+
+/* The computed source of a sum of products, for a block of its outer axes. */
+typedef struct nnc_kpanel {
+    int32_t x;                 /* the value */
+    uint32_t axes;             /* on which it depends */
+    int64_t stride[NNC_KAXES]; /* elements from one index to the next; of an outer axis within its tile. 0: one index */
+    int64_t bytes;
+} nnc_kpanel;
+/* panel.c: what prevents the kernel with these tiles and this vector axis from having a panel, or NULL: then *p. nnc_kernel_panel_split
+ * divides it into the kernel that fills the panel for a block, at map axes that were the sum's, and the one that reads it; the panel is
+ * the last buffer of both, and outer axes count from 0 in it. False: out of memory. */
+const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
+bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
 /* True when a transposing kernel reads this load in square tiles. */
 static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)

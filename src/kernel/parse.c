@@ -417,7 +417,8 @@ static bool get_directive(parser *p, nnc_kdo what)
     do {
         if (what <= KD_transpose && !get_axis(p, &a))
             return false;
-        if ((what == KD_tile || what == KD_vector || what == KD_unroll || what == KD_prefetch) &&
+        if ((what == KD_tile || what == KD_vector || what == KD_unroll || what == KD_prefetch ||
+                what == KD_panel) &&
             !get_int(p, 1, INT64_MAX / 4, &n))
             return false;
         if (nnc_sched_has_for(&p->k->sched, what, a) || !nnc_sched_put(&p->k->sched, what, a, n))

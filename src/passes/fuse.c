@@ -469,12 +469,10 @@ static const char *why_apart(groups *s, uint32_t i, uint32_t j)
 {
     pass *p = s->p;
     const nnc_node *a = &p->g->node[i], *b = &p->g->node[j];
-    if (is_contraction(p, b))
-        return remark_text(p,
-            "%s reads its operands from memory: a contraction has an epilogue, but no prologue",
-            engine_name(p, b));
     if (is_contraction(p, a))
         return "epilogues are decided by fuse_epilogue, which did not run";
+    if (is_contraction(p, b))
+        return "prologues are decided by fuse_prologue, which does not run";
     if (!s->fusable[i] || !s->fusable[j])
         return remark_text(p, "%s is a kernel already", node_word(p, s->fusable[i] ? b : a));
     const char *why = blocker(s, group_of(s, i), group_of(s, j));
@@ -497,7 +495,8 @@ static int by_pair(const void *x, const void *y)
 static void remark_apart(groups *s)
 {
     pass *p = s->p;
-    bool epilogues_ran = p->ran >> PASS_fuse_epilogue & 1;
+    bool epilogues_ran = p->ran >> PASS_fuse_epilogue & 1,
+         prologues_follow = p->will_run >> PASS_fuse_prologue & 1;
     size_t n = 0, cap = 0;
     struct apart {
         pair key;
@@ -514,7 +513,8 @@ static void remark_apart(groups *s)
             int users = users_through_views(p, a->out + o, user, (int)s->n_node);
             for (int k = 0; k < users; k++) {
                 if (group_of(s, i) == group_of(s, user[k]) ||
-                    (!generated(s, user[k]) && !is_contraction(p, &p->g->node[user[k]])))
+                    (!generated(s, user[k]) &&
+                        (prologues_follow || !is_contraction(p, &p->g->node[user[k]]))))
                     continue;
                 if (!ARENA_ROOM(p->a, list, cap, n + 1)) {
                     p->status = nnc_nomem(p->sink);

@@ -175,8 +175,8 @@ bool is_contraction(const pass *p, const nnc_node *n);
 bool is_kernel_conv(const pass *p, const nnc_node *n, const char **why);
 /* Users of v, views replaced by their users: nodes, each once, to out[0..cap); returns their number. */
 int users_through_views(pass *p, nnc_ref v, uint32_t *out, int cap);
-/* Builds a `fused` node from these nodes (operands before users) with the results outs. Returns the first result. Does not redirect
- * uses. The origin is the union of the nodes' origins. */
+/* Builds a `fused` node from these nodes (operands before users; of a fused one its members) with the results outs. Returns the first
+ * result. Does not redirect uses. The origin is the union of the nodes' origins. */
 nnc_ref region_build(pass *p, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out);
 /* "/a+/b": the nodes' paths, each once, in order; NULL: they have none. */
 const char *union_origin(pass *p, const uint32_t *nodes, int n);
@@ -184,11 +184,15 @@ const char *union_origin(pass *p, const uint32_t *nodes, int n);
 bool reduces_contiguous(const pass *p, const nnc_node *n);
 /* Connected nodes among the first n that are `inside`: per node the first one of its region. NULL: out of memory, p->status says so. */
 const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n);
-/* The contraction in node n's body (or n itself), and which operand of n its weights are (-1: they are computed inside); NULL: none, or
- * several. */
-const nnc_node *contraction_in(const nnc_node *n, int *operand);
+/* The contraction in node n's body (or n itself), and which operand of n is its operand `which` (-1: it is computed inside); NULL: none,
+ * or several. */
+const nnc_node *contraction_in(const nnc_node *n, int which, int *operand);
 /* Node n, a contraction or a fused one with its epilogue, as engines are asked about it. */
 void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a);
+/* FLOPs of the elementwise nodes before node `end` of g: of a prologue, where that is the contraction. */
+int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end);
+/* Why the second operand of contraction or fused node i is not packed into panels, or NULL (pack_weights.c). */
+const char *panels_blocked(const pass *p, uint32_t i);
 /* The target's engine for this contraction (a fused node: for the one that it holds), NULL without one; its name, for remarks. */
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n);
 const char *engine_name(const pass *p, const nnc_node *n);

@@ -109,6 +109,17 @@ static const char *blocker(
     return NULL;
 }
 
+const char *panels_blocked(const pass *p, uint32_t i)
+{
+    const nnc_node *n = &p->g->node[i];
+    int operand;
+    const nnc_node *core = contraction_in(n, 1, &operand);
+    if (!core || operand < 0 || n->n_in > NNC_KERNEL_ARGUMENTS)
+        return "its weights are computed in its kernel";
+    const nnc_graph *g = n->op == OP_fused ? n->body : p->g;
+    return blocker(p, target_of(p, n), core, nnc_typeof(g, core->out), n->in[operand]);
+}
+
 /* Copies the members of node n into `body`; operand `packed` comes through the inverse of the packing. */
 static bool copy_body(pass *p, nnc_graph *body, const nnc_node *n, int packed, const packing *k,
     const nnc_type *panels)
@@ -217,11 +228,10 @@ nnc_status pass_pack_weights(pass *p)
         const nnc_target *t = target_of(p, c);
         const nnc_target_engine *e = engine_of(p, c);
         int operand;
-        const nnc_node *core = contraction_in(c, &operand);
+        const nnc_node *core = contraction_in(c, 1, &operand);
         if (!e || !nnc_target_runs_kernels(e) || t->kind != NNC_T_cpu || !core || operand < 0)
             continue;
-        const nnc_graph *g = c->op == OP_fused ? c->body : p->g;
-        const char *why = blocker(p, t, core, nnc_typeof(g, core->out), c->in[operand]);
+        const char *why = panels_blocked(p, i);
         if (why) {
             decline_node(p, i, "weights packed", "%s", why);
             continue;

@@ -13,9 +13,9 @@ bool is_contraction(const pass *p, const nnc_node *n)
     return nnc_has_call(target_of(p, n), p->g, n);
 }
 
-const nnc_node *contraction_in(const nnc_node *n, int *operand)
+const nnc_node *contraction_in(const nnc_node *n, int which, int *operand)
 {
-    *operand = 1;
+    *operand = which;
     if (n->op != OP_fused)
         return n;
     const nnc_node *core = NULL;
@@ -28,7 +28,7 @@ const nnc_node *contraction_in(const nnc_node *n, int *operand)
     *operand = -1;
     for (uint32_t i = 0, k = 0; core && i < n->body->n_node; i++)
         if (n->body->node[i].op == OP_input) {
-            if (n->body->node[i].out == core->in[1])
+            if (n->body->node[i].out == core->in[which])
                 *operand = (int)k;
             k++;
         }
@@ -53,10 +53,22 @@ static void ask_rest(const nnc_graph *g, const nnc_node *c, nnc_ask *a)
     }
 }
 
+int64_t elementwise_flops(const nnc_graph *g, const nnc_node *end)
+{
+    int64_t flops = 0;
+    for (const nnc_node *n = g->node; n < end; n++) {
+        const nnc_op op = (nnc_op)n->op;
+        if (nnc_op_class(op) == CL_ewise || nnc_op_class(op) == CL_ecomp)
+            flops = nnc_add_sat(flops, nnc_mul_sat(nnc_op_is_expensive(op) ? EXPENSIVE_FLOPS : 1,
+                                           nnc_type_numel(nnc_typeof(g, n->out))));
+    }
+    return flops;
+}
+
 void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
 {
     int operand;
-    const nnc_node *c = contraction_in(n, &operand);
+    const nnc_node *c = contraction_in(n, 1, &operand);
     const nnc_graph *g = n->op == OP_fused ? n->body : p->g;
     *a = (nnc_ask){0};
     if (!c)
@@ -83,8 +95,10 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
         a->strided = a->strided || !nnc_type_is_dense(nnc_typeof(p->g, n->in[k]));
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
-    if (n->op == OP_fused)
+    if (n->op == OP_fused) {
+        a->prologue = nnc_ceildiv(elementwise_flops(g, c), nnc_max64(nnc_type_numel(x), 1));
         ask_rest(g, c, a);
+    }
 }
 
 const nnc_target_engine *engine_of(const pass *p, const nnc_node *n)
@@ -230,11 +244,40 @@ static bool add_inputs(maker *m, const uint32_t *nodes, int n)
     return true;
 }
 
+/* The members of a fused node become members of this one. */
+static bool add_body(maker *m, const nnc_node *node)
+{
+    const nnc_graph *b = node->body;
+    nnc_ref *to = ARENA_NEW(m->p->a, nnc_ref, b->n_value + 1);
+    for (uint32_t i = 0, operand = 0; to && i < b->n_node; i++) {
+        const nnc_node *n = &b->node[i];
+        nnc_ref *in = ARENA_NEW(m->p->a, nnc_ref, n->n_in + 1);
+        for (int k = 0; in && k < n->n_in; k++)
+            in[k] = to[n->in[k]];
+        nnc_ref r = n->op == OP_input ? find(m, node->in[operand++])
+                    : in              ? nnc_copy_node(m->body, b, n, in)
+                                      : NNC_NONE;
+        if (r == NNC_NONE)
+            return false;
+        for (uint32_t o = 0; o < n->n_out; o++)
+            to[n->out + o] = r + o;
+    }
+    for (uint32_t o = 0; to && o < node->n_out; o++)
+        if (!bind(m, node->out + o, to[b->output[o]]))
+            return false;
+    return to != NULL;
+}
+
 static bool add_members(maker *m, const uint32_t *nodes, int n)
 {
     nnc_graph *g = m->p->g;
     for (int i = 0; i < n; i++) {
         const nnc_node *node = &g->node[nodes[i]];
+        if (node->op == OP_fused) {
+            if (!add_body(m, node))
+                return false;
+            continue;
+        }
         nnc_ref *in = ARENA_NEW(m->p->a, nnc_ref, node->n_in + 1);
         for (int k = 0; in && k < node->n_in; k++)
             in[k] = find(m, node->in[k]);

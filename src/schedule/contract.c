@@ -281,9 +281,14 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, next, rows);
     }
-    for (int panel = 0; panel < 2; panel++) /* the source's digits first, the weights' fastest */
+    nnc_kpanel panel;
+    if (ok && !nnc_kernel_panel(k, &panel)) {
+        ok = nnc_sched_put(s, KD_panel, -1, panel.bytes);
+        k->scratch_bytes = nnc_kernel_scratch(k);
+    }
+    for (int late = 0; late < 2; late++) /* the source's digits first, the weights' fastest */
         for (int a = 0; a < k->n_outer; a++)
-            if ((a == v || (p.ws >> a & 1 && !(p.xs >> a & 1))) == panel)
+            if ((a == v || (p.ws >> a & 1 && !(p.xs >> a & 1))) == late)
                 ok = ok && nnc_sched_put(s, KD_order, a, 0);
     s->domain = nnc_kernel_domain(k);
     double sums = 1;

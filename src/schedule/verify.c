@@ -107,6 +107,14 @@ static const char *ring_wrong(const nnc_kernel *k, const nnc_kform *form, int i)
     return why;
 }
 
+static const char *panel_wrong(const nnc_kernel *k)
+{
+    nnc_kpanel p;
+    const char *why = nnc_kernel_panel(k, &p);
+    return why || p.bytes == nnc_sched_n(&k->sched, KD_panel, -1) ? why
+                                                                  : "the panel has another size";
+}
+
 /* What is wrong with a CPU schedule, or NULL. */
 static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
 {
@@ -140,7 +148,7 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp && outer)
             return "tmp buffers need an inner vector axis";
-    return NULL;
+    return nnc_sched_has(s, KD_panel) ? panel_wrong(k) : NULL;
 }
 
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)

@@ -25,6 +25,7 @@ enum {
     BLOCK_ONEDNN = 31,
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
+    PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
 
 static _Thread_local char text[200];
@@ -92,6 +93,9 @@ static int64_t cpu_ns(
     const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, int64_t each, int share)
 {
     int64_t flops = nnc_add_sat(a->flops, nnc_mul_sat(each, a->results));
+    if (a->prologue && a->outputs) /* of each element that is summed */
+        flops =
+            nnc_add_sat(flops, nnc_mul_sat(a->flops / 2 / a->outputs, a->prologue + PANEL_FLOPS));
     flops = flops < INT64_MAX / 100 ? flops * 100 / share : flops;
     return nnc_target_contraction_ns(t, e, a, false, flops);
 }
@@ -100,6 +104,14 @@ static int64_t cpu_ns(
 static bool few_rows(const nnc_ask *a)
 {
     return a->outputs > 1 && a->results <= 8 * a->outputs;
+}
+
+/* Declines a prologue, which libraries do not have. */
+static bool has_prologue(nnc_offer *o, const nnc_ask *a, const char *name)
+{
+    if (a->prologue)
+        refuse(o, name, "reads its operands from memory and has no prologue");
+    return a->prologue != 0;
 }
 
 static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
@@ -114,7 +126,7 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         refuse(o, e->name, "computes floats of 16 and 32 bits only");
         return;
     }
-    if (bare_type(o, a, e->name, false))
+    if (has_prologue(o, a, e->name) || bare_type(o, a, e->name, false))
         return;
     if (a->kind == ASK_conv_transpose && a->n_post) {
         refuse(
@@ -211,6 +223,8 @@ static void cudnn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask
         refuse(o, e->name, "supports no epilogue of a transposed convolution");
         return;
     }
+    if (has_prologue(o, a, e->name))
+        return;
     bool plain = plain_end(e, a, 1u << PO_relu, o), may = compiles(t, e, a);
     if (!plain && may && a->exact && a->compiled) {
         snprintf(text, sizeof text,
@@ -228,7 +242,7 @@ static void cublaslt(
 {
     if (a->kind != ASK_matmul)
         refuse(o, e->name, "multiplies matrices");
-    else if (plain_end(e, a, 1u << PO_relu | 1u << PO_gelu_tanh, o))
+    else if (!has_prologue(o, a, e->name) && plain_end(e, a, 1u << PO_relu | 1u << PO_gelu_tanh, o))
         o->time_ns = nnc_target_contraction_ns(t, e, a, false, a->flops);
 }
 
@@ -249,6 +263,10 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         cuda(t, e, a, o);
         return;
     }
+    if (a->prologue && (!strcmp(e->name, "interp") || is_depthwise(a))) {
+        refuse(o, e->name, "would compute a prologue for each result");
+        return;
+    }
     int64_t each = a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_KERNEL;
     int64_t pair = t->vector_bits / 16;
     for (int i = 0; i < a->n_post; i++)
@@ -266,7 +284,7 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
 
 static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
-    if (a->n_post)
+    if (a->n_post || a->prologue)
         *o = (nnc_offer){0};
     else
         o->time_ns = nnc_target_contraction_ns(t, e, a, false, a->flops);

@@ -308,6 +308,38 @@ TEST(rings_that_fit)
     check_texts(texts, NNC_COUNT(texts));
 }
 
+/* Products of a source that is computed. */
+#define PANEL(schedule, load, source, factor) \
+    "kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 buf x0 in f32 48 buf x1 " \
+    "in f32 192 buf y0 out f32 256\nschedule " schedule " grain 1\n" \
+    "stage r0 { %0 = load f32 " load " %1 = " source " %2 = load f32 x1[r0*32 + i1] " \
+    "%3 = mul f32 " factor " %2 %4 = reduce sum f32 %3 post %5 = store f32 y0[i0*32 + i1] %4 } }"
+#define TILED "tile i0 4 tile i1 16 vector i1 16 unroll i0 2 panel 128 parallel 4"
+
+TEST(panels_that_fit)
+{
+    static const kernel_text texts[] = {
+        {PANEL(TILED, "x0[i0*6 + r0]", "abs f32 %0", "%1"), NULL},
+        {PANEL("vector i1 32 panel 64 parallel 8", "x0[i0*6 + r0]", "abs f32 %0", "%1"), NULL},
+        {PANEL("tile i0 4 vector i1 32 panel 96 parallel 2", "x0[i0*6 + r0]", "abs f32 %0", "%1"),
+            "the panel has another size"},
+        {PANEL("tile i0 4 vector i1 32 panel 128 panel 128 parallel 2", "x0[i0*6 + r0]",
+             "abs f32 %0", "%1"),
+            "one directive of a kind"},
+        {PANEL("vector r0 8 panel 64 parallel 256", "x0[i0*6 + r0]", "abs f32 %0", "%1"),
+            "along an outer vector axis"},
+        {PANEL(TILED, "x0[i0*6 + r0]", "abs f32 %0", "%0"), "source is not computed"},
+        {PANEL(TILED, "x0[i1 + r0]", "abs f32 %0", "%1"), "depends on the vector axis"},
+        {PANEL(TILED, "x0[i0*6]", "abs f32 %0", "%1"), "on no axis of the sum"},
+        {"kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 buf x0 in f32 48 buf "
+         "y0 out f32 256\nschedule vector i1 32 panel 64 parallel 8 grain 1\n"
+         "stage r0 { %0 = load f32 x0[i0*6 + r0] %1 = abs f32 %0 %2 = reduce sum f32 %1 post "
+         "%3 = store f32 y0[i0*32 + i1] %2 } }",
+            "only products"},
+    };
+    check_texts(texts, NNC_COUNT(texts));
+}
+
 TEST(schedules_that_fit)
 {
     static const kernel_text texts[] = {

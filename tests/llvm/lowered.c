@@ -72,6 +72,7 @@ static bool run_both(const nnc_kernel *k, nnc_kernel_fn fn, uint64_t seed)
     nnc_interp *s = nnc_interp_create(k);
     int64_t half = k->sched.domain / 2;
     fn(got, 0, half, scratch);
+    memset(scratch, 0xff, (size_t)k->scratch_bytes); /* another worker's */
     fn(got, half, k->sched.domain, scratch);
     nnc_interp_run(s, want, 0, k->sched.domain, scratch);
     for (int b = 0; b < n && ok; b++)
@@ -221,6 +222,8 @@ static void contraction(const nnc_emitter *e, const char *text, int blocked)
             s.k[s.n++] = nnc_lower(g, &g->node[i], kb_host(), MATH_ulp2, &s.arena, test_sink);
     CHECK_INT(s.n, 1);
     terms = 64;
+    if (s.n == 1 && s.k[0] && strstr(text, "%c = "))
+        CHECK(nnc_sched_has(&s.k[0]->sched, KD_panel));
     if (s.n == 1 && blocked >= 0)
         CHECK_INT(nnc_sched_has(&s.k[0]->sched, KD_unroll), blocked);
     if (s.n != 1 || !run_set(&s, e, 3))
@@ -319,6 +322,85 @@ TEST(drawn_convolutions)
             window, back ? "{2,3,0,1}" : "{2,3,1,0}", back ? "conv_transpose" : "conv",
             each ? c : 1, stride, stride, dilation, dilation, pad, pad, back ? 0 : r[9] % 3, pad);
         contraction(e, text, -1);
+    }
+}
+
+/* Products whose source is computed: once for each block, into a panel. Operands per channel, per row, of the source's shape; several
+ * blocks, several panels of weights, two axes beside the sum, groups, 16-bit sources. */
+TEST(drawn_prologues)
+{
+    static const char *const chain[] = {"%a = mul %i, %s\n%b = add %a, %s\n%c = relu %b",
+        "%a = silu %i\n%c = mul %a, %s", "%c = mul %i, %i", "%a = sigmoid %s\n%c = mul %i, %a"};
+    static const char *const types[] = {"f32", "f32", "f64", "bf16", "f16"};
+    const nnc_emitter *e = kb_emitter();
+    uint64_t key = nnc_rng_key("drawn prologues", test_seed), at = 0;
+    for (int i = 0; e && i < 60; i++) {
+        int r[8];
+        char text[1000], x[80], s[80], y[200];
+        for (size_t k = 0; k < NNC_COUNT(r); k++)
+            r[k] = (int)(nnc_rng_u32(key, at++) % 1000);
+        const char *t = types[r[0] % NNC_COUNT(types)];
+        int c = 3 + r[1] % 90, out = 16 * (1 + r[2] % 5), h = 1 + r[3] % 5, w = 2 + r[4] % 90;
+        snprintf(x, sizeof x, i % 3 ? "%s[2,%d,%d,%d]{0,2,3,1}" : "%s[%d,%d]", t, i % 3 ? c : h * w,
+            i % 3 ? h : c, w);
+        snprintf(s, sizeof s, i % 3 ? "%s[%d,1,1]" : "%s[%d]", t, c);
+        if (r[5] % 3 == 0)
+            snprintf(s, sizeof s, i % 3 ? "%s[2,1,%d,%d]" : "%s[%d,1]", t, i % 3 ? h : h * w, w);
+        if (r[5] % 3 == 1)
+            snprintf(s, sizeof s, "%s", x);
+        if (i % 3)
+            snprintf(y, sizeof y,
+                "%%t = transpose %%q {perm=[0,4,3,1,2]}\n%%w = reshape %%t {shape=[%d,%d,1,1]}\n"
+                "%%z = conv %%c, %%w {strides=[%d,1]}",
+                out, c, 1 + i % 2);
+        else
+            snprintf(y, sizeof y, "%%z = matmul %%c, %%q");
+        char p[80];
+        snprintf(p, sizeof p, i % 3 ? "%s[%d,1,1,%d,16]" : "%s[%d,%d]", t, i % 3 ? out / 16 : c,
+            i % 3 ? c : out);
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : %s\n%%u = input : %s\n%%p = input : %s\n"
+            "%%y = fused %%x, %%u, %%p {\n%%i = input : %s\n%%s = input : %s\n%%q = input : "
+            "%s\n%s\n%s\n%%o = relu %%z\nreturn %%o }\nreturn %%y }",
+            x, s, p, x, s, p, chain[r[6] % NNC_COUNT(chain)], y);
+        contraction(e, text, -1);
+    }
+}
+
+/* Panels with schedules that are never chosen: filled for each unit; of one point; last blocks and strips that are cut; windows, whose
+ * elements are stored for each place that reads them. */
+TEST(panels_of_any_schedule)
+{
+    static const char *const schedule[] = {
+        "tile i0 4 tile i1 2 order i0 i1 i2 tile i2 16 vector i2 16 panel 1536 parallel 36",
+        "tile i0 4 tile i1 2 order i2 i1 i0 tile i2 16 vector i2 16 panel 1536 parallel 36",
+        "tile i1 4 order i1 i2 i0 tile i2 16 vector i2 16 unroll i1 2 panel 768 parallel 66",
+        "vector i2 16 panel 192 parallel 77",
+        "tile i0 3 tile i1 6 tile i2 40 vector i2 32 unroll i1 3 panel 3456 parallel 8"};
+    const nnc_emitter *e = kb_emitter();
+    for (size_t i = 0; e && i < NNC_COUNT(schedule); i++) {
+        char text[1200];
+        set s = {.n = 1};
+        nnc_scan scan;
+        snprintf(text, sizeof text,
+            "kernel k_test { axis i0 outer 11 axis i1 outer 7 axis i2 outer 40 axis r0 reduce 3 "
+            "axis r1 reduce 16 buf x0 in f32 1232 buf x1 in f32 1920 buf x2 in f32 11 buf y0 out "
+            "f32 3080\nschedule %s grain 1\nstage { post %%0 = const f32 0 } stage r0 r1 {\n"
+            "%%1 = load f32 x0[-16 + i0*112 + i1*16 + r0*16 + r1] if 0 <= -1 + i1 + r0 < 7 else "
+            "%%0\n%%2 = load f32 x2[i0] %%3 = fma f32 %%1 %%1 %%2 %%4 = index i64 i0 %%5 = cast "
+            "f32 f32 %%4\n%%6 = add f32 %%3 %%5 %%7 = load f32 x1[r0*640 + r1*40 + i2] %%8 = fma "
+            "f32 %%6 %%7 %%0\n%%9 = reduce sum f32 %%8 post %%10 = load f32 x2[i0] %%11 = add f32 "
+            "%%9 %%10\n%%12 = store f32 y0[i0*280 + i1*40 + i2] %%11 } }",
+            schedule[i]);
+        nnc_arena_init(&s.arena, 0);
+        nnc_scan_init(&scan, "t", text, strlen(text));
+        s.k[0] = nnc_schedule_parse(&scan, &s.arena, test_sink);
+        terms = 64;
+        if (!s.k[0] || !run_set(&s, e, 3))
+            test_fail(__FILE__, __LINE__, "%s: %s",
+                s.k[0] ? "" : nnc_sink_at(test_sink, 0)->message, text);
+        terms = 1;
+        nnc_arena_deinit(&s.arena);
     }
 }
 

@@ -151,6 +151,7 @@ struct ll_emit {
     uint32_t stripped; /* unrolled axes that k has in strips already */
     int n_part;
     ll_strips part[4]; /* of a kernel with an unrolled axis beyond these, in order along it */
+    struct ll_panel *panel; /* the kernel that fills it; NULL: there is none */
     const nnc_kring *ring; /* by buffer */
     V *ring_at;     /* by buffer: the row of the current point's row 0 */
     V first[NNC_KAXES]; /* first index of a tiled axis in the work item, of a ring's rows at the current point; NULL: 0 */
@@ -197,6 +198,11 @@ bool ll_open(ll_emit *e, nnc_arena *a);       /* the state of e->k; false: out o
 /* block.c: the parts of a kernel with `unroll` (false: out of memory); the unit's strips. */
 bool ll_block_open(ll_emit *e, nnc_arena *a);
 void ll_block_run(ll_emit *e, const V *index);
+/* panel.c: opens the kernels of a kernel with `panel`, of which e becomes the one that reads it (false: out of memory); before unit u's
+ * sums: fills the panel, where the unit before was not of the same block. */
+bool ll_panel_open(ll_emit *e, nnc_arena *a);
+void ll_panel_fill(ll_emit *e, V unit, const V *index);
+void ll_tiles_run(ll_emit *e, const V *index); /* a unit's points: loops over its tiles, then vectors */
 /* tile.c: block number `chunk` of the vector axis by block number `block` of the tile axis */
 void ll_tiles(ll_emit *e, V chunk, V block);
 

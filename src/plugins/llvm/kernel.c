@@ -669,6 +669,13 @@ static void run_tiles(ll_emit *e, const V *index, int a)
     ll_loop_end(m, &l);
 }
 
+void ll_tiles_run(ll_emit *e, const V *index)
+{
+    for (int a = 0; a < e->k->n_outer; a++)
+        e->axis[a] = index[a];
+    run_tiles(e, index, 0);
+}
+
 /* for (u = begin; u < end; u++) emit work item u. */
 static void run_units(ll_emit *e)
 {
@@ -687,12 +694,14 @@ static void run_units(ll_emit *e)
         int64_t n = nnc_kernel_blocks(k, digits[i]);
         index[digits[i]] = n == 1 ? ll_i64(m, 0) : i == first ? u : digit(m, &u, n, e->n_part == 0);
     }
-    for (int a = 0; a < k->n_outer; a++)
+    if (e->panel)
+        ll_panel_fill(e, l.i, index);
+    for (int a = 0; a < k->n_outer && across >= 0; a++)
         e->axis[a] = index[a];
     if (across >= 0)
         ll_tiles(e, index[nnc_sched_vec(&k->sched)], index[across]);
     else
-        run_tiles(e, index, 0);
+        ll_tiles_run(e, index);
     e->vax = -1;
     e->lanes = 0;
     ll_loop_end(m, &l);
@@ -811,9 +820,9 @@ nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
     nnc_arena_init(&a, 0);
     ll_emit e = {.m = m, .k = k, .vax = -1};
     nnc_kring *ring = NULL;
-    e.buf = ARENA_NEW(&a, V, k->n_buf + 1);
-    e.ring_at = ARENA_NEW(&a, V, k->n_buf + 1);
-    bool ok = e.buf && e.ring_at && nnc_kernel_rings(k, &a, &ring);
+    e.buf = ARENA_NEW(&a, V, k->n_buf + 2); /* a panel is one more */
+    e.ring_at = ARENA_NEW(&a, V, k->n_buf + 2);
+    bool ok = e.buf && e.ring_at && ll_panel_open(&e, &a) && nnc_kernel_rings(e.k, &a, &ring);
     e.ring = ring;
     ok = ok && ll_open(&e, &a) && ll_block_open(&e, &a);
     if (ok) {

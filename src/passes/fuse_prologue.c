@@ -1,0 +1,154 @@
+/* passes/fuse_prologue.c -- fuses elementwise ops into the contraction that alone reads their result, as its prologue. A generated kernel
+ * computes them once for each block of the source (kernel/panel.c), so that their result is neither stored nor loaded:
+ *
+ *     y = relu(x s + b),  z = conv(y, w)   ->   z = fused(x, s, b, w) { y = relu(x s + b), conv(y, w) }
+ *
+ * Libraries have no prologue. So two totals compete: the fastest engine and a kernel for the ops, against the fastest engine that takes
+ * both. Terminates: a contraction that has a prologue reads no elementwise kernel of its own any more. */
+#include "passes/internal.h"
+
+/* Why op n is not elementwise, in the memory order of v, its result. */
+static const char *not_elementwise(
+    pass *p, const nnc_graph *g, const nnc_node *n, const nnc_type *type)
+{
+    nnc_class c = nnc_op_class((nnc_op)n->op);
+    if (n->op == OP_constant || n->op == OP_input)
+        return NULL;
+    if ((c != CL_ewise && c != CL_ecomp) || n->n_out != 1)
+        return remark_text(p, "a prologue is elementwise, and %s is not", nnc_ops[n->op].name);
+    for (int k = 0; k < n->n_in; k++)
+        if (nnc_type_same_shape(nnc_typeof(g, n->in[k]), type) &&
+            memcmp(nnc_typeof(g, n->in[k])->order, type->order, sizeof *type->order * type->rank) !=
+                0)
+            return "an operand has another memory order";
+    return nnc_type_numel(nnc_typeof(g, n->out)) > nnc_type_numel(type)
+               ? "it computes more than the contraction reads"
+               : NULL;
+}
+
+/* Why node d, whose result contraction c of node i reads first, is no prologue of any engine; NULL: ask them. */
+static const char *blocker(pass *p, uint32_t d, uint32_t i, const nnc_node *c, nnc_ref v)
+{
+    const nnc_node *a = &p->g->node[d];
+    const nnc_type *x = nnc_typeof(p->g, v);
+    const nnc_graph *g = a->op == OP_fused ? a->body : p->g;
+    const char *why = NULL;
+    if (p->g->value[v].node != d)
+        return "a view lies between them";
+    if (edit_is_output(p, v) || a->n_out > 1 || edit_only_user(p, v) != &p->g->node[i])
+        return "other ops read the result, too";
+    if (a->device != p->g->node[i].device)
+        return "they are placed on different devices";
+    for (uint32_t k = 0; a->op == OP_fused && k < g->n_node && !why; k++)
+        why = not_elementwise(p, g, &g->node[k], x);
+    why = why || a->op == OP_fused ? why : not_elementwise(p, g, a, x);
+    const nnc_type *w =
+        nnc_typeof(p->g->node[i].op == OP_fused ? p->g->node[i].body : p->g, c->in[1]);
+    const int64_t *pads;
+    for (int k = nnc_attr_ints(c, AT_pads, &pads); k-- > 0 && !why;)
+        why = pads[k] ? "the source is padded, which a prologue is not" : NULL;
+    for (int k = 2; (c->op == OP_conv || c->op == OP_conv_transpose) && k < w->rank && !why; k++)
+        why = w->dim[k] > 1 ? "windows overlap, and each would compute its elements again" : NULL;
+    if (!why && (nnc_attr_int(c, AT_transpose_a, 0) ||
+                    x->order[x->rank - 1] != (c->op == OP_conv ? 1 : x->rank - 1)))
+        why = "the source is not contiguous along the sum";
+    if (!why && (why = panels_blocked(p, i)))
+        why = remark_text(p, "weights are not packed: %s", why);
+    return why;
+}
+
+/* Fuses nodes d and i; *how: the reason. */
+static void fuse(pass *p, uint32_t d, uint32_t i, const char *rule, const char *how)
+{
+    layers l = layers_of(p, d, i);
+    nnc_ref out = p->g->node[i].out, r = region_build(p, (uint32_t[]){d, i}, 2, &out, 1);
+    if (r == NNC_NONE)
+        return;
+    edit_replace(p, out, r);
+    remark_applied(p, &l, rule, "%s", how);
+}
+
+/* Decides about elementwise kernel d in front of contraction i. */
+static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char *rule)
+{
+    const nnc_node *a = &p->g->node[d];
+    const nnc_target *t = target_of(p, &p->g->node[i]);
+    nnc_ask ask;
+    nnc_offer apart, both = {0};
+    contraction_ask(p, &p->g->node[i], &ask);
+    const nnc_target_engine *before = nnc_target_fastest(t, &ask, &apart), *engine;
+    int64_t flops = a->op == OP_fused
+                        ? elementwise_flops(a->body, a->body->node + a->body->n_node)
+                        : nnc_type_numel(nnc_typeof(p->g, a->out)) *
+                              (nnc_op_is_expensive((nnc_op)a->op) ? EXPENSIVE_FLOPS : 1);
+    int64_t rest =
+        nnc_target_time_ns(t, t->kind == NNC_T_cpu ? flops : 0, nnc_node_cost(p->g, a).bytes);
+    ask.prologue =
+        nnc_max64(nnc_ceildiv(flops, nnc_max64(nnc_type_numel(nnc_typeof(p->g, a->out)), 1)), 1);
+    for (int k = 0; k < a->n_in; k++)
+        ask.strided = ask.strided || !nnc_type_is_dense(nnc_typeof(p->g, a->in[k]));
+    engine = nnc_target_fastest(t, &ask, &both);
+    if (!before || !engine) {
+        nnc_offer o = before ? nnc_target_offer(t, before, &ask) : (nnc_offer){0};
+        remark_declined(
+            p, l, rule, "%s", o.why ? remark_text(p, "%s", o.why) : "no engine has a prologue");
+        return;
+    }
+    int64_t one = both.time_ns, two = apart.time_ns;
+    if (engine != before) { /* a generated kernel must promise more than a library */
+        one = nnc_target_bid_ns(engine, one);
+        two = nnc_target_bid_ns(before, two);
+    }
+    const char *times =
+        remark_text(p, "%s takes %s by estimate, %s and a kernel before it %s", engine->name,
+            text_us(p, both.time_ns), before->name, text_us(p, nnc_add_sat(apart.time_ns, rest)));
+    if (one >= nnc_add_sat(two, rest))
+        remark_declined(p, l, rule, "%s%s", times,
+            both.time_ns < nnc_add_sat(apart.time_ns, rest)
+                ? "; instead of a library's call a kernel must promise to be 4/3 as fast"
+                : "");
+    else
+        fuse(p, d, i, rule,
+            remark_text(p,
+                "computed once for each block of the source, neither stored nor loaded: %s",
+                times));
+}
+
+/* The generated kernel that computes v, through views, or NNC_NONE. */
+static uint32_t kernel_of(const pass *p, nnc_ref v)
+{
+    const nnc_node *n = nnc_def(p->g, v);
+    while (n->n_in && nnc_is_view(p->g, n))
+        n = nnc_def(p->g, n->in[0]);
+    bool none = nnc_op_class((nnc_op)n->op) == CL_leaf || is_contraction(p, n) ||
+                p->e.is_static[node_index(p, n)];
+    return none ? NNC_NONE : node_index(p, n);
+}
+
+nnc_status pass_fuse_prologue(pass *p)
+{
+    uint32_t n = p->g->n_node;
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
+        if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, &p->g->node[i]))
+            continue;
+        int source = -1;
+        const nnc_node *core = contraction_in(&p->g->node[i], 0, &source);
+        for (int k = 0; k < p->g->node[i].n_in && core && !p->e.dead[i]; k++) {
+            const nnc_node *c = &p->g->node[i];
+            uint32_t d = kernel_of(p, c->in[k]);
+            if (d == NNC_NONE || nnc_operand_repeats(c, k))
+                continue;
+            layers l = layers_of(p, d, i);
+            const char *rule =
+                remark_text(p, "%s into %s", node_word(p, &p->g->node[d]), node_word(p, c));
+            const char *why = k == source ? blocker(p, d, i, core, c->in[k])
+                                          : remark_text(p, "%s reads this operand from memory",
+                                                engine_name(p, c));
+            if (why)
+                remark_declined(p, &l, rule, "%s", why);
+            else
+                compete(p, d, i, &l, rule);
+        }
+    }
+    return p->status;
+}
