@@ -48,8 +48,12 @@ const char *cu_type(nnc_dtype d);       /* of a value: "float" */
 const char *cu_storage(nnc_dtype d);    /* of a buffer's element: "nnc_f16" */
 const char *cu_index(const cu *c);      /* type of offsets: "int" */
 void cu_int(const cu *c, int64_t v);    /* a literal of that type */
-void cu_line(cu *c, const char *fmt, ...) NNC_PRINTF(2, 3); /* indented, with a newline */
-void cu_open(cu *c, const char *fmt, ...) NNC_PRINTF(2, 3); /* the same, then indents */
+/* Appends text: %s, %d, %lld and %% as in printf; %r a value as an operand (its instruction), %n its name, %a an index form
+ * (const nnc_affine *), %i a literal index (int64_t), %T the type of offsets. */
+void cu_put(const cu *c, const char *fmt, ...);
+void cu_line(cu *c, const char *fmt, ...); /* the same, indented, with a newline */
+void cu_open(cu *c, const char *fmt, ...); /* then indents */
+void cu_typed(const cu *c, const char *type, int lanes); /* indented: "float ", "nnc_vec<float, 4> " */
 void cu_close(cu *c, const char *text);
 void cu_close_all(cu *c, int scopes);   /* that many "}" */
 void cu_indent(const cu *c);

@@ -45,13 +45,44 @@ void cu_indent(const cu *c)
         nnc_puts(c->t, "    ");
 }
 
+static void put(const cu *c, const char *fmt, va_list ap)
+{
+    va_list rest;
+    va_copy(rest, ap);
+    for (const char *p; *(p = strchrnul(fmt, '%'));) {
+        nnc_putn(c->t, fmt, (size_t)(p - fmt));
+        fmt = p + (p[1] == 'l' ? 4 : 2);
+        switch (p[1]) {
+        case 'r': cu_ref(c, va_arg(rest, int)); break;
+        case 'n': cu_name(c, va_arg(rest, int)); break;
+        case 'a': cu_affine(c, va_arg(rest, const nnc_affine *)); break;
+        case 'i': cu_int(c, va_arg(rest, int64_t)); break;
+        case 'T': nnc_puts(c->t, cu_index(c)); break;
+        case 's': nnc_puts(c->t, va_arg(rest, const char *)); break;
+        case 'd': nnc_printf(c->t, "%d", va_arg(rest, int)); break;
+        case 'l': nnc_printf(c->t, "%lld", va_arg(rest, long long)); break;
+        default: nnc_putc(c->t, '%');
+        }
+    }
+    nnc_puts(c->t, fmt);
+    va_end(rest);
+}
+
+void cu_put(const cu *c, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    put(c, fmt, ap);
+    va_end(ap);
+}
+
 void cu_line(cu *c, const char *fmt, ...)
 {
     va_list ap;
     if (fmt[0] != '#')
         cu_indent(c);
     va_start(ap, fmt);
-    nnc_vprintf(c->t, fmt, ap);
+    put(c, fmt, ap);
     va_end(ap);
     nnc_putc(c->t, '\n');
 }
@@ -61,10 +92,16 @@ void cu_open(cu *c, const char *fmt, ...)
     va_list ap;
     cu_indent(c);
     va_start(ap, fmt);
-    nnc_vprintf(c->t, fmt, ap);
+    put(c, fmt, ap);
     va_end(ap);
     nnc_putc(c->t, '\n');
     c->depth++;
+}
+
+void cu_typed(const cu *c, const char *type, int lanes)
+{
+    cu_indent(c);
+    cu_put(c, lanes > 1 ? "nnc_vec<%s, %d> " : "%s ", type, lanes);
 }
 
 void cu_close(cu *c, const char *text)
@@ -154,18 +191,14 @@ void cu_affine(const cu *c, const nnc_affine *e)
             continue;
         nnc_puts(c->t, first ? k < 0 ? "-" : "" : k < 0 ? " - " : " + ");
         cu_axis(c, a);
-        if (k != 1 && k != -1) {
-            nnc_puts(c->t, " * ");
-            cu_int(c, k < 0 ? -k : k);
-        }
+        if (k != 1 && k != -1)
+            cu_put(c, " * %i", k < 0 ? -k : k);
         first = false;
     }
-    if (first) {
+    if (first)
         cu_int(c, e->c);
-    } else if (e->c != 0) {
-        nnc_puts(c->t, e->c < 0 ? " - " : " + ");
-        cu_int(c, e->c < 0 ? -e->c : e->c);
-    }
+    else if (e->c != 0)
+        cu_put(c, e->c < 0 ? " - %i" : " + %i", e->c < 0 ? -e->c : e->c);
 }
 
 /* The bounds of a guard that are not known to hold: lower, upper. */
@@ -207,11 +240,9 @@ void cu_guard_list(const cu *c, const nnc_kguard *const *list, int n)
         for (int half = 0; half < 2; half++) {
             if (half ? !hi : !lo)
                 continue;
-            nnc_puts(c->t, first ? "" : " && ");
+            cu_put(c, "%s%a %s %i", first ? "" : " && ", &e,
+                half ? "<" : ">=", (half ? q->hi : q->lo) - q->e.c);
             first = false;
-            cu_affine(c, &e);
-            nnc_puts(c->t, half ? " < " : " >= ");
-            cu_int(c, (half ? q->hi : q->lo) - q->e.c);
         }
     }
     if (first)
@@ -230,18 +261,10 @@ void cu_digit(
     cu *c, const char *name, const char *number, int64_t below, int64_t count, int64_t times)
 {
     cu_indent(c);
-    nnc_printf(c->t, "const %s %s = %s", cu_index(c), name, number);
-    if (below > 1) {
-        nnc_puts(c->t, " / ");
-        cu_int(c, below);
-    }
-    if (count > 0) {
-        nnc_puts(c->t, " % ");
-        cu_int(c, count);
-    }
-    if (times > 1)
-        nnc_printf(c->t, " * %lld", (long long)times);
-    nnc_puts(c->t, ";\n");
+    cu_put(c, "const %T %s = %s", name, number);
+    cu_put(c, below > 1 ? " / %i" : "", below);
+    cu_put(c, count > 0 ? " %% %i" : "", count);
+    cu_put(c, times > 1 ? " * %lld;\n" : ";\n", (long long)times);
 }
 
 /* ---- values ---- */
@@ -249,13 +272,11 @@ void cu_digit(
 void cu_name(const cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
-    if (in->op == KO_load) {
-        nnc_printf(c->t, "%s_%d", c->buf_name[in->buf], id);
-    } else if (in->op == KO_reduce) {
-        nnc_printf(c->t, "%s_%d", nnc_kred_names[in->sop], id);
-    } else {
-        nnc_printf(c->t, "%s_%d", nnc_sops[in->sop].name, id);
-    }
+    nnc_printf(c->t, "%s_%d",
+        in->op == KO_load     ? c->buf_name[in->buf]
+        : in->op == KO_reduce ? nnc_kred_names[in->sop]
+                              : nnc_sops[in->sop].name,
+        id);
 }
 
 void cu_ref(const cu *c, int32_t id)
@@ -295,9 +316,7 @@ static void put_text(const cu *c, const char *text, const nnc_kins *in)
             const nnc_kins *x = &c->k->ins[in->arg[s[1] - '0']];
             bool minus =
                 s > text && s[-1] == '-' && x->op == KO_const && (signbit(x->f) || x->i < 0);
-            nnc_puts(c->t, minus ? "(" : "");
-            cu_ref(c, in->arg[*++s - '0']);
-            nnc_puts(c->t, minus ? ")" : "");
+            cu_put(c, minus ? "(%r)" : "%r", in->arg[*++s - '0']);
         } else if (isalpha((unsigned char)*s)) {
             size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz_0123456789");
             bool drop = wide && s[n - 1] == 'f' && s[n] == '(' && memcmp(s, "nnc_", 4) != 0;
@@ -314,10 +333,8 @@ static void put_text(const cu *c, const char *text, const nnc_kins *in)
 static void call(const cu *c, const char *fn, const nnc_kins *in, int n)
 {
     nnc_printf(c->t, "%s(", fn);
-    for (int i = 0; i < n; i++) {
-        nnc_puts(c->t, i ? ", " : "");
-        cu_ref(c, in->arg[i]);
-    }
+    for (int i = 0; i < n; i++)
+        cu_put(c, i ? ", %r" : "%r", in->arg[i]);
     nnc_puts(c->t, ")");
 }
 
@@ -339,24 +356,17 @@ static void float_sop(const cu *c, const nnc_kins *in)
 static void cast(const cu *c, const nnc_kins *in)
 {
     nnc_dtype from = (nnc_dtype)c->k->ins[in->arg[0]].dtype, to = (nnc_dtype)in->cast_to;
-    bool sixteen = to == DT_f16 || to == DT_bf16;
-    if (sixteen || (nnc_is_float(from) && !nnc_is_float(to) && to != DT_bool)) {
-        if (sixteen)
-            nnc_printf(c->t, "nnc_get(nnc_put<%s>(%s", cu_storage(to),
-                nnc_is_float(from) ? "" : "(double)");
-        else
-            nnc_printf(c->t, "nnc_int<%s>(", cu_type(to));
+    if (to == DT_f16 || to == DT_bf16)
+        cu_put(c,
+            nnc_is_float(from) ? "nnc_get(nnc_put<%s>(%r))" : "nnc_get(nnc_put<%s>((double)%r))",
+            cu_storage(to), in->arg[0]);
+    else if (to == from)
         cu_ref(c, in->arg[0]);
-        nnc_puts(c->t, sixteen ? "))" : ")");
-        return;
-    }
-    if (to == from) {
-        cu_ref(c, in->arg[0]);
-        return;
-    }
-    nnc_printf(c->t, to == DT_bool ? "(" : "(%s)", cu_type(to));
-    cu_ref(c, in->arg[0]);
-    nnc_puts(c->t, to != DT_bool ? "" : " != 0)");
+    else if (to == DT_bool)
+        cu_put(c, "(%r != 0)", in->arg[0]);
+    else
+        cu_put(c, nnc_is_float(from) && !nnc_is_float(to) ? "nnc_int<%s>(%r)" : "(%s)%r",
+            cu_type(to), in->arg[0]);
 }
 
 /* Operands of other types than bool become "!= 0". */
@@ -365,12 +375,8 @@ static void logic(const cu *c, const nnc_kins *in)
     const char *op = in->sop == SC_and ? " & " : in->sop == SC_or ? " | " : " ^ ";
     bool plain = c->k->ins[in->arg[0]].dtype == DT_bool;
     nnc_puts(c->t, in->sop == SC_not ? "!" : "(");
-    for (int i = 0; i < nnc_sops[in->sop].arity; i++) {
-        nnc_puts(c->t, i ? op : "");
-        nnc_puts(c->t, plain ? "" : "(");
-        cu_ref(c, in->arg[i]);
-        nnc_puts(c->t, plain ? "" : " != 0)");
-    }
+    for (int i = 0; i < nnc_sops[in->sop].arity; i++)
+        cu_put(c, plain ? "%s%r" : "%s(%r != 0)", i ? op : "", in->arg[i]);
     nnc_puts(c->t, in->sop == SC_not ? "" : ")");
 }
 
@@ -456,7 +462,7 @@ void cu_start(const cu *c, const nnc_kins *in)
 }
 
 /* Row-major number of the point among the stage's reduce axes. */
-static void reduce_number(const cu *c, const nnc_kstage *s)
+static nnc_affine reduce_number(const cu *c, const nnc_kstage *s)
 {
     nnc_affine e = {0};
     int64_t step = 1;
@@ -465,40 +471,25 @@ static void reduce_number(const cu *c, const nnc_kstage *s)
             e.k[a] = step;
             step *= c->k->axis[a].extent;
         }
-    cu_affine(c, &e);
+    return e;
 }
 
 void cu_fold(cu *c, const nnc_kstage *s, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
     nnc_dtype d = (nnc_dtype)c->k->ins[in->arg[0]].dtype;
-    cu_indent(c);
-    if (in->arg[1] >= 0) {
-        nnc_puts(c->t, "if (");
-        cu_ref(c, in->arg[1]);
-        nnc_puts(c->t, ") ");
-    }
-    if (in->sop >= KR_argmax) {
-        nnc_printf(c->t, "nnc_%s_take(best_%d%s, %s_%d%s, ", nnc_kred_names[in->sop], id,
-            c->v[id].lanes ? "[e]" : "", nnc_kred_names[in->sop], id, c->v[id].lanes ? "[e]" : "");
-        cu_ref(c, in->arg[0]);
-        nnc_puts(c->t, ", ");
-        reduce_number(c, s);
-        nnc_puts(c->t, ");\n");
-        return;
-    }
-    cu_ref(c, id);
-    if (nnc_is_float(d) && in->sop <= KR_prod) {
-        nnc_puts(c->t, in->sop == KR_sum ? " += " : " *= ");
-        cu_ref(c, in->arg[0]);
-        nnc_puts(c->t, ";\n");
-        return;
-    }
     static const char *const fn[] = {"nnc_add", "nnc_mul", "nnc_max", "nnc_min"};
-    bool plain = d == DT_f32 && in->hint & KH_nonan;
-    nnc_printf(c->t, " = %s(", plain ? in->sop == KR_max ? "fmaxf" : "fminf" : fn[in->sop]);
-    cu_ref(c, id);
-    nnc_puts(c->t, ", ");
-    cu_ref(c, in->arg[0]);
-    nnc_puts(c->t, ");\n");
+    const bool plain = d == DT_f32 && in->hint & KH_nonan;
+    const char *e = c->v[id].lanes ? "[e]" : "";
+    const nnc_affine at = reduce_number(c, s);
+    cu_indent(c);
+    cu_put(c, in->arg[1] >= 0 ? "if (%r) " : "", in->arg[1]);
+    if (in->sop >= KR_argmax)
+        cu_put(c, "nnc_%s_take(best_%d%s, %n%s, %r, %a);\n", nnc_kred_names[in->sop], id, e, id, e,
+            in->arg[0], &at);
+    else if (nnc_is_float(d) && in->sop <= KR_prod)
+        cu_put(c, in->sop == KR_sum ? "%r += %r;\n" : "%r *= %r;\n", id, in->arg[0]);
+    else
+        cu_put(c, "%r = %s(%r, %r);\n", id,
+            plain ? in->sop == KR_max ? "fmaxf" : "fminf" : fn[in->sop], id, in->arg[0]);
 }

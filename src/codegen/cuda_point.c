@@ -126,8 +126,8 @@ static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
             load_runs(c, s, a);
         unroll_loop(c, s, a,
             unrolled || (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k)));
-        cu_open(c, "for (%s %s = 0; %s < %lld; %s++) {", cu_index(c), c->axis_name[a],
-            c->axis_name[a], (long long)x->extent, c->axis_name[a]);
+        cu_open(c, "for (%T %s = 0; %s < %lld; %s++) {", c->axis_name[a], c->axis_name[a],
+            (long long)x->extent, c->axis_name[a]);
         n++;
     }
     return n;
@@ -243,13 +243,8 @@ static bool hold_loads(cu *c, const nnc_kstage *s)
             (cu_guarded(c, in) && c->k->ins[in->arg[1]].op != KO_const))
             continue;
         v->held = any = true;
-        cu_indent(c);
-        if (v->lanes)
-            nnc_printf(c->t, "nnc_vec<%s, %d> ", cu_type((nnc_dtype)in->dtype), c->lanes);
-        else
-            nnc_printf(c->t, "%s ", cu_type((nnc_dtype)in->dtype));
-        cu_name(c, id);
-        nnc_printf(c->t, "[%d];\n", c->g->flight);
+        cu_typed(c, cu_type((nnc_dtype)in->dtype), v->lanes ? c->lanes : 1);
+        cu_put(c, "%n[%d];\n", id, c->g->flight);
     }
     return any;
 }
@@ -259,15 +254,11 @@ static void open_unit(cu *c, bool loop, bool inexact)
     if (loop) {
         cu_line(c, "#pragma unroll");
         cu_open(c, "for (int u = 0; u < %d; u++) {", c->g->flight);
-        cu_line(c, "const %s q = first + u * %d;", cu_index(c), c->g->threads);
+        cu_line(c, "const %T q = first + u * %d;", c->g->threads);
     }
     if (inexact) {
-        cu_indent(c);
-        nnc_puts(c->t, "if (q >= ");
-        cu_int(c, units(c));
-        nnc_puts(c->t, ")\n");
-        cu_indent(c);
-        nnc_puts(c->t, loop ? "    break;\n" : "    return;\n");
+        cu_line(c, "if (q >= %i)", units(c));
+        cu_line(c, loop ? "    break;" : "    return;");
     }
     cu_place(c, "q");
 }
@@ -288,7 +279,7 @@ void cu_point(cu *c)
     for (int i = 0; i < k->n_stage; i++)
         cu_analyse(c, &k->stage[i], g->axis, g->vec);
     bool inexact = units(c) % ((int64_t)g->threads * g->flight) != 0, loop = g->flight > 1;
-    cu_line(c, "const %s %s = %sblockIdx.x * %d + threadIdx.x;", cu_index(c), loop ? "first" : "q",
+    cu_line(c, "const %T %s = %sblockIdx.x * %d + threadIdx.x;", loop ? "first" : "q",
         wide ? "(long long)" : "", g->threads * g->flight);
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role == KB_tmp)

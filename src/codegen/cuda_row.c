@@ -41,7 +41,7 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
         cu_line(c, "#pragma unroll");
         cu_open(c, "for (int k = 0; k < %lld; k++) {", (long long)p->trips);
         if (named || p->units % group)
-            cu_line(c, "const %s %s = t + k * %d;", cu_index(c), j, group);
+            cu_line(c, "const %T %s = t + k * %d;", j, group);
         if (p->units % group) {
             cu_open(c, "if (%s < %lld) {", j, units);
             scopes++;
@@ -56,7 +56,7 @@ static int open_spread(cu *c, const nnc_kstage *s, const cu_spread *p, bool kept
         else
             cu_open(c, "{");
         if (named)
-            cu_line(c, "const %s %s = t;", cu_index(c), j);
+            cu_line(c, "const %T %s = t;", j);
     } else {
         cu_open(c, "for (%s %s = t; %s < %lld; %s += %d) {", cu_index(c), j, j, units, j, group);
     }
@@ -85,20 +85,18 @@ static void join_one(cu *c, int32_t id)
         cu_line(
             c, "__shared__ %s part_%d[%d];", type, id, c->v[id].lanes ? parts * c->lanes : parts);
         if (arg)
-            cu_line(c, "__shared__ %s place_%d[%d];", cu_index(c), id, parts);
+            cu_line(c, "__shared__ %T place_%d[%d];", id, parts);
     }
     if (arg && block)
-        cu_line(c, "nnc_%s_arg<%d, nnc_combine_%s>(best_%d, %s_%d, part_%d, place_%d);", how,
-            c->g->group, red, id, red, id, id, id);
+        cu_line(c, "nnc_%s_arg<%d, nnc_combine_%s>(best_%d, %n, part_%d, place_%d);", how,
+            c->g->group, red, id, id, id, id);
     else if (arg)
-        cu_line(
-            c, "nnc_warp_arg<%d, nnc_combine_%s>(best_%d, %s_%d);", c->g->group, red, id, red, id);
+        cu_line(c, "nnc_warp_arg<%d, nnc_combine_%s>(best_%d, %n);", c->g->group, red, id, id);
     else if (block)
-        cu_line(c, "%s_%d = nnc_%s<%d, nnc_combine_%s>(%s_%d, part_%d);", red, id, how, c->g->group,
-            red, red, id, id);
-    else
         cu_line(
-            c, "%s_%d = nnc_warp<%d, nnc_combine_%s>(%s_%d);", red, id, c->g->group, red, red, id);
+            c, "%n = nnc_%s<%d, nnc_combine_%s>(%n, part_%d);", id, how, c->g->group, red, id, id);
+    else
+        cu_line(c, "%n = nnc_warp<%d, nnc_combine_%s>(%n);", id, c->g->group, red, id);
 }
 
 static void join(cu *c, const nnc_kstage *s)
@@ -177,11 +175,11 @@ static void store_parts(cu *c, const nnc_kstage *s, const char *lead)
         if (c->v[id].lanes) {
             cu_line(c, "#pragma unroll");
             cu_line(c, "for (int e = 0; e < %d; e++)", vec);
-            cu_line(c, "    parts_%d[slice * %lldll + %s * %d + e] = %s_%d[e];", id,
-                (long long)cu_all_points(c->k), unit, vec, nnc_kred_names[c->k->ins[id].sop], id);
+            cu_line(c, "    parts_%d[slice * %lldll + %s * %d + e] = %n[e];", id,
+                (long long)cu_all_points(c->k), unit, vec, id);
         } else {
-            cu_line(c, "parts_%d[slice * %lldll + %s] = %s_%d;", id, (long long)cu_all_points(c->k),
-                unit, nnc_kred_names[c->k->ins[id].sop], id);
+            cu_line(c, "parts_%d[slice * %lldll + %s] = %n;", id, (long long)cu_all_points(c->k),
+                unit, id);
         }
         c->depth--;
     }
@@ -192,17 +190,15 @@ static void place_finish(cu *c, int group, long long n)
 {
     const char *wide = c->g->index == 64 ? "(long long)" : "";
     if (group == 1) {
-        cu_line(
-            c, "const %s q = %sblockIdx.x * %d + threadIdx.x;", cu_index(c), wide, c->g->threads);
+        cu_line(c, "const %T q = %sblockIdx.x * %d + threadIdx.x;", wide, c->g->threads);
         cu_line(c, "if (q >= %lld)", n);
         cu_line(c, "    return;");
         return;
     }
     cu_line(c, "const int t = threadIdx.x / 32;");
-    cu_line(c, "const %s %s = %sblockIdx.x * 32 + threadIdx.x %% 32;", cu_index(c),
-        n % 32 ? "p" : "q", wide);
+    cu_line(c, "const %T %s = %sblockIdx.x * 32 + threadIdx.x %% 32;", n % 32 ? "p" : "q", wide);
     if (n % 32)
-        cu_line(c, "const %s q = p < %lld ? p : %lld;", cu_index(c), n, n - 1);
+        cu_line(c, "const %T q = p < %lld ? p : %lld;", n, n - 1);
 }
 
 /* The second launch: each thread combines partial results of a point in order, then the group combines its threads' results in order. */
@@ -230,14 +226,12 @@ void cu_finish(cu *c)
         open_parts(c, id);
         cu_line(c, "#pragma unroll 8");
         cu_line(c, "for (int s = %s; s < %d; s += %d)", group > 1 ? "t" : "0", g.split, group);
-        cu_line(c, "    %s_%d = nnc_combine_%s()(%s_%d, parts_%d[s * %lldll + q]);", red, id, red,
-            red, id, id, n);
+        cu_line(c, "    %n = nnc_combine_%s()(%n, parts_%d[s * %lldll + q]);", id, red, id, id, n);
         if (group == 1)
             continue;
         cu_line(c, "__shared__ %s part_%d[%d];", cu_type((nnc_dtype)c->k->ins[id].dtype), id,
             g.threads);
-        cu_line(c, "%s_%d = nnc_column<%d, nnc_combine_%s>(%s_%d, part_%d);", red, id, group, red,
-            red, id, id);
+        cu_line(c, "%n = nnc_column<%d, nnc_combine_%s>(%n, part_%d);", id, group, red, id, id);
     }
     if (group > 1) {
         cu_line(c, n % 32 ? "if (t > 0 || p >= %lld)" : "if (t > 0)", n);
@@ -301,14 +295,9 @@ static void declare_held(cu *c, const cu_rows *r)
                 continue;
             if (c->k->ins[id].op == KO_sop && c->v[id].varies)
                 c->v[id].lanes = true;
-            cu_indent(c);
-            if (c->v[id].lanes)
-                nnc_printf(c->t, "nnc_vec<%s, %d> ", type,
-                    c->g->cls == KC_column ? c->g->vec : r->stage[i].vec);
-            else
-                nnc_printf(c->t, "%s ", type);
-            cu_name(c, id);
-            nnc_printf(c->t, "[%lld];\n", (long long)r->stage[i].trips);
+            const int vec = c->g->cls == KC_column ? c->g->vec : r->stage[i].vec;
+            cu_typed(c, type, c->v[id].lanes ? vec : 1);
+            cu_put(c, "%n[%lld];\n", id, (long long)r->stage[i].trips);
         }
 }
 
@@ -353,18 +342,17 @@ static void place_threads(cu *c, int per_block, bool point)
     }
     if (g->cls == KC_column) {
         cu_line(c, "const int t = threadIdx.x / 32;");
-        cu_line(c, "const %s p = %s%s * 32 + threadIdx.x %% 32;", cu_index(c), wide, block);
+        cu_line(c, "const %T p = %s%s * 32 + threadIdx.x %% 32;", wide, block);
     } else if (per_block == 1) {
         cu_line(c, "const int t = threadIdx.x;");
         if (point)
-            cu_line(c, "const %s p = %s;", cu_index(c), block);
+            cu_line(c, "const %T p = %s;", block);
     } else if (g->group == 1) {
         cu_line(c, "const int t = 0;");
-        cu_line(c, "const %s p = %s%s * %d + threadIdx.x;", cu_index(c), wide, block, per_block);
+        cu_line(c, "const %T p = %s%s * %d + threadIdx.x;", wide, block, per_block);
     } else {
         cu_line(c, "const int t = threadIdx.x %% %d;", g->group);
-        cu_line(c, "const %s p = %s%s * %d + threadIdx.x / %d;", cu_index(c), wide, block,
-            per_block, g->group);
+        cu_line(c, "const %T p = %s%s * %d + threadIdx.x / %d;", wide, block, per_block, g->group);
     }
 }
 
@@ -398,7 +386,7 @@ void cu_row(cu *c)
     if (inexact) {
         cu_line(c, "const bool live = p < %lld;", (long long)points);
         if (point)
-            cu_line(c, "const %s q = live ? p : %lld;", cu_index(c), (long long)points - 1);
+            cu_line(c, "const %T q = live ? p : %lld;", (long long)points - 1);
     }
     cu_place(c, inexact ? "q" : "p");
     place_tmp(c, &r);

@@ -93,15 +93,9 @@ void cu_analyse(cu *c, const nnc_kstage *s, int axis, int lanes)
 static void add_term(cu *c, int32_t id)
 {
     const nnc_kins *in = &c->k->ins[id];
-    cu_indent(c);
-    cu_ref(c, c->v[id].into);
-    nnc_puts(c->t, in->dtype == DT_f64 ? " = fma(" : " = fmaf(");
-    for (int i = 0; i < 2; i++) {
-        cu_ref(c, in->arg[i]);
-        nnc_puts(c->t, ", ");
-    }
-    cu_ref(c, c->v[id].into);
-    nnc_puts(c->t, ");\n");
+    const int32_t to = c->v[id].into;
+    cu_line(c, in->dtype == DT_f64 ? "%r = fma(%r, %r, %r);" : "%r = fmaf(%r, %r, %r);", to,
+        in->arg[0], in->arg[1], to);
 }
 
 /* ---- memory ---- */
@@ -111,13 +105,8 @@ static void address(const cu *c, const nnc_kins *in)
     cu_affine(c, &in->at);
     if (in->op != KO_load || in->arg[0] < 0)
         return;
-    nnc_printf(c->t, " + (%s)nnc_clamp(", cu_index(c));
-    cu_ref(c, in->arg[0]);
-    nnc_printf(c->t, ", %lldll)", (long long)in->limit);
-    if (in->scale != 1) {
-        nnc_puts(c->t, " * ");
-        cu_int(c, in->scale);
-    }
+    cu_put(c, " + (%T)nnc_clamp(%r, %lldll)", in->arg[0], (long long)in->limit);
+    cu_put(c, in->scale != 1 ? " * %i" : "", in->scale);
 }
 
 /* run_4[e * 2 + r1], converted when the run was loaded. */
@@ -150,11 +139,7 @@ static void vector_load(const cu *c, const nnc_kins *in, bool guarded)
     if (c->ragged)
         nnc_printf(c->t, ", %s", c->ragged);
     nnc_puts(c->t, ")");
-    if (guarded) {
-        nnc_printf(c->t, " : nnc_splat<%d>(", c->lanes);
-        cu_ref(c, in->arg[1]);
-        nnc_puts(c->t, ")");
-    }
+    cu_put(c, guarded ? " : nnc_splat<%d>(%r)" : "", c->lanes, in->arg[1]);
 }
 
 void cu_load_run(cu *c, int32_t id, int n)
@@ -162,10 +147,7 @@ void cu_load_run(cu *c, int32_t id, int n)
     const nnc_kins *in = &c->k->ins[id];
     nnc_affine at = in->at;
     at.k[c->run_axis] = 0;
-    cu_indent(c);
-    nnc_printf(c->t, "const auto run_%d = nnc_load<%d>(%s + ", id, n, c->buf_name[in->buf]);
-    cu_affine(c, &at);
-    nnc_puts(c->t, ");\n");
+    cu_line(c, "const auto run_%d = nnc_load<%d>(%s + %a);", id, n, c->buf_name[in->buf], &at);
 }
 
 void cu_load(cu *c, int32_t id)
@@ -197,10 +179,7 @@ void cu_load(cu *c, int32_t id)
         nnc_puts(c->t, converts(c, in) ? "nnc_get(" : "");
         element(c, in);
         nnc_puts(c->t, converts(c, in) ? ")" : "");
-        if (guarded) {
-            nnc_puts(c->t, " : ");
-            cu_ref(c, in->arg[1]);
-        }
+        cu_put(c, guarded ? " : %r" : "", in->arg[1]);
     }
     nnc_puts(c->t, ";\n");
 }
@@ -225,22 +204,18 @@ static void store(cu *c, int32_t id)
         nnc_printf(c->t, "nnc_store%s<%d>(%s + ", c->ragged ? "_some" : "", c->lanes,
             c->buf_name[in->buf]);
         address(c, in);
-        nnc_puts(c->t, ", ");
-        if (!x->lanes)
-            nnc_printf(c->t, "nnc_splat<%d>(", c->lanes);
-        cu_ref(c, in->arg[0]);
-        nnc_puts(c->t, x->lanes ? "" : ")");
-        if (c->ragged)
-            nnc_printf(c->t, ", %s", c->ragged);
-        nnc_puts(c->t, ");\n");
+        if (x->lanes)
+            cu_put(c, ", %r", in->arg[0]);
+        else
+            cu_put(c, ", nnc_splat<%d>(%r)", c->lanes, in->arg[0]);
+        cu_put(c, c->ragged ? ", %s);\n" : ");\n", c->ragged);
         return;
     }
     element(c, in);
-    nnc_puts(c->t, " = ");
     if (converts(c, in))
-        nnc_printf(c->t, "nnc_put<%s>(", cu_storage(b->dtype));
-    cu_ref(c, in->arg[0]);
-    nnc_puts(c->t, converts(c, in) ? ");\n" : ";\n");
+        cu_put(c, " = nnc_put<%s>(%r);\n", cu_storage(b->dtype), in->arg[0]);
+    else
+        cu_put(c, " = %r;\n", in->arg[0]);
 }
 
 /* ---- sections ---- */
@@ -261,8 +236,7 @@ static void statement(cu *c, const nnc_kstage *s, int32_t id)
         cu_indent(c);
         if (!v->lanes && !v->held)
             nnc_printf(c->t, "const %s ", cu_type((nnc_dtype)in->dtype));
-        cu_ref(c, id);
-        nnc_puts(c->t, " = ");
+        cu_put(c, "%r = ", id);
         cu_sop(c, id);
         nnc_puts(c->t, ";\n");
         break;
@@ -287,12 +261,9 @@ static void declare_lanes(cu *c, int begin, int end)
     for (int32_t id = begin; id < end; id++)
         if (c->v[id].lanes && !c->v[id].outside && !c->v[id].held &&
             (c->k->ins[id].op == KO_sop || (c->k->ins[id].op == KO_load && !c->v[id].vector)) &&
-            written(c, id)) {
-            cu_indent(c);
-            nnc_printf(c->t, "nnc_vec<%s, %d> ", cu_type((nnc_dtype)c->k->ins[id].dtype), c->lanes);
-            cu_name(c, id);
-            nnc_puts(c->t, ";\n");
-        }
+            written(c, id))
+            cu_line(
+                c, "nnc_vec<%s, %d> %n;", cu_type((nnc_dtype)c->k->ins[id].dtype), c->lanes, id);
 }
 
 void cu_section(cu *c, const nnc_kstage *s, int begin, int end)
@@ -343,11 +314,7 @@ static void declare(cu *c, int32_t id, const char *type, const char *prefix)
 {
     const nnc_kins *in = &c->k->ins[id];
     bool lanes = c->v[id].lanes;
-    cu_indent(c);
-    if (lanes)
-        nnc_printf(c->t, "nnc_vec<%s, %d> ", type, c->lanes);
-    else
-        nnc_printf(c->t, "%s ", type);
+    cu_typed(c, type, lanes ? c->lanes : 1);
     if (prefix)
         nnc_printf(c->t, "%s_%d", prefix, id);
     else

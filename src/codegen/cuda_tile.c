@@ -37,8 +37,7 @@ static int open_pass(cu *c, int fast, int slow)
     bool cut = x[fast].extent % side || x[slow].extent % side;
     cu_line(c, "#pragma unroll");
     cu_open(c, "for (int k = 0; k < %d; k += 8) {", side);
-    cu_line(c, "const %s %s = from_%s + line + k;", cu_index(c), c->axis_name[slow],
-        c->axis_name[slow]);
+    cu_line(c, "const %T %s = from_%s + line + k;", c->axis_name[slow], c->axis_name[slow]);
     if (cut) {
         cu_open(c, "if (%s < %lld && %s < %lld) {", c->axis_name[fast], (long long)x[fast].extent,
             c->axis_name[slow], (long long)x[slow].extent);
@@ -49,12 +48,9 @@ static int open_pass(cu *c, int fast, int slow)
 
 static void fast_axis(cu *c, int fast)
 {
-    if (c->g->vec > 1)
-        cu_line(c, "const %s %s = from_%s + lane * %d;", cu_index(c), c->axis_name[fast],
-            c->axis_name[fast], c->g->vec);
-    else
-        cu_line(c, "const %s %s = from_%s + lane;", cu_index(c), c->axis_name[fast],
-            c->axis_name[fast]);
+    cu_line(c,
+        c->g->vec > 1 ? "const %T %s = from_%s + lane * %d;" : "const %T %s = from_%s + lane;",
+        c->axis_name[fast], c->axis_name[fast], c->g->vec);
 }
 
 /* Reads tiles along `across`, unconverted. */
@@ -68,15 +64,11 @@ static void read_squares(cu *c)
         const nnc_kins *in = &c->k->ins[id];
         if (!tiled(c, id))
             continue;
-        cu_indent(c);
-        if (vec == 1)
-            nnc_printf(c->t, "tile_%d[line + k][lane] = %s[", id, c->buf_name[in->buf]);
-        else
-            nnc_printf(
-                c->t, "const auto part_%d = nnc_raw<%d>(%s + ", id, vec, c->buf_name[in->buf]);
-        cu_affine(c, &in->at);
-        nnc_puts(c->t, vec == 1 ? "];\n" : ");\n");
-        if (vec > 1) {
+        if (vec == 1) {
+            cu_line(c, "tile_%d[line + k][lane] = %s[%a];", id, c->buf_name[in->buf], &in->at);
+        } else {
+            cu_line(c, "const auto part_%d = nnc_raw<%d>(%s + %a);", id, vec, c->buf_name[in->buf],
+                &in->at);
             cu_line(c, "#pragma unroll");
             cu_line(c, "for (int e = 0; e < %d; e++)", vec);
             cu_line(c, "    tile_%d[line + k][lane * %d + e] = part_%d[e];", id, vec, id);
@@ -95,15 +87,13 @@ static void take_from_squares(cu *c)
         if (!tiled(c, id))
             continue;
         if (vec == 1) {
-            cu_line(c, "const %s %s_%d = nnc_get(tile_%d[lane][line + k]);", type,
-                c->buf_name[in->buf], id, id);
+            cu_line(c, "const %s %n = nnc_get(tile_%d[lane][line + k]);", type, id, id);
             continue;
         }
-        cu_line(c, "nnc_vec<%s, %d> %s_%d;", type, vec, c->buf_name[in->buf], id);
+        cu_line(c, "nnc_vec<%s, %d> %n;", type, vec, id);
         cu_line(c, "#pragma unroll");
         cu_line(c, "for (int e = 0; e < %d; e++)", vec);
-        cu_line(c, "    %s_%d[e] = nnc_get(tile_%d[lane * %d + e][line + k]);",
-            c->buf_name[in->buf], id, id, vec);
+        cu_line(c, "    %n[e] = nnc_get(tile_%d[lane * %d + e][line + k]);", id, id, vec);
     }
 }
 
