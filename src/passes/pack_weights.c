@@ -16,6 +16,19 @@ typedef struct packing {
     int64_t perm[NNC_MAX_RANK], back[NNC_MAX_RANK];
 } packing;
 
+/* Panels that exist already, for contractions that share their weights. */
+typedef struct panels_made {
+    nnc_ref weights, panels;
+    int device;
+    packing k;
+} panels_made;
+
+typedef struct packs {
+    panels_made *at;
+    size_t cap;
+    int n;
+} packs;
+
 /* Outputs per panel: two vectors of sums, or one; 0: neither divides them. */
 static int64_t panel(const nnc_target *t, nnc_dtype d, int64_t outputs)
 {
@@ -183,16 +196,38 @@ static const char *times_of(pass *p, const nnc_node *n)
     return times;
 }
 
-static void pack(pass *p, uint32_t i, int operand, const packing *k)
+static bool same_packing(const packing *x, const packing *y)
 {
-    const char *times = times_of(p, &p->g->node[i]);
-    nnc_node n = p->g->node[i];
-    nnc_ref in[NNC_KERNEL_ARGUMENTS], v = n.in[operand];
-    layers l = layers_of(p, i, NNC_NONE);
+    return x->rank == y->rank && !memcmp(x->cut, y->cut, sizeof x->cut) &&
+           !memcmp(x->perm, y->perm, sizeof x->perm);
+}
+
+/* The panels of value v for node i, computed before it; NNC_NONE: p->status. */
+static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing *k)
+{
+    const int device = p->g->node[i].device;
+    for (int j = 0; j < s->n; j++)
+        if (s->at[j].weights == v && s->at[j].device == device && same_packing(&s->at[j].k, k))
+            return s->at[j].panels;
     edit_at(p, i);
     nnc_ref panels = nnc_transpose(p->g, nnc_reshape(p->g, v, k->rank, k->cut), k->perm);
     edit_sync(p);
+    if (!ARENA_ROOM(p->a, s->at, s->cap, s->n + 1))
+        pass_nomem(p);
     if (p->status != NNC_OK)
+        return NNC_NONE;
+    s->at[s->n++] = (panels_made){v, panels, device, *k};
+    return panels;
+}
+
+static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
+{
+    const char *times = times_of(p, &p->g->node[i]);
+    nnc_node n = p->g->node[i];
+    nnc_ref in[NNC_KERNEL_ARGUMENTS];
+    layers l = layers_of(p, i, NNC_NONE);
+    nnc_ref panels = panels_of(p, s, i, n.in[operand], k);
+    if (panels == NNC_NONE)
         return;
     nnc_graph *body = nnc_graph_create("body", p->sink);
     nnc_type t = *nnc_typeof(p->g, panels);
@@ -220,6 +255,7 @@ static void pack(pass *p, uint32_t i, int operand, const packing *k)
 nnc_status pass_pack_weights(pass *p)
 {
     uint32_t n = p->g->n_node;
+    packs s = {0};
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
@@ -239,7 +275,7 @@ nnc_status pass_pack_weights(pass *p)
         packing k = {0};
         plan_packing(t, core, nnc_typeof(p->g, c->in[operand]), &k);
         if (!is_packed(&k, nnc_typeof(p->g, c->in[operand])))
-            pack(p, i, operand, &k);
+            pack(p, &s, i, operand, &k);
     }
     return p->status;
 }

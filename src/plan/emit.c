@@ -254,7 +254,7 @@ static nnc_status emit_call(emitter *e, const job *j, const nnc_node *n)
     int k = 0;
     NNC_TRY(tensor_of(m, j->args.src, j->device, NNC_NONE, &c->arg[k++]));
     if (j->args.wei != NNC_NONE && call->packed)
-        c->arg[k++] = e->packed[j->item];
+        c->arg[k++] = e->packed[j->packed];
     else if (j->args.wei != NNC_NONE)
         NNC_TRY(tensor_of(m, j->args.wei, j->device, NNC_NONE, &c->arg[k++]));
     if (call->has_bias)

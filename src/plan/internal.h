@@ -3,6 +3,7 @@
 #define NNC_PLAN_INTERNAL_H
 
 #include "plan/plan.h"
+#include <string.h>
 
 /* ---- accesses of commands (access.c) ------------------------------------------------------------------------------- */
 
@@ -49,6 +50,12 @@ static inline bool plan_done(const plan_order *o, int32_t lane, int32_t pos, int
 static inline bool plan_before(const plan_order *o, int32_t i, int32_t j)
 {
     return plan_done(o, o->lane[i], o->pos[i], j);
+}
+
+/* Equal calls take the same packed weights. */
+static inline bool plan_calls_equal(const nnc_call *a, const nnc_call *b)
+{
+    return memcmp(a, b, sizeof *a) == 0;
 }
 
 /* The last command of each lane that accesses a tensor. */

@@ -25,9 +25,10 @@ static bool alloc_facts(maker *m)
     m->use = ARENA_NEW(a, int32_t, slots);
     m->made = ARENA_NEW(a, uint8_t, slots);
     m->want = ARENA_NEW(a, uint8_t, slots);
+    m->pack = ARENA_NEW(a, int32_t, m->g->n_value + 1);
     m->is_static = nnc_static_values(m->g, a);
     if (!m->root || !m->at || !m->home || !m->is_out || !m->tensor || !m->use || !m->made ||
-        !m->want || !m->is_static || !m->state_of || !m->late)
+        !m->want || !m->pack || !m->is_static || !m->state_of || !m->late)
         return false;
     memset(m->state_of, 0xff, n * sizeof *m->state_of);
     memset(m->tensor, 0xff, slots * sizeof *m->tensor);

@@ -24,7 +24,7 @@ typedef struct job {
     uint32_t node;              /* J_node */
     nnc_ref value;              /* J_weight, J_copy, J_pack: a root value; J_update: the new value of the param `node` */
     int32_t item;               /* kernel, call, event */
-    int32_t packed;             /* tensor with packed weights that J_pack writes and the call reads, -1 */
+    int32_t packed;             /* call: that whose packed weights it reads, -1: none */
     int64_t work_bytes;
     call_args args;
     nnc_ref in_place;           /* operand whose memory result `in_place_of` overwrites, or NNC_NONE */
@@ -89,6 +89,7 @@ typedef struct maker {
     int32_t *use;      /* head of the list of main's jobs that read the root there, -1 */
     uint8_t *made;     /* static values: computed there by an init job */
     uint8_t *want;     /* static values: read by main there (persistent) */
+    int32_t *pack; /* by value: the last of init's jobs that packs it + 1, 0: none does */
     job_use *uses;
     size_t cap_uses;
     int32_t n_uses;

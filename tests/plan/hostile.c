@@ -165,7 +165,7 @@ TEST(hostile_memory)
         p->input_name = (const char *[]){"x", "y"}; p->n_input = 2;
         p->tensor[p->cmd[help_at(p, "/p")].arg[3]].is_input = true);
     LIE(1, "is written twice", p->cmd[help_at(p, "/q")].arg[3] = p->cmd[help_at(p, "/p")].arg[3]);
-    LIE(1, "was not packed for this call",
+    LIE(1, "was not packed for this call", p->call[p->cmd[help_at(p, "/q")].item].threads++;
         p->cmd[help_at(p, "/p")].arg[1] = p->cmd[help_at(p, "/q")].arg[1]);
     LIE(1, "another live range than", p->tensor[0].last--);
     LIE(2, "does not wait for its write", help_drop_waits(p));
