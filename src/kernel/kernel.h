@@ -26,6 +26,11 @@
 #define NNC_KBLOCK 16                 /* maximum steps of a reduce axis' tile */
 #define NNC_KBLOCK_BYTES (32 << 10)   /* maximum bytes of its accumulators */
 
+/* Limits on kernel text, so that hostile files are rejected before memory is allocated. */
+#define NNC_KMAX_BUF 4096
+#define NNC_KMAX_INS 65536
+#define NNC_KMAX_STAGE 4096
+
 typedef enum nnc_kaxis_kind { KA_outer, KA_map, KA_reduce } nnc_kaxis_kind;
 typedef struct nnc_kaxis {
     nnc_kaxis_kind kind;
@@ -228,6 +233,14 @@ typedef struct nnc_kpanel {
     int64_t stride[NNC_KAXES]; /* elements from one index to the next; of an outer axis within its tile. 0: one index */
     int64_t bytes;
 } nnc_kpanel;
+/* A set of a kernel's instructions. It is on the stack, since a choice that ran out of memory would be another one. */
+typedef struct nnc_kset {
+    uint64_t word[(NNC_KMAX_INS + 63) / 64];
+} nnc_kset;
+static inline bool nnc_kset_has(const nnc_kset *s, int32_t i) { return s->word[i / 64] >> (i % 64) & 1; }
+static inline void nnc_kset_add(nnc_kset *s, int32_t i) { s->word[i / 64] |= UINT64_C(1) << (i % 64); }
+/* The instructions that value `id` is computed from, and itself. */
+void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone);
 /* panel.c: what prevents the kernel with these tiles and this vector axis from having a panel, or NULL: then *p. nnc_kernel_panel_split
  * divides it into the kernel that fills the panel for a block, at map axes that were the sum's, and the one that reads it; the panel is
  * the last buffer of both, and outer axes count from 0 in it. False: out of memory. */
@@ -289,11 +302,6 @@ bool nnc_kernel_local(nnc_kernel *k, int64_t most, nnc_arena *a, bool *done);
 bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a);
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
-
-/* Limits on kernel text, so that hostile files are rejected before memory is allocated. */
-#define NNC_KMAX_BUF 4096
-#define NNC_KMAX_INS 65536
-#define NNC_KMAX_STAGE 4096
 
 typedef struct nnc_span {
     int64_t lo, hi; /* inclusive */

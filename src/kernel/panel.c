@@ -10,6 +10,8 @@
  * The kernel stays as it is: the directive only changes how it is computed. */
 #include "kernel/kernel.h"
 
+#include <string.h>
+
 /* The first factor of the only sum, in the only stage with axes; -1: there is none. */
 static int32_t source_of(const nnc_kernel *k, const nnc_kstage **stage)
 {
@@ -34,23 +36,20 @@ static int32_t source_of(const nnc_kernel *k, const nnc_kstage **stage)
     return f->op == KO_sop && (f->sop == SC_fma || f->sop == SC_mul) ? f->arg[0] : -1;
 }
 
-/* Marks what the marked instructions are computed from. */
-static void mark_operands(const nnc_kernel *k, bool *live)
+/* Adds what the set's instructions are computed from. */
+static void add_operands(const nnc_kernel *k, nnc_kset *s)
 {
     for (int i = k->n_ins; i-- > 0;)
-        for (int j = 0; live[i] && j < 3; j++)
+        for (int j = 0; nnc_kset_has(s, i) && j < 3; j++)
             if (k->ins[i].arg[j] >= 0)
-                live[k->ins[i].arg[j]] = true;
+                nnc_kset_add(s, k->ins[i].arg[j]);
 }
 
-static bool *operands_of(const nnc_kernel *k, int32_t id, nnc_arena *a)
+void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone)
 {
-    bool *live = ARENA_NEW(a, bool, k->n_ins + 1);
-    if (live)
-        live[id] = true;
-    if (live)
-        mark_operands(k, live);
-    return live;
+    memset(cone->word, 0, sizeof cone->word[0] * ((size_t)k->n_ins / 64 + 1));
+    nnc_kset_add(cone, id);
+    add_operands(k, cone);
 }
 
 /* Places in the panel: the axes of the sum innermost, then the tiled outer axes, which count from the block's first point. */
@@ -67,7 +66,7 @@ static bool lay_out(const nnc_kernel *k, nnc_kpanel *p)
     return n <= INT32_MAX;
 }
 
-static const char *find_panel(const nnc_kernel *k, nnc_kpanel *p, nnc_arena *mem)
+const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p)
 {
     const nnc_kstage *stage;
     int v = nnc_sched_vec(&k->sched);
@@ -76,38 +75,28 @@ static const char *find_panel(const nnc_kernel *k, nnc_kpanel *p, nnc_arena *mem
         return "only products summed along an outer vector axis have a panel";
     if (k->ins[p->x].op != KO_sop)
         return "the sum's source is not computed";
-    const bool *live = operands_of(k, p->x, mem);
-    for (int i = 0; live && i < k->n_ins; i++) {
+    nnc_kset cone;
+    nnc_kernel_cone(k, p->x, &cone);
+    for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
-        if (live[i] && (in->op == KO_reduce || in->op == KO_store ||
-                           (in->op == KO_load && k->buf[in->buf].role != KB_in)))
+        if (nnc_kset_has(&cone, i) && (in->op == KO_reduce || in->op == KO_store ||
+                                          (in->op == KO_load && k->buf[in->buf].role != KB_in)))
             return "the sum's source is not computed from operands alone";
-        p->axes |= live[i] ? nnc_kins_axes(in) : 0;
+        p->axes |= nnc_kset_has(&cone, i) ? nnc_kins_axes(in) : 0;
     }
-    if (!live)
-        return "out of memory";
     if (p->axes >> v & 1 || (p->axes & stage->axes) == 0)
         return "the sum's source depends on the vector axis, or on no axis of the sum";
     return lay_out(k, p) ? NULL : "the panel is too large";
 }
 
-const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p)
-{
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
-    const char *why = find_panel(k, p, &a);
-    nnc_arena_deinit(&a);
-    return why;
-}
-
 /* Drops the instructions that are not live. */
-static bool drop_others(nnc_kernel *k, const bool *live, nnc_arena *a)
+static bool drop_others(nnc_kernel *k, const nnc_kset *live, nnc_arena *a)
 {
     int32_t *at = ARENA_NEW(a, int32_t, k->n_ins + 1), n = 0;
     nnc_kstage *stage = nnc_arena_memdup(a, k->stage, sizeof *stage * (size_t)k->n_stage);
     for (int i = 0; at && i < k->n_ins; i++) {
         at[i] = n;
-        if (!live[i])
+        if (!nnc_kset_has(live, i))
             continue;
         k->ins[n] = k->ins[i];
         for (int j = 0; j < 3; j++)
@@ -159,9 +148,9 @@ bool nnc_kernel_panel_split(
         .maybe_nan = x->maybe_nan};
     for (int s = 0; s < NNC_KAXES; s++)
         access.at.k[s] = p->stride[s];
-    bool *live = operands_of(k, p->x, a);
-    if (!live || !copy_kernel(k, p, a, fill) || !copy_kernel(k, p, a, sums) ||
-        !drop_others(fill, live, a))
+    nnc_kset live;
+    nnc_kernel_cone(k, p->x, &live);
+    if (!copy_kernel(k, p, a, fill) || !copy_kernel(k, p, a, sums) || !drop_others(fill, &live, a))
         return false;
     fill->ins[fill->n_ins] = access;
     fill->ins[fill->n_ins].op = KO_store;
@@ -186,8 +175,10 @@ bool nnc_kernel_panel_split(
     sums->ins[p->x] = access;
     sums->ins[p->x].op = KO_load;
     nnc_sched_drop(&sums->sched, KD_panel, -1);
+    memset(&live, 0, sizeof live);
     for (int i = 0; i < sums->n_ins; i++)
-        live[i] = sums->ins[i].op == KO_store || sums->ins[i].op == KO_reduce;
-    mark_operands(sums, live);
-    return drop_others(sums, live, a);
+        if (sums->ins[i].op == KO_store || sums->ins[i].op == KO_reduce)
+            nnc_kset_add(&live, i);
+    add_operands(sums, &live);
+    return drop_others(sums, &live, a);
 }

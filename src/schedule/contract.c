@@ -40,15 +40,22 @@ static int32_t load_of(const nnc_kernel *k, int32_t id)
     return id >= 0 && k->ins[id].op == KO_load && k->ins[id].arg[0] < 0 ? id : -1;
 }
 
-/* The first load of what factor `id` is computed from: where there is a prologue. */
-static int32_t source_of(const nnc_kernel *k, int32_t id, int depth)
+/* Returns the load that depends on most outer axes among those that factor `id` is computed from (its prologue); *axes: those of all. */
+static int32_t source_of(const nnc_kernel *k, int32_t id, uint32_t *axes)
 {
-    int32_t load = load_of(k, id);
-    if (load >= 0 || depth > 8 || id < 0 || k->ins[id].op != KO_sop)
-        return load;
-    for (int j = 0; j < nnc_sops[k->ins[id].sop].arity && load < 0; j++)
-        load = source_of(k, k->ins[id].arg[j], depth + 1);
-    return load;
+    int32_t best = -1;
+    nnc_kset cone;
+    nnc_kernel_cone(k, id, &cone);
+    *axes = 0;
+    for (int32_t i = 0; i <= id; i++) {
+        if (!nnc_kset_has(&cone, i) || load_of(k, i) != i)
+            continue;
+        *axes |= outer_axes(k, &k->ins[i]);
+        if (best < 0 || __builtin_popcount(outer_axes(k, &k->ins[i])) >
+                            __builtin_popcount(outer_axes(k, &k->ins[best])))
+            best = i;
+    }
+    return best;
 }
 
 /* Do both loads depend on the outer axes alike? */
@@ -76,7 +83,7 @@ static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, product *p)
     const nnc_kins *f = &k->ins[k->ins[p->sum].arg[0]];
     if (f->op != KO_sop || (f->sop != SC_fma && f->sop != SC_mul))
         return false;
-    p->x = source_of(k, f->arg[0], 0);
+    p->x = source_of(k, f->arg[0], &p->xs);
     p->w = load_of(k, f->arg[1]);
     return p->x >= 0 && p->w >= 0;
 }
@@ -98,7 +105,6 @@ static bool find_product(const nnc_kernel *k, product *p)
     if (stages == 0)
         return false;
     p->stages = stages;
-    p->xs = outer_axes(k, &k->ins[p->x]);
     p->ws = outer_axes(k, &k->ins[p->w]);
     return true;
 }

@@ -223,7 +223,7 @@ static void contraction(const nnc_emitter *e, const char *text, int blocked)
     CHECK_INT(s.n, 1);
     terms = 64;
     if (s.n == 1 && s.k[0] && strstr(text, "%c = "))
-        CHECK(nnc_sched_has(&s.k[0]->sched, KD_panel));
+        CHECK(nnc_sched_has(&s.k[0]->sched, KD_panel) && nnc_sched_has(&s.k[0]->sched, KD_unroll));
     if (s.n == 1 && blocked >= 0)
         CHECK_INT(nnc_sched_has(&s.k[0]->sched, KD_unroll), blocked);
     if (s.n != 1 || !run_set(&s, e, 3))
@@ -330,7 +330,7 @@ TEST(drawn_convolutions)
 TEST(drawn_prologues)
 {
     static const char *const chain[] = {"%a = mul %i, %s\n%b = add %a, %s\n%c = relu %b",
-        "%a = silu %i\n%c = mul %a, %s", "%c = mul %i, %i", "%a = sigmoid %s\n%c = mul %i, %a"};
+        "%a = silu %i\n%c = mul %s, %a", "%c = mul %i, %i", "%a = sigmoid %s\n%c = mul %i, %a"};
     static const char *const types[] = {"f32", "f32", "f64", "bf16", "f16"};
     const nnc_emitter *e = kb_emitter();
     uint64_t key = nnc_rng_key("drawn prologues", test_seed), at = 0;
