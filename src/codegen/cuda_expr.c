@@ -45,7 +45,7 @@ void cu_indent(const cu *c)
         nnc_puts(c->t, "    ");
 }
 
-static void put(const cu *c, const char *fmt, va_list ap)
+static void put_format(const cu *c, const char *fmt, va_list ap)
 {
     va_list rest;
     va_copy(rest, ap);
@@ -72,7 +72,7 @@ void cu_put(const cu *c, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
-    put(c, fmt, ap);
+    put_format(c, fmt, ap);
     va_end(ap);
 }
 
@@ -82,7 +82,7 @@ void cu_line(cu *c, const char *fmt, ...)
     if (fmt[0] != '#')
         cu_indent(c);
     va_start(ap, fmt);
-    put(c, fmt, ap);
+    put_format(c, fmt, ap);
     va_end(ap);
     nnc_putc(c->t, '\n');
 }
@@ -92,7 +92,7 @@ void cu_open(cu *c, const char *fmt, ...)
     va_list ap;
     cu_indent(c);
     va_start(ap, fmt);
-    put(c, fmt, ap);
+    put_format(c, fmt, ap);
     va_end(ap);
     nnc_putc(c->t, '\n');
     c->depth++;

@@ -37,7 +37,7 @@ static entry *find(const nnc_tuning *all, const char *key)
     return NULL;
 }
 
-static entry *put(nnc_tuning *all, const entry *e)
+static entry *insert(nnc_tuning *all, const entry *e)
 {
     entry *old = find(all, e->key);
     if (old) {
@@ -72,7 +72,7 @@ static nnc_status read_file(nnc_tuning *all, char *text, nnc_sink *sink)
                 "no measured choice; expected LIBRARY KEY choice=N number=N ns=N");
         e.t.number = engine;
         e.t.ns = ns;
-        if (!put(all, &e))
+        if (!insert(all, &e))
             return nnc_nomem(sink);
     }
     return NNC_OK;
@@ -156,7 +156,7 @@ nnc_status nnc_tune_record(
     snprintf(e.library, sizeof e.library, "%s", library);
     nnc_hash_hex(key, e.key);
     pthread_mutex_lock(&t->lock);
-    nnc_status st = put(t, &e) ? write_file(t, sink) : nnc_nomem(sink);
+    nnc_status st = insert(t, &e) ? write_file(t, sink) : nnc_nomem(sink);
     pthread_mutex_unlock(&t->lock);
     return st;
 }

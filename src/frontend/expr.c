@@ -212,7 +212,7 @@ static fe_val equal(ex *e, fe_val a, bool want, fe_val b, const char *at)
 }
 
 /* a op b of a level above arithmetic. `known`: a alone decides || or &&. */
-static fe_val truth(
+static fe_val condition(
     ex *e, int level, fe_val a, const char *op, fe_val b, bool known, const char *at)
 {
     if (level == LEVEL_equal)
@@ -242,7 +242,7 @@ static fe_val binary(ex *e, int level)
         e->skip += known;
         fe_val b = binary(e, level + 1);
         e->skip -= known;
-        a = level >= LEVEL_sum ? arith(e, a, *op, b, at) : truth(e, level, a, op, b, known, at);
+        a = level >= LEVEL_sum ? arith(e, a, *op, b, at) : condition(e, level, a, op, b, known, at);
         if (e->failed)
             return a;
     }

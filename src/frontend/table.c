@@ -131,7 +131,7 @@ bool fe_row_takes(const fe_row *r, fe_key key)
 /* ---- JSON Schema (draft-07, which editors support best) ------------------------------------------------------------ */
 
 /* Text of the schema, where ' stands for ". */
-static void put(nnc_text *t, const char *text)
+static void put_quoted(nnc_text *t, const char *text)
 {
     for (; *text; text++)
         nnc_putc(t, *text == '\'' ? '"' : *text);
@@ -257,21 +257,21 @@ static void put_layer(nnc_text *t, const fe_row *r)
 void nnc_model_schema(nnc_text *t)
 {
     int n = fe_layer_count();
-    put(t, head);
+    put_quoted(t, head);
     for (int i = 0; i < FK__COUNT;
          i++) { /* not keys of every layer: a block may have an arg of that name */
         nnc_printf(t, "    \"key_%s\": ", fe_keys[i].name);
         put_kind(t, &fe_keys[i]);
         nnc_puts(t, ",\n");
     }
-    put(t, layer);
+    put_quoted(t, layer);
     for (int i = 0; i < n; i++)
         nnc_printf(t, "%s\"%s\"",
             i == 0  ? ""
             : i % 8 ? ", "
                     : ",\n          ",
             fe_layer_at(i).name);
-    put(t, common_props);
+    put_quoted(t, common_props);
     for (int i = 0; i < n; i++) {
         fe_row r = fe_layer_at(i);
         put_layer(t, &r);

@@ -117,11 +117,11 @@ nnc_ref fe_weight(fe_layer *l, const char *suffix, const nnc_type *t, float scal
         r = nnc_cast(f->g, r, (nnc_dtype)t->dtype);
     fe_name *e =
         fe_add(f, &f->weight, &f->n_weight, &f->cap_weight, &f->wslot, &f->n_wslot, 0, name);
-    nnc_ref *keep = ARENA_NEW(&f->a, nnc_ref, 1);
-    if (!e || !keep)
+    nnc_ref *first = ARENA_NEW(&f->a, nnc_ref, 1);
+    if (!e || !first)
         return fe_nomem(f);
-    *keep = r;
-    e->ref = keep;
+    *first = r;
+    e->ref = first;
     e->n_ref = 1;
     e->line = l->loc.line;
     return r;

@@ -514,7 +514,7 @@ static void run_point(run *r, const nnc_kstage *g, uint32_t reduce, int n)
     run_section(r, g, g->post0, g->post1, n, false);
 }
 
-/* Sets the first rows of the rings that the work item's point before has not stored. */
+/* Sets the first rows of the rings: those that the previous point of the work item did not store. */
 static void place_rings(run *r)
 {
     for (int b = 0; b < r->k->n_buf; b++) {

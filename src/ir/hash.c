@@ -19,7 +19,7 @@ static void flush(mixer *m)
     m->n = 0;
 }
 
-static void put(mixer *m, const void *p, size_t n)
+static void mix(mixer *m, const void *p, size_t n)
 {
     nnc_hash128 long_hash;
     if (n > sizeof m->buf) {
@@ -35,14 +35,14 @@ static void put(mixer *m, const void *p, size_t n)
 
 static void put_int(mixer *m, int64_t v)
 {
-    put(m, &v, sizeof v);
+    mix(m, &v, sizeof v);
 }
 
 static void put_str(mixer *m, const char *s)
 {
     put_int(m, s ? (int64_t)strlen(s) : -1);
     if (s && *s)
-        put(m, s, strlen(s));
+        mix(m, s, strlen(s));
 }
 
 static void put_type(mixer *m, const nnc_type *t)
@@ -61,10 +61,10 @@ static void put_attr(mixer *m, const nnc_attr *a)
 {
     put_int(m, a->key);
     put_int(m, a->i);
-    put(m, &a->f, sizeof a->f);
+    mix(m, &a->f, sizeof a->f);
     put_int(m, a->n);
     if (a->n > 0)
-        put(m, a->ints, (size_t)a->n * sizeof *a->ints);
+        mix(m, a->ints, (size_t)a->n * sizeof *a->ints);
     put_str(m, a->word);
 }
 
@@ -74,7 +74,7 @@ static void put_weight(mixer *m, const nnc_weight *w)
     switch (w->kind) {
     case NNC_W_inline:
         put_int(m, w->size);
-        put(m, w->data, (size_t)w->size);
+        mix(m, w->data, (size_t)w->size);
         break;
     case NNC_W_file:
         put_str(m, w->file);
@@ -85,8 +85,8 @@ static void put_weight(mixer *m, const nnc_weight *w)
     case NNC_W_gen: /* the name is the generator's key */
         put_str(m, w->name);
         put_int(m, (int64_t)w->seed);
-        put(m, &w->scale, sizeof w->scale);
-        put(m, &w->shift, sizeof w->shift);
+        mix(m, &w->scale, sizeof w->scale);
+        mix(m, &w->shift, sizeof w->shift);
         break;
     }
 }

@@ -215,7 +215,7 @@ int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
  * item. */
 typedef struct nnc_kring {
     int axis, row;        /* the outer axis; the map axis that counts the rows, in the stages that store them and no others */
-    int64_t rows, size;   /* rows of the buffer, 0: it is no ring; elements of a row */
+    int64_t rows, size;   /* rows of the buffer, 0: not a ring; elements of a row */
     int64_t step;         /* rows from one point of the outer axis to the next, 1 .. rows - 1 */
 } nnc_kring;
 /* ring.c: what prevents tmp buffer `buf` from keeping `rows` rows along the axis, or NULL: then *r. form: nnc_kernel_forms(k). */

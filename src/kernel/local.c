@@ -197,7 +197,7 @@ static int first_inner(const local *l)
     return last || (points >= MANY_POINTS && all <= SMALL_BUFFER) ? rows : rows + 1;
 }
 
-/* The condition lo <= f < hi of an instruction that depends on place w of the split axis alone, as *from <= w < *to. */
+/* The condition lo <= f < hi of an instruction that depends on nothing but place w of the split axis, as *from <= w < *to. */
 static void condition(
     const local *l, const nnc_affine *e, int64_t lo, int64_t hi, int64_t *from, int64_t *to)
 {
@@ -325,7 +325,7 @@ static bool add_buffer(local *l, int64_t most)
 
 /* ---- instructions --------------------------------------------------------------------------------------------------- */
 
-static int32_t put(local *l, nnc_kins in)
+static int32_t append(local *l, nnc_kins in)
 {
     l->full |= l->k.n_ins >= l->most;
     if (l->oom || l->full)
@@ -349,14 +349,14 @@ static nnc_affine moved(const local *l, section s, const nnc_affine *e)
 
 static int32_t put_int(local *l, nnc_kop op, nnc_sop sop, int64_t i, int32_t a, int32_t b)
 {
-    return put(l, (nnc_kins){.op = (uint8_t)op,
-                      .dtype = DT_i64,
-                      .sop = (uint8_t)sop,
-                      .buf = -1,
-                      .i = i,
-                      .arg = {a, b, -1},
-                      .lo = op == KO_const ? (double)i : 1,
-                      .hi = op == KO_const ? (double)i : 0});
+    return append(l, (nnc_kins){.op = (uint8_t)op,
+                         .dtype = DT_i64,
+                         .sop = (uint8_t)sop,
+                         .buf = -1,
+                         .i = i,
+                         .arg = {a, b, -1},
+                         .lo = op == KO_const ? (double)i : 1,
+                         .hi = op == KO_const ? (double)i : 0});
 }
 
 static int32_t put_form(local *l, const nnc_affine *e)
@@ -390,7 +390,7 @@ static int32_t put_load(local *l)
         if (b >= l->from->n_outer && a >= l->inner)
             in.at.k[l->own[a]] += l->stride[b] * l->step[b];
     }
-    return put(l, in);
+    return append(l, in);
 }
 
 static int32_t take(local *l, section s, int32_t id);
@@ -469,7 +469,7 @@ static int32_t take(local *l, section s, int32_t id)
     for (int j = 0; j < 3; j++)
         in.arg[j] = take(l, s, in.arg[j]);
     in.at = moved(l, s, &in.at);
-    return l->copy[s][id] = put(l, in);
+    return l->copy[s][id] = append(l, in);
 }
 
 /* The stage that stores the current segment. */
@@ -491,7 +491,7 @@ static void put_fill(local *l)
         g->axes |= 1u << l->fill[b];
         store.at.k[l->fill[b]] = l->stride[b];
     }
-    (void)put(l, store);
+    (void)append(l, store);
     g->body1 = g->post0 = g->post1 = l->k.n_ins;
 }
 

@@ -348,14 +348,14 @@ typedef struct parts {
     int16_t n;
 } parts;
 
-static nnc_ref put_number(void *ctx, double v)
+static nnc_ref add_number(void *ctx, double v)
 {
     parts *p = ctx;
     int32_t x = nx_const(p->t, p->d, v);
     return x < 0 ? NNC_NONE : (nnc_ref)x;
 }
 
-static nnc_ref put_op(void *ctx, nnc_op op, int n, const nnc_ref *in)
+static nnc_ref add_op(void *ctx, nnc_op op, int n, const nnc_ref *in)
 {
     parts *p = ctx;
     nnc_sop sop;
@@ -401,9 +401,9 @@ int32_t nx_ewise(
         t->strict) /* a question: the lowering makes no difference */
         y = (nnc_ref)nx_sop(t, nx_beside(t, ctx, n->n_in, args), SC_identity, p.d, args[0], -1, -1);
     else if (nnc_op_class(op) == CL_ecomp)
-        y = nnc_expand_ewise(n, p.d, in, &(nnc_expander){&p, put_op, put_number});
+        y = nnc_expand_ewise(n, p.d, in, &(nnc_expander){&p, add_op, add_number});
     else
-        y = put_op(&p, op, n->n_in, in);
+        y = add_op(&p, op, n->n_in, in);
     if (y == NNC_NONE)
         return -1;
     if (op == OP_cast) /* rounds to the 16-bit type, and is f32 in the kernel */

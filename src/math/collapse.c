@@ -434,7 +434,7 @@ static void cheapest(const collapser *c, int *take)
     }
 }
 
-static void keep(collapser *c, int i, int n)
+static void accept(collapser *c, int i, int n)
 {
     choice *h = ARENA_NEW(c->a, choice, 1);
     c->oom |= !h;
@@ -467,12 +467,12 @@ static void choose(collapser *c)
     }
     for (int j = c->n_link; j > 0 && !c->oom; j -= take[j] ? take[j] : 1)
         if (take[j])
-            keep(c, j - take[j], take[j]);
+            accept(c, j - take[j], take[j]);
 }
 
 /* ---- rewriting the kernel ---- */
 
-static void put(void *ctx, nnc_kedit *e, int i)
+static void rewrite(void *ctx, nnc_kedit *e, int i)
 {
     const collapser *c = ctx;
     const nnc_kins *old = &e->k->ins[i];
@@ -597,7 +597,7 @@ static bool collapse(collapser *c, nnc_arena *out)
     nnc_kedit e;
     if (!nnc_kedit_begin(&e, c->k, c->n_step, out))
         return false;
-    nnc_kedit_run(&e, put, c);
+    nnc_kedit_run(&e, rewrite, c);
     return true;
 }
 

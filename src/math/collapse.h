@@ -39,8 +39,8 @@ int32_t nnc_kedit_sop(nnc_kedit *e, nnc_sop op, nnc_dtype d, int32_t x, int32_t 
 int32_t nnc_kedit_const(nnc_kedit *e, nnc_dtype d, double v);
 /* Copies instruction i with its operands mapped. */
 void nnc_kedit_copy(nnc_kedit *e, int i);
-/* Visits all sections; put(ctx, e, i) writes the replacement of instruction i and sets e->map[i]. Removes unused instructions. */
-void nnc_kedit_run(nnc_kedit *e, void (*put)(void *ctx, nnc_kedit *e, int i), void *ctx);
+/* Visits all sections; rewrite(ctx, e, i) writes the replacement of instruction i and sets e->map[i]. Removes unused instructions. */
+void nnc_kedit_run(nnc_kedit *e, void (*rewrite)(void *ctx, nnc_kedit *e, int i), void *ctx);
 
 /* ranges.c: [lo, hi] bounds the value unless it is NaN; nan: NaN is possible. The range of a KO_sop follows from its operands' ranges. */
 typedef struct nnc_range {

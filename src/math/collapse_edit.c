@@ -50,16 +50,16 @@ void nnc_kedit_copy(nnc_kedit *e, int i)
     e->map[i] = e->n++;
 }
 
-void nnc_kedit_run(nnc_kedit *e, void (*put)(void *ctx, nnc_kedit *e, int i), void *ctx)
+void nnc_kedit_run(nnc_kedit *e, void (*rewrite)(void *ctx, nnc_kedit *e, int i), void *ctx)
 {
     nnc_kernel *k = e->k;
     for (int s = 0; s < k->n_stage; s++) {
         nnc_kstage *g = &k->stage[s], to = {.axes = g->axes, .body0 = e->n};
         for (int i = g->body0; i < g->body1; i++)
-            put(ctx, e, i);
+            rewrite(ctx, e, i);
         to.body1 = to.post0 = e->n;
         for (int i = g->post0; i < g->post1; i++)
-            put(ctx, e, i);
+            rewrite(ctx, e, i);
         to.post1 = e->n;
         *g = to;
     }

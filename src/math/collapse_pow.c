@@ -170,7 +170,7 @@ static int32_t power(nnc_kedit *e, const nnc_kins *in, int32_t x, double n)
     return nnc_kedit_sop(e, SC_cast, DT_f32, y, -1, -1);
 }
 
-static void put(void *ctx, nnc_kedit *e, int i)
+static void rewrite(void *ctx, nnc_kedit *e, int i)
 {
     simplifier *s = ctx;
     const nnc_kins *in = &e->k->ins[i];
@@ -221,7 +221,7 @@ bool nnc_kernel_simplify(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *n
     nnc_kedit e;
     bool ok = n == 0 || nnc_kedit_begin(&e, k, n * EXTRA, a);
     if (ok && n > 0) {
-        nnc_kedit_run(&e, put, &s);
+        nnc_kedit_run(&e, rewrite, &s);
         explain(&s, note);
     }
     nnc_free(s.axes);

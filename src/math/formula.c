@@ -38,7 +38,7 @@ static bool same_step(const nnc_fstep *p, const nnc_fstep *q)
 }
 
 /* Appends a step, or finds an earlier one that computes the same; returns its number. */
-static R put(fb *b, nnc_fstep s)
+static R add_step(fb *b, nnc_fstep s)
 {
     for (int i = 0; i < b->f->n; i++)
         if (same_step(&b->f->step[i], &s))
@@ -60,7 +60,7 @@ static bool is_wide(const fb *b, R x)
 
 static R op(fb *b, nnc_fop o, nnc_ftype t, R p, R q, R r)
 {
-    return put(b, (nnc_fstep){.op = (uint8_t)o, .type = (uint8_t)t, .arg = {p, q, r}});
+    return add_step(b, (nnc_fstep){.op = (uint8_t)o, .type = (uint8_t)t, .arg = {p, q, r}});
 }
 
 static R same(fb *b, nnc_fop o, R p, R q, R r)
@@ -71,15 +71,15 @@ static R same(fb *b, nnc_fop o, R p, R q, R r)
 static R num(fb *b, R like, double v)
 {
     nnc_ftype t = type_of(b, like);
-    return put(b, (nnc_fstep){.op = FO_num,
-                      .type = (uint8_t)t,
-                      .arg = {-1, -1, -1},
-                      .f = t == FT_f32 ? (double)(float)v : v});
+    return add_step(b, (nnc_fstep){.op = FO_num,
+                           .type = (uint8_t)t,
+                           .arg = {-1, -1, -1},
+                           .f = t == FT_f32 ? (double)(float)v : v});
 }
 
 static R whole(fb *b, R like, int64_t v)
 {
-    return put(
+    return add_step(
         b, (nnc_fstep){.op = FO_num, .type = b->f->step[like].type, .arg = {-1, -1, -1}, .i = v});
 }
 
@@ -125,16 +125,17 @@ static R fma_(fb *b, R p, R q, R r)
 
 static R poly(fb *b, R x, const double *c, int n)
 {
-    return put(b, (nnc_fstep){.op = FO_poly,
-                      .type = b->f->step[x].type,
-                      .arg = {x, -1, -1},
-                      .n = (int16_t)n,
-                      .c = c});
+    return add_step(b, (nnc_fstep){.op = FO_poly,
+                           .type = b->f->step[x].type,
+                           .arg = {x, -1, -1},
+                           .n = (int16_t)n,
+                           .c = c});
 }
 
 static R call(fb *b, nnc_sop f, R x)
 {
-    return put(b, (nnc_fstep){.op = FO_call, .type = FT_f64, .arg = {x, -1, -1}, .n = (int16_t)f});
+    return add_step(
+        b, (nnc_fstep){.op = FO_call, .type = FT_f64, .arg = {x, -1, -1}, .n = (int16_t)f});
 }
 
 static R widen(fb *b, R x)
@@ -421,7 +422,7 @@ static R sin_reduce(fb *b, R x, bool cos)
 
 static R far_step(fb *b, nnc_sop f, R x32, R r)
 {
-    return put(
+    return add_step(
         b, (nnc_fstep){
                .op = FO_far, .type = b->f->step[r].type, .arg = {x32, r, -1}, .n = (int16_t)f});
 }
@@ -625,10 +626,11 @@ void nnc_formula_make(nnc_formula *f, nnc_fkey key, nnc_machine m)
     fb builder = {f, m}, *b = &builder;
     const nnc_ftype in = key.far ? FT_f32 : (nnc_ftype)key.type;
     f->n = 0;
-    R x = put(b, (nnc_fstep){.op = FO_arg, .type = (uint8_t)in, .arg = {-1, -1, -1}}), y = -1,
+    R x = add_step(b, (nnc_fstep){.op = FO_arg, .type = (uint8_t)in, .arg = {-1, -1, -1}}), y = -1,
       r = -1;
     if (nnc_sops[key.sop].arity == 2)
-        y = put(b, (nnc_fstep){.op = FO_arg, .type = (uint8_t)in, .arg = {-1, -1, -1}, .n = 1});
+        y = add_step(
+            b, (nnc_fstep){.op = FO_arg, .type = (uint8_t)in, .arg = {-1, -1, -1}, .n = 1});
     if (key.far)
         r = far_(b, (nnc_sop)key.sop, x, (nnc_ftype)key.type);
     else if (key.type == FT_f64)

@@ -40,7 +40,7 @@ static int product_in(const contractor *c, const nnc_kins *in, int i)
     return -1;
 }
 
-static void put(void *ctx, nnc_kedit *e, int i)
+static void rewrite(void *ctx, nnc_kedit *e, int i)
 {
     contractor *c = ctx;
     const nnc_kins *in = &c->k->ins[i];
@@ -76,7 +76,7 @@ bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note)
                 c.uses[k->ins[i].arg[j]]++;
     bool ok = nnc_kedit_begin(&e, k, 2 * k->n_ins, a);
     if (ok) {
-        nnc_kedit_run(&e, put, &c);
+        nnc_kedit_run(&e, rewrite, &c);
         if (c.n)
             nnc_printf(note,
                 "%d product%s with a sum behind: fused into one operation (--math=fast)\n", c.n,

@@ -274,7 +274,7 @@ bool nnc_poly_fit(
 
 _Static_assert(3 * NNC_POLY_COEFS + 12 <= NNC_FSTEPS, "the steps of a polynomial fit a formula");
 
-static int16_t put(nnc_poly *p, nnc_fop op, int16_t a, int16_t b, int16_t c)
+static int16_t add_step(nnc_poly *p, nnc_fop op, int16_t a, int16_t b, int16_t c)
 {
     bool wide = p->wide && op != FO_narrow;
     p->f.step[p->f.n] =
@@ -285,7 +285,7 @@ static int16_t put(nnc_poly *p, nnc_fop op, int16_t a, int16_t b, int16_t c)
 
 static int16_t number(nnc_poly *p, double v)
 {
-    int16_t at = put(p, FO_num, -1, -1, -1);
+    int16_t at = add_step(p, FO_num, -1, -1, -1);
     p->f.step[at].f = v;
     p->cost--;
     return at;
@@ -294,7 +294,8 @@ static int16_t number(nnc_poly *p, double v)
 /* a b + c */
 static int16_t muladd(nnc_poly *p, int16_t a, int16_t b, int16_t c)
 {
-    return p->wide ? put(p, FO_add, put(p, FO_mul, a, b, -1), c, -1) : put(p, FO_fma, a, b, c);
+    return p->wide ? add_step(p, FO_add, add_step(p, FO_mul, a, b, -1), c, -1)
+                   : add_step(p, FO_fma, a, b, c);
 }
 
 /* c[first] + c[first+1] w + .. */
@@ -311,33 +312,33 @@ void nnc_poly_steps(nnc_poly *p)
     p->f.step[0] = (nnc_fstep){.op = FO_arg, .type = FT_f32, .arg = {-1, -1, -1}};
     p->f.n = 1;
     p->cost = 0;
-    int16_t x = p->wide ? put(p, FO_wide, 0, -1, -1) : 0, w = x, y;
+    int16_t x = p->wide ? add_step(p, FO_wide, 0, -1, -1) : 0, w = x, y;
     if (p->squared)
-        w = put(p, FO_mul, x, x, -1);
+        w = add_step(p, FO_mul, x, x, -1);
     else if (p->shift != 0)
-        w = put(p, FO_sub, x, number(p, p->shift), -1);
+        w = add_step(p, FO_sub, x, number(p, p->shift), -1);
     if (p->order == 0) {
         y = horner(p, w, 0);
     } else if (p->offset != 0) {
         y = horner(p, w, 0);
         y = muladd(p, x, y, number(p, p->offset));
     } else if (p->order == 2) {
-        int16_t f = p->squared ? w : put(p, FO_mul, x, x, -1);
-        y = put(p, FO_mul, f, horner(p, w, 0), -1);
+        int16_t f = p->squared ? w : add_step(p, FO_mul, x, x, -1);
+        y = add_step(p, FO_mul, f, horner(p, w, 0), -1);
     } else if (p->tail != 0 || p->wide) {
         int16_t q = p->wide ? horner(p, w, 0) : muladd(p, horner(p, w, 1), w, number(p, p->tail));
-        y = put(p, FO_mul, x, q, -1);
+        y = add_step(p, FO_mul, x, q, -1);
         if (!p->wide)
-            y = put(p, FO_fma, x, number(p, p->c[0]), y);
+            y = add_step(p, FO_fma, x, number(p, p->c[0]), y);
     } else {
-        int16_t q = horner(p, w, 1), xw = put(p, FO_mul, x, w, -1);
+        int16_t q = horner(p, w, 1), xw = add_step(p, FO_mul, x, w, -1);
         if (p->c[0] == 1)
-            y = put(p, FO_fma, xw, q, x);
+            y = add_step(p, FO_fma, xw, q, x);
         else
-            y = put(p, FO_fma, x, number(p, p->c[0]), put(p, FO_mul, xw, q, -1));
+            y = add_step(p, FO_fma, x, number(p, p->c[0]), add_step(p, FO_mul, xw, q, -1));
     }
     if (p->wide) {
-        put(p, FO_narrow, y, -1, -1);
+        add_step(p, FO_narrow, y, -1, -1);
         p->cost *= 2; /* half as many lanes */
     }
 }

@@ -64,7 +64,7 @@ static bool alike(const nnc_kernel *k, int32_t i, int32_t j)
     return memcmp(k->ins[i].at.k, k->ins[j].at.k, sizeof(int64_t) * (size_t)k->n_outer) == 0;
 }
 
-/* The stage's one reduction, a sum of products over reduce axes alone. */
+/* The stage's one reduction, a sum of products; all of its own axes are reduce axes. */
 static bool stage_product(const nnc_kernel *k, const nnc_kstage *s, product *p)
 {
     *p = (product){.sum = -1, .terms = 1};

@@ -22,7 +22,7 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
-/* schedule_window.c. True for kernels of windows that a thread should compute alone, instead of rows or columns that threads share.
+/* schedule_window.c. True for kernels of windows that one thread should compute, instead of rows or columns that threads share.
  * nnc_window_strips chooses and applies the grouping for target t; called before nnc_kernel_schedule. False: out of memory. */
 bool nnc_window_kernel(const nnc_kernel *k);
 bool nnc_window_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);

@@ -24,7 +24,7 @@ typedef struct writer {
 /* ---- instructions --------------------------------------------------------------------------------------------------- */
 
 /* Appends the instruction, or finds an equal one in the same section. */
-static int32_t put(writer *w, const nnc_kins *in)
+static int32_t append(writer *w, const nnc_kins *in)
 {
     nnc_kernel *k = &w->k;
     if (w->oom || w->failed) /* guards may be missing */
@@ -53,7 +53,7 @@ static int32_t put_sop(writer *w, nnc_sop op, nnc_dtype d, int32_t a, int32_t b,
     in.arg[0] = a;
     in.arg[1] = b;
     in.arg[2] = c;
-    return put(w, &in);
+    return append(w, &in);
 }
 
 static int32_t put_int(writer *w, int64_t v)
@@ -61,7 +61,7 @@ static int32_t put_int(writer *w, int64_t v)
     nnc_kins in = blank(KO_const, DT_i64);
     in.i = v;
     in.lo = in.hi = (double)v;
-    return put(w, &in);
+    return append(w, &in);
 }
 
 /* Substitutes n a + j for axis a in e. */
@@ -106,13 +106,13 @@ static bool settle(const nnc_kernel *k, nnc_kins *in)
     return true;
 }
 
-/* put() for an access after settle(). */
+/* append() for an access after settle(). */
 static int32_t put_settled(writer *w, nnc_kins *in)
 {
     if (w->oom || w->failed)
         return 0;
     if (settle(&w->k, in))
-        return put(w, in);
+        return append(w, in);
     return in->op == KO_load ? in->arg[1] : 0;
 }
 
@@ -142,14 +142,14 @@ static void guard_end(writer *w, nnc_kins *in, int a, int64_t n, int j)
     if (in->op != KO_load || in->arg[1] >= 0)
         return;
     nnc_kins zero = blank(KO_const, (nnc_dtype)in->dtype);
-    in->arg[1] = put(w, &zero);
+    in->arg[1] = append(w, &zero);
 }
 
 static int32_t put_index(writer *w, const nnc_kins *in, int64_t n, int j)
 {
     nnc_kins at = *in;
     at.hi = (double)w->k.axis[in->i].extent - 1;
-    int32_t x = put(w, &at), by = put_int(w, n), off = put_int(w, j);
+    int32_t x = append(w, &at), by = put_int(w, n), off = put_int(w, j);
     x = put_sop(w, SC_mul, DT_i64, x, by, -1);
     w->k.ins[x].lo = 0;
     w->k.ins[x].hi = at.hi * (double)n;
@@ -221,7 +221,7 @@ static int32_t fold(writer *w, const nnc_kins *in, int32_t sum)
         c.arg[1] = w->map[0][f.arg[1]];
         c.arg[2] = sum < 0 ? w->map[0][f.arg[2]] : sum;
         c.hint = f.hint & KH_exact;
-        return put(w, &c);
+        return append(w, &c);
     }
     if (sum < 0)
         return w->map[0][x];
@@ -230,7 +230,7 @@ static int32_t fold(writer *w, const nnc_kins *in, int32_t sum)
     c.arg[0] = sum;
     c.arg[1] = w->map[0][x];
     c.hint = in->sop >= KR_max ? in->hint & KH_nonan : 0;
-    return put(w, &c);
+    return append(w, &c);
 }
 
 static void unroll_body(writer *w, const nnc_kstage *s, int r, int32_t *sum)
@@ -258,7 +258,7 @@ static void unroll_body(writer *w, const nnc_kstage *s, int r, int32_t *sum)
         if (k->ins[id].op == KO_reduce) {
             nnc_kins c = k->ins[id];
             c.arg[0] = sum[id];
-            w->map[0][id] = put(w, &c);
+            w->map[0][id] = append(w, &c);
         }
 }
 
