@@ -361,7 +361,7 @@ static nnc_ref add_op(void *ctx, nnc_op op, int n, const nnc_ref *in)
     nnc_sop sop;
     int32_t arg[3] = {-1, -1, -1};
     assert(n <= 3);
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n && i < 3; i++) {
         if (in[i] == NNC_NONE)
             return NNC_NONE;
         arg[i] = (int32_t)in[i];
