@@ -298,7 +298,7 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     pass *p = s->p;
     if (s->of[a].n + s->of[b].n > MAX_MEMBERS)
         return "the kernel would have more than 192 ops";
-    if (p->g->node[s->of[a].member[0]].device != p->g->node[s->of[b].member[0]].device)
+    if (!on_one_device(&p->g->node[s->of[a].member[0]], &p->g->node[s->of[b].member[0]]))
         return "they are placed on different devices";
     if (p->e.is_static[s->of[a].member[0]] != p->e.is_static[s->of[b].member[0]])
         return "one runs once when weights are loaded, the other in each run";
@@ -469,6 +469,8 @@ static const char *why_apart(groups *s, uint32_t i, uint32_t j)
 {
     pass *p = s->p;
     const nnc_node *a = &p->g->node[i], *b = &p->g->node[j];
+    if (!on_one_device(a, b))
+        return "they are placed on different devices";
     if (is_contraction(p, a))
         return "epilogues are decided by fuse_epilogue, which did not run";
     if (is_contraction(p, b))

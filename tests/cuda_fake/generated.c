@@ -12,13 +12,16 @@ static const double limit[NNC_PRECISION__COUNT] = {[NNC_PRECISION_f32] = 1e-10,
     [NNC_PRECISION_f16] = 1e-4,
     [NNC_PRECISION_bf16] = 64e-4};
 
-static void compare(nnc_env *e, uint64_t seed, nnc_precision precision)
+/* devices: nodes are placed on so many at random. */
+static void compare(nnc_env *e, uint64_t seed, nnc_precision precision, uint32_t devices)
 {
     gen_options go = {.seed = seed,
         .nodes = 14,
         .classes = 1u << CL_contract | 1u << CL_ewise | 1u << CL_ecomp | 1u << CL_comp |
                    1u << CL_move | 1u << CL_window};
     nnc_graph *g = gen_graph(&go, test_sink);
+    for (uint32_t i = 0; g && i < g->n_node; i++)
+        g->node[i].device = (int16_t)(nnc_rng_u32(nnc_rng_key("place", seed), i) % devices);
     nnc_compare_options o = {.compile = nnc_compile_defaults,
         .warmup = 1,
         .iterations = 1,
@@ -53,13 +56,38 @@ TEST(generated_in_every_precision)
             CHECK_OK(nnc_env_create(
                 &(nnc_env_options){.target = "cuda", .no_cache = true}, &e, test_sink));
             if (e)
-                compare(e, test_seed + 40000 + (uint64_t)k, p);
+                compare(e, test_seed + 40000 + (uint64_t)k, p, 1);
             nnc_env_destroy(e);
             calls += fake_count.library_calls;
             if (fake_end(why))
                 test_fail(__FILE__, __LINE__, "case %d: %s", k, why);
         }
     CHECK(calls > 0);
+}
+
+/* The same graphs with their nodes spread over devices of several kinds. */
+TEST(generated_over_several_kinds)
+{
+    static const char *const lists[] = {"cpu,cuda:sm_90", "cuda:sm_75,cpu,cuda:sm_90"};
+    const char *more = getenv("NNC_CASES");
+    int n = more ? atoi(more) : 4;
+    if (!*NNC_TEST_CXX) {
+        test_skip("no C++ compiler to build kernels for the CPU");
+        return;
+    }
+    for (int k = 0; k < n; k++) {
+        char why[512];
+        nnc_env *e = NULL;
+        fake_begin((uint64_t)k);
+        CHECK_OK(nnc_env_create(
+            &(nnc_env_options){.target = lists[k % 2], .no_cache = true}, &e, test_sink));
+        if (e)
+            compare(e, test_seed + 40000 + (uint64_t)k,
+                k % 4 < 2 ? NNC_PRECISION_f32 : NNC_PRECISION_bf16, 2 + (uint32_t)k % 2);
+        nnc_env_destroy(e);
+        if (fake_end(why))
+            test_fail(__FILE__, __LINE__, "case %d: %s", k, why);
+    }
 }
 
 /* No library takes products of f64 or of integers: generated kernels do, and every graph of every type runs. */
