@@ -235,7 +235,7 @@ typedef struct nnc_kpanel {
 } nnc_kpanel;
 /* A set of a kernel's instructions. It is on the stack, since a choice that ran out of memory would be another one. */
 typedef struct nnc_kset {
-    uint64_t word[(NNC_KMAX_INS + 63) / 64];
+    uint64_t word[NNC_KMAX_INS / 64 + 2]; /* one instruction more: a panel is stored */
 } nnc_kset;
 static inline bool nnc_kset_has(const nnc_kset *s, int32_t i) { return s->word[i / 64] >> (i % 64) & 1; }
 static inline void nnc_kset_add(nnc_kset *s, int32_t i) { s->word[i / 64] |= UINT64_C(1) << (i % 64); }
