@@ -1,5 +1,5 @@
-/* kernel/parse.c -- parses the text form of a kernel and verifies it (nnc_kernel_verify), so that a kernel from a file may be
- * executed. */
+/* kernel/parse.c -- parses the text form of a kernel and verifies it (nnc_kernel_verify). A kernel from a file may be executed once its
+ * schedule is verified, too (nnc_schedule_parse). */
 #include "kernel/kernel.h"
 
 #include <string.h>

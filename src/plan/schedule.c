@@ -322,7 +322,8 @@ typedef struct sync {
     int32_t *now; /* lane * n_lane: what each lane knows */
     int32_t *after; /* job * n_lane: what is known after it */
     int32_t *pos;
-    int32_t *event; /* of a job that others wait for, -1 */
+    int32_t *
+        event; /* by job; -1: no other lane waits for it, otherwise 0, and its number from insert_sync on */
     job_use *wait; /* lists of jobs to wait for */
     size_t cap_wait;
     int32_t n_wait, *first_wait;

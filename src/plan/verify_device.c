@@ -42,7 +42,7 @@ static const char *code_fault(const check *v, const nnc_cmd *c, int32_t *first)
         return gpu ? "its kernel has a CPU's schedule, its device is a GPU"
                    : "its kernel has a GPU's schedule, its device is none";
     if ((kernel ? p->kernel[c->item].threads : p->call[c->item].threads) > d->threads)
-        return "it has more threads than its device"; /* a library's threads may wait for each other */
+        return "it has more threads than its device"; /* a barrier among them would never be reached */
     int32_t object = kernel ? p->kernel[c->item].object : -1;
     if (object >= 0 && !object_fits(&p->object[object], gpu))
         return "its machine code is for another kind of device";

@@ -1,5 +1,5 @@
-/* runtime/exec.c -- the executor: loads a plan onto devices and executes its commands. Everything is looked up and allocated in
- * create; a run only submits prepared work to streams.
+/* runtime/exec.c -- the executor: loads a plan onto devices and executes its commands. Engines, memory, streams and
+ * arguments are looked up and allocated in create; a run submits prepared work to streams, or replays a capture of it (replay.c).
  *
  * Order between runs: with several streams, each run begins when all streams have finished the previous one, and copies between runs
  * are on stream 0 of their device. */
@@ -349,8 +349,8 @@ nnc_exec_memory nnc_exec_requested(const nnc_exec *e, int device)
 
 /* ---- create and destroy ---------------------------------------------------------------------- */
 
-/* Init's time, except for weights in transfer, was spent packing and folding. Concurrent streams may have spent more on weights than
- * the elapsed time. */
+/* Divides the elapsed time of init among the phases: reading and uploading weights as measured, and packing and folding, which get the
+ * rest. Nothing is left where concurrent streams together read weights for longer than the elapsed time. */
 static void share_init(nnc_exec *e, int64_t ns)
 {
     for (int i = 0; i < e->p->end[SEC_init]; i++)
@@ -465,8 +465,8 @@ nnc_status nnc_exec_create(
         return nnc_nomem(sink);
     nnc_arena_init(&e->arena, 0);
     e->p = p;
-    /* a single command is as cheap as a replay */
     e->use = &e->own;
+    /* submitting a single command is as cheap as a replay */
     e->own.no_replay = o->no_replay || p->end[SEC_main] - p->end[SEC_init] < 2;
     nnc_status status = create(e, o, sink);
     if (status != NNC_OK) {

@@ -14,7 +14,7 @@ static int call_args(const nnc_call *c)
     return c->kind == CALL_pack ? 2 : n;
 }
 
-/* -1: any number */
+/* Number of arguments; -2: the command names something that the plan does not have. */
 static int expected_args(const nnc_plan *p, const nnc_cmd *c)
 {
     switch ((nnc_cmd_kind)c->kind) {

@@ -621,7 +621,8 @@ bool nnc_cuda_schedule(nnc_kernel *k, const nnc_target *t)
         return !k->grid.oom;
     choose_none(k);
     choose_point(k, t);
-    if (!nnc_cuda_derive(k, &k->grid)) { /* the class `point` is always possible */
+    if (!nnc_cuda_derive(
+            k, &k->grid)) { /* the class `point` is possible with one element at a time */
         k->grid.vec = k->grid.flight = 1;
         (void)nnc_cuda_derive(k, &k->grid);
     }

@@ -1,6 +1,7 @@
 /* tests/cuda_fake/kinds.c -- devices of several kinds, each with its own target, planned for at once: a plan's devices, code and copies;
  * what its verifier refuses; models whose layers are spread over a CPU and GPUs, against float64. */
 #include "api/internal.h"
+#include "../cudnn/plan_text.h"
 #include "help.h"
 #include <math.h>
 #include <stdio.h>
@@ -39,20 +40,7 @@ static const char line[] =
 static void check(loaded *l)
 {
     float x[N], y[N];
-    nnc_text once = {0}, twice = {0};
-    nnc_scan s;
-    const nnc_plan *p = nnc_artifact_plan(l->a);
-    CHECK_OK(nnc_plan_verify(p, test_sink));
-    nnc_plan_print(&once, p);
-    nnc_scan_init(&s, "plan", nnc_text_str(&once), once.n);
-    nnc_plan *again = nnc_plan_parse(&s, test_sink);
-    CHECK(again != NULL);
-    if (again)
-        nnc_plan_print(&twice, again);
-    CHECK_STR(nnc_text_str(&twice), nnc_text_str(&once));
-    nnc_plan_destroy(again);
-    nnc_text_deinit(&once);
-    nnc_text_deinit(&twice);
+    check_plan_text(nnc_artifact_plan(l->a));
     for (int i = 0; i < N; i++)
         x[i] = (float)(i - N / 2) * 0.01f;
     CHECK_OK(nnc_session_create(l->e, l->a, &l->s, test_sink));

@@ -3,6 +3,7 @@
 #include "engines/engines.h"
 #include "frontend/frontend.h"
 #include "golden.h"
+#include "plan_text.h"
 #include "passes/passes.h"
 #include "plan/make.h"
 #include "test.h"
@@ -148,24 +149,6 @@ static void put_compiled(nnc_text *out, const nnc_plan *p)
     }
 }
 
-/* Its text is read again. */
-static void check_plan(const nnc_plan *p)
-{
-    nnc_text once = {0}, twice = {0};
-    CHECK_OK(nnc_plan_verify(p, test_sink));
-    nnc_plan_print(&once, p);
-    nnc_scan s;
-    nnc_scan_init(&s, "plan", nnc_text_str(&once), once.n);
-    nnc_plan *again = nnc_plan_parse(&s, test_sink);
-    CHECK(again != NULL);
-    if (again)
-        nnc_plan_print(&twice, again);
-    CHECK_STR(nnc_text_str(&twice), nnc_text_str(&once));
-    nnc_plan_destroy(again);
-    nnc_text_deinit(&once);
-    nnc_text_deinit(&twice);
-}
-
 /* EfficientNet-B0 ends 48 of its convolutions with silu or sigmoid. Batch 32. */
 TEST(models_compiled)
 {
@@ -188,7 +171,7 @@ TEST(models_compiled)
             nnc_plan *p = plan_for("efficientnet_b0", some[i].gpu, some[i].precision, level, 32);
             if (!p)
                 continue;
-            check_plan(p);
+            check_plan_text(p);
             n[level - 2] = count(p, &gpu);
             nnc_printf(&t,
                 "efficientnet_b0 %s %s -O%d: %d launches, %d of them compiled, %.1f MB, %.0f us\n",
