@@ -466,7 +466,7 @@ static nnc_status read_remarks(const reader *r, nnc_blob b)
 static nnc_status use_weight(const reader *r, int i, nnc_blob b)
 {
     nnc_plan *p = r->a->plan;
-    const nnc_type *t = p && i >= 0 && i < p->n_weight ? r->type[i] : NULL;
+    const nnc_type *t = p && r->type && i >= 0 && i < p->n_weight ? r->type[i] : NULL;
     if (!t || (int64_t)b.n != nnc_type_bytes(t))
         return reject(r, "is damaged: an embedded weight does not match the plan");
     nnc_weight *w = &p->weight[i];
