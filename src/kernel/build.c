@@ -246,3 +246,14 @@ nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a
     nnc_arena_deinit(&scratch);
     return k;
 }
+
+nnc_kernel *nnc_kernel_of(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
+    int n_out, nnc_arena *a, const char **why)
+{
+    nx_set set = {.g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = -1};
+    nx t = {0};
+    *why = NULL;
+    nnc_kernel *k = nx_trace(&t, &set, a, why) ? link_trace(&t, g, outs, a, a, why) : NULL;
+    nnc_free(t.ins);
+    return k;
+}

@@ -282,6 +282,10 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
 #define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
 bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, int64_t local,
     nnc_arena *a, const char **why);
+/* The kernel of such nodes, without a schedule, in `a`: for estimates (operands are numbered in order of use). NULL: *why says why not, or
+ * is NULL: out of memory. */
+nnc_kernel *nnc_kernel_of(
+    const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
 /* True for a convolution that becomes a generated kernel on target t; *why (may be NULL) is the reason. */
 bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);

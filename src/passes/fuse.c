@@ -44,19 +44,26 @@ static bool needed_outside(const groups *s, nnc_ref v)
     return false;
 }
 
-/* True when these nodes (ascending) can be one kernel. Visits only the nodes and their users. */
-static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
+/* The results of these nodes (ascending); at most one more than a kernel may have. Visits only the nodes and their users. */
+static int find_results(groups *s, const uint32_t *nodes, uint32_t n, nnc_ref *out)
 {
-    const pass *p = s->p;
-    nnc_ref out[NNC_KERNEL_RESULTS + 1];
     int n_out = 0;
     mark_nodes(s, nodes, n);
     for (uint32_t k = 0; k < n; k++) {
-        const nnc_node *m = &p->g->node[nodes[k]];
+        const nnc_node *m = &s->p->g->node[nodes[k]];
         for (uint32_t o = 0; o < m->n_out && n_out <= NNC_KERNEL_RESULTS; o++)
             if (needed_outside(s, m->out + o))
                 out[n_out++] = m->out + o;
     }
+    return n_out;
+}
+
+/* True when these nodes (ascending) can be one kernel. */
+static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char **why)
+{
+    const pass *p = s->p;
+    nnc_ref out[NNC_KERNEL_RESULTS + 1];
+    int n_out = find_results(s, nodes, n, out);
     const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
     const int64_t local = t->kind == NNC_T_cpu ? nnc_target_local_bytes(t) : 0;
     bool ok = nnc_kernel_possible(
@@ -64,6 +71,21 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     if (!ok && !*why)
         pass_nomem(s->p);
     return ok;
+}
+
+/* The time that one kernel of these nodes is expected to take on a CPU; 0: there is none. */
+static int64_t nodes_ns(groups *s, const uint32_t *nodes, uint32_t n)
+{
+    nnc_ref out[NNC_KERNEL_RESULTS + 1];
+    int n_out = find_results(s, nodes, n, out);
+    return expected_ns(s->p, nodes, (int)n, out, n_out);
+}
+
+static int64_t group_ns(groups *s, uint32_t g)
+{
+    if (!s->of[g].ns)
+        s->of[g].ns = nodes_ns(s, s->of[g].member, s->of[g].n);
+    return s->of[g].ns;
 }
 
 /* The target of the device that group g is placed on. */
@@ -292,6 +314,22 @@ static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
+/* On a CPU one kernel may use fewer lanes than two, access what is not contiguous, compute values again, or have too few work items. */
+static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *nodes, uint32_t n)
+{
+    const group *x = &s->of[a], *y = &s->of[b];
+    s->ns = 0;
+    if (target_on(s, a)->kind != NNC_T_cpu || !x->n_real || !y->n_real ||
+        (x->flat && y->flat && x->numel == y->numel))
+        return NULL;
+    int64_t apart = group_ns(s, a) + group_ns(s, b);
+    s->ns = nodes_ns(s, nodes, n);
+    if (!takes_longer(s->ns, apart))
+        return NULL;
+    return nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
+        text_us(s->p, s->ns), text_us(s->p, apart));
+}
+
 /* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */
 static const char *blocker(groups *s, uint32_t a, uint32_t b)
 {
@@ -317,7 +355,8 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     const uint32_t *nodes = groups_joined(s, a, b, &n);
     if (!one_kernel(s, nodes, n, &why))
         return why ? why : "no kernel can compute both";
-    return NULL;
+    nodes = groups_joined(s, a, b, &n);
+    return is_slower(s, a, b, nodes, n);
 }
 
 /* ---- seeds ----------------------------------------------------------------------------------- */
@@ -450,6 +489,7 @@ static void merge_edges(groups *s)
                 continue;
             }
             groups_merge(s, a, b);
+            s->of[group_of(s, e[i].from)].ns = s->ns;
             again = true;
         }
         n = left;

@@ -35,6 +35,7 @@ static void init_group(groups *s, uint32_t i, uint32_t *self)
         q->bytes = nnc_max64(q->bytes, nnc_type_bytes(nnc_typeof(g, n->in[k])));
     if (nnc_op_class(n->op) == CL_reduce)
         q->rows = q->numel;
+    q->flat = nnc_op_class(n->op) == CL_ewise || nnc_op_class(n->op) == CL_ecomp;
 }
 
 bool groups_init(groups *s, pass *p)
@@ -200,5 +201,6 @@ void groups_merge(groups *s, uint32_t a, uint32_t b)
         .n_real = x.n_real + y.n_real,
         .rows = nnc_min64(x.rows, y.rows),
         .numel = nnc_max64(x.numel, y.numel),
-        .bytes = nnc_max64(x.bytes, y.bytes)};
+        .bytes = nnc_max64(x.bytes, y.bytes),
+        .flat = x.flat && y.flat && x.numel == y.numel};
 }

@@ -10,6 +10,8 @@ typedef struct group {
     int64_t rows;     /* least number of results of a reduction in it; INT64_MAX: no reduction */
     int64_t numel;    /* of its largest result */
     int64_t bytes;    /* of the largest value it reads or writes */
+    int64_t ns;       /* expected time of its kernel on a CPU; 0: not known yet */
+    bool flat;        /* elementwise ops of as many elements each: faster with another such group in one kernel than alone */
 } group;
 
 typedef struct groups {
@@ -25,6 +27,7 @@ typedef struct groups {
     uint32_t stamp;
     uint32_t *stack, *ahead, *behind; /* scratch of searches */
     uint32_t n_ahead, n_behind;
+    int64_t ns;       /* expected time of the kernel of the last two groups that were asked to merge; 0: not known */
     uint32_t *joined; /* scratch: members of two groups */
 } groups;
 

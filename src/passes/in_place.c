@@ -15,6 +15,7 @@
  * split stays where `fuse` makes it an index map of its consumers. Terminates: each node is visited once. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
+#include "schedule/schedule.h"
 
 enum {
     GPU_ALIGN = 64
@@ -177,35 +178,64 @@ static bool is_absorbed(pass *p, const nnc_node *n, int k)
 typedef struct use_of {
     bool fused; /* fuse makes the concat part of a kernel that reads it */
     bool stored; /* its result goes to memory, for others */
+    int64_t ns; /* time that it takes within that kernel; 0: not known before ops are expanded */
 } use_of;
+
+/* The time that concat n takes within its reader's kernel, which stores its result too if it is `stored`; -1: a kernel for each takes
+ * less. */
+static int64_t joined_ns(pass *p, const nnc_node *n, const nnc_node *reader, bool stored)
+{
+    const uint32_t node[] = {node_index(p, n), node_index(p, reader)};
+    nnc_ref out[NNC_KERNEL_RESULTS + 1] = {n->out};
+    int n_out = 1;
+    for (uint32_t o = 0; o < reader->n_out && n_out <= NNC_KERNEL_RESULTS; o++)
+        if (p->e.head[reader->out + o] || edit_is_output(p, reader->out + o))
+            out[n_out++] = reader->out + o;
+    if (target_of(p, n)->kind != NNC_T_cpu || n_out > NNC_KERNEL_RESULTS)
+        return 0;
+    int64_t one = expected_ns(p, node, 2, stored ? out : out + 1, n_out - !stored);
+    int64_t alone = expected_ns(p, node + 1, 1, out + 1, n_out - 1);
+    return takes_longer(one, alone + expected_ns(p, node, 1, out, 1)) ? -1
+                                                                      : nnc_max64(one - alone, 0);
+}
 
 static use_of use_of_result(const parts *s, const nnc_node *n)
 {
-    const pass *p = s->p;
+    pass *p = s->p;
     use_of r = {.stored = edit_is_output(p, n->out) || s->place[n->out].root != n->out};
+    bool needed = r.stored || !edit_only_user(p, n->out);
     for (uint32_t u = 0, i; edit_next_user(p, n->out, &u, &i);) {
         const nnc_node *reader = &p->g->node[i];
         if (nnc_is_in_place(reader))
             continue;
         bool may = p->will_run >> PASS_fuse & 1 && !is_contraction(p, reader);
+        int64_t ns = may ? joined_ns(p, n, reader, needed) : 0;
+        may = may && ns >= 0;
         r.stored = r.stored || !may || r.fused;
         r.fused = r.fused || may;
+        r.ns = may ? ns : r.ns;
     }
     return r;
 }
 
-/* Nanoseconds saved where operand k of concat n, `bytes` large, is written in place or copied there. Otherwise the concat's kernel
- * loads and stores it, or computes and stores it; a reader's kernel that it is part of stores it in addition. */
-static int64_t operand_ns(
-    pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t bytes)
+/* The concat's own kernel. */
+static int64_t concat_ns(pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
-    int64_t launch = t->launch_ns, once = nnc_target_time_ns(t, 0, bytes) - launch,
-            twice = nnc_target_time_ns(t, 0, 2 * bytes) - launch;
-    int64_t now = is_absorbed(p, n, k) ? once : twice, then = copied ? twice + launch : 0;
+    const uint32_t node = node_index(p, n);
+    int64_t ns = t->kind == NNC_T_cpu ? expected_ns(p, &node, 1, &n->out, 1) : 0;
+    return ns ? ns : nnc_target_time_ns(t, 0, 2 * nnc_type_bytes(nnc_typeof(p->g, n->out)));
+}
+
+/* What operand k of concat n takes once it is written in place or copied there; `share`: of the time of the concat's kernel, in which
+ * it is loaded and stored. One that fuse would compute in the kernel of the concat gets its own. */
+static int64_t operand_ns(
+    pass *p, const nnc_node *n, int k, use_of result, bool copied, int64_t share)
+{
+    int64_t launch = nnc_kernel_launch_ns(target_of(p, n)), ns = copied ? share + launch : 0;
     if (is_absorbed(p, n, k))
-        then += once + launch; /* it gets a kernel of its own */
-    return (result.fused ? once : now) - then;
+        ns += (result.fused ? share / 2 : share) + launch;
+    return ns;
 }
 
 /* ---- rewriting --------------------------------------------------------------------------------- */
@@ -285,8 +315,10 @@ static const char *choose(const parts *s, const nnc_node *n, how *way)
 {
     pass *p = s->p;
     use_of result = use_of_result(s, n);
-    int64_t ns = result.fused ? 0 : target_of(p, n)->launch_ns;
+    int64_t all = concat_ns(p, n);
+    int64_t ns = !result.fused ? all : result.ns ? result.ns : all / 2; /* saved */
     int64_t size = nnc_dtype_size((nnc_dtype)nnc_typeof(p->g, n->out)->dtype);
+    double total = (double)nnc_type_bytes(nnc_typeof(p->g, n->out));
     int copies = 0;
     if (result.fused && !result.stored)
         return "it is part of the kernel that reads it";
@@ -299,7 +331,8 @@ static const char *choose(const parts *s, const nnc_node *n, how *way)
             return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
         way[k] = why_copied(s, n, k, &t) ? COPIED : WRITTEN;
         copies += way[k] == COPIED;
-        ns += operand_ns(p, n, k, result, way[k] == COPIED, nnc_type_bytes(&t));
+        int64_t share = (int64_t)((double)all * (double)nnc_type_bytes(&t) / total);
+        ns -= operand_ns(p, n, k, result, way[k] == COPIED, share);
     }
     if (copies == n->n_in)
         return "each of its operands would be copied to its place, as now";

@@ -12,7 +12,7 @@ static const struct {
     {"ir", "base"},
     {"frontend", "base ir"},
     {"kernel", "base ir target"},
-    {"passes", "base ir target kernel"},
+    {"passes", "base ir target kernel schedule"},
     {"math", "base ir target kernel"},
     {"schedule", "base ir target kernel"},
     {"interp", "base ir kernel math"},

@@ -1,0 +1,22 @@
+/* passes/expect.c -- the time that a kernel is expected to take, asked before the graph is changed for it. */
+#include "kernel/kernel.h"
+#include "passes/internal.h"
+#include "schedule/schedule.h"
+
+int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out)
+{
+    const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
+    const bool compiled =
+        nnc_target_engine_named(t, "llvm") || !nnc_target_engine_named(t, "interp");
+    nnc_arena mem;
+    const char *why;
+    int64_t ns = 0;
+    nnc_arena_init(&mem, 0);
+    nnc_kernel *k = nnc_kernel_of(p->g, nodes, n, out, n_out, &mem, &why);
+    if (k)
+        ns = nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, compiled, &mem) : -1;
+    if (ns < 0 || (!k && !why))
+        pass_nomem(p);
+    nnc_arena_deinit(&mem);
+    return nnc_max64(ns, 0);
+}

@@ -1,0 +1,122 @@
+/* tests/codegen/estimate.c -- expected times of kernels: what must cost more than what, and that sums stay in range. */
+#include "help.h"
+
+static const nnc_target *on = &ck_target;
+
+/* Expected ns of the kernel in this text. */
+static int64_t ns_of(const char *text, bool compiled)
+{
+    nnc_arena a;
+    nnc_scan s;
+    nnc_arena_init(&a, 0);
+    nnc_sink_clear(test_sink);
+    nnc_scan_init(&s, "k", text, strlen(text));
+    nnc_kernel *k = nnc_schedule_parse(&s, &a, test_sink);
+    int64_t ns = k ? nnc_kernel_ns(k, on, compiled, &a) : -1;
+    CHECK(k != NULL);
+    if (!k)
+        nnc_sink_print(test_sink, stderr);
+    nnc_arena_deinit(&a);
+    return ns;
+}
+
+/* `rows` rows of `n` results: f(x) at strides, with these directives. */
+static int64_t map_ns(int rows, int n, int stride, const char *op, const char *directives)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "kernel k {\n  axis i0 outer %d\n  axis m0 map %d\n  buf x0 in f32 %d\n"
+        "  buf y0 out f32 %d\n  schedule %s parallel %d grain %d\n  stage m0 {\n"
+        "    %%0 = load f32 x0[i0*%d + m0*%d]\n    %%1 = %s f32 %%0\n"
+        "    %%2 = store f32 y0[i0*%d + m0] %%1\n  }\n}\n",
+        rows, n, rows * n * stride, rows * n, directives, rows, rows, n * stride, stride, op, n);
+    int64_t ns = ns_of(nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+    return ns;
+}
+
+TEST(expected_times_grow_with_work)
+{
+    int64_t one = map_ns(16, 1024, 1, "neg", "vector m0 32"), launch = nnc_kernel_launch_ns(on);
+    CHECK(one > launch);
+    int64_t two = map_ns(32, 1024, 1, "neg", "vector m0 32");
+    CHECK(two - launch >= 2 * (one - launch) - 2 && two - launch <= 2 * (one - launch) + 2);
+    CHECK(map_ns(16, 1024, 1, "exp", "vector m0 32") > one);
+    CHECK(
+        map_ns(16, 1024, 1, "log1p", "vector m0 32") > map_ns(16, 1024, 1, "exp", "vector m0 32"));
+    CHECK(map_ns(16, 1024, 1, "sqrt", "vector m0 32") > one);
+}
+
+/* The same number of elements: rows of 21 fill two of 16 lanes' vectors, and store one of them in part. */
+TEST(expected_times_see_lanes_and_strides)
+{
+    int64_t full = map_ns(63, 32, 1, "exp", "vector m0 32");
+    CHECK(map_ns(96, 21, 1, "exp", "vector m0 32") > full + full / 4);
+    CHECK(map_ns(63, 32, 2, "exp", "vector m0 32") > full);
+    CHECK(map_ns(63, 32, 7, "exp", "vector m0 32") > map_ns(63, 32, 2, "exp", "vector m0 32"));
+    CHECK(ns_of("kernel k {\n  axis i0 outer 64\n  buf x0 in f32 64\n  buf y0 out f32 64\n"
+                "  schedule vector i0 16 parallel 1 grain 1\n  stage {\n    %0 = load f32 x0[i0]\n"
+                "    %1 = exp f32 %0\n    %2 = store f32 y0[i0] %1\n  }\n}\n",
+              false) > 2 * ns_of("kernel k {\n  axis i0 outer 64\n  buf x0 in f32 64\n"
+                                 "  buf y0 out f32 64\n  schedule vector i0 16 parallel 1 grain 1\n"
+                                 "  stage {\n    %0 = load f32 x0[i0]\n    %1 = exp f32 %0\n"
+                                 "    %2 = store f32 y0[i0] %1\n  }\n}\n",
+                               true));
+}
+
+static int64_t rows_ns(const char *schedule)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "kernel k {\n  axis i0 outer 8\n  axis m0 map 3\n  axis m1 map 64\n  axis r0 reduce 3\n"
+        "  axis m2 map 64\n  buf x0 in f32 640\n  buf y0 out f32 512\n  buf t0 tmp f32 192\n"
+        "  schedule %s\n  stage m0 m1 {\n    %%0 = load f32 x0[i0*64 + m0*64 + m1]\n"
+        "    %%1 = exp f32 %%0\n    %%2 = store f32 t0[m0*64 + m1] %%1\n  }\n"
+        "  stage r0 m2 {\n    %%3 = load f32 t0[r0*64 + m2]\n    %%4 = reduce max f32 %%3\n"
+        "  post\n    %%5 = store f32 y0[i0*64 + m2] %%4\n  }\n}\n",
+        schedule);
+    int64_t ns = ns_of(nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+    return ns;
+}
+
+TEST(expected_times_see_rings)
+{
+    int64_t ring = rows_ns("tile i0 8 vector m1 32 ring t0 i0 3 parallel 1 grain 1");
+    CHECK(rows_ns("vector m1 32 parallel 8 grain 8") > ring + ring / 4);
+}
+
+/* Half the time on two threads, and what waking one takes. */
+TEST(expected_times_see_threads)
+{
+    int64_t one = map_ns(64, 65536, 1, "exp", "vector m0 32");
+    nnc_target single = ck_target;
+    single.threads = 1;
+    on = &single;
+    int64_t alone = map_ns(64, 65536, 1, "exp", "vector m0 32");
+    on = &ck_target;
+    CHECK(one == alone); /* one grain: one thread */
+    nnc_text t = {0};
+    nnc_printf(&t, "%s",
+        "kernel k {\n  axis i0 outer 64\n  axis m0 map 65536\n  buf x0 in f32 4194304\n"
+        "  buf y0 out f32 4194304\n  schedule vector m0 32 parallel 64 grain 1\n  stage m0 {\n"
+        "    %0 = load f32 x0[i0*65536 + m0]\n    %1 = log1p f32 %0\n"
+        "    %2 = store f32 y0[i0*65536 + m0] %1\n  }\n}\n");
+    int64_t both = ns_of(nnc_text_str(&t), true);
+    on = &single;
+    alone = ns_of(nnc_text_str(&t), true);
+    on = &ck_target;
+    nnc_text_deinit(&t);
+    CHECK(both < alone && both >= alone / 2);
+}
+
+TEST(expected_times_saturate)
+{
+    int64_t ns = ns_of("kernel k {\n  axis i0 outer 1048576\n  axis m0 map 1048576\n"
+                       "  buf x0 in f32 1\n  buf y0 out f32 1099511627776\n"
+                       "  schedule vector m0 16 parallel 1048576 grain 1\n  stage m0 {\n"
+                       "    %0 = load f32 x0[0]\n    %1 = pow f32 %0 %0\n"
+                       "    %2 = store f32 y0[i0*1048576 + m0] %1\n  }\n}\n",
+        true);
+    CHECK(ns > INT64_C(1000000000));
+}
