@@ -52,7 +52,7 @@ static int stage_of_reduction(const nl *l, const nx_reduction *r)
     return s;
 }
 
-static int stage_of_ctx(const nl *l, int ctx)
+int nl_stage_of(const nl *l, int ctx)
 {
     for (int s = 0; s < l->n_stage; s++)
         if (l->stage[s].ctx == ctx)
@@ -71,7 +71,7 @@ static int section_of(const nl *l, const nx_place *at)
         return 2 * stage_of_reduction(l, &l->t->reduce[at->reduction]) + (at->home == NH_post);
     if (!(at->axes & ~l->t->outer))
         return l->row_section[at->level];
-    return 2 * stage_of_ctx(l, at->ctx);
+    return 2 * nl_stage_of(l, at->ctx);
 }
 
 /* ---- instructions ---------------------------------------------------------------------------- */
@@ -156,7 +156,7 @@ static int32_t add_reused(nl *l, int section, int32_t id)
 static void store_reused(nl *l, int section, int32_t id, int32_t x)
 {
     for (int i = 0; i < l->n_reuse && x >= 0; i++)
-        if (l->reuse[i].producer == id) {
+        if (l->reuse[i].producer == id && !l->reuse[i].stored) {
             nnc_kins in = {.op = KO_store,
                 .dtype = l->item[x].k.dtype,
                 .buf = (int16_t)l->reuse[i].buf,

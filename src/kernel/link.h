@@ -21,6 +21,7 @@ typedef struct nl_stage {
 typedef struct nl_reuse {
     int32_t producer, consumer; /* instructions of the trace */
     int32_t buf;
+    bool stored;                /* by an earlier nl_reuse of the same producer */
     nnc_affine at, store_at;    /* in the consumer's axes; in the producer's */
 } nl_reuse;
 
@@ -45,6 +46,8 @@ typedef struct nl {
 
 /* axes.c: outer axes get the first numbers, else in the order in which they are. */
 void nnc_kernel_outer_first(nnc_kernel *k);
+/* link.c: the stage of the instructions of a context; -1: they depend on outer axes only. */
+int nl_stage_of(const nl *l, int ctx);
 /* reuse.c: chooses values to be stored for later stages and adds their buffers. */
 void nl_choose_reused(nl *l);
 

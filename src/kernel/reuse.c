@@ -3,6 +3,7 @@
  * contiguous (a kernel over columns recomputes, since its buffer would need an element for every lane). */
 #include "kernel/link.h"
 #include <assert.h>
+#include <string.h>
 
 enum { REUSED_BYTES = 256 << 10 };
 
@@ -23,9 +24,10 @@ static bool rows_along_memory(const nx *t)
     return false;
 }
 
-/* True when q's map is p's with reduce axes instead of map axes. Fills mate[map axis] = reduce axis. */
-static bool mirrors(
-    const nnc_kernel *k, const nnc_affine *p, const nnc_affine *q, int rank, int mate[])
+/* True when consumer p and producer q compute the same element of their value where p's own axes (those in `axes`) have the values of q's
+ * mates. Fills mate[axis of p] = axis of q. */
+static bool mirrors(const nnc_kernel *k, const nnc_affine *p, const nnc_affine *q, int rank,
+    uint32_t axes, uint32_t mates, int mate[])
 {
     for (int d = 0; d < rank; d++) {
         if (p[d].c != q[d].c)
@@ -33,11 +35,11 @@ static bool mirrors(
         for (int a = 0; a < k->n_axis; a++) {
             if (k->axis[a].kind == KA_outer && p[d].k[a] != q[d].k[a])
                 return false;
-            if (k->axis[a].kind != KA_map || p[d].k[a] == 0)
+            if (!(axes >> a & 1) || p[d].k[a] == 0)
                 continue;
-            int b = mate[a];
+            int b = mate[a] < 0 && mates >> a & 1 ? a : mate[a];
             for (int c = 0; b < 0 && c < k->n_axis; c++)
-                if (k->axis[c].kind == KA_reduce && k->axis[c].extent == k->axis[a].extent &&
+                if (mates >> c & 1 && k->axis[c].extent == k->axis[a].extent &&
                     q[d].k[c] == p[d].k[a])
                     b = c;
             if (b < 0 || q[d].k[b] != p[d].k[a])
@@ -68,6 +70,11 @@ static bool reuse(nl *l, int32_t consumer, int32_t producer, const int mate[])
     nnc_dtype d = (nnc_dtype)t->ins[consumer].k.dtype;
     int64_t numel = 1;
     *r = (nl_reuse){.consumer = consumer, .producer = producer, .buf = l->k->n_buf};
+    for (int i = 0; i < l->n_reuse; i++)
+        if (l->reuse[i].producer == producer) {
+            r->buf = l->reuse[i].buf;
+            r->stored = true;
+        }
     for (int b = l->k->n_axis - 1; b >= 0; b--) {
         if (!(t->ctx[t->ins[producer].at.ctx].axes >> b & 1))
             continue;
@@ -79,27 +86,35 @@ static bool reuse(nl *l, int32_t consumer, int32_t producer, const int mate[])
     }
     if (numel * nnc_dtype_size(d) > REUSED_BYTES)
         return false;
-    l->k->buf[l->k->n_buf++] = (nnc_kbuf){.role = KB_tmp, .dtype = d, .numel = numel};
+    if (!r->stored)
+        l->k->buf[l->k->n_buf++] = (nnc_kbuf){.role = KB_tmp, .dtype = d, .numel = numel};
     l->n_reuse++;
     return true;
 }
 
+/* The first stage that computes what instruction `consumer` does stores it. */
 static bool find_producer(nl *l, int32_t consumer)
 {
     const nx *t = l->t;
     const nx_ins *p = &t->ins[consumer];
+    int first = nl_stage_of(l, p->at.ctx), mate[NNC_KAXES];
+    int32_t producer = -1;
     for (int32_t i = 0; i < t->n_ins; i++) {
         const nx_ins *q = &t->ins[i];
-        int mate[NNC_KAXES];
-        if (q->v != p->v || q->part != p->part || t->ctx[q->at.ctx].output || q->guard >= 0)
+        int stage, with[NNC_KAXES];
+        if (q->v != p->v || q->part != p->part || t->ctx[q->at.ctx].output || q->guard >= 0 ||
+            (stage = nl_stage_of(l, q->at.ctx)) < 0 || stage >= first)
             continue;
-        for (int a = 0; a < NNC_KAXES; a++)
-            mate[a] = -1;
-        if (mirrors(t->k, p->idx, q->idx, nnc_typeof(t->g, p->v)->rank, mate) &&
-            covers(t->k, t->ctx[q->at.ctx].axes, mate))
-            return reuse(l, consumer, i, mate);
+        memset(with, -1, sizeof with);
+        if (mirrors(t->k, p->idx, q->idx, nnc_typeof(t->g, p->v)->rank,
+                t->ctx[p->at.ctx].axes & ~t->outer, t->ctx[q->at.ctx].axes, with) &&
+            covers(t->k, t->ctx[q->at.ctx].axes, with)) {
+            memcpy(mate, with, sizeof mate);
+            producer = i;
+            first = stage;
+        }
     }
-    return false;
+    return producer >= 0 && reuse(l, consumer, producer, mate);
 }
 
 void nl_choose_reused(nl *l)
@@ -114,8 +129,7 @@ void nl_choose_reused(nl *l)
     }
     for (int32_t i = t->n_ins - 1; i >= 0; i--) {
         const nx_ins *p = &t->ins[i];
-        bool wanted = p->part >= 0 && t->ctx[p->at.ctx].output && (p->at.axes & ~t->outer) &&
-                      p->guard < 0 && p->expensive;
+        bool wanted = p->part >= 0 && (p->at.axes & ~t->outer) && p->guard < 0 && p->expensive;
         if (covered[i] || (wanted && l->n_reuse < NX_REUSED && find_producer(l, i)))
             for (int j = 0; j < 3; j++)
                 if (p->k.arg[j] >= 0)

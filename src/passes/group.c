@@ -31,11 +31,14 @@ static void init_group(groups *s, uint32_t i, uint32_t *self)
         q->numel = nnc_max64(q->numel, nnc_type_numel(nnc_typeof(g, n->out + o)));
         q->bytes = nnc_max64(q->bytes, nnc_type_bytes(nnc_typeof(g, n->out + o)));
     }
-    for (int k = 0; k < n->n_in; k++)
-        q->bytes = nnc_max64(q->bytes, nnc_type_bytes(nnc_typeof(g, n->in[k])));
+    q->flat = nnc_op_class(n->op) == CL_ewise || nnc_op_class(n->op) == CL_ecomp;
+    for (int k = 0; k < n->n_in; k++) {
+        const nnc_type *x = nnc_typeof(g, n->in[k]);
+        q->bytes = nnc_max64(q->bytes, nnc_type_bytes(x));
+        q->flat = q->flat && (nnc_type_numel(x) == q->numel || nnc_type_numel(x) == 1);
+    }
     if (nnc_op_class(n->op) == CL_reduce)
         q->rows = q->numel;
-    q->flat = nnc_op_class(n->op) == CL_ewise || nnc_op_class(n->op) == CL_ecomp;
 }
 
 bool groups_init(groups *s, pass *p)

@@ -11,7 +11,7 @@ typedef struct group {
     int64_t numel;    /* of its largest result */
     int64_t bytes;    /* of the largest value it reads or writes */
     int64_t ns;       /* expected time of its kernel on a CPU; 0: not known yet */
-    bool flat;        /* elementwise ops of as many elements each: faster with another such group in one kernel than alone */
+    bool flat;        /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
 } group;
 
 typedef struct groups {

@@ -1,6 +1,8 @@
 /* schedule/estimate.c -- the time that a scheduled kernel is expected to take on a CPU: how often each kind of instruction is executed,
  * in machine vectors, times what it takes. A linear model: it sees lanes that are not used, accesses that are not contiguous, values
- * that are computed again, rows too short for their fixed costs, and too few work items for the threads; not how instructions overlap.
+ * that are computed again, rows too short for their fixed costs, and too few work items for the threads.
+ *
+ * The stages of a row wait for each other: the path through all of them is hidden only behind the next rows that fit the reorder window.
  *
  * The prices are a fit to 256 measured kernels (AVX-512 at 2.6 GHz, one thread, in cache); half of them are predicted within 25 %. */
 #include "schedule/schedule.h"
@@ -20,8 +22,7 @@
     X(guard, 70) \
     X(scalar, 140) /* an instruction for one element */ \
     X(masked, 1000) /* a store of part of a vector */ \
-    X(jump, \
-        700) /* an access in one of more streams than the CPU prefetches, beyond the nearest cache */
+    X(jump, 700) /* an access in one of more streams than the CPU prefetches, beyond L1 */
 
 enum {
 #define X(name, ps) N_##name,
@@ -35,7 +36,15 @@ static const int64_t price[N__COUNT] = {
 #undef X
 };
 
+enum { /* picoseconds until a result is there */
+    OP_PS = 1500,
+    FUNCTION_PS = 580, /* for each of its instructions: some are independent */
+    DIVIDE_PS = 5400,
+    LOAD_PS = 2300,
+    LANES_PS = 8000, /* a value of all lanes */
+};
 enum {
+    WINDOW = 512, /* instructions */
     LAUNCH_NS = 40, /* of a kernel ... */
     WAKE_NS = 1000, /* ... and of its other threads */
     STREAMS = 16,
@@ -50,6 +59,8 @@ typedef struct counter {
     int64_t streams,
         lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
     int64_t n[N__COUNT];
+    int64_t path,
+        *depth; /* ps: of a point's stages; by instruction, from the beginning of its section */
 } counter;
 
 /* A stage's loops. */
@@ -62,7 +73,8 @@ typedef struct loops {
     int64_t points; /* of the outer axes */
     int row; /* the axis of which a ring computes `rows` new ones for each point; -1: none */
     int64_t rows;
-    int64_t streams; /* points of the stage's own axes */
+    uint32_t own; /* the stage's own axes ... */
+    int64_t streams; /* ... and their points */
 } loops;
 
 static void find_axes(const nnc_kernel *k, uint32_t *dep)
@@ -125,6 +137,17 @@ static int64_t steps_of(nnc_sop op)
     return cost > 0 ? cost : nnc_sops[op].flags & OF_slow ? UNKNOWN : 1;
 }
 
+/* Does the access go from page to page with each of these axes, and the loops too? A reduce axis' tile goes along memory. */
+static bool leaves_page(const nnc_kernel *k, const nnc_kins *in, uint32_t axes)
+{
+    enum { PAGE = 4096 };
+    int64_t size = nnc_dtype_size(k->buf[in->buf].dtype);
+    for (int a = 0; a < k->n_axis; a++)
+        if (axes >> a & 1 && (in->at.k[a] < PAGE / size || nnc_sched_n(&k->sched, KD_tile, a) > 0))
+            return false;
+    return axes != 0;
+}
+
 /* n vectors of an access. */
 static void count_access(counter *c, const loops *l, const nnc_kins *in, int64_t n, int64_t size)
 {
@@ -141,7 +164,7 @@ static void count_access(counter *c, const loops *l, const nnc_kins *in, int64_t
         add(c, N_load, n, 3);
     else
         add(c, store ? N_scatter : N_gather, n, c->lanes);
-    if (l->outer && c->k->buf[in->buf].role != KB_tmp && l->streams > 1) {
+    if (l->outer && c->k->buf[in->buf].role != KB_tmp && leaves_page(c->k, in, l->own)) {
         c->streams = nnc_add_sat(c->streams, l->streams);
         c->lines = nnc_add_sat(c->lines, n);
     }
@@ -171,6 +194,36 @@ static void count_ins(counter *c, const loops *l, const nnc_kins *in, int64_t n,
         add(c, N_guard, n, in->n_guard);
 }
 
+static int64_t latency_of(const nnc_kins *in, bool lanes)
+{
+    switch ((nnc_kop)in->op) {
+    case KO_load: return LOAD_PS;
+    case KO_reduce: return OP_PS + (lanes ? LANES_PS : 0);
+    case KO_sop:
+        if (in->sop == SC_div || in->sop == SC_sqrt || in->sop == SC_recip)
+            return DIVIDE_PS;
+        if (in->sop == SC_rsqrt)
+            return 2 * DIVIDE_PS;
+        return nnc_max64(OP_PS, steps_of((nnc_sop)in->sop) * FUNCTION_PS);
+    default: return 0;
+    }
+}
+
+/* Adds the longest path of dependent instructions first .. end - 1. */
+static void add_path(counter *c, int first, int end, bool lanes)
+{
+    int64_t longest = 0;
+    for (int i = first; i < end; i++) {
+        const nnc_kins *in = &c->k->ins[i];
+        int64_t from = 0;
+        for (int a = 0; a < 3; a++)
+            from = nnc_max64(from, in->arg[a] >= first ? c->depth[in->arg[a]] : 0);
+        c->depth[i] = from + latency_of(in, lanes);
+        longest = nnc_max64(longest, c->depth[i]);
+    }
+    c->path += longest;
+}
+
 /* Rows that a ring keeps are not computed again. */
 static void find_row(const counter *c, const nnc_kstage *g, loops *l)
 {
@@ -195,6 +248,7 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
     if (l.vax >= 0)
         count_vectors(c, &l);
     find_row(c, g, &l);
+    l.own = g->axes;
     l.streams = nnc_own_points(k, g);
     for (int i = g->body0; i < g->post1; i++) {
         const nnc_kins *in = &k->ins[i];
@@ -206,8 +260,36 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         if (in->op == KO_reduce && l.reduces)
             add(c, in->sop >= KR_max ? N_extreme : N_sum, executions(c, &l, l.map), 1);
     }
+    if (!l.outer && c->vectors) {
+        add_path(c, g->body0, g->body1, l.reduces);
+        add_path(c, g->post0, g->post1, false);
+    }
     if (g->axes || l.outer)
         add(c, N_iteration, executions(c, &l, g->axes), l.steps);
+}
+
+/* Of all points on one thread. */
+static int64_t work_ps(const counter *c, int64_t points)
+{
+    static const int counted[] = {
+        N_op, N_load, N_store, N_gather, N_scatter, N_scalar, N_iteration};
+    int64_t ps = 0, instructions = 1;
+    for (int i = 0; i < N__COUNT; i++)
+        ps = nnc_add_sat(ps, nnc_mul_sat(c->n[i], price[i]));
+    for (int i = 0; i < (int)(sizeof counted / sizeof *counted); i++)
+        instructions = nnc_add_sat(instructions, c->n[counted[i]] / points);
+    int64_t overlap = nnc_max64(nnc_min64(WINDOW / instructions, points), 1);
+    return nnc_max64(ps, nnc_add_sat(ps, nnc_mul_sat(c->path, points)) / overlap);
+}
+
+static int64_t buffer_bytes(const nnc_kernel *k)
+{
+    int64_t bytes = 0;
+    for (int b = 0; b < k->n_buf; b++)
+        if (k->buf[b].role != KB_tmp)
+            bytes =
+                nnc_add_sat(bytes, nnc_mul_sat(k->buf[b].numel, nnc_dtype_size(k->buf[b].dtype)));
+    return bytes;
 }
 
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, nnc_arena *mem)
@@ -215,29 +297,25 @@ int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, n
     uint32_t *dep = ARENA_NEW(mem, uint32_t, k->n_ins + 1);
     nnc_kring *ring;
     counter c = {.k = k, .dep = dep, .vectors = compiled};
-    int64_t points = 1, ps = 0, bytes = 0, v = nnc_sched_vec(&k->sched);
-    if (!dep || !nnc_kernel_rings(k, mem, &ring))
+    int64_t points = 1, bytes = buffer_bytes(k), v = nnc_sched_vec(&k->sched);
+    c.depth = ARENA_NEW(mem, int64_t, k->n_ins + 1);
+    if (!dep || !c.depth || !nnc_kernel_rings(k, mem, &ring))
         return -1;
     c.ring = ring;
     c.lanes = compiled ? nnc_max64(t->vector_bits, 128) / 32 : 1;
     find_axes(k, dep);
     for (int a = 0; a < k->n_outer; a++)
         points = a == v && compiled ? points : nnc_mul_sat(points, k->axis[a].extent);
-    for (int b = 0; b < k->n_buf; b++)
-        if (k->buf[b].role != KB_tmp)
-            bytes =
-                nnc_add_sat(bytes, nnc_mul_sat(k->buf[b].numel, nnc_dtype_size(k->buf[b].dtype)));
     for (int s = 0; s < k->n_stage; s++)
         count_stage(&c, &k->stage[s], points);
     add(&c, N_item, k->sched.domain, 1);
     if (c.streams > STREAMS && bytes > t->l1_bytes)
         add(&c, N_jump, c.lines, 1);
-    for (int i = 0; i < N__COUNT; i++)
-        ps = nnc_add_sat(ps, nnc_mul_sat(c.n[i], price[i]));
     int64_t parts = nnc_max64(k->sched.domain / nnc_max64(k->sched.grain, 1), 1);
     parts = nnc_min64(parts, nnc_max64(t->threads, 1));
-    ps = nnc_mul_sat(ps / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
-    int64_t move = nnc_target_time_ns(t, 0, bytes) - t->launch_ns;
+    int64_t ps =
+        nnc_mul_sat(work_ps(&c, points) / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
+    int64_t move = bytes > t->l2_bytes ? nnc_target_time_ns(t, 0, bytes) - t->launch_ns : 0;
     return nnc_max64(ps / 1000, move) + LAUNCH_NS + (parts > 1 ? WAKE_NS : 0);
 }
 
