@@ -322,12 +322,12 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
     if (target_on(s, a)->kind != NNC_T_cpu || !x->n_real || !y->n_real ||
         (x->flat && y->flat && x->numel == y->numel))
         return NULL;
-    int64_t apart = group_ns(s, a) + group_ns(s, b);
-    s->ns = nodes_ns(s, nodes, n);
-    if (!takes_longer(s->ns, apart))
+    const int64_t apart = group_ns(s, a) + group_ns(s, b), one = nodes_ns(s, nodes, n);
+    s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
+    if (!takes_longer(one, apart))
         return NULL;
     return nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
-        text_us(s->p, s->ns), text_us(s->p, apart));
+        text_us(s->p, one), text_us(s->p, apart));
 }
 
 /* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */

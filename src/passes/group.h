@@ -10,7 +10,7 @@ typedef struct group {
     int64_t rows;     /* least number of results of a reduction in it; INT64_MAX: no reduction */
     int64_t numel;    /* of its largest result */
     int64_t bytes;    /* of the largest value it reads or writes */
-    int64_t ns;       /* expected time of its kernel on a CPU; 0: not known yet */
+    int64_t ns;       /* expected time of its kernel on a CPU, or of its parts' kernels if they took less; 0: not known yet */
     bool flat;        /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
 } group;
 

@@ -13,7 +13,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 /* Verifies the kernel (nnc_kernel_verify) and its schedule. */
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
 /* estimate.c: nanoseconds that a scheduled kernel is expected to take on CPU t with its threads, machine code (`compiled`) or interpreted;
- * -1: out of memory, of `mem`. For comparing ways to compute the same: half of the errors are below 25 %. */
+ * -1: out of memory, of `mem`. For comparing ways to compute the same: half of the errors are below 20 %. */
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, nnc_arena *mem);
 /* What of it is the start of a kernel, on one thread; of any target. */
 int64_t nnc_kernel_launch_ns(const nnc_target *t);

