@@ -218,6 +218,13 @@ void nnc_type_channels_last(nnc_type *t)
     t->order[t->rank - 1] = 1;
 }
 
+bool nnc_type_orders_differ(const nnc_type *t)
+{
+    nnc_type a = nnc_type_make((nnc_dtype)t->dtype, t->rank, t->dim), b = a;
+    nnc_type_channels_last(&b);
+    return !nnc_type_same_memory(&a, &b);
+}
+
 bool nnc_type_check(const nnc_type *t, const char **what)
 {
     int64_t bytes = nnc_dtype_size((nnc_dtype)t->dtype);

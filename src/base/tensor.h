@@ -80,6 +80,7 @@ bool nnc_type_same_strides(const nnc_type *a, const nnc_type *b); /* of dimensio
 bool nnc_type_same_memory(const nnc_type *a, const nnc_type *b); /* same dims and the same byte for each element */
 bool nnc_type_equal(const nnc_type *a, const nnc_type *b); /* dtype, dims, order and gaps */
 void nnc_type_set_order(nnc_type *t, const uint8_t *order);
+bool nnc_type_orders_differ(const nnc_type *t); /* rank >= 3, and channels last is another order in memory than row-major */
 void nnc_type_channels_last(nnc_type *t); /* N, spatial..., C for rank >= 3 */
 /* rank <= NNC_MAX_RANK, every dim >= 1, bytes <= 2^46; otherwise false, with the reason in *what (static text). */
 bool nnc_type_check(const nnc_type *t, const char **what);

@@ -55,16 +55,6 @@ static bool sensitive(const pass *p, const nnc_node *n, int k)
     }
 }
 
-/* True when the two orders differ in memory. */
-static bool matters(const nnc_type *t)
-{
-    nnc_type a = nnc_type_make((nnc_dtype)t->dtype, t->rank, t->dim), b = a;
-    if (t->rank < 3)
-        return false;
-    nnc_type_channels_last(&b);
-    return !nnc_type_same_memory(&a, &b);
-}
-
 /* Does the target's engine for pooling prefer channels-last? */
 static bool pools_last(const pass *p, const nnc_target *t)
 {
@@ -73,9 +63,9 @@ static bool pools_last(const pass *p, const nnc_target *t)
            nnc_target_channels_last(t, e, DT_f32, uses_tf32(p, t));
 }
 
-/* Time that node i loses in row-major order, in ns. Convolutions, measured with oneDNN: 1.5 times the time for larger kernels
- * (im2col), 3 times for fewer than 16 input channels (55 against 180 GFLOP/s for 3 to 128), 1.1 for 1x1, 20 for depthwise. That
- * applies to the work; a launch takes the same time in either order, except that a GPU library converts in launches of its own. */
+/* Time that node i loses in row-major order, in ns. Convolutions, measured with oneDNN: 3 times the time for larger kernels (im2col: 15 to
+ * 80 GFLOP/s instead of 90 to 180), 1.1 for 1x1, 20 for depthwise. That applies to the work; a launch takes the same time in either order,
+ * except that a GPU library converts in launches of its own. */
 static int64_t loss_ns(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
@@ -83,7 +73,8 @@ static int64_t loss_ns(const pass *p, uint32_t i)
     nnc_dtype d = (nnc_dtype)nnc_typeof(p->g, n->out)->dtype;
     if (n->n_in == 0 || edit_static(p, n->out) || nnc_typeof(p->g, n->out)->rank < 3 ||
         !nnc_is_float(d) || d == DT_f64 ||
-        (!matters(nnc_typeof(p->g, n->in[0])) && !matters(nnc_typeof(p->g, n->out))))
+        (!nnc_type_orders_differ(nnc_typeof(p->g, n->in[0])) &&
+            !nnc_type_orders_differ(nnc_typeof(p->g, n->out))))
         return 0;
     const nnc_target *t = target_of(p, n);
     const nnc_target_engine *e = nnc_target_for_convs(t);
@@ -100,7 +91,7 @@ static int64_t loss_ns(const pass *p, uint32_t i)
         window *= w->dim[k];
     if (nnc_attr_int(n, AT_groups, 1) > 1 && w->dim[1] == 1)
         return 19 * ns;
-    return window == 1 ? ns / 10 : w->dim[1] < 16 ? 2 * ns : ns / 2;
+    return window == 1 ? ns / 10 : t->kind == NNC_T_cpu || w->dim[1] < 16 ? 2 * ns : ns / 2;
 }
 
 /* Arcs of one value: its producer, and the users that depend on its order. */
@@ -108,7 +99,7 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
 {
     pass *p = l->p;
     const nnc_type *t = nnc_typeof(p->g, v);
-    if (!matters(t))
+    if (!nnc_type_orders_differ(t))
         return next;
     int64_t ns = nnc_target_time_ns(target_of(p, nnc_def(p->g, v)), 0, 2 * nnc_type_bytes(t));
     uint32_t after = next,
@@ -177,7 +168,7 @@ static void remark_copy(lay *l, nnc_ref v, uint32_t reader, bool last)
     pass *p = l->p;
     layers ls = layers_of(p, p->g->value[v].node, reader);
     const nnc_type *t = nnc_typeof(p->g, v);
-    if (matters(t))
+    if (nnc_type_orders_differ(t))
         remark_applied(p, &ls, last ? "relayout to channels last" : "relayout to row-major",
             "%s of %s cross from the %s to the %s order here, copied once for all consumers",
             text_bytes(p, nnc_type_bytes(t)), nnc_ops[nnc_def(p->g, v)->op].name,
@@ -213,7 +204,7 @@ static void turn_weights(lay *l, uint32_t i)
     }
     if ((n->op != OP_conv && n->op != OP_conv_transpose) || !l->last[i] || !e ||
         !nnc_target_weights_follow(e) || !edit_static(p, n->in[1]) ||
-        !matters(nnc_typeof(p->g, n->in[1])))
+        !nnc_type_orders_differ(nnc_typeof(p->g, n->in[1])))
         return;
     nnc_ref w = n->in[1], r = in_order(l, w, true, i);
     if (r != w && p->status == NNC_OK)

@@ -21,6 +21,7 @@ enum {
     SLOW_FLOPS = 75, /* of oneDNN's functions */
     ONE_PLACE_FLOPS =
         1000, /* the same after a convolution on one pixel, whose channels it computes one by one: 3 ns each */
+    PLANES_FLOPS = 900, /* of anything that it does with a result of a row-major convolution */
     QUICK_FLOPS = 44, /* of a function in a generated kernel */
     BLOCK_ONEDNN = 31,
     BLOCK_KERNEL = 16,
@@ -151,10 +152,12 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
             return;
         }
         slow += cheap ? 0 : one_place ? ONE_PLACE_FLOPS : SLOW_FLOPS;
+        slow += a->planes ? PLANES_FLOPS : 0;
     }
     bool narrow = a->kind == ASK_conv && a->channels > 0 && a->channels < 16 && !a->grouped;
     slow += a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_ONEDNN;
-    int share = narrow || few_rows(a) ? 87 : 100;
+    bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
+    int share = a->planes && window ? 33 : narrow || few_rows(a) ? 87 : 100;
     if (a->kind ==
         ASK_conv_transpose) /* measured: 30 to 86 % of a generated kernel's speed, depthwise 5 % */
         share = is_depthwise(a) ? 5 : 65;
