@@ -68,10 +68,10 @@ static bool lay_out(const nnc_kernel *k, nnc_kpanel *p)
 
 const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p)
 {
-    const nnc_kstage *stage;
+    const nnc_kstage *stage = NULL;
     int v = nnc_sched_vec(&k->sched);
     *p = (nnc_kpanel){.x = source_of(k, &stage)};
-    if (p->x < 0 || v < 0 || v >= k->n_outer)
+    if (p->x < 0 || !stage || v < 0 || v >= k->n_outer)
         return "only products summed along an outer vector axis have a panel";
     if (k->ins[p->x].op != KO_sop)
         return "the sum's source is not computed";

@@ -31,18 +31,19 @@ static bool distinct_places(const nnc_kernel *k, const nnc_affine *at)
     uint32_t left = 0;
     for (int a = 0; a < k->n_axis; a++)
         left |= (uint32_t)(k->axis[a].kind != KA_reduce && k->axis[a].extent > 1) << a;
-    while (left) {
-        int least = __builtin_ctz(left);
-        for (int a = least + 1; a < k->n_axis; a++)
-            if ((left >> a & 1) && llabs(at->k[a]) < llabs(at->k[least]))
+    for (;;) {
+        int least = -1;
+        for (int a = 0; a < k->n_axis; a++)
+            if ((left >> a & 1) && (least < 0 || llabs(at->k[a]) < llabs(at->k[least])))
                 least = a;
+        if (least < 0)
+            return true;
         if (llabs(at->k[least]) <= reach ||
             !nnc_mul_ok(llabs(at->k[least]), k->axis[least].extent - 1, &way) ||
             !nnc_add_ok(reach, way, &reach))
             return false;
         left &= ~(1u << least);
     }
-    return true;
 }
 
 static bool one_result(const nnc_kernel *k)
