@@ -29,11 +29,11 @@ static bool distinct_places(const nnc_kernel *k, const nnc_affine *at)
 {
     int64_t reach = 0, way;
     uint32_t left = 0;
-    for (int a = 0; a < k->n_axis; a++)
+    for (int a = 0; a < k->n_axis && a < NNC_KAXES; a++)
         left |= (uint32_t)(k->axis[a].kind != KA_reduce && k->axis[a].extent > 1) << a;
     for (;;) {
         int least = -1;
-        for (int a = 0; a < k->n_axis; a++)
+        for (int a = 0; a < k->n_axis && a < NNC_KAXES; a++)
             if ((left >> a & 1) && (least < 0 || llabs(at->k[a]) < llabs(at->k[least])))
                 least = a;
         if (least < 0)

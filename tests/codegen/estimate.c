@@ -120,3 +120,25 @@ TEST(expected_times_saturate)
         true);
     CHECK(ns > INT64_C(1000000000));
 }
+
+/* 64 rows of one vector each, `pitch` elements apart, copied in turn. */
+static int64_t columns_ns(int pitch)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "kernel k {\n  axis i0 outer 32\n  axis m0 map 64\n  buf x0 in f32 %d\n  buf y0 out f32 "
+        "%d\n"
+        "  schedule vector i0 32 parallel 1 grain 1\n  stage m0 {\n    %%0 = load f32 x0[i0 + "
+        "m0*%d]\n"
+        "    %%1 = store f32 y0[i0 + m0*%d] %%0\n  }\n}\n",
+        64 * pitch, 64 * pitch, pitch, pitch);
+    int64_t ns = ns_of(nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+    return ns;
+}
+
+TEST(expected_times_see_rows_in_pages_of_their_own)
+{
+    int64_t near = columns_ns(32), far = columns_ns(1024);
+    CHECK(far > near + near / 4);
+}
