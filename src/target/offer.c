@@ -281,6 +281,7 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         is_half(a)                       ? 50
         : a->dynamic                     ? 75
         : is_depthwise(a) || few_rows(a) ? 105
+        : a->planes                      ? 25 /* 18 to 42 GFLOP/s */
         : odd                            ? 88
                                          : 100);
 }

@@ -436,6 +436,37 @@ TEST(engines_answer_by_rules)
     nnc_target_deinit(&gpu);
 }
 
+/* Row-major convolutions: both engines are slow at windows, generated kernels more so, and oneDNN at anything behind them. */
+TEST(row_major_convolutions_are_slow)
+{
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 2, true, true, test_sink));
+    const nnc_target_engine *onednn = nnc_target_engine_named(&t, "onednn"),
+                            *llvm = nnc_target_engine_named(&t, "llvm");
+    nnc_ask a = {.kind = ASK_conv,
+        .dtype = DT_f32,
+        .flops = 90 * INT64_C(1000000),
+        .bytes = 200000,
+        .results = 125000,
+        .result_bytes = 500000,
+        .outputs = 40,
+        .channels = 40};
+    int64_t last = nnc_target_offer(&t, onednn, &a).time_ns;
+    a.planes = true;
+    int64_t planes = nnc_target_offer(&t, onednn, &a).time_ns;
+    CHECK(planes > 2 * last);
+    CHECK(nnc_target_offer(&t, llvm, &a).time_ns > planes);
+    a.n_post = 1;
+    a.post[0].kind = PO_relu;
+    CHECK(nnc_target_offer(&t, onednn, &a).time_ns > planes + planes / 4);
+    a.n_post = 0;
+    a.flops = INT64_C(2) * 40 * 125000; /* 1x1 */
+    int64_t one = nnc_target_offer(&t, onednn, &a).time_ns;
+    a.planes = false;
+    CHECK_INT(nnc_target_offer(&t, onednn, &a).time_ns, one);
+    nnc_target_deinit(&t);
+}
+
 /* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
 TEST(onednn_is_slow_at_functions)
 {
