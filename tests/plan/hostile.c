@@ -223,15 +223,7 @@ static const char stateful[] = "graph @t {\n"
 
 TEST(hostile_updates)
 {
-#define LIE_OF_STATE(why, ...) \
-    do { \
-        nnc_plan *p = help_plan_text(stateful, 1, 1); \
-        if (p) { \
-            __VA_ARGS__; \
-            help_rejected(p, why); \
-        } \
-        nnc_plan_destroy(p); \
-    } while (0)
+#define LIE_OF_STATE(why, ...) HELP_LIE(stateful, 1, why, __VA_ARGS__)
     LIE_OF_STATE("written by a run that does not update it", p->n_update = 1);
     LIE_OF_STATE("written by a run that does not update it", p->end[SEC_main] = p->end[SEC_step]);
     LIE_OF_STATE("update 0: no such tensor", p->update[0].state = p->n_tensor);
