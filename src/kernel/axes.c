@@ -1,7 +1,7 @@
 /* kernel/axes.c -- orders a kernel's loops and merges neighbours.
  *
- * Outer and map axes follow the memory order of the largest result, reduce axes that of the largest operand. Two neighbours are merged
- * when they are contiguous in every access: k[outer] = k[inner] * extent[inner] in all forms. */
+ * Outer and map axes follow the memory order of the largest result, reduce axes that of the largest operand. Two neighbours in
+ * the loops of the same stages are merged when they are contiguous in every access: k[a] = k[b] * extent[b] in all forms. */
 #include "kernel/kernel.h"
 
 #include <string.h>
@@ -105,35 +105,47 @@ void nnc_kernel_order_axes(nnc_kernel *k)
     sort_axes(k, key);
 }
 
-static bool form_merges(const nnc_affine *e, int a, int64_t extent)
+static bool form_merges(const nnc_affine *e, int a, int b, int64_t extent)
 {
     int64_t k;
-    return nnc_mul_ok(e->k[a + 1], extent, &k) && e->k[a] == k;
+    return nnc_mul_ok(e->k[b], extent, &k) && e->k[a] == k;
 }
 
-/* True when axis a can be merged into axis a+1. */
-static bool can_merge(const nnc_kernel *k, int a)
+/* The axis that follows a in the loops of all stages that have a, which are the stages that it is in; -1: none. */
+static int next_axis(const nnc_kernel *k, int a)
 {
-    int64_t n = k->axis[a + 1].extent, all;
-    if (k->axis[a].kind != k->axis[a + 1].kind || !nnc_mul_ok(n, k->axis[a].extent, &all))
-        return false;
+    uint32_t later = 0;
+    if (a < k->n_outer)
+        return a + 1 < k->n_outer ? a + 1 : -1;
     for (int s = 0; s < k->n_stage; s++)
-        if ((k->stage[s].axes >> a & 1) != (k->stage[s].axes >> (a + 1) & 1))
-            return false;
+        later |= k->stage[s].axes >> a & 1 ? k->stage[s].axes >> a >> 1 : 0;
+    int b = later ? a + 1 + __builtin_ctz(later) : -1;
+    for (int s = 0; b >= 0 && s < k->n_stage; s++)
+        if ((k->stage[s].axes >> a & 1) != (k->stage[s].axes >> b & 1))
+            return -1;
+    return b;
+}
+
+/* True when axis a can be merged into axis b, the next. */
+static bool can_merge(const nnc_kernel *k, int a, int b)
+{
+    int64_t n = k->axis[b].extent, all;
+    if (k->axis[a].kind != k->axis[b].kind || !nnc_mul_ok(n, k->axis[a].extent, &all))
+        return false;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
-        if (in->op == KO_index && (in->i == a || in->i == a + 1))
+        if (in->op == KO_index && (in->i == a || in->i == b))
             return false;
-        if (!form_merges(&in->at, a, n))
+        if (!form_merges(&in->at, a, b, n))
             return false;
         for (int g = 0; g < in->n_guard; g++)
-            if (!form_merges(&in->guard[g].e, a, n))
+            if (!form_merges(&in->guard[g].e, a, b, n))
                 return false;
     }
     return true;
 }
 
-static void merge(nnc_kernel *k, int a)
+static void merge(nnc_kernel *k, int a, int b)
 {
     int to[NNC_KAXES];
     for (int i = 0; i < k->n_ins; i++) {
@@ -146,7 +158,7 @@ static void merge(nnc_kernel *k, int a)
     for (int i = 0; i < NNC_KAXES; i++)
         to[i] = i > a ? i - 1 : i;
     permute(k, to);
-    k->axis[a + 1].extent *= k->axis[a].extent;
+    k->axis[b].extent *= k->axis[a].extent;
     k->n_outer -= k->axis[a].kind == KA_outer;
     memmove(&k->axis[a], &k->axis[a + 1], sizeof k->axis[0] * (size_t)(k->n_axis - a - 1));
     k->n_axis--;
@@ -154,7 +166,9 @@ static void merge(nnc_kernel *k, int a)
 
 void nnc_kernel_merge_axes(nnc_kernel *k)
 {
-    for (int a = k->n_axis - 2; a >= 0; a--)
-        if (can_merge(k, a))
-            merge(k, a);
+    for (int a = k->n_axis - 2; a >= 0; a--) {
+        int b = next_axis(k, a);
+        if (b >= 0 && can_merge(k, a, b))
+            merge(k, a, b);
+    }
 }

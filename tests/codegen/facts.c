@@ -366,6 +366,11 @@ TEST(axes_merge)
          "strides=[2,2]}\nreturn %y }",
         4, 2, 12);
     axes("graph @t {\n%a = input : f32[6,4]\n%y = transpose %a {perm=[1,0]}\nreturn %y }", 2, 2, 4);
+    /* rows of a group are one, for the sums and for the results, though the axes of the two alternate; channels
+     * are not, since each has its own scale */
+    axes("graph @t {\n%a = input : f32[5,8,4,6]\n%s = input : f32[8]\n%b = input : f32[8]\n"
+         "%e = exp %a\n%y = groupnorm %e, %s, %b {num_groups=2}\nreturn %y }",
+        5, 2, 5);
 }
 
 TEST(guards_stand_where_padding_is)
