@@ -23,7 +23,7 @@ static void spatial_attrs(const nnc_node *n, nnc_call *c)
     c->groups = nnc_attr_int(n, AT_groups, 1);
 }
 
-static bool window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
+static void window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
 {
     c->src = *nnc_typeof(g, n->in[0]);
     c->dst = g->value[n->out].type;
@@ -36,30 +36,20 @@ static bool window_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
         int k = nnc_attr_ints(n, AT_kernel, &v);
         for (int i = 0; i < c->spatial && i < k; i++)
             c->kernel[i] = v[i];
-        return true;
+        return;
     }
     c->kind = n->op == OP_conv ? CALL_conv : CALL_conv_transpose;
     c->wei = *nnc_typeof(g, n->in[1]);
     for (int i = 0; i < c->spatial; i++)
         c->kernel[i] = c->wei.dim[2 + i];
-    return true;
 }
 
 /* ---- matmul -------------------------------------------------------------------------------- */
 
-/* A vector operand becomes a matrix of one row (a) or one column (b). */
-static nnc_type as_matrix(const nnc_type *t, bool row)
-{
-    if (t->rank != 1)
-        return *t;
-    int64_t d[2] = {row ? 1 : t->dim[0], row ? t->dim[0] : 1};
-    return nnc_type_make(t->dtype, 2, d);
-}
-
-/* [batch.., m, k] x [k, n]: merges the batch into the rows where they are contiguous. */
+/* [batch.., m, k] x [k, n]: merges the batch into the rows where they are contiguous; [k] (of linear) is one row. */
 static void flatten_rows(nnc_call *c)
 {
-    if (c->src.rank <= 2 || c->wei.rank != 2 || c->trans_a || !nnc_type_is_row_major(&c->src) ||
+    if (c->src.rank == 2 || c->wei.rank != 2 || c->trans_a || !nnc_type_is_row_major(&c->src) ||
         !nnc_type_is_row_major(&c->dst))
         return;
     int64_t k = c->src.dim[c->src.rank - 1], n = c->dst.dim[c->dst.rank - 1];
@@ -68,40 +58,29 @@ static void flatten_rows(nnc_call *c)
     c->dst = nnc_type_make(c->dst.dtype, 2, dst);
 }
 
-static bool matmul_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, const char **why)
+static void matmul_call(const nnc_graph *g, const nnc_node *n, nnc_call *c)
 {
-    const nnc_type *a = nnc_typeof(g, n->in[0]), *b = nnc_typeof(g, n->in[1]);
     c->kind = CALL_matmul;
-    c->trans_a = a->rank > 1 && nnc_attr_int(n, AT_transpose_a, 0);
-    c->trans_b = n->op == OP_linear || (b->rank > 1 && nnc_attr_int(n, AT_transpose_b, 0));
-    c->src = as_matrix(a, true);
-    c->wei = as_matrix(b, false);
+    c->trans_a = nnc_attr_int(n, AT_transpose_a, 0) != 0;
+    c->trans_b = n->op == OP_linear || nnc_attr_int(n, AT_transpose_b, 0);
+    c->src = *nnc_typeof(g, n->in[0]);
+    c->wei = *nnc_typeof(g, n->in[1]);
     c->dst = g->value[n->out].type;
-    if (a->rank == 1 || b->rank == 1) {
-        if (!nnc_type_is_row_major(&c->dst) || c->dst.rank + 2 > NNC_MAX_RANK) {
-            *why = "a vector operand of matmul with a result that is not row-major";
-            return false;
-        }
-        nnc_type t = c->dst;
-        int r = t.rank - (a->rank != 1) - (b->rank != 1); /* batch dimensions */
-        int64_t d[NNC_MAX_RANK];
-        memcpy(d, t.dim, sizeof d);
-        d[r] = a->rank == 1 ? 1 : t.dim[r];
-        d[r + 1] = b->rank == 1 ? 1 : t.dim[t.rank - 1];
-        c->dst = nnc_type_make(t.dtype, r + 2, d);
-    }
     flatten_rows(c);
-    return true;
 }
 
 static bool core_call(const nnc_graph *g, const nnc_node *n, nnc_call *c, const char **why)
 {
-    if (n->op == OP_matmul || n->op == OP_linear)
-        return matmul_call(g, n, c, why);
-    if (nnc_op_class(n->op) == CL_contract || n->op == OP_maxpool || n->op == OP_avgpool)
-        return window_call(g, n, c);
+    bool matmul = n->op == OP_matmul || n->op == OP_linear;
     *why = "no library computes this op";
-    return false;
+    if (matmul)
+        matmul_call(g, n, c);
+    else if (nnc_op_class(n->op) == CL_contract || n->op == OP_maxpool || n->op == OP_avgpool)
+        window_call(g, n, c);
+    else
+        return false;
+    *why = NULL;
+    return true;
 }
 
 /* The call's bias is a vector over output channels. */

@@ -386,6 +386,15 @@ TEST(weight_files_are_opened_once)
     unlink(path);
     CHECK_OK(nnc_weight_read(&w, &t, 2, 2, b + 2, &files, test_sink));
     CHECK(!memcmp(a + 2, b, 16));
+    a[2] = 7; /* another file with the same header: another place, other numbers */
+    char second[64];
+    in_tmp(second, "second");
+    nnc_weight moved = w;
+    moved.file = second;
+    CHECK_OK(nnc_file_write(second, a, sizeof a, false, test_sink));
+    CHECK_OK(nnc_weight_read(&moved, &t, 0, 1, b, &files, test_sink));
+    CHECK_INT((int)b[0], 7);
+    unlink(second);
     nnc_weight other = w; /* the header of another file */
     other.header_hash++;
     CHECK_INT(nnc_weight_read(&other, &t, 0, 1, b, &files, test_sink), NNC_E_IO);

@@ -154,6 +154,9 @@ TEST(exponentials_that_are_not_kept)
         "graph @shifted {\n%x = input : f32[6,10]\n%e = exp %x\n%a = slice %e {axes=[1], "
         "starts=[1], ends=[10]}\n%b = slice %e {axes=[1], starts=[0], ends=[9]}\n%s = reduce_sum "
         "%b {axes=[1]}\n%y = div %a, %s\nreturn %y }");
+    one_kernel(
+        "graph @first_row {\n%x = input : f32[6,10]\n%e = exp %x\n%a = slice %e {axes=[0], "
+        "starts=[0], ends=[1]}\n%s = reduce_sum %e {axes=[1]}\n%y = div %a, %s\nreturn %y }");
 }
 
 /* g with its params as inputs; NULL where it holds other data (indices), which a kernel takes

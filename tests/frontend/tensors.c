@@ -249,3 +249,57 @@ TEST(safetensors_beside_the_weights)
     }
     unlink(path);
 }
+
+/* A graph's parameters keep their own weights without --weights, and take those of their names with it; all of them must be there. */
+TEST(safetensors_weights_of_graph_text)
+{
+    static const char text[] =
+        "graph @g {\n"
+        "  %x = input : f32[1,3]\n"
+        "  %w = param : f32[2,3] = gen(\"fc.weight\", seed=0, scale=1, shift=0)\n"
+        "  %b = param : f32[2] = gen(\"fc.bias\", seed=0, scale=1, shift=0)\n"
+        "  %y = linear %x, %w, %b : f32[1,2]\n"
+        "  return %y\n"
+        "}\n";
+    static const float data[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    static const struct {
+        const char *header, *want;
+    } cases[] = {
+        {"{\"other\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+         "\"fc.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]},"
+         "\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[12,36]}}",
+            NULL},
+        {"{\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]}}",
+            "has no tensor `fc.bias`"},
+        {"{\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[2,3],\"data_offsets\":[0,24]},"
+         "\"fc.bias\":{\"dtype\":\"F8_E4M3\",\"shape\":[2],\"data_offsets\":[24,26]}}",
+            "weight `fc.bias` of "},
+        {"{\"fc.weight\":{\"dtype\":\"F32\",\"shape\":[3,2],\"data_offsets\":[0,24]},"
+         "\"fc.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[24,32]}}",
+            "weight `fc.weight` in "},
+    };
+    nnc_model_options o = {.weights = path};
+    for (size_t c = 0; c < NNC_COUNT(cases); c++) {
+        st_write(cases[c].header, data, c == 0 ? 36 : c == 1 ? 24 : c == 2 ? 26 : 32);
+        nnc_sink_clear(test_sink);
+        nnc_graph *g = nnc_model_parse("g.nnc", text, sizeof text - 1, &o, test_sink);
+        CHECK(!g == (c > 0));
+        if (cases[c].want)
+            CHECK_DIAG(cases[c].want);
+        nnc_weight_files files = {NULL};
+        for (uint32_t i = 0; g && i < g->n_node; i++) {
+            const nnc_node *n = &g->node[i];
+            float read[6];
+            if (n->op != OP_param)
+                continue;
+            CHECK_INT(n->weight->kind, NNC_W_file);
+            CHECK_OK(nnc_weight_read(n->weight, nnc_typeof(g, n->out), 0,
+                nnc_type_numel(nnc_typeof(g, n->out)), read, &files, test_sink));
+            bool bias = !strcmp(n->weight->name, "fc.bias");
+            CHECK(!memcmp(read, data + (bias ? 1 : 3), (bias ? 2 : 6) * sizeof *data));
+        }
+        nnc_weight_files_deinit(&files);
+        nnc_graph_destroy(g);
+    }
+    unlink(path);
+}

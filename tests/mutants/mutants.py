@@ -7,8 +7,8 @@ one fails. A line that is no longer there once is an error: the table moves with
 
     python3 tests/mutants/mutants.py [--build build-mutants] [--only TEXT] [--missed] [--result tests/mutants/result.txt]
 
-result.txt is that of the last run: a row that says NOBODY wants a test, or the condition decides nothing and can go. With --missed only
-rows are built that nobody noticed, or that are new.
+result.txt has the last result of each row of the table: the test that noticed, `not run`, or NOBODY: then a test is missing, or the
+condition decides nothing and can go. With --missed only rows are built that no test noticed or that have not run.
 """
 import argparse
 import os
@@ -67,6 +67,11 @@ def apply(text, line, new, where):
     return text[: at[0]] + new + text[at[0] + len(line) :]
 
 
+def row_of(r):
+    """A row as the result file writes it."""
+    return f"{r[0]}: {r[1]}{'  ->  ' + r[2] if r[2] else ''}"
+
+
 def run(args, cwd, env=None, seconds=SECONDS):
     try:
         p = subprocess.run(args, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=seconds)
@@ -94,10 +99,11 @@ def main():
     p.add_argument("--table", default="tests/mutants/table.txt")
     p.add_argument("--result", default="tests/mutants/result.txt")
     p.add_argument("--only", default="", help="rows whose file or line contains this")
-    p.add_argument("--missed", action="store_true", help="only those that the last result does not know as noticed")
+    p.add_argument("--missed", action="store_true", help="only rows that no test noticed, or that have not run")
     p.add_argument("--check", action="store_true", help="only whether each line is there once")
     o = p.parse_args()
-    rows = [r for r in read_table(o.table) if o.only in r[0] or o.only in r[1]]
+    table = read_table(o.table)
+    rows = [r for r in table if o.only in r[0] or o.only in r[1]]
     moved = 0
     for file, line, new, n in rows:
         moved += apply(open(file).read(), line, new or without(line), f"{o.table}:{n}: {file}") is None
@@ -122,27 +128,26 @@ def main():
         code, out = run(["ninja", "-C", build] + wanted, src, env, 3600)
     if code:
         sys.exit("the sources do not build as they are:\n" + out[-3000:])
-    missed, known = 0, {}
+    known = {}
     if os.path.exists(o.result):
         known = {r[41:].rstrip("\n"): r[:40].strip() for r in open(o.result)}
-    with open(o.result, "w") as result:
-        for file, line, new, n in rows:
-            row = f"{file}: {line}{'  ->  ' + new if new else ''}"
-            last = re.findall(r"^(test_\w+) (?!exit)(\w+)", known.get(row, ""))
-            if o.missed and known.get(row, "NOBODY") != "NOBODY":
-                result.write(f"{known[row]:40} {row}\n")
-                continue
-            path, begun = os.path.join(src, file), time.time()
-            text = open(path).read()
-            open(path, "w").write(apply(text, line, new or without(line), file))
-            program, test = noticed(src, build, PROGRAMS[file.split("/")[1]], last, env)
-            open(path, "w").write(text)
-            missed += program is None
-            what = f"{program} {test}" if program else "NOBODY"
-            result.write(f"{what:40} {row}\n")
-            result.flush()
-            print(f"{what:40} {time.time() - begun:5.0f} s  {file}: {line}", flush=True)
-    print(f"{missed} of {len(rows)} conditions may go without a test that notices")
+    what = {row_of(r): known.get(row_of(r), "not run") for r in table}
+    for file, line, new, n in rows:
+        row = row_of([file, line, new])
+        last = re.findall(r"^(test_\w+) (?!exit)(\w+)", what[row])
+        if o.missed and what[row] not in ("NOBODY", "not run"):
+            continue
+        path, begun = os.path.join(src, file), time.time()
+        text = open(path).read()
+        open(path, "w").write(apply(text, line, new or without(line), file))
+        program, test = noticed(src, build, PROGRAMS[file.split("/")[1]], last, env)
+        open(path, "w").write(text)
+        what[row] = f"{program} {test}" if program else "NOBODY"
+        print(f"{what[row]:40} {time.time() - begun:5.0f} s  {file}: {line}", flush=True)
+        with open(o.result, "w") as result:
+            result.writelines(f"{w:40} {r}\n" for r, w in what.items())
+    seen = list(what.values())
+    print(f"{len(seen)} conditions: no test notices {seen.count('NOBODY')}, not run {seen.count('not run')}")
 
 
 if __name__ == "__main__":

@@ -399,6 +399,76 @@ TEST(many_pieces)
     }
 }
 
+/* A concat of an earlier concat's operands and more reads that concat; not if an operand or the axis differs, or the device. */
+TEST(concats_of_concats)
+{
+    enum { MANY = 70 };
+    static const struct {
+        int n, axis, first, device;
+        bool reads; /* the concat of 65 operands */
+    } later[] = {{66, 0, 0, -1, true}, {MANY, 0, 0, -1, true}, {66, 0, 1, -1, false},
+        {66, 1, 0, -1, false}, {66, 0, 0, 1, false}};
+    static const char *const only[] = {"split_wide"};
+    for (size_t k = 0; k < NNC_COUNT(later); k++) {
+        nnc_target t = help_target(true);
+        nnc_graph *g = nnc_graph_create("dense", test_sink);
+        int64_t dim[2] = {2, 2};
+        nnc_type type = nnc_type_make(DT_f32, 2, dim);
+        nnc_ref x = nnc_input(g, "x", &type), part[MANY];
+        for (int i = 0; i < MANY; i++)
+            part[i] = x = nnc_build1(g, OP_sin, x);
+        nnc_attr axis = nnc_ai(AT_axis, 0);
+        nnc_output(g, nnc_build(g, OP_concat, 65, part, 1, &axis), "first");
+        part[0] = part[later[k].first];
+        axis = nnc_ai(AT_axis, later[k].axis);
+        nnc_ref y = nnc_build(g, OP_concat, later[k].n, part, 1, &axis);
+        nnc_def(g, y)->device = (int16_t)later[k].device;
+        nnc_output(g, y, "second");
+        nnc_graph *h = nnc_graph_clone(g, test_sink);
+        nnc_remarks r;
+        nnc_remarks_init(&r);
+        CHECK_OK(run_passes(&h, 2, only, 1, &t, &r));
+        compare(g, h, test_seed, 0);
+        int reads = 0;
+        for (size_t i = 0; i < r.n; i++)
+            reads += !strcmp(r.at[i].rule, "concat of a concat");
+        CHECK_INT(reads, later[k].reads);
+        if (later[k].reads)
+            CHECK(nnc_def(h, h->output[1])->in[0] == h->output[0]);
+        nnc_remarks_deinit(&r);
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(h);
+    }
+}
+
+/* The output channels of a transposed convolution's weights are dimension 1, in each group. */
+TEST(batchnorm_behind_transposed_convolutions)
+{
+    static const char *const only[] = {"fold_batchnorm"};
+    for (int k = 0; k < 4; k++) {
+        int groups = k & 1 ? 3 : 1;
+        const char *type = k & 2 ? "bf16" : "f32";
+        nnc_text t = {0};
+        nnc_printf(&t,
+            "graph @t {\n%%x = input : %s[2,6,5,4]\n"
+            "%%w = param : %s[6,4,3,2] = gen(\"w\", seed=1, scale=0.3)\n"
+            "%%b = param : %s[%d] = gen(\"b\", seed=1, scale=0.3)\n"
+            "%%p = param : %s[%d] = gen(\"p\", seed=1, scale=0.5, shift=1)\n"
+            "%%c = conv_transpose %%x, %%w, %%b {strides=[2,1], groups=%d}\n"
+            "%%y = batchnorm %%c, %%p, %%b, %%b, %%p\nreturn %%y }",
+            type, type, type, 4 * groups, type, 4 * groups, groups);
+        nnc_graph *g = help_parse("t", nnc_text_str(&t), t.n);
+        nnc_graph *h = nnc_graph_clone(g, test_sink);
+        nnc_target target = help_target(true);
+        CHECK_OK(run_passes(&h, 2, only, 1, &target, NULL));
+        CHECK_INT(nnc_def(h, h->output[0])->op, OP_conv_transpose);
+        compare(g, h, test_seed, k & 2 ? 2e-2 : 1e-6);
+        nnc_graph_destroy(g);
+        nnc_graph_destroy(h);
+        nnc_text_deinit(&t);
+    }
+}
+
 /* Pieces that are outputs are written in any case: kernels make many of them at once, though each has a reader. */
 TEST(pieces_that_are_outputs)
 {

@@ -276,7 +276,9 @@ TEST(make_matmul_forms)
                                  "%y = linear %a, %w loc \"/linear\"\n"
                                  "%m = matmul %a, %b loc \"/batched\"\n"
                                  "%q = matmul %b, %w {transpose_a=1, transpose_b=1} loc \"/both\"\n"
-                                 "return %y, %m, %q }",
+                                 "%v = input : f32[7]\n"
+                                 "%r = linear %v, %w loc \"/row\"\n"
+                                 "return %y, %m, %q, %r }",
         1, 1);
     if (!p)
         return;
@@ -290,6 +292,9 @@ TEST(make_matmul_forms)
     k = &p->call[help_cmd(p, "/both")->item];
     CHECK(k->trans_a && k->trans_b && k->src.rank == 3);
     CHECK_STR(help_cmd(p, "/both")->op_class, "matmul");
+    k = &p->call[help_cmd(p, "/row")->item];
+    CHECK(k->src.rank == 2 && k->src.dim[0] == 1 && k->src.dim[1] == 7);
+    CHECK(k->dst.rank == 2 && k->dst.dim[0] == 1 && k->dst.dim[1] == 9);
     nnc_plan_destroy(p);
 }
 

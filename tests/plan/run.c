@@ -107,10 +107,10 @@ static double run(const nnc_plan *p, void *const *in, const nnc_rval *want)
     return most;
 }
 
-static void check_case(uint64_t seed, int streams, int devices, int level)
+/* Runs the graph and takes it over. */
+static void check_graph(
+    nnc_graph *g, uint64_t seed, int streams, int devices, int level, double bound)
 {
-    gen_options o = {.seed = seed, .nodes = 10 + (int)(seed % 16)};
-    nnc_graph *g = gen_graph(&o, test_sink);
     void *in[MOST_IN] = {0};
     int n_in = 0;
     for (uint32_t i = 0; i < g->n_node && n_in < MOST_IN; i++)
@@ -126,7 +126,6 @@ static void check_case(uint64_t seed, int streams, int devices, int level)
     uint64_t key = nnc_rng_key("place", seed);
     for (uint32_t i = 0; devices > 1 && i < g->n_node; i++)
         g->node[i].device = (int16_t)(nnc_rng_u32(key, i) % (uint32_t)devices);
-    double bound = 10.0 * o.nodes * 16 * 1.2e-7;
     nnc_plan *p = plan(&g, streams, devices, level);
     double most = p ? run(p, in, want) : INFINITY;
     if (!(most <= bound)) {
@@ -142,6 +141,28 @@ static void check_case(uint64_t seed, int streams, int devices, int level)
     for (int i = 0; i < n_in; i++)
         nnc_free(in[i]);
     nnc_graph_destroy(g);
+}
+
+static void check_case(uint64_t seed, int streams, int devices, int level)
+{
+    gen_options o = {.seed = seed, .nodes = 10 + (int)(seed % 16)};
+    nnc_graph *g = gen_graph(&o, test_sink);
+    check_graph(g, seed, streams, devices, level, 10.0 * o.nodes * 16 * 1.2e-7);
+}
+
+/* A linear layer of one vector is one row of a product; with an epilogue, too. */
+TEST(run_of_a_vector)
+{
+    for (int level = 0; level <= 2; level += 2)
+        check_graph(help_graph("graph @t {\n"
+                               "%v = input : f32[7]\n"
+                               "%w = param : f32[9,7] = gen(\"w\", seed=1, scale=0.5)\n"
+                               "%b = param : f32[9] = gen(\"b\", seed=1, scale=0.5)\n"
+                               "%x = linear %v, %w, %b\n"
+                               "%z = linear %v, %w, %b\n"
+                               "%y = relu %z\n"
+                               "return %x, %y }"),
+            1, 1, 1, level, 1e-5);
 }
 
 /* A command may have any number of arguments: a concat of 100 operands, run from its plan. */

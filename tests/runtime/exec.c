@@ -416,6 +416,11 @@ TEST(exec_downloads_parts_that_are_there)
     for (size_t i = 0; i < NNC_COUNT(wrong); i++)
         CHECK_INT(nnc_exec_download_part(e, 0, wrong[i][0], wrong[i][1], part), NNC_E_BUG);
     CHECK_OK(nnc_exec_download_part(e, 0, n - 16, 16, part));
+    for (int i = -1; i <= 1; i += 2) { /* there is one input and one output */
+        CHECK_INT(nnc_exec_upload(e, i, part), NNC_E_BUG);
+        CHECK_INT(nnc_exec_download(e, i, part), NNC_E_BUG);
+        CHECK_INT(nnc_exec_download_part(e, i, 0, 4, part), NNC_E_BUG);
+    }
     CHECK_OK(nnc_exec_sync(e, test_sink));
     nnc_exec_destroy(e);
     plan_free(p);
