@@ -50,7 +50,7 @@ static void put_tensors(nnc_text *out, const nnc_plan *p, const nnc_cmd *c, int 
     for (int i = 0; i < c->n_arg; i++) {
         const nnc_ptensor *x = &p->tensor[c->arg[i]];
         const int written = i - (c->n_arg - n_out);
-        nnc_text t = {0};
+        NNC_LOCAL(nnc_text) t = {0};
         char name[16];
         snprintf(name, sizeof name, "%c%d", written < 0 ? 'x' : 'y', written < 0 ? i : written);
         nnc_put_type(&t, &x->type);
@@ -58,7 +58,6 @@ static void put_tensors(nnc_text *out, const nnc_plan *p, const nnc_cmd *c, int 
             nnc_printf(&t, " %s", short_name(x));
         put_entry(out, name, nnc_text_str(&t));
         out->oom |= t.oom;
-        nnc_text_deinit(&t);
     }
 }
 
@@ -83,7 +82,7 @@ static bool concerns(const nnc_remark *r, const char *layers)
 static void put_remarks(nnc_text *out, const nnc_remarks *r, const char *layers)
 {
     for (size_t i = 0; i < r->n; i++) {
-        nnc_text t = {0};
+        NNC_LOCAL(nnc_text) t = {0};
         if (!concerns(&r->at[i], layers))
             continue;
         nnc_printf(&t, "%s: %s", r->at[i].pass, r->at[i].rule);
@@ -91,7 +90,6 @@ static void put_remarks(nnc_text *out, const nnc_remarks *r, const char *layers)
             nnc_printf(&t, ": %s", r->at[i].reason);
         put_entry(out, "remark", nnc_text_str(&t));
         out->oom |= t.oom;
-        nnc_text_deinit(&t);
     }
 }
 

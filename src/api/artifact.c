@@ -52,7 +52,7 @@ static const char *path_from(nnc_arena *a, const char *artifact, const char *fil
         return file;
     if (nnc_file_resolve(artifact, target) || !folder_of(target, from))
         return nnc_arena_strdup(a, to);
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     size_t common = 0;
     for (size_t i = 0; from[i] == to[i] || (!from[i] && to[i] == '/'); i++) {
         if (to[i] == '/' && (!from[i] || from[i] == '/'))
@@ -63,9 +63,7 @@ static const char *path_from(nnc_arena *a, const char *artifact, const char *fil
     for (const char *p = from + common; *p && p[1]; p = p + 1 + strcspn(p + 1, "/"))
         nnc_puts(&t, "../");
     nnc_puts(&t, to + common + 1);
-    const char *copy = t.oom ? NULL : nnc_arena_strdup(a, nnc_text_str(&t));
-    nnc_text_deinit(&t);
-    return copy;
+    return t.oom ? NULL : nnc_arena_strdup(a, nnc_text_str(&t));
 }
 
 /* The plan's text with paths of weights relative to the artifact. */
@@ -73,8 +71,7 @@ static nnc_status print_plan(writer *w, const char *artifact, nnc_text *t)
 {
     nnc_plan p = *w->a->plan;
     nnc_weight *weight = ARENA_NEW(&w->arena, nnc_weight, p.n_weight + 1);
-    if (!weight)
-        return nnc_nomem(w->sink);
+    NNC_NEED(weight, w->sink);
     for (int i = 0; i < p.n_weight; i++) {
         weight[i] = p.weight[i];
         if (weight[i].kind == NNC_W_file &&
@@ -110,16 +107,14 @@ static nnc_status stream(
     const nnc_plan *p = w->a->plan;
     const nnc_type *t = w->type[s->weight];
     int64_t size = nnc_dtype_size((nnc_dtype)t->dtype), n = nnc_type_numel(t), step = CHUNK / size;
-    char *buf = nnc_malloc(CHUNK);
-    nnc_status st = buf ? NNC_OK : nnc_nomem(w->sink);
-    for (int64_t i = 0; !st && i < n; i += step) {
+    NNC_FREED char *buf = nnc_malloc(CHUNK);
+    NNC_NEED(buf, w->sink);
+    for (int64_t i = 0; i < n; i += step) {
         int64_t m = nnc_min64(step, n - i);
-        st = nnc_weight_read(&p->weight[s->weight], t, i, m, buf, &w->files, w->sink);
-        if (!st)
-            st = put(ctx, buf, (size_t)(m * size));
+        NNC_TRY(nnc_weight_read(&p->weight[s->weight], t, i, m, buf, &w->files, w->sink));
+        NNC_TRY(put(ctx, buf, (size_t)(m * size)));
     }
-    nnc_free(buf);
-    return st;
+    return NNC_OK;
 }
 
 /* The checksum of a streamed section: a hash over the hashes of its chunks. */
@@ -160,8 +155,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     static const char *const names[] = {"source", "graph", "plan", "remarks"};
     w->s = nnc_calloc((size_t)(4 + p->n_object + p->n_weight), sizeof *w->s);
     w->type = weight_types(&w->arena, p);
-    if (!w->s || !w->type)
-        return nnc_nomem(w->sink);
+    NNC_NEED(w->s && w->type, w->sink);
     nnc_graph_print(&w->text[0], w->a->source);
     nnc_graph_print(&w->text[1], w->a->graph);
     NNC_TRY(print_plan(w, file, &w->text[2]));
@@ -180,8 +174,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
     }
     for (int i = 0; i < w->n; i++) {
         running r = {{0, 0}};
-        if (!w->s[i].name)
-            return nnc_nomem(w->sink);
+        NNC_NEED(w->s[i].name, w->sink);
         NNC_TRY(stream(w, &w->s[i], add_hash, &r));
         w->s[i].hash = r.h;
     }
@@ -191,7 +184,7 @@ static nnc_status collect(writer *w, const char *file, bool embed)
 /* Names the machine and the libraries that a CPU plan was made for. */
 static void put_machine(const writer *w, nnc_json_writer *j)
 {
-    nnc_text cpu = {0}, lib = {0};
+    NNC_LOCAL(nnc_text) cpu = {0}, lib = {0};
     nnc_target_host_name(&cpu);
     if (w->a->libraries)
         nnc_puts(&lib, w->a->libraries);
@@ -199,8 +192,6 @@ static void put_machine(const writer *w, nnc_json_writer *j)
         nnc_put_libraries(&lib, w->a->plan);
     NNC_JSON(j, J_STRING("machine", nnc_text_str(&cpu)), J_STRING("libraries", nnc_text_str(&lib)));
     j->out->oom |= cpu.oom || lib.oom;
-    nnc_text_deinit(&cpu);
-    nnc_text_deinit(&lib);
 }
 
 /* The targets of the plan's devices as --target lists them: devices after the last one have its target. */
@@ -219,7 +210,7 @@ static void manifest(writer *w)
 {
     char hex[33];
     const nnc_plan *p = w->a->plan;
-    nnc_text targets = {0};
+    NNC_LOCAL(nnc_text) targets = {0};
     bool cpu = false;
     for (int d = 0; d < p->n_device; d++)
         cpu = cpu || !nnc_plan_on_gpu(&p->device[d]);
@@ -242,7 +233,6 @@ static void manifest(writer *w)
     nnc_json_close(&j, ']');
     nnc_json_end(&j, '}');
     w->manifest.oom |= targets.oom;
-    nnc_text_deinit(&targets);
 }
 
 static nnc_status put_out(void *out, const void *p, size_t n)
@@ -404,15 +394,13 @@ static nnc_status read_plan(reader *r, nnc_blob b)
     if (!a->plan)
         return nnc_sink_cause(r->sink, NNC_E_MODEL);
     r->type = weight_types(&a->arena, a->plan);
-    if (!r->type)
-        return nnc_nomem(r->sink);
+    NNC_NEED(r->type, r->sink);
     for (int i = 0; i < a->plan->n_weight; i++) {
         nnc_weight *w = &a->plan->weight[i];
         if (w->kind != NNC_W_file || !w->file || w->file[0] == '/')
             continue;
         w->file = nnc_arena_printf(&a->arena, "%.*s%s", dir, a->file, w->file);
-        if (!w->file)
-            return nnc_nomem(r->sink);
+        NNC_NEED(w->file, r->sink);
     }
     return NNC_OK;
 }
@@ -452,13 +440,11 @@ static bool add_remark(nnc_remarks *out, const nnc_item *e)
 
 static nnc_status read_remarks(const reader *r, nnc_blob b)
 {
-    nnc_json j;
+    NNC_LOCAL(nnc_json) j = {0};
     NNC_TRY(nnc_json_parse(&j, r->file, b.data, b.n, r->sink));
-    bool ok = true;
-    for (const nnc_item *e = j.root->child; e && ok; e = e->next)
-        ok = add_remark(&r->a->remarks, e);
-    nnc_json_deinit(&j);
-    return ok ? NNC_OK : nnc_nomem(r->sink);
+    for (const nnc_item *e = j.root->child; e; e = e->next)
+        NNC_NEED(add_remark(&r->a->remarks, e), r->sink);
+    return NNC_OK;
 }
 
 /* An embedded weight becomes a byte range of the artifact itself. It is read from the mapping, whose checksums were verified: the file
@@ -529,7 +515,7 @@ static nnc_status check_objects(const reader *r)
 /* Kernels of an architecture run on all of its GPUs; GPUs with other numbers only prefer other schedules. */
 static bool runs_there(const reader *r, const char *name, int kind, const nnc_target *t)
 {
-    nnc_text here = {0};
+    NNC_LOCAL(nnc_text) here = {0};
     if (t->kind != NNC_T_cuda || strncmp(t->name, name, (size_t)kind) != 0 || t->name[kind])
         return false;
     nnc_plan_target_text(&here, t);
@@ -537,53 +523,46 @@ static bool runs_there(const reader *r, const char *name, int kind, const nnc_ta
         nnc_note(r->sink, (nnc_loc){.file = r->file},
             "was compiled for a GPU of the same architecture with other numbers (SMs, caches): it "
             "runs as it is; compiled again, it may run faster");
-    nnc_text_deinit(&here);
     return true;
 }
 
 static nnc_status other_machine(const reader *r, const char *target, const char *here)
 {
-    nnc_text cpu = {0};
+    NNC_LOCAL(nnc_text) cpu = {0};
     nnc_target_host_name(&cpu);
     const char *was = manifest_string(r, "machine");
-    nnc_status st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
+    return nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
         "was compiled for another machine (%s%s%s; this is %s%s%s); compile the model again",
         target, *was ? ", " : "", was, here, *was ? ", " : "", *was ? nnc_text_str(&cpu) : "");
-    nnc_text_deinit(&cpu);
-    return st;
 }
 
 /* The devices' targets are of other kinds than the environment's. */
 static nnc_status other_kinds(const reader *r, const nnc_env *e)
 {
-    nnc_text was = {0};
+    NNC_LOCAL(nnc_text) was = {0};
     put_targets(&was, r->a->plan, true);
-    nnc_status st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
+    return nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
         "was compiled for %s, this is %s; use --target=%s", nnc_text_str(&was),
         nnc_text_str(&e->name), nnc_text_str(&was));
-    nnc_text_deinit(&was);
-    return st;
 }
 
 static nnc_status check_machine(
     const reader *r, const nnc_plan_device *d, const nnc_env *e, const nnc_target *t)
 {
-    nnc_text here = {0};
+    NNC_LOCAL(nnc_text) here = {0};
     nnc_plan_target_text(&here, t);
-    nnc_status st = here.oom ? nnc_nomem(r->sink) : NNC_OK;
     int kind = (int)strcspn(d->target, "#"); /* name#hash */
-    if (!st && nnc_plan_on_gpu(d) != (t->kind == NNC_T_cuda))
-        st = other_kinds(r, e);
-    else if (!st && d->threads != t->threads)
-        st = nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
+    if (here.oom)
+        return nnc_nomem(r->sink);
+    if (nnc_plan_on_gpu(d) != (t->kind == NNC_T_cuda))
+        return other_kinds(r, e);
+    if (d->threads != t->threads)
+        return nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
             "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",
             d->threads, d->threads == 1 ? "" : "s", t->threads, d->threads);
-    else if (!st && runs_there(r, d->target, kind, t))
-        ;
-    else if (!st && strcmp(nnc_text_str(&here), d->target))
-        st = other_machine(r, d->target, nnc_text_str(&here));
-    nnc_text_deinit(&here);
-    return st;
+    return runs_there(r, d->target, kind, t) || !strcmp(nnc_text_str(&here), d->target)
+               ? NNC_OK
+               : other_machine(r, d->target, nnc_text_str(&here));
 }
 
 static nnc_status load(reader *r, nnc_env *e)
@@ -604,8 +583,7 @@ static nnc_status load(reader *r, nnc_env *e)
     NNC_TRY(check_objects(r));
     r->a->level = (int)int_of(r->manifest.root, "level");
     r->a->libraries = nnc_arena_strdup(&r->a->arena, manifest_string(r, "libraries"));
-    if (!r->a->libraries)
-        return nnc_nomem(r->sink);
+    NNC_NEED(r->a->libraries, r->sink);
     NNC_TRY(nnc_chunks_count(r->a, r->sink));
     r->a->unchecked = !e;
     for (int d = 0; e && d < r->a->plan->n_device; d++)
@@ -618,8 +596,7 @@ nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, n
 {
     *out = NULL;
     nnc_artifact *a = nnc_calloc(1, sizeof *a);
-    if (!a)
-        return nnc_nomem(sink);
+    NNC_NEED(a, sink);
     int64_t t0 = nnc_now_ns();
     nnc_arena_init(&a->arena, 0);
     nnc_remarks_init(&a->remarks);
@@ -649,34 +626,31 @@ static bool is_beside(const nnc_weight *w)
 nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink)
 {
     uint64_t last;
-    nnc_arena arena;
-    nnc_weight_files files = {NULL};
-    nnc_arena_init(&arena, 0);
+    NNC_LOCAL(nnc_arena) arena = {0};
+    NNC_LOCAL(nnc_weight_files) files = {NULL};
     const nnc_type **type = weight_types(&arena, a->plan);
-    nnc_status st = type ? NNC_OK : nnc_nomem(sink);
-    for (int i = 0; i < a->plan->n_weight && !st; i++) {
+    NNC_NEED(type, sink);
+    for (int i = 0; i < a->plan->n_weight; i++) {
         const nnc_type *t = type[i];
         const nnc_weight *w = &a->plan->weight[i];
         if (!t || !is_beside(w) || nnc_type_numel(t) == 0)
             continue;
-        st = nnc_weight_read(w, t, nnc_type_numel(t) - 1, 1, &last, &files, sink);
+        nnc_status st = nnc_weight_read(w, t, nnc_type_numel(t) - 1, 1, &last, &files, sink);
         if (st == NNC_E_IO)
             nnc_note(sink, (nnc_loc){0},
                 "weights of %s are read from there (artifacts name the file relative to their "
                 "folder); --weights=FILE reads them from another place",
                 a->source->name);
+        NNC_TRY(st);
     }
-    nnc_weight_files_deinit(&files);
-    nnc_arena_deinit(&arena);
-    return st;
+    return NNC_OK;
 }
 
 nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink)
 {
     const char *copy = nnc_arena_strdup(&a->arena, file);
     int n = 0;
-    if (!copy)
-        return nnc_nomem(sink);
+    NNC_NEED(copy, sink);
     for (int i = 0; i < a->plan->n_weight; i++)
         if (is_beside(&a->plan->weight[i])) {
             a->plan->weight[i].file = copy;

@@ -66,7 +66,7 @@ static nnc_status remark(nnc_artifact *a, bool applied, const char *rule, const 
 static nnc_status say(
     nnc_artifact *a, bool applied, int64_t need, int64_t have, const char *then, nnc_sink *sink)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_puts(&t, "it needs ");
     nnc_put_bytes(&t, need);
     nnc_puts(&t, ", the device has ");
@@ -76,7 +76,6 @@ static nnc_status say(
         remark(a, applied, applied ? "runs in chunks of rows" : "does not fit the device", &t);
     if (!applied) /* if not, the run will fail; otherwise the run, explain and memory report it */
         nnc_note(sink, (nnc_loc){0}, "%s: %s", a->source->name, nnc_text_str(&t));
-    nnc_text_deinit(&t);
     return st ? nnc_nomem(sink) : NNC_OK;
 }
 
@@ -84,16 +83,15 @@ static nnc_status say(
 static nnc_status compile_rows(nnc_env *e, const nnc_compile_options *o, const nnc_artifact *a,
     int64_t rows, bool code, nnc_artifact *b, bool *ok, nnc_sink *sink)
 {
-    bool *in = nnc_calloc(a->source->n_node + 1, sizeof *in),
-         *out = nnc_calloc(a->source->n_output + 1, sizeof *out);
-    nnc_status st =
-        in && out ? nnc_graph_sample(a->source, rows, &b->graph, in, out, sink) : nnc_nomem(sink);
-    *ok = !st && b->graph;
+    NNC_FREED bool *in = nnc_calloc(a->source->n_node + 1, sizeof *in),
+                   *out = nnc_calloc(a->source->n_output + 1, sizeof *out);
+    *ok = false;
+    NNC_NEED(in && out, sink);
+    NNC_TRY(nnc_graph_sample(a->source, rows, &b->graph, in, out, sink));
+    *ok = b->graph;
     for (uint32_t i = 0; i < a->source->n_output; i++)
         *ok = *ok && out[i];
-    nnc_free(in);
-    nnc_free(out);
-    return st || !*ok ? st : nnc_compile_graph(e, o, code, b, sink);
+    return *ok ? nnc_compile_graph(e, o, code, b, sink) : NNC_OK;
 }
 
 static void drop(nnc_artifact *b)
@@ -249,15 +247,13 @@ int64_t nnc_artifact_chunks(const nnc_artifact *a)
 nnc_graph *nnc_chunks_source(const nnc_artifact *a)
 {
     nnc_graph *part = NULL;
-    bool *in = nnc_calloc(a->source->n_node + 1, sizeof *in),
-         *out = nnc_calloc(a->source->n_output + 1, sizeof *out);
+    NNC_FREED bool *in = nnc_calloc(a->source->n_node + 1, sizeof *in),
+                   *out = nnc_calloc(a->source->n_output + 1, sizeof *out);
     const nnc_plan *p = a->plan;
     nnc_status st =
         a->chunks > 1 && in && out
             ? nnc_graph_sample(a->source, p->tensor[p->output[0]].type.dim[0], &part, in, out, NULL)
             : NNC_OK;
-    nnc_free(in);
-    nnc_free(out);
     return st ? NULL : part;
 }
 

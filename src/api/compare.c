@@ -40,8 +40,7 @@ static nnc_status compile_with(comparison *c, program *p, const int *pass, int n
     nnc_compile_options o = c->o->compile;
     p->level = o.level;
     p->skip = ARENA_NEW(&c->arena, const char *, n - k + o.n_skip + 1);
-    if (!p->skip)
-        return nnc_nomem(c->sink);
+    NNC_NEED(p->skip, c->sink);
     for (int i = k; i < n; i++)
         p->skip[p->n_skip++] = nnc_pass_table[pass[i]].name;
     for (int i = 0; i < o.n_skip; i++)
@@ -122,8 +121,7 @@ static nnc_status make_inputs(comparison *c)
     const nnc_plan *p = c->p[c->fused].a->plan;
     NNC_TRY(nnc_artifact_check_names(c->p[c->fused].a, false, c->o->input, c->o->n_input, c->sink));
     c->input = nnc_calloc((size_t)p->n_input, sizeof *c->input);
-    if (!c->input)
-        return nnc_nomem(c->sink);
+    NNC_NEED(c->input, c->sink);
     c->n_input = p->n_input;
     for (int i = 0; i < p->n_input; i++)
         NNC_TRY(nnc_artifact_make_input(
@@ -140,8 +138,7 @@ static nnc_status compare(comparison *c)
     c->main = c->io == NNC_IO_INCLUDE;
     for (int i = 0; i < c->n; i++) {
         c->p[i].output = ARENA_NEW(&c->arena, judged, c->p[i].a->plan->n_output + 1);
-        if (!c->p[i].output)
-            return nnc_nomem(c->sink);
+        NNC_NEED(c->p[i].output, c->sink);
     }
     NNC_TRY(make_inputs(c));
     if (c->o->no_reference) {
@@ -177,9 +174,8 @@ static void release(comparison *c)
 nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f,
     nnc_text *out, bool *agrees, nnc_sink *sink)
 {
-    comparison *c = nnc_calloc(1, sizeof *c);
-    if (!c)
-        return nnc_nomem(sink);
+    NNC_FREED comparison *c = nnc_calloc(1, sizeof *c);
+    NNC_NEED(c, sink);
     c->env = e;
     c->model = m;
     c->o = o ? o : &nnc_compare_defaults;
@@ -191,6 +187,5 @@ nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options
         st = nnc_compare_print(c, f, out);
     *agrees = c->agrees;
     release(c);
-    nnc_free(c);
     return st;
 }

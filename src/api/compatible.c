@@ -32,34 +32,32 @@ static bool has_machine_code(const nnc_plan *p)
 static nnc_status refuse_code(const nnc_target *of, const nnc_artifact *a, nnc_sink *sink)
 {
     const char *lacks = has_machine_code(a->plan) ? nnc_target_host_lacks(of) : NULL;
-    nnc_text cpu = {0};
+    NNC_LOCAL(nnc_text) cpu = {0};
     if (!lacks)
         return NNC_OK;
     nnc_target_host_name(&cpu);
-    nnc_status st = nnc_fail0(sink, NNC_E_DEVICE,
+    return nnc_fail0(sink, NNC_E_DEVICE,
         "%s was compiled for the CPU that --target=%s describes, whose code may use %s; this is "
         "%s, "
         "which lacks it; run it there, or compile the model for this machine (--target=cpu)",
         a->source->name, of->name, lacks, nnc_text_str(&cpu));
-    nnc_text_deinit(&cpu);
-    return st;
 }
 
 nnc_status nnc_check_compatible(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink)
 {
-    nnc_text here = {0};
+    NNC_LOCAL(nnc_text) here = {0};
     for (int i = 0; i < e->n_target; i++)
         NNC_TRY(refuse_code(&e->target[i], a, sink));
     if (!a->libraries || !e->has_onednn || !has_engine(a->plan, "onednn"))
         return NNC_OK;
     nnc_put_libraries(&here, a->plan);
-    nnc_status st = here.oom ? nnc_nomem(sink) : NNC_OK;
-    if (!st && here.n && strcmp(nnc_text_str(&here), a->libraries))
-        st = nnc_fail0(sink, NNC_E_DEVICE,
+    if (here.oom)
+        return nnc_nomem(sink);
+    if (here.n && strcmp(nnc_text_str(&here), a->libraries))
+        return nnc_fail0(sink, NNC_E_DEVICE,
             "%s was compiled with %s, this is %s: another library, another CPU or another "
             "ONEDNN_MAX_CPU_ISA; compile the model again",
             a->source->name, *a->libraries ? a->libraries : "an unknown oneDNN",
             nnc_text_str(&here));
-    nnc_text_deinit(&here);
-    return st;
+    return NNC_OK;
 }

@@ -9,7 +9,7 @@ nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink 
 {
     if (!o)
         o = &nnc_open_defaults;
-    nnc_set *set = nnc_calloc((size_t)o->n_arg, sizeof *set);
+    NNC_FREED nnc_set *set = nnc_calloc((size_t)o->n_arg, sizeof *set);
     nnc_set_word *word = nnc_calloc((size_t)o->n_arg, sizeof *word);
     nnc_model *m = NULL;
     if (!set || !word) {
@@ -27,7 +27,6 @@ nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink 
         }
         m = nnc_model_load(file, &f, sink);
     }
-    nnc_free(set);
     nnc_free(word);
     return m;
 }
@@ -149,8 +148,7 @@ static nnc_status plan(
         .on_kernel_ctx = &notes,
     };
     nnc_sink *said = nnc_sink_create();
-    if (!said)
-        return nnc_nomem(sink);
+    NNC_NEED(said, sink);
     for (int i = 0; i < e->n_target; i++)
         compiler[i] = compiler_of(e, compiler, i, version[i], said);
     if (!code) {
@@ -188,8 +186,7 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
         o = &nnc_compile_defaults;
     NNC_TRY(nnc_check_precision(o, sink));
     nnc_artifact *a = nnc_calloc(1, sizeof *a);
-    if (!a)
-        return nnc_nomem(sink);
+    NNC_NEED(a, sink);
     nnc_arena_init(&a->arena, 0);
     nnc_remarks_init(&a->remarks);
     a->level = o->level;

@@ -19,35 +19,26 @@ static nnc_status write_file(const dump *d, const char *name, const void *data, 
     return nnc_file_write(path, data, n, false, d->sink);
 }
 
-/* Writes and frees the text. */
-static nnc_status write_text(const dump *d, const char *name, nnc_text *t)
+static nnc_status write_text(const dump *d, const char *name, const nnc_text *t)
 {
-    nnc_status st = t->oom ? nnc_nomem(d->sink) : write_file(d, name, nnc_text_str(t), t->n);
-    nnc_text_deinit(t);
-    return st;
+    return t->oom ? nnc_nomem(d->sink) : write_file(d, name, nnc_text_str(t), t->n);
 }
 
 static nnc_status stage(const dump *d, const char *what, const char *name)
 {
-    nnc_text t = {0};
-    nnc_status st = nnc_emit_text(d->e, d->a, what, &t, d->sink);
-    if (!st)
-        return write_text(d, name, &t);
-    nnc_text_deinit(&t);
-    return st;
+    NNC_LOCAL(nnc_text) t = {0};
+    NNC_TRY(nnc_emit_text(d->e, d->a, what, &t, d->sink));
+    return write_text(d, name, &t);
 }
 
 static nnc_status unit(
     const dump *d, const nnc_unit *u, int number, nnc_emit what, const char *ending)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     char name[32];
     snprintf(name, sizeof name, "unit%d.%s", number, ending);
-    nnc_status st = nnc_cuda_emit_unit(d->e, d->a, u, what, &t, d->sink);
-    if (!st)
-        return write_text(d, name, &t);
-    nnc_text_deinit(&t);
-    return st;
+    NNC_TRY(nnc_cuda_emit_unit(d->e, d->a, u, what, &t, d->sink));
+    return write_text(d, name, &t);
 }
 
 static bool is_elf(const nnc_blob *b)
@@ -59,30 +50,26 @@ static bool is_elf(const nnc_blob *b)
 static nnc_status units(const dump *d)
 {
     const nnc_plan *p = d->a->plan;
-    nnc_text code = {0};
-    nnc_unit *list;
+    NNC_LOCAL(nnc_text) code = {0};
+    NNC_FREED nnc_unit *list = NULL;
     int n = nnc_plan_units(p, true, NNC_UNIT_KERNELS, &list);
-    nnc_status st = n < 0 ? nnc_nomem(d->sink) : NNC_OK;
-    for (int u = 0; u < n && !st; u++) {
+    if (n < 0)
+        return nnc_nomem(d->sink);
+    for (int u = 0; u < n; u++) {
         char name[32];
         const int object = p->kernel[list[u].kernel[0]].object,
                   sm = nnc_target_on(d->e->target, d->e->n_target, list[u].device)->sm;
-        st = unit(d, &list[u], u, EMIT_cuda, "cu");
-        if (!st)
-            st = nnc_cuda_describe(p, &list[u], u, sm, &code, d->sink);
-        if (st || object < 0)
+        NNC_TRY(unit(d, &list[u], u, EMIT_cuda, "cu"));
+        NNC_TRY(nnc_cuda_describe(p, &list[u], u, sm, &code, d->sink));
+        if (object < 0)
             continue;
-        st = unit(d, &list[u], u, EMIT_ptx, "ptx");
-        if (st || !is_elf(&p->object[object]))
+        NNC_TRY(unit(d, &list[u], u, EMIT_ptx, "ptx"));
+        if (!is_elf(&p->object[object]))
             continue;
         snprintf(name, sizeof name, "unit%d.cubin", u);
-        st = write_file(d, name, p->object[object].data, p->object[object].n);
+        NNC_TRY(write_file(d, name, p->object[object].data, p->object[object].n));
     }
-    nnc_free(list);
-    if (!st && code.n)
-        return write_text(d, "code.txt", &code);
-    nnc_text_deinit(&code);
-    return st;
+    return code.n ? write_text(d, "code.txt", &code) : NNC_OK;
 }
 
 nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink)

@@ -106,20 +106,17 @@ int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out)
 static nnc_status emit_unit(nnc_env *e, const nnc_plan *p, const nnc_unit *u, const nnc_emitter *em,
     nnc_emit what, nnc_text *out, nnc_sink *sink)
 {
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     nnc_kernel **k = ARENA_NEW(&a, nnc_kernel *, u->n);
-    nnc_status st = k ? nnc_plan_kernels(p, u, k, &a, sink) : nnc_nomem(sink);
-    char *text = NULL;
+    NNC_FREED char *text = NULL;
     size_t n = 0;
-    if (!st)
-        st = em->emit((const nnc_kernel *const *)k, u->n,
-            nnc_target_on(e->target, e->n_target, u->device), what, &text, &n, sink);
-    if (!st && text)
+    NNC_NEED(k, sink);
+    NNC_TRY(nnc_plan_kernels(p, u, k, &a, sink));
+    NNC_TRY(em->emit((const nnc_kernel *const *)k, u->n,
+        nnc_target_on(e->target, e->n_target, u->device), what, &text, &n, sink));
+    if (text)
         nnc_putn(out, text, n);
-    nnc_free(text);
-    nnc_arena_deinit(&a);
-    return st;
+    return NNC_OK;
 }
 
 static nnc_status emit_machine(
@@ -134,13 +131,11 @@ static nnc_status emit_machine(
         return nnc_fail0(sink, NNC_E_DEVICE,
             "--emit=llvm and --emit=asm need the LLVM plug-in, which is %s",
             e->no_llvm ? "switched off" : "absent (nnc doctor)");
-    nnc_unit *unit;
+    NNC_FREED nnc_unit *unit = NULL;
     int n = nnc_plan_units(p, false, INT_MAX, &unit);
-    nnc_status st = n < 0 ? nnc_nomem(sink) : NNC_OK;
-    for (int u = 0; !st && u < n; u++)
-        st = emit_unit(e, p, &unit[u], em, what, out, sink);
-    nnc_free(unit);
-    return st;
+    for (int u = 0; u < n; u++)
+        NNC_TRY(emit_unit(e, p, &unit[u], em, what, out, sink));
+    return n < 0 ? nnc_nomem(sink) : NNC_OK;
 }
 
 bool nnc_is_stage(const char *name, const char **near)

@@ -129,13 +129,11 @@ nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_uni
 {
     const nnc_target *t = nnc_target_on(e->target, e->n_target, u->device);
     nnc_kernel *k[NNC_UNIT_KERNELS];
-    nnc_arena a;
-    char *text = NULL;
+    NNC_LOCAL(nnc_arena) a = {0};
+    NNC_FREED char *text = NULL;
     size_t size = 0;
     nnc_sink *own = nnc_sink_create();
-    if (!own)
-        return nnc_nomem(sink);
-    nnc_arena_init(&a, 0);
+    NNC_NEED(own, sink);
     nnc_status st = nnc_plan_kernels(art->plan, u, k, &a, own);
     if (!st)
         st = make((const nnc_kernel *const *)k, u->n, t, what, e->cache, &text, &size, own);
@@ -145,8 +143,6 @@ nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *art, const nnc_uni
         nnc_cuda_annotate(out, art, u, text, size);
     else if (!st)
         nnc_putn(out, text, what == EMIT_ptx && size ? size - 1 : size);
-    nnc_free(text);
-    nnc_arena_deinit(&a);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }
 
@@ -177,23 +173,22 @@ static nnc_status emit_cubin(
 nnc_status nnc_cuda_emit(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink)
 {
-    nnc_unit *unit;
+    NNC_FREED nnc_unit *unit = NULL;
     if (!nnc_env_has(e, NNC_T_cuda))
         return nnc_fail0(
             sink, NNC_E_USAGE, "--emit=%s needs a GPU target, as in --target=cuda:sm_90", stage);
     int n = nnc_plan_units(a->plan, true, NNC_UNIT_KERNELS, &unit);
-    nnc_status st = n < 0 ? nnc_nomem(sink) : NNC_OK;
-    if (!st && !strcmp(stage, "cubin"))
-        st = emit_cubin(a->plan, unit, n, out, sink);
-    else
-        for (int u = 0; !st && u < n; u++) {
-            if (u)
-                nnc_printf(out, "\n/* ---- unit %d ---- */\n\n", u);
-            st = nnc_cuda_emit_unit(
-                e, a, &unit[u], strcmp(stage, "ptx") ? EMIT_cuda : EMIT_ptx, out, sink);
-        }
-    nnc_free(unit);
-    return st;
+    if (n < 0)
+        return nnc_nomem(sink);
+    if (!strcmp(stage, "cubin"))
+        return emit_cubin(a->plan, unit, n, out, sink);
+    for (int u = 0; u < n; u++) {
+        if (u)
+            nnc_printf(out, "\n/* ---- unit %d ---- */\n\n", u);
+        NNC_TRY(nnc_cuda_emit_unit(
+            e, a, &unit[u], strcmp(stage, "ptx") ? EMIT_cuda : EMIT_ptx, out, sink));
+    }
+    return NNC_OK;
 }
 
 /* ---- description of the code --------------------------------------------------------------------------------------- */
@@ -228,15 +223,14 @@ nnc_status nnc_cuda_describe(
     const nnc_plan *p, const nnc_unit *u, int number, int sm, nnc_text *out, nnc_sink *sink)
 {
     enum { READABLE = 70 }; /* first architecture that cubin.c supports */
-    nnc_arena a;
+    NNC_LOCAL(nnc_arena) a = {0};
     nnc_cubin_kernel *k = NULL;
     int n = 0, of, object = p->kernel[u->kernel[0]].object;
     const nnc_blob *b = object >= 0 ? &p->object[object] : NULL;
     bool cubin = b && b->n > 4 && !memcmp(b->data, "\177ELF", 4);
-    nnc_arena_init(&a, 0);
-    nnc_status st =
-        cubin && sm >= READABLE ? nnc_cubin_read(b->data, b->n, &a, &k, &n, &of, sink) : NNC_OK;
-    for (int j = 0; !st && j < u->n; j++) {
+    if (cubin && sm >= READABLE)
+        NNC_TRY(nnc_cubin_read(b->data, b->n, &a, &k, &n, &of, sink));
+    for (int j = 0; j < u->n; j++) {
         const int i = u->kernel[j];
         nnc_printf(out, "%s in unit%d.cu\n", p->kernel[i].symbol, number);
         describe_launches(out, p, i);
@@ -248,6 +242,5 @@ nnc_status nnc_cuda_describe(
                 : !cubin ? "PTX, which the driver compiles"
                          : "machine code of an architecture too old to be described");
     }
-    nnc_arena_deinit(&a);
-    return st;
+    return NNC_OK;
 }

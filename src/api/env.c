@@ -75,7 +75,7 @@ static nnc_status open_target(
 static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *sink)
 {
     const char *names = o->target ? o->target : "cpu";
-    nnc_text name = {0};
+    NNC_LOCAL(nnc_text) name = {0};
     int n = 1;
     for (const char *s = names; *s; s++)
         n += *s == ',';
@@ -83,20 +83,19 @@ static nnc_status open_targets(nnc_env *e, const nnc_env_options *o, nnc_sink *s
         return nnc_fail0(sink, NNC_E_USAGE, "--target lists %d devices; expected at most %d", n,
             NNC_MAX_DEVICES);
     e->target = nnc_calloc((size_t)n, sizeof *e->target);
-    nnc_status st = e->target ? NNC_OK : nnc_nomem(sink);
-    while (!st && e->n_target < n) {
+    NNC_NEED(e->target, sink);
+    while (e->n_target < n) {
         size_t len = strcspn(names, ",");
         nnc_text_clear(&name);
         nnc_putn(&name, names, len);
-        st = name.oom ? nnc_nomem(sink)
-                      : open_target(e, o, nnc_text_str(&name), &e->target[e->n_target], sink);
-        if (!st)
-            nnc_printf(&e->name, "%s%s", e->n_target ? "," : "", e->target[e->n_target].name);
-        e->n_target += !st;
+        if (name.oom)
+            return nnc_nomem(sink);
+        NNC_TRY(open_target(e, o, nnc_text_str(&name), &e->target[e->n_target], sink));
+        nnc_printf(&e->name, "%s%s", e->n_target ? "," : "", e->target[e->n_target].name);
+        e->n_target++;
         names += len + (names[len] == ',');
     }
-    nnc_text_deinit(&name);
-    return st || !e->name.oom ? st : nnc_nomem(sink);
+    return e->name.oom ? nnc_nomem(sink) : NNC_OK;
 }
 
 static void cpu_engines(nnc_env *e)
@@ -124,8 +123,7 @@ nnc_status nnc_env_create(const nnc_env_options *o, nnc_env **out, nnc_sink *sin
     if (!o)
         o = &nnc_env_defaults;
     nnc_env *e = nnc_calloc(1, sizeof *e);
-    if (!e)
-        return nnc_nomem(sink);
+    NNC_NEED(e, sink);
     e->no_llvm = o->no_llvm;
     e->no_onednn = o->no_onednn;
     e->has_onednn = !o->no_onednn && nnc_plugin_exists("onednn");

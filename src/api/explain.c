@@ -76,13 +76,11 @@ static int by_layer(const void *a, const void *b)
 
 static bool enter(entry *e, const nnc_remark *r, nnc_arena *a)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_printf(&t, "%s\n", r->rule);
     mask(&t, r->reason ? r->reason : "");
     *e = (entry){r, nnc_arena_strdup(a, nnc_text_str(&t)), r->n_layers ? r->layer[0] : ""};
-    bool ok = !t.oom && e->key;
-    nnc_text_deinit(&t);
-    return ok;
+    return !t.oom && e->key;
 }
 
 static size_t make_groups(const entry *e, size_t n, group *g)
@@ -102,12 +100,11 @@ static size_t make_groups(const entry *e, size_t n, group *g)
 
 static void put_where(nnc_text *t, const nnc_remark *r, int width)
 {
-    nnc_text all = {0};
+    NNC_LOCAL(nnc_text) all = {0};
     for (int i = 0; i < r->n_layers; i++)
         nnc_printf(&all, "%s%s", i ? "+" : "", r->layer[i]);
     nnc_put_layers_column(t, nnc_text_str(&all), width);
     t->oom |= all.oom;
-    nnc_text_deinit(&all);
 }
 
 static void put_member(nnc_text *t, const nnc_remark *r)
@@ -156,23 +153,20 @@ static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
 
 static nnc_status put_pass(nnc_text *t, const nnc_remarks *r, const char *pass, bool verbose)
 {
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     entry *e = ARENA_NEW(&a, entry, r->n);
     group *g = ARENA_NEW(&a, group, r->n);
     size_t n = 0;
-    bool ok = e && g;
-    for (size_t i = 0; ok && i < r->n; i++)
-        if (!strcmp(r->at[i].pass, pass))
-            ok = enter(&e[n++], &r->at[i], &a);
-    if (ok) {
-        qsort(e, n, sizeof *e, by_key);
-        size_t n_group = make_groups(e, n, g);
-        for (size_t i = 0; i < n_group; i++)
-            put_group(t, e, &g[i], verbose);
-    }
-    nnc_arena_deinit(&a);
-    return ok ? NNC_OK : NNC_E_NOMEM;
+    if (!e || !g)
+        return NNC_E_NOMEM;
+    for (size_t i = 0; i < r->n; i++)
+        if (!strcmp(r->at[i].pass, pass) && !enter(&e[n++], &r->at[i], &a))
+            return NNC_E_NOMEM;
+    qsort(e, n, sizeof *e, by_key);
+    size_t n_group = make_groups(e, n, g);
+    for (size_t i = 0; i < n_group; i++)
+        put_group(t, e, &g[i], verbose);
+    return NNC_OK;
 }
 
 typedef struct totals {

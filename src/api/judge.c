@@ -46,8 +46,7 @@ static nnc_status conditioning(comparison *c, const program *p, int o, double *m
         }
         nnc_compare_say(c, "evaluating the conditioning", NULL);
         *at = ARENA_NEW(&c->arena, double, c->reference.n_out + 1);
-        if (!*at)
-            return nnc_nomem(c->sink);
+        NNC_NEED(*at, c->sink);
         NNC_TRY(nnc_reference_conditioning(
             &c->reference, c->model, c->input, nnc_env_threads(c->env), r, *at, c->sink));
     }

@@ -74,8 +74,7 @@ static nnc_status keep_pieces(comparison *c, program *p)
             kept *q = &c->kept[c->n_kept];
             *q = (kept){i, n > 1 ? (bytes - piece) / size * k / (n - 1) * size : 0, piece,
                 nnc_malloc((size_t)piece)};
-            if (!q->data)
-                return nnc_nomem(c->sink);
+            NNC_NEED(q->data, c->sink);
             c->n_kept++;
             NNC_TRY(nnc_session_output_part(p->s, i, q->offset, q->bytes, q->data, c->sink));
         }
@@ -88,7 +87,7 @@ static nnc_status check_kept(comparison *c, program *p)
     for (int k = 0; k < c->n_kept; k++) {
         const kept *q = &c->kept[k];
         nnc_dtype d = (nnc_dtype)nnc_session_output_type(p->s, q->output)->dtype;
-        char *got = nnc_malloc((size_t)q->bytes);
+        NNC_FREED char *got = nnc_malloc((size_t)q->bytes);
         nnc_status st =
             got ? nnc_session_output_part(p->s, q->output, q->offset, q->bytes, got, c->sink)
                 : nnc_nomem(c->sink);
@@ -96,7 +95,6 @@ static nnc_status check_kept(comparison *c, program *p)
         for (int64_t i = 0; !st && i < n; i++)
             nnc_error_add(
                 &p->output[q->output].unfused, nnc_get_f64(d, got, i), nnc_get_f64(d, q->data, i));
-        nnc_free(got);
         NNC_TRY(st);
     }
     return NNC_OK;

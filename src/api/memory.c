@@ -59,11 +59,10 @@ static void put_rows(nnc_json_writer *w, const timeline *m)
     nnc_json_open(w, NULL, '{');
     NNC_JSON(w, J_STRING("device", v->name));
     if (nnc_several_targets(p)) {
-        nnc_text name = {0};
+        NNC_LOCAL(nnc_text) name = {0};
         nnc_putn(&name, v->target, strcspn(v->target, "#"));
         NNC_JSON(w, J_STRING("target", nnc_text_str(&name)));
         w->out->oom |= name.oom;
-        nnc_text_deinit(&name);
     }
     NNC_JSON(w, J_INT("weights", v->persist_bytes), J_INT("arena", v->arena_bytes),
         J_INT("workspace", v->workspace_bytes), J_INT("init", v->init_bytes),

@@ -62,7 +62,7 @@ static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const 
     void *const *inputs, int threads, const nnc_reference *t, const nnc_rounding *rounding,
     nnc_rval *value, nnc_sink *sink)
 {
-    const void **in = nnc_calloc(g->n_node, sizeof *in);
+    NNC_FREED const void **in = nnc_calloc(g->n_node, sizeof *in);
     nnc_status st = in ? NNC_OK : nnc_nomem(sink);
     int n = 0;
     for (uint32_t i = 0; !st && i < g->n_node; i++) {
@@ -78,7 +78,6 @@ static nnc_status eval_sample(const nnc_graph *g, const nnc_graph *small, const 
     for (int i = 0; in && i < n; i++)
         if (carried[i])
             nnc_free((void *)in[i]);
-    nnc_free(in);
     return st;
 }
 
@@ -90,14 +89,13 @@ static nnc_status evaluate(const nnc_reference *t, const nnc_graph *g, void *con
     if (!t->rows)
         return nnc_eval_rounded(g, (const void *const *)inputs, threads, rounding, value, sink);
     nnc_graph *small = NULL;
-    bool *carried = nnc_calloc(g->n_node, sizeof *carried);
+    NNC_FREED bool *carried = nnc_calloc(g->n_node, sizeof *carried);
     nnc_status st = carried ? nnc_graph_sample(g, t->rows, &small, carried, t->carried_out, sink)
                             : nnc_nomem(sink);
     *possible = small != NULL;
     if (!st && small)
         st = eval_sample(g, small, carried, inputs, threads, t, rounding, value, sink);
     nnc_graph_destroy(small);
-    nnc_free(carried);
     return st;
 }
 
@@ -112,8 +110,7 @@ nnc_status nnc_reference_make(
     t->rows = choose_rows(g, all);
     t->rows = t->rows < all ? t->rows : 0;
     t->row = nnc_calloc((size_t)t->rows, sizeof *t->row);
-    if (!t->value || !t->carried_out || !t->row)
-        return nnc_nomem(sink);
+    NNC_NEED(t->value && t->carried_out && t->row, sink);
     for (int64_t i = 0; i < t->rows; i++)
         t->row[i] = t->rows > 1 ? i * (all - 1) / (t->rows - 1) : all / 2;
     NNC_TRY(evaluate(t, g, inputs, threads, NULL, &possible, t->value, sink));
@@ -147,7 +144,7 @@ nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g
     int64_t ops, bytes;
     nnc_eval_cost(g, &ops, &bytes);
     int draws = (double)ops < cheap ? DRAWS : 1;
-    nnc_error *e = nnc_calloc((size_t)r->n_out, sizeof *e);
+    NNC_FREED nnc_error *e = nnc_calloc((size_t)r->n_out, sizeof *e);
     nnc_status st = e ? NNC_OK : nnc_nomem(sink);
     for (int k = 0; !st && k < draws; k++) {
         bool possible;
@@ -163,7 +160,6 @@ nnc_status nnc_reference_conditioning(const nnc_reference *r, const nnc_graph *g
     }
     for (int o = 0; !st && o < r->n_out; o++)
         mean_square[o] = e[o].n ? e[o].diff2 / (double)e[o].n : 0;
-    nnc_free(e);
     return st;
 }
 

@@ -63,7 +63,7 @@ static void text_gpus(nnc_text *t)
 /* Adds each line of nnc_cuda_mismatches to w's array or, where w is NULL, as a line of text. */
 static void each_mismatch(nnc_json_writer *w, nnc_text *t)
 {
-    nnc_text m = {0};
+    NNC_LOCAL(nnc_text) m = {0};
     nnc_cuda_mismatches(&m);
     for (const char *p = nnc_text_str(&m); *p;) {
         int n = (int)strcspn(p, "\n");
@@ -75,7 +75,6 @@ static void each_mismatch(nnc_json_writer *w, nnc_text *t)
             nnc_printf(t, "  does not match: %s\n", line);
         p += n + (p[n] == '\n');
     }
-    nnc_text_deinit(&m);
 }
 
 void nnc_doctor_cuda_json(nnc_json_writer *w)

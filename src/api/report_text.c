@@ -63,7 +63,7 @@ static void gather(words *out, const words *in)
             add(out, a.s, a.n);
             continue;
         }
-        nnc_text t = {0};
+        NNC_LOCAL(nnc_text) t = {0};
         nnc_putn(&t, a.s, d);
         for (size_t k = i; k < j; k++) {
             nnc_putc(&t, k > i ? ',' : '{');
@@ -74,7 +74,6 @@ static void gather(words *out, const words *in)
         out->oom |= t.oom || !copy;
         if (copy)
             add(out, copy, t.n);
-        nnc_text_deinit(&t);
     }
 }
 
@@ -187,13 +186,12 @@ int nnc_compare_paths(const char *a, const char *b)
 
 void nnc_put_bytes_column(nnc_text *t, int64_t bytes, int width, bool with_sign)
 {
-    nnc_text b = {0};
+    NNC_LOCAL(nnc_text) b = {0};
     if (with_sign && bytes)
         nnc_putc(&b, bytes < 0 ? '-' : '+');
     nnc_put_bytes(&b, with_sign && bytes < 0 ? -bytes : bytes);
     nnc_printf(t, "%*s", width, nnc_text_str(&b));
     t->oom |= b.oom;
-    nnc_text_deinit(&b);
 }
 
 void nnc_trim(nnc_text *t)

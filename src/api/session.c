@@ -34,8 +34,7 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
     NNC_TRY(nnc_check_compatible(e, a, sink));
     NNC_TRY(nnc_artifact_check_weights(a, sink));
     nnc_session *s = nnc_calloc(1, sizeof *s);
-    if (!s)
-        return nnc_nomem(sink);
+    NNC_NEED(s, sink);
     static const nnc_device_api *const devices[] = {&nnc_device_cpu, &nnc_device_cuda};
     nnc_engine_env env[NNC_MAX_DEVICES];
     for (int i = 0; i < e->n_target; i++)
@@ -270,17 +269,15 @@ nnc_status nnc_read_input(
         *data = x.data;
         return NNC_OK;
     }
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_put_type(&t, want);
     nnc_puts(&t, ", found ");
     nnc_put_type(&t, &x.type);
     if (nnc_type_same_shape(&x.type, want))
         nnc_printf(&t, " (in NumPy: a.astype(\"%s\"))", numpy_name((nnc_dtype)want->dtype));
-    nnc_status st = nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s: expected %s",
-        name, nnc_text_str(&t));
-    nnc_text_deinit(&t);
     nnc_tensor_deinit(&x);
-    return st;
+    return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s: expected %s", name,
+        nnc_text_str(&t));
 }
 
 nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink)

@@ -51,8 +51,7 @@ static nnc_status host_memory(nnc_session *s, int way, nnc_sink *sink)
     o->direct = ARENA_NEW(&m->arena, bool, o->n);
     o->step = ARENA_NEW(&m->arena, int64_t, o->n);
     o->last = ARENA_NEW(&m->arena, int64_t, o->n);
-    if (!o->at || !o->direct || !o->step || !o->last)
-        return nnc_nomem(sink);
+    NNC_NEED(o->at && o->direct && o->step && o->last, sink);
     for (int i = 0; i < o->n; i++) {
         void *memory;
         int64_t bytes = bytes_of(s, way, i), part = nnc_type_bytes(&p->tensor[o->tensor[i]].type);
@@ -72,8 +71,7 @@ nnc_status nnc_session_stream_open(nnc_session *s, nnc_sink *sink)
     if (s->stream)
         return NNC_OK;
     nnc_streaming *m = s->stream = nnc_calloc(1, sizeof *m);
-    if (!m)
-        return nnc_nomem(sink);
+    NNC_NEED(m, sink);
     nnc_arena_init(&m->arena, 0);
     nnc_status st = nnc_pipe_create(s->exec, &m->pipe, sink);
     for (int way = 0; way < NNC_WAYS && !st; way++)

@@ -106,8 +106,7 @@ static nnc_status keep_times(nnc_times *t, const int64_t *ns, int n, nnc_sink *s
 {
     for (int i = 0; i < n; i++) {
         int64_t *at = grown(t->ns, t->n, &t->cap, sizeof *at);
-        if (!at)
-            return nnc_nomem(sink);
+        NNC_NEED(at, sink);
         t->ns = at;
         t->ns[t->n++] = ns[i];
         t->spent_ns += ns[i];
@@ -232,8 +231,7 @@ static nnc_status burst(comparison *c, const subject *s, quota q, bool again)
     }
     NNC_TRY(timed_runs(c, s, q));
     double *at = grown(t->burst_ms, t->n_burst, &t->cap_burst, sizeof *at);
-    if (!at)
-        return nnc_nomem(c->sink);
+    NNC_NEED(at, c->sink);
     t->burst_ms = at;
     sort_times(&t->run, first);
     const nnc_times last = {.ns = t->run.ns + first, .n = t->run.n - first};
@@ -283,13 +281,11 @@ pairs nnc_pairs(double *ratio, int n)
 static nnc_status pair_bursts(const timed *before, const timed *now, pairs *paired, nnc_sink *sink)
 {
     int n = before->n_burst < now->n_burst ? before->n_burst : now->n_burst;
-    double *ratio = nnc_malloc((size_t)(n + 1) * sizeof *ratio);
-    if (!ratio)
-        return nnc_nomem(sink);
+    NNC_FREED double *ratio = nnc_malloc((size_t)(n + 1) * sizeof *ratio);
+    NNC_NEED(ratio, sink);
     for (int i = 0; i < n; i++)
         ratio[i] = now->burst_ms[i] / before->burst_ms[i];
     *paired = nnc_pairs(ratio, n);
-    nnc_free(ratio);
     return NNC_OK;
 }
 

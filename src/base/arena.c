@@ -98,14 +98,12 @@ void *nnc_arena_memdup(nnc_arena *a, const void *p, size_t bytes)
 
 char *nnc_arena_printf(nnc_arena *a, const char *fmt, ...)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     va_list ap;
     va_start(ap, fmt);
     nnc_vprintf(&t, fmt, ap);
     va_end(ap);
-    char *s = t.oom ? NULL : nnc_arena_strndup(a, nnc_text_str(&t), t.n);
-    nnc_text_deinit(&t);
-    return s;
+    return t.oom ? NULL : nnc_arena_strndup(a, nnc_text_str(&t), t.n);
 }
 
 void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t size)

@@ -23,8 +23,7 @@ static nnc_status read_all(
 {
     size_t cap = 65536, used = 0;
     char *buf = nnc_malloc(cap + 1);
-    if (!buf)
-        return nnc_nomem(sink);
+    NNC_NEED(buf, sink);
     for (;;) {
         ssize_t got = read(fd, buf + used, cap - used);
         if (got < 0 && errno == EINTR)
@@ -368,7 +367,7 @@ void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *
     entry_head h = {.n = n, .sum = nnc_hash(data, n)};
     if (!nnc_cache_writable(c))
         return;
-    char *buf = nnc_malloc(sizeof h + n);
+    NNC_FREED char *buf = nnc_malloc(sizeof h + n);
     if (!buf)
         return;
     memcpy(h.magic, entry_magic, 8);
@@ -378,7 +377,6 @@ void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *
     if (!is_entry(path))
         unlink(path); /* a link, pipe or device instead of an entry */
     (void)!nnc_file_write(path, buf, sizeof h + n, false, NULL); /* a lost entry is only a miss */
-    nnc_free(buf);
 }
 
 /* ---- plug-ins -------------------------------------------------------------------------------- */

@@ -57,8 +57,7 @@ static nnc_status string(walk *w, const char **out)
     while (close < w->end && *close != '"' && (unsigned char)*close >= 0x20)
         close += *close == '\\' && close + 1 < w->end ? 2 : 1;
     char *s = nnc_arena_alloc(&w->j->arena, (size_t)(close - w->p) + 1, 1);
-    if (!s)
-        return nnc_nomem(w->sink);
+    NNC_NEED(s, w->sink);
     *out = s;
     const char *begin = w->p - 1;
     w->p = nnc_decode(w->p, close, s);
@@ -134,8 +133,7 @@ static nnc_status check_keys(walk *w, const nnc_item *object)
 {
     const nnc_item **sorted = ARENA_NEW(&w->j->arena, const nnc_item *, object->n);
     int n = 0;
-    if (!sorted)
-        return nnc_nomem(w->sink);
+    NNC_NEED(sorted, w->sink);
     for (const nnc_item *m = object->child; m; m = m->next)
         sorted[n++] = m;
     qsort(sorted, (size_t)n, sizeof *sorted, by_key);
@@ -172,8 +170,7 @@ static nnc_status items(walk *w, nnc_item *v)
     blanks(w);
     for (nnc_item **next = &v->child; v->n || !at(w, close); next = &(*next)->next) {
         *next = ARENA_NEW(&w->j->arena, nnc_item, 1);
-        if (!*next)
-            return nnc_nomem(w->sink);
+        NNC_NEED(*next, w->sink);
         v->n++;
         NNC_TRY(object ? member(w, *next) : value(w, *next));
         blanks(w);
@@ -215,8 +212,7 @@ static nnc_status parse(walk *w)
         return nnc_fail(w->sink, NNC_E_MODEL, (nnc_loc){.file = w->j->file},
             "not a text file: it contains NUL bytes");
     w->j->root = ARENA_NEW(&w->j->arena, nnc_item, 1);
-    if (!w->j->root)
-        return nnc_nomem(w->sink);
+    NNC_NEED(w->j->root, w->sink);
     NNC_TRY(value(w, w->j->root));
     blanks(w);
     return w->p < w->end ? bad(w, "expected nothing after the JSON value") : NNC_OK;

@@ -69,7 +69,7 @@ static void put_string(nnc_json_writer *w, const char *s)
 
 static void put_words(nnc_json_writer *w, const char *const *at, int n)
 {
-    nnc_text joined = {0};
+    NNC_LOCAL(nnc_text) joined = {0};
     nnc_putc(&joined, '[');
     for (int i = 0; i < n; i++) {
         nnc_puts(&joined, i ? w->csv ? "+" : ", " : "");
@@ -83,7 +83,6 @@ static void put_words(nnc_json_writer *w, const char *const *at, int n)
     else
         nnc_printf(w->out, "%s]", nnc_text_str(&joined));
     w->out->oom |= joined.oom;
-    nnc_text_deinit(&joined);
 }
 
 static void put_member(nnc_json_writer *w, const nnc_json_member *m)

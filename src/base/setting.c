@@ -101,8 +101,7 @@ static nnc_status set_choice(const setting *s)
 static nnc_status set_text(const setting *s)
 {
     const char *copy = nnc_arena_strdup(s->strings, s->value);
-    if (!copy)
-        return nnc_nomem(s->sink);
+    NNC_NEED(copy, s->sink);
     *(const char **)s->at = copy;
     return NNC_OK;
 }
@@ -130,8 +129,7 @@ static nnc_status set_list(const setting *s)
         const size_t n = strcspn(p, ",");
         const char *word = nnc_arena_strndup(s->strings, p, n);
         const char **slot = word ? append(s, sizeof *slot) : NULL;
-        if (!slot)
-            return nnc_nomem(s->sink);
+        NNC_NEED(slot, s->sink);
         *slot = word;
         p += n;
     }
@@ -154,8 +152,7 @@ static nnc_status set_pair(const setting *s)
                              s->row->name, name, old[i].value, eq + 1)
                        : NNC_OK;
     nnc_arg *slot = name && value ? append(s, sizeof *slot) : NULL;
-    if (!slot)
-        return nnc_nomem(s->sink);
+    NNC_NEED(slot, s->sink);
     *slot = (nnc_arg){name, value};
     return NNC_OK;
 }

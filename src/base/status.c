@@ -76,6 +76,13 @@ void nnc_free(void *p)
     free(p);
 }
 
+void nnc_free_at(void *p)
+{
+    void *memory;
+    memcpy(&memory, p, sizeof memory);
+    free(memory);
+}
+
 static const size_t huge_page = 2 << 20;
 
 void *nnc_pages_alloc(size_t bytes)

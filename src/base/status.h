@@ -13,7 +13,17 @@
         if (s_ != NNC_OK) \
             return s_; \
     } while (0)
+/* Returns NNC_E_NOMEM, reported, from the calling function unless an allocation succeeded: NNC_NEED(a && b, sink). */
+#define NNC_NEED(allocated, sink) \
+    do { \
+        if (!(allocated)) \
+            return nnc_nomem(sink); \
+    } while (0)
 #define NNC_COUNT(a) (sizeof(a) / sizeof((a)[0]))
+/* Declares variables that T_deinit releases where their scope ends, on every path: NNC_LOCAL(nnc_text) t = {0}; */
+#define NNC_LOCAL(T) __attribute__((cleanup(T##_deinit))) T
+/* Declares a pointer whose memory nnc_free releases where its scope ends: NNC_FREED int *n = nnc_malloc(...); */
+#define NNC_FREED __attribute__((cleanup(nnc_free_at)))
 
 /* A function that gcc compiles for several instruction sets; the first call chooses one. Not with sanitizers, which are initialised after
  * the choice. */
@@ -69,6 +79,7 @@ void nnc_fail_alloc_after(int64_t n);
 void *nnc_malloc(size_t bytes);                /* NULL when out of memory; not zeroed */
 void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
 void *nnc_realloc(void *p, size_t bytes);
+void nnc_free_at(void *p); /* frees what the pointer at p points to */
 void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */
 /* Memory whose placement does not depend on earlier allocations: a mapping of its own, aligned and rounded up to 2 MiB, with huge
  * pages requested. (malloc would reuse its heap once a block of that size was freed, partly in small and partly in huge pages, and two

@@ -45,8 +45,7 @@ static nnc_status open_file(
     if (!f) {
         size_t n = strlen(w->file) + 1;
         f = nnc_calloc(1, sizeof *f + n);
-        if (!f)
-            return nnc_nomem(sink);
+        NNC_NEED(f, sink);
         memcpy(f->path, w->file, n);
         f->hash = w->header_hash;
         nnc_status st = nnc_map_open(&f->map, f->path, sink);

@@ -27,10 +27,9 @@ static void after_pass(void *ctx, const char *pass, const nnc_model *g, int chan
             changed == 1 ? "" : "s");
     if (!wants_print(o, pass))
         return;
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_print_model(g, &t);
     fprintf(stderr, "# after %s\n%s", pass, nnc_text_str(&t));
-    nnc_text_deinit(&t);
 }
 
 nnc_compile_options compile_options(const options *o)

@@ -77,8 +77,7 @@ nnc_status check_paths(options *o, nnc_sink *sink)
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + 1);
     int n_in = 0, n_out = 0, n_stdin = 0;
-    if (!in || !out)
-        return nnc_nomem(sink);
+    NNC_NEED(in && out, sink);
     for (int i = 0; i < o->n_file; i++)
         in[n_in++] = (named){"", o->file[i]};
     for (int i = 0; i < n_inputs; i++)

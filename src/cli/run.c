@@ -7,12 +7,11 @@ static nnc_status set_inputs(
     const options *o, const nnc_artifact *a, nnc_session *s, nnc_sink *sink)
 {
     for (int i = 0; i < nnc_session_inputs(s); i++) {
-        void *data = NULL;
+        NNC_FREED void *data = NULL;
         nnc_status st = nnc_artifact_make_input(
             a, i, o->compare.input, o->compare.n_input, o->model.seed, &data, sink);
         if (!st)
             st = nnc_session_input(s, i, data, sink);
-        nnc_free(data);
         NNC_TRY(st);
     }
     return NNC_OK;
@@ -53,14 +52,13 @@ static nnc_status get_outputs(const options *o, nnc_session *s, nnc_text *out, n
     for (int i = 0; i < nnc_session_outputs(s); i++) {
         const nnc_type *t = nnc_session_output_type(s, i);
         const char *name = nnc_session_output_name(s, i);
-        void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        NNC_FREED void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
         nnc_status st = data ? nnc_session_output(s, i, data, sink) : nnc_nomem(sink);
         for (int k = 0; !st && k < o->n_output; k++)
             if (!strcmp(o->output[k].name, name))
                 st = nnc_write_output(o->output[k].value, t, data, sink);
         if (!st && o->format == NNC_TEXT)
             describe(name, t, data, out);
-        nnc_free(data);
         NNC_TRY(st);
     }
     return NNC_OK;

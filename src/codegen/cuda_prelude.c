@@ -551,7 +551,7 @@ static void put_part(nnc_text *t, const char *s, const char *used)
 void cu_prelude(nnc_text *t, const char *text)
 {
     bool use[NNC_COUNT(parts)] = {false};
-    nnc_text used = {0}, one = {0};
+    NNC_LOCAL(nnc_text) used = {0}, one = {0};
     nnc_puts(&used, text);
     for (bool grew = true; grew;) { /* parts may use parts before and after them */
         grew = false;
@@ -571,6 +571,4 @@ void cu_prelude(nnc_text *t, const char *text)
             put_part(t, parts[i].text, text);
     if (used.oom || one.oom)
         t->oom = true;
-    nnc_text_deinit(&used);
-    nnc_text_deinit(&one);
 }

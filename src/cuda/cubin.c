@@ -211,7 +211,7 @@ static void find_steps(const elf *e, const Elf64_Shdr *s, step *at, int64_t n)
 static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
 {
     int64_t n = (int64_t)(s->sh_size / INSTRUCTION);
-    step *at = nnc_calloc((size_t)n + 1, sizeof *at);
+    NNC_FREED step *at = nnc_calloc((size_t)n + 1, sizeof *at);
     if (!at)
         return false;
     find_steps(e, s, at, n);
@@ -228,7 +228,6 @@ static bool find_path(const elf *e, const Elf64_Shdr *s, nnc_cubin_kernel *k)
             k->path_store_bits[width_of(high)]++;
     }
     k->path_stored = at[0].bytes > 0 ? (int)at[0].bytes : 0;
-    nnc_free(at);
     return true;
 }
 
@@ -282,16 +281,14 @@ nnc_status nnc_cubin_read(const void *cubin, size_t n, nnc_arena *a, nnc_cubin_k
         n_text += is_code(&e, &s);
     }
     nnc_cubin_kernel *k = ARENA_NEW(a, nnc_cubin_kernel, n_text + 1);
-    if (!k)
-        return nnc_nomem(sink);
+    NNC_NEED(k, sink);
     for (int i = 0; i < e.head.e_shnum; i++) {
         (void)section(&e, i, &s);
         if (!is_code(&e, &s))
             continue;
         nnc_cubin_kernel *one = &k[(*n_kernel)++];
         one->name = nnc_arena_strdup(a, section_name(&e, &s) + 6);
-        if (!one->name || !find_path(&e, &s, one))
-            return nnc_nomem(sink);
+        NNC_NEED(one->name && find_path(&e, &s, one), sink);
         count(&e, &s, one);
     }
     for (int i = 0; i < e.head.e_shnum; i++) {

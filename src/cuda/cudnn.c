@@ -92,14 +92,13 @@ void nnc_cudnn_device_json(nnc_text *out, const nnc_cudnn_device *d)
 
 static void describe_device(nnc_cudnn *g, const nnc_cudnn_device *d)
 {
-    nnc_text json = {0};
+    NNC_LOCAL(nnc_text) json = {0};
     nnc_cudnn_device_json(&json, d);
     if (json.oom)
         g->status = nnc_nomem(g->sink);
     void *desc = cudnn_desc(g, D_DEVICE, true);
     cudnn_set(g, desc, A_DEVICE_JSON, T_CHAR, (int64_t)json.n, nnc_text_str(&json));
     g->device = cudnn_final(g, desc);
-    nnc_text_deinit(&json);
 }
 
 nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink *sink)
@@ -112,8 +111,7 @@ nnc_status nnc_cudnn_create(const nnc_cudnn_device *d, nnc_cudnn **out, nnc_sink
     (void)NNC_CUDA(cublaslt, NULL);
     (void)NNC_CUDA(nvrtc, NULL);
     nnc_cudnn *g = nnc_calloc(1, sizeof *g);
-    if (!g)
-        return nnc_nomem(sink);
+    NNC_NEED(g, sink);
     g->api = api;
     g->sink = sink;
     g->workspace = -1;

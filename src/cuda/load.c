@@ -85,7 +85,7 @@ static const char *fill(struct lib *l, void *handle)
 static void open_builtins(const char *nvrtc_path)
 {
     const char *slash = strrchr(nvrtc_path, '/');
-    nnc_text pattern = {0};
+    NNC_LOCAL(nnc_text) pattern = {0};
     glob_t found = {0};
     if (!slash)
         return;
@@ -95,7 +95,6 @@ static void open_builtins(const char *nvrtc_path)
             (void)dlopen(
                 found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL); /* after a failure NVRTC reports it */
     globfree(&found);
-    nnc_text_deinit(&pattern);
 }
 
 /* Opens the first file that loads and has every required function. `why` gets the reason for the first file that

@@ -105,15 +105,13 @@ static nnc_status set_options(
 static bool unit_key(
     const batch *b, const nnc_nvrtc_target *w, const nnc_nvrtc_unit *u, nnc_hash128 *key)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_printf(&t, "nvrtc 1 %s", w->version);
     for (int i = 0; i < b->n_option; i++)
         nnc_printf(&t, " %s", b->option[i]);
     nnc_printf(&t, "\n%s", u->source);
     *key = nnc_hash(nnc_text_str(&t), t.n);
-    bool ok = !t.oom;
-    nnc_text_deinit(&t);
-    return ok;
+    return !t.oom;
 }
 
 static const char *kind(const batch *b)
@@ -185,11 +183,10 @@ nnc_status nnc_nvrtc_compile(nnc_nvrtc_unit *u, int n, const nnc_nvrtc_options *
 {
     nnc_nvrtc_target w;
     char arch[32];
-    nnc_arena a;
+    NNC_LOCAL(nnc_arena) a = {0};
     for (int i = 0; i < n; i++)
         u[i].code = NULL;
     NNC_TRY(nnc_nvrtc_resolve(o->sm, o->ptx, o->cache, &w, sink));
-    nnc_arena_init(&a, 0);
     int *todo = ARENA_NEW(&a, int, n ? n : 1);
     nnc_hash128 *key = ARENA_NEW(&a, nnc_hash128, n ? n : 1);
     batch b = {.unit = u, .todo = todo, .ptx = w.ptx};
@@ -205,6 +202,5 @@ nnc_status nnc_nvrtc_compile(nnc_nvrtc_unit *u, int n, const nnc_nvrtc_options *
         nnc_free(u[i].code);
         u[i].code = NULL;
     }
-    nnc_arena_deinit(&a);
     return st;
 }

@@ -49,13 +49,12 @@ static bool read_memo(const char *text, known *k)
 
 static void write_memo(const known *k, nnc_hash128 key, nnc_cache *cache)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_puts(&t, k->version);
     for (int i = 0; i < k->n; i++)
         nnc_printf(&t, " %d", k->arch[i]);
     if (!t.oom)
         nnc_cache_put(cache, "nvrtc", key, nnc_text_str(&t), t.n + 1);
-    nnc_text_deinit(&t);
 }
 
 static bool ask(const nnc_cuda_nvrtc *l, known *k)

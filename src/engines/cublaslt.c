@@ -270,7 +270,7 @@ static void release(lt_handle *h)
 
 static void lt_unload(void *handle)
 {
-    lt_handle *h = handle;
+    NNC_FREED lt_handle *h = handle;
     if (h->desc)
         h->api->cublasLtMatmulDescDestroy(h->desc);
     void *layout[] = {h->a, h->b, h->d};
@@ -278,7 +278,6 @@ static void lt_unload(void *handle)
         if (layout[i])
             h->api->cublasLtMatrixLayoutDestroy(layout[i]);
     release(h);
-    nnc_free(h);
 }
 
 static int make_layout(const lt_handle *h, void **out, const matrix *m, int64_t stride)
@@ -423,8 +422,7 @@ static nnc_status lt_load(const nnc_load *l, void **handle, nnc_sink *sink)
 {
     nnc_call c = nnc_load_call(l);
     lt_handle *h = nnc_calloc(1, sizeof *h);
-    if (!h)
-        return nnc_nomem(sink);
+    NNC_NEED(h, sink);
     nnc_status status = prepare(h, &c, sink);
     if (status) {
         lt_unload(h);

@@ -52,8 +52,7 @@ static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, 
     if (!rt)
         return NNC_E_DEVICE;
     library *l = nnc_malloc(sizeof *l);
-    if (!l)
-        return nnc_nomem(sink);
+    NNC_NEED(l, sink);
     l->rt = rt;
     int error = rt->cudaLibraryLoadData(&l->cuda, b->data, NULL, NULL, 0, NULL, NULL, 0);
     if (error) {
@@ -66,9 +65,8 @@ static nnc_status load_object(const nnc_plan *p, const nnc_blob *b, void **out, 
 
 static void unload_object(void *object)
 {
-    library *l = object;
+    NNC_FREED library *l = object;
     l->rt->cudaLibraryUnload(l->cuda);
-    nnc_free(l);
 }
 
 /* ---- kernels ------------------------------------------------------------------------------------------------------ */
@@ -76,18 +74,16 @@ static void unload_object(void *object)
 /* Reads the launch dimensions from the kernel's text, against which the entry of a plan from a file was verified. */
 static nnc_status read_grid(const nnc_pkernel *pk, nnc_kgrid *grid, nnc_sink *sink)
 {
-    nnc_arena a;
+    NNC_LOCAL(nnc_arena) a = {0};
     nnc_scan s;
-    nnc_arena_init(&a, 0);
     nnc_scan_init(&s, pk->symbol, pk->ir, strlen(pk->ir));
     const nnc_kernel *k = nnc_schedule_parse(&s, &a, sink);
-    nnc_status status = k ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
-    if (k)
-        *grid = k->grid;
-    if (k && grid->cls == KC_none)
-        status = nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is not for a GPU", pk->symbol);
-    nnc_arena_deinit(&a);
-    return status;
+    if (!k)
+        return nnc_sink_cause(sink, NNC_E_MODEL);
+    *grid = k->grid;
+    return grid->cls != KC_none
+               ? NNC_OK
+               : nnc_fail0(sink, NNC_E_DEVICE, "kernel %s is not for a GPU", pk->symbol);
 }
 
 /* Finds a kernel on the current device and loads it now: neither in the first timed run nor during graph capture. */
@@ -124,8 +120,7 @@ static nnc_status prepare(handle *h, const nnc_plan *p, const nnc_pkernel *pk, n
 
 static void unload(void *p)
 {
-    handle *h = p;
-    nnc_free(h);
+    nnc_free(p);
 }
 
 static nnc_status load_kernel(const nnc_load *l, void **out, nnc_sink *sink)
@@ -138,8 +133,7 @@ static nnc_status load_kernel(const nnc_load *l, void **out, nnc_sink *sink)
             "doctor)",
             k->symbol);
     handle *h = nnc_calloc(1, sizeof *h);
-    if (!h)
-        return nnc_nomem(sink);
+    NNC_NEED(h, sink);
     h->from = l->object;
     h->rt = h->from->rt;
     nnc_status s = prepare(h, l->plan, k, sink);

@@ -288,11 +288,10 @@ static bool kept_plan(nnc_cudnn *g, nnc_cache *cache, nnc_hash128 key, int64_t l
 
 static void keep_plan(nnc_cudnn *g, nnc_cache *cache, nnc_hash128 key)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_cudnn_plan_text(g, &t);
     if (t.n && !t.oom)
         nnc_cache_put(cache, "cudnn", key, nnc_text_str(&t), t.n);
-    nnc_text_deinit(&t);
 }
 
 /* ---- load time ---------------------------------------------------------------------------------------------------- */
@@ -427,12 +426,11 @@ static bool cudnn_compiles(const nnc_call *c)
 
 static void cudnn_unload(void *handle)
 {
-    cudnn_handle *h = handle;
+    NNC_FREED cudnn_handle *h = handle;
     nnc_cudnn_destroy(h->core);
     nnc_cudnn_destroy(h->tail);
     if (h->held)
         nnc_cudnn_release();
-    nnc_free(h);
 }
 
 /* Prepares the call as one runtime-compiled kernel. *done false: no configuration can be finalized here; a note says so. */
@@ -484,8 +482,7 @@ static nnc_status cudnn_load(const nnc_load *l, void **handle, nnc_sink *sink)
 {
     nnc_call c = nnc_load_call(l);
     cudnn_handle *h = nnc_calloc(1, sizeof *h);
-    if (!h)
-        return nnc_nomem(sink);
+    NNC_NEED(h, sink);
     nnc_status status = prepare(h, &c, sink);
     if (status) {
         cudnn_unload(h);

@@ -34,7 +34,7 @@ void cudnn_device_of(const nnc_target *own, nnc_cudnn_device *d)
 static bool answer_key(
     const nnc_call *c, const cudnn_lowering *w, const nnc_cudnn_filter *f, nnc_hash128 *key)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_cudnn_device d;
     nnc_cudnn *g;
     const char *tf32 = getenv("NVIDIA_TF32_OVERRIDE");
@@ -53,7 +53,6 @@ static bool answer_key(
     }
     *key = nnc_hash(nnc_text_str(&t), t.n);
     known = known && !t.oom;
-    nnc_text_deinit(&t);
     return known;
 }
 
@@ -100,7 +99,7 @@ void cudnn_answer_store(
     const nnc_call *c, const cudnn_lowering *w, const nnc_cudnn_filter *f, const cudnn_answer *a)
 {
     nnc_hash128 key;
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     if (!answer_key(c, w, f, &key)) /* for the files that were opened */
         return;
     if (a->ok)
@@ -110,5 +109,4 @@ void cudnn_answer_store(
         nnc_printf(&t, "%lld no %s", (long long)a->version, a->why);
     if (!t.oom)
         nnc_cache_put(c->env->cache, "choice", key, nnc_text_str(&t), t.n + 1);
-    nnc_text_deinit(&t);
 }

@@ -13,12 +13,11 @@ typedef struct loaded {
 
 static void unload(void *handle)
 {
-    loaded *h = handle;
+    NNC_FREED loaded *h = handle;
     if (!h)
         return;
     nnc_interp_destroy(h->interp);
     nnc_arena_deinit(&h->arena);
-    nnc_free(h);
 }
 
 /* Verifies that the plan entry agrees with the kernel's text: a plan from a file may be wrong. */
@@ -37,8 +36,7 @@ static nnc_status check(const loaded *h, nnc_sink *sink)
 static nnc_status load_kernel(const nnc_load *l, void **handle, nnc_sink *sink)
 {
     loaded *h = nnc_calloc(1, sizeof *h);
-    if (!h)
-        return nnc_nomem(sink);
+    NNC_NEED(h, sink);
     nnc_scan s;
     h->entry = &l->plan->kernel[l->item];
     nnc_arena_init(&h->arena, 0);

@@ -40,8 +40,7 @@ static nnc_status load_kernel(const nnc_load *l, void **out, nnc_sink *sink)
     if (!fn)
         return nnc_fail0(sink, NNC_E_DEVICE, "the machine code has no kernel %s", k->symbol);
     handle *h = nnc_calloc(1, sizeof *h);
-    if (!h)
-        return nnc_nomem(sink);
+    NNC_NEED(h, sink);
     h->k = k;
     memcpy(&h->fn, &fn, sizeof fn);
     *out = h;

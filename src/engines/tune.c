@@ -72,8 +72,7 @@ static nnc_status read_file(nnc_tuning *all, char *text, nnc_sink *sink)
                 "no measured choice; expected LIBRARY KEY choice=N number=N ns=N");
         e.t.number = engine;
         e.t.ns = ns;
-        if (!insert(all, &e))
-            return nnc_nomem(sink);
+        NNC_NEED(insert(all, &e), sink);
     }
     return NNC_OK;
 }
@@ -136,17 +135,14 @@ bool nnc_tune_find(nnc_tuning *t, nnc_hash128 key, nnc_tuned *out)
 
 static nnc_status write_file(nnc_tuning *all, nnc_sink *sink)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     qsort(all->at, all->n, sizeof *all->at, by_key);
     for (size_t i = 0; i < all->n; i++) {
         const entry *e = &all->at[i];
         nnc_printf(&t, "%s %s choice=%d number=%lld ns=%lld\n", e->library, e->key, e->t.choice,
             (long long)e->t.number, (long long)e->t.ns);
     }
-    nnc_status st =
-        t.oom ? nnc_nomem(sink) : nnc_file_write(all->file, nnc_text_str(&t), t.n, false, sink);
-    nnc_text_deinit(&t);
-    return st;
+    return t.oom ? nnc_nomem(sink) : nnc_file_write(all->file, nnc_text_str(&t), t.n, false, sink);
 }
 
 nnc_status nnc_tune_record(
@@ -165,7 +161,7 @@ nnc_status nnc_tune_record(
 
 nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspace)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_cuda_device d[64];
     int device = 0, n = nnc_cuda_devices(d, 64, NULL);
     const nnc_cuda_cudart *rt = NNC_CUDA(cudart, NULL);
@@ -187,7 +183,6 @@ nnc_hash128 nnc_tune_key(const char *library, const nnc_call *c, int64_t workspa
     nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
     if (t.oom)
         h = (nnc_hash128){0};
-    nnc_text_deinit(&t);
     return h;
 }
 

@@ -77,7 +77,7 @@ static void check_keys(fe *f, const nnc_item *item, const char *op, const fe_row
         names[n++] = nnc_is_list(args) ? (a->text ? a->text : "") : a->key;
     for (const nnc_item *c = item->child; c && nnc_sink_errors(f->sink) < MAX_ERRORS; c = c->next)
         if (!among(c->key, names, n)) {
-            nnc_text t = {0};
+            NNC_LOCAL(nnc_text) t = {0};
             for (size_t i = common; i < n; i++)
                 nnc_printf(&t, "%s%s", t.n ? ", " : "", names[i]);
             const char *hint = fe_key_hint(f, c->key, names, n);
@@ -87,7 +87,6 @@ static void check_keys(fe *f, const nnc_item *item, const char *op, const fe_row
                 : t.n ? " (it takes: "
                       : " (it takes no keys of its own",
                 *hint ? "" : nnc_text_str(&t), *hint ? "" : ")");
-            nnc_text_deinit(&t);
         }
     for (const char *p = row ? row->keys : ""; fe_use_next(&p, &u);)
         if (u.must && !nnc_json_get(item, fe_keys[u.key].name))

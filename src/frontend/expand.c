@@ -456,8 +456,7 @@ nnc_status fe_expand_model(
         .dtype = -1};
     nnc_ref *first = ARENA_NEW(&f->a, nnc_ref, 1), r = NNC_NONE;
     flow out;
-    if (!first)
-        return nnc_nomem(f->sink);
+    NNC_NEED(first, f->sink);
     *first = NNC_NONE;
     for (const nnc_item *i = inputs->child; i; i = i->next) {
         if (!add_input(f, &c, i, &r))

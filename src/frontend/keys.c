@@ -18,7 +18,7 @@ bool fe_has(const fe_layer *l, fe_key key)
 nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
 {
     va_list ap;
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     const nnc_item *item = key ? fe_item(l, key) : NULL;
     va_start(ap, fmt);
     nnc_vprintf(&t, fmt, ap);
@@ -29,7 +29,6 @@ nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
         fe_stop(l->f, nnc_fail(l->f->sink, NNC_E_MODEL, l->loc, "%s", nnc_text_str(&t)));
     else
         fe_fail_at(l->f, item ? item : l->item, false, l->path, "%s", nnc_text_str(&t));
-    nnc_text_deinit(&t);
     return NNC_NONE;
 }
 
@@ -217,19 +216,17 @@ bool fe_axes(
 
 const char *fe_type_text(fe *f, const nnc_type *t)
 {
-    nnc_text x = {0};
+    NNC_LOCAL(nnc_text) x = {0};
     nnc_put_type(&x, t);
     const char *s = nnc_arena_strdup(&f->a, nnc_text_str(&x));
-    nnc_text_deinit(&x);
     return s ? s : "?";
 }
 
 const char *fe_dims_text(fe *f, int n, const int64_t *d)
 {
-    nnc_text x = {0};
+    NNC_LOCAL(nnc_text) x = {0};
     for (int i = 0; i < n; i++)
         nnc_printf(&x, "%s%lld", i ? "x" : "", (long long)d[i]);
     const char *s = nnc_arena_strdup(&f->a, nnc_text_str(&x));
-    nnc_text_deinit(&x);
     return s ? s : "?";
 }

@@ -71,18 +71,16 @@ static void put_val(nnc_text *t, const fe_val *v)
 bool fe_arg_allowed(fe *f, const nnc_item *a, const char *name, const fe_val *v,
     const nnc_item *given, const char *path)
 {
-    nnc_text want = {0}, is = {0};
+    NNC_LOCAL(nnc_text) want = {0}, is = {0};
     if (!nnc_is_object(a))
         return true;
     arg_wants(a, v, &want);
     put_val(&is, v);
-    bool ok = want.n == 0 && !want.oom;
-    if (!ok)
-        fe_fail_at(f, given ? given : a, false, path, "arg `%s`: expected %s, found %.100s", name,
-            nnc_text_str(&want), nnc_text_str(&is));
-    nnc_text_deinit(&want);
-    nnc_text_deinit(&is);
-    return ok;
+    if (want.n == 0 && !want.oom)
+        return true;
+    fe_fail_at(f, given ? given : a, false, path, "arg `%s`: expected %s, found %.100s", name,
+        nnc_text_str(&want), nnc_text_str(&is));
+    return false;
 }
 
 /* Sets one arg by --set: same kind as its default, within its choices and bounds. */
@@ -94,48 +92,36 @@ static nnc_status set_arg(fe *f, const nnc_item *args, fe_env *env, const char *
     nnc_loc loc = {.file = f->file};
     for (; e && strcmp(e->name, name) != 0; e = (fe_env *)e->up)
         names[n++] = e->name;
-    nnc_text t = {0};
-    nnc_status st = NNC_OK;
+    NNC_LOCAL(nnc_text) t = {0}, text = {0};
     if (e && e->v.is_word && !v.is_word &&
         !isalpha((unsigned char)*e->v.word)) { /* a float without a decimal point */
-        const char *text = nnc_arena_printf(&f->a, "%lld", (long long)v.i);
-        if (!text)
-            return nnc_nomem(f->sink);
-        v = (fe_val){.is_word = true, .word = text, .n = (int)strlen(text)};
+        const char *word = nnc_arena_printf(&f->a, "%lld", (long long)v.i);
+        NNC_NEED(word, f->sink);
+        v = (fe_val){.is_word = true, .word = word, .n = (int)strlen(word)};
     }
     nnc_printf(&t, "--set %.60s=", name);
     put_val(&t, &v);
     if (!e) {
         const char *near = nnc_nearest(name, names, n);
         if (near)
-            st = nnc_fail(f->sink, NNC_E_USAGE, loc,
+            return nnc_fail(f->sink, NNC_E_USAGE, loc,
                 "%s: the model has no arg `%.60s`; did you mean `%s`?", nnc_text_str(&t), name,
                 near);
-        else {
-            nnc_text all = {0};
-            for (size_t i = n; i-- > 0;)
-                nnc_printf(&all, "%s%s", all.n ? ", " : "", names[i]);
-            st =
-                nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: the model has no arg `%.60s` (it has: %s)",
-                    nnc_text_str(&t), name, n ? nnc_text_str(&all) : "none");
-            nnc_text_deinit(&all);
-        }
-    } else if (e->v.is_word != v.is_word) {
-        st = nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),
-            v.is_word ? "an integer" : "a word");
-    } else {
-        nnc_text want = {0};
-        const nnc_item *a = nnc_json_get(args, name);
-        if (nnc_is_object(a))
-            arg_wants(a, &v, &want);
-        if (want.n)
-            st = nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),
-                nnc_text_str(&want));
-        nnc_text_deinit(&want);
-        e->v = v;
+        for (size_t i = n; i-- > 0;)
+            nnc_printf(&text, "%s%s", text.n ? ", " : "", names[i]);
+        return nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: the model has no arg `%.60s` (it has: %s)",
+            nnc_text_str(&t), name, n ? nnc_text_str(&text) : "none");
     }
-    nnc_text_deinit(&t);
-    return st;
+    if (e->v.is_word != v.is_word)
+        return nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),
+            v.is_word ? "an integer" : "a word");
+    const nnc_item *a = nnc_json_get(args, name);
+    if (nnc_is_object(a))
+        arg_wants(a, &v, &text);
+    e->v = v;
+    return text.n ? nnc_fail(f->sink, NNC_E_USAGE, loc, "%s: expected %s", nnc_text_str(&t),
+                        nnc_text_str(&text))
+                  : NNC_OK;
 }
 
 static nnc_status read_args(fe *f)
@@ -145,8 +131,7 @@ static nnc_status read_args(fe *f)
     for (const nnc_item *a = args ? args->child : NULL; a; a = a->next) {
         fe_env *e = ARENA_NEW(&f->a, fe_env, 1);
         const char *path = nnc_arena_printf(&f->a, "/args/%s", a->key);
-        if (!e || !path)
-            return nnc_nomem(f->sink);
+        NNC_NEED(e && path, f->sink);
         *e = (fe_env){.name = a->key, .up = env};
         if (!fe_arg_default(f, a, path, &e->v) || !fe_arg_allowed(f, a, a->key, &e->v, NULL, path))
             return f->status;
@@ -168,7 +153,7 @@ static nnc_status read_args(fe *f)
 /* Warns about unused results of node n. */
 static void warn_unused_node(fe *f, const nnc_node *n, const uint32_t *uses)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     int unused = 0;
     for (int i = 0; i < n->n_out; i++)
         if (!uses[n->out + (nnc_ref)i])
@@ -185,7 +170,6 @@ static void warn_unused_node(fe *f, const nnc_node *n, const uint32_t *uses)
             "nothing uses result%s %s of this layer; without \"in\", the next layer takes result 0 "
             "(the others are NAME:1, ...)",
             unused > 1 ? "s" : "", nnc_text_str(&t));
-    nnc_text_deinit(&t);
 }
 
 /* Warns about unused results and inputs, which are likely mistakes. */
@@ -194,8 +178,7 @@ static nnc_status warn_unused(fe *f)
     const nnc_graph *g = f->g;
     uint32_t *uses = nnc_use_counts(g, &f->a);
     size_t most = nnc_sink_count(f->sink) + 10;
-    if (!uses)
-        return nnc_nomem(f->sink);
+    NNC_NEED(uses, f->sink);
     for (uint32_t i = 0; i < g->n_node && nnc_sink_count(f->sink) < most; i++)
         warn_unused_node(f, &g->node[i], uses);
     return NNC_OK;
@@ -206,8 +189,7 @@ static nnc_status build_model(fe *f)
     const nnc_item *root = f->j.root, *name = nnc_json_get(root, "name");
     NNC_TRY(fe_check(f));
     f->g = nnc_graph_create(name ? name->text : "model", f->sink);
-    if (!f->g)
-        return nnc_nomem(f->sink);
+    NNC_NEED(f->g, f->sink);
     f->g->device = -1;
     NNC_TRY(read_args(f));
     NNC_TRY(fe_weights_open(f));

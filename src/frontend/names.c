@@ -94,12 +94,11 @@ static bool unknown(fe *f, const nnc_item *at, const nnc_item *layer, const fe_c
         fe_fail_at(f, at, false, path, "no layer or input is named `%.60s`; did you mean `%s`?",
             name, near);
     } else {
-        nnc_text t = {0};
+        NNC_LOCAL(nnc_text) t = {0};
         for (size_t i = k; i-- > 0 && t.n < 200;)
             nnc_printf(&t, "%s%s", t.n ? ", " : "", names[i]);
         fe_fail_at(f, at, false, path, "no layer or input is named `%.60s` (known here: %s%s)",
             name, nnc_text_str(&t), t.n >= 200 ? ", ..." : "");
-        nnc_text_deinit(&t);
     }
     return false;
 }

@@ -212,7 +212,7 @@ nnc_status nnc_npy_load(const char *file, nnc_tensor *out, nnc_sink *sink)
 
 nnc_status nnc_npy_save(const char *file, const nnc_type *t, const void *row_major, nnc_sink *sink)
 {
-    nnc_text x = {0};
+    NNC_LOCAL(nnc_text) x = {0};
     size_t k = 0;
     while (codes[k].d != (nnc_dtype)t->dtype)
         k++;
@@ -226,13 +226,10 @@ nnc_status nnc_npy_save(const char *file, const nnc_type *t, const void *row_maj
     while ((x.n + 1) % 64 && !x.oom)
         nnc_putc(&x, ' ');
     nnc_putc(&x, '\n');
-    nnc_status st = x.oom ? nnc_nomem(sink) : NNC_OK;
-    if (!st) {
-        x.s[8] = (char)((x.n - 10) & 0xff);
-        x.s[9] = (char)((x.n - 10) >> 8);
-        nnc_piece piece[2] = {{x.s, x.n}, {row_major, (size_t)nnc_type_bytes(t)}};
-        st = nnc_file_write_pieces(file, 2, piece, false, sink);
-    }
-    nnc_text_deinit(&x);
-    return st;
+    if (x.oom)
+        return nnc_nomem(sink);
+    x.s[8] = (char)((x.n - 10) & 0xff);
+    x.s[9] = (char)((x.n - 10) >> 8);
+    nnc_piece piece[2] = {{x.s, x.n}, {row_major, (size_t)nnc_type_bytes(t)}};
+    return nnc_file_write_pieces(file, 2, piece, false, sink);
 }

@@ -99,8 +99,7 @@ static nnc_status read_header(nnc_safetensors *s, const char *file, const nnc_it
         return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
             "damaged safetensors file: its header is not an object");
     s->entry = ARENA_NEW(&s->a, nnc_st_entry, root->n + 1);
-    if (!s->entry)
-        return nnc_nomem(sink);
+    NNC_NEED(s->entry, sink);
     for (const nnc_item *i = root->child; i; i = i->next) {
         if (!strcmp(i->key, "__metadata__"))
             continue;

@@ -109,11 +109,10 @@ bool fe_eval_arg(
     double v = nnc_is_number(item) ? item->number : 0;
     if (v == floor(v) && fabs(v) < 0x1p53)
         return fe_eval(f, item, path, env, what, out);
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_put_double(&t, v);
     const char *word = t.oom ? NULL : nnc_arena_strdup(&f->a, nnc_text_str(&t));
     *out = (fe_val){.is_word = true, .word = word, .n = (int)t.n};
-    nnc_text_deinit(&t);
     return word || fe_oom(f);
 }
 
@@ -175,33 +174,28 @@ bool fe_read_word(fe *f, const nnc_item *item, const char *path, const fe_env *e
         *out = s;
         return true;
     }
-    nnc_text t = {0};
-    bool ok = true;
-    for (; ok && dollar; dollar = strstr(s, "${")) {
+    NNC_LOCAL(nnc_text) t = {0};
+    for (; dollar; dollar = strstr(s, "${")) {
         fe_val v;
         fe_expr_error err;
         const char *close = strchr(dollar, '}');
         int at = (int)(dollar - item->text);
         nnc_putn(&t, s, (size_t)(dollar - s));
-        if (!close) {
-            ok = expr_fail(f, item, path, what, at, "${ has no closing }");
-        } else if (!fe_expr(dollar + 2, (size_t)(close - dollar - 2), env, &v, &err)) {
-            ok = expr_fail(f, item, path, what, at + 2 + err.at, err.text);
-        } else if (v.is_word) {
+        if (!close)
+            return expr_fail(f, item, path, what, at, "${ has no closing }");
+        if (!fe_expr(dollar + 2, (size_t)(close - dollar - 2), env, &v, &err))
+            return expr_fail(f, item, path, what, at + 2 + err.at, err.text);
+        if (v.is_word)
             nnc_putn(&t, v.word, (size_t)v.n);
-        } else {
+        else
             nnc_printf(&t, "%lld", (long long)v.i);
-        }
-        s = close ? close + 1 : s;
-        if (ok && t.n > 65536)
-            ok = expr_fail(f, item, path, what, at, "grows beyond 65536 characters");
+        s = close + 1;
+        if (t.n > 65536)
+            return expr_fail(f, item, path, what, at, "grows beyond 65536 characters");
     }
     nnc_puts(&t, s);
-    *out = ok && !t.oom ? nnc_arena_strdup(&f->a, nnc_text_str(&t)) : NULL;
-    if (ok && !*out)
-        ok = fe_oom(f);
-    nnc_text_deinit(&t);
-    return ok;
+    *out = t.oom ? NULL : nnc_arena_strdup(&f->a, nnc_text_str(&t));
+    return *out || fe_oom(f);
 }
 
 /* Names of a dtype in other frameworks. */
@@ -227,7 +221,7 @@ bool fe_read_dtype(fe *f, const nnc_item *item, const char *path, const fe_env *
         return false;
     if (nnc_dtype_parse(w, strlen(w), out))
         return true;
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     for (int i = 0; i < DT__COUNT; i++) {
         names[i] = nnc_dtype_name((nnc_dtype)i);
         nnc_printf(&t, "%s%s", i ? " " : "", names[i]);
@@ -237,7 +231,6 @@ bool fe_read_dtype(fe *f, const nnc_item *item, const char *path, const fe_env *
         near = nnc_nearest(w, names, DT__COUNT);
     fe_fail_at(f, item, false, path, "unknown dtype `%.60s`%s%s%s (there are: %s)", w,
         near ? "; did you mean `" : "", near ? near : "", near ? "`?" : "", nnc_text_str(&t));
-    nnc_text_deinit(&t);
     return false;
 }
 

@@ -173,8 +173,7 @@ static nnc_status settle_scales(fe *f)
 {
     const nnc_graph *g = f->g;
     uint32_t *user = ARENA_NEW(&f->a, uint32_t, g->n_value + 1);
-    if (!user)
-        return nnc_nomem(f->sink);
+    NNC_NEED(user, f->sink);
     memset(user, 0xff, g->n_value * sizeof *user);
     for (uint32_t n = g->n_node; n-- > 0;)
         for (int i = 0; i < g->node[n].n_in; i++)
@@ -197,7 +196,7 @@ nnc_status fe_weights_open(fe *f)
 
 static void warn_unused(fe *f)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     int n = 0;
     for (int i = 0; i < nnc_safetensors_count(f->st); i++) {
         const char *name = nnc_safetensors_at(f->st, i)->name, *dot = strrchr(name, '.');
@@ -212,7 +211,6 @@ static void warn_unused(fe *f)
         nnc_warn(f->sink, (nnc_loc){.file = f->o->weights},
             "%d of %d tensors are not used by the model: %s%s", n, nnc_safetensors_count(f->st),
             nnc_text_str(&t), n > MAX_UNUSED ? ", ..." : "");
-    nnc_text_deinit(&t);
 }
 
 nnc_status fe_weights_close(fe *f, bool ok)

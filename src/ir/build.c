@@ -79,14 +79,12 @@ static bool agree(nnc_graph *g, const nnc_node *n, nnc_type *t, const nnc_type *
             t[i] = typed[i];
             continue;
         }
-        nnc_text is = {0}, said = {0};
+        NNC_LOCAL(nnc_text) is = {0}, said = {0};
         nnc_put_type(&is, &t[i]);
         nnc_put_type(&said, &typed[i]);
         nnc_stick(g, nnc_fail(g->sink, NNC_E_MODEL, nnc_node_loc(n),
                          "%s: the result is given as %s, but is %s", nnc_ops[n->op].name,
                          nnc_text_str(&said), nnc_text_str(&is)));
-        nnc_text_deinit(&is);
-        nnc_text_deinit(&said);
         return false;
     }
     return true;

@@ -131,8 +131,7 @@ nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n)
 nnc_cost nnc_graph_cost(const nnc_graph *g)
 {
     nnc_cost sum = {0};
-    nnc_arena scratch;
-    nnc_arena_init(&scratch, 0);
+    NNC_LOCAL(nnc_arena) scratch = {0};
     bool *fixed = nnc_static_values(g, &scratch);
     if (!fixed)
         sum = (nnc_cost){-1, -1, -1};
@@ -145,6 +144,5 @@ nnc_cost nnc_graph_cost(const nnc_graph *g)
         sum.bytes = nnc_add_sat(sum.bytes, c.bytes);
         sum.launches += c.launches;
     }
-    nnc_arena_deinit(&scratch);
     return sum;
 }

@@ -114,18 +114,15 @@ static nnc_status widen_range(void *ctx, int64_t begin, int64_t end)
         widen(d, j->data, begin, end - begin, j->y + begin);
         return NNC_OK;
     }
-    void *tmp = nnc_malloc((size_t)CHUNK * (size_t)nnc_dtype_size(d));
+    NNC_FREED void *tmp = nnc_malloc((size_t)CHUNK * (size_t)nnc_dtype_size(d));
     if (!tmp)
         return NNC_E_NOMEM;
-    nnc_status s = NNC_OK;
-    for (int64_t i = begin; i < end && s == NNC_OK; i += CHUNK) {
+    for (int64_t i = begin; i < end; i += CHUNK) {
         int64_t n = nnc_min64(CHUNK, end - i);
-        s = nnc_weight_read(j->w, j->t, i, n, tmp, j->e->files, j->sink);
-        if (s == NNC_OK)
-            widen(d, tmp, 0, n, j->y + i);
+        NNC_TRY(nnc_weight_read(j->w, j->t, i, n, tmp, j->e->files, j->sink));
+        widen(d, tmp, 0, n, j->y + i);
     }
-    nnc_free(tmp);
-    return s;
+    return NNC_OK;
 }
 
 static nnc_status iota_range(void *ctx, int64_t begin, int64_t end)
@@ -156,8 +153,7 @@ static nnc_status read_leaf(frame *f, nnc_ref r)
     const nnc_node *n = nnc_def(f->g, r);
     const nnc_type *t = nnc_typeof(f->g, r);
     buf *b = new_buf(nnc_type_numel(t));
-    if (!b)
-        return nnc_nomem(f->e->sink);
+    NNC_NEED(b, f->e->sink);
     leaf_job j = {.e = f->e, .t = t, .w = n->weight, .y = b->data};
     int64_t elements = nnc_type_numel(t);
     nnc_status s = NNC_OK;
@@ -261,8 +257,7 @@ static nnc_status place_results(frame *f, const nnc_node *n)
             b->refs++;
         else
             b = new_buf(nnc_type_numel(t));
-        if (!b)
-            return nnc_nomem(f->e->sink);
+        NNC_NEED(b, f->e->sink);
         f->val[n->out + (nnc_ref)i] = b;
     }
     return NNC_OK;
@@ -275,8 +270,7 @@ static nnc_status run_rounded(const frame *f, const nnc_node *n, ev_arg *in, ev_
     buf *copy = NULL;
     if (a.operand > 0) {
         copy = new_buf(nnc_type_numel(in->type));
-        if (!copy)
-            return nnc_nomem(f->e->sink);
+        NNC_NEED(copy, f->e->sink);
     }
     nnc_status s = copy ? ev_perturb(f->e, n, 0, in->type, a.operand, in->f, copy->data) : NNC_OK;
     if (copy)
@@ -294,9 +288,8 @@ static nnc_status run_plain(frame *f, const nnc_node *n)
     NNC_TRY(place_results(f, n));
     if (shares_operand((nnc_op)n->op))
         return NNC_OK;
-    ev_arg *arg = nnc_malloc(sizeof *arg * ((size_t)n->n_in + n->n_out));
-    if (!arg)
-        return nnc_nomem(f->e->sink);
+    NNC_FREED ev_arg *arg = nnc_malloc(sizeof *arg * ((size_t)n->n_in + n->n_out));
+    NNC_NEED(arg, f->e->sink);
     for (int i = 0; i < n->n_in; i++)
         arg[i] = (ev_arg){.type = nnc_typeof(f->g, n->in[i]), .p = f->val[n->in[i]]->data};
     ev_arg *out = arg + n->n_in;
@@ -304,26 +297,21 @@ static nnc_status run_plain(frame *f, const nnc_node *n)
         nnc_ref r = n->out + (nnc_ref)i;
         out[i] = (ev_arg){.type = nnc_typeof(f->g, r), .p = f->val[r]->data};
     }
-    nnc_status s = f->e->rounding ? run_rounded(f, n, arg, out) : run_class(f, n, arg, out);
-    nnc_free(arg);
-    return s;
+    return f->e->rounding ? run_rounded(f, n, arg, out) : run_class(f, n, arg, out);
 }
 
 /* The body's inputs share the operands' memory; an operand at its last use is passed on, so that the body may overwrite it. */
 static nnc_status run_fused(frame *f, const nnc_node *n)
 {
-    buf **args = nnc_calloc((size_t)n->n_in + 1, sizeof *args);
-    if (!args)
-        return nnc_nomem(f->e->sink);
+    NNC_FREED buf **args = nnc_calloc((size_t)n->n_in + 1, sizeof *args);
+    NNC_NEED(args, f->e->sink);
     for (int i = 0; i < n->n_in; i++) {
         args[i] = f->val[n->in[i]];
         args[i]->refs++;
     }
     for (int i = 0; i < n->n_in; i++)
         use_done(f, n->in[i]);
-    nnc_status s = run_graph(f->e, n->body, NULL, args, f->val + n->out);
-    nnc_free(args);
-    return s;
+    return run_graph(f->e, n->body, NULL, args, f->val + n->out);
 }
 
 static nnc_status run_node(frame *f, const nnc_node *n)
@@ -374,8 +362,7 @@ static nnc_status run_graph(
     const ev *e, const nnc_graph *g, const void *const *inputs, buf **args, buf **results)
 {
     frame f = {.e = e, .g = g, .inputs = inputs};
-    nnc_arena tmp;
-    nnc_arena_init(&tmp, 0);
+    NNC_LOCAL(nnc_arena) tmp = {0};
     f.val = ARENA_NEW(&tmp, buf *, g->n_value + 1);
     f.left = nnc_use_counts(g, &tmp);
     nnc_status s = f.val && f.left ? NNC_OK : nnc_nomem(e->sink);
@@ -396,7 +383,6 @@ static nnc_status run_graph(
         s = take_outputs(&f, results);
     for (uint32_t r = 0; f.val && r < g->n_value; r++)
         drop(f.val[r]);
-    nnc_arena_deinit(&tmp);
     return s;
 }
 
@@ -409,8 +395,7 @@ static nnc_status to_rval(const ev *e, const nnc_type *t, buf *b, nnc_rval *out)
     void *data = b->data;
     if (b->refs > 1) {
         data = nnc_aligned_alloc(64, (size_t)nnc_align_up((int64_t)bytes, 64));
-        if (!data)
-            return nnc_nomem(e->sink);
+        NNC_NEED(data, e->sink);
         memcpy(data, b->data, bytes);
     } else {
         b->data = NULL;
@@ -449,11 +434,9 @@ static nnc_status evaluate(
 static nnc_status start(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rval *before, const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink)
 {
-    nnc_weight_files files = {NULL};
+    NNC_LOCAL(nnc_weight_files) files = {NULL};
     const ev e = {threads < 1 ? 1 : threads, &files, sink, rounding, before};
-    nnc_status s = evaluate(&e, g, inputs, outputs);
-    nnc_weight_files_deinit(&files);
-    return s;
+    return evaluate(&e, g, inputs, outputs);
 }
 
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads,
@@ -517,8 +500,7 @@ static void cost_node(const nnc_graph *g, const nnc_node *n, bool *here, uint32_
 
 static void cost_of(const nnc_graph *g, double *ops, double *peak)
 {
-    nnc_arena tmp;
-    nnc_arena_init(&tmp, 0);
+    NNC_LOCAL(nnc_arena) tmp = {0};
     uint32_t *left = nnc_use_counts(g, &tmp);
     bool *here = ARENA_NEW(&tmp, bool, g->n_value + 1);
     double now = 0;
@@ -528,7 +510,6 @@ static void cost_of(const nnc_graph *g, double *ops, double *peak)
         for (uint32_t i = 0; i < g->n_node; i++)
             if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf)
                 cost_node(g, &g->node[i], here, left, &now, ops, peak);
-    nnc_arena_deinit(&tmp);
 }
 
 void nnc_eval_cost(const nnc_graph *g, int64_t *ops, int64_t *peak_bytes)

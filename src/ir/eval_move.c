@@ -112,9 +112,9 @@ static nnc_status run_pad(const ev *e, const nnc_node *n, const ev_arg *in, cons
     ev_strides(x, own);
     for (int k = 0; k < y->rank; k++)
         entries += y->dim[k];
-    int64_t *table = nnc_malloc((size_t)entries * 8 + 8), *t = table;
-    if (!table)
-        return nnc_nomem(e->sink);
+    NNC_FREED int64_t *table = nnc_malloc((size_t)entries * 8 + 8);
+    int64_t *t = table;
+    NNC_NEED(table, e->sink);
     for (int k = 0; k < y->rank; k++) {
         if (x->dim[k] == y->dim[k]) {
             ev_walk_add(&w, y->dim[k], own[k]);
@@ -126,9 +126,7 @@ static nnc_status run_pad(const ev *e, const nnc_node *n, const ev_arg *in, cons
             *t++ = j < 0 ? -1 : j * own[k];
         }
     }
-    nnc_status status = run_walk(e, &w, in, out);
-    nnc_free(table);
-    return status;
+    return run_walk(e, &w, in, out);
 }
 
 /* x[outer, n, inner] taken at index[m] -> y[outer, m, inner]; -1 is the last. */
@@ -137,9 +135,8 @@ static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, c
     int axis = (int)nnc_attr_int(n, AT_axis, 0);
     const nnc_type *t = in[0].type;
     int64_t own[NNC_MAX_RANK], extent = t->dim[axis], m = nnc_type_numel(in[1].type);
-    int64_t *table = nnc_malloc((size_t)m * 8);
-    if (!table)
-        return nnc_nomem(e->sink);
+    NNC_FREED int64_t *table = nnc_malloc((size_t)m * 8);
+    NNC_NEED(table, e->sink);
     ev_strides(t, own);
     bool wraps = nnc_dtype_kind((nnc_dtype)in[1].type->dtype) == NNC_INT, warned = false;
     for (int64_t i = 0; i < m; i++) {
@@ -163,9 +160,7 @@ static nnc_status run_gather(const ev *e, const nnc_node *n, const ev_arg *in, c
             ev_walk_table(&w, m, table, -1);
         else
             ev_walk_add(&w, t->dim[d], own[d]);
-    nnc_status status = run_walk(e, &w, in, out);
-    nnc_free(table);
-    return status;
+    return run_walk(e, &w, in, out);
 }
 
 /* ---- rows ---- */

@@ -86,21 +86,20 @@ bool nnc_reads_statistic(const nnc_node *n, int k)
 
 bool nnc_param_count(const nnc_graph *g, int64_t *parameters, int64_t *statistics)
 {
-    bool *read = nnc_calloc(g->n_value + (size_t)1, sizeof *read), *other = NULL;
+    NNC_FREED bool *read = nnc_calloc(g->n_value + (size_t)1, sizeof *read);
+    NNC_FREED bool *other = nnc_calloc(g->n_value + (size_t)1, sizeof *other);
     *parameters = *statistics = 0;
-    other = read ? nnc_calloc(g->n_value + (size_t)1, sizeof *other) : NULL;
-    for (uint32_t i = 0; other && i < g->n_node; i++)
+    if (!read || !other)
+        return false;
+    for (uint32_t i = 0; i < g->n_node; i++)
         for (int k = 0; k < g->node[i].n_in; k++)
             (nnc_reads_statistic(&g->node[i], k) ? read : other)[g->node[i].in[k]] = true;
-    for (uint32_t i = 0; other && i < g->n_node; i++) {
+    for (uint32_t i = 0; i < g->n_node; i++) {
         nnc_ref r = g->node[i].out;
         if (g->node[i].op == OP_param)
             *(read[r] && !other[r] ? statistics : parameters) += nnc_type_numel(nnc_typeof(g, r));
     }
-    bool ok = other != NULL;
-    nnc_free(read);
-    nnc_free(other);
-    return ok;
+    return true;
 }
 
 /* ---- ranges ---------------------------------------------------------------------------------- */
@@ -214,13 +213,12 @@ static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *r
 
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
 {
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     uint8_t *reach = ARENA_NEW(&a, uint8_t, g->n_value + 1);
     *out = (nnc_index_use){0};
-    if (reach)
-        reach[input] = REACH_all;
-    for (uint32_t i = 0; i < g->n_node && reach; i++) {
+    NNC_NEED(reach, g->sink);
+    reach[input] = REACH_all;
+    for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         int how = n->op == OP_gather ? reach[n->in[1]] : REACH_none;
         if (how) {
@@ -236,8 +234,7 @@ nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
         for (int k = 0; n->op != OP_input && k < n->n_out; k++)
             reach[n->out + (nnc_ref)k] = (uint8_t)reach_through(g, n, reach);
     }
-    nnc_arena_deinit(&a);
-    return reach ? NNC_OK : nnc_nomem(g->sink);
+    return NNC_OK;
 }
 
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i)

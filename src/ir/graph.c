@@ -298,8 +298,7 @@ static void inline_graph(
 
 nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink)
 {
-    nnc_arena tmp;
-    nnc_arena_init(&tmp, 0);
+    NNC_LOCAL(nnc_arena) tmp = {0};
     nnc_graph *f = nnc_graph_create(g->name, sink);
     nnc_ref *map = ARENA_NEW(&tmp, nnc_ref, g->n_value + 1);
     if (f && map)
@@ -310,7 +309,6 @@ nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink)
         nnc_graph_destroy(f);
         f = NULL;
     }
-    nnc_arena_deinit(&tmp);
     return f;
 }
 
@@ -457,8 +455,7 @@ static nnc_status renumber(tidy *t)
     nnc_node *node = ARENA_NEW(&g->arena, nnc_node, t->n_order + 1);
     nnc_value *value = ARENA_NEW(&g->arena, nnc_value, g->n_value + 1);
     nnc_ref *map = t->user; /* free again; large enough for every value, see alloc_tidy */
-    if (!node || !value)
-        return nnc_nomem(g->sink);
+    NNC_NEED(node && value, g->sink);
     uint32_t nv = 0;
     for (uint32_t i = 0; i < t->n_order; i++) {
         node[i] = g->node[t->order[i]];

@@ -208,8 +208,7 @@ static nnc_status scan_data(parser *p, draft *d)
             (int64_t)DATA_MAX);
     if (!splat && n > left) /* each element takes at least one character */
         return expected(p, "as many numbers as the type has elements");
-    if (!(d->data = nnc_malloc((size_t)bytes)))
-        return nnc_nomem(p->sink);
+    NNC_NEED((d->data = nnc_malloc((size_t)bytes)), p->sink);
     d->weight.data = d->data;
     d->weight.size = bytes;
     if (hex)
@@ -526,12 +525,11 @@ static nnc_graph *parse_graph(nnc_scan *s, nnc_sink *sink, const char *name, int
 
 nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink)
 {
-    nnc_arena scratch;
+    NNC_LOCAL(nnc_arena) scratch = {0};
     const char *word;
     char *name = NULL;
     size_t n;
     nnc_graph *g = NULL;
-    nnc_arena_init(&scratch, 0);
     if (!nnc_scan_eat(s, "graph") || !nnc_scan_eat(s, "@")) {
         (void)nnc_scan_fail(s, sink, "`graph @name {`");
     } else if (nnc_scan_word(s, &word, &n)) {
@@ -546,6 +544,5 @@ nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink)
         else
             (void)nnc_scan_fail(s, sink, "`{`");
     }
-    nnc_arena_deinit(&scratch);
     return g;
 }

@@ -303,14 +303,12 @@ static nnc_status sample(
     sampler *s, const nnc_graph *g, nnc_graph **out, bool *inputs, bool *outputs, nnc_sink *sink)
 {
     s->f = nnc_graph_flatten(g, false, sink);
-    if (!s->f)
-        return nnc_nomem(sink);
+    NNC_NEED(s->f, sink);
     int64_t wanted = s->rows;
     s->mult = ARENA_NEW(&s->tmp, int64_t, s->f->n_value + 1);
     s->no_carry = ARENA_NEW(&s->tmp, bool, s->f->n_value + 1);
     bool *hit = ARENA_NEW(&s->tmp, bool, s->f->n_value + 1);
-    if (!s->mult || !s->no_carry || !hit)
-        return nnc_nomem(sink);
+    NNC_NEED(s->mult && s->no_carry && hit, sink);
     for (uint32_t i = 0; i < s->f->n_node;
          i++) { /* each input's dimension 0 is tried as the batch */
         const nnc_node *n = &s->f->node[i];
@@ -323,8 +321,7 @@ static nnc_status sample(
         if (!describe(s, inputs, outputs))
             continue;
         *out = rebuild(s, sink);
-        if (!*out)
-            return nnc_nomem(sink);
+        NNC_NEED(*out, sink);
         nnc_status status = (*out)->status;
         if (status != NNC_OK) {
             nnc_graph_destroy(*out);

@@ -29,15 +29,12 @@ static nnc_status check_type(
     if (t->dtype == want->dtype &&
         (ordered ? nnc_type_same_memory(&dense, want) : nnc_type_same_shape(t, want)))
         return NNC_OK;
-    nnc_text is = {0}, said = {0};
+    NNC_LOCAL(nnc_text) is = {0}, said = {0};
     nnc_put_type(&said, t);
     nnc_put_type(&is, want);
-    nnc_status s = nnc_fail(sink, NNC_E_BUG, nnc_node_loc(n),
+    return nnc_fail(sink, NNC_E_BUG, nnc_node_loc(n),
         "verify: %s: a result's type is %s, but inference says %s", nnc_ops[n->op].name,
         nnc_text_str(&said), nnc_text_str(&is));
-    nnc_text_deinit(&is);
-    nnc_text_deinit(&said);
-    return s;
 }
 
 static nnc_status check_types(const nnc_graph *g, nnc_node *n, nnc_sink *sink)

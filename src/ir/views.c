@@ -179,22 +179,18 @@ static const char *in_place_fault(const nnc_graph *g, const nnc_node *n, const n
 
 nnc_status nnc_check_places(const nnc_graph *g, nnc_sink *sink)
 {
-    nnc_arena a;
+    NNC_LOCAL(nnc_arena) a = {0};
     nnc_place *place = NULL;
-    nnc_status status = NNC_OK;
-    nnc_arena_init(&a, 0);
-    for (uint32_t i = 0; i < g->n_node && status == NNC_OK; i++) {
+    for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (!nnc_is_in_place(n))
             continue;
-        place = place ? place : nnc_places(g, &a);
-        const char *why = place ? in_place_fault(g, n, place) : NULL;
-        if (!place)
-            status = nnc_nomem(sink);
-        else if (why)
-            status = nnc_fail(
+        if (!place && !(place = nnc_places(g, &a)))
+            return nnc_nomem(sink);
+        const char *why = in_place_fault(g, n, place);
+        if (why)
+            return nnc_fail(
                 sink, NNC_E_BUG, nnc_node_loc(n), "verify: %s: %s", nnc_ops[n->op].name, why);
     }
-    nnc_arena_deinit(&a);
-    return status;
+    return NNC_OK;
 }

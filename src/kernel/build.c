@@ -134,10 +134,9 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
     const char *reason = "more than 64 results";
     nx_set set = {
         .g = g, .node = nodes, .n = n, .out = outs, .n_out = n_out, .spare = spare, .local = local};
-    nnc_arena scratch;
+    NNC_LOCAL(nnc_arena) scratch = {0};
     nx t = {0};
     bool ok = false;
-    nnc_arena_init(&scratch, 0);
     if (n_out <= NNC_KERNEL_RESULTS && !too_many_arguments(g, nodes, n, n_out, &scratch, &reason))
         ok = nx_trace(&t, &set, &scratch, &reason) &&
              (t.windowed == NNC_NONE || stores_windowed(&t, &set, &scratch, &reason));
@@ -146,7 +145,6 @@ bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const
         ok = (*why = stored_note(g, t.windowed, a)) != NULL;
     else
         *why = ok || !reason ? NULL : nnc_arena_strdup(a, reason);
-    nnc_arena_deinit(&scratch);
     return ok;
 }
 
@@ -189,8 +187,7 @@ static nnc_status open_node(
     }
     s->g = b ? b : s->outer;
     uint32_t *list = ARENA_NEW(a, uint32_t, b ? b->n_node : 1);
-    if (!list)
-        return nnc_nomem(sink);
+    NNC_NEED(list, sink);
     for (int i = 0; i < n->n_out; i++)
         room[n->n_in + i] = b ? b->output[i] : n->out + (nnc_ref)i;
     s->input = b ? room : n->in;
@@ -237,13 +234,11 @@ nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a
     nx_set set = {.outer = g, .of = n, .n_out = n->n_out, .spare = -1};
     nnc_graph *made = NULL;
     nnc_kernel *k = NULL;
-    nnc_arena scratch;
+    NNC_LOCAL(nnc_arena) scratch = {0};
     nx t = {0};
-    nnc_arena_init(&scratch, 0);
     (void)build(&k, &t, &set, &made, &scratch, a, sink);
     nnc_free(t.ins);
     nnc_graph_destroy(made);
-    nnc_arena_deinit(&scratch);
     return k;
 }
 

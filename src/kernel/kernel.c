@@ -236,12 +236,11 @@ nnc_kschedule nnc_cuda_sched(const nnc_kernel *k)
 
 nnc_hash128 nnc_kernel_hash(const nnc_kernel *k)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_kernel_print_as(&t, k, false);
     nnc_hash128 h = nnc_hash(nnc_text_str(&t), t.n);
     if (t.oom)
         h = (nnc_hash128){(uint64_t)nnc_now_ns(), ~(uint64_t)0};
-    nnc_text_deinit(&t);
     return h;
 }
 

@@ -272,8 +272,7 @@ nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink)
 {
     NNC_TRY(shape_ok(k, sink));
     verifier v = {k, sink, nnc_calloc((size_t)k->n_ins + 1, 1)};
-    if (!v.seen)
-        return nnc_nomem(sink);
+    NNC_NEED(v.seen, sink);
     uint32_t outer = k->n_outer ? (1u << k->n_outer) - 1 : 0;
     nnc_status s = NNC_OK;
     int at = 0;

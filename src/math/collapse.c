@@ -606,19 +606,14 @@ bool nnc_kernel_collapse(
 {
     if (!has_function(k))
         return true;
-    nnc_arena scratch;
-    nnc_arena_init(&scratch, 0);
-    collapser *c = nnc_calloc(1, sizeof *c);
-    bool ok = c != NULL;
-    if (c) {
-        c->k = k;
-        c->a = &scratch;
-        c->note = note;
-        c->wide = !nnc_has_fma(t);
-        c->fast = math == MATH_fast;
-        ok = collapse(c, a);
-    }
-    nnc_free(c);
-    nnc_arena_deinit(&scratch);
-    return ok;
+    NNC_LOCAL(nnc_arena) scratch = {0};
+    NNC_FREED collapser *c = nnc_calloc(1, sizeof *c);
+    if (!c)
+        return false;
+    c->k = k;
+    c->a = &scratch;
+    c->note = note;
+    c->wide = !nnc_has_fma(t);
+    c->fast = math == MATH_fast;
+    return collapse(c, a);
 }

@@ -38,7 +38,7 @@ bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_a
 {
     bool changed = false,
          marks = nnc_has_fma(t); /* without it, the f64 forms are used for all policies */
-    nnc_text note = {0};
+    NNC_LOCAL(nnc_text) note = {0};
     /* fast forms have larger errors, so their ranges are wider */
     bool ok = !marks || nnc_kernel_mark(k, math, NULL);
     ok = ok && find_ranges(k, &note);
@@ -58,7 +58,5 @@ bool nnc_kernel_improve(nnc_kernel *k, const nnc_target *t, nnc_math math, nnc_a
         ok = nnc_kernel_mark(k, math, &note);
     if (ok && note.n > 0)
         k->note = nnc_arena_strdup(a, nnc_text_str(&note));
-    ok = ok && !note.oom && (note.n == 0 || k->note);
-    nnc_text_deinit(&note);
-    return ok;
+    return ok && !note.oom && (note.n == 0 || k->note);
 }

@@ -199,7 +199,8 @@ bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *n
 {
     joiner c = {.k = k};
     nnc_kedit e;
-    bool *loose = nnc_calloc((size_t)k->n_ins + 1, sizeof *loose), any = false;
+    NNC_FREED bool *loose = nnc_calloc((size_t)k->n_ins + 1, sizeof *loose);
+    bool any = false;
     if (!loose)
         return false;
     for (int i = 0; i < k->n_ins; i++)
@@ -213,7 +214,6 @@ bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *n
         nnc_kedit_run(&e, put_erf1, &c);
     if (ok && c.n)
         nnc_printf(note, "1 + erf: one function without cancellation\n");
-    nnc_free(loose);
     return ok;
 }
 
@@ -222,7 +222,7 @@ bool nnc_kernel_join_erf(nnc_kernel *k, nnc_math math, nnc_arena *a, nnc_text *n
 bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
 {
     int n = 0;
-    bool *loose = nnc_calloc((size_t)k->n_ins + 1, sizeof *loose);
+    NNC_FREED bool *loose = nnc_calloc((size_t)k->n_ins + 1, sizeof *loose);
     if (!loose)
         return false;
     if (math == MATH_ulp2)
@@ -235,7 +235,6 @@ bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
         in->hint |= math == MATH_exact ? KH_exact : KH_fast;
         n += in->sop != SC_fma;
     }
-    nnc_free(loose);
     if (n && note)
         nnc_printf(note, "%d function%s: %s\n", n, n > 1 ? "s" : "",
             math == MATH_exact  ? "the most accurate form, within 0.8 ulp (--math=exact)"

@@ -570,12 +570,11 @@ static void analyse(nnc_kernel *k, int32_t *same)
 
 bool nnc_kernel_ranges(nnc_kernel *k)
 {
-    int32_t *map = nnc_calloc((size_t)k->n_ins + 1, sizeof *map);
+    NNC_FREED int32_t *map = nnc_calloc((size_t)k->n_ins + 1, sizeof *map);
     if (!map)
         return false;
     analyse(k, map);
     memset(map, 0, sizeof *map * (size_t)k->n_ins);
     nnc_kernel_compact(k, map);
-    nnc_free(map);
     return true;
 }

@@ -99,8 +99,7 @@ nnc_status pass_cse(pass *p)
     while (cap < 2u * (size_t)n_node)
         cap *= 2;
     uint32_t *slot = ARENA_NEW(p->a, uint32_t, cap); /* node + 1 */
-    if (!slot)
-        return nnc_nomem(p->sink);
+    NNC_NEED(slot, p->sink);
     for (uint32_t i = 0; i < n_node && p->status == NNC_OK; i++) {
         const nnc_node *n = &p->g->node[i];
         if (!candidate(n) || p->e.dead[i])

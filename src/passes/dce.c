@@ -27,8 +27,7 @@ nnc_status pass_dce(pass *p)
     uint32_t n_node = p->g->n_node;
     bool *listed = ARENA_NEW(p->a, bool, n_node + 1);
     uint32_t *stack = ARENA_NEW(p->a, uint32_t, n_node + 1);
-    if (!listed || !stack)
-        return nnc_nomem(p->sink);
+    NNC_NEED(listed && stack, p->sink);
     /* Backwards: producers of an unused result come before it, so they are removed with it and get no remark of their own. */
     for (uint32_t i = n_node; i-- > 0 && p->status == NNC_OK;) {
         if (p->e.dead[i] || p->g->node[i].op == OP_input || !edit_unused(p, i))

@@ -57,8 +57,7 @@ static nnc_status select(
 {
     int *list = ARENA_NEW(a, int, 1 + nnc_pass_count + o->n_only);
     bool skip[PASS__COUNT] = {false};
-    if (!list)
-        return nnc_nomem(sink);
+    NNC_NEED(list, sink);
     *n = 0;
     *out = list;
     for (int i = 0; i < o->n_skip; i++) {
@@ -172,8 +171,7 @@ static nnc_status run_all(pass *p, const int *list, int n)
 nnc_status nnc_passes_run(
     nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink)
 {
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     nnc_remarks own;
     nnc_remarks_init(&own);
     int *list = NULL, n = 0;
@@ -188,6 +186,5 @@ nnc_status nnc_passes_run(
         p.g->loc = (nnc_loc){0};
     }
     nnc_remarks_deinit(&own);
-    nnc_arena_deinit(&a);
     return s;
 }

@@ -105,8 +105,7 @@ void edit_sync(pass *p)
 nnc_status edit_open(pass *p)
 {
     p->e = (edit){.g = p->g, .a = p->a};
-    if (!grow_arrays(p))
-        return nnc_nomem(p->sink);
+    NNC_NEED(grow_arrays(p), p->sink);
     edit_sync(p);
     NNC_TRY(p->status);
     for (uint32_t i = 0; i < p->g->n_output; i++) {

@@ -216,8 +216,7 @@ static nnc_status fold(folder *f, nnc_graph *sub, uint32_t last)
         return p->status;
     }
     nnc_rval *val = ARENA_NEW(p->a, nnc_rval, f->n_want);
-    if (!val)
-        return nnc_nomem(p->sink);
+    NNC_NEED(val, p->sink);
     NNC_TRY(nnc_eval(sub, NULL, 1, val, p->sink));
     for (int i = 0; i < f->n_want; i++) {
         if (p->status == NNC_OK)
@@ -231,8 +230,7 @@ static nnc_status fold(folder *f, nnc_graph *sub, uint32_t last)
 static nnc_status fold_piece(folder *f, const pieces *s, uint32_t from, uint32_t to)
 {
     nnc_graph *sub = nnc_graph_create("constants", f->p->sink);
-    if (!sub)
-        return nnc_nomem(f->p->sink);
+    NNC_NEED(sub, f->p->sink);
     f->piece++;
     f->n_want = 0;
     for (uint32_t k = from; k < to && sub->status == NNC_OK; k++)
@@ -252,15 +250,13 @@ nnc_status pass_fold_constants(pass *p)
     f.map = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
     f.made = ARENA_NEW(p->a, uint32_t, g->n_value + 1);
     f.want = ARENA_NEW(p->a, nnc_ref, g->n_value + 1);
-    if (!known || !f.map || !f.made || !f.want)
-        return nnc_nomem(p->sink);
+    NNC_NEED(known && f.map && f.made && f.want, p->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (foldable(p, known, i))
             for (uint32_t o = 0; o < g->node[i].n_out; o++)
                 known[g->node[i].out + o] = true;
     pieces s = {0};
-    if (!find_pieces(p, known, &s))
-        return nnc_nomem(p->sink);
+    NNC_NEED(find_pieces(p, known, &s), p->sink);
     for (uint32_t i = 0, k; i < s.n; i = k) {
         uint32_t piece = piece_of(&s, s.node[i]);
         for (k = i + 1; k < s.n && piece_of(&s, s.node[k]) == piece;)

@@ -670,8 +670,7 @@ static void rewrite(groups *s, uint32_t r, const char *note)
 nnc_status pass_fuse(pass *p)
 {
     groups s;
-    if (!groups_init(&s, p))
-        return nnc_nomem(p->sink);
+    NNC_NEED(groups_init(&s, p), p->sink);
     seed_nests(&s);
     if (p->status == NNC_OK)
         seed_views(&s);

@@ -315,8 +315,7 @@ nnc_status pass_layout(pass *p)
     l.last = ARENA_NEW(p->a, bool, l.n_node + 1);
     l.other = ARENA_NEW(p->a, nnc_ref, 3 * (size_t)n_value + 2);
     int64_t *loss = ARENA_NEW(p->a, int64_t, l.n_node + 1);
-    if (!l.last || !l.other || !loss)
-        return nnc_nomem(p->sink);
+    NNC_NEED(l.last && l.other && loss, p->sink);
     memset(l.other, 0xff, (3 * (size_t)n_value + 2) * sizeof *l.other);
     bool any = false;
     for (uint32_t i = 0; i < l.n_node; i++) {
@@ -325,8 +324,7 @@ nnc_status pass_layout(pass *p)
     }
     if (!any)
         return NNC_OK;
-    if (!choose(&l))
-        return nnc_nomem(p->sink);
+    NNC_NEED(choose(&l), p->sink);
     for (uint32_t i = 0; i < l.n_node && p->status == NNC_OK; i++)
         if (!p->e.is_static[i])
             apply_node(&l, i);

@@ -181,7 +181,7 @@ static const char *times_of(pass *p, const nnc_node *n)
 {
     nnc_ask a;
     nnc_offer best, o;
-    nnc_text s = {0};
+    NNC_LOCAL(nnc_text) s = {0};
     int took = 0;
     const nnc_target *t = target_of(p, n);
     contraction_ask(p, n, &a);
@@ -191,9 +191,7 @@ static const char *times_of(pass *p, const nnc_node *n)
         if (o.ok && o.time_ns / 10 < best.time_ns)
             nnc_printf(&s, "%s%s %s", took++ ? ", " : "", t->engine[i].name, text_us(p, o.time_ns));
     }
-    const char *times = took > 1 ? remark_text(p, " (by estimate %s)", nnc_text_str(&s)) : "";
-    nnc_text_deinit(&s);
-    return times;
+    return took > 1 ? remark_text(p, " (by estimate %s)", nnc_text_str(&s)) : "";
 }
 
 static bool same_packing(const packing *x, const packing *y)

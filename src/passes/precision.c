@@ -335,8 +335,7 @@ nnc_status pass_precision(pass *p)
     s.half = ARENA_NEW(p->a, bool, s.n_node + (size_t)1);
     s.why = ARENA_NEW(p->a, const char *, s.n_node + (size_t)1);
     s.other = ARENA_NEW(p->a, nnc_ref, n_value);
-    if (!s.half || !s.why || !s.other)
-        return nnc_nomem(p->sink);
+    NNC_NEED(s.half && s.why && s.other, p->sink);
     memset(s.other, 0xff, n_value * sizeof *s.other);
     choose(&s);
     const uint32_t *root = find_regions(p, s.half, s.n_node);

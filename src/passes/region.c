@@ -178,7 +178,7 @@ const uint32_t *find_regions(pass *p, const bool *inside, uint32_t n)
 const char *union_origin(pass *p, const uint32_t *nodes, int n)
 {
     layers l = {0};
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     for (int i = 0; i < n; i++) {
         const nnc_node *m = &p->g->node[nodes[i]];
         if (nnc_op_class(m->op) != CL_leaf && m->origin)
@@ -186,9 +186,7 @@ const char *union_origin(pass *p, const uint32_t *nodes, int n)
     }
     for (size_t i = 0; i < l.n; i++)
         nnc_printf(&t, "%s%s", i ? "+" : "", l.at[i]);
-    char *s = t.n ? nnc_arena_strdup(&p->g->arena, nnc_text_str(&t)) : NULL;
-    nnc_text_deinit(&t);
-    return s;
+    return t.n ? nnc_arena_strdup(&p->g->arena, nnc_text_str(&t)) : NULL;
 }
 
 typedef struct maker {

@@ -76,18 +76,16 @@ const char *remark_text(pass *p, const char *fmt, ...)
 
 const char *text_bytes(pass *p, int64_t bytes)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_put_bytes(&t, bytes);
-    const char *s = remark_text(p, "%s", nnc_text_str(&t));
-    nnc_text_deinit(&t);
-    return s;
+    return remark_text(p, "%s", nnc_text_str(&t));
 }
 
 const char *node_word(pass *p, const nnc_node *n)
 {
     if (n->op != OP_fused)
         return nnc_ops[n->op].name;
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     int left = 3;
     for (uint32_t i = 0; i < n->body->n_node; i++) {
         const nnc_node *m = &n->body->node[i];
@@ -99,9 +97,7 @@ const char *node_word(pass *p, const nnc_node *n)
         }
         nnc_printf(&t, "%s%s", t.n ? "+" : "", nnc_ops[m->op].name);
     }
-    const char *s = remark_text(p, "%s", nnc_text_str(&t));
-    nnc_text_deinit(&t);
-    return s;
+    return remark_text(p, "%s", nnc_text_str(&t));
 }
 
 static void put(

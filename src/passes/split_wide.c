@@ -252,8 +252,7 @@ nnc_status pass_split_wide(pass *p)
 {
     uint32_t n = p->g->n_node;
     memory m = {ARENA_NEW(p->a, joined *, p->g->n_value + 1), p->g->n_value};
-    if (!m.by_last)
-        return nnc_nomem(p->sink);
+    NNC_NEED(m.by_last, p->sink);
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
         if (!p->e.dead[i] && is_wide_concat(p, c))

@@ -288,11 +288,8 @@ bool make_call(
         return false;
     }
     if (n->op == OP_fused) {
-        nnc_arena a;
-        nnc_arena_init(&a, 0);
-        bool ok = fused_call(n, c, args, why, &a);
-        nnc_arena_deinit(&a);
-        return ok;
+        NNC_LOCAL(nnc_arena) a = {0};
+        return fused_call(n, c, args, why, &a);
     }
     if (!core_call(g, n, c, why))
         return false;

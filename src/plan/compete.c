@@ -143,7 +143,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
 {
     const nnc_node *n = &m->g->node[j->node];
     const nnc_call asked = *c;
-    nnc_text losers = {0}, best = {0};
+    NNC_LOCAL(nnc_text) losers = {0}, best = {0};
     int64_t ns, bid;
     nnc_status status = NNC_OK;
     *got = (nnc_choice){0};
@@ -191,8 +191,6 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
     *reason = best.n ? nnc_arena_strdup(&m->p->arena, nnc_text_str(&best)) : NULL;
     if (status == NNC_OK && (losers.oom || best.oom || (best.n && !*reason)))
         status = nnc_nomem(m->sink);
-    nnc_text_deinit(&losers);
-    nnc_text_deinit(&best);
     return status;
 }
 

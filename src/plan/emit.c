@@ -46,8 +46,7 @@ static nnc_status tensor_of(maker *m, nnc_ref v, int dev, nnc_ref over, int32_t 
         NNC_TRY(tensor_of(m, over, dev, NNC_NONE, &alias));
     nnc_ptensor t = {.type = *nnc_typeof(m->g, v), .device = (int16_t)dev, .alias_of = alias};
     t.name = nnc_arena_strdup(&m->p->arena, value_name(m, v));
-    if (!t.name)
-        return nnc_nomem(m->sink);
+    NNC_NEED(t.name, m->sink);
     t.bytes = nnc_type_span_bytes(&t.type);
     if (r != v) /* from its root's first byte on; memory.c says where that is */
         t.offset = m->at[v] * nnc_dtype_size((nnc_dtype)t.type.dtype);
@@ -135,8 +134,7 @@ static nnc_status use_engine(maker *m, const char *name, int16_t *out)
     if (!ARENA_ROOM(&p->arena, p->engine, m->cap_engine, p->n_engine + 1))
         return nnc_nomem(m->sink);
     p->engine[p->n_engine] = nnc_arena_strdup(&p->arena, name);
-    if (!p->engine[p->n_engine])
-        return nnc_nomem(m->sink);
+    NNC_NEED(p->engine[p->n_engine], m->sink);
     *out = (int16_t)p->n_engine++;
     return NNC_OK;
 }
@@ -358,8 +356,7 @@ static nnc_status emit_inputs(maker *m)
         p->n_input += m->g->node[i].op == OP_input;
     p->input = ARENA_NEW(&p->arena, int32_t, p->n_input + 1);
     p->input_name = ARENA_NEW(&p->arena, const char *, p->n_input + 1);
-    if (!p->input || !p->input_name)
-        return nnc_nomem(m->sink);
+    NNC_NEED(p->input && p->input_name, m->sink);
     int k = 0;
     for (uint32_t i = 0; i < m->g->n_node; i++) {
         const nnc_node *n = &m->g->node[i];
@@ -377,16 +374,14 @@ static nnc_status emit_outputs(maker *m)
     nnc_plan *p = m->p;
     p->output = ARENA_NEW(&p->arena, int32_t, m->g->n_output + 1);
     p->output_name = ARENA_NEW(&p->arena, const char *, m->g->n_output + 1);
-    if (!p->output || !p->output_name)
-        return nnc_nomem(m->sink);
+    NNC_NEED(p->output && p->output_name, m->sink);
     for (uint32_t i = 0; i < nnc_result_outputs(m->g); i++) {
         nnc_ref v = m->g->output[i];
         NNC_TRY(tensor_of(m, v, m->home[m->root[v]], NNC_NONE, &p->output[i]));
         p->tensor[p->output[i]].is_output = true;
         const char *name = m->g->output_name ? m->g->output_name[i] : NULL;
         p->output_name[i] = nnc_arena_strdup(&p->arena, name ? name : value_name(m, v));
-        if (!p->output_name[i])
-            return nnc_nomem(m->sink);
+        NNC_NEED(p->output_name[i], m->sink);
         p->n_output++;
     }
     return NNC_OK;
@@ -396,8 +391,7 @@ static nnc_status emit_devices(maker *m)
 {
     nnc_plan *p = m->p;
     p->device = ARENA_NEW(&p->arena, nnc_plan_device, m->n_dev);
-    if (!p->device)
-        return nnc_nomem(m->sink);
+    NNC_NEED(p->device, m->sink);
     p->n_device = m->n_dev;
     for (int d = 0, n[2] = {0}; d < m->n_dev; d++) {
         const nnc_target *t = target_of(m, d);
@@ -405,8 +399,7 @@ static nnc_status emit_devices(maker *m)
             (nnc_plan_device){.target = m->on[d].text, .threads = t->threads, .streams = 1};
         p->device[d].name = nnc_arena_printf(
             &p->arena, "%s:%d", t->kind == NNC_T_cuda ? "cuda" : "cpu", n[t->kind]++);
-        if (!p->device[d].name)
-            return nnc_nomem(m->sink);
+        NNC_NEED(p->device[d].name, m->sink);
     }
     for (int i = 0; i < p->n_cmd; i++) {
         nnc_plan_device *d = &p->device[p->cmd[i].device];
@@ -419,16 +412,14 @@ nnc_status make_commands(maker *m)
 {
     emitter e = {.m = m};
     e.packed = ARENA_NEW(&m->scratch, int32_t, m->p->n_call + 1);
-    if (!e.packed)
-        return nnc_nomem(m->sink);
+    NNC_NEED(e.packed, m->sink);
     memset(e.packed, 0xff, ((size_t)m->p->n_call + 1) * sizeof *e.packed);
     NNC_TRY(emit_inputs(m));
     NNC_TRY(emit_list(&e, &m->init));
     m->p->end[SEC_init] = m->p->n_cmd;
     e.phase = 1;
     m->p->update = ARENA_NEW(&m->p->arena, nnc_plan_update, m->g->n_output + (size_t)1);
-    if (!m->p->update)
-        return nnc_nomem(m->sink);
+    NNC_NEED(m->p->update, m->sink);
     m->p->end[SEC_main] = -1;
     NNC_TRY(emit_list(&e, &m->main));
     m->p->end[SEC_step] = m->p->n_cmd;

@@ -27,8 +27,7 @@ static nnc_status add_weight(maker *m, nnc_ref r, int dev)
         return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
             "a weight is stored row-major; give another layout with relayout");
     job *j = make_job(&m->init, &m->scratch, J_weight);
-    if (!j)
-        return nnc_nomem(m->sink);
+    NNC_NEED(j, m->sink);
     j->value = r;
     j->device = (int16_t)dev;
     m->made[slot(m, r, dev)] = 1;
@@ -39,8 +38,7 @@ static nnc_status add_node(maker *m, nnc_ref r, int dev)
 {
     const nnc_node *n = nnc_def(m->g, r);
     job *j = make_job(&m->init, &m->scratch, J_node);
-    if (!j)
-        return nnc_nomem(m->sink);
+    NNC_NEED(j, m->sink);
     j->node = (uint32_t)(n - m->g->node);
     j->device = (int16_t)dev;
     j->cost = nnc_node_cost(m->g, n);
@@ -95,8 +93,7 @@ static nnc_status want_packed(maker *m, job *j)
     }
     NNC_TRY(need(m, m->root[j->args.wei], j->device));
     job *made = make_job(&m->init, &m->scratch, J_pack);
-    if (!made)
-        return nnc_nomem(m->sink);
+    NNC_NEED(made, m->sink);
     made->value = j->args.wei;
     made->device = j->device;
     made->engine = j->engine;

@@ -65,13 +65,12 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
 {
     nnc_plan *p = m->p;
     size_t n = (size_t)p->n_kernel + 1;
-    if (!ARENA_ROOM(&p->arena, p->kernel, m->cap_kernel, n) ||
-        !ARENA_ROOM(&m->scratch, m->kernel, m->cap_entry, n))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&p->arena, p->kernel, m->cap_kernel, n) &&
+                 ARENA_ROOM(&m->scratch, m->kernel, m->cap_entry, n),
+        m->sink);
     nnc_text t = {0};
     const nnc_kernel *k = named_apart(m, e);
-    if (!k)
-        return nnc_nomem(m->sink);
+    NNC_NEED(k, m->sink);
     nnc_kernel_print(&t, k);
     nnc_pkernel *pk = &p->kernel[p->n_kernel];
     *pk = (nnc_pkernel){.domain = k->sched.domain,
@@ -86,8 +85,7 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
     pk->symbol = nnc_arena_strdup(&p->arena, k->name);
     pk->ir = t.oom ? NULL : nnc_arena_strndup(&p->arena, nnc_text_str(&t), t.n);
     nnc_text_deinit(&t);
-    if (!pk->symbol || !pk->ir)
-        return nnc_nomem(m->sink);
+    NNC_NEED(pk->symbol && pk->ir, m->sink);
     m->kernel[p->n_kernel] = *e;
     m->kernel[p->n_kernel++].k = k;
     return NNC_OK;
@@ -170,7 +168,7 @@ static bool make_units(emission *x)
 static bool object_key(const maker *m, const unit *u, nnc_hash128 *key)
 {
     const machine *on = &m->on[u->kind];
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     char a[33], b[33];
     nnc_hash_hex(on->hash, b);
     nnc_puts(&t, "object 1");
@@ -182,7 +180,6 @@ static bool object_key(const maker *m, const unit *u, nnc_hash128 *key)
     nnc_printf(&t, " %s %s", b, on->compiler && on->compiler->version ? on->compiler->version : "");
     bool whole = !t.oom;
     *key = nnc_hash(nnc_text_str(&t), t.n);
-    nnc_text_deinit(&t);
     return whole;
 }
 
@@ -264,8 +261,7 @@ static nnc_status emit_missing(emission *x)
     x->n = n;
     x->data = ARENA_NEW(&m->scratch, char *, n + 1);
     x->size = ARENA_NEW(&m->scratch, size_t, n + 1);
-    if (!x->data || !x->size)
-        return nnc_nomem(m->sink);
+    NNC_NEED(x->data && x->size, m->sink);
     int jobs = m->o->jobs < n ? m->o->jobs : n;
     if (n)
         nnc_par_run(jobs > 1 ? jobs : 1, emit_some, x);
@@ -302,12 +298,11 @@ nnc_status make_objects(maker *m)
         return NNC_OK;
     p->object = make_units(&x) ? ARENA_NEW(&p->arena, nnc_blob, x.n_unit) : NULL;
     x.todo = ARENA_NEW(&m->scratch, int, x.n_unit + 1);
-    if (!p->object || !x.todo)
-        return nnc_nomem(m->sink);
+    NNC_NEED(p->object && x.todo, m->sink);
     for (int u = 0; u < x.n_unit; u++) {
         const unit *k = &x.unit[u];
         nnc_hash128 key;
-        char *data;
+        NNC_FREED char *data = NULL;
         size_t size;
         if (!runs_code(m, k->kind))
             continue;
@@ -318,7 +313,6 @@ nnc_status make_objects(maker *m)
             continue;
         }
         nnc_status status = keep_object(m, u, data, size);
-        nnc_free(data);
         NNC_TRY(status);
         hits += k->n;
     }

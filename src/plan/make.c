@@ -101,8 +101,7 @@ static nnc_status find_facts(maker *m)
 {
     const nnc_graph *g = m->g;
     const nnc_place *place = nnc_places(g, &m->scratch);
-    if (!place || !alloc_facts(m))
-        return nnc_nomem(m->sink);
+    NNC_NEED(place && alloc_facts(m), m->sink);
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (n->device >= m->n_dev)

@@ -155,8 +155,7 @@ static nnc_status find_peak(places *s, int device, nnc_arena *a, nnc_sink *sink)
 {
     nnc_plan *p = s->p;
     int64_t *delta = ARENA_NEW(a, int64_t, p->n_cmd + 2);
-    if (!delta)
-        return nnc_nomem(sink);
+    NNC_NEED(delta, sink);
     for (int t = 0; t < p->n_tensor; t++) {
         const nnc_ptensor *x = &p->tensor[t];
         if (s->root[t] != t || x->device != device || x->space != SP_arena)
@@ -194,8 +193,7 @@ static nnc_status place_device(places *s, int d, nnc_arena *a, nnc_sink *sink)
 
 nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
 {
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     places s = {.p = p};
     size_t n = (size_t)p->n_tensor + 1;
     int32_t *first = ARENA_NEW(&a, int32_t, n), *last = ARENA_NEW(&a, int32_t, n);
@@ -206,23 +204,21 @@ nnc_status plan_place(nnc_plan *p, nnc_sink *sink)
     s.writer = ARENA_NEW(&a, int32_t, n);
     s.next = ARENA_NEW(&a, int32_t, n);
     s.written_by = ARENA_NEW(&a, int32_t, n);
-    nnc_status status = NNC_E_NOMEM;
-    if (first && last && s.root && s.block && s.tensor_of && s.touches.head && s.writer && s.next &&
-        s.written_by && plan_order_init(&s.order, p, true, &a)) {
-        memset(s.touches.head, 0xff, n * sizeof *s.touches.head);
-        memset(s.writer, 0xff, n * sizeof *s.writer);
-        plan_lifetimes(p, first, last, s.root);
-        for (int t = 0; t < p->n_tensor; t++) {
-            p->tensor[t].first = first[t];
-            p->tensor[t].last = last[t];
-        }
-        status = find_touches(&s) && list_lanes(&s, &a) ? NNC_OK : NNC_E_NOMEM;
-        for (int d = 0; d < p->n_device && status == NNC_OK; d++)
-            status = place_device(&s, d, &a, sink);
-        for (int t = 0; t < p->n_tensor; t++)
-            if (p->tensor[t].alias_of >= 0)
-                p->tensor[t].offset += p->tensor[p->tensor[t].alias_of].offset;
+    NNC_NEED(first && last && s.root && s.block && s.tensor_of && s.touches.head && s.writer &&
+                 s.next && s.written_by && plan_order_init(&s.order, p, true, &a),
+        sink);
+    memset(s.touches.head, 0xff, n * sizeof *s.touches.head);
+    memset(s.writer, 0xff, n * sizeof *s.writer);
+    plan_lifetimes(p, first, last, s.root);
+    for (int t = 0; t < p->n_tensor; t++) {
+        p->tensor[t].first = first[t];
+        p->tensor[t].last = last[t];
     }
-    nnc_arena_deinit(&a);
-    return status == NNC_E_NOMEM ? nnc_nomem(sink) : status;
+    NNC_NEED(find_touches(&s) && list_lanes(&s, &a), sink);
+    for (int d = 0; d < p->n_device; d++)
+        NNC_TRY(place_device(&s, d, &a, sink));
+    for (int t = 0; t < p->n_tensor; t++)
+        if (p->tensor[t].alias_of >= 0)
+            p->tensor[t].offset += p->tensor[p->tensor[t].alias_of].offset;
+    return NNC_OK;
 }

@@ -235,8 +235,7 @@ static nnc_status parse_all(parser *r)
     NNC_TRY(want(r, "plan"));
     NNC_TRY(parse_fields(r, plan_head, (char *)p));
     p->object = ARENA_NEW(&p->arena, nnc_blob, p->n_object + 1);
-    if (!p->object)
-        return nnc_nomem(r->sink);
+    NNC_NEED(p->object, r->sink);
     for (const plan_row *k = plan_rows; k->size; k++)
         NNC_TRY(parse_rows(r, k));
     NNC_TRY(parse_ports(r, "input", &p->n_input, &p->input, &p->input_name));

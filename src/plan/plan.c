@@ -21,7 +21,7 @@ void nnc_plan_destroy(nnc_plan *p)
 /* The text form contains everything except the objects. Zero when out of memory. */
 nnc_hash128 nnc_plan_hash(const nnc_plan *p)
 {
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_plan_print(&t, p);
     for (int i = 0; i < p->n_object; i++) {
         nnc_hash128 h = nnc_hash(p->object[i].data, p->object[i].n);
@@ -30,6 +30,5 @@ nnc_hash128 nnc_plan_hash(const nnc_plan *p)
     nnc_hash128 h = {0};
     if (!t.oom)
         h = nnc_hash(nnc_text_str(&t), t.n);
-    nnc_text_deinit(&t);
     return h;
 }

@@ -176,16 +176,14 @@ static nnc_status list_schedule(list *l)
 {
     maker *m = l->m;
     const nnc_graph *g = m->g;
-    if (!list_alloc(l))
-        return nnc_nomem(m->sink);
+    NNC_NEED(list_alloc(l), m->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]))
             NNC_TRY(each_producer(l, &g->node[i], count_edge));
     for (uint32_t i = 0; i < g->n_node; i++)
         l->succ0[i + 1] += l->succ0[i];
     l->succ = ARENA_NEW(&m->scratch, uint32_t, l->succ0[g->n_node] + 1);
-    if (!l->succ)
-        return nnc_nomem(m->sink);
+    NNC_NEED(l->succ, m->sink);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (runs_in_main(m, &g->node[i]))
             NNC_TRY(each_producer(l, &g->node[i], fill_edge));
@@ -233,8 +231,7 @@ static nnc_status add_copies(
         if (!need[slot(m, r, d)])
             continue;
         job *j = make_job(l, &m->scratch, J_copy);
-        if (!j)
-            return nnc_nomem(m->sink);
+        NNC_NEED(j, m->sink);
         j->value = r;
         j->device = m->home[r];
         j->to = (int16_t)d;
@@ -255,8 +252,7 @@ static nnc_status add_updates(maker *m, job_list *out, const int16_t *stream)
         if (m->root[v] == s)
             continue;
         job *j = make_job(out, &m->scratch, J_update);
-        if (!j)
-            return nnc_nomem(m->sink);
+        NNC_NEED(j, m->sink);
         uint32_t by = g->value[m->root[v]].node;
         j->value = v;
         j->node = g->value[s].node;
@@ -285,8 +281,7 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
 {
     const nnc_graph *g = m->g;
     uint32_t *missing = ARENA_NEW(&m->scratch, uint32_t, g->n_value + 1);
-    if (!missing)
-        return nnc_nomem(m->sink);
+    NNC_NEED(missing, m->sink);
     count_parts(m, l, missing);
     for (uint32_t i = 0; i < g->n_node; i++)
         if (g->node[i].op == OP_input || g->node[i].state)
@@ -294,8 +289,7 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
     for (uint32_t i = 0; i < l->n_order; i++) {
         const nnc_node *n = &g->node[l->order[i]];
         job *j = make_job(out, &m->scratch, J_node);
-        if (!j)
-            return nnc_nomem(m->sink);
+        NNC_NEED(j, m->sink);
         j->node = l->order[i];
         j->late = m->late[j->node];
         j->device = (int16_t)device_of(n);
@@ -390,8 +384,7 @@ static nnc_status find_waits(sync *s)
 {
     maker *m = s->m;
     int32_t *count = ARENA_NEW(&m->scratch, int32_t, s->n_lane);
-    if (!count)
-        return nnc_nomem(m->sink);
+    NNC_NEED(count, m->sink);
     for (int32_t i = 0; i < s->in->n; i++) {
         const job *j = &s->in->at[i];
         int l = lane_of(s, j);
@@ -419,8 +412,7 @@ static nnc_status find_waits(sync *s)
 static nnc_status add_sync(maker *m, job_kind kind, const job *beside, int event)
 {
     job *j = make_job(&m->main, &m->scratch, kind);
-    if (!j)
-        return nnc_nomem(m->sink);
+    NNC_NEED(j, m->sink);
     j->device = beside->device;
     j->stream = beside->stream;
     j->late = beside->late;
@@ -444,8 +436,7 @@ static nnc_status insert_sync(sync *s)
 {
     maker *m = s->m;
     bool *used = ARENA_NEW(&m->scratch, bool, s->n_lane);
-    if (!used)
-        return nnc_nomem(m->sink);
+    NNC_NEED(used, m->sink);
     for (int32_t i = 0; i < s->in->n; i++)
         used[lane_of(s, &s->in->at[i])] = true;
     share_threads(m, used);
@@ -454,8 +445,7 @@ static nnc_status insert_sync(sync *s)
         for (int32_t w = s->first_wait[i]; w >= 0; w = s->wait[w].next)
             NNC_TRY(add_sync(m, J_wait, j, s->event[s->wait[w].job]));
         job *to = make_job(&m->main, &m->scratch, j->kind);
-        if (!to)
-            return nnc_nomem(m->sink);
+        NNC_NEED(to, m->sink);
         *to = *j;
         m->streams_used = j->stream + 1 > m->streams_used ? j->stream + 1 : m->streams_used;
         if (s->event[i] >= 0) {
@@ -477,8 +467,7 @@ static nnc_status add_events(maker *m, const job_list *in)
     s.pos = ARENA_NEW(a, int32_t, n);
     s.event = ARENA_NEW(a, int32_t, n);
     s.first_wait = ARENA_NEW(a, int32_t, n);
-    if (!s.writer || !s.now || !s.after || !s.pos || !s.event || !s.first_wait)
-        return nnc_nomem(m->sink);
+    NNC_NEED(s.writer && s.now && s.after && s.pos && s.event && s.first_wait, m->sink);
     memset(s.writer, 0xff, slots * sizeof *s.writer);
     memset(s.event, 0xff, n * sizeof *s.event);
     memset(s.first_wait, 0xff, n * sizeof *s.first_wait);
@@ -492,8 +481,7 @@ static nnc_status order_jobs(maker *m)
     nnc_plan p = {.n_device = m->n_dev, .n_cmd = m->main.n, .n_event = m->n_event};
     p.device = ARENA_NEW(&m->scratch, nnc_plan_device, m->n_dev);
     p.cmd = ARENA_NEW(&m->scratch, nnc_cmd, m->main.n + 1);
-    if (!p.device || !p.cmd)
-        return nnc_nomem(m->sink);
+    NNC_NEED(p.device && p.cmd, m->sink);
     for (int d = 0; d < m->n_dev; d++)
         p.device[d].streams = m->o->streams;
     for (int32_t i = 0; i < m->main.n; i++) {
@@ -514,8 +502,7 @@ nnc_status make_schedule(maker *m)
     uint8_t *need = ARENA_NEW(&m->scratch, uint8_t, slot(m, m->g->n_value, 0) + 1);
     l.order = ARENA_NEW(&m->scratch, uint32_t, m->g->n_node + 1);
     l.stream = ARENA_NEW(&m->scratch, int16_t, m->g->n_node + 1);
-    if (!need || !l.order || !l.stream)
-        return nnc_nomem(m->sink);
+    NNC_NEED(need && l.order && l.stream, m->sink);
     if (m->o->streams > 1) {
         NNC_TRY(list_schedule(&l));
     } else {

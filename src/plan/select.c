@@ -95,8 +95,7 @@ static nnc_status select_call(maker *m, job *j, int32_t at, nnc_text *why)
     nnc_call c;
     nnc_choice got;
     if (!make_call(m->g, n, &c, &j->args, &reason)) {
-        if (!reason)
-            return nnc_nomem(m->sink);
+        NNC_NEED(reason, m->sink);
         if (!nnc_target_kernels_contract(on->env.target) || on->env.target->kind != NNC_T_cpu)
             nnc_puts(why, reason);
         return NNC_OK;
@@ -182,8 +181,7 @@ static nnc_status keep_lowered(maker *m, const lowered *x)
         uint32_t size = m->lowered ? (m->lowered_mask + 1) * 2 : 64;
         lowered *old = m->lowered, *all = ARENA_NEW(&m->scratch, lowered, size);
         uint32_t n = old ? m->lowered_mask + 1 : 0;
-        if (!all)
-            return nnc_nomem(m->sink);
+        NNC_NEED(all, m->sink);
         m->lowered = all;
         m->lowered_mask = size - 1;
         for (uint32_t i = 0; i < n; i++)
@@ -251,8 +249,7 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
             nnc_ops[n->op].name, *why ? why : "none is there");
     j->reason = reason.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&reason));
     nnc_text_deinit(&reason);
-    if (!j->reason)
-        return nnc_nomem(m->sink);
+    NNC_NEED(j->reason, m->sink);
     if (t->kind != NNC_T_cpu)
         nnc_note(m->sink, n->loc, "%s", j->reason);
     return select_kernel(m, j, at);

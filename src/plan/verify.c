@@ -248,8 +248,7 @@ static nnc_status check_events(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
     int32_t *at = ARENA_NEW(a, int32_t, p->n_event + 1); /* recording command + 1 */
-    if (!at)
-        return nnc_nomem(v->sink);
+    NNC_NEED(at, v->sink);
     for (int i = 0; i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         if (c->kind == CMD_record) {
@@ -271,8 +270,7 @@ static nnc_status check_updates(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
     bool *seen = ARENA_NEW(a, bool, p->n_tensor + 1);
-    if (!seen)
-        return nnc_nomem(v->sink);
+    NNC_NEED(seen, v->sink);
     for (int i = 0; i < p->n_update; i++) {
         const nnc_plan_update *u = &p->update[i];
         if (u->state >= p->n_tensor || u->value >= p->n_tensor)
@@ -336,10 +334,7 @@ nnc_status plan_check_rows(const nnc_plan *p, nnc_sink *sink)
 
 nnc_status nnc_plan_verify(const nnc_plan *p, nnc_sink *sink)
 {
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     check v = {.p = p, .sink = sink, .code = NNC_E_MODEL};
-    nnc_status status = check_all(&v, &a);
-    nnc_arena_deinit(&a);
-    return status;
+    return check_all(&v, &a);
 }

@@ -58,13 +58,11 @@ static nnc_status check_streams(const check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
     int *first = ARENA_NEW(a, int, p->n_device + 1); /* of each device in used[] */
-    if (!first)
-        return nnc_nomem(v->sink);
+    NNC_NEED(first, v->sink);
     for (int d = 0; d < p->n_device; d++)
         first[d + 1] = first[d] + p->device[d].streams;
     bool *used = ARENA_NEW(a, bool, first[p->n_device] + 1);
-    if (!used)
-        return nnc_nomem(v->sink);
+    NNC_NEED(used, v->sink);
     for (int i = 0; i < p->n_cmd; i++)
         used[first[p->cmd[i].device] + p->cmd[i].stream] = true;
     for (int d = 0; d < p->n_device; d++)
@@ -80,8 +78,7 @@ nnc_status plan_check_devices(const check *v, nnc_arena *a)
     const nnc_plan *p = v->p;
     const char *why;
     int32_t *first = ARENA_NEW(a, int32_t, (size_t)p->n_kernel + (size_t)p->n_call + 1);
-    if (!first)
-        return nnc_nomem(v->sink);
+    NNC_NEED(first, v->sink);
     for (int i = 0; i < p->n_device; i++)
         if ((why = device_fault(p, i)))
             return nnc_fail0(v->sink, v->code, "plan: device %d: %s", i, why);

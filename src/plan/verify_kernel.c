@@ -43,25 +43,21 @@ static const char *compare(check *v, int i, const nnc_kernel *k)
 
 static nnc_status check_kernel(check *v, int i)
 {
-    nnc_arena a;
+    NNC_LOCAL(nnc_arena) a = {0};
     nnc_scan s;
-    nnc_arena_init(&a, 0);
     nnc_scan_init(&s, "kernel", v->p->kernel[i].ir, strlen(v->p->kernel[i].ir));
     nnc_kernel *k = nnc_schedule_parse(&s, &a, v->sink);
-    nnc_status status = NNC_OK;
-    const char *why;
-    if (!k && nnc_sink_cause(v->sink, NNC_E_MODEL) == NNC_E_NOMEM)
-        status = NNC_E_NOMEM;
-    else if (!k)
-        status = bad(v, i, "its text does not parse");
-    else if (!nnc_scan_end(&s))
-        status = bad(v, i, "its text goes on behind the kernel");
-    else if ((status = nnc_schedule_verify(k, v->sink)) != NNC_OK)
-        status = status == NNC_E_NOMEM ? status : bad(v, i, "its text is not sound");
-    else if ((why = compare(v, i, k)))
-        status = bad(v, i, why);
-    nnc_arena_deinit(&a);
-    return status;
+    if (!k)
+        return nnc_sink_cause(v->sink, NNC_E_MODEL) == NNC_E_NOMEM
+                   ? NNC_E_NOMEM
+                   : bad(v, i, "its text does not parse");
+    if (!nnc_scan_end(&s))
+        return bad(v, i, "its text goes on behind the kernel");
+    nnc_status status = nnc_schedule_verify(k, v->sink);
+    if (status != NNC_OK)
+        return status == NNC_E_NOMEM ? status : bad(v, i, "its text is not sound");
+    const char *why = compare(v, i, k);
+    return why ? bad(v, i, why) : NNC_OK;
 }
 
 nnc_status plan_check_kernels(check *v, nnc_arena *a)
@@ -69,8 +65,7 @@ nnc_status plan_check_kernels(check *v, nnc_arena *a)
     const nnc_plan *p = v->p;
     int32_t n = 0;
     v->first_arg = ARENA_NEW(a, int32_t, p->n_kernel + 1);
-    if (!v->first_arg)
-        return nnc_nomem(v->sink);
+    NNC_NEED(v->first_arg, v->sink);
     for (int i = 0; i < p->n_kernel; i++) {
         v->first_arg[i] = n;
         n += p->kernel[i].n_args;
@@ -78,8 +73,7 @@ nnc_status plan_check_kernels(check *v, nnc_arena *a)
     v->arg_bytes = ARENA_NEW(a, int64_t, n + 1);
     v->in_place = ARENA_NEW(a, bool, n + 1);
     v->gpu = ARENA_NEW(a, bool, p->n_kernel + 1);
-    if (!v->arg_bytes || !v->in_place || !v->gpu)
-        return nnc_nomem(v->sink);
+    NNC_NEED(v->arg_bytes && v->in_place && v->gpu, v->sink);
     for (int i = 0; i < p->n_kernel; i++)
         NNC_TRY(check_kernel(v, i));
     return NNC_OK;

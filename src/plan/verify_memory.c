@@ -227,8 +227,7 @@ static nnc_status add_part(memory *m, int32_t whole, int32_t t)
         d = m->tiled[whole] = ARENA_NEW(m->a, tiled, 1);
         if (d)
             d->part = ARENA_NEW(m->a, int32_t, NNC_MAX_PARTS);
-        if (!d || !d->part)
-            return nnc_nomem(m->v->sink);
+        NNC_NEED(d && d->part, m->v->sink);
     }
     if (d->n == NNC_MAX_PARTS)
         return bad(m, 0, whole, "has more than 1024 parts that are written");
@@ -315,8 +314,7 @@ static nnc_status check_end(const memory *m, nnc_arena *a)
         if (m->tiled[t])
             NNC_TRY(check_tiles(m, t));
     int32_t *life = ARENA_NEW(a, int32_t, 3 * (size_t)p->n_tensor + 3);
-    if (!life)
-        return nnc_nomem(m->v->sink);
+    NNC_NEED(life, m->v->sink);
     plan_lifetimes(p, life, life + p->n_tensor, life + 2 * (size_t)p->n_tensor);
     for (int t = 0; t < p->n_tensor; t++)
         if (p->tensor[t].first != life[t] || p->tensor[t].last != life[p->n_tensor + t])
@@ -381,8 +379,7 @@ nnc_status plan_check_memory(check *v, nnc_arena *a)
 {
     const nnc_plan *p = v->p;
     memory m = {.v = v, .p = p, .rng = 1};
-    if (!alloc_memory(&m, a))
-        return nnc_nomem(v->sink);
+    NNC_NEED(alloc_memory(&m, a), v->sink);
     size_t heads = (size_t)p->n_tensor * sizeof *m.touches.head;
     memset(m.touches.head, 0xff, heads);
     NNC_TRY(find_owners(&m));

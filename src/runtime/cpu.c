@@ -120,8 +120,7 @@ static nnc_status cpu_open(int ordinal, nnc_device **out, nnc_sink *sink)
     if (ordinal < 0)
         return nnc_fail0(sink, NNC_E_DEVICE, "there is no device cpu:%d", ordinal);
     nnc_device *d = nnc_calloc(1, sizeof *d);
-    if (!d)
-        return nnc_nomem(sink);
+    NNC_NEED(d, sink);
     d->ordinal = ordinal;
     *out = d;
     return NNC_OK;
@@ -163,14 +162,13 @@ static void cpu_free(nnc_device *d, void *p)
 {
     for (block **b = &d->blocks; *b; b = &(*b)->next)
         if ((*b)->p == p) {
-            block *gone = *b;
+            NNC_FREED block *gone = *b;
             *b = gone->next;
             d->bytes -= gone->bytes;
             if (gone->bytes >= PAGED)
                 nnc_pages_free(p, (size_t)gone->bytes);
             else
                 nnc_free(p);
-            nnc_free(gone);
             return;
         }
 }
@@ -263,8 +261,7 @@ static nnc_status cpu_stream_create(
         return nnc_fail0(sink, NNC_E_DEVICE, "cpu:%d: no thread for a stream", d->ordinal);
     d->alone = NULL;
     nnc_stream *s = nnc_calloc(1, sizeof *s);
-    if (!s)
-        return nnc_nomem(sink);
+    NNC_NEED(s, sink);
     nnc_status status = nnc_team_create(threads, &s->team, sink);
     if (status != NNC_OK) {
         nnc_free(s);
@@ -333,8 +330,7 @@ static void cpu_stream_destroy(nnc_stream *s)
 static nnc_status cpu_event_create(nnc_device *d, nnc_event **out, nnc_sink *sink)
 {
     nnc_event *e = nnc_calloc(1, sizeof *e);
-    if (!e)
-        return nnc_nomem(sink);
+    NNC_NEED(e, sink);
     if (!gate_init(&e->fired)) {
         nnc_free(e);
         return nnc_fail0(sink, NNC_E_DEVICE, "cpu:%d: no event", d->ordinal);

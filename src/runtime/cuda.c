@@ -115,8 +115,7 @@ static nnc_status cuda_open(int ordinal, nnc_device **out, nnc_sink *sink)
         return NNC_E_DEVICE;
     NNC_TRY(check_ordinal(rt, ordinal, sink));
     nnc_device *d = nnc_calloc(1, sizeof *d);
-    if (!d)
-        return nnc_nomem(sink);
+    NNC_NEED(d, sink);
     d->rt = rt;
     d->ordinal = ordinal;
     int error = use(d);
@@ -162,8 +161,7 @@ static nnc_status cuda_host_alloc(nnc_device *d, int64_t bytes, void **out, nnc_
     if (bytes == 0)
         return NNC_OK;
     pinned *b = nnc_calloc(1, sizeof *b);
-    if (!b)
-        return nnc_nomem(sink);
+    NNC_NEED(b, sink);
     int error = use(d);
     error = error ? error : d->rt->cudaMallocHost((void **)&b->p, (size_t)bytes);
     if (error) {
@@ -184,11 +182,10 @@ static void cuda_host_free(nnc_device *d, void *p)
 {
     for (pinned **b = &d->pinned; *b; b = &(*b)->next)
         if ((*b)->p == p) {
-            pinned *gone = *b;
+            NNC_FREED pinned *gone = *b;
             *b = gone->next;
             if (!use(d))
                 d->rt->cudaFreeHost(gone->p);
-            nnc_free(gone);
             return;
         }
 }
@@ -319,8 +316,7 @@ static nnc_status cuda_stream_create(
 {
     (void)threads, (void)alone;
     nnc_stream *s = nnc_calloc(1, sizeof *s);
-    if (!s)
-        return nnc_nomem(sink);
+    NNC_NEED(s, sink);
     s->d = d;
     int error = use(d);
     error = error ? error : d->rt->cudaStreamCreateWithPriority(&s->s, CUDA_STREAM_NON_BLOCKING, 0);
@@ -347,8 +343,7 @@ static void cuda_stream_destroy(nnc_stream *s)
 static nnc_status cuda_event_create(nnc_device *d, nnc_event **out, nnc_sink *sink)
 {
     nnc_event *e = nnc_calloc(1, sizeof *e);
-    if (!e)
-        return nnc_nomem(sink);
+    NNC_NEED(e, sink);
     e->d = d;
     int error = use(d);
     error = error ? error : d->rt->cudaEventCreateWithFlags(&e->e, 0);

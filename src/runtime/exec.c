@@ -80,8 +80,7 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
     from = nnc_now_ns();
     d->stream = ARENA_NEW(&e->arena, nnc_stream *, pd->streams);
     d->end = ARENA_NEW(&e->arena, nnc_event *, pd->streams);
-    if (!d->stream || !d->end)
-        return nnc_nomem(sink);
+    NNC_NEED(d->stream && d->end, sink);
     for (int s = 0; s < pd->streams; s++) {
         NNC_TRY(d->api->stream_create(
             d->device, team_size(e->p, i), stream_count(e->p) == 1, &d->stream[s], sink));
@@ -306,8 +305,7 @@ static nnc_status clock_events(nnc_exec *e, nnc_sink *sink)
     const nnc_plan *p = e->p;
     int n = e->clock ? 0 : 2 * (p->end[SEC_main] - p->end[SEC_init]);
     nnc_event **clock = e->clock ? e->clock : ARENA_NEW(&e->arena, nnc_event *, n + 1);
-    if (!clock)
-        return nnc_nomem(sink);
+    NNC_NEED(clock, sink);
     for (int i = 0; i < n; i++)
         NNC_TRY(nnc_exec_event(&e->events, &e->arena, clocked(e, i), &clock[i], sink));
     e->clock = clock;
@@ -426,8 +424,7 @@ nnc_status nnc_exec_fill(nnc_exec *e, table *t, nnc_arena *a, nnc_sink *sink)
         n += e->p->cmd[i].n_arg;
     }
     t->arg = ARENA_NEW(a, void *, n + 1);
-    if (!t->arg)
-        return nnc_nomem(sink);
+    NNC_NEED(t->arg, sink);
     e->use = t;
     t->e = e;
     for (int i = 0; i < e->p->n_cmd; i++)
@@ -461,8 +458,7 @@ nnc_status nnc_exec_create(
 {
     *out = NULL;
     nnc_exec *e = nnc_calloc(1, sizeof *e);
-    if (!e)
-        return nnc_nomem(sink);
+    NNC_NEED(e, sink);
     nnc_arena_init(&e->arena, 0);
     e->p = p;
     e->use = &e->own;

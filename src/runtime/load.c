@@ -216,9 +216,8 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
     /* last: by item and kind, the last command with it; before: by command, the previous one with its item; owner: by handle, its first
      * command. Another stream needs a handle of its own. */
     size_t items = (size_t)(p->n_call > p->n_kernel ? p->n_call : p->n_kernel) + 1;
-    int32_t *last = nnc_malloc(sizeof *last * (2 * items + 2 * (size_t)p->n_cmd));
-    if (!last)
-        return nnc_nomem(sink);
+    NNC_FREED int32_t *last = nnc_malloc(sizeof *last * (2 * items + 2 * (size_t)p->n_cmd));
+    NNC_NEED(last, sink);
     int32_t *before = last + 2 * items, *owner = before + p->n_cmd;
     for (size_t i = 0; i < 2 * items; i++)
         last[i] = -1;
@@ -239,9 +238,7 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
         *l = i;
         e->handle[i]->main |= i >= p->end[SEC_init];
     }
-    nnc_status status = load_all(e, owner, sink);
-    nnc_free(last);
-    return status;
+    return load_all(e, owner, sink);
 }
 
 void nnc_exec_unload(nnc_exec *e, bool all)
@@ -327,7 +324,7 @@ static nnc_status stage_weight(nnc_exec *e, int i)
     const nnc_ptensor *t = &e->p->tensor[c->arg[0]];
     const nnc_device_api *api = e->dev[c->device].api;
     nnc_stream *s = e->dev[c->device].stream[c->stream];
-    void *host = nnc_malloc((size_t)t->bytes);
+    NNC_FREED void *host = nnc_malloc((size_t)t->bytes);
     if (!host)
         return NNC_E_NOMEM;
     nnc_status status = run_weight(&e->weight[i], &host, NULL);
@@ -336,7 +333,6 @@ static nnc_status stage_weight(nnc_exec *e, int i)
         status = api->upload(s, nnc_exec_address(e, c->arg[0]), host, nnc_type_bytes(&t->type));
     nnc_status synced = api->sync(s, NULL);
     nnc_exec_spent(e, NNC_PH_upload, from);
-    nnc_free(host);
     return status != NNC_OK ? status : synced;
 }
 
@@ -363,11 +359,10 @@ bool nnc_exec_weight_failure(nnc_exec *e, nnc_sink *sink)
         /* repeated with a sink, piece by piece, for the message with the file's name */
         const nnc_type *t = &e->p->tensor[w->cmd->arg[0]].type;
         int64_t n = nnc_type_numel(t), chunk = CHUNK / nnc_dtype_size((nnc_dtype)t->dtype);
-        void *tmp = nnc_malloc(CHUNK);
+        NNC_FREED void *tmp = nnc_malloc(CHUNK);
         nnc_status status = tmp ? NNC_OK : nnc_nomem(sink);
         for (int64_t k = 0; k < n && status == NNC_OK; k += chunk)
             status = read_piece(w, k, n - k < chunk ? n - k : chunk, tmp, sink);
-        nnc_free(tmp);
         return status != NNC_OK;
     }
     return false;

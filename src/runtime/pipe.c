@@ -91,8 +91,7 @@ static nnc_status make_slot(nnc_pipe *q, int k, nnc_sink *sink)
     s->block = ARENA_NEW(&q->arena, void *, p->n_tensor + 1);
     s->t.at = ARENA_NEW(&q->arena, void *, p->n_tensor + 1);
     s->turn = ARENA_NEW(&q->arena, turn, p->n_device);
-    if (!s->block || !s->t.at || !s->turn)
-        return nnc_nomem(sink);
+    NNC_NEED(s->block && s->t.at && s->turn, sink);
     for (int i = 0; i < p->n_input && k > 0; i++)
         NNC_TRY(move(q, s, p->input[i], sink));
     for (int i = 0; i < p->n_output; i++)
@@ -154,8 +153,7 @@ static nnc_status create(nnc_pipe *q, nnc_sink *sink)
     q->way[NNC_DOWN] = (way){.n = p->n_output, .tensor = p->output};
     for (int w = 0; w < NNC_WAYS; w++) {
         q->way[w].stream = ARENA_NEW(&q->arena, nnc_stream *, p->n_device);
-        if (!q->bytes || !q->way[w].stream)
-            return nnc_nomem(sink);
+        NNC_NEED(q->bytes && q->way[w].stream, sink);
         NNC_TRY(make_streams(q, &q->way[w], sink));
     }
     for (int k = 0; k < SLOTS; k++)
@@ -167,8 +165,7 @@ nnc_status nnc_pipe_create(nnc_exec *e, nnc_pipe **out, nnc_sink *sink)
 {
     nnc_pipe *q = nnc_calloc(1, sizeof *q);
     *out = NULL;
-    if (!q)
-        return nnc_nomem(sink);
+    NNC_NEED(q, sink);
     q->e = e;
     q->passes = passes_input(e->p);
     nnc_arena_init(&q->arena, 0);

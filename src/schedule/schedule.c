@@ -395,10 +395,9 @@ static bool pick_rings(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
     int a = k->n_outer - 1;
-    nnc_arena scratch;
+    NNC_LOCAL(nnc_arena) scratch = {0};
     if (a < 0 || nnc_sched_vec(s) < k->n_outer || !has_tmp(k))
         return true;
-    nnc_arena_init(&scratch, 0);
     const nnc_kform *form = nnc_kernel_forms(k, &scratch);
     for (int g = 0; form && g < k->n_stage; g++)
         for (int i = k->stage[g].body0; i < k->stage[g].body1; i++) {
@@ -413,7 +412,6 @@ static bool pick_rings(nnc_kernel *k, const nnc_target *t)
             if (tile > 1 && nnc_sched_put(s, KD_tile, a, tile))
                 (void)nnc_sched_put_ring(s, in->buf, a, r.rows);
         }
-    nnc_arena_deinit(&scratch);
     return form != NULL;
 }
 

@@ -103,15 +103,13 @@ nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink)
     int sm = sm_of(name);
     const card *c = card_for(sm);
     if (!c) {
-        nnc_text known = {0};
+        NNC_LOCAL(nnc_text) known = {0};
         for (size_t i = 0; i < NNC_COUNT(cards); i++)
             nnc_printf(&known, "%scuda:sm_%d", i ? ", " : "", cards[i].sm);
-        nnc_status st = nnc_fail0(sink, NNC_E_USAGE,
+        return nnc_fail0(sink, NNC_E_USAGE,
             sm ? "target %s: GPUs before sm_%d are not supported; supported are %s"
                : "target %s: expected cuda:sm_ and a number (not below %d); supported are %s",
             name, cards[0].sm, nnc_text_str(&known));
-        nnc_text_deinit(&known);
-        return st;
     }
     if (c->sm != sm)
         nnc_note(sink, (nnc_loc){0}, "target %s has no description; using that of sm_%d (%s)", name,

@@ -145,8 +145,7 @@ static nnc_status read_field(reader *r, const field *f, const nnc_item *v, void 
     if (!nnc_is_string(v))
         return bad(r, v, f->name, "a string");
     char *s = nnc_arena_strdup(&r->t->arena, v->text);
-    if (!s)
-        return nnc_nomem(r->sink);
+    NNC_NEED(s, r->sink);
     *(char **)p = s;
     return NNC_OK;
 }

@@ -151,7 +151,7 @@ int64_t nnc_target_local_bytes(const nnc_target *t)
  * its cache. An empty `cpu` means this machine: its signature is hashed instead, since caches may be shared between machines. */
 nnc_hash128 nnc_target_hash(const nnc_target *t)
 {
-    nnc_text x = {0};
+    NNC_LOCAL(nnc_text) x = {0};
     nnc_printf(&x, "kind=%d cpu=%s features=%s bits=%d fma=%d f16c=%d bf16=%d", t->kind,
         t->cpu ? t->cpu : "", t->features ? t->features : "", t->vector_bits, t->fma, t->f16c,
         t->avx512_bf16);
@@ -165,6 +165,5 @@ nnc_hash128 nnc_target_hash(const nnc_target *t)
     nnc_hash128 h = nnc_hash(nnc_text_str(&x), x.n);
     if (x.oom) /* out of memory: a key that matches nothing */
         h = (nnc_hash128){(uint64_t)nnc_now_ns(), ~(uint64_t)0};
-    nnc_text_deinit(&x);
     return h;
 }

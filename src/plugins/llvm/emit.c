@@ -139,8 +139,7 @@ static void close_module(ll_mod *m)
 static nnc_status copy_out(const char *p, size_t n, char **out, size_t *size, nnc_sink *sink)
 {
     *out = nnc_malloc(n + 1);
-    if (!*out)
-        return nnc_nomem(sink);
+    NNC_NEED(*out, sink);
     memcpy(*out, p, n);
     (*out)[n] = 0;
     *size = n;

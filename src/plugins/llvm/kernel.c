@@ -816,20 +816,15 @@ bool ll_open(ll_emit *e, nnc_arena *a)
 
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink)
 {
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     ll_emit e = {.m = m, .k = k, .vax = -1};
     nnc_kring *ring = NULL;
     e.buf = ARENA_NEW(&a, V, k->n_buf + 2); /* a panel is one more */
     e.ring_at = ARENA_NEW(&a, V, k->n_buf + 2);
-    bool ok = e.buf && e.ring_at && ll_panel_open(&e, &a) && nnc_kernel_rings(e.k, &a, &ring);
+    NNC_NEED(e.buf && e.ring_at && ll_panel_open(&e, &a) && nnc_kernel_rings(e.k, &a, &ring), sink);
     e.ring = ring;
-    ok = ok && ll_open(&e, &a) && ll_block_open(&e, &a);
-    if (ok) {
-        declare(m, k);
-        define(&e);
-        ok = !e.oom;
-    }
-    nnc_arena_deinit(&a);
-    return ok ? NNC_OK : nnc_nomem(sink);
+    NNC_NEED(ll_open(&e, &a) && ll_block_open(&e, &a), sink);
+    declare(m, k);
+    define(&e);
+    return e.oom ? nnc_nomem(sink) : NNC_OK;
 }

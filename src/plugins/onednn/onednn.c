@@ -192,7 +192,7 @@ static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 
 static void unload(void *handle)
 {
-    dn_handle *h = handle;
+    NNC_FREED dn_handle *h = handle;
     if (!h)
         return;
     for (int i = 0; i < h->n; i++)
@@ -209,7 +209,6 @@ static void unload(void *handle)
         dnnl_primitive_destroy(h->reorder);
     if (h->stream)
         dnnl_stream_destroy(h->stream);
-    nnc_free(h);
 }
 
 static bool add_arg(dn_handle *h, int dnnl_arg, dn_ref md, int from)
@@ -314,8 +313,7 @@ static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
         (c->pack_for < 0 || c->pack_for >= p->n_call || !has_weights(&p->call[c->pack_for])))
         return nnc_fail0(sink, NNC_E_BUG, "plan: call %d packs weights that no call uses", l->item);
     dn_handle *h = nnc_calloc(1, sizeof *h);
-    if (!h)
-        return nnc_nomem(sink);
+    NNC_NEED(h, sink);
     h->copy_from = h->aside_at = -1;
     h->threads = c->threads;
     h->call = *c;
