@@ -4,6 +4,8 @@
 
 #include "../gen/gen.h"
 
+#include <stdlib.h>
+
 static const char add_text[] =
     "kernel k_test {\n"
     "  axis i0 outer 8\n"
@@ -370,6 +372,43 @@ TEST(schedules_that_fit)
         {KEPT("vector i0 4 parallel 1"), "tmp buffers need an inner vector axis"},
     };
     check_texts(texts, NNC_COUNT(texts));
+}
+
+/* A stage with a map axis and a reduce axis. */
+#define MIXED(maps, schedule) \
+    "kernel k_test { axis i0 outer 64 axis m0 map " maps " axis r0 reduce 5 " \
+    "buf x0 in f32 1280 buf y0 out f32 256\nschedule cuda " schedule "\n" \
+    "stage m0 r0 { %0 = load f32 x0[i0*20 + r0*4 + m0] %1 = reduce sum f32 %0 post " \
+    "%2 = store f32 y0[i0*4 + m0] %1 } }"
+
+/* Groups of threads on a GPU share either the results of a stage or its sums. */
+TEST(groups_share_one_kind_of_axes)
+{
+    static const kernel_text texts[] = {
+        {MIXED("1", "row threads 128 group 32 blocks 16"), NULL},
+        {MIXED("4", "row threads 128 group 32 blocks 16"), "schedule"},
+        {MIXED("1", "column along i0 threads 64 group 2 blocks 2"), NULL},
+        {MIXED("4", "column along i0 threads 64 group 2 blocks 2"), "schedule"},
+    };
+    check_texts(texts, NNC_COUNT(texts));
+}
+
+TEST(sets_hold_all_instructions)
+{
+    struct {
+        nnc_kset cone;
+        uint64_t behind;
+    } s = {.behind = 7};
+    nnc_kernel k = {.n_ins = NNC_KMAX_INS, .ins = calloc(NNC_KMAX_INS, sizeof *k.ins)};
+    for (int32_t i = 0; k.ins && i < NNC_KMAX_INS; i++)
+        k.ins[i] = (nnc_kins){.op = KO_sop, .arg = {i < 64 ? -1 : i - 64, -1, -1}};
+    if (k.ins)
+        nnc_kernel_cone(&k, NNC_KMAX_INS - 1, &s.cone);
+    for (int32_t i = 0; k.ins && i < NNC_KMAX_INS; i++)
+        CHECK_INT(nnc_kset_has(&s.cone, i), i % 64 == 63);
+    CHECK(!nnc_kset_has(&s.cone, NNC_KMAX_INS));
+    CHECK_INT((int)s.behind, 7);
+    free(k.ins);
 }
 
 /* May y0 be written over x0? */
