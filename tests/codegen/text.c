@@ -245,6 +245,16 @@ static void check_texts(const kernel_text *t, size_t n)
 #define LOAD "load f32 t0[r0*5 + m2]"
 #define USUAL "order i1 i0 tile i0 4 vector m1 5 ring t0 i0 3 parallel 4"
 
+/* The same, with %2 of an earlier stage added to the rows. */
+#define RING_WITH(one, two) \
+    "kernel k_test { axis i0 outer 8 axis i1 outer 2 axis m0 map 3 axis m1 map 5 axis r0 reduce " \
+    "3 axis m2 map 5 buf x0 in f32 50 buf y0 out f32 80 buf t0 tmp f32 15\n" \
+    "schedule " USUAL " grain 1\nstage { post %0 = const f32 1 %1 = " one " %2 = " two " }\n" \
+    "stage m0 m1 { %3 = load f32 x0[i0*5 + m0*5 + m1] %4 = add f32 %3 %2 " \
+    "%5 = store f32 t0[m0*5 + m1] %4 }\n" \
+    "stage r0 m2 { %6 = " LOAD " %7 = reduce sum f32 %6 post " \
+    "%8 = store f32 y0[i0*10 + i1*5 + m2] %7 } }"
+
 TEST(rings_that_fit)
 {
     static const kernel_text texts[] = {
@@ -288,6 +298,9 @@ TEST(rings_that_fit)
         {RING(USUAL, SQUARE, STORE, "load f32 t0[r0 + m2*2]"), "leaves the ring's rows"},
         {RING(USUAL, SQUARE, STORE, "load f32 t0[i0] if 0 <= i0 < 5 else %0"),
             "leaves the ring's rows"},
+        {RING_WITH("load f32 x0[i1]", "neg f32 %1"), NULL},
+        {RING_WITH("load f32 x0[i0]", "neg f32 %1"), "do not advance"},
+        {RING_WITH("load f32 x0[i1]", "load f32 x0[i1] if 0 <= i0 < 4 else %0"), "do not advance"},
         /* one of two operands is the same at each point, whichever is read first */
         {"kernel k_test { axis i0 outer 8 axis i1 outer 2 axis m0 map 3 axis m1 map 5 axis r0 "
          "reduce 3 axis m2 map 5\n"
