@@ -7,8 +7,11 @@
  * NNC_BLESS=1 rewrites the expected lines of cases that differ (where they hold no `...`). */
 #include "test.h"
 #include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,19 +39,28 @@ static bool match(const char *want, const char *got)
 #define SANITIZER ""
 #endif
 
-static char *run(const char *command, int *code)
+enum { LINE = 2 * PATH_MAX };
+
+/* What a shell runs for the command: nnc is the one beside this program. */
+static void shell_line(const char *command, char line[LINE])
 {
-    char exe[PATH_MAX] = "", line[2 * PATH_MAX];
-    nnc_text t = {0};
+    char exe[PATH_MAX] = "";
     ssize_t n = readlink("/proc/self/exe", exe, sizeof exe - 1);
     char *slash = n > 0 ? strrchr(exe, '/') : NULL;
     if (slash)
         *slash = 0;
-    snprintf(line, sizeof line,
+    snprintf(line, LINE,
         SANITIZER
         "PATH='%s':$PATH; export PATH; XDG_CACHE_HOME='%s/cache'; export XDG_CACHE_HOME; { %s ; } "
         "2>&1 </dev/null",
         exe, exe, command);
+}
+
+static char *run(const char *command, int *code)
+{
+    char line[LINE];
+    nnc_text t = {0};
+    shell_line(command, line);
     FILE *p = popen(line, "r");
     char buf[4096];
     size_t got;
@@ -165,6 +177,66 @@ TEST(threads_that_cannot_be_made)
     }
 }
 #endif
+
+/* Runs the command on a terminal of this many columns; `interrupt`: with SIGINT once it shows its progress. */
+static int on_terminal(const char *command, int columns, bool interrupt, nnc_text *out)
+{
+    char line[LINE], buf[256];
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    int status = -1, terminal = posix_openpt(O_RDWR | O_NOCTTY);
+    CHECK(terminal >= 0 && grantpt(terminal) == 0 && unlockpt(terminal) == 0);
+    CHECK(ioctl(terminal, TIOCSWINSZ, &size) == 0);
+    shell_line(command, line);
+    pid_t child = fork();
+    if (child == 0) {
+        setsid();
+        int fd = open(ptsname(terminal), O_RDWR);
+        for (int i = 0; i < 3; i++)
+            dup2(fd, i);
+        execl("/bin/sh", "sh", "-c", line, (char *)NULL);
+        _exit(127);
+    }
+    for (ssize_t n; child > 0 && (n = read(terminal, buf, sizeof buf)) > 0;) {
+        nnc_putn(out, buf, (size_t)n);
+        if (interrupt && strstr(nnc_text_str(out), "... ")) {
+            kill(child, SIGINT);
+            interrupt = false;
+        }
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child);
+    close(terminal);
+    return status;
+}
+
+/* Work that takes longer than a second shows its progress in a line of its own, which is cleared before anything else is written. */
+TEST(progress_on_a_terminal)
+{
+    enum { COLUMNS = 12 };
+    static const char clear[] = "\r\033[K";
+    nnc_text t = {0};
+    int lines = 0, status;
+    status = on_terminal("exec nnc run models/relu.json --set batch=1 --duration=2500 --threads=1",
+        COLUMNS, false, &t);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    const char *p = nnc_text_str(&t);
+    for (const char *end; !strncmp(p, clear, 4) && strncmp(p + 4, "output", 6) != 0; p = end) {
+        lines += !strncmp(p + 4, "runn... ", 8);
+        end = p + 4 + strcspn(p + 4, "\r");
+        CHECK(end - p - 4 < COLUMNS && !strncmp(end - 2, " s", 2));
+    }
+    CHECK(lines > 0 && !strncmp(p + 4, "output f32", 10));
+    t.n = 0;
+    status = on_terminal(
+        "exec nnc run models/relu.json --set batch=1 --duration=60000 --threads=1", 80, true, &t);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    CHECK(t.n > 4 && !strcmp(nnc_text_str(&t) + t.n - 4, clear));
+    t.n = 0;
+    status = on_terminal(
+        "exec nnc run models/relu.json --set batch=1 --duration=2500 --threads=1 --quiet", 80,
+        false, &t);
+    CHECK(WIFEXITED(status) && !strchr(nnc_text_str(&t), '\033'));
+    nnc_text_deinit(&t);
+}
 
 TEST(sessions)
 {
