@@ -33,21 +33,6 @@ static int64_t choose_rows(const nnc_graph *g, int64_t all)
     return nnc_max64(1, nnc_min64(rows, MAX_SAMPLE_ROWS));
 }
 
-static void describe(nnc_reference *t, int64_t all)
-{
-    size_t n = 0;
-    if (t->rows > 4) {
-        snprintf(t->scope, sizeof t->scope, "%lld of %lld rows, evenly spaced", (long long)t->rows,
-            (long long)all);
-        return;
-    }
-    n = (size_t)snprintf(t->scope, sizeof t->scope, "row%s", t->rows > 1 ? "s" : "");
-    for (int64_t i = 0; i < t->rows; i++)
-        n += (size_t)snprintf(
-            t->scope + n, sizeof t->scope - n, "%s %lld", i ? "," : "", (long long)t->row[i]);
-    snprintf(t->scope + n, sizeof t->scope - n, " of %lld", (long long)all);
-}
-
 /* Gathers the sampled rows of one input. */
 static void *gather_rows(const nnc_type *whole, const void *data, const nnc_reference *t)
 {
@@ -118,7 +103,8 @@ nnc_status nnc_reference_make(
     if (!possible)
         snprintf(t->scope, sizeof t->scope, "not run: too large, and its rows are not independent");
     else if (t->rows)
-        describe(t, all);
+        snprintf(t->scope, sizeof t->scope, "%lld of %lld rows, evenly spaced", (long long)t->rows,
+            (long long)all);
     else
         snprintf(t->scope, sizeof t->scope, "all outputs");
     return NNC_OK;

@@ -7,7 +7,7 @@
 /* The part of a run that was computed in float64. */
 typedef struct nnc_reference {
     bool ran;
-    char scope[160];    /* "all outputs", "rows 0, 127, 255 of 256", or why it did not run */
+    char scope[160];    /* "all outputs", "3 of 256 rows, evenly spaced", or why it did not run */
     int64_t rows;       /* 0 = all rows */
     int64_t *row;       /* their indices */
     bool *carried_out;  /* per output: dimension 0 is sampled */

@@ -4,6 +4,8 @@
 #include "help.h"
 #include <math.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 static nnc_model *model(const char *json)
 {
@@ -174,4 +176,49 @@ TEST(judge_conditioning_of_sums)
         api_data_free(&d);
         nnc_model_close(m);
     }
+}
+
+/* Where float64 values of all rows would take more than a sixth of the free memory, some rows are computed: the first, the last and rows
+ * between them, with their own numbers. Inputs without these rows are used whole. Nothing is computed where rows depend on each other. */
+TEST(judge_some_rows)
+{
+    enum { ROWS = 65536 };
+    static const char *const last[] = {
+        "%z = neg %y", "%m = reduce_max %y {axes=[0]}\n%z = sub %y, %m"};
+    const int64_t n = (int64_t)sysconf(_SC_AVPHYS_PAGES) * sysconf(_SC_PAGESIZE) / 8;
+    float *x = mmap(NULL, (size_t)n * sizeof *x, PROT_READ | PROT_WRITE,
+              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0),
+          b = 0.5;
+    CHECK(x != MAP_FAILED && n / 6 > ROWS);
+    for (int64_t i = 0; x != MAP_FAILED && i < ROWS; i += 257)
+        x[i * (n - 1) / (ROWS - 1)] = (float)(i + 1);
+    for (int k = 0; x != MAP_FAILED && k < 2; k++) {
+        nnc_text t = {0};
+        nnc_reference r;
+        void *in[] = {x, &b};
+        double mean_square[2] = {NAN, NAN};
+        nnc_printf(&t,
+            "graph @t {\n%%x = input : f32[%lld,1]\n%%b = input : f32[1]\n%%y = add %%x, %%b\n%s\n"
+            "%%w = exp %%b\nreturn %%z, %%w }",
+            (long long)n, last[k]);
+        nnc_model *m = model(nnc_text_str(&t));
+        CHECK_OK(nnc_reference_make(m, in, 2, &r, test_sink));
+        CHECK_INT(r.ran, !k);
+        CHECK(strstr(r.scope, k ? "rows are not independent" : "65536 of ") != NULL);
+        if (r.ran) {
+            CHECK(r.rows == ROWS && r.carried_out[0] && !r.carried_out[1]);
+            CHECK(r.row[0] == 0 && r.row[ROWS - 1] == n - 1);
+            for (int64_t i = 0; i < ROWS; i++)
+                CHECK_NEAR(r.value[0].f[i], i % 257 ? -0.5 : -0.5 - (double)(i + 1), 0);
+            CHECK_NEAR(r.value[1].f[0], exp(0.5), 1e-12);
+            CHECK_OK(nnc_reference_conditioning(
+                &r, m, in, 2, (nnc_rounding){0}, mean_square, test_sink));
+            CHECK(mean_square[0] > 0 && mean_square[0] < 1e-4 && mean_square[1] < 1e-12);
+        }
+        nnc_reference_free(&r);
+        nnc_model_close(m);
+        nnc_text_deinit(&t);
+    }
+    if (x != MAP_FAILED)
+        munmap(x, (size_t)n * sizeof *x);
 }
