@@ -134,7 +134,7 @@ static cost cost_of(
 static double bytes_of(const nnc_plan *p, const char *name)
 {
     double bytes = 0;
-    for (int i = p->main_first; i < p->n_cmd; i++) {
+    for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         const nnc_cmd *c = &p->cmd[i];
         const char *symbol = c->kind == CMD_kernel ? p->kernel[c->item].symbol : NULL;
         if (symbol && !strncmp(name, symbol, strlen(symbol)))
