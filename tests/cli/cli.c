@@ -255,3 +255,66 @@ TEST(sessions)
     }
     free(d);
 }
+
+/* Does COMMAND's --help list the flag? false as well: there is no such command. */
+static bool takes(const char *command, const char *flag)
+{
+    char line[128];
+    int code;
+    snprintf(line, sizeof line, "nnc %s --help", command);
+    char *help = run(line, &code);
+    size_t n = strlen(flag);
+    bool found = false;
+    for (const char *at = help; code == 0 && !found && (at = strstr(at, flag)); at += n)
+        found = !strchr("-_abcdefghijklmnopqrstuvwxyz0123456789", at[n]) || !at[n];
+    free(help);
+    return found;
+}
+
+/* A command line of a document, from the name of the command to the end of the line or of the code. Returns the number of flags. */
+static int check_typed(const char *file, int line, const char *typed)
+{
+    char text[256], command[32], *save = NULL;
+    int flags = 0;
+    snprintf(text, sizeof text, "%.*s", (int)strcspn(typed, "`\n#>"), typed);
+    if (sscanf(text, "%31[a-z]", command) != 1)
+        return 0;
+    for (char *word = strtok_r(text, " ", &save); word; word = strtok_r(NULL, " ", &save)) {
+        word[strcspn(word, "=,;|")] = 0;
+        if (!strncmp(word, "models/", 7) && access(word, R_OK))
+            test_fail(file, line, "`nnc %s ...`: there is no %s", command, word);
+        if (strncmp(word, "--", 2) != 0 || !word[2])
+            continue;
+        flags++;
+        if (!takes(command, word))
+            test_fail(file, line, "`nnc %s ... %s`: the command has no such flag", command, word);
+    }
+    return flags;
+}
+
+/* What README.md and docs/ tell users to type: commands, their flags, models. */
+TEST(documents_name_flags_that_exist)
+{
+    char path[300];
+    int flags = 0;
+    struct dirent **entry = NULL;
+    int n = scandir("docs", &entry, NULL, alphasort);
+    for (int i = -1; i < n; i++) {
+        const char *name = i < 0 ? "README.md" : entry[i]->d_name, *dot = strrchr(name, '.');
+        if (!dot || strcmp(dot, ".md") != 0)
+            continue;
+        char *text;
+        size_t size;
+        snprintf(path, sizeof path, "%s%s", i < 0 ? "" : "docs/", name);
+        CHECK_OK(nnc_file_read(path, 0, &text, &size, test_sink));
+        int line = 1;
+        for (const char *p = text; *p; line += *p++ == '\n')
+            if (!strncmp(p, "nnc ", 4) && (p == text || strchr("`/ \n", p[-1])))
+                flags += check_typed(path, line, p + 4);
+        nnc_free(text);
+    }
+    for (int i = 0; i < n; i++)
+        free(entry[i]);
+    free(entry);
+    CHECK(flags > 10);
+}
