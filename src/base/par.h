@@ -12,6 +12,14 @@ typedef void (*nnc_par_body)(void *ctx, int part, int parts);
  * threads take several parts in turn. */
 void nnc_par_run(int threads, nnc_par_body body, void *ctx);
 
+/* As many parts of n work items as there are threads, but at least `grain` items for each; at least 1. */
+static inline int64_t nnc_par_parts(int64_t n, int64_t grain, int64_t threads)
+{
+    int64_t parts = grain > 1 ? n / grain : n;
+    parts = parts < threads ? parts : threads;
+    return parts > 1 ? parts : 1;
+}
+
 /* Splits 0..n into `parts` near-equal ranges, boundaries at multiples of `grain` (>= 1). Deterministic. */
 static inline void nnc_par_range(int64_t n, int64_t grain, int part, int parts, int64_t *begin, int64_t *end)
 {

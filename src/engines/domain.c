@@ -13,8 +13,8 @@ typedef struct domain {
 static void run_part(void *p, int part, int parts)
 {
     const domain *d = p;
-    int64_t begin, end, grain = d->k->grain > 0 ? d->k->grain : 1;
-    nnc_par_range(d->k->domain, grain, part, parts, &begin, &end);
+    int64_t begin, end;
+    nnc_par_range(d->k->domain, 1, part, parts, &begin, &end);
     char *scratch = d->work ? d->work + part * nnc_align_up(d->k->scratch_bytes, 64) : NULL;
     if (begin < end)
         d->fn(d->ctx, d->args, begin, end, scratch);
@@ -24,10 +24,7 @@ void nnc_run_domain(
     nnc_domain_fn fn, void *ctx, const nnc_pkernel *k, void *const *args, void *work)
 {
     domain d = {fn, ctx, k, args, work};
-    int64_t grain = k->grain > 0 ? k->grain : 1;
-    int64_t parts = (k->domain + grain - 1) / grain;
-    if (parts > k->threads)
-        parts = k->threads;
+    int64_t parts = nnc_par_parts(k->domain, k->grain, k->threads);
     if (parts <= 1)
         fn(ctx, args, 0, k->domain, work);
     else

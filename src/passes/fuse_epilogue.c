@@ -161,18 +161,18 @@ const char *epilogue_allows(
 
 int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
 {
+    const nnc_target *t = target_of(p, &p->g->node[i]);
     nnc_ref x = from ? p->g->node[chain->node[from - 1]].out : p->g->node[i].out;
-    int64_t bytes = 2 * nnc_type_bytes(nnc_typeof(p->g, x)), flops = 0;
+    int64_t bytes = 2 * nnc_type_bytes(nnc_typeof(p->g, x));
+    if (t->kind == NNC_T_cpu)
+        return expected_ns(
+            p, chain->node + from, chain->n - from, &p->g->node[chain->node[chain->n - 1]].out, 1);
     for (int k = from; k < chain->n; k++) {
         const nnc_node *n = &p->g->node[chain->node[k]];
         bytes += n->op == OP_add ? nnc_type_bytes(nnc_typeof(p->g, other_operand(n, x))) : 0;
-        flops += nnc_op_is_expensive((nnc_op)n->op)
-                     ? nnc_mul_sat(EXPENSIVE_FLOPS, nnc_type_numel(nnc_typeof(p->g, n->out)))
-                     : 0;
         x = n->out;
     }
-    const nnc_target *t = target_of(p, &p->g->node[i]);
-    return nnc_target_time_ns(t, t->kind == NNC_T_cpu ? flops : 0, bytes);
+    return nnc_target_time_ns(t, 0, bytes);
 }
 
 /* Shortens a chain to where it and a kernel for the rest take the least time, since an engine may support an op but compute it slowly.

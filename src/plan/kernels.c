@@ -33,14 +33,6 @@ static bool grow_table(maker *m)
     return true;
 }
 
-/* Number of threads with work: at most the grains in the domain. */
-static int useful_threads(const nnc_kernel *k, int threads)
-{
-    int64_t grain = k->sched.grain > 0 ? k->sched.grain : 1;
-    int64_t parts = (k->sched.domain + grain - 1) / grain;
-    return parts < threads ? (parts > 1 ? (int)parts : 1) : threads;
-}
-
 /* A name is some ops and 32 bits of the hash, which two kernels may share. Then the later one gets its full hash appended: code is
  * found in an object by name, and a translation unit may not define a name twice. NULL: out of memory. */
 static const nnc_kernel *named_apart(maker *m, const kernel_entry *e)
@@ -76,7 +68,7 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
     *pk = (nnc_pkernel){.domain = k->sched.domain,
         .grain = k->sched.grain,
         .scratch_bytes = nnc_kernel_work(k),
-        .threads = useful_threads(k, m->on[e->kind].threads),
+        .threads = (int)nnc_par_parts(k->sched.domain, k->sched.grain, m->on[e->kind].threads),
         .object = -1};
     for (int b = 0; b < k->n_buf; b++) {
         pk->n_args += k->buf[b].role != KB_tmp;

@@ -12,7 +12,7 @@
 #include <string.h>
 
 enum {
-    GRAIN_NS = 20000, /* below it another thread does not pay */
+    GRAIN_NS = 5000, /* of a thread: for less, another one does not pay */
     UNITS = 8, /* of each thread at least, so that threads end together */
 };
 

@@ -48,8 +48,6 @@ enum { /* picoseconds until a result is there */
 };
 enum {
     WINDOW = 512, /* instructions */
-    LAUNCH_NS = 40, /* of a kernel ... */
-    WAKE_NS = 1000, /* ... and of its other threads */
     STREAMS = 16,
     LINE = 64, /* bytes */
 };
@@ -317,15 +315,14 @@ int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, n
     add(&c, N_item, k->sched.domain, 1);
     if (c.streams > STREAMS && bytes > t->l1_bytes)
         add(&c, N_jump, c.lines, 1);
-    int64_t parts = nnc_max64(k->sched.domain / nnc_max64(k->sched.grain, 1), 1);
-    parts = nnc_min64(parts, nnc_max64(t->threads, 1));
+    int64_t parts = nnc_par_parts(k->sched.domain, k->sched.grain, t->threads);
     int64_t ps =
         nnc_mul_sat(work_ps(&c, points) / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
-    int64_t move = bytes > t->l2_bytes ? nnc_target_time_ns(t, 0, bytes) - t->launch_ns : 0;
-    return nnc_max64(ps / 1000, move) + LAUNCH_NS + (parts > 1 ? WAKE_NS : 0);
+    int64_t move = bytes > t->l2_bytes ? nnc_target_move_ns(t, bytes, parts) : 0;
+    return nnc_max64(ps / 1000, move) + NNC_T_KERNEL_NS + (parts > 1 ? NNC_T_WAKE_NS : 0);
 }
 
 int64_t nnc_kernel_launch_ns(const nnc_target *t)
 {
-    return t->kind == NNC_T_cpu ? LAUNCH_NS : t->launch_ns;
+    return t->kind == NNC_T_cpu ? NNC_T_KERNEL_NS : t->launch_ns;
 }

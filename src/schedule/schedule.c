@@ -8,7 +8,7 @@
 
 enum {
     UNIT_NS = 5000,
-    GRAIN_NS = 20000,
+    GRAIN_NS = 5000,
     MAX_CHUNK = 65536,
     LONG = 30,
     LONG_BODY = 400,

@@ -193,7 +193,8 @@ nnc_status nnc_target_host(
     t->flops_f32 = clock_hz() * per_clock * t->cores;
     /* Typical of servers of the last ten years: one core copies at 15 GB/s (read + written), a socket at no more than ten times that;
      * within its L2 a core copies at about 60 GB/s. A command costs a parallel region and its dispatch. */
-    t->copy_bytes_s = (int64_t)15e9 * (t->cores < 10 ? t->cores : 10);
+    t->copy_bytes_s =
+        (int64_t)15e9 * (t->cores < NNC_T_MEMORY_CORES ? t->cores : NNC_T_MEMORY_CORES);
     t->cache_bytes_s = (int64_t)60e9 * t->cores;
     t->launch_ns = 1500;
     engines(t, have_onednn, have_llvm);

@@ -1,7 +1,7 @@
 /* target/offer.c -- engines' offers, made before there is a plan: the contractions and epilogues that they support, and their time
  * estimates.
  *
- * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing, `sum` in place keeps its fast kernels and a
+ * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing behind one group, `sum` in place keeps its fast kernels and a
  * tensor added out of place does not. Its other functions cost 0.43 ns a result and thread (swish behind a 3x3 depthwise
  * convolution of 144 channels at 56x56 on Sapphire Rapids): about 75 FLOPs at the peak, where a generated kernel spends
  * 15. The epilogue of a transposed convolution runs in its reference code, one element at a time: a relu of 2x16x8x8
@@ -20,9 +20,10 @@
 enum {
     SLOW_FLOPS = 75, /* of oneDNN's functions */
     ONE_PLACE_FLOPS =
-        1000, /* the same after a convolution on one pixel, whose channels it computes one by one: 3 ns each */
+        1000, /* of each channel of a convolution on one pixel, which it computes one by one, and of a function of it */
+    GROUP_FLOPS = 5, /* of relu and its like after a grouped convolution */
     PLANES_FLOPS = 900, /* of anything that it does with a result of a row-major convolution */
-    QUICK_FLOPS = 44, /* of a function in a generated kernel */
+    QUICK_FLOPS = 40, /* of a function in a generated kernel */
     BLOCK_ONEDNN = 31,
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
@@ -68,6 +69,11 @@ static bool bounds(const nnc_post *p)
     return p->kind == PO_relu || p->kind == PO_clip;
 }
 
+static bool is_cheap(const nnc_post *p)
+{
+    return p->kind == PO_sum || p->kind == PO_leaky || bounds(p);
+}
+
 /* A sum whose operands do not fit the caches is faster as a kernel of its own. */
 static bool sum_fits(const nnc_target *t, const nnc_ask *a)
 {
@@ -90,15 +96,36 @@ static bool is_depthwise(const nnc_ask *a)
     return a->outputs == 1 && a->channels == 1 && a->grouped;
 }
 
-static int64_t cpu_ns(
-    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, int64_t each, int share)
+/* `block` FLOPs for each result at `share` percent of the engine's speed, and `post` for each that do not depend on how it sums. */
+static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a,
+    int64_t block, int share, int64_t post)
 {
-    int64_t flops = nnc_add_sat(a->flops, nnc_mul_sat(each, a->results));
+    int64_t flops = nnc_add_sat(a->flops, nnc_mul_sat(block, a->results));
     if (a->prologue && a->outputs) /* of each element that is summed */
         flops =
             nnc_add_sat(flops, nnc_mul_sat(a->flops / 2 / a->outputs, a->prologue + PANEL_FLOPS));
     flops = flops < INT64_MAX / 100 ? flops * 100 / share : flops;
-    return nnc_target_contraction_ns(t, e, a, false, flops);
+    flops = nnc_add_sat(flops, nnc_mul_sat(post, a->results));
+    int64_t ns = nnc_target_contraction_ns(t, e, a, false, flops) - t->launch_ns;
+    int64_t busy = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1);
+    if (!nnc_target_runs_kernels(e) || !strcmp(e->name, "interp")) /* enters a parallel region */
+        return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
+    return NNC_T_KERNEL_NS + nnc_min64(nnc_mul_sat(ns, busy), nnc_add_sat(ns, NNC_T_WAKE_NS));
+}
+
+/* FLOPs of a post-operation for each result, where they are computed for vectors of outputs, of which the last is not full. */
+static int64_t of_lanes(const nnc_target *t, const nnc_ask *a, int64_t flops)
+{
+    int64_t lanes = nnc_max64(t->vector_bits / 32, 1);
+    if (a->outputs == 0 || is_depthwise(a) || (a->planes && !a->grouped))
+        return flops;
+    return nnc_mul_sat(flops, nnc_align_up(a->outputs, lanes)) / a->outputs;
+}
+
+/* FLOPs of a cheap post-operation: hidden behind the sums, but for the short sums of groups. */
+static int64_t cheap_flops(const nnc_target *t, const nnc_ask *a)
+{
+    return a->grouped && !is_depthwise(a) ? of_lanes(t, a, GROUP_FLOPS) : 0;
 }
 
 /* Products of a few rows are bound by reading the weights. */
@@ -118,7 +145,7 @@ static bool has_prologue(nnc_offer *o, const nnc_ask *a, const char *name)
 static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
 {
     const bool one_place = a->kind == ASK_conv && a->outputs > 0 && a->results == a->outputs;
-    int64_t slow = 0;
+    int64_t post = 0;
     if (a->kind == ASK_pool && nnc_target_engine_named(t, "llvm")) {
         refuse(o, e->name, "leaves pooling to generated code");
         return;
@@ -146,22 +173,27 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
             *o = (nnc_offer){.why = text};
             return;
         }
-        bool cheap = p->kind == PO_sum || p->kind == PO_leaky || bounds(p);
+        bool cheap = is_cheap(p);
         if (!cheap && a->exact) {
             refuse(o, e->name, "computes functions less accurately than --math=exact requires");
             return;
         }
-        slow += cheap ? 0 : one_place ? ONE_PLACE_FLOPS : SLOW_FLOPS;
-        slow += a->planes ? PLANES_FLOPS : 0;
+        post += cheap       ? cheap_flops(t, a)
+                : one_place ? ONE_PLACE_FLOPS
+                            : of_lanes(t, a, SLOW_FLOPS);
+        post += a->planes ? PLANES_FLOPS : 0;
     }
     bool narrow = a->kind == ASK_conv && a->channels > 0 && a->channels < 16 && !a->grouped;
-    slow += a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_ONEDNN;
+    int64_t block = a->outputs == 0   ? 0
+                    : one_place       ? ONE_PLACE_FLOPS * 15 / 100
+                    : is_depthwise(a) ? BLOCK_DEPTHWISE
+                                      : BLOCK_ONEDNN;
     bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
-    int share = a->planes && window ? 33 : narrow || few_rows(a) ? 87 : 100;
+    int share = one_place ? 15 : a->planes && window ? 33 : narrow || few_rows(a) ? 87 : 100;
     if (a->kind ==
         ASK_conv_transpose) /* measured: 30 to 86 % of a generated kernel's speed, depthwise 5 % */
         share = is_depthwise(a) ? 5 : 65;
-    o->time_ns = cpu_ns(t, e, a, slow, share);
+    o->time_ns = cpu_ns(t, e, a, block, share, post);
 }
 
 /* Epilogues of a library's precompiled kernels: a sum, then one activation of `functions` (bits of PO_*). */
@@ -270,20 +302,19 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         refuse(o, e->name, "would compute a prologue for each result");
         return;
     }
-    int64_t each = a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_KERNEL;
-    int64_t pair = t->vector_bits / 16;
+    int64_t block = a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_KERNEL;
+    int64_t pair = t->vector_bits / 16, post = 0;
     for (int i = 0; i < a->n_post; i++)
-        each += a->post[i].kind == PO_sum || a->post[i].kind == PO_leaky || bounds(&a->post[i])
-                    ? 0
-                    : QUICK_FLOPS;
+        post += is_cheap(&a->post[i]) ? cheap_flops(t, a) : of_lanes(t, a, QUICK_FLOPS);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
-    o->time_ns = cpu_ns(t, e, a, each,
+    o->time_ns = cpu_ns(t, e, a, block,
         is_half(a)                       ? 50
         : a->dynamic                     ? 75
         : is_depthwise(a) || few_rows(a) ? 105
         : a->planes                      ? 25 /* 18 to 42 GFLOP/s */
         : odd                            ? 88
-                                         : 100);
+                                         : 100,
+        post);
 }
 
 static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)

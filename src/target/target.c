@@ -105,18 +105,28 @@ static int64_t ns_of(int64_t amount, int64_t rate)
     return ns < 0x1p53 ? (int64_t)(ns + 0.999) : (int64_t)1 << 53;
 }
 
-/* Data that fits the caches of all cores moves at cache bandwidth. */
-static int64_t move_ns(const nnc_target *t, int64_t bytes)
+/* What `threads` reach of a rate that takes so many cores; 0 threads: all of it. */
+static int64_t reached(const nnc_target *t, int64_t rate, int64_t threads, int cores)
+{
+    bool part = rate > 0 && t->kind == NNC_T_cpu && threads > 0 && threads < cores;
+    return part ? nnc_max64(rate / cores * threads, 1) : rate;
+}
+
+int64_t nnc_target_move_ns(const nnc_target *t, int64_t bytes, int64_t threads)
 {
     int64_t caches = t->l2_bytes * (t->cores > 0 ? t->cores : 1) + t->l3_bytes;
-    return ns_of(
-        bytes, bytes <= caches && t->cache_bytes_s > 0 ? t->cache_bytes_s : t->copy_bytes_s);
+    if (bytes <= caches && t->cache_bytes_s > 0)
+        return ns_of(bytes, reached(t, t->cache_bytes_s, threads, t->cores));
+    int busy = t->cores < NNC_T_MEMORY_CORES ? t->cores : NNC_T_MEMORY_CORES;
+    return ns_of(bytes, reached(t, t->copy_bytes_s, threads, busy));
 }
 
 /* Roofline model: the maximum of computing and moving. */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
 {
-    return nnc_max64(ns_of(flops, t->flops_f32), move_ns(t, bytes)) + t->launch_ns;
+    return nnc_max64(ns_of(flops, reached(t, t->flops_f32, t->threads, t->cores)),
+               nnc_target_move_ns(t, bytes, t->threads)) +
+           t->launch_ns;
 }
 
 int64_t nnc_target_link_ns(int64_t bytes)
@@ -128,10 +138,12 @@ int64_t nnc_target_link_ns(int64_t bytes)
 int64_t nnc_target_contraction_ns(
     const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops)
 {
-    double reached = compiled ? e->compiled_efficiency : e->efficiency;
-    double rate = (double)nnc_target_peak_flops(t, (nnc_dtype)a->dtype, a->tf32) *
-                  (reached > 0 ? reached : 1);
-    return nnc_max64(ns_of(flops, (int64_t)rate), move_ns(t, a->bytes)) + t->launch_ns;
+    double share = compiled ? e->compiled_efficiency : e->efficiency;
+    double rate =
+        (double)nnc_target_peak_flops(t, (nnc_dtype)a->dtype, a->tf32) * (share > 0 ? share : 1);
+    return nnc_max64(ns_of(flops, reached(t, (int64_t)rate, t->threads, t->cores)),
+               nnc_target_move_ns(t, a->bytes, t->threads)) +
+           t->launch_ns;
 }
 
 /* A sigmoid takes some 30 instructions on a CPU; fewer on a GPU, but two at an eighth of the rate or less. Kernels do not reach the

@@ -9,6 +9,9 @@
 typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 #define NNC_T_ENGINES 8
+#define NNC_T_KERNEL_NS 40 /* until a CPU's kernel runs, its code being in the caches ... */
+#define NNC_T_WAKE_NS 1000 /* ... and until other threads run it, too */
+#define NNC_T_MEMORY_CORES 10 /* as many cores reach the copy bandwidth of a described CPU */
 
 /* An engine, identified by its name: its capabilities are its answer to nnc_target_offer; machine files hold only numbers. */
 typedef struct nnc_target_engine {
@@ -87,6 +90,9 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* Do generated kernels compute contractions that no other engine takes? */
 bool nnc_target_kernels_contract(const nnc_target *t);
+/* Estimated nanoseconds of reading and writing so many bytes on `threads` (0: all) of a CPU's cores; data that fits the caches moves at their
+ * bandwidth. */
+int64_t nnc_target_move_ns(const nnc_target *t, int64_t bytes, int64_t threads);
 /* Estimated nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 /* Estimated nanoseconds of copying `bytes` between devices of different kinds, without the launch. */

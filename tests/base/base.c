@@ -500,6 +500,17 @@ TEST(team_that_cannot_be_started)
 }
 #endif
 
+TEST(par_parts_have_enough_work)
+{
+    CHECK_INT(nnc_par_parts(100, 10, 4), 4);
+    CHECK_INT(nnc_par_parts(39, 10, 4), 3);
+    CHECK_INT(nnc_par_parts(19, 10, 4), 1); /* not 10 and 9 */
+    CHECK_INT(nnc_par_parts(3, 1, 4), 3);
+    CHECK_INT(nnc_par_parts(3, 0, 2), 2);
+    CHECK_INT(nnc_par_parts(0, 1, 4), 1);
+    CHECK_INT(nnc_par_parts(5, 1, 0), 1);
+}
+
 TEST(par_ranges_cover)
 {
     for (int64_t n = 0; n < 50; n++)
