@@ -90,8 +90,8 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* Do generated kernels compute contractions that no other engine takes? */
 bool nnc_target_kernels_contract(const nnc_target *t);
-/* Estimated nanoseconds of reading and writing so many bytes on `threads` (0: all) of a CPU's cores; data that fits the caches moves at their
- * bandwidth. */
+/* Estimated nanoseconds of reading and writing so many bytes on `threads` of a CPU's cores (0: all); data that fits the caches moves
+ * at their bandwidth. */
 int64_t nnc_target_move_ns(const nnc_target *t, int64_t bytes, int64_t threads);
 /* Estimated nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
