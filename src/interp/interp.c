@@ -25,6 +25,7 @@ struct nnc_interp {
     nnc_product *product; /* by stage */
     int32_t n_slot;
     int block; /* lanes of a slot */
+    bool constants; /* they have slots of their own, which are set once in a run */
     nnc_arena arena; /* of the rings */
     nnc_kring *ring; /* by buffer */
     int64_t *tmp_at; /* by buffer: byte offset in scratch, or -1 */
@@ -108,7 +109,12 @@ static void find_last(const nnc_kernel *k, int32_t *last)
 
 static bool assign_slots(nnc_interp *s)
 {
+    enum { MOST = 32 };
     const nnc_kernel *k = s->k;
+    int constants = 0;
+    for (int i = 0; i < k->n_ins; i++)
+        constants += k->ins[i].op == KO_const;
+    s->constants = constants <= MOST;
     int32_t *last = nnc_calloc((size_t)k->n_ins + 1, sizeof *last);
     int32_t *ends = nnc_calloc(
         2 * (size_t)k->n_ins + 1, sizeof *ends); /* by slot: end of the last live range */
@@ -121,7 +127,8 @@ static bool assign_slots(nnc_interp *s)
                     bool acc = k->ins[id].op == KO_reduce;
                     if (acc != (pass == 0) || k->ins[id].op == KO_store)
                         continue;
-                    int from = acc ? k->stage[i].body0 : id;
+                    const bool constant = s->constants && k->ins[id].op == KO_const;
+                    int from = constant ? -1 : acc ? k->stage[i].body0 : id;
                     int need = acc && k->ins[id].sop >= KR_argmax ? 2 : 1;
                     for (int n = 0; n < need; n++) {
                         int32_t slot = 0;
@@ -129,7 +136,7 @@ static bool assign_slots(nnc_interp *s)
                             slot++;
                         if (slot == s->n_slot)
                             s->n_slot++;
-                        ends[slot] = last[id];
+                        ends[slot] = constant ? INT32_MAX : last[id];
                         *(n ? &s->ins[id].at_slot : &s->ins[id].slot) = slot;
                     }
                 }
@@ -366,6 +373,21 @@ static void run_reduce(const run *r, const nnc_kstage *g, int id, int n)
         first, step);
 }
 
+static void set_constant(const run *r, int id)
+{
+    const nnc_kins *in = &r->k->ins[id];
+    const nnc_lane l = nnc_lane_of((nnc_dtype)in->dtype);
+    char *y = slot(r, r->s->ins[id].slot);
+    if (l == LANE_f32)
+        *(float *)y = (float)in->f;
+    else if (l == LANE_f64)
+        *(double *)y = in->f;
+    else
+        *(int64_t *)y = in->i;
+    if (r->s->ins[id].spread)
+        nnc_lanes_fill(l, y, 1, r->s->block, y);
+}
+
 /* n: lanes of varying values. */
 static void run_section(const run *r, const nnc_kstage *g, int b, int e, int n, bool fold)
 {
@@ -376,13 +398,9 @@ static void run_section(const run *r, const nnc_kstage *g, int b, int e, int n, 
         char *y = in->op == KO_store ? NULL : slot(r, p->slot);
         switch (in->op) {
         case KO_const:
-            if (nnc_lane_of((nnc_dtype)in->dtype) == LANE_f32)
-                *(float *)y = (float)in->f;
-            else if (nnc_lane_of((nnc_dtype)in->dtype) == LANE_f64)
-                *(double *)y = in->f;
-            else
-                *(int64_t *)y = in->i;
-            break;
+            if (!r->s->constants)
+                set_constant(r, id);
+            continue;
         case KO_index:
             for (int i = 0; i < m; i++)
                 ((int64_t *)y)[i] = r->at[in->i] + i;
@@ -605,6 +623,9 @@ static void run_unit(run *r, int64_t u)
 
 static void run_units(run *r, int64_t begin, int64_t end)
 {
+    for (int i = 0; r->s->constants && i < r->k->n_ins; i++)
+        if (r->k->ins[i].op == KO_const)
+            set_constant(r, i);
     for (int64_t u = begin; u < end; u++)
         run_unit(r, u);
 }

@@ -45,7 +45,7 @@
     }
 /* clang-format on */
 
-static void ops_f32(
+NNC_CLONES static void ops_f32(
     nnc_sop op, int n, const float *a, const float *b, const float *c, float *y, int64_t *z)
 {
     typedef float T;
@@ -53,7 +53,7 @@ static void ops_f32(
     FLOAT_OPS(F32)
 }
 
-static void ops_f64(
+NNC_CLONES static void ops_f64(
     nnc_sop op, int n, const double *a, const double *b, const double *c, double *y, int64_t *z)
 {
     typedef double T;
@@ -279,8 +279,10 @@ void nnc_lanes_fill(nnc_lane l, void *y, int from, int to, const void *one)
 
 #define FOLD(r, expr) \
     case r: \
-        for (int i = 0; i < n; i++) \
-            if (!mask || mask[i]) \
+        for (int i = 0; !mask && i < n; i++) \
+            acc[i] = expr; \
+        for (int i = 0; mask && i < n; i++) \
+            if (mask[i]) \
                 acc[i] = expr; \
         break;
 #define FOLD_ARG(r, better) \
@@ -304,13 +306,10 @@ void nnc_lanes_fill(nnc_lane l, void *y, int from, int to, const void *one)
         FOLD_ARG(KR_argmin, acc[i] == acc[i] && (x[i] != x[i] || x[i] < acc[i])) \
     }
 
-static void fold_f32(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
-    const int64_t *mask, int64_t first, int64_t step)
-{
-    FOLD_FLOAT(float)
-}
+NNC_CLONES static void fold_f32(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
+    const int64_t *mask, int64_t first, int64_t step){FOLD_FLOAT(float)}
 
-static void fold_f64(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
+NNC_CLONES static void fold_f64(nnc_kred r, int n, void *acc_, int64_t *at, const void *x_,
     const int64_t *mask, int64_t first, int64_t step)
 {
     FOLD_FLOAT(double)
@@ -355,15 +354,11 @@ void nnc_lanes_start(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at)
         at[i] = -1;
 }
 
-/* Combines lane i of acc into lane 0: the smaller index wins ties. */
+/* Combines lane i of an argmax or argmin into lane 0: the smaller index wins ties. */
 static void take_lane(nnc_kred r, nnc_dtype d, void *acc, int64_t *at, int i)
 {
     size_t size = nnc_lane_of(d) == LANE_f32 ? 4 : 8;
     char *one = (char *)acc + size * (size_t)i;
-    if (r < KR_argmax) {
-        nnc_lanes_fold(r, d, 1, acc, NULL, one, NULL, 0, 0);
-        return;
-    }
     if (at[i] < 0)
         return;
     int64_t now = at[0], kept;
@@ -383,10 +378,15 @@ static void take_lane(nnc_kred r, nnc_dtype d, void *acc, int64_t *at, int i)
 
 void nnc_lanes_finish(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, void *y)
 {
+    const size_t size = nnc_lane_of(d) == LANE_f32 ? 4 : 8;
+    for (int half; !at && n > 1; n -= half) {
+        half = n / 2;
+        nnc_lanes_fold(r, d, half, acc, NULL, (char *)acc + size * (size_t)(n - half), NULL, 0, 0);
+    }
     for (int i = 1; i < n; i++)
         take_lane(r, d, acc, at, i);
     if (r >= KR_argmax)
         ((int64_t *)y)[0] = at[0] < 0 ? 0 : at[0];
     else
-        memmove(y, acc, nnc_lane_of(d) == LANE_f32 ? 4 : 8);
+        memmove(y, acc, size);
 }

@@ -50,19 +50,24 @@ typedef union lanes {
 
 #define INLINE static inline __attribute__((always_inline)) void
 
+/* Horner's rule, eight lanes at a time in registers. */
+#define POLY(T, of, fma) \
+    for (int i = 0; i < m; i += 8) { \
+        T r[8]; \
+        for (int l = 0; l < 8; l++) \
+            r[l] = (T)s->c[s->n - 1]; \
+        for (int j = s->n - 2; j >= 0; j--) \
+            for (int l = 0; l < 8; l++) \
+                r[l] = fma(r[l], a->of[i + l], (T)s->c[j]); \
+        memcpy(&y->of[i], r, sizeof r); \
+    }
+
 INLINE poly(const nnc_fstep *s, int m, const lanes *a, lanes *y)
 {
-    lanes r;
-    if (s->type == FT_f32) {
-        EACH(r.f[i] = (float)s->c[s->n - 1]);
-        for (int j = s->n - 2; j >= 0; j--)
-            EACH(r.f[i] = fmaf(r.f[i], a->f[i], (float)s->c[j]));
-    } else {
-        EACH(r.d[i] = s->c[s->n - 1]);
-        for (int j = s->n - 2; j >= 0; j--)
-            EACH(r.d[i] = fma(r.d[i], a->d[i], s->c[j]));
-    }
-    *y = r;
+    if (s->type == FT_f32)
+        POLY(float, f, fmaf)
+    else
+        POLY(double, d, fma)
 }
 
 INLINE of_bits(const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b, lanes *y)
@@ -88,7 +93,7 @@ INLINE of_bits(const nnc_fstep *s, int m, int of, const lanes *a, const lanes *b
     case FO_word: EACH(y->u[i] = nnc_two_over_pi[a->u[i] % NNC_TWO_OVER_PI]); return;
     default:
         assert((s->op == FO_bits || s->op == FO_float) && "a step of a GPU or of AVX-512");
-        memcpy(y, a, sizeof *y);
+        memcpy(y, a, 8 * (size_t)m);
     }
 }
 
@@ -206,7 +211,7 @@ void nnc_formula_run(const nnc_formula *f, int n, const void *a, const void *b, 
         if (f->step[i].op == FO_num)
             constant(&f->step[i], width, &v[i]);
         else if (f->step[i].op == FO_arg)
-            memset(&v[i], 0, sizeof v[i]);
+            memset(&v[i], 0, 8 * (size_t)width);
     for (int at = 0; at < n; at += BLOCK) {
         const size_t m = (size_t)(n - at < BLOCK ? n - at : BLOCK);
         for (int i = 0; i < f->n; i++) {
