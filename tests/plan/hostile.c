@@ -97,6 +97,17 @@ TEST(hostile_devices)
     LIE(1, "its engine works on GPUs, its device is none", p->engine[1] = "cuda");
     LIE(1, "its machine code is for another kind of device", p->object = &object; p->n_object = 1;
         p->kernel[0].object = 0);
+    /* code for one device's target is not run on another's */
+    nnc_plan *p = help_plan_text("graph @t {\n%x = input : f32[64]\n"
+                                 "%a = relu %x device 0 loc \"/a\"\n"
+                                 "%b = relu %x device 1 loc \"/b\"\nreturn %a, %b }",
+        1, 2);
+    CHECK(p && help_cmd(p, "/a")->item == help_cmd(p, "/b")->item);
+    if (p) {
+        p->device[1].target = "cpu#1";
+        help_rejected(p, "also runs on a device of another target");
+    }
+    nnc_plan_destroy(p);
 }
 
 TEST(hostile_commands)
