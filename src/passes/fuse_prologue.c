@@ -21,9 +21,7 @@ static const char *not_elementwise(
             memcmp(nnc_typeof(g, n->in[k])->order, type->order, sizeof *type->order * type->rank) !=
                 0)
             return "an operand has another memory order";
-    return nnc_type_numel(nnc_typeof(g, n->out)) > nnc_type_numel(type)
-               ? "it computes more than the contraction reads"
-               : NULL;
+    return NULL;
 }
 
 /* Why node d, whose result contraction c of node i reads first, is no prologue of any engine; NULL: ask them. */
@@ -37,7 +35,7 @@ static const char *blocker(pass *p, uint32_t d, uint32_t i, const nnc_node *c, n
         return "a view lies between them";
     if (edit_is_output(p, v) || a->n_out > 1 || edit_only_user(p, v) != &p->g->node[i])
         return "other ops read the result, too";
-    if (a->device != p->g->node[i].device)
+    if (!on_one_device(a, &p->g->node[i]))
         return "they are placed on different devices";
     for (uint32_t k = 0; a->op == OP_fused && k < g->n_node && !why; k++)
         why = not_elementwise(p, g, &g->node[k], x);
@@ -85,8 +83,6 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
         nnc_target_time_ns(t, t->kind == NNC_T_cpu ? flops : 0, nnc_node_cost(p->g, a).bytes);
     ask.prologue =
         nnc_max64(nnc_ceildiv(flops, nnc_max64(nnc_type_numel(nnc_typeof(p->g, a->out)), 1)), 1);
-    for (int k = 0; k < a->n_in; k++)
-        ask.strided = ask.strided || !nnc_type_is_dense(nnc_typeof(p->g, a->in[k]));
     engine = nnc_target_fastest(t, &ask, &both);
     if (!before || !engine) {
         nnc_offer o = before ? nnc_target_offer(t, before, &ask) : (nnc_offer){0};

@@ -59,13 +59,14 @@ static bool misplaced(const pass *p, const nnc_node *n, const nnc_type *t, int64
 }
 
 /* Why value v, whose type would be `t`, cannot be a part of a larger one because of a reader; NULL: it can. */
-static const char *reader_objects(const parts *s, nnc_ref v, const nnc_type *t, int16_t device)
+static const char *reader_objects(
+    const parts *s, nnc_ref v, const nnc_type *t, const nnc_node *there)
 {
     const pass *p = s->p;
     bool dense = nnc_type_is_dense(t);
     for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);) {
         const nnc_node *n = &p->g->node[i];
-        if (n->device != device)
+        if (!on_one_device(n, there))
             return "is read on another device";
         if (!dense && !nnc_is_in_place(n) && nnc_is_view(p->g, n))
             return "is read under another shape";
@@ -94,13 +95,13 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
             return "is an operand twice";
     if (edit_is_output(p, v))
         return "is an output";
-    if (d->device != n->device)
+    if (!on_one_device(d, n))
         return "is computed on another device";
     if (memcmp(nnc_typeof(p->g, v)->order, t->order, t->rank))
         return "has another memory order";
     if (!nnc_type_is_dense(t) && (!takes_gaps(p, d) || in_epilogue(p, v)))
         return "is written by a library";
-    return reader_objects(s, v, t, n->device);
+    return reader_objects(s, v, t, n);
 }
 
 static nnc_type part_type(const pass *p, const nnc_node *n, int k)
@@ -148,12 +149,12 @@ static bool all_there(parts *s, const nnc_node *n)
     for (int k = 0; k < n->n_in; k++) {
         nnc_ref there = lies_at(s, n->in[k], first.root, at);
         if (there == NNC_NONE || !nnc_is_part(nnc_typeof(p->g, there), &y) ||
-            nnc_def(p->g, there)->device != n->device)
+            !on_one_device(nnc_def(p->g, there), n))
             return false;
         at += nnc_typeof(p->g, there)->dim[axis] * stride[axis];
     }
     int64_t size = nnc_dtype_size((nnc_dtype)y.dtype);
-    if (reader_objects(s, n->out, &y, n->device) || misplaced(p, n, &y, first.at * size))
+    if (reader_objects(s, n->out, &y, n) || misplaced(p, n, &y, first.at * size))
         return false;
     s->place[n->out] = first;
     p->g->value[n->out].type = y;
@@ -395,7 +396,7 @@ static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nn
             return "a result is a part of a concat's";
     if (is_index_map(p, n))
         return "it is part of the kernels that read it";
-    if (n->device != nnc_def(p->g, n->in[0])->device && nnc_def(p->g, n->in[0])->op != OP_input)
+    if (!on_one_device(n, nnc_def(p->g, n->in[0])) && nnc_def(p->g, n->in[0])->op != OP_input)
         return "it is on another device than its operand";
     for (uint32_t o = 0; o < n->n_out; o++) {
         type[o] = nnc_type_dense(nnc_typeof(p->g, n->out + o));
@@ -406,7 +407,7 @@ static const char *why_cut(const parts *s, const nnc_node *n, nnc_type *type, nn
         if (misplaced(p, n, &type[o], place[o].at * size))
             return "on a GPU parts are contiguous and begin at multiples of 64 bytes";
         at += n->op == OP_split ? type[o].dim[axis] * stride[axis] : 0;
-        const char *why = reader_objects(s, n->out + o, &type[o], n->device);
+        const char *why = reader_objects(s, n->out + o, &type[o], n);
         if (why)
             return remark_text(p, "a result %s", why);
     }

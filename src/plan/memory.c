@@ -79,8 +79,6 @@ static int32_t reach(const places *s, int32_t a)
     const nnc_plan *p = s->p;
     const nnc_ptensor *x = &p->tensor[a];
     int32_t most = nnc_max64(x->last, x->first < p->end[SEC_init] ? p->end[SEC_init] - 1 : 0);
-    if (x->last == p->n_cmd - 1)
-        return INT32_MAX;
     for (int l = 0; l < s->order.n_lane; l++) {
         int32_t lo = s->lane0[l], hi = s->lane0[l + 1];
         while (lo < hi) {

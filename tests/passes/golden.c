@@ -1,5 +1,5 @@
 /* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
- * --passes=a,b [-O2] [--engines=onednn|llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
+ * --passes=a,b [-O2] [--engines=onednn|llvm|onednn+llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
  * [--remarks]` line, a graph, and the expected output behind `#> `. A file holds any number of
  * cases. NNC_BLESS=1 in the environment rewrites the expected lines. */
 #include "help.h"
@@ -33,8 +33,8 @@ static bool parse_request(request *q, const char *line, size_t n)
         } else if (!strncmp(w, "-O", 2)) {
             q->level = atoi(w + 2);
         } else if (!strncmp(w, "--engines=", 10)) {
-            q->onednn = !strcmp(w + 10, "onednn");
-            q->kernels = !strcmp(w + 10, "llvm");
+            q->onednn = !strncmp(w + 10, "onednn", 6);
+            q->kernels = strstr(w + 10, "llvm") != NULL;
         } else if (!strncmp(w, "--target=", 9)) {
             q->target = w + 9;
         } else if (!strncmp(w, "--precision=", 12)) {
@@ -68,7 +68,7 @@ static void put_remark(nnc_text *t, const nnc_remark *r)
 /* What the command prints: remarks when asked for, then the graph; or the diagnostics. */
 static void run_case(nnc_text *out, const char *file, const request *q, const char *graph, size_t n)
 {
-    nnc_target target = q->kernels ? help_kernels() : help_target(q->onednn);
+    nnc_target target = q->kernels ? help_kernels(q->onednn) : help_target(q->onednn);
     if (q->target) {
         CHECK_OK(nnc_target_cuda(&target, q->target, test_sink));
     }

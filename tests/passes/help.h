@@ -29,11 +29,11 @@ static inline nnc_target help_target(bool onednn)
     return t;
 }
 
-/* A target whose generated kernels compute contractions, since no library does. */
-static inline nnc_target help_kernels(void)
+/* A target whose generated kernels are compiled; without oneDNN they compute all contractions. */
+static inline nnc_target help_kernels(bool onednn)
 {
-    nnc_target t = help_target(false);
-    t.engine[0] = (nnc_target_engine){.name = "llvm", .efficiency = 0.5};
+    nnc_target t = help_target(onednn);
+    t.engine[onednn] = (nnc_target_engine){.name = "llvm", .efficiency = 0.5};
     return t;
 }
 

@@ -239,7 +239,7 @@ static void check_level(
  * nothing. */
 TEST(generated)
 {
-    nnc_target t[3] = {help_target(true), help_target(false), help_kernels()};
+    nnc_target t[3] = {help_target(true), help_target(false), help_kernels(false)};
     for (int k = 0; k < 300; k++) {
         uint64_t seed = test_seed + (uint64_t)k;
         check_level(random_graph(seed, 6 + k % 40, k % 3 == 0), seed, 1 + k % 3, &t[k / 3 % 3],
@@ -251,7 +251,7 @@ TEST(generated)
 TEST(quirks)
 {
     nnc_target t[5] = {help_target(true), help_target(false)};
-    t[4] = help_kernels();
+    t[4] = help_kernels(false);
     CHECK_OK(nnc_target_cuda(&t[2], "cuda:sm_90", test_sink));
     CHECK_OK(nnc_target_cuda(&t[3], "cuda:sm_61", test_sink));
     for (int k = 0; k < 400; k++) {
