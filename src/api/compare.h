@@ -76,7 +76,7 @@ typedef struct comparison {
     pairs paired[2];         /* fused against unfused; as program.t */
     nnc_io io;               /* what is timed: as asked, except that models in chunks are always timed with their copies */
     bool main;               /* index of the times that are reported: 0 without copies, 1 with copies */
-    double *conditioning[2]; /* mean square by output, of programs whose contractions are as typed, and of rounded ones; NULL: not needed */
+    double *conditioning[2]; /* mean square by output, with contractions as typed and with rounded ones; NULL: not needed */
     bool agrees;
     nnc_sink *sink;
     nnc_arena arena;

@@ -10,14 +10,23 @@
 
 enum { CONDITIONING_FACTOR = 16 };
 
-/* True when the program's contractions are rounded to a coarser precision than their dtype. */
-static bool is_rounded(const program *p)
+/* What output o is computed from: the coarsest intermediate type, and whether the program rounds the operands of a contraction on the way
+ * to a coarser precision than their dtype. */
+typedef struct way {
+    nnc_dtype coarsest;
+    bool rounded;
+} way;
+
+static way way_to(comparison *c, const program *p, int o)
 {
+    bool contracted;
+    way w = {.coarsest = nnc_coarsest_dtype(c->model, o, &contracted, &c->arena)};
     nnc_precision precision = p->a->plan->precision;
+    bool runs = true; /* the pass that changes types */
     for (int i = 0; i < p->n_skip && nnc_precision_dtype(precision) != DT_f32; i++)
-        if (!strcmp(p->skip[i], "precision"))
-            return false;
-    return nnc_precision_tolerance(precision) > 0;
+        runs &= strcmp(p->skip[i], "precision") != 0;
+    w.rounded = contracted && runs && nnc_precision_tolerance(precision) > 0;
+    return w;
 }
 
 /* The nmse limit without conditioning. Without a reference it is that of the coarsest intermediate type. */
@@ -25,16 +34,16 @@ static double plain_limit(comparison *c, const program *p, int o)
 {
     if (c->o->tolerance != 0)
         return fmax(c->o->tolerance, 0);
-    double limit =
-        nnc_default_tolerance(c->reference.ran ? (nnc_dtype)nnc_whole_output(p->a, o)->dtype
-                                               : nnc_coarsest_dtype(c->model, o, &c->arena));
-    return is_rounded(p) ? fmax(limit, nnc_precision_tolerance(p->a->plan->precision)) : limit;
+    way w = way_to(c, p, o);
+    double limit = nnc_default_tolerance(
+        c->reference.ran ? (nnc_dtype)nnc_whole_output(p->a, o)->dtype : w.coarsest);
+    return w.rounded ? fmax(limit, nnc_precision_tolerance(p->a->plan->precision)) : limit;
 }
 
 /* Mean square by which rounding changes output o, measured on first use. */
 static nnc_status conditioning(comparison *c, const program *p, int o, double *mean_square)
 {
-    bool rounded = is_rounded(p);
+    bool rounded = way_to(c, p, o).rounded;
     double **at = &c->conditioning[rounded];
     if (!*at) {
         nnc_precision precision = p->a->plan->precision;

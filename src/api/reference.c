@@ -200,10 +200,11 @@ double nnc_default_tolerance(nnc_dtype d)
     }
 }
 
-nnc_dtype nnc_coarsest_dtype(const nnc_graph *g, int i, nnc_arena *a)
+nnc_dtype nnc_coarsest_dtype(const nnc_graph *g, int i, bool *contracted, nnc_arena *a)
 {
     nnc_dtype coarsest = (nnc_dtype)nnc_typeof(g, g->output[i])->dtype;
     bool *used = ARENA_NEW(a, bool, g->n_value + 1);
+    *contracted = !used;
     if (!used)
         return coarsest;
     used[g->output[i]] = true;
@@ -218,6 +219,7 @@ nnc_dtype nnc_coarsest_dtype(const nnc_graph *g, int i, nnc_arena *a)
             if (nnc_default_tolerance(d) > nnc_default_tolerance(coarsest))
                 coarsest = d;
         }
+        *contracted |= needed && nnc_op_class(n->op) == CL_contract;
         for (int o = 0; needed && o < n->n_in; o++)
             used[n->in[o]] = true;
     }

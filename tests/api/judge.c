@@ -94,6 +94,23 @@ TEST(judge_by_the_types_on_the_way)
         }
 }
 
+/* A coarse precision of contractions excuses only outputs that a contraction is part of. */
+TEST(judge_by_the_contractions_on_the_way)
+{
+    static const char json[] =
+        "{\"inputs\":{\"x\":[8,100]},\"layers\":[{\"op\":\"linear\",\"name\":\"l\",\"out\":50},"
+        "{\"op\":\"sigmoid\",\"name\":\"s\"},{\"op\":\"softmax\",\"name\":\"p\",\"in\":\"x\"}],"
+        "\"outputs\":[\"s\",\"p\"]}";
+    bool agrees = false;
+    nnc_compare_options o = {.compile = nnc_compile_defaults};
+    o.compile.precision = NNC_PRECISION_bf16;
+    cJSON *j = compared(json, o, &agrees);
+    CHECK(agrees);
+    CHECK(number(output(j, 0), "limit") == 1e-3);
+    CHECK(number(output(j, 1), "limit") == 1e-11);
+    cJSON_Delete(j);
+}
+
 TEST(judge_what_is_not_finite)
 {
     static const char json[] = "{\"inputs\":{\"x\":[8,100]},\"layers\":[%s{\"op\":\"log\"}]}";
