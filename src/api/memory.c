@@ -67,7 +67,7 @@ static void put_rows(nnc_json_writer *w, const timeline *m)
     NNC_JSON(w, J_INT("weights", v->persist_bytes), J_INT("arena", v->arena_bytes),
         J_INT("workspace", v->workspace_bytes), J_INT("init", v->init_bytes),
         J_INT("total", v->persist_bytes + v->arena_bytes), J_INT("lower_bound", v->lower_bound),
-        J_STRING("peak_at", layers_of(p, v->peak_cmd)));
+        J_STRING("peak_at", v->arena_bytes ? layers_of(p, v->peak_cmd) : ""));
     nnc_json_line(w, 2);
     nnc_json_open(w, "timeline", '[');
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
@@ -201,6 +201,8 @@ static void text_device(nnc_text *t, const timeline *m)
     put_line(t, "workspace", v->workspace_bytes, "part of the arena at its peak");
     put_line(t, "lower bound", v->lower_bound, "of the arena: most bytes live at once");
     put_line(t, "init", v->init_bytes, "only while loading: given back before the first run");
+    if (!v->arena_bytes) /* the device computes nothing */
+        return;
     put_peak(t, m);
     nnc_putc(t, '\n');
     put_timeline(t, m);
