@@ -190,8 +190,7 @@ static int64_t joined_ns(pass *p, const nnc_node *n, const nnc_node *reader, boo
     nnc_ref out[NNC_KERNEL_RESULTS + 1] = {n->out};
     int n_out = 1;
     for (uint32_t o = 0; o < reader->n_out && n_out <= NNC_KERNEL_RESULTS; o++)
-        if (p->e.head[reader->out + o] || edit_is_output(p, reader->out + o))
-            out[n_out++] = reader->out + o;
+        out[n_out++] = reader->out + o;
     if (target_of(p, n)->kind != NNC_T_cpu || n_out > NNC_KERNEL_RESULTS)
         return 0;
     int64_t one = expected_ns(p, node, 2, stored ? out : out + 1, n_out - !stored);
