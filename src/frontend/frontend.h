@@ -18,12 +18,8 @@ typedef struct nnc_model_options {
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink);
 nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);
 
-/* JSON Schema (draft-07) of model files, generated from the layer table; docs/schema/model.schema.json contains it. */
-void nnc_model_schema(nnc_text *t);
-
-/* The layer types with their keys, defaults and documentation: as text or JSON; and as Markdown for docs/model.md. */
+/* The layer types with their keys, defaults and documentation, as text or JSON. */
 void nnc_layers_list(bool json, nnc_text *t);
-void nnc_layers_markdown(nnc_text *t);
 
 /* Limits, stated in docs/model.md and checked before memory is allocated. */
 #define NNC_MAX_LAYERS 100000

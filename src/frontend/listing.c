@@ -1,9 +1,8 @@
-/* frontend/listing.c -- lists the layer types with their keys and defaults, for `nnc layers` and docs/model.md. */
+/* frontend/listing.c -- lists the layer types with their keys and defaults, for `nnc layers`. */
 #include "frontend/internal.h"
 #include <string.h>
 
-/* Appends the keys with their defaults: "kernel stride=1 shape?", each in quotes. */
-static void put_uses(nnc_text *t, const fe_row *r, const char *quote)
+void fe_put_uses(nnc_text *t, const fe_row *r, const char *quote)
 {
     fe_use u;
     int n = 0;
@@ -12,7 +11,7 @@ static void put_uses(nnc_text *t, const fe_row *r, const char *quote)
             *u.dflt ? "=" : "", u.dflt, quote, u.must || *u.dflt ? "" : "?");
 }
 
-static const char *kind_text(fe_kind k)
+const char *fe_kind_text(fe_kind k)
 {
     static const char *const text[] = {[LK_int] = "integer",
         [LK_count] = "integer",
@@ -26,8 +25,7 @@ static const char *kind_text(fe_kind k)
     return text[k];
 }
 
-/* " (one of constant, reflect, edge)" */
-static void put_choices(nnc_text *t, const fe_key_row *k)
+void fe_put_choices(nnc_text *t, const fe_key_row *k)
 {
     if (!*k->choices)
         return;
@@ -59,7 +57,7 @@ static void put_json(nnc_text *t, const fe_row *r)
     for (const char *p = r->keys; fe_use_next(&p, &u); sep = ", ") {
         const fe_key_row *k = &fe_keys[u.key];
         nnc_printf(t, "%s{\"key\": \"%s\", \"kind\": \"%s\", \"required\": %s, \"default\": ", sep,
-            k->name, kind_text(k->kind), u.must ? "true" : "false");
+            k->name, fe_kind_text(k->kind), u.must ? "true" : "false");
         nnc_printf(t, *u.dflt ? "\"%s\"" : "null", u.dflt);
         nnc_printf(t, *k->choices ? ", \"choices\": \"%s\"" : "", k->choices);
         nnc_puts(t, ", \"doc\": ");
@@ -74,8 +72,8 @@ static void put_key_docs(nnc_text *t)
     nnc_puts(t, "\nKeys (key: required; key=x: x unless given; key?: may be left out):\n\n");
     for (int i = 0; i < FK__COUNT; i++) {
         nnc_printf(
-            t, "  %-18s %-22s %s", fe_keys[i].name, kind_text(fe_keys[i].kind), fe_keys[i].doc);
-        put_choices(t, &fe_keys[i]);
+            t, "  %-18s %-22s %s", fe_keys[i].name, fe_kind_text(fe_keys[i].kind), fe_keys[i].doc);
+        fe_put_choices(t, &fe_keys[i]);
         nnc_putc(t, '\n');
     }
     nnc_puts(t, "\nEvery layer also takes name, in, when, repeat, index, dtype, device, frozen, "
@@ -91,50 +89,16 @@ void nnc_layers_list(bool json, nnc_text *t)
             put_json(t, &r);
             continue;
         }
-        nnc_text in = {0};
+        NNC_LOCAL(nnc_text) in = {0};
         put_arity(&in, &r);
         nnc_printf(t, "%s%-15s %-7s", i ? "" : "type            inputs  keys: what it does\n",
             r.name, nnc_text_str(&in));
-        nnc_text_deinit(&in);
         nnc_puts(t, " ");
-        put_uses(t, &r, "");
+        fe_put_uses(t, &r, "");
         nnc_printf(t, "%s%s\n", *r.keys ? ": " : "", r.doc);
     }
     if (json)
         nnc_puts(t, "]\n");
     else
         put_key_docs(t);
-}
-
-/* Layers with a builder of their own, then ops with attributes; ops without attributes are listed in one line per class. */
-void nnc_layers_markdown(nnc_text *t)
-{
-    nnc_puts(t, "| type | keys | |\n| --- | --- | --- |\n");
-    for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        if (!r.own && (!*r.keys || !strcmp(r.keys, "value?")))
-            continue;
-        nnc_printf(t, "| `%s` | ", r.name);
-        put_uses(t, &r, "`");
-        nnc_printf(t, " | %s |\n", r.doc);
-    }
-    nnc_puts(t, "\nWithout keys:");
-    for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        if (!r.own && !*r.keys)
-            nnc_printf(t, " `%s`", r.name);
-    }
-    nnc_puts(t, ".\n\nOf two inputs, or of one and a number as `value`:");
-    for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        if (!r.own && !strcmp(r.keys, "value?"))
-            nnc_printf(t, " `%s`", r.name);
-    }
-    nnc_puts(t, ".\n\n| key | | |\n| --- | --- | --- |\n");
-    for (int i = 0; i < FK__COUNT; i++) {
-        nnc_printf(
-            t, "| `%s` | %s | %s", fe_keys[i].name, kind_text(fe_keys[i].kind), fe_keys[i].doc);
-        put_choices(t, &fe_keys[i]);
-        nnc_puts(t, " |\n");
-    }
 }

@@ -105,7 +105,7 @@ static bool valid(const cJSON *s, const cJSON *v, const cJSON *root)
 bool schema_accepts(const char *json)
 {
     nnc_text t = {0};
-    nnc_model_schema(&t);
+    model_schema(&t);
     cJSON *schema = cJSON_Parse(nnc_text_str(&t)), *model = cJSON_Parse(json);
     CHECK(schema != NULL);
     bool ok = schema && model && valid(schema, model, schema);

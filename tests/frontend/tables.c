@@ -1,5 +1,6 @@
 /* tests/frontend/tables.c -- expressions, and the layer table against the schema. */
 #include "frontend/internal.h"
+#include "schema.h"
 #include "test.h"
 #include <stdlib.h>
 
@@ -122,7 +123,7 @@ TEST(document)
     CHECK(from && to && from < to);
     if (from && to) {
         nnc_putn(&want, text, (size_t)(from - text) + strlen(begin));
-        nnc_layers_markdown(&want);
+        layers_markdown(&want);
         nnc_puts(&want, to);
         if (getenv("NNC_BLESS"))
             CHECK_OK(nnc_file_write(file, nnc_text_str(&want), want.n, false, test_sink));
@@ -159,7 +160,7 @@ TEST(schema_file)
     char *text = NULL;
     size_t n;
     nnc_json j;
-    nnc_model_schema(&t);
+    model_schema(&t);
     if (getenv("NNC_BLESS"))
         CHECK_OK(nnc_file_write(file, nnc_text_str(&t), t.n, false, test_sink));
     CHECK_OK(nnc_file_read(file, 0, &text, &n, test_sink));
