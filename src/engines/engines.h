@@ -8,14 +8,8 @@
 /* Runs work items begin..end of a kernel; ctx is the engine's own. scratch: k->scratch_bytes for this worker, 64-byte aligned. */
 typedef void (*nnc_domain_fn)(void *ctx, void *const *args, int64_t begin, int64_t end, void *scratch);
 
-/* Bytes of workspace that a kernel needs at run time: one slice per worker, each 64-byte aligned. */
-static inline int64_t nnc_domain_work_bytes(const nnc_pkernel *k)
-{
-    return nnc_align_up(k->scratch_bytes, 64) * (k->threads > 1 ? k->threads : 1);
-}
-
-/* Splits 0..k->domain into ranges of whole grains for at most k->threads workers and calls fn once per non-empty range. `work`:
- * nnc_domain_work_bytes(k) bytes, NULL when the kernel has no scratch. Returns when all are done. */
+/* Splits 0..k->domain into ranges of whole grains for at most k->threads workers and calls fn once per non-empty range. `work`: a slice
+ * of k->scratch_bytes per worker, each 64-byte aligned; NULL when the kernel has no scratch. Returns when all are done. */
 void nnc_run_domain(nnc_domain_fn fn, void *ctx, const nnc_pkernel *k, void *const *args, void *work);
 
 /* Algorithms of cuDNN and cuBLASLt selected by measured time: choices recorded in `file` are replayed; with `measure`, missing ones are

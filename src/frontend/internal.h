@@ -101,7 +101,7 @@ typedef struct fe_row {
 } fe_row;
 
 bool fe_layer_find(const char *name, fe_row *out);
-/* listing.c: the keys with their defaults, "kernel stride=1 shape?", each in quotes; a kind in words; " (one of constant, reflect, edge)". */
+/* listing.c: the keys with their defaults, "kernel stride=1 shape?", each in quotes; a kind in words; " (one of constant, edge)". */
 void fe_put_uses(nnc_text *t, const fe_row *r, const char *quote);
 const char *fe_kind_text(fe_kind k);
 void fe_put_choices(nnc_text *t, const fe_key_row *k);

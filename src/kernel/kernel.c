@@ -33,13 +33,29 @@ uint32_t nnc_kins_axes(const nnc_kins *in)
     return axes;
 }
 
-uint32_t nnc_reduce_axes(const nnc_kernel *k, int id)
+uint32_t nnc_kernel_axes(const nnc_kernel *k, nnc_kaxis_kind kind)
 {
     uint32_t axes = 0;
-    for (int s = 0; s < k->n_stage; s++)
-        for (int a = 0; a < k->n_axis && id >= k->stage[s].body0 && id < k->stage[s].body1; a++)
-            axes |= k->axis[a].kind == KA_reduce ? k->stage[s].axes & 1u << a : 0;
+    for (int a = 0; a < k->n_axis; a++)
+        axes |= (uint32_t)(k->axis[a].kind == kind) << a;
     return axes;
+}
+
+int64_t nnc_kernel_points(const nnc_kernel *k, uint32_t axes)
+{
+    int64_t n = 1;
+    for (int a = 0; a < k->n_axis; a++)
+        if ((axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
+            return INT64_MAX;
+    return n;
+}
+
+uint32_t nnc_reduce_axes(const nnc_kernel *k, int id)
+{
+    for (int s = 0; s < k->n_stage; s++)
+        if (id >= k->stage[s].body0 && id < k->stage[s].body1)
+            return k->stage[s].axes & nnc_kernel_axes(k, KA_reduce);
+    return 0;
 }
 
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
@@ -227,11 +243,8 @@ int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
 
 nnc_kschedule nnc_cuda_sched(const nnc_kernel *k)
 {
-    nnc_kschedule s = {.grain = 1, .domain = 1};
-    for (int a = 0; a < k->n_outer; a++)
-        if (!nnc_mul_ok(s.domain, k->axis[a].extent, &s.domain))
-            s.domain = -1;
-    return s;
+    int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1);
+    return (nnc_kschedule){.grain = 1, .domain = points < INT64_MAX ? points : -1};
 }
 
 nnc_hash128 nnc_kernel_hash(const nnc_kernel *k)

@@ -262,6 +262,7 @@ bool nnc_kernel_blocked_ok(const nnc_kernel *k);
 bool nnc_kernel_in_place(const nnc_kernel *k, int in, int out);
 
 nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_bad_kernel(const nnc_kernel *k, nnc_sink *sink, const char *what); /* reports: "kernel NAME: what" */
 void nnc_kernel_print(nnc_text *t, const nnc_kernel *k);
 nnc_kernel *nnc_kernel_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 /* Hash of everything that determines the machine code: kernel IR and schedule, without names of buffers. Out of memory: hi is all
@@ -323,6 +324,9 @@ static inline void nnc_affine_add(nnc_affine *e, const nnc_affine *f, int64_t m)
 /* Axes that the form depends on; that the instruction depends on itself, apart from its operands: an index, an access with its guards. */
 uint32_t nnc_affine_axes(const nnc_affine *e);
 uint32_t nnc_kins_axes(const nnc_kins *in);
+/* The axes of a kind; the number of points over a set of axes, INT64_MAX where it is beyond. */
+uint32_t nnc_kernel_axes(const nnc_kernel *k, nnc_kaxis_kind kind);
+int64_t nnc_kernel_points(const nnc_kernel *k, uint32_t axes);
 /* The reduce axes over which instruction id of a stage's body is repeated; 0 in a post. */
 uint32_t nnc_reduce_axes(const nnc_kernel *k, int id);
 /* The integer that an instruction computes as a form of the axes; ok: it is one. By instruction; NULL: out of memory. */

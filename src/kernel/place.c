@@ -14,16 +14,6 @@ static bool same_at(const nnc_kernel *k, const nnc_affine *a, const nnc_affine *
     return true;
 }
 
-/* Number of points at which stores are executed: all axes except the reduced ones. */
-static int64_t store_points(const nnc_kernel *k)
-{
-    int64_t n = 1;
-    for (int i = 0; i < k->n_axis; i++)
-        if (k->axis[i].kind != KA_reduce && !nnc_mul_ok(n, k->axis[i].extent, &n))
-            return -1;
-    return n;
-}
-
 /* No two points have the same place: each axis' step is beyond what the axes with smaller steps reach together. */
 static bool distinct_places(const nnc_kernel *k, const nnc_affine *at)
 {
@@ -60,7 +50,7 @@ bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
         return false;
     const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
     if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype) ||
-        store_points(k) != y->numel)
+        nnc_kernel_points(k, ~nnc_kernel_axes(k, KA_reduce)) != y->numel)
         return false;
     const nnc_kins *store = NULL;
     for (int i = 0; i < k->n_ins; i++) {

@@ -28,8 +28,7 @@ uint32_t nx_axes(const nnc_affine *e, int n)
 {
     uint32_t m = 0;
     for (int i = 0; i < n; i++)
-        for (int a = 0; a < NNC_KAXES; a++)
-            m |= (uint32_t)(e[i].k[a] != 0) << a;
+        m |= nnc_affine_axes(&e[i]);
     return m;
 }
 
@@ -816,10 +815,8 @@ static bool repeats_work(nx *t)
         if (!p->expensive && !stored)
             continue;
         uint32_t run = t->outer | (p->at.axes & ~t->outer ? t->ctx[p->at.ctx].axes : 0);
-        int64_t times = 1, numel = nnc_type_numel(nnc_typeof(t->g, p->v));
-        for (int a = 0; a < t->k->n_axis; a++)
-            if (run >> a & 1)
-                times *= t->k->axis[a].extent;
+        int64_t times = nnc_kernel_points(t->k, run),
+                numel = nnc_type_numel(nnc_typeof(t->g, p->v));
         if (times / 2 <= numel || times - numel <= t->set->spare)
             continue;
         if (stored)

@@ -15,7 +15,7 @@ static nnc_status bad(const verifier *v, int id, const char *what)
         v->k->name ? v->k->name : "?", id, what);
 }
 
-static nnc_status bad_kernel(const nnc_kernel *k, nnc_sink *sink, const char *what)
+nnc_status nnc_bad_kernel(const nnc_kernel *k, nnc_sink *sink, const char *what)
 {
     return nnc_fail0(sink, NNC_E_BUG, "kernel %s: %s", k->name ? k->name : "?", what);
 }
@@ -151,11 +151,7 @@ static nnc_status sop_ok(const verifier *v, int id)
 static nnc_status reduce_ok(const verifier *v, int id, uint32_t axes, bool body)
 {
     const nnc_kins *in = &v->k->ins[id];
-    uint32_t reduce = 0;
-    for (int a = 0; a < v->k->n_axis; a++)
-        if (v->k->axis[a].kind == KA_reduce)
-            reduce |= 1u << a;
-    if (!body || !(axes & reduce))
+    if (!body || !(axes & nnc_kernel_axes(v->k, KA_reduce)))
         return bad(v, id, "reduces where no reduce axis runs");
     if (in->sop > KR_argmin || !visible(v, in->arg[0]))
         return bad(v, id, "operand is not visible here");
@@ -224,12 +220,12 @@ static nnc_status stage_ok(const verifier *v, const nnc_kstage *s, uint32_t oute
             map |= 1u << a;
     uint32_t all = (1u << k->n_axis) - 1;
     if (s->axes & (outer | ~all))
-        return bad_kernel(k, v->sink, "a stage runs over axes that are not its own");
+        return nnc_bad_kernel(k, v->sink, "a stage runs over axes that are not its own");
     int64_t points = 1;
     for (int a = k->n_outer; a < k->n_axis; a++)
         if ((s->axes >> a & 1) &&
             (!nnc_mul_ok(points, k->axis[a].extent, &points) || !tame(points)))
-            return bad_kernel(k, v->sink, "too many points in a stage");
+            return nnc_bad_kernel(k, v->sink, "too many points in a stage");
     NNC_TRY(section_ok(v, s->body0, s->body1, outer | s->axes, true));
     for (int i = s->body0; i < s->body1; i++)
         v->seen[i] = k->ins[i].op == KO_reduce;
@@ -244,27 +240,27 @@ static nnc_status stage_ok(const verifier *v, const nnc_kstage *s, uint32_t oute
 static nnc_status shape_ok(const nnc_kernel *k, nnc_sink *sink)
 {
     if (k->n_axis < 0 || k->n_axis > NNC_KAXES || k->n_outer < 0 || k->n_outer > k->n_axis)
-        return bad_kernel(k, sink, "bad number of axes");
+        return nnc_bad_kernel(k, sink, "bad number of axes");
     int64_t points = 1, bytes = 0;
     for (int a = 0; a < k->n_axis; a++) {
         if (k->axis[a].extent < 1 || k->axis[a].kind > KA_reduce ||
             (k->axis[a].kind == KA_outer) != (a < k->n_outer))
-            return bad_kernel(k, sink, "bad axis");
+            return nnc_bad_kernel(k, sink, "bad axis");
         if (a < k->n_outer && (!nnc_mul_ok(points, k->axis[a].extent, &points) || !tame(points)))
-            return bad_kernel(k, sink, "too many points");
+            return nnc_bad_kernel(k, sink, "too many points");
     }
     for (int b = 0; b < k->n_buf; b++) {
         const nnc_kbuf *u = &k->buf[b];
         if (u->role > KB_tmp || (int)u->dtype < 0 || u->dtype >= DT__COUNT || u->numel < 1 ||
             u->numel > (int64_t)1 << 46)
-            return bad_kernel(k, sink, "bad buffer");
+            return nnc_bad_kernel(k, sink, "bad buffer");
         if (u->role == KB_tmp)
             bytes += u->numel * nnc_dtype_size(u->dtype) + 64;
         if (bytes > (int64_t)1 << 40)
-            return bad_kernel(k, sink, "too much scratch");
+            return nnc_bad_kernel(k, sink, "too much scratch");
     }
     if (k->n_stage < 1)
-        return bad_kernel(k, sink, "no stage");
+        return nnc_bad_kernel(k, sink, "no stage");
     return NNC_OK;
 }
 
@@ -280,13 +276,13 @@ nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink)
         const nnc_kstage *g = &k->stage[i];
         if (g->body0 != at || g->body1 < g->body0 || g->post0 != g->body1 || g->post1 < g->post0 ||
             g->post1 > k->n_ins)
-            s = bad_kernel(k, sink, "stages do not cover the instructions in order");
+            s = nnc_bad_kernel(k, sink, "stages do not cover the instructions in order");
         else
             s = stage_ok(&v, g, outer);
         at = g->post1;
     }
     if (s == NNC_OK && at != k->n_ins)
-        s = bad_kernel(k, sink, "stages do not cover the instructions in order");
+        s = nnc_bad_kernel(k, sink, "stages do not cover the instructions in order");
     nnc_free(v.seen);
     return s;
 }

@@ -28,10 +28,7 @@ static void find_axes(simplifier *s)
             uint32_t d = in->op == KO_store ? 0 : nnc_kins_axes(in);
             for (int j = 0; j < 3; j++)
                 d |= in->arg[j] >= 0 ? s->axes[in->arg[j]] : 0;
-            for (int a = 0; a < k->n_axis && in->op == KO_reduce; a++)
-                if (k->stage[g].axes >> a & 1 && k->axis[a].kind == KA_reduce)
-                    d &= ~(1u << a);
-            s->axes[i] = d;
+            s->axes[i] = in->op == KO_reduce ? d & ~nnc_reduce_axes(k, i) : d;
         }
 }
 

@@ -142,10 +142,6 @@ typedef struct nnc_plan {
 } nnc_plan;
 
 static inline int32_t nnc_plan_first(const nnc_plan *p, nnc_section s) { return s > SEC_init ? p->end[s - 1] : 0; }
-static inline nnc_section nnc_plan_section(const nnc_plan *p, int32_t cmd)
-{
-    return cmd < p->end[SEC_init] ? SEC_init : cmd < p->end[SEC_main] ? SEC_main : SEC_step;
-}
 
 nnc_plan *nnc_plan_create(void);
 void nnc_plan_destroy(nnc_plan *p);

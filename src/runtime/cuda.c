@@ -12,8 +12,6 @@
 
 enum {
     ERROR_MEMORY = 2, /* cudaErrorMemoryAllocation */
-    ERROR_NOT_READY = 600,
-    ERROR_PEER_ENABLED = 704,
     MAX_DEVICES = 64,
     BLOCK = 4 << 20, /* bytes of pinned memory: 170 us at 25 GB/s, much more than a command costs */
 };

@@ -26,10 +26,7 @@ typedef struct product {
 
 static uint32_t outer_axes(const nnc_kernel *k, const nnc_kins *in)
 {
-    uint32_t s = 0;
-    for (int a = 0; a < k->n_outer && a < NNC_KAXES; a++)
-        s |= (uint32_t)(in->at.k[a] != 0) << a;
-    return s;
+    return nnc_affine_axes(&in->at) & ((1u << k->n_outer) - 1);
 }
 
 /* The load that a factor is, through casts. */

@@ -10,15 +10,6 @@ enum {
 
 /* ---- distribution of stages ---- */
 
-static int64_t product(const nnc_kernel *k, uint32_t axes)
-{
-    int64_t n = 1;
-    for (int a = 0; a < k->n_axis; a++)
-        if ((axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
-            return INT64_MAX;
-    return n;
-}
-
 static uint32_t own(const nnc_kernel *k, const nnc_kstage *s, nnc_kaxis_kind kind)
 {
     uint32_t m = 0;
@@ -177,7 +168,7 @@ bool cu_rows_plan(cu_rows *r, const nnc_kernel *k, const nnc_kgrid *g)
         cu_spread *p = &r->stage[i];
         p->spread = own(k, s, KA_map) | own(k, s, KA_reduce);
         p->vec = g->cls == KC_column ? 1 : stage_vec(k, s, p->spread, g->vec);
-        p->units = product(k, p->spread) / p->vec;
+        p->units = nnc_kernel_points(k, p->spread) / p->vec;
         p->trips = (p->units + g->group - 1) / g->group;
     }
     bool few = k->n_ins <= KEEP_INS;
@@ -203,7 +194,7 @@ void cu_rows_deinit(cu_rows *r)
 
 int64_t cu_all_points(const nnc_kernel *k)
 {
-    return product(k, (1u << k->n_outer) - 1);
+    return nnc_kernel_points(k, (1u << k->n_outer) - 1);
 }
 
 int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id)

@@ -327,10 +327,8 @@ static bool column_blocks(const nnc_kernel *k)
 /* Columns per thread of a kernel with blocked sums: few blocks, so that rows are read in long pieces, but one for every thread. */
 static int64_t block_columns(const nnc_kernel *k, int v, const nnc_target *t)
 {
-    int64_t others = 1, n = k->axis[v].extent, threads = t && t->threads > 0 ? t->threads : 1;
-    for (int a = 0; a < k->n_outer; a++)
-        if (a != v)
-            others *= k->axis[a].extent;
+    int64_t others = nnc_kernel_points(k, ((1u << k->n_outer) - 1) & ~(1u << v));
+    int64_t n = k->axis[v].extent, threads = t && t->threads > 0 ? t->threads : 1;
     int64_t parts = (threads + others - 1) / others;
     parts = nnc_max64(nnc_min64(parts, n / 32), (n + BLOCK_COLUMNS - 1) / BLOCK_COLUMNS);
     int64_t chunk = parts > 1 ? (n + parts - 1) / parts : n;

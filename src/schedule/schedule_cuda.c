@@ -83,11 +83,7 @@ static bool flat(const nnc_kernel *k)
 
 int64_t nnc_own_points(const nnc_kernel *k, const nnc_kstage *s)
 {
-    int64_t n = 1;
-    for (int a = 0; a < k->n_axis; a++)
-        if (a >= k->n_outer && (s->axes >> a & 1) && !nnc_mul_ok(n, k->axis[a].extent, &n))
-            return INT64_MAX;
-    return n;
+    return nnc_kernel_points(k, s->axes >> k->n_outer << k->n_outer);
 }
 
 /* True when partial sums of the offset fit in 32 bits in any order. Terms of both signs may cancel only at the end. */

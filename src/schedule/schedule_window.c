@@ -64,10 +64,8 @@ static int places(const nnc_kernel *k, int a, int r, int n)
 /* Chooses the number of results with the fewest loads per result that leaves enough threads for a quarter of the machine. */
 static int pick_length(const nnc_kernel *k, const nnc_target *t, int a, int r, int fast)
 {
-    int64_t points = 1, extent = k->axis[a].extent;
+    int64_t points = nnc_kernel_points(k, (1u << k->n_outer) - 1), extent = k->axis[a].extent;
     int vec = nnc_cuda_vec(k, fast), best = 1;
-    for (int o = 0; o < k->n_outer; o++)
-        points *= k->axis[o].extent;
     double least = places(k, a, r, 1);
     for (int n = 2; n <= WIDEST && n * vec <= ACCUMULATORS && n <= extent; n++) {
         int64_t strips = nnc_ceildiv(extent, n);

@@ -1,11 +1,6 @@
 /* schedule/verify.c -- verifies that a schedule fits the kernel's axes and that derived values printed with it are right. */
 #include "schedule/schedule.h"
 
-static nnc_status bad_kernel(const nnc_kernel *k, nnc_sink *sink, const char *what)
-{
-    return nnc_fail0(sink, NNC_E_BUG, "kernel %s: %s", k->name ? k->name : "?", what);
-}
-
 /* The choices of a GPU kernel are possible, and the remaining fields follow from them. */
 static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
 {
@@ -16,7 +11,7 @@ static nnc_status grid_ok(const nnc_kernel *k, nnc_sink *sink)
               want.shared == g->shared && want.work == g->work && want.index == g->index;
     if (want.oom)
         return nnc_nomem(sink);
-    return ok ? NNC_OK : bad_kernel(k, sink, "the schedule contradicts the axes");
+    return ok ? NNC_OK : nnc_bad_kernel(k, sink, "the schedule contradicts the axes");
 }
 
 /* True when tiles and order name only axes that they may name. */
@@ -155,7 +150,7 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)
 {
     NNC_TRY(nnc_kernel_verify(k, sink));
     if (!nnc_kernel_is_scheduled(k))
-        return bad_kernel(k, sink, "has no schedule");
+        return nnc_bad_kernel(k, sink, "has no schedule");
     nnc_arena a;
     nnc_arena_init(&a, 0);
     const bool rings = nnc_sched_has(&k->sched, KD_ring);
@@ -165,7 +160,7 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)
     if (rings && !form)
         return nnc_nomem(sink);
     if (wrong)
-        return bad_kernel(k, sink, wrong);
+        return nnc_bad_kernel(k, sink, wrong);
     return k->grid.cls != KC_none ? grid_ok(k, sink) : NNC_OK;
 }
 

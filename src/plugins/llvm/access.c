@@ -9,15 +9,6 @@
 
 enum { MOST_ZEROS = 32 << 10 }; /* bytes */
 
-uint32_t ll_affine_axes(const nnc_affine *a, int n_axis)
-{
-    uint32_t s = 0;
-    for (int i = 0; i < n_axis; i++)
-        if (a->k[i])
-            s |= 1u << i;
-    return s;
-}
-
 /* Looks up the sums computed last in this block: unrolled code needs the same ones again, and LLVM spends no time on code that is not
  * emitted twice. */
 static V find_sum(ll_emit *e, const nnc_affine *a)

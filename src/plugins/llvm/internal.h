@@ -188,7 +188,7 @@ V ll_from_memory(ll_mod *m, V v, nnc_dtype d);
 T ll_memory_type(ll_mod *m, nnc_dtype d);
 V ll_lanes_mask(ll_mod *m, int lanes, int64_t live);
 void ll_store(ll_emit *e, const nnc_kins *ins);
-uint32_t ll_affine_axes(const nnc_affine *a, int n_axis);
+
 /* Defines the function of kernel k in the module. */
 nnc_status ll_kernel(ll_mod *m, const nnc_kernel *k, nnc_sink *sink);
 

@@ -31,14 +31,7 @@ typedef struct stage {
 
 static uint32_t axes_of(const ll_emit *e, const nnc_kins *ins)
 {
-    uint32_t s = 0;
-    if (ins->op == KO_index)
-        s |= 1u << ins->i;
-    if (ins->op == KO_load || ins->op == KO_store) {
-        s |= ll_affine_axes(&ins->at, e->k->n_axis);
-        for (int g = 0; g < ins->n_guard; g++)
-            s |= ll_affine_axes(&ins->guard[g].e, e->k->n_axis);
-    }
+    uint32_t s = nnc_kins_axes(ins);
     if (ins->op != KO_const && ins->op != KO_index)
         for (int a = 0; a < 3; a++)
             if (ins->arg[a] >= 0 && (ins->op != KO_sop || a < nnc_sops[ins->sop].arity))
@@ -60,10 +53,7 @@ static void depend(ll_emit *e)
 {
     for (int s = 0; s < e->k->n_stage; s++) {
         const nnc_kstage *st = &e->k->stage[s];
-        uint32_t red = 0;
-        for (int a = 0; a < e->k->n_axis; a++)
-            if (st->axes >> a & 1 && e->k->axis[a].kind == KA_reduce)
-                red |= 1u << a;
+        uint32_t red = st->axes & nnc_kernel_axes(e->k, KA_reduce);
         for (int i = st->body0; i < st->body1; i++) {
             const nnc_kins *ins = &e->k->ins[i];
             e->dep[i] = axes_of(e, ins) & ~(ins->op == KO_reduce ? red : 0);
@@ -318,8 +308,7 @@ static void want_results(ll_emit *e, const nnc_kstage *st)
     for (int i = last->body0; i < last->body1; i++) {
         const nnc_kins *ins = &k->ins[i];
         if (ins->op == KO_store && k->buf[ins->buf].role == KB_out && ins->at.k[to] == 1 &&
-            !(ll_affine_axes(&ins->at, k->n_axis) & last->axes & ~(1u << to)) &&
-            ll_splits_lines(e, ins))
+            !(nnc_affine_axes(&ins->at) & last->axes & ~(1u << to)) && ll_splits_lines(e, ins))
             fetch_lines(e, ins, true, true);
     }
     e->vax = vax;
