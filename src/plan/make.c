@@ -97,6 +97,18 @@ int make_sources(maker *m, nnc_ref v, const nnc_ref **out)
     return s ? n : -1;
 }
 
+/* Reports a node on a device that the plan does not have. */
+static nnc_status fail_place(const maker *m, const nnc_node *n)
+{
+    if (n->device >= NNC_MAX_DEVICES)
+        return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
+            "placed on device %d, but a plan has at most %d devices, numbered from 0", n->device,
+            NNC_MAX_DEVICES);
+    return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
+        "placed on device %d of only %d, numbered from 0 (--devices=%d makes enough)", n->device,
+        m->n_dev, n->device + 1);
+}
+
 static nnc_status find_facts(maker *m)
 {
     const nnc_graph *g = m->g;
@@ -105,10 +117,7 @@ static nnc_status find_facts(maker *m)
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (n->device >= m->n_dev)
-            return nnc_fail(m->sink, NNC_E_MODEL, n->loc,
-                "placed on device %d, but there %s %d (--devices=%d makes enough)", n->device,
-                m->n_dev == 1 ? "is only device 0 of" : "are devices 0 up to, not including,",
-                m->n_dev, n->device + 1);
+            return fail_place(m, n);
         bool view = nnc_op_class(n->op) != CL_leaf && nnc_is_view(g, n);
         for (int r = 0; r < n->n_out; r++) {
             nnc_ref v = n->out + (nnc_ref)r;

@@ -622,7 +622,7 @@ TEST(make_devices)
     nnc_sink_clear(test_sink);
     p = g ? help_plan(g, 1, 1) : NULL;
     CHECK(p == NULL);
-    CHECK_DIAG("placed on device 1, but there is only device 0 of 1");
+    CHECK_DIAG("placed on device 1 of only 1, numbered from 0 (--devices=2 makes enough)");
     nnc_graph_destroy(g);
 }
 
