@@ -10,9 +10,11 @@ enum { LIST_APPLIED = 24, LIST_DECLINED = 1, LAYERS = 76 };
 
 static void print_rows(nnc_json_writer *w, const nnc_remarks *r)
 {
+    static const nnc_remark none = {.pass = "", .rule = ""};
+    w->empty = w->csv && r->n == 0;
     nnc_json_open(w, NULL, '[');
-    for (size_t i = 0; i < r->n; i++) {
-        const nnc_remark *x = &r->at[i];
+    for (size_t i = 0; i < r->n + w->empty; i++) {
+        const nnc_remark *x = w->empty ? &none : &r->at[i];
         NNC_JSON_ROW(w, 1, J_STRING("pass", x->pass),
             J_STRING("verdict", x->applied ? "applied" : "declined"), J_STRING("rule", x->rule),
             J_WORDS("layers", x->layer, x->n_layers),

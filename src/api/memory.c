@@ -52,6 +52,13 @@ static const char *layers_of(const nnc_plan *p, int i)
 
 /* ---- JSON, CSV --------------------------------------------------------------------------------------- */
 
+static void put_command(
+    nnc_json_writer *w, const char *device, const char *op, const char *layers, int64_t live)
+{
+    NNC_JSON_ROW(w, 3, J_STRING("device", device), J_STRING("op", op), J_STRING("layers", layers),
+        J_INT("live", live));
+}
+
 static void put_rows(nnc_json_writer *w, const timeline *m)
 {
     const nnc_plan *p = m->p;
@@ -73,8 +80,7 @@ static void put_rows(nnc_json_writer *w, const timeline *m)
     for (int i = nnc_plan_first(p, SEC_main); i < p->n_cmd; i++) {
         if (!stands(m, i))
             continue;
-        NNC_JSON_ROW(w, 3, J_STRING("device", v->name), J_STRING("op", p->cmd[i].op_class),
-            J_STRING("layers", layers_of(p, i)), J_INT("live", m->live[i]));
+        put_command(w, v->name, p->cmd[i].op_class, layers_of(p, i), m->live[i]);
     }
     nnc_json_close(w, ']');
     nnc_json_close(w, '}');
@@ -297,6 +303,9 @@ nnc_status nnc_report_memory(
     for (int d = 0; d < p->n_device; d++)
         if (!put_device(&w, p, d, f))
             return NNC_E_NOMEM;
+    w.empty = w.csv && !w.more;
+    if (w.empty)
+        put_command(&w, "", "", "", 0);
     if (f != NNC_TEXT) {
         put_end(&w, a, *fits);
     } else {

@@ -113,7 +113,7 @@ void nnc_json_members(nnc_json_writer *w, const nnc_json_member *m, size_t n)
 
 void nnc_json_row(nnc_json_writer *w, int indent, const nnc_json_member *m, size_t n)
 {
-    for (int keys = !w->more; keys >= 0 && w->csv; keys--) {
+    for (int keys = !w->more; keys >= w->empty && w->csv; keys--) {
         for (size_t i = 0; i < n; i++) {
             nnc_puts(w->out, i ? "," : "");
             if (keys)

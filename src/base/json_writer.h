@@ -8,6 +8,7 @@
 typedef struct nnc_json_writer {
     nnc_text *out;
     bool csv;  /* rows (nnc_json_row) become lines of CSV, and nothing else is written */
+    bool empty; /* CSV: a row stands for a table without rows and only its keys are written */
     bool more; /* another item precedes */
     int line;  /* the next item starts a line, indented by `line - 1` blanks; 0: it does not */
 } nnc_json_writer;
