@@ -17,6 +17,8 @@ typedef struct draw {
     int n_name, n_layer, n_block, n_inner, rejected;
     bool block_args, block_inputs; /* has the block around args n and act, and inputs a and b? */
     bool spread; /* are many layers on the other device? */
+    bool prologues; /* are there products behind elementwise layers, as fuse_prologue takes them? */
+    int ahead; /* layers until such a product, which counts, too */
     nnc_type type; /* of the value that the next layer works on */
     nnc_text *why;
     bool wrong;
@@ -422,8 +424,38 @@ static void draw_common(draw *d, cJSON *layer)
     }
 }
 
+/* The next of some elementwise layers and norms, or the product that reads them: a linear layer or a convolution without a window. */
+static cJSON *draw_prologue(draw *d)
+{
+    static const char *const ops[] = {"relu", "silu", "gelu", "hardswish", "tanh", "mul", "add",
+        "batchnorm", "layernorm", "groupnorm"};
+    static const int out[] = {1, 5, 16, 17, 32};
+    cJSON *layer = cJSON_CreateObject();
+    const char *op = --d->ahead         ? ops[roll(d, NNC_COUNT(ops))]
+                     : d->type.rank > 2 ? "conv"
+                                        : "linear";
+    cJSON_AddStringToObject(layer, "op", op);
+    if (!strcmp(op, "mul") || !strcmp(op, "add"))
+        cJSON_AddNumberToObject(layer, "value", small_float(d, "value"));
+    if (!strcmp(op, "groupnorm"))
+        cJSON_AddNumberToObject(layer, "groups", count(d, "groups"));
+    if (d->ahead == 0)
+        cJSON_AddNumberToObject(layer, "out", out[roll(d, NNC_COUNT(out))]);
+    if (d->ahead == 0 && d->type.rank > 2)
+        cJSON_AddNumberToObject(layer, "kernel", 1);
+    if (d->ahead == 0 && d->type.rank > 2 && chance(d, 30))
+        cJSON_AddNumberToObject(layer, "stride", 2);
+    if (chance(d, 5))
+        cJSON_AddNumberToObject(layer, "device", between(d, 0, 1));
+    return layer;
+}
+
 static cJSON *draw_layer(draw *d, bool inside)
 {
+    if (d->prologues && d->ahead == 0 && chance(d, 30))
+        d->ahead = between(d, 2, 4);
+    if (d->ahead > 0)
+        return draw_prologue(d);
     fe_row r = draw_row(d);
     cJSON *layer = cJSON_CreateObject();
     char key[32];
@@ -626,6 +658,7 @@ char *net_draw(uint64_t seed, int *rejected, nnc_text *why)
         kind, "choices", cJSON_CreateStringArray((const char *const[]){"relu", "sigmoid"}, 2));
     draw_model_inputs(&d);
     d.spread = chance(&d, 15);
+    d.prologues = nnc_rng_u32(nnc_rng_key("net_draw_prologues", seed), 0) % 5 == 0;
     d.blocks = cJSON_AddObjectToObject(d.root, "blocks");
     d.layers = cJSON_AddArrayToObject(d.root, "layers");
     cJSON_AddItemToArray(d.layers, cJSON_CreateString("identity")); /* a model has a layer */
