@@ -5,6 +5,7 @@
 #include "plan/maker.h"
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 static atomic_int emitted;
 static int asked;
@@ -14,14 +15,13 @@ static int unit = 1; /* kernels of one object */
 static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
     char **out, size_t *size, nnc_sink *sink)
 {
-    (void)t;
     if (n > unit || what != EMIT_object || emitter_fails)
         return nnc_fail0(sink, NNC_E_DEVICE, "the fake emitter fails");
     atomic_fetch_add(&emitted, 1);
     nnc_text text = {0};
     nnc_puts(&text, "ELF");
     for (int i = 0; i < n; i++)
-        nnc_printf(&text, " %s", k[i]->name);
+        nnc_printf(&text, " %s%s", k[i]->name, t->features);
     *size = text.n;
     *out = text.s;
     return text.oom ? NNC_E_NOMEM : NNC_OK;
@@ -55,31 +55,45 @@ static const char net[] = "graph @t {\n"
 
 static nnc_status make_status; /* of the last plan */
 
-static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const char *version)
+/* A plan with a device for each of at most two targets. */
+static nnc_plan *make_for(const char *graph, const nnc_target *t, int n_target, nnc_cache *cache,
+    int jobs, int *hits, int *misses, const char *version)
 {
     static const nnc_engine *const engines[] = {&fake_library, &code, &fake_kernels};
-    nnc_target t;
-    help_target(&t, 2);
-    t.engine[2] = t.engine[1];
-    t.engine[1] = (nnc_target_engine){.name = "llvm"};
-    t.n_engines = no_interpreter ? 2 : 3;
+    const nnc_compiler compiler[2] = {{emitter, version, unit}, {emitter, version, unit}};
     *hits = *misses = asked = 0;
     emitted = 0;
-    nnc_plan_options o = {.target = &t,
+    nnc_plan_options o = {.target = t,
+        .n_target = n_target,
         .engine = engines,
         .n_engine = 3,
-        .compiler = &(nnc_compiler){emitter, version, unit},
+        .compiler = compiler,
         .cache = cache,
         .jobs = jobs,
         .streams = 1,
-        .devices = 1,
+        .devices = n_target,
         .cache_hits = hits,
         .cache_misses = misses};
     nnc_plan *p = NULL;
-    nnc_graph *g = help_graph(net);
+    nnc_graph *g = help_graph(graph);
     make_status = g ? nnc_plan_make(g, &o, &p, test_sink) : NNC_E_BUG;
     nnc_graph_destroy(g);
     return make_status ? NULL : p;
+}
+
+static void compiled_target(nnc_target *t)
+{
+    help_target(t, 2);
+    t->engine[2] = t->engine[1];
+    t->engine[1] = (nnc_target_engine){.name = "llvm"};
+    t->n_engines = no_interpreter ? 2 : 3;
+}
+
+static nnc_plan *make(nnc_cache *cache, int jobs, int *hits, int *misses, const char *version)
+{
+    nnc_target t;
+    compiled_target(&t);
+    return make_for(net, &t, 1, cache, jobs, hits, misses, version);
 }
 
 static bool same(const nnc_plan *p, const nnc_plan *q)
@@ -223,4 +237,42 @@ TEST(equal_names_of_other_kernels)
     nnc_plan_destroy(m.p);
     nnc_plan_destroy(from);
     nnc_target_deinit(&t);
+}
+
+/* Code of one target is not taken from the cache for another, nor compiled for a device whose kernels are interpreted. */
+TEST(objects_of_several_targets)
+{
+    static const char both[] = "graph @t {\n%x = input : f32[4,16]\n"
+                               "%a = exp %x device 0 loc \"/a\"\n"
+                               "%b = sin %x device 1 loc \"/b\"\nreturn %a, %b }",
+                      one[] = "graph @t {\n%x = input : f32[4,16]\n"
+                              "%b = sin %x loc \"/b\"\nreturn %b }";
+    char dir[] = "/tmp/nnc-objects-XXXXXX", cmd[64];
+    int hits, misses;
+    nnc_target t[2];
+    CHECK(mkdtemp(dir) != NULL);
+    nnc_cache *cache = nnc_cache_open(dir);
+    for (int i = 0; i < 2; i++)
+        compiled_target(&t[i]);
+    t[1].features = "-of-another-cpu";
+    nnc_plan *p = make_for(both, t, 2, cache, 1, &hits, &misses, "1");
+    CHECK(p && p->n_object == 2 && emitted == 2);
+    nnc_plan_destroy(p);
+    for (int i = 0; i < 2; i++) {
+        p = make_for(one, &t[i], 1, cache, 1, &hits, &misses, "1");
+        CHECK(p && p->n_object == 1 && hits == i && misses == !i);
+        if (p)
+            CHECK((memmem(p->object[0].data, p->object[0].n, "-of-another-cpu", 15) != NULL) == i);
+        nnc_plan_destroy(p);
+    }
+    t[1].engine[1] = t[1].engine[2];
+    t[1].n_engines = 2;
+    p = make_for(both, t, 2, NULL, 1, &hits, &misses, "1");
+    CHECK(p && p->n_object == 1 && emitted == 1 && misses == 1);
+    if (p)
+        CHECK_STR(p->engine[help_cmd(p, "/b")->engine], "interp");
+    nnc_plan_destroy(p);
+    nnc_cache_close(cache);
+    snprintf(cmd, sizeof cmd, "rm -rf %s", dir);
+    CHECK_INT(system(cmd), 0);
 }
