@@ -52,6 +52,7 @@ TEST(expected_times_see_lanes_and_strides)
 {
     int64_t full = map_ns(63, 32, 1, "exp", "vector m0 32");
     CHECK(map_ns(96, 21, 1, "exp", "vector m0 32") > full + full / 4);
+    CHECK(map_ns(63, 31, 1, "exp", "vector m0 32") > full); /* as many vectors */
     CHECK(map_ns(63, 32, 2, "exp", "vector m0 32") > full);
     CHECK(map_ns(63, 32, 7, "exp", "vector m0 32") > map_ns(63, 32, 2, "exp", "vector m0 32"));
     CHECK(ns_of("kernel k {\n  axis i0 outer 64\n  buf x0 in f32 64\n  buf y0 out f32 64\n"
@@ -108,6 +109,48 @@ TEST(expected_times_see_threads)
     on = &ck_target;
     nnc_text_deinit(&t);
     CHECK(both < alone && both >= alone / 2);
+}
+
+/* 4096 rows of 32 numbers, of which a vector's lanes are combined at the end. */
+static int64_t combined_ns(const char *how)
+{
+    nnc_text t = {0};
+    nnc_printf(&t,
+        "kernel k {\n  axis i0 outer 4096\n  axis r0 reduce 32\n  buf x0 in f32 131072\n"
+        "  buf y0 out f32 4096\n  schedule vector r0 16 parallel 4096 grain 4096\n  stage r0 {\n"
+        "    %%0 = load f32 x0[i0*32 + r0]\n    %%1 = reduce %s f32 %%0\n  post\n"
+        "    %%2 = store f32 y0[i0] %%1\n  }\n}\n",
+        how);
+    int64_t ns = ns_of(nnc_text_str(&t), true);
+    nnc_text_deinit(&t);
+    return ns;
+}
+
+TEST(expected_times_see_lanes_that_are_combined)
+{
+    CHECK(combined_ns("max") > combined_ns("sum") + 5000);
+}
+
+/* Each function waits for the one before it: a row of four vectors hides that, a row of one does not. */
+TEST(expected_times_see_functions_that_wait)
+{
+    enum { CHAIN = 32 };
+    int64_t ns[2];
+    for (int k = 0; k < 2; k++) {
+        int n = k ? 64 : 16;
+        nnc_text t = {0};
+        nnc_printf(&t,
+            "kernel k {\n  axis i0 outer 64\n  axis m0 map %d\n  buf x0 in f32 %d\n"
+            "  buf y0 out f32 %d\n  schedule vector m0 16 parallel 64 grain 64\n  stage m0 {\n"
+            "    %%0 = load f32 x0[i0*%d + m0]\n",
+            n, 64 * n, 64 * n, n);
+        for (int i = 0; i < CHAIN; i++)
+            nnc_printf(&t, "    %%%d = log1p f32 %%%d\n", i + 1, i);
+        nnc_printf(&t, "    %%%d = store f32 y0[i0*%d + m0] %%%d\n  }\n}\n", CHAIN + 1, n, CHAIN);
+        ns[k] = ns_of(nnc_text_str(&t), true);
+        nnc_text_deinit(&t);
+    }
+    CHECK(ns[1] > ns[0] && ns[1] < 3 * ns[0]);
 }
 
 TEST(expected_times_saturate)
