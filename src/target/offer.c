@@ -2,10 +2,8 @@
  * estimates.
  *
  * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing behind one group, `sum` in place keeps its fast kernels and a
- * tensor added out of place does not. Its other functions cost 0.43 ns a result and thread (swish behind a 3x3 depthwise
- * convolution of 144 channels at 56x56 on Sapphire Rapids): about 75 FLOPs at the peak, where a generated kernel spends
- * 15. The epilogue of a transposed convolution runs in its reference code, one element at a time: a relu of 2x16x8x8
- * results takes 48 us, the convolution 7.
+ * tensor added out of place does not. Its other functions cost 0.2 to 0.9 ns a result and thread. The epilogue of a transposed
+ * convolution runs in its reference code, one element at a time: a relu of 2x16x8x8 results takes 48 us, the convolution 7.
  * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
  * f32 wants row-major tensors, all else channels last; tests/cudnn); what it compiles: tests/cudnn/compiled.txt.
  * Its relu, and cuBLASLt's, is max(0, x), which drops NaN.
@@ -18,17 +16,26 @@
  * a block of results counts where sums are short. Fitted to the layers of VGG-16, ResNet-50 and EfficientNet-B0 on AVX-512 (Sapphire
  * Rapids, bench_contractions). */
 enum {
-    SLOW_FLOPS = 75, /* of oneDNN's functions */
     ONE_PLACE_FLOPS =
         1000, /* of each channel of a convolution on one pixel, which it computes one by one, and of a function of it */
     GROUP_FLOPS = 5, /* of relu and its like after a grouped convolution */
     PLANES_FLOPS = 900, /* of anything that it does with a result of a row-major convolution */
-    QUICK_FLOPS = 40, /* of a function in a generated kernel */
     BLOCK_ONEDNN = 31,
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
+
+/* FLOPs of functions behind a sum: in oneDNN and in generated kernels, where 28 vectors of sums wait in registers (measured for 9216 to
+ * 50176 results in the caches; 0: hidden). */
+static const struct {
+    int onednn, kernel;
+} function[PO__COUNT] = {[PO_gelu_erf] = {105, 90},
+    [PO_gelu_tanh] = {100, 80},
+    [PO_sigmoid] = {64, 40},
+    [PO_silu] = {75, 46},
+    [PO_tanh] = {60, 58},
+    [PO_hardswish] = {32, 9}};
 
 static _Thread_local char text[200];
 
@@ -71,7 +78,7 @@ static bool bounds(const nnc_post *p)
 
 static bool is_cheap(const nnc_post *p)
 {
-    return p->kind == PO_sum || p->kind == PO_leaky || bounds(p);
+    return function[p->kind].onednn == 0;
 }
 
 /* A sum whose operands do not fit the caches is faster as a kernel of its own. */
@@ -180,7 +187,7 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         }
         post += cheap       ? cheap_flops(t, a)
                 : one_place ? ONE_PLACE_FLOPS
-                            : of_lanes(t, a, SLOW_FLOPS);
+                            : of_lanes(t, a, function[p->kind].onednn);
         post += a->planes ? PLANES_FLOPS : 0;
     }
     bool narrow = a->kind == ASK_conv && a->channels > 0 && a->channels < 16 && !a->grouped;
@@ -305,7 +312,8 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
     int64_t block = a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_KERNEL;
     int64_t pair = t->vector_bits / 16, post = 0;
     for (int i = 0; i < a->n_post; i++)
-        post += is_cheap(&a->post[i]) ? cheap_flops(t, a) : of_lanes(t, a, QUICK_FLOPS);
+        post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
+                                      : of_lanes(t, a, function[a->post[i].kind].kernel);
     bool odd = a->outputs > pair && a->outputs % pair != 0;
     o->time_ns = cpu_ns(t, e, a, block,
         is_half(a)                       ? 50

@@ -518,6 +518,8 @@ TEST(epilogues_use_whole_vectors)
         a.outputs = 32;
         int64_t bare = offered(&t, engine[e], a, -1), full = offered(&t, engine[e], a, PO_silu);
         CHECK_INT(offered(&t, engine[e], a, PO_relu), bare);
+        CHECK(offered(&t, engine[e], a, PO_gelu_erf) - bare > full - bare);
+        CHECK(offered(&t, engine[e], a, PO_hardswish) - bare < (full - bare) / 2);
         a.outputs = 8;
         int64_t half =
             offered(&t, engine[e], a, PO_silu) - offered(&t, engine[e], a, -1) - (full - bare);
