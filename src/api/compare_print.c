@@ -103,7 +103,7 @@ static void text_steps(nnc_text *t, const comparison *c)
     for (int i = 0; i < c->n; i++) {
         const program *p = &c->p[i];
         summary s = nnc_summarize(p, c->main);
-        nnc_text why = {0};
+        NNC_LOCAL(nnc_text) why = {0};
         nnc_printf(t, "  %c %-16s", p->pass ? '+' : ' ', p->pass ? p->pass : "as written");
         nnc_put_ms(t, s.median_ms, 9);
         if (i)
@@ -121,7 +121,6 @@ static void text_steps(nnc_text *t, const comparison *c)
         nnc_trim(t);
         nnc_putc(t, '\n');
         t->oom |= why.oom;
-        nnc_text_deinit(&why);
         before = s;
     }
 }

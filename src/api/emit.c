@@ -6,15 +6,12 @@
 nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass,
     const nnc_compile_options *o, nnc_sink *sink)
 {
-    nnc_remarks r;
+    NNC_LOCAL(nnc_remarks) r = {0};
     NNC_TRY(nnc_check_precision(o, sink));
-    nnc_remarks_init(&r);
     nnc_pass_options p = nnc_env_passes(e, o);
     p.only = pass;
     p.n_only = n_pass;
-    nnc_status st = nnc_passes_run(m, &p, &r, sink);
-    nnc_remarks_deinit(&r);
-    return st;
+    return nnc_passes_run(m, &p, &r, sink);
 }
 
 void nnc_print_model(const nnc_model *m, nnc_text *out)

@@ -130,7 +130,7 @@ static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
     const nnc_remark *r = e[g->first].r;
     size_t shown = verbose ? g->n : g->applied ? LIST_APPLIED : LIST_DECLINED;
     bool alike = true;
-    nnc_text line = {0};
+    NNC_LOCAL(nnc_text) line = {0};
     for (size_t i = 0; i < g->n; i++)
         alike &= !strcmp(e[g->first + i].r->reason, r->reason);
     nnc_printf(&line, "%s", r->rule);
@@ -141,7 +141,6 @@ static void put_group(nnc_text *t, const entry *e, const group *g, bool verbose)
     nnc_put_wrapped(t, nnc_text_str(&line), 7, 7, REPORT_WIDTH);
     nnc_putc(t, '\n');
     t->oom |= line.oom;
-    nnc_text_deinit(&line);
     if (g->n <= shown + 1) /* "1 more" would take the same line */
         shown = g->n;
     for (size_t i = 0; i < shown; i++)

@@ -336,17 +336,15 @@ nnc_status nnc_artifact_check_names(
     const char *const *name = outputs ? a->plan->output_name : a->plan->input_name;
     const int n_name = outputs ? a->plan->n_output : a->plan->n_input;
     for (int k = 0; k < n; k++) {
-        nnc_text t = {0};
+        NNC_LOCAL(nnc_text) t = {0};
         bool known = false;
         for (int i = 0; i < n_name; i++) {
             known |= !strcmp(name[i], arg[k].name);
             nnc_printf(&t, "%s%s", i ? ", " : "", name[i]);
         }
-        nnc_status st = known ? NNC_OK
-                              : nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s",
-                                    outputs ? "output" : "input", arg[k].name, nnc_text_str(&t));
-        nnc_text_deinit(&t);
-        NNC_TRY(st);
+        if (!known)
+            return nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s",
+                outputs ? "output" : "input", arg[k].name, nnc_text_str(&t));
     }
     return NNC_OK;
 }

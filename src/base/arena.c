@@ -96,14 +96,20 @@ void *nnc_arena_memdup(nnc_arena *a, const void *p, size_t bytes)
     return q;
 }
 
-char *nnc_arena_printf(nnc_arena *a, const char *fmt, ...)
+char *nnc_arena_vprintf(nnc_arena *a, const char *fmt, va_list ap)
 {
     NNC_LOCAL(nnc_text) t = {0};
+    nnc_vprintf(&t, fmt, ap);
+    return t.oom ? NULL : nnc_arena_strndup(a, nnc_text_str(&t), t.n);
+}
+
+char *nnc_arena_printf(nnc_arena *a, const char *fmt, ...)
+{
     va_list ap;
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
+    char *s = nnc_arena_vprintf(a, fmt, ap);
     va_end(ap);
-    return t.oom ? NULL : nnc_arena_strndup(a, nnc_text_str(&t), t.n);
+    return s;
 }
 
 void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t size)

@@ -19,6 +19,7 @@ char *nnc_arena_strdup(nnc_arena *a, const char *s); /* NULL in, NULL out */
 char *nnc_arena_strndup(nnc_arena *a, const char *s, size_t n);
 void *nnc_arena_memdup(nnc_arena *a, const void *p, size_t bytes);
 char *nnc_arena_printf(nnc_arena *a, const char *fmt, ...) NNC_PRINTF(2, 3);
+char *nnc_arena_vprintf(nnc_arena *a, const char *fmt, va_list ap);
 /* Grows an array in an arena: returns `p` or a copy with room for at least `need` elements, updates *cap. NULL (and *cap unchanged)
  * when out of memory. Doubles; the old copy stays until the arena is freed. */
 void *nnc_arena_grow(nnc_arena *a, void *p, size_t *cap, size_t need, size_t size);

@@ -43,6 +43,7 @@ typedef struct command {
     int min_files, max_files;
     nnc_status (*run)(const options *o, work *w, nnc_sink *sink); /* its text is printed and w closed afterwards */
     const char *more;   /* help text below the flags, or NULL */
+    void (*list)(nnc_format f, nnc_text *out); /* instead of run: a report on nnc itself */
 } command;
 
 extern const command commands[];
@@ -81,9 +82,6 @@ nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink);
-nnc_status cmd_layers(const options *o, work *w, nnc_sink *sink);
-nnc_status cmd_ops(const options *o, work *w, nnc_sink *sink);
-nnc_status cmd_passes(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_doctor(const options *o, work *w, nnc_sink *sink);
 

@@ -93,27 +93,6 @@ nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status cmd_layers(const options *o, work *w, nnc_sink *sink)
-{
-    (void)sink;
-    nnc_report_layers(o->format, &w->text);
-    return NNC_OK;
-}
-
-nnc_status cmd_ops(const options *o, work *w, nnc_sink *sink)
-{
-    (void)sink;
-    nnc_report_ops(o->format, &w->text);
-    return NNC_OK;
-}
-
-nnc_status cmd_passes(const options *o, work *w, nnc_sink *sink)
-{
-    (void)sink;
-    nnc_report_passes(o->format, &w->text);
-    return NNC_OK;
-}
-
 nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink)
 {
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));

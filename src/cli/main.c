@@ -52,9 +52,10 @@ const command commands[] = {
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "
         "--passes=fuse_epilogue\n"},
     {"layers", "", "list the layer types of model files, with their keys and defaults", "jh", 0, 0,
-        cmd_layers, NULL},
-    {"ops", "", "list the ops of the graph IR", "jh", 0, 0, cmd_ops, NULL},
-    {"passes", "", "list the passes in the order in which they run", "jh", 0, 0, cmd_passes, NULL},
+        .list = nnc_report_layers},
+    {"ops", "", "list the ops of the graph IR", "jh", 0, 0, .list = nnc_report_ops},
+    {"passes", "", "list the passes in the order in which they run", "jh", 0, 0,
+        .list = nnc_report_passes},
     {"devices", "", "describe this machine", "ejh", 0, 0, cmd_devices, NULL},
     {"doctor", "", "list optional libraries, present or missing, and the effect of missing ones",
         "ejh", 0, 0, cmd_doctor, NULL},
@@ -136,7 +137,11 @@ static nnc_status close_stdout(nnc_status st)
 static nnc_status run_and_print(const command *c, const options *o, nnc_sink *sink)
 {
     work w = {0};
-    nnc_status st = c->run(o, &w, sink), printed = NNC_OK;
+    nnc_status st = NNC_OK, printed = NNC_OK;
+    if (c->list)
+        c->list(o->format, &w.text);
+    else
+        st = c->run(o, &w, sink);
     if ((!st || st == NNC_E_DIFFERS || st == NNC_E_FIT) && !w.no_text && !nnc_sink_errors(sink))
         printed = deliver(o, &w.text, sink);
     close_work(&w);

@@ -214,31 +214,22 @@ static nnc_status emit(const nnc_kernel *const *k, int n, const nnc_target *targ
     (void)target;
     if (what != EMIT_cuda)
         return nnc_fail0(sink, NNC_E_BUG, "the CUDA emitter supports only CUDA C");
-    nnc_text body = {0}, code = {0}, all = {0};
-    nnc_status s = NNC_OK;
-    for (int i = 0; i < n && s == NNC_OK; i++)
-        s = emit_kernel(&body, k[i], sink);
-    if (s == NNC_OK) {
-        nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel with its arguments in an array */\n");
-        for (int i = 0; i < n; i++)
-            for (int finish = 0; finish <= (k[i]->grid.finish > 0); finish++)
-                thunk(&body, k[i], finish ? "_finish" : "");
-        nnc_puts(&body, "#endif\n");
-        cu_formulas(&code, k, n, nnc_text_str(&body));
-        nnc_puts(&code, nnc_text_str(&body));
-        cu_prelude(&all, nnc_text_str(&code));
-        nnc_puts(&all, nnc_text_str(&code));
-        if (body.oom || code.oom || all.oom)
-            s = nnc_nomem(sink);
-    }
-    nnc_text_deinit(&body);
-    nnc_text_deinit(&code);
-    if (s != NNC_OK) {
-        nnc_text_deinit(&all);
-        return s;
-    }
+    NNC_LOCAL(nnc_text) body = {0}, code = {0}, all = {0};
+    for (int i = 0; i < n; i++)
+        NNC_TRY(emit_kernel(&body, k[i], sink));
+    nnc_puts(&body, "\n#ifdef NNC_THUNKS /* each kernel with its arguments in an array */\n");
+    for (int i = 0; i < n; i++)
+        for (int finish = 0; finish <= (k[i]->grid.finish > 0); finish++)
+            thunk(&body, k[i], finish ? "_finish" : "");
+    nnc_puts(&body, "#endif\n");
+    cu_formulas(&code, k, n, nnc_text_str(&body));
+    nnc_puts(&code, nnc_text_str(&body));
+    cu_prelude(&all, nnc_text_str(&code));
+    nnc_puts(&all, nnc_text_str(&code));
+    NNC_NEED(!body.oom && !code.oom && !all.oom, sink);
     *out = all.s;
     *size = all.n;
+    all.s = NULL; /* the caller's */
     return NNC_OK;
 }
 

@@ -18,17 +18,16 @@ bool fe_has(const fe_layer *l, fe_key key)
 nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...)
 {
     va_list ap;
-    NNC_LOCAL(nnc_text) t = {0};
     const nnc_item *item = key ? fe_item(l, key) : NULL;
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
+    const char *message = nnc_arena_vprintf(&l->f->a, fmt, ap);
     va_end(ap);
-    if (t.oom)
+    if (!message)
         fe_nomem(l->f);
     else if (!l->item) /* not from JSON */
-        fe_stop(l->f, nnc_fail(l->f->sink, NNC_E_MODEL, l->loc, "%s", nnc_text_str(&t)));
+        fe_stop(l->f, nnc_fail(l->f->sink, NNC_E_MODEL, l->loc, "%s", message));
     else
-        fe_fail_at(l->f, item ? item : l->item, false, l->path, "%s", nnc_text_str(&t));
+        fe_fail_at(l->f, item ? item : l->item, false, l->path, "%s", message);
     return NNC_NONE;
 }
 

@@ -130,7 +130,7 @@ static nnc_status open_mapped(
     nnc_safetensors *s, const char *file, const nnc_map *m, nnc_sink *sink)
 {
     uint64_t len = 0;
-    nnc_json j;
+    NNC_LOCAL(nnc_json) j = {0};
     nnc_loc loc = {.file = file};
     if (m->n < 8)
         return nnc_fail(sink, NNC_E_MODEL, loc, "not a safetensors file: it has %zu bytes", m->n);
@@ -142,9 +142,7 @@ static nnc_status open_mapped(
             (unsigned long long)len, m->n);
     s->hash = nnc_hash64(m->data, 8 + (size_t)len, 0);
     NNC_TRY(nnc_json_parse(&j, file, (const char *)m->data + 8, (size_t)len, sink));
-    nnc_status st = read_header(s, file, j.root, 8 + (int64_t)len, (int64_t)(m->n - 8 - len), sink);
-    nnc_json_deinit(&j);
-    return st;
+    return read_header(s, file, j.root, 8 + (int64_t)len, (int64_t)(m->n - 8 - len), sink);
 }
 
 nnc_status nnc_safetensors_open(const char *file, nnc_safetensors **out, nnc_sink *sink)

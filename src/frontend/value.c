@@ -15,16 +15,11 @@ nnc_status fe_stop(fe *f, nnc_status st)
 
 nnc_status fe_fail_at(fe *f, const nnc_item *item, bool key, const char *path, const char *fmt, ...)
 {
-    char *msg;
     va_list ap;
-    nnc_text t = {0};
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
+    char *msg = nnc_arena_vprintf(&f->a, fmt, ap);
     va_end(ap);
-    msg = nnc_arena_strdup(&f->a, nnc_text_str(&t));
-    bool oom = t.oom || !msg;
-    nnc_text_deinit(&t);
-    if (oom)
+    if (!msg)
         return fe_stop(f, nnc_nomem(f->sink));
     nnc_loc loc = nnc_json_loc(&f->j, item, key);
     loc.path = path && *path ? path : NULL;

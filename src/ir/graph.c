@@ -501,29 +501,25 @@ static bool alloc_tidy(tidy *t, nnc_arena *a)
     return t->live && t->stack && t->wait && t->first && t->user && t->ready.at && t->order;
 }
 
+static nnc_status tidy_up(nnc_graph *g)
+{
+    NNC_LOCAL(nnc_arena) scratch = {0};
+    tidy t = {.g = g};
+    uint32_t n_live = 0;
+    NNC_NEED(alloc_tidy(&t, &scratch), g->sink);
+    mark_live(&t);
+    sort_nodes(&t);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n_live += t.live[i];
+    if (t.n_order != n_live)
+        return nnc_fail0(g->sink, NNC_E_BUG, "graph @%s: the nodes form a cycle", g->name);
+    return renumber(&t);
+}
+
 nnc_status nnc_graph_tidy(nnc_graph *g)
 {
-    if (g->status != NNC_OK)
-        return g->status;
-    nnc_arena scratch;
-    nnc_arena_init(&scratch, 0);
-    tidy t = {.g = g};
-    nnc_status status = NNC_OK;
-    if (!alloc_tidy(&t, &scratch)) {
-        status = nnc_nomem(g->sink);
-    } else {
-        mark_live(&t);
-        sort_nodes(&t);
-        uint32_t n_live = 0;
-        for (uint32_t i = 0; i < g->n_node; i++)
-            n_live += t.live[i];
-        if (t.n_order != n_live)
-            status = nnc_fail0(g->sink, NNC_E_BUG, "graph @%s: the nodes form a cycle", g->name);
-        else
-            status = renumber(&t);
-    }
-    nnc_arena_deinit(&scratch);
-    if (status != NNC_OK)
+    nnc_status status = g->status != NNC_OK ? g->status : tidy_up(g);
+    if (status != NNC_OK && g->status == NNC_OK)
         nnc_stick(g, status);
     return status;
 }

@@ -8,20 +8,22 @@ typedef struct printer {
     bool names;
 } printer;
 
+static void put_name(const printer *p, const char *name, char kind, int number)
+{
+    if (p->names && name)
+        nnc_puts(p->t, name);
+    else
+        nnc_printf(p->t, "%c%d", kind, number);
+}
+
 static void put_axis(const printer *p, int a)
 {
-    if (p->names && p->k->axis[a].name)
-        nnc_puts(p->t, p->k->axis[a].name);
-    else
-        nnc_printf(p->t, "a%d", a);
+    put_name(p, p->k->axis[a].name, 'a', a);
 }
 
 static void put_buf(const printer *p, int b)
 {
-    if (p->names && p->k->buf[b].name)
-        nnc_puts(p->t, p->k->buf[b].name);
-    else
-        nnc_printf(p->t, "b%d", b);
+    put_name(p, p->k->buf[b].name, 'b', b);
 }
 
 static void put_affine(const printer *p, const nnc_affine *e)

@@ -155,14 +155,12 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
 static nnc_status run_all(pass *p, const int *list, int n)
 {
     for (int i = 0; i < n && p->status == NNC_OK; i++) {
-        nnc_arena scratch;
-        nnc_arena_init(&scratch, 0);
+        NNC_LOCAL(nnc_arena) scratch = {0};
         p->will_run = 0;
         for (int k = i + 1; k < n; k++)
             p->will_run |= 1u << list[k];
         p->id = (pass_id)list[i];
         p->status = run_one(p, &scratch);
-        nnc_arena_deinit(&scratch);
         p->a = NULL;
     }
     return p->status;
@@ -172,19 +170,17 @@ nnc_status nnc_passes_run(
     nnc_graph **g, const nnc_pass_options *o, nnc_remarks *remarks, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    nnc_remarks own;
-    nnc_remarks_init(&own);
+    NNC_LOCAL(nnc_remarks) own = {0};
     int *list = NULL, n = 0;
     nnc_sink *theirs = (*g)->sink;
     pass p = {.g = *g, .o = o, .remarks = remarks ? remarks : &own, .sink = sink};
     nnc_status s = select(o, all_live(*g, &a), &a, &list, &n, sink);
-    if (s == NNC_OK) {
-        (*g)->sink = sink; /* errors of builders go to this caller */
-        s = run_all(&p, list, n);
-        p.g->sink = theirs;
-        p.g->origin = NULL;
-        p.g->loc = (nnc_loc){0};
-    }
-    nnc_remarks_deinit(&own);
+    if (s != NNC_OK)
+        return s;
+    (*g)->sink = sink; /* errors of builders go to this caller */
+    s = run_all(&p, list, n);
+    p.g->sink = theirs;
+    p.g->origin = NULL;
+    p.g->loc = (nnc_loc){0};
     return s;
 }

@@ -61,13 +61,10 @@ layers layers_of(pass *p, uint32_t a, uint32_t b)
 
 const char *remark_text(pass *p, const char *fmt, ...)
 {
-    nnc_text t = {0};
     va_list ap;
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
+    const char *s = nnc_arena_vprintf(&p->remarks->arena, fmt, ap);
     va_end(ap);
-    char *s = t.oom ? NULL : nnc_arena_strdup(&p->remarks->arena, nnc_text_str(&t));
-    nnc_text_deinit(&t);
     if (s)
         return s;
     pass_nomem(p);
@@ -109,11 +106,8 @@ static void put(
     /* nodes that a rewrite built but nobody uses are removed */
     for (uint32_t i = e->taken_node; applied && i < e->n_node && p->status == NNC_OK; i++)
         edit_sweep(p, i);
-    nnc_text t = {0};
-    nnc_vprintf(&t, fmt, ap);
     const char **copy = nnc_arena_memdup(&r->arena, l->at, l->n * sizeof *l->at);
-    char *why = t.oom ? NULL : nnc_arena_strdup(&r->arena, nnc_text_str(&t));
-    nnc_text_deinit(&t);
+    const char *why = nnc_arena_vprintf(&r->arena, fmt, ap);
     nnc_remark remark = {.pass = nnc_pass_table[p->id].name,
         .applied = applied,
         .rule = rule,

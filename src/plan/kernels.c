@@ -60,7 +60,7 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
     NNC_NEED(ARENA_ROOM(&p->arena, p->kernel, m->cap_kernel, n) &&
                  ARENA_ROOM(&m->scratch, m->kernel, m->cap_entry, n),
         m->sink);
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     const nnc_kernel *k = named_apart(m, e);
     NNC_NEED(k, m->sink);
     nnc_kernel_print(&t, k);
@@ -76,7 +76,6 @@ static nnc_status add_kernel(maker *m, const kernel_entry *e)
     }
     pk->symbol = nnc_arena_strdup(&p->arena, k->name);
     pk->ir = t.oom ? NULL : nnc_arena_strndup(&p->arena, nnc_text_str(&t), t.n);
-    nnc_text_deinit(&t);
     NNC_NEED(pk->symbol && pk->ir, m->sink);
     m->kernel[p->n_kernel] = *e;
     m->kernel[p->n_kernel++].k = k;

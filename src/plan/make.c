@@ -185,11 +185,10 @@ static nnc_status find_devices(maker *m)
         m->on[d] = (machine){.env = {.target = t, .cache = m->o->answers},
             .compiler = m->o->compiler ? &m->o->compiler[at] : NULL};
         machine *to = &m->on[d];
-        nnc_text text = {0};
+        NNC_LOCAL(nnc_text) text = {0};
         nnc_plan_target_text(&text, t);
         to->hash = nnc_target_hash(t);
         to->text = text.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&text));
-        nnc_text_deinit(&text);
         if (!to->text || to->hash.hi == ~(uint64_t)0)
             return nnc_nomem(m->sink);
         while (strcmp(m->on[to->kind].text, to->text) != 0)

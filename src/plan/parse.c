@@ -90,25 +90,21 @@ static nnc_status parse_bytes(parser *r, int64_t n, const void **data)
 /* The scanner is at the end of the row. */
 static nnc_status parse_lines(parser *r, const char **out)
 {
-    nnc_text t = {0};
-    bool last = false, good = true;
-    while (!last && good && nnc_scan_is(r->s, "|")) {
+    NNC_LOCAL(nnc_text) t = {0};
+    bool last = false;
+    while (!last && nnc_scan_is(r->s, "|")) {
         const char *line = r->s->p + 2, *end = memchr(r->s->p, '\n', (size_t)(r->s->end - r->s->p));
         end = end ? end : r->s->end;
-        good = line <= end && (line[-1] == ' ' || line[-1] == '-') &&
-               !memchr(line, 0, (size_t)(end - line));
-        if (!good)
-            break;
+        if (line > end || (line[-1] != ' ' && line[-1] != '-') ||
+            memchr(line, 0, (size_t)(end - line)))
+            return nnc_scan_fail(r->s, r->sink, "kernel text behind `| `");
         last = line[-1] == '-';
         nnc_putn(&t, line, (size_t)(end - line));
         if (!last)
             nnc_putc(&t, '\n');
         r->s->p = end;
     }
-    *out = t.oom || !good ? NULL : nnc_arena_strndup(&r->p->arena, nnc_text_str(&t), t.n);
-    nnc_text_deinit(&t);
-    if (!good)
-        return nnc_scan_fail(r->s, r->sink, "kernel text behind `| `");
+    *out = t.oom ? NULL : nnc_arena_strndup(&r->p->arena, nnc_text_str(&t), t.n);
     return *out ? NNC_OK : nnc_nomem(r->sink);
 }
 

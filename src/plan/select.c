@@ -241,14 +241,12 @@ static nnc_status select_sums(maker *m, job *j, int32_t at, const char *why)
                     : nnc_fail(m->sink, NNC_E_DEVICE, n->loc,
                           "no engine of %s computes contractions, and this is one: %s", t->name,
                           nnc_ops[n->op].name);
-    nnc_text reason = {0};
-    if (t->kind == NNC_T_cpu)
-        nnc_printf(&reason, "generated kernel%s%s%s", *why ? " (" : "", why, *why ? ")" : "");
-    else
-        nnc_printf(&reason, "no library computes this %s (%s): a generated kernel does, slowly",
-            nnc_ops[n->op].name, *why ? why : "none is there");
-    j->reason = reason.oom ? NULL : nnc_arena_strdup(&m->p->arena, nnc_text_str(&reason));
-    nnc_text_deinit(&reason);
+    j->reason = t->kind == NNC_T_cpu
+                    ? nnc_arena_printf(&m->p->arena, "generated kernel%s%s%s", *why ? " (" : "",
+                          why, *why ? ")" : "")
+                    : nnc_arena_printf(&m->p->arena,
+                          "no library computes this %s (%s): a generated kernel does, slowly",
+                          nnc_ops[n->op].name, *why ? why : "none is there");
     NNC_NEED(j->reason, m->sink);
     if (t->kind != NNC_T_cpu)
         nnc_note(m->sink, n->loc, "%s", j->reason);
@@ -264,16 +262,12 @@ nnc_status make_select(maker *m, job *j, int32_t main_at)
     pool = pool && pools && !nnc_target_runs_kernels(pools);
     if (!contraction && !pool)
         return select_kernel(m, j, main_at);
-    nnc_text why = {0};
-    nnc_status status = select_call(m, j, main_at, &why);
-    if (status == NNC_OK && why.oom)
-        status = nnc_nomem(m->sink);
-    bool sums = status == NNC_OK && !j->is_call && contraction &&
-                !j->reason; /* a reason: a kernel was selected */
-    if (sums)
-        status = select_sums(m, j, main_at, nnc_text_str(&why));
-    nnc_text_deinit(&why);
-    if (status != NNC_OK || j->is_call || sums)
-        return status;
-    return select_kernel(m, j, main_at);
+    NNC_LOCAL(nnc_text) why = {0};
+    NNC_TRY(select_call(m, j, main_at, &why));
+    NNC_NEED(!why.oom, m->sink);
+    if (j->is_call)
+        return NNC_OK;
+    return contraction && !j->reason /* a reason: a kernel was selected */
+               ? select_sums(m, j, main_at, nnc_text_str(&why))
+               : select_kernel(m, j, main_at);
 }

@@ -509,17 +509,15 @@ static nnc_status report(nnc_stream *s, int late, nnc_sink *sink)
     nnc_status status = s->failed != NNC_OK ? s->failed : NNC_E_DEVICE;
     int error = s->failed != NNC_OK ? s->error : late;
     const char *name = s->name ? s->name : "a copy or an event";
-    nnc_text t = {0};
+    NNC_LOCAL(nnc_text) t = {0};
     nnc_printf(&t, "cuda:%d: %s%s: %s", s->d->ordinal, late ? "at or before " : "", name,
         error ? rt->cudaGetErrorString(error) : nnc_status_name(status));
     if (error)
         nnc_printf(&t, " (%s)", rt->cudaGetErrorName(error));
     if (late)
         nnc_puts(&t, "; CUDA_LAUNCH_BLOCKING=1 in the environment tells which layer it is");
-    status = nnc_fail0(sink, status, "%s", nnc_text_str(&t));
-    nnc_text_deinit(&t);
     (void)rt->cudaGetLastError(); /* cleared; later work starts without it, where CUDA allows */
-    return status;
+    return nnc_fail0(sink, status, "%s", nnc_text_str(&t));
 }
 
 /* A float of milliseconds resolves microseconds only for some seconds, so the reference point is moved, but never between the events

@@ -151,14 +151,11 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink)
     NNC_TRY(nnc_kernel_verify(k, sink));
     if (!nnc_kernel_is_scheduled(k))
         return nnc_bad_kernel(k, sink, "has no schedule");
-    nnc_arena a;
-    nnc_arena_init(&a, 0);
+    NNC_LOCAL(nnc_arena) a = {0};
     const bool rings = nnc_sched_has(&k->sched, KD_ring);
     const nnc_kform *form = rings ? nnc_kernel_forms(k, &a) : NULL;
-    const char *wrong = rings && !form ? NULL : schedule_wrong(k, form);
-    nnc_arena_deinit(&a);
-    if (rings && !form)
-        return nnc_nomem(sink);
+    NNC_NEED(form || !rings, sink);
+    const char *wrong = schedule_wrong(k, form);
     if (wrong)
         return nnc_bad_kernel(k, sink, wrong);
     return k->grid.cls != KC_none ? grid_ok(k, sink) : NNC_OK;

@@ -75,12 +75,11 @@ static machine take_machine(const nnc_target *t, bool quick, nnc_sink *sink)
     const char *features = featured ? t->features : host ? host_features : "";
     char *error = NULL;
     LLVMTargetRef target;
-    nnc_text text = {0};
+    NNC_LOCAL(nnc_text) text = {0};
     nnc_printf(&text, "%d %s %s", quick, cpu, features);
     machine m = {.key = nnc_hash(nnc_text_str(&text), text.n)};
     if (text.oom)
         m.key.hi = ~(uint64_t)0;
-    nnc_text_deinit(&text);
     m.tm = take_idle(m.key);
     if (m.tm)
         return m;
