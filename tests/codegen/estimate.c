@@ -54,6 +54,8 @@ TEST(expected_times_see_lanes_and_strides)
     CHECK(map_ns(96, 21, 1, "exp", "vector m0 32") > full + full / 4);
     CHECK(map_ns(63, 31, 1, "exp", "vector m0 32") > full); /* as many vectors */
     CHECK(map_ns(63, 32, 2, "exp", "vector m0 32") > full);
+    /* two elements are computed one by one */
+    CHECK(map_ns(63, 2, 1, "exp", "vector m0 2") > map_ns(63, 4, 1, "exp", "vector m0 4"));
     CHECK(map_ns(63, 32, 7, "exp", "vector m0 32") > map_ns(63, 32, 2, "exp", "vector m0 32"));
     CHECK(ns_of("kernel k {\n  axis i0 outer 64\n  buf x0 in f32 64\n  buf y0 out f32 64\n"
                 "  schedule vector i0 16 parallel 1 grain 1\n  stage {\n    %0 = load f32 x0[i0]\n"
@@ -111,16 +113,27 @@ TEST(expected_times_see_threads)
     CHECK(both < alone && both >= alone / 2);
 }
 
-/* 4096 rows of 32 numbers, of which a vector's lanes are combined at the end. */
-static int64_t combined_ns(const char *how)
+/* Loads along the other axis, one by one and in square tiles. */
+TEST(expected_times_see_square_tiles)
+{
+#define SWAPPED(transpose) \
+    "kernel k { axis i0 outer 32 axis i1 outer 64 buf x0 in f32 2048 buf y0 out f32 2048\n" \
+    "schedule tile i0 16 tile i1 16 vector i1 16" transpose " parallel 8 grain 8\n" \
+    "stage { %0 = load f32 x0[i1*32 + i0] %1 = store f32 y0[i0*64 + i1] %0 } }"
+    CHECK(ns_of(SWAPPED(" transpose i0"), true) < ns_of(SWAPPED(""), true));
+#undef SWAPPED
+}
+
+/* 4096 rows of n numbers, of which a vector's lanes are combined at the end. */
+static int64_t combined_ns(const char *how, int n, int width)
 {
     nnc_text t = {0};
     nnc_printf(&t,
-        "kernel k {\n  axis i0 outer 4096\n  axis r0 reduce 32\n  buf x0 in f32 131072\n"
-        "  buf y0 out f32 4096\n  schedule vector r0 16 parallel 4096 grain 4096\n  stage r0 {\n"
-        "    %%0 = load f32 x0[i0*32 + r0]\n    %%1 = reduce %s f32 %%0\n  post\n"
+        "kernel k {\n  axis i0 outer 4096\n  axis r0 reduce %d\n  buf x0 in f32 %d\n"
+        "  buf y0 out f32 4096\n  schedule vector r0 %d parallel 4096 grain 4096\n  stage r0 {\n"
+        "    %%0 = load f32 x0[i0*%d + r0]\n    %%1 = reduce %s f32 %%0\n  post\n"
         "    %%2 = store f32 y0[i0] %%1\n  }\n}\n",
-        how);
+        n, 4096 * n, width, n, how);
     int64_t ns = ns_of(nnc_text_str(&t), true);
     nnc_text_deinit(&t);
     return ns;
@@ -128,7 +141,8 @@ static int64_t combined_ns(const char *how)
 
 TEST(expected_times_see_lanes_that_are_combined)
 {
-    CHECK(combined_ns("max") > combined_ns("sum") + 5000);
+    CHECK(combined_ns("max", 32, 16) > combined_ns("sum", 32, 16) + 5000);
+    CHECK(combined_ns("sum", 5, 32) == combined_ns("sum", 5, 8)); /* a vector fits the row */
 }
 
 /* Each function waits for the one before it: a row of four vectors hides that, a row of one does not. */
