@@ -42,6 +42,7 @@ TEST(expected_times_grow_with_work)
     int64_t two = map_ns(32, 1024, 1, "neg", "vector m0 32");
     CHECK(two - launch >= 2 * (one - launch) - 2 && two - launch <= 2 * (one - launch) + 2);
     CHECK(map_ns(16, 1024, 1, "exp", "vector m0 32") > one);
+    CHECK(map_ns(16, 1024, 1, "neg", "vector m0 16") > one); /* more iterations */
     CHECK(
         map_ns(16, 1024, 1, "log1p", "vector m0 32") > map_ns(16, 1024, 1, "exp", "vector m0 32"));
     CHECK(map_ns(16, 1024, 1, "sqrt", "vector m0 32") > one);
