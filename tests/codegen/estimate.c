@@ -43,6 +43,14 @@ TEST(expected_times_grow_with_work)
     CHECK(two - launch >= 2 * (one - launch) - 2 && two - launch <= 2 * (one - launch) + 2);
     CHECK(map_ns(16, 1024, 1, "exp", "vector m0 32") > one);
     CHECK(map_ns(16, 1024, 1, "neg", "vector m0 16") > one); /* more iterations */
+    /* beyond the caches memory is what takes time */
+    nnc_target slow = ck_target;
+    slow.copy_bytes_s = 100000000;
+    slow.l2_bytes = 1 << 20;
+    on = &slow;
+    CHECK(map_ns(16, 1024, 1, "neg", "vector m0 32") == one);
+    CHECK(map_ns(16, 1 << 20, 1, "neg", "vector m0 32") >= 1000000000);
+    on = &ck_target;
     CHECK(
         map_ns(16, 1024, 1, "log1p", "vector m0 32") > map_ns(16, 1024, 1, "exp", "vector m0 32"));
     CHECK(map_ns(16, 1024, 1, "sqrt", "vector m0 32") > one);
