@@ -351,6 +351,39 @@ TEST(panels_that_fit)
          "stage r0 { %0 = load f32 x0[i0*6 + r0] %1 = abs f32 %0 %2 = reduce sum f32 %1 post "
          "%3 = store f32 y0[i0*32 + i1] %2 } }",
             "only products"},
+        {"kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 buf x0 in f32 48 buf "
+         "x1 in f32 192 buf y0 out f32 256\nschedule vector i1 32 panel 64 parallel 8 grain 1\n"
+         "stage r0 { %0 = load f32 x0[i0*6 + r0] %1 = abs f32 %0 %2 = load f32 x1[r0*32 + i1] "
+         "%3 = mul f32 %1 %2 %4 = reduce max f32 %3 post %5 = store f32 y0[i0*32 + i1] %4 } }",
+            "only products"},
+        {"kernel k_test { axis i0 outer 65536 axis i1 outer 32 axis r0 reduce 65536 buf x0 in f32 "
+         "4294967296 buf x1 in f32 2097152 buf y0 out f32 2097152\n"
+         "schedule tile i0 65536 vector i1 32 panel 64 parallel 1 grain 1\n"
+         "stage r0 { %0 = load f32 x0[i0*65536 + r0] %1 = abs f32 %0 %2 = load f32 x1[r0*32 + i1] "
+         "%3 = mul f32 %1 %2 %4 = reduce sum f32 %3 post %5 = store f32 y0[i0*32 + i1] %4 } }",
+            "the panel is too large"},
+        /* two sums, a second stage with axes, and a map axis */
+        {"kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 buf x0 in f32 48 buf "
+         "x1 in f32 192 buf y0 out f32 256 buf y1 out f32 256\nschedule vector i1 32 panel 64 "
+         "parallel 8 grain 1\n"
+         "stage r0 { %0 = load f32 x0[i0*6 + r0] %1 = abs f32 %0 %2 = load f32 x1[r0*32 + i1] "
+         "%3 = mul f32 %1 %2 %4 = reduce sum f32 %3 %5 = reduce sum f32 %3 post "
+         "%6 = store f32 y0[i0*32 + i1] %4 %7 = store f32 y1[i0*32 + i1] %5 } }",
+            "only products"},
+        {"kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 buf x0 in f32 48 buf "
+         "x1 in f32 192 buf y0 out f32 256 buf y1 out f32 1536\nschedule vector i1 32 panel 64 "
+         "parallel 8 grain 1\n"
+         "stage r0 { %0 = load f32 x0[i0*6 + r0] %1 = abs f32 %0 %2 = load f32 x1[r0*32 + i1] "
+         "%3 = mul f32 %1 %2 %4 = reduce sum f32 %3 post %5 = store f32 y0[i0*32 + i1] %4 }\n"
+         "stage r0 { %6 = load f32 x0[i0*6 + r0] %7 = store f32 y1[i0*192 + r0*32 + i1] %6 } }",
+            "only products"},
+        {"kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 axis m0 map 2 buf x0 "
+         "in f32 48 buf x1 in f32 192 buf y0 out f32 512\nschedule vector i1 32 panel 64 parallel "
+         "8 grain 1\n"
+         "stage r0 m0 { %0 = load f32 x0[i0*6 + r0] %1 = abs f32 %0 %2 = load f32 x1[r0*32 + i1] "
+         "%3 = mul f32 %1 %2 %4 = reduce sum f32 %3 post %5 = store f32 y0[i0*64 + m0*32 + i1] %4 "
+         "} }",
+            "only products"},
     };
     check_texts(texts, NNC_COUNT(texts));
 }
