@@ -130,7 +130,7 @@ def main():
         sys.exit("the sources do not build as they are:\n" + out[-3000:])
     known = {}
     if os.path.exists(o.result):
-        known = {r[41:].rstrip("\n"): r[:40].strip() for r in open(o.result)}
+        known = {m[2]: m[1] for m in (re.match(r"(.*?) +(src/.*)", r) for r in open(o.result)) if m}
     what = {row_of(r): known.get(row_of(r), "not run") for r in table}
     for file, line, new, n in rows:
         row = row_of([file, line, new])
