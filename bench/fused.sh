@@ -14,7 +14,7 @@ for m in models/*.json bench/small/*.json; do
     ms=$(grep -m1 '^  unfused ' "$out" | awk '{print $2}')
     n=$((n + 1))
     case $line in
-    *as\ slow) slower=$((slower + 1)) ;;
+    *as\ slow | *%\ slower) slower=$((slower + 1)) ;;
     '') line='the same plan' ;;
     esac
     printf '%-28s %10s ms  %s\n' "$(basename "$m" .json)" "${ms:--}" "$line"

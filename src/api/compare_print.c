@@ -139,7 +139,7 @@ static double fused_ratio(const comparison *c)
 static void text_headline(nnc_text *t, const comparison *c)
 {
     const pairs *p = &c->paired[c->main];
-    double ratio = fused_ratio(c);
+    double ratio = fused_ratio(c), times = ratio < 1 ? 1 / ratio : ratio;
     if (c->fused == c->unfused) {
         nnc_puts(t, "fused = unfused: this model has nothing to fuse\n");
         return;
@@ -155,9 +155,10 @@ static void text_headline(nnc_text *t, const comparison *c)
         nnc_printf(t, "(median of %d paired bursts, 95 %% CI %.3f-%.3f): ", p->n, p->low, p->high);
     if (isfinite(p->low) && !nnc_significant(p))
         nnc_puts(t, "no significant difference");
+    else if (isfinite(p->low) && times < 1.005)
+        nnc_printf(t, "fused is %.1f %% %s", (times - 1) * 100, ratio < 1 ? "faster" : "slower");
     else if (isfinite(p->low))
-        nnc_printf(t, "fused is %.2f times as %s", ratio < 1 ? 1 / ratio : ratio,
-            ratio < 1 ? "fast" : "slow");
+        nnc_printf(t, "fused is %.2f times as %s", times, ratio < 1 ? "fast" : "slow");
     nnc_putc(t, '\n');
 }
 
