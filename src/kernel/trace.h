@@ -199,6 +199,8 @@ int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; re
 /* trace_ins.c: instructions. -1: out of memory, or a recorded failure. */
 /* A value of t->g as the kernel's node has it: in *g, which is the node's graph for its operands. */
 nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g);
+/* The type of v where it comes from: of a fused node's operand, which may be a part of a larger tensor, unlike the body's input. */
+const nnc_type *nx_operand_type(const nx *t, nnc_ref v);
 nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments is placed */
 int32_t nx_const(nx *t, nnc_dtype d, double v);
 int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v);

@@ -173,7 +173,7 @@ nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g)
     return v;
 }
 
-static const nnc_type *operand_type(const nx *t, nnc_ref v)
+const nnc_type *nx_operand_type(const nx *t, nnc_ref v)
 {
     const nnc_graph *g;
     const nnc_ref r = nx_outside(t, v, &g);
@@ -232,7 +232,7 @@ static int32_t add_load(nx *t, nx_place p, nnc_ref v, const nnc_affine *e, int32
 
 int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t fill)
 {
-    const nnc_type *y = operand_type(t, v);
+    const nnc_type *y = nx_operand_type(t, v);
     nx_place at = {.ctx = (int16_t)ctx, .axes = nx_axes(idx, y->rank) | nx_guard_axes(t, guard)};
     nnc_affine e = offset(y, idx);
     int32_t x = add_load(t, at, v, &e, -1, 0, 0, guard, fill);
@@ -248,7 +248,7 @@ int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard,
 int32_t nx_gather(
     nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int32_t at, int32_t guard)
 {
-    const nnc_type *y = operand_type(t, v);
+    const nnc_type *y = nx_operand_type(t, v);
     nx_place p = nx_beside(t, ctx, 1, &at);
     nnc_dtype d = (nnc_dtype)t->ins[at].k.dtype;
     int64_t stride[NNC_MAX_RANK];
@@ -279,7 +279,7 @@ static int32_t reflected(nx *t, nx_place at, int32_t x, int64_t n, int64_t least
 int32_t nx_computed(
     nx *t, nx_how how, int ctx, nnc_ref v, const nnc_affine *idx, int n_idx, int32_t guard)
 {
-    const nnc_type *y = operand_type(t, v);
+    const nnc_type *y = nx_operand_type(t, v);
     nx_place at = {.ctx = (int16_t)ctx, .axes = nx_axes(idx, n_idx) | nx_guard_axes(t, guard)};
     int64_t stride[NNC_MAX_RANK], place = 1, lo, hi;
     nnc_type_strides(y, stride);

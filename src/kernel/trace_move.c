@@ -53,8 +53,7 @@ static void add_linear(nnc_affine *e, const nnc_type *to, const nnc_affine *idx)
     }
 }
 
-/* Row-major memory from outside: the linear index is the place, whatever the dimensions. It
- * stands in the one of stride 1. */
+/* Dense row-major memory from outside: the linear index is the place, whatever the dimensions. It stands in the one of stride 1. */
 static int32_t reshape_memory(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
@@ -84,7 +83,8 @@ static int32_t reshape(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t
 {
     nnc_ref x = nnc_def(t->g, v)->in[0];
     const nnc_type *to = type_of(t, v), *from = type_of(t, x);
-    if (from->rank > 0 && !nx_is_inside(t, t->g->value[x].node) && nnc_type_is_row_major(from))
+    if (from->rank > 0 && !nx_is_inside(t, t->g->value[x].node) &&
+        nnc_type_is_row_major(nx_operand_type(t, x)))
         return reshape_memory(t, ctx, v, idx, guard);
     nnc_affine *in = nx_maps(t, from->rank);
     if (!in)
