@@ -25,18 +25,11 @@ void nnc_lanes_fold(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, cons
 void nnc_lanes_start(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at);
 void nnc_lanes_finish(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, void *y);
 
-/* A stage that is a sum of products of two loads (instructions x, w and sum): its last reduce axis. */
-typedef struct nnc_product {
-    int32_t x, w, sum;
-    int axis; /* -1: the stage is none */
-} nnc_product;
 /* A factor's first element, and elements from one step to the next and from one lane to the next. */
 typedef struct nnc_factor {
     const void *at;
     int64_t step, lane;
 } nnc_factor;
-/* Is the stage, whose vectors run along axis `vec` (-1: none), such a sum, of f32 or f64? */
-bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_product *p);
 /* acc[0..n) += the products of `steps` steps, in order, each sum rounded once. */
 void nnc_product_steps(nnc_dtype d, int n, nnc_factor x, nnc_factor w, int64_t steps, void *acc);
 

@@ -226,6 +226,14 @@ bool nnc_kernel_rings(const nnc_kernel *k, nnc_arena *a, nnc_kring **r);
 /* Offset of an access to a ring without the modulo: the row, and the place in the row. */
 void nnc_ring_split(const nnc_kring *r, const nnc_affine *at, nnc_affine *row, nnc_affine *place);
 
+/* product.c: a stage whose body is one product of two loads (instructions x, w and sum) and its sum, as in a matrix product or a
+ * convolution: its last reduce axis. */
+typedef struct nnc_product {
+    int32_t x, w, sum;
+    int axis; /* -1: the stage is none */
+} nnc_product;
+/* Is the stage, whose vectors run along axis `vec` (-1: none), such a sum, of f32 or f64? */
+bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_product *p);
 /* The computed source of a sum of products, for a block of its outer axes. */
 typedef struct nnc_kpanel {
     int32_t x;                 /* the value */

@@ -57,7 +57,6 @@ typedef struct counter {
     const uint32_t *dep; /* by instruction: the axes that its value depends on */
     const nnc_kring *ring;
     int64_t lanes; /* f32 elements of a machine vector */
-    bool vectors; /* the code has vectors: it is not interpreted */
     int64_t streams,
         lines; /* rows that the iterations of an outer vector axis access in turn; accesses to them */
     int64_t n[N__COUNT];
@@ -94,7 +93,7 @@ static int vector_axis(const counter *c, const nnc_kstage *g)
 {
     const nnc_kernel *k = c->k;
     int v = nnc_sched_vec(&k->sched);
-    if (v < 0 || !c->vectors || (v >= k->n_outer && !g->axes))
+    if (v < 0 || (v >= k->n_outer && !g->axes))
         return -1;
     if (v >= k->n_outer && !(g->axes >> v & 1))
         v = 31 - __builtin_clz(g->axes);
@@ -264,7 +263,7 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
         if (in->op == KO_reduce && l.reduces)
             add(c, in->sop >= KR_max ? N_extreme : N_sum, executions(c, &l, l.map), 1);
     }
-    if (!l.outer && c->vectors) {
+    if (!l.outer) {
         add_path(c, g->body0, g->body1, l.reduces);
         add_path(c, g->post0, g->post1, false);
     }
@@ -300,24 +299,24 @@ int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, n
 {
     uint32_t *dep = ARENA_NEW(mem, uint32_t, k->n_ins + 1);
     nnc_kring *ring;
-    counter c = {.k = k, .dep = dep, .vectors = compiled};
+    counter c = {.k = k, .dep = dep};
     int64_t points = 1, bytes = buffer_bytes(k), v = nnc_sched_vec(&k->sched);
     c.depth = ARENA_NEW(mem, int64_t, k->n_ins + 1);
     if (!dep || !c.depth || !nnc_kernel_rings(k, mem, &ring))
         return -1;
     c.ring = ring;
-    c.lanes = compiled ? nnc_max64(t->vector_bits, 128) / 32 : 1;
+    c.lanes = nnc_max64(t->vector_bits, 128) / 32;
     find_axes(k, dep);
     for (int a = 0; a < k->n_outer; a++)
-        points = a == v && compiled ? points : nnc_mul_sat(points, k->axis[a].extent);
+        points = a == v ? points : nnc_mul_sat(points, k->axis[a].extent);
     for (int s = 0; s < k->n_stage; s++)
         count_stage(&c, &k->stage[s], points);
     add(&c, N_item, k->sched.domain, 1);
     if (c.streams > STREAMS && bytes > t->l1_bytes)
         add(&c, N_jump, c.lines, 1);
     int64_t parts = nnc_par_parts(k->sched.domain, k->sched.grain, t->threads);
-    int64_t ps =
-        nnc_mul_sat(work_ps(&c, points) / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
+    int64_t all = compiled ? work_ps(&c, points) : nnc_interpreted_ps(k, dep, ring);
+    int64_t ps = nnc_mul_sat(all / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
     int64_t move = bytes > t->l2_bytes ? nnc_target_move_ns(t, bytes, parts) : 0;
     return nnc_max64(ps / 1000, move) + NNC_T_KERNEL_NS + (parts > 1 ? NNC_T_WAKE_NS : 0);
 }

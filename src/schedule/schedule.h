@@ -15,6 +15,9 @@ nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
 /* estimate.c: nanoseconds that a scheduled kernel is expected to take on CPU t with its threads, machine code (`compiled`) or interpreted;
  * -1: out of memory, of `mem`. For comparing ways to compute the same: half of the errors are below 20 %. */
 int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, nnc_arena *mem);
+/* estimate_interp.c: picoseconds that the interpreter is expected to take for a kernel on one thread; dep: by instruction, the axes that
+ * its value depends on; ring: by buffer (nnc_kernel_rings). */
+int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_kring *ring);
 /* What of it is the start of a kernel, on one thread; of any target. */
 int64_t nnc_kernel_launch_ns(const nnc_target *t);
 /* Parses a kernel with its schedule and verifies both (nnc_schedule_verify), so that a kernel from a file may be executed. */

@@ -21,7 +21,8 @@ static int64_t ns_of(const char *text, bool compiled)
 }
 
 /* `rows` rows of `n` results: f(x) at strides, with these directives. */
-static int64_t map_ns(int rows, int n, int stride, const char *op, const char *directives)
+static int64_t any_map_ns(
+    int rows, int n, int stride, const char *op, const char *directives, bool compiled)
 {
     nnc_text t = {0};
     nnc_printf(&t,
@@ -30,9 +31,19 @@ static int64_t map_ns(int rows, int n, int stride, const char *op, const char *d
         "    %%0 = load f32 x0[i0*%d + m0*%d]\n    %%1 = %s f32 %%0\n"
         "    %%2 = store f32 y0[i0*%d + m0] %%1\n  }\n}\n",
         rows, n, rows * n * stride, rows * n, directives, rows, rows, n * stride, stride, op, n);
-    int64_t ns = ns_of(nnc_text_str(&t), true);
+    int64_t ns = ns_of(nnc_text_str(&t), compiled);
     nnc_text_deinit(&t);
     return ns;
+}
+
+static int64_t map_ns(int rows, int n, int stride, const char *op, const char *directives)
+{
+    return any_map_ns(rows, n, stride, op, directives, true);
+}
+
+static int64_t interpreted_ns(int rows, int n, int stride, const char *op)
+{
+    return any_map_ns(rows, n, stride, op, "vector m0 32", false);
 }
 
 TEST(expected_times_grow_with_work)
@@ -74,6 +85,19 @@ TEST(expected_times_see_lanes_and_strides)
                                  "  stage {\n    %0 = load f32 x0[i0]\n    %1 = exp f32 %0\n"
                                  "    %2 = store f32 y0[i0] %1\n  }\n}\n",
                                true));
+}
+
+/* The interpreter starts each instruction once for a block of a row. */
+TEST(expected_times_of_the_interpreter)
+{
+    int64_t row = interpreted_ns(1, 512, 1, "neg");
+    CHECK(interpreted_ns(32, 16, 1, "neg") > 8 * row);
+    CHECK(interpreted_ns(2, 512, 1, "neg") > row + row / 2 &&
+          interpreted_ns(2, 512, 1, "neg") < 2 * row);
+    CHECK(interpreted_ns(1, 512, 3, "neg") > row + row / 2);
+    CHECK(interpreted_ns(1, 512, 1, "exp") > 4 * row);
+    CHECK(interpreted_ns(1, 1024, 1, "exp") > interpreted_ns(1, 512, 1, "exp") + 3 * row);
+    CHECK(row > map_ns(1, 512, 1, "neg", "vector m0 32"));
 }
 
 static int64_t rows_ns(const char *schedule)
