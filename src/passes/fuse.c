@@ -94,6 +94,14 @@ static const nnc_target *target_on(const groups *s, uint32_t g)
     return target_of(s->p, &s->p->g->node[s->of[g].member[0]]);
 }
 
+/* A reason, or that there is no memory for one: not the answer that there is none. */
+static const char *reason(const groups *s, const char *text)
+{
+    if (!text)
+        pass_nomem(s->p);
+    return text;
+}
+
 /* ---- gain of a merge ----------------------------------------------------------------------------------------------- */
 
 static bool all_users_inside(const groups *s, nnc_ref v, uint32_t a, uint32_t b)
@@ -145,9 +153,10 @@ static const char *loses_parallelism(groups *s, uint32_t a, uint32_t b)
         const group *g = &s->of[k ? b : a];
         int64_t own = g->rows == INT64_MAX ? g->numel : g->rows;
         if (g->bytes > SMALL_BYTES && own >= 4 * rows)
-            return nnc_arena_printf(s->p->a,
-                "one kernel for both would have only %lld row%s to run in parallel",
-                (long long)rows, rows == 1 ? "" : "s");
+            return reason(
+                s, nnc_arena_printf(s->p->a,
+                       "one kernel for both would have only %lld row%s to run in parallel",
+                       (long long)rows, rows == 1 ? "" : "s"));
     }
     return NULL;
 }
@@ -179,9 +188,10 @@ static const char *computes_twice(groups *s, uint32_t a, uint32_t b)
         nnc_ref x = n->in[0];
         if (group_of(s, p->g->value[x].node) == a && !all_users_inside(s, x, a, b) &&
             nnc_type_numel(nnc_typeof(p->g, x)) > nnc_target_spare_ops(t))
-            return nnc_arena_printf(p->a,
-                "%s would be computed twice, for the sums over columns and for its other consumers",
-                nnc_ops[costly->op].name);
+            return reason(s, nnc_arena_printf(p->a,
+                                 "%s would be computed twice, for the sums over columns and for "
+                                 "its other consumers",
+                                 nnc_ops[costly->op].name));
     }
     return NULL;
 }
@@ -307,9 +317,10 @@ static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
         int64_t lanes = on->vector_bits / 8 / nnc_dtype_size((nnc_dtype)t->dtype),
                 piece = shortest_piece(s, a, b, t);
         if (piece < lanes && piece < t->dim[t->order[t->rank - 1]])
-            return nnc_arena_printf(p->a,
-                "one kernel would access pieces of %lld contiguous elements, and vectors have %lld",
-                (long long)piece, (long long)lanes);
+            return reason(s, nnc_arena_printf(p->a,
+                                 "one kernel would access pieces of %lld contiguous elements, and "
+                                 "vectors have %lld",
+                                 (long long)piece, (long long)lanes));
     }
     return NULL;
 }
@@ -326,8 +337,8 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
     s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
     if (!takes_longer(one, apart))
         return NULL;
-    return nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
-        text_us(s->p, one), text_us(s->p, apart));
+    return reason(s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
+                         text_us(s->p, one), text_us(s->p, apart)));
 }
 
 /* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */
