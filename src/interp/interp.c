@@ -600,7 +600,7 @@ static void run_unit(run *r, int64_t u)
 {
     const nnc_kernel *k = r->k;
     int digit[NNC_KAXES], v = nnc_sched_vec(&k->sched);
-    int64_t *from = r->from, to[NNC_KAXES];
+    int64_t *from = r->from, to[NNC_KAXES] = {0};
     bool columns = v >= 0 && v < k->n_outer;
     for (int i = nnc_kernel_digits(k, digit) - 1; i >= 0; i--) {
         int a = digit[i];
