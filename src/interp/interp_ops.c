@@ -379,14 +379,14 @@ static void take_lane(nnc_kred r, nnc_dtype d, void *acc, int64_t *at, int i)
 void nnc_lanes_finish(nnc_kred r, nnc_dtype d, int n, void *acc, int64_t *at, void *y)
 {
     const size_t size = nnc_lane_of(d) == LANE_f32 ? 4 : 8;
-    for (int half; !at && n > 1; n -= half) {
-        half = n / 2;
-        nnc_lanes_fold(r, d, half, acc, NULL, (char *)acc + size * (size_t)(n - half), NULL, 0, 0);
+    if (r < KR_argmax) {
+        for (int half = n / 2; n > 1; n -= half, half = n / 2)
+            nnc_lanes_fold(
+                r, d, half, acc, NULL, (char *)acc + size * (size_t)(n - half), NULL, 0, 0);
+        memmove(y, acc, size);
+        return;
     }
     for (int i = 1; i < n; i++)
         take_lane(r, d, acc, at, i);
-    if (r >= KR_argmax)
-        ((int64_t *)y)[0] = at[0] < 0 ? 0 : at[0];
-    else
-        memmove(y, acc, size);
+    ((int64_t *)y)[0] = at[0] < 0 ? 0 : at[0];
 }
