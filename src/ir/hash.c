@@ -126,8 +126,10 @@ static void put_operand(mixer *m, const nnc_graph *g, nnc_ref v)
     const nnc_node *d = nnc_def(g, v);
     double f;
     put_type(m, nnc_typeof(g, v));
-    bool number = d->op == OP_constant && nnc_const_scalar(g, v, &f);
+    bool number = nnc_const_scalar(g, v, &f);
     put_int(m, number);
+    while (number && d->op != OP_constant)
+        d = nnc_def(g, d->in[0]);
     for (int k = 0; k < d->n_attr && number; k++)
         put_attr(m, &d->attr[k]);
     if (number && d->weight)

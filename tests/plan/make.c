@@ -298,6 +298,29 @@ TEST(make_matmul_forms)
     nnc_plan_destroy(p);
 }
 
+/* A number is part of a kernel, through a broadcast, too: kernels with other numbers are other kernels. */
+TEST(make_kernels_with_numbers)
+{
+    nnc_plan *p = help_plan_text("graph @t {\n"
+                                 "%x = input : f32[3]\n"
+                                 "%one = constant : f32[] = [1]\n"
+                                 "%two = constant : f32[] = [2]\n"
+                                 "%p = broadcast %one {shape=[3]}\n"
+                                 "%q = broadcast %two {shape=[3]}\n"
+                                 "%r = broadcast %two {shape=[3]}\n"
+                                 "%a = add %x, %p loc \"/a\"\n"
+                                 "%b = add %x, %q loc \"/b\"\n"
+                                 "%c = add %x, %r loc \"/c\"\n"
+                                 "return %a, %b, %c }",
+        1, 1);
+    if (!p)
+        return;
+    help_check(p);
+    CHECK(help_cmd(p, "/a")->item != help_cmd(p, "/b")->item);
+    CHECK_INT(help_cmd(p, "/c")->item, help_cmd(p, "/b")->item);
+    nnc_plan_destroy(p);
+}
+
 TEST(make_window_forms)
 {
     nnc_plan *p = help_plan_text(
