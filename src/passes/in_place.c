@@ -148,8 +148,9 @@ static bool all_there(parts *s, const nnc_node *n)
     nnc_type_strides(&y, stride);
     for (int k = 0; k < n->n_in; k++) {
         nnc_ref there = lies_at(s, n->in[k], first.root, at);
-        if (there == NNC_NONE || !nnc_is_part(nnc_typeof(p->g, there), &y) ||
-            !on_one_device(nnc_def(p->g, there), n))
+        const nnc_node *d = there == NNC_NONE ? NULL : nnc_def(p->g, there);
+        if (!d || !nnc_is_part(nnc_typeof(p->g, there), &y) || !on_one_device(d, n) ||
+            (d->op != OP_concat && nnc_is_view(p->g, d)))
             return false;
         at += nnc_typeof(p->g, there)->dim[axis] * stride[axis];
     }
