@@ -124,6 +124,7 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
     p->name = nnc_pass_table[p->id].name;
     p->a = scratch;
     p->changed = 0;
+    p->edited = false;
     uint32_t n_node = p->g->n_node;
     size_t first = p->remarks->n;
     int64_t t0 = nnc_now_ns();
@@ -144,7 +145,8 @@ static nnc_status run_one(pass *p, nnc_arena *scratch)
     }
     edit_sync(p);
     NNC_TRY(p->status);
-    if (p->changed || p->g->n_node != n_node) /* most passes find nothing in most graphs */
+    if (p->changed || p->edited ||
+        p->g->n_node != n_node) /* most passes find nothing in most graphs */
         NNC_TRY(check_change(p, first, before));
     if (p->o->after)
         p->o->after(p->o->after_ctx, p->name, p->g, p->changed, nnc_now_ns() - t0);

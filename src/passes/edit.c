@@ -217,6 +217,7 @@ nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want)
 /* The user's name stays with the value that is computed. */
 static void move_name(pass *p, nnc_ref from, nnc_ref to)
 {
+    p->edited = true; /* tidying looks names up again */
     if (p->g->value[to].name)
         return;
     p->g->value[to].name = p->g->value[from].name;
