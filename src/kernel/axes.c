@@ -164,11 +164,11 @@ static void merge(nnc_kernel *k, int a, int b)
     k->n_axis--;
 }
 
-void nnc_kernel_merge_axes(nnc_kernel *k)
+void nnc_kernel_merge_axes(nnc_kernel *k, bool apart)
 {
     for (int a = k->n_axis - 2; a >= 0; a--) {
         int b = next_axis(k, a);
-        if (b >= 0 && can_merge(k, a, b))
+        if (b >= 0 && (apart || b == a + 1) && can_merge(k, a, b))
             merge(k, a, b);
     }
 }

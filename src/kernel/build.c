@@ -101,7 +101,7 @@ static bool stores_windowed(nx *t, const nx_set *set, nnc_arena *scratch, const 
     if (!k)
         return false;
     nnc_kernel_order_axes(k);
-    nnc_kernel_merge_axes(k);
+    nnc_kernel_merge_axes(k, true);
     if (!nnc_kernel_local(k, set->local, scratch, &done))
         return false;
     const int64_t row = k->axis[k->n_axis - 1].extent, least = least_row(t);

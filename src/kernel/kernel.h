@@ -305,9 +305,10 @@ bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
  * distinct operands in order, then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible
  * before). n must not be a view. */
 nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a, nnc_sink *sink);
-/* Sorts the axes by memory order and merges neighbours that are contiguous in every access. */
+/* Sorts the axes by memory order, and merges neighbours that are contiguous in every access; `apart`: also two that axes of other stages
+ * stand between, which the schedules of GPUs do not expect. */
 void nnc_kernel_order_axes(nnc_kernel *k);
-void nnc_kernel_merge_axes(nnc_kernel *k);
+void nnc_kernel_merge_axes(nnc_kernel *k, bool apart);
 /* Where overlapping windows read values that the kernel computes, stores these in a tmp buffer of at most `most` bytes, in a stage of its
  * own (local.c). *done: it did. k is without a schedule; new memory is in `a`. False: out of memory. */
 bool nnc_kernel_local(nnc_kernel *k, int64_t most, nnc_arena *a, bool *done);

@@ -123,16 +123,30 @@ static bool stays_inside(const nl *l, const nnc_kins *in)
     return s.ok && s.lo >= 0 && s.hi < l->k->buf[in->buf].numel;
 }
 
+/* Is the guard the nearest one in the chain for its index, up to a constant? The nearest ones keep a load inside: an operand has at most as
+ * many dimensions as an instruction has guards. */
+static bool is_nearest(const nx *t, int32_t guard, int32_t at)
+{
+    for (int32_t i = guard; i != at; i = t->guard[i].parent)
+        if (!memcmp(t->guard[i].e.k, t->guard[at].e.k, sizeof t->guard[i].e.k))
+            return false;
+    return true;
+}
+
+/* All guards of the chain, or, where an instruction does not hold so many and a select follows the load, the nearest ones. */
 static void set_guards(nl *l, nnc_kins *in, int32_t guard)
 {
+    const nx *t = l->t;
     int n = 0;
-    for (int32_t i = guard; i >= 0; i = l->t->guard[i].parent)
+    for (int32_t i = guard; i >= 0; i = t->guard[i].parent)
         n++;
+    const bool all = n <= NNC_KGUARDS || in->op == KO_store;
     in->guard = n ? ARENA_NEW(l->out, nnc_kguard, n) : NULL;
     l->oom |= n && !in->guard;
-    for (int32_t i = guard; i >= 0 && in->guard; i = l->t->guard[i].parent) {
-        const nx_guard_link *g = &l->t->guard[i];
-        in->guard[in->n_guard++] = (nnc_kguard){g->e, g->lo, g->hi};
+    for (int32_t i = guard; i >= 0 && in->guard; i = t->guard[i].parent) {
+        const nx_guard_link *g = &t->guard[i];
+        if (all || (in->n_guard < NNC_KGUARDS && is_nearest(t, guard, i)))
+            in->guard[in->n_guard++] = (nnc_kguard){g->e, g->lo, g->hi};
     }
 }
 

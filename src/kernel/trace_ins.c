@@ -215,17 +215,16 @@ static int32_t add_load(nx *t, nx_place p, nnc_ref v, const nnc_affine *e, int32
     int n = chain_length(t, guard), buf = buffer_of(t, v);
     if (n > 0 && fill < 0)
         fill = nx_const(t, d, 0);
-    bool own = n > 0 && n <= NNC_KGUARDS;
     nx_ins *q = buf < 0 || t->oom ? NULL : add(t, KO_load, d, p);
     if (!q)
         return -1;
     q->k.buf = (int16_t)buf;
     q->k.at = *e;
     q->k.arg[0] = at;
-    q->k.arg[1] = own ? fill : -1;
+    q->k.arg[1] = n > 0 ? fill : -1;
     q->k.scale = scale;
     q->k.limit = limit;
-    q->guard = own ? guard : -1;
+    q->guard = guard;
     int32_t x = last(t);
     return n <= NNC_KGUARDS ? x : select(t, p, nx_condition(t, p, guard, -1), x, fill);
 }

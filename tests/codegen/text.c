@@ -177,7 +177,7 @@ TEST(axes_that_stay_apart)
         nnc_kernel *k = nnc_kernel_parse(&s, &a, test_sink);
         CHECK(k != NULL);
         if (k) {
-            nnc_kernel_merge_axes(k);
+            nnc_kernel_merge_axes(k, true);
             CHECK_INT(k->n_axis, cases[i].n_axis);
             CHECK_OK(nnc_kernel_verify(k, test_sink));
         } else {
