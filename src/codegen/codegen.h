@@ -9,20 +9,29 @@
 
 /* Lowers node n of g (a fused node, or any single generated op) to one kernel in `a`. Operand buffers: the distinct operands in order,
  * then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible before). n must not be a view. */
-nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_math math, nnc_arena *a, nnc_sink *sink);
+nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_math math,
+    nnc_arena *a, nnc_sink *sink);
 
 /* An emitter translates kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
-typedef enum nnc_emit { EMIT_object, EMIT_llvm, EMIT_asm, EMIT_cuda, EMIT_ptx, EMIT_cubin } nnc_emit;
+typedef enum nnc_emit {
+    EMIT_object,
+    EMIT_llvm,
+    EMIT_asm,
+    EMIT_cuda,
+    EMIT_ptx,
+    EMIT_cubin
+} nnc_emit;
 typedef struct nnc_emitter {
     const char *name;
     const char *version; /* part of cache keys */
     /* Writes one output (allocated with nnc_malloc) for all kernels. Each object symbol is k->name, of type nnc_kernel_fn. */
-    nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what, char **out, size_t *size, nnc_sink *sink);
+    nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
+        char **out, size_t *size, nnc_sink *sink);
 } nnc_emitter;
 
 /* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since cached objects are looked up by it (in
  * nnc_emitter_llvm.version and, in processes that never load libLLVM, in nnc_engine_llvm.version). */
-#define NNC_LLVM_EMITTER_REVISION "17"
+#define NNC_LLVM_EMITTER_REVISION "18"
 
 /* The emitter "cuda" (EMIT_cuda only): one CUDA C translation unit for all kernels, C++17, without #include. Each kernel is extern "C"
  * __global__ under its name; its parameters are pointers to the KB_in and KB_out buffers in order, then `work` where k->grid.work > 0.

@@ -426,11 +426,11 @@ TEST(pooling_with_guards)
             }
 }
 
-/* Loads of every second element read nothing before the first or behind the last one that they may:
- * the operand lies between two pages that nobody may touch, at the one and then at the other. */
+/* Loads of rows and of every second element read nothing before the first or behind the last one that they may: the operand lies
+ * between two pages that nobody may touch, at the one and then at the other. */
 TEST(windows_stay_in_their_operand)
 {
-    enum { PAGE = 4096, PAGES = 4, ROWS = 5 };
+    enum { PAGE = 4096, PAGES = 4, ROWS = 5, LONGEST = 140 };
     nnc_target t = target(0);
     char *m =
         mmap(NULL, (PAGES + 2) * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -439,11 +439,12 @@ TEST(windows_stay_in_their_operand)
         return;
     CHECK(mprotect(m, PAGE, PROT_NONE) == 0);
     CHECK(mprotect(m + (PAGES + 1) * PAGE, PAGE, PROT_NONE) == 0);
-    for (int64_t W = 3; W < 140; W += W < 70 ? 3 : 29) {
-        static float y[2 * 3 * 72], want[2 * 3 * 72];
+    for (int64_t twice = 6; twice < 2 * LONGEST; twice += twice < 140 ? 3 : 29) {
+        static float y[2 * ROWS * LONGEST], want[2 * ROWS * LONGEST];
+        int64_t W = twice / 2, stride = twice % 2 + 1;
         size_t n = 2 * ROWS * (size_t)W, bytes = n * sizeof(float);
         kb_code c;
-        pool(ROWS, W, 2, false);
+        pool(ROWS, W, (int)stride, false);
         if (!kb_compile(&b, &t, &c))
             break;
         for (int end = 0; end < 2; end++) {
@@ -457,7 +458,7 @@ TEST(windows_stay_in_their_operand)
             kb_reference(&b.k, args, NULL);
             args[1] = y;
             c.fn(args, 0, b.k.sched.domain, NULL);
-            CHECK(memcmp(y, want, sizeof(float) * 2 * 3 * (size_t)((W - 1) / 2 + 1)) == 0);
+            CHECK(memcmp(y, want, sizeof(float) * (size_t)b.k.buf[1].numel) == 0);
         }
         kb_free(&c);
     }
@@ -578,6 +579,64 @@ static char *emitted(const nnc_target *t)
     size_t n;
     CHECK_OK(kb_emitter()->emit(&k, 1, t, EMIT_llvm, &text, &n, test_sink));
     return text;
+}
+
+/* y[i, j] = 2 x[i + first, j] where there is such a row; else 0. */
+static void shifted_rows(int64_t rows, int64_t n, int64_t first)
+{
+    kb_init(&b, "k_rows");
+    kb_axis(&b, KA_outer, rows);
+    int j = kb_axis(&b, KA_map, n), x = kb_buf(&b, KB_in, DT_f32, rows * n),
+        y = kb_buf(&b, KB_out, DT_f32, rows * n);
+    nnc_kguard g = {AT(.c = first, .k = {1}), 0, rows};
+    kb_stage(&b, 1u << j);
+    int zero = kb_fconst(&b, DT_f32, 0);
+    int v = kb_load_if(&b, x, AT(.c = first * n, .k = {n, 1}), zero, &g, first != 0);
+    v = kb_op(&b, SC_add, DT_f32, v, v, -1);
+    kb_store(&b, y, AT(.k = {n, 1}), v);
+    kb_done(&b, j, 32, 0);
+}
+
+/* A row that is not there is read as zeros, without a mask, whose load of a page that is not there either takes hundreds of
+ * nanoseconds. */
+TEST(absent_rows_are_zeros)
+{
+    nnc_target t = target(0);
+    for (int first = -3; kb_emitter() && first < 4; first += 6) {
+        shifted_rows(9, 64, first);
+        char *text = emitted(&t);
+        CHECK(text && !strstr(text, "masked.load"));
+        nnc_free(text);
+        CHECK(kb_check(&b, &t, 0, 0, 4));
+        shifted_rows(9, 45, first); /* a mask for the end of the row */
+        CHECK(kb_check(&b, &t, 0, 0, 4));
+    }
+}
+
+/* Ends of rows are stored without a mask where the next row is loaded from the same memory; nothing behind them changes. */
+TEST(ends_of_rows_in_place)
+{
+    static float x[7 * 70 + 1], y[7 * 70 + 1];
+    for (int n = 1; kb_emitter() && n <= 70; n++)
+        for (int which = 0; which < 3; which++) {
+            nnc_target t = target(which);
+            void *args[2] = {x, y};
+            kb_code c;
+            shifted_rows(7, n, 0);
+            char *text = emitted(&t);
+            CHECK(text && !strstr(text, "masked.store"));
+            nnc_free(text);
+            for (int i = 0; i <= 7 * n; i++)
+                x[i] = (float)(i * 7919 % 1009);
+            kb_reference(&b.k, args, NULL);
+            y[7 * n] = x[7 * n];
+            args[1] = x;
+            if (!kb_compile(&b, &t, &c))
+                return;
+            c.fn(args, 0, b.k.sched.domain, NULL);
+            kb_free(&c);
+            CHECK(memcmp(x, y, sizeof(float) * (size_t)(7 * n + 1)) == 0);
+        }
 }
 
 /* Rows with non-temporal stores and prefetching: only the result goes past the caches, not what the last stage

@@ -243,6 +243,23 @@ static V indirect(ll_emit *e, const nnc_kins *ins)
 
 /* ---- loads -------------------------------------------------------------------------------------------------------- */
 
+/* A read-only block of zero bytes. */
+static V zeros(ll_emit *e, int64_t bytes)
+{
+    char name[40];
+    snprintf(name, sizeof name, "zeros_%lld", (long long)bytes);
+    T t = LLVMArrayType2(e->m->i8, (uint64_t)bytes);
+    return ll_table(e->m, name, LLVMConstNull(t), 64);
+}
+
+/* The address p of so many elements, or that of zeros where `allowed` (i1 or NULL) is false: a masked load of a page that is not there
+ * takes hundreds of nanoseconds, although its mask is 0. */
+static V if_allowed(ll_emit *e, V p, V allowed, int64_t elements, int size)
+{
+    V none = allowed ? zeros(e, nnc_align_up(elements * size, 64)) : NULL;
+    return allowed ? LLVMBuildSelect(e->m->b, allowed, p, none, "") : p;
+}
+
 /* One address for all lanes. `allowed` (i1 or NULL): when false, another readable address is read instead. */
 static V load_one(ll_emit *e, T t, V p, V allowed, int size)
 {
@@ -326,14 +343,14 @@ static V pair_mask(ll_emit *e, const nnc_kins *ins, int first, bool guarded)
 
 /* Loads every second element from p on: two rows, the second beginning at the first's last element, so that nothing behind the last
  * lane's element is read; then a shuffle. Several times faster than a gather. */
-static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, V allowed, int size)
+static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, int size)
 {
     ll_mod *m = e->m;
     V last = ll_i64(m, e->lanes - 1);
     int lane[256];
-    V a = load_row(e, t, p, and_(m, pair_mask(e, ins, 0, guarded), allowed), size);
+    V a = load_row(e, t, p, pair_mask(e, ins, 0, guarded), size);
     V b = load_row(e, t, LLVMBuildGEP2(m->b, t, p, &last, 1, ""),
-        and_(m, pair_mask(e, ins, e->lanes - 1, guarded), allowed), size);
+        pair_mask(e, ins, e->lanes - 1, guarded), size);
     for (int i = 0; i < e->lanes; i++)
         lane[i] = 2 * i < e->lanes ? 2 * i : 2 * i + 1;
     return ll_shuffle(m, a, b, lane, e->lanes);
@@ -358,15 +375,6 @@ V ll_load_row(ll_emit *e, const nnc_kins *ins, int live)
     V dyn = affine(e, &ins->at, &known);
     V mask = live < e->lanes ? ll_lanes_mask(e->m, e->lanes, live) : NULL;
     return load_row(e, t, place(e, ins->buf, t, dyn, known), mask, nnc_dtype_size(d));
-}
-
-/* A read-only block of zero bytes. */
-static V zeros(ll_emit *e, int64_t bytes)
-{
-    char name[40];
-    snprintf(name, sizeof name, "zeros_%lld", (long long)bytes);
-    T t = LLVMArrayType2(e->m->i8, (uint64_t)bytes);
-    return ll_table(e->m, name, LLVMConstNull(t), 64);
 }
 
 /* True when the load's guards do not depend on the loop over axis c. */
@@ -448,16 +456,18 @@ V ll_load(ll_emit *e, const nnc_kins *ins)
         dyn = dyn ? LLVMBuildAdd(m->b, dyn, index, "") : index;
     bool spread = lane && !stride && !lanes_index; /* one address, masked by lane */
     if ((stride == 1 || stride == -1) && !lanes_index) {
-        V mask = and_(m, and_(m, lane, e->mask), uni);
+        V mask = and_(m, lane, e->mask);
         if (stride == -1)
             known -= e->lanes - 1;
         if (stride == -1 && mask)
             mask = reverse(e, ll_splat(m, mask, e->lanes));
-        v = load_row(e, t, place(e, ins->buf, t, dyn, known), mask, size);
+        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni, e->lanes, size);
+        v = load_row(e, t, p, mask, size);
         if (stride == -1)
             v = reverse(e, v);
     } else if (stride == 2 && !lanes_index && paired(e, ins, lane || e->mask, size)) {
-        v = load_pairs(e, ins, t, place(e, ins->buf, t, dyn, known), lane != NULL, uni, size);
+        V p = if_allowed(e, place(e, ins->buf, t, dyn, known), uni, 2 * e->lanes, size);
+        v = load_pairs(e, ins, t, p, lane != NULL, size);
     } else if (stride || lanes_index) {
         V ps = places(e, t, place(e, ins->buf, t, dyn, known), stride, lanes_index);
         v = gather(e, t, ps, and_(m, and_(m, lane, e->mask), uni), size);
@@ -524,9 +534,46 @@ bool ll_splits_lines(const ll_emit *e, const nnc_kins *store)
     return false;
 }
 
+/* n lanes of v from lane `from` on. */
+static void store_part(ll_emit *e, V v, V p, int from, int n, int size)
+{
+    V at = ll_i64(e->m, from), to = LLVMBuildGEP2(e->m->b, ll_elem(v), p, &at, 1, "");
+    LLVMSetAlignment(LLVMBuildStore(e->m->b, ll_part(e->m, v, from, n), to), (unsigned)size);
+}
+
+/* The lanes that exist, which are the first ones, without a mask: whole machine vectors, or half ones and so on, the last over the one
+ * before. */
+static void store_live(ll_emit *e, V v, V p, int size)
+{
+    int live = 0, n = e->m->t->vector_bits / 8 / size, from = 0;
+    while (live < e->lanes && !LLVMIsNull(LLVMGetAggregateElement(e->mask, (unsigned)live)))
+        live++;
+    while (n > live)
+        n /= 2;
+    for (; from + n <= live; from += n)
+        store_part(e, v, p, from, n, size);
+    if (from < live)
+        store_part(e, v, p, live - n, n, size);
+}
+
+/* May the kernel load what lies behind the stored row? Such a load waits until a masked store is done, since the CPU compares addresses
+ * without the mask (rows of 30 elements in place: 6 times as slow). */
+static bool loads_behind(const ll_emit *e, const nnc_kins *store)
+{
+    const nnc_kernel *k = e->k;
+    bool loads = k->buf[store->buf].role == KB_tmp;
+    for (int b = 0; b < k->n_buf && !loads; b++)
+        loads = k->buf[b].role == KB_in && nnc_kernel_may_overlay(k, b, store->buf);
+    return loads;
+}
+
 static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int size)
 {
     ll_mod *m = e->m;
+    if (mask && mask == e->mask && loads_behind(e, ins)) {
+        store_live(e, v, p, size);
+        return;
+    }
     if (mask) {
         masked(e, "llvm.masked.store", v, p, mask, size);
         return;
