@@ -107,8 +107,7 @@ static int64_t groups(const shape *s)
 
 static double flops(const shape *s)
 {
-    int64_t places = s->back ? s->side * s->side : results(s) * results(s);
-    double n = (double)(s->side ? places : s->c);
+    double n = (double)(!s->side ? s->c : s->back ? s->side * s->side : results(s) * results(s));
     return 2 * n * (double)s->k *
            (double)(s->side ? s->c / groups(s) * s->window * s->window : s->window);
 }

@@ -157,22 +157,34 @@ static int vectors_at_once(const nnc_kernel *k, const product *p, int v, int bit
     return n > *lanes ? 2 : 1;
 }
 
-/* Neighbours at once: as many accumulators as registers hold beside the weights and one value of the source, in strips of one length,
- * where each neighbour has `sums` accumulators. `each`: the source differs along the vector axis, so that its vectors need registers as
- * well. */
-static int neighbours(int64_t extent, int vectors, int sums, int bits, bool each)
-{
-    int registers = bits >= 512 ? 32 : 16;
-    int64_t most = nnc_min64((registers - vectors - 1) / sums / (each ? 2 : 1), NNC_STRIP);
-    most = nnc_max64(most, 1);
-    return (int)nnc_ceildiv(extent, nnc_ceildiv(extent, most));
-}
-
 /* Bytes that the source has for one point of axis a. */
 static int64_t step_bytes(const nnc_kernel *k, const product *p, int a)
 {
     const nnc_kins *x = &k->ins[p->x];
     return (x->at.k[a] < 0 ? -x->at.k[a] : x->at.k[a]) * nnc_dtype_size(k->buf[x->buf].dtype);
+}
+
+/* As many neighbours along axis a, beside `others`, as the nearest cache keeps the lines of: at multiples of a power of two of each other
+ * they are in few of its sets. A line serves a dozen steps of the sum. */
+static int64_t cached_lines(const nnc_kernel *k, const product *p, int a, int others)
+{
+    enum { SPAN = 4096, WAYS = 7 }; /* of 8, one for the weights */
+    return SPAN / nnc_gcd(step_bytes(k, p, a), SPAN) * WAYS / others;
+}
+
+/* Neighbours along axis a at once, each of them `others` points with `vectors` accumulators: as many as registers hold beside the weights
+ * and one value of the source, in strips of one length. A source that differs along the vector axis needs registers for its vectors as
+ * well, each of which is used once. */
+static int neighbours(
+    const nnc_kernel *k, const product *p, int a, int vectors, int others, int bits)
+{
+    int registers = bits >= 512 ? 32 : 16;
+    bool each = p->xs >> nnc_sched_vec(&k->sched) & 1;
+    int64_t extent = k->axis[a].extent;
+    int64_t most = (registers - vectors - 1) / vectors / others / (each ? 2 : 1);
+    most = nnc_min64(most, each ? NNC_STRIP : nnc_min64(NNC_STRIP, cached_lines(k, p, a, others)));
+    most = nnc_max64(most, 1);
+    return (int)nnc_ceildiv(extent, nnc_ceildiv(extent, most));
 }
 
 /* A tile of at most about `tile` points, so that blocks are alike and each thread has as many. */
@@ -274,10 +286,10 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
     if (k->axis[v].extent > lanes * vectors)
         ok = ok && nnc_sched_put(s, KD_tile, v, lanes * vectors);
     if (u >= 0) {
-        int n = neighbours(k->axis[u].extent, vectors, vectors, bits, p.xs >> v & 1), rows = 1;
+        int n = neighbours(k, &p, u, vectors, 1, bits), rows = 1;
         int next = second_axis(k, &p, u);
         if (next >= 0 && n == k->axis[u].extent)
-            rows = neighbours(k->axis[next].extent, vectors, vectors * n, bits, p.xs >> v & 1);
+            rows = neighbours(k, &p, next, vectors, n, bits);
         ok = ok && tile_source(k, &p, u, n, next, rows, t);
         if (n > 1)
             ok = ok && nnc_sched_put(s, KD_unroll, u, n);

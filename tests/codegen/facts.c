@@ -438,22 +438,24 @@ TEST(row_schedules)
     }
 }
 
-/* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length; blocks of the source
- * are the slow digits of a unit, panels of the weights the fast ones. */
+/* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length, and of which the nearest
+ * cache keeps the lines (rows of 4 KiB are all in one set); blocks of the source are the slow digits of a unit, panels of the weights the
+ * fast ones. */
 TEST(contraction_schedules)
 {
     static const struct {
         int bits, width, unroll;
-        int64_t rows;
-    } at[] = {{512, 32, 14, 56}, {512, 32, 13, 49}, {512, 32, 7, 7}, {256, 16, 6, 56},
-        {256, 16, 4, 7}, {128, 8, 6, 12}};
+        int64_t rows, terms;
+    } at[] = {{512, 32, 14, 56, 64}, {512, 32, 13, 49, 64}, {512, 32, 7, 7, 64},
+        {256, 16, 6, 56, 64}, {256, 16, 4, 7, 64}, {128, 8, 6, 12, 64}, {512, 32, 14, 56, 512},
+        {512, 32, 7, 56, 1024}, {512, 32, 7, 56, 2048}, {512, 32, 14, 56, 1040}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         nnc_target t = ck_target;
         char text[160];
         snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[%lld,64]\n%%w = input : f32[64,64]\n"
+            "graph @t {\n%%x = input : f32[%lld,%lld]\n%%w = input : f32[%lld,64]\n"
             "%%y = matmul %%x, %%w\nreturn %%y }",
-            (long long)at[i].rows);
+            (long long)at[i].rows, (long long)at[i].terms, (long long)at[i].terms);
         t.vector_bits = at[i].bits;
         lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {
@@ -473,15 +475,16 @@ TEST(contraction_schedules)
 TEST(blocks_of_two_axes)
 {
     static const struct {
-        int bits, side, columns, rows;
-    } at[] = {{512, 7, 7, 2}, {512, 4, 4, 2}, {512, 14, 14, 0}, {256, 3, 3, 2}, {256, 12, 6, 0}};
+        int bits, side, columns, rows, channels;
+    } at[] = {{512, 7, 7, 2, 64}, {512, 4, 4, 2, 64}, {512, 14, 14, 0, 64}, {256, 3, 3, 2, 64},
+        {256, 12, 6, 0, 64}, {512, 7, 7, 2, 512}, {512, 7, 7, 0, 1024}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         nnc_target t = ck_target;
         char text[200];
         snprintf(text, sizeof text,
-            "graph @t {\n%%x = input : f32[1,64,%d,%d]{0,2,3,1}\n%%w = input : "
-            "f32[64,64,3,3]{2,3,1,0}\n%%y = conv %%x, %%w {pads=[1,1,1,1]}\nreturn %%y }",
-            at[i].side, at[i].side);
+            "graph @t {\n%%x = input : f32[1,%d,%d,%d]{0,2,3,1}\n%%w = input : "
+            "f32[64,%d,3,3]{2,3,1,0}\n%%y = conv %%x, %%w {pads=[1,1,1,1]}\nreturn %%y }",
+            at[i].channels, at[i].side, at[i].side, at[i].channels);
         t.vector_bits = at[i].bits;
         lowered l = lower_for(text, &t, MATH_ulp2);
         if (l.k) {

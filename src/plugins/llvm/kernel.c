@@ -334,8 +334,28 @@ static void fetch_weights(ll_emit *e, const stage *s)
     }
 }
 
+/* Lines of a register block's results, before a short sum: those beyond the caches of a core would be requested by the stores only. */
+static void fetch_results(ll_emit *e, const stage *s)
+{
+    enum { SHORT = 64 };
+    int64_t terms = 1;
+    for (int l = s->n_map; l < s->n; l++)
+        terms *= e->k->axis[s->ax[l]].extent;
+    if (!e->stripped || s->n == s->n_map || e->vax < 0 || terms > SHORT)
+        return;
+    for (int i = s->st->post0; i < s->st->post1; i++) {
+        const nnc_kins *ins = &e->k->ins[i];
+        const nnc_kbuf *b = &e->k->buf[ins->buf];
+        if (ins->op == KO_store && ins->n_guard == 0 && ins->at.k[e->vax] == 1 &&
+            b->numel * nnc_dtype_size(b->dtype) > e->m->t->l2_bytes)
+            fetch_lines(e, ins, true, true);
+    }
+}
+
 static void nest(ll_emit *e, stage *s, int level)
 {
+    if (level == s->n_map)
+        fetch_results(e, s);
     if (level == s->n)
         fetch_weights(e, s);
     if (level == s->n && !e->mask && fetches(e, s->st)) {
@@ -715,6 +735,9 @@ static void declare(ll_mod *m, const nnc_kernel *k)
     snprintf(bits, sizeof bits, "%d", m->t->vector_bits > 128 ? m->t->vector_bits : 128);
     string_attr(m, "prefer-vector-width", bits);
     string_attr(m, "min-legal-vector-width", bits);
+    /* Schedules of register blocks for some CPUs (znver4) move loads away from their uses, and sums onto the stack. */
+    if (nnc_sched_has(&k->sched, KD_unroll))
+        string_attr(m, "tune-cpu", "generic");
     memset(m->slot, 0, sizeof m->slot);
     m->slot_bytes = 8 * MAX_LANES;
 }
