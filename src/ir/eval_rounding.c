@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+enum { LONGEST_CHAIN = 8 };
+
 /* Relative rounding error: half a unit in the last place. */
 static double unit_roundoff(nnc_dtype d)
 {
@@ -27,6 +29,18 @@ static double terms(const nnc_graph *g, const nnc_node *n)
     }
 }
 
+/* Does elementwise node n end a chain of at most `depth` operations with a function (exp, sin, ...) in it? A kernel may compute such a
+ * chain as one polynomial, whose error is relative to the chain's value (docs/math.md): for erf(x) + 2 it is relative to the sum. */
+static bool ends_function_chain(const nnc_graph *g, const nnc_node *n, int depth)
+{
+    if (nnc_op_class((nnc_op)n->op) != CL_ewise || n->op == OP_cast)
+        return false;
+    bool found = nnc_ops[n->op].flags & OF_float;
+    for (int i = 0; !found && depth > 1 && i < n->n_in; i++)
+        found = ends_function_chain(g, nnc_def(g, n->in[i]), depth - 1);
+    return found;
+}
+
 ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
 {
     const nnc_rounding *r = e->rounding;
@@ -38,7 +52,7 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
     double sum = terms(g, n), unit = unit_roundoff(d);
     double growth = unit_roundoff(d == DT_f64 ? DT_f64 : DT_f32) * sqrt(sum); /* of partial sums */
     nnc_class class = nnc_op_class((nnc_op)n->op);
-    bool function = class == CL_ewise && nnc_ops[n->op].flags & OF_float;
+    bool function = ends_function_chain(g, n, LONGEST_CHAIN);
     if (class == CL_contract)
         a.operand = r->operand_unit;
     a.operand += growth;

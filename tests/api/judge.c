@@ -94,6 +94,22 @@ TEST(judge_by_the_types_on_the_way)
         }
 }
 
+/* Under --math=fast a chain that ends in gelu(x) + 2 may be one polynomial, with an error of 2^-15 of the sum, not of gelu. */
+TEST(judge_chains_of_functions)
+{
+    static const char json[] = "{\"inputs\":{\"x\":[4096]},\"layers\":[\"softmax\",\"gelu\","
+                               "{\"op\":\"add\",\"value\":2,\"name\":\"y\"}]}";
+    bool agrees = false;
+    nnc_compare_options o = {.compile = nnc_compile_defaults};
+    o.compile.math = MATH_fast;
+    cJSON *j = compared(json, o, &agrees);
+    double nmse = number(output(j, 0), "nmse"), own = number(output(j, 0), "conditioning");
+    CHECK(agrees);
+    CHECK(nmse > 1e-11); /* beyond the limit of f32 */
+    CHECK(own > 1e-11 && own < 1e-8); /* 2^-30 is 9e-10 */
+    cJSON_Delete(j);
+}
+
 /* A coarse precision of contractions excuses only outputs that a contraction is part of. */
 TEST(judge_by_the_contractions_on_the_way)
 {

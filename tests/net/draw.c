@@ -558,8 +558,13 @@ static void grow_nested(draw *d, cJSON *list, int depth)
             cJSON_DeleteItemFromObject(d->blocks, name);
         return;
     }
+    const int n_name = d->n_name;
     if (depth == 0)
         remember(d, layer);
+    if (depth == 0 && !accepted(d)) { /* weights are generated from names */
+        cJSON_DeleteItemFromObject(layer, "name");
+        d->n_name = n_name;
+    }
     draw_output(d, around, inner_layers);
     cJSON *second = block && chance(d, 50) ? cJSON_Duplicate(layer, true) : NULL;
     if (second) {
