@@ -556,9 +556,9 @@ static void store_live(ll_emit *e, V v, V p, int size)
         store_part(e, v, p, live - n, n, size);
 }
 
-/* May the kernel load what lies behind the stored row? Such a load waits until a masked store is done, since the CPU compares addresses
+/* May the kernel load what follows the stored row? Such a load waits until a masked store is done, since the CPU compares addresses
  * without the mask (rows of 30 elements in place: 6 times as slow). */
-static bool loads_behind(const ll_emit *e, const nnc_kins *store)
+static bool loads_after(const ll_emit *e, const nnc_kins *store)
 {
     const nnc_kernel *k = e->k;
     bool loads = k->buf[store->buf].role == KB_tmp;
@@ -570,7 +570,7 @@ static bool loads_behind(const ll_emit *e, const nnc_kins *store)
 static void store_row(ll_emit *e, const nnc_kins *ins, V v, V p, V mask, int size)
 {
     ll_mod *m = e->m;
-    if (mask && mask == e->mask && loads_behind(e, ins)) {
+    if (mask && mask == e->mask && loads_after(e, ins)) {
         store_live(e, v, p, size);
         return;
     }
