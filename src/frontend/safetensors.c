@@ -105,8 +105,7 @@ static nnc_status read_header(nnc_safetensors *s, const char *file, const nnc_it
             continue;
         NNC_TRY(read_entry(file, i, &s->entry[s->n], sink));
         s->entry[s->n].name = nnc_arena_strdup(&s->a, i->key);
-        if (!s->entry[s->n++].name)
-            return nnc_nomem(sink);
+        NNC_NEED(s->entry[s->n++].name, sink);
     }
     qsort(s->entry, (size_t)s->n, sizeof *s->entry, by_offset);
     for (int i = 0; i < s->n; i++) {
