@@ -23,6 +23,8 @@ typedef struct shape {
     int64_t c, side, k, window, stride, pad;
     bool depthwise, silu; /* silu behind it, not relu */
     bool back; /* a transposed convolution */
+    int64_t groups; /* of several channels each; 0: one */
+    bool line; /* a convolution along one axis, of `side` places */
 } shape;
 
 static const shape shapes[] = {{"vgg 3-224-64", 3, 224, 64, 3, 1, 1},
@@ -74,7 +76,20 @@ static const shape shapes[] = {{"vgg 3-224-64", 3, 224, 64, 3, 1, 1},
     {"back 3x3 64-32-32 s2", 64, 32, 32, 3, 2, 0, .back = true},
     {"back 3x3 64-56-64 s1", 64, 56, 64, 3, 1, 1, .back = true},
     {"back fcn 21-34-21 s8", 21, 34, 21, 16, 8, 4, .back = true},
-    {"back dw4 96-28 s2", 96, 28, 96, 4, 2, 1, .depthwise = true, .back = true}};
+    {"back dw4 96-28 s2", 96, 28, 96, 4, 2, 1, .depthwise = true, .back = true},
+    {"resnext 128-56-128 g32", 128, 56, 128, 3, 1, 1, .groups = 32},
+    {"resnext 256-56-256 g32 s2", 256, 56, 256, 3, 2, 1, .groups = 32},
+    {"resnext 256-28-256 g32", 256, 28, 256, 3, 1, 1, .groups = 32},
+    {"resnext 512-14-512 g32", 512, 14, 512, 3, 1, 1, .groups = 32},
+    {"resnext 1024-7-1024 g32", 1024, 7, 1024, 3, 1, 1, .groups = 32},
+    {"line 8 x 2-1024-2", 16, 1024, 16, 5, 1, 2, .groups = 8, .line = true},
+    {"line 8 x 8-1024-8", 64, 1024, 64, 5, 1, 2, .groups = 8, .line = true},
+    {"line 32 x 1-1024-4", 32, 1024, 128, 5, 1, 2, .groups = 32, .line = true},
+    {"line 32 x 4-1024-1", 128, 1024, 32, 5, 1, 2, .groups = 32, .line = true},
+    {"line 32 x 3-1024-3", 96, 1024, 96, 5, 1, 2, .groups = 32, .line = true},
+    {"line 32 x 4-1024-4", 128, 1024, 128, 5, 1, 2, .groups = 32, .line = true},
+    {"line 64 x 4-256-4", 256, 256, 256, 3, 1, 1, .groups = 64, .line = true},
+    {"line 64 x 16-256-16", 1024, 256, 1024, 3, 1, 1, .groups = 64, .line = true}};
 
 typedef struct side {
     nnc_kernel_fn fn; /* generated; else a call */
@@ -96,27 +111,32 @@ static void *memory(int64_t bytes)
 
 static int64_t results(const shape *s)
 {
-    return s->back ? (s->side - 1) * s->stride - 2 * s->pad + s->window
-                   : (s->side + 2 * s->pad - s->window) / s->stride + 1;
+    return !s->side  ? 0
+           : s->back ? (s->side - 1) * s->stride - 2 * s->pad + s->window
+                     : (s->side + 2 * s->pad - s->window) / s->stride + 1;
 }
 
 static int64_t groups(const shape *s)
 {
-    return s->depthwise ? s->c : 1;
+    return s->depthwise ? s->c : s->groups ? s->groups : 1;
 }
 
 static double flops(const shape *s)
 {
-    double n = (double)(!s->side ? s->c : s->back ? s->side * s->side : results(s) * results(s));
-    return 2 * n * (double)s->k *
-           (double)(s->side ? s->c / groups(s) * s->window * s->window : s->window);
+    int64_t places = !s->side ? s->c : s->back ? s->side : results(s), terms = s->window;
+    if (s->side && !s->line) {
+        places *= places;
+        terms *= s->window;
+    }
+    return 2 * (double)places * (double)s->k * (double)(s->side ? s->c / groups(s) * terms : terms);
 }
 
 /* The contraction with what follows it; passes make the kernel's node of it. */
 static void graph_of(nnc_text *t, const shape *s)
 {
-    const long long c = s->c, k = s->k, w = s->window, h = s->side, p = s->pad;
-    if (!h) {
+    const long long c = s->c, k = s->k, w = s->window, n = s->side, p = s->pad, r = results(s);
+    const long long h = s->line ? 1 : n, v = s->line ? 1 : w, q = s->line ? 0 : p, d = s->stride;
+    if (!n) {
         nnc_printf(t,
             "graph @g {\n%%x = input : f32[%lld,%lld]\n%%w = param : f32[%lld,%lld] = gen(\"w\", "
             "seed=0, scale=1, shift=0)\n%%y = matmul %%x, %%w\nreturn %%y }",
@@ -126,14 +146,13 @@ static void graph_of(nnc_text *t, const shape *s)
     nnc_printf(t,
         "graph @g {\n%%x = input : f32[1,%lld,%lld,%lld]{0,2,3,1}\n%%w = param : "
         "f32[%lld,%lld,%lld,%lld] = gen(\"w\", seed=0, scale=1, shift=0)\n",
-        c, h, h, s->back ? c : k, s->back ? k / groups(s) : c / groups(s), w, w);
+        c, h, n, s->back ? c : k, s->back ? k / groups(s) : c / groups(s), v, w);
     nnc_printf(t,
         "%%b = param : f32[%lld] = gen(\"b\", seed=0, scale=1, shift=0)\n%%z = %s %%x, %%w, %%b "
         "{groups=%lld, pads=[%lld,%lld,%lld,%lld], strides=[%lld,%lld]} : "
         "f32[1,%lld,%lld,%lld]{0,2,3,1}\n%%y = %s %%z\nreturn %%y }",
-        k, s->back ? "conv_transpose" : "conv", (long long)groups(s), p, p, p, p,
-        (long long)s->stride, (long long)s->stride, k, (long long)results(s), (long long)results(s),
-        s->silu ? "silu" : "relu");
+        k, s->back ? "conv_transpose" : "conv", (long long)groups(s), q, p, q, p, d, d, k,
+        s->line ? 1 : r, r, s->silu ? "silu" : "relu");
 }
 
 /* The node of the contraction, after the passes of a target without oneDNN. */
@@ -199,18 +218,19 @@ static nnc_call call_of(const shape *s, int threads)
     c.kind = s->back ? CALL_conv_transpose : CALL_conv;
     c.spatial = 2;
     c.has_bias = true;
-    c.src = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->c, s->side, s->side});
-    c.dst = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->k, results(s), results(s)});
+    const int64_t window = s->line ? 1 : s->window, n = results(s);
+    c.src = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->c, s->line ? 1 : s->side, s->side});
+    c.dst = nnc_type_make(DT_f32, 4, (int64_t[]){1, s->k, s->line ? 1 : n, n});
     int64_t outer = s->back ? s->c : s->k, inner = (s->back ? s->k : s->c) / groups(s);
-    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){outer, inner, s->window, s->window});
+    c.wei = nnc_type_make(DT_f32, 4, (int64_t[]){outer, inner, window, s->window});
     c.bias = nnc_type_make(DT_f32, 1, &s->k);
     nnc_type_channels_last(&c.src);
     nnc_type_channels_last(&c.dst);
     for (int d = 0; d < 2; d++) {
-        c.kernel[d] = s->window;
+        c.kernel[d] = d ? s->window : window;
         c.stride[d] = s->stride;
         c.dilation[d] = 1;
-        c.pad_lo[d] = c.pad_hi[d] = s->pad;
+        c.pad_lo[d] = c.pad_hi[d] = d || !s->line ? s->pad : 0;
     }
     if (!s->depthwise) /* its fast implementation has none */
         c.post[c.n_post++] = (nnc_post){.kind = s->silu ? PO_silu : PO_relu};

@@ -55,7 +55,9 @@ static void plan_packing(const nnc_target *t, const nnc_node *n, const nnc_type 
 {
     int o, terms;
     bool product = n->op == OP_matmul;
-    int64_t wide = panel(t, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms));
+    int64_t outputs = outputs_of(n, w, &o, &terms), wide = panel(t, (nnc_dtype)w->dtype, outputs);
+    if (nnc_attr_int(n, AT_groups, 1) > 1 && outputs > 1 && !wide) /* a panel is of one group */
+        wide = outputs;
     int at[NNC_MAX_RANK] = {0}, to = 0; /* position of each dimension after dividing the outputs */
     k->rank = 0;
     for (int d = 0; d < w->rank; d++) {
@@ -87,8 +89,7 @@ static bool is_packed(const packing *k, const nnc_type *w)
 }
 
 /* Why contraction n's second operand v is not packed, or NULL. y: the type of its result. */
-static const char *blocker(
-    const pass *p, const nnc_target *t, const nnc_node *n, const nnc_type *y, nnc_ref v)
+static const char *blocker(const pass *p, const nnc_node *n, const nnc_type *y, nnc_ref v)
 {
     enum {
         FEW_ROWS =
@@ -104,8 +105,8 @@ static const char *blocker(
     int64_t groups = nnc_attr_int(n, AT_groups, 1);
     bool conv = n->op == OP_conv || n->op == OP_conv_transpose;
     bool depthwise = groups == w->dim[0] && w->dim[1] == 1;
-    if (groups > 1 && !depthwise && !panel(t, (nnc_dtype)w->dtype, outputs_of(n, w, &o, &terms)))
-        return "a group's outputs do not fill whole vectors";
+    if (groups > 1 && !depthwise && outputs_of(n, w, &o, &terms) == 1)
+        return "a group has a single output, and its sum reads no neighbouring weights";
     if (w->rank + 1 > NNC_MAX_RANK || !nnc_type_is_row_major(w) || nnc_type_numel(w) == 0)
         return "its weights are not row-major";
     for (int d = 0; n->op == OP_matmul && d < w->rank - 2; d++)
@@ -130,7 +131,7 @@ const char *panels_blocked(const pass *p, uint32_t i)
     if (!core || operand < 0 || n->n_in > NNC_KERNEL_ARGUMENTS)
         return "its weights are computed in its kernel";
     const nnc_graph *g = n->op == OP_fused ? n->body : p->g;
-    return blocker(p, target_of(p, n), core, nnc_typeof(g, core->out), n->in[operand]);
+    return blocker(p, core, nnc_typeof(g, core->out), n->in[operand]);
 }
 
 /* Copies the members of node n into `body`; operand `packed` comes through the inverse of the packing. */

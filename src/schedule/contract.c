@@ -14,6 +14,7 @@
 enum {
     GRAIN_NS = 5000, /* of a thread: for less, another one does not pay */
     UNITS = 8, /* of each thread at least, so that threads end together */
+    LINE = 64, /* bytes, of a cache */
 };
 
 typedef struct product {
@@ -194,6 +195,16 @@ static int64_t even(int64_t extent, int64_t tile, int threads)
     return blocks > 1 ? nnc_ceildiv(extent, nnc_align_up(blocks, threads)) : extent;
 }
 
+/* The axis of groups, several of which have their sources in one line of the cache; -1: there is none. */
+static int groups_axis(const nnc_kernel *k, const product *p)
+{
+    int v = nnc_sched_vec(&k->sched), best = -1;
+    for (int a = 0; a < k->n_outer && !(p->xs >> v & 1); a++)
+        if (a != v && p->ws >> a & 1 && p->xs >> a & 1 && step_bytes(k, p, a) < LINE)
+            best = a;
+    return best;
+}
+
 /* Tiles of the source's axes, from the nearest in memory outwards, while the block fits half of the cache: multiples of n points of axis u
  * and of `each` points of axis `next`. */
 static bool tile_source(
@@ -210,7 +221,16 @@ static bool tile_source(
             tile = nnc_max64(half / nnc_max64(step_bytes(k, p, u), 1), 1);
     tile = nnc_min64(nnc_min64(tile, nnc_max64(most, n)), extent);
     tile = nnc_align_up(even(extent, nnc_max64(tile / n, 1) * n, threads), n);
-    bool ok = nnc_sched_put(s, KD_tile, u, tile);
+    int groups = groups_axis(k, p);
+    bool ok = true;
+    if (groups >= 0) { /* a strip for all groups of a few lines in turn */
+        int64_t step = nnc_max64(step_bytes(k, p, groups), 1), few = LINE / nnc_gcd(step, LINE);
+        few = nnc_min64(few, k->axis[groups].extent);
+        ok = nnc_sched_put(s, KD_tile, groups, few);
+        most = nnc_max64(most / few, 1);
+        extent = tile = n;
+    }
+    ok = ok && nnc_sched_put(s, KD_tile, u, tile);
     if (next >= 0 && each > 1)
         ok = ok && nnc_sched_put(s, KD_tile, next, each);
     if (tile < extent)

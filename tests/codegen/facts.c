@@ -495,6 +495,32 @@ TEST(blocks_of_two_axes)
     }
 }
 
+/* Groups of which several have their channels in one line of the cache: a strip is computed for as many as fill lines, then the next. */
+TEST(groups_in_shared_lines)
+{
+    static const struct {
+        int groups, channels, tile, unroll;
+    } at[] = {{32, 4, 4, 14}, {32, 3, 16, 14}, {8, 2, 8, 14}, {16, 8, 2, 14}, {8, 16, 0, 14}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        nnc_target t = ck_target;
+        const int n = at[i].channels;
+        char text[200];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[1,%d,56,56]{0,2,3,1}\n%%w = input : "
+            "f32[%d,%d,3,3]{2,3,1,0}\n%%y = conv %%x, %%w {groups=%d}\nreturn %%y }",
+            at[i].groups * n, at[i].groups * n, n, at[i].groups);
+        t.vector_bits = 512;
+        lowered l = lower_for(text, &t, MATH_ulp2);
+        if (l.k) {
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 2), at[i].tile);
+            CHECK_INT(nnc_sched_n(&l.k->sched, KD_unroll, -1), at[i].unroll);
+            if (at[i].tile)
+                CHECK_INT(nnc_sched_n(&l.k->sched, KD_tile, 1), at[i].unroll);
+        }
+        end(&l);
+    }
+}
+
 /* Products of few rows whose weights lie along the sum: vectors along it, all rows and as many outputs as registers hold at once. */
 TEST(few_rows_schedules)
 {
