@@ -1,8 +1,9 @@
 # scripts/setup.sh -- sourced by demo.sh and test.sh: installs the packages that are missing (Debian, as root or through sudo), or
-# names them and stops. Required: a C compiler, CMake, make, xxHash, cJSON (the tests). Optional: LLVM 19 and oneDNN (nnc is slow without them).
+# names them and stops. Required: a C compiler, CMake, make, xxHash, cJSON (the tests). Optional: LLVM 19 and oneDNN (nnc is slow without them),
+# zlib (compressed .npz files).
 
 nnc_required="gcc libc6-dev make cmake libcjson-dev libxxhash-dev"
-nnc_optional="llvm-19-dev libdnnl-dev"
+nnc_optional="llvm-19-dev libdnnl-dev zlib1g-dev"
 
 nnc_missing() {
     for p in "$@"; do
@@ -42,7 +43,7 @@ nnc_setup() {
         exit 5
     fi
     if [ -n "$want" ] && ! nnc_install $want; then
-        echo "Going on without these; nnc will be slow (nnc doctor says what each is for):" >&2
+        echo "Going on without these; nnc may be slow (nnc doctor says what each is for):" >&2
         echo "    apt-get install $want" >&2
     fi
 }

@@ -44,7 +44,7 @@ int main(void)
 END
 cc=${CC:-cc} cxx=${CXX:-c++}
 "$cc" "$dir/doctor.c" -I"$prefix/include" -L"$lib" -lnnc -Wl,-rpath,"$lib" -o "$dir/doctor" || fail "a program with libnnc.so does not link"
-"$cc" "$dir/doctor.c" -I"$prefix/include" "$lib/libnnc.a" -lxxhash -pthread -lm -ldl -o "$prefix/bin/doctor" ||
+"$cc" "$dir/doctor.c" -I"$prefix/include" "$lib/libnnc.a" $(sed -n 's/^Libs.private: //p' "$lib/pkgconfig/nnc.pc") -o "$prefix/bin/doctor" ||
     fail "a program with libnnc.a does not link"
 for program in "$prefix/bin/nnc doctor --format=json" "$dir/doctor" "$prefix/bin/doctor"; do
     case $program in *json) "$prefix/bin/nnc" doctor --format=json ;; *) "$program" ;; esac >"$dir/doctor.json" || fail "$program failed"

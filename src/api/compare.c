@@ -119,14 +119,10 @@ static nnc_status compile_all(comparison *c)
 static nnc_status make_inputs(comparison *c)
 {
     const nnc_plan *p = c->p[c->fused].a->plan;
-    NNC_TRY(nnc_artifact_check_names(c->p[c->fused].a, false, c->o->input, c->o->n_input, c->sink));
     c->input = nnc_calloc((size_t)p->n_input, sizeof *c->input);
     NNC_NEED(c->input, c->sink);
     c->n_input = p->n_input;
-    for (int i = 0; i < p->n_input; i++)
-        NNC_TRY(nnc_artifact_make_input(
-            c->p[c->fused].a, i, c->o->input, c->o->n_input, c->o->seed, &c->input[i], c->sink));
-    return NNC_OK;
+    return nnc_artifact_make_inputs(c->p[c->fused].a, c->o, c->o->seed, c->input, c->sink);
 }
 
 static nnc_status compare(comparison *c)

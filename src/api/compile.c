@@ -15,7 +15,12 @@ nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink 
     if (!set || !word) {
         (void)nnc_nomem(sink);
     } else {
-        nnc_model_options f = {.set = set, .word = word, .seed = o->seed, .weights = o->weights};
+        nnc_model_options f = {.set = set,
+            .word = word,
+            .seed = o->seed,
+            .weights = o->weights,
+            .rename = o->rename,
+            .n_rename = o->n_rename};
         for (int i = 0; i < o->n_arg; i++) {
             char *end;
             errno = 0;

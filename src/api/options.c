@@ -17,6 +17,7 @@ static const nnc_setting open_rows[] = {
     {"set", NNC_SET_PAIRS, AT(open, arg), AT(open, n_arg), .expected = "NAME=VALUE"},
     {"seed", NNC_SET_SEED, AT(open, seed)},
     {"weights", NNC_SET_TEXT, AT(open, weights)},
+    {"rename", NNC_SET_PAIRS, AT(open, rename), AT(open, n_rename), .expected = "NAME=NAME"},
 };
 #define COMPILE_ROWS(base) \
     {"O", NNC_SET_INT, (base) + AT(compile, level), 0, 0, 3}, \
@@ -41,7 +42,8 @@ static const nnc_setting compare_rows[] = {
     {"no-steps", NNC_SET_UNSET, AT(compare, steps)},
     {"no-reference", NNC_SET_BOOL, AT(compare, no_reference)},
     {"tolerance", NNC_SET_REAL, AT(compare, tolerance), .none = true},
-    {"input", NNC_SET_PAIRS, AT(compare, input), AT(compare, n_input), .expected = "NAME=FILE.npy"},
+    {"input", NNC_SET_PAIRS, AT(compare, input), AT(compare, n_input), .expected = "NAME=FILE"},
+    {"inputs", NNC_SET_TEXT, AT(compare, inputs)},
 };
 
 static nnc_status set_option(const nnc_setting *rows, size_t n, void *o, nnc_arena *strings,

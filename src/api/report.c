@@ -1,5 +1,6 @@
 /* api/report.c -- the reports show, doctor and devices as text, JSON and CSV (docs/formats.md). */
 #include "api/internal.h"
+#include "tensors/tensors.h"
 #include "api/report_text.h"
 #include <stdlib.h>
 #include <string.h>
@@ -163,6 +164,8 @@ static const part parts[] = {
         "build again"},
     {"onednn", "convolutions and matrix products (oneDNN)",
         "generated kernels compute them: apt-get install libdnnl-dev, then build again"},
+    {"zlib", "compressed .npz files (zlib)",
+        "only uncompressed ones are read: apt-get install zlib1g-dev, then build again"},
 };
 
 /* Describes a CPU target. */
@@ -204,6 +207,12 @@ static void put_machines_json(nnc_text *t, const nnc_env *e)
 static const void *load_part(int i, const char **version, const char **why)
 {
     static const char *const symbol[] = {"nnc_emitter_llvm", "nnc_engine_onednn"};
+    if (i == (int)NNC_COUNT(symbol)) { /* no plug-in */
+        const char *zlib = nnc_zlib_version();
+        *version = zlib ? zlib : "";
+        *why = "nnc was built without it";
+        return zlib;
+    }
     const void *p = nnc_plugin(parts[i].name, symbol[i], why);
     *version = !p       ? ""
                : i == 0 ? ((const nnc_emitter *)p)->version

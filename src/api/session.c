@@ -242,49 +242,6 @@ nnc_status nnc_session_output(nnc_session *s, int i, void *data, nnc_sink *sink)
     return nnc_session_output_part(s, i, 0, bytes, data, sink);
 }
 
-static const char *numpy_name(nnc_dtype d)
-{
-    static const char *const name[DT__COUNT] = {[DT_f64] = "float64",
-        [DT_f32] = "float32",
-        [DT_f16] = "float16",
-        [DT_bf16] = "bfloat16",
-        [DT_i8] = "int8",
-        [DT_i16] = "int16",
-        [DT_i32] = "int32",
-        [DT_i64] = "int64",
-        [DT_u8] = "uint8",
-        [DT_u16] = "uint16",
-        [DT_u32] = "uint32",
-        [DT_u64] = "uint64",
-        [DT_bool] = "bool"};
-    return name[d];
-}
-
-nnc_status nnc_read_input(
-    const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink)
-{
-    nnc_tensor x;
-    NNC_TRY(nnc_npy_load(file, &x, sink));
-    if (nnc_type_same_shape(&x.type, want) && x.type.dtype == want->dtype) {
-        *data = x.data;
-        return NNC_OK;
-    }
-    NNC_LOCAL(nnc_text) t = {0};
-    nnc_put_type(&t, want);
-    nnc_puts(&t, ", found ");
-    nnc_put_type(&t, &x.type);
-    if (nnc_type_same_shape(&x.type, want))
-        nnc_printf(&t, " (in NumPy: a.astype(\"%s\"))", numpy_name((nnc_dtype)want->dtype));
-    nnc_tensor_deinit(&x);
-    return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "input %s: expected %s", name,
-        nnc_text_str(&t));
-}
-
-nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink)
-{
-    return nnc_npy_save(file, t, data, sink);
-}
-
 void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data)
 {
     int64_t n = nnc_type_numel(t);
@@ -316,35 +273,4 @@ nnc_status nnc_artifact_fill_input(
     for (int64_t k = 0; !st && use.any && k < n; k++)
         nnc_set_i64(d, data, k, nnc_get_i64(d, data, k) % use.any);
     return st ? nnc_nomem(sink) : NNC_OK;
-}
-
-nnc_status nnc_artifact_make_input(const nnc_artifact *a, int i, const nnc_arg *file, int n_file,
-    uint64_t seed, void **data, nnc_sink *sink)
-{
-    const char *name = a->plan->input_name[i];
-    const nnc_type *t = nnc_whole_input(a, i);
-    for (int k = 0; k < n_file; k++)
-        if (!strcmp(file[k].name, name))
-            return nnc_read_input(file[k].value, name, t, data, sink);
-    *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
-    return *data ? nnc_artifact_fill_input(a, i, seed, *data, sink) : nnc_nomem(sink);
-}
-
-nnc_status nnc_artifact_check_names(
-    const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink)
-{
-    const char *const *name = outputs ? a->plan->output_name : a->plan->input_name;
-    const int n_name = outputs ? a->plan->n_output : a->plan->n_input;
-    for (int k = 0; k < n; k++) {
-        NNC_LOCAL(nnc_text) t = {0};
-        bool known = false;
-        for (int i = 0; i < n_name; i++) {
-            known |= !strcmp(name[i], arg[k].name);
-            nnc_printf(&t, "%s%s", i ? ", " : "", name[i]);
-        }
-        if (!known)
-            return nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s",
-                outputs ? "output" : "input", arg[k].name, nnc_text_str(&t));
-    }
-    return NNC_OK;
 }

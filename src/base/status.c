@@ -165,21 +165,20 @@ const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i)
     return i < s->n ? &s->at[i] : &nomem_diag;
 }
 
-/* One diagnostic as a line of text, truncated if necessary. Allocates nothing, since it must work when memory has run out. */
-typedef struct diag_line {
+/* What stands before the message: "file:line:col: path: error: ". Allocates nothing, since it must work when memory has run out. */
+typedef struct diag_place {
     char s[8192];
-} diag_line;
+} diag_place;
 
-static const char *format_diag(const nnc_diag *d, diag_line *l)
+static const char *format_place(const nnc_diag *d, diag_place *l)
 {
     static const char *const word[] = {"error", "warning", "note"};
     const char *file = !d->loc.file ? "nnc" : strcmp(d->loc.file, "-") ? d->loc.file : "<stdin>";
     char place[32] = "";
     if (d->loc.file && d->loc.line)
         snprintf(place, sizeof place, d->loc.col ? "%d:%d:" : "%d:", d->loc.line, d->loc.col);
-    snprintf(l->s, sizeof l->s - 1, "%s:%s %s%s%s: %s", file, place, d->loc.path ? d->loc.path : "",
-        d->loc.path ? ": " : "", word[d->severity], d->message);
-    strcat(l->s, "\n");
+    snprintf(l->s, sizeof l->s, "%s:%s %s%s%s: ", file, place, d->loc.path ? d->loc.path : "",
+        d->loc.path ? ": " : "", word[d->severity]);
     return l->s;
 }
 
@@ -193,18 +192,21 @@ nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise)
 
 void nnc_sink_print(const nnc_sink *s, FILE *out)
 {
-    diag_line l;
+    diag_place l;
     for (size_t i = 0; i < nnc_sink_count(s); i++)
-        fputs(format_diag(nnc_sink_at(s, i), &l), out);
+        fprintf(out, "%s%s\n", format_place(nnc_sink_at(s, i), &l), nnc_sink_at(s, i)->message);
     if (s->errors > SINK_LIMIT)
         fprintf(out, "nnc: %zu errors in all\n", s->errors);
 }
 
 void nnc_sink_put(const nnc_sink *s, nnc_text *out)
 {
-    diag_line l;
-    for (size_t i = 0; i < nnc_sink_count(s); i++)
-        nnc_puts(out, format_diag(nnc_sink_at(s, i), &l));
+    diag_place l;
+    for (size_t i = 0; i < nnc_sink_count(s); i++) {
+        nnc_puts(out, format_place(nnc_sink_at(s, i), &l));
+        nnc_puts(out, nnc_sink_at(s, i)->message);
+        nnc_putc(out, '\n');
+    }
 }
 
 static bool same_text(const char *a, const char *b)
@@ -229,12 +231,11 @@ static void report(
         s->errors++;
     if (s->n == SINK_LIMIT)
         return;
-    char buf[2048];
-    vsnprintf(buf, sizeof buf, fmt, ap);
-    for (size_t i = 0; sev != NNC_ERROR && i < s->n; i++)
-        if (said_before(&s->at[i], sev, loc, buf))
+    const char *message = nnc_arena_vprintf(&s->arena, fmt, ap);
+    for (size_t i = 0; message && sev != NNC_ERROR && i < s->n; i++)
+        if (said_before(&s->at[i], sev, loc, message))
             return;
-    nnc_diag d = {sev, code, loc, nnc_arena_strdup(&s->arena, buf)};
+    nnc_diag d = {sev, code, loc, message};
     d.loc.file = nnc_arena_strdup(&s->arena, loc.file);
     d.loc.path = nnc_arena_strdup(&s->arena, loc.path);
     if (!d.message) {

@@ -21,15 +21,21 @@ void nnc_weight_files_deinit(nnc_weight_files *files)
     atomic_init(&files->first, NULL);
 }
 
-/* A safetensors file starts with 8 bytes that hold its header's length, then the header. */
+uint64_t nnc_weight_file_hash(const void *data, size_t n)
+{
+    enum { END = 4096 };
+    uint64_t len = n;
+    if (n >= 8)
+        memcpy(&len, data, 8);
+    if (n >= 8 && len <= n - 8)
+        return nnc_hash64(data, 8 + (size_t)len, 0);
+    size_t end = n < END ? n : END;
+    return nnc_hash64((const char *)data + n - end, end, nnc_hash64(data, end, n));
+}
+
 static nnc_status check_header(const nnc_map *m, const nnc_weight *w, nnc_sink *sink)
 {
-    uint64_t len = 0;
-    if (!w->header_hash)
-        return NNC_OK;
-    if (m->n >= 8)
-        memcpy(&len, m->data, 8);
-    if (m->n < 8 || len > m->n - 8 || nnc_hash64(m->data, 8 + (size_t)len, 0) != w->header_hash)
+    if (w->header_hash && nnc_weight_file_hash(m->data, m->n) != w->header_hash)
         return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = w->file},
             "is not the weight file that the model was compiled with (its header differs)");
     return NNC_OK;

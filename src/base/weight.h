@@ -8,15 +8,22 @@ typedef enum nnc_wkind { NNC_W_inline, NNC_W_file, NNC_W_gen } nnc_wkind;
 
 typedef struct nnc_weight {
     nnc_wkind kind;
-    const char *name;     /* the user's name, "conv1.weight"; key of the generator and in safetensors files */
-    const void *data;     /* row-major bytes, `size` of them; file: NULL, or where the range is mapped already (embedded in an artifact) */
-    const char *file;     /* file: byte range, and hash of the file's header (nnc_safetensors_header_hash; 0 = not checked) */
+    const char
+        *name; /* the user's name, "conv1.weight"; key of the generator and in safetensors files */
+    const void *
+        data; /* row-major bytes, `size` of them; file: NULL, or where the range is mapped already (embedded in an artifact) */
+    const char *file; /* file: byte range, and nnc_weight_file_hash of the file (0 = not checked) */
     int64_t offset, size;
     uint64_t header_hash;
-    uint64_t seed;        /* gen: element i = shift + scale * u_i, u_i of nnc_rng_fill(nnc_rng_key(name, seed), ...),
+    uint64_t
+        seed; /* gen: element i = shift + scale * u_i, u_i of nnc_rng_fill(nnc_rng_key(name, seed), ...),
                            * rounded to the dtype */
     float scale, shift;
 } nnc_weight;
+
+/* Hash by which a file of weights is recognised: of a safetensors file's header (8 bytes that hold its length, then the header), of
+ * another file's length and ends. */
+uint64_t nnc_weight_file_hash(const void *data, size_t n);
 
 /* The files of weights that were read: each is mapped, and its header hashed, once. Starts zeroed; safe to share by threads. */
 typedef struct nnc_weight_files {
@@ -26,7 +33,7 @@ void nnc_weight_files_deinit(nnc_weight_files *files);
 
 /* Fills dst (dtype of `t`) with elements first..first+n of the row-major weight. A file that is too short or has another header hash
  * is NNC_E_IO with its name. Thread-safe. */
-nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n, void *dst,
-    nnc_weight_files *files, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n,
+    void *dst, nnc_weight_files *files, nnc_sink *sink) NNC_MUST;
 
 #endif

@@ -46,20 +46,30 @@ static nnc_status save(const options *o, const nnc_artifact *a, nnc_sink *sink)
     return NNC_OK;
 }
 
+static nnc_status save_weights(const options *o, const nnc_artifact *a, nnc_sink *sink)
+{
+    if (nnc_artifact_reads(a, o->save_weights))
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->save_weights},
+            "holds the model's weights: name another file for --save-weights");
+    return nnc_model_write_weights(nnc_artifact_source(a), o->save_weights, sink);
+}
+
 nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
 {
-    if (!o->emit && !o->out && !o->dump_dir)
+    if (!o->emit && !o->out && !o->dump_dir && !o->save_weights)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "nnc compile needs -o FILE for the artifact, --emit=STAGE for text, or "
-            "--dump-dir=FOLDER for all stages");
+            "nnc compile needs -o FILE for the artifact, --emit=STAGE for text, --dump-dir=FOLDER "
+            "for all stages, or --save-weights=FILE");
     if (o->emit && o->embed)
         return nnc_fail0(sink, NNC_E_USAGE, "--embed-weights is for artifacts, not for --emit");
-    if (!o->emit && !o->dump_dir && nnc_is_artifact(o->file[0]))
+    if (!o->emit && !o->dump_dir && !o->save_weights && nnc_is_artifact(o->file[0]))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
             "is compiled already; --emit=STAGE prints what is in it");
     NNC_TRY(open_and_compile(o, w, sink));
     if (o->dump_dir)
         NNC_TRY(nnc_dump(w->env, w->artifact, o->dump_dir, sink));
+    if (o->save_weights)
+        NNC_TRY(save_weights(o, w->artifact, sink));
     if (o->emit)
         return nnc_emit_text(w->env, w->artifact, o->emit, &w->text, sink);
     w->no_text = true;

@@ -30,6 +30,11 @@ typedef struct flag {
     const char *doc;
 } flag;
 
+#define INPUT_DOC \
+    "Read an input from a file: .npy; .npz or .safetensors, in which it has that name " \
+    "(FILE:TENSOR: " \
+    "another); .bin, .raw: its bytes (default: generated from the seed; repeatable, once a name)"
+#define INPUTS_DOC "Read the other inputs by name from this file, .npz or .safetensors"
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
     {'m', {"--set", NNC_SET_PAIRS, AT(model.arg), AT(model.n_arg), 0, 0, "NAME=VALUE"},
@@ -37,8 +42,11 @@ static const flag flags[] = {
     {'m', {"--seed", NNC_SET_SEED, AT(model.seed), 0, 0, 0, "N"},
         "Seed of generated weights and inputs (default: 0)"},
     {'m', {"--weights", NNC_SET_TEXT, AT(model.weights), 0, 0, 0, "FILE"},
-        "Read the weights from this safetensors file (default: generated from the seed); of an "
-        "artifact: its file of weights now"},
+        "Read the weights from this file, .safetensors or .npz (default: generated from the seed); "
+        "of an artifact: its file of weights now"},
+    {'m', {"--rename", NNC_SET_PAIRS, AT(model.rename), AT(model.n_rename), 0, 0, "NAME=NAME"},
+        "Names of tensors in the --weights file and of the weights that they are (repeatable; the "
+        "first that matches): module.*=* takes a prefix away, NAME=- leaves a tensor out"},
     {'o', {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
         "Run exactly these passes, in this order (default: those of the -O level)"},
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
@@ -82,12 +90,18 @@ static const flag flags[] = {
     {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "
         "included"},
+    {'a', {"--save-weights", NNC_SET_TEXT, AT(save_weights), 0, 0, 0, "FILE"},
+        "Also write the model's weights by name to this file, .safetensors or .npz"},
     {'a', {"--embed-weights", NNC_SET_BOOL, AT(embed)},
         "Store the weights in the artifact instead of references to them"},
-    {'r', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE.npy"},
-        "Read an input from a file (default: generated from the seed; repeatable, once a name)"},
-    {'r', {"--output", NNC_SET_PAIRS, AT(output), AT(n_output), 1, 0, "NAME=FILE.npy"},
-        "Write an output to a file (repeatable; one output may go to several files)"},
+    {'r', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
+        INPUT_DOC},
+    {'r', {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"}, INPUTS_DOC},
+    {'r', {"--output", NNC_SET_PAIRS, AT(output), AT(n_output), 1, 0, "NAME=FILE"},
+        "Write an output to a file, .npy, .npz, .safetensors, or .bin for its bytes (repeatable; "
+        "one output may go to several files)"},
+    {'r', {"--outputs", NNC_SET_TEXT, AT(outputs), 0, 0, 0, "FILE"},
+        "Write all outputs by name to this file, .npz or .safetensors"},
     {'t', {"--iterations", NNC_SET_INT, AT(compare.iterations), 0, 1, 1000000000, "N"},
         "Number of timed runs of each program (default: as many as fit --duration)"},
     {'t', {"--warmup", NNC_SET_INT, AT(compare.warmup), 0, 0, 1000000, "N", true},
@@ -101,8 +115,9 @@ static const flag flags[] = {
         "one computes, and the overlap is printed; both: one after the other"},
     {'q', {"--percentile", NNC_SET_REAL, AT(percentile), 0, 0, 100, "P"},
         "Also print this percentile of the times (default: 99)"},
-    {'x', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE.npy"},
-        "Read an input from a file (default: generated from the seed; repeatable, once a name)"},
+    {'x', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
+        INPUT_DOC},
+    {'x', {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"}, INPUTS_DOC},
     {'x', {"--no-steps", NNC_SET_UNSET, AT(compare.steps)},
         "Compare only unfused and fused, not pass by pass"},
     {'x', {"--no-reference", NNC_SET_BOOL, AT(compare.no_reference)},

@@ -72,10 +72,12 @@ nnc_status check_paths(options *o, nnc_sink *sink)
 {
     const int n_inputs = o->compare.n_input;
     const nnc_arg *input = o->compare.input;
-    const named others[] = {
-        {"--weights", o->model.weights}, {"--target", o->env.target}, {"--tuning", o->env.tuning}};
+    const named others[] = {{"--weights", o->model.weights}, {"--target", o->env.target},
+        {"--tuning", o->env.tuning}, {"--inputs", o->compare.inputs}};
+    const named writes[] = {
+        {"-o", o->out}, {"--outputs", o->outputs}, {"--save-weights", o->save_weights}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
-    named *out = ARENA_NEW(&o->strings, named, o->n_output + 1);
+    named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;
     NNC_NEED(in && out, sink);
     for (int i = 0; i < o->n_file; i++)
@@ -85,8 +87,9 @@ nnc_status check_paths(options *o, nnc_sink *sink)
     for (size_t i = 0; i < NNC_COUNT(others); i++)
         if (others[i].path)
             in[n_in++] = others[i];
-    if (o->out)
-        out[n_out++] = (named){"-o", o->out};
+    for (size_t i = 0; i < NNC_COUNT(writes); i++)
+        if (writes[i].path)
+            out[n_out++] = writes[i];
     for (int i = 0; i < o->n_output; i++) {
         if (is_stdio(o->output[i].value))
             return nnc_fail0(sink, NNC_E_USAGE,

@@ -6,15 +6,16 @@
 static nnc_status set_inputs(
     const options *o, const nnc_artifact *a, nnc_session *s, nnc_sink *sink)
 {
-    for (int i = 0; i < nnc_session_inputs(s); i++) {
-        NNC_FREED void *data = NULL;
-        nnc_status st = nnc_artifact_make_input(
-            a, i, o->compare.input, o->compare.n_input, o->model.seed, &data, sink);
+    const int n = nnc_session_inputs(s);
+    NNC_FREED void **data = nnc_calloc((size_t)n + 1, sizeof *data);
+    NNC_NEED(data, sink);
+    nnc_status st = nnc_artifact_make_inputs(a, &o->compare, o->model.seed, data, sink);
+    for (int i = 0; i < n; i++) {
         if (!st)
-            st = nnc_session_input(s, i, data, sink);
-        NNC_TRY(st);
+            st = nnc_session_input(s, i, data[i], sink);
+        nnc_free(data[i]);
     }
-    return NNC_OK;
+    return st;
 }
 
 /* ---- outputs ----------------------------------------------------------------------------------------- */
@@ -61,7 +62,7 @@ static nnc_status get_outputs(const options *o, nnc_session *s, nnc_text *out, n
             describe(name, t, data, out);
         NNC_TRY(st);
     }
-    return NNC_OK;
+    return o->outputs ? nnc_session_write(s, o->outputs, sink) : NNC_OK;
 }
 
 /* ---- timing ------------------------------------------------------------------------------------------ */
@@ -163,10 +164,14 @@ static nnc_status load(const options *o, work *w, nnc_sink *sink)
     NNC_TRY(
         nnc_artifact_check_names(w->artifact, false, o->compare.input, o->compare.n_input, sink));
     NNC_TRY(nnc_artifact_check_names(w->artifact, true, o->output, o->n_output, sink));
-    for (int i = 0; i < o->n_output; i++)
-        if (nnc_artifact_reads(w->artifact, o->output[i].value))
-            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->output[i].value},
-                "holds the model's weights: name another file for output %s", o->output[i].name);
+    for (int i = 0; i <= o->n_output; i++) {
+        const char *file = i < o->n_output ? o->output[i].value : o->outputs;
+        if (file && nnc_artifact_reads(w->artifact, file))
+            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
+                "holds the model's weights: name another file for %s%s",
+                i < o->n_output ? "output " : "the outputs",
+                i < o->n_output ? o->output[i].name : "");
+    }
     progress((void *)o, "loading weights", NULL);
     NNC_TRY(nnc_session_create(w->env, w->artifact, &w->session, sink));
     print_warnings(sink);

@@ -213,7 +213,8 @@ static nnc_graph *load_json(
         st = build_model(&f);
         nnc_json_deinit(&f.j);
     }
-    nnc_safetensors_close(f.st);
+    nnc_tensors_close(f.st);
+    nnc_mismatch_deinit(&f.mismatch);
     nnc_arena_deinit(&f.a);
     if (st) {
         nnc_graph_destroy(f.g);

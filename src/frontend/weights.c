@@ -1,4 +1,4 @@
-/* frontend/weights.c -- the source of each weight's numbers: the generator, or a tensor of a safetensors file.
+/* frontend/weights.c -- the source of each weight's numbers: the generator, or a tensor of a file.
  *
  * Generated weights keep the magnitude of activations through a deep net: a contraction with fan-in n is uniform in +-sqrt(6/n) when a
  * relu-like activation follows (He et al. 2015: relu halves the second moment), otherwise in +-sqrt(3/n); a branch that ends in a
@@ -8,8 +8,6 @@
 #include <math.h>
 #include <string.h>
 
-enum { MAX_MISSING = 10, MAX_UNUSED = 10 };
-
 static const char *stored_name(fe_layer *l, const char *suffix)
 {
     if (!suffix)
@@ -17,54 +15,66 @@ static const char *stored_name(fe_layer *l, const char *suffix)
     return nnc_arena_printf(&l->f->a, "%s.%s", l->weights, suffix);
 }
 
-static void report_missing(fe_layer *l, const char *name, const nnc_type *t)
+/* The end of a weight's line in the list of those that the file should have: its layer, and a hint. */
+static const char *remark(fe_layer *l, const char *hint)
 {
-    fe *f = l->f;
-    int n = nnc_safetensors_count(f->st);
-    const char **names = ARENA_NEW(&f->a, const char *, n ? n : 1);
-    if (++f->missing > MAX_MISSING || !names)
-        return;
-    for (int i = 0; i < n; i++)
-        names[i] = nnc_safetensors_at(f->st, i)->name;
-    const char *dot = strrchr(name, '.'), *hint = fe_hint(f, name, names, (size_t)n);
-    bool bias = dot && !strcmp(dot, ".bias") && fe_row_takes(&l->row, FK_bias);
-    nnc_fail(f->sink, NNC_E_MODEL, l->loc, "weights file %s has no tensor `%s` (%s)%s",
-        f->o->weights, name, fe_type_text(f, t),
-        bias && (!*hint || strstr(hint, ".bias`"))
-            ? "; without one, the layer wants \"bias\": false"
-            : hint);
+    const char *s = nnc_arena_printf(&l->f->a, ", for %s%s", l->path, hint);
+    return s ? s : "";
 }
 
-/* Makes w a tensor of the file, whose dtype may be another float type. false = reported. */
+static void note_missing(fe_layer *l, const char *name, const nnc_type *t)
+{
+    fe *f = l->f;
+    int n = nnc_tensors_count(f->st);
+    const char **names = ARENA_NEW(&f->a, const char *, n + 1);
+    for (int i = 0; names && i < n; i++)
+        names[i] = nnc_tensors_at(f->st, i)->name;
+    const char *dot = strrchr(name, '.'), *hint = names ? fe_hint(f, name, names, (size_t)n) : "";
+    bool bias = dot && !strcmp(dot, ".bias") && fe_row_takes(&l->row, FK_bias);
+    bool none = bias && (!*hint || strstr(hint, ".bias`"));
+    nnc_mismatch_missing(&f->mismatch, name, t,
+        remark(l, none ? "; without one, the layer wants \"bias\": false" : hint));
+}
+
+/* w as a reference to e's bytes in the file or, where they need conversion, the converted ones in memory of the arena. */
+static nnc_status take(const nnc_tensors *st, const nnc_tensor_entry *e, const char *file,
+    nnc_arena *a, nnc_weight *w, nnc_sink *sink)
+{
+    *w = (nnc_weight){
+        .kind = e->offset < 0 ? NNC_W_inline : NNC_W_file, .name = w->name, .size = e->size};
+    if (e->offset >= 0) {
+        w->file = file;
+        w->offset = e->offset;
+        w->header_hash = nnc_tensors_hash(st);
+        return NNC_OK;
+    }
+    void *data = nnc_arena_alloc(a, 1, (size_t)e->size);
+    NNC_NEED(data, sink);
+    w->data = data;
+    return nnc_tensors_read(st, e, data, sink);
+}
+
+/* Makes w a tensor of the file, whose dtype may be another float type. Differences are noted: all are reported at the end. */
 static bool from_file(fe_layer *l, nnc_weight *w, nnc_type *t)
 {
     fe *f = l->f;
-    const nnc_st_entry *e = nnc_safetensors_find(f->st, w->name);
+    const nnc_tensor_entry *e = nnc_tensors_find(f->st, w->name);
     if (!e) {
-        report_missing(l, w->name, t);
-        return true; /* continues, so that all are reported */
+        note_missing(l, w->name, t);
+        return true;
     }
-    f->st_used[e - nnc_safetensors_at(f->st, 0)] = true; /* entries lie in one array */
-    if (e->why)
-        return FE_FALSE(l, NULL, "weight `%s`: the model needs %s, but %s cannot give it: %s",
-            w->name, fe_type_text(f, t), f->o->weights, e->why);
-    bool both_float = nnc_is_float((nnc_dtype)e->type.dtype) && nnc_is_float((nnc_dtype)t->dtype);
-    if (!nnc_type_same_shape(&e->type, t) || (e->type.dtype != t->dtype && !both_float)) {
-        bool one = fe_row_takes(&l->row, FK_slopes) && nnc_type_numel(&e->type) == 1;
-        fe_stop(f,
-            nnc_fail(f->sink, NNC_E_MODEL, l->loc, "weight `%s`: the model needs %s, %s holds %s%s",
-                w->name, fe_type_text(f, t), f->o->weights, fe_type_text(f, &e->type),
-                one ? "; one slope is \"slopes\": 1" : ""));
-        return false;
+    f->st_used[e - nnc_tensors_at(f->st, 0)] = true; /* entries lie in one array */
+    const bool floats =
+        !e->why && nnc_is_float((nnc_dtype)e->type.dtype) && nnc_is_float((nnc_dtype)t->dtype);
+    if (e->why || !nnc_type_same_shape(&e->type, t) || (e->type.dtype != t->dtype && !floats)) {
+        bool one = !e->why && fe_row_takes(&l->row, FK_slopes) && nnc_type_numel(&e->type) == 1;
+        nnc_mismatch_wrong(
+            &f->mismatch, w->name, t, e, remark(l, one ? "; one slope is \"slopes\": 1" : ""));
+        return true;
     }
-    *w = (nnc_weight){.kind = NNC_W_file,
-        .name = w->name,
-        .file = f->o->weights,
-        .offset = e->offset,
-        .size = e->size,
-        .header_hash = nnc_safetensors_header_hash(f->st)};
     *t = e->type;
-    return true;
+    nnc_status st = take(f->st, e, f->o->weights, &f->a, w, f->sink);
+    return !st || (fe_stop(f, st), false);
 }
 
 static bool check_size(fe_layer *l, const char *name, const nnc_type *t)
@@ -185,82 +195,94 @@ static nnc_status settle_scales(fe *f)
     return NNC_OK;
 }
 
+static nnc_status open_file(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink)
+{
+    NNC_TRY(nnc_tensors_open(o->weights, NULL, out, sink));
+    return nnc_tensors_rename(*out, o->rename, o->n_rename, sink);
+}
+
 nnc_status fe_weights_open(fe *f)
 {
     if (!f->o->weights)
         return NNC_OK;
-    NNC_TRY(nnc_safetensors_open(f->o->weights, &f->st, f->sink));
-    f->st_used = ARENA_NEW(&f->a, bool, nnc_safetensors_count(f->st) + 1);
+    NNC_TRY(open_file(f->o, &f->st, f->sink));
+    f->st_used = ARENA_NEW(&f->a, bool, nnc_tensors_count(f->st) + 1);
     return f->st_used ? NNC_OK : nnc_nomem(f->sink);
 }
 
-static void warn_unused(fe *f)
+/* Tensors of the file that no weight has taken. */
+static void note_extra(const nnc_tensors *st, const bool *used, nnc_mismatch *m)
 {
-    NNC_LOCAL(nnc_text) t = {0};
-    int n = 0;
-    for (int i = 0; i < nnc_safetensors_count(f->st); i++) {
-        const char *name = nnc_safetensors_at(f->st, i)->name, *dot = strrchr(name, '.');
-        if (dot &&
-            !strcmp(dot,
-                ".num_batches_tracked")) /* part of PyTorch's batchnorm; used by training only */
-            continue;
-        if (!f->st_used[i] && n++ < MAX_UNUSED)
-            nnc_printf(&t, "%s%.100s", n > 1 ? ", " : "", name);
+    for (int i = 0; i < nnc_tensors_count(st); i++) {
+        const nnc_tensor_entry *e = nnc_tensors_at(st, i);
+        const char *dot = strrchr(e->name, '.');
+        /* num_batches_tracked is part of PyTorch's batchnorm, and used by training only */
+        if (!used[i] && (!dot || strcmp(dot, ".num_batches_tracked") != 0))
+            nnc_mismatch_extra(m, e->name, e, "");
     }
-    if (n)
-        nnc_warn(f->sink, (nnc_loc){.file = f->o->weights},
-            "%d of %d tensors are not used by the model: %s%s", n, nnc_safetensors_count(f->st),
-            nnc_text_str(&t), n > MAX_UNUSED ? ", ..." : "");
 }
 
 nnc_status fe_weights_close(fe *f, bool ok)
 {
     nnc_status st = NNC_OK;
-    if (ok && f->missing > MAX_MISSING)
-        nnc_fail(f->sink, NNC_E_MODEL, (nnc_loc){.file = f->o->weights},
-            "%d tensors are missing in all", f->missing);
-    if (ok && f->missing)
-        st = NNC_E_MODEL;
-    if (ok && f->st)
-        warn_unused(f);
+    if (ok && f->st) {
+        note_extra(f->st, f->st_used, &f->mismatch);
+        if (f->mismatch.extra)
+            nnc_puts(&f->mismatch.lines, "\n  --rename=NAME=- leaves a tensor of the file out");
+        st = nnc_mismatch_report(&f->mismatch, f->o->weights, "weights", f->sink);
+    }
     if (ok && !st)
         st = settle_scales(f);
-    nnc_safetensors_close(f->st);
+    nnc_mismatch_deinit(&f->mismatch);
+    nnc_tensors_close(f->st);
     f->st = NULL;
     return st;
 }
 
-/* Replaces the weights of a text graph by those in the --weights file with the same names. */
-nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
+/* ---- graphs that name their weights ---------------------------------------------------------- */
+
+static nnc_status bind(nnc_graph *g, const nnc_tensors *s, const char *file, bool *used,
+    nnc_mismatch *m, nnc_sink *sink)
 {
-    nnc_safetensors *s;
-    nnc_status st = NNC_OK;
-    NNC_TRY(nnc_safetensors_open(o->weights, &s, sink));
-    const char *file = nnc_arena_strdup(&g->arena, o->weights);
-    if (!file)
-        st = nnc_nomem(sink);
-    for (uint32_t i = 0; i < g->n_node && !st; i++) {
+    for (uint32_t i = 0; i < g->n_node; i++) {
         nnc_node *n = &g->node[i];
         if (n->op != OP_param || !n->weight || !n->weight->name)
             continue;
-        const nnc_st_entry *e = nnc_safetensors_find(s, n->weight->name);
+        const nnc_type *t = nnc_typeof(g, n->out);
+        const nnc_tensor_entry *e = nnc_tensors_find(s, n->weight->name);
+        if (e)
+            used[e - nnc_tensors_at(s, 0)] = true;
         if (!e)
-            st = nnc_fail(sink, NNC_E_MODEL, n->loc, "weights file %s has no tensor `%s`", file,
-                n->weight->name);
-        else if (e->why)
-            st =
-                nnc_fail(sink, NNC_E_MODEL, n->loc, "weight `%s` of %s: %s", e->name, file, e->why);
-        else if (!nnc_type_equal(&e->type, nnc_typeof(g, n->out)))
-            st = nnc_fail(sink, NNC_E_MODEL, n->loc,
-                "weight `%s` in %s has another type than the graph's", e->name, file);
+            nnc_mismatch_missing(m, n->weight->name, t, "");
+        else if (e->why || !nnc_type_equal(&e->type, t))
+            nnc_mismatch_wrong(m, n->weight->name, t, e, "");
         else
-            *n->weight = (nnc_weight){.kind = NNC_W_file,
-                .name = n->weight->name,
-                .file = file,
-                .offset = e->offset,
-                .size = e->size,
-                .header_hash = nnc_safetensors_header_hash(s)};
+            NNC_TRY(take(s, e, file, &g->arena, n->weight, sink));
     }
-    nnc_safetensors_close(s);
+    return NNC_OK;
+}
+
+/* Replaces the weights of a graph by those in the --weights file with the same names. Tensors that are left over are no error: a graph
+ * may have lost weights to folding. */
+nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
+{
+    nnc_tensors *s = NULL;
+    NNC_LOCAL(nnc_mismatch) m = {.missing = 0}, left = {.missing = 0};
+    nnc_status st = open_file(o, &s, sink);
+    bool *used = st ? NULL : nnc_arena_alloc(&g->arena, (size_t)nnc_tensors_count(s) + 1, 1);
+    const char *file = nnc_arena_strdup(&g->arena, o->weights);
+    if (!st && !(used && file))
+        st = nnc_nomem(sink);
+    if (!st)
+        st = bind(g, s, file, used, &m, sink);
+    if (!st)
+        st = nnc_mismatch_report(&m, o->weights, "weights", sink);
+    if (!st)
+        note_extra(s, used, &left);
+    if (left.extra)
+        nnc_warn(sink, (nnc_loc){.file = o->weights},
+            "%d of %d tensors are not used by the model:%s", left.extra, nnc_tensors_count(s),
+            nnc_text_str(&left.lines));
+    nnc_tensors_close(s);
     return st;
 }

@@ -10,7 +10,8 @@ static const struct {
     {"target", "base"},
     {"cuda", "base"},
     {"ir", "base"},
-    {"frontend", "base ir"},
+    {"tensors", "base"},
+    {"frontend", "base ir tensors"},
     {"kernel", "base ir target"},
     {"passes", "base ir target kernel schedule"},
     {"math", "base ir target kernel"},
@@ -22,7 +23,7 @@ static const struct {
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
-    {"api", "base ir target cuda frontend kernel passes codegen plan runtime engines"},
+    {"api", "base ir target cuda tensors frontend kernel passes codegen plan runtime engines"},
     {"cli", "base api"},
 };
 

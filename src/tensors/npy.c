@@ -1,7 +1,7 @@
-/* frontend/npy.c -- one tensor in NumPy's format, versions 1 to 3: magic, version, header length, a Python dictionary of descr,
+/* tensors/npy.c -- one tensor in NumPy's format, versions 1 to 3: magic, version, header length, a Python dictionary of descr,
  * fortran_order and shape, then the bytes. Reads either byte order, writes little-endian. NumPy has no bfloat16: as in ml_dtypes it is
  * the 2-byte void type V2, which is read back as bf16 (in NumPy: a.view(ml_dtypes.bfloat16)). */
-#include "frontend/internal.h"
+#include "tensors/internal.h"
 #include <ctype.h>
 #include <string.h>
 
@@ -23,12 +23,6 @@ static const struct code {
 } codes[] = {{'f', 8, DT_f64}, {'f', 4, DT_f32}, {'f', 2, DT_f16}, {'V', 2, DT_bf16},
     {'i', 1, DT_i8}, {'i', 2, DT_i16}, {'i', 4, DT_i32}, {'i', 8, DT_i64}, {'u', 1, DT_u8},
     {'u', 2, DT_u16}, {'u', 4, DT_u32}, {'u', 8, DT_u64}, {'b', 1, DT_bool}};
-
-static nnc_status bad(const char *file, nnc_sink *sink, const char *why)
-{
-    return nnc_fail(
-        sink, NNC_E_MODEL, (nnc_loc){.file = file}, "not a .npy file that nnc reads: %s", why);
-}
 
 static bool eat(cursor *c, const char *s)
 {
@@ -123,25 +117,33 @@ static const char *read_dict(cursor *c, header *h)
     return why ? why : seen == 7 ? NULL : "its header lacks descr, fortran_order or shape";
 }
 
-static const char *read_header(const nnc_map *m, header *h, size_t *data)
+const char *nnc_npy_parse(const uint8_t *p, size_t n, nnc_npy_header *out)
 {
-    if (m->n < 10 || memcmp(m->data, "\x93NUMPY", 6) != 0)
+    header h = {0};
+    if (n < 10 || memcmp(p, "\x93NUMPY", 6) != 0)
         return "its first bytes are not \\x93NUMPY";
-    int version = m->data[6];
+    int version = p[6];
     if (version < 1 || version > 3)
         return "its version is unsupported; expected 1, 2 or 3";
-    size_t at = version == 1 ? 10 : 12, len = m->data[8] | (size_t)m->data[9] << 8;
-    if (m->n < at)
+    size_t at = version == 1 ? 10 : 12, len = p[8] | (size_t)p[9] << 8;
+    if (n < at)
         return "it ends in its header";
     if (version > 1)
-        len |= (size_t)m->data[10] << 16 | (size_t)m->data[11] << 24;
-    if (len > m->n - at)
+        len |= (size_t)p[10] << 16 | (size_t)p[11] << 24;
+    if (len > n - at)
         return "it ends in its header";
-    cursor c = {(const char *)m->data + at, (const char *)m->data + at + len};
-    *data = at + len;
-    const char *why = read_dict(&c, h);
+    cursor c = {(const char *)p + at, (const char *)p + at + len};
+    const char *why = read_dict(&c, &h);
     eat(&c, "");
-    return why ? why : c.p != c.end ? "something follows its header" : NULL;
+    if (!why && c.p != c.end)
+        why = "something follows its header";
+    *out = (nnc_npy_header){.type = nnc_type_make(h.dtype, why ? 0 : h.rank, h.dim),
+        .swap = h.swap,
+        .fortran = h.fortran && h.rank > 1,
+        .size = at + len};
+    if (!why)
+        (void)nnc_type_check(&out->type, &why);
+    return why;
 }
 
 static void copy_bytes(uint8_t *dst, const uint8_t *src, int size, bool swap)
@@ -171,65 +173,38 @@ static void from_fortran(const nnc_type *t, const uint8_t *src, uint8_t *dst, bo
     }
 }
 
-static nnc_status read_mapped(const char *file, const nnc_map *m, nnc_tensor *out, nnc_sink *sink)
+void nnc_npy_convert(const nnc_type *t, bool swap, bool fortran, const uint8_t *src, void *dst)
 {
-    header h = {0};
-    size_t data = 0;
-    const char *why = read_header(m, &h, &data);
-    if (why)
-        return bad(file, sink, why);
-    nnc_type t = nnc_type_make(h.dtype, h.rank, h.dim);
-    if (!nnc_type_check(&t, &why))
-        return bad(file, sink, why);
-    int64_t bytes = nnc_type_bytes(&t), there = (int64_t)(m->n - data);
-    if (bytes != there)
-        return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
-            "its shape needs %lld bytes of data, the file has %lld", (long long)bytes,
-            (long long)there);
-    NNC_TRY(nnc_tensor_alloc(out, &t, sink));
-    int size = nnc_dtype_size(h.dtype);
-    if (h.fortran && h.rank > 1)
-        from_fortran(&t, m->data + data, out->data, h.swap);
-    else if (h.swap && size > 1)
+    const int size = nnc_dtype_size((nnc_dtype)t->dtype);
+    const int64_t bytes = nnc_type_bytes(t);
+    if (fortran)
+        from_fortran(t, src, dst, swap);
+    else if (swap && size > 1)
         for (int64_t i = 0; i < bytes; i += size)
-            copy_bytes((uint8_t *)out->data + i, m->data + data + i, size, true);
+            copy_bytes((uint8_t *)dst + i, src + i, size, true);
     else
-        memcpy(out->data, m->data + data, (size_t)bytes);
-    for (int64_t i = 0; h.dtype == DT_bool && i < bytes; i++) /* C allows only 0 and 1 in a bool */
-        ((uint8_t *)out->data)[i] = ((uint8_t *)out->data)[i] != 0;
-    return NNC_OK;
+        memmove(dst, src, (size_t)bytes);
+    for (int64_t i = 0; t->dtype == DT_bool && i < bytes; i++) /* C allows only 0 and 1 in a bool */
+        ((uint8_t *)dst)[i] = ((uint8_t *)dst)[i] != 0;
 }
 
-nnc_status nnc_npy_load(const char *file, nnc_tensor *out, nnc_sink *sink)
+void nnc_npy_put_header(nnc_text *x, const nnc_type *t)
 {
-    nnc_map m;
-    *out = (nnc_tensor){0};
-    NNC_TRY(nnc_map_open(&m, file, sink));
-    nnc_status st = read_mapped(file, &m, out, sink);
-    nnc_map_close(&m);
-    return st;
-}
-
-nnc_status nnc_npy_save(const char *file, const nnc_type *t, const void *row_major, nnc_sink *sink)
-{
-    NNC_LOCAL(nnc_text) x = {0};
-    size_t k = 0;
+    size_t k = 0, from = x->n;
     while (codes[k].d != (nnc_dtype)t->dtype)
         k++;
-    nnc_putn(&x, "\x93NUMPY\x01\x00\x00\x00", 10);
-    nnc_printf(&x, "{'descr': '%c%c%d', 'fortran_order': False, 'shape': (",
+    nnc_putn(x, "\x93NUMPY\x01\x00\x00\x00", 10);
+    nnc_printf(x, "{'descr': '%c%c%d', 'fortran_order': False, 'shape': (",
         codes[k].size == 1 ? '|' : '<', codes[k].kind, codes[k].size);
     for (int i = 0; i < t->rank; i++)
-        nnc_printf(&x, "%s%lld%s", i ? " " : "", (long long)t->dim[i],
+        nnc_printf(x, "%s%lld%s", i ? " " : "", (long long)t->dim[i],
             i + 1 < t->rank || t->rank == 1 ? "," : "");
-    nnc_puts(&x, "), }");
-    while ((x.n + 1) % 64 && !x.oom)
-        nnc_putc(&x, ' ');
-    nnc_putc(&x, '\n');
-    if (x.oom)
-        return nnc_nomem(sink);
-    x.s[8] = (char)((x.n - 10) & 0xff);
-    x.s[9] = (char)((x.n - 10) >> 8);
-    nnc_piece piece[2] = {{x.s, x.n}, {row_major, (size_t)nnc_type_bytes(t)}};
-    return nnc_file_write_pieces(file, 2, piece, false, sink);
+    nnc_puts(x, "), }");
+    while ((x->n - from + 1) % 64 && !x->oom)
+        nnc_putc(x, ' ');
+    nnc_putc(x, '\n');
+    if (x->oom)
+        return;
+    x->s[from + 8] = (char)((x->n - from - 10) & 0xff);
+    x->s[from + 9] = (char)((x->n - from - 10) >> 8);
 }

@@ -1,18 +1,12 @@
-/* frontend/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON header {name: {dtype, shape,
+/* tensors/safetensors.c -- files of named tensors: 8 bytes little-endian header length, a JSON header {name: {dtype, shape,
  * data_offsets}}, then the bytes. The header is verified: lengths against the file, sizes against shapes, and (as the format requires)
  * that the offsets cover the data without gaps or overlaps. */
-#include "frontend/internal.h"
+#include "tensors/internal.h"
+#include "base/json.h"
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_HEADER (100 << 20) /* bytes; the limit of the format's own readers */
-
-struct nnc_safetensors {
-    nnc_arena a;
-    nnc_st_entry *entry; /* by name */
-    int n;
-    uint64_t hash;
-};
 
 static const struct dtype_name {
     const char *name;
@@ -38,7 +32,7 @@ static bool whole(const nnc_item *v, int64_t *out)
 
 /* Fills e. A damaged entry is an error; a valid one that nnc cannot read is an error only for the weight that needs it (e->why). */
 static nnc_status read_entry(
-    const char *file, const nnc_item *item, nnc_st_entry *e, nnc_sink *sink)
+    const char *file, const nnc_item *item, nnc_tensor_entry *e, nnc_sink *sink)
 {
     const nnc_item *d = nnc_json_get(item, "dtype"), *shape = nnc_json_get(item, "shape"),
                    *off = nnc_json_get(item, "data_offsets");
@@ -63,7 +57,7 @@ static nnc_status read_entry(
         !whole(off->child->next, &end) || end < e->offset)
         return bad(file, sink, item->key, "its data_offsets are not two ascending numbers");
     e->size = end - e->offset;
-    e->why = k == NNC_COUNT(dtypes) ? "it has a dtype that nnc does not read"
+    e->why = k == NNC_COUNT(dtypes) ? "its dtype is unsupported"
              : empty                ? "it is empty"
              : rank > NNC_MAX_RANK  ? "it has more than 8 dimensions"
                                     : NULL;
@@ -80,25 +74,21 @@ static nnc_status read_entry(
 
 static int by_offset(const void *x, const void *y)
 {
-    const nnc_st_entry *a = x, *b = y;
+    const nnc_tensor_entry *a = x, *b = y;
     if (a->offset == b->offset) /* empty ones first */
         return a->size < b->size ? -1 : a->size > b->size;
     return a->offset < b->offset ? -1 : 1;
 }
 
-static int by_name(const void *x, const void *y)
+static nnc_status read_header(
+    nnc_tensors *s, const nnc_item *root, int64_t data, int64_t n_data, nnc_sink *sink)
 {
-    return strcmp(((const nnc_st_entry *)x)->name, ((const nnc_st_entry *)y)->name);
-}
-
-static nnc_status read_header(nnc_safetensors *s, const char *file, const nnc_item *root,
-    int64_t data, int64_t n_data, nnc_sink *sink)
-{
+    const char *file = s->file;
     int64_t at = 0;
     if (!nnc_is_object(root))
         return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
             "damaged safetensors file: its header is not an object");
-    s->entry = ARENA_NEW(&s->a, nnc_st_entry, root->n + 1);
+    s->entry = ARENA_NEW(&s->a, nnc_tensor_entry, root->n + 1);
     NNC_NEED(s->entry, sink);
     for (const nnc_item *i = root->child; i; i = i->next) {
         if (!strcmp(i->key, "__metadata__"))
@@ -121,16 +111,15 @@ static nnc_status read_header(nnc_safetensors *s, const char *file, const nnc_it
         return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
             "damaged safetensors file: the tensors take %lld bytes, the file holds %lld",
             (long long)at, (long long)n_data);
-    qsort(s->entry, (size_t)s->n, sizeof *s->entry, by_name);
     return NNC_OK;
 }
 
-static nnc_status open_mapped(
-    nnc_safetensors *s, const char *file, const nnc_map *m, nnc_sink *sink)
+nnc_status nnc_safetensors_list(nnc_tensors *t, nnc_sink *sink)
 {
     uint64_t len = 0;
     NNC_LOCAL(nnc_json) j = {0};
-    nnc_loc loc = {.file = file};
+    const nnc_map *m = &t->map;
+    nnc_loc loc = {.file = t->file};
     if (m->n < 8)
         return nnc_fail(sink, NNC_E_MODEL, loc, "not a safetensors file: it has %zu bytes", m->n);
     for (int i = 7; i >= 0; i--)
@@ -139,56 +128,50 @@ static nnc_status open_mapped(
         return nnc_fail(sink, NNC_E_MODEL, loc,
             "not a safetensors file: its header would have %llu bytes, the file has %zu",
             (unsigned long long)len, m->n);
-    s->hash = nnc_hash64(m->data, 8 + (size_t)len, 0);
-    NNC_TRY(nnc_json_parse(&j, file, (const char *)m->data + 8, (size_t)len, sink));
-    return read_header(s, file, j.root, 8 + (int64_t)len, (int64_t)(m->n - 8 - len), sink);
+    NNC_TRY(nnc_json_parse(&j, t->file, (const char *)m->data + 8, (size_t)len, sink));
+    return read_header(t, j.root, 8 + (int64_t)len, (int64_t)(m->n - 8 - len), sink);
 }
 
-nnc_status nnc_safetensors_open(const char *file, nnc_safetensors **out, nnc_sink *sink)
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static const char *name_of(nnc_dtype d)
 {
-    nnc_map m;
-    *out = NULL;
-    NNC_TRY(nnc_map_open(&m, file, sink));
-    nnc_safetensors *s = nnc_calloc(1, sizeof *s);
-    nnc_status st = s ? NNC_OK : nnc_nomem(sink);
-    if (s) {
-        nnc_arena_init(&s->a, 0);
-        st = open_mapped(s, file, &m, sink);
+    size_t k = 0;
+    while (dtypes[k].d != d)
+        k++;
+    return dtypes[k].name;
+}
+
+nnc_status nnc_safetensors_put(const nnc_tensor_source *s, nnc_out *out, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) x = {0};
+    int64_t at = 0;
+    nnc_putc(&x, '{');
+    for (int i = 0; i < s->n; i++) {
+        const nnc_type *t = s->type[i];
+        nnc_puts(&x, i ? "," : "");
+        nnc_put_json_string(&x, s->name[i]);
+        nnc_printf(&x, ":{\"dtype\":\"%s\",\"shape\":[", name_of((nnc_dtype)t->dtype));
+        for (int k = 0; k < t->rank; k++)
+            nnc_printf(&x, "%s%lld", k ? "," : "", (long long)t->dim[k]);
+        nnc_printf(&x, "],\"data_offsets\":[%lld,%lld]}", (long long)at,
+            (long long)(at + nnc_type_bytes(t)));
+        at += nnc_type_bytes(t);
     }
-    nnc_map_close(&m); /* the arena holds the entries; nnc_weight_read reads the bytes */
-    if (st) {
-        nnc_safetensors_close(s);
-        return st;
+    nnc_putc(&x, '}');
+    while (x.n % 8 && !x.oom) /* so that the first tensor is aligned */
+        nnc_putc(&x, ' ');
+    if (x.oom)
+        return nnc_nomem(sink);
+    uint8_t len[8];
+    for (int i = 0; i < 8; i++)
+        len[i] = (uint8_t)((uint64_t)x.n >> 8 * i);
+    NNC_TRY(nnc_out_put(out, len, 8));
+    NNC_TRY(nnc_out_put(out, x.s, x.n));
+    for (int i = 0; i < s->n; i++) {
+        const void *data;
+        NNC_TRY(s->data(s->ctx, i, &data, sink));
+        NNC_TRY(nnc_out_put(out, data, (size_t)nnc_type_bytes(s->type[i])));
     }
-    *out = s;
     return NNC_OK;
-}
-
-void nnc_safetensors_close(nnc_safetensors *s)
-{
-    if (!s)
-        return;
-    nnc_arena_deinit(&s->a);
-    nnc_free(s);
-}
-
-int nnc_safetensors_count(const nnc_safetensors *s)
-{
-    return s->n;
-}
-
-const nnc_st_entry *nnc_safetensors_at(const nnc_safetensors *s, int i)
-{
-    return &s->entry[i];
-}
-
-const nnc_st_entry *nnc_safetensors_find(const nnc_safetensors *s, const char *name)
-{
-    nnc_st_entry key = {.name = name};
-    return s->n ? bsearch(&key, s->entry, (size_t)s->n, sizeof key, by_name) : NULL;
-}
-
-uint64_t nnc_safetensors_header_hash(const nnc_safetensors *s)
-{
-    return s->hash;
 }

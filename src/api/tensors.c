@@ -1,0 +1,258 @@
+/* api/tensors.c -- inputs from files of tensors, outputs and weights to them. */
+#include "api/internal.h"
+#include "tensors/tensors.h"
+#include <string.h>
+
+static const char *numpy_name(nnc_dtype d)
+{
+    static const char *const name[DT__COUNT] = {[DT_f64] = "float64",
+        [DT_f32] = "float32",
+        [DT_f16] = "float16",
+        [DT_bf16] = "bfloat16",
+        [DT_i8] = "int8",
+        [DT_i16] = "int16",
+        [DT_i32] = "int32",
+        [DT_i64] = "int64",
+        [DT_u8] = "uint8",
+        [DT_u16] = "uint16",
+        [DT_u32] = "uint32",
+        [DT_u64] = "uint64",
+        [DT_bool] = "bool"};
+    return name[d];
+}
+
+/* ---- inputs ---------------------------------------------------------------------------------- */
+
+/* The tensor of a file for `name`: the file's only one without a name, or the one of that name. */
+static const nnc_tensor_entry *pick(const nnc_tensors *t, const char *name)
+{
+    bool unnamed = nnc_tensors_count(t) == 1 && !*nnc_tensors_at(t, 0)->name;
+    return unnamed ? nnc_tensors_at(t, 0) : nnc_tensors_find(t, name);
+}
+
+/* Reads the tensor for input `name`, or notes why it does not fit. *data stays NULL then. */
+static nnc_status read_one(const nnc_tensors *t, const nnc_tensor_entry *e, const char *name,
+    const char *where, const nnc_type *want, nnc_mismatch *m, void **data, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_text) more = {0};
+    nnc_puts(&more, where);
+    if (!e) {
+        nnc_mismatch_missing(m, name, want, nnc_text_str(&more));
+        return NNC_OK;
+    }
+    if (e->why || !nnc_type_same_shape(&e->type, want) || e->type.dtype != want->dtype) {
+        if (!e->why && nnc_type_same_shape(&e->type, want))
+            nnc_printf(&more, " (in NumPy: a.astype(\"%s\"))", numpy_name((nnc_dtype)want->dtype));
+        nnc_mismatch_wrong(m, name, want, e, nnc_text_str(&more));
+        return NNC_OK;
+    }
+    *data = nnc_aligned_alloc(64, (size_t)e->size);
+    NNC_NEED(*data, sink);
+    nnc_status st = nnc_tensors_read(t, e, *data, sink);
+    if (st) {
+        nnc_free(*data);
+        *data = NULL;
+    }
+    return st;
+}
+
+/* FILE, or FILE:TENSOR: a tensor of another name. */
+static nnc_status read_file(const char *file, const char *name, const nnc_type *want,
+    nnc_mismatch *m, void **data, nnc_sink *sink)
+{
+    nnc_tensors *t;
+    char path[PATH_MAX];
+    const char *colon = strrchr(file, ':'), *tensor = NULL;
+    if (colon && !nnc_file_exists(file) && (size_t)(colon - file) < sizeof path) {
+        snprintf(path, sizeof path, "%.*s", (int)(colon - file), file);
+        tensor = colon + 1;
+        file = path;
+    }
+    NNC_TRY(nnc_tensors_open(file, want, &t, sink));
+    const nnc_tensor_entry *e = tensor ? nnc_tensors_find(t, tensor) : pick(t, name);
+    if (!tensor && !e && nnc_tensors_count(t) == 1)
+        e = nnc_tensors_at(t, 0);
+    NNC_LOCAL(nnc_text) where = {0};
+    nnc_printf(&where, ", in %s%s%s", file, tensor ? ":" : "", tensor ? tensor : "");
+    nnc_status st = read_one(t, e, name, nnc_text_str(&where), want, m, data, sink);
+    nnc_tensors_close(t);
+    return st;
+}
+
+nnc_status nnc_read_input(
+    const char *file, const char *name, const nnc_type *want, void **data, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_mismatch) m = {.missing = 0};
+    *data = NULL;
+    NNC_TRY(read_file(file, name, want, &m, data, sink));
+    return nnc_mismatch_report(&m, file, "input", sink);
+}
+
+static const char *file_of(const nnc_compare_options *o, const char *name)
+{
+    for (int k = 0; k < o->n_input; k++)
+        if (!strcmp(o->input[k].name, name))
+            return o->input[k].value;
+    return NULL;
+}
+
+/* Tensors of the --inputs file that no input takes. */
+static void note_extra(
+    const nnc_artifact *a, const nnc_compare_options *o, const nnc_tensors *all, nnc_mismatch *m)
+{
+    for (int k = 0; k < nnc_tensors_count(all); k++) {
+        const nnc_tensor_entry *e = nnc_tensors_at(all, k);
+        bool taken = false;
+        for (int i = 0; i < a->plan->n_input; i++)
+            taken |= pick(all, a->plan->input_name[i]) == e && !file_of(o, a->plan->input_name[i]);
+        if (!taken)
+            nnc_mismatch_extra(m, e->name, e, "");
+    }
+}
+
+static nnc_status make_all(const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed,
+    const nnc_tensors *all, nnc_mismatch *m, void **data, nnc_sink *sink)
+{
+    for (int i = 0; i < a->plan->n_input; i++) {
+        const char *name = a->plan->input_name[i], *file = file_of(o, name);
+        const nnc_type *t = nnc_whole_input(a, i);
+        if (file) {
+            NNC_TRY(read_file(file, name, t, m, &data[i], sink));
+        } else if (all) {
+            NNC_TRY(read_one(all, pick(all, name), name, "", t, m, &data[i], sink));
+        } else {
+            data[i] = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+            NNC_NEED(data[i], sink);
+            NNC_TRY(nnc_artifact_fill_input(a, i, seed, data[i], sink));
+        }
+    }
+    if (all)
+        note_extra(a, o, all, m);
+    return nnc_mismatch_report(m, o->inputs ? o->inputs : NULL, "inputs", sink);
+}
+
+nnc_status nnc_artifact_make_inputs(
+    const nnc_artifact *a, const nnc_compare_options *o, uint64_t seed, void **data, nnc_sink *sink)
+{
+    nnc_tensors *all = NULL;
+    NNC_LOCAL(nnc_mismatch) m = {.missing = 0};
+    memset(data, 0, (size_t)a->plan->n_input * sizeof *data);
+    NNC_TRY(nnc_artifact_check_names(a, false, o->input, o->n_input, sink));
+    if (o->inputs)
+        NNC_TRY(nnc_tensors_open(
+            o->inputs, a->plan->n_input == 1 ? nnc_whole_input(a, 0) : NULL, &all, sink));
+    nnc_status st = make_all(a, o, seed, all, &m, data, sink);
+    for (int i = 0; st && i < a->plan->n_input; i++) {
+        nnc_free(data[i]);
+        data[i] = NULL;
+    }
+    nnc_tensors_close(all);
+    return st;
+}
+
+nnc_status nnc_artifact_check_names(
+    const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink)
+{
+    const char *const *name = outputs ? a->plan->output_name : a->plan->input_name;
+    const int n_name = outputs ? a->plan->n_output : a->plan->n_input;
+    for (int k = 0; k < n; k++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        bool known = false;
+        for (int i = 0; i < n_name; i++) {
+            known |= !strcmp(name[i], arg[k].name);
+            nnc_printf(&t, "%s%s", i ? ", " : "", name[i]);
+        }
+        if (!known)
+            return nnc_fail0(sink, NNC_E_USAGE, "the model has no %s `%s`; it has %s",
+                outputs ? "output" : "input", arg[k].name, nnc_text_str(&t));
+    }
+    return NNC_OK;
+}
+
+/* ---- outputs --------------------------------------------------------------------------------- */
+
+nnc_status nnc_write_output(const char *file, const nnc_type *t, const void *data, nnc_sink *sink)
+{
+    return nnc_tensor_write(file, "output", t, data, sink);
+}
+
+/* Tensors that are made one at a time, in memory for the largest. */
+typedef struct making {
+    nnc_session *s;
+    const nnc_graph *g;
+    nnc_weight_files files;
+    const uint32_t *node; /* of g, of each weight */
+    const char **name;
+    const nnc_type **type;
+    int n;
+    void *data;
+} making;
+
+static nnc_status write_made(making *m, const char *file,
+    nnc_status (*make)(void *ctx, int i, const void **out, nnc_sink *sink), nnc_sink *sink)
+{
+    int64_t most = 1;
+    for (int i = 0; i < m->n; i++)
+        most = nnc_max64(most, nnc_type_bytes(m->type[i]));
+    m->data = nnc_aligned_alloc(64, (size_t)most);
+    NNC_NEED(m->data, sink);
+    const nnc_tensor_source s = {m->n, m->name, m->type, make, m};
+    nnc_status st = nnc_tensors_write(file, &s, sink);
+    nnc_free(m->data);
+    return st;
+}
+
+static nnc_status make_output(void *ctx, int i, const void **out, nnc_sink *sink)
+{
+    making *m = ctx;
+    *out = m->data;
+    return nnc_session_output(m->s, i, m->data, sink);
+}
+
+nnc_status nnc_session_write(nnc_session *s, const char *file, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const int n = nnc_session_outputs(s);
+    making m = {.s = s,
+        .n = n,
+        .name = ARENA_NEW(&a, const char *, n + 1),
+        .type = ARENA_NEW(&a, const nnc_type *, n + 1)};
+    NNC_NEED(m.name && m.type, sink);
+    for (int i = 0; i < n; i++) {
+        m.name[i] = nnc_session_output_name(s, i);
+        m.type[i] = nnc_session_output_type(s, i);
+    }
+    return write_made(&m, file, make_output, sink);
+}
+
+/* ---- weights --------------------------------------------------------------------------------- */
+
+static nnc_status make_weight(void *ctx, int i, const void **out, nnc_sink *sink)
+{
+    making *m = ctx;
+    *out = m->data;
+    return nnc_weight_read(m->g->node[m->node[i]].weight, m->type[i], 0, nnc_type_numel(m->type[i]),
+        m->data, &m->files, sink);
+}
+
+nnc_status nnc_model_write_weights(const nnc_model *g, const char *file, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    uint32_t *node = ARENA_NEW(&a, uint32_t, g->n_node + 1);
+    making m = {.g = g,
+        .name = ARENA_NEW(&a, const char *, g->n_node + 1),
+        .type = ARENA_NEW(&a, const nnc_type *, g->n_node + 1),
+        .node = node};
+    NNC_NEED(m.name && m.type && node, sink);
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (n->op != OP_param || !n->weight || !n->weight->name)
+            continue;
+        node[m.n] = i;
+        m.name[m.n] = n->weight->name;
+        m.type[m.n++] = nnc_typeof(g, n->out);
+    }
+    nnc_status st = write_made(&m, file, make_weight, sink);
+    nnc_weight_files_deinit(&m.files);
+    return st;
+}

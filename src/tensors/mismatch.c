@@ -1,0 +1,68 @@
+/* tensors/mismatch.c -- one message about all tensors of a file that are missing, superfluous or of another shape or type. */
+#include "tensors/tensors.h"
+
+void nnc_mismatch_deinit(nnc_mismatch *m)
+{
+    nnc_text_deinit(&m->lines);
+}
+
+static void put_line(nnc_mismatch *m, const char *what, const char *name)
+{
+    nnc_printf(&m->lines, "\n  %s `%s`", what, name);
+}
+
+static void put_found(nnc_mismatch *m, const nnc_tensor_entry *e)
+{
+    nnc_puts(&m->lines, ", found ");
+    if (e->why)
+        nnc_printf(&m->lines, "one that nnc does not read: %s", e->why);
+    else
+        nnc_put_type(&m->lines, &e->type);
+}
+
+void nnc_mismatch_missing(nnc_mismatch *m, const char *name, const nnc_type *want, const char *more)
+{
+    m->missing++;
+    put_line(m, "missing", name);
+    nnc_puts(&m->lines, ": expected ");
+    nnc_put_type(&m->lines, want);
+    nnc_puts(&m->lines, more);
+}
+
+void nnc_mismatch_wrong(nnc_mismatch *m, const char *name, const nnc_type *want,
+    const nnc_tensor_entry *found, const char *more)
+{
+    m->wrong++;
+    put_line(m, "differs", name);
+    nnc_puts(&m->lines, ": expected ");
+    nnc_put_type(&m->lines, want);
+    put_found(m, found);
+    nnc_puts(&m->lines, more);
+}
+
+void nnc_mismatch_extra(
+    nnc_mismatch *m, const char *name, const nnc_tensor_entry *found, const char *more)
+{
+    m->extra++;
+    put_line(m, "extra", name);
+    put_found(m, found);
+    nnc_puts(&m->lines, more);
+}
+
+nnc_status nnc_mismatch_report(
+    const nnc_mismatch *m, const char *file, const char *what, nnc_sink *sink)
+{
+    const struct {
+        int n;
+        const char *is;
+    } part[] = {
+        {m->missing, "missing"}, {m->extra, "extra"}, {m->wrong, "of another type or shape"}};
+    NNC_LOCAL(nnc_text) counts = {0};
+    for (size_t i = 0; i < NNC_COUNT(part); i++)
+        if (part[i].n)
+            nnc_printf(&counts, "%s%d %s", counts.n ? ", " : "", part[i].n, part[i].is);
+    if (!counts.n && !counts.oom)
+        return NNC_OK;
+    return nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file}, "%s do not match the model: %s%s",
+        what, nnc_text_str(&counts), nnc_text_str(&m->lines));
+}
