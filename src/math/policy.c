@@ -229,8 +229,9 @@ bool nnc_kernel_mark(nnc_kernel *k, nnc_math math, nnc_text *note)
         nnc_kernel_loose(k, loose);
     for (int i = 0; i < k->n_ins; i++) {
         nnc_kins *in = &k->ins[i];
-        if (in->op != KO_sop || in->dtype != DT_f32 || (math == MATH_ulp2 && !loose[i]) ||
-            !has_form(in, math))
+        bool term = in->op == KO_sop && in->sop == SC_fma && in->dtype == DT_f64;
+        if (in->op != KO_sop || (in->dtype != DT_f32 && !term) ||
+            (math == MATH_ulp2 && !loose[i]) || !has_form(in, math))
             continue;
         in->hint |= math == MATH_exact ? KH_exact : KH_fast;
         n += in->sop != SC_fma;

@@ -135,6 +135,20 @@ static V lane_guard(
     return r;
 }
 
+static bool guard_equal(const nnc_kguard *a, const nnc_kguard *b)
+{
+    return a->lo == b->lo && a->hi == b->hi && a->e.c == b->e.c &&
+           memcmp(a->e.k, b->e.k, sizeof a->e.k) == 0;
+}
+
+static bool among(const nnc_kguard *q, const nnc_kguard *list, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (guard_equal(q, &list[i]))
+            return true;
+    return false;
+}
+
 /* Evaluates the guards: *never when one cannot hold; otherwise *uni (i1) and *lane (mask), NULL = always true. */
 static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never)
 {
@@ -144,6 +158,8 @@ static void guards(ll_emit *e, const nnc_kins *ins, V *uni, V *lane, bool *never
     for (int i = 0; i < ins->n_guard; i++) {
         const nnc_kguard *g = &ins->guard[i];
         int64_t lo, hi, known;
+        if (among(g, e->held, e->n_held))
+            continue;
         bounds(e, &g->e, &lo, &hi);
         if (hi < g->lo || lo >= g->hi)
             *never = true;
@@ -414,6 +430,51 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
         V none = zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
         e->base[i] = LLVMBuildSelect(e->m->b, uni, p, none, "");
     }
+}
+
+/* ---- terms outside ------------------------------------------------------------------------------------------------ */
+
+const nnc_kins *ll_source(const ll_emit *e, const nnc_kins *sum)
+{
+    const nnc_kernel *k = e->k;
+    const nnc_kins *f = &k->ins[sum->arg[0]];
+    if (sum->sop != KR_sum || sum->arg[1] >= 0 || f->op != KO_sop || f->sop != SC_fma ||
+        f->hint & KH_exact || !nnc_kins_is_zero(k, f->arg[2]))
+        return NULL;
+    const nnc_kins *x = &k->ins[f->arg[0]];
+    while (x->op == KO_sop && x->sop == SC_cast)
+        x = &k->ins[x->arg[0]];
+    bool zeros_outside = x->op == KO_load && x->n_guard > 0 && nnc_kins_is_zero(k, x->arg[1]);
+    return zeros_outside ? x : NULL;
+}
+
+V ll_reached(ll_emit *e, const nnc_kstage *st, int c)
+{
+    nnc_kins all = {0};
+    bool first = true, never;
+    V uni, lane;
+    for (int i = st->body0; i < st->body1; i++) {
+        if (e->k->ins[i].op == KO_store)
+            return NULL;
+        if (e->k->ins[i].op != KO_reduce)
+            continue;
+        const nnc_kins *x = ll_source(e, &e->k->ins[i]);
+        int had = first && x ? x->n_guard : e->n_held;
+        const nnc_kguard *from = first && x ? x->guard : e->held;
+        e->n_held = 0;
+        for (int g = 0; x && g < had; g++)
+            if (among(&from[g], x->guard, x->n_guard) && !from[g].e.k[c] &&
+                !(e->vax >= 0 && from[g].e.k[e->vax]))
+                e->held[e->n_held++] = from[g];
+        first = false;
+    }
+    all.n_guard = (uint8_t)e->n_held;
+    all.guard = e->held;
+    int n = e->n_held;
+    e->n_held = 0;
+    guards(e, &all, &uni, &lane, &never);
+    e->n_held = uni ? n : 0;
+    return uni;
 }
 
 /* A load from a hoisted address. */

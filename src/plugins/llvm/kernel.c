@@ -160,10 +160,35 @@ static void loop_axis(ll_emit *e, stage *s, int level, int64_t to, int64_t step)
     ll_loop_end(e->m, &l);
 }
 
+/* True when constant indices along this axis, around the innermost one, decide at compile time which of a register block's sources are
+ * outside. */
+static bool decides(const ll_emit *e, const stage *s, int level)
+{
+    enum { TAPS = 7 };
+    int a = s->ax[level];
+    if (level < s->n_map || level != s->n - 2 || !e->stripped || e->k->axis[a].extent > TAPS)
+        return false;
+    for (int i = s->st->body0; i < s->st->body1; i++) {
+        const nnc_kins *in = &e->k->ins[i];
+        const nnc_kins *x = in->op == KO_reduce ? ll_source(e, in) : NULL;
+        for (int g = 0; x && g < x->n_guard; g++) {
+            bool open = x->guard[g].e.k[a] == 0;
+            int64_t c;
+            for (int b = 0; b < e->k->n_axis; b++)
+                open |=
+                    b != a && x->guard[g].e.k[b] && !(e->axis[b] && ll_const_int(e->axis[b], &c));
+            if (!open)
+                return true;
+        }
+    }
+    return false;
+}
+
 static void run_axis(ll_emit *e, stage *s, int level)
 {
     int a = s->ax[level], lanes = e->lanes;
     int64_t n = e->k->axis[a].extent;
+    s->unroll[level] |= decides(e, s, level);
     if (level != s->vlevel) {
         loop_axis(e, s, level, n, 1);
         e->axis[a] = NULL;
@@ -352,6 +377,32 @@ static void fetch_results(ll_emit *e, const stage *s)
     }
 }
 
+/* The stage's innermost loop, over a reduce axis; left out where all of its sources are outside. */
+static void run_last(ll_emit *e, stage *s, int level)
+{
+    ll_mod *m = e->m;
+    V some = ll_reached(e, s->st, s->ax[level]);
+    LLVMBasicBlockRef at[2] = {LLVMGetInsertBlock(m->b)};
+    LLVMBasicBlockRef next = some ? ll_branch(m, some, "reached") : NULL;
+    memcpy(e->kept, e->acc, sizeof *e->acc * 2 * (size_t)e->n_red);
+    ll_hoist(e, s->st, s->ax[level]);
+    if (sums_pieces(e, s, level))
+        run_pieces(e, s, level);
+    else
+        run_axis(e, s, level);
+    memset(e->base, 0, sizeof *e->base * (size_t)e->k->n_ins);
+    e->n_held = 0;
+    at[1] = LLVMGetInsertBlock(m->b);
+    ll_join(m, next);
+    for (int r = 0; next && r < 2 * e->n_red; r++) {
+        V from[2] = {e->kept[r], e->acc[r]};
+        if (!from[0])
+            continue;
+        e->acc[r] = LLVMBuildPhi(m->b, LLVMTypeOf(from[0]), "");
+        LLVMAddIncoming(e->acc[r], from, at, 2);
+    }
+}
+
 static void nest(ll_emit *e, stage *s, int level)
 {
     if (level == s->n_map)
@@ -368,15 +419,10 @@ static void nest(ll_emit *e, stage *s, int level)
     for (int i = s->st->body0; i < s->st->body1; i++)
         if (level_of(e, s, i) == level)
             emit_ins(e, s, i);
-    bool last = level == s->n - 1 && level >= s->n_map;
-    if (last)
-        ll_hoist(e, s->st, s->ax[level]);
-    if (last && sums_pieces(e, s, level))
-        run_pieces(e, s, level);
+    if (level == s->n - 1 && level >= s->n_map)
+        run_last(e, s, level);
     else if (level < s->n)
         run_axis(e, s, level);
-    if (last)
-        memset(e->base, 0, sizeof *e->base * (size_t)e->k->n_ins);
     if (level != s->n_map)
         return;
     for (int r = 0; r < e->n_red; r++)
@@ -819,8 +865,9 @@ bool ll_open(ll_emit *e, nnc_arena *a)
     e->dep = ARENA_NEW(a, uint32_t, n);
     e->red = ARENA_NEW(a, int32_t, n);
     e->acc = ARENA_NEW(a, V, 2 * most + 2);
+    e->kept = ARENA_NEW(a, V, 2 * most + 2);
     e->node = ARENA_NEW(a, V, (2 * most + 2) * (NNC_KAXES + 1));
-    bool ok = e->val && e->base && e->dep && e->red && e->acc && e->node;
+    bool ok = e->val && e->base && e->dep && e->red && e->acc && e->kept && e->node;
     if (ok)
         depend(e);
     return ok;

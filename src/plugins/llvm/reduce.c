@@ -128,8 +128,10 @@ static bool multiply_add(ll_emit *e, int r)
     if (ins->sop != KR_sum || ins->arg[1] >= 0 || (e->vec_red && e->mask) ||
         !begins_sum(e->k, ins->arg[0]) || !nnc_is_float((nnc_dtype)ins->dtype) || !e->m->fma)
         return false;
-    const nnc_kins *f = &e->k->ins[ins->arg[0]];
-    V *acc = &e->acc[2 * r];
+    const nnc_kins *f = &e->k->ins[ins->arg[0]], *x = ll_source(e, ins);
+    V *acc = &e->acc[2 * r], at = x ? e->val[x - e->k->ins] : NULL;
+    if (at && LLVMIsConstant(at) && LLVMIsNull(at)) /* outside */
+        return true;
     int lanes = ll_lanes(*acc);
     *acc = ll_fma(e->m, ll_splat(e->m, e->val[f->arg[0]], lanes),
         ll_splat(e->m, e->val[f->arg[1]], lanes), *acc);
