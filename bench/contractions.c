@@ -4,7 +4,9 @@
  * which costs next to nothing, where the model has silu. The two run in turns within one process, and the least time of each counts, so
  * the ratio holds on a busy machine as well. Not a test.
  *
- *   bench_contractions [threads (1)] [part of a case's name [show]] */
+ *   bench_contractions [threads (1)] [part of a case's name [show | avx2]]
+ *
+ * avx2: kernels for a CPU without AVX-512; run it with ONEDNN_MAX_CPU_ISA=AVX2. */
 #include "codegen/codegen.h"
 #include "passes/passes.h"
 #include "runtime/runtime.h"
@@ -302,10 +304,16 @@ int main(int argc, char **argv)
     nnc_sink *sink = nnc_sink_create();
     nnc_target t;
     double sum = 0;
-    show = argc > 3;
+    show = argc > 3 && strstr(argv[3], "show");
     if (!e || !engine || !sink || nnc_target_host(&t, threads, false, true, sink) != NNC_OK) {
         fprintf(stderr, "needs LLVM and oneDNN: %s\n", why);
         return 5;
+    }
+    if (argc > 3 && strstr(argv[3], "avx2")) {
+        t.cpu = "haswell";
+        t.features = "";
+        t.vector_bits = 256;
+        t.avx512_bf16 = false;
     }
     nnc_team *team;
     if (nnc_team_create(threads, &team, sink) != NNC_OK)

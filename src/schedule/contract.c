@@ -185,14 +185,41 @@ static int neighbours(
     int64_t most = (registers - vectors - 1) / vectors / others / (each ? 2 : 1);
     most = nnc_min64(most, each ? NNC_STRIP : nnc_min64(NNC_STRIP, cached_lines(k, p, a, others)));
     most = nnc_max64(most, 1);
-    return (int)nnc_ceildiv(extent, nnc_ceildiv(extent, most));
+    int64_t n = nnc_ceildiv(extent, nnc_ceildiv(extent, most));
+    for (int64_t whole = n; 4 * whole >= 3 * most; whole--)
+        if (extent % whole == 0)
+            return (int)whole;
+    return (int)n;
 }
 
-/* A tile of at most about `tile` points, so that blocks are alike and each thread has as many. */
-static int64_t even(int64_t extent, int64_t tile, int threads)
+/* Points times panels that the busiest thread computes, when the units of blocks of `tile` points are divided among them in order. */
+static int64_t busiest(int64_t extent, int64_t tile, int64_t panels, int threads)
 {
-    int64_t blocks = nnc_ceildiv(extent, tile);
-    return blocks > 1 ? nnc_ceildiv(extent, nnc_align_up(blocks, threads)) : extent;
+    int64_t blocks = nnc_ceildiv(extent, tile), units = blocks * panels, most = 0;
+    for (int t = 0; t < threads; t++) {
+        int64_t begin, end;
+        nnc_par_range(units, 1, t, threads, &begin, &end);
+        int64_t last = nnc_max64(end - nnc_max64(begin, units - panels), 0);
+        most = nnc_max64(most, (end - begin) * tile - last * (blocks * tile - extent));
+    }
+    return most;
+}
+
+/* A multiple of n points, of at most about `tile`, so that each thread has as many, and blocks are alike. */
+static int64_t even(int64_t extent, int64_t tile, int64_t n, int64_t panels, int threads)
+{
+    int64_t most = tile >= extent ? nnc_align_up(extent, n) : nnc_max64(tile / n, 1) * n;
+    int64_t best = most;
+    int64_t least = busiest(extent, best, panels, threads);
+    for (int64_t i = best - n; i >= n && 3 * i >= most; i -= n) {
+        int64_t load = busiest(extent, i, panels, threads);
+        bool alike = nnc_ceildiv(extent, i) == nnc_ceildiv(extent, best);
+        if (load > least || (load == least && !alike))
+            continue;
+        best = i;
+        least = load;
+    }
+    return best;
 }
 
 /* The axis of groups, several of which have their sources in one line of the cache; -1: there is none. */
@@ -220,7 +247,7 @@ static bool tile_source(
     int64_t extent = k->axis[u].extent,
             tile = nnc_max64(half / nnc_max64(step_bytes(k, p, u), 1), 1);
     tile = nnc_min64(nnc_min64(tile, nnc_max64(most, n)), extent);
-    tile = nnc_align_up(even(extent, nnc_max64(tile / n, 1) * n, threads), n);
+    tile = even(extent, tile, n, panels, threads);
     int groups = groups_axis(k, p);
     bool ok = true;
     if (groups >= 0) { /* a strip for all groups of a few lines in turn */
@@ -241,8 +268,7 @@ static bool tile_source(
             continue;
         int64_t rows = nnc_min64(half / nnc_max64(step_bytes(k, p, a), 1), most);
         rows = nnc_max64(nnc_min64(rows, k->axis[a].extent), 1);
-        rows = even(k->axis[a].extent, rows, threads);
-        rows = nnc_align_up(rows, a == next ? each : 1);
+        rows = even(k->axis[a].extent, rows, a == next ? each : 1, panels, threads);
         if (rows > 1)
             ok = ok && nnc_sched_put(s, KD_tile, a, rows);
         if (rows < k->axis[a].extent)

@@ -448,7 +448,8 @@ TEST(contraction_schedules)
         int64_t rows, terms;
     } at[] = {{512, 32, 14, 56, 64}, {512, 32, 13, 49, 64}, {512, 32, 7, 7, 64},
         {256, 16, 6, 56, 64}, {256, 16, 4, 7, 64}, {128, 8, 6, 12, 64}, {512, 32, 14, 56, 512},
-        {512, 32, 7, 56, 1024}, {512, 32, 7, 56, 2048}, {512, 32, 14, 56, 1040}};
+        {512, 32, 7, 56, 1024}, {512, 32, 7, 56, 2048}, {512, 32, 14, 56, 1040},
+        {512, 32, 11, 121, 64}, {256, 16, 5, 55, 64}};
     for (size_t i = 0; i < NNC_COUNT(at); i++) {
         nnc_target t = ck_target;
         char text[160];
@@ -466,6 +467,33 @@ TEST(contraction_schedules)
             CHECK_INT(nnc_sched_n(s, KD_unroll, -1), at[i].unroll);
             CHECK_INT(nnc_kernel_digits(l.k, digit), 2);
             CHECK_INT(digit[1], nnc_sched_vec(s));
+        }
+        end(&l);
+    }
+}
+
+/* The units of a product's last block are smaller; blocks are such that two threads have as many rows all the same. */
+TEST(threads_share_blocks)
+{
+    static const struct {
+        int rows, terms, outputs;
+    } at[] = {{196, 480, 112}, {196, 240, 80}, {196, 1024, 256}, {49, 672, 192}, {784, 144, 40}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        nnc_target t = ck_target;
+        char text[160];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[%d,%d]\n%%w = input : f32[%d,%d]\n"
+            "%%y = matmul %%x, %%w\nreturn %%y }",
+            at[i].rows, at[i].terms, at[i].terms, at[i].outputs);
+        t.vector_bits = 512;
+        t.threads = 2;
+        lowered l = lower_for(text, &t, MATH_ulp2);
+        if (l.k) {
+            int64_t tile = nnc_sched_n(&l.k->sched, KD_tile, 0), load[2] = {0};
+            int64_t units = l.k->sched.domain, panels = units / nnc_kernel_blocks(l.k, 0);
+            for (int64_t u = 0; u < units; u++)
+                load[2 * u >= units] += nnc_min64(tile, at[i].rows - u / panels * tile);
+            CHECK(nnc_max64(load[0], load[1]) * 100 <= (load[0] + load[1]) / 2 * 108);
         }
         end(&l);
     }
