@@ -29,11 +29,14 @@ typedef struct packs {
     int n;
 } packs;
 
-/* Outputs per panel: two vectors of sums, or one; 0: neither divides them. */
+/* Outputs per panel: two vectors of sums, or one; 0: neither divides them. One vector for each value of the source is half as fast where
+ * multiply-adds do not broadcast it themselves, so that without AVX-512 a single panel of all outputs is better. */
 static int64_t panel(const nnc_target *t, nnc_dtype d, int64_t outputs)
 {
     int64_t lanes = t->vector_bits / 8 / nnc_max64(nnc_dtype_size(d), 4);
-    return outputs % (2 * lanes) == 0 ? 2 * lanes : outputs % lanes == 0 ? lanes : 0;
+    if (outputs % (2 * lanes) == 0)
+        return 2 * lanes;
+    return t->vector_bits >= 512 && outputs % lanes == 0 ? lanes : 0;
 }
 
 /* The dimension of contraction n's second operand that runs over the outputs of a group, and *terms: over those of the sum (channels);

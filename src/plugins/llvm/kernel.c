@@ -377,6 +377,35 @@ static void fetch_results(ll_emit *e, const stage *s)
     }
 }
 
+/* Emits the instructions of this level that sum i is computed from, and that are not `done`. */
+static void emit_sum(ll_emit *e, const stage *s, int i, nnc_kset *done)
+{
+    nnc_kset cone;
+    nnc_kernel_cone(e->k, i, &cone);
+    for (int j = s->st->body0; j <= i; j++)
+        if (nnc_kset_has(&cone, j) && level_of(e, s, j) == s->n && !nnc_kset_has(done, j)) {
+            emit_ins(e, s, j);
+            nnc_kset_add(done, j);
+        }
+}
+
+/* Emits a level's instructions of the body. In a register block each sum follows its own operands, so that few of these are in registers
+ * at once: LLVM keeps the order, and 14 broadcast values before 14 sums do not fit AVX2's registers. */
+static void emit_body(ll_emit *e, const stage *s, int level)
+{
+    const nnc_kstage *st = s->st;
+    nnc_kset done = {0};
+    bool block = e->stripped && level == s->n;
+    for (int i = st->body0; i < st->body1; i++)
+        block &= e->k->ins[i].op != KO_store;
+    for (int i = st->body0; i < st->body1 && block; i++)
+        if (e->k->ins[i].op == KO_reduce)
+            emit_sum(e, s, i, &done);
+    for (int i = st->body0; i < st->body1; i++)
+        if (level_of(e, s, i) == level && !(block && nnc_kset_has(&done, i)))
+            emit_ins(e, s, i);
+}
+
 /* The stage's innermost loop, over a reduce axis; left out where all of its sources are outside. */
 static void run_last(ll_emit *e, stage *s, int level)
 {
@@ -416,9 +445,7 @@ static void nest(ll_emit *e, stage *s, int level)
     if (level == s->n_map)
         for (int r = 0; r < e->n_red; r++)
             ll_red_init(e, r, wide_acc(e, r));
-    for (int i = s->st->body0; i < s->st->body1; i++)
-        if (level_of(e, s, i) == level)
-            emit_ins(e, s, i);
+    emit_body(e, s, level);
     if (level == s->n - 1 && level >= s->n_map)
         run_last(e, s, level);
     else if (level < s->n)
