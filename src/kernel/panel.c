@@ -79,8 +79,7 @@ const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p)
     nnc_kernel_cone(k, p->x, &cone);
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];
-        if (nnc_kset_has(&cone, i) && (in->op == KO_reduce || in->op == KO_store ||
-                                          (in->op == KO_load && k->buf[in->buf].role != KB_in)))
+        if (nnc_kset_has(&cone, i) && in->op == KO_load && k->buf[in->buf].role != KB_in)
             return "the sum's source is not computed from operands alone";
         p->axes |= nnc_kset_has(&cone, i) ? nnc_kins_axes(in) : 0;
     }

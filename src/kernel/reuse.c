@@ -50,14 +50,13 @@ static bool mirrors(const nnc_kernel *k, const nnc_affine *p, const nnc_affine *
     return true;
 }
 
-/* True when every axis of the producer's context has exactly one mate. */
+/* True when every axis of the producer's context is a mate: an element of the buffer for each of the value. */
 static bool covers(const nnc_kernel *k, uint32_t axes, const int mate[])
 {
     uint32_t seen = 0;
     for (int a = 0; a < k->n_axis; a++)
         if (mate[a] >= 0) {
-            if (seen >> mate[a] & 1)
-                return false;
+            assert(!(seen >> mate[a] & 1)); /* one axis would index two dimensions */
             seen |= 1u << mate[a];
         }
     return seen == axes;
@@ -129,7 +128,7 @@ void nl_choose_reused(nl *l)
     }
     for (int32_t i = t->n_ins - 1; i >= 0; i--) {
         const nx_ins *p = &t->ins[i];
-        bool wanted = p->part >= 0 && (p->at.axes & ~t->outer) && p->guard < 0 && p->expensive;
+        bool wanted = p->part >= 0 && (p->at.axes & ~t->outer) && p->expensive;
         if (covered[i] || (wanted && l->n_reuse < NX_REUSED && find_producer(l, i)))
             for (int j = 0; j < 3; j++)
                 if (p->k.arg[j] >= 0)

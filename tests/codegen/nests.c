@@ -135,28 +135,41 @@ TEST(softmax_keeps_its_exponentials)
     nnc_arena_deinit(&a);
 }
 
+/* One kernel with so many exponentials for an element: 2 where none is kept for a later stage. */
+static void exponentials(const char *body, int n)
+{
+    nnc_arena a;
+    nnc_arena_init(&a, 0);
+    nnc_graph *g = ck_parse(body);
+    nnc_kernel *k = NULL;
+    CHECK(g && ck_check(g, sums, 2, body, &a, &k));
+    if (k) {
+        CHECK_INT(ck_count(k, KO_sop, SC_exp), n);
+        CHECK_INT(k->scratch_bytes == 0, n == 2);
+    }
+    nnc_graph_destroy(g);
+    nnc_arena_deinit(&a);
+}
+
 /* A row longer than the nearest caches is computed twice instead; and what was summed at another place is not what is wanted here. */
 TEST(exponentials_that_are_not_kept)
 {
-    static const char *const shape[] = {"2,70000", "64,100"};
-    for (int axis = 1; axis >= 0; axis--) { /* of rows along memory, and of columns */
-        nnc_arena a;
-        nnc_text t = {0};
-        nnc_arena_init(&a, 0);
-        nnc_printf(&t,
-            "graph @t {\n%%x = input : f32[%s]\n%%y = softmax %%x {axis=%d}\nreturn %%y }",
-            shape[!axis], axis);
-        nnc_graph *g = ck_parse(nnc_text_str(&t));
-        nnc_kernel *k = NULL;
-        CHECK(g && ck_check(g, sums, 2, "softmax", &a, &k));
-        if (k) {
-            CHECK_INT(ck_count(k, KO_sop, SC_exp), 2);
-            CHECK_INT(k->scratch_bytes, 0);
-        }
-        nnc_graph_destroy(g);
-        nnc_text_deinit(&t);
-        nnc_arena_deinit(&a);
-    }
+    exponentials("graph @long_rows {\n%x = input : f32[2,70000]\n%y = softmax %x {axis=1}\n"
+                 "return %y }",
+        2);
+    exponentials("graph @columns {\n%x = input : f32[64,100]\n%y = softmax %x {axis=0}\n"
+                 "return %y }",
+        2);
+    /* the buffer would have an element for each of %z instead of %v */
+    exponentials("graph @fewer {\n%x = input : f32[6,4,5]\n%v = input : f32[5]\n%e = exp %v\n"
+                 "%z = mul %x, %e\n%s = reduce_sum %z {axes=[1,2]}\n%y = div %z, %s\nreturn %y }",
+        2);
+    /* only a part is summed: the other elements are computed later */
+    exponentials("graph @first_part {\n%x = input : f32[6,10]\n%z = input : f32[6,4]\n"
+                 "%e = exp %x\n%a = slice %e {axes=[1], starts=[0], ends=[6]}\n"
+                 "%j = concat %a, %z {axis=1}\n%s = reduce_sum %j {axes=[1]}\n%y = div %e, %s\n"
+                 "return %y }",
+        2);
     one_kernel(
         "graph @shifted {\n%x = input : f32[6,10]\n%e = exp %x\n%a = slice %e {axes=[1], "
         "starts=[1], ends=[10]}\n%b = slice %e {axes=[1], starts=[0], ends=[9]}\n%s = reduce_sum "
@@ -164,6 +177,16 @@ TEST(exponentials_that_are_not_kept)
     one_kernel(
         "graph @first_row {\n%x = input : f32[6,10]\n%e = exp %x\n%a = slice %e {axes=[0], "
         "starts=[0], ends=[1]}\n%s = reduce_sum %e {axes=[1]}\n%y = div %a, %s\nreturn %y }");
+}
+
+/* A later sum is over a part of them. */
+TEST(exponentials_kept_for_a_part)
+{
+    exponentials("graph @g {\n%x = input : f32[6,10]\n%z = input : f32[6,4]\n%e = exp %x\n"
+                 "%s = reduce_sum %e {axes=[1]}\n%q = div %e, %s\n"
+                 "%a = slice %q {axes=[1], starts=[0], ends=[6]}\n%j = concat %a, %z {axis=1}\n"
+                 "%t = reduce_sum %j {axes=[1]}\n%y = mul %x, %t\nreturn %y }",
+        1);
 }
 
 /* g with its params as inputs; NULL where it holds other data (indices), which a kernel takes

@@ -162,6 +162,11 @@ TEST(axes_that_stay_apart)
          "x0[i0] %3 = "
          "reduce prod f32 %2 post %4 = add f32 %1 %3 %5 = store f32 y0[i0] %4 }",
             3},
+        /* five ones are added in the second stage, which has r1 alone; not twenty */
+        {"stage r0 r1 { %0 = load f32 x0[i0*20 + r0*5 + r1] %1 = reduce sum f32 %0 post } "
+         "stage r1 { %2 = const f32 1 %3 = reduce sum f32 %2 post %4 = add f32 %1 %3 "
+         "%5 = store f32 y0[i0] %4 }",
+            3},
     };
     for (size_t i = 0; i < NNC_COUNT(cases); i++) {
         nnc_arena a;
@@ -362,6 +367,15 @@ TEST(panels_that_fit)
          "stage r0 { %0 = load f32 x0[i0*65536 + r0] %1 = abs f32 %0 %2 = load f32 x1[r0*32 + i1] "
          "%3 = mul f32 %1 %2 %4 = reduce sum f32 %3 post %5 = store f32 y0[i0*32 + i1] %4 } }",
             "the panel is too large"},
+        /* a source that an earlier stage stores */
+        {"kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 buf x0 in f32 48 buf "
+         "x1 in f32 192 buf y0 out f32 256 buf y1 out f32 8\nschedule vector i1 32 panel 64 "
+         "parallel 8 grain 1\n"
+         "stage { post %0 = load f32 x0[i0*6] %1 = store f32 y1[i0] %0 }\n"
+         "stage r0 { %2 = load f32 y1[i0] %3 = load f32 x0[i0*6 + r0] %4 = add f32 %2 %3 "
+         "%5 = load f32 x1[r0*32 + i1] %6 = mul f32 %4 %5 %7 = reduce sum f32 %6 post "
+         "%8 = store f32 y0[i0*32 + i1] %7 } }",
+            "from operands alone"},
         /* two sums, a second stage with axes, and a map axis */
         {"kernel k_test { axis i0 outer 8 axis i1 outer 32 axis r0 reduce 6 buf x0 in f32 48 buf "
          "x1 in f32 192 buf y0 out f32 256 buf y1 out f32 256\nschedule vector i1 32 panel 64 "
