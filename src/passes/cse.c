@@ -60,7 +60,7 @@ static uint64_t hash_node(const nnc_graph *g, const nnc_node *n)
 
 static bool same(const nnc_graph *g, const nnc_node *a, const nnc_node *b)
 {
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || a->device != b->device ||
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || !on_one_device(a, b) ||
         !attrs_equal(a, b))
         return false;
     for (uint32_t o = 0; o < a->n_out; o++)

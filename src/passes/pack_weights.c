@@ -19,7 +19,6 @@ typedef struct packing {
 /* Panels that exist already, for contractions that share their weights. */
 typedef struct panels_made {
     nnc_ref weights, panels;
-    int device;
     packing k;
 } panels_made;
 
@@ -207,9 +206,9 @@ static bool same_packing(const packing *x, const packing *y)
 /* The panels of value v for node i, computed before it; NNC_NONE: p->status. */
 static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing *k)
 {
-    const int device = p->g->node[i].device;
     for (int j = 0; j < s->n; j++)
-        if (s->at[j].weights == v && s->at[j].device == device && same_packing(&s->at[j].k, k))
+        if (s->at[j].weights == v && same_packing(&s->at[j].k, k) &&
+            on_one_device(nnc_def(p->g, s->at[j].panels), &p->g->node[i]))
             return s->at[j].panels;
     edit_at(p, i);
     nnc_ref panels = nnc_transpose(p->g, nnc_reshape(p->g, v, k->rank, k->cut), k->perm);
@@ -218,7 +217,7 @@ static nnc_ref panels_of(pass *p, packs *s, uint32_t i, nnc_ref v, const packing
         pass_nomem(p);
     if (p->status != NNC_OK)
         return NNC_NONE;
-    s->at[s->n++] = (panels_made){v, panels, device, *k};
+    s->at[s->n++] = (panels_made){v, panels, *k};
     return panels;
 }
 
