@@ -117,8 +117,7 @@ struct nnc_sink {
     bool lost; /* a message could not be stored: nomem_diag replaces it */
 };
 
-static const nnc_diag nomem_diag = {
-    NNC_ERROR, NNC_E_NOMEM, {0}, "out of host memory (a message could not be kept either)"};
+static const nnc_diag nomem_diag = {NNC_ERROR, NNC_E_NOMEM, {0}, "out of host memory"};
 
 nnc_sink *nnc_sink_create(void)
 {

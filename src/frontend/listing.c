@@ -1,4 +1,5 @@
 /* frontend/listing.c -- lists the layer types with their keys and defaults, for `nnc layers`. */
+#include "base/json_writer.h"
 #include "frontend/internal.h"
 #include <string.h>
 
@@ -45,26 +46,24 @@ static void put_arity(nnc_text *t, const fe_row *r)
         r->n_min, r->n_max);
 }
 
-static void put_json(nnc_text *t, const fe_row *r)
+static void put_json(nnc_json_writer *w, const fe_row *r, const char *inputs)
 {
     fe_use u;
-    const char *sep = "";
-    nnc_printf(t, "{\"type\": \"%s\", \"inputs\": \"", r->name);
-    put_arity(t, r);
-    nnc_puts(t, "\", \"doc\": ");
-    nnc_put_json_string(t, r->doc);
-    nnc_puts(t, ", \"keys\": [");
-    for (const char *p = r->keys; fe_use_next(&p, &u); sep = ", ") {
+    nnc_json_open(w, NULL, '{');
+    NNC_JSON(w, J_STRING("type", r->name), J_STRING("inputs", inputs), J_STRING("doc", r->doc));
+    nnc_json_open(w, "keys", '[');
+    for (const char *p = r->keys; fe_use_next(&p, &u);) {
         const fe_key_row *k = &fe_keys[u.key];
-        nnc_printf(t, "%s{\"key\": \"%s\", \"kind\": \"%s\", \"required\": %s, \"default\": ", sep,
-            k->name, fe_kind_text(k->kind), u.must ? "true" : "false");
-        nnc_printf(t, *u.dflt ? "\"%s\"" : "null", u.dflt);
-        nnc_printf(t, *k->choices ? ", \"choices\": \"%s\"" : "", k->choices);
-        nnc_puts(t, ", \"doc\": ");
-        nnc_put_json_string(t, k->doc);
-        nnc_puts(t, "}");
+        const nnc_json_member choices = J_STRING("choices", k->choices);
+        nnc_json_open(w, NULL, '{');
+        NNC_JSON(w, J_STRING("key", k->name), J_STRING("kind", fe_kind_text(k->kind)),
+            J_BOOL("required", u.must), J_STRING("default", *u.dflt ? u.dflt : NULL));
+        nnc_json_members(w, &choices, *k->choices != 0);
+        NNC_JSON(w, J_STRING("doc", k->doc));
+        nnc_json_close(w, '}');
     }
-    nnc_puts(t, "]}");
+    nnc_json_close(w, ']');
+    nnc_json_close(w, '}');
 }
 
 static void put_key_docs(nnc_text *t)
@@ -82,23 +81,25 @@ static void put_key_docs(nnc_text *t)
 
 void nnc_layers_list(bool json, nnc_text *t)
 {
+    nnc_json_writer w = {.out = t};
+    if (json)
+        nnc_json_open(&w, NULL, '[');
     for (int i = 0; i < fe_layer_count(); i++) {
-        fe_row r = fe_layer_at(i);
-        if (json) {
-            nnc_puts(t, i ? ",\n " : "[");
-            put_json(t, &r);
-            continue;
-        }
+        const fe_row r = fe_layer_at(i);
         NNC_LOCAL(nnc_text) in = {0};
         put_arity(&in, &r);
-        nnc_printf(t, "%s%-15s %-7s", i ? "" : "type            inputs  keys: what it does\n",
+        if (json) {
+            put_json(&w, &r, nnc_text_str(&in));
+            nnc_json_line(&w, 1);
+            continue;
+        }
+        nnc_printf(t, "%s%-15s %-7s ", i ? "" : "type            inputs  keys: what it does\n",
             r.name, nnc_text_str(&in));
-        nnc_puts(t, " ");
         fe_put_uses(t, &r, "");
         nnc_printf(t, "%s%s\n", *r.keys ? ": " : "", r.doc);
     }
     if (json)
-        nnc_puts(t, "]\n");
+        nnc_json_end(&w, ']');
     else
         put_key_docs(t);
 }
