@@ -42,12 +42,12 @@ static void permute_form(nnc_affine *e, const int *to)
 {
     nnc_affine f = {.c = e->c};
     for (int a = 0; a < NNC_KAXES; a++)
-        if (e->k[a] != 0)
+        if (e->k[a] != 0 && to[a] >= 0)
             f.k[to[a]] += e->k[a];
     *e = f;
 }
 
-/* Renames axis a to to[a]. */
+/* Renames axis a to to[a]; -1: it is gone. */
 static void permute(nnc_kernel *k, const int *to)
 {
     for (int i = 0; i < k->n_ins; i++) {
@@ -61,7 +61,7 @@ static void permute(nnc_kernel *k, const int *to)
     for (int s = 0; s < k->n_stage; s++) {
         uint32_t m = 0;
         for (int a = 0; a < k->n_axis; a++)
-            if (k->stage[s].axes >> a & 1)
+            if (k->stage[s].axes >> a & 1 && to[a] >= 0)
                 m |= 1u << to[a];
         k->stage[s].axes = m;
     }
@@ -148,15 +148,8 @@ static bool can_merge(const nnc_kernel *k, int a, int b)
 static void merge(nnc_kernel *k, int a, int b)
 {
     int to[NNC_KAXES];
-    for (int i = 0; i < k->n_ins; i++) {
-        k->ins[i].at.k[a] = 0;
-        for (int g = 0; g < k->ins[i].n_guard; g++)
-            k->ins[i].guard[g].e.k[a] = 0;
-    }
-    for (int s = 0; s < k->n_stage; s++)
-        k->stage[s].axes &= ~(1u << a);
     for (int i = 0; i < NNC_KAXES; i++)
-        to[i] = i > a ? i - 1 : i;
+        to[i] = i > a ? i - 1 : i < a ? i : -1;
     permute(k, to);
     k->axis[b].extent *= k->axis[a].extent;
     k->n_outer -= k->axis[a].kind == KA_outer;
