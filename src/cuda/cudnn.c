@@ -17,18 +17,11 @@ nnc_status cudnn_refused(nnc_cudnn *g, int status)
 
 static void *own(nnc_cudnn *g, void *desc)
 {
-    if (g->n_own == g->cap_own) {
-        size_t cap = g->cap_own ? g->cap_own * 2 : 32;
-        void **all = nnc_realloc(g->own, cap * sizeof *all);
-        if (!all) {
-            g->api->cudnnBackendDestroyDescriptor(desc);
-            g->status = nnc_nomem(g->sink);
-            return NULL;
-        }
-        g->own = all;
-        g->cap_own = cap;
-    }
-    return g->own[g->n_own++] = desc;
+    if (ARENA_ROOM(&g->mem, g->own, g->cap_own, g->n_own + 1))
+        return g->own[g->n_own++] = desc;
+    g->api->cudnnBackendDestroyDescriptor(desc);
+    g->status = nnc_nomem(g->sink);
+    return NULL;
 }
 
 void *cudnn_desc(nnc_cudnn *g, int type, bool mine)
@@ -138,26 +131,16 @@ nnc_status nnc_cudnn_sketch(nnc_text *out, nnc_cudnn **g)
     return NNC_OK;
 }
 
-static void destroy_found(nnc_cudnn *g)
-{
-    for (int i = 0; i < g->n_found; i++)
-        g->api->cudnnBackendDestroyDescriptor(g->found[i].desc);
-    nnc_free(g->found);
-    g->found = NULL;
-    g->n_found = 0;
-}
-
 void nnc_cudnn_destroy(nnc_cudnn *g)
 {
     if (!g)
         return;
     if (g->plan)
         g->api->cudnnBackendDestroyDescriptor(g->plan);
-    destroy_found(g);
+    cudnn_forget_found(g);
     while (g->n_own)
         g->api->cudnnBackendDestroyDescriptor(g->own[--g->n_own]);
-    nnc_free(g->own);
-    nnc_free(g->tensor);
+    nnc_arena_deinit(&g->mem);
     nnc_free(g);
 }
 
@@ -176,18 +159,11 @@ static bool data_type(nnc_dtype d, int *out)
 
 static bool keep_tensor(nnc_cudnn *g, void *desc)
 {
-    if (g->n_tensor == g->cap_tensor) {
-        size_t cap = g->cap_tensor ? g->cap_tensor * 2 : 8;
-        void **all = nnc_realloc(g->tensor, cap * sizeof *all);
-        if (!all) {
-            g->status = nnc_nomem(g->sink);
-            return false;
-        }
-        g->tensor = all;
-        g->cap_tensor = cap;
-    }
-    g->tensor[g->n_tensor++] = desc;
-    return true;
+    if (ARENA_ROOM(&g->mem, g->tensor, g->cap_tensor, g->n_tensor + 1))
+        g->tensor[g->n_tensor++] = desc;
+    else
+        g->status = nnc_nomem(g->sink);
+    return g->status == NNC_OK;
 }
 
 static int sketch_tensor(nnc_cudnn *g, const nnc_cudnn_tensor *t)

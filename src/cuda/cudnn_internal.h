@@ -103,12 +103,13 @@ typedef struct cudnn_found {
 
 struct nnc_cudnn {
     const nnc_cuda_cudnn *api;
-    nnc_text *words;   /* text of a recorded graph (nnc_cudnn_sketch); api is NULL then */
-    nnc_sink *sink;    /* during create and building */
+    nnc_text *words; /* text of a recorded graph (nnc_cudnn_sketch); api is NULL then */
+    nnc_sink *sink; /* during create and building */
     nnc_status status; /* first error of building */
     char why[512];
-    void *device;      /* NULL: the current one */
-    void **own;        /* all descriptors except those below, in order of creation */
+    nnc_arena mem; /* of the lists below */
+    void *device; /* NULL: the current one */
+    void **own; /* all descriptors except those below, in order of creation */
     size_t n_own, cap_own;
     void **tensor;
     size_t n_tensor, cap_tensor;
@@ -128,5 +129,7 @@ void *cudnn_desc(nnc_cudnn *g, int type, bool mine);
 void cudnn_set(nnc_cudnn *g, void *desc, int attribute, int type, int64_t n, const void *value);
 /* Finalizes a descriptor; NULL after an error. */
 void *cudnn_final(nnc_cudnn *g, void *desc);
+/* cudnn_plan.c: drops the configurations of the last query. */
+void cudnn_forget_found(nnc_cudnn *g);
 
 #endif

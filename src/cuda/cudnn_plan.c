@@ -81,16 +81,20 @@ static void ask(nnc_cudnn *g, int mode, const nnc_cudnn_filter *f, int *refused)
     }
 }
 
+void cudnn_forget_found(nnc_cudnn *g)
+{
+    while (g->n_found)
+        g->api->cudnnBackendDestroyDescriptor(g->found[--g->n_found].desc);
+}
+
 int nnc_cudnn_query(nnc_cudnn *g, const nnc_cudnn_filter *f)
 {
     int refused = 0;
-    for (int i = 0; i < g->n_found; i++)
-        g->api->cudnnBackendDestroyDescriptor(g->found[i].desc);
-    g->n_found = 0;
+    cudnn_forget_found(g);
     if (g->status || !g->graph)
         return g->status == NNC_E_NOMEM ? -1 : 0;
     if (!g->found)
-        g->found = nnc_malloc(2 * ASKED * sizeof *g->found);
+        g->found = ARENA_NEW(&g->mem, cudnn_found, 2 * ASKED);
     if (!g->found) {
         (void)nnc_nomem(g->sink);
         return -1;
