@@ -34,6 +34,10 @@ struct nnc_open_options {
     const nnc_arg *
         rename; /* names of its tensors = names of weights; "*" for any characters, "-" leaves a tensor out */
     int n_rename;
+    const char *const *shape; /* of inputs of ONNX models, "x:1x3x224x224" */
+    int n_shape;
+    nnc_text *
+        coverage; /* ONNX: the operators that the model uses are appended; NULL: not */
 };
 
 struct nnc_compile_options {
@@ -125,6 +129,19 @@ int64_t nnc_artifact_chunks(const nnc_artifact *a);
 /* Phases before the second run, "first run" in docs/formats.md: as a line of text; as members of an object. */
 void nnc_report_first_run(const nnc_session *s, nnc_text *out);
 void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out);
+
+/* ---- ONNX's test folders --------------------------------------------------------------------------------------------- */
+
+typedef enum nnc_verifier { NNC_BY_PLAN, NNC_BY_REFERENCE } nnc_verifier; /* compiled and run, or evaluated in float64 */
+typedef struct nnc_verify_options {
+    nnc_compile_options compile;
+    nnc_verifier by;
+    double rtol, atol; /* |got - want| <= atol + rtol |want| */
+} nnc_verify_options;
+/* Runs folder/model.onnx on the inputs of each test_data_set_N and compares its outputs with those stored there. Inputs that decide
+ * shapes become constants. e NULL with NNC_BY_REFERENCE. */
+nnc_status nnc_verify_folder(nnc_env *e, const char *folder, const nnc_verify_options *o, nnc_text *out, bool *agrees,
+    nnc_sink *sink) NNC_MUST;
 
 /* ---- overlapped copies --------------------------------------------------------------------------------------------- */
 

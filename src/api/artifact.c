@@ -301,13 +301,7 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
 bool nnc_is_artifact(const char *file)
 {
     char head[sizeof ANY_MAGIC] = "";
-    struct stat st; /* what is read from a pipe is gone: an artifact is a file that can be mapped */
-    bool whole = strcmp(file, "-") && stat(file, &st) == 0 && S_ISREG(st.st_mode);
-    FILE *f = whole ? fopen(file, "rbe") : NULL;
-    if (!f)
-        return false;
-    size_t n = fread(head, 1, sizeof ANY_MAGIC - 1, f);
-    fclose(f);
+    size_t n = nnc_file_start(file, head, sizeof ANY_MAGIC - 1);
     return n == sizeof ANY_MAGIC - 1 && !memcmp(head, ANY_MAGIC, n);
 }
 

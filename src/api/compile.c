@@ -4,36 +4,42 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Divides --set values into integers and words. */
+/* Divides --set values into integers and words, and reads --shapes. */
+static nnc_status read_options(
+    const nnc_open_options *o, nnc_model_options *f, nnc_arena *a, nnc_sink *sink)
+{
+    nnc_set *set = ARENA_NEW(a, nnc_set, o->n_arg + 1);
+    nnc_set_word *word = ARENA_NEW(a, nnc_set_word, o->n_arg + 1);
+    nnc_shape *shape = ARENA_NEW(a, nnc_shape, o->n_shape + 1);
+    NNC_NEED(set && word && shape, sink);
+    *f = (nnc_model_options){.set = set,
+        .word = word,
+        .seed = o->seed,
+        .weights = o->weights,
+        .rename = o->rename,
+        .n_rename = o->n_rename,
+        .onnx = {.shape = shape, .n_shape = o->n_shape, .coverage = o->coverage}};
+    for (int i = 0; i < o->n_arg; i++) {
+        char *end;
+        errno = 0;
+        long long v = strtoll(o->arg[i].value, &end, 10);
+        if (*o->arg[i].value && !*end && !errno)
+            set[f->n_set++] = (nnc_set){o->arg[i].name, v};
+        else
+            word[f->n_word++] = (nnc_set_word){o->arg[i].name, o->arg[i].value};
+    }
+    for (int i = 0; i < o->n_shape; i++)
+        NNC_TRY(nnc_shape_parse(o->shape[i], &shape[i], a, sink));
+    return NNC_OK;
+}
+
 nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink)
 {
-    if (!o)
-        o = &nnc_open_defaults;
-    NNC_FREED nnc_set *set = nnc_calloc((size_t)o->n_arg, sizeof *set);
-    nnc_set_word *word = nnc_calloc((size_t)o->n_arg, sizeof *word);
-    nnc_model *m = NULL;
-    if (!set || !word) {
-        (void)nnc_nomem(sink);
-    } else {
-        nnc_model_options f = {.set = set,
-            .word = word,
-            .seed = o->seed,
-            .weights = o->weights,
-            .rename = o->rename,
-            .n_rename = o->n_rename};
-        for (int i = 0; i < o->n_arg; i++) {
-            char *end;
-            errno = 0;
-            long long v = strtoll(o->arg[i].value, &end, 10);
-            if (*o->arg[i].value && !*end && !errno)
-                set[f.n_set++] = (nnc_set){o->arg[i].name, v};
-            else
-                word[f.n_word++] = (nnc_set_word){o->arg[i].name, o->arg[i].value};
-        }
-        m = nnc_model_load(file, &f, sink);
-    }
-    nnc_free(word);
-    return m;
+    nnc_model_options f;
+    NNC_LOCAL(nnc_arena) a = {0};
+    if (read_options(o ? o : &nnc_open_defaults, &f, &a, sink))
+        return NULL;
+    return nnc_model_load(file, &f, sink);
 }
 
 void nnc_model_close(nnc_model *m)

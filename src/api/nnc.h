@@ -40,7 +40,8 @@ typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of report
  *
  *     env      threads, target (one, or between commas one for each device), cache-dir, no-cache, tuning, tune, no-llvm,
  *              no-onednn
- *     open     set (NAME=VALUE, once a name), seed, weights, rename (NAME=NAME of a tensor of that file and its weight)
+ *     open     set (NAME=VALUE, once a name), seed, weights, rename (NAME=NAME of a tensor of that file and its weight),
+ *              shapes (of ONNX inputs: NAME:1x3x224x224, between commas)
  *     compile  O (0..3), math (exact, ulp2, fast), precision (f32, tf32, f16, bf16), skip (passes between commas), streams,
  *              devices, jobs
  *     compare  those of compile; seed, warmup, iterations, duration (ms), no-steps, no-reference, tolerance, input (NAME=FILE),
@@ -75,7 +76,7 @@ NNC_API const char *nnc_env_target(const nnc_env *e); /* of several, between com
 
 /* ---- models -------------------------------------------------------------------------------------------------------- */
 
-/* Reads a model (.json), a text graph, or "-" for stdin. NULL: rejected, reason in the sink. */
+/* Reads a model (.json, .onnx), a text graph, or "-" for stdin. NULL: rejected, reason in the sink. */
 NNC_API nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink *sink);
 NNC_API void nnc_model_close(nnc_model *m);
 NNC_API void nnc_print_model(const nnc_model *m, nnc_text *out); /* the graph IR's text form */

@@ -118,6 +118,17 @@ static nnc_status close_file(int fd, const char *path, nnc_status s, nnc_sink *s
     return fd >= 0 && close(fd) != 0 && !s ? io_fail(sink, path, "cannot write") : s;
 }
 
+size_t nnc_file_start(const char *path, void *to, size_t n)
+{
+    struct stat st;
+    bool regular = strcmp(path, "-") != 0 && stat(path, &st) == 0 && S_ISREG(st.st_mode);
+    int fd = regular ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    ssize_t got = fd < 0 ? 0 : read(fd, to, n);
+    if (fd >= 0)
+        close(fd);
+    return got < 0 ? 0 : (size_t)got;
+}
+
 bool nnc_file_resolve(const char *path, char out[PATH_MAX])
 {
     enum { MAX_LINKS = 40 }; /* as Linux */

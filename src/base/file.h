@@ -22,6 +22,8 @@ nnc_status nnc_file_write_by(
     const char *path, nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink) NNC_MUST;
 nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n) NNC_MUST; /* NNC_E_IO: make returns it, and the writer reports the reason */
 bool nnc_file_exists(const char *path);
+/* Reads the first n bytes of a regular file; the number that were read: 0 also for a pipe, of which nothing is taken. */
+size_t nnc_file_start(const char *path, void *to, size_t n);
 /* Resolves symbolic links of the last component; the file need not exist. out: the file that nnc_file_write replaces. True when the file
  * is written in place instead: a pipe or device, or a descriptor of a process (/dev/stdout). */
 bool nnc_file_resolve(const char *path, char out[PATH_MAX]);

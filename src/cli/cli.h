@@ -19,10 +19,10 @@ typedef struct options {
     const char *emit, *dump_dir, *out, *outputs, *save_weights;
     const char
         *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
-    double percentile;
+    double percentile, rtol, atol;
     nnc_format format;
     bool no_machine; /* the command has no flags of the machine: artifacts are only looked at */
-    bool embed, time_passes, verbose, help, quiet;
+    bool embed, time_passes, verbose, help, quiet, reference;
     nnc_arena strings; /* of all of them but `file` */
 } options;
 
@@ -84,6 +84,7 @@ nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_memory(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_show(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink);
+nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_devices(const options *o, work *w, nnc_sink *sink);
 nnc_status cmd_doctor(const options *o, work *w, nnc_sink *sink);

@@ -85,12 +85,27 @@ nnc_status cmd_show(const options *o, work *w, nnc_sink *sink)
 
 nnc_status cmd_check(const options *o, work *w, nnc_sink *sink)
 {
-    NNC_TRY(open_either(o, w, sink));
+    options with = *o;
+    if (!o->quiet)
+        with.model.coverage = &w->text;
+    NNC_TRY(open_either(&with, w, sink));
     if (w->artifact)
         NNC_TRY(nnc_artifact_check_weights(w->artifact, sink));
     if (!o->quiet)
         nnc_printf(&w->text, "%s: ok\n", strcmp(o->file[0], "-") ? o->file[0] : "<stdin>");
     return NNC_OK;
+}
+
+nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
+{
+    bool agrees = false;
+    const nnc_verify_options v = {.compile = compile_options(o),
+        .by = o->reference ? NNC_BY_REFERENCE : NNC_BY_PLAN,
+        .rtol = o->rtol,
+        .atol = o->atol};
+    NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
+    NNC_TRY(nnc_verify_folder(w->env, o->file[0], &v, &w->text, &agrees, sink));
+    return agrees ? NNC_OK : NNC_E_DIFFERS;
 }
 
 nnc_status cmd_opt(const options *o, work *w, nnc_sink *sink)

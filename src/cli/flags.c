@@ -17,6 +17,7 @@ static const struct {
     {'t', "timing"},
     {'q', "timing"},
     {'x', "comparing"},
+    {'y', "comparing"}, /* with stored outputs */
     {'e', "machine"},
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
@@ -47,6 +48,11 @@ static const flag flags[] = {
     {'m', {"--rename", NNC_SET_PAIRS, AT(model.rename), AT(model.n_rename), 0, 0, "NAME=NAME"},
         "Names of tensors in the --weights file and of the weights that they are (repeatable; the "
         "first that matches): module.*=* takes a prefix away, NAME=- leaves a tensor out"},
+    {'m',
+        {"--shapes", NNC_SET_LIST, AT(model.shape), AT(model.n_shape), 0, 0,
+            "NAME:1x3x224x224,..."},
+        "Shapes of an ONNX model's inputs whose dimensions the file leaves open (default: a first "
+        "dimension is 1)"},
     {'o', {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
         "Run exactly these passes, in this order (default: those of the -O level)"},
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
@@ -126,6 +132,12 @@ static const flag flags[] = {
         "Largest sum of squared errors over sum of squares at which an output counts as equal "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
         "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains)"},
+    {'y', {"--rtol", NNC_SET_REAL, AT(rtol), 0, 0, 1, "R"},
+        "Largest relative error (default: 0.001): |got - want| <= atol + rtol |want|"},
+    {'y', {"--atol", NNC_SET_REAL, AT(atol), 0, 0, 1, "A"},
+        "Largest absolute error (default: 1e-7)"},
+    {'y', {"--reference", NNC_SET_BOOL, AT(reference)},
+        "Evaluate the model in float64 instead of compiling and running it"},
     {'e', {"--threads", NNC_SET_INT, AT(env.threads), 0, 1, 1024, "N"},
         "Number of threads that compute (default: all)"},
     {'e', {"--target", NNC_SET_TEXT, AT(env.target), 0, 0, 0, "cpu|cuda|cuda:sm_NN|FILE,..."},

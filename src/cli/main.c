@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 #define MODEL_HELP \
-    "MODEL is a model file (.json, docs/model.md) or graph text (docs/graph-ir.md); - is " \
+    "MODEL is a model file (.json, docs/model.md; .onnx, docs/onnx.md) or graph text " \
+    "(docs/graph-ir.md); - is " \
     "standard " \
     "input.\n"
 #define ARTIFACT_HELP "ARTIFACT is a file made by nnc compile -o.\n"
@@ -47,6 +48,10 @@ const command commands[] = {
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
+    {"verify", "FOLDER", "run a test folder of ONNX; exit code 1 when its outputs differ", "csyeh",
+        1, 1, cmd_verify,
+        "FOLDER holds model.onnx and test_data_set_N/ with input_K.pb and output_K.pb.\n\n"
+        "example:\n  nnc verify tests/onnx/node/add\n"},
     {"opt", "MODEL", "run passes on a model or graph text; print graph text", "moceph", 1, 1,
         cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "
@@ -150,7 +155,7 @@ static nnc_status run_and_print(const command *c, const options *o, nnc_sink *si
 
 static nnc_status run_command(const command *c, int argc, char **argv)
 {
-    options o = {.compare = nnc_compare_defaults, .percentile = 99};
+    options o = {.compare = nnc_compare_defaults, .percentile = 99, .rtol = 1e-3, .atol = 1e-7};
     nnc_sink *sink = nnc_sink_create();
     if (!sink) {
         fputs("nnc: error: out of host memory\n", stderr);

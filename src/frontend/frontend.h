@@ -4,6 +4,7 @@
 
 #include "base/setting.h"
 #include "ir/ir.h"
+#include "onnx/onnx.h"
 
 typedef struct nnc_set {
     const char *name;
@@ -22,9 +23,10 @@ typedef struct nnc_model_options {
     const char *weights; /* file of tensors, NULL = generate */
     const nnc_arg *rename; /* of its tensors (nnc_tensors_rename) */
     int n_rename;
+    nnc_onnx_options onnx; /* of ONNX models */
 } nnc_model_options;
 
-/* Loads a model file, .json (model) or .nnc (text graph, "graph @..."), distinguished by content. NULL on error, located in the sink. */
+/* Loads a model file: .json (model), text graph ("graph @...") or .onnx, told apart by content. NULL: an error, located in the sink. */
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink);
 nnc_graph *nnc_model_parse(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);

@@ -203,9 +203,47 @@ static nnc_status build_model(fe *f)
     return warn_unused(f);
 }
 
+/* Distinguishes options that have no meaning for this kind of model. */
+static nnc_status check_options(const char *file, const nnc_model_options *o, const char *args,
+    const char *shapes, nnc_sink *sink)
+{
+    nnc_loc loc = {.file = file};
+    if (args && (o->n_set || o->n_word))
+        return nnc_fail(sink, NNC_E_USAGE, loc, "--set %s: %s",
+            o->n_set ? o->set[0].name : o->word[0].name, args);
+    if (shapes && o->onnx.n_shape)
+        return nnc_fail(sink, NNC_E_USAGE, loc, "--shapes: %s", shapes);
+    return NNC_OK;
+}
+
+static nnc_status bind_weights(nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
+{
+    return o->weights ? fe_weights_bind_graph(g, o, sink) : NNC_OK;
+}
+
+/* text NULL: the file is mapped, and weights refer to it. */
+static nnc_graph *load_onnx(
+    const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
+{
+    if (check_options(file, o,
+            "an ONNX model has no args; --shapes=NAME:1x3x224x224 gives an "
+            "input's shape",
+            NULL, sink))
+        return NULL;
+    nnc_graph *g =
+        text ? nnc_onnx_parse(file, text, n, &o->onnx, sink) : nnc_onnx_load(file, &o->onnx, sink);
+    if (g && bind_weights(g, o, sink)) {
+        nnc_graph_destroy(g);
+        return NULL;
+    }
+    return g;
+}
+
 static nnc_graph *load_json(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {
+    if (check_options(file, o, NULL, "the model's args set its shapes, as in --set batch=8", sink))
+        return NULL;
     fe f = {.o = o, .sink = sink, .file = file};
     nnc_arena_init(&f.a, 0);
     nnc_status st = nnc_json_parse(&f.j, file, text, n, sink);
@@ -252,12 +290,9 @@ static nnc_graph *load_text(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {
     nnc_scan s;
-    if (o->n_set || o->n_word) {
-        nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = file},
-            "--set %s: a graph in text form has no args",
-            o->n_set ? o->set[0].name : o->word[0].name);
+    if (check_options(file, o, "a graph in text form has no args",
+            "a graph in text form has fixed shapes", sink))
         return NULL;
-    }
     nnc_scan_init(&s, file, text, n);
     nnc_graph *g = nnc_graph_parse(&s, sink);
     nnc_status st = g ? NNC_OK : NNC_E_MODEL;
@@ -265,8 +300,8 @@ static nnc_graph *load_text(
         st = nnc_scan_fail(&s, sink, "the end of the file (one graph)");
     if (!st)
         st = name_outputs(g, file, sink);
-    if (!st && o->weights)
-        st = fe_weights_bind_graph(g, o, sink);
+    if (!st)
+        st = bind_weights(g, o, sink);
     if (st) {
         nnc_graph_destroy(g);
         return NULL;
@@ -274,7 +309,8 @@ static nnc_graph *load_text(
     return g;
 }
 
-/* Distinguishes the kinds by the first characters after blanks and comments: `{` starts a model, `graph` a graph. */
+/* Distinguishes the kinds by the first characters after blanks and comments: `{` starts a model, `graph` a graph, the number of a
+ * message's first field an ONNX model. */
 nnc_graph *nnc_model_parse(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
 {
@@ -301,9 +337,11 @@ nnc_graph *nnc_model_parse(
     }
     if (end - p > 5 && !memcmp(p, "graph", 5))
         return load_text(file, text, n, o, sink);
-    if (*p != '{' && (*p == 8 || !isprint((unsigned char)*p))) {
+    if (nnc_onnx_looks(file, text, n))
+        return load_onnx(file, text, n, o, sink);
+    if (*p != '{' && !isprint((unsigned char)*p)) {
         nnc_fail(sink, NNC_E_MODEL, (nnc_loc){.file = file},
-            "is neither a JSON model ({...}) nor a graph in text form (graph @...)");
+            "is neither a JSON model ({...}), nor a graph in text form (graph @...), nor ONNX");
         return NULL;
     }
     return load_json(file, text, n, o, sink);
@@ -311,8 +349,11 @@ nnc_graph *nnc_model_parse(
 
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink)
 {
-    char *text;
+    static const nnc_model_options none = {0};
+    char *text, start[16];
     size_t n;
+    if (nnc_onnx_looks(file, start, nnc_file_start(file, start, sizeof start)))
+        return load_onnx(file, NULL, 0, o ? o : &none, sink);
     if (nnc_file_read(file, NNC_MAX_MODEL_BYTES, &text, &n, sink) != NNC_OK)
         return NULL;
     static const char artifact[] = "nnc-artifact ";

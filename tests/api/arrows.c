@@ -11,7 +11,8 @@ static const struct {
     {"cuda", "base"},
     {"ir", "base"},
     {"tensors", "base"},
-    {"frontend", "base ir tensors"},
+    {"onnx", "base ir"},
+    {"frontend", "base ir onnx tensors"},
     {"kernel", "base ir target"},
     {"passes", "base ir target kernel schedule"},
     {"math", "base ir target kernel"},
@@ -23,7 +24,7 @@ static const struct {
     {"engines", "base target cuda plan codegen runtime"},
     {"plugins/llvm", "base ir target kernel math codegen"},
     {"plugins/onednn", "base plan"},
-    {"api", "base ir target cuda tensors frontend kernel passes codegen plan runtime engines"},
+    {"api", "base ir target cuda tensors onnx frontend kernel passes codegen plan runtime engines"},
     {"cli", "base api"},
 };
 

@@ -1,0 +1,208 @@
+/* onnx/build.c -- what builders of operators share: attributes, constants, and ops on values. */
+#include "onnx/internal.h"
+#include <string.h>
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+static const ox_attr *find(const ox_attr *a, size_t n, const char *name)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!strcmp(a[i].name, name))
+            return &a[i];
+    return NULL;
+}
+
+const ox_attr *ox_attr_find(const ox_build *b, const char *name)
+{
+    const ox_attr *a = find(b->n->attr, b->n->n_attr, name);
+    const ox_build *call = b->scope->call;
+    if (!a || !a->ref)
+        return a;
+    if (!call)
+        return NULL;
+    const char *ref = a->ref;
+    a = ox_attr_find(call, ref);
+    return a ? a : find(call->function->attr, call->function->n_attr, ref);
+}
+
+int64_t ox_int(const ox_build *b, const char *name, int64_t dflt)
+{
+    const ox_attr *a = ox_attr_find(b, name);
+    return a ? a->i : dflt;
+}
+
+double ox_float(const ox_build *b, const char *name, double dflt)
+{
+    const ox_attr *a = ox_attr_find(b, name);
+    return a ? a->f : dflt;
+}
+
+const char *ox_word(const ox_build *b, const char *name, const char *dflt)
+{
+    const ox_attr *a = ox_attr_find(b, name);
+    return a ? a->s : dflt;
+}
+
+bool ox_ints(ox_build *b, const char *name, int most, int *n, int64_t *out)
+{
+    const ox_attr *a = ox_attr_find(b, name);
+    *n = 0;
+    if (!a)
+        return false;
+    if (a->n > (size_t)most || a->type == OXA_floats)
+        return ox_wrong(
+            b, "attribute %s has %zu numbers; at most %d are expected", name, a->n, most);
+    *n = (int)a->n;
+    if (*n)
+        memcpy(out, a->ints, a->n * sizeof *out);
+    return true;
+}
+
+/* ---- constants ------------------------------------------------------------------------------- */
+
+/* The numbers of input i; NULL with *n = 0: without elements. */
+static bool known(ox_build *b, int i, int most, int *n, const void **data)
+{
+    const ox_value *v = &b->in[i];
+    *n = 0;
+    *data = NULL;
+    if (v->state == OX_empty)
+        return true;
+    int64_t all = nnc_type_numel(ox_type(b, v->ref));
+    if (!(*data = ox_known(b->x, v->ref)))
+        return ox_refuse(b, "the value of its input %d decides a shape, and is not a constant", i);
+    if (all > most)
+        return ox_wrong(
+            b, "its input %d has %lld elements; at most %d are expected", i, (long long)all, most);
+    *n = (int)all;
+    return true;
+}
+
+bool ox_const_ints(ox_build *b, int i, int most, int *n, int64_t *out)
+{
+    const void *data;
+    if (!known(b, i, most, n, &data))
+        return false;
+    nnc_dtype d = *n ? ox_dt(b, ox_in(b, i)) : DT_i64;
+    if (nnc_is_float(d))
+        return ox_wrong(b, "its input %d is %s; integers are expected", i, nnc_dtype_name(d));
+    for (int k = 0; k < *n; k++)
+        out[k] = nnc_get_i64(d, data, k);
+    return true;
+}
+
+bool ox_const_floats(ox_build *b, int i, int most, int *n, double *out)
+{
+    const void *data;
+    if (!known(b, i, most, n, &data))
+        return false;
+    for (int k = 0; k < *n; k++)
+        out[k] = nnc_get_f64(ox_dt(b, ox_in(b, i)), data, k);
+    return true;
+}
+
+bool ox_axis(ox_build *b, int64_t axis, int rank, int *out)
+{
+    *out = (int)(axis < 0 ? axis + rank : axis);
+    return (axis >= -rank && axis < rank) ||
+           ox_wrong(b, "axis %lld of a tensor with %d dimensions", (long long)axis, rank);
+}
+
+bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given)
+{
+    int64_t v[NNC_MAX_RANK];
+    bool set[NNC_MAX_RANK] = {false};
+    *given = ox_has(b, i);
+    if (*given && !ox_const_ints(b, i, NNC_MAX_RANK, n, v))
+        return false;
+    if (!*given)
+        *given = ox_ints(b, "axes", NNC_MAX_RANK, n, v);
+    if (b->x->status)
+        return false;
+    for (int k = 0; k < *n; k++) {
+        int axis;
+        if (!ox_axis(b, v[k], rank, &axis))
+            return false;
+        if (set[axis])
+            return ox_wrong(b, "axis %d is named twice", axis);
+        set[axis] = true;
+    }
+    *n = 0;
+    for (int k = 0; k < rank; k++)
+        if (set[k])
+            out[(*n)++] = k;
+    return true;
+}
+
+/* ---- ops ------------------------------------------------------------------------------------- */
+
+bool ox_set(ox_build *b, int i, nnc_ref r)
+{
+    if (r == NNC_NONE)
+        return false;
+    if (i < b->n_out)
+        b->out[i] = (ox_value){OX_here, r, ox_dt(b, r)};
+    return true;
+}
+
+nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x)
+{
+    return nnc_build1(b->x->g, op, x);
+}
+
+nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y)
+{
+    return nnc_build2(b->x->g, op, x, y);
+}
+
+nnc_ref ox_num(ox_build *b, nnc_dtype d, double v)
+{
+    return nnc_scalar(b->x->g, d, v);
+}
+
+nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v)
+{
+    return x == NNC_NONE ? x : ox_2(b, op, x, ox_num(b, ox_dt(b, x), v));
+}
+
+nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d)
+{
+    if (x == NNC_NONE || ox_dt(b, x) == d)
+        return x;
+    return d == DT_bool ? ox_2n(b, OP_ne, x, 0) : nnc_cast(b->x->g, x, d);
+}
+
+nnc_ref ox_slice(ox_build *b, nnc_ref x, int axis, int64_t start, int64_t end)
+{
+    int64_t at = axis;
+    nnc_attr a[3] = {
+        nnc_av(AT_axes, 1, &at), nnc_av(AT_starts, 1, &start), nnc_av(AT_ends, 1, &end)};
+    return nnc_build(b->x->g, OP_slice, 1, &x, 3, a);
+}
+
+nnc_ref ox_reshape(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
+{
+    return nnc_reshape(b->x->g, x, rank, dim);
+}
+
+nnc_ref ox_list(ox_build *b, int n, const int64_t *v)
+{
+    int64_t dim = n;
+    nnc_type t = nnc_type_make(DT_i64, 1, &dim);
+    return nnc_constant(b->x->g, &t, v);
+}
+
+nnc_ref ox_iota(ox_build *b, nnc_dtype d, int64_t n)
+{
+    nnc_type t = nnc_type_make(d, 1, &n);
+    nnc_attr a = nnc_ai(AT_dim, 0);
+    return nnc_build_typed(b->x->g, OP_iota, 0, NULL, 1, &a, &t);
+}
+
+nnc_ref ox_along(ox_build *b, nnc_ref x, int rank, int axis)
+{
+    int64_t dim[NNC_MAX_RANK];
+    for (int i = 0; i < rank; i++)
+        dim[i] = i == axis ? nnc_type_numel(ox_type(b, x)) : 1;
+    return x == NNC_NONE ? x : ox_reshape(b, x, rank, dim);
+}

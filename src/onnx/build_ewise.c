@@ -1,0 +1,276 @@
+/* onnx/build_ewise.c -- elementwise operators. */
+#include "onnx/internal.h"
+#include <math.h>
+#include <string.h>
+
+/* The op of the row; attributes of the row with a default are the op's. */
+bool ox_unary(ox_build *b)
+{
+    nnc_attr a[4];
+    int n = 0;
+    nnc_ref x = ox_in(b, 0);
+    for (const char *p = b->row->attrs; *p;) {
+        char name[32];
+        size_t len = strcspn(p, " "), word = strcspn(p, "= ");
+        nnc_akey key;
+        snprintf(name, sizeof name, "%.*s", (int)word, p);
+        if (n < 4 && p[word] == '=' && nnc_attr_parse(name, strlen(name), &key))
+            a[n++] = nnc_af(key, ox_float(b, name, nnc_strtod(p + word + 1, NULL)));
+        p += len + strspn(p + len, " ");
+    }
+    return ox_give(b, nnc_build(b->x->g, b->row->op, 1, &x, n, a));
+}
+
+/* Input 1; in operator set 6 its dimensions are those of input 0 from `axis` on, by default the last ones. */
+static nnc_ref right(ox_build *b)
+{
+    nnc_ref y = ox_in(b, 1);
+    const nnc_type *x = ox_type(b, ox_in(b, 0)), *t = ox_type(b, y);
+    int64_t axis = ox_int(b, "axis", -1), d[NNC_MAX_RANK];
+    if (b->opset >= 7 || axis < 0 || axis + t->rank > x->rank)
+        return y;
+    for (int i = 0; i < x->rank - axis; i++)
+        d[i] = i < t->rank ? t->dim[i] : 1;
+    return ox_reshape(b, y, x->rank - (int)axis, d);
+}
+
+bool ox_binary(ox_build *b)
+{
+    return ox_give(b, ox_2(b, b->row->op, ox_in(b, 0), right(b)));
+}
+
+bool ox_identity(ox_build *b)
+{
+    b->out[0] = b->in[0];
+    return true;
+}
+
+bool ox_variadic(ox_build *b)
+{
+    nnc_ref r = ox_in(b, 0);
+    bool mean = !strcmp(b->n->op, "Mean");
+    for (int i = 1; i < b->n_in; i++)
+        r = ox_2(b, b->row->op, r, ox_in(b, i));
+    return ox_give(b, mean ? ox_2n(b, OP_div, r, b->n_in) : r);
+}
+
+bool ox_where(ox_build *b)
+{
+    return ox_give(b, nnc_build3(b->x->g, OP_select, ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)));
+}
+
+/* ---- types ----------------------------------------------------------------------------------- */
+
+bool ox_cast(ox_build *b)
+{
+    nnc_dtype d;
+    int64_t to = ox_int(b, "to", 0);
+    if (!ox_dtype(to, &d))
+        return ox_refuse(b, "casts to %s are unsupported", ox_dtype_name(to));
+    if (b->in[0].state == OX_empty) {
+        b->out[0] = (ox_value){OX_empty, NNC_NONE, d};
+        return true;
+    }
+    return ox_give(b, ox_to(b, ox_in(b, 0), d));
+}
+
+bool ox_cast_like(ox_build *b)
+{
+    nnc_dtype d = b->in[1].dtype;
+    if (b->in[0].state == OX_empty) {
+        b->out[0] = (ox_value){OX_empty, NNC_NONE, d};
+        return true;
+    }
+    return ox_give(b, ox_to(b, ox_in(b, 0), d));
+}
+
+/* ---- functions ------------------------------------------------------------------------------- */
+
+/* The result has the base's type. Where the types differ, they meet in the floating-point one. */
+bool ox_pow(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), y = right(b);
+    nnc_dtype dx = ox_dt(b, x), dy = ox_dt(b, y);
+    nnc_dtype d = nnc_is_float(dx) || !nnc_is_float(dy) ? dx : dy;
+    return ox_give(b, ox_to(b, ox_2(b, OP_pow, ox_to(b, x, d), ox_to(b, y, d)), dx));
+}
+
+/* Without fmod the result has the divisor's sign: r = a - trunc(a/b) b, plus b where the signs differ. */
+bool ox_mod(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), y = ox_in(b, 1), r = ox_2(b, OP_mod, x, y);
+    nnc_dtype d = ox_dt(b, x);
+    if (ox_int(b, "fmod", 0) || nnc_dtype_kind(d) == NNC_UINT)
+        return ox_give(b, r);
+    nnc_ref differ = ox_2(b, OP_ne, ox_2n(b, OP_lt, r, 0), ox_2n(b, OP_lt, y, 0));
+    nnc_ref fix = ox_2(b, OP_and, ox_2n(b, OP_ne, r, 0), differ);
+    return ox_give(b, nnc_build3(b->x->g, OP_select, fix, ox_2(b, OP_add, r, y), r));
+}
+
+/* A bound as a number; false: not known, or not one that the op clip takes. */
+static bool bound(ox_build *b, int i, double *v)
+{
+    const void *data = ox_known(b->x, ox_in(b, i));
+    nnc_dtype d = ox_dt(b, ox_in(b, i));
+    if (!data || nnc_type_numel(ox_type(b, ox_in(b, i))) != 1)
+        return false;
+    *v = nnc_get_f64(d, data, 0);
+    return !isnan(*v) && (nnc_is_float(d) || fabs(*v) < 0x1p53);
+}
+
+bool ox_clip(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    double v[2] = {ox_float(b, "min", -INFINITY), ox_float(b, "max", INFINITY)};
+    bool numbers = true;
+    for (int i = 1; i <= 2; i++)
+        if (ox_has(b, i))
+            numbers = bound(b, i, &v[i - 1]) && numbers;
+    if (numbers && v[0] <= v[1]) {
+        nnc_attr a[2] = {nnc_af(AT_lo, v[0]), nnc_af(AT_hi, v[1])};
+        bool lo = isfinite(v[0]), hi = isfinite(v[1]);
+        return ox_give(b, nnc_build(b->x->g, OP_clip, 1, &x, lo + hi, lo ? a : a + 1));
+    }
+    if (b->row->to < 11)
+        return ox_give(b, ox_2n(b, OP_min, ox_2n(b, OP_max, x, v[0]), v[1]));
+    if (ox_has(b, 1))
+        x = ox_2(b, OP_max, x, ox_in(b, 1));
+    return ox_give(b, ox_has(b, 2) ? ox_2(b, OP_min, x, ox_in(b, 2)) : x);
+}
+
+bool ox_dropout(ox_build *b)
+{
+    int n;
+    int64_t training = 0;
+    nnc_ref x = ox_in(b, 0);
+    if (ox_has(b, 2) && !ox_const_ints(b, 2, 1, &n, &training))
+        return false;
+    if (training || (b->opset < 7 && !ox_int(b, "is_test", 0)))
+        return ox_refuse(b, "training is unsupported");
+    nnc_type t = *ox_type(b, x);
+    if (ox_wants(b, 1))
+        ox_set(b, 1,
+            nnc_broadcast(b->x->g, ox_num(b, b->opset < 10 ? (nnc_dtype)t.dtype : DT_bool, 1),
+                t.rank, t.dim));
+    return ox_give(b, x);
+}
+
+bool ox_gelu(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    nnc_attr a = nnc_aw(AT_approximate, ox_word(b, "approximate", "none"));
+    return ox_give(b, nnc_build(b->x->g, OP_gelu, 1, &x, 1, &a));
+}
+
+bool ox_swish(ox_build *b)
+{
+    double alpha = ox_float(b, "alpha", 1);
+    nnc_ref x = ox_in(b, 0);
+    if (alpha == 1)
+        return ox_give(b, ox_1(b, OP_silu, x));
+    return ox_give(b, ox_2(b, OP_mul, x, ox_1(b, OP_sigmoid, ox_2n(b, OP_mul, x, alpha))));
+}
+
+static nnc_ref elu(ox_build *b, nnc_ref x, double alpha)
+{
+    nnc_attr a = nnc_af(AT_alpha, alpha);
+    return nnc_build(b->x->g, OP_elu, 1, &x, 1, &a);
+}
+
+bool ox_selu(ox_build *b)
+{
+    double alpha = ox_float(b, "alpha", 1.67326319217681884765625),
+           gamma = ox_float(b, "gamma", 1.05070102214813232421875);
+    bool usual = fabs(alpha - 1.6732632) < 1e-6 && fabs(gamma - 1.050701) < 1e-6;
+    nnc_ref x = ox_in(b, 0);
+    return ox_give(b, usual ? ox_1(b, OP_selu, x) : ox_2n(b, OP_mul, elu(b, x, alpha), gamma));
+}
+
+/* max(0, x) + min(0, alpha (e^(x/alpha) - 1)) */
+bool ox_celu(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    double alpha = ox_float(b, "alpha", 1);
+    nnc_ref e = ox_2n(b, OP_mul, ox_1(b, OP_expm1, ox_2n(b, OP_div, x, alpha)), alpha);
+    return ox_give(b, ox_2(b, OP_add, ox_1(b, OP_relu, x), ox_2n(b, OP_min, e, 0)));
+}
+
+static nnc_ref choose(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
+{
+    return nnc_build3(b->x->g, OP_select, c, yes, no);
+}
+
+bool ox_thresholded_relu(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    nnc_ref above = ox_2n(b, OP_gt, x, ox_float(b, "alpha", 1));
+    return ox_give(b, choose(b, above, x, ox_num(b, ox_dt(b, x), 0)));
+}
+
+/* x < -lambd ? x + bias : x > lambd ? x - bias : 0 */
+bool ox_shrink(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    double bias = ox_float(b, "bias", 0), lambd = ox_float(b, "lambd", 0.5);
+    if (!nnc_is_float(ox_dt(b, x)))
+        return ox_refuse(b, "integers are unsupported");
+    nnc_ref high =
+        choose(b, ox_2n(b, OP_gt, x, lambd), ox_2n(b, OP_sub, x, bias), ox_num(b, ox_dt(b, x), 0));
+    return ox_give(b, choose(b, ox_2n(b, OP_lt, x, -lambd), ox_2n(b, OP_add, x, bias), high));
+}
+
+/* An odd function from its values r at |x|. */
+static nnc_ref odd(ox_build *b, nnc_ref x, nnc_ref r)
+{
+    return choose(b, ox_2n(b, OP_lt, x, 0), ox_1(b, OP_neg, r), r);
+}
+
+/* asinh a = log1p(a + a^2 / (1 + sqrt(a^2 + 1))) for a >= 0; where a^2 could overflow, log a + log 2. */
+bool ox_asinh(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), a = ox_1(b, OP_abs, x), a2 = ox_1(b, OP_square, a);
+    nnc_ref root = ox_2n(b, OP_add, ox_1(b, OP_sqrt, ox_2n(b, OP_add, a2, 1)), 1);
+    nnc_ref r = ox_1(b, OP_log1p, ox_2(b, OP_add, a, ox_2(b, OP_div, a2, root)));
+    nnc_ref far = ox_2n(b, OP_add, ox_1(b, OP_log, a), 0.69314718055994531);
+    return ox_give(b, odd(b, x, choose(b, ox_2n(b, OP_gt, a, 1e4), far, r)));
+}
+
+/* acosh x = log1p(t + sqrt(t) sqrt(t + 2)), t = x - 1 */
+bool ox_acosh(ox_build *b)
+{
+    nnc_ref t = ox_2n(b, OP_sub, ox_in(b, 0), 1);
+    nnc_ref s = ox_2(b, OP_mul, ox_1(b, OP_sqrt, t), ox_1(b, OP_sqrt, ox_2n(b, OP_add, t, 2)));
+    return ox_give(b, ox_1(b, OP_log1p, ox_2(b, OP_add, t, s)));
+}
+
+/* atanh a = log1p(2a / (1 - a)) / 2 for a >= 0 */
+bool ox_atanh(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), a = ox_1(b, OP_abs, x);
+    nnc_ref one = ox_num(b, ox_dt(b, x), 1);
+    nnc_ref q = ox_2(b, OP_div, ox_2n(b, OP_mul, a, 2), ox_2(b, OP_sub, one, a));
+    return ox_give(b, odd(b, x, ox_2n(b, OP_mul, ox_1(b, OP_log1p, q), 0.5)));
+}
+
+bool ox_isinf(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), r = ox_1(b, OP_isinf, x);
+    bool neg = ox_int(b, "detect_negative", 1) != 0, pos = ox_int(b, "detect_positive", 1) != 0;
+    if (neg && pos)
+        return ox_give(b, r);
+    nnc_ref side = neg ? ox_2n(b, OP_lt, x, 0) : ox_2n(b, OP_gt, x, 0);
+    if (!neg && !pos)
+        side = ox_2(b, OP_and, side, ox_2n(b, OP_lt, x, 0)); /* never */
+    return ox_give(b, ox_2(b, OP_and, r, side));
+}
+
+bool ox_prelu(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), slope = ox_in(b, 1);
+    if (b->opset < 7 && ox_type(b, slope)->rank == 1) /* of channels, or one number */
+        slope = nnc_type_numel(ox_type(b, slope)) == 1 ? ox_reshape(b, slope, 0, NULL)
+                                                       : ox_along(b, slope, ox_type(b, x)->rank, 1);
+    if (nnc_is_float(ox_dt(b, x)))
+        return ox_give(b, ox_2(b, OP_prelu, x, slope));
+    return ox_give(b, choose(b, ox_2n(b, OP_lt, x, 0), ox_2(b, OP_mul, x, slope), x));
+}

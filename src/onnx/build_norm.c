@@ -1,0 +1,160 @@
+/* onnx/build_norm.c -- normalisations. */
+#include "onnx/internal.h"
+#include <string.h>
+
+/* "epsilon", which the IR's ops take within [0, 1]. */
+static nnc_attr eps(ox_build *b)
+{
+    return nnc_af(AT_eps, ox_float(b, "epsilon", 1e-5));
+}
+
+bool ox_batchnorm(ox_build *b)
+{
+    nnc_attr a = eps(b);
+    nnc_ref v[5];
+    if (ox_int(b, "training_mode", 0) || (b->opset < 7 && !ox_int(b, "is_test", 0)))
+        return ox_refuse(b, "training is unsupported");
+    if (!ox_int(b, "spatial", 1))
+        return ox_refuse(b, "spatial=0 is unsupported");
+    for (int i = 0; i < 5; i++)
+        v[i] = ox_to(b, ox_in(b, i), ox_dt(b, ox_in(b, 0)));
+    const nnc_type x = *ox_type(b, v[0]);
+    if (x.rank == 1) /* a batch of one channel */
+        v[0] = ox_reshape(b, v[0], 2, (int64_t[]){x.dim[0], 1});
+    nnc_ref r = nnc_build(b->x->g, OP_batchnorm, 5, v, 1, &a);
+    return ox_give(b, x.rank == 1 ? ox_reshape(b, r, 1, x.dim) : r);
+}
+
+static bool groupnorm(ox_build *b, int64_t groups, nnc_ref gamma, nnc_ref beta)
+{
+    nnc_attr a[2] = {nnc_ai(AT_num_groups, groups), eps(b)};
+    nnc_ref v[3] = {ox_in(b, 0), gamma, beta};
+    return ox_give(b, nnc_build(b->x->g, OP_groupnorm, 3, v, 2, a));
+}
+
+bool ox_instancenorm(ox_build *b)
+{
+    const nnc_type *x = ox_type(b, ox_in(b, 0));
+    if (x->rank < 3)
+        return ox_wrong(b, "it expects spatial dimensions");
+    return groupnorm(b, x->dim[1], ox_in(b, 1), ox_in(b, 2));
+}
+
+/* Until opset 20 scale and bias are of groups: each is repeated for the channels of its group. */
+static nnc_ref per_channel(ox_build *b, nnc_ref v, int64_t groups, int64_t channels)
+{
+    if (b->opset >= 21 || channels % groups)
+        return v;
+    nnc_ref r = ox_reshape(b, v, 2, (int64_t[]){groups, 1});
+    r = nnc_broadcast(b->x->g, r, 2, (int64_t[]){groups, channels / groups});
+    return ox_reshape(b, r, 1, &channels);
+}
+
+bool ox_groupnorm(ox_build *b)
+{
+    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    int64_t groups = ox_int(b, "num_groups", 0);
+    if (x.rank < 2 || groups < 1)
+        return ox_wrong(b, "it expects channels and num_groups");
+    return groupnorm(b, groups, per_channel(b, ox_in(b, 1), groups, x.dim[1]),
+        per_channel(b, ox_in(b, 2), groups, x.dim[1]));
+}
+
+/* The results 1 and 2: the mean, and the inverse of the standard deviation. */
+static bool statistics(ox_build *b, int axis)
+{
+    nnc_ref x = ox_to(b, ox_in(b, 0), DT_f32);
+    int64_t axes[NNC_MAX_RANK];
+    int n = 0;
+    for (int i = axis; i < ox_type(b, x)->rank; i++)
+        axes[n++] = i;
+    nnc_ref mean = nnc_reduce(b->x->g, OP_reduce_mean, x, n, axes, true);
+    nnc_ref square = ox_1(b, OP_square, ox_2(b, OP_sub, x, mean));
+    nnc_ref var = nnc_reduce(b->x->g, OP_reduce_mean, square, n, axes, true);
+    nnc_ref inverse = ox_1(b, OP_rsqrt, ox_2n(b, OP_add, var, ox_float(b, "epsilon", 1e-5)));
+    return ox_set(b, 1, mean) && ox_set(b, 2, inverse);
+}
+
+bool ox_layernorm(ox_build *b)
+{
+    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    int axis, n = 1;
+    if (!ox_axis(b, ox_int(b, "axis", -1), x.rank, &axis))
+        return false;
+    nnc_attr a[2] = {nnc_ai(AT_axis, axis), eps(b)};
+    nnc_type want = nnc_type_make((nnc_dtype)x.dtype, x.rank - axis, &x.dim[axis]);
+    nnc_ref v[3] = {ox_in(b, 0)};
+    bool whole =
+        true; /* gamma and beta have the normalised dimensions, and are not broadcast to them */
+    for (int i = 1; i < 3; i++)
+        whole = whole && (!ox_has(b, i) || nnc_type_equal(ox_type(b, ox_in(b, i)), &want));
+    for (int i = 1; i < 3 && whole; i++)
+        if (ox_has(b, i))
+            v[n++] = ox_in(b, i);
+    nnc_ref r = nnc_build(b->x->g, b->row->op, n, v, 2, a);
+    if (!whole) {
+        r = ox_2(b, OP_mul, r, ox_to(b, ox_in(b, 1), (nnc_dtype)x.dtype));
+        r = ox_has(b, 2) ? ox_2(b, OP_add, r, ox_to(b, ox_in(b, 2), (nnc_dtype)x.dtype)) : r;
+    }
+    if ((ox_wants(b, 1) || ox_wants(b, 2)) && !statistics(b, axis))
+        return false;
+    return ox_give(b, r);
+}
+
+/* x / (bias + alpha mean of x^2)^beta, the mean over `size` channels around each, of which those outside count as 0. */
+bool ox_lrn(ox_build *b)
+{
+    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    int64_t size = ox_int(b, "size", 1), rest = 1;
+    if (x.rank < 2 || size < 1 || size > NNC_MAX_STEP)
+        return ox_wrong(b, "it expects channels, and a size");
+    for (int i = 2; i < x.rank; i++)
+        rest *= x.dim[i];
+    nnc_attr a[3] = {nnc_av(AT_kernel, 2, (int64_t[]){size, 1}),
+        nnc_av(AT_pads, 4, (int64_t[]){(size - 1) / 2, 0, size / 2, 0}),
+        nnc_ai(AT_count_include_pad, 1)};
+    nnc_ref v =
+        ox_reshape(b, ox_1(b, OP_square, ox_in(b, 0)), 4, (int64_t[]){x.dim[0], 1, x.dim[1], rest});
+    v = ox_reshape(b, nnc_build(b->x->g, OP_avgpool, 1, &v, 3, a), x.rank, x.dim);
+    v = ox_2n(b, OP_add, ox_2n(b, OP_mul, v, ox_float(b, "alpha", 1e-4)), ox_float(b, "bias", 1));
+    return ox_give(b, ox_2(b, OP_div, ox_in(b, 0), ox_2n(b, OP_pow, v, ox_float(b, "beta", 0.75))));
+}
+
+/* (x - mean) / (standard deviation + 1e-9) */
+bool ox_mvn(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    int rank = ox_type(b, x)->rank, n;
+    int64_t axes[NNC_MAX_RANK] = {0, 2, 3};
+    bool given;
+    if (!ox_axes(b, 1, rank, &n, axes, &given))
+        return false;
+    if (!given && rank != 4)
+        return ox_wrong(b, "without axes it expects four dimensions");
+    if (!given)
+        memcpy(axes, (int64_t[]){0, 2, 3}, 3 * sizeof *axes);
+    n = given ? n : 3;
+    if (n == 0)
+        return ox_wrong(b, "its axes are empty");
+    nnc_ref d = ox_2(b, OP_sub, x, nnc_reduce(b->x->g, OP_reduce_mean, x, n, axes, true));
+    nnc_ref var = nnc_reduce(b->x->g, OP_reduce_mean, ox_1(b, OP_square, d), n, axes, true);
+    return ox_give(b, ox_2(b, OP_div, d, ox_2n(b, OP_add, ox_1(b, OP_sqrt, var), 1e-9)));
+}
+
+/* x / norm along an axis, 0 where the norm is. */
+bool ox_lp_norm(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    int64_t p = ox_int(b, "p", 2);
+    int axis;
+    if (p != 1 && p != 2)
+        return ox_wrong(b, "p is %lld; 1 or 2 is expected", (long long)p);
+    if (!ox_axis(b, ox_int(b, "axis", -1), ox_type(b, x)->rank, &axis))
+        return false;
+    int64_t at = axis;
+    nnc_ref v =
+        nnc_reduce(b->x->g, OP_reduce_sum, ox_1(b, p == 1 ? OP_abs : OP_square, x), 1, &at, true);
+    nnc_ref norm = p == 2 ? ox_1(b, OP_sqrt, v) : v, zero = ox_num(b, ox_dt(b, x), 0);
+    return ox_give(b,
+        nnc_build3(b->x->g, OP_select, ox_2n(b, OP_eq, norm, 0), zero, ox_2(b, OP_div, x, norm)));
+}

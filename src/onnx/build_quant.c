@@ -1,0 +1,94 @@
+/* onnx/build_quant.c -- between floats and integers with a scale and a zero point. */
+#include "onnx/internal.h"
+#include <string.h>
+
+/* A scale or zero point for x: one number, one for each index of the axis, or one for each block along it. */
+static nnc_ref spread(ox_build *b, nnc_ref v, const nnc_type *x)
+{
+    const nnc_type t = *ox_type(b, v);
+    int64_t block = ox_int(b, "block_size", 0), d[NNC_MAX_RANK];
+    int axis;
+    if (t.rank == 0 || nnc_type_numel(&t) == 1)
+        return ox_reshape(b, v, 0, NULL);
+    if (!ox_axis(b, ox_int(b, "axis", 1), x->rank, &axis))
+        return NNC_NONE;
+    if (!block && t.rank == 1)
+        return ox_along(b, v, x->rank, axis);
+    if (!block || t.rank != x->rank || x->rank == NNC_MAX_RANK ||
+        nnc_ceildiv(x->dim[axis], block) != t.dim[axis]) {
+        ox_wrong(b, "its scale does not fit its input");
+        return NNC_NONE;
+    }
+    for (int i = 0; i <= t.rank; i++)
+        d[i] = i <= axis ? t.dim[i] : i == axis + 1 ? 1 : t.dim[i - 1];
+    v = ox_reshape(b, v, t.rank + 1, d);
+    d[axis + 1] = block;
+    v = nnc_broadcast(b->x->g, v, t.rank + 1, d);
+    memcpy(d, t.dim, sizeof d);
+    d[axis] *= block;
+    v = ox_reshape(b, v, t.rank, d);
+    return d[axis] == x->dim[axis] ? v : ox_slice(b, v, axis, 0, x->dim[axis]);
+}
+
+nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d)
+{
+    nnc_attr a[2] = {
+        nnc_af(AT_lo, nnc_dtype_kind(d) == NNC_UINT ? 0 : (double)nnc_int_end(d, false)),
+        nnc_af(AT_hi, (double)nnc_int_end(d, true))};
+    return ox_to(b, nnc_build(b->x->g, OP_clip, 1, &x, 2, a), d);
+}
+
+nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero)
+{
+    if (x == NNC_NONE || zero == NNC_NONE)
+        return NNC_NONE;
+    const nnc_type t = *ox_type(b, zero);
+    nnc_ref z =
+        ox_to(b, t.rank == 1 && t.dim[0] == 1 ? ox_reshape(b, zero, 0, NULL) : zero, ox_dt(b, x));
+    return ox_saturate_to(b, ox_2(b, OP_add, x, z), (nnc_dtype)t.dtype);
+}
+
+bool ox_quantize(ox_build *b)
+{
+    nnc_ref x = ox_to(b, ox_in(b, 0), DT_f32), s = ox_to(b, ox_in(b, 1), DT_f32);
+    const nnc_type t = *ox_type(b, x);
+    nnc_dtype d = DT_u8;
+    int64_t code = ox_int(b, "output_dtype", 0);
+    if (code && !ox_dtype(code, &d))
+        return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code));
+    nnc_ref r = ox_1(b, OP_round, ox_2(b, OP_div, x, spread(b, s, &t)));
+    if (!ox_has(b, 2))
+        return ox_give(b, ox_saturate_to(b, r, d));
+    return ox_give(b, ox_saturate(b, r, spread(b, ox_in(b, 2), &t)));
+}
+
+bool ox_dequantize(ox_build *b)
+{
+    nnc_ref x = ox_to(b, ox_in(b, 0), DT_i32), s = ox_in(b, 1);
+    const nnc_type t = *ox_type(b, x);
+    nnc_dtype d = ox_dt(b, s);
+    int64_t code = ox_int(b, "output_dtype", 0);
+    if (code && !ox_dtype(code, &d))
+        return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code));
+    if (ox_has(b, 2))
+        x = ox_2(b, OP_sub, x, spread(b, ox_to(b, ox_in(b, 2), DT_i32), &t));
+    nnc_ref r = ox_2(b, OP_mul, ox_to(b, x, DT_f32), spread(b, ox_to(b, s, DT_f32), &t));
+    return ox_give(b, ox_to(b, r, d));
+}
+
+/* To u8: the range of x and 0 is divided into 255 steps. */
+bool ox_dynamic_quantize(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    int rank = ox_type(b, x)->rank;
+    const int64_t axes[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    nnc_ref top = rank ? nnc_reduce(b->x->g, OP_reduce_max, x, rank, axes, false) : x,
+            low = rank ? nnc_reduce(b->x->g, OP_reduce_min, x, rank, axes, false) : x;
+    top = ox_2n(b, OP_max, top, 0);
+    low = ox_2n(b, OP_min, low, 0);
+    nnc_ref scale = ox_2n(b, OP_div, ox_2(b, OP_sub, top, low), 255);
+    nnc_ref zero =
+        ox_saturate_to(b, ox_1(b, OP_round, ox_2(b, OP_div, ox_1(b, OP_neg, low), scale)), DT_u8);
+    nnc_ref r = ox_1(b, OP_round, ox_2(b, OP_div, x, scale));
+    return ox_give(b, ox_saturate(b, r, zero)) && ox_set(b, 1, scale) && ox_set(b, 2, zero);
+}

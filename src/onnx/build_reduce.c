@@ -1,0 +1,110 @@
+/* onnx/build_reduce.c -- reductions, and softmax. */
+#include "onnx/internal.h"
+#include <math.h>
+#include <string.h>
+
+static nnc_ref reduce(ox_build *b, nnc_op op, nnc_ref x, int n, const int64_t *axes, bool keep)
+{
+    return n ? nnc_reduce(b->x->g, op, x, n, axes, keep) : x;
+}
+
+/* m + log sum e^(x - m), m the maximum, or 0 where that is infinite. */
+static nnc_ref log_sum_exp(ox_build *b, nnc_ref x, int n, const int64_t *axes, bool keep)
+{
+    nnc_ref top = reduce(b, OP_reduce_max, x, n, axes, true);
+    nnc_ref m =
+        nnc_build3(b->x->g, OP_select, ox_1(b, OP_isinf, top), ox_num(b, ox_dt(b, x), 0), top);
+    nnc_ref sum = reduce(b, OP_reduce_sum, ox_1(b, OP_exp, ox_2(b, OP_sub, x, m)), n, axes, true);
+    nnc_ref r = ox_2(b, OP_add, ox_1(b, OP_log, sum), m);
+    return keep ? r : reduce(b, OP_reduce_sum, r, n, axes, false);
+}
+
+bool ox_reduce(ox_build *b)
+{
+    const char *kind = b->n->op + strlen("Reduce");
+    nnc_ref x = ox_in(b, 0);
+    nnc_type t = *ox_type(b, x);
+    int64_t axes[NNC_MAX_RANK];
+    bool given, keep = ox_int(b, "keepdims", 1) != 0, truth = t.dtype == DT_bool;
+    int n;
+    if (!ox_axes(b, 1, t.rank, &n, axes, &given))
+        return false;
+    if (n == 0 && !ox_int(b, "noop_with_empty_axes", 0))
+        for (; n < t.rank; n++)
+            axes[n] = n;
+    bool l2 = !strcmp(kind, "L2"), log_sum = !strcmp(kind, "LogSum"),
+         log_exp = !strcmp(kind, "LogSumExp");
+    if ((l2 || log_sum || log_exp || !strcmp(kind, "Mean")) && !nnc_is_float(t.dtype))
+        return ox_refuse(b, "integers are unsupported");
+    if (log_exp)
+        return ox_give(b, log_sum_exp(b, x, n, axes, keep));
+    if (!strcmp(kind, "L1"))
+        x = ox_1(b, OP_abs, x);
+    if (l2 || !strcmp(kind, "SumSquare"))
+        x = ox_1(b, OP_square, x);
+    x = reduce(b, b->row->op, truth ? ox_to(b, x, DT_u8) : x, n, axes, keep);
+    x = l2 ? ox_1(b, OP_sqrt, x) : log_sum ? ox_1(b, OP_log, x) : x;
+    return ox_give(b, truth ? ox_to(b, x, DT_bool) : x);
+}
+
+bool ox_arg(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    nnc_type t = *ox_type(b, x);
+    bool last = ox_int(b, "select_last_index", 0) != 0;
+    int axis;
+    if (!ox_axis(b, ox_int(b, "axis", 0), t.rank, &axis))
+        return false;
+    int64_t at = axis;
+    nnc_attr a = nnc_av(AT_axes, 1, &at);
+    if (last)
+        x = nnc_build(b->x->g, OP_flip, 1, &x, 1, &a);
+    nnc_ref r = nnc_reduce(b->x->g, b->row->op, x, 1, &at, ox_int(b, "keepdims", 1) != 0);
+    nnc_ref end = last ? ox_num(b, DT_i64, (double)(t.dim[axis] - 1)) : r;
+    return ox_give(b, last ? ox_2(b, OP_sub, end, r) : r);
+}
+
+/* Before opset 13 the dimensions from axis on count as one. The axis of x so joined; -1: reported. */
+static int joined_axis(ox_build *b, nnc_ref *x)
+{
+    const nnc_type t = *ox_type(b, *x);
+    int axis;
+    if (!ox_axis(b, ox_int(b, "axis", b->opset < 13 ? 1 : -1), t.rank, &axis))
+        return -1;
+    int64_t d[2] = {1, 1};
+    for (int i = 0; i < t.rank; i++)
+        d[i >= axis] *= t.dim[i];
+    if (b->opset >= 13 || axis == t.rank - 1)
+        return axis;
+    *x = ox_reshape(b, *x, 2, d);
+    return 1;
+}
+
+bool ox_softmax(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    const nnc_type t = *ox_type(b, x);
+    int axis = joined_axis(b, &x);
+    if (axis < 0)
+        return false;
+    nnc_attr a = nnc_ai(AT_axis, axis);
+    nnc_ref r = nnc_build(b->x->g, b->row->op, 1, &x, 1, &a);
+    return ox_give(b, x == ox_in(b, 0) ? r : ox_reshape(b, r, t.rank, t.dim));
+}
+
+/* 1 at the first largest element along the axis, 0 elsewhere. */
+bool ox_hardmax(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    const nnc_type t = *ox_type(b, x);
+    int axis = joined_axis(b, &x);
+    if (axis < 0)
+        return false;
+    const nnc_type *j = ox_type(b, x);
+    int rank = j->rank;
+    int64_t at = axis, n = j->dim[axis];
+    nnc_ref top = nnc_reduce(b->x->g, OP_argmax, x, 1, &at, true);
+    nnc_ref index = ox_along(b, ox_iota(b, DT_i64, n), rank, axis);
+    nnc_ref r = ox_to(b, ox_2(b, OP_eq, index, top), (nnc_dtype)t.dtype);
+    return ox_give(b, x == ox_in(b, 0) ? r : ox_reshape(b, r, t.rank, t.dim));
+}

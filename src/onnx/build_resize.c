@@ -1,0 +1,178 @@
+/* onnx/build_resize.c -- Resize and Upsample: along one dimension after another, each result is a sum of few elements at fixed places. */
+#include "onnx/internal.h"
+#include <math.h>
+#include <string.h>
+
+enum { MAX_TAPS = 64 };
+
+/* How one dimension is resized. */
+typedef struct resize {
+    const char *where, *nearest; /* coordinate_transformation_mode, nearest_mode */
+    int radius; /* of the interpolation: 0 nearest, 1 linear, 2 cubic */
+    double a; /* cubic_coeff_a */
+    bool exclude; /* elements outside count nothing */
+    bool antialias;
+    double scale;
+    int64_t in, out;
+} resize;
+
+/* The coordinate in the input of result i. */
+static double origin(const resize *r, int64_t i)
+{
+    double x = (double)i, wide = r->scale * (double)r->in;
+    if (!strcmp(r->where, "align_corners"))
+        return wide == 1 ? 0 : x * (double)(r->in - 1) / (wide - 1);
+    if (!strcmp(r->where, "asymmetric"))
+        return x / r->scale;
+    if (!strcmp(r->where, "pytorch_half_pixel") && wide == 1)
+        return -0.5;
+    double at = (x + 0.5) / r->scale - 0.5;
+    if (!strcmp(r->where, "half_pixel_symmetric"))
+        at += (double)r->in / 2 * (1 - (double)r->out / wide);
+    return at;
+}
+
+static double rounded(const char *mode, double x)
+{
+    return !strcmp(mode, "floor")               ? floor(x)
+           : !strcmp(mode, "ceil")              ? ceil(x)
+           : !strcmp(mode, "round_prefer_ceil") ? floor(x + 0.5)
+                                                : ceil(x - 0.5);
+}
+
+/* Linear: a triangle. Cubic: Keys' kernel with the coefficient a. */
+static double kernel(const resize *r, double x)
+{
+    double a = r->a;
+    x = fabs(x);
+    if (r->radius == 1)
+        return x < 1 ? 1 - x : 0;
+    if (x <= 1)
+        return ((a + 2) * x - (a + 3)) * x * x + 1;
+    return x < 2 ? ((a * x - 5 * a) * x + 8 * a) * x - 4 * a : 0;
+}
+
+/* Places and weights of the elements that result i is the sum of. Places outside are those of the edge. */
+static void taps(const resize *r, int64_t i, int n, int64_t *place, double *weight)
+{
+    double x = origin(r, i), s = r->antialias && r->scale < 1 ? r->scale : 1, sum = 0;
+    double first = r->radius ? floor(x - r->radius / s) + 1 : rounded(r->nearest, x);
+    for (int k = 0; k < n; k++) {
+        double at = first + k;
+        bool outside = at < 0 || at > (double)(r->in - 1);
+        place[k] = (int64_t)fmax(0, fmin(at, (double)(r->in - 1)));
+        weight[k] = !r->radius ? 1 : outside && r->exclude ? 0 : kernel(r, (at - x) * s);
+        sum += weight[k];
+    }
+    for (int k = 0; k < n; k++)
+        weight[k] /= sum;
+}
+
+static nnc_ref resize_axis(ox_build *b, nnc_ref x, int axis, const resize *r)
+{
+    const nnc_type t = *ox_type(b, x);
+    double s = r->antialias && r->scale < 1 ? r->scale : 1;
+    int n = r->radius ? (int)ceil(2 * r->radius / s) : 1;
+    if (!(2 * r->radius / s < MAX_TAPS) || r->out > 1 << 20) {
+        ox_refuse(b, "a dimension is scaled too far");
+        return NNC_NONE;
+    }
+    size_t all = (size_t)n * (size_t)r->out;
+    int64_t *place = ARENA_NEW(&b->x->a, int64_t, all), one[MAX_TAPS];
+    double *weight = ARENA_NEW(&b->x->a, double, all), w[MAX_TAPS];
+    if (!place || !weight)
+        return ox_nomem(b->x), NNC_NONE;
+    for (int64_t i = 0; i < r->out; i++) {
+        taps(r, i, n, one, w);
+        for (int k = 0; k < n; k++) {
+            place[k * r->out + i] = one[k];
+            weight[k * r->out + i] = w[k];
+        }
+    }
+    nnc_type wt = nnc_type_make(DT_f64, 1, &r->out);
+    nnc_ref sum = NNC_NONE;
+    for (int k = 0; k < n; k++) {
+        nnc_attr a = nnc_ai(AT_axis, axis);
+        nnc_ref v[2] = {x, ox_list(b, (int)r->out, place + k * r->out)};
+        nnc_ref g = nnc_build(b->x->g, OP_gather, 2, v, 1, &a);
+        if (r->radius) {
+            nnc_ref c = nnc_constant(b->x->g, &wt, weight + k * r->out);
+            g = ox_2(b, OP_mul, g, ox_along(b, ox_to(b, c, (nnc_dtype)t.dtype), t.rank, axis));
+        }
+        sum = k ? ox_2(b, OP_add, sum, g) : g;
+    }
+    return sum;
+}
+
+/* The scale of each dimension, and the extents: from scales, or from sizes with their policy. */
+static bool read_scales(ox_build *b, const nnc_type *x, resize r[NNC_MAX_RANK])
+{
+    int64_t axes[NNC_MAX_RANK], size[NNC_MAX_RANK];
+    double scale[NNC_MAX_RANK];
+    int n_axes, n = 0, at = b->opset < 11 ? 1 : 2;
+    if (!ox_ints(b, "axes", NNC_MAX_RANK, &n_axes, axes))
+        for (n_axes = 0; n_axes < x->rank; n_axes++)
+            axes[n_axes] = n_axes;
+    const ox_attr *list = b->opset < 9 ? ox_attr_find(b, "scales") : NULL;
+    for (; list && n < (int)list->n && n < NNC_MAX_RANK && list->floats; n++)
+        scale[n] = list->floats[n];
+    if (!list && ox_has(b, at) && !ox_const_floats(b, at, NNC_MAX_RANK, &n, scale))
+        return false;
+    bool sizes = n == 0 && ox_has(b, 3);
+    if (sizes && !ox_const_ints(b, 3, NNC_MAX_RANK, &n, size))
+        return false;
+    if (n != n_axes || n == 0)
+        return b->x->status ? false : ox_wrong(b, "it has %d scales for %d dimensions", n, n_axes);
+    const char *policy = ox_word(b, "keep_aspect_ratio_policy", "stretch");
+    double common = 0;
+    int axis;
+    for (int i = 0; i < n; i++) {
+        if (!ox_axis(b, axes[i], x->rank, &axis))
+            return false;
+        double s = sizes ? (double)size[i] / (double)x->dim[axis] : scale[i];
+        if (!(s > 0 && s * (double)x->dim[axis] >= 1 && s < 1e6))
+            return ox_wrong(b, "the scale of dimension %d is %g", axis, s);
+        bool larger = !strcmp(policy, "not_smaller");
+        common = i == 0 ? s : larger ? fmax(common, s) : fmin(common, s);
+        r[axis].scale = s;
+        r[axis].out = sizes ? size[i] : (int64_t)floor(s * (double)x->dim[axis]);
+    }
+    for (int i = 0; i < n && sizes && strcmp(policy, "stretch"); i++) {
+        ox_axis(b, axes[i], x->rank, &axis);
+        r[axis].scale = common;
+        r[axis].out = (int64_t)floor(common * (double)x->dim[axis] + 0.5);
+    }
+    return true;
+}
+
+bool ox_resize(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    const nnc_type t = *ox_type(b, x);
+    const char *mode = ox_word(b, "mode", "nearest");
+    bool old = b->opset < 11;
+    resize r[NNC_MAX_RANK];
+    int radius = !strcmp(mode, "nearest") ? 0 : !strcmp(mode, "cubic") ? 2 : 1;
+    const char *where =
+        ox_word(b, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
+    if (!strncmp(where, "tf_", 3))
+        return ox_refuse(b, "the mode %s is unsupported", where);
+    if (radius && !nnc_is_float((nnc_dtype)t.dtype))
+        return ox_refuse(b, "interpolation of integers is unsupported");
+    for (int i = 0; i < t.rank; i++)
+        r[i] = (resize){.where = where,
+            .nearest = ox_word(b, "nearest_mode", old ? "floor" : "round_prefer_floor"),
+            .radius = radius,
+            .a = ox_float(b, "cubic_coeff_a", -0.75),
+            .exclude = ox_int(b, "exclude_outside", 0) != 0,
+            .antialias = radius && ox_int(b, "antialias", 0),
+            .scale = 1,
+            .in = t.dim[i],
+            .out = t.dim[i]};
+    if (!read_scales(b, &t, r))
+        return false;
+    for (int i = 0; i < t.rank && x != NNC_NONE; i++)
+        if (r[i].scale != 1 || r[i].out != r[i].in)
+            x = resize_axis(b, x, i, &r[i]);
+    return x == NNC_NONE ? false : ox_give(b, x);
+}

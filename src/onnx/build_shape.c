@@ -1,0 +1,152 @@
+/* onnx/build_shape.c -- constants, shapes, and the branches that constants choose. */
+#include "onnx/internal.h"
+#include <math.h>
+#include <string.h>
+
+/* Result 0 is the list; without elements it is no value of the graph. */
+static bool give_list(ox_build *b, int n, const int64_t *v)
+{
+    if (n)
+        return ox_give(b, ox_list(b, n, v));
+    b->out[0] = (ox_value){OX_empty, NNC_NONE, DT_i64};
+    return true;
+}
+
+bool ox_shape(ox_build *b)
+{
+    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    int64_t from = ox_int(b, "start", 0), to = ox_int(b, "end", x.rank);
+    from = nnc_max64(0, nnc_min64(from < 0 ? from + x.rank : from, x.rank));
+    to = nnc_max64(from, nnc_min64(to < 0 ? to + x.rank : to, x.rank));
+    return give_list(b, (int)(to - from), x.dim + from);
+}
+
+bool ox_size(ox_build *b)
+{
+    int64_t n = nnc_type_numel(ox_type(b, ox_in(b, 0)));
+    nnc_type t = nnc_type_make(DT_i64, 0, NULL);
+    return ox_give(b, nnc_constant(b->x->g, &t, &n));
+}
+
+/* The tensor of an attribute. */
+static bool attr_tensor(ox_build *b, const ox_attr *a, ox_value *out)
+{
+    ox_tensor t;
+    if (a->type != OXA_tensor)
+        return ox_wrong(b, "its attribute %s is not a tensor", a->name);
+    if (!ox_read_tensor(&b->x->r, a->bytes, &t))
+        return ox_stop(b->x, b->x->r.status);
+    if (t.code == OXD_string)
+        return ox_refuse(b, "strings are unsupported");
+    t.name = b->path;
+    return ox_constant(b->x, &t, "constant", out);
+}
+
+bool ox_constant_op(ox_build *b)
+{
+    const ox_attr *a;
+    if ((a = ox_attr_find(b, "value")))
+        return attr_tensor(b, a, &b->out[0]);
+    if ((a = ox_attr_find(b, "value_int"))) {
+        nnc_type t = nnc_type_make(DT_i64, 0, NULL);
+        return ox_give(b, nnc_constant(b->x->g, &t, &a->i));
+    }
+    if ((a = ox_attr_find(b, "value_float")))
+        return ox_give(b, ox_num(b, DT_f32, a->f));
+    if ((a = ox_attr_find(b, "value_ints")))
+        return give_list(b, (int)a->n, a->ints);
+    if (!(a = ox_attr_find(b, "value_floats")) || a->type != OXA_floats)
+        return ox_wrong(b, "it has no value");
+    if (!a->n)
+        return b->out[0] = (ox_value){OX_empty, NNC_NONE, DT_f32}, true;
+    float *v = ARENA_NEW(&b->x->a, float, a->n);
+    int64_t n = (int64_t)a->n;
+    nnc_type t = nnc_type_make(DT_f32, 1, &n);
+    if (!v)
+        return ox_nomem(b->x);
+    for (size_t i = 0; i < a->n; i++)
+        v[i] = (float)a->floats[i];
+    return ox_give(b, nnc_constant(b->x->g, &t, v));
+}
+
+bool ox_constant_of_shape(ox_build *b)
+{
+    int64_t d[NNC_MAX_RANK];
+    int n;
+    const ox_attr *a = ox_attr_find(b, "value");
+    ox_value v = {OX_here, NNC_NONE, DT_f32};
+    if (!ox_const_ints(b, 0, NNC_MAX_RANK, &n, d) || (a && !attr_tensor(b, a, &v)))
+        return false;
+    for (int i = 0; i < n; i++)
+        if (d[i] == 0 && n == 1)
+            return b->out[0] = (ox_value){OX_empty, NNC_NONE, v.dtype}, true;
+        else if (d[i] == 0)
+            return ox_refuse(b, "results without elements are unsupported");
+    if (a && (v.state != OX_here || nnc_type_numel(ox_type(b, v.ref)) != 1))
+        return ox_wrong(b, "its value is not one number");
+    nnc_ref r = a ? ox_reshape(b, v.ref, 0, NULL) : ox_num(b, DT_f32, 0);
+    return ox_give(b, nnc_broadcast(b->x->g, r, n, d));
+}
+
+bool ox_range(ox_build *b)
+{
+    double v[3];
+    int n;
+    for (int i = 0; i < 3; i++)
+        if (!ox_const_floats(b, i, 1, &n, &v[i]))
+            return false;
+    double count = ceil((v[1] - v[0]) / v[2]);
+    nnc_dtype d = ox_dt(b, ox_in(b, 0));
+    if (!(count < 0x1p40) || v[2] == 0)
+        return ox_wrong(b, "it has no end, or too many elements");
+    if (!(count > 0))
+        return b->out[0] = (ox_value){OX_empty, NNC_NONE, d}, true;
+    nnc_ref i = ox_iota(b, d, (int64_t)count);
+    return ox_give(b, ox_2(b, OP_add, ox_2(b, OP_mul, i, ox_in(b, 2)), ox_in(b, 0)));
+}
+
+bool ox_eye_like(ox_build *b)
+{
+    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    nnc_dtype d = (nnc_dtype)x.dtype;
+    int64_t code = ox_int(b, "dtype", 0), k = ox_int(b, "k", 0);
+    if (code && !ox_dtype(code, &d))
+        return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code));
+    if (x.rank != 2)
+        return ox_wrong(b, "it expects two dimensions");
+    k = nnc_max64(-x.dim[0], nnc_min64(k, x.dim[1]));
+    nnc_ref row = ox_along(b, ox_iota(b, DT_i64, x.dim[0]), 2, 0),
+            col = ox_along(b, ox_iota(b, DT_i64, x.dim[1]), 2, 1);
+    nnc_ref diagonal = ox_2(b, OP_eq, ox_2(b, OP_add, row, ox_num(b, DT_i64, (double)k)), col);
+    return ox_give(b, ox_to(b, diagonal, d));
+}
+
+bool ox_if(ox_build *b)
+{
+    int64_t yes;
+    int n;
+    ox_graph g;
+    if (!ox_const_ints(b, 0, 1, &n, &yes))
+        return false;
+    const ox_attr *a = ox_attr_find(b, n && yes ? "then_branch" : "else_branch");
+    if (!n || !a || a->type != OXA_graph)
+        return ox_wrong(b, "its condition or its branch is missing");
+    if (!ox_read_graph(&b->x->r, a->bytes, &g))
+        return ox_stop(b->x, b->x->r.status);
+    ox_scope s = {.up = b->scope,
+        .opset = b->scope->opset,
+        .n_opset = b->scope->n_opset,
+        .call = b->scope->call,
+        .prefix = b->path};
+    if (ox_run_graph(b->x, &s, &g))
+        return false;
+    if (g.n_out != (size_t)b->n_out)
+        return ox_wrong(b, "its branch has %zu outputs, the node %d", g.n_out, b->n_out);
+    for (int i = 0; i < b->n_out; i++) {
+        ox_value *v = ox_lookup(&s, g.out[i].name);
+        if (!v)
+            return ox_wrong(b, "its branch does not compute `%.60s`", g.out[i].name);
+        b->out[i] = *v;
+    }
+    return true;
+}

@@ -1,0 +1,307 @@
+/* onnx/internal.h -- shared by the files of this folder.
+ *
+ * Stages: bytes -> messages (wire.c, proto.c) -> values and nodes in order (import.c), each by the builder of its row (ops.def,
+ * build_*.c), folded where its operands are constants (fold.c). */
+#ifndef NNC_ONNX_INTERNAL_H
+#define NNC_ONNX_INTERNAL_H
+
+#include "onnx/onnx.h"
+
+/* ---- the wire format of protocol buffers (wire.c) -------------------------------------------------------------- */
+
+typedef struct ox_span { /* bytes of the file */
+    const uint8_t *p;
+    size_t n;
+} ox_span;
+
+typedef struct ox_wire {
+    const uint8_t *p, *end;
+    bool bad; /* damaged: the rest is not read */
+} ox_wire;
+
+typedef enum ox_kind { OX_varint, OX_fixed64, OX_bytes, OX_fixed32 = 5 } ox_kind;
+
+typedef struct ox_field {
+    uint32_t no;
+    ox_kind kind;
+    uint64_t v;   /* OX_varint, OX_fixed32, OX_fixed64 */
+    ox_span s;    /* OX_bytes */
+} ox_field;
+
+static inline ox_wire ox_open(ox_span s)
+{
+    return (ox_wire){s.p, s.n ? s.p + s.n : s.p, false};
+}
+bool ox_next(ox_wire *w, ox_field *f); /* false: the end, or damage (w->bad) */
+bool ox_varint(ox_wire *w, uint64_t *v);
+
+/* ---- messages (proto.c) ------------------------------------------------------------------------------------------ */
+
+/* Limits, stated in docs/onnx.md: a hostile file is rejected before much memory is taken. */
+enum {
+    OX_MAX_NODES = 100000,    /* in the file, and again after functions are inlined */
+    OX_MAX_DEPTH = 16,        /* of graphs in attributes, and of calls of functions */
+    OX_MAX_OPERANDS = 4096,   /* of a node */
+    OX_MAX_LIST = 1 << 20,    /* elements of an attribute */
+    OX_MAX_FUNCTIONS = 10000,
+};
+
+/* Codes of TensorProto.DataType. */
+enum {
+    OXD_f32 = 1, OXD_u8, OXD_i8, OXD_u16, OXD_i16, OXD_i32, OXD_i64, OXD_string, OXD_bool, OXD_f16, OXD_f64, OXD_u32, OXD_u64,
+    OXD_bf16 = 16,
+};
+bool ox_dtype(int64_t code, nnc_dtype *out);
+const char *ox_dtype_name(int64_t code); /* of those that nnc has not, too */
+
+typedef struct ox_tensor {
+    const char *name; /* "" = none */
+    int64_t code;     /* TensorProto.DataType */
+    int rank;
+    int64_t dim[NNC_MAX_RANK];
+    bool many;     /* more than NNC_MAX_RANK dimensions */
+    bool external;
+    ox_span raw;   /* raw_data */
+    ox_span msg;   /* the whole message: typed data are read from it */
+} ox_tensor;
+
+/* Codes of AttributeProto.AttributeType. */
+enum { OXA_float = 1, OXA_int, OXA_string, OXA_tensor, OXA_graph, OXA_floats, OXA_ints, OXA_strings };
+
+typedef struct ox_attr {
+    const char *name, *ref; /* ref: the attribute of the function that stands for this one, or NULL */
+    int type;
+    double f;
+    int64_t i;
+    const char *s;
+    ox_span bytes; /* t or g */
+    size_t n;      /* of floats or ints */
+    const double *floats;
+    const int64_t *ints;
+} ox_attr;
+
+typedef struct ox_node {
+    const char *name, *op, *domain;
+    const char **in, **out;
+    size_t n_in, n_out, n_attr;
+    ox_attr *attr;
+} ox_node;
+
+typedef struct ox_port { /* ValueInfoProto */
+    const char *name;
+    int64_t code;   /* 0: not a tensor */
+    const char *kind; /* what it is instead */
+    int rank;       /* -1: not stated */
+    int64_t dim[NNC_MAX_RANK];       /* -1: named or unknown */
+    const char *param[NNC_MAX_RANK]; /* its name, or NULL */
+} ox_port;
+
+typedef struct ox_opset { const char *domain; int64_t version; } ox_opset;
+
+typedef struct ox_graph {
+    const char *name;
+    ox_node *node;
+    ox_tensor *init;
+    ox_port *in, *out;
+    size_t n_node, n_init, n_in, n_out;
+    bool sparse; /* has sparse initializers */
+} ox_graph;
+
+typedef struct ox_function {
+    const char *name, *domain, *overload;
+    const char **in, **out;
+    size_t n_in, n_out, n_opset, n_node, n_attr;
+    ox_opset *opset;
+    ox_node *node;
+    ox_attr *attr; /* those with defaults */
+} ox_function;
+
+typedef struct ox_model {
+    int64_t ir_version;
+    ox_span graph;
+    bool has_graph;
+    ox_opset *opset;
+    ox_function *function;
+    size_t n_opset, n_function;
+} ox_model;
+
+typedef struct ox_reader { /* parsing: where messages and failures go */
+    nnc_arena *a;
+    nnc_sink *sink;
+    const char *file;
+    nnc_status status;
+    size_t n_node; /* so far, in the whole file */
+    int depth;     /* of nested messages */
+} ox_reader;
+
+bool ox_read_model(ox_reader *r, ox_span s, ox_model *out);
+bool ox_read_graph(ox_reader *r, ox_span s, ox_graph *out);
+bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out);
+bool ox_damaged(ox_reader *r, const char *fmt, ...) NNC_PRINTF(2, 3); /* reports; false */
+
+/* Fills dst, row-major of dtype d, with the tensor's numbers, which are not external. NULL: done; otherwise what is wrong. */
+const char *ox_tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst);
+/* Where the bytes of an external tensor lie: location, offset, length (-1: to the end). */
+bool ox_tensor_place(ox_reader *r, const ox_tensor *t, const char **location, int64_t *offset, int64_t *length);
+
+/* ---- one import (import.c) -------------------------------------------------------------------------------------------- */
+
+typedef enum ox_state {
+    OX_unset,
+    OX_here,    /* ref is its value */
+    OX_empty,   /* a constant of rank 1 without elements */
+    OX_missing, /* its node could not be imported: nodes that need it are skipped */
+} ox_state;
+
+typedef struct ox_value {
+    ox_state state;
+    nnc_ref ref;
+    nnc_dtype dtype; /* of OX_empty */
+} ox_value;
+
+typedef struct ox_refusal { /* operators that are not imported, by reason */
+    const char *op, *why;
+    nnc_text nodes;
+    int n;
+    struct ox_refusal *next;
+} ox_refusal;
+
+typedef struct ox_use { /* how often an operator occurs */
+    const char *op;
+    int n;
+    struct ox_use *next;
+} ox_use;
+
+typedef struct ox_scope ox_scope;
+
+typedef struct ox {
+    const nnc_onnx_options *o;
+    const char *file;
+    nnc_sink *sink;
+    nnc_arena a;
+    ox_reader r;
+    ox_span data;
+    bool mapped;      /* data is the file: weights may refer to it */
+    uint64_t file_hash;
+    nnc_graph *g;
+    nnc_status status;
+    ox_model m;
+    ox_refusal *refusal;
+    ox_use *use;
+    int nodes, refused; /* all nodes that were met; those without an import */
+    int depth;
+    struct ox_outside *outside; /* files of external data */
+} ox;
+
+struct ox_scope { /* names of a graph's values */
+    ox_scope *up;   /* of the enclosing graph; NULL for the model's graph and a function's body */
+    const ox_opset *opset;
+    size_t n_opset;
+    const struct ox_build *call; /* the node whose function this is: attributes refer to it; NULL */
+    const char *prefix;          /* of paths */
+    struct ox_name *slot;
+    size_t n_slot, n_name;
+};
+
+typedef struct ox_build { /* the node being imported */
+    ox *x;
+    ox_scope *scope;
+    const ox_node *n;
+    const struct ox_row *row;
+    const ox_function *function; /* of the call, for defaults of attributes */
+    int64_t opset; /* of the node's domain */
+    const char *path;
+    int n_in, n_out;
+    ox_value *in, *out;
+    bool refused;
+} ox_build;
+
+typedef bool (*ox_builder)(ox_build *b);
+
+typedef struct ox_row {
+    const char *name;
+    int from, to; /* opsets */
+    int n_min, n_max;
+    const char *consts; /* inputs whose values shapes depend on, "1 2" */
+    ox_builder build; /* NULL: unsupported, `limits` says what is needed */
+    nnc_op op;
+    const char *attrs; /* "axis=-1 eps": those that the builder understands */
+    const char *maps, *limits;
+} ox_row;
+
+/* The row of an operator in this opset. NULL: none; *known: another opset has it. */
+const ox_row *ox_find_row(const char *op, int64_t opset, bool *known);
+bool ox_row_takes(const ox_row *row, const char *attr);
+bool ox_row_const(const ox_row *row, size_t input);
+
+nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g);
+ox_value *ox_lookup(ox_scope *s, const char *name);
+bool ox_define(ox *x, ox_scope *s, const char *name, ox_value v);
+bool ox_nomem(ox *x); /* false */
+bool ox_stop(ox *x, nnc_status st); /* records the first failure; false */
+
+/* Weights and constants (weights.c). */
+bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out);
+bool ox_constant(ox *x, const ox_tensor *t, const char *what, ox_value *out);
+void ox_close_outside(ox *x);
+
+/* Folding (fold.c). */
+bool ox_fold(ox *x, uint32_t first_node, ox_value *out, int n_out);
+/* The numbers of a constant, or of a weight of at most OX_MAX_KNOWN bytes, row-major in its dtype; NULL: not known. */
+const void *ox_known(ox *x, nnc_ref r);
+enum { OX_MAX_KNOWN = 1 << 16 };
+
+/* ---- for builders (build.c) ------------------------------------------------------------------------------------------- */
+
+/* Notes why the node is not imported; false. */
+bool ox_refuse(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
+/* Reports that the node contradicts ONNX's rules, and ends the import; false. */
+bool ox_wrong(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
+
+static inline bool ox_has(const ox_build *b, int i) { return i < b->n_in && b->in[i].state != OX_unset; }
+static inline nnc_ref ox_in(const ox_build *b, int i) { return b->in[i].ref; }
+static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
+{
+    static const nnc_type none = {0};
+    return r < b->x->g->n_value ? nnc_typeof(b->x->g, r) : &none;
+}
+static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return (nnc_dtype)ox_type(b, r)->dtype; }
+static inline bool ox_wants(const ox_build *b, int i) { return i < b->n_out && *b->n->out[i]; }
+bool ox_set(ox_build *b, int i, nnc_ref r); /* result i; false when r is none */
+static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
+
+const ox_attr *ox_attr_find(const ox_build *b, const char *name);
+int64_t ox_int(const ox_build *b, const char *name, int64_t dflt);
+double ox_float(const ox_build *b, const char *name, double dflt);
+const char *ox_word(const ox_build *b, const char *name, const char *dflt);
+/* Values of a list; false: absent. Refused when there are more than `most`. */
+bool ox_ints(ox_build *b, const char *name, int most, int *n, int64_t *out);
+
+/* Integers that input i has as a constant; refused when its value is not known. false: reported. */
+bool ox_const_ints(ox_build *b, int i, int most, int *n, int64_t *out);
+bool ox_const_floats(ox_build *b, int i, int most, int *n, double *out);
+/* Axes from an attribute or, where the operator has it, from input i, made non-negative and ascending; *given. */
+bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given);
+bool ox_axis(ox_build *b, int64_t axis, int rank, int *out);
+
+/* Ops on values; NNC_NONE passes through. */
+nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x);
+nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y);
+nnc_ref ox_num(ox_build *b, nnc_dtype d, double v);
+nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v); /* op(x, v) with v of x's type */
+nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d); /* cast where needed */
+nnc_ref ox_slice(ox_build *b, nnc_ref x, int axis, int64_t start, int64_t end);
+nnc_ref ox_reshape(ox_build *b, nnc_ref x, int rank, const int64_t *dim);
+nnc_ref ox_list(ox_build *b, int n, const int64_t *v); /* i64[n] */
+nnc_ref ox_iota(ox_build *b, nnc_dtype d, int64_t n);
+/* x as [..., n, ...] with extent n along `axis` of `rank`, 1 elsewhere. */
+nnc_ref ox_along(ox_build *b, nnc_ref x, int rank, int axis);
+/* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
+nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero);
+nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d);
+
+#define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) bool build(ox_build *b);
+#define NO_ONNX(name, needs)
+#include "onnx/ops.def"
+
+#endif

@@ -1,0 +1,41 @@
+/* onnx/onnx.h -- reads ONNX models into graphs, and tensors of ONNX's test folders. The file is mapped and read in place: weights stay
+ * where they are, and the graph refers to them.
+ *
+ * An operator of ONNX is a row of ops.def, which names the builder that decomposes it into ops of the graph IR. Values that depend
+ * only on constants are computed while the model is read, by the IR's reference evaluator, since static shapes follow from them. */
+#ifndef NNC_ONNX_H
+#define NNC_ONNX_H
+
+#include "ir/ir.h"
+
+/* The extents of an input: --shapes=x:1x3x224x224. */
+typedef struct nnc_shape {
+    const char *name;
+    int rank;
+    int64_t dim[NNC_MAX_RANK];
+} nnc_shape;
+/* Reads "x:1x3x224x224"; "x:" or "x:scalar" is a scalar. The name is copied to `a`. */
+nnc_status nnc_shape_parse(const char *text, nnc_shape *out, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+
+typedef struct nnc_onnx_options {
+    const nnc_shape *shape; /* of inputs, by name */
+    int n_shape;
+    /* Values of the first n_value inputs: they give the shapes, and those that decide a shape become constants. */
+    const nnc_tensor *value;
+    int n_value;
+    bool *bound;         /* by input, n_value of them: it became a constant; may be NULL */
+    nnc_text *coverage;  /* appended: the operators that the model uses; may be NULL */
+} nnc_onnx_options;
+
+/* True when a file that starts with these bytes, or has this name, is read as ONNX. */
+bool nnc_onnx_looks(const char *file, const void *data, size_t n);
+/* NULL: rejected, reasons in the sink; all unsupported operators are listed. */
+nnc_graph *nnc_onnx_load(const char *file, const nnc_onnx_options *o, nnc_sink *sink);
+/* The same for a model in memory, whose weights are copied. `file`: for messages, and for the folder of external data. */
+nnc_graph *nnc_onnx_parse(const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink);
+/* Reads a file that holds one TensorProto. A tensor without elements has no data, and a dimension of 0. */
+nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sink) NNC_MUST;
+/* The table of operators as Markdown: docs/onnx.md. */
+void nnc_onnx_list(nnc_text *out);
+
+#endif

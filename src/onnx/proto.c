@@ -1,0 +1,579 @@
+/* onnx/proto.c -- ONNX's messages. Strings are copied, numbers of tensors stay in the file. Fields that are not listed are passed
+ * over, as the format asks for. */
+#include "onnx/internal.h"
+#include <stdarg.h>
+#include <string.h>
+
+bool ox_damaged(ox_reader *r, const char *fmt, ...)
+{
+    va_list ap;
+    NNC_LOCAL(nnc_text) t = {0};
+    va_start(ap, fmt);
+    nnc_vprintf(&t, fmt, ap);
+    va_end(ap);
+    if (!r->status)
+        r->status = nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file},
+            "damaged ONNX file: %s", nnc_text_str(&t));
+    return false;
+}
+
+static bool oom(ox_reader *r)
+{
+    if (!r->status)
+        r->status = nnc_nomem(r->sink);
+    return false;
+}
+
+/* The end of a message: was it complete, and nothing reported? */
+static bool ended(ox_reader *r, const ox_wire *w, const char *what)
+{
+    if (w->bad)
+        ox_damaged(r, "%s is cut off, or its fields are no protocol buffer", what);
+    return !r->status;
+}
+
+/* Counts the fields `no` of a message, so that their array is allocated once. */
+static size_t count(ox_span s, uint32_t no)
+{
+    ox_field f;
+    size_t n = 0;
+    for (ox_wire w = ox_open(s); ox_next(&w, &f);)
+        n += f.no == no;
+    return n;
+}
+
+static const char *text(ox_reader *r, const ox_field *f, const char *what)
+{
+    if (f->kind != OX_bytes || memchr(f->s.p, 0, f->s.n) || f->s.n > 65536) {
+        ox_damaged(r, "%s is not a text", what);
+        return "";
+    }
+    const char *s = nnc_arena_strndup(r->a, (const char *)f->s.p, f->s.n);
+    if (!s)
+        oom(r);
+    return s ? s : "";
+}
+
+static bool is_bytes(ox_reader *r, const ox_field *f, const char *what)
+{
+    return f->kind == OX_bytes || ox_damaged(r, "%s is not a message", what);
+}
+
+/* ---- tensors --------------------------------------------------------------------------------- */
+
+static const struct {
+    int64_t code;
+    nnc_dtype d;
+} dtypes[] = {{OXD_f32, DT_f32}, {OXD_u8, DT_u8}, {OXD_i8, DT_i8}, {OXD_u16, DT_u16},
+    {OXD_i16, DT_i16}, {OXD_i32, DT_i32}, {OXD_i64, DT_i64}, {OXD_bool, DT_bool}, {OXD_f16, DT_f16},
+    {OXD_f64, DT_f64}, {OXD_u32, DT_u32}, {OXD_u64, DT_u64}, {OXD_bf16, DT_bf16}};
+
+bool ox_dtype(int64_t code, nnc_dtype *out)
+{
+    for (size_t i = 0; i < NNC_COUNT(dtypes); i++)
+        if (dtypes[i].code == code) {
+            *out = dtypes[i].d;
+            return true;
+        }
+    return false;
+}
+
+const char *ox_dtype_name(int64_t code)
+{
+    static const char *const names[] = {"undefined", "float", "uint8", "int8", "uint16", "int16",
+        "int32", "int64", "string", "bool", "float16", "double", "uint32", "uint64", "complex64",
+        "complex128", "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz",
+        "uint4", "int4", "float4e2m1", "float8e8m0", "uint2", "int2", "float6e2m3", "float6e3m2"};
+    return code >= 0 && code < (int64_t)NNC_COUNT(names) ? names[code] : "unknown";
+}
+
+/* Dimensions may be packed or not. */
+static bool read_dims(ox_reader *r, const ox_field *f, ox_tensor *t)
+{
+    ox_wire w = ox_open(f->s);
+    uint64_t v = f->v;
+    while (f->kind == OX_varint || (f->kind == OX_bytes && w.p < w.end && ox_varint(&w, &v))) {
+        if ((int64_t)v < 0)
+            return ox_damaged(r, "tensor `%.60s` has a negative dimension", t->name);
+        if (t->rank == NNC_MAX_RANK)
+            t->many = true;
+        else
+            t->dim[t->rank++] = (int64_t)v;
+        if (f->kind == OX_varint)
+            return true;
+    }
+    return f->kind == OX_bytes ? ended(r, &w, "a list of dimensions")
+                               : ox_damaged(r, "a tensor's dimensions are not integers");
+}
+
+bool ox_read_tensor(ox_reader *r, ox_span s, ox_tensor *out)
+{
+    ox_field f;
+    *out = (ox_tensor){.name = "", .msg = s};
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        if (f.no == 1)
+            read_dims(r, &f, out);
+        else if (f.no == 2)
+            out->code = (int64_t)f.v;
+        else if (f.no == 8)
+            out->name = text(r, &f, "a tensor's name");
+        else if (f.no == 9 && is_bytes(r, &f, "raw_data"))
+            out->raw = f.s;
+        else if (f.no == 14)
+            out->external = f.v == 1;
+    }
+    return ended(r, &w, "a tensor");
+}
+
+/* The typed field that holds elements of d: its number, and the wire kind of one element. */
+static uint32_t typed_field(nnc_dtype d, ox_kind *kind)
+{
+    *kind = d == DT_f32 ? OX_fixed32 : d == DT_f64 ? OX_fixed64 : OX_varint;
+    return d == DT_f32                  ? 4
+           : d == DT_f64                ? 10
+           : d == DT_i64                ? 7
+           : d == DT_u32 || d == DT_u64 ? 11
+                                        : 5;
+}
+
+static void put_element(nnc_dtype d, void *dst, int64_t i, uint64_t v)
+{
+    if (nnc_is_float(d)) /* bits */
+        memcpy((char *)dst + i * nnc_dtype_size(d), &v, (size_t)nnc_dtype_size(d));
+    else
+        nnc_set_i64(d, dst, i, d == DT_bool ? v != 0 : (int64_t)v);
+}
+
+const char *ox_tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst)
+{
+    int64_t size = nnc_dtype_size(d), k = 0;
+    if (t->raw.p) {
+        if ((int64_t)t->raw.n != n * size)
+            return "its raw data have another size than its shape and type say";
+        memcpy(dst, t->raw.p, t->raw.n);
+        for (int64_t i = 0; d == DT_bool && i < n; i++)
+            ((uint8_t *)dst)[i] = ((uint8_t *)dst)[i] != 0;
+        return NULL;
+    }
+    ox_kind kind;
+    uint32_t no = typed_field(d, &kind);
+    ox_field f;
+    ox_wire w = ox_open(t->msg);
+    while (ox_next(&w, &f)) {
+        if (f.no != no)
+            continue;
+        ox_wire list = ox_open(f.s);
+        if (f.kind == kind && k < n)
+            put_element(d, dst, k, f.v);
+        k += f.kind == kind;
+        while (f.kind == OX_bytes && list.p < list.end && k <= n) {
+            uint64_t v = 0;
+            size_t bytes = kind == OX_fixed32 ? 4 : 8;
+            if (kind == OX_varint && !ox_varint(&list, &v))
+                return "a number is cut off";
+            if (kind != OX_varint && (size_t)(list.end - list.p) < bytes)
+                return "a number is cut off";
+            if (kind != OX_varint) {
+                memcpy(&v, list.p, bytes);
+                list.p += bytes;
+            }
+            if (k < n)
+                put_element(d, dst, k, v);
+            k++;
+        }
+    }
+    return k == n ? NULL : "it has another number of elements than its shape says";
+}
+
+static bool read_pair(ox_reader *r, ox_span s, const char **key, const char **value)
+{
+    ox_field f;
+    ox_wire w = ox_open(s);
+    *key = *value = "";
+    while (!r->status && ox_next(&w, &f)) {
+        if (f.no == 1)
+            *key = text(r, &f, "a key");
+        else if (f.no == 2)
+            *value = text(r, &f, "a value");
+    }
+    return ended(r, &w, "an entry");
+}
+
+static bool whole_number(const char *s, int64_t *out)
+{
+    *out = 0;
+    for (; *s >= '0' && *s <= '9'; s++)
+        if (!nnc_mul_ok(*out, 10, out) || !nnc_add_ok(*out, *s - '0', out))
+            return false;
+    return !*s;
+}
+
+bool ox_tensor_place(
+    ox_reader *r, const ox_tensor *t, const char **location, int64_t *offset, int64_t *length)
+{
+    ox_field f;
+    const char *key, *value;
+    ox_wire w = ox_open(t->msg);
+    *location = "";
+    *offset = 0;
+    *length = -1;
+    while (ox_next(&w, &f)) {
+        if (f.no != 13)
+            continue;
+        if (!is_bytes(r, &f, "external_data") || !read_pair(r, f.s, &key, &value))
+            return false;
+        int64_t *number = !strcmp(key, "offset") ? offset : !strcmp(key, "length") ? length : NULL;
+        if (!strcmp(key, "location"))
+            *location = value;
+        else if (number && !whole_number(value, number))
+            return ox_damaged(
+                r, "tensor `%.60s`: %s \"%.40s\" is not a number", t->name, key, value);
+    }
+    return **location ||
+           ox_damaged(r, "tensor `%.60s` lies in another file, and names none", t->name);
+}
+
+/* ---- attributes and nodes ---------------------------------------------------------------------- */
+
+static double as_float(uint64_t bits)
+{
+    uint32_t b = (uint32_t)bits;
+    float f;
+    memcpy(&f, &b, 4);
+    return f;
+}
+
+/* Counts and stores the numbers of a repeated field, packed or not. SIZE_MAX: one is cut off. */
+static size_t read_list(ox_span s, uint32_t no, ox_kind kind, double *f_out, int64_t *i_out)
+{
+    ox_field f;
+    size_t n = 0;
+    for (ox_wire w = ox_open(s); ox_next(&w, &f);) {
+        if (f.no != no || (f.kind != kind && f.kind != OX_bytes))
+            continue;
+        ox_wire list = ox_open(f.s);
+        bool one = f.kind == kind;
+        while (one || list.p < list.end) {
+            uint64_t v = f.v;
+            if (!one && kind == OX_varint && !ox_varint(&list, &v))
+                return SIZE_MAX;
+            if (!one && kind == OX_fixed32) {
+                if (list.end - list.p < 4)
+                    return SIZE_MAX;
+                v = 0;
+                memcpy(&v, list.p, 4);
+                list.p += 4;
+            }
+            if (f_out)
+                f_out[n] = as_float(v);
+            if (i_out)
+                i_out[n] = (int64_t)v;
+            n++;
+            if (one)
+                break;
+        }
+    }
+    return n;
+}
+
+static bool read_lists(ox_reader *r, ox_span s, ox_attr *a)
+{
+    bool floats = a->type == OXA_floats;
+    uint32_t no = floats ? 7 : 8;
+    ox_kind kind = floats ? OX_fixed32 : OX_varint;
+    a->n = read_list(s, no, kind, NULL, NULL);
+    if (a->n == SIZE_MAX)
+        return ox_damaged(r, "the numbers of attribute `%.60s` are cut off", a->name);
+    if (a->n > OX_MAX_LIST)
+        return ox_damaged(r, "attribute `%.60s` has %zu numbers; at most %d are read", a->name,
+            a->n, OX_MAX_LIST);
+    double *f = floats ? ARENA_NEW(r->a, double, a->n + 1) : NULL;
+    int64_t *i = floats ? NULL : ARENA_NEW(r->a, int64_t, a->n + 1);
+    if (!f && !i)
+        return oom(r);
+    read_list(s, no, kind, f, i);
+    a->floats = f;
+    a->ints = i;
+    return true;
+}
+
+/* Older writers leave the type out: then the field that is present says it. */
+static int type_of(uint32_t no)
+{
+    static const uint8_t type[] = {[2] = OXA_float,
+        [3] = OXA_int,
+        [4] = OXA_string,
+        [5] = OXA_tensor,
+        [6] = OXA_graph,
+        [7] = OXA_floats,
+        [8] = OXA_ints,
+        [9] = OXA_strings};
+    return no < sizeof type ? type[no] : 0;
+}
+
+static bool read_attr(ox_reader *r, ox_span s, ox_attr *a)
+{
+    ox_field f;
+    int seen = 0;
+    *a = (ox_attr){.name = "", .s = ""};
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        seen = type_of(f.no) ? type_of(f.no) : seen;
+        switch (f.no) {
+        case 1: a->name = text(r, &f, "an attribute's name"); break;
+        case 2: a->f = as_float(f.v); break;
+        case 3: a->i = (int64_t)f.v; break;
+        case 4: /* bytes: only words are needed */
+            a->s = f.kind == OX_bytes && f.s.n < 4096 && !memchr(f.s.p, 0, f.s.n)
+                       ? text(r, &f, "an attribute")
+                       : "";
+            break;
+        case 5:
+        case 6:
+            if (is_bytes(r, &f, "an attribute"))
+                a->bytes = f.s;
+            break;
+        case 20: a->type = f.v <= 14 ? (int)f.v : -1; break;
+        case 21: a->ref = text(r, &f, "a reference to an attribute"); break;
+        default: break;
+        }
+    }
+    a->type = a->type ? a->type : seen;
+    if (a->type == OXA_floats || a->type == OXA_ints)
+        read_lists(r, s, a);
+    return ended(r, &w, "an attribute");
+}
+
+static bool read_node(ox_reader *r, ox_span s, ox_node *n)
+{
+    ox_field f;
+    *n = (ox_node){.name = "", .op = "", .domain = ""};
+    size_t in = count(s, 1), out = count(s, 2), attr = count(s, 5);
+    if (in > OX_MAX_OPERANDS || out > OX_MAX_OPERANDS || attr > OX_MAX_OPERANDS)
+        return ox_damaged(
+            r, "a node has more than %d inputs, outputs or attributes", OX_MAX_OPERANDS);
+    n->in = ARENA_NEW(r->a, const char *, in + 1);
+    n->out = ARENA_NEW(r->a, const char *, out + 1);
+    n->attr = ARENA_NEW(r->a, ox_attr, attr + 1);
+    if (!n->in || !n->out || !n->attr)
+        return oom(r);
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        switch (f.no) {
+        case 1: n->in[n->n_in++] = text(r, &f, "an input's name"); break;
+        case 2: n->out[n->n_out++] = text(r, &f, "an output's name"); break;
+        case 3: n->name = text(r, &f, "a node's name"); break;
+        case 4: n->op = text(r, &f, "an operator's name"); break;
+        case 5:
+            if (is_bytes(r, &f, "an attribute"))
+                read_attr(r, f.s, &n->attr[n->n_attr++]);
+            break;
+        case 7: n->domain = text(r, &f, "a domain"); break;
+        default: break;
+        }
+    }
+    return ended(r, &w, "a node");
+}
+
+/* The nodes of a graph (field 1) or function (field 7). */
+static bool read_nodes(ox_reader *r, ox_span s, uint32_t no, ox_node **out, size_t *n)
+{
+    ox_field f;
+    size_t all = count(s, no);
+    r->n_node += all;
+    if (r->n_node > OX_MAX_NODES)
+        return ox_damaged(r, "it has more than %d nodes", OX_MAX_NODES);
+    *n = 0;
+    *out = ARENA_NEW(r->a, ox_node, all + 1);
+    if (!*out)
+        return oom(r);
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f))
+        if (f.no == no && is_bytes(r, &f, "a node"))
+            read_node(r, f.s, &(*out)[(*n)++]);
+    return ended(r, &w, "a list of nodes");
+}
+
+/* ---- graphs ---------------------------------------------------------------------------------- */
+
+static bool read_dim(ox_reader *r, ox_span s, ox_port *p)
+{
+    ox_field f;
+    ox_wire w = ox_open(s);
+    int64_t v = -1;
+    const char *param = NULL;
+    while (!r->status && ox_next(&w, &f)) {
+        if (f.no == 1)
+            v = (int64_t)f.v < 0 ? -1 : (int64_t)f.v;
+        else if (f.no == 2)
+            param = text(r, &f, "a dimension's name");
+    }
+    if (p->rank == NNC_MAX_RANK)
+        return ox_damaged(r, "`%.60s` has more than %d dimensions", p->name, NNC_MAX_RANK);
+    p->dim[p->rank] = v;
+    p->param[p->rank++] = v < 0 && param && *param ? param : NULL;
+    return ended(r, &w, "a dimension");
+}
+
+static bool read_shape(ox_reader *r, ox_span s, ox_port *p)
+{
+    ox_field f;
+    ox_wire w = ox_open(s);
+    p->rank = 0;
+    while (!r->status && ox_next(&w, &f))
+        if (f.no == 1 && is_bytes(r, &f, "a dimension"))
+            read_dim(r, f.s, p);
+    return ended(r, &w, "a shape");
+}
+
+static bool read_tensor_type(ox_reader *r, ox_span s, ox_port *p)
+{
+    ox_field f;
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        if (f.no == 1)
+            p->code = (int64_t)f.v;
+        else if (f.no == 2 && is_bytes(r, &f, "a shape"))
+            read_shape(r, f.s, p);
+    }
+    return ended(r, &w, "a type");
+}
+
+static bool read_type(ox_reader *r, ox_span s, ox_port *p)
+{
+    static const char *const kinds[] = {
+        [4] = "sequence", [5] = "map", [7] = "opaque", [8] = "sparse tensor", [9] = "optional"};
+    ox_field f;
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        if (f.no == 1 && is_bytes(r, &f, "a type"))
+            read_tensor_type(r, f.s, p);
+        else if (f.no < NNC_COUNT(kinds) && kinds[f.no])
+            p->kind = kinds[f.no];
+    }
+    return ended(r, &w, "a type");
+}
+
+static bool read_port(ox_reader *r, ox_span s, ox_port *p)
+{
+    ox_field f;
+    ox_wire w = ox_open(s);
+    *p = (ox_port){.name = "", .rank = -1, .kind = "value without a type"};
+    while (!r->status && ox_next(&w, &f)) {
+        if (f.no == 1)
+            p->name = text(r, &f, "a value's name");
+        else if (f.no == 2 && is_bytes(r, &f, "a type"))
+            read_type(r, f.s, p);
+    }
+    return ended(r, &w, "a value");
+}
+
+bool ox_read_graph(ox_reader *r, ox_span s, ox_graph *g)
+{
+    ox_field f;
+    *g = (ox_graph){.name = ""};
+    g->init = ARENA_NEW(r->a, ox_tensor, count(s, 5) + 1);
+    g->in = ARENA_NEW(r->a, ox_port, count(s, 11) + 1);
+    g->out = ARENA_NEW(r->a, ox_port, count(s, 12) + 1);
+    if (!g->init || !g->in || !g->out)
+        return oom(r);
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        bool message = f.kind == OX_bytes;
+        if (f.no == 2)
+            g->name = text(r, &f, "the graph's name");
+        else if (f.no == 5 && message)
+            ox_read_tensor(r, f.s, &g->init[g->n_init++]);
+        else if (f.no == 11 && message)
+            read_port(r, f.s, &g->in[g->n_in++]);
+        else if (f.no == 12 && message)
+            read_port(r, f.s, &g->out[g->n_out++]);
+        else if (f.no == 15)
+            g->sparse = true;
+    }
+    return ended(r, &w, "the graph") && read_nodes(r, s, 1, &g->node, &g->n_node);
+}
+
+/* ---- the model --------------------------------------------------------------------------------- */
+
+static bool read_opset(ox_reader *r, ox_span s, ox_opset *o)
+{
+    ox_field f;
+    ox_wire w = ox_open(s);
+    *o = (ox_opset){.domain = ""};
+    while (!r->status && ox_next(&w, &f)) {
+        if (f.no == 1)
+            o->domain = text(r, &f, "a domain");
+        else if (f.no == 2)
+            o->version = (int64_t)f.v;
+    }
+    if (!strcmp(o->domain, "ai.onnx"))
+        o->domain = "";
+    return ended(r, &w, "an operator set");
+}
+
+/* The body is read when the function is first called. */
+static bool read_function(ox_reader *r, ox_span s, ox_function *fn)
+{
+    ox_field f;
+    *fn = (ox_function){.name = "", .domain = "", .overload = ""};
+    size_t in = count(s, 4), out = count(s, 5);
+    if (in > OX_MAX_OPERANDS || out > OX_MAX_OPERANDS)
+        return ox_damaged(r, "a function has more than %d inputs or outputs", OX_MAX_OPERANDS);
+    fn->in = ARENA_NEW(r->a, const char *, in + 1);
+    fn->out = ARENA_NEW(r->a, const char *, out + 1);
+    fn->opset = ARENA_NEW(r->a, ox_opset, count(s, 9) + 1);
+    fn->attr = ARENA_NEW(r->a, ox_attr, count(s, 11) + 1);
+    if (!fn->in || !fn->out || !fn->opset || !fn->attr)
+        return oom(r);
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        bool message = f.kind == OX_bytes;
+        switch (f.no) {
+        case 1: fn->name = text(r, &f, "a function's name"); break;
+        case 4: fn->in[fn->n_in++] = text(r, &f, "an input's name"); break;
+        case 5: fn->out[fn->n_out++] = text(r, &f, "an output's name"); break;
+        case 10: fn->domain = text(r, &f, "a domain"); break;
+        case 13: fn->overload = text(r, &f, "an overload"); break;
+        case 9:
+            if (message)
+                read_opset(r, f.s, &fn->opset[fn->n_opset++]);
+            break;
+        case 11:
+            if (message)
+                read_attr(r, f.s, &fn->attr[fn->n_attr++]);
+            break;
+        default: break;
+        }
+    }
+    return ended(r, &w, "a function") && read_nodes(r, s, 7, &fn->node, &fn->n_node);
+}
+
+bool ox_read_model(ox_reader *r, ox_span s, ox_model *m)
+{
+    ox_field f;
+    *m = (ox_model){0};
+    size_t functions = count(s, 25), opsets = count(s, 8);
+    if (functions > OX_MAX_FUNCTIONS || opsets > OX_MAX_FUNCTIONS)
+        return ox_damaged(r, "it has more than %d functions or operator sets", OX_MAX_FUNCTIONS);
+    m->opset = ARENA_NEW(r->a, ox_opset, opsets + 1);
+    m->function = ARENA_NEW(r->a, ox_function, functions + 1);
+    if (!m->opset || !m->function)
+        return oom(r);
+    ox_wire w = ox_open(s);
+    while (!r->status && ox_next(&w, &f)) {
+        bool message = f.kind == OX_bytes;
+        if (f.no == 1)
+            m->ir_version = (int64_t)f.v;
+        else if (f.no == 7 && message) {
+            m->graph = f.s;
+            m->has_graph = true;
+        } else if (f.no == 8 && message)
+            read_opset(r, f.s, &m->opset[m->n_opset++]);
+        else if (f.no == 25 && message)
+            read_function(r, f.s, &m->function[m->n_function++]);
+    }
+    return ended(r, &w, "the model") &&
+           (m->has_graph || ox_damaged(r, "it has no graph: it is not a model"));
+}

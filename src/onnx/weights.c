@@ -1,0 +1,215 @@
+/* onnx/weights.c -- tensors of the file: weights are left where they are, and integers, which shapes may follow from, become constants.
+ * External data lie in files of the model's folder, and nowhere else. */
+#include "onnx/internal.h"
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct ox_outside { /* a file of external data */
+    const char *location, *path;
+    nnc_map map;
+    uint64_t hash;
+    struct ox_outside *next;
+} ox_outside;
+
+static bool bad(ox *x, const ox_tensor *t, const char *what, const char *why)
+{
+    return ox_stop(x, nnc_fail(x->sink, NNC_E_MODEL, (nnc_loc){.file = x->file}, "%s `%.100s`: %s",
+                          what, t->name, why));
+}
+
+void ox_close_outside(ox *x)
+{
+    for (ox_outside *f = x->outside; f; f = f->next)
+        nnc_map_close(&f->map);
+}
+
+/* The path of a file beside the model, links resolved; NULL: it lies elsewhere, or does not exist. */
+static const char *inside(ox *x, const char *location)
+{
+    char folder[PATH_MAX], path[PATH_MAX];
+    const char *slash = strrchr(x->file, '/');
+    const char *dir =
+        slash ? nnc_arena_strndup(&x->a, x->file, (size_t)(slash - x->file) + 1) : "./";
+    const char *joined = dir ? nnc_arena_printf(&x->a, "%s%s", dir, location) : NULL;
+    if (!joined || *location == '/' || !realpath(dir, folder) || !realpath(joined, path))
+        return NULL;
+    size_t n = strlen(folder);
+    bool within = !strncmp(path, folder, n) && (path[n] == '/' || folder[n - 1] == '/');
+    return within ? joined : NULL;
+}
+
+static ox_outside *open_outside(ox *x, const ox_tensor *t, const char *what, const char *location)
+{
+    ox_outside *f = x->outside;
+    while (f && strcmp(f->location, location) != 0)
+        f = f->next;
+    if (f)
+        return f;
+    const char *path = inside(x, location);
+    if (!path) {
+        bad(x, t, what,
+            "its data are in another file, which is not in the model's folder, or not there");
+        return NULL;
+    }
+    if (!(f = ARENA_NEW(&x->a, ox_outside, 1))) {
+        ox_nomem(x);
+        return NULL;
+    }
+    *f = (ox_outside){.location = location, .path = path, .next = x->outside};
+    nnc_status st = nnc_map_open(&f->map, path, x->sink);
+    if (st) {
+        ox_stop(x, st);
+        return NULL;
+    }
+    f->hash = nnc_weight_file_hash(f->map.data, f->map.n);
+    return x->outside = f;
+}
+
+/* The bytes of an external tensor, and w as a reference to them. */
+static bool external(
+    ox *x, const ox_tensor *t, const char *what, int64_t bytes, nnc_weight *w, const uint8_t **p)
+{
+    const char *location;
+    int64_t offset, length, end;
+    if (!ox_tensor_place(&x->r, t, &location, &offset, &length))
+        return ox_stop(x, x->r.status);
+    ox_outside *f = open_outside(x, t, what, location);
+    if (!f)
+        return false;
+    if (length >= 0 && length != bytes)
+        return bad(x, t, what, "its external data have another size than its shape and type say");
+    if (!nnc_add_ok(offset, bytes, &end) || end > (int64_t)f->map.n)
+        return bad(x, t, what, "its external data lie beyond the end of their file");
+    *p = f->map.data + offset;
+    *w = (nnc_weight){.kind = NNC_W_file,
+        .name = t->name,
+        .file = f->path,
+        .offset = offset,
+        .size = bytes,
+        .header_hash = f->hash};
+    return true;
+}
+
+/* The type of a tensor that has elements; *empty: it has none. */
+static bool type_of(ox *x, const ox_tensor *t, const char *what, nnc_type *out, bool *empty)
+{
+    nnc_dtype d;
+    const char *why;
+    *empty = false;
+    if (!ox_dtype(t->code, &d))
+        return bad(x, t, what,
+            nnc_arena_printf(&x->a, "its type %s is unsupported", ox_dtype_name(t->code)));
+    if (t->many)
+        return bad(x, t, what, "it has more than 8 dimensions");
+    for (int i = 0; i < t->rank; i++)
+        *empty = *empty || t->dim[i] == 0;
+    *out = nnc_type_make(d, *empty ? 0 : t->rank, t->dim);
+    return *empty || nnc_type_check(out, &why) || bad(x, t, what, why);
+}
+
+/* Numbers that lie in the model as in memory: raw data of another type than bool. */
+static const uint8_t *in_place(const ox_tensor *t, const nnc_type *type)
+{
+    return t->raw.p && type->dtype != DT_bool && (int64_t)t->raw.n == nnc_type_bytes(type)
+               ? t->raw.p
+               : NULL;
+}
+
+/* The tensor's numbers in memory of their own, at *own, or where they lie. */
+static const void *numbers(
+    ox *x, const ox_tensor *t, const char *what, const nnc_type *type, void **own)
+{
+    const uint8_t *p = in_place(t, type);
+    int64_t n = nnc_type_numel(type), bytes = nnc_type_bytes(type);
+    nnc_weight w;
+    if (t->external)
+        return external(x, t, what, bytes, &w, &p) ? p : NULL;
+    if (p)
+        return p;
+    /* a short message cannot hold many numbers: refused before memory for them is taken */
+    const char *why = (uint64_t)n > t->msg.n ? "it has fewer numbers than its shape says" : NULL;
+    if (!why && !(*own = nnc_malloc((size_t)bytes)))
+        return ox_nomem(x), NULL;
+    if (!why)
+        why = ox_tensor_data(t, (nnc_dtype)type->dtype, n, *own);
+    return why ? (bad(x, t, what, why), NULL) : *own;
+}
+
+bool ox_constant(ox *x, const ox_tensor *t, const char *what, ox_value *out)
+{
+    nnc_type type;
+    bool empty;
+    NNC_FREED void *own = NULL;
+    if (!type_of(x, t, what, &type, &empty))
+        return false;
+    *out = (ox_value){empty ? OX_empty : OX_here, NNC_NONE, (nnc_dtype)type.dtype};
+    if (empty)
+        return true;
+    const void *data = numbers(x, t, what, &type, &own);
+    if (!data)
+        return false;
+    out->ref = nnc_constant(x->g, &type, data);
+    return out->ref != NNC_NONE || ox_stop(x, x->g->status);
+}
+
+bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
+{
+    nnc_type type;
+    bool empty;
+    if (!type_of(x, t, what, &type, &empty))
+        return false;
+    bool small = !empty && nnc_type_bytes(&type) <= OX_MAX_KNOWN;
+    if (empty || type.rank == 0 || (small && !nnc_is_float((nnc_dtype)type.dtype)))
+        return ox_constant(x, t, what, out);
+    NNC_FREED void *own = NULL;
+    nnc_weight w = {.kind = NNC_W_inline, .name = t->name, .size = nnc_type_bytes(&type)};
+    const uint8_t *p = in_place(t, &type);
+    if (t->external) {
+        if (!external(x, t, what, w.size, &w, &p))
+            return false;
+    } else if (p && x->mapped) {
+        w = (nnc_weight){.kind = NNC_W_file,
+            .name = t->name,
+            .file = x->file,
+            .offset = p - x->data.p,
+            .size = w.size,
+            .header_hash = x->file_hash};
+    } else if (!(w.data = numbers(x, t, what, &type, &own))) {
+        return false;
+    }
+    *out = (ox_value){OX_here, nnc_param(x->g, &type, &w), (nnc_dtype)type.dtype};
+    return out->ref != NNC_NONE || ox_stop(x, x->g->status);
+}
+
+nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sink)
+{
+    nnc_map m;
+    ox_tensor t;
+    nnc_type type;
+    bool empty;
+    *out = (nnc_tensor){0};
+    NNC_TRY(nnc_map_open(&m, file, sink));
+    ox x = {.file = file, .sink = sink};
+    nnc_arena_init(&x.a, 0);
+    x.r = (ox_reader){.a = &x.a, .sink = sink, .file = file};
+    if (!ox_read_tensor(&x.r, (ox_span){m.data, m.n}, &t))
+        ox_stop(&x, x.r.status);
+    else if (type_of(&x, &t, "tensor", &type, &empty) && empty) {
+        out->type = type; /* without data */
+        out->type.rank = (uint8_t)t.rank;
+        memcpy(out->type.dim, t.dim, sizeof t.dim);
+    } else if (!x.status && (uint64_t)nnc_type_numel(&type) > t.msg.n)
+        bad(&x, &t, "tensor", "it has fewer numbers than its shape says");
+    else if (!x.status && !(x.status = nnc_tensor_alloc(out, &type, sink))) {
+        const char *why =
+            ox_tensor_data(&t, (nnc_dtype)type.dtype, nnc_type_numel(&type), out->data);
+        if (why)
+            bad(&x, &t, "tensor", why);
+    }
+    if (x.status)
+        nnc_tensor_deinit(out);
+    nnc_arena_deinit(&x.a);
+    nnc_map_close(&m);
+    return x.status;
+}

@@ -1,0 +1,472 @@
+/* tests/onnx/broken_test.c -- damaged and hostile files: each is rejected with a message, and with little memory. */
+#include "writer.h"
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct broken {
+    const char *name, *want; /* part of the message */
+    void (*make)(om *m);
+} broken;
+
+static void begin(om *m)
+{
+    om_input(m, "x", OM_F32, "2 3");
+}
+
+static void end(om *m, const char *op, const char *in, const char *attrs)
+{
+    om_node(m, op, in, "y", attrs);
+    om_output(m, "y");
+}
+
+/* An initializer `w` with these fields, added to the input. */
+static void with_tensor(om *m, nnc_text *t)
+{
+    begin(m);
+    pb_msg(&m->graph, 5, t);
+    end(m, "Add", "x w", "");
+}
+
+static void short_raw(om *m)
+{
+    nnc_text t = {0};
+    om_tensor(&t, "w", OM_F32, "2 3", "12345678", 8);
+    with_tensor(m, &t);
+}
+
+static void huge_dims(om *m)
+{
+    nnc_text t = {0};
+    om_tensor(&t, "w", OM_F32, "1000000000000 1000000000000", "12345678", 8);
+    with_tensor(m, &t);
+}
+
+static void large_without_data(om *m)
+{
+    nnc_text t = {0};
+    pb_int(&t, 1, 1000000000);
+    pb_int(&t, 2, OM_F32);
+    pb_str(&t, 8, "w");
+    with_tensor(m, &t);
+}
+
+static void negative_dim(om *m)
+{
+    nnc_text t = {0};
+    om_tensor(&t, "w", OM_F32, "-1", "1234", 4);
+    with_tensor(m, &t);
+}
+
+static void nine_dims(om *m)
+{
+    nnc_text t = {0};
+    om_tensor(&t, "w", OM_F32, "1 1 1 1 1 1 1 1 1", "1234", 4);
+    with_tensor(m, &t);
+}
+
+static void string_tensor(om *m)
+{
+    nnc_text t = {0};
+    om_tensor(&t, "w", 8, "1", "1234", 4);
+    with_tensor(m, &t);
+}
+
+static void cut_number(om *m)
+{
+    nnc_text t = {0}, numbers = {0};
+    pb_int(&t, 1, 2);
+    pb_int(&t, 2, OM_I64);
+    pb_str(&t, 8, "w");
+    nnc_putn(&numbers, "\x01\xff", 2);
+    pb_msg(&t, 7, &numbers);
+    with_tensor(m, &t);
+}
+
+/* External data at this place. */
+static void external_at(om *m, const char *location, const char *offset)
+{
+    nnc_text t = {0}, pair = {0};
+    pb_int(&t, 1, 3);
+    pb_int(&t, 2, OM_F32);
+    pb_str(&t, 8, "w");
+    pb_int(&t, 14, 1);
+    if (location) {
+        pb_str(&pair, 1, "location");
+        pb_str(&pair, 2, location);
+        pb_msg(&t, 13, &pair);
+    }
+    pb_str(&pair, 1, "offset");
+    pb_str(&pair, 2, offset);
+    pb_msg(&t, 13, &pair);
+    with_tensor(m, &t);
+}
+
+static void outside(om *m)
+{
+    external_at(m, "../../../../../../etc/passwd", "0");
+}
+
+static void absolute(om *m)
+{
+    external_at(m, "/etc/passwd", "0");
+}
+
+static void no_location(om *m)
+{
+    external_at(m, NULL, "0");
+}
+
+static void bad_offset(om *m)
+{
+    external_at(m, "README.md", "-5");
+}
+
+static void far_offset(om *m)
+{
+    external_at(m, "README.md", "9223372036854775807");
+}
+
+static void not_there(om *m)
+{
+    external_at(m, "no-such-file", "0");
+}
+
+static void unknown_value(om *m)
+{
+    begin(m);
+    end(m, "Add", "x nowhere", "");
+}
+
+static void used_before(om *m)
+{
+    begin(m);
+    om_node(m, "Relu", "b", "a", "");
+    om_node(m, "Relu", "x", "b", "");
+    end(m, "Relu", "a", "");
+}
+
+static void defined_twice(om *m)
+{
+    begin(m);
+    om_node(m, "Relu", "x", "a", "");
+    om_node(m, "Exp", "x", "a", "");
+    end(m, "Relu", "a", "");
+}
+
+static void no_output(om *m)
+{
+    begin(m);
+    om_node(m, "Relu", "x", "a", "");
+}
+
+static void output_unknown(om *m)
+{
+    begin(m);
+    om_node(m, "Relu", "x", "a", "");
+    om_output(m, "z");
+}
+
+static void few_inputs(om *m)
+{
+    begin(m);
+    end(m, "Add", "x", "");
+}
+
+static void many_inputs(om *m)
+{
+    begin(m);
+    end(m, "Relu", "x x x", "");
+}
+
+static void bad_axis(om *m)
+{
+    begin(m);
+    end(m, "Softmax", "x", "axis=7");
+}
+
+static void bad_reshape(om *m)
+{
+    begin(m);
+    om_ints(m, "s", 2, (int64_t[]){4, 4});
+    end(m, "Reshape", "x s", "");
+}
+
+static void open_twice(om *m)
+{
+    begin(m);
+    om_ints(m, "s", 2, (int64_t[]){-1, -1});
+    end(m, "Reshape", "x s", "");
+}
+
+static void shapes_differ(om *m)
+{
+    begin(m);
+    om_floats(m, "w", "5", 1);
+    end(m, "Add", "x w", "");
+}
+
+static void step_zero(om *m)
+{
+    begin(m);
+    om_ints(m, "a", 1, (int64_t[]){0});
+    om_ints(m, "b", 1, (int64_t[]){2});
+    end(m, "Slice", "x a b a a", "");
+}
+
+static void conv_pads(om *m)
+{
+    om_input(m, "x", OM_F32, "1 3 8 8");
+    om_floats(m, "w", "4 3 3 3", 1);
+    end(m, "Conv", "x w", "pads=1,1");
+}
+
+static void conv_stride(om *m)
+{
+    om_input(m, "x", OM_F32, "1 3 8 8");
+    om_floats(m, "w", "4 3 3 3", 1);
+    end(m, "Conv", "x w", "strides=0,1");
+}
+
+static void expand_huge(om *m)
+{
+    begin(m);
+    om_ints(m, "s", 3, (int64_t[]){INT64_C(1) << 45, 2, 3});
+    end(m, "Expand", "x s", "");
+}
+
+static void range_endless(om *m)
+{
+    begin(m);
+    om_node(m, "Constant", "", "a", "value_int=0");
+    om_node(m, "Constant", "", "b", "value_int=9");
+    om_node(m, "Range", "a b a", "r", "");
+    end(m, "Add", "x r", "");
+}
+
+static void no_opset(om *m)
+{
+    begin(m);
+    end(m, "Relu", "x", "");
+    m->opset = -1; /* as a huge varint, that no operator has */
+}
+
+static void old_opset(om *m)
+{
+    begin(m);
+    end(m, "Relu", "x", "");
+    m->opset = 5;
+}
+
+/* A function that calls itself. */
+static void recursion(om *m)
+{
+    nnc_text f = {0};
+    pb_str(&f, 1, "F");
+    pb_str(&f, 10, "own");
+    pb_str(&f, 4, "a");
+    pb_str(&f, 5, "b");
+    om_put_node(&f, 7, "F", "own", "a", "b", "");
+    pb_msg(&m->rest, 25, &f);
+    begin(m);
+    om_put_node(&m->graph, 1, "F", "own", "x", "y", "");
+    om_output(m, "y");
+}
+
+/* Functions that call the next one twice: 2^15 nodes of 15 functions, and each 64 more. */
+static void explosion(om *m)
+{
+    for (int i = 0; i < 15; i++) {
+        nnc_text f = {0};
+        char name[16], next[16];
+        snprintf(name, sizeof name, "F%d", i);
+        snprintf(next, sizeof next, "F%d", i + 1);
+        pb_str(&f, 1, name);
+        pb_str(&f, 10, "own");
+        pb_str(&f, 4, "v0");
+        pb_str(&f, 5, "v9");
+        for (int k = 0; k < 9; k++) {
+            char in[8], out[8];
+            snprintf(in, sizeof in, "v%d", k);
+            snprintf(out, sizeof out, "v%d", k + 1);
+            om_put_node(&f, 7, next, "own", in, out, "");
+        }
+        pb_msg(&m->rest, 25, &f);
+    }
+    begin(m);
+    om_put_node(&m->graph, 1, "F0", "own", "x", "y", "");
+    om_output(m, "y");
+}
+
+static void sparse(om *m)
+{
+    begin(m);
+    pb_str(&m->graph, 15, "");
+    end(m, "Relu", "x", "");
+}
+
+static void no_graph(om *m)
+{
+    nnc_text_deinit(&m->graph);
+    m->graph = (nnc_text){0};
+}
+
+static void input_kind(om *m)
+{
+    nnc_text port = {0}, type = {0};
+    pb_str(&port, 1, "x");
+    pb_str(&type, 4, "");
+    pb_msg(&port, 2, &type);
+    pb_msg(&m->graph, 11, &port);
+    end(m, "Relu", "x", "");
+}
+
+static void group_field(om *m)
+{
+    begin(m);
+    nnc_putn(&m->graph, "\x0b", 1); /* field 1, "start of a group" */
+    end(m, "Relu", "x", "");
+}
+
+static void long_length(om *m)
+{
+    begin(m);
+    end(m, "Relu", "x", "");
+    nnc_putn(&m->graph, "\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", 10);
+}
+
+static const broken cases[] = {
+    {"short_raw", "its raw data have another size than its shape and type say", short_raw},
+    {"huge_dims", "initializer `w`:", huge_dims},
+    {"large_without_data", "initializer `w`: it has fewer numbers", large_without_data},
+    {"negative_dim", "has a negative dimension", NULL},
+    {"nine_dims", "it has more than 8 dimensions", nine_dims},
+    {"string_tensor", "initializer `w`: its type string is unsupported", string_tensor},
+    {"cut_number", "initializer `w`: a number is cut off", cut_number},
+    {"outside", "is not in the model's folder", outside},
+    {"absolute", "is not in the model's folder", absolute},
+    {"no_location", "lies in another file, and names none", no_location},
+    {"bad_offset", "offset \"-5\" is not a number", bad_offset},
+    {"far_offset", "beyond the end of their file", far_offset},
+    {"not_there", "or not there", not_there},
+    {"unknown_value", "/y: Add: its input `nowhere` is computed by no earlier node", unknown_value},
+    {"used_before", "its input `b` is computed by no earlier node", used_before},
+    {"defined_twice", "the value `a` is defined twice", defined_twice},
+    {"no_output", "the graph has no outputs", no_output},
+    {"output_unknown", "no node computes the output `z`", output_unknown},
+    {"few_inputs", "Add: it has 1 inputs; expected 2", few_inputs},
+    {"many_inputs", "Relu: it has 3 inputs; expected 1", many_inputs},
+    {"bad_axis", "/y: Softmax: axis 7 of a tensor with 2 dimensions", bad_axis},
+    {"bad_reshape", "/y: reshape:", bad_reshape},
+    {"open_twice", "two dimensions of the shape are -1", open_twice},
+    {"shapes_differ", "do not broadcast", shapes_differ},
+    {"step_zero", "a step is 0", step_zero},
+    {"conv_pads", "pads has 2 numbers; 4 are expected", conv_pads},
+    {"conv_stride", "strides has the number 0", conv_stride},
+    {"expand_huge", "/y: broadcast:", expand_huge},
+    {"range_endless", "it has no end, or too many elements", range_endless},
+    {"no_opset", "", no_opset},
+    {"old_opset", "unsupported in operator set 5", old_opset},
+    {"recursion", "nested more than 16 deep", recursion},
+    {"explosion", "when its functions are inlined", explosion},
+    {"sparse", "sparse initializers", sparse},
+    {"no_graph", "", no_graph},
+    {"input_kind", "input `x` is a sequence; tensors are supported", input_kind},
+    {"group_field", "is cut off, or its fields are no protocol buffer", group_field},
+    {"long_length", "is cut off, or its fields are no protocol buffer", long_length},
+};
+
+TEST(each_damage_has_a_message)
+{
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        om m = {0};
+        cases[i].make ? cases[i].make(&m) : negative_dim(&m);
+        nnc_sink_clear(test_sink);
+        nnc_graph *g = om_parse(&m, NULL);
+        if (g)
+            test_fail(__FILE__, __LINE__, "%s is accepted", cases[i].name);
+        else if (!test_has_diag(cases[i].want) || !nnc_sink_errors(test_sink)) {
+            test_fail(__FILE__, __LINE__, "%s: no message has: %s", cases[i].name, cases[i].want);
+            nnc_sink_print(test_sink, stderr);
+        }
+        for (size_t k = 0; k < nnc_sink_count(test_sink); k++)
+            CHECK(nnc_exit_code(nnc_sink_at(test_sink, k)->code) != 70);
+        nnc_graph_destroy(g);
+        om_deinit(&m);
+    }
+}
+
+/* ---- random damage ------------------------------------------------------------------------------ */
+
+static void put_all(nnc_text *t)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "n 3 8 8");
+    om_floats(&m, "w", "4 3 3 3", 0.1f);
+    om_ints(&m, "s", 2, (int64_t[]){0, -1});
+    om_ints(&m, "one", 1, (int64_t[]){1});
+    om_node(&m, "Conv", "x w", "c", "pads=1,1,1,1 group=1 auto_pad='NOTSET'");
+    om_node(&m, "MaxPool", "c", "p", "kernel_shape=2,2 strides=2,2 ceil_mode=1");
+    om_node(&m, "Shape", "p", "h", "start=1");
+    om_node(&m, "ReduceProd", "h", "k", "axes=[0] keepdims=1");
+    om_node(&m, "Concat", "one k", "to", "axis=0");
+    om_node(&m, "Reshape", "p to", "f", "");
+    om_node(&m, "Slice", "f one k one", "sl", "");
+    om_node(&m, "LeakyRelu", "sl", "l", "alpha=0.5");
+    om_node(&m, "Transpose", "l", "t", "perm=1,0");
+    om_node(&m, "Unsqueeze", "t one", "u", "");
+    om_node(&m, "Softmax", "u", "y", "axis=-1");
+    om_output(&m, "y");
+    om_put(&m, t);
+}
+
+static void damage(nnc_text *t, uint64_t key, uint64_t *at)
+{
+    for (uint32_t k = nnc_rng_u32(key, (*at)++) % 4 + 1; k > 0 && t->n; k--) {
+        size_t pos = nnc_rng_u32(key, (*at)++) % t->n;
+        uint32_t how = nnc_rng_u32(key, (*at)++) % 8, v = nnc_rng_u32(key, (*at)++);
+        if (how < 4)
+            t->s[pos] = (char)(how == 0   ? v
+                               : how == 1 ? (unsigned char)t->s[pos] ^ 1u << v % 8
+                               : how == 2 ? 0x7fu
+                                          : 0xffu);
+        else if (how < 6)
+            t->s[pos] = (char)(t->s[pos] + (v % 2 ? 1 : -1));
+        else if (how == 6)
+            t->n = pos + 1;
+        else
+            memmove(t->s + pos, t->s + v % t->n,
+                nnc_min64((int64_t)(t->n - pos), (int64_t)(t->n - v % t->n)) / 2);
+    }
+}
+
+/* Damaged models in memory; NNC_FUZZ_SECONDS: for so long, otherwise a few thousand. */
+TEST(random_damage)
+{
+    const char *seconds = getenv("NNC_FUZZ_SECONDS");
+    int64_t until = seconds ? nnc_now_ns() + strtoll(seconds, NULL, 10) * 1000000000 : 0;
+    uint64_t key = nnc_rng_key("onnx", test_seed), at = 0;
+    int good = 0, rounds = 0;
+    NNC_LOCAL(nnc_text) whole = {0};
+    put_all(&whole);
+    for (; seconds ? nnc_now_ns() < until : rounds < 3000; rounds++) {
+        NNC_LOCAL(nnc_text) t = {0};
+        nnc_putn(&t, nnc_text_str(&whole), whole.n);
+        damage(&t, key, &at);
+        nnc_sink_clear(test_sink);
+        nnc_graph *g = nnc_onnx_parse("fuzz.onnx", nnc_text_str(&t), t.n, NULL, test_sink);
+        if (!g && nnc_sink_errors(test_sink) == 0)
+            test_fail(__FILE__, __LINE__, "rejected without a word (round %d)", rounds);
+        for (size_t i = 0; !g && i < nnc_sink_count(test_sink); i++)
+            if (nnc_sink_at(test_sink, i)->code == NNC_E_BUG)
+                test_fail(
+                    __FILE__, __LINE__, "round %d: %s", rounds, nnc_sink_at(test_sink, i)->message);
+        if (g && nnc_verify(g, test_sink) != NNC_OK)
+            test_fail(__FILE__, __LINE__, "round %d does not verify", rounds);
+        good += g != NULL;
+        nnc_graph_destroy(g);
+    }
+    CHECK(good > rounds / 100);
+    if (seconds)
+        printf("%d rounds, %d of them models\n", rounds, good);
+}

@@ -1,0 +1,253 @@
+/* tests/onnx/import_test.c -- what models become: ops, shapes, constants, refusals. */
+#include "writer.h"
+#include <stdlib.h>
+
+/* The graph's text holds each of the lines; "!x": it does not hold x. */
+static void check_graph(nnc_graph *g, const char *const *want)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    if (!g) {
+        test_fail(__FILE__, __LINE__, "rejected");
+        nnc_sink_print(test_sink, stderr);
+        return;
+    }
+    CHECK_OK(nnc_verify(g, test_sink));
+    nnc_graph_print(&t, g);
+    for (; *want; want++) {
+        bool no = **want == '!';
+        if (!strstr(nnc_text_str(&t), *want + no) != no)
+            test_fail(__FILE__, __LINE__, "%s: %s\n%s", no ? "unexpected" : "missing", *want + no,
+                nnc_text_str(&t));
+    }
+    nnc_graph_destroy(g);
+}
+#define HAS(g, ...) check_graph(g, (const char *const[]){__VA_ARGS__, NULL})
+
+static void small_net(om *m)
+{
+    om_input(m, "x", OM_F32, "batch 3 8 8");
+    om_floats(m, "w", "4 3 3 3", 0.1f);
+    om_floats(m, "b", "4", 0.5f);
+    om_node(m, "Conv", "x w b", "c", "pads=1,1,1,1 strides=2,2 kernel_shape=3,3");
+    om_node(m, "Relu", "c", "r", "");
+    om_node(m, "GlobalAveragePool", "r", "p", "");
+    om_node(m, "Flatten", "p", "y", "");
+    om_output(m, "y");
+}
+
+TEST(a_small_net)
+{
+    om m = {0};
+    small_net(&m);
+    HAS(om_parse(&m, NULL), "%x = input : f32[1,3,8,8]", "%w = param : f32[4,3,3,3]",
+        "conv %x, %w, %b {strides=[2,2], pads=[1,1,1,1]", "loc \"/c\"", "reshape", "as \"y\"");
+    CHECK_DIAG("its first dimension, batch is taken as 1; --shapes sets it");
+}
+
+TEST(shapes_are_given)
+{
+    om m = {0};
+    const nnc_shape s[] = {{"x", 4, {5, 3, 8, 8}}, {"z", 1, {5}}}, bad = {"x", 4, {5, 4, 8, 8}};
+    small_net(&m);
+    HAS(om_parse(&m, &(nnc_onnx_options){.shape = s, .n_shape = 1}), "f32[5,3,8,8]", ": f32[5,4]");
+    small_net(&m);
+    CHECK(!om_parse(&m, &(nnc_onnx_options){.shape = &bad, .n_shape = 1}));
+    CHECK_DIAG("input `x` has the shape ?x3x8x8, which 5x4x8x8 does not fit");
+    small_net(&m);
+    CHECK(!om_parse(&m, &(nnc_onnx_options){.shape = s + 1, .n_shape = 1}));
+    CHECK_DIAG("the model has no input `z` (it has: x)");
+}
+
+TEST(named_dimensions_are_equal)
+{
+    om m = {0};
+    const nnc_shape s = {"a", 2, {2, 7}};
+    om_input(&m, "a", OM_F32, "2 seq");
+    om_input(&m, "b", OM_F32, "2 seq");
+    om_node(&m, "Add", "a b", "y", "");
+    om_output(&m, "y");
+    nnc_text t = {0};
+    om_put(&m, &t);
+    nnc_graph *g = nnc_onnx_parse(
+        "m.onnx", nnc_text_str(&t), t.n, &(nnc_onnx_options){.shape = &s, .n_shape = 1}, test_sink);
+    HAS(g, "%b = input : f32[2,7]");
+    CHECK(!nnc_onnx_parse("m.onnx", nnc_text_str(&t), t.n, NULL, test_sink));
+    CHECK_DIAG("input `a` 2x?: dimension 1, seq has no extent: give the shape, as in --shapes=a:");
+    nnc_text_deinit(&t);
+}
+
+TEST(shape_arithmetic_folds)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2 3 4");
+    om_ints(&m, "zero", 1, (int64_t[]){0});
+    om_ints(&m, "rest", 1, (int64_t[]){-1});
+    om_node(&m, "Shape", "x", "s", "");
+    om_node(&m, "Gather", "s zero", "n", "");
+    om_node(&m, "Concat", "n rest", "to", "axis=0");
+    om_node(&m, "Reshape", "x to", "y", "");
+    om_output(&m, "y");
+    HAS(om_parse(&m, NULL), "reshape %x {shape=[2,12]}", "!gather", "!concat", "!constant");
+}
+
+TEST(constants_choose_branches)
+{
+    for (int yes = 0; yes < 2; yes++) {
+        om m = {0};
+        nnc_text node = {0}, attr = {0}, branch = {0}, value = {0};
+        om_input(&m, "x", OM_F32, "2");
+        om_tensor(&value, "c", OM_BOOL, "", (char[]){(char)yes}, 1);
+        pb_msg(&m.graph, 5, &value);
+        pb_str(&node, 1, "c");
+        pb_str(&node, 2, "y");
+        pb_str(&node, 4, "If");
+        for (int k = 0; k < 2; k++) {
+            om_put_node(&branch, 1, k ? "Exp" : "Neg", "", "x", "r", "");
+            om_port(&branch, 12, "r", OM_F32, NULL);
+            pb_str(&attr, 1, k ? "then_branch" : "else_branch");
+            pb_msg(&attr, 6, &branch);
+            pb_int(&attr, 20, 5);
+            pb_msg(&node, 5, &attr);
+        }
+        pb_msg(&m.graph, 1, &node);
+        om_output(&m, "y");
+        HAS(om_parse(&m, NULL), yes ? "= exp %x" : "= neg %x", yes ? "!neg" : "!exp");
+    }
+}
+
+/* A function of the model that scales by an attribute, called twice. */
+static void with_function(om *m)
+{
+    nnc_text f = {0}, opset = {0}, node = {0}, attr = {0};
+    pb_str(&f, 1, "Scaled");
+    pb_str(&f, 10, "own");
+    pb_str(&f, 4, "a");
+    pb_str(&f, 5, "b");
+    pb_str(&f, 6, "slope");
+    pb_str(&node, 1, "a");
+    pb_str(&node, 2, "b");
+    pb_str(&node, 4, "LeakyRelu");
+    pb_str(&attr, 1, "alpha");
+    pb_str(&attr, 21, "slope");
+    pb_int(&attr, 20, 1);
+    pb_msg(&node, 5, &attr);
+    pb_msg(&f, 7, &node);
+    pb_int(&opset, 2, 17);
+    pb_msg(&f, 9, &opset);
+    pb_msg(&m->rest, 25, &f);
+    om_input(m, "x", OM_F32, "2");
+    om_put_node(&m->graph, 1, "Scaled", "own", "x", "u", "slope=0.5");
+    om_put_node(&m->graph, 1, "Scaled", "own", "u", "y", "slope=0.25");
+    om_output(m, "y");
+}
+
+TEST(functions_are_inlined)
+{
+    om m = {0};
+    with_function(&m);
+    HAS(om_parse(&m, NULL), "leaky_relu %x {alpha=0.5}", "{alpha=0.25}", "loc \"/u/LeakyRelu_2\"");
+}
+
+TEST(unsupported_operators_are_listed)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_node(&m, "Relu", "x", "r", "");
+    om_node(&m, "NonZero", "r", "n", "");
+    om_node(&m, "Frobnicate", "n", "f", "");
+    om_node(&m, "LSTM", "f", "l", "");
+    om_node(&m, "NonZero", "x", "n2", "");
+    om_node(&m, "Relu", "l", "y", "");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG(
+        "NonZero: unsupported: needs a result whose shape depends on data (2 nodes: /n, /n2)");
+    CHECK_DIAG("Frobnicate: no operator of ONNX (1 node: /f)");
+    CHECK_DIAG("LSTM: unsupported: needs a recurrent loop");
+    CHECK_DIAG("4 of the 6 nodes that were read cannot be imported");
+}
+
+TEST(attributes_are_known)
+{
+    om m = {0};
+    om_input(&m, "x", OM_F32, "2 3");
+    om_node(&m, "Relu", "x", "y", "colour=1");
+    om_output(&m, "y");
+    CHECK(!om_parse(&m, NULL));
+    CHECK_DIAG("Relu: its attribute `colour` is unsupported");
+}
+
+TEST(coverage_is_reported)
+{
+    om m = {0};
+    nnc_text t = {0};
+    small_net(&m);
+    nnc_graph_destroy(om_parse(&m, &(nnc_onnx_options){.coverage = &t}));
+    CHECK(strstr(nnc_text_str(&t), "4 nodes of 4 operators, all of them supported") != NULL);
+    nnc_text_deinit(&t);
+}
+
+TEST(shapes_are_read)
+{
+    nnc_arena a;
+    nnc_shape s;
+    nnc_arena_init(&a, 0);
+    CHECK_OK(nnc_shape_parse("in:0:1x3x224", &s, &a, test_sink));
+    CHECK_STR(s.name, "in:0");
+    CHECK_INT(s.rank, 3);
+    CHECK_INT(s.dim[2], 224);
+    CHECK_OK(nnc_shape_parse("x:", &s, &a, test_sink));
+    CHECK_INT(s.rank, 0);
+    static const char *const bad[] = {"x", ":1", "x:1x", "x:0", "x:1x-2", "x:1x2x3x4x5x6x7x8x9",
+        "x:99999999999999999999", "x:1y2"};
+    for (size_t i = 0; i < NNC_COUNT(bad); i++)
+        CHECK(nnc_shape_parse(bad[i], &s, &a, test_sink) == NNC_E_USAGE);
+    nnc_arena_deinit(&a);
+}
+
+TEST(out_of_memory)
+{
+    bool done = false;
+    for (int64_t i = 1; i < 5000 && !done; i++) {
+        om m = {0};
+        nnc_text t = {0};
+        nnc_sink *s = nnc_sink_create();
+        i % 2 ? with_function(&m) : small_net(&m);
+        om_put(&m, &t);
+        nnc_fail_alloc_after(i / 2 + 1);
+        nnc_graph *g = nnc_onnx_parse("m.onnx", nnc_text_str(&t), t.n, NULL, s);
+        nnc_fail_alloc_after(0);
+        done = g != NULL && i % 2 == 0;
+        if (!g)
+            CHECK(nnc_sink_errors(s) > 0);
+        nnc_graph_destroy(g);
+        nnc_sink_destroy(s);
+        nnc_text_deinit(&t);
+    }
+    CHECK(done);
+}
+
+/* ---- documents -------------------------------------------------------------------------------- */
+
+#define FILE_NAME "docs/onnx.md"
+#define MARK "<!-- made from src/onnx/ops.def: NNC_BLESS=1 test_onnx docs -->\n"
+
+/* The tables after the mark are made from ops.def. With NNC_BLESS=1 in the environment they are written. */
+TEST(docs_onnx_current)
+{
+    char *have = NULL;
+    size_t n = 0;
+    NNC_LOCAL(nnc_text) t = {0};
+    CHECK_OK(nnc_file_read(FILE_NAME, 0, &have, &n, test_sink));
+    char *mark = have ? strstr(have, MARK) : NULL;
+    CHECK(mark != NULL);
+    if (mark) {
+        nnc_putn(&t, have, (size_t)(mark - have) + strlen(MARK));
+        nnc_onnx_list(&t);
+        if (getenv("NNC_BLESS"))
+            CHECK_OK(nnc_file_write(FILE_NAME, nnc_text_str(&t), t.n, false, test_sink));
+        else if (t.n != n || memcmp(nnc_text_str(&t), have, n))
+            test_fail(__FILE__, __LINE__, "not current: run NNC_BLESS=1 test_onnx docs");
+    }
+    nnc_free(have);
+}
