@@ -173,6 +173,8 @@ static nnc_status run_set(run *r, const char *folder, int set, nnc_arena *a)
         if (!bound[i])
             r->input[k++] = in.at[i].data;
     nnc_status st = run_model(r, file, &in);
+    r->want = NULL;
+    r->m = NULL;
     nnc_graph_destroy(g);
     return st;
 }

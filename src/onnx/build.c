@@ -110,7 +110,7 @@ bool ox_axis(ox_build *b, int64_t axis, int rank, int *out)
 
 bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given)
 {
-    int64_t v[NNC_MAX_RANK];
+    int64_t v[NNC_MAX_RANK] = {0};
     bool set[NNC_MAX_RANK] = {false};
     *given = ox_has(b, i);
     if (*given && !ox_const_ints(b, i, NNC_MAX_RANK, n, v))

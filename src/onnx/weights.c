@@ -186,7 +186,7 @@ nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sin
 {
     nnc_map m;
     ox_tensor t;
-    nnc_type type;
+    nnc_type type = {0};
     bool empty;
     *out = (nnc_tensor){0};
     NNC_TRY(nnc_map_open(&m, file, sink));
