@@ -67,20 +67,16 @@ bool ox_cast(ox_build *b)
     int64_t to = ox_int(b, "to", 0);
     if (!ox_dtype(to, &d))
         return ox_refuse(b, "casts to %s are unsupported", ox_dtype_name(to));
-    if (b->in[0].state == OX_empty) {
-        b->out[0] = (ox_value){OX_empty, NNC_NONE, d};
-        return true;
-    }
+    if (b->in[0].state == OX_empty)
+        return ox_none(b, 0, d, b->in[0].rank, b->in[0].dim);
     return ox_give(b, ox_to(b, ox_in(b, 0), d));
 }
 
 bool ox_cast_like(ox_build *b)
 {
     nnc_dtype d = b->in[1].dtype;
-    if (b->in[0].state == OX_empty) {
-        b->out[0] = (ox_value){OX_empty, NNC_NONE, d};
-        return true;
-    }
+    if (b->in[0].state == OX_empty)
+        return ox_none(b, 0, d, b->in[0].rank, b->in[0].dim);
     return ox_give(b, ox_to(b, ox_in(b, 0), d));
 }
 
@@ -162,13 +158,23 @@ bool ox_gelu(ox_build *b)
     return ox_give(b, nnc_build(b->x->g, OP_gelu, 1, &x, 1, &a));
 }
 
-bool ox_swish(ox_build *b)
+static nnc_ref swish(ox_build *b)
 {
     double alpha = ox_float(b, "alpha", 1);
     nnc_ref x = ox_in(b, 0);
     if (alpha == 1)
-        return ox_give(b, ox_1(b, OP_silu, x));
-    return ox_give(b, ox_2(b, OP_mul, x, ox_1(b, OP_sigmoid, ox_2n(b, OP_mul, x, alpha))));
+        return ox_1(b, OP_silu, x);
+    return ox_2(b, OP_mul, x, ox_1(b, OP_sigmoid, ox_2n(b, OP_mul, x, alpha)));
+}
+
+bool ox_swish(ox_build *b)
+{
+    return ox_give(b, swish(b));
+}
+
+bool ox_swiglu(ox_build *b)
+{
+    return ox_give(b, ox_2(b, OP_mul, swish(b), ox_in(b, 1)));
 }
 
 static nnc_ref elu(ox_build *b, nnc_ref x, double alpha)

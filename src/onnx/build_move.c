@@ -4,7 +4,7 @@
 
 bool ox_reshape_op(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int64_t d[NNC_MAX_RANK], known = 1, all = nnc_type_numel(&x);
     int n, open = -1;
     if (!ox_const_ints(b, 1, NNC_MAX_RANK, &n, d))
@@ -21,24 +21,26 @@ bool ox_reshape_op(ox_build *b)
     }
     if (open >= 0 && known > 0 && all % known == 0)
         d[open] = all / known;
-    return ox_give(b, ox_reshape(b, ox_in(b, 0), n, d));
+    if (all == 0 && !ox_any_0(n, d))
+        return ox_wrong(b, "the shape has elements, and its input none");
+    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, n, d);
 }
 
 bool ox_flatten(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int64_t axis = ox_int(b, "axis", 1), d[2] = {1, 1};
     axis += axis < 0 ? x.rank : 0;
     if (axis < 0 || axis > x.rank)
         return ox_wrong(b, "axis %lld of a tensor with %d dimensions", (long long)axis, x.rank);
     for (int i = 0; i < x.rank; i++)
         d[i >= axis] *= x.dim[i];
-    return ox_give(b, ox_reshape(b, ox_in(b, 0), 2, d));
+    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, 2, d);
 }
 
 bool ox_squeeze(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int64_t axes[NNC_MAX_RANK], d[NNC_MAX_RANK];
     int n, m = 0;
     bool given, drop[NNC_MAX_RANK] = {false};
@@ -53,12 +55,12 @@ bool ox_squeeze(ox_build *b)
     for (int i = 0; i < x.rank; i++)
         if (given ? !drop[i] : x.dim[i] != 1)
             d[m++] = x.dim[i];
-    return ox_give(b, ox_reshape(b, ox_in(b, 0), m, d));
+    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, m, d);
 }
 
 bool ox_unsqueeze(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int64_t axes[NNC_MAX_RANK], d[NNC_MAX_RANK];
     int n, k = 0;
     bool given;
@@ -75,20 +77,25 @@ bool ox_unsqueeze(ox_build *b)
         d[i] = added || k == x.rank ? 1 : x.dim[k++];
         a += added;
     }
-    return ox_give(b, ox_reshape(b, ox_in(b, 0), rank, d));
+    return ox_give_shape(b, ox_in(b, 0), (nnc_dtype)x.dtype, rank, d);
 }
 
 bool ox_transpose(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
-    int64_t perm[NNC_MAX_RANK];
+    const nnc_type x = ox_shape_of(b, 0);
+    int64_t perm[NNC_MAX_RANK], d[NNC_MAX_RANK];
     int n;
     if (!ox_ints(b, "perm", NNC_MAX_RANK, &n, perm))
         for (n = 0; n < x.rank; n++)
             perm[n] = x.rank - 1 - n;
     if (n != x.rank)
         return !b->x->status && ox_wrong(b, "perm has %d numbers for %d dimensions", n, x.rank);
-    return ox_give(b, nnc_transpose(b->x->g, ox_in(b, 0), perm));
+    if (!ox_has_empty(b))
+        return ox_give(b, nnc_transpose(b->x->g, ox_in(b, 0), perm));
+    for (int i = 0, to; i < n; i++)
+        if (ox_axis(b, perm[i], n, &to))
+            d[i] = x.dim[to];
+    return !b->x->status && ox_none(b, 0, (nnc_dtype)x.dtype, n, d);
 }
 
 bool ox_concat(ox_build *b)
@@ -100,28 +107,56 @@ bool ox_concat(ox_build *b)
     for (int i = 0; i < b->n_in; i++)
         if (b->in[i].state == OX_here)
             v[n++] = b->in[i].ref;
-    if (n == 0) {
-        b->out[0] = b->in[0];
-        return true;
-    }
-    if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, v[0])->rank, &axis))
+    nnc_type first = n ? *ox_type(b, v[0]) : ox_shape_of(b, 0);
+    if (!ox_axis(b, ox_int(b, "axis", 0), first.rank, &axis))
         return false;
+    for (int i = 1; n == 0 && i < b->n_in; i++)
+        first.dim[axis] += b->in[i].rank > axis ? b->in[i].dim[axis] : 0;
+    if (n == 0)
+        return ox_none(b, 0, (nnc_dtype)first.dtype, first.rank, first.dim);
     nnc_attr a = nnc_ai(AT_axis, axis);
     return ox_give(b, n == 1 ? v[0] : nnc_build(b->x->g, OP_concat, n, v, 1, &a));
 }
 
-/* The sizes of n parts: equal, the last may be smaller. */
-static bool equal_parts(ox_build *b, int64_t extent, int n, int64_t *size)
+/* The sizes of n parts: equal, the last ones may be smaller. */
+static void equal_parts(int64_t extent, int n, int64_t *size)
 {
     int64_t each = nnc_ceildiv(extent, n);
-    for (int i = 0; i < n; i++)
-        size[i] = i < n - 1 ? each : extent - each * (n - 1);
-    return size[n - 1] > 0 || ox_refuse(b, "parts without elements are unsupported");
+    for (int i = 0; i < n; i++, extent -= size[i - 1])
+        size[i] = nnc_min64(each, extent);
+}
+
+/* Parts that have elements are results of one op. */
+static bool split(ox_build *b, const nnc_type *x, int axis, int n, const int64_t *size)
+{
+    int64_t *some = ARENA_NEW(&b->x->a, int64_t, n), d[NNC_MAX_RANK], sum = 0;
+    nnc_ref x0 = ox_in(b, 0), r = NNC_NONE;
+    int k = 0;
+    if (!some)
+        return ox_nomem(b->x);
+    for (int i = 0; i < n; i++) {
+        sum += size[i];
+        if (size[i])
+            some[k++] = size[i];
+    }
+    if (sum != x->dim[axis])
+        return ox_wrong(
+            b, "its parts have %lld rows, its input %lld", (long long)sum, (long long)x->dim[axis]);
+    bool empty = b->in[0].state == OX_empty;
+    nnc_attr a[2] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, k, some)};
+    if (!empty && (r = nnc_build(b->x->g, OP_split, 1, &x0, 2, a)) == NNC_NONE)
+        return false;
+    memcpy(d, x->dim, sizeof d);
+    for (int i = 0; i < b->n_out; i++) {
+        d[axis] = size[i];
+        size[i] && !empty ? ox_set(b, i, r++) : ox_none(b, i, (nnc_dtype)x->dtype, x->rank, d);
+    }
+    return true;
 }
 
 bool ox_split(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int axis, n = b->n_out;
     int64_t *size = ARENA_NEW(&b->x->a, int64_t, OX_MAX_OPERANDS);
     if (!size)
@@ -135,16 +170,12 @@ bool ox_split(ox_build *b)
         ox_ints(b, "split", OX_MAX_OPERANDS, &n, size);
     if (b->x->status || n < 1 || n < b->n_out)
         return !b->x->status && ox_wrong(b, "%d parts for %d outputs", n, b->n_out);
-    if (!given && !equal_parts(b, x.dim[axis], n, size))
-        return false;
+    if (!given)
+        equal_parts(x.dim[axis], n, size);
     for (int i = 0; i < n; i++)
-        if (size[i] == 0)
-            return ox_refuse(b, "parts without elements are unsupported");
-    nnc_attr a[2] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, n, size)};
-    nnc_ref x0 = ox_in(b, 0), r = nnc_build(b->x->g, OP_split, 1, &x0, 2, a);
-    for (int i = 0; r != NNC_NONE && i < b->n_out; i++)
-        ox_set(b, i, r + (nnc_ref)i);
-    return r != NNC_NONE;
+        if (size[i] < 0 || size[i] > x.dim[axis])
+            return ox_wrong(b, "a part has %lld rows", (long long)size[i]);
+    return split(b, &x, axis, n, size);
 }
 
 /* ---- slices ---------------------------------------------------------------------------------- */
@@ -220,10 +251,9 @@ static bool list_of(ox_build *b, int i, const char *name, int *n, int64_t *v)
 
 bool ox_slice_op(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int64_t starts[NNC_MAX_RANK], ends[NNC_MAX_RANK], axes[NNC_MAX_RANK], steps[NNC_MAX_RANK];
     int n, n_ends, n_axes, n_steps = -1;
-    bool empty = false;
     cut c;
     if (!list_of(b, 1, "starts", &n, starts) || !list_of(b, 2, "ends", &n_ends, ends) ||
         !list_of(b, 3, "axes", &n_axes, axes))
@@ -242,14 +272,9 @@ bool ox_slice_op(ox_build *b)
         if (step == 0 || step == INT64_MIN)
             return ox_wrong(b, "a step is 0");
         cut_one(&c, axis, x.dim[axis], starts[i], ends[i], step);
-        empty = empty || c.count[axis] == 0;
     }
-    if (empty && x.rank == 1) {
-        b->out[0] = (ox_value){OX_empty, NNC_NONE, (nnc_dtype)x.dtype};
-        return true;
-    }
-    if (empty)
-        return ox_refuse(b, "results without elements are unsupported");
+    if (ox_any_0(x.rank, c.count))
+        return ox_none(b, 0, (nnc_dtype)x.dtype, x.rank, c.count);
     return ox_give(b, apply(b, ox_in(b, 0), &c));
 }
 
@@ -324,6 +349,39 @@ static bool wrap(ox_build *b, nnc_ref x, const int64_t *pads)
     return ox_give(b, x);
 }
 
+/* Extents of some dimensions: larger ones are cut, smaller ones padded with 0, on both sides; the odd one at the end. */
+bool ox_center_crop_pad(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    const nnc_type t = *ox_type(b, x);
+    int64_t want[NNC_MAX_RANK], axes[NNC_MAX_RANK], pads[2 * NNC_MAX_RANK] = {0};
+    int n, n_axes, axis;
+    cut c;
+    if (!ox_const_ints(b, 1, NNC_MAX_RANK, &n, want))
+        return false;
+    if (!ox_ints(b, "axes", NNC_MAX_RANK, &n_axes, axes))
+        for (n_axes = 0; n_axes < t.rank; n_axes++)
+            axes[n_axes] = n_axes;
+    if (b->x->status || n != n_axes)
+        return !b->x->status && ox_wrong(b, "%d extents for %d dimensions", n, n_axes);
+    whole(&c, &t);
+    for (int i = 0; i < n; i++) {
+        if (!ox_axis(b, axes[i], t.rank, &axis))
+            return false;
+        int64_t more = want[i] - t.dim[axis], less = nnc_max64(-more, 0);
+        if (want[i] < 1 || more > NNC_MAX_STEP)
+            return ox_wrong(b, "an extent is %lld", (long long)want[i]);
+        more = nnc_max64(more, 0);
+        c.start[axis] = less / 2;
+        c.count[axis] -= less;
+        pads[axis] = more / 2;
+        pads[axis + t.rank] = more - more / 2;
+    }
+    x = apply(b, x, &c);
+    nnc_attr a = nnc_av(AT_pads, 2 * t.rank, pads);
+    return ox_give(b, nnc_build(b->x->g, OP_pad, 1, &x, 1, &a));
+}
+
 bool ox_pad(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
@@ -356,7 +414,7 @@ bool ox_gather(ox_build *b)
 
 bool ox_expand(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int64_t d[NNC_MAX_RANK], out[NNC_MAX_RANK];
     int n;
     if (!ox_const_ints(b, 1, NNC_MAX_RANK, &n, d))
@@ -364,10 +422,10 @@ bool ox_expand(ox_build *b)
     int rank = n > x.rank ? n : x.rank;
     for (int i = 1; i <= rank; i++) { /* from the end */
         int64_t want = i <= n ? d[n - i] : 1, is = i <= x.rank ? x.dim[x.rank - i] : 1;
-        if (want == 0)
-            return ox_refuse(b, "results without elements are unsupported");
         out[rank - i] = want == 1 ? is : want;
     }
+    if (ox_any_0(rank, out))
+        return ox_none(b, 0, (nnc_dtype)x.dtype, rank, out);
     return ox_give(b, nnc_broadcast(b->x->g, ox_in(b, 0), rank, out));
 }
 
@@ -438,15 +496,19 @@ bool ox_space_to_depth(ox_build *b)
         return false;
     const int64_t split[6] = {d[0], d[1], d[2] / s, s, d[3] / s, s},
                   out[4] = {d[0], d[1] * s * s, d[2] / s, d[3] / s};
-    return blocks(b, split, (const int64_t[]){0, 3, 5, 1, 2, 4}, out);
+    bool crd = !strcmp(ox_word(b, "mode", "DCR"), "CRD");
+    return blocks(b, split,
+        crd ? (const int64_t[]){0, 1, 3, 5, 2, 4} : (const int64_t[]){0, 3, 5, 1, 2, 4}, out);
 }
 
 bool ox_trilu(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
-    const nnc_type t = *ox_type(b, x);
+    const nnc_type t = ox_shape_of(b, 0);
     int64_t k = 0;
     int n;
+    if (b->in[0].state == OX_empty)
+        return ox_none(b, 0, (nnc_dtype)t.dtype, t.rank, t.dim);
     if (ox_has(b, 1) && !ox_const_ints(b, 1, 1, &n, &k))
         return false;
     if (t.rank < 2)

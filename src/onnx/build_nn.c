@@ -3,12 +3,6 @@
 #include <math.h>
 #include <string.h>
 
-/* The numbers of a window for each of n spatial dimensions, with ONNX's names. */
-typedef struct window {
-    int n;
-    int64_t kernel[3], strides[3], dilations[3], pads[6], extra[3];
-} window;
-
 static bool read_list(ox_build *b, const char *name, int want, int64_t dflt, int64_t lo, int64_t *v)
 {
     int n;
@@ -38,7 +32,7 @@ static char auto_pad(ox_build *b)
 }
 
 /* Reads the window of x. Without the attribute kernel_shape, w->kernel holds the weight's extents. */
-static bool read_window(ox_build *b, const nnc_type *x, window *w)
+bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w)
 {
     w->n = x->rank - 2;
     if (w->n < 1 || w->n > 3)
@@ -63,7 +57,7 @@ static bool read_window(ox_build *b, const nnc_type *x, window *w)
     return true;
 }
 
-static int window_attrs(const window *w, nnc_attr *a)
+int ox_window_attrs(const ox_window *w, nnc_attr *a)
 {
     a[0] = nnc_av(AT_strides, w->n, w->strides);
     a[1] = nnc_av(AT_pads, 2 * w->n, w->pads);
@@ -72,7 +66,7 @@ static int window_attrs(const window *w, nnc_attr *a)
 }
 
 /* The weight's extents, which kernel_shape must repeat. */
-static bool read_kernel(ox_build *b, const nnc_type *weight, window *w)
+static bool read_kernel(ox_build *b, const nnc_type *weight, ox_window *w)
 {
     int n;
     int64_t stated[NNC_MAX_RANK];
@@ -90,13 +84,13 @@ static bool read_kernel(ox_build *b, const nnc_type *weight, window *w)
 static nnc_ref conv(ox_build *b, nnc_ref x, nnc_ref k, nnc_ref bias)
 {
     nnc_attr a[5];
-    window w = {0};
+    ox_window w = {0};
     if (x == NNC_NONE || k == NNC_NONE)
         return NNC_NONE;
     const nnc_type tx = *ox_type(b, x);
-    if (!read_kernel(b, ox_type(b, k), &w) || !read_window(b, &tx, &w))
+    if (!read_kernel(b, ox_type(b, k), &w) || !ox_read_window(b, &tx, &w))
         return NNC_NONE;
-    int n = window_attrs(&w, a);
+    int n = ox_window_attrs(&w, a);
     a[n++] = nnc_ai(AT_groups, ox_int(b, "group", 1));
     nnc_ref v[3] = {x, k, bias};
     return nnc_build(b->x->g, OP_conv, 2 + (bias != NNC_NONE), v, n, a);
@@ -108,7 +102,7 @@ bool ox_conv(ox_build *b)
 }
 
 /* The pads that give the stated or, with auto_pad, the usual output shape. */
-static bool transposed_pads(ox_build *b, const nnc_type *x, window *w)
+static bool transposed_pads(ox_build *b, const nnc_type *x, ox_window *w)
 {
     int64_t out[3];
     int n;
@@ -132,11 +126,11 @@ bool ox_conv_transpose(ox_build *b)
 {
     const nnc_type x = *ox_type(b, ox_in(b, 0));
     nnc_attr a[5];
-    window w = {0};
-    if (!read_kernel(b, ox_type(b, ox_in(b, 1)), &w) || !read_window(b, &x, &w) ||
+    ox_window w = {0};
+    if (!read_kernel(b, ox_type(b, ox_in(b, 1)), &w) || !ox_read_window(b, &x, &w) ||
         !transposed_pads(b, &x, &w))
         return false;
-    int n = window_attrs(&w, a);
+    int n = ox_window_attrs(&w, a);
     a[n++] = nnc_av(AT_output_padding, w.n, w.extra);
     a[n++] = nnc_ai(AT_groups, ox_int(b, "group", 1));
     nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), ox_has(b, 2) ? ox_in(b, 2) : NNC_NONE};
@@ -189,70 +183,6 @@ bool ox_gemm(ox_build *b)
     if (c)
         r = ox_2(b, OP_add, r, beta == 1 ? v[2] : ox_2n(b, OP_mul, v[2], beta));
     return ox_give(b, r);
-}
-
-/* ---- pooling --------------------------------------------------------------------------------- */
-
-bool ox_pool(ox_build *b)
-{
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
-    nnc_ref v = ox_in(b, 0);
-    bool avg = b->row->op == OP_avgpool;
-    nnc_attr a[6];
-    window w = {.kernel = {1, 1, 1}};
-    if (!read_window(b, &x, &w))
-        return false;
-    for (int i = 0; avg && i < w.n; i++)
-        if (w.dilations[i] != 1)
-            return ox_refuse(b, "dilations are unsupported");
-    int n = window_attrs(&w, a) - avg;
-    a[n++] = nnc_av(AT_kernel, w.n, w.kernel);
-    a[n++] = nnc_ai(AT_ceil_mode, ox_int(b, "ceil_mode", 0) != 0);
-    if (avg)
-        a[n++] = nnc_ai(AT_count_include_pad, ox_int(b, "count_include_pad", 0) != 0);
-    return ox_give(b, nnc_build(b->x->g, b->row->op, 1, &v, n, a));
-}
-
-/* sign of the exponent: |x|^p and its inverse. */
-static nnc_ref power(ox_build *b, nnc_ref x, double p)
-{
-    return p == 1     ? x
-           : p == 2   ? ox_1(b, OP_square, x)
-           : p == 0.5 ? ox_1(b, OP_sqrt, x)
-                      : ox_2n(b, OP_pow, x, p);
-}
-
-bool ox_lp_pool(ox_build *b)
-{
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
-    double p = (double)ox_int(b, "p", 2), taps = 1;
-    window w = {0};
-    if (!read_window(b, &x, &w))
-        return false;
-    for (int i = 0; i < w.n; i++) {
-        taps *= (double)w.kernel[i];
-        if (w.dilations[i] != 1 || ox_int(b, "ceil_mode", 0))
-            return ox_refuse(b, "dilations and ceil_mode are unsupported");
-    }
-    nnc_attr a[4] = {nnc_av(AT_kernel, w.n, w.kernel), nnc_av(AT_strides, w.n, w.strides),
-        nnc_av(AT_pads, 2 * w.n, w.pads), nnc_ai(AT_count_include_pad, 1)};
-    nnc_ref v = power(b, ox_1(b, OP_abs, ox_in(b, 0)), p);
-    v = ox_2n(b, OP_mul, nnc_build(b->x->g, OP_avgpool, 1, &v, 4, a), taps);
-    return ox_give(b, power(b, v, 1 / p));
-}
-
-bool ox_global_lp_pool(ox_build *b)
-{
-    double p = (double)ox_int(b, "p", 2);
-    int rank = ox_type(b, ox_in(b, 0))->rank;
-    int64_t axes[NNC_MAX_RANK];
-    if (rank < 3)
-        return ox_wrong(b, "it expects spatial dimensions");
-    for (int i = 2; i < rank; i++)
-        axes[i - 2] = i;
-    nnc_ref v = power(b, ox_1(b, OP_abs, ox_in(b, 0)), p);
-    v = nnc_reduce(b->x->g, OP_reduce_sum, v, rank - 2, axes, true);
-    return ox_give(b, power(b, v, 1 / p));
 }
 
 /* ---- integers, by zero points ---------------------------------------------------------------- */

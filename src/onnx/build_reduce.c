@@ -19,11 +19,55 @@ static nnc_ref log_sum_exp(ox_build *b, nnc_ref x, int n, const int64_t *axes, b
     return keep ? r : reduce(b, OP_reduce_sum, r, n, axes, false);
 }
 
+/* What a reduction of no elements gives. */
+static double identity_of(const char *kind)
+{
+    static const struct {
+        const char *kind;
+        double v;
+    } rows[] = {{"Prod", 1}, {"Max", -INFINITY}, {"Min", INFINITY}, {"Mean", NAN},
+        {"LogSum", -INFINITY}, {"LogSumExp", -INFINITY}};
+    for (size_t i = 0; i < NNC_COUNT(rows); i++)
+        if (!strcmp(kind, rows[i].kind))
+            return rows[i].v;
+    return 0;
+}
+
+/* The end of an integer type, and of bool, where there is no infinity. */
+static double within(double v, nnc_dtype d)
+{
+    if (nnc_is_float(d) || !isinf(v))
+        return v;
+    if (d == DT_bool)
+        return v > 0;
+    return v > 0                           ? (double)nnc_int_end(d, true)
+           : nnc_dtype_kind(d) == NNC_UINT ? 0
+                                           : (double)nnc_int_end(d, false);
+}
+
+static bool reduce_empty(
+    ox_build *b, const char *kind, const nnc_type *t, int n, const int64_t *axes, bool keep)
+{
+    int64_t d[NNC_MAX_RANK];
+    int rank = 0;
+    nnc_dtype dt = (nnc_dtype)t->dtype;
+    for (int i = 0, k = 0; i < t->rank; i++) {
+        bool gone = k < n && axes[k] == i;
+        k += gone;
+        if (!gone || keep)
+            d[rank++] = gone ? 1 : t->dim[i];
+    }
+    if (ox_any_0(rank, d))
+        return ox_none(b, 0, dt, rank, d);
+    nnc_ref v = ox_num(b, dt, within(identity_of(kind), dt));
+    return ox_give(b, nnc_broadcast(b->x->g, v, rank, d));
+}
+
 bool ox_reduce(ox_build *b)
 {
     const char *kind = b->n->op + strlen("Reduce");
     nnc_ref x = ox_in(b, 0);
-    nnc_type t = *ox_type(b, x);
+    nnc_type t = ox_shape_of(b, 0);
     int64_t axes[NNC_MAX_RANK];
     bool given, keep = ox_int(b, "keepdims", 1) != 0, truth = t.dtype == DT_bool;
     int n;
@@ -36,6 +80,8 @@ bool ox_reduce(ox_build *b)
          log_exp = !strcmp(kind, "LogSumExp");
     if ((l2 || log_sum || log_exp || !strcmp(kind, "Mean")) && !nnc_is_float(t.dtype))
         return ox_refuse(b, "integers are unsupported");
+    if (b->in[0].state == OX_empty)
+        return reduce_empty(b, kind, &t, n, axes, keep);
     if (log_exp)
         return ox_give(b, log_sum_exp(b, x, n, axes, keep));
     if (!strcmp(kind, "L1"))

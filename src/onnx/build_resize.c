@@ -12,9 +12,14 @@ typedef struct resize {
     double a; /* cubic_coeff_a */
     bool exclude; /* elements outside count nothing */
     bool antialias;
-    double scale;
+    double scale, from, to; /* from, to: the part of the input that is resized, of its length */
     int64_t in, out;
 } resize;
+
+static bool cropped(const resize *r)
+{
+    return !strcmp(r->where, "tf_crop_and_resize");
+}
 
 /* The coordinate in the input of result i. */
 static double origin(const resize *r, int64_t i)
@@ -22,6 +27,10 @@ static double origin(const resize *r, int64_t i)
     double x = (double)i, wide = r->scale * (double)r->in;
     if (!strcmp(r->where, "align_corners"))
         return wide == 1 ? 0 : x * (double)(r->in - 1) / (wide - 1);
+    if (cropped(r) && r->out == 1)
+        return (r->from + r->to) / 2 * (double)(r->in - 1);
+    if (cropped(r))
+        return (r->from + x * (r->to - r->from) / (double)(r->out - 1)) * (double)(r->in - 1);
     if (!strcmp(r->where, "asymmetric"))
         return x / r->scale;
     if (!strcmp(r->where, "pytorch_half_pixel") && wide == 1)
@@ -68,6 +77,20 @@ static void taps(const resize *r, int64_t i, int n, int64_t *place, double *weig
         weight[k] /= sum;
 }
 
+/* Results whose place is outside the input get a number. */
+static nnc_ref extrapolate(ox_build *b, nnc_ref x, int axis, const resize *r)
+{
+    const nnc_type t = *ox_type(b, x), in = nnc_type_make(DT_bool, 1, &r->out);
+    bool *inside = ARENA_NEW(&b->x->a, bool, r->out);
+    if (!inside)
+        return ox_nomem(b->x), NNC_NONE;
+    for (int64_t i = 0; i < r->out; i++)
+        inside[i] = origin(r, i) >= 0 && origin(r, i) <= (double)(r->in - 1);
+    nnc_ref c = ox_along(b, nnc_constant(b->x->g, &in, inside), t.rank, axis);
+    nnc_ref v = ox_num(b, (nnc_dtype)t.dtype, ox_float(b, "extrapolation_value", 0));
+    return nnc_build3(b->x->g, OP_select, c, x, v);
+}
+
 static nnc_ref resize_axis(ox_build *b, nnc_ref x, int axis, const resize *r)
 {
     const nnc_type t = *ox_type(b, x);
@@ -101,7 +124,7 @@ static nnc_ref resize_axis(ox_build *b, nnc_ref x, int axis, const resize *r)
         }
         sum = k ? ox_2(b, OP_add, sum, g) : g;
     }
-    return sum;
+    return cropped(r) ? extrapolate(b, sum, axis, r) : sum;
 }
 
 /* The scale of each dimension, and the extents: from scales, or from sizes with their policy. */
@@ -145,6 +168,31 @@ static bool read_scales(ox_build *b, const nnc_type *x, resize r[NNC_MAX_RANK])
     return true;
 }
 
+/* roi: where each of the axes begins, then where each ends. */
+static bool read_crop(ox_build *b, const nnc_type *x, resize r[NNC_MAX_RANK])
+{
+    int64_t axes[NNC_MAX_RANK];
+    double v[2 * NNC_MAX_RANK];
+    int n_axes, n, axis;
+    if (!ox_ints(b, "axes", NNC_MAX_RANK, &n_axes, axes))
+        for (n_axes = 0; n_axes < x->rank; n_axes++)
+            axes[n_axes] = n_axes;
+    if (!ox_has(b, 1) || !ox_const_floats(b, 1, 2 * NNC_MAX_RANK, &n, v))
+        return b->refused ? false : ox_wrong(b, "it has no roi");
+    if (n != 2 * n_axes)
+        return ox_wrong(b, "roi has %d numbers for %d dimensions", n, n_axes);
+    for (int i = 0; i < n_axes && ox_axis(b, axes[i], x->rank, &axis); i++) {
+        r[axis].from = v[i];
+        r[axis].to = v[n_axes + i];
+        double out = (r[axis].to - r[axis].from) * (double)r[axis].in * r[axis].scale;
+        if (!ox_has(b, 3) && !(out >= 1 && out < 0x1p31))
+            return ox_wrong(b, "roi gives dimension %d the extent %g", axis, out);
+        if (!ox_has(b, 3))
+            r[axis].out = (int64_t)floor(out);
+    }
+    return !b->x->status;
+}
+
 bool ox_resize(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
@@ -155,8 +203,6 @@ bool ox_resize(ox_build *b)
     int radius = !strcmp(mode, "nearest") ? 0 : !strcmp(mode, "cubic") ? 2 : 1;
     const char *where =
         ox_word(b, "coordinate_transformation_mode", old ? "asymmetric" : "half_pixel");
-    if (!strncmp(where, "tf_", 3))
-        return ox_refuse(b, "the mode %s is unsupported", where);
     if (radius && !nnc_is_float((nnc_dtype)t.dtype))
         return ox_refuse(b, "interpolation of integers is unsupported");
     for (int i = 0; i < t.rank; i++)
@@ -167,12 +213,13 @@ bool ox_resize(ox_build *b)
             .exclude = ox_int(b, "exclude_outside", 0) != 0,
             .antialias = radius && ox_int(b, "antialias", 0),
             .scale = 1,
+            .to = 1,
             .in = t.dim[i],
             .out = t.dim[i]};
-    if (!read_scales(b, &t, r))
+    if (!read_scales(b, &t, r) || (t.rank && cropped(&r[0]) && !read_crop(b, &t, r)))
         return false;
     for (int i = 0; i < t.rank && x != NNC_NONE; i++)
-        if (r[i].scale != 1 || r[i].out != r[i].in)
+        if (r[i].scale != 1 || r[i].out != r[i].in || r[i].from != 0 || r[i].to != 1)
             x = resize_axis(b, x, i, &r[i]);
     return x == NNC_NONE ? false : ox_give(b, x);
 }

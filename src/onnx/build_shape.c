@@ -6,15 +6,12 @@
 /* Result 0 is the list; without elements it is no value of the graph. */
 static bool give_list(ox_build *b, int n, const int64_t *v)
 {
-    if (n)
-        return ox_give(b, ox_list(b, n, v));
-    b->out[0] = (ox_value){OX_empty, NNC_NONE, DT_i64};
-    return true;
+    return n ? ox_give(b, ox_list(b, n, v)) : ox_none(b, 0, DT_i64, 1, (int64_t[]){0});
 }
 
 bool ox_shape(ox_build *b)
 {
-    const nnc_type x = *ox_type(b, ox_in(b, 0));
+    const nnc_type x = ox_shape_of(b, 0);
     int64_t from = ox_int(b, "start", 0), to = ox_int(b, "end", x.rank);
     from = nnc_max64(0, nnc_min64(from < 0 ? from + x.rank : from, x.rank));
     to = nnc_max64(from, nnc_min64(to < 0 ? to + x.rank : to, x.rank));
@@ -23,7 +20,8 @@ bool ox_shape(ox_build *b)
 
 bool ox_size(ox_build *b)
 {
-    int64_t n = nnc_type_numel(ox_type(b, ox_in(b, 0)));
+    const nnc_type x = ox_shape_of(b, 0);
+    int64_t n = nnc_type_numel(&x);
     nnc_type t = nnc_type_make(DT_i64, 0, NULL);
     return ox_give(b, nnc_constant(b->x->g, &t, &n));
 }
@@ -58,7 +56,7 @@ bool ox_constant_op(ox_build *b)
     if (!(a = ox_attr_find(b, "value_floats")) || a->type != OXA_floats)
         return ox_wrong(b, "it has no value");
     if (!a->n)
-        return b->out[0] = (ox_value){OX_empty, NNC_NONE, DT_f32}, true;
+        return ox_none(b, 0, DT_f32, 1, (int64_t[]){0});
     float *v = ARENA_NEW(&b->x->a, float, a->n);
     int64_t n = (int64_t)a->n;
     nnc_type t = nnc_type_make(DT_f32, 1, &n);
@@ -77,11 +75,8 @@ bool ox_constant_of_shape(ox_build *b)
     ox_value v = {OX_here, NNC_NONE, DT_f32};
     if (!ox_const_ints(b, 0, NNC_MAX_RANK, &n, d) || (a && !attr_tensor(b, a, &v)))
         return false;
-    for (int i = 0; i < n; i++)
-        if (d[i] == 0 && n == 1)
-            return b->out[0] = (ox_value){OX_empty, NNC_NONE, v.dtype}, true;
-        else if (d[i] == 0)
-            return ox_refuse(b, "results without elements are unsupported");
+    if (ox_any_0(n, d))
+        return ox_none(b, 0, v.dtype, n, d);
     if (a && (v.state != OX_here || nnc_type_numel(ox_type(b, v.ref)) != 1))
         return ox_wrong(b, "its value is not one number");
     nnc_ref r = a ? ox_reshape(b, v.ref, 0, NULL) : ox_num(b, DT_f32, 0);
@@ -100,7 +95,7 @@ bool ox_range(ox_build *b)
     if (!(count < 0x1p40) || v[2] == 0)
         return ox_wrong(b, "it has no end, or too many elements");
     if (!(count > 0))
-        return b->out[0] = (ox_value){OX_empty, NNC_NONE, d}, true;
+        return ox_none(b, 0, d, 1, (int64_t[]){0});
     nnc_ref i = ox_iota(b, d, (int64_t)count);
     return ox_give(b, ox_2(b, OP_add, ox_2(b, OP_mul, i, ox_in(b, 2)), ox_in(b, 0)));
 }

@@ -307,7 +307,7 @@ static bool check_node(ox_build *b)
         if (i < row->n_min && b->in[i].state == OX_unset)
             return ox_wrong(b, "its input %d is missing", i);
         if (b->in[i].state == OX_empty && !ox_row_const(row, (size_t)i) &&
-            !ox_row_takes(row, "?empty"))
+            !ox_row_takes(row, "?empty") && !ox_row_takes(row, "?each"))
             return ox_refuse(b, "its input %d has no elements", i);
     }
     return true;
@@ -324,7 +324,8 @@ static bool build_by_row(ox_build *b)
     nnc_loc loc = x->g->loc;
     x->g->origin = b->path;
     x->g->loc = (nnc_loc){.file = x->file, .path = b->path};
-    bool ok = b->row->build(b);
+    bool ok =
+        ox_row_takes(b->row, "?each") && ox_has_empty(b) ? ox_each_empty(b) : b->row->build(b);
     x->g->origin = origin;
     x->g->loc = loc;
     if (x->g->status)
@@ -483,10 +484,9 @@ static bool add_input(
     ox *x, ox_scope *s, const ox_port *p, nnc_dtype d, const nnc_tensor *value, bool bound)
 {
     const char *why;
-    bool empty = false;
-    for (int i = 0; i < p->rank; i++)
-        empty = empty || p->dim[i] == 0;
-    ox_value v = {empty ? OX_empty : OX_here, NNC_NONE, d};
+    bool empty = ox_any_0(p->rank, p->dim);
+    ox_value v = {empty ? OX_empty : OX_here, NNC_NONE, d, p->rank, {0}};
+    memcpy(v.dim, p->dim, sizeof v.dim);
     if (value && value->type.dtype != d)
         return damaged(x, "input `%.60s` is %s, its value %s", p->name, nnc_dtype_name(d),
             nnc_dtype_name(value->type.dtype));

@@ -2,6 +2,7 @@
  *
  * Stages: bytes -> messages (wire.c, proto.c) -> values and nodes in order (import.c), each by the builder of its row (ops.def,
  * build_*.c), folded where its operands are constants (fold.c). */
+/* clang-format off */
 #ifndef NNC_ONNX_INTERNAL_H
 #define NNC_ONNX_INTERNAL_H
 
@@ -149,14 +150,16 @@ bool ox_tensor_place(ox_reader *r, const ox_tensor *t, const char **location, in
 typedef enum ox_state {
     OX_unset,
     OX_here,    /* ref is its value */
-    OX_empty,   /* a constant of rank 1 without elements */
+    OX_empty,   /* without elements: a type whose extents may be 0, and no value of the graph */
     OX_missing, /* its node could not be imported: nodes that need it are skipped */
 } ox_state;
 
 typedef struct ox_value {
     ox_state state;
     nnc_ref ref;
-    nnc_dtype dtype; /* of OX_empty */
+    nnc_dtype dtype; /* of OX_empty, as are rank and dim */
+    int rank;
+    int64_t dim[NNC_MAX_RANK];
 } ox_value;
 
 typedef struct ox_refusal { /* operators that are not imported, by reason */
@@ -268,6 +271,14 @@ static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return (nnc_dtype)ox_type(b, r)->dtype; }
 static inline bool ox_wants(const ox_build *b, int i) { return i < b->n_out && *b->n->out[i]; }
 bool ox_set(ox_build *b, int i, nnc_ref r); /* result i; false when r is none */
+bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim); /* result i has no elements; true */
+bool ox_any_0(int n, const int64_t *dim);
+bool ox_has_empty(const ox_build *b); /* an operand has no elements */
+nnc_type ox_shape_of(const ox_build *b, int i); /* the type of input i, which may have no elements */
+/* Result 0: x in this shape; without elements where one of the extents is 0. */
+bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
+/* The result of an elementwise operator of which an operand has no elements. */
+bool ox_each_empty(ox_build *b);
 static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
 
 const ox_attr *ox_attr_find(const ox_build *b, const char *name);
@@ -296,6 +307,14 @@ nnc_ref ox_list(ox_build *b, int n, const int64_t *v); /* i64[n] */
 nnc_ref ox_iota(ox_build *b, nnc_dtype d, int64_t n);
 /* x as [..., n, ...] with extent n along `axis` of `rank`, 1 elsewhere. */
 nnc_ref ox_along(ox_build *b, nnc_ref x, int rank, int axis);
+/* The numbers of a window for each of n spatial dimensions, with ONNX's names (build_nn.c). */
+typedef struct ox_window {
+    int n;
+    int64_t kernel[3], strides[3], dilations[3], pads[6], extra[3];
+} ox_window;
+/* Reads the window of x. Without the attribute kernel_shape, w->kernel holds the weight's extents. */
+bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w);
+int ox_window_attrs(const ox_window *w, nnc_attr *a); /* strides, pads, dilations: 3 */
 /* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
 nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero);
 nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d);

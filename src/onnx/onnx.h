@@ -3,6 +3,7 @@
  *
  * An operator of ONNX is a row of ops.def, which names the builder that decomposes it into ops of the graph IR. Values that depend
  * only on constants are computed while the model is read, by the IR's reference evaluator, since static shapes follow from them. */
+/* clang-format off */
 #ifndef NNC_ONNX_H
 #define NNC_ONNX_H
 

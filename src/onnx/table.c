@@ -58,6 +58,19 @@ static void put_opsets(nnc_text *t, const ox_row *r)
         nnc_printf(t, "%d-%d", r->from, r->to);
 }
 
+/* The words of a list that are not marks. */
+static void put_words(nnc_text *t, const char *list)
+{
+    for (const char *p = list, *sep = ""; *p;) {
+        size_t len = strcspn(p, " ");
+        if (*p != '?') {
+            nnc_printf(t, "%s%.*s", sep, (int)len, p);
+            sep = " ";
+        }
+        p += len + strspn(p + len, " ");
+    }
+}
+
 void nnc_onnx_list(nnc_text *t)
 {
     nnc_puts(t,
@@ -69,8 +82,9 @@ void nnc_onnx_list(nnc_text *t)
             continue;
         nnc_printf(t, "| %s | ", r->name);
         put_opsets(t, r);
-        nnc_printf(t, " | %s | %s | %s | %s |\n", *r->maps ? r->maps : nnc_ops[r->op].name,
-            r->consts, r->attrs, r->limits);
+        nnc_printf(t, " | %s | %s | ", *r->maps ? r->maps : nnc_ops[r->op].name, r->consts);
+        put_words(t, r->attrs);
+        nnc_printf(t, " | %s |\n", r->limits);
     }
     nnc_puts(t, "\n## Unsupported operators\n\n| operator | needs |\n|---|---|\n");
     for (size_t i = 0; i < NNC_COUNT(rows); i++)

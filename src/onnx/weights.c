@@ -143,7 +143,8 @@ bool ox_constant(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     NNC_FREED void *own = NULL;
     if (!type_of(x, t, what, &type, &empty))
         return false;
-    *out = (ox_value){empty ? OX_empty : OX_here, NNC_NONE, (nnc_dtype)type.dtype};
+    *out = (ox_value){empty ? OX_empty : OX_here, NNC_NONE, (nnc_dtype)type.dtype, t->rank, {0}};
+    memcpy(out->dim, t->dim, sizeof out->dim);
     if (empty)
         return true;
     const void *data = numbers(x, t, what, &type, &own);
@@ -178,7 +179,7 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     } else if (!(w.data = numbers(x, t, what, &type, &own))) {
         return false;
     }
-    *out = (ox_value){OX_here, nnc_param(x->g, &type, &w), (nnc_dtype)type.dtype};
+    *out = (ox_value){OX_here, nnc_param(x->g, &type, &w), (nnc_dtype)type.dtype, 0, {0}};
     return out->ref != NNC_NONE || ox_stop(x, x->g->status);
 }
 

@@ -1,4 +1,5 @@
 /* tests/onnx/writer.h -- writes ONNX models for tests: a wire writer, and messages on top of it. */
+/* clang-format off */
 #ifndef TEST_ONNX_WRITER_H
 #define TEST_ONNX_WRITER_H
 
