@@ -6,6 +6,7 @@
 typedef struct attention {
     nnc_dtype d;
     int64_t batch, heads, kv_heads, rows, cols; /* queries, and keys with those of the cache */
+    int64_t share; /* heads of queries for each of keys */
     bool flat; /* operands are [batch, rows, heads * size] */
     nnc_ref q, k, v; /* [batch, heads, rows, size] */
     nnc_ref offset; /* position of the first query: one number, or [batch, 1, 1, 1] */
@@ -65,9 +66,10 @@ static bool read_operands(ox_build *b, attention *a)
     a->rows = q->dim[2];
     a->kv_heads = k->dim[1];
     a->cols = k->dim[2];
-    if (a->heads % a->kv_heads || k->dim[0] != a->batch)
+    if (a->kv_heads < 1 || a->heads % a->kv_heads || k->dim[0] != a->batch)
         return ox_wrong(b, "%lld heads of queries and %lld of keys do not fit", (long long)a->heads,
             (long long)a->kv_heads);
+    a->share = a->heads / a->kv_heads;
     a->offset = ox_num(b, DT_i32, 0);
     if (ox_has(b, 4))
         a->offset = ox_num(b, DT_i32, (double)ox_type(b, ox_in(b, 4))->dim[2]);
@@ -160,11 +162,11 @@ static nnc_ref weights_of(ox_build *b, const attention *a, nnc_ref score)
 static nnc_ref product(ox_build *b, const attention *a, nnc_ref x, nnc_ref y, bool transposed)
 {
     const nnc_type t = *ox_type(b, x);
-    int64_t d[4] = {a->batch, a->kv_heads, a->heads / a->kv_heads * a->rows, t.dim[3]};
-    nnc_ref v[2] = {a->heads == a->kv_heads ? x : ox_reshape(b, x, 4, d), y};
+    int64_t d[4] = {a->batch, a->kv_heads, a->share * a->rows, t.dim[3]};
+    nnc_ref v[2] = {a->share == 1 ? x : ox_reshape(b, x, 4, d), y};
     nnc_attr at = nnc_ai(AT_transpose_b, transposed);
     nnc_ref r = nnc_build(b->x->g, OP_matmul, 2, v, 1, &at);
-    if (r == NNC_NONE || a->heads == a->kv_heads)
+    if (r == NNC_NONE || a->share == 1)
         return r;
     return ox_reshape(b, r, 4, (int64_t[]){a->batch, a->heads, a->rows, ox_type(b, r)->dim[3]});
 }

@@ -223,7 +223,7 @@ static void widen(einsum *e, term *t)
 static nnc_ref operand(einsum *e, const term *t, const roles *r, const uint8_t *own, int n_own,
     int n_other, bool after)
 {
-    uint8_t order[3 * NNC_MAX_RANK];
+    uint8_t order[3 * NNC_MAX_RANK] = {0};
     int64_t d[3 * NNC_MAX_RANK];
     int n = r->n_batch, m = n;
     memcpy(order, r->batch, (size_t)n);

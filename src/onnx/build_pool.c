@@ -1,5 +1,6 @@
 /* onnx/build_pool.c -- pooling: by the IR's ops where they have what is asked for, else as sums and as slices. */
 #include "onnx/internal.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -73,8 +74,9 @@ static nnc_ref divided_by_count(ox_build *b, nnc_ref sum, const nnc_type *x, con
 static nnc_ref places(ox_build *b, nnc_ref x, nnc_ref y, const ox_window *w)
 {
     const nnc_type t = *ox_type(b, x), out = *ox_type(b, y);
-    int64_t pads[2 * NNC_MAX_RANK] = {0}, taps = 1, step[NNC_MAX_RANK], inner = 1;
+    int64_t pads[2 * NNC_MAX_RANK] = {0}, taps = 1, step[NNC_MAX_RANK] = {0}, inner = 1;
     bool columns = ox_int(b, "storage_order", 0) != 0;
+    assert(w->n <= 3); /* by ox_read_window */
     for (int i = 0; i < w->n; i++) { /* neighbours along dimension i are step[i] apart */
         step[i] = 1;
         for (int k = columns ? 0 : i + 1; k < (columns ? i : w->n); k++)
@@ -106,7 +108,7 @@ static nnc_ref places(ox_build *b, nnc_ref x, nnc_ref y, const ox_window *w)
     }
     for (int64_t tap = taps - 1; tap >= 0; tap--) {
         nnc_ref v = wide;
-        int64_t rest = tap, ahead = 0, axes[3], from[3], to[3];
+        int64_t rest = tap, ahead = 0, axes[3] = {0}, from[3] = {0}, to[3] = {0};
         for (int i = w->n - 1; i >= 0; i--, rest /= w->kernel[i + 1]) {
             axes[i] = 2 + i;
             from[i] = rest % w->kernel[i] * w->dilations[i];
