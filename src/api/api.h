@@ -36,8 +36,7 @@ struct nnc_open_options {
     int n_rename;
     const char *const *shape; /* of inputs of ONNX models, "x:1x3x224x224" */
     int n_shape;
-    nnc_text *
-        coverage; /* ONNX: the operators that the model uses are appended; NULL: not */
+    nnc_text *coverage; /* ONNX: the operators that the model uses are appended; NULL: not */
 };
 
 struct nnc_compile_options {
@@ -132,7 +131,10 @@ void nnc_report_first_run_json(const nnc_session *s, nnc_json_writer *out);
 
 /* ---- ONNX's test folders --------------------------------------------------------------------------------------------- */
 
-typedef enum nnc_verifier { NNC_BY_PLAN, NNC_BY_REFERENCE } nnc_verifier; /* compiled and run, or evaluated in float64 */
+typedef enum nnc_verifier {
+    NNC_BY_PLAN,
+    NNC_BY_REFERENCE
+} nnc_verifier; /* compiled and run, or evaluated in float64 */
 typedef struct nnc_verify_options {
     nnc_compile_options compile;
     nnc_verifier by;
@@ -140,8 +142,8 @@ typedef struct nnc_verify_options {
 } nnc_verify_options;
 /* Runs folder/model.onnx on the inputs of each test_data_set_N and compares its outputs with those stored there. Inputs that decide
  * shapes become constants. e NULL with NNC_BY_REFERENCE. */
-nnc_status nnc_verify_folder(nnc_env *e, const char *folder, const nnc_verify_options *o, nnc_text *out, bool *agrees,
-    nnc_sink *sink) NNC_MUST;
+nnc_status nnc_verify_folder(nnc_env *e, const char *folder, const nnc_verify_options *o,
+    nnc_text *out, bool *agrees, nnc_sink *sink) NNC_MUST;
 
 /* ---- overlapped copies --------------------------------------------------------------------------------------------- */
 

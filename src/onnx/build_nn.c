@@ -31,6 +31,15 @@ static char auto_pad(ox_build *b)
                                          : 0;
 }
 
+/* Padding that keeps ceil(in / stride). */
+static void same(nnc_window *w, bool lower)
+{
+    int64_t out = nnc_ceildiv(w->in, w->stride);
+    int64_t need = nnc_max64((out - 1) * w->stride + (w->kernel - 1) * w->dilation + 1 - w->in, 0);
+    w->lo = lower ? need - need / 2 : need / 2;
+    w->hi = need - w->lo;
+}
+
 /* Reads the window of x. Without the attribute kernel_shape, w->kernel holds the weight's extents. */
 bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w)
 {
@@ -50,7 +59,7 @@ bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w)
             .stride = w->strides[i],
             .dilation = w->dilations[i]};
         if (pad != 'V')
-            nnc_window_same(&d, pad == 'L');
+            same(&d, pad == 'L');
         w->pads[i] = d.lo;
         w->pads[w->n + i] = d.hi;
     }

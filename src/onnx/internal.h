@@ -2,7 +2,6 @@
  *
  * Stages: bytes -> messages (wire.c, proto.c) -> values and nodes in order (import.c), each by the builder of its row (ops.def,
  * build_*.c), folded where its operands are constants (fold.c). */
-/* clang-format off */
 #ifndef NNC_ONNX_INTERNAL_H
 #define NNC_ONNX_INTERNAL_H
 
@@ -25,8 +24,8 @@ typedef enum ox_kind { OX_varint, OX_fixed64, OX_bytes, OX_fixed32 = 5 } ox_kind
 typedef struct ox_field {
     uint32_t no;
     ox_kind kind;
-    uint64_t v;   /* OX_varint, OX_fixed32, OX_fixed64 */
-    ox_span s;    /* OX_bytes */
+    uint64_t v; /* OX_varint, OX_fixed32, OX_fixed64 */
+    ox_span s; /* OX_bytes */
 } ox_field;
 
 static inline ox_wire ox_open(ox_span s)
@@ -40,16 +39,28 @@ bool ox_varint(ox_wire *w, uint64_t *v);
 
 /* Limits, stated in docs/onnx.md: a hostile file is rejected before much memory is taken. */
 enum {
-    OX_MAX_NODES = 100000,    /* in the file, and again after functions are inlined */
-    OX_MAX_DEPTH = 16,        /* of graphs in attributes, and of calls of functions */
-    OX_MAX_OPERANDS = 4096,   /* of a node */
-    OX_MAX_LIST = 1 << 20,    /* elements of an attribute */
+    OX_MAX_NODES = 100000, /* in the file, and again after functions are inlined */
+    OX_MAX_DEPTH = 16, /* of graphs in attributes, and of calls of functions */
+    OX_MAX_OPERANDS = 4096, /* of a node */
+    OX_MAX_LIST = 1 << 20, /* elements of an attribute */
     OX_MAX_FUNCTIONS = 10000,
 };
 
 /* Codes of TensorProto.DataType. */
 enum {
-    OXD_f32 = 1, OXD_u8, OXD_i8, OXD_u16, OXD_i16, OXD_i32, OXD_i64, OXD_string, OXD_bool, OXD_f16, OXD_f64, OXD_u32, OXD_u64,
+    OXD_f32 = 1,
+    OXD_u8,
+    OXD_i8,
+    OXD_u16,
+    OXD_i16,
+    OXD_i32,
+    OXD_i64,
+    OXD_string,
+    OXD_bool,
+    OXD_f16,
+    OXD_f64,
+    OXD_u32,
+    OXD_u64,
     OXD_bf16 = 16,
 };
 bool ox_dtype(int64_t code, nnc_dtype *out);
@@ -57,26 +68,36 @@ const char *ox_dtype_name(int64_t code); /* of those that nnc has not, too */
 
 typedef struct ox_tensor {
     const char *name; /* "" = none */
-    int64_t code;     /* TensorProto.DataType */
+    int64_t code; /* TensorProto.DataType */
     int rank;
     int64_t dim[NNC_MAX_RANK];
-    bool many;     /* more than NNC_MAX_RANK dimensions */
+    bool many; /* more than NNC_MAX_RANK dimensions */
     bool external;
-    ox_span raw;   /* raw_data */
-    ox_span msg;   /* the whole message: typed data are read from it */
+    ox_span raw; /* raw_data */
+    ox_span msg; /* the whole message: typed data are read from it */
 } ox_tensor;
 
 /* Codes of AttributeProto.AttributeType. */
-enum { OXA_float = 1, OXA_int, OXA_string, OXA_tensor, OXA_graph, OXA_floats, OXA_ints, OXA_strings };
+enum {
+    OXA_float = 1,
+    OXA_int,
+    OXA_string,
+    OXA_tensor,
+    OXA_graph,
+    OXA_floats,
+    OXA_ints,
+    OXA_strings
+};
 
 typedef struct ox_attr {
-    const char *name, *ref; /* ref: the attribute of the function that stands for this one, or NULL */
+    const char *name,
+        *ref; /* ref: the attribute of the function that stands for this one, or NULL */
     int type;
     double f;
     int64_t i;
     const char *s;
     ox_span bytes; /* t or g */
-    size_t n;      /* of floats or ints */
+    size_t n; /* of floats or ints */
     const double *floats;
     const int64_t *ints;
 } ox_attr;
@@ -90,14 +111,17 @@ typedef struct ox_node {
 
 typedef struct ox_port { /* ValueInfoProto */
     const char *name;
-    int64_t code;   /* 0: not a tensor */
+    int64_t code; /* 0: not a tensor */
     const char *kind; /* what it is instead */
-    int rank;       /* -1: not stated */
-    int64_t dim[NNC_MAX_RANK];       /* -1: named or unknown */
+    int rank; /* -1: not stated */
+    int64_t dim[NNC_MAX_RANK]; /* -1: named or unknown */
     const char *param[NNC_MAX_RANK]; /* its name, or NULL */
 } ox_port;
 
-typedef struct ox_opset { const char *domain; int64_t version; } ox_opset;
+typedef struct ox_opset {
+    const char *domain;
+    int64_t version;
+} ox_opset;
 
 typedef struct ox_graph {
     const char *name;
@@ -132,7 +156,7 @@ typedef struct ox_reader { /* parsing: where messages and failures go */
     const char *file;
     nnc_status status;
     size_t n_node; /* so far, in the whole file */
-    int depth;     /* of nested messages */
+    int depth; /* of nested messages */
 } ox_reader;
 
 bool ox_read_model(ox_reader *r, ox_span s, ox_model *out);
@@ -143,14 +167,15 @@ bool ox_damaged(ox_reader *r, const char *fmt, ...) NNC_PRINTF(2, 3); /* reports
 /* Fills dst, row-major of dtype d, with the tensor's numbers, which are not external. NULL: done; otherwise what is wrong. */
 const char *ox_tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst);
 /* Where the bytes of an external tensor lie: location, offset, length (-1: to the end). */
-bool ox_tensor_place(ox_reader *r, const ox_tensor *t, const char **location, int64_t *offset, int64_t *length);
+bool ox_tensor_place(
+    ox_reader *r, const ox_tensor *t, const char **location, int64_t *offset, int64_t *length);
 
 /* ---- one import (import.c) -------------------------------------------------------------------------------------------- */
 
 typedef enum ox_state {
     OX_unset,
-    OX_here,    /* ref is its value */
-    OX_empty,   /* without elements: a type whose extents may be 0, and no value of the graph */
+    OX_here, /* ref is its value */
+    OX_empty, /* without elements: a type whose extents may be 0, and no value of the graph */
     OX_missing, /* its node could not be imported: nodes that need it are skipped */
 } ox_state;
 
@@ -184,7 +209,7 @@ typedef struct ox {
     nnc_arena a;
     ox_reader r;
     ox_span data;
-    bool mapped;      /* data is the file: weights may refer to it */
+    bool mapped; /* data is the file: weights may refer to it */
     uint64_t file_hash;
     nnc_graph *g;
     nnc_status status;
@@ -197,11 +222,11 @@ typedef struct ox {
 } ox;
 
 struct ox_scope { /* names of a graph's values */
-    ox_scope *up;   /* of the enclosing graph; NULL for the model's graph and a function's body */
+    ox_scope *up; /* of the enclosing graph; NULL for the model's graph and a function's body */
     const ox_opset *opset;
     size_t n_opset;
     const struct ox_build *call; /* the node whose function this is: attributes refer to it; NULL */
-    const char *prefix;          /* of paths */
+    const char *prefix; /* of paths */
     struct ox_name *slot;
     size_t n_slot, n_name;
 };
@@ -261,25 +286,42 @@ bool ox_refuse(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 /* Reports that the node contradicts ONNX's rules, and ends the import; false. */
 bool ox_wrong(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 
-static inline bool ox_has(const ox_build *b, int i) { return i < b->n_in && b->in[i].state != OX_unset; }
-static inline nnc_ref ox_in(const ox_build *b, int i) { return b->in[i].ref; }
+static inline bool ox_has(const ox_build *b, int i)
+{
+    return i < b->n_in && b->in[i].state != OX_unset;
+}
+static inline nnc_ref ox_in(const ox_build *b, int i)
+{
+    return b->in[i].ref;
+}
 static inline const nnc_type *ox_type(const ox_build *b, nnc_ref r)
 {
     static const nnc_type none = {0};
     return r < b->x->g->n_value ? nnc_typeof(b->x->g, r) : &none;
 }
-static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r) { return (nnc_dtype)ox_type(b, r)->dtype; }
-static inline bool ox_wants(const ox_build *b, int i) { return i < b->n_out && *b->n->out[i]; }
+static inline nnc_dtype ox_dt(const ox_build *b, nnc_ref r)
+{
+    return (nnc_dtype)ox_type(b, r)->dtype;
+}
+static inline bool ox_wants(const ox_build *b, int i)
+{
+    return i < b->n_out && *b->n->out[i];
+}
 bool ox_set(ox_build *b, int i, nnc_ref r); /* result i; false when r is none */
-bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim); /* result i has no elements; true */
+bool ox_none(ox_build *b, int i, nnc_dtype d, int rank,
+    const int64_t *dim); /* result i has no elements; true */
 bool ox_any_0(int n, const int64_t *dim);
 bool ox_has_empty(const ox_build *b); /* an operand has no elements */
-nnc_type ox_shape_of(const ox_build *b, int i); /* the type of input i, which may have no elements */
+nnc_type ox_shape_of(
+    const ox_build *b, int i); /* the type of input i, which may have no elements */
 /* Result 0: x in this shape; without elements where one of the extents is 0. */
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
 /* The result of an elementwise operator of which an operand has no elements. */
 bool ox_each_empty(ox_build *b);
-static inline bool ox_give(ox_build *b, nnc_ref r) { return ox_set(b, 0, r); }
+static inline bool ox_give(ox_build *b, nnc_ref r)
+{
+    return ox_set(b, 0, r);
+}
 
 const ox_attr *ox_attr_find(const ox_build *b, const char *name);
 int64_t ox_int(const ox_build *b, const char *name, int64_t dflt);
@@ -319,7 +361,8 @@ int ox_window_attrs(const ox_window *w, nnc_attr *a); /* strides, pads, dilation
 nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero);
 nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d);
 
-#define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) bool build(ox_build *b);
+#define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
+    bool build(ox_build *b);
 #define NO_ONNX(name, needs)
 #include "onnx/ops.def"
 

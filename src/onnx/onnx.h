@@ -3,7 +3,6 @@
  *
  * An operator of ONNX is a row of ops.def, which names the builder that decomposes it into ops of the graph IR. Values that depend
  * only on constants are computed while the model is read, by the IR's reference evaluator, since static shapes follow from them. */
-/* clang-format off */
 #ifndef NNC_ONNX_H
 #define NNC_ONNX_H
 
@@ -24,8 +23,8 @@ typedef struct nnc_onnx_options {
     /* Values of the first n_value inputs: they give the shapes, and those that decide a shape become constants. */
     const nnc_tensor *value;
     int n_value;
-    bool *bound;         /* by input, n_value of them: it became a constant; may be NULL */
-    nnc_text *coverage;  /* appended: the operators that the model uses; may be NULL */
+    bool *bound; /* by input, n_value of them: it became a constant; may be NULL */
+    nnc_text *coverage; /* appended: the operators that the model uses; may be NULL */
 } nnc_onnx_options;
 
 /* True when a file that starts with these bytes, or has this name, is read as ONNX. */
@@ -33,7 +32,8 @@ bool nnc_onnx_looks(const char *file, const void *data, size_t n);
 /* NULL: rejected, reasons in the sink; all unsupported operators are listed. */
 nnc_graph *nnc_onnx_load(const char *file, const nnc_onnx_options *o, nnc_sink *sink);
 /* The same for a model in memory, whose weights are copied. `file`: for messages, and for the folder of external data. */
-nnc_graph *nnc_onnx_parse(const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink);
+nnc_graph *nnc_onnx_parse(
+    const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink);
 /* Reads a file that holds one TensorProto. A tensor without elements has no data, and a dimension of 0. */
 nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sink) NNC_MUST;
 /* The table of operators as Markdown: docs/onnx.md. */

@@ -1,5 +1,4 @@
 /* tests/onnx/writer.h -- writes ONNX models for tests: a wire writer, and messages on top of it. */
-/* clang-format off */
 #ifndef TEST_ONNX_WRITER_H
 #define TEST_ONNX_WRITER_H
 
@@ -25,13 +24,16 @@ void om_port(nnc_text *t, int field, const char *name, int code, const char *dim
 void om_input(om *m, const char *name, int code, const char *dims);
 void om_output(om *m, const char *name);
 /* A TensorProto with raw data: extents as "2 3". */
-void om_tensor(nnc_text *t, const char *name, int code, const char *dims, const void *data, size_t bytes);
-void om_floats(om *m, const char *name, const char *dims, float scale); /* an initializer of 0, 1, -2, 3, -4 ... times scale */
-void om_ints(om *m, const char *name, int n, const int64_t *v);         /* an initializer i64[n] */
+void om_tensor(
+    nnc_text *t, const char *name, int code, const char *dims, const void *data, size_t bytes);
+void om_floats(om *m, const char *name, const char *dims,
+    float scale); /* an initializer of 0, 1, -2, 3, -4 ... times scale */
+void om_ints(om *m, const char *name, int n, const int64_t *v); /* an initializer i64[n] */
 /* A node. Names between blanks, "-" for one left out; attributes "axis=1 pads=1,1,0,0 alpha=0.5 mode='linear' to=[1]": a number with a
  * point is a float, several numbers or brackets a list. */
 void om_node(om *m, const char *op, const char *in, const char *out, const char *attrs);
-void om_put_node(nnc_text *graph, int field, const char *op, const char *domain, const char *in, const char *out, const char *attrs);
+void om_put_node(nnc_text *graph, int field, const char *op, const char *domain, const char *in,
+    const char *out, const char *attrs);
 void om_put(om *m, nnc_text *out); /* the ModelProto */
 
 nnc_graph *om_parse(om *m, const nnc_onnx_options *o); /* reads it; empties m */
