@@ -7,6 +7,62 @@
 #include <string.h>
 
 /* clang-format off */
+/* Parts that differ by a word: `op` compares values, an instruction of the GPU computes an approximation, `cpu` one of its accuracy. */
+#define EXTREME(name, op) {"nnc_" name, \
+"/* NaN if either is. */\n" \
+"template <typename T> NNC_FN T nnc_" name "(T a, T b) { return a " op " b || a != a ? a : b; }\n" \
+"#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800\n" \
+"NNC_FN float nnc_" name "(float a, float b)\n" \
+"{\n" \
+"    float y;\n" \
+"    asm(\"" name ".NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n" \
+"    return y;\n" \
+"}\n" \
+"#endif\n"}
+#define ARG_TAKE(name, most, more, op) {"nnc_arg" name "_take", \
+"/* The first of the " most "; a NaN is " more " than all. at < 0: none so far. */\n" \
+"template <typename T, typename I> NNC_FN void nnc_arg" name "_take(T &best, I &at, T x, I i)\n" \
+"{\n" \
+"    if (at < 0 || (best == best && (x != x || x " op " best))) {\n" \
+"        best = x;\n" \
+"        at = i;\n" \
+"    }\n" \
+"}\n"}
+#define COMBINE(name) {"nnc_combine_" name, \
+"struct nnc_combine_" name " {\n" \
+"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_" name "(a, b); }\n" \
+"};\n"}
+#define COMBINE_SUM(name, op, word) {"nnc_combine_" name, \
+"struct nnc_combine_" name " {\n" \
+"    NNC_FN float operator()(float a, float b) const { return a " op " b; }\n" \
+"    NNC_FN double operator()(double a, double b) const { return a " op " b; }\n" \
+"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_" word "(a, b); }\n" \
+"};\n"}
+#define COMBINE_ARG(name, op) {"nnc_combine_arg" name, \
+"/* The smaller index wins ties. at < 0: none. */\n" \
+"struct nnc_combine_arg" name " {\n" \
+"    template <typename T, typename I> NNC_FN void operator()(T &best, I &at, T x, I i) const\n" \
+"    {\n" \
+"        const bool better = best == best && (x != x || x " op " best);\n" \
+"        const bool worse = x == x && (best != best || best " op " x);\n" \
+"        if (i >= 0 && (at < 0 || better || (!worse && i < at))) {\n" \
+"            best = x;\n" \
+"            at = i;\n" \
+"        }\n" \
+"    }\n" \
+"};\n"}
+#define APPROX(name, doc, ptx, cpu) {"nnc_" name, \
+"/* " doc " */\n" \
+"NNC_FN float nnc_" name "(float x)\n" \
+"{\n" \
+"#ifdef __CUDA_ARCH__\n" \
+"    float y;\n" \
+"    asm(\"" ptx ".f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n" \
+"    return y;\n" \
+"#else\n" \
+"    return " cpu ";\n" \
+"#endif\n" \
+"}\n"}
 static const struct part {
     const char *name, *text;
 } parts[] = {
@@ -245,96 +301,15 @@ static const struct part {
 /* ---- of every type ---- */
 {"nnc_sign",
 "template <typename T> NNC_FN T nnc_sign(T x) { return x > (T)0 ? (T)1 : x < (T)0 ? (T)-1 : x; }\n"},
-{"nnc_max",
-"/* NaN if either is. */\n"
-"template <typename T> NNC_FN T nnc_max(T a, T b) { return a > b || a != a ? a : b; }\n"
-"#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800\n"
-"NNC_FN float nnc_max(float a, float b)\n"
-"{\n"
-"    float y;\n"
-"    asm(\"max.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n"
-"    return y;\n"
-"}\n"
-"#endif\n"},
-{"nnc_min",
-"template <typename T> NNC_FN T nnc_min(T a, T b) { return a < b || a != a ? a : b; }\n"
-"#if defined __CUDA_ARCH__ && __CUDA_ARCH__ >= 800\n"
-"NNC_FN float nnc_min(float a, float b)\n"
-"{\n"
-"    float y;\n"
-"    asm(\"min.NaN.f32 %0, %1, %2;\" : \"=f\"(y) : \"f\"(a), \"f\"(b));\n"
-"    return y;\n"
-"}\n"
-"#endif\n"},
-{"nnc_argmax_take",
-"/* The first of the largest; a NaN is larger than all. at < 0: none so far. */\n"
-"template <typename T, typename I> NNC_FN void nnc_argmax_take(T &best, I &at, T x, I i)\n"
-"{\n"
-"    if (at < 0 || (best == best && (x != x || x > best))) {\n"
-"        best = x;\n"
-"        at = i;\n"
-"    }\n"
-"}\n"},
-{"nnc_argmin_take",
-"/* The first of the smallest; a NaN is smaller than all. at < 0: none so far. */\n"
-"template <typename T, typename I> NNC_FN void nnc_argmin_take(T &best, I &at, T x, I i)\n"
-"{\n"
-"    if (at < 0 || (best == best && (x != x || x < best))) {\n"
-"        best = x;\n"
-"        at = i;\n"
-"    }\n"
-"}\n"},
+EXTREME("max", ">"), EXTREME("min", "<"),
+ARG_TAKE("max", "largest", "larger", ">"), ARG_TAKE("min", "smallest", "smaller", "<"),
 /* ---- groups of threads ---- */
 {"NNC_DYNAMIC",
 "#ifndef NNC_DYNAMIC\n"
 "#define NNC_DYNAMIC(name) extern __shared__ __align__(16) char name[]\n"
 "#endif\n"},
-{"nnc_combine_sum",
-"struct nnc_combine_sum {\n"
-"    NNC_FN float operator()(float a, float b) const { return a + b; }\n"
-"    NNC_FN double operator()(double a, double b) const { return a + b; }\n"
-"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_add(a, b); }\n"
-"};\n"},
-{"nnc_combine_prod",
-"struct nnc_combine_prod {\n"
-"    NNC_FN float operator()(float a, float b) const { return a * b; }\n"
-"    NNC_FN double operator()(double a, double b) const { return a * b; }\n"
-"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_mul(a, b); }\n"
-"};\n"},
-{"nnc_combine_max",
-"struct nnc_combine_max {\n"
-"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_max(a, b); }\n"
-"};\n"},
-{"nnc_combine_min",
-"struct nnc_combine_min {\n"
-"    template <typename T> NNC_FN T operator()(T a, T b) const { return nnc_min(a, b); }\n"
-"};\n"},
-{"nnc_combine_argmax",
-"/* The smaller index wins ties. at < 0: none. */\n"
-"struct nnc_combine_argmax {\n"
-"    template <typename T, typename I> NNC_FN void operator()(T &best, I &at, T x, I i) const\n"
-"    {\n"
-"        const bool over = best == best && (x != x || x > best);\n"
-"        const bool under = x == x && (best != best || best > x);\n"
-"        if (i >= 0 && (at < 0 || over || (!under && i < at))) {\n"
-"            best = x;\n"
-"            at = i;\n"
-"        }\n"
-"    }\n"
-"};\n"},
-{"nnc_combine_argmin",
-"/* The smaller index wins ties. at < 0: none. */\n"
-"struct nnc_combine_argmin {\n"
-"    template <typename T, typename I> NNC_FN void operator()(T &best, I &at, T x, I i) const\n"
-"    {\n"
-"        const bool under = best == best && (x != x || x < best);\n"
-"        const bool over = x == x && (best != best || best < x);\n"
-"        if (i >= 0 && (at < 0 || under || (!over && i < at))) {\n"
-"            best = x;\n"
-"            at = i;\n"
-"        }\n"
-"    }\n"
-"};\n"},
+COMBINE_SUM("sum", "+", "add"), COMBINE_SUM("prod", "*", "mul"), COMBINE("max"), COMBINE("min"),
+COMBINE_ARG("max", ">"), COMBINE_ARG("min", "<"),
 {"nnc_other",
 "/* The value of the lane whose number differs by the bits of o. */\n"
 "template <typename T> NNC_FN T nnc_other(T x, int o)\n"
@@ -441,54 +416,12 @@ static const struct part {
 "#ifndef NNC_APPROX\n"
 "#define NNC_APPROX(y, bits) (float)(y)\n"
 "#endif\n"},
-{"nnc_rcp",
-"/* 1/x to 1 ulp, 2^-126 <= |x| <= 2^126; beyond, 0 or infinity */\n"
-"NNC_FN float nnc_rcp(float x)\n"
-"{\n"
-"#ifdef __CUDA_ARCH__\n"
-"    float y;\n"
-"    asm(\"rcp.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
-"    return y;\n"
-"#else\n"
-"    return NNC_APPROX(1.0 / (double)x, 1.0);\n"
-"#endif\n"
-"}\n"},
-{"nnc_ex2",
-"/* 2^x to 2^-22; below 2^-126 it is 0 */\n"
-"NNC_FN float nnc_ex2(float x)\n"
-"{\n"
-"#ifdef __CUDA_ARCH__\n"
-"    float y;\n"
-"    asm(\"ex2.approx.ftz.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
-"    return y;\n"
-"#else\n"
-"    return x < -126.0f ? 0.0f : NNC_APPROX(exp2((double)x), 2.0);\n"
-"#endif\n"
-"}\n"},
-{"nnc_rsqrt_any",
-"/* 1 / sqrt x to 2^-22 */\n"
-"NNC_FN float nnc_rsqrt_any(float x)\n"
-"{\n"
-"#ifdef __CUDA_ARCH__\n"
-"    float y;\n"
-"    asm(\"rsqrt.approx.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
-"    return y;\n"
-"#else\n"
-"    return NNC_APPROX(1.0 / sqrt((double)x), 2.0);\n"
-"#endif\n"
-"}\n"},
-{"nnc_rcp_any",
-"/* 1/x to 1 ulp, for every x */\n"
-"NNC_FN float nnc_rcp_any(float x)\n"
-"{\n"
-"#ifdef __CUDA_ARCH__\n"
-"    float y;\n"
-"    asm(\"rcp.approx.f32 %0, %1;\" : \"=f\"(y) : \"f\"(x));\n"
-"    return y;\n"
-"#else\n"
-"    return NNC_APPROX(1.0 / (double)x, 1.0);\n"
-"#endif\n"
-"}\n"},
+APPROX("rcp", "1/x to 1 ulp, 2^-126 <= |x| <= 2^126; beyond, 0 or infinity", "rcp.approx.ftz",
+    "NNC_APPROX(1.0 / (double)x, 1.0)"),
+APPROX("ex2", "2^x to 2^-22; below 2^-126 it is 0", "ex2.approx.ftz",
+    "x < -126.0f ? 0.0f : NNC_APPROX(exp2((double)x), 2.0)"),
+APPROX("rsqrt_any", "1 / sqrt x to 2^-22", "rsqrt.approx", "NNC_APPROX(1.0 / sqrt((double)x), 2.0)"),
+APPROX("rcp_any", "1/x to 1 ulp, for every x", "rcp.approx", "NNC_APPROX(1.0 / (double)x, 1.0)"),
 {"nnc_poly",
 "/* c0 + x (c1 + x (...)) */\n"
 "template <typename T> NNC_FN T nnc_poly(T, T c) { return c; }\n"

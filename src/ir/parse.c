@@ -59,8 +59,8 @@ static nnc_status scan_string(parser *p, char **out)
         return NNC_OK;
     /* malformed, or out of memory? The rest of the line contains the string, if it is one. */
     const char *line = memchr(p->s->p, '\n', (size_t)(p->s->end - p->s->p));
-    if (!nnc_arena_alloc(&p->g->arena, (size_t)((line ? line : p->s->end) - p->s->p), 1))
-        return nnc_nomem(p->sink);
+    NNC_NEED(
+        nnc_arena_alloc(&p->g->arena, (size_t)((line ? line : p->s->end) - p->s->p), 1), p->sink);
     if (nnc_scan_string(p->s, &p->g->arena, out))
         return NNC_OK;
     return expected(p, "a string with its closing quote and valid escapes");
@@ -138,16 +138,22 @@ static nnc_status scan_attr_value(parser *p, nnc_attr *a)
     return NNC_E_BUG;
 }
 
+static nnc_status unknown(parser *p, nnc_loc loc, const char *what, const char *word, size_t n,
+    const char *const *names, size_t n_names)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%.*s", (int)(n < 60 ? n : 60), word);
+    const char *near = nnc_nearest(text, names, n_names);
+    return nnc_fail(p->sink, NNC_E_MODEL, loc, "there is no %s \"%s\"%s%s%s", what, text,
+        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
 static nnc_status unknown_attr(parser *p, nnc_loc loc, const char *word, size_t n)
 {
     const char *names[AT__COUNT];
-    char text[64];
     for (int i = 0; i < AT__COUNT; i++)
         names[i] = nnc_attrs[i].name;
-    snprintf(text, sizeof text, "%.*s", (int)(n < 60 ? n : 60), word);
-    const char *near = nnc_nearest(text, names, AT__COUNT);
-    return nnc_fail(p->sink, NNC_E_MODEL, loc, "there is no attribute \"%s\"%s%s%s", text,
-        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return unknown(p, loc, "attribute", word, n, names, AT__COUNT);
 }
 
 static nnc_status scan_attrs(parser *p, draft *d)
@@ -319,7 +325,6 @@ static nnc_graph *parse_graph(nnc_scan *s, nnc_sink *sink, const char *name, int
 static nnc_status scan_op(parser *p, draft *d)
 {
     const char *word, *names[OP__COUNT];
-    char text[64];
     size_t n;
     nnc_op op;
     nnc_loc loc = nnc_scan_loc(p->s);
@@ -331,10 +336,7 @@ static nnc_status scan_op(parser *p, draft *d)
     }
     for (int i = 0; i < OP__COUNT; i++)
         names[i] = nnc_ops[i].name;
-    snprintf(text, sizeof text, "%.*s", (int)(n < 60 ? n : 60), word);
-    const char *near = nnc_nearest(text, names, OP__COUNT);
-    return nnc_fail(p->sink, NNC_E_MODEL, loc, "there is no op \"%s\"%s%s%s", text,
-        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    return unknown(p, loc, "op", word, n, names, OP__COUNT);
 }
 
 static nnc_status scan_results(parser *p, draft *d)

@@ -30,10 +30,18 @@ void *pass_alloc(pass *p, size_t n, size_t size)
     return m;
 }
 
+/* Did an allocation succeed? If not, the pass is out of memory. */
+static bool made(pass *p, bool allocated)
+{
+    if (!allocated)
+        pass_nomem(p);
+    return allocated;
+}
+
 static bool add_use(pass *p, nnc_ref v, uint32_t node)
 {
     edit *e = &p->e;
-    if (!ARENA_ROOM(p->a, e->uses, e->cap_uses, e->n_uses + 1))
+    if (!made(p, ARENA_ROOM(p->a, e->uses, e->cap_uses, e->n_uses + 1)))
         return false;
     e->uses[e->n_uses++] = (use){.node = node};
     uint32_t at = (uint32_t)e->n_uses;
@@ -81,10 +89,8 @@ void edit_sync(pass *p)
         p->status = g->status;
     if (p->status != NNC_OK || (e->n_node == g->n_node && e->n_value == g->n_value))
         return;
-    if (!grow_arrays(p)) {
-        pass_nomem(p);
+    if (!made(p, grow_arrays(p)))
         return;
-    }
     for (; e->n_value < g->n_value; e->n_value++)
         e->head[e->n_value] = e->tail[e->n_value] = e->n_use[e->n_value] =
             e->n_out_use[e->n_value] = 0;
@@ -94,10 +100,8 @@ void edit_sync(pass *p)
         e->cost[i] = (nnc_cost){0};
         e->is_static[i] = static_now(p, i);
         for (int k = 0; k < g->node[i].n_in; k++)
-            if (!add_use(p, g->node[i].in[k], i)) {
-                pass_nomem(p);
+            if (!add_use(p, g->node[i].in[k], i))
                 return;
-            }
         set_cost(p, i, cost_now(p, i));
     }
 }
@@ -139,10 +143,8 @@ void edit_refresh(pass *p, uint32_t i)
         const nnc_node *node = &p->g->node[i];
         for (uint32_t o = 0; turned && o < node->n_out; o++)
             for (uint32_t u = 0, r; edit_next_user(p, node->out + o, &u, &r);) {
-                if (!ARENA_ROOM(p->a, stack, cap, n + 1)) {
-                    pass_nomem(p);
+                if (!made(p, ARENA_ROOM(p->a, stack, cap, n + 1)))
                     return;
-                }
                 stack[n++] = r;
             }
         if (!n)
@@ -171,10 +173,8 @@ void edit_sweep(pass *p, uint32_t i)
         if (p->status == NNC_OK && !e->dead[i] && node->op != OP_input && edit_unused(p, i)) {
             e->dead[i] = true;
             set_cost(p, i, (nnc_cost){0});
-            if (!ARENA_ROOM(p->a, stack, cap, n + node->n_in + 1)) {
-                pass_nomem(p);
+            if (!made(p, ARENA_ROOM(p->a, stack, cap, n + node->n_in + 1)))
                 return;
-            }
             for (int k = 0; k < node->n_in; k++) {
                 e->n_use[node->in[k]]--;
                 stack[n++] = p->g->value[node->in[k]].node;
@@ -194,10 +194,8 @@ void edit_set_operand(pass *p, uint32_t i, int k, nnc_ref r)
         return;
     p->g->node[i].in[k] = r;
     p->e.n_use[old]--;
-    if (!add_use(p, r, i)) {
-        pass_nomem(p);
+    if (!add_use(p, r, i))
         return;
-    }
     edit_refresh(p, i);
     edit_sweep(p, p->g->value[old].node);
 }

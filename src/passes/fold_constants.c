@@ -77,11 +77,9 @@ static bool frontier(const pass *p, const bool *known, nnc_ref v)
 static nnc_ref make_constant(pass *p, const nnc_type *type, const nnc_rval *v)
 {
     nnc_type t = nnc_type_make((nnc_dtype)type->dtype, type->rank, type->dim);
-    void *data = nnc_arena_alloc(p->a, (size_t)nnc_type_bytes(&t), 1);
-    if (!data) {
-        pass_nomem(p);
+    void *data = pass_alloc(p, (size_t)nnc_type_bytes(&t), 1);
+    if (!data)
         return NNC_NONE;
-    }
     int64_t n = nnc_type_numel(&t);
     for (int64_t i = 0; i < n; i++)
         v->f ? nnc_set_f64(t.dtype, data, i, v->f[i]) : nnc_set_i64(t.dtype, data, i, v->i[i]);

@@ -235,39 +235,6 @@ static bool in_parts(const groups *s, uint32_t g)
     return false;
 }
 
-static bool reads(const groups *s, uint32_t g, nnc_ref v)
-{
-    const pass *p = s->p;
-    for (uint32_t u = p->e.head[v]; u; u = p->e.uses[u - 1].next)
-        if (!p->e.dead[p->e.uses[u - 1].node] && group_of(s, p->e.uses[u - 1].node) == g)
-            return true;
-    return false;
-}
-
-/* On a CPU a relayout is tiled, alone or with elementwise ops. In a kernel with a reduction, a window or a concat it stores or loads one
- * element at a time, which costs more than it saves where the tensor is stored in both orders (two 3x3 pools of 32x17x17 that read
- * what a convolution reads as well: 20 us instead of 4). */
-static const char *stores_both_orders(groups *s, uint32_t a, uint32_t b)
-{
-    const pass *p = s->p;
-    const bool cpu = target_on(s, a)->kind == NNC_T_cpu;
-    bool found = false;
-    for (uint32_t k = 0; k < s->of[a].n && cpu && in_parts(s, b); k++) {
-        const nnc_node *n = &p->g->node[s->of[a].member[k]];
-        found = found ||
-                (n->op == OP_relayout && reads(s, b, n->out) && !all_users_inside(s, n->out, a, b));
-    }
-    for (uint32_t k = 0; k < s->of[b].n && cpu && in_parts(s, a); k++) {
-        const nnc_node *n = &p->g->node[s->of[b].member[k]];
-        found = found || (n->op == OP_relayout && group_of(s, p->g->value[n->in[0]].node) == a &&
-                             !all_users_inside(s, n->in[0], a, b));
-    }
-    return found ? "the tensor is needed in both memory orders, and one kernel would store the "
-                   "second "
-                   "element by element"
-                 : NULL;
-}
-
 /* Contiguous elements of x within an index of y, its row-major reshape: of x's innermost dimension in memory, which y may divide. */
 static int64_t piece_of(const nnc_type *x, const nnc_type *y)
 {
@@ -356,7 +323,6 @@ static const char *blocker(groups *s, uint32_t a, uint32_t b)
     const char *why = loses_parallelism(s, a, b);
     why = why ? why : computes_twice(s, a, b);
     why = why ? why : reads_columns_again(s, a, b);
-    why = why ? why : stores_both_orders(s, a, b);
     why = why ? why : short_pieces(s, a, b);
     if (why)
         return why;
@@ -472,7 +438,7 @@ static edge *find_edges(groups *s, uint32_t *count)
             if (!s->fusable[from] || (k && p->g->node[i].in[k - 1] == v))
                 continue;
             if (!ARENA_ROOM(p->a, e, cap, n + 1)) {
-                p->status = nnc_nomem(p->sink);
+                pass_nomem(p);
                 return NULL;
             }
             e[n++] = (edge){from, i, nnc_type_bytes(nnc_typeof(p->g, v))};
@@ -555,7 +521,7 @@ static void remark_apart(groups *s)
         pair key;
         uint32_t from, to;
     } *list = NULL;
-    uint32_t *user = ARENA_NEW(p->a, uint32_t, s->n_node + 1);
+    uint32_t *user = PASS_NEW(p, uint32_t, s->n_node + 1);
     for (uint32_t i = 0; i < s->n_node && user && p->status == NNC_OK; i++) {
         const nnc_node *a = &p->g->node[i];
         bool contraction = is_contraction(p, a);
@@ -570,7 +536,7 @@ static void remark_apart(groups *s)
                         (prologues_follow || !is_contraction(p, &p->g->node[user[k]]))))
                     continue;
                 if (!ARENA_ROOM(p->a, list, cap, n + 1)) {
-                    p->status = nnc_nomem(p->sink);
+                    pass_nomem(p);
                     return;
                 }
                 list[n++] = (struct apart){{group_of(s, i), group_of(s, user[k])}, i, user[k]};
@@ -605,7 +571,7 @@ static uint32_t *region_nodes(groups *s, uint32_t r, int *count, int *n_const)
     size_t slots = g->n;
     for (uint32_t k = 0; k < g->n; k++)
         slots += p->g->node[g->member[k]].n_in;
-    uint32_t *list = ARENA_NEW(p->a, uint32_t, slots), *kept = ARENA_NEW(p->a, uint32_t, g->n);
+    uint32_t *list = PASS_NEW(p, uint32_t, slots), *kept = PASS_NEW(p, uint32_t, g->n);
     uint32_t in = ++s->stamp;
     int n = 0, c = 0;
     if (!list || !kept)
@@ -642,11 +608,9 @@ static void rewrite(groups *s, uint32_t r, const char *note)
     size_t n_result = 1;
     for (uint32_t k = 0; k < s->of[r].n; k++)
         n_result += p->g->node[s->of[r].member[k]].n_out;
-    nnc_ref *out = ARENA_NEW(p->a, nnc_ref, n_result);
-    if (!nodes || !out) {
-        p->status = nnc_nomem(p->sink);
+    nnc_ref *out = PASS_NEW(p, nnc_ref, n_result);
+    if (!nodes || !out)
         return;
-    }
     layers l = {0};
     int64_t inside = 0;
     mark_nodes(s, nodes, (uint32_t)n);

@@ -259,7 +259,7 @@ static void set_in_place(pass *p, uint32_t i)
     nnc_node *n = &p->g->node[i];
     nnc_attr *a = ARENA_NEW(&p->g->arena, nnc_attr, n->n_attr + 1);
     if (!a) {
-        p->status = nnc_nomem(p->sink);
+        pass_nomem(p);
         return;
     }
     int k = 0, at = 0; /* sorted by key */
@@ -348,12 +348,10 @@ static void look_at(parts *s, uint32_t i)
 {
     pass *p = s->p;
     const nnc_node *n = &p->g->node[i];
-    how *way = ARENA_NEW(p->a, how, n->n_in + 1); /* all IS_THERE */
+    how *way = PASS_NEW(p, how, n->n_in + 1); /* all IS_THERE */
     layers l = layers_of(p, i, NNC_NONE);
-    if (!way) {
-        p->status = nnc_nomem(p->sink);
+    if (!way)
         return;
-    }
     const char *why = all_there(s, n) ? NULL : choose(s, n, way);
     if (why)
         remark_declined(p, &l, "concat in place", "%s", why);
@@ -418,13 +416,11 @@ static void cut(parts *s, uint32_t i)
 {
     pass *p = s->p;
     const nnc_node *n = &p->g->node[i];
-    nnc_type *type = ARENA_NEW(p->a, nnc_type, n->n_out);
-    nnc_place *place = ARENA_NEW(p->a, nnc_place, n->n_out);
+    nnc_type *type = PASS_NEW(p, nnc_type, n->n_out);
+    nnc_place *place = PASS_NEW(p, nnc_place, n->n_out);
     layers l = layers_of(p, i, NNC_NONE);
-    if (!type || !place) {
-        p->status = nnc_nomem(p->sink);
+    if (!type || !place)
         return;
-    }
     const char *rule = n->op == OP_slice ? "slice in place" : "split in place";
     const char *why = why_cut(s, n, type, place);
     if (why) {
@@ -450,8 +446,7 @@ nnc_status pass_in_place(pass *p)
     s.copy = ARENA_NEW(p->a, nnc_ref, s.n_value + 1);
     s.copied_to = ARENA_NEW(p->a, nnc_place, s.n_value + 1);
     s.n_part = ARENA_NEW(p->a, uint32_t, s.n_value + 1);
-    if (!s.place || !s.copy || !s.copied_to || !s.n_part)
-        return nnc_nomem(p->sink);
+    NNC_NEED(s.place && s.copy && s.copied_to && s.n_part, p->sink);
     memset(s.copy, 0xff, s.n_value * sizeof *s.copy);
     for (uint32_t i = n; i-- > 0 && p->status == NNC_OK;) {
         const nnc_node *c = &p->g->node[i];
@@ -460,8 +455,7 @@ nnc_status pass_in_place(pass *p)
             look_at(&s, i);
     }
     s.place = nnc_places(p->g, p->a); /* of views, too */
-    if (!s.place)
-        return nnc_nomem(p->sink);
+    NNC_NEED(s.place, p->sink);
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
         if (!p->e.dead[i] && (c->op == OP_slice || c->op == OP_split) && !nnc_is_in_place(c) &&

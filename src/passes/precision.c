@@ -204,11 +204,9 @@ static nnc_ref round_constant(prec *s, nnc_ref v)
     nnc_type t = *nnc_typeof(s->p->g, v);
     int64_t numel = nnc_type_numel(&t);
     t.dtype = (uint8_t)s->d;
-    void *data = nnc_arena_alloc(s->p->a, (size_t)nnc_type_bytes(&t), 8);
-    if (!data) {
-        s->p->status = nnc_nomem(s->p->sink);
+    void *data = pass_alloc(s->p, (size_t)nnc_type_bytes(&t), 8);
+    if (!data)
         return NNC_NONE;
-    }
     for (int64_t i = 0; i < numel; i++)
         nnc_set_f64(s->d, data, i, nnc_get_f64(DT_f32, n->weight->data, i));
     return nnc_constant(s->p->g, &t, data);

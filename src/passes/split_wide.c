@@ -101,9 +101,7 @@ static void keep_joined(pass *p, memory *m, const nnc_node *c, const nnc_ref *in
 {
     int n = c->n_in;
     nnc_ref last = in[n - 1];
-    joined *j = nnc_arena_alloc(p->a, 1, sizeof *j + (size_t)n * sizeof *in);
-    if (!j)
-        p->status = nnc_nomem(p->sink);
+    joined *j = pass_alloc(p, 1, sizeof *j + (size_t)n * sizeof *in);
     if (!j || last >= m->n_value)
         return;
     *j = (joined){m->by_last[last], out, (int)nnc_attr_int(c, AT_axis, 0), n};

@@ -16,8 +16,7 @@ static nnc_type bytes_type(int64_t n)
 static nnc_status add_tensor(maker *m, const nnc_ptensor *t, int32_t *out)
 {
     nnc_plan *p = m->p;
-    if (!ARENA_ROOM(&p->arena, p->tensor, m->cap_tensor, p->n_tensor + 1))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&p->arena, p->tensor, m->cap_tensor, p->n_tensor + 1), m->sink);
     *out = p->n_tensor;
     p->tensor[p->n_tensor++] = *t;
     return NNC_OK;
@@ -104,8 +103,7 @@ static nnc_status add_cmd(emitter *e, const job *j, nnc_cmd_kind kind, int n_arg
 {
     nnc_plan *p = e->m->p;
     int32_t *arg = ARENA_NEW(&p->arena, int32_t, n_arg > 0 ? n_arg : 1);
-    if (!arg || !ARENA_ROOM(&p->arena, p->cmd, e->m->cap_cmd, p->n_cmd + 1))
-        return nnc_nomem(e->m->sink);
+    NNC_NEED(arg && ARENA_ROOM(&p->arena, p->cmd, e->m->cap_cmd, p->n_cmd + 1), e->m->sink);
     *out = &p->cmd[p->n_cmd++];
     **out = (nnc_cmd){.kind = kind,
         .device = j->device,
@@ -131,8 +129,7 @@ static nnc_status use_engine(maker *m, const char *name, int16_t *out)
             *out = (int16_t)i;
             return NNC_OK;
         }
-    if (!ARENA_ROOM(&p->arena, p->engine, m->cap_engine, p->n_engine + 1))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&p->arena, p->engine, m->cap_engine, p->n_engine + 1), m->sink);
     p->engine[p->n_engine] = nnc_arena_strdup(&p->arena, name);
     NNC_NEED(p->engine[p->n_engine], m->sink);
     *out = (int16_t)p->n_engine++;
@@ -157,8 +154,7 @@ static nnc_status emit_weight(emitter *e, const job *j)
     maker *m = e->m;
     nnc_plan *p = m->p;
     const nnc_node *n = nnc_def(m->g, j->value);
-    if (!ARENA_ROOM(&p->arena, p->weight, m->cap_weight, p->n_weight + 1))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&p->arena, p->weight, m->cap_weight, p->n_weight + 1), m->sink);
     nnc_weight *w = &p->weight[p->n_weight];
     *w = *n->weight;
     w->name = nnc_arena_strdup(&p->arena, w->name);
@@ -215,8 +211,7 @@ static nnc_status emit_pack(emitter *e, const job *j)
 {
     maker *m = e->m;
     nnc_plan *p = m->p;
-    if (!ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1), m->sink);
     const nnc_call *main = &p->call[j->item];
     p->call[p->n_call] = (nnc_call){.kind = CALL_pack,
         .spatial = main->spatial,

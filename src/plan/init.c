@@ -9,8 +9,7 @@ typedef struct stack {
 
 static nnc_status push(maker *m, stack *s, nnc_ref v)
 {
-    if (!ARENA_ROOM(&m->scratch, s->v, s->cap, s->n + 1))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&m->scratch, s->v, s->cap, s->n + 1), m->sink);
     s->v[s->n++] = v;
     return NNC_OK;
 }

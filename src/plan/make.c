@@ -134,8 +134,7 @@ static nnc_status add_use(maker *m, nnc_ref r, int dev, int32_t at)
     int32_t *head = &m->use[slot(m, r, dev)];
     if (m->is_static[r] || (*head >= 0 && m->uses[*head].job == at))
         return NNC_OK;
-    if (!ARENA_ROOM(&m->scratch, m->uses, m->cap_uses, m->n_uses + 1))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&m->scratch, m->uses, m->cap_uses, m->n_uses + 1), m->sink);
     m->uses[m->n_uses] = (job_use){at, *head};
     *head = m->n_uses++;
     return NNC_OK;

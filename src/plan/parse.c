@@ -115,8 +115,7 @@ static nnc_status parse_args(parser *r, int32_t **arg, int *n)
     NNC_TRY(want(r, "("));
     while (!nnc_scan_eat(r->s, ")")) {
         NNC_TRY(number(r, 0, INT32_MAX, &v));
-        if (!ARENA_ROOM(&r->p->arena, *arg, cap, (size_t)*n + 1))
-            return nnc_nomem(r->sink);
+        NNC_NEED(ARENA_ROOM(&r->p->arena, *arg, cap, (size_t)*n + 1), r->sink);
         (*arg)[(*n)++] = (int32_t)v;
     }
     return NNC_OK;
@@ -186,8 +185,7 @@ static nnc_status parse_fields(parser *r, const plan_field *of, char *row)
 static nnc_status more(parser *r, void *array, size_t *cap, int n, size_t size, char **out)
 {
     char *p;
-    if (!nnc_arena_room(&r->p->arena, array, cap, (size_t)n + 1, size))
-        return nnc_nomem(r->sink);
+    NNC_NEED(nnc_arena_room(&r->p->arena, array, cap, (size_t)n + 1, size), r->sink);
     memcpy(&p, array, sizeof p);
     *out = memset(p + (size_t)n * size, 0, size);
     return NNC_OK;

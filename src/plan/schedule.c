@@ -338,8 +338,7 @@ static nnc_status follow(sync *s, int32_t i, int32_t p)
     const int32_t *theirs = s->after + (size_t)p * (size_t)s->n_lane;
     for (int k = 0; k < s->n_lane; k++)
         mine[k] = mine[k] > theirs[k] ? mine[k] : theirs[k];
-    if (!ARENA_ROOM(&s->m->scratch, s->wait, s->cap_wait, s->n_wait + 1))
-        return nnc_nomem(s->m->sink);
+    NNC_NEED(ARENA_ROOM(&s->m->scratch, s->wait, s->cap_wait, s->n_wait + 1), s->m->sink);
     s->wait[s->n_wait] = (job_use){.job = p, .next = s->first_wait[i]};
     s->first_wait[i] = s->n_wait++;
     s->event[p] = 0;

@@ -67,8 +67,7 @@ static nnc_status keep_call(maker *m, job *j, nnc_call *c, const nnc_choice *got
     c->compiled = got->compiled;
     c->work_bytes = got->workspace_bytes;
     j->work_bytes = got->workspace_bytes;
-    if (!ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1))
-        return nnc_nomem(m->sink);
+    NNC_NEED(ARENA_ROOM(&p->arena, p->call, m->cap_call, p->n_call + 1), m->sink);
     j->item = p->n_call;
     j->is_call = true;
     p->call[p->n_call] = *c;

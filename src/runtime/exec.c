@@ -41,8 +41,7 @@ static int team_size(const nnc_plan *p, int device)
 
 nnc_status nnc_exec_event(events *l, nnc_arena *a, const dev *d, nnc_event **out, nnc_sink *sink)
 {
-    if (!ARENA_ROOM(a, l->at, l->cap, l->n + 1))
-        return nnc_nomem(sink);
+    NNC_NEED(ARENA_ROOM(a, l->at, l->cap, l->n + 1), sink);
     NNC_TRY(d->api->event_create(d->device, out, sink));
     l->at[l->n++] = (struct owned_event){d, *out};
     return NNC_OK;

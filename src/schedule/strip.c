@@ -286,22 +286,31 @@ static bool end(writer *w, nnc_kernel *k)
     return !w->oom;
 }
 
+/* Writes all stages with axis a in strips of n, those with reduce axis r (-1: none) with it unrolled. */
+static bool rewrite(writer *w, nnc_kernel *k, int a, int n, int r, int32_t *sum)
+{
+    for (int s = 0; s < k->n_stage; s++) {
+        const nnc_kstage *g = &k->stage[s];
+        nnc_kstage *to = &w->k.stage[s];
+        to->body0 = w->k.n_ins;
+        if (r >= 0 && g->axes >> r & 1)
+            unroll_body(w, g, r, sum);
+        else
+            strip_section(w, g->body0, g->body1, a, n);
+        to->body1 = to->post0 = w->k.n_ins;
+        strip_section(w, g->post0, g->post1, a, n);
+        to->post1 = w->k.n_ins;
+    }
+    return end(w, k);
+}
+
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem)
 {
     writer w;
     if (!begin(&w, k, n, mem))
         return false;
     w.k.axis[a].extent = nnc_ceildiv(k->axis[a].extent, n);
-    for (int s = 0; s < k->n_stage; s++) {
-        const nnc_kstage *g = &k->stage[s];
-        nnc_kstage *to = &w.k.stage[s];
-        to->body0 = w.k.n_ins;
-        strip_section(&w, g->body0, g->body1, a, n);
-        to->body1 = to->post0 = w.k.n_ins;
-        strip_section(&w, g->post0, g->post1, a, n);
-        to->post1 = w.k.n_ins;
-    }
-    return end(&w, k);
+    return rewrite(&w, k, a, n, -1, NULL);
 }
 
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem)
@@ -310,18 +319,6 @@ bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem)
     int32_t *sum = ARENA_NEW(mem, int32_t, k->n_ins + 1);
     if (!sum || !begin(&w, k, 1, mem))
         return false;
-    for (int s = 0; s < k->n_stage; s++) {
-        const nnc_kstage *g = &k->stage[s];
-        nnc_kstage *to = &w.k.stage[s];
-        to->body0 = w.k.n_ins;
-        if (g->axes >> r & 1)
-            unroll_body(&w, g, r, sum);
-        else
-            strip_section(&w, g->body0, g->body1, 0, 1);
-        to->body1 = to->post0 = w.k.n_ins;
-        strip_section(&w, g->post0, g->post1, 0, 1);
-        to->post1 = w.k.n_ins;
-    }
     w.k.axis[r].extent = 1;
-    return end(&w, k);
+    return rewrite(&w, k, 0, 1, r, sum);
 }
