@@ -63,9 +63,22 @@ static bool pools_last(const pass *p, const nnc_target *t)
            nnc_target_channels_last(t, e, DT_f32, uses_tf32(p, t));
 }
 
-/* Time that node i loses in row-major order, in ns. Convolutions, measured with oneDNN: 3 times the time for larger kernels (im2col: 15 to
- * 80 GFLOP/s instead of 90 to 180), 1.1 for 1x1, 20 for depthwise. That applies to the work; a launch takes the same time in either order,
- * except that a GPU library converts in launches of its own. */
+/* Time that contraction n loses in row-major order, by the offers of the engines, which compete in either order. */
+static int64_t contraction_loss_ns(const pass *p, const nnc_node *n)
+{
+    nnc_ask a;
+    nnc_offer row = {0}, last = {0};
+    const nnc_target *t = target_of(p, n);
+    contraction_ask(p, n, &a);
+    a.planes = true;
+    nnc_target_fastest(t, &a, &row);
+    a.planes = false;
+    nnc_target_fastest(t, &a, &last);
+    return nnc_max64(row.time_ns - last.time_ns, 0);
+}
+
+/* Time that node i loses in row-major order, in ns. A GPU library converts in launches of its own, and loses half the time of the work
+ * (twice the time for few channels, a tenth for 1x1 windows). */
 static int64_t loss_ns(const pass *p, uint32_t i)
 {
     const nnc_node *n = &p->g->node[i];
@@ -85,13 +98,15 @@ static int64_t loss_ns(const pass *p, uint32_t i)
     if ((n->op != OP_conv && n->op != OP_conv_transpose) || !e ||
         !nnc_target_channels_last(t, e, d, uses_tf32(p, t)))
         return 0;
+    if (t->kind == NNC_T_cpu)
+        return contraction_loss_ns(p, n);
     const nnc_type *w = nnc_typeof(p->g, n->in[1]);
     int64_t window = 1;
     for (int k = 2; k < w->rank; k++)
         window *= w->dim[k];
     if (nnc_attr_int(n, AT_groups, 1) > 1 && w->dim[1] == 1)
         return 19 * ns;
-    return window == 1 ? ns / 10 : t->kind == NNC_T_cpu || w->dim[1] < 16 ? 2 * ns : ns / 2;
+    return window == 1 ? ns / 10 : w->dim[1] < 16 ? 2 * ns : ns / 2;
 }
 
 /* Arcs of one value: its producer, and the users that depend on its order. */

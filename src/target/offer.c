@@ -141,6 +141,24 @@ static bool few_rows(const nnc_ask *a)
     return a->outputs > 1 && a->results <= 8 * a->outputs;
 }
 
+/* Channels last, a group of few outputs fills a part of a vector; row-major, libraries multiply group by group. */
+static bool is_small_group(const nnc_ask *a)
+{
+    return a->grouped && !is_depthwise(a) && a->outputs > 0 && a->outputs < 16;
+}
+
+/* Is a sum of few channels? */
+static bool few_terms(const nnc_ask *a)
+{
+    return a->kind == ASK_conv && a->channels > 0 && a->channels < 16;
+}
+
+/* Percent of the speed of large groups: so many of each output. */
+static int group_share(const nnc_ask *a, int each)
+{
+    return (int)nnc_min64(each * a->outputs, 100);
+}
+
 /* Declines a prologue, which libraries do not have. */
 static bool has_prologue(nnc_offer *o, const nnc_ask *a, const char *name)
 {
@@ -190,13 +208,17 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
                             : of_lanes(t, a, function[p->kind].onednn);
         post += a->planes ? PLANES_FLOPS : 0;
     }
-    bool narrow = a->kind == ASK_conv && a->channels > 0 && a->channels < 16 && !a->grouped;
+    bool narrow = few_terms(a) && !a->grouped;
     int64_t block = a->outputs == 0   ? 0
                     : one_place       ? ONE_PLACE_FLOPS * 15 / 100
                     : is_depthwise(a) ? BLOCK_DEPTHWISE
                                       : BLOCK_ONEDNN;
     bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
-    int share = one_place ? 15 : a->planes && window ? 33 : narrow || few_rows(a) ? 87 : 100;
+    int share = one_place               ? 15
+                : is_small_group(a)     ? group_share(a, a->planes ? 3 : 12)
+                : a->planes && window   ? 50
+                : narrow || few_rows(a) ? 87
+                                        : 100;
     if (a->kind ==
         ASK_conv_transpose) /* measured: 30 to 86 % of a generated kernel's speed, depthwise 5 % */
         share = is_depthwise(a) ? 5 : 65;
@@ -319,7 +341,8 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         is_half(a)                       ? 50
         : a->dynamic                     ? 75
         : is_depthwise(a) || few_rows(a) ? 105
-        : a->planes                      ? 25 /* 18 to 42 GFLOP/s */
+        : a->planes                      ? few_terms(a) ? 33 : 25 /* 18 to 60 of 160 GFLOP/s */
+        : is_small_group(a)              ? group_share(a, 9)
         : odd                            ? 88
                                          : 100,
         post);
