@@ -5,6 +5,7 @@
  * (with a shorter masked remainder), or four where registers suffice and the remainder is no longer: a sum has a latency of four
  * cycles. */
 #include "schedule/schedule.h"
+#include <math.h>
 
 enum {
     UNIT_NS = 5000,
@@ -73,10 +74,11 @@ static double fill(int64_t n, int lanes)
     return (double)n / (double)nnc_align_up(n, lanes);
 }
 
-/* Efficiency of the memory accesses when the stage's vectors run along axis v (of extent n). */
-static double stage_score(const nnc_kernel *k, const nnc_kstage *g, int v, int lanes)
+/* Time of the memory accesses, in contiguous ones of a full vector, when the stage's vectors run along axis v. A gather or scatter takes
+ * as long as some ten of them. */
+static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int lanes)
 {
-    double score = 0;
+    double cost = 0;
     if (v < 0)
         return 0;
     for (int i = g->body0; i < g->post1; i++) {
@@ -85,21 +87,21 @@ static double stage_score(const nnc_kernel *k, const nnc_kstage *g, int v, int l
             continue;
         int64_t stride = in->at.k[v];
         bool direct = in->op == KO_store || in->arg[0] < 0;
-        double s = stride == 1 && direct ? 4 : stride == 0 && direct ? 2 : stride == 2 ? 1 : 0.25;
-        score += s * runs(k, g->axes, i < g->body1);
+        double c = !direct ? 10 : stride == 1 ? 1 : stride == 0 ? 0.5 : stride == 2 ? 2 : 10;
+        cost += c * runs(k, g->axes, i < g->body1);
     }
-    return score * fill(k->axis[v].extent, lanes);
+    return cost / fill(k->axis[v].extent, lanes);
 }
 
-static double score(const nnc_kernel *k, int v, int lanes)
+static double cost_along(const nnc_kernel *k, int v, int lanes)
 {
     double sum = 0;
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
         int last = g->axes ? 31 - __builtin_clz(g->axes) : -1;
-        sum += stage_score(k, g, v < k->n_outer ? v : last, lanes);
+        sum += access_cost(k, g, v < k->n_outer ? v : last, lanes);
     }
-    return v < k->n_outer ? sum : 0.95 * sum; /* lanes are combined at the end of each row */
+    return v < k->n_outer ? sum : sum / 0.95; /* lanes are combined at the end of each row */
 }
 
 /* The last own axis of the most expensive stage. */
@@ -122,11 +124,11 @@ static int pick_axis(const nnc_kernel *k, int lanes)
 {
     bool tmp = nnc_kernel_scratch(k) > 0;
     int inner = inner_axis(k), best = inner;
-    double most = inner >= 0 ? score(k, inner, lanes) : -1;
+    double least = inner >= 0 ? cost_along(k, inner, lanes) : INFINITY;
     for (int a = 0; !tmp && a < k->n_outer; a++) {
-        double s = score(k, a, lanes);
-        if (s >= most) {
-            most = s;
+        double cost = cost_along(k, a, lanes);
+        if (cost <= least) {
+            least = cost;
             best = a;
         }
     }

@@ -214,11 +214,12 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
                     : is_depthwise(a) ? BLOCK_DEPTHWISE
                                       : BLOCK_ONEDNN;
     bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
-    int share = one_place               ? 15
-                : is_small_group(a)     ? group_share(a, a->planes ? 3 : 12)
-                : a->planes && window   ? 50
-                : narrow || few_rows(a) ? 87
-                                        : 100;
+    int share = one_place                      ? 15
+                : a->planes && is_depthwise(a) ? 5
+                : is_small_group(a)            ? group_share(a, a->planes ? 3 : 12)
+                : a->planes && window          ? 50
+                : narrow || few_rows(a)        ? 87
+                                               : 100;
     if (a->kind ==
         ASK_conv_transpose) /* measured: 30 to 86 % of a generated kernel's speed, depthwise 5 % */
         share = is_depthwise(a) ? 5 : 65;
@@ -319,6 +320,23 @@ static void cuda(const nnc_target *t, const nnc_target_engine *e, const nnc_ask 
         refuse(o, e->name, "runs generated kernels");
 }
 
+/* Percent of its speed that generated code reaches. Row-major, vectors are of neighbours in a row, and each reads the source anew: 18 to
+ * 60 GFLOP/s of 160, also where there is one channel. */
+static int kernel_share(const nnc_target *t, const nnc_ask *a)
+{
+    int64_t pair = t->vector_bits / 16, lanes = nnc_max64(t->vector_bits / 32, 1);
+    bool odd = a->outputs > pair && a->outputs % pair != 0;
+    int filled = a->row ? (int)(100 * a->row / nnc_align_up(a->row, lanes)) : 100;
+    int share = a->dynamic                       ? 75
+                : a->planes && is_depthwise(a)   ? 30 * filled / 100 + 1
+                : is_depthwise(a) || few_rows(a) ? 105
+                : a->planes                      ? few_terms(a) ? 33 : 25
+                : is_small_group(a)              ? group_share(a, 9)
+                : odd                            ? 88
+                                                 : 100;
+    return is_half(a) ? (share + 1) / 2 : share;
+}
+
 /* Generated code of CPUs contracts, too, with any epilogue. Vectors of outputs come in pairs; operands that are computed at run time are
  * put into panels in each run, and 16-bit ones become f32 one by one. */
 static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
@@ -331,21 +349,15 @@ static void kernels(const nnc_target *t, const nnc_target_engine *e, const nnc_a
         refuse(o, e->name, "would compute a prologue for each result");
         return;
     }
-    int64_t block = a->outputs == 0 ? 0 : is_depthwise(a) ? BLOCK_DEPTHWISE : BLOCK_KERNEL;
-    int64_t pair = t->vector_bits / 16, post = 0;
+    int64_t block = a->outputs == 0    ? 0
+                    : !is_depthwise(a) ? BLOCK_KERNEL
+                    : a->planes        ? 0
+                                       : BLOCK_DEPTHWISE;
+    int64_t post = 0;
     for (int i = 0; i < a->n_post; i++)
         post += is_cheap(&a->post[i]) ? cheap_flops(t, a)
                                       : of_lanes(t, a, function[a->post[i].kind].kernel);
-    bool odd = a->outputs > pair && a->outputs % pair != 0;
-    o->time_ns = cpu_ns(t, e, a, block,
-        is_half(a)                       ? 50
-        : a->dynamic                     ? 75
-        : is_depthwise(a) || few_rows(a) ? 105
-        : a->planes                      ? few_terms(a) ? 33 : 25 /* 18 to 60 of 160 GFLOP/s */
-        : is_small_group(a)              ? group_share(a, 9)
-        : odd                            ? 88
-                                         : 100,
-        post);
+    o->time_ns = cpu_ns(t, e, a, block, kernel_share(t, a), post);
 }
 
 static void unknown(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)

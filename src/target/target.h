@@ -118,6 +118,7 @@ typedef struct nnc_ask {
     int64_t results, result_bytes;
     int64_t outputs;               /* results of one place: channels of a group, columns of a product; 0: unknown */
     int64_t channels;              /* of a convolution's group that are summed */
+    int64_t row;                   /* of a channel's results, the length of the innermost dimension */
     bool planes;                   /* a convolution of row-major tensors: a channel's elements are neighbours */
     int64_t prologue;              /* FLOPs by which elementwise ops compute an element of the first operand; 0: it lies in memory */
 } nnc_ask;
