@@ -176,13 +176,14 @@ static void strip_one(writer *w, int32_t id, int a, int64_t n, int j, bool ragge
         w->map[j][id] = put_settled(w, &c);
 }
 
-static void strip_section(writer *w, int32_t begin, int32_t end, int a, int64_t n)
+/* Each instruction for all points in turn, or (`whole`) all instructions for each point in turn. */
+static void strip_section(writer *w, int32_t begin, int32_t end, int a, int n, bool whole)
 {
     bool ragged = w->from->axis[a].extent % n != 0;
+    int count = end - begin;
     w->section = w->k.n_ins;
-    for (int32_t id = begin; id < end; id++)
-        for (int j = 0; j < n && !w->oom && !w->failed; j++)
-            strip_one(w, id, a, n, j, ragged);
+    for (int i = 0; i < count * n && !w->oom && !w->failed; i++)
+        strip_one(w, begin + (whole ? i % count : i / n), a, n, whole ? i / count : i % n, ragged);
 }
 
 /* ---- unrolling ----------------------------------------------------------------------------------------------------- */
@@ -296,9 +297,10 @@ static bool rewrite(writer *w, nnc_kernel *k, int a, int n, int r, int32_t *sum)
         if (r >= 0 && g->axes >> r & 1)
             unroll_body(w, g, r, sum);
         else
-            strip_section(w, g->body0, g->body1, a, n);
+            strip_section(w, g->body0, g->body1, a, n, false);
         to->body1 = to->post0 = w->k.n_ins;
-        strip_section(w, g->post0, g->post1, a, n);
+        /* a function's value is used before the next point's is computed: few are live */
+        strip_section(w, g->post0, g->post1, a, n, true);
         to->post1 = w->k.n_ins;
     }
     return end(w, k);

@@ -404,6 +404,64 @@ TEST(panels_of_any_schedule)
     }
 }
 
+/* A register block with functions, for AVX-512, whose registers do not hold them all. */
+static nnc_kernel *block_of_functions(nnc_arena *a)
+{
+    static const char text[] =
+        "kernel k_test { axis i0 outer 56 axis i1 outer 32 axis r0 reduce 24\n"
+        "buf x0 in f32 1344 buf x1 in f32 768 buf y0 out f32 1792\n"
+        "schedule tile i0 56 order i0 i1 vector i1 32 unroll i0 14 parallel 1 grain 1\n"
+        "stage r0 { %0 = load f32 x0[i0*24 + r0] %1 = load f32 x1[r0*32 + i1] %2 = const f32 0\n"
+        "%3 = fma f32 %0 %1 %2 %4 = reduce sum f32 %3\n"
+        "post %5 = sigmoid f32 %4 %6 = mul f32 %4 %5 %7 = store f32 y0[i0*32 + i1] %6 } }";
+    nnc_scan scan;
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    return nnc_schedule_parse(&scan, a, test_sink);
+}
+
+/* Vectors lie on the stack where a vector does not cross a line. */
+TEST(spills_are_aligned)
+{
+    const nnc_emitter *e = kb_emitter();
+    NNC_LOCAL(nnc_arena) a = {0};
+    const nnc_kernel *k = block_of_functions(&a);
+    nnc_target t = *kb_host();
+    char *text = NULL, *save;
+    size_t n;
+    int spills = 0;
+    t.cpu = "x86-64-v4";
+    t.features = "";
+    t.fma = t.f16c = true;
+    t.vector_bits = 512;
+    CHECK(k != NULL);
+    if (!e || !k)
+        return;
+    CHECK_OK(e->emit(&k, 1, &t, EMIT_asm, &text, &n, test_sink));
+    for (char *l = strtok_r(text, "\n", &save); l; l = strtok_r(NULL, "\n", &save)) {
+        if (!strstr(l, "%zmm") || !strstr(l, "sp)"))
+            continue;
+        CHECK(!strstr(l, "vmovup"));
+        spills++;
+    }
+    CHECK(spills > 0);
+    nnc_free(text);
+}
+
+/* A function's values are used before the next point's are computed. */
+TEST(points_of_an_epilogue_follow_each_other)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_kernel *k = block_of_functions(&a);
+    int functions = 0, stores = 0;
+    CHECK(k && nnc_kernel_strip(k, 0, 14, &a));
+    for (int i = 0; k && i < k->n_ins; i++) {
+        functions += k->ins[i].op == KO_sop && k->ins[i].sop == SC_sigmoid;
+        stores += k->ins[i].op == KO_store;
+        CHECK(functions - stores <= 1);
+    }
+    CHECK_INT(stores, 14);
+}
+
 /* An epilogue too long for strips: point by point. */
 TEST(contraction_with_a_long_epilogue)
 {

@@ -808,6 +808,8 @@ static void declare(ll_mod *m, const nnc_kernel *k)
     snprintf(bits, sizeof bits, "%d", m->t->vector_bits > 128 ? m->t->vector_bits : 128);
     string_attr(m, "prefer-vector-width", bits);
     string_attr(m, "min-legal-vector-width", bits);
+    /* Else vectors are spilled to multiples of 16, where most of them cross a line, in most processes. */
+    string_attr(m, "stackrealign", "");
     /* Schedules of register blocks for some CPUs (znver4) move loads away from their uses, and sums onto the stack. */
     if (nnc_sched_has(&k->sched, KD_unroll))
         string_attr(m, "tune-cpu", "generic");
