@@ -56,8 +56,7 @@ static bool read_before(pass *p, nnc_ref other, uint32_t i, uint32_t add)
     return found == n;
 }
 
-/* Why contraction i may not overwrite memory of `other` when it takes in `add`; NULL: it may. */
-static const char *lives_on(pass *p, nnc_ref other, uint32_t i, uint32_t add)
+const char *overwriting_blocked(pass *p, nnc_ref other, uint32_t i, uint32_t add)
 {
     const nnc_node *d = nnc_def(p->g, other);
     if (nnc_op_class(d->op) == CL_leaf || edit_static(p, other) || nnc_is_view(p->g, d))
@@ -91,7 +90,7 @@ static const char *add_op(
             return "the added tensor is neither one number per channel nor of the result's shape";
         if (!nnc_type_same_memory(y, t))
             return "the added tensor has another memory order";
-        post.in_place = !lives_on(p, other, i, node_index(p, n));
+        post.in_place = !overwriting_blocked(p, other, i, node_index(p, n));
         a->bytes = nnc_add_sat(a->bytes, nnc_type_bytes(y));
     }
     if (a->n_post == NNC_MAX_POST)
@@ -151,7 +150,7 @@ const char *epilogue_allows(
         a.post[a.n_post - 1].in_place = true;
         if (nnc_target_offer(target_of(p, c), e, &a).ok)
             return remark_text(p, "%s adds in place only, and %s", e->name,
-                lives_on(p, other_operand(n, x), i, node_index(p, n)));
+                overwriting_blocked(p, other_operand(n, x), i, node_index(p, n)));
     }
     if (o.why)
         return remark_text(p, "%s", o.why);

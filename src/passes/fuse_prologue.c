@@ -66,6 +66,20 @@ static void fuse(pass *p, uint32_t d, uint32_t i, const char *rule, const char *
     remark_applied(p, &l, rule, "%s", how);
 }
 
+/* Bytes that elementwise kernel d moves. Where it overwrites an operand, its stores find the lines that it has loaded: a product of 1.6 MB
+ * takes 19 us, and 33 us elsewhere. */
+static int64_t moved_bytes(pass *p, uint32_t d)
+{
+    const nnc_node *n = &p->g->node[d];
+    int64_t bytes = nnc_node_cost(p->g, n).bytes;
+    const nnc_type *y = nnc_typeof(p->g, n->out);
+    for (int k = 0; k < n->n_in; k++)
+        if (nnc_type_same_memory(nnc_typeof(p->g, n->in[k]), y) &&
+            !overwriting_blocked(p, n->in[k], d, d))
+            return bytes - nnc_type_bytes(y);
+    return bytes;
+}
+
 /* Decides about elementwise kernel d in front of contraction i. */
 static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char *rule)
 {
@@ -79,8 +93,7 @@ static void compete(pass *p, uint32_t d, uint32_t i, const layers *l, const char
                         ? elementwise_flops(a->body, a->body->node + a->body->n_node)
                         : nnc_type_numel(nnc_typeof(p->g, a->out)) *
                               (nnc_op_is_expensive((nnc_op)a->op) ? EXPENSIVE_FLOPS : 1);
-    int64_t rest =
-        nnc_target_time_ns(t, t->kind == NNC_T_cpu ? flops : 0, nnc_node_cost(p->g, a).bytes);
+    int64_t rest = nnc_target_time_ns(t, t->kind == NNC_T_cpu ? flops : 0, moved_bytes(p, d));
     ask.prologue =
         nnc_max64(nnc_ceildiv(flops, nnc_max64(nnc_type_numel(nnc_typeof(p->g, a->out)), 1)), 1);
     engine = nnc_target_fastest(t, &ask, &both);

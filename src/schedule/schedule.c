@@ -154,19 +154,19 @@ static int pressure(const nnc_kernel *k, const nnc_kstage *g)
     return most;
 }
 
-/* Length of a body's dependent chain: polynomials in Horner's form, sines among them. */
-static int chain_length(const nnc_kernel *k)
+/* Length of the longest path of instructions that need each other's results: two functions are a long one. */
+static int path_length(const nnc_kernel *k)
 {
-    int n = 0;
-    for (int i = 0; i < k->n_ins; i++) {
-        const nnc_kins *in = &k->ins[i];
-        if (in->op != KO_sop || in->dtype != DT_f32)
-            continue;
-        if (is_expensive(in) && in->sop != SC_sin && in->sop != SC_cos)
-            return 0; /* has many independent values */
-        n += is_expensive(in) ? 8 : 1;
+    int path[LONG_BODY], most = 0;
+    for (int i = 0; i < k->n_ins && i < LONG_BODY; i++) {
+        int from = 0;
+        for (int a = 0; a < 3; a++)
+            if (k->ins[i].arg[a] >= 0 && path[k->ins[i].arg[a]] > from)
+                from = path[k->ins[i].arg[a]];
+        path[i] = from + (is_expensive(&k->ins[i]) ? LONG / 2 : k->ins[i].op == KO_sop);
+        most = path[i] > most ? path[i] : most;
     }
-    return n;
+    return most;
 }
 
 /* True when four vectors at a time compute no more lanes of a row than two. */
@@ -205,9 +205,9 @@ static int local_width(const nnc_kernel *k, int lanes)
 }
 
 /* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
- * and few iterations of a long chain fit its reorder window. Such a body uses eight vectors, even where sixteen registers are too few:
- * spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42 with eight; its multiply-adds
- * alone take 37). */
+ * and few iterations of a long chain, one function of another or a polynomial, fit its reorder window. Such a body uses eight vectors,
+ * even where registers are too few: spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42
+ * with eight; mish 1, 0.77, 0.72 of the time). */
 static int pick_width(const nnc_kernel *k, int v, int bits)
 {
     int lanes = bits / 32, math = 0, live = 0, width = local_width(k, lanes);
@@ -229,11 +229,12 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
     bool rows = v >= k->n_outer && bits == 512 && live <= 5 && !wide && fits_four(k, v, lanes);
     if (wide)
         lanes /= 2;
-    width = rows                                            ? 4 * lanes
-            : reduces || v >= k->n_outer                    ? 2 * lanes
-            : live <= 5 && !wide && chain_length(k) >= LONG ? 8 * lanes
-            : math > 0 && live <= 4                         ? 4 * lanes
-                                                            : 2 * lanes;
+    bool chain = path_length(k) >= LONG && (math > 0 || live <= 5);
+    width = rows                         ? 4 * lanes
+            : reduces || v >= k->n_outer ? 2 * lanes
+            : chain && !wide             ? 8 * lanes
+            : math > 0                   ? 4 * lanes
+                                         : 2 * lanes;
     if (live > 10)
         width = lanes;
     while (width > 4 && width / 2 >= k->axis[v].extent)
