@@ -196,8 +196,7 @@ static int64_t joined_ns(pass *p, const nnc_node *n, const nnc_node *reader, boo
         return 0;
     int64_t one = expected_ns(p, node, 2, stored ? out : out + 1, n_out - !stored);
     int64_t alone = expected_ns(p, node + 1, 1, out + 1, n_out - 1);
-    return takes_longer(one, alone + expected_ns(p, node, 1, out, 1)) ? -1
-                                                                      : nnc_max64(one - alone, 0);
+    return one > alone + expected_ns(p, node, 1, out, 1) ? -1 : nnc_max64(one - alone, 0);
 }
 
 static use_of use_of_result(const parts *s, const nnc_node *n)
