@@ -153,8 +153,8 @@ static bool few_terms(const nnc_ask *a)
     return a->kind == ASK_conv && a->channels > 0 && a->channels < 16;
 }
 
-/* Percent of the speed of large groups: so many of each output. */
-static int group_share(const nnc_ask *a, int each)
+/* Percent of the speed of large groups: so many for each output. */
+static int group_share(const nnc_ask *a, int64_t each)
 {
     return (int)nnc_min64(each * a->outputs, 100);
 }
@@ -165,6 +165,13 @@ static bool has_prologue(nnc_offer *o, const nnc_ask *a, const char *name)
     if (a->prologue)
         refuse(o, name, "reads its operands from memory and has no prologue");
     return a->prologue != 0;
+}
+
+/* Percent of its speed that oneDNN reaches with a window of row-major tensors, which it copies into a matrix: products of few outputs
+ * are slow (8 outputs: 19 GFLOP/s, 16: 30 to 43, 32: 44 to 62, 64: 60 to 80, of 130). */
+static int planes_share(const nnc_ask *a)
+{
+    return (int)nnc_min64(15 + a->outputs, 60);
 }
 
 static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, nnc_offer *o)
@@ -216,10 +223,10 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
     int share = one_place                      ? 15
                 : a->planes && is_depthwise(a) ? 5
-                : is_small_group(a)            ? group_share(a, a->planes ? 3 : 12)
-                : a->planes && window          ? 50
-                : narrow || few_rows(a)        ? 87
-                                               : 100;
+                : is_small_group(a) ? group_share(a, a->planes ? 3 : nnc_min64(2 * a->channels, 16))
+                : a->planes && window   ? planes_share(a)
+                : narrow || few_rows(a) ? 87
+                                        : 100;
     if (a->kind ==
         ASK_conv_transpose) /* measured: 30 to 86 % of a generated kernel's speed, depthwise 5 % */
         share = is_depthwise(a) ? 5 : 65;
@@ -320,7 +327,7 @@ static void cuda(const nnc_target *t, const nnc_target_engine *e, const nnc_ask 
         refuse(o, e->name, "runs generated kernels");
 }
 
-/* Percent of its speed that generated code reaches. Row-major, vectors are of neighbours in a row, and each reads the source anew: 18 to
+/* Percent of its speed that generated code reaches. Row-major, vectors are of neighbours in a row, and each reads the source itself: 18 to
  * 60 GFLOP/s of 160, also where there is one channel. */
 static int kernel_share(const nnc_target *t, const nnc_ask *a)
 {
