@@ -292,7 +292,7 @@ static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
     return NULL;
 }
 
-/* As written, ops of one layer were one kernel, which more of them must beat by more than the estimate's usual error. */
+/* As written, ops of one layer were one kernel, which more of them must beat by the estimate's usual error. */
 static bool of_one_layer(const groups *s, uint32_t a, uint32_t b)
 {
     const nnc_graph *g = s->p->g;
@@ -310,7 +310,7 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
         return NULL;
     const int64_t apart = group_ns(s, a) + group_ns(s, b), one = nodes_ns(s, nodes, n);
     s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
-    if (one - apart <= (of_one_layer(s, a, b) ? apart / 4 : 0))
+    if (one - apart <= apart / (of_one_layer(s, a, b) ? 4 : 16))
         return NULL;
     return reason(s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
                          text_us(s->p, one), text_us(s->p, apart)));
