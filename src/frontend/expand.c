@@ -49,10 +49,12 @@ static bool check_arity(fe_layer *l)
         (l->n_in < r->n_min ? r->n_min : r->n_max) == 1 ? "" : "s", l->n_in);
 }
 
-/* True for operands that hold indices or a condition, which "dtype" does not convert. */
-static bool is_index(const fe_row *r, int i)
+/* True for operands that hold indices, a condition or a mask of type d, which "dtype" does not convert. */
+static bool is_index(const fe_row *r, int i, nnc_dtype d)
 {
-    return (r->op == OP_gather && (r->own || i == 1)) || (r->op == OP_select && i == 0);
+    bool attention = fe_row_takes(r, FK_heads);
+    return (r->build == fe_build_embedding || (r->op == OP_gather && i == 1)) ||
+           (r->op == OP_select && i == 0) || (attention && d == DT_bool);
 }
 
 /* True for layers that are defined for floats only, and those with weights or sums. */
@@ -83,7 +85,7 @@ static bool cast_inputs(fe_layer *l)
     for (int i = 0; i < l->n_in; i++) {
         nnc_dtype d = (nnc_dtype)nnc_typeof(f->g, in[i])->dtype;
         bool convert = nnc_is_float(d) || own || wants_floats(&l->row);
-        if (convert && d != (nnc_dtype)l->dtype && !is_index(&l->row, i))
+        if (convert && d != (nnc_dtype)l->dtype && !is_index(&l->row, i, d))
             in[i] = nnc_cast(f->g, in[i], (nnc_dtype)l->dtype);
         if (in[i] == NNC_NONE)
             return false;

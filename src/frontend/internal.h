@@ -44,11 +44,11 @@ typedef enum fe_kind {
     LK_bool,
     LK_float,
     LK_dtype,
-    LK_word, /* one of KEY's choices */
+    LK_word, /* one of the choices in the layer's row */
 } fe_kind;
 
 typedef enum fe_key {
-#define KEY(name, kind, lo, hi, choices, doc) FK_##name,
+#define KEY(name, kind, lo, hi, doc) FK_##name,
 #include "frontend/keys.def"
     FK__COUNT
 } fe_key;
@@ -76,7 +76,7 @@ typedef struct fe_spec {
 #define FE_FIELD_float double
 #define FE_FIELD_dtype nnc_dtype
 #define FE_FIELD_word const char *
-#define KEY(name, kind, lo, hi, choices, doc) FE_FIELD_##kind name;
+#define KEY(name, kind, lo, hi, doc) FE_FIELD_##kind name;
 #include "frontend/keys.def"
 } fe_spec;
 
@@ -85,7 +85,6 @@ typedef struct fe_key_row {
     fe_kind kind;
     size_t at; /* offset of the field in fe_spec */
     int64_t lo, hi; /* range of integers */
-    const char *choices; /* LK_word: "a|b|c" */
     const char *doc;
 } fe_key_row;
 extern const fe_key_row fe_keys[FK__COUNT];
@@ -104,10 +103,9 @@ typedef struct fe_row {
 } fe_row;
 
 bool fe_layer_find(const char *name, fe_row *out);
-/* listing.c: the keys with their defaults, "kernel stride=1 shape?", each in quotes; a kind in words; " (one of constant, edge)". */
+/* listing.c: the keys with their defaults, "kernel stride=1 shape?", each in quotes; a kind in words. */
 void fe_put_uses(nnc_text *t, const fe_row *r, const char *quote);
 const char *fe_kind_text(fe_kind k);
-void fe_put_choices(nnc_text *t, const fe_key_row *k);
 int fe_layer_count(void);
 fe_row fe_layer_at(int i); /* in table order: layers.def, then ops.def */
 bool fe_key_parse(const char *name, size_t n, fe_key *out);
@@ -116,7 +114,8 @@ bool fe_row_takes(const fe_row *r, fe_key key);
 typedef struct fe_use {
     fe_key key;
     bool must;
-    char dflt[16]; /* "" = none */
+    char dflt[16];    /* "" = none */
+    char choices[40]; /* LK_word: "a,b,c", the first is the default */
 } fe_use;
 /* Iterates over fe_row.keys; false at the end. */
 bool fe_use_next(const char **keys, fe_use *u);

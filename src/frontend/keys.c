@@ -80,14 +80,14 @@ static bool read_float(fe_layer *l, const char *key, const nnc_item *v, double *
            FE_FALSE(l, key, "%s: expected a number, found the word '%.60s'", key, word);
 }
 
-static bool read_choice(fe_layer *l, const fe_key_row *k, const nnc_item *v, const char **out)
+static bool read_choice(fe_layer *l, const fe_use *u, const nnc_item *v, const char **out)
 {
-    const char *w, *names[8];
+    const char *w, *names[8], *key = fe_keys[u->key].name;
     size_t n = 0;
-    if (!fe_read_word(l->f, v, l->path, l->ctx->env, k->name, &w))
+    if (!fe_read_word(l->f, v, l->path, l->ctx->env, key, &w))
         return false;
-    for (const char *c = k->choices; *c && n < 8; n++) {
-        size_t len = strcspn(c, "|");
+    for (const char *c = u->choices; *c && *c != ' ' && n < 8; n++) {
+        size_t len = strcspn(c, ", ");
         names[n] = nnc_arena_strndup(&l->f->a, c, len);
         if (!names[n])
             return fe_oom(l->f);
@@ -95,10 +95,10 @@ static bool read_choice(fe_layer *l, const fe_key_row *k, const nnc_item *v, con
             *out = names[n];
             return true;
         }
-        c += len + (c[len] == '|');
+        c += len + (c[len] == ',');
     }
-    return FE_FALSE(l, k->name, "%s: expected one of %s, found `%.60s`%s", k->name, k->choices, w,
-        fe_hint(l->f, w, names, n));
+    return FE_FALSE(l, key, "%s: expected one of %.*s, found `%.60s`%s", key,
+        (int)strcspn(u->choices, " "), u->choices, w, fe_hint(l->f, w, names, n));
 }
 
 static bool read_list(fe_layer *l, const fe_key_row *k, const nnc_item *v, fe_list *out)
@@ -118,8 +118,9 @@ static bool read_list(fe_layer *l, const fe_key_row *k, const nnc_item *v, fe_li
         l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, 2 * NNC_MAX_RANK, &out->n, out->v);
 }
 
-static bool read_key(fe_layer *l, const fe_key_row *k, const nnc_item *v, void *out)
+static bool read_key(fe_layer *l, const fe_use *u, const nnc_item *v, void *out)
 {
+    const fe_key_row *k = &fe_keys[u->key];
     switch (k->kind) {
     case LK_int:
     case LK_count: return fe_read_int(l->f, v, l->path, l->ctx->env, k->name, k->lo, k->hi, out);
@@ -129,7 +130,7 @@ static bool read_key(fe_layer *l, const fe_key_row *k, const nnc_item *v, void *
     case LK_bool: return fe_read_bool(l->f, v, l->path, l->ctx->env, k->name, out);
     case LK_float: return read_float(l, k->name, v, out);
     case LK_dtype: return fe_read_dtype(l->f, v, l->path, l->ctx->env, out);
-    case LK_word: return read_choice(l, k, v, out);
+    case LK_word: return read_choice(l, u, v, out);
     }
     return false;
 }
@@ -161,7 +162,7 @@ bool fe_read_spec(fe_layer *l)
         void *out = (char *)&l->s + k->at;
         if (!v)
             set_default(l, k, u.dflt, out);
-        else if (!read_key(l, k, v, out))
+        else if (!read_key(l, &u, v, out))
             return false;
         l->s.has |= (uint64_t)(v != NULL) << u.key;
     }

@@ -9,7 +9,8 @@ void fe_put_uses(nnc_text *t, const fe_row *r, const char *quote)
     int n = 0;
     for (const char *p = r->keys; fe_use_next(&p, &u); n++)
         nnc_printf(t, "%s%s%s%s%s%s%s", n ? " " : "", quote, fe_keys[u.key].name,
-            *u.dflt ? "=" : "", u.dflt, quote, u.must || *u.dflt ? "" : "?");
+            *u.dflt ? "=" : "", u.choices, quote,
+            u.must || *u.dflt ? "" : "?");
 }
 
 const char *fe_kind_text(fe_kind k)
@@ -24,16 +25,6 @@ const char *fe_kind_text(fe_kind k)
         [LK_dtype] = "dtype",
         [LK_word] = "word"};
     return text[k];
-}
-
-void fe_put_choices(nnc_text *t, const fe_key_row *k)
-{
-    if (!*k->choices)
-        return;
-    nnc_puts(t, " (one of ");
-    for (const char *p = k->choices; *p; p++)
-        nnc_printf(t, "%.*s", *p == '|' ? 2 : 1, *p == '|' ? ", " : p);
-    nnc_puts(t, ")");
 }
 
 /* "1", "1..2", "1.." */
@@ -54,11 +45,11 @@ static void put_json(nnc_json_writer *w, const fe_row *r, const char *inputs)
     nnc_json_open(w, "keys", '[');
     for (const char *p = r->keys; fe_use_next(&p, &u);) {
         const fe_key_row *k = &fe_keys[u.key];
-        const nnc_json_member choices = J_STRING("choices", k->choices);
+        const nnc_json_member choices = J_STRING("choices", u.choices);
         nnc_json_open(w, NULL, '{');
         NNC_JSON(w, J_STRING("key", k->name), J_STRING("kind", fe_kind_text(k->kind)),
             J_BOOL("required", u.must), J_STRING("default", *u.dflt ? u.dflt : NULL));
-        nnc_json_members(w, &choices, *k->choices != 0);
+        nnc_json_members(w, &choices, k->kind == LK_word);
         NNC_JSON(w, J_STRING("doc", k->doc));
         nnc_json_close(w, '}');
     }
@@ -70,10 +61,8 @@ static void put_key_docs(nnc_text *t)
 {
     nnc_puts(t, "\nKeys (key: required; key=x: x unless given; key?: may be left out):\n\n");
     for (int i = 0; i < FK__COUNT; i++) {
-        nnc_printf(
-            t, "  %-18s %-22s %s", fe_keys[i].name, fe_kind_text(fe_keys[i].kind), fe_keys[i].doc);
-        fe_put_choices(t, &fe_keys[i]);
-        nnc_putc(t, '\n');
+        nnc_printf(t, "  %-18s %-22s %s\n", fe_keys[i].name, fe_kind_text(fe_keys[i].kind),
+            fe_keys[i].doc);
     }
     nnc_puts(t, "\nEvery layer also takes name, in, when, repeat, index, dtype, device, frozen, "
                 "weights and doc: docs/model.md.\n");

@@ -11,8 +11,7 @@ static const fe_row own[] = {
 enum { N_OWN = NNC_COUNT(own) };
 
 const fe_key_row fe_keys[FK__COUNT] = {
-#define KEY(name, kind, lo, hi, choices, doc) \
-    {#name, LK_##kind, offsetof(fe_spec, name), lo, hi, choices, doc},
+#define KEY(name, kind, lo, hi, doc) {#name, LK_##kind, offsetof(fe_spec, name), lo, hi, doc},
 #include "frontend/keys.def"
 };
 
@@ -21,7 +20,7 @@ static const struct {
     nnc_op op;
     const char *keys;
 } op_keys[] = {{OP_argmax, "axis=-1 keepdims=true"}, {OP_argmin, "axis=-1 keepdims=true"},
-    {OP_leaky_relu, "alpha=0.01"}, {OP_clip, "lo=-inf hi=inf"}, {OP_gelu, "approximate=none"},
+    {OP_leaky_relu, "alpha=0.01"}, {OP_clip, "lo=-inf hi=inf"}, {OP_gelu, "approximate=none,tanh"},
     {OP_hardsigmoid, "alpha=1/6 beta=0.5"}, {OP_elu, "alpha=1"}, {OP_gather, "axis=0"},
     {OP_matmul, "transpose_a=false transpose_b=false"}, {OP_softmax, "axis=-1"},
     {OP_log_softmax, "axis=-1"}};
@@ -114,7 +113,9 @@ bool fe_use_next(const char **p, fe_use *u)
         !fe_key_parse(*p, n, &u->key)) /* tests check that every name is a row of keys.def */
         return false;
     u->must = n == all;
-    snprintf(u->dflt, sizeof u->dflt, "%.*s", (*p)[n] == '=' ? (int)(all - n - 1) : 0, *p + n + 1);
+    bool given = (*p)[n] == '=';
+    snprintf(u->choices, sizeof u->choices, "%.*s", given ? (int)(all - n - 1) : 0, *p + n + 1);
+    snprintf(u->dflt, sizeof u->dflt, "%.*s", (int)strcspn(u->choices, ","), u->choices);
     *p += all;
     return true;
 }

@@ -63,6 +63,14 @@ bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n)
            nnc_attr_int(n, AT_groups, 1) == nnc_typeof(g, n->in[0])->dim[1];
 }
 
+bool nnc_is_copy_to_place(const nnc_node *n)
+{
+    bool copies = n->op == OP_concat && n->n_in == 1;
+    for (uint32_t i = 0; n->op == OP_fused && i < n->body->n_node && !copies; i++)
+        copies = nnc_is_copy_to_place(&n->body->node[i]);
+    return copies;
+}
+
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
 {
     bool *s = ARENA_NEW(a, bool, g->n_value + (size_t)1);
@@ -70,7 +78,7 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a)
         return NULL;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        bool all = n->op != OP_input && !n->state;
+        bool all = n->op != OP_input && !n->state && !nnc_is_copy_to_place(n);
         for (int k = 0; k < n->n_in && all; k++)
             all = s[n->in[k]];
         for (uint32_t k = 0; k < n->n_out; k++)

@@ -290,6 +290,9 @@ bool nnc_operand_repeats(const nnc_node *n, int i); /* operand i is also an earl
 bool nnc_node_post(const nnc_node *n, nnc_post *out);
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
 static inline bool nnc_op_is_expensive(nnc_op op) { return nnc_ops[op].flags & OF_slow; }
+/* A concat of one operand copies it to its place in the memory of another concat's result: in each run, even if the operand is static.
+ * True for a fused node that contains one, too. */
+bool nnc_is_copy_to_place(const nnc_node *n);
 /* Static: depends on constants and params without updates only; computed once, by `init`. static_[v] per value, in `a`. */
 bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
 

@@ -151,7 +151,8 @@ nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a)
 }
 
 /* What an in-place node asks of its operands, or NULL. */
-static const char *in_place_fault(const nnc_graph *g, const nnc_node *n, const nnc_place *place)
+static const char *in_place_fault(
+    const nnc_graph *g, const nnc_node *n, const nnc_place *place, const bool *is_static)
 {
     const nnc_type *y = nnc_typeof(g, n->out);
     const int64_t *steps = NULL;
@@ -172,6 +173,8 @@ static const char *in_place_fault(const nnc_graph *g, const nnc_node *n, const n
             return "an operand in place lies where the result has it, and nowhere else";
         if (nnc_op_class(d->op) == CL_leaf || (d->op != OP_concat && nnc_is_view(g, d)))
             return "an operand in place is computed, and has no memory of another's";
+        if (is_static[v] && !is_static[want.root])
+            return "an operand in place is computed in each run, as the result is";
         start += nnc_typeof(g, v)->dim[axis];
     }
     return NULL;
@@ -181,13 +184,14 @@ nnc_status nnc_check_places(const nnc_graph *g, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
     nnc_place *place = NULL;
+    bool *is_static = NULL;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (!nnc_is_in_place(n))
             continue;
-        if (!place && !(place = nnc_places(g, &a)))
+        if (!place && (!(place = nnc_places(g, &a)) || !(is_static = nnc_static_values(g, &a))))
             return nnc_nomem(sink);
-        const char *why = in_place_fault(g, n, place);
+        const char *why = in_place_fault(g, n, place, is_static);
         if (why)
             return nnc_fail(
                 sink, NNC_E_BUG, nnc_node_loc(n), "verify: %s: %s", nnc_ops[n->op].name, why);

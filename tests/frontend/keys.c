@@ -24,6 +24,8 @@ static const struct {
     {"reshape", FK_shape, "[8, -1]", "[4, -1]", "[0, 2, -1]", ""},
     {"broadcast", FK_shape, "[1, 2, 4, 6, 6]", "[3, 2, 4, 6, 6]", "[2, 2, 4, 6, 6]", ""},
     {"slice", FK_axes, NULL, "[1]", "[2]", ""},
+    {"interpolate", FK_mode, NULL, "\"nearest\"", "\"linear\"", "\"size\": 9"},
+    {"attention", FK_scale, NULL, "2", "3", ""},
     {"groupnorm", FK_groups, "2", "1", "4", ""},
     {"and", FK_value, NULL, "0", "1", ""},
     {"or", FK_value, NULL, "0", "1", ""},
@@ -63,6 +65,12 @@ static const struct {
     {NULL, FK_mode, NULL, "\"edge\"", "\"reflect\"", ""},
     {NULL, FK_sizes, NULL, "[1, 3]", "[3, 1]", ""},
     {NULL, FK_parts, NULL, "2", "4", ""},
+    {NULL, FK_size, NULL, "9", "[9, 12]", ""},
+    {NULL, FK_scale_factor, NULL, "2", "1.5", ""},
+    {NULL, FK_align_corners, NULL, "true", "false", "\"size\": 9, \"mode\": \"linear\""},
+    {NULL, FK_output_size, "2", "3", "4", ""},
+    {NULL, FK_heads, "2", "1", "3", ""},
+    {NULL, FK_causal, NULL, "true", "false", ""},
     {NULL, FK_transpose_a, NULL, "true", "false", ""},
     {NULL, FK_transpose_b, NULL, "true", "false", ""},
     {NULL, FK_approximate, NULL, "\"tanh\"", "\"none\"", ""},
@@ -84,13 +92,15 @@ static const char *operands(const fe_row *r)
         return "";
     if (!strcmp(r->name, "squeeze")) /* what unsqueeze made */
         return ", \"in\": \"u\"";
-    if (r->own && r->op == OP_gather)
+    if (!strcmp(r->name, "embedding"))
         return ", \"in\": \"i\"";
-    if (r->op == OP_gather)
+    if (!strcmp(r->name, "gather"))
         return ", \"in\": [\"x\", \"i\"]";
     if (r->op == OP_select)
         return ", \"in\": [\"b\", \"x\", \"y\"]";
-    if (r->n_max == 1)
+    if (r->n_min == 3)
+        return ", \"in\": [\"x\", \"y\", \"x\"]";
+    if (r->n_max == 1 || !strcmp(r->name, "multihead_attention"))
         return logic ? ", \"in\": \"b\"" : ", \"in\": \"x\"";
     return logic ? ", \"in\": [\"b\", \"c\"]" : ", \"in\": [\"x\", \"y\"]";
 }
@@ -110,6 +120,8 @@ static void put_layer(nnc_text *t, const fe_row *r, int skip, const char *more)
             nnc_printf(t, ", \"%s\": %s", fe_keys[u.key].name, values[row_of(r->name, u.key)].base);
     if (!strcmp(r->name, "split") && skip != FK_sizes && skip != FK_parts)
         nnc_puts(t, ", \"parts\": 2");
+    if (!strcmp(r->name, "interpolate") && skip < 0)
+        nnc_puts(t, ", \"size\": 9");
     nnc_printf(t, "%s%s}", *more ? ", " : "", more);
 }
 

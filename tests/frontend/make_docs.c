@@ -179,9 +179,7 @@ void layers_markdown(nnc_text *t)
     }
     nnc_puts(t, ".\n\n| key | | |\n| --- | --- | --- |\n");
     for (int i = 0; i < FK__COUNT; i++) {
-        nnc_printf(
-            t, "| `%s` | %s | %s", fe_keys[i].name, fe_kind_text(fe_keys[i].kind), fe_keys[i].doc);
-        fe_put_choices(t, &fe_keys[i]);
-        nnc_puts(t, " |\n");
+        nnc_printf(t, "| `%s` | %s | %s |\n", fe_keys[i].name, fe_kind_text(fe_keys[i].kind),
+            fe_keys[i].doc);
     }
 }

@@ -192,7 +192,9 @@ static double count(draw *d, const char *key)
 
 static cJSON *spatial(draw *d, const char *key)
 {
-    int hi = !strcmp(key, "kernel")           ? 3
+    const bool extents = !strcmp(key, "size") || !strcmp(key, "output_size");
+    int hi = extents                          ? 9
+             : !strcmp(key, "kernel")         ? 3
              : !strcmp(key, "output_padding") ? 1
                                               : 2,
         lo = !strcmp(key, "output_padding") ? 0 : 1;
@@ -209,16 +211,25 @@ static double small_float(draw *d, const char *key)
                                 : list[roll(d, NNC_COUNT(list))];
 }
 
-static cJSON *word_of(draw *d, const char *choices)
+/* One of the words that the layer's row lists. */
+static cJSON *word_of(draw *d, const char *key, const char *layer)
 {
-    char word[32];
+    char word[32] = "";
+    fe_row r;
+    fe_use u;
+    bool found = false;
+    if (fe_layer_find(layer, &r))
+        for (const char *p = r.keys; !found && fe_use_next(&p, &u);)
+            found = !strcmp(fe_keys[u.key].name, key);
+    if (!found)
+        return cJSON_CreateString(word);
     int n = 1;
-    for (const char *p = choices; *p != '"'; p++)
-        n += *p == '|';
-    const char *p = choices;
+    for (const char *p = u.choices; *p && *p != ' '; p++)
+        n += *p == ',';
+    const char *p = u.choices;
     for (n = (int)roll(d, (uint32_t)n); n > 0; n--)
-        p = strchr(p, '|') + 1;
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(p, "|\""), p);
+        p = strchr(p, ',') + 1;
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(p, ", "), p);
     return cJSON_CreateString(word);
 }
 
@@ -229,13 +240,12 @@ static const char *dtype_word(draw *d)
                          : nnc_dtype_name((nnc_dtype)roll(d, DT__COUNT));
 }
 
-/* The table of keys, whatever columns it has: the choices of a word are the first string in a row. */
+/* The table of keys, whatever columns it has. */
 static const struct key {
     const char *name;
     fe_kind kind;
-    const char *rest;
 } keys[] = {
-#define KEY(name, kind, ...) {#name, LK_##kind, #__VA_ARGS__},
+#define KEY(name, kind, ...) {#name, LK_##kind},
 #include "frontend/keys.def"
 };
 
@@ -282,7 +292,7 @@ static cJSON *value_of(draw *d, const char *key, const char *layer)
         return chance(d, 80) ? cJSON_CreateBool(chance(d, 50)) : cJSON_CreateNumber(chance(d, 50));
     case LK_float: return cJSON_CreateNumber(small_float(d, key));
     case LK_dtype: return cJSON_CreateString(dtype_word(d));
-    case LK_word: return word_of(d, strchr(k->rest, '"') + 1);
+    case LK_word: return word_of(d, key, layer);
     default: return cJSON_CreateNumber(between(d, -d->type.rank, d->type.rank));
     }
 }
@@ -294,10 +304,11 @@ static fe_row draw_row(draw *d)
 {
     static const char *const often[] = {"conv", "conv", "linear", "linear", "depthwise", "maxpool",
         "avgpool", "add", "add", "mul", "relu", "batchnorm", "softmax", "layernorm", "concat",
-        "matmul", "split", "embedding", "global_avgpool", "relu6", "gelu", "silu"};
+        "matmul", "split", "attention", "multihead_attention", "embedding", "global_avgpool",
+        "relu6", "gelu", "silu"};
     static const char *const images[] = {"conv", "conv", "conv", "depthwise", "conv_transpose",
         "maxpool", "maxpool", "avgpool", "groupnorm", "relu", "relu6", "hardswish", "add", "concat",
-        "concat"};
+        "concat", "interpolate", "adaptive_avgpool"};
     /* those that only take what few layers make */
     static const char *const seldom[] = {"gt", "le", "ne", "not", "and", "or", "xor", "select",
         "gather", "argmax", "iota", "slice", "prelu", "mod"};
@@ -376,8 +387,26 @@ static void draw_inputs(draw *d, const fe_row *r, cJSON *layer, bool inside)
     if (r->n_max == 0 || (n == 1 && (inside || chance(d, index ? 10 : 70))))
         return;
     cJSON *in = cJSON_AddArrayToObject(layer, "in");
-    for (int i = 0; i < n; i++)
-        cJSON_AddItemToArray(in, cJSON_CreateString(inside ? inner(d) : operand(d, r->name, i)));
+    const bool alike = strstr(r->name, "attention") != NULL && chance(d, 70);
+    for (int i = 0; i < n; i++) {
+        const char *first = i > 0 && alike ? cJSON_GetArrayItem(in, 0)->valuestring : NULL;
+        cJSON_AddItemToArray(in, cJSON_CreateString(first    ? first
+                                                    : inside ? inner(d)
+                                                             : operand(d, r->name, i)));
+    }
+}
+
+/* Of keys that exclude each other, one stays. */
+static void settle_keys(draw *d, const fe_row *r, cJSON *layer)
+{
+    if (strcmp(r->name, "interpolate") != 0)
+        return;
+    cJSON_DeleteItemFromObject(layer, chance(d, 50) ? "size" : "scale_factor");
+    if (!cJSON_HasObjectItem(layer, "size") && !cJSON_HasObjectItem(layer, "scale_factor"))
+        cJSON_AddItemToObject(layer, "size", spatial(d, "size"));
+    cJSON_DeleteItemFromObject(layer, "mode");
+    if (cJSON_HasObjectItem(layer, "align_corners") || chance(d, 50))
+        cJSON_AddStringToObject(layer, "mode", "linear");
 }
 
 /* Some of its numbers as expressions, and a block's or the model's args instead of some. */
@@ -469,6 +498,7 @@ static cJSON *draw_layer(draw *d, bool inside)
         if (must || chance(d, 35))
             cJSON_AddItemToObject(layer, key, value_of(d, key, r.name));
     draw_inputs(d, &r, layer, inside);
+    settle_keys(d, &r, layer);
     respell(d, layer);
     draw_common(d, layer);
     if (inside && chance(d, 40)) {

@@ -55,6 +55,22 @@ static const model models[] = {
     {"models/softmax.json", {{"batch", "3"}, {"cols", "257"}}},
     {"models/transformer_mlp.json", {{"batch", "1"}, {"tokens", "5"}, {"dim", "24"}}},
     {"models/vgg16.json", {{"image", "32"}}},
+    {"models/bert_base.json", {{"batch", "2"}, {"tokens", "6"}, {"vocabulary", "50"},
+                                  {"layers", "2"}, {"dim", "24"}, {"inner", "40"}}},
+    {"models/efficientnet_b3.json", {{"image", "17"}, {"slim", "8"}, {"classes", "5"}}},
+    {"models/efficientnet_b5.json", {{"image", "17"}, {"slim", "16"}, {"classes", "5"}}},
+    {"models/googlenet.json", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}},
+    {"models/multi_conv1d.json",
+        {{"models", "3"}, {"batch", "2"}, {"in", "8"}, {"out", "12"}, {"length", "5"}}},
+    {"models/multi_gconv1d.json",
+        {{"models", "3"}, {"batch", "2"}, {"in", "8"}, {"out", "12"}, {"length", "5"}}},
+    {"models/multi_linear.json", {{"models", "5"}, {"batch", "3"}, {"in", "16"}, {"out", "24"}}},
+    {"models/resnet101.json",
+        {{"image", "32"}, {"width", "4"}, {"layers3", "4"}, {"classes", "5"}}},
+    {"models/resnet50.json", {{"image", "33"}, {"width", "8"}, {"layers3", "2"}, {"classes", "5"}}},
+    {"models/unet.json", {{"image", "18"}, {"channels", "4"}, {"batch", "2"}}},
+    {"models/vit_b16.json", {{"image", "32"}, {"patch", "8"}, {"layers", "2"}, {"dim", "24"},
+                                {"mlp", "40"}, {"batch", "2"}}},
 };
 
 static int n_args(const model *m)
