@@ -1,6 +1,7 @@
 /* frontend/build_resize.c -- builders of layers whose results are given by their extents: interpolation and adaptive pooling. They
  * work on one spatial dimension after another. */
 #include "frontend/internal.h"
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -106,6 +107,7 @@ static nnc_ref mix(fe_layer *l, nnc_ref x, const between *b)
     if (!w)
         return fe_nomem(l->f);
     nnc_ref y[2];
+    assert(b->weight); /* `place` succeeded */
     for (int k = 0; k < 2; k++) {
         for (int64_t i = 0; i < b->n; i++)
             nnc_set_f64(dt, w, i, k ? b->weight[i] : 1 - b->weight[i]);
