@@ -104,6 +104,22 @@ TEST(compare_parts)
     compare_in(NNC_PRECISION_f16, "models/densenet121.json", small, NNC_COUNT(small), 8, 1);
 }
 
+/* Independent contractions that become one: of one input, and side by side. */
+TEST(compare_siblings)
+{
+    static const nnc_arg beside[] = {
+        {"models", "3"}, {"batch", "2"}, {"in", "8"}, {"out", "12"}, {"length", "5"}};
+    static const nnc_arg branches[] = {{"image", "33"}, {"slim", "8"}, {"classes", "6"}};
+    static const nnc_arg tokens[] = {{"tokens", "6"}, {"batch", "2"}, {"vocabulary", "50"},
+        {"layers", "1"}, {"dim", "24"}, {"inner", "40"}};
+    if (no_compiler())
+        return;
+    compare("models/multi_linear.json", beside, 4, 3, 1);
+    compare("models/multi_conv1d.json", beside, 5, 4, 1);
+    compare("models/googlenet.json", branches, NNC_COUNT(branches), 5, 2);
+    compare("models/bert_base.json", tokens, NNC_COUNT(tokens), 6, 1);
+}
+
 /* 16 bits between contractions, f32 elsewhere: within the bounds that compare states for them. */
 TEST(compare_in_16_bits)
 {

@@ -1,0 +1,415 @@
+/* passes/siblings.c -- joins independent contractions into one, where one command is expected to take less time than several.
+ *
+ *   of one input:   y1 = x w1;  y2 = x w2            y = x [w1 w2];  y1, y2 = split(y)         parallel 1x1 convolutions, query, key and value
+ *   side by side:   x1, x2 = split(x);               a convolution in groups, or for linear layers a batched product of [n, rows, in] and
+ *                   y1 = x1 w1;  y2 = x2 w2          [n, in, out]; y1, y2 = split(y)           n models beside each other
+ *
+ * The weights are put together once, when they are loaded. An activation that follows each of them alike is applied to y, where it can be
+ * fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where those who read them address memory with gaps
+ * (in_place), otherwise copies: those count, and so do the transposes around a batched product of several rows. Terminates: each node is
+ * considered once, and the contractions become fewer. */
+#include "kernel/kernel.h"
+#include "passes/internal.h"
+#include "schedule/schedule.h"
+
+enum {
+    MOST = 64, /* contractions joined at once */
+    WIDE = 12 /* operands of a concat of weights: NNC_KERNEL_CONCAT */
+};
+
+typedef struct family {
+    uint32_t node[MOST]; /* by the position of their inputs in x, or in the graph */
+    int n;
+    bool beside;
+    nnc_ref x;
+} family;
+
+typedef struct state {
+    pass *p;
+    bool *seen; /* contractions of the graph before the pass */
+} state;
+
+static int channel_axis(const pass *p, const nnc_node *c)
+{
+    return c->op == OP_conv ? 1 : nnc_typeof(p->g, c->out)->rank - 1;
+}
+
+/* ---- families ---------------------------------------------------------------------------------- */
+
+/* A linear layer or convolution of row-major tensors that can be joined at all. */
+static bool is_candidate(const pass *p, const nnc_node *c)
+{
+    if ((c->op != OP_linear && c->op != OP_conv) || p->e.dead[node_index(p, c)])
+        return false;
+    for (int k = 1; k < c->n_in; k++)
+        if (!edit_static(p, c->in[k]))
+            return false;
+    return !edit_static(p, c->out) && !edit_is_output(p, c->out) &&
+           nnc_type_is_row_major(nnc_typeof(p->g, c->in[0])) &&
+           nnc_type_is_row_major(nnc_typeof(p->g, c->out)) && nnc_typeof(p->g, c->out)->rank >= 2;
+}
+
+/* Do a and b differ in their weights' numbers only, and in the number of results where `outputs`? */
+static bool are_alike(const pass *p, const nnc_node *a, const nnc_node *b, bool outputs)
+{
+    if (!is_candidate(p, b))
+        return false;
+    nnc_type v = *nnc_typeof(p->g, a->in[1]), w = *nnc_typeof(p->g, b->in[1]);
+    if (outputs)
+        v.dim[0] = w.dim[0];
+    return a->op == b->op && a->n_in == b->n_in && attrs_equal(a, b) && on_one_device(a, b) &&
+           nnc_type_same_shape(&v, &w) && v.dtype == w.dtype &&
+           nnc_typeof(p->g, a->in[0])->dtype == nnc_typeof(p->g, b->in[0])->dtype;
+}
+
+/* Contractions of the operand of c. */
+static void of_one_input(state *s, uint32_t first, family *f)
+{
+    pass *p = s->p;
+    const nnc_node *c = &p->g->node[first];
+    *f = (family){.x = c->in[0]};
+    if (nnc_attr_int(c, AT_groups, 1) != 1)
+        return;
+    for (uint32_t u = 0, i; edit_next_user(p, f->x, &u, &i) && f->n < MOST;) {
+        const nnc_node *d = &p->g->node[i];
+        bool known = false;
+        for (int k = 0; k < f->n; k++)
+            known = known || f->node[k] == i;
+        if (!known && d->in[0] == f->x && are_alike(p, c, d, true))
+            f->node[f->n++] = i;
+    }
+}
+
+/* Where v lies in another tensor: v is elements `start`.. of dimension `axis` of *x. */
+static bool part_of(const pass *p, nnc_ref v, int axis, nnc_ref *x, int64_t *start)
+{
+    const nnc_node *d = nnc_def(p->g, v);
+    const int64_t *at = NULL, *axes = NULL, *steps = NULL;
+    *start = 0;
+    if (d->op == OP_split && nnc_attr_int(d, AT_axis, 0) == axis) {
+        nnc_attr_ints(d, AT_sizes, &at);
+        for (nnc_ref k = d->out; k < v; k++)
+            *start += at[k - d->out];
+    } else if (d->op == OP_slice && nnc_attr_ints(d, AT_axes, &axes) == 1 && axes[0] == axis &&
+               (nnc_attr_ints(d, AT_steps, &steps) == 0 || steps[0] == 1)) {
+        nnc_attr_ints(d, AT_starts, &at);
+        *start = at[0];
+    } else {
+        return false;
+    }
+    *x = d->in[0];
+    return true;
+}
+
+/* The contraction alike c that is the only user of part v, as f->node of its place. */
+static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref v, family *f)
+{
+    int64_t start;
+    nnc_ref x;
+    const nnc_node *d = edit_only_user(p, v);
+    if (!d || !part_of(p, v, channel_axis(p, c), &x, &start) || x != f->x || start % extent ||
+        d->in[0] != v || !are_alike(p, c, d, false) ||
+        !nnc_type_same_shape(nnc_typeof(p->g, v), nnc_typeof(p->g, c->in[0])))
+        return;
+    f->node[start / extent] = node_index(p, d);
+}
+
+/* Contractions of the parts of one tensor, one of each. */
+static void side_by_side(state *s, uint32_t first, family *f)
+{
+    pass *p = s->p;
+    const nnc_node *c = &p->g->node[first];
+    const int axis = channel_axis(p, c);
+    int64_t start, extent = nnc_typeof(p->g, c->in[0])->dim[axis];
+    *f = (family){.beside = true};
+    if (!part_of(p, c->in[0], axis, &f->x, &start))
+        return;
+    int64_t n = nnc_typeof(p->g, f->x)->dim[axis] / extent;
+    if (n < 2 || n > MOST || n * extent != nnc_typeof(p->g, f->x)->dim[axis])
+        return;
+    for (int k = 0; k < n; k++)
+        f->node[k] = NNC_NONE;
+    for (uint32_t u = 0, i; edit_next_user(p, f->x, &u, &i);) {
+        const nnc_node *d = &p->g->node[i];
+        for (uint32_t o = 0; (d->op == OP_split || d->op == OP_slice) && o < d->n_out; o++)
+            put_beside(p, c, extent, d->out + o, f);
+    }
+    for (f->n = (int)n; n > 0; n--)
+        if (f->node[n - 1] == NNC_NONE)
+            f->n = 0;
+}
+
+/* ---- building ---------------------------------------------------------------------------------- */
+
+/* Operand k of all members in one, along dimension 0: in steps, as no kernel copies very many operands quickly. */
+static nnc_ref stack_operands(pass *p, const family *f, int k)
+{
+    nnc_ref v[MOST];
+    int n = f->n;
+    const nnc_attr axis = nnc_ai(AT_axis, 0);
+    for (int i = 0; i < n; i++)
+        v[i] = p->g->node[f->node[i]].in[k];
+    while (n > 1) {
+        int m = 0;
+        for (int i = 0; i < n; i += WIDE) {
+            int take = (int)nnc_min64(WIDE, n - i);
+            v[m++] = take == 1 ? v[i] : nnc_build(p->g, OP_concat, take, v + i, 1, &axis);
+        }
+        n = m;
+    }
+    return v[0];
+}
+
+static nnc_ref build_conv(pass *p, const family *f, nnc_node c, const nnc_ref in[3])
+{
+    nnc_attr a[8];
+    int n = 0;
+    for (int i = 0; i < c.n_attr && n < 7; i++)
+        if (c.attr[i].key != AT_groups)
+            a[n++] = c.attr[i];
+    int64_t groups = nnc_attr_int(&c, AT_groups, 1) * (f->beside ? f->n : 1);
+    if (groups > 1)
+        a[n++] = nnc_ai(AT_groups, groups);
+    return nnc_build(p->g, OP_conv, c.n_in, in, n, a);
+}
+
+/* x[rows, n in] as [n, rows, in], or back. */
+static nnc_ref swap_rows(pass *p, nnc_ref v, int64_t a, int64_t b, int64_t c)
+{
+    const int64_t swap[] = {1, 0, 2}, d[] = {a, b, c}, swapped[] = {b, a, c};
+    if (a == 1 || b == 1)
+        return nnc_reshape(p->g, v, 3, swapped);
+    return nnc_transpose(p->g, nnc_reshape(p->g, v, 3, d), swap);
+}
+
+/* Linear layers side by side as a batched product. */
+static nnc_ref build_batched(pass *p, const family *f, nnc_node c, const nnc_ref in[3])
+{
+    nnc_graph *g = p->g;
+    nnc_type y = *nnc_typeof(g, c.out);
+    const nnc_type w = *nnc_typeof(g, c.in[1]);
+    int64_t rows = nnc_type_numel(&y) / w.dim[0];
+    const int64_t stack[] = {f->n, w.dim[0], w.dim[1]}, bias[] = {f->n, 1, w.dim[0]};
+    const nnc_attr t = nnc_ai(AT_transpose_b, 1);
+    nnc_ref v[] = {swap_rows(p, in[0], rows, f->n, w.dim[1]), nnc_reshape(g, in[1], 3, stack)};
+    nnc_ref r = nnc_build(g, OP_matmul, 2, v, 1, &t);
+    if (c.n_in == 3)
+        r = nnc_build2(g, OP_add, r, nnc_reshape(g, in[2], 3, bias));
+    r = swap_rows(p, r, f->n, rows, w.dim[0]);
+    y.dim[y.rank - 1] *= f->n;
+    return nnc_reshape(g, r, y.rank, y.dim);
+}
+
+/* The contraction of all members; the first new node that is no weight's is a contraction. */
+static nnc_ref build_joined(pass *p, const family *f)
+{
+    const nnc_node c = p->g->node[f->node[0]];
+    nnc_ref in[3] = {f->x, NNC_NONE, NNC_NONE};
+    edit_at(p, f->node[0]);
+    p->g->origin = union_origin(p, f->node, f->n);
+    for (int k = 1; k < c.n_in; k++)
+        in[k] = stack_operands(p, f, k);
+    nnc_ref y = c.op == OP_conv ? build_conv(p, f, c, in)
+                : f->beside     ? build_batched(p, f, c, in)
+                                : nnc_build(p->g, OP_linear, c.n_in, in, c.n_attr, c.attr);
+    edit_sync(p);
+    return y;
+}
+
+/* The activation that follows all members alike, or NULL. */
+static const nnc_node *common_activation(const pass *p, const family *f)
+{
+    const nnc_node *first = NULL;
+    for (int i = 0; i < f->n; i++) {
+        const nnc_node *u = edit_only_user(p, p->g->node[f->node[i]].out);
+        if (!u || u->n_in != 1 || !nnc_op_is_ewise((nnc_op)u->op) || edit_is_output(p, u->out) ||
+            nnc_typeof(p->g, u->out)->dtype != nnc_typeof(p->g, u->in[0])->dtype ||
+            (first && (u->op != first->op || !attrs_equal(u, first))))
+            return NULL;
+        first = u;
+    }
+    return first;
+}
+
+/* ---- times ------------------------------------------------------------------------------------- */
+
+/* Time that the fastest engine expects for contraction i; on CPUs without the launch: of small commands on one thread it is a tenth of
+ * what the target states, and none of it may be saved. */
+static int64_t work_ns(pass *p, uint32_t i, bool *ok)
+{
+    const nnc_target *t = target_of(p, &p->g->node[i]);
+    nnc_ask a;
+    nnc_offer o = {0};
+    contraction_ask(p, &p->g->node[i], &a);
+    *ok = *ok && nnc_target_fastest(t, &a, &o) != NULL;
+    return t->kind == NNC_T_cpu ? nnc_max64(o.time_ns - t->launch_ns * 2 / 5, 1) : o.time_ns;
+}
+
+static int64_t copy_ns(const nnc_target *t, int64_t bytes)
+{
+    return nnc_target_time_ns(t, 0, 2 * bytes) - t->launch_ns + nnc_kernel_launch_ns(t);
+}
+
+/* Are the parts of y next to each other in memory, once `layout` has run? */
+static bool parts_are_dense(const pass *p, const nnc_node *c)
+{
+    const nnc_type *y = nnc_typeof(p->g, c->out);
+    const nnc_target *t = target_of(p, c);
+    const int axis = channel_axis(p, c);
+    int64_t before = 1, after = 1;
+    for (int d = 0; d < y->rank; d++)
+        *(d < axis ? &before : &after) *= d == axis ? 1 : y->dim[d];
+    bool last =
+        c->op == OP_conv && p->will_run >> PASS_layout & 1 && after > 1 &&
+        nnc_target_channels_last(t, nnc_target_for_convs(t), (nnc_dtype)y->dtype, uses_tf32(p, t));
+    return before == 1 && !last;
+}
+
+/* Does each reader of v address memory with gaps, or copy it in any case? */
+static bool readers_take_gaps(const pass *p, nnc_ref v)
+{
+    for (uint32_t u = 0, i; edit_next_user(p, v, &u, &i);)
+        if (is_contraction(p, &p->g->node[i]) || nnc_is_view(p->g, &p->g->node[i]))
+            return false;
+    return true;
+}
+
+/* Time of what joining adds: parts that are copied for their readers, transposes, and activations that no contraction contains. */
+static int64_t added_ns(pass *p, const family *f)
+{
+    const nnc_node *c = &p->g->node[f->node[0]], *act = common_activation(p, f);
+    const nnc_target *t = target_of(p, c);
+    const bool dense = parts_are_dense(p, c);
+    nnc_post post;
+    int64_t ns = 0;
+    for (int i = 0; i < f->n; i++) {
+        const nnc_node *m = &p->g->node[f->node[i]], *u = edit_only_user(p, m->out);
+        int64_t bytes = nnc_type_bytes(nnc_typeof(p->g, m->out));
+        if (!dense && !readers_take_gaps(p, act ? u->out : m->out))
+            ns += copy_ns(t, bytes);
+        if (!act && u && nnc_node_post(u, &post))
+            ns += copy_ns(t, bytes);
+    }
+    const nnc_type *x = nnc_typeof(p->g, f->x);
+    if (f->beside && c->op == OP_linear && x->dim[x->rank - 1] != nnc_type_numel(x))
+        ns += copy_ns(t, nnc_type_bytes(x)) +
+              copy_ns(t, f->n * nnc_type_bytes(nnc_typeof(p->g, c->out)));
+    return ns;
+}
+
+/* What the members' inputs cost while they are apart: parts that are copied for a library. */
+static int64_t inputs_ns(pass *p, const family *f)
+{
+    const nnc_node *c = &p->g->node[f->node[0]];
+    const nnc_type *x = nnc_typeof(p->g, c->in[0]);
+    bool copied = f->beside && nnc_type_numel(x) != x->dim[channel_axis(p, c)];
+    return copied ? f->n * copy_ns(target_of(p, c), nnc_type_bytes(x)) : 0;
+}
+
+/* ---- rewriting --------------------------------------------------------------------------------- */
+
+/* The concat whose operands are the results of split `part` in order, through concats of the first of them; or NNC_NONE. */
+static nnc_ref concat_of_parts(const pass *p, nnc_ref part, int n, int axis)
+{
+    nnc_ref v = part;
+    int k = 1;
+    while (k < n) {
+        const nnc_node *u = edit_only_user(p, v);
+        if (!u || u->op != OP_concat || nnc_attr_int(u, AT_axis, 0) != axis || u->in[0] != v)
+            return NNC_NONE;
+        for (int i = 1; i < u->n_in; i++, k++)
+            if (k >= n || u->in[i] != part + (nnc_ref)k || edit_only_user(p, u->in[i]) != u)
+                return NNC_NONE;
+        v = u->out;
+    }
+    return v;
+}
+
+static void replace(pass *p, const family *f, nnc_ref y)
+{
+    const nnc_node c = p->g->node[f->node[0]];
+    const nnc_node *found = common_activation(p, f);
+    const bool has_act = found != NULL;
+    const nnc_node act = found ? *found : c;
+    const int axis = channel_axis(p, &c);
+    int64_t size[MOST];
+    nnc_ref old[MOST];
+    if (has_act)
+        y = nnc_build(p->g, (nnc_op)act.op, 1, &y, act.n_attr, act.attr);
+    for (int i = 0; i < f->n; i++) {
+        nnc_ref v = p->g->node[f->node[i]].out;
+        edit_sync(p);
+        old[i] = has_act ? edit_only_user(p, v)->out : v;
+        size[i] = nnc_typeof(p->g, v)->dim[axis];
+    }
+    const nnc_attr cut[] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, f->n, size)};
+    nnc_ref part = nnc_build(p->g, OP_split, 1, &y, 2, cut);
+    edit_sync(p);
+    for (int i = 0; i < f->n && p->status == NNC_OK; i++)
+        edit_replace(p, old[i], part + (nnc_ref)i);
+    nnc_ref all = p->status ? NNC_NONE : concat_of_parts(p, part, f->n, axis);
+    if (all != NNC_NONE)
+        edit_replace(p, all, y);
+}
+
+/* Index of the contraction among the nodes from `first` on. */
+static uint32_t new_contraction(const pass *p, uint32_t first)
+{
+    uint32_t i = first;
+    while (i < p->g->n_node && nnc_op_class((nnc_op)p->g->node[i].op) != CL_contract)
+        i++;
+    return i;
+}
+
+static void join(state *s, const family *f)
+{
+    pass *p = s->p;
+    const nnc_node *c = &p->g->node[f->node[0]];
+    const char *rule =
+        remark_text(p, f->beside ? "%ss side by side" : "%ss of one input", nnc_ops[c->op].name);
+    layers l = {0};
+    int64_t apart = inputs_ns(p, f), one = added_ns(p, f);
+    bool ok = true;
+    for (int i = 0; i < f->n; i++) {
+        layers_add(p, &l, f->node[i]);
+        apart += work_ns(p, f->node[i], &ok);
+        s->seen[f->node[i]] = true;
+    }
+    uint32_t first = p->g->n_node;
+    nnc_ref y = build_joined(p, f);
+    uint32_t at = p->status ? p->g->n_node : new_contraction(p, first);
+    if (p->status || at == p->g->n_node)
+        return;
+    one += work_ns(p, at, &ok);
+    const nnc_target *t = target_of(p, &p->g->node[at]);
+    ok = ok && t;
+    if (ok && apart - one > nnc_kernel_launch_ns(t) &&
+        (t->kind != NNC_T_cpu || takes_longer(apart, one))) {
+        replace(p, f, y);
+        remark_applied(p, &l, rule, "one %s is expected to take %s, the %d apart %s",
+            nnc_ops[p->g->node[at].op].name, text_us(p, one), f->n, text_us(p, apart));
+    } else {
+        remark_declined(p, &l, rule,
+            ok ? "one %s is expected to take %s, the %d apart %s" : "no engine computes one %s",
+            nnc_ops[p->g->node[at].op].name, text_us(p, one), f->n, text_us(p, apart));
+        edit_sweep(p, p->g->value[y].node);
+    }
+}
+
+nnc_status pass_siblings(pass *p)
+{
+    const uint32_t n = p->g->n_node;
+    state s = {.p = p, .seen = PASS_NEW(p, bool, n + 1)};
+    NNC_NEED(s.seen, p->sink);
+    for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
+        family f;
+        for (int beside = 0; beside < 2; beside++) {
+            if (s.seen[i] || !is_candidate(p, &p->g->node[i]))
+                break;
+            (beside ? side_by_side : of_one_input)(&s, i, &f);
+            if (f.n > 1)
+                join(&s, &f);
+        }
+    }
+    return p->status;
+}

@@ -1,0 +1,183 @@
+/* tests/passes/siblings.c -- independent contractions become one where a GPU gains by it, with the same results; and what must stay. */
+#include "gen/gen.h"
+#include "help.h"
+
+#include <math.h>
+
+#define W(name, dims) \
+    "%" name " = param : f32[" dims "] = gen(\"" name "\", seed=1, scale=0.5, shift=0.1)\n"
+
+static bool evaluate(const nnc_graph *g, nnc_rval *out)
+{
+    void *own[4] = {NULL};
+    const void *in[4] = {NULL};
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node && n < 4; i++)
+        if (g->node[i].op == OP_input) {
+            const nnc_type *t = nnc_typeof(g, g->node[i].out);
+            in[n] = own[n] = nnc_malloc((size_t)nnc_type_bytes(t) + 1);
+            gen_fill_input(t, 3, n, own[n]);
+            n++;
+        }
+    nnc_status st = nnc_eval(g, in, 1, out, test_sink);
+    while (n > 0)
+        nnc_free(own[--n]);
+    CHECK_OK(st);
+    return st == NNC_OK;
+}
+
+static void same_results(const nnc_graph *g, const nnc_graph *h, const char *what)
+{
+    nnc_rval a[8] = {{{0}, NULL, NULL}}, b[8] = {{{0}, NULL, NULL}};
+    bool ok = g->n_output <= 8 && evaluate(g, a) && evaluate(h, b);
+    for (uint32_t o = 0; o < g->n_output; o++) {
+        double sum = 0;
+        for (int64_t i = 0; ok && i < nnc_type_numel(&a[o].type); i++) {
+            sum += fabs(a[o].f[i]);
+            if (!(fabs(a[o].f[i] - b[o].f[i]) <= 1e-9))
+                test_fail(__FILE__, __LINE__, "%s: element %lld of output %u is %g, not %g", what,
+                    (long long)i, o, b[o].f[i], a[o].f[i]);
+        }
+        CHECK(sum > 0);
+        nnc_rval_free(&a[o]);
+        nnc_rval_free(&b[o]);
+    }
+}
+
+static int count(const nnc_graph *g, nnc_op op)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n += g->node[i].op == op;
+    return n;
+}
+
+/* Runs the pass for a GPU; `left`: contractions afterwards, `splits` and `concats` of values that are computed in each run. */
+static void joins(const char *text, int left, int splits, int concats)
+{
+    nnc_target t;
+    nnc_remarks r;
+    static const char *const only[] = {"siblings"};
+    nnc_graph *g = help_parse("siblings", text, strlen(text)), *h;
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    h = g ? nnc_graph_clone(g, test_sink) : NULL;
+    CHECK(h != NULL);
+    if (!h)
+        return;
+    nnc_remarks_init(&r);
+    nnc_pass_options o = {.level = 2, .target = &t, .only = only, .n_only = 1};
+    CHECK_OK(nnc_passes_run(&h, &o, &r, test_sink));
+    CHECK_OK(nnc_verify(h, test_sink));
+    int contractions = count(h, OP_conv) + count(h, OP_linear) + count(h, OP_matmul);
+    if (contractions != left || count(h, OP_split) != splits || count(h, OP_concat) != concats) {
+        nnc_text x = {0};
+        nnc_graph_print(&x, h);
+        test_fail(__FILE__, __LINE__,
+            "%d contractions, %d splits and %d concats, not %d, %d, %d:\n%s", contractions,
+            count(h, OP_split), count(h, OP_concat), left, splits, concats, nnc_text_str(&x));
+        nnc_text_deinit(&x);
+    }
+    same_results(g, h, text);
+    nnc_remarks_deinit(&r);
+    nnc_graph_destroy(g);
+    nnc_graph_destroy(h);
+}
+
+/* Weights and biases are concatenated: two concats where there is a bias. */
+TEST(siblings_of_one_input)
+{
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1") W("w", "5,8,1,1") W("b", "4")
+              W("c", "5") "%p = conv %x, %v, %b\n%q = conv %x, %w, %c\n"
+                          "%r = relu %p\n%s = relu %q\n"
+                          "%t = exp %r\n%u = sin %s\nreturn %t, %u\n}\n",
+        1, 1, 2);
+    joins(
+        "graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,3,3") W("w", "5,8,3,3") W("u",
+            "2,8,3,3") "%p = conv %x, %v {pads=[1,1,1,1]}\n%q = conv %x, %w {pads=[1,1,1,1]}\n"
+                       "%r = conv %x, %u {pads=[1,1,1,1]}\n"
+                       "%a = relu %p\n%b = exp %q\n%c = concat %a, %b, %r {axis=1}\nreturn %c\n}\n",
+        1, 1, 2);
+    joins("graph @g {\n%x = input : f32[3,7,6]\n" W("v", "4,6")
+              W("w", "6,6") "%p = linear %x, %v\n%q = linear %x, %w\n%t = exp %p\n%u = sin "
+                            "%q\nreturn %t, %u\n}\n",
+        1, 1, 1);
+    /* in order, one concat takes all of them: nothing is cut */
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1")
+              W("w", "5,8,1,1") "%p = conv %x, %v\n%q = conv %x, %w\n"
+                                "%r = relu %p\n%s = relu %q\n"
+                                "%t = concat %r, %s {axis=1}\n%u = exp %t\nreturn %u\n}\n",
+        1, 0, 1);
+}
+
+TEST(siblings_side_by_side)
+{
+    static const char *const batch[] = {"1", "3", "2,3"};
+    for (int i = 0; i < 3; i++)
+        for (int bias = 0; bias < 2; bias++) {
+            nnc_text t = {0};
+            int axis = i == 2 ? 2 : 1;
+            nnc_printf(&t,
+                "graph @g {\n%%x = input : f32[%s,12]\n%s%s%s%s%s%s"
+                "%%0, %%1, %%2 = split %%x {axis=%d, sizes=[4,4,4]}\n"
+                "%%p = linear %%0, %%u%s\n%%q = linear %%1, %%v%s\n%%r = linear %%2, %%w%s\n"
+                "%%s = concat %%p, %%q {axis=%d}\n%%t = concat %%s, %%r {axis=%d}\n"
+                "%%y = exp %%t\nreturn %%y\n}\n",
+                batch[i], W("u", "5,4"), W("v", "5,4"), W("w", "5,4"), W("a", "5"), W("b", "5"),
+                W("c", "5"), axis, bias ? ", %a" : "", bias ? ", %b" : "", bias ? ", %c" : "", axis,
+                axis);
+            joins(nnc_text_str(&t), 1, 0, 1 + bias);
+            nnc_text_deinit(&t);
+        }
+    /* two layers, each one product; slices instead of a split */
+    joins("graph @g {\n%x = input : f32[1,8]\n" W("u", "6,4") W("v", "6,4") W("w", "3,6")
+              W("z", "3,6") "%a = slice %x {axes=[1], starts=[0], ends=[4]}\n"
+                            "%b = slice %x {axes=[1], starts=[4], ends=[8]}\n"
+                            "%p = linear %a, %u\n%q = linear %b, %v\n%r = relu %p\n%s = relu %q\n"
+                            "%t = linear %r, %w\n%i = linear %s, %z\n%y = concat %t, %i {axis=1}\n"
+                            "%e = exp %y\nreturn %e\n}\n",
+        2, 0, 2);
+    joins("graph @g {\n%x = input : f32[2,8,5]\n" W("u", "6,2,3") W("v", "6,2,3") W("a", "6")
+              W("b", "6") "%0, %1 = split %x {axis=1, sizes=[4,4]}\n"
+                          "%p = conv %0, %u, %a {groups=2, pads=[1,1]}\n"
+                          "%q = conv %1, %v, %b {groups=2, pads=[1,1]}\n"
+                          "%y = concat %p, %q {axis=1}\n%e = exp %y\nreturn %e\n}\n",
+        1, 0, 2);
+}
+
+TEST(siblings_that_stay_apart)
+{
+    /* another stride, an output, weights that are computed in each run, a group, parts of unequal size, one of which another reads */
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1")
+              W("w", "4,8,1,1") "%p = conv %x, %v\n%q = conv %x, %w {strides=[2,2]}\n%t = exp "
+                                "%p\n%u = sin %q\n"
+                                "return %t, %u\n}\n",
+        2, 0, 0);
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1") W(
+              "w", "4,8,1,1") "%p = conv %x, %v\n%q = conv %x, %w\n%t = exp %p\nreturn %t, %q\n}\n",
+        2, 0, 0);
+    joins("graph @g {\n%x = input : f32[2,8]\n%w = input : f32[4,8]\n" W(
+              "v", "4,8") "%p = linear %x, %v\n%q = linear %x, %w\n%t = exp %p\n%u = sin "
+                          "%q\nreturn %t, %u\n}\n",
+        2, 0, 0);
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,4,1,1")
+              W("w", "4,4,1,1") "%p = conv %x, %v {groups=2}\n%q = conv %x, %w {groups=2}\n%t = "
+                                "exp %p\n%u = sin %q\n"
+                                "return %t, %u\n}\n",
+        2, 0, 0);
+    joins("graph @g {\n%x = input : f32[2,9]\n" W("v", "4,4")
+              W("w", "4,5") "%0, %1 = split %x {axis=1, sizes=[4,5]}\n"
+                            "%p = linear %0, %v\n%q = linear %1, %w\n%t = exp %p\n%u = sin "
+                            "%q\nreturn %t, %u\n}\n",
+        2, 1, 0);
+    joins("graph @g {\n%x = input : f32[2,8]\n" W("v", "4,4")
+              W("w", "4,4") "%0, %1 = split %x {axis=1, sizes=[4,4]}\n%h = sin %0\n"
+                            "%p = linear %0, %v\n%q = linear %1, %w\n%t = exp %p\n%u = sin %q\n"
+                            "return %t, %u, %h\n}\n",
+        2, 1, 0);
+    joins(
+        "graph @g {\n%x = input : f32[2,8]\n" W("v", "4,4") W("w",
+            "4,4") "%0, %1 = split %x {axis=1, sizes=[4,4]}\n"
+                   "%p = linear %0, %v\n%q = linear %0, %w\n%t = exp %p\n%u = sin %q\n%h = sin %1\n"
+                   "return %t, %u, %h\n}\n",
+        1, 2, 1);
+}
