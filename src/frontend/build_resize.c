@@ -34,23 +34,28 @@ static bool spread(fe_layer *l, fe_key key, const fe_list *v, int64_t out[3])
 
 /* ---- interpolate ----------------------------------------------------------------------------- */
 
+enum { MOST_PLACES = 1 << 22 }; /* of a dimension, whose positions are constants of the graph */
+
 /* One dimension: element i of the result lies between elements at[0][i] and at[1][i], weight[i] of the way. */
 typedef struct between {
     int dim;
     int64_t n;
-    bool nearest, repeated; /* repeated: each element n / extent times */
+    bool nearest;
     int32_t *at[2];
     double *weight;
 } between;
 
-/* Fills in the positions, as PyTorch does: centres of elements, or with align_corners the corners, lie on each other. `factor`: the
- * scale_factor, or 0. */
-static bool place(fe_layer *l, between *b, int64_t extent, double factor)
+/* Distance of neighbours of the result in the input, as PyTorch has it. `factor`: the scale_factor, or 0. */
+static double step_of(const fe_layer *l, const between *b, int64_t extent, double factor)
 {
-    double step = factor > 0 ? 1 / factor : (double)extent / (double)b->n;
     if (l->s.align_corners)
-        step = b->n > 1 ? (double)(extent - 1) / (double)(b->n - 1) : 0;
-    b->repeated = b->nearest && b->n % extent == 0 && step * (double)b->n == (double)extent;
+        return b->n > 1 ? (double)(extent - 1) / (double)(b->n - 1) : 0;
+    return factor > 0 ? 1 / factor : (double)extent / (double)b->n;
+}
+
+/* Fills in the positions: centres of elements, or with align_corners the corners, lie on each other. */
+static bool place(fe_layer *l, between *b, int64_t extent, double step)
+{
     for (int k = 0; k < 2; k++)
         if (!(b->at[k] = ARENA_NEW(&l->f->a, int32_t, b->n)))
             return fe_oom(l->f);
@@ -119,13 +124,19 @@ static nnc_ref mix(fe_layer *l, nnc_ref x, const between *b)
 static nnc_ref resize(fe_layer *l, nnc_ref x, between *b, double factor)
 {
     int64_t extent = in_type(l)->dim[b->dim];
-    if (b->n == extent && (factor <= 0 || l->s.align_corners))
+    double step = step_of(l, b, extent, factor);
+    if (b->n == extent && step == 1)
         return x;
-    if (b->n > INT32_MAX || extent > INT32_MAX)
-        return fe_bad(l, "size", "%s: extents above 2^31 are not supported", l->row.name);
-    if (!place(l, b, extent, factor))
+    if (b->nearest && b->n % extent == 0 && step * (double)b->n == (double)extent)
+        return repeat(l->f->g, x, b);
+    if (b->n > MOST_PLACES || extent > INT32_MAX)
+        return fe_bad(l, fe_has(l, FK_size) ? "size" : "scale_factor",
+            "%s: extent %lld to %lld: at most %d is supported, more only for mode nearest and a "
+            "multiple of the input",
+            l->row.name, (long long)extent, (long long)b->n, MOST_PLACES);
+    if (!place(l, b, extent, step))
         return NNC_NONE;
-    return b->repeated ? repeat(l->f->g, x, b) : b->nearest ? take(l->f->g, x, b, 0) : mix(l, x, b);
+    return b->nearest ? take(l->f->g, x, b, 0) : mix(l, x, b);
 }
 
 nnc_ref fe_build_interpolate(fe_layer *l)

@@ -1,8 +1,9 @@
 /* passes/siblings.c -- joins independent contractions into one, where one command is expected to take less time than several.
  *
- *   of one input:   y1 = x w1;  y2 = x w2            y = x [w1 w2];  y1, y2 = split(y)         parallel 1x1 convolutions, query, key and value
- *   side by side:   x1, x2 = split(x);               a convolution in groups, or for linear layers a batched product of [n, rows, in] and
- *                   y1 = x1 w1;  y2 = x2 w2          [n, in, out]; y1, y2 = split(y)           n models beside each other
+ *   of one input     y1 = x w1;  y2 = x w2      parallel 1x1 convolutions; query, key and value
+ *                    -> y = x [w1 w2];  y1, y2 = split(y)
+ *   side by side     x1, x2 = split(x);  y1 = x1 w1;  y2 = x2 w2      n models beside each other
+ *                    -> a convolution in groups, or for linear layers a batched product of [n, rows, in] and [n, in, out]
  *
  * The weights are put together once, when they are loaded. An activation that follows each of them alike is applied to y, where it can be
  * fused into the contraction; a concat of y1, y2, .. in order is y. The parts are views where those who read them address memory with gaps
