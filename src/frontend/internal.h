@@ -114,7 +114,7 @@ bool fe_row_takes(const fe_row *r, fe_key key);
 typedef struct fe_use {
     fe_key key;
     bool must;
-    char dflt[16];    /* "" = none */
+    char dflt[16]; /* "" = none */
     char choices[40]; /* LK_word: "a,b,c", the first is the default */
 } fe_use;
 /* Iterates over fe_row.keys; false at the end. */

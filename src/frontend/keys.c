@@ -86,8 +86,8 @@ static bool read_choice(fe_layer *l, const fe_use *u, const nnc_item *v, const c
     size_t n = 0;
     if (!fe_read_word(l->f, v, l->path, l->ctx->env, key, &w))
         return false;
-    for (const char *c = u->choices; *c && *c != ' ' && n < 8; n++) {
-        size_t len = strcspn(c, ", ");
+    for (const char *c = u->choices; *c && n < 8; n++) {
+        size_t len = strcspn(c, ",");
         names[n] = nnc_arena_strndup(&l->f->a, c, len);
         if (!names[n])
             return fe_oom(l->f);
@@ -97,8 +97,8 @@ static bool read_choice(fe_layer *l, const fe_use *u, const nnc_item *v, const c
         }
         c += len + (c[len] == ',');
     }
-    return FE_FALSE(l, key, "%s: expected one of %.*s, found `%.60s`%s", key,
-        (int)strcspn(u->choices, " "), u->choices, w, fe_hint(l->f, w, names, n));
+    return FE_FALSE(l, key, "%s: expected one of %s, found `%.60s`%s", key, u->choices, w,
+        fe_hint(l->f, w, names, n));
 }
 
 static bool read_list(fe_layer *l, const fe_key_row *k, const nnc_item *v, fe_list *out)

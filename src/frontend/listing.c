@@ -9,8 +9,7 @@ void fe_put_uses(nnc_text *t, const fe_row *r, const char *quote)
     int n = 0;
     for (const char *p = r->keys; fe_use_next(&p, &u); n++)
         nnc_printf(t, "%s%s%s%s%s%s%s", n ? " " : "", quote, fe_keys[u.key].name,
-            *u.dflt ? "=" : "", u.choices, quote,
-            u.must || *u.dflt ? "" : "?");
+            *u.dflt ? "=" : "", u.choices, quote, u.must || *u.dflt ? "" : "?");
 }
 
 const char *fe_kind_text(fe_kind k)

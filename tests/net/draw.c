@@ -224,12 +224,12 @@ static cJSON *word_of(draw *d, const char *key, const char *layer)
     if (!found)
         return cJSON_CreateString(word);
     int n = 1;
-    for (const char *p = u.choices; *p && *p != ' '; p++)
+    for (const char *p = u.choices; *p; p++)
         n += *p == ',';
     const char *p = u.choices;
     for (n = (int)roll(d, (uint32_t)n); n > 0; n--)
         p = strchr(p, ',') + 1;
-    snprintf(word, sizeof word, "%.*s", (int)strcspn(p, ", "), p);
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(p, ","), p);
     return cJSON_CreateString(word);
 }
 
