@@ -384,8 +384,9 @@ static void join(state *s, const family *f)
     one += work_ns(p, at, &ok);
     const nnc_target *t = target_of(p, &p->g->node[at]);
     ok = ok && t;
+    /* on CPUs by more than the estimates' error */
     if (ok && apart - one > nnc_kernel_launch_ns(t) &&
-        (t->kind != NNC_T_cpu || takes_longer(apart, one))) {
+        (t->kind != NNC_T_cpu || apart - one > one / 4)) {
         replace(p, f, y);
         remark_applied(p, &l, rule, "one %s is expected to take %s, the %d apart %s",
             nnc_ops[p->g->node[at].op].name, text_us(p, one), f->n, text_us(p, apart));
