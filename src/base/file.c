@@ -265,6 +265,14 @@ nnc_status nnc_map_open(nnc_map *m, const char *path, nnc_sink *sink)
     return NNC_OK;
 }
 
+void nnc_map_drop(const nnc_map *m, size_t from, size_t n)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), start = (from + page - 1) / page * page;
+    size_t end = (from + n) / page * page;
+    if (end > start)
+        madvise((char *)m->data + start, end - start, MADV_DONTNEED);
+}
+
 void nnc_map_close(nnc_map *m)
 {
     if (m->data)

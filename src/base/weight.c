@@ -70,6 +70,21 @@ static nnc_status open_file(
     return NNC_OK;
 }
 
+/* Part by part, so that the process never holds a large file and its copy. */
+static void copy_part(const nnc_map *m, size_t from, size_t n, char *dst)
+{
+    enum { PART = 1 << 19 };
+    if (n < PART) {
+        memcpy(dst, m->data + from, n);
+        return;
+    }
+    for (size_t i = 0, some; i < n; i += some) {
+        some = n - i < PART ? n - i : PART;
+        memcpy(dst + i, m->data + from + i, some);
+        nnc_map_drop(m, from + i, some);
+    }
+}
+
 static nnc_status read_file(const nnc_weight *w, int64_t skip, int64_t bytes, void *dst,
     nnc_weight_files *files, nnc_sink *sink)
 {
@@ -81,7 +96,7 @@ static nnc_status read_file(const nnc_weight *w, int64_t skip, int64_t bytes, vo
         return nnc_fail(sink, NNC_E_IO, (nnc_loc){.file = w->file},
             "ends before weight %s does: %lld bytes at offset %lld, the file has %lld",
             w->name ? w->name : "", (long long)w->size, (long long)w->offset, (long long)size);
-    memcpy(dst, m->data + w->offset + skip, (size_t)bytes);
+    copy_part(m, (size_t)(w->offset + skip), (size_t)bytes, dst);
     return NNC_OK;
 }
 

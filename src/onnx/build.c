@@ -141,7 +141,7 @@ bool ox_set(ox_build *b, int i, nnc_ref r)
     if (r == NNC_NONE)
         return false;
     if (i < b->n_out)
-        b->out[i] = (ox_value){OX_here, r, ox_dt(b, r), 0, {0}};
+        b->out[i] = (ox_value){.state = OX_here, .ref = r, .dtype = ox_dt(b, r)};
     return true;
 }
 
@@ -149,7 +149,7 @@ bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim)
 {
     if (i >= b->n_out)
         return true;
-    b->out[i] = (ox_value){OX_empty, NNC_NONE, d, rank, {0}};
+    b->out[i] = (ox_value){.state = OX_empty, .ref = NNC_NONE, .dtype = d, .rank = rank};
     if (rank)
         memcpy(b->out[i].dim, dim, (size_t)rank * sizeof *dim);
     return true;
@@ -199,7 +199,8 @@ bool ox_each_empty(ox_build *b)
         t.rank = x.rank > t.rank ? x.rank : t.rank;
         memmove(t.dim, t.dim + NNC_MAX_RANK - t.rank, (size_t)t.rank * sizeof *t.dim);
         if (b->in[i].state == OX_empty)
-            b->in[i] = (ox_value){OX_here, ox_num(b, b->in[i].dtype, 1), b->in[i].dtype, 0, {0}};
+            b->in[i] = (ox_value){
+                .state = OX_here, .ref = ox_num(b, b->in[i].dtype, 1), .dtype = b->in[i].dtype};
     }
     return b->row->build(b) && ox_none(b, 0, ox_dt(b, b->out[0].ref), t.rank, t.dim);
 }

@@ -242,7 +242,7 @@ static bool requantize(ox_build *b, nnc_ref sum, int as_, int bs, int ys, int ax
         ox_2(b, OP_mul, scale(b, as_, rank, nnc_max64(rank - 2, 0)), scale(b, bs, rank, axis)),
         scale(b, ys, rank, axis));
     nnc_ref r = ox_2(b, OP_mul, ox_to(b, sum, DT_f32), s);
-    return ox_give(b, ox_saturate(b, ox_1(b, OP_round, r), ox_in(b, ys + 1)));
+    return ox_give(b, ox_saturate(b, ox_1(b, OP_round, r), ox_in(b, ys + 1), 0));
 }
 
 bool ox_qlinear_matmul(ox_build *b)

@@ -30,22 +30,26 @@ static nnc_ref spread(ox_build *b, nnc_ref v, const nnc_type *x)
     return d[axis] == x->dim[axis] ? v : ox_slice(b, v, axis, 0, x->dim[axis]);
 }
 
-nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d)
+nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits)
 {
-    nnc_attr a[2] = {
-        nnc_af(AT_lo, nnc_dtype_kind(d) == NNC_UINT ? 0 : (double)nnc_int_end(d, false)),
-        nnc_af(AT_hi, (double)nnc_int_end(d, true))};
+    bool positive = nnc_dtype_kind(d) == NNC_UINT;
+    int64_t lo = positive ? 0 : nnc_int_end(d, false), hi = nnc_int_end(d, true);
+    if (bits) {
+        hi = ((int64_t)1 << (bits - !positive)) - 1;
+        lo = positive ? 0 : -hi - 1;
+    }
+    nnc_attr a[2] = {nnc_af(AT_lo, (double)lo), nnc_af(AT_hi, (double)hi)};
     return ox_to(b, nnc_build(b->x->g, OP_clip, 1, &x, 2, a), d);
 }
 
-nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero)
+nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits)
 {
     if (x == NNC_NONE || zero == NNC_NONE)
         return NNC_NONE;
     const nnc_type t = *ox_type(b, zero);
     nnc_ref z =
         ox_to(b, t.rank == 1 && t.dim[0] == 1 ? ox_reshape(b, zero, 0, NULL) : zero, ox_dt(b, x));
-    return ox_saturate_to(b, ox_2(b, OP_add, x, z), (nnc_dtype)t.dtype);
+    return ox_saturate_to(b, ox_2(b, OP_add, x, z), (nnc_dtype)t.dtype, bits);
 }
 
 bool ox_quantize(ox_build *b)
@@ -57,9 +61,13 @@ bool ox_quantize(ox_build *b)
     if (code && !ox_dtype(code, &d))
         return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code));
     nnc_ref r = ox_1(b, OP_round, ox_2(b, OP_div, x, spread(b, s, &t)));
-    if (!ox_has(b, 2))
-        return ox_give(b, ox_saturate_to(b, r, d));
-    return ox_give(b, ox_saturate(b, r, spread(b, ox_in(b, 2), &t)));
+    int bits = ox_has(b, 2) ? b->in[2].bits : ox_bits(code);
+    r = ox_has(b, 2) ? ox_saturate(b, r, spread(b, ox_in(b, 2), &t), bits)
+                     : ox_saturate_to(b, r, d, bits);
+    if (!ox_give(b, r))
+        return false;
+    b->out[0].bits = (uint8_t)bits;
+    return true;
 }
 
 bool ox_dequantize(ox_build *b)
@@ -87,8 +95,8 @@ bool ox_dynamic_quantize(ox_build *b)
     top = ox_2n(b, OP_max, top, 0);
     low = ox_2n(b, OP_min, low, 0);
     nnc_ref scale = ox_2n(b, OP_div, ox_2(b, OP_sub, top, low), 255);
-    nnc_ref zero =
-        ox_saturate_to(b, ox_1(b, OP_round, ox_2(b, OP_div, ox_1(b, OP_neg, low), scale)), DT_u8);
+    nnc_ref zero = ox_saturate_to(
+        b, ox_1(b, OP_round, ox_2(b, OP_div, ox_1(b, OP_neg, low), scale)), DT_u8, 0);
     nnc_ref r = ox_1(b, OP_round, ox_2(b, OP_div, x, scale));
-    return ox_give(b, ox_saturate(b, r, zero)) && ox_set(b, 1, scale) && ox_set(b, 2, zero);
+    return ox_give(b, ox_saturate(b, r, zero, 0)) && ox_set(b, 1, scale) && ox_set(b, 2, zero);
 }

@@ -485,7 +485,11 @@ static bool add_input(
 {
     const char *why;
     bool empty = ox_any_0(p->rank, p->dim);
-    ox_value v = {empty ? OX_empty : OX_here, NNC_NONE, d, p->rank, {0}};
+    ox_value v = {.state = empty ? OX_empty : OX_here,
+        .ref = NNC_NONE,
+        .bits = (uint8_t)ox_bits(p->code),
+        .dtype = d,
+        .rank = p->rank};
     memcpy(v.dim, p->dim, sizeof v.dim);
     if (value && value->type.dtype != d)
         return damaged(x, "input `%.60s` is %s, its value %s", p->name, nnc_dtype_name(d),

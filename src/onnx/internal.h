@@ -62,8 +62,14 @@ enum {
     OXD_u32,
     OXD_u64,
     OXD_bf16 = 16,
+    OXD_u4 = 21,
+    OXD_i4 = 22,
+    OXD_u2 = 25,
+    OXD_i2 = 26,
 };
+/* Integers of 4 and 2 bits are i8 and u8 in graphs. */
 bool ox_dtype(int64_t code, nnc_dtype *out);
+int ox_bits(int64_t code); /* 4 or 2; 0 for all other types */
 const char *ox_dtype_name(int64_t code); /* of those that nnc has not, too */
 
 typedef struct ox_tensor {
@@ -182,6 +188,7 @@ typedef enum ox_state {
 typedef struct ox_value {
     ox_state state;
     nnc_ref ref;
+    uint8_t bits; /* as ox_bits, where it is known */
     nnc_dtype dtype; /* of OX_empty, as are rank and dim */
     int rank;
     int64_t dim[NNC_MAX_RANK];
@@ -358,8 +365,8 @@ typedef struct ox_window {
 bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w);
 int ox_window_attrs(const ox_window *w, nnc_attr *a); /* strides, pads, dilations: 3 */
 /* x, a float without a fraction, plus a zero point, saturated to the zero point's type; and saturated to d. */
-nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero);
-nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d);
+nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits);
+nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits);
 
 #define ONNX(name, from, to, n_min, n_max, consts, build, op, attrs, maps, limits) \
     bool build(ox_build *b);

@@ -66,7 +66,8 @@ static const struct {
     nnc_dtype d;
 } dtypes[] = {{OXD_f32, DT_f32}, {OXD_u8, DT_u8}, {OXD_i8, DT_i8}, {OXD_u16, DT_u16},
     {OXD_i16, DT_i16}, {OXD_i32, DT_i32}, {OXD_i64, DT_i64}, {OXD_bool, DT_bool}, {OXD_f16, DT_f16},
-    {OXD_f64, DT_f64}, {OXD_u32, DT_u32}, {OXD_u64, DT_u64}, {OXD_bf16, DT_bf16}};
+    {OXD_f64, DT_f64}, {OXD_u32, DT_u32}, {OXD_u64, DT_u64}, {OXD_bf16, DT_bf16}, {OXD_u4, DT_u8},
+    {OXD_i4, DT_i8}, {OXD_u2, DT_u8}, {OXD_i2, DT_i8}};
 
 bool ox_dtype(int64_t code, nnc_dtype *out)
 {
@@ -76,6 +77,11 @@ bool ox_dtype(int64_t code, nnc_dtype *out)
             return true;
         }
     return false;
+}
+
+int ox_bits(int64_t code)
+{
+    return code == OXD_u4 || code == OXD_i4 ? 4 : code == OXD_u2 || code == OXD_i2 ? 2 : 0;
 }
 
 const char *ox_dtype_name(int64_t code)
@@ -145,7 +151,7 @@ static void put_element(nnc_dtype d, void *dst, int64_t i, uint64_t v)
         nnc_set_i64(d, dst, i, d == DT_bool ? v != 0 : (int64_t)v);
 }
 
-const char *ox_tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst)
+static const char *tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst)
 {
     int64_t size = nnc_dtype_size(d), k = 0;
     if (t->raw.p) {
@@ -184,6 +190,26 @@ const char *ox_tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst
         }
     }
     return k == n ? NULL : "it has another number of elements than its shape says";
+}
+
+/* Numbers of fewer bits, several in a byte, the first in the low bits. */
+static void unpack(uint8_t *v, int64_t n, int bits, bool is_signed)
+{
+    for (int64_t i = n - 1; i >= 0; i--) {
+        int x = v[i * bits / 8] >> i * bits % 8 & ((1 << bits) - 1);
+        v[i] = (uint8_t)(is_signed && x >> (bits - 1) ? x - (1 << bits) : x);
+    }
+}
+
+const char *ox_tensor_data(const ox_tensor *t, nnc_dtype d, int64_t n, void *dst)
+{
+    int bits = ox_bits(t->code);
+    if (!bits)
+        return tensor_data(t, d, n, dst);
+    const char *why = tensor_data(t, DT_u8, nnc_ceildiv(n * bits, 8), dst);
+    if (!why)
+        unpack(dst, n, bits, d == DT_i8);
+    return why;
 }
 
 static bool read_pair(ox_reader *r, ox_span s, const char **key, const char **value)

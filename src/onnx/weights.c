@@ -108,11 +108,25 @@ static bool type_of(ox *x, const ox_tensor *t, const char *what, nnc_type *out, 
     return *empty || nnc_type_check(out, &why) || bad(x, t, what, why);
 }
 
-/* Numbers that lie in the model as in memory: raw data of another type than bool. */
+/* Are raw data as in memory? */
+static bool as_stored(const ox_tensor *t, const nnc_type *type)
+{
+    return type->dtype != DT_bool && !ox_bits(t->code);
+}
+
+/* Numbers that lie in the model as in memory. */
 static const uint8_t *in_place(const ox_tensor *t, const nnc_type *type)
 {
-    return t->raw.p && type->dtype != DT_bool && (int64_t)t->raw.n == nnc_type_bytes(type)
-               ? t->raw.p
+    return t->raw.p && as_stored(t, type) && (int64_t)t->raw.n == nnc_type_bytes(type) ? t->raw.p
+                                                                                       : NULL;
+}
+
+/* A short message cannot hold many numbers: refused before memory for them is taken. */
+static const char *too_short(const ox_tensor *t, int64_t n)
+{
+    int bits = ox_bits(t->code);
+    return (uint64_t)n / (bits ? 8 / (uint64_t)bits : 1) > t->msg.n
+               ? "it has fewer numbers than its shape says"
                : NULL;
 }
 
@@ -122,17 +136,22 @@ static const void *numbers(
 {
     const uint8_t *p = in_place(t, type);
     int64_t n = nnc_type_numel(type), bytes = nnc_type_bytes(type);
+    ox_tensor here = *t;
     nnc_weight w;
-    if (t->external)
-        return external(x, t, what, bytes, &w, &p) ? p : NULL;
+    if (t->external) {
+        int64_t stored = ox_bits(t->code) ? nnc_ceildiv(n * ox_bits(t->code), 8) : bytes;
+        if (!external(x, t, what, stored, &w, &here.raw.p))
+            return NULL;
+        here.raw.n = (size_t)stored;
+        p = as_stored(t, type) ? here.raw.p : NULL;
+    }
     if (p)
         return p;
-    /* a short message cannot hold many numbers: refused before memory for them is taken */
-    const char *why = (uint64_t)n > t->msg.n ? "it has fewer numbers than its shape says" : NULL;
+    const char *why = t->external ? NULL : too_short(t, n);
     if (!why && !(*own = nnc_malloc((size_t)bytes)))
         return ox_nomem(x), NULL;
     if (!why)
-        why = ox_tensor_data(t, (nnc_dtype)type->dtype, n, *own);
+        why = ox_tensor_data(&here, (nnc_dtype)type->dtype, n, *own);
     return why ? (bad(x, t, what, why), NULL) : *own;
 }
 
@@ -143,7 +162,11 @@ bool ox_constant(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     NNC_FREED void *own = NULL;
     if (!type_of(x, t, what, &type, &empty))
         return false;
-    *out = (ox_value){empty ? OX_empty : OX_here, NNC_NONE, (nnc_dtype)type.dtype, t->rank, {0}};
+    *out = (ox_value){.state = empty ? OX_empty : OX_here,
+        .ref = NNC_NONE,
+        .bits = (uint8_t)ox_bits(t->code),
+        .dtype = (nnc_dtype)type.dtype,
+        .rank = t->rank};
     memcpy(out->dim, t->dim, sizeof out->dim);
     if (empty)
         return true;
@@ -166,7 +189,7 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     NNC_FREED void *own = NULL;
     nnc_weight w = {.kind = NNC_W_inline, .name = t->name, .size = nnc_type_bytes(&type)};
     const uint8_t *p = in_place(t, &type);
-    if (t->external) {
+    if (t->external && as_stored(t, &type)) {
         if (!external(x, t, what, w.size, &w, &p))
             return false;
     } else if (p && x->mapped) {
@@ -179,7 +202,10 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     } else if (!(w.data = numbers(x, t, what, &type, &own))) {
         return false;
     }
-    *out = (ox_value){OX_here, nnc_param(x->g, &type, &w), (nnc_dtype)type.dtype, 0, {0}};
+    *out = (ox_value){.state = OX_here,
+        .ref = nnc_param(x->g, &type, &w),
+        .bits = (uint8_t)ox_bits(t->code),
+        .dtype = (nnc_dtype)type.dtype};
     return out->ref != NNC_NONE || ox_stop(x, x->g->status);
 }
 
@@ -200,8 +226,8 @@ nnc_status nnc_onnx_read_tensor(const char *file, nnc_tensor *out, nnc_sink *sin
         out->type = type; /* without data */
         out->type.rank = (uint8_t)t.rank;
         memcpy(out->type.dim, t.dim, sizeof t.dim);
-    } else if (!x.status && (uint64_t)nnc_type_numel(&type) > t.msg.n)
-        bad(&x, &t, "tensor", "it has fewer numbers than its shape says");
+    } else if (!x.status && too_short(&t, nnc_type_numel(&type)))
+        bad(&x, &t, "tensor", too_short(&t, nnc_type_numel(&type)));
     else if (!x.status && !(x.status = nnc_tensor_alloc(out, &type, sink))) {
         const char *why =
             ox_tensor_data(&t, (nnc_dtype)type.dtype, nnc_type_numel(&type), out->data);

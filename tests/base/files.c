@@ -367,6 +367,44 @@ TEST(weights)
     nnc_weight_files_deinit(&files);
 }
 
+/* KiB of files' pages that this process holds; -1: the system does not say. */
+static long resident_file_pages(void)
+{
+    char line[256];
+    long kib = -1;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (!strncmp(line, "RssFile:", 8))
+            kib = strtol(line + 8, NULL, 10);
+    if (f)
+        fclose(f);
+    return kib;
+}
+
+/* Reading a large weight leaves its copy in memory, and not the file, too. */
+TEST(large_weights_are_held_once)
+{
+    enum { N = 16 << 20 };
+    int64_t dim = N;
+    nnc_type t = nnc_type_make(DT_u8, 1, &dim);
+    char path[64], *a = malloc(N), *b = malloc(N);
+    for (int i = 0; i < N; i++)
+        a[i] = (char)(i * 37 >> 3);
+    in_tmp(path, "large");
+    CHECK_OK(nnc_file_write(path, a, N, false, test_sink));
+    nnc_weight w = {.kind = NNC_W_file, .name = "w", .file = path, .size = N};
+    nnc_weight_files files = {NULL};
+    long before = resident_file_pages();
+    for (int64_t i = 0; i < N; i += N / 8)
+        CHECK_OK(nnc_weight_read(&w, &t, i, N / 8, b + i, &files, test_sink));
+    CHECK(resident_file_pages() - before < 4096);
+    CHECK(!memcmp(a, b, N));
+    unlink(path);
+    nnc_weight_files_deinit(&files);
+    free(a);
+    free(b);
+}
+
 /* The header of a file with many weights is not hashed again for each piece of each. */
 TEST(weight_files_are_opened_once)
 {

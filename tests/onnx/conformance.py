@@ -70,6 +70,28 @@ for file in sorted(glob.glob(os.path.join(data, "light", "*.onnx"))):
         value = numpy_helper.from_array(Runner.generate_dummy_data(v, name=name), v.name)
         open(os.path.join(folder, "input_%d.pb" % i), "wb").write(value.SerializeToString())
     tests.append({"name": name, "ops": ["light"], "rtol": 2e-3 if "densenet" in name else 1e-3, "atol": 1e-7})
+# Equations of Einsum beyond the package's nine: numpy computes what they should give.
+equations = {"ij,jk": "23,34", "ij,jk->ki": "23,34", "bhqd,bhkd->bhqk": "2345,2365", "bqhd,bkhd->bhqk": "2435,2635", "ijk->k": "234",
+    "...ij,...jk->...ik": "5234,245", "i,j->ji": "3,4", "ij,ij->": "34,34", "ii": "44", "iij->ji": "334", "ij,kj,lk->il": "23,43,54",
+    "abc,cd,bd->a": "234,45,35", "b...,b...->...": "234,234", "...,...": "34,4", "aij,ajk->aik": "234,145", "ij->": "23", "i->i": "5",
+    "abcd,aecd,ef->abf": "2345,2645,67", "bn,anm,bm->ba": "23,435,25", "...i->...": "234"}
+random = numpy.random.RandomState(1)
+for k, (equation, shapes) in enumerate(equations.items()):
+    name = "own/einsum_%d" % k
+    folder = os.path.join(out, name, "test_data_set_0")
+    os.makedirs(folder, exist_ok=True)
+    ins = [random.randn(*map(int, s)).astype(numpy.float32) for s in shapes.split(",")]
+    names = ["x%d" % i for i in range(len(ins))]
+    want = numpy.asarray(numpy.einsum(equation, *[v.astype(numpy.float64) for v in ins]), numpy.float32)
+    port = lambda name, v: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, v.shape)
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Einsum", names, ["y"], equation=equation)], equation,
+        [port(n, v) for n, v in zip(names, ins)], [port("y", want)])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 12)])
+    open(os.path.join(out, name, "model.onnx"), "wb").write(model.SerializeToString())
+    for kind, values in (("input", ins), ("output", [want])):
+        for i, v in enumerate(values):
+            open(os.path.join(folder, "%s_%d.pb" % (kind, i)), "wb").write(numpy_helper.from_array(v, kind).SerializeToString())
+    tests.append({"name": name, "ops": ["Einsum"], "rtol": 1e-4, "atol": 1e-5})
 operators = sorted({s.name for s in onnx.defs.get_all_schemas() if not s.domain})
 json.dump({"version": onnx.__version__, "tests": tests, "operators": operators}, open(os.path.join(out, "tests.json"), "w"))
 """
