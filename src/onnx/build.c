@@ -205,14 +205,43 @@ bool ox_each_empty(ox_build *b)
     return b->row->build(b) && ox_none(b, 0, ox_dt(b, b->out[0].ref), t.rank, t.dim);
 }
 
+nnc_ref ox_op(ox_build *b, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr)
+{
+    for (int i = 0; i < n_in; i++)
+        if (in[i] == NNC_NONE)
+            return NNC_NONE;
+    return nnc_build(b->x->g, op, n_in, in, n_attr, attr);
+}
+
 nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x)
 {
-    return nnc_build1(b->x->g, op, x);
+    return ox_op(b, op, 1, &x, 0, NULL);
 }
 
 nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y)
 {
-    return nnc_build2(b->x->g, op, x, y);
+    return ox_op(b, op, 2, (nnc_ref[]){x, y}, 0, NULL);
+}
+
+nnc_ref ox_3(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y, nnc_ref z)
+{
+    return ox_op(b, op, 3, (nnc_ref[]){x, y, z}, 0, NULL);
+}
+
+nnc_ref ox_reduced(
+    ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims)
+{
+    return x == NNC_NONE ? x : nnc_reduce(b->x->g, op, x, n_axes, axes, keepdims);
+}
+
+nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
+{
+    return x == NNC_NONE ? x : nnc_broadcast(b->x->g, x, rank, dim);
+}
+
+nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm)
+{
+    return x == NNC_NONE ? x : nnc_transpose(b->x->g, x, perm);
 }
 
 nnc_ref ox_num(ox_build *b, nnc_dtype d, double v)
@@ -237,12 +266,12 @@ nnc_ref ox_slice(ox_build *b, nnc_ref x, int axis, int64_t start, int64_t end)
     int64_t at = axis;
     nnc_attr a[3] = {
         nnc_av(AT_axes, 1, &at), nnc_av(AT_starts, 1, &start), nnc_av(AT_ends, 1, &end)};
-    return nnc_build(b->x->g, OP_slice, 1, &x, 3, a);
+    return ox_op(b, OP_slice, 1, &x, 3, a);
 }
 
 nnc_ref ox_reshape(ox_build *b, nnc_ref x, int rank, const int64_t *dim)
 {
-    return nnc_reshape(b->x->g, x, rank, dim);
+    return x == NNC_NONE ? x : nnc_reshape(b->x->g, x, rank, dim);
 }
 
 nnc_ref ox_list(ox_build *b, int n, const int64_t *v)
@@ -264,5 +293,5 @@ nnc_ref ox_along(ox_build *b, nnc_ref x, int rank, int axis)
     int64_t dim[NNC_MAX_RANK];
     for (int i = 0; i < rank; i++)
         dim[i] = i == axis ? nnc_type_numel(ox_type(b, x)) : 1;
-    return x == NNC_NONE ? x : ox_reshape(b, x, rank, dim);
+    return ox_reshape(b, x, rank, dim);
 }

@@ -26,7 +26,7 @@ static nnc_ref by_head(ox_build *b, nnc_ref x, int64_t heads)
         return NNC_NONE;
     }
     x = ox_reshape(b, x, 4, (int64_t[]){t.dim[0], t.dim[1], heads, t.dim[2] / heads});
-    return nnc_transpose(b->x->g, x, (int64_t[]){0, 2, 1, 3});
+    return ox_transposed(b, x, (int64_t[]){0, 2, 1, 3});
 }
 
 /* [batch, heads, rows, size] as the operands were. */
@@ -34,7 +34,7 @@ static nnc_ref as_given(ox_build *b, const attention *a, nnc_ref x)
 {
     if (!a->flat || x == NNC_NONE)
         return x;
-    x = nnc_transpose(b->x->g, x, (int64_t[]){0, 2, 1, 3});
+    x = ox_transposed(b, x, (int64_t[]){0, 2, 1, 3});
     const nnc_type t = *ox_type(b, x);
     return ox_reshape(b, x, 3, (int64_t[]){t.dim[0], t.dim[1], t.dim[2] * t.dim[3]});
 }
@@ -45,7 +45,7 @@ static nnc_ref with_past(ox_build *b, nnc_ref x, int past, int out)
     nnc_ref v[2] = {ox_has(b, past) ? ox_in(b, past) : NNC_NONE, x};
     nnc_attr a = nnc_ai(AT_axis, 2);
     if (v[0] != NNC_NONE && x != NNC_NONE)
-        x = nnc_build(b->x->g, OP_concat, 2, v, 1, &a);
+        x = ox_op(b, OP_concat, 2, v, 1, &a);
     ox_set(b, out, x);
     return x;
 }
@@ -98,7 +98,7 @@ static nnc_ref reach(ox_build *b, nnc_ref mask, int64_t cols)
     pads[2 * t.rank - 1] = missing;
     nnc_attr a[2] = {
         nnc_av(AT_pads, 2 * t.rank, pads), nnc_af(AT_value, t.dtype == DT_bool ? 0 : -INFINITY)};
-    return nnc_build(b->x->g, OP_pad, 1, &mask, 2, a);
+    return ox_op(b, OP_pad, 1, &mask, 2, a);
 }
 
 static void read_masks(ox_build *b, attention *a)
@@ -132,11 +132,10 @@ static nnc_ref masked(ox_build *b, const attention *a, nnc_ref score)
     nnc_ref never = ox_num(b, ox_dt(b, score), -INFINITY);
     if (a->bias != NNC_NONE) {
         nnc_ref bias = ox_to(b, a->bias, ox_dt(b, score));
-        score = nnc_build3(b->x->g, OP_select, ox_2n(b, OP_eq, bias, -INFINITY), never,
-            ox_2(b, OP_add, score, bias));
+        score = ox_3(
+            b, OP_select, ox_2n(b, OP_eq, bias, -INFINITY), never, ox_2(b, OP_add, score, bias));
     }
-    return a->allowed == NNC_NONE ? score
-                                  : nnc_build3(b->x->g, OP_select, a->allowed, score, never);
+    return a->allowed == NNC_NONE ? score : ox_3(b, OP_select, a->allowed, score, never);
 }
 
 /* Softmax of each row; a row of -inf gives zeros. */
@@ -148,10 +147,10 @@ static nnc_ref weights_of(ox_build *b, const attention *a, nnc_ref score)
         return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code)), NNC_NONE;
     score = ox_to(b, score, d);
     nnc_attr axis = nnc_ai(AT_axis, 3);
-    nnc_ref p = nnc_build(b->x->g, OP_softmax, 1, &score, 1, &axis);
+    nnc_ref p = ox_op(b, OP_softmax, 1, &score, 1, &axis);
     if (a->can_be_empty) {
-        nnc_ref top = nnc_reduce(b->x->g, OP_reduce_max, score, 1, &last, true);
-        p = nnc_build3(b->x->g, OP_select, ox_2n(b, OP_eq, top, -INFINITY), ox_num(b, d, 0), p);
+        nnc_ref top = ox_reduced(b, OP_reduce_max, score, 1, &last, true);
+        p = ox_3(b, OP_select, ox_2n(b, OP_eq, top, -INFINITY), ox_num(b, d, 0), p);
     }
     return ox_to(b, p, a->d);
 }
@@ -165,7 +164,7 @@ static nnc_ref product(ox_build *b, const attention *a, nnc_ref x, nnc_ref y, bo
     int64_t d[4] = {a->batch, a->kv_heads, a->share * a->rows, t.dim[3]};
     nnc_ref v[2] = {a->share == 1 ? x : ox_reshape(b, x, 4, d), y};
     nnc_attr at = nnc_ai(AT_transpose_b, transposed);
-    nnc_ref r = nnc_build(b->x->g, OP_matmul, 2, v, 1, &at);
+    nnc_ref r = ox_op(b, OP_matmul, 2, v, 1, &at);
     if (r == NNC_NONE || a->share == 1)
         return r;
     return ox_reshape(b, r, 4, (int64_t[]){a->batch, a->heads, a->rows, ox_type(b, r)->dim[3]});
@@ -212,7 +211,7 @@ static nnc_ref angles(ox_build *b, int i, const nnc_type *x, int64_t half)
     nnc_ref v[2] = {ox_in(b, i), ox_has(b, 3) ? ox_in(b, 3) : NNC_NONE};
     nnc_attr axis = nnc_ai(AT_axis, 0);
     if (ox_has(b, 3))
-        v[0] = nnc_build(b->x->g, OP_gather, 2, v, 1, &axis);
+        v[0] = ox_op(b, OP_gather, 2, v, 1, &axis);
     if (v[0] == NNC_NONE)
         return v[0];
     const nnc_type t = *ox_type(b, v[0]);
@@ -251,13 +250,13 @@ bool ox_rotary(ox_build *b)
     pairs[4] = 1;
     for (int i = 0; i < 2 && near; i++)
         to[i] = ox_reshape(b, to[i], 5, pairs);
-    nnc_ref r[2] = {nnc_build(b->x->g, OP_concat, 2, to, 1, &axis)};
+    nnc_ref r[2] = {ox_op(b, OP_concat, 2, to, 1, &axis)};
     one[3] = n;
     r[0] = near ? ox_reshape(b, r[0], 4, one) : r[0];
     axis = nnc_ai(AT_axis, 3);
     if (n < t.dim[3]) {
         r[1] = ox_slice(b, x, 3, n, t.dim[3]);
-        r[0] = nnc_build(b->x->g, OP_concat, 2, r, 1, &axis);
+        r[0] = ox_op(b, OP_concat, 2, r, 1, &axis);
     }
     return ox_give(b, as_given(b, &a, r[0]));
 }

@@ -126,8 +126,8 @@ static bool take_diagonals(einsum *e, term *t)
                 b, "a letter stands for %lld and %lld", (long long)dim[i], (long long)dim[first]);
         nnc_ref at = ox_iota(b, DT_i32, n);
         nnc_ref same = ox_2(b, OP_eq, ox_along(b, at, t->rank, first), ox_along(b, at, t->rank, i));
-        t->v = nnc_build3(b->x->g, OP_select, same, t->v, ox_num(b, ox_dt(b, t->v), 0));
-        t->v = nnc_reduce(b->x->g, OP_reduce_sum, t->v, 1, &axis, false);
+        t->v = ox_3(b, OP_select, same, t->v, ox_num(b, ox_dt(b, t->v), 0));
+        t->v = ox_reduced(b, OP_reduce_sum, t->v, 1, &axis, false);
         drop(t, i);
     }
     return true;
@@ -161,7 +161,7 @@ static void sum_rest(einsum *e, term *t, const others *o)
             t->label[to++] = t->label[i];
     t->rank = to;
     if (n)
-        t->v = nnc_reduce(e->b->x->g, OP_reduce_sum, t->v, n, axes, false);
+        t->v = ox_reduced(e->b, OP_reduce_sum, t->v, n, axes, false);
 }
 
 /* The dimensions in the order of these labels, all of which it has. */
@@ -173,7 +173,7 @@ static nnc_ref in_order(einsum *e, const term *t, const uint8_t *label)
         perm[i] = find(t->label, t->rank, label[i]);
         moved = moved || perm[i] != i;
     }
-    return moved ? nnc_transpose(e->b->x->g, t->v, perm) : t->v;
+    return moved ? ox_transposed(e->b, t->v, perm) : t->v;
 }
 
 /* ---- two terms ------------------------------------------------------------------------------- */
@@ -216,7 +216,7 @@ static void widen(einsum *e, term *t)
     for (int i = 0; i < t->rank; i++)
         d[i] = e->extent[t->label[i]];
     if (memcmp(d, x.dim, (size_t)t->rank * sizeof *d) != 0)
-        t->v = nnc_broadcast(e->b->x->g, t->v, t->rank, d);
+        t->v = ox_broadcast(e->b, t->v, t->rank, d);
 }
 
 /* t as [batch ..., own, summed]; without matrix: [batch ..., own ...] with 1 for the other's own, which come `after` or before. */
@@ -257,8 +257,7 @@ static bool contract(einsum *e, term *x, term *y, const others *o)
     nnc_ref v[2] = {operand(e, x, &r, r.left, r.n_left, r.n_right, true),
         operand(e, y, &r, r.right, r.n_right, r.n_left, false)};
     nnc_attr a = nnc_ai(AT_transpose_b, 1);
-    nnc_ref p = r.n_sum ? nnc_build(b->x->g, OP_matmul, 2, v, 1, &a)
-                        : nnc_build(b->x->g, OP_mul, 2, v, 0, NULL);
+    nnc_ref p = r.n_sum ? ox_op(b, OP_matmul, 2, v, 1, &a) : ox_op(b, OP_mul, 2, v, 0, NULL);
     memcpy(x->label, r.batch, (size_t)r.n_batch);
     memcpy(x->label + r.n_batch, r.left, (size_t)r.n_left);
     memcpy(x->label + r.n_batch + r.n_left, r.right, (size_t)r.n_right);

@@ -18,7 +18,7 @@ bool ox_unary(ox_build *b)
             a[n++] = nnc_af(key, ox_float(b, name, nnc_strtod(p + word + 1, NULL)));
         p += len + strspn(p + len, " ");
     }
-    return ox_give(b, nnc_build(b->x->g, b->row->op, 1, &x, n, a));
+    return ox_give(b, ox_op(b, b->row->op, 1, &x, n, a));
 }
 
 /* Input 1; in operator set 6 its dimensions are those of input 0 from `axis` on, by default the last ones. */
@@ -56,7 +56,7 @@ bool ox_variadic(ox_build *b)
 
 bool ox_where(ox_build *b)
 {
-    return ox_give(b, nnc_build3(b->x->g, OP_select, ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)));
+    return ox_give(b, ox_3(b, OP_select, ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)));
 }
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static nnc_ref low_bits(ox_build *b, nnc_ref x, nnc_dtype d, int bits)
     if (d == DT_u8)
         return u;
     nnc_ref high = ox_2n(b, OP_ge, u, 1 << (bits - 1));
-    return nnc_build3(b->x->g, OP_select, high, ox_2n(b, OP_sub, u, 1 << bits), u);
+    return ox_3(b, OP_select, high, ox_2n(b, OP_sub, u, 1 << bits), u);
 }
 
 static bool cast_to(ox_build *b, nnc_dtype d, int bits)
@@ -117,7 +117,7 @@ bool ox_mod(ox_build *b)
         return ox_give(b, r);
     nnc_ref differ = ox_2(b, OP_ne, ox_2n(b, OP_lt, r, 0), ox_2n(b, OP_lt, y, 0));
     nnc_ref fix = ox_2(b, OP_and, ox_2n(b, OP_ne, r, 0), differ);
-    return ox_give(b, nnc_build3(b->x->g, OP_select, fix, ox_2(b, OP_add, r, y), r));
+    return ox_give(b, ox_3(b, OP_select, fix, ox_2(b, OP_add, r, y), r));
 }
 
 /* A bound as a number; false: not known, or not one that the op clip takes. */
@@ -142,7 +142,7 @@ bool ox_clip(ox_build *b)
     if (numbers && v[0] <= v[1]) {
         nnc_attr a[2] = {nnc_af(AT_lo, v[0]), nnc_af(AT_hi, v[1])};
         bool lo = isfinite(v[0]), hi = isfinite(v[1]);
-        return ox_give(b, nnc_build(b->x->g, OP_clip, 1, &x, lo + hi, lo ? a : a + 1));
+        return ox_give(b, ox_op(b, OP_clip, 1, &x, lo + hi, lo ? a : a + 1));
     }
     if (b->row->to < 11)
         return ox_give(b, ox_2n(b, OP_min, ox_2n(b, OP_max, x, v[0]), v[1]));
@@ -163,8 +163,8 @@ bool ox_dropout(ox_build *b)
     nnc_type t = *ox_type(b, x);
     if (ox_wants(b, 1))
         ox_set(b, 1,
-            nnc_broadcast(b->x->g, ox_num(b, b->opset < 10 ? (nnc_dtype)t.dtype : DT_bool, 1),
-                t.rank, t.dim));
+            ox_broadcast(
+                b, ox_num(b, b->opset < 10 ? (nnc_dtype)t.dtype : DT_bool, 1), t.rank, t.dim));
     return ox_give(b, x);
 }
 
@@ -172,7 +172,7 @@ bool ox_gelu(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
     nnc_attr a = nnc_aw(AT_approximate, ox_word(b, "approximate", "none"));
-    return ox_give(b, nnc_build(b->x->g, OP_gelu, 1, &x, 1, &a));
+    return ox_give(b, ox_op(b, OP_gelu, 1, &x, 1, &a));
 }
 
 static nnc_ref swish(ox_build *b)
@@ -197,7 +197,7 @@ bool ox_swiglu(ox_build *b)
 static nnc_ref elu(ox_build *b, nnc_ref x, double alpha)
 {
     nnc_attr a = nnc_af(AT_alpha, alpha);
-    return nnc_build(b->x->g, OP_elu, 1, &x, 1, &a);
+    return ox_op(b, OP_elu, 1, &x, 1, &a);
 }
 
 bool ox_selu(ox_build *b)
@@ -220,7 +220,7 @@ bool ox_celu(ox_build *b)
 
 static nnc_ref choose(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
 {
-    return nnc_build3(b->x->g, OP_select, c, yes, no);
+    return ox_3(b, OP_select, c, yes, no);
 }
 
 bool ox_thresholded_relu(ox_build *b)

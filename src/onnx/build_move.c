@@ -91,7 +91,7 @@ bool ox_transpose(ox_build *b)
     if (n != x.rank)
         return !b->x->status && ox_wrong(b, "perm has %d numbers for %d dimensions", n, x.rank);
     if (!ox_has_empty(b))
-        return ox_give(b, nnc_transpose(b->x->g, ox_in(b, 0), perm));
+        return ox_give(b, ox_transposed(b, ox_in(b, 0), perm));
     for (int i = 0, to; i < n; i++)
         if (ox_axis(b, perm[i], n, &to))
             d[i] = x.dim[to];
@@ -115,7 +115,7 @@ bool ox_concat(ox_build *b)
     if (n == 0)
         return ox_none(b, 0, (nnc_dtype)first.dtype, first.rank, first.dim);
     nnc_attr a = nnc_ai(AT_axis, axis);
-    return ox_give(b, n == 1 ? v[0] : nnc_build(b->x->g, OP_concat, n, v, 1, &a));
+    return ox_give(b, n == 1 ? v[0] : ox_op(b, OP_concat, n, v, 1, &a));
 }
 
 /* The sizes of n parts: equal, the last ones may be smaller. */
@@ -144,7 +144,7 @@ static bool split(ox_build *b, const nnc_type *x, int axis, int n, const int64_t
             b, "its parts have %lld rows, its input %lld", (long long)sum, (long long)x->dim[axis]);
     bool empty = b->in[0].state == OX_empty;
     nnc_attr a[2] = {nnc_ai(AT_axis, axis), nnc_av(AT_sizes, k, some)};
-    if (!empty && (r = nnc_build(b->x->g, OP_split, 1, &x0, 2, a)) == NNC_NONE)
+    if (!empty && (r = ox_op(b, OP_split, 1, &x0, 2, a)) == NNC_NONE)
         return false;
     memcpy(d, x->dim, sizeof d);
     for (int i = 0; i < b->n_out; i++) {
@@ -215,8 +215,8 @@ static nnc_ref apply(ox_build *b, nnc_ref x, const cut *c)
         nnc_av(AT_steps, n, step)};
     nnc_attr flip = nnc_av(AT_axes, n_back, back);
     if (n)
-        x = nnc_build(b->x->g, OP_slice, 1, &x, 4, a);
-    return n_back ? nnc_build(b->x->g, OP_flip, 1, &x, 1, &flip) : x;
+        x = ox_op(b, OP_slice, 1, &x, 4, a);
+    return n_back ? ox_op(b, OP_flip, 1, &x, 1, &flip) : x;
 }
 
 /* One dimension by numpy's rules: ends are clamped, negative ones count from the end. */
@@ -344,7 +344,7 @@ static bool wrap(ox_build *b, nnc_ref x, const int64_t *pads)
             v[k++] = ox_slice(b, x, i, 0, hi);
         nnc_attr a = nnc_ai(AT_axis, i);
         if (k > 1)
-            x = nnc_build(b->x->g, OP_concat, k, v, 1, &a);
+            x = ox_op(b, OP_concat, k, v, 1, &a);
     }
     return ox_give(b, x);
 }
@@ -379,7 +379,7 @@ bool ox_center_crop_pad(ox_build *b)
     }
     x = apply(b, x, &c);
     nnc_attr a = nnc_av(AT_pads, 2 * t.rank, pads);
-    return ox_give(b, nnc_build(b->x->g, OP_pad, 1, &x, 1, &a));
+    return ox_give(b, ox_op(b, OP_pad, 1, &x, 1, &a));
 }
 
 bool ox_pad(ox_build *b)
@@ -397,7 +397,7 @@ bool ox_pad(ox_build *b)
         return wrap(b, x, pads);
     nnc_attr a[3] = {
         nnc_av(AT_pads, 2 * rank, pads), nnc_aw(AT_mode, mode), nnc_af(AT_value, value)};
-    return ox_give(b, nnc_build(b->x->g, OP_pad, 1, &x, !strcmp(mode, "constant") ? 3 : 2, a));
+    return ox_give(b, ox_op(b, OP_pad, 1, &x, !strcmp(mode, "constant") ? 3 : 2, a));
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -409,7 +409,7 @@ bool ox_gather(ox_build *b)
         return false;
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
     nnc_attr a = nnc_ai(AT_axis, axis);
-    return ox_give(b, nnc_build(b->x->g, OP_gather, 2, v, 1, &a));
+    return ox_give(b, ox_op(b, OP_gather, 2, v, 1, &a));
 }
 
 bool ox_expand(ox_build *b)
@@ -426,7 +426,7 @@ bool ox_expand(ox_build *b)
     }
     if (ox_any_0(rank, out))
         return ox_none(b, 0, (nnc_dtype)x.dtype, rank, out);
-    return ox_give(b, nnc_broadcast(b->x->g, ox_in(b, 0), rank, out));
+    return ox_give(b, ox_broadcast(b, ox_in(b, 0), rank, out));
 }
 
 /* r times along axis i: [outer, inner] as [outer, 1, inner], broadcast to [outer, r, inner]. */
@@ -453,7 +453,7 @@ bool ox_tile(ox_build *b)
         x = ox_reshape(b, x, 3, d);
         d[1] = r[i];
         t.dim[i] = dim;
-        x = ox_reshape(b, nnc_broadcast(b->x->g, x, 3, d), n, t.dim);
+        x = ox_reshape(b, ox_broadcast(b, x, 3, d), n, t.dim);
     }
     return ox_give(b, x);
 }
@@ -462,7 +462,7 @@ bool ox_tile(ox_build *b)
 static bool blocks(ox_build *b, const int64_t split[6], const int64_t perm[6], const int64_t out[4])
 {
     nnc_ref x = ox_reshape(b, ox_in(b, 0), 6, split);
-    return ox_give(b, ox_reshape(b, nnc_transpose(b->x->g, x, perm), 4, out));
+    return ox_give(b, ox_reshape(b, ox_transposed(b, x, perm), 4, out));
 }
 
 static bool block_size(ox_build *b, const nnc_type *x, int64_t *s)
@@ -520,7 +520,7 @@ bool ox_trilu(ox_build *b)
     nnc_ref from = ox_2(b, OP_add, row, ox_num(b, DT_i64, (double)k));
     nnc_ref keep = ox_2(b, ox_int(b, "upper", 1) ? OP_ge : OP_le, col, from);
     nnc_ref zero = ox_num(b, (nnc_dtype)t.dtype, 0);
-    return ox_give(b, nnc_build3(b->x->g, OP_select, keep, x, zero));
+    return ox_give(b, ox_3(b, OP_select, keep, x, zero));
 }
 
 bool ox_one_hot(ox_build *b)
@@ -537,11 +537,11 @@ bool ox_one_hot(ox_build *b)
         return ox_wrong(b, "its depth or its number of dimensions is out of range");
     for (int i = 0; i <= t.rank; i++)
         d[i] = i == axis ? 1 : t.dim[i - (i > axis)];
-    nnc_ref wrapped = nnc_build3(
-        b->x->g, OP_select, ox_2n(b, OP_lt, index, 0), ox_2n(b, OP_add, index, depth), index);
+    nnc_ref wrapped =
+        ox_3(b, OP_select, ox_2n(b, OP_lt, index, 0), ox_2n(b, OP_add, index, depth), index);
     nnc_ref hit = ox_2(b, OP_eq, ox_reshape(b, wrapped, t.rank + 1, d),
         ox_along(b, ox_iota(b, DT_i64, (int64_t)depth), t.rank + 1, axis));
     nnc_ref off = ox_reshape(b, ox_slice(b, values, 0, 0, 1), 0, NULL),
             on = ox_reshape(b, ox_slice(b, values, 0, 1, 2), 0, NULL);
-    return ox_give(b, nnc_build3(b->x->g, OP_select, hit, on, off));
+    return ox_give(b, ox_3(b, OP_select, hit, on, off));
 }

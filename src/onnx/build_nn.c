@@ -102,7 +102,7 @@ static nnc_ref conv(ox_build *b, nnc_ref x, nnc_ref k, nnc_ref bias)
     int n = ox_window_attrs(&w, a);
     a[n++] = nnc_ai(AT_groups, ox_int(b, "group", 1));
     nnc_ref v[3] = {x, k, bias};
-    return nnc_build(b->x->g, OP_conv, 2 + (bias != NNC_NONE), v, n, a);
+    return ox_op(b, OP_conv, 2 + (bias != NNC_NONE), v, n, a);
 }
 
 bool ox_conv(ox_build *b)
@@ -143,7 +143,7 @@ bool ox_conv_transpose(ox_build *b)
     a[n++] = nnc_av(AT_output_padding, w.n, w.extra);
     a[n++] = nnc_ai(AT_groups, ox_int(b, "group", 1));
     nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), ox_has(b, 2) ? ox_in(b, 2) : NNC_NONE};
-    return ox_give(b, nnc_build(b->x->g, OP_conv_transpose, 2 + ox_has(b, 2), v, n, a));
+    return ox_give(b, ox_op(b, OP_conv_transpose, 2 + ox_has(b, 2), v, n, a));
 }
 
 /* ---- matrices -------------------------------------------------------------------------------- */
@@ -185,9 +185,9 @@ bool ox_gemm(ox_build *b)
         return ox_refuse(b, "integers with alpha or beta are unsupported");
     bool row = bias.rank == 1 && w.rank == 2 && bias.dim[0] == w.dim[!tb];
     if (!ta && tb && alpha == 1 && (!c || (beta == 1 && row)))
-        return ox_give(b, nnc_build(b->x->g, OP_linear, 2 + c, v, 0, NULL));
+        return ox_give(b, ox_op(b, OP_linear, 2 + c, v, 0, NULL));
     nnc_attr a[2] = {nnc_ai(AT_transpose_a, ta), nnc_ai(AT_transpose_b, tb)};
-    nnc_ref r = nnc_build(b->x->g, OP_matmul, 2, v, 2, a);
+    nnc_ref r = ox_op(b, OP_matmul, 2, v, 2, a);
     r = alpha == 1 ? r : ox_2n(b, OP_mul, r, alpha);
     if (c)
         r = ox_2(b, OP_add, r, beta == 1 ? v[2] : ox_2n(b, OP_mul, v[2], beta));

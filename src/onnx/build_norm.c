@@ -21,7 +21,7 @@ bool ox_batchnorm(ox_build *b)
     const nnc_type x = *ox_type(b, v[0]);
     if (x.rank == 1) /* a batch of one channel */
         v[0] = ox_reshape(b, v[0], 2, (int64_t[]){x.dim[0], 1});
-    nnc_ref r = nnc_build(b->x->g, OP_batchnorm, 5, v, 1, &a);
+    nnc_ref r = ox_op(b, OP_batchnorm, 5, v, 1, &a);
     return ox_give(b, x.rank == 1 ? ox_reshape(b, r, 1, x.dim) : r);
 }
 
@@ -29,7 +29,7 @@ static bool groupnorm(ox_build *b, int64_t groups, nnc_ref gamma, nnc_ref beta)
 {
     nnc_attr a[2] = {nnc_ai(AT_num_groups, groups), eps(b)};
     nnc_ref v[3] = {ox_in(b, 0), gamma, beta};
-    return ox_give(b, nnc_build(b->x->g, OP_groupnorm, 3, v, 2, a));
+    return ox_give(b, ox_op(b, OP_groupnorm, 3, v, 2, a));
 }
 
 bool ox_instancenorm(ox_build *b)
@@ -46,7 +46,7 @@ static nnc_ref per_channel(ox_build *b, nnc_ref v, int64_t groups, int64_t chann
     if (b->opset >= 21 || channels % groups)
         return v;
     nnc_ref r = ox_reshape(b, v, 2, (int64_t[]){groups, 1});
-    r = nnc_broadcast(b->x->g, r, 2, (int64_t[]){groups, channels / groups});
+    r = ox_broadcast(b, r, 2, (int64_t[]){groups, channels / groups});
     return ox_reshape(b, r, 1, &channels);
 }
 
@@ -68,9 +68,9 @@ static bool statistics(ox_build *b, int axis)
     int n = 0;
     for (int i = axis; i < ox_type(b, x)->rank; i++)
         axes[n++] = i;
-    nnc_ref mean = nnc_reduce(b->x->g, OP_reduce_mean, x, n, axes, true);
+    nnc_ref mean = ox_reduced(b, OP_reduce_mean, x, n, axes, true);
     nnc_ref square = ox_1(b, OP_square, ox_2(b, OP_sub, x, mean));
-    nnc_ref var = nnc_reduce(b->x->g, OP_reduce_mean, square, n, axes, true);
+    nnc_ref var = ox_reduced(b, OP_reduce_mean, square, n, axes, true);
     nnc_ref inverse = ox_1(b, OP_rsqrt, ox_2n(b, OP_add, var, ox_float(b, "epsilon", 1e-5)));
     return ox_set(b, 1, mean) && ox_set(b, 2, inverse);
 }
@@ -91,7 +91,7 @@ bool ox_layernorm(ox_build *b)
     for (int i = 1; i < 3 && whole; i++)
         if (ox_has(b, i))
             v[n++] = ox_in(b, i);
-    nnc_ref r = nnc_build(b->x->g, b->row->op, n, v, 2, a);
+    nnc_ref r = ox_op(b, b->row->op, n, v, 2, a);
     if (!whole) {
         r = ox_2(b, OP_mul, r, ox_to(b, ox_in(b, 1), (nnc_dtype)x.dtype));
         r = ox_has(b, 2) ? ox_2(b, OP_add, r, ox_to(b, ox_in(b, 2), (nnc_dtype)x.dtype)) : r;
@@ -115,7 +115,7 @@ bool ox_lrn(ox_build *b)
         nnc_ai(AT_count_include_pad, 1)};
     nnc_ref v =
         ox_reshape(b, ox_1(b, OP_square, ox_in(b, 0)), 4, (int64_t[]){x.dim[0], 1, x.dim[1], rest});
-    v = ox_reshape(b, nnc_build(b->x->g, OP_avgpool, 1, &v, 3, a), x.rank, x.dim);
+    v = ox_reshape(b, ox_op(b, OP_avgpool, 1, &v, 3, a), x.rank, x.dim);
     v = ox_2n(b, OP_add, ox_2n(b, OP_mul, v, ox_float(b, "alpha", 1e-4)), ox_float(b, "bias", 1));
     return ox_give(b, ox_2(b, OP_div, ox_in(b, 0), ox_2n(b, OP_pow, v, ox_float(b, "beta", 0.75))));
 }
@@ -136,8 +136,8 @@ bool ox_mvn(ox_build *b)
     n = given ? n : 3;
     if (n == 0)
         return ox_wrong(b, "its axes are empty");
-    nnc_ref d = ox_2(b, OP_sub, x, nnc_reduce(b->x->g, OP_reduce_mean, x, n, axes, true));
-    nnc_ref var = nnc_reduce(b->x->g, OP_reduce_mean, ox_1(b, OP_square, d), n, axes, true);
+    nnc_ref d = ox_2(b, OP_sub, x, ox_reduced(b, OP_reduce_mean, x, n, axes, true));
+    nnc_ref var = ox_reduced(b, OP_reduce_mean, ox_1(b, OP_square, d), n, axes, true);
     return ox_give(b, ox_2(b, OP_div, d, ox_2n(b, OP_add, ox_1(b, OP_sqrt, var), 1e-9)));
 }
 
@@ -152,9 +152,7 @@ bool ox_lp_norm(ox_build *b)
     if (!ox_axis(b, ox_int(b, "axis", -1), ox_type(b, x)->rank, &axis))
         return false;
     int64_t at = axis;
-    nnc_ref v =
-        nnc_reduce(b->x->g, OP_reduce_sum, ox_1(b, p == 1 ? OP_abs : OP_square, x), 1, &at, true);
+    nnc_ref v = ox_reduced(b, OP_reduce_sum, ox_1(b, p == 1 ? OP_abs : OP_square, x), 1, &at, true);
     nnc_ref norm = p == 2 ? ox_1(b, OP_sqrt, v) : v, zero = ox_num(b, ox_dt(b, x), 0);
-    return ox_give(b,
-        nnc_build3(b->x->g, OP_select, ox_2n(b, OP_eq, norm, 0), zero, ox_2(b, OP_div, x, norm)));
+    return ox_give(b, ox_3(b, OP_select, ox_2n(b, OP_eq, norm, 0), zero, ox_2(b, OP_div, x, norm)));
 }

@@ -39,9 +39,9 @@ static nnc_ref window_sum(ox_build *b, nnc_ref x, const ox_window *w)
         if (end < d.in + d.lo) /* rows that no window reaches */
             all.pads[w->n + i] = 0;
     }
-    nnc_ref ones = nnc_broadcast(b->x->g, ox_num(b, (nnc_dtype)t.dtype, 1), t.rank, k);
+    nnc_ref ones = ox_broadcast(b, ox_num(b, (nnc_dtype)t.dtype, 1), t.rank, k);
     nnc_ref v[2] = {ox_reshape(b, x, t.rank, in), ones};
-    nnc_ref r = nnc_build(b->x->g, OP_conv, 2, v, ox_window_attrs(&all, a), a);
+    nnc_ref r = ox_op(b, OP_conv, 2, v, ox_window_attrs(&all, a), a);
     return ox_reshape(b, r, t.rank, out);
 }
 
@@ -96,7 +96,7 @@ static nnc_ref places(ox_build *b, nnc_ref x, nnc_ref y, const ox_window *w)
                      ? 0
                      : (double)nnc_int_end((nnc_dtype)t.dtype, false);
     nnc_attr pad[2] = {nnc_av(AT_pads, 2 * t.rank, pads), nnc_af(AT_value, low)};
-    nnc_ref wide = nnc_build(b->x->g, OP_pad, 1, &x, 2, pad), r = NNC_NONE;
+    nnc_ref wide = ox_op(b, OP_pad, 1, &x, 2, pad), r = NNC_NONE;
     nnc_ref base = ox_reshape(b, ox_iota(b, DT_i64, t.dim[0] * t.dim[1]), 2, t.dim);
     int64_t head[NNC_MAX_RANK] = {t.dim[0], t.dim[1], 1, 1, 1, 1, 1, 1};
     base = ox_reshape(b, ox_2n(b, OP_mul, base, (double)inner), t.rank, head);
@@ -117,9 +117,9 @@ static nnc_ref places(ox_build *b, nnc_ref x, nnc_ref y, const ox_window *w)
         }
         nnc_attr a[4] = {nnc_av(AT_axes, w->n, axes), nnc_av(AT_starts, w->n, from),
             nnc_av(AT_ends, w->n, to), nnc_av(AT_steps, w->n, w->strides)};
-        v = nnc_build(b->x->g, OP_slice, 1, &v, 4, a);
+        v = ox_op(b, OP_slice, 1, &v, 4, a);
         nnc_ref here = ox_2n(b, OP_add, base, (double)ahead);
-        r = r == NNC_NONE ? here : nnc_build3(b->x->g, OP_select, ox_2(b, OP_eq, v, y), here, r);
+        r = r == NNC_NONE ? here : ox_3(b, OP_select, ox_2(b, OP_eq, v, y), here, r);
     }
     return r;
 }
@@ -142,7 +142,7 @@ bool ox_pool(ox_build *b)
     a[n++] = nnc_ai(AT_ceil_mode, ox_int(b, "ceil_mode", 0) != 0);
     if (avg)
         a[n++] = nnc_ai(AT_count_include_pad, ox_int(b, "count_include_pad", 0) != 0);
-    y = nnc_build(b->x->g, b->row->op, 1, &v, n, a);
+    y = ox_op(b, b->row->op, 1, &v, n, a);
     if (y != NNC_NONE && !avg && ox_wants(b, 1) && !ox_set(b, 1, places(b, v, y, &w)))
         return false;
     return ox_give(b, y);
@@ -177,6 +177,6 @@ bool ox_global_lp_pool(ox_build *b)
     for (int i = 2; i < rank; i++)
         axes[i - 2] = i;
     nnc_ref v = power(b, ox_1(b, OP_abs, ox_in(b, 0)), p);
-    v = nnc_reduce(b->x->g, OP_reduce_sum, v, rank - 2, axes, true);
+    v = ox_reduced(b, OP_reduce_sum, v, rank - 2, axes, true);
     return ox_give(b, power(b, v, 1 / p));
 }

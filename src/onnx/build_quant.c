@@ -23,7 +23,7 @@ static nnc_ref spread(ox_build *b, nnc_ref v, const nnc_type *x)
         d[i] = i <= axis ? t.dim[i] : i == axis + 1 ? 1 : t.dim[i - 1];
     v = ox_reshape(b, v, t.rank + 1, d);
     d[axis + 1] = block;
-    v = nnc_broadcast(b->x->g, v, t.rank + 1, d);
+    v = ox_broadcast(b, v, t.rank + 1, d);
     memcpy(d, t.dim, sizeof d);
     d[axis] *= block;
     v = ox_reshape(b, v, t.rank, d);
@@ -39,7 +39,7 @@ nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits)
         lo = positive ? 0 : -hi - 1;
     }
     nnc_attr a[2] = {nnc_af(AT_lo, (double)lo), nnc_af(AT_hi, (double)hi)};
-    return ox_to(b, nnc_build(b->x->g, OP_clip, 1, &x, 2, a), d);
+    return ox_to(b, ox_op(b, OP_clip, 1, &x, 2, a), d);
 }
 
 nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits)
@@ -90,8 +90,8 @@ bool ox_dynamic_quantize(ox_build *b)
     nnc_ref x = ox_in(b, 0);
     int rank = ox_type(b, x)->rank;
     const int64_t axes[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    nnc_ref top = rank ? nnc_reduce(b->x->g, OP_reduce_max, x, rank, axes, false) : x,
-            low = rank ? nnc_reduce(b->x->g, OP_reduce_min, x, rank, axes, false) : x;
+    nnc_ref top = rank ? ox_reduced(b, OP_reduce_max, x, rank, axes, false) : x,
+            low = rank ? ox_reduced(b, OP_reduce_min, x, rank, axes, false) : x;
     top = ox_2n(b, OP_max, top, 0);
     low = ox_2n(b, OP_min, low, 0);
     nnc_ref scale = ox_2n(b, OP_div, ox_2(b, OP_sub, top, low), 255);

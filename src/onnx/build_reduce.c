@@ -5,15 +5,14 @@
 
 static nnc_ref reduce(ox_build *b, nnc_op op, nnc_ref x, int n, const int64_t *axes, bool keep)
 {
-    return n ? nnc_reduce(b->x->g, op, x, n, axes, keep) : x;
+    return n ? ox_reduced(b, op, x, n, axes, keep) : x;
 }
 
 /* m + log sum e^(x - m), m the maximum, or 0 where that is infinite. */
 static nnc_ref log_sum_exp(ox_build *b, nnc_ref x, int n, const int64_t *axes, bool keep)
 {
     nnc_ref top = reduce(b, OP_reduce_max, x, n, axes, true);
-    nnc_ref m =
-        nnc_build3(b->x->g, OP_select, ox_1(b, OP_isinf, top), ox_num(b, ox_dt(b, x), 0), top);
+    nnc_ref m = ox_3(b, OP_select, ox_1(b, OP_isinf, top), ox_num(b, ox_dt(b, x), 0), top);
     nnc_ref sum = reduce(b, OP_reduce_sum, ox_1(b, OP_exp, ox_2(b, OP_sub, x, m)), n, axes, true);
     nnc_ref r = ox_2(b, OP_add, ox_1(b, OP_log, sum), m);
     return keep ? r : reduce(b, OP_reduce_sum, r, n, axes, false);
@@ -60,7 +59,7 @@ static bool reduce_empty(
     if (ox_any_0(rank, d))
         return ox_none(b, 0, dt, rank, d);
     nnc_ref v = ox_num(b, dt, within(identity_of(kind), dt));
-    return ox_give(b, nnc_broadcast(b->x->g, v, rank, d));
+    return ox_give(b, ox_broadcast(b, v, rank, d));
 }
 
 bool ox_reduce(ox_build *b)
@@ -104,8 +103,8 @@ bool ox_arg(ox_build *b)
     int64_t at = axis;
     nnc_attr a = nnc_av(AT_axes, 1, &at);
     if (last)
-        x = nnc_build(b->x->g, OP_flip, 1, &x, 1, &a);
-    nnc_ref r = nnc_reduce(b->x->g, b->row->op, x, 1, &at, ox_int(b, "keepdims", 1) != 0);
+        x = ox_op(b, OP_flip, 1, &x, 1, &a);
+    nnc_ref r = ox_reduced(b, b->row->op, x, 1, &at, ox_int(b, "keepdims", 1) != 0);
     nnc_ref end = last ? ox_num(b, DT_i64, (double)(t.dim[axis] - 1)) : r;
     return ox_give(b, last ? ox_2(b, OP_sub, end, r) : r);
 }
@@ -134,7 +133,7 @@ bool ox_softmax(ox_build *b)
     if (axis < 0)
         return false;
     nnc_attr a = nnc_ai(AT_axis, axis);
-    nnc_ref r = nnc_build(b->x->g, b->row->op, 1, &x, 1, &a);
+    nnc_ref r = ox_op(b, b->row->op, 1, &x, 1, &a);
     return ox_give(b, x == ox_in(b, 0) ? r : ox_reshape(b, r, t.rank, t.dim));
 }
 
@@ -149,7 +148,7 @@ bool ox_hardmax(ox_build *b)
     const nnc_type *j = ox_type(b, x);
     int rank = j->rank;
     int64_t at = axis, n = j->dim[axis];
-    nnc_ref top = nnc_reduce(b->x->g, OP_argmax, x, 1, &at, true);
+    nnc_ref top = ox_reduced(b, OP_argmax, x, 1, &at, true);
     nnc_ref index = ox_along(b, ox_iota(b, DT_i64, n), rank, axis);
     nnc_ref r = ox_to(b, ox_2(b, OP_eq, index, top), (nnc_dtype)t.dtype);
     return ox_give(b, x == ox_in(b, 0) ? r : ox_reshape(b, r, t.rank, t.dim));

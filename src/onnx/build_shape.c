@@ -80,7 +80,7 @@ bool ox_constant_of_shape(ox_build *b)
     if (a && (v.state != OX_here || nnc_type_numel(ox_type(b, v.ref)) != 1))
         return ox_wrong(b, "its value is not one number");
     nnc_ref r = a ? ox_reshape(b, v.ref, 0, NULL) : ox_num(b, DT_f32, 0);
-    return ox_give(b, nnc_broadcast(b->x->g, r, n, d));
+    return ox_give(b, ox_broadcast(b, r, n, d));
 }
 
 bool ox_range(ox_build *b)

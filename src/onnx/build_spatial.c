@@ -36,13 +36,12 @@ bool ox_affine_grid(ox_build *b)
     for (int i = 0; i <= dims; i++) { /* x first: the last dimension */
         nnc_ref c = i < dims ? places(b, d[dims - 1 - i], corners) : ox_num(b, DT_f64, 1);
         c = ox_to(b, c, (nnc_dtype)t.dtype);
-        v[i] = nnc_broadcast(
-            b->x->g, i < dims ? ox_along(b, c, dims + 1, dims - 1 - i) : c, dims + 1, d);
+        v[i] = ox_broadcast(b, i < dims ? ox_along(b, c, dims + 1, dims - 1 - i) : c, dims + 1, d);
     }
     nnc_attr axis = nnc_ai(AT_axis, dims), tb = nnc_ai(AT_transpose_b, 1);
-    nnc_ref grid = nnc_build(b->x->g, OP_concat, dims + 1, v, 1, &axis);
+    nnc_ref grid = ox_op(b, OP_concat, dims + 1, v, 1, &axis);
     nnc_ref m[2] = {ox_reshape(b, grid, 2, (int64_t[]){all, dims + 1}), theta};
-    nnc_ref r = nnc_build(b->x->g, OP_matmul, 2, m, 1, &tb);
+    nnc_ref r = ox_op(b, OP_matmul, 2, m, 1, &tb);
     int64_t out[5] = {t.dim[0], d[0], d[1], dims == 3 ? d[2] : dims, dims};
     return ox_give(b, ox_reshape(b, r, dims + 2, out));
 }

@@ -345,8 +345,15 @@ bool ox_axes(ox_build *b, int i, int rank, int *n, int64_t *out, bool *given);
 bool ox_axis(ox_build *b, int64_t axis, int rank, int *out);
 
 /* Ops on values; NNC_NONE passes through. */
+nnc_ref ox_op(
+    ox_build *b, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
 nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x);
 nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y);
+nnc_ref ox_3(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y, nnc_ref z);
+nnc_ref ox_reduced(
+    ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
+nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim);
+nnc_ref ox_transposed(ox_build *b, nnc_ref x, const int64_t *perm);
 nnc_ref ox_num(ox_build *b, nnc_dtype d, double v);
 nnc_ref ox_2n(ox_build *b, nnc_op op, nnc_ref x, double v); /* op(x, v) with v of x's type */
 nnc_ref ox_to(ox_build *b, nnc_ref x, nnc_dtype d); /* cast where needed */

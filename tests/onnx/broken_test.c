@@ -1,5 +1,6 @@
 /* tests/onnx/broken_test.c -- damaged and hostile files: each is rejected with a message, and with little memory. */
 #include "writer.h"
+#include <glob.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -441,17 +442,36 @@ static void damage(nnc_text *t, uint64_t key, uint64_t *at)
 }
 
 /* Damaged models in memory; NNC_FUZZ_SECONDS: for so long, otherwise a few thousand. */
+/* Models to damage: our own, and with NNC_FUZZ_FILES in the environment those that this pattern names. */
+static nnc_text *corpus(int *n)
+{
+    const char *pattern = getenv("NNC_FUZZ_FILES");
+    glob_t files = {0};
+    int found = pattern && glob(pattern, 0, NULL, &files) == 0 ? (int)files.gl_pathc : 0;
+    nnc_text *t = calloc((size_t)found + 1, sizeof *t);
+    put_all(&t[0]);
+    *n = 1;
+    for (int i = 0; i < found; i++) {
+        char *data = NULL;
+        size_t size = 0;
+        if (nnc_file_read(files.gl_pathv[i], 1 << 16, &data, &size, test_sink) == NNC_OK)
+            nnc_putn(&t[(*n)++], data, size);
+        nnc_free(data);
+    }
+    globfree(&files);
+    return t;
+}
+
 TEST(random_damage)
 {
     const char *seconds = getenv("NNC_FUZZ_SECONDS");
     int64_t until = seconds ? nnc_now_ns() + strtoll(seconds, NULL, 10) * 1000000000 : 0;
     uint64_t key = nnc_rng_key("onnx", test_seed), at = 0;
-    int good = 0, rounds = 0;
-    NNC_LOCAL(nnc_text) whole = {0};
-    put_all(&whole);
+    int good = 0, rounds = 0, n;
+    nnc_text *whole = corpus(&n);
     for (; seconds ? nnc_now_ns() < until : rounds < 3000; rounds++) {
         NNC_LOCAL(nnc_text) t = {0};
-        nnc_putn(&t, nnc_text_str(&whole), whole.n);
+        nnc_putn(&t, nnc_text_str(&whole[rounds % n]), whole[rounds % n].n);
         damage(&t, key, &at);
         nnc_sink_clear(test_sink);
         nnc_graph *g = nnc_onnx_parse("fuzz.onnx", nnc_text_str(&t), t.n, NULL, test_sink);
@@ -469,4 +489,7 @@ TEST(random_damage)
     CHECK(good > rounds / 100);
     if (seconds)
         printf("%d rounds, %d of them models\n", rounds, good);
+    for (int i = 0; i < n; i++)
+        nnc_text_deinit(&whole[i]);
+    free(whole);
 }
