@@ -1,5 +1,6 @@
 /* api/emit.c -- the stages of a compile as text, single passes, and the tables of ops and passes. */
 #include "api/internal.h"
+#include "onnx/onnx.h"
 #include <limits.h>
 #include <string.h>
 
@@ -137,13 +138,23 @@ static nnc_status emit_machine(
 
 bool nnc_is_stage(const char *name, const char **near)
 {
-    static const char *const names[] = {
-        "graph", "kernels", "plan", "llvm", "asm", "cuda", "ptx", "cubin", "dot", "remarks"};
+    static const char *const names[] = {"graph", "kernels", "plan", "llvm", "asm", "cuda", "ptx",
+        "cubin", "dot", "onnx", "remarks"};
     *near = nnc_nearest(name, names, NNC_COUNT(names));
     for (size_t i = 0; i < NNC_COUNT(names); i++)
         if (!strcmp(name, names[i]))
             return true;
     return false;
+}
+
+static nnc_status emit_onnx(const nnc_artifact *a, nnc_text *out, nnc_sink *sink)
+{
+    if (a->chunks > 1)
+        return nnc_fail0(sink, NNC_E_MODEL,
+            "the model runs in %lld chunks of rows, and its graph is that of one chunk: compile it "
+            "for a device with more memory, as with --target=cpu",
+            (long long)a->chunks);
+    return nnc_onnx_export(a->graph, out, sink);
 }
 
 nnc_status nnc_emit_text(
@@ -152,6 +163,8 @@ nnc_status nnc_emit_text(
     nnc_status st = NNC_OK;
     if (!strcmp(stage, "graph"))
         nnc_graph_print(out, a->graph);
+    else if (!strcmp(stage, "onnx"))
+        st = emit_onnx(a, out, sink);
     else if (!strcmp(stage, "dot"))
         nnc_graph_dot(out, a->graph);
     else if (!strcmp(stage, "plan"))
@@ -167,7 +180,7 @@ nnc_status nnc_emit_text(
     else
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit=%s is unknown; expected graph, kernels, plan, llvm, asm, cuda, ptx, cubin, "
-            "dot, remarks",
+            "dot, onnx, remarks",
             stage);
     return st ? st : out->oom ? nnc_nomem(sink) : NNC_OK;
 }

@@ -100,8 +100,8 @@ NNC_API nnc_status nnc_artifact_use_weights(
     nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
 /* True when the file starts like an artifact. */
 NNC_API bool nnc_is_artifact(const char *file);
-/* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; of a CPU's: "llvm", "asm"; of a GPU's: "cuda", "ptx",
- * "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
+/* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; "onnx" (bytes); of a CPU's: "llvm", "asm"; of a
+ * GPU's: "cuda", "ptx", "cubin" (bytes). Unknown stages are NNC_E_USAGE. */
 NNC_API nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and

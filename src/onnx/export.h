@@ -1,0 +1,87 @@
+/* onnx/export.h -- shared by the files that write ONNX: put.c writes messages, export.c models, export_ops.c nodes. */
+#ifndef NNC_ONNX_EXPORT_H
+#define NNC_ONNX_EXPORT_H
+
+#include "onnx/onnx.h"
+#include <string.h>
+
+/* ---- the wire format of protocol buffers (put.c): fields are appended to a text, their numbers those of onnx.proto ---- */
+
+void op_int(nnc_text *t, uint32_t field, int64_t v);
+void op_float(nnc_text *t, uint32_t field, float v);
+void op_bytes(nnc_text *t, uint32_t field, const void *p, size_t n);
+static inline void op_text(nnc_text *t, uint32_t field, const char *s)
+{
+    op_bytes(t, field, s, strlen(s));
+}
+static inline void op_message(nnc_text *t, uint32_t field, const nnc_text *m)
+{
+    op_bytes(t, field, nnc_text_str(m), m->n);
+}
+/* What op_bytes writes before its n bytes. */
+void op_head(nnc_text *t, uint32_t field, size_t n);
+int64_t op_code(nnc_dtype d); /* TensorProto.DataType */
+
+/* ---- one graph or function being written (export.c) --------------------------------------------------------------- */
+
+typedef struct exporter {
+    const nnc_graph *g;
+    nnc_arena *a;
+    nnc_sink *sink;
+    nnc_text *nodes; /* fields `field` of a GraphProto or FunctionProto */
+    uint32_t field;
+    const char **name; /* by value */
+    const nnc_node *n; /* the node being written */
+    uint64_t *seen;      /* hashes of the names of nodes, n_seen of them, 0: free */
+    size_t n_seen;
+    int helpers; /* nodes written for it so far */
+    nnc_text last;       /* the node written last, whose result may yet get the name of n's */
+    const char *last_op, *last_name; /* NULL: there is none */
+    int *serial; /* of names, of the whole model */
+    nnc_text *refused; /* ops without a form in ONNX */
+} exporter;
+
+/* A node under construction: inputs, then attributes, then op_end. */
+typedef struct op_node {
+    exporter *x;
+    nnc_text t;
+    const char *op;
+} op_node;
+op_node op_begin(exporter *x, const char *op);
+void op_in(op_node *o, const char *name); /* "": left out */
+void op_attr_int(op_node *o, const char *name, int64_t v);
+void op_attr_float(op_node *o, const char *name, double v);
+void op_attr_ints(op_node *o, const char *name, int n, const int64_t *v);
+void op_attr_text(op_node *o, const char *name, const char *v);
+/* Ends the node; its result gets a name of its own, which is returned, or those of the nnc_node's results (op_results). */
+const char *op_end(op_node *o);
+void op_results(op_node *o);
+
+/* Nodes of one result: of 1 or 2 operands. */
+const char *op_1(exporter *x, const char *op, const char *a);
+const char *op_2(exporter *x, const char *op, const char *a, const char *b);
+/* Constants. */
+const char *op_numbers(exporter *x, nnc_dtype d, int n, const double *v, bool scalar);
+const char *op_scalar(exporter *x, nnc_dtype d, double v);
+const char *op_list(exporter *x, int n, const int64_t *v); /* i64[n] */
+const char *op_cast(exporter *x, const char *a, nnc_dtype to);
+/* Gives the node's result, so far `a`, its name. */
+void op_give(exporter *x, const char *a);
+
+static inline const char *op_operand(const exporter *x, int i)
+{
+    return x->name[x->n->in[i]];
+}
+static inline const nnc_type *op_type_in(const exporter *x, int i)
+{
+    return nnc_typeof(x->g, x->n->in[i]);
+}
+static inline const nnc_type *op_type(const exporter *x)
+{
+    return nnc_typeof(x->g, x->n->out);
+}
+
+/* export_ops.c: writes x->n, which is neither a leaf nor fused. false: ONNX has no form for it. */
+bool op_write(exporter *x);
+
+#endif

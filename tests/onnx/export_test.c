@@ -1,0 +1,133 @@
+/* tests/onnx/export_test.c -- random graphs are written as ONNX and read back: the same inputs, outputs and numbers. */
+#include "gen/gen.h"
+#include "onnx/onnx.h"
+#include "test.h"
+#include <math.h>
+#include <stdlib.h>
+
+enum { GRAPHS = 500, PORTS = 64 };
+
+typedef struct run {
+    const void *in[PORTS];
+    nnc_rval out[PORTS];
+} run;
+
+static const nnc_node *input_at(const nnc_graph *g, int i)
+{
+    for (uint32_t k = 0; k < g->n_node; k++)
+        if (g->node[k].op == OP_input && i-- == 0)
+            return &g->node[k];
+    return NULL;
+}
+
+static double number(const nnc_rval *v, int64_t i)
+{
+    return v->f ? v->f[i] : (double)v->i[i];
+}
+
+/* Is every number near? Attributes of ONNX are f32, so that alpha and eps differ in the 8th digit. */
+static bool same(const nnc_rval *a, const nnc_rval *b)
+{
+    double most = 0, worst = 0;
+    if (a->type.dtype != b->type.dtype || !nnc_type_same_shape(&a->type, &b->type))
+        return false;
+    for (int64_t i = 0; i < nnc_type_numel(&a->type); i++) {
+        const double x = number(a, i), y = number(b, i);
+        if (isnan(x) != isnan(y) || isinf(x) != isinf(y))
+            return false;
+        if (isfinite(x)) {
+            most = fmax(most, fabs(x));
+            worst = fmax(worst, fabs(x - y));
+        }
+    }
+    return worst <= 1e-6 * fmax(most, 1);
+}
+
+static bool eval(const nnc_graph *g, run *r)
+{
+    return g->n_output <= PORTS && nnc_eval(g, r->in, 1, r->out, test_sink) == NNC_OK;
+}
+
+static void fail(const nnc_graph *g, const nnc_graph *back, const char *why)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_graph_print(&t, g);
+    if (back)
+        nnc_graph_print(&t, back);
+    nnc_sink_put(test_sink, &t);
+    test_fail(__FILE__, __LINE__, "%s:\n%s", why, nnc_text_str(&t));
+}
+
+static void round_trip(const nnc_graph *g, uint64_t seed)
+{
+    NNC_LOCAL(nnc_text) bytes = {0};
+    run a = {{NULL}}, b = {{NULL}};
+    nnc_graph *back = NULL;
+    nnc_sink_clear(test_sink);
+    if (nnc_onnx_export(g, &bytes, test_sink) == NNC_OK)
+        back = nnc_onnx_parse("x.onnx", bytes.s, bytes.n, &(nnc_onnx_options){0}, test_sink);
+    if (!back) {
+        fail(g, NULL, "not written, or not read");
+        return;
+    }
+    bool ok = back->n_output == nnc_result_outputs(g);
+    for (int i = 0; ok && i < PORTS && input_at(g, i); i++) {
+        const nnc_node *n = input_at(g, i), *m = input_at(back, i);
+        const nnc_type *t = nnc_typeof(g, n->out);
+        void *data = malloc((size_t)nnc_type_bytes(t));
+        gen_fill_input(t, seed, i, data);
+        a.in[i] = b.in[i] = data;
+        ok = m && nnc_type_equal(t, nnc_typeof(back, m->out));
+    }
+    if (ok && eval(g, &a) && eval(back, &b)) {
+        for (uint32_t o = 0; o < back->n_output; o++) {
+            ok &= same(&a.out[o], &b.out[o]);
+            nnc_rval_free(&a.out[o]);
+            nnc_rval_free(&b.out[o]);
+        }
+        if (!ok)
+            fail(g, back, "other numbers");
+    } else {
+        fail(g, back, "other inputs or outputs, or not evaluated");
+    }
+    for (int i = 0; i < PORTS; i++)
+        free((void *)a.in[i]);
+    nnc_graph_destroy(back);
+}
+
+static void graphs(const gen_options *o, bool fused)
+{
+    for (int i = 0; i < GRAPHS; i++) {
+        gen_options with = *o;
+        with.seed = test_seed + (uint64_t)i;
+        nnc_graph *g = gen_graph(&with, test_sink),
+                  *f = g && fused ? gen_fused(g, test_sink) : NULL;
+        CHECK(g != NULL);
+        if (f || (g && !fused))
+            round_trip(f ? f : g, with.seed);
+        nnc_graph_destroy(f);
+        nnc_graph_destroy(g);
+    }
+}
+
+TEST(export_floats)
+{
+    graphs(&(gen_options){.max_elements = 500}, false);
+}
+
+TEST(export_quirks)
+{
+    graphs(&(gen_options){.max_elements = 500, .quirks = true}, false);
+}
+
+TEST(export_functions)
+{
+    graphs(&(gen_options){.max_elements = 500}, true);
+}
+
+TEST(export_types)
+{
+    graphs(&(gen_options){.max_elements = 500,
+               .dtypes = 1 << DT_f32 | 1 << DT_f64 | 1 << DT_i32 | 1 << DT_i64 | 1 << DT_bool},
+        false);
+}
