@@ -145,6 +145,16 @@ typedef struct nnc_verify_options {
 nnc_status nnc_verify_folder(nnc_env *e, const char *folder, const nnc_verify_options *o,
     nnc_text *out, bool *agrees, nnc_sink *sink) NNC_MUST;
 
+/* ---- layer by layer ---------------------------------------------------------------------------------------------- */
+
+/* Compares fused, unfused and float64 at every layer and appends the report; `against` (or NULL): and the outputs with those in this
+ * file. Of o: compile, seed, input, inputs, tolerance. */
+nnc_status nnc_verify_model(nnc_env *e, const nnc_model *m, const nnc_compare_options *o,
+    const char *against, nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink) NNC_MUST;
+/* The smallest model found in which a layer differs as one of m does; NULL: all agree. */
+nnc_status nnc_smallest_failing(nnc_env *e, const nnc_model *m, const nnc_compare_options *o,
+    nnc_model **small, nnc_sink *sink) NNC_MUST;
+
 /* ---- overlapped copies --------------------------------------------------------------------------------------------- */
 
 /* Overlap of the copies of one direction with computing, over all measured runs. */

@@ -192,6 +192,12 @@ nnc_status nnc_compile_graph(
 nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_artifact **out, nnc_sink *sink)
 {
+    return nnc_compile_edited(e, m, o, NULL, NULL, out, sink);
+}
+
+nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
+    nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink)
+{
     *out = NULL;
     if (!o)
         o = &nnc_compile_defaults;
@@ -208,6 +214,8 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
         a->graph = nnc_graph_clone(a->source, sink);
         st = a->graph ? passes(e, o, a, sink) : nnc_nomem(sink);
     }
+    if (!st && edit)
+        st = edit(ctx, a->graph, sink);
     int64_t t1 = nnc_now_ns();
     if (!st)
         st = plan(e, o, true, a, sink);

@@ -16,7 +16,7 @@ typedef struct options {
     const nnc_arg *output;
     const char *const *pass, *const *print_after;
     int n_output, n_pass, n_print_after;
-    const char *emit, *dump_dir, *out, *outputs, *save_weights;
+    const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce;
     const char
         *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
     double percentile, rtol, atol;

@@ -96,15 +96,57 @@ nnc_status cmd_check(const options *o, work *w, nnc_sink *sink)
     return NNC_OK;
 }
 
-nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
+static nnc_status verify_folder(const options *o, work *w, bool *agrees, nnc_sink *sink)
 {
-    bool agrees = false;
     const nnc_verify_options v = {.compile = compile_options(o),
         .by = o->reference ? NNC_BY_REFERENCE : NNC_BY_PLAN,
         .rtol = o->rtol,
         .atol = o->atol};
+    if (o->against || o->reduce || o->compare.inputs || o->compare.n_input)
+        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+            "is a test folder, which has its own inputs and outputs: leave --input, --inputs, "
+            "--against and --reduce out");
+    return nnc_verify_folder(w->env, o->file[0], &v, &w->text, agrees, sink);
+}
+
+/* Writes the smallest failing model, and says so. */
+static nnc_status reduce(const options *o, work *w, const nnc_compare_options *c, nnc_sink *sink)
+{
+    nnc_model *small = NULL;
+    NNC_LOCAL(nnc_text) text = {0};
+    progress((void *)o, "reducing", NULL);
+    NNC_TRY(nnc_smallest_failing(w->env, w->model, c, &small, sink));
+    if (!small)
+        return NNC_OK;
+    nnc_print_model(small, &text);
+    nnc_model_close(small);
+    if (text.oom)
+        return nnc_nomem(sink);
+    return nnc_file_write(o->reduce, nnc_text_str(&text), text.n, true, sink);
+}
+
+nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
+{
+    struct stat there;
+    bool agrees = false, folder = stat(o->file[0], &there) == 0 && S_ISDIR(there.st_mode);
+    nnc_compare_options c = o->compare;
+    c.compile = compile_options(o);
+    c.seed = o->model.seed;
+    if (!folder && o->reference)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "--reference is for test folders: of a model, float64 is "
+            "always computed");
+    if (!folder)
+        NNC_TRY(open_model(o, w, sink));
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
-    NNC_TRY(nnc_verify_folder(w->env, o->file[0], &v, &w->text, &agrees, sink));
+    progress((void *)o, "verifying", NULL);
+    if (folder)
+        NNC_TRY(verify_folder(o, w, &agrees, sink));
+    else
+        NNC_TRY(
+            nnc_verify_model(w->env, w->model, &c, o->against, o->format, &w->text, &agrees, sink));
+    if (!agrees && o->reduce)
+        NNC_TRY(reduce(o, w, &c, sink));
     return agrees ? NNC_OK : NNC_E_DIFFERS;
 }
 

@@ -13,11 +13,14 @@ static const struct {
     {'s', "compiling"}, /* flags of planning, as opposed to the passes */
     {'p', "compiling, for those who work on nnc"},
     {'a', "result"},
+    {'i', "inputs and outputs"},
     {'r', "inputs and outputs"},
     {'t', "timing"},
     {'q', "timing"},
     {'x', "comparing"},
-    {'y', "comparing"}, /* with stored outputs */
+    {'n', "comparing"},
+    {'w', "comparing"}, /* layer by layer */
+    {'y', "comparing, test folders of ONNX"},
     {'e', "machine"},
     {'f', "printing"}, /* with csv */
     {'j', "printing"}, /* text or JSON */
@@ -31,11 +34,6 @@ typedef struct flag {
     const char *doc;
 } flag;
 
-#define INPUT_DOC \
-    "Read an input from a file: .npy; .npz or .safetensors, in which it has that name " \
-    "(FILE:TENSOR: " \
-    "another); .bin, .raw: its bytes (default: generated from the seed; repeatable, once a name)"
-#define INPUTS_DOC "Read the other inputs by name from this file, .npz or .safetensors"
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
     {'m', {"--set", NNC_SET_PAIRS, AT(model.arg), AT(model.n_arg), 0, 0, "NAME=VALUE"},
@@ -92,7 +90,8 @@ static const flag flags[] = {
         "output)"},
     {'a', {"--emit", NNC_SET_TEXT, AT(emit), 0, 0, 0, "STAGE"},
         "Print a stage instead of writing an artifact: graph (after the passes), kernels, plan, "
-        "dot (for Graphviz), remarks (JSON); for a CPU llvm, asm; for a GPU cuda, ptx, cubin"},
+        "dot (for Graphviz), onnx (a model, fused layers as its functions), remarks (JSON); for a "
+        "CPU llvm, asm; for a GPU cuda, ptx, cubin"},
     {'a', {"--dump-dir", NNC_SET_TEXT, AT(dump_dir), 0, 0, 0, "FOLDER"},
         "Also write every stage to files in this folder, a GPU's sources and machine code "
         "included"},
@@ -100,9 +99,13 @@ static const flag flags[] = {
         "Also write the model's weights by name to this file, .safetensors or .npz"},
     {'a', {"--embed-weights", NNC_SET_BOOL, AT(embed)},
         "Store the weights in the artifact instead of references to them"},
-    {'r', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
-        INPUT_DOC},
-    {'r', {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"}, INPUTS_DOC},
+    {'i', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
+        "Read an input from a file: .npy; .npz or .safetensors, in which it has that name "
+        "(FILE:TENSOR: "
+        "another); .bin, .raw: its bytes (default: generated from the seed; repeatable, once a "
+        "name)"},
+    {'i', {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"},
+        "Read the other inputs by name from this file, .npz or .safetensors"},
     {'r', {"--output", NNC_SET_PAIRS, AT(output), AT(n_output), 1, 0, "NAME=FILE"},
         "Write an output to a file, .npy, .npz, .safetensors, or .bin for its bytes (repeatable; "
         "one output may go to several files)"},
@@ -121,17 +124,20 @@ static const flag flags[] = {
         "one computes, and the overlap is printed; both: one after the other"},
     {'q', {"--percentile", NNC_SET_REAL, AT(percentile), 0, 0, 100, "P"},
         "Also print this percentile of the times (default: 99)"},
-    {'x', {"--input", NNC_SET_PAIRS, AT(compare.input), AT(compare.n_input), 0, 0, "NAME=FILE"},
-        INPUT_DOC},
-    {'x', {"--inputs", NNC_SET_TEXT, AT(compare.inputs), 0, 0, 0, "FILE"}, INPUTS_DOC},
     {'x', {"--no-steps", NNC_SET_UNSET, AT(compare.steps)},
         "Compare only unfused and fused, not pass by pass"},
     {'x', {"--no-reference", NNC_SET_BOOL, AT(compare.no_reference)},
         "Compare the programs only with each other, not with float64"},
-    {'x', {"--tolerance", NNC_SET_REAL, AT(compare.tolerance), 0, 0, 1, "NMSE", true},
+    {'n', {"--tolerance", NNC_SET_REAL, AT(compare.tolerance), 0, 0, 1, "NMSE", true},
         "Largest sum of squared errors over sum of squares at which an output counts as equal "
         "(default by type: 1e-24 f64, 1e-11 f32, 1e-6 f16, 1e-4 bf16, with --precision=tf32 or "
         "f16 1e-5, bf16 1e-3; beyond it, 16 times what rounding on the way explains)"},
+    {'w', {"--against", NNC_SET_TEXT, AT(against), 0, 0, 0, "FILE"},
+        "Also compare the outputs with those of this file, .npz or .safetensors"},
+    {'w', {"--reduce", NNC_SET_TEXT, AT(reduce), 0, 0, 0, "FILE"},
+        "When a layer differs, write the smallest model found in which one still does to this "
+        "file, "
+        "as graph text"},
     {'y', {"--rtol", NNC_SET_REAL, AT(rtol), 0, 0, 1, "R"},
         "Largest relative error (default: 0.001): |got - want| <= atol + rtol |want|"},
     {'y', {"--atol", NNC_SET_REAL, AT(atol), 0, 0, 1, "A"},
@@ -297,7 +303,7 @@ static nnc_status check_names(const options *o, nnc_sink *sink)
     if (o->emit && !nnc_is_stage(o->emit, &stage))
         return nnc_fail0(sink, NNC_E_USAGE,
             "--emit: unknown stage `%s`%s%s; expected graph, kernels, plan, llvm, asm, cuda, ptx, "
-            "cubin, dot, remarks",
+            "cubin, dot, onnx, remarks",
             o->emit, stage ? "; did you mean " : "", stage ? stage : "");
     for (int i = 0; i < o->n_print_after; i++) {
         const char *near, *name = o->print_after[i];

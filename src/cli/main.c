@@ -24,13 +24,13 @@ const command commands[] = {
         "  nnc compile models/vgg16.json -o vgg16.nnc && nnc run vgg16.nnc\n"
         "  nnc compile models/softmax.json --emit=kernels\n"
         "  nnc compile models/mlp.json --emit=dot | dot -Tsvg > mlp.svg\n"},
-    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mcsprtqefh", 1, 1,
+    {"run", "MODEL|ARTIFACT", "run and time a model; write its outputs", "mcspirtqefh", 1, 1,
         cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
         "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"},
     {"compare", "MODEL", "compare fused, unfused and float64: numbers, time, gain of each pass",
-        "mcsptxefh", 1, 1, cmd_compare,
+        "mcspitxnefh", 1, 1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "
         "both sides.\nnmse is the sum of squared errors over the sum of squares. Exit code 1 when "
         "the numbers differ.\n\n"
@@ -48,10 +48,17 @@ const command commands[] = {
         "example:\n  nnc show models/vgg16.json --set image=64\n"},
     {"check", "MODEL|ARTIFACT", "check a file; exit code 3 when it is rejected", "mh", 1, 1,
         cmd_check, "example:\n  nnc check models/vgg16.json --set batch=0\n"},
-    {"verify", "FOLDER", "run a test folder of ONNX; exit code 1 when its outputs differ", "csyeh",
-        1, 1, cmd_verify,
-        "FOLDER holds model.onnx and test_data_set_N/ with input_K.pb and output_K.pb.\n\n"
-        "example:\n  nnc verify tests/onnx/node/add\n"},
+    {"verify", "MODEL|FOLDER",
+        "compare fused, unfused and float64 layer by layer; exit code 1 when they differ",
+        "mcsinwyejh", 1, 1, cmd_verify,
+        "Names the first layer that is over its limit, and whether a kernel or a pass is wrong. A "
+        "layer that only passes through\nregisters of a fused kernel has no number of its own.\n"
+        "FOLDER is a test folder of ONNX: model.onnx and test_data_set_N/ with input_K.pb and "
+        "output_K.pb.\n\n"
+        "examples:\n"
+        "  nnc verify models/vgg16.json --set image=64\n"
+        "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
+        "  nnc verify tests/onnx/node/add\n"},
     {"opt", "MODEL", "run passes on a model or graph text; print graph text", "moceph", 1, 1,
         cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "

@@ -74,8 +74,8 @@ nnc_status check_paths(options *o, nnc_sink *sink)
     const nnc_arg *input = o->compare.input;
     const named others[] = {{"--weights", o->model.weights}, {"--target", o->env.target},
         {"--tuning", o->env.tuning}, {"--inputs", o->compare.inputs}};
-    const named writes[] = {
-        {"-o", o->out}, {"--outputs", o->outputs}, {"--save-weights", o->save_weights}};
+    const named writes[] = {{"-o", o->out}, {"--outputs", o->outputs},
+        {"--save-weights", o->save_weights}, {"--reduce", o->reduce}};
     named *in = ARENA_NEW(&o->strings, named, o->n_file + n_inputs + (int)NNC_COUNT(others));
     named *out = ARENA_NEW(&o->strings, named, o->n_output + (int)NNC_COUNT(writes));
     int n_in = 0, n_out = 0, n_stdin = 0;

@@ -32,10 +32,10 @@ typedef struct exporter {
     uint32_t field;
     const char **name; /* by value */
     const nnc_node *n; /* the node being written */
-    uint64_t *seen;      /* hashes of the names of nodes, n_seen of them, 0: free */
+    uint64_t *seen; /* hashes of the names of nodes, n_seen of them, 0: free */
     size_t n_seen;
     int helpers; /* nodes written for it so far */
-    nnc_text last;       /* the node written last, whose result may yet get the name of n's */
+    nnc_text last; /* the node written last, whose result may yet get the name of n's */
     const char *last_op, *last_name; /* NULL: there is none */
     int *serial; /* of names, of the whole model */
     nnc_text *refused; /* ops without a form in ONNX */

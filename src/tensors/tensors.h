@@ -14,8 +14,7 @@ typedef struct nnc_tensor_entry {
     const char *name; /* "" in an .npy file, which has one */
     nnc_type type; /* row-major */
     int64_t
-        offset; /* from the file's start, of the numbers in the order and form that memory wants; -1: they are compressed, or
-                        * have another order, and nnc_tensors_read converts them */
+        offset; /* from the file's start, of numbers that lie there as in memory; -1: nnc_tensors_read inflates or converts them */
     int64_t size; /* bytes of the numbers in memory */
     const char *why; /* reason why nnc cannot read it (type is undefined then); NULL: it can */
     const struct nnc_packing *packing; /* for nnc_tensors_read */

@@ -312,7 +312,8 @@ static const struct {
 } commands[] = {
     {"numbers", NULL},
     {"run", "cspteqfh"},
-    {"compare", "csptexfh"},
+    {"compare", "csptexnfh"},
+    {"verify", "csneh"},
     {"explain", "cspefvh"},
     {"memory", "cspefh"},
     {"show", "fh"},
@@ -344,7 +345,7 @@ static int expected(const net_flags *f, const char *action, const char *groups)
          cubin = !strcmp(action, "ptx") || !strcmp(action, "cubin");
     if (strchr(groups, 'c') && half && low)
         return 2;
-    if (!strcmp(action, "run") || !strcmp(action, "compare"))
+    if (!strcmp(action, "run") || !strcmp(action, "compare") || !strcmp(action, "verify"))
         return gpu ? 5 : 0;
     if (machine)
         return !net_cpu(f) ? 2 : f->at[NF_llvm] || !nnc_plugin_exists("llvm") ? 5 : 0;

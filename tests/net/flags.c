@@ -23,14 +23,14 @@ static const char *const choice[NF__COUNT][32] = {
         "--percentile=50", "--no-steps", "--no-reference", "--tolerance=0.5"},
     /* actions: a command, or a stage of compile; "numbers" is the library alone */
     [NF_action] = {"numbers", "run", "compare", "explain", "memory", "show", "check", "opt",
-        "artifact", "dump", "graph", "kernels", "plan", "dot", "remarks", "llvm", "asm", "cuda",
-        "ptx", "cubin"},
+        "artifact", "dump", "graph", "kernels", "plan", "dot", "onnx", "verify", "remarks", "llvm",
+        "asm", "cuda", "ptx", "cubin"},
 };
 
 /* The groups of cli/flags.c that the choices of NF_other belong to. */
 char net_other_group(int i)
 {
-    return "hppsehvattttqxxx"[i];
+    return "hppsehvattttqxxn"[i];
 }
 
 int net_choices(int factor)

@@ -1,0 +1,403 @@
+/* api/layers.c -- runs a model with all of its intermediate values as outputs: once in float64, once fused, once unfused.
+ *
+ * A program's values are those of its graph after the passes, planned with further outputs: its kernels are those that users run. The
+ * origin of such a value, the union of the layers that it was made from, says which layer it may be: the one whose float64 value it is
+ * near. A value that is wrong as such may have been invented by a pass (an activation and a pooling that changed places): then it is
+ * right as the float64 value of its own graph. What passes get wrong themselves is seen in the model's outputs. */
+#include "api/layers.h"
+#include <math.h>
+#include <string.h>
+
+#define NEAR 1e-2 /* an nmse that tells one layer's value from another's, not right from wrong */
+#define FAR \
+    1e-2 /* of a value's error as a layer's: a smaller error as its own says that it is another value */
+
+/* ---- graphs whose values are outputs --------------------------------------------------------- */
+
+void nnc_drop_updates(nnc_graph *g)
+{
+    g->n_output = nnc_result_outputs(g);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        g->node[i].state = false;
+}
+
+static bool is_output(const nnc_graph *g, nnc_ref r)
+{
+    for (uint32_t i = 0; i < g->n_output; i++)
+        if (g->output[i] == r)
+            return true;
+    return false;
+}
+
+/* Makes value r an output, in the user's memory order, unless it lies inside another value. */
+static void expose(nnc_graph *g, nnc_ref r)
+{
+    static const uint8_t row_major[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const nnc_node *n = nnc_def(g, r);
+    char name[32];
+    snprintf(name, sizeof name, "value %u", g->n_output);
+    g->origin = n->origin;
+    g->loc = n->loc;
+    r = nnc_relayout(g, r, row_major);
+    if (r != NNC_NONE && nnc_type_is_row_major(nnc_typeof(g, r)) && !is_output(g, r))
+        nnc_output(g, r, name);
+    g->origin = NULL;
+    g->loc = (nnc_loc){0};
+}
+
+/* Values that depend on inputs. */
+static nnc_status expose_all(void *ctx, nnc_graph *g, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const uint32_t n_node = g->n_node;
+    const bool *fixed = nnc_static_values(g, &a);
+    (void)ctx;
+    NNC_NEED(fixed, sink);
+    for (uint32_t i = 0; i < n_node; i++)
+        for (uint16_t o = 0; o < g->node[i].n_out; o++)
+            if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf && !fixed[g->node[i].out + o])
+                expose(g, g->node[i].out + o);
+    return g->status;
+}
+
+/* Does a later node belong to the same layer, with no other between? */
+static bool goes_on(const nnc_graph *g, uint32_t i, uint32_t n_node)
+{
+    const char *origin = g->node[i].origin;
+    while (++i < n_node && nnc_op_class((nnc_op)g->node[i].op) == CL_leaf)
+        ;
+    return i < n_node && origin && g->node[i].origin && !strcmp(origin, g->node[i].origin);
+}
+
+static void set_layer(layers *l, int at, nnc_ref r)
+{
+    const nnc_graph *g = l->source;
+    const nnc_node *n = nnc_def(g, r);
+    const char *name = n->origin          ? n->origin
+                       : g->value[r].name ? g->value[r].name
+                                          : nnc_ops[n->op].name;
+    l->at[at].name = n->n_out > 1 ? nnc_arena_printf(&l->a, "%s:%u", name, r - n->out) : name;
+    l->at[at].loc = n->loc;
+    l->at[at].origin = n->origin;
+    l->at[at].type = *nnc_typeof(g, r);
+}
+
+/* The model with every layer's value as an output. */
+static nnc_status make_source(layers *l, const nnc_graph *written)
+{
+    nnc_graph *g = l->source = nnc_graph_clone(written, l->sink);
+    NNC_NEED(g, l->sink);
+    l->n_output = (int)g->n_output;
+    const uint32_t n_node = g->n_node;
+    const bool *fixed = nnc_static_values(g, &l->a);
+    NNC_NEED(fixed, l->sink);
+    for (uint32_t i = 0; i < n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        if (nnc_op_class((nnc_op)n->op) == CL_leaf || fixed[n->out] || goes_on(g, i, n_node))
+            continue;
+        const nnc_ref out = n->out;
+        for (uint16_t o = 0, n_out = n->n_out; o < n_out; o++)
+            expose(g, out + o);
+    }
+    NNC_TRY(g->status);
+    l->n = (int)g->n_output;
+    l->at = ARENA_NEW(&l->a, layer, l->n + 1);
+    NNC_NEED(l->at, l->sink);
+    for (int i = 0; i < l->n; i++)
+        set_layer(l, i, g->output[i]);
+    return NNC_OK;
+}
+
+/* ---- running --------------------------------------------------------------------------------- */
+
+static nnc_status compile(layers *l, const nnc_graph *model, int which)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    nnc_compile_options c = l->o->compile;
+    const char **skip = ARENA_NEW(&a, const char *, c.n_skip + nnc_pass_count);
+    int n = c.n_skip;
+    NNC_NEED(skip, l->sink);
+    memcpy(skip, c.skip ? c.skip : skip, (size_t)n * sizeof *skip);
+    for (int i = 0; i < nnc_pass_count && which == UNFUSED; i++)
+        if (nnc_pass_table[i].fusion)
+            skip[n++] = nnc_pass_table[i].name;
+    c.skip = skip;
+    c.n_skip = n;
+    return nnc_compile_edited(l->env, model, &c, expose_all, NULL, &l->program[which], l->sink);
+}
+
+/* Adds to s the difference of a program's value and a layer's float64 value, over the rows that the reference has. */
+static void add_errors(const layers *l, int want, const nnc_type *t, const void *data, side *s)
+{
+    const nnc_reference *r = &l->reference;
+    const bool rows = r->rows && r->carried_out[want];
+    const int64_t n_row = rows ? r->rows : 1, row = nnc_type_numel(t) / (rows ? t->dim[0] : 1);
+    double most = -1;
+    for (int64_t k = 0; k < n_row; k++)
+        for (int64_t i = 0; i < row; i++) {
+            const int64_t at = (rows ? r->row[k] : 0) * row + i;
+            const double got = nnc_get_f64((nnc_dtype)t->dtype, data, at),
+                         v = nnc_rval_number(&r->value[want], k * row + i), d = fabs(got - v);
+            nnc_error_add(&s->e, got, v);
+            if (d > most || (isnan(d) && !(isnan(got) && isnan(v)) && most < INFINITY)) {
+                most = isnan(d) ? INFINITY : d;
+                s->worst = at;
+                s->got = got;
+                s->want = v;
+            }
+        }
+}
+
+/* Is the layer one of the origin's, "a+b+c"? */
+static bool made_from(const char *origin, const char *path)
+{
+    const size_t n = path ? strlen(path) : 0;
+    for (const char *p = origin; p && n && (p = strstr(p, path)) != NULL; p += n)
+        if ((p == origin || p[-1] == '+') && (p[n] == '+' || !p[n]))
+            return true;
+    return false;
+}
+
+static bool may_be(const layer *y, const char *origin, const nnc_type *t)
+{
+    const nnc_dtype a = (nnc_dtype)y->type.dtype, b = (nnc_dtype)t->dtype;
+    return nnc_type_same_shape(&y->type, t) && (a == b || (nnc_is_float(a) && nnc_is_float(b))) &&
+           made_from(origin, y->origin);
+}
+
+static bool rounds_contractions(const layers *l)
+{
+    return nnc_precision_tolerance(l->program[FUSED]->plan->precision) > 0;
+}
+
+static double plain_limit(layers *l, int i)
+{
+    const nnc_compare_options *o = l->o;
+    bool contracted;
+    if (o->tolerance != 0)
+        return fmax(o->tolerance, 0);
+    (void)nnc_coarsest_dtype(l->source, i, &contracted, &l->a);
+    const double limit = nnc_default_tolerance((nnc_dtype)l->at[i].type.dtype);
+    return contracted ? fmax(limit, nnc_precision_tolerance(l->program[FUSED]->plan->precision))
+                      : limit;
+}
+
+/* One value of a program, as it was computed. */
+typedef struct value {
+    int output;
+    const char *origin;
+    const nnc_type *type;
+    const void *data;
+} value;
+
+static void keep_nearer(layer *y, int which, const side *s, const char *origin)
+{
+    side *now = &y->side[which];
+    if (now->there && nnc_error_nmse(&now->e) <= nnc_error_nmse(&s->e))
+        return;
+    *now = *s;
+    now->there = true;
+    now->in = origin;
+}
+
+/* The layer whose value it may be: the nearest, or the last where it is near none. -1: no layer. */
+static int which_layer(layers *l, const value *v, side *s, bool *within_limit)
+{
+    int best = -1;
+    double least = INFINITY;
+    *within_limit = false;
+    for (int i = l->n - 1; i >= 0 && !*within_limit; i--) {
+        side this = {.there = true};
+        if (!may_be(&l->at[i], v->origin, v->type))
+            continue;
+        add_errors(l, i, v->type, v->data, &this);
+        const double nmse = nnc_error_nmse(&this.e);
+        if (best >= 0 && !(nmse < least && nmse < NEAR))
+            continue;
+        best = i;
+        least = nmse;
+        *s = this;
+        *within_limit = nmse <= plain_limit(l, i);
+    }
+    return best;
+}
+
+/* The value's error against its own float64 value, where that is known. */
+static nnc_status own_error(layers *l, int which, nnc_reference *own, const value *v, double *nmse)
+{
+    const nnc_graph *g = l->program[which]->graph;
+    side s = {.there = true};
+    if (!own->value)
+        NNC_TRY(nnc_reference_make(g, l->input, nnc_env_threads(l->env), own, l->sink));
+    const layers as = {.reference = *own};
+    *nmse = INFINITY;
+    if (own->ran) {
+        add_errors(&as, v->output, v->type, v->data, &s);
+        *nmse = nnc_error_nmse(&s.e);
+    }
+    return NNC_OK;
+}
+
+/* Finds the value's layer. A value that is wrong as the layer's and right as its own was invented by a pass. */
+static nnc_status place(layers *l, int which, nnc_reference *own, const value *v)
+{
+    side s = {.there = true};
+    bool within_limit;
+    double nmse = INFINITY;
+    if (v->output < l->n_output) { /* known by its number */
+        add_errors(l, v->output, v->type, v->data, &s);
+        keep_nearer(&l->at[v->output], which, &s, v->origin);
+        return NNC_OK;
+    }
+    const int i = which_layer(l, v, &s, &within_limit);
+    if (i < 0)
+        return NNC_OK;
+    if (!within_limit)
+        NNC_TRY(own_error(l, which, own, v, &nmse));
+    if (within_limit || !(nmse < FAR * nnc_error_nmse(&s.e)))
+        keep_nearer(&l->at[i], which, &s, v->origin);
+    else
+        l->at[i].side[which].other = true;
+    return NNC_OK;
+}
+
+/* Layers of a program that have no value of their own: the command that computes them. */
+static void find_groups(layers *l, int which)
+{
+    const nnc_graph *g = l->program[which]->graph;
+    for (int i = l->n_output; i < l->n; i++)
+        for (uint32_t n = 0; n < g->n_node && !l->at[i].side[which].in; n++)
+            if (made_from(g->node[n].origin, l->at[i].origin))
+                l->at[i].side[which].in = g->node[n].origin;
+}
+
+static nnc_status run(layers *l, int which)
+{
+    nnc_session *s = NULL;
+    nnc_reference own = {0};
+    const nnc_graph *g = l->program[which]->graph;
+    nnc_status st = nnc_session_create(l->env, l->program[which], &s, l->sink);
+    for (int i = 0; !st && i < l->n_input; i++)
+        st = nnc_session_input(s, i, l->input[i], l->sink);
+    if (!st)
+        st = nnc_session_run(s, l->sink);
+    for (int i = 0; !st && i < nnc_session_outputs(s); i++) {
+        const nnc_type *t = nnc_session_output_type(s, i);
+        void *data = nnc_aligned_alloc(64, (size_t)nnc_type_bytes(t));
+        const value v = {i, nnc_def(g, g->output[i])->origin, t, data};
+        st = data ? nnc_session_output(s, i, data, l->sink) : nnc_nomem(l->sink);
+        if (!st)
+            st = place(l, which, &own, &v);
+        if (!st && l->against && i < l->n_output)
+            l->result[which][i] = data;
+        else
+            nnc_free(data);
+    }
+    nnc_session_destroy(s);
+    nnc_reference_free(&own);
+    if (!st)
+        find_groups(l, which);
+    return st;
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+enum { CONDITIONING_FACTOR = 16 }; /* as between the programs of a comparison */
+
+static bool within(const nnc_error *e, double nmse, double mean_square)
+{
+    return !e->mismatched && e->diff2 <= fmax(nmse * e->ref2, mean_square * (double)e->n);
+}
+
+static bool within_all(const layer *y, double nmse, double mean_square)
+{
+    bool ok = true;
+    for (int k = 0; k < SIDES; k++)
+        ok &= !y->side[k].there || within(&y->side[k].e, nmse, mean_square);
+    return ok;
+}
+
+static nnc_status measure_conditioning(layers *l, double *mean_square)
+{
+    const nnc_precision p = l->program[FUSED]->plan->precision;
+    const double unit = p == NNC_PRECISION_bf16 ? 0x1p-8 : 0x1p-11;
+    nnc_rounding r = {.function_error = l->o->compile.math == MATH_fast ? 0x1p-15 : 0};
+    if (rounds_contractions(l)) {
+        r.operand_unit = unit;
+        r.result_unit = nnc_precision_dtype(p) == DT_f32 ? 0 : unit;
+    }
+    return nnc_reference_conditioning(
+        &l->reference, l->source, l->input, nnc_env_threads(l->env), r, mean_square, l->sink);
+}
+
+static nnc_status judge(layers *l)
+{
+    double *mean_square = NULL;
+    l->agrees = true;
+    l->first = -1;
+    for (int k = 0; k < l->n; k++) {
+        const int i = (k + l->n_output) % l->n; /* the model's outputs last */
+        layer *y = &l->at[i];
+        y->limit = plain_limit(l, i);
+        y->agrees = within_all(y, y->limit, 0);
+        if (!y->agrees && l->o->tolerance == 0 && !mean_square) {
+            mean_square = ARENA_NEW(&l->a, double, l->n + 1);
+            NNC_NEED(mean_square, l->sink);
+            NNC_TRY(measure_conditioning(l, mean_square));
+        }
+        if (!y->agrees && mean_square) {
+            const nnc_error *e = &y->side[y->side[FUSED].there ? FUSED : UNFUSED].e;
+            y->agrees = within_all(y, y->limit, CONDITIONING_FACTOR * mean_square[i]);
+            if (e->ref2 > 0)
+                y->limit =
+                    fmax(y->limit, CONDITIONING_FACTOR * mean_square[i] * (double)e->n / e->ref2);
+        }
+        if (!y->agrees && l->agrees)
+            l->first = i;
+        l->agrees &= y->agrees;
+    }
+    return NNC_OK;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+nnc_status nnc_layers_verify(
+    layers *l, nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_sink *sink)
+{
+    l->env = e;
+    l->o = o;
+    l->sink = sink;
+    NNC_NEED((l->model = nnc_graph_clone(m, sink)), sink);
+    nnc_drop_updates(l->model);
+    for (int k = 0; k < SIDES; k++)
+        NNC_TRY(compile(l, l->model, k));
+    NNC_TRY(make_source(l, l->program[FUSED]->source));
+    l->n_input = l->program[FUSED]->plan->n_input;
+    l->input = ARENA_NEW(&l->a, void *, l->n_input + 1);
+    for (int k = 0; k < SIDES; k++)
+        l->result[k] = ARENA_NEW(&l->a, void *, l->n_output + 1);
+    NNC_NEED(l->input && l->result[FUSED] && l->result[UNFUSED], sink);
+    NNC_TRY(nnc_artifact_make_inputs(l->program[FUSED], o, o->seed, l->input, sink));
+    NNC_TRY(nnc_reference_make(l->source, l->input, nnc_env_threads(e), &l->reference, sink));
+    if (!l->reference.ran)
+        return nnc_fail0(
+            sink, NNC_E_FIT, "the float64 reference of all layers is %s", l->reference.scope);
+    for (int k = 0; k < SIDES; k++)
+        NNC_TRY(run(l, k));
+    return judge(l);
+}
+
+void nnc_layers_free(layers *l)
+{
+    for (int i = 0; l->input && i < l->n_input; i++)
+        nnc_free(l->input[i]);
+    for (int k = 0; k < SIDES; k++) {
+        for (int i = 0; l->result[k] && i < l->n_output; i++)
+            nnc_free(l->result[k][i]);
+        nnc_artifact_destroy(l->program[k]);
+    }
+    nnc_reference_free(&l->reference);
+    nnc_graph_destroy(l->source);
+    nnc_graph_destroy(l->model);
+    nnc_arena_deinit(&l->a);
+}

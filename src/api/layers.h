@@ -1,0 +1,55 @@
+/* api/layers.h -- every layer of a model in float64, and where a compiled program computes it. Made by layers.c, judged and printed by
+ * verify_model.c. */
+#ifndef NNC_API_LAYERS_H
+#define NNC_API_LAYERS_H
+
+#include "api/reference.h"
+
+/* One program's value of a layer. */
+typedef struct side {
+    bool there; /* it is stored; otherwise it only passes through registers of `in` */
+    bool other; /* the optimised graph computes another value in its place */
+    const char *in; /* layers of the command that computes it; NULL: none does */
+    nnc_error e; /* against float64 */
+    int64_t worst; /* element of the largest error, and both numbers */
+    double got, want;
+} side;
+
+enum { FUSED, UNFUSED, SIDES };
+
+typedef struct layer { /* a value of the model as written */
+    const char *name, *origin;
+    nnc_loc loc;
+    nnc_type type;
+    side side[SIDES];
+    double limit; /* largest nmse that agrees */
+    bool agrees;
+} layer;
+
+typedef struct layers {
+    nnc_env *env;
+    const nnc_compare_options *o;
+    nnc_sink *sink;
+    nnc_arena a;
+    nnc_graph *model; /* without updates, which are no layers */
+    nnc_graph *source; /* as written, with every layer an output, the model's own first */
+    int n_output; /* of the model */
+    layer *at; /* by output of `source` */
+    int n;
+    nnc_artifact *program[SIDES]; /* with every stored value an output, the model's own first */
+    void **input;
+    int n_input;
+    nnc_reference reference; /* of `source` */
+    void **result[SIDES]; /* of the model's own outputs; not NULL if `against` is given */
+    const char *against; /* file of outputs; NULL */
+    bool agrees;
+    int first; /* index of the first layer that does not agree, in the order of the model; -1: none */
+} layers;
+
+/* Compiles both programs, runs them and float64, and judges every layer. Zero-initialise; nnc_layers_free also after a failure. */
+nnc_status nnc_layers_verify(layers *l, nnc_env *e, const nnc_model *m,
+    const nnc_compare_options *o, nnc_sink *sink) NNC_MUST;
+void nnc_layers_free(layers *l);
+void nnc_drop_updates(nnc_graph *g);
+
+#endif

@@ -1,0 +1,238 @@
+/* tests/api/verify.c -- nnc verify MODEL: every layer against float64, the first that differs by name, and the smallest model that still
+ * differs. Faults are planted in the optimised graph. */
+#include "help.h"
+#include "tensors/tensors.h"
+#include "kernel/kernel.h"
+#include <stdlib.h>
+#include <unistd.h>
+
+/* Convolutions of 3x3 read what a layer has stored: the groups before them end there. */
+static const char model[] =
+    "{\"name\": \"net\", \"inputs\": {\"x\": [2, 3, 16, 16]}, \"layers\": ["
+    "{\"op\": \"conv\", \"name\": \"stem\", \"channels\": 8, \"kernel\": 3, \"pad\": 1},"
+    "{\"op\": \"batchnorm\", \"name\": \"norm\"}, {\"op\": \"relu\", \"name\": \"first\"},"
+    "{\"op\": \"maxpool\", \"name\": \"pool\", \"kernel\": 2},"
+    "{\"op\": \"conv\", \"name\": \"second\", \"channels\": 8, \"kernel\": 3, \"pad\": 1},"
+    "{\"op\": \"silu\", \"name\": \"act\"},"
+    "{\"op\": \"add\", \"name\": \"sum\", \"in\": [\"prev\", \"pool\"]},"
+    "{\"op\": \"relu\", \"name\": \"last\"},"
+    "{\"op\": \"conv\", \"name\": \"third\", \"channels\": 4, \"kernel\": 3},"
+    "\"flatten\","
+    "{\"op\": \"linear\", \"name\": \"fc\", \"out\": 5}, {\"op\": \"softmax\", \"name\": "
+    "\"prob\"}]}";
+
+typedef struct fault {
+    const char *pass, *layer; /* after this pass, in nodes of this layer ... */
+    nnc_op from, to; /* ... this op becomes that */
+    int planted;
+} fault;
+
+static void plant_in(fault *f, const nnc_graph *g)
+{
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        nnc_node *n = &g->node[i];
+        if (n->body)
+            plant_in(f, n->body);
+        if (n->op == f->from && n->origin && strstr(n->origin, f->layer)) {
+            n->op = (uint16_t)f->to;
+            f->planted++;
+        }
+    }
+}
+
+static void plant(void *ctx, const char *pass, const nnc_model *g, int changed, int64_t ns)
+{
+    fault *f = ctx;
+    (void)changed, (void)ns;
+    if (!strcmp(pass, f->pass))
+        plant_in(f, g);
+}
+
+static nnc_model *open_model(const char *text)
+{
+    nnc_model_options o = {.seed = 0};
+    nnc_model *m = nnc_model_parse("net.json", text, strlen(text), &o, test_sink);
+    CHECK(m != NULL);
+    return m;
+}
+
+/* The report; *agrees. */
+static char *verify(const nnc_model *m, const nnc_compare_options *o, const char *against,
+    nnc_format f, bool *agrees)
+{
+    nnc_env *e = NULL;
+    NNC_LOCAL(nnc_text) t = {0};
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_verify_model(e, m, o, against, f, &t, agrees, test_sink));
+    nnc_env_destroy(e);
+    return strdup(nnc_text_str(&t));
+}
+
+static void check_has(const char *report, const char *part)
+{
+    if (!strstr(report, part))
+        test_fail(__FILE__, __LINE__, "no `%s` in\n%s", part, report);
+}
+
+TEST(layers_agree)
+{
+    static const char *const layer[] = {"/layers/0/stem", "/layers/1/norm", "/layers/2/first",
+        "/layers/3/pool", "/layers/4/second", "/layers/5/act", "/layers/6/sum", "/layers/7/last",
+        "/layers/8/third", "/layers/10/fc", "\nprob "};
+    nnc_model *m = open_model(model);
+    for (int level = 0; level <= 3; level++) {
+        nnc_compare_options o = nnc_compare_defaults;
+        bool agrees = false;
+        o.compile.level = level;
+        char *report = verify(m, &o, NULL, NNC_TEXT, &agrees);
+        CHECK(agrees);
+        for (size_t i = 0; i < NNC_COUNT(layer); i++)
+            check_has(report, layer[i]);
+        check_has(report, "all layers agree with float64");
+        CHECK((strstr(report, "  inside ") != NULL) == (level >= 2));
+        free(report);
+    }
+    nnc_model_close(m);
+}
+
+/* Nodes that compute. */
+static int size_of(const nnc_graph *g)
+{
+    int n = 0;
+    for (uint32_t i = 0; i < g->n_node; i++)
+        n += nnc_op_class((nnc_op)g->node[i].op) != CL_leaf;
+    return n;
+}
+
+static void check_small(
+    const nnc_model *m, const nnc_compare_options *o, int most, const char *layer)
+{
+    nnc_env *e = NULL;
+    nnc_model *small = NULL;
+    bool agrees = true;
+    CHECK_OK(nnc_env_create(&(nnc_env_options){.no_cache = true, .threads = 2}, &e, test_sink));
+    CHECK_OK(nnc_smallest_failing(e, m, o, &small, test_sink));
+    CHECK(small != NULL);
+    if (small) {
+        NNC_LOCAL(nnc_text) text = {0};
+        nnc_print_model(small, &text);
+        if (size_of(small) > most)
+            test_fail(__FILE__, __LINE__, "%d nodes, not %d:\n%s", size_of(small), most, text.s);
+        check_has(text.s, layer);
+        CHECK(size_of(small) < size_of(m));
+        free(verify(small, o, NULL, NNC_TEXT, &agrees));
+        CHECK(!agrees);
+    }
+    nnc_model_close(small);
+    nnc_env_destroy(e);
+}
+
+static void plant_in_kernel(void *ctx, const nnc_kernel *k, const char *layers)
+{
+    fault *f = ctx;
+    for (int i = 0; strstr(layers, f->layer) && i < k->n_ins; i++)
+        if (k->ins[i].op == KO_sop && k->ins[i].sop == SC_max) {
+            k->ins[i].sop = SC_min;
+            f->planted++;
+        }
+}
+
+/* A wrong kernel is found where it is, though all later layers are wrong, too. */
+TEST(fault_in_a_kernel)
+{
+    nnc_model *m = open_model(model);
+    nnc_compare_options o = nnc_compare_defaults;
+    bool agrees = true;
+    fault f = {.layer = "/layers/6/sum+/layers/7/last"};
+    o.compile.on_kernel = plant_in_kernel;
+    o.compile.ctx = &f;
+    char *report = verify(m, &o, NULL, NNC_TEXT, &agrees);
+    CHECK(f.planted > 0 && !agrees);
+    check_has(report, "first over its limit: /layers/7/last (net.json:1) f32[2,8,8,8]\n");
+    check_has(report, "  fused: element ");
+    check_has(report, "computed by /layers/5/act+/layers/6/sum+/layers/7/last\n");
+    CHECK(!strstr(report, "a pass is wrong"));
+    check_small(m, &o, 2, "/layers/7/last");
+    free(report);
+    report = verify(m, &o, NULL, NNC_JSON, &agrees);
+    check_has(report, "\"agree\": false, \"first\": \"/layers/7/last\"");
+    free(report);
+    nnc_model_close(m);
+}
+
+/* A pass that changes the mathematics: kernels compute what the graph says, but not the model. */
+TEST(fault_in_a_pass)
+{
+    static const struct {
+        fault f;
+        const char *first;
+        int most; /* nodes that are left */
+    } cases[] = {
+        {{"fuse", "/layers/7/last", OP_relu, OP_abs}, "/layers/7/last", 2},
+        {{"fuse", "/layers/6/sum", OP_add, OP_sub}, "/layers/7/last", 2},
+    };
+    nnc_model *m = open_model(model);
+    for (size_t i = 0; i < NNC_COUNT(cases); i++) {
+        nnc_compare_options o = nnc_compare_defaults;
+        char first[64];
+        bool agrees = true;
+        fault f = cases[i].f;
+        o.compile.after_pass = plant;
+        o.compile.ctx = &f;
+        char *report = verify(m, &o, NULL, NNC_TEXT, &agrees);
+        CHECK(f.planted > 0 && !agrees);
+        snprintf(first, sizeof first, "a pass is wrong, first at %s (", cases[i].first);
+        check_has(report, "first over its limit: prob ");
+        check_has(report, first);
+        check_small(m, &o, cases[i].most, cases[i].f.layer);
+        free(report);
+    }
+    nnc_model_close(m);
+}
+
+/* ---- outputs of a file ------------------------------------------------------------------------- */
+
+static void write_output(const char *file, const char *name, float scale)
+{
+    const nnc_type t = nnc_type_make(DT_f32, 1, (int64_t[]){4});
+    const float y[] = {0 * scale, 1 * scale, 4 * scale, 9 * scale};
+    CHECK_OK(nnc_tensor_write(file, name, &t, y, test_sink));
+}
+
+TEST(outputs_of_a_file)
+{
+    static const char square[] = "{\"inputs\": {\"x\": [4]}, \"layers\": [{\"op\": \"square\", "
+                                 "\"name\": \"y\"}]}";
+    char dir[256], in[300], out[300];
+    nnc_model *m = open_model(square);
+    nnc_compare_options o = nnc_compare_defaults;
+    const nnc_arg input = {"x", in};
+    const nnc_type t = nnc_type_make(DT_f32, 1, (int64_t[]){4});
+    nnc_env *e = NULL;
+    bool agrees = false;
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(in, sizeof in, "%s/x.npy", dir);
+    snprintf(out, sizeof out, "%s/y.npz", dir);
+    CHECK_OK(nnc_tensor_write(in, "x", &t, (float[]){0, 1, 2, 3}, test_sink));
+    o.input = &input;
+    o.n_input = 1;
+    write_output(out, "y", 1);
+    char *report = verify(m, &o, out, NNC_TEXT, &agrees);
+    CHECK(agrees);
+    check_has(report, "max error 0, rms 0");
+    free(report);
+    write_output(out, "y", 1.001f);
+    report = verify(m, &o, out, NNC_TEXT, &agrees);
+    CHECK(!agrees);
+    check_has(report, "nearer to float64: nnc  DIFFERS");
+    check_has(report, "all layers agree with float64, outputs differ from the file");
+    free(report);
+    write_output(out, "z", 1);
+    NNC_LOCAL(nnc_text) text = {0};
+    CHECK_OK(nnc_env_create(NULL, &e, test_sink));
+    CHECK_INT(nnc_verify_model(e, m, &o, out, NNC_TEXT, &text, &agrees, test_sink), NNC_E_MODEL);
+    CHECK_DIAG("outputs do not match the model: 1 missing, 1 extra");
+    nnc_env_destroy(e);
+    nnc_model_close(m);
+    api_rmdir(dir);
+}
