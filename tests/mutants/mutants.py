@@ -21,6 +21,7 @@ import time
 # Test programs by folder, with a name that limits what runs ("" is all), cheapest first.
 PROGRAMS = {
     "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", ""), ("test_api", "option"), ("test_cli", "")],
+    "tensors": [("test_tensors", ""), ("test_frontend", "")],
     "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
     "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
     "kernel": [("test_codegen", ""), ("test_passes", ""), ("test_net", "random")],
@@ -30,7 +31,7 @@ PROGRAMS = {
     "target": [("test_target", ""), ("test_passes", ""), ("test_plan", ""), ("test_cudnn", "")],
     "runtime": [("test_runtime", ""), ("test_plan", ""), ("test_net", "random"), ("test_api", "nan"), ("test_cuda_fake", "io")],
     "codegen": [("test_codegen", ""), ("test_net", "random")],
-    "api": [("test_api", "option")],
+    "api": [("test_api", "option"), ("test_api", "layers"), ("test_api", "fault")],
 }
 SECONDS = 600
 
