@@ -96,6 +96,7 @@ void contraction_ask(const pass *p, const nnc_node *n, nnc_ask *a)
     a->outputs = !product ? y->dim[1] / groups : y->rank ? y->dim[y->rank - 1] : 1;
     a->channels = product ? 0 : x->dim[1] / groups;
     a->row = product ? 0 : y->dim[y->rank - 1];
+    a->places = product ? 0 : a->results / (y->dim[0] * y->dim[1]);
     a->planes = c->op == OP_conv && nnc_type_orders_differ(x) && nnc_type_is_row_major(x) &&
                 !(p->will_run >> PASS_layout & 1);
     if (n->op == OP_fused) {

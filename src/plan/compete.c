@@ -47,6 +47,7 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         a.outputs = c->dst.dim[1] / c->groups;
     a.channels = kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
     a.row = c->dst.rank ? c->dst.dim[c->dst.rank - 1] : 0;
+    a.places = a.channels ? a.results / (c->dst.dim[0] * c->dst.dim[1]) : 0;
     a.planes = a.channels && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     memcpy(a.post, c->post, sizeof a.post);
     return a;

@@ -389,6 +389,34 @@ TEST(fastest_engines)
     nnc_target_deinit(&t);
 }
 
+/* Groups of a convolution over few places: oneDNN reads a group's weights for each image. */
+TEST(groups_of_few_places)
+{
+    static const struct {
+        int64_t images, places;
+        const char *name;
+    } at[] = {{1, 1, "llvm"}, {8, 1, "llvm"}, {8, 16, "llvm"}, {1, 256, "onednn"}};
+    nnc_target t;
+    CHECK_OK(nnc_target_host(&t, 1, true, true, test_sink));
+    t.vector_bits = 512;
+    t.cores = 1;
+    t.flops_f32 = 166400000000;
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        int64_t results = at[i].images * at[i].places * 8 * 512;
+        nnc_ask a = {.kind = ASK_conv,
+            .dtype = DT_f32,
+            .grouped = true,
+            .outputs = 512,
+            .channels = 256,
+            .places = at[i].places,
+            .results = results,
+            .result_bytes = 4 * results,
+            .flops = 2 * 256 * results};
+        CHECK_STR(nnc_target_fastest(&t, &a, NULL)->name, at[i].name);
+    }
+    nnc_target_deinit(&t);
+}
+
 TEST(engines_answer_by_rules)
 {
     static const struct {
