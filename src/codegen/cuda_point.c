@@ -125,7 +125,8 @@ static int open_loops(cu *c, const nnc_kstage *s, nnc_kaxis_kind kind)
         if (a == last)
             load_runs(c, s, a);
         unroll_loop(c, s, a,
-            unrolled || (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k)));
+            (unrolled && !x->seq) ||
+                (kind == KA_reduce && x->extent <= WRITTEN_OUT && nnc_window_kernel(c->k)));
         cu_open(c, "for (%T %s = 0; %s < %lld; %s++) {", c->axis_name[a], c->axis_name[a],
             (long long)x->extent, c->axis_name[a]);
         n++;

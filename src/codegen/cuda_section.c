@@ -103,9 +103,9 @@ static void add_term(cu *c, int32_t id)
 static void address(const cu *c, const nnc_kins *in)
 {
     cu_affine(c, &in->at);
-    if (in->op != KO_load || in->arg[0] < 0)
+    if (nnc_kins_index(in) < 0)
         return;
-    cu_put(c, " + (%T)nnc_clamp(%r, %lldll)", in->arg[0], (long long)in->limit);
+    cu_put(c, " + (%T)nnc_clamp(%r, %lldll)", nnc_kins_index(in), (long long)in->limit);
     cu_put(c, in->scale != 1 ? " * %i" : "", in->scale);
 }
 

@@ -63,7 +63,20 @@ nnc_ref fe_build_op(fe_layer *l)
             return NNC_NONE;
         n++;
     }
-    return nnc_build(l->f->g, l->row.op, l->n_in, l->in, n, a);
+    nnc_ref r = nnc_build(l->f->g, l->row.op, l->n_in, l->in, n, a);
+    l->n_out = r == NNC_NONE ? 1 : nnc_def(l->f->g, r)->n_out;
+    return r;
+}
+
+nnc_ref fe_build_sort(fe_layer *l)
+{
+    int64_t axis = l->s.axis;
+    if (!has_dimensions(l) || !fe_axis(l, "axis", in_type(l)->rank, &axis))
+        return NNC_NONE;
+    nnc_attr a[3] = {nnc_ai(AT_axis, axis), nnc_ai(AT_k, in_type(l)->dim[axis]),
+        nnc_ai(AT_largest, l->s.descending)};
+    l->n_out = 2;
+    return nnc_build(l->f->g, OP_topk, 1, l->in, 3, a);
 }
 
 nnc_ref fe_build_binary(fe_layer *l)

@@ -52,8 +52,9 @@ static bool check_arity(fe_layer *l)
 /* True for operands that hold indices, a condition or a mask of type d, which "dtype" does not convert. */
 static bool is_index(const fe_row *r, int i, nnc_dtype d)
 {
+    const nnc_node n = {.op = (uint16_t)r->op};
     bool attention = fe_row_takes(r, FK_heads);
-    return (r->build == fe_build_embedding || (r->op == OP_gather && i == 1)) ||
+    return r->build == fe_build_embedding || (nnc_index_operand(&n) && i == 1) ||
            (r->op == OP_select && i == 0) || (attention && d == DT_bool);
 }
 

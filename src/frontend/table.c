@@ -23,7 +23,11 @@ static const struct {
     {OP_leaky_relu, "alpha=0.01"}, {OP_clip, "lo=-inf hi=inf"}, {OP_gelu, "approximate=none,tanh"},
     {OP_hardsigmoid, "alpha=1/6 beta=0.5"}, {OP_elu, "alpha=1"}, {OP_gather, "axis=0"},
     {OP_matmul, "transpose_a=false transpose_b=false"}, {OP_softmax, "axis=-1"},
-    {OP_log_softmax, "axis=-1"}};
+    {OP_log_softmax, "axis=-1"}, {OP_cumsum, "axis exclusive=false reverse=false"},
+    {OP_cumprod, "axis exclusive=false reverse=false"}, {OP_topk, "k axis=-1 largest=true"},
+    {OP_scatter, "axis=0 reduction=none,add,mul,min,max"},
+    {OP_scatter_nd, "reduction=none,add,mul,min,max"}, {OP_gather_elements, "axis=0"},
+    {OP_gather_nd, "batch_dims=0"}};
 
 const char *const fe_common[] = {"op", "layers", "name", "in", "device", "dtype", "frozen", "when",
     "repeat", "index", "weights", "output", "doc"};

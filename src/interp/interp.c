@@ -295,12 +295,14 @@ static size_t lane_size(nnc_dtype d)
     return nnc_lane_of(d) == LANE_f32 ? 4 : 8;
 }
 
-static void load_indirect(
+/* Loads or stores lanes first..end-1 at computed indices. */
+static void indirect(
     const run *r, const nnc_kins *in, int first, int end, int64_t at, int64_t stride, char *y)
 {
-    const int64_t *index = value(r, in->arg[0]);
-    bool one = !r->s->ins[in->arg[0]].varies && !r->s->ins[in->arg[0]].spread;
-    bool big = r->k->ins[in->arg[0]].dtype == DT_u64;
+    const int32_t id = nnc_kins_index(in);
+    const int64_t *index = value(r, id);
+    bool one = !r->s->ins[id].varies && !r->s->ins[id].spread;
+    bool big = r->k->ins[id].dtype == DT_u64;
     nnc_dtype d = r->k->buf[in->buf].dtype;
     for (int i = first; i < end; i++) {
         int64_t j = index[one ? 0 : i];
@@ -308,8 +310,12 @@ static void load_indirect(
             j = big ? in->limit - 1 : 0;
         if (j >= in->limit)
             j = in->limit - 1;
-        nnc_lanes_load(d, buffer(r, in->buf), at + i * stride + j * in->scale, 1, 1,
-            y + lane_size((nnc_dtype)in->dtype) * (size_t)i);
+        char *lane = y + lane_size((nnc_dtype)in->dtype) * (size_t)i;
+        int64_t to = at + i * stride + j * in->scale;
+        if (in->op == KO_load)
+            nnc_lanes_load(d, buffer(r, in->buf), to, 1, 1, lane);
+        else
+            nnc_lanes_store(d, buffer(r, in->buf), to, 1, 1, lane);
     }
 }
 
@@ -332,7 +338,7 @@ static void run_load(const run *r, const nnc_kins *in, int n, char *y)
     if (first >= end)
         return;
     if (in->arg[0] >= 0)
-        load_indirect(r, in, first, end, at, stride, y);
+        indirect(r, in, first, end, at, stride, y);
     else
         nnc_lanes_load(r->k->buf[in->buf].dtype, buffer(r, in->buf), at + first * stride, stride,
             end - first, y + size * (size_t)first);
@@ -344,7 +350,9 @@ static void run_store(const run *r, const nnc_kins *in, int n)
     int64_t stride = r->vec >= 0 ? in->at.k[r->vec] : 0, at = offset(r, in);
     size_t size = lane_size((nnc_dtype)in->dtype);
     guarded(r, in, n, &first, &end);
-    if (first < end)
+    if (in->arg[1] >= 0)
+        indirect(r, in, first, end, at, stride, value(r, in->arg[0]));
+    else if (first < end)
         nnc_lanes_store(r->k->buf[in->buf].dtype, buffer(r, in->buf), at + first * stride, stride,
             end - first, (char *)value(r, in->arg[0]) + size * (size_t)first);
 }
@@ -409,6 +417,8 @@ static void run_section(const run *r, const nnc_kstage *g, int b, int e, int n, 
         case KO_store: run_store(r, in, m); break;
         case KO_reduce:
             run_reduce(r, g, id, fold ? n : m);
+            if (in->running)
+                break;
             continue; /* broadcast at the end of the row */
         default:
             if (p->formula) {

@@ -35,6 +35,18 @@ static int64_t multiply_adds(const nnc_graph *g, const nnc_node *n)
     return nnc_mul_sat(meets, nnc_type_numel(w) / w->dim[0]);
 }
 
+/* Scalar operations of a node that runs in order. */
+static int64_t loop_ops(const nnc_graph *g, const nnc_node *n)
+{
+    int64_t x = nnc_type_numel(nnc_typeof(g, n->in[0]));
+    if (n->op == OP_topk) /* each result compares all elements */
+        return nnc_mul_sat(x, nnc_attr_int(n, AT_k, 1));
+    if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn) /* multiply-adds with R */
+        return nnc_mul_sat(2 * nnc_typeof(g, n->in[1])->dim[1], x);
+    return n->op == OP_scatter || n->op == OP_scatter_nd ? nnc_type_numel(nnc_typeof(g, n->in[2]))
+                                                         : x;
+}
+
 static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
 {
     int64_t out = n->n_out ? nnc_type_numel(nnc_typeof(g, n->out)) : 0;
@@ -46,6 +58,7 @@ static int64_t node_flops(const nnc_graph *g, const nnc_node *n)
     case CL_ewise: return n->op == OP_identity ? 0 : out;
     case CL_ecomp: return nnc_mul_sat(out, ecomp_ops(n));
     case CL_comp: return nnc_mul_sat(in, nnc_ops[n->op].work);
+    case CL_loop: return loop_ops(g, n);
     case CL_reduce: return nnc_add_sat(in, n->op == OP_reduce_mean ? out : 0);
     case CL_window:
         for (int i = nnc_attr_ints(n, AT_kernel, &kernel) - 1; i >= 0; i--)
@@ -65,6 +78,7 @@ double ev_node_ops(const nnc_graph *g, const nnc_node *n)
 {
     switch (nnc_op_class(n->op)) {
     case CL_contract: return (double)multiply_adds(g, n);
+    case CL_loop:
     case CL_window: return (double)node_flops(g, n);
     case CL_reduce: return (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
     case CL_comp: return 8 * (double)nnc_type_numel(nnc_typeof(g, n->in[0]));
@@ -76,7 +90,7 @@ double ev_node_ops(const nnc_graph *g, const nnc_node *n)
 static int64_t fetched(const nnc_graph *g, const nnc_node *n, int i)
 {
     int64_t all = nnc_type_bytes(nnc_typeof(g, n->in[i]));
-    if (i == 0 && (n->op == OP_slice || n->op == OP_gather))
+    if (i == 0 && (n->op == OP_slice || nnc_index_operand(n) > 0) && nnc_op_class(n->op) == CL_move)
         return nnc_min64(all, nnc_type_bytes(nnc_typeof(g, n->out)));
     return all;
 }

@@ -239,7 +239,8 @@ static nnc_status run_class(const frame *f, const nnc_node *n, const ev_arg *in,
         [CL_move] = ev_move,
         [CL_window] = ev_pool,
         [CL_contract] = ev_contract,
-        [CL_comp] = ev_comp};
+        [CL_comp] = ev_comp,
+        [CL_loop] = ev_loop};
     return by_class[nnc_op_class((nnc_op)n->op)](f->e, n, in, out);
 }
 

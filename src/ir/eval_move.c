@@ -207,6 +207,8 @@ nnc_status ev_move(const ev *e, const nnc_node *n, const ev_arg *in, ev_arg *out
     case OP_broadcast: return run_broadcast(e, n, in, out);
     case OP_pad: return run_pad(e, n, in, out);
     case OP_gather: return run_gather(e, n, in, out);
+    case OP_gather_elements:
+    case OP_gather_nd: ev_gather_computed(n, in, out); return NNC_OK;
     case OP_concat:
     case OP_split: return run_rows(e, n, in, out);
     default: /* reshape, relayout: the same elements in the same order */

@@ -24,6 +24,7 @@ static double terms(const nnc_graph *g, const nnc_node *n)
     switch (nnc_op_class((nnc_op)n->op)) {
     case CL_contract:
     case CL_window: return fmax(ev_node_ops(g, n) / results, 1);
+    case CL_loop: return (double)x->dim[nnc_attr_int(n, AT_axis, 0)];
     case CL_reduce: return fmax((double)nnc_type_numel(x) / results, 1);
     default: return 0;
     }

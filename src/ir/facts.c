@@ -135,7 +135,7 @@ static void range_depth(const nnc_graph *g, nnc_ref v, double *lo, double *hi, i
     if (!picks || depth == 0 || n->n_in == 0 || n->n_in > 8)
         return;
     double plo = INFINITY, phi = -INFINITY;
-    int count = n->op == OP_gather ? 1 : n->n_in;
+    int count = nnc_index_operand(n) ? 1 : n->n_in;
     for (int k = 0; k < count; k++) {
         range_depth(g, n->in[k], &a, &b, depth - 1);
         plo = fmin(plo, a);
@@ -214,9 +214,24 @@ static int reach_through(const nnc_graph *g, const nnc_node *n, const uint8_t *r
         return from;
     case OP_slice:
     case OP_split:
-    case OP_gather: /* of its data */ return from ? REACH_some : REACH_none;
+    case OP_gather:
+    case OP_gather_elements:
+    case OP_gather_nd: /* of its data */ return from ? REACH_some : REACH_none;
     default: return REACH_none;
     }
+}
+
+/* The extent of the dimension that n indexes; of several, the least. */
+static int64_t indexed_extent(const nnc_graph *g, const nnc_node *n)
+{
+    const nnc_type *x = nnc_typeof(g, n->in[0]), *at = nnc_typeof(g, n->in[1]);
+    bool tuples = n->op == OP_gather_nd || n->op == OP_scatter_nd;
+    int64_t first = nnc_attr_int(n, tuples ? AT_batch_dims : AT_axis, 0), least;
+    int64_t end = first + (tuples ? at->dim[at->rank - 1] : 1);
+    least = x->dim[first];
+    for (int64_t d = first + 1; d < end; d++)
+        least = nnc_min64(least, x->dim[d]);
+    return least;
 }
 
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
@@ -228,11 +243,9 @@ nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out)
     reach[input] = REACH_all;
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
-        int how = n->op == OP_gather ? reach[n->in[1]] : REACH_none;
+        int how = nnc_index_operand(n) ? reach[n->in[1]] : REACH_none;
         if (how) {
-            const nnc_type *table = nnc_typeof(g, n->in[0]);
-            int64_t axis = nnc_attr_int(n, AT_axis, 0);
-            int64_t extent = table->dim[axis + (axis < 0 ? table->rank : 0)];
+            int64_t extent = indexed_extent(g, n);
             out->any = out->any ? nnc_min64(out->any, extent) : extent;
             if (how == REACH_all && (!out->gather || extent < out->all)) {
                 out->all = extent;

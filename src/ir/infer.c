@@ -196,15 +196,35 @@ static nnc_status check_word(infer *c, const nnc_attr *a)
 {
     static const char *const modes[] = {"constant", "reflect", "edge"};
     static const char *const forms[] = {"none", "tanh"};
-    const char *const *words = a->key == AT_mode ? modes : forms;
-    size_t n = a->key == AT_mode ? NNC_COUNT(modes) : NNC_COUNT(forms);
+    static const char *const updates[] = {"none", "add", "mul", "min", "max"};
+    static const char *const steps[] = {"tanh", "relu"};
+    const struct {
+        nnc_akey key;
+        const char *const *words;
+        size_t n;
+    } list[] = {{AT_mode, modes, NNC_COUNT(modes)}, {AT_reduction, updates, NNC_COUNT(updates)},
+        {AT_activation, steps, NNC_COUNT(steps)}};
+    const char *const *words = forms;
+    size_t n = NNC_COUNT(forms);
+    for (size_t i = 0; i < NNC_COUNT(list); i++)
+        if (list[i].key == a->key) {
+            words = list[i].words;
+            n = list[i].n;
+        }
     for (size_t i = 0; i < n; i++)
         if (a->word && !strcmp(a->word, words[i]))
             return NNC_OK;
     const char *near = a->word ? nnc_nearest(a->word, words, n) : NULL;
-    return fail(c, "%s is \"%s\"; it must be %s%s%s or %s%s%s%s", nnc_attrs[a->key].name,
-        a->word ? a->word : "", words[0], n == 3 ? ", " : "", n == 3 ? words[1] : "", words[n - 1],
-        near ? "; did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    char all[64] = "";
+    for (size_t i = 0, at = 0; i < n && at < sizeof all; i++)
+        at += (size_t)snprintf(all + at, sizeof all - at, "%s%s",
+            i == 0      ? ""
+            : i + 1 < n ? ", "
+                        : " or ",
+            words[i]);
+    return fail(c, "%s is \"%s\"; it must be %s%s%s%s", nnc_attrs[a->key].name,
+        a->word ? a->word : "", all, near ? "; did you mean \"" : "", near ? near : "",
+        near ? "\"?" : "");
 }
 
 /* Rejects NaN, and infinities except for clip's bounds and pad's value. */

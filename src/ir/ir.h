@@ -27,6 +27,7 @@ typedef enum nnc_class {
     CL_window, /* pooling */
     CL_contract, /* matmul, linear, conv, conv_transpose */
     CL_comp, /* with a lowering that contains reductions (softmax, layernorm, batchnorm, ...) */
+    CL_loop, /* in order along an axis: running sums, sorting, scattering, recurrence */
     CL_fused, /* a region of ordinary ops */
 } nnc_class;
 
@@ -327,6 +328,8 @@ bool nnc_operand_repeats(const nnc_node *n, int i); /* operand i is also an earl
 /* The post-operation of a library call that computes op n; false: none. */
 bool nnc_node_post(const nnc_node *n, nnc_post *out);
 bool nnc_is_depthwise(const nnc_graph *g, const nnc_node *n);
+/* The operand of n that holds indices of its first one, or 0: none does. */
+int nnc_index_operand(const nnc_node *n);
 static inline bool nnc_op_is_expensive(nnc_op op)
 {
     return nnc_ops[op].flags & OF_slow;

@@ -163,6 +163,12 @@ nnc_attr nnc_av(nnc_akey k, int n, const int64_t *v)
     return (nnc_attr){.key = (uint8_t)k, .n = n, .ints = v};
 }
 
+int nnc_index_operand(const nnc_node *n)
+{
+    return n->op == OP_gather || n->op == OP_gather_elements || n->op == OP_gather_nd ||
+           n->op == OP_scatter || n->op == OP_scatter_nd;
+}
+
 int nnc_result_count(const nnc_node *n)
 {
     const int64_t *sizes;
@@ -170,5 +176,5 @@ int nnc_result_count(const nnc_node *n)
         return nnc_attr_ints(n, AT_sizes, &sizes);
     if (n->op == OP_fused)
         return n->body ? (int)n->body->n_output : 0;
-    return 1;
+    return n->op == OP_topk || n->op == OP_lstm ? 2 : 1;
 }

@@ -112,6 +112,8 @@ static int rule_move(const sampler *s, const nnc_node *n, int64_t *mult)
             *mult = carried(s, n, 1);
         break;
     }
+    case OP_gather_elements:
+    case OP_gather_nd: return any_carried(s, n, 0);
     default: break;
     }
     return ok ? CLEAN : 0;

@@ -130,7 +130,8 @@ static int next_axis(const nnc_kernel *k, int a)
 static bool can_merge(const nnc_kernel *k, int a, int b)
 {
     int64_t n = k->axis[b].extent, all;
-    if (k->axis[a].kind != k->axis[b].kind || !nnc_mul_ok(n, k->axis[a].extent, &all))
+    if (k->axis[a].kind != k->axis[b].kind || k->axis[a].seq || k->axis[b].seq ||
+        !nnc_mul_ok(n, k->axis[a].extent, &all))
         return false;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];

@@ -1,6 +1,7 @@
 /* kernel/build.c -- builds kernels, without schedules: for passes before they fuse, as the answer to whether several nodes can be one
  * (nnc_kernel_possible), and for a node of the graph (nnc_kernel_build). 16-bit floats are f32 in kernels: only loads, stores and casts
  * handle 16-bit types. */
+#include "kernel/loop.h"
 #include "kernel/trace.h"
 #include <stdlib.h>
 #include <string.h>
@@ -234,6 +235,8 @@ nnc_kernel *nnc_kernel_build(const nnc_graph *g, const nnc_node *n, nnc_arena *a
     nx_set set = {.outer = g, .of = n, .n_out = n->n_out, .spare = -1};
     nnc_graph *made = NULL;
     nnc_kernel *k = NULL;
+    if (nnc_op_class((nnc_op)n->op) == CL_loop)
+        return nnc_loop_kernel(g, n, a, sink);
     NNC_LOCAL(nnc_arena) scratch = {0};
     nx t = {0};
     (void)build(&k, &t, &set, &made, &scratch, a, sink);

@@ -61,9 +61,10 @@ uint32_t nnc_reduce_axes(const nnc_kernel *k, int id)
 bool nnc_kins_equal(const nnc_kins *a, const nnc_kins *b)
 {
     if (a->op != b->op || a->dtype != b->dtype || a->sop != b->sop || a->n_guard != b->n_guard ||
-        a->cast_to != b->cast_to || a->buf != b->buf || a->scale != b->scale ||
-        a->limit != b->limit || a->i != b->i || memcmp(&a->f, &b->f, sizeof a->f) != 0 ||
-        memcmp(a->arg, b->arg, sizeof a->arg) != 0 || !nnc_affine_equal(&a->at, &b->at))
+        a->cast_to != b->cast_to || a->running != b->running || a->buf != b->buf ||
+        a->scale != b->scale || a->limit != b->limit || a->i != b->i ||
+        memcmp(&a->f, &b->f, sizeof a->f) != 0 || memcmp(a->arg, b->arg, sizeof a->arg) != 0 ||
+        !nnc_affine_equal(&a->at, &b->at))
         return false;
     for (int g = 0; g < a->n_guard; g++)
         if (a->guard[g].lo != b->guard[g].lo || a->guard[g].hi != b->guard[g].hi ||
@@ -238,7 +239,24 @@ int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
     int v = nnc_sched_vec(&k->sched);
     if (v < 0 || v < k->n_outer)
         return v;
-    return s->axes ? 31 - __builtin_clz(s->axes) : -1;
+    int last = s->axes ? 31 - __builtin_clz(s->axes) : -1;
+    return last >= 0 && k->axis[last].seq ? -1 : last;
+}
+
+bool nnc_stage_in_order(const nnc_kernel *k, const nnc_kstage *s)
+{
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if ((s->axes >> a & 1) && k->axis[a].seq)
+            return true;
+    return false;
+}
+
+bool nnc_kernel_in_order(const nnc_kernel *k)
+{
+    for (int s = 0; s < k->n_stage; s++)
+        if (nnc_stage_in_order(k, &k->stage[s]))
+            return true;
+    return false;
 }
 
 nnc_kschedule nnc_cuda_sched(const nnc_kernel *k)

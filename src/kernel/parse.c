@@ -133,16 +133,16 @@ static bool get_buf(parser *p, int16_t *out)
     return *out >= 0 || fail(p, "a buffer's name before this");
 }
 
-static bool get_access(parser *p, nnc_kins *in, bool load)
+/* index: the argument that a computed index becomes */
+static bool get_access(parser *p, nnc_kins *in, int32_t *index)
 {
     if (!get_buf(p, &in->buf))
         return false;
     if (!eat(p, "[") || !get_affine(p, &in->at))
         return false;
-    if (load && nnc_scan_eat(p->s, ":"))
-        if (!get_id(p, &in->arg[0]) || !eat(p, "*") ||
-            !get_int(p, INT64_MIN, INT64_MAX, &in->scale) || !eat(p, "below") ||
-            !get_int(p, 1, INT64_MAX, &in->limit))
+    if (nnc_scan_eat(p->s, ":"))
+        if (!get_id(p, index) || !eat(p, "*") || !get_int(p, INT64_MIN, INT64_MAX, &in->scale) ||
+            !eat(p, "below") || !get_int(p, 1, INT64_MAX, &in->limit))
             return false;
     return eat(p, "]");
 }
@@ -227,21 +227,23 @@ static bool get_op(parser *p, nnc_kins *in)
     }
     if (nnc_scan_eat(p->s, "load")) {
         in->op = KO_load;
-        if (!get_dtype(p, &in->dtype) || !get_access(p, in, true) || !get_guards(p, in))
+        if (!get_dtype(p, &in->dtype) || !get_access(p, in, &in->arg[0]) || !get_guards(p, in))
             return false;
         return !nnc_scan_eat(p->s, "else") || get_id(p, &in->arg[1]);
     }
     if (nnc_scan_eat(p->s, "store")) {
         in->op = KO_store;
-        return get_dtype(p, &in->dtype) && get_access(p, in, false) && get_id(p, &in->arg[0]) &&
-               get_guards(p, in);
+        return get_dtype(p, &in->dtype) && get_access(p, in, &in->arg[1]) &&
+               get_id(p, &in->arg[0]) && get_guards(p, in);
     }
-    if (nnc_scan_eat(p->s, "reduce")) {
+    bool scan = nnc_scan_eat(p->s, "scan");
+    if (scan || nnc_scan_eat(p->s, "reduce")) {
         int r = find_word(p, nnc_kred_names, 6);
         if (r < 0)
             return fail(p, "sum, prod, max, min, argmax or argmin");
         in->op = KO_reduce;
         in->sop = (uint8_t)r;
+        in->running = scan;
         if (!get_dtype(p, &in->dtype) || !get_id(p, &in->arg[0]))
             return false;
         return !nnc_scan_eat(p->s, "mask") || get_id(p, &in->arg[1]);
@@ -323,6 +325,7 @@ static bool get_axes(parser *p)
         x.name = name;
         if (!get_int(p, 1, INT64_MAX / 2, &x.extent))
             return false;
+        x.seq = nnc_scan_eat(p->s, "seq");
         if (x.kind == KA_outer && k->n_outer++ != k->n_axis)
             return fail(p, "outer axes first");
         k->axis[k->n_axis++] = x;

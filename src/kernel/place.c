@@ -46,7 +46,8 @@ static bool one_result(const nnc_kernel *k)
 
 bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
 {
-    if (k->n_stage != 1 || k->buf[bi].role != KB_in || k->buf[bo].role != KB_out || !one_result(k))
+    if (k->n_stage != 1 || nnc_kernel_in_order(k) || k->buf[bi].role != KB_in ||
+        k->buf[bo].role != KB_out || !one_result(k))
         return false;
     const nnc_kbuf *x = &k->buf[bi], *y = &k->buf[bo];
     if (x->numel != y->numel || nnc_dtype_size(x->dtype) != nnc_dtype_size(y->dtype) ||
@@ -58,7 +59,7 @@ bool nnc_kernel_may_overlay(const nnc_kernel *k, int bi, int bo)
         if (s->op != KO_store || s->buf != bo)
             continue;
         bool repeated = i < k->stage[0].body1 && nnc_reduce_axes(k, i);
-        if (store || s->n_guard || repeated || !distinct_places(k, &s->at))
+        if (store || s->n_guard || s->arg[1] >= 0 || repeated || !distinct_places(k, &s->at))
             return false;
         store = s;
     }

@@ -48,8 +48,8 @@ static void put_access(const printer *p, const nnc_kins *in)
     put_buf(p, in->buf);
     nnc_puts(p->t, "[");
     put_affine(p, &in->at);
-    if (in->op == KO_load && in->arg[0] >= 0)
-        nnc_printf(p->t, " : %%%d*%lld below %lld", in->arg[0], (long long)in->scale,
+    if (nnc_kins_index(in) >= 0)
+        nnc_printf(p->t, " : %%%d*%lld below %lld", nnc_kins_index(in), (long long)in->scale,
             (long long)in->limit);
     nnc_puts(p->t, "]");
 }
@@ -121,8 +121,8 @@ static void put_ins(const printer *p, int id)
             nnc_printf(p->t, " %%%d", in->arg[i]);
         break;
     case KO_reduce:
-        nnc_printf(p->t, "reduce %s %s %%%d", nnc_kred_names[in->sop], nnc_dtype_name(in->dtype),
-            in->arg[0]);
+        nnc_printf(p->t, "%s %s %s %%%d", in->running ? "scan" : "reduce", nnc_kred_names[in->sop],
+            nnc_dtype_name(in->dtype), in->arg[0]);
         if (in->arg[1] >= 0)
             nnc_printf(p->t, " mask %%%d", in->arg[1]);
         break;
@@ -221,7 +221,8 @@ void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names)
     for (int a = 0; a < k->n_axis; a++) {
         nnc_printf(t, "  axis ");
         put_axis(&p, a);
-        nnc_printf(t, " %s %lld\n", nnc_kaxis_names[k->axis[a].kind], (long long)k->axis[a].extent);
+        nnc_printf(t, " %s %lld%s\n", nnc_kaxis_names[k->axis[a].kind],
+            (long long)k->axis[a].extent, k->axis[a].seq ? " seq" : "");
     }
     for (int b = 0; b < k->n_buf; b++) {
         nnc_puts(t, "  buf ");

@@ -30,7 +30,8 @@ bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_pro
     bool same = k->buf[x->buf].dtype == r->dtype && k->buf[w->buf].dtype == r->dtype;
     for (int g = 0; g < x->n_guard; g++) /* of all lanes at once, or none */
         same = same && (vec < 0 || x->guard[g].e.k[vec] == 0);
-    return r->sop == KR_sum && r->arg[1] < 0 && (r->dtype == DT_f32 || r->dtype == DT_f64) &&
+    return r->sop == KR_sum && r->arg[1] < 0 && !r->running &&
+           (r->dtype == DT_f32 || r->dtype == DT_f64) &&
            (zero || (f->op == KO_sop && f->sop == SC_mul)) && f->arg[0] == p->x &&
            f->arg[1] == p->w && same && x->arg[0] < 0 && w->arg[0] < 0 && w->n_guard == 0 &&
            (x->n_guard == 0 || k->ins[x->arg[1]].op == KO_const);

@@ -244,24 +244,51 @@ int32_t nx_load(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard,
     return x;
 }
 
-int32_t nx_gather(
-    nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int32_t at, int32_t guard)
+/* An index as i64: a negative one of a signed type counts from the end. */
+static int32_t whole_index(nx *t, nx_place p, int32_t at, int64_t extent)
+{
+    nnc_dtype d = (nnc_dtype)t->ins[at].k.dtype;
+    if (nnc_dtype_kind(d) != NNC_INT)
+        return at;
+    if (d != DT_i64)
+        at = nx_sop(t, p, SC_cast, DT_i64, at, -1, -1);
+    int32_t neg = nx_sop(t, p, SC_lt, DT_bool, at, nx_const_int(t, DT_i64, 0), -1);
+    int32_t up = nx_sop(t, p, SC_add, DT_i64, at, nx_const_int(t, DT_i64, extent), -1);
+    return nx_sop(t, p, SC_select, DT_i64, neg, up, at);
+}
+
+/* The part of an offset that belongs to an index: clamped, times the stride. */
+static int32_t index_part(nx *t, nx_place p, int32_t at, int64_t extent, int64_t stride)
+{
+    nnc_dtype d = (nnc_dtype)t->ins[at].k.dtype;
+    int64_t last =
+        nnc_dtype_size(d) == 8 ? extent - 1 : nnc_min64(extent - 1, nnc_int_end(d, true));
+    at = nx_sop(t, p, SC_min, d, at, nx_const_int(t, d, last), -1);
+    if (d != DT_i64)
+        at = nx_sop(t, p, SC_cast, DT_i64, at, -1, -1);
+    at = nx_sop(t, p, SC_max, DT_i64, at, nx_const_int(t, DT_i64, 0), -1);
+    return nx_sop(t, p, SC_mul, DT_i64, at, nx_const_int(t, DT_i64, stride), -1);
+}
+
+int32_t nx_gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int n,
+    const int32_t *at, int32_t guard)
 {
     const nnc_type *y = nx_operand_type(t, v);
-    nx_place p = nx_beside(t, ctx, 1, &at);
-    nnc_dtype d = (nnc_dtype)t->ins[at].k.dtype;
-    int64_t stride[NNC_MAX_RANK];
+    nx_place p = nx_beside(t, ctx, n, at);
+    int64_t stride[NNC_MAX_RANK], reach = 0;
     p.axes |= nx_axes(idx, y->rank) | nx_guard_axes(t, guard);
-    if (nnc_dtype_kind(d) == NNC_INT) { /* negative counts from the end */
-        if (d != DT_i64)
-            at = nx_sop(t, p, SC_cast, DT_i64, at, -1, -1);
-        int32_t neg = nx_sop(t, p, SC_lt, DT_bool, at, nx_const_int(t, DT_i64, 0), -1);
-        int32_t up = nx_sop(t, p, SC_add, DT_i64, at, nx_const_int(t, DT_i64, y->dim[dim]), -1);
-        at = nx_sop(t, p, SC_select, DT_i64, neg, up, at);
-    }
     nnc_affine e = offset(y, idx);
     nnc_type_strides(y, stride);
-    return add_load(t, p, v, &e, at, stride[dim], y->dim[dim], guard, -1);
+    int32_t sum = -1;
+    for (int j = 0; j < n && !t->oom; j++) {
+        int32_t x = whole_index(t, p, at[j], y->dim[dim + j]);
+        if (n == 1)
+            return add_load(t, p, v, &e, x, stride[dim], y->dim[dim], guard, -1);
+        x = index_part(t, p, x, y->dim[dim + j], stride[dim + j]);
+        sum = sum < 0 ? x : nx_sop(t, p, SC_add, DT_i64, sum, x, -1);
+        reach += (y->dim[dim + j] - 1) * stride[dim + j];
+    }
+    return t->oom ? -1 : add_load(t, p, v, &e, sum, 1, reach + 1, guard, -1);
 }
 
 /* Reflects x at 0 and n-1 until it is inside; `least`: the smallest value of x. */

@@ -348,7 +348,50 @@ static int32_t gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t 
     int32_t arg = nx_demand(t, ctx, n->in[1], at, guard);
     if (arg < 0)
         return -1;
-    return nx_count(t, n->in[0]) ? nx_gather(t, ctx, n->in[0], in, axis, arg, guard) : -1;
+    return nx_count(t, n->in[0]) ? nx_gather(t, ctx, n->in[0], in, axis, 1, &arg, guard) : -1;
+}
+
+/* y[i..] = x[i.., index[i..], ..] */
+static int32_t gather_elements(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    const int rank = type_of(t, v)->rank, axis = (int)nnc_attr_int(n, AT_axis, 0);
+    if (nx_is_inside(t, t->g->value[n->in[0]].node))
+        return nx_fail(t, v, "looks up a table that is computed in the same kernel");
+    nnc_affine *in = nx_maps(t, rank);
+    if (!in)
+        return -1;
+    memcpy(in, idx, sizeof *in * (size_t)rank);
+    in[axis] = (nnc_affine){0};
+    int32_t arg = nx_demand(t, ctx, n->in[1], idx, guard);
+    if (arg < 0)
+        return -1;
+    return nx_count(t, n->in[0]) ? nx_gather(t, ctx, n->in[0], in, axis, 1, &arg, guard) : -1;
+}
+
+/* y[b.., i.., s..] = x[b.., index[b.., i.., :], s..] */
+static int32_t gather_nd(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
+{
+    const nnc_node *n = nnc_def(t->g, v);
+    const nnc_type *x = type_of(t, n->in[0]), *index = type_of(t, n->in[1]);
+    const int batch = (int)nnc_attr_int(n, AT_batch_dims, 0), k = (int)index->dim[index->rank - 1];
+    int32_t arg[NNC_MAX_RANK] = {0};
+    if (nx_is_inside(t, t->g->value[n->in[0]].node))
+        return nx_fail(t, v, "looks up a table that is computed in the same kernel");
+    nnc_affine *in = nx_maps(t, x->rank);
+    for (int j = 0; j < k && in; j++) {
+        nnc_affine *at = nx_maps(t, index->rank);
+        if (!at)
+            return -1;
+        memcpy(at, idx, sizeof *at * (size_t)(index->rank - 1));
+        at[index->rank - 1].c = j;
+        if ((arg[j] = nx_demand(t, ctx, n->in[1], at, guard)) < 0)
+            return -1;
+    }
+    for (int d = 0; d < x->rank && in; d++)
+        if (d < batch || d >= batch + k)
+            in[d] = idx[d < batch ? d : d - batch - k + index->rank - 1];
+    return in && nx_count(t, n->in[0]) ? nx_gather(t, ctx, n->in[0], in, batch, k, arg, guard) : -1;
 }
 
 static int32_t relayout(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
@@ -363,6 +406,8 @@ int32_t nx_move(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard)
         [OP_pad] = pad,
         [OP_concat] = concat,
         [OP_gather] = gather,
+        [OP_gather_elements] = gather_elements,
+        [OP_gather_nd] = gather_nd,
         [OP_relayout] = relayout,
     };
     static move_map *const map[OP__COUNT] = {

@@ -103,7 +103,7 @@ static nnc_status access_ok(const verifier *v, int id, uint32_t axes)
     if (!numbers_tame(k, in))
         return bad(v, id, "a number is out of range");
     nnc_span s = nnc_access_span(k, in);
-    if (s.ok && load && in->arg[0] >= 0) {
+    if (s.ok && nnc_kins_index(in) >= 0) {
         int64_t most;
         if (in->limit < 1 || !nnc_mul_ok(in->scale, in->limit - 1, &most))
             return bad(v, id, "bad indirect range");
@@ -159,6 +159,10 @@ static nnc_status reduce_ok(const verifier *v, int id, uint32_t axes, bool body)
         return bad(v, id, "mask must be a bool");
     if (v->k->ins[in->arg[0]].dtype == DT_bool)
         return bad(v, id, "bool has no arithmetic");
+    for (int a = 0; a < v->k->n_axis && in->running; a++)
+        if (in->sop >= KR_argmax ||
+            ((axes >> a & 1) && v->k->axis[a].kind == KA_reduce && !v->k->axis[a].seq))
+            return bad(v, id, "scans along axes that do not run in order");
     int want = in->sop >= KR_argmax ? (int)DT_i64 : v->k->ins[in->arg[0]].dtype;
     return in->dtype == want ? NNC_OK : bad(v, id, "operand types do not fit");
 }
@@ -169,6 +173,20 @@ static bool const_ok(const nnc_kins *in)
     if (nnc_is_float(d))
         return d == DT_f64 || !isfinite(in->f) || isfinite((float)in->f);
     return nnc_sop_eval_i64(SC_cast, d, in->i, 0, 0) == in->i;
+}
+
+static bool index_ok(const verifier *v, const nnc_kins *in)
+{
+    int32_t i = nnc_kins_index(in);
+    return i < 0 || (visible(v, i) && is_int(v->k->ins[i].dtype));
+}
+
+static bool seq_in(const nnc_kernel *k, uint32_t axes)
+{
+    for (int a = 0; a < k->n_axis; a++)
+        if ((axes >> a & 1) && k->axis[a].seq)
+            return true;
+    return false;
 }
 
 static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
@@ -184,7 +202,7 @@ static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
             return bad(v, id, "index of an axis that does not run here");
         return NNC_OK;
     case KO_load:
-        if (in->arg[0] >= 0 && (!visible(v, in->arg[0]) || !is_int(v->k->ins[in->arg[0]].dtype)))
+        if (!index_ok(v, in))
             return bad(v, id, "index must be a visible integer");
         if (in->arg[1] >= 0 && !typed(v, in->arg[1], in->dtype))
             return bad(v, id, "fill has another type");
@@ -194,6 +212,10 @@ static nnc_status ins_ok(const verifier *v, int id, uint32_t axes, bool body)
     case KO_store:
         if (!typed(v, in->arg[0], in->dtype))
             return bad(v, id, "stores something else than it says");
+        if (!index_ok(v, in))
+            return bad(v, id, "index must be a visible integer");
+        if (in->arg[1] >= 0 && !seq_in(v->k, axes))
+            return bad(v, id, "a store at a computed index needs an axis that runs in order");
         return access_ok(v, id, axes);
     case KO_sop: return sop_ok(v, id);
     case KO_reduce: return reduce_ok(v, id, axes, body);
@@ -205,8 +227,8 @@ static nnc_status section_ok(const verifier *v, int b, int e, uint32_t axes, boo
 {
     for (int i = b; i < e; i++) {
         NNC_TRY(ins_ok(v, i, axes, body));
-        v->seen[i] =
-            v->k->ins[i].op != KO_reduce; /* a reduction's result is visible only in the post */
+        v->seen[i] = v->k->ins[i].op != KO_reduce ||
+                     v->k->ins[i].running; /* a reduction's result is visible only in the post */
     }
     return NNC_OK;
 }
@@ -244,7 +266,7 @@ static nnc_status shape_ok(const nnc_kernel *k, nnc_sink *sink)
     int64_t points = 1, bytes = 0;
     for (int a = 0; a < k->n_axis; a++) {
         if (k->axis[a].extent < 1 || k->axis[a].kind > KA_reduce ||
-            (k->axis[a].kind == KA_outer) != (a < k->n_outer))
+            (k->axis[a].kind == KA_outer) != (a < k->n_outer) || (k->axis[a].seq && a < k->n_outer))
             return nnc_bad_kernel(k, sink, "bad axis");
         if (a < k->n_outer && (!nnc_mul_ok(points, k->axis[a].extent, &points) || !tame(points)))
             return nnc_bad_kernel(k, sink, "too many points");

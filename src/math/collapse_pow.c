@@ -28,7 +28,7 @@ static void find_axes(simplifier *s)
             uint32_t d = in->op == KO_store ? 0 : nnc_kins_axes(in);
             for (int j = 0; j < 3; j++)
                 d |= in->arg[j] >= 0 ? s->axes[in->arg[j]] : 0;
-            s->axes[i] = in->op == KO_reduce ? d & ~nnc_reduce_axes(k, i) : d;
+            s->axes[i] = in->op == KO_reduce && !in->running ? d & ~nnc_reduce_axes(k, i) : d;
         }
 }
 

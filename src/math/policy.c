@@ -122,9 +122,11 @@ static bool passes_on(const nnc_kernel *k, const nnc_kins *in, int j)
     }
 }
 
-/* For a temporary buffer: true when everything loaded from it is loose. Loads come after the stores. */
+/* For a temporary buffer: true when everything loaded from it is loose. Loads come after the stores, unless points run in order. */
 static bool loads_are_loose(const nnc_kernel *k, const bool *loose, int buf)
 {
+    if (nnc_kernel_in_order(k))
+        return false;
     for (int i = 0; i < k->n_ins; i++)
         if (k->ins[i].op == KO_load && k->ins[i].buf == buf && !loose[i])
             return false;

@@ -373,14 +373,15 @@ static range get(const nnc_kernel *k, int32_t id)
     return id < 0 ? anything : (range){k->ins[id].lo, k->ins[id].hi, k->ins[id].maybe_nan};
 }
 
-/* Range of a memory access: inputs have their type's range, other buffers what this kernel stored before. */
+/* Range of a memory access: inputs have their type's range, other buffers what this kernel stored before (where points run in order, it
+ * may come later in the text). */
 static range of_load(const nnc_kernel *k, int id)
 {
     const nnc_kins *in = &k->ins[id];
     const nnc_kbuf *b = &k->buf[in->buf];
     range r = of_dtype(b->dtype);
     bool stored = false;
-    for (int i = 0; b->role == KB_tmp && i < id; i++)
+    for (int i = 0; b->role == KB_tmp && i < id && !nnc_kernel_in_order(k); i++)
         if (k->ins[i].op == KO_store && k->ins[i].buf == in->buf) {
             range v = get(k, k->ins[i].arg[0]);
             v = nnc_kdtype(b->dtype) == b->dtype ? v : cast_to(v, b->dtype);

@@ -46,7 +46,7 @@ static bool absorbs(const pass *p, const nnc_node *n, nnc_ref v, bool costly)
     if (!costly)
         return true;
     if (c == CL_move)
-        return n->op != OP_broadcast && n->op != OP_gather;
+        return n->op != OP_broadcast && !nnc_index_operand(n);
     bool once = c == CL_ewise || c == CL_ecomp || c == CL_reduce || c == CL_comp;
     return once && nnc_type_numel(nnc_typeof(p->g, n->out)) <= nnc_type_numel(nnc_typeof(p->g, v));
 }

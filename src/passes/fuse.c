@@ -486,7 +486,7 @@ static void merge_edges(groups *s)
 static bool generated(const groups *s, uint32_t i)
 {
     const nnc_node *n = &s->p->g->node[i];
-    return s->fusable[i] || nnc_op_class(n->op) == CL_comp ||
+    return s->fusable[i] || nnc_op_class(n->op) == CL_comp || nnc_op_class(n->op) == CL_loop ||
            (n->op == OP_fused && !is_contraction(s->p, n));
 }
 
@@ -500,6 +500,9 @@ static const char *why_apart(groups *s, uint32_t i, uint32_t j)
         return "epilogues are decided by fuse_epilogue, which did not run";
     if (is_contraction(p, b))
         return "prologues are decided by fuse_prologue, which does not run";
+    if (nnc_op_class(a->op) == CL_loop || nnc_op_class(b->op) == CL_loop)
+        return remark_text(p, "%s runs in order along an axis: a kernel of its own",
+            node_word(p, nnc_op_class(a->op) == CL_loop ? a : b));
     if (!s->fusable[i] || !s->fusable[j])
         return remark_text(p, "%s is a kernel already", node_word(p, s->fusable[i] ? b : a));
     const char *why = blocker(s, group_of(s, i), group_of(s, j));

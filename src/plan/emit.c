@@ -84,6 +84,7 @@ static const char *class_name(const nnc_node *n)
         [CL_window] = "pool",
         [CL_contract] = "conv",
         [CL_comp] = "reduce",
+        [CL_loop] = "reduce",
         [CL_fused] = "move"};
     if (n->op == OP_matmul || n->op == OP_linear)
         return "matmul";

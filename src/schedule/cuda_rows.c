@@ -33,7 +33,8 @@ static int stage_vec(const nnc_kernel *k, const nnc_kstage *s, uint32_t spread, 
 bool cu_rows_mixed(const nnc_kernel *k)
 {
     for (int i = 0; i < k->n_stage; i++)
-        if (own(k, &k->stage[i], KA_map) && own(k, &k->stage[i], KA_reduce))
+        if (nnc_stage_in_order(k, &k->stage[i]) ||
+            (own(k, &k->stage[i], KA_map) && own(k, &k->stage[i], KA_reduce)))
             return true;
     return false;
 }

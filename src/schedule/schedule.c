@@ -79,18 +79,26 @@ static double fill(int64_t n, int lanes)
 static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int lanes)
 {
     double cost = 0;
-    if (v < 0)
+    if (v < 0 && !g->axes)
         return 0;
     for (int i = g->body0; i < g->post1; i++) {
         const nnc_kins *in = &k->ins[i];
         if (in->op != KO_load && in->op != KO_store)
             continue;
-        int64_t stride = in->at.k[v];
-        bool direct = in->op == KO_store || in->arg[0] < 0;
+        int64_t stride =
+            v < 0 ? INT64_MAX : in->at.k[v]; /* points in order: one element at a time */
+        bool direct = nnc_kins_index(in) < 0;
         double c = !direct ? 10 : stride == 1 ? 1 : stride == 0 ? 0.5 : stride == 2 ? 2 : 10;
         cost += c * runs(k, g->axes, i < g->body1);
     }
-    return cost / fill(k->axis[v].extent, lanes);
+    return v < 0 ? cost : cost / fill(k->axis[v].extent, lanes);
+}
+
+/* The own axis along which a row's vectors can run: the last one, unless its points run in order; -1: none. */
+static int last_axis(const nnc_kernel *k, const nnc_kstage *g)
+{
+    int last = g->axes ? 31 - __builtin_clz(g->axes) : -1;
+    return last >= 0 && k->axis[last].seq ? -1 : last;
 }
 
 static double cost_along(const nnc_kernel *k, int v, int lanes)
@@ -98,7 +106,7 @@ static double cost_along(const nnc_kernel *k, int v, int lanes)
     double sum = 0;
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
-        int last = g->axes ? 31 - __builtin_clz(g->axes) : -1;
+        int last = last_axis(k, g);
         sum += access_cost(k, g, v < k->n_outer ? v : last, lanes);
     }
     return v < k->n_outer ? sum : sum / 0.95; /* lanes are combined at the end of each row */
@@ -112,9 +120,9 @@ static int inner_axis(const nnc_kernel *k)
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
         double n = runs(k, g->axes, true) * (g->body1 - g->body0);
-        if (g->axes && n > most) {
+        if (last_axis(k, g) >= 0 && n > most) {
             most = n;
-            axis = 31 - __builtin_clz(g->axes);
+            axis = last_axis(k, g);
         }
     }
     return axis;
@@ -455,13 +463,17 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
     nnc_kschedule *s = &k->sched;
     *s = (nnc_kschedule){0};
-    bool done;
-    if (!nnc_contract_schedule(k, t, &done) || done)
+    bool done = false, ordered = nnc_kernel_in_order(k);
+    if (!ordered && (!nnc_contract_schedule(k, t, &done) || done))
         return done;
-    bool tiled = pick_tile(k, bits);
+    bool tiled = !ordered && pick_tile(k, bits);
     int v = tiled ? nnc_sched_vec(s) : pick_axis(k, bits / 32);
     if (v >= 0 && !tiled)
         (void)nnc_sched_put(s, KD_vector, v, pick_width(k, v, bits));
+    if (ordered) {
+        split_domain(k);
+        return true;
+    }
     if (streams(k, v, t))
         (void)nnc_sched_put(s, KD_nontemporal, -1, 0);
     if (fetches(k, v, t))
@@ -477,6 +489,10 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
 bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
 {
     bool gpu = t && t->kind == NNC_T_cuda, local;
+    if (nnc_kernel_in_order(k)) { /* its loops are as they must be; outer ones are merged */
+        nnc_kernel_merge_axes(k, !gpu);
+        return nnc_kernel_schedule(k, t);
+    }
     nnc_kernel_order_axes(k);
     nnc_kernel_merge_axes(k, !gpu);
     return (gpu || nnc_kernel_local(k, nnc_target_local_bytes(t), a, &local)) &&

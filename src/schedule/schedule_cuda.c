@@ -29,7 +29,7 @@ bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec)
 {
     if (in->at.k[a] != 1 || !whole(k, &in->at, a, in->at.c, vec))
         return false;
-    if (in->op == KO_load && in->arg[0] >= 0 && in->scale % vec)
+    if (nnc_kins_index(in) >= 0 && (in->op == KO_store || in->scale % vec))
         return false;
     if (in->op == KO_store) { /* elements are converted one by one */
         const nnc_kins *x = &k->ins[in->arg[0]];
@@ -48,7 +48,7 @@ bool cu_vector(const nnc_kernel *k, const nnc_kins *in, int a, int vec)
 
 static bool apart(const nnc_kins *in, int a)
 {
-    bool same = in->at.k[a] == 0 && (in->op == KO_store || in->arg[0] < 0);
+    bool same = in->at.k[a] == 0 && nnc_kins_index(in) < 0;
     for (int g = 0; g < in->n_guard; g++)
         same &= in->guard[g].e.k[a] == 0;
     return same;

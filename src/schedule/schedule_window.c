@@ -26,7 +26,7 @@ bool nnc_window_kernel(const nnc_kernel *k)
     for (int s = 0; s < k->n_stage; s++)
         if (nnc_own_points(k, &k->stage[s]) > MOST_TAPS)
             return false;
-    if (nnc_kernel_scratch(k) > 0)
+    if (nnc_kernel_scratch(k) > 0 || nnc_kernel_in_order(k))
         return false;
     for (int a = k->n_outer; a < k->n_axis; a++) {
         if (k->axis[a].kind == KA_map && k->axis[a].extent > 1)

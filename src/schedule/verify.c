@@ -110,6 +110,20 @@ static const char *panel_wrong(const nnc_kernel *k)
                                                                   : "the panel has another size";
 }
 
+/* Where points run in order, a schedule says only which elements are computed at once and by which thread. */
+static const char *ordered_wrong(const nnc_kernel *k, int v)
+{
+    const nnc_kschedule *s = &k->sched;
+    for (int i = 0; i < s->n; i++)
+        if (s->d[i].what != KD_tile && s->d[i].what != KD_order && s->d[i].what != KD_vector &&
+            s->d[i].what != KD_quick)
+            return "its points run in order: only tile, order, vector and quick are possible";
+    for (int a = k->n_outer; a < k->n_axis; a++)
+        if (nnc_sched_n(s, KD_tile, a) > 0)
+            return "its points run in order: own axes have no tiles";
+    return v >= 0 && k->axis[v].seq ? "vectors run along an axis whose points run in order" : NULL;
+}
+
 /* What is wrong with a CPU schedule, or NULL. */
 static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
 {
@@ -119,6 +133,8 @@ static const char *schedule_wrong(const nnc_kernel *k, const nnc_kform *form)
     if (!axes_ok(k) || s->grain < 1 || nnc_sched_width(s) > 4096 ||
         s->domain != nnc_kernel_domain(k))
         return "the schedule contradicts the axes";
+    if (nnc_kernel_in_order(k) && ordered_wrong(k, v))
+        return ordered_wrong(k, v);
     if (nnc_sched_has(s, KD_transpose) && !squares_ok(k, v))
         return "the schedule's tile does not fit the axes";
     for (int a = 0; a < k->n_outer; a++)

@@ -50,7 +50,7 @@ test_graph case_make(uint64_t index, nnc_sink *sink)
     gen_options o = {
         .seed = c.seed,
         .nodes = c.nodes,
-        .classes = classes[c.kind],
+        .classes = classes[c.kind] | (u % 16 == 6 ? 1u << CL_loop : 0),
         .dtypes = dtypes[c.kind],
         .wild = c.kind >= CK_ints,
         .quirks = !c.odd && u % 3 == 1,

@@ -256,3 +256,35 @@ TEST(iota)
     check(ulps, "graph @t {\n%%r = iota {dim=0} : f32[30,4]\nreturn %%r }");
     check(ulps, "graph @t {\n%%r = iota {dim=0} : u8[300]\nreturn %%r }");
 }
+
+/* Running sums and products: every type, axis, direction and memory order. */
+TEST(scans)
+{
+    static const char *const how[] = {"f: [300]; {axis=0}", "f: [5,37]; {axis=1}",
+        "f: [37,5]; {axis=0}", "f: [2,6,5,7]; {axis=2}", "f: [2,6,5,7]{0,2,3,1}; {axis=1}",
+        "f: [3,1,40]; {axis=1}", "f: [9,1]; {axis=0}", "f: [2,19,33]; {axis=1}"};
+    static const char *const way[] = {
+        "", ", exclusive=1", ", reverse=1", ", exclusive=1, reverse=1"};
+    for (size_t t = 0; t < NNC_COUNT(all_types); t++)
+        for (size_t h = 0; h < NNC_COUNT(how); h++)
+            for (size_t w = 0; w < NNC_COUNT(way); w++) {
+                const char *semi = strchr(how[h], ';'), *end = strchr(semi, '}');
+                for (int product = 0; product < 2; product++)
+                    check(sums,
+                        "graph @t {\n%%a = input : %s%.*s\n%%r = %s %%a %.*s%s}\nreturn %%r }",
+                        all_types[t], (int)(semi - how[h] - 3), how[h] + 3,
+                        product ? "cumprod" : "cumsum", (int)(end - semi - 2), semi + 2, way[w]);
+            }
+}
+
+/* Updates of 16-bit floats, each rounded. */
+TEST(narrow_updates)
+{
+    static const char *const how[] = {"add", "mul"};
+    for (int t = 2; t < 4; t++)
+        for (size_t h = 0; h < NNC_COUNT(how); h++)
+            check((ck_bound){3e-2, 3e-2},
+                "graph @t {\n%%x = input : %s[5,7]\n%%i = input : u8[4,7]\n%%u = input : %s[4,7]\n"
+                "%%r = scatter %%x, %%i, %%u {axis=0, reduction=%s}\nreturn %%r }",
+                float_types[t], float_types[t], how[h]);
+}

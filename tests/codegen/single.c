@@ -143,6 +143,7 @@ TEST(each_node_of_generated_graphs)
         gen_options o = {.seed = test_seed * 977 + i,
             .nodes = 24,
             .max_elements = 400,
+            .classes = i % 5 == 0 ? ~0u : 0,
             .dtypes = i % 2 ? 0
                             : 1u << DT_f32 | 1u << DT_f16 | 1u << DT_bf16 | 1u << DT_f64 |
                                   1u << DT_i32 | 1u << DT_u8,
@@ -166,4 +167,33 @@ TEST(each_node_of_generated_graphs)
         nnc_graph_destroy(g);
     }
     CHECK(count > 1000);
+}
+
+static void check_drawn(
+    nnc_graph *draw(uint64_t, nnc_sink *), uint64_t seed, double wide, double narrow)
+{
+    nnc_arena a;
+    char what[64];
+    nnc_arena_init(&a, 0);
+    nnc_sink_clear(test_sink);
+    nnc_graph *g = draw(seed, test_sink);
+    snprintf(what, sizeof what, "seed %llu", (unsigned long long)seed);
+    nnc_dtype d = g ? (nnc_dtype)nnc_typeof(g, g->output[0])->dtype : DT_f32;
+    double abs = d == DT_f16 || d == DT_bf16 ? narrow : wide;
+    CHECK(g && ck_check(g, (ck_bound){1e-6, abs}, 3, what, &a, NULL));
+    nnc_graph_destroy(g);
+    nnc_arena_deinit(&a);
+}
+
+/* Ops that run in order along an axis, of which the interpreter runs a kernel each. */
+TEST(in_order)
+{
+    for (uint64_t i = 0; i < 600; i++)
+        check_drawn(gen_loop, test_seed * 1009 + i, 1e-5, 1e-5);
+}
+
+TEST(recurrent)
+{
+    for (uint64_t i = 0; i < 200; i++)
+        check_drawn(gen_recurrent, test_seed * 1013 + i, 1e-3, 0.3);
 }

@@ -18,7 +18,7 @@ static void compare(nnc_env *e, uint64_t seed, nnc_precision precision, uint32_t
     gen_options go = {.seed = seed,
         .nodes = 14,
         .classes = 1u << CL_contract | 1u << CL_ewise | 1u << CL_ecomp | 1u << CL_comp |
-                   1u << CL_move | 1u << CL_window};
+                   1u << CL_move | 1u << CL_window | (seed % 4 == 1 ? 1u << CL_loop : 0)};
     nnc_graph *g = gen_graph(&go, test_sink);
     for (uint32_t i = 0; g && i < g->n_node; i++)
         g->node[i].device = (int16_t)(nnc_rng_u32(nnc_rng_key("place", seed), i) % devices);

@@ -27,6 +27,7 @@ static int generated(uint64_t from, int n)
         gen_options o = {.seed = seed,
             .nodes = 10,
             .dtypes = TYPES[seed % NNC_COUNT(TYPES)],
+            .classes = seed % 4 == 1 ? ~0u : 0,
             .max_elements = 600};
         nnc_graph *g = gen_graph(&o, test_sink);
         CHECK(g != NULL);
@@ -40,6 +41,23 @@ static int generated(uint64_t from, int n)
     CHECK(good == s.n || !*NNC_TEST_CXX);
     ct_set_deinit(&s);
     return good;
+}
+
+/* Ops that run in order along an axis. */
+TEST(in_order)
+{
+    ct_set s = {0};
+    for (uint64_t i = 0; i < 60; i++) {
+        nnc_graph *g = i < 45 ? gen_loop(test_seed + i, test_sink) : gen_recurrent(i, test_sink);
+        CHECK(g != NULL);
+        if (g)
+            ct_add_graph(&s, g);
+        nnc_graph_destroy(g);
+    }
+    int good = ct_build(&s, NULL) ? ct_run_all(&s, test_seed) : 0;
+    CHECK(good == s.n || !*NNC_TEST_CXX);
+    CHECK(s.n > 40);
+    ct_set_deinit(&s);
 }
 
 TEST(generated_graphs)

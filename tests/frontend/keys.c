@@ -5,10 +5,12 @@
 #include "test.h"
 #include <math.h>
 
-static const char inputs[] = "\"x\": [2, 4, 6, 6], \"y\": [2, 4, 6, 6], \"b\": {\"shape\": [2, 4, "
-                             "6, 6], \"dtype\": \"bool\"}, "
-                             "\"c\": {\"shape\": [2, 4, 6, 6], \"dtype\": \"bool\"}, \"i\": "
-                             "{\"shape\": [3], \"dtype\": \"i64\"}";
+static const char inputs[] =
+    "\"x\": [2, 4, 6, 6], \"y\": [2, 4, 6, 6], \"b\": {\"shape\": [2, 4, "
+    "6, 6], \"dtype\": \"bool\"}, "
+    "\"c\": {\"shape\": [2, 4, 6, 6], \"dtype\": \"bool\"}, \"i\": "
+    "{\"shape\": [3], \"dtype\": \"i64\"}, \"e\": {\"shape\": [2, 4, 6, 6], \"dtype\": "
+    "\"i64\"}, \"z\": [3, 2, 4], \"t\": {\"shape\": [2, 1], \"dtype\": \"i64\"}";
 
 /* Value that a key has where a layer needs it, and two other values; `with`: other keys without which those mean nothing. Rows
  * for one layer type stand before those for all. */
@@ -51,9 +53,23 @@ static const struct {
     {NULL, FK_value, "1", "0", "\"nan\"", ""},
     {NULL, FK_scale, NULL, "2", "3", ""},
     {NULL, FK_to, "\"f16\"", "\"i8\"", "\"bf16\"", ""},
-    {NULL, FK_axis, NULL, "2", "-1", ""},
     {NULL, FK_axes, "[0]", "[1]", "[-1, 0]", ""},
     {NULL, FK_dim, NULL, "0", "1", ""},
+    {"cumsum", FK_axis, "1", "1", "-1", ""},
+    {"cumprod", FK_axis, "1", "1", "-1", ""},
+    {NULL, FK_axis, NULL, "2", "-1", ""},
+    {NULL, FK_k, "1", "2", "1", ""},
+    {NULL, FK_largest, NULL, "true", "false", ""},
+    {NULL, FK_descending, NULL, "true", "false", ""},
+    {NULL, FK_reduction, NULL, "\"add\"", "\"none\"", ""},
+    {NULL, FK_batch_dims, NULL, "0", "1", ""},
+    {NULL, FK_hidden, "3", "2", "4", ""},
+    {NULL, FK_num_layers, NULL, "1", "2", ""},
+    {NULL, FK_bidirectional, NULL, "true", "false", ""},
+    {NULL, FK_batch_first, NULL, "true", "false", ""},
+    {NULL, FK_activation, NULL, "\"tanh\"", "\"relu\"", ""},
+    {NULL, FK_exclusive, NULL, "true", "false", ""},
+    {NULL, FK_reverse, NULL, "true", "false", ""},
     {NULL, FK_keepdims, NULL, "true", "false", ""},
     {NULL, FK_shape, "[2, 3]", "[4, 3]", "[2, 2]", ""},
     {NULL, FK_perm, NULL, "[1, 0, 2, 3]", "[0, 1, 3, 2]", ""},
@@ -94,6 +110,16 @@ static const char *operands(const fe_row *r)
         return ", \"in\": \"u\"";
     if (!strcmp(r->name, "embedding"))
         return ", \"in\": \"i\"";
+    if (r->op == OP_lstm || r->op == OP_gru || r->op == OP_rnn)
+        return ", \"in\": \"z\"";
+    if (r->op == OP_gather_elements)
+        return ", \"in\": [\"x\", \"e\"]";
+    if (r->op == OP_scatter)
+        return ", \"in\": [\"x\", \"e\", \"y\"]";
+    if (r->op == OP_gather_nd)
+        return ", \"in\": [\"x\", \"t\"]";
+    if (r->op == OP_scatter_nd)
+        return ", \"in\": [\"x\", \"t\", \"y\"]";
     if (!strcmp(r->name, "gather"))
         return ", \"in\": [\"x\", \"i\"]";
     if (r->op == OP_select)
@@ -184,14 +210,16 @@ static nnc_rval evaluate(const nnc_graph *g)
 {
     static float x[288], y[288];
     static uint8_t b[288];
-    int64_t i[3] = {0, 1, 1};
+    static int64_t e[288];
+    const int64_t i[3] = {0, 1, 1}, t[2] = {1, 0};
     nnc_rval out[8] = {{{0}, NULL, NULL}};
     for (int k = 0; k < 288; k++) {
         x[k] = (float)(k % 13) / 4 - 1.6f;
         y[k] = (float)(k % 7) / 2 - 1.3f;
         b[k] = k % 3 == 0;
+        e[k] = k % 2;
     }
-    const void *in[5] = {x, y, b, b, i};
+    const void *in[8] = {x, y, b, b, i, e, x, t};
     CHECK(g->n_output <= 8);
     CHECK_OK(nnc_eval(g, in, 1, out, test_sink));
     for (uint32_t k = 1; k < g->n_output; k++)

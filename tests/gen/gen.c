@@ -297,7 +297,7 @@ static bool allowed(const gen *m, nnc_op op, const entry *e)
 static void add_ewise(gen *m, nnc_class cls)
 {
     for (int tries = 0; tries < 40; tries++) {
-        nnc_op op = (nnc_op)gen_draw(m, OP__COUNT);
+        nnc_op op = (nnc_op)gen_draw(m, OP_cumsum + 1); /* elementwise rows come first */
         const entry *e = gen_pick(m);
         static const nnc_op logic[] = {OP_and, OP_or, OP_xor, OP_not};
         if (dtype_of(m, e->r) == DT_bool && cls == CL_ewise && gen_chance(m, 50))
@@ -356,6 +356,26 @@ static void add_reduce(gen *m)
     }
     nnc_attr at[2] = {nnc_av(AT_axes, n, axes), kd};
     gen_keep(m, nnc_build(m->g, op, 1, &x, 2, at), mag, false);
+}
+
+/* ---- in order along an axis ---- */
+
+static void add_scan(gen *m)
+{
+    const entry *p = pick_where(m, shaped);
+    if (!p || !number(m, p))
+        return;
+    entry e = *p;
+    const nnc_type t = *type_of(m, e.r);
+    const bool product = gen_chance(m, 25);
+    nnc_attr at[3] = {nnc_ai(AT_axis, gen_between(m, 0, t.rank - 1)),
+        nnc_ai(AT_exclusive, gen_chance(m, 30)), nnc_ai(AT_reverse, gen_chance(m, 30))};
+    double mag = e.mag * (double)t.dim[at[0].i];
+    if (product ? is_float(m, e.r) && !m->o.wild : overflows(m, e.r, mag)) {
+        e.r = squeeze(m, e.r);
+        mag = 1;
+    }
+    gen_keep(m, nnc_build(m->g, product ? OP_cumprod : OP_cumsum, 1, &e.r, 3, at), mag, false);
 }
 
 /* ---- movement ---- */
@@ -738,7 +758,7 @@ static void add_node(gen *m)
         nnc_class cls;
         uint32_t weight;
     } row[] = {{CL_ewise, 30}, {CL_ecomp, 15}, {CL_reduce, 17}, {CL_move, 16}, {CL_window, 6},
-        {CL_contract, 9}, {CL_comp, 9}};
+        {CL_contract, 9}, {CL_comp, 9}, {CL_loop, 5}};
     uint32_t total = 0;
     for (size_t i = 0; i < NNC_COUNT(row); i++)
         total += m->o.classes >> row[i].cls & 1 ? row[i].weight : 0;
@@ -756,6 +776,7 @@ static void add_node(gen *m)
         case CL_window: add_window(m); return;
         case CL_contract: add_contract(m); return;
         case CL_comp: add_comp(m); return;
+        case CL_loop: add_scan(m); return;
         default: add_ewise(m, row[i].cls); return;
         }
     }
@@ -800,7 +821,7 @@ nnc_graph *gen_graph(const gen_options *o, nnc_sink *sink)
     m->o = *o;
     m->o.nodes = o->nodes ? o->nodes : 12;
     m->o.dtypes = o->dtypes ? o->dtypes : 1u << DT_f32;
-    m->o.classes = o->classes ? o->classes : ~0u;
+    m->o.classes = o->classes ? o->classes : ~(1u << CL_loop);
     m->o.max_elements = o->max_elements ? o->max_elements : 4096;
     m->key = nnc_rng_key("gen_graph", o->seed);
     nnc_graph *g = m->g = nnc_graph_create("gen", sink);

@@ -8,9 +8,9 @@
 
 typedef struct gen_options {
     uint64_t seed;
-    int nodes;            /* about so many ops besides leaves; 0 = 12 */
-    uint32_t dtypes;      /* 1 << DT_x, of inputs and casts; 0 = f32 alone */
-    uint32_t classes;     /* 1 << CL_x; 0 = all (leaves and fused are never drawn) */
+    int nodes; /* about so many ops besides leaves; 0 = 12 */
+    uint32_t dtypes; /* 1 << DT_x, of inputs and casts; 0 = f32 alone */
+    uint32_t classes; /* 1 << CL_x; 0 = all but CL_loop (leaves and fused are never drawn) */
     int64_t max_elements; /* of a value; 0 = 4096 */
     /* Off (the default) every float value stays within +-16, and is a continuous function of the
      * inputs wherever rounding can reach: no log of negatives, no division near zero, no floor
@@ -38,6 +38,12 @@ void gen_window(nnc_text *t, uint64_t seed, bool pool);
 void gen_fed_window(nnc_text *t, uint64_t seed, bool pool);
 /* The same for a window whose operand is moved (pad, slice, concat, transpose, reshape, broadcast, flip), and its result, too. */
 void gen_moved_window(nnc_text *t, uint64_t seed, bool pool);
+
+/* A graph of one op that runs in order along an axis; its inputs are the op's operands. NULL: out of memory, or a bug, which is
+ * reported. */
+nnc_graph *gen_loop(uint64_t seed, nnc_sink *sink);
+/* The same of lstm, gru and rnn, for which a rounding error grows from step to step. */
+nnc_graph *gen_recurrent(uint64_t seed, nnc_sink *sink);
 
 /* A graph of one fused node that does what g does; its inputs are g's, in order. NULL: out of memory. */
 nnc_graph *gen_fused(const nnc_graph *g, nnc_sink *sink);

@@ -7,7 +7,8 @@
 #define FILE_NAME "docs/ops.md"
 
 static const char *const class_title[] = {"Leaves", "Elementwise", "Elementwise, with a lowering",
-    "Reductions", "Movement", "Windows", "Contractions", "Named ops with reductions", "Regions"};
+    "Reductions", "Movement", "Windows", "Contractions", "Named ops with reductions",
+    "In order along an axis", "Regions"};
 
 static void put_flags(nnc_text *t, uint32_t flags)
 {

@@ -114,6 +114,7 @@ TEST(gen_graphs_are_valid_and_repeat)
                    : s % 3 == 1 ? (1u << DT__COUNT) - 1
                                 : 1u << DT_f32 | 1u << DT_f16 | 1u << DT_i32;
         o.wild = s % 5 == 4;
+        o.classes = s % 5 == 3 ? ~0u : 0;
         nnc_graph *g = gen_graph(&o, test_sink), *again = gen_graph(&o, test_sink);
         CHECK(g && again);
         if (!g || !again) {
@@ -133,6 +134,13 @@ TEST(gen_graphs_are_valid_and_repeat)
             seen[g->node[i].op]++;
         nnc_graph_destroy(g);
         nnc_graph_destroy(again);
+    }
+    for (uint64_t s = 0; s < 80; s++) {
+        nnc_graph *g =
+            s < 60 ? gen_loop(test_seed + s, test_sink) : gen_recurrent(test_seed + s, test_sink);
+        CHECK(g != NULL);
+        seen[g ? nnc_def(g, g->output[0])->op : OP_fused]++;
+        nnc_graph_destroy(g);
     }
     for (int op = 0; op < OP__COUNT; op++)
         if (op != OP_fused && op != OP_iota && !seen[op])

@@ -131,6 +131,7 @@ TEST(lowered_random_graphs)
         gen_options o = {.seed = test_seed + i,
             .nodes = 10,
             .dtypes = types[i % NNC_COUNT(types)],
+            .classes = i % 3 == 1 ? ~0u : 0,
             .max_elements = 700};
         nnc_graph *g = gen_graph(&o, test_sink);
         set s = {.n = 0};
@@ -167,6 +168,39 @@ static void transposed(const nnc_emitter *e, const char *type, const char *line)
         test_fail(__FILE__, __LINE__, "%s", text);
     nnc_arena_deinit(&s.arena);
     nnc_graph_destroy(g);
+}
+
+static void check_drawn(nnc_graph *draw(uint64_t, nnc_sink *))
+{
+    const nnc_emitter *e = kb_emitter();
+    bool ok = true;
+    for (uint64_t i = 0; e && ok && i < 12; i++) {
+        set s = {.n = 0};
+        nnc_arena_init(&s.arena, 0);
+        for (uint64_t j = 0; j < 25; j++) {
+            nnc_graph *g = draw(test_seed + 25 * i + j, test_sink);
+            CHECK(g != NULL);
+            if (g)
+                lower_all(&s, g);
+            nnc_graph_destroy(g);
+        }
+        CHECK(s.n > 15);
+        ok = run_set(&s, e, 25 * i);
+        nnc_arena_deinit(&s.arena);
+    }
+}
+
+/* Ops that run in order along an axis. */
+TEST(in_order)
+{
+    check_drawn(gen_loop);
+}
+
+TEST(recurrent)
+{
+    terms = 64;
+    check_drawn(gen_recurrent);
+    terms = 1;
 }
 
 /* Squares of every element size; whole ones, and rests of rows, of columns, of both. */

@@ -17,7 +17,7 @@ static bool turns(const nnc_graph *g, const nnc_node *n)
     return from_float &&
            (n->op == OP_sign || n->op == OP_floor || n->op == OP_ceil || n->op == OP_round ||
                n->op == OP_trunc || n->op == OP_mod || n->op == OP_argmax || n->op == OP_argmin ||
-               nnc_ops[n->op].flags & OF_bool);
+               n->op == OP_topk || nnc_ops[n->op].flags & OF_bool);
 }
 
 /* A decision about a float that was rounded on the way may fall otherwise elsewhere, and an index from outside may lie beyond the table. */
@@ -31,8 +31,8 @@ static const char *decides(const nnc_graph *g, nnc_arena *a)
             all = all && exact[n->in[k]];
         if (turns(g, n) && !all)
             return "decision";
-        uint16_t index = n->op == OP_gather ? nnc_def(g, n->in[1])->op : OP_iota;
-        if (n->op == OP_gather && !fixed[n->in[1]] && index != OP_argmax && index != OP_argmin &&
+        uint16_t index = nnc_index_operand(n) ? nnc_def(g, n->in[1])->op : OP_iota;
+        if (nnc_index_operand(n) && !fixed[n->in[1]] && index != OP_argmax && index != OP_argmin &&
             index != OP_input)
             return "index";
         for (uint32_t o = 0; o < n->n_out; o++) {

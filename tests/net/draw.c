@@ -183,6 +183,8 @@ static double count(draw *d, const char *key)
     static const int list[] = {1, 2, 3, 4, 5, 7, 8, 16};
     if (!strcmp(key, "groups") && chance(d, 70))
         return chance(d, 50) ? (double)extent(d, 1) : extent(d, 1) % 2 ? 1 : 2;
+    if (!strcmp(key, "num_layers"))
+        return between(d, 1, 2);
     if (!strcmp(key, "parts"))
         return between(d, 1, 3);
     if (!strcmp(key, "slopes"))
@@ -311,7 +313,7 @@ static fe_row draw_row(draw *d)
         "concat", "interpolate", "adaptive_avgpool"};
     /* those that only take what few layers make */
     static const char *const seldom[] = {"gt", "le", "ne", "not", "and", "or", "xor", "select",
-        "gather", "argmax", "iota", "slice", "prelu", "mod"};
+        "gather", "argmax", "topk", "topk", "iota", "slice", "prelu", "mod"};
     fe_row r;
     if (chance(d, 12) && fe_layer_find(seldom[roll(d, NNC_COUNT(seldom))], &r))
         return r;
@@ -349,7 +351,8 @@ static const char *operand(draw *d, const char *op, int i)
 {
     const bool logic = !strcmp(op, "and") || !strcmp(op, "or") || !strcmp(op, "xor") ||
                        !strcmp(op, "not") || (!strcmp(op, "select") && i == 0),
-               index = (!strcmp(op, "gather") && i == 1) || !strcmp(op, "embedding");
+               index = ((!strncmp(op, "gather", 6) || !strncmp(op, "scatter", 7)) && i == 1) ||
+                       !strcmp(op, "embedding");
     for (int tries = 0; (logic || index) && tries < 30; tries++) {
         int k = (int)roll(d, (uint32_t)d->n_name);
         nnc_dtype t = (nnc_dtype)d->typeof_name[k].dtype;
@@ -521,6 +524,74 @@ static void remember(draw *d, cJSON *layer)
 
 static void grow(draw *d, cJSON *list, int n, int depth);
 
+static cJSON *dims_of(int n, const int64_t *dim)
+{
+    cJSON *a = cJSON_CreateArray();
+    for (int i = 0; i < n; i++)
+        cJSON_AddItemToArray(a, cJSON_CreateNumber((double)dim[i]));
+    return a;
+}
+
+/* A leaf of a group. */
+static void add_leaf(
+    cJSON *list, const char *op, const char *name, const char *dtype, int n, const int64_t *dim)
+{
+    cJSON *leaf = cJSON_CreateObject();
+    cJSON_AddStringToObject(leaf, "op", op);
+    cJSON_AddStringToObject(leaf, "name", name);
+    cJSON_AddStringToObject(leaf, "dtype", dtype);
+    cJSON_AddItemToObject(leaf, "shape", dims_of(n, dim));
+    if (*op == 'c')
+        cJSON_AddNumberToObject(leaf, "value", 1);
+    cJSON_AddItemToArray(list, leaf);
+}
+
+/* A group around a layer whose operands must fit each other: indices and updates, or a sequence. */
+static cJSON *draw_fitting(draw *d)
+{
+    static const char *const ops[] = {
+        "scatter", "scatter_nd", "gather_elements", "gather_nd", "lstm", "gru", "rnn"};
+    const char *op = ops[roll(d, NNC_COUNT(ops))];
+    cJSON *group = cJSON_CreateObject(), *list = cJSON_AddArrayToObject(group, "layers");
+    cJSON *layer = cJSON_CreateObject(), *in = cJSON_CreateArray();
+    const nnc_type t = d->type;
+    const bool tuples = strstr(op, "_nd") != NULL, updates = *op == 's';
+    int64_t index[2] = {t.rank ? t.dim[0] : 1, 1}, part[NNC_MAX_RANK] = {index[0]};
+    char key[32];
+    bool must;
+    fe_row r;
+    for (int i = 1; i < t.rank; i++)
+        part[i] = t.dim[i];
+    cJSON_AddItemToArray(in, cJSON_CreateString("input"));
+    if (*op == 's' || op[1] == 'a') {
+        if (tuples)
+            add_leaf(list, "iota", "at", "i64", 2, index);
+        else
+            add_leaf(list, "iota", "at", chance(d, 50) ? "i64" : "i32", t.rank, part);
+        cJSON_AddItemToArray(in, cJSON_CreateString("at"));
+        if (updates) {
+            add_leaf(list, "constant", "new", nnc_dtype_name((nnc_dtype)t.dtype), t.rank, part);
+            cJSON_AddItemToArray(in, cJSON_CreateString("new"));
+        }
+    } else {
+        int64_t dim[3] = {index[0], -1, t.rank ? t.dim[t.rank - 1] : 1};
+        cJSON *flat = cJSON_CreateObject();
+        cJSON_AddStringToObject(flat, "op", "reshape");
+        cJSON_AddStringToObject(flat, "name", "flat");
+        cJSON_AddItemToObject(flat, "shape", dims_of(3, dim));
+        cJSON_AddItemToArray(list, flat);
+        cJSON_ReplaceItemInArray(in, 0, cJSON_CreateString("flat"));
+    }
+    cJSON_AddStringToObject(layer, "op", op);
+    if (fe_layer_find(op, &r))
+        for (const char *p = r.keys; next_key(&p, key, &must);)
+            if (must || chance(d, 35))
+                cJSON_AddItemToObject(layer, key, value_of(d, key, op));
+    cJSON_AddItemToObject(layer, "in", in);
+    cJSON_AddItemToArray(list, layer);
+    return group;
+}
+
 /* A block with args and named inputs, and what uses it. */
 static void draw_block(draw *d, cJSON *block, cJSON *use)
 {
@@ -614,7 +685,8 @@ static void grow(draw *d, cJSON *list, int n, int depth)
             n--;
             continue;
         }
-        cJSON *layer = draw_layer(d, depth > 0);
+        bool group = depth == 0 && d->ahead == 0 && chance(d, 4);
+        cJSON *layer = group ? draw_fitting(d) : draw_layer(d, depth > 0);
         if (depth == 0)
             remember(d, layer);
         cJSON_AddItemToArray(list, layer);

@@ -31,7 +31,7 @@ static nnc_model *graph_of(uint64_t seed, nnc_sink *sink)
                    more = 1u << DT_f64 | 1u << DT_i32 | 1u << DT_i64 | 1u << DT_u8;
     const gen_options o = {.seed = seed,
         .nodes = 12,
-        .classes = ~(1u << CL_contract),
+        .classes = ~(1u << CL_contract | 1u << CL_loop),
         .dtypes = seed % 3 == 0   ? 1u << DT_f32
                   : seed % 3 == 1 ? floats
                                   : floats | more,

@@ -239,15 +239,16 @@ static V places(ll_emit *e, T t, V p, int64_t stride, V index)
     return LLVMBuildGEP2(m->b, t, p, &at, 1, "");
 }
 
-/* Offset of a load with a computed index: the index clamped to [0, limit) times scale; i64, scalar or per lane. NULL: none. */
+/* Offset of an access with a computed index: the index clamped to [0, limit) times scale; i64, scalar or per lane. NULL: none. */
 static V indirect(ll_emit *e, const nnc_kins *ins)
 {
     ll_mod *m = e->m;
-    if (ins->arg[0] < 0)
+    const int32_t id = nnc_kins_index(ins);
+    if (id < 0)
         return NULL;
-    nnc_dtype d = (nnc_dtype)e->k->ins[ins->arg[0]].dtype;
+    nnc_dtype d = (nnc_dtype)e->k->ins[id].dtype;
     bool u = d == DT_u64;
-    V i = ll_cast(m, e->val[ins->arg[0]], d, u ? DT_u64 : DT_i64);
+    V i = ll_cast(m, e->val[id], d, u ? DT_u64 : DT_i64);
     V a[2] = {i, ll_ik(i, ins->limit - 1)};
     i = ll_call(m, u ? "llvm.umin" : "llvm.smin", LLVMTypeOf(i), a, 2);
     a[0] = i;
@@ -664,15 +665,18 @@ void ll_store(ll_emit *e, const nnc_kins *ins)
         return;
     int64_t known, stride = e->vax >= 0 ? ins->at.k[e->vax] : 0;
     V v = to_memory(m, e->val[ins->arg[0]], d), dyn = offset(e, ins, &known);
+    V index = indirect(e, ins), lanes_index = index && ll_lanes(index) ? index : NULL;
+    if (index && !lanes_index)
+        dyn = dyn ? LLVMBuildAdd(m->b, dyn, index, "") : index;
     V p = place(e, ins->buf, t, dyn, known);
-    if (!stride && !ll_lanes(v) && !lane) {
+    if (!stride && !ll_lanes(v) && !lane && !lanes_index) {
         store_one(e, v, p, uni, size);
         return;
     }
     v = ll_splat(m, v, e->lanes);
     V mask = and_(m, and_(m, lane, e->mask), uni);
-    if (stride == 1)
+    if (stride == 1 && !lanes_index)
         store_row(e, ins, v, p, mask, size);
     else /* stride 0: the last lane wins, since scatter is ordered */
-        masked(e, "llvm.masked.scatter", v, places(e, t, p, stride, NULL), mask, size);
+        masked(e, "llvm.masked.scatter", v, places(e, t, p, stride, lanes_index), mask, size);
 }

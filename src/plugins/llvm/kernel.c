@@ -39,16 +39,16 @@ static uint32_t axes_of(const ll_emit *e, const nnc_kins *ins)
     return s;
 }
 
-static bool reads_stored(const ll_emit *e, const nnc_kstage *st, const nnc_kins *load)
+static bool reads_stored(const ll_emit *e, int from, int to, const nnc_kins *load)
 {
-    for (int i = st->body0; load->op == KO_load && i < st->body1; i++)
+    for (int i = from; load->op == KO_load && i < to; i++)
         if (e->k->ins[i].op == KO_store && e->k->ins[i].buf == load->buf)
             return true;
     return false;
 }
 
-/* A reduction's result does not depend on the stage's reduce axes; a load from memory that the stage stores to depends on all of its
- * axes. */
+/* A reduction's result does not depend on the stage's reduce axes, unless the body reads it; a load from memory that the body stores to
+ * depends on all of the stage's axes, one from memory that the epilogue stores to on those around the epilogue. */
 static void depend(ll_emit *e)
 {
     for (int s = 0; s < e->k->n_stage; s++) {
@@ -57,8 +57,10 @@ static void depend(ll_emit *e)
         for (int i = st->body0; i < st->body1; i++) {
             const nnc_kins *ins = &e->k->ins[i];
             e->dep[i] = axes_of(e, ins) & ~(ins->op == KO_reduce ? red : 0);
-            if (reads_stored(e, st, ins)) /* emitted in the innermost loop */
-                e->dep[i] |= st->axes;
+            if (reads_stored(e, st->body0, st->body1, ins) || ins->running)
+                e->dep[i] |= st->axes; /* emitted in the innermost loop */
+            if (reads_stored(e, st->post0, st->post1, ins))
+                e->dep[i] |= st->axes & ~red;
         }
         for (int i = st->post0; i < st->post1; i++)
             e->dep[i] = axes_of(e, &e->k->ins[i]);
@@ -116,6 +118,9 @@ static void emit_ins(ll_emit *e, const stage *s, int i)
         for (int r = 0; r < e->n_red; r++)
             if (e->red[r] == i)
                 ll_red_step(e, r, s->ax + s->n_map, s->stride + s->n_map, s->n - s->n_map);
+        for (int r = 0; r < e->n_red && ins->running; r++)
+            if (e->red[r] == i)
+                e->val[i] = e->acc[2 * r];
         break;
     }
 }
@@ -228,7 +233,8 @@ static bool sums_pieces(const ll_emit *e, const stage *s, int level)
     for (int l = s->n_map; l < s->n; l++)
         terms *= e->k->axis[s->ax[l]].extent;
     for (int r = 0; r < e->n_red; r++)
-        if (e->k->ins[e->red[r]].sop != KR_sum || e->k->ins[e->red[r]].dtype != DT_f32)
+        if (e->k->ins[e->red[r]].sop != KR_sum || e->k->ins[e->red[r]].dtype != DT_f32 ||
+            e->k->ins[e->red[r]].running)
             return false;
     return terms > LONG_SUM;
 }
@@ -500,7 +506,7 @@ static void pick_vector(ll_emit *e, stage *s)
         else if (!(s->st->axes >> vec & 1) && s->ax[l] > s->ax[s->vlevel])
             s->vlevel = l;
     int64_t n = e->k->axis[s->ax[s->vlevel]].extent;
-    if (n < 3) {
+    if (n < 3 || e->k->axis[s->ax[s->vlevel]].seq) {
         s->vlevel = -1;
         return;
     }

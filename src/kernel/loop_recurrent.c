@@ -1,0 +1,122 @@
+/* kernel/loop_recurrent.c -- kernels of lstm, gru and rnn: for each step of time and each element j of the state, a row of R for each
+ * gate times the state before, which is the result's row of the step before; then the gates' functions. Rows of the batch are outer
+ * axes. lstm keeps c in its second result.
+ *
+ *     for b: for t in order: for j:
+ *         s_g = sum over k of R[g H + j, k] h(k)      h(k) = t > 0 ? y[t-1, b, k] : h0[b, k]
+ *         y[t, b, j] = f(x[t, b, g H + j] + s_g, ...) */
+#include "kernel/loop.h"
+
+#include <string.h>
+
+typedef struct cell {
+    lp *p;
+    int h0, lengths; /* operands; lengths -1: none */
+    int64_t h, steps;
+    nnc_affine b, t, j, k;
+    nnc_dtype d;
+} cell;
+
+/* Element `at` of the state before step t. */
+static int32_t before(const cell *c, const nnc_affine *at)
+{
+    lp *p = c->p;
+    nnc_affine last = lp_plus(c->t, -1);
+    int32_t first = lp_load(p, c->h0, &(lp_map){{c->b, *at}});
+    int32_t h = lp_load_result(p, 0, &(lp_map){{last, c->b, *at}});
+    lp_guard(p, &last, c->steps, first);
+    return h;
+}
+
+/* Gate g's row of R times the state, which is h. */
+static int32_t product(const cell *c, int g, int32_t h)
+{
+    lp *p = c->p;
+    int32_t w = lp_load(p, 1, &(lp_map){{lp_plus(c->j, g * c->h), c->k}});
+    return lp_reduce(p, KR_sum, false, lp_sop(p, SC_fma, h, w, lp_const(p, c->d, 0)), -1);
+}
+
+/* x's part of gate g. */
+static int32_t input(const cell *c, int g)
+{
+    return lp_load(c->p, 0, &(lp_map){{c->t, c->b, lp_plus(c->j, g * c->h)}});
+}
+
+static int32_t gate(const cell *c, int g, int32_t sum, nnc_sop f)
+{
+    return lp_sop(c->p, f, lp_sop(c->p, SC_add, input(c, g), sum, -1), -1, -1);
+}
+
+/* next, but what was before where the row has ended. */
+static int32_t while_live(const cell *c, int32_t next, int32_t was)
+{
+    lp *p = c->p;
+    int32_t length = lp_cast(p, lp_load(p, c->lengths, &(lp_map){{c->b}}), DT_i64);
+    return lp_sop(p, SC_select, lp_sop(p, SC_lt, lp_index(p, &c->t), length, -1), next, was);
+}
+
+static int32_t lstm_step(const cell *c, const int32_t *sum)
+{
+    lp *p = c->p;
+    const lp_map at = {{c->b, c->j}};
+    nnc_affine last = lp_plus(c->t, -1);
+    int32_t i = gate(c, 0, sum[0], SC_sigmoid), f = gate(c, 1, sum[1], SC_sigmoid);
+    int32_t g = gate(c, 2, sum[2], SC_tanh), o = gate(c, 3, sum[3], SC_sigmoid);
+    int32_t first = lp_load(p, 3, &at), was = lp_load_result(p, 1, &at);
+    lp_guard(p, &last, c->steps, first);
+    int32_t next =
+        lp_sop(p, SC_add, lp_sop(p, SC_mul, f, was, -1), lp_sop(p, SC_mul, i, g, -1), -1);
+    int32_t y = lp_sop(p, SC_mul, o, lp_sop(p, SC_tanh, next, -1, -1), -1);
+    lp_store(p, 1, &at, c->lengths < 0 ? next : while_live(c, next, was));
+    return y;
+}
+
+static int32_t gru_step(const cell *c, const int32_t *sum)
+{
+    lp *p = c->p;
+    int32_t r = gate(c, 0, sum[0], SC_sigmoid), z = gate(c, 1, sum[1], SC_sigmoid);
+    int32_t own = lp_sop(p, SC_add, sum[2], lp_load(p, 2, &(lp_map){{c->j}}), -1);
+    int32_t n = lp_sop(
+        p, SC_tanh, lp_sop(p, SC_add, input(c, 2), lp_sop(p, SC_mul, r, own, -1), -1), -1, -1);
+    int32_t rest = lp_sop(p, SC_sub, lp_const(p, c->d, 1), z, -1);
+    return lp_sop(
+        p, SC_add, lp_sop(p, SC_mul, rest, n, -1), lp_sop(p, SC_mul, z, before(c, &c->j), -1), -1);
+}
+
+static int32_t rnn_step(const cell *c, const int32_t *sum)
+{
+    const nnc_attr *f = nnc_attr_find(c->p->n, AT_activation);
+    int32_t a = lp_sop(c->p, SC_add, input(c, 0), sum[0], -1);
+    return f && f->word && !strcmp(f->word, "relu")
+               ? lp_sop(c->p, SC_max, a, lp_const(c->p, c->d, 0), -1)
+               : lp_sop(c->p, SC_tanh, a, -1, -1);
+}
+
+void lp_recurrent(lp *p)
+{
+    const nnc_node *n = p->n;
+    const nnc_type *x = nnc_typeof(p->g, n->in[0]), *r = nnc_typeof(p->g, n->in[1]);
+    const int lengths = n->op == OP_rnn ? 3 : 4;
+    cell c = {.p = p,
+        .h0 = n->op == OP_gru ? 3 : 2,
+        .lengths = n->n_in > lengths ? lengths : -1,
+        .h = r->dim[1],
+        .steps = x->dim[0],
+        .d = nnc_kdtype((nnc_dtype)x->dtype)};
+    int32_t sum[4] = {-1, -1, -1, -1};
+    c.b = lp_axis(p, KA_outer, false, x->dim[1]);
+    c.t = lp_axis(p, KA_map, true, c.steps);
+    c.j = lp_axis(p, KA_map, false, c.h);
+    c.k = lp_axis(p, KA_reduce, false, c.h);
+    lp_stage(p, nnc_affine_axes(&c.t) | nnc_affine_axes(&c.j) | nnc_affine_axes(&c.k));
+    int32_t h = before(&c, &c.k);
+    for (int64_t g = 0; g < r->dim[0] / c.h; g++)
+        sum[g] = product(&c, (int)g, h);
+    lp_post(p);
+    int32_t y = n->op == OP_lstm  ? lstm_step(&c, sum)
+                : n->op == OP_gru ? gru_step(&c, sum)
+                                  : rnn_step(&c, sum);
+    if (c.lengths >= 0)
+        y = while_live(&c, y, before(&c, &c.j));
+    lp_store(p, 0, &(lp_map){{c.t, c.b, c.j}}, y);
+}

@@ -1,0 +1,144 @@
+/* tests/ir/eval_loop.c -- the reference of ops that run in order along an axis. */
+#include "eval_util.h"
+
+static const double x6[6] = {1, 2, 3, 4, 5, 6};
+
+static void scan_is(nnc_op op, int axis, bool exclusive, bool reverse, const double *want)
+{
+    nnc_graph *g = new_graph();
+    nnc_ref x = arg_of(g, DT_f64, DIMS(2, 3));
+    nnc_attr at[] = {
+        nnc_ai(AT_axis, axis), nnc_ai(AT_exclusive, exclusive), nnc_ai(AT_reverse, reverse)};
+    EXPECT(g, nnc_build(g, op, 1, &x, 3, at), IN(x6), 6, want, 0);
+}
+
+TEST(eval_scan)
+{
+    scan_is(OP_cumsum, 1, false, false, NUMS(1, 3, 6, 4, 9, 15));
+    scan_is(OP_cumsum, 0, false, false, NUMS(1, 2, 3, 5, 7, 9));
+    scan_is(OP_cumsum, 1, true, false, NUMS(0, 1, 3, 0, 4, 9));
+    scan_is(OP_cumsum, 1, false, true, NUMS(6, 5, 3, 15, 11, 6));
+    scan_is(OP_cumsum, 1, true, true, NUMS(5, 3, 0, 11, 6, 0));
+    scan_is(OP_cumprod, 1, false, false, NUMS(1, 2, 6, 4, 20, 120));
+    scan_is(OP_cumprod, 0, true, true, NUMS(4, 5, 6, 1, 1, 1));
+    nnc_graph *g = new_graph();
+    nnc_ref x = arg_of(g, DT_u8, DIMS(4));
+    nnc_attr axis = nnc_ai(AT_axis, 0);
+    EXPECT(g, nnc_build(g, OP_cumsum, 1, &x, 1, &axis), IN(((const uint8_t[]){200, 100, 1, 255})),
+        4, LONGS(200, 44, 45, 44), 0);
+}
+
+static void topk_is(
+    int result, int axis, int64_t k, bool largest, const double *x, int64_t n, const void *want)
+{
+    nnc_graph *g = new_graph();
+    nnc_ref a = arg_of(g, DT_f64, DIMS(2, 3));
+    nnc_attr at[] = {nnc_ai(AT_axis, axis), nnc_ai(AT_k, k), nnc_ai(AT_largest, largest)};
+    EXPECT(g, nnc_build(g, OP_topk, 1, &a, 3, at) + (nnc_ref)result, IN(x), n, want, 0);
+}
+
+TEST(eval_topk)
+{
+    const double x[6] = {2, 7, 2, NAN, 1, 9};
+    topk_is(0, 1, 2, true, x, 4, NUMS(7, 2, NAN, 9));
+    topk_is(1, 1, 2, true, x, 4, LONGS(1, 0, 0, 2));
+    topk_is(1, 1, 3, false, x, 6, LONGS(0, 2, 1, 0, 1, 2));
+    topk_is(0, 0, 1, false, x, 3, NUMS(NAN, 1, 2));
+    topk_is(1, 0, 2, true, x, 6, LONGS(1, 0, 1, 0, 1, 0));
+}
+
+/* x is 1..6 as [2,3]. */
+static void updated_is(nnc_op op, int rank, const int64_t *dim, const int64_t *index, int u_rank,
+    const int64_t *u_dim, const char *how, const double *want)
+{
+    nnc_graph *g = new_graph();
+    nnc_ref in[3] = {arg_of(g, DT_f64, DIMS(2, 3)), arg_of(g, DT_i64, rank, dim),
+        arg_of(g, DT_f64, u_rank, u_dim)};
+    nnc_attr at[2] = {nnc_aw(AT_reduction, how), nnc_ai(AT_axis, 1)};
+    EXPECT(g, nnc_build(g, op, 3, in, op == OP_scatter ? 2 : 1, at),
+        IN(x6, index, NUMS(10, 20, 30, 40, 50, 60)), 6, want, 0);
+}
+
+TEST(eval_scatter)
+{
+    updated_is(
+        OP_scatter, DIMS(2, 2), LONGS(0, 2, -1, 2), DIMS(2, 2), "none", NUMS(10, 2, 20, 4, 5, 40));
+    updated_is(
+        OP_scatter, DIMS(1, 4), LONGS(1, 1, 1, 0), DIMS(1, 4), "add", NUMS(41, 62, 3, 4, 5, 6));
+    updated_is(OP_scatter, DIMS(1, 2), LONGS(1, 9), DIMS(1, 2), "mul", NUMS(1, 20, 60, 4, 5, 6));
+    updated_is(
+        OP_scatter_nd, DIMS(2, 1), LONGS(1, 1), DIMS(2, 3), "none", NUMS(1, 2, 3, 40, 50, 60));
+    updated_is(
+        OP_scatter_nd, DIMS(2, 2), LONGS(0, -1, 0, 2), DIMS(2), "max", NUMS(1, 2, 20, 4, 5, 6));
+    updated_is(OP_scatter_nd, DIMS(1), LONGS(1), DIMS(3), "min", NUMS(1, 2, 3, 4, 5, 6));
+}
+
+TEST(eval_gathers)
+{
+    nnc_graph *g = new_graph();
+    nnc_ref in[2] = {arg_of(g, DT_f64, DIMS(2, 3)), arg_of(g, DT_i32, DIMS(1, 4))};
+    nnc_attr axis = nnc_ai(AT_axis, 1), batch = nnc_ai(AT_batch_dims, 1);
+    EXPECT(g, nnc_build(g, OP_gather_elements, 2, in, 1, &axis),
+        IN(x6, ((const int32_t[]){2, -3, 7, 1})), 4, NUMS(3, 1, 3, 2), 0);
+    g = new_graph();
+    in[0] = arg_of(g, DT_f64, DIMS(2, 3));
+    in[1] = arg_of(g, DT_i64, DIMS(3, 2));
+    EXPECT(g, nnc_build(g, OP_gather_nd, 2, in, 0, NULL), IN(x6, LONGS(1, 0, 0, -1, 9, 1)), 3,
+        NUMS(4, 3, 5), 0);
+    g = new_graph();
+    in[0] = arg_of(g, DT_f64, DIMS(2, 3));
+    in[1] = arg_of(g, DT_i64, DIMS(2, 2, 1));
+    EXPECT(g, nnc_build(g, OP_gather_nd, 2, in, 1, &batch), IN(x6, LONGS(1, 0, 2, 2)), 4,
+        NUMS(2, 1, 6, 6), 0);
+}
+
+/* PyTorch's numbers for two steps of one row with two features. */
+TEST(eval_recurrent)
+{
+    static const double x[2][8] = {
+        {0.5, -0.25, 1, 0, -0.5, 0.25, 0.75, -1}, {-1, 0.5, 0.25, 0.75, 1, -0.5, 0, 0.5}};
+    static const double r[16] = {
+        0.5, -1, 0.25, 0.75, 1, 0.5, -0.5, 0.25, 0.75, -0.25, 0.5, 0.5, -1, 1, 0.25, -0.75};
+    static const double bias[2] = {0.25, -0.5}, h0[2] = {0.5, -0.5}, c0[2] = {1, -0.25};
+    static const int64_t one = 1;
+    static const int gates[] = {4, 3, 1};
+    static const nnc_op ops[] = {OP_lstm, OP_gru, OP_rnn};
+    static const double want[3][4] = {
+        {0.28509059462149, -0.0035361669042221345, 0.26952972225266547, -0.1421679836294851},
+        {0.40708616070225645, -0.1674232041364201, 0.5616825644263059, -0.3399894470082759},
+        {0.8482836399575129, -0.46211715726000974, -0.11325305775910537, 0.35003447454671777}};
+    for (int k = 0; k < 6; k++) {
+        const int which = k % 3, g2 = 2 * gates[which];
+        const bool ends = k >= 3; /* behind one step */
+        double part[16];
+        for (int i = 0; i < 2 * g2; i++)
+            part[i] = x[i / g2][i % g2];
+        nnc_graph *g = new_graph();
+        nnc_ref in[5] = {arg_of(g, DT_f64, DIMS(2, 1, g2)), arg_of(g, DT_f64, DIMS(g2, 2))};
+        int n = 2;
+        if (which == 1)
+            in[n++] = arg_of(g, DT_f64, DIMS(2));
+        in[n++] = arg_of(g, DT_f64, DIMS(1, 2));
+        if (which == 0)
+            in[n++] = arg_of(g, DT_f64, DIMS(1, 2));
+        if (ends)
+            in[n++] = arg_of(g, DT_i64, DIMS(1));
+        const void *data[5] = {part, r};
+        int m = 2;
+        if (which == 1)
+            data[m++] = bias;
+        data[m++] = h0;
+        if (which == 0)
+            data[m++] = c0;
+        data[m++] = &one;
+        double y[4];
+        for (int i = 0; i < 4; i++)
+            y[i] = want[which][ends ? i % 2 : i];
+        expect_(__FILE__, __LINE__, g, nnc_build(g, ops[which], n, in, 0, NULL), data, 4, y, 1e-15);
+    }
+    nnc_graph *g = new_graph();
+    nnc_ref in[4] = {arg_of(g, DT_f64, DIMS(2, 1, 8)), arg_of(g, DT_f64, DIMS(8, 2)),
+        arg_of(g, DT_f64, DIMS(1, 2)), arg_of(g, DT_f64, DIMS(1, 2))};
+    EXPECT(g, nnc_build(g, OP_lstm, 4, in, 0, NULL) + 1, IN(x, r, h0, c0), 2,
+        NUMS(0.7401608632922636, -0.22602458429237168), 1e-15);
+}
