@@ -106,7 +106,7 @@ static const char *line_end(const char *p)
 /* One case at p; appends what the file should hold to `blessed`. Returns where the next begins. */
 static const char *one_case(const char *file, const char *p, nnc_text *blessed, int *count)
 {
-    nnc_text graph = {0}, want = {0}, got = {0};
+    nnc_text graph = {0}, want = {0}, got = {0}, next = {0}; /* next: comments on the next case */
     request q;
     const char *run = p, *e = line_end(p);
     bool ok = parse_request(&q, p + 6, (size_t)(e - p - 6 - (e[-1] == '\n')));
@@ -115,6 +115,8 @@ static const char *one_case(const char *file, const char *p, nnc_text *blessed, 
         e = line_end(p);
         if (!strncmp(p, "#>", 2))
             nnc_putn(&want, p + 2 + (p[2] == ' '), (size_t)(e - p - 2 - (p[2] == ' ')));
+        else if (want.n)
+            nnc_putn(&next, p, *p == '\n' ? 0 : (size_t)(e - p));
         else if (*p != '\n' || e[0] == 0 || strncmp(e, "# run:", 6))
             nnc_putn(&graph, p, (size_t)(e - p));
     }
@@ -125,7 +127,7 @@ static const char *one_case(const char *file, const char *p, nnc_text *blessed, 
     for (const char *s = nnc_text_str(&got); *s; s = line_end(s))
         nnc_printf(blessed, "#> %.*s", (int)(line_end(s) - s), s);
     if (*p)
-        nnc_putc(blessed, '\n');
+        nnc_printf(blessed, "\n%s", nnc_text_str(&next));
     if (!ok)
         test_fail(file, 0, "bad run line: %.*s", (int)(line_end(run) - run), run);
     else if (!getenv("NNC_BLESS") && strcmp(nnc_text_str(&got), nnc_text_str(&want)))
@@ -135,6 +137,7 @@ static const char *one_case(const char *file, const char *p, nnc_text *blessed, 
     nnc_text_deinit(&graph);
     nnc_text_deinit(&want);
     nnc_text_deinit(&got);
+    nnc_text_deinit(&next);
     return p;
 }
 
