@@ -14,25 +14,22 @@ struct nnc_kernel;
 /* ---- options: nnc.h lists their names ------------------------------------------------------------------------------- */
 
 struct nnc_env_options {
-    int threads; /* intra-op threads; 0 = all CPUs of this process, or the machine file's number */
-    const char *
-        target; /* "cpu" (NULL), this machine's GPU ("cuda"), a GPU to compile for ("cuda:sm_90"), or a machine file (.json);
+    int threads;             /* intra-op threads; 0 = all CPUs of this process, or the machine file's number */
+    const char *target;      /* "cpu" (NULL), this machine's GPU ("cuda"), a GPU to compile for ("cuda:sm_90"), or a machine file (.json);
                               * several between commas: of device 0, device 1, ...; further devices are as the last */
-    const char *cache_dir; /* NULL = the user's cache folder */
-    bool no_cache; /* compile everything again */
-    const char *
-        tuning; /* GPUs: file of the libraries' measured algorithms, replayed when a model is loaded; NULL = none */
-    bool tune; /* measure algorithms missing from the file and add them */
+    const char *cache_dir;   /* NULL = the user's cache folder */
+    bool no_cache;           /* compile everything again */
+    const char *tuning;      /* GPUs: file of the libraries' measured algorithms, replayed when a model is loaded; NULL = none */
+    bool tune;               /* measure algorithms missing from the file and add them */
     bool no_llvm, no_onednn; /* behave as if the plug-in were absent */
 };
 
 struct nnc_open_options {
-    const nnc_arg *arg; /* --set name=value: an integer or a word */
+    const nnc_arg *arg;  /* --set name=value: an integer or a word */
     int n_arg;
     uint64_t seed; /* of generated weights and inputs */
     const char *weights; /* file of tensors; NULL = generated */
-    const nnc_arg *
-        rename; /* names of its tensors = names of weights; "*" for any characters, "-" leaves a tensor out */
+    const nnc_arg *rename; /* names of its tensors = names of weights; "*" for any characters, "-" leaves a tensor out */
     int n_rename;
     const char *const *shape; /* of inputs of ONNX models, "x:1x3x224x224" */
     int n_shape;
@@ -40,17 +37,15 @@ struct nnc_open_options {
 };
 
 struct nnc_compile_options {
-    int level; /* 0..3, default 2 */
-    nnc_math
-        math; /* fast: contractions of f32 may round to tf32, unless precision is f32; exact: functions as written, in f64,
+    int level;               /* 0..3, default 2 */
+    nnc_math math;           /* fast: contractions of f32 may round to tf32, unless precision is f32; exact: functions as written, in f64,
                               * and NaN survives every relu: relu is not fused into engines that drop NaN (docs/math.md) */
-    nnc_precision
-        precision; /* of contractions; default: f32, with fast math tf32. f16, bf16 need level >= 2 */
+    nnc_precision precision; /* of contractions; default: f32, with fast math tf32. f16, bf16 need level >= 2 */
     const char *const *skip; /* passes to leave out, by name */
     int n_skip;
-    int streams; /* per device, default 1 */
-    int devices; /* that layers may name, at least as many as there are targets; default 1 */
-    int jobs; /* compile threads; 0 = all; does not affect the result */
+    int streams;             /* per device, default 1 */
+    int devices;             /* that layers may name, at least as many as there are targets; default 1 */
+    int jobs;                /* compile threads; 0 = all; does not affect the result */
     void (*after_pass)(void *ctx, const char *pass, const nnc_model *g, int changed, int64_t ns);
     void (*on_kernel)(void *ctx, const struct nnc_kernel *k, const char *layers);
     void *ctx;
@@ -64,29 +59,23 @@ extern const nnc_compare_options nnc_compare_defaults;
 
 /* Duration of a compile's phases in nanoseconds. */
 typedef struct nnc_compile_stats {
-    int64_t passes_ns, codegen_ns, plan_ns,
-        total_ns; /* plan: planning and engine choice, without codegen */
-    int cache_hits, cache_misses; /* kernels */
+    int64_t passes_ns, codegen_ns, plan_ns, total_ns; /* plan: planning and engine choice, without codegen */
+    int cache_hits, cache_misses;                     /* kernels */
 } nnc_compile_stats;
 const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a);
 
-typedef enum nnc_io {
-    NNC_IO_EXCLUDE,
-    NNC_IO_INCLUDE,
-    NNC_IO_BOTH
-} nnc_io; /* whether copies to and from the device are timed */
+typedef enum nnc_io { NNC_IO_EXCLUDE, NNC_IO_INCLUDE, NNC_IO_BOTH } nnc_io; /* whether copies to and from the device are timed */
 
 struct nnc_compare_options {
     nnc_compile_options compile;
     uint64_t seed;
-    int warmup; /* untimed runs before the first timed one; 0 = about 50 ms of them, negative = none */
-    int iterations; /* timed runs of each program; 0 = as many as fit duration_ms */
+    int warmup;                 /* untimed runs before the first timed one; 0 = about 50 ms of them, negative = none */
+    int iterations;             /* timed runs of each program; 0 = as many as fit duration_ms */
     nnc_io io;
-    int duration_ms; /* 0 = 1000, or up to 4000 for a slow model until it has nine bursts */
-    bool steps; /* also time the programs between as written and fused, one pass more at a time */
-    bool no_reference; /* compare the programs only with each other */
-    double
-        tolerance; /* largest nmse that counts as equal; 0 = by dtype and conditioning (docs/formats.md), negative =
+    int duration_ms;            /* 0 = 1000, or up to 4000 for a slow model until it has nine bursts */
+    bool steps;                 /* also time the programs between as written and fused, one pass more at a time */
+    bool no_reference;          /* compare the programs only with each other */
+    double tolerance;           /* largest nmse that counts as equal; 0 = by dtype and conditioning (docs/formats.md), negative =
                                  * require equal numbers */
     const nnc_arg *input; /* name = file, for inputs that are not generated from the seed */
     int n_input;
@@ -105,7 +94,7 @@ struct nnc_compare_options {
 const struct nnc_plan *nnc_artifact_plan(const nnc_artifact *a);
 const struct nnc_remarks *nnc_artifact_remarks(const nnc_artifact *a);
 const nnc_model *nnc_artifact_source(const nnc_artifact *a); /* the graph before the passes */
-const nnc_model *nnc_artifact_graph(const nnc_artifact *a); /* and after */
+const nnc_model *nnc_artifact_graph(const nnc_artifact *a);  /* and after */
 /* True when the file is the one the artifact was loaded from, or holds its weights: writing it would destroy them. */
 bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
 
@@ -114,12 +103,11 @@ bool nnc_artifact_reads(const nnc_artifact *a, const char *file);
 nnc_status nnc_artifact_make_inputs(const nnc_artifact *a, const nnc_compare_options *o,
     uint64_t seed, void **data, nnc_sink *sink) NNC_MUST;
 /* NNC_E_USAGE when a name is no input (or no output) of the model. */
-nnc_status nnc_artifact_check_names(
-    const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_artifact_check_names(const nnc_artifact *a, bool outputs, const nnc_arg *arg, int n, nnc_sink *sink) NNC_MUST;
 
 /* Runs exactly these passes, in this order (nnc opt), or the level's when n_pass is 0. Replaces *m. */
-nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass,
-    const nnc_compile_options *o, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_optimize(nnc_env *e, nnc_model **m, const char *const *pass, int n_pass, const nnc_compile_options *o,
+    nnc_sink *sink) NNC_MUST;
 /* True when a pass has this name; otherwise *near is the most similar name, or NULL. */
 bool nnc_is_pass(const char *name, const char **near);
 bool nnc_is_stage(const char *name, const char **near); /* the same for stages of nnc_emit_text */
@@ -159,18 +147,17 @@ nnc_status nnc_smallest_failing(nnc_env *e, const nnc_model *m, const nnc_compar
 
 /* Overlap of the copies of one direction with computing, over all measured runs. */
 typedef struct nnc_overlap {
-    bool overlaps; /* at least half of the copy time overlapped with other runs' computing */
-    double share; /* that share, 0..1; NaN: no copies to judge */
+    bool overlaps;     /* at least half of the copy time overlapped with other runs' computing */
+    double share;      /* that share, 0..1; NaN: no copies to judge */
     const char *cause; /* reason why not, static; NULL when they overlap */
-    double ms; /* of copies, per run */
-    int64_t bytes; /* per run */
+    double ms;         /* of copies, per run */
+    int64_t bytes;     /* per run */
 } nnc_overlap;
 
 typedef struct nnc_io_report {
     nnc_overlap up, down;
-    double run_ms,
-        latency_ms; /* means: of computing; from the start of a run's upload to the end of its download */
-    int64_t device_bytes; /* of the second set of inputs and outputs */
+    double run_ms, latency_ms; /* means: of computing; from the start of a run's upload to the end of its download */
+    int64_t device_bytes;      /* of the second set of inputs and outputs */
 } nnc_io_report;
 
 /* Prepares the session for nnc_session_stream: allocates a second set of inputs and outputs on the device, and host memory (pinned
@@ -188,8 +175,7 @@ typedef struct nnc_times {
 } nnc_times;
 /* Times runs of s in its steady state as o says (warmup, iterations, duration_ms), with their copies or without; sorted. The caller frees
  * t->ns, also after a failure. */
-nnc_status nnc_session_time(
-    nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_session_time(nnc_session *s, const nnc_compare_options *o, bool io, nnc_times *t, nnc_sink *sink) NNC_MUST;
 /* Quantile `share` (0..1) of sorted times in ms, interpolated linearly, and their mean; NaN when there are none. */
 double nnc_times_at(const nnc_times *t, double share);
 double nnc_times_mean(const nnc_times *t);

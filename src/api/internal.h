@@ -12,16 +12,16 @@
 enum { MAX_ENGINES = 8 };
 
 struct nnc_env {
-    nnc_target *target; /* of each device (nnc_target_on) */
+    nnc_target *target;        /* of each device (nnc_target_on) */
     int n_target;
-    nnc_text name; /* of the targets, between commas */
+    nnc_text name;             /* of the targets, between commas */
     nnc_cache *cache;
     struct nnc_tuning *tuning; /* NULL: none */
     const nnc_engine *engine[MAX_ENGINES]; /* of all targets, in order of preference */
     int n_engine;
     bool has_emitter, has_onednn;
     bool no_llvm, no_onednn; /* disabled by the caller, as opposed to absent */
-    bool said_slow; /* that kernels are interpreted */
+    bool said_slow;          /* that kernels are interpreted */
 };
 
 /* Has the environment a target of this kind? */
@@ -34,20 +34,18 @@ static inline bool nnc_env_has(const nnc_env *e, nnc_tkind kind)
 }
 
 struct nnc_artifact {
-    nnc_graph *source; /* as the user wrote it */
-    nnc_graph *graph; /* after the passes: of one chunk */
-    int64_t chunks; /* runs of the plan that make a run of the model */
+    nnc_graph *source;    /* as the user wrote it */
+    nnc_graph *graph;     /* after the passes: of one chunk */
+    int64_t chunks;       /* runs of the plan that make a run of the model */
     nnc_plan *plan;
     nnc_remarks remarks;
     nnc_compile_stats stats;
     int level;
-    void *backing; /* of an artifact read from a file: the bytes that blobs point into */
+    void *backing;        /* of an artifact read from a file: the bytes that blobs point into */
     nnc_map map;
-    const char
-        *file; /* path of that file, where embedded weights are read from; owned by `arena` */
-    bool unchecked; /* loaded only to be inspected: its machine was not compared with this one */
-    const char *
-        libraries; /* libraries that its plan was made for, in the form of nnc_put_libraries; NULL: compiled in this process */
+    const char *file;     /* path of that file, where embedded weights are read from; owned by `arena` */
+    bool unchecked;       /* loaded only to be inspected: its machine was not compared with this one */
+    const char *libraries; /* libraries that its plan was made for, in the form of nnc_put_libraries; NULL: compiled in this process */
     nnc_arena arena;
 };
 
@@ -58,7 +56,7 @@ struct nnc_session {
     const nnc_plan *plan;
     nnc_exec *exec;
     nnc_streaming *stream; /* NULL: copies are not streamed */
-    nnc_index_use *index; /* by input */
+    nnc_index_use *index;  /* by input */
 };
 
 /* Finds the tables that the elements of input i index in the model as written. */
@@ -68,8 +66,7 @@ nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out) NNC
 
 /* Replaces a plan that does not fit e's GPU by a plan for as many rows (dimension 0) as fit, when rows are independent of each other; a run
  * then executes it chunk by chunk. A remark says so, or why not. */
-nnc_status nnc_chunks_make(
-    nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_chunks_make(nnc_env *e, const nnc_compile_options *o, nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* Sets a->chunks from the types of the model and the plan. NNC_E_MODEL when the plan is not for a part of the model. */
 nnc_status nnc_chunks_count(nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 extern const nnc_pass_info nnc_chunk_notes; /* pass name of its remarks */
@@ -132,37 +129,30 @@ int nnc_plan_units(const nnc_plan *p, bool gpu, int size, nnc_unit **out);
 void nnc_put_device(nnc_text *t, const nnc_plan *p, int d);
 bool nnc_several_targets(const nnc_plan *p);
 /* The unit's kernels, parsed back from their text into k[], in `a`. */
-nnc_status nnc_plan_kernels(
-    const nnc_plan *p, const nnc_unit *u, nnc_kernel **k, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_plan_kernels(const nnc_plan *p, const nnc_unit *u, nnc_kernel **k, nnc_arena *a, nnc_sink *sink) NNC_MUST;
 /* Describes the GPU that --target names `name`. */
 nnc_status nnc_env_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
 void nnc_env_cuda_engines(nnc_env *e);
 enum {
-    NNC_UNIT_KERNELS =
-        24, /* of a GPU: NVRTC takes 30 ms for the first kernel and 5 to 10 for each further one */
+    NNC_UNIT_KERNELS = 24, /* of a GPU: NVRTC takes 30 ms for the first kernel and 5 to 10 for each further one */
     NNC_VERSION_BYTES = 96
 };
 /* The compiler for GPU t, its version in `version`. `said` gets a note about a fallback architecture, or the reason for missing machine
  * code. */
-nnc_compiler nnc_env_cuda_compiler(
-    nnc_env *e, const nnc_target *t, char version[NNC_VERSION_BYTES], nnc_sink *said);
+nnc_compiler nnc_env_cuda_compiler(nnc_env *e, const nnc_target *t, char version[NNC_VERSION_BYTES], nnc_sink *said);
 /* Passes the messages of `said` on for a plan with kernels: as notes or, without machine code, as warnings. */
-void nnc_env_cuda_tell(
-    const nnc_env *e, const nnc_compiler *of_target, const nnc_sink *said, nnc_sink *sink);
+void nnc_env_cuda_tell(const nnc_env *e, const nnc_compiler *of_target, const nnc_sink *said, nnc_sink *sink);
 /* Stage "cuda", "ptx" or "cubin" of all units. */
-nnc_status nnc_cuda_emit(
-    nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_cuda_emit(nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* One translation unit of a plan for a GPU: EMIT_cuda (annotated) or EMIT_ptx. */
-nnc_status nnc_cuda_emit_unit(nnc_env *e, const nnc_artifact *a, const nnc_unit *u, nnc_emit what,
-    nnc_text *out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_cuda_emit_unit(
+    nnc_env *e, const nnc_artifact *a, const nnc_unit *u, nnc_emit what, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* Appends the CUDA C of the unit's kernels, size bytes and NUL-terminated, with their layers, tensors and remarks in the
  * comment above each. */
-void nnc_cuda_annotate(
-    nnc_text *out, const nnc_artifact *a, const nnc_unit *u, const char *source, size_t size);
+void nnc_cuda_annotate(nnc_text *out, const nnc_artifact *a, const nnc_unit *u, const char *source, size_t size);
 /* Describes the kernels of unit u, the plan's `number`-th: each one's launches with their layers and, where there is readable machine
  * code, registers, stack, instructions and access widths. sm: the architecture of the code. */
-nnc_status nnc_cuda_describe(const nnc_plan *p, const nnc_unit *u, int number, int sm,
-    nnc_text *out, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_cuda_describe(const nnc_plan *p, const nnc_unit *u, int number, int sm, nnc_text *out, nnc_sink *sink) NNC_MUST;
 
 /* ---- report_cuda.c: parts of doctor and devices ---- */
 
@@ -173,8 +163,7 @@ void nnc_devices_gpus_text(nnc_text *t); /* this machine's GPUs, if any */
 
 /* ---- first_run.c ---- */
 
-void nnc_put_first_run(
-    nnc_text *t, const char *before, const nnc_exec_phases *p); /* a line, after `before` */
+void nnc_put_first_run(nnc_text *t, const char *before, const nnc_exec_phases *p); /* a line, after `before` */
 void nnc_put_first_run_json(nnc_json_writer *w, const nnc_exec_phases *p);
 
 /* ---- stream.c ---- */

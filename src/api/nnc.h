@@ -24,11 +24,10 @@ extern "C" {
 /* The library's version, "0.1.0". */
 NNC_API const char *nnc_version(void);
 
-typedef struct nnc_env nnc_env; /* a machine: target, engines, kernel cache */
-typedef struct nnc_graph nnc_model; /* a model as the user wrote it (the graph IR) */
-typedef struct nnc_artifact
-    nnc_artifact; /* a compiled model: graph, plan, kernels, weight references, remarks */
-typedef struct nnc_session nnc_session; /* an artifact loaded on devices, ready to run */
+typedef struct nnc_env nnc_env;           /* a machine: target, engines, kernel cache */
+typedef struct nnc_graph nnc_model;       /* a model as the user wrote it (the graph IR) */
+typedef struct nnc_artifact nnc_artifact; /* a compiled model: graph, plan, kernels, weight references, remarks */
+typedef struct nnc_session nnc_session;   /* an artifact loaded on devices, ready to run */
 
 typedef enum nnc_format { NNC_TEXT, NNC_JSON, NNC_CSV } nnc_format; /* of reports */
 
@@ -54,14 +53,10 @@ NNC_API nnc_env_options *nnc_env_options_create(void);
 NNC_API nnc_open_options *nnc_open_options_create(void);
 NNC_API nnc_compile_options *nnc_compile_options_create(void);
 NNC_API nnc_compare_options *nnc_compare_options_create(void);
-NNC_API nnc_status nnc_env_options_set(
-    nnc_env_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
-NNC_API nnc_status nnc_open_options_set(
-    nnc_open_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
-NNC_API nnc_status nnc_compile_options_set(
-    nnc_compile_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
-NNC_API nnc_status nnc_compare_options_set(
-    nnc_compare_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_env_options_set(nnc_env_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_open_options_set(nnc_open_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_compile_options_set(nnc_compile_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_compare_options_set(nnc_compare_options *o, const char *name, const char *value, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_env_options_destroy(nnc_env_options *o);
 NNC_API void nnc_open_options_destroy(nnc_open_options *o);
 NNC_API void nnc_compile_options_destroy(nnc_compile_options *o);
@@ -83,21 +78,18 @@ NNC_API void nnc_print_model(const nnc_model *m, nnc_text *out); /* the graph IR
 
 /* ---- compiling ----------------------------------------------------------------------------------------------------- */
 
-NNC_API nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
-    nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_compile(
+    nnc_env *e, const nnc_model *m, const nnc_compile_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_artifact_destroy(nnc_artifact *a);
 /* Writes one file: readable manifest, graph, plan, kernels, remarks; with `embed` the weights, otherwise references to them. Atomic. */
-NNC_API nnc_status nnc_artifact_save(
-    const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed, nnc_sink *sink) NNC_MUST;
 /* Rejects damaged and truncated files and other formats (NNC_E_MODEL), and files for another machine than e (NNC_E_DEVICE). e NULL:
  * only for inspection, for any machine; no session can be made of it. */
-NNC_API nnc_status nnc_artifact_load(
-    nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
 /* Checks that the files with its weights exist and are those it was compiled with; reads each weight's last element. */
 NNC_API nnc_status nnc_artifact_check_weights(const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* Reads the weights that lie in a file beside the artifact from this file instead, and checks it. */
-NNC_API nnc_status nnc_artifact_use_weights(
-    nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_artifact_use_weights(nnc_artifact *a, const char *file, nnc_sink *sink) NNC_MUST;
 /* True when the file starts like an artifact. */
 NNC_API bool nnc_is_artifact(const char *file);
 /* A stage of a compiled model as text: "graph", "plan", "kernels", "dot", "remarks"; "onnx" (bytes); of a CPU's: "llvm", "asm"; of a
@@ -106,21 +98,18 @@ NNC_API nnc_status nnc_emit_text(
     nnc_env *e, const nnc_artifact *a, const char *stage, nnc_text *out, nnc_sink *sink) NNC_MUST;
 /* Writes every stage into the folder `dir`, which is created if missing: graph.txt, plan.txt, kernels.txt, remarks.json, and
  * kernels.ll and kernels.s or, for a GPU, unit<N>.cu, .ptx, .cubin and code.txt (registers, instructions, access widths). */
-NNC_API nnc_status nnc_dump(
-    nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_dump(nnc_env *e, const nnc_artifact *a, const char *dir, nnc_sink *sink) NNC_MUST;
 /* Names of inputs and outputs, in order; NULL after the last. */
 NNC_API const char *nnc_artifact_input_name(const nnc_artifact *a, int i);
 NNC_API const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
 /* What one run of the artifact does: floating-point operations, bytes moved, launches. Each may be NULL. */
-NNC_API void nnc_artifact_work(
-    const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
+NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
 /* Allocates exactly the memory that nnc_report_memory reports; reads or generates the weights; runs `init`. NNC_E_FIT when it does not
  * fit. The artifact must outlive the session. */
-NNC_API nnc_status nnc_session_create(
-    nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_session_destroy(nnc_session *s);
 NNC_API int nnc_session_inputs(const nnc_session *s);
 NNC_API int nnc_session_outputs(const nnc_session *s);
@@ -132,10 +121,8 @@ NNC_API const nnc_type *nnc_session_output_type(const nnc_session *s, int i);
 /* Copies row-major data of the input's type to the device; it stays there for all later runs. NNC_E_MODEL: an index is outside the table
  * of the gather or embedding that reads it (-n to n - 1 for n rows). The check reads an integer input that is all indices once, on the
  * host. */
-NNC_API nnc_status nnc_session_input(
-    nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
-NNC_API nnc_status nnc_session_run(
-    nnc_session *s, nnc_sink *sink) NNC_MUST; /* returns when the run is complete */
+NNC_API nnc_status nnc_session_input(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_session_run(nnc_session *s, nnc_sink *sink) NNC_MUST; /* returns when the run is complete */
 /* ---- state: a model whose text graph ends in `update %w <- %w2` (docs/graph-ir.md) has state w, initially the parameter's weights ----
  *
  *     for (int i = 0; i < steps; i++) {
@@ -153,8 +140,7 @@ NNC_API const char *nnc_session_state_name(const nnc_session *s, int i);
 NNC_API const nnc_type *nnc_session_state_type(const nnc_session *s, int i);
 /* Copy a state to row-major host memory, and from there: checkpoints. */
 NNC_API nnc_status nnc_session_state(nnc_session *s, int i, void *data, nnc_sink *sink) NNC_MUST;
-NNC_API nnc_status nnc_session_set_state(
-    nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_session_set_state(nnc_session *s, int i, const void *data, nnc_sink *sink) NNC_MUST;
 
 /* ---- outputs and files ---- */
 
@@ -176,20 +162,17 @@ NNC_API nnc_status nnc_model_write_weights(
     const nnc_model *m, const char *file, nnc_sink *sink) NNC_MUST;
 /* Fills input i, row-major and of its full type, with numbers that depend only on its name, type and seed; indices are valid for the
  * tables that they index. */
-NNC_API nnc_status nnc_artifact_fill_input(
-    const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_artifact_fill_input(const nnc_artifact *a, int i, uint64_t seed, void *data, nnc_sink *sink) NNC_MUST;
 /* Fills an input with numbers that depend only on its name, type and seed: uniform in [-1, 1); integers 0..9; bool. */
 NNC_API void nnc_fill_input(const char *name, const nnc_type *t, uint64_t seed, void *data);
 
 /* ---- questions ------------------------------------------------------------------------------------------------------ */
 
 /* Compares fused, unfused and float64. *agrees: all within tolerance. The report is appended to `out`. */
-NNC_API nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o,
-    nnc_format f, nnc_text *out, bool *agrees, nnc_sink *sink) NNC_MUST;
-NNC_API nnc_status nnc_report_explain(
-    const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *out) NNC_MUST;
-NNC_API nnc_status nnc_report_memory(
-    nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *out, bool *fits) NNC_MUST;
+NNC_API nnc_status nnc_compare(nnc_env *e, const nnc_model *m, const nnc_compare_options *o, nnc_format f, nnc_text *out,
+    bool *agrees, nnc_sink *sink) NNC_MUST;
+NNC_API nnc_status nnc_report_explain(const nnc_artifact *a, nnc_format f, bool verbose, nnc_text *out) NNC_MUST;
+NNC_API nnc_status nnc_report_memory(nnc_env *e, const nnc_artifact *a, nnc_format f, nnc_text *out, bool *fits) NNC_MUST;
 NNC_API nnc_status nnc_report_show(const nnc_model *m, nnc_format f, nnc_text *out) NNC_MUST;
 NNC_API nnc_status nnc_report_doctor(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;
 NNC_API nnc_status nnc_report_devices(nnc_env *e, nnc_format f, nnc_text *out) NNC_MUST;

@@ -9,25 +9,18 @@
 #include <limits.h>
 
 /* Reads a whole file into *out (allocated with nnc_malloc, NUL appended, freed with nnc_free). limit 0 = none. */
-nnc_status nnc_file_read(
-    const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_file_read(const char *path, size_t limit, char **out, size_t *n, nnc_sink *sink) NNC_MUST;
 /* Writes path atomically: temporary file in the same folder, fsync when `durable`, rename. For a symbolic link, its target is replaced
  * or created. A pipe or device is written directly. */
-nnc_status nnc_file_write(
-    const char *path, const void *data, size_t n, bool durable, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_file_write(const char *path, const void *data, size_t n, bool durable, nnc_sink *sink) NNC_MUST;
 /* The same for several consecutive pieces, so that tensors of many GB need not be copied together. */
-typedef struct nnc_piece {
-    const void *p;
-    size_t n;
-} nnc_piece;
-nnc_status nnc_file_write_pieces(
-    const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink) NNC_MUST;
+typedef struct nnc_piece { const void *p; size_t n; } nnc_piece;
+nnc_status nnc_file_write_pieces(const char *path, int n, const nnc_piece *piece, bool durable, nnc_sink *sink) NNC_MUST;
 /* The same for what make(ctx, out) writes, piece by piece. When make fails, path is unchanged and its status is returned. */
 typedef struct nnc_out nnc_out;
-nnc_status nnc_file_write_by(const char *path, nnc_status (*make)(void *ctx, nnc_out *out),
-    void *ctx, bool durable, nnc_sink *sink) NNC_MUST;
-nnc_status nnc_out_put(nnc_out *o, const void *p,
-    size_t n) NNC_MUST; /* NNC_E_IO: make returns it, and the writer reports the reason */
+nnc_status nnc_file_write_by(
+    const char *path, nnc_status (*make)(void *ctx, nnc_out *out), void *ctx, bool durable, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_out_put(nnc_out *o, const void *p, size_t n) NNC_MUST; /* NNC_E_IO: make returns it, and the writer reports the reason */
 bool nnc_file_exists(const char *path);
 /* Reads the first n bytes of a regular file; the number that were read: 0 also for a pipe, of which nothing is taken. */
 size_t nnc_file_start(const char *path, void *to, size_t n);
@@ -48,12 +41,10 @@ void nnc_map_close(nnc_map *m);
  * a damaged one is treated as a miss and removed. Safe under concurrent processes (temporary file + rename). All failures are silent
  * misses, since correctness never depends on the cache. */
 typedef struct nnc_cache nnc_cache;
-nnc_cache *nnc_cache_open(
-    const char *dir); /* NULL: no caching (the folder does not exist and cannot be created) */
+nnc_cache *nnc_cache_open(const char *dir); /* NULL: no caching (the folder does not exist and cannot be created) */
 bool nnc_cache_writable(const nnc_cache *c); /* false: entries are only read; false for NULL */
 void nnc_cache_close(nnc_cache *c);
-bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out,
-    size_t *n); /* free with nnc_free */
+bool nnc_cache_get(nnc_cache *c, const char *kind, nnc_hash128 key, char **out, size_t *n); /* free with nnc_free */
 void nnc_cache_put(nnc_cache *c, const char *kind, nnc_hash128 key, const void *data, size_t n);
 
 /* Loads "libnnc_<name>.so" from $NNC_PLUGIN_DIR or a folder found relative to the library or program that contains this code (see

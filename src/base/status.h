@@ -27,8 +27,7 @@
 
 /* A function that gcc compiles for several instruction sets; the first call chooses one. Not with sanitizers, which are initialised after
  * the choice. */
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && \
-    !defined(__SANITIZE_THREAD__) && !defined(__clang__)
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) && !defined(__clang__)
 #define NNC_CLONES __attribute__((target_clones("avx512f", "arch=haswell", "default")))
 #else
 #define NNC_CLONES
@@ -38,7 +37,7 @@
  * holds the location. */
 typedef struct nnc_loc {
     const char *file; /* as the user spelled it */
-    int line, col; /* 1-based; 0 = unknown */
+    int line, col;    /* 1-based; 0 = unknown */
     const char *path; /* the user's layer: "/layers/12/conv" */
 } nnc_loc;
 
@@ -48,8 +47,7 @@ typedef struct nnc_diag {
     nnc_severity severity;
     nnc_status code;
     nnc_loc loc; /* strings owned by the sink */
-    const char *
-        message; /* what was wrong and what would be right: one line, or indented lines of a list behind it; owned by the sink */
+    const char *message; /* what was wrong and what would be right: one line, or indented lines of a list behind it; owned by the sink */
 } nnc_diag;
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
@@ -58,8 +56,7 @@ nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
 
 /* Reports an error and returns `code`, so that a failing function ends in `return nnc_fail(...)`.
  * `sink` may be NULL (the message is dropped). `code` must not be NNC_OK. */
-nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fmt, ...)
-    NNC_PRINTF(4, 5);
+nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(4, 5);
 /* Same without a location. */
 nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
@@ -79,8 +76,8 @@ const char *nnc_nearest(const char *word, const char *const *names, size_t n);
 /* Test hook: makes the N-th allocation from now (1-based) fail; 0 turns it off. All of nnc allocates through
  * nnc_malloc/nnc_realloc/nnc_free, the arena included. Not thread-safe. */
 void nnc_fail_alloc_after(int64_t n);
-void *nnc_malloc(size_t bytes); /* NULL when out of memory; not zeroed */
-void *nnc_calloc(size_t count, size_t bytes); /* zeroed; NULL on overflow */
+void *nnc_malloc(size_t bytes);                /* NULL when out of memory; not zeroed */
+void *nnc_calloc(size_t count, size_t bytes);  /* zeroed; NULL on overflow */
 void *nnc_realloc(void *p, size_t bytes);
 void nnc_free_at(void *p); /* frees what the pointer at p points to */
 void *nnc_aligned_alloc(size_t align, size_t bytes); /* power-of-two align; free with nnc_free */

@@ -8,15 +8,12 @@ typedef enum nnc_wkind { NNC_W_inline, NNC_W_file, NNC_W_gen } nnc_wkind;
 
 typedef struct nnc_weight {
     nnc_wkind kind;
-    const char
-        *name; /* the user's name, "conv1.weight"; key of the generator and in safetensors files */
-    const void *
-        data; /* row-major bytes, `size` of them; file: NULL, or where the range is mapped already (embedded in an artifact) */
+    const char *name; /* the user's name, "conv1.weight"; key of the generator and in safetensors files */
+    const void *data; /* row-major bytes, `size` of them; file: NULL, or where the range is mapped already (embedded in an artifact) */
     const char *file; /* file: byte range, and nnc_weight_file_hash of the file (0 = not checked) */
     int64_t offset, size;
     uint64_t header_hash;
-    uint64_t
-        seed; /* gen: element i = shift + scale * u_i, u_i of nnc_rng_fill(nnc_rng_key(name, seed), ...),
+    uint64_t seed;        /* gen: element i = shift + scale * u_i, u_i of nnc_rng_fill(nnc_rng_key(name, seed), ...),
                            * rounded to the dtype */
     float scale, shift;
 } nnc_weight;
@@ -33,7 +30,7 @@ void nnc_weight_files_deinit(nnc_weight_files *files);
 
 /* Fills dst (dtype of `t`) with elements first..first+n of the row-major weight. A file that is too short or has another header hash
  * is NNC_E_IO with its name. Thread-safe. */
-nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n,
-    void *dst, nnc_weight_files *files, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_weight_read(const nnc_weight *w, const nnc_type *t, int64_t first, int64_t n, void *dst,
+    nnc_weight_files *files, nnc_sink *sink) NNC_MUST;
 
 #endif

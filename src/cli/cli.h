@@ -17,8 +17,7 @@ typedef struct options {
     const char *const *pass, *const *print_after;
     int n_output, n_pass, n_print_after;
     const char *emit, *dump_dir, *out, *outputs, *save_weights, *against, *reduce;
-    const char
-        *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
+    const char *compile_flag; /* a flag that was given and changes how a model is compiled, or NULL */
     double percentile, rtol, atol;
     nnc_format format;
     bool no_machine; /* the command has no flags of the machine: artifacts are only looked at */
@@ -32,19 +31,18 @@ typedef struct work {
     nnc_model *model;
     nnc_artifact *artifact;
     nnc_session *session;
-    nnc_text text; /* the command's result: for -o FILE when given, else stdout */
-    bool no_text; /* the command has stored or printed its result itself */
+    nnc_text text;   /* the command's result: for -o FILE when given, else stdout */
+    bool no_text;    /* the command has stored or printed its result itself */
 } work;
 
 typedef struct command {
     const char *name;
-    const char *args; /* "MODEL" */
-    const char *doc; /* one line */
+    const char *args;   /* "MODEL" */
+    const char *doc;    /* one line */
     const char *groups; /* letters of the flag groups it takes: see flags.c */
     int min_files, max_files;
-    nnc_status (*run)(const options *o, work *w,
-        nnc_sink *sink); /* its text is printed and w closed afterwards */
-    const char *more; /* help text below the flags, or NULL */
+    nnc_status (*run)(const options *o, work *w, nnc_sink *sink); /* its text is printed and w closed afterwards */
+    const char *more;   /* help text below the flags, or NULL */
     void (*list)(nnc_format f, nnc_text *out); /* instead of run: a report on nnc itself */
 } command;
 
@@ -52,8 +50,7 @@ extern const command commands[];
 extern const int n_commands;
 
 /* Parses argv[first..]; NNC_E_USAGE with a message on anything unknown. */
-nnc_status parse_flags(
-    const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
+nnc_status parse_flags(const command *c, int argc, char **argv, int first, options *o, nnc_sink *sink);
 void print_flags(const command *c, FILE *out);
 /* paths.c: NNC_E_USAGE where a file that the command writes is one that it reads, or writes twice. */
 nnc_status check_paths(options *o, nnc_sink *sink);

@@ -9,24 +9,15 @@
 
 /* Lowers node n of g (a fused node, or any single generated op) to one kernel in `a`. Operand buffers: the distinct operands in order,
  * then the results. NULL on failure (reason in the sink, NNC_E_BUG: passes asked nnc_kernel_possible before). n must not be a view. */
-nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_math math,
-    nnc_arena *a, nnc_sink *sink);
+nnc_kernel *nnc_lower(const nnc_graph *g, const nnc_node *n, const nnc_target *t, nnc_math math, nnc_arena *a, nnc_sink *sink);
 
 /* An emitter translates kernels to machine code or text. LLVM's is the plug-in "llvm", symbol "nnc_emitter_llvm". Thread-safe. */
-typedef enum nnc_emit {
-    EMIT_object,
-    EMIT_llvm,
-    EMIT_asm,
-    EMIT_cuda,
-    EMIT_ptx,
-    EMIT_cubin
-} nnc_emit;
+typedef enum nnc_emit { EMIT_object, EMIT_llvm, EMIT_asm, EMIT_cuda, EMIT_ptx, EMIT_cubin } nnc_emit;
 typedef struct nnc_emitter {
     const char *name;
     const char *version; /* part of cache keys */
     /* Writes one output (allocated with nnc_malloc) for all kernels. Each object symbol is k->name, of type nnc_kernel_fn. */
-    nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what,
-        char **out, size_t *size, nnc_sink *sink);
+    nnc_status (*emit)(const nnc_kernel *const *k, int n, const nnc_target *t, nnc_emit what, char **out, size_t *size, nnc_sink *sink);
 } nnc_emitter;
 
 /* Revision of the LLVM emitter. Must grow whenever the emitted code changes, since cached objects are looked up by it (in

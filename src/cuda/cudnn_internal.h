@@ -103,8 +103,8 @@ typedef struct cudnn_found {
 
 struct nnc_cudnn {
     const nnc_cuda_cudnn *api;
-    nnc_text *words; /* text of a recorded graph (nnc_cudnn_sketch); api is NULL then */
-    nnc_sink *sink; /* during create and building */
+    nnc_text *words;   /* text of a recorded graph (nnc_cudnn_sketch); api is NULL then */
+    nnc_sink *sink;    /* during create and building */
     nnc_status status; /* first error of building */
     char why[512];
     nnc_arena mem; /* of the lists below */

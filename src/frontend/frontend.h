@@ -6,13 +6,8 @@
 #include "ir/ir.h"
 #include "onnx/onnx.h"
 
-typedef struct nnc_set {
-    const char *name;
-    int64_t value;
-} nnc_set; /* --set batch=8 */
-typedef struct nnc_set_word {
-    const char *name, *value;
-} nnc_set_word; /* --set order=pool-relu, dtype=f16 */
+typedef struct nnc_set { const char *name; int64_t value; } nnc_set;      /* --set batch=8 */
+typedef struct nnc_set_word { const char *name, *value; } nnc_set_word;   /* --set order=pool-relu, dtype=f16 */
 
 typedef struct nnc_model_options {
     const nnc_set *set;
@@ -28,8 +23,7 @@ typedef struct nnc_model_options {
 
 /* Loads a model file: .json (model), text graph ("graph @...") or .onnx, told apart by content. NULL: an error, located in the sink. */
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink);
-nnc_graph *nnc_model_parse(
-    const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);
+nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);
 
 /* The layer types with their keys, defaults and documentation, as text or JSON. */
 void nnc_layers_list(bool json, nnc_text *t);

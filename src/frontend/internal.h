@@ -10,8 +10,7 @@
 
 /* ---- expressions (expr.c) --------------------------------------------------------------------------------- */
 
-typedef struct
-    fe_val { /* an integer or a word; the word is part of the model's text or the options */
+typedef struct fe_val { /* an integer or a word; the word is part of the model's text or the options */
     bool is_word;
     int64_t i;
     const char *word;
@@ -36,11 +35,11 @@ bool fe_is_name(const char *s);
 /* ---- the layer table (table.c, layers.def, keys.def) -------------------------------------------------------- */
 
 typedef enum fe_kind {
-    LK_int, /* integer or expression */
-    LK_count, /* the same, >= 1 */
+    LK_int,     /* integer or expression */
+    LK_count,   /* the same, >= 1 */
     LK_spatial, /* one count for all spatial dimensions, or one each */
-    LK_pad, /* "same", one integer, one per spatial dimension, or begins then ends */
-    LK_ints, /* list of integers; one integer counts as a list of one */
+    LK_pad,     /* "same", one integer, one per spatial dimension, or begins then ends */
+    LK_ints,    /* list of integers; one integer counts as a list of one */
     LK_bool,
     LK_float,
     LK_dtype,
@@ -56,8 +55,7 @@ _Static_assert(FK__COUNT <= 64, "fe_spec.has is one word");
 
 typedef struct fe_list { /* of integers */
     int n;
-    bool
-        one; /* written as a single number: applies to every dimension where each may have its own */
+    bool one; /* written as a single number: applies to every dimension where each may have its own */
     int64_t v[2 * NNC_MAX_RANK];
 } fe_list;
 /* fe_list.n of "same" padding, which keeps ceil(extent / stride); an odd zero goes to the end (upper) or to the begin (lower). */
@@ -94,10 +92,10 @@ typedef nnc_ref (*fe_build)(struct fe_layer *l);
 
 typedef struct fe_row {
     const char *name;
-    int n_min, n_max; /* inputs; -1 = any */
-    nnc_op op; /* the op that computes the layer's result */
-    bool own; /* a row of layers.def; otherwise of ops.def, with the op's attributes as keys */
-    const char *keys; /* "kernel stride=1 shape?": see layers.def */
+    int n_min, n_max;  /* inputs; -1 = any */
+    nnc_op op;         /* the op that computes the layer's result */
+    bool own;          /* a row of layers.def; otherwise of ops.def, with the op's attributes as keys */
+    const char *keys;  /* "kernel stride=1 shape?": see layers.def */
     fe_build build;
     const char *doc;
 } fe_row;
@@ -127,9 +125,9 @@ bool fe_is_common(const char *key);
 
 /* ---- one load ------------------------------------------------------------------------------------------------ */
 
-#define FE_MAX_NAME 100 /* characters of a name */
-#define FE_MAX_PATH 1000 /* characters of a layer path */
-#define FE_MAX_ARGS 256 /* of a model or block; also inputs, outputs */
+#define FE_MAX_NAME 100    /* characters of a name */
+#define FE_MAX_PATH 1000   /* characters of a layer path */
+#define FE_MAX_ARGS 256    /* of a model or block; also inputs, outputs */
 #define FE_MAX_BLOCKS 256
 #define FE_MAX_INPUTS 4096 /* operands of a layer */
 #define FE_MAX_DIM (INT64_C(1) << 40)
@@ -188,14 +186,14 @@ typedef struct fe_ctx { /* inherited from enclosing groups and blocks */
     const struct fe_ctx *up;
     const fe_env *env;
     const fe_scope *scope;
-    const char *path; /* "/layers/3/bottleneck[2]" */
-    const char *prefix; /* of weight names, "" or "stage1.2." */
-    const nnc_item *block; /* the block whose body this is, to detect recursion; NULL */
+    const char *path;    /* "/layers/3/bottleneck[2]" */
+    const char *prefix;  /* of weight names, "" or "stage1.2." */
+    const nnc_item *block;  /* the block whose body this is, to detect recursion; NULL */
     int depth;
     int16_t device;
     int dtype; /* -1 = that of the input */
     bool frozen;
-    bool tied; /* "weights" was given: the same weight name may be used again */
+    bool tied;  /* "weights" was given: the same weight name may be used again */
 } fe_ctx;
 
 typedef struct fe_layer { /* the layer being built */
@@ -206,24 +204,20 @@ typedef struct fe_layer { /* the layer being built */
     const char *path;
     const char *weights; /* prefix of weight names without the last '.' */
     fe_spec s;
-    int n_weight; /* weights requested by the builder */
-    int dtype; /* of the layer, -1 = that of its input */
+    int n_weight;        /* weights requested by the builder */
+    int dtype;           /* of the layer, -1 = that of its input */
     nnc_loc loc;
     int n_in;
     nnc_ref *in;
     int n_out;
 } fe_layer;
 
-nnc_status fe_fail_at(fe *f, const nnc_item *item, bool key, const char *path, const char *fmt, ...)
-    NNC_PRINTF(5, 6);
+nnc_status fe_fail_at(fe *f, const nnc_item *item, bool key, const char *path, const char *fmt, ...) NNC_PRINTF(5, 6);
 /* Warns at loc unless the same warning was given before: a repeated layer is built several times. */
 void fe_warn_once(fe *f, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);
 nnc_status fe_stop(fe *f, nnc_status st); /* records the first failure; returns it */
 nnc_ref fe_nomem(fe *f);
-static inline bool fe_oom(fe *f)
-{
-    return fe_nomem(f) != NNC_NONE;
-} /* false */
+static inline bool fe_oom(fe *f) { return fe_nomem(f) != NNC_NONE; } /* false */
 /* Reports, and is false: for functions that return whether they succeeded. */
 #define FE_FALSE_AT(f, item, path, ...) (fe_fail_at(f, item, false, path, __VA_ARGS__), false)
 #define FE_FALSE(l, key, ...) (fe_bad(l, key, __VA_ARGS__), false)
@@ -235,21 +229,16 @@ const char *fe_type_hint(fe *f, const char *op, const char *const *names, size_t
 const char *fe_key_hint(fe *f, const char *key, const char *const *names, size_t n);
 
 /* Reading JSON values (value.c). All report errors and return false. */
-bool fe_eval(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what,
-    fe_val *out);
+bool fe_eval(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, fe_val *out);
 /* The same for an arg: a float is a word, which is valid only for float keys. */
-bool fe_eval_arg(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what,
-    fe_val *out);
-bool fe_read_int(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what,
-    int64_t lo, int64_t hi, int64_t *out);
-bool fe_read_ints(fe *f, const nnc_item *item, const char *path, const fe_env *env,
-    const char *what, int64_t lo, int64_t hi, int max, int *n, int64_t *out);
-bool fe_read_word(fe *f, const nnc_item *item, const char *path, const fe_env *env,
-    const char *what, const char **out); /* ${...} replaced */
-bool fe_read_dtype(
-    fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype *out);
-bool fe_read_shape(
-    fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out);
+bool fe_eval_arg(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, fe_val *out);
+bool fe_read_int(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, int64_t lo, int64_t hi, int64_t *out);
+bool fe_read_ints(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, int64_t lo,
+    int64_t hi, int max, int *n, int64_t *out);
+bool fe_read_word(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what,
+    const char **out); /* ${...} replaced */
+bool fe_read_dtype(fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype *out);
+bool fe_read_shape(fe *f, const nnc_item *item, const char *path, const fe_env *env, nnc_dtype d, nnc_type *out);
 const char *fe_kind_name(const nnc_item *v); /* "a list" */
 bool fe_name_ok(fe *f, const nnc_item *item, const char *path, const char *name);
 
@@ -258,15 +247,13 @@ const nnc_item *fe_item(const fe_layer *l, const char *key);
 bool fe_has(const fe_layer *l, fe_key key);
 /* Fills l->s from the layer's keys and its row's defaults; without l->item from the defaults only, for readers of other formats. */
 bool fe_read_spec(fe_layer *l);
-bool fe_read_bool(
-    fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, bool *out);
+bool fe_read_bool(fe *f, const nnc_item *item, const char *path, const fe_env *env, const char *what, bool *out);
 /* Checks that d can represent v (an integer exactly). `whose`: what has type d, for the message. */
 bool fe_fits(fe_layer *l, const char *key, double v, nnc_dtype d, const char *whose);
 /* Checks the axis and makes it non-negative. */
 bool fe_axis(fe_layer *l, const char *key, int rank, int64_t *axis);
 /* Makes the axes of `list` non-negative and ascending; reports repeated ones. */
-bool fe_axes(
-    fe_layer *l, const char *key, int rank, const fe_list *list, int *n, int64_t out[NNC_MAX_RANK]);
+bool fe_axes(fe_layer *l, const char *key, int rank, const fe_list *list, int *n, int64_t out[NNC_MAX_RANK]);
 /* Reports an error at the layer's key (or at the layer, when absent) and returns NNC_NONE. */
 nnc_ref fe_bad(fe_layer *l, const char *key, const char *fmt, ...) NNC_PRINTF(3, 4);
 const char *fe_type_text(fe *f, const nnc_type *t);
@@ -276,7 +263,7 @@ const char *fe_dims_text(fe *f, int n, const int64_t *d);
 /* Builders that table.c refers to. */
 #define LAYER(name, n_min, n_max, op, build, keys, doc) nnc_ref build(fe_layer *l);
 #include "frontend/layers.def"
-nnc_ref fe_build_op(fe_layer *l); /* any op, its attributes as keys */
+nnc_ref fe_build_op(fe_layer *l);     /* any op, its attributes as keys */
 nnc_ref fe_build_binary(fe_layer *l); /* two operands, or one and "value" */
 
 /* Weights (weights.c). */
@@ -289,26 +276,21 @@ nnc_status fe_weights_bind_graph(nnc_graph *g, const nnc_model_options *o, nnc_s
 
 /* Args (model.c). */
 bool fe_arg_default(fe *f, const nnc_item *a, const char *path, fe_val *out);
-bool fe_arg_allowed(fe *f, const nnc_item *a, const char *name, const fe_val *v,
-    const nnc_item *given, const char *path);
+bool fe_arg_allowed(fe *f, const nnc_item *a, const char *name, const fe_val *v, const nnc_item *given, const char *path);
 
 /* Names (names.c). `layer`: start of the search for later layers of the name, or NULL; `prev`: the value of "prev", or NULL. */
-bool fe_resolve(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c, const char *path,
-    const char *name, const nnc_ref *prev, nnc_ref *out);
-bool fe_resolve_list(fe *f, const nnc_item *v, const nnc_item *layer, const fe_ctx *c,
-    const char *path, const char *what, const nnc_ref *prev, int *n, nnc_ref **out);
-bool fe_define(fe *f, const nnc_item *at, const fe_ctx *c, const char *path, const char *name,
-    int n, const nnc_ref *ref, bool absent);
+bool fe_resolve(fe *f, const nnc_item *at, const nnc_item *layer, const fe_ctx *c, const char *path, const char *name,
+    const nnc_ref *prev, nnc_ref *out);
+bool fe_resolve_list(fe *f, const nnc_item *v, const nnc_item *layer, const fe_ctx *c, const char *path, const char *what,
+    const nnc_ref *prev, int *n, nnc_ref **out);
+bool fe_define(fe *f, const nnc_item *at, const fe_ctx *c, const char *path, const char *name, int n, const nnc_ref *ref, bool absent);
 
 /* Stages for the whole file. */
-nnc_status fe_check(fe *f); /* check.c */
+nnc_status fe_check(fe *f);                                         /* check.c */
 /* Checks type and keys of one layer (also when its type came from ${...}); false = reported. */
 bool fe_check_op(fe *f, const nnc_item *item, const char *op, const char *path);
-nnc_status fe_expand_model(
-    fe *f, const nnc_item *inputs, const nnc_item *layers, const nnc_item *outputs); /* expand.c */
-fe_name *fe_find(
-    fe_name *names, const uint32_t *slot, size_t n_slot, uint32_t scope, const char *name);
-fe_name *fe_add(fe *f, fe_name **names, size_t *n, size_t *cap, uint32_t **slot, size_t *n_slot,
-    uint32_t scope, const char *name);
+nnc_status fe_expand_model(fe *f, const nnc_item *inputs, const nnc_item *layers, const nnc_item *outputs); /* expand.c */
+fe_name *fe_find(fe_name *names, const uint32_t *slot, size_t n_slot, uint32_t scope, const char *name);
+fe_name *fe_add(fe *f, fe_name **names, size_t *n, size_t *cap, uint32_t **slot, size_t *n_slot, uint32_t scope, const char *name);
 
 #endif

@@ -14,8 +14,7 @@ typedef struct ev {
     nnc_weight_files *files;
     nnc_sink *sink;
     const nnc_rounding *rounding; /* NULL: none */
-    const nnc_rval *
-        before; /* by output: current values of states with updates; NULL: those of their weights */
+    const nnc_rval *before; /* by output: current values of states with updates; NULL: those of their weights */
 } ev;
 
 /* An operand or result: its type and its elements. */
@@ -45,8 +44,8 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n);
 nnc_graph *ev_expanded(const nnc_graph *g, nnc_sink *sink);
 /* y[i] = x[i] perturbed by the relative errors of `a`; y may be x. operand >= 0: values that n reads; -1: n's result, rounded to its
  * dtype. */
-nnc_status ev_perturb(const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a,
-    const double *x, double *y) NNC_MUST;
+nnc_status ev_perturb(
+    const ev *e, const nnc_node *n, int operand, const nnc_type *t, double a, const double *x, double *y) NNC_MUST;
 /* Multiply-adds or element operations of n. */
 double ev_node_ops(const nnc_graph *g, const nnc_node *n);
 
@@ -97,8 +96,8 @@ typedef struct ev_window {
     int64_t plane, results, elements; /* products of in, out, k */
     int64_t *table; /* owned */
 } ev_window;
-nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x,
-    const nnc_type *y, const int64_t *kernel) NNC_MUST;
+nnc_status ev_window_of(const ev *e, ev_window *s, const nnc_node *n, const nnc_type *x, const nnc_type *y,
+    const int64_t *kernel) NNC_MUST;
 /* Appends the dimensions of kernel and result, in this order or the other one, at which a plane of the source is read. Once per window. */
 void ev_walk_window(ev_walk *w, const ev_window *s, bool kernel_first);
 

@@ -19,12 +19,12 @@
 
 /* The kind of computation of an op; passes and code generation ask for the class instead of listing ops. */
 typedef enum nnc_class {
-    CL_leaf, /* input, param, constant, iota: no operands */
-    CL_ewise, /* one scalar op per element, operands broadcast (numpy rules) */
-    CL_ecomp, /* elementwise, with a lowering to CL_ewise ops (relu, gelu, ...) */
-    CL_reduce, /* reductions over axes */
-    CL_move, /* reshape, transpose, broadcast, slice, pad, concat, gather, flip, relayout */
-    CL_window, /* pooling */
+    CL_leaf,     /* input, param, constant, iota: no operands */
+    CL_ewise,    /* one scalar op per element, operands broadcast (numpy rules) */
+    CL_ecomp,    /* elementwise, with a lowering to CL_ewise ops (relu, gelu, ...) */
+    CL_reduce,   /* reductions over axes */
+    CL_move,     /* reshape, transpose, broadcast, slice, pad, concat, gather, flip, relayout */
+    CL_window,   /* pooling */
     CL_contract, /* matmul, linear, conv, conv_transpose */
     CL_comp, /* with a lowering that contains reductions (softmax, layernorm, batchnorm, ...) */
     CL_loop, /* in order along an axis: running sums, sorting, scattering, recurrence */
@@ -33,29 +33,21 @@ typedef enum nnc_class {
 
 /* Facts about ops, for passes. */
 enum nnc_op_flag {
-    OF_comm = 1 << 0, /* f(a,b) = f(b,a) */
-    OF_assoc = 1 << 1, /* associative up to rounding */
-    OF_nondec =
-        1
-        << 2, /* non-decreasing in its (single or each) operand for every attribute value; see nnc_is_nondecreasing */
-    OF_zero = 1 << 3, /* f(0) = 0 exactly, also elementwise f(0,0) = 0 */
-    OF_nan = 1 << 4, /* NaN in gives NaN out */
-    OF_idem = 1 << 5, /* f(f(x)) = f(x) */
-    OF_invol = 1 << 6, /* f(f(x)) = x exactly */
-    OF_sign = 1 << 7, /* odd: f(-x) = -f(x) exactly */
-    OF_float = 1 << 8, /* operands must be floats */
-    OF_bool = 1 << 9, /* result is bool */
-    OF_exact =
-        1
-        << 10, /* no rounding: result is one of the operands' values or an integer (relu, max, transpose) */
-    OF_half =
-        1
-        << 11, /* 16-bit operands and result suffice beside 16-bit contractions: continuous, and amplifies neither rounding
+    OF_comm = 1 << 0,    /* f(a,b) = f(b,a) */
+    OF_assoc = 1 << 1,   /* associative up to rounding */
+    OF_nondec = 1 << 2,  /* non-decreasing in its (single or each) operand for every attribute value; see nnc_is_nondecreasing */
+    OF_zero = 1 << 3,    /* f(0) = 0 exactly, also elementwise f(0,0) = 0 */
+    OF_nan = 1 << 4,     /* NaN in gives NaN out */
+    OF_idem = 1 << 5,    /* f(f(x)) = f(x) */
+    OF_invol = 1 << 6,   /* f(f(x)) = x exactly */
+    OF_sign = 1 << 7,    /* odd: f(-x) = -f(x) exactly */
+    OF_float = 1 << 8,   /* operands must be floats */
+    OF_bool = 1 << 9,    /* result is bool */
+    OF_exact = 1 << 10,  /* no rounding: result is one of the operands' values or an integer (relu, max, transpose) */
+    OF_half = 1 << 11,   /* 16-bit operands and result suffice beside 16-bit contractions: continuous, and amplifies neither rounding
                           * nor range of the operands (no reciprocals, exponentials, logarithms, long sums, norms) */
-    OF_slow = 1 << 12, /* costs as much as an exp (rather than an add) */
-    OF_relu =
-        1
-        << 13, /* an activation that keeps about half of its operands: weights before it are generated with a larger scale
+    OF_slow = 1 << 12,   /* costs as much as an exp (rather than an add) */
+    OF_relu = 1 << 13,   /* an activation that keeps about half of its operands: weights before it are generated with a larger scale
                           * (He) */
 };
 
@@ -70,22 +62,16 @@ typedef struct nnc_op_info {
     int8_t n_min, n_max; /* operands; n_max -1 = any number */
     nnc_class cls;
     uint32_t flags;
-    int work; /* CL_ecomp and CL_comp: scalar operations per element of operand 0 in the lowering */
-    double lo, hi; /* range of results for all non-NaN operands (-inf, inf when unknown) */
+    int work;          /* CL_ecomp and CL_comp: scalar operations per element of operand 0 in the lowering */
+    double lo, hi;     /* range of results for all non-NaN operands (-inf, inf when unknown) */
     const char *attrs; /* "axes keepdims?": allowed attributes; '?' = optional */
-    const char *doc; /* the equation */
+    const char *doc;   /* the equation */
 } nnc_op_info;
 
 extern const nnc_op_info nnc_ops[OP__COUNT];
 bool nnc_op_parse(const char *name, size_t n, nnc_op *out);
-static inline nnc_class nnc_op_class(nnc_op op)
-{
-    return nnc_ops[op].cls;
-}
-static inline bool nnc_op_is_ewise(nnc_op op)
-{
-    return nnc_ops[op].cls == CL_ewise || nnc_ops[op].cls == CL_ecomp;
-}
+static inline nnc_class nnc_op_class(nnc_op op) { return nnc_ops[op].cls; }
+static inline bool nnc_op_is_ewise(nnc_op op) { return nnc_ops[op].cls == CL_ewise || nnc_ops[op].cls == CL_ecomp; }
 
 /* Scalar ops, of which kernel bodies consist. Each CL_ewise op of the graph has a scalar op of the same name. */
 typedef enum nnc_sop {
@@ -102,9 +88,9 @@ typedef struct nnc_sop_info {
     nnc_sres res;
     uint32_t flags; /* OF_* */
     double lo, hi;
-    int cost; /* instructions per vector of f32; 0: not smooth */
-    double ulp; /* largest error of f32 under --math=ulp2 */
-    const char *cuda; /* CUDA C text, operands %0 %1 %2; f32 form */
+    int cost;          /* instructions per vector of f32; 0: not smooth */
+    double ulp;        /* largest error of f32 under --math=ulp2 */
+    const char *cuda;  /* CUDA C text, operands %0 %1 %2; f32 form */
     const char *deriv; /* d/dx_i in graph-op notation, ';' between operands; "" = zero */
     const char *doc;
 } nnc_sop_info;
@@ -130,18 +116,14 @@ typedef enum nnc_akey {
 
 typedef struct nnc_attr {
     uint8_t key; /* nnc_akey; its kind is in nnc_attrs[key] */
-    int n; /* AK_ints: count */
-    int64_t i; /* AK_int, AK_bool, AK_dtype */
+    int n;       /* AK_ints: count */
+    int64_t i;   /* AK_int, AK_bool, AK_dtype */
     double f;
     const int64_t *ints;
     const char *word;
 } nnc_attr;
 
-typedef struct nnc_attr_info {
-    const char *name;
-    nnc_akind kind;
-    const char *doc;
-} nnc_attr_info;
+typedef struct nnc_attr_info { const char *name; nnc_akind kind; const char *doc; } nnc_attr_info;
 extern const nnc_attr_info nnc_attrs[AT__COUNT];
 bool nnc_attr_parse(const char *name, size_t n, nnc_akey *out);
 
@@ -155,21 +137,21 @@ typedef struct nnc_graph nnc_graph;
 typedef struct nnc_node {
     uint16_t op; /* nnc_op */
     uint16_t n_in, n_out, n_attr;
-    int16_t device; /* -1 = not assigned */
-    bool frozen; /* param: not trained */
-    bool state; /* param: replaced by a value of the graph after each run (nnc_update) */
+    int16_t device;   /* -1 = not assigned */
+    bool frozen;      /* param: not trained */
+    bool state;       /* param: replaced by a value of the graph after each run (nnc_update) */
     nnc_ref *in;
-    nnc_ref out; /* first result; results have consecutive ids */
-    nnc_attr *attr; /* sorted by key */
+    nnc_ref out;      /* first result; results have consecutive ids */
+    nnc_attr *attr;   /* sorted by key */
     const char *origin; /* "/layers/12/conv"; a fused node: the union, joined by '+' */
     nnc_loc loc;
     nnc_weight *weight; /* param and constant */
-    nnc_graph *body; /* fused: body inputs = operands in order, body outputs = results in order */
+    nnc_graph *body;    /* fused: body inputs = operands in order, body outputs = results in order */
 } nnc_node;
 
 typedef struct nnc_value {
     nnc_type type;
-    uint32_t node; /* the node that defines it */
+    uint32_t node;    /* the node that defines it */
     uint16_t result;
     const char *name; /* for printing; unique; may be NULL (prints its number) */
 } nnc_value;
@@ -187,8 +169,7 @@ struct nnc_graph {
     size_t cap_value;
     nnc_ref *output; /* in the order of `return`, then of `update` */
     const char **output_name;
-    nnc_ref *
-        output_state; /* for an update the param that gets the output's value after the run; otherwise NNC_NONE */
+    nnc_ref *output_state; /* for an update the param that gets the output's value after the run; otherwise NNC_NONE */
     uint32_t n_output;
     size_t cap_output;
     /* attached to new nodes by builders */
@@ -208,14 +189,8 @@ nnc_graph *nnc_graph_clone(const nnc_graph *g, nnc_sink *sink);
  * f32. NULL: out of memory, or a failure in the sink. */
 nnc_graph *nnc_graph_flatten(const nnc_graph *g, bool expand, nnc_sink *sink);
 
-static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r)
-{
-    return &g->node[g->value[r].node];
-}
-static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r)
-{
-    return &g->value[r].type;
-}
+static inline nnc_node *nnc_def(const nnc_graph *g, nnc_ref r) { return &g->node[g->value[r].node]; }
+static inline const nnc_type *nnc_typeof(const nnc_graph *g, nnc_ref r) { return &g->value[r].type; }
 
 /* Attributes of a node with defaults (the same as those of the text form and of shape inference). */
 const nnc_attr *nnc_attr_find(const nnc_node *n, nnc_akey k);
@@ -224,29 +199,25 @@ double nnc_attr_float(const nnc_node *n, nnc_akey k, double dflt);
 int nnc_attr_ints(const nnc_node *n, nnc_akey k, const int64_t **out); /* count; 0 when absent */
 
 /* General builder: infers the result types. attrs in any order. Returns the first result. */
-nnc_ref nnc_build(
-    nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
+nnc_ref nnc_build(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
 /* The same with the type of the single result: required for leaves; for other ops it must agree with inference in dtype and
  * dimensions, and determines the memory order. */
-nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr,
-    const nnc_attr *attr, const nnc_type *type);
+nnc_ref nnc_build_typed(nnc_graph *g, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr, const nnc_type *type);
 nnc_attr nnc_ai(nnc_akey k, int64_t v);
 nnc_attr nnc_af(nnc_akey k, double v);
 nnc_attr nnc_av(nnc_akey k, int n, const int64_t *v); /* copied by the builder */
-nnc_attr nnc_aw(nnc_akey k, const char *word); /* AK_word; copied by the builder */
+nnc_attr nnc_aw(nnc_akey k, const char *word);        /* AK_word; copied by the builder */
 nnc_ref nnc_build1(nnc_graph *g, nnc_op op, nnc_ref a);
 nnc_ref nnc_build2(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b);
 nnc_ref nnc_build3(nnc_graph *g, nnc_op op, nnc_ref a, nnc_ref b, nnc_ref c);
 nnc_ref nnc_input(nnc_graph *g, const char *name, const nnc_type *t);
-nnc_ref nnc_param(nnc_graph *g, const nnc_type *t,
-    const nnc_weight *w); /* w copied shallowly, strings duplicated */
-nnc_ref nnc_scalar(nnc_graph *g, nnc_dtype d, double v); /* rank-0 constant */
+nnc_ref nnc_param(nnc_graph *g, const nnc_type *t, const nnc_weight *w); /* w copied shallowly, strings duplicated */
+nnc_ref nnc_scalar(nnc_graph *g, nnc_dtype d, double v);                 /* rank-0 constant */
 nnc_ref nnc_constant(nnc_graph *g, const nnc_type *t, const void *data); /* row-major, copied */
 nnc_ref nnc_reshape(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
 nnc_ref nnc_transpose(nnc_graph *g, nnc_ref x, const int64_t *perm);
 nnc_ref nnc_broadcast(nnc_graph *g, nnc_ref x, int rank, const int64_t *dim);
-nnc_ref nnc_reduce(
-    nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
+nnc_ref nnc_reduce(nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
 nnc_ref nnc_cast(nnc_graph *g, nnc_ref x, nnc_dtype to);
 /* Relayout to a memory order (no node when x has it already). */
 nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order);
@@ -256,10 +227,8 @@ void nnc_output(nnc_graph *g, nnc_ref r, const char *name);
 /* `update %state <- %value`: the param `state` gets the value after the run; nodes read the old one. Both have the same type. Updates
  * follow all outputs in the list and count as outputs for liveness. */
 void nnc_update(nnc_graph *g, nnc_ref state, nnc_ref value);
-uint32_t nnc_result_outputs(
-    const nnc_graph *g); /* number of outputs that are not updates; they come first */
-void nnc_set_name(nnc_graph *g, nnc_ref r,
-    const char *name); /* made unique, invalid characters replaced by '_' */
+uint32_t nnc_result_outputs(const nnc_graph *g); /* number of outputs that are not updates; they come first */
+void nnc_set_name(nnc_graph *g, nnc_ref r, const char *name); /* made unique, invalid characters replaced by '_' */
 
 /* Copies node `n` of `src` into `dst` with operands `in`; returns the first result in dst. Keeps origin, loc, names. */
 nnc_ref nnc_copy_node(nnc_graph *dst, const nnc_graph *src, const nnc_node *n, const nnc_ref *in);
@@ -278,22 +247,18 @@ nnc_status nnc_infer(const nnc_graph *g, nnc_node *n, nnc_type *out_type, nnc_si
  * False: a number is out of range, the window does not fit, or the extent overflows. */
 typedef struct nnc_window {
     int64_t in, kernel, stride, dilation, lo, hi; /* lo, hi: padding */
-    int64_t extra; /* output_padding; transposed only */
+    int64_t extra;                                /* output_padding; transposed only */
 } nnc_window;
 typedef enum nnc_window_rule {
-    NNC_WINDOW_floor, /* whole windows */
-    NNC_WINDOW_ceil, /* the last may extend beyond the end, if it does not begin in the end padding (PyTorch, ONNX) */
+    NNC_WINDOW_floor,      /* whole windows */
+    NNC_WINDOW_ceil,       /* the last may extend beyond the end, if it does not begin in the end padding (PyTorch, ONNX) */
     NNC_WINDOW_transposed, /* (in - 1) stride - lo - hi + reach + extra */
 } nnc_window_rule;
-#define NNC_MAX_STEP \
-    ((int64_t)1 \
-        << 31) /* limit for each number except `in`, and for the dilated kernel: larger ones are mistakes */
+#define NNC_MAX_STEP ((int64_t)1 << 31) /* limit for each number except `in`, and for the dilated kernel: larger ones are mistakes */
 bool nnc_window_extent(const nnc_window *w, nnc_window_rule rule, int64_t *out);
-int nnc_result_count(
-    const nnc_node *n); /* split: by its sizes; others 1; fused: its body's outputs */
+int nnc_result_count(const nnc_node *n); /* split: by its sizes; others 1; fused: its body's outputs */
 
-nnc_status nnc_verify(
-    const nnc_graph *g, nnc_sink *sink) NNC_MUST; /* NNC_E_BUG unless `user_text` parse errors */
+nnc_status nnc_verify(const nnc_graph *g, nnc_sink *sink) NNC_MUST; /* NNC_E_BUG unless `user_text` parse errors */
 void nnc_graph_print(nnc_text *t, const nnc_graph *g);
 /* Parses one graph; NULL on error (reported). The text form is docs/graph-ir.md. */
 nnc_graph *nnc_graph_parse(nnc_scan *s, nnc_sink *sink);
@@ -316,10 +281,7 @@ void nnc_value_range(const nnc_graph *g, nnc_ref r, double *lo, double *hi);
 bool nnc_is_nondecreasing(const nnc_graph *g, const nnc_node *n, int i);
 /* What an integer input's elements index: extents of the smallest table that any of them index, and of the smallest that all of them
  * do (0: none), and the latter's gather. Looks through movement and casts that keep integers, not through arithmetic. */
-typedef struct nnc_index_use {
-    int64_t any, all;
-    const nnc_node *gather;
-} nnc_index_use;
+typedef struct nnc_index_use { int64_t any, all; const nnc_node *gather; } nnc_index_use;
 nnc_status nnc_indexes(const nnc_graph *g, nnc_ref input, nnc_index_use *out) NNC_MUST;
 /* The value of a rank-0 or splat inline constant; false: not one. */
 bool nnc_const_scalar(const nnc_graph *g, nnc_ref r, double *out);
@@ -344,13 +306,9 @@ bool *nnc_static_values(const nnc_graph *g, nnc_arena *a);
  * bytes: each distinct operand read once, each result written once (a fused node: its outer edges; gather: the elements it reads; a
  * view: nothing). flops: 2 per multiply-add of contractions, 1 per scalar op, k*k per window. launches: 1, or 0 for leaves, views and
  * static nodes (they run in init). */
-typedef struct nnc_cost {
-    int64_t flops, bytes;
-    int32_t launches;
-} nnc_cost;
+typedef struct nnc_cost { int64_t flops, bytes; int32_t launches; } nnc_cost;
 nnc_cost nnc_node_cost(const nnc_graph *g, const nnc_node *n);
-nnc_cost nnc_graph_cost(const nnc_graph
-        *g); /* sum over nodes that are neither leaves nor static; all -1: out of memory */
+nnc_cost nnc_graph_cost(const nnc_graph *g); /* sum over nodes that are neither leaves nor static; all -1: out of memory */
 /* A node that computes nothing, because its results share the memory of its operands: reshape of row-major memory, transpose that only
  * renames, identity; concat, slice and split in place. The planner gives them one buffer. */
 bool nnc_is_view(const nnc_graph *g, const nnc_node *n);
@@ -358,12 +316,8 @@ bool nnc_is_in_place(const nnc_node *n); /* concat, slice or split with that att
 /* May a value of type t lie in one of type `whole`: the same memory order and strides, and no dimension larger? */
 bool nnc_is_part(const nnc_type *t, const nnc_type *whole);
 /* Where a value lies: the value that has the memory (itself, or through views), and the first element's offset in it, in elements. */
-typedef struct nnc_place {
-    nnc_ref root;
-    int64_t at;
-} nnc_place;
-nnc_place *nnc_places(
-    const nnc_graph *g, nnc_arena *a); /* per value, in `a`; NULL: out of memory */
+typedef struct nnc_place { nnc_ref root; int64_t at; } nnc_place;
+nnc_place *nnc_places(const nnc_graph *g, nnc_arena *a); /* per value, in `a`; NULL: out of memory */
 /* Is operand k of n a running statistic of a batchnorm, which training moves but does not learn? */
 bool nnc_reads_statistic(const nnc_node *n, int k);
 /* Number of elements of all params: parameters, and running statistics separately. false: out of memory, both are 0. */
@@ -389,29 +343,27 @@ nnc_ref nnc_expand_ewise(const nnc_node *n, nnc_dtype d, const nnc_ref *in, cons
 /* A value of the reference: integers exact (i64), floats in f64, rounded only at `cast`. Row-major. */
 typedef struct nnc_rval {
     nnc_type type; /* logical: row-major */
-    double *f; /* float types */
-    int64_t *i; /* integer and bool types */
+    double *f;     /* float types */
+    int64_t *i;    /* integer and bool types */
 } nnc_rval;
 
 /* Evaluates all outputs. inputs[i]: data of the i-th input node, row-major in its dtype. outputs: the caller's array of n_output,
  * filled with values that it then owns (nnc_rval_free). Values are freed after their last use. Params come from nnc_weight_read.
  * `threads` >= 1. */
-nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, int threads, nnc_rval *outputs,
-    nnc_sink *sink) NNC_MUST;
+nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, int threads,
+    nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
 /* The same for one of several runs: states have the values that their updates have in `before`, the outputs of the previous run. NULL:
  * the first run. */
-nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads,
-    const nnc_rval *before, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads, const nnc_rval *before,
+    nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 /* The same with simulated rounding: each op's result, and the terms of its sums, are perturbed at random by the rounding errors of a
  * device. The distance from nnc_eval measures the model's conditioning in its dtypes. Deterministic in the seed. */
 typedef struct nnc_rounding {
     uint64_t seed;
     double function_error; /* largest relative error of exp, sin, ...; 0: 2.5 ulp of the dtype */
-    double
-        operand_unit; /* unit roundoff of contractions' operands (tf32: 2^-11); 0: that of their dtype */
-    double
-        result_unit; /* coarsest unit roundoff of stored results (--precision=bf16: 2^-8); 0: that of their dtypes */
+    double operand_unit;   /* unit roundoff of contractions' operands (tf32: 2^-11); 0: that of their dtype */
+    double result_unit;    /* coarsest unit roundoff of stored results (--precision=bf16: 2^-8); 0: that of their dtypes */
 } nnc_rounding;
 nnc_status nnc_eval_rounded(const nnc_graph *g, const void *const *inputs, int threads,
     const nnc_rounding *rounding, nnc_rval *outputs, nnc_sink *sink) NNC_MUST;

@@ -19,51 +19,49 @@
 #define NX_SEGMENTS NNC_KERNEL_CONCAT
 #define NX_CTX 96
 #define NX_NODES 1024 /* ops in one kernel */
-#define NX_REUSED 8 /* values stored for later stages */
+#define NX_REUSED 8   /* values stored for later stages */
 
 /* lo <= e < hi, and the parent's condition */
 typedef struct nx_guard_link {
     nnc_affine e;
     int64_t lo, hi;
     int32_t parent; /* -1 = none */
-    bool rounding; /* of a dimension that residues round up: the results beyond it are not stored */
+    bool rounding;  /* of a dimension that residues round up: the results beyond it are not stored */
 } nx_guard_link;
 
 /* Where an instruction is placed: by the axes it depends on, unless it belongs to a reduction. */
 typedef enum nx_home { NH_axes, NH_body, NH_post } nx_home;
 typedef struct nx_place {
     int16_t ctx, level; /* level: greatest of the reductions that it depends on, 0 = none */
-    int16_t reduction; /* of NH_body and NH_post */
-    uint8_t home; /* nx_home */
-    uint32_t axes; /* axes that it depends on */
+    int16_t reduction;  /* of NH_body and NH_post */
+    uint8_t home;       /* nx_home */
+    uint32_t axes;      /* axes that it depends on */
 } nx_place;
 
 typedef struct nx_ins {
-    nnc_kins k; /* arguments: other nx_ins; guards of loads and stores: the chain `guard` */
+    nnc_kins k;            /* arguments: other nx_ins; guards of loads and stores: the chain `guard` */
     nx_place at;
-    bool last_first; /* link.c places the last argument first */
-    bool load; /* reads v at idx, with zero outside its guards */
-    bool expensive; /* result of an expensive op */
-    int16_t
-        part; /* of an elementwise op: which of its scalar ops, from 0; -1: other instructions */
+    bool last_first;       /* link.c places the last argument first */
+    bool load;             /* reads v at idx, with zero outside its guards */
+    bool expensive;        /* result of an expensive op */
+    int16_t part;          /* of an elementwise op: which of its scalar ops, from 0; -1: other instructions */
     nnc_ref v;
-    int32_t guard; /* condition under which it is needed, applied to loads and stores; -1 = none */
+    int32_t guard;         /* condition under which it is needed, applied to loads and stores; -1 = none */
     const nnc_affine *idx; /* by dimension of v */
 } nx_ins;
 
 typedef struct nx_reduction {
     nnc_ref v;
     int16_t ctx, level, space;
-    int32_t guard; /* condition under which the result is needed */
-    int32_t result; /* instruction */
+    int32_t guard;         /* condition under which the result is needed */
+    int32_t result;        /* instruction */
     const nnc_affine *idx; /* map at which the result is needed */
 } nx_reduction;
 
 typedef struct nx_ctx {
-    bool output; /* of an output, or of a reduction */
-    bool window; /* of a window or a contraction */
-    uint32_t
-        axes; /* axes of its loops; reduction: its reduce axes (inside the loops over outer axes) */
+    bool output;   /* of an output, or of a reduction */
+    bool window;   /* of a window or a contraction */
+    uint32_t axes; /* axes of its loops; reduction: its reduce axes (inside the loops over outer axes) */
 } nx_ctx;
 
 /* One dimension of an output's or a reduction's index space: the digits it is split into, its segments, or its residues. Kept between
@@ -72,10 +70,9 @@ typedef struct nx_key {
     int64_t extent;
     bool root; /* of an output */
     int n_cut, n_seg;
-    int64_t cut[NX_CUTS]; /* place values, ascending, each dividing the next and the extent */
+    int64_t cut[NX_CUTS];         /* place values, ascending, each dividing the next and the extent */
     int64_t seg[NX_SEGMENTS + 1]; /* bounds 0 .. extent when n_seg > 1 */
-    int64_t
-        step; /* > 1: the index is step i + r; r, the residue, is the segment's number, or an axis */
+    int64_t step; /* > 1: the index is step i + r; r, the residue, is the segment's number, or an axis */
     nnc_affine expr[NX_SEGMENTS];
     bool made[NX_SEGMENTS];
 } nx_key;
@@ -105,17 +102,15 @@ typedef struct nx_set {
     const nnc_graph *g;
     const uint32_t *node; /* ascending */
     int n;
-    const nnc_ref *out; /* results; a value may occur several times */
+    const nnc_ref *out;   /* results; a value may occur several times */
     int n_out;
-    const nnc_node *of; /* the node whose kernel it is, a node of `outer`; NULL: a question */
+    const nnc_node *of;     /* the node whose kernel it is, a node of `outer`; NULL: a question */
     const nnc_graph *outer; /* g itself, or g is the body of `of` or its expansion */
-    const nnc_ref *input; /* its operands as values of g */
-    nnc_ref *
-        operand; /* its distinct operands: the first buffers. Of a question, buffers are assigned on first use */
+    const nnc_ref *input;   /* its operands as values of g */
+    nnc_ref *operand;       /* its distinct operands: the first buffers. Of a question, buffers are assigned on first use */
     int n_operand;
     int64_t local; /* bytes of a tmp buffer for values that windows read; 0: there is none */
-    int64_t
-        spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
+    int64_t spare; /* -1: known to be a kernel; otherwise the number of repeated evaluations of expensive ops allowed */
 } nx_set;
 
 typedef struct nx {
@@ -125,32 +120,28 @@ typedef struct nx {
     const char **why;
     const char *limit; /* with oom: what the kernel has too much of; NULL: out of memory */
     nnc_kernel *k; /* axes and buffers */
-    int16_t axis_key[NNC_KAXES]; /* the dimension of a space of which an axis is a digit */
-    int64_t axis_base[NNC_KAXES]; /* its place value there */
+    int16_t axis_key[NNC_KAXES];   /* the dimension of a space of which an axis is a digit */
+    int64_t axis_base[NNC_KAXES];  /* its place value there */
     bool restart, oom, outer_set, no_segments, strict;
     bool computed; /* computed indices are allowed: a single node, or a set known to be a kernel */
-    nnc_ref
-        windowed; /* a computed value that overlapping windows read and that must be stored for them, or NNC_NONE */
+    nnc_ref windowed; /* a computed value that overlapping windows read and that must be stored for them, or NNC_NONE */
     bool no_split; /* second try, without digits and segments */
     uint32_t first, last; /* node range of the set */
-    uint8_t *inside; /* bits */
-    int n_value, most; /* number of demanded values; its maximum */
-    uint32_t outer; /* axes */
-    nx_ins *ins; /* arguments before their users */
+    uint8_t *inside;      /* bits */
+    int n_value, most;    /* number of demanded values; its maximum */
+    uint32_t outer;       /* axes */
+    nx_ins *ins;          /* arguments before their users */
     nx_reduction *reduce;
     nx_ctx *ctx;
     nx_guard_link *guard;
-    int32_t *store; /* instructions */
+    int32_t *store;       /* instructions */
     nx_key *key;
     nx_space *space;
     nx_root *root;
     nx_memo *memo;
-    nnc_ref *
-        buf_value; /* by buffer of an operand: its value, for the kernel of a node in the node's graph */
-    int n_ins, n_reduce, n_ctx, n_guard, n_store, n_key, n_space, n_root, n_memo, n_buf_value,
-        steps;
-    size_t cap_ins, cap_reduce, cap_ctx, cap_guard, cap_store, cap_key, cap_space, cap_root,
-        cap_memo, cap_buf_value;
+    nnc_ref *buf_value; /* by buffer of an operand: its value, for the kernel of a node in the node's graph */
+    int n_ins, n_reduce, n_ctx, n_guard, n_store, n_key, n_space, n_root, n_memo, n_buf_value, steps;
+    size_t cap_ins, cap_reduce, cap_ctx, cap_guard, cap_store, cap_key, cap_space, cap_root, cap_memo, cap_buf_value;
     int32_t bucket[256];
 } nx;
 
@@ -158,8 +149,7 @@ typedef struct nx {
 
 /* Makes room for one more element of an array of t; false: t->oom. */
 #define NX_ROOM(t, array) \
-    (ARENA_ROOM((t)->a, (t)->array, (t)->cap_##array, (t)->n_##array + 1) || \
-        ((t)->oom = true, false))
+    (ARENA_ROOM((t)->a, (t)->array, (t)->cap_##array, (t)->n_##array + 1) || ((t)->oom = true, false))
 
 /* trace.c. Builds the instructions of the set; false: *why says why not (one line, in `a` or static), NULL: out of memory. */
 bool nx_trace(nx *t, const nx_set *set, nnc_arena *a, const char **why);
@@ -179,8 +169,8 @@ nnc_affine *nx_window(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc
 /* Contractions (trace_contract.c): the extents of the dimensions that are summed for results at idx, returns their number; the map of the
  * first operand and the guard under which it is inside (NULL on failure). `win`: the axes of the sum. */
 int nx_summed(const nx *t, const nnc_node *n, const nnc_affine *idx, int64_t *dim);
-const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx,
-    const nnc_affine *const *win, int32_t *guard, const nnc_affine **start);
+const nnc_affine *nx_source(nx *t, const nnc_node *n, const nnc_affine *idx, const nnc_affine *const *win,
+    int32_t *guard, const nnc_affine **start);
 /* Asks for the results of a transposed convolution by phases, where idx mixes them; true: restart is set. */
 bool nx_phases(nx *t, const nnc_node *n, const nnc_affine *idx);
 /* One term of a contraction: the first operand, 0 outside, times the second, in context ctx. `in` is the first operand's map, under
@@ -211,8 +201,7 @@ int32_t nx_fail(nx *t, nnc_ref v, const char *what); /* "op at /layer: what"; re
 nnc_ref nx_outside(const nx *t, nnc_ref v, const nnc_graph **g);
 /* The type of v where it comes from: of a fused node's operand, which may be a part of a larger tensor, unlike the body's input. */
 const nnc_type *nx_operand_type(const nx *t, nnc_ref v);
-nx_place nx_beside(const nx *t, int ctx, int n,
-    const int32_t *args); /* where a function of the arguments is placed */
+nx_place nx_beside(const nx *t, int ctx, int n, const int32_t *args); /* where a function of the arguments is placed */
 int32_t nx_const(nx *t, nnc_dtype d, double v);
 int32_t nx_const_int(nx *t, nnc_dtype d, int64_t v);
 int32_t nx_sop(nx *t, nx_place at, nnc_sop op, nnc_dtype d, int32_t a, int32_t b, int32_t c);
@@ -227,33 +216,26 @@ int32_t nx_gather(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, int
     const int32_t *at, int32_t guard);
 /* The same with all indices computed. */
 typedef enum nx_how {
-    NW_digits, /* idx[0] is the row-major index of the element */
-    NW_edge, /* idx[d] is clamped to 0 .. dim-1 */
+    NW_digits,  /* idx[0] is the row-major index of the element */
+    NW_edge,    /* idx[d] is clamped to 0 .. dim-1 */
     NW_reflect, /* idx[d] is mirrored at 0 and dim-1 until inside */
 } nx_how;
-int32_t nx_computed(
-    nx *t, nx_how how, int ctx, nnc_ref v, const nnc_affine *idx, int n, int32_t guard);
+int32_t nx_computed(nx *t, nx_how how, int ctx, nnc_ref v, const nnc_affine *idx, int n, int32_t guard);
 /* x, or `fill` where the guards between `inner` and `outer` do not hold, in a place of its own. */
 int32_t nx_filled(nx *t, nx_place at, int32_t x, int32_t inner, int32_t outer, int32_t fill);
 int32_t nx_iota(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard);
-int32_t nx_ewise(
-    nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, const int32_t *args);
+int32_t nx_ewise(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, const int32_t *args);
 /* idx[dim] < bound[0] ? args[0] : idx[dim] < bound[1] ? args[1] : ... */
 int32_t nx_choose(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int dim, const int32_t *args);
 /* The reduction of v: operand x, limited to where `inner` holds. `count`: number of reduced elements. Returns its result. */
-int32_t nx_reduce(nx *t, nx_place at, nnc_ref v, int32_t x, int32_t inner, int32_t guard,
-    const nnc_affine *start, int64_t count);
+int32_t nx_reduce(nx *t, nx_place at, nnc_ref v, int32_t x, int32_t inner, int32_t guard, const nnc_affine *start, int64_t count);
 bool nx_store(nx *t, int ctx, nnc_ref v, const nnc_affine *idx, int32_t guard, int32_t x);
 
-static inline nnc_dtype nx_dtype(const nx *t, nnc_ref v)
-{
-    return nnc_kdtype((nnc_dtype)nnc_typeof(t->g, v)->dtype);
-}
+static inline nnc_dtype nx_dtype(const nx *t, nnc_ref v) { return nnc_kdtype((nnc_dtype)nnc_typeof(t->g, v)->dtype); }
 
 static inline bool nx_is_inside(const nx *t, uint32_t node)
 {
-    return node >= t->first && node <= t->last &&
-           (t->inside[(node - t->first) / 8] >> ((node - t->first) & 7) & 1);
+    return node >= t->first && node <= t->last && (t->inside[(node - t->first) / 8] >> ((node - t->first) & 7) & 1);
 }
 
 #endif

@@ -15,53 +15,49 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 /* An engine, identified by its name: its capabilities are its answer to nnc_target_offer; machine files hold only numbers. */
 typedef struct nnc_target_engine {
-    const char *name; /* "onednn", "llvm", "interp", ... as the engines are named */
-    double efficiency; /* reached share of peak FLOPs on contractions */
-    double compiled_efficiency; /* the same for runtime-compiled kernels; 0: none */
+    const char *name;            /* "onednn", "llvm", "interp", ... as the engines are named */
+    double efficiency;           /* reached share of peak FLOPs on contractions */
+    double compiled_efficiency;  /* the same for runtime-compiled kernels; 0: none */
 } nnc_target_engine;
 
 typedef struct nnc_target {
     nnc_tkind kind;
-    const char *name; /* "cpu", "cuda:sm_90"; strings are owned by the target's arena */
-    const char *cpu; /* LLVM CPU name, "" = host */
-    const char *features; /* LLVM feature string, "" = of the CPU */
-    int vector_bits; /* width of vector registers: 128, 256, 512 */
+    const char *name;       /* "cpu", "cuda:sm_90"; strings are owned by the target's arena */
+    const char *cpu;        /* LLVM CPU name, "" = host */
+    const char *features;   /* LLVM feature string, "" = of the CPU */
+    int vector_bits;        /* width of vector registers: 128, 256, 512 */
     bool fma, f16c, avx512_bf16; /* instruction sets that codegen uses */
-    int cores; /* physical cores usable by nnc */
-    int threads; /* intra-op threads that plans are made for (an input of every plan) */
-    int64_t memory_bytes; /* of the device */
-    int64_t l1_bytes, l2_bytes,
-        l3_bytes; /* per core, per core, shared (a GPU: per SM, 0, the L2 of all SMs) */
-    int64_t flops_f32; /* peak FLOP/s, all cores */
-    int64_t copy_bytes_s; /* copy bandwidth, read + written, from memory */
-    int64_t cache_bytes_s; /* the same within caches */
-    int64_t launch_ns; /* cost of one command */
-    bool measured; /* numbers were measured, not described */
+    int cores;              /* physical cores usable by nnc */
+    int threads;            /* intra-op threads that plans are made for (an input of every plan) */
+    int64_t memory_bytes;   /* of the device */
+    int64_t l1_bytes, l2_bytes, l3_bytes; /* per core, per core, shared (a GPU: per SM, 0, the L2 of all SMs) */
+    int64_t flops_f32;      /* peak FLOP/s, all cores */
+    int64_t copy_bytes_s;   /* copy bandwidth, read + written, from memory */
+    int64_t cache_bytes_s;  /* the same within caches */
+    int64_t launch_ns;      /* cost of one command */
+    bool measured;          /* numbers were measured, not described */
     /* GPUs only; 0 elsewhere. `cores` is the number of SMs, `vector_bits` the widest access of one thread. */
-    const char *card; /* "H200 SXM": the card described; "" elsewhere */
-    int sm; /* compute capability: 90 = sm_90 */
-    int sms; /* streaming multiprocessors */
-    int sm_threads; /* resident threads of one SM */
-    int64_t shared_bytes; /* maximum shared memory of a block */
+    const char *card;       /* "H200 SXM": the card described; "" elsewhere */
+    int sm;                 /* compute capability: 90 = sm_90 */
+    int sms;                /* streaming multiprocessors */
+    int sm_threads;         /* resident threads of one SM */
+    int64_t shared_bytes;   /* maximum shared memory of a block */
     int64_t clock_hz;
     int64_t flops_tf32, flops_f16; /* tensor cores, dense, f32 accumulation; 0 = none */
-    bool
-        asked; /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from the
+    bool asked;             /* sms, sm_threads, shared_bytes, clock, memory and L2 come from the driver; peaks are derived from the
                              * description */
-    int n_engines; /* in order of preference */
+    int n_engines;          /* in order of preference */
     nnc_target_engine engine[NNC_T_ENGINES];
     nnc_arena arena;
 } nnc_target;
 
 /* Describes this machine from what the system reports (no measurement, ~1 ms). threads 0 = all cores. Lists the engines that are
  * present: `have_onednn`, `have_llvm` come from the caller, who knows the plug-ins. */
-nnc_status nnc_target_host(
-    nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
+nnc_status nnc_target_host(nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink) NNC_MUST;
 /* The first feature (static text, LLVM's name) that code made for `t` may use and this machine's CPU lacks; NULL: none known. A GPU
  * target: NULL. */
 const char *nnc_target_host_lacks(const nnc_target *t);
-void nnc_target_host_name(nnc_text *
-        t); /* appends this machine's CPU for people: "Intel(R) Xeon(R) Gold 6448Y with AVX-512 and AMX" */
+void nnc_target_host_name(nnc_text *t); /* appends this machine's CPU for people: "Intel(R) Xeon(R) Gold 6448Y with AVX-512 and AMX" */
 /* Describes the GPU `name` ("cuda:sm_90") from a table of data sheets, without a driver. An architecture missing from the table gets
  * the numbers of the next older one, and a note says so. NNC_E_USAGE: not a GPU's name. */
 nnc_status nnc_target_cuda(nnc_target *t, const char *name, nnc_sink *sink) NNC_MUST;
@@ -76,8 +72,7 @@ typedef struct nnc_target_gpu {
 nnc_status nnc_target_cuda_ask(nnc_target *t, const nnc_target_gpu *g, nnc_sink *sink) NNC_MUST;
 /* Architecture i of the table, in ascending order; 0: no more. */
 int nnc_target_cuda_sm(int i);
-nnc_status nnc_target_load(
-    nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
+nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink) NNC_MUST; /* JSON machine file */
 void nnc_target_print_json(nnc_text *out, const nnc_target *t);
 void nnc_target_deinit(nnc_target *t);
 /* The target of a device among those of n devices; further devices are as the last, and device -1 is device 0. n 0: all are as *of. */
@@ -108,35 +103,32 @@ typedef enum nnc_ask_kind { ASK_conv, ASK_conv_transpose, ASK_matmul, ASK_pool }
 
 /* A contraction or pooling with its epilogue, as engines are asked about it before there is a plan. */
 typedef struct nnc_ask {
-    uint8_t kind; /* nnc_ask_kind */
-    uint8_t dtype; /* of operands and result */
-    bool bias; /* a bias per channel is added first */
-    bool exact; /* --math=exact */
-    bool tf32; /* f32 operands may be rounded to tf32 */
-    bool compiled; /* the engine may compile a kernel for it at load time */
+    uint8_t kind;                  /* nnc_ask_kind */
+    uint8_t dtype;                 /* of operands and result */
+    bool bias;                     /* a bias per channel is added first */
+    bool exact;                    /* --math=exact */
+    bool tf32;                     /* f32 operands may be rounded to tf32 */
+    bool compiled;                 /* the engine may compile a kernel for it at load time */
     bool grouped;
     int n_post;
-    nnc_post post[NNC_MAX_POST]; /* a sum's in_place: the tensor added is not needed afterwards */
-    bool dynamic; /* its second operand is computed at run time */
-    bool
-        strided; /* an operand or the result is a part of a larger tensor: generated kernels only */
-    int64_t flops, bytes; /* of the contraction; bytes: with the tensors that are added */
+    nnc_post post[NNC_MAX_POST];   /* a sum's in_place: the tensor added is not needed afterwards */
+    bool dynamic;                  /* its second operand is computed at run time */
+    bool strided;                  /* an operand or the result is a part of a larger tensor: generated kernels only */
+    int64_t flops, bytes;          /* of the contraction; bytes: with the tensors that are added */
     int64_t results, result_bytes;
-    int64_t
-        outputs; /* results of one place: channels of a group, columns of a product; 0: unknown */
+    int64_t outputs; /* results of one place: channels of a group, columns of a product; 0: unknown */
     int64_t channels; /* of a convolution's group that are summed */
     int64_t row; /* of a channel's results, the length of the innermost dimension */
     int64_t places; /* of a convolution's channel in one image, the number of results; 0: unknown */
     bool planes; /* a convolution of row-major tensors: a channel's elements are neighbours */
-    int64_t
-        prologue; /* FLOPs by which elementwise ops compute an element of the first operand; 0: it lies in memory */
+    int64_t prologue; /* FLOPs by which elementwise ops compute an element of the first operand; 0: it lies in memory */
 } nnc_ask;
 
 typedef struct nnc_offer {
     bool ok;
-    bool compiled; /* by a runtime-compiled kernel */
-    int64_t time_ns; /* estimate */
-    const char *why; /* not ok: the reason; valid until the thread's next offer */
+    bool compiled;    /* by a runtime-compiled kernel */
+    int64_t time_ns;  /* estimate */
+    const char *why;  /* not ok: the reason; valid until the thread's next offer */
 } nnc_offer;
 
 /* Engine e's offer, by rules and without its library, so that the answer is the same on every machine. An engine with an unknown name
@@ -148,11 +140,10 @@ int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t time_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
 /* Estimated nanoseconds of the contraction with `flops` operations by engine e, in a runtime-compiled or a precompiled kernel. */
-int64_t nnc_target_contraction_ns(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a,
-    bool compiled, int64_t flops);
+int64_t nnc_target_contraction_ns(
+    const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a, bool compiled, int64_t flops);
 /* Memory order of convolutions and pooling of type d that the engine computes fastest: channels last? */
-bool nnc_target_channels_last(
-    const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32);
+bool nnc_target_channels_last(const nnc_target *t, const nnc_target_engine *e, nnc_dtype d, bool tf32);
 /* True when its convolutions need weights in the memory order of their activations; otherwise any order is as good. */
 bool nnc_target_weights_follow(const nnc_target_engine *e);
 /* The kind of device that the engine of this name works on; false: unknown. */
