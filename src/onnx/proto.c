@@ -360,6 +360,12 @@ static bool read_attr(ox_reader *r, ox_span s, ox_attr *a)
             if (is_bytes(r, &f, "an attribute"))
                 a->bytes = f.s;
             break;
+        case 9: /* words, joined by blanks */
+            a->s = nnc_arena_printf(
+                r->a, "%s%s%.40s", a->s, *a->s ? " " : "", text(r, &f, "an attribute"));
+            if (!a->s)
+                return oom(r);
+            break;
         case 20: a->type = f.v <= 14 ? (int)f.v : -1; break;
         case 21: a->ref = text(r, &f, "a reference to an attribute"); break;
         default: break;

@@ -1,0 +1,140 @@
+/* onnx/build_index.c -- operators by computed indices: gathers, scatters, sums along an axis, the largest elements. */
+#include "onnx/internal.h"
+#include <string.h>
+
+bool ox_cumulative(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    int64_t at;
+    int n, axis;
+    if (!ox_const_ints(b, 1, 1, &n, &at) || !ox_axis(b, at, ox_type(b, x)->rank, &axis))
+        return false;
+    nnc_attr a[3] = {nnc_ai(AT_axis, axis), nnc_ai(AT_exclusive, ox_int(b, "exclusive", 0) != 0),
+        nnc_ai(AT_reverse, ox_int(b, "reverse", 0) != 0)};
+    return ox_give(b, ox_op(b, b->row->op, 1, &x, 3, a));
+}
+
+bool ox_topk(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    int64_t k = ox_int(b, "k", 0);
+    int n, axis;
+    if (b->row->from >= 10 && !ox_const_ints(b, 1, 1, &n, &k))
+        return false;
+    const nnc_type t = *ox_type(b, x);
+    if (!ox_axis(b, ox_int(b, "axis", -1), t.rank, &axis))
+        return false;
+    if (k < 1 || k > t.dim[axis])
+        return ox_wrong(b, "%lld of %lld elements", (long long)k, (long long)t.dim[axis]);
+    nnc_attr a[3] = {
+        nnc_ai(AT_axis, axis), nnc_ai(AT_k, k), nnc_ai(AT_largest, ox_int(b, "largest", 1) != 0)};
+    nnc_ref r = ox_op(b, OP_topk, 1, &x, 3, a);
+    return ox_give(b, r) && ox_set(b, 1, r + 1);
+}
+
+/* ---- gathers --------------------------------------------------------------------------------- */
+
+bool ox_gather_elements(ox_build *b)
+{
+    nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
+    int axis;
+    if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, v[0])->rank, &axis))
+        return false;
+    nnc_attr a = nnc_ai(AT_axis, axis);
+    return ox_give(b, ox_op(b, OP_gather_elements, 2, v, 1, &a));
+}
+
+bool ox_gather_nd(ox_build *b)
+{
+    nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
+    nnc_attr a = nnc_ai(AT_batch_dims, ox_int(b, "batch_dims", 0));
+    return ox_give(b, ox_op(b, OP_gather_nd, 2, v, 1, &a));
+}
+
+/* The first numbers of each sequence, as many as `lengths` says, the other way round. */
+bool ox_reverse_sequence(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    const nnc_type t = *ox_type(b, x);
+    int time, batch;
+    if (t.rank < 2)
+        return ox_wrong(b, "it expects two dimensions");
+    if (!ox_axis(b, ox_int(b, "time_axis", 0), t.rank, &time) ||
+        !ox_axis(b, ox_int(b, "batch_axis", 1), t.rank, &batch))
+        return false;
+    nnc_ref at = ox_along(b, ox_iota(b, DT_i64, t.dim[time]), t.rank, time),
+            length = ox_along(b, ox_to(b, ox_in(b, 1), DT_i64), t.rank, batch);
+    nnc_ref back = ox_2n(b, OP_sub, ox_2(b, OP_sub, length, at), 1);
+    nnc_ref from = ox_3(b, OP_select, ox_2(b, OP_lt, at, length), back, at);
+    nnc_ref v[2] = {x, ox_broadcast(b, from, t.rank, t.dim)};
+    nnc_attr a = nnc_ai(AT_axis, time);
+    return ox_give(b, ox_op(b, OP_gather_elements, 2, v, 1, &a));
+}
+
+/* ---- scatters -------------------------------------------------------------------------------- */
+
+bool ox_scatter(ox_build *b)
+{
+    nnc_ref v[3] = {ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)};
+    nnc_attr a[2] = {nnc_aw(AT_reduction, ox_word(b, "reduction", "none"))};
+    int axis, n = 1;
+    if (b->row->op == OP_scatter) {
+        if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, v[0])->rank, &axis))
+            return false;
+        a[n++] = nnc_ai(AT_axis, axis);
+    }
+    return ox_give(b, ox_op(b, b->row->op, 3, v, n, a));
+}
+
+/* Writes `update` into a cache from a row on, which each batch has its own of; circular: after the last row comes the first. */
+bool ox_tensor_scatter(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0), update = ox_in(b, 1);
+    const nnc_type t = *ox_type(b, x), u = *ox_type(b, update);
+    bool circular = !strcmp(ox_word(b, "mode", "linear"), "circular");
+    int axis;
+    if (!ox_axis(b, ox_int(b, "axis", -2), t.rank, &axis))
+        return false;
+    if (u.rank != t.rank || axis == 0)
+        return ox_wrong(b, "its operands have shapes that do not fit");
+    nnc_ref at = ox_along(b, ox_iota(b, DT_i64, u.dim[axis]), t.rank, axis);
+    if (ox_has(b, 2))
+        at = ox_2(b, OP_add, at, ox_along(b, ox_to(b, ox_in(b, 2), DT_i64), t.rank, 0));
+    if (circular)
+        at = ox_2n(b, OP_mod, at, (double)t.dim[axis]);
+    nnc_ref v[3] = {x, ox_broadcast(b, at, u.rank, u.dim), update};
+    nnc_attr a = nnc_ai(AT_axis, axis);
+    return ox_give(b, ox_op(b, OP_scatter, 3, v, 1, &a));
+}
+
+/* The numbers of x at their places in a tensor of zeros, counted through all of it; zeros behind it make up a larger shape. */
+bool ox_max_unpool(ox_build *b)
+{
+    nnc_ref x = ox_in(b, 0);
+    const nnc_type t = *ox_type(b, x);
+    int64_t dim[NNC_MAX_RANK], want[NNC_MAX_RANK], pads[2 * NNC_MAX_RANK] = {0}, all = 1,
+                                                            count = nnc_type_numel(&t);
+    ox_window w = {.kernel = {1, 1, 1}};
+    int n = t.rank;
+    bool larger = false;
+    if (!ox_read_window(b, &t, &w) ||
+        (ox_has(b, 2) && !ox_const_ints(b, 2, NNC_MAX_RANK, &n, want)))
+        return false;
+    if (n != t.rank)
+        return ox_wrong(b, "its result has %d dimensions, its input %d", n, t.rank);
+    for (int i = 0; i < n; i++) {
+        int s = i - 2;
+        dim[i] = i < 2 ? t.dim[i]
+                       : (t.dim[i] - 1) * w.strides[s] + w.kernel[s] - w.pads[s] - w.pads[w.n + s];
+        pads[n + i] = ox_has(b, 2) ? want[i] - dim[i] : 0;
+        larger = larger || pads[n + i] > 0;
+        if (dim[i] < 1 || pads[n + i] < 0 || pads[n + i] > NNC_MAX_STEP ||
+            !nnc_mul_ok(all, dim[i], &all))
+            return ox_wrong(b, "its result does not fit its input in dimension %d", i);
+    }
+    nnc_ref zeros = ox_broadcast(b, ox_num(b, (nnc_dtype)t.dtype, 0), 1, &all);
+    nnc_ref v[3] = {zeros, ox_reshape(b, ox_in(b, 1), 1, &count), ox_reshape(b, x, 1, &count)};
+    nnc_attr a = nnc_ai(AT_axis, 0), pad = nnc_av(AT_pads, 2 * n, pads);
+    nnc_ref r = ox_reshape(b, ox_op(b, OP_scatter, 3, v, 1, &a), n, dim);
+    return ox_give(b, larger ? ox_op(b, OP_pad, 1, &r, 1, &pad) : r);
+}
