@@ -38,7 +38,7 @@ static nnc_ref state(const cell *c, int input, int k)
     return ox_reshape(b, ox_slice(b, ox_in(b, input), axis, k, k + 1), 2, d);
 }
 
-/* Each sequence backwards; what is behind its end stays there. */
+/* Each sequence backwards; elements after its end stay there. */
 static nnc_ref backwards(const cell *c, nnc_ref x)
 {
     ox_build *b = c->b;
@@ -58,7 +58,7 @@ static nnc_ref backwards(const cell *c, nnc_ref x)
     return ox_op(b, OP_gather_elements, 2, v, 1, &a);
 }
 
-/* Zeros behind the end of each sequence. */
+/* Zeros after the end of each sequence. */
 static nnc_ref ended(const cell *c, nnc_ref y)
 {
     ox_build *b = c->b;
