@@ -187,8 +187,16 @@ nnc_status nnc_emit_text(
 
 static const char *class_name(nnc_class c)
 {
-    static const char *const name[] = {"leaf", "elementwise", "elementwise, composite", "reduction",
-        "movement", "window", "contraction", "composite", "region"};
+    static const char *const name[] = {[CL_leaf] = "leaf",
+        [CL_ewise] = "elementwise",
+        [CL_ecomp] = "elementwise, composite",
+        [CL_reduce] = "reduction",
+        [CL_move] = "movement",
+        [CL_window] = "window",
+        [CL_contract] = "contraction",
+        [CL_comp] = "composite",
+        [CL_loop] = "in order along an axis",
+        [CL_fused] = "region"};
     return name[c];
 }
 

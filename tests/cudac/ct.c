@@ -228,8 +228,8 @@ static bool close_to(nnc_dtype d, const void *got, const void *f32, const void *
 static nnc_kernel *widened(const nnc_kernel *k, nnc_arena *arena)
 {
     nnc_kernel *w = nnc_arena_memdup(arena, k, sizeof *k);
-    w->ins = nnc_arena_memdup(arena, k->ins, sizeof *k->ins * ((size_t)k->n_ins + 1));
-    w->buf = nnc_arena_memdup(arena, k->buf, sizeof *k->buf * ((size_t)k->n_buf + 1));
+    w->ins = nnc_arena_memdup(arena, k->ins, sizeof *k->ins * (size_t)k->n_ins);
+    w->buf = nnc_arena_memdup(arena, k->buf, sizeof *k->buf * (size_t)k->n_buf);
     bool narrow = false;
     for (int i = 0; i < k->n_ins; i++) {
         const nnc_kins *in = &k->ins[i];

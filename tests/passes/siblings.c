@@ -81,6 +81,7 @@ static void joins(const char *text, int left, int splits, int concats)
     nnc_remarks_deinit(&r);
     nnc_graph_destroy(g);
     nnc_graph_destroy(h);
+    nnc_target_deinit(&t);
 }
 
 /* Weights and biases are concatenated: two concats where there is a bias. */
