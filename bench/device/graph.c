@@ -37,7 +37,18 @@ static void put_leaf(const nnc_node *n, const nnc_value *v, nnc_text *t)
     nnc_put_json_string(t, name);
     nnc_printf(t, ", \"key\": \"%016llx\", \"scale\": %.9g, \"shift\": %.9g, \"period\": %d",
         (unsigned long long)key, w ? (double)w->scale : 1.0, w ? (double)w->shift : 0.0,
-        w ? 0 : (int)INPUT_PERIOD);
+        w || !nnc_is_float((nnc_dtype)v->type.dtype) ? 0 : (int)INPUT_PERIOD);
+}
+
+/* The numbers of a constant: of the indices and weights of an interpolation, not of tensors. */
+static void put_numbers(const nnc_node *n, const nnc_type *type, nnc_text *t)
+{
+    int64_t count = nnc_type_numel(type);
+    nnc_puts(t, ", \"value\": [");
+    for (int64_t i = 0; i < count && count <= 65536; i++)
+        nnc_printf(
+            t, "%s%.17g", i ? ", " : "", nnc_get_f64((nnc_dtype)type->dtype, n->weight->data, i));
+    nnc_puts(t, "]");
 }
 
 static void put_node(const nnc_graph *g, const nnc_node *n, nnc_text *t)
@@ -56,6 +67,8 @@ static void put_node(const nnc_graph *g, const nnc_node *n, nnc_text *t)
         put_attr(&n->attr[i], t);
     }
     nnc_puts(t, "}");
+    if (n->op == OP_constant)
+        put_numbers(n, &v->type, t);
     if (leaf)
         put_leaf(n, v, t);
     nnc_puts(t, "}");

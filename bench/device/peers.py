@@ -44,8 +44,12 @@ def philox(key, first, groups, device):
 
 
 def generate(leaf, device):
-    """The tensor of an input or weight."""
+    """The tensor of an input or weight; integers are indices below leaf["below"]."""
     n = math.prod(leaf["shape"])
+    if leaf["dtype"] in ("bool", "i32", "i64"):
+        bits = philox(int(leaf["key"], 16), 0, (n + 3) // 4, device).reshape(-1)[:n] >> 8
+        numbers = (bits.to(torch.float32) * 2.0**-24 * (2 if leaf["dtype"] == "bool" else 10)).to(torch.int64)
+        return (numbers % leaf.get("below", 10)).to(DTYPES[leaf["dtype"]]).reshape(leaf["shape"])
     distinct = min(n, leaf["period"] or n)
     out = torch.empty(distinct, dtype=torch.float32, device=device)
     step = 1 << 24
@@ -103,7 +107,30 @@ def matmul_text(n, i):
     return f"torch.matmul({left}, {right})"
 
 
-def expression(n, i, shapes):
+def slice_text(n, i):
+    a, rank = n["attr"], len(n["shape"])
+    cut = [":"] * rank
+    steps = a.get("steps") or [1] * len(a["axes"])
+    for axis, start, end, step in zip(a["axes"], a["starts"], a["ends"], steps):
+        cut[axis] = f"{start}:{end}:{step}"
+    return f"{i[0]}[{', '.join(cut)}]"
+
+
+def constant_text(n, like):
+    """A number, or a tensor where `like`, an argument, lies."""
+    if not n["shape"]:
+        return repr(n["value"][0])
+    return f"torch.tensor({n['value']}, dtype=torch.{NAMES[n['dtype']]}, device={like}.device).reshape({n['shape']})"
+
+
+def gather_text(n, i, shapes):
+    axis = n["attr"].get("axis", 0)
+    if axis == 0 and len(shapes[n["in"][0]]) == 2:
+        return f"F.embedding({i[1]}, {i[0]})"
+    return f"{i[0]}.index_select({axis}, {i[1]}.reshape(-1)).reshape({n['shape']})"
+
+
+def expression(n, i, shapes, like):
     """One node as PyTorch's user would write it."""
     op, a, spatial = n["op"], n["attr"], len(n["shape"]) - 2
     unary = {"relu": "F.relu", "sin": "torch.sin", "exp": "torch.exp", "tanh": "torch.tanh", "sigmoid": "torch.sigmoid",
@@ -130,6 +157,12 @@ def expression(n, i, shapes):
         "reshape": lambda: f"{i[0]}.reshape({n['shape']})",
         "transpose": lambda: f"{i[0]}.permute({a.get('perm')})",
         "cast": lambda: f"{i[0]}.to(torch.{NAMES[a['to']]})",
+        "constant": lambda: constant_text(n, like),
+        "gather": lambda: gather_text(n, i, shapes),
+        "broadcast": lambda: f"torch.broadcast_to({i[0]}, {n['shape']})",
+        "split": lambda: f"torch.split({i[0]}, {a['sizes']}, {a['axis']})",
+        "slice": lambda: slice_text(n, i),
+        "select": lambda: f"torch.where({i[0]}, {i[1]}, {i[2]})",
     }
     if op not in table:
         raise NotImplementedError(f"op {op}")
@@ -140,8 +173,12 @@ def program(cell, channels_last, half):
     """(text, input leaves, weight leaves): def f(inputs..., weights...) of a cell's graph."""
     inputs, weights, lines, shapes = [], [], [], {}
     nodes = {n["out"]: n["dtype"] for n in cell["graph"]}
+    leaves = {n["out"]: n for n in cell["graph"] if "key" in n}
     for n in cell["graph"]:
         shapes[n["out"]] = n["shape"]
+        if n["op"] == "gather" and n["in"][1] in leaves:
+            index = leaves[n["in"][1]]
+            index["below"] = min(index.get("below", 10), shapes[n["in"][0]][n["attr"].get("axis", 0)])
         if "key" in n:
             (inputs if n["op"] == "input" else weights).append(n)
             if n["op"] == "input" and half and n["dtype"] == "f32":
@@ -149,7 +186,11 @@ def program(cell, channels_last, half):
             if n["op"] == "input" and channels_last and len(n["shape"]) == 4:
                 lines.append(f"    v{n['out']} = v{n['out']}.contiguous(memory_format=torch.channels_last)")
             continue
-        lines.append(f"    v{n['out']} = {expression(n, [f'v{k}' for k in n['in']], shapes)}")
+        like = f"v{inputs[0]['out']}"
+        results = ", ".join(f"v{n['out'] + k}" for k in range(n["n_out"]))
+        for k in range(1, n["n_out"]):  # of a split
+            shapes[n["out"] + k] = [n["attr"]["sizes"][k] if d == n["attr"]["axis"] else e for d, e in enumerate(n["shape"])]
+        lines.append(f"    {results} = {expression(n, [f'v{k}' for k in n['in']], shapes, like)}")
     head = ", ".join(f"v{n['out']}" for n in inputs + weights)
     result = f"v{cell['outputs'][0]}"
     tail = f"    return {result}.to(torch.{NAMES[nodes[cell['outputs'][0]]]}).contiguous()"

@@ -70,9 +70,12 @@ static nnc_status set_inputs(nnc_session *s, void **in, nnc_sink *sink)
     if (s->plan->n_input > MOST_INPUTS || s->plan->n_output > MOST_INPUTS)
         return nnc_fail0(sink, NNC_E_USAGE, "more than %d inputs or outputs", (int)MOST_INPUTS);
     for (int i = 0; i < s->plan->n_input; i++) {
-        in[i] = input_data(nnc_session_input_name(s, i), nnc_session_input_type(s, i));
+        const nnc_type *t = nnc_session_input_type(s, i);
+        in[i] = input_data(nnc_session_input_name(s, i), t);
         if (!in[i])
             return nnc_nomem(sink);
+        if (!nnc_is_float((nnc_dtype)t->dtype)) /* indices of its tables */
+            NNC_TRY(nnc_artifact_fill_input(s->a, i, 0, in[i], sink));
         NNC_TRY(nnc_session_input(s, i, in[i], sink));
     }
     return NNC_OK;
