@@ -35,7 +35,7 @@ fi
 rpath='$ORIGIN/../lib:$ORIGIN/..'
 launcher=
 command -v ccache >/dev/null 2>&1 && launcher="-DCMAKE_C_COMPILER_LAUNCHER=ccache"
-cmake -S . -B "$build" -DBUILD_TESTING=OFF -DCMAKE_SKIP_RPATH=ON $launcher ${static:+"-DLLVM_LIBRARY=$static"} \
+cmake -S . -B "$build" -DBUILD_TESTING=OFF -DCMAKE_SKIP_RPATH=ON $launcher ${static:+-DNNC_LLVM_STATIC=OFF "-DLLVM_LIBRARY=$static"} \
     "-DCMAKE_EXE_LINKER_FLAGS=-Wl,--disable-new-dtags,-rpath,'$rpath'" \
     "-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--disable-new-dtags,-rpath,'$rpath' -Wl,--exclude-libs,ALL -Wl,--gc-sections" >/dev/null
 cmake --build "$build" -j "$jobs" --target nnc bench_device bench_gpu | tail -n 1
