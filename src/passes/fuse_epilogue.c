@@ -247,6 +247,19 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
     return p->g->value[r].node;
 }
 
+/* The second contraction does not end the first. */
+static void decline_second(
+    pass *p, uint32_t i, const layers *l, const char *rule, const char *a, const char *b)
+{
+    const nnc_target_engine *e = engine_of(p, &p->g->node[i]);
+    if (e && nnc_target_runs_kernels(e))
+        remark_declined(p, l, rule, "%s and %s are two kernels, each with a sum of its own", a, b);
+    else
+        remark_declined(p, l, rule,
+            "%s and %s are two calls of %s, which reads its operands from memory", a, b,
+            e ? e->name : "no engine");
+}
+
 static void decline(pass *p, uint32_t i, const char *a, const epilogue *e)
 {
     uint32_t user[256];
@@ -258,9 +271,7 @@ static void decline(pass *p, uint32_t i, const char *a, const epilogue *e)
         const char *b = node_word(p, &p->g->node[user[k]]);
         const char *rule = remark_text(p, "%s into %s", b, a);
         if (is_contraction(p, &p->g->node[user[k]]))
-            remark_declined(p, &l, rule,
-                "%s and %s are two calls of %s, which reads its operands from memory", a, b,
-                engine_name(p, &p->g->node[i]));
+            decline_second(p, i, &l, rule, a, b);
         else
             remark_declined(p, &l, rule, "%s", e->why);
     }
@@ -277,7 +288,7 @@ static void fuse(pass *p, uint32_t i, const epilogue *e, const char *how)
                     epilogue_bias(p, &p->g->node[i], other_operand(n, p->g->node[i].out));
         nnc_printf(&words, "%s%s", k ? "+" : "", bias ? "bias" : nnc_ops[n->op].name);
     }
-    const char *word = remark_text(p, "%s", nnc_text_str(&words));
+    const char *word = text_of(p, &words);
     nnc_text_deinit(&words);
     const char *core = nnc_ops[p->g->node[i].op].name;
     uint32_t nodes[MAX_CHAIN + 1], first = i;
@@ -335,11 +346,11 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
     }
     for (int e = 0; e < t->n_engines; e++)
         if (bare[e].ok && &t->engine[e] != best && ns[e] / 10 < least)
-            nnc_printf(
-                &slower, "%s%s %s", slower.n ? ", " : "", t->engine[e].name, text_us(p, ns[e]));
-    *others =
-        slower.n ? remark_text(p, " (%s by estimate, %s)", text_us(p, least), nnc_text_str(&slower))
-                 : "";
+            nnc_printf(&slower, "%s%s %s%s", slower.n ? ", " : "", t->engine[e].name,
+                text_us(p, ns[e]), ns[e] < least ? ", which is not a quarter less" : "");
+    *others = slower.n
+                  ? remark_text(p, " (%s by estimate, %s)", text_us(p, least), text_of(p, &slower))
+                  : "";
     nnc_text_deinit(&slower);
     p->engine = NULL;
     return best;

@@ -136,6 +136,7 @@ const char *remark_text(pass *p, const char *fmt, ...) NNC_PRINTF(2, 3); /* neve
 layers layers_of(pass *p, uint32_t a, uint32_t b); /* b = NNC_NONE: one */
 /* "25.7 MB" etc. in the remark arena. */
 const char *text_bytes(pass *p, int64_t bytes);
+const char *text_of(pass *p, const nnc_text *t); /* a copy that lasts as remark_text does */
 /* The name of a node in remarks: its op, and for a fused node the ops in it. */
 const char *node_word(pass *p, const nnc_node *n);
 

@@ -194,7 +194,7 @@ static const char *times_of(pass *p, const nnc_node *n)
         if (o.ok && o.time_ns / 10 < best.time_ns)
             nnc_printf(&s, "%s%s %s", took++ ? ", " : "", t->engine[i].name, text_us(p, o.time_ns));
     }
-    return took > 1 ? remark_text(p, " (by estimate %s)", nnc_text_str(&s)) : "";
+    return took > 1 ? remark_text(p, " (by estimate %s)", text_of(p, &s)) : "";
 }
 
 static bool same_packing(const packing *x, const packing *y)

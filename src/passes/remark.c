@@ -71,11 +71,18 @@ const char *remark_text(pass *p, const char *fmt, ...)
     return "";
 }
 
+const char *text_of(pass *p, const nnc_text *t)
+{
+    if (t->oom)
+        pass_nomem(p);
+    return remark_text(p, "%s", nnc_text_str(t));
+}
+
 const char *text_bytes(pass *p, int64_t bytes)
 {
     NNC_LOCAL(nnc_text) t = {0};
     nnc_put_bytes(&t, bytes);
-    return remark_text(p, "%s", nnc_text_str(&t));
+    return text_of(p, &t);
 }
 
 const char *node_word(pass *p, const nnc_node *n)
@@ -94,7 +101,7 @@ const char *node_word(pass *p, const nnc_node *n)
         }
         nnc_printf(&t, "%s%s", t.n ? "+" : "", nnc_ops[m->op].name);
     }
-    return remark_text(p, "%s", nnc_text_str(&t));
+    return text_of(p, &t);
 }
 
 static void put(

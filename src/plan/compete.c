@@ -45,12 +45,28 @@ static nnc_ask ask_of(const maker *m, const nnc_call *c, const nnc_node *n)
         a.outputs = c->dst.dim[c->dst.rank - 1];
     else if (kind[c->kind] != ASK_pool)
         a.outputs = c->dst.dim[1] / c->groups;
+    a.weights = c->kind == CALL_matmul && c->wei.rank == 2 && !c->trans_a &&
+                        nnc_type_is_row_major(&c->wei) && nnc_type_is_row_major(&c->src)
+                    ? nnc_type_numel(&c->wei)
+                    : 0;
     a.channels = kind[c->kind] == ASK_conv ? c->src.dim[1] / c->groups : 0;
     a.row = c->dst.rank ? c->dst.dim[c->dst.rank - 1] : 0;
     a.places = a.channels ? a.results / (c->dst.dim[0] * c->dst.dim[1]) : 0;
     a.planes = a.channels && nnc_type_orders_differ(&c->src) && nnc_type_is_row_major(&c->src);
     memcpy(a.post, c->post, sizeof a.post);
     return a;
+}
+
+/* Why the engine, by its offer, declines the contraction alone, and is not asked; NULL: it does not. */
+static const char *declines(
+    const maker *m, const nnc_engine *e, const nnc_call *c, const nnc_node *n)
+{
+    const nnc_target *t = c->env->target;
+    nnc_ask a = ask_of(m, c, n);
+    a.n_post = 0;
+    a.bias = false;
+    nnc_offer o = nnc_target_offer(t, nnc_target_engine_named(t, e->name), &a);
+    return o.ok ? NULL : o.why ? o.why : "not supported";
 }
 
 /* The engine's offer; a call accepted against its rules counts as the contraction only. */
@@ -155,10 +171,15 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         nnc_choice choice = {0};
         if (!may(c, g))
             continue;
-        status = ask_with_sum(m, g, &one, may_pack, sum_post, &choice);
+        const char *declined = declines(m, g, &one, n);
+        if (!declined)
+            status = ask_with_sum(m, g, &one, may_pack, sum_post, &choice);
         if (!choice.ok) {
-            nnc_printf(why, "%s%s: %s", why->n ? "; " : "", g->name,
-                choice.reason ? choice.reason : "not supported");
+            nnc_printf(why, "%s%s%s%s", why->n ? "; " : "", declined ? "" : g->name,
+                declined ? "" : ": ",
+                declined        ? declined
+                : choice.reason ? choice.reason
+                                : "not supported");
             continue;
         }
         one.compiled = choice.compiled;
@@ -179,6 +200,7 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         bool wins = bid < got->time_ns;
         put_loser(&losers, wins ? m->o->engine[j->engine]->name : "a generated kernel",
             wins ? got->time_ns : ns);
+        nnc_puts(&losers, !wins && ns < got->time_ns ? ", which is not a quarter less" : "");
         if (wins) {
             *got = (nnc_choice){.time_ns = ns};
             nnc_text_clear(&best);

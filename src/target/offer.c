@@ -23,6 +23,7 @@ enum {
     BLOCK_ONEDNN = 31,
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
+    STREAMED = 1 << 20, /* elements of a matrix */
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
 
@@ -147,6 +148,13 @@ static bool is_small_group(const nnc_ask *a)
     return a->grouped && !is_depthwise(a) && a->outputs > 0 && a->outputs < 16;
 }
 
+/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, as it lies. */
+static bool streams(const nnc_target *t, const nnc_ask *a)
+{
+    return a->dtype == DT_f32 && a->weights >= STREAMED && few_rows(a) &&
+           nnc_target_engine_named(t, "llvm");
+}
+
 /* Is a sum of few channels? */
 static bool few_terms(const nnc_ask *a)
 {
@@ -192,6 +200,10 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     }
     if (a->dtype != DT_f32 && !is_half(a)) {
         refuse(o, e->name, "computes floats of 16 and 32 bits only");
+        return;
+    }
+    if (streams(t, a)) {
+        refuse(o, e->name, "leaves large matrices to generated kernels, which read them unpacked");
         return;
     }
     if (has_prologue(o, a, e->name) || bare_type(o, a, e->name, false))

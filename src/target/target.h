@@ -120,6 +120,7 @@ typedef struct nnc_ask {
     int64_t channels; /* of a convolution's group that are summed */
     int64_t row; /* of a channel's results, the length of the innermost dimension */
     int64_t places; /* of a convolution's channel in one image, the number of results; 0: unknown */
+    int64_t weights; /* elements of the one matrix that a product multiplies by, where it and the rows are row-major; 0: other */
     bool planes; /* a convolution of row-major tensors: a channel's elements are neighbours */
     int64_t prologue; /* FLOPs by which elementwise ops compute an element of the first operand; 0: it lies in memory */
 } nnc_ask;

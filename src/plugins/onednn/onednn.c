@@ -120,17 +120,6 @@ static int64_t work_bytes(const way *w, const nnc_call *c)
     return lay_out_work(w, c).bytes;
 }
 
-/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the weights once, as
- * they lie. */
-static bool streams(const nnc_call *c)
-{
-    const nnc_type *y = &c->dst;
-    return c->kind == CALL_matmul && c->src.dtype == DT_f32 && c->wei.dtype == DT_f32 &&
-           !c->trans_a && c->wei.rank == 2 && nnc_type_numel(y) / y->dim[y->rank - 1] <= 8 &&
-           nnc_type_is_row_major(&c->wei) && nnc_type_is_row_major(&c->src) &&
-           nnc_type_numel(&c->wei) >= 1 << 20;
-}
-
 /* A copy of an implementation's name, valid until the thread's next question: a choice outlives its descriptor. */
 static const char *keep_name(const char *name)
 {
@@ -176,11 +165,8 @@ static void fill_choice(nnc_choice *out, const nnc_call *c)
 static nnc_status choose(const nnc_call *c, nnc_choice *out, nnc_sink *sink)
 {
     (void)sink;
-    *out = (nnc_choice){
-        .reason = "weights stream through once: a generated kernel reads them unpacked"};
-    if (c->kind == CALL_pack) {
-        *out = (nnc_choice){.ok = true, .reason = "reorder"};
-    } else if (!streams(c)) {
+    *out = (nnc_choice){.ok = c->kind == CALL_pack, .reason = "reorder"};
+    if (c->kind != CALL_pack) {
         int before = dn_threads(c->threads);
         fill_choice(out, c);
         dn_threads(before);
