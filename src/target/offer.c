@@ -148,7 +148,7 @@ static bool is_small_group(const nnc_ask *a)
     return a->grouped && !is_depthwise(a) && a->outputs > 0 && a->outputs < 16;
 }
 
-/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, as it lies. */
+/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, unpacked. */
 static bool streams(const nnc_target *t, const nnc_ask *a)
 {
     return a->dtype == DT_f32 && a->weights >= STREAMED && few_rows(a) &&
