@@ -150,37 +150,59 @@ static nnc_status read_args(fe *f)
 
 /* ---- the load -------------------------------------------------------------------------------- */
 
-/* Warns about unused results of node n. */
-static void warn_unused_node(fe *f, const nnc_node *n, const uint32_t *uses)
+/* Marks the layers, each the consecutive nodes of one origin, that another layer or an output uses; owner: the first node of a node's
+ * layer. */
+static void mark_used(const nnc_graph *g, uint32_t *owner, bool *used)
+{
+    for (uint32_t i = 0; i < g->n_node; i++) {
+        const nnc_node *n = &g->node[i];
+        owner[i] = i > 0 && !strcmp(n->origin, g->node[i - 1].origin) ? owner[i - 1] : i;
+        for (int k = 0; k < n->n_in; k++) {
+            const uint32_t layer = owner[nnc_def(g, n->in[k]) - g->node];
+            used[layer] |= layer != owner[i];
+        }
+    }
+    for (uint32_t i = 0; i < g->n_output; i++)
+        used[owner[nnc_def(g, g->output[i]) - g->node]] = true;
+}
+
+/* Warns about parts of a split that nothing uses. */
+static void warn_unused_parts(fe *f, const nnc_node *n, const uint32_t *uses)
 {
     NNC_LOCAL(nnc_text) t = {0};
     int unused = 0;
     for (int i = 0; i < n->n_out; i++)
         if (!uses[n->out + (nnc_ref)i])
             nnc_printf(&t, "%s%d", unused++ ? ", " : "", i);
-    if (unused == 0 || n->op == OP_param)
-        ;
-    else if (n->op == OP_input)
-        fe_warn_once(f, n->loc, "no layer uses this input");
-    else if (n->n_out == 1 || unused == n->n_out)
-        fe_warn_once(f, n->loc,
-            "nothing uses the result of this layer; name it in \"outputs\" or in a layer's \"in\"");
-    else
+    if (unused)
         fe_warn_once(f, n->loc,
             "nothing uses result%s %s of this layer; without \"in\", the next layer takes result 0 "
             "(the others are NAME:1, ...)",
             unused > 1 ? "s" : "", nnc_text_str(&t));
 }
 
-/* Warns about unused results and inputs, which are likely mistakes. */
+/* Warns about layers without a used result, unused parts and unused inputs, which are likely mistakes. */
 static nnc_status warn_unused(fe *f)
 {
     const nnc_graph *g = f->g;
-    uint32_t *uses = nnc_use_counts(g, &f->a);
+    uint32_t *uses = nnc_use_counts(g, &f->a), *owner = ARENA_NEW(&f->a, uint32_t, g->n_node);
+    bool *used = ARENA_NEW(&f->a, bool, g->n_node);
     size_t most = nnc_sink_count(f->sink) + 10;
-    NNC_NEED(uses, f->sink);
-    for (uint32_t i = 0; i < g->n_node && nnc_sink_count(f->sink) < most; i++)
-        warn_unused_node(f, &g->node[i], uses);
+    NNC_NEED(uses && owner && used, f->sink);
+    mark_used(g, owner, used);
+    for (uint32_t i = 0; i < g->n_node && nnc_sink_count(f->sink) < most; i++) {
+        const nnc_node *n = &g->node[i];
+        if (used[owner[i]] && n->op == OP_split)
+            warn_unused_parts(f, n, uses);
+        else if (used[owner[i]] || owner[i] != i)
+            ;
+        else if (n->op == OP_input)
+            fe_warn_once(f, n->loc, "no layer uses this input");
+        else
+            fe_warn_once(f, n->loc,
+                "nothing uses the result of this layer; name it in \"outputs\" or in a layer's "
+                "\"in\"");
+    }
     return NNC_OK;
 }
 

@@ -404,6 +404,20 @@ TEST(warnings)
         "\"layers\": [{\"op\": \"split\", \"parts\": 2, \"name\": \"s\"}, {\"op\": \"add\", "
         "\"in\": [\"s:0\", \"s:1\"]}]",
         0, NULL);
+    const char *const some[] = {
+        "\"lstm\", \"hidden\": 4, \"num_layers\": 2, \"bidirectional\": true",
+        "\"gru\", \"hidden\": 4", "\"rnn\", \"hidden\": 4", "\"topk\", \"k\": 2, \"axis\": 1",
+        "\"sort\", \"axis\": 1"};
+    for (size_t i = 0; i < NNC_COUNT(some); i++) { /* of several results one is used, or none */
+        NNC_LOCAL(nnc_text) used = {0};
+        NNC_LOCAL(nnc_text) unused = {0};
+        nnc_printf(&used, "\"layers\": [{\"op\": %s}, \"relu\"]", some[i]);
+        warns("\"x\": [5, 2, 8]", nnc_text_str(&used), 0, NULL);
+        nnc_printf(
+            &unused, "\"layers\": [{\"op\": %s}, {\"op\": \"relu\", \"in\": \"x\"}]", some[i]);
+        warns(
+            "\"x\": [5, 2, 8]", nnc_text_str(&unused), 1, "nothing uses the result of this layer");
+    }
 }
 
 /* As many layers as are allowed, in a time that shows no square: 100,000 layers, half of them
