@@ -33,7 +33,9 @@ enum {
     ATTR_i = 3,
     ATTR_s = 4,
     ATTR_t = 5,
+    ATTR_g = 6,
     ATTR_ints = 8,
+    ATTR_strings = 9,
     ATTR_type = 20,
     TENSOR_dims = 1,
     TENSOR_type = 2,
@@ -47,7 +49,15 @@ enum {
     FUNCTION_opset = 9,
     FUNCTION_domain = 10,
 };
-enum { IS_float = 1, IS_int = 2, IS_string = 3, IS_tensor = 4, IS_ints = 7 };
+enum {
+    IS_float = 1,
+    IS_int = 2,
+    IS_string = 3,
+    IS_tensor = 4,
+    IS_graph = 5,
+    IS_ints = 7,
+    IS_strings = 8
+};
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
@@ -105,6 +115,13 @@ void op_attr_text(op_node *o, const char *name, const char *v)
     put_attribute(o, &a);
 }
 
+void op_attr_words(op_node *o, const char *name, const char *v)
+{
+    nnc_text a = attribute(name, IS_strings);
+    op_text(&a, ATTR_strings, v);
+    put_attribute(o, &a);
+}
+
 /* True the first time that a node of this layer is named. */
 static bool is_first(exporter *x, const char *path)
 {
@@ -148,19 +165,32 @@ static void flush(exporter *x)
     }
 }
 
+static const char *own_name(op_node *o)
+{
+    const char *name = nnc_arena_printf(o->x->a, "nnc:%s:%d", o->op, ++*o->x->serial);
+    o->x->nodes->oom |= !name;
+    return name ? name : "";
+}
+
 const char *op_end(op_node *o)
 {
     exporter *x = o->x;
-    const char *name = nnc_arena_printf(x->a, "nnc:%s:%d", o->op, ++*x->serial);
-    if (!name) {
-        x->nodes->oom = true;
-        name = "";
-    }
+    const char *name = own_name(o);
     flush(x);
     x->last = o->t;
     x->last_op = o->op;
     x->last_name = name;
     return name;
+}
+
+void op_outputs(op_node *o, int n, const char **out)
+{
+    flush(o->x);
+    for (int i = 0; i < n; i++) {
+        out[i] = own_name(o);
+        op_text(&o->t, NODE_output, out[i]);
+    }
+    write_node(o->x, &o->t, o->op);
 }
 
 void op_results(op_node *o)
@@ -187,16 +217,16 @@ const char *op_2(exporter *x, const char *op, const char *a, const char *b)
     return op_end(&o);
 }
 
-void op_give(exporter *x, const char *a)
+void op_give(exporter *x, int i, const char *a)
 {
-    if (a == x->last_name) { /* nothing has read it yet */
-        x->last_name = x->name[x->n->out];
-        flush(x);
-        return;
+    op_node o;
+    if (a != x->last_name) {
+        o = op_begin(x, "Identity");
+        op_in(&o, a);
+        (void)op_end(&o);
     }
-    op_node o = op_begin(x, "Identity");
-    op_in(&o, a);
-    op_results(&o);
+    x->last_name = x->name[x->n->out + (nnc_ref)i]; /* nothing has read it yet */
+    flush(x);
 }
 
 const char *op_cast(exporter *x, const char *a, nnc_dtype to)
@@ -331,7 +361,7 @@ static void write_leaf(exporter *x)
         along[i] = i == dim ? t->dim[i] : 1;
     const char *v = op_cast(x, op_end(&o), d);
     v = op_2(x, "Reshape", v, op_list(x, t->rank, along));
-    op_give(x, op_2(x, "Expand", v, op_list(x, t->rank, t->dim)));
+    op_give(x, 0, op_2(x, "Expand", v, op_list(x, t->rank, t->dim)));
 }
 
 static nnc_status write_function(model *m, const nnc_node *n, char *name);
@@ -364,7 +394,7 @@ static nnc_status write_nodes(model *m, exporter *x)
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = x->n = &g->node[i];
         x->helpers = 0;
-        if (n->op == OP_input || n->op == OP_param)
+        if (n->op == OP_input || n->op == OP_param || op_absorbed(x, n))
             continue;
         if (n->op == OP_fused)
             NNC_TRY(write_fused(m, x));
@@ -477,6 +507,27 @@ static void put_port(nnc_text *t, uint32_t field, const char *name, const nnc_ty
     op_text(&port, 1, name);
     op_message(&port, 2, &any);
     op_message(t, field, &port);
+}
+
+void op_attr_product(op_node *o, const char *name, const nnc_type *type, bool before)
+{
+    static const char *const port[4] = {"state", "term", "product", "result"};
+    nnc_text a = attribute(name, IS_graph);
+    NNC_LOCAL(nnc_text) g = {0};
+    for (int i = 0; i < 2; i++) { /* product = state term; result = product, or state */
+        NNC_LOCAL(nnc_text) t = {0};
+        op_text(&t, NODE_input, port[i && !before ? 2 : 0]);
+        if (i == 0)
+            op_text(&t, NODE_input, port[1]);
+        op_text(&t, NODE_output, port[2 + i]);
+        op_text(&t, NODE_op, i ? "Identity" : "Mul");
+        op_message(&g, GRAPH_node, &t);
+    }
+    op_text(&g, GRAPH_name, name);
+    for (int i = 0; i < 4; i++)
+        put_port(&g, i < 2 ? GRAPH_input : GRAPH_output, port[i], type);
+    op_message(&a, ATTR_g, &g);
+    put_attribute(o, &a);
 }
 
 /* The numbers of weights go straight into the model's text. */

@@ -53,8 +53,13 @@ void op_attr_int(op_node *o, const char *name, int64_t v);
 void op_attr_float(op_node *o, const char *name, double v);
 void op_attr_ints(op_node *o, const char *name, int n, const int64_t *v);
 void op_attr_text(op_node *o, const char *name, const char *v);
-/* Ends the node; its result gets a name of its own, which is returned, or those of the nnc_node's results (op_results). */
+void op_attr_words(op_node *o, const char *name, const char *v); /* a list of one */
+/* A Scan's body over tensors of this type: the state is the product so far; the result is that, or (`before`) the one before it. */
+void op_attr_product(op_node *o, const char *name, const nnc_type *type, bool before);
+/* Ends the node; its result gets a name of its own, which is returned, or those of the nnc_node's results (op_results). Several results:
+ * out[i] becomes the name of number i. */
 const char *op_end(op_node *o);
+void op_outputs(op_node *o, int n, const char **out);
 void op_results(op_node *o);
 
 /* Nodes of one result: of 1 or 2 operands. */
@@ -65,8 +70,8 @@ const char *op_numbers(exporter *x, nnc_dtype d, int n, const double *v, bool sc
 const char *op_scalar(exporter *x, nnc_dtype d, double v);
 const char *op_list(exporter *x, int n, const int64_t *v); /* i64[n] */
 const char *op_cast(exporter *x, const char *a, nnc_dtype to);
-/* Gives the node's result, so far `a`, its name. */
-void op_give(exporter *x, const char *a);
+/* Gives the node's result i, so far `a`, its name. */
+void op_give(exporter *x, int i, const char *a);
 
 static inline const char *op_operand(const exporter *x, int i)
 {
@@ -83,5 +88,9 @@ static inline const nnc_type *op_type(const exporter *x)
 
 /* export_ops.c: writes x->n, which is neither a leaf nor fused. false: ONNX has no form for it. */
 bool op_write(exporter *x);
+/* export_loop.c: the same of CL_loop and of gathers. */
+bool op_write_loop(exporter *x);
+/* True for a linear node whose weights are in the nodes of ONNX that read it. */
+bool op_absorbed(const exporter *x, const nnc_node *n);
 
 #endif

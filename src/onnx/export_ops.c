@@ -57,7 +57,7 @@ static bool write_same(exporter *x)
 /* Names value v as the node's result. */
 static bool give(exporter *x, const char *v)
 {
-    op_give(x, v);
+    op_give(x, 0, v);
     return true;
 }
 
@@ -465,6 +465,6 @@ bool op_write(exporter *x)
     case OP_groupnorm:
         return write_norm(x, "GroupNormalization", 1, &op_type_in(x, 0)->dim[1], "num_groups",
             nnc_attr_int(x->n, AT_num_groups, 1));
-    default: return write_ewise(x);
+    default: return op_write_loop(x) || write_ewise(x);
     }
 }

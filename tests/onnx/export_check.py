@@ -22,6 +22,7 @@ SETS = {"conv": "batch=1", "conv_fc_stack": "batch=1 image=16 features=64", "den
         "mobilenet_v2": "image=32", "vgg16": "image=32", "mlp": "batch=4", "nested_sin": "n=4096", "layernorm": "batch=16 cols=300",
         "softmax": "batch=16 cols=300", "maxpool": "batch=1", "relu": "batch=1", "linear": "batch=2", "matmul": "dim=256",
         "transformer_mlp": "batch=1 tokens=16", "bert_base": "tokens=16", "resnet50": "image=32", "resnet101": "image=32", "unet": "image=32",
+        "lstm_classifier": "batch=2 length=20",
         "efficientnet_b3": "image=32", "efficientnet_b5": "image=32", "googlenet": "image=64", "vit_b16": "image=64"}
 
 # One layer of each type over x [2, 4, 6, 8] (or another input), each of them an output.
@@ -52,7 +53,42 @@ LAYERS += [
     {"op": "pad", "pads": [0, 0, 1, 2, 0, 0, 0, 1], "value": 0.5}, {"op": "pad", "pads": [0, 0, 1, 2, 0, 0, 0, 1], "mode": "reflect"},
     {"op": "pad", "pads": [0, 0, 1, 0, 0, 0, 2, 0], "mode": "edge"}, {"op": "concat", "in": ["x", "positive"], "axis": 1},
     {"op": "flip", "axes": [1, 3]}, {"op": "broadcast", "shape": [3, 2, 4, 6, 8]}, {"op": "matmul", "in": ["x", "x"], "transpose_b": True},
-    {"op": "gather", "in": ["x", "index"], "axis": 2}, {"op": "embedding", "in": "index", "rows": 6, "channels": 3}]
+    {"op": "gather", "in": ["x", "index"], "axis": 2}, {"op": "embedding", "in": "index", "rows": 6, "channels": 3},
+    {"op": "topk", "k": 3, "axis": 2}, {"op": "topk", "k": 2, "axis": 0, "largest": False}, {"op": "sort", "axis": 3, "descending": True},
+    {"op": "sort", "axis": 1, "descending": False}, {"op": "gather_elements", "in": ["x", "places"], "axis": 2},
+    {"op": "gather_nd", "in": ["x", "tuples"]}, {"op": "gather_nd", "in": ["x", "tuples"], "batch_dims": 1}]
+LAYERS += [{"op": o, "axis": a, "exclusive": e, "reverse": r} for o in ("cumsum", "cumprod") for a, e, r in (
+    (1, False, False), (3, True, False), (0, False, True), (2, True, True))]
+LAYERS += [{"op": "cumsum", "in": "places", "axis": 3}, {"op": "cumprod", "in": "places", "axis": 1}]
+LAYERS += [{"op": "scatter", "in": ["x", "places", "updates"], "axis": 1, "reduction": r} for r in ("none", "add", "mul", "min", "max")]
+LAYERS += [{"op": "scatter_nd", "in": ["x", "tuples", "rows"], "reduction": r} for r in ("none", "add", "mul", "min", "max")]
+LAYERS += [{"op": o, "in": "steps", "hidden": 5, "num_layers": 2, "bidirectional": True, "bias": b} for o in ("lstm", "gru", "rnn")
+           for b in (True, False)]
+LAYERS += [{"op": "lstm", "in": ["steps", "h", "c"], "hidden": 32}, {"op": "gru", "in": ["steps", "h"], "hidden": 32},
+           {"op": "rnn", "in": ["steps", "h"], "hidden": 32, "activation": "relu"}]
+
+# What layers do not say: lengths of sequences, and gates that are no product; R in panels.
+CELLS = """graph @cells {
+  %x = input : f32[6,3,20]
+  %z = input : f32[6,3,15]
+  %n = input : i64[3]
+  %r = input : f32[5,20]
+  %p = input : f32[5,5,4,1]
+  %q = input : f32[5,15]
+  %b = input : f32[5]
+  %s = input : f32[5,5]
+  %h = input : f32[3,5]
+  %c = input : f32[3,5]
+  %one = constant : i64[] = [1]
+  %len = add %n, %one : i64[3]
+  %v = slice %z {axes=[2], starts=[0], ends=[5]} : f32[6,3,5]
+  %y0, %y1 = lstm %x, %r, %h, %c, %len : f32[6,3,5], f32[3,5]
+  %y2, %y3 = lstm %x, %p, %h, %c : f32[6,3,5], f32[3,5]
+  %y4 = gru %z, %q, %b, %h, %len : f32[6,3,5]
+  %y5 = rnn %v, %s, %h, %len {activation=relu} : f32[6,3,5]
+  return %y0 as "y0", %y1 as "y1", %y2 as "y2", %y3 as "y3", %y4 as "y4", %y5 as "y5"
+}
+"""
 
 
 def layers_model():
@@ -63,9 +99,13 @@ def layers_model():
     for i, layer in enumerate(LAYERS):
         layers.append({"in": "x", **layer, "name": "%s_%d" % (layer["op"], i)})
         outputs.append(layers[-1]["name"])
+        more = {"topk": 1, "sort": 1, "lstm": 2, "gru": 1, "rnn": 1}.get(layer["op"], 0)
+        outputs += ["%s:%d" % (outputs[-1], k + 1) for k in range(more)]
     layers += [{"op": "iota", "name": "count", "shape": [4, 6], "dim": 1, "dtype": "f32"},
                {"op": "split", "name": "cut", "in": "x", "axis": 1, "sizes": [1, 3]}]
-    return {"inputs": {"x": [2, 4, 6, 8], "index": {"shape": [3], "dtype": "i64"}}, "layers": layers,
+    index = {"index": [3], "places": [2, 3, 5, 8], "tuples": [2, 3, 2]}
+    inputs = {"x": [2, 4, 6, 8], "updates": index["places"], "rows": [2, 3, 6, 8], "steps": [7, 3, 6], "h": [1, 3, 32], "c": [1, 3, 32]}
+    return {"inputs": {**inputs, **{k: {"shape": v, "dtype": "i64"} for k, v in index.items()}}, "layers": layers,
             "outputs": outputs + ["count", "cut:0", "cut:1"]}
 
 
@@ -121,10 +161,11 @@ def check(nnc, model, flags, level, folder):
 def check_all(nnc):
     failed = functions = 0
     with tempfile.TemporaryDirectory() as folder:
-        own = os.path.join(folder, "layers.json")
+        own, cells = os.path.join(folder, "layers.json"), os.path.join(folder, "cells.txt")
         json.dump(layers_model(), open(own, "w"))
+        open(cells, "w").write(CELLS)
         files = [f for f in sorted(os.listdir(os.path.join(ROOT, "models"))) if f.endswith(".json")]
-        models = [(own, "")] + [(os.path.join(ROOT, "models", f), SETS.get(f[:-5])) for f in files]
+        models = [(own, ""), (cells, "")] + [(os.path.join(ROOT, "models", f), SETS.get(f[:-5])) for f in files]
         for model, sets in models:
             for level in ("-O0", "-O2"):
                 name = "%s %s" % (os.path.basename(model), level)
