@@ -71,7 +71,7 @@ static nnc_ref run(recurrent *r, nnc_ref x, int layer, bool reverse, int i, nnc_
         last = zeros(r, 1, &r->h);
     }
     in[n++] = nnc_build(g, OP_linear, r->l->s.bias ? 3 : 2, v, 0, NULL);
-    in[n++] = own;
+    in[n++] = nnc_transpose(g, own, (int64_t[]){1, 0});
     if (r->op == OP_gru)
         in[n++] = last;
     in[n++] = initial(r, 1, i);

@@ -42,7 +42,7 @@ static int64_t loop_ops(const nnc_graph *g, const nnc_node *n)
     if (n->op == OP_topk) /* each result compares all elements */
         return nnc_mul_sat(x, nnc_attr_int(n, AT_k, 1));
     if (n->op == OP_lstm || n->op == OP_gru || n->op == OP_rnn) /* multiply-adds with R */
-        return nnc_mul_sat(2 * nnc_typeof(g, n->in[1])->dim[1], x);
+        return nnc_mul_sat(2 * nnc_typeof(g, n->out)->dim[2], x);
     return n->op == OP_scatter || n->op == OP_scatter_nd ? nnc_type_numel(nnc_typeof(g, n->in[2]))
                                                          : x;
 }

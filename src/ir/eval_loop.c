@@ -226,8 +226,9 @@ typedef struct recurrent {
     const nnc_node *n;
     const double *x, *r, *bias, *h0, *c0;
     const int64_t *length;
+    bool large; /* lengths are u64 */
     double *y, *c;
-    int64_t steps, rows, h, gates;
+    int64_t steps, rows, h, gates, panel; /* panel: its elements of the state */
 } recurrent;
 
 static double sigmoid(double x)
@@ -241,7 +242,8 @@ static double next_state(const recurrent *s, const double *x, const double *h, i
     double a[4] = {0}, own[4] = {0};
     for (int64_t g = 0; g < s->gates; g++) {
         for (int64_t k = 0; k < s->h; k++)
-            own[g] += s->r[(g * s->h + j) * s->h + k] * h[k];
+            own[g] +=
+                s->r[((j / s->panel * s->h + k) * s->gates + g) * s->panel + j % s->panel] * h[k];
         a[g] = x[g * s->h + j] + own[g];
     }
     if (s->n->op == OP_lstm) {
@@ -267,7 +269,7 @@ static nnc_status recurrent_rows(void *ctx, int64_t begin, int64_t end)
             s->c[b * s->h + j] = s->c0[b * s->h + j];
         for (int64_t t = 0; t < s->steps; t++) {
             double *y = s->y + (t * s->rows + b) * s->h;
-            bool live = !s->length || t < s->length[b];
+            bool live = !s->length || t < s->length[b] || (s->large && s->length[b] < 0);
             for (int64_t j = 0; j < s->h; j++)
                 y[j] = !live ? h[j]
                              : next_state(s, s->x + (t * s->rows + b) * s->gates * s->h, h, j,
@@ -290,11 +292,13 @@ static nnc_status recur(const ev *e, const nnc_node *n, const ev_arg *in, const 
         .h0 = in[h0].f,
         .c0 = lstm ? in[3].f : NULL,
         .length = n->n_in > lengths ? in[lengths].i : NULL,
+        .large = n->n_in > lengths && in[lengths].type->dtype == DT_u64,
         .y = out[0].f,
         .c = lstm ? out[1].f : NULL,
         .steps = dim[0],
         .rows = dim[1],
         .h = dim[2],
+        .panel = in[1].type->rank == 4 ? in[1].type->dim[3] : dim[2],
         .gates = lstm  ? 4
                  : gru ? 3
                        : 1};

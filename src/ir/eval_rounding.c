@@ -16,6 +16,11 @@ static double unit_roundoff(nnc_dtype d)
     return d == DT_f64 ? 0x1p-53 : d == DT_f16 ? 0x1p-11 : d == DT_bf16 ? 0x1p-8 : 0x1p-24;
 }
 
+static bool is_recurrent(const nnc_node *n)
+{
+    return nnc_op_class((nnc_op)n->op) == CL_loop && nnc_ops[n->op].flags & OF_float;
+}
+
 /* Number of terms per element of n's result; 0: n computes no sum. */
 static double terms(const nnc_graph *g, const nnc_node *n)
 {
@@ -24,7 +29,9 @@ static double terms(const nnc_graph *g, const nnc_node *n)
     switch (nnc_op_class((nnc_op)n->op)) {
     case CL_contract:
     case CL_window: return fmax(ev_node_ops(g, n) / results, 1);
-    case CL_loop: return (double)x->dim[nnc_attr_int(n, AT_axis, 0)];
+    case CL_loop: /* steps; a recurrence sums over the state at each */
+        return (double)x->dim[nnc_attr_int(n, AT_axis, 0)] +
+               (is_recurrent(n) ? (double)y->dim[2] : 0);
     case CL_reduce: return fmax((double)nnc_type_numel(x) / results, 1);
     default: return 0;
     }
@@ -53,7 +60,7 @@ ev_errors ev_errors_of(const ev *e, const nnc_graph *g, const nnc_node *n)
     double sum = terms(g, n), unit = unit_roundoff(d);
     double growth = unit_roundoff(d == DT_f64 ? DT_f64 : DT_f32) * sqrt(sum); /* of partial sums */
     nnc_class class = nnc_op_class((nnc_op)n->op);
-    bool function = ends_function_chain(g, n, LONGEST_CHAIN);
+    bool function = is_recurrent(n) || ends_function_chain(g, n, LONGEST_CHAIN);
     if (class == CL_contract)
         a.operand = r->operand_unit;
     a.operand += growth;

@@ -162,9 +162,12 @@ static nnc_status recurrent(infer *c, int gates, int lengths, int64_t *b, int64_
         return fail(c, "x is %s; it must be [T,B,%d H]", nnc_infer_dims(c, x), gates);
     *b = x->dim[1];
     *h = x->dim[2] / gates;
-    if (r->rank != 2 || r->dtype != x->dtype || r->dim[0] != x->dim[2] || r->dim[1] != *h)
+    const bool fits = r->rank == 4
+                          ? r->dim[0] * r->dim[3] == *h && r->dim[1] == *h && r->dim[2] == gates
+                          : r->rank == 2 && r->dim[0] == *h && r->dim[1] == x->dim[2];
+    if (!fits || r->dtype != x->dtype)
         return fail(c, "R is %s; it must be %s[%" PRId64 ",%" PRId64 "]", nnc_infer_show(c, r),
-            nnc_dtype_name((nnc_dtype)x->dtype), x->dim[2], *h);
+            nnc_dtype_name((nnc_dtype)x->dtype), *h, x->dim[2]);
     if (c->n->n_in > lengths) {
         NNC_TRY(integer(c, lengths));
         NNC_TRY(nnc_infer_vector(c, lengths, *b, "lengths"));

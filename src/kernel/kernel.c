@@ -237,7 +237,7 @@ int64_t nnc_kernel_scratch(const nnc_kernel *k)
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s)
 {
     int v = nnc_sched_vec(&k->sched);
-    if (v < 0 || v < k->n_outer)
+    if (v < k->n_outer || s->axes >> v & 1)
         return v;
     int last = s->axes ? 31 - __builtin_clz(s->axes) : -1;
     return last >= 0 && k->axis[last].seq ? -1 : last;

@@ -1,9 +1,9 @@
-/* kernel/loop_recurrent.c -- kernels of lstm, gru and rnn: for each step of time and each element j of the state, a row of R for each
- * gate times the state before, which is the result's row of the step before; then the gates' functions. Rows of the batch are outer
- * axes. lstm keeps c in its second result.
+/* kernel/loop_recurrent.c -- kernels of lstm, gru and rnn: for each step of time and each element j of the state, a column of R for
+ * each gate times the state before, which is the result's row of the step before; then the gates' functions. Rows of the batch are outer
+ * axes. lstm keeps c in its second result. Panels of R hold what neighbours j need of all gates for one k after the other.
  *
  *     for b: for t in order: for j:
- *         s_g = sum over k of R[g H + j, k] h(k)      h(k) = t > 0 ? y[t-1, b, k] : h0[b, k]
+ *         s_g = sum over k of R[k, g H + j] h(k)      h(k) = t > 0 ? y[t-1, b, k] : h0[b, k]
  *         y[t, b, j] = f(x[t, b, g H + j] + s_g, ...) */
 #include "kernel/loop.h"
 
@@ -13,7 +13,7 @@ typedef struct cell {
     lp *p;
     int h0, lengths; /* operands; lengths -1: none */
     int64_t h, steps;
-    nnc_affine b, t, j, k;
+    nnc_affine b, t, j, k, panel, place; /* element j is number `place` of its panel of R */
     nnc_dtype d;
 } cell;
 
@@ -28,11 +28,14 @@ static int32_t before(const cell *c, const nnc_affine *at)
     return h;
 }
 
-/* Gate g's row of R times the state, which is h. */
+/* Gate g's column of R times the state, which is h. */
 static int32_t product(const cell *c, int g, int32_t h)
 {
     lp *p = c->p;
-    int32_t w = lp_load(p, 1, &(lp_map){{lp_plus(c->j, g * c->h), c->k}});
+    const bool panels = nnc_typeof(p->g, p->n->in[1])->rank == 4;
+    const lp_map in_panel = {{c->panel, c->k, {.c = g}, c->place}},
+                 in_row = {{c->k, lp_plus(c->j, g * c->h)}};
+    int32_t w = lp_load(p, 1, panels ? &in_panel : &in_row);
     return lp_reduce(p, KR_sum, false, lp_sop(p, SC_fma, h, w, lp_const(p, c->d, 0)), -1);
 }
 
@@ -51,8 +54,11 @@ static int32_t gate(const cell *c, int g, int32_t sum, nnc_sop f)
 static int32_t while_live(const cell *c, int32_t next, int32_t was)
 {
     lp *p = c->p;
-    int32_t length = lp_cast(p, lp_load(p, c->lengths, &(lp_map){{c->b}}), DT_i64);
-    return lp_sop(p, SC_select, lp_sop(p, SC_lt, lp_index(p, &c->t), length, -1), next, was);
+    const bool large = nnc_typeof(p->g, p->n->in[c->lengths])->dtype == DT_u64;
+    const nnc_dtype d = large ? DT_u64 : DT_i64;
+    int32_t length = lp_cast(p, lp_load(p, c->lengths, &(lp_map){{c->b}}), d);
+    int32_t live = lp_sop(p, SC_lt, lp_cast(p, lp_index(p, &c->t), d), length, -1);
+    return lp_sop(p, SC_select, live, next, was);
 }
 
 static int32_t lstm_step(const cell *c, const int32_t *sum)
@@ -100,17 +106,21 @@ void lp_recurrent(lp *p)
     cell c = {.p = p,
         .h0 = n->op == OP_gru ? 3 : 2,
         .lengths = n->n_in > lengths ? lengths : -1,
-        .h = r->dim[1],
+        .h = nnc_typeof(p->g, n->out)->dim[2],
         .steps = x->dim[0],
         .d = nnc_kdtype((nnc_dtype)x->dtype)};
     int32_t sum[4] = {-1, -1, -1, -1};
     c.b = lp_axis(p, KA_outer, false, x->dim[1]);
     c.t = lp_axis(p, KA_map, true, c.steps);
-    c.j = lp_axis(p, KA_map, false, c.h);
+    if (r->rank == 4)
+        c.panel = lp_axis(p, KA_map, false, r->dim[0]);
+    c.j = c.place = lp_axis(p, KA_map, false, r->rank == 4 ? r->dim[3] : c.h);
+    nnc_affine_add(&c.j, &c.panel, r->dim[r->rank - 1]);
     c.k = lp_axis(p, KA_reduce, false, c.h);
-    lp_stage(p, nnc_affine_axes(&c.t) | nnc_affine_axes(&c.j) | nnc_affine_axes(&c.k));
+    lp_stage(p, nnc_affine_axes(&c.t) | nnc_affine_axes(&c.panel) | nnc_affine_axes(&c.place) |
+                    nnc_affine_axes(&c.k));
     int32_t h = before(&c, &c.k);
-    for (int64_t g = 0; g < r->dim[0] / c.h; g++)
+    for (int64_t g = 0; g < x->dim[2] / c.h; g++)
         sum[g] = product(&c, (int)g, h);
     lp_post(p);
     int32_t y = n->op == OP_lstm  ? lstm_step(&c, sum)

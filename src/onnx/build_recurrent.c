@@ -134,7 +134,7 @@ static nnc_ref run(const cell *c, nnc_ref x, int k, nnc_ref *last)
     nnc_ref h = state(c, 5, k);
     if (gru && !after)
         return gru_steps(c, x, r, own, h);
-    nnc_ref v[5] = {x, r, gru ? own : h, gru ? h : NNC_NONE};
+    nnc_ref v[5] = {x, ox_transposed(b, r, (int64_t[]){1, 0}), gru ? own : h, gru ? h : NNC_NONE};
     int n = gru ? 4 : 3;
     if (lstm)
         v[n++] = state(c, 6, k);

@@ -5,10 +5,14 @@
  *
  *     conv(x, w)  ->  fused(x, p) { w' = reshape(transpose(p)); conv(x, w') },   p = transpose(reshape(w)): [O/n, window, I, n]
  *
- * p consists of ordinary static nodes; inside the kernel w' is an index map. Where no n divides the outputs, they form a single panel.
+ *     lstm(x, R)  ->  lstm(x, p),   p = transpose(reshape(R)): [H/n, H, gates, n]
+ *
+ * p consists of ordinary static nodes; inside a contraction's kernel w' is an index map. Where no n divides the outputs, they form a
+ * single panel.
  * Terminates: a packed weight is read through a reshape or transpose, no longer directly. */
 #include "kernel/kernel.h"
 #include "passes/internal.h"
+#include "schedule/schedule.h"
 
 typedef struct packing {
     int rank; /* of the panels */
@@ -253,12 +257,48 @@ static void pack(pass *p, packs *s, uint32_t i, int operand, const packing *k)
         times, (long long)k->cut[k->perm[k->rank - 1]]);
 }
 
+/* lstm, gru, rnn: panels of as many elements of the state as the kernel computes at once. */
+static void pack_recurrent(pass *p, packs *s, uint32_t i, const nnc_target *t)
+{
+    const nnc_node n = p->g->node[i];
+    const nnc_type *y = nnc_typeof(p->g, n.out), *r = nnc_typeof(p->g, n.in[1]);
+    const int64_t h = y->dim[2];
+    const int gates = (int)(nnc_typeof(p->g, n.in[0])->dim[2] / h);
+    const int rows = nnc_recurrent_rows(y->dim[1], gates, t);
+    int64_t wide = nnc_recurrent_vectors(rows * gates, t) * t->vector_bits / 8 /
+                   nnc_max64(nnc_dtype_size((nnc_dtype)r->dtype), 4);
+    nnc_ref in[5];
+    layers l = layers_of(p, i, NNC_NONE);
+    if (r->rank == 4 || wide < 1 || h % wide || !nnc_type_is_row_major(r))
+        return;
+    if (!edit_static(p, n.in[1])) {
+        decline_node(p, i, "weights packed", "its weights are computed at run time");
+        return;
+    }
+    const packing k = {.rank = 4, .cut = {h, gates, h / wide, wide}, .perm = {2, 0, 1, 3}};
+    memcpy(in, n.in, sizeof *in * (size_t)n.n_in);
+    in[1] = panels_of(p, s, i, n.in[1], &k);
+    if (in[1] == NNC_NONE)
+        return;
+    edit_at(p, i);
+    nnc_ref v = nnc_build(p->g, (nnc_op)n.op, n.n_in, in, n.n_attr, n.attr);
+    edit_sync(p);
+    for (int o = 0; o < n.n_out && p->status == NNC_OK; o++)
+        edit_replace(p, n.out + (nnc_ref)o, v + (nnc_ref)o);
+    remark_applied(p, &l, "weights packed",
+        "its steps read the weights of the state contiguously: %lld elements of %d rows at a time",
+        (long long)wide, rows);
+}
+
 nnc_status pass_pack_weights(pass *p)
 {
     uint32_t n = p->g->n_node;
     packs s = {0};
     for (uint32_t i = 0; i < n && p->status == NNC_OK; i++) {
         const nnc_node *c = &p->g->node[i];
+        const bool recurrent = c->op == OP_lstm || c->op == OP_gru || c->op == OP_rnn;
+        if (recurrent && !p->e.dead[i] && !p->e.is_static[i] && target_of(p, c)->kind == NNC_T_cpu)
+            pack_recurrent(p, &s, i, target_of(p, c));
         if (p->e.dead[i] || p->e.is_static[i] || !is_contraction(p, c) ||
             c->n_in > NNC_KERNEL_ARGUMENTS)
             continue;

@@ -289,11 +289,59 @@ static int strip_of(int64_t extent, int64_t most)
     return (int)n;
 }
 
+enum { FEW_ROWS = 8 }; /* of a strip */
+_Static_assert(FEW_ROWS <= NNC_STRIP, "nnc_kernel_strip");
+
+/* Sums that registers hold. */
+static int most_sums(const nnc_target *t)
+{
+    return t && t->vector_bits >= 512 ? 24 : 12;
+}
+
+/* Sums of a kernel in order. */
+static int sums_in_order(const nnc_kernel *k)
+{
+    int n = 0;
+    for (int i = 0; i < k->n_ins && k->n_stage == 1; i++)
+        n += k->ins[i].op == KO_reduce && k->ins[i].sop == KR_sum && !k->ins[i].running;
+    return n;
+}
+
+int nnc_recurrent_rows(int64_t rows, int sums, const nnc_target *t)
+{
+    const int threads = t && t->threads > 0 ? t->threads : 1;
+    const int64_t most =
+        nnc_min64(nnc_ceildiv(rows, threads), nnc_min64(most_sums(t) / sums, FEW_ROWS));
+    const int n = strip_of(rows, most);
+    /* else the last strip stores fewer rows than it computes */
+    return 2 * n > most ? n : (int)nnc_ceildiv(rows, nnc_ceildiv(rows, most));
+}
+
+int nnc_recurrent_vectors(int sums, const nnc_target *t)
+{
+    return sums * 4 <= most_sums(t) ? 4 : sums * 2 <= most_sums(t) ? 2 : 1;
+}
+
+/* Vectors at once of a kernel in order whose sums are for neighbours along its own axis v; 0: it is not such a kernel. */
+int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t)
+{
+    const int sums = sums_in_order(k);
+    return v >= k->n_outer && k->axis[v].kind == KA_map && sums > 0 ? nnc_recurrent_vectors(sums, t)
+                                                                    : 0;
+}
+
+bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
+{
+    const int sums = sums_in_order(k);
+    const int n = sums > 0 && k->n_outer == 1 ? nnc_recurrent_rows(k->axis[0].extent, sums, t) : 1;
+    return n == 1 || nnc_kernel_strip(k, 0, n, mem);
+}
+
 /* Weights that lie along the sum are read along it, once for several rows of the source, and several rows of them at once. */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
 {
-    enum { ROWS = 8, SHORT = 64 };
-    int sums = t && t->vector_bits >= 512 ? 24 : 12; /* in registers */
+    enum { SHORT = 64 };
+    int sums = most_sums(t);
     product p;
     if ((t && t->kind == NNC_T_cuda) || !find_product(k, &p) || p.stages > 1 || p.terms < SHORT)
         return true;
@@ -309,7 +357,7 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
             return true;
     if (k->n_axis != r + 1 || k->ins[p.w].at.k[r] != 1 || k->ins[p.x].at.k[r] != 1 || n < 0)
         return true;
-    int rows = m < 0 ? 1 : strip_of(k->axis[m].extent, ROWS);
+    int rows = m < 0 ? 1 : strip_of(k->axis[m].extent, FEW_ROWS);
     int each = strip_of(k->axis[n].extent, nnc_min64(sums / rows, 4));
     return (rows == 1 || nnc_kernel_strip(k, m, rows, mem)) &&
            (each == 1 || nnc_kernel_strip(k, n, each, mem));

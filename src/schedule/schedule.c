@@ -94,11 +94,19 @@ static double access_cost(const nnc_kernel *k, const nnc_kstage *g, int v, int l
     return v < 0 ? cost : cost / fill(k->axis[v].extent, lanes);
 }
 
-/* The own axis along which a row's vectors can run: the last one, unless its points run in order; -1: none. */
-static int last_axis(const nnc_kernel *k, const nnc_kstage *g)
+/* The own axis along which a row's vectors run: the last one, unless its points run in order; -1: none. Where others do, it may be an
+ * axis around the last one along which accesses cost less: sums for neighbouring results at once. */
+static int row_axis(const nnc_kernel *k, const nnc_kstage *g, int lanes)
 {
-    int last = g->axes ? 31 - __builtin_clz(g->axes) : -1;
-    return last >= 0 && k->axis[last].seq ? -1 : last;
+    int best = g->axes ? 31 - __builtin_clz(g->axes) : -1;
+    if (!nnc_stage_in_order(k, g))
+        return best;
+    best = k->axis[best].seq ? -1 : best;
+    for (int a = best - 1; best >= 0 && a >= k->n_outer; a--)
+        if ((g->axes >> a & 1) && !k->axis[a].seq &&
+            access_cost(k, g, a, lanes) < access_cost(k, g, best, lanes))
+            best = a;
+    return best;
 }
 
 static double cost_along(const nnc_kernel *k, int v, int lanes)
@@ -106,23 +114,22 @@ static double cost_along(const nnc_kernel *k, int v, int lanes)
     double sum = 0;
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
-        int last = last_axis(k, g);
-        sum += access_cost(k, g, v < k->n_outer ? v : last, lanes);
+        sum += access_cost(k, g, v < k->n_outer ? v : row_axis(k, g, lanes), lanes);
     }
     return v < k->n_outer ? sum : sum / 0.95; /* lanes are combined at the end of each row */
 }
 
-/* The last own axis of the most expensive stage. */
-static int inner_axis(const nnc_kernel *k)
+/* The row axis of the most expensive stage. */
+static int inner_axis(const nnc_kernel *k, int lanes)
 {
     double most = -1;
     int axis = -1;
     for (int s = 0; s < k->n_stage; s++) {
         const nnc_kstage *g = &k->stage[s];
         double n = runs(k, g->axes, true) * (g->body1 - g->body0);
-        if (last_axis(k, g) >= 0 && n > most) {
+        if (row_axis(k, g, lanes) >= 0 && n > most) {
             most = n;
-            axis = last_axis(k, g);
+            axis = row_axis(k, g, lanes);
         }
     }
     return axis;
@@ -131,7 +138,7 @@ static int inner_axis(const nnc_kernel *k)
 static int pick_axis(const nnc_kernel *k, int lanes)
 {
     bool tmp = nnc_kernel_scratch(k) > 0;
-    int inner = inner_axis(k), best = inner;
+    int inner = inner_axis(k, lanes), best = inner;
     double least = inner >= 0 ? cost_along(k, inner, lanes) : INFINITY;
     for (int a = 0; !tmp && a < k->n_outer; a++) {
         double cost = cost_along(k, a, lanes);
@@ -212,12 +219,18 @@ static int local_width(const nnc_kernel *k, int lanes)
     return size == 0 ? 0 : (int)((math > 0 ? 4 : 2) * lanes * 4 / nnc_max64(size, 4));
 }
 
+static int vector_bits(const nnc_target *t)
+{
+    return t && t->vector_bits >= 128 ? t->vector_bits : 128;
+}
+
 /* Vectors at once. A multiply-add has a latency of four cycles and two start per cycle: eight independent chains saturate the machine,
  * and few iterations of a long chain, one function of another or a polynomial, fit its reorder window. Such a body uses eight vectors,
  * even where registers are too few: spills cost less than stalls (sin x16: 60 cycles per 16 elements with two vectors, 49 with four, 42
  * with eight; mish 1, 0.77, 0.72 of the time). */
-static int pick_width(const nnc_kernel *k, int v, int bits)
+static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
 {
+    const int bits = vector_bits(t), vectors = nnc_ordered_vectors(k, v, t);
     int lanes = bits / 32, math = 0, live = 0, width = local_width(k, lanes);
     bool wide = false, reduces = false;
     if (width > 0)
@@ -245,6 +258,8 @@ static int pick_width(const nnc_kernel *k, int v, int bits)
                                          : 2 * lanes;
     if (live > 10)
         width = lanes;
+    if (vectors > 0)
+        width = vectors * lanes;
     while (width > 4 && width / 2 >= k->axis[v].extent)
         width /= 2;
     return width < 1 ? 1 : width;
@@ -460,7 +475,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     if (t && t->kind == NNC_T_cuda)
         return nnc_cuda_schedule(k, t);
     k->grid = (nnc_kgrid){0};
-    int bits = t && t->vector_bits >= 128 ? t->vector_bits : 128;
+    const int bits = vector_bits(t);
     nnc_kschedule *s = &k->sched;
     *s = (nnc_kschedule){0};
     bool done = false, ordered = nnc_kernel_in_order(k);
@@ -469,7 +484,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     bool tiled = !ordered && pick_tile(k, bits);
     int v = tiled ? nnc_sched_vec(s) : pick_axis(k, bits / 32);
     if (v >= 0 && !tiled)
-        (void)nnc_sched_put(s, KD_vector, v, pick_width(k, v, bits));
+        (void)nnc_sched_put(s, KD_vector, v, pick_width(k, v, t));
     if (ordered) {
         split_domain(k);
         return true;
@@ -491,7 +506,7 @@ bool nnc_kernel_arrange(nnc_kernel *k, const nnc_target *t, nnc_arena *a)
     bool gpu = t && t->kind == NNC_T_cuda, local;
     if (nnc_kernel_in_order(k)) { /* its loops are as they must be; outer ones are merged */
         nnc_kernel_merge_axes(k, !gpu);
-        return nnc_kernel_schedule(k, t);
+        return (gpu || nnc_ordered_strips(k, t, a)) && nnc_kernel_schedule(k, t);
     }
     nnc_kernel_order_axes(k);
     nnc_kernel_merge_axes(k, !gpu);

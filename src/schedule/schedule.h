@@ -27,9 +27,17 @@ nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
 /* contract.c: the strips that a product should have whose weights lie along the sum, before nnc_kernel_schedule. False: out of memory. */
 bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
+/* contract.c: a recurrence reads its weights at each step: once for several rows of the batch (a strip), as many as leave a strip for each
+ * thread. Number of these, of `rows`, with `sums` sums for each element of the state; and number of vectors of elements that have the
+ * sums of a strip in registers. */
+int nnc_recurrent_rows(int64_t rows, int sums, const nnc_target *t);
+int nnc_recurrent_vectors(int sums, const nnc_target *t);
+/* Writes out the strips of a kernel that is a recurrence (false: out of memory). Vectors along its own axis v; 0: it is none. */
+bool nnc_ordered_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem);
+int nnc_ordered_vectors(const nnc_kernel *k, int v, const nnc_target *t);
 /* strip.c. Axis a (outer) in strips of n, 2..NNC_STRIP; reduce axis r written out: it stays, with extent 1. Nothing changes where
- * guards or instructions would become too many. No stage may have map axes; r is reduced without masks, and to no places. New
- * memory is in `mem`. False: out of memory. */
+ * guards or instructions would become too many. Stages with map axes store to results alone; r is reduced without masks, and to no
+ * places. New memory is in `mem`. False: out of memory. */
 #define NNC_STRIP 16
 bool nnc_kernel_strip(nnc_kernel *k, int a, int n, nnc_arena *mem);
 bool nnc_kernel_unroll(nnc_kernel *k, int r, nnc_arena *mem);
@@ -48,17 +56,17 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g);
 
 /* cuda_rows.c: distribution of a point over a group of threads. */
 typedef struct cu_spread {
-    uint32_t spread;      /* own axes, which are distributed over the threads */
-    int vec;              /* elements of an access along the last of them */
+    uint32_t spread; /* own axes, which are distributed over the threads */
+    int vec; /* elements of an access along the last of them */
     int64_t units, trips; /* vectors of these axes; maximum per thread */
 } cu_spread;
 typedef struct cu_rows {
     cu_spread *stage;
     int keep;
-    int32_t *as;             /* by instruction, as in cu_value */
+    int32_t *as; /* by instruction, as in cu_value */
     bool *held;
-    bool *in_registers;      /* by buffer: a tmp buffer kept in registers */
-    int64_t scratch;         /* bytes per point of the other tmp buffers */
+    bool *in_registers; /* by buffer: a tmp buffer kept in registers */
+    int64_t scratch; /* bytes per point of the other tmp buffers */
 } cu_rows;
 bool cu_rows_mixed(const nnc_kernel
         *k); /* a stage with map and reduce axes, or axes in order, which no row distributes */
@@ -67,7 +75,10 @@ void cu_rows_deinit(cu_rows *r);
 
 /* Product of the outer axes' extents; the last of a set of axes (-1: none). */
 int64_t cu_all_points(const nnc_kernel *k);
-static inline int cu_last_axis(uint32_t axes) { return axes ? 31 - __builtin_clz(axes) : -1; }
+static inline int cu_last_axis(uint32_t axes)
+{
+    return axes ? 31 - __builtin_clz(axes) : -1;
+}
 /* Offset in `work` of the partial results of reduction id, indexed [slice][point]; id = k->n_ins: total size. */
 int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id);
 /* Threads per point in the second launch: one, or with many partial results the warps of a block, each thread of a warp with another
@@ -75,7 +86,8 @@ int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id);
 int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g);
 /* Shared memory of the reductions' partial results per thread and lane of a column. */
 int64_t cu_part_bytes(const nnc_kernel *k);
-int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's partial results; -1: too many */
+int64_t cu_work(const nnc_kernel *k,
+    const nnc_kgrid *g); /* bytes of a split kernel's partial results; -1: too many */
 int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */
 
 /* schedule_cuda.c: true when the access moves `vec` consecutive elements along axis a at once, where a is a multiple of vec. */

@@ -44,6 +44,9 @@ static const published all[] = {
         (12 * (128. * (4 * 768 * 768 + 2 * 768 * 3072) + 2. * 12 * 128 * 128 * 64) + 768 * 768) *
             1e-9,
         "encoder.layer.11.output.LayerNorm.weight", "f32[768]"},
+    /* the tutorial's count; the products of the inputs, those of the states are in the recurrence */
+    {"lstm_classifier", {{"classes", 1}}, 4810857, 0, 0, 0, 0, 5, 0,
+        (128. * 2 * 1024 * (100 + 512) + 512) * 1e-9, "rnn.bias_hh_l1_reverse", "f32[1024]"},
     {"unet", {{"channels", 64}, {"image", 512}}, 17263042, 8832, 19, 0, 18, 0, 0, 160.0,
         "up4.conv.double_conv.3.weight", "f32[64,64,3,3]"},
     {"multi_linear", {{"models", 1}}, 131584, 0, 0, 0, 0, 1, 0, 131072e-9, "model.0.weight",

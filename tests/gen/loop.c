@@ -151,12 +151,16 @@ static nnc_ref recurrent(loop *l)
     static const nnc_dtype types[] = {DT_f32, DT_f32, DT_f64, DT_f16, DT_bf16};
     const int which = (int)between(l, 0, 2);
     const nnc_dtype d = types[between(l, 0, 4)];
-    const int64_t h = between(l, 0, 3) ? between(l, 1, 9) : between(l, 17, 40),
-                  b = between(l, 1, 4), t = between(l, 1, 4), g = gates[which] * h;
+    const int64_t h = between(l, 0, 3) ? between(l, 1, 9)
+                                       : between(l, 1, 3) * 16 + between(l, 0, 1),
+                  b = between(l, 0, 1) ? between(l, 1, 4) : between(l, 5, 40), t = between(l, 1, 4),
+                  g = gates[which] * h, panel = h % 16 ? 1 : 16;
     nnc_ref in[5];
     int n = 0;
     in[n++] = floats(l, "x", d, 3, (int64_t[]){t, b, g});
-    in[n++] = floats(l, "r", d, 2, (int64_t[]){g, h});
+    in[n++] = between(l, 0, 1)
+                  ? floats(l, "r", d, 2, (int64_t[]){h, g})
+                  : floats(l, "r", d, 4, (int64_t[]){h / panel, h, gates[which], panel});
     if (which == 1)
         in[n++] = floats(l, "bias", d, 1, &h);
     in[n++] = floats(l, "h0", d, 2, (int64_t[]){b, h});

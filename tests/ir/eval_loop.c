@@ -110,11 +110,13 @@ TEST(eval_recurrent)
     for (int k = 0; k < 6; k++) {
         const int which = k % 3, g2 = 2 * gates[which];
         const bool ends = k >= 3; /* behind one step */
-        double part[16];
-        for (int i = 0; i < 2 * g2; i++)
+        double part[16], turned[16];
+        for (int i = 0; i < 2 * g2; i++) {
             part[i] = x[i / g2][i % g2];
+            turned[i % 2 * g2 + i / 2] = r[i];
+        }
         nnc_graph *g = new_graph();
-        nnc_ref in[5] = {arg_of(g, DT_f64, DIMS(2, 1, g2)), arg_of(g, DT_f64, DIMS(g2, 2))};
+        nnc_ref in[5] = {arg_of(g, DT_f64, DIMS(2, 1, g2)), arg_of(g, DT_f64, DIMS(2, g2))};
         int n = 2;
         if (which == 1)
             in[n++] = arg_of(g, DT_f64, DIMS(2));
@@ -123,7 +125,7 @@ TEST(eval_recurrent)
             in[n++] = arg_of(g, DT_f64, DIMS(1, 2));
         if (ends)
             in[n++] = arg_of(g, DT_i64, DIMS(1));
-        const void *data[5] = {part, r};
+        const void *data[5] = {part, turned};
         int m = 2;
         if (which == 1)
             data[m++] = bias;
@@ -137,8 +139,11 @@ TEST(eval_recurrent)
         expect_(__FILE__, __LINE__, g, nnc_build(g, ops[which], n, in, 0, NULL), data, 4, y, 1e-15);
     }
     nnc_graph *g = new_graph();
-    nnc_ref in[4] = {arg_of(g, DT_f64, DIMS(2, 1, 8)), arg_of(g, DT_f64, DIMS(8, 2)),
+    double turned[16];
+    nnc_ref in[4] = {arg_of(g, DT_f64, DIMS(2, 1, 8)), arg_of(g, DT_f64, DIMS(2, 8)),
         arg_of(g, DT_f64, DIMS(1, 2)), arg_of(g, DT_f64, DIMS(1, 2))};
-    EXPECT(g, nnc_build(g, OP_lstm, 4, in, 0, NULL) + 1, IN(x, r, h0, c0), 2,
+    for (int i = 0; i < 16; i++)
+        turned[i % 2 * 8 + i / 2] = r[i];
+    EXPECT(g, nnc_build(g, OP_lstm, 4, in, 0, NULL) + 1, IN(x, turned, h0, c0), 2,
         NUMS(0.7401608632922636, -0.22602458429237168), 1e-15);
 }

@@ -394,20 +394,31 @@ V ll_load_row(ll_emit *e, const nnc_kins *ins, int live)
     return load_row(e, t, place(e, ins->buf, t, dyn, known), mask, nnc_dtype_size(d));
 }
 
+/* True when `fill`, what a guarded load gives elsewhere, is a load that advances with it along axis c. */
+static bool fills_alike(const ll_emit *e, const nnc_kins *ins, const nnc_kins *fill, int c)
+{
+    return fill->op == KO_load && fill->n_guard == 0 && fill->arg[0] < 0 &&
+           fill->at.k[c] == ins->at.k[c] && (e->vax < 0 || fill->at.k[e->vax] == 0) &&
+           e->k->buf[fill->buf].role == KB_in &&
+           e->k->buf[fill->buf].dtype == e->k->buf[ins->buf].dtype;
+}
+
 /* True when the load's guards do not depend on the loop over axis c. */
 static bool hoists(const ll_emit *e, const nnc_kins *ins, int c)
 {
     if (ins->op != KO_load || ins->n_guard == 0 || ins->arg[0] >= 0 || e->vax == c ||
-        e->k->buf[ins->buf].role != KB_in || ins->at.k[c] < 0 || (e->vax >= 0 && ins->at.k[e->vax]))
+        e->k->buf[ins->buf].role == KB_tmp || ins->at.k[c] < 0 ||
+        (e->vax >= 0 && ins->at.k[e->vax]))
         return false;
     const nnc_kins *fill = &e->k->ins[ins->arg[1]];
-    if (fill->op != KO_const || fill->f != 0 || fill->i != 0)
+    const bool alike = fills_alike(e, ins, fill, c);
+    if (!alike && (fill->op != KO_const || fill->f != 0 || fill->i != 0))
         return false;
     for (int g = 0; g < ins->n_guard; g++)
         if (ins->guard[g].e.k[c] || (e->vax >= 0 && ins->guard[g].e.k[e->vax]))
             return false;
     int64_t last = (e->k->axis[c].extent - 1) * ins->at.k[c];
-    return (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= MOST_ZEROS;
+    return alike || (last + 1) * nnc_dtype_size(e->k->buf[ins->buf].dtype) <= MOST_ZEROS;
 }
 
 void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
@@ -428,7 +439,16 @@ void ll_hoist(ll_emit *e, const nnc_kstage *st, int c)
         nnc_affine at = ins->at;
         at.k[c] = 0;
         V dyn = affine(e, &at, &known), p = place(e, ins->buf, ll_memory_type(e->m, d), dyn, known);
-        V none = zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
+        const nnc_kins *fill = &e->k->ins[ins->arg[1]];
+        V none;
+        if (fill->op == KO_load) {
+            at = fill->at;
+            at.k[c] = 0;
+            dyn = affine(e, &at, &known);
+            none = place(e, fill->buf, ll_memory_type(e->m, d), dyn, known);
+        } else {
+            none = zeros(e, nnc_align_up((last + 1) * nnc_dtype_size(d), 64));
+        }
         e->base[i] = LLVMBuildSelect(e->m->b, uni, p, none, "");
     }
 }
