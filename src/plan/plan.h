@@ -224,6 +224,9 @@ struct nnc_engine {
     const nnc_watch *watch; /* NULL: none */
     /* Does load_call compile something for c? Such calls are loaded on several threads at once. NULL: none does. */
     bool (*compiles)(const nnc_call *c);
+    /* Identifies the memory layout in which a loaded call reads packed weights: equal layouts of equal weights have equal bytes. false:
+     * not known. NULL: never known. */
+    bool (*layout)(const void *handle, nnc_hash128 *out);
     /* Loads the plug-in on first use and returns the engine itself, which executors use; NULL: it does not load. An engine with this
      * function has nothing else but name, version and choose. NULL: this is the engine itself. */
     const nnc_engine *(*open)(nnc_sink *sink);

@@ -72,6 +72,7 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
         return nnc_fail0(sink, NNC_E_DEVICE,
             "the plan is for the device '%s', and no device of its kind is available",
             pd->name ? pd->name : "");
+    d->ordinal = (int)ordinal;
     int64_t from = nnc_now_ns();
     nnc_status opened = d->api->open((int)ordinal, &d->device, sink);
     nnc_exec_spent(e, NNC_PH_context, from);
@@ -87,11 +88,9 @@ static nnc_status open_device(nnc_exec *e, const nnc_exec_options *o, int i, nnc
         e->n_stream++;
     }
     NNC_TRY(nnc_exec_event(&e->events, &e->arena, d, &d->begin, sink));
-    const int64_t bytes[] = {pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
-    for (int s = 0; s < 3; s++)
-        NNC_TRY(d->api->alloc(d->device, bytes[s], &d->base[s], sink));
+    NNC_TRY(d->api->alloc(d->device, pd->arena_bytes, &d->base[SP_arena], sink));
     nnc_exec_spent(e, NNC_PH_memory, from);
-    d->requested = (nnc_exec_memory){pd->arena_bytes, pd->persist_bytes, pd->init_bytes};
+    d->requested.arena = pd->arena_bytes;
     return NNC_OK;
 }
 
@@ -362,7 +361,8 @@ static nnc_status run_init(nnc_exec *e, nnc_sink *sink)
     nnc_status status = NNC_OK;
     int64_t from = nnc_now_ns();
     for (int i = 0; i < p->end[SEC_init] && status == NNC_OK; i++)
-        status = nnc_exec_issue(e, i);
+        if (!e->idle[i])
+            status = nnc_exec_issue(e, i);
     nnc_status synced = nnc_exec_sync(e, NULL);
     share_init(e, nnc_now_ns() - from);
     if (status == NNC_OK)
@@ -398,10 +398,11 @@ static nnc_status allocate_tables(nnc_exec *e, nnc_sink *sink)
     e->owned = ARENA_NEW(a, prepared, p->n_cmd + 1);
     e->engine = ARENA_NEW(a, const nnc_engine *, p->n_engine + 1);
     e->weight = ARENA_NEW(a, weight_work, p->n_cmd + 1);
+    e->owner = ARENA_NEW(a, int32_t, p->n_cmd + 1);
     e->object =
         nnc_arena_alloc(a, (size_t)p->n_engine * (size_t)p->n_object + 1, sizeof *e->object);
     bool ok = e->dev && e->event && e->record && e->first_arg && e->handle && e->owned &&
-              e->engine && e->weight && e->object;
+              e->engine && e->weight && e->owner && e->object;
     return ok ? NNC_OK : nnc_nomem(sink);
 }
 
@@ -444,10 +445,14 @@ static nnc_status create(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink)
         e->own.no_replay |= !e->dev[d].api->capture_begin || e->dev[d].api != e->dev[0].api;
     NNC_TRY(allocate_staging(e, sink));
     NNC_TRY(create_events(e, sink));
+    NNC_TRY(nnc_exec_find_handles(e, sink));
+    NNC_TRY(nnc_exec_load(e, true, sink));
+    NNC_TRY(nnc_exec_place(e, o->shared, sink));
     NNC_TRY(nnc_exec_fill(e, &e->own, &e->arena, sink));
-    NNC_TRY(nnc_exec_load(e, sink));
+    NNC_TRY(nnc_exec_load(e, false, sink));
     nnc_exec_find_watch(e);
     NNC_TRY(run_init(e, sink));
+    nnc_exec_offer(e);
     release_init(e);
     return NNC_OK;
 }
@@ -486,6 +491,7 @@ void nnc_exec_destroy(nnc_exec *e)
     if (e->owned)
         nnc_exec_unload(e, true);
     nnc_exec_drop_events(&e->events);
+    nnc_exec_release(e);
     for (int d = 0; e->dev && d < e->p->n_device; d++)
         close_device(e, d);
     nnc_free(e->staging);

@@ -11,7 +11,9 @@ typedef struct dev {
     nnc_stream **stream;
     nnc_event **end;  /* by stream: its part of a run is done */
     nnc_event *begin; /* stream 0: inputs are uploaded */
-    void *base[3];    /* by nnc_space */
+    void *base[3];    /* by nnc_space; SP_persist: see nnc_exec.fixed */
+    int ordinal;
+    struct nnc_block *statics; /* this executor's own static values (shared.c); NULL: none */
     nnc_exec_memory requested;
     nnc_engine_env env;
 } dev;
@@ -38,6 +40,7 @@ typedef struct prepared {
     const dev *on;
     loaded_object *object; /* NULL: none */
     bool main; /* also used by main: outlives init */
+    bool init; /* used by commands of init that run */
 } prepared;
 
 /* A CMD_weight as work on its stream, in order with the packing that reads it. */
@@ -77,6 +80,13 @@ struct nnc_exec {
     loaded_object *object; /* by engine and the plan's object */
     int n_owned;
     weight_work *weight; /* by command */
+    int32_t *owner; /* by owned handle: its first command */
+    nnc_shared *shared; /* static values; those of this executor are in these blocks */
+    struct nnc_block **block;
+    size_t n_block, cap_block;
+    struct nnc_static *made; /* by tensor */
+    void **fixed; /* by tensor: the address of what is persistent */
+    bool *idle; /* by command of init: it need not run */
     nnc_exec_phases phase;
     const nnc_watch *watch; /* checks runs of main (watch.c); NULL: none */
     _Atomic bool unwatched; /* a check has failed: later runs are not checked */
@@ -94,6 +104,7 @@ static inline void *nnc_exec_address(const nnc_exec *e, int tensor)
 {
     const nnc_ptensor *t = &e->p->tensor[tensor];
     void *moved = e->use->at ? e->use->at[tensor] : NULL;
+    moved = moved || !e->fixed ? moved : e->fixed[tensor];
     return moved ? moved : (char *)e->dev[t->device].base[t->space] + t->offset;
 }
 
@@ -106,7 +117,9 @@ void nnc_exec_drop_events(const events *l);
 /* Checks what run relies on: indices in range, the right number of arguments. */
 nnc_status nnc_exec_check(const nnc_plan *p, nnc_sink *sink);
 nnc_status nnc_exec_find_engines(nnc_exec *e, const nnc_exec_options *o, nnc_sink *sink);
-nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink);
+/* Finds the handles that commands need; loads those that main uses, or the others that init uses. */
+nnc_status nnc_exec_find_handles(nnc_exec *e, nnc_sink *sink);
+nnc_status nnc_exec_load(nnc_exec *e, bool main, nnc_sink *sink);
 void nnc_exec_unload(nnc_exec *e, bool all); /* not all: what only init used */
 
 nnc_status nnc_exec_weight(nnc_exec *e, int cmd);
@@ -117,6 +130,12 @@ nnc_status nnc_exec_copy(nnc_exec *e, const nnc_cmd *c, place at);
 bool nnc_exec_hidden_copy(const nnc_exec *e, const nnc_cmd *c); /* true when it needs e->staging */
 /* Submits command `cmd` to its stream. */
 nnc_status nnc_exec_issue(nnc_exec *e, int cmd);
+
+/* shared.c. Allocates persistent memory, but for what other executors have, and init's; main's handles are loaded. After init:
+ * lets others use what it has made. At the end: gives up all of it. */
+nnc_status nnc_exec_place(nnc_exec *e, nnc_shared *shared, nnc_sink *sink);
+void nnc_exec_offer(nnc_exec *e);
+void nnc_exec_release(nnc_exec *e);
 
 /* watch.c. Finds the engine that checks runs of main; submits the check's begin and end to main's stream. */
 void nnc_exec_find_watch(nnc_exec *e);

@@ -177,9 +177,15 @@ static bool compiles(const nnc_exec *e, int i)
 
 typedef struct load_job {
     nnc_exec *e;
-    const int32_t *cmd; /* by owned handle */
+    bool main;
     _Atomic int next;
 } load_job;
+
+/* Is handle k among those to load: used by main, or only by init? */
+static bool due(const nnc_exec *e, int k, bool main)
+{
+    return main ? e->owned[k].main : !e->owned[k].main && e->owned[k].init;
+}
 
 /* What fails is loaded again alone, for the message. */
 static void load_some(void *ctx, int part, int parts)
@@ -187,38 +193,40 @@ static void load_some(void *ctx, int part, int parts)
     load_job *j = ctx;
     (void)part, (void)parts;
     for (int k; (k = atomic_fetch_add(&j->next, 1)) < j->e->n_owned;)
-        if (compiles(j->e, j->cmd[k]))
-            (void)load(j->e, &j->e->owned[k], j->cmd[k], NULL);
+        if (due(j->e, k, j->main) && compiles(j->e, j->e->owner[k]))
+            (void)load(j->e, &j->e->owned[k], j->e->owner[k], NULL);
 }
 
-static nnc_status load_all(nnc_exec *e, const int32_t *cmd, nnc_sink *sink)
+nnc_status nnc_exec_load(nnc_exec *e, bool main, nnc_sink *sink)
 {
     int n = 0;
     int64_t from = nnc_now_ns();
     for (int k = 0; k < e->n_owned; k++)
-        n += compiles(e, cmd[k]);
+        n += due(e, k, main) && compiles(e, e->owner[k]);
     if (n > 1) {
-        load_job j = {e, cmd, 0};
+        load_job j = {e, main, 0};
         nnc_par_run((int)nnc_min64(n, nnc_cpu_count()), load_some, &j);
     }
     nnc_exec_spent(e, NNC_PH_libraries, from);
     for (int k = 0; k < e->n_owned; k++) {
+        if (!due(e, k, main))
+            continue;
         from = nnc_now_ns();
-        NNC_TRY(load(e, &e->owned[k], cmd[k], sink));
-        nnc_exec_spent(e, phase_of(e->p, &e->p->cmd[cmd[k]]), from);
+        NNC_TRY(load(e, &e->owned[k], e->owner[k], sink));
+        nnc_exec_spent(e, phase_of(e->p, &e->p->cmd[e->owner[k]]), from);
     }
     return NNC_OK;
 }
 
-nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
+nnc_status nnc_exec_find_handles(nnc_exec *e, nnc_sink *sink)
 {
     const nnc_plan *p = e->p;
-    /* last: by item and kind, the last command with it; before: by command, the previous one with its item; owner: by handle, its first
-     * command. Another stream needs a handle of its own. */
+    /* last: by item and kind, the last command with it; before: by command, the previous one with its item. Another stream needs a
+     * handle of its own. */
     size_t items = (size_t)(p->n_call > p->n_kernel ? p->n_call : p->n_kernel) + 1;
-    NNC_FREED int32_t *last = nnc_malloc(sizeof *last * (2 * items + 2 * (size_t)p->n_cmd));
+    NNC_FREED int32_t *last = nnc_malloc(sizeof *last * (2 * items + (size_t)p->n_cmd));
     NNC_NEED(last, sink);
-    int32_t *before = last + 2 * items, *owner = before + p->n_cmd;
+    int32_t *before = last + 2 * items;
     for (size_t i = 0; i < 2 * items; i++)
         last[i] = -1;
     for (int i = 0; i < p->n_cmd; i++) {
@@ -230,7 +238,7 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
         while (same >= 0 && !same_work(c, &p->cmd[same]))
             same = before[same];
         if (same < 0) {
-            owner[e->n_owned] = i;
+            e->owner[e->n_owned] = i;
             e->owned[e->n_owned].on = &e->dev[c->device];
         }
         e->handle[i] = same >= 0 ? e->handle[same] : &e->owned[e->n_owned++];
@@ -238,7 +246,7 @@ nnc_status nnc_exec_load(nnc_exec *e, nnc_sink *sink)
         *l = i;
         e->handle[i]->main |= i >= p->end[SEC_init];
     }
-    return load_all(e, owner, sink);
+    return NNC_OK;
 }
 
 void nnc_exec_unload(nnc_exec *e, bool all)

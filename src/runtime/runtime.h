@@ -75,6 +75,12 @@ extern const nnc_device_api nnc_device_cpu, nnc_device_cuda;
 
 typedef struct nnc_exec nnc_exec; /* a loaded plan */
 
+/* Memory of static values (weights, packed and folded weights) that executors share, so that it is filled once. Each executor that was
+ * created with it keeps what it uses, also when its creator has dropped it. May be used by several threads. */
+typedef struct nnc_shared nnc_shared;
+nnc_shared *nnc_shared_create(void); /* NULL: out of memory */
+void nnc_shared_drop(nnc_shared *s);
+
 typedef struct nnc_exec_options {
     const nnc_device_api *const *device; /* by kind: "cpu:1" is device 1 of the kind "cpu" */
     int n_device;
@@ -83,10 +89,11 @@ typedef struct nnc_exec_options {
     const nnc_engine_env *env; /* of each device, the last one of further devices; copied, what it points to outlives the executor */
     int n_env;
     /* fills weights of CMD_weight; NULL: inline, generated and file sources are read here */
+    nnc_shared *shared;     /* NULL: nothing is shared */
     bool no_replay;         /* submit every run command by command, even where the device could replay it */
 } nnc_exec_options;
 
-/* Memory allocated on the devices; equals the plan's sizes (checked by a test). */
+/* Memory allocated on the devices: the plan's sizes (checked by a test), less what other executors had already. */
 typedef struct nnc_exec_memory { int64_t arena, persist, init; } nnc_exec_memory;
 
 /* Phases before the second run, in ns of the host's clock. Rows: printed name, JSON key. */

@@ -328,6 +328,17 @@ static nnc_status load_call(const nnc_load *l, void **handle, nnc_sink *sink)
     return NNC_OK;
 }
 
+static bool layout(const void *handle, nnc_hash128 *out)
+{
+    const dn_handle *h = handle;
+    dn_ref md;
+    for (int i = 0; i < h->n; i++)
+        if (h->arg[i].arg == DNNL_ARG_WEIGHTS && h->from[i] >= 0 && h->call.packed)
+            return dnnl_memory_get_memory_desc(h->arg[i].memory, &md) == dnnl_success &&
+                   dn_md_layout(md, out);
+    return false;
+}
+
 /* Runs of this process that were repeated because of a NaN. */
 __attribute__((visibility("default"))) _Atomic uint64_t nnc_onednn_reruns;
 
@@ -506,4 +517,5 @@ const nnc_engine nnc_engine_onednn = {
     .unload = unload,
     .watch = &watch,
     .compiles = compiles,
+    .layout = layout,
 };

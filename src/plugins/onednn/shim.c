@@ -2,7 +2,59 @@
 #include "plugins/onednn/shim.h"
 #include <string.h>
 
+/* A blocked format in numbers; of each array the entries that are in use. */
+typedef struct form {
+    int64_t type, rank, blocks, offset;
+    const dnnl_dim_t *dim, *padded, *shift, *stride, *block, *of;
+} form;
+
+static bool hash_form(const form *f, nnc_hash128 *out)
+{
+    enum { MOST = DNNL_MAX_NDIMS };
+    const dnnl_dim_t *const list[] = {f->dim, f->padded, f->shift, f->stride, f->block, f->of};
+    int64_t all[4 + 6 * MOST] = {f->type, f->rank, f->blocks, f->offset};
+    if (f->rank > MOST || f->blocks > MOST)
+        return false;
+    for (int l = 0; l < 6; l++)
+        for (int64_t i = 0; i < (l < 4 ? f->rank : f->blocks); i++)
+            all[4 + l * MOST + i] = list[l][i];
+    *out = nnc_hash(all, sizeof all);
+    return true;
+}
+
 #if DNNL_VERSION_MAJOR >= 3
+
+static bool list_of(dn_ref m, dnnl_query_t what, const dnnl_dim_t **out)
+{
+    const dnnl_dims_t *dims = NULL;
+    if (dnnl_memory_desc_query(m, what, &dims) != dnnl_success || !dims)
+        return false;
+    *out = *dims;
+    return true;
+}
+
+bool dn_md_layout(dn_ref m, nnc_hash128 *out)
+{
+    dnnl_format_kind_t kind;
+    dnnl_data_type_t type;
+    int rank, blocks;
+    form f = {0};
+    if (dnnl_memory_desc_query(m, dnnl_query_format_kind, &kind) != dnnl_success ||
+        kind != dnnl_blocked || dnnl_memory_desc_query(m, dnnl_query_data_type, &type) != 0 ||
+        dnnl_memory_desc_query(m, dnnl_query_ndims_s32, &rank) != dnnl_success ||
+        dnnl_memory_desc_query(m, dnnl_query_inner_nblks_s32, &blocks) != dnnl_success ||
+        dnnl_memory_desc_query(m, dnnl_query_submemory_offset_s64, &f.offset) != dnnl_success)
+        return false;
+    f.type = type;
+    f.rank = rank;
+    f.blocks = blocks;
+    return (type == dnnl_f32 || type == dnnl_bf16 || type == dnnl_f16) && /* no compensation */
+           list_of(m, dnnl_query_dims, &f.dim) && list_of(m, dnnl_query_padded_dims, &f.padded) &&
+           list_of(m, dnnl_query_padded_offsets, &f.shift) &&
+           list_of(m, dnnl_query_strides, &f.stride) &&
+           list_of(m, dnnl_query_inner_blks, &f.block) &&
+           list_of(m, dnnl_query_inner_idxs, &f.of) && hash_form(&f, out);
+}
 
 dnnl_status_t dn_md_init(
     dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride)
@@ -72,7 +124,18 @@ dnnl_status_t dn_pool(dnnl_primitive_desc_t *pd, dnnl_engine_t e, dnnl_alg_kind_
         w->stride, w->kernel, w->dilation, w->pad_lo, w->pad_hi, attr);
 }
 
-#else /* 2.x */
+#else
+
+bool dn_md_layout(dn_ref m, nnc_hash128 *out)
+{
+    const dnnl_blocking_desc_t *b = &m->format_desc.blocking;
+    if (m->format_kind != dnnl_blocked || m->extra.flags != dnnl_memory_extra_flag_none)
+        return false;
+    const form f = {m->data_type, m->ndims, b->inner_nblks, m->offset0, m->dims, m->padded_dims,
+        m->padded_offsets, b->strides, b->inner_blks, b->inner_idxs};
+    return hash_form(&f, out);
+}
+/* 2.x */
 
 dnnl_status_t dn_md_init(
     dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride)

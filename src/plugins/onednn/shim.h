@@ -5,6 +5,7 @@
 #ifndef NNC_ONEDNN_SHIM_H
 #define NNC_ONEDNN_SHIM_H
 
+#include "base/base.h"
 #include <oneapi/dnnl/dnnl.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -21,6 +22,8 @@ typedef const dnnl_memory_desc_t *dn_ref;
 dnnl_status_t dn_md_init(dn_md *m, int rank, const int64_t *dim, dnnl_data_type_t type, const int64_t *stride);
 dnnl_status_t dn_md_copy(dn_md *m, dn_ref from); /* m: uninitialised */
 void dn_md_deinit(dn_md *m);
+/* A hash of type, extents and the order of the elements in memory; false: it has a format that is not described by blocks. */
+bool dn_md_layout(dn_ref m, nnc_hash128 *out);
 dn_ref dn_md_ref(const dn_md *m); /* NULL when not initialised */
 
 dnnl_status_t dn_append_sum(dnnl_post_ops_t p);

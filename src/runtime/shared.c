@@ -1,0 +1,411 @@
+/* runtime/shared.c -- static values (weights, packed and folded weights) in memory that executors share: what two plans compute in the
+ * same way from the same weights is computed once and held once.
+ *
+ * A value's key is a hash of how init makes it: the source of the weight, the text of the kernel, the layout that a call's engine reads,
+ * and the keys of what the command reads. Memory is allocated in blocks, one for each executor and device, with the values that no
+ * earlier block has; a block lives as long as an executor uses a value of it. State is never shared, nor what several commands write,
+ * nor what an engine makes in a layout that it does not name. */
+#include "runtime/exec.h"
+#include <pthread.h>
+#include <string.h>
+
+enum { BUCKETS = 1024 };
+
+typedef struct nnc_block {
+    nnc_device *device; /* the block's own, of this kind */
+    const nnc_device_api *api;
+    void *base;
+    int users; /* executors */
+} block;
+
+typedef struct value {
+    nnc_hash128 key;
+    const char *at;
+    block *in;
+    struct value *next;
+} value;
+
+struct nnc_shared {
+    pthread_mutex_t lock; /* of all below */
+    int users;
+    value *value[BUCKETS]; /* by key */
+};
+
+nnc_shared *nnc_shared_create(void)
+{
+    nnc_shared *s = nnc_calloc(1, sizeof *s);
+    if (!s)
+        return NULL;
+    pthread_mutex_init(&s->lock, NULL);
+    s->users = 1;
+    return s;
+}
+
+static nnc_shared *join(nnc_shared *s)
+{
+    pthread_mutex_lock(&s->lock);
+    s->users++;
+    pthread_mutex_unlock(&s->lock);
+    return s;
+}
+
+void nnc_shared_drop(nnc_shared *s)
+{
+    if (!s)
+        return;
+    pthread_mutex_lock(&s->lock);
+    bool last = --s->users == 0;
+    pthread_mutex_unlock(&s->lock);
+    if (!last)
+        return;
+    pthread_mutex_destroy(&s->lock);
+    nnc_free(s);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* What init makes of a tensor that owns memory; aliases have no entry of their own. */
+typedef struct nnc_static {
+    nnc_hash128 key; /* of its contents so far */
+    int writes;
+    bool unknown; /* no other executor has it */
+    bool read; /* by a command that runs */
+    bool found; /* another executor has it */
+    int64_t offset; /* in this executor's block, where it is not found */
+    const char *at;
+} nnc_static;
+
+static int root_of(const nnc_plan *p, int t)
+{
+    while (p->tensor[t].alias_of >= 0)
+        t = p->tensor[t].alias_of;
+    return t;
+}
+
+/* Arguments from this one on are written. */
+static int first_written(const nnc_plan *p, const nnc_cmd *c)
+{
+    int n = c->kind == CMD_kernel                          ? p->kernel[c->item].n_out
+            : c->kind == CMD_record || c->kind == CMD_wait ? 0
+                                                           : 1;
+    return c->n_arg - n;
+}
+
+static void put_key(nnc_text *t, nnc_hash128 h)
+{
+    char hex[33];
+    nnc_hash_hex(h, hex);
+    nnc_puts(t, hex);
+}
+
+static void put_source(nnc_text *t, const nnc_weight *w)
+{
+    nnc_printf(t, "weight %s ", w->name ? w->name : "");
+    if (w->kind == NNC_W_gen)
+        nnc_printf(
+            t, "gen %llu %a %a", (unsigned long long)w->seed, (double)w->scale, (double)w->shift);
+    else if (w->kind == NNC_W_inline)
+        put_key(t, nnc_hash(w->data, (size_t)w->size));
+    else
+        nnc_printf(t, "%s %p %lld %lld %llu", w->file ? w->file : "", w->data, (long long)w->offset,
+            (long long)w->size, (unsigned long long)w->header_hash);
+}
+
+/* The layout in which call `item` of main reads its packed weights. */
+static bool layout_of(const nnc_exec *e, int item, nnc_hash128 *out)
+{
+    const nnc_plan *p = e->p;
+    for (int i = p->end[SEC_init]; i < p->n_cmd; i++) {
+        const prepared *h = e->handle[i];
+        if (p->cmd[i].kind == CMD_call && p->cmd[i].item == item)
+            return h && h->engine && h->engine->layout && h->engine->layout(h->handle, out);
+    }
+    return false;
+}
+
+/* False: another executor's may differ. */
+static bool put_call(const nnc_exec *e, const nnc_cmd *c, nnc_text *t)
+{
+    const nnc_call *call = &e->p->call[c->item];
+    nnc_hash128 layout;
+    if (call->kind != CALL_pack || !layout_of(e, call->pack_for, &layout))
+        return false;
+    call = &e->p->call[call->pack_for];
+    nnc_printf(t, "pack %s %d %d %d %lld ", e->engine[c->engine]->name, call->kind, call->trans_a,
+        call->trans_b, (long long)call->groups);
+    nnc_put_type(t, &call->wei);
+    put_key(t, layout);
+    return true;
+}
+
+static bool put_command(const nnc_exec *e, const nnc_cmd *c, nnc_text *t)
+{
+    const nnc_plan *p = e->p;
+    switch ((nnc_cmd_kind)c->kind) {
+    case CMD_weight: put_source(t, &p->weight[c->item]); return true;
+    case CMD_kernel:
+        nnc_printf(t, "%s %s", e->engine[c->engine]->name, p->kernel[c->item].ir);
+        return true;
+    case CMD_copy: nnc_puts(t, "copy"); return true;
+    case CMD_call: return put_call(e, c, t);
+    default: return true;
+    }
+}
+
+/* Enters what the command writes. */
+static void follow(const nnc_exec *e, const nnc_cmd *c, nnc_static *s, nnc_text *t)
+{
+    const nnc_plan *p = e->p;
+    const int written = first_written(p, c);
+    bool known = put_command(e, c, t);
+    for (int k = 0; k < c->n_arg; k++) {
+        const nnc_ptensor *a = &p->tensor[c->arg[k]];
+        const int root = root_of(p, c->arg[k]);
+        nnc_printf(t, "\n%lld ", (long long)(a->offset - p->tensor[root].offset));
+        nnc_put_type(t, &a->type);
+        put_key(t, s[root].key); /* of a result: what other commands wrote there before */
+        known = known && !s[root].unknown;
+    }
+    const nnc_hash128 made = nnc_hash(nnc_text_str(t), t->n);
+    for (int k = written; k < c->n_arg; k++) {
+        nnc_static *to = &s[root_of(p, c->arg[k])];
+        const nnc_hash128 both[2] = {made, {(uint64_t)k, 0}};
+        to->key = nnc_hash(both, sizeof both);
+        to->unknown = !known;
+        to->writes++;
+    }
+}
+
+static nnc_status find_keys(nnc_exec *e, nnc_static *s, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    NNC_LOCAL(nnc_text) t = {0};
+    for (int i = 0; i < p->end[SEC_init]; i++) {
+        nnc_text_clear(&t);
+        follow(e, &p->cmd[i], s, &t);
+        NNC_NEED(!t.oom, sink);
+    }
+    for (int i = 0; i < p->n_update; i++)
+        s[root_of(p, p->update[i].state)].unknown = true;
+    for (int i = 0; i < p->n_tensor; i++) {
+        const nnc_ptensor *r = &p->tensor[i];
+        nnc_text_clear(&t);
+        nnc_printf(&t, "%s %lld ", p->device[r->device].name, (long long)r->bytes);
+        put_key(&t, s[i].key);
+        NNC_NEED(!t.oom, sink);
+        s[i].unknown = s[i].unknown || s[i].writes != 1;
+        s[i].key = nnc_hash(nnc_text_str(&t), t.n);
+    }
+    return NNC_OK;
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static bool is_static(const nnc_plan *p, int t)
+{
+    return p->tensor[t].space == SP_persist && p->tensor[t].alias_of < 0;
+}
+
+static bool use_block(nnc_exec *e, block *b)
+{
+    for (size_t i = 0; i < e->n_block; i++)
+        if (e->block[i] == b)
+            return true;
+    if (!ARENA_ROOM(&e->arena, e->block, e->cap_block, e->n_block + 1))
+        return false;
+    e->block[e->n_block++] = b;
+    b->users++;
+    return true;
+}
+
+static const value *find(const nnc_shared *s, nnc_hash128 key, const nnc_device_api *api)
+{
+    const value *v = s->value[key.lo % BUCKETS];
+    while (v && (v->key.lo != key.lo || v->key.hi != key.hi || v->in->api != api))
+        v = v->next;
+    return v;
+}
+
+/* Takes what other executors have. False: out of memory. */
+static bool take_values(nnc_exec *e, nnc_static *s)
+{
+    const nnc_plan *p = e->p;
+    bool ok = true;
+    pthread_mutex_lock(&e->shared->lock);
+    for (int i = 0; ok && i < p->n_tensor; i++) {
+        const value *v = is_static(p, i) && !s[i].unknown
+                             ? find(e->shared, s[i].key, e->dev[p->tensor[i].device].api)
+                             : NULL;
+        if (v && (ok = use_block(e, v->in))) {
+            s[i].found = true;
+            s[i].at = v->at;
+        }
+    }
+    pthread_mutex_unlock(&e->shared->lock);
+    return ok;
+}
+
+/* Finds the commands of init that need not run, backwards: those whose results are all found, or read by no command that runs. */
+static void find_idle(nnc_exec *e, nnc_static *s)
+{
+    const nnc_plan *p = e->p;
+    for (int i = p->end[SEC_init]; i-- > 0;) {
+        const nnc_cmd *c = &p->cmd[i];
+        const int written = first_written(p, c);
+        bool runs = written == c->n_arg; /* order between streams */
+        for (int k = written; k < c->n_arg; k++) {
+            const int root = root_of(p, c->arg[k]);
+            const nnc_static *to = &s[root];
+            runs = runs || (p->tensor[root].space == SP_init ? to->read : !to->found);
+        }
+        e->idle[i] = !runs;
+        for (int k = 0; runs && k < c->n_arg; k++)
+            s[root_of(p, c->arg[k])].read = true;
+        if (runs && e->handle[i])
+            e->handle[i]->init = true;
+    }
+}
+
+static nnc_status create_block(
+    const dev *d, int ordinal, int64_t bytes, block **out, nnc_sink *sink)
+{
+    block *b = nnc_calloc(1, sizeof *b);
+    NNC_NEED(b, sink);
+    b->api = d->api;
+    nnc_status st = d->api->open(ordinal, &b->device, sink);
+    if (!st)
+        st = d->api->alloc(b->device, bytes, &b->base, sink);
+    if (st && b->device)
+        d->api->close(b->device);
+    if (st)
+        nnc_free(b);
+    else
+        *out = b;
+    return st;
+}
+
+/* Places the values of device d that were not found: all of them where the plan has them, or some side by side. */
+static int64_t lay_out(const nnc_plan *p, int d, nnc_static *s)
+{
+    const int64_t align = nnc_plan_align(&p->device[d]);
+    int64_t bytes = 0;
+    bool all = true;
+    for (int i = 0; i < p->n_tensor; i++)
+        all = all && !s[i].found;
+    for (int i = 0; i < p->n_tensor; i++) {
+        if (!is_static(p, i) || s[i].found || p->tensor[i].device != d)
+            continue;
+        s[i].offset = all ? p->tensor[i].offset : bytes;
+        bytes = nnc_align_up(bytes + p->tensor[i].bytes, align);
+    }
+    return all ? p->device[d].persist_bytes : bytes;
+}
+
+static nnc_status place_on(nnc_exec *e, int d, nnc_static *s, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    dev *at = &e->dev[d];
+    const int64_t bytes = lay_out(p, d, s);
+    block *b = NULL;
+    bool init = false;
+    for (int i = 0; i < p->end[SEC_init]; i++)
+        init = init || (p->cmd[i].n_arg && !e->idle[i]);
+    at->requested.init = init ? p->device[d].init_bytes : 0;
+    NNC_TRY(at->api->alloc(at->device, at->requested.init, &at->base[SP_init], sink));
+    at->requested.persist = bytes;
+    if (bytes == 0)
+        return NNC_OK;
+    NNC_TRY(create_block(at, at->ordinal, bytes, &b, sink));
+    if (!use_block(e, b)) {
+        at->api->free(b->device, b->base);
+        at->api->close(b->device);
+        nnc_free(b);
+        return nnc_nomem(sink);
+    }
+    at->statics = b;
+    for (int i = 0; i < p->n_tensor; i++)
+        if (is_static(p, i) && !s[i].found && p->tensor[i].device == d)
+            s[i].at = (char *)b->base + s[i].offset;
+    return NNC_OK;
+}
+
+nnc_status nnc_exec_place(nnc_exec *e, nnc_shared *shared, nnc_sink *sink)
+{
+    const nnc_plan *p = e->p;
+    const int64_t from = nnc_now_ns();
+    nnc_static *s = ARENA_NEW(&e->arena, nnc_static, p->n_tensor + 1);
+    e->idle = ARENA_NEW(&e->arena, bool, p->end[SEC_init] + 1);
+    void **at = ARENA_NEW(&e->arena, void *, p->n_tensor + 1);
+    e->shared = shared ? join(shared) : nnc_shared_create();
+    NNC_NEED(s && e->idle && at && e->shared, sink);
+    NNC_TRY(find_keys(e, s, sink));
+    NNC_NEED(take_values(e, s), sink);
+    find_idle(e, s);
+    for (int d = 0; d < p->n_device; d++)
+        NNC_TRY(place_on(e, d, s, sink));
+    for (int i = 0; i < p->n_tensor; i++) {
+        const int root = root_of(p, i);
+        if (p->tensor[i].space == SP_persist && s[root].at)
+            at[i] = (char *)s[root].at + (p->tensor[i].offset - p->tensor[root].offset);
+    }
+    e->fixed = at;
+    e->made = s;
+    nnc_exec_spent(e, NNC_PH_memory, from);
+    return NNC_OK;
+}
+
+/* ---- offering and releasing ------------------------------------------------------------------ */
+
+void nnc_exec_offer(nnc_exec *e)
+{
+    const nnc_plan *p = e->p;
+    const nnc_static *s = e->made;
+    pthread_mutex_lock(&e->shared->lock);
+    for (int i = 0; i < p->n_tensor; i++) {
+        const dev *d = &e->dev[p->tensor[i].device];
+        value **first = &e->shared->value[s[i].key.lo % BUCKETS];
+        if (!is_static(p, i) || s[i].unknown || s[i].found || find(e->shared, s[i].key, d->api))
+            continue;
+        value *v = nnc_malloc(sizeof *v); /* without memory it is not shared */
+        if (v) {
+            *v = (value){s[i].key, s[i].at, d->statics, *first};
+            *first = v;
+        }
+    }
+    pthread_mutex_unlock(&e->shared->lock);
+}
+
+/* Removes the block's values from a list. */
+static void forget(value **v, const block *b)
+{
+    while (*v) {
+        value *gone = *v;
+        if (gone->in != b) {
+            v = &gone->next;
+            continue;
+        }
+        *v = gone->next;
+        nnc_free(gone);
+    }
+}
+
+static void destroy_block(nnc_shared *s, block *b)
+{
+    for (int i = 0; i < BUCKETS; i++)
+        forget(&s->value[i], b);
+    b->api->free(b->device, b->base);
+    b->api->close(b->device);
+    nnc_free(b);
+}
+
+void nnc_exec_release(nnc_exec *e)
+{
+    if (!e->shared)
+        return;
+    pthread_mutex_lock(&e->shared->lock);
+    for (size_t i = 0; i < e->n_block; i++)
+        if (--e->block[i]->users == 0)
+            destroy_block(e->shared, e->block[i]);
+    pthread_mutex_unlock(&e->shared->lock);
+    nnc_shared_drop(e->shared);
+}
