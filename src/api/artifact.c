@@ -9,11 +9,11 @@
 #include <sys/stat.h>
 
 #define ANY_MAGIC "nnc-artifact "
-#define MAGIC ANY_MAGIC "1 "
-enum { MAX_SECTIONS = 1 << 20, ALIGN = 64, CHUNK = 1 << 20 };
+#define MAGIC ANY_MAGIC "2 "
+enum { TEXTS = 5, MAX_SECTIONS = 1 << 20, ALIGN = 64, CHUNK = 1 << 20 };
 
 typedef struct section {
-    const char *name; /* "source", "graph", "plan", "remarks", "object/N", "weight/N" */
+    const char *name; /* "source", "graph", "plan", "remarks", "model", "object/N", "weight/N" */
     const void *data; /* in memory, or NULL: weight `weight` of the plan is streamed */
     int weight;
     int64_t offset, size; /* offset from the end of the manifest, aligned */
@@ -24,7 +24,7 @@ typedef struct writer {
     const nnc_artifact *a;
     section *s;
     int n;
-    nnc_text text[4];
+    nnc_text text[TEXTS];
     nnc_text manifest;
     nnc_arena arena;
     const nnc_type **type; /* of the plan's weights */
@@ -152,15 +152,18 @@ static void add(writer *w, const char *name, const void *data, size_t size, int 
 static nnc_status collect(writer *w, const char *file, bool embed)
 {
     const nnc_plan *p = w->a->plan;
-    static const char *const names[] = {"source", "graph", "plan", "remarks"};
-    w->s = nnc_calloc((size_t)(4 + p->n_object + p->n_weight), sizeof *w->s);
+    static const char *const names[TEXTS] = {"source", "graph", "plan", "remarks", "model"};
+    const int texts = w->a->source->given ? TEXTS : TEXTS - 1;
+    w->s = nnc_calloc((size_t)(TEXTS + p->n_object + p->n_weight), sizeof *w->s);
     w->type = weight_types(&w->arena, p);
     NNC_NEED(w->s && w->type, w->sink);
     nnc_graph_print(&w->text[0], w->a->source);
     nnc_graph_print(&w->text[1], w->a->graph);
     NNC_TRY(print_plan(w, file, &w->text[2]));
     NNC_TRY(nnc_report_explain(w->a, NNC_JSON, true, &w->text[3]));
-    for (int i = 0; i < 4; i++) {
+    if (w->a->source->given)
+        nnc_given_bytes(w->a->source->given, &w->text[4]);
+    for (int i = 0; i < texts; i++) {
         if (w->text[i].oom)
             return nnc_nomem(w->sink);
         add(w, names[i], nnc_text_str(&w->text[i]), w->text[i].n, -1);
@@ -194,18 +197,6 @@ static void put_machine(const writer *w, nnc_json_writer *j)
     j->out->oom |= cpu.oom || lib.oom;
 }
 
-/* The targets of the plan's devices as --target lists them: devices after the last one have its target. */
-static void put_targets(nnc_text *t, const nnc_plan *p, bool names)
-{
-    int n = p->n_device;
-    while (n > 1 && !strcmp(p->device[n - 1].target, p->device[n - 2].target))
-        n--;
-    for (int d = 0; d < n; d++) {
-        const char *s = p->device[d].target;
-        nnc_printf(t, "%s%.*s", d ? "," : "", (int)strcspn(s, names ? "#" : ""), s);
-    }
-}
-
 static void manifest(writer *w)
 {
     char hex[33];
@@ -214,15 +205,19 @@ static void manifest(writer *w)
     bool cpu = false;
     for (int d = 0; d < p->n_device; d++)
         cpu = cpu || !nnc_plan_on_gpu(&p->device[d]);
-    put_targets(&targets, p, false);
+    nnc_put_targets(&targets, p, false);
     nnc_json_writer j = {.out = &w->manifest};
     nnc_json_open(&j, NULL, '{');
     NNC_JSON(&j, J_STRING("nnc", NNC_VERSION), J_STRING("model", w->a->source->name),
-        J_INT("level", w->a->level), J_INT("threads", p->device[0].threads),
+        J_INT("level", w->a->options->level), J_INT("threads", p->device[0].threads),
         J_STRING("target", nnc_text_str(&targets)),
         J_STRING("precision", nnc_precision_name(p->precision)));
     if (cpu)
         put_machine(w, &j);
+    nnc_json_open(&j, "flags", '{');
+    nnc_compile_options_put(w->a->options, &j);
+    nnc_json_close(&j, '}');
+    NNC_JSON(&j, J_BOOL("onednn", w->a->with_onednn), J_BOOL("llvm", w->a->with_llvm));
     nnc_json_line(&j, 1);
     nnc_json_open(&j, "sections", '[');
     for (int i = 0; i < w->n; i++) {
@@ -231,6 +226,8 @@ static void manifest(writer *w)
             J_INT("size", w->s[i].size), J_STRING("hash", hex));
     }
     nnc_json_close(&j, ']');
+    if (w->a->source->given)
+        nnc_given_put(w->a->source->given, &j);
     nnc_json_end(&j, '}');
     w->manifest.oom |= targets.oom;
 }
@@ -287,7 +284,7 @@ nnc_status nnc_artifact_save(const nnc_artifact *a, const char *file, bool embed
         manifest(&w);
         st = w.manifest.oom ? nnc_nomem(sink) : nnc_file_write_by(file, write_all, &w, true, sink);
     }
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < TEXTS; i++)
         nnc_text_deinit(&w.text[i]);
     nnc_text_deinit(&w.manifest);
     nnc_arena_deinit(&w.arena);
@@ -311,6 +308,8 @@ typedef struct reader {
     const uint8_t *base; /* start of section offsets */
     int64_t room; /* bytes available from there */
     const nnc_type **type; /* of the plan's weights; NULL: no plan yet */
+    nnc_blob model;
+    uint64_t hash; /* of the file, for weights that others read from it */
     nnc_json manifest;
     nnc_sink *sink;
 } reader;
@@ -338,6 +337,7 @@ static nnc_status open_manifest(reader *r)
     if (nnc_hash64(m->data + LINE, size, 0) != hash)
         return reject(r, "is damaged: the manifest's checksum is wrong");
     int64_t base = nnc_align_up(LINE + (int64_t)size, ALIGN);
+    r->hash = nnc_weight_file_hash(m->data, m->n);
     r->base = m->data + base;
     r->room = (int64_t)m->n - base;
     return nnc_json_parse(&r->manifest, r->file, (const char *)m->data + LINE, size, r->sink);
@@ -388,7 +388,10 @@ static nnc_status read_plan(reader *r, nnc_blob b)
     if (!a->plan)
         return nnc_sink_cause(r->sink, NNC_E_MODEL);
     r->type = weight_types(&a->arena, a->plan);
-    NNC_NEED(r->type, r->sink);
+    a->listed = ARENA_NEW(&a->arena, nnc_weight, a->plan->n_weight + 1);
+    NNC_NEED(r->type && a->listed, r->sink);
+    for (int i = 0; i < a->plan->n_weight; i++)
+        a->listed[i] = a->plan->weight[i];
     for (int i = 0; i < a->plan->n_weight; i++) {
         nnc_weight *w = &a->plan->weight[i];
         if (w->kind != NNC_W_file || !w->file || w->file[0] == '/')
@@ -409,6 +412,12 @@ static int64_t int_of(const nnc_item *e, const char *key)
 {
     const nnc_item *v = nnc_json_get(e, key);
     return nnc_is_number(v) && fabs(v->number) <= 0x1p53 ? (int64_t)v->number : 0;
+}
+
+static bool flag_of(const nnc_item *e, const char *key)
+{
+    const nnc_item *v = nnc_json_get(e, key);
+    return nnc_is_bool(v) && v->number != 0;
 }
 
 static bool add_remark(nnc_remarks *out, const nnc_item *e)
@@ -455,7 +464,7 @@ static nnc_status use_weight(const reader *r, int i, nnc_blob b)
     w->data = b.data;
     w->offset = (int64_t)((const uint8_t *)b.data - r->a->map.data);
     w->size = (int64_t)b.n;
-    w->header_hash = 0;
+    w->header_hash = r->hash;
     return NNC_OK;
 }
 
@@ -488,6 +497,8 @@ static nnc_status use_section(reader *r, const char *name, nnc_blob b)
         return r->a->plan ? reject(r, "is damaged: a section is listed twice") : read_plan(r, b);
     if (!strcmp(name, "remarks"))
         return read_remarks(r, b);
+    if (!strcmp(name, "model"))
+        r->model = b;
     if (!strncmp(name, "object/", 7))
         return use_object(r, index_of(name + 7), b);
     if (!strncmp(name, "weight/", 7))
@@ -506,57 +517,23 @@ static nnc_status check_objects(const reader *r)
     return nnc_plan_verify(p, r->sink);
 }
 
-/* Kernels of an architecture run on all of its GPUs; GPUs with other numbers only prefer other schedules. */
-static bool runs_there(const reader *r, const char *name, int kind, const nnc_target *t)
+/* How it was compiled, and from what. */
+static nnc_status read_how(const reader *r)
 {
-    NNC_LOCAL(nnc_text) here = {0};
-    if (t->kind != NNC_T_cuda || strncmp(t->name, name, (size_t)kind) != 0 || t->name[kind])
-        return false;
-    nnc_plan_target_text(&here, t);
-    if (strncmp(nnc_text_str(&here), name, (size_t)kind + 33) != 0) /* #hash */
-        nnc_note(r->sink, (nnc_loc){.file = r->file},
-            "was compiled for a GPU of the same architecture with other numbers (SMs, caches): it "
-            "runs as it is; compiled again, it may run faster");
-    return true;
-}
-
-static nnc_status other_machine(const reader *r, const char *target, const char *here)
-{
-    NNC_LOCAL(nnc_text) cpu = {0};
-    nnc_target_host_name(&cpu);
-    const char *was = manifest_string(r, "machine");
-    return nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
-        "was compiled for another machine (%s%s%s; this is %s%s%s); compile the model again",
-        target, *was ? ", " : "", was, here, *was ? ", " : "", *was ? nnc_text_str(&cpu) : "");
-}
-
-/* The devices' targets are of other kinds than the environment's. */
-static nnc_status other_kinds(const reader *r, const nnc_env *e)
-{
-    NNC_LOCAL(nnc_text) was = {0};
-    put_targets(&was, r->a->plan, true);
-    return nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
-        "was compiled for %s, this is %s; use --target=%s", nnc_text_str(&was),
-        nnc_text_str(&e->name), nnc_text_str(&was));
-}
-
-static nnc_status check_machine(
-    const reader *r, const nnc_plan_device *d, const nnc_env *e, const nnc_target *t)
-{
-    NNC_LOCAL(nnc_text) here = {0};
-    nnc_plan_target_text(&here, t);
-    int kind = (int)strcspn(d->target, "#"); /* name#hash */
-    if (here.oom)
-        return nnc_nomem(r->sink);
-    if (nnc_plan_on_gpu(d) != (t->kind == NNC_T_cuda))
-        return other_kinds(r, e);
-    if (d->threads != t->threads)
-        return nnc_fail(r->sink, NNC_E_DEVICE, (nnc_loc){.file = r->file},
-            "was compiled for %d thread%s, this is %d; use --threads=%d or compile the model again",
-            d->threads, d->threads == 1 ? "" : "s", t->threads, d->threads);
-    return runs_there(r, d->target, kind, t) || !strcmp(nnc_text_str(&here), d->target)
-               ? NNC_OK
-               : other_machine(r, d->target, nnc_text_str(&here));
+    nnc_artifact *a = r->a;
+    const nnc_item *root = r->manifest.root, *given = nnc_json_get(root, "given");
+    const nnc_item *flags = nnc_json_get(root, "flags");
+    for (const nnc_item *f = nnc_json_first(flags); f; f = f->next)
+        if (!f->key || !f->text || nnc_compile_options_set(a->options, f->key, f->text, NULL))
+            return reject(r, "is damaged: the manifest has a flag that does not exist");
+    a->with_onednn = flag_of(root, "onednn");
+    a->with_llvm = flag_of(root, "llvm");
+    a->machine = nnc_arena_strdup(&a->arena, manifest_string(r, "machine"));
+    a->libraries = nnc_arena_strdup(&a->arena, manifest_string(r, "libraries"));
+    a->named = nnc_arena_strdup(&a->arena, r->file);
+    NNC_NEED(a->machine && a->libraries && a->named, r->sink);
+    const char *why = given ? nnc_given_read(given, r->model, &a->source->given) : NULL;
+    return why ? reject(r, why) : NNC_OK;
 }
 
 static nnc_status load(reader *r, nnc_env *e)
@@ -575,25 +552,18 @@ static nnc_status load(reader *r, nnc_env *e)
         NNC_TRY(use_section(r, name, b));
     }
     NNC_TRY(check_objects(r));
-    r->a->level = (int)int_of(r->manifest.root, "level");
-    r->a->libraries = nnc_arena_strdup(&r->a->arena, manifest_string(r, "libraries"));
-    NNC_NEED(r->a->libraries, r->sink);
+    NNC_TRY(read_how(r));
     NNC_TRY(nnc_chunks_count(r->a, r->sink));
     r->a->unchecked = !e;
-    for (int d = 0; e && d < r->a->plan->n_device; d++)
-        NNC_TRY(
-            check_machine(r, &r->a->plan->device[d], e, nnc_target_on(e->target, e->n_target, d)));
-    return NNC_OK;
+    return e ? nnc_check_machine(e, r->a, r->sink) : NNC_OK;
 }
 
 nnc_status nnc_artifact_load(nnc_env *e, const char *file, nnc_artifact **out, nnc_sink *sink)
 {
     *out = NULL;
-    nnc_artifact *a = nnc_calloc(1, sizeof *a);
+    nnc_artifact *a = nnc_artifact_create(&nnc_compile_defaults);
     NNC_NEED(a, sink);
     int64_t t0 = nnc_now_ns();
-    nnc_arena_init(&a->arena, 0);
-    nnc_remarks_init(&a->remarks);
     reader r = {.a = a, .file = file, .sink = sink};
     char *full = realpath(file, NULL);
     a->file = full ? nnc_arena_strdup(&a->arena, full) : NULL;

@@ -167,7 +167,7 @@ static nnc_status try_number(nnc_env *e, const nnc_compile_options *o, const nnc
     range *r, int64_t k, bool *ok, nnc_sink *sink)
 {
     int64_t rows = rows_per_chunk(r->all, k);
-    nnc_artifact b = {.source = a->source, .level = a->level};
+    nnc_artifact b = {.source = a->source, .options = a->options};
     nnc_remarks_init(&b.remarks);
     nnc_compile_options quiet = *o;
     quiet.after_pass = NULL;
@@ -190,7 +190,7 @@ static nnc_status use_number(nnc_env *e, const nnc_compile_options *o, nnc_artif
 {
     bool ok;
     int64_t rows = rows_per_chunk(r->all, r->hi);
-    nnc_artifact b = {.source = a->source, .level = a->level};
+    nnc_artifact b = {.source = a->source, .options = a->options};
     nnc_remarks_init(&b.remarks);
     nnc_status st = compile_rows(e, o, a, rows, true, &b, &ok, sink);
     if (!st)

@@ -4,8 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Divides --set values into integers and words, and reads --shapes. */
-static nnc_status read_options(
+nnc_status nnc_read_open_options(
     const nnc_open_options *o, nnc_model_options *f, nnc_arena *a, nnc_sink *sink)
 {
     nnc_set *set = ARENA_NEW(a, nnc_set, o->n_arg + 1);
@@ -37,7 +36,7 @@ nnc_model *nnc_model_open(const char *file, const nnc_open_options *o, nnc_sink 
 {
     nnc_model_options f;
     NNC_LOCAL(nnc_arena) a = {0};
-    if (read_options(o ? o : &nnc_open_defaults, &f, &a, sink))
+    if (nnc_read_open_options(o ? o : &nnc_open_defaults, &f, &a, sink))
         return NULL;
     return nnc_model_load(file, &f, sink);
 }
@@ -195,6 +194,23 @@ nnc_status nnc_compile(nnc_env *e, const nnc_model *m, const nnc_compile_options
     return nnc_compile_edited(e, m, o, NULL, NULL, out, sink);
 }
 
+nnc_artifact *nnc_artifact_create(const nnc_compile_options *o)
+{
+    nnc_artifact *a = nnc_calloc(1, sizeof *a);
+    if (!a)
+        return NULL;
+    nnc_arena_init(&a->arena, 0);
+    nnc_remarks_init(&a->remarks);
+    pthread_mutex_init(&a->lock, NULL);
+    a->handles = 1;
+    a->options = nnc_compile_options_copy(o);
+    a->shared = nnc_shared_create();
+    if (a->options && a->shared)
+        return a;
+    nnc_artifact_destroy(a);
+    return NULL;
+}
+
 nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_options *o,
     nnc_edit edit, void *ctx, nnc_artifact **out, nnc_sink *sink)
 {
@@ -202,11 +218,10 @@ nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_
     if (!o)
         o = &nnc_compile_defaults;
     NNC_TRY(nnc_check_precision(o, sink));
-    nnc_artifact *a = nnc_calloc(1, sizeof *a);
+    nnc_artifact *a = nnc_artifact_create(o);
     NNC_NEED(a, sink);
-    nnc_arena_init(&a->arena, 0);
-    nnc_remarks_init(&a->remarks);
-    a->level = o->level;
+    a->with_onednn = e->has_onednn;
+    a->with_llvm = e->has_emitter;
     int64_t t0 = nnc_now_ns();
     a->source = nnc_graph_clone(m, sink);
     nnc_status st = a->source ? normalise(a->source, sink) : nnc_nomem(sink);
@@ -230,20 +245,6 @@ nnc_status nnc_compile_edited(nnc_env *e, const nnc_model *m, const nnc_compile_
     else
         *out = a;
     return st;
-}
-
-void nnc_artifact_destroy(nnc_artifact *a)
-{
-    if (!a)
-        return;
-    nnc_plan_destroy(a->plan);
-    nnc_graph_destroy(a->graph);
-    nnc_graph_destroy(a->source);
-    nnc_remarks_deinit(&a->remarks);
-    nnc_free(a->backing);
-    nnc_map_close(&a->map);
-    nnc_arena_deinit(&a->arena);
-    nnc_free(a);
 }
 
 const nnc_compile_stats *nnc_artifact_stats(const nnc_artifact *a)

@@ -219,8 +219,8 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
     nnc_graph *part = nnc_chunks_source(a);
     nnc_cost before = nnc_graph_cost(part ? part : a->source), after = nnc_graph_cost(a->graph);
     nnc_graph_destroy(part);
-    nnc_printf(t, "%s at -O%d: %d -> %d launches, ", a->source->name, a->level, before.launches,
-        after.launches);
+    nnc_printf(t, "%s at -O%d: %d -> %d launches, ", a->source->name, a->options->level,
+        before.launches, after.launches);
     nnc_put_bytes(t, before.bytes);
     nnc_puts(t, " -> ");
     nnc_put_bytes(t, after.bytes);
@@ -231,7 +231,8 @@ static nnc_status print_text(nnc_text *t, const nnc_artifact *a, bool verbose)
         nnc_puts(t, d == a->plan->n_device - 1 ? "\n" : "");
     }
     if (!r->n) {
-        nnc_puts(t, a->level ? "\nNo pass had anything to decide.\n" : "\nAt -O0 no pass runs.\n");
+        nnc_puts(t,
+            a->options->level ? "\nNo pass had anything to decide.\n" : "\nAt -O0 no pass runs.\n");
         return NNC_OK;
     }
     nnc_puts(t, "\n  pass             applied  declined   launches         moved\n");

@@ -8,8 +8,9 @@
 #include "passes/passes.h"
 #include "plan/make.h"
 #include "runtime/runtime.h"
+#include <pthread.h>
 
-enum { MAX_ENGINES = 8 };
+enum { MAX_ENGINES = 8, NNC_RECENT = 8 };
 
 struct nnc_env {
     nnc_target *target;        /* of each device (nnc_target_on) */
@@ -40,13 +41,24 @@ struct nnc_artifact {
     nnc_plan *plan;
     nnc_remarks remarks;
     nnc_compile_stats stats;
-    int level;
-    void *backing;        /* of an artifact read from a file: the bytes that blobs point into */
-    nnc_map map;
+    nnc_compile_options *options; /* that it was compiled with; jobs and functions are the defaults */
+    bool with_onednn, with_llvm;  /* the plug-ins that the CPU's plan could use */
+    nnc_map map;          /* of one read from a file: that file, which blobs point into */
     const char *file;     /* path of that file, where embedded weights are read from; owned by `arena` */
+    const char *named;    /* the same as the user spelled it */
     bool unchecked;       /* loaded only to be inspected: its machine was not compared with this one */
+    const char *machine;  /* the CPU that it was compiled on; NULL: compiled in this process */
     const char *libraries; /* libraries that its plan was made for, in the form of nnc_put_libraries; NULL: compiled in this process */
+    nnc_weight *listed;   /* of one read from a file: the plan's weights as they were when it was compiled */
     nnc_arena arena;
+    /* shapes.c: one that was compiled for other args or shapes has a root, which keeps recent ones; the lock guards handles and recent */
+    pthread_mutex_t lock;
+    nnc_artifact *root;               /* NULL: itself */
+    nnc_artifact *recent[NNC_RECENT]; /* latest first */
+    nnc_shared *shared;               /* of a root: static values of all their sessions */
+    const char *key;                  /* args and shapes, among the root's */
+    int handles;                      /* of a root: also those of all that have it as root */
+    bool kept;                        /* among the root's recent ones */
 };
 
 typedef struct nnc_streaming nnc_streaming; /* stream.c */
@@ -61,6 +73,19 @@ struct nnc_session {
 
 /* Finds the tables that the elements of input i index in the model as written. */
 nnc_status nnc_input_index(const nnc_artifact *a, int i, nnc_index_use *out) NNC_MUST;
+
+/* compile.c. An empty artifact with one handle, compiled with a copy of o; NULL: out of memory. */
+nnc_artifact *nnc_artifact_create(const nnc_compile_options *o);
+/* Divides --set values into integers and words, and reads --shapes. */
+nnc_status nnc_read_open_options(
+    const nnc_open_options *o, nnc_model_options *f, nnc_arena *a, nnc_sink *sink) NNC_MUST;
+/* options.c. NULL: out of memory. Members of an object: those that are not the defaults. */
+nnc_compile_options *nnc_compile_options_copy(const nnc_compile_options *o);
+void nnc_compile_options_put(const nnc_compile_options *o, nnc_json_writer *w);
+/* given.c: what a model was read from, as a member "given" of the manifest and as bytes; and back. The reason why it is damaged. */
+void nnc_given_put(const nnc_given *v, nnc_json_writer *w);
+void nnc_given_bytes(const nnc_given *v, nnc_text *out);
+const char *nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out);
 
 /* ---- chunks.c: models larger than the device, in chunks of rows ---- */
 
@@ -100,6 +125,10 @@ const nnc_emitter *nnc_env_emitter(void);
 
 /* Appends name, version and instruction set of the libraries that determined sizes in the plan; nothing when there are none. */
 void nnc_put_libraries(nnc_text *t, const nnc_plan *p);
+/* Appends the targets of the plan's devices as --target lists them: devices after the last one have its target. */
+void nnc_put_targets(nnc_text *t, const nnc_plan *p, bool names);
+/* NNC_E_DEVICE when a was compiled for another machine than e. */
+nnc_status nnc_check_machine(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 /* NNC_E_DEVICE when a's machine code uses instructions that this CPU lacks, or its sizes come from another library version. */
 nnc_status nnc_check_compatible(const nnc_env *e, const nnc_artifact *a, nnc_sink *sink) NNC_MUST;
 

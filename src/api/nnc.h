@@ -105,10 +105,31 @@ NNC_API const char *nnc_artifact_output_name(const nnc_artifact *a, int i);
 /* What one run of the artifact does: floating-point operations, bytes moved, launches. Each may be NULL. */
 NNC_API void nnc_artifact_work(const nnc_artifact *a, int64_t *flops, int64_t *bytes, int64_t *launches);
 
+/* ---- other args and shapes: an artifact keeps its model (but not where that is a graph in text form) ----
+ *
+ *     nnc_open_options_set(o, "set", "batch=7", sink);          // of an ONNX model: "shapes", "x:7x3x224x224"
+ *     nnc_artifact_for(env, a, o, &seven, sink);
+ *     nnc_session_create(env, seven, &s, sink);                 // beside the sessions of a; they share the weights
+ *     ...
+ *     nnc_session_destroy(s);  nnc_artifact_destroy(seven);  nnc_artifact_destroy(a);
+ */
+/* The model of `a` planned for the args ("set") and shapes of o, with the flags that a was compiled with; args and extents that o does
+ * not give are those of a. Weights are read from where a has them. NNC_E_DEVICE: e is another machine than a was compiled for, or has
+ * other plug-ins. The caller owns *out and destroys it like every artifact, before or after a. `a` keeps the 8 plans that were asked
+ * for most recently: asked for again, the same plan comes back at once, also where its earlier owners have destroyed theirs. Of an
+ * artifact that was itself made for other shapes, the model, args and recent plans are those of the one that it was made from. Called
+ * by the thread that uses e; others may run sessions of a and destroy artifacts at the same time. */
+NNC_API nnc_status nnc_artifact_for(
+    nnc_env *e, nnc_artifact *a, const nnc_open_options *o, nnc_artifact **out, nnc_sink *sink) NNC_MUST;
+/* That model, to be compiled with other flags, or looked at. The caller closes it, before it destroys a. NULL: rejected, reason in the
+ * sink. */
+NNC_API nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_options *o, nnc_sink *sink);
+
 /* ---- running ------------------------------------------------------------------------------------------------------- */
 
 /* Allocates exactly the memory that nnc_report_memory reports; reads or generates the weights; runs `init`. NNC_E_FIT when it does not
- * fit. The artifact must outlive the session. */
+ * fit. The artifact must outlive the session. Sessions of one artifact, and of those made from it for other shapes, share what is equal:
+ * weights, packed weights; then less memory is allocated. */
 NNC_API nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **out, nnc_sink *sink) NNC_MUST;
 NNC_API void nnc_session_destroy(nnc_session *s);
 NNC_API int nnc_session_inputs(const nnc_session *s);

@@ -103,6 +103,45 @@ const nnc_open_options nnc_open_defaults = {.seed = 0};
 const nnc_compile_options nnc_compile_defaults = {COMPILE_DEFAULTS};
 const nnc_compare_options nnc_compare_defaults = {.compile = {COMPILE_DEFAULTS}, .steps = true};
 
+/* ---- of an artifact -------------------------------------------------------------------------- */
+
+/* The value of row i as text, where it is not the default and affects the result. */
+static bool differs(const nnc_compile_options *o, size_t i, nnc_text *value, bool *oom)
+{
+    NNC_LOCAL(nnc_text) usual = {0};
+    nnc_text_clear(value);
+    nnc_setting_put(&compile_rows[i], o, value);
+    nnc_setting_put(&compile_rows[i], &nnc_compile_defaults, &usual);
+    *oom = *oom || value->oom || usual.oom;
+    return !*oom && value->n && strcmp(compile_rows[i].name, "jobs") != 0 &&
+           strcmp(nnc_text_str(value), nnc_text_str(&usual)) != 0;
+}
+
+nnc_compile_options *nnc_compile_options_copy(const nnc_compile_options *o)
+{
+    NNC_LOCAL(nnc_text) value = {0};
+    nnc_compile_options *copy = nnc_compile_options_create();
+    bool oom = !copy;
+    for (size_t i = 0; !oom && i < NNC_COUNT(compile_rows); i++)
+        if (differs(o, i, &value, &oom) &&
+            nnc_compile_options_set(copy, compile_rows[i].name, nnc_text_str(&value), NULL))
+            oom = true;
+    if (!oom)
+        return copy;
+    nnc_compile_options_destroy(copy);
+    return NULL;
+}
+
+void nnc_compile_options_put(const nnc_compile_options *o, nnc_json_writer *w)
+{
+    NNC_LOCAL(nnc_text) value = {0};
+    bool oom = false;
+    for (size_t i = 0; i < NNC_COUNT(compile_rows); i++)
+        if (differs(o, i, &value, &oom))
+            NNC_JSON(w, J_STRING(compile_rows[i].name, nnc_text_str(&value)));
+    w->out->oom |= oom;
+}
+
 const char *nnc_version(void)
 {
     return NNC_VERSION;

@@ -44,7 +44,8 @@ nnc_status nnc_session_create(nnc_env *e, const nnc_artifact *a, nnc_session **o
         .engine = e->engine,
         .n_engine = e->n_engine,
         .env = env,
-        .n_env = e->n_target};
+        .n_env = e->n_target,
+        .shared = a->root ? a->root->shared : a->shared};
     s->a = a;
     s->plan = a->plan;
     s->index = nnc_calloc((size_t)a->plan->n_input + 1, sizeof *s->index);

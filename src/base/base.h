@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/weight.h"
 #include "base/file.h"
+#include "base/given.h"
 #include "base/par.h"
 
 #endif

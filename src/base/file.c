@@ -265,6 +265,17 @@ nnc_status nnc_map_open(nnc_map *m, const char *path, nnc_sink *sink)
     return NNC_OK;
 }
 
+nnc_status nnc_map_blank(nnc_map *m, size_t n, nnc_sink *sink)
+{
+    *m = (nnc_map){0};
+    void *p = n ? mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                      -1, 0)
+                : NULL;
+    NNC_NEED(p != MAP_FAILED, sink);
+    *m = (nnc_map){p, n};
+    return NNC_OK;
+}
+
 void nnc_map_drop(const nnc_map *m, size_t from, size_t n)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), start = (from + page - 1) / page * page;

@@ -35,6 +35,8 @@ typedef struct nnc_map { /* a read-only private mapping */
 nnc_status nnc_map_open(nnc_map *m, const char *path, nnc_sink *sink) NNC_MUST;
 /* Gives back the memory of whole pages of a range, which are read from the file again when they are needed. */
 void nnc_map_drop(const nnc_map *m, size_t from, size_t n);
+/* n zeros that take memory where they are written. */
+nnc_status nnc_map_blank(nnc_map *m, size_t n, nnc_sink *sink) NNC_MUST;
 void nnc_map_close(nnc_map *m);
 
 /* Content-addressed cache: one file per key in $XDG_CACHE_HOME/nnc or ~/.cache/nnc (or `dir` when not NULL). Entries have a checksum;

@@ -1,6 +1,5 @@
 /* base/setting.c -- options set by name from text. */
 #include "base/setting.h"
-#include "base/text.h"
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -173,4 +172,24 @@ nnc_status nnc_setting_set(const nnc_setting *row, const char *kind, void *o, co
     case NNC_SET_PAIRS: return set_pair(&s);
     }
     return NNC_E_BUG;
+}
+
+static void put_choice(const char *words, int i, nnc_text *out)
+{
+    for (; i > 0 && *words; i--)
+        words += strcspn(words, "|") + 1;
+    if (i == 0)
+        nnc_putn(out, words, strcspn(words, "|"));
+}
+
+void nnc_setting_put(const nnc_setting *row, const void *o, nnc_text *out)
+{
+    const void *at = (const char *)o + row->at;
+    if (row->kind == NNC_SET_INT)
+        nnc_printf(out, "%d", *(const int *)at);
+    if (row->kind == NNC_SET_CHOICE)
+        put_choice(row->expected, *(const int *)at - (int)row->lo, out);
+    const int n = row->kind == NNC_SET_LIST ? *(const int *)((const char *)o + row->more) : 0;
+    for (int i = 0; i < n; i++)
+        nnc_printf(out, "%s%s", i ? "," : "", (*(const char *const *const *)at)[i]);
 }

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/status.h"
+#include "base/text.h"
 
 typedef enum nnc_setting_kind {
     NNC_SET_INT,    /* int, lo..hi */
@@ -32,5 +33,7 @@ typedef struct nnc_arg { const char *name, *value; } nnc_arg;
 /* Sets the field of `o`; strings and arrays are copied to `strings`. NNC_E_USAGE: "KIND NAME: expected ..., found `VALUE`". */
 nnc_status nnc_setting_set(const nnc_setting *s, const char *kind, void *o, const char *value, nnc_arena *strings,
     nnc_sink *sink) NNC_MUST;
+/* Appends the value of an int, a choice or a list as nnc_setting_set reads it; nothing where it has none. */
+void nnc_setting_put(const nnc_setting *s, const void *o, nnc_text *out);
 
 #endif

@@ -66,6 +66,8 @@ nnc_compile_options compile_options(const options *o);
 nnc_status open_either(const options *o, work *w, nnc_sink *sink);
 /* Opens the machine and the model, and compiles it; or opens the artifact. */
 nnc_status open_and_compile(const options *o, work *w, nnc_sink *sink);
+bool other_shapes(
+    const options *o); /* of an artifact: does the command ask for other args or shapes? */
 nnc_status deliver(const options *o, const nnc_text *t, nnc_sink *sink); /* prints the text */
 /* Prints warnings now, before the work that they concern. */
 void print_warnings(nnc_sink *sink);

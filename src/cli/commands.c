@@ -6,7 +6,8 @@
 nnc_status cmd_explain(const options *o, work *w, nnc_sink *sink)
 {
     options any = *o;
-    any.no_machine = nnc_is_artifact(o->file[0]); /* its decisions are in the file */
+    any.no_machine =
+        nnc_is_artifact(o->file[0]) && !other_shapes(o); /* its decisions are in the file */
     NNC_TRY(open_and_compile(&any, w, sink));
     return nnc_report_explain(w->artifact, o->format, o->verbose, &w->text);
 }
@@ -62,9 +63,12 @@ nnc_status cmd_compile(const options *o, work *w, nnc_sink *sink)
             "for all stages, or --save-weights=FILE");
     if (o->emit && o->embed)
         return nnc_fail0(sink, NNC_E_USAGE, "--embed-weights is for artifacts, not for --emit");
-    if (!o->emit && !o->dump_dir && !o->save_weights && nnc_is_artifact(o->file[0]))
+    if (!o->emit && !o->dump_dir && !o->save_weights && nnc_is_artifact(o->file[0]) &&
+        !other_shapes(o))
         return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
-            "is compiled already; --emit=STAGE prints what is in it");
+            "is compiled already; --emit=STAGE prints what is in it, and --set or --shapes compile "
+            "it "
+            "for other shapes");
     NNC_TRY(open_and_compile(o, w, sink));
     if (o->dump_dir)
         NNC_TRY(nnc_dump(w->env, w->artifact, o->dump_dir, sink));

@@ -41,6 +41,31 @@ nnc_compile_options compile_options(const options *o)
     return c;
 }
 
+bool other_shapes(const options *o)
+{
+    return o->model.n_arg || o->model.n_shape;
+}
+
+/* The artifact's model for the args and shapes that are given: planned, or where there is no machine only read. */
+static nnc_status open_other(const options *o, work *w, nnc_sink *sink)
+{
+    nnc_artifact *a = w->artifact;
+    const nnc_open_options shapes = {.arg = o->model.arg,
+        .n_arg = o->model.n_arg,
+        .shape = o->model.shape,
+        .n_shape = o->model.n_shape,
+        .coverage = o->model.coverage};
+    if (o->no_machine) {
+        w->model = nnc_artifact_model(a, &shapes, sink);
+        return w->model ? NNC_OK : nnc_sink_cause(sink, NNC_E_MODEL);
+    }
+    progress((void *)o, "planning", NULL);
+    nnc_status st = nnc_artifact_for(w->env, a, &shapes, &w->artifact, sink);
+    nnc_artifact_destroy(a);
+    print_warnings(sink);
+    return st;
+}
+
 static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
 {
     if (o->compile_flag)
@@ -50,8 +75,9 @@ static nnc_status open_artifact(const options *o, work *w, nnc_sink *sink)
     if (!o->no_machine)
         NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
     NNC_TRY(nnc_artifact_load(w->env, o->file[0], &w->artifact, sink));
-    return o->model.weights ? nnc_artifact_use_weights(w->artifact, o->model.weights, sink)
-                            : NNC_OK;
+    if (o->model.weights)
+        NNC_TRY(nnc_artifact_use_weights(w->artifact, o->model.weights, sink));
+    return other_shapes(o) ? open_other(o, w, sink) : NNC_OK;
 }
 
 nnc_status open_either(const options *o, work *w, nnc_sink *sink)
@@ -76,8 +102,8 @@ void close_work(work *w)
 {
     nnc_text_deinit(&w->text);
     nnc_session_destroy(w->session);
-    nnc_artifact_destroy(w->artifact);
     nnc_model_close(w->model);
+    nnc_artifact_destroy(w->artifact);
     nnc_env_destroy(w->env);
 }
 

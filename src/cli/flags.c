@@ -37,7 +37,8 @@ typedef struct flag {
 #define AT(f) offsetof(options, f)
 static const flag flags[] = {
     {'m', {"--set", NNC_SET_PAIRS, AT(model.arg), AT(model.n_arg), 0, 0, "NAME=VALUE"},
-        "Set an argument of the model file, as in --set batch=8 (repeatable, once a name)"},
+        "Set an argument of the model file, as in --set batch=8 (repeatable, once a name); of an "
+        "artifact: plan its model for it, sharing its weights"},
     {'m', {"--seed", NNC_SET_SEED, AT(model.seed), 0, 0, 0, "N"},
         "Seed of generated weights and inputs (default: 0)"},
     {'m', {"--weights", NNC_SET_TEXT, AT(model.weights), 0, 0, 0, "FILE"},
@@ -50,7 +51,7 @@ static const flag flags[] = {
         {"--shapes", NNC_SET_LIST, AT(model.shape), AT(model.n_shape), 0, 0,
             "NAME:1x3x224x224,..."},
         "Shapes of an ONNX model's inputs whose dimensions the file leaves open (default: a first "
-        "dimension is 1)"},
+        "dimension is 1; of an artifact: those that it was compiled for)"},
     {'o', {"--passes", NNC_SET_LIST, AT(pass), AT(n_pass), 0, 0, "PASS,..."},
         "Run exactly these passes, in this order (default: those of the -O level)"},
     {'c', {"-O", NNC_SET_INT, AT(compare.compile.level), 0, 0, 3, "0..3"},
@@ -333,8 +334,11 @@ static nnc_status parse_flag(const command *c, int argc, char **argv, int *i, op
         value = argv[++*i];
     }
     NNC_TRY(check_twice(f, &before[f - flags], value, sink));
-    if (strchr("mcsp", f->group) && strcmp(f->value.name, "--seed") &&
-        strcmp(f->value.name, "--weights"))
+    static const char *const of_artifacts[] = {"--seed", "--weights", "--set", "--shapes"};
+    bool any = false;
+    for (size_t k = 0; k < NNC_COUNT(of_artifacts); k++)
+        any = any || !strcmp(f->value.name, of_artifacts[k]);
+    if (strchr("mcsp", f->group) && !any)
         o->compile_flag = f->value.name;
     return nnc_setting_set(&f->value, "", o, value ? value : "1", &o->strings, sink);
 }

@@ -28,7 +28,8 @@ const command commands[] = {
         cmd_run,
         "examples:\n"
         "  nnc run models/mlp.json --set batch=8 --input x=digits.npy --output prob=prob.npy\n"
-        "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"},
+        "  nnc run models/vgg16.json --iterations 100 --percentile 99.9 --format=json\n"
+        "  nnc compile model.onnx -o m.nnc && nnc run m.nnc --shapes=x:7x3x224x224\n"},
     {"compare", "MODEL", "compare fused, unfused and float64: numbers, time, gain of each pass",
         "mcspitxnefh", 1, 1, cmd_compare,
         "Unfused is the same -O level without the fusion passes: layout and libraries are equal on "

@@ -19,11 +19,16 @@ typedef struct nnc_model_options {
     const nnc_arg *rename; /* of its tensors (nnc_tensors_rename) */
     int n_rename;
     nnc_onnx_options onnx; /* of ONNX models */
+    const nnc_graph *again; /* the model that is read again, nnc_model_again; otherwise NULL */
 } nnc_model_options;
 
 /* Loads a model file: .json (model), text graph ("graph @...") or .onnx, told apart by content. NULL: an error, located in the sink. */
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink);
 nnc_graph *nnc_model_parse(const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink);
+
+/* Reads the model that g was read from (g->given) once more, for the args and shapes of o; the rest is as it was. Nothing is read from
+ * its files: weights are those of g. NULL: an error, located in the sink. */
+nnc_graph *nnc_model_again(const nnc_graph *g, const nnc_model_options *o, nnc_sink *sink);
 
 /* The layer types with their keys, defaults and documentation, as text or JSON. */
 void nnc_layers_list(bool json, nnc_text *t);

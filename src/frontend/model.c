@@ -243,6 +243,39 @@ static nnc_status bind_weights(nnc_graph *g, const nnc_model_options *o, nnc_sin
     return o->weights ? fe_weights_bind_graph(g, o, sink) : NNC_OK;
 }
 
+/* ---- what is needed to read it again --------------------------------------------------------- */
+
+static bool keep_arg(nnc_given *v, int i, const char *name, const char *value)
+{
+    v->arg[i] = (nnc_arg){nnc_arena_strdup(&v->arena, name), value};
+    return v->arg[i].name && value;
+}
+
+/* The file of weights, and what was set. */
+static bool keep_options(nnc_given *v, const nnc_model_options *o)
+{
+    nnc_arena *a = &v->arena;
+    bool ok = !o->weights || (v->weights = nnc_arena_strdup(a, o->weights));
+    int n = 0;
+    v->seed = o->seed;
+    for (int i = 0; ok && n < v->n_arg && i < o->n_set; i++)
+        ok = keep_arg(
+            v, n++, o->set[i].name, nnc_arena_printf(a, "%lld", (long long)o->set[i].value));
+    for (int i = 0; ok && n < v->n_arg && i < o->n_word; i++)
+        ok = keep_arg(v, n++, o->word[i].name, nnc_arena_strdup(a, o->word[i].value));
+    return ok;
+}
+
+static nnc_status keep_text(fe *f, const char *text, size_t n, const nnc_model_options *o)
+{
+    nnc_given *v = f->g->given = nnc_given_create(1, 1, o->n_set + o->n_word);
+    bool ok = v && keep_options(v, o) && nnc_given_keep(v, 0, 0, 0, text, (int64_t)n) &&
+              (v->file[0].name = nnc_arena_strdup(&v->arena, f->file));
+    NNC_NEED(ok, f->sink);
+    v->file[0].size = (int64_t)n;
+    return NNC_OK;
+}
+
 /* text NULL: the file is mapped, and weights refer to it. */
 static nnc_graph *load_onnx(
     const char *file, const char *text, size_t n, const nnc_model_options *o, nnc_sink *sink)
@@ -252,9 +285,13 @@ static nnc_graph *load_onnx(
             "input's shape",
             NULL, sink))
         return NULL;
-    nnc_graph *g =
-        text ? nnc_onnx_parse(file, text, n, &o->onnx, sink) : nnc_onnx_load(file, &o->onnx, sink);
-    if (g && bind_weights(g, o, sink)) {
+    nnc_graph *g = o->onnx.given ? nnc_onnx_again(&o->onnx, sink)
+                   : text        ? nnc_onnx_parse(file, text, n, &o->onnx, sink)
+                                 : nnc_onnx_load(file, &o->onnx, sink);
+    nnc_status st = g ? bind_weights(g, o, sink) : NNC_OK;
+    if (g && !st && !o->again && !keep_options(g->given, o))
+        st = nnc_nomem(sink);
+    if (st) {
         nnc_graph_destroy(g);
         return NULL;
     }
@@ -271,6 +308,8 @@ static nnc_graph *load_json(
     nnc_status st = nnc_json_parse(&f.j, file, text, n, sink);
     if (!st) {
         st = build_model(&f);
+        if (!st)
+            st = keep_text(&f, text, n, o);
         nnc_json_deinit(&f.j);
     }
     nnc_tensors_close(f.st);
@@ -367,6 +406,39 @@ nnc_graph *nnc_model_parse(
         return NULL;
     }
     return load_json(file, text, n, o, sink);
+}
+
+/* The shapes of g's inputs. */
+static nnc_shape *input_shapes(const nnc_graph *g, int *n, nnc_arena *a)
+{
+    nnc_shape *s = ARENA_NEW(a, nnc_shape, g->n_node + 1);
+    for (uint32_t i = 0; s && i < g->n_node; i++) {
+        const nnc_type *t = nnc_typeof(g, g->node[i].out);
+        if (g->node[i].op != OP_input)
+            continue;
+        s[*n] = (nnc_shape){.name = g->value[g->node[i].out].name, .rank = t->rank};
+        memcpy(s[*n].dim, t->dim, (size_t)t->rank * sizeof *t->dim);
+        *n += s[*n].name != NULL;
+    }
+    return s;
+}
+
+nnc_graph *nnc_model_again(const nnc_graph *g, const nnc_model_options *o, nnc_sink *sink)
+{
+    NNC_LOCAL(nnc_arena) a = {0};
+    const nnc_given *v = g->given;
+    nnc_model_options with = *o;
+    with.again = g;
+    with.seed = v->seed;
+    with.weights = v->weights;
+    with.onnx.given = g->given;
+    with.onnx.was = input_shapes(g, &with.onnx.n_was, &a);
+    if (!with.onnx.was)
+        return (void)nnc_nomem(sink), NULL;
+    const char *text = v->n_piece ? v->piece[0].data : "", *file = v->file[0].name;
+    const size_t n = v->n_piece ? (size_t)v->piece[0].size : 0;
+    return nnc_onnx_looks(file, text, n) ? load_onnx(file, text, n, &with, sink)
+                                         : load_json(file, text, n, &with, sink);
 }
 
 nnc_graph *nnc_model_load(const char *file, const nnc_model_options *o, nnc_sink *sink)

@@ -195,8 +195,27 @@ static nnc_status settle_scales(fe *f)
     return NNC_OK;
 }
 
+/* The named weights of a graph, all of them from one file, as the tensors of that file. */
+static nnc_status list_again(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink)
+{
+    const nnc_graph *g = o->again;
+    NNC_LOCAL(nnc_arena) a = {0};
+    const nnc_weight **w = ARENA_NEW(&a, const nnc_weight *, g->n_node + 1);
+    const nnc_type **t = ARENA_NEW(&a, const nnc_type *, g->n_node + 1);
+    int n = 0;
+    NNC_NEED(w && t, sink);
+    for (uint32_t i = 0; i < g->n_node; i++)
+        if (g->node[i].op == OP_param && g->node[i].weight && g->node[i].weight->name) {
+            w[n] = g->node[i].weight;
+            t[n++] = nnc_typeof(g, g->node[i].out);
+        }
+    return nnc_tensors_listed(o->weights, n, w, t, out, sink);
+}
+
 static nnc_status open_file(const nnc_model_options *o, nnc_tensors **out, nnc_sink *sink)
 {
+    if (o->again)
+        return list_again(o, out, sink);
     NNC_TRY(nnc_tensors_open(o->weights, NULL, out, sink));
     return nnc_tensors_rename(*out, o->rename, o->n_rename, sink);
 }

@@ -26,6 +26,7 @@ void nnc_graph_destroy(nnc_graph *g)
         return;
     for (uint32_t i = 0; i < g->n_node; i++)
         nnc_graph_destroy(g->node[i].body);
+    nnc_given_drop(g->given);
     nnc_arena_deinit(&g->arena);
     nnc_free(g);
 }
@@ -219,6 +220,7 @@ nnc_graph *nnc_graph_clone(const nnc_graph *src, nnc_sink *sink)
         return NULL;
     }
     bool ok = true;
+    g->given = nnc_given_share(src->given);
     g->value = dup_array(g, src->value, src->n_value, sizeof *g->value, &ok);
     g->output = dup_array(g, src->output, src->n_output, sizeof *g->output, &ok);
     g->output_name = dup_array(g, src->output_name, src->n_output, sizeof *g->output_name, &ok);

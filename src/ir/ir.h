@@ -159,6 +159,7 @@ typedef struct nnc_value {
 struct nnc_graph {
     nnc_arena arena;
     nnc_sink *sink; /* borrowed; may be NULL */
+    nnc_given *given; /* what it was read from, shared; NULL: it cannot be read for other shapes */
     nnc_status status;
     const char *name;
     nnc_node *node;

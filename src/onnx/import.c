@@ -382,11 +382,11 @@ static bool mark_decisive(ox *x, const ox_graph *g, ox_scope *marks)
     return true;
 }
 
-static const nnc_shape *given_shape(const ox *x, const char *name)
+static const nnc_shape *shape_of(const nnc_shape *shape, int n, const char *name)
 {
-    for (int i = 0; i < x->o->n_shape; i++)
-        if (!strcmp(x->o->shape[i].name, name))
-            return &x->o->shape[i];
+    for (int i = 0; i < n; i++)
+        if (!strcmp(shape[i].name, name))
+            return &shape[i];
     return NULL;
 }
 
@@ -445,9 +445,15 @@ static bool fit_shape(ox *x, ox_port *p, int rank, const int64_t *dim, params *n
     return true;
 }
 
-/* Extents that are still unknown: those of named dimensions, and 1 for the first dimension, which is a batch. */
+/* Extents that are still unknown: those of named dimensions, those that the input had before, and 1 for
+ * the first dimension, which is a batch. */
 static bool complete_shape(ox *x, ox_port *p, const params *names)
 {
+    const nnc_shape *was = shape_of(x->o->was, x->o->n_was, p->name);
+    if (p->rank < 0 && was) {
+        p->rank = was->rank;
+        memcpy(p->dim, was->dim, sizeof p->dim);
+    }
     if (p->rank < 0)
         return damaged(x, "input `%.60s` has no shape: give it, as in --shapes=%.60s:1x3x224x224",
             p->name, p->name);
@@ -455,6 +461,8 @@ static bool complete_shape(ox *x, ox_port *p, const params *names)
     for (int i = 0; i < p->rank; i++) {
         if (p->dim[i] < 0)
             p->dim[i] = param_dim(names, p->param[i]);
+        if (p->dim[i] < 0 && was && was->rank == p->rank)
+            p->dim[i] = was->dim[i];
         if (p->dim[i] < 0 && i == 0) {
             nnc_note(x->sink, (nnc_loc){.file = x->file},
                 "input `%.60s` %s: its first dimension%s%.60s is taken as 1; --shapes sets it",
@@ -543,7 +551,7 @@ static bool add_inputs(ox *x, ox_scope *s, ox_graph *g)
     if (!check_shapes(x, g) || !mark_decisive(x, g, &marks))
         return false;
     for (size_t i = 0, v = 0; i < g->n_in; i++) {
-        const nnc_shape *shape = given_shape(x, g->in[i].name);
+        const nnc_shape *shape = shape_of(x->o->shape, x->o->n_shape, g->in[i].name);
         if (is_init(g, g->in[i].name))
             continue;
         const nnc_tensor *value = (int)v < x->o->n_value ? &x->o->value[v] : NULL;
@@ -614,8 +622,10 @@ static nnc_graph *import(
     ox x = {.o = o ? o : &none, .file = file, .sink = sink, .data = data, .mapped = mapped};
     nnc_arena_init(&x.a, 0);
     if (mapped)
-        x.file_hash = nnc_weight_file_hash(data.p, data.n);
+        x.file_hash = x.o->given ? x.o->given->file[0].hash : nnc_weight_file_hash(data.p, data.n);
     bool ok = run(&x);
+    if (ok)
+        ok = (x.g->given = x.o->given ? nnc_given_share(x.o->given) : ox_keep(&x)) != NULL;
     if (ok && x.o->coverage)
         put_coverage(&x, x.o->coverage);
     for (ox_refusal *r = x.refusal; r; r = r->next)
@@ -633,6 +643,17 @@ nnc_graph *nnc_onnx_parse(
     const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink)
 {
     return import(file, (ox_span){data, n}, false, o, sink);
+}
+
+nnc_graph *nnc_onnx_again(const nnc_onnx_options *o, nnc_sink *sink)
+{
+    nnc_map m;
+    const nnc_given_file *f = &o->given->file[0];
+    if (nnc_given_map(o->given, 0, &m, sink))
+        return NULL;
+    nnc_graph *g = import(f->name, (ox_span){m.data, m.n}, f->hash != 0, o, sink);
+    nnc_map_close(&m);
+    return g;
 }
 
 nnc_graph *nnc_onnx_load(const char *file, const nnc_onnx_options *o, nnc_sink *sink)

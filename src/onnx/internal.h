@@ -207,6 +207,19 @@ typedef struct ox_use { /* how often an operator occurs */
     struct ox_use *next;
 } ox_use;
 
+typedef struct ox_outside { /* a file of external data */
+    const char *location, *path;
+    nnc_map map;
+    uint64_t hash;
+    struct ox_outside *next;
+} ox_outside;
+
+typedef struct
+    ox_place { /* of the model (file NULL): a weight that is left where it is; of another file: a constant */
+    ox_outside *file;
+    int64_t at, size;
+} ox_place;
+
 typedef struct ox_scope ox_scope;
 
 typedef struct ox {
@@ -225,7 +238,9 @@ typedef struct ox {
     ox_use *use;
     int nodes, refused; /* all nodes that were met; those without an import */
     int depth;
-    struct ox_outside *outside; /* files of external data */
+    ox_outside *outside; /* files of external data */
+    ox_place *range;
+    size_t n_range, cap_range;
 } ox;
 
 struct ox_scope { /* names of a graph's values */
@@ -279,6 +294,9 @@ bool ox_stop(ox *x, nnc_status st); /* records the first failure; false */
 bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out);
 bool ox_constant(ox *x, const ox_tensor *t, const char *what, ox_value *out);
 void ox_close_outside(ox *x);
+/* given.c. Notes a range; what is needed to import the model again, NULL: out of memory. */
+bool ox_note_range(ox *x, ox_outside *file, int64_t at, int64_t size);
+nnc_given *ox_keep(ox *x);
 
 /* Folding (fold.c). */
 bool ox_fold(ox *x, uint32_t first_node, ox_value *out, int n_out);

@@ -24,6 +24,9 @@ typedef struct nnc_onnx_options {
     const nnc_tensor *value;
     int n_value;
     bool *bound; /* by input, n_value of them: it became a constant; may be NULL */
+    nnc_given *given; /* what was kept of the files of a model that is imported again; otherwise NULL */
+    const nnc_shape *was; /* its inputs' shapes before, for extents that the model and `shape` leave open */
+    int n_was;
     nnc_text *coverage; /* appended: the operators that the model uses; may be NULL */
 } nnc_onnx_options;
 
@@ -31,6 +34,8 @@ typedef struct nnc_onnx_options {
 bool nnc_onnx_looks(const char *file, const void *data, size_t n);
 /* NULL: rejected, reasons in the sink; all unsupported operators are listed. */
 nnc_graph *nnc_onnx_load(const char *file, const nnc_onnx_options *o, nnc_sink *sink);
+/* Reads the model that o->given was kept of. */
+nnc_graph *nnc_onnx_again(const nnc_onnx_options *o, nnc_sink *sink);
 /* The same for a model in memory, whose weights are copied. `file`: for messages, and for the folder of external data. */
 nnc_graph *nnc_onnx_parse(
     const char *file, const void *data, size_t n, const nnc_onnx_options *o, nnc_sink *sink);

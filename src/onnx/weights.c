@@ -5,13 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct ox_outside { /* a file of external data */
-    const char *location, *path;
-    nnc_map map;
-    uint64_t hash;
-    struct ox_outside *next;
-} ox_outside;
-
 static bool bad(ox *x, const ox_tensor *t, const char *what, const char *why)
 {
     return ox_stop(x, nnc_fail(x->sink, NNC_E_MODEL, (nnc_loc){.file = x->file}, "%s `%.100s`: %s",
@@ -24,6 +17,16 @@ void ox_close_outside(ox *x)
         nnc_map_close(&f->map);
 }
 
+/* The number of a file of which something was kept when the model was imported first; 0: there is none. */
+static int kept_outside(const ox *x, const char *location)
+{
+    const nnc_given *v = x->o->given;
+    for (int i = 1; v && i < v->n_file; i++)
+        if (!strcmp(v->file[i].name, location))
+            return i;
+    return 0;
+}
+
 /* The path of a file beside the model, links resolved; NULL: it lies elsewhere, or does not exist. */
 static const char *inside(ox *x, const char *location)
 {
@@ -32,11 +35,26 @@ static const char *inside(ox *x, const char *location)
     const char *dir =
         slash ? nnc_arena_strndup(&x->a, x->file, (size_t)(slash - x->file) + 1) : "./";
     const char *joined = dir ? nnc_arena_printf(&x->a, "%s%s", dir, location) : NULL;
+    if (x->o->given) /* was checked before; the folder need not exist any more */
+        return kept_outside(x, location) ? joined : NULL;
     if (!joined || *location == '/' || !realpath(dir, folder) || !realpath(joined, path))
         return NULL;
     size_t n = strlen(folder);
     bool within = !strncmp(path, folder, n) && (path[n] == '/' || folder[n - 1] == '/');
     return within ? joined : NULL;
+}
+
+/* Maps the file, or what was kept of it when the model was imported first. */
+static nnc_status map_outside(ox *x, ox_outside *f)
+{
+    const int i = kept_outside(x, f->location);
+    if (i) {
+        f->hash = x->o->given->file[i].hash;
+        return nnc_given_map(x->o->given, i, &f->map, x->sink);
+    }
+    NNC_TRY(nnc_map_open(&f->map, f->path, x->sink));
+    f->hash = nnc_weight_file_hash(f->map.data, f->map.n);
+    return NNC_OK;
 }
 
 static ox_outside *open_outside(ox *x, const ox_tensor *t, const char *what, const char *location)
@@ -57,18 +75,17 @@ static ox_outside *open_outside(ox *x, const ox_tensor *t, const char *what, con
         return NULL;
     }
     *f = (ox_outside){.location = location, .path = path, .next = x->outside};
-    nnc_status st = nnc_map_open(&f->map, path, x->sink);
+    nnc_status st = map_outside(x, f);
     if (st) {
         ox_stop(x, st);
         return NULL;
     }
-    f->hash = nnc_weight_file_hash(f->map.data, f->map.n);
     return x->outside = f;
 }
 
-/* The bytes of an external tensor, and w as a reference to them. */
-static bool external(
-    ox *x, const ox_tensor *t, const char *what, int64_t bytes, nnc_weight *w, const uint8_t **p)
+/* The bytes of an external tensor, which are kept where `read`, and w as a reference to them. */
+static bool external(ox *x, const ox_tensor *t, const char *what, int64_t bytes, bool read,
+    nnc_weight *w, const uint8_t **p)
 {
     const char *location;
     int64_t offset, length, end;
@@ -88,7 +105,11 @@ static bool external(
         .offset = offset,
         .size = bytes,
         .header_hash = f->hash};
-    return true;
+    if (read && x->o->given &&
+        !nnc_given_has(x->o->given, kept_outside(x, location), offset, bytes))
+        return bad(x, t, what,
+            "other shapes need its numbers, which were not kept: compile the model again");
+    return !read || ox_note_range(x, f, offset, bytes);
 }
 
 /* The type of a tensor that has elements; *empty: it has none. */
@@ -140,7 +161,7 @@ static const void *numbers(
     nnc_weight w;
     if (t->external) {
         int64_t stored = ox_bits(t->code) ? nnc_ceildiv(n * ox_bits(t->code), 8) : bytes;
-        if (!external(x, t, what, stored, &w, &here.raw.p))
+        if (!external(x, t, what, stored, true, &w, &here.raw.p))
             return NULL;
         here.raw.n = (size_t)stored;
         p = as_stored(t, type) ? here.raw.p : NULL;
@@ -190,7 +211,7 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
     nnc_weight w = {.kind = NNC_W_inline, .name = t->name, .size = nnc_type_bytes(&type)};
     const uint8_t *p = in_place(t, &type);
     if (t->external && as_stored(t, &type)) {
-        if (!external(x, t, what, w.size, &w, &p))
+        if (!external(x, t, what, w.size, false, &w, &p))
             return false;
     } else if (p && x->mapped) {
         w = (nnc_weight){.kind = NNC_W_file,
@@ -199,6 +220,8 @@ bool ox_weight(ox *x, const ox_tensor *t, const char *what, ox_value *out)
             .offset = p - x->data.p,
             .size = w.size,
             .header_hash = x->file_hash};
+        if (w.size > OX_MAX_KNOWN && !ox_note_range(x, NULL, w.offset, w.size))
+            return false;
     } else if (!(w.data = numbers(x, t, what, &type, &own))) {
         return false;
     }

@@ -131,6 +131,44 @@ nnc_status nnc_tensors_open(
     return st;
 }
 
+static nnc_status list_weights(
+    nnc_tensors *t, int n, const nnc_weight *const *w, const nnc_type *const *type, nnc_sink *sink)
+{
+    t->entry = ARENA_NEW(&t->a, nnc_tensor_entry, n + 1);
+    nnc_packing *k = ARENA_NEW(&t->a, nnc_packing, n + 1);
+    NNC_NEED(t->file && t->entry && k, sink);
+    for (; t->n < n; t->n++) {
+        const bool there = w[t->n]->kind == NNC_W_file;
+        nnc_tensor_entry *e = &t->entry[t->n];
+        *e = (nnc_tensor_entry){.name = nnc_arena_strdup(&t->a, w[t->n]->name),
+            .type = *type[t->n],
+            .offset = there ? w[t->n]->offset : -1,
+            .size = w[t->n]->size};
+        NNC_NEED(e->name, sink);
+        if (there)
+            t->hash = w[t->n]->header_hash;
+        k[t->n] = (nnc_packing){w[t->n]->data, (uint64_t)e->size, (uint64_t)e->size};
+        e->packing = there ? NULL : &k[t->n];
+    }
+    return sort(t, sink);
+}
+
+nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *w,
+    const nnc_type *const *type, nnc_tensors **out, nnc_sink *sink)
+{
+    *out = NULL;
+    nnc_tensors *t = nnc_calloc(1, sizeof *t);
+    NNC_NEED(t, sink);
+    nnc_arena_init(&t->a, 0);
+    t->file = nnc_arena_strdup(&t->a, file);
+    nnc_status st = list_weights(t, n, w, type, sink);
+    if (st)
+        nnc_tensors_close(t);
+    else
+        *out = t;
+    return st;
+}
+
 void nnc_tensors_close(nnc_tensors *t)
 {
     if (!t)

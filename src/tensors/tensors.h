@@ -23,6 +23,9 @@ typedef struct nnc_tensor_entry {
 /* raw: the type of the one tensor of a file without a header (.bin, .raw), or NULL. */
 nnc_status nnc_tensors_open(
     const char *file, const nnc_type *raw, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
+/* The same for a file whose list is known: the weights that were read from it, which keep their numbers where those were converted. */
+nnc_status nnc_tensors_listed(const char *file, int n, const nnc_weight *const *w,
+    const nnc_type *const *type, nnc_tensors **out, nnc_sink *sink) NNC_MUST;
 void nnc_tensors_close(nnc_tensors *t);
 int nnc_tensors_count(const nnc_tensors *t);
 const nnc_tensor_entry *nnc_tensors_at(const nnc_tensors *t, int i); /* by name */

@@ -428,7 +428,7 @@ static bool edit_manifest(bytes *b, const char *from, const char *to)
 {
     unsigned long long size;
     char *line = b->p, *manifest = memchr(b->p, '\n', b->n);
-    if (!manifest || sscanf(line, "nnc-artifact 1 %llx", &size) != 1)
+    if (!manifest || sscanf(line, "nnc-artifact 2 %llx", &size) != 1)
         return false;
     char *at = memmem(++manifest, size, from, strlen(from));
     if (!at)
@@ -530,7 +530,7 @@ TEST(artifact_for_another_machine)
 static char *find_manifest(const bytes *b, unsigned long long *size)
 {
     char *line = memchr(b->p, '\n', b->n);
-    return line && sscanf(b->p, "nnc-artifact 1 %llx", size) == 1 ? line + 1 : NULL;
+    return line && sscanf(b->p, "nnc-artifact 2 %llx", size) == 1 ? line + 1 : NULL;
 }
 
 static void reseal_manifest(bytes *b)
@@ -557,7 +557,7 @@ static void reseal(bytes *b)
         char *o = strstr(p, "\"offset\": "), *h = strstr(p, "\"hash\": \""), hex[33];
         if (!o || !h || sscanf(o, "\"offset\": %llu, \"size\": %llu", &at, &n) != 2 || at > b->n ||
             n > b->n || base + at + n > b->n)
-            return;
+            break; /* behind the sections: what the model was read from */
         nnc_hash128 sum = {0, 0};
         for (unsigned long long i = 0; i < n || i == 0; i += 1 << 20) {
             size_t m = n - i < 1 << 20 ? n - i : 1 << 20;
@@ -592,7 +592,7 @@ TEST(artifact_resealed)
         bytes b = {nnc_malloc(d.good.n + 1), d.good.n};
         char *manifest = memchr(d.good.p, '\n', d.good.n);
         unsigned long long size = 0;
-        CHECK(b.p && manifest && sscanf(d.good.p, "nnc-artifact 1 %llx", &size) == 1);
+        CHECK(b.p && manifest && sscanf(d.good.p, "nnc-artifact 2 %llx", &size) == 1);
         size_t first = (size_t)(manifest + 1 - d.good.p) + size;
         size_t room = nnc_min64((int64_t)(d.good.n - first), 65536);
         memcpy(b.p, d.good.p, d.good.n);
@@ -722,10 +722,10 @@ TEST(artifact_foreign)
 {
     nnc_env *e = open_env();
     nnc_artifact *a = NULL;
-    static const char *const text[] = {"", "n", "nnc-artifact 1 ",
-        "nnc-artifact 2 0000000000000000 0000000000000000\n",
-        "nnc-artifact 1 ffffffffffffffff ffffffffffffffff\n",
-        "nnc-artifact 1 0000000000000000 0000000000000000\n", "graph @g {\n}\n", "{\"layers\": []}",
+    static const char *const text[] = {"", "n", "nnc-artifact 2 ",
+        "nnc-artifact 1 0000000000000000 0000000000000000\n",
+        "nnc-artifact 2 ffffffffffffffff ffffffffffffffff\n",
+        "nnc-artifact 2 0000000000000000 0000000000000000\n", "graph @g {\n}\n", "{\"layers\": []}",
         "\177ELF\002\001\001"};
     for (size_t i = 0; e && i < NNC_COUNT(text); i++) {
         write_bytes(in_dir("foreign"), text[i], strlen(text[i]));

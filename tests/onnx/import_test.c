@@ -1,6 +1,7 @@
 /* tests/onnx/import_test.c -- what models become: ops, shapes, constants, refusals. */
 #include "writer.h"
 #include <stdlib.h>
+#include <unistd.h>
 
 /* The graph's text holds each of the lines; "!x": it does not hold x. */
 static void check_graph(nnc_graph *g, const char *const *want)
@@ -225,6 +226,121 @@ TEST(out_of_memory)
         nnc_text_deinit(&t);
     }
     CHECK(done);
+}
+
+/* ---- again, for other shapes ------------------------------------------------------------------ */
+
+/* An initializer whose data lie in a file beside the model. */
+static void outside(om *m, const char *name, int code, const char *dims, int64_t at, int64_t length)
+{
+    nnc_text t = {0}, e = {0}, n = {0};
+    const struct {
+        const char *key;
+        int64_t v;
+    } entry[] = {{"location", 0}, {"offset", at}, {"length", length}};
+    om_tensor(&t, name, code, dims, NULL, 0);
+    for (int i = 0; i < 3; i++) {
+        nnc_text_clear(&n);
+        nnc_printf(&n, "%lld", (long long)entry[i].v);
+        pb_str(&e, 1, entry[i].key);
+        pb_str(&e, 2, i ? nnc_text_str(&n) : "again.data");
+        pb_msg(&t, 13, &e);
+    }
+    pb_int(&t, 14, 1);
+    pb_msg(&m->graph, 5, &t);
+    nnc_text_deinit(&n);
+}
+
+/* A large weight in the model, another one and a constant, which decides a shape, in a file beside it. */
+static void spread_net(om *m)
+{
+    om_input(m, "x", OM_F32, "batch 160");
+    om_input(m, "y", OM_F32, "batch 8");
+    om_floats(m, "small", "8", 0.25f);
+    om_floats(m, "w", "160 160", 0.1f);
+    outside(m, "v", OM_F32, "160 128", 0, 160L * 128 * 4);
+    outside(m, "shape", OM_I64, "2", 160L * 128 * 4, 16);
+    om_node(m, "MatMul", "x w", "a", "");
+    om_node(m, "MatMul", "a v", "b", "");
+    om_node(m, "Reshape", "b shape", "c", "");
+    om_node(m, "Add", "y small", "d", "");
+    om_output(m, "c");
+    om_output(m, "d");
+}
+
+static bool write_spread(void)
+{
+    om m = {0};
+    NNC_LOCAL(nnc_text) t = {0};
+    size_t n = 160 * 128 * sizeof(float) + 16;
+    NNC_FREED char *data = nnc_calloc(n, 1);
+    memcpy(data + n - 16, (const int64_t[]){-1, 64}, 16);
+    spread_net(&m);
+    om_put(&m, &t);
+    return !nnc_file_write("again.onnx", nnc_text_str(&t), t.n, false, test_sink) &&
+           !nnc_file_write("again.data", data, n, false, test_sink);
+}
+
+/* What is kept of the files is enough, and small: the graph is the same as one from the files, weights' places included. */
+TEST(again_from_what_was_kept)
+{
+    char here[PATH_MAX], dir[] = "/tmp/nnc-again-XXXXXX";
+    CHECK(getcwd(here, sizeof here) && mkdtemp(dir) && chdir(dir) == 0);
+    const nnc_shape s[] = {{"x", 2, {5, 160}}, {"y", 2, {5, 8}}};
+    nnc_onnx_options o = {.shape = s, .n_shape = 1};
+    NNC_LOCAL(nnc_text) x = {0}, y = {0};
+    CHECK(write_spread());
+    nnc_graph *first = nnc_onnx_load("again.onnx", NULL, test_sink),
+              *want = nnc_onnx_load("again.onnx", &o, test_sink);
+    CHECK(first && first->given && want);
+    CHECK(remove("again.onnx") == 0 && remove("again.data") == 0);
+    if (first && want) {
+        int64_t kept = 0;
+        for (int i = 0; i < first->given->n_piece; i++)
+            kept += first->given->piece[i].size;
+        CHECK(kept < 2000);
+        o.given = first->given;
+        nnc_graph *again = nnc_onnx_again(&o, test_sink);
+        CHECK(again && again->given == first->given);
+        nnc_graph_print(&x, want);
+        if (again)
+            nnc_graph_print(&y, again);
+        CHECK_STR(nnc_text_str(&y), nnc_text_str(&x));
+        CHECK(strstr(nnc_text_str(&x), "reshape") && strstr(nnc_text_str(&x), "f32[10,64]"));
+        nnc_graph_destroy(again);
+        o.given->piece[o.given->n_piece - 1].size--; /* a constant that was not kept */
+        CHECK(!nnc_onnx_again(&o, test_sink));
+        CHECK_DIAG("other shapes need its numbers, which were not kept");
+        o.given->file[1].name = "other";
+        CHECK(!nnc_onnx_again(&o, test_sink));
+        CHECK_DIAG("its data are in another file");
+    }
+    nnc_graph_destroy(first);
+    nnc_graph_destroy(want);
+    CHECK(chdir(here) == 0 && rmdir(dir) == 0);
+}
+
+/* Extents that are not given are those from before, unless a dimension of the same name has another one now. */
+TEST(again_with_some_shapes)
+{
+    om m = {0};
+    const nnc_shape was[] = {{"x", 2, {3, 4}}, {"y", 2, {3, 6}}}, now = {"x", 2, {7, 4}};
+    om_input(&m, "x", OM_F32, "batch 4");
+    om_input(&m, "y", OM_F32, "batch n");
+    om_node(&m, "Relu", "x", "a", "");
+    om_node(&m, "Relu", "y", "b", "");
+    om_output(&m, "a");
+    om_output(&m, "b");
+    nnc_graph *g = om_parse(&m, &(nnc_onnx_options){.shape = was, .n_shape = 2});
+    CHECK(g != NULL);
+    nnc_onnx_options o = {.given = g ? g->given : NULL, .was = was, .n_was = 2};
+    if (g)
+        HAS(nnc_onnx_again(&o, test_sink), "%x = input : f32[3,4]", "%y = input : f32[3,6]");
+    o.shape = &now;
+    o.n_shape = 1;
+    if (g)
+        HAS(nnc_onnx_again(&o, test_sink), "%x = input : f32[7,4]", "%y = input : f32[7,6]");
+    nnc_graph_destroy(g);
 }
 
 /* ---- documents -------------------------------------------------------------------------------- */

@@ -1,0 +1,112 @@
+/* api/given.c -- what a model was read from (base/given.h), in an artifact: sizes and names in the manifest, the bytes, one piece after
+ * another, in the section "model". */
+#include "api/internal.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+void nnc_given_put(const nnc_given *v, nnc_json_writer *w)
+{
+    char text[32];
+    nnc_json_open(w, "given", '{');
+    snprintf(text, sizeof text, "%llu", (unsigned long long)v->seed);
+    NNC_JSON(w, J_STRING("seed", text));
+    if (v->weights)
+        NNC_JSON(w, J_STRING("weights", v->weights));
+    nnc_json_open(w, "args", '[');
+    for (int i = 0; i < v->n_arg; i++)
+        NNC_JSON_ROW(w, 2, J_STRING("name", v->arg[i].name), J_STRING("value", v->arg[i].value));
+    nnc_json_close(w, ']');
+    nnc_json_open(w, "files", '[');
+    for (int i = 0; i < v->n_file; i++) {
+        snprintf(text, sizeof text, "%016llx", (unsigned long long)v->file[i].hash);
+        NNC_JSON_ROW(w, 2, J_STRING("name", v->file[i].name), J_INT("size", v->file[i].size),
+            J_STRING("hash", text));
+    }
+    nnc_json_close(w, ']');
+    nnc_json_open(w, "pieces", '[');
+    for (int i = 0; i < v->n_piece; i++)
+        NNC_JSON_ROW(w, 2, J_INT("file", v->piece[i].file), J_INT("at", v->piece[i].at),
+            J_INT("size", v->piece[i].size));
+    nnc_json_close(w, ']');
+    nnc_json_close(w, '}');
+}
+
+void nnc_given_bytes(const nnc_given *v, nnc_text *out)
+{
+    for (int i = 0; i < v->n_piece; i++)
+        nnc_putn(out, v->piece[i].data, (size_t)v->piece[i].size);
+}
+
+/* ---- back ------------------------------------------------------------------------------------ */
+
+static int length(const nnc_item *o, const char *key)
+{
+    const nnc_item *list = nnc_json_get(o, key);
+    return nnc_is_list(list) ? list->n : -1;
+}
+
+/* An integer from 0 to `most`; -1: it is none. */
+static int64_t number(const nnc_item *o, const char *key, int64_t most)
+{
+    const nnc_item *v = nnc_json_get(o, key);
+    bool ok = nnc_is_number(v) && v->number >= 0 && v->number <= (double)most &&
+              v->number == floor(v->number);
+    return ok ? (int64_t)v->number : -1;
+}
+
+/* A copy of the string; NULL: there is none, or out of memory. */
+static const char *string(nnc_given *v, const nnc_item *o, const char *key)
+{
+    return nnc_arena_strdup(&v->arena, nnc_json_text(o, key));
+}
+
+static bool read_lists(const nnc_item *o, nnc_blob bytes, nnc_given *v)
+{
+    int i = 0;
+    int64_t from = 0;
+    for (const nnc_item *e = nnc_json_get(o, "args")->child; e; e = e->next, i++) {
+        v->arg[i] = (nnc_arg){string(v, e, "name"), string(v, e, "value")};
+        if (!v->arg[i].name || !v->arg[i].value)
+            return false;
+    }
+    i = 0;
+    for (const nnc_item *e = nnc_json_get(o, "files")->child; e; e = e->next, i++) {
+        const char *hash = nnc_json_text(e, "hash");
+        v->file[i] = (nnc_given_file){string(v, e, "name"), number(e, "size", (int64_t)1 << 46),
+            hash ? strtoull(hash, NULL, 16) : 0};
+        if (!v->file[i].name || !hash || v->file[i].size < 0)
+            return false;
+    }
+    i = 0;
+    for (const nnc_item *e = nnc_json_get(o, "pieces")->child; e; e = e->next, i++) {
+        int64_t file = number(e, "file", v->n_file - 1), size = number(e, "size", (int64_t)bytes.n);
+        int64_t at = file >= 0 ? number(e, "at", v->file[file].size) : -1;
+        if (at < 0 || size < 0 || size > (int64_t)bytes.n - from ||
+            at > v->file[file].size - size ||
+            !nnc_given_keep(v, i, (int)file, at, (const char *)bytes.data + from, size))
+            return false;
+        from += size;
+    }
+    return from == (int64_t)bytes.n;
+}
+
+const char *nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out)
+{
+    const char *seed = nnc_json_text(o, "seed");
+    int files = length(o, "files"), pieces = length(o, "pieces"), args = length(o, "args");
+    const char *why = "is damaged: what it says of its model is malformed";
+    if (!seed || files < 1 || pieces < 0 || args < 0)
+        return why;
+    nnc_given *v = nnc_given_create(files, pieces, args);
+    if (!v)
+        return "does not fit into memory";
+    v->seed = strtoull(seed, NULL, 10);
+    v->weights = string(v, o, "weights");
+    if (read_lists(o, bytes, v)) {
+        *out = v;
+        return NULL;
+    }
+    nnc_given_drop(v);
+    return why;
+}
