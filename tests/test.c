@@ -4,9 +4,11 @@
 #include <stdarg.h>
 #include <stdlib.h>
 
+enum { ROUND = 1000000 }; /* between the seeds of two rounds; a test draws from fewer */
+
 static test_case *cases, **tail = &cases;
-static int failures;
-static bool skipped;
+static bool skipped, quiet;
+int test_failures;
 uint64_t test_seed = 20260101;
 nnc_sink *test_sink;
 
@@ -19,12 +21,32 @@ void test_register(test_case *t)
 void test_fail(const char *file, int line, const char *fmt, ...)
 {
     va_list ap;
+    test_failures++;
+    if (quiet)
+        return;
     va_start(ap, fmt);
     fprintf(stderr, "%s:%d: ", file, line);
     vfprintf(stderr, fmt, ap);
     fputc('\n', stderr);
     va_end(ap);
-    failures++;
+}
+
+void test_fail_status(const char *file, int line, const char *what, nnc_status st)
+{
+    test_fail(file, line, "%s: %s", what, nnc_status_name(st));
+    if (!quiet)
+        nnc_sink_print(test_sink, stderr);
+}
+
+bool test_fails(void (*body)(const void *ctx), const void *ctx)
+{
+    const int before = test_failures;
+    quiet = true;
+    body(ctx);
+    quiet = false;
+    bool yes = test_failures > before;
+    test_failures = before;
+    return yes;
 }
 
 void test_skip(const char *fmt, ...)
@@ -73,7 +95,7 @@ static bool wanted(const char *name, int argc, char **argv)
     bool any = false;
     for (int i = 1; i < argc; i++) {
         bool skip = !strcmp(argv[i], "--skip");
-        if (skip || !strcmp(argv[i], "--seed")) {
+        if (skip || !strcmp(argv[i], "--seed") || !strcmp(argv[i], "--rounds")) {
             if (++i < argc && skip && strstr(name, argv[i]))
                 return false;
             continue;
@@ -85,35 +107,46 @@ static bool wanted(const char *name, int argc, char **argv)
     return !any;
 }
 
+/* Runs t once in each round; the first that fails is the last. */
+static void run(const test_case *t, uint64_t seed, uint64_t rounds)
+{
+    int64_t t0 = nnc_now_ns();
+    test_failures = 0;
+    skipped = false;
+    for (uint64_t i = 0; i < rounds && !test_failures && !skipped; i++) {
+        test_seed = seed + i * ROUND;
+        nnc_sink_clear(test_sink);
+        t->run();
+    }
+    printf("%s %s", test_failures ? "FAIL" : skipped ? "skip" : "ok  ", t->name);
+    if (test_failures && test_seed != seed)
+        printf(" --seed %llu", (unsigned long long)test_seed);
+    int64_t ms = (nnc_now_ns() - t0) / 1000000;
+    if (ms > 200)
+        printf(" (%lld ms)", (long long)ms);
+    putchar('\n');
+    fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
     int passed = 0, failed = 0, skips = 0;
-    for (int i = 1; i + 1 < argc; i++)
+    uint64_t seed = test_seed, rounds = 1;
+    for (int i = 1; i + 1 < argc; i++) {
         if (!strcmp(argv[i], "--seed"))
-            test_seed = strtoull(argv[i + 1], NULL, 0);
-    test_sink = nnc_sink_create();
-    for (test_case *t = cases; t; t = t->next) {
-        if (!wanted(t->name, argc, argv))
-            continue;
-        nnc_sink_clear(test_sink);
-        failures = 0;
-        skipped = false;
-        int64_t t0 = nnc_now_ns();
-        t->run();
-        int64_t ms = (nnc_now_ns() - t0) / 1000000;
-        printf("%s %s%s",
-            failures  ? "FAIL"
-            : skipped ? "skip"
-                      : "ok  ",
-            t->name, ms > 200 ? "" : "\n");
-        if (ms > 200)
-            printf(" (%lld ms)\n", (long long)ms);
-        fflush(stdout);
-        failures ? failed++ : skipped ? skips++ : passed++;
+            seed = strtoull(argv[i + 1], NULL, 0);
+        if (!strcmp(argv[i], "--rounds"))
+            rounds = strtoull(argv[i + 1], NULL, 0);
     }
+    test_sink = nnc_sink_create();
+    for (test_case *t = cases; t; t = t->next)
+        if (wanted(t->name, argc, argv)) {
+            run(t, seed, rounds);
+            test_failures ? failed++ : skipped ? skips++ : passed++;
+        }
     nnc_sink_destroy(test_sink);
     printf("%d passed, %d failed, %d skipped (seed %llu)\n", passed, failed, skips,
-        (unsigned long long)test_seed);
+        (unsigned long long)seed);
     return failed ? 1 : 0;
 }
 

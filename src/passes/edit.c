@@ -212,6 +212,19 @@ nnc_ref edit_in_order(pass *p, nnc_ref v, const nnc_type *want)
     return nnc_build(p->g, OP_relayout, 1, &v, 1, &a);
 }
 
+nnc_ref edit_like(pass *p, nnc_ref v, nnc_ref from)
+{
+    const nnc_type want = *nnc_typeof(p->g, from), dense = nnc_type_dense(&want);
+    const nnc_attr axis = nnc_ai(AT_axis, 0);
+    bool part = false;
+    v = edit_in_order(p, v, &want);
+    for (uint32_t u = 0, i; edit_next_user(p, from, &u, &i);)
+        part |= p->g->node[i].op == OP_concat && nnc_is_in_place(&p->g->node[i]);
+    if (v == NNC_NONE || !part || !nnc_is_view(p->g, nnc_def(p->g, v)))
+        return v;
+    return nnc_build_typed(p->g, OP_concat, 1, &v, 1, &axis, &dense);
+}
+
 /* The user's name stays with the value that is computed. */
 static void move_name(pass *p, nnc_ref from, nnc_ref to)
 {

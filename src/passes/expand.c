@@ -12,7 +12,6 @@ nnc_status pass_expand(pass *p)
         if (nnc_op_class(n.op) != CL_comp || p->e.dead[i])
             continue;
         layers l = layers_of(p, i, NNC_NONE);
-        nnc_type want = *nnc_typeof(p->g, n.out);
         edit_at(p, i);
         nnc_ref r = nnc_expand(p->g, &n, n.in);
         edit_sync(p);
@@ -20,7 +19,7 @@ nnc_status pass_expand(pass *p)
             break;
         if (r == NNC_NONE)
             return nnc_fail(p->sink, NNC_E_BUG, n.loc, "%s has no lowering", nnc_ops[n.op].name);
-        edit_replace(p, n.out, edit_in_order(p, r, &want));
+        edit_replace(p, n.out, edit_like(p, r, n.out));
         remark_applied(p, &l, "expanded",
             "%s is expanded into simpler ops for fusion to group (fuse regains the cost)",
             nnc_ops[n.op].name);

@@ -88,11 +88,11 @@ static const char *why_copied(const parts *s, const nnc_node *n, int k, const nn
         return "is computed when weights are loaded";
     if (nnc_is_view(p->g, d))
         return "is a view of another value";
-    if (s->place[v].root != v)
-        return "is a part of another concat's result";
     for (int i = 0; i < k; i++)
         if (n->in[i] == v)
             return "is an operand twice";
+    if (s->place[v].root != v)
+        return "is a part of another concat's result";
     if (edit_is_output(p, v))
         return "is an output";
     if (!on_one_device(d, n))

@@ -58,7 +58,7 @@ static void split(pass *p, uint32_t i, int64_t axis, int64_t chunks)
         return;
     if (!nnc_type_same_shape(nnc_typeof(g, v), &y))
         v = nnc_reshape(g, v, y.rank, y.dim);
-    edit_replace(p, n.out, edit_in_order(p, v, &y));
+    edit_replace(p, n.out, edit_like(p, v, n.out));
     int64_t results = nnc_type_numel(&y);
     remark_applied(p, &l, "two-step reduction",
         "%lld result%s of %lld elements%s: %lld chunks are reduced in parallel, then their "

@@ -127,37 +127,3 @@ nnc_graph *case_permuted(const nnc_graph *g, uint64_t seed, nnc_sink *sink)
     }
     return finished(h, g, map, NULL, sink);
 }
-
-nnc_graph *case_part(const nnc_graph *g, nnc_ref cut, const bool *keep, nnc_sink *sink)
-{
-    nnc_graph *h = nnc_graph_create(g->name, sink);
-    nnc_ref *map = nnc_malloc((g->n_value + 1) * sizeof *map);
-    bool *need = nnc_calloc(g->n_value + 1, sizeof *need);
-    for (uint32_t i = 0; need && i < g->n_output; i++)
-        need[g->output[i]] |= keep[i];
-    for (uint32_t i = g->n_node; need && i-- > 0;) {
-        const nnc_node *n = &g->node[i];
-        bool any = false;
-        for (int k = 0; k < n->n_out; k++)
-            any |= need[n->out + (nnc_ref)k];
-        for (int k = 0; any && k < n->n_in && n->out != cut; k++)
-            need[n->in[k]] = true;
-        for (int k = 0; k < n->n_out; k++)
-            need[n->out + (nnc_ref)k] = any;
-    }
-    for (uint32_t i = 0; h && map && need && i < g->n_node; i++) {
-        const nnc_node *n = &g->node[i];
-        if (!need[n->out])
-            continue;
-        if (n->out == cut) {
-            map[cut] = nnc_input(h, NULL, nnc_typeof(g, cut));
-            char name[32];
-            snprintf(name, sizeof name, "c%u", (unsigned)cut);
-            nnc_set_name(h, map[cut], name);
-        } else {
-            copy_into(h, g, n, map);
-        }
-    }
-    nnc_free(need);
-    return finished(h, g, map, keep, sink);
-}

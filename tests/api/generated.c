@@ -241,56 +241,33 @@ static bool check(worker *w, const test_graph *c, uint64_t index, nnc_text *why,
     return ok;
 }
 
-/* Does configuration f alone fail on g? */
-static bool fails(worker *w, const test_graph *c, nnc_graph *g, const config *f)
+/* What is reduced: a case, and the configuration that fails on it. */
+typedef struct reduced {
+    worker *w;
+    const test_graph *c;
+    const config *f;
+} reduced;
+
+/* Does the configuration alone fail on g? */
+static bool fails(const nnc_graph *g, void *ctx)
 {
-    test_graph t = *c;
+    const reduced *x = ctx;
+    worker *w = x->w;
+    test_graph t = *x->c;
     api_data d;
     api_run base = {0};
     nnc_text why = {0};
-    t.g = g;
+    t.g = (nnc_graph *)g;
     nnc_sink_clear(w->sink);
-    bool ok = api_inputs(&d, g, c->seed, c->odd) && api_truth(&d, g, w->sink) == NNC_OK;
+    bool ok = api_inputs(&d, g, t.seed, t.odd) && api_truth(&d, g, w->sink) == NNC_OK;
     bool bad =
-        ok && (!execute(w, &t, &plain, &d, &base, &why) || !agrees(w, &t, f, &d, &base, &why));
-    if (ok && !bad && f->level == 0 && t.kind != CK_wild)
-        bad = !near(w, &t, f, &d, &base, &why);
+        ok && (!execute(w, &t, &plain, &d, &base, &why) || !agrees(w, &t, x->f, &d, &base, &why));
+    if (ok && !bad && x->f->level == 0 && t.kind != CK_wild)
+        bad = !near(w, &t, x->f, &d, &base, &why);
     api_run_free(&base);
     api_data_free(&d);
     nnc_text_deinit(&why);
     return bad;
-}
-
-static bool take(worker *w, test_graph *c, const config *f, nnc_ref cut, const bool *keep)
-{
-    nnc_graph *h = case_part(c->g, cut, keep, w->sink);
-    bool smaller = h && (h->n_node < c->g->n_node || h->n_output < c->g->n_output);
-    if (!smaller || !fails(w, c, h, f)) {
-        nnc_graph_destroy(h);
-        return false;
-    }
-    nnc_graph_destroy(c->g);
-    c->g = h;
-    return true;
-}
-
-/* One output less at a time, then inputs instead of nodes, as long as f fails. */
-static void reduce(worker *w, test_graph *c, const config *f)
-{
-    bool keep[4096];
-    memset(keep, 1, sizeof keep);
-    for (uint32_t i = 0; i < c->g->n_output && i < NNC_COUNT(keep);) {
-        keep[i] = false;
-        i += c->g->n_output == 1 || !take(w, c, f, NNC_NONE, keep);
-        memset(keep, 1, sizeof keep);
-    }
-    for (bool more = true; more;) {
-        more = false;
-        for (uint32_t i = c->g->n_node; i-- > 0 && !more;) {
-            const nnc_node *n = &c->g->node[i];
-            more = n->op != OP_input && n->n_out == 1 && take(w, c, f, n->out, keep);
-        }
-    }
 }
 
 static void print_graph(const nnc_graph *g)
@@ -309,7 +286,7 @@ static void report(worker *w, test_graph *c, uint64_t index, const config *f, co
         (unsigned long long)test_seed, f->name, c->odd ? ", odd inputs" : "",
         nnc_text_str((nnc_text *)why));
     if (getenv("NNC_REDUCE"))
-        reduce(w, c, f);
+        c->g = gen_shrink(c->g, fails, &(reduced){w, c, f}, w->sink);
     if (getenv("NNC_CASE") || getenv("NNC_REDUCE") || c->nodes <= 12)
         print_graph(c->g);
     pthread_mutex_unlock(&printing);
