@@ -49,7 +49,6 @@ void nnc_model_close(nnc_model *m)
 /* Inputs and outputs of the model are row-major: a text graph with an output in another memory order gets a relayout. */
 static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
 {
-    static const uint8_t row_major[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
     for (uint32_t i = 0; i < g->n_node; i++) {
         const nnc_node *n = &g->node[i];
         if (n->op == OP_input && !nnc_type_is_row_major(nnc_typeof(g, n->out)))
@@ -60,7 +59,7 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
         nnc_ref old = g->output[i];
         if (nnc_type_is_row_major(nnc_typeof(g, old)))
             continue;
-        nnc_ref r = nnc_relayout(g, old, row_major);
+        nnc_ref r = nnc_row_major(g, old);
         if (r == NNC_NONE)
             return g->status ? g->status : nnc_nomem(sink);
         for (uint32_t k = i; k < g->n_output; k++)

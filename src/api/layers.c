@@ -32,17 +32,11 @@ static bool is_output(const nnc_graph *g, nnc_ref r)
 /* Makes value r an output, in the user's memory order, unless it lies inside another value. */
 static void expose(nnc_graph *g, nnc_ref r)
 {
-    static const uint8_t row_major[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
-    const nnc_node *n = nnc_def(g, r);
     char name[32];
     snprintf(name, sizeof name, "value %u", g->n_output);
-    g->origin = n->origin;
-    g->loc = n->loc;
-    r = nnc_relayout(g, r, row_major);
+    r = nnc_row_major(g, r);
     if (r != NNC_NONE && nnc_type_is_row_major(nnc_typeof(g, r)) && !is_output(g, r))
         nnc_output(g, r, name);
-    g->origin = NULL;
-    g->loc = (nnc_loc){0};
 }
 
 /* Values that depend on inputs. */

@@ -298,6 +298,23 @@ nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order)
     return nnc_build(g, OP_relayout, 1, &x, 1, &a);
 }
 
+nnc_ref nnc_row_major(nnc_graph *g, nnc_ref x)
+{
+    static const uint8_t order[NNC_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    const nnc_node *n = nnc_def(g, x);
+    const char *origin = g->origin;
+    const nnc_loc loc = g->loc;
+    const int16_t device = g->device;
+    g->origin = n->origin;
+    g->loc = n->loc;
+    g->device = n->device;
+    x = nnc_relayout(g, x, order);
+    g->origin = origin;
+    g->loc = loc;
+    g->device = device;
+    return x;
+}
+
 nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in)
 {
     nnc_node p = {.op = OP_fused,

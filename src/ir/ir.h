@@ -222,6 +222,8 @@ nnc_ref nnc_reduce(nnc_graph *g, nnc_op op, nnc_ref x, int n_axes, const int64_t
 nnc_ref nnc_cast(nnc_graph *g, nnc_ref x, nnc_dtype to);
 /* Relayout to a memory order (no node when x has it already). */
 nnc_ref nnc_relayout(nnc_graph *g, nnc_ref x, const uint8_t *order);
+/* Relayout to row-major, of x's layer and on its device. */
+nnc_ref nnc_row_major(nnc_graph *g, nnc_ref x);
 /* A fused node over `body` (ownership passes to g). Returns the first result. */
 nnc_ref nnc_fused(nnc_graph *g, nnc_graph *body, int n_in, const nnc_ref *in);
 void nnc_output(nnc_graph *g, nnc_ref r, const char *name);

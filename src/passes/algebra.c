@@ -366,11 +366,15 @@ static nnc_ref matmul_transposed(pass *p, const nnc_node *n)
 
 /* ---- reductions and windows ------------------------------------------------------------------ */
 
-/* A reduction over extents of 1 is a reshape; pooling with 1x1 windows, stride 1 and no padding is the identity. */
+/* A reduction over extents of 1 is a reshape; pooling with 1x1 windows, stride 1 and no padding is the identity. (A sum begins with 0,
+ * so that of -0 alone is 0: sums of floats go from level 2 on.) */
 static nnc_ref nothing_to_reduce(pass *p, const nnc_node *n)
 {
     const nnc_type *x = n->n_in ? nnc_typeof(p->g, n->in[0]) : NULL;
     const nnc_type y = *nnc_typeof(p->g, n->out);
+    const bool sums = n->op == OP_reduce_sum || n->op == OP_reduce_mean || n->op == OP_avgpool;
+    if (sums && nnc_is_float((nnc_dtype)y.dtype) && p->o->level == 1)
+        return NNC_NONE;
     if (n->op == OP_maxpool || n->op == OP_avgpool)
         return all_are(n, AT_kernel, 1) && all_are(n, AT_pads, 0) ? n->in[0] : NNC_NONE;
     if (nnc_op_class(n->op) != CL_reduce || n->op == OP_argmax || n->op == OP_argmin ||

@@ -238,7 +238,8 @@ static uint32_t take_bias(pass *p, uint32_t i, uint32_t add)
         b = nnc_reshape(p->g, b, 1, &k);
     in[2] = c.n_in == 3 ? nnc_build2(p->g, OP_add, c.in[2], b) : b;
     p->g->origin = union_origin(p, (uint32_t[]){i, add}, 2);
-    nnc_type type = *nnc_typeof(p->g, c.out);
+    /* the sum's order: where b has as many elements as the result, it may be written otherwise and is the same memory */
+    nnc_type type = nnc_type_dense(nnc_typeof(p->g, a.out));
     nnc_ref r = nnc_build_typed(p->g, (nnc_op)c.op, 3, in, c.n_attr, c.attr, &type);
     edit_sync(p);
     if (p->status != NNC_OK)

@@ -238,7 +238,9 @@ static void apply_node(lay *l, uint32_t i)
         nnc_ref r = in_order(l, v, l->last[i], i);
         if (r == v)
             continue;
-        edit_set_operand(p, i, k, r);
+        for (int j = k; j < p->g->node[i].n_in && p->status == NNC_OK; j++) /* it may come twice */
+            if (p->g->node[i].in[j] == v && sensitive(p, &p->g->node[i], j))
+                edit_set_operand(p, i, j, r);
         if (fresh && p->status == NNC_OK)
             remark_copy(l, v, i, l->last[i]);
     }

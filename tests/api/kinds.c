@@ -112,12 +112,36 @@ static void compare(uint64_t seed, const nnc_artifact *both, const nnc_artifact 
     put_commands(&want[1], alone, d);
     for (int k = 0; k < 2; k++) {
         if (strcmp(nnc_text_str(&got[k]), nnc_text_str(&want[k])) != 0)
-            test_fail(__FILE__, __LINE__, "seed %llu, device %d of %s, %s:\n%s\nwant:\n%s",
+            test_fail(__FILE__, __LINE__, "NNC_CASE=%llu, device %d of %s, %s:\n%s\nwant:\n%s",
                 (unsigned long long)seed, d, nnc_artifact_plan(both)->device[d].target,
                 k ? "commands" : "remarks", nnc_text_str(&got[k]), nnc_text_str(&want[k]));
         nnc_text_deinit(&got[k]);
         nnc_text_deinit(&want[k]);
     }
+}
+
+typedef struct kinds_case {
+    uint64_t seed;
+    const char *a, *b; /* targets */
+    nnc_compile_options o;
+} kinds_case;
+
+static void check_kinds(const nnc_graph *half, const void *ctx)
+{
+    const kinds_case *c = ctx;
+    nnc_graph *g = twice(half, test_sink);
+    nnc_artifact *both = g ? compiled(g, c->a, c->b, &c->o) : NULL,
+                 *first = both ? compiled(g, c->a, c->a, &c->o) : NULL,
+                 *second = both ? compiled(g, c->b, c->b, &c->o) : NULL;
+    CHECK(both && first && second);
+    if (both && first && second) {
+        compare(c->seed, both, first, 0);
+        compare(c->seed, both, second, 1);
+    }
+    nnc_artifact_destroy(both);
+    nnc_artifact_destroy(first);
+    nnc_artifact_destroy(second);
+    nnc_graph_destroy(g);
 }
 
 TEST(each_device_as_if_alone)
@@ -129,27 +153,13 @@ TEST(each_device_as_if_alone)
     setenv("NNC_CUDA_PATH", "/nonexistent", 1);
     for (uint64_t i = one ? strtoull(one, NULL, 0) : 0, to = one ? i + 1 : CASES; i < to; i++) {
         uint64_t key = nnc_rng_key("kinds", test_seed + i);
-        test_graph c = case_make(i, test_sink);
-        nnc_graph *g = c.g ? twice(c.g, test_sink) : NULL;
-        nnc_compile_options o = nnc_compile_defaults;
-        const char *a = targets[nnc_rng_u32(key, 0) % n],
-                   *b = targets[(nnc_rng_u32(key, 0) + 1 + nnc_rng_u32(key, 1) % (n - 1)) % n];
-        o.level = (int)(nnc_rng_u32(key, 2) % 5 == 0 ? i % 2 : 2 + i % 2);
-        o.precision = precision[o.level < 2 ? 0 : nnc_rng_u32(key, 3) % 4];
-        o.math = i % 3 == 0 ? MATH_fast : MATH_ulp2;
-        nnc_artifact *both = g ? compiled(g, a, b, &o) : NULL,
-                     *first = both ? compiled(g, a, a, &o) : NULL,
-                     *second = both ? compiled(g, b, b, &o) : NULL;
-        CHECK(both && first && second);
-        if (both && first && second) {
-            compare(i, both, first, 0);
-            compare(i, both, second, 1);
-        }
-        nnc_artifact_destroy(both);
-        nnc_artifact_destroy(first);
-        nnc_artifact_destroy(second);
-        nnc_graph_destroy(g);
-        nnc_graph_destroy(c.g);
+        kinds_case c = {.seed = i, .o = nnc_compile_defaults};
+        c.a = targets[nnc_rng_u32(key, 0) % n];
+        c.b = targets[(nnc_rng_u32(key, 0) + 1 + nnc_rng_u32(key, 1) % (n - 1)) % n];
+        c.o.level = (int)(nnc_rng_u32(key, 2) % 5 == 0 ? i % 2 : 2 + i % 2);
+        c.o.precision = precision[c.o.level < 2 ? 0 : nnc_rng_u32(key, 3) % 4];
+        c.o.math = i % 3 == 0 ? MATH_fast : MATH_ulp2;
+        gen_check(case_make(i, test_sink).g, check_kinds, &c);
     }
     unsetenv("NNC_CUDA_PATH");
 }
@@ -183,6 +193,28 @@ TEST(placement_is_kept)
             found += relu;
         }
         CHECK_INT(found, 1);
+        nnc_artifact_destroy(a);
+        nnc_graph_destroy(g);
+    }
+}
+
+/* An output in another memory order is made row-major on its own device. */
+TEST(outputs_on_their_device)
+{
+    static const char text[] =
+        "graph @g {\n%x = input : f32[2,3,4,5] device 1\n%y = relu %x device 1 loc \"/y\"\n"
+        "%z = relayout %y {order=[0,2,3,1]} device 1 loc \"/z\"\nreturn %z }";
+    for (int level = 0; level < 4; level++) {
+        nnc_scan s;
+        nnc_scan_init(&s, "g", text, strlen(text));
+        nnc_graph *g = nnc_graph_parse(&s, test_sink);
+        nnc_compile_options o = nnc_compile_defaults;
+        o.level = level;
+        nnc_artifact *a = g ? compiled(g, "cpu", "tests/net/small.json", &o) : NULL;
+        const nnc_plan *p = a ? nnc_artifact_plan(a) : NULL;
+        CHECK(p && p->n_cmd > 0);
+        for (int i = 0; p && i < p->n_cmd; i++)
+            CHECK_INT(p->cmd[i].device, 1);
         nnc_artifact_destroy(a);
         nnc_graph_destroy(g);
     }
