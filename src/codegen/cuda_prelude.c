@@ -221,7 +221,13 @@ static const struct part {
 "#pragma unroll\n"
 "    for (int i = 0; i < N; i++)\n"
 "        s[i] = nnc_put<S>(x[i]);\n"
-"    *reinterpret_cast<nnc_vec<S, N> *>(p) = s;\n"
+"    if constexpr (sizeof(s) % 4 == 0) { /* as words: stores of elements under conditions are not split from it */\n"
+"        nnc_vec<unsigned, sizeof(s) / 4> w;\n"
+"        memcpy(&w, &s, sizeof(s));\n"
+"        *reinterpret_cast<nnc_vec<unsigned, sizeof(s) / 4> *>(p) = w;\n"
+"    } else {\n"
+"        *reinterpret_cast<nnc_vec<S, N> *>(p) = s;\n"
+"    }\n"
 "}\n"},
 {"nnc_store_some",
 "template <int N, typename S, typename T, typename I>\n"

@@ -7,7 +7,7 @@
 
 enum { CODE_TIMES = 3, CODE_FIXED = 500 };
 /* The slow path of CUDA's sine, cosine and tangent of f64 keeps 2/pi's digits in local memory: bytes. nnc's own, of f32, has none. */
-enum { SLOW_SINE = 40 };
+enum { SLOW_SINE = 40, SLOW_CALL = 16 };
 /* A thread of a kernel of windows loads a strip's places at once: two blocks of 256 an SM have 64 KiB and more in flight, enough. */
 enum { WINDOW_REGISTERS = 128 };
 /* A point that one thread computes keeps its tmp buffers in arrays of its own: in registers up to so many bytes, beyond it in local memory
@@ -250,12 +250,24 @@ static int64_t arrays(const nnc_kernel *k)
     return k->grid.cls == KC_point ? nnc_kernel_scratch(k) : 0;
 }
 
-/* Lanes of 8 bits that are loaded one by one: NVRTC may join them to a vector on the stack, 8 bytes. */
+/* Lanes of 8 bits that are loaded or computed one by one: NVRTC may join those of a value to a vector on the stack, 8 bytes. */
 static int joined_bytes(const nnc_kernel *k)
 {
-    for (int b = 0; b < k->n_buf && k->grid.cls == KC_point && k->grid.vec > 1; b++)
-        if (nnc_dtype_size((nnc_dtype)k->buf[b].dtype) == 1)
-            return 8;
+    int n = 0;
+    for (int i = 0; i < k->n_ins && k->grid.cls == KC_point && k->grid.vec > 1; i++)
+        n += nnc_dtype_size((nnc_dtype)k->ins[i].dtype) == 1 ? 8 : 0;
+    return n;
+}
+
+/* Divisions and roots call a routine for operands that the short way does not serve: registers may be saved around it, bytes. */
+static int called_bytes(const nnc_kernel *k)
+{
+    static const nnc_sop calls[] = {SC_div, SC_mod, SC_sqrt, SC_rsqrt, SC_recip, SC_pow, SC_asin,
+        SC_acos, SC_atan, SC_tan, SC_log, SC_log1p, SC_expm1};
+    for (int i = 0; i < k->n_ins; i++)
+        for (size_t j = 0; j < NNC_COUNT(calls) && k->ins[i].op == KO_sop; j++)
+            if (k->ins[i].sop == calls[j])
+                return SLOW_CALL;
     return 0;
 }
 
@@ -317,7 +329,8 @@ const char *budget_check(const nnc_kernel *k, const nnc_cubin_kernel *c, char wh
 {
     const int cls = k->grid.cls, slow = slow_sine(k),
               local = c->n[CC_load_local] + c->n[CC_store_local];
-    const int64_t tmp = arrays(k), own = (tmp > REGISTER_TMP ? tmp : 0) + joined_bytes(k);
+    const int64_t tmp = arrays(k),
+                  own = (tmp > REGISTER_TMP ? tmp : 0) + joined_bytes(k) + called_bytes(k);
     const int registers = tmp                    ? ARRAY_REGISTERS
                           : nnc_window_kernel(k) ? WINDOW_REGISTERS
                                                  : schedules[cls].registers;

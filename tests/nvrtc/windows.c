@@ -175,3 +175,38 @@ TEST(nvrtc_pooling)
 {
     on_each_arch(check_poolings);
 }
+
+/* ---- stores of vectors ---- */
+
+/* Rows of several vectors a thread, and a padding that some lanes share: NVRTC split stores of their first vectors. */
+static const char *const stored[] = {
+    "graph @t {\n%x = input : f32[9,2,8,8]\n%w = input : f32[2,8,8]\n"
+    "%y = groupnorm %x {eps=1e-5, num_groups=2}\n%z = mul %y, %w\nreturn %z }",
+    "graph @t {\n%x = input : f32[64,5400,3]\n%y = pad %x {pads=[2,0,1,2,0,0], value=1}\nreturn %y "
+    "}",
+};
+
+static void check_stores(const void *ctx, const char *arch, const nnc_cubin_kernel *k)
+{
+    const char *text = ctx;
+    for (int i = 0; i < 4; i++) /* 8 to 64 bits */
+        if (k->store_bits[i])
+            test_fail(__FILE__, __LINE__, "%s: %d stores of %d bits:\n%s", arch, k->store_bits[i],
+                8 << i, text);
+    CHECK(k->store_bits[4] > 0);
+}
+
+static void check_stored(nnc_env *e, size_t t)
+{
+    for (size_t i = 0; i < NNC_COUNT(stored); i++) {
+        nnc_scan s;
+        nnc_scan_init(&s, "t", stored[i], strlen(stored[i]));
+        CHECK_INT(
+            check(e, nnc_graph_parse(&s, test_sink), "k_", check_stores, stored[i], archs[t]), 0);
+    }
+}
+
+TEST(nvrtc_vector_stores)
+{
+    on_each_arch(check_stored);
+}

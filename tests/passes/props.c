@@ -91,18 +91,20 @@ static void check_accounts(const nnc_remarks *r, nnc_cost before, nnc_cost after
     CHECK_INT(launches, before.launches - after.launches);
 }
 
-/* No pass may leave more launches than there were, but layout and in_place, which pay with copies for time, and two that must:
- * split_bias and split_wide. `expand` is paid back by `fuse`, unless several kernels are expected to take less time than one. */
+/* No pass may leave more launches than there were, but those that pay with copies for time (layout, in_place, pack_weights) and two
+ * that must (split_bias, split_wide). `expand` is paid back by `fuse`, unless several kernels are expected to take less time than one. */
 static void check_launches(const nnc_remarks *r, uint64_t seed)
 {
+    static const char *const pays[] = {
+        "layout", "in_place", "pack_weights", "split_bias", "split_wide"};
     int64_t saved = 0;
     bool for_time = false;
     for (size_t i = 0; i < r->n; i++) {
         const nnc_remark *m = &r->at[i];
-        const bool pays = !strcmp(m->pass, "in_place") && m->launches_saved < 0;
-        if (!pays && strcmp(m->pass, "layout") && strcmp(m->pass, "split_bias") &&
-            strcmp(m->pass, "split_wide"))
-            saved += m->launches_saved;
+        bool counts = true;
+        for (size_t k = 0; k < NNC_COUNT(pays); k++)
+            counts &= m->launches_saved >= 0 || strcmp(m->pass, pays[k]) != 0;
+        saved += counts ? m->launches_saved : 0;
         for_time |= !m->applied && strstr(m->reason, "one kernel is expected to take");
     }
     if (saved < 0 && !for_time)
