@@ -68,6 +68,8 @@ static nnc_status open_target(
         nnc_note(sink, (nnc_loc){0}, "--target is " TARGETS);
     if (!st && o->threads > 0)
         t->threads = o->threads;
+    if (!st)
+        nnc_target_restrict(t, e->has_onednn, e->has_emitter);
     return st;
 }
 

@@ -164,15 +164,26 @@ static int64_t memory_bytes(void)
 /* ---- the target ---------------------------------------------------------------------------- */
 
 /* In order of preference. */
-static void engines(nnc_target *t, bool have_onednn, bool have_llvm)
+static const nnc_target_engine engines[] = {
+    {.name = "onednn", .efficiency = 0.97},
+    {.name = "llvm", .efficiency = 0.92},
+    {.name = "interp", .efficiency = 0.02},
+};
+
+void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
 {
-    nnc_target_engine *e = t->engine;
-    if (have_onednn)
-        *e++ = (nnc_target_engine){.name = "onednn", .efficiency = 0.97};
-    if (have_llvm)
-        *e++ = (nnc_target_engine){.name = "llvm", .efficiency = 0.92};
-    *e++ = (nnc_target_engine){.name = "interp", .efficiency = 0.02};
-    t->n_engines = (int)(e - t->engine);
+    int n = 0;
+    bool kernels = false;
+    for (int i = 0; i < t->n_engines; i++) {
+        const char *name = t->engine[i].name;
+        if ((!have_onednn && !strcmp(name, "onednn")) || (!have_llvm && !strcmp(name, "llvm")))
+            continue;
+        t->engine[n++] = t->engine[i];
+        kernels |= nnc_target_runs_kernels(&t->engine[i]);
+    }
+    if (n < t->n_engines && !kernels) /* of LLVM alone: the interpreter is always there */
+        t->engine[n++] = engines[NNC_COUNT(engines) - 1];
+    t->n_engines = n;
 }
 
 nnc_status nnc_target_host(
@@ -197,6 +208,8 @@ nnc_status nnc_target_host(
         (int64_t)15e9 * (t->cores < NNC_T_MEMORY_CORES ? t->cores : NNC_T_MEMORY_CORES);
     t->cache_bytes_s = (int64_t)60e9 * t->cores;
     t->launch_ns = 1500;
-    engines(t, have_onednn, have_llvm);
+    t->n_engines = NNC_COUNT(engines);
+    memcpy(t->engine, engines, sizeof engines);
+    nnc_target_restrict(t, have_onednn, have_llvm);
     return NNC_OK;
 }

@@ -219,3 +219,61 @@ TEST(outputs_on_their_device)
         nnc_graph_destroy(g);
     }
 }
+
+/* The plan of a model for a machine, under the switches. */
+static void put_plan(nnc_text *t, const char *target, bool no_llvm, bool no_onednn)
+{
+    static const char text[] =
+        "graph @g {\n%x = input : f32[2,64,28,28]\n"
+        "%w = param : f32[64,64,3,3] = gen(\"w\", seed=1, scale=0.1)\n"
+        "%y = conv %x, %w {pads=[1,1,1,1]}\n%z = relu %y\n%p = maxpool %z {kernel=[2,2], "
+        "strides=[2,2]}\n%s = softmax %p {axis=1}\nreturn %s }";
+    nnc_env_options o = {.target = target,
+        .threads = 1,
+        .no_cache = true,
+        .no_llvm = no_llvm,
+        .no_onednn = no_onednn};
+    nnc_env *e = NULL;
+    nnc_artifact *a = NULL;
+    nnc_scan s;
+    nnc_scan_init(&s, "g", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    CHECK_OK(nnc_env_create(&o, &e, test_sink));
+    if (e && g)
+        CHECK_OK(nnc_compile(e, g, &nnc_compile_defaults, &a, test_sink));
+    if (a)
+        nnc_plan_print(t, nnc_artifact_plan(a));
+    nnc_artifact_destroy(a);
+    nnc_env_destroy(e);
+    nnc_graph_destroy(g);
+}
+
+/* --no-llvm and --no-onednn mean the same where a file describes this machine; a GPU's libraries are not concerned. */
+TEST(switches_beside_a_file)
+{
+    static const char *const name[] = {"cpu", "cuda:sm_90"};
+    char dir[256], file[300];
+    nnc_target t[2];
+    CHECK(api_tmpdir(dir, sizeof dir));
+    snprintf(file, sizeof file, "%s/machine.json", dir);
+    CHECK_OK(nnc_target_host(&t[0], 1, true, true, test_sink));
+    CHECK_OK(nnc_target_cuda(&t[1], name[1], test_sink));
+    setenv("NNC_CUDA_PATH", "/nonexistent", 1);
+    for (int k = 0; k < 8; k++) {
+        const bool gpu = k >= 4;
+        nnc_text json = {0}, got = {0}, want = {0};
+        nnc_target_print_json(&json, &t[gpu]);
+        CHECK_OK(nnc_file_write(file, nnc_text_str(&json), json.n, false, test_sink));
+        put_plan(&got, file, k & 1, k & 2);
+        put_plan(&want, name[gpu], !gpu && k & 1, !gpu && k & 2);
+        CHECK(want.n > 0);
+        CHECK_STR(nnc_text_str(&got), nnc_text_str(&want));
+        nnc_text_deinit(&json);
+        nnc_text_deinit(&got);
+        nnc_text_deinit(&want);
+    }
+    unsetenv("NNC_CUDA_PATH");
+    nnc_target_deinit(&t[0]);
+    nnc_target_deinit(&t[1]);
+    api_rmdir(dir);
+}

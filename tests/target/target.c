@@ -37,6 +37,12 @@ TEST(target_host)
     CHECK_OK(nnc_target_host(&t, 1, true, false, test_sink));
     CHECK_STR(nnc_target_for_pools(&t)->name, "onednn");
     nnc_target_deinit(&t);
+    t.n_engines = 1;
+    t.engine[0] = (nnc_target_engine){.name = "llvm", .efficiency = 0.9};
+    nnc_target_restrict(&t, false, true);
+    CHECK(t.n_engines == 1 && !strcmp(t.engine[0].name, "llvm"));
+    nnc_target_restrict(&t, true, false); /* a machine file may name LLVM alone */
+    CHECK(t.n_engines == 1 && !strcmp(t.engine[0].name, "interp"));
     CHECK_INT(nnc_target_host(&t, 5000, false, false, test_sink), NNC_E_USAGE);
     CHECK_DIAG("5000 threads");
 }
