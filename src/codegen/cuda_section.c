@@ -118,7 +118,6 @@ static void run_element(const cu *c, int32_t id)
     nnc_printf(c->t, "%s]", c->axis_name[c->run_axis]);
 }
 
-/* One sum of integers: of pointers, p + i + j, NVRTC for sm_75 to sm_90 knows less, and may split the store of a vector. */
 static void element(const cu *c, const nnc_kins *in)
 {
     nnc_printf(c->t, "%s[", c->buf_name[in->buf]);
@@ -134,8 +133,9 @@ static bool converts(const cu *c, const nnc_kins *in)
 
 static void vector_load(const cu *c, const nnc_kins *in, bool guarded)
 {
-    nnc_printf(c->t, "nnc_load%s<%d>(&", c->ragged ? "_some" : "", c->lanes);
-    element(c, in);
+    nnc_printf(
+        c->t, "nnc_load%s<%d>(%s + ", c->ragged ? "_some" : "", c->lanes, c->buf_name[in->buf]);
+    address(c, in);
     if (c->ragged)
         nnc_printf(c->t, ", %s", c->ragged);
     nnc_puts(c->t, ")");
@@ -147,7 +147,7 @@ void cu_load_run(cu *c, int32_t id, int n)
     const nnc_kins *in = &c->k->ins[id];
     nnc_affine at = in->at;
     at.k[c->run_axis] = 0;
-    cu_line(c, "const auto run_%d = nnc_load<%d>(&%s[%a]);", id, n, c->buf_name[in->buf], &at);
+    cu_line(c, "const auto run_%d = nnc_load<%d>(%s + %a);", id, n, c->buf_name[in->buf], &at);
 }
 
 void cu_load(cu *c, int32_t id)
@@ -201,6 +201,7 @@ static void store(cu *c, int32_t id)
         cu_indent(c);
     }
     if (c->v[id].vector) {
+        /* the place is one sum of integers: of a sum of pointers, p + i + j, NVRTC for sm_75 to sm_90 may split the store */
         nnc_printf(c->t, "nnc_store%s<%d>(&", c->ragged ? "_some" : "", c->lanes);
         element(c, in);
         if (x->lanes)

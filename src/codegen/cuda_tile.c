@@ -67,7 +67,7 @@ static void read_squares(cu *c)
         if (vec == 1) {
             cu_line(c, "tile_%d[line + k][lane] = %s[%a];", id, c->buf_name[in->buf], &in->at);
         } else {
-            cu_line(c, "const auto part_%d = nnc_raw<%d>(&%s[%a]);", id, vec, c->buf_name[in->buf],
+            cu_line(c, "const auto part_%d = nnc_raw<%d>(%s + %a);", id, vec, c->buf_name[in->buf],
                 &in->at);
             cu_line(c, "#pragma unroll");
             cu_line(c, "for (int e = 0; e < %d; e++)", vec);

@@ -13,7 +13,7 @@ typedef struct change {
 static const change changes[] = {
     {"models/layernorm.json", {"__launch_bounds__(256)\n"}, {"__maxnreg__(20)\n"},
         "bytes of local memory"},
-    {"models/relu.json", {"nnc_load<4>(&x0[i0])"}, {"{x0[i0], x0[i0 + 1], x0[i0 + 2], x0[i0 + 3]}"},
+    {"models/relu.json", {"nnc_load<4>(x0 + i0)"}, {"{x0[i0], x0[i0 + 1], x0[i0 + 2], x0[i0 + 3]}"},
         "loads of 0x8 0x16 8x32"},
     {"models/relu.json", {"nnc_store<4>(&y0[i0], max_2)"},
         {"for (int e = 0; e < 4; e++) y0[i0 + e] = max_2[e]"}, "stores of 0x8 0x16 8x32"},
