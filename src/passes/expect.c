@@ -3,18 +3,18 @@
 #include "passes/internal.h"
 #include "schedule/schedule.h"
 
-int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out)
+int64_t expected_ns(
+    pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work)
 {
     const nnc_target *t = target_of(p, &p->g->node[nodes[0]]);
-    const bool compiled =
-        nnc_target_engine_named(t, "llvm") || !nnc_target_engine_named(t, "interp");
+    const bool compiled = !nnc_target_interprets(t);
     nnc_arena mem;
     const char *why;
     int64_t ns = 0;
     nnc_arena_init(&mem, 0);
     nnc_kernel *k = nnc_kernel_of(p->g, nodes, n, out, n_out, &mem, &why);
     if (k)
-        ns = nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, compiled, &mem) : -1;
+        ns = nnc_kernel_arrange(k, t, &mem) ? nnc_kernel_ns(k, t, compiled, work, &mem) : -1;
     if (ns < 0 || (!k && !why))
         pass_nomem(p);
     nnc_arena_deinit(&mem);

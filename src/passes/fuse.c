@@ -73,18 +73,19 @@ static bool one_kernel(groups *s, const uint32_t *nodes, uint32_t n, const char 
     return ok;
 }
 
-/* The time that one kernel of these nodes is expected to take on a CPU; 0: there is none. */
-static int64_t nodes_ns(groups *s, const uint32_t *nodes, uint32_t n)
+/* The time that one kernel of these nodes is expected to take on a CPU, *work: on one of its threads; 0: there is none. */
+static int64_t nodes_ns(groups *s, const uint32_t *nodes, uint32_t n, int64_t *work)
 {
     nnc_ref out[NNC_KERNEL_RESULTS + 1];
     int n_out = find_results(s, nodes, n, out);
-    return expected_ns(s->p, nodes, (int)n, out, n_out);
+    *work = 0;
+    return expected_ns(s->p, nodes, (int)n, out, n_out, work);
 }
 
 static int64_t group_ns(groups *s, uint32_t g)
 {
     if (!s->of[g].ns)
-        s->of[g].ns = nodes_ns(s, s->of[g].member, s->of[g].n);
+        s->of[g].ns = nodes_ns(s, s->of[g].member, s->of[g].n, &s->of[g].work);
     return s->of[g].ns;
 }
 
@@ -308,12 +309,18 @@ static const char *is_slower(groups *s, uint32_t a, uint32_t b, const uint32_t *
     if (target_on(s, a)->kind != NNC_T_cpu || !x->n_real || !y->n_real ||
         (x->flat && y->flat && x->numel == y->numel))
         return NULL;
-    const int64_t apart = group_ns(s, a) + group_ns(s, b), one = nodes_ns(s, nodes, n);
+    int64_t apart = group_ns(s, a) + group_ns(s, b), work = x->work + y->work, all;
+    int64_t one = nodes_ns(s, nodes, n, &all);
     s->ns = nnc_min64(one, apart); /* errors of several merges do not add up */
-    if (one - apart <= apart / (of_one_layer(s, a, b) ? 4 : 16))
-        return NULL;
-    return reason(s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
-                         text_us(s->p, one), text_us(s->p, apart)));
+    s->work = nnc_min64(all, work);
+    if (one - apart > apart / (of_one_layer(s, a, b) ? 4 : 16))
+        return reason(s, nnc_arena_printf(s->p->a, "one kernel is expected to take %s, the two %s",
+                             text_us(s->p, one), text_us(s->p, apart)));
+    if (all - work > work / 4) /* other threads may be late, or have other work */
+        return reason(s, nnc_arena_printf(s->p->a,
+                             "one kernel is expected to take %s of all threads, the two %s",
+                             text_us(s->p, all), text_us(s->p, work)));
+    return NULL;
 }
 
 /* The reason why the groups at both ends of an edge cannot merge; NULL: they can. */
@@ -475,6 +482,7 @@ static void merge_edges(groups *s)
             }
             groups_merge(s, a, b);
             s->of[group_of(s, e[i].from)].ns = s->ns;
+            s->of[group_of(s, e[i].from)].work = s->work;
             again = true;
         }
         n = left;

@@ -164,8 +164,8 @@ int64_t epilogue_rest_ns(pass *p, uint32_t i, const epilogue *chain, int from)
     nnc_ref x = from ? p->g->node[chain->node[from - 1]].out : p->g->node[i].out;
     int64_t bytes = 2 * nnc_type_bytes(nnc_typeof(p->g, x));
     if (t->kind == NNC_T_cpu)
-        return expected_ns(
-            p, chain->node + from, chain->n - from, &p->g->node[chain->node[chain->n - 1]].out, 1);
+        return expected_ns(p, chain->node + from, chain->n - from,
+            &p->g->node[chain->node[chain->n - 1]].out, 1, NULL);
     for (int k = from; k < chain->n; k++) {
         const nnc_node *n = &p->g->node[chain->node[k]];
         bytes += n->op == OP_add ? nnc_type_bytes(nnc_typeof(p->g, other_operand(n, x))) : 0;

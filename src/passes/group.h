@@ -11,6 +11,7 @@ typedef struct group {
     int64_t numel;    /* of its largest result */
     int64_t bytes;    /* of the largest value it reads or writes */
     int64_t ns;       /* expected time of its kernel on a CPU, or of its parts' kernels if they took less; 0: not known yet */
+    int64_t work;     /* the same on one thread */
     bool flat;        /* elementwise ops of as many elements each, nothing broadcast: faster with another such group than alone */
 } group;
 
@@ -27,7 +28,7 @@ typedef struct groups {
     uint32_t stamp;
     uint32_t *stack, *ahead, *behind; /* scratch of searches */
     uint32_t n_ahead, n_behind;
-    int64_t ns;       /* expected time of the kernel of the last two groups that were asked to merge; 0: not known */
+    int64_t ns, work; /* expected time of the kernel of the last two groups that were asked to merge, and on one thread; 0: not known */
     uint32_t *joined; /* scratch: members of two groups */
 } groups;
 

@@ -194,9 +194,9 @@ static int64_t joined_ns(pass *p, const nnc_node *n, const nnc_node *reader, boo
         out[n_out++] = reader->out + o;
     if (target_of(p, n)->kind != NNC_T_cpu || n_out > NNC_KERNEL_RESULTS)
         return 0;
-    int64_t one = expected_ns(p, node, 2, stored ? out : out + 1, n_out - !stored);
-    int64_t alone = expected_ns(p, node + 1, 1, out + 1, n_out - 1);
-    return one > alone + expected_ns(p, node, 1, out, 1) ? -1 : nnc_max64(one - alone, 0);
+    int64_t one = expected_ns(p, node, 2, stored ? out : out + 1, n_out - !stored, NULL);
+    int64_t alone = expected_ns(p, node + 1, 1, out + 1, n_out - 1, NULL);
+    return one > alone + expected_ns(p, node, 1, out, 1, NULL) ? -1 : nnc_max64(one - alone, 1);
 }
 
 static use_of use_of_result(const parts *s, const nnc_node *n)
@@ -223,7 +223,7 @@ static int64_t concat_ns(pass *p, const nnc_node *n)
 {
     const nnc_target *t = target_of(p, n);
     const uint32_t node = node_index(p, n);
-    int64_t ns = t->kind == NNC_T_cpu ? expected_ns(p, &node, 1, &n->out, 1) : 0;
+    int64_t ns = t->kind == NNC_T_cpu ? expected_ns(p, &node, 1, &n->out, 1, NULL) : 0;
     return ns ? ns : nnc_target_time_ns(t, 0, 2 * nnc_type_bytes(nnc_typeof(p->g, n->out)));
 }
 
@@ -320,7 +320,7 @@ static const char *choose(const parts *s, const nnc_node *n, how *way)
     int64_t size = nnc_dtype_size((nnc_dtype)nnc_typeof(p->g, n->out)->dtype);
     double total = (double)nnc_type_bytes(nnc_typeof(p->g, n->out));
     int copies = 0;
-    if (result.fused && !result.stored)
+    if (result.fused && !result.stored && !result.ns)
         return "it is part of the kernel that reads it";
     if (s->n_part[s->place[n->out].root] + (uint32_t)n->n_in > NNC_MAX_PARTS)
         return "its result would have more than 1024 parts";

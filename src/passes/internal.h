@@ -184,8 +184,9 @@ bool epilogue_of_library(pass *p, nnc_ref v);
 enum {
     EXPENSIVE_FLOPS = 48
 }; /* of a kernel for an op like exp, at the peak (silu: 0.2 ns a result and thread on Sapphire Rapids) */
-/* expect.c: the time that one kernel of these nodes (ascending) is expected to take on a CPU, if `out` are its results; 0: no kernel. */
-int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out);
+/* expect.c: the time that one kernel of these nodes (ascending) is expected to take on a CPU, *work (may be NULL): on one of its threads,
+ * if `out` are its results; 0: no kernel. */
+int64_t expected_ns(pass *p, const uint32_t *nodes, int n, const nnc_ref *out, int n_out, int64_t *work);
 const char *text_us(pass *p, int64_t ns);
 /* The operand of a binary op that is not x. */
 static inline nnc_ref other_operand(const nnc_node *n, nnc_ref x)

@@ -6,6 +6,7 @@
  * Inputs, outputs, reshapes, contractions other than convolutions, named ops over given axes and values of rank below 3 do not change
  * order. */
 #include "passes/internal.h"
+#include "schedule/schedule.h"
 
 typedef struct lay {
     pass *p;
@@ -116,7 +117,10 @@ static uint32_t add_value(lay *l, mincut *m, uint32_t from, nnc_ref v, uint32_t 
     const nnc_type *t = nnc_typeof(p->g, v);
     if (!nnc_type_orders_differ(t))
         return next;
-    int64_t ns = nnc_target_time_ns(target_of(p, nnc_def(p->g, v)), 0, 2 * nnc_type_bytes(t));
+    const nnc_target *on = target_of(p, nnc_def(p->g, v));
+    int64_t ns = nnc_target_time_ns(on, 0, 2 * nnc_type_bytes(t));
+    if (!nnc_target_interprets(on))
+        ns += nnc_kernel_launch_ns(on) - on->launch_ns;
     uint32_t after = next,
              before = next + 1; /* relayouts to channels-last / to row-major come after `from` */
     mincut_arc(m, after, from, ns);

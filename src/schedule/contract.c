@@ -12,7 +12,6 @@
 #include <string.h>
 
 enum {
-    GRAIN_NS = 5000, /* of a thread: for less, another one does not pay */
     UNITS = 8, /* of each thread at least, so that threads end together */
     LINE = 64, /* bytes, of a cache */
 };
@@ -363,6 +362,18 @@ bool nnc_product_strips(nnc_kernel *k, const nnc_target *t, nnc_arena *mem)
            (each == 1 || nnc_kernel_strip(k, n, each, mem));
 }
 
+/* Nanoseconds of all sums and of what follows them, on one thread: vectors of results, of which the last is not full. */
+static double block_ns(const nnc_kernel *k, const product *p, int v, int lanes)
+{
+    enum { ENDS = 8 }; /* multiply-adds that beginning and ending a vector's sums take */
+    const double fma_ns = 0.2;
+    double results = 1;
+    for (int a = 0; a < k->n_outer; a++)
+        results *= (double)(a == v ? nnc_align_up(k->axis[a].extent, lanes) : k->axis[a].extent);
+    return results / lanes * (double)(p->terms * p->stages + ENDS) * fma_ns +
+           results * nnc_posts_ns(k);
+}
+
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
 {
     nnc_kschedule *s = &k->sched;
@@ -400,11 +411,7 @@ bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done)
             if ((a == v || (p.ws >> a & 1 && !(p.xs >> a & 1))) == late)
                 ok = ok && nnc_sched_put(s, KD_order, a, 0);
     s->domain = nnc_kernel_domain(k);
-    double sums = 1;
-    for (int a = 0; a < k->n_outer; a++)
-        sums *= (double)k->axis[a].extent;
-    double ns = sums * (double)p.terms * p.stages / (2.0 * lanes * 2.5) / (double)s->domain;
-    s->grain = nnc_max64(nnc_min64((int64_t)(GRAIN_NS / (ns > 1 ? ns : 1)), s->domain), 1);
+    s->grain = nnc_grain(t, block_ns(k, &p, v, lanes) / (double)s->domain, s->domain);
     *done = ok;
     return ok;
 }

@@ -4,37 +4,40 @@
  *
  * The stages of a row wait for each other: the path through all of them is hidden only behind the next rows that fit the reorder window.
  *
- * The prices are a fit to 306 measured kernels (AVX-512 at 2.6 GHz, one thread, in cache); half of them are predicted within 20 %. */
+ * The prices are fits to measured kernels, on one thread and in cache: Intel's to 306 (AVX-512 at 2.6 GHz), of which half are predicted
+ * within 20 %; AMD's to 1,336 of more than 0.1 us (Zen 4, bench_estimates), of which 67 % are predicted within 25 %. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
+#include <string.h>
 
-#define COUNTS(X) /* picoseconds */ \
-    X(op, 190) /* an instruction, f32; the scalar ops' cost column says how many an op takes */ \
-    X(divide, 1900) /* a division or square root */ \
-    X(load, 250) \
-    X(store, 220) \
-    X(gather, 120) /* an element of a load that is not contiguous */ \
-    X(scatter, 280) /* the same of a store */ \
-    X(far, 200) /* an element of a load that moves on by a line at least */ \
-    X(tile, 1130) /* a load in square tiles */ \
-    X(sum, 550) /* lanes added up */ \
-    X(extreme, 2400) /* the greatest or least of the lanes, or its index */ \
-    X(iteration, 170) \
-    X(item, 540) /* a work item */ \
-    X(guard, 70) \
-    X(scalar, 140) /* an instruction for one element */ \
-    X(masked, 1000) /* a store of part of a vector */ \
-    X(jump, 700) /* an access in one of more streams than the CPU prefetches, beyond L1 */
+#define COUNTS(X) /* picoseconds: of Intel's cores, of AMD's */ \
+    X(op, 190, \
+        190) /* an instruction, f32; the scalar ops' cost column says how many an op takes */ \
+    X(divide, 1900, 1460) /* a division or square root */ \
+    X(load, 250, 95) \
+    X(store, 220, 180) \
+    X(gather, 120, 295) /* an element of a load that is not contiguous */ \
+    X(scatter, 280, 410) /* the same of a store */ \
+    X(far, 200, 305) /* an element of a load that moves on by a line at least */ \
+    X(tile, 1130, 1090) /* a load in square tiles */ \
+    X(sum, 550, 550) /* lanes added up */ \
+    X(extreme, 2400, 2400) /* the greatest or least of the lanes, or its index */ \
+    X(iteration, 170, 170) \
+    X(item, 540, 370) /* a work item */ \
+    X(guard, 70, 70) \
+    X(scalar, 140, 115) /* an instruction for one element */ \
+    X(masked, 1000, 235) /* a store of part of a vector */ \
+    X(jump, 700, 700) /* an access in one of more streams than the CPU prefetches, beyond L1 */
 
 enum {
-#define X(name, ps) N_##name,
+#define X(name, intel, amd) N_##name,
     COUNTS(X)
 #undef X
         N__COUNT
 };
-static const int64_t price[N__COUNT] = {
-#define X(name, ps) ps,
+static const int64_t price[N__COUNT][2] = {
+#define X(name, intel, amd) {intel, amd},
     COUNTS(X)
 #undef X
 };
@@ -46,6 +49,7 @@ enum { /* picoseconds until a result is there */
     LOAD_PS = 2300,
     LANES_PS = 8000, /* a value of all lanes */
 };
+static const int64_t lower_ps[] = {0, 10}; /* a byte from or to L2; 0: loads and stores are of it */
 enum {
     WINDOW = 512, /* instructions */
     STREAMS = 16,
@@ -157,7 +161,7 @@ static void count_access(counter *c, const loops *l, const nnc_kins *in, int64_t
     int across = nnc_sched_axis(&c->k->sched, KD_transpose);
     if (across >= 0 && !store && nnc_kernel_tiles(c->k, in, l->vax, across))
         add(c, N_tile, n, 1);
-    else if (in->arg[0] >= 0 && !store)
+    else if (in->arg[0] >= 0 && !store && c->dep[in->arg[0]] >> l->vax & 1)
         add(c, N_gather, n, c->lanes);
     else if (stride == 0 || stride == 1 || stride == -1)
         add(c, store ? N_store : N_load, n, stride ? size : 1);
@@ -272,38 +276,50 @@ static void count_stage(counter *c, const nnc_kstage *g, int64_t points)
 }
 
 /* What all points take on one thread. */
-static int64_t work_ps(const counter *c, int64_t points)
+static int64_t work_ps(const counter *c, bool amd, int64_t points)
 {
     static const int counted[] = {
         N_op, N_load, N_store, N_gather, N_far, N_scatter, N_scalar, N_iteration};
     int64_t ps = 0, instructions = 1;
     for (int i = 0; i < N__COUNT; i++)
-        ps = nnc_add_sat(ps, nnc_mul_sat(c->n[i], price[i]));
+        ps = nnc_add_sat(ps, nnc_mul_sat(c->n[i], price[i][amd]));
     for (int i = 0; i < (int)(sizeof counted / sizeof *counted); i++)
         instructions = nnc_add_sat(instructions, c->n[counted[i]] / points);
     int64_t overlap = nnc_max64(nnc_min64(WINDOW / instructions, points), 1);
     return nnc_max64(ps, nnc_add_sat(ps, nnc_mul_sat(c->path, points)) / overlap);
 }
 
-static int64_t buffer_bytes(const nnc_kernel *k)
+/* Bytes of the buffers that are accessed: of a part of a larger tensor those of the part. elements: by buffer, all 0. */
+static int64_t accessed_bytes(const nnc_kernel *k, int64_t *elements)
 {
     int64_t bytes = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        const nnc_kins *in = &k->ins[i];
+        if (in->op != KO_load && in->op != KO_store)
+            continue;
+        bool any = nnc_kins_index(in) >= 0;
+        int64_t n = any ? INT64_MAX : nnc_kernel_points(k, nnc_affine_axes(&in->at));
+        elements[in->buf] = nnc_min64(nnc_add_sat(elements[in->buf], n), k->buf[in->buf].numel);
+    }
     for (int b = 0; b < k->n_buf; b++)
         if (k->buf[b].role != KB_tmp)
-            bytes =
-                nnc_add_sat(bytes, nnc_mul_sat(k->buf[b].numel, nnc_dtype_size(k->buf[b].dtype)));
+            bytes = nnc_add_sat(bytes, nnc_mul_sat(elements[b], nnc_dtype_size(k->buf[b].dtype)));
     return bytes;
 }
 
-int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, nnc_arena *mem)
+int64_t nnc_kernel_ns(
+    const nnc_kernel *k, const nnc_target *t, bool compiled, int64_t *work, nnc_arena *mem)
 {
     uint32_t *dep = ARENA_NEW(mem, uint32_t, k->n_ins + 1);
     nnc_kring *ring;
     counter c = {.k = k, .dep = dep};
-    int64_t points = 1, bytes = buffer_bytes(k), v = nnc_sched_vec(&k->sched);
+    int64_t points = 1, *elements = ARENA_NEW(mem, int64_t, k->n_buf + 1);
+    const bool amd = t->core && !strcmp(t->core, "amd");
+    const int v = nnc_sched_vec(&k->sched);
     c.depth = ARENA_NEW(mem, int64_t, k->n_ins + 1);
-    if (!dep || !c.depth || !nnc_kernel_rings(k, mem, &ring))
+    if (!dep || !c.depth || !elements || !nnc_kernel_rings(k, mem, &ring))
         return -1;
+    const int64_t bytes = accessed_bytes(k, elements);
     c.ring = ring;
     c.lanes = nnc_max64(t->vector_bits, 128) / 32;
     find_axes(k, dep);
@@ -315,7 +331,11 @@ int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, n
     if (c.streams > STREAMS && bytes > t->l1_bytes)
         add(&c, N_jump, c.lines, 1);
     int64_t parts = nnc_par_parts(k->sched.domain, k->sched.grain, t->threads);
-    int64_t all = compiled ? work_ps(&c, points) : nnc_interpreted_ps(k, dep, ring);
+    int64_t all = compiled ? work_ps(&c, amd, points) : nnc_interpreted_ps(k, dep, ring);
+    if (compiled && bytes > t->l1_bytes)
+        all = nnc_max64(all, nnc_mul_sat(bytes, lower_ps[amd]));
+    if (work)
+        *work = all / 1000 + NNC_T_KERNEL_NS;
     int64_t ps = nnc_mul_sat(all / k->sched.domain, nnc_ceildiv(k->sched.domain, parts));
     int64_t move = bytes > t->l2_bytes ? nnc_target_move_ns(t, bytes, parts) : 0;
     return nnc_max64(ps / 1000, move) + NNC_T_KERNEL_NS + (parts > 1 ? NNC_T_WAKE_NS : 0);

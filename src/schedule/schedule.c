@@ -9,7 +9,6 @@
 
 enum {
     UNIT_NS = 5000,
-    GRAIN_NS = 5000,
     MAX_CHUNK = 65536,
     LONG = 30,
     LONG_BODY = 400,
@@ -65,6 +64,15 @@ static double point_ns(const nnc_kernel *k)
         for (int i = g->body0; i < g->post1; i++)
             ns += cost_ns(k, &k->ins[i]) * runs(k, g->axes, i < g->body1);
     }
+    return ns;
+}
+
+double nnc_posts_ns(const nnc_kernel *k)
+{
+    double ns = 0;
+    for (int s = 0; s < k->n_stage; s++)
+        for (int i = k->stage[s].post0; i < k->stage[s].post1; i++)
+            ns += cost_ns(k, &k->ins[i]);
     return ns;
 }
 
@@ -439,17 +447,34 @@ static bool pick_rings(nnc_kernel *k, const nnc_target *t)
     return form != NULL;
 }
 
-/* Elements of an outer vector axis per work item: all, or about UNIT_NS of work. */
-static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap)
+/* Factor on the times in this file, which are of machine code. */
+static double slowdown(const nnc_target *t)
+{
+    return t && nnc_target_interprets(t) ? 20 : 1;
+}
+
+int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain)
+{
+    double n = ns > 0 ? NNC_T_GRAIN_NS / (ns * slowdown(t)) : 1;
+    return (int64_t)fmin(fmax(n, 1), (double)nnc_min64(domain, (int64_t)1 << 50));
+}
+
+/* Elements of an outer vector axis per work item: about UNIT_NS of work, or where that leaves threads without one, as many of the whole as
+ * threads pay for. */
+static int64_t unit_columns(const nnc_kernel *k, int v, double ns, double cap, const nnc_target *t)
 {
     int64_t n = k->axis[v].extent;
-    double want = ns > 0 ? UNIT_NS / ns : cap;
-    int64_t chunk = (int64_t)(want > cap ? cap : want);
+    double all = ns * (double)n, threads = t && t->threads > 0 ? t->threads : 1;
+    for (int a = 0; a < k->n_outer; a++)
+        all *= a == v ? 1 : (double)nnc_kernel_blocks(k, a);
+    double units = fmin(floor(all * slowdown(t) / NNC_T_GRAIN_NS), threads);
+    double want = fmin(all / fmax(units, 1), UNIT_NS);
+    int64_t chunk = (int64_t)fmin(ns > 0 ? want / ns : cap, cap);
     chunk = nnc_align_up(chunk > 0 ? chunk : 1, nnc_max64(nnc_sched_width(&k->sched), 16));
     return chunk < n ? chunk : n;
 }
 
-static void split_domain(nnc_kernel *k)
+static void split_domain(nnc_kernel *k, const nnc_target *t)
 {
     nnc_kschedule *s = &k->sched;
     int v = nnc_sched_vec(s);
@@ -458,16 +483,14 @@ static void split_domain(nnc_kernel *k)
     if (v >= 0 && v < k->n_outer) {
         int64_t n = k->axis[v].extent, chunk = nnc_sched_n(s, KD_tile, v);
         double cap = across >= 0 ? TILE_CHUNK : MAX_CHUNK;
-        if (!column_blocks(k) && (chunk = unit_columns(k, v, ns, cap)) < n)
+        if (!column_blocks(k) && (chunk = unit_columns(k, v, ns, cap, t)) < n)
             (void)nnc_sched_put(s, KD_tile, v, chunk);
         ns *= (double)(chunk > 0 ? chunk : n);
     } else if (nnc_sched_axis(s, KD_tile) >= 0 && nnc_sched_has(s, KD_ring)) {
         ns *= (double)nnc_sched_n(s, KD_tile, nnc_sched_axis(s, KD_ring));
     }
     s->domain = nnc_kernel_domain(k);
-    double grain = ns > 0 ? GRAIN_NS / ns : 1;
-    s->grain = grain < 1 ? 1 : grain > 1e15 ? (int64_t)1e15 : (int64_t)grain;
-    s->grain = nnc_min64(s->grain, s->domain);
+    s->grain = nnc_grain(t, ns, s->domain);
 }
 
 bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
@@ -486,7 +509,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
     if (v >= 0 && !tiled)
         (void)nnc_sched_put(s, KD_vector, v, pick_width(k, v, t));
     if (ordered) {
-        split_domain(k);
+        split_domain(k, t);
         return true;
     }
     if (streams(k, v, t))
@@ -497,7 +520,7 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t)
         pick_block(k, v, t);
     if (!pick_rings(k, t))
         return false;
-    split_domain(k);
+    split_domain(k, t);
     return true;
 }
 

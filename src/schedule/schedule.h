@@ -13,8 +13,9 @@ bool nnc_kernel_schedule(nnc_kernel *k, const nnc_target *t);
 /* Verifies the kernel (nnc_kernel_verify) and its schedule. */
 nnc_status nnc_schedule_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
 /* estimate.c: nanoseconds that a scheduled kernel is expected to take on CPU t with its threads, machine code (`compiled`) or interpreted;
- * -1: out of memory, of `mem`. For comparing ways to compute the same: half of the errors are below 20 %. */
-int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, nnc_arena *mem);
+ * -1: out of memory, of `mem`; *work (may be NULL): on one of them. For comparing ways to compute the same: half of the errors are below
+ * 20 %. */
+int64_t nnc_kernel_ns(const nnc_kernel *k, const nnc_target *t, bool compiled, int64_t *work, nnc_arena *mem);
 /* estimate_interp.c: picoseconds that the interpreter is expected to take for a kernel on one thread; dep: by instruction, the axes that
  * its value depends on; ring: by buffer (nnc_kernel_rings). */
 int64_t nnc_interpreted_ps(const nnc_kernel *k, const uint32_t *dep, const nnc_kring *ring);
@@ -23,6 +24,10 @@ int64_t nnc_kernel_launch_ns(const nnc_target *t);
 /* Parses a kernel with its schedule and verifies both (nnc_schedule_verify), so that a kernel from a file may be executed. */
 nnc_kernel *nnc_schedule_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 
+/* schedule.c: nanoseconds of the stages' posts for one element, vectorised, on one core; the fewest work items of `ns` each, of `domain`,
+ * that another thread pays for. */
+double nnc_posts_ns(const nnc_kernel *k);
+int64_t nnc_grain(const nnc_target *t, double ns, int64_t domain);
 /* contract.c: the schedule of a contraction on a CPU, *done when the kernel is one. False: out of memory. */
 bool nnc_contract_schedule(nnc_kernel *k, const nnc_target *t, bool *done);
 /* contract.c: the strips that a product should have whose weights lie along the sum, before nnc_kernel_schedule. False: out of memory. */

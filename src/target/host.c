@@ -75,6 +75,11 @@ static bool in_vm(void)
     return leaf(1, 0).c >> 31 & 1;
 }
 
+static const char *core(void)
+{
+    return leaf(0, 0).b == signature_AMD_ebx ? "amd" : "";
+}
+
 void target_host_signature(nnc_text *t)
 {
     regs one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), vendor = leaf(0, 0);
@@ -85,6 +90,11 @@ void target_host_signature(nnc_text *t)
 static bool in_vm(void)
 {
     return false;
+}
+
+static const char *core(void)
+{
+    return "";
 }
 
 void target_host_signature(nnc_text *t)
@@ -189,7 +199,8 @@ void nnc_target_restrict(nnc_target *t, bool have_onednn, bool have_llvm)
 nnc_status nnc_target_host(
     nnc_target *t, int threads, bool have_onednn, bool have_llvm, nnc_sink *sink)
 {
-    *t = (nnc_target){.kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = "", .card = ""};
+    *t = (nnc_target){
+        .kind = NNC_T_cpu, .name = "cpu", .cpu = "", .features = "", .core = core(), .card = ""};
     nnc_arena_init(&t->arena, 0);
     t->cores = nnc_cpu_count();
     if (threads < 0 || threads > 1024)

@@ -18,6 +18,7 @@ static const field target_fields[] = {
     {"name", F_string, T(name), true, 0, 0},
     {"cpu", F_string, T(cpu), false, 0, 0},
     {"features", F_string, T(features), false, 0, 0},
+    {"core", F_string, T(core), false, 0, 0},
     {"vector_bits", F_int, T(vector_bits), true, 128, 512},
     {"fma", F_bool, T(fma), false, 0, 0},
     {"f16c", F_bool, T(f16c), false, 0, 0},
@@ -238,7 +239,7 @@ static nnc_status read_target(reader *r)
 
 nnc_status nnc_target_load(nnc_target *t, const char *file, nnc_sink *sink)
 {
-    *t = (nnc_target){.name = "", .cpu = "", .features = "", .card = ""};
+    *t = (nnc_target){.name = "", .cpu = "", .features = "", .core = "", .card = ""};
     nnc_arena_init(&t->arena, 0);
     reader r = {.t = t, .sink = sink};
     nnc_status status = nnc_json_load(&r.json, file, sink);

@@ -118,7 +118,8 @@ static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc
     int64_t busy = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1);
     if (!nnc_target_runs_kernels(e) || !strcmp(e->name, "interp")) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
-    return NNC_T_KERNEL_NS + nnc_min64(nnc_mul_sat(ns, busy), nnc_add_sat(ns, NNC_T_WAKE_NS));
+    const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_GRAIN_NS, busy);
+    return NNC_T_KERNEL_NS + (parts < 2 ? one : nnc_add_sat(one / parts, NNC_T_WAKE_NS));
 }
 
 /* FLOPs of a post-operation for each result, where they are computed for vectors of outputs, of which the last is not full. */

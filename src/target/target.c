@@ -74,6 +74,11 @@ bool nnc_target_kernels_contract(const nnc_target *t)
     return false;
 }
 
+bool nnc_target_interprets(const nnc_target *t)
+{
+    return nnc_target_engine_named(t, "interp") && !nnc_target_engine_named(t, "llvm");
+}
+
 bool nnc_target_contracts(const nnc_target *t, nnc_dtype d)
 {
     return d != DT_bf16 || t->kind != NNC_T_cuda || t->sm >= 80;

@@ -10,7 +10,8 @@ typedef enum nnc_tkind { NNC_T_cpu, NNC_T_cuda } nnc_tkind;
 
 #define NNC_T_ENGINES 8
 #define NNC_T_KERNEL_NS 40 /* until a CPU's kernel runs, its code being in the caches ... */
-#define NNC_T_WAKE_NS 1000 /* ... and until other threads run it, too */
+#define NNC_T_WAKE_NS 400 /* ... and until other threads run it, too */
+#define NNC_T_GRAIN_NS 1200 /* of a thread: for less, another one does not pay */
 #define NNC_T_MEMORY_CORES 10 /* as many cores reach the copy bandwidth of a described CPU */
 
 /* An engine, identified by its name: its capabilities are its answer to nnc_target_offer; machine files hold only numbers. */
@@ -25,6 +26,7 @@ typedef struct nnc_target {
     const char *name;       /* "cpu", "cuda:sm_90"; strings are owned by the target's arena */
     const char *cpu;        /* LLVM CPU name, "" = host */
     const char *features;   /* LLVM feature string, "" = of the CPU */
+    const char *core;       /* a CPU's family, by which schedule/ prices instructions: "amd", else as Intel's */
     int vector_bits;        /* width of vector registers: 128, 256, 512 */
     bool fma, f16c, avx512_bf16; /* instruction sets that codegen uses */
     int cores;              /* physical cores usable by nnc */
@@ -92,6 +94,8 @@ const nnc_target_engine *nnc_target_engine_named(const nnc_target *t, const char
 bool nnc_target_depthwise(const nnc_target *t, nnc_dtype d, int64_t taps, const char **why);
 /* Do generated kernels compute contractions that no other engine takes? */
 bool nnc_target_kernels_contract(const nnc_target *t);
+/* Are generated kernels interpreted, some 20 times slower than machine code? */
+bool nnc_target_interprets(const nnc_target *t);
 /* Estimated nanoseconds of reading and writing so many bytes on `threads` of a CPU's cores (0: all); data that fits the caches moves
  * at their bandwidth. */
 int64_t nnc_target_move_ns(const nnc_target *t, int64_t bytes, int64_t threads);

@@ -12,7 +12,7 @@ static int64_t ns_of(const char *text, bool compiled)
     nnc_sink_clear(test_sink);
     nnc_scan_init(&s, "k", text, strlen(text));
     nnc_kernel *k = nnc_schedule_parse(&s, &a, test_sink);
-    int64_t ns = k ? nnc_kernel_ns(k, on, compiled, &a) : -1;
+    int64_t ns = k ? nnc_kernel_ns(k, on, compiled, NULL, &a) : -1;
     CHECK(k != NULL);
     if (!k)
         nnc_sink_print(test_sink, stderr);
@@ -198,6 +198,36 @@ TEST(expected_times_see_functions_that_wait)
         nnc_text_deinit(&t);
     }
     CHECK(ns[1] > ns[0] && ns[1] < 3 * ns[0]);
+}
+
+/* AMD's gathers take longer than Intel's, its loads no longer; beyond the nearest cache a byte has its price. */
+TEST(expected_times_are_those_of_the_core)
+{
+    int64_t near = map_ns(16, 64, 1, "neg", "vector m0 32"), apart, large;
+    nnc_target amd = ck_target;
+    amd.core = "amd";
+    amd.l1_bytes = 32 << 10;
+    apart = map_ns(16, 64, 7, "neg", "vector m0 32");
+    large = map_ns(16, 4096, 1, "neg", "vector m0 32");
+    on = &amd;
+    CHECK(map_ns(16, 64, 1, "neg", "vector m0 32") <= near);
+    CHECK(map_ns(16, 64, 7, "neg", "vector m0 32") > apart + apart / 2);
+    CHECK(map_ns(16, 4096, 1, "neg", "vector m0 32") > large + large / 4);
+    amd.l1_bytes = 1 << 20;
+    CHECK(map_ns(16, 4096, 1, "neg", "vector m0 32") < large);
+    on = &ck_target;
+}
+
+/* Rows that an index chooses are contiguous; elements that it chooses are not. */
+TEST(expected_times_see_what_an_index_chooses)
+{
+#define CHOSEN(index, at) \
+    "kernel k { axis i0 outer 64 axis m0 map 64 buf x0 in f32 4096 buf x1 in i32 64\n" \
+    "buf y0 out f32 4096 schedule vector m0 32 parallel 64 grain 64\n" \
+    "stage m0 { %0 = load i32 x1[" index "] %1 = load f32 x0[" at " : %0*64 below 64]\n" \
+    "%2 = store f32 y0[i0*64 + m0] %1 } }"
+    CHECK(2 * ns_of(CHOSEN("i0", "m0"), true) < ns_of(CHOSEN("m0", "0"), true));
+#undef CHOSEN
 }
 
 TEST(expected_times_saturate)

@@ -441,6 +441,32 @@ TEST(row_schedules)
 /* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length, and of which the nearest
  * cache keeps the lines (rows of 4 KiB are all in one set); blocks of the source are the slow digits of a unit, panels of the weights the
  * fast ones. */
+/* Threads that a kernel of n results of the op is divided among, of two. */
+static int64_t parts_of(const char *op, int n, bool interpreted)
+{
+    nnc_target t = ck_target;
+    char text[120];
+    snprintf(
+        text, sizeof text, "graph @t {\n%%x = input : f32[%d]\n%%y = %s %%x\nreturn %%y }", n, op);
+    t.threads = 2;
+    t.n_engines = 0;
+    t.engine[t.n_engines++] = (nnc_target_engine){.name = interpreted ? "interp" : "llvm"};
+    lowered l = lower_for(text, &t, MATH_ulp2);
+    int64_t parts = l.k ? nnc_par_parts(l.k->sched.domain, l.k->sched.grain, 2) : 0;
+    end(&l);
+    return parts;
+}
+
+/* A thread has more than a microsecond's work, which is less of it where kernels are interpreted. */
+TEST(short_kernels_are_divided_where_it_pays)
+{
+    CHECK_INT(parts_of("exp", 4096, false), 1);
+    CHECK_INT(parts_of("exp", 32768, false), 2);
+    CHECK_INT(parts_of("neg", 32768, false), 1);
+    CHECK_INT(parts_of("exp", 4096, true), 2);
+    CHECK_INT(parts_of("exp", 64, true), 1);
+}
+
 TEST(contraction_schedules)
 {
     static const struct {

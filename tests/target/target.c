@@ -520,6 +520,27 @@ TEST(row_major_convolutions_are_slow)
     nnc_target_deinit(&t);
 }
 
+/* A kernel that is too short for two threads is expected to take what it takes on one, as it is scheduled. */
+TEST(short_kernels_run_on_one_thread)
+{
+    nnc_ask a = {.kind = ASK_matmul, .dtype = DT_f32, .outputs = 16, .results = 256};
+    int64_t ns[2][2];
+    for (int threads = 1; threads <= 2; threads++) {
+        nnc_target t;
+        CHECK_OK(nnc_target_host(&t, threads, false, true, test_sink));
+        t.cores = 2;
+        t.flops_f32 = 200000000000;
+        for (int large = 0; large < 2; large++) {
+            a.flops = large ? 4000000 : 100000;
+            ns[large][threads - 1] =
+                nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+        }
+        nnc_target_deinit(&t);
+    }
+    CHECK_INT(ns[0][0], ns[0][1]);
+    CHECK(ns[1][1] < ns[1][0] * 2 / 3);
+}
+
 /* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
 TEST(onednn_is_slow_at_functions)
 {
