@@ -143,7 +143,7 @@ static bool kernel_ns(
             continue;
         nnc_offer o = nnc_target_offer(t, &t->engine[i], &a);
         *ns = o.time_ns;
-        *bid = nnc_target_bid_ns(&t->engine[i], o.time_ns);
+        *bid = nnc_target_bid_ns(&t->engine[i], o.terms, o.time_ns);
         if (o.ok)
             return true;
     }

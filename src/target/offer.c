@@ -24,6 +24,8 @@ enum {
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
     STREAMED = 1 << 20, /* elements of a matrix */
+    LONG_SUM = 1024, /* terms */
+    LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
 
@@ -149,10 +151,18 @@ static bool is_small_group(const nnc_ask *a)
     return a->grouped && !is_depthwise(a) && a->outputs > 0 && a->outputs < 16;
 }
 
-/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, unpacked. */
+/* Terms of each f32 sum; 0: other types, and pooling. */
+static int64_t terms_of(const nnc_ask *a)
+{
+    return a->dtype == DT_f32 && a->kind != ASK_pool && a->results ? a->flops / 2 / a->results : 0;
+}
+
+/* A product of a few rows and a large matrix is bound by memory: a generated kernel reads the matrix once, unpacked; of one or two rows
+ * with long sums it is 7 to 15 % faster on smaller matrices as well, and more accurate. */
 static bool streams(const nnc_target *t, const nnc_ask *a)
 {
-    return a->dtype == DT_f32 && a->weights >= STREAMED && few_rows(a) &&
+    const bool long_rows = a->weights && a->results <= 2 * a->outputs && terms_of(a) >= LONG_ROW;
+    return a->dtype == DT_f32 && few_rows(a) && (a->weights >= STREAMED || long_rows) &&
            nnc_target_engine_named(t, "llvm");
 }
 
@@ -204,7 +214,9 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
         return;
     }
     if (streams(t, a)) {
-        refuse(o, e->name, "leaves large matrices to generated kernels, which read them unpacked");
+        refuse(o, e->name,
+            "leaves few rows and large matrices or long sums to generated kernels, which read them "
+            "unpacked");
         return;
     }
     if (has_prologue(o, a, e->name) || bare_type(o, a, e->name, false))
@@ -442,12 +454,15 @@ nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, cons
         refuse(&o, e->name, "does not address parts of larger tensors");
     else
         named(e)->offer(t, e, a, &o);
+    o.terms = terms_of(a);
     return o;
 }
 
-int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t time_ns)
+int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t terms, int64_t time_ns)
 {
-    return nnc_target_runs_kernels(e) ? nnc_add_sat(time_ns, time_ns / 3) : time_ns;
+    if (!nnc_target_runs_kernels(e))
+        return time_ns;
+    return terms > LONG_SUM ? time_ns - time_ns / 16 : nnc_add_sat(time_ns, time_ns / 3);
 }
 
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best)
@@ -456,8 +471,8 @@ const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *
     nnc_offer least = {0};
     for (int i = 0; i < t->n_engines; i++) {
         nnc_offer o = nnc_target_offer(t, &t->engine[i], a);
-        if (!o.ok || (e && nnc_target_bid_ns(&t->engine[i], o.time_ns) >=
-                               nnc_target_bid_ns(e, least.time_ns)))
+        if (!o.ok || (e && nnc_target_bid_ns(&t->engine[i], o.terms, o.time_ns) >=
+                               nnc_target_bid_ns(e, least.terms, least.time_ns)))
             continue;
         e = &t->engine[i];
         least = o;

@@ -135,6 +135,7 @@ typedef struct nnc_offer {
     bool ok;
     bool compiled;    /* by a runtime-compiled kernel */
     int64_t time_ns;  /* estimate */
+    int64_t terms;    /* of each sum of f32; 0: other types, and pooling */
     const char *why;  /* not ok: the reason; valid until the thread's next offer */
 } nnc_offer;
 
@@ -142,8 +143,10 @@ typedef struct nnc_offer {
  * supports everything without an epilogue. */
 nnc_offer nnc_target_offer(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a);
 /* The time to compare engines by: a generated kernel must promise to be 4/3 as fast as a library's call. The estimates' errors are as
- * large, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s, and no run was faster). */
-int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t time_ns);
+ * large, and compiling it takes milliseconds that the call does not (EfficientNet-B0 on AVX-512: 0.8 s, and no run was faster). Of long
+ * sums (offer.terms) it may be 1/16 slower: oneDNN 2.6 adds all terms to one running sum, whose rounding error is several times that of
+ * a kernel's partial sums. */
+int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t terms, int64_t time_ns);
 /* The engine that expects to take least time for it, the first of equals, and its offer (may be NULL); NULL: none takes it. */
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best);
 /* Estimated nanoseconds of the contraction with `flops` operations by engine e, in a runtime-compiled or a precompiled kernel. */

@@ -330,6 +330,71 @@ TEST(contractions)
     }
 }
 
+/* Root mean square of the relative errors of the one kernel of a graph, in units of 2^-24; its inputs are in [0.5, 1.5). */
+static double rounding_of(const nnc_emitter *e, const char *text)
+{
+    nnc_arena a;
+    nnc_scan scan;
+    nnc_rval want = {0};
+    void *arg[MAX_BUFS] = {0};
+    const void *in[MAX_BUFS] = {0};
+    char *bytes = NULL;
+    const char *why = "";
+    size_t size = 0;
+    double sum = INFINITY;
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&scan, "t", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&scan, test_sink);
+    const nnc_kernel *k =
+        g ? nnc_lower(g, nnc_def(g, g->output[0]), kb_host(), MATH_ulp2, &a, test_sink) : NULL;
+    CHECK(k != NULL);
+    for (int i = 0; k && i < k->n_buf; i++) {
+        in[i] = arg[i] = nnc_aligned_alloc(64, (size_t)k->buf[i].numel * 4);
+        for (int64_t j = 0; j < k->buf[i].numel; j++)
+            ((float *)arg[i])[j] = 0.5f + (float)nnc_rng_uniform((uint64_t)i, (uint64_t)j);
+    }
+    if (k)
+        CHECK_OK(e->emit(&k, 1, kb_host(), EMIT_object, &bytes, &size, test_sink));
+    nnc_object *o = bytes ? nnc_object_load(bytes, size, &why) : NULL;
+    if (o && nnc_eval(g, in, 1, &want, test_sink) == NNC_OK) {
+        nnc_kernel_fn fn;
+        void *p = nnc_object_symbol(o, k->name);
+        const float *y = arg[k->n_buf - 1];
+        const int64_t n = nnc_type_numel(&want.type);
+        memcpy(&fn, &p, sizeof p);
+        fn(arg, 0, k->sched.domain, NULL);
+        sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            sum += pow(((double)y[i] - want.f[i]) / want.f[i] * 0x1p24, 2) / (double)n;
+    }
+    for (int i = 0; i < MAX_BUFS; i++)
+        nnc_free(arg[i]);
+    nnc_rval_free(&want);
+    nnc_object_unload(o);
+    nnc_free(bytes);
+    nnc_graph_destroy(g);
+    nnc_arena_deinit(&a);
+    return sqrt(sum);
+}
+
+/* Long sums are sums of partial sums: as one chain the first has 14.2, the third 10.7. */
+TEST(rounding_of_long_sums)
+{
+    static const char *const at[] = {
+        "%x = input : f32[28,4096]\n%w = input : f32[4096,64]\n%y = matmul %x, %w",
+        "%x = input : f32[1,4096]\n%w = input : f32[64,4096]\n%y = linear %x, %w",
+        "%x = input : f32[2048,512]\n%y = reduce_sum %x {axes=[0]}",
+        "%x = input : f32[512,2048]\n%y = reduce_sum %x {axes=[1]}"};
+    const nnc_emitter *e = kb_emitter();
+    for (size_t i = 0; e && i < NNC_COUNT(at); i++) {
+        char text[400];
+        snprintf(text, sizeof text, "graph @t {\n%s\nreturn %%y }", at[i]);
+        double units = rounding_of(e, text);
+        if (!(units < 8))
+            test_fail(__FILE__, __LINE__, "%s: %.1f units of 2^-24", at[i], units);
+    }
+}
+
 /* Drawn convolutions, dense and depthwise, every third transposed: strips with and without borders, ends of every length, several
  * blocks of the source. */
 TEST(drawn_convolutions)

@@ -11,10 +11,10 @@
 
 #define MAX_LANES 128
 enum {
-    PIECE = 512,
-    LONG_SUM = 2048,
+    PIECE = 32,
+    BLOCK_PIECE = 128,
     MOST_PIECES = 32
-}; /* terms of a partial sum; minimum terms for splitting; sums at once */
+}; /* terms of a partial sum, in a register block; sums at once */
 #define UNROLL_TRIPS 16
 #define UNROLL_INS 160 /* maximum of body instructions after unrolling */
 
@@ -222,21 +222,32 @@ static bool wide_acc(const ll_emit *e, int r)
     return e->vec_red || (e->vax >= 0 && d >> e->vax & 1);
 }
 
+static bool is_float_sum(const ll_emit *e, int r)
+{
+    const nnc_kins *in = &e->k->ins[e->red[r]];
+    return in->sop == KR_sum && nnc_is_float((nnc_dtype)in->dtype) && !in->running;
+}
+
+/* Terms of a partial sum: few, but so many that a register block's totals, which are in memory, cost little. */
+static int piece(const ll_emit *e)
+{
+    return e->stripped ? BLOCK_PIECE : PIECE;
+}
+
 /* True when the terms along the stage's last axis are summed separately: long float sums are split into partial sums, which keeps
- * rounding errors small. */
+ * rounding errors small: a chain of n terms has an error of sqrt(n / 2) roundings, one of pieces of p that of sqrt(p / 2 + n / p / 2). */
 static bool sums_pieces(const ll_emit *e, const stage *s, int level)
 {
     int64_t terms = 1;
     if (level < s->n_map || level == s->vlevel || s->unroll[level] || e->n_red > MOST_PIECES ||
-        e->k->axis[s->ax[level]].extent < PIECE / 2)
+        e->k->axis[s->ax[level]].extent < piece(e) / 2)
         return false;
     for (int l = s->n_map; l < s->n; l++)
         terms *= e->k->axis[s->ax[l]].extent;
     for (int r = 0; r < e->n_red; r++)
-        if (e->k->ins[e->red[r]].sop != KR_sum || e->k->ins[e->red[r]].dtype != DT_f32 ||
-            e->k->ins[e->red[r]].running)
+        if (!is_float_sum(e, r) || e->k->ins[e->red[r]].dtype != DT_f32)
             return false;
-    return terms > LONG_SUM;
+    return terms > 2 * piece(e);
 }
 
 static void run_pieces(ll_emit *e, stage *s, int level)
@@ -244,21 +255,21 @@ static void run_pieces(ll_emit *e, stage *s, int level)
     ll_mod *m = e->m;
     V total[MOST_PIECES] = {NULL}, node[MOST_PIECES];
     int a = s->ax[level];
-    int64_t n = e->k->axis[a].extent;
-    bool several = n > PIECE;
+    const int64_t n = e->k->axis[a].extent, each = piece(e);
+    const bool several = n > each;
     ll_loop outer, inner;
     for (int r = 0; r < e->n_red; r++)
         total[r] = e->acc[2 * r];
     if (several)
         ll_loop_begin(
-            m, &outer, ll_i64(m, 0), ll_i64(m, n), ll_i64(m, PIECE), total, node, e->n_red);
+            m, &outer, ll_i64(m, 0), ll_i64(m, n), ll_i64(m, each), total, node, e->n_red);
     for (int r = 0; r < e->n_red; r++)
         ll_red_init(e, r, wide_acc(e, r));
     V from = several ? outer.i : ll_i64(m, 0);
-    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, PIECE), ""), ll_i64(m, n)};
-    to[0] = several && n % PIECE == 0 ? to[0]
-            : several                 ? ll_call(m, "llvm.smin", m->i64, to, 2)
-                                      : to[1];
+    V to[2] = {LLVMBuildNSWAdd(m->b, from, ll_i64(m, each), ""), ll_i64(m, n)};
+    to[0] = several && n % each == 0 ? to[0]
+            : several                ? ll_call(m, "llvm.smin", m->i64, to, 2)
+                                     : to[1];
     ll_loop_begin(m, &inner, from, to[0], ll_i64(m, 1), e->acc,
         e->node + (size_t)level * 2 * (size_t)e->n_red, 2 * e->n_red);
     e->axis[a] = inner.i;
@@ -565,9 +576,11 @@ static void take_accumulators(ll_emit *e)
     }
 }
 
-/* Emits the stage's current phase for one vector of columns. */
+/* Emits the stage's current phase for one vector of columns. A phase's terms are summed before the accumulator is added: partial sums,
+ * as in run_pieces. */
 static void emit_phase(ll_emit *e, stage *s)
 {
+    V total[MOST_PIECES] = {NULL};
     int next = s->ax[0];
     if (e->phase == LL_INIT) {
         for (int r = 0; r < e->n_red; r++)
@@ -583,6 +596,11 @@ static void emit_phase(ll_emit *e, stage *s)
             emit_ins(e, s, i);
         return;
     }
+    for (int r = 0; r < e->n_red && r < MOST_PIECES; r++)
+        if (is_float_sum(e, r)) {
+            total[r] = e->acc[2 * r];
+            ll_red_init(e, r, true);
+        }
     for (int step = -1; step < e->steps; step++) {
         e->shift[next] = step < 0 ? 0 : step;
         for (int i = s->st->body0; i < s->st->body1; i++)
@@ -590,6 +608,9 @@ static void emit_phase(ll_emit *e, stage *s)
                 emit_ins(e, s, i);
     }
     e->shift[next] = 0;
+    for (int r = 0; r < e->n_red && r < MOST_PIECES; r++)
+        if (total[r])
+            e->acc[2 * r] = LLVMBuildFAdd(e->m->b, total[r], e->acc[2 * r], "");
     keep_accumulators(e);
 }
 
