@@ -37,7 +37,7 @@ line() {
         "$([ $code = 0 ] || echo "  DIFFERS or failed: exit code $code")"
 }
 for t in 1 2; do
-    for m in vgg16 resnet50 resnet101 densenet121 'densenet121 image=32 batch=200' 'densenet121 image=32 batch=400' googlenet mobilenet_v2 \
+    for m in vgg16 resnet50 resnet101 densenet121 'densenet121 image=32 batch=200' 'densenet121 image=32 batch=400' googlenet inception_v3 mobilenet_v2 \
         efficientnet_b0 efficientnet_b3 efficientnet_b5 vit_b16 bert_base lstm_classifier 'lstm_classifier batch=32' unet 'unet mode=nearest' \
         'multi_linear models=1' 'multi_linear models=8' 'multi_linear models=32' 'multi_linear models=64' 'multi_conv1d models=1' \
         'multi_conv1d models=8' 'multi_conv1d models=32' 'multi_conv1d models=64' 'multi_gconv1d models=1' 'multi_gconv1d models=8' \

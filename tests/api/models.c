@@ -48,6 +48,7 @@ static const row rows[] = {
     {"efficientnet_b3", {{"image", "17"}, {"slim", "8"}, {"classes", "5"}}},
     {"efficientnet_b5", {{"image", "17"}, {"slim", "16"}, {"classes", "5"}}},
     {"googlenet", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}},
+    {"inception_v3", {{"image", "75"}, {"slim", "16"}, {"classes", "5"}}},
     {"lstm_classifier", {{"batch", "5"}, {"length", "6"}, {"vocabulary", "50"}, {"hidden", "32"}}},
     {"lstm_classifier", {{"length", "9"}, {"vocabulary", "50"}, {"embedding", "7"},
                             {"hidden", "13"}, {"layers", "1"}, {"dtype", "f64"}}},

@@ -38,6 +38,9 @@ static const published all[] = {
         "f32[1280]"},
     {"googlenet", {{0}}, 6624904, 14560, 57, 0, 57, 1, 0, 1.498,
         "inception5b.branch4.1.conv.weight", "f32[128,832,1,1]"},
+    {"inception_v3", {{0}}, 23834568, 34432, 94, 0, 94, 1, 0, 5.713,
+        "Mixed_7c.branch_pool.conv.weight",
+        "f32[192,2048,1,1]"}, /* 27161264 with the auxiliary classifier */
     {"vit_b16", {{0}}, 86567656, 0, 1, 0, 0, 49, 24, 17.564,
         "encoder.layers.encoder_layer_11.self_attention.in_proj_weight", "f32[2304,768]"},
     {"bert_base", {{0}}, 109482240, 0, 0, 0, 0, 73, 24,

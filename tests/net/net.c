@@ -60,6 +60,7 @@ static const model models[] = {
     {"models/efficientnet_b3.json", {{"image", "17"}, {"slim", "8"}, {"classes", "5"}}},
     {"models/efficientnet_b5.json", {{"image", "17"}, {"slim", "16"}, {"classes", "5"}}},
     {"models/googlenet.json", {{"image", "33"}, {"slim", "8"}, {"classes", "5"}}},
+    {"models/inception_v3.json", {{"image", "75"}, {"slim", "16"}, {"classes", "5"}}},
     {"models/lstm_classifier.json", {{"batch", "3"}, {"length", "6"}, {"vocabulary", "50"},
                                         {"embedding", "7"}, {"hidden", "16"}, {"layers", "2"}}},
     {"models/multi_conv1d.json",

@@ -22,7 +22,7 @@ SETS = {"conv": "batch=1", "conv_fc_stack": "batch=1 image=16 features=64", "den
         "mobilenet_v2": "image=32", "vgg16": "image=32", "mlp": "batch=4", "nested_sin": "n=4096", "layernorm": "batch=16 cols=300",
         "softmax": "batch=16 cols=300", "maxpool": "batch=1", "relu": "batch=1", "linear": "batch=2", "matmul": "dim=256",
         "transformer_mlp": "batch=1 tokens=16", "bert_base": "tokens=16", "resnet50": "image=32", "resnet101": "image=32", "unet": "image=32",
-        "lstm_classifier": "batch=2 length=20",
+        "lstm_classifier": "batch=2 length=20", "inception_v3": "image=75",
         "efficientnet_b3": "image=32", "efficientnet_b5": "image=32", "googlenet": "image=64", "vit_b16": "image=64"}
 
 # One layer of each type over x [2, 4, 6, 8] (or another input), each of them an output.
