@@ -532,8 +532,10 @@ static nnc_status read_how(const reader *r)
     a->libraries = nnc_arena_strdup(&a->arena, manifest_string(r, "libraries"));
     a->named = nnc_arena_strdup(&a->arena, r->file);
     NNC_NEED(a->machine && a->libraries && a->named, r->sink);
-    const char *why = given ? nnc_given_read(given, r->model, &a->source->given) : NULL;
-    return why ? reject(r, why) : NNC_OK;
+    nnc_status st = given ? nnc_given_read(given, r->model, &a->source->given) : NNC_OK;
+    return st == NNC_E_NOMEM ? nnc_nomem(r->sink)
+           : st              ? reject(r, "is damaged: what it says of its model is malformed")
+                             : NNC_OK;
 }
 
 static nnc_status load(reader *r, nnc_env *e)

@@ -55,58 +55,65 @@ static int64_t number(const nnc_item *o, const char *key, int64_t most)
     return ok ? (int64_t)v->number : -1;
 }
 
-/* A copy of the string; NULL: there is none, or out of memory. */
-static const char *string(nnc_given *v, const nnc_item *o, const char *key)
+/* *out: a copy of the string. */
+static nnc_status string(nnc_given *v, const nnc_item *o, const char *key, const char **out)
 {
-    return nnc_arena_strdup(&v->arena, nnc_json_text(o, key));
+    const char *text = nnc_json_text(o, key);
+    *out = nnc_arena_strdup(&v->arena, text);
+    return *out ? NNC_OK : text ? NNC_E_NOMEM : NNC_E_MODEL;
 }
 
-static bool read_lists(const nnc_item *o, nnc_blob bytes, nnc_given *v)
+static nnc_status read_pieces(const nnc_item *o, nnc_blob bytes, nnc_given *v)
 {
     int i = 0;
     int64_t from = 0;
+    for (const nnc_item *e = nnc_json_get(o, "pieces")->child; e; e = e->next, i++) {
+        int64_t file = number(e, "file", v->n_file - 1), size = number(e, "size", (int64_t)bytes.n);
+        int64_t at = file >= 0 ? number(e, "at", v->file[file].size) : -1;
+        if (at < 0 || size < 0 || size > (int64_t)bytes.n - from || at > v->file[file].size - size)
+            return NNC_E_MODEL;
+        if (!nnc_given_keep(v, i, (int)file, at, (const char *)bytes.data + from, size))
+            return NNC_E_NOMEM;
+        from += size;
+    }
+    return from == (int64_t)bytes.n ? NNC_OK : NNC_E_MODEL;
+}
+
+static nnc_status read_lists(const nnc_item *o, nnc_blob bytes, nnc_given *v)
+{
+    int i = 0;
     for (const nnc_item *e = nnc_json_get(o, "args")->child; e; e = e->next, i++) {
-        v->arg[i] = (nnc_arg){string(v, e, "name"), string(v, e, "value")};
-        if (!v->arg[i].name || !v->arg[i].value)
-            return false;
+        NNC_TRY(string(v, e, "name", &v->arg[i].name));
+        NNC_TRY(string(v, e, "value", &v->arg[i].value));
     }
     i = 0;
     for (const nnc_item *e = nnc_json_get(o, "files")->child; e; e = e->next, i++) {
         const char *hash = nnc_json_text(e, "hash");
-        v->file[i] = (nnc_given_file){string(v, e, "name"), number(e, "size", (int64_t)1 << 46),
-            hash ? strtoull(hash, NULL, 16) : 0};
-        if (!v->file[i].name || !hash || v->file[i].size < 0)
-            return false;
+        v->file[i].size = number(e, "size", (int64_t)1 << 46);
+        v->file[i].hash = hash ? strtoull(hash, NULL, 16) : 0;
+        if (!hash || v->file[i].size < 0)
+            return NNC_E_MODEL;
+        NNC_TRY(string(v, e, "name", &v->file[i].name));
     }
-    i = 0;
-    for (const nnc_item *e = nnc_json_get(o, "pieces")->child; e; e = e->next, i++) {
-        int64_t file = number(e, "file", v->n_file - 1), size = number(e, "size", (int64_t)bytes.n);
-        int64_t at = file >= 0 ? number(e, "at", v->file[file].size) : -1;
-        if (at < 0 || size < 0 || size > (int64_t)bytes.n - from ||
-            at > v->file[file].size - size ||
-            !nnc_given_keep(v, i, (int)file, at, (const char *)bytes.data + from, size))
-            return false;
-        from += size;
-    }
-    return from == (int64_t)bytes.n;
+    return read_pieces(o, bytes, v);
 }
 
-const char *nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out)
+nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out)
 {
     const char *seed = nnc_json_text(o, "seed");
     int files = length(o, "files"), pieces = length(o, "pieces"), args = length(o, "args");
-    const char *why = "is damaged: what it says of its model is malformed";
     if (!seed || files < 1 || pieces < 0 || args < 0)
-        return why;
+        return NNC_E_MODEL;
     nnc_given *v = nnc_given_create(files, pieces, args);
     if (!v)
-        return "does not fit into memory";
+        return NNC_E_NOMEM;
     v->seed = strtoull(seed, NULL, 10);
-    v->weights = string(v, o, "weights");
-    if (read_lists(o, bytes, v)) {
+    nnc_status st = nnc_json_text(o, "weights") ? string(v, o, "weights", &v->weights) : NNC_OK;
+    if (!st)
+        st = read_lists(o, bytes, v);
+    if (st)
+        nnc_given_drop(v);
+    else
         *out = v;
-        return NULL;
-    }
-    nnc_given_drop(v);
-    return why;
+    return st;
 }

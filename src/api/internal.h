@@ -82,10 +82,11 @@ nnc_status nnc_read_open_options(
 /* options.c. NULL: out of memory. Members of an object: those that are not the defaults. */
 nnc_compile_options *nnc_compile_options_copy(const nnc_compile_options *o);
 void nnc_compile_options_put(const nnc_compile_options *o, nnc_json_writer *w);
-/* given.c: what a model was read from, as a member "given" of the manifest and as bytes; and back. The reason why it is damaged. */
+/* given.c: what a model was read from, as a member "given" of the manifest and as bytes; and back: NNC_E_MODEL: it is
+ * damaged, NNC_E_NOMEM; neither is reported. */
 void nnc_given_put(const nnc_given *v, nnc_json_writer *w);
 void nnc_given_bytes(const nnc_given *v, nnc_text *out);
-const char *nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out);
+nnc_status nnc_given_read(const nnc_item *o, nnc_blob bytes, nnc_given **out) NNC_MUST;
 
 /* ---- chunks.c: models larger than the device, in chunks of rows ---- */
 
