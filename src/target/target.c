@@ -127,11 +127,17 @@ int64_t nnc_target_move_ns(const nnc_target *t, int64_t bytes, int64_t threads)
 }
 
 /* Roofline model: the maximum of computing and moving. */
+int64_t nnc_target_least_ns(
+    const nnc_target *t, nnc_dtype d, bool tf32, int64_t flops, int64_t bytes)
+{
+    int64_t rate = nnc_target_peak_flops(t, d, tf32);
+    return nnc_max64(ns_of(flops, reached(t, rate, t->threads, t->cores)),
+        nnc_target_move_ns(t, bytes, t->threads));
+}
+
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes)
 {
-    return nnc_max64(ns_of(flops, reached(t, t->flops_f32, t->threads, t->cores)),
-               nnc_target_move_ns(t, bytes, t->threads)) +
-           t->launch_ns;
+    return nnc_target_least_ns(t, DT_f32, false, flops, bytes) + t->launch_ns;
 }
 
 int64_t nnc_target_link_ns(int64_t bytes)

@@ -99,7 +99,9 @@ bool nnc_target_interprets(const nnc_target *t);
 /* Estimated nanoseconds of reading and writing so many bytes on `threads` of a CPU's cores (0: all); data that fits the caches moves
  * at their bandwidth. */
 int64_t nnc_target_move_ns(const nnc_target *t, int64_t bytes, int64_t threads);
-/* Estimated nanoseconds of a command that moves `bytes` and does `flops` (roofline, plus launch). */
+/* Least nanoseconds of moving `bytes` and computing `flops` in this type at the same time (roofline). */
+int64_t nnc_target_least_ns(const nnc_target *t, nnc_dtype d, bool tf32, int64_t flops, int64_t bytes);
+/* Estimated nanoseconds of a command that moves `bytes` and does `flops` in f32: the least, plus launch. */
 int64_t nnc_target_time_ns(const nnc_target *t, int64_t flops, int64_t bytes);
 /* Estimated nanoseconds of copying `bytes` between devices of different kinds, without the launch. */
 int64_t nnc_target_link_ns(int64_t bytes);

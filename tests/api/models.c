@@ -152,7 +152,8 @@ static void check_compare(const row *r, nnc_text *t)
         check_fields(r, "run", e,
             "name:s level:i median_ms:n mean_ms:n p10_ms:n p90_ms:n iterations:i launches:i "
             "kernels:i "
-            "bytes_moved:i flops:i arena_bytes:i nmse:n max_rel_err:n bursts:i untimed_runs:i");
+            "bytes_moved:i flops:i arena_bytes:i nmse:n max_rel_err:n bursts:i untimed_runs:i "
+            "roofline_ms:n roofline:n");
         CHECK(number(e, "p10_ms") <= number(e, "median_ms") &&
               number(e, "median_ms") <= number(e, "p90_ms"));
     }
