@@ -86,6 +86,10 @@ if command -v "$cxx" >/dev/null; then
     cmake -S "$source/examples" -B "$dir/build" -DCMAKE_PREFIX_PATH="$prefix" >"$dir/log" 2>&1 || fail "$(cat "$dir/log")"
     cmake --build "$dir/build" >"$dir/log" 2>&1 || fail "$(cat "$dir/log")"
     same "$dir/build/run"
+    "$dir/build/shapes" "$model" set batch=2 batch=1 batch=3 >"$dir/out" || fail "shapes.c: $(cat "$dir/out")"
+    [ "$(grep -c '^batch=.* = ' "$dir/out")" = 3 ] || fail "shapes.c printed: $(cat "$dir/out")"
+    "$dir/build/shapes" "$model" set batsh=2 >"$dir/out" 2>&1 && fail "batsh=2 was taken"
+    grep -q batch "$dir/out" || fail "shapes.c printed: $(cat "$dir/out")"
     NNC_PLUGIN_DIR="$lib/nnc" same "$dir/build/run_static"
     "$dir/build/compare" "$model" >"$dir/out" || fail "compare of CMake: $(cat "$dir/out")"
 fi
