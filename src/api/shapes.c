@@ -60,27 +60,31 @@ static nnc_status merge(const nnc_given *v, const nnc_open_options *o, nnc_open_
     return NNC_OK;
 }
 
+static nnc_status check_options(const nnc_artifact *a, const nnc_open_options *o, nnc_sink *sink)
+{
+    if (!a->source->given)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "%s was compiled from a graph in text form, whose shapes are fixed", a->source->name);
+    if (o->weights || o->n_rename || o->seed)
+        return nnc_fail0(sink, NNC_E_USAGE,
+            "a model that is compiled has its weights: of the options for opening, only set and "
+            "shapes apply");
+    return NNC_OK;
+}
+
 nnc_model *nnc_artifact_model(const nnc_artifact *a, const nnc_open_options *o, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) arena = {0};
     nnc_open_options all;
     nnc_model_options f;
     a = a->root ? a->root : a;
-    const nnc_given *v = a->source->given;
     o = o ? o : &nnc_open_defaults;
-    nnc_status st = NNC_OK;
-    if (!v)
-        st = nnc_fail0(sink, NNC_E_USAGE,
-            "%s was compiled from a graph in text form, whose shapes are fixed", a->source->name);
-    else if (o->weights || o->n_rename || o->seed)
-        st = nnc_fail0(sink, NNC_E_USAGE,
-            "a model that is compiled has its weights: of the options for opening, only set and "
-            "shapes apply");
-    if (!st)
-        st = merge(v, o, &all, &arena, sink);
-    if (!st)
-        st = nnc_read_open_options(&all, &f, &arena, sink);
-    nnc_graph *g = st ? NULL : nnc_model_again(a->source, &f, sink);
+    const nnc_given *v = a->source->given;
+    if (check_options(a, o, sink) || !v || merge(v, o, &all, &arena, sink) ||
+        nnc_read_open_options(&all, &f, &arena, sink))
+        return NULL;
+    f.onnx.coverage = o->coverage;
+    nnc_graph *g = nnc_model_again(a->source, &f, sink);
     if (g)
         use_weights(a, g);
     return g;
@@ -212,7 +216,9 @@ nnc_status nnc_artifact_for(
     pthread_mutex_unlock(&root->lock);
     if (*out)
         return NNC_OK;
-    NNC_TRY(make(e, root, o, nnc_text_str(&key), out, sink));
+    nnc_status st = make(e, root, o, nnc_text_str(&key), out, sink);
+    if (st || !*out)
+        return st;
     pthread_mutex_lock(&root->lock);
     old = keep(root, *out);
     pthread_mutex_unlock(&root->lock);
