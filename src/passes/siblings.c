@@ -37,10 +37,10 @@ static int channel_axis(const pass *p, const nnc_node *c)
 
 /* ---- families ---------------------------------------------------------------------------------- */
 
-/* A linear layer or convolution of row-major tensors that can be joined at all. */
+/* A linear layer or convolution of row-major tensors that can be joined at all: of its operands only the first is computed. */
 static bool is_candidate(const pass *p, const nnc_node *c)
 {
-    if ((c->op != OP_linear && c->op != OP_conv) || p->e.dead[node_index(p, c)])
+    if (c->op != OP_linear && c->op != OP_conv)
         return false;
     for (int k = 1; k < c->n_in; k++)
         if (!edit_static(p, c->in[k]))
@@ -71,27 +71,22 @@ static void of_one_input(state *s, uint32_t first, family *f)
     *f = (family){.x = c->in[0]};
     if (nnc_attr_int(c, AT_groups, 1) != 1)
         return;
-    for (uint32_t u = 0, i; edit_next_user(p, f->x, &u, &i) && f->n < MOST;) {
-        const nnc_node *d = &p->g->node[i];
-        bool known = false;
-        for (int k = 0; k < f->n; k++)
-            known = known || f->node[k] == i;
-        if (!known && d->in[0] == f->x && are_alike(p, c, d, true))
+    for (uint32_t u = 0, i; edit_next_user(p, f->x, &u, &i) && f->n < MOST;)
+        if (are_alike(p, c, &p->g->node[i], true))
             f->node[f->n++] = i;
-    }
 }
 
-/* Where v lies in another tensor: v is elements `start`.. of dimension `axis` of *x. */
-static bool part_of(const pass *p, nnc_ref v, int axis, nnc_ref *x, int64_t *start)
+/* Where v lies in another tensor: v is elements `start`.. of one dimension of *x. */
+static bool part_of(const pass *p, nnc_ref v, nnc_ref *x, int64_t *start)
 {
     const nnc_node *d = nnc_def(p->g, v);
     const int64_t *at = NULL, *axes = NULL, *steps = NULL;
     *start = 0;
-    if (d->op == OP_split && nnc_attr_int(d, AT_axis, 0) == axis) {
+    if (d->op == OP_split) {
         nnc_attr_ints(d, AT_sizes, &at);
         for (nnc_ref k = d->out; k < v; k++)
             *start += at[k - d->out];
-    } else if (d->op == OP_slice && nnc_attr_ints(d, AT_axes, &axes) == 1 && axes[0] == axis &&
+    } else if (d->op == OP_slice && nnc_attr_ints(d, AT_axes, &axes) == 1 &&
                (nnc_attr_ints(d, AT_steps, &steps) == 0 || steps[0] == 1)) {
         nnc_attr_ints(d, AT_starts, &at);
         *start = at[0];
@@ -108,14 +103,14 @@ static void put_beside(const pass *p, const nnc_node *c, int64_t extent, nnc_ref
     int64_t start;
     nnc_ref x;
     const nnc_node *d = edit_only_user(p, v);
-    if (!d || !part_of(p, v, channel_axis(p, c), &x, &start) || x != f->x || start % extent ||
-        d->in[0] != v || !are_alike(p, c, d, false) ||
+    if (!d || !part_of(p, v, &x, &start) || x != f->x || start % extent ||
+        !are_alike(p, c, d, false) ||
         !nnc_type_same_shape(nnc_typeof(p->g, v), nnc_typeof(p->g, c->in[0])))
         return;
     f->node[start / extent] = node_index(p, d);
 }
 
-/* Contractions of the parts of one tensor, one of each. */
+/* Contractions of the parts of one tensor, one of each. (Where it is divided along another dimension, a part has all channels.) */
 static void side_by_side(state *s, uint32_t first, family *f)
 {
     pass *p = s->p;
@@ -123,7 +118,7 @@ static void side_by_side(state *s, uint32_t first, family *f)
     const int axis = channel_axis(p, c);
     int64_t start, extent = nnc_typeof(p->g, c->in[0])->dim[axis];
     *f = (family){.beside = true};
-    if (!part_of(p, c->in[0], axis, &f->x, &start))
+    if (!part_of(p, c->in[0], &f->x, &start))
         return;
     int64_t n = nnc_typeof(p->g, f->x)->dim[axis] / extent;
     if (n < 2 || n > MOST || n * extent != nnc_typeof(p->g, f->x)->dim[axis])

@@ -85,6 +85,9 @@ static void convolution(int i, const char *type)
         size[r] = (back ? 0 : dilation[r] * (kernel[r] - 1)) + between(&d, 1, 5);
         for (int e = 0; e < 2; e++)
             pads[r + e * rank] = !back || size[r] > 2 ? between(&d, 0, kernel[r] - 1) : 0;
+        if (back && (size[r] - 1) * stride[r] + dilation[r] * (kernel[r] - 1) + extra[r] <
+                        pads[r] + pads[r + rank])
+            pads[r] = 0; /* they would take away the whole result */
     }
     nnc_printf(&t, "graph @t {\n%%x = input : %s[%d,%d", type, between(&d, 1, 2), in);
     for (int r = 0; r < rank; r++)

@@ -197,3 +197,21 @@ TEST(recurrent)
     for (uint64_t i = 0; i < 200; i++)
         check_drawn(gen_recurrent, test_seed * 1013 + i, 1e-3, 0.3);
 }
+
+/* One tensor may be both states of an lstm; the operands behind it have the buffers that follow. */
+TEST(one_state_for_both)
+{
+    static const char text[] =
+        "graph @t {\n%x = input : f32[3,2,16]\n%r = input : f32[4,16]\n%h = input : f32[2,4]\n"
+        "%n = input : i32[2]\n%y, %c = lstm %x, %r, %h, %h, %n\nreturn %y, %c }";
+    nnc_arena a;
+    nnc_scan s;
+    nnc_arena_init(&a, 0);
+    nnc_scan_init(&s, "t", text, strlen(text));
+    nnc_graph *g = nnc_graph_parse(&s, test_sink);
+    const nnc_kernel *k = g ? ck_lower(g, &a) : NULL;
+    CHECK(k && k->n_buf == 6);
+    CHECK_OK(k ? nnc_schedule_verify(k, test_sink) : NNC_E_BUG);
+    nnc_graph_destroy(g);
+    nnc_arena_deinit(&a);
+}

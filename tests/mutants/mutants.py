@@ -22,6 +22,7 @@ import time
 PROGRAMS = {
     "base": [("test_base", ""), ("test_frontend", ""), ("test_ir", ""), ("test_api", "option"), ("test_cli", "")],
     "tensors": [("test_tensors", ""), ("test_frontend", "")],
+    "onnx": [("test_onnx", ""), ("test_cli", "sessions")],
     "frontend": [("test_frontend", ""), ("test_net", "random"), ("test_cli", "")],
     "ir": [("test_ir", ""), ("test_passes", ""), ("test_plan", "")],
     "kernel": [("test_codegen", ""), ("test_passes", ""), ("test_net", "random")],

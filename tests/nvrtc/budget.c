@@ -170,7 +170,9 @@ static double path_budget(const nnc_kernel *k, const cu_rows *rows, const bool *
     for (int i = 0; i < k->n_stage; i++) {
         const nnc_kstage *s = &k->stage[i];
         const shape x = shape_of(k, rows, i);
-        n += x.vec * (x.body * sum_cost(k, live, s->body0, s->body1) +
+        const int own = __builtin_popcount(s->axes);
+        const int places = g->cls == KC_row && own > 1 ? COST_place * own : 0;
+        n += x.vec * (x.body * (places + sum_cost(k, live, s->body0, s->body1)) +
                          x.post * sum_cost(k, live, s->post0, s->post1));
     }
     return schedules[g->cls].fixed + g->flight * (COST_place * k->n_outer + n);
@@ -301,7 +303,7 @@ static const char *check_work(const nnc_kernel *k, const nnc_cubin_kernel *c, co
     else if (!as_wide(&store, KO_store, s))
         snprintf(why, 256, "stores of %dx8 %dx16 %dx32 %dx64 %dx128 bits are not the schedule's",
             s[0], s[1], s[2], s[3], s[4]);
-    else if (!as_wide(&load, KO_load, l))
+    else if (!as_wide(&load, KO_load, l) && !as_wide(&load, KO_load, c->load_bits)) /* in a loop */
         snprintf(why, 256, "loads of %dx8 %dx16 %dx32 %dx64 %dx128 bits are not the schedule's",
             l[0], l[1], l[2], l[3], l[4]);
     else

@@ -52,20 +52,18 @@ static int count(const nnc_graph *g, nnc_op op)
     return n;
 }
 
-/* Runs the pass for a GPU; `left`: contractions afterwards, `splits` and `concats` of values that are computed in each run. */
-static void joins(const char *text, int left, int splits, int concats)
+/* Runs the pass for a machine; `left`: contractions afterwards, `splits` and `concats` of values that are computed in each run. */
+static void joins_on(const nnc_target *t, const char *text, int left, int splits, int concats)
 {
-    nnc_target t;
     nnc_remarks r;
     static const char *const only[] = {"siblings"};
     nnc_graph *g = help_parse("siblings", text, strlen(text)), *h;
-    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
     h = g ? nnc_graph_clone(g, test_sink) : NULL;
     CHECK(h != NULL);
     if (!h)
         return;
     nnc_remarks_init(&r);
-    nnc_pass_options o = {.level = 2, .target = &t, .only = only, .n_only = 1};
+    nnc_pass_options o = {.level = 2, .target = t, .only = only, .n_only = 1};
     CHECK_OK(nnc_passes_run(&h, &o, &r, test_sink));
     CHECK_OK(nnc_verify(h, test_sink));
     int contractions = count(h, OP_conv) + count(h, OP_linear) + count(h, OP_matmul);
@@ -81,6 +79,14 @@ static void joins(const char *text, int left, int splits, int concats)
     nnc_remarks_deinit(&r);
     nnc_graph_destroy(g);
     nnc_graph_destroy(h);
+}
+
+/* The same for a GPU. */
+static void joins(const char *text, int left, int splits, int concats)
+{
+    nnc_target t;
+    CHECK_OK(nnc_target_cuda(&t, "cuda:sm_90", test_sink));
+    joins_on(&t, text, left, splits, concats);
     nnc_target_deinit(&t);
 }
 
@@ -181,4 +187,90 @@ TEST(siblings_that_stay_apart)
                    "%p = linear %0, %v\n%q = linear %0, %w\n%t = exp %p\n%u = sin %q\n%h = sin %1\n"
                    "return %t, %u, %h\n}\n",
         1, 2, 1);
+    /* parts of every second channel, parts that overlap, parts that leave a channel out */
+    joins("graph @g {\n%x = input : f32[2,8]\n" W("v", "4,4")
+              W("w", "4,4") "%a = slice %x {axes=[1], starts=[0], ends=[8], steps=[2]}\n"
+                            "%b = slice %x {axes=[1], starts=[4], ends=[8]}\n"
+                            "%p = linear %a, %v\n%q = linear %b, %w\n%t = exp %p\n%u = sin %q\n"
+                            "return %t, %u\n}\n",
+        2, 0, 0);
+    joins("graph @g {\n%x = input : f32[2,8]\n" W("v", "4,4") W("w", "4,4")
+              W("z", "4,4") "%a = slice %x {axes=[1], starts=[0], ends=[4]}\n"
+                            "%b = slice %x {axes=[1], starts=[4], ends=[8]}\n"
+                            "%c = slice %x {axes=[1], starts=[2], ends=[6]}\n"
+                            "%p = linear %a, %v\n%q = linear %b, %w\n%r = linear %c, %z\n"
+                            "%t = exp %p\n%u = sin %q\n%s = cos %r\nreturn %t, %u, %s\n}\n",
+        2, 1, 1);
+    joins("graph @g {\n%x = input : f32[2,9]\n" W("v", "4,4")
+              W("w", "4,4") "%a = slice %x {axes=[1], starts=[0], ends=[4]}\n"
+                            "%b = slice %x {axes=[1], starts=[4], ends=[8]}\n"
+                            "%p = linear %a, %v\n%q = linear %b, %w\n%t = exp %p\n%u = sin %q\n"
+                            "return %t, %u\n}\n",
+        2, 0, 0);
+    /* side by side, and unlike; channels last, by name at least */
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,4,3,3")
+              W("w", "4,4,1,1") "%0, %1 = split %x {axis=1, sizes=[4,4]}\n"
+                                "%p = conv %0, %v {pads=[1,1,1,1]}\n%q = conv %1, %w\n"
+                                "%t = exp %p\n%u = sin %q\nreturn %t, %u\n}\n",
+        2, 1, 0);
+    joins("graph @g {\n%x = input : f32[2,8,6,6]{0,2,3,1}\n" W("v", "4,8,1,1")
+              W("w", "5,8,1,1") "%p = conv %x, %v : f32[2,4,6,6]\n%q = conv %x, %w : f32[2,5,6,6]\n"
+                                "%t = exp %p\n%u = sin %q\nreturn %t, %u\n}\n",
+        2, 0, 0);
+    /* activations that differ, or of which one is another's number */
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1")
+              W("w", "4,8,1,1") "%p = conv %x, %v\n%q = conv %x, %w\n%r = relu %p\n%s = silu %q\n"
+                                "%t = exp %r\n%u = sin %s\nreturn %t, %u\n}\n",
+        2, 0, 0);
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1")
+              W("w", "4,8,1,1") "%p = conv %x, %v\n%q = conv %x, %w\n"
+                                "%r = leaky_relu %p {alpha=0.1}\n%s = leaky_relu %q {alpha=0.3}\n"
+                                "%t = exp %r\n%u = sin %s\nreturn %t, %u\n}\n",
+        2, 0, 0);
+}
+
+/* Where parts go: a concat along another dimension, and one in another order, read them; a concat of them in order needs none. */
+TEST(siblings_concatenated_otherwise)
+{
+    static const char *const how[] = {"%a, %b, %c {axis=2}", "%a, %c, %b {axis=1}"};
+    for (int i = 0; i < 2; i++) {
+        nnc_text t = {0};
+        nnc_printf(&t,
+            "graph @g {\n%%x = input : f32[2,8,6,6]\n%s%s%s"
+            "%%a = conv %%x, %%u\n%%b = conv %%x, %%v\n%%c = conv %%x, %%w\n"
+            "%%t = concat %s\n%%y = exp %%t\nreturn %%y\n}\n",
+            W("u", "4,8,1,1"), W("v", "4,8,1,1"), W("w", "4,8,1,1"), how[i]);
+        joins(nnc_text_str(&t), 1, 1, 2);
+        nnc_text_deinit(&t);
+    }
+}
+
+/* What joining adds is weighed: parts copied for other contractions, and the transposes around a batched product of many rows. */
+TEST(siblings_that_cost_more)
+{
+    joins("graph @g {\n%x = input : f32[2,8,6,6]\n" W("v", "4,8,1,1") W("w", "4,8,1,1")
+              W("a", "4,4,1,1") W("b", "4,4,1,1") "%p = conv %x, %v\n%q = conv %x, %w\n"
+                                                  "%t = conv %p, %a\n%u = conv %q, %b\n"
+                                                  "return %t, %u\n}\n",
+        4, 0, 0);
+    joins("graph @g {\n%x = input : f32[16384,8]\n" W("v", "64,4")
+              W("w", "64,4") "%0, %1 = split %x {axis=1, sizes=[4,4]}\n"
+                             "%p = linear %0, %v\n%q = linear %1, %w\n%t = exp %p\n%u = sin %q\n"
+                             "return %t, %u\n}\n",
+        2, 1, 0);
+    /* on a CPU, less than the estimates' error; much, where the products are small */
+    static const char *const size[] = {"64,256", "256,256", "1,16", "16,16"};
+    const nnc_target cpu = help_target(true);
+    for (int i = 0; i < 2; i++) {
+        nnc_text t = {0};
+        nnc_printf(&t,
+            "graph @g {\n%%x = input : f32[%s]\n"
+            "%%v = param : f32[%s] = gen(\"v\", seed=1, scale=1, shift=0)\n"
+            "%%w = param : f32[%s] = gen(\"w\", seed=1, scale=1, shift=0)\n"
+            "%%p = linear %%x, %%v\n%%q = linear %%x, %%w\n"
+            "%%t = exp %%p\n%%u = sin %%q\nreturn %%t, %%u\n}\n",
+            size[2 * i], size[2 * i + 1], size[2 * i + 1]);
+        joins_on(&cpu, nnc_text_str(&t), i ? 1 : 2, i, i);
+        nnc_text_deinit(&t);
+    }
 }

@@ -206,14 +206,15 @@ static nnc_tensors *open_named(void)
 
 TEST(renamed_tensors)
 {
-    static const nnc_arg rules[] = {
-        {"module.*.gamma", "*.scale"}, {"module.*", "*"}, {"head", "-"}, {"tail*", "-"}};
+    static const nnc_arg rules[] = {{"module.*.gamma", "*.scale"}, {"module.*", "*"},
+        {"head*ead", "-"}, {"head", "-"}, {"tail*", "-"}};
     static const nnc_arg wrong[] = {{"*a*", "*"}, {"a", "*"}, {"*", "**"}};
     nnc_tensors *t = open_named();
     CHECK_OK(nnc_tensors_rename(t, rules, NNC_COUNT(rules), test_sink));
     CHECK_INT(nnc_tensors_count(t), 2);
     CHECK(nnc_tensors_find(t, "fc.weight") && nnc_tensors_find(t, "fc.scale"));
     CHECK_DIAG("no tensor is named tail*, as --rename says");
+    CHECK_DIAG("no tensor is named head*ead"); /* head and tail of a pattern do not overlap */
     nnc_tensors_close(t);
     t = open_named();
     CHECK_INT(nnc_tensors_rename(t, (nnc_arg[]){{"module.*", "x"}}, 1, test_sink), NNC_E_MODEL);
