@@ -349,7 +349,7 @@ static const nnc_target_engine *least_total(pass *p, uint32_t i, const char **ot
     for (int e = 0; e < t->n_engines; e++)
         if (bare[e].ok && &t->engine[e] != best && ns[e] / 10 < least)
             nnc_printf(&slower, "%s%s %s%s", slower.n ? ", " : "", t->engine[e].name,
-                text_us(p, ns[e]), ns[e] < least ? ", which is not a quarter less" : "");
+                text_us(p, ns[e]), nnc_target_lost(&t->engine[e], ns[e], least));
     *others = slower.n
                   ? remark_text(p, " (%s by estimate, %s)", text_us(p, least), text_of(p, &slower))
                   : "";

@@ -132,8 +132,8 @@ static bool is_kernel_product(const maker *m, const nnc_node *n)
            nnc_type_is_row_major(nnc_typeof(g, core->out));
 }
 
-/* Estimates a generated kernel for the node, where an engine that runs kernels offers one. */
-static bool kernel_ns(
+/* Estimates a generated kernel for the node by the engine that offers one; NULL: none does. */
+static const nnc_target_engine *kernel_ns(
     const maker *m, const nnc_call *c, const nnc_node *n, int64_t *ns, int64_t *bid)
 {
     const nnc_target *t = c->env->target;
@@ -145,9 +145,9 @@ static bool kernel_ns(
         *ns = o.time_ns;
         *bid = nnc_target_bid_ns(&t->engine[i], o.terms, o.time_ns);
         if (o.ok)
-            return true;
+            return &t->engine[i];
     }
-    return false;
+    return NULL;
 }
 
 static void put_loser(nnc_text *losers, const char *name, int64_t ns)
@@ -196,11 +196,15 @@ nnc_status make_choice(maker *m, job *j, nnc_call *c, bool may_pack, int sum_pos
         nnc_text_clear(&best); /* the engine's text is valid until the next question */
         nnc_puts(&best, choice.reason ? choice.reason : g->name);
     }
-    if (status == NNC_OK && got->ok && kernel_ns(m, &asked, n, &ns, &bid)) {
+    const nnc_target_engine *kernel =
+        status == NNC_OK && got->ok ? kernel_ns(m, &asked, n, &ns, &bid) : NULL;
+    if (kernel) {
+        const char *library = m->o->engine[j->engine]->name;
         bool wins = bid < got->time_ns;
-        put_loser(&losers, wins ? m->o->engine[j->engine]->name : "a generated kernel",
-            wins ? got->time_ns : ns);
-        nnc_puts(&losers, !wins && ns < got->time_ns ? ", which is not a quarter less" : "");
+        put_loser(&losers, wins ? library : "a generated kernel", wins ? got->time_ns : ns);
+        nnc_puts(&losers, wins ? nnc_target_lost(nnc_target_engine_named(c->env->target, library),
+                                     got->time_ns, ns)
+                               : nnc_target_lost(kernel, ns, got->time_ns));
         if (wins) {
             *got = (nnc_choice){.time_ns = ns};
             nnc_text_clear(&best);

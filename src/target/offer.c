@@ -24,7 +24,7 @@ enum {
     BLOCK_KERNEL = 16,
     BLOCK_DEPTHWISE = 45,
     STREAMED = 1 << 20, /* elements of a matrix */
-    LONG_SUM = 1024, /* terms */
+    LONG_SUM = 3072, /* terms */
     LONG_ROW = 256, /* terms of a product of few rows, which kernels sum in lanes of vectors */
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
@@ -462,7 +462,14 @@ int64_t nnc_target_bid_ns(const nnc_target_engine *e, int64_t terms, int64_t tim
 {
     if (!nnc_target_runs_kernels(e))
         return time_ns;
-    return terms > LONG_SUM ? time_ns - time_ns / 16 : nnc_add_sat(time_ns, time_ns / 3);
+    return terms >= LONG_SUM ? time_ns - time_ns / 16 : nnc_add_sat(time_ns, time_ns / 3);
+}
+
+const char *nnc_target_lost(const nnc_target_engine *e, int64_t time_ns, int64_t least_ns)
+{
+    return time_ns >= least_ns          ? ""
+           : nnc_target_runs_kernels(e) ? ", which is not a quarter less"
+                                        : ", in running sums that are less accurate";
 }
 
 const nnc_target_engine *nnc_target_fastest(const nnc_target *t, const nnc_ask *a, nnc_offer *best)
