@@ -264,6 +264,10 @@ static int pick_width(const nnc_kernel *k, int v, const nnc_target *t)
             : chain && !wide             ? 8 * lanes
             : math > 0                   ? 4 * lanes
                                          : 2 * lanes;
+    int64_t n = k->axis[v].extent;
+    for (int at = 8; chain && math > 0 && !wide && v >= k->n_outer && at > 2; at /= 2)
+        if (width < at * lanes && nnc_align_up(n, at * lanes) == nnc_align_up(n, 2 * lanes))
+            width = at * lanes; /* of a row that fills them */
     if (live > 10)
         width = lanes;
     if (vectors > 0)

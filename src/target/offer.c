@@ -106,18 +106,32 @@ static bool is_depthwise(const nnc_ask *a)
     return a->outputs == 1 && a->channels == 1 && a->grouped;
 }
 
+static int64_t busy_threads(const nnc_target *t)
+{
+    return nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1);
+}
+
+/* FLOPs of the prologue, for each element that is summed; threads that share a strip of the source compute it each. */
+static int64_t prologue_flops(const nnc_target *t, const nnc_ask *a)
+{
+    enum { STRIP = 14 };
+    if (!a->prologue || !a->outputs)
+        return 0;
+    int64_t strips = nnc_max64(a->results / a->outputs / STRIP, 1);
+    int64_t all = nnc_mul_sat(a->flops / 2 / a->outputs, a->prologue + PANEL_FLOPS);
+    return nnc_mul_sat(all, nnc_ceildiv(busy_threads(t), strips));
+}
+
 /* `block` FLOPs for each result at `share` percent of the engine's speed, and `post` for each that do not depend on how it sums. */
 static int64_t cpu_ns(const nnc_target *t, const nnc_target_engine *e, const nnc_ask *a,
     int64_t block, int share, int64_t post)
 {
     int64_t flops = nnc_add_sat(a->flops, nnc_mul_sat(block, a->results));
-    if (a->prologue && a->outputs) /* of each element that is summed */
-        flops =
-            nnc_add_sat(flops, nnc_mul_sat(a->flops / 2 / a->outputs, a->prologue + PANEL_FLOPS));
+    flops = nnc_add_sat(flops, prologue_flops(t, a));
     flops = flops < INT64_MAX / 100 ? flops * 100 / share : flops;
     flops = nnc_add_sat(flops, nnc_mul_sat(post, a->results));
     int64_t ns = nnc_target_contraction_ns(t, e, a, false, flops) - t->launch_ns;
-    int64_t busy = nnc_max64(t->threads < t->cores ? t->threads : t->cores, 1);
+    int64_t busy = busy_threads(t);
     if (!nnc_target_runs_kernels(e) || !strcmp(e->name, "interp")) /* enters a parallel region */
         return nnc_add_sat(ns, busy > 1 ? t->launch_ns : t->launch_ns * 2 / 5);
     const int64_t one = nnc_mul_sat(ns, busy), parts = nnc_min64(one / NNC_T_GRAIN_NS, busy);

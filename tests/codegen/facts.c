@@ -438,6 +438,22 @@ TEST(row_schedules)
     }
 }
 
+/* Functions of functions along rows take as many vectors at once as elsewhere, where a row fills them as well as it fills two. */
+TEST(rows_of_long_chains)
+{
+    static const int at[][2] = {{253, 128}, {128, 128}, {192, 64}, {72, 32}};
+    for (size_t i = 0; i < NNC_COUNT(at); i++) {
+        char text[300];
+        snprintf(text, sizeof text,
+            "graph @t {\n%%x = input : f32[64,%d]\n%%m = reduce_mean %%x {axes=[1], keepdims=1}\n"
+            "%%d = sub %%x, %%m\n%%y = mish %%d\nreturn %%y }",
+            at[i][0]);
+        lowered l = lower(text);
+        CHECK_INT(l.k ? nnc_sched_width(&l.k->sched) : 0, at[i][1]);
+        end(&l);
+    }
+}
+
 /* Contractions: vectors of weights and neighbours of the source that fit the registers, in strips of one length, and of which the nearest
  * cache keeps the lines (rows of 4 KiB are all in one set); blocks of the source are the slow digits of a unit, panels of the weights the
  * fast ones. */

@@ -555,6 +555,30 @@ TEST(short_kernels_run_on_one_thread)
     CHECK(ns[1][1] < ns[1][0] * 2 / 3);
 }
 
+/* Four threads that share a strip of seven rows compute its prologue each, of 56 rows each its own. */
+TEST(prologues_of_few_rows_are_repeated)
+{
+    nnc_target t;
+    int64_t more[2];
+    CHECK_OK(nnc_target_host(&t, 4, false, true, test_sink));
+    t.cores = 4;
+    for (int i = 0; i < 2; i++) {
+        int64_t rows = i ? 56 : 7, ns[2];
+        for (int with = 0; with < 2; with++) {
+            nnc_ask a = {.kind = ASK_matmul,
+                .dtype = DT_f32,
+                .outputs = 512,
+                .results = 512 * rows,
+                .flops = INT64_C(2) * 512 * rows * 100000,
+                .prologue = with ? 200 : 0};
+            ns[with] = nnc_target_offer(&t, nnc_target_engine_named(&t, "llvm"), &a).time_ns;
+        }
+        more[i] = ns[1] - ns[0];
+    }
+    CHECK(more[0] > more[1] * 2 / 5 && more[0] < more[1]);
+    nnc_target_deinit(&t);
+}
+
 /* oneDNN's relu is free, its silu costs more than a kernel of one's own where the result is large. */
 TEST(onednn_is_slow_at_functions)
 {
