@@ -4,7 +4,6 @@
 #define NNC_ARENA_H
 
 #include "base/status.h"
-#include <stdarg.h>
 
 typedef struct nnc_arena {
     struct nnc_arena_block *head;

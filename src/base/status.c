@@ -253,6 +253,15 @@ nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fm
     return code;
 }
 
+nnc_status nnc_vfail(
+    nnc_sink *sink, nnc_status code, nnc_loc loc, const char *head, const char *fmt, va_list ap)
+{
+    NNC_LOCAL(nnc_text) t = {0};
+    nnc_vprintf(&t, fmt, ap);
+    return nnc_fail(
+        sink, code, loc, "%s%s%s", head ? head : "", head ? ": " : "", nnc_text_str(&t));
+}
+
 nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...)
 {
     va_list ap;

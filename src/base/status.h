@@ -5,6 +5,7 @@
 #define NNC_STATUS_H
 
 #include "base/codes.h"
+#include <stdarg.h>
 
 #define NNC_PRINTF(f, a) __attribute__((format(printf, f, a)))
 #define NNC_TRY(e) \
@@ -47,7 +48,7 @@ typedef struct nnc_diag {
     nnc_severity severity;
     nnc_status code;
     nnc_loc loc; /* strings owned by the sink */
-    const char *message; /* what was wrong and what would be right: one line, or indented lines of a list behind it; owned by the sink */
+    const char *message; /* what was wrong and what would be right: one line, or a line and an indented list; owned by the sink */
 } nnc_diag;
 
 const nnc_diag *nnc_sink_at(const nnc_sink *s, size_t i);
@@ -57,6 +58,9 @@ nnc_status nnc_sink_cause(const nnc_sink *s, nnc_status otherwise);
 /* Reports an error and returns `code`, so that a failing function ends in `return nnc_fail(...)`.
  * `sink` may be NULL (the message is dropped). `code` must not be NNC_OK. */
 nnc_status nnc_fail(nnc_sink *sink, nnc_status code, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(4, 5);
+/* Same with a list of arguments; `head` and a colon begin the message, NULL: nothing does. */
+nnc_status nnc_vfail(
+    nnc_sink *sink, nnc_status code, nnc_loc loc, const char *head, const char *fmt, va_list ap);
 /* Same without a location. */
 nnc_status nnc_fail0(nnc_sink *sink, nnc_status code, const char *fmt, ...) NNC_PRINTF(3, 4);
 void nnc_warn(nnc_sink *sink, nnc_loc loc, const char *fmt, ...) NNC_PRINTF(3, 4);

@@ -6,7 +6,6 @@
 #include "base/arena.h"
 
 #include "base/status.h"
-#include <stdarg.h>
 
 struct nnc_text {
     char *s;    /* read through nnc_text_str: NULL until the first byte */

@@ -11,12 +11,10 @@
 
 nnc_status nnc_infer_fail(infer *c, const char *fmt, ...)
 {
-    NNC_LOCAL(nnc_text) t = {0};
     va_list ap;
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
+    nnc_vfail(c->sink, NNC_E_MODEL, nnc_node_loc(c->n), op_name(c), fmt, ap);
     va_end(ap);
-    nnc_fail(c->sink, NNC_E_MODEL, nnc_node_loc(c->n), "%s: %s", op_name(c), nnc_text_str(&t));
     return NNC_E_MODEL;
 }
 

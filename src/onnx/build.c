@@ -12,7 +12,7 @@ static const ox_attr *find(const ox_attr *a, size_t n, const char *name)
     return NULL;
 }
 
-const ox_attr *ox_attr_find(const ox_build *b, const char *name)
+static const ox_attr *given(const ox_build *b, const char *name)
 {
     const ox_attr *a = find(b->n->attr, b->n->n_attr, name);
     const ox_build *call = b->scope->call;
@@ -21,35 +21,55 @@ const ox_attr *ox_attr_find(const ox_build *b, const char *name)
     if (!call)
         return NULL;
     const char *ref = a->ref;
-    a = ox_attr_find(call, ref);
+    a = given(call, ref);
     return a ? a : find(call->function->attr, call->function->n_attr, ref);
+}
+
+const ox_attr *ox_attr_find(const ox_build *b, const char *name, int type)
+{
+    const ox_attr *a = given(b, name);
+    if (!a || a->type == type || !a->type)
+        return a;
+    ox_wrong(b, "its attribute `%s` has another type than the operator's", name);
+    return NULL;
 }
 
 int64_t ox_int(const ox_build *b, const char *name, int64_t dflt)
 {
-    const ox_attr *a = ox_attr_find(b, name);
+    const ox_attr *a = ox_attr_find(b, name, OXA_int);
     return a ? a->i : dflt;
 }
 
 double ox_float(const ox_build *b, const char *name, double dflt)
 {
-    const ox_attr *a = ox_attr_find(b, name);
+    const ox_attr *a = ox_attr_find(b, name, OXA_float);
     return a ? a->f : dflt;
 }
 
 const char *ox_word(const ox_build *b, const char *name, const char *dflt)
 {
-    const ox_attr *a = ox_attr_find(b, name);
+    const ox_attr *a = ox_attr_find(b, name, OXA_string);
     return a ? a->s : dflt;
+}
+
+const char *ox_words(const ox_build *b, const char *name)
+{
+    const ox_attr *a = ox_attr_find(b, name, OXA_strings);
+    return a ? a->s : "";
+}
+
+bool ox_has_attr(const ox_build *b, const char *name)
+{
+    return given(b, name) != NULL;
 }
 
 bool ox_ints(ox_build *b, const char *name, int most, int *n, int64_t *out)
 {
-    const ox_attr *a = ox_attr_find(b, name);
+    const ox_attr *a = ox_attr_find(b, name, OXA_ints);
     *n = 0;
     if (!a)
         return false;
-    if (a->n > (size_t)most || a->type == OXA_floats)
+    if (a->n > (size_t)most)
         return ox_wrong(
             b, "attribute %s has %zu numbers; at most %d are expected", name, a->n, most);
     *n = (int)a->n;

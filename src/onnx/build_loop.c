@@ -16,8 +16,8 @@ typedef struct loop {
 
 static bool open_loop(ox_build *b, loop *l, int n_state, int first_out)
 {
-    const ox_attr *a = ox_attr_find(b, "body");
-    if (!a || a->type != OXA_graph)
+    const ox_attr *a = ox_attr_find(b, "body", OXA_graph);
+    if (!a)
         return ox_wrong(b, "its body is missing");
     *l = (loop){.b = b, .n_state = n_state, .n_scan = b->n_out - n_state};
     if (!ox_read_graph(&b->x->r, a->bytes, &l->body))

@@ -19,7 +19,9 @@ bool ox_reshape_op(ox_build *b)
         else if (!nnc_mul_ok(known, d[i], &known))
             return ox_wrong(b, "the shape has more than 2^63 elements");
     }
-    if (open >= 0 && known > 0 && all % known == 0)
+    if (open >= 0 && (known < 1 || all % known))
+        return ox_wrong(b, "no extent for -1 gives the shape %lld elements", (long long)all);
+    if (open >= 0)
         d[open] = all / known;
     if (all == 0 && !ox_any_0(n, d))
         return ox_wrong(b, "the shape has elements, and its input none");
@@ -163,7 +165,7 @@ bool ox_split(ox_build *b)
         return ox_nomem(b->x);
     if (!ox_axis(b, ox_int(b, "axis", 0), x.rank, &axis))
         return false;
-    bool given = ox_has(b, 1) || (b->opset < 13 && ox_attr_find(b, "split"));
+    bool given = ox_has(b, 1) || (b->opset < 13 && ox_has_attr(b, "split"));
     if (ox_has(b, 1) && !ox_const_ints(b, 1, OX_MAX_OPERANDS, &n, size))
         return false;
     if (given && !ox_has(b, 1))

@@ -46,7 +46,7 @@ bool ox_read_window(ox_build *b, const nnc_type *x, ox_window *w)
     w->n = x->rank - 2;
     if (w->n < 1 || w->n > 3)
         return ox_refuse(b, "%d spatial dimensions; 1 to 3 are supported", w->n);
-    if ((ox_attr_find(b, "kernel_shape") && !read_list(b, "kernel_shape", w->n, 1, 1, w->kernel)) ||
+    if ((ox_has_attr(b, "kernel_shape") && !read_list(b, "kernel_shape", w->n, 1, 1, w->kernel)) ||
         !read_list(b, "strides", w->n, 1, 1, w->strides) ||
         !read_list(b, "dilations", w->n, 1, 1, w->dilations) ||
         !read_list(b, "pads", 2 * w->n, 0, 0, w->pads) ||

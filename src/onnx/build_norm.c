@@ -1,6 +1,5 @@
 /* onnx/build_norm.c -- normalisations. */
 #include "onnx/internal.h"
-#include <string.h>
 
 /* "epsilon", which the IR's ops take within [0, 1]. */
 static nnc_attr eps(ox_build *b)
@@ -125,14 +124,12 @@ bool ox_mvn(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
     int rank = ox_type(b, x)->rank, n;
-    int64_t axes[NNC_MAX_RANK] = {0, 2, 3};
+    int64_t axes[NNC_MAX_RANK] = {0, 2, 3}; /* unless given */
     bool given;
     if (!ox_axes(b, 1, rank, &n, axes, &given))
         return false;
     if (!given && rank != 4)
         return ox_wrong(b, "without axes it expects four dimensions");
-    if (!given)
-        memcpy(axes, (int64_t[]){0, 2, 3}, 3 * sizeof *axes);
     n = given ? n : 3;
     if (n == 0)
         return ox_wrong(b, "its axes are empty");

@@ -167,6 +167,7 @@ bool ox_lp_pool(ox_build *b)
     nnc_ref v = window_sum(b, power(b, ox_1(b, OP_abs, ox_in(b, 0)), p), &w);
     return ox_give(b, power(b, v, 1 / p));
 }
+
 bool ox_global_lp_pool(ox_build *b)
 {
     double p = (double)ox_int(b, "p", 2);

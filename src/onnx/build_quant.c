@@ -32,6 +32,8 @@ static nnc_ref spread(ox_build *b, nnc_ref v, const nnc_type *x)
 
 nnc_ref ox_saturate_to(ox_build *b, nnc_ref x, nnc_dtype d, int bits)
 {
+    if (nnc_is_float(d))
+        return ox_refuse(b, "the type %s is unsupported", nnc_dtype_name(d)), NNC_NONE;
     bool positive = nnc_dtype_kind(d) == NNC_UINT;
     int64_t lo = positive ? 0 : nnc_int_end(d, false), hi = nnc_int_end(d, true);
     if (bits) {

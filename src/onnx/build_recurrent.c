@@ -140,7 +140,7 @@ static nnc_ref run(const cell *c, nnc_ref x, int k, nnc_ref *last)
         v[n++] = state(c, 6, k);
     if (c->lengths != NNC_NONE)
         v[n++] = c->lengths;
-    bool relu = !strncmp(ox_word(b, "activations", "Tanh"), "Relu", 4);
+    bool relu = !strncmp(ox_words(b, "activations"), "Relu", 4);
     nnc_attr act = nnc_aw(AT_activation, relu ? "relu" : "tanh");
     nnc_ref y = ox_op(b, b->row->op, n, v, !lstm && !gru, &act);
     *last = y == NNC_NONE ? y : y + 1;
@@ -165,12 +165,12 @@ static nnc_ref stack(ox_build *b, const nnc_ref *v, int n, int axis)
 /* The activations that are stated must be the usual ones; RNN may have Relu. */
 static bool usual(ox_build *b, const char *usual_words)
 {
-    const char *words = ox_word(b, "activations", "");
+    const char *words = ox_words(b, "activations");
     size_t n = strlen(usual_words);
     for (const char *p = words; *p; p += n, p += strspn(p, " "))
         if (strncmp(p, usual_words, n) != 0)
             return ox_refuse(b, "the activations `%.60s` are unsupported", words);
-    return (!ox_attr_find(b, "clip") && !ox_int(b, "input_forget", 0)) ||
+    return (!ox_has_attr(b, "clip") && !ox_int(b, "input_forget", 0)) ||
            ox_refuse(b, "clip and input_forget are unsupported");
 }
 
@@ -236,6 +236,6 @@ bool ox_gru(ox_build *b)
 bool ox_rnn(ox_build *b)
 {
     static const int order[] = {0};
-    const char *words = ox_word(b, "activations", "");
+    const char *words = ox_words(b, "activations");
     return usual(b, strncmp(words, "Relu", 4) ? "Tanh" : "Relu") && recurrent(b, 1, order);
 }

@@ -95,11 +95,9 @@ static nnc_ref resize_axis(ox_build *b, nnc_ref x, int axis, const resize *r)
 {
     const nnc_type t = *ox_type(b, x);
     double s = r->antialias && r->scale < 1 ? r->scale : 1;
+    if (!(2 * r->radius / s < MAX_TAPS) || r->out > 1 << 20)
+        return ox_refuse(b, "a dimension is scaled too far"), NNC_NONE;
     int n = r->radius ? (int)ceil(2 * r->radius / s) : 1;
-    if (!(2 * r->radius / s < MAX_TAPS) || r->out > 1 << 20) {
-        ox_refuse(b, "a dimension is scaled too far");
-        return NNC_NONE;
-    }
     size_t all = (size_t)n * (size_t)r->out;
     int64_t *place = ARENA_NEW(&b->x->a, int64_t, all), one[MAX_TAPS];
     double *weight = ARENA_NEW(&b->x->a, double, all), w[MAX_TAPS];
@@ -136,8 +134,8 @@ static bool read_scales(ox_build *b, const nnc_type *x, resize r[NNC_MAX_RANK])
     if (!ox_ints(b, "axes", NNC_MAX_RANK, &n_axes, axes))
         for (n_axes = 0; n_axes < x->rank; n_axes++)
             axes[n_axes] = n_axes;
-    const ox_attr *list = b->opset < 9 ? ox_attr_find(b, "scales") : NULL;
-    for (; list && n < (int)list->n && n < NNC_MAX_RANK && list->floats; n++)
+    const ox_attr *list = b->opset < 9 ? ox_attr_find(b, "scales", OXA_floats) : NULL;
+    for (; list && n < (int)list->n && n < NNC_MAX_RANK; n++)
         scale[n] = list->floats[n];
     if (!list && ox_has(b, at) && !ox_const_floats(b, at, NNC_MAX_RANK, &n, scale))
         return false;

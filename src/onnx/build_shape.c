@@ -30,8 +30,6 @@ bool ox_size(ox_build *b)
 static bool attr_tensor(ox_build *b, const ox_attr *a, ox_value *out)
 {
     ox_tensor t;
-    if (a->type != OXA_tensor)
-        return ox_wrong(b, "its attribute %s is not a tensor", a->name);
     if (!ox_read_tensor(&b->x->r, a->bytes, &t))
         return ox_stop(b->x, b->x->r.status);
     if (t.code == OXD_string)
@@ -43,17 +41,17 @@ static bool attr_tensor(ox_build *b, const ox_attr *a, ox_value *out)
 bool ox_constant_op(ox_build *b)
 {
     const ox_attr *a;
-    if ((a = ox_attr_find(b, "value")))
+    if ((a = ox_attr_find(b, "value", OXA_tensor)))
         return attr_tensor(b, a, &b->out[0]);
-    if ((a = ox_attr_find(b, "value_int"))) {
+    if ((a = ox_attr_find(b, "value_int", OXA_int))) {
         nnc_type t = nnc_type_make(DT_i64, 0, NULL);
         return ox_give(b, nnc_constant(b->x->g, &t, &a->i));
     }
-    if ((a = ox_attr_find(b, "value_float")))
+    if ((a = ox_attr_find(b, "value_float", OXA_float)))
         return ox_give(b, ox_num(b, DT_f32, a->f));
-    if ((a = ox_attr_find(b, "value_ints")))
+    if ((a = ox_attr_find(b, "value_ints", OXA_ints)))
         return give_list(b, (int)a->n, a->ints);
-    if (!(a = ox_attr_find(b, "value_floats")) || a->type != OXA_floats)
+    if (!(a = ox_attr_find(b, "value_floats", OXA_floats)))
         return ox_wrong(b, "it has no value");
     if (!a->n)
         return ox_none(b, 0, DT_f32, 1, (int64_t[]){0});
@@ -71,7 +69,7 @@ bool ox_constant_of_shape(ox_build *b)
 {
     int64_t d[NNC_MAX_RANK];
     int n;
-    const ox_attr *a = ox_attr_find(b, "value");
+    const ox_attr *a = ox_attr_find(b, "value", OXA_tensor);
     ox_value v = {OX_here, NNC_NONE, DT_f32};
     if (!ox_const_ints(b, 0, NNC_MAX_RANK, &n, d) || (a && !attr_tensor(b, a, &v)))
         return false;
@@ -123,8 +121,8 @@ bool ox_if(ox_build *b)
     ox_graph g;
     if (!ox_const_ints(b, 0, 1, &n, &yes))
         return false;
-    const ox_attr *a = ox_attr_find(b, n && yes ? "then_branch" : "else_branch");
-    if (!n || !a || a->type != OXA_graph)
+    const ox_attr *a = ox_attr_find(b, n && yes ? "then_branch" : "else_branch", OXA_graph);
+    if (!n || !a)
         return ox_wrong(b, "its condition or its branch is missing");
     if (!ox_read_graph(&b->x->r, a->bytes, &g))
         return ox_stop(b->x, b->x->r.status);

@@ -26,12 +26,11 @@ static bool damaged(ox *x, const char *fmt, ...) NNC_PRINTF(2, 3);
 static bool damaged(ox *x, const char *fmt, ...)
 {
     va_list ap;
-    NNC_LOCAL(nnc_text) t = {0};
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
+    if (!x->status)
+        x->status = nnc_vfail(x->sink, NNC_E_MODEL, (nnc_loc){.file = x->file}, NULL, fmt, ap);
     va_end(ap);
-    return ox_stop(
-        x, nnc_fail(x->sink, NNC_E_MODEL, (nnc_loc){.file = x->file}, "%s", nnc_text_str(&t)));
+    return false;
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -102,16 +101,16 @@ bool ox_refuse(ox_build *b, const char *fmt, ...)
     return false;
 }
 
-bool ox_wrong(ox_build *b, const char *fmt, ...)
+bool ox_wrong(const ox_build *b, const char *fmt, ...)
 {
+    ox *x = b->x;
+    const nnc_loc loc = {.file = x->file, .path = b->path};
     va_list ap;
-    NNC_LOCAL(nnc_text) t = {0};
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
+    if (!x->status)
+        x->status = nnc_vfail(x->sink, NNC_E_MODEL, loc, b->n->op, fmt, ap);
     va_end(ap);
-    return ox_stop(
-        b->x, nnc_fail(b->x->sink, NNC_E_MODEL, (nnc_loc){.file = b->x->file, .path = b->path},
-                  "%s: %s", b->n->op, nnc_text_str(&t)));
+    return false;
 }
 
 /* Reports all refusals; false when there are any. */
@@ -145,11 +144,11 @@ static bool count_use(ox *x, const char *op)
 
 static void put_coverage(const ox *x, nnc_text *t)
 {
-    int kinds = 0;
-    for (const ox_use *u = x->use; u; u = u->next)
-        kinds++;
-    nnc_printf(t, "%d node%s of %d operator%s, all of them supported\n", x->nodes,
-        x->nodes == 1 ? "" : "s", kinds, kinds == 1 ? "" : "s");
+    int kinds = 0, nodes = 0;
+    for (const ox_use *u = x->use; u; u = u->next, kinds++)
+        nodes += u->n;
+    nnc_printf(t, "%d node%s of %d operator%s, all of them supported\n", nodes,
+        nodes == 1 ? "" : "s", kinds, kinds == 1 ? "" : "s");
     for (const ox_use *u = x->use; u; u = u->next)
         nnc_printf(t, "  %-24s %d\n", u->op, u->n);
 }
@@ -169,12 +168,15 @@ static int64_t opset_of(const ox_scope *s, const char *domain)
     return 0;
 }
 
-static const ox_function *find_function(const ox *x, const char *domain, const char *name)
+/* The function that the node calls; NULL: it is an operator. */
+static const ox_function *find_function(const ox *x, const ox_node *n)
 {
-    for (size_t i = 0; i < x->m.n_function; i++)
-        if (!strcmp(x->m.function[i].name, name) &&
-            !strcmp(plain_domain(x->m.function[i].domain), domain))
-            return &x->m.function[i];
+    for (size_t i = 0; i < x->m.n_function; i++) {
+        const ox_function *f = &x->m.function[i];
+        if (!strcmp(f->name, n->op) && !strcmp(f->overload, n->overload) &&
+            !strcmp(plain_domain(f->domain), plain_domain(n->domain)))
+            return f;
+    }
     return NULL;
 }
 
@@ -232,9 +234,8 @@ nnc_status ox_run_graph(ox *x, ox_scope *s, const ox_graph *g)
         damaged(x, "it has sparse initializers, which are unsupported");
     for (size_t i = 0; !x->status && i < g->n_init; i++) {
         ox_value v;
-        if (!ox_lookup(s, g->init[i].name) || s->up) /* an input that was given a value */
-            if (ox_weight(x, &g->init[i], "initializer", &v))
-                ox_define(x, s, g->init[i].name, v);
+        if (ox_weight(x, &g->init[i], "initializer", &v))
+            ox_define(x, s, g->init[i].name, v);
     }
     if (!x->status)
         run_nodes(x, s, g->node, g->n_node);
@@ -343,11 +344,10 @@ static bool run_node(ox *x, ox_scope *s, const ox_node *n)
     ox_build b = {.x = x, .scope = s, .n = n, .path = make_path(x, s, n)};
     if (!b.path)
         return ox_nomem(x);
-    if (!count_use(x, n->op) || !resolve(&b))
+    const ox_function *f = find_function(x, n);
+    if ((!f && !count_use(x, n->op)) || !resolve(&b))
         return false;
-    const char *domain = plain_domain(n->domain);
-    const ox_function *f = find_function(x, domain, n->op);
-    b.opset = opset_of(s, domain);
+    b.opset = opset_of(s, plain_domain(n->domain));
     bool ok = f ? call_function(&b, f) : build_by_row(&b);
     for (int i = 0; !x->status && i < b.n_out; i++)
         if (*n->out[i])

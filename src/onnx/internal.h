@@ -109,7 +109,7 @@ typedef struct ox_attr {
 } ox_attr;
 
 typedef struct ox_node {
-    const char *name, *op, *domain;
+    const char *name, *op, *domain, *overload;
     const char **in, **out;
     size_t n_in, n_out, n_attr;
     ox_attr *attr;
@@ -148,7 +148,6 @@ typedef struct ox_function {
 } ox_function;
 
 typedef struct ox_model {
-    int64_t ir_version;
     ox_span graph;
     bool has_graph;
     ox_opset *opset;
@@ -162,7 +161,6 @@ typedef struct ox_reader { /* parsing: where messages and failures go */
     const char *file;
     nnc_status status;
     size_t n_node; /* so far, in the whole file */
-    int depth; /* of nested messages */
 } ox_reader;
 
 bool ox_read_model(ox_reader *r, ox_span s, ox_model *out);
@@ -309,7 +307,7 @@ enum { OX_MAX_KNOWN = 1 << 16 };
 /* Notes why the node is not imported; false. */
 bool ox_refuse(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 /* Reports that the node contradicts ONNX's rules, and ends the import; false. */
-bool ox_wrong(ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
+bool ox_wrong(const ox_build *b, const char *fmt, ...) NNC_PRINTF(2, 3);
 
 static inline bool ox_has(const ox_build *b, int i)
 {
@@ -348,10 +346,13 @@ static inline bool ox_give(ox_build *b, nnc_ref r)
     return ox_set(b, 0, r);
 }
 
-const ox_attr *ox_attr_find(const ox_build *b, const char *name);
+/* The attribute, the function's that it refers to, or NULL. One of another type than OXA_... ends the import (reported). */
+const ox_attr *ox_attr_find(const ox_build *b, const char *name, int type);
+bool ox_has_attr(const ox_build *b, const char *name);
 int64_t ox_int(const ox_build *b, const char *name, int64_t dflt);
 double ox_float(const ox_build *b, const char *name, double dflt);
 const char *ox_word(const ox_build *b, const char *name, const char *dflt);
+const char *ox_words(const ox_build *b, const char *name); /* blanks between them; "": absent */
 /* Values of a list; false: absent. Refused when there are more than `most`. */
 bool ox_ints(ox_build *b, const char *name, int most, int *n, int64_t *out);
 

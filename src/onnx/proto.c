@@ -7,13 +7,11 @@
 bool ox_damaged(ox_reader *r, const char *fmt, ...)
 {
     va_list ap;
-    NNC_LOCAL(nnc_text) t = {0};
     va_start(ap, fmt);
-    nnc_vprintf(&t, fmt, ap);
-    va_end(ap);
     if (!r->status)
-        r->status = nnc_fail(r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file},
-            "damaged ONNX file: %s", nnc_text_str(&t));
+        r->status = nnc_vfail(
+            r->sink, NNC_E_MODEL, (nnc_loc){.file = r->file}, "damaged ONNX file", fmt, ap);
+    va_end(ap);
     return false;
 }
 
@@ -360,7 +358,9 @@ static bool read_attr(ox_reader *r, ox_span s, ox_attr *a)
             if (is_bytes(r, &f, "an attribute"))
                 a->bytes = f.s;
             break;
-        case 9: /* words, joined by blanks */
+        case 9: /* words, with blanks between them */
+            if (strlen(a->s) > 4096)
+                return ox_damaged(r, "attribute `%.60s` has too many words", a->name);
             a->s = nnc_arena_printf(
                 r->a, "%s%s%.40s", a->s, *a->s ? " " : "", text(r, &f, "an attribute"));
             if (!a->s)
@@ -380,7 +380,7 @@ static bool read_attr(ox_reader *r, ox_span s, ox_attr *a)
 static bool read_node(ox_reader *r, ox_span s, ox_node *n)
 {
     ox_field f;
-    *n = (ox_node){.name = "", .op = "", .domain = ""};
+    *n = (ox_node){.name = "", .op = "", .domain = "", .overload = ""};
     size_t in = count(s, 1), out = count(s, 2), attr = count(s, 5);
     if (in > OX_MAX_OPERANDS || out > OX_MAX_OPERANDS || attr > OX_MAX_OPERANDS)
         return ox_damaged(
@@ -402,6 +402,7 @@ static bool read_node(ox_reader *r, ox_span s, ox_node *n)
                 read_attr(r, f.s, &n->attr[n->n_attr++]);
             break;
         case 7: n->domain = text(r, &f, "a domain"); break;
+        case 8: n->overload = text(r, &f, "an overload"); break;
         default: break;
         }
     }
@@ -545,7 +546,6 @@ static bool read_opset(ox_reader *r, ox_span s, ox_opset *o)
     return ended(r, &w, "an operator set");
 }
 
-/* The body is read when the function is first called. */
 static bool read_function(ox_reader *r, ox_span s, ox_function *fn)
 {
     ox_field f;
@@ -596,9 +596,7 @@ bool ox_read_model(ox_reader *r, ox_span s, ox_model *m)
     ox_wire w = ox_open(s);
     while (!r->status && ox_next(&w, &f)) {
         bool message = f.kind == OX_bytes;
-        if (f.no == 1)
-            m->ir_version = (int64_t)f.v;
-        else if (f.no == 7 && message) {
+        if (f.no == 7 && message) {
             m->graph = f.s;
             m->has_graph = true;
         } else if (f.no == 8 && message)

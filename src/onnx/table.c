@@ -42,12 +42,11 @@ bool ox_row_takes(const ox_row *row, const char *attr)
     return listed(row->attrs, attr);
 }
 
-/* "1+": from input 1 on. */
 bool ox_row_const(const ox_row *row, size_t input)
 {
     char number[24];
     snprintf(number, sizeof number, "%zu", input);
-    return !strcmp(row->consts, "all") || listed(row->consts, number);
+    return listed(row->consts, number);
 }
 
 static void put_opsets(nnc_text *t, const ox_row *r)

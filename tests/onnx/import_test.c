@@ -185,6 +185,11 @@ TEST(coverage_is_reported)
     small_net(&m);
     nnc_graph_destroy(om_parse(&m, &(nnc_onnx_options){.coverage = &t}));
     CHECK(strstr(nnc_text_str(&t), "4 nodes of 4 operators, all of them supported") != NULL);
+    nnc_text_clear(&t);
+    with_function(&m); /* calls of the model's own functions do not count */
+    nnc_graph_destroy(om_parse(&m, &(nnc_onnx_options){.coverage = &t}));
+    CHECK_STR(nnc_text_str(&t),
+        "2 nodes of 1 operator, all of them supported\n  LeakyRelu                2\n");
     nnc_text_deinit(&t);
 }
 

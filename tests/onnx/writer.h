@@ -18,7 +18,7 @@ typedef struct om { /* a model under construction: its GraphProto, and what else
     int64_t opset;
 } om;
 void om_deinit(om *m);
-enum { OM_F32 = 1, OM_I64 = 7, OM_BOOL = 9 };
+enum { OM_F32 = 1, OM_I64 = 7, OM_STRING = 8, OM_BOOL = 9 };
 /* Extents as "1 3 x 8": a word is a named dimension, "?" an unknown one. NULL: no shape. */
 void om_port(nnc_text *t, int field, const char *name, int code, const char *dims);
 void om_input(om *m, const char *name, int code, const char *dims);
