@@ -49,15 +49,6 @@ enum {
     FUNCTION_opset = 9,
     FUNCTION_domain = 10,
 };
-enum {
-    IS_float = 1,
-    IS_int = 2,
-    IS_string = 3,
-    IS_tensor = 4,
-    IS_graph = 5,
-    IS_ints = 7,
-    IS_strings = 8
-};
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
@@ -82,27 +73,26 @@ static nnc_text attribute(const char *name, int type)
 static void put_attribute(op_node *o, nnc_text *a)
 {
     op_message(&o->t, NODE_attribute, a);
-    o->t.oom |= a->oom;
     nnc_text_deinit(a);
 }
 
 void op_attr_int(op_node *o, const char *name, int64_t v)
 {
-    nnc_text a = attribute(name, IS_int);
+    nnc_text a = attribute(name, OXA_int);
     op_int(&a, ATTR_i, v);
     put_attribute(o, &a);
 }
 
 void op_attr_float(op_node *o, const char *name, double v)
 {
-    nnc_text a = attribute(name, IS_float);
+    nnc_text a = attribute(name, OXA_float);
     op_float(&a, ATTR_f, (float)v);
     put_attribute(o, &a);
 }
 
 void op_attr_ints(op_node *o, const char *name, int n, const int64_t *v)
 {
-    nnc_text a = attribute(name, IS_ints);
+    nnc_text a = attribute(name, OXA_ints);
     for (int i = 0; i < n; i++)
         op_int(&a, ATTR_ints, v[i]);
     put_attribute(o, &a);
@@ -110,14 +100,14 @@ void op_attr_ints(op_node *o, const char *name, int n, const int64_t *v)
 
 void op_attr_text(op_node *o, const char *name, const char *v)
 {
-    nnc_text a = attribute(name, IS_string);
+    nnc_text a = attribute(name, OXA_string);
     op_text(&a, ATTR_s, v);
     put_attribute(o, &a);
 }
 
 void op_attr_words(op_node *o, const char *name, const char *v)
 {
-    nnc_text a = attribute(name, IS_strings);
+    nnc_text a = attribute(name, OXA_strings);
     op_text(&a, ATTR_strings, v);
     put_attribute(o, &a);
 }
@@ -134,7 +124,7 @@ static bool is_first(exporter *x, const char *path)
     return first;
 }
 
-/* The layer's path; further nodes of the same layer have their operator and a number behind it, since names are unique. */
+/* The layer's path; further nodes of the same layer have their operator and a number after it, since names are unique. */
 static void put_name(exporter *x, nnc_text *t, const char *op)
 {
     nnc_text name = {0};
@@ -151,7 +141,6 @@ static void write_node(exporter *x, nnc_text *t, const char *op)
     put_name(x, t, op);
     op_text(t, NODE_op, op);
     op_message(x->nodes, x->field, t);
-    x->nodes->oom |= t->oom;
     nnc_text_deinit(t);
 }
 
@@ -233,7 +222,7 @@ const char *op_cast(exporter *x, const char *a, nnc_dtype to)
 {
     op_node o = op_begin(x, "Cast");
     op_in(&o, a);
-    op_attr_int(&o, "to", op_code(to));
+    op_attr_int(&o, "to", ox_code(to));
     return op_end(&o);
 }
 
@@ -243,14 +232,14 @@ static void put_tensor_head(nnc_text *t, const nnc_type *type, const char *name)
 {
     for (int i = 0; i < type->rank; i++)
         op_int(t, TENSOR_dims, type->dim[i]);
-    op_int(t, TENSOR_type, op_code((nnc_dtype)type->dtype));
+    op_int(t, TENSOR_type, ox_code((nnc_dtype)type->dtype));
     if (name)
         op_text(t, TENSOR_name, name);
 }
 
 static op_node constant(exporter *x, const nnc_type *type, const void *data)
 {
-    nnc_text a = attribute("value", IS_tensor);
+    nnc_text a = attribute("value", OXA_tensor);
     NNC_LOCAL(nnc_text) t = {0};
     op_node o = op_begin(x, "Constant");
     put_tensor_head(&t, type, NULL);
@@ -487,7 +476,7 @@ static nnc_status write_function(model *m, const nnc_node *n, char *name)
     put_opset(&f, FUNCTION_opset, "", OPSET);
     op_text(&f, FUNCTION_domain, DOMAIN);
     op_message(&m->functions, MODEL_functions, &f);
-    return f.oom || m->functions.oom ? nnc_nomem(m->sink) : NNC_OK;
+    return m->functions.oom ? nnc_nomem(m->sink) : NNC_OK;
 }
 
 static void put_port(nnc_text *t, uint32_t field, const char *name, const nnc_type *type)
@@ -501,7 +490,7 @@ static void put_port(nnc_text *t, uint32_t field, const char *name, const nnc_ty
         op_int(&dim, 1, type->dim[i]);
         op_message(&shape, 1, &dim);
     }
-    op_int(&tensor, 1, op_code((nnc_dtype)type->dtype));
+    op_int(&tensor, 1, ox_code((nnc_dtype)type->dtype));
     op_message(&tensor, 2, &shape);
     op_message(&any, 1, &tensor);
     op_text(&port, 1, name);
@@ -512,7 +501,7 @@ static void put_port(nnc_text *t, uint32_t field, const char *name, const nnc_ty
 void op_attr_product(op_node *o, const char *name, const nnc_type *type, bool before)
 {
     static const char *const port[4] = {"state", "term", "product", "result"};
-    nnc_text a = attribute(name, IS_graph);
+    nnc_text a = attribute(name, OXA_graph);
     NNC_LOCAL(nnc_text) g = {0};
     for (int i = 0; i < 2; i++) { /* product = state term; result = product, or state */
         NNC_LOCAL(nnc_text) t = {0};
@@ -595,8 +584,8 @@ static nnc_status write_model(model *m, const nnc_graph *g, nnc_text *out)
     NNC_NEED(set_names(m, &x), m->sink);
     NNC_TRY(write_graph(m, &x, &graph));
     if (m->refused.n)
-        return nnc_fail0(
-            m->sink, NNC_E_MODEL, "ONNX has no operators for these:%s", nnc_text_str(&m->refused));
+        return nnc_fail0(m->sink, NNC_E_MODEL, "these nodes cannot be written as ONNX:%s",
+            nnc_text_str(&m->refused));
     op_int(out, MODEL_ir_version, IR_VERSION);
     op_text(out, MODEL_producer, "nnc");
     op_text(out, MODEL_version, NNC_VERSION);

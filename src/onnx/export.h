@@ -2,7 +2,7 @@
 #ifndef NNC_ONNX_EXPORT_H
 #define NNC_ONNX_EXPORT_H
 
-#include "onnx/onnx.h"
+#include "onnx/internal.h"
 #include <string.h>
 
 /* ---- the wire format of protocol buffers (put.c): fields are appended to a text, their numbers those of onnx.proto ---- */
@@ -14,13 +14,14 @@ static inline void op_text(nnc_text *t, uint32_t field, const char *s)
 {
     op_bytes(t, field, s, strlen(s));
 }
+/* One that memory was missing for makes t miss it too. */
 static inline void op_message(nnc_text *t, uint32_t field, const nnc_text *m)
 {
     op_bytes(t, field, nnc_text_str(m), m->n);
+    t->oom |= m->oom;
 }
 /* What op_bytes writes before its n bytes. */
 void op_head(nnc_text *t, uint32_t field, size_t n);
-int64_t op_code(nnc_dtype d); /* TensorProto.DataType */
 
 /* ---- one graph or function being written (export.c) --------------------------------------------------------------- */
 

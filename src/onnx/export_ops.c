@@ -149,7 +149,7 @@ static bool write_ewise(exporter *x)
     }
     case OP_cast: {
         op_node o = begin_all(x, "Cast");
-        op_attr_int(&o, "to", op_code((nnc_dtype)op_type(x)->dtype));
+        op_attr_int(&o, "to", ox_code((nnc_dtype)op_type(x)->dtype));
         op_results(&o);
         return true;
     }

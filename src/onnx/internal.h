@@ -69,6 +69,7 @@ enum {
 };
 /* Integers of 4 and 2 bits are i8 and u8 in graphs. */
 bool ox_dtype(int64_t code, nnc_dtype *out);
+int64_t ox_code(nnc_dtype d);
 int ox_bits(int64_t code); /* 4 or 2; 0 for all other types */
 const char *ox_dtype_name(int64_t code); /* of those that nnc has not, too */
 

@@ -77,6 +77,14 @@ bool ox_dtype(int64_t code, nnc_dtype *out)
     return false;
 }
 
+int64_t ox_code(nnc_dtype d)
+{
+    size_t i = 0;
+    while (dtypes[i].d != d)
+        i++;
+    return dtypes[i].code;
+}
+
 int ox_bits(int64_t code)
 {
     return code == OXD_u4 || code == OXD_i4 ? 4 : code == OXD_u2 || code == OXD_i2 ? 2 : 0;

@@ -40,21 +40,3 @@ void op_bytes(nnc_text *t, uint32_t field, const void *p, size_t n)
     op_head(t, field, n);
     nnc_putn(t, p, n);
 }
-
-int64_t op_code(nnc_dtype d)
-{
-    static const uint8_t code[DT__COUNT] = {[DT_f32] = 1,
-        [DT_u8] = 2,
-        [DT_i8] = 3,
-        [DT_u16] = 4,
-        [DT_i16] = 5,
-        [DT_i32] = 6,
-        [DT_i64] = 7,
-        [DT_bool] = 9,
-        [DT_f16] = 10,
-        [DT_f64] = 11,
-        [DT_u32] = 12,
-        [DT_u64] = 13,
-        [DT_bf16] = 16};
-    return code[d];
-}

@@ -164,7 +164,7 @@ TEST(unsupported_operators_are_listed)
     CHECK_DIAG(
         "NonZero: unsupported: needs a result whose shape depends on data (2 nodes: /n, /n2)");
     CHECK_DIAG("Frobnicate: no operator of ONNX (1 node: /f)");
-    CHECK_DIAG("DeformConv: unsupported: needs an index computed for each element");
+    CHECK_DIAG("DeformConv: unsupported: needs a decomposition");
     CHECK_DIAG("4 of the 6 nodes that were read cannot be imported");
 }
 
