@@ -8,9 +8,10 @@
 #include <math.h>
 #include <string.h>
 
-#define NEAR 1e-2 /* an nmse that tells one layer's value from another's, not right from wrong */
-#define FAR \
-    1e-2 /* of a value's error as a layer's: a smaller error as its own says that it is another value */
+/* An nmse that tells one layer's value from another's, not right from wrong. */
+#define NEAR 1e-2
+/* Part of a value's error as a layer's: a smaller error as its own says that it is another value. */
+#define FAR 1e-2
 
 /* ---- graphs whose values are outputs --------------------------------------------------------- */
 
@@ -39,28 +40,35 @@ static void expose(nnc_graph *g, nnc_ref r)
         nnc_output(g, r, name);
 }
 
-/* Values that depend on inputs. */
-static nnc_status expose_all(void *ctx, nnc_graph *g, nnc_sink *sink)
+/* Values that depend on inputs; with `only`, those that it marks. */
+static nnc_status expose_values(nnc_graph *g, const bool *only, nnc_sink *sink)
 {
     NNC_LOCAL(nnc_arena) a = {0};
-    const uint32_t n_node = g->n_node;
+    const uint32_t n_value = g->n_value;
     const bool *fixed = nnc_static_values(g, &a);
-    (void)ctx;
     NNC_NEED(fixed, sink);
-    for (uint32_t i = 0; i < n_node; i++)
-        for (uint16_t o = 0; o < g->node[i].n_out; o++)
-            if (nnc_op_class((nnc_op)g->node[i].op) != CL_leaf && !fixed[g->node[i].out + o])
-                expose(g, g->node[i].out + o);
+    for (nnc_ref r = 0; r < n_value; r++)
+        if (!fixed[r] && (!only || only[r]) && nnc_op_class((nnc_op)nnc_def(g, r)->op) != CL_leaf)
+            expose(g, r);
     return g->status;
 }
 
-/* Does a later node belong to the same layer, with no other between? */
-static bool goes_on(const nnc_graph *g, uint32_t i, uint32_t n_node)
+static nnc_status expose_all(void *ctx, nnc_graph *g, nnc_sink *sink)
 {
-    const char *origin = g->node[i].origin;
-    while (++i < n_node && nnc_op_class((nnc_op)g->node[i].op) == CL_leaf)
-        ;
-    return i < n_node && origin && g->node[i].origin && !strcmp(origin, g->node[i].origin);
+    (void)ctx;
+    return expose_values(g, NULL, sink);
+}
+
+/* Marks the values that another layer reads than the one that computes them. */
+static bool *results_of_layers(const nnc_graph *g, nnc_arena *a)
+{
+    bool *result = ARENA_NEW(a, bool, g->n_value + 1);
+    for (uint32_t i = 0; result && i < g->n_node; i++)
+        for (int k = 0; k < g->node[i].n_in; k++) {
+            const char *from = nnc_def(g, g->node[i].in[k])->origin, *to = g->node[i].origin;
+            result[g->node[i].in[k]] |= !from || !to || strcmp(from, to) != 0;
+        }
+    return result;
 }
 
 static void set_layer(layers *l, int at, nnc_ref r)
@@ -82,23 +90,16 @@ static nnc_status make_source(layers *l, const nnc_graph *written)
     nnc_graph *g = l->source = nnc_graph_clone(written, l->sink);
     NNC_NEED(g, l->sink);
     l->n_output = (int)g->n_output;
-    const uint32_t n_node = g->n_node;
-    const bool *fixed = nnc_static_values(g, &l->a);
-    NNC_NEED(fixed, l->sink);
-    for (uint32_t i = 0; i < n_node; i++) {
-        const nnc_node *n = &g->node[i];
-        if (nnc_op_class((nnc_op)n->op) == CL_leaf || fixed[n->out] || goes_on(g, i, n_node))
-            continue;
-        const nnc_ref out = n->out;
-        for (uint16_t o = 0, n_out = n->n_out; o < n_out; o++)
-            expose(g, out + o);
-    }
-    NNC_TRY(g->status);
+    const bool *result = results_of_layers(g, &l->a);
+    NNC_NEED(result, l->sink);
+    NNC_TRY(expose_values(g, result, l->sink));
     l->n = (int)g->n_output;
     l->at = ARENA_NEW(&l->a, layer, l->n + 1);
     NNC_NEED(l->at, l->sink);
-    for (int i = 0; i < l->n; i++)
+    for (int i = 0; i < l->n; i++) {
         set_layer(l, i, g->output[i]);
+        NNC_NEED(l->at[i].name, l->sink);
+    }
     return NNC_OK;
 }
 
@@ -282,8 +283,8 @@ static nnc_status run(layers *l, int which)
         st = data ? nnc_session_output(s, i, data, l->sink) : nnc_nomem(l->sink);
         if (!st)
             st = place(l, which, &own, &v);
-        if (!st && l->against && i < l->n_output)
-            l->result[which][i] = data;
+        if (!st && l->against && which == FUSED && i < l->n_output)
+            l->result[i] = data;
         else
             nnc_free(data);
     }
@@ -368,9 +369,8 @@ nnc_status nnc_layers_verify(
     NNC_TRY(make_source(l, l->program[FUSED]->source));
     l->n_input = l->program[FUSED]->plan->n_input;
     l->input = ARENA_NEW(&l->a, void *, l->n_input + 1);
-    for (int k = 0; k < SIDES; k++)
-        l->result[k] = ARENA_NEW(&l->a, void *, l->n_output + 1);
-    NNC_NEED(l->input && l->result[FUSED] && l->result[UNFUSED], sink);
+    l->result = ARENA_NEW(&l->a, void *, l->n_output + 1);
+    NNC_NEED(l->input && l->result, sink);
     NNC_TRY(nnc_artifact_make_inputs(l->program[FUSED], o, o->seed, l->input, sink));
     NNC_TRY(nnc_reference_make(l->source, l->input, nnc_env_threads(e), &l->reference, sink));
     if (!l->reference.ran)
@@ -385,11 +385,10 @@ void nnc_layers_free(layers *l)
 {
     for (int i = 0; l->input && i < l->n_input; i++)
         nnc_free(l->input[i]);
-    for (int k = 0; k < SIDES; k++) {
-        for (int i = 0; l->result[k] && i < l->n_output; i++)
-            nnc_free(l->result[k][i]);
+    for (int i = 0; l->result && i < l->n_output; i++)
+        nnc_free(l->result[i]);
+    for (int k = 0; k < SIDES; k++)
         nnc_artifact_destroy(l->program[k]);
-    }
     nnc_reference_free(&l->reference);
     nnc_graph_destroy(l->source);
     nnc_graph_destroy(l->model);

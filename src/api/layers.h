@@ -40,7 +40,7 @@ typedef struct layers {
     void **input;
     int n_input;
     nnc_reference reference; /* of `source` */
-    void **result[SIDES]; /* of the model's own outputs; not NULL if `against` is given */
+    void **result; /* of the fused program: the model's own outputs, if `against` is given */
     const char *against; /* file of outputs; NULL */
     bool agrees;
     int first; /* index of the first layer that does not agree, in the order of the model; -1: none */

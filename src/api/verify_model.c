@@ -22,7 +22,7 @@ static void compare_stored(
     const bool rows = r->rows && r->carried_out[o];
     const int64_t n = nnc_type_numel(&y->type), row = n / (rows ? y->type.dim[0] : 1);
     for (int64_t i = 0; i < n; i++)
-        nnc_error_add(&s->against, nnc_get_f64((nnc_dtype)y->type.dtype, l->result[FUSED][o], i),
+        nnc_error_add(&s->against, nnc_get_f64((nnc_dtype)y->type.dtype, l->result[o], i),
             nnc_get_f64(have, data, i));
     for (int64_t k = 0; k < (rows ? r->rows : 1); k++)
         for (int64_t i = 0; i < row; i++)

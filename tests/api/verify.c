@@ -95,6 +95,25 @@ TEST(layers_agree)
     nnc_model_close(m);
 }
 
+/* A layer of many nodes: its results are those that another layer reads. */
+TEST(layers_of_several_results)
+{
+    static const char text[] =
+        "{\"inputs\": {\"x\": [4, 2, 3]}, \"layers\": [{\"op\": \"lstm\", \"name\": \"l\", "
+        "\"hidden\": 5}, {\"op\": \"linear\", \"name\": \"y\", \"out\": 2}, {\"op\": \"sort\", "
+        "\"name\": \"s\"}, \"relu\"]}";
+    nnc_model *m = open_model(text);
+    bool agrees = false;
+    char *report = verify(m, &nnc_compare_defaults, NULL, NNC_TEXT, &agrees);
+    CHECK(agrees);
+    check_has(report, "/layers/0/l ");
+    check_has(report, "/layers/2/s:0 ");
+    CHECK(!strstr(report, "/layers/2/s:1")); /* nothing reads the indices */
+    CHECK(!strstr(report, "inside     inside"));
+    free(report);
+    nnc_model_close(m);
+}
+
 /* Nodes that compute. */
 static int size_of(const nnc_graph *g)
 {
