@@ -106,14 +106,23 @@ static nnc_status verify_folder(const options *o, work *w, bool *agrees, nnc_sin
         .by = o->reference ? NNC_BY_REFERENCE : NNC_BY_PLAN,
         .rtol = o->rtol,
         .atol = o->atol};
-    if (o->against || o->reduce || o->compare.inputs || o->compare.n_input)
-        return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
-            "is a test folder, which has its own inputs and outputs: leave --input, --inputs, "
-            "--against and --reduce out");
+    const struct {
+        bool given;
+        const char *flag;
+    } no[] = {{o->model.n_arg > 0, "--set"}, {o->model.weights != NULL, "--weights"},
+        {o->model.n_shape > 0, "--shapes"}, {o->compare.n_input > 0, "--input"},
+        {o->compare.inputs != NULL, "--inputs"}, {o->against != NULL, "--against"},
+        {o->reduce != NULL, "--reduce"}, {o->compare.tolerance != 0, "--tolerance"},
+        {o->format != NNC_TEXT, "--format"}};
+    for (size_t i = 0; i < NNC_COUNT(no); i++)
+        if (no[i].given)
+            return nnc_fail(sink, NNC_E_USAGE, (nnc_loc){.file = o->file[0]},
+                "is a test folder, which has its own model, inputs and outputs: leave %s out",
+                no[i].flag);
     return nnc_verify_folder(w->env, o->file[0], &v, &w->text, agrees, sink);
 }
 
-/* Writes the smallest failing model, and says so. */
+/* Writes the smallest failing model. */
 static nnc_status reduce(const options *o, work *w, const nnc_compare_options *c, nnc_sink *sink)
 {
     nnc_model *small = NULL;
@@ -138,8 +147,7 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
     c.seed = o->model.seed;
     if (!folder && o->reference)
         return nnc_fail0(sink, NNC_E_USAGE,
-            "--reference is for test folders: of a model, float64 is "
-            "always computed");
+            "--reference is for test folders: of a model, float64 is always computed");
     if (!folder)
         NNC_TRY(open_model(o, w, sink));
     NNC_TRY(nnc_env_create(&o->env, &w->env, sink));
@@ -149,6 +157,8 @@ nnc_status cmd_verify(const options *o, work *w, nnc_sink *sink)
     else
         NNC_TRY(
             nnc_verify_model(w->env, w->model, &c, o->against, o->format, &w->text, &agrees, sink));
+    if (agrees && o->reduce)
+        nnc_note(sink, (nnc_loc){.file = o->reduce}, "not written: all layers agree");
     if (!agrees && o->reduce)
         NNC_TRY(reduce(o, w, &c, sink));
     return agrees ? NNC_OK : NNC_E_DIFFERS;

@@ -243,6 +243,8 @@ static nnc_status check_exclusive(const options *o, nnc_sink *sink)
     if (o->env.no_cache && o->env.cache_dir)
         return nnc_fail0(
             sink, NNC_E_USAGE, "--no-cache uses no cache, --cache-dir names one: leave one out");
+    if (o->model.n_rename && !o->model.weights)
+        return nnc_fail0(sink, NNC_E_USAGE, "--rename is of the tensors in --weights=FILE");
     if (o->env.tune && !o->env.tuning)
         return nnc_fail0(sink, NNC_E_USAGE, "--tune needs the file to add to: --tuning=FILE");
     return NNC_OK;

@@ -59,7 +59,7 @@ const command commands[] = {
         "examples:\n"
         "  nnc verify models/vgg16.json --set image=64\n"
         "  nnc verify model.json --weights=w.safetensors --inputs=in.npz --against=outputs.npz\n"
-        "  nnc verify tests/onnx/node/add\n"},
+        "  nnc verify tests/cli/onnx/agrees\n"},
     {"opt", "MODEL", "run passes on a model or graph text; print graph text", "moceph", 1, 1,
         cmd_opt,
         "example:\n  nnc compile models/mlp.json -O0 --emit=graph | nnc opt - "

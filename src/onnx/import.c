@@ -445,6 +445,13 @@ static bool fit_shape(ox *x, ox_port *p, int rank, const int64_t *dim, params *n
     return true;
 }
 
+/* " (batch)": the name of dimension i. */
+static const char *named(ox *x, const ox_port *p, int i)
+{
+    const char *s = p->param[i] ? nnc_arena_printf(&x->a, " (%.60s)", p->param[i]) : "";
+    return s ? s : "";
+}
+
 /* Extents that are still unknown: those of named dimensions, those that the input had before, and 1 for
  * the first dimension, which is a batch. */
 static bool complete_shape(ox *x, ox_port *p, const params *names)
@@ -465,16 +472,15 @@ static bool complete_shape(ox *x, ox_port *p, const params *names)
             p->dim[i] = was->dim[i];
         if (p->dim[i] < 0 && i == 0) {
             nnc_note(x->sink, (nnc_loc){.file = x->file},
-                "input `%.60s` %s: its first dimension%s%.60s is taken as 1; --shapes sets it",
-                p->name, stated, p->param[i] ? ", " : "", p->param[i] ? p->param[i] : "");
+                "input `%.60s` %s: its first dimension%s is taken as 1; --shapes sets it", p->name,
+                stated, named(x, p, i));
             p->dim[i] = 1;
         }
         if (p->dim[i] < 0)
             return damaged(x,
-                "input `%.60s` %s: dimension %d%s%.60s has no extent: give the "
-                "shape, as in --shapes=%.60s:1x3x224x224",
-                p->name, stated, i, p->param[i] ? ", " : "", p->param[i] ? p->param[i] : "",
-                p->name);
+                "input `%.60s` %s: dimension %d%s has no extent: give the shape, as in "
+                "--shapes=%.60s:1x3x224x224",
+                p->name, stated, i, named(x, p, i), p->name);
     }
     return true;
 }

@@ -42,7 +42,7 @@ TEST(a_small_net)
     small_net(&m);
     HAS(om_parse(&m, NULL), "%x = input : f32[1,3,8,8]", "%w = param : f32[4,3,3,3]",
         "conv %x, %w, %b {strides=[2,2], pads=[1,1,1,1]", "loc \"/c\"", "reshape", "as \"y\"");
-    CHECK_DIAG("its first dimension, batch is taken as 1; --shapes sets it");
+    CHECK_DIAG("its first dimension (batch) is taken as 1; --shapes sets it");
 }
 
 TEST(shapes_are_given)
@@ -73,7 +73,7 @@ TEST(named_dimensions_are_equal)
         "m.onnx", nnc_text_str(&t), t.n, &(nnc_onnx_options){.shape = &s, .n_shape = 1}, test_sink);
     HAS(g, "%b = input : f32[2,7]");
     CHECK(!nnc_onnx_parse("m.onnx", nnc_text_str(&t), t.n, NULL, test_sink));
-    CHECK_DIAG("input `a` 2x?: dimension 1, seq has no extent: give the shape, as in --shapes=a:");
+    CHECK_DIAG("input `a` 2x?: dimension 1 (seq) has no extent: give the shape, as in --shapes=a:");
     nnc_text_deinit(&t);
 }
 
