@@ -1,5 +1,5 @@
 /* bench/contractions.c -- generated kernels of matrix products and convolutions beside oneDNN's calls, with weights packed once, bias and
- * activation behind convolutions; VGG-16's, ResNet-50's and EfficientNet-B0's (b0) layers, and transposed ones (back) of DCGAN, U-Net and
+ * activation after convolutions; VGG-16's, ResNet-50's and EfficientNet-B0's (b0) layers, and transposed ones (back) of DCGAN, U-Net and
  * FCN. oneDNN's depthwise convolutions are without activation: its fast implementation takes none, so the kernels beside them have a relu,
  * which costs next to nothing, where the model has silu. The two run in turns within one process, and the least time of each counts, so
  * the ratio holds on a busy machine as well. Not a test.
@@ -23,7 +23,7 @@ static bool show; /* the generated kernels' text */
 typedef struct shape {
     const char *name;
     int64_t c, side, k, window, stride, pad;
-    bool depthwise, silu; /* silu behind it, not relu */
+    bool depthwise, silu; /* silu after it, not relu */
     bool back; /* a transposed convolution */
     int64_t groups; /* of several channels each; 0: one */
     bool line; /* a convolution along one axis, of `side` places */

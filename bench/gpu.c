@@ -14,7 +14,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* As in EfficientNets: a batch of 32, between two 1x1 convolutions, bias and relu6 behind. */
+/* As in EfficientNets: a batch of 32, between two 1x1 convolutions, bias and relu6 after. */
 #define DEPTHWISE(type, c, size, k, s, pad) \
     { \
         "dw " c "@" size " " k "x" k " s" s " " type, \

@@ -8,7 +8,7 @@
  * written and that fits the caches is held against the copy bandwidth of memory all the same: a roofline, not a cache model.
  *
  * Two shares of the roofline are printed. "of best": median run against the best ceilings ever seen. "in turn": runs take turns with short
- * measurements of the same ceilings; each burst of runs is held against the mean of the measurements before and behind it, and the
+ * measurements of the same ceilings; each burst of runs is held against the mean of the measurements before and after it, and the
  * median of these shares stands with its 95 % interval. On a machine whose clock and neighbours change, only the second says something
  * about the program. */
 #include "api/compare.h"

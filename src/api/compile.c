@@ -53,7 +53,7 @@ static nnc_status normalise(nnc_graph *g, nnc_sink *sink)
         const nnc_node *n = &g->node[i];
         if (n->op == OP_input && !nnc_type_is_row_major(nnc_typeof(g, n->out)))
             return nnc_fail(sink, NNC_E_MODEL, n->loc,
-                "inputs are row-major; expected an input without {...}, and a relayout behind it");
+                "inputs are row-major; expected an input without {...}, and a relayout after it");
     }
     for (uint32_t i = 0; i < g->n_output; i++) {
         nnc_ref old = g->output[i];

@@ -111,7 +111,7 @@ static void put_row(nnc_text *t, const layers *l, int i, int width)
         y->agrees ? "" : "  DIFFERS");
 }
 
-/* Where passes may have gone wrong: the first layer for which the fused graph has another value, behind the last one that is right. */
+/* Where passes may have gone wrong: the first layer for which the fused graph has another value, after the last one that is right. */
 static const layer *first_lost(const layers *l)
 {
     const layer *lost = NULL;

@@ -58,7 +58,8 @@ static void put_json(nnc_json_writer *w, const fe_row *r, const char *inputs)
 
 static void put_key_docs(nnc_text *t)
 {
-    nnc_puts(t, "\nKeys (key: required; key=x: x unless given; key?: may be left out):\n\n");
+    nnc_puts(t, "\nKeys (key: required; key=x: x unless given; key=a,b: a word of these, a unless "
+                "given; key?: may be left out):\n\n");
     for (int i = 0; i < FK__COUNT; i++) {
         nnc_printf(t, "  %-18s %-22s %s\n", fe_keys[i].name, fe_kind_text(fe_keys[i].kind),
             fe_keys[i].doc);
@@ -81,7 +82,7 @@ void nnc_layers_list(bool json, nnc_text *t)
             nnc_json_line(&w, 1);
             continue;
         }
-        nnc_printf(t, "%s%-15s %-7s ", i ? "" : "type            inputs  keys: what it does\n",
+        nnc_printf(t, "%s%-20s %-7s ", i ? "" : "type                 inputs  keys: what it does\n",
             r.name, nnc_text_str(&in));
         fe_put_uses(t, &r, "");
         nnc_printf(t, "%s%s\n", *r.keys ? ": " : "", r.doc);

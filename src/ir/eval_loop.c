@@ -142,7 +142,7 @@ static int64_t element_at(const ev_arg *x, const ev_arg *index, int axis, int64_
     return at;
 }
 
-/* Offset in x, behind its first `batch` dimensions, that index tuple i names. */
+/* Offset in x, after its first `batch` dimensions, that index tuple i names. */
 static int64_t tuple_at(const ev_arg *x, const ev_arg *index, int batch, int64_t i)
 {
     const int64_t k = index->type->dim[index->type->rank - 1];

@@ -85,7 +85,7 @@ nnc_status nnc_infer_scatter(infer *c)
     return updated(c);
 }
 
-/* The number of dimensions behind the first `batch` that the last dimension of the indices names. */
+/* The number of dimensions after the first `batch` that the last dimension of the indices names. */
 static nnc_status tuples(infer *c, int64_t batch, int *k)
 {
     const nnc_type *x = arg(c, 0), *at = arg(c, 1);

@@ -79,7 +79,7 @@ static nnc_status scan_name(parser *p, char **out)
     else if (nnc_scan_int(p->s, &number) && number >= 0)
         *out = nnc_arena_printf(&p->g->arena, "%" PRId64, number);
     else
-        return expected(p, "a name or a number behind %");
+        return expected(p, "a name or a number after %");
     return *out ? NNC_OK : nnc_nomem(p->sink);
 }
 

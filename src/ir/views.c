@@ -97,7 +97,7 @@ static nnc_place part_of(nnc_place whole, const nnc_type *t, int64_t axis, int64
     return whole;
 }
 
-/* Operands of a concat lie one behind the other in its result. Where they have a place already, as the first operands of a larger
+/* Operands of a concat lie one after the other in its result. Where they have a place already, as the first operands of a larger
  * concat do, the result lies there, too. */
 static void place_operands(const nnc_graph *g, const nnc_node *n, nnc_place *place)
 {

@@ -13,7 +13,7 @@
 enum {
     SMALL_BUFFER = 4096, /* elements; a ring gains nothing where all rows fit the nearest cache */
     MANY_POINTS = 8,
-    SEGMENTS = 3, /* before the edge, between the edges, behind */
+    SEGMENTS = 3, /* before the edge, between the edges, after */
 };
 
 typedef enum section { FILL, BODY, POST } section;
@@ -183,7 +183,7 @@ static int add_axis(local *l, nnc_kaxis_kind kind, int64_t extent)
 }
 
 /* The first outer axis whose places are stored: that of the rows where a buffer for all of them is small and other axes keep threads busy,
- * otherwise the one behind. */
+ * otherwise the next. */
 static int first_inner(const local *l)
 {
     const nnc_kernel *k = l->from;

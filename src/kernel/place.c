@@ -1,5 +1,5 @@
 /* kernel/place.c -- whether a kernel may write its result over one of its operands: only when every element is read before it is
- * written, in the same iteration. The rule is conservative: one stage; one result; one store without guards, behind the reductions,
+ * written, in the same iteration. The rule is conservative: one stage; one result; one store without guards, after the reductions,
  * that visits every element exactly once; all loads of the operand directly at the stored index. */
 #include "kernel/kernel.h"
 #include <stdlib.h>

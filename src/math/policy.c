@@ -79,7 +79,7 @@ bool nnc_kernel_contract(nnc_kernel *k, nnc_arena *a, nnc_text *note)
         nnc_kedit_run(&e, rewrite, &c);
         if (c.n)
             nnc_printf(note,
-                "%d product%s with a sum behind: fused into one operation (--math=fast)\n", c.n,
+                "%d product%s followed by a sum: fused into one operation (--math=fast)\n", c.n,
                 c.n > 1 ? "s" : "");
     }
     nnc_free(c.uses);

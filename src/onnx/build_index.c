@@ -107,7 +107,7 @@ bool ox_tensor_scatter(ox_build *b)
     return ox_give(b, ox_op(b, OP_scatter, 3, v, 1, &a));
 }
 
-/* The numbers of x at their places in a tensor of zeros, counted through all of it; zeros behind it make up a larger shape. */
+/* The numbers of x at their places in a tensor of zeros, counted through all of it; a larger shape is filled up with zeros. */
 bool ox_max_unpool(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);

@@ -329,7 +329,7 @@ static bool crop(ox_build *b, nnc_ref *x, int64_t *pads)
     return *x != NNC_NONE;
 }
 
-/* The end before the begin, and the begin behind the end. */
+/* The end before the begin, and the begin after the end. */
 static bool wrap(ox_build *b, nnc_ref x, const int64_t *pads)
 {
     const nnc_type t = *ox_type(b, x);

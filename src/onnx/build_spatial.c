@@ -68,7 +68,7 @@ static nnc_ref choose(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
     return ox_3(b, OP_select, c, yes, no);
 }
 
-/* x with a dimension of 1 behind. */
+/* x with a further dimension of extent 1 at the end. */
 static nnc_ref column(ox_build *b, nnc_ref x)
 {
     int64_t d[NNC_MAX_RANK];
@@ -126,7 +126,7 @@ static nnc_ref coordinate(ox_build *b, const sampler *s, nnc_ref g)
     return choose(b, outside, clamp(b, x, 0, n - 1), x);
 }
 
-/* Weights of the four elements around a place, which is t behind the second: Keys' kernel with -0.75. */
+/* Weights of the four elements around a place, at distance t after the second: Keys' kernel with -0.75. */
 static void cubic(ox_build *b, nnc_ref t, nnc_ref w[4])
 {
     static const double c[4][4] = {/* of t^3, t^2, t, 1 */

@@ -268,7 +268,7 @@ static int64_t shortest_piece(const groups *s, uint32_t a, uint32_t b, const nnc
 }
 
 /* On a CPU vectors are along what is contiguous. The norm of a group of few channels, read or stored channels last, uses few of their
- * lanes (6 channels of 101 pixels: 1.5 times the time of relayouts before and behind it). */
+ * lanes (6 channels of 101 pixels: 1.5 times the time of relayouts before and after it). */
 static const char *short_pieces(groups *s, uint32_t a, uint32_t b)
 {
     const pass *p = s->p;

@@ -132,7 +132,7 @@ static nnc_ref lies_at(const parts *s, nnc_ref v, nnc_ref root, int64_t at)
     return copy ? s->copy[v] : NNC_NONE;
 }
 
-/* Do all operands of concat n lie one behind the other already, as the first ones of a larger concat do? Then its place is theirs. */
+/* Do all operands of concat n lie one after the other already, as the first ones of a larger concat do? Then its place is theirs. */
 static bool all_there(parts *s, const nnc_node *n)
 {
     const pass *p = s->p;

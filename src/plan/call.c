@@ -228,7 +228,7 @@ static bool walk_chain(walk *w, const nnc_node *core)
             continue;
         if (!uses(n, cur) || n->n_out != 1 ||
             !nnc_type_same_memory(nnc_typeof(w->body, n->out), &w->result)) {
-            *w->why = "the region is no chain behind its contraction";
+            *w->why = "the region is no chain after its contraction";
             return false;
         }
         if (!step(w, n, cur))

@@ -50,7 +50,7 @@ nnc_status nnc_plan_compiles(const nnc_plan_options *o, const nnc_graph *g, cons
 
 /* Assigns offsets to blocks with live ranges [first,last] (inclusive, in any unit): fills offset[], returns the arena size (INT64_MAX:
  * that or more). Tries six greedy orders and keeps the best (*lower_bound: the largest number of bytes live at once). Blocks conflict
- * when their ranges overlap. With several streams that is too little: then blocks i and j conflict too where j starts behind i's last,
+ * when their ranges overlap. With several streams that is too little: then blocks i and j conflict too where j starts after i's last,
  * up to i's `reach`, and conflict(ctx, i, j) is true. align: power of two. -1: out of memory. */
 typedef struct nnc_block { int64_t bytes; int32_t first, last; int64_t offset; int32_t reach; } nnc_block;
 int64_t nnc_pack_blocks(nnc_block *b, int n, int64_t align, bool (*conflict)(void *ctx, int i, int j), void *ctx,

@@ -67,7 +67,7 @@ static bool conflicts(const packer *p, int32_t i, int32_t j)
            (p->b[j].first <= reach(p, i) && p->conflict(p->ctx, i, j));
 }
 
-/* One past the last block, sorted by first in p->key, that starts at `end` or before, and behind the k-th. */
+/* One past the last block, sorted by first in p->key, that starts at `end` or before, and after the k-th. */
 static int starts_by(const packer *p, int k, int32_t end)
 {
     int lo = k + 1, hi = p->n;

@@ -97,7 +97,7 @@ static nnc_status parse_lines(parser *r, const char **out)
         end = end ? end : r->s->end;
         if (line > end || (line[-1] != ' ' && line[-1] != '-') ||
             memchr(line, 0, (size_t)(end - line)))
-            return nnc_scan_fail(r->s, r->sink, "kernel text behind `| `");
+            return nnc_scan_fail(r->s, r->sink, "kernel text after `| `");
         last = line[-1] == '-';
         nnc_putn(&t, line, (size_t)(end - line));
         if (!last)

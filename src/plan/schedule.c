@@ -5,7 +5,7 @@
  * remaining path goes first (ties: program order), to the stream of its device where it can
  * start first (ties: the stream of its latest operand, which needs no event). Times are the
  * roofline of each device's target, so the result depends on nothing measured. Copies go out on the
- * producer's stream right behind it. An event is recorded behind a command only when another
+ * producer's stream right after it. An event is recorded after a command only when another
  * lane waits for it, and a wait is left out where earlier waits already imply it. */
 #include "plan/maker.h"
 #include <string.h>
@@ -297,7 +297,7 @@ static nnc_status list_jobs(maker *m, const list *l, const uint8_t *need, job_li
         j->cost = nnc_node_cost(g, n);
         int16_t stream = j->stream;
         for (int r = 0; r < n->n_out;
-             r++) { /* a concat in place is complete behind the last of its parts */
+             r++) { /* a concat in place is complete after the last of its parts */
             nnc_ref v = n->out + (nnc_ref)r, root = m->root[v];
             if (root == v || --missing[root] == 0)
                 NNC_TRY(add_copies(m, out, need, root, stream, m->late[l->order[i]]));

@@ -79,7 +79,7 @@ static nnc_status check_rows(const check *v)
     if (p->end[SEC_init] > p->end[SEC_main] || p->end[SEC_main] > p->end[SEC_step] ||
         p->end[SEC_step] != p->n_cmd)
         return nnc_fail0(v->sink, v->code,
-            "plan: the sections are not the %d commands one behind the other", p->n_cmd);
+            "plan: the sections are not the %d commands one after the other", p->n_cmd);
     for (int i = 0; i < p->n_tensor; i++)
         if ((why = tensor_fault(p, i)))
             return bad_at(v, "tensor", i, why);

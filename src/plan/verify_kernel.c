@@ -52,7 +52,7 @@ static nnc_status check_kernel(check *v, int i)
                    ? NNC_E_NOMEM
                    : bad(v, i, "its text does not parse");
     if (!nnc_scan_end(&s))
-        return bad(v, i, "its text goes on behind the kernel");
+        return bad(v, i, "its text goes on after the kernel");
     nnc_status status = nnc_schedule_verify(k, v->sink);
     if (status != NNC_OK)
         return status == NNC_E_NOMEM ? status : bad(v, i, "its text is not sound");

@@ -1,7 +1,7 @@
 /* target/offer.c -- engines' offers, made before there is a plan: the contractions and epilogues that they support, and their time
  * estimates.
  *
- * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing behind one group, `sum` in place keeps its fast kernels and a
+ * onednn: floats of 16 and 32 bits; relu, clip and leaky relu cost nothing after one group, `sum` in place keeps its fast kernels and a
  * tensor added out of place does not. Its other functions cost 0.2 to 0.9 ns a result and thread. The epilogue of a transposed
  * convolution runs in its reference code, one element at a time: a relu of 2x16x8x8 results takes 48 us, the convolution 7.
  * cudnn: what cuDNN 9.19 answers (bias, a sum and relu, in the order sum, bias, relu, keep its precompiled engines; strict
@@ -29,7 +29,7 @@ enum {
     PANEL_FLOPS = 14, /* of an element of a generated kernel's panel, beside its prologue's */
 };
 
-/* FLOPs of functions behind a sum: in oneDNN and in generated kernels, where 28 vectors of sums wait in registers (measured for 9216 to
+/* FLOPs of functions after a sum: in oneDNN and in generated kernels, where 28 vectors of sums wait in registers (measured for 9216 to
  * 50176 results in the caches; 0: hidden). */
 static const struct {
     int onednn, kernel;

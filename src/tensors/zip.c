@@ -119,7 +119,7 @@ typedef struct directory { /* of the archive */
     uint64_t at, bytes, n;
 } directory;
 
-/* The record that ends the archive, behind which there may be a comment. */
+/* The record that ends the archive, after which there may be a comment. */
 static const uint8_t *find_end(const nnc_map *m)
 {
     for (size_t back = END_BYTES; back <= m->n && back <= END_BYTES + 65535; back++) {

@@ -77,7 +77,7 @@ TEST(judge_each_output)
     cJSON_Delete(j);
 }
 
-/* A result of f32 behind f16 cannot be better than f16, at any level, with and without a reference. */
+/* A result of f32 after f16 cannot be better than f16, at any level, with and without a reference. */
 TEST(judge_by_the_types_on_the_way)
 {
     static const char json[] = "{\"inputs\":{\"x\":{\"shape\":[8,100],\"dtype\":\"f16\"}},"

@@ -112,7 +112,7 @@ TEST(windows_over_long_rows)
     }
 }
 
-/* What moves in front of a window and behind it: those that are one loop nest. */
+/* What moves in front of a window and after it: those that are one loop nest. */
 static int moved_windows(int n, bool pool, const nnc_target *t)
 {
     int ran = 0;

@@ -232,7 +232,7 @@ TEST(finished_by_a_second_launch)
         ".txt", 3);
 }
 
-/* Biases that cuDNN does not add: as written and fused, with and without something behind them. */
+/* Biases that cuDNN does not add: as written and fused, with and without something after them. */
 TEST(transposed_convolutions_with_a_bias)
 {
     compare_text("graph @t {\n%x = input : f32[2,6,5,5]\n"

@@ -88,7 +88,7 @@ TEST(rows_over_extreme_values)
     run_all(true, 24);
 }
 
-/* Numbers whose text begins with a sign, behind a sign. */
+/* Numbers whose text begins with a sign, after a sign. */
 TEST(signs_of_constants)
 {
     ct_set s = {0};

@@ -382,7 +382,7 @@ static bool compare(const args *a, const nnc_kernel *k, char why[256])
     for (int b = 0; b <= a->n; b++) /* what is left of the last 16 bytes */
         for (size_t i = a->bytes[b]; i < (size_t)nnc_align_up((int64_t)a->bytes[b], 16); i++)
             if (((unsigned char *)a->got[b])[i] != 0xa5) {
-                snprintf(why, 256, "%s: writes behind argument %d", k->name, b);
+                snprintf(why, 256, "%s: writes past argument %d", k->name, b);
                 return false;
             }
     return true;

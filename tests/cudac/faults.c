@@ -94,7 +94,7 @@ TEST(leaving_buffers_is_found)
     planted("graph @t {\n%x = input : f32[5,1000]\n%y = softmax %x {axis=1}\nreturn %y }",
         reach_further, "leaves its buffers");
     planted("graph @t {\n%x = input : f32[524289]\n%y = relu %x\nreturn %y }", forget_tail,
-        "behind argument");
+        "past argument");
 }
 
 static void put_reverse(char *text, size_t n, const char *schedule)

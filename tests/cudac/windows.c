@@ -79,7 +79,7 @@ TEST(infinite_weights_at_the_edge)
     nnc_graph_destroy(g);
 }
 
-/* Moved about in front and behind; those that are no single loop nest are left out. */
+/* Moved about in front and after; those that are no single loop nest are left out. */
 static void moved_windows(int n, bool pool)
 {
     ct_set s = {.open = true};

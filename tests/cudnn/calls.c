@@ -160,7 +160,7 @@ TEST(cudnn_windows)
                         what, sizeof what, "%dd, stride %d, %d groups", spatial, stride, groups);
                     CHECK(check(ENGINE_CUDNN, c, RAW, what));
                 }
-    /* padding on one side, dilation, a rest behind the last window */
+    /* padding on one side, dilation, a rest after the last window */
     for (int lo = 0; lo < 3; lo++)
         for (int hi = 0; hi < 3; hi++) {
             nnc_call c = conv_call(2, 1, 3, 8, 2, 3, 2, 0);
@@ -296,7 +296,7 @@ TEST(cudnn_prefers)
     gpu_end();
 }
 
-/* A convolution without a bias of its own ends behind zeros, whatever the workspace held before. */
+/* A convolution without a bias of its own adds zeros as its bias, whatever the workspace held before. */
 TEST(cudnn_zeros)
 {
     gpu_begin("cuda:sm_90", false);

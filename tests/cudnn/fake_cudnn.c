@@ -267,7 +267,7 @@ static int64_t at(const tensor *t, const int64_t *i)
     return off;
 }
 
-/* The next index in row-major order; false behind the last. */
+/* The next index in row-major order; false after the last. */
 static bool advance(const tensor *t, int64_t *i)
 {
     for (int d = t->rank - 1; d >= 0; d--) {

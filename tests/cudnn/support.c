@@ -23,7 +23,7 @@ static const form forms[] = {
 };
 
 /* ops: c convolution, d its data gradient, w its filter gradient, z sum, b bias, p pointwise from the source, D the
- * data gradient behind the relu that made the source, and of `activations`. */
+ * data gradient after the relu that made the source, and of `activations`. */
 typedef struct shape {
     const char *name;
     int64_t n, c, k, size, kernel, stride, groups;

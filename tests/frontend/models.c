@@ -190,7 +190,7 @@ TEST(vgg16_names_and_scales)
     nnc_graph_destroy(g);
 }
 
-/* What follows a contraction decides its scale, also behind a batchnorm: relu, a residual sum, nothing. */
+/* What follows a contraction decides its scale, also after a batchnorm: relu, a residual sum, nothing. */
 TEST(scales_by_what_follows)
 {
     static const char text[] =

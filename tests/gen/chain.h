@@ -18,7 +18,7 @@ typedef struct chain {
     int n;         /* values so far */
 } chain;
 
-/* Chain number i of a seed: two to seven functions, sums and products behind a bounded value. */
+/* Chain number i of a seed: two to seven functions, sums and products after a bounded value. */
 void chain_random(chain *c, uint64_t seed, int i, nnc_dtype d);
 void chain_deinit(chain *c);
 void chain_fill(const chain *c, void *x);

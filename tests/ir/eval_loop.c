@@ -109,7 +109,7 @@ TEST(eval_recurrent)
         {0.8482836399575129, -0.46211715726000974, -0.11325305775910537, 0.35003447454671777}};
     for (int k = 0; k < 6; k++) {
         const int which = k % 3, g2 = 2 * gates[which];
-        const bool ends = k >= 3; /* behind one step */
+        const bool ends = k >= 3; /* after one step */
         double part[16], turned[16];
         for (int i = 0; i < 2 * g2; i++) {
             part[i] = x[i / g2][i % g2];

@@ -426,7 +426,7 @@ TEST(pooling_with_guards)
             }
 }
 
-/* Loads of rows and of every second element read nothing before the first or behind the last one that they may: the operand lies
+/* Loads of rows and of every second element read nothing before the first or after the last one that they may: the operand lies
  * between two pages that nobody may touch, at the one and then at the other. */
 TEST(windows_stay_in_their_operand)
 {
@@ -613,7 +613,7 @@ TEST(absent_rows_are_zeros)
     }
 }
 
-/* Ends of rows are stored without a mask where the next row is loaded from the same memory; nothing behind them changes. */
+/* Ends of rows are stored without a mask where the next row is loaded from the same memory; nothing after them changes. */
 TEST(ends_of_rows_in_place)
 {
     static float x[7 * 70 + 1], y[7 * 70 + 1];

@@ -17,7 +17,7 @@ typedef struct draw {
     int n_name, n_layer, n_block, n_inner, rejected;
     bool block_args, block_inputs; /* has the block around args n and act, and inputs a and b? */
     bool spread; /* are many layers on the other device? */
-    bool prologues; /* are there products behind elementwise layers, as fuse_prologue takes them? */
+    bool prologues; /* are there products after elementwise layers, as fuse_prologue takes them? */
     int ahead; /* layers until such a product, which counts, too */
     nnc_type type; /* of the value that the next layer works on */
     nnc_text *why;

@@ -181,7 +181,7 @@ static void read_it(const char *code, size_t n)
     nnc_arena a;
     nnc_cubin_kernel *k;
     int kernels, sm;
-    char *copy = nnc_malloc(n ? n : 1); /* so that a read behind the end is seen */
+    char *copy = nnc_malloc(n ? n : 1); /* so that a read after the end is seen */
     memcpy(copy, code, n);
     nnc_arena_init(&a, 0);
     nnc_sink_clear(test_sink);

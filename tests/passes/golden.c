@@ -1,6 +1,6 @@
 /* tests/passes/golden.c -- runs the cases of tests/golden/ (every .nnc file): a `# run: nnc opt
  * --passes=a,b [-O2] [--engines=onednn|llvm|onednn+llvm|interp] [--target=cuda:sm_N [--tf32]] [--math=exact]
- * [--remarks]` line, a graph, and the expected output behind `#> `. A file holds any number of
+ * [--remarks]` line, a graph, and the expected output after `#> `. A file holds any number of
  * cases. NNC_BLESS=1 in the environment rewrites the expected lines. */
 #include "help.h"
 

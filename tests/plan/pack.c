@@ -191,7 +191,7 @@ TEST(pack_dense)
     }
 }
 
-/* Blocks behind a block's reach are not looked at: the time and memory of plans with several streams grow with the conflicts. */
+/* Blocks after a block's reach are not looked at: the time and memory of plans with several streams grow with the conflicts. */
 static bool count_calls(void *ctx, int i, int j)
 {
     *(int *)ctx += 1;

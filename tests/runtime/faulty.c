@@ -1,4 +1,4 @@
-/* tests/runtime/faulty.c -- the cpu device behind a counter: the N-th call that returns a status
+/* tests/runtime/faulty.c -- the cpu device with a counter: the N-th call that returns a status
  * fails, as a driver's would. Whatever it gave out is counted, so that a leak on any path shows. */
 #include "plans.h"
 #include <stdatomic.h>

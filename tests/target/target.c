@@ -503,7 +503,7 @@ TEST(engines_answer_by_rules)
     nnc_target_deinit(&gpu);
 }
 
-/* Row-major convolutions: both engines are slow at windows, generated kernels more so, and oneDNN at anything behind them. */
+/* Row-major convolutions: both engines are slow at windows, generated kernels more so, and oneDNN at anything after them. */
 TEST(row_major_convolutions_are_slow)
 {
     nnc_target t;

@@ -358,7 +358,7 @@ static V pair_mask(ll_emit *e, const nnc_kins *ins, int first, bool guarded)
     return mask;
 }
 
-/* Loads every second element from p on: two rows, the second beginning at the first's last element, so that nothing behind the last
+/* Loads every second element from p on: two rows, the second beginning at the first's last element, so that nothing after the last
  * lane's element is read; then a shuffle. Several times faster than a gather. */
 static V load_pairs(ll_emit *e, const nnc_kins *ins, T t, V p, bool guarded, int size)
 {

@@ -62,7 +62,7 @@ static void leave_way(way *w)
     dn_call_deinit(&w->again);
 }
 
-/* Calls have both forms where they can: oneDNN's epilogue for runs that are checked, ours for the others. A sum behind the relu needs our
+/* Calls have both forms where they can: oneDNN's epilogue for runs that are checked, ours for the others. A sum after the relu needs our
  * epilogue in any case. */
 static void find_tail(way *w, const nnc_call *c, dn_form form)
 {
