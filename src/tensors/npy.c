@@ -5,13 +5,6 @@
 #include <ctype.h>
 #include <string.h>
 
-typedef struct header {
-    nnc_dtype dtype;
-    bool swap, fortran;
-    int rank;
-    int64_t dim[NNC_MAX_RANK];
-} header;
-
 typedef struct cursor {
     const char *p, *end;
 } cursor;
@@ -48,7 +41,7 @@ static bool quoted(cursor *c, char out[32])
     return true;
 }
 
-static const char *read_descr(const char *s, header *h)
+static const char *read_descr(const char *s, nnc_npy_header *h)
 {
     int size = 0;
     if (!strchr("<>|=", *s) || !*s || !s[1])
@@ -57,21 +50,21 @@ static const char *read_descr(const char *s, header *h)
         size = size * 10 + (*p - '0');
     for (size_t i = 0; i < NNC_COUNT(codes); i++)
         if (codes[i].kind == s[1] && codes[i].size == size) {
-            h->dtype = codes[i].d;
+            h->type.dtype = (uint8_t)codes[i].d;
             h->swap = *s == '>';
             return NULL;
         }
     return "its dtype is unsupported; expected f2 f4 f8 i1-i8 u1-u8 b1 or V2 (bf16)";
 }
 
-static const char *read_shape(cursor *c, header *h)
+static const char *read_shape(cursor *c, nnc_type *t)
 {
     if (!eat(c, "("))
         return "its shape is not a tuple";
-    for (h->rank = 0; !eat(c, ")"); h->rank++) {
+    for (t->rank = 0; !eat(c, ")"); t->rank++) {
         int64_t v = 0;
         const char *start;
-        if (h->rank == NNC_MAX_RANK)
+        if (t->rank == NNC_MAX_RANK)
             return "it has more than 8 dimensions";
         eat(c, "");
         for (start = c->p; c->p < c->end && isdigit((unsigned char)*c->p); c->p++)
@@ -80,14 +73,14 @@ static const char *read_shape(cursor *c, header *h)
         if (c->p == start)
             return "its shape is damaged";
         eat(c, "L"); /* Python 2 */
-        h->dim[h->rank] = v;
+        t->dim[t->rank] = v;
         if (!eat(c, ",") && !(c->p < c->end && *c->p == ')'))
             return "its shape is damaged";
     }
     return NULL;
 }
 
-static const char *read_dict(cursor *c, header *h)
+static const char *read_dict(cursor *c, nnc_npy_header *h)
 {
     int seen = 0;
     char key[32], descr[32];
@@ -106,7 +99,7 @@ static const char *read_dict(cursor *c, header *h)
                 return "fortran_order is neither True nor False";
             seen |= 2;
         } else if (!strcmp(key, "shape")) {
-            why = read_shape(c, h);
+            why = read_shape(c, &h->type);
             seen |= 4;
         } else {
             return "its header has an unknown key";
@@ -117,9 +110,9 @@ static const char *read_dict(cursor *c, header *h)
     return why ? why : seen == 7 ? NULL : "its header lacks descr, fortran_order or shape";
 }
 
-const char *nnc_npy_parse(const uint8_t *p, size_t n, nnc_npy_header *out)
+const char *nnc_npy_parse(const uint8_t *p, size_t n, nnc_npy_header *h)
 {
-    header h = {0};
+    *h = (nnc_npy_header){0};
     if (n < 10 || memcmp(p, "\x93NUMPY", 6) != 0)
         return "its first bytes are not \\x93NUMPY";
     int version = p[6];
@@ -133,16 +126,15 @@ const char *nnc_npy_parse(const uint8_t *p, size_t n, nnc_npy_header *out)
     if (len > n - at)
         return "it ends in its header";
     cursor c = {(const char *)p + at, (const char *)p + at + len};
-    const char *why = read_dict(&c, &h);
+    const char *why = read_dict(&c, h);
     eat(&c, "");
     if (!why && c.p != c.end)
         why = "something follows its header";
-    *out = (nnc_npy_header){.type = nnc_type_make(h.dtype, why ? 0 : h.rank, h.dim),
-        .swap = h.swap,
-        .fortran = h.fortran && h.rank > 1,
-        .size = at + len};
+    h->type = nnc_type_make((nnc_dtype)h->type.dtype, why ? 0 : h->type.rank, h->type.dim);
+    h->fortran = h->fortran && h->type.rank > 1;
+    h->size = at + len;
     if (!why)
-        (void)nnc_type_check(&out->type, &why);
+        (void)nnc_type_check(&h->type, &why);
     return why;
 }
 
