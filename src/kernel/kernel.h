@@ -23,8 +23,8 @@
 
 #define NNC_KAXES 16
 #define NNC_KGUARDS 8
-#define NNC_KBLOCK 16 /* maximum steps of a reduce axis' tile */
-#define NNC_KBLOCK_BYTES (32 << 10) /* maximum bytes of its accumulators */
+#define NNC_KBLOCK 16                 /* maximum steps of a reduce axis' tile */
+#define NNC_KBLOCK_BYTES (32 << 10)   /* maximum bytes of its accumulators */
 
 /* Limits on kernel text, so that hostile files are rejected before memory is allocated. */
 #define NNC_KMAX_BUF 4096
@@ -56,9 +56,9 @@ typedef enum nnc_kbuf_role { KB_in, KB_out, KB_tmp } nnc_kbuf_role;
 typedef struct nnc_kbuf {
     nnc_kbuf_role role;
     nnc_dtype dtype;
-    int64_t numel; /* elements; KB_tmp: per worker */
+    int64_t numel;    /* elements; KB_tmp: per worker */
     const char *name;
-} nnc_kbuf; /* arguments are the KB_in and KB_out buffers in order */
+} nnc_kbuf;           /* arguments are the KB_in and KB_out buffers in order */
 
 typedef enum nnc_kop { KO_const, KO_index, KO_load, KO_store, KO_sop, KO_reduce } nnc_kop;
 typedef enum nnc_kred { KR_sum, KR_prod, KR_max, KR_min, KR_argmax, KR_argmin } nnc_kred;
@@ -67,82 +67,75 @@ typedef struct nnc_kins {
     uint8_t op; /* nnc_kop */
     uint8_t dtype; /* of the result (store: of the stored value) */
     uint8_t sop; /* KO_sop: nnc_sop;  KO_reduce: nnc_kred */
-    uint8_t
-        n_guard; /* load and store: all must hold; otherwise a load gives `fill` (arg[1]) and a store does nothing */
-    uint8_t
-        cast_to; /* KO_sop cast: nnc_dtype rounded to (f16 and bf16 round, the value stays f32) */
-    bool
-        running; /* KO_reduce ("scan"): the body reads what was accumulated so far, this point included; all reduce axes are seq */
+    uint8_t n_guard; /* load and store: all must hold; otherwise a load gives `fill` (arg[1]) and a store does nothing */
+    uint8_t cast_to; /* KO_sop cast: nnc_dtype rounded to (f16 and bf16 round, the value stays f32) */
+    bool running; /* KO_reduce ("scan"): the body reads what was accumulated so far, this point included; all reduce axes are seq */
     int16_t buf; /* load, store */
-    int32_t arg
-        [3]; /* SSA ids or -1. load: [0] computed index, added to the offset times `scale` (-1 none), [1] fill; store: [0]
-                      * value, [1] computed index (-1 none); reduce: [0] value, [1] mask (bool; false = skipped; -1 none) */
-    int64_t
-        scale; /* computed index: elements per unit of the index, which is clamped to [0, limit) */
+    /* SSA ids or -1. load: [0] computed index, added to the offset times `scale` (-1 none), [1] fill; store: [0] value, [1] computed
+     * index (-1 none); reduce: [0] value, [1] mask (bool; false = skipped; -1 none) */
+    int32_t arg[3];
+    int64_t scale; /* computed index: elements per unit of the index, which is clamped to [0, limit) */
     int64_t limit;
-    double f; /* KO_const float */
-    int64_t
-        i; /* KO_const int/bool; KO_index: axis. argmax, argmin number the elements row-major in the order of the reduce axes */
-    nnc_affine at; /* load, store */
+    double f;        /* KO_const float */
+    int64_t i;       /* KO_const int/bool; KO_index: axis. argmax, argmin number the elements row-major in the order of the reduce axes */
+    nnc_affine at;   /* load, store */
     nnc_kguard *guard;
-    double lo, hi; /* value range from nnc_kernel_ranges; lo > hi: not computed */
+    double lo, hi;   /* value range from nnc_kernel_ranges; lo > hi: not computed */
     bool maybe_nan;
-    uint8_t hint; /* KH_*: set by ranges; for emitters */
+    uint8_t hint;    /* KH_*: set by ranges; for emitters */
 } nnc_kins;
 
 enum nnc_khint { /* bounds hold unless the value is NaN: NaN operands are possible without KH_nonan */
-    KH_bounded = 1, /* argument| <= 2^16 and finite: no slow argument reduction */
-    KH_halfpi = 2, /* argument| <= pi/2: no argument reduction */
-    KH_nonneg = 4, /* argument >= 0 */
-    KH_nonan = 8, /* no operand is NaN */
-    KH_exact =
-        16, /* --math=exact: the most accurate form of the function (docs/math.md); fma: computed even where a factor is 0 */
-    KH_fast = 32, /* --math=fast: the fast form */
+    KH_bounded = 1,  /* argument| <= 2^16 and finite: no slow argument reduction */
+    KH_halfpi = 2,   /* argument| <= pi/2: no argument reduction */
+    KH_nonneg = 4,   /* argument >= 0 */
+    KH_nonan = 8,    /* no operand is NaN */
+    KH_exact = 16,   /* --math=exact: the most accurate form of the function (docs/math.md); fma: computed even where a factor is 0 */
+    KH_fast = 32,    /* --math=fast: the fast form */
 };
 
 typedef struct nnc_kstage {
-    uint32_t
-        axes; /* set of its own map and reduce axes; loops are nested in ascending axis order */
+    uint32_t axes;      /* set of its own map and reduce axes; loops are nested in ascending axis order */
     int32_t body0, body1, post0, post1; /* ranges of ins */
 } nnc_kstage;
 
 /* A CPU schedule: a list of directives on the kernel's loops, printed with the kernel, and legal by construction: none of them changes
  * the result (docs/kernel-ir.md, "Schedule"). At most one of each kind per axis. */
 typedef enum nnc_kdo {
-    KD_tile, /* axis, n. Outer axis: divided into blocks of n; a work item covers one block (without a tile: one point; of the
+    KD_tile,        /* axis, n. Outer axis: divided into blocks of n; a work item covers one block (without a tile: one point; of the
                      * vector axis: everything). Reduce axis: the loop over the work item's vectors is repeated for every n steps, with
                      * accumulators in the worker's memory, so that each sum keeps its order */
-    KD_order, /* axis; one for each outer axis: digits of a work item's number, slowest first. None: the outer axes in order,
+    KD_order,       /* axis; one for each outer axis: digits of a work item's number, slowest first. None: the outer axes in order,
                      * then the vector axis' tiles as the fastest */
-    KD_vector, /* axis, n elements per IR vector (which may be longer than the hardware's). Outer axis ("columns"): all stages are
+    KD_vector,      /* axis, n elements per IR vector (which may be longer than the hardware's). Outer axis ("columns"): all stages are
                      * vectorised over it. Inner axis ("rows"): EVERY stage with own axes vectorises its last one (highest number); the
                      * directive names that of the costliest stage. KB_tmp buffers require an inner axis (their offsets use own axes
                      * only) */
-    KD_unroll, /* outer axis beside an outer vector axis, n: n neighbouring points at once, each with its own accumulators in
+    KD_unroll,      /* outer axis beside an outer vector axis, n: n neighbouring points at once, each with its own accumulators in
                      * registers */
-    KD_transpose, /* outer axis beside an outer vector axis, both tiled: loads along it are read in square tiles and transposed in
+    KD_transpose,   /* outer axis beside an outer vector axis, both tiled: loads along it are read in square tiles and transposed in
                      * registers */
-    KD_ring, /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis, so that only
+    KD_ring,        /* buffer, outer axis, n: the tmp buffer keeps the last n rows while a work item advances along the axis, so that only
                      * rows which the point before did not store are computed (nnc_kernel_ring) */
-    KD_prefetch, /* n: prefetches the rows of the n-th next work item (n is 1) */
-    KD_panel, /* n: the computed source of the sums of products is computed once for each block of the outer axes that it depends on,
+    KD_prefetch,    /* n: prefetches the rows of the n-th next work item (n is 1) */
+    KD_panel,       /* n: the computed source of the sums of products is computed once for each block of the outer axes that it depends on,
                      * into n bytes of the worker's memory (nnc_kernel_panel) */
     KD_nontemporal, /* non-temporal stores */
-    KD_quick, /* prefer fast compilation to fast code: the kernel runs once, or very briefly */
+    KD_quick,       /* prefer fast compilation to fast code: the kernel runs once, or very briefly */
     KD__COUNT,
 } nnc_kdo;
 
 #define NNC_KDIRECTIVES 48
 typedef struct nnc_kdirective {
     uint8_t what; /* nnc_kdo */
-    int8_t axis; /* -1: none */
-    int16_t buf; /* KD_ring: the buffer */
-    int64_t n; /* 0: none */
+    int8_t axis;  /* -1: none */
+    int16_t buf;  /* KD_ring: the buffer */
+    int64_t n;    /* 0: none */
 } nnc_kdirective;
 
 typedef struct nnc_kschedule {
     int64_t domain; /* parallel work items: the product of the outer axes' blocks */
-    int64_t grain; /* minimum of work items per thread */
+    int64_t grain;  /* minimum of work items per thread */
     int n;
     nnc_kdirective d[NNC_KDIRECTIVES]; /* sorted by kind; within a kind in order of addition */
 } nnc_kschedule;
@@ -152,35 +145,34 @@ typedef struct nnc_kschedule {
  * followed, in the same stream, by a second launch of <name>_finish with the same arguments, `finish` blocks of `threads` threads and
  * no dynamic shared memory. */
 typedef enum nnc_kclass {
-    KC_none, /* not a GPU kernel: nnc_kernel.sched is the schedule */
-    KC_point, /* a thread computes `vec` points along `axis`, `flight` times */
-    KC_tile, /* square tiles: loads along `across` are transposed in shared memory, stores are along `axis` */
-    KC_row, /* `group` neighbouring threads share a point: own axes are distributed over them */
+    KC_none,   /* not a GPU kernel: nnc_kernel.sched is the schedule */
+    KC_point,  /* a thread computes `vec` points along `axis`, `flight` times */
+    KC_tile,   /* square tiles: loads along `across` are transposed in shared memory, stores are along `axis` */
+    KC_row,    /* `group` neighbouring threads share a point: own axes are distributed over them */
     KC_column, /* neighbouring threads have neighbouring points along `axis`, `group` rows of threads share a point's reduce axes */
 } nnc_kclass;
 
 typedef struct nnc_kgrid {
-    uint8_t cls; /* nnc_kclass */
-    int16_t axis; /* point, tile, column: the outer axis that varies fastest, -1 = none */
-    int16_t across; /* tile: the outer axis along which its loads are contiguous */
+    uint8_t cls;     /* nnc_kclass */
+    int16_t axis;    /* point, tile, column: the outer axis that varies fastest, -1 = none */
+    int16_t across;  /* tile: the outer axis along which its loads are contiguous */
     int16_t threads; /* per block: a multiple of 32 */
-    int16_t vec; /* elements per access */
-    int16_t flight; /* point: vectors per thread, loaded before any is used */
-    int16_t group; /* row, column: threads per point */
-    int16_t split; /* blocks per point */
-    int16_t
-        keep; /* row: vectors of a row that one thread keeps in registers; 0 = each stage reads rows again */
-    int16_t spill; /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory */
-    int16_t regs; /* maximum registers per thread, 0 = no limit */
-    int16_t index; /* bits of offsets: 32 or 64 */
+    int16_t vec;     /* elements per access */
+    int16_t flight;  /* point: vectors per thread, loaded before any is used */
+    int16_t group;   /* row, column: threads per point */
+    int16_t split;   /* blocks per point */
+    int16_t keep;    /* row: vectors of a row that one thread keeps in registers; 0 = each stage reads rows again */
+    int16_t spill;   /* row: 1 = tmp buffers are in device memory (`work`), 0 = in shared memory */
+    int16_t regs;    /* maximum registers per thread, 0 = no limit */
+    int16_t index;   /* bits of offsets: 32 or 64 */
     int64_t blocks, finish;
-    int64_t shared; /* bytes */
-    int64_t work; /* bytes of device memory passed as a further, last argument; 0 = none */
-    bool oom; /* out of memory during the choice: the schedule is incomplete */
+    int64_t shared;  /* bytes */
+    int64_t work;    /* bytes of device memory passed as a further, last argument; 0 = none */
+    bool oom;        /* out of memory during the choice: the schedule is incomplete */
 } nnc_kgrid;
 
 typedef struct nnc_kernel {
-    const char *name; /* ops and hash: "k_add_relu_1a2b3c4d" */
+    const char *name;  /* ops and hash: "k_add_relu_1a2b3c4d" */
     int n_axis, n_outer; /* outer axes come first */
     nnc_kaxis axis[NNC_KAXES];
     int n_buf;
@@ -190,11 +182,9 @@ typedef struct nnc_kernel {
     int n_ins;
     nnc_kins *ins;
     nnc_kschedule sched;
-    nnc_kgrid grid; /* of a GPU kernel: cls is not KC_none; sched then has no vector axis */
-    int64_t
-        scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order, or the panel */
-    const char *
-        note; /* simplifications made by nnc_lower, one per line, or NULL; not part of text or hash */
+    nnc_kgrid grid;        /* of a GPU kernel: cls is not KC_none; sched then has no vector axis */
+    int64_t scratch_bytes; /* per worker: all tmp buffers, each 64-byte aligned, in order, or the panel */
+    const char *note;      /* simplifications made by nnc_lower, one per line, or NULL; not part of text or hash */
 } nnc_kernel;
 
 /* The computed index of a load or store, or -1. */
@@ -208,10 +198,7 @@ bool nnc_kernel_in_order(const nnc_kernel *k);
 bool nnc_stage_in_order(const nnc_kernel *k, const nnc_kstage *s);
 
 /* False for kernels as nnc_kernel_build made them. */
-static inline bool nnc_kernel_is_scheduled(const nnc_kernel *k)
-{
-    return k->grid.cls != KC_none || k->sched.domain > 0;
-}
+static inline bool nnc_kernel_is_scheduled(const nnc_kernel *k) { return k->grid.cls != KC_none || k->sched.domain > 0; }
 
 /* Bytes of workspace for a run of the kernel: on a CPU per worker, on a GPU in total. */
 static inline int64_t nnc_kernel_work(const nnc_kernel *k)
@@ -231,14 +218,8 @@ bool nnc_sched_put_ring(nnc_kschedule *s, int buf, int axis, int64_t n); /* fals
 bool nnc_sched_has_ring(const nnc_kschedule *s, int buf);
 void nnc_sched_drop(nnc_kschedule *s, nnc_kdo what, int axis); /* axis -1: all of that kind */
 /* The vector axis, or -1; elements of a vector, at least 1. */
-static inline int nnc_sched_vec(const nnc_kschedule *s)
-{
-    return nnc_sched_axis(s, KD_vector);
-}
-static inline int nnc_sched_width(const nnc_kschedule *s)
-{
-    return (int)nnc_max64(nnc_sched_n(s, KD_vector, -1), 1);
-}
+static inline int nnc_sched_vec(const nnc_kschedule *s) { return nnc_sched_axis(s, KD_vector); }
+static inline int nnc_sched_width(const nnc_kschedule *s) { return (int)nnc_max64(nnc_sched_n(s, KD_vector, -1), 1); }
 /* The outer axes as digits of a work item's number, slowest first. Returns k->n_outer. */
 int nnc_kernel_digits(const nnc_kernel *k, int *axis);
 /* Number of blocks of an outer axis: the range of its digit. */
@@ -248,15 +229,13 @@ int64_t nnc_kernel_blocks(const nnc_kernel *k, int axis);
  * ring stores it at that number modulo `rows`, and computes only the last `step` rows of a point, except at the first one of a work
  * item. */
 typedef struct nnc_kring {
-    int axis,
-        row; /* the outer axis; the map axis that counts the rows, in the stages that store them and no others */
-    int64_t rows, size; /* rows of the buffer, 0: not a ring; elements of a row */
-    int64_t step; /* rows from one point of the outer axis to the next, 1 .. rows - 1 */
+    int axis, row;        /* the outer axis; the map axis that counts the rows, in the stages that store them and no others */
+    int64_t rows, size;   /* rows of the buffer, 0: not a ring; elements of a row */
+    int64_t step;         /* rows from one point of the outer axis to the next, 1 .. rows - 1 */
 } nnc_kring;
 /* ring.c: what prevents tmp buffer `buf` from keeping `rows` rows along the axis, or NULL: then *r. form: nnc_kernel_forms(k). */
 struct nnc_kform;
-const char *nnc_kernel_ring(const nnc_kernel *k, const struct nnc_kform *form, int buf, int axis,
-    int64_t rows, nnc_kring *r);
+const char *nnc_kernel_ring(const nnc_kernel *k, const struct nnc_kform *form, int buf, int axis, int64_t rows, nnc_kring *r);
 /* *r: an element for each buffer, from the schedule's directives, which were verified. False: out of memory. */
 bool nnc_kernel_rings(const nnc_kernel *k, nnc_arena *a, nnc_kring **r);
 /* Offset of an access to a ring without the modulo: the row, and the place in the row. */
@@ -272,39 +251,30 @@ typedef struct nnc_product {
 bool nnc_product_find(const nnc_kernel *k, const nnc_kstage *s, int vec, nnc_product *p);
 /* The computed source of a sum of products, for a block of its outer axes. */
 typedef struct nnc_kpanel {
-    int32_t x; /* the value */
-    uint32_t axes; /* on which it depends */
-    int64_t stride
-        [NNC_KAXES]; /* elements from one index to the next; of an outer axis within its tile. 0: one index */
+    int32_t x;                 /* the value */
+    uint32_t axes;             /* on which it depends */
+    int64_t stride[NNC_KAXES]; /* elements from one index to the next; of an outer axis within its tile. 0: one index */
     int64_t bytes;
 } nnc_kpanel;
 /* A set of a kernel's instructions. It is on the stack, since a choice that ran out of memory would be another one. */
 typedef struct nnc_kset {
     uint64_t word[NNC_KMAX_INS / 64 + 2]; /* one instruction more: a panel is stored */
 } nnc_kset;
-static inline bool nnc_kset_has(const nnc_kset *s, int32_t i)
-{
-    return s->word[i / 64] >> (i % 64) & 1;
-}
-static inline void nnc_kset_add(nnc_kset *s, int32_t i)
-{
-    s->word[i / 64] |= UINT64_C(1) << (i % 64);
-}
+static inline bool nnc_kset_has(const nnc_kset *s, int32_t i) { return s->word[i / 64] >> (i % 64) & 1; }
+static inline void nnc_kset_add(nnc_kset *s, int32_t i) { s->word[i / 64] |= UINT64_C(1) << (i % 64); }
 /* The instructions that value `id` is computed from, and itself. */
 void nnc_kernel_cone(const nnc_kernel *k, int32_t id, nnc_kset *cone);
 /* panel.c: what prevents the kernel with these tiles and this vector axis from having a panel, or NULL: then *p. nnc_kernel_panel_split
  * divides it into the kernel that fills the panel for a block, at map axes that were the sum's, and the one that reads it; the panel is
  * the last buffer of both, and outer axes count from 0 in it. False: out of memory. */
 const char *nnc_kernel_panel(const nnc_kernel *k, nnc_kpanel *p);
-bool nnc_kernel_panel_split(
-    const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
+bool nnc_kernel_panel_split(const nnc_kernel *k, const nnc_kpanel *p, nnc_arena *a, nnc_kernel *fill, nnc_kernel *sums);
 
 /* True when a transposing kernel reads this load in square tiles. */
 static inline bool nnc_kernel_tiles(const nnc_kernel *k, const nnc_kins *in, int vec, int tile)
 {
     int64_t s = k->axis[vec].extent > 1 ? in->at.k[vec] : 0;
-    return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 &&
-           s != 0 && s != 1;
+    return in->op == KO_load && in->arg[0] < 0 && in->n_guard == 0 && in->at.k[tile] == 1 && s != 0 && s != 1;
 }
 
 /* True when the reduce axis may be tiled with the schedule's vector axis: one stage, which has only that own axis, and few enough
@@ -315,8 +285,7 @@ bool nnc_kernel_blocked_ok(const nnc_kernel *k);
 bool nnc_kernel_in_place(const nnc_kernel *k, int in, int out);
 
 nnc_status nnc_kernel_verify(const nnc_kernel *k, nnc_sink *sink) NNC_MUST;
-nnc_status nnc_bad_kernel(
-    const nnc_kernel *k, nnc_sink *sink, const char *what); /* reports: "kernel NAME: what" */
+nnc_status nnc_bad_kernel(const nnc_kernel *k, nnc_sink *sink, const char *what); /* reports: "kernel NAME: what" */
 void nnc_kernel_print(nnc_text *t, const nnc_kernel *k);
 nnc_kernel *nnc_kernel_parse(nnc_scan *s, nnc_arena *a, nnc_sink *sink);
 /* Hash of everything that determines the machine code: kernel IR and schedule, without names of buffers. Out of memory: hi is all
@@ -332,20 +301,18 @@ nnc_hash128 nnc_kernel_hash(const nnc_kernel *k);
  * allowed beyond one per element (nnc_target_spare_ops). `local`: bytes of a tmp buffer for what overlapping windows read
  * (nnc_kernel_local), which then read no other computed values; 0: such values are computed for each window. Time depends on these
  * nodes and their operands only, not on the graph's size. */
-#define NNC_KERNEL_RESULTS 64 /* most results of a kernel */
+#define NNC_KERNEL_RESULTS 64   /* most results of a kernel */
 #define NNC_KERNEL_ARGUMENTS 64 /* most operands and results together */
-#define NNC_KERNEL_CONCAT \
-    12 /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
-bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
-    int n_out, int64_t spare, int64_t local, nnc_arena *a, const char **why);
+#define NNC_KERNEL_CONCAT 12    /* operands of a concat that a kernel copies in turn; of more, each element compares its index */
+bool nnc_kernel_possible(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, int64_t spare, int64_t local,
+    nnc_arena *a, const char **why);
 /* The kernel of such nodes, without a schedule, in `a`: for estimates (operands are numbered in order of use). NULL: *why says why not, or
  * is NULL: out of memory. */
-nnc_kernel *nnc_kernel_of(const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs,
-    int n_out, nnc_arena *a, const char **why);
+nnc_kernel *nnc_kernel_of(
+    const nnc_graph *g, const uint32_t *nodes, int n, const nnc_ref *outs, int n_out, nnc_arena *a, const char **why);
 
 /* True for a convolution that becomes a generated kernel on target t; *why (may be NULL) is the reason. */
-bool nnc_is_kernel_conv(
-    const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
+bool nnc_is_kernel_conv(const nnc_target *t, const nnc_graph *g, const nnc_node *n, const char **why);
 /* True for any other contraction, or a fused node that contains one. t: or NULL. */
 bool nnc_has_call(const nnc_target *t, const nnc_graph *g, const nnc_node *n);
 
@@ -367,7 +334,7 @@ bool nnc_kernel_name(nnc_kernel *k, const nnc_node *n, nnc_arena *a);
 
 typedef struct nnc_span {
     int64_t lo, hi; /* inclusive */
-    bool ok; /* false: overflows 64 bits */
+    bool ok;        /* false: overflows 64 bits */
 } nnc_span;
 
 bool nnc_affine_equal(const nnc_affine *a, const nnc_affine *b);
@@ -406,10 +373,7 @@ static inline bool nnc_kins_is_zero(const nnc_kernel *k, int32_t id)
 }
 
 /* SSA type of a buffer's elements after loading. */
-static inline nnc_dtype nnc_kdtype(nnc_dtype d)
-{
-    return d == DT_f16 || d == DT_bf16 ? DT_f32 : d;
-}
+static inline nnc_dtype nnc_kdtype(nnc_dtype d) { return d == DT_f16 || d == DT_bf16 ? DT_f32 : d; }
 
 extern const char *const nnc_kred_names[6];
 extern const char *const nnc_kaxis_names[3];
@@ -420,8 +384,7 @@ extern const char *const nnc_khint_names[NNC_KHINTS]; /* by bit */
 void nnc_kernel_print_as(nnc_text *t, const nnc_kernel *k, bool names);
 
 extern const char *const nnc_kdo_names[KD__COUNT];
-int64_t nnc_kernel_domain(
-    const nnc_kernel *k); /* number of work items of the schedule's tiles; -1: more than 2^63 */
+int64_t nnc_kernel_domain(const nnc_kernel *k); /* number of work items of the schedule's tiles; -1: more than 2^63 */
 int64_t nnc_kernel_scratch(const nnc_kernel *k);
 extern const char *const nnc_kclass_names[5];
 /* place.c: nnc_kernel_in_place, by buffer. */
@@ -433,7 +396,6 @@ int nnc_store_axis(const nnc_kernel *k);
 int nnc_across_axis(const nnc_kernel *k, int v, int64_t *elements);
 /* The axis that a stage vectorises: the schedule's if it is an outer one or the stage's own, otherwise the stage's last, or -1. */
 int nnc_stage_vec(const nnc_kernel *k, const nnc_kstage *s);
-nnc_kschedule nnc_cuda_sched(
-    const nnc_kernel *k); /* k->sched of a GPU kernel: for the interpreter */
+nnc_kschedule nnc_cuda_sched(const nnc_kernel *k); /* k->sched of a GPU kernel: for the interpreter */
 
 #endif

@@ -10,8 +10,8 @@ typedef struct attention {
     bool flat; /* operands are [batch, rows, heads * size] */
     nnc_ref q, k, v; /* [batch, heads, rows, size] */
     nnc_ref offset; /* position of the first query: one number, or [batch, 1, 1, 1] */
-    nnc_ref allowed,
-        bias; /* pairs that take part, and what is added to their scores; or NNC_NONE */
+    nnc_ref allowed; /* pairs of query and key that take part; NNC_NONE: all */
+    nnc_ref bias; /* added to their scores, or NNC_NONE */
     bool can_be_empty; /* a query may have no key */
 } attention;
 

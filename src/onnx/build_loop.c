@@ -7,8 +7,8 @@ enum { MAX_ITERATIONS = 1 << 14 };
 typedef struct loop {
     ox_build *b;
     ox_graph body;
-    int n_state,
-        n_scan; /* values carried along, and results of which each iteration gives a part */
+    int n_state; /* values that each iteration takes from the one before */
+    int n_scan; /* results of which each iteration computes a part */
     ox_value *state;
     nnc_ref *part; /* MAX_ITERATIONS of each scan result */
     int n; /* iterations so far */

@@ -83,8 +83,7 @@ bool ox_layernorm(ox_build *b)
     nnc_attr a[2] = {nnc_ai(AT_axis, axis), eps(b)};
     nnc_type want = nnc_type_make((nnc_dtype)x.dtype, x.rank - axis, &x.dim[axis]);
     nnc_ref v[3] = {ox_in(b, 0)};
-    bool whole =
-        true; /* gamma and beta have the normalised dimensions, and are not broadcast to them */
+    bool whole = true; /* gamma and beta have the normalised dimensions, and are not broadcast */
     for (int i = 1; i < 3; i++)
         whole = whole && (!ox_has(b, i) || nnc_type_equal(ox_type(b, ox_in(b, i)), &want));
     for (int i = 1; i < 3 && whole; i++)

@@ -52,8 +52,8 @@ bool ox_affine_grid(ox_build *b)
 
 enum { MAX_SIDE = 4 };
 
-typedef struct
-    side { /* the elements around a place along one dimension: their indices (as floats) and weights */
+/* The elements around a place along one dimension: their indices (as floats) and weights. */
+typedef struct side {
     int n;
     nnc_ref at[MAX_SIDE], weight[MAX_SIDE];
 } side;

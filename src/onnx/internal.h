@@ -71,7 +71,7 @@ enum {
 bool ox_dtype(int64_t code, nnc_dtype *out);
 int64_t ox_code(nnc_dtype d);
 int ox_bits(int64_t code); /* 4 or 2; 0 for all other types */
-const char *ox_dtype_name(int64_t code); /* of those that nnc has not, too */
+const char *ox_dtype_name(int64_t code); /* also of types that nnc does not support */
 
 typedef struct ox_tensor {
     const char *name; /* "" = none */
@@ -97,8 +97,8 @@ enum {
 };
 
 typedef struct ox_attr {
-    const char *name,
-        *ref; /* ref: the attribute of the function that stands for this one, or NULL */
+    const char *name;
+    const char *ref; /* the attribute of the function whose value this one has, or NULL */
     int type;
     double f;
     int64_t i;
@@ -332,12 +332,11 @@ static inline bool ox_wants(const ox_build *b, int i)
     return i < b->n_out && *b->n->out[i];
 }
 bool ox_set(ox_build *b, int i, nnc_ref r); /* result i; false when r is none */
-bool ox_none(ox_build *b, int i, nnc_dtype d, int rank,
-    const int64_t *dim); /* result i has no elements; true */
+/* Result i has no elements; true. */
+bool ox_none(ox_build *b, int i, nnc_dtype d, int rank, const int64_t *dim);
 bool ox_any_0(int n, const int64_t *dim);
 bool ox_has_empty(const ox_build *b); /* an operand has no elements */
-nnc_type ox_shape_of(
-    const ox_build *b, int i); /* the type of input i, which may have no elements */
+nnc_type ox_shape_of(const ox_build *b, int i); /* of input i, which may have no elements */
 /* Result 0: x in this shape; without elements where one of the extents is 0. */
 bool ox_give_shape(ox_build *b, nnc_ref x, nnc_dtype d, int rank, const int64_t *dim);
 /* The result of an elementwise operator of which an operand has no elements. */

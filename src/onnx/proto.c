@@ -1,5 +1,5 @@
-/* onnx/proto.c -- ONNX's messages. Strings are copied, numbers of tensors stay in the file. Fields that are not listed are passed
- * over, as the format asks for. */
+/* onnx/proto.c -- ONNX's messages. Strings are copied, numbers of tensors stay in the file. Fields that are not listed are skipped, as
+ * protocol buffers require. */
 #include "onnx/internal.h"
 #include <stdarg.h>
 #include <string.h>

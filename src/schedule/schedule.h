@@ -61,17 +61,17 @@ bool nnc_cuda_derive(const nnc_kernel *k, nnc_kgrid *g);
 
 /* cuda_rows.c: distribution of a point over a group of threads. */
 typedef struct cu_spread {
-    uint32_t spread; /* own axes, which are distributed over the threads */
-    int vec; /* elements of an access along the last of them */
+    uint32_t spread;      /* own axes, which are distributed over the threads */
+    int vec;              /* elements of an access along the last of them */
     int64_t units, trips; /* vectors of these axes; maximum per thread */
 } cu_spread;
 typedef struct cu_rows {
     cu_spread *stage;
     int keep;
-    int32_t *as; /* by instruction, as in cu_value */
+    int32_t *as;             /* by instruction, as in cu_value */
     bool *held;
-    bool *in_registers; /* by buffer: a tmp buffer kept in registers */
-    int64_t scratch; /* bytes per point of the other tmp buffers */
+    bool *in_registers;      /* by buffer: a tmp buffer kept in registers */
+    int64_t scratch;         /* bytes per point of the other tmp buffers */
 } cu_rows;
 bool cu_rows_mixed(const nnc_kernel
         *k); /* a stage with map and reduce axes, or axes in order, which no row distributes */
@@ -80,10 +80,7 @@ void cu_rows_deinit(cu_rows *r);
 
 /* Product of the outer axes' extents; the last of a set of axes (-1: none). */
 int64_t cu_all_points(const nnc_kernel *k);
-static inline int cu_last_axis(uint32_t axes)
-{
-    return axes ? 31 - __builtin_clz(axes) : -1;
-}
+static inline int cu_last_axis(uint32_t axes) { return axes ? 31 - __builtin_clz(axes) : -1; }
 /* Offset in `work` of the partial results of reduction id, indexed [slice][point]; id = k->n_ins: total size. */
 int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id);
 /* Threads per point in the second launch: one, or with many partial results the warps of a block, each thread of a warp with another
@@ -91,8 +88,7 @@ int64_t cu_part_at(const nnc_kernel *k, int split, int32_t id);
 int cu_finish_group(const nnc_kernel *k, const nnc_kgrid *g);
 /* Shared memory of the reductions' partial results per thread and lane of a column. */
 int64_t cu_part_bytes(const nnc_kernel *k);
-int64_t cu_work(const nnc_kernel *k,
-    const nnc_kgrid *g); /* bytes of a split kernel's partial results; -1: too many */
+int64_t cu_work(const nnc_kernel *k, const nnc_kgrid *g); /* bytes of a split kernel's partial results; -1: too many */
 int64_t cu_tile_bytes(const nnc_kernel *k, const nnc_kgrid *g); /* of static shared memory */
 
 /* schedule_cuda.c: true when the access moves `vec` consecutive elements along axis a at once, where a is a multiple of vec. */

@@ -180,14 +180,14 @@ static bool streams(const nnc_target *t, const nnc_ask *a)
            nnc_target_engine_named(t, "llvm");
 }
 
-/* Is a sum of few channels? */
+/* True for a convolution that sums few channels for each result. */
 static bool few_terms(const nnc_ask *a)
 {
     return a->kind == ASK_conv && a->channels > 0 && a->channels < 16;
 }
 
 /* Percent of the speed of large groups: so many for each output. */
-static int group_share(const nnc_ask *a, int64_t each)
+static int small_group_share(const nnc_ask *a, int64_t each)
 {
     return (int)nnc_min64(each * a->outputs, 100);
 }
@@ -210,7 +210,7 @@ static int planes_share(const nnc_ask *a)
 /* Percent of its speed that oneDNN reaches with groups of a convolution without a window: it multiplies group by group and image by
  * image, and reads the group's weights each time (256 to 512 channels, 8 groups, of a generated kernel's speed: 1 place 26 %, 4: 21,
  * 16: 43 to 71, 64: 100). */
-static int groups_share(const nnc_ask *a)
+static int few_places_share(const nnc_ask *a)
 {
     return (int)nnc_min64(20 + a->places * 5 / 4, 100);
 }
@@ -270,9 +270,10 @@ static void onednn(const nnc_target *t, const nnc_target_engine *e, const nnc_as
     bool window = a->results && a->channels && a->flops / 2 / a->results > a->channels;
     int share = one_place                      ? 15
                 : a->planes && is_depthwise(a) ? 5
-                : is_small_group(a) ? group_share(a, a->planes ? 3 : nnc_min64(2 * a->channels, 16))
+                : is_small_group(a)
+                    ? small_group_share(a, a->planes ? 3 : nnc_min64(2 * a->channels, 16))
                 : a->planes && window                                    ? planes_share(a)
-                : a->grouped && !is_depthwise(a) && !window && a->places ? groups_share(a)
+                : a->grouped && !is_depthwise(a) && !window && a->places ? few_places_share(a)
                 : narrow || few_rows(a)                                  ? 87
                                                                          : 100;
     if (a->kind ==
@@ -386,7 +387,7 @@ static int kernel_share(const nnc_target *t, const nnc_ask *a)
                 : a->planes && is_depthwise(a)   ? 30 * filled / 100 + 1
                 : is_depthwise(a) || few_rows(a) ? 105
                 : a->planes                      ? few_terms(a) ? 33 : 25
-                : is_small_group(a)              ? group_share(a, 9)
+                : is_small_group(a)              ? small_group_share(a, 9)
                 : odd                            ? 88
                                                  : 100;
     return is_half(a) ? (share + 1) / 2 : share;

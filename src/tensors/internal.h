@@ -6,8 +6,7 @@
 
 /* How the numbers of an entry lie in the file. */
 typedef struct nnc_packing {
-    const uint8_t *
-        p; /* of the .npy file: header and numbers, compressed or not; of raw numbers: the numbers */
+    const uint8_t *p; /* of the .npy file: header and numbers, compressed or not; of raw numbers: the numbers */
     uint64_t n, size; /* bytes in the file; bytes when inflated */
     uint64_t head; /* bytes of .npy's header, of `size` */
     bool deflated, checked; /* checked: against crc */

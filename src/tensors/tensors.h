@@ -13,8 +13,8 @@ typedef struct nnc_tensors nnc_tensors;
 typedef struct nnc_tensor_entry {
     const char *name; /* "" in an .npy file, which has one */
     nnc_type type; /* row-major */
-    int64_t
-        offset; /* from the file's start, of numbers that lie there as in memory; -1: nnc_tensors_read inflates or converts them */
+    /* From the file's start, of numbers that lie there as in memory; -1: nnc_tensors_read inflates or converts them. */
+    int64_t offset;
     int64_t size; /* bytes of the numbers in memory */
     const char *why; /* reason why nnc cannot read it (type is undefined then); NULL: it can */
     const struct nnc_packing *packing; /* for nnc_tensors_read */
