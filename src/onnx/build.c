@@ -243,9 +243,20 @@ nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y)
     return ox_op(b, op, 2, (nnc_ref[]){x, y}, 0, NULL);
 }
 
-nnc_ref ox_3(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y, nnc_ref z)
+nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
 {
-    return ox_op(b, op, 3, (nnc_ref[]){x, y, z}, 0, NULL);
+    return ox_op(b, OP_select, 3, (nnc_ref[]){c, yes, no}, 0, NULL);
+}
+
+nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis)
+{
+    const nnc_attr a = nnc_ai(AT_axis, axis);
+    return ox_op(b, op, n, v, 1, &a);
+}
+
+nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis)
+{
+    return n == 1 ? v[0] : ox_on_axis(b, OP_concat, n, v, axis);
 }
 
 nnc_ref ox_reduced(
@@ -314,4 +325,34 @@ nnc_ref ox_along(ox_build *b, nnc_ref x, int rank, int axis)
     for (int i = 0; i < rank; i++)
         dim[i] = i == axis ? nnc_type_numel(ox_type(b, x)) : 1;
     return ox_reshape(b, x, rank, dim);
+}
+
+nnc_ref ox_per_index(ox_build *b, nnc_ref v, int rank, int axis)
+{
+    const nnc_type t = *ox_type(b, v);
+    return t.rank != 1 ? v : t.dim[0] == 1 ? ox_reshape(b, v, 0, NULL) : ox_along(b, v, rank, axis);
+}
+
+nnc_ref ox_add_dim(ox_build *b, nnc_ref x, int axis)
+{
+    const nnc_type t = *ox_type(b, x);
+    int64_t d[NNC_MAX_RANK];
+    if (t.rank == NNC_MAX_RANK)
+        return ox_refuse(b, "more than %d dimensions are unsupported", NNC_MAX_RANK), NNC_NONE;
+    for (int i = 0; i <= t.rank; i++)
+        d[i] = i == axis ? 1 : t.dim[i - (i > axis)];
+    return ox_reshape(b, x, t.rank + 1, d);
+}
+
+nnc_ref ox_reversed(ox_build *b, nnc_ref x, nnc_ref lengths, int axis, int batch)
+{
+    if (x == NNC_NONE || lengths == NNC_NONE)
+        return NNC_NONE;
+    const nnc_type t = *ox_type(b, x);
+    nnc_ref at = ox_along(b, ox_iota(b, DT_i64, t.dim[axis]), t.rank, axis),
+            length = ox_along(b, ox_to(b, lengths, DT_i64), t.rank, batch);
+    nnc_ref back = ox_2n(b, OP_sub, ox_2(b, OP_sub, length, at), 1);
+    nnc_ref from = ox_select(b, ox_2(b, OP_lt, at, length), back, at);
+    nnc_ref v[2] = {x, ox_broadcast(b, from, t.rank, t.dim)};
+    return ox_on_axis(b, OP_gather_elements, 2, v, axis);
 }

@@ -43,9 +43,8 @@ static nnc_ref as_given(ox_build *b, const attention *a, nnc_ref x)
 static nnc_ref with_past(ox_build *b, nnc_ref x, int past, int out)
 {
     nnc_ref v[2] = {ox_has(b, past) ? ox_in(b, past) : NNC_NONE, x};
-    nnc_attr a = nnc_ai(AT_axis, 2);
-    if (v[0] != NNC_NONE && x != NNC_NONE)
-        x = ox_op(b, OP_concat, 2, v, 1, &a);
+    if (v[0] != NNC_NONE)
+        x = ox_joined(b, 2, v, 2);
     ox_set(b, out, x);
     return x;
 }
@@ -132,10 +131,9 @@ static nnc_ref masked(ox_build *b, const attention *a, nnc_ref score)
     nnc_ref never = ox_num(b, ox_dt(b, score), -INFINITY);
     if (a->bias != NNC_NONE) {
         nnc_ref bias = ox_to(b, a->bias, ox_dt(b, score));
-        score = ox_3(
-            b, OP_select, ox_2n(b, OP_eq, bias, -INFINITY), never, ox_2(b, OP_add, score, bias));
+        score = ox_select(b, ox_2n(b, OP_eq, bias, -INFINITY), never, ox_2(b, OP_add, score, bias));
     }
-    return a->allowed == NNC_NONE ? score : ox_3(b, OP_select, a->allowed, score, never);
+    return a->allowed == NNC_NONE ? score : ox_select(b, a->allowed, score, never);
 }
 
 /* Softmax of each row; a row of -inf gives zeros. */
@@ -146,11 +144,10 @@ static nnc_ref weights_of(ox_build *b, const attention *a, nnc_ref score)
     if (code && !ox_dtype(code, &d))
         return ox_refuse(b, "the type %s is unsupported", ox_dtype_name(code)), NNC_NONE;
     score = ox_to(b, score, d);
-    nnc_attr axis = nnc_ai(AT_axis, 3);
-    nnc_ref p = ox_op(b, OP_softmax, 1, &score, 1, &axis);
+    nnc_ref p = ox_on_axis(b, OP_softmax, 1, &score, 3);
     if (a->can_be_empty) {
         nnc_ref top = ox_reduced(b, OP_reduce_max, score, 1, &last, true);
-        p = ox_3(b, OP_select, ox_2n(b, OP_eq, top, -INFINITY), ox_num(b, d, 0), p);
+        p = ox_select(b, ox_2n(b, OP_eq, top, -INFINITY), ox_num(b, d, 0), p);
     }
     return ox_to(b, p, a->d);
 }
@@ -209,9 +206,8 @@ bool ox_attention(ox_build *b)
 static nnc_ref angles(ox_build *b, int i, const nnc_type *x, int64_t half)
 {
     nnc_ref v[2] = {ox_in(b, i), ox_has(b, 3) ? ox_in(b, 3) : NNC_NONE};
-    nnc_attr axis = nnc_ai(AT_axis, 0);
     if (ox_has(b, 3))
-        v[0] = ox_op(b, OP_gather, 2, v, 1, &axis);
+        v[0] = ox_on_axis(b, OP_gather, 2, v, 0);
     if (v[0] == NNC_NONE)
         return v[0];
     const nnc_type t = *ox_type(b, v[0]);
@@ -246,17 +242,15 @@ bool ox_rotary(ox_build *b)
     v = near ? ox_reshape(b, ox_slice(b, turn, 4, 1, 2), 4, one) : ox_slice(b, turn, 3, half, n);
     nnc_ref to[3] = {ox_2(b, OP_sub, ox_2(b, OP_mul, u, c), ox_2(b, OP_mul, v, s)),
         ox_2(b, OP_add, ox_2(b, OP_mul, u, s), ox_2(b, OP_mul, v, c))};
-    nnc_attr axis = nnc_ai(AT_axis, near ? 4 : 3);
     pairs[4] = 1;
     for (int i = 0; i < 2 && near; i++)
         to[i] = ox_reshape(b, to[i], 5, pairs);
-    nnc_ref r[2] = {ox_op(b, OP_concat, 2, to, 1, &axis)};
+    nnc_ref r[2] = {ox_joined(b, 2, to, near ? 4 : 3)};
     one[3] = n;
     r[0] = near ? ox_reshape(b, r[0], 4, one) : r[0];
-    axis = nnc_ai(AT_axis, 3);
     if (n < t.dim[3]) {
         r[1] = ox_slice(b, x, 3, n, t.dim[3]);
-        r[0] = ox_op(b, OP_concat, 2, r, 1, &axis);
+        r[0] = ox_joined(b, 2, r, 3);
     }
     return ox_give(b, as_given(b, &a, r[0]));
 }

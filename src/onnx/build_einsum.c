@@ -126,7 +126,7 @@ static bool take_diagonals(einsum *e, term *t)
                 b, "a letter stands for %lld and %lld", (long long)dim[i], (long long)dim[first]);
         nnc_ref at = ox_iota(b, DT_i32, n);
         nnc_ref same = ox_2(b, OP_eq, ox_along(b, at, t->rank, first), ox_along(b, at, t->rank, i));
-        t->v = ox_3(b, OP_select, same, t->v, ox_num(b, ox_dt(b, t->v), 0));
+        t->v = ox_select(b, same, t->v, ox_num(b, ox_dt(b, t->v), 0));
         t->v = ox_reduced(b, OP_reduce_sum, t->v, 1, &axis, false);
         drop(t, i);
     }

@@ -56,7 +56,7 @@ bool ox_variadic(ox_build *b)
 
 bool ox_where(ox_build *b)
 {
-    return ox_give(b, ox_3(b, OP_select, ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)));
+    return ox_give(b, ox_select(b, ox_in(b, 0), ox_in(b, 1), ox_in(b, 2)));
 }
 
 /* ---- types ----------------------------------------------------------------------------------- */
@@ -69,7 +69,7 @@ static nnc_ref low_bits(ox_build *b, nnc_ref x, nnc_dtype d, int bits)
     if (d == DT_u8)
         return u;
     nnc_ref high = ox_2n(b, OP_ge, u, 1 << (bits - 1));
-    return ox_3(b, OP_select, high, ox_2n(b, OP_sub, u, 1 << bits), u);
+    return ox_select(b, high, ox_2n(b, OP_sub, u, 1 << bits), u);
 }
 
 static bool cast_to(ox_build *b, nnc_dtype d, int bits)
@@ -117,7 +117,7 @@ bool ox_mod(ox_build *b)
         return ox_give(b, r);
     nnc_ref differ = ox_2(b, OP_ne, ox_2n(b, OP_lt, r, 0), ox_2n(b, OP_lt, y, 0));
     nnc_ref fix = ox_2(b, OP_and, ox_2n(b, OP_ne, r, 0), differ);
-    return ox_give(b, ox_3(b, OP_select, fix, ox_2(b, OP_add, r, y), r));
+    return ox_give(b, ox_select(b, fix, ox_2(b, OP_add, r, y), r));
 }
 
 /* A bound as a number; false: not known, or not one that the op clip takes. */
@@ -218,16 +218,11 @@ bool ox_celu(ox_build *b)
     return ox_give(b, ox_2(b, OP_add, ox_1(b, OP_relu, x), ox_2n(b, OP_min, e, 0)));
 }
 
-static nnc_ref choose(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
-{
-    return ox_3(b, OP_select, c, yes, no);
-}
-
 bool ox_thresholded_relu(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0);
     nnc_ref above = ox_2n(b, OP_gt, x, ox_float(b, "alpha", 1));
-    return ox_give(b, choose(b, above, x, ox_num(b, ox_dt(b, x), 0)));
+    return ox_give(b, ox_select(b, above, x, ox_num(b, ox_dt(b, x), 0)));
 }
 
 /* x < -lambd ? x + bias : x > lambd ? x - bias : 0 */
@@ -237,15 +232,15 @@ bool ox_shrink(ox_build *b)
     double bias = ox_float(b, "bias", 0), lambd = ox_float(b, "lambd", 0.5);
     if (!nnc_is_float(ox_dt(b, x)))
         return ox_refuse(b, "integers are unsupported");
-    nnc_ref high =
-        choose(b, ox_2n(b, OP_gt, x, lambd), ox_2n(b, OP_sub, x, bias), ox_num(b, ox_dt(b, x), 0));
-    return ox_give(b, choose(b, ox_2n(b, OP_lt, x, -lambd), ox_2n(b, OP_add, x, bias), high));
+    nnc_ref high = ox_select(
+        b, ox_2n(b, OP_gt, x, lambd), ox_2n(b, OP_sub, x, bias), ox_num(b, ox_dt(b, x), 0));
+    return ox_give(b, ox_select(b, ox_2n(b, OP_lt, x, -lambd), ox_2n(b, OP_add, x, bias), high));
 }
 
 /* An odd function from its values r at |x|. */
 static nnc_ref odd(ox_build *b, nnc_ref x, nnc_ref r)
 {
-    return choose(b, ox_2n(b, OP_lt, x, 0), ox_1(b, OP_neg, r), r);
+    return ox_select(b, ox_2n(b, OP_lt, x, 0), ox_1(b, OP_neg, r), r);
 }
 
 /* asinh a = log1p(a + a^2 / (1 + sqrt(a^2 + 1))) for a >= 0; where a^2 could overflow, log a + log 2. */
@@ -255,7 +250,7 @@ bool ox_asinh(ox_build *b)
     nnc_ref root = ox_2n(b, OP_add, ox_1(b, OP_sqrt, ox_2n(b, OP_add, a2, 1)), 1);
     nnc_ref r = ox_1(b, OP_log1p, ox_2(b, OP_add, a, ox_2(b, OP_div, a2, root)));
     nnc_ref far = ox_2n(b, OP_add, ox_1(b, OP_log, a), 0.69314718055994531);
-    return ox_give(b, odd(b, x, choose(b, ox_2n(b, OP_gt, a, 1e4), far, r)));
+    return ox_give(b, odd(b, x, ox_select(b, ox_2n(b, OP_gt, a, 1e4), far, r)));
 }
 
 /* acosh x = log1p(t + sqrt(t) sqrt(t + 2)), t = x - 1 */
@@ -290,12 +285,11 @@ bool ox_isinf(ox_build *b)
 bool ox_prelu(ox_build *b)
 {
     nnc_ref x = ox_in(b, 0), slope = ox_in(b, 1);
-    if (b->opset < 7 && ox_type(b, slope)->rank == 1) /* of channels, or one number */
-        slope = nnc_type_numel(ox_type(b, slope)) == 1 ? ox_reshape(b, slope, 0, NULL)
-                                                       : ox_along(b, slope, ox_type(b, x)->rank, 1);
+    if (b->opset < 7) /* of channels, or one number */
+        slope = ox_per_index(b, slope, ox_type(b, x)->rank, 1);
     if (nnc_is_float(ox_dt(b, x)))
         return ox_give(b, ox_2(b, OP_prelu, x, slope));
-    return ox_give(b, choose(b, ox_2n(b, OP_lt, x, 0), ox_2(b, OP_mul, x, slope), x));
+    return ox_give(b, ox_select(b, ox_2n(b, OP_lt, x, 0), ox_2(b, OP_mul, x, slope), x));
 }
 
 /* ---- bits ------------------------------------------------------------------------------------ */
@@ -308,7 +302,7 @@ bool ox_bit_shift(ox_build *b)
     nnc_dtype d = ox_dt(b, x);
     nnc_ref two = ox_2(b, OP_pow, ox_num(b, d, 2), by);
     if (nnc_dtype_kind(d) == NNC_INT) /* 2^-1 and on are out of range, too */
-        two = choose(b, ox_2n(b, OP_lt, by, 0), ox_num(b, d, 0), two);
+        two = ox_select(b, ox_2n(b, OP_lt, by, 0), ox_num(b, d, 0), two);
     if (!strcmp(ox_word(b, "direction", ""), "LEFT"))
         return ox_give(b, ox_2(b, OP_mul, x, two));
     nnc_ref r = ox_2(b, OP_div, x, two);
@@ -316,7 +310,7 @@ bool ox_bit_shift(ox_build *b)
         return ox_give(b, r);
     nnc_ref minus = ox_num(b, d, -1);
     nnc_ref low = ox_2(b, OP_sub, minus, ox_2(b, OP_div, ox_2(b, OP_sub, minus, x), two));
-    return ox_give(b, choose(b, ox_2n(b, OP_lt, x, 0), low, r));
+    return ox_give(b, ox_select(b, ox_2n(b, OP_lt, x, 0), low, r));
 }
 
 static nnc_dtype unsigned_of(nnc_dtype d)

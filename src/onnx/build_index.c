@@ -40,8 +40,7 @@ bool ox_gather_elements(ox_build *b)
     int axis;
     if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, v[0])->rank, &axis))
         return false;
-    nnc_attr a = nnc_ai(AT_axis, axis);
-    return ox_give(b, ox_op(b, OP_gather_elements, 2, v, 1, &a));
+    return ox_give(b, ox_on_axis(b, OP_gather_elements, 2, v, axis));
 }
 
 bool ox_gather_nd(ox_build *b)
@@ -62,13 +61,7 @@ bool ox_reverse_sequence(ox_build *b)
     if (!ox_axis(b, ox_int(b, "time_axis", 0), t.rank, &time) ||
         !ox_axis(b, ox_int(b, "batch_axis", 1), t.rank, &batch))
         return false;
-    nnc_ref at = ox_along(b, ox_iota(b, DT_i64, t.dim[time]), t.rank, time),
-            length = ox_along(b, ox_to(b, ox_in(b, 1), DT_i64), t.rank, batch);
-    nnc_ref back = ox_2n(b, OP_sub, ox_2(b, OP_sub, length, at), 1);
-    nnc_ref from = ox_3(b, OP_select, ox_2(b, OP_lt, at, length), back, at);
-    nnc_ref v[2] = {x, ox_broadcast(b, from, t.rank, t.dim)};
-    nnc_attr a = nnc_ai(AT_axis, time);
-    return ox_give(b, ox_op(b, OP_gather_elements, 2, v, 1, &a));
+    return ox_give(b, ox_reversed(b, x, ox_in(b, 1), time, batch));
 }
 
 /* ---- scatters -------------------------------------------------------------------------------- */
@@ -103,8 +96,7 @@ bool ox_tensor_scatter(ox_build *b)
     if (circular)
         at = ox_2n(b, OP_mod, at, (double)t.dim[axis]);
     nnc_ref v[3] = {x, ox_broadcast(b, at, u.rank, u.dim), update};
-    nnc_attr a = nnc_ai(AT_axis, axis);
-    return ox_give(b, ox_op(b, OP_scatter, 3, v, 1, &a));
+    return ox_give(b, ox_on_axis(b, OP_scatter, 3, v, axis));
 }
 
 /* The numbers of x at their places in a tensor of zeros, counted through all of it; a larger shape is filled up with zeros. */
@@ -134,7 +126,7 @@ bool ox_max_unpool(ox_build *b)
     }
     nnc_ref zeros = ox_broadcast(b, ox_num(b, (nnc_dtype)t.dtype, 0), 1, &all);
     nnc_ref v[3] = {zeros, ox_reshape(b, ox_in(b, 1), 1, &count), ox_reshape(b, x, 1, &count)};
-    nnc_attr a = nnc_ai(AT_axis, 0), pad = nnc_av(AT_pads, 2 * n, pads);
-    nnc_ref r = ox_reshape(b, ox_op(b, OP_scatter, 3, v, 1, &a), n, dim);
+    nnc_attr pad = nnc_av(AT_pads, 2 * n, pads);
+    nnc_ref r = ox_reshape(b, ox_on_axis(b, OP_scatter, 3, v, 0), n, dim);
     return ox_give(b, larger ? ox_op(b, OP_pad, 1, &r, 1, &pad) : r);
 }

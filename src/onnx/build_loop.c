@@ -81,23 +81,16 @@ static bool join(loop *l, int k, int64_t axis, bool backwards)
         return true;
     if (l->n == 0)
         return ox_refuse(b, "its output %d has no elements", l->n_state + k);
-    const nnc_type t = *ox_type(b, first);
-    int64_t d[NNC_MAX_RANK];
-    if (t.rank == NNC_MAX_RANK)
-        return ox_refuse(b, "results of more than %d dimensions are unsupported", NNC_MAX_RANK);
-    if (!ox_axis(b, axis, t.rank + 1, &at))
+    if (!ox_axis(b, axis, ox_type(b, first)->rank + 1, &at))
         return false;
-    for (int i = 0; i <= t.rank; i++)
-        d[i] = i == at ? 1 : t.dim[i - (i > at)];
     for (int i = 0; i < l->n; i++)
-        part[i] = ox_reshape(b, part[i], t.rank + 1, d);
+        part[i] = ox_add_dim(b, part[i], at);
     for (int i = 0; backwards && i < l->n / 2; i++) {
         nnc_ref v = part[i];
         part[i] = part[l->n - 1 - i];
         part[l->n - 1 - i] = v;
     }
-    nnc_attr a = nnc_ai(AT_axis, at);
-    return ox_set(b, l->n_state + k, l->n == 1 ? part[0] : ox_op(b, OP_concat, l->n, part, 1, &a));
+    return ox_set(b, l->n_state + k, ox_joined(b, l->n, part, at));
 }
 
 /* A condition that is left out is true; false with *known unset: it depends on data. */
@@ -120,7 +113,7 @@ bool ox_loop(ox_build *b)
     ox_value cond = {0}, *in = ARENA_NEW(&b->x->a, ox_value, n_in);
     if (!in)
         return ox_nomem(b->x);
-    if (!open_loop(b, &l, n_in - 2, 1) || !l.state)
+    if (!open_loop(b, &l, n_in - 2, 1))
         return false;
     if (ox_has(b, 0) && !ox_const_ints(b, 0, 1, &n, &trips))
         return false;

@@ -116,8 +116,7 @@ bool ox_concat(ox_build *b)
         first.dim[axis] += b->in[i].rank > axis ? b->in[i].dim[axis] : 0;
     if (n == 0)
         return ox_none(b, 0, (nnc_dtype)first.dtype, first.rank, first.dim);
-    nnc_attr a = nnc_ai(AT_axis, axis);
-    return ox_give(b, n == 1 ? v[0] : ox_op(b, OP_concat, n, v, 1, &a));
+    return ox_give(b, ox_joined(b, n, v, axis));
 }
 
 /* The sizes of n parts: equal, the last ones may be smaller. */
@@ -344,9 +343,7 @@ static bool wrap(ox_build *b, nnc_ref x, const int64_t *pads)
         v[k++] = x;
         if (hi)
             v[k++] = ox_slice(b, x, i, 0, hi);
-        nnc_attr a = nnc_ai(AT_axis, i);
-        if (k > 1)
-            x = ox_op(b, OP_concat, k, v, 1, &a);
+        x = ox_joined(b, k, v, i);
     }
     return ox_give(b, x);
 }
@@ -410,8 +407,7 @@ bool ox_gather(ox_build *b)
     if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, ox_in(b, 0))->rank, &axis))
         return false;
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
-    nnc_attr a = nnc_ai(AT_axis, axis);
-    return ox_give(b, ox_op(b, OP_gather, 2, v, 1, &a));
+    return ox_give(b, ox_on_axis(b, OP_gather, 2, v, axis));
 }
 
 bool ox_expand(ox_build *b)
@@ -522,7 +518,7 @@ bool ox_trilu(ox_build *b)
     nnc_ref from = ox_2(b, OP_add, row, ox_num(b, DT_i64, (double)k));
     nnc_ref keep = ox_2(b, ox_int(b, "upper", 1) ? OP_ge : OP_le, col, from);
     nnc_ref zero = ox_num(b, (nnc_dtype)t.dtype, 0);
-    return ox_give(b, ox_3(b, OP_select, keep, x, zero));
+    return ox_give(b, ox_select(b, keep, x, zero));
 }
 
 bool ox_one_hot(ox_build *b)
@@ -531,19 +527,16 @@ bool ox_one_hot(ox_build *b)
     const nnc_type t = *ox_type(b, index);
     double depth;
     int n, axis;
-    int64_t d[NNC_MAX_RANK];
     if (!ox_const_floats(b, 1, 1, &n, &depth) ||
         !ox_axis(b, ox_int(b, "axis", -1), t.rank + 1, &axis))
         return false;
-    if (t.rank == NNC_MAX_RANK || !(depth >= 1 && depth < 1e9))
-        return ox_wrong(b, "its depth or its number of dimensions is out of range");
-    for (int i = 0; i <= t.rank; i++)
-        d[i] = i == axis ? 1 : t.dim[i - (i > axis)];
+    if (!(depth >= 1 && depth < 1e9))
+        return ox_wrong(b, "its depth %g is out of range", depth);
     nnc_ref wrapped =
-        ox_3(b, OP_select, ox_2n(b, OP_lt, index, 0), ox_2n(b, OP_add, index, depth), index);
-    nnc_ref hit = ox_2(b, OP_eq, ox_reshape(b, wrapped, t.rank + 1, d),
+        ox_select(b, ox_2n(b, OP_lt, index, 0), ox_2n(b, OP_add, index, depth), index);
+    nnc_ref hit = ox_2(b, OP_eq, ox_add_dim(b, wrapped, axis),
         ox_along(b, ox_iota(b, DT_i64, (int64_t)depth), t.rank + 1, axis));
     nnc_ref off = ox_reshape(b, ox_slice(b, values, 0, 0, 1), 0, NULL),
             on = ox_reshape(b, ox_slice(b, values, 0, 1, 2), 0, NULL);
-    return ox_give(b, ox_3(b, OP_select, hit, on, off));
+    return ox_give(b, ox_select(b, hit, on, off));
 }

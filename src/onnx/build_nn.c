@@ -203,11 +203,7 @@ static nnc_ref centred(ox_build *b, nnc_ref x, int zero, int axis)
     if (!ox_has(b, zero))
         return r;
     nnc_ref z = ox_to(b, ox_in(b, zero), DT_i32);
-    int rank = ox_type(b, x)->rank, n = ox_type(b, z)->rank;
-    if (n == 1)
-        z = nnc_type_numel(ox_type(b, z)) == 1 ? ox_reshape(b, z, 0, NULL)
-                                               : ox_along(b, z, rank, axis);
-    return ox_2(b, OP_sub, r, z);
+    return ox_2(b, OP_sub, r, ox_per_index(b, z, ox_type(b, x)->rank, axis));
 }
 
 bool ox_matmul_integer(ox_build *b)
@@ -227,11 +223,7 @@ bool ox_conv_integer(ox_build *b)
 /* A scale of one number, or one for each channel of the weight along `axis`. */
 static nnc_ref scale(ox_build *b, int i, int rank, int axis)
 {
-    nnc_ref s = ox_to(b, ox_in(b, i), DT_f32);
-    const nnc_type t = *ox_type(b, s);
-    if (t.rank != 1)
-        return s;
-    return t.dim[0] == 1 ? ox_reshape(b, s, 0, NULL) : ox_along(b, s, rank, axis);
+    return ox_per_index(b, ox_to(b, ox_in(b, i), DT_f32), rank, axis);
 }
 
 /* round(sum as_ bs / ys) + zero point, saturated. */

@@ -150,5 +150,5 @@ bool ox_lp_norm(ox_build *b)
     int64_t at = axis;
     nnc_ref v = ox_reduced(b, OP_reduce_sum, ox_1(b, p == 1 ? OP_abs : OP_square, x), 1, &at, true);
     nnc_ref norm = p == 2 ? ox_1(b, OP_sqrt, v) : v, zero = ox_num(b, ox_dt(b, x), 0);
-    return ox_give(b, ox_3(b, OP_select, ox_2n(b, OP_eq, norm, 0), zero, ox_2(b, OP_div, x, norm)));
+    return ox_give(b, ox_select(b, ox_2n(b, OP_eq, norm, 0), zero, ox_2(b, OP_div, x, norm)));
 }

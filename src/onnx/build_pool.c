@@ -119,7 +119,7 @@ static nnc_ref places(ox_build *b, nnc_ref x, nnc_ref y, const ox_window *w)
             nnc_av(AT_ends, w->n, to), nnc_av(AT_steps, w->n, w->strides)};
         v = ox_op(b, OP_slice, 1, &v, 4, a);
         nnc_ref here = ox_2n(b, OP_add, base, (double)ahead);
-        r = r == NNC_NONE ? here : ox_3(b, OP_select, ox_2(b, OP_eq, v, y), here, r);
+        r = r == NNC_NONE ? here : ox_select(b, ox_2(b, OP_eq, v, y), here, r);
     }
     return r;
 }

@@ -49,8 +49,8 @@ nnc_ref ox_saturate(ox_build *b, nnc_ref x, nnc_ref zero, int bits)
     if (x == NNC_NONE || zero == NNC_NONE)
         return NNC_NONE;
     const nnc_type t = *ox_type(b, zero);
-    nnc_ref z =
-        ox_to(b, t.rank == 1 && t.dim[0] == 1 ? ox_reshape(b, zero, 0, NULL) : zero, ox_dt(b, x));
+    nnc_ref one = t.rank == 1 && t.dim[0] == 1 ? ox_reshape(b, zero, 0, NULL) : zero;
+    nnc_ref z = ox_to(b, one, ox_dt(b, x));
     return ox_saturate_to(b, ox_2(b, OP_add, x, z), (nnc_dtype)t.dtype, bits);
 }
 

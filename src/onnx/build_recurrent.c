@@ -19,12 +19,11 @@ static nnc_ref weight(const cell *c, int input, int k, int first)
     const nnc_type t = *ox_type(b, ox_in(b, input));
     nnc_ref block[4],
         w = ox_reshape(b, ox_slice(b, ox_in(b, input), 0, k, k + 1), t.rank - 1, t.dim + 1);
-    nnc_attr axis = nnc_ai(AT_axis, 0);
     for (int i = 0; i < c->gates; i++) {
         int64_t at = (first + c->order[i]) * c->size;
         block[i] = ox_slice(b, w, 0, at, at + c->size);
     }
-    return c->gates == 1 ? block[0] : ox_op(b, OP_concat, c->gates, block, 1, &axis);
+    return ox_joined(b, c->gates, block, 0);
 }
 
 /* State `input`, [directions, batch, size] or with the batch first, of direction k; zeros where it is left out. */
@@ -42,20 +41,10 @@ static nnc_ref state(const cell *c, int input, int k)
 static nnc_ref backwards(const cell *c, nnc_ref x)
 {
     ox_build *b = c->b;
-    if (x == NNC_NONE)
-        return x;
-    const nnc_type t = *ox_type(b, x);
     int64_t axis = 0;
     nnc_attr a = nnc_av(AT_axes, 1, &axis);
-    if (c->lengths == NNC_NONE)
-        return ox_op(b, OP_flip, 1, &x, 1, &a);
-    nnc_ref at = ox_along(b, ox_iota(b, DT_i64, t.dim[0]), 3, 0),
-            length = ox_along(b, ox_to(b, c->lengths, DT_i64), 3, 1);
-    nnc_ref back = ox_2n(b, OP_sub, ox_2(b, OP_sub, length, at), 1);
-    nnc_ref from = ox_3(b, OP_select, ox_2(b, OP_lt, at, length), back, at);
-    nnc_ref v[2] = {x, ox_broadcast(b, from, 3, t.dim)};
-    a = nnc_ai(AT_axis, 0);
-    return ox_op(b, OP_gather_elements, 2, v, 1, &a);
+    return c->lengths == NNC_NONE ? ox_op(b, OP_flip, 1, &x, 1, &a)
+                                  : ox_reversed(b, x, c->lengths, 0, 1);
 }
 
 /* Zeros after the end of each sequence. */
@@ -66,7 +55,7 @@ static nnc_ref ended(const cell *c, nnc_ref y)
         return y;
     nnc_ref at = ox_along(b, ox_iota(b, DT_i64, c->steps), 3, 0),
             length = ox_along(b, ox_to(b, c->lengths, DT_i64), 3, 1);
-    return ox_3(b, OP_select, ox_2(b, OP_lt, at, length), y, ox_num(b, ox_dt(b, y), 0));
+    return ox_select(b, ox_2(b, OP_lt, at, length), y, ox_num(b, ox_dt(b, y), 0));
 }
 
 /* One step of a GRU that resets the state before its product: (1 - z) n + z h, n = tanh(x_n + R_n (r h) + b). */
@@ -92,19 +81,18 @@ static nnc_ref gru_steps(const cell *c, nnc_ref x, nnc_ref r, nnc_ref bias, nnc_
     enum { MOST = 512 };
     nnc_ref y[MOST];
     int64_t row[2] = {c->batch, 3 * c->size}, one[3] = {1, c->batch, c->size};
-    nnc_attr axis = nnc_ai(AT_axis, 0);
     if (c->steps > MOST)
         return ox_refuse(b, "linear_before_reset=0 and more than %d steps", MOST), NNC_NONE;
     for (int64_t t = 0; t < c->steps; t++) {
         nnc_ref next = gru_step(c, ox_reshape(b, ox_slice(b, x, 0, t, t + 1), 2, row), r, bias, h);
         if (c->lengths != NNC_NONE) {
             nnc_ref length = ox_along(b, ox_to(b, c->lengths, DT_i64), 2, 0);
-            next = ox_3(b, OP_select, ox_2n(b, OP_gt, length, (double)t), next, h);
+            next = ox_select(b, ox_2n(b, OP_gt, length, (double)t), next, h);
         }
         h = next;
         y[t] = ox_reshape(b, h, 3, one);
     }
-    return c->steps == 1 ? y[0] : ox_op(b, OP_concat, (int)c->steps, y, 1, &axis);
+    return ox_joined(b, (int)c->steps, y, 0);
 }
 
 /* y [steps, batch, size] and the last cell state of direction k, whose x is in its order. */
@@ -115,14 +103,13 @@ static nnc_ref run(const cell *c, nnc_ref x, int k, nnc_ref *last)
          after = ox_int(b, "linear_before_reset", 0) != 0;
     nnc_ref in[3] = {x, weight(c, 1, k, 0)}, r = weight(c, 2, k, 0), own = NNC_NONE;
     int64_t s = c->size;
-    nnc_attr axis = nnc_ai(AT_axis, 0);
     if (ox_has(b, 3)) {
         nnc_ref wb = weight(c, 3, k, 0), rb = weight(c, 3, k, c->gates);
         if (gru) { /* the part of the recurrent bias that is reset with the state */
             own = ox_slice(b, rb, 0, 2 * s, 3 * s);
             nnc_ref two[2] = {
                 ox_slice(b, rb, 0, 0, 2 * s), ox_broadcast(b, ox_num(b, ox_dt(b, rb), 0), 1, &s)};
-            rb = ox_op(b, OP_concat, 2, two, 1, &axis);
+            rb = ox_joined(b, 2, two, 0);
         }
         in[2] = ox_2(b, OP_add, wb, rb);
     } else if (gru) {
@@ -151,15 +138,9 @@ static nnc_ref run(const cell *c, nnc_ref x, int k, nnc_ref *last)
 static nnc_ref stack(ox_build *b, const nnc_ref *v, int n, int axis)
 {
     nnc_ref part[2];
-    nnc_attr a = nnc_ai(AT_axis, axis);
-    for (int k = 0; k < n; k++) {
-        const nnc_type t = *ox_type(b, v[k]);
-        int64_t d[NNC_MAX_RANK];
-        for (int i = 0; i <= t.rank; i++)
-            d[i] = i == axis ? 1 : t.dim[i - (i > axis)];
-        part[k] = ox_reshape(b, v[k], t.rank + 1, d);
-    }
-    return n == 1 ? part[0] : ox_op(b, OP_concat, n, part, 1, &a);
+    for (int k = 0; k < n; k++)
+        part[k] = ox_add_dim(b, v[k], axis);
+    return ox_joined(b, n, part, axis);
 }
 
 /* The activations that are stated must be the usual ones; RNN may have Relu. */

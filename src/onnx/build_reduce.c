@@ -12,7 +12,7 @@ static nnc_ref reduce(ox_build *b, nnc_op op, nnc_ref x, int n, const int64_t *a
 static nnc_ref log_sum_exp(ox_build *b, nnc_ref x, int n, const int64_t *axes, bool keep)
 {
     nnc_ref top = reduce(b, OP_reduce_max, x, n, axes, true);
-    nnc_ref m = ox_3(b, OP_select, ox_1(b, OP_isinf, top), ox_num(b, ox_dt(b, x), 0), top);
+    nnc_ref m = ox_select(b, ox_1(b, OP_isinf, top), ox_num(b, ox_dt(b, x), 0), top);
     nnc_ref sum = reduce(b, OP_reduce_sum, ox_1(b, OP_exp, ox_2(b, OP_sub, x, m)), n, axes, true);
     nnc_ref r = ox_2(b, OP_add, ox_1(b, OP_log, sum), m);
     return keep ? r : reduce(b, OP_reduce_sum, r, n, axes, false);
@@ -132,8 +132,7 @@ bool ox_softmax(ox_build *b)
     int axis = joined_axis(b, &x);
     if (axis < 0)
         return false;
-    nnc_attr a = nnc_ai(AT_axis, axis);
-    nnc_ref r = ox_op(b, b->row->op, 1, &x, 1, &a);
+    nnc_ref r = ox_on_axis(b, b->row->op, 1, &x, axis);
     return ox_give(b, x == ox_in(b, 0) ? r : ox_reshape(b, r, t.rank, t.dim));
 }
 

@@ -88,7 +88,7 @@ static nnc_ref extrapolate(ox_build *b, nnc_ref x, int axis, const resize *r)
         inside[i] = origin(r, i) >= 0 && origin(r, i) <= (double)(r->in - 1);
     nnc_ref c = ox_along(b, nnc_constant(b->x->g, &in, inside), t.rank, axis);
     nnc_ref v = ox_num(b, (nnc_dtype)t.dtype, ox_float(b, "extrapolation_value", 0));
-    return ox_3(b, OP_select, c, x, v);
+    return ox_select(b, c, x, v);
 }
 
 static nnc_ref resize_axis(ox_build *b, nnc_ref x, int axis, const resize *r)
@@ -113,9 +113,8 @@ static nnc_ref resize_axis(ox_build *b, nnc_ref x, int axis, const resize *r)
     nnc_type wt = nnc_type_make(DT_f64, 1, &r->out);
     nnc_ref sum = NNC_NONE;
     for (int k = 0; k < n; k++) {
-        nnc_attr a = nnc_ai(AT_axis, axis);
         nnc_ref v[2] = {x, ox_list(b, (int)r->out, place + k * r->out)};
-        nnc_ref g = ox_op(b, OP_gather, 2, v, 1, &a);
+        nnc_ref g = ox_on_axis(b, OP_gather, 2, v, axis);
         if (r->radius) {
             nnc_ref c = nnc_constant(b->x->g, &wt, weight + k * r->out);
             g = ox_2(b, OP_mul, g, ox_along(b, ox_to(b, c, (nnc_dtype)t.dtype), t.rank, axis));

@@ -40,8 +40,8 @@ bool ox_affine_grid(ox_build *b)
         c = ox_to(b, c, (nnc_dtype)t.dtype);
         v[i] = ox_broadcast(b, i < dims ? ox_along(b, c, dims + 1, dims - 1 - i) : c, dims + 1, d);
     }
-    nnc_attr axis = nnc_ai(AT_axis, dims), tb = nnc_ai(AT_transpose_b, 1);
-    nnc_ref grid = ox_op(b, OP_concat, dims + 1, v, 1, &axis);
+    nnc_attr tb = nnc_ai(AT_transpose_b, 1);
+    nnc_ref grid = ox_joined(b, dims + 1, v, dims);
     nnc_ref m[2] = {ox_reshape(b, grid, 2, (int64_t[]){all, dims + 1}), theta};
     nnc_ref r = ox_op(b, OP_matmul, 2, m, 1, &tb);
     int64_t out[5] = {t.dim[0], d[0], d[1], dims == 3 ? d[2] : dims, dims};
@@ -63,30 +63,15 @@ static nnc_ref clamp(ox_build *b, nnc_ref x, double lo, double hi)
     return ox_2n(b, OP_min, ox_2n(b, OP_max, x, lo), hi);
 }
 
-static nnc_ref choose(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no)
-{
-    return ox_3(b, OP_select, c, yes, no);
-}
-
-/* x with a further dimension of extent 1 at the end. */
-static nnc_ref column(ox_build *b, nnc_ref x)
-{
-    int64_t d[NNC_MAX_RANK];
-    const nnc_type t = *ox_type(b, x);
-    memcpy(d, t.dim, sizeof d);
-    d[t.rank] = 1;
-    return ox_reshape(b, x, t.rank + 1, d);
-}
-
 /* The rows of x, [..., channels], at indices (one value for each dimension, of equal shapes): [shape of an index ..., channels]. */
 static nnc_ref rows_at(ox_build *b, nnc_ref x, int n, const nnc_ref *index, int batch_dims)
 {
     nnc_ref v[NNC_MAX_RANK];
+    int rank = ox_type(b, index[0])->rank;
     for (int i = 0; i < n; i++)
-        v[i] = column(b, ox_to(b, index[i], DT_i64));
-    nnc_attr axis = nnc_ai(AT_axis, ox_type(b, v[0])->rank - 1),
-             batch = nnc_ai(AT_batch_dims, batch_dims);
-    nnc_ref both[2] = {x, n == 1 ? v[0] : ox_op(b, OP_concat, n, v, 1, &axis)};
+        v[i] = ox_add_dim(b, ox_to(b, index[i], DT_i64), rank);
+    nnc_attr batch = nnc_ai(AT_batch_dims, batch_dims);
+    nnc_ref both[2] = {x, ox_joined(b, n, v, rank)};
     return ox_op(b, OP_gather_nd, 2, both, 1, &batch);
 }
 
@@ -123,7 +108,7 @@ static nnc_ref coordinate(ox_build *b, const sampler *s, nnc_ref g)
     if (s->padding == 'z')
         return x;
     nnc_ref outside = ox_2(b, OP_or, ox_2n(b, OP_lt, x, s->lo), ox_2n(b, OP_gt, x, s->hi));
-    return choose(b, outside, clamp(b, x, 0, n - 1), x);
+    return ox_select(b, outside, clamp(b, x, 0, n - 1), x);
 }
 
 /* Weights of the four elements around a place, at distance t after the second: Keys' kernel with -0.75. */
@@ -154,7 +139,7 @@ static void neighbours(ox_build *b, const sampler *s, nnc_ref x, side *out)
         nnc_ref at = ox_2n(b, OP_add, low, s->mode == 'c' ? k - 1 : k);
         if (s->padding == 'z') {
             nnc_ref inside = ox_2(b, OP_and, ox_2n(b, OP_ge, at, 0), ox_2n(b, OP_le, at, last));
-            out->weight[k] = choose(b, inside, out->weight[k], zero);
+            out->weight[k] = ox_select(b, inside, out->weight[k], zero);
         } else if (s->padding == 'r') {
             at = reflect(b, at, s->lo, s->hi);
         }
@@ -179,7 +164,7 @@ static nnc_ref interpolate(ox_build *b, nnc_ref x, int dims, const side *sides)
         }
         nnc_ref v = rows_at(b, x, dims, index, 1);
         if (ox_type(b, weight)->rank)
-            weight = column(b, weight);
+            weight = ox_add_dim(b, weight, ox_type(b, weight)->rank);
         v = ox_2(b, OP_mul, v, ox_to(b, weight, ox_dt(b, v)));
         sum = k ? ox_2(b, OP_add, sum, v) : v;
     }
@@ -261,8 +246,8 @@ static void around(ox_build *b, nnc_ref at, int64_t n, side *out)
     out->n = 2;
     out->at[0] = low;
     out->at[1] = clamp(b, ox_2n(b, OP_add, low, 1), 0, (double)(n - 1));
-    out->weight[0] = choose(b, inside, ox_2(b, OP_sub, one, t), zero);
-    out->weight[1] = choose(b, inside, t, zero);
+    out->weight[0] = ox_select(b, inside, ox_2(b, OP_sub, one, t), zero);
+    out->weight[1] = ox_select(b, inside, t, zero);
 }
 
 /* v, [regions, parts, samples] of rows or columns, as [regions, rows, columns, samples of rows, samples of columns]. */
@@ -285,7 +270,7 @@ static nnc_ref corners(ox_build *b, nnc_ref x, nnc_ref batch, const side *rows, 
             batch, spread(b, rows->at[i], false, full), spread(b, cols->at[j], true, full)};
         nnc_ref w = ox_2(b, OP_mul, spread(b, rows->weight[i], false, full),
             spread(b, cols->weight[j], true, full));
-        nnc_ref v = ox_2(b, OP_mul, rows_at(b, x, 3, index, 0), column(b, w));
+        nnc_ref v = ox_2(b, OP_mul, rows_at(b, x, 3, index, 0), ox_add_dim(b, w, 5));
         r = k ? ox_2(b, max ? OP_max : OP_add, r, v) : v;
     }
     return r;

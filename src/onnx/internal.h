@@ -368,7 +368,9 @@ nnc_ref ox_op(
     ox_build *b, nnc_op op, int n_in, const nnc_ref *in, int n_attr, const nnc_attr *attr);
 nnc_ref ox_1(ox_build *b, nnc_op op, nnc_ref x);
 nnc_ref ox_2(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y);
-nnc_ref ox_3(ox_build *b, nnc_op op, nnc_ref x, nnc_ref y, nnc_ref z);
+nnc_ref ox_select(ox_build *b, nnc_ref c, nnc_ref yes, nnc_ref no);
+nnc_ref ox_on_axis(ox_build *b, nnc_op op, int n, const nnc_ref *v, int64_t axis);
+nnc_ref ox_joined(ox_build *b, int n, const nnc_ref *v, int64_t axis); /* concat */
 nnc_ref ox_reduced(
     ox_build *b, nnc_op op, nnc_ref x, int n_axes, const int64_t *axes, bool keepdims);
 nnc_ref ox_broadcast(ox_build *b, nnc_ref x, int rank, const int64_t *dim);
@@ -382,6 +384,12 @@ nnc_ref ox_list(ox_build *b, int n, const int64_t *v); /* i64[n] */
 nnc_ref ox_iota(ox_build *b, nnc_dtype d, int64_t n);
 /* x as [..., n, ...] with extent n along `axis` of `rank`, 1 elsewhere. */
 nnc_ref ox_along(ox_build *b, nnc_ref x, int rank, int axis);
+/* A list for each index of `axis` of `rank`; a list of one number as a scalar; other shapes as they are. */
+nnc_ref ox_per_index(ox_build *b, nnc_ref v, int rank, int axis);
+/* x with one more dimension, of extent 1, at `axis`. */
+nnc_ref ox_add_dim(ox_build *b, nnc_ref x, int axis);
+/* The first lengths[i] elements along `axis` backwards, i the index of dimension `batch`; the others stay. */
+nnc_ref ox_reversed(ox_build *b, nnc_ref x, nnc_ref lengths, int axis, int batch);
 /* The numbers of a window for each of n spatial dimensions, with ONNX's names (build_nn.c). */
 typedef struct ox_window {
     int n;
