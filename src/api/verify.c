@@ -36,11 +36,6 @@ static nnc_status read_all(
 
 /* ---- comparing ------------------------------------------------------------------------------- */
 
-static double number(nnc_dtype d, const void *p, int64_t i)
-{
-    return nnc_is_float(d) ? nnc_get_f64(d, p, i) : (double)nnc_get_i64(d, p, i);
-}
-
 static bool close_enough(double got, double want, const nnc_verify_options *o)
 {
     if (isnan(got) || isnan(want))
@@ -65,12 +60,12 @@ static bool compare(const char *name, const nnc_type *t, const void *got, const 
         return false;
     }
     for (int64_t i = 0; i < n; i++)
-        if (!close_enough(number(d, got, i), number(d, want->data, i), o))
+        if (!close_enough(nnc_get_f64(d, got, i), nnc_get_f64(d, want->data, i), o))
             first = bad++ ? first : i;
     if (bad)
         nnc_printf(out, ": differs in %lld of %lld, first at %lld: %.9g, expected %.9g\n",
-            (long long)bad, (long long)n, (long long)first, number(d, got, first),
-            number(d, want->data, first));
+            (long long)bad, (long long)n, (long long)first, nnc_get_f64(d, got, first),
+            nnc_get_f64(d, want->data, first));
     else
         nnc_puts(out, ": agrees\n");
     return !bad;
@@ -100,11 +95,10 @@ static nnc_status by_reference(run *r)
         NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&t));
         if (!data)
             st = nnc_nomem(r->sink);
-        for (int64_t i = 0; data && i < nnc_type_numel(&t); i++)
-            v[k].f ? nnc_set_f64((nnc_dtype)t.dtype, data, i, v[k].f[i])
-                   : nnc_set_i64((nnc_dtype)t.dtype, data, i, v[k].i[i]);
-        if (data)
+        if (data) {
+            nnc_rval_store(&v[k], data);
             r->agrees &= compare(g->output_name[k], &t, data, &r->want->at[k], r->o, r->out);
+        }
         nnc_rval_free(&v[k]);
     }
     return st;

@@ -2,6 +2,7 @@
  * op's class (eval_*.c). Simple where possible, but usable at real sizes: leaves are read at their first use, reshapes share memory,
  * and an elementwise op overwrites an operand at its last use. */
 #include "ir/eval_internal.h"
+#include "ir/graph.h"
 
 #include <assert.h>
 #include <string.h>
@@ -464,6 +465,23 @@ void nnc_rval_free(nnc_rval *v)
     nnc_free(v->i);
     v->f = NULL;
     v->i = NULL;
+}
+
+void nnc_rval_store(const nnc_rval *v, void *to)
+{
+    const nnc_dtype d = (nnc_dtype)v->type.dtype;
+    for (int64_t i = 0, n = nnc_type_numel(&v->type); i < n; i++)
+        v->f ? nnc_set_f64(d, to, i, v->f[i]) : nnc_set_i64(d, to, i, v->i[i]);
+}
+
+nnc_ref nnc_constant_of(nnc_graph *g, const nnc_rval *v)
+{
+    const nnc_type t = nnc_type_make((nnc_dtype)v->type.dtype, v->type.rank, v->type.dim);
+    NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&t));
+    if (!data)
+        return nnc_stick(g, nnc_nomem(g->sink));
+    nnc_rval_store(v, data);
+    return nnc_constant(g, &t, data);
 }
 
 /* ---- cost ---------------------------------------------------------------------------------------------------------- */

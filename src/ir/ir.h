@@ -356,6 +356,8 @@ typedef struct nnc_rval {
 nnc_status nnc_eval(const nnc_graph *g, const void *const *inputs, int threads,
     nnc_rval *outputs, nnc_sink *sink) NNC_MUST;
 void nnc_rval_free(nnc_rval *v);
+void nnc_rval_store(const nnc_rval *v, void *to); /* rounded to the type of v, row-major */
+nnc_ref nnc_constant_of(nnc_graph *g, const nnc_rval *v);
 /* The same for one of several runs: states have the values that their updates have in `before`, the outputs of the previous run. NULL:
  * the first run. */
 nnc_status nnc_eval_step(const nnc_graph *g, const void *const *inputs, int threads, const nnc_rval *before,

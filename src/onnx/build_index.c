@@ -34,15 +34,6 @@ bool ox_topk(ox_build *b)
 
 /* ---- gathers --------------------------------------------------------------------------------- */
 
-bool ox_gather_elements(ox_build *b)
-{
-    nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
-    int axis;
-    if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, v[0])->rank, &axis))
-        return false;
-    return ox_give(b, ox_on_axis(b, OP_gather_elements, 2, v, axis));
-}
-
 bool ox_gather_nd(ox_build *b)
 {
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};

@@ -407,7 +407,7 @@ bool ox_gather(ox_build *b)
     if (!ox_axis(b, ox_int(b, "axis", 0), ox_type(b, ox_in(b, 0))->rank, &axis))
         return false;
     nnc_ref v[2] = {ox_in(b, 0), ox_in(b, 1)};
-    return ox_give(b, ox_on_axis(b, OP_gather, 2, v, axis));
+    return ox_give(b, ox_on_axis(b, b->row->op, 2, v, axis));
 }
 
 bool ox_expand(ox_build *b)

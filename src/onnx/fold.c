@@ -59,19 +59,6 @@ static bool copy(
     return true;
 }
 
-static nnc_ref constant_of(ox *x, const nnc_rval *v)
-{
-    nnc_type t = nnc_type_make((nnc_dtype)v->type.dtype, v->type.rank, v->type.dim);
-    int64_t n = nnc_type_numel(&t);
-    NNC_FREED void *data = nnc_malloc((size_t)nnc_type_bytes(&t));
-    if (!data)
-        return ox_nomem(x), NNC_NONE;
-    for (int64_t i = 0; i < n; i++)
-        v->f ? nnc_set_f64(t.dtype, data, i, v->f[i]) : nnc_set_i64(t.dtype, data, i, v->i[i]);
-    nnc_ref r = nnc_constant(x->g, &t, data);
-    return r == NNC_NONE ? (ox_stop(x, x->g->status), r) : r;
-}
-
 static bool evaluate(ox *x, nnc_graph *t, uint32_t first, ox_value *out, int n_out, nnc_arena *a)
 {
     const nnc_graph *g = x->g;
@@ -91,10 +78,11 @@ static bool evaluate(ox *x, nnc_graph *t, uint32_t first, ox_value *out, int n_o
         st = nnc_eval(t, NULL, 1, v, x->sink);
     for (int i = 0; i < n; i++) {
         if (!st)
-            out[of[i]].ref = constant_of(x, &v[i]);
+            out[of[i]].ref = nnc_constant_of(x->g, &v[i]);
         nnc_rval_free(&v[i]);
     }
-    return st ? ox_stop(x, st) : !x->status;
+    st = st ? st : g->status;
+    return st ? ox_stop(x, st) : true;
 }
 
 bool ox_fold(ox *x, uint32_t first, ox_value *out, int n_out)

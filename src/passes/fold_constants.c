@@ -76,16 +76,9 @@ static bool frontier(const pass *p, const bool *known, nnc_ref v)
 
 static nnc_ref make_constant(pass *p, const nnc_type *type, const nnc_rval *v)
 {
-    nnc_type t = nnc_type_make((nnc_dtype)type->dtype, type->rank, type->dim);
-    void *data = pass_alloc(p, (size_t)nnc_type_bytes(&t), 1);
-    if (!data)
-        return NNC_NONE;
-    int64_t n = nnc_type_numel(&t);
-    for (int64_t i = 0; i < n; i++)
-        v->f ? nnc_set_f64(t.dtype, data, i, v->f[i]) : nnc_set_i64(t.dtype, data, i, v->i[i]);
-    nnc_ref r = nnc_constant(p->g, &t, data);
+    nnc_ref r = nnc_constant_of(p->g, v);
     /* another order than row-major would need a relayout; not worth it for constants */
-    return nnc_type_equal(&t, type) ? r : NNC_NONE;
+    return r != NNC_NONE && nnc_type_equal(nnc_typeof(p->g, r), type) ? r : NNC_NONE;
 }
 
 /* ---- components ---------------------------------------------------------------------------------------------------- */
